@@ -1,14 +1,15 @@
 package kernels
 
-// Bias is y = act(x + bias + add) per channel.
+// Bias computes y = act(x + bias + add) for each channel.
 type Bias struct {
 	Rows, Channels int
 	X, Add, Y      Map     // Add optional; Y may be X
-	Bias           Pointer // float32 [Channels], 0: none
+	Bias           Pointer // float32 [Channels]; 0: no bias
 	ReLU           bool
 }
 
-// Launches is bias_act: 2 transfers an element, 3 with Add.
+// Launches returns the launch of bias_act, which moves each element 2 times, or 3 times
+// with Add.
 func (a Bias) Launches(t Type) ([]Launch, error) {
 	c := check{op: "bias"}
 	c.positive("rows", a.Rows)
@@ -28,8 +29,8 @@ func (a Bias) Launches(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// BiasGrad is db = Σ d over rows, where d is dy, or with Y the part of dy that
-// the ReLU let through; DX gets d.
+// BiasGrad computes db = Σ d over rows. d is dy, or if Y is present, dy where the ReLU's
+// output Y is positive and 0 elsewhere. If DX is present, d is written to it.
 type BiasGrad struct {
 	Rows, Channels int
 	DY             Map
@@ -39,8 +40,8 @@ type BiasGrad struct {
 	Partial        Pointer // PartialFloats(Rows, Channels) floats
 }
 
-// Launches are bias_backward and sum_chunks: 1 transfer an element, 3 with Y and
-// DX.
+// Launches returns the launches of bias_backward and sum_chunks, which move each element
+// once, or 3 times with Y and DX.
 func (a BiasGrad) Launches(t Type) ([]Launch, error) {
 	c := check{op: "bias backward"}
 	c.positive("rows", a.Rows)
@@ -62,7 +63,8 @@ func (a BiasGrad) Launches(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// Elementwise is an operation of one map, or two, on a third.
+// Elementwise describes the maps of an operation on single elements: one or two inputs and
+// the result Y.
 type Elementwise struct {
 	Rows, Channels int
 	A, B, Y        Map
@@ -85,7 +87,7 @@ func (a Elementwise) check(op string, two bool) (tile, error) {
 	return tiles(a.Rows, a.Channels, mapBlocks), nil
 }
 
-// ReLU is Y = max(0, A); a NaN stays one. 2 transfers an element.
+// ReLU returns the launch of Y = max(0, A). A NaN stays NaN. It moves each element 2 times.
 func (a Elementwise) ReLU(t Type) ([]Launch, error) {
 	m, err := a.check("relu", false)
 	if err != nil {
@@ -96,8 +98,9 @@ func (a Elementwise) ReLU(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// ReLUBackward is Y = B where A > 0, else 0, plus Acc: A is the output of the
-// ReLU, B its gradient. 3 transfers an element, 4 with Acc.
+// ReLUBackward returns the launch of Y = B where A > 0, 0 elsewhere, plus Acc. A is the
+// output of the ReLU, B the gradient of that output. It moves each element 3 times, or 4
+// times with Acc.
 func (a Elementwise) ReLUBackward(t Type) ([]Launch, error) {
 	m, err := a.check("relu backward", true)
 	if err != nil {
@@ -110,7 +113,7 @@ func (a Elementwise) ReLUBackward(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// Add is Y = A + B. 3 transfers an element.
+// Add returns the launch of Y = A + B, which moves each element 3 times.
 func (a Elementwise) Add(t Type) ([]Launch, error) {
 	m, err := a.check("add", true)
 	if err != nil {
@@ -122,16 +125,17 @@ func (a Elementwise) Add(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// CopyChannels copies rows × channels elements between two pitches: one part of
-// a concatenation or of a slice. Anything aligned to an element goes; where all
-// is a multiple of 8 elements and 16 bytes, in vectors. 2 transfers an element.
+// CopyChannels copies Rows × Channels elements between two maps with different pitches: an
+// operand of a concatenation, or a slice. Pointers must be aligned to an element. If
+// pointers, pitches and channels are multiples of 16 bytes or 8 elements, the kernel copies
+// vectors. It moves each element 2 times.
 type CopyChannels struct {
 	Rows, Channels     int
 	Src, Dst           Pointer
 	SrcPitch, DstPitch int
 }
 
-// Launches is copy_channels.
+// Launches returns the launch of copy_channels.
 func (a CopyChannels) Launches(t Type) ([]Launch, error) {
 	c := check{op: "copy channels"}
 	c.positive("rows", a.Rows)
@@ -148,17 +152,18 @@ func (a CopyChannels) Launches(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// Padding moves the maps of Batch samples: Y at a position is X at the one that lies
-// Shift before it, zero where that is outside X, plus Acc. Positive shifts put zeros in
-// front, and a larger Out puts some behind; negative ones take the middle of a map, which
-// is the gradient. Sizes are depth, height and width.
+// Padding moves the maps of Batch samples: Y[p] = X[p − Shift] + Acc[p], where X is zero
+// outside its bounds. With a positive Shift there are zeros before the map, and with a
+// larger Out also after it. A negative Shift selects the middle of a map, which is the
+// gradient of padding. Sizes are depth, height and width.
 type Padding struct {
 	Batch, Channels int
 	In, Out, Shift  [3]int
 	X, Y, Acc       Map // Acc optional
 }
 
-// Launches is pad: 2 transfers an element, 3 with Acc.
+// Launches returns the launch of pad, which moves each element 2 times, or 3 times with
+// Acc.
 func (a Padding) Launches(t Type) ([]Launch, error) {
 	c := check{op: "pad"}
 	c.positive("batch", a.Batch)
@@ -182,18 +187,18 @@ func (a Padding) Launches(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// Pool is a max-pooling over Batch samples; sizes are depth, height and width (a
-// depth of 1 in 2-D). The padding never is the maximum, or with PadZeros a zero like
-// others, to which no gradient goes; of equal maxima the first in row order counts, a
-// NaN is above all.
+// Pool describes a max pooling over Batch samples. Sizes are depth, height and width (depth
+// 1 for two dimensions). Positions outside the map are never the maximum. With PadZeros
+// they are zeros that may be the maximum, and then no input gets the gradient. Of equal
+// maxima the first in row order is used. NaN is greater than all numbers.
 type Pool struct {
 	Batch, Channels     int
 	In, Out             [3]int
 	Kernel, Stride, Pad [3]int
 	X, Y                Map     // forward
 	DY, DX, Acc         Map     // backward; Acc optional: added to dx
-	PadZeros            bool    // forward: the padding is zeros that take part
-	Index               Pointer // a byte an element of y, [rows of y][Channels]: where in the window the maximum is; forward: 0 if not wanted
+	PadZeros            bool    // forward: positions outside the map are zeros
+	Index               Pointer // one byte per element of y, [rows of y][Channels]: the position of the maximum in the window; forward: 0 if it is not needed
 }
 
 func (a Pool) check(c *check) {
@@ -219,7 +224,7 @@ func (a Pool) window() []any {
 	return v
 }
 
-// lines is the geometry of a kernel over lines of width pixels.
+// lines returns the launch geometry of a kernel over lines of width pixels.
 func (a Pool) lines(size [3]int) (grid, block [3]uint32) {
 	vectors := a.Channels / vector
 	bx := min(vectors, 64)
@@ -228,8 +233,8 @@ func (a Pool) lines(size [3]int) (grid, block [3]uint32) {
 	return [3]uint32{uint32((vectors + bx - 1) / bx), uint32(min(lines, gridLimit)), 1}, [3]uint32{uint32(bx), uint32(by), 1}
 }
 
-// Forward is max_pool. x is read once, y written once, and a byte of index an
-// output: for a window of 2×2 in 16 bits 11 bytes an output.
+// Forward returns the launch of max_pool. It reads x once, and writes y and one byte of
+// index per output: 11 bytes per output for a window of 2×2 in 16 bits.
 func (a Pool) Forward(t Type) ([]Launch, error) {
 	c := check{op: "max pool"}
 	a.check(&c)
@@ -244,9 +249,9 @@ func (a Pool) Forward(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// Backward is max_pool_backward: dx is gathered, a thread an input, so that
-// overlapping windows need no atomics. dy and index are read once from memory,
-// dx is written once.
+// Backward returns the launch of max_pool_backward. One thread per input gathers dx, so
+// overlapping windows need no atomic operations. It reads dy and index once from memory and
+// writes dx once.
 func (a Pool) Backward(t Type) ([]Launch, error) {
 	c := check{op: "max pool backward"}
 	a.check(&c)

@@ -1,16 +1,16 @@
 package kernels
 
-// GlobalAvgPool is the mean over the Points of each of Batch samples.
+// GlobalAvgPool computes the mean over the Points positions of each of Batch samples.
 type GlobalAvgPool struct {
 	Batch, Points, Channels int
 	X                       Map // [Batch·Points] rows
 	Y                       Map // [Batch] rows
 
-	// Backward: dx = dy/Points + Acc.
+	// For Backward: dx = dy/Points + Acc.
 	DY, DX, Acc Map // Acc optional
 }
 
-// Forward is global_avg_pool: x is read once.
+// Forward returns the launch of global_avg_pool, which reads x once.
 func (a GlobalAvgPool) Forward(t Type) ([]Launch, error) {
 	c := check{op: "global average pool"}
 	a.check(&c)
@@ -29,7 +29,7 @@ func (a GlobalAvgPool) Forward(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// Backward is global_avg_pool_backward: dx is written once.
+// Backward returns the launch of global_avg_pool_backward, which writes dx once.
 func (a GlobalAvgPool) Backward(t Type) ([]Launch, error) {
 	c := check{op: "global average pool backward"}
 	a.check(&c)
@@ -53,7 +53,7 @@ func (a GlobalAvgPool) check(c *check) {
 	c.channels(a.Channels)
 }
 
-// Average is avg_pool: the mean of each window. There is no padding.
+// Average returns the launch of avg_pool: the mean of each window, without padding.
 func (a Pool) Average(t Type) ([]Launch, error) {
 	c := check{op: "average pool"}
 	a.check(&c)
@@ -69,7 +69,7 @@ func (a Pool) Average(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// AverageBackward is avg_pool_backward: dx is gathered, as in Backward.
+// AverageBackward returns the launch of avg_pool_backward. Like Backward it gathers dx.
 func (a Pool) AverageBackward(t Type) ([]Launch, error) {
 	c := check{op: "average pool backward"}
 	a.check(&c)
@@ -86,7 +86,8 @@ func (a Pool) AverageBackward(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// LeakyReLU is Y = A where A > 0, else slope·A. 2 transfers an element.
+// LeakyReLU returns the launch of Y = A where A > 0, slope·A elsewhere. It moves each
+// element 2 times.
 func (a Elementwise) LeakyReLU(t Type, slope float64) ([]Launch, error) {
 	m, err := a.check("leaky relu", false)
 	if err != nil {
@@ -98,8 +99,9 @@ func (a Elementwise) LeakyReLU(t Type, slope float64) ([]Launch, error) {
 	return l.done()
 }
 
-// LeakyReLUBackward is Y = B where A > 0, else slope·B, plus Acc: A is the output of
-// the LeakyReLU, B its gradient. 3 transfers an element, 4 with Acc.
+// LeakyReLUBackward returns the launch of Y = B where A > 0, slope·B elsewhere, plus Acc. A
+// is the output of the LeakyReLU, B the gradient of that output. It moves each element 3
+// times, or 4 times with Acc.
 func (a Elementwise) LeakyReLUBackward(t Type, slope float64) ([]Launch, error) {
 	m, err := a.check("leaky relu backward", true)
 	if err != nil {
@@ -111,7 +113,7 @@ func (a Elementwise) LeakyReLUBackward(t Type, slope float64) ([]Launch, error) 
 	return l.done()
 }
 
-// Tanh is Y = tanh(A). 2 transfers an element.
+// Tanh returns the launch of Y = tanh(A), which moves each element 2 times.
 func (a Elementwise) Tanh(t Type) ([]Launch, error) {
 	m, err := a.check("tanh", false)
 	if err != nil {
@@ -122,8 +124,8 @@ func (a Elementwise) Tanh(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// TanhBackward is Y = B·(1 − A²) plus Acc: A is the output of the tanh, B its
-// gradient. 3 transfers an element, 4 with Acc.
+// TanhBackward returns the launch of Y = B·(1 − A²) + Acc. A is the output of the tanh, B
+// the gradient of that output. It moves each element 3 times, or 4 times with Acc.
 func (a Elementwise) TanhBackward(t Type) ([]Launch, error) {
 	m, err := a.check("tanh backward", true)
 	if err != nil {
@@ -136,25 +138,25 @@ func (a Elementwise) TanhBackward(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// SoftmaxCE is the cross entropy of softmax(z) against classes t, the mean over Rows
-// of −Σ q·log softmax(z), where q is 1−Smoothing for class t and Smoothing/Classes
-// for all; with it the number of rows whose first greatest logit is class t. The
-// classes must be whole numbers from 0 to Classes−1.
+// SoftmaxCE computes the cross entropy of softmax(z) with classes t: the mean over Rows of
+// −Σ q·log softmax(z), where q = Smoothing/Classes for each class, plus 1−Smoothing for
+// class t. It also counts the rows whose first greatest logit is class t. Classes must be
+// integers from 0 to Classes−1.
 type SoftmaxCE struct {
-	Rows, Classes int     // Classes as counted, not padded
+	Rows, Classes int     // Classes without padding
 	Z             Pointer // logits of the launch's Type, [Rows][ZPitch]
 	ZPitch        int
 	T             Pointer // float32 [Rows]
 	Smoothing     float64
 	Partial       Pointer // LossPartialFloats floats
 	Loss          Pointer // float32 [1]
-	Counts        Pointer // long long [4]: hits, 0, 0, 0; 0: not wanted
-	Accumulate    bool    // counts are added to what is there
+	Counts        Pointer // long long [4]: rows with the right class, 0, 0, 0; 0: not counted
+	Accumulate    bool    // add to Counts instead of replacing them
 
-	// Backward:
-	DLoss   Pointer // float32 [1], the gradient of the loss; 0: 1
-	Control Pointer // its loss scale is multiplied in; 0: 1
-	DZ      Pointer // [Rows][DZPitch], zero in the padding
+	// For Backward:
+	DLoss   Pointer // float32 [1], the gradient of the loss; 0: the gradient is 1
+	Control Pointer // contains the loss scale, a factor of the gradient; 0: the scale is 1
+	DZ      Pointer // [Rows][DZPitch]; the kernel writes zeros to the padding
 	DZPitch int
 }
 
@@ -167,10 +169,11 @@ func (a SoftmaxCE) check(c *check, t Type) {
 	c.require(a.Smoothing >= 0 && a.Smoothing <= 1, "a label smoothing of %g is not from 0 to 1", a.Smoothing)
 }
 
-// rowThreads is how many threads work on a row of n classes: whole warps.
+// rowThreads returns the number of threads that work on a row of n classes, a multiple of
+// the warp size.
 func rowThreads(n int) int { return max(32, min(blockThreads, (n+31)/32*32)) }
 
-// Forward are softmax_ce and bce_finalize.
+// Forward returns the launches of softmax_ce and bce_finalize.
 func (a SoftmaxCE) Forward(t Type) ([]Launch, error) {
 	c := check{op: "softmax cross entropy"}
 	a.check(&c, t)
@@ -189,7 +192,7 @@ func (a SoftmaxCE) Forward(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// Backward is softmax_ce_backward.
+// Backward returns the launch of softmax_ce_backward.
 func (a SoftmaxCE) Backward(t Type) ([]Launch, error) {
 	c := check{op: "softmax cross entropy backward"}
 	a.check(&c, t)
@@ -206,14 +209,14 @@ func (a SoftmaxCE) Backward(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// L1 is the mean of |z − t| over Rows × Channels elements, plus ExpWeight times the mean
-// over channel 0 of |e^14z − e^14t|. It counts nothing.
+// L1 computes the mean of |z − t| over Rows × Channels elements, plus ExpWeight times the
+// mean of |e^14z − e^14t| over channel 0. It ignores Counts.
 type L1 struct {
 	BCE
 	ExpWeight float64
 }
 
-// Forward are l1 and bce_finalize: z and t are read once.
+// Forward returns the launches of l1 and bce_finalize, which read z and t once.
 func (a L1) Forward(t Type) ([]Launch, error) {
 	c := check{op: "l1"}
 	a.check(&c, t)
@@ -231,8 +234,8 @@ func (a L1) Forward(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// Backward is l1_backward: dz = dloss·scale·sign(z − t)/elements, in channel 0 plus
-// dloss·scale·ExpWeight·14·e^14z·sign(z − t)/elements of channel 0.
+// Backward returns the launch of l1_backward: dz = dloss·scale·sign(z − t)/elements. In
+// channel 0 it adds dloss·scale·ExpWeight·14·e^14z·sign(z − t)/(elements of channel 0).
 func (a L1) Backward(t Type) ([]Launch, error) {
 	c := check{op: "l1 backward"}
 	a.checkBackward(&c, t)

@@ -6,20 +6,20 @@ import (
 	"math"
 )
 
-// Pointer is an address in the device's memory; 0 is an absent optional tensor.
+// Pointer is an address in the device's memory. 0 means that an optional tensor is absent.
 type Pointer uint64
 
 // Type is the element type of activations.
 type Type uint8
 
-// The element types.
+// Element types of activations.
 const (
 	F32 Type = iota
 	F16
 	BF16
 )
 
-// String is the suffix that names of typed kernels end in.
+// String returns the suffix of t in the names of kernels, such as "bf16".
 func (t Type) String() string {
 	switch t {
 	case F32:
@@ -32,7 +32,7 @@ func (t Type) String() string {
 	return fmt.Sprintf("type%d", uint8(t))
 }
 
-// Bytes is the size of an element.
+// Bytes returns the size of an element in bytes.
 func (t Type) Bytes() int {
 	if t == F32 {
 		return 4
@@ -40,25 +40,25 @@ func (t Type) Bytes() int {
 	return 2
 }
 
-// Padded is the number of channels that an activation of c logical channels has
-// in memory.
+// Padded returns the number of channels that an activation of c logical channels has in
+// memory.
 func Padded(c int) int { return (c + 7) &^ 7 }
 
-// Map is a channels-last activation in memory: element (row, channel) lies at
-// Data + (row·Pitch + channel)·Type.Bytes(). The zero Map is an absent one.
+// Map is a channels-last activation in memory: element (row, channel) is at Data +
+// (row·Pitch + channel)·Type.Bytes(). The zero Map is an absent one.
 type Map struct {
 	Data  Pointer
 	Pitch int // elements from one row to the next, a multiple of 8
 }
 
-// Channels is the map that begins at channel offset (a multiple of 8) of m: a
-// part of a concatenation.
+// Channels returns the map that starts at channel offset (a multiple of 8) of m, such as an
+// operand of a concatenation.
 func (m Map) Channels(t Type, offset int) Map {
 	m.Data += Pointer(offset * t.Bytes())
 	return m
 }
 
-// Launch is one kernel call, ready for cuLaunchKernel: Args goes there as
+// Launch contains the arguments of cuLaunchKernel for one kernel. Args is passed as
 // CU_LAUNCH_PARAM_BUFFER_POINTER.
 type Launch struct {
 	Kernel      string // name of the function in the module
@@ -78,7 +78,7 @@ const (
 	KindFloat32             // float, 4 bytes
 )
 
-// Bytes is the size, and the alignment, of a parameter.
+// Bytes returns the size of a parameter, which is also its alignment, in bytes.
 func (k Kind) Bytes() int {
 	if k == KindPointer || k == KindInt64 {
 		return 8
@@ -86,7 +86,7 @@ func (k Kind) Bytes() int {
 	return 4
 }
 
-// String is the kind as the registry writes it.
+// String returns k as it is written in the registry.
 func (k Kind) String() string {
 	return [...]string{"pointer", "int64", "int32", "float32"}[k]
 }
@@ -103,8 +103,8 @@ type Kernel struct {
 	Params []Param
 }
 
-// Offsets are where each parameter lies in the packed arguments, and how long
-// they are together: C's layout of a struct without the padding at its end.
+// Offsets returns the offset of each parameter in the packed arguments, and their total
+// size: the layout of a C struct without the padding at its end.
 func (k Kernel) Offsets() (offsets []int, size int) {
 	for _, p := range k.Params {
 		b := p.Kind.Bytes()
@@ -115,7 +115,7 @@ func (k Kernel) Offsets() (offsets []int, size int) {
 	return offsets, size
 }
 
-// Args packs arguments as C lays out a struct. The zero value is empty.
+// Args packs arguments like the fields of a C struct. The zero value is empty.
 type Args struct {
 	data  []byte
 	kinds []Kind
@@ -152,7 +152,7 @@ func (a *Args) Float32(v float32) {
 	a.data = binary.LittleEndian.AppendUint32(a.data, math.Float32bits(v))
 }
 
-// Bytes are the packed arguments.
+// Bytes returns the packed arguments.
 func (a *Args) Bytes() []byte { return a.data }
 
 // wide marks an argument that the kernel takes as long long.

@@ -8,7 +8,7 @@ func CastFromF32(t Type, src, dst Pointer, n int) ([]Launch, error) {
 	return cast(t, "cast_from_f32", src, dst, n, 4, t.Bytes())
 }
 
-// CastToF32 is cast_to_f32: n elements of t to float32.
+// CastToF32 returns the launch of cast_to_f32, which converts n elements of t to float32.
 func CastToF32(t Type, src, dst Pointer, n int) ([]Launch, error) {
 	return cast(t, "cast_to_f32", src, dst, n, t.Bytes(), 4)
 }
@@ -27,7 +27,8 @@ func cast(t Type, name string, src, dst Pointer, n, from, to int) ([]Launch, err
 	return l.done()
 }
 
-// Fill is fill_u32: n words of 4 bytes (two elements of 16 bits) become value.
+// Fill returns the launch of fill_u32, which sets n words of 4 bytes (two elements of 16
+// bits) to value.
 func Fill(dst Pointer, value uint32, n int) ([]Launch, error) {
 	c := check{op: "fill"}
 	c.positive("n", n)
@@ -41,8 +42,9 @@ func Fill(dst Pointer, value uint32, n int) ([]Launch, error) {
 	return l.done()
 }
 
-// transposeEdge is the tile of a transposition: 32×32 elements through shared
-// memory, each row one longer than the tile so that columns meet other banks.
+// A transposition moves tiles of 32×32 elements through shared memory. Each row there is
+// one element longer than the tile, so that the elements of a column are in different
+// banks.
 const (
 	transposeEdge   = 32
 	transposeRows   = 8
@@ -55,13 +57,13 @@ const (
 // KCRS into KRSC and back.
 type Transpose struct {
 	Batch, Channels, Spatial int
-	Padded                   int     // channels of a row that are written; those above Channels become zero
+	Padded                   int     // channels that are written per row; those from Channels on are set to zero
 	Planar                   Pointer // float32
 	Rows                     Pointer // [Batch·Spatial][Pitch] of the launch's Type
 	Pitch                    int
 }
 
-// ToRows is nchw_to_nhwc, or for rows of one vector nchw_to_rows.
+// ToRows returns the launch of nchw_to_nhwc, or of nchw_to_rows if a row has one vector.
 func (a Transpose) ToRows(t Type) ([]Launch, error) {
 	grid, block, err := a.geometry("nchw to nhwc", t, a.Padded)
 	if err != nil {
@@ -78,7 +80,7 @@ func (a Transpose) ToRows(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// ToPlanar is nhwc_to_nchw; Padded is not used.
+// ToPlanar returns the launch of nhwc_to_nchw. It ignores Padded.
 func (a Transpose) ToPlanar(t Type) ([]Launch, error) {
 	grid, block, err := a.geometry("nhwc to nchw", t, a.Channels)
 	if err != nil {
@@ -103,11 +105,11 @@ func (a Transpose) geometry(op string, t Type, padded int) (grid, block [3]uint3
 		[3]uint32{transposeEdge, transposeRows, 1}, c.err
 }
 
-// Pixels is how bytes become values: (byte/Divisor − mean[c])·invstd[c].
+// Pixels describes the conversion of bytes to values: (byte/Divisor − mean[c])·invstd[c].
 type Pixels struct {
-	Channels, Padded int     // channels of the source, and those written (zero above Channels)
+	Channels, Padded int     // channels of the source, and channels written (zeros from Channels on)
 	Divisor          float64 // 255 for images, 1 or 255 for masks
-	Mean, InvStd     Pointer // float32 [Channels]; both 0: value/Divisor as it is
+	Mean, InvStd     Pointer // float32 [Channels]; both 0: only divide by Divisor
 	Dst              Pointer // rows of the launch's Type
 	Pitch            int
 }
@@ -125,15 +127,15 @@ func (a Pixels) check(c *check, t Type) {
 	c.array("destination", a.Dst, alignment)
 }
 
-// Normalize is normalize_u8: Batch samples of planar bytes [Channels][Spatial]
-// become rows. A byte read and Padded elements written a value.
+// Normalize converts Batch samples of planar bytes [Channels][Spatial] to rows. For each
+// position the kernel reads Channels bytes and writes Padded elements.
 type Normalize struct {
 	Pixels
 	Batch, Spatial int
 	Src            Pointer
 }
 
-// Launches is normalize_u8.
+// Launches returns the launch of normalize_u8.
 func (a Normalize) Launches(t Type) ([]Launch, error) {
 	c := check{op: "normalize"}
 	a.check(&c, t)
@@ -151,34 +153,34 @@ func (a Normalize) Launches(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// Augment cuts, turns and mirrors samples of a data set that lies in device
-// memory as planar bytes [sample][Channels][D][H][W], as pkg/data does it: what
-// happens to a sample depends on Control's seed and epoch and the sample's index
-// alone. Images and masks are two calls with the same switches, the masks without
-// jitter. In 2-D Size[0] and Out[0] are 1.
+// Augment crops, rotates and mirrors samples of a data set in device memory, which contains
+// planar bytes [sample][Channels][D][H][W]. It does the same as pkg/data: the augmentation
+// of a sample depends only on Control's seed and epoch and on the sample's index. Images
+// and masks need two calls with the same options, the masks without jitter. In 2-D Size[0]
+// and Out[0] are 1.
 //
-// The random numbers of a sample are the stream of data's augmentation, in this
-// order, drawn whatever is switched on: in 2-D the window's y and x, 4 flips, 4
-// turns, brightness, contrast; in 3-D the window's z, y and x, 8 flips, the 24
-// rotations of the cube, brightness, contrast. Rotation r of the 24 permutes the
-// axes by r/4 (only where the output is a cube) and mirrors an even number of
-// them, or an odd one with an odd permutation, by r%4; a flip mirrors more.
+// The random numbers of a sample come from the stream that data uses, in this order, and
+// are drawn even for augmentations that are switched off. In 2-D: y and x of the window, 4
+// flips, 4 rotations, brightness, contrast. In 3-D: z, y and x of the window, 8 flips, the
+// 24 rotations of the cube, brightness, contrast. Rotation r of the 24 permutes the axes by
+// r/4 (only if the output is a cube). By r%4 it mirrors an even number of axes, or an odd
+// number if the permutation is odd. A flip mirrors further axes.
 //
-// Jitter: v' = min(max((v − ½)·contrast + ½ + brightness, 0), 1), brightness
-// uniform in ±Brightness, contrast in 1±Contrast.
+// Jitter: v' = min(max((v − ½)·contrast + ½ + brightness, 0), 1), with brightness uniform
+// in ±Brightness and contrast uniform in 1±Contrast.
 type Augment struct {
 	Pixels
 	Batch                int
 	Size, Out            [3]int
 	Src                  Pointer
 	Samples              Pointer // int32 [Batch], indexes in the data set
-	Stored               Pointer // int32 [Batch], where they lie; 0: at their indexes
+	Stored               Pointer // int32 [Batch], indexes of the samples in Src; 0: the same as Samples
 	Control              Pointer
 	Flip, Rotate         bool
 	Brightness, Contrast float64
 }
 
-// Launches is augment_2d, or augment_3d where a sample has depth.
+// Launches returns the launch of augment_2d, or of augment_3d if samples have depth.
 func (a Augment) Launches(t Type) ([]Launch, error) {
 	c := check{op: "augment"}
 	a.check(&c, t)
@@ -217,11 +219,11 @@ func (a Augment) Launches(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// bits hands a double to a kernel whole.
+// bits returns the bits of v as an argument for a kernel.
 func bits(v float64) wide { return wide(int64(math.Float64bits(v))) }
 
-// TakeRows is take_rows: row i of dst, width float32 long, is row rows[i] (int32) of
-// src, for batch rows.
+// TakeRows returns the launch of take_rows, which copies row rows[i] (int32) of src to row
+// i of dst, for batch rows of width float32.
 func TakeRows(src, rows, dst Pointer, batch, width int) ([]Launch, error) {
 	c := check{op: "take rows"}
 	c.array("source", src, 4)
@@ -238,8 +240,8 @@ func TakeRows(src, rows, dst Pointer, batch, width int) ([]Launch, error) {
 	return l.done()
 }
 
-// CopyCeiling is copy_ceiling: n vectors of 16 bytes copied, 32·n bytes of traffic:
-// what the memory gives.
+// CopyCeiling returns the launch of copy_ceiling, which copies n vectors of 16 bytes, 32·n
+// bytes of traffic, to measure the memory's bandwidth.
 func CopyCeiling(src, dst Pointer, n int) ([]Launch, error) {
 	c := check{op: "copy ceiling"}
 	c.positive("n", n)
@@ -254,24 +256,25 @@ func CopyCeiling(src, dst Pointer, n int) ([]Launch, error) {
 	return l.done()
 }
 
-// Ceiling is a kernel that only computes, and how much.
+// Ceiling is a kernel that only computes, and its number of operations.
 type Ceiling struct {
 	Launch Launch
 	FLOP   float64
 }
 
-// FMACeiling is fma_ceiling: float32 multiply-adds in registers on blocks blocks
-// (8 a multiprocessor fill it). out gets 256·blocks floats, all equal to
-// iterations.
+// FMACeiling returns fma_ceiling: float32 multiply-adds in registers, in the given number
+// of blocks (8 blocks fill a multiprocessor). It writes 256·blocks floats to out, all equal
+// to iterations.
 func FMACeiling(out Pointer, blocks, iterations int) (Ceiling, error) {
 	return ceiling("fma_ceiling", out, blocks, iterations, 16*2)
 }
 
-// MMACeiling is mma_ceiling_f16 or _bf16: 16×8×16 matrix products of the tensor
-// cores in registers, accumulated in float32. out gets 256·blocks floats, all
-// equal to 16·iterations. (Hopper's own wgmma is faster still; cublasLt measures it.)
+// MMACeiling returns mma_ceiling_f16 or mma_ceiling_bf16: 16×8×16 matrix products of the
+// tensor cores in registers, with sums in float32. It writes 256·blocks floats to out, all
+// equal to 16·iterations. Hopper's wgmma instruction is faster still; it is measured by
+// cublasLt.
 func MMACeiling(t Type, out Pointer, blocks, iterations int) (Ceiling, error) {
-	// 8 products a warp of 32 threads, 2·16·8·16 operations each.
+	// 8 products per warp of 32 threads, 2·16·8·16 operations each.
 	return ceiling("mma_ceiling_"+t.String(), out, blocks, iterations, 8*2*16*8*16/32)
 }
 

@@ -1,33 +1,33 @@
 package kernels
 
-// lossBlocks is how many blocks a loss is summed by: 8 a multiprocessor of an H200,
-// as its threads have only 8 bytes in flight each.
+// lossBlocks is the number of blocks that sum a loss: 8 per multiprocessor of an H200,
+// because each thread has only 8 bytes in flight.
 const lossBlocks = 1056
 
-// LossPartialFloats is the scratch memory of BCE, in floats.
+// LossPartialFloats is the size of BCE's scratch memory, in floats.
 const LossPartialFloats = lossBlocks * 8
 
-// BCE is the binary cross entropy of logits z against targets t (0 … 1), the mean
-// over Rows × Channels elements of max(z,0) − z·t + log(1+e^−|z|), together with
-// the counts of metric.Counts: foreground is z > 0 and t > 0.5.
+// BCE computes the binary cross entropy of logits z with targets t from 0 to 1: the mean
+// over Rows × Channels elements of max(z,0) − z·t + log(1+e^−|z|). It also computes the
+// counts of metric.Counts, with foreground where z > 0 and where t > 0.5.
 type BCE struct {
-	Rows, Channels int     // Channels as counted, not padded
+	Rows, Channels int     // Channels without padding
 	Z              Pointer // logits of the launch's Type, [Rows][ZPitch]
 	ZPitch         int     // 1 for a dense map of one channel
 	T              Pointer // targets, float32, dense [Rows][Channels]
 	Partial        Pointer // LossPartialFloats floats
 	Loss           Pointer // float32 [1]
-	Counts         Pointer // long long [4]: TP, FP, FN, TN; 0: not wanted
-	Accumulate     bool    // counts are added to what is there
+	Counts         Pointer // long long [4]: TP, FP, FN, TN; 0: not counted
+	Accumulate     bool    // add to Counts instead of replacing them
 
-	// Backward:
-	DLoss   Pointer // float32 [1], the gradient of the loss; 0: 1
-	Control Pointer // its loss scale is multiplied in; 0: 1
-	DZ      Pointer // [Rows][DZPitch], zero in the padding
+	// For Backward:
+	DLoss   Pointer // float32 [1], the gradient of the loss; 0: the gradient is 1
+	Control Pointer // contains the loss scale, a factor of the gradient; 0: the scale is 1
+	DZ      Pointer // [Rows][DZPitch]; the kernel writes zeros to the padding
 	DZPitch int
 }
 
-// Forward is bce and bce_finalize: z and t are read once.
+// Forward returns the launches of bce and bce_finalize, which read z and t once.
 func (a BCE) Forward(t Type) ([]Launch, error) {
 	c := check{op: "bce"}
 	a.check(&c, t)
@@ -46,7 +46,7 @@ func (a BCE) Forward(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// Backward is bce_backward: dz = dloss·scale·(σ(z) − t)/elements.
+// Backward returns the launch of bce_backward: dz = dloss·scale·(σ(z) − t)/elements.
 func (a BCE) Backward(t Type) ([]Launch, error) {
 	c := check{op: "bce backward"}
 	a.checkBackward(&c, t)
@@ -75,27 +75,29 @@ func (a BCE) checkBackward(c *check, t Type) {
 	c.require(a.DLoss%4 == 0 && a.Control%8 == 0, "dloss or control is not aligned")
 }
 
-// DiceBCE is Weight·D + (1−Weight)·B, with B the BCE and D the mean over maps, a channel
-// of a sample each, of 1 − (2Σpt+1)/(Σp+Σt+1), p = σ(z) (Milletari et al., V-Net, 2016,
-// arXiv:1606.04797, with plain sums below). It counts as BCE does.
+// DiceBCE computes Weight·D + (1−Weight)·B. B is the BCE. D is the mean over maps of 1 −
+// (2Σpt+1)/(Σp+Σt+1) with p = σ(z), where a map is one channel of one sample (Milletari et
+// al., V-Net, 2016, arXiv:1606.04797, but with sums instead of sums of squares in the
+// denominator). It computes the same counts as BCE.
 type DiceBCE struct {
-	BCE            // Partial has DicePartialFloats
+	BCE            // Partial has the size DicePartialFloats
 	Points int     // rows of a sample
-	Weight float64 // of the Dice term, 0 … 1
+	Weight float64 // of the Dice term, from 0 to 1
 }
 
-// DicePartialFloats is the scratch memory of DiceBCE, in floats.
+// DicePartialFloats returns the size of DiceBCE's scratch memory, in floats.
 func DicePartialFloats(rows, points, channels int) int {
 	maps := rows / max(points, 1) * channels
 	return 8 * maps * (1 + diceChunks(maps, points))
 }
 
-// diceChunks is how many blocks share a map.
+// diceChunks returns the number of blocks per map.
 func diceChunks(maps, points int) int {
 	return max(1, min(lossBlocks/max(maps, 1), (points+blockThreads-1)/blockThreads))
 }
 
-// Forward are dice_bce, dice_maps and bce_finalize: z and t are read once.
+// Forward returns the launches of dice_bce, dice_maps and bce_finalize, which read z and t
+// once.
 func (a DiceBCE) Forward(t Type) ([]Launch, error) {
 	c := check{op: "dice bce"}
 	a.check(&c, t)
@@ -111,7 +113,7 @@ func (a DiceBCE) Forward(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// Backward are dice_bce and dice_maps once more, and dice_bce_backward.
+// Backward returns the launches of dice_bce and dice_maps again, and of dice_bce_backward.
 func (a DiceBCE) Backward(t Type) ([]Launch, error) {
 	c := check{op: "dice bce backward"}
 	a.check(&c, t)
@@ -135,7 +137,8 @@ func (a DiceBCE) check(c *check, t Type) {
 	c.require(a.Weight >= 0 && a.Weight <= 1, "the weight of the Dice term is %g: must be from 0 to 1", a.Weight)
 }
 
-// sums are the launches that leave the sums of each map, and where those are.
+// sums adds the launches that sum each map, and returns the number of maps and the address
+// of the sums.
 func (a DiceBCE) sums(l *list, t Type) (maps int, at Pointer) {
 	maps = a.Rows / a.Points * a.Channels
 	chunks := diceChunks(maps, a.Points)
@@ -146,25 +149,25 @@ func (a DiceBCE) sums(l *list, t Type) (maps int, at Pointer) {
 	return maps, at
 }
 
-// Head is a convolution of window 1 with one output channel: z = x·w + bias per
-// row. cuDNN wants 8 output channels and would write, and read, 8 times as much.
+// Head computes a convolution with a window of 1 and one output channel: z = x·w + bias per
+// row. cuDNN requires 8 output channels and would write and read 8 times as much.
 type Head struct {
 	Rows, Channels int     // Channels padded
 	X              Map     // of the launch's Type
 	W              Pointer // float32 [Channels], zero in the padding: the master weights
-	Bias           Pointer // float32 [1]; 0: none
+	Bias           Pointer // float32 [1]; 0: no bias
 	Z              Pointer // float32, dense [Rows]
 
-	// Backward:
+	// For BackwardData and BackwardWeights:
 	DZ      Pointer // float32, dense [Rows]
 	DX      Map
 	Acc     Map     // optional: added to dx
 	DW      Pointer // float32 [Channels]
-	DBias   Pointer // float32 [1]; 0: none
+	DBias   Pointer // float32 [1]; 0: not computed
 	Partial Pointer // PartialFloats(Rows, Channels) floats
 }
 
-// Forward is head_forward: x is read once, z written in float32.
+// Forward returns the launch of head_forward, which reads x once and writes z in float32.
 func (a Head) Forward(t Type) ([]Launch, error) {
 	c := check{op: "head"}
 	c.positive("rows", a.Rows)
@@ -176,7 +179,7 @@ func (a Head) Forward(t Type) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	// So many neighbours of a warp share a row: a power of two.
+	// The number of neighboring threads of a warp that share a row: a power of two.
 	lanes := 1
 	for lanes < 32 && lanes < a.Channels/vector {
 		lanes *= 2
@@ -187,7 +190,7 @@ func (a Head) Forward(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// BackwardData is head_backward_data: dx = dz·w + acc.
+// BackwardData returns the launch of head_backward_data: dx = dz·w + acc.
 func (a Head) BackwardData(t Type) ([]Launch, error) {
 	c := check{op: "head backward data"}
 	c.positive("rows", a.Rows)
@@ -206,8 +209,8 @@ func (a Head) BackwardData(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// BackwardWeights are head_backward_weights and sum_chunks: dw = Σ dz·x and
-// dbias = Σ dz. x is read once.
+// BackwardWeights returns the launches of head_backward_weights and sum_chunks: dw = Σ dz·x
+// and dbias = Σ dz. They read x once.
 func (a Head) BackwardWeights(t Type) ([]Launch, error) {
 	c := check{op: "head backward weights"}
 	c.positive("rows", a.Rows)

@@ -1,26 +1,25 @@
 package kernels
 
-// Mask says how the backward pass of an activation knows where ReLU let its
-// input through.
+// Mask selects how the backward pass finds the elements that ReLU passed.
 type Mask int
 
-// The masks.
+// Sources of the mask.
 const (
 	MaskNone      Mask = iota // there was no ReLU
-	MaskRecompute             // from x, as the forward pass computed it: one tensor less to read; not where something was added before the ReLU
+	MaskRecompute             // computed again from x, which avoids reading y; not possible if a map was added before the ReLU
 	MaskOutput                // from the output y
 )
 
-// PartialFloats is the scratch memory, in floats, that the reductions over a map
-// of rows × channels need: Partial of BatchNorm, BatchNormGrad, BiasGrad and
-// HeadGrad. It is for the time of the call only.
+// PartialFloats returns the size of the scratch memory, in floats, that reductions over a
+// map of rows × channels need: the field Partial of BatchNorm, BatchNormGrad, BiasGrad and
+// Head. It is used only while the launches run.
 func PartialFloats(rows, channels int) int {
 	t := tiles(rows, channels, reduceBlocks)
 	return t.chunks * (2*channels + vector)
 }
 
-// BatchNorm is a batch normalisation over the rows of x, with an optional sum and
-// ReLU: y = act((x − mean)·invstd·gamma + beta + add), per channel.
+// BatchNorm computes a batch normalization over the rows of x, with an optional sum and
+// ReLU: y = act((x − mean)·invstd·gamma + beta + add) per channel.
 type BatchNorm struct {
 	Rows, Channels    int // Channels padded
 	X, Add, Y         Map // Add optional
@@ -33,9 +32,10 @@ type BatchNorm struct {
 	ReLU              bool
 }
 
-// Training is bn_stats, bn_finalize and bn_apply: y of the batch's own mean and
-// biased variance, which also move the running ones (the variance unbiased).
-// x is read twice and y written once, 3 transfers an element; with Add 4.
+// Training returns the launches of bn_stats, bn_finalize and bn_apply. y is computed with
+// the batch's own mean and biased variance. These also update the running statistics, there
+// with the unbiased variance. x is read twice and y is written once, so each element moves
+// 3 times, or 4 times with Add.
 func (a BatchNorm) Training(t Type) ([]Launch, error) {
 	c := check{op: "batch norm"}
 	c.positive("rows", a.Rows)
@@ -58,8 +58,8 @@ func (a BatchNorm) Training(t Type) ([]Launch, error) {
 	return append(first, second...), err
 }
 
-// Statistics are bn_stats and bn_finalize: the first half of Training, which needs
-// neither y nor gamma and beta. x is read once.
+// Statistics returns the launches of bn_stats and bn_finalize, the first half of Training.
+// It does not need y, gamma and beta, and reads x once.
 func (a BatchNorm) Statistics(t Type) ([]Launch, error) {
 	c := check{op: "batch norm statistics"}
 	c.positive("rows", a.Rows)
@@ -79,9 +79,10 @@ func (a BatchNorm) Statistics(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// StatisticsOfSums is bn_sums: as Statistics, from Σ x and Σ x² of each channel in
-// float32, which a convolution's kernel has made beside its result. Where the mean is
-// far larger than the deviation the difference of the two loses digits.
+// StatisticsOfSums returns the launch of bn_sums. It does the same as Statistics, but from
+// Σ x and Σ x² of each channel in float32, which a convolution's kernel has computed
+// together with x. If the mean is far larger than the deviation, the variance loses digits
+// by cancellation.
 func (a BatchNorm) StatisticsOfSums(sum, square Pointer) ([]Launch, error) {
 	c := check{op: "batch norm statistics of sums"}
 	c.positive("rows", a.Rows)
@@ -97,7 +98,8 @@ func (a BatchNorm) StatisticsOfSums(sum, square Pointer) ([]Launch, error) {
 	return l.done()
 }
 
-// Apply is bn_apply: the second half of Training, x read and y written.
+// Apply returns the launch of bn_apply, the second half of Training, which reads x and
+// writes y.
 func (a BatchNorm) Apply(t Type) ([]Launch, error) {
 	c := check{op: "batch norm"}
 	c.positive("rows", a.Rows)
@@ -117,10 +119,10 @@ func (a BatchNorm) Apply(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// ScaleShift is bn_scale_shift: Training's y is act(x·scale + shift), two vectors of t
-// for each channel, where a convolution applies that itself as it reads x. Neither x nor y
-// is touched. Scale and shift are rounded to t each: in fp16 y is off by up to
-// 2⁻¹¹·(|x·scale| + |shift|).
+// ScaleShift returns the launch of bn_scale_shift. It computes two vectors of type t so
+// that Training's y is act(x·scale + shift), for a convolution that applies this while it
+// reads x. Neither x nor y is read or written. Scale and shift are rounded to t, so in fp16
+// the error of y is up to 2⁻¹¹·(|x·scale| + |shift|).
 func (a BatchNorm) ScaleShift(t Type, scale, shift Pointer) ([]Launch, error) {
 	c := check{op: "batch norm scale and shift"}
 	c.channels(a.Channels)
@@ -134,7 +136,8 @@ func (a BatchNorm) ScaleShift(t Type, scale, shift Pointer) ([]Launch, error) {
 	return l.done()
 }
 
-// Inference is bn_infer: y of the running statistics; 2 transfers an element.
+// Inference returns the launch of bn_infer, which computes y with the running statistics.
+// It moves each element 2 times.
 func (a BatchNorm) Inference(t Type) ([]Launch, error) {
 	c := check{op: "batch norm inference"}
 	c.positive("rows", a.Rows)
@@ -154,25 +157,25 @@ func (a BatchNorm) Inference(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// BatchNormGrad is the backward pass of BatchNorm.Training. With d = dy where the
-// ReLU let through: dbeta = Σ d, dgamma = Σ d·x̂,
-// dx = gamma·invstd·(d − dbeta/rows − x̂·dgamma/rows) + Acc, and dAdd = d.
+// BatchNormGrad computes the backward pass of BatchNorm.Training. With d = dy where the
+// ReLU passed its input, 0 elsewhere: dbeta = Σ d, dgamma = Σ d·x̂, dx = gamma·invstd·(d −
+// dbeta/rows − x̂·dgamma/rows) + Acc, and dAdd = d.
 type BatchNormGrad struct {
 	Rows, Channels int
 	X, DY          Map
 	Y              Map // with MaskOutput
 	Mean, InvStd   Pointer
 	Gamma, Beta    Pointer
-	DGamma, DBeta  Pointer // float32, written (must be final until the last launch ran)
-	Acc            Map     // optional: added to dx, for the gradient that reaches x on another way (a pre-activation's skip)
-	DX             Map     // may be DY, X or Acc itself; absent: only dgamma and dbeta are asked for
+	DGamma, DBeta  Pointer // float32, written; complete before the last launch
+	Acc            Map     // optional: added to dx, for the gradient that reaches x on another path (the skip connection of a pre-activation block)
+	DX             Map     // may be DY, X or Acc itself; if absent, only dgamma and dbeta are computed
 	DAdd           Map     // optional: the gradient of Add; may be DY
 	Partial        Pointer // PartialFloats(Rows, Channels) floats
 	Mask           Mask
 }
 
-// Launches are Reduce and, where DX is there, Apply: 5 transfers an element with
-// MaskRecompute; MaskOutput reads y twice more.
+// Launches returns the launches of Reduce and, if DX is present, of Apply. They move each
+// element 5 times with MaskRecompute; with MaskOutput they read y two more times.
 func (a BatchNormGrad) Launches(t Type) ([]Launch, error) {
 	c := check{op: "batch norm backward"}
 	c.require(a.DX.Data != 0 || a.Acc.Data == 0 && a.DAdd.Data == 0, "dx is absent, but acc or dadd is not")
@@ -187,8 +190,8 @@ func (a BatchNormGrad) Launches(t Type) ([]Launch, error) {
 	return append(first, second...), err
 }
 
-// Reduce is bn_backward_reduce and sum_chunks: dgamma and dbeta. x and dy, with
-// MaskOutput also y, are read once.
+// Reduce returns the launches of bn_backward_reduce and sum_chunks, which compute dgamma
+// and dbeta. They read x and dy once, and with MaskOutput also y.
 func (a BatchNormGrad) Reduce(t Type) ([]Launch, error) {
 	c := check{op: "batch norm backward"}
 	a.check(&c)
@@ -205,8 +208,9 @@ func (a BatchNormGrad) Reduce(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// Apply is bn_backward_apply, behind Reduce or what else made dgamma and dbeta: x and dy
-// read once, dx written. A dy that is masked already is not changed by a mask.
+// Apply returns the launch of bn_backward_apply, which needs the dgamma and dbeta of Reduce
+// or of another kernel. It reads x and dy once and writes dx. The mask does not change a dy
+// that is masked already.
 func (a BatchNormGrad) Apply(t Type) ([]Launch, error) {
 	c := check{op: "batch norm backward"}
 	a.check(&c)
@@ -226,7 +230,7 @@ func (a BatchNormGrad) Apply(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// check verifies what both halves take.
+// check checks the arguments that both halves use.
 func (a BatchNormGrad) check(c *check) {
 	c.positive("rows", a.Rows)
 	c.channels(a.Channels)
@@ -240,16 +244,16 @@ func (a BatchNormGrad) check(c *check) {
 	})
 }
 
-// columnThreads is the width and the height of the blocks that add chunks up:
-// a column of the partial sums is read by 32 threads.
+// columnThreads is the width and the height of the blocks that sum chunks: 32 threads read
+// one column of the partial sums.
 const columnThreads = 32
 
-// columnShared holds two doubles a thread of such a block.
+// columnShared is the shared memory of such a block: two doubles per thread.
 const columnShared = columnThreads * columnThreads * 2 * 8
 
 func over(n, per int) [3]uint32 { return [3]uint32{uint32((n + per - 1) / per), 1, 1} }
 
-// list gathers the launches of an operation.
+// list collects the launches of an operation.
 type list struct {
 	launches []Launch
 	err      error
@@ -281,8 +285,8 @@ func (l *list) add(k Kernel, err error, grid, block [3]uint32, shared uint32, va
 	l.launches = append(l.launches, Launch{Kernel: k.Name, Grid: grid, Block: block, Shared: shared, Args: args})
 }
 
-// sum adds the rows of partial [chunks][pitch] up: the first n0 columns to out0,
-// the next n1 to out1.
+// sum adds a launch that sums the rows of partial [chunks][pitch]: the first n0 columns to
+// out0, the next n1 to out1.
 func (l *list) sum(partial Pointer, pitch, chunks int, out0 Pointer, n0 int, out1 Pointer, n1 int) {
 	l.untyped("sum_chunks", over(n0+n1, columnThreads), [3]uint32{columnThreads, columnThreads, 1}, columnShared/2,
 		partial, pitch, chunks, out0, n0, out1, n1)

@@ -2,17 +2,19 @@ package kernels
 
 import "encoding/binary"
 
-// Layer is a parameter in the flat buffers, in elements; all are multiples of 8.
+// Layer is the position of a parameter in the flat buffers, in elements. All positions and
+// sizes are multiples of 8.
 type Layer struct {
-	Weight, Gradient int // where it begins
+	Weight, Gradient int // index of the first element
 	Size             int
-	Vector           bool // of one dimension: LARS and LAMB give it the plain rate and no decay
+	Vector           bool // the parameter has one dimension: LARS and LAMB use the plain learning rate and no weight decay
 }
 
-// chunkElements is what a block sums up, and updates, of a layer: 4 vectors a thread.
+// chunkElements is the number of a layer's elements that a block sums and updates: 4
+// vectors per thread.
 const chunkElements = 4 * blockThreads * vector
 
-// Sizes of what lies in the memory of Layers.
+// Sizes in the memory of Layers, in bytes.
 const (
 	chunkBytes   = 24
 	layerBytes   = 16
@@ -20,19 +22,19 @@ const (
 	rateBytes    = 8
 )
 
-// Layers are the layers of flat buffers, for rules that take a norm of each, and for
-// clipping. Their tables, sums and rates lie in Bytes of the device's memory, of which
-// the Table comes from the host, once.
+// Layers describes the layers of flat buffers to rules that need the norm of each layer,
+// and to clipping. Their tables, sums and rates are in device memory of size Bytes. The
+// host copies Table to its beginning once.
 type Layers struct {
 	Table  []byte
 	Bytes  int
-	Memory Pointer // where that is, aligned to 16 bytes
+	Memory Pointer // address of the memory, aligned to 16 bytes
 
 	chunks int
-	first  []int // chunk of each layer, and one more
+	first  []int // index of the first chunk of each layer, and the number of chunks
 }
 
-// NewLayers lays the tables out.
+// NewLayers creates the tables for a list of layers.
 func NewLayers(list []Layer) (Layers, error) {
 	var l Layers
 	c := check{op: "layers"}
@@ -69,24 +71,25 @@ func NewLayers(list []Layer) (Layers, error) {
 	return l, nil
 }
 
-// Where what begins: chunks, layers, sums, rates.
+// Offsets of the parts of Memory: chunks, layers, sums, rates.
 func (l Layers) layersAt() int  { return (chunkBytes*l.chunks + 15) &^ 15 }
 func (l Layers) squaresAt() int { return l.layersAt() + layerBytes*(len(l.first)-1) }
 func (l Layers) ratesAt() int   { return l.squaresAt() + squaresBytes*l.chunks }
 
 func (l Layers) at(offset int) Pointer { return l.Memory + Pointer(offset) }
 
-// normShared holds two doubles a thread.
+// normShared is the shared memory of a block: two doubles per thread.
 const normShared = blockThreads * 2 * 8
 
-// column is a block that adds up.
+// column is the size of a block that sums.
 var column = [3]uint32{1, blockThreads, 1}
 
-// each is a grid of so many blocks.
+// each returns a grid of n blocks.
 func each(n int) [3]uint32 { return [3]uint32{uint32(n), 1, 1} }
 
-// Squares is layer_squares: the sums of the squares of the gradients at g and, where w
-// is not 0, of the weights, chunk by chunk. 4 bytes an element, 8 with weights.
+// Squares returns the launch of layer_squares: for each chunk the sum of the squares of the
+// gradients at g and, if w is not 0, of the weights. It reads 4 bytes per element, or 8
+// with weights.
 func (l Layers) Squares(w, g Pointer) ([]Launch, error) {
 	c := check{op: "layer squares"}
 	c.array("memory", l.Memory, pointAlignment)
@@ -100,8 +103,8 @@ func (l Layers) Squares(w, g Pointer) ([]Launch, error) {
 	return a.done()
 }
 
-// Clip is clip_norm, behind Squares: sets Control.Clip so that the norm of all
-// gradients, divided by the loss scale, is at most most.
+// Clip returns the launch of clip_norm, which runs after Squares. It sets Control.Clip so
+// that the norm of all gradients, divided by the loss scale, is at most most.
 func (l Layers) Clip(most float64, control Pointer) ([]Launch, error) {
 	c := check{op: "clip"}
 	c.array("memory", l.Memory, pointAlignment)
@@ -115,11 +118,11 @@ func (l Layers) Clip(most float64, control Pointer) ([]Launch, error) {
 	return a.done()
 }
 
-// LARS are lars_rates and lars of layers first … last−1, behind Squares with weights
-// (You et al. 2017, arXiv:1708.03888): v ← momentum·v + lr·local·(g + decay·w), w ← w − v,
-// local = trust·‖w‖/(‖g‖ + decay·‖w‖). W, G, Buffer and Low of u are where the flat
-// buffers begin; N is not read. 12 bytes a weight, 20 with momentum, 2 more with a copy
-// of 16 bits; the sums before are 8.
+// LARS returns the launches of lars_rates and lars for layers first … last−1, after Squares
+// with weights (You et al. 2017, arXiv:1708.03888): v ← momentum·v + lr·local·(g +
+// decay·w), w ← w − v, local = trust·‖w‖/(‖g‖ + decay·‖w‖). W, G, Buffer and Low of u are
+// the addresses of the flat buffers; N is ignored. They move 12 bytes per weight, 20 with
+// momentum, and 2 more with a 16-bit copy; Squares moves 8.
 func (l Layers) LARS(t Type, u Update, trust float64, first, last int) ([]Launch, error) {
 	c := check{op: "lars"}
 	l.check(&c, u, first, last)
@@ -136,10 +139,10 @@ func (l Layers) LARS(t Type, u Update, trust float64, first, last int) ([]Launch
 	return a.done()
 }
 
-// LAMB are lamb_moments, lamb_rates and lamb of layers first … last−1 (You et al. 2020,
-// arXiv:1904.00962): m and v as Adam's, r = m̂/(√v̂ + ε) + decay·w, w ← w − lr·‖w‖/‖r‖·r.
-// W, G, M, V and Low of u are where the flat buffers begin; N is not read. 40 bytes a
-// weight, 2 more with a copy of 16 bits.
+// LAMB returns the launches of lamb_moments, lamb_rates and lamb for layers first … last−1
+// (You et al. 2020, arXiv:1904.00962): m and v as in Adam, r = m̂/(√v̂ + ε) + decay·w, w ←
+// w − lr·‖w‖/‖r‖·r. W, G, M, V and Low of u are the addresses of the flat buffers; N is
+// ignored. They move 40 bytes per weight, and 2 more with a 16-bit copy.
 func (l Layers) LAMB(t Type, u Update, first, last int) ([]Launch, error) {
 	c := check{op: "lamb"}
 	l.check(&c, u, first, last)
@@ -168,7 +171,8 @@ func (l Layers) check(c *check, u Update, first, last int) {
 	c.require(0 <= first && first < last && last < len(l.first), "layers %d to %d of %d", first, last, len(l.first)-1)
 }
 
-// GradAdd is grad_add: sum += g over n elements, a multiple of 4.
+// GradAdd returns the launch of grad_add: sum += g for n elements, where n is a multiple of
+// 4.
 func GradAdd(sum, g Pointer, n int) ([]Launch, error) {
 	c := check{op: "gradient sum"}
 	gathered(&c, sum, g, n)
@@ -181,7 +185,8 @@ func GradAdd(sum, g Pointer, n int) ([]Launch, error) {
 	return l.done()
 }
 
-// GradMean is grad_mean: g = (sum + g)/parts over n elements, a multiple of 4.
+// GradMean returns the launch of grad_mean: g = (sum + g)/parts for n elements, where n is
+// a multiple of 4.
 func GradMean(g, sum Pointer, n, parts int) ([]Launch, error) {
 	c := check{op: "gradient mean"}
 	gathered(&c, sum, g, n)

@@ -5,33 +5,33 @@ import (
 	"math"
 )
 
-// The Control block: ControlBytes of device memory, aligned to 16 bytes. The
-// first ControlHostBytes belong to the host, which copies them there before a
-// step; the rest belongs to the kernels, and the host sets it once.
+// Sizes of the Control block in device memory, which is aligned to 16 bytes. The host
+// copies the first ControlHostBytes before each step. The kernels own the rest, which the
+// host sets once.
 const (
 	ControlBytes     = 64
 	ControlHostBytes = 32
 )
 
-// Control is what changes from step to step.
+// Control contains the values that change from step to step.
 type Control struct {
-	// Written by the host (bytes 0 to 31).
+	// Set by the host (bytes 0 to 31):
 	LearningRate float32
-	Step         int32 // of this update, from 1, skipped ones counted too
+	Step         int32 // number of this update, from 1, including skipped updates
 	Seed         int64 // of the augmentation
 	Epoch        int64 // of the augmentation
 
-	// Written by the kernels (bytes 32 to 63).
-	LossScale  float32 // gradients carry this factor; 1 in bfloat16 and float32
-	FoundInf   int32   // not 0: a gradient of this step is not finite, and the update is left out
-	GoodSteps  int32   // since the scale last changed
-	Skipped    int32   // updates left out so far
-	Correct1   float32 // 1 − β₁ᵗ of Adam, t being Step − Skipped
+	// Set by the kernels (bytes 32 to 63):
+	LossScale  float32 // factor of the gradients; 1 in bfloat16 and float32
+	FoundInf   int32   // not 0: a gradient of this step is not finite, and the update is skipped
+	GoodSteps  int32   // number of steps since the scale last changed
+	Skipped    int32   // number of skipped updates so far
+	Correct1   float32 // 1 − β₁ᵗ of Adam with t = Step − Skipped
 	CorrectRt2 float32 // √(1 − β₂ᵗ)
-	Clip       float32 // the factor that clipping multiplies gradients by; 1 without
+	Clip       float32 // factor by which clipping multiplies gradients; 1 without clipping
 }
 
-// Bytes is the block as it lies in memory.
+// Bytes returns the block as it is stored in memory.
 func (c Control) Bytes() []byte {
 	b := make([]byte, 0, ControlBytes)
 	le := binary.LittleEndian
@@ -50,7 +50,7 @@ func (c Control) Bytes() []byte {
 	return append(b, make([]byte, 4)...)
 }
 
-// ReadControl is the Control of a block of ControlBytes.
+// ReadControl decodes a block of ControlBytes.
 func ReadControl(b []byte) Control {
 	le := binary.LittleEndian
 	f := func(at int) float32 { return math.Float32frombits(le.Uint32(b[at:])) }
@@ -61,8 +61,9 @@ func ReadControl(b []byte) Control {
 	}
 }
 
-// StepBegin is step_begin, one thread: clears FoundInf, sets Clip to 1 and computes
-// Adam's corrections (pass 0 and 0 for SGD). First in the optimiser's part of a step.
+// StepBegin returns the launch of step_begin with one thread, the first kernel of the
+// update. It clears FoundInf, sets Clip to 1 and computes Adam's corrections (pass 0 and 0
+// for SGD).
 func StepBegin(control Pointer, beta1, beta2 float64) ([]Launch, error) {
 	c := check{op: "step begin"}
 	c.array("control", control, pointAlignment)
@@ -74,16 +75,17 @@ func StepBegin(control Pointer, beta1, beta2 float64) ([]Launch, error) {
 	return l.done()
 }
 
-// GradCheck is grad_check: sets FoundInf if a gradient is infinite or NaN. Run it
-// after the all-reduce, which carries such a value to every rank. 4 bytes an
-// element; only fp16 needs it.
+// GradCheck returns the launch of grad_check, which sets FoundInf if a gradient is infinite
+// or NaN. Run it after the all-reduce, which spreads such a value to all ranks. Only fp16
+// needs it. It reads 4 bytes per element.
 func GradCheck(g Pointer, n int, control Pointer) ([]Launch, error) {
 	return gradients("grad_check", g, n, control)
 }
 
-// GradUnscale is grad_unscale: GradCheck, and divides the gradients by the loss
-// scale in place, for what must see true gradients (clipping, a host's
-// all-reduce). Set Update.Unscaled then. 8 bytes an element.
+// GradUnscale returns the launch of grad_unscale. It does the same as GradCheck and also
+// divides the gradients by the loss scale in place, for operations that need true gradients
+// (clipping, an all-reduce on the host). Set Update.Unscaled then. It moves 8 bytes per
+// element.
 func GradUnscale(g Pointer, n int, control Pointer) ([]Launch, error) {
 	return gradients("grad_unscale", g, n, control)
 }
@@ -102,9 +104,10 @@ func gradients(name string, g Pointer, n int, control Pointer) ([]Launch, error)
 	return l.done()
 }
 
-// ScaleUpdate is scale_update, one thread, last in a step of fp16: an update that
-// was left out multiplies the loss scale by backoff (0.5), interval (2000) good
-// ones in a row by growth (2). The numbers are torch.amp.GradScaler's.
+// ScaleUpdate returns the launch of scale_update with one thread, the last kernel of a step
+// in fp16. It multiplies the loss scale by backoff (0.5) after a skipped update, and by
+// growth (2) after interval (2000) good ones in a row. These are the values of
+// torch.amp.GradScaler.
 func ScaleUpdate(control Pointer, growth, backoff float64, interval int) ([]Launch, error) {
 	c := check{op: "scale update"}
 	c.array("control", control, pointAlignment)
@@ -119,27 +122,28 @@ func ScaleUpdate(control Pointer, growth, backoff float64, interval int) ([]Laun
 
 var one = [3]uint32{1, 1, 1}
 
-// Update is an optimiser step over N weights, flat float32 buffers. The launch's
-// Type is that of the low-precision copy.
+// Update describes an optimizer step over N weights in flat float32 buffers. The Type of
+// its launches is the type of the low-precision copy.
 type Update struct {
 	N       int
 	W, G    Pointer
 	M, V    Pointer // Adam
-	Buffer  Pointer // SGD: momentum; 0: none
-	Low     Pointer // copy of the weights in the launch's Type; 0: none
+	Buffer  Pointer // SGD: momentum; 0: no momentum
+	Low     Pointer // copy of the weights in the launch's Type; 0: no copy
 	Control Pointer
 
 	Beta1, Beta2, Epsilon float64 // Adam
 	Momentum              float64 // SGD
-	Nesterov              bool    // SGD: looks ahead along the momentum
+	Nesterov              bool    // SGD: Nesterov's momentum
 	WeightDecay           float64
-	Decoupled             bool // Adam: the decay shrinks the weights by 1 − lr·decay, beside the step (AdamW)
-	Unscaled              bool // the gradients are divided by the loss scale already (GradUnscale)
+	Decoupled             bool // Adam: weight decay multiplies the weights by 1 − lr·decay, separately from the step (AdamW)
+	Unscaled              bool // the gradients have been divided by the loss scale (GradUnscale)
 }
 
-// Adam is adam: w −= lr/(1−β₁ᵗ)·m/(√v/√(1−β₂ᵗ)+ε) of the gradient divided by the
-// loss scale and clipped (Layers.Clip), as engine/reference has it. Nothing changes when FoundInf is set.
-// 28 bytes a weight (four read, three written), 30 with a copy of 16 bits.
+// Adam returns the launch of adam: w −= lr/(1−β₁ᵗ)·m/(√v/√(1−β₂ᵗ)+ε), with the gradient
+// divided by the loss scale and clipped (Layers.Clip), the same as in engine/reference. If
+// FoundInf is set, nothing changes. It moves 28 bytes per weight (four numbers read, three
+// written), 30 with a 16-bit copy.
 func (a Update) Adam(t Type) ([]Launch, error) {
 	c := check{op: "adam"}
 	a.check(&c, t)
@@ -154,9 +158,9 @@ func (a Update) Adam(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// SGD is sgd: buf ← momentum·buf + g; w ← w − lr·buf, with Nesterov w − lr·(g +
-// momentum·buf). 12 bytes a weight, 20 with
-// momentum, 2 more with a copy of 16 bits.
+// SGD returns the launch of sgd: buf ← momentum·buf + g; w ← w − lr·buf, with Nesterov w −
+// lr·(g + momentum·buf). It moves 12 bytes per weight, 20 with momentum, and 2 more with a
+// 16-bit copy.
 func (a Update) SGD(t Type) ([]Launch, error) {
 	c := check{op: "sgd"}
 	a.check(&c, t)

@@ -9,7 +9,7 @@ import (
 // "p:name" for a pointer, "l:" for long long, "i:" for int and "f:" for float.
 type signature struct{ name, params string }
 
-// typed kernels exist once for each Type, as name_f32, name_f16 and name_bf16.
+// typed lists the kernels that exist once per Type, as name_f32, name_f16 and name_bf16.
 var typed = [...]signature{
 	{"bn_stats", "p:x i:x_pitch p:partial l:rows l:rows_per_chunk i:channels"},
 	{"bn_apply", "p:x i:x_pitch p:add i:add_pitch p:mean p:invstd p:gamma p:beta p:y i:y_pitch l:rows l:rows_per_chunk i:channels i:relu"},
@@ -58,10 +58,11 @@ var typed = [...]signature{
 	{"augment_3d", "p:src p:samples p:stored p:control p:dst i:dst_pitch p:mean p:invstd i:channels i:padded i:depth i:height i:width i:out_depth i:out_height i:out_width i:flags f:divisor l:brightness l:contrast"},
 }
 
-// window are the shapes of a pooling, in the order depth, height, width.
+// window lists the parameters with the geometry of a pooling, each in the order depth,
+// height, width.
 const window = "i:batch i:in_d i:in_h i:in_w i:out_d i:out_h i:out_w i:kernel_d i:kernel_h i:kernel_w i:stride_d i:stride_h i:stride_w i:pad_d i:pad_h i:pad_w"
 
-// untyped kernels exist once.
+// untyped lists the kernels that exist once.
 var untyped = [...]signature{
 	{"bn_finalize", "p:partial i:chunks l:rows l:rows_per_chunk i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
 	{"bn_sums", "p:sum p:square l:rows i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
@@ -100,8 +101,8 @@ func (s signature) kernel(suffix string) Kernel {
 	return k
 }
 
-// List is every kernel of Source(types...), in its order; without types, of
-// all three.
+// List returns the kernels of Source(types...) in its order. Without types it returns the
+// kernels of all three.
 func List(types ...Type) []Kernel {
 	if len(types) == 0 {
 		types = []Type{F32, F16, BF16}
@@ -118,7 +119,7 @@ func List(types ...Type) []Kernel {
 	return all
 }
 
-// lookup is the untyped kernel of that name.
+// lookup returns the untyped kernel with the given name.
 func lookup(name string) (Kernel, error) {
 	for _, s := range untyped {
 		if s.name == name {
@@ -128,7 +129,7 @@ func lookup(name string) (Kernel, error) {
 	return Kernel{}, fmt.Errorf("launch %s: there is no such kernel", name)
 }
 
-// of is the kernel of that name for t.
+// of returns the kernel with the given name for t.
 func of(t Type, name string) (Kernel, error) {
 	if t > BF16 {
 		return Kernel{}, fmt.Errorf("launch %s: element type %d is not known", name, t)

@@ -46,18 +46,19 @@ var layoutSource string
 //go:embed source/augment.cu
 var augmentSource string
 
-// kernelHead is how the sources begin a kernel: KERNEL for blocks of at most 256
-// threads, WIDE for 1024; TYPED adds the element type to a name.
+// kernelHead matches the macro that begins a kernel: KERNEL for blocks of at most 256
+// threads, WIDE for 1024. typedName matches TYPED, which appends the element type to a
+// name.
 var (
 	kernelHead = regexp.MustCompile(`(?m)^(KERNEL|WIDE)\((.*?)\)\(`)
 	typedName  = regexp.MustCompile(`TYPED\((\w+)\)`)
 )
 
-// file is a part of the text behind the prelude.
+// file is a source file that follows the prelude.
 type file struct{ name, text string }
 
-// untypedFiles are written out once, typedFiles for each element type T. What is in
-// front of another one may be used by it: the optimisers need the norms.
+// untypedFiles lists the files that occur once, typedFiles those that are repeated for each
+// element type T. A file may use those before it: the optimizers need the norms.
 func untypedFiles() []file {
 	return []file{{"untyped.cu", untypedSource}, {"syncnorm.cu", syncNormSource}, {"norms.cu", normsSource}}
 }
@@ -76,20 +77,21 @@ func typedFiles() []file {
 	}
 }
 
-// part writes a file out for an element type, "" for none.
+// part returns the text of a file for the element type with the given suffix, or "" for an
+// untyped file.
 func (f file) part(suffix string) string {
 	text := typedName.ReplaceAllString(f.text, "${1}_"+suffix)
 	text = kernelHead.ReplaceAllStringFunc(text, func(head string) string {
 		m := kernelHead.FindStringSubmatch(head)
-		// Two blocks a multiprocessor at least: without that number the compiler
-		// spills registers of some kernels to memory for the sake of a third.
+		// Request at least two blocks per multiprocessor: otherwise the compiler limits the
+		// registers of some kernels to fit a third block, and spills them to memory.
 		threads := map[string]int{"KERNEL": blockThreads, "WIDE": columnThreads * columnThreads}[m[1]]
 		return fmt.Sprintf("extern \"C\" __global__ void __launch_bounds__(%d, 2) %s(", threads, m[2])
 	})
 	return fmt.Sprintf("#line 1 %q\n%s\n", f.name, text)
 }
 
-// of writes files out for an element type.
+// of returns the text of files for t.
 func (t Type) of(files ...file) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define T %s\n", map[Type]string{F32: "float", F16: "f16", BF16: "bf16"}[t])
@@ -100,14 +102,13 @@ func (t Type) of(files ...file) string {
 	return b.String()
 }
 
-// begin is what every text begins with.
+// begin returns the beginning of every translation unit.
 func begin() string { return file{"prelude.cu", prelude}.part("") }
 
-// Source is the CUDA C++ text that holds the kernels of List(types...): one
-// translation unit without any include, in which every kernel begins with
-// extern "C" __global__ void. Without types it holds all three; a program that
-// computes in one precision compiles faster with that one (and F32, which the
-// losses and masks need).
+// Source returns the CUDA C++ source of the kernels in List(types...): one translation unit
+// without includes, in which every kernel begins with extern "C" __global__ void. Without
+// types it contains all three. A program that computes in one precision compiles faster
+// with that type alone (and F32, which losses and masks need).
 func Source(types ...Type) string {
 	if len(types) == 0 {
 		types = []Type{F32, F16, BF16}
@@ -123,20 +124,20 @@ func Source(types ...Type) string {
 	return b.String()
 }
 
-// Unit is a translation unit of its own.
+// Unit is one translation unit.
 type Unit struct {
 	Name   string // "batchnorm_bf16.cu"
 	Source string
 }
 
-// Units hold the kernels of List(types...) in pieces, each of them once: a compiler
-// that takes them side by side is done sooner than with Source.
+// Units returns the source of the kernels in List(types...) as several units that can be
+// compiled in parallel, which is faster than compiling Source. Each kernel is in one unit.
 func Units(types ...Type) []Unit {
 	if len(types) == 0 {
 		types = []Type{F32, F16, BF16}
 	}
 	var all []Unit
-	rules := "" // the optimisers of all types, with the norms before them
+	rules := "" // the optimizers of all types, after the norms that they use
 	for _, f := range untypedFiles() {
 		if f.name == "norms.cu" {
 			rules = begin() + f.part("")

@@ -1,19 +1,20 @@
 package kernels
 
-// A synchronised batch norm normalises by the statistics of all workers' rows. Its
-// passes are cut where these meet:
+// A synchronized batch norm uses the statistics of all workers' rows. Each pass is split where
+// the workers exchange their sums:
 //
 //	forward   Moments or MomentsOfSums → vector, exchange, Join, Apply
 //	backward  Sums → vector, exchange, Joined
 //
-// The vector is VectorDoubles(Channels) numbers in float64: this worker's rows, and two
-// sums for each channel. The exchange adds the vectors of all workers up. Workers may
-// have different numbers of rows.
+// The vector has VectorDoubles(Channels) elements in float64: this worker's number of rows, and
+// two sums per channel. The exchange adds up the vectors of all workers, whose numbers of rows
+// may differ.
 
-// VectorDoubles is the length of the vector of a batch norm, in float64.
+// VectorDoubles returns the length of a batch norm's vector, in float64.
 func VectorDoubles(channels int) int { return 1 + 2*channels }
 
-// Moments are bn_stats and bn_moments: vector is rows, Σ x and Σ x². x is read once.
+// Moments returns the launches of bn_stats and bn_moments, which set vector to rows, Σ x
+// and Σ x². They read x once.
 func (a BatchNorm) Moments(t Type, vector Pointer) ([]Launch, error) {
 	first, err := a.Statistics(t)
 	if err != nil {
@@ -31,14 +32,16 @@ func (a BatchNorm) Moments(t Type, vector Pointer) ([]Launch, error) {
 	return l.done()
 }
 
-// MomentsOfSums is statistics_pack: as Moments, from Σ x and Σ x² of each channel in
-// float32, which a convolution's kernel has made beside its result.
+// MomentsOfSums returns the launch of statistics_pack. It does the same as Moments, but
+// from Σ x and Σ x² of each channel in float32, which a convolution's kernel has computed
+// together with x.
 func (a BatchNorm) MomentsOfSums(sum, square, vector Pointer) ([]Launch, error) {
 	return pack(sum, square, a.Rows, a.Channels, vector)
 }
 
-// Join is bn_join: mean and invstd of the sum of all workers' vectors, which also move
-// the running statistics, the variance unbiased by the rows of all workers.
+// Join returns the launch of bn_join. It computes mean and invstd from the sum of all
+// workers' vectors, and updates the running statistics, where the variance is unbiased with
+// the number of rows of all workers.
 func (a BatchNorm) Join(vector Pointer) ([]Launch, error) {
 	c := check{op: "join the statistics of a batch norm"}
 	c.channels(a.Channels)
@@ -52,8 +55,9 @@ func (a BatchNorm) Join(vector Pointer) ([]Launch, error) {
 	return l.done()
 }
 
-// Sums are bn_backward_reduce, sum_chunks and statistics_pack: dgamma and dbeta of this
-// worker's rows, and vector of its rows, dbeta and dgamma.
+// Sums returns the launches of bn_backward_reduce, sum_chunks and statistics_pack. They
+// compute dgamma and dbeta of this worker's rows, and set vector to the number of rows,
+// dbeta and dgamma.
 func (a BatchNormGrad) Sums(t Type, vector Pointer) ([]Launch, error) {
 	first, err := a.Reduce(t)
 	if err != nil {
@@ -63,8 +67,8 @@ func (a BatchNormGrad) Sums(t Type, vector Pointer) ([]Launch, error) {
 	return append(first, second...), err
 }
 
-// Joined are statistics_unpack and bn_backward_apply: dx of the sum of all workers'
-// vectors. room is memory for 2·Channels float32.
+// Joined returns the launches of statistics_unpack and bn_backward_apply, which compute dx
+// from the sum of all workers' vectors. room is scratch memory for 2·Channels float32.
 func (a BatchNormGrad) Joined(t Type, vector, room Pointer) ([]Launch, error) {
 	c := check{op: "batch norm backward of all workers' sums"}
 	c.require(a.DX.Data != 0, "dx is absent: then there is nothing to exchange")
@@ -84,7 +88,7 @@ func (a BatchNormGrad) Joined(t Type, vector, room Pointer) ([]Launch, error) {
 	return l.done()
 }
 
-// pack is statistics_pack.
+// pack returns the launch of statistics_pack.
 func pack(a, b Pointer, rows, channels int, vector Pointer) ([]Launch, error) {
 	c := check{op: "statistics of a worker"}
 	c.positive("rows", rows)
