@@ -9,11 +9,11 @@ import (
 	"lockstep/pkg/data/internal/stream"
 )
 
-// Looks of a generated image. Lengths are in pixels, grey values from 0 to 1.
+// Parameters of generated images. Lengths are in pixels, gray values from 0 to 1.
 const (
 	cellRadiusMin, cellRadiusMax = 6.0, 15.0
 	cellsPerPixel                = 0.30 / (math.Pi * 110) // 30 % of the area, by the mean area of a cell
-	cellContrastMin              = 0.07                   // inside against surroundings
+	cellContrastMin              = 0.07                   // of the interior against the background
 	cellContrastMax              = 0.16
 	membraneContrast             = 0.14
 	speckContrast                = 0.16
@@ -28,8 +28,8 @@ type scene struct {
 	mask          []uint8
 }
 
-// CellImage draws the i-th image of cells of a seed: the pixels in 8 bits, and the
-// mask, which is 1 inside a cell and 0 elsewhere. Both are row by row.
+// CellImage draws the i-th image of cells for a seed. It returns the pixels in 8 bits,
+// and the mask, which is 1 inside a cell and 0 outside. Both are row by row.
 func CellImage(seed int64, i, height, width int) (pixels, mask []uint8) {
 	s := &scene{
 		r:      stream.New(seed, stream.Cells, uint64(i), uint64(height), uint64(width)),
@@ -48,7 +48,7 @@ func CellImage(seed int64, i, height, width int) (pixels, mask []uint8) {
 	return pixels, s.mask
 }
 
-// background is a slope and a vignette of light, and smooth texture.
+// background draws a brightness gradient, a vignette, and smooth texture.
 func (s *scene) background() {
 	angle := s.r.Float64() * 2 * math.Pi
 	slope := 0.10 + 0.15*s.r.Float64()
@@ -88,10 +88,10 @@ func (s *scene) texture(spacing, amplitude float64) {
 	}
 }
 
-// smooth is the cubic from 0 to 1 with flat ends.
+// smooth is the cubic polynomial that rises from 0 to 1 with slope 0 at both ends.
 func smooth(t float64) float64 { return t * t * (3 - 2*t) }
 
-// specks adds blurred spots, bright or dark, that are not foreground.
+// specks adds blurred spots, bright or dark, that do not belong to the foreground.
 func (s *scene) specks() {
 	for range s.count(cellsPerPixel) {
 		cy, cx := s.r.Float64()*float64(s.height), s.r.Float64()*float64(s.width)
@@ -109,8 +109,8 @@ type outline struct {
 	amplitude, phase    [3]float64
 }
 
-// radius is the distance of the edge from the centre in a direction: an
-// ellipse times a few waves.
+// radius returns the distance of the edge from the center in a direction: an ellipse
+// modulated by a few waves.
 func (o *outline) radius(theta float64) float64 {
 	c, s := math.Cos(theta-o.angle), math.Sin(theta-o.angle)
 	r := o.a * o.b / math.Hypot(o.b*c, o.a*s)
@@ -131,7 +131,7 @@ func (s *scene) cells() {
 		for k := range o.amplitude {
 			o.amplitude[k], o.phase[k] = 0.07*s.r.Float64(), 2*math.Pi*s.r.Float64()
 		}
-		sign := s.sign() // of both: opposite ones would cancel out near the edge
+		sign := s.sign() // of interior and membrane: opposite signs would cancel out near the edge
 		body := sign * (cellContrastMin + (cellContrastMax-cellContrastMin)*s.r.Float64())
 		rim := sign * membraneContrast * (0.6 + 0.4*s.r.Float64())
 		if free(centres, o.cy, o.cx, o.a) {
@@ -141,7 +141,8 @@ func (s *scene) cells() {
 	}
 }
 
-// free says whether a cell of radius a around (cy, cx) keeps its distance.
+// free reports whether a cell of radius a around (cy, cx) is far enough from all other
+// cells.
 func free(centres [][3]float64, cy, cx, a float64) bool {
 	for _, c := range centres {
 		if math.Hypot(cy-c[0], cx-c[1]) < 0.95*(a+c[2])+2 {
@@ -151,7 +152,8 @@ func free(centres [][3]float64, cy, cx, a float64) bool {
 	return true
 }
 
-// cell draws one: the inside fades towards the centre, the rim is the membrane.
+// cell draws one cell: the interior fades towards the center, and the rim is the
+// membrane.
 func (s *scene) cell(o *outline, body, rim float64) {
 	const rimWidth = 1.3
 	s.around(o.cy, o.cx, 1.25*o.a+4*rimWidth, func(at int, dy, dx float64) {
@@ -167,7 +169,7 @@ func (s *scene) cell(o *outline, body, rim float64) {
 	})
 }
 
-// around calls f for the pixels of the image within reach of (cy, cx).
+// around calls f for each pixel of the image at most reach away from (cy, cx).
 func (s *scene) around(cy, cx, reach float64, f func(at int, dy, dx float64)) {
 	for y := max(0, int(cy-reach)); y < min(s.height, int(cy+reach)+1); y++ {
 		for x := max(0, int(cx-reach)); x < min(s.width, int(cx+reach)+1); x++ {
@@ -176,7 +178,7 @@ func (s *scene) around(cy, cx, reach float64, f func(at int, dy, dx float64)) {
 	}
 }
 
-// count is a number of things per image, at least 1, at a density per pixel.
+// count converts a density per pixel to a number of objects per image, at least 1.
 func (s *scene) count(density float64) int {
 	mean := density * float64(s.height*s.width)
 	return max(1, int(mean*(0.75+0.5*s.r.Float64())+0.5))
@@ -189,7 +191,8 @@ func (s *scene) sign() float64 {
 	return 1
 }
 
-// blur is the microscope's point spread: the 1-2-1 binomial along both axes.
+// blur applies the microscope's point spread function: a 1-2-1 binomial filter along
+// both axes.
 func blur(v []float64, height, width int) {
 	line := make([]float64, max(height, width))
 	pass := func(start, stride, n int) {

@@ -8,28 +8,29 @@ import (
 	"lockstep/pkg/data/internal/stream"
 )
 
-// Channels of generated fields, as those of the simulations that they stand for.
+// Channels of generated fields, the same as those of the simulations that they imitate.
 const (
 	FieldInputs  = 4 // dark matter's density contrast and velocity x, y, z
 	FieldTargets = 5 // gas density, temperature, velocity x, y, z
 )
 
-// wave is a plane wave of a potential: amplitude·cos(k·x + phase), k in turns a box.
+// wave is a plane wave of a potential: amplitude·cos(k·x + phase), with k in periods per
+// box.
 type wave struct {
 	k          [3]int
 	amplitude  float64 // of the density contrast
 	phase      float64
-	kept       float64 // of the amplitude, by smoothing
+	kept       float64 // factor by which smoothing reduces the amplitude
 	velocities [3]float64
 }
 
 const (
 	fieldWaves  = 32
-	fieldSmooth = 1.5 // Gauss filter's deviation, in cells
+	fieldSmooth = 1.5 // standard deviation of the Gaussian filter, in cells
 )
 
-// waves draws those of a box. Wavelengths are 6 cells to 32, so that a crop of
-// some tens of cells holds several.
+// waves draws the waves of a box. Wavelengths are between 6 and 32 cells, so that a crop
+// of some tens of cells contains several.
 func waves(seed int64, i, edge int) []wave {
 	r := stream.New(seed, stream.Fields, uint64(i), uint64(edge))
 	all := make([]wave, fieldWaves)
@@ -59,7 +60,7 @@ func waves(seed int64, i, edge int) []wave {
 			w.velocities[a] = w.amplitude * (2 * math.Pi * float64(k) / float64(edge)) / square
 		}
 	}
-	// Velocities of unit variance, by their expectation.
+	// Scale the velocities to unit expected variance.
 	variance := 0.0
 	for _, w := range all {
 		for _, v := range w.velocities {
@@ -74,13 +75,13 @@ func waves(seed int64, i, edge int) []wave {
 	return all
 }
 
-// FieldBox draws the i-th box of a seed: the input [4,E,E,E] and the target
-// [5,E,E,E]. Slices are drawn in parallel.
+// FieldBox draws the i-th box for a seed: the input [4,E,E,E] and the target [5,E,E,E].
+// It draws slices in parallel.
 func FieldBox(seed int64, i, edge int) (image, target []float32) {
 	all := waves(seed, i, edge)
 	n := edge * edge * edge
 	image, target = make([]float32, FieldInputs*n), make([]float32, FieldTargets*n)
-	// cos and sin of a whole turn in edge steps.
+	// cos and sin of a full circle in edge steps.
 	circle := make([][2]float64, edge)
 	for t := range circle {
 		circle[t][1], circle[t][0] = math.Sincos(2 * math.Pi * float64(t) / float64(edge))

@@ -10,8 +10,8 @@ import (
 // ShapeNames lists the classes of generated pictures.
 var ShapeNames = [...]string{"disc", "ring", "square", "triangle", "cross", "bar", "pair", "stripes", "checkers", "star"}
 
-// ShapePicture draws the i-th picture of a seed, of class ShapeNames[class], as
-// planes of red, green and blue bytes.
+// ShapePicture draws the i-th picture for a seed, of class ShapeNames[class], as planes
+// of red, green and blue bytes.
 func ShapePicture(seed int64, i, class, edge int) []uint8 {
 	r := stream.New(seed, stream.Classes, uint64(i), uint64(edge))
 	n := edge * edge
@@ -24,11 +24,11 @@ func ShapePicture(seed int64, i, class, edge int) []uint8 {
 	pitch := 2 / float64(edge)
 	for k := range n {
 		y, x := (float64(k/edge)+0.5)*pitch-1, (float64(k%edge)+0.5)*pitch-1
-		// Four samples a pixel make smooth edges.
+		// Four samples per pixel make smooth edges.
 		cover := 0.0
 		for q := range 4 {
 			v, u := y+pitch*(float64(q/2)-0.5)/2-cy, x+pitch*(float64(q%2)-0.5)/2-cx
-			if shapeHolds(class, (cosine*u-sine*v)/size, (sine*u+cosine*v)/size) {
+			if shapeContains(class, (cosine*u-sine*v)/size, (sine*u+cosine*v)/size) {
 				cover += 0.25
 			}
 		}
@@ -41,7 +41,7 @@ func ShapePicture(seed int64, i, class, edge int) []uint8 {
 	return pixels
 }
 
-// colours are two that differ.
+// colours draws two different colors.
 func colours(r *rand.Rand) (a, b [3]float64) {
 	for {
 		distance := 0.0
@@ -55,8 +55,9 @@ func colours(r *rand.Rand) (a, b [3]float64) {
 	}
 }
 
-// shapeHolds says whether the shape of a class, of radius 1 around 0, holds a point.
-func shapeHolds(class int, u, v float64) bool {
+// shapeContains reports whether the shape of a class, which has radius 1 around the
+// origin, contains the point (u, v).
+func shapeContains(class int, u, v float64) bool {
 	d := math.Hypot(u, v)
 	box := max(math.Abs(u), math.Abs(v))
 	switch ShapeNames[class] {

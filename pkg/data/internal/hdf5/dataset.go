@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/data/internal/values"
 )
 
-// maxRank is HDF5's own bound.
+// maxRank is HDF5's limit.
 const maxRank = 32
 
 // Dataset is a numeric data set. It may be read from several goroutines.
@@ -17,26 +17,26 @@ type Dataset struct {
 	file  *File
 	shape []int
 	of    values.Number
-	fill  []byte // value of what was never written, or nil for zeros
+	fill  []byte // fill value of parts that were never written; nil: zeros
 
-	compact []byte // of a compact one
-	at      int64  // of a contiguous one; -1 where nothing was written
-	chunk   []int  // of a chunked one: its shape
+	compact []byte // the data of a compact data set
+	at      int64  // position of contiguous data; -1 if nothing was written
+	chunk   []int  // shape of a chunk; nil if not chunked
 	chunks  map[uint64]chunk
 	filters []filter
 }
 
-// chunk is where a chunk lies.
+// chunk is the position and size of a chunk in the file.
 type chunk struct {
 	at   int64
 	size int64
-	skip uint32 // filters that it did not go through
+	skip uint32 // bit mask of filters that were not applied
 }
 
-// Shape is the data set's; the caller does not change it.
+// Shape returns the shape of the data set. The caller must not modify it.
 func (d *Dataset) Shape() []int { return d.shape }
 
-// Chunk is the shape of a chunk, nil where it is not chunked.
+// Chunk returns the shape of a chunk, nil if the data set is not chunked.
 func (d *Dataset) Chunk() []int { return d.chunk }
 
 func (f *File) dataset(at int64) (*Dataset, error) {
@@ -51,7 +51,7 @@ func (f *File) dataset(at int64) (*Dataset, error) {
 		}
 	}
 	seen := map[int]bool{}
-	// Dataspace and type first: the others build on them.
+	// Dataspace and type first: the other messages depend on them.
 	order := []int{messageDataspace, messageDatatype, messageFill, messageFilters, messageLayout}
 	for _, kind := range order {
 		for _, m := range all {
@@ -89,7 +89,7 @@ func (f *File) dataset(at int64) (*Dataset, error) {
 	return d, nil
 }
 
-// dataspace reads IV.A.2.b.
+// dataspace reads a dataspace message (IV.A.2.b).
 func (d *Dataset) dataspace(c *cursor) error {
 	version, rank := c.uint(1), int(c.uint(1))
 	switch version {
@@ -118,7 +118,8 @@ func (d *Dataset) dataspace(c *cursor) error {
 	return nil
 }
 
-// datatype reads IV.A.2.d: whole numbers of 1 to 8 bytes and IEEE 754 floats.
+// datatype reads a datatype message (IV.A.2.d): integers of 1 to 8 bytes and IEEE 754
+// floats.
 func datatype(c *cursor) (values.Number, error) {
 	class := c.uint(1) & 0xf
 	bits := c.uint(3)
@@ -149,7 +150,7 @@ func datatype(c *cursor) (values.Number, error) {
 	return t, fmt.Errorf("values of type class %d and %d bytes: whole numbers of 1, 2, 4 or 8 bytes and floats of 2, 4 or 8 are read", class, t.Size)
 }
 
-// fillValue reads IV.A.2.f.
+// fillValue reads a fill value message (IV.A.2.f).
 func (d *Dataset) fillValue(c *cursor) error {
 	version := c.uint(1)
 	var defined bool
@@ -174,7 +175,7 @@ func (d *Dataset) fillValue(c *cursor) error {
 	return c.err
 }
 
-// layout reads IV.A.2.i, versions 3 and 4.
+// layout reads a data layout message (IV.A.2.i) of version 3 or 4.
 func (d *Dataset) layout(c *cursor) error {
 	version := c.uint(1)
 	if version != 3 && version != 4 {
@@ -211,7 +212,7 @@ func (d *Dataset) layout(c *cursor) error {
 	return c.err
 }
 
-// bytes is what the values need.
+// bytes returns the size of all values in bytes.
 func (d *Dataset) bytes() int {
 	n := d.of.Size
 	for _, v := range d.shape {
@@ -220,8 +221,8 @@ func (d *Dataset) bytes() int {
 	return n
 }
 
-// chunkShape reads the shape of a chunk, rank+1 numbers of width bytes, of which
-// the last is the size of a value.
+// chunkShape reads the shape of a chunk: rank+1 numbers of width bytes each. The last
+// number is the size of a value.
 func (d *Dataset) chunkShape(c *cursor, rank, width int) error {
 	if rank != len(d.shape)+1 || rank < 2 {
 		return fmt.Errorf("chunks of %d axes for data of %d: the file is damaged", rank-1, len(d.shape))
@@ -245,10 +246,10 @@ func (d *Dataset) chunkShape(c *cursor, rank, width int) error {
 	return nil
 }
 
-// maxChunk bounds a chunk, in bytes.
+// maxChunk limits the size of a chunk, in bytes.
 const maxChunk = 1 << 30
 
-// chunkBytes is the size of a chunk that no filter made smaller.
+// chunkBytes returns the uncompressed size of a chunk.
 func (d *Dataset) chunkBytes() int {
 	n := d.of.Size
 	for _, v := range d.chunk {
@@ -257,7 +258,7 @@ func (d *Dataset) chunkBytes() int {
 	return n
 }
 
-// grid is the number of chunks along each axis.
+// grid returns the number of chunks along each axis.
 func (d *Dataset) grid() []uint64 {
 	g := make([]uint64, len(d.shape))
 	for k, n := range d.shape {
@@ -266,7 +267,7 @@ func (d *Dataset) grid() []uint64 {
 	return g
 }
 
-// add keeps where chunk number i lies.
+// add records the position of chunk number i.
 func (d *Dataset) add(i uint64, c chunk) error {
 	if c.size > d.file.size-c.at {
 		return fmt.Errorf("a chunk of %d bytes at byte %d of %d: the file is cut off; copy it again", c.size, c.at, d.file.size)
@@ -279,7 +280,7 @@ func (d *Dataset) add(i uint64, c chunk) error {
 	return nil
 }
 
-// chunked3 reads the chunks of a layout of version 3: a B-tree.
+// chunked3 reads the positions of the chunks of a layout of version 3: a B-tree.
 func (d *Dataset) chunked3(c *cursor) error {
 	f := d.file
 	rank := int(c.uint(1))
@@ -310,8 +311,8 @@ func (d *Dataset) chunked3(c *cursor) error {
 	})
 }
 
-// chunked4 reads the chunks of a layout of version 4, by the kind of its index
-// (VII): one chunk, all in a row, or a fixed array.
+// chunked4 reads the positions of the chunks of a layout of version 4, whose index (VII)
+// is a single chunk, an implicit index, or a fixed array.
 func (d *Dataset) chunked4(c *cursor) error {
 	f := d.file
 	flags, rank, width := c.uint(1), int(c.uint(1)), int(c.uint(1))
@@ -373,7 +374,7 @@ func (d *Dataset) chunked4(c *cursor) error {
 	return d.fixedArray(at, pageBits, total)
 }
 
-// fixedArray reads VII.C.
+// fixedArray reads a fixed array index (VII.C).
 func (d *Dataset) fixedArray(at int64, pageBits, total uint64) error {
 	f := d.file
 	b, err := f.bytes(at, f.most(at, int64(8+f.lengths+f.offsets)))
@@ -422,7 +423,7 @@ func (d *Dataset) fixedArray(at int64, pageBits, total uint64) error {
 			if filtered {
 				where.size, where.skip = int64(c.uint(sizeBytes)&math.MaxInt64), uint32(c.uint(4))
 			}
-			// A page that was never written is zeros.
+			// A page that was never written consists of zeros.
 			if f.undefined(a) || a == 0 {
 				continue
 			}

@@ -1,15 +1,15 @@
 // Package hdf5 reads boxes out of the numeric data sets of an HDF5 file, without
 // reading the rest: contiguous, compact or chunked, with the filters gzip, lzf,
-// shuffle and fletcher32. Files of HDF5's earliest to latest form are read (and
-// so what h5py writes by default and with libver="latest"), but for groups of
-// many links in the latest form, data sets that can grow in it, and the older
-// compressions szip, n-bit and scale-offset: these are named in the error.
+// shuffle and fletcher32. All versions of the format are supported (and
+// so the files that h5py writes by default and with libver="latest"), except groups of
+// many links and growing data sets in the latest version, and the older
+// compressions szip, n-bit and scale-offset. The error names the unsupported feature.
 //
-// Nothing that a file says is believed beyond what it can hold: what is
-// allocated is bounded by the file's length and the box asked for.
+// Sizes stated in a file are not trusted: the memory that is
+// allocated is bounded by the file's length and the requested box.
 //
-// Source: the HDF5 File Format Specification, version 3.0; section numbers stand
-// beside what they describe.
+// Source: the HDF5 File Format Specification, version 3.0. Comments cite its section
+// numbers.
 package hdf5
 
 import (
@@ -21,7 +21,7 @@ import (
 	"strings"
 )
 
-// ErrNotHDF5 is in the error of Open where a file is of another kind.
+// ErrNotHDF5 is wrapped by Open's error if the file is not an HDF5 file.
 var ErrNotHDF5 = errors.New("not an HDF5 file: it does not begin with HDF5's signature")
 
 // File is an open file. It may be read from several goroutines.
@@ -29,13 +29,13 @@ type File struct {
 	r       io.ReaderAt
 	closer  io.Closer
 	size    int64
-	base    int64 // what addresses count from
-	offsets int   // bytes of an address
-	lengths int   // bytes of a length
+	base    int64 // position of address 0 in the file
+	offsets int   // size of an address in bytes
+	lengths int   // size of a length in bytes
 	root    int64 // object header of the root group
 }
 
-// Open reads from f, which Close closes; Open closes it on an error.
+// Open opens the HDF5 file f. Close closes f, and so does Open if it fails.
 func Open(f *os.File) (*File, error) {
 	info, err := f.Stat()
 	var file *File
@@ -57,13 +57,13 @@ func (f *File) Close() error {
 	return f.closer.Close()
 }
 
-// signature begins a superblock (II.A).
+// signature starts a superblock (II.A).
 const signature = "\x89HDF\r\n\x1a\n"
 
 // New reads a file of size bytes through r.
 func New(r io.ReaderAt, size int64) (*File, error) {
 	f := &File{r: r, size: size}
-	// The superblock lies at 0, 512, 1024, 2048, …
+	// The superblock is at 0, 512, 1024, 2048, …
 	for at := int64(0); at+8 <= size; at = max(512, 2*at) {
 		b, err := f.bytes(at, 8)
 		if err != nil {
@@ -76,7 +76,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	return nil, ErrNotHDF5
 }
 
-// superblock reads II.A, versions 0 to 3.
+// superblock reads a superblock of versions 0 to 3 (II.A).
 func (f *File) superblock(at int64) error {
 	head, err := f.bytes(at, min(int64(128), f.size-at))
 	if err != nil {
@@ -123,7 +123,7 @@ func (f *File) superblock(at int64) error {
 	return nil
 }
 
-// address is the byte of the file that a stored address means.
+// address converts a stored address to a position in the file.
 func (f *File) address(a uint64) (int64, error) {
 	if a >= uint64(f.size-f.base) {
 		return 0, fmt.Errorf("address %d is beyond the file's end at %d: it is cut off or damaged; copy it again", a, f.size)
@@ -131,7 +131,7 @@ func (f *File) address(a uint64) (int64, error) {
 	return f.base + int64(a), nil
 }
 
-// undefined says whether a stored address of n bytes means none.
+// undefined reports whether a stored address is the undefined address.
 func (f *File) undefined(a uint64) bool {
 	if f.offsets == 4 {
 		return a == 0xffffffff
@@ -139,7 +139,7 @@ func (f *File) undefined(a uint64) bool {
 	return a == ^uint64(0)
 }
 
-// bytes are n bytes of the file from at.
+// bytes reads n bytes of the file, starting at at.
 func (f *File) bytes(at, n int64) ([]byte, error) {
 	if at < 0 || n < 0 || n > f.size-at {
 		return nil, fmt.Errorf("bytes %d to %d are beyond the file's end at %d: it is cut off or damaged; copy it again", at, at+n, f.size)
@@ -163,10 +163,10 @@ func (f *File) readAt(b []byte, at int64) error {
 	return fmt.Errorf("read bytes %d to %d: %w", at, at+int64(len(b)), err)
 }
 
-// most is the number of bytes from at, at most n.
+// most returns the number of bytes in the file from at on, at most n.
 func (f *File) most(at, n int64) int64 { return max(0, min(n, f.size-at)) }
 
-// Names are the names in the root group, sorted.
+// Names returns the names in the root group, sorted.
 func (f *File) Names() ([]string, error) {
 	links, err := f.links(f.root)
 	if err != nil {
@@ -197,7 +197,7 @@ func (f *File) Dataset(path string) (*Dataset, error) {
 			slices.Sort(names)
 			return nil, fmt.Errorf("open data set %s: there is no %s; there are: %s", path, part, listed(names))
 		}
-		if to == elsewhere {
+		if to == notFollowed {
 			return nil, fmt.Errorf("open data set %s: %s is a soft link or one to another file, which is not followed: name the data set itself", path, part)
 		}
 		at = to
@@ -209,7 +209,7 @@ func (f *File) Dataset(path string) (*Dataset, error) {
 	return d, nil
 }
 
-// listed joins names, of many the first.
+// listed joins names. If there are many, it joins only the first ones.
 func listed(names []string) string {
 	if len(names) == 0 {
 		return "none"
@@ -220,7 +220,7 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// cursor reads little-endian numbers; err says that there were too few bytes.
+// cursor reads little-endian numbers. After a read beyond the end, err is set.
 type cursor struct {
 	b   []byte
 	at  int
@@ -241,7 +241,7 @@ func (c *cursor) take(n int) []byte {
 
 func (c *cursor) skip(n int) { c.take(n) }
 
-// uint is a number of n bytes, at most 8.
+// uint reads a number of n bytes, at most 8.
 func (c *cursor) uint(n int) uint64 {
 	var v uint64
 	for i, b := range c.take(n) {

@@ -10,7 +10,7 @@ import (
 	"github.com/klauspost/compress/zlib"
 )
 
-// Filters (IV.A.2.l and the registry of filters) that are undone.
+// Supported filters (IV.A.2.l and the registry of filters).
 const (
 	filterDeflate    = 1
 	filterShuffle    = 2
@@ -18,13 +18,13 @@ const (
 	filterLZF        = 32000
 )
 
-// filter is a step that a chunk went through when it was written.
+// filter is one step of the encoding of a chunk.
 type filter struct {
 	id     uint64
 	values []uint32
 }
 
-// filters reads IV.A.2.l.
+// filters reads a filter pipeline message (IV.A.2.l).
 func filters(c *cursor) ([]filter, error) {
 	version, n := c.uint(1), int(c.uint(1))
 	switch version {
@@ -68,7 +68,7 @@ func filters(c *cursor) ([]filter, error) {
 			return nil, fmt.Errorf("its chunks went through filter %d (%s), which is not read: gzip, lzf, shuffle and fletcher32 are; copy it with h5repack -f GZIP=4", f.id, name)
 		}
 		for _, other := range all {
-			// Each has its own memory.
+			// Each filter has separate scratch memory.
 			if other.id == f.id || other.id+f.id == filterDeflate+filterLZF {
 				return nil, errors.New("its chunks went through two filters of a kind, which is not read")
 			}
@@ -78,16 +78,16 @@ func filters(c *cursor) ([]filter, error) {
 	return all, nil
 }
 
-// scratch is memory that goes from chunk to chunk.
+// scratch is memory that is reused for each chunk.
 type scratch struct {
 	stored, plain, other []byte
 	zlib                 io.ReadCloser
 }
 
-// load reads a chunk and undoes its filters; the bytes hold until the next call.
+// load reads a chunk and decodes its filters. The result is valid until the next call.
 func (d *Dataset) load(where chunk, s *scratch) ([]byte, error) {
 	full := d.chunkBytes()
-	// Deflate makes at most 1032 bytes of one (zlib's technical notes), lzf 88.
+	// One byte expands to at most 1032 bytes by Deflate (zlib's technical notes), 88 by lzf.
 	if where.size > int64(full)+int64(full)/8+1024 || int64(full) > 1040*where.size+1024 {
 		return nil, fmt.Errorf("a chunk of %d bytes cannot hold %d: the file is damaged", where.size, full)
 	}
@@ -124,7 +124,7 @@ func (d *Dataset) load(where chunk, s *scratch) ([]byte, error) {
 	return b, nil
 }
 
-// sized is b or new memory of n bytes.
+// sized returns the first n bytes of b, or new memory if b is too short.
 func sized(b []byte, n int) []byte {
 	if cap(b) < n {
 		return make([]byte, n)
@@ -132,7 +132,8 @@ func sized(b []byte, n int) []byte {
 	return b[:n]
 }
 
-// inflate undoes gzip; more than full bytes (and a checksum behind them) are an error.
+// inflate decompresses gzip data. More than full bytes (plus a checksum after them) are
+// an error.
 func (s *scratch) inflate(b []byte, full int) ([]byte, error) {
 	var err error
 	if s.zlib == nil {
@@ -152,8 +153,8 @@ func (s *scratch) inflate(b []byte, full int) ([]byte, error) {
 	return s.plain[:n], nil
 }
 
-// lzf undoes LibLZF's compression into dst: runs of literals, and references to
-// what came before (liblzf, lzf_d.c describes the form).
+// lzf decompresses LibLZF data into dst. The data are runs of literals, and references
+// to earlier output (liblzf, lzf_d.c describes the format).
 func lzf(dst, b []byte) ([]byte, error) {
 	damaged := errors.New("unpack lzf: the data are damaged")
 	n := 0
@@ -194,8 +195,8 @@ func lzf(dst, b []byte) ([]byte, error) {
 	return dst[:n], nil
 }
 
-// unshuffle puts the bytes of values together again, which were sorted by their
-// place in the value.
+// unshuffle reverses the shuffle filter, which sorts the bytes of all values by their
+// position in the value.
 func unshuffle(dst, b []byte, size int) {
 	if size < 2 {
 		copy(dst, b)
@@ -210,8 +211,8 @@ func unshuffle(dst, b []byte, size int) {
 	copy(dst[n*size:], b[n*size:])
 }
 
-// fletcher32 checks and cuts off the checksum (Fletcher 1982, over big-endian
-// words of 16 bits, the sums of ones' complement).
+// fletcher32 verifies the checksum at the end of b and returns b without it (Fletcher
+// 1982, over big-endian 16-bit words, with ones' complement sums).
 func fletcher32(b []byte) ([]byte, error) {
 	if len(b) < 4 {
 		return nil, errors.New("a checksum is missing: the file is damaged")

@@ -20,17 +20,17 @@ const (
 	messageSymbolTable  = 0x11
 )
 
-// maxMessages bounds the messages of one object; there are some ten.
+// maxMessages limits the messages of one object, which usually has about ten.
 const maxMessages = 1 << 16
 
 // message is a header message.
 type message struct {
 	kind  int
 	data  []byte
-	share bool // data say where it lies
+	share bool // the data are the address of a shared message
 }
 
-// header reads the messages of the object at a byte of the file (IV.A.1).
+// header reads the messages of the object at address at (IV.A.1).
 func (f *File) header(at int64) ([]message, error) {
 	b, err := f.bytes(at, f.most(at, 64))
 	if err != nil {
@@ -87,11 +87,12 @@ func (f *File) header2(at int64, b []byte) ([]message, error) {
 	}, 4)
 }
 
-// block is a stretch of the file.
+// block is a range of bytes in the file.
 type block struct{ at, size int64 }
 
-// messages reads those of the blocks and of the continuations that they name,
-// which begin with skip bytes of signature and end with as many of checksum.
+// messages reads the messages in the blocks and in the continuation blocks to which they
+// refer. Continuation blocks start with skip bytes of signature and end with skip bytes
+// of checksum.
 func (f *File) messages(blocks []block, next func(*cursor) message, skip int64) ([]message, error) {
 	var all []message
 	total := int64(0)
@@ -107,7 +108,7 @@ func (f *File) messages(blocks []block, next func(*cursor) message, skip int64) 
 		if err != nil {
 			return nil, err
 		}
-		// What is shorter than a message's own header fills the end.
+		// Fewer bytes than a message's header are padding.
 		for c := (&cursor{b: b}); len(b)-c.at >= 4+int(4-skip); {
 			m := next(c)
 			if c.err != nil {
@@ -134,11 +135,12 @@ func (f *File) messages(blocks []block, next func(*cursor) message, skip int64) 
 	return all, nil
 }
 
-// elsewhere is the place of a link by name, soft or to another file: it is not
-// followed.
-const elsewhere = -1
+// notFollowed is the address of a symbolic link, or of a link to another file. Such
+// links are not followed.
+const notFollowed = -1
 
-// links are the objects of the group whose header is at a byte of the file.
+// links returns the addresses of the objects in the group whose header is at address at,
+// by name.
 func (f *File) links(at int64) (map[string]int64, error) {
 	all, err := f.header(at)
 	if err != nil {
@@ -197,7 +199,7 @@ func (f *File) link(b []byte) (string, int64, error) {
 	}
 	name := string(c.take(int(n)))
 	if kind != 0 && c.err == nil {
-		return name, elsewhere, nil
+		return name, notFollowed, nil
 	}
 	to := c.uint(f.offsets)
 	if c.err != nil || version != 1 {
@@ -207,8 +209,8 @@ func (f *File) link(b []byte) (string, int64, error) {
 	return name, at, err
 }
 
-// symbols reads a group of the older form: a B-tree of symbol tables whose names
-// lie in a local heap (III.A.1, III.B, III.D).
+// symbols reads a group of the older format: a B-tree of symbol tables, and a local heap
+// with the names (III.A.1, III.B, III.D).
 func (f *File) symbols(tree, heap uint64, links map[string]int64) error {
 	at, err := f.address(heap)
 	if err != nil {
@@ -273,8 +275,8 @@ func (f *File) symbolTable(at int64, names []byte, links map[string]int64) error
 		if !ok {
 			return errors.New("a name does not end: the file is damaged")
 		}
-		header := int64(elsewhere)
-		if cached != 2 { // which is a soft link
+		header := int64(notFollowed)
+		if cached != 2 { // 2 is a soft link
 			if header, err = f.address(to); err != nil {
 				return err
 			}
@@ -284,9 +286,9 @@ func (f *File) symbolTable(at int64, names []byte, links map[string]int64) error
 	return nil
 }
 
-// walk calls leaf for each entry of a B-tree of version 1 (III.A.1): of kind 0
-// (symbols) or 1 (chunks), with keys of so many bytes. No more nodes are read
-// than the file can hold.
+// walk calls leaf for each entry of a B-tree of version 1 (III.A.1). kind is 0 (symbols)
+// or 1 (chunks), and a key has keyBytes bytes. The number of nodes that walk reads is
+// limited by the size of the file.
 func (f *File) walk(tree uint64, kind uint64, keyBytes int, leaf func(key []byte, child int64) error) error {
 	left := f.size/int64(8+2*f.offsets) + 1
 	var node func(a uint64, level int) error

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// scratches are spare memory for chunks.
+// spare is a pool of scratch memory for chunks.
 type spare struct {
 	mu   sync.Mutex
 	free []*scratch
@@ -36,15 +36,15 @@ type Reader struct {
 	spare spare
 }
 
-// Reader is a reader of d.
+// Reader returns a new reader of d.
 func (d *Dataset) Reader() *Reader { return &Reader{d: d} }
 
-// Shape is the data set's; the caller does not change it.
+// Shape returns the shape of the data set. The caller must not modify it.
 func (r *Reader) Shape() []int { return r.d.shape }
 
-// Read copies the box that begins at place at and has size size, a number an
-// axis, to dst, the last axis running fastest. Only the chunks that the box
-// touches are read, or of data in one piece its rows.
+// Read copies the box that starts at position at and has the given size (one number per
+// axis) to dst, with the last axis varying fastest. It reads only the chunks that the
+// box overlaps, or for contiguous data the rows of the box.
 func (r *Reader) Read(dst []float32, at, size []int) error {
 	d := r.d
 	if len(at) != len(d.shape) || len(size) != len(d.shape) {
@@ -68,8 +68,8 @@ func (r *Reader) Read(dst []float32, at, size []int) error {
 	return d.readRows(dst, at, size, s)
 }
 
-// rows calls f for each row of a box: where it begins in the box and in data of
-// a shape, in values.
+// rows calls f for each row of a box. to is the row's position in the box and from its
+// position in data of the given shape, in values.
 func rows(at, size, shape []int, f func(to, from int) error) error {
 	last := len(size) - 1
 	place := make([]int, len(size))
@@ -94,8 +94,8 @@ func rows(at, size, shape []int, f func(to, from int) error) error {
 	}
 }
 
-// together is how many bytes between two rows are read with them, rather than
-// by another call.
+// together is the largest gap in bytes between two rows that are read in one call,
+// including the gap.
 const together = 4096
 
 // readRows reads a box of contiguous or compact data.
@@ -119,7 +119,7 @@ func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
 		d.blank(dst)
 		return nil
 	}
-	// Short rows of a plane are read in one call with what lies between them.
+	// Short rows of a plane are read in one call, including the gaps between them.
 	if last > 0 && shape[last]*width-n <= together {
 		return d.readPlanes(dst, at, size, s)
 	}
@@ -138,7 +138,7 @@ func (d *Dataset) readPlanes(dst []float32, at, size []int, s *scratch) error {
 	last, width := len(size)-1, d.of.Size
 	height, long := size[last-1], d.shape[last]
 	s.stored = sized(s.stored, ((height-1)*long+size[last])*width)
-	// A plane is a row of a box whose two last axes are one.
+	// A plane is a row of a box whose two last axes are merged.
 	merge := func(v []int, n int) []int { return append(slices.Clone(v[:last-1]), n) }
 	plane := height * size[last]
 	return rows(merge(at, at[last-1]*long+at[last]), merge(size, plane), merge(d.shape, d.shape[last-1]*long), func(to, from int) error {
@@ -152,7 +152,7 @@ func (d *Dataset) readPlanes(dst []float32, at, size []int, s *scratch) error {
 	})
 }
 
-// blank writes the value of what was never written.
+// blank fills dst with the fill value.
 func (d *Dataset) blank(dst []float32) {
 	v := float32(0)
 	if d.fill != nil {
@@ -195,7 +195,7 @@ func (d *Dataset) readChunks(dst []float32, at, size []int, s *scratch) error {
 	}
 }
 
-// readChunk copies what the box has of chunk i.
+// readChunk copies the part of chunk i that is in the box.
 func (d *Dataset) readChunk(dst []float32, at, size, first, place []int, i uint64, s *scratch) error {
 	rank, width := len(size), d.of.Size
 	// The part in the box, within the chunk and within the box.
@@ -210,7 +210,7 @@ func (d *Dataset) readChunk(dst []float32, at, size, first, place []int, i uint6
 	for k := range rank {
 		outStart = outStart*size[k] + out[k]
 	}
-	// place of a row of the part in the box
+	// position of a row of the part in the box
 	toBox := func(row int) int {
 		v, scale := outStart, 1
 		for k := rank - 2; k >= 0; k-- {
@@ -243,10 +243,10 @@ func (d *Dataset) readChunk(dst []float32, at, size, first, place []int, i uint6
 	})
 }
 
-// chunkPart reads a chunk whose filters must be undone, or what lies between the
-// first and the last value of the part that is asked for, where that is not much
-// more than the part; from is the place of b's first value in the chunk. Else b is
-// nil, and s.plain has room for a row.
+// chunkPart reads a chunk if its filters must be decoded. Otherwise it reads the range
+// from the first to the last requested value, if that range is not much larger than the
+// requested part. from is the position of b's first value in the chunk. If nothing was
+// read, b is nil and s.plain has capacity for one row.
 func (d *Dataset) chunkPart(where chunk, in, part []int, s *scratch) (b []byte, from int, err error) {
 	if len(d.filters) > 0 {
 		b, err = d.load(where, s)

@@ -13,14 +13,14 @@ import (
 	"github.com/klauspost/compress/zlib"
 )
 
-// Output is a data set of float32 to be written.
+// Output is a float32 data set to be written.
 type Output struct {
 	Name  string
 	Shape []int
-	Chunk []int // shape of a chunk; nil: in one piece
-	Gzip  bool  // the chunks
-	// Values fills dst with the box that begins at place at and has size size.
-	// Boxes come in the order of the file.
+	Chunk []int // shape of a chunk; nil: contiguous
+	Gzip  bool  // compress the chunks
+	// Values fills dst with the box of the given size that starts at position at. It is
+	// called for the boxes in file order.
 	Values func(dst []float32, at, size []int) error
 }
 
@@ -47,8 +47,8 @@ func (w *writer) write(b []byte) (at uint64, err error) {
 	return at, err
 }
 
-// Write writes data sets (at most 8) to w from its beginning, in HDF5's oldest
-// form, which every reader knows.
+// Write writes at most 8 data sets to w, from its beginning, in the oldest version of
+// the format, which every reader supports.
 func Write(w io.WriteSeeker, sets ...Output) error {
 	if len(sets) == 0 || len(sets) > maxOutputs {
 		return fmt.Errorf("write %d data sets: 1 to %d can be written", len(sets), maxOutputs)
@@ -97,7 +97,7 @@ func le(b []byte, values ...any) []byte {
 	return b
 }
 
-// superblock is II.A, version 0.
+// superblock encodes a superblock of version 0 (II.A).
 func superblock(end, root uint64) []byte {
 	b := le([]byte(signature), byte(0), byte(0), byte(0), byte(0), byte(0), byte(8), byte(8), byte(0),
 		uint16(symbolsHalf), uint16(groupHalf), uint32(0), uint64(0), uint64(none), end, uint64(none))
@@ -136,7 +136,7 @@ func (w *writer) root(sets []Output, headers []uint64) (uint64, error) {
 	return w.header(message{kind: messageSymbolTable, data: le(nil, at, names)})
 }
 
-// padded is b with zeros up to n bytes.
+// padded returns b with zeros appended up to n bytes.
 func padded(b []byte, n int) []byte { return append(b, make([]byte, max(0, n-len(b)))...) }
 
 // header writes an object header of version 1.
@@ -187,9 +187,9 @@ func (w *writer) dataset(s Output) (uint64, error) {
 	return w.header(all...)
 }
 
-const gzipLevel = 4 // h5py's
+const gzipLevel = 4 // h5py's default
 
-// contiguous writes all values, a plane of the last two axes at a time.
+// contiguous writes all values, one plane of the last two axes at a time.
 func (w *writer) contiguous(s Output) (uint64, error) {
 	rank := len(s.Shape)
 	size := slices.Repeat([]int{1}, rank)
@@ -206,7 +206,7 @@ func (w *writer) contiguous(s Output) (uint64, error) {
 	return start, err
 }
 
-// values are those of a box, as bytes; what lies beyond the shape is zero.
+// values returns the values of a box as bytes. Values beyond the shape are zero.
 func (s Output) values(at, size []int) ([]byte, error) {
 	inside, n, all := slices.Clone(size), 1, 1
 	for k := range size {
@@ -229,7 +229,8 @@ func (s Output) values(at, size []int) ([]byte, error) {
 	return b, err
 }
 
-// eachBox calls f with where each box of a size begins in a shape, row by row.
+// eachBox divides a shape into boxes of a size and calls f with the start of each, row
+// by row.
 func eachBox(shape, size []int, f func(at []int) error) error {
 	at := make([]int, len(shape))
 	for {
@@ -249,7 +250,7 @@ func eachBox(shape, size []int, f func(at []int) error) error {
 	}
 }
 
-// entry is a key and a child of a tree of chunks.
+// entry is a key and a child in a B-tree of chunks.
 type entry struct {
 	key   []byte
 	child uint64
@@ -283,7 +284,7 @@ func (w *writer) chunked(s Output) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The last key is that of a chunk behind the last one along every axis.
+	// The last key belongs to a chunk after the last one along every axis.
 	behind := slices.Clone(s.Shape)
 	for k, n := range s.Chunk {
 		behind[k] = (s.Shape[k] + n - 1) / n * n
@@ -293,7 +294,7 @@ func (w *writer) chunked(s Output) (uint64, error) {
 		var above []entry
 		for i := 0; i < len(level); i += 2 * chunksHalf {
 			node := level[i:min(len(level), i+2*chunksHalf)]
-			// Neighbours of a node follow each other in the file, all of one size.
+			// The nodes of a level are adjacent in the file and have the same size.
 			each := 24 + 2*chunksHalf*8 + (2*chunksHalf+1)*len(end)
 			left, right := uint64(none), uint64(none)
 			if i > 0 {
@@ -319,7 +320,8 @@ func (w *writer) chunked(s Output) (uint64, error) {
 	}
 }
 
-// key is a chunk's: its bytes, the filters it skipped, its place.
+// key encodes the key of a chunk: its size in bytes, the mask of skipped filters, and
+// its position.
 func (s Output) key(size uint32, at []int) []byte {
 	b := le(nil, size, uint32(0))
 	for _, v := range at {

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// call does the opcodes by which Python names and calls functions. Only what
-// makes NumPy's arrays is followed, by hand.
+// call executes the opcodes that name and call Python functions. It calls nothing: it
+// builds NumPy's arrays itself, and any other function is an error.
 func (r *reader) call(op byte) error {
 	switch op {
 	case 'c': // GLOBAL
@@ -53,7 +53,7 @@ func (r *reader) call(op byte) error {
 		if !ok || !isTuple {
 			return errors.New("it calls what is no function")
 		}
-		made, err := made(function, arguments)
+		made, err := construct(function, arguments)
 		if err != nil {
 			return err
 		}
@@ -73,8 +73,8 @@ func (r *reader) named(module, function string) error {
 	return err
 }
 
-// made is what a known function makes of its arguments.
-func made(function name, v Tuple) (any, error) {
+// construct returns the value that a known function returns for the arguments v.
+func construct(function name, v Tuple) (any, error) {
 	wrong := fmt.Errorf("the arguments of %s are not as NumPy writes them", function)
 	switch function {
 	case "reconstruct": // (ndarray, (0,), b'b'), filled by BUILD
@@ -141,7 +141,7 @@ func (t Tuple) first() any {
 	return t[0]
 }
 
-// latin1 is the bytes that protocol 2 writes as text.
+// latin1 converts text of protocol 2 to the bytes that it stands for.
 func latin1(s string) ([]byte, error) {
 	b := make([]byte, 0, utf8.RuneCountInString(s))
 	for _, c := range s {
@@ -153,7 +153,7 @@ func latin1(s string) ([]byte, error) {
 	return b, nil
 }
 
-// kinds are the types of values that are read, with their sizes.
+// kinds contains the supported NumPy types, with their sizes in bytes.
 var kinds = []string{"b1", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"}
 
 func newDtype(kind string) (*dtype, error) {
@@ -164,7 +164,7 @@ func newDtype(kind string) (*dtype, error) {
 	return t, nil
 }
 
-// build sets the state of the value below the top.
+// build executes BUILD: it sets the state of the value below the top of the stack.
 func (r *reader) build() error {
 	v, err := r.last(2)
 	if err != nil {
@@ -188,7 +188,8 @@ func (r *reader) build() error {
 	return errors.New("it sets the state of an object that is not known: refused")
 }
 
-// fill sets an array; its bytes must be as many as its shape and type need.
+// fill sets the contents of an array. It returns an error unless the number of bytes
+// fits shape and type.
 func (a *Array) fill(shape, of any, fortran bool, data any) error {
 	dims, ok := shape.(Tuple)
 	t, isType := of.(*dtype)

@@ -1,9 +1,9 @@
 // Package pickle reads the pickles that data sets come in: numbers, text, bytes,
 // lists, dicts and NumPy arrays, of any protocol (0 to 5). A pickle is a program
-// that may name any Python function and have it called; here nothing is called.
-// The few names that NumPy's arrays need are known, and any other is an error.
+// that can call any Python function; this package calls nothing.
+// It knows the few functions that build NumPy's arrays; any other name is an error.
 //
-// What is allocated is bounded by the pickle's own length, whatever sizes it
+// Memory use is bounded by the length of the pickle, whatever sizes it
 // claims.
 //
 // The opcodes are those of Python's Lib/pickletools.py.
@@ -20,24 +20,24 @@ import (
 	"strings"
 )
 
-// The values that Read gives are nil, bool, int64, float64, string, []byte (also
+// The values that Read returns are nil, bool, int64, float64, string, []byte (also
 // Python 2's str), Tuple, *List, *Dict and *Array.
 type (
 	// Tuple is a tuple.
 	Tuple []any
 	// List is a list; also a set.
 	List struct{ Items []any }
-	// Dict is a dict in its order. A key that comes twice stands twice.
+	// Dict is a dict in the order of the file. A key may occur several times.
 	Dict struct{ Keys, Values []any }
 	// Array is a NumPy array, or with no shape a NumPy number.
 	Array struct {
-		Kind    string // dtype: u1, i4, f4, … , or empty where it is not yet filled
+		Kind    string // dtype: u1, i4, f4, …; empty until the array is filled
 		Big     bool   // bytes of a value are in big-endian order
 		Fortran bool   // the first axis runs fastest
 		Shape   []int
 		Data    []byte
 	}
-	// name is a Python class or function that a pickle may name.
+	// name is the name of a Python class or function that a pickle may use.
 	name string
 	// dtype is numpy.dtype, before and after its state is set.
 	dtype struct {
@@ -46,7 +46,7 @@ type (
 	}
 )
 
-// Text is a string or bytes.
+// Text returns v as a string. ok is false unless v is a string or bytes.
 func Text(v any) (string, bool) {
 	switch v := v.(type) {
 	case string:
@@ -57,7 +57,7 @@ func Text(v any) (string, bool) {
 	return "", false
 }
 
-// Get is the value of the last text key called key.
+// Get returns the last value whose key is the given text. ok is false if there is none.
 func (d *Dict) Get(key string) (any, bool) {
 	for i := len(d.Keys) - 1; i >= 0; i-- {
 		if k, ok := Text(d.Keys[i]); ok && k == key {
@@ -67,7 +67,8 @@ func (d *Dict) Get(key string) (any, bool) {
 	return nil, false
 }
 
-// Int is a whole number: int, bool or a NumPy number.
+// Int returns v as an integer. ok is false unless v is an int, a bool or an integer
+// NumPy number.
 func Int(v any) (int64, bool) {
 	switch v := v.(type) {
 	case int64:
@@ -85,7 +86,7 @@ func Int(v any) (int64, bool) {
 	return 0, false
 }
 
-// int is the only value of an array of whole numbers.
+// int returns the only value of an array of one integer.
 func (a *Array) int() (int64, bool) {
 	var order binary.ByteOrder = binary.LittleEndian
 	if a.Big {
@@ -111,7 +112,7 @@ func (a *Array) int() (int64, bool) {
 	return 0, false
 }
 
-// names are what a pickle may name.
+// names contains the Python names that a pickle may use.
 var names = map[string]name{
 	"numpy.core.multiarray._reconstruct":  "reconstruct",
 	"numpy._core.multiarray._reconstruct": "reconstruct",
@@ -133,10 +134,10 @@ var names = map[string]name{
 	"collections.OrderedDict":             "dict",
 }
 
-// errUnderflow: an opcode takes more than there is.
+// errUnderflow is returned if an opcode needs more values than the stack has.
 var errUnderflow = errors.New("it takes values that are not there")
 
-// Read is the value of a pickle. Bytes behind its end are ignored, as Python does.
+// Read returns the value of a pickle. Bytes after its end are ignored, as in Python.
 func Read(text []byte) (v any, err error) {
 	r := &reader{text: text, memo: map[int64]any{}}
 	for {
@@ -171,7 +172,7 @@ func (r *reader) take(n uint64) ([]byte, error) {
 	return b, nil
 }
 
-// number is an unsigned little-endian number of n bytes.
+// number reads an unsigned little-endian number of n bytes.
 func (r *reader) number(n uint64) (uint64, error) {
 	b, err := r.take(n)
 	if err != nil {
@@ -182,7 +183,7 @@ func (r *reader) number(n uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(v[:]), nil
 }
 
-// counted is bytes behind their number, of n bytes.
+// counted reads a length of n bytes, and then that number of bytes.
 func (r *reader) counted(n uint64) ([]byte, error) {
 	size, err := r.number(n)
 	if err != nil {
@@ -203,7 +204,7 @@ func (r *reader) line() (string, error) {
 
 func (r *reader) push(v any) { r.stack = append(r.stack, v) }
 
-// floor is the height that the newest mark protects.
+// floor returns the stack height at the newest mark. Values below it cannot be popped.
 func (r *reader) floor() int {
 	if len(r.marks) == 0 {
 		return 0
@@ -227,7 +228,7 @@ func (r *reader) top() (any, error) {
 	return r.stack[len(r.stack)-1], nil
 }
 
-// toMark is the values above the newest mark, which goes.
+// toMark pops the values above the newest mark, and the mark, and returns the values.
 func (r *reader) toMark() ([]any, error) {
 	if len(r.marks) == 0 {
 		return nil, errors.New("it takes values up to a mark that was not set")
@@ -239,7 +240,7 @@ func (r *reader) toMark() ([]any, error) {
 	return values, nil
 }
 
-// last is the last n values, which go.
+// last pops the last n values and returns them.
 func (r *reader) last(n int) ([]any, error) {
 	if len(r.stack)-n < r.floor() {
 		return nil, errUnderflow
@@ -249,7 +250,8 @@ func (r *reader) last(n int) ([]any, error) {
 	return values, nil
 }
 
-// global is a named class or function; nothing but what names holds.
+// global returns the class or function of a name. A name that is not in names is an
+// error.
 func global(module, function string) (name, error) {
 	full := module + "." + function
 	n, ok := names[full]
@@ -259,7 +261,7 @@ func global(module, function string) (name, error) {
 	return n, nil
 }
 
-// parseInt is the decimal number of protocol 0.
+// parseInt parses a decimal integer of protocol 0.
 func parseInt(s string) (any, error) {
 	switch s {
 	case "00":
@@ -274,7 +276,8 @@ func parseInt(s string) (any, error) {
 	return v, nil
 }
 
-// long is a little-endian two's complement number of any length.
+// long converts a little-endian two's complement number of any length. It is an error if
+// the number does not fit.
 func long(b []byte) (any, error) {
 	if len(b) > 8 {
 		return nil, fmt.Errorf("a number of %d bytes: at most 8 are read", len(b))

@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// step does one opcode; done is true at the end of the pickle.
+// step executes one opcode. done is true at the end of the pickle.
 func (r *reader) step() (done bool, err error) {
 	op, err := r.take(1)
 	if err != nil {
@@ -25,7 +25,7 @@ func (r *reader) step() (done bool, err error) {
 			err = fmt.Errorf("protocol %d is not known: 0 to 5 are", v)
 		}
 		return false, err
-	case 0x95: // FRAME: its length tells nothing
+	case 0x95: // FRAME: its length is not needed
 		_, err := r.number(8)
 		return false, err
 	case '(':
@@ -47,7 +47,7 @@ func (r *reader) step() (done bool, err error) {
 	case 'c', 0x93, 'R', 0x81, 'b', 'i', 'o', 'P', 'Q', 0x82, 0x83, 0x84, 0x92, 0x97:
 		err = r.call(op[0])
 	case 'p', 'q', 'r', 0x94, 'g', 'h', 'j':
-		err = r.remember(op[0])
+		err = r.memoize(op[0])
 	case ')', ']', '}', 't', 0x85, 0x86, 0x87, 'l', 'd', 'a', 'e', 's', 'u', 0x8f, 0x90, 0x91:
 		err = r.collect(op[0])
 	case 0x98: // READONLY_BUFFER: the value on top stays
@@ -60,7 +60,7 @@ func (r *reader) step() (done bool, err error) {
 	return false, err
 }
 
-// scalar is a number, text or bytes.
+// scalar reads a number, text or bytes.
 func (r *reader) scalar(op byte) (any, error) {
 	switch op {
 	case 'N':
@@ -121,7 +121,7 @@ func (r *reader) scalar(op byte) (any, error) {
 	return nil, fmt.Errorf("byte %#02x is no instruction of a pickle: it is damaged or another kind of file", op)
 }
 
-// textLine is text of protocol 0: Python's quoted string, or unicode with
+// textLine reads text of protocol 0: a quoted Python string, or Unicode text with the
 // escapes \u and \U.
 func (r *reader) textLine(op byte) (any, error) {
 	s, err := r.line()
@@ -137,8 +137,8 @@ func (r *reader) textLine(op byte) (any, error) {
 	return rawUnicode(s)
 }
 
-// rawUnicode resolves Python's raw-unicode-escape: a byte is a character, but
-// for \uXXXX and \UXXXXXXXX.
+// rawUnicode decodes Python's raw-unicode-escape encoding: each byte is a character,
+// except for \uXXXX and \UXXXXXXXX.
 func rawUnicode(s string) (string, error) {
 	var out strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -163,7 +163,7 @@ func rawUnicode(s string) (string, error) {
 	return out.String(), nil
 }
 
-// unescape resolves the backslashes of Python's repr.
+// unescape decodes the backslash escapes of Python's repr.
 func unescape(s string) ([]byte, error) {
 	out := make([]byte, 0, len(s))
 	for s != "" {
@@ -189,8 +189,8 @@ func unescape(s string) ([]byte, error) {
 	return out, nil
 }
 
-// remember puts and gets values of the memo.
-func (r *reader) remember(op byte) error {
+// memoize stores values in the memo, or reads them from it.
+func (r *reader) memoize(op byte) error {
 	var key int64
 	switch op {
 	case 0x94: // MEMOIZE
@@ -226,7 +226,7 @@ func (r *reader) remember(op byte) error {
 	return err
 }
 
-// collect makes and fills tuples, lists, dicts and sets.
+// collect creates and fills tuples, lists, dicts and sets.
 func (r *reader) collect(op byte) error {
 	switch op {
 	case ')':
@@ -291,7 +291,7 @@ func (r *reader) extend(v []any) error {
 	return nil
 }
 
-// set sets keys and values of the dict on top.
+// set adds keys and values to the dict on top of the stack.
 func (r *reader) set(v []any) error {
 	top, err := r.top()
 	if err != nil {

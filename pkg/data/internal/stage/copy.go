@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	copiers    = 8        // files copied at once: small ones wait for the disk more than they move bytes
-	chunkBytes = 64 << 20 // between two looks at the context
+	copiers    = 8        // files copied in parallel: copying small files mostly waits for the disk
+	chunkBytes = 64 << 20 // copied between two checks of the context
 	touchEvery = time.Second
 )
 
-// files is what the sources hold.
+// files lists the contents of the sources.
 type files struct {
-	base  []string // of each source: its name in the copy
+	base  []string // name of each source in the copy
 	all   []file
 	bytes int64
 	key   string
@@ -35,13 +35,13 @@ type files struct {
 
 // file is one regular file, or an empty folder.
 type file struct {
-	root     string // the source that holds it; the file itself if that is a file
+	root     string // the source that contains it, or the file itself if it is a source
 	from, to string // to is relative to the copy
 	bytes    int64
 	folder   bool
 }
 
-// name returns the name of the copy's folder: a hash of what it is made of.
+// name returns the name of the copy's folder: a hash of the content.
 func (s *files) name() string { return s.key }
 
 // isName reports whether a folder has the name of a copy, or of one being removed.
@@ -57,7 +57,7 @@ const keyBytes = 16
 func list(ctx context.Context, sources []string) (*files, error) {
 	set := &files{}
 	h := sha256.New()
-	// After a crash of the machine a copy on a disk may be torn: it is not taken then.
+	// After a crash of the machine a copy on a disk may be damaged, so it is not reused after a reboot.
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	fmt.Fprintf(h, "%s\n", boot)
 	for i, source := range sources {
@@ -76,8 +76,8 @@ func list(ctx context.Context, sources []string) (*files, error) {
 	return set, nil
 }
 
-// add adds a file, or a folder with what is in it, of the source root; inside are
-// the folders around it.
+// add adds a file, or a folder with its contents, of the source root. inside are the
+// folders that contain it.
 func (s *files) add(ctx context.Context, root, from, to string, inside []os.FileInfo, h io.Writer) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -118,7 +118,7 @@ func (s *files) add(ctx context.Context, root, from, to string, inside []os.File
 	return nil
 }
 
-// need returns the bytes that the copy takes in blocks of a file system.
+// need returns the bytes that the copy occupies on a file system, in full blocks.
 func (s *files) need() int64 {
 	const block = 4096
 	var sum int64
@@ -137,10 +137,10 @@ func free(dir string) (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// copy makes the copy in dir, whose lock the caller has.
+// copy makes the copy in dir. The caller holds its lock.
 func (o stager) copy(ctx context.Context, dir string, set *files) error {
 	part := filepath.Join(dir, partName)
-	if err := os.RemoveAll(part); err != nil { // of a process that was killed while it copied
+	if err := os.RemoveAll(part); err != nil { // left by a process that was killed while it copied
 		return err
 	}
 	room, err := o.free(dir)
@@ -172,7 +172,7 @@ func (o stager) copy(ctx context.Context, dir string, set *files) error {
 	return os.Rename(part, filepath.Join(dir, dataName))
 }
 
-// copyAll copies files in parallel. The first error ends it.
+// copyAll copies files in parallel. It ends at the first error and returns it.
 func copyAll(ctx context.Context, part string, all []file, p *progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -198,7 +198,7 @@ func copyAll(ctx context.Context, part string, all []file, p *progress) error {
 	return context.Cause(ctx)
 }
 
-// open opens the file, which may have been replaced since it was listed.
+// open opens the file. It returns an error if the file was replaced after it was listed.
 func (f file) open() (*os.File, error) {
 	if f.from == f.root {
 		return safeopen.File(f.from)
@@ -240,7 +240,7 @@ func copyFile(ctx context.Context, f file, to string, p *progress) (err error) {
 	return p.touch()
 }
 
-// progress is the file whose time says that the copy goes on.
+// progress is the file whose modification time shows that copying continues.
 type progress struct {
 	path string
 	mu   sync.Mutex
@@ -263,7 +263,7 @@ func (p *progress) touch() error {
 	return errors.Join(f.Close(), os.Chtimes(p.path, now, now))
 }
 
-// size writes bytes in the largest binary unit of which there is at least one.
+// size formats bytes in the largest binary unit that is not larger than the value.
 func size(bytes int64) string {
 	v, units := float64(bytes), []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
 	for v >= 1024 && len(units) > 1 {

@@ -2,16 +2,16 @@
 // once for all processes that ask for it, and removes the copy when the last of them
 // has ended.
 //
-// A copy is a folder of its own in FOLDER/lockstep-stage-UID, named for the content
-// that it was made of:
+// Each copy is a separate folder in FOLDER/lockstep-stage-UID, named by a hash of the content
+// that was copied:
 //
 //	lock      held exclusively while the copy is made or removed, shared while it is used
 //	progress  touched while the copy is made
 //	data      the copy; it gets this name when it is complete
 //
 // The lock is flock(2), which the kernel releases when its process ends, however it
-// ends. So a copy whose lock can be had exclusively has no user: who closes a copy, or
-// comes for another one, removes it.
+// ends. So a copy whose lock can be acquired exclusively has no user: a process that closes
+// it, or that makes another copy, removes it.
 package stage
 
 import (
@@ -33,16 +33,17 @@ const (
 	dataName     = "data"
 	partName     = "data.part"
 
-	// defaultPatience is how long a copy that another process makes may stand still.
+	// defaultPatience is how long another process may copy without progress before
+	// waiting ends with an error.
 	defaultPatience = 2 * time.Minute
 	pollEvery       = 50 * time.Millisecond
 )
 
 // Stage is a copy that this process uses.
 type Stage struct {
-	Bytes  int64         // of all files
-	Took   time.Duration // by copying; 0 if another process has copied
-	Copied bool          // by this process
+	Bytes  int64         // total size of the files
+	Took   time.Duration // time for copying; 0 if another process has copied
+	Copied bool          // whether this process has copied
 
 	dir  string
 	lock *os.File
@@ -145,7 +146,7 @@ func (o stager) try(ctx context.Context, s *Stage, set *files) (done bool, err e
 		}
 		s.Copied, s.Took = true, time.Since(begin)
 	}
-	// The kernel lets go of the exclusive lock before it gives the shared one, so that
+	// The kernel releases the exclusive lock before it grants the shared one, so that
 	// another process may remove the copy in between: it is then made again.
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_SH); err != nil {
 		return false, fmt.Errorf("lock %s: %w", lock.Name(), err)
@@ -195,7 +196,7 @@ func openLock(dir string) (*os.File, error) {
 	return f, err
 }
 
-// flock takes a lock if it can be had at once.
+// flock acquires a lock without waiting. It reports whether it has succeeded.
 func flock(f *os.File, how int) bool {
 	return syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB) == nil
 }
@@ -225,7 +226,7 @@ func removeUnused(dir string, lock *os.File) error {
 		return nil
 	}
 	gone := dir + goneSuffix
-	if err := os.RemoveAll(gone); err != nil { // of a process that was killed while it removed
+	if err := os.RemoveAll(gone); err != nil { // left by a process that was killed while it removed the copy
 		return err
 	}
 	if err := os.Rename(dir, gone); err != nil {
@@ -234,11 +235,11 @@ func removeUnused(dir string, lock *os.File) error {
 	return os.RemoveAll(gone)
 }
 
-// goneSuffix is at the end of the name of a copy that is being removed.
+// goneSuffix ends the name of a copy that is being removed.
 const goneSuffix = ".gone"
 
-// sweep removes the copies in root, besides the one to keep, that no process uses:
-// their owners were killed. What cannot be removed stays.
+// sweep removes the copies in root, except keep, that no process uses because their
+// owners were killed. It ignores copies that cannot be removed.
 func sweep(root, keep string) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -262,13 +263,14 @@ func sweep(root, keep string) {
 	}
 }
 
-// waiting is the wait for another process to copy.
+// waiting is the state of a wait for another process that copies.
 type waiting struct {
-	last  time.Time // of the progress file
-	since time.Time // this process has seen it so
+	last  time.Time // modification time of the progress file
+	since time.Time // when this process first saw that time
 }
 
-// more waits a moment. It is an error if the copy has stood still for too long.
+// more waits for a moment. It returns an error if the copy has made no progress for
+// longer than patience.
 func (w *waiting) more(ctx context.Context, dir string, patience time.Duration) error {
 	var now time.Time
 	if info, err := os.Stat(filepath.Join(dir, progressName)); err == nil {

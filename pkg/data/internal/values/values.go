@@ -1,4 +1,4 @@
-// Package values makes float32 of the numbers that files store.
+// Package values converts the numbers that files store to float32.
 package values
 
 import (
@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Number is how a value is stored: an IEEE 754 float of 2, 4 or 8 bytes, or a
-// whole number of 1, 2, 4 or 8.
+// Number describes how a value is stored: as an IEEE 754 float of 2, 4 or 8 bytes, or as
+// an integer of 1, 2, 4 or 8 bytes.
 type Number struct {
 	Size   int  // bytes
 	Big    bool // big-endian
@@ -15,12 +15,12 @@ type Number struct {
 	Signed bool
 }
 
-// Known says whether Convert knows t.
+// Known reports whether Convert supports t.
 func (t Number) Known() bool {
 	return t.Size == 2 || t.Size == 4 || t.Size == 8 || (t.Size == 1 && !t.Float)
 }
 
-// Convert makes float32 of stored values; b holds as many.
+// Convert converts len(dst) stored values in b to float32.
 func (t Number) Convert(dst []float32, b []byte) {
 	var order binary.ByteOrder = binary.LittleEndian
 	if t.Big {
@@ -45,13 +45,13 @@ func (t Number) Convert(dst []float32, b []byte) {
 		}
 	default:
 		for i := range dst {
-			dst[i] = t.whole(b[t.Size*i:], order)
+			dst[i] = t.integer(b[t.Size*i:], order)
 		}
 	}
 }
 
-// whole is a whole number.
-func (t Number) whole(b []byte, order binary.ByteOrder) float32 {
+// integer converts one stored integer.
+func (t Number) integer(b []byte, order binary.ByteOrder) float32 {
 	var v uint64
 	switch t.Size {
 	case 1:
@@ -70,7 +70,7 @@ func (t Number) whole(b []byte, order binary.ByteOrder) float32 {
 	return float32(int64(v<<shift) >> shift)
 }
 
-// half is IEEE 754's binary16.
+// half converts a value of IEEE 754's binary16 format.
 func half(h uint16) float32 {
 	sign, exponent, fraction := uint32(h>>15)<<31, uint32(h>>10&0x1f), uint32(h&0x3ff)
 	switch exponent {
