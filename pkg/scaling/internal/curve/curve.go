@@ -12,11 +12,12 @@ import (
 const (
 	AxisEpoch    = "epoch"    // epochs done, from 1
 	AxisStep     = "step"     // optimizer steps done
-	AxisRelative = "relative" // seconds since the start: of training, validation not included, where epochs are read
+	AxisRelative = "relative" // seconds since the start; for values of epochs, seconds of training without validation
 	AxisWall     = "wall"     // seconds since 1970
 )
 
-// Line is a value of one run over an axis, as scaling.CurveLine documents it.
+// Line contains the values of one metric of one run over an axis; see
+// scaling.CurveLine.
 type Line struct {
 	Series  string
 	Workers int
@@ -27,13 +28,13 @@ type Line struct {
 	X, Y    []float64
 }
 
-// EpochMetric is a value of an epoch that a curve can be of.
+// EpochMetric is a value of an epoch from which a curve can be drawn.
 type EpochMetric struct {
 	Name  string
 	Value func(runs.Epoch) float64
 }
 
-// EpochMetrics returns the values of an epoch that a curve can be of.
+// EpochMetrics returns the values of an epoch from which a curve can be drawn.
 func EpochMetrics() []EpochMetric {
 	return []EpochMetric{
 		{"train_loss", func(e runs.Epoch) float64 { return e.TrainLoss }},
@@ -54,7 +55,7 @@ func EpochMetrics() []EpochMetric {
 	}
 }
 
-// Lines returns the lines of a run, or why there are none.
+// Lines returns the lines of a run for a metric, or the reason why there are none.
 func Lines(r runs.Run, metric, axis string) ([]Line, string) {
 	for _, m := range EpochMetrics() {
 		if m.Name == metric {
@@ -91,8 +92,8 @@ func Lines(r runs.Run, metric, axis string) ([]Line, string) {
 	return lines, why
 }
 
-// epochLine returns a value of a run's epochs. Epochs without the value are left
-// out, but their time passes.
+// epochLine returns the line of a value of a run's epochs, or the reason why there is
+// none. Epochs without the value are omitted, but their time still counts on the axis.
 func epochLine(r runs.Run, metric, axis string, value func(runs.Epoch) float64) ([]Line, string) {
 	line := Line{Name: metric, Rank: -1}
 	why := "the log tells no " + metric

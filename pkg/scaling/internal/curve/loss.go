@@ -1,4 +1,4 @@
-// Package curve follows values of runs over epochs, steps and time.
+// Package curve computes the values of runs over epochs, steps and time.
 package curve
 
 import (
@@ -11,8 +11,7 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Loss is the losses of a series at a number of workers, as scaling.LossCurve
-// documents it.
+// Loss contains the losses of a series at one worker count; see scaling.LossCurve.
 type Loss struct {
 	Series  string
 	Workers int
@@ -24,7 +23,7 @@ type Loss struct {
 	TrainMin, TrainMax []float64
 }
 
-// LossOf returns the curve of repeated runs.
+// LossOf returns the loss curve of repeated runs.
 func LossOf(all []*runs.Run) Loss {
 	if len(all) == 1 && ascending(all[0].Epochs) {
 		return lossOfOne(all[0].Epochs)
@@ -43,7 +42,8 @@ func LossOf(all []*runs.Run) Loss {
 	return c
 }
 
-// lossOfOne returns the curve of one run, which may have a great many epochs.
+// lossOfOne returns the loss curve of one run. It avoids the grouping of LossOf,
+// because a run may have very many epochs.
 func lossOfOne(epochs []runs.Epoch) Loss {
 	c := Loss{Runs: 1}
 	c.room(len(epochs))
@@ -60,14 +60,14 @@ func lossOfOne(epochs []runs.Epoch) Loss {
 	return c
 }
 
-// lossRow is an epoch of a run.
+// lossRow is one epoch of one run.
 type lossRow struct {
 	epoch                      int
 	elapsed, clock, train, val float64
 }
 
-// lossRows returns the epochs of several runs by their number, in the order of the
-// runs where it is the same.
+// lossRows returns the epochs of several runs sorted by their number. Epochs with the
+// same number are in the order of the runs.
 func lossRows(all []*runs.Run) []lossRow {
 	n := 0
 	for _, r := range all {
@@ -87,14 +87,14 @@ func lossRows(all []*runs.Run) []lossRow {
 	return rows
 }
 
-// room makes room for so many epochs.
+// room allocates capacity for n epochs.
 func (c *Loss) room(n int) {
 	for _, v := range []*[]float64{&c.Epoch, &c.Elapsed, &c.Clock, &c.Train, &c.Val} {
 		*v = make([]float64, 0, n)
 	}
 }
 
-// add adds an epoch of repeated runs.
+// add appends one epoch of repeated runs; rows has one element per run.
 func (c *Loss) add(rows []lossRow) {
 	middle := func(value func(lossRow) float64) (mid, lo, hi float64) {
 		var v []float64
@@ -119,7 +119,7 @@ func (c *Loss) add(rows []lossRow) {
 	c.TrainMin, c.TrainMax = append(c.TrainMin, lo), append(c.TrainMax, hi)
 }
 
-// ascending reports whether each epoch has a higher number than the one before.
+// ascending reports whether the numbers of the epochs strictly increase.
 func ascending(epochs []runs.Epoch) bool {
 	for i := 1; i < len(epochs); i++ {
 		if epochs[i].Epoch <= epochs[i-1].Epoch {
@@ -129,7 +129,7 @@ func ascending(epochs []runs.Epoch) bool {
 	return true
 }
 
-// known64 returns a finite value, else NaN.
+// known64 returns v if it is finite, and NaN otherwise.
 func known64(v float64) float64 {
 	if observe.Finite(v) {
 		return v

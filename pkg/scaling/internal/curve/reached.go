@@ -10,8 +10,7 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Reached is when a run reached a target, or that it did not, as scaling.Reached
-// documents it.
+// Reached describes whether and when a run reached a target; see scaling.Reached.
 type Reached struct {
 	Series      string
 	Workers     int
@@ -25,9 +24,9 @@ type Reached struct {
 	Best        float64
 }
 
-// Below reports whether less of a metric is better.
+// Below reports whether lower values of a metric are better.
 func Below(metric string) bool {
-	low := strings.ReplaceAll(strings.ToLower(metric), "accum", "") // of gradients, which is no accuracy
+	low := strings.ReplaceAll(strings.ToLower(metric), "accum", "") // "accumulation" must not match "acc"
 	for _, high := range []string{
 		"iou", "jaccard", "dice", "acc", "f1", "auc", "precision", "recall", "top1", "top5", "bleu", "rouge", "score",
 		"psnr", "ssim", "per_second", "per sec", "throughput",
@@ -38,13 +37,14 @@ func Below(metric string) bool {
 	}
 	words := strings.FieldsFunc(low, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	return !slices.ContainsFunc(words, func(word string) bool {
-		// Mean average precision, at a threshold too, and rates of torchtitan's, timm's and others' logs.
+		// These are mean average precision, also at a threshold, and rates in the logs
+		// of torchtitan, timm and others.
 		return slices.Contains([]string{"map", "map50", "map75", "map95", "ap", "r2", "mfu", "tps", "ips", "fps", "tflops"}, word)
 	})
 }
 
-// Reach returns when a run first reached a target: at or below it, or else at or
-// above it.
+// Reach returns when a run first reached the target: a value at or below it if below is
+// true, else at or above it.
 func Reach(l Line, r runs.Run, axis string, target float64, below bool) Reached {
 	past := func(v float64) bool {
 		if below {
@@ -77,7 +77,7 @@ func Reach(l Line, r runs.Run, axis string, target float64, below bool) Reached 
 	return out
 }
 
-// atEpoch fills in when an epoch ended.
+// atEpoch sets the times and the step at the end of an epoch.
 func (x *Reached) atEpoch(r runs.Run, epoch int) {
 	x.Epoch = epoch
 	x.Seconds, x.WallSeconds = 0, 0
@@ -97,7 +97,7 @@ func (x *Reached) atEpoch(r runs.Run, epoch int) {
 	}
 }
 
-// atStep fills in when the i-th point of a logged curve was written.
+// atStep sets the wall time at which the i-th point of a logged curve was written.
 func (x *Reached) atStep(r runs.Run, l Line, i int) {
 	for _, c := range r.Curves {
 		if c.Name == l.Name && c.Rank == l.Rank && len(c.Times) == len(l.Y) {

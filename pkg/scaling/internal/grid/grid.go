@@ -1,4 +1,4 @@
-// Package grid shows rows of results as a table: for people, in files, as a
+// Package grid formats rows of results as a table for people, as files, and as a
 // DataFrame.
 package grid
 
@@ -28,16 +28,16 @@ const (
 	FormatJSON  = "json"
 )
 
-// Grid is a table of results with what must be said beside it. Every result
-// of the package shows itself through one.
+// Grid is a table of results with explanatory notes. Every result of package scaling is
+// displayed as a Grid.
 type Grid[T any] struct {
-	What    string // in errors: "write <what>"
+	What    string // name of the table in errors: "write <What>"
 	Rows    []T
 	Columns []Column[T]
-	Remarks []string // lines below the table for people
+	Remarks []string // lines below the table, only for people
 }
 
-// Column is one of a grid: exactly one of Text, Count, Value and Flag is set.
+// Column is one column of a grid. Exactly one of Text, Count, Value and Flag is set.
 type Column[T any] struct {
 	Name  string
 	Text  func(T) string
@@ -45,15 +45,15 @@ type Column[T any] struct {
 	Value func(T) float64
 	Flag  func(T) bool
 
-	Brief    bool           // shown where people read
-	Optional bool           // but not where no row has a value (or a count above 0)
-	Title    string         // for people, where it is not the name
-	Show     func(T) string // for people, where it is not the rounded cell
-	People   bool           // for people alone: in no file and no DataFrame
+	Brief    bool           // shown in the table for people
+	Optional bool           // hidden in the table for people if no row has a value (or a count above 0)
+	Title    string         // header for people, if it differs from Name
+	Show     func(T) string // cell for people, if it is not the rounded value
+	People   bool           // only in the table for people, not in files or a DataFrame
 }
 
-// cell returns the column's cell of a CSV: the shortest number that reads back
-// exactly, empty if nothing was measured.
+// cell returns the column's CSV cell: the shortest number that is parsed to the same
+// value, or "" if nothing was measured.
 func (c Column[T]) cell(row T) string {
 	switch {
 	case c.Text != nil:
@@ -68,7 +68,8 @@ func (c Column[T]) cell(row T) string {
 	return strconv.FormatFloat(c.Value(row), 'g', -1, 64)
 }
 
-// says whether the row has something in an optional column.
+// says reports whether the row has a value in the column: a text or number other than
+// "", 0 or NaN, or the flag true.
 func (c Column[T]) says(row T) bool {
 	switch {
 	case c.Text != nil:
@@ -81,7 +82,7 @@ func (c Column[T]) says(row T) bool {
 	return !math.IsNaN(c.Value(row))
 }
 
-// forPeople returns the cell that people read.
+// forPeople returns the cell of the table for people, "-" if it is empty.
 func (c Column[T]) forPeople(row T) string {
 	if c.Show != nil {
 		if !c.says(row) {
@@ -99,7 +100,7 @@ func (c Column[T]) forPeople(row T) string {
 	return cell
 }
 
-// files returns the columns of a CSV, a JSON document and a DataFrame.
+// files returns the columns of files and of a DataFrame.
 func (g Grid[T]) files() []Column[T] {
 	var cols []Column[T]
 	for _, c := range g.Columns {
@@ -144,10 +145,9 @@ func (g Grid[T]) Table() dataframe.DataFrame {
 	return dataframe.New(cols...)
 }
 
-// Write writes the grid as "table" (for people: rounded, the main columns,
-// then the remarks), "csv" (every column, exact numbers, an empty cell where
-// nothing was measured) or "json" (an array of objects with the same names,
-// null where nothing was measured).
+// Write writes the grid as "table" (for people: the main columns, rounded, then the
+// remarks), "csv" (every column, exact numbers, an empty cell if nothing was measured)
+// or "json" (an array of objects with the same names, null if nothing was measured).
 func (g Grid[T]) Write(w io.Writer, format string) error {
 	var err error
 	switch format {
@@ -184,7 +184,8 @@ func (g Grid[T]) writeCSV(w io.Writer) error {
 	return errors.Join(err, cw.Error())
 }
 
-// writeJSON keeps the order of the columns, which a map would lose.
+// writeJSON writes the objects by hand, because encoding a map would lose the order of
+// the columns.
 func (g Grid[T]) writeJSON(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("[")
@@ -217,7 +218,7 @@ func (g Grid[T]) writeJSON(w io.Writer) error {
 	return err
 }
 
-// brief returns the header and the rows that people read.
+// brief returns the header and the rows of the table for people.
 func (g Grid[T]) brief() [][]string {
 	lines := make([][]string, 1+len(g.Rows))
 	for _, c := range g.Columns {
@@ -236,6 +237,7 @@ func (g Grid[T]) brief() [][]string {
 	return lines
 }
 
+// any reports whether any row has a value in the column.
 func (g Grid[T]) any(c Column[T]) bool {
 	for _, r := range g.Rows {
 		if c.says(r) {
@@ -259,7 +261,7 @@ func (g Grid[T]) String() string {
 	return b.String()
 }
 
-// HTML returns the table for people in a notebook's cell.
+// HTML returns the table for people as HTML for a notebook, with the remarks below it.
 func (g Grid[T]) HTML() string {
 	var b strings.Builder
 	line := func(cells []string, tag string) {

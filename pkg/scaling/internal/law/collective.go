@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// AllReduce is the all-reduce of a run, as scaling.CollectiveRow documents it.
+// AllReduce is the all-reduce time of one run; see scaling.CollectiveRow.
 type AllReduce struct {
 	Run             string
 	Workers         int
@@ -20,26 +20,27 @@ type AllReduce struct {
 	Seconds, Fitted float64
 }
 
-// Collective is the latency and the bandwidth of a series' all-reduce, by the
-// model that scaling.CollectiveFit cites.
+// Collective is the latency and bandwidth of a series' all-reduce, by the model that
+// scaling.CollectiveFit cites.
 type Collective struct {
 	Series         string
-	Alpha          stats.Estimate // seconds a message
-	Beta           stats.Estimate // seconds a byte
+	Alpha          stats.Estimate // seconds per message
+	Beta           stats.Estimate // seconds per byte
 	BytesPerSecond stats.Estimate // 1/Beta
 	Rows           []AllReduce
 	Sentence       string
 }
 
-// The fewest runs, and worker counts above 1, that FitCollective takes.
+// FitCollective needs at least fewestRuns runs at fewestCounts different worker counts
+// above 1.
 const (
 	fewestRuns   = 5
 	fewestCounts = 3
 )
 
-// FitCollective fits latency and bandwidth by least squares of the relative
-// errors, and sets Fitted of each row. It returns an error if there are fewer
-// than fewestRuns rows at fewestCounts worker counts.
+// FitCollective fits latency and bandwidth by least squares of the relative errors, and
+// sets Fitted of each row. It returns an error if there are fewer than fewestRuns rows
+// or fewestCounts worker counts.
 func FitCollective(series string, rows []AllReduce, level float64) (*Collective, error) {
 	counts := map[int]bool{}
 	for _, r := range rows {
@@ -54,14 +55,14 @@ func FitCollective(series string, rows []AllReduce, level float64) (*Collective,
 	return c, nil
 }
 
-// terms returns the factors of α and β.
+// terms returns the coefficients of α and β in the model.
 func (r AllReduce) terms() (alpha, beta float64) {
 	n := float64(r.Workers)
 	return 2 * (n - 1), 2 * (n - 1) / n * r.Bytes
 }
 
-// fit solves the least squares of (fitted − measured)/measured. Neither
-// parameter is below 0: where one would be, it is 0 and the other is alone.
+// fit minimizes the squares of (fitted − measured)/measured. A parameter that would be
+// negative is set to 0, and the other is fitted alone.
 func (c *Collective) fit(level float64) {
 	alpha, beta, inverse := c.solve(true, true)
 	switch {
@@ -96,8 +97,8 @@ func (c *Collective) fit(level float64) {
 	c.Sentence += fmt.Sprintf("; at %s latency is %s of it.", english.Count(last.Workers, "worker"), english.Percent(alpha*a/last.Fitted))
 }
 
-// solve returns the linear least squares for those of α and β that are free, with
-// the inverse of the normal matrix (0 for one that is not).
+// solve returns the linear least-squares solution for the free parameters of α and β,
+// and the inverse of the normal matrix. The entries of a fixed parameter are 0.
 func (c *Collective) solve(freeAlpha, freeBeta bool) (alpha, beta float64, inverse *mat.Dense) {
 	var aa, ab, bb, ay, by float64
 	for _, r := range c.Rows {

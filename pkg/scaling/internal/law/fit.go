@@ -14,69 +14,69 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Parameter is one of a fitted law, with its confidence interval.
+// Parameter is a parameter of a fitted law, with its confidence interval.
 type Parameter struct {
 	Name, Meaning    string
 	Value, Low, High float64
 }
 
-// Fit is a law fitted to a series.
+// Fit is a scaling law that was fitted to a series.
 type Fit struct {
 	Law, Formula string
-	Parameters   []Parameter // λ first: the throughput of one
-	N            int         // runs it was fitted to
-	RSS          float64     // of the logarithms of the throughputs
-	R2           float64     // of the logarithms
-	// AICc is Akaike's information criterion, corrected for few observations
-	// (Hurvich and Tsai, Regression and time series model selection in small
-	// samples, Biometrika 76, 1989); the lower the better. Delta is over the
-	// best law's, Weight the share of the evidence (Burnham and Anderson, 2002).
+	Parameters   []Parameter // first λ, the throughput of one worker or node
+	N            int         // number of runs
+	RSS          float64     // residual sum of squares of the logarithms of the throughputs
+	R2           float64     // coefficient of determination of the logarithms
+	// AICc is Akaike's information criterion, corrected for few observations (Hurvich
+	// and Tsai, Regression and time series model selection in small samples, Biometrika
+	// 76, 1989); lower is better. Delta is the difference from the lowest AICc of the
+	// laws, and Weight the Akaike weight (Burnham and Anderson, 2002).
 	AICc, Delta, Weight float64
 
 	law        law
 	lnLambda   float64
 	theta      []float64
-	covariance *mat.SymDense // of λ's logarithm and theta
-	deviation  float64       // of a run's logarithm
-	student    float64       // quantile for the intervals
-	unit       float64       // throughput that speed-up 1 is
-	largest    int           // size that was measured
+	covariance *mat.SymDense // covariance matrix of ln λ and theta
+	deviation  float64       // residual standard deviation of the logarithms
+	student    float64       // Student's quantile for the intervals
+	unit       float64       // throughput at speed-up 1
+	largest    int           // largest measured size
 }
 
-// Series is what the laws are fitted to.
+// Series contains the data to which the laws are fitted.
 type Series struct {
 	Name string
-	Unit string        // what sizes count: "worker" or "node"
+	Unit string        // the unit of sizes: "worker" or "node"
 	Runs []Observation // one for each run
-	Base float64       // the throughput that speed-up 1 is
+	Base float64       // throughput at speed-up 1
 	By   stats.Estimator
 }
 
-// units returns a size with its unit: "4 workers".
+// units formats a size with its unit: "4 workers".
 func (s Series) units(n int) string { return english.Count(n, s.Unit) }
 
-// Refusal is why a law was not fitted.
+// Refusal is the reason why a law was not fitted.
 type Refusal struct {
 	Law    string
-	TooFew bool // runs or sizes; else the search found no parameters
+	TooFew bool // there are too few runs or sizes; otherwise the search found no parameters
 	Reason string
 }
 
-// Fits are the laws fitted to a series, the best by AICc first.
+// Fits contains the laws fitted to a series, sorted by ascending AICc.
 type Fits struct {
 	Rows     []Fit
 	Refused  []Refusal
-	Sentence string // what the fits mean
+	Sentence string // summary of the fits
 
 	series   Series
-	measured []Observation // the throughput at each size, ascending
-	named    string        // law that Named returns; empty if no law is named
+	measured []Observation // throughput at each size, in ascending order of size
+	named    string        // the law that Named returns; "" if there is none
 }
 
 // ErrTooFew reports that a series has too few worker counts to name a law.
 var ErrTooFew = errors.New("too few worker counts to name a law")
 
-// BandPoint is what a fit predicts at a size, as scaling.BandPoint documents it.
+// BandPoint is the prediction of a fit at one size; see scaling.BandPoint.
 type BandPoint struct {
 	Size                    int
 	Speedup, Low, High      float64
@@ -84,20 +84,20 @@ type BandPoint struct {
 	Beyond                  bool
 }
 
-// exactFitTolerance is a relative error that no clock shows: a fit with smaller residuals
-// is as good as one without any.
+// exactFitTolerance is a relative error that is too small to measure. Fits with smaller
+// residuals are treated as exact.
 const exactFitTolerance = 1e-6
 
-// Laws fits the laws of scaling to a series by least squares of the logarithm of
-// the throughput, a run an observation, and ranks them by AICc. Intervals and
-// bands are those of nonlinear regression by the delta method (Bates and Watts,
+// Laws fits scaling laws to a series by least squares of the logarithm of the
+// throughput, with one observation per run, and ranks them by AICc. Intervals and bands
+// are computed by nonlinear regression with the delta method (Bates and Watts,
 // Nonlinear Regression Analysis and Its Applications, 1988, §2.3). A law with p
-// parameters (λ is one of them) needs p+3 runs at p+2 different sizes and is
-// left out if there are fewer. Laws returns ErrTooFew if no law has enough.
+// parameters (including λ) needs p+3 runs at p+2 different sizes; otherwise it is
+// omitted. Laws returns ErrTooFew if there are too few runs or sizes for every law.
 func Laws(s Series) (*Fits, error) {
 	f := &Fits{series: s, measured: centers(s)}
 	for _, l := range laws() {
-		p := len(l.parameters) + 1 // with λ
+		p := len(l.parameters) + 1 // including λ
 		if len(s.Runs) < p+3 || len(f.measured) < p+2 {
 			f.Refused = append(f.Refused, Refusal{Law: l.name, TooFew: true, Reason: fmt.Sprintf("%s has %s and needs %d runs at %d different %s counts, got %s at %d",
 				l.name, english.Count(p, "parameter"), p+3, p+2, s.Unit, english.Count(len(s.Runs), "run"), len(f.measured))})
@@ -130,7 +130,7 @@ func newFit(l law, s Series) (Fit, error) {
 	f := Fit{Law: l.name, Formula: l.formula, N: len(data), RSS: rss, law: l, lnLambda: lnLambda, theta: theta}
 	_, total := laws()[0].lambda(flat(data), nil)
 	f.R2 = 1 - rss/total
-	if total <= n*exactFitTolerance*exactFitTolerance { // the same throughput at every size
+	if total <= n*exactFitTolerance*exactFitTolerance { // all throughputs are equal
 		f.R2 = math.NaN()
 	}
 	k := p + 1
@@ -148,8 +148,8 @@ func newFit(l law, s Series) (Fit, error) {
 	return f, nil
 }
 
-// flat takes the sizes out of data, so that a linear law explains nothing: its
-// squares are the total.
+// flat returns data with all sizes set to 1. The residuals of a law fitted to it are
+// the total sum of squares.
 func flat(data []Observation) []Observation {
 	out := slices.Clone(data)
 	for i := range out {
@@ -158,8 +158,8 @@ func flat(data []Observation) []Observation {
 	return out
 }
 
-// covariance returns s²·(JᵀJ)⁻¹, with the derivatives J of the logarithm of the
-// throughput by ln λ and the parameters.
+// covariance returns the covariance matrix s²·(JᵀJ)⁻¹, where J contains the derivatives
+// of ln X by ln λ and the parameters.
 func (l law) covariance(data []Observation, theta []float64, variance float64) (*mat.SymDense, error) {
 	p := 1 + len(theta)
 	information := mat.NewSymDense(p, nil)
@@ -173,7 +173,7 @@ func (l law) covariance(data []Observation, theta []float64, variance float64) (
 	out := mat.NewSymDense(p, nil)
 	if err := factor.InverseTo(out); err != nil {
 		var badly mat.Condition
-		if !errors.As(err, &badly) { // an ill-conditioned inverse gives wide intervals, which is the truth
+		if !errors.As(err, &badly) { // an ill-conditioned inverse gives wide intervals, as it should
 			return nil, fmt.Errorf("fit %s: %w", l.name, err)
 		}
 	}
@@ -181,12 +181,13 @@ func (l law) covariance(data []Observation, theta []float64, variance float64) (
 	return out, nil
 }
 
-// gradient returns the derivative of ln X by ln λ and the parameters.
+// gradient returns the derivatives of ln X(n) by ln λ and by the parameters.
 func (l law) gradient(n float64, theta []float64) []float64 {
 	return append([]float64{1}, l.slopes(n, theta)...)
 }
 
-// parameters returns λ and the law's, with their intervals cut to their ranges.
+// parameters returns λ and the parameters of the law, with intervals limited to their
+// ranges.
 func (f *Fit) parameters() []Parameter {
 	lambda := math.Exp(f.lnLambda)
 	half := f.student * math.Sqrt(f.covariance.At(0, 0))
@@ -202,7 +203,7 @@ func (f *Fit) parameters() []Parameter {
 	return out
 }
 
-// rank sorts by AICc and sets the weights.
+// rank sorts the fits by AICc and sets Delta and Weight.
 func (f *Fits) rank() {
 	slices.SortStableFunc(f.Rows, func(a, b Fit) int { return cmp.Compare(a.AICc, b.AICc) })
 	total := 0.0
@@ -218,7 +219,7 @@ func (f *Fits) rank() {
 // Best returns the law with the lowest AICc.
 func (f *Fits) Best() *Fit { return &f.Rows[0] }
 
-// Law returns the fit of a law by its name, nil if it was not fitted.
+// Law returns the fit of the named law, or nil if it was not fitted.
 func (f *Fits) Law(name string) *Fit {
 	i := slices.IndexFunc(f.Rows, func(x Fit) bool { return x.Law == name })
 	if i < 0 {
@@ -233,11 +234,12 @@ func (f *Fit) Largest() int { return f.largest }
 // Rate returns the fitted throughput at a size.
 func (f *Fit) Rate(size float64) float64 { return math.Exp(f.lnLambda) * f.law.g(size, f.theta) }
 
-// Speedup returns the fitted throughput over that of the baseline as measured, so
-// that it lies on the measured speed-ups.
+// Speedup returns the fitted throughput divided by the measured throughput of the
+// baseline, so that it is comparable with the measured speed-ups.
 func (f *Fit) Speedup(size float64) float64 { return f.Rate(size) / f.unit }
 
-// Band returns the prediction at each size, with the band for one more run there.
+// Band returns the prediction at each size, with the interval for one more run of that
+// size.
 func (f *Fit) Band(sizes []int) []BandPoint {
 	out := make([]BandPoint, len(sizes))
 	for i, n := range sizes {
@@ -253,11 +255,11 @@ func (f *Fit) Band(sizes []int) []BandPoint {
 	return out
 }
 
-// farthest is as far as a fit is asked.
+// farthest is the largest size that Half and Peak consider.
 const farthest = 1 << 24
 
-// Half returns the size beyond which another worker adds less than half of what one
-// worker alone does. It is not ok where that never comes.
+// Half returns the smallest size at which one more worker adds less than half the
+// throughput of a single worker. ok is false if there is no such size.
 func (f *Fit) Half() (size int, ok bool) {
 	less := func(n int) bool {
 		return f.law.g(float64(n+1), f.theta)-f.law.g(float64(n), f.theta) < 0.5
@@ -265,7 +267,7 @@ func (f *Fit) Half() (size int, ok bool) {
 	if !less(farthest) {
 		return 0, false
 	}
-	low, high := 1, farthest // what a worker adds only ever falls
+	low, high := 1, farthest // the gain of one more worker decreases with the size
 	for low < high {
 		middle := (low + high) / 2
 		if less(middle) {
@@ -277,8 +279,8 @@ func (f *Fit) Half() (size int, ok bool) {
 	return low, true
 }
 
-// Peak returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). It
-// is not ok for a law that has none, or one beyond any size.
+// Peak returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). ok is
+// false if the law has no maximum, or only above farthest.
 func (f *Fit) Peak() (size int, ok bool) {
 	if f.Law != USL || f.theta[1] <= 0 {
 		return 0, false

@@ -1,5 +1,5 @@
-// Package law fits the laws of scaling to the throughput of runs, and a model of
-// the all-reduce to its time.
+// Package law fits scaling laws to the throughput of runs, and a model of the
+// all-reduce to its time.
 package law
 
 import (
@@ -11,6 +11,7 @@ import (
 
 // Names of the laws, as Fit.Law has them.
 const (
+	// Names of the laws, the values of Fit.Law.
 	Linear    = "linear"
 	Amdahl    = "amdahl"
 	Gustafson = "gustafson"
@@ -18,32 +19,33 @@ const (
 )
 
 // law is a model of the throughput of n workers, X(n) = λ·g(n), where λ is the
-// throughput of one and g(1) = 1. With λ among the parameters the baseline is a
-// measurement like the others, and need not be one worker.
+// throughput of one worker and g(1) = 1. Because λ is a parameter, the baseline is a
+// measurement like the others and may have more than one worker.
 type law struct {
 	name, formula string
-	parameters    []parameter // of g
+	parameters    []parameter // parameters of g
 	g             func(n float64, theta []float64) float64
-	// slopes are the derivatives of ln g by the parameters.
+	// slopes returns the derivatives of ln g by the parameters.
 	slopes func(n float64, theta []float64) []float64
 }
 
-// parameter is one of a law, with its range and its meaning.
+// parameter is a parameter of a law: its range, its meaning and start values for the
+// search.
 type parameter struct {
 	name, meaning string
-	share         bool // from 0 to 1; else from 0
+	share         bool // the range is 0 to 1; otherwise it has no upper limit
 	starts        []float64
 }
 
-// laws returns the laws that are fitted, the simplest first.
+// laws returns the laws to fit, the simplest first.
 //
-// Amdahl, Validity of the single processor approach to achieving large scale
-// computing capabilities, AFIPS 1967: a share σ of the work is serial,
-// g = n/(1 + σ(n−1)). Gustafson, Reevaluating Amdahl's law, CACM 31, 1988: of
-// the time of n workers a share α is serial, and the work grows with n,
-// g = n − α(n−1). Gunther, Guerrilla Capacity Planning, 2007, ch. 4: the
-// universal scalability law adds the cost κ of keeping pairs coherent,
-// g = n/(1 + σ(n−1) + κn(n−1)); with κ = 0 it is Amdahl's.
+// Amdahl, Validity of the single processor approach to achieving large scale computing
+// capabilities, AFIPS 1967: a share σ of the work is serial, g = n/(1 + σ(n−1)).
+// Gustafson, Reevaluating Amdahl's law, CACM 31, 1988: a share α of the time of n
+// workers is serial, and the work grows with n, g = n − α(n−1). Gunther, Guerrilla
+// Capacity Planning, 2007, ch. 4: the universal scalability law adds the cost κ of
+// keeping pairs of workers consistent, g = n/(1 + σ(n−1) + κn(n−1)). With κ = 0 it is
+// Amdahl's law.
 func laws() []law {
 	return []law{
 		{
@@ -78,14 +80,14 @@ func laws() []law {
 	}
 }
 
-// Observation is the throughput of a run.
+// Observation is the throughput of one run.
 type Observation struct {
-	Size float64 // workers or nodes
-	Rate float64 // per second, above 0
+	Size float64 // number of workers or nodes
+	Rate float64 // throughput per second, positive
 }
 
-// inside maps any number to the parameter's range: u² is never negative, and
-// u²/(1+u²) is a share. Both reach 0, where a law becomes a simpler one.
+// inside maps any real number to the parameter's range: u² is non-negative, and
+// u²/(1+u²) is between 0 and 1. Both can be 0, where a law reduces to a simpler one.
 func (p parameter) inside(u float64) float64 {
 	if p.share {
 		return u * u / (1 + u*u)
@@ -110,8 +112,9 @@ func (l law) theta(u []float64) []float64 {
 	return theta
 }
 
-// lambda returns the logarithm of λ that fits best, with the sum of the squared
-// residuals of the logarithms: measured times vary by factors.
+// lambda returns the logarithm of the best-fitting λ for given parameters, and the
+// residual sum of squares of the logarithms. Logarithms are used because measured times
+// vary by factors.
 func (l law) lambda(data []Observation, theta []float64) (lnLambda, rss float64) {
 	for _, d := range data {
 		lnLambda += math.Log(d.Rate / l.g(d.Size, theta))
@@ -124,7 +127,7 @@ func (l law) lambda(data []Observation, theta []float64) (lnLambda, rss float64)
 	return lnLambda, rss
 }
 
-// fit finds the parameters with the least squares, from several starts.
+// fit returns the least-squares parameters, searched from several start values.
 func (l law) fit(data []Observation) (lnLambda float64, theta []float64, rss float64, err error) {
 	if len(l.parameters) == 0 {
 		lnLambda, rss = l.lambda(data, nil)
@@ -142,7 +145,7 @@ func (l law) fit(data []Observation) (lnLambda float64, theta []float64, rss flo
 	for _, start := range l.starts() {
 		var result *optimize.Result
 		result, err = optimize.Minimize(problem, start, &settings, &optimize.NelderMead{})
-		if result != nil && result.F < rss { // an iteration limit still leaves the best so far
+		if result != nil && result.F < rss { // at the iteration limit, the result is the best point so far
 			rss, theta = result.F, snapped(l.theta(result.X))
 		}
 	}
@@ -153,7 +156,7 @@ func (l law) fit(data []Observation) (lnLambda float64, theta []float64, rss flo
 	return lnLambda, theta, rss, nil
 }
 
-// snapped makes what a search left beside 0 a plain 0.
+// snapped sets parameters that the search left almost 0 to exactly 0.
 func snapped(theta []float64) []float64 {
 	for i, v := range theta {
 		if v < 1e-10 {
@@ -163,7 +166,7 @@ func snapped(theta []float64) []float64 {
 	return theta
 }
 
-// starts returns every combination of the parameters' starts.
+// starts returns all combinations of the parameters' start values.
 func (l law) starts() [][]float64 {
 	out := [][]float64{nil}
 	for _, p := range l.parameters {

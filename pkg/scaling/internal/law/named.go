@@ -11,24 +11,26 @@ import (
 )
 
 const (
-	// trendCounts is the number of different sizes from which the residuals of a
-	// law are tested for a trend: with fewer, the test finds next to nothing.
+	// trendCounts is the number of different sizes from which on the residuals of a law
+	// are tested for a trend. With fewer sizes, the test has almost no power.
 	trendCounts = 6
-	// trendP is the p below which residuals have a trend.
+	// trendP is the p-value below which residuals are considered to have a trend.
 	trendP = 0.05
-	// endsAgree is how far the speed-up from the smallest to the largest size may
-	// be from the measured one, as a factor. It keeps "every further worker buys
-	// about as much as the first" away from a table that says 66 % of the ideal.
+	// endsAgree is the largest factor between the fitted and the measured speed-up from
+	// the smallest to the largest size. It prevents the sentence "every further worker
+	// buys about as much as the first" from appearing with a table that shows 66 % of
+	// the ideal speed-up.
 	endsAgree = 1.1
-	// sizesAgree is the same for any two sizes.
+	// sizesAgree is the largest factor between the fitted and the measured speed-up for
+	// any two sizes.
 	sizesAgree = 1.3
 )
 
-// Named returns the law that the data support, nil if there is none: the law
-// with the lowest AICc of those that have a positive R², whose speed-ups agree
-// with the measured ones (from the smallest to the largest size within 10 %,
-// between any two sizes within 30 %), and, from 6 different sizes up, whose
-// residuals have no trend (Spearman's rank correlation with the size, p ≥ 0.05).
+// Named returns the law that the data support, or nil if there is none. It is the law
+// with the lowest AICc among those with a positive R² whose speed-ups agree with the
+// measured ones: within 10 % from the smallest to the largest size, and within 30 %
+// between any two sizes. With 6 or more different sizes, its residuals must also have
+// no trend (Spearman's rank correlation with the size, p ≥ 0.05).
 func (f *Fits) Named() *Fit {
 	if f.named == "" {
 		return nil
@@ -36,7 +38,7 @@ func (f *Fits) Named() *Fit {
 	return f.Law(f.named)
 }
 
-// Unnamed returns why no law is named, empty if one is.
+// Unnamed returns the reason why Named returns nil, or "" if it returns a law.
 func (f *Fits) Unnamed() string {
 	if f.named != "" || len(f.Rows) == 0 {
 		return ""
@@ -44,7 +46,7 @@ func (f *Fits) Unnamed() string {
 	return f.doubt(f.Best())
 }
 
-// name chooses the law that Named returns. The rows are ranked.
+// name chooses the law that Named returns. The rows must be sorted by AICc.
 func (f *Fits) name() {
 	for i := range f.Rows {
 		if f.doubt(&f.Rows[i]) == "" {
@@ -54,7 +56,7 @@ func (f *Fits) name() {
 	}
 }
 
-// doubt returns why a law must not be named, empty if it may be.
+// doubt returns the reason why the data do not support a law, or "" if they do.
 func (f *Fits) doubt(law *Fit) string {
 	if !(law.R2 > 0) {
 		if math.IsNaN(law.R2) {
@@ -92,15 +94,16 @@ func (f *Fits) doubt(law *Fit) string {
 	return ""
 }
 
-// disagrees returns that the measured speed-up between two sizes is not the law's.
+// disagrees describes the difference between the measured speed-up between two sizes
+// and the law's.
 func (f *Fits) disagrees(law *Fit, from, to int) string {
 	a, b := f.measured[from], f.measured[to]
 	return fmt.Sprintf("from %g to %s the measured speed-up is %s, the law's %s",
 		a.Size, f.series.units(int(b.Size)), english.Short(b.Rate/a.Rate), english.Short(law.Rate(b.Size)/law.Rate(a.Size)))
 }
 
-// centers returns the throughput at each size as the estimator makes one of
-// repeated runs, in ascending order of the sizes.
+// centers returns the throughput at each size, combined over repeated runs by the
+// estimator, in ascending order of size.
 func centers(s Series) []Observation {
 	rates := map[float64][]float64{}
 	for _, d := range s.Runs {

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// enoughRuns is where the correction of AICc for few observations, which
-// favours laws with few parameters, no longer decides alone.
+// enoughRuns is the number of runs from which on the small-sample correction of AICc,
+// which favors laws with few parameters, no longer dominates the choice.
 const enoughRuns = 8
 
 // say returns what the fits mean, in plain sentences.
@@ -53,13 +53,14 @@ func (f *Fits) say() string {
 	return strings.Join(text, "; ") + "."
 }
 
-// sayPeak returns where the named law has its highest throughput, and where the
-// measured one is if that is elsewhere.
+// sayPeak describes where the named law has its highest throughput, and where the
+// measured throughput is highest if that differs.
 func (f *Fits) sayPeak(peak int) string {
 	unit := f.series.Unit
 	best := slices.MaxFunc(f.measured, func(a, b Observation) int { return cmp.Compare(a.Rate, b.Rate) })
 	last := f.measured[len(f.measured)-1].Size
-	// No count between the measured maximum and the peak was measured.
+	// The maximum agrees with the law if no size between the measured maximum and the
+	// peak was measured.
 	agrees := !slices.ContainsFunc(f.measured, func(m Observation) bool {
 		return m.Size > min(best.Size, float64(peak)) && m.Size < max(best.Size, float64(peak))
 	})
@@ -72,7 +73,7 @@ func (f *Fits) sayPeak(peak int) string {
 	return fmt.Sprintf("throughput is highest at about %s and falls beyond", english.Count(peak, unit))
 }
 
-// words returns the law and its parameters.
+// words returns the name of the law and the values of its parameters.
 func (f *Fit) words() string {
 	var p []string
 	for _, x := range f.Parameters[1:] {
@@ -84,10 +85,10 @@ func (f *Fit) words() string {
 	return fmt.Sprintf("%s, %s", Name(f.Law), english.List(p))
 }
 
-// names are the laws' names for people.
+// names contains the names of the laws in sentences.
 var names = map[string]string{
 	Linear: "the linear law", Amdahl: "Amdahl's law", Gustafson: "Gustafson's law", USL: "the universal scalability law",
 }
 
-// Name returns what a sentence calls a law.
+// Name returns the name of a law in sentences.
 func Name(law string) string { return names[law] }

@@ -11,8 +11,9 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// draws returns resampled centers of each rate's quality: a row a resample, a column
-// one of Tried (NaN for rates that diverged). Nil where no rate has two runs.
+// draws returns resampled centers of the quality at each rate: one row per resample,
+// and one column per element of Tried (NaN for rates that diverged). It returns nil if
+// no rate has two runs.
 func (o *Result) draws() [][]float64 {
 	var variance, n float64
 	for _, t := range o.Tried {
@@ -36,14 +37,14 @@ func (o *Result) draws() [][]float64 {
 			}
 			continue
 		}
-		for i, v := range o.by.Draws(t.values, pooled, 2+k) { // independent of the other rates'
+		for i, v := range o.by.Draws(t.values, pooled, 2+k) { // independent of the draws for other rates
 			out[i][k] = v
 		}
 	}
 	return out
 }
 
-// of returns the rates of a batch, as a range of Tried.
+// of returns the range of indices in Tried of the rates of a batch.
 func (o *Result) of(batch int) (from, to int) {
 	from = slices.IndexFunc(o.Tried, func(t TriedRate) bool { return t.GlobalBatch == batch })
 	for to = from; to < len(o.Tried) && o.Tried[to].GlobalBatch == batch; to++ {
@@ -51,9 +52,10 @@ func (o *Result) of(batch int) (from, to int) {
 	return from, to
 }
 
-// best returns the best rate of a batch by the qualities of Tried: the log2 of the
-// interpolated one, the index of the best tried, and whether that is at an end.
-// Index −1: all rates diverged.
+// best returns the best rate of a batch according to a quality for each index of Tried:
+// the base-2 logarithm of the interpolated best rate, the index of the best rate tried,
+// and the bound if it is at an end of the rates tried. The index is −1 if all rates
+// diverged.
 func (o *Result) best(batch int, quality func(k int) float64) (log2 float64, at int, bound string) {
 	from, to := o.of(batch)
 	score := func(k int) float64 {
@@ -83,7 +85,7 @@ func (o *Result) best(batch int, quality func(k int) float64) (log2 float64, at 
 		return x(at), at, BoundLowest
 	case at == to-1:
 		return x(at), at, BoundHighest
-	case math.IsInf(score(at-1), -1) || math.IsInf(score(at+1), -1): // a rate that diverges bounds the best, and has no quality
+	case math.IsInf(score(at-1), -1) || math.IsInf(score(at+1), -1): // a neighbor that diverged limits the best rate, but has no quality for the interpolation
 		return x(at), at, ""
 	}
 	var xs, scores []float64
@@ -95,18 +97,18 @@ func (o *Result) best(batch int, quality func(k int) float64) (log2 float64, at 
 	return x(at) + min(max(vertex(xs, scores), x(at-1)-x(at)), x(at+1)-x(at)), at, ""
 }
 
-// around is how many rates on each side of the best one tell where the best is
-// between them. With noise, two halve the error of the exponent that one leaves:
-// what a curve that is not symmetric shifts is the same at every batch.
+// around is the number of rates on each side of the best one to which the parabola is
+// fitted. With noise, two halve the error of the exponent compared with one. The shift
+// that an asymmetric curve causes is the same at every batch.
 const around = 2
 
-// vertex returns where the parabola that fits points best, by least squares, has its
-// top (the second-order model of Box and Wilson, On the Experimental Attainment of
-// Optimum Conditions, Journal of the Royal Statistical Society B 13, 1951); 0
-// where it has none. There are at least three points.
+// vertex returns the position of the maximum of the parabola that fits the points by
+// least squares (the second-order model of Box and Wilson, On the Experimental
+// Attainment of Optimum Conditions, Journal of the Royal Statistical Society B 13,
+// 1951). It returns 0 if the parabola has no maximum. It needs at least three points.
 func vertex(x, y []float64) float64 {
 	var s [5]float64 // sums of powers of x
-	var t [3]float64 // the same times y
+	var t [3]float64 // sums of powers of x times y
 	for i, v := range x {
 		power := 1.0
 		for k := range s {
@@ -130,7 +132,7 @@ func vertex(x, y []float64) float64 {
 	return -slope / (2 * bend)
 }
 
-// rates makes the rows.
+// rates computes Rows, one per batch, and then Good and Falls.
 func (o *Result) rates(batches []int, draws [][]float64) error {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	var base *TriedRate
@@ -178,7 +180,8 @@ func (o *Result) rates(batches []int, draws [][]float64) error {
 	return nil
 }
 
-// good finds up to which batch the quality does not fall.
+// good sets Good and Falls: the last batch before the quality decreases, and the batch
+// at which it does.
 func (o *Result) good() {
 	for _, r := range o.Rows {
 		if !observe.Finite(r.Quality.Value) || o.worse(r.Change) {
@@ -189,7 +192,7 @@ func (o *Result) good() {
 	}
 }
 
-// worse reports whether a change of quality is for the worse, beyond noise.
+// worse reports whether a change of quality is negative beyond noise.
 func (o *Result) worse(change stats.Estimate) bool {
 	if o.higher {
 		return change.High < 0
@@ -197,8 +200,8 @@ func (o *Result) worse(change stats.Estimate) bool {
 	return change.Low > 0
 }
 
-// freedom returns the degrees of freedom of the deviations behind the rates of some
-// batches.
+// freedom returns the degrees of freedom of the standard deviations at the rates of the
+// given batches.
 func (o *Result) freedom(batches ...int) float64 {
 	n := 0
 	for _, t := range o.Tried {
@@ -209,7 +212,8 @@ func (o *Result) freedom(batches ...int) float64 {
 	return float64(max(1, n))
 }
 
-// fit finds the exponent over the batches that tell a best rate of their own.
+// fit fits the exponent to the batches whose best rate is neither the highest nor the
+// lowest tried.
 func (o *Result) fit(draws [][]float64) {
 	o.Exponent = stats.Unknown()
 	var x []float64
@@ -249,12 +253,12 @@ func (o *Result) fit(draws [][]float64) {
 	o.Exponent.Low, o.Exponent.High = o.Exponent.Value+low, o.Exponent.Value+high
 }
 
-// nearRate is the relative distance within which a rate that was tried stands
-// for one that a rule makes.
+// nearRate is the relative difference up to which a rate that was tried is used for the
+// rate of a rule.
 const nearRate = 0.05
 
-// compareRules looks how each rule's rates fared, from the best rate tried at
-// the smallest batch.
+// compareRules computes Rules: the quality at the rates that each rule derives from the
+// best rate tried at the smallest batch.
 func (o *Result) compareRules() {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	_, base, _ := o.best(o.Rows[0].GlobalBatch, tried)
@@ -279,7 +283,7 @@ func (o *Result) compareRules() {
 	}
 }
 
-// take counts the rate t of a rule against the best one of its batch.
+// take updates the row with the rate t of a rule and the best rate of the same batch.
 func (r *RuleRow) take(o *Result, t, best TriedRate) {
 	loss := stats.Estimate{Value: t.Quality.Value - best.Quality.Value, Low: math.NaN(), High: math.NaN(), N: t.Runs}
 	rejected := t.Diverged > 0

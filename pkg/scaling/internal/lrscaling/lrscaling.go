@@ -1,4 +1,4 @@
-// Package lrscaling finds how the best learning rate grows with the global batch.
+// Package lrscaling determines how the best learning rate grows with the global batch.
 package lrscaling
 
 import (
@@ -17,24 +17,26 @@ import (
 // Values of Result.Rule: how the best learning rate grows with the global
 // batch, where these are the rules of the field.
 const (
-	RuleConstant = "none"   // it does not: exponent 0
+	// Values of Result.Rule: how the best learning rate grows with the global batch.
+	RuleConstant = "none"   // constant rate: exponent 0
 	RuleSqrt     = "sqrt"   // ·√(batch ratio): exponent 1/2 (Krizhevsky 2014, arXiv:1404.5997)
 	RuleLinear   = "linear" // ·(batch ratio): exponent 1 (Goyal et al. 2017, arXiv:1706.02677)
-	RuleOther    = "other"  // a power of the batch that is none of these
+	RuleOther    = "other"  // a power of the batch that matches none of these rules
 )
 
-// rateRule is one of the rules.
+// rateRule is a rule that relates the learning rate to the global batch.
 type rateRule struct {
 	name     string
 	words    string
 	exponent float64
 }
 
+// rateRules returns the rules that are compared: constant, sqrt and linear.
 func rateRules() []rateRule {
 	return []rateRule{{RuleConstant, "the constant rate", 0}, {RuleSqrt, "the √ rule", 0.5}, {RuleLinear, "the linear rule", 1}}
 }
 
-// at returns the learning rate at a batch, from that of another one.
+// at returns the learning rate at a batch, derived from the rate at the batch base.
 func (r rateRule) at(batch, base int, rate float64) float64 {
 	return rate * math.Pow(float64(batch)/float64(base), r.exponent)
 }
@@ -42,12 +44,11 @@ func (r rateRule) at(batch, base int, rate float64) float64 {
 // Values of RateRow.Bound.
 const (
 	BoundHighest = "highest" // the best rate is the highest tried: a higher one may be better
-	BoundLowest  = "lowest"  // likewise the lowest
-	BoundOnly    = "only"    // one rate alone was tried
+	BoundLowest  = "lowest"  // the best rate is the lowest tried: a lower one may be better
+	BoundOnly    = "only"    // only one rate was tried
 )
 
-// RateRow is what the runs at one global batch show of its learning rate, as
-// scaling.RateRow documents it.
+// RateRow summarizes the learning rates at one global batch; see scaling.RateRow.
 type RateRow struct {
 	GlobalBatch            int
 	Rates                  int
@@ -58,8 +59,8 @@ type RateRow struct {
 	Constant, Sqrt, Linear float64
 }
 
-// TriedRate is a learning rate that was tried at a global batch. A rate at which
-// the loss of any run diverged has no quality.
+// TriedRate is a learning rate that was tried at a global batch. Its Quality is NaN if
+// the loss of any run diverged.
 type TriedRate struct {
 	GlobalBatch    int
 	LearningRate   float64
@@ -70,7 +71,7 @@ type TriedRate struct {
 	places []runs.Run
 }
 
-// RuleRow is how one of the rules fares, as scaling.RuleRow documents it.
+// RuleRow compares one rule with the measurements; see scaling.RuleRow.
 type RuleRow struct {
 	Rule       string
 	Exponent   float64
@@ -81,8 +82,8 @@ type RuleRow struct {
 	Holds      int
 }
 
-// Result is which rule relates the best learning rate to the global batch, and
-// up to which batch, as scaling.LRScaling documents it.
+// Result describes which rule relates the best learning rate to the global batch, and
+// up to which batch; see scaling.LRScaling.
 type Result struct {
 	Measure string
 	Rows    []RateRow
@@ -102,9 +103,9 @@ type Result struct {
 	by     stats.Estimator
 }
 
-// Find finds the rule from runs at several global batches, at best with several
-// learning rates at each. Measure is the name of a quality, or "" for the first
-// that most runs have; by makes the intervals.
+// Find determines the rule from runs at several global batches, preferably with several
+// learning rates at each batch. measure is the name of a measure of quality, or "" for
+// the first one that most runs have. The estimator by computes the intervals.
 func Find(all []runs.Run, measure string, by stats.Estimator) (*Result, error) {
 	out := &Result{by: by}
 	m, err := out.choose(all, measure)
@@ -135,7 +136,7 @@ func Find(all []runs.Run, measure string, by stats.Estimator) (*Result, error) {
 	return out, nil
 }
 
-// choose chooses the measure of quality.
+// choose returns the measure of quality, and sets Measure and higher.
 func (o *Result) choose(all []runs.Run, measure string) (observe.Metric, error) {
 	var names []string
 	for _, q := range observe.Qualities() {
@@ -160,7 +161,7 @@ func (o *Result) choose(all []runs.Run, measure string) (observe.Metric, error) 
 	return observe.Metric{}, errors.New("most runs tell no quality: no IoU, accuracy or loss")
 }
 
-// collect gathers the runs by batch and rate.
+// collect groups the runs by batch and rate into Tried.
 func (o *Result) collect(all []runs.Run, of func(runs.Run) float64) {
 	type seeded struct {
 		batch int
@@ -182,7 +183,7 @@ func (o *Result) collect(all []runs.Run, of func(runs.Run) float64) {
 			continue
 		}
 		rate = o.sameRate(batch, rate)
-		// The same seed gives the same run, on any number of workers.
+		// Runs with the same seed are identical on any number of workers.
 		at := seeded{batch, rate, r.Info.Seed}
 		if first, twice := seen[at]; twice && r.Info.Seed != 0 {
 			o.problem("%s has the batch, the learning rate and the seed of %s, so that it tells nothing new and does not count", observe.Name(r), first)
@@ -224,8 +225,8 @@ func (o *Result) collect(all []runs.Run, of func(runs.Run) float64) {
 	o.differences(counted)
 }
 
-// sameRate returns a rate that was tried at the batch already if rate is the same but
-// for its rounding.
+// sameRate returns the rate already tried at the batch that equals rate except for
+// rounding, or rate itself if there is none.
 func (o *Result) sameRate(batch int, rate float64) float64 {
 	for _, t := range o.Tried {
 		if t.GlobalBatch == batch && math.Abs(t.LearningRate-rate) < 1e-6*rate {
@@ -235,8 +236,8 @@ func (o *Result) sameRate(batch int, rate float64) float64 {
 	return rate
 }
 
-// differences names what else than batch, rate and workers differs between the
-// runs: their quality is then no effect of these alone.
+// differences adds a problem for each setting other than batch, rate and workers that
+// differs between the runs, because it may affect the quality too.
 func (o *Result) differences(all []runs.Run) {
 	for _, c := range []struct {
 		key  string

@@ -17,12 +17,12 @@ const (
 	HowQuality = "quality"
 )
 
-// oftenAtEnd is the share of resamples with a best rate at an end of those tried
-// from which on the interval of the exponent is cut off there, and cannot be
-// trusted.
+// oftenAtEnd is a share of resamples. If the best rate is the highest or lowest tried
+// in more resamples than that, the interval of the exponent is truncated and
+// unreliable.
 const oftenAtEnd = 0.05
 
-// decide names the rule, where the runs tell it from the others.
+// decide sets Rule and How if the runs distinguish one rule from the others.
 func (o *Result) decide() {
 	if !math.IsNaN(o.Exponent.Value) {
 		left := o.within()
@@ -41,15 +41,15 @@ func (o *Result) decide() {
 	}
 }
 
-// within returns the rules whose exponent the interval holds.
+// within returns the rules whose exponent is in the interval of the fitted exponent.
 func (o *Result) within() []rateRule {
 	return slices.DeleteFunc(rateRules(), func(r rateRule) bool {
 		return r.exponent < o.Exponent.Low || r.exponent > o.Exponent.High
 	})
 }
 
-// standing returns the rules whose rates were tried: those that lose nothing beyond
-// noise, and those that do.
+// standing returns the rules whose rates were tried: left contains those whose loss of
+// quality is within noise, and rejected the others.
 func (o *Result) standing() (left, rejected []RuleRow) {
 	for _, r := range o.Rules {
 		switch {
@@ -63,7 +63,7 @@ func (o *Result) standing() (left, rejected []RuleRow) {
 	return left, rejected
 }
 
-// say returns the result in a sentence.
+// say describes the result in a sentence.
 func (o *Result) say() string {
 	text := []string{o.sayRule(), o.sayGood()}
 	if o.Rule == "" {
@@ -72,7 +72,7 @@ func (o *Result) say() string {
 	return strings.Join(text, "; ") + "."
 }
 
-// sayRule returns which rule the runs support.
+// sayRule describes which rule the runs support.
 func (o *Result) sayRule() string {
 	switch {
 	case !math.IsNaN(o.Exponent.Value):
@@ -119,6 +119,7 @@ func (o *Result) sayRule() string {
 	return text
 }
 
+// wordsOf returns the name of a rule in sentences.
 func wordsOf(rule string) string {
 	for _, r := range rateRules() {
 		if r.name == rule {
@@ -128,7 +129,7 @@ func wordsOf(rule string) string {
 	return rule
 }
 
-// sayRejected returns how much quality the rejected rules lose.
+// sayRejected describes how much quality the rejected rules lose.
 func (o *Result) sayRejected(rows []RuleRow) string {
 	var text []string
 	for _, r := range rows {
@@ -141,7 +142,7 @@ func (o *Result) sayRejected(rows []RuleRow) string {
 	return english.List(text)
 }
 
-// sayGood returns up to which batch the quality does not fall.
+// sayGood describes up to which batch the quality is kept.
 func (o *Result) sayGood() string {
 	first := o.Rows[0]
 	at := func(batch int) RateRow {
@@ -164,12 +165,12 @@ func (o *Result) sayGood() string {
 	return text + fmt.Sprintf(", a change of %s %s)", english.Short(last.Change.Value), last.Change.Interval())
 }
 
-// sweep is what is to be run next.
+// sweep contains the settings of the runs to start next.
 type sweep struct {
 	study   string
 	config  string
 	workers int
-	each    int // samples of a global batch for one of the config's batch
+	each    int // samples of the global batch per sample of the config's batch: workers × accumulation
 	fixed   []string
 	batches []int
 	rates   []float64
@@ -179,11 +180,12 @@ type sweep struct {
 
 // Numbers of seeds that an advice asks for.
 const (
+	// Numbers of seeds that the advice recommends.
 	fewSeeds  = 3
 	mostSeeds = 12
 )
 
-// advise plans the runs that would decide.
+// advise plans the runs that would decide between the rules.
 func (o *Result) advise() {
 	if o.Rule != "" {
 		return
@@ -206,7 +208,7 @@ func (o *Result) advise() {
 	slices.Sort(n.batches)
 }
 
-// moreRates adds the rates between which the best one must lie.
+// moreRates adds rates so that the best one is between the lowest and the highest.
 func (o *Result) moreRates(n *sweep, low, high float64) {
 	var few, above, below []string
 	for _, r := range o.Rows {
@@ -226,7 +228,7 @@ func (o *Result) moreRates(n *sweep, low, high float64) {
 		reach := float64(o.Rows[len(o.Rows)-1].GlobalBatch) / float64(first.GlobalBatch)
 		_, at, _ := o.best(first.GlobalBatch, func(k int) float64 { return o.Tried[k].Quality.Value })
 		best := o.Tried[at].LearningRate
-		n.rates = n.rates[:0] // all of them again, so that every batch has the same
+		n.rates = n.rates[:0] // replace all rates, so that every batch has the same ones
 		for rate := best / 2; rate < 2.1*reach*best; rate *= 2 {
 			n.rates = append(n.rates, rate)
 		}
@@ -246,6 +248,7 @@ func (o *Result) moreRates(n *sweep, low, high float64) {
 	}
 }
 
+// batchNames formats a list of batches: "batch 4" or "batches 4 and 8".
 func batchNames(names []string) string {
 	if len(names) == 1 {
 		return "batch " + names[0]
@@ -253,6 +256,7 @@ func batchNames(names []string) string {
 	return "batches " + english.List(names)
 }
 
+// has returns "has" or "have" for the number of names.
 func has(names []string) string {
 	if len(names) == 1 {
 		return "has"
@@ -260,8 +264,8 @@ func has(names []string) string {
 	return "have"
 }
 
-// moreSeeds adds the seeds that would narrow the interval to one rule: by half
-// the distance between two of them, if the spread stays.
+// moreSeeds adds the seeds that would narrow the interval of the exponent enough to
+// exclude all rules but one, if the spread stays the same.
 func (o *Result) moreSeeds(n *sweep) {
 	now := 0
 	for _, t := range o.Tried {
@@ -274,9 +278,9 @@ func (o *Result) moreSeeds(n *sweep) {
 	case now < 2:
 		n.why = append(n.why, "single runs tell no noise")
 		want = fewSeeds
-	case len(n.why) > 0: // other rates come first
+	case len(n.why) > 0: // other rates are needed first
 	case half > 0:
-		const enough = 0.2 // of exponents that are 1/2 apart
+		const enough = 0.2 // half-width of an interval that contains only one of exponents 1/2 apart
 		want = min(mostSeeds, max(now+1, int(math.Ceil(float64(now)*(half/enough)*(half/enough)))))
 		n.why = append(n.why, fmt.Sprintf("%s of each batch and rate leave the exponent open", english.Count(now, "seed")))
 		if want == mostSeeds {
@@ -295,9 +299,9 @@ func (o *Result) moreSeeds(n *sweep) {
 	slices.Sort(n.seeds)
 }
 
-// further returns a batch that widens the range over which the exponent is found:
-// beyond the largest, or where the quality falls there below the smallest, if
-// there is one that the workers can share (each samples at a time).
+// further returns a batch that widens the range of the fit: twice the largest, or half
+// the smallest if the quality decreases at large batches and the workers can share it.
+// each is the smallest step of a global batch.
 func (o *Result) further(each int) int {
 	if half := o.Rows[0].GlobalBatch / 2; o.Falls > 0 && half >= each && half%each == 0 {
 		return half
@@ -305,7 +309,8 @@ func (o *Result) further(each int) int {
 	return 2 * o.Rows[len(o.Rows)-1].GlobalBatch
 }
 
-// place takes from the runs what the next ones share with them.
+// place sets the study, config, workers and seeds of the next runs to those of the
+// existing ones.
 func (o *Result) place(n *sweep) {
 	scaled := false
 	for _, t := range o.Tried {
@@ -339,15 +344,15 @@ func (o *Result) place(n *sweep) {
 			break
 		}
 	}
-	if scaled { // the rates of the command are those that are trained with
+	if scaled { // the command gives the rates after scaling, so scaling is switched off
 		n.fixed = append(n.fixed, "schedule.scaling=none")
 		n.study += "-rates"
 	}
 }
 
-// Next returns the command whose runs would decide, empty if these do. Launch is
-// how it begins; empty means by the name of the config that the runs had. Runs that
-// are there already are left out by its --resume.
+// Next returns the command that starts the runs still needed to decide, or "" if the
+// existing runs decide. launch is the start of the command; if it is empty, the command
+// names the config of the runs. Its --resume skips existing runs.
 func (o *Result) Next(launch string) string {
 	n := o.next
 	if o.Rule != "" || len(n.batches) == 0 {
@@ -381,7 +386,7 @@ func (o *Result) Next(launch string) string {
 		command, n.workers, strings.Join(seeds, ","), strings.Join(numbers(batches), ","), strings.Join(rates, ","))
 }
 
-// RateText formats a learning rate for people and for a command.
+// RateText formats a learning rate for people and for commands.
 func RateText(v float64) string {
 	text := strconv.FormatFloat(v, 'g', 4, 64)
 	exact, err := strconv.ParseFloat(text, 64)
@@ -391,6 +396,7 @@ func RateText(v float64) string {
 	return text
 }
 
+// numbers formats integers in decimal.
 func numbers(values []int) []string {
 	var out []string
 	for _, v := range values {

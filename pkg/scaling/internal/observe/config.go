@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Config returns a part of a run's config as text, its keys in order; empty if
-// the run does not have it.
+// Config returns a section of a run's config as JSON with sorted keys, or "" if the run
+// does not have it.
 func Config(r runs.Run, key string) string {
 	part, ok := r.Info.Config[key]
 	if !ok {
@@ -22,7 +22,8 @@ func Config(r runs.Run, key string) string {
 	return string(text)
 }
 
-// ConfigWithout returns a part of the config as Config does, less some of its keys.
+// ConfigWithout returns a section of the config like Config, but omits some of its
+// keys.
 func ConfigWithout(r runs.Run, key string, omit ...string) string {
 	part, ok := r.Info.Config[key].(map[string]any)
 	if !ok {
@@ -38,8 +39,9 @@ func ConfigWithout(r runs.Run, key string, omit ...string) string {
 	return Config(r, key)
 }
 
-// LearningRate returns the initial learning rate of a run, scaled to its workers as
-// its config says, or the highest that its log has; 0 where unknown.
+// LearningRate returns the initial learning rate of a run, scaled to its workers
+// according to its config. If the config has no rate, it returns the highest rate in
+// the log, or 0 if there is none.
 func LearningRate(r runs.Run) float64 {
 	optimizer, _ := r.Info.Config["optimizer"].(map[string]any)
 	if rate, ok := optimizer["learning_rate"].(float64); ok {

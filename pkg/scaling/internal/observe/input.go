@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Input is a number that a result was computed from, as scaling.Input documents it.
+// Input is a number that a result was computed from; see scaling.Input.
 type Input struct {
 	Role    string
 	Run     string
@@ -27,7 +27,8 @@ type Input struct {
 	Why     string
 }
 
-// InputOf returns the number behind a column that a run has once.
+// InputOf returns the input for a column that has one value per run. Its Value is NaN
+// if the run has none.
 func InputOf(name string, r runs.Run, m Measured) Input {
 	in := Input{Name: name, File: r.File, Unit: unitOf(name), Value: math.NaN()}
 	switch name {
@@ -58,8 +59,8 @@ func InputOf(name string, r runs.Run, m Measured) Input {
 	return in
 }
 
-// SpeedInputs returns what a measure of speed is made of: the epochs of a cell's
-// runs, counted or not.
+// SpeedInputs returns the numbers from which a measure of speed is computed: the epochs
+// of a cell's runs, including those that do not count.
 func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 	var out []Input
 	for k, r := range c.Runs {
@@ -107,7 +108,8 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 	return out
 }
 
-// whyNot returns why the i-th epoch of a run does not count, empty if it does.
+// whyNot returns the reason why the i-th epoch of a run does not count, or "" if it
+// counts.
 func (rule Rule) whyNot(r runs.Run, i int) string {
 	switch _, err := strconv.Atoi(rule.Epochs); {
 	case !(r.Epochs[i].Seconds > 0) && Timed(r):
@@ -122,7 +124,7 @@ func (rule Rule) whyNot(r runs.Run, i int) string {
 	return fmt.Sprintf("the rule leaves the first %d out", rule.DropFirst)
 }
 
-// infoFile returns where the numbers of a whole run stand.
+// infoFile returns the path of the file that contains the numbers of the whole run.
 func infoFile(r runs.Run) string {
 	if r.Kind == "" || r.Kind == "run folder" {
 		return filepath.Join(r.Dir, "run.json")
@@ -130,6 +132,7 @@ func infoFile(r runs.Run) string {
 	return r.File
 }
 
+// unitOf returns the unit of a metric, or "" if it has none.
 func unitOf(metric string) string {
 	switch {
 	case strings.HasSuffix(metric, "_seconds"):

@@ -9,18 +9,19 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// LastValues are what the epochs of a run end with: of each column the last
-// value that is not NaN, NaN where there is none.
+// LastValues contains, for each column of the epochs, the last value that is not NaN;
+// NaN if there is none.
 type LastValues struct {
 	TrainLoss, ValLoss, IoU, Dice, Accuracy, ValAccuracy float64
 
-	// Diverged names the first place where the run's loss is no finite number
-	// any more, empty where there is none. The loss of a run that diverged is
-	// none: the last finite one would flatter it.
+	// Diverged names the first place at which the run's loss is not finite, or is "" if
+	// there is none. The losses of a diverged run are NaN, because its last finite loss
+	// would be misleading.
 	Diverged string
 }
 
-// LastOf reads the epochs of a run, which may be many, once.
+// LastOf returns the last values of a run. It reads the epochs once, because there may
+// be many.
 func LastOf(r runs.Run) LastValues {
 	l := LastValues{Diverged: Diverged(r)}
 	values := []*float64{&l.TrainLoss, &l.ValLoss, &l.IoU, &l.Dice, &l.Accuracy, &l.ValAccuracy}
@@ -42,12 +43,14 @@ func LastOf(r runs.Run) LastValues {
 	return l
 }
 
-// Diverged names the first place where a run's loss is no finite number any
-// more, empty where there is none. A loss that was never logged is none.
+// Diverged names the first place at which a run's loss is not finite, such as "the
+// training loss of epoch 3". It returns "" if there is none. A loss that was never
+// logged does not count as diverged.
 func Diverged(r runs.Run) string {
-	// These log their loss always: even a run that starts with NaN has one.
+	// Lockstep's formats always contain the loss, so NaN in the first epoch means
+	// divergence.
 	ours := len(r.Info.Command) == 0 && slices.Contains([]string{"", "run folder", "study CSV"}, r.Kind)
-	seen := ours // a NaN in every epoch is a loss, not one that was not logged
+	seen := ours // whether the run has logged a loss
 	val := 0
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
@@ -57,7 +60,7 @@ func Diverged(r runs.Run) string {
 		case seen || math.IsInf(e.TrainLoss, 0):
 			return fmt.Sprintf("the training loss of epoch %d", e.Epoch)
 		}
-		if val == 0 && math.IsInf(e.ValLoss, 0) { // it is not computed in every epoch
+		if val == 0 && math.IsInf(e.ValLoss, 0) { // validation may skip epochs, so NaN is not divergence
 			val = i + 1
 		}
 	}

@@ -7,19 +7,20 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Metric is a quantity that a run has once: after training, or of its last epoch
-// that has it.
+// Metric is a quantity that each run has once: from the test after training, or from
+// the last epoch that has it.
 type Metric struct {
 	Name   string
-	Higher bool // is better; of a quality
+	Higher bool // higher values are better; only meaningful for measures of quality
 	Test   func(runs.Test) float64
-	// Last and Epoch are the value of the last epoch that has it, and of any
-	// epoch; nil for a metric that only a test after training has.
+	// Last returns the value of the last epoch that has it, and Epoch the value of any
+	// epoch. Both are nil for a metric that is only measured in the test after
+	// training.
 	Last  func(LastValues) float64
 	Epoch func(runs.Epoch) float64
 }
 
-// Qualities returns the measures of quality, the one that says most first.
+// Qualities returns the measures of quality, the most informative one first.
 func Qualities() []Metric {
 	return []Metric{
 		{
@@ -50,7 +51,7 @@ func Qualities() []Metric {
 	}
 }
 
-// Metrics returns Qualities, and what simple predictors reach on the test set.
+// Metrics returns Qualities and the scores of simple predictors on the test set.
 func Metrics() []Metric {
 	return append(
 		Qualities(),
@@ -61,10 +62,10 @@ func Metrics() []Metric {
 	)
 }
 
-// Of returns the metric of a run, NaN if the run does not have it.
+// Of returns the metric of a run, or NaN if the run does not have it.
 func (m Metric) Of(r runs.Run) float64 { return m.With(r, LastOf(r)) }
 
-// With is Of for a run whose last values are known.
+// With is like Of for a run whose last values are already known.
 func (m Metric) With(r runs.Run, last LastValues) float64 {
 	if v := m.Tested(r); !math.IsNaN(v) || m.Last == nil {
 		return v
@@ -72,7 +73,8 @@ func (m Metric) With(r runs.Run, last LastValues) float64 {
 	return m.Last(last)
 }
 
-// Tested returns the metric after training, NaN if it was not measured there.
+// Tested returns the metric from the test after training, or NaN if it was not measured
+// there.
 func (m Metric) Tested(r runs.Run) float64 {
 	if m.Test == nil || r.Info.Test == nil {
 		return math.NaN()
@@ -80,7 +82,8 @@ func (m Metric) Tested(r runs.Run) float64 {
 	return m.Test(*r.Info.Test)
 }
 
-// LastEpoch returns the index of the last epoch that has the metric, -1 if none has.
+// LastEpoch returns the index of the last epoch that has the metric, or -1 if there is
+// none.
 func (m Metric) LastEpoch(r runs.Run) int {
 	if m.Epoch == nil {
 		return -1

@@ -1,5 +1,5 @@
-// Package observe takes from a run what a study compares: its times by a rule,
-// its batches, its losses and its quality.
+// Package observe extracts from a run the measurements that a study compares: times
+// according to a rule, batches, losses and quality.
 package observe
 
 import (
@@ -13,22 +13,22 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Rule says which epochs of a run count, as scaling.Rule documents it.
+// Rule determines which epochs of a run count; see scaling.Rule.
 type Rule struct {
 	DropFirst       int
 	Epochs          string
 	SamplesPerEpoch int
 }
 
-// Median is the value of Rule.Epochs that makes the median of the epochs.
+// Median is the value of Rule.Epochs that selects the median over the epochs.
 const Median = "median"
 
-// Measured is what the rule makes of one run.
+// Measured contains the measurements of one run according to a rule.
 type Measured struct {
-	Seconds, Rate, Wall float64 // NaN where unknown
-	Epochs              int     // counted
+	Seconds, Rate, Wall float64 // NaN if unknown
+	Epochs              int     // number of counted epochs
 	Last                LastValues
-	Note                string // what a reader of the numbers must know; empty where nothing
+	Note                string // what a reader must know to interpret the numbers; "" if nothing
 }
 
 // Measure applies the rule to a run.
@@ -38,7 +38,7 @@ func (rule Rule) Measure(r runs.Run) Measured {
 		seconds, rates = make([]float64, 0, len(r.Epochs)), make([]float64, 0, len(r.Epochs))
 	}
 	var n int
-	var samples, told, total float64 // told: the seconds of the epochs whose samples are known
+	var samples, told, total float64 // told is the time of the epochs with a known number of samples
 	counts := rule.Counting(r)
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
@@ -76,7 +76,7 @@ func (rule Rule) Measure(r runs.Run) Measured {
 	return m
 }
 
-// SamplesIn returns the samples of an epoch, 0 where nothing tells them.
+// SamplesIn returns the number of samples of an epoch, or 0 if it is unknown.
 func (rule Rule) SamplesIn(e *runs.Epoch) float64 {
 	if e.Samples > 0 {
 		return float64(e.Samples)
@@ -87,9 +87,9 @@ func (rule Rule) SamplesIn(e *runs.Epoch) float64 {
 	return float64(rule.SamplesPerEpoch)
 }
 
-// measureWhole takes the mean of the training time over all epochs where the
-// log tells that time alone, or the throughput of a log that tells no epochs'
-// times (a synthetic benchmark's).
+// measureWhole completes the measurements of a run whose epochs have no times. It uses
+// the mean of the total training time over all epochs if the log has that time, and the
+// throughput if the log has only that (as synthetic benchmarks do).
 func (rule Rule) measureWhole(r runs.Run, m Measured) Measured {
 	if Timed(r) {
 		return m
@@ -119,7 +119,7 @@ func (rule Rule) measureWhole(r runs.Run, m Measured) Measured {
 	return m
 }
 
-// Timed reports whether a run has the time of any epoch.
+// Timed reports whether any epoch of the run has a time.
 func Timed(r runs.Run) bool {
 	for i := range r.Epochs {
 		if r.Epochs[i].Seconds > 0 {
@@ -129,16 +129,16 @@ func Timed(r runs.Run) bool {
 	return false
 }
 
-// wholeJob reports whether the run's only row is the time of a whole program that
-// is not ours.
+// wholeJob reports whether the run's only epoch is the measured time of a program other
+// than Lockstep.
 func wholeJob(r runs.Run) bool { return len(r.Info.Command) > 0 && len(r.Epochs) == 1 }
 
-// Counting returns a function that reports whether the i-th epoch of a run counts. A run's only
-// row that is the time of a whole program, a throughput without a time (the
-// summary of a benchmark), or a measurement of no epoch's number (a row of a
-// results table), is no first epoch that is to be left out. Epochs are
-// told by their number, not by their place: a table that has epoch 5 alone has
-// left out the first already.
+// Counting returns a function that reports whether the i-th epoch of a run counts.
+// DropFirst does not apply to a run whose only row is the time of a whole program, a
+// throughput without a time (the summary of a benchmark), or a measurement without an
+// epoch number (a row of a results table). Epochs are identified by their number
+// instead of their index: a table that contains only epoch 5 has already omitted the
+// first epoch.
 func (rule Rule) Counting(r runs.Run) func(i int) bool {
 	if wholeJob(r) || len(r.Epochs) == 1 && (!Timed(r) || r.Epochs[0].Epoch < 1) {
 		return func(int) bool { return true }

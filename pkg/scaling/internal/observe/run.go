@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// wallSeconds returns the time of the whole job, NaN if unknown.
+// wallSeconds returns the time of the whole job, or NaN if unknown.
 func wallSeconds(r runs.Run) float64 {
 	switch {
 	case r.WallSeconds > 0:
@@ -19,8 +19,8 @@ func wallSeconds(r runs.Run) float64 {
 	return math.NaN()
 }
 
-// TrainSeconds returns the training time of a whole run: as the log tells it, or
-// the sum over its epochs where each has a time.
+// TrainSeconds returns the training time of a run: the time in its log, or the sum over
+// its epochs. It returns NaN if the run has no epochs or one of them has no time.
 func TrainSeconds(r runs.Run) float64 {
 	if v, ok := r.Info.Config[logread.TrainingSeconds].(float64); ok && v > 0 {
 		return v
@@ -30,12 +30,12 @@ func TrainSeconds(r runs.Run) float64 {
 	}
 	total := 0.0
 	for _, e := range r.Epochs {
-		total += e.Seconds // NaN where one is unknown
+		total += e.Seconds // NaN if the time of an epoch is unknown
 	}
 	return total
 }
 
-// TestSeconds returns the time of the test after training.
+// TestSeconds returns the time of the test after training, or NaN if unknown.
 func TestSeconds(r runs.Run) float64 {
 	if v, ok := r.Info.Config["test_seconds"].(float64); ok && v > 0 {
 		return v
@@ -46,7 +46,7 @@ func TestSeconds(r runs.Run) float64 {
 	return math.NaN()
 }
 
-// EnergyJoules returns the energy of all devices over a run, NaN if unknown.
+// EnergyJoules returns the energy of all devices during a run, or NaN if unknown.
 func EnergyJoules(r runs.Run) float64 {
 	if r.Info.EnergyJoules > 0 {
 		return r.Info.EnergyJoules
@@ -54,8 +54,8 @@ func EnergyJoules(r runs.Run) float64 {
 	return math.NaN()
 }
 
-// Nodes returns the number of machines, from the log or from what the ranks say
-// of their hosts; 0 if unknown.
+// Nodes returns the number of machines, from the log or from the host names that the
+// ranks recorded. It returns 0 if unknown.
 func Nodes(r runs.Run) int {
 	if r.Info.Nodes > 0 {
 		return r.Info.Nodes
@@ -67,13 +67,13 @@ func Nodes(r runs.Run) int {
 		}
 		hosts[w.Host] = true
 	}
-	if len(r.Workers) < r.Info.Workers { // some ranks left nothing
+	if len(r.Workers) < r.Info.Workers { // some ranks recorded no host name
 		return 0
 	}
 	return len(hosts)
 }
 
-// Batches returns the batch per worker and the global one, 0 if unknown.
+// Batches returns the batch per worker and the global batch. Each is 0 if unknown.
 func Batches(r runs.Run) (perWorker, global int) {
 	perWorker, global = r.Info.BatchPerWorker, r.Info.GlobalBatch
 	n := r.Info.Workers
@@ -86,8 +86,8 @@ func Batches(r runs.Run) (perWorker, global int) {
 	return perWorker, global
 }
 
-// SamplesPerEpoch returns the samples of an epoch: those that the run tells, or that its
-// last epoch had.
+// SamplesPerEpoch returns the samples of the last epoch that has a count, or else the
+// number that the run recorded; 0 if unknown.
 func SamplesPerEpoch(r runs.Run) int {
 	for i := len(r.Epochs) - 1; i >= 0; i-- {
 		if n := r.Epochs[i].Samples; n > 0 {
@@ -97,13 +97,13 @@ func SamplesPerEpoch(r runs.Run) int {
 	return r.Info.SamplesPerEpoch
 }
 
-// Failed reports whether a run failed or was canceled, so that it does not count.
+// Failed reports whether a run failed or was canceled and so does not count.
 func Failed(r runs.Run) bool {
 	return r.Info.Status == runs.StatusFailed || r.Info.Status == runs.StatusCanceled
 }
 
-// Name returns what a note calls a run: the last element of its path.
+// Name returns the name of a run in notes: the last element of its path.
 func Name(r runs.Run) string { return filepath.Base(r.Dir) }
 
-// Finite reports whether v is a number.
+// Finite reports whether v is neither NaN nor infinite.
 func Finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

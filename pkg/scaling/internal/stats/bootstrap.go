@@ -8,31 +8,30 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Resamples is how often an interval's runs are drawn again.
+// Resamples is the number of bootstrap resamples for an interval.
 const Resamples = 1000
 
-// bootstrap draws a statistic's interval.
+// bootstrap computes confidence intervals of a statistic.
 //
-// The method is the smoothed percentile bootstrap (Efron, Bootstrap methods:
-// another look at the jackknife, Annals of Statistics 7, 1979; Efron and
-// Tibshirani, An Introduction to the Bootstrap, 1993): runs are drawn with
-// replacement, and to each value drawn noise N(0, s²/n) is added, which gives
-// the draws the variance s² that drawing from n values alone would make
-// (n−1)/n·s² (Hesterberg, What Teachers Should Know About the Bootstrap, The
-// American Statistician 69, 2015, §4). The few runs of a study make s itself
-// uncertain: the distances from the value are widened by t/z, Student's
-// quantile with Welch's degrees of freedom over the normal one. Of positive
-// quantities the logarithm is drawn, so that the interval of a ratio is the
-// reciprocal one when the ratio is turned over, and never reaches 0.
+// The method is the smoothed percentile bootstrap (Efron, Bootstrap methods: another
+// look at the jackknife, Annals of Statistics 7, 1979; Efron and Tibshirani, An
+// Introduction to the Bootstrap, 1993). Runs are drawn with replacement, and noise N(0,
+// s²/n) is added to each drawn value. The noise restores the variance s², because
+// drawing from n values alone gives only (n−1)/n·s² (Hesterberg, What Teachers Should
+// Know About the Bootstrap, The American Statistician 69, 2015, §4). With few runs, s
+// itself is uncertain. Therefore the distances from the value are multiplied by t/z:
+// Student's quantile with Welch's degrees of freedom, divided by the normal quantile.
+// Positive quantities are drawn as logarithms, so that the interval of an inverted
+// ratio is the inverted interval, and it never reaches 0.
 type bootstrap struct {
 	level  float64
-	center func([]float64) float64 // of what may be reordered
+	center func([]float64) float64 // may reorder its argument
 	middle bool                    // center is the median
-	logs   bool                    // values are positive; draw their logarithm
+	logs   bool                    // values are positive; resample their logarithms
 	dice   *Dice
 }
 
-// sample is the runs of one side, prepared.
+// sample contains the values of one side, prepared for resampling.
 type sample struct {
 	at      []float64 // values, or their logarithms
 	noise   float64   // s/√n
@@ -40,11 +39,12 @@ type sample struct {
 	scratch []float64
 }
 
-// rolled gives the sample its draws.
+// rolled sets the random draws of the sample.
 func (s *sample) rolled(d *Dice, side int) {
 	s.rolls, s.scratch = d.of(side, len(s.at)), make([]float64, len(s.at))
 }
 
+// sample prepares values for resampling.
 func (b bootstrap) sample(values []float64) sample {
 	s := sample{at: slices.Clone(values)}
 	if b.logs {
@@ -63,7 +63,7 @@ func (b bootstrap) draw(s *sample, i int) float64 {
 	for k := range s.scratch {
 		s.scratch[k] = s.at[pick[k]] + s.noise*noise[k]
 	}
-	if b.middle { // the same two are in the middle before and after Exp
+	if b.middle { // Exp preserves the order, so only the two middle values are needed
 		lo, hi := middleOf(s.scratch)
 		if b.logs {
 			lo, hi = math.Exp(lo), math.Exp(hi)
@@ -78,11 +78,13 @@ func (b bootstrap) draw(s *sample, i int) float64 {
 	return b.center(s.scratch)
 }
 
-// of returns the interval of the center of values, NaN for fewer than two.
+// of returns the interval of the center of values. Both ends are NaN for fewer than two
+// values.
 func (b bootstrap) of(values []float64) (low, high float64) { return b.run(values, nil, false) }
 
-// ratio returns the interval of the center of numerator over that of denominator,
-// which are resampled independently. NaN if either has fewer than two.
+// ratio returns the interval of the numerator's center divided by the denominator's
+// center. Both sides are resampled independently. Both ends are NaN if a side has fewer
+// than two values.
 func (b bootstrap) ratio(numerator, denominator []float64) (low, high float64) {
 	if len(denominator) < 2 {
 		return math.NaN(), math.NaN()
@@ -90,8 +92,9 @@ func (b bootstrap) ratio(numerator, denominator []float64) (low, high float64) {
 	return b.run(numerator, denominator, false)
 }
 
-// run draws the centre of values, or where there are others its ratio to (or
-// its difference from) theirs.
+// run returns the interval of the center of values. If others is not nil, it returns
+// the interval of the ratio of the two centers, or of their difference if minus is
+// true.
 func (b bootstrap) run(values, others []float64, minus bool) (low, high float64) {
 	if len(values) < 2 {
 		return math.NaN(), math.NaN()
@@ -141,8 +144,8 @@ func (b bootstrap) run(values, others []float64, minus bool) (low, high float64)
 }
 
 // welch returns the degrees of freedom of a difference of means (Welch, The
-// generalization of Student's problem when several different population
-// variances are involved, Biometrika 34, 1947), or of one mean.
+// generalization of Student's problem when several different population variances are
+// involved, Biometrika 34, 1947), or of the mean of a if b is empty.
 func welch(a, b sample) float64 {
 	va, vb := a.noise*a.noise, b.noise*b.noise
 	down := va * va / float64(len(a.at)-1)

@@ -5,32 +5,33 @@ import (
 	"sync"
 )
 
-// Dice are the random draws of a study's bootstraps: they are drawn once for
-// each number of runs, and are the same in every program, so that the same
-// logs give the same intervals to the last digit, and a study of a thousand
-// runs does not draw them again for each of its numbers.
+// Dice generates and caches the random draws of a study's bootstraps, one set for each
+// number of runs. The draws are the same in every program, so the same logs give the
+// same intervals to the last digit. Caching avoids new draws for each number of a study
+// with a thousand runs.
 type Dice struct {
 	mu    sync.Mutex
 	rolls map[rollKey]*rolls
 }
 
-// rollKey tells draws that must be independent apart.
+// rollKey identifies a set of draws. Draws that must be independent have different
+// keys.
 type rollKey struct {
 	side int // 0 for the numerator, 1 for the denominator
 	n    int // runs
 }
 
-// rolls are the draws of a side with n runs: for each resample n runs, and
-// with each a normal deviate.
+// rolls contains the draws for one side with n runs: for each resample, n indices of
+// runs and n standard normal deviates.
 type rolls struct {
 	pick  []int32
 	noise []float64
 }
 
-// NewDice returns dice that have not been rolled.
+// NewDice returns a Dice with an empty cache.
 func NewDice() *Dice { return &Dice{rolls: map[rollKey]*rolls{}} }
 
-// of returns the draws of a side with n runs. They must not be changed.
+// of returns the draws for a side with n runs. The caller must not modify them.
 func (d *Dice) of(side, n int) *rolls {
 	d.mu.Lock()
 	defer d.mu.Unlock()

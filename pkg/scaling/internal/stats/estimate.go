@@ -1,5 +1,5 @@
-// Package stats estimates quantities of repeated runs: the center, an interval by
-// the bootstrap, and the tests that tell a difference from chance.
+// Package stats estimates quantities over repeated runs: the center, its bootstrap
+// interval, and significance tests of differences.
 package stats
 
 import (
@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// Estimate is a value over repeated runs, as scaling.Estimate documents it.
+// Estimate is a quantity measured over repeated runs; see scaling.Estimate.
 type Estimate struct {
 	Value, Min, Max float64
 	Low, High       float64
@@ -21,13 +21,14 @@ type Estimate struct {
 	N               int
 }
 
-// Unknown returns an Estimate of what was not measured: every number is NaN.
+// Unknown returns an Estimate that was not measured: every number is NaN.
 func Unknown() Estimate {
 	nan := math.NaN()
 	return Estimate{Value: nan, Min: nan, Max: nan, Low: nan, High: nan, Std: nan}
 }
 
-// String returns the value with its interval and its runs: 11.97 [11.52, 12.40] n=3.
+// String returns the value, its interval and the number of runs: 11.97 [11.52, 12.40]
+// n=3.
 func (e Estimate) String() string {
 	if math.IsNaN(e.Value) {
 		return "not measured"
@@ -39,29 +40,30 @@ func (e Estimate) String() string {
 	return fmt.Sprintf("%s n=%d", text, e.N)
 }
 
-// Interval formats the interval, "-" if there is none.
+// Interval formats the interval. It returns "-" if there is no interval.
 func (e Estimate) Interval() string { return english.Interval(e.Low, e.High) }
 
-// Scaled returns the estimate times a positive number.
+// Scaled returns the estimate multiplied by a positive factor.
 func (e Estimate) Scaled(by float64) Estimate {
 	return Estimate{Value: e.Value * by, Min: e.Min * by, Max: e.Max * by, Low: e.Low * by, High: e.High * by, Std: e.Std * by, N: e.N}
 }
 
-// Inverse returns the estimate of 1/x.
+// Inverse returns the estimate of 1/x for an estimate of a positive x.
 func (e Estimate) Inverse() Estimate {
 	return Estimate{Value: 1 / e.Value, Min: 1 / e.Max, Max: 1 / e.Min, Low: 1 / e.High, High: 1 / e.Low, N: e.N}
 }
 
-// Lost returns the estimate of 1−x: of a ratio of speeds the share that is lost.
+// Lost returns the estimate of 1−x for an estimate of x. If x is a ratio of speeds, it
+// is the share of speed that is lost.
 func (e Estimate) Lost() Estimate {
 	return Estimate{Value: 1 - e.Value, Min: 1 - e.Max, Max: 1 - e.Min, Low: 1 - e.High, High: 1 - e.Low, N: e.N}
 }
 
-// Estimator makes estimates of repeated runs by a study's rule. Its draws are
-// the same in every program.
+// Estimator computes estimates over repeated runs by a study's rule. Its random draws
+// are the same in every program.
 type Estimator struct {
-	Level float64 // of the intervals
-	Mean  bool    // the center is the mean; else the median
+	Level float64 // confidence level of intervals
+	Mean  bool    // the center is the mean, otherwise the median
 	Dice  *Dice
 }
 
@@ -73,8 +75,8 @@ func (e Estimator) Center(values []float64) float64 {
 	return Median(values)
 }
 
-// bootstrap returns the bootstrap of the center. Logs means that values are
-// positive and vary by factors, as times do, so that their logarithms are drawn.
+// bootstrap returns a bootstrap of the center. logs means that the values are positive
+// and vary by factors, as times do, so their logarithms are resampled.
 func (e Estimator) bootstrap(logs bool) bootstrap {
 	b := bootstrap{level: e.Level, center: medianOf, middle: true, logs: logs, dice: e.Dice}
 	if e.Mean {
@@ -83,8 +85,8 @@ func (e Estimator) bootstrap(logs bool) bootstrap {
 	return b
 }
 
-// Of estimates the center of the values that are not NaN. For logs see
-// bootstrap; values that are not positive are drawn as they are.
+// Of estimates the center of the values that are not NaN. If logs is true and all
+// values are positive and finite, their logarithms are resampled.
 func (e Estimator) Of(values []float64, logs bool) Estimate {
 	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
 	if len(v) == 0 {
@@ -102,8 +104,8 @@ func (e Estimator) Of(values []float64, logs bool) Estimate {
 	return out
 }
 
-// Ratio estimates the center of a over the center of b, all positive. Its
-// extremes are those of a over the center of b.
+// Ratio estimates the center of a divided by the center of b. All values are positive.
+// Min and Max are the extremes of a divided by the center of b.
 func (e Estimator) Ratio(a, b []float64) Estimate {
 	a = slices.DeleteFunc(slices.Clone(a), math.IsNaN)
 	b = slices.DeleteFunc(slices.Clone(b), math.IsNaN)
@@ -117,8 +119,8 @@ func (e Estimator) Ratio(a, b []float64) Estimate {
 	return out
 }
 
-// Difference returns the interval of the center of values less the center of
-// others, NaN if either has fewer than two.
+// Difference returns the interval of the center of values minus the center of others.
+// Both ends are NaN if a side has fewer than two values.
 func (e Estimator) Difference(values, others []float64) (low, high float64) {
 	if len(others) < 2 {
 		return math.NaN(), math.NaN()
@@ -126,9 +128,9 @@ func (e Estimator) Difference(values, others []float64) (low, high float64) {
 	return e.bootstrap(false).run(values, others, true)
 }
 
-// Draws returns Resamples resampled centers of values. Side tells draws apart
-// that must be independent of each other; 0 and 1 are those of Ratio and
-// Difference. A single value varies by the deviation alone.
+// Draws returns the centers of Resamples resamples of values. Draws with different
+// values of side are independent; Ratio and Difference use 0 and 1. If there is a
+// single value, the noise has the given standard deviation.
 func (e Estimator) Draws(values []float64, deviation float64, side int) []float64 {
 	b := e.bootstrap(false)
 	one := b.sample(values)
@@ -143,9 +145,10 @@ func (e Estimator) Draws(values []float64, deviation float64, side int) []float6
 	return out
 }
 
-// Widened returns the ends of the interval of resampled distances from a value,
-// widened by Student's t with so many degrees of freedom, as in the bootstrap.
-// It leaves out distances that are NaN, and returns NaN if none is left.
+// Widened returns the ends of an interval, relative to a value, from the distances of
+// resampled values. As in the bootstrap, they are widened by Student's t with the given
+// degrees of freedom. NaN distances are ignored; both ends are NaN if no distance
+// remains.
 func (e Estimator) Widened(distances []float64, freedom float64) (low, high float64) {
 	distances = slices.DeleteFunc(slices.Clone(distances), math.IsNaN)
 	if len(distances) == 0 {

@@ -15,12 +15,13 @@ func medianOf(values []float64) float64 {
 	return (lo + hi) / 2
 }
 
-// middleOf returns the two middle values, the same one twice of an odd number. It
-// reorders them; a bootstrap asks for those of few values very often.
+// middleOf returns the two middle values; they are equal if the number of values is
+// odd. It reorders values. It is optimized for the few values of a bootstrap, which
+// calls it very often.
 func middleOf(values []float64) (lo, hi float64) {
 	n := len(values)
 	if n <= 12 {
-		for i := 1; i < n; i++ { // by insertion
+		for i := 1; i < n; i++ { // insertion sort
 			v, k := values[i], i
 			for ; k > 0 && values[k-1] > v; k-- {
 				values[k] = values[k-1]
@@ -37,13 +38,13 @@ func middleOf(values []float64) (lo, hi float64) {
 	return slices.Max(values[:n/2]), hi
 }
 
-// place puts the value that would be at k if values were sorted there, those
-// that are no greater before it and the others behind it (Hoare, Algorithm 65:
-// Find, Communications of the ACM 4, 1961).
+// place partially sorts values: the value at index k becomes the one that a full sort
+// would put there, smaller or equal values come before it and the others after it
+// (Hoare, Algorithm 65: Find, Communications of the ACM 4, 1961).
 func place(values []float64, k int) {
 	for l, r := 0, len(values)-1; l < r; {
 		a, b, c := values[l], values[(l+r)/2], values[r]
-		pivot := max(min(a, b), min(max(a, b), c)) // the middle one of three
+		pivot := max(min(a, b), min(max(a, b), c)) // median of three
 		i, j := l, r
 		for i <= j {
 			for values[i] < pivot {

@@ -11,8 +11,8 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Welch returns the two-sided p of Welch's t-test of the logarithms (Welch,
-// Biometrika 34, 1947). Each side has two values or more, all positive.
+// Welch returns the two-sided p-value of Welch's t-test of the logarithms (Welch,
+// Biometrika 34, 1947). Each side needs at least two values, all positive.
 func Welch(a, b []float64) float64 {
 	logs := bootstrap{logs: true}
 	x, y := logs.sample(a), logs.sample(b)
@@ -27,24 +27,26 @@ func Welch(a, b []float64) float64 {
 	return 1
 }
 
-// mostArrangements bounds the exact permutation test.
+// mostArrangements limits the permutations that the exact permutation test examines.
 const mostArrangements = 20_000
 
-// arrangements returns how many ways there are to choose n of n+m runs.
+// arrangements returns the number of ways to choose n of n+m runs.
 func arrangements(n, m int) *big.Int { return new(big.Int).Binomial(int64(n+m), int64(n)) }
 
-// LeastPermutation returns the smallest p that the permutation test can give.
+// LeastPermutation returns the smallest p-value that the permutation test of n and m
+// runs can give.
 func LeastPermutation(n, m int) float64 {
 	ways, _ := new(big.Float).SetInt(arrangements(n, m)).Float64()
-	if n == m { // sides that trade all their runs are as far apart
+	if n == m { // exchanging both sides gives the same distance
 		return 2 / ways
 	}
 	return 1 / ways
 }
 
-// Permutation returns the two-sided p of the exact permutation test of the
-// difference of the mean logarithms: the share of all ways to deal the runs to
-// the two sides that are at least so far apart. NaN if there are too many.
+// Permutation returns the two-sided p-value of the exact permutation test of the
+// difference of the mean logarithms: the share of all assignments of the runs to the
+// two sides whose difference is at least as large as the measured one. It returns NaN
+// if there are too many assignments.
 func Permutation(a, b []float64) float64 {
 	ways := arrangements(len(a), len(b))
 	if !ways.IsInt64() || ways.Int64() > mostArrangements {
@@ -62,7 +64,7 @@ func Permutation(a, b []float64) float64 {
 	for _, v := range all[:len(a)] {
 		observed += v
 	}
-	// Equal arrangements must not be lost to rounding.
+	// Rounding must not exclude assignments that are exactly as far apart.
 	limit := apart(observed) * (1 - 1e-12)
 	reached, dealt := 0, 0
 	g := combin.NewCombinationGenerator(len(all), len(a))
@@ -80,14 +82,15 @@ func Permutation(a, b []float64) float64 {
 	return float64(reached) / float64(dealt)
 }
 
-// LeastSigned returns the smallest p that the signed-rank test of n pairs can give.
+// LeastSigned returns the smallest p-value that the signed-rank test of n pairs can
+// give.
 func LeastSigned(n int) float64 { return math.Min(1, math.Pow(2, float64(1-n))) }
 
-// SignedRanks returns the sum of the ranks of the positive differences, what it
-// is expected to be, and the exact two-sided p of Wilcoxon's signed-rank test:
-// the share of all ways to sign the ranks whose sum is as far from the expected
-// one. Differences of 0 are left out, ties get the mean of their ranks. P is NaN
-// if no difference is left.
+// SignedRanks returns the sum of the ranks of the positive differences, its expected
+// value, and the exact two-sided p-value of Wilcoxon's signed-rank test: the share of
+// all assignments of signs to the ranks whose sum is at least as far from the expected
+// value. Differences of 0 are ignored, and ties get the mean of their ranks. p is NaN
+// if no difference remains.
 func SignedRanks(differences []float64) (sum, expected, p float64) {
 	d := slices.DeleteFunc(slices.Clone(differences), func(v float64) bool { return v == 0 })
 	if len(d) == 0 {
@@ -97,7 +100,7 @@ func SignedRanks(differences []float64) (sum, expected, p float64) {
 	for i, v := range d {
 		sizes[i] = math.Abs(v)
 	}
-	total, observed := 0, 0 // of doubled ranks, which are whole numbers
+	total, observed := 0, 0 // sums of doubled ranks, which are integers
 	doubled := make([]int, len(d))
 	for i, r := range ranks(sizes) {
 		doubled[i] = int(math.Round(2 * r))
@@ -106,7 +109,7 @@ func SignedRanks(differences []float64) (sum, expected, p float64) {
 			observed += doubled[i]
 		}
 	}
-	ways := make([]*big.Int, total+1) // of reaching each sum
+	ways := make([]*big.Int, total+1) // number of ways to reach each sum
 	for i := range ways {
 		ways[i] = new(big.Int)
 	}
@@ -128,10 +131,10 @@ func SignedRanks(differences []float64) (sum, expected, p float64) {
 
 func abs(n int) int { return max(n, -n) }
 
-// Spearman returns Spearman's rank correlation of x and y and its two-sided p by
-// Student's t with n−2 degrees of freedom (Kendall, Rank Correlation Methods,
-// 1948, ch. 4), as scipy.stats.spearmanr computes it. Ties get the mean of their
-// ranks. It needs three values or more; of equal values p is 1.
+// Spearman returns Spearman's rank correlation of x and y and its two-sided p-value by
+// Student's t with n−2 degrees of freedom (Kendall, Rank Correlation Methods, 1948, ch.
+// 4), as scipy.stats.spearmanr computes it. Ties get the mean of their ranks. It needs
+// at least three values. If all values of x or y are equal, it returns 0 and 1.
 func Spearman(x, y []float64) (rho, p float64) {
 	rho = stat.Correlation(ranks(x), ranks(y), nil)
 	n := float64(len(x))
@@ -145,7 +148,7 @@ func Spearman(x, y []float64) (rho, p float64) {
 	return rho, 2 * distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 2}.Survival(t)
 }
 
-// ranks returns the ranks of values from 1, ties with the mean of their ranks.
+// ranks returns the ranks of values, from 1. Ties get the mean of their ranks.
 func ranks(values []float64) []float64 {
 	order := make([]int, len(values))
 	for i := range order {

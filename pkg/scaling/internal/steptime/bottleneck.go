@@ -13,6 +13,7 @@ import (
 
 // Names of the trials that tell a bottleneck.
 const (
+	// Names of the trials that show a bottleneck.
 	TrialIO        = "IO"
 	TrialSynthetic = "SYNTHETIC"
 	TrialFull      = "FULL"
@@ -22,11 +23,11 @@ const (
 const (
 	BoundInput   = "input"
 	BoundCompute = "compute"
-	BoundUnclear = "unclear" // the trials of the two scatter over each other, or FULL is faster than the slower one
+	BoundUnclear = "unclear" // the ranges of the IO and SYNTHETIC trials overlap, or FULL is faster than the slower of them
 )
 
-// Bottleneck is what a run's trials say of where its time goes, as
-// scaling.BottleneckRow documents it.
+// Bottleneck describes what limits the throughput of one run; see
+// scaling.BottleneckRow.
 type Bottleneck struct {
 	Series              string
 	Workers             int
@@ -39,8 +40,8 @@ type Bottleneck struct {
 	Sentence            string
 }
 
-// BottleneckOf returns what bounds a run. It is not ok if the run lacks one of
-// the trials IO, SYNTHETIC and FULL.
+// BottleneckOf determines what limits the throughput of a run. It returns false if the
+// run lacks one of the trials IO, SYNTHETIC and FULL.
 func BottleneckOf(series string, r runs.Run) (Bottleneck, bool) {
 	row := Bottleneck{Series: series, Workers: r.Info.Workers, Run: r.Dir}
 	for name, into := range map[string]*stats.Estimate{TrialIO: &row.IO, TrialSynthetic: &row.Synthetic, TrialFull: &row.Full} {
@@ -70,7 +71,7 @@ func BottleneckOf(series string, r runs.Run) (Bottleneck, bool) {
 	return row, true
 }
 
-// trialEstimate returns a trial's rate with what the log says of its spread.
+// trialEstimate returns a trial's rate with the spread that the log gives.
 func trialEstimate(t runs.Trial) stats.Estimate {
 	s := stats.Estimate{Value: t.Rate, Min: t.Rate, Max: t.Rate, Low: math.NaN(), High: math.NaN(), N: 1}
 	if len(t.Rates) > 0 {
@@ -82,9 +83,9 @@ func trialEstimate(t runs.Trial) stats.Estimate {
 	return s
 }
 
-// apart reports whether two rates differ by more than their trials scatter: all
-// trials of one are faster than all of the other, or, where a log tells the
-// spread alone, the rates with it do not meet.
+// apart reports whether two rates differ by more than the variation of their trials:
+// all trials of one are faster than all trials of the other. If a log has only the
+// spread, the intervals rate ± spread must not overlap.
 func apart(a, b stats.Estimate) bool {
 	if a.N > 1 && b.N > 1 {
 		return a.Max < b.Min || b.Max < a.Min
@@ -93,7 +94,8 @@ func apart(a, b stats.Estimate) bool {
 	return orValue(a, high) < orValue(b, low) || orValue(b, high) < orValue(a, low)
 }
 
-// orValue returns an end of a span's interval, its value where there is none.
+// orValue returns an end of the estimate's interval, or its value if there is no
+// interval.
 func orValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
 	if v := end(s); !math.IsNaN(v) {
 		return v
@@ -101,7 +103,8 @@ func orValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
 	return s.Value
 }
 
-// nearEnough is the share of the slower one at which nothing else is to blame.
+// nearEnough is the share of the slower one's rate from which FULL counts as limited by
+// it alone.
 const nearEnough = 0.9
 
 // slower returns the slower of loading alone and computing alone.

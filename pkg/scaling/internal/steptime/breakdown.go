@@ -6,7 +6,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// StepTime is the mean time of a step's parts, as scaling.StepTime documents it.
+// StepTime contains the mean times of the parts of a step; see scaling.StepTime.
 type StepTime struct {
 	Series  string
 	Workers int
@@ -27,18 +27,18 @@ type StepTime struct {
 	WaitShare float64
 }
 
-// Total adds up the step spans of a series at one worker count.
+// Total accumulates the step spans of a series at one worker count.
 type Total struct {
 	runs, steps int // steps of all ranks and runs
 	span        runs.Step
-	overlap     []string // the settings that were seen
-	// Of rank 0, whose clock epochs.csv has: its steps, and the seconds of its
-	// epochs that its spans do not hold.
+	overlap     []string // the distinct values of the engine's overlap option
+	// firstSteps is the number of steps of rank 0, the rank whose epoch times
+	// epochs.csv contains. other is the time of its epochs outside its spans.
 	firstSteps int
 	other      float64
 }
 
-// Add adds the steps of a run that count. It reports whether there were any.
+// Add adds the counted steps of a run. It reports whether there were any.
 func (t *Total) Add(r runs.Run, spans Spans) bool {
 	var own Total
 	for rank, steps := range spans.ByRank {
@@ -83,7 +83,7 @@ func (t *Total) addSpan(x runs.Step) {
 	t.span.Optimizer += x.Optimizer
 }
 
-// Mean returns the mean over the steps. It is not ok if there are none.
+// Mean returns the mean over the steps. ok is false if there are none.
 func (t *Total) Mean(series string, workers int) (mean StepTime, ok bool) {
 	if t.steps == 0 {
 		return StepTime{}, false
@@ -106,7 +106,8 @@ func (t *Total) Mean(series string, workers int) (mean StepTime, ok bool) {
 	return mean, true
 }
 
-// overlap returns the engine's option in the run's config.
+// overlap returns the engine's overlap option in the run's config: "on", "off", or ""
+// if unknown.
 func overlap(r runs.Run) string {
 	engine, ok := r.Info.Config["engine"].(map[string]any)
 	if !ok {

@@ -8,13 +8,13 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// stretch is a time from, up to and without to, in seconds.
+// stretch is a half-open time interval [from, to) in seconds.
 type stretch struct{ from, to float64 }
 
-// cover is times that do not overlap, in order.
+// cover is a sorted list of disjoint time intervals.
 type cover []stretch
 
-// coverOf returns the time that any of the spans of a kind covers.
+// coverOf returns the union of the spans of one kind.
 func coverOf(spans []runs.Span, kind string) cover {
 	var all []stretch
 	for _, s := range spans {
@@ -34,7 +34,7 @@ func coverOf(spans []runs.Span, kind string) cover {
 	return out
 }
 
-// and returns the time that both cover.
+// and returns the intersection of c and d.
 func (c cover) and(d cover) cover {
 	var out cover
 	for i, j := 0, 0; i < len(c) && j < len(d); {
@@ -51,7 +51,7 @@ func (c cover) and(d cover) cover {
 	return out
 }
 
-// minus returns the time that c covers and d does not.
+// minus returns the part of c outside d.
 func (c cover) minus(d cover) cover {
 	var out cover
 	j := 0
@@ -73,7 +73,7 @@ func (c cover) minus(d cover) cover {
 	return out
 }
 
-// within returns how much of a window the cover covers, in seconds.
+// within returns the length of the intersection of c and a window, in seconds.
 func (c cover) within(w stretch) float64 {
 	total := 0.0
 	for i := sort.Search(len(c), func(i int) bool { return c[i].to > w.from }); i < len(c) && c[i].from < w.to; i++ {

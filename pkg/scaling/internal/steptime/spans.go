@@ -1,6 +1,6 @@
-// Package steptime tells where the time of training steps goes, from the step
-// spans of run folders, from traces and from trials: the parts of a step, what
-// of the communication is exposed, and which rank the others wait for.
+// Package steptime analyzes the time of training steps from the step spans of run
+// folders, from traces and from trials: the parts of a step, the exposed part of the
+// communication, and the ranks that delay the others.
 package steptime
 
 import (
@@ -14,21 +14,22 @@ import (
 
 // Sources of times.
 const (
+	// Sources of the times of steps.
 	SourceSteps = "step spans"
 	SourceTrace = "trace"
 )
 
-// Spans are the steps of a run that a rule counts.
+// Spans contains the steps of a run that a rule counts.
 type Spans struct {
 	ByRank   [][]runs.Step // nil for a rank that could not be read
 	Problems []runs.Problem
 
-	seconds  map[int]float64 // of the epochs that count
-	unread   bool            // a rank could not be read
-	problems int             // up to and with the first rank that could not be read
+	seconds  map[int]float64 // training time of each counted epoch
+	unread   bool            // some rank could not be read
+	problems int             // number of Problems up to the first rank that could not be read
 }
 
-// Read reads the step spans of a run. A run without any has no ranks.
+// Read reads the step spans of a run. ByRank is nil if the run has none.
 func Read(r runs.Run, rule observe.Rule) Spans {
 	s := Spans{seconds: map[int]float64{}}
 	if len(r.Workers) == 0 {
@@ -59,8 +60,8 @@ func Read(r runs.Run, rule observe.Rule) Spans {
 	return s
 }
 
-// Complete returns the steps that every rank left, by step and then by rank,
-// with what of the files could not be used.
+// Complete returns the steps that all ranks recorded, indexed by step and then by rank,
+// and the problems of the files. It returns no steps if a rank could not be read.
 func (s Spans) Complete() ([][]runs.Step, []runs.Problem) {
 	if s.unread {
 		return nil, s.Problems[:s.problems]
@@ -68,7 +69,8 @@ func (s Spans) Complete() ([][]runs.Step, []runs.Problem) {
 	byStep := map[int][]runs.Step{}
 	for rank, steps := range s.ByRank {
 		for _, step := range steps {
-			// A rank that left out a step has no place in it, and neither have those after it.
+			// If a rank lacks a step, the ranks after it are not added either, so the
+			// step stays incomplete.
 			if len(byStep[step.Step]) == rank {
 				byStep[step.Step] = append(byStep[step.Step], step)
 			}
@@ -88,11 +90,12 @@ func (s Spans) Complete() ([][]runs.Step, []runs.Problem) {
 	return out, s.Problems
 }
 
-// inSpans returns the part of a step's time that its spans hold.
+// inSpans returns the part of a step's time inside its spans.
 func inSpans(x runs.Step) float64 { return x.Data + x.Forward + x.Backward + x.Wait + x.Optimizer }
 
-// AllReduces returns the time of each step's all-reduce, without the wait for
-// slower ranks: that of the rank that came last, which waits for nobody.
+// AllReduces returns the time of each step's all-reduce without the wait for slower
+// ranks: the shortest time of all ranks, because the rank that arrives last does not
+// wait.
 func AllReduces(steps [][]runs.Step) []float64 {
 	var out []float64
 	for _, step := range steps {

@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Rank is how a rank of a run arrives at the collective, as
-// scaling.Rank documents it.
+// Rank describes when one rank of a run arrives at the collective; see
+// scaling.StragglerRow.
 type Rank struct {
 	Series              string
 	Workers             int
@@ -30,8 +30,8 @@ type Rank struct {
 	Straggler           bool
 }
 
-// Ranks returns how each rank of a run of several workers arrives, by step spans
-// and by traces of all ranks that mark the steps.
+// Ranks returns the arrivals of each rank of a run with several workers, from step
+// spans and from traces of all ranks that mark the steps.
 func Ranks(series string, r runs.Run, rule observe.Rule) ([]Rank, []runs.Problem) {
 	if r.Info.Workers < 2 {
 		return nil, nil
@@ -42,9 +42,9 @@ func Ranks(series string, r runs.Run, rule observe.Rule) ([]Rank, []runs.Problem
 	return append(rows, arrivalsOf(series, r, SourceTrace, traced)...), slices.Concat(problems, bad)
 }
 
-// arrivals is when the ranks of a step came to its first collective, in
-// seconds from a moment of the step that is the same for all, and how long the
-// step took, in the mean over the ranks.
+// arrivals contains the times at which the ranks of a step arrived at its first
+// collective, in seconds from an origin that is common to all ranks, and the mean
+// duration of the step.
 type arrivals struct {
 	at   []float64 // by rank
 	step float64
@@ -59,14 +59,15 @@ func stepArrivals(steps [][]runs.Step) []arrivals {
 			a.at[rank] = x.UntilCollective
 			a.step += inSpans(x) / float64(len(step))
 		}
-		if slices.Max(a.at) > 0 { // else the spans are of a version that did not record it
+		if slices.Max(a.at) > 0 { // otherwise an older version wrote the spans without arrivals
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-// traceArrivals returns the arrivals of the steps that the traces of a run's ranks mark.
+// traceArrivals returns the arrivals of the steps that the traces of a run's ranks
+// mark.
 func traceArrivals(r runs.Run) ([]arrivals, []runs.Problem) {
 	byRank := map[int][]runs.Span{}
 	for _, s := range r.Spans {
@@ -97,8 +98,8 @@ func traceArrivals(r runs.Run) ([]arrivals, []runs.Problem) {
 	return out, nil
 }
 
-// firstCollectives returns how long a rank is in the first collective of each step,
-// which are in order; NaN if a step has none.
+// firstCollectives returns the duration of a rank's first collective in each step, NaN
+// for a step without one. The steps are in ascending order.
 func firstCollectives(spans []runs.Span, steps []stretch) []float64 {
 	talk := slices.DeleteFunc(slices.Clone(spans), func(s runs.Span) bool { return s.Kind != runs.SpanCommunication })
 	slices.SortStableFunc(talk, func(a, b runs.Span) int { return cmp.Compare(a.Start, b.Start) })
@@ -113,7 +114,7 @@ func firstCollectives(spans []runs.Span, steps []stretch) []float64 {
 	return out
 }
 
-// arrivalsOf returns the rows of a run, one for each rank.
+// arrivalsOf returns one row per rank of a run, or nil if there are no steps.
 func arrivalsOf(series string, r runs.Run, source string, steps []arrivals) []Rank {
 	n := r.Info.Workers
 	rows := make([]Rank, n)
@@ -135,7 +136,7 @@ func arrivalsOf(series string, r runs.Run, source string, steps []arrivals) []Ra
 			others := (sum - at) / float64(n-1)
 			rows[rank].LateSeconds += at - others
 		}
-		if latest > next { // a tie keeps nobody waiting
+		if latest > next { // in a tie, no rank delays the others
 			rows[last].Last++
 			rows[last].CostSeconds += latest - next
 		}
@@ -162,7 +163,8 @@ func arrivalsOf(series string, r runs.Run, source string, steps []arrivals) []Ra
 	return rows
 }
 
-// WorstStraggler returns a sentence about the rank that costs the others most.
+// WorstStraggler describes in a sentence the straggler that costs the others the most
+// time.
 func WorstStraggler(rows []Rank) string {
 	if len(rows) == 0 {
 		return "no run of several workers has step spans that count, or traces of all ranks"

@@ -19,7 +19,7 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Use is where a step's time goes, as scaling.TimeUseRow documents it.
+// Use is the use of a step's time; see scaling.TimeUseRow.
 type Use struct {
 	Series             string
 	Workers            int
@@ -33,7 +33,7 @@ type Use struct {
 	Idle               stats.Estimate
 }
 
-// use is one step: data, compute, exposed, hidden, idle, and the whole.
+// use contains the times of one step, indexed by useData to useStep.
 type use [6]float64
 
 const (
@@ -45,15 +45,16 @@ const (
 	useStep
 )
 
-// UseOf returns where the time of a cell's steps goes, by a source: from step
-// spans, compute is forward, backward and optimizer, and idle is what no span
-// holds; from traces, by what the spans of a rank cover (steps are the trace's,
-// or the whole of it where it marks none; all of a trace's steps count). Runs is
-// 0 if no run has steps. Level is that of the intervals.
+// UseOf returns the use of the time of a cell's steps, from one source. From step
+// spans, compute is forward, backward and optimizer, and idle is the time outside all
+// spans. From traces, the parts are the times that spans of each kind cover; the steps
+// are those that the trace marks, or the complete trace if it marks none, and all of
+// them count. Runs is 0 if no run has steps. level is the confidence level of the
+// intervals.
 func UseOf(c observe.Cell, rule observe.Rule, source string, level float64) (Use, []runs.Problem) {
 	row := Use{Source: source}
 	var all []runs.Problem
-	var series [][]use // of each run, by step: the mean over its ranks
+	var series [][]use // for each run, its steps: means over the ranks
 	for _, r := range c.Runs {
 		var steps []use
 		var ranks int
@@ -85,7 +86,7 @@ func spanUse(r runs.Run, rule observe.Rule) ([]use, []runs.Problem) {
 	if len(steps) == 0 {
 		return nil, problems
 	}
-	// What of the epochs no span of rank 0 holds, a step.
+	// The time of the epochs outside all spans of rank 0 is divided among the steps.
 	idle, held := 0.0, 0.0
 	counted := map[int]bool{}
 	for _, step := range steps {
@@ -112,7 +113,7 @@ func spanUse(r runs.Run, rule observe.Rule) ([]use, []runs.Problem) {
 	return out, problems
 }
 
-// traceUse returns the steps of a run's trace, and its ranks.
+// traceUse returns the steps of a run's trace, and the number of ranks.
 func traceUse(r runs.Run) ([]use, int) {
 	byRank := map[int][]runs.Span{}
 	for _, s := range r.Spans {
@@ -120,7 +121,7 @@ func traceUse(r runs.Run) ([]use, int) {
 	}
 	var sums []use
 	var ranks []int
-	for _, rank := range slices.Sorted(maps.Keys(byRank)) { // in order: rounding must not differ from one program to the next
+	for _, rank := range slices.Sorted(maps.Keys(byRank)) { // sorted, so that every program rounds the sums in the same way
 		spans := byRank[rank]
 		compute := coverOf(spans, runs.SpanCompute)
 		talk, data := coverOf(spans, runs.SpanCommunication), coverOf(spans, runs.SpanData)
@@ -147,7 +148,7 @@ func traceUse(r runs.Run) ([]use, int) {
 	return sums, len(byRank)
 }
 
-// markedSteps returns the steps that a rank's trace marks, in order.
+// markedSteps returns the steps that a rank's trace marks, in ascending order.
 func markedSteps(spans []runs.Span) []stretch {
 	var out []stretch
 	for _, s := range spans {
@@ -159,7 +160,8 @@ func markedSteps(spans []runs.Span) []stretch {
 	return out
 }
 
-// windows returns the steps of a rank's trace, or the whole of it.
+// windows returns the steps that a rank's trace marks, or the complete trace as one
+// step if it marks none.
 func windows(spans []runs.Span) []stretch {
 	marked := markedSteps(spans)
 	if len(marked) > 0 {
@@ -177,15 +179,15 @@ func windows(spans []runs.Span) []stretch {
 	return nil
 }
 
-// overSteps returns the mean of a part over the steps of all runs. Its interval is
-// that of the moving-block bootstrap (Künsch, The jackknife and the bootstrap
-// for general stationary observations, Annals of Statistics 17, 1989): steps
-// that follow each other are alike, so that blocks of about n^(1/3) of them
-// are drawn, in each run of its own.
+// overSteps returns the mean of a part over the steps of all runs. Its interval is from
+// the moving-block bootstrap (Künsch, The jackknife and the bootstrap for general
+// stationary observations, Annals of Statistics 17, 1989): consecutive steps are
+// correlated, so blocks of about n^(1/3) consecutive steps are drawn, separately for
+// each run.
 func overSteps(series [][]use, part int, level float64) stats.Estimate {
 	out := stats.Estimate{Min: math.Inf(1), Max: math.Inf(-1), Low: math.NaN(), High: math.NaN()}
 	var seed []float64
-	sums := make([][]float64, len(series)) // before each step
+	sums := make([][]float64, len(series)) // cumulative sums before each step
 	for i, steps := range series {
 		sums[i] = make([]float64, len(steps)+1)
 		for k, u := range steps {
@@ -198,7 +200,7 @@ func overSteps(series [][]use, part int, level float64) stats.Estimate {
 		seed = append(seed, sums[i][len(steps)])
 	}
 	out.Value /= float64(out.N)
-	const rounding = 1e-12 // of sums over spans: so little is no difference
+	const rounding = 1e-12 // relative differences below it are rounding errors
 	switch {
 	case out.Max-out.Min <= rounding*math.Abs(out.Value):
 		out.Low, out.High = out.Value, out.Value
@@ -227,7 +229,7 @@ func overSteps(series [][]use, part int, level float64) stats.Estimate {
 	return out
 }
 
-// seedOf makes the draws a function of the data: the same logs give the same
+// seedOf derives the random seed from the data, so that the same logs give the same
 // interval to the last digit.
 func seedOf(values []float64) uint64 {
 	h := fnv.New64a()
@@ -237,7 +239,7 @@ func seedOf(values []float64) uint64 {
 	return h.Sum64()
 }
 
-// Sentence returns what share of a step each part is.
+// Sentence describes the share of each part in a step.
 func (r Use) Sentence() string {
 	share := func(s stats.Estimate) string { return english.Percent(math.Round(1000*s.Value/r.Step.Value) / 1000) }
 	text := fmt.Sprintf("%s at %s: %s of a step is compute, %s waiting for data, %s exposed communication, %s idle",

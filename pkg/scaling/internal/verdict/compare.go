@@ -1,5 +1,5 @@
-// Package verdict judges whether one series is faster than another, whether a
-// change is slower than allowed, and whether the runs that are compared are alike.
+// Package verdict decides whether one series is faster than another, whether a change
+// is slower than allowed, and whether the compared runs did the same work.
 package verdict
 
 import (
@@ -22,8 +22,8 @@ const (
 	VerdictUnknown = "cannot tell"
 )
 
-// Comparison is the answer to "is A faster than B at so many workers?", as
-// scaling.Comparison documents it.
+// Comparison answers "is A faster than B at this worker count?"; see
+// scaling.Comparison.
 type Comparison struct {
 	A, B            string
 	Workers         int
@@ -38,25 +38,25 @@ type Comparison struct {
 	same bool // both sides are the same runs
 }
 
-// Comparisons are those at every number of workers that both sides have.
+// Comparisons contains one comparison for each worker count that both sides have.
 type Comparisons struct {
 	Rows     []Comparison
-	Pooled   []Pooled // one for each pair of series that has several worker counts
-	Problems []string // what could not be compared
+	Pooled   []Pooled // one for each pair of series with several worker counts
+	Problems []string // what could not be compared, with reasons
 }
 
-// Study is the observations of a study.
+// Study contains the observations of a study.
 type Study struct {
-	Place  string // what a sentence calls the study
+	Place  string // name of the study in sentences
 	By     stats.Estimator
 	Points []Point // by series, then by workers
 }
 
-// Point is the observations of a series at a worker count.
+// Point contains the observations of a series at one worker count.
 type Point struct {
 	Series   string
 	Workers  int
-	Diverged int // runs
+	Diverged int // number of runs whose loss diverged
 	Cell     observe.Cell
 }
 
@@ -71,23 +71,25 @@ func (s Study) series() []string {
 	return names
 }
 
-// at returns the index of a series' point at a worker count, -1 if there is none.
+// at returns the index of a series' point at a worker count, or -1 if there is none.
 func (s Study) at(series string, workers int) int {
 	return slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
 }
 
-// Pair is a series of each of two studies, with what a sentence calls them.
+// Pair names a series of each of two studies: A and B in the studies, NameA and NameB
+// in sentences.
 type Pair struct{ A, B, NameA, NameB string }
 
-// CompareStudies compares the series that two studies both have, and where
-// each has one alone these two. The estimator is a's.
+// CompareStudies compares the series that have the same name in both studies. If there
+// are none and each study has one series, it compares these two. It uses the estimator
+// of a.
 func CompareStudies(a, b Study) (*Comparisons, error) {
 	pairs, err := pairsOf(a, b)
 	if err != nil {
 		return nil, err
 	}
 	for i, p := range pairs {
-		if p.A == p.B { // else one would be faster than itself
+		if p.A == p.B { // otherwise the sentence would call a series faster than itself
 			pairs[i].NameA, pairs[i].NameB = p.A+" in "+a.Place, p.B+" in "+b.Place
 		}
 	}
@@ -108,6 +110,7 @@ func CompareStudies(a, b Study) (*Comparisons, error) {
 	return c, nil
 }
 
+// pairsOf returns the pairs of series to compare, or an error if no series correspond.
 func pairsOf(a, b Study) ([]Pair, error) {
 	var pairs []Pair
 	namesA, namesB := a.series(), b.series()
@@ -126,12 +129,12 @@ func pairsOf(a, b Study) ([]Pair, error) {
 	return pairs, nil
 }
 
-// ComparePairs compares pairs of series at every number of workers that both have.
+// ComparePairs compares pairs of series at every worker count that both have.
 func ComparePairs(a, b Study, pairs []Pair) (*Comparisons, error) {
 	out := &Comparisons{}
 	for _, pr := range pairs {
 		first := len(out.Rows)
-		unlike := map[string][]string{} // the workers at which a difference is met
+		unlike := map[string][]string{} // the worker counts at which each difference occurs
 		var differ []string
 		for _, p := range a.Points {
 			if p.Series != pr.A {
@@ -173,7 +176,7 @@ func ComparePairs(a, b Study, pairs []Pair) (*Comparisons, error) {
 	return out, nil
 }
 
-// WorkersText lists numbers of workers: "1 and 2 workers".
+// WorkersText formats a list of worker counts: "1 and 2 workers".
 func WorkersText(sizes []string) string {
 	if len(sizes) == 1 && sizes[0] == "1" {
 		return "1 worker"
@@ -212,8 +215,8 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 	return c, nil
 }
 
-// sameRuns reports whether two cells hold the same runs, with the same measured
-// values: a folder that is compared with itself.
+// sameRuns reports whether two cells contain the same runs with the same measured
+// values, as when a folder is compared with itself.
 func sameRuns(a, b observe.Cell, x, y []float64) bool {
 	places := func(c observe.Cell) []string {
 		out := make([]string, len(c.Runs))
@@ -233,7 +236,7 @@ func sameRuns(a, b observe.Cell, x, y []float64) bool {
 	return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y))) && slices.Equal(places(a), places(b))
 }
 
-// judge makes the verdict and says it.
+// judge sets the verdict, the description of the test, and the sentence.
 func (c *Comparison) judge(m observe.Speed, level float64) {
 	at := "at " + english.Count(c.Workers, "worker")
 	effect := fmt.Sprintf("%s runs %s times as fast as %s %s (%s)", c.A, english.Short(c.Ratio.Value), c.B, at, m.Words)

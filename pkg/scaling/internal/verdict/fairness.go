@@ -10,14 +10,14 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// trait is something that runs have.
+// trait is a property of runs that can be compared.
 type trait struct {
 	what  string
-	value func(runs.Run) string // empty where unknown
+	value func(runs.Run) string // "" if unknown
 }
 
-// work returns the traits that must be equal for times to be compared, whatever the
-// runs were made to compare.
+// work returns the traits that must be equal so that times can be compared, for every
+// kind of comparison.
 func work() []trait {
 	return []trait{
 		{"threads per worker", func(r runs.Run) string { return known(r.Info.ThreadsPerWorker) }},
@@ -30,7 +30,8 @@ func work() []trait {
 	}
 }
 
-// batchOfWorker and samplesOfEpoch must be equal at equal numbers of workers.
+// batchOfWorker returns the trait "batch per worker", which must be the same at equal
+// worker counts.
 func batchOfWorker() trait {
 	return trait{"batch per worker", func(r runs.Run) string {
 		each, _ := observe.Batches(r)
@@ -38,25 +39,27 @@ func batchOfWorker() trait {
 	}}
 }
 
+// samplesOfEpoch returns the trait "the samples of an epoch", which must be the same at
+// equal worker counts.
 func samplesOfEpoch() trait {
 	return trait{"the samples of an epoch", func(r runs.Run) string { return known(observe.SamplesPerEpoch(r)) }}
 }
 
-// Unfairness returns notes on where the runs of a series differ in what must be equal for
-// their times to be compared, and runs that look like the same one twice.
+// Unfairness returns notes on differences within a series that make a comparison of
+// times unfair, and on runs that seem to be in the series twice.
 func Unfairness(g observe.Series, mode Mode) []string {
 	var notes notes
 	for _, c := range append(work(),
 		trait{"engine", func(r runs.Run) string { return r.Info.Engine }},
 		trait{"collective", func(r runs.Run) string {
-			if r.Info.Workers < 2 { // it has none
+			if r.Info.Workers < 2 { // a single worker needs no collective
 				return ""
 			}
 			return r.Info.Collective
 		}}) {
 		notes.compareValue(g, c)
 	}
-	if mode.Batch == NeitherFixed || sameCount(g) { // weak and strong scaling let one of them grow
+	if mode.Batch == NeitherFixed || sameCount(g) { // weak or strong scaling would let one of the batches grow
 		notes.compareValue(g, batchOfWorker())
 	}
 	notes.compareSamples(g, mode)
@@ -64,12 +67,12 @@ func Unfairness(g observe.Series, mode Mode) []string {
 	return notes
 }
 
-// notes are sentences on a series.
+// notes contains sentences about a series.
 type notes []string
 
 func (n *notes) add(format string, a ...any) { *n = append(*n, fmt.Sprintf(format, a...)) }
 
-// compareRepeats notes the runs that look like the same one several times.
+// compareRepeats adds a note if several runs have the same worker count and seed.
 func (n *notes) compareRepeats(g observe.Series) {
 	type place struct {
 		workers int
@@ -92,13 +95,13 @@ func (n *notes) compareRepeats(g observe.Series) {
 	}
 }
 
-// sameCount reports whether all runs of the series have as many workers.
+// sameCount reports whether all runs of the series have the same worker count.
 func sameCount(g observe.Series) bool {
 	return !slices.ContainsFunc(g.Runs, func(r runs.Run) bool { return r.Info.Workers != g.Runs[0].Info.Workers })
 }
 
-// compareSamples notes that the samples of an epoch are neither the same in
-// every run nor in proportion to the workers, or differ between repeats.
+// compareSamples adds a note if the samples per epoch are neither constant nor
+// proportional to the workers, or if they differ between repeats.
 func (n *notes) compareSamples(g observe.Series, mode Mode) {
 	if mode.Samples == NeitherFixed {
 		n.compareValue(g, samplesOfEpoch())
@@ -119,14 +122,15 @@ func (n *notes) compareSamples(g observe.Series, mode Mode) {
 	}
 }
 
-// compareValue notes the values of one thing, and the first run with each.
+// compareValue adds a note if a trait differs between runs, with its values and the
+// first run that has each.
 func (n *notes) compareValue(g observe.Series, c trait) {
 	var values, where []string
 	for _, r := range g.Runs {
 		v := c.value(r)
 		if v != "" && !slices.Contains(values, v) {
 			values = append(values, v)
-			if len(v) > 40 { // a document: its text says too much for a line
+			if len(v) > 40 { // the text of a config section would be too long for one line
 				where = append(where, observe.Name(r))
 			} else {
 				where = append(where, fmt.Sprintf("%s in %s", v, observe.Name(r)))
@@ -138,8 +142,8 @@ func (n *notes) compareValue(g observe.Series, c trait) {
 	}
 }
 
-// differences returns the traits in which two cells of equally many workers differ
-// though they should not, with the values where these are short.
+// differences returns the traits in which two cells with the same worker count differ
+// although they should not, with their values if these are short.
 func differences(a, b observe.Cell) []string {
 	var out []string
 	for _, c := range append([]trait{batchOfWorker(), samplesOfEpoch()}, work()...) {
@@ -148,10 +152,10 @@ func differences(a, b observe.Cell) []string {
 			continue
 		}
 		if c.what == "host" && slices.ContainsFunc(x, func(v string) bool { return slices.Contains(y, v) }) {
-			continue // jobs of a cluster get other nodes each time
+			continue // jobs of a cluster run on different nodes each time
 		}
 		one, other := strings.Join(x, ", "), strings.Join(y, ", ")
-		if len(one)+len(other) > 60 { // documents
+		if len(one)+len(other) > 60 { // sections of a config are too long to show
 			out = append(out, c.what)
 			continue
 		}
@@ -160,7 +164,7 @@ func differences(a, b observe.Cell) []string {
 	return out
 }
 
-// values returns the distinct values of the trait that runs have, sorted.
+// values returns the distinct known values of the trait in the given runs, sorted.
 func (c trait) values(all []runs.Run) []string {
 	var out []string
 	for _, r := range all {
@@ -172,7 +176,7 @@ func (c trait) values(all []runs.Run) []string {
 	return out
 }
 
-// known returns n as text, empty for 0.
+// known formats n, and returns "" for 0.
 func known(n int) string {
 	if n == 0 {
 		return ""

@@ -14,13 +14,14 @@ import (
 
 // Outcomes of a gate.
 const (
+	// Values of GateResult.Outcome and GateRow.Outcome.
 	OutcomePass       = "pass"
 	OutcomeRegression = "regression"
 	OutcomeUnknown    = "cannot tell"
 )
 
-// GateRow is the gate at a series and number of workers, as scaling.GateRow
-// documents it.
+// GateRow is the outcome of the gate for one series at one worker count; see
+// scaling.GateRow.
 type GateRow struct {
 	Series                      string
 	Workers                     int
@@ -30,17 +31,17 @@ type GateRow struct {
 	RunsNeeded                  int
 }
 
-// GateResult is the gate at all places.
+// GateResult is the outcome of the gate for all series and worker counts.
 type GateResult struct {
-	Outcome  string // the worst of the rows'
+	Outcome  string // the worst outcome of the rows
 	Rows     []GateRow
 	Problems []string
 	Sentence string
 }
 
-// Gate compares the speed of a candidate with the speed of a baseline at every
-// series and number of workers that both have, as scaling.Gate documents. Limit
-// is the share of speed that may be lost.
+// Gate compares the speed of a candidate with that of a baseline for every series and
+// worker count that both have, as documented for scaling.Gate. limit is the share of
+// speed that may be lost.
 func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	pairs, err := pairsOf(candidate, baseline)
 	if err != nil {
@@ -95,9 +96,9 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	return g, nil
 }
 
-// missing returns the places of the baseline where the candidate has nothing that
-// counts: a candidate that crashes must not pass for it, nor one that lacks a
-// series.
+// missing returns rows with the outcome "cannot tell" for the points of the baseline at
+// which the candidate has no counted run: a candidate that crashes or lacks a series
+// must not pass.
 func missing(baseline, candidate Study, pairs []Pair) []GateRow {
 	var rows []GateRow
 	for _, p := range baseline.Points {
@@ -130,7 +131,7 @@ func missing(baseline, candidate Study, pairs []Pair) []GateRow {
 	return rows
 }
 
-// gateRow judges one comparison of the candidate (A) with the baseline (B).
+// gateRow decides one comparison of the candidate (A) with the baseline (B).
 func gateRow(c Comparison, limit float64) GateRow {
 	ratio := c.Ratio
 	r := GateRow{
@@ -166,7 +167,7 @@ func gateRow(c Comparison, limit float64) GateRow {
 	return r
 }
 
-// changeText returns a share of speed lost, for people.
+// changeText formats a share of lost speed: "5 % slower", or faster if it is negative.
 func changeText(lost float64) string {
 	if lost < 0 {
 		return english.Percent(-lost) + " faster"
@@ -174,12 +175,13 @@ func changeText(lost float64) string {
 	return english.Percent(lost) + " slower"
 }
 
-// mostRuns is how many runs one would not do for a gate.
+// mostRuns is the largest number of runs that the gate recommends.
 const mostRuns = 100
 
-// runsNeeded returns about how many runs of each would narrow the interval to one
-// side of the limit, if the spread stays: the half-width falls as 1/√n, and
-// Student's quantile with it. 0 if it is more than mostRuns.
+// runsNeeded returns the approximate number of runs per side that would move the
+// interval to one side of the limit, or 0 if it is more than mostRuns. It assumes that
+// the spread stays the same: the half-width is proportional to 1/√n and to Student's
+// quantile.
 func runsNeeded(c Comparison, limit float64) int {
 	room := math.Abs(math.Log(c.Ratio.Value) - math.Log(1-limit))
 	half := (math.Log(c.Ratio.High) - math.Log(c.Ratio.Low)) / 2

@@ -21,8 +21,8 @@ const (
 	UnknownFixed   = "unknown"
 )
 
-// Mode says what stays the same while the workers of a series grow, as
-// scaling.Mode documents it.
+// Mode describes what stays constant while the workers of a series grow; see
+// scaling.Mode.
 type Mode struct {
 	Series  string
 	Scaling string
@@ -31,9 +31,9 @@ type Mode struct {
 	Why     string
 }
 
-// modes are the modes that Batch and Samples give, the first that fits; an empty
-// word fits all. The batch decides, and where the logs do not have it the
-// samples of an epoch.
+// modes maps Batch and Samples to the scaling mode. The first entry that matches
+// applies, and an empty field matches every value. Samples decide only if the logs do
+// not contain the batch.
 var modes = []Mode{
 	{Batch: PerWorkerFixed, Samples: TotalFixed, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling); the data set is fixed, so an epoch takes fewer steps"},
 	{Batch: PerWorkerFixed, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling)"},
@@ -45,7 +45,7 @@ var modes = []Mode{
 	{Scaling: ScalingUnknown, Why: "the logs of several worker counts tell neither batch nor samples"},
 }
 
-// ModeOf tells weak and strong scaling apart.
+// ModeOf determines whether a series shows weak or strong scaling.
 func ModeOf(g observe.Series) Mode {
 	var batch, samples []sized
 	counts := map[int]bool{}
@@ -78,11 +78,12 @@ func ModeOf(g observe.Series) Mode {
 	return m
 }
 
-// sized is a quantity at a number of workers.
+// sized is a quantity measured at one worker count.
 type sized struct{ workers, total int }
 
-// constancy returns what of the quantity is fixed while the workers change, up to
-// a share of tolerance.
+// constancy reports whether the quantity is fixed per worker, fixed in total, or
+// neither while the worker count changes. Values within the relative tolerance are
+// equal.
 func constancy(all []sized, tolerance float64) string {
 	if len(all) == 0 {
 		return UnknownFixed

@@ -9,11 +9,11 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// VerdictMixed is a verdict of Pooled alone: A is faster or slower at some
-// worker counts, and not at the others.
+// VerdictMixed is a verdict only of Pooled: A is faster or slower at some worker
+// counts, but not at all of them.
 const VerdictMixed = "depends on the worker count"
 
-// Pooled is the answer over all worker counts, as scaling.Pooled documents it.
+// Pooled answers "is A faster than B?" over all worker counts; see scaling.Pooled.
 type Pooled struct {
 	A, B             string
 	Counts           int
@@ -24,8 +24,8 @@ type Pooled struct {
 	Sentence         string
 }
 
-// pool makes one answer of the comparisons of two series at several worker
-// counts. ok is false if there are fewer than two.
+// pool combines the comparisons of two series at several worker counts into one answer.
+// ok is false if there are fewer than two comparisons.
 func pool(rows []Comparison, level float64) (p Pooled, ok bool) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(c Comparison) bool { return c.same || !(c.Ratio.Value > 0) })
 	if len(rows) < 2 {
@@ -51,8 +51,8 @@ func pool(rows []Comparison, level float64) (p Pooled, ok bool) {
 	return p, true
 }
 
-// judge makes the verdict and the sentence. Shown counts the verdicts at the
-// single worker counts, side is above 0 if the ranks favor A.
+// judge sets the verdict and the sentence. shown contains the number of worker counts
+// per verdict, and side is positive if the ranks favor A.
 func (p *Pooled) judge(shown map[string]int, side, alpha float64) {
 	up, down := shown[VerdictFaster], shown[VerdictSlower]
 	significant := p.P < alpha && side*math.Log(p.Median) > 0
@@ -79,7 +79,7 @@ func (p *Pooled) judge(shown map[string]int, side, alpha float64) {
 	p.Sentence = text
 }
 
-// effect returns what was measured, and the test's p.
+// effect describes the measured ratios and the p-value of the paired test.
 func (p *Pooled) effect() string {
 	what, n := "faster than", p.Faster
 	if p.Slower > p.Faster {

@@ -13,15 +13,15 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Setting is a setting that the series of a study do not have in common.
+// Setting is a setting in which the series of a study differ.
 type Setting struct {
 	Setting string
-	Values  []string // one for each series; "-" where unknown
+	Values  []string // one per series; "-" if unknown
 }
 
-// Settings returns the settings in which series differ at equal worker counts:
-// first the learning rate, batch and what else every run has, then the keys of
-// the configs. A study of one series has none.
+// Settings returns the settings in which series differ at equal worker counts: first
+// the learning rate, the batch and the other properties that every run has, then the
+// keys of the configs. It returns nil for fewer than two series.
 func Settings(groups []observe.Series) []Setting {
 	if len(groups) < 2 {
 		return nil
@@ -39,7 +39,7 @@ func Settings(groups []observe.Series) []Setting {
 		{"engine", func(r runs.Run) string { return r.Info.Engine }},
 		{"strategy", func(r runs.Run) string { return r.Info.Strategy }},
 	}, work()...)
-	traits = slices.DeleteFunc(traits, func(t trait) bool { return t.what == "model" || t.what == "data" }) // by their keys, below
+	traits = slices.DeleteFunc(traits, func(t trait) bool { return t.what == "model" || t.what == "data" }) // their keys are compared separately, below
 	first, varies := map[string]string{}, map[string]bool{}
 	for _, g := range groups {
 		for _, r := range g.Runs {
@@ -65,8 +65,8 @@ func Settings(groups []observe.Series) []Setting {
 	return out
 }
 
-// row returns the values of each series and reports whether any two series
-// differ at a worker count that both have, or, if they have none in common, at all.
+// row returns the values of each series. It reports whether any two series differ at a
+// worker count that both have, or, if they have no worker count in common, at all.
 func (c trait) row(groups []observe.Series) (Setting, bool) {
 	row := Setting{Setting: c.what}
 	byWorkers := make([]map[int][]runs.Run, len(groups))
@@ -104,15 +104,16 @@ func (c trait) row(groups []observe.Series) (Setting, bool) {
 	return row, false
 }
 
-// mostVaries bounds the keys of configs that are looked at: logs of other
-// programs may have a thousand settings for each run.
+// mostVaries limits the number of config keys that are compared: logs of other programs
+// may have a thousand settings per run.
 const mostVaries = 100
 
-// ownKeys are keys of a config that name the run, or are its results.
+// ownKeys lists config keys that identify the run, are its results, or are compared
+// separately.
 var ownKeys = []string{"name", "seed", "workers", "series", "study", "training_seconds", "test_seconds", "learning_rate", "lr", "batch", "batch_size"}
 
-// flatConfig returns the config's numbers, words and switches by their key, such
-// as optimizer.learning_rate.
+// flatConfig returns the scalar settings of the config by their dotted keys, such as
+// optimizer.learning_rate. Long strings are omitted.
 func flatConfig(r runs.Run) map[string]string {
 	out := map[string]string{}
 	var walk func(prefix string, part map[string]any)
@@ -133,7 +134,7 @@ func flatConfig(r runs.Run) map[string]string {
 		}
 	}
 	walk("", r.Info.Config)
-	for _, key := range append([]string{"optimizer.learning_rate", "engine.threads"}, ownKeys...) { // rows of their own, above
+	for _, key := range append([]string{"optimizer.learning_rate", "engine.threads"}, ownKeys...) { // compared separately in Settings
 		delete(out, key)
 	}
 	return out
