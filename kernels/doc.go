@@ -1,4 +1,4 @@
-// Package kernels holds the tests that drive the built kernel with a real
-// Jupyter. The kernel's parts lie in the folders below: build makes it,
-// lockstep-kernel is our half of its source, kernelspec installs it.
+// Package kernels contains the tests that run the built kernel with a real Jupyter. The
+// folder build contains the command that builds the kernel, lockstep-kernel the source
+// that Lockstep adds to gophernotes, and kernelspec the installation into Jupyter.
 package kernels

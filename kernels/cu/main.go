@@ -1,9 +1,9 @@
 //go:build nvgpu
 
-// Command cu prints what gorgonia.org/cu sees of this machine's GPUs. It is the
-// smallest program that is linked as a kernel with the tag nvgpu is, and what
-// the tests of kernels/build run. The tag must not be called "cuda": that name
-// switches files of gorgonia itself on, which do not compile.
+// Command cu prints the properties of this machine's GPUs that gorgonia.org/cu reports.
+// It is the smallest program that is linked in the same way as a kernel with the tag
+// nvgpu; the tests of kernels/build run it. The tag must not be called "cuda": that tag
+// enables files of gorgonia itself that do not compile.
 package main
 
 import (

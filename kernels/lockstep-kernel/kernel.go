@@ -35,7 +35,8 @@ type jsonProxy struct {
 
 func (p *jsonProxy) JSON() map[string]interface{} { return p.JSON_(p.Object) }
 
-// init prepares what the interpreter needs when it is created.
+// init answers the flag -version, and otherwise makes the settings that must precede the
+// creation of the interpreter.
 func init() {
 	for _, arg := range os.Args[1:] {
 		if arg == "--version" || arg == "-version" {

@@ -1,5 +1,6 @@
-// Package cell knows what stands in a notebook's cell before it runs: which
-// packages it imports, and what kind of expression it ends with.
+// Package cell analyzes and rewrites the source of a notebook's cell before it runs:
+// which packages it imports, in which order its parts must run, and where calls of the
+// kernel's functions must be inserted.
 package cell
 
 import (
@@ -19,17 +20,18 @@ type Cell struct {
 	last    ast.Node // the last statement or declaration, or nil
 }
 
-// An Import is a package that a cell imports.
+// An Import is an import declaration of a cell.
 type Import struct {
 	Path string
-	Line int // in the cell, from 1
+	Line int // line in the cell, counted from 1
 }
 
-// macroChar is the interpreter's own, so that what it accepts parses here too.
+// macroChar is the character that begins the interpreter's macros. It is the same as in
+// the interpreter, so that Parse accepts the same source.
 const macroChar = '~'
 
-// Parse reads a cell as the interpreter will. An error is the interpreter's
-// own; it says the same when the cell runs.
+// Parse parses a cell as the interpreter does. The error is the interpreter's; running
+// the cell gives the same error.
 func Parse(code string) (c Cell, err error) {
 	defer func() {
 		// The parser reports some errors by a panic.
@@ -67,8 +69,8 @@ func (c *Cell) add(files *etoken.FileSet, n ast.Node) {
 	}
 }
 
-// withoutCommands blanks the lines at the head of a cell that are commands of
-// the kernel (%cd, %help) or of the shell ($ls), as the kernel does.
+// withoutCommands replaces the lines at the start of a cell that are commands of the
+// kernel (%cd, %help) or of the shell ($ls) by blanks, as the kernel does.
 func withoutCommands(code string) string {
 	lines := strings.Split(code, "\n")
 	for i, line := range lines {
@@ -83,8 +85,8 @@ func withoutCommands(code string) string {
 	return strings.Join(lines, "\n")
 }
 
-// EndsWithPrint reports whether the cell's last line prints with package fmt.
-// What such a call returns, a count and an error, is of no interest.
+// EndsWithPrint reports whether the cell's last line calls a print function of package
+// fmt. The results of such a call, a count and an error, are not shown.
 func (c Cell) EndsWithPrint() bool {
 	call, ok := c.call()
 	if !ok {
@@ -98,8 +100,8 @@ func (c Cell) EndsWithPrint() bool {
 	return ok && pkg.Name == "fmt" && (strings.HasPrefix(sel.Sel.Name, "Print") || strings.HasPrefix(sel.Sel.Name, "Fprint"))
 }
 
-// EndsWithReceive reports whether the cell's last line receives from a channel.
-// The interpreter then gives a second value, which says whether it was open.
+// EndsWithReceive reports whether the cell's last line receives from a channel. The
+// interpreter then returns a second value, which reports whether the channel was open.
 func (c Cell) EndsWithReceive() bool {
 	n := c.last
 	if s, ok := n.(*ast.ExprStmt); ok {

@@ -10,24 +10,25 @@ import (
 	"golang.org/x/tools/go/ast/astutil"
 )
 
-// Checks are the names of the functions that Apply puts around the calls of a
-// cell, so that an error which the cell does not handle ends it. They decide
-// with the types of the results, which only the compiler knows.
+// Checks contains the names of the functions in which Apply wraps the calls of a cell, so
+// that an error which the cell does not handle ends the cell. These functions examine the
+// types of the results, which only the compiler knows.
 type Checks struct {
-	Values   string // values(f(), n): the cell uses n results of f(); n is 0 for a call that is a statement
-	Last     string // last(f()): the last line of the cell, which shows the results
-	Argument string // argument(f()): the only argument of a call, which may use any number of results
+	Values   string // values(f(), n): the cell uses n results of f(); n is 0 if the call is a statement
+	Last     string // last(f()): the call is the last line of the cell, whose results are shown
+	Argument string // argument(f()): the call is the only argument of another call, which may accept several results
 	Ignored  string // ignored(f(), n): the results are assigned to n blank identifiers
-	Deferred string // deferred(f) in place of the function f of a defer statement
-	Body     string // body("name", func() { statements }) is the body of a function
+	Deferred string // deferred(f) replaces the function f of a defer statement
+	Body     string // body("name", func() { statements }) replaces the body of a function
 
 	// IsType reports whether an identifier or a selector is the name of a type, so
 	// that the expression around it is a conversion and no call.
 	IsType func(ast.Expr) bool
 }
 
-// Apply puts the functions into nodes of a cell. The nodes are changed in place,
-// or in the list. If shows is set, the last of them is the last line of the cell.
+// Apply wraps the calls in nodes of a cell. It changes the nodes in place, or replaces
+// them in the slice. If shows is set, the last node is the cell's last line, whose value
+// is shown.
 func (c Checks) Apply(nodes []ast.Node, shows bool) {
 	w := checker{Checks: c, used: map[ast.Expr]use{}}
 	for i, n := range nodes {
@@ -41,28 +42,28 @@ func (c Checks) Apply(nodes []ast.Node, shows bool) {
 	}
 }
 
-// A use says how a cell uses the results of a call.
+// A use describes how a cell uses the results of a call.
 type use struct {
-	function string // one of Checks; empty for a call that stays as it is
-	results  int    // how many the cell uses
-	any      bool   // the number is not known here
+	function string // name of the function of Checks to wrap the call in; empty if the call is not changed
+	results  int    // number of results that the cell uses
+	any      bool   // the number of used results is unknown
 }
 
 // A checker applies Checks to one node at a time.
 type checker struct {
 	Checks
 	used      map[ast.Expr]use
-	functions []*ast.FuncType // that surround the node
+	functions []*ast.FuncType // types of the functions around the node
 }
 
-// enter notes for the calls among the children of a node how the node uses them.
-// All others are used as one value.
+// enter records how a node uses the results of the calls among its children. Calls
+// without a record are used as one value.
 func (w *checker) enter(c *astutil.Cursor) bool {
 	switch n := c.Node().(type) {
 	case *ast.GenDecl:
 		return n.Tok == token.VAR
 	case *ast.ArrayType:
-		return false // its length is a constant
+		return false // the length of an array type is a constant
 	case *ast.FuncDecl:
 		if n.Body == nil || n.Recv != nil && Receiver(n) == "" {
 			return false // a macro or a generic function
@@ -109,7 +110,7 @@ func (w *checker) enter(c *astutil.Cursor) bool {
 	return true
 }
 
-// assigned is the use of a call whose results are assigned.
+// assigned returns the use of a call whose results are assigned to left.
 func (w *checker) assigned(left []ast.Expr) use {
 	blank := func(e ast.Expr) bool {
 		id, ok := e.(*ast.Ident)
@@ -121,8 +122,8 @@ func (w *checker) assigned(left []ast.Expr) use {
 	return use{function: w.Values, results: len(left)}
 }
 
-// isCall reports whether a node calls a function which may return an error: it
-// is no conversion, and the function is not built in.
+// isCall reports whether a call may return an error: it is not a conversion, and the
+// called function is not built in.
 func (w *checker) isCall(n *ast.CallExpr) bool {
 	switch f := ast.Unparen(n.Fun).(type) {
 	case *ast.ArrayType, *ast.MapType, *ast.ChanType, *ast.FuncType, *ast.InterfaceType, *ast.StructType:
@@ -136,7 +137,7 @@ func (w *checker) isCall(n *ast.CallExpr) bool {
 	}
 }
 
-// leave changes a node whose children are done.
+// leave wraps a node after its children have been processed.
 func (w *checker) leave(c *astutil.Cursor) bool {
 	switch n := c.Node().(type) {
 	case *ast.FuncDecl:
@@ -167,7 +168,7 @@ func (w *checker) leave(c *astutil.Cursor) bool {
 	return true
 }
 
-// body hands the statements of a function to the function Body.
+// body wraps the statements of a function in a call of the function Body.
 func (w *checker) body(name string, b *ast.BlockStmt) *ast.BlockStmt {
 	if len(b.List) == 0 {
 		return b
@@ -181,15 +182,15 @@ func (w *checker) body(name string, b *ast.BlockStmt) *ast.BlockStmt {
 	}
 }
 
-// Function returns the name and the statements that Apply put into a call of the
-// function Body.
+// Function returns the name and the statements in a call of the function Body, as created
+// by Apply.
 func Function(c *ast.CallExpr) (name string, body *ast.BlockStmt) {
 	name, _ = strconv.Unquote(c.Args[0].(*ast.BasicLit).Value)
 	return name, c.Args[1].(*ast.FuncLit).Body
 }
 
-// Checked returns the call that Apply put into a call of another function, and
-// how many results the cell uses, or 0 where Apply does not know it.
+// Checked returns the call that Apply has wrapped in the call c, and the number of its
+// results that the cell uses; the number is 0 if Apply does not know it.
 func Checked(c *ast.CallExpr) (inner *ast.CallExpr, results int) {
 	inner = c.Args[0].(*ast.CallExpr)
 	if len(c.Args) > 1 {
@@ -198,8 +199,8 @@ func Checked(c *ast.CallExpr) (inner *ast.CallExpr, results int) {
 	return inner, results
 }
 
-// Source returns a message of the compiler with the source of a cell in place of
-// the functions that the kernel put into it: of their arguments the first.
+// Source restores the source of a cell in a message of the compiler: it replaces each
+// call of a function that the kernel has inserted by the call's first argument.
 func Source(message string) string {
 	for {
 		at := strings.LastIndex(message, hidden)
@@ -215,12 +216,12 @@ func Source(message string) string {
 	}
 }
 
-// hidden begins the names of the functions that the kernel puts into a cell. No
-// program can write one.
+// hidden is the first character of the names of the functions that the kernel inserts
+// into a cell. Go does not allow it in identifiers.
 const hidden = "\u00b7"
 
-// arguments returns the first of the arguments that text begins with, and where
-// the text after their closing parenthesis begins.
+// arguments parses the arguments of a call at the start of text. It returns the first
+// argument and the offset after the closing parenthesis.
 func arguments(text string) (first string, end int) {
 	depth, comma := 0, -1
 	for i := range len(text) {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// CheckImports returns an error for the first import that is not compiled into
-// the kernel: has says which packages are, and known lists those to name and to
-// suggest. Without it the interpreter would try to fetch and compile the
-// package, which a kernel with neither compiler nor network cannot.
+// CheckImports returns an error for the cell's first import that is not compiled into the
+// kernel. has reports whether a package is compiled in; known lists the packages that the
+// error may name or suggest. Without this check the interpreter would try to fetch and
+// compile the package, which is impossible in a kernel without compiler and network.
 func (c Cell) CheckImports(has func(path string) bool, known []string) error {
 	for _, imp := range c.Imports {
 		if !has(imp.Path) {
@@ -20,10 +20,10 @@ func (c Cell) CheckImports(has func(path string) bool, known []string) error {
 	return nil
 }
 
-// A MissingError says that a cell imports a package that is not compiled in.
+// A MissingError is the error of a cell that imports a package which is not compiled in.
 type MissingError struct {
 	Import Import
-	Known  []string // what is compiled in
+	Known  []string // import paths of the packages that are compiled in
 }
 
 func (e *MissingError) Error() string {
@@ -51,14 +51,14 @@ const (
 	// GPUPackage needs cgo, so a kernel has it only if it was built with a tag.
 	GPUPackage = "gorgonia.org/cu"
 
-	// GPUBuild says how to make such a kernel.
+	// GPUBuild is the advice how to build a kernel with GPUPackage.
 	GPUBuild = "run \"go run ./kernels/build -tags nvgpu\" and \"kernels/.build/bin/lockstep kernel install\", " +
 		"and restart the kernel; it needs gcc, but neither CUDA nor a GPU"
 )
 
-// Summary shortens a list of packages to what a reader wants to know: the
-// standard library as one, this project's by name, the rest by the folder that
-// they share.
+// Summary shortens a list of packages for readers: one entry for the standard library,
+// each of this project's packages by name, and other modules' packages by their common
+// folder.
 func Summary(paths []string) []string {
 	var own, others []string
 	std := false
@@ -82,10 +82,11 @@ func Summary(paths []string) []string {
 	return append(list, slices.Compact(others)...)
 }
 
-// ownPrefix begins the import path of each of this project's packages.
+// ownPrefix is the start of the import paths of this project's packages.
 const ownPrefix = "lockstep/pkg/"
 
-// head is the part of another module's path that Summary shows.
+// head returns the part of the import path of another module's package that Summary
+// shows.
 func head(path string) string {
 	elems := strings.Split(path, "/")
 	n := 2
@@ -95,11 +96,11 @@ func head(path string) string {
 	return strings.Join(elems[:min(n, len(elems))], "/")
 }
 
-// Nearest returns the known import paths or names that the writer of path may
-// have meant, at most 3, the likeliest first: those that end in the same name,
-// then those that differ by a slip of the keyboard, in all or in the last name.
+// Nearest returns at most 3 of the known import paths or names that are similar to path,
+// the most similar first: those with the same last element, then those that differ by few
+// typing errors, in the complete path or in the last element.
 func Nearest(path string, known []string) []string {
-	const slip = 2 // letters
+	const slip = 2 // typing errors
 	type candidate struct {
 		path string
 		at   int
@@ -125,12 +126,12 @@ func Nearest(path string, known []string) []string {
 	return near
 }
 
-// last is the last name of an import path.
+// last returns the last element of an import path.
 func last(path string) string { return path[strings.LastIndex(path, "/")+1:] }
 
-// distance is the least number of slips of the keyboard that turn a into b: a
-// byte inserted, deleted or changed, or two neighbors exchanged (the optimal
-// string alignment distance).
+// distance returns the smallest number of typing errors that turn a into b: inserted,
+// deleted or changed bytes, and exchanged neighbors (the optimal string alignment
+// distance).
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

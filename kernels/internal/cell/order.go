@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// A Plan is the order in which a cell is declared and run: imports, types and
-// constants first, then the methods and functions that need nothing which the
-// cell makes as it runs, and the rest as it stands. A statement may thus use what
-// is declared below it, and an interface is complete before a value is converted
-// to it; a function that uses a variable of the cell still comes after it.
+// A Plan is the order in which the nodes of a cell are declared and run. Imports, types
+// and constants come first, then methods and functions that use no variable of the cell,
+// and then the rest in source order. A statement may therefore use a function that is
+// declared below it, and an interface is complete before a value is converted to it. A
+// function that uses a variable of the cell stays after that variable.
 type Plan struct {
 	Types     []ast.Node
 	Methods   []*ast.FuncDecl
@@ -19,7 +19,7 @@ type Plan struct {
 	Own       map[string]bool // the types that the cell declares
 }
 
-// Order makes the plan of a cell.
+// Order returns the plan of a cell.
 func Order(nodes []ast.Node) Plan {
 	p := Plan{Own: map[string]bool{}}
 	early := earlyFunctions(nodes)
@@ -61,15 +61,15 @@ func (p Plan) Declarations() []ast.Node {
 	return nodes
 }
 
-// Stub returns a function or method without its body, which makes it known to
-// others that are compiled before it.
+// Stub returns a function or method without its body. Compiling the stub first declares
+// the function to others that are compiled before it.
 func Stub(d *ast.FuncDecl) *ast.FuncDecl {
 	s := *d
 	s.Body = &ast.BlockStmt{Lbrace: d.Body.Lbrace, Rbrace: d.Body.Rbrace}
 	return &s
 }
 
-// Receiver is the name of the type that a method belongs to.
+// Receiver returns the name of the type that a method belongs to.
 func Receiver(d *ast.FuncDecl) string {
 	if d.Recv == nil || len(d.Recv.List) == 0 {
 		return ""
@@ -84,13 +84,14 @@ func Receiver(d *ast.FuncDecl) string {
 	return ""
 }
 
-// earlyFunctions are those that name nothing which the rest of the cell
-// declares.
+// earlyFunctions returns the functions and methods that use no name which the rest of the
+// cell declares.
 func earlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
 	late, early := map[string]bool{}, map[*ast.FuncDecl]bool{}
 	for _, n := range nodes {
 		if d, ok := n.(*ast.FuncDecl); ok {
-			// A macro or a generic function has a receiver list of the interpreter's own.
+			// Macros and generic functions have a special receiver list in the
+			// interpreter's syntax.
 			early[d] = d.Body != nil && (d.Recv == nil || Receiver(d) != "")
 			if !early[d] {
 				late[d.Name.Name] = true
@@ -115,7 +116,7 @@ func earlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
 	return early
 }
 
-// declared are the variables that a node of a cell declares.
+// declared returns the names of the variables that a node of a cell declares.
 func declared(n ast.Node) (names []string) {
 	add := func(e ast.Expr) {
 		if id, ok := e.(*ast.Ident); ok {
@@ -145,8 +146,8 @@ func declared(n ast.Node) (names []string) {
 	return names
 }
 
-// mentions reports whether a function uses one of the names for something that
-// is not its own receiver, parameter or result.
+// mentions reports whether a function uses one of the names, except as the name of its
+// own receiver, parameter or result.
 func mentions(d *ast.FuncDecl, names map[string]bool) (found bool) {
 	own := map[string]bool{}
 	for _, list := range []*ast.FieldList{d.Recv, d.Type.Params, d.Type.Results} {
@@ -167,14 +168,13 @@ func mentions(d *ast.FuncDecl, names map[string]bool) (found bool) {
 	return found
 }
 
-// Guard turns each go statement of a cell into one whose panic the kernel
-// survives: go f(a, b) becomes go guard(f)(a, b), where guard is the name of a
-// function that returns one of f's type. Of go f(a, list...) the interpreter
-// makes a call that fails; it becomes go spread(f)(a, list), with a function
-// whose last parameter is a plain slice. One argument that is a call is shown to
-// guard too, which refuses it if it has several results: with these the
-// interpreter would make a call that ends the kernel. A builtin function stays
-// as it is.
+// Guard rewrites each go statement of a cell so that a panic in the goroutine does not
+// end the kernel. go f(a, b) becomes go guard(f)(a, b); guard is the name of a function
+// that returns a function of f's type. go f(a, list...), which the interpreter compiles
+// wrongly, becomes go spread(f)(a, list); spread returns a function whose last parameter
+// is a plain slice. If the only argument is a call, it is also passed to guard, which
+// rejects a call with several results: the interpreter would compile it to a call that
+// ends the kernel. A call of a builtin function is not changed.
 func Guard(nodes []ast.Node, guard, spread string) {
 	for _, n := range nodes {
 		ast.Inspect(n, func(n ast.Node) bool {
@@ -202,7 +202,7 @@ func Guard(nodes []ast.Node, guard, spread string) {
 	}
 }
 
-// builtins are the functions that are no values.
+// builtins returns the names of the builtin functions, which cannot be used as values.
 func builtins() []string {
 	return []string{"append", "cap", "clear", "close", "complex", "copy", "delete", "imag", "len", "make", "max", "min", "new", "panic", "print", "println", "real", "recover"}
 }

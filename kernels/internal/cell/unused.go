@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// UnusedErrors returns the identifiers of a cell to which the last result of a
-// call is assigned, which are named as errors are (err, errRead, readErr), and
-// which the cell does not read afterwards. nodes must be as they were parsed.
+// UnusedErrors returns the identifiers of a cell that meet three conditions: the last
+// result of a call is assigned to them, they are named like errors (err, errRead,
+// readErr), and the cell does not read them afterwards. nodes must not have been
+// rewritten yet.
 func UnusedErrors(nodes []ast.Node) []*ast.Ident {
 	u := unused{read: map[string][]token.Pos{}, anywhere: map[string]bool{}, written: map[*ast.Ident]bool{}}
 	for _, n := range nodes {
@@ -25,18 +26,18 @@ func UnusedErrors(nodes []ast.Node) []*ast.Ident {
 	return list
 }
 
-// unused collects where a cell assigns and reads names.
+// unused records where a cell assigns and reads names.
 type unused struct {
 	assigned []assignment
 	written  map[*ast.Ident]bool
 	read     map[string][]token.Pos
-	anywhere map[string]bool // read by a function literal, which may run at any time
+	anywhere map[string]bool // names that a function literal reads, which may run at any time
 }
 
-// An assignment assigns the last result of a call.
+// An assignment assigns the last result of a call to a name.
 type assignment struct {
 	id   *ast.Ident
-	from token.Pos // a read from here on may see the value: of the outermost loop around it, if there is one
+	from token.Pos // reads after this position may see the value; it is the start of the outermost loop around the assignment, if there is one
 }
 
 func (u *unused) isRead(a assignment) bool {
@@ -72,17 +73,17 @@ func (u *unused) assign(left []ast.Expr, right []ast.Expr, loop token.Pos) {
 	u.assigned = append(u.assigned, assignment{id, from})
 }
 
-// namesError reports whether name is what Go programs call an error.
+// namesError reports whether name is a usual name for an error: err, errRead or readErr.
 func namesError(name string) bool {
 	return name == "err" || strings.HasPrefix(name, "err") && ast.IsExported(name[3:]) || strings.HasSuffix(name, "Err")
 }
 
-// A visitor walks through a cell.
+// A visitor walks through the syntax tree of a cell.
 type visitor struct {
 	*unused
-	results *ast.FieldList // of the function around the node
-	loop    token.Pos      // where the outermost loop around it begins, if there is one
-	literal bool           // it is in a function literal
+	results *ast.FieldList // results of the function around the node
+	loop    token.Pos      // start of the outermost loop around the node, if there is one
+	literal bool           // the node is in a function literal
 }
 
 // Visit implements ast.Visitor.
@@ -107,7 +108,7 @@ func (v visitor) Visit(n ast.Node) ast.Visitor {
 		}
 		v.assign(left, n.Values, v.loop)
 	case *ast.ReturnStmt:
-		if len(n.Results) == 0 && v.results != nil { // of all named results
+		if len(n.Results) == 0 && v.results != nil { // a return without values reads all named results
 			for _, f := range v.results.List {
 				for _, id := range f.Names {
 					v.reads(id.Name, n.End())
@@ -119,7 +120,7 @@ func (v visitor) Visit(n ast.Node) ast.Visitor {
 			v.written[id] = true
 		}
 	case *ast.SelectorExpr:
-		v.written[n.Sel] = true // another name, of a field or a package
+		v.written[n.Sel] = true // not a variable, but the name of a field or of a package's object
 	case *ast.Ident:
 		if !v.written[n] {
 			v.reads(n.Name, n.Pos())

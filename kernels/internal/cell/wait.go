@@ -7,24 +7,25 @@ import (
 	"golang.org/x/tools/go/ast/astutil"
 )
 
-// Waits are the names of the functions that Waiting puts into a cell.
+// Waits contains the names of the functions that Waiting inserts into a cell.
 type Waits struct {
-	From  string // from(ch) is a channel of ch's type, in which what was received from ch waits
+	From  string // from(ch) receives from ch and returns a channel of the same type with the received value
 	Send  string // send(ch, v) sends v to ch
-	Done  string // done() is a channel that is closed at an interrupt, nil in a goroutine
+	Done  string // done() returns a channel that is closed at an interrupt, or nil in a goroutine
 	Check string // check(-1) panics if the cell was interrupted
-	Range string // range(x, func() { loop }) runs the loop, as ByReceive has it if x is a channel
-	Wait  string // wait(x, x.Wait) calls x.Wait
+	Range string // range(x, func() { loop }) runs the loop, rewritten by ByReceive if x is a channel
+	Wait  string // wait(x, x.Wait) calls x.Wait; an interrupt ends the wait
 }
 
-// Waiting turns whatever in a cell may wait for a goroutine into what an
-// interrupt ends: <-ch becomes <-from(ch), ch <- v becomes send(ch, v), a select
-// without default gets one case more, x.Wait() becomes wait(x, x.Wait), and a
-// range loop becomes an argument of a function that decides how it is compiled,
-// since only the compiler knows whether it is over a channel. The nodes are
-// changed in place, or in the list.
+// Waiting rewrites the operations in a cell that may wait for a goroutine, so that an
+// interrupt ends the wait: <-ch becomes <-from(ch), ch <- v becomes send(ch, v), a select
+// without default gets one more case, and x.Wait() becomes wait(x, x.Wait). A range loop
+// becomes the argument of a function, which compiles it according to the type of x, since
+// only the compiler knows whether x is a channel. The nodes are changed in place, or
+// replaced in the slice.
 func (w Waits) Waiting(nodes []ast.Node) {
-	// These stay, as parts of a statement that is changed as a whole or cannot be.
+	// Nodes that are not rewritten: parts of a statement that is rewritten as a whole, or
+	// that cannot be rewritten.
 	keep := map[ast.Node]bool{}
 	before := func(c *astutil.Cursor) bool {
 		switch n := c.Node().(type) {
@@ -76,7 +77,7 @@ func (w Waits) Waiting(nodes []ast.Node) {
 	}
 }
 
-// call is a call of one of the functions, which no program can write.
+// call returns a call of an inserted function.
 func call(name string, at token.Pos, args ...ast.Expr) *ast.CallExpr {
 	end := at
 	for _, a := range args {
@@ -85,7 +86,8 @@ func call(name string, at token.Pos, args ...ast.Expr) *ast.CallExpr {
 	return &ast.CallExpr{Fun: &ast.Ident{NamePos: at, Name: name}, Lparen: at, Args: args, Rparen: end}
 }
 
-// received is the receive operation of a case, if it is one.
+// received returns the receive operation of a select case, or nil if the case does not
+// receive.
 func received(comm ast.Stmt) ast.Node {
 	var e ast.Expr
 	switch s := comm.(type) {
@@ -102,7 +104,7 @@ func received(comm ast.Stmt) ast.Node {
 	return nil
 }
 
-// addCase lets an interrupt end a select that may wait.
+// addCase adds a case to a select statement so that an interrupt ends it.
 func (w Waits) addCase(s *ast.SelectStmt) {
 	for _, clause := range s.Body.List {
 		if c, ok := clause.(*ast.CommClause); ok && c.Comm == nil {
@@ -118,7 +120,7 @@ func (w Waits) addCase(s *ast.SelectStmt) {
 	})
 }
 
-// loop hands a loop, with its label if it has one, to the function that decides.
+// loop wraps a range loop, with its label if it has one, in a call of the function Range.
 func (w Waits) loop(r *ast.RangeStmt, whole ast.Stmt) ast.Stmt {
 	at := r.Pos()
 	body := &ast.FuncLit{
@@ -128,21 +130,21 @@ func (w Waits) loop(r *ast.RangeStmt, whole ast.Stmt) ast.Stmt {
 	return &ast.BlockStmt{Lbrace: at, List: []ast.Stmt{&ast.ExprStmt{X: call(w.Range, at, r.X, body)}}, Rbrace: r.End()}
 }
 
-// Loop is the loop that Waiting put into the arguments of a call of range.
+// Loop returns the loop that Waiting has put into the arguments of a call of Range.
 func Loop(c *ast.CallExpr) ast.Stmt {
 	return c.Args[1].(*ast.FuncLit).Body.List[0]
 }
 
-// channelName and openName are variables of the loop that ByReceive makes. No
-// program can write them.
+// channelName and openName are variables of the loops that ByReceive creates. Go does not
+// allow their first character in identifiers.
 const (
 	channelName = "\u00b7channel"
 	valueName   = "\u00b7value"
 	openName    = "\u00b7open"
 )
 
-// ByReceive is a range loop over a channel, or a label with one, as a loop that
-// receives with the function from.
+// ByReceive rewrites a range loop over a channel, which may have a label, to a loop that
+// receives with the function From.
 func (w Waits) ByReceive(loop ast.Stmt) ast.Stmt {
 	if l, ok := loop.(*ast.LabeledStmt); ok {
 		r := l.Stmt.(*ast.RangeStmt)
@@ -154,7 +156,7 @@ func (w Waits) ByReceive(loop ast.Stmt) ast.Stmt {
 	return declareChannel(r, w.receiveLoop(r))
 }
 
-// declareChannel evaluates what is ranged over once, before the loop.
+// declareChannel returns a block that evaluates the channel once and then runs the loop.
 func declareChannel(r *ast.RangeStmt, loop ast.Stmt) ast.Stmt {
 	at := r.Pos()
 	return &ast.BlockStmt{Lbrace: at, Rbrace: r.End(), List: []ast.Stmt{
@@ -163,7 +165,7 @@ func declareChannel(r *ast.RangeStmt, loop ast.Stmt) ast.Stmt {
 	}}
 }
 
-// receiveLoop is for { v, open := <-from(channel); if !open { break }; body }.
+// receiveLoop returns for { v, open := <-from(channel); if !open { break }; body }.
 func (w Waits) receiveLoop(r *ast.RangeStmt) ast.Stmt {
 	at := r.Pos()
 	v := ident("_", at)

@@ -1,10 +1,9 @@
-// Package crash keeps a file in which the next kernel of a notebook reads how
-// this one ended.
+// Package crash records in a file how a kernel ended, for the notebook's next kernel.
 //
-// The file begins with one line of fixed length, which says what cell runs. What
-// the Go runtime writes when it ends the process follows. The kernel removes the
-// file when it ends in order, so whatever a new kernel finds was left by one that
-// did not.
+// The file begins with one line of fixed length, with the number of the running cell. If
+// the Go runtime ends the process, it appends its message. A kernel removes its file in
+// an orderly shutdown, so a file that a new kernel finds was left by a kernel that
+// crashed.
 package crash
 
 import (
@@ -22,24 +21,24 @@ const (
 	headSize = 32
 	running  = "cell %d runs"
 	idle     = "cell %d ended"
-	maxRead  = 64 << 10 // the cause comes first, and the stacks of all goroutines follow
-	maxCause = 1000     // bytes of a cause that are shown
+	maxRead  = 64 << 10 // enough for the cause, which precedes the stacks of all goroutines
+	maxCause = 1000     // maximum number of bytes of a cause to show
 )
 
-// A File is the file of one kernel. A nil File keeps nothing.
+// A File is the crash file of one kernel. The methods of a nil File do nothing.
 type File struct{ f *os.File }
 
-// path returns the name of the file of a connection. Jupyter restarts a kernel
-// with the connection file that it had, and takes no notice of hidden files.
+// path returns the name of the crash file for a connection file. Jupyter restarts a
+// kernel with the same connection file, and ignores hidden files.
 func path(connection string) string {
 	name := strings.TrimSuffix(filepath.Base(connection), ".json")
 	return filepath.Join(filepath.Dir(connection), ".lockstep-"+name+".crash")
 }
 
-// Open starts the file of a kernel, to which the runtime writes if it ends the
-// process. It also returns how the former kernel of this connection ended, or ""
-// if it ended in order, there was none, or it ended between two cells and left no
-// message.
+// Open creates the crash file of a kernel; if the runtime ends the process, it writes its
+// message there. former describes how the previous kernel of this connection ended. It is
+// "" if there was none, or if that kernel shut down in order or ended without a message
+// between two cells.
 func Open(connection string) (file *File, former string, err error) {
 	old, err := os.Open(path(connection))
 	if err == nil {
@@ -57,7 +56,7 @@ func Open(connection string) (file *File, former string, err error) {
 		return nil, former, fmt.Errorf("make crash file: %w", err)
 	}
 	file = &File{f}
-	if _, err = f.WriteString(head(idle, 0)); err == nil { // the runtime writes after it
+	if _, err = f.WriteString(head(idle, 0)); err == nil { // the runtime appends to this line
 		err = debug.SetCrashOutput(f, debug.CrashOptions{})
 	}
 	if err != nil {
@@ -66,8 +65,8 @@ func Open(connection string) (file *File, former string, err error) {
 	return file, former, nil
 }
 
-// removeLeftover removes the files of kernels that did not end in order and are
-// not restarted: Jupyter has removed their connection files.
+// removeLeftover removes the crash files of kernels that will not be restarted: Jupyter
+// has removed their connection files.
 func removeLeftover(dir string) {
 	files, _ := filepath.Glob(path(filepath.Join(dir, "*"))) // the pattern is valid
 	for _, file := range files {
@@ -85,10 +84,10 @@ func head(format string, cell int) string {
 	return fmt.Sprintf("%-*s\n", headSize-1, fmt.Sprintf(format, cell))
 }
 
-// Begin notes that a cell runs.
+// Begin records that a cell runs.
 func (c *File) Begin(cell int) { c.note(running, cell) }
 
-// End notes that the cell has ended.
+// End records that the cell has ended.
 func (c *File) End(cell int) { c.note(idle, cell) }
 
 func (c *File) note(format string, cell int) {
@@ -97,14 +96,14 @@ func (c *File) note(format string, cell int) {
 	}
 }
 
-// Write adds why the kernel is about to end itself.
+// Write records the reason why the kernel is about to exit.
 func (c *File) Write(cause string) {
 	if c != nil {
-		_, _ = c.f.WriteString(cause + "\n") // it ends in any case
+		_, _ = c.f.WriteString(cause + "\n") // the kernel exits even if this fails
 	}
 }
 
-// Remove removes the file, because the kernel ends in order.
+// Remove removes the file in an orderly shutdown.
 func (c *File) Remove() error {
 	if c == nil {
 		return nil
@@ -112,7 +111,7 @@ func (c *File) Remove() error {
 	return errors.Join(os.Remove(c.f.Name()), c.f.Close())
 }
 
-// describe says how the kernel ended that left this text.
+// describe returns a message about how a kernel ended, from the text of its crash file.
 func describe(text string) string {
 	var cell int
 	var where string
@@ -138,9 +137,9 @@ func describe(text string) string {
 	return ""
 }
 
-// cause returns what ended the process, from what the runtime wrote: the lines
-// before the stacks of the goroutines. For a fatal error it writes none, so the
-// functions in the first stack name the cause.
+// cause returns the runtime's message about why the process ended: the lines before the
+// stacks of the goroutines. For some fatal errors there are none; then the functions in
+// the first stack describe the cause.
 func cause(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {

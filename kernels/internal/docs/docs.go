@@ -1,7 +1,8 @@
-// Package docs is the table of declarations and doc comments that the kernel
-// shows for what a cell can import. The build of the kernel makes it from the
-// packages' sources (Read, Encode), the kernel carries it compressed and opens
-// what it is asked for (Open, Package), so that a start pays nothing for it.
+// Package docs stores the declarations and doc comments that the kernel shows for
+// packages that a cell can import. The build of the kernel creates a table from the
+// packages' sources (Read, Encode). The kernel embeds it in compressed form and
+// decompresses a package only when it is needed (Open, Package), so that the kernel's
+// start stays fast.
 package docs
 
 import (
@@ -14,18 +15,18 @@ import (
 	"strings"
 )
 
-// An Entry is what is written about one name.
+// An Entry is the documentation of one name.
 type Entry struct {
-	Decl string `json:"d,omitempty"` // its declaration, without comments inside
-	Full string `json:"f,omitempty"` // the declaration with them, where it has some
-	Doc  string `json:"t,omitempty"` // its doc comment
+	Decl string `json:"d,omitempty"` // the declaration without the comments inside
+	Full string `json:"f,omitempty"` // the declaration with the comments inside, if it has any
+	Doc  string `json:"t,omitempty"` // the doc comment
 }
 
-// A Package maps the names of a package to what is written about them: "" is
-// the package itself, "Name" an object of it, "Type.Name" a field or a method.
+// A Package maps the names of a package to their documentation. "" is the package itself,
+// "Name" an object of the package, and "Type.Name" a field or a method.
 type Package map[string]Entry
 
-// Encode writes the table of packages, by import path.
+// Encode returns the compressed table of packages, which is keyed by import path.
 func Encode(packages map[string]Package) ([]byte, error) {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
@@ -44,10 +45,10 @@ func Encode(packages map[string]Package) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// A Table reads what Encode wrote. The zero Table is empty.
+// A Table reads the output of Encode. The zero Table is empty.
 type Table struct{ zip *zip.Reader }
 
-// Open reads the index of a table and nothing else. The table reads from data.
+// Open reads only the index of a table. The table keeps a reference to data.
 func Open(data []byte) (*Table, error) {
 	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
@@ -56,13 +57,13 @@ func Open(data []byte) (*Table, error) {
 	return &Table{z}, nil
 }
 
-// Package returns what is written about a package; nil, without an error, if
-// the table does not have it.
+// Package returns the documentation of a package. It returns nil, without an error, if
+// the table does not contain the package.
 func (t *Table) Package(path string) (Package, error) {
 	if t.zip == nil {
 		return nil, nil
 	}
-	// Not zip.Reader.Open, which would read the whole index into a tree.
+	// zip.Reader.Open is not used because it would build a tree of the complete index.
 	i := slices.IndexFunc(t.zip.File, func(f *zip.File) bool { return f.Name == path })
 	if i < 0 {
 		return nil, nil
@@ -79,7 +80,7 @@ func (t *Table) Package(path string) (Package, error) {
 	return p, nil
 }
 
-// Members lists the fields and methods of a type that the package writes about.
+// Members returns the names of the documented fields and methods of a type.
 func (p Package) Members(name string) []string {
 	var list []string
 	for key := range p {

@@ -17,7 +17,7 @@ func Read(path string, files []string) (Package, error) {
 	return read(path, files, 0)
 }
 
-// ReadBuiltin does so for package builtin, whose names are not exported.
+// ReadBuiltin does the same for package builtin, whose names are not exported.
 func ReadBuiltin(files []string) (Package, error) {
 	return read("builtin", files, doc.AllDecls)
 }
@@ -46,7 +46,7 @@ func read(path string, files []string, mode doc.Mode) (Package, error) {
 	return r.out, nil
 }
 
-// A reader collects one package.
+// A reader collects the documentation of one package.
 type reader struct {
 	fset *token.FileSet
 	out  Package
@@ -59,11 +59,11 @@ func (r reader) put(key string, e Entry) {
 	r.out[key] = e
 }
 
-// source writes a declaration as source.
+// source formats a declaration as source code.
 func (r reader) source(n ast.Node) string {
 	var b bytes.Buffer
 	if err := format.Node(&b, r.fset, n); err != nil {
-		return "" // it was parsed from source, and has an entry without it
+		return "" // cannot fail in practice, since the node was parsed from source
 	}
 	return b.String()
 }
@@ -76,8 +76,8 @@ func (r reader) funcs(prefix string, list []*doc.Func) {
 	}
 }
 
-// values takes constants and variables. A group has one comment for all, and a
-// line of it often one of its own.
+// values adds entries for constants and variables. A group has one comment, and often a
+// separate one for each line.
 func (r reader) values(list []*doc.Value) {
 	for _, v := range list {
 		for _, s := range v.Decl.Specs {
@@ -103,7 +103,8 @@ func bareValue(spec *ast.ValueSpec) *ast.ValueSpec {
 	return &s
 }
 
-// comment is the text above a line, or else the one behind it.
+// comment returns the text of the comment above a line, or else of the comment at its
+// end.
 func comment(above, behind *ast.CommentGroup) string {
 	if text := above.Text(); text != "" {
 		return text
@@ -111,7 +112,7 @@ func comment(above, behind *ast.CommentGroup) string {
 	return behind.Text()
 }
 
-// typeDecl takes a type with its fields, methods, constructors and values.
+// typeDecl adds entries for a type and its fields, methods, constructors and values.
 func (r reader) typeDecl(t *doc.Type) {
 	r.values(t.Consts)
 	r.values(t.Vars)
@@ -135,8 +136,8 @@ func (r reader) typeDecl(t *doc.Type) {
 	}
 }
 
-// fields takes the fields of a struct or the methods of an interface, and
-// returns them without comments.
+// fields adds entries for the fields of a struct or the methods of an interface. It
+// returns the list without comments.
 func (r reader) fields(owner string, list *ast.FieldList, kind string) *ast.FieldList {
 	bare := &ast.FieldList{}
 	for _, f := range list.List {
