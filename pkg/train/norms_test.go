@@ -234,7 +234,7 @@ func TestSyncBatchNormNeedsAnExchange(t *testing.T) {
 		t.Fatal(err)
 	}
 	var only engine.GradSync = struct{ engine.GradSync }{tr.sync}
-	if _, err := tr.train.Step(t.Context(), only, nil); err == nil || !strings.Contains(err.Error(), "step: synchronise batch norms:") {
+	if _, err := tr.train.Step(t.Context(), only, nil); err == nil || !strings.Contains(err.Error(), "step: synchronize batch norms:") {
 		t.Errorf("error %v", err)
 	}
 	if err := tr.Close(); err != nil {

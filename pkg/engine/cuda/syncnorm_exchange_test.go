@@ -140,7 +140,7 @@ func TestSynchronisedErrors(t *testing.T) {
 	before := snapshot(t, x)
 	u := &optim.Update{Rule: "sgd", LearningRate: 1}
 	for _, sync := range []engine.GradSync{quietSync{}, gradientsAlone{quietSync{}}, strategy.NewAccumulator(quietSync{})} {
-		if _, err := x.Step(context.Background(), sync, u); err == nil || !strings.Contains(err.Error(), "synchronise batch norms: ") || !strings.Contains(err.Error(), "use sync_batchnorm=false") {
+		if _, err := x.Step(context.Background(), sync, u); err == nil || !strings.Contains(err.Error(), "synchronize batch norms: ") || !strings.Contains(err.Error(), "use sync_batchnorm=false") {
 			t.Errorf("%T: %v", sync, err)
 		}
 		unchanged(t, x, before)

@@ -2,12 +2,12 @@ package reference
 
 import "lockstep/pkg/internal/plan"
 
-// Convolution and transposed convolution are one relation between a large map
-// (the input of a convolution, the output of a transposed one), a small map,
-// and weights w [channels of small, channels of large, q, r, s]: position
-// (h, i, j) of small and tap (o, p, q) meet position (h·stride+o−pad, …) of
-// large. Each of the six kernels computes one of the three from the other two.
-// An image is a volume of depth 1.
+// relation describes a convolution or a transposed convolution. Both relate a large map
+// (the input of a convolution, the output of a transposed one), a small map, and weights
+// w [channels of small, channels of large, q, r, s]: the product of w at tap (o, p, q)
+// relates position (h, i, j) of small to position (h·stride+o−pad, …) of large. Each of
+// the six kernels computes one of the three from the other two. An image is a volume of
+// depth 1.
 type relation struct {
 	n              int    // batch
 	smallC, largeC int    // channels
@@ -16,7 +16,8 @@ type relation struct {
 	stride, pad    [3]int
 }
 
-func relate(attr plan.Attr, small, large, w []int) relation {
+// newRelation returns the relation of the maps and weights with the given shapes.
+func newRelation(attr plan.Attr, small, large, w []int) relation {
 	return relation{
 		n: small[0], smallC: w[0], largeC: w[1],
 		small: volume(small[2:], 1), large: volume(large[2:], 1), taps: volume(w[2:], 1),
@@ -24,16 +25,16 @@ func relate(attr plan.Attr, small, large, w []int) relation {
 	}
 }
 
-// volume is v with three numbers: an image's two have depth in front of them,
-// and what is absent is depth all over.
+// volume returns v as three numbers. If v has two (an image), depth is added before them;
+// if v is nil, all three are depth.
 func volume(v []int, depth int) [3]int {
 	full := [3]int{depth, depth, depth}
 	copy(full[3-len(v):], v)
 	return full
 }
 
-// span is the range [lo, hi) of positions of small along an axis whose partner
-// under tap lies inside large.
+// span returns the range [lo, hi) of positions of small along an axis whose related
+// position under tap is within large.
 func (r relation) span(axis, tap int) (lo, hi int) {
 	stride, shift := r.stride[axis], tap-r.pad[axis]
 	if shift < 0 {
@@ -46,12 +47,12 @@ func (r relation) span(axis, tap int) (lo, hi int) {
 	return lo, max(lo, min(r.small[axis], last/stride+1))
 }
 
-// row is a part of a row of small, its length, and where its partner in large
-// begins; one lies r.stride[2] from the next there.
+// row is a part of a row of small. small is the index of its first element, large the
+// index of the related element of large, where consecutive elements are r.stride[2]
+// apart, and weight the index of the weight that relates them.
 type row struct{ small, large, length, weight int }
 
-// rows visits every pair of rows that meet, with the index of the weight
-// between them.
+// rows calls visit for every pair of related rows.
 func (r relation) rows(visit func(row)) {
 	smallMap, largeMap := product(r.small), product(r.large)
 	for n := range r.n {
@@ -68,7 +69,7 @@ func (r relation) rows(visit func(row)) {
 	}
 }
 
-// tapRows visits the rows of one pair of channels that meet under one tap.
+// tapRows calls visit for the rows of one pair of channels that are related by one tap.
 func (r relation) tapRows(tap [3]int, at row, visit func(row)) {
 	front, back := r.span(0, tap[0])
 	top, bottom := r.span(1, tap[1])
@@ -89,9 +90,11 @@ func (r relation) tapRows(tap [3]int, at row, visit func(row)) {
 	}
 }
 
+// product returns the product of three numbers.
 func product(v [3]int) int { return v[0] * v[1] * v[2] }
 
-// gather adds to small what large gives it through w.
+// gather adds to each position of small the weighted sum of the related positions of
+// large.
 func gather[T number](r relation, small, large, w []T) {
 	step := r.stride[2]
 	r.rows(func(a row) {
@@ -102,7 +105,8 @@ func gather[T number](r relation, small, large, w []T) {
 	})
 }
 
-// scatter adds to large what small gives it through w.
+// scatter adds to each position of large the weighted sum of the related positions of
+// small.
 func scatter[T number](r relation, small, large, w []T) {
 	step := r.stride[2]
 	r.rows(func(a row) {
@@ -113,7 +117,8 @@ func scatter[T number](r relation, small, large, w []T) {
 	})
 }
 
-// correlate sets w to the sums of products of small and large.
+// correlate sets each weight of w to the sum of products of related positions of small
+// and large.
 func correlate[T number](r relation, small, large, w []T) {
 	step := r.stride[2]
 	sum := make([]float64, len(w))
@@ -130,7 +135,7 @@ func correlate[T number](r relation, small, large, w []T) {
 	}
 }
 
-// bias sets each channel of y to its bias, or to zero without one.
+// bias sets each channel of y to its bias, or to zero if there is no bias.
 func (c *call[T]) bias() {
 	y, shape := c.out[0], c.outShape[0]
 	area := points(shape)
@@ -145,30 +150,30 @@ func (c *call[T]) bias() {
 
 func (c *call[T]) conv() {
 	c.bias()
-	gather(relate(c.attr, c.outShape[0], c.inShape[0], c.inShape[1]), c.out[0], c.in[0], c.in[1])
+	gather(newRelation(c.attr, c.outShape[0], c.inShape[0], c.inShape[1]), c.out[0], c.in[0], c.in[1])
 }
 
 func (c *call[T]) convBackwardData() {
 	fill(c.out[0], 0)
-	scatter(relate(c.attr, c.inShape[1], c.outShape[0], c.inShape[0]), c.in[1], c.out[0], c.in[0])
+	scatter(newRelation(c.attr, c.inShape[1], c.outShape[0], c.inShape[0]), c.in[1], c.out[0], c.in[0])
 }
 
 func (c *call[T]) convBackwardWeights() {
-	correlate(relate(c.attr, c.inShape[1], c.inShape[0], c.outShape[0]), c.in[1], c.in[0], c.out[0])
+	correlate(newRelation(c.attr, c.inShape[1], c.inShape[0], c.outShape[0]), c.in[1], c.in[0], c.out[0])
 }
 
 func (c *call[T]) convTranspose() {
 	c.bias()
-	scatter(relate(c.attr, c.inShape[0], c.outShape[0], c.inShape[1]), c.in[0], c.out[0], c.in[1])
+	scatter(newRelation(c.attr, c.inShape[0], c.outShape[0], c.inShape[1]), c.in[0], c.out[0], c.in[1])
 }
 
 func (c *call[T]) convTransposeBackwardData() {
 	fill(c.out[0], 0)
-	gather(relate(c.attr, c.outShape[0], c.inShape[1], c.inShape[0]), c.out[0], c.in[1], c.in[0])
+	gather(newRelation(c.attr, c.outShape[0], c.inShape[1], c.inShape[0]), c.out[0], c.in[1], c.in[0])
 }
 
 func (c *call[T]) convTransposeBackwardWeights() {
-	correlate(relate(c.attr, c.inShape[0], c.inShape[1], c.outShape[0]), c.in[0], c.in[1], c.out[0])
+	correlate(newRelation(c.attr, c.inShape[0], c.inShape[1], c.outShape[0]), c.in[0], c.in[1], c.out[0])
 }
 
 func (c *call[T]) biasBackward() {
@@ -183,7 +188,7 @@ func (c *call[T]) biasBackward() {
 	})
 }
 
-// points is the number of positions of a feature map; 1 for [n,c].
+// points returns the number of positions of a feature map; 1 for [n,c].
 func points(shape []int) int {
 	n := 1
 	for _, d := range shape[2:] {
@@ -192,8 +197,8 @@ func points(shape []int) int {
 	return n
 }
 
-// eachChannel visits the channels of a tensor [n,c,…], each with the ranges of
-// elements that belong to it.
+// eachChannel calls visit for each channel of a tensor [n,c,…] with the ranges of its
+// elements, one per sample.
 func eachChannel(shape []int, visit func(channel int, parts [][2]int)) {
 	area := points(shape)
 	parts := make([][2]int, shape[0])

@@ -16,16 +16,16 @@ import (
 // executable is a loaded program.
 type executable[T number] struct {
 	engine   *reference
-	source   *plan.Program // as it was loaded
-	program  *plan.Program // as it runs: in the precision of the engine
+	source   *plan.Program // the program passed to Load
+	program  *plan.Program // the program in the precision of the engine
 	scaler   scaler
 	store    *store[T]
-	tensors  [][]T // by tensor id
-	buckets  [][]T // the gradients, in order
-	before   [][]T // the states as they were before the step
+	tensors  [][]T // by tensor ID
+	buckets  [][]T // the gradients of each bucket
+	before   [][]T // copies of the states before the step
 	norms    engine.NormExchange
 	loss     float64
-	elements int64 // allocated beside the store
+	elements int64 // allocated values, without the store
 }
 
 func (x *executable[T]) Program() *plan.Program { return x.source }
@@ -42,7 +42,7 @@ func (x *executable[T]) Output(name string, dst []float32) error { return x.outp
 func (x *executable[T]) SetInput(name string, v []float32) error {
 	id := x.program.Lookup(plan.Input, name)
 	if id < 0 || id == x.scaler.input {
-		return fmt.Errorf("set input %q: the program has no input of this name", name)
+		return fmt.Errorf("unknown input %q", name)
 	}
 	dst := x.tensors[id]
 	if len(v) != len(dst) {
@@ -60,14 +60,15 @@ func (x *executable[T]) SetInput(name string, v []float32) error {
 	return nil
 }
 
+// output implements Output.
 func (x *executable[T]) output(name string, dst []float32) error {
 	id := x.program.Lookup(plan.Output, name)
 	if id < 0 {
-		return fmt.Errorf("read output %q: the program has no output of this name", name)
+		return fmt.Errorf("unknown output %q", name)
 	}
 	src := x.tensors[id]
 	if len(dst) != len(src) {
-		return fmt.Errorf("read output %q: room for %d values of shape %v", name, len(dst), x.program.Tensors[id].Shape)
+		return fmt.Errorf("read output %q: got a slice of %d values for shape %v", name, len(dst), x.program.Tensors[id].Shape)
 	}
 	for i, f := range src {
 		dst[i] = float32(f)
@@ -86,7 +87,7 @@ func (x *executable[T]) Gradient(param string) ([]float64, error) {
 			return g, nil
 		}
 	}
-	return nil, fmt.Errorf("read gradient of %q: the program has none of this name", param)
+	return nil, fmt.Errorf("read gradient of %q: the program has no such gradient", param)
 }
 
 // Step implements engine.Executable.
@@ -139,7 +140,8 @@ func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *
 	return t, nil
 }
 
-// forward runs the forward pass and reads the loss.
+// forward runs the forward pass and sets x.loss. It returns ErrNonFinite if the loss is
+// not finite.
 func (x *executable[T]) forward(ctx context.Context) error {
 	for _, k := range x.program.Kernels[:x.program.Forward] {
 		if err := ctx.Err(); err != nil {
@@ -159,8 +161,8 @@ func (x *executable[T]) forward(ctx context.Context) error {
 	return nil
 }
 
-// backward runs the backward pass and hands each bucket over: as soon as it is
-// final with Options.Overlap, else all of them at the end.
+// backward runs the backward pass and passes each bucket to sync: as soon as it is final
+// if Options.Overlap is set, else after the backward pass.
 func (x *executable[T]) backward(ctx context.Context, sync engine.GradSync) (err error) {
 	next := 0 // bucket
 	hand := func(at int) error {
@@ -172,7 +174,7 @@ func (x *executable[T]) backward(ctx context.Context, sync engine.GradSync) (err
 		return nil
 	}
 	defer func() {
-		// A bucket that is under way is written to: wait before giving up.
+		// A reduction in flight writes to its bucket: wait before returning.
 		if err != nil && next > 0 {
 			if w := sync.Wait(); !errors.Is(err, w) {
 				err = errors.Join(err, w)
@@ -195,7 +197,7 @@ func (x *executable[T]) backward(ctx context.Context, sync engine.GradSync) (err
 	return hand(len(x.program.Kernels))
 }
 
-// buffer is v as the view that a collective works on.
+// buffer returns v as a device.Buffer, for a collective.
 func buffer[T number](v []T) device.Buffer {
 	switch v := any(v).(type) {
 	case []float32:
@@ -206,6 +208,7 @@ func buffer[T number](v []T) device.Buffer {
 	return device.Buffer{}
 }
 
+// size returns the bytes per value.
 func size[T number]() int64 {
 	var b [1]T
 	return int64(buffer(b[:]).Bytes())

@@ -7,16 +7,15 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// call is a kernel with its tensors at hand: the memory and the shapes of
-// inputs and outputs, nil where absent.
+// call is a kernel with the memory and the shapes of its inputs and outputs, which are
+// nil if absent.
 type call[T number] struct {
 	attr              plan.Attr
 	in, out           [][]T
 	inShape, outShape [][]int
 }
 
-// run computes one kernel, and rounds what it wrote to the types that are
-// stored.
+// run computes one kernel and rounds its results to the types in which they are stored.
 func (x *executable[T]) run(k plan.Kernel) error {
 	if err := x.compute(k); err != nil {
 		return err
@@ -29,7 +28,7 @@ func (x *executable[T]) run(k plan.Kernel) error {
 	return nil
 }
 
-// round rounds v to the numbers that typ holds, if it is a 16-bit type.
+// round rounds v to typ if typ is a 16-bit type.
 func round[T number](typ device.Type, v []T) {
 	if typ == device.Host {
 		return
@@ -39,7 +38,7 @@ func round[T number](typ device.Type, v []T) {
 	}
 }
 
-// compute computes one kernel.
+// compute computes one kernel without rounding the results.
 func (x *executable[T]) compute(k plan.Kernel) error {
 	c := call[T]{attr: k.Attr}
 	for _, id := range k.In {
@@ -99,7 +98,8 @@ func (x *executable[T]) compute(k plan.Kernel) error {
 	return nil
 }
 
-// runMore computes the kernels that classification and volumes have beside.
+// runMore computes the kernels that compute does not list: mainly those of classification
+// and volumes.
 func (c *call[T]) runMore(k plan.Kernel) error {
 	switch k.Op {
 	case plan.OpAvgPool:
@@ -143,7 +143,7 @@ func (c *call[T]) runMore(k plan.Kernel) error {
 	case plan.OpL1Backward:
 		c.l1Backward()
 	default:
-		return fmt.Errorf("run kernel %s: operation %q is not known to the reference engine", k.Name, k.Op)
+		return fmt.Errorf("run kernel %s: the reference engine does not support operation %q", k.Name, k.Op)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 package reference
 
-// linear: y[n,m] = Σ_k x[n,k]·w[m,k] + b[m].
+// linear computes y[n,m] = Σ_k x[n,k]·w[m,k] + b[m].
 func (c *call[T]) linear() {
 	x, w := c.in[0], c.in[1]
 	m, k := c.inShape[1][0], c.inShape[1][1]
@@ -16,7 +16,7 @@ func (c *call[T]) linear() {
 	}
 }
 
-// linearBackwardData: dx[n,k] = Σ_m dy[n,m]·w[m,k].
+// linearBackwardData computes dx[n,k] = Σ_m dy[n,m]·w[m,k].
 func (c *call[T]) linearBackwardData() {
 	w, dy := c.in[0], c.in[1]
 	m, k := c.inShape[0][0], c.inShape[0][1]
@@ -29,7 +29,7 @@ func (c *call[T]) linearBackwardData() {
 	}
 }
 
-// linearBackwardWeights: dw[m,k] = Σ_n dy[n,m]·x[n,k].
+// linearBackwardWeights computes dw[m,k] = Σ_n dy[n,m]·x[n,k].
 func (c *call[T]) linearBackwardWeights() {
 	x, dy := c.in[0], c.in[1]
 	k, m := c.inShape[0][1], c.inShape[1][1]

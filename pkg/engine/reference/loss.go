@@ -6,7 +6,7 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// bce is the mean of max(z,0) − z·t + log(1+e^−|z|), which no z overflows.
+// bce returns the mean of max(z,0) − z·t + log(1+e^−|z|), a form that does not overflow.
 func (c *call[T]) bce() float64 {
 	sum := 0.0
 	for i, v := range c.in[0] {
@@ -25,10 +25,9 @@ func (c *call[T]) bceWithLogitsBackward() {
 	}
 }
 
-// softmax gives, for each sample, the probabilities of the logits z and what
-// they should be: (1−smoothing) at the class plus smoothing/classes at each.
-// Taking the largest logit off first, no exponential overflows. logSum is
-// log Σ e^z, so that log p = z − logSum.
+// softmax calls visit for each sample with its logits, logSum = log Σ e^z (so that log p
+// = z − logSum), the smoothed label wanted(class), and the index of the sample's first
+// logit. It subtracts the largest logit first, so that no exponential overflows.
 func (c *call[T]) softmax(visit func(sample []T, logSum float64, wanted func(class int) float64, at int)) {
 	z, t := c.in[0], c.in[1]
 	classes := c.inShape[0][1]
@@ -74,8 +73,8 @@ func (c *call[T]) softmaxCrossEntropyBackward() {
 	})
 }
 
-// dice visits each channel of each sample with the range of its elements and
-// the two sides of its Dice coefficient, (2Σpt+1)/(Σp+Σt+1).
+// dice calls visit for each channel of each sample with the range of its elements, and
+// the numerator and the denominator of its Dice coefficient (2Σpt+1)/(Σp+Σt+1).
 func (c *call[T]) dice(visit func(lo, hi int, above, below float64)) {
 	z, t := c.in[0], c.in[1]
 	area := points(c.inShape[0])
@@ -109,9 +108,11 @@ func (c *call[T]) diceBCEBackward() {
 	})
 }
 
+// logistic returns 1/(1+e^−z).
 func logistic(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
 
-// l1 is the mean of |y−t| and, weighted, that of |e^{14y}−e^{14t}| over channel 0.
+// l1 computes the mean of |y−t|, plus the weighted mean of |e^{14y}−e^{14t}| over channel
+// 0.
 func (c *call[T]) l1() {
 	y, t := c.in[0], c.in[1]
 	sum, sumExp := 0.0, 0.0
@@ -133,7 +134,7 @@ func (c *call[T]) l1Backward() {
 	y, t, dloss := c.in[0], c.in[1], float64(c.in[2][0])
 	first, count := c.firstChannel()
 	for i := range y {
-		s := sign(float64(y[i]) - float64(t[i])) // that of the exponentials too: they grow with their arguments
+		s := sign(float64(y[i]) - float64(t[i])) // also the sign for the exponentials, which are increasing
 		d := s / float64(len(y))
 		if first(i) {
 			d += c.attr.ExpWeight * nn.ExpScale * math.Exp(nn.ExpScale*float64(y[i])) * s / count
@@ -142,8 +143,9 @@ func (c *call[T]) l1Backward() {
 	}
 }
 
-// firstChannel says which elements of the prediction count for the exponential
-// term, and how many they are: none without it.
+// firstChannel returns a function that reports whether an element is in channel 0, and
+// the number of these elements. Without the exponential term it is false for all
+// elements, and count is 0.
 func (c *call[T]) firstChannel() (is func(i int) bool, count float64) {
 	if c.attr.ExpWeight == 0 {
 		return func(int) bool { return false }, 0
@@ -153,6 +155,7 @@ func (c *call[T]) firstChannel() (is func(i int) bool, count float64) {
 	return func(i int) bool { return i/area%channels == 0 }, float64(shape[0] * area)
 }
 
+// sign returns −1, 0 or 1, or NaN if v is NaN.
 func sign(v float64) float64 {
 	switch {
 	case v > 0:

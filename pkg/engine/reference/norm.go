@@ -6,10 +6,10 @@ import (
 	"lockstep/pkg/engine"
 )
 
-// batchNorm: y = gamma·(x − mean)·invstd + beta per channel.
+// batchNorm computes y = gamma·(x − mean)·invstd + beta per channel.
 func (c *call[T]) batchNorm(s *engine.NormExchange) error {
 	x, gamma, beta, y := c.in[0], c.in[1], c.in[2], c.out[0]
-	mean, invstd, err := c.normalisers(s)
+	mean, invstd, err := c.normalizers(s)
 	if err != nil {
 		return err
 	}
@@ -28,10 +28,10 @@ func (c *call[T]) batchNorm(s *engine.NormExchange) error {
 	return nil
 }
 
-// normalisers are the mean and 1/√(var+ε) of each channel: those of the batch,
-// which then are saved and move the running ones, or of the running ones, or
-// those that were saved.
-func (c *call[T]) normalisers(s *engine.NormExchange) (mean, invstd []T, err error) {
+// normalizers returns the mean and 1/√(var+ε) of each channel: the saved ones with
+// Attr.Saved, those of the batch with Attr.Training, else those of the running
+// statistics. With Attr.Training it also saves them and updates the running statistics.
+func (c *call[T]) normalizers(s *engine.NormExchange) (mean, invstd []T, err error) {
 	if c.attr.Saved {
 		return c.in[3], c.in[4], nil
 	}
@@ -64,8 +64,8 @@ func (c *call[T]) normalisers(s *engine.NormExchange) (mean, invstd []T, err err
 	return mean, invstd, nil
 }
 
-// moments are the mean of the ranges of x, the sum of squared differences from
-// it, and how many elements they hold. Two passes: so nothing cancels.
+// moments returns the mean of the given ranges of x, the sum of squared differences from
+// the mean, and the number m of elements. It makes two passes to avoid cancellation.
 func moments[T number](x []T, parts [][2]int) (mean, squares, m float64) {
 	for _, p := range parts {
 		for _, v := range x[p[0]:p[1]] {
@@ -83,11 +83,9 @@ func moments[T number](x []T, parts [][2]int) (mean, squares, m float64) {
 	return mean, squares, m
 }
 
-// batchNormBackward: with x̂ = (x − mean)·invstd and m values a channel,
-// dbeta = Σ dy, dgamma = Σ dy·x̂ and
-// dx = gamma·invstd·(dy − dbeta/m − x̂·dgamma/m)
-// (Ioffe and Szegedy 2015, section 3). With Attr.Sync the sums and m behind dx
-// are those over all workers.
+// batchNormBackward computes, with x̂ = (x − mean)·invstd and m values per channel, dbeta
+// = Σ dy, dgamma = Σ dy·x̂ and dx = gamma·invstd·(dy − dbeta/m − x̂·dgamma/m) (Ioffe and
+// Szegedy 2015, section 3). With Attr.Sync, dx uses sums and m over all workers.
 func (c *call[T]) batchNormBackward(s *engine.NormExchange) error {
 	x, gamma, mean, invstd, dy := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4]
 	arriving := func(i int) T { return dy[i] }
@@ -122,7 +120,7 @@ func (c *call[T]) batchNormBackward(s *engine.NormExchange) error {
 	}
 	dx := c.out[0]
 	if dx == nil {
-		return nil // The input needs no gradient.
+		return nil // the input needs no gradient
 	}
 	if c.attr.Sync {
 		var err error

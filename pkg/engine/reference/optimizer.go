@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// optimizer prepares an update of every parameter; one that cannot be is an
-// error before anything runs. Without update it does nothing.
+// optimizer returns a function that updates every parameter, or does nothing if u is nil.
+// It returns an error for an invalid update, before anything runs.
 func (x *executable[T]) optimizer(u *optim.Update) (func() error, error) {
 	if u == nil {
 		return func() error { return nil }, nil
@@ -20,7 +20,7 @@ func (x *executable[T]) optimizer(u *optim.Update) (func() error, error) {
 		return nil, errors.New("update parameters: the program has no backward pass: lower a graph built with nn.Train")
 	}
 	if slices.Contains(optim.Rules(), u.Rule) && !u.Simple() {
-		return x.beyond(u)
+		return x.applyOptim(u)
 	}
 	var rule func(w, g []T, name string)
 	switch u.Rule {
@@ -50,9 +50,9 @@ func (x *executable[T]) optimizer(u *optim.Update) (func() error, error) {
 	}, nil
 }
 
-// beyond prepares what package optim has alone: rules by layer, decoupled decay,
-// Nesterov's momentum, clipping.
-func (x *executable[T]) beyond(u *optim.Update) (func() error, error) {
+// applyOptim returns a function that applies the updates that only package optim
+// implements: layer-wise rules, decoupled weight decay, Nesterov's momentum, clipping.
+func (x *executable[T]) applyOptim(u *optim.Update) (func() error, error) {
 	if err := u.Validate(); err != nil {
 		return nil, fmt.Errorf("update parameters: %w", err)
 	}
@@ -79,8 +79,8 @@ func (x *executable[T]) beyond(u *optim.Update) (func() error, error) {
 	}, nil
 }
 
-// adam is Kingma and Ba, Adam, 2015, arXiv:1412.6980, algorithm 1, in the
-// arrangement of torch.optim.Adam: w −= lr/(1−β₁ᵗ) · m / (√v/√(1−β₂ᵗ) + ε).
+// adam applies one update of Kingma and Ba, Adam, 2015, arXiv:1412.6980, algorithm 1,
+// arranged as in torch.optim.Adam: w −= lr/(1−β₁ᵗ) · m / (√v/√(1−β₂ᵗ) + ε).
 func adam[T number](u *optim.Update, w, g, m, v []T) {
 	t := float64(u.Step)
 	rate := T(u.LearningRate / (1 - math.Pow(u.Beta1, t)))
@@ -96,7 +96,7 @@ func adam[T number](u *optim.Update, w, g, m, v []T) {
 	}
 }
 
-// sgd is gradient descent, with heavy-ball momentum where there is a buffer:
+// sgd applies one update of gradient descent, with heavy-ball momentum if buf is not nil:
 // buf ← momentum·buf + g; w ← w − lr·buf (torch.optim.SGD without dampening).
 func sgd[T number](u *optim.Update, w, g, buf []T) {
 	rate, momentum, decay := T(u.LearningRate), T(u.Momentum), T(u.WeightDecay)

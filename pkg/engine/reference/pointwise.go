@@ -2,7 +2,7 @@ package reference
 
 import "math"
 
-// relu keeps NaN, so that a network that went astray shows it in its loss.
+// relu keeps NaN, so that a NaN in the network reaches the loss.
 func (c *call[T]) relu() {
 	for i, v := range c.in[0] {
 		if v < 0 {
@@ -23,7 +23,7 @@ func (c *call[T]) reluBackward() {
 	}
 }
 
-// leakyReLU keeps NaN, as relu does.
+// leakyReLU keeps NaN like relu.
 func (c *call[T]) leakyReLU() {
 	slope := T(c.attr.Slope)
 	for i, v := range c.in[0] {
@@ -60,7 +60,7 @@ func (c *call[T]) tanhBackward() {
 
 func (c *call[T]) concat() {
 	y, n := c.out[0], c.outShape[0][0]
-	a, b := len(c.in[0])/n, len(c.in[1])/n // elements a sample
+	a, b := len(c.in[0])/n, len(c.in[1])/n // elements per sample
 	for i := range n {
 		copy(y[i*(a+b):], c.in[0][i*a:(i+1)*a])
 		copy(y[i*(a+b)+a:], c.in[1][i*b:(i+1)*b])
@@ -70,17 +70,17 @@ func (c *call[T]) concat() {
 func (c *call[T]) slice() {
 	n := c.outShape[0][0]
 	offset := c.attr.Offset * points(c.outShape[0])
-	from, to := len(c.in[0])/n, len(c.out[0])/n // elements a sample
+	from, to := len(c.in[0])/n, len(c.out[0])/n // elements per sample
 	for i := range n {
 		copy(c.out[0][i*to:(i+1)*to], c.in[0][i*from+offset:])
 	}
 }
 
-// reshape: elements lie in logical order here, so any shape has the same ones.
+// reshape copies the input, because tensors are stored in row-major order for any shape.
 func (c *call[T]) reshape() { copy(c.out[0], c.in[0]) }
 
-// padded visits the rows of a feature map, and where each lies in that with
-// zeros around it.
+// padded calls visit for each row of a feature map with its index in the map, its index
+// in the padded map, and its length.
 func (c *call[T]) padded(inner, outer []int, visit func(inner, outer, length int)) {
 	size, full, front := volume(inner[2:], 1), volume(outer[2:], 1), volume(c.attr.Pad, 0)
 	for i := range inner[0] * inner[1] * size[0] * size[1] {

@@ -1,7 +1,7 @@
 package reference
 
-// windows visits each window of a pooling: its position in the result, and the
-// positions in x that it covers, in row order; −1 is one of the padding.
+// windows calls visit for each window of a pooling: to is its index in the result, from
+// the indexes in x that it covers, in row order; −1 for the padding.
 func (c *call[T]) windows(in, out []int, visit func(to int, from []int)) {
 	kernel, stride, pad := volume(c.attr.Kernel, 1), volume(c.attr.Stride, 1), volume(c.attr.Pad, 0)
 	size, result := volume(in[2:], 1), volume(out[2:], 1)
@@ -25,9 +25,9 @@ func (c *call[T]) windows(in, out []int, visit func(to int, from []int)) {
 	}
 }
 
-// maxima visits each window with its maximum and where that is, the first in
-// row order; a NaN counts as the maximum. The padding is no maximum (with
-// PadZeros it is zeros, and from is −1 where one of these is the maximum).
+// maxima calls visit for each window with its maximum and the index of the first maximum
+// in row order. A NaN counts as the maximum. The padding is ignored, or with PadZeros
+// counts as zeros; from is −1 if such a zero is the maximum.
 func (c *call[T]) maxima(x []T, in, out []int, visit func(to, from int, v T)) {
 	c.windows(in, out, func(to int, from []int) {
 		best, top, found := -1, T(0), false

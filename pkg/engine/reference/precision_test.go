@@ -155,7 +155,7 @@ func TestLossScale(t *testing.T) {
 // those of the program that was loaded.
 func TestLossScaleIsTheEngines(t *testing.T) {
 	x := load(t, open(t, "fp16"), tinyUNet(t), 2, nn.Train, plan.Options{Fuse: true}, nil)
-	if err := x.SetInput(plan.LossScale, []float32{1}); err == nil || !strings.Contains(err.Error(), "no input of this name") {
+	if err := x.SetInput(plan.LossScale, []float32{1}); err == nil || !strings.Contains(err.Error(), "unknown input") {
 		t.Errorf("error %v", err)
 	}
 	if x.Program().Lookup(plan.Input, plan.LossScale) >= 0 {

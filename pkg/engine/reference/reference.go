@@ -1,15 +1,15 @@
-// Package reference is the engine that is easy to read: plain Go, one
-// goroutine, float32 or float64. It is the truth that the fast engines are
-// tested against, and runs wherever Go does.
+// Package reference is the engine that is easy to read: plain Go, one goroutine, float32
+// or float64. The fast engines are tested against it. It runs on every platform that Go
+// supports.
 //
-// Every kernel is a loop over the definition that package plan gives for it.
-// In fp32 tensors are float32, while statistics, losses and the sums behind a
-// parameter's gradient are added up in float64; in fp64 all is float64. In bf16
-// and fp16 it computes as in fp32 and rounds what plan.MixedPrecision has stored
-// in 16 bits, at the places and in the way a GPU does: float32 holds every such
-// number. In fp16 the loss is scaled (see scaler).
-// Options.Threads, Convolution and Fuse (which is the lowering's affair) make
-// no difference.
+// Every kernel is a loop over its definition in package plan. In fp32, tensors are
+// float32, and statistics, losses and the sums of parameters' gradients are accumulated
+// in float64. In fp64 everything is float64. In bf16 and fp16 the engine computes as in
+// fp32 and rounds the tensors that plan.MixedPrecision stores in 16 bits, like a GPU
+// does; float32 represents all such numbers exactly. In fp16 the loss is scaled (see
+// scaler).
+//
+// Options.Threads, Convolution and Fuse have no effect; fusing is done by package plan.
 package reference
 
 import (
@@ -21,17 +21,17 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// number is a precision of this engine.
+// number is an element type of this engine.
 type number interface{ float32 | float64 }
 
-// New is a reference engine of precision fp32, fp64, bf16 or fp16. It uses one
+// New returns a reference engine with the precision fp32, fp64, bf16 or fp16. It uses one
 // thread.
 func New(o engine.Options) (engine.Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("open reference engine: %w", err)
 	}
 	if o.Device != "reference" {
-		return nil, fmt.Errorf("open reference engine: the options ask for device %q", o.Device)
+		return nil, fmt.Errorf("open reference engine: got device %q, want reference", o.Device)
 	}
 	return &reference{options: o}, nil
 }
@@ -45,7 +45,7 @@ func (e *reference) Close() error            { return nil }
 // Load implements engine.Engine.
 func (e *reference) Load(p *plan.Program, share engine.Executable) (engine.Executable, error) {
 	if p == nil {
-		return nil, fmt.Errorf("load program: it is nil")
+		return nil, fmt.Errorf("load program: the program is nil")
 	}
 	if err := plan.Validate(p); err != nil {
 		return nil, fmt.Errorf("load program: %w", err)
@@ -73,8 +73,7 @@ func (e *reference) Load(p *plan.Program, share engine.Executable) (engine.Execu
 	return x, nil
 }
 
-// load gives every tensor of p its memory; source is p as it was before its
-// precision was lowered.
+// load allocates every tensor of p. source is the program before plan.MixedPrecision.
 func load[T number](e *reference, source, p *plan.Program, share engine.Executable) (engine.Executable, error) {
 	x := &executable[T]{engine: e, source: source, program: p, scaler: newScaler(p), tensors: make([][]T, len(p.Tensors))}
 	if share == nil {
@@ -101,16 +100,16 @@ func load[T number](e *reference, source, p *plan.Program, share engine.Executab
 			fill(x.tensors[id], T(t.Value))
 		}
 	}
-	x.layGradients()
-	x.layActivations()
+	x.allocateGradients()
+	x.allocateActivations()
 	for _, id := range p.States {
 		x.before = append(x.before, x.allocate(p.Tensors[id].Elements()))
 	}
 	return x, nil
 }
 
-// layGradients puts the gradients of a bucket next to each other.
-func (x *executable[T]) layGradients() {
+// allocateGradients allocates the gradients of each bucket as one slice.
+func (x *executable[T]) allocateGradients() {
 	p := x.program
 	for _, b := range p.Buckets {
 		size := 0
@@ -127,9 +126,9 @@ func (x *executable[T]) layGradients() {
 	}
 }
 
-// layActivations gives each activation memory that is free from its first to
-// its last kernel. A buffer is reused for a tensor of the same size only.
-func (x *executable[T]) layActivations() {
+// allocateActivations assigns each activation a buffer that is unused from its first to
+// its last kernel. A buffer is only reused for a tensor of the same size.
+func (x *executable[T]) allocateActivations() {
 	p := x.program
 	free := map[int][][]T{}
 	for at, k := range p.Kernels {
@@ -144,7 +143,7 @@ func (x *executable[T]) layActivations() {
 				x.tensors[id] = x.allocate(n)
 			}
 		}
-		// Behind the outputs: what a kernel reads must not be what it writes.
+		// After the outputs are allocated, so that a kernel's inputs and outputs do not overlap.
 		touched := slices.Concat(k.In, k.Out)
 		slices.Sort(touched)
 		for _, id := range slices.Compact(touched) {
@@ -156,6 +155,7 @@ func (x *executable[T]) layActivations() {
 	}
 }
 
+// allocate allocates n values and counts them in x.elements.
 func (x *executable[T]) allocate(n int) []T {
 	x.elements += int64(n)
 	return make([]T, n)

@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// The loss scale as torch.amp.GradScaler has it.
+// The constants of loss scaling are the defaults of torch.amp.GradScaler.
 const (
 	firstScale    = 65536
 	scaleGrowth   = 2
@@ -15,25 +15,24 @@ const (
 	scaleInterval = 2000
 )
 
-// scaler is the loss scale of a program in fp16. A step whose gradients are not
-// all finite leaves its update out and halves the scale; after 2000 good steps in
-// a row it doubles. Steps that were left out do not count for the optimiser's
-// bias correction (Micikevicius et al., Mixed Precision Training, 2018, section
-// 3.2).
+// scaler is the state of loss scaling in fp16. If some gradients of a step are not
+// finite, the update is skipped and the scale is halved. After 2000 good steps in a row
+// it is doubled. Skipped steps do not count in the optimizer's bias correction
+// (Micikevicius et al., Mixed Precision Training, 2018, section 3.2).
 type scaler struct {
-	input   int     // tensor id of the scale, −1 in a program without
+	input   int     // tensor ID of the scale, −1 if the program has no loss scaling
 	scale   float64 // a power of 2
-	used    float64 // by the last step's gradients, until they are divided by it
-	good    int     // steps in a row
-	skipped int
+	used    float64 // scale of the current gradients; 1 after unscale has divided by it
+	good    int     // good steps in a row
+	skipped int     // skipped updates
 }
 
+// newScaler returns the initial state for p.
 func newScaler(p *plan.Program) scaler {
 	return scaler{input: p.Lookup(plan.Input, plan.LossScale), scale: firstScale, used: 1}
 }
 
-// counted is u with the number of a step that leaves out those that left their
-// update out.
+// counted returns u with a step number that does not count skipped updates.
 func (s *scaler) counted(u *optim.Update) *optim.Update {
 	if u == nil || s.skipped == 0 {
 		return u
@@ -43,7 +42,7 @@ func (s *scaler) counted(u *optim.Update) *optim.Update {
 	return &c
 }
 
-// scaleLoss puts the scale where the backward pass begins.
+// scaleLoss sets the input by which the gradient of the loss is multiplied.
 func (x *executable[T]) scaleLoss() {
 	if s := &x.scaler; s.input >= 0 {
 		fill(x.tensors[s.input], T(s.scale))
@@ -51,8 +50,8 @@ func (x *executable[T]) scaleLoss() {
 	}
 }
 
-// unscale divides the gradients by the scale, when all are finite; if not, it
-// says that the update is to be left out.
+// unscale divides the gradients by the scale and returns true if all are finite.
+// Otherwise it returns false: the update must be skipped.
 func (x *executable[T]) unscale() (update bool) {
 	s := &x.scaler
 	if s.input < 0 {
@@ -70,7 +69,7 @@ func (x *executable[T]) unscale() (update bool) {
 	}
 	for _, b := range x.buckets {
 		for i := range b {
-			b[i] /= T(s.used) // a power of 2: exact, short of float32's smallest numbers
+			b[i] /= T(s.used) // a power of 2: exact except for subnormal numbers
 		}
 	}
 	s.used = 1

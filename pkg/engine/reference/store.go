@@ -8,23 +8,24 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// store holds what persists between steps, by name: parameters, states and the
-// optimiser's slots. Programs that share parameters have one store.
+// store contains the persistent tensors by name: parameters, states and the optimizer's
+// slots. Programs that share parameters have the same store.
 type store[T number] struct {
 	names   []string // parameters and states, in the program's order
 	params  []string
 	shapes  map[string][]int
 	tensors map[string][]T
-	// slots are the optimiser's, by their full name. One that is absent is
-	// zero: an optimiser that is not used takes no memory.
+	// slots contains the optimizer's slots by full name. An absent slot is zero: an
+	// optimizer that is not used takes no memory.
 	slots map[string][]T
 }
 
-// slotPrefixes are the names of the slots that there can be.
+// slotPrefixes returns the prefixes of the names of all slots.
 func slotPrefixes() []string {
 	return []string{"optimizer.m.", "optimizer.v.", "optimizer.momentum."}
 }
 
+// newStore allocates the parameters and states of p.
 func newStore[T number](p *plan.Program) *store[T] {
 	s := &store[T]{shapes: map[string][]int{}, tensors: map[string][]T{}, slots: map[string][]T{}}
 	for _, t := range p.Tensors {
@@ -41,19 +42,20 @@ func newStore[T number](p *plan.Program) *store[T] {
 	return s
 }
 
-// tensor is the memory of t, which must be there with t's shape.
+// tensor returns the memory of t. It returns an error if the store lacks t or has another
+// shape.
 func (s *store[T]) tensor(t plan.Tensor) ([]T, error) {
 	shape, ok := s.shapes[t.Name]
 	if !ok {
-		return nil, fmt.Errorf("share parameters: the other program has no %s", t.Name)
+		return nil, fmt.Errorf("share parameters: the other program has no tensor %s", t.Name)
 	}
 	if !slices.Equal(shape, t.Shape) {
-		return nil, fmt.Errorf("share parameters: %s has shape %v there and %v here", t.Name, shape, t.Shape)
+		return nil, fmt.Errorf("share parameters: %s has shape %v in the other program, want %v", t.Name, shape, t.Shape)
 	}
 	return s.tensors[t.Name], nil
 }
 
-// slot is the memory of an optimiser's slot, made when it is first asked for.
+// slot returns the memory of an optimizer's slot, and allocates it at the first call.
 func (s *store[T]) slot(prefix, param string) []T {
 	name := prefix + param
 	if s.slots[name] == nil {
@@ -62,7 +64,8 @@ func (s *store[T]) slot(prefix, param string) []T {
 	return s.slots[name]
 }
 
-// all lists every persistent name: always the same ones, so that ranks agree.
+// all lists the names of all persistent tensors. The list does not depend on which slots
+// are allocated, so that all ranks agree.
 func (s *store[T]) all() []string {
 	names := slices.Clone(s.names)
 	for _, prefix := range slotPrefixes() {
@@ -73,7 +76,7 @@ func (s *store[T]) all() []string {
 	return names
 }
 
-// split takes the name of a slot apart.
+// split splits the name of a slot; ok is false if name is not the name of a slot.
 func (s *store[T]) split(name string) (prefix, param string, ok bool) {
 	for _, prefix := range slotPrefixes() {
 		if param, found := strings.CutPrefix(name, prefix); found && slices.Contains(s.params, param) {
@@ -83,6 +86,7 @@ func (s *store[T]) split(name string) (prefix, param string, ok bool) {
 	return "", "", false
 }
 
+// get returns a copy of a persistent tensor.
 func (s *store[T]) get(name string) ([]float64, error) {
 	if v, ok := s.tensors[name]; ok {
 		return widen(v), nil
@@ -96,6 +100,8 @@ func (s *store[T]) get(name string) ([]float64, error) {
 	return nil, fmt.Errorf("get %s: there is no parameter, state or optimiser slot of this name", name)
 }
 
+// set replaces the values of a persistent tensor. Setting a slot to zero does not
+// allocate it.
 func (s *store[T]) set(name string, v []float64) error {
 	dst, ok := s.tensors[name]
 	if !ok {
@@ -117,7 +123,7 @@ func (s *store[T]) set(name string, v []float64) error {
 	return nil
 }
 
-// elements is how many numbers the store holds.
+// elements returns the number of values in the store.
 func (s *store[T]) elements() int64 {
 	n := 0
 	for _, v := range s.tensors {
@@ -129,6 +135,7 @@ func (s *store[T]) elements() int64 {
 	return int64(n)
 }
 
+// widen converts v to float64.
 func widen[T number](v []T) []float64 {
 	w := make([]float64, len(v))
 	for i, f := range v {
@@ -137,6 +144,7 @@ func widen[T number](v []T) []float64 {
 	return w
 }
 
+// fill sets every element of v to to.
 func fill[T number](v []T, to T) {
 	for i := range v {
 		v[i] = to
