@@ -9,6 +9,11 @@ import (
 // exitInCompiledCode is a cell whose end the kernel cannot prevent.
 const exitInCompiledCode = "import \"flag\"\nflags := flag.NewFlagSet(\"f\", flag.ExitOnError)\nflags.Parse([]string{\"-unknown\"})"
 
+// outcome records what a test of a fault saw, on one line, for environment/faults.
+func outcome(t *testing.T, saw string) {
+	t.Attr("outcome", strings.Join(strings.Fields(saw), " "))
+}
+
 // What nothing can catch ends the kernel, and the next one shows the cause before
 // the output of its first cell, and then no more.
 func TestNextKernelShowsHowTheFormerEnded(t *testing.T) {
@@ -34,7 +39,7 @@ func TestNextKernelShowsHowTheFormerEnded(t *testing.T) {
 			t.Errorf("after %q the next kernel shows\n%s\nwant\n%s", steps[3*i+1].Execute, got, want)
 		}
 	}
-	t.Attr("outcome", "the next kernels show before their first output: "+a[3].collected()+"; "+a[9].collected())
+	outcome(t, "the next kernels show before their first output: "+a[3].collected()+"; "+a[9].collected())
 	last := a[len(a)-2:]
 	if m := last[0].Messages; len(m) == 0 || m[0].Content.Name != "stderr" {
 		t.Errorf("the first message of the next kernel is not how the former ended: %s", last[0].show())
@@ -62,7 +67,7 @@ func TestMemoryLimit(t *testing.T) {
 		step{Restart: true},
 		step{Execute: "1"},
 	)
-	t.Attr("outcome", "the cell: "+a[1].show()+"; the next cell: "+a[2].show()+"; the next kernel: "+a[8].show())
+	outcome(t, "the cell: "+a[1].show()+"; the next cell: "+a[2].show()+"; the next kernel: "+a[8].show())
 	for _, i := range []int{1, 4} {
 		got := a[i].show()
 		if !strings.HasPrefix(got, `error "memory limit: the kernel uses `) || !strings.HasSuffix(got, `; the limit is 400 MiB, which LOCKSTEP_MEMORY sets"`) {

@@ -45,7 +45,7 @@ func TestExitEndsTheCell(t *testing.T) {
 		[2]string{"1 + 1", `execute_result "2"`},
 	)
 	checkCells(t, table)
-	t.Attr("outcome", fmt.Sprintf("%d cells show what they should, such as %s; a variable that the next cell counts up stays", len(table), table[1][1]))
+	outcome(t, fmt.Sprintf("%d cells show what they should, such as %s; a variable that the next cell counts up stays", len(table), table[1][1]))
 
 	a := drive(t, step{Execute: prepare}, step{Execute: "runtime.Goexit()"}, step{Execute: "fmt.Println(\"go\")\nfor { kept++ }", InterruptOn: "go"}, step{Execute: "func f() int { return 3 }\nf()"})
 	if got := a[2].show(); !strings.HasSuffix(got, `error "interrupted"`) {

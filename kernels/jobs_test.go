@@ -46,7 +46,7 @@ func TestInterruptLeavesSweepsAlone(t *testing.T) {
 		step{Execute: "canceled := job.Cancel()\nended := job.Wait(ctx)\nfmt.Println(canceled, errors.Is(ended, context.Canceled), job.Status()[0].State)"},
 	)
 	wantCells(t, a, "stdout \"<nil>\\n\"", "", "stdout \"running\\n\"", "", "stdout \"running <nil>\\n\"", "stdout \"<nil> true canceled\\n\"")
-	t.Attr("outcome", strings.Join(strings.Fields("the cell: "+a[3].show()+"; the sweep in the next cell: "+a[4].show()), " "))
+	outcome(t, "the cell: "+a[3].show()+"; the sweep in the next cell: "+a[4].show())
 	for _, i := range []int{1, 3} {
 		if !strings.HasSuffix(a[i].show(), `error "interrupted"`) {
 			t.Errorf("interrupted cell %d shows\n%s", i, a[i].show())
@@ -94,5 +94,5 @@ func TestRestartAndAttach(t *testing.T) {
 		step{Execute: "ended := job.Wait(ctx)\nfmt.Println(errors.Is(ended, context.Canceled), job.Status()[0].State)"},
 	)
 	wantCells(t, a, "stdout \"<nil>\\n\"", "", "stdout \"<nil>\\n\"", "stdout \"true canceled\\n\"")
-	t.Attr("outcome", "the next kernel, of a detached sweep: "+detached+"; of another: "+a[3].show())
+	outcome(t, "the next kernel, of a detached sweep: "+detached+"; of another: "+a[3].show())
 }

@@ -4,12 +4,10 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda"
 	"lockstep/pkg/internal/clib/clibtest"
-	"lockstep/pkg/internal/clib/cudnn"
 	"lockstep/pkg/internal/gputest"
 )
 
@@ -23,14 +21,7 @@ func TestNoticesOfTheEngine(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		get := s.CUDNN.GetAttribute
-		s.CUDNN.GetAttribute = func(d cudnn.Descriptor, name cudnn.Attribute, typ cudnn.AttributeType, want int64, got *int64, values unsafe.Pointer) cudnn.Status {
-			if name == cudnn.AttrEngineNumerical {
-				*(*int32)(values), *got = cudnn.NoteNondeterministic, 1
-				return cudnn.Success
-			}
-			return get(d, name, typ, want, got, values)
-		}
+		gputest.NothingRepeats(s)
 		return cuda.NewWithLibraries(s, os.Getenv, o, localRank)
 	}
 	cfg := onGPU(tiny())
