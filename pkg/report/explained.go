@@ -9,16 +9,17 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// explained is how a number came about: what it links to.
+// explained is a section of the page that shows how a number was computed. ID is its
+// anchor.
 type explained struct {
 	ID, Title, Formula, Substituted, Rule string
 	Notes                                 []string
 	Inputs                                []inputs
-	MoreInputs                            int // not in Inputs
+	MoreInputs                            int // number of rows that are omitted from Inputs
 }
 
-// inputs are numbers of one kind that stand in one file: the seconds of the
-// epochs that count, say.
+// inputs is a row of numbers of one kind from one file, for example the seconds of all
+// counted epochs.
 type inputs struct {
 	Role, What, Values, Counted, Where string
 
@@ -28,12 +29,12 @@ type inputs struct {
 	numbers []string
 }
 
-// most is up to how many numbers are explained beside the headlines: each is a
-// section of the page.
-const most = 64
+// maxExplained is the number of explained numbers from which only the headlines' numbers
+// are explained. Each is a section of the page.
+const maxExplained = 64
 
-// explain is the anchor of a number's section, which it makes where there is
-// none yet; empty where the number cannot be explained.
+// explain returns the anchor of the section that explains a number, and adds the section
+// if it does not exist yet. It returns "" if the number cannot be explained.
 func (b *builder) explain(series, metric string, workers int) string {
 	key := fmt.Sprintf("%q %s %d", series, metric, workers)
 	if id, ok := b.explained[key]; ok {
@@ -46,7 +47,7 @@ func (b *builder) explain(series, metric string, workers int) string {
 	}
 	x := e.Items[0]
 	id := x.ID
-	for n := 2; b.taken(id); n++ { // names that differ in what an anchor cannot hold
+	for n := 2; b.idUsed(id); n++ { // another name may have the same anchor, which omits some characters
 		id = fmt.Sprintf("%s-%d", x.ID, n)
 	}
 	b.explained[key] = id
@@ -54,17 +55,18 @@ func (b *builder) explain(series, metric string, workers int) string {
 		ID: id, Title: fmt.Sprintf("%s of %s at %s: %s", words(metric), series, plural(workers, "worker"), x.Result),
 		Formula: x.Formula, Substituted: x.Substituted, Rule: x.Rule, Inputs: b.inputs(x.Inputs),
 	}
-	if n := len(section.Inputs); n > mostInputs {
-		section.Inputs, section.MoreInputs = section.Inputs[:mostInputs], n-mostInputs
+	if n := len(section.Inputs); n > maxInputs {
+		section.Inputs, section.MoreInputs = section.Inputs[:maxInputs], n-maxInputs
 	}
 	for _, n := range x.Notes {
-		section.Notes = append(section.Notes, b.shorter(n))
+		section.Notes = append(section.Notes, b.shortenPaths(n))
 	}
 	b.sections = append(b.sections, section)
 	return id
 }
 
-func (b *builder) taken(id string) bool {
+// idUsed reports whether a section has the anchor id.
+func (b *builder) idUsed(id string) bool {
 	for _, s := range b.sections {
 		if s.ID == id {
 			return true
@@ -73,7 +75,8 @@ func (b *builder) taken(id string) bool {
 	return false
 }
 
-// inputs puts those of a kind onto one row, with all their values and lines.
+// inputs groups numbers of the same kind and file into one row, with all their values and
+// lines.
 func (b *builder) inputs(all []scaling.Input) []inputs {
 	var out []inputs
 	at := map[string]int{}
@@ -86,7 +89,7 @@ func (b *builder) inputs(all []scaling.Input) []inputs {
 			out = append(out, inputs{Role: in.Role, first: in})
 		}
 		row := &out[i]
-		row.numbers = append(row.numbers, exact(in.Value))
+		row.numbers = append(row.numbers, formatExact(in.Value))
 		if in.Epoch > 0 {
 			row.epochs = append(row.epochs, in.Epoch)
 		}
@@ -100,7 +103,7 @@ func (b *builder) inputs(all []scaling.Input) []inputs {
 	return out
 }
 
-// finish writes the row's texts.
+// finish computes the row's texts.
 func (r *inputs) finish(b *builder) {
 	in := r.first
 	r.What = words(in.Name)
@@ -122,21 +125,21 @@ func (r *inputs) finish(b *builder) {
 	if in.Why != "" {
 		r.Counted += ": " + in.Why
 	}
-	r.Where = b.shorter(in.File)
+	r.Where = b.shortenPaths(in.File)
 	if len(r.lines) > 0 {
 		r.Where += ":" + ranges(r.lines)
 	}
 }
 
-// exact is a number with all its digits.
-func exact(v float64) string {
+// formatExact formats v with ten digits.
+func formatExact(v float64) string {
 	if math.IsNaN(v) {
 		return "not measured"
 	}
 	return strconv.FormatFloat(v, 'g', 10, 64)
 }
 
-// words is a column's name for people.
+// words returns the name of a column for readers.
 func words(column string) string {
 	switch column {
 	case "iou":

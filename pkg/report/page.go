@@ -21,12 +21,13 @@ var pageText string
 //go:embed style.css
 var styleText string
 
-// page is what the template shows. Text is escaped there; only what packages
-// of ours made as HTML or SVG (and escaped themselves) is taken as it is.
+// page contains the data of the template. The template escapes texts. Fields of type
+// template.HTML and template.CSS are not escaped: only Lockstep's packages create them,
+// and escape what they contain.
 type page struct {
 	Title, Subtitle string
 	Style           template.CSS
-	Open            bool // what can be folded is unfolded: on paper nothing unfolds
+	Open            bool // unfold all sections, for paper
 
 	Verdicts  []verdict
 	Headlines table
@@ -40,78 +41,79 @@ type page struct {
 	Files     template.HTML
 	FileCount int
 	RunCount  int
-	MoreRuns  int // not in Runs
-	MoreFiles int // not in Files
+	MoreRuns  int // number of runs that are omitted from Runs
+	MoreFiles int // number of files that are omitted from Files
 	Notes     []string
 	Problems  []string
-	MoreNotes int
+	MoreNotes int // number of problems that are omitted from Problems
 	Explained []explained
 }
 
-// verdict is a sentence with the word that says what it is about.
+// verdict is a conclusion about a subject, with a link to its details.
 type verdict struct{ About, Text, Link string }
 
-// table is one of ours, whose cells may link.
+// table is a table whose cells may have links.
 type table struct {
 	Head []string
 	Rows [][]cell
-	More string // what of the table the page leaves out, and what lists it; empty if nothing
+	More string // note about omitted rows and the command that lists them; empty if none are omitted
 }
 
+// cell is a cell of a table.
 type cell struct {
 	Text, Link string
 	Number     bool
 }
 
-// shown is a result that shows itself.
+// shown is a section with the HTML of an analysis.
 type shown struct {
 	ID, Title string
 	HTML      template.HTML
 }
 
+// drawn is a figure on the page.
 type drawn struct {
 	Name, Caption string
 	SVG           template.HTML
 	Wide          bool
 }
 
-// builder collects a page.
+// builder builds a page.
 type builder struct {
 	study   *scaling.Study
 	options Options
 	root    string
 
-	differing *scaling.Settings // nil until asked for
-	explained map[string]string // anchors, by metric, series and workers
-	sections  []explained
-	said      []verdict // all of them; the page has the first about each thing
+	differing   *scaling.Settings // nil until settingRows computes it
+	explained   map[string]string // anchors, by metric, series and workers
+	sections    []explained
+	conclusions []verdict // all conclusions; the page shows the first ones about each subject
 }
 
-// mostRows bounds the runs, and the files, that are listed, and mostInputs the rows
-// of a number that is explained: a page of many runs would take longer to open
-// than to make.
+// maxRows limits the listed runs and the listed files, and maxInputs the rows in the
+// explanation of a number. Otherwise the page of a study of many runs would open slowly.
 const (
-	mostRows   = 1000
-	mostInputs = 50
+	maxRows   = 1000
+	maxInputs = 50
 )
 
-// mostSeries bounds the series, and mostPoints the series at a worker count, that
-// the page has a row, a sentence or a section for.
+// maxSeries limits the series, and maxPoints the pairs of series and worker count, for
+// which the page has a row, a sentence or a section.
 const (
-	mostSeries = 20
-	mostPoints = 200
+	maxSeries = 20
+	maxPoints = 200
 )
 
-// more says how many of n things the page leaves out, and which command lists them;
-// empty if it leaves out none.
-func more(n, most int, what, command string) string {
+// moreNote returns a note about the number of omitted things and the command that lists
+// them, if n is more than most, else "".
+func moreNote(n, most int, what, command string) string {
 	if n <= most {
 		return ""
 	}
 	return fmt.Sprintf("and %d more %s, which %s lists", n-most, what, command)
 }
 
-// note returns a text as a paragraph of the page; nothing for none.
+// note returns a text as a paragraph of the page, or "" if the text is empty.
 func note(text string) string {
 	if text == "" {
 		return ""
@@ -119,17 +121,17 @@ func note(text string) string {
 	return "\n<p class=\"note\">" + escape(text) + "</p>"
 }
 
-// mostProblems bounds what is listed of the problems: a damaged tree may have
-// very many, and lockstep read --explain has them all.
-const mostProblems = 100
+// maxProblems limits the listed problems. A damaged folder may have very many, and
+// lockstep read --explain lists all.
+const maxProblems = 100
 
-// page puts everything together.
+// page returns the complete page.
 func (b *builder) page(figures []*figure.Figure) page {
 	s := b.study
 	p := page{
-		Title: b.options.Title, Subtitle: b.subtitle(), Style: template.CSS(styleText), //nolint:gosec // it is ours
-		Rule: b.rule(), Runs: b.runs(s.Runs[:min(len(s.Runs), mostRows)]), Root: b.root, Kinds: b.kinds(), FileCount: len(s.Reports),
-		RunCount: len(s.Runs), MoreRuns: max(0, len(s.Runs)-mostRows), MoreFiles: max(0, len(s.Reports)-mostRows),
+		Title: b.options.Title, Subtitle: b.subtitle(), Style: template.CSS(styleText), //nolint:gosec // embedded file
+		Rule: b.rule(), Runs: b.runs(s.Runs[:min(len(s.Runs), maxRows)]), Root: b.root, Kinds: b.kinds(), FileCount: len(s.Reports),
+		RunCount: len(s.Runs), MoreRuns: max(0, len(s.Runs)-maxRows), MoreFiles: max(0, len(s.Reports)-maxRows),
 	}
 	if p.Title == "" {
 		p.Title = s.Name()
@@ -137,43 +139,43 @@ func (b *builder) page(figures []*figure.Figure) page {
 	if p.Title == "" {
 		p.Title = "Scaling report"
 	}
-	// The anchors of the numbers are made as they are first linked to, those of
-	// the headlines first.
+	// Sections of explained numbers are in the order of the first links to them, so
+	// the headlines come first.
 	p.Headlines = b.headlines()
 	p.Results = b.results()
 	results := b.analyses()
-	b.said = b.verdicts(results)
-	p.Verdicts = fewOfEach(b.said)
+	b.conclusions = b.verdicts(results)
+	p.Verdicts = firstOfEach(b.conclusions)
 	for _, r := range results {
-		p.Tables = append(p.Tables, shown{ID: r.id, Title: r.title, HTML: b.short(r.html)})
+		p.Tables = append(p.Tables, shown{ID: r.id, Title: r.title, HTML: b.shortenHTML(r.html)})
 	}
 	for _, f := range figures {
 		p.Figures = append(p.Figures, drawn{
-			Name: f.Name(), Caption: b.shorter(f.Caption()), SVG: template.HTML(f.SVG()), //nolint:gosec // package figure escapes it
+			Name: f.Name(), Caption: b.shortenPaths(f.Caption()), SVG: template.HTML(f.SVG()), //nolint:gosec // package figure escapes it
 			Wide: f.Width > 7*72,
 		})
 	}
 	if len(s.Reports) > 0 {
-		p.Files = b.short(s.Reports[:min(len(s.Reports), mostRows)].HTML())
+		p.Files = b.shortenHTML(s.Reports[:min(len(s.Reports), maxRows)].HTML())
 	}
 	for _, n := range s.Notes {
-		p.Notes = append(p.Notes, b.shorter(n))
+		p.Notes = append(p.Notes, b.shortenPaths(n))
 	}
 	for _, n := range s.Problems {
-		if len(p.Problems) == mostProblems {
-			p.MoreNotes = len(s.Problems) - mostProblems
+		if len(p.Problems) == maxProblems {
+			p.MoreNotes = len(s.Problems) - maxProblems
 			break
 		}
-		p.Problems = append(p.Problems, b.shorter(n.String()))
+		p.Problems = append(p.Problems, b.shortenPaths(n.String()))
 	}
 	p.Explained = b.sections
 	return p
 }
 
-// Page is the whole page: an HTML document that needs no other file.
+// Page returns the complete page: an HTML document that needs no other file.
 func (r *Report) Page() string { return r.render(false) }
 
-// render is the page for a screen, or unfolded for paper.
+// render returns the page for a screen, or with all sections unfolded for paper.
 func (r *Report) render(open bool) string {
 	p := r.page
 	p.Open = open
@@ -182,29 +184,29 @@ func (r *Report) render(open bool) string {
 	if err == nil {
 		err = t.Execute(&out, p)
 	}
-	if err != nil { // the template is ours, and a buffer does not fail
+	if err != nil { // does not happen: the template is embedded, and writing to a buffer does not fail
 		return fmt.Sprintf("<!doctype html><p>%s</p>", template.HTMLEscapeString(err.Error()))
 	}
 	return clean.Lines(out.String())
 }
 
-// shorter names files as they lie below the root.
-func (b *builder) shorter(text string) string {
+// shortenPaths makes absolute paths in a text relative to the root.
+func (b *builder) shortenPaths(text string) string {
 	if b.root == "" {
 		return text
 	}
 	return strings.ReplaceAll(text, b.root+"/", "")
 }
 
-// short does the same in what is HTML already.
-func (b *builder) short(markup string) template.HTML {
+// shortenHTML makes absolute paths in HTML relative to the root.
+func (b *builder) shortenHTML(markup string) template.HTML {
 	if b.root != "" {
 		markup = strings.ReplaceAll(markup, template.HTMLEscapeString(b.root)+"/", "")
 	}
-	return template.HTML(markup) //nolint:gosec // its maker escapes it
+	return template.HTML(markup) //nolint:gosec // the caller has escaped it
 }
 
-// subtitle says in a line what the page is about.
+// subtitle returns a line with the number of runs, series and workers.
 func (b *builder) subtitle() string {
 	s := b.study
 	var sizes []int
@@ -227,7 +229,7 @@ func (b *builder) subtitle() string {
 	return text
 }
 
-// rule is by what the numbers were made, a line each.
+// rule returns lines about how the numbers were computed.
 func (b *builder) rule() []string {
 	s := b.study
 	lines := []string{"Rule: " + s.Rule.String() + "."}
@@ -237,10 +239,10 @@ func (b *builder) rule() []string {
 	return lines
 }
 
-// known says whether v was measured.
+// known reports whether v was measured: whether it is finite.
 func known(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// number is v for people: four digits, as the other tables have them.
+// number formats v with about four digits, as in other tables.
 func number(v float64) string {
 	a := math.Abs(v)
 	switch {
@@ -260,7 +262,7 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// percent is a share for people.
+// percent formats a fraction as a percentage.
 func percent(v float64) string {
 	if math.IsNaN(v) {
 		return "–"
@@ -268,7 +270,7 @@ func percent(v float64) string {
 	return strconv.FormatFloat(100*v, 'f', 1, 64) + " %"
 }
 
-// ranges are ascending numbers for people: 1–3, 7.
+// ranges formats ascending numbers, such as "1–3, 7".
 func ranges(n []int) string {
 	var parts []string
 	for i := 0; i < len(n); {

@@ -14,50 +14,52 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Options say what a report holds. The zero value is a report of everything
-// that the study has numbers for, without prices.
+// Options select the contents of a report. With the zero value, it contains everything
+// that the study has data for, without prices.
 type Options struct {
-	// Title stands at the top; empty for the study's name.
+	// Title is the heading. Empty means the study's name.
 	Title string
-	// Figures say how figures are drawn, and of which series.
+	// Figures are the options of the figures. If Figures.Series is set, the report covers
+	// only these series.
 	Figures figure.Options
-	// Only are the figures that are drawn, by name (figure.Names); empty for
-	// every one that the study has numbers for.
+	// Only are the names of the figures to draw (see figure.Names). Empty means every
+	// figure that the study has data for.
 	Only []string
-	// Costs adds time against device-hours. Price is that of a device-hour, in
-	// Currency; it implies Costs.
+	// Costs adds time against device-hours. Price is the price of a device-hour in
+	// Currency; if it is not 0, it implies Costs.
 	Costs    bool
 	Price    float64
 	Currency string
-	// Budget in device-hours adds how many workers it buys; 0 adds nothing.
+	// Budget is a number of device-hours; the report adds how many workers they pay for.
+	// 0 adds nothing.
 	Budget float64
 }
 
-// Validate reports the first field that cannot be.
+// Validate returns an error for the first invalid field.
 func (o Options) Validate() error {
 	switch {
 	case !(o.Price >= 0) || math.IsInf(o.Price, 0):
-		return fmt.Errorf("validate report options: Price is %g: use the price of a device-hour, 0 or more", o.Price)
+		return fmt.Errorf("validate report options: Price is %g, want the price of a device-hour, 0 or more", o.Price)
 	case !(o.Budget >= 0) || math.IsInf(o.Budget, 0):
-		return fmt.Errorf("validate report options: Budget is %g: use device-hours, 0 or more", o.Budget)
+		return fmt.Errorf("validate report options: Budget is %g, want device-hours, 0 or more", o.Budget)
 	}
 	return o.Figures.Validate()
 }
 
-// Report is a study as a page.
+// Report is a study's results as a page.
 type Report struct {
-	// Title stands at the top.
+	// Title is the heading.
 	Title string
-	// Sentences are the verdict: what the study shows, a thing each.
+	// Sentences are the conclusions from the study, one per result.
 	Sentences []string
-	// Figures are those of the page, in their order.
+	// Figures are the page's figures, in their order.
 	Figures []*figure.Figure
 
 	page page
 }
 
-// New makes the report of a study. What the study has no numbers for is left
-// out; a figure that Options.Only names is an error then.
+// New returns the report of a study. It omits what the study has no data for, but returns
+// an error for such a figure if Options.Only names it.
 func New(study *scaling.Study, options Options) (*Report, error) {
 	if study == nil {
 		return nil, errors.New("make report: no study; read one with scaling.Read")
@@ -82,18 +84,19 @@ func New(study *scaling.Study, options Options) (*Report, error) {
 	b := &builder{study: study, options: options, root: rootOf(study), explained: map[string]string{}}
 	p := b.page(figures)
 	r := &Report{Title: p.Title, Figures: figures, page: p}
-	for _, v := range b.said {
+	for _, v := range b.conclusions {
 		r.Sentences = append(r.Sentences, v.Text)
 	}
 	return r, nil
 }
 
-// draw makes the figures. A study without a number to draw has none.
+// draw draws the figures. It returns none if Options.Only is empty and the study has no
+// data for any figure.
 func draw(study *scaling.Study, options Options) ([]*figure.Figure, error) {
 	if len(options.Only) == 0 {
 		all, err := options.Figures.All(study)
 		if err != nil {
-			return nil, nil //nolint:nilerr // the page says in its tables what there is
+			return nil, nil //nolint:nilerr // the page has the study's tables even without figures
 		}
 		return all, nil
 	}
@@ -108,12 +111,12 @@ func draw(study *scaling.Study, options Options) ([]*figure.Figure, error) {
 	return figures, nil
 }
 
-// String is the verdict for people in a terminal, a line each.
+// String returns the title and the conclusions for a terminal, one per line.
 func (r *Report) String() string {
 	return r.Title + "\n  " + strings.Join(r.Sentences, "\n  ") + "\n"
 }
 
-// HTML is the verdict for a notebook's cell; Page is the whole of it.
+// HTML returns the conclusions for a notebook's cell. Page returns the complete page.
 func (r *Report) HTML() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "<h3>%s</h3>\n<ul>\n", html.EscapeString(r.Title))
@@ -124,8 +127,8 @@ func (r *Report) HTML() string {
 	return b.String()
 }
 
-// rootOf is the folder that all files of a study lie in, so that the page can
-// name them shortly; empty where there is none.
+// rootOf returns the folder that contains all files of a study, so that the page can show
+// relative paths. It returns "" if there is none.
 func rootOf(study *scaling.Study) string {
 	var dirs []string
 	for _, f := range study.Reports {
@@ -157,5 +160,5 @@ func rootOf(study *scaling.Study) string {
 	return root
 }
 
-// plural is a count with its noun.
+// plural returns n with the noun, in the plural unless n is 1.
 func plural(n int, noun string) string { return english.Count(n, noun) }

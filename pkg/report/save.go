@@ -16,18 +16,18 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// Formats are the extensions that Save knows.
+// Formats returns the extensions that Save supports.
 func Formats() []string { return []string{"html", "pdf"} }
 
-// ErrNoBrowser says that no browser is there that can print a PDF.
-var ErrNoBrowser = errors.New("no chromium in PATH, which prints the PDF; install it: apt-get install --yes --no-install-recommends chromium")
+// ErrNoBrowser is returned if no browser that can print a PDF is installed.
+var ErrNoBrowser = errors.New("printing a PDF needs chromium, which is not in PATH; install it: apt-get install --yes --no-install-recommends chromium")
 
-// printTime is the longest that a PDF may take: seconds for a usual page, more
+// printTime is the time-out for printing a PDF. A typical page takes seconds, or longer
 // on a busy machine.
 const printTime = 10 * time.Minute
 
-// FindBrowser is the program that prints PDFs: chromium, or what is built from
-// it. Where there is none, the error is ErrNoBrowser.
+// FindBrowser returns the path of the program that prints PDFs: chromium or a browser
+// based on it. It returns ErrNoBrowser if there is none.
 func FindBrowser() (string, error) {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -37,10 +37,10 @@ func FindBrowser() (string, error) {
 	return "", ErrNoBrowser
 }
 
-// Save writes the page to a file, as its extension says: .html, or .pdf, which
-// chromium prints. Missing folders are made; the file is there whole or not at
-// all. An HTML file is the same, byte for byte, for the same logs; in a PDF
-// chromium writes its date.
+// Save writes the page to a file in the format of its extension: .html, or .pdf, which
+// chromium prints. It creates missing folders, and writes the file completely or not at
+// all. Saving an HTML file again for the same logs writes the same bytes; a PDF contains
+// the date of printing.
 func (r *Report) Save(ctx context.Context, path string) error {
 	var err error
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
@@ -52,7 +52,7 @@ func (r *Report) Save(ctx context.Context, path string) error {
 	case ".pdf":
 		err = save(path, func(f *os.File) error { return r.print(ctx, f) })
 	default:
-		err = fmt.Errorf("extension %q is not known; use .html or .pdf", ext)
+		err = fmt.Errorf("unknown extension %q; use .html or .pdf", ext)
 	}
 	if err != nil {
 		return fmt.Errorf("save report %s: %w", path, err)
@@ -60,7 +60,7 @@ func (r *Report) Save(ctx context.Context, path string) error {
 	return nil
 }
 
-// save writes a file whole, into a folder that it makes where there is none.
+// save writes a file completely or not at all, and creates missing folders.
 func save(path string, fill func(f *os.File) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -68,9 +68,8 @@ func save(path string, fill func(f *os.File) error) error {
 	return wholefile.Write(path, 0o644, fill)
 }
 
-// print has chromium print the page, and copies the PDF to f. Chromium's profile
-// is a folder of its own, so that it neither reads nor leaves anything of the
-// user's.
+// print prints the page with chromium, and copies the PDF to f. Chromium uses a temporary
+// profile, so that it does not read or change the user's.
 func (r *Report) print(ctx context.Context, f *os.File) error {
 	browser, err := FindBrowser()
 	if err != nil {
@@ -80,7 +79,7 @@ func (r *Report) print(ctx context.Context, f *os.File) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder that stays harms nobody
+	defer func() { _ = os.RemoveAll(dir) }() // a remaining temporary folder does no harm
 	source, path := filepath.Join(dir, "report.html"), filepath.Join(dir, "report.pdf")
 	if err := os.WriteFile(source, []byte(r.render(true)), 0o600); err != nil {
 		return err
@@ -92,23 +91,23 @@ func (r *Report) print(ctx context.Context, f *os.File) error {
 		"--user-data-dir=" + filepath.Join(dir, "profile"), "--no-pdf-header-footer", "--print-to-pdf=" + path,
 		(&url.URL{Scheme: "file", Path: source}).String(),
 	}
-	if os.Geteuid() == 0 { // chromium's sandbox refuses root; the page is ours and has no script
+	if os.Geteuid() == 0 { // chromium's sandbox does not work for root; the page has no scripts
 		arguments = append([]string{"--no-sandbox"}, arguments...)
 	}
 	cmd := exec.CommandContext(ctx, browser, arguments...)
-	// It starts processes of its own, which are to end with it.
+	// Chromium starts other processes, which must end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
-	said, err := cmd.CombinedOutput()
+	output, err := cmd.CombinedOutput()
 	info, missing := os.Stat(path)
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("print with %s: %w", browser, ctx.Err())
 	case err != nil:
-		return fmt.Errorf("print with %s: %w: %s", browser, err, last(said))
+		return fmt.Errorf("print with %s: %w: %s", browser, err, lastOutput(output))
 	case missing != nil || info.Size() == 0:
-		return fmt.Errorf("print with %s: it wrote no file: %s", browser, last(said))
+		return fmt.Errorf("print with %s: no file was written: %s", browser, lastOutput(output))
 	}
 	printed, err := os.Open(path)
 	if err != nil {
@@ -118,10 +117,10 @@ func (r *Report) print(ctx context.Context, f *os.File) error {
 	return errors.Join(err, printed.Close())
 }
 
-// last is the end of what a program said.
-func last(said []byte) string {
+// lastOutput returns the last 500 bytes of a program's output.
+func lastOutput(output []byte) string {
 	const most = 500
-	text := strings.TrimSpace(string(said))
+	text := strings.TrimSpace(string(output))
 	if len(text) > most {
 		text = "…" + text[len(text)-most:]
 	}

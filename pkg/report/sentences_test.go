@@ -253,7 +253,7 @@ func near(printed string, value float64) bool {
 func (v *smallStudy) check() {
 	b := &builder{study: v.study, options: Options{Costs: true, Budget: 0.005}, explained: map[string]string{}}
 	b.page(nil)
-	for _, said := range b.said {
+	for _, said := range b.conclusions {
 		v.sentence(said.About, said.Text)
 	}
 	if odd := said(`(?:^|[^0-9.])1 (?:workers|runs|epochs|threads|seeds|counts|lines|things|samples)\b.*`, v.study.String()); odd != nil {

@@ -11,15 +11,16 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// measure is a column of the results.
+// measure is a column of measured values.
 type measure struct {
 	metric, title string
 	span          func(scaling.Point) scaling.Estimate
 	show          func(float64) string
-	headline      bool
-	linked        bool // in the results too, where every number of workers has it
+	headline      bool // is a column of the headlines
+	linked        bool // is explained in the results too, for every worker count
 }
 
+// measures returns all columns of measured values, in their order.
 func measures() []measure {
 	return []measure{
 		{"epoch_seconds", "epoch time in s", func(p scaling.Point) scaling.Estimate { return p.EpochSeconds }, number, true, false},
@@ -36,15 +37,16 @@ func measures() []measure {
 	}
 }
 
-// measured are the columns that any of the points has.
-func measured(points []scaling.Point, headline bool) []measure {
+// measuredColumns returns the columns that have a value in any of the points, or only
+// those of the headlines.
+func measuredColumns(points []scaling.Point, headline bool) []measure {
 	return slices.DeleteFunc(measures(), func(m measure) bool {
 		return headline && !m.headline || !slices.ContainsFunc(points, func(p scaling.Point) bool { return known(m.span(p).Value) })
 	})
 }
 
-// top is the point of each series with the most workers.
-func (b *builder) top() []scaling.Point {
+// largestPoints returns, for each series, the point with the most workers that has runs.
+func (b *builder) largestPoints() []scaling.Point {
 	var out []scaling.Point
 	for _, p := range b.study.Points {
 		if n := len(out); n > 0 && out[n-1].Series == p.Series {
@@ -58,34 +60,34 @@ func (b *builder) top() []scaling.Point {
 	return out
 }
 
-// mostSettings is how many columns of the headlines are settings that differ
-// between the series; the table of settings has all.
-const mostSettings = 3
+// maxSettings limits the headlines' columns for settings that differ between the series;
+// the table of settings has all.
+const maxSettings = 3
 
-// headlines are each series at its most workers; every number links to how it
-// came about.
+// headlines returns each series at its largest worker count. Every number links to its
+// explanation.
 func (b *builder) headlines() table {
-	points := b.top()
-	columns := measured(points, true)
+	points := b.largestPoints()
+	columns := measuredColumns(points, true)
 	if len(columns) == 0 {
 		return table{}
 	}
-	// A speed-up over itself says nothing.
+	// The speed-up of the baseline is always 1.
 	if !slices.ContainsFunc(points, func(p scaling.Point) bool { return p.Size > p.Baseline && p.Baseline > 0 }) {
 		columns = slices.DeleteFunc(columns, func(m measure) bool { return m.metric == "speedup" || m.metric == "efficiency" })
 	}
 	t := table{Head: []string{"series", b.unit() + "s"}}
 	settings := b.settingRows().Rows
-	settings = settings[:min(len(settings), mostSettings)]
+	settings = settings[:min(len(settings), maxSettings)]
 	for _, s := range settings {
 		t.Head = append(t.Head, s.Setting)
 	}
 	for _, m := range columns {
 		t.Head = append(t.Head, m.title)
 	}
-	t.More = more(len(points), mostSeries, "series", "lockstep scaling")
+	t.More = moreNote(len(points), maxSeries, "series", "lockstep scaling")
 	names := b.study.Series()
-	for _, p := range points[:min(len(points), mostSeries)] {
+	for _, p := range points[:min(len(points), maxSeries)] {
 		row := []cell{{Text: p.Series}, {Text: strconv.Itoa(p.Size), Number: true}}
 		at := slices.Index(names, p.Series)
 		for _, s := range settings {
@@ -99,7 +101,8 @@ func (b *builder) headlines() table {
 	return t
 }
 
-// number is a cell of a measure.
+// number returns a cell with the value of a measure, which links to its explanation if
+// link is set.
 func (b *builder) number(p scaling.Point, m measure, link bool) cell {
 	v := m.span(p)
 	c := cell{Text: m.show(v.Value), Number: true}
@@ -112,10 +115,10 @@ func (b *builder) number(p scaling.Point, m measure, link bool) cell {
 	return c
 }
 
-// results are all points of the study.
+// results returns a table of all points of the study.
 func (b *builder) results() table {
 	points := b.study.Points
-	columns := measured(points, false)
+	columns := measuredColumns(points, false)
 	column := func(title string, of func(scaling.Point) int) func(scaling.Point) (string, int) {
 		return func(p scaling.Point) (string, int) { return title, of(p) }
 	}
@@ -142,8 +145,8 @@ func (b *builder) results() table {
 			t.Head = append(t.Head, "interval")
 		}
 	}
-	t.More = more(len(points), mostPoints, "rows", "lockstep scaling")
-	for _, p := range points[:min(len(points), mostPoints)] {
+	t.More = moreNote(len(points), maxPoints, "rows", "lockstep scaling")
+	for _, p := range points[:min(len(points), maxPoints)] {
 		row := []cell{{Text: p.Series}}
 		for _, of := range counts {
 			text := "–"
@@ -153,9 +156,9 @@ func (b *builder) results() table {
 			row = append(row, cell{Text: text, Number: true})
 		}
 		for _, m := range columns {
-			row = append(row, b.number(p, m, m.linked && p.Size != p.Baseline && len(b.sections) < most))
+			row = append(row, b.number(p, m, m.linked && p.Size != p.Baseline && len(b.sections) < maxExplained))
 			if m.metric == "speedup" && interval {
-				row = append(row, cell{Text: between(p), Number: true})
+				row = append(row, cell{Text: speedupInterval(p), Number: true})
 			}
 		}
 		t.Rows = append(t.Rows, row)
@@ -163,15 +166,15 @@ func (b *builder) results() table {
 	return t
 }
 
-// between is the interval of a speed-up.
-func between(p scaling.Point) string {
+// speedupInterval returns the text of a speed-up's interval.
+func speedupInterval(p scaling.Point) string {
 	if p.Size == p.Baseline || !known(p.Speedup.Low) {
 		return "–"
 	}
 	return number(p.Speedup.Low) + " to " + number(p.Speedup.High)
 }
 
-// unit is what the rule counts.
+// unit returns what the study's rule counts: workers or nodes.
 func (b *builder) unit() string {
 	if b.study.Rule.Per == scaling.PerNode {
 		return scaling.PerNode
@@ -179,7 +182,7 @@ func (b *builder) unit() string {
 	return scaling.PerWorker
 }
 
-// runs is a table of all, with those that do not count.
+// runs returns a table of all runs, including those that do not count.
 func (b *builder) runs(all []runs.Run) table {
 	t := table{Head: []string{"run", "kind", "series", "workers", "seed", "state", "batch per worker", "epochs", "median epoch in s", "last loss", "best IoU"}}
 	used := make([]bool, len(t.Head))
@@ -201,7 +204,7 @@ func (b *builder) runs(all []runs.Run) table {
 			}
 		}
 		row := []cell{
-			{Text: b.shorter(r.Dir)},
+			{Text: b.shortenPaths(r.Dir)},
 			{Text: r.Kind},
 			{Text: r.Info.Series},
 			count(r.Info.Workers), count(int(r.Info.Seed)),
@@ -219,7 +222,7 @@ func (b *builder) runs(all []runs.Run) table {
 	return t.only(used)
 }
 
-// only keeps some columns.
+// only returns the table with the used columns.
 func (t table) only(used []bool) table {
 	out := table{}
 	for i, h := range t.Head {
@@ -239,7 +242,7 @@ func (t table) only(used []bool) table {
 	return out
 }
 
-// count is a number that is 0 where it is unknown.
+// count returns a cell with n, or a dash if n is 0, which means unknown.
 func count(n int) cell {
 	if n == 0 {
 		return cell{Text: "–", Number: true}
@@ -247,7 +250,7 @@ func count(n int) cell {
 	return cell{Text: strconv.Itoa(n), Number: true}
 }
 
-// state is how a run ended, with what it left as the reason.
+// state returns a run's status, with its error if it has one.
 func state(r runs.Run) string {
 	if r.Info.Error == "" {
 		return r.Info.Status
@@ -255,6 +258,7 @@ func state(r runs.Run) string {
 	return r.Info.Status + ": " + r.Info.Error
 }
 
+// median returns the median of v, NaN if v is empty.
 func median(v []float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()
@@ -266,7 +270,7 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// kinds sums the files up by what they are.
+// kinds returns a table that summarizes the files by kind.
 func (b *builder) kinds() table {
 	type sum struct{ files, runs, records, lines, used, problems int }
 	sums := map[string]*sum{}

@@ -11,14 +11,13 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// result is what a study was asked, with its sentences.
+// result is an analysis of a study, with its conclusions.
 type result struct {
 	id, title, html string
 	verdicts        []verdict
 }
 
-// analyses asks the study everything that it may have an answer to. What it
-// has none for is left out.
+// analyses returns the results of all analyses that the study has data for.
 func (b *builder) analyses() []result {
 	var out []result
 	for _, of := range []func() (result, bool){
@@ -31,8 +30,8 @@ func (b *builder) analyses() []result {
 	return out
 }
 
-// verdicts are the sentences: speed first, then what kind of scaling it is,
-// then what the analyses say, then what counts against it.
+// verdicts returns all conclusions: first about speed, then about the kind of scaling,
+// then from the analyses, then about problems.
 func (b *builder) verdicts(results []result) []verdict {
 	out := b.speeds()
 	out = append(out, b.modes()...)
@@ -57,14 +56,14 @@ func (b *builder) verdicts(results []result) []verdict {
 		out = append(out, verdict{"Problems", text + ".", "#read"})
 	}
 	for i := range out {
-		out[i].Text = b.shorter(strings.TrimSuffix(out[i].Text, ".") + ".")
+		out[i].Text = b.shortenPaths(strings.TrimSuffix(out[i].Text, ".") + ".")
 	}
 	return out
 }
 
-// fewOfEach leaves the first sentences about each thing, with how many more there
-// are.
-func fewOfEach(all []verdict) []verdict {
+// firstOfEach returns the first conclusions about each subject, with a note about the
+// number of further ones.
+func firstOfEach(all []verdict) []verdict {
 	counts := map[string]int{}
 	for _, v := range all {
 		counts[v.About]++
@@ -74,17 +73,17 @@ func fewOfEach(all []verdict) []verdict {
 	for _, v := range all {
 		seen[v.About]++
 		switch n := seen[v.About]; {
-		case n <= mostSeries:
+		case n <= maxSeries:
 			out = append(out, v)
-		case n == mostSeries+1:
-			out = append(out, verdict{About: v.About, Text: more(counts[v.About], mostSeries, "like these", "lockstep scaling"+flagOf(v.About)) + ".", Link: v.Link})
+		case n == maxSeries+1:
+			out = append(out, verdict{About: v.About, Text: moreNote(counts[v.About], maxSeries, "like these", "lockstep scaling"+flagOf(v.About)) + ".", Link: v.Link})
 		}
 	}
 	return out
 }
 
-// flagOf returns the option of lockstep scaling that lists the sentences about
-// something.
+// flagOf returns the option of lockstep scaling that lists the conclusions about a
+// subject.
 func flagOf(about string) string {
 	flags := map[string]string{
 		"Scaling": "modes", "Law": "fit", "All-reduce": "collective", "Time": "time-use", "Bottleneck": "bottleneck", "Quality": "quality",
@@ -95,20 +94,20 @@ func flagOf(about string) string {
 	return ""
 }
 
-// speeds says of each series how fast it is at its most workers.
+// speeds returns the speed of each series at its largest worker count.
 func (b *builder) speeds() []verdict {
 	var out []verdict
-	for i, p := range b.top() {
+	for i, p := range b.largestPoints() {
 		v := verdict{About: "Speed"}
 		switch {
 		case p.Baseline > 0 && p.Size > p.Baseline && known(p.Speedup.Value):
 			v.About = "Speed-up"
 			v.Text = fmt.Sprintf("%s is %s times as fast at %s as at %d", p.Series, number(p.Speedup.Value), plural(p.Size, b.unit()), p.Baseline)
 			if known(p.Speedup.Low) {
-				v.Text += fmt.Sprintf(" (%s)", between(p))
+				v.Text += fmt.Sprintf(" (%s)", speedupInterval(p))
 			}
 			v.Text += fmt.Sprintf(": %s of the ideal.", percent(p.Efficiency.Value))
-			if i < mostSeries { // of the others the page has no sentence
+			if i < maxSeries { // the page shows no sentence about the others
 				v.Link = "#" + b.explain(p.Series, "speedup", p.Workers)
 			}
 		case known(p.Throughput.Value):
@@ -123,7 +122,8 @@ func (b *builder) speeds() []verdict {
 	return out
 }
 
-// modes says once what kind of scaling series have alike.
+// modes returns the kind of scaling of the series, with one sentence for all series of
+// the same kind.
 func (b *builder) modes() []verdict {
 	var out []verdict
 	var names [][]string
@@ -140,9 +140,9 @@ func (b *builder) modes() []verdict {
 		names[i] = append(names[i], m.Series)
 	}
 	for i := range out {
-		who := strings.Join(names[i][:min(len(names[i]), mostSeries)], ", ")
-		if n := len(names[i]); n > mostSeries {
-			who += fmt.Sprintf(" and %d more series", n-mostSeries)
+		who := strings.Join(names[i][:min(len(names[i]), maxSeries)], ", ")
+		if n := len(names[i]); n > maxSeries {
+			who += fmt.Sprintf(" and %d more series", n-maxSeries)
 		}
 		if len(out) == 1 && len(names[i]) == len(b.study.Series()) && len(names[i]) > 1 {
 			who = "All series"
@@ -152,14 +152,14 @@ func (b *builder) modes() []verdict {
 	return out
 }
 
-// settings is what differs between the series.
+// settings returns the settings that differ between the series.
 func (b *builder) settings() (result, bool) {
 	s := b.settingRows()
-	left := note(more(len(s.Series), mostSeries, "series", "lockstep scaling"))
-	return result{id: "settings", title: "What differs between the series", html: s.FirstHTML(mostSeries) + left}, len(s.Rows) > 0
+	left := note(moreNote(len(s.Series), maxSeries, "series", "lockstep scaling"))
+	return result{id: "settings", title: "What differs between the series", html: s.FirstHTML(maxSeries) + left}, len(s.Rows) > 0
 }
 
-// settingRows returns the settings in which the series differ, which it finds once.
+// settingRows returns the settings that differ between the series. It computes them once.
 func (b *builder) settingRows() *scaling.Settings {
 	if b.differing == nil {
 		b.differing = b.study.Settings()
@@ -167,13 +167,13 @@ func (b *builder) settingRows() *scaling.Settings {
 	return b.differing
 }
 
-// fits returns the law of each series, or why none is named.
+// fits returns the scaling model of each series, or the reason why none fits.
 func (b *builder) fits() (result, bool) {
 	r := result{id: "fits", title: "Laws of scaling"}
 	var parts []string
 	for _, name := range b.study.Series() {
 		f, err := b.study.Fit(name)
-		if n := b.counts(name); errors.Is(err, scaling.ErrTooFew) && n > 1 {
+		if n := b.countsWithSpeed(name); errors.Is(err, scaling.ErrTooFew) && n > 1 {
 			r.verdicts = append(r.verdicts, verdict{About: "Law", Text: fmt.Sprintf("%s: %v: there are %d", name, scaling.ErrTooFew, n)})
 			parts = append(parts, "<p>"+escape(err.Error())+"</p>")
 		}
@@ -187,14 +187,14 @@ func (b *builder) fits() (result, bool) {
 	return r, len(parts) > 0
 }
 
-// firstSeries joins the parts of the first series, with how many more there are and
-// the command that lists them.
+// firstSeries joins the parts of the first series, with a note about the number of
+// further ones and the command that lists them.
 func firstSeries(parts []string, command string) string {
-	return strings.Join(parts[:min(len(parts), mostSeries)], "\n") + note(more(len(parts), mostSeries, "series", command))
+	return strings.Join(parts[:min(len(parts), maxSeries)], "\n") + note(moreNote(len(parts), maxSeries, "series", command))
 }
 
-// counts returns at how many worker counts a series has a speed.
-func (b *builder) counts(series string) int {
+// countsWithSpeed returns the number of worker counts at which a series has a speed.
+func (b *builder) countsWithSpeed(series string) int {
 	n := 0
 	for _, p := range b.study.Points {
 		if p.Series == series && (known(p.Throughput.Value) || known(p.EpochSeconds.Value) || known(p.WallSeconds.Value)) {
@@ -204,30 +204,31 @@ func (b *builder) counts(series string) int {
 	return n
 }
 
-// comparisons are of series with each other, where there are few.
+// comparisons compares the pairs of series of comparedPairs.
 func (b *builder) comparisons() (result, bool) {
 	r := result{id: "comparison", title: "Comparison of the series"}
 	var parts []string
-	for _, pair := range b.rivals() {
+	for _, pair := range b.comparedPairs() {
 		c, err := b.study.CompareSeries(pair[0], pair[1])
 		if err != nil || len(c.Rows) == 0 {
 			continue
 		}
-		said := c.Rows[len(c.Rows)-1].Sentence
+		sentence := c.Rows[len(c.Rows)-1].Sentence
 		if len(c.Pooled) > 0 {
-			said = c.Pooled[0].Sentence
+			sentence = c.Pooled[0].Sentence
 		}
-		r.verdicts = append(r.verdicts, verdict{About: "Comparison", Text: said})
+		r.verdicts = append(r.verdicts, verdict{About: "Comparison", Text: sentence})
 		parts = append(parts, fmt.Sprintf("<h3>%s and %s</h3>\n%s", escape(pair[0]), escape(pair[1]), c.HTML()))
 	}
 	r.html = strings.Join(parts, "\n")
 	return r, len(parts) > 0
 }
 
-// rivals are the pairs of series that somebody would compare: two of two, and
-// of three or four those whose names begin alike (PyTorch native and PyTorch
-// Horovod), or all three where no two do.
-func (b *builder) rivals() [][2]string {
+// comparedPairs returns the pairs of series to compare. Of two series, it returns this
+// pair. Of three or four series, it returns the pairs whose names start with the same
+// word (PyTorch native and PyTorch Horovod); if there are none, all pairs of three series
+// and none of four.
+func (b *builder) comparedPairs() [][2]string {
 	names := slices.DeleteFunc(b.study.Series(), func(name string) bool {
 		return slices.ContainsFunc(b.pairs(), func(p [2]string) bool { return p[1] == name })
 	})
@@ -252,20 +253,20 @@ func (b *builder) rivals() [][2]string {
 	return nil
 }
 
-// bottleneck is input or computation, from the trials.
+// bottleneck reports, from the trials, whether input or computation limits the speed.
 func (b *builder) bottleneck() (result, bool) {
 	x, err := b.study.Bottleneck()
 	if err != nil || len(x.Rows) == 0 {
 		return result{}, false
 	}
-	r := result{id: "bottleneck", title: "Input or computation", html: x.FirstHTML(mostPoints) + note(more(len(x.Rows), mostPoints, "rows", "lockstep scaling --show bottleneck"))}
+	r := result{id: "bottleneck", title: "Input or computation", html: x.FirstHTML(maxPoints) + note(moreNote(len(x.Rows), maxPoints, "rows", "lockstep scaling --show bottleneck"))}
 	for _, row := range x.Rows {
 		r.verdicts = append(r.verdicts, verdict{About: "Bottleneck", Text: row.Sentence})
 	}
 	return r, true
 }
 
-// pairs are series with and without communication.
+// pairs returns the pairs of series with and without communication, in this order.
 func (b *builder) pairs() [][2]string {
 	if len(b.options.Figures.Pairs) > 0 {
 		return b.options.Figures.Pairs
@@ -281,7 +282,7 @@ func (b *builder) pairs() [][2]string {
 	return out
 }
 
-// overhead is what communication costs.
+// overhead returns the cost of communication.
 func (b *builder) overhead() (result, bool) {
 	r := result{id: "overhead", title: "What communication costs"}
 	var parts []string
@@ -297,8 +298,8 @@ func (b *builder) overhead() (result, bool) {
 	return r, len(parts) > 0
 }
 
-// collective is the latency and the bandwidth of the all-reduce of each series
-// with enough runs that tell its time.
+// collective returns the latency and the bandwidth of the all-reduce of each series, if
+// enough runs have its time.
 func (b *builder) collective() (result, bool) {
 	r := result{id: "collective", title: "Latency and bandwidth of the all-reduce"}
 	var parts []string
@@ -314,13 +315,13 @@ func (b *builder) collective() (result, bool) {
 	return r, len(parts) > 0
 }
 
-// timeUse is where a step's time goes, from step spans and traces.
+// timeUse returns where a step's time goes, from step spans and traces.
 func (b *builder) timeUse() (result, bool) {
 	t := b.study.TimeUse()
 	if len(t.Rows) == 0 {
 		return result{}, false
 	}
-	r := result{id: "time-use", title: "Where a step's time goes", html: t.FirstHTML(mostPoints) + note(more(len(t.Rows), mostPoints, "rows", "lockstep scaling --show time-use"))}
+	r := result{id: "time-use", title: "Where a step's time goes", html: t.FirstHTML(maxPoints) + note(moreNote(len(t.Rows), maxPoints, "rows", "lockstep scaling --show time-use"))}
 	for _, row := range t.Rows {
 		if !(row.Step.Value > 0) {
 			continue
@@ -336,7 +337,7 @@ func (b *builder) timeUse() (result, bool) {
 	return r, true
 }
 
-// stragglers are the ranks that the others wait for.
+// stragglers returns the ranks for which the others wait.
 func (b *builder) stragglers() (result, bool) {
 	x := b.study.Stragglers()
 	if len(x.Rows) == 0 {
@@ -344,12 +345,12 @@ func (b *builder) stragglers() (result, bool) {
 	}
 	return result{
 		id: "stragglers", title: "Who comes last to the collective",
-		html:     x.FirstHTML(mostPoints) + note(more(len(x.Rows), mostPoints, "rows", "lockstep scaling --show stragglers")),
+		html:     x.FirstHTML(maxPoints) + note(moreNote(len(x.Rows), maxPoints, "rows", "lockstep scaling --show stragglers")),
 		verdicts: []verdict{{About: "Stragglers", Text: x.Sentence}},
 	}, true
 }
 
-// quality is what large batches do.
+// quality returns the effect of the global batch on the model's quality.
 func (b *builder) quality() (result, bool) {
 	q := b.study.Quality()
 	r := result{id: "quality", title: "Quality and the global batch"}
@@ -361,11 +362,11 @@ func (b *builder) quality() (result, bool) {
 	if len(r.verdicts) == 0 {
 		return r, false
 	}
-	r.html = q.FirstHTML(mostPoints) + note(more(len(q.Rows), mostPoints, "rows", "lockstep scaling --show quality"))
+	r.html = q.FirstHTML(maxPoints) + note(moreNote(len(q.Rows), maxPoints, "rows", "lockstep scaling --show quality"))
 	return r, true
 }
 
-// cost is time against device-hours, where it was asked for.
+// cost returns time against device-hours, if the options request it.
 func (b *builder) cost() (result, bool) {
 	if !b.options.Costs && b.options.Price == 0 {
 		return result{}, false
@@ -378,11 +379,11 @@ func (b *builder) cost() (result, bool) {
 	if b.options.Price > 0 {
 		title = strings.TrimSpace(fmt.Sprintf("Cost, a device-hour at %g %s", b.options.Price, b.options.Currency))
 	}
-	left := note(more(len(c.Rows), mostPoints, "rows", fmt.Sprintf("lockstep scaling --show cost=%g", b.options.Price)))
-	return result{id: "cost", title: title, html: c.FirstHTML(mostPoints) + left, verdicts: []verdict{{About: "Cost", Text: c.Sentence}}}, true
+	left := note(moreNote(len(c.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show cost=%g", b.options.Price)))
+	return result{id: "cost", title: title, html: c.FirstHTML(maxPoints) + left, verdicts: []verdict{{About: "Cost", Text: c.Sentence}}}, true
 }
 
-// budget is how many workers so many device-hours buy.
+// budget returns the number of workers that the budgeted device-hours pay for.
 func (b *builder) budget() (result, bool) {
 	if b.options.Budget == 0 {
 		return result{}, false
@@ -392,10 +393,10 @@ func (b *builder) budget() (result, bool) {
 	if err != nil {
 		return result{id: "budget", title: title, html: "<p>" + escape(err.Error()) + "</p>", verdicts: []verdict{{About: "Budget", Text: err.Error() + "."}}}, true
 	}
-	left := note(more(len(x.Rows), mostPoints, "rows", fmt.Sprintf("lockstep scaling --show budget=%g", b.options.Budget)))
-	r := result{id: "budget", title: title, html: x.FirstHTML(mostPoints) + left}
+	left := note(moreNote(len(x.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show budget=%g", b.options.Budget)))
+	r := result{id: "budget", title: title, html: x.FirstHTML(maxPoints) + left}
 	for i, row := range x.Rows {
-		if i > 0 && row.Predicted && x.Rows[i-1].Series == row.Series { // by its law, behind what was measured
+		if i > 0 && row.Predicted && x.Rows[i-1].Series == row.Series { // a prediction of the series' model, after its measurements
 			r.verdicts[len(r.verdicts)-1].Text += " " + row.Sentence
 			continue
 		}
@@ -404,5 +405,5 @@ func (b *builder) budget() (result, bool) {
 	return r, true
 }
 
-// escape is text as it may stand in a page.
+// escape escapes a text for HTML.
 func escape(text string) string { return html.EscapeString(text) }

@@ -13,7 +13,7 @@ import (
 type Set struct {
 	Name   string // short name, which Lookup finds
 	Title  string
-	Kind   string // a value of data.Config.Kind
+	Kind   string // kind of the data, one of data.Kinds
 	Source string // the web page that describes the set, and the source of its checksums
 	Files  []File
 	// Record is the number of a record on Zenodo. If it is set, Get requests the names,
