@@ -5,16 +5,17 @@ import (
 	"math"
 )
 
-// Check is one claim that was tested.
+// Check is the result of testing one claim.
 type Check struct {
 	Name   string  `json:"name"`
 	OK     bool    `json:"ok"`
-	Value  float64 `json:"value"` // the number found, NaN where the claim is not a number
-	Limit  float64 `json:"limit"` // what it is compared with
+	Value  float64 `json:"value"` // the measured number; NaN if the claim is not about a number
+	Limit  float64 `json:"limit"` // the number that Value is compared with; NaN like Value
 	Detail string  `json:"detail"`
 }
 
-// String is the check as a line: ok or FAILED, the claim, and what was found.
+// String formats the check as one line: "ok" or "FAILED", the claim, the measured number
+// with its limit, and the details.
 func (c Check) String() string {
 	line := "ok     "
 	if !c.OK {

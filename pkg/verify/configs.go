@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// configs checks that each rank recorded the config of run.json, and the same data
-// as the others.
+// configs checks that all ranks recorded the hash of the config in run.json, and the same
+// hash of the data.
 func (v *verifier) configs() error {
 	const name = "all ranks trained with the config of run.json on the same data"
 	var recorded []runs.Worker

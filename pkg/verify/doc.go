@@ -1,10 +1,10 @@
-// Package verify proves what Lockstep claims. DP proves the invariant of data
-// parallelism: N workers compute what one worker computes with an N-fold batch. Run
-// recomputes what a run folder claims.
+// Package verify checks that Lockstep computes correctly. DP checks the invariant of data
+// parallelism: training with N workers gives the same parameters as training with one
+// worker and an N-fold batch. Run recomputes the results in a run folder.
 //
-// A proof is a list of Checks, each with the number found and its limit. That a check
-// can fail is shown too: DP also trains with faults, such as a sum of gradients in place
-// of their mean, and checks that the comparison notices each.
+// Both return a list of Checks, each with the measured number and its limit. To show that
+// these checks can fail, DP also trains with deliberate faults, such as summing gradients
+// instead of averaging them, and checks that the comparison detects each fault.
 //
 //	checks, err := verify.DP(ctx, verify.DPOptions{Workers: 2})
 //	for _, c := range checks {

@@ -11,15 +11,16 @@ import (
 	"lockstep/pkg/train"
 )
 
-// The tolerances of the invariant, relative to the norm of each parameter:
-// float64 leaves only the order of additions, float32 SGD its rounding.
+// The parameters of DP. The tolerances are relative to the norm of each parameter. In
+// float64, only the order of additions makes a difference; in float32, rounding does.
 const (
 	toleranceFloat64 = 1e-10
 	toleranceFloat32 = 1e-5
 	verifySteps      = 20
-	// leastMove is how far training must move every parameter, relative to its
-	// norm, for the comparison to mean something: far above the tolerances.
-	leastMove = 1e-4
+	// minRelativeChange is the distance by which training must change every parameter, relative
+	// to its norm. It is far above the tolerances: the comparison of parameters that
+	// hardly change would prove nothing.
+	minRelativeChange = 1e-4
 )
 
 // DPOptions are the options of DP.
@@ -28,26 +29,27 @@ type DPOptions struct {
 	Device  string // "cuda", or "cuda:1" for all workers on that GPU; empty or "cpu": the CPU and the reference engine
 }
 
-// DP proves the invariant of data parallelism. It trains the same network with 1 worker
-// and an N-fold batch and with N workers, in this process, and compares the parameters
-// after 20 steps; then it breaks data parallelism in four ways and shows that each is
-// noticed. The check of a fault is OK if the difference is above the limit.
+// DP checks the invariant of data parallelism. It trains the same network with one worker
+// and an N-fold batch and with N workers, all in this process, and compares the parameters
+// after 20 steps. Then it does the same with each of four deliberate faults in the
+// training of the N workers. The check of a fault is OK if the difference exceeds the
+// limit.
 //
-// On a GPU the workers compute in fp32 without TF32. They exchange as the workers of a
-// run do: by NCCL if each has a GPU of its own, else through the host. Workers with a
-// fault always exchange through the host.
+// On a GPU the workers compute in fp32 without TF32. They exchange gradients like the
+// workers of a run: through NCCL if each has a separate GPU, else through the host.
+// Workers with a fault always exchange them through the host.
 func DP(ctx context.Context, o DPOptions) ([]Check, error) {
 	if o.Device == "" || o.Device == "cpu" {
-		return verifyOn(ctx, o.Workers, variants(), faulty, train.WorkerOptions{})
+		return verifyOn(ctx, o.Workers, variants(), faultConfig, train.WorkerOptions{})
 	}
 	e := engine.Options{Device: o.Device}
 	if _, gpu := e.CUDA(); !gpu {
 		return nil, fmt.Errorf("verify data parallelism: device %q is no GPU: use cuda, or leave it out for the CPU", o.Device)
 	}
-	return verifyOn(ctx, o.Workers, variantsOnGPU(o.Device), onGPU32(o.Device), train.WorkerOptions{})
+	return verifyOn(ctx, o.Workers, gpuVariants(o.Device), useGPU(o.Device), train.WorkerOptions{})
 }
 
-// verifyOn compares the ways to train, and breaks the one that base makes.
+// verifyOn checks all variants in list, and the faults with the config that base sets up.
 func verifyOn(ctx context.Context, workers int, list []variant, base func(c *train.Config), options train.WorkerOptions) ([]Check, error) {
 	if workers < 2 {
 		return nil, fmt.Errorf("verify data parallelism: workers is %d: use at least 2", workers)
@@ -60,6 +62,7 @@ func verifyOn(ctx context.Context, workers int, list []variant, base func(c *tra
 	return append(checks, broken...), err
 }
 
+// verifyVariants returns one check of the invariant per variant.
 func verifyVariants(ctx context.Context, workers int, list []variant, options train.WorkerOptions) ([]Check, error) {
 	var checks []Check
 	for _, v := range list {
@@ -72,15 +75,16 @@ func verifyVariants(ctx context.Context, workers int, list []variant, options tr
 		}
 		checks = append(checks, Check{
 			Name: fmt.Sprintf("%d workers equal 1 worker with a %d-fold batch: %s", workers, workers, v.name),
-			OK:   diff <= v.tolerance && moved >= leastMove, Value: diff, Limit: v.tolerance,
+			OK:   diff <= v.tolerance && moved >= minRelativeChange, Value: diff, Limit: v.tolerance,
 			Detail: fmt.Sprintf("largest relative difference of a parameter after %d steps, in which each moved by at least %.2g of its norm", verifySteps, moved),
 		})
 	}
 	return checks, nil
 }
 
-// verifyFaults uses SGD: Adam divides a common factor of all gradients out, so
-// that a sum in place of the mean would hardly show.
+// verifyFaults returns one check per deliberate fault: that the comparison detects it. It
+// trains with SGD, because Adam cancels a common factor of all gradients, so that the sum
+// in place of the mean would hardly change the result.
 func verifyFaults(ctx context.Context, workers int, base func(c *train.Config), options train.WorkerOptions) ([]Check, error) {
 	cfg := verifyConfig()
 	base(&cfg)
@@ -89,17 +93,17 @@ func verifyFaults(ctx context.Context, workers int, base func(c *train.Config), 
 		limit = toleranceFloat32
 	}
 	norms := cfg
-	normed(&norms)
+	addSyncedBatchNorm(&norms)
 	var checks []Check
 	for _, m := range []struct {
 		name string
 		f    fault
 		cfg  train.Config
 	}{
-		{"a sum in place of the mean", sumForMean, cfg},
+		{"a sum in place of the mean", sumGradients, cfg},
 		{"a bucket that is not reduced", skipBucket, cfg},
 		{"equal shards on all ranks", equalShards, cfg},
-		{"batch norms that do not exchange their statistics", ownNorms, norms},
+		{"batch norms that do not exchange their statistics", skipStatistics, norms},
 	} {
 		diff, _, err := compare(ctx, m.cfg, workers, m.f, options)
 		if err != nil {
@@ -113,9 +117,10 @@ func verifyFaults(ctx context.Context, workers int, base func(c *train.Config), 
 	return checks, nil
 }
 
-// compare is the largest relative difference (2-norm) of a parameter between
-// one worker with the whole batch and workers with a part each, and the least
-// relative distance that a parameter went.
+// compare trains with one worker and the full batch, and with several workers that share
+// it and have the fault f. diff is the largest relative difference (2-norm) of a parameter
+// between the two, over all ranks; moved is the smallest relative distance by which
+// training changed a parameter.
 func compare(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) (diff, moved float64, err error) {
 	whole := cfg
 	whole.Batch = cfg.Batch * workers
@@ -139,7 +144,7 @@ func compare(ctx context.Context, cfg train.Config, workers int, f fault, option
 	return diff, moved, nil
 }
 
-// distance is ‖a−b‖₂/‖a‖₂.
+// distance returns ‖a−b‖₂/‖a‖₂.
 func distance(a, b []float64) float64 {
 	var d, n float64
 	for i := range a {
@@ -149,16 +154,16 @@ func distance(a, b []float64) float64 {
 	return math.Sqrt(d / n)
 }
 
-// replicated is a rank's parameters by name, before and after training.
-type replicated struct{ before, after map[string][]float64 }
+// replicaParameters contains the parameters of one rank by name, before and after training.
+type replicaParameters struct{ before, after map[string][]float64 }
 
 // replicas trains verifySteps steps with a goroutine per rank, and returns
 // each rank's parameters.
-func replicas(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) ([]replicated, error) {
+func replicas(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) ([]replicaParameters, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	groups := collective.InProcess(workers)
-	params := make([]replicated, workers)
+	params := make([]replicaParameters, workers)
 	var wg sync.WaitGroup
 	for rank, g := range groups {
 		wg.Go(func() {
@@ -174,7 +179,8 @@ func replicas(ctx context.Context, cfg train.Config, workers int, f fault, optio
 	return params, context.Cause(ctx)
 }
 
-func replica(ctx context.Context, cfg train.Config, g collective.Group, f fault, options train.WorkerOptions) (r replicated, err error) {
+// replica trains one rank for verifySteps steps.
+func replica(ctx context.Context, cfg train.Config, g collective.Group, f fault, options train.WorkerOptions) (r replicaParameters, err error) {
 	if f != nil {
 		f(&options)
 	}
@@ -187,7 +193,7 @@ func replica(ctx context.Context, cfg train.Config, g collective.Group, f fault,
 			err = cerr
 		}
 	}()
-	if err := enliven(t); err != nil {
+	if err := scaleInitialWeights(t); err != nil {
 		return r, err
 	}
 	if r.before, err = t.Parameters(); err != nil {
@@ -200,10 +206,11 @@ func replica(ctx context.Context, cfg train.Config, g collective.Group, f fault,
 	return r, err
 }
 
-// enliven scales the initial weights from PyTorch's default, whose signal
-// fades from layer to layer without batch norm, to He's variance of 2/fan-in
-// (He et al. 2015, eq. 10), six times as large: every layer learns then.
-func enliven(t *train.Trainer) error {
+// scaleInitialWeights multiplies the initial weights, which follow PyTorch's default, by √6, so that
+// their variance is 2/fan-in (He et al. 2015, eq. 10). With the default variance and
+// without batch norm, activations would shrink from layer to layer, and some layers would
+// hardly learn.
+func scaleInitialWeights(t *train.Trainer) error {
 	params, err := t.Parameters()
 	if err != nil {
 		return err

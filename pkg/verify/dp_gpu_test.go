@@ -13,7 +13,7 @@ import (
 // each, which exchange by NCCL, or for two that share one; and the faults are noticed.
 func TestVerifyDPOnGPU(t *testing.T) {
 	t.Attr("fault", "NCCL's communicator was destroyed before the graphs that captured its collectives, which blocks for ever")
-	list := variantsOnGPU("cuda")
+	list := gpuVariants("cuda")
 	checks, err := verifyVariants(t.Context(), 3, list[3:], train.WorkerOptions{Open: gputest.Each(t, 3)})
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestVerifyDPOnGPU(t *testing.T) {
 		two, err = verifyVariants(t.Context(), 2, list[1:2], train.WorkerOptions{Open: gputest.Each(t, 1)})
 		want = 1 + 1
 	} else {
-		two, err = verifyOn(t.Context(), 2, list[1:3], onGPU32("cuda"), train.WorkerOptions{Open: gputest.Each(t, 1)})
+		two, err = verifyOn(t.Context(), 2, list[1:3], useGPU("cuda"), train.WorkerOptions{Open: gputest.Each(t, 1)})
 	}
 	if err != nil {
 		t.Fatal(err)

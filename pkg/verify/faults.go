@@ -11,11 +11,11 @@ import (
 	"lockstep/pkg/train"
 )
 
-// A fault breaks data parallelism on purpose: it changes a worker so that a check of
-// the invariant must notice. nil is no fault.
+// A fault breaks data parallelism on purpose: it changes a worker's options so that the
+// check of the invariant must fail. nil means no fault.
 type fault func(p *train.WorkerOptions)
 
-// equalShards has every rank train on the samples of rank 0.
+// equalShards makes every rank train on the samples of rank 0.
 func equalShards(p *train.WorkerOptions) {
 	p.Sampler = func(c data.SamplerOptions) (*data.Sampler, error) {
 		c.Rank = 0
@@ -23,28 +23,29 @@ func equalShards(p *train.WorkerOptions) {
 	}
 }
 
-// sumForMean replaces the mean of the gradients by their sum.
-func sumForMean(p *train.WorkerOptions) {
+// sumGradients makes the exchange return the sum of the gradients instead of their mean.
+func sumGradients(p *train.WorkerOptions) {
 	p.Exchange = func(ctx context.Context, _ engine.Engine, group collective.Group) (strategy.Exchange, error) {
 		return summing{strategy.NewDDP(ctx, group), ctx, group}, nil
 	}
 }
 
-// skipBucket leaves bucket 0 of the gradients as each worker computed it.
+// skipBucket makes the exchange skip bucket 0, so that each worker uses its own gradients
+// there.
 func skipBucket(p *train.WorkerOptions) {
 	p.Exchange = func(ctx context.Context, _ engine.Engine, group collective.Group) (strategy.Exchange, error) {
 		return skipping{strategy.NewDDP(ctx, group)}, nil
 	}
 }
 
-// ownNorms has synchronized batch norms take each worker's own statistics.
-func ownNorms(p *train.WorkerOptions) {
+// skipStatistics makes synchronized batch norms use each worker's own statistics.
+func skipStatistics(p *train.WorkerOptions) {
 	p.Exchange = func(ctx context.Context, _ engine.Engine, group collective.Group) (strategy.Exchange, error) {
-		return unshared{strategy.NewDDP(ctx, group)}, nil
+		return withoutStatistics{strategy.NewDDP(ctx, group)}, nil
 	}
 }
 
-// summing is data parallelism that adds gradients up and does not divide the sum.
+// summing is an exchange that adds gradients up but does not divide the sum.
 type summing struct {
 	*strategy.DDP
 	ctx   context.Context
@@ -56,7 +57,7 @@ func (s summing) Bucket(_ int, b device.Buffer, _ device.Stream) error {
 	return s.group.AllReduce(s.ctx, b)
 }
 
-// skipping is data parallelism that does not exchange bucket 0.
+// skipping is an exchange that leaves out bucket 0.
 type skipping struct{ *strategy.DDP }
 
 // Bucket exchanges every bucket but the first.
@@ -67,8 +68,8 @@ func (s skipping) Bucket(i int, b device.Buffer, stream device.Stream) error {
 	return s.DDP.Bucket(i, b, stream)
 }
 
-// unshared is data parallelism that does not exchange the statistics of batch norms.
-type unshared struct{ *strategy.DDP }
+// withoutStatistics is an exchange that leaves out the statistics of batch norms.
+type withoutStatistics struct{ *strategy.DDP }
 
 // ShareStatistics returns the worker's own statistics.
-func (unshared) ShareStatistics(own []float64) ([]float64, error) { return own, nil }
+func (withoutStatistics) ShareStatistics(own []float64) ([]float64, error) { return own, nil }

@@ -8,12 +8,13 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// clockSkew is how far the clocks of two machines may differ before the times
-// of their records contradict each other.
+// clockSkew is the largest difference between the clocks of two machines that is
+// tolerated when their records are compared.
 const clockSkew = time.Minute
 
-// owners checks that one process at a time owned the run. Folders that were
-// written before there was a record of owners have none to check.
+// owners checks that at most one process at a time owned the run, and returns the
+// recorded owners. It checks nothing in a folder of an earlier version, which did not
+// record owners.
 func (v *verifier) owners() ([]runs.Owner, error) {
 	owners, problems, err := runs.Owners(v.run.Dir)
 	if err != nil || len(owners)+len(problems) == 0 {
@@ -37,8 +38,8 @@ func (v *verifier) owners() ([]runs.Owner, error) {
 	return owners, nil
 }
 
-// order checks that the steps of each rank follow each other, and that a process
-// that did not begin with the first one went on from a checkpoint.
+// order checks that the steps of each rank are consecutive, and that a process that
+// started later than with step 1 resumed from a checkpoint.
 func (v *verifier) order(owners []runs.Owner) error {
 	detail, processes, steps := "", 0, 0
 	for rank := range v.run.Info.Workers {
@@ -50,7 +51,7 @@ func (v *verifier) order(owners []runs.Owner) error {
 			processes++
 			steps += len(p.Steps)
 			if detail == "" {
-				detail = wrongOrder(p, owners)
+				detail = stepOrderError(p, owners)
 			}
 		}
 	}
@@ -62,15 +63,16 @@ func (v *verifier) order(owners []runs.Owner) error {
 	return nil
 }
 
-// wrongOrder says what is wrong with what a process wrote; empty: nothing.
-func wrongOrder(p runs.StepPart, owners []runs.Owner) string {
+// stepOrderError describes the first error in the steps that one process wrote. It returns ""
+// if there is none.
+func stepOrderError(p runs.StepPart, owners []runs.Owner) string {
 	who := fmt.Sprintf("rank %d, pid %d on %s", p.Worker.Rank, p.Worker.PID, p.Worker.Host)
 	for i := 1; i < len(p.Steps); i++ {
 		if a, b := p.Steps[i-1].Step, p.Steps[i].Step; b != a+1 {
 			return fmt.Sprintf("%s: step %d is followed by step %d, as where two processes write one file", who, a, b)
 		}
 	}
-	// What a version without a record of owners wrote does not say where it began.
+	// Versions that did not record owners did not record the first step either.
 	if len(owners) == 0 || p.Worker.Started.Before(owners[0].Started) {
 		return ""
 	}

@@ -15,13 +15,18 @@ import (
 
 // RunOptions are the options of Run.
 type RunOptions struct {
-	Data string // where the data are now; empty: where the run read them
+	Data string // the current path of the data; empty: the path that the run used
 }
 
-// Run recomputes what a run folder claims: the world size and distinct processes from
-// the step files, that the ranks had one config and the same data, that one process at
-// a time owned the run, that no step was trained twice but from a checkpoint, samples
-// from the steps, and IoU and Dice from the checkpoint and the data.
+// Run verifies the run folder dir. It checks that
+//
+//   - the run ended without an error and all lines of its files can be read;
+//   - the step files come from as many different processes as there are ranks;
+//   - all ranks used the same config and the same data;
+//   - at most one process at a time owned the run;
+//   - steps are consecutive, and repeated only after resuming from a checkpoint;
+//   - the samples per epoch in epochs.csv equal the samples of all steps;
+//   - the scores equal those that it recomputes from the checkpoint and the data.
 func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 	run, err := runs.Read(dir)
 	if err != nil {
@@ -47,22 +52,27 @@ func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 	return v.checks, v.scores(ctx, o.Data)
 }
 
+// verifier collects the checks of one run folder.
 type verifier struct {
 	run    runs.Run
 	checks []Check
 }
 
+// claim adds a check without a number. format and a give its details.
 func (v *verifier) claim(name string, ok bool, format string, a ...any) {
 	v.checks = append(v.checks, Check{Name: name, OK: ok, Value: math.NaN(), Limit: math.NaN(), Detail: fmt.Sprintf(format, a...)})
 }
 
+// equal adds a check that got equals want. The tolerance is relative if |want| > 1, else
+// absolute.
 func (v *verifier) equal(name string, got, want, tolerance float64, detail string) {
 	v.checks = append(v.checks, Check{
 		Name: name, OK: math.Abs(got-want) <= tolerance*math.Max(1, math.Abs(want)), Value: got, Limit: want, Detail: detail,
 	})
 }
 
-// processes checks that each rank was a process of its own.
+// processes checks that each rank has a step file, that each was a separate process, and
+// that all recorded the same world size.
 func (v *verifier) processes() {
 	world := v.run.Info.Workers
 	pids, ranks := map[string]bool{}, map[int]bool{}
@@ -77,7 +87,8 @@ func (v *verifier) processes() {
 	v.claim("all ranks agree on the world size", agree, "run.json says %d", world)
 }
 
-// samples counts the samples of each epoch from the ranks' steps.
+// samples counts the samples of each epoch in the steps of all ranks, and compares them
+// with epochs.csv.
 func (v *verifier) samples() error {
 	counted := map[int]int{}
 	for rank := range v.run.Info.Workers {
@@ -85,7 +96,7 @@ func (v *verifier) samples() error {
 		if err != nil {
 			return err
 		}
-		// A step that a killed run did and its resumption did again counts once.
+		// Count a step once if a resumed run has repeated it.
 		done := map[int]runs.Step{}
 		for _, s := range steps {
 			done[s.Step] = s
@@ -107,13 +118,15 @@ func (v *verifier) samples() error {
 	return nil
 }
 
+// dropLast reports whether the run's config sets data.drop_last.
 func (v *verifier) dropLast() bool {
 	d, ok := v.run.Info.Config["data"].(map[string]any)
 	drop, _ := d["drop_last"].(bool)
 	return ok && drop
 }
 
-// scores evaluates the last checkpoint anew.
+// scores evaluates the newest checkpoint again, and compares the scores with run.json and
+// epochs.csv. dataPath is the path of the data; empty: the path that the run used.
 func (v *verifier) scores(ctx context.Context, dataPath string) error {
 	test := v.run.Info.Test
 	if test == nil {
@@ -132,7 +145,7 @@ func (v *verifier) scores(ctx context.Context, dataPath string) error {
 	defer p.Close()
 	v.claim("the checkpoint loads", true, "%s", filepath.Join(v.run.Dir, p.Checkpoint))
 	exact, near := 1e-9, 1e-5
-	if p.Note != "" { // another engine rounds in another way
+	if p.Note != "" { // another engine rounds differently
 		v.claim("another engine evaluates", true, "%s", p.Note)
 		exact, near = 0.01, 0.01
 	}

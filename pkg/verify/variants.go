@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// verifyConfig is small and has everything but batch norm in it, which is part of
-// the invariant where it is synchronised alone: see normed.
+// verifyConfig returns a config with a small network without batch norm: the invariant
+// holds for batch norm only if it is synchronized (see addSyncedBatchNorm).
 func verifyConfig() train.Config {
 	c := train.DefaultConfig()
 	c.Name = "verify-dp"
@@ -25,15 +25,15 @@ func verifyConfig() train.Config {
 	return c
 }
 
-// variant is a way to train, and how far the two sides may differ.
+// variant is one kind of training for which DP checks the invariant.
 type variant struct {
 	name      string
-	tolerance float64
-	change    func(c *train.Config)
-	build     model.Builder // of a network of its own; nil: the config's
+	tolerance float64               // largest relative difference of a parameter
+	change    func(c *train.Config) // changes the result of verifyConfig
+	build     model.Builder         // builds the network; nil: the config's network
 }
 
-// variants are those that VerifyDP compares.
+// variants returns the variants that DP checks on the CPU.
 func variants() []variant {
 	exact := func(rule string, rate float64, more func(c *train.Config)) func(c *train.Config) {
 		return func(c *train.Config) {
@@ -65,47 +65,49 @@ func variants() []variant {
 		{"LAMB, float64 reference engine", toleranceFloat64, exact("lamb", 0.01, func(c *train.Config) { c.Optimizer.WeightDecay = 0.01 }), nil},
 		{"classes with smoothed labels, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 			c.Optimizer.Momentum = 0.9
-			c.Data = labelled()
-		}), smoothed},
+			c.Data = labeledData()
+		}), buildLabelSmoothedClassifier},
 		{"volumes, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 			c.Model = train.ModelConfig{Kind: model.KindUNet3D, Base: 2, Depth: 2}
 			c.Data = train.DataConfig{Kind: data.KindFields, Count: 2, Edge: 12, TestImages: 1, Samples: 24, TestSamples: 1, Augment: data.Augment{Rotate: true, Crop: 8}}
 		}), nil},
 		{"synchronised batch norm, SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
-			normed(c)
+			addSyncedBatchNorm(c)
 			c.Optimizer.Momentum = 0.9
 		}), nil},
 		{"synchronised batch norm, Adam on 2 accumulated batches, activations recomputed, float64 reference engine", toleranceFloat64, exact("adam", optim.DefaultConfig().LearningRate, func(c *train.Config) {
-			normed(c)
+			addSyncedBatchNorm(c)
 			c.Accumulate, c.Recompute = 2, true
 		}), nil},
 		{"synchronised batch norm, SGD with momentum, float32 CPU engine", toleranceFloat32, func(c *train.Config) {
 			c.Engine.Device, c.Engine.Precision = "cpu", "fp32"
 			c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
-			c.Data, c.SyncBatchNorm = labelled(), true
-		}, smooth},
+			c.Data, c.SyncBatchNorm = labeledData(), true
+		}, buildSmoothClassifier},
 	}
 }
 
-// faulty is what VerifyDP breaks.
-func faulty(c *train.Config) {
+// faultConfig sets up the config in which DP tests faults on the CPU.
+func faultConfig(c *train.Config) {
 	c.Engine.Device, c.Engine.Precision = "reference", "fp64"
 	c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
 }
 
-// normed gives c's network synchronised batch norms.
-func normed(c *train.Config) { c.Model.Norm, c.Model.Bias, c.SyncBatchNorm = "batch", false, true }
+// addSyncedBatchNorm adds synchronized batch norms to c's network.
+func addSyncedBatchNorm(c *train.Config) {
+	c.Model.Norm, c.Model.Bias, c.SyncBatchNorm = "batch", false, true
+}
 
-// labelled are data for a classifier.
-func labelled() train.DataConfig {
+// labeledData returns data for a classifier.
+func labeledData() train.DataConfig {
 	return train.DataConfig{Kind: data.KindShapes, Count: 25, Edge: 16, Classes: 4, TestImages: 1, Augment: data.Augment{Flip: true}}
 }
 
-// smooth is a small classifier with batch norm whose gradient has no jumps: those
-// of a ReLU and of a maximum turn the last bit of a float32 activation, once in a
-// while, into a difference of the whole gradient of an element, which batch norm
-// spreads. In float64 such a tie does not come up.
-func smooth(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
+// buildSmoothClassifier builds a small classifier with batch norm and a continuous gradient. With ReLU or
+// max pooling, a difference in the last bit of a float32 activation can switch the whole
+// gradient of an element on or off, and batch norm spreads this difference to other
+// elements. In float64 this does not happen in practice.
+func buildSmoothClassifier(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 	x := image
 	for i, channels := range []int{6, 12} {
 		name := fmt.Sprint("block", i)
@@ -117,17 +119,18 @@ func smooth(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 	return z
 }
 
-// smoothed is a small classifier without batch norm.
-func smoothed(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
+// buildLabelSmoothedClassifier builds a small classifier without batch norm, with smoothed labels.
+func buildLabelSmoothedClassifier(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 	x := g.ReLU(g.Conv("conv", image, nn.Convolution{Out: 6, Kernel: []int{3}, Pad: []int{1}, Bias: true}))
 	z := g.Linear("head", g.GlobalAvgPool(x), nn.Dense{Out: 4, Bias: true})
 	g.SetLoss(g.SoftmaxCrossEntropy(z, g.Inputs()[1].Node, 0.1))
 	return z
 }
 
-// onGPU32 has SGD compute in fp32 on a GPU, with cuDNN's first suggestions, which are the
-// same for every worker, and small images: nothing of this is about speed.
-func onGPU32(device string) func(c *train.Config) {
+// useGPU returns a function that sets up SGD in fp32 on the given GPU. It selects cuDNN's
+// first suggestions, which are the same for every worker, and small images: speed does not
+// matter here.
+func useGPU(device string) func(c *train.Config) {
 	return func(c *train.Config) {
 		c.Engine.Device, c.Engine.Precision, c.Engine.TF32, c.Engine.Convolution = device, "fp32", false, "heuristic"
 		c.Data.Height, c.Data.Width = 16, 16
@@ -135,22 +138,22 @@ func onGPU32(device string) func(c *train.Config) {
 	}
 }
 
-// variantsOnGPU are those that VerifyDPOn compares.
-func variantsOnGPU(device string) []variant {
+// gpuVariants returns the variants that DP checks on the given GPU.
+func gpuVariants(device string) []variant {
 	on := func(more func(c *train.Config)) func(c *train.Config) {
 		return func(c *train.Config) {
-			onGPU32(device)(c)
+			useGPU(device)(c)
 			more(c)
 		}
 	}
 	return []variant{
-		{"SGD with momentum, float32 on the GPU", toleranceFloat32, onGPU32(device), nil},
+		{"SGD with momentum, float32 on the GPU", toleranceFloat32, useGPU(device), nil},
 		{"Nesterov's momentum, clipped gradients of 2 accumulated batches, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) {
 			c.Optimizer.Nesterov, c.Optimizer.ClipNorm, c.Accumulate = true, 0.5, 2
 		}), nil},
-		{"synchronised batch norm, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) { c.Data, c.SyncBatchNorm = labelled(), true }), smooth},
+		{"synchronised batch norm, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) { c.Data, c.SyncBatchNorm = labeledData(), true }), buildSmoothClassifier},
 		{"synchronised batch norm of 2 accumulated batches, activations recomputed, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) {
-			c.Data, c.SyncBatchNorm, c.Accumulate, c.Recompute = labelled(), true, 2, true
-		}), smooth},
+			c.Data, c.SyncBatchNorm, c.Accumulate, c.Recompute = labeledData(), true, 2, true
+		}), buildSmoothClassifier},
 	}
 }

@@ -1,6 +1,6 @@
-// Package strictyaml decodes YAML into a struct and refuses what the struct does
-// not have: an unknown key, a value of another type, a cycle of anchors. Each error
-// names the line, the key and what was expected.
+// Package strictyaml decodes YAML into a struct. It returns an error for an unknown key,
+// a value of the wrong type, or a cycle of anchors. Each error contains the line, the key
+// and what was expected.
 //
 //	var doc yaml.Node
 //	err := yaml.Unmarshal(text, &doc)
@@ -22,9 +22,9 @@ import (
 	"lockstep/pkg/internal/nearest"
 )
 
-// Decode decodes doc into the struct that dst points to, over the values that the
-// struct has. An unknown key is an error with its line and the nearest name. The
-// plain text None, which users of Python write, is null.
+// Decode decodes doc into the struct that dst points to. Fields without a key in doc keep
+// their values. For an unknown key, the error contains the line and the most similar key.
+// An unquoted None, as in Python, is decoded as null.
 func Decode(doc *yaml.Node, dst any) error {
 	if doc.Kind == 0 { // an empty file
 		return nil
@@ -32,7 +32,7 @@ func Decode(doc *yaml.Node, dst any) error {
 	if err := CheckCycles(doc); err != nil {
 		return err
 	}
-	noneIsNull(doc, map[*yaml.Node]bool{})
+	replaceNone(doc, map[*yaml.Node]bool{})
 	if err := checkKeys(doc, reflect.TypeOf(dst).Elem(), ""); err != nil {
 		return err
 	}
@@ -43,8 +43,8 @@ func Decode(doc *yaml.Node, dst any) error {
 // itself, as a config that is merged into itself does.
 func CheckCycles(doc *yaml.Node) error { return checkCycles(doc, nil, map[*yaml.Node]bool{}) }
 
-// checkCycles checks n. inside are the nodes that contain n, clean the nodes that
-// were checked before.
+// checkCycles returns an error if n contains a cycle. inside is the path of nodes from the
+// root to the parent of n; clean contains the nodes without cycles found so far.
 func checkCycles(n *yaml.Node, inside []*yaml.Node, clean map[*yaml.Node]bool) error {
 	if n.Kind == yaml.AliasNode {
 		if i := slices.Index(inside, n.Alias); i >= 0 {
@@ -72,8 +72,9 @@ func checkCycles(n *yaml.Node, inside []*yaml.Node, clean map[*yaml.Node]bool) e
 	return nil
 }
 
-// noneIsNull replaces the plain text None, which is Python's null, by null.
-func noneIsNull(n *yaml.Node, seen map[*yaml.Node]bool) {
+// replaceNone replaces each unquoted None in n by null. seen contains the nodes visited so
+// far.
+func replaceNone(n *yaml.Node, seen map[*yaml.Node]bool) {
 	if n == nil || seen[n] {
 		return
 	}
@@ -82,11 +83,13 @@ func noneIsNull(n *yaml.Node, seen map[*yaml.Node]bool) {
 		n.Tag, n.Value = "!!null", "null"
 	}
 	for _, c := range n.Content {
-		noneIsNull(c, seen)
+		replaceNone(c, seen)
 	}
-	noneIsNull(n.Alias, seen)
+	replaceNone(n.Alias, seen)
 }
 
+// checkKeys returns an error if n has a key that the type t does not have, or a value of
+// the wrong type. at is the path of n, with a dot at its end, for error messages.
 func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 	switch {
 	case n.Kind == yaml.DocumentNode:
@@ -118,7 +121,7 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 	fields, names := Fields(t)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
-		if k.Value == "<<" { // a merge key: its mapping, or each of a list, holds keys of this struct
+		if k.Value == "<<" { // a merge key: its value is a mapping with keys of this struct, or a list of such mappings
 			if err := checkMerged(v, t, at); err != nil {
 				return err
 			}
@@ -135,8 +138,8 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 	return nil
 }
 
-// Fields returns the type of each key of the struct type t, and the keys in the
-// struct's order.
+// Fields returns the types of the fields of the struct type t by YAML key, and the keys in
+// the order of the fields.
 func Fields(t reflect.Type) (fields map[string]reflect.Type, names []string) {
 	fields = map[string]reflect.Type{}
 	for i := range t.NumField() {
@@ -147,7 +150,8 @@ func Fields(t reflect.Type) (fields map[string]reflect.Type, names []string) {
 	return fields, names
 }
 
-// Key returns the key of a struct's field.
+// Key returns the YAML key of the struct field f: the name in its yaml tag, else the field's
+// name in lower case.
 func Key(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 	if name == "" {
@@ -156,6 +160,8 @@ func Key(f reflect.StructField) string {
 	return name
 }
 
+// checkMerged checks n, the value of a merge key, like checkKeys: a mapping, or a list of
+// mappings.
 func checkMerged(n *yaml.Node, t reflect.Type, at string) error {
 	if n.Kind != yaml.SequenceNode {
 		return checkKeys(n, t, at)
@@ -168,13 +174,13 @@ func checkMerged(n *yaml.Node, t reflect.Type, at string) error {
 	return nil
 }
 
-// checkValue refuses a value of another type than t.
+// checkValue returns an error if the value of n cannot be decoded as a t without loss.
 func checkValue(n *yaml.Node, t reflect.Type, key string) error {
 	v := reflect.New(t)
 	err := n.Decode(v.Interface())
 	var f float64
 	if err == nil && v.Elem().CanInt() && n.Decode(&f) == nil && f != float64(v.Elem().Int()) {
-		err = errors.New("not whole") // the decoder would cut 2.5 to 2
+		err = errors.New("not whole") // the decoder would truncate 2.5 to 2
 	}
 	if err == nil {
 		return nil
@@ -196,7 +202,8 @@ func checkValue(n *yaml.Node, t reflect.Type, key string) error {
 	return fmt.Errorf("%s%s is %s: expected %s", line(n), key, got, want)
 }
 
-// line returns "line 3: " for a node of a file, and "" for a node of an assignment.
+// line returns the line of n as a prefix of an error message, as in "line 3: ". It returns
+// "" for a node that Set has created, which has no line.
 func line(n *yaml.Node) string {
 	if n.Line == 0 {
 		return ""
@@ -204,9 +211,9 @@ func line(n *yaml.Node) string {
 	return fmt.Sprintf("line %d: ", n.Line)
 }
 
-// Set sets one value in the struct that dst points to; assignment is
-// "key.path=value". A value of null resets the field to its value in the struct that
-// unset returns, which is called after the assignment is decoded.
+// Set assigns one value in the struct that dst points to; assignment has the form
+// "key.path=value". If the value is null, the field gets its value from the struct that
+// unset returns. Set calls unset after it has decoded the assignment.
 func Set(dst any, assignment string, unset func() any) error {
 	key, value, ok := strings.Cut(assignment, "=")
 	if !ok || key == "" {
@@ -219,7 +226,7 @@ func Set(dst any, assignment string, unset func() any) error {
 	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
 	if v.Kind == yaml.DocumentNode {
 		node = v.Content[0]
-		withoutLines(node)
+		removeLines(node)
 	}
 	parts := strings.Split(key, ".")
 	for i := len(parts) - 1; i >= 0; i-- {
@@ -232,8 +239,8 @@ func Set(dst any, assignment string, unset func() any) error {
 	return nil
 }
 
-// reset sets every field that is null in n to its value in without: the decoder
-// leaves such a field as it was.
+// reset copies the value of each field that is null in n from without to field, because
+// the decoder leaves fields with a null value unchanged.
 func reset(n *yaml.Node, field, without reflect.Value) {
 	if n.Tag == "!!null" {
 		field.Set(without)
@@ -252,10 +259,11 @@ func reset(n *yaml.Node, field, without reflect.Value) {
 	}
 }
 
-// withoutLines removes the line numbers of n: an assignment has no file.
-func withoutLines(n *yaml.Node) {
+// removeLines removes the line numbers of n and its children: an assignment is not part
+// of a file.
+func removeLines(n *yaml.Node) {
 	n.Line = 0
 	for _, c := range n.Content {
-		withoutLines(c)
+		removeLines(c)
 	}
 }
