@@ -10,7 +10,7 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Supported says whether C libraries can be opened on this system.
+// Supported reports whether C libraries can be opened on this system.
 const Supported = true
 
 // Call calls a C function whose arguments and result are integers or addresses.
@@ -24,8 +24,8 @@ func Call(fn uintptr, args ...uintptr) uintptr {
 	return r
 }
 
-// Callback makes a C function pointer of a Go function of integers and addresses.
-// It is never freed; a process may make about two thousand.
+// Callback returns a C function pointer to fn, whose arguments and result must be integers
+// or addresses. The pointer is never freed. A process can create about two thousand.
 func Callback(fn any) uintptr { return purego.NewCallback(fn) }
 
 func dlopen(path string) (uintptr, error) {
@@ -34,7 +34,7 @@ func dlopen(path string) (uintptr, error) {
 
 func dlsym(handle uintptr, name string) (uintptr, error) { return purego.Dlsym(handle, name) }
 
-// mapped is the file that the loader chose for a plain soname.
+// mapped returns the path of the file that the loader chose for a plain soname, or "".
 func mapped(soname string) string {
 	f, err := os.Open("/proc/self/maps")
 	if err != nil {
@@ -50,7 +50,8 @@ func mapped(soname string) string {
 		}
 		path := s.Text()[i:]
 		base := path[strings.LastIndexByte(path, '/')+1:]
-		// The loader maps the file that a link such as libcuda.so.1 leads to.
+		// A soname such as libcuda.so.1 may be a link; the loader maps the file to which it
+		// points.
 		if base == soname {
 			return path
 		}

@@ -2,13 +2,13 @@
 
 package clib
 
-// Supported says whether C libraries can be opened on this system.
+// Supported reports whether C libraries can be opened on this system.
 const Supported = false
 
-// Call is never reached here: no library can be opened.
+// Call is never called on this system, because no library can be opened.
 func Call(fn uintptr, args ...uintptr) uintptr { panic(ErrUnsupported) }
 
-// Callback is never reached here: no library can be opened.
+// Callback is never called on this system, because no library can be opened.
 func Callback(fn any) uintptr { panic(ErrUnsupported) }
 
 func dlopen(string) (uintptr, error) { return 0, ErrUnsupported }

@@ -6,23 +6,24 @@ import (
 	"strings"
 )
 
-// ErrUnsupported is wrapped by every Open on systems where C libraries cannot be
-// called without cgo.
+// ErrUnsupported is wrapped by the error of every Open on systems where C libraries cannot
+// be called without cgo.
 var ErrUnsupported = errors.New("calling C libraries works on linux/amd64 and linux/arm64 only")
 
-// NotFoundError says that a library is nowhere, and where that is.
+// NotFoundError reports that a library was not found, and lists the places that were
+// searched.
 type NotFoundError struct {
 	Library Name
-	Sonames []string // any of these would have done
+	Sonames []string // file names, each of which would be accepted
 	Looked  []Place
-	Advice  string // what to do
+	Advice  string // the remedy
 	Broken  []string
 }
 
-// Place is one stop of the search.
+// Place is one place that was searched.
 type Place struct {
 	Source  string   `json:"source"`  // "LOCKSTEP_CUDA_PATH", "the loader's path", …
-	Folders []string `json:"folders"` // folders that exist and were looked into
+	Folders []string `json:"folders"` // folders that exist and were searched
 	Note    string   `json:"note,omitempty"`
 }
 
@@ -51,8 +52,7 @@ func (e *NotFoundError) Error() string {
 	return b.String()
 }
 
-// SymbolError says that a library lacks functions: it is too old, or is not what
-// its name says.
+// SymbolError reports that a library lacks functions: it is too old, or is another library.
 type SymbolError struct {
 	Library Name
 	Path    string
@@ -68,7 +68,7 @@ func (e *SymbolError) Error() string {
 		e.Library, e.Path, kind, strings.Join(e.Symbols, ", "))
 }
 
-// VersionError says that a library or the driver has a version that cannot be used.
+// VersionError reports that the version of a library or of the driver is not supported.
 type VersionError struct {
 	Library Name
 	Path    string

@@ -5,8 +5,8 @@ import "strings"
 // Name is one of the libraries that a GPU run uses.
 type Name string
 
-// The libraries, in the order in which they must be opened: cuDNN's engines that
-// are compiled at run time need NVRTC, its matrix engines cublasLt.
+// Libraries, in the order in which they must be opened: cuDNN's run-time compiled engines
+// need NVRTC, and its matrix engines need cublasLt.
 const (
 	CUDA      Name = "CUDA driver"
 	NVJitLink Name = "nvJitLink"
@@ -20,13 +20,13 @@ const (
 	CUPTI     Name = "CUPTI"
 )
 
-// spec says how a library is called on disk, what it needs opened before it, and
-// what to do when it is missing.
+// spec describes how a library is installed: its file names, the libraries to open before
+// it, and the remedy if it is missing.
 type spec struct {
-	sonames []string // the first that is found is used
-	needs   []Name   // opened before it where they are found
-	beside  string   // pattern of files in its folder that it opens by their plain names when it is used
-	toolkit bool     // cuDNN opens it too, by the plain name of the version that it was built with
+	sonames []string // the first one that is found is used
+	needs   []Name   // libraries to open first, if they are found
+	beside  string   // pattern of files in its folder that it opens by their plain names
+	toolkit bool     // cuDNN opens it too, by the plain name of the version that it was built for
 	advice  string
 }
 
@@ -35,7 +35,7 @@ const (
 	toolkitAdvice = "it comes with the CUDA toolkit and with PyTorch's CUDA wheels (pip install %s): install it, load the cluster's module, or name its folder in LOCKSTEP_CUDA_PATH"
 )
 
-// specOf describes a library. Newer versions are preferred.
+// specOf returns the description of a library. Newer versions come first.
 func specOf(n Name) spec {
 	wheel := func(name string) string { return strings.Replace(toolkitAdvice, "%s", name, 1) }
 	switch n {
@@ -59,7 +59,7 @@ func specOf(n Name) spec {
 		return spec{sonames: []string{"libcublas.so.13", "libcublas.so.12"}, needs: []Name{CublasLt}, toolkit: true, advice: wheel("nvidia-cublas")}
 	case CUDNN:
 		return spec{
-			sonames: []string{"libcudnn.so.9", "libcudnn.so.8"}, // 8 is opened to say that it is too old
+			sonames: []string{"libcudnn.so.9", "libcudnn.so.8"}, // 8 is opened only to report that it is too old
 			needs:   []Name{NVJitLink, NVRTC, CublasLt, Cublas},
 			advice:  wheel("nvidia-cudnn-cu13"),
 		}
@@ -76,12 +76,13 @@ func specOf(n Name) spec {
 // Library is an open library.
 type Library struct {
 	Name   Name
-	Path   string // the file that is mapped
+	Path   string // path of the file
 	handle uintptr
 	lookup func(handle uintptr, symbol string) (uintptr, error)
 }
 
-// Symbol is the address of a function; a *SymbolError when there is none.
+// Symbol returns the address of a function. The error is a *SymbolError if the library
+// lacks it.
 func (l *Library) Symbol(name string) (uintptr, error) {
 	p, err := l.lookup(l.handle, name)
 	if err != nil || p == 0 {

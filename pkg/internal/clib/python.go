@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// pythonTimeout bounds how long python3 may take to say where its packages are.
+// pythonTimeout limits how long python3 may take to print its folders.
 const pythonTimeout = 10 * time.Second
 
 // pythonProgram prints the folders in which pip installs.
@@ -20,7 +20,7 @@ for p in sys.path + site.getsitepackages() + [site.getusersitepackages()]:
     if p.endswith(("site-packages", "dist-packages")):
         print(p)`
 
-// sitePackages asks python3 where its packages are.
+// sitePackages returns python3's site-packages folders.
 func sitePackages(ctx context.Context) ([]string, error) {
 	path, err := exec.LookPath("python3")
 	if err != nil {
@@ -48,8 +48,8 @@ func sitePackages(ctx context.Context) ([]string, error) {
 	return dirs, nil
 }
 
-// python lists the site-packages of VIRTUAL_ENV and of python3, and says why
-// there is none.
+// python returns the site-packages folders of VIRTUAL_ENV and of python3. If there are
+// none, note explains why.
 func (s *Search) python() (dirs []string, note string) {
 	note = "they hold no CUDA libraries"
 	if venv := s.env.Getenv("VIRTUAL_ENV"); venv != "" {

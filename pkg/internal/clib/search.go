@@ -11,16 +11,16 @@ import (
 	"sync"
 )
 
-// PathVariable names folders that are looked into before all others.
+// PathVariable is an environment variable with folders that are searched first.
 const PathVariable = "LOCKSTEP_CUDA_PATH"
 
-// Environment is what a Search sees of the machine. The zero value is this
-// process's own.
+// Environment contains the functions with which a Search examines the machine. In the zero
+// value they examine this process's environment.
 type Environment struct {
 	Getenv func(string) string
-	// Python lists the site-packages folders of python3.
+	// Python returns the site-packages folders of python3.
 	Python func(context.Context) ([]string, error)
-	// System lists the folders looked into last; nil means the usual ones.
+	// System lists the folders that are searched last; nil means the usual ones.
 	System []string
 	// Open opens a path or a plain soname, Lookup finds a symbol in it.
 	Open   func(path string) (uintptr, error)
@@ -46,12 +46,13 @@ func (e Environment) withDefaults() Environment {
 	return e
 }
 
-// Search opens libraries and remembers them. It may be used by several goroutines.
+// Search finds and opens libraries, each of them once. It may be used by several
+// goroutines.
 type Search struct {
 	env Environment
 
 	mu     sync.Mutex
-	places []Place // filled by the first look
+	places []Place // set by the first call of look
 	found  map[Name]*opened
 	driver int // major CUDA version of the driver; 0: unknown
 }
@@ -61,22 +62,22 @@ type opened struct {
 	err error
 }
 
-// NewSearch prepares a search; nothing is looked for before Open.
+// NewSearch returns a search in env. It does not search before Open is called.
 func NewSearch(env Environment) *Search {
 	return &Search{env: env.withDefaults(), found: map[Name]*opened{}}
 }
 
-// Prefer makes Open look everywhere for libraries of CUDA's major version and older ones
-// before it takes a newer one, whose code the driver of that version refuses. Libraries
-// that are open already stay.
+// Prefer sets the major version of CUDA that the driver supports. Open then tries libraries
+// of this version and older ones in all places before a newer one, whose code the driver
+// refuses. Libraries that are open already stay open.
 func (s *Search) Prefer(major int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.driver = major
 }
 
-// ranked splits the names of a library into those to look for first and those that are
-// newer than the driver. Both keep their order.
+// ranked divides the names of a library into those for the driver's version or older, and
+// those that are newer. Both lists keep their order.
 func (s *Search) ranked(sonames []string) [][]string {
 	var fit, newer []string
 	for _, name := range sonames {
@@ -91,16 +92,16 @@ func (s *Search) ranked(sonames []string) [][]string {
 	return [][]string{fit, newer}
 }
 
-// Open opens a library, after those that it needs, or returns what it opened
-// before. A *NotFoundError lists where it was looked for; ErrUnsupported is
-// wrapped on systems where no library can be called.
+// Open opens a library, after the libraries that it needs. If the library is open already,
+// it is returned. If it is not found, the error is a *NotFoundError that lists the places.
+// On systems where libraries cannot be called, the error wraps ErrUnsupported.
 func (s *Search) Open(n Name) (*Library, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.open(n)
 }
 
-// Places says where libraries are looked for, in order.
+// Places returns the places that are searched, in order.
 func (s *Search) Places() []Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +124,8 @@ func (s *Search) open(n Name) (*Library, error) {
 		return nil, o.err
 	}
 	for _, need := range sp.needs {
-		// What is missing here shows when an engine that needs it is asked for; the
-		// library itself opens without.
+		// If a needed library is missing, n can still be opened. The engines that need it
+		// fail later.
 		_, _ = s.open(need)
 	}
 	if o.lib, o.err = s.find(n, sp); o.err == nil && sp.beside != "" {
@@ -133,18 +134,18 @@ func (s *Search) open(n Name) (*Library, error) {
 	return o.lib, o.err
 }
 
-// openBeside opens the files that l itself will open by their plain names: the loader
-// does not look into l's folder for them, but takes what is open already.
+// openBeside opens the files that l will open by their plain names. The loader does not
+// search l's folder for them, but uses files that are open already.
 func (s *Search) openBeside(l *Library, pattern string) {
 	if !filepath.IsAbs(l.Path) {
-		return // the loader did not say where it is
+		return // the loader has not reported l's path
 	}
 	files, err := filepath.Glob(filepath.Join(escapeGlob(filepath.Dir(l.Path)), pattern))
 	if err != nil {
 		return
 	}
 	for _, file := range files {
-		// What cannot be opened is told by the call that needs it.
+		// If a file cannot be opened, the call that needs it fails later.
 		_, _ = s.env.Open(file)
 	}
 }
@@ -178,7 +179,7 @@ func (s *Search) find(n Name, sp spec) (*Library, error) {
 	return nil, &NotFoundError{Library: n, Sonames: sp.sonames, Looked: slices.Clone(places), Advice: sp.advice, Broken: broken}
 }
 
-// tryPlace tries each name in a place; nil where none opens.
+// tryPlace tries to open each name in a place, and returns nil if none can be opened.
 func tryPlace(place Place, sonames []string, try func(path string) *Library) *Library {
 	for _, soname := range sonames {
 		if place.Source == loaderPath {
@@ -200,10 +201,10 @@ func tryPlace(place Place, sonames []string, try func(path string) *Library) *Li
 	return nil
 }
 
-// withCUDNN is the places with that of cuDNN moved in front of all but PathVariable's:
-// cuDNN needs the libraries of the CUDA version that it was built for, which are
-// installed with it, and others may be on the loader's path (a cluster's module of CUDA
-// 12 beside a PyTorch for CUDA 13).
+// withCUDNN moves the place with cuDNN before all others except PathVariable's. cuDNN needs
+// libraries of the CUDA version that it was built for, which are installed with it. The
+// loader's path may contain another version, such as a cluster's module for CUDA 12 while
+// PyTorch is built for CUDA 13.
 func (s *Search) withCUDNN(places []Place) []Place {
 	has := func(dir string) bool {
 		_, err := os.Stat(filepath.Join(dir, specOf(CUDNN).sonames[0]))
@@ -225,10 +226,10 @@ func (s *Search) withCUDNN(places []Place) []Place {
 	return places
 }
 
-// loaderPath is the place that the loader itself searches.
+// loaderPath is the name of the place that the loader itself searches.
 const loaderPath = "the loader's path"
 
-// look lists the places in order, once.
+// look returns the places in order. It determines them once.
 func (s *Search) look() []Place {
 	if s.places != nil {
 		return s.places
@@ -264,11 +265,11 @@ func (s *Search) look() []Place {
 	return s.places
 }
 
-// place keeps the folders that exist; note is for when there is none.
+// place returns a Place with the folders that exist. note explains why there is none.
 func place(source, note string, dirs []string) Place {
 	p := Place{Source: source}
 	for _, dir := range dirs {
-		// A relative folder would make what is loaded depend on where one stands.
+		// With a relative folder, the library would depend on the working directory.
 		abs, err := filepath.Abs(dir)
 		if err != nil || slices.Contains(p.Folders, abs) {
 			continue
@@ -300,8 +301,8 @@ func systemFolders() []string {
 	}
 }
 
-// wheelFolders lists where pip's NVIDIA wheels and PyTorch keep libraries. The
-// folder of CUDA 13's wheels comes first: the others are older layouts.
+// wheelFolders returns the folders in which pip's NVIDIA wheels and PyTorch install
+// libraries. The folder of the wheels for CUDA 13 is first; the others are older layouts.
 func wheelFolders(sitePackages []string) []string {
 	var dirs []string
 	for _, sp := range sitePackages {

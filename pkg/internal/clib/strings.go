@@ -5,14 +5,14 @@ import (
 	"unsafe"
 )
 
-// CString is s with the zero byte that C wants at its end.
+// CString returns s with a zero byte at its end, as C expects it.
 func CString(s string) []byte {
 	b := make([]byte, len(s)+1)
 	copy(b, s)
 	return b
 }
 
-// GoString is the text in buf up to its first zero byte.
+// GoString returns the text in buf up to its first zero byte.
 func GoString(buf []byte) string {
 	if i := bytes.IndexByte(buf, 0); i >= 0 {
 		buf = buf[:i]
@@ -20,12 +20,12 @@ func GoString(buf []byte) string {
 	return string(buf)
 }
 
-// Text copies the C string at address p, which is memory of C; "" for 0.
+// Text returns a copy of the C string at address p in C memory, or "" if p is 0.
 func Text(p uintptr) string {
 	if p == 0 {
 		return ""
 	}
-	// The address comes from C, so the garbage collector has no business with it.
+	// The address is in C memory, so the garbage collector does not manage it.
 	at := *(*unsafe.Pointer)(unsafe.Pointer(&p))
 	n := 0
 	for *(*byte)(unsafe.Add(at, n)) != 0 {

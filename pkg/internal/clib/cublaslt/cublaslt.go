@@ -1,9 +1,9 @@
-// Package cublaslt is NVIDIA's matrix product library (libcublasLt) as a table of
-// Go functions: just what a product of half-precision matrices with sums in fp32
-// needs.
+// Package cublaslt calls NVIDIA's matrix product library (libcublasLt) through a table of
+// Go functions. It covers only what products of half-precision matrices with sums in fp32
+// need.
 //
-// Matrices are column-major, as in BLAS: element (i, j) of a matrix with leading
-// dimension LD lies at i + j·LD.
+// Matrices are column-major, as in BLAS: element (i, j) of a matrix with leading dimension
+// LD is at index i + j·LD.
 //
 // Source: cuBLAS documentation, version 13, "Using the cuBLASLt API". Every number,
 // structure and signature was compared with the headers of CUDA 12.6.3, the numbers
@@ -19,10 +19,10 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// Handle is the library's state for one device.
+// Handle is the state of the library for one device.
 type Handle uintptr
 
-// object is a description made by the library.
+// object is a descriptor that the library has created.
 type object uintptr
 
 // DataType is cudaDataType_t.
@@ -44,11 +44,11 @@ const (
 	ComputeTF32    Compute = 77
 )
 
-// MinVersion is the oldest version with this interface that is tried: 12.0.
+// MinVersion is the oldest supported version: 12.0.
 const MinVersion = 120000
 
-// Matmul describes D = Alpha·op(A)·op(B) + Beta·D with D of M×N and K the length
-// of the sums. op(A) is M×K and op(B) is K×N.
+// Matmul describes D = Alpha·op(A)·op(B) + Beta·D. op(A) has M×K, op(B) K×N and D M×N
+// elements.
 type Matmul struct {
 	M, N, K        int64
 	TransA, TransB bool
@@ -58,12 +58,11 @@ type Matmul struct {
 	Compute        Compute
 	WorkspaceLimit int64 // bytes
 	Alpha, Beta    float32
-	Bias           cuda.Ptr // M values of TypeD, added to each column; 0 for none
+	Bias           cuda.Ptr // M values of TypeD, added to each column; 0: no bias
 	ReLU           bool
 }
 
-// Plan is a product whose algorithm is chosen. Its memory is C's reading only for
-// the length of a call.
+// Plan is a matrix product with its algorithm. C code reads its memory only during a call.
 type Plan struct {
 	Workspace int64 // bytes that Run needs
 
@@ -74,24 +73,24 @@ type Plan struct {
 	alpha, beta float32
 }
 
-// Library is cuBLASLt.
+// Library is the table of cuBLASLt's functions.
 type Library struct {
 	Path string
 
-	Version func() int // 130100 is 13.1.0
+	Version func() int // 130100 for 13.1.0
 	Create  func() (Handle, error)
 	Destroy func(Handle) error
-	// Plan chooses an algorithm by the library's heuristics.
+	// Plan chooses an algorithm with the library's heuristics.
 	Plan  func(Handle, Matmul) (*Plan, error)
 	Close func(*Plan) error
-	// Run enqueues the product.
+	// Run enqueues the matrix product.
 	Run func(h Handle, p *Plan, a, b, d, workspace cuda.Ptr, s cuda.Stream) error
 }
 
 // Status is cublasStatus_t.
 type Status int32
 
-// Statuses that callers name.
+// Statuses that callers compare with.
 const (
 	Success        Status = 0
 	NotInitialized Status = 1
@@ -103,7 +102,7 @@ const (
 	NotSupported   Status = 15
 )
 
-// Name is the status's name in cublas_api.h.
+// Name returns the status's name in cublas_api.h.
 func (s Status) Name() string {
 	switch s {
 	case Success:
@@ -134,12 +133,12 @@ func (s Status) Library() clib.Name { return clib.CublasLt }
 // Error reports a failed call. errors.Is(err, NotSupported) works.
 type Error = clib.CallError[Status]
 
-// Open finds the library, looks its functions up and checks its version.
+// Open finds the library, looks up its functions and checks its version.
 func Open(s *clib.Search) (*Library, error) {
 	return clib.Load(s, clib.CublasLt, bind, clib.Version[Library]{Symbol: "cublasLtGetVersion", Check: (*Library).check})
 }
 
-// check reports a library that is too old as a *clib.VersionError.
+// check returns a *clib.VersionError if the library is too old.
 func (l *Library) check() error {
 	if v := l.Version(); v < MinVersion {
 		return &clib.VersionError{
@@ -150,7 +149,7 @@ func (l *Library) check() error {
 	return nil
 }
 
-// VersionText writes 130100 as 13.1.0.
+// VersionText formats a version: 130100 as "13.1.0".
 func VersionText(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100) }
 
 // Symbols lists the functions that the library must have.

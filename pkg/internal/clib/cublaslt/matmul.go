@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// Numbers of the attributes that are set (cublasLt.h).
+// Attributes that this package sets (cublasLt.h).
 const (
 	descTransA   = 3
 	descTransB   = 4
@@ -83,7 +83,7 @@ func (m *matmuls) describe(p *Plan) error {
 	return err
 }
 
-// layouts describes the matrices as they are stored, before they are transposed.
+// layouts creates the descriptors of the matrices as they are stored, before transposition.
 func (m *matmuls) layouts(p *Plan) error {
 	x := p.matmul
 	stored := func(transposed bool, rows, cols int64) (int64, int64) {

@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// Args packs the arguments of a kernel as LaunchKernel wants them: each at a
-// multiple of its size. The zero value is empty; Reset keeps the memory.
+// Args packs the arguments of a kernel for LaunchKernel: each one at a multiple of its
+// size. The zero value is empty. Reset empties it and keeps the memory.
 type Args struct{ buf []byte }
 
-// Bytes is what was packed.
+// Bytes returns the packed arguments.
 func (a *Args) Bytes() []byte { return a.buf }
 
 func (a *Args) align(n int) {
@@ -30,17 +30,17 @@ func (a *Args) put8(v uint64) *Args {
 	return a
 }
 
-// Ptr adds an address (any pointer parameter).
+// Ptr appends an address (any pointer parameter).
 func (a *Args) Ptr(v Ptr) *Args { return a.put8(uint64(v)) }
 
-// Int32 adds an int.
+// Int32 appends an int.
 func (a *Args) Int32(v int32) *Args { return a.put4(uint32(v)) }
 
-// Uint32 adds an unsigned int.
+// Uint32 appends an unsigned int.
 func (a *Args) Uint32(v uint32) *Args { return a.put4(v) }
 
-// Int64 adds a long long.
+// Int64 appends a long long.
 func (a *Args) Int64(v int64) *Args { return a.put8(uint64(v)) }
 
-// Float32 adds a float.
+// Float32 appends a float.
 func (a *Args) Float32(v float32) *Args { return a.put4(math.Float32bits(v)) }

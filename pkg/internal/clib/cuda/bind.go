@@ -14,7 +14,7 @@ import (
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
 
-// failedSize is failed for calls whose size says more than the code.
+// failedSize is like failed, for calls whose number of bytes explains the error.
 func failedSize(name string, r Result, bytes int64) error {
 	if r == Success {
 		return nil
@@ -22,7 +22,7 @@ func failedSize(name string, r Result, bytes int64) error {
 	return &Error{Call: name, Result: r, Detail: fmt.Sprintf("of %d bytes", bytes)}
 }
 
-// bind fills a table from the addresses that need gives.
+// bind fills the table with functions whose addresses need returns.
 func bind(path string, need func(string) uintptr) *Driver {
 	d := &Driver{Path: path}
 	bindDevice(d, need)

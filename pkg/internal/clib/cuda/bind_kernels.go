@@ -8,9 +8,8 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// launch is a call of cuLaunchKernel and what it reads: the list that says where
-// the packed arguments are and how many bytes. It is used again, so that a launch
-// allocates nothing.
+// launch contains the memory that a call of cuLaunchKernel reads: the list with the address
+// and the size of the packed arguments. It is reused, so that a launch does not allocate.
 type launch struct {
 	args  [11]uintptr
 	extra [5]uintptr
@@ -57,9 +56,9 @@ func bindKernels(d *Driver, need func(string) uintptr) {
 		const pointer, size = 1, 2 // CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE
 		l := pool.Get().(*launch)
 		l.size = uint64(len(args))
-		// The garbage collector does not see these addresses: l and args are kept alive
-		// below, and lie on the heap (l comes from the pool, args was passed through a
-		// function value), which does not move.
+		// The garbage collector does not see these addresses. l and args are kept alive
+		// below, and are on the heap, which does not move (l comes from the pool, args was
+		// passed through a function value).
 		l.extra = [5]uintptr{pointer, uintptr(unsafe.Pointer(unsafe.SliceData(args))), size, uintptr(unsafe.Pointer(&l.size)), 0}
 		l.args = [11]uintptr{
 			uintptr(f), uintptr(grid[0]), uintptr(grid[1]), uintptr(grid[2]),

@@ -6,7 +6,7 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// polled turns the answer of a query into done or not.
+// polled converts the result of a query to whether the work is done.
 func polled(name string, r Result) (bool, error) {
 	if r == ErrorNotReady {
 		return false, nil

@@ -6,20 +6,20 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// MinVersion is the oldest driver that can be used: CUDA 12.0, the first with
-// every function of the table.
+// MinVersion is the oldest supported driver: CUDA 12.0, the first with every function of
+// the table.
 const MinVersion = 12000
 
-// VersionText writes 13000 as 13.0.
+// VersionText formats a version: 13000 as "13.0".
 func VersionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// Open finds the driver, looks its functions up and checks its version. It does
-// not initialise it: call Init.
+// Open finds the driver, looks up its functions and checks its version. Call Init before
+// other functions.
 func Open(s *clib.Search) (*Driver, error) {
 	return clib.Load(s, clib.CUDA, bind, clib.Version[Driver]{Symbol: "cuDriverGetVersion", Check: (*Driver).Check})
 }
 
-// Check reports a driver that is too old as a *clib.VersionError.
+// Check returns a *clib.VersionError if the driver is too old.
 func (d *Driver) Check() error {
 	v, err := d.Version()
 	if err != nil {

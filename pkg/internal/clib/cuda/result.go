@@ -9,7 +9,7 @@ import (
 // Result is CUresult.
 type Result int32
 
-// Results that callers and tests name; results.go knows the others.
+// Results that callers and tests compare with. The functions below know the others too.
 const (
 	Success                   Result = 0
 	ErrorInvalidValue         Result = 1
@@ -48,8 +48,7 @@ const (
 	ErrorUnknown              Result = 999
 )
 
-// described holds a result's name without CUDA_ERROR_ and what it means for the
-// one who reads it.
+// described is a result's name without CUDA_ERROR_, and an explanation for users.
 type described struct{ name, text string }
 
 const restart = "the device's context is lost: end this process and start again from a checkpoint"
@@ -98,7 +97,8 @@ func (r Result) described() described {
 	return r.describedLate()
 }
 
-// describedLate describes what shows after work was enqueued.
+// describedLate describes results of asynchronous errors, which appear after work was
+// enqueued.
 func (r Result) describedLate() described {
 	switch r {
 	case ErrorIllegalAddress:
@@ -145,7 +145,7 @@ func (r Result) describedLate() described {
 	return described{"RESULT_" + strconv.Itoa(int(r)), "see the CUDA Driver API reference, CUresult"}
 }
 
-// Name is the result's name in cuda.h.
+// Name returns the result's name in cuda.h.
 func (r Result) Name() string {
 	if r == Success {
 		return "CUDA_SUCCESS"
@@ -157,7 +157,7 @@ func (r Result) Error() string {
 	return clib.CodeText(r.Name(), int32(r), r.described().text)
 }
 
-// Lost says whether the context cannot be used any more.
+// Lost reports whether the context cannot be used any more.
 func (r Result) Lost() bool {
 	switch {
 	case r >= ErrorIllegalAddress && r <= ErrorLaunchFailed && r != ErrorLaunchOutOfResources:

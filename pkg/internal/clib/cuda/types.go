@@ -1,17 +1,17 @@
-// Package cuda is the CUDA driver (libcuda.so.1) as a table of Go functions.
+// Package cuda calls the CUDA driver (libcuda.so.1) through a table of Go functions.
 //
-// A Driver is filled by Open from the machine's driver, or by package clibtest. Every
-// call must come from a goroutine that holds its thread (runtime.LockOSThread) and
-// has made the device's primary context current there; cuDNN and NCCL use that
-// same context.
+// Open fills a Driver from the machine's driver, package clibtest from a simulated one.
+// Every call must come from a goroutine that is locked to its thread (runtime.LockOSThread)
+// and has made the device's primary context current there. cuDNN and NCCL use the same
+// context.
 //
-// Functions return nil or an *Error, whose Result can be asked for:
+// Functions return nil or an *Error, whose Result errors.Is finds:
 //
 //	errors.Is(err, cuda.ErrorOutOfMemory)
 //
-// What a call enqueues may fail later: an asynchronous error shows at the next
-// call that waits, and after ErrorIllegalAddress and its like (Result.Lost) every
-// further call fails until the process ends.
+// Enqueued work may fail later: the next call that waits returns such an asynchronous
+// error. After ErrorIllegalAddress and similar errors (Result.Lost) every further call
+// fails until the process ends.
 //
 // Source: CUDA Driver API reference, version 13.0; every function named here is
 // in drivers since CUDA 12.0. Every number was compared with cuda.h of CUDA 12.6.3
@@ -20,13 +20,13 @@ package cuda
 
 import "unsafe"
 
-// Device is a GPU's number in the driver.
+// Device is a GPU's index in the driver.
 type Device int32
 
-// The handles of the driver; zero is none. Stream 0 is the legacy default stream,
-// which is never used while a step is captured.
+// Handles of the driver; 0 is no handle. Stream 0 is the legacy default stream, which is
+// never used while a step is captured.
 type (
-	// Context is a process's state on a device.
+	// Context is the state of a process on a device.
 	Context uintptr
 	// Module is loaded machine code.
 	Module uintptr
@@ -36,7 +36,7 @@ type (
 	Stream uintptr
 	// Event is a point in a Stream.
 	Event uintptr
-	// Graph is recorded work.
+	// Graph is captured work.
 	Graph uintptr
 	// GraphExec is a Graph that can be launched.
 	GraphExec uintptr
@@ -45,29 +45,29 @@ type (
 // Ptr is an address in a device's memory.
 type Ptr uint64
 
-// Add is the address n bytes further on.
+// Add returns the address n bytes after p.
 func (p Ptr) Add(n int64) Ptr { return p + Ptr(n) }
 
 // Dim3 is the size of a grid (in blocks) or of a block (in threads).
 type Dim3 [3]uint32
 
-// Count is the number of blocks or threads.
+// Count returns the number of blocks or threads.
 func (d Dim3) Count() int64 { return int64(d[0]) * int64(d[1]) * int64(d[2]) }
 
-// CaptureMode says what other calls a capture forbids.
+// CaptureMode selects which other calls are forbidden during a capture.
 type CaptureMode int32
 
-// The capture modes. ThreadLocal forbids unsafe calls in the capturing thread only.
+// Capture modes. ThreadLocal forbids unsafe calls only in the capturing thread.
 const (
 	CaptureGlobal      CaptureMode = 0
 	CaptureThreadLocal CaptureMode = 1
 	CaptureRelaxed     CaptureMode = 2
 )
 
-// CaptureStatus says whether a stream is being captured.
+// CaptureStatus is the capture state of a stream.
 type CaptureStatus int32
 
-// The states of a stream.
+// Capture states of a stream.
 const (
 	CaptureNone        CaptureStatus = 0
 	CaptureActive      CaptureStatus = 1
@@ -80,16 +80,16 @@ const (
 
 	EventDefault       uint32 = 0
 	EventBlockingSync  uint32 = 1 // a waiting thread sleeps
-	EventDisableTiming uint32 = 2 // cheaper; ElapsedTime refuses it
+	EventDisableTiming uint32 = 2 // cheaper; ElapsedTime fails for such events
 )
 
-// Attribute is a number that DeviceAttribute answers.
+// Attribute is a numeric property of a device, read by DeviceAttribute.
 type Attribute int32
 
 // Attributes of a device.
 const (
 	MaxThreadsPerBlock          Attribute = 1
-	MaxSharedMemoryPerBlock     Attribute = 8 // bytes, without asking for more
+	MaxSharedMemoryPerBlock     Attribute = 8 // bytes, without FuncMaxDynamicShared
 	WarpSize                    Attribute = 10
 	ClockRate                   Attribute = 13 // kHz
 	MultiprocessorCount         Attribute = 16
@@ -102,10 +102,10 @@ const (
 	ComputeCapabilityMajor      Attribute = 75
 	ComputeCapabilityMinor      Attribute = 76
 	MaxSharedMemoryPerSM        Attribute = 81
-	MaxSharedMemoryOptin        Attribute = 97 // bytes a block, after FuncMaxDynamicShared is set
+	MaxSharedMemoryOptin        Attribute = 97 // bytes per block, after FuncMaxDynamicShared is set
 )
 
-// FunctionAttribute is a number of a kernel.
+// FunctionAttribute is a numeric property of a kernel.
 type FunctionAttribute int32
 
 // Attributes of a kernel.
@@ -117,12 +117,12 @@ const (
 	FuncMaxDynamicShared FunctionAttribute = 8 // may be set, up to MaxSharedMemoryOptin
 )
 
-// Driver is the CUDA driver. Sizes are bytes.
+// Driver is the table of the CUDA driver's functions. Sizes are in bytes.
 type Driver struct {
-	Path string // the file it was read from
+	Path string // the driver's file
 
 	Init        func() error
-	Version     func() (int, error) // the newest CUDA version the driver knows: 13000 is 13.0
+	Version     func() (int, error) // the newest CUDA version that the driver supports: 13000 for 13.0
 	DeviceCount func() (int, error)
 
 	DeviceGet       func(ordinal int) (Device, error)
@@ -137,26 +137,26 @@ type Driver struct {
 	CtxSetCurrent     func(Context) error // for the calling thread
 	CtxSynchronize    func() error
 
-	MemAlloc     func(bytes int64) (Ptr, error) // 256-byte aligned, not cleared
+	MemAlloc     func(bytes int64) (Ptr, error) // aligned to 256 bytes, not cleared
 	MemFree      func(Ptr) error
 	MemGetInfo   func() (free, total int64, err error)
-	MemHostAlloc func(bytes int64) (unsafe.Pointer, error) // page-locked memory of the host
+	MemHostAlloc func(bytes int64) (unsafe.Pointer, error) // page-locked host memory
 	MemFreeHost  func(unsafe.Pointer) error
 
-	// Copies that return when the data has arrived. They wait for earlier work of
-	// the legacy default stream only: synchronise the streams in use first.
+	// Copies that return after the data have arrived. They wait only for earlier work of
+	// the legacy default stream: synchronize the streams in use first.
 	MemcpyHtoD func(dst Ptr, src unsafe.Pointer, bytes int64) error
 	MemcpyDtoH func(dst unsafe.Pointer, src Ptr, bytes int64) error
 
-	// Copies in stream order. Host memory must come from MemHostAlloc, and must
-	// not change until the stream has passed the copy.
+	// Copies in stream order. Host memory must come from MemHostAlloc, and must not change
+	// until the copy has been executed.
 	MemcpyHtoDAsync func(dst Ptr, src unsafe.Pointer, bytes int64, s Stream) error
 	MemcpyDtoHAsync func(dst unsafe.Pointer, src Ptr, bytes int64, s Stream) error
 	MemcpyDtoDAsync func(dst, src Ptr, bytes int64, s Stream) error
 	MemsetD8Async   func(dst Ptr, value byte, count int64, s Stream) error
-	MemsetD32Async  func(dst Ptr, value uint32, count int64, s Stream) error // count of 4-byte values
+	MemsetD32Async  func(dst Ptr, value uint32, count int64, s Stream) error // count is a number of 4-byte values
 
-	StreamCreate      func(flags uint32, priority int) (Stream, error) // a lower number is more urgent
+	StreamCreate      func(flags uint32, priority int) (Stream, error) // lower priority numbers are more urgent
 	StreamPriorities  func() (least, greatest int, err error)
 	StreamDestroy     func(Stream) error
 	StreamSynchronize func(Stream) error
@@ -175,10 +175,10 @@ type Driver struct {
 	ModuleGetFunction func(Module, string) (Function, error)
 	FuncGetAttribute  func(Function, FunctionAttribute) (int, error)
 	FuncSetAttribute  func(Function, FunctionAttribute, int) error
-	// Occupancy is how many blocks of a kernel fit on one multiprocessor.
+	// Occupancy returns the number of blocks of a kernel that fit on one multiprocessor.
 	Occupancy func(f Function, blockThreads int, sharedBytes int64) (int, error)
-	// LaunchKernel enqueues a kernel. args holds the arguments one after another,
-	// each at a multiple of its size, as Args packs them; it is read during the call.
+	// LaunchKernel enqueues a kernel. args contains the arguments as Args packs them: one
+	// after another, each at a multiple of its size. args may be reused after the call.
 	LaunchKernel func(f Function, grid, block Dim3, sharedBytes uint32, s Stream, args []byte) error
 
 	StreamBeginCapture func(Stream, CaptureMode) error

@@ -8,11 +8,12 @@ import (
 	"unsafe"
 )
 
-// maxKnobs is more than an engine has knobs (cuDNN 9.21 knows 44 kinds).
+// maxKnobs is more than the number of knobs of any engine (cuDNN 9.21 has 44 kinds of
+// knobs).
 const maxKnobs = 64
 
-// choices is a configuration's engine and knobs as text, which tells it from others of
-// the same graph; "" where the library does not say.
+// choices returns a configuration's engine and knobs as text, which identifies it among the
+// configurations of a graph, or "" if the library does not report them.
 func (l *Library) choices(config Descriptor) string {
 	b := l.builder()
 	defer func() { _ = b.release() }()
@@ -41,10 +42,10 @@ func (l *Library) choices(config Descriptor) string {
 	return text
 }
 
-// PlanOf makes the plan of a Plan's Choices again, for a graph of the same operations on
-// the same library and kind of device, without asking a heuristic. Unlike a plan's text
-// (JSON), which cuDNN writes for some engines only, it compiles an engine that is
-// compiled when its plan is made.
+// PlanOf creates a plan from the Choices of an earlier Plan, without a heuristic. The graph
+// must have the same operations, and the library and the kind of device must be the same.
+// Unlike PlanFromJSON, which cuDNN supports for some engines only, it works for engines
+// that are compiled when their plan is created.
 func (g *Graph) PlanOf(choices string) (*Plan, error) {
 	lib := g.b.lib
 	b := lib.builder()

@@ -1,20 +1,20 @@
-// Package cudnn is cuDNN 9's backend API (libcudnn.so.9): the six functions that
-// everything is said with, and a small typed layer that says it.
+// Package cudnn calls the backend API of cuDNN 9 (libcudnn.so.9). The API consists of six
+// functions, to which this package adds a small typed layer.
 //
-// One describes an operation on tensors, makes a Graph of one or more of them,
-// asks the library's heuristics for engine configurations, makes a Plan of each
-// that the machine supports, times them, and keeps the fastest:
+// A caller describes operations on tensors, creates a Graph of one or more of them, asks
+// the library's heuristics for engine configurations, creates a Plan for each configuration
+// that the machine supports, times the plans, and keeps the fastest:
 //
 //	g, err := lib.NewGraph(handle, cudnn.ConvForward{Conv: conv, X: x, W: w, Y: y})
 //	plans, rejected := g.Plans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
 //	pack, err := lib.NewPack(map[int64]cuda.Ptr{1: px, 2: pw, 3: py}, workspace)
 //	err = lib.Run(handle, plans[0], pack) // on the handle's stream
 //
-// Tensors are N,C,(D,)H,W in their dimensions, whatever their order in memory,
-// which the strides give (ChannelsLast). Filters are K,C,(T,)R,S.
+// The dimensions of a tensor are N,C,(D,)H,W, whatever its order in memory, which the
+// strides define (ChannelsLast). The dimensions of filters are K,C,(T,)R,S.
 //
-// By its documentation, a plan may run while its stream is captured into a CUDA graph. This
-// was tried with simulated libraries only.
+// According to cuDNN's documentation, a plan may run while its stream is captured into a
+// CUDA graph. This was tried only with simulated libraries.
 //
 // Source: cuDNN documentation, version 9, "Backend API". Every number here and in
 // status.go was compared with the headers of cuDNN 9.6.0 and with bindings made
@@ -27,7 +27,7 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// Handle is the library's state for one context; one thread uses it at a time.
+// Handle is the state of the library for one context. Only one thread may use it at a time.
 type Handle uintptr
 
 // Descriptor is an object of the backend API.
@@ -48,7 +48,7 @@ const (
 	Boolean  DataType = 11
 )
 
-// Size is the bytes of one element.
+// Size returns the size of an element in bytes.
 func (t DataType) Size() int64 {
 	switch t {
 	case Float16, BFloat16:
@@ -83,10 +83,10 @@ func (t DataType) String() string {
 	return "type"
 }
 
-// AttributeType is cudnnBackendAttributeType_t: what an attribute's elements are.
+// AttributeType is cudnnBackendAttributeType_t, the type of an attribute's elements.
 type AttributeType int32
 
-// The attribute types and the bytes of one element.
+// Attribute types, each with the size of an element in bytes.
 const (
 	TypeHandle          AttributeType = 0  // 8
 	TypeDataType        AttributeType = 1  // 4
@@ -109,7 +109,7 @@ const (
 // DescriptorType is cudnnBackendDescriptorType_t.
 type DescriptorType int32
 
-// The descriptors.
+// Types of descriptors.
 const (
 	DescPointwise    DescriptorType = 0
 	DescConvolution  DescriptorType = 1
@@ -128,14 +128,14 @@ const (
 	DescTensor       DescriptorType = 17
 	// DescBNBackwardWeights is the gradient of a batch norm's parameters.
 	DescBNBackwardWeights DescriptorType = 23
-	// DescDeviceProperties is what cuDNN knows of a device (from 9.8).
+	// DescDeviceProperties describes a device (cuDNN 9.8 and later).
 	DescDeviceProperties DescriptorType = 38
 )
 
 // Attribute is cudnnBackendAttributeName_t.
 type Attribute int32
 
-// The attributes, by descriptor.
+// Attributes, grouped by descriptor.
 const (
 	AttrPointwiseMode Attribute = 0
 	AttrPointwisePrec Attribute = 1
@@ -234,10 +234,11 @@ const (
 	AttrBNBackwardEqBias Attribute = 1630
 )
 
-// HeurMode is cudnnBackendHeurMode_t: how engine configurations are suggested.
+// HeurMode is cudnnBackendHeurMode_t: the heuristic that suggests engine configurations.
 type HeurMode int32
 
-// The modes. A and B are models of speed, fallback lists what always works.
+// Heuristics. A and B predict the speed of engines; the fallback lists engines that always
+// work.
 const (
 	HeurInstant  HeurMode = 0
 	HeurB        HeurMode = 1
@@ -271,23 +272,23 @@ const (
 	PointwiseReLUBack PointwiseMode = 200
 )
 
-// Notes that an engine carries.
+// Numerical and behavior notes of an engine.
 const (
 	NoteTensorCore       int32 = 0
 	NoteDownConvert      int32 = 1 // the inputs are rounded
-	NoteReducedPrecision int32 = 2 // the reduction is not in the precision asked for
+	NoteReducedPrecision int32 = 2 // sums have a lower precision than requested
 	NoteNondeterministic int32 = 4
 	NoteWinograd         int32 = 5
 
-	NoteRuntimeCompilation int32 = 0 // behaviour: compiled when the plan is made
+	NoteRuntimeCompilation int32 = 0 // a behavior note: compiled when the plan is created
 )
 
-// Library is cuDNN. Attributes are passed by address with their count and type;
-// Status answers every call.
+// Library is the table of cuDNN's functions. An attribute is passed as an address, a number
+// of elements and their type. Every call returns a Status.
 type Library struct {
 	Path string
 
-	Version   func() int // 91900 is 9.19.0
+	Version   func() int // 91900 for 9.19.0
 	LastError func() string
 	Create    func() (Handle, error)
 	Destroy   func(Handle) error

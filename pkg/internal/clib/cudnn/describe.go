@@ -7,15 +7,15 @@ import (
 	"unsafe"
 )
 
-// Tensor describes an operand. Operations that name the same ID mean the same
-// tensor and must describe it alike.
+// Tensor describes an operand. Operations that use the same ID use the same tensor and must
+// describe it in the same way.
 type Tensor struct {
 	ID      int64
 	Type    DataType
-	Dims    []int64 // N,C,(D,)H,W; a filter K,C,(T,)R,S
-	Strides []int64 // elements between neighbours; nil means ChannelsLast(Dims)
-	Align   int64   // bytes its address is a multiple of; 0 means 16
-	Virtual bool    // between two operations of one graph, never in memory
+	Dims    []int64 // N,C,(D,)H,W; for a filter K,C,(T,)R,S
+	Strides []int64 // elements from one index to the next; nil means ChannelsLast(Dims)
+	Align   int64   // its address is a multiple of Align bytes; 0 means 16
+	Virtual bool    // passed between two operations of one graph, never stored
 }
 
 func (t Tensor) strides() []int64 {
@@ -37,8 +37,8 @@ func (t Tensor) same(o Tensor) bool {
 		slices.Equal(t.Dims, o.Dims) && slices.Equal(t.strides(), o.strides())
 }
 
-// ChannelsLast gives the strides of a tensor N,C,(D,)H,W that lies in memory as
-// N,(D,)H,W,C without gaps.
+// ChannelsLast returns the strides of a tensor N,C,(D,)H,W that is stored as N,(D,)H,W,C
+// without gaps.
 func ChannelsLast(dims []int64) []int64 {
 	n := len(dims)
 	if n < 2 {
@@ -55,8 +55,8 @@ func ChannelsLast(dims []int64) []int64 {
 	return s
 }
 
-// Packed gives the strides of a tensor that lies in memory in the order of its
-// dimensions (NCHW) without gaps.
+// Packed returns the strides of a tensor that is stored in the order of its dimensions
+// (NCHW) without gaps.
 func Packed(dims []int64) []int64 {
 	s := make([]int64, len(dims))
 	step := int64(1)
@@ -67,8 +67,8 @@ func Packed(dims []int64) []int64 {
 	return s
 }
 
-// Conv is the geometry of a convolution (cross-correlation), a value for each
-// spatial dimension.
+// Conv is the geometry of a convolution (cross-correlation), with one value per spatial
+// dimension.
 type Conv struct {
 	Pad      []int64
 	PostPad  []int64 // nil means Pad
@@ -82,30 +82,31 @@ type Op interface {
 	describe(b *builder) Descriptor
 }
 
-// ConvForward is Y = Alpha·conv(X, W) + Beta·Y. An Alpha of 0 means 1.
+// ConvForward computes Y = Alpha·conv(X, W) + Beta·Y. An Alpha of 0 means 1.
 type ConvForward struct {
 	Conv        Conv
 	X, W, Y     Tensor
 	Alpha, Beta float32
 }
 
-// ConvBackwardData is DX = Alpha·convᵀ(DY, W) + Beta·DX, also the forward pass
-// of a transposed convolution. An Alpha of 0 means 1.
+// ConvBackwardData computes DX = Alpha·convᵀ(DY, W) + Beta·DX, which is also the forward
+// pass of a transposed convolution. An Alpha of 0 means 1.
 type ConvBackwardData struct {
 	Conv        Conv
 	DX, W, DY   Tensor
 	Alpha, Beta float32
 }
 
-// ConvBackwardFilter is DW = Alpha·(gradient of W) + Beta·DW. An Alpha of 0 means 1.
+// ConvBackwardFilter computes DW = Alpha·(gradient of W) + Beta·DW. An Alpha of 0 means 1.
 type ConvBackwardFilter struct {
 	Conv        Conv
 	X, DW, DY   Tensor
 	Alpha, Beta float32
 }
 
-// Pointwise works on each element: Y = X + B, X − B, X·B or max(X, 0), where B may have
-// dimensions of 1 that are repeated; or, for PointwiseReLUBack, DX = DY where X > 0.
+// Pointwise computes each element separately: Y = X + B, X − B, X·B or max(X, 0), where
+// dimensions of B that are 1 are repeated. PointwiseReLUBack computes DX = DY where X > 0,
+// 0 elsewhere.
 type Pointwise struct {
 	Mode    PointwiseMode
 	Compute DataType
@@ -113,18 +114,19 @@ type Pointwise struct {
 	DX, DY  Tensor
 }
 
-// Genstats sums X and its squares over all but the channels: Sum and SqSum are
-// 1,C,1,(1,)1 of fp32.
+// Genstats computes Σ X and Σ X² over all dimensions but the channels. Sum and SqSum have
+// the shape 1,C,1,(1,)1 and are fp32.
 type Genstats struct {
 	X, Sum, SqSum Tensor
 	Compute       DataType
 }
 
-// BNBackwardWeights are the gradients of a batch norm's scale and bias, DBias = Σ DY and
-// DScale = Σ DY·(X − Mean)·InvStd over all but the channels, and the numbers with which
-// the gradient of its input is EqDY·DY + EqX·X + EqBias. All but X and DY are 1,C,1,(1,)1
-// of fp32. cuDNN has it behind a convolution's data gradient and ReLU's
-// (DgradDreluBNBwdWeight in its developer guide).
+// BNBackwardWeights computes the gradients of a batch norm's scale and bias, DBias = Σ DY
+// and DScale = Σ DY·(X − Mean)·InvStd over all dimensions but the channels. It also
+// computes the factors of the gradient of the batch norm's input, EqDY·DY + EqX·X + EqBias.
+// All tensors but X and DY have the shape 1,C,1,(1,)1 and are fp32. cuDNN supports it after
+// the gradients of a convolution's data and of ReLU (DgradDreluBNBwdWeight in its developer
+// guide).
 type BNBackwardWeights struct {
 	X, Mean, InvStd, Scale, DY Tensor
 	DScale, DBias              Tensor
@@ -132,7 +134,7 @@ type BNBackwardWeights struct {
 	Compute                    DataType
 }
 
-// builder makes descriptors and remembers the first thing that went wrong.
+// builder creates descriptors and keeps the first error.
 type builder struct {
 	lib     *Library
 	err     error
@@ -204,7 +206,7 @@ func (b *builder) finalize(d Descriptor, what string) {
 	}
 }
 
-// release destroys what was made, last first.
+// release destroys the descriptors in reverse order.
 func (b *builder) release() error {
 	var errs []error
 	for _, d := range slices.Backward(b.made) {
@@ -216,7 +218,7 @@ func (b *builder) release() error {
 	return errors.Join(errs...)
 }
 
-// tensor describes t, once for every ID.
+// tensor returns the descriptor of t, which it creates once per ID.
 func (b *builder) tensor(t Tensor) Descriptor {
 	if b.err != nil {
 		return 0

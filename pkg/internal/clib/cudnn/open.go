@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// VersionText writes 91900 as 9.19.0, and 8907 as 8.9.7.
+// VersionText formats a version: 91900 as "9.19.0", and 8907 as "8.9.7".
 func VersionText(v int) string {
 	if v < 10000 {
 		return fmt.Sprintf("%d.%d.%d", v/1000, v%1000/100, v%100)
@@ -17,12 +17,12 @@ func VersionText(v int) string {
 	return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100)
 }
 
-// Open finds cuDNN, checks its version and looks its functions up.
+// Open finds cuDNN, checks its version and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
 	return clib.Load(s, clib.CUDNN, bind, clib.Version[Library]{Symbol: "cudnnGetVersion", Check: (*Library).Check})
 }
 
-// Check reports another major version than 9 as a *clib.VersionError.
+// Check returns a *clib.VersionError unless the major version is 9.
 func (l *Library) Check() error {
 	if v := l.Version(); v < 90000 || v >= 100000 {
 		return &clib.VersionError{

@@ -10,19 +10,18 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// maxConfigs is how many engine configurations one heuristic is asked for; it
-// gives fewer (cuDNN 9 has some tens of engines for a convolution).
+// maxConfigs is the number of engine configurations that are requested from one heuristic.
+// It returns fewer: cuDNN 9 has some tens of engines for a convolution.
 const maxConfigs = 128
 
-// Graph is a finalised graph of operations.
+// Graph is a finalized graph of operations.
 type Graph struct {
 	b      *builder
 	handle Handle
 	desc   Descriptor
 }
 
-// NewGraph describes operations, each in terms of tensors. The graph's
-// descriptors live until Close.
+// NewGraph creates the graph of ops. Close must be called to destroy its descriptors.
 func (l *Library) NewGraph(h Handle, ops ...Op) (*Graph, error) {
 	b := l.builder()
 	var list []Descriptor
@@ -39,24 +38,24 @@ func (l *Library) NewGraph(h Handle, ops ...Op) (*Graph, error) {
 	return &Graph{b: b, handle: h, desc: d}, nil
 }
 
-// Close destroys the graph's descriptors; plans made of it live on.
+// Close destroys the graph's descriptors. Plans of the graph remain valid.
 func (g *Graph) Close() error { return g.b.release() }
 
 // Plan is an executable plan.
 type Plan struct {
-	Workspace     int64 // bytes it needs
+	Workspace     int64 // bytes that Run needs
 	Mode          HeurMode
-	Rank          int   // its place among what Mode suggested
-	Engine        int64 // the engine's number, -1 where unknown
+	Rank          int   // index among the suggestions of Mode
+	Engine        int64 // number of the engine, −1 if unknown
 	Numerical     []int32
 	Behavior      []int32
 	Choices       string // the engine and its knobs, for Graph.PlanOf; "" where unknown
 	lib           *Library
 	desc          Descriptor
-	configuration *builder // keeps what the plan was made of
+	configuration *builder // the descriptors that the plan depends on
 }
 
-// Deterministic says whether the engine gives the same bits every time.
+// Deterministic reports whether the engine computes the same bits every time.
 func (p *Plan) Deterministic() bool { return !slices.Contains(p.Numerical, NoteNondeterministic) }
 
 func (p *Plan) String() string {
@@ -66,25 +65,26 @@ func (p *Plan) String() string {
 // Close destroys the plan.
 func (p *Plan) Close() error { return p.configuration.release() }
 
-// Rejected is an engine configuration, or a whole heuristic, that this machine
-// does not support for this graph.
+// Rejected is an engine configuration, or a heuristic, that this machine does not support
+// for this graph.
 type Rejected struct {
 	Mode   HeurMode
-	Rank   int // -1: the heuristic had no answer
+	Rank   int // −1: the heuristic returned nothing
 	Engine int64
 	Err    error
 }
 
-// Plans makes a plan of each engine configuration that the modes suggest and the
-// machine supports, in that order; a configuration that a second mode suggests again
-// is left out where the library tells its knobs. The error is that of a library or
-// device that cannot go on; no plan at all is an error too.
+// Plans creates a plan for each engine configuration that the modes suggest and the machine
+// supports, in this order. It leaves out a configuration that an earlier mode has
+// suggested, if the library reports its knobs. It returns an error if the library or the
+// device cannot go on, or if there is no plan.
 func (g *Graph) Plans(modes ...HeurMode) ([]*Plan, []Rejected, error) {
 	return g.PlansAtMost(maxConfigs, modes...)
 }
 
-// PlansAtMost is Plans of the first n configurations of each mode: a graph of several
-// operations is compiled when its plan is made, which takes about a second.
+// PlansAtMost is like Plans, but uses only the first n configurations of each mode. The
+// plan of a graph with several operations takes about a second, since the graph is compiled
+// then.
 func (g *Graph) PlansAtMost(n int, modes ...HeurMode) ([]*Plan, []Rejected, error) {
 	var plans []*Plan
 	var rejected []Rejected
@@ -117,8 +117,8 @@ func closePlans(plans []*Plan) error {
 	return errors.Join(errs...)
 }
 
-// plansOf asks one heuristic; configurations that were seen before are left out, since
-// to make their plans would take as long again.
+// plansOf creates the plans that one heuristic suggests. It skips configurations in seen,
+// whose plans exist already.
 func (g *Graph) plansOf(mode HeurMode, most int, seen map[string]bool) (plans []*Plan, rejected []Rejected, err error) {
 	lib := g.b.lib
 	b := lib.builder()
@@ -173,9 +173,9 @@ func (g *Graph) plansOf(mode HeurMode, most int, seen map[string]bool) (plans []
 	return plans, rejected, nil
 }
 
-// fatal is err unless it only means that an engine does not support something. A
-// heuristic or an engine may also find a parameter wrong that another accepts, or fail
-// inside, as another does not; where all fail, that is told anyway.
+// fatal returns err if the library or the device cannot go on, and nil if err only means
+// that one engine or heuristic failed. An engine may reject a parameter, or fail
+// internally, where another one succeeds. If all of them fail, Plans returns their errors.
 func fatal(err error) error {
 	var e *Error
 	if errors.As(err, &e) && (e.Result.Unsupported() || (e.Result >= BadParam && e.Result < NotSupported) || (e.Result >= InternalError && e.Result < ExecutionFailed)) {
@@ -184,8 +184,8 @@ func fatal(err error) error {
 	return err
 }
 
-// planOf finalises one configuration; the plan is also returned with an error,
-// for the engine's number.
+// planOf finalizes the plan of one configuration. If that fails, the plan is returned
+// together with the error, because it contains the engine's number.
 func (l *Library) planOf(h Handle, b *builder, config Descriptor) (*Plan, error) {
 	p := &Plan{lib: l, configuration: b, Engine: -1}
 	if err := l.describeEngine(p, config); err != nil {
@@ -198,7 +198,7 @@ func (l *Library) planOf(h Handle, b *builder, config Descriptor) (*Plan, error)
 	return p, p.measure()
 }
 
-// measure reads the workspace of a finalised plan.
+// measure sets Workspace of a finalized plan.
 func (p *Plan) measure() error {
 	b := p.configuration
 	if b.err != nil {
@@ -211,9 +211,9 @@ func (p *Plan) measure() error {
 	return nil
 }
 
-// describeEngine reads the engine's number and notes. The numerical notes decide whether
-// an engine may be used (Deterministic), so that one which does not tell them may not;
-// the rest only informs.
+// describeEngine sets the engine's number and notes. An engine whose numerical notes cannot
+// be read is rejected, since they decide whether it may be used (Deterministic). The other
+// attributes are only informative.
 func (l *Library) describeEngine(p *Plan, config Descriptor) error {
 	b := l.builder()
 	engine := b.create(DescEngine)
@@ -246,14 +246,15 @@ func (l *Library) notes(engine Descriptor, name Attribute, t AttributeType) ([]i
 	return buf[:min(max(n, 0), int64(len(buf)))], Success
 }
 
-// JSON is the plan as text, from which PlanFromJSON makes it again on a machine
-// with the same device and library version.
+// JSON returns the plan as text. PlanFromJSON creates the plan again from this text on a
+// machine with the same kind of device and the same library version.
 func (p *Plan) JSON() (string, error) {
 	return p.lib.text(p.desc, AttrPlanJSON, "the plan's text")
 }
 
-// DeviceProperties returns, as JSON, what cuDNN (from 9.8) knows of a handle's device. From
-// this text it can compile plans for such a device on a machine without one.
+// DeviceProperties returns cuDNN's description of a handle's device as JSON (cuDNN 9.8 and
+// later). With this text cuDNN can compile plans for such a device on a machine without
+// one.
 func (l *Library) DeviceProperties(h Handle) (text string, err error) {
 	b := l.builder()
 	defer func() { err = errors.Join(err, b.release()) }()
@@ -266,7 +267,7 @@ func (l *Library) DeviceProperties(h Handle) (text string, err error) {
 	return l.text(d, AttrDeviceJSON, "the device's properties")
 }
 
-// text reads an attribute that is a text.
+// text returns the value of an attribute that is a text.
 func (l *Library) text(d Descriptor, name Attribute, what string) (string, error) {
 	var n int64
 	if s := l.GetAttribute(d, name, TypeChar, 0, &n, nil); s != Success {
@@ -289,8 +290,8 @@ func trimZero(buf []byte) string {
 	return string(buf)
 }
 
-// PlanFromJSON makes a plan of the text that JSON gave. A text that does not fit
-// this library or device is an error; choose anew then.
+// PlanFromJSON creates a plan from the result of JSON. It returns an error if the text is
+// not for this library and device; choose a plan again then.
 func (l *Library) PlanFromJSON(h Handle, text string) (*Plan, error) {
 	if text == "" {
 		return nil, errors.New("read plan: its text is empty")
@@ -308,14 +309,14 @@ func (l *Library) PlanFromJSON(h Handle, text string) (*Plan, error) {
 	return p, nil
 }
 
-// Pack says where a plan's tensors lie in memory. It is built once and used for
-// every execution.
+// Pack contains the addresses of a plan's tensors. It can be used for any number of
+// executions.
 type Pack struct {
 	b    *builder
 	desc Descriptor
 }
 
-// NewPack lists the addresses of tensors by their IDs. workspace may be 0 where a
+// NewPack creates a Pack from the addresses of tensors by ID. workspace may be 0 if the
 // plan needs none.
 func (l *Library) NewPack(tensors map[int64]cuda.Ptr, workspace cuda.Ptr) (*Pack, error) {
 	ids := make([]int64, 0, len(tensors))

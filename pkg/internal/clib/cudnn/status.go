@@ -5,7 +5,7 @@ import "lockstep/pkg/internal/clib"
 // Status is cudnnStatus_t.
 type Status int32
 
-// Statuses that callers name.
+// Statuses that callers compare with.
 const (
 	Success               Status = 0
 	NotInitialized        Status = 1001
@@ -33,7 +33,7 @@ const (
 	ExecutionFailedDriver Status = 5001
 )
 
-// Name is the status's name in cudnn's headers.
+// Name returns the status's name in cuDNN's headers.
 func (s Status) Name() string {
 	if name, ok := names()[s]; ok {
 		return "CUDNN_STATUS_" + name
@@ -83,7 +83,7 @@ func (s Status) Error() string {
 	return clib.CodeText(s.Name(), int32(s), text)
 }
 
-// Unsupported says that this engine, not the request, is at fault: try another.
+// Unsupported reports whether the engine does not support the request. Another engine may.
 func (s Status) Unsupported() bool {
 	return (s >= 3000 && s < 4000) || s == CompilationFailed
 }

@@ -1,13 +1,13 @@
-// Package cupti is NVIDIA's profiling interface (libcupti) as far as it is needed
-// to know when each kernel ran, those inside CUDA graphs too.
+// Package cupti calls NVIDIA's profiling interface (libcupti). It covers only what is
+// needed to record when each kernel ran, including kernels inside CUDA graphs.
 //
-// CUPTI asks for buffers and gives them back filled from threads of its own, by
-// callbacks into Go. The buffers are C memory (malloc), the callbacks only append
-// to a list under a lock; records are read after Flush.
+// CUPTI calls back into Go from its own threads, to request buffers and to return them with
+// records. The buffers are C memory (malloc). The callbacks only append to a list under a
+// lock; Stop reads the records after a flush.
 //
 // Source: CUPTI documentation, version 13.0, "CUPTI Activity API". The numbers were
-// compared with the headers of CUDA 12.6.3, the layout of a record also with bindings
-// made from those of CUDA 13.0, 13.1 and 13.2 (CUpti_ActivityKernel9 to 11).
+// compared with the headers of CUDA 12.6.3, the layout of a record also with bindings made
+// from those of CUDA 13.0, 13.1 and 13.2 (CUpti_ActivityKernel9 to 11).
 package cupti
 
 import (
@@ -17,7 +17,7 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// Kernel is one run of a kernel. Times are nanoseconds on CUPTI's clock.
+// Kernel is one execution of a kernel. Times are in nanoseconds of CUPTI's clock.
 type Kernel struct {
 	Name        string
 	Start, End  uint64
@@ -28,22 +28,23 @@ type Kernel struct {
 	Registers   uint16
 }
 
-// Library is CUPTI. One Start and Stop pair may be active in a process.
+// Library is the table of CUPTI's functions. A process may have one recording at a time,
+// from Start to Stop.
 type Library struct {
 	Path string
 
 	Version func() (int, error)
-	// Start begins to record kernels. Call it before the context is made, or at
-	// least before the graph is instantiated.
+	// Start starts to record kernels. Call it before the context is created, or at least
+	// before the graph is instantiated.
 	Start func() error
-	// Stop ends it and returns what was recorded, in CUPTI's order.
+	// Stop ends the recording and returns the kernels in CUPTI's order.
 	Stop func() ([]Kernel, error)
 }
 
 // Result is CUptiResult.
 type Result int32
 
-// Results that are met.
+// Results that this package compares with.
 const (
 	Success                Result = 0
 	maxLimitReached        Result = 12 // no more records in a buffer
@@ -52,7 +53,7 @@ const (
 	MultipleSubscribers    Result = 39
 )
 
-// Name is the result's name in cupti_result.h.
+// Name returns the result's name in cupti_result.h.
 func (r Result) Name() string {
 	switch r {
 	case Success:
@@ -103,7 +104,7 @@ type Error = clib.CallError[Result]
 // concurrentKernel is CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.
 const concurrentKernel = 10
 
-// Open finds CUPTI and looks its functions up.
+// Open finds CUPTI and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
 	return clib.Load(s, clib.CUPTI, bind, clib.Version[Library]{})
 }
@@ -119,7 +120,7 @@ func bind(path string, need func(string) uintptr) *Library {
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
 
-// recorder holds the buffers that came back.
+// recorder contains the buffers that CUPTI has returned.
 type recorder struct {
 	getVersion, register, enable, disable, flush, next, malloc, free uintptr
 
@@ -134,10 +135,11 @@ type buffer struct{ at, used uintptr }
 
 const (
 	bufferBytes     = 8 << 20
-	bufferAlignment = 8 // malloc gives 16
+	bufferAlignment = 8 // malloc aligns to 16
 )
 
-// newRecorder finds malloc and free too: CUPTI depends on the C library.
+// newRecorder creates a recorder. It looks up malloc and free through need too: CUPTI
+// depends on the C library.
 func newRecorder(need func(string) uintptr) *recorder {
 	return &recorder{
 		getVersion: need("cuptiGetVersion"), register: need("cuptiActivityRegisterCallbacks"),
@@ -153,8 +155,8 @@ func (r *recorder) version() (int, error) {
 	return int(v), clib.Failed("cuptiGetVersion", s)
 }
 
-// requested is CUPTI's: it writes a buffer, its size, and how many records it may
-// hold (0: as many as fit).
+// requested is CUPTI's callback that requests a buffer. It sets the buffer's address, its
+// size and the maximum number of records (0: as many as fit).
 func (r *recorder) requested(at, size, records *uintptr) uintptr {
 	*at = clib.Call(r.malloc, bufferBytes)
 	*size, *records = bufferBytes, 0
@@ -164,7 +166,8 @@ func (r *recorder) requested(at, size, records *uintptr) uintptr {
 	return 0
 }
 
-// completed is CUPTI's: a buffer of which used bytes hold records.
+// completed is CUPTI's callback that returns a buffer, in which the first used bytes
+// contain records.
 func (r *recorder) completed(_ uintptr, _ uint32, at, _, used uintptr) uintptr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,7 +177,7 @@ func (r *recorder) completed(_ uintptr, _ uint32, at, _, used uintptr) uintptr {
 
 func (r *recorder) start() error {
 	r.once.Do(func() {
-		// Callbacks are never freed: they are made once.
+		// Callbacks cannot be freed, so they are created once.
 		requested, completed := clib.Callback(r.requested), clib.Callback(r.completed)
 		r.failed = clib.Failed("cuptiActivityRegisterCallbacks", call(r.register, requested, completed))
 	})
@@ -204,13 +207,13 @@ func (r *recorder) stop() ([]Kernel, error) {
 	return all, nil
 }
 
-// read walks the records of a buffer.
+// read returns the kernels in a buffer's records.
 func (r *recorder) read(b buffer) []Kernel {
 	var all []Kernel
 	var record unsafe.Pointer
 	for {
 		if call(r.next, b.at, b.used, uintptr(unsafe.Pointer(&record))) != Success {
-			return all // maxLimitReached is the end
+			return all // maxLimitReached marks the end of the buffer
 		}
 		if *(*uint32)(record) == concurrentKernel {
 			all = append(all, (*kernelRecord)(record).kernel())

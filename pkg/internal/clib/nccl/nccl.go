@@ -1,13 +1,13 @@
-// Package nccl is NVIDIA's collective communication library (libnccl.so.2) as a
-// table of Go functions: sums over the GPUs of one machine or of many.
+// Package nccl calls NVIDIA's collective communication library (libnccl.so.2) through a
+// table of Go functions. It computes sums over the GPUs of one or several machines.
 //
-// Rank 0 makes a UniqueID and sends it to the others; then every rank calls
-// CommInit at the same time, each in a goroutine that holds its thread with its
-// device's context current. A collective returns when it is enqueued on the
-// stream; it may be captured in a CUDA graph.
+// Rank 0 creates a UniqueID and sends it to the other ranks. Then all ranks call CommInit
+// at the same time, each in a goroutine that is locked to its thread and has made its
+// device's context current. A collective returns when it has been enqueued in the stream.
+// It may be captured in a CUDA graph.
 //
-// Source: NCCL documentation, version 2.28. Every number was compared with nccl.h of
-// 2.28.9 and 2.30.7.
+// Source: NCCL documentation, version 2.28. Every number was compared with nccl.h of 2.28.9
+// and 2.30.7.
 package nccl
 
 import (
@@ -18,17 +18,17 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// Comm is a communicator: this rank's end of a group of GPUs.
+// Comm is a communicator: one rank's membership in a group of GPUs.
 type Comm uintptr
 
-// UniqueID names a group before it exists. It is made by one rank and carried to
-// the others, as bytes or as text (base64), by the rendezvous.
+// UniqueID identifies a group before it exists. One rank creates it, and the rendezvous
+// sends it to the others, as bytes or as text (base64).
 type UniqueID [128]byte
 
-// MarshalBinary gives the 128 bytes.
+// MarshalBinary returns the 128 bytes of id.
 func (id UniqueID) MarshalBinary() ([]byte, error) { return append([]byte(nil), id[:]...), nil }
 
-// UnmarshalBinary takes the 128 bytes.
+// UnmarshalBinary sets id from 128 bytes.
 func (id *UniqueID) UnmarshalBinary(b []byte) error {
 	if len(b) != len(id) {
 		return fmt.Errorf("read NCCL id: it has %d bytes, want %d", len(b), len(id))
@@ -37,12 +37,12 @@ func (id *UniqueID) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// MarshalText writes the id as one word, for JSON and environment variables.
+// MarshalText encodes the id as one word, for JSON and environment variables.
 func (id UniqueID) MarshalText() ([]byte, error) {
 	return base64.StdEncoding.AppendEncode(nil, id[:]), nil
 }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText decodes the result of MarshalText.
 func (id *UniqueID) UnmarshalText(text []byte) error {
 	b, err := base64.StdEncoding.DecodeString(string(text))
 	if err != nil {
@@ -51,11 +51,12 @@ func (id *UniqueID) UnmarshalText(text []byte) error {
 	return id.UnmarshalBinary(b)
 }
 
-// IsZero says whether the id was never set.
+// IsZero reports whether the id has not been set.
 func (id UniqueID) IsZero() bool { return id == UniqueID{} }
 
-// String is short: enough to see in a log whether two ranks hold the same id. The
-// id holds an address of the machine that made it, so it is not printed whole.
+// String returns a short form of id, enough to see in a log whether two ranks have the same
+// id. The complete id contains an address of the machine that created it and is not
+// printed.
 func (id UniqueID) String() string {
 	var sum [4]byte
 	for i, b := range id {
@@ -81,7 +82,7 @@ const (
 	BFloat16 DataType = 9
 )
 
-// Size is the bytes of one element.
+// Size returns the size of an element in bytes.
 func (t DataType) Size() int64 {
 	switch t {
 	case Int8, Uint8:
@@ -97,7 +98,7 @@ func (t DataType) Size() int64 {
 // ReduceOp is ncclRedOp_t.
 type ReduceOp int32
 
-// The reductions.
+// Reductions.
 const (
 	Sum  ReduceOp = 0
 	Prod ReduceOp = 1
@@ -106,23 +107,24 @@ const (
 	Avg  ReduceOp = 4
 )
 
-// Library is NCCL. Counts are elements. The handle of a failed call can be asked
-// for more with LastError.
+// Library is the table of NCCL's functions. Counts are numbers of elements. After a failed
+// call, LastError describes the error.
 type Library struct {
 	Path string
 
-	Version     func() (int, error) // 22809 is 2.28.9
+	Version     func() (int, error) // 22809 for 2.28.9
 	GetUniqueID func() (UniqueID, error)
-	// CommInit joins the group that id names; it blocks until all ranks have, for ever without one.
+	// CommInit joins the group that id identifies. It blocks until all ranks have joined,
+	// without a time-out.
 	CommInit func(ranks, rank int, id UniqueID) (Comm, error)
-	// CommDestroy ends a communicator whose work is done. It returns after all graphs that
-	// captured a collective of it are destroyed.
+	// CommDestroy ends a communicator after its work is done. It blocks until all graphs
+	// that captured one of its collectives are destroyed.
 	CommDestroy func(Comm) error
-	// CommAbort, which any thread may call, ends the kernels that wait for other ranks. Like
-	// CommDestroy it returns only after the graphs are destroyed: nobody who is to destroy
-	// these may wait for it.
+	// CommAbort ends the kernels that wait for other ranks. Any thread may call it. Like
+	// CommDestroy it blocks until the graphs are destroyed, so the code that destroys them
+	// must not wait for it.
 	CommAbort   func(Comm) error
-	AsyncError  func(Comm) error // what went wrong since, nil when nothing did
+	AsyncError  func(Comm) error // the error of an asynchronous operation, or nil
 	LastError   func(Comm) string
 	GroupStart  func() error
 	GroupEnd    func() error

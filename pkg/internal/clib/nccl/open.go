@@ -8,19 +8,19 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// MinVersion is the oldest NCCL that can be used: 2.23 brought
-// ncclCommInitRankScalable, which takes the id by address.
+// MinVersion is the oldest supported NCCL: 2.23 introduced ncclCommInitRankScalable, to
+// which the id is passed by address.
 const MinVersion = 22300
 
-// VersionText writes 22809 as 2.28.9.
+// VersionText formats a version: 22809 as "2.28.9".
 func VersionText(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100) }
 
-// Open finds NCCL, checks its version and looks its functions up.
+// Open finds NCCL, checks its version and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
 	return clib.Load(s, clib.NCCL, bind, clib.Version[Library]{Symbol: "ncclGetVersion", Check: (*Library).Check})
 }
 
-// Check reports a library that is too old as a *clib.VersionError.
+// Check returns a *clib.VersionError if the library is too old.
 func (l *Library) Check() error {
 	v, err := l.Version()
 	if err != nil {
@@ -108,9 +108,9 @@ func bindCollectives(l *Library, need func(string) uintptr) {
 	}
 }
 
-// explain adds what NCCL itself says.
+// explain adds NCCL's own description of the last error to err.
 func (l *Library) explain(err error, c Comm) error {
-	if e, ok := err.(*Error); ok && e != nil { //nolint:errorlint // made here, never wrapped
+	if e, ok := err.(*Error); ok && e != nil { //nolint:errorlint // created here, never wrapped
 		e.Message = l.LastError(c)
 	}
 	return err

@@ -5,7 +5,7 @@ import "lockstep/pkg/internal/clib"
 // Result is ncclResult_t.
 type Result int32
 
-// The results.
+// Results of NCCL's functions.
 const (
 	Success            Result = 0
 	UnhandledCudaError Result = 1
@@ -17,7 +17,7 @@ const (
 	InProgress         Result = 7
 )
 
-// Name is the result's name in nccl.h.
+// Name returns the result's name in nccl.h.
 func (r Result) Name() string {
 	names := []string{
 		"ncclSuccess", "ncclUnhandledCudaError", "ncclSystemError", "ncclInternalError",

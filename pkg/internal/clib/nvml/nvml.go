@@ -1,9 +1,9 @@
-// Package nvml is NVIDIA's management library (libnvidia-ml.so.1, part of the
-// driver) as a table of Go functions: what a GPU is doing and how much power it
-// draws. It needs no CUDA context and may be called from any goroutine.
+// Package nvml calls NVIDIA's management library (libnvidia-ml.so.1, part of the driver)
+// through a table of Go functions. It reports the utilization, power and memory of GPUs. It
+// needs no CUDA context and may be called from any goroutine.
 //
-// Source: NVML API reference, driver 580. The results and clocks were compared with
-// nvml.h of CUDA 12.6 and 13.3.
+// Source: NVML API reference, driver 580. The results and clocks were compared with nvml.h
+// of CUDA 12.6 and 13.3.
 package nvml
 
 import (
@@ -16,11 +16,11 @@ import (
 // Device is a GPU's handle.
 type Device uintptr
 
-// Memory is a device's memory in bytes.
+// Memory contains sizes of a device's memory in bytes.
 type Memory struct{ Total, Free, Used uint64 }
 
-// Utilization is the share of the last sample period, in per cent, during which
-// a kernel ran and during which memory was read or written.
+// Utilization contains the percentages of the last sample period during which a kernel ran
+// (GPU) and during which memory was read or written (Memory).
 type Utilization struct{ GPU, Memory uint32 }
 
 // Clock is one of a device's clocks.
@@ -33,7 +33,7 @@ const (
 	MemoryClock   Clock = 2
 )
 
-// Library is NVML. Init must be called before the rest.
+// Library is the table of NVML's functions. Init must be called first.
 type Library struct {
 	Path string
 
@@ -41,9 +41,9 @@ type Library struct {
 	Shutdown      func() error
 	DriverVersion func() (string, error) // "580.82.07"
 
-	DeviceCount  func() (int, error) // all devices of the machine, whatever CUDA_VISIBLE_DEVICES says
+	DeviceCount  func() (int, error) // all devices of the machine, even if CUDA_VISIBLE_DEVICES excludes them
 	DeviceHandle func(index int) (Device, error)
-	DeviceByBus  func(pciBusID string) (Device, error) // as cuda.Driver.DevicePCIBusID gives it
+	DeviceByBus  func(pciBusID string) (Device, error) // bus id as returned by cuda.Driver.DevicePCIBusID
 	Name         func(Device) (string, error)
 	MemoryInfo   func(Device) (Memory, error)
 	Utilization  func(Device) (Utilization, error)
@@ -55,7 +55,7 @@ type Library struct {
 // Result is nvmlReturn_t.
 type Result int32
 
-// Results that callers name.
+// Results that callers compare with.
 const (
 	Success         Result = 0
 	Uninitialized   Result = 1
@@ -70,7 +70,7 @@ const (
 	Unknown         Result = 999
 )
 
-// Name is the result's name in nvml.h.
+// Name returns the result's name in nvml.h.
 func (r Result) Name() string {
 	switch r {
 	case Success:
@@ -118,7 +118,7 @@ func (r Result) Library() clib.Name { return clib.NVML }
 // Error reports a failed call. errors.Is(err, NotSupported) works.
 type Error = clib.CallError[Result]
 
-// Open finds NVML and looks its functions up.
+// Open finds NVML and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
 	return clib.Load(s, clib.NVML, bind, clib.Version[Library]{})
 }
@@ -126,7 +126,7 @@ func Open(s *clib.Search) (*Library, error) {
 // Symbols lists the functions that the library must have.
 func Symbols() []string { return clib.Symbols(bind) }
 
-// Unmeasured says whether err only means that the device has no such sensor.
+// Unmeasured reports whether err means that the device has no such sensor.
 func Unmeasured(err error) bool {
 	return errors.Is(err, NotSupported) || errors.Is(err, FunctionMissing)
 }

@@ -1,9 +1,9 @@
-// Package nvrtc is NVIDIA's run-time compiler (libnvrtc) as a table of Go
-// functions: CUDA C++ in, PTX or a device's machine code out. It needs no GPU and
-// no driver.
+// Package nvrtc calls NVIDIA's run-time compiler (libnvrtc) through a table of Go
+// functions. It compiles CUDA C++ to PTX or to a device's machine code, and needs no GPU
+// and no driver.
 //
-// Source: NVRTC documentation, version 13.0; the functions are those of 11.2 too. The
-// results were compared with nvrtc.h of CUDA 12.6.3.
+// Source: NVRTC documentation, version 13.0; the functions exist since 11.2. The results
+// were compared with nvrtc.h of CUDA 12.6.3.
 package nvrtc
 
 import (
@@ -14,27 +14,27 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// Library is the compiler.
+// Library is the table of NVRTC's functions.
 type Library struct {
 	Path string
 
 	Version func() (major, minor int, err error)
-	// Architectures lists the compute capabilities it compiles for, times ten (90).
+	// Architectures returns the supported compute capabilities times ten (90 for 9.0).
 	Architectures func() ([]int, error)
-	// Compile compiles a source. An option "--gpu-architecture=sm_90" gives machine
-	// code for that device only, "compute_90" gives PTX. A program that does not
-	// compile is a *CompileError; log holds warnings too.
+	// Compile compiles a source. With the option "--gpu-architecture=sm_90" the output
+	// contains machine code for that device only, with "compute_90" PTX. If the program has
+	// errors, the error is a *CompileError. The output's log may contain warnings.
 	Compile func(source, name string, options []string) (out Output, err error)
 }
 
 // Output is a compiled program.
 type Output struct {
-	PTX   []byte // text with a zero byte at its end, as the driver loads it
-	CUBIN []byte // empty when the architecture was a compute_ one
+	PTX   []byte // text that ends with a zero byte, as the driver expects it
+	CUBIN []byte // empty if the architecture is a compute_ one
 	Log   string
 }
 
-// Image is what the driver loads: the machine code where there is some, else PTX.
+// Image returns the machine code, or PTX if there is none, for the driver to load.
 func (o Output) Image() []byte {
 	if len(o.CUBIN) > 0 {
 		return o.CUBIN
@@ -45,7 +45,7 @@ func (o Output) Image() []byte {
 // Result is nvrtcResult.
 type Result int32
 
-// Results that callers name.
+// Results that callers compare with.
 const (
 	Success            Result = 0
 	ErrorOutOfMemory   Result = 1
@@ -56,7 +56,7 @@ const (
 	ErrorInternal      Result = 11
 )
 
-// Name is the result's name in nvrtc.h.
+// Name returns the result's name in nvrtc.h.
 func (r Result) Name() string {
 	names := []string{
 		"NVRTC_SUCCESS", "NVRTC_ERROR_OUT_OF_MEMORY", "NVRTC_ERROR_PROGRAM_CREATION_FAILURE",
@@ -88,11 +88,11 @@ func (r Result) Library() clib.Name { return clib.NVRTC }
 // Error reports a failed call. errors.Is(err, ErrorInvalidOption) works.
 type Error = clib.CallError[Result]
 
-// CompileError is a program that did not compile.
+// CompileError is the error for a program that cannot be compiled.
 type CompileError struct {
 	Name   string
 	Result Result
-	Log    string // the compiler's messages, with lines
+	Log    string // the compiler's messages, with line numbers
 }
 
 func (e *CompileError) Error() string {
@@ -102,12 +102,12 @@ func (e *CompileError) Error() string {
 // Unwrap makes errors.Is(err, ErrorCompilation) work.
 func (e *CompileError) Unwrap() error { return e.Result }
 
-// Open finds the compiler and looks its functions up.
+// Open finds the compiler and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
 	return clib.Load(s, clib.NVRTC, bind, clib.Version[Library]{Symbol: "nvrtcVersion", Check: (*Library).Check})
 }
 
-// Check reports a compiler that is too old as a *clib.VersionError.
+// Check returns a *clib.VersionError if the compiler is too old.
 func (l *Library) Check() error {
 	major, minor, err := l.Version()
 	if err != nil {

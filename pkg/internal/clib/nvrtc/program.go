@@ -8,13 +8,13 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// programs are the functions that make one program.
+// programs contains the functions that compile one program.
 type programs struct {
 	create, compile, destroy uintptr
 	ptx, cubin, log          getter
 }
 
-// getter is a pair of functions that give a size, then the bytes.
+// getter is a pair of functions: one returns a size, the other copies that many bytes.
 type getter struct {
 	name      string
 	size, get uintptr
@@ -60,7 +60,8 @@ func (p programs) compileWith(program uintptr, options []string) Result {
 	if len(options) == 0 {
 		return call(p.compile, program, 0, 0)
 	}
-	// C gets a list of pointers to Go's memory: all of it is pinned for the call.
+	// C receives a list of pointers to Go memory, so all of this memory is pinned during
+	// the call.
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	list := make([]*byte, len(options))
@@ -71,8 +72,8 @@ func (p programs) compileWith(program uintptr, options []string) Result {
 	return call(p.compile, program, uintptr(len(options)), uintptr(unsafe.Pointer(&list[0])))
 }
 
-// fetch takes what the architecture offers: machine code exists for sm_ only, and
-// PTX may be left out by an option.
+// fetch adds to out the results that exist: machine code only for an sm_ architecture, and
+// PTX unless an option suppresses it.
 func (p programs) fetch(program uintptr, out Output, options []string) (Output, error) {
 	var err error
 	if out.PTX, err = p.ptx.bytes(program); err != nil {

@@ -1,5 +1,5 @@
-// Package nvtx marks ranges of time for NVIDIA's profilers. Where the library is
-// absent the table's functions do nothing, so that callers need not ask.
+// Package nvtx marks ranges of time for NVIDIA's profilers. If the library is missing, the
+// table's functions do nothing, so that callers need not check.
 //
 // Source: NVTX 3 documentation.
 package nvtx
@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// Library is NVTX. A range belongs to the thread that pushed it: hold the thread
-// (runtime.LockOSThread) from Push to Pop.
+// Library is the table of NVTX's functions. A range belongs to the thread that pushed it:
+// lock the thread (runtime.LockOSThread) from Push to Pop.
 type Library struct {
 	Path string // "" where nothing is marked
 
@@ -19,12 +19,12 @@ type Library struct {
 	Pop  func()
 }
 
-// None is the table that marks nothing.
+// None returns a table whose functions do nothing.
 func None() *Library {
 	return &Library{Push: func(string) {}, Pop: func() {}}
 }
 
-// Open finds the library. With an error the table is None.
+// Open finds the library. If it returns an error, the table is None.
 func Open(s *clib.Search) (*Library, error) {
 	l, err := clib.Load(s, clib.NVTX, bind, clib.Version[Library]{})
 	if err != nil {

@@ -15,36 +15,36 @@ import (
 	"lockstep/pkg/internal/clib/nvtx"
 )
 
-// Report is what a machine offers for GPU runs.
+// Report describes a machine's GPUs and the libraries that GPU runs need.
 type Report struct {
 	Libraries []Library
 	Devices   []Device
-	Problem   error // why no GPU can be used; nil when one can
+	Problem   error // why no GPU can be used; nil if one can
 	Looked    []clib.Place
 }
 
-// Library is one library of a Report.
+// Library describes one library in a Report.
 type Library struct {
 	Name    clib.Name
 	Version string
 	Path    string
-	Use     string // what it is for
-	Problem error  // why it cannot be used
+	Use     string // purpose of the library
+	Problem error  // why it cannot be used, or nil
 }
 
-// Device is one GPU of a Report.
+// Device describes one GPU in a Report.
 type Device struct {
 	Index           int
 	Name            string
 	MemoryBytes     int64
 	Compute         [2]int // compute capability
 	Multiprocessors int
-	ClockMHz        int    // 0 where the driver does not tell
+	ClockMHz        int    // 0 if the driver does not report it
 	BusID           string // "" where the driver does not tell
 }
 
-// Probe opens every library, each on its own, and asks the driver for its
-// devices. Nothing on a device is used.
+// Probe opens every library separately and lists the driver's devices. It does not create a
+// context on a device.
 func Probe(s *clib.Search) *Report {
 	r := &Report{}
 	if clib.Supported {
@@ -96,7 +96,7 @@ func (st *Stack) Report() *Report {
 	return r
 }
 
-// finish lists the devices and says why none can be used.
+// finish lists the devices and sets the reasons why libraries or GPUs cannot be used.
 func (r *Report) finish(driver *cuda.Driver, st *Stack) {
 	for _, l := range r.Libraries {
 		if l.Problem == nil {
@@ -104,7 +104,7 @@ func (r *Report) finish(driver *cuda.Driver, st *Stack) {
 		}
 		switch l.Name {
 		case clib.CUDA:
-			// Without a driver the rest does not matter: the machine has no GPU.
+			// Without a driver there is no GPU, and other problems do not matter.
 			r.Problem = l.Problem
 			return
 		case clib.NVRTC, clib.CUDNN:
@@ -173,7 +173,7 @@ func (r *Report) addNCCL(n *nccl.Library, err error) {
 	r.Libraries = append(r.Libraries, l)
 }
 
-// devices asks for each device; the driver is initialised.
+// devices describes each device. The driver must be initialized.
 func devices(d *cuda.Driver) ([]Device, error) {
 	n, err := d.DeviceCount()
 	if err != nil {
@@ -195,7 +195,7 @@ func devices(d *cuda.Driver) ([]Device, error) {
 		if err := errors.Join(errs[:]...); err != nil {
 			return nil, err
 		}
-		// A virtual GPU may not tell these, and does its work all the same.
+		// A virtual GPU may not report these attributes, but can be used.
 		if kilohertz, err := d.DeviceAttribute(dev, cuda.ClockRate); err == nil {
 			x.ClockMHz = kilohertz / 1000
 		}

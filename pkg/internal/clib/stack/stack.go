@@ -1,6 +1,6 @@
-// Package stack opens the libraries that a GPU run needs, in their order, and
-// checks that they fit together. What runs on GPUs takes a *Stack, so that a test
-// can hand it the simulated machine of package clibtest.
+// Package stack opens the libraries that a GPU run needs, in the right order, and checks
+// that they are compatible. Functions that use GPUs take a *Stack, so that a test can pass
+// the simulated machine of package clibtest.
 package stack
 
 import (
@@ -18,29 +18,29 @@ import (
 	"lockstep/pkg/internal/clib/nvtx"
 )
 
-// Stack is the open libraries. Driver, NVRTC and CUDNN are always there; the
-// others may be nil, and then Missing says why.
+// Stack contains the open libraries. Driver, NVRTC and CUDNN are never nil. The others may
+// be nil; then Missing contains the reason.
 type Stack struct {
 	Driver   *cuda.Driver
 	NVRTC    *nvrtc.Library
 	CUDNN    *cudnn.Library
 	CublasLt *cublaslt.Library // nil: no matrix products outside cuDNN
 	NCCL     *nccl.Library     // nil: ranks exchange through the host
-	NVML     *nvml.Library     // nil: no utilisation, power and energy
-	NVTX     *nvtx.Library     // never nil; marks nothing where it is absent
-	// CUPTI opens NVIDIA's profiling interface, which hooks into the driver: only when it
-	// is asked for.
+	NVML     *nvml.Library     // nil: utilization, power and energy are not measured
+	NVTX     *nvtx.Library     // never nil; its functions do nothing if the library is missing
+	// CUPTI opens NVIDIA's profiling interface. It is opened only on request, because it
+	// hooks into the driver.
 	CUPTI func() (*cupti.Library, error)
 
 	Missing map[clib.Name]error
 
-	// Images is what NVRTC made in this process: engines that are started one after
-	// another have the same kernels.
+	// Images contains the machine code that NVRTC has compiled in this process. Engines
+	// that are started one after another use the same kernels.
 	Images sync.Map
 }
 
-// Open opens and checks the libraries and initialises the driver. The error names
-// the first of Driver, NVRTC and CUDNN that cannot be used, and what to do.
+// Open opens and checks the libraries and initializes the driver. The error names the first
+// of Driver, NVRTC and CUDNN that cannot be used, and the remedy.
 func Open(s *clib.Search) (*Stack, error) {
 	st := &Stack{Missing: map[clib.Name]error{}, CUPTI: func() (*cupti.Library, error) { return cupti.Open(s) }}
 	var err error
@@ -74,16 +74,16 @@ func Open(s *clib.Search) (*Stack, error) {
 	return st, st.Check()
 }
 
-// prefer makes s take libraries of the driver's CUDA version first. A driver that does not
-// say its version is told by Check.
+// prefer makes s prefer libraries for the driver's CUDA version. If the driver does not
+// report its version, Check fails later.
 func prefer(s *clib.Search, driver *cuda.Driver) {
 	if v, err := driver.Version(); err == nil {
 		s.Prefer(v / 1000)
 	}
 }
 
-// Check reports libraries that cannot be used together, and a machine without a
-// device.
+// Check returns an error if the libraries cannot be used together or the machine has no
+// GPU.
 func (st *Stack) Check() error {
 	if err := st.Driver.Check(); err != nil {
 		return fmt.Errorf("use the GPU: %w", err)
@@ -112,8 +112,8 @@ func (st *Stack) Check() error {
 	return nil
 }
 
-// major reports an NVRTC of a newer major version than the driver: the driver
-// would refuse its PTX.
+// major returns an error if NVRTC has a newer major version than the driver, which would
+// refuse its PTX.
 func (st *Stack) major() error {
 	driver, err := st.Driver.Version()
 	if err != nil {
