@@ -1,11 +1,11 @@
-// Package kernelspec tells Jupyter about the kernel: it installs the kernelspec
-// "Go (Lockstep)" with the kernel and the lockstep command inside.
+// Package kernelspec installs the kernel into Jupyter: it creates the kernelspec "Go
+// (Lockstep)" with the kernel and the lockstep command inside.
 //
-// A kernelspec is a folder that Jupyter searches for in its data folders, with
-// a kernel.json that says how to start the kernel. Both binaries are copied
-// into it, so that a notebook keeps working whatever happens to the folder they
-// were built in, and kernel.json sets LOCKSTEP_BIN to the copy of the command,
-// so that a notebook's workers are of the same build as its kernel.
+// A kernelspec is a folder with a file kernel.json, which contains the command that
+// starts the kernel. Jupyter looks for it in its data folders. Both binaries are copied
+// into it, so that notebooks keep working if the folder of the build is changed or
+// removed. kernel.json sets LOCKSTEP_BIN to the copy of the command, so that a notebook's
+// workers run the same build as its kernel.
 //
 //	dir, err := kernelspec.Install(kernelspec.Options{Prefix: "/opt/venv"})
 package kernelspec
@@ -28,33 +28,33 @@ import (
 )
 
 const (
-	// Name is the kernelspec's name, as "jupyter nbconvert" and a notebook's
-	// metadata use it.
+	// Name is the kernelspec's name, as used by "jupyter nbconvert" and in a notebook's
+	// metadata.
 	Name = "lockstep"
 
-	// DisplayName is what Jupyter's menu shows.
+	// DisplayName is the name in Jupyter's menu.
 	DisplayName = "Go (Lockstep)"
 
-	// CommandVariable is the environment variable that names the command of the
-	// kernel's build.
+	// CommandVariable is the environment variable with the path of the lockstep command
+	// that belongs to the kernel's build.
 	CommandVariable = "LOCKSTEP_BIN"
 
 	kernelFile  = "lockstep-kernel"
 	commandFile = "lockstep"
 )
 
-// Options say where a kernelspec goes and what it is made of. At most one of
-// User, Prefix and Sys may be set; the zero Options install for this user.
+// Options contains the destination and the binaries of a kernelspec. At most one of User,
+// Prefix and Sys may be set; the zero value installs for this user.
 type Options struct {
 	User   bool   // for this user: $JUPYTER_DATA_DIR, $XDG_DATA_HOME/jupyter or ~/.local/share/jupyter
 	Prefix string // for an environment: share/jupyter in this folder
 	Sys    bool   // for all users of the machine: /usr/local/share/jupyter
 
-	Kernel  string // the kernel binary; "" is lockstep-kernel beside Command
-	Command string // the lockstep binary; "" is the running program
+	Kernel  string // the kernel binary; "" means lockstep-kernel in the folder of Command
+	Command string // the lockstep binary; "" means the running program
 }
 
-// Validate reports an Options that asks for two places.
+// Validate returns an error if more than one destination is set.
 func (o Options) Validate() error {
 	n := 0
 	for _, set := range []bool{o.User, o.Prefix != "", o.Sys} {
@@ -68,7 +68,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// spec is the document kernel.json.
+// spec is the content of kernel.json.
 type spec struct {
 	Argv          []string          `json:"argv"`
 	DisplayName   string            `json:"display_name"`
@@ -78,9 +78,9 @@ type spec struct {
 	Env           map[string]string `json:"env"`
 }
 
-// Install writes the kernelspec and returns its folder. An earlier one is
-// replaced file by file, each at once, so that a kernel that runs goes on. An
-// error says what is missing and how to make it.
+// Install writes the kernelspec and returns its folder. It replaces the files of an
+// earlier kernelspec one by one, each atomically, so that a running kernel continues. An
+// error names what is missing and how to create it.
 func Install(o Options) (dir string, err error) {
 	if dir, err = Dir(o); err != nil {
 		return "", err
@@ -109,15 +109,15 @@ func Install(o Options) (dir string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("install kernel: write kernel.json: %w", err)
 	}
-	// Jupyter finds the kernel by this file, so it comes last.
+	// Write this file last, because Jupyter finds the kernel by it.
 	if err := renameio.WriteFile(filepath.Join(dir, "kernel.json"), append(doc, '\n'), 0o644); err != nil {
 		return "", fmt.Errorf("install kernel: %w", err)
 	}
 	return dir, nil
 }
 
-// Uninstall removes what Install with the same Options wrote, and returns the
-// folder that it removed.
+// Uninstall removes the folder that Install with the same Options has written, and
+// returns its path.
 func Uninstall(o Options) (dir string, err error) {
 	if dir, err = Dir(o); err != nil {
 		return "", err
@@ -131,7 +131,7 @@ func Uninstall(o Options) (dir string, err error) {
 	return dir, nil
 }
 
-// Dir returns the folder that Install writes, an absolute path.
+// Dir returns the absolute path of the folder that Install writes.
 func Dir(o Options) (string, error) {
 	if err := o.Validate(); err != nil {
 		return "", err
@@ -147,7 +147,7 @@ func Dir(o Options) (string, error) {
 	return dir, nil
 }
 
-// dataDir is Jupyter's data folder for the options, as jupyter_core finds it.
+// dataDir returns Jupyter's data folder for the options, by the rules of jupyter_core.
 func dataDir(o Options) (string, error) {
 	switch {
 	case o.Prefix != "":
@@ -170,7 +170,8 @@ func dataDir(o Options) (string, error) {
 
 const howToBuild = "in the project's folder run \"go run ./kernels/build\", then \"kernels/.build/bin/lockstep kernel install\""
 
-// binaries finds the two programs and checks that they belong together.
+// binaries returns the paths of the two programs and checks that they are of the same
+// build.
 func (o Options) binaries() (kernel, command string, err error) {
 	kernel, command = o.Kernel, o.Command
 	if command == "" {
@@ -194,7 +195,7 @@ func (o Options) binaries() (kernel, command string, err error) {
 		}
 	}
 	if o.Command != "" {
-		return kernel, command, nil // a program that we are not has an id that we do not know
+		return kernel, command, nil // the build id of another program than the running one is unknown
 	}
 	id, err := kernelID(kernel)
 	if err != nil {
@@ -207,7 +208,7 @@ func (o Options) binaries() (kernel, command string, err error) {
 	return kernel, command, nil
 }
 
-// kernelID asks a kernel binary for its build id.
+// kernelID runs a kernel binary to get its build id.
 func kernelID(kernel string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -222,7 +223,8 @@ func kernelID(kernel string) (string, error) {
 	return id, nil
 }
 
-// copyProgram copies a program; to is the old file or the whole new one.
+// copyProgram copies a program atomically: to is always either the old file or the
+// complete new one.
 func copyProgram(from, to string) (err error) {
 	src, err := os.Open(from)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package memory keeps a kernel from using all memory of its machine or
-// container: at a limit the cell is interrupted, and if memory still grows the
-// kernel ends itself.
+// Package memory prevents a kernel from using all memory of its machine or container. At
+// a limit the running cell is interrupted; if memory use still grows, the kernel exits.
 package memory
 
 import (
@@ -14,19 +13,19 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Variable is the environment variable that sets the limit: a size such as 8GiB,
-// or off.
+// Variable is the environment variable that sets the limit. Its value is a size, such as
+// 8GiB, or off.
 const Variable = "LOCKSTEP_MEMORY"
 
-// A Limit says how much memory the kernel may use.
+// A Limit is the amount of memory that the kernel may use.
 type Limit struct {
 	Bytes    int64 // 0 if there is no limit
 	Capacity int64 // memory of the machine or of the container; 0 if unknown
-	Set      bool  // by the variable
+	Set      bool  // whether the environment variable sets the limit
 }
 
-// NewLimit returns the limit for a value of the variable. If it is empty, the
-// limit is 80 % of what the machine or the container has.
+// NewLimit parses the value of the environment variable. If it is empty, the limit is 80
+// % of the memory of the machine or the container.
 func NewLimit(setting string) (Limit, error) {
 	l := Limit{Capacity: capacity("/", runs.CollectHost().MemoryBytes), Set: setting != ""}
 	switch setting {
@@ -51,7 +50,7 @@ func (l Limit) String() string {
 	return fmt.Sprintf("%s, which is 80 %% of the memory here; %s sets another limit", text(l.Bytes), Variable)
 }
 
-// text returns a number of bytes for people.
+// text formats a number of bytes for people.
 func text(n int64) string {
 	if n < 1<<30 {
 		return fmt.Sprintf("%d MiB", n>>20)
@@ -73,8 +72,9 @@ func parse(s string) (int64, error) {
 	return 0, fmt.Errorf("unknown size %q: want a number with MiB, GiB, MB or GB, such as 8GiB, or off", s)
 }
 
-// capacity returns the smallest of the memory of the machine and the limits of
-// the control groups that the process is in. Files are read below root.
+// capacity returns the memory of the machine, or the smallest memory limit of the control
+// groups that contain the process if that is smaller. It reads the system's files below
+// root.
 func capacity(root string, machine int64) int64 {
 	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -82,7 +82,7 @@ func capacity(root string, machine int64) int64 {
 	}
 	limit := machine
 	for line := range strings.Lines(string(groups)) {
-		// number:controllers:path, without controllers in version 2
+		// format: number:controllers:path; controllers is empty in version 2
 		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(part) != 3 {
 			continue
@@ -94,8 +94,8 @@ func capacity(root string, machine int64) int64 {
 				continue
 			}
 		}
-		// A group is within the limits of those above it. In a container, the path
-		// may be the machine's, and the container's own group is the root.
+		// The limits of the parent groups apply too. In a container, the path may be the
+		// machine's, while the container's own group is the root.
 		for dir := filepath.Join("/", part[2]); ; dir = filepath.Dir(dir) {
 			b, err := os.ReadFile(filepath.Join(root, folder, dir, file))
 			if n, parseErr := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && parseErr == nil && n > 0 && (limit == 0 || n < limit) {
@@ -109,8 +109,8 @@ func capacity(root string, machine int64) int64 {
 	return limit
 }
 
-// Used returns how many bytes of memory this process uses, or 0 if the system has
-// no /proc/self/statm.
+// Used returns the number of bytes of memory that this process uses, or 0 if the system
+// has no /proc/self/statm.
 func Used() int64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

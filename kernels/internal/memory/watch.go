@@ -7,24 +7,25 @@ import (
 
 const (
 	interval = 100 * time.Millisecond
-	grace    = 2 * time.Second // from the interrupt until memory must not grow any more
+	grace    = 2 * time.Second // time after the interrupt in which memory use may still grow
 )
 
-// A Watch compares the memory in use with a limit.
+// A Watch compares the process's memory use with a limit and acts when it is exceeded.
 type Watch struct {
 	Limit     Limit
-	Used      func() int64    // bytes
-	Cell      func() int      // the number of the cell that runs or was the last to run
-	Interrupt func(err error) // ends the cell that runs, if it takes notice
-	End       func(err error) // ends the kernel
+	Used      func() int64    // returns the memory in use, in bytes
+	Cell      func() int      // returns the number of the running cell, or of the last one
+	Interrupt func(err error) // interrupts the running cell
+	End       func(err error) // exits the kernel
 
-	next int64     // use of memory at which a cell is interrupted again
-	at   time.Time // of the interrupt, until memory was freed or another cell began
-	cell int       // that was interrupted
-	peak int64     // most memory in use from the interrupt until the grace was over
+	next int64     // memory use at which a cell is interrupted again
+	at   time.Time // time of the interrupt; zero once memory was freed or another cell has begun
+	cell int       // number of the interrupted cell
+	peak int64     // highest memory use within grace after the interrupt
 }
 
-// Run watches until the kernel ends. Without a limit it returns at once.
+// Run checks the memory use periodically until the kernel exits. It returns at once if
+// there is no limit.
 func (w *Watch) Run() {
 	if w.Limit.Bytes == 0 {
 		return
@@ -34,16 +35,17 @@ func (w *Watch) Run() {
 	}
 }
 
-// step looks once.
+// step checks the memory use once.
 func (w *Watch) step(now time.Time) {
 	used := w.Used()
 	limit := w.Limit.Bytes
-	// Just below the capacity the machine would stall before the grace is over.
+	// Close to the capacity the machine would become too slow to wait until grace is
+	// over.
 	if c := w.Limit.Capacity; c > 0 && used >= c/100*95 {
 		w.End(fmt.Errorf("memory limit: the kernel used %s of the %s here, and ended itself", text(used), text(c)))
 		return
 	}
-	slack := limit / 20 // what the next cell may need to look at what there is, and to free it
+	slack := limit / 20 // memory for the next cell, which may inspect and free variables
 	if !w.at.IsZero() {
 		switch {
 		case used <= limit || w.Cell() != w.cell:

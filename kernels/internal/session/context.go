@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A cell is one cell's context.
+// A cell contains the context of one cell.
 type cell struct {
 	context.Context
 	cancel context.CancelFunc
@@ -17,11 +17,12 @@ func newCell() *cell {
 	return c
 }
 
-// A cellContext is the context of whichever cell runs when a method is called.
+// A cellContext is a context whose methods use the context of the cell that runs when
+// they are called.
 //
-// A context that is derived from it belongs to the cell that derived it, because
-// Value gives package context the running cell's own: the derived context is
-// canceled by an interrupt of that cell and of no later one.
+// A context that is derived from it belongs to the cell in which it was derived, because
+// Value gives package context that cell's own context. An interrupt of that cell cancels
+// the derived context; an interrupt of a later cell does not.
 type cellContext struct{ s *Session }
 
 func (c cellContext) Deadline() (time.Time, bool) { return time.Time{}, false }

@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// again is how long after an interrupt the interpreter is told once more. It
-// forgets what it is told while it still compiles the cell.
+// again is the time after which an interrupt is repeated, because the interpreter loses
+// an interrupt that it receives while it compiles the cell.
 const again = 500 * time.Millisecond
 
-// A Session is safe for use by several goroutines. Its zero value is not ready;
-// New makes one.
+// A Session is safe for concurrent use. Use New to create one; the zero value is not
+// valid.
 type Session struct {
-	// Slow, if set, is called once for a cell that still runs this long after
-	// an interrupt, because a compiled function takes no notice of it.
+	// Slow, if not nil, is called once for a cell that still runs SlowAfter an interrupt,
+	// because a compiled function does not react to interrupts.
 	Slow      func()
 	SlowAfter time.Duration
 
-	// Again, if set, is called for each further interrupt of a cell that still
-	// runs after its first.
+	// Again, if not nil, is called for each further interrupt of a cell that still runs
+	// after its first interrupt.
 	Again func()
 
 	mu        sync.Mutex
 	cell      atomic.Pointer[cell] // the running cell, or the last one
-	interrupt func()               // stops the running cell; nil when none runs
+	interrupt func()               // stops the running cell; nil if no cell runs
 	ended     chan struct{}        // closed at the end of the running cell
 	hit       atomic.Bool          // the running cell was interrupted
-	count     int                  // of the cells
-	cause     error                // why it was stopped, if not by an interrupt
+	count     int                  // number of cells that have begun
+	cause     error                // error that stopped the cell, or nil after an interrupt
 }
 
 // New returns a session in which no cell runs.
@@ -41,8 +41,8 @@ func New() *Session {
 	return s
 }
 
-// Begin starts a cell. Its interrupt function is called when the cell is to be
-// stopped, possibly more than once.
+// Begin records that a cell begins. interrupt is called to stop the cell, possibly more
+// than once.
 func (s *Session) Begin(interrupt func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *Session) Begin(interrupt func()) {
 	s.hit.Store(false)
 }
 
-// End ends the cell and reports whether it was interrupted.
+// End records that the cell has ended, and reports whether it was interrupted.
 func (s *Session) End() (interrupted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,15 +62,15 @@ func (s *Session) End() (interrupted bool) {
 	return s.hit.Load()
 }
 
-// Cell names the cell that runs, or the last one that did.
+// Cell returns the number of the running cell, or of the last one if none runs.
 func (s *Session) Cell() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.count
 }
 
-// Fail stops a cell, as an interrupt does, because of an error. It reports false
-// and does nothing if that cell no longer runs.
+// Fail stops a cell, as an interrupt does, because of an error. It reports whether the
+// cell was still running; if not, Fail does nothing.
 func (s *Session) Fail(cell int, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,19 +84,19 @@ func (s *Session) Fail(cell int, err error) bool {
 	return true
 }
 
-// Cause is the error that stopped the last cell, or nil.
+// Cause returns the error that stopped the last cell, or nil.
 func (s *Session) Cause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cause
 }
 
-// Context returns the context that an interrupt of the running cell cancels. It
-// may be kept: in the next cell it is alive again.
+// Context returns the context that an interrupt of the running cell cancels. A cell may
+// keep it: in the next cell it is no longer canceled.
 func (s *Session) Context() context.Context { return cellContext{s} }
 
-// Interrupt stops the cell that runs and cancels its context. Between two cells
-// it does nothing: what earlier cells started goes on.
+// Interrupt stops the running cell and cancels its context. If no cell runs it does
+// nothing, and goroutines that earlier cells started go on.
 func (s *Session) Interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,10 +109,10 @@ func (s *Session) Interrupt() {
 	s.stop()
 }
 
-// stop stops the cell that runs and cancels its context. The caller holds mu.
+// stop stops the running cell and cancels its context. The caller must hold mu.
 func (s *Session) stop() {
-	// The cell is stopped first: a call that returns because its context is
-	// cancelled must not find a cell that goes on.
+	// Stop the cell first, so that it cannot continue after a call that returns because
+	// the context is canceled.
 	if s.interrupt != nil && !s.hit.Load() {
 		s.hit.Store(true)
 		s.interrupt()
@@ -141,10 +141,10 @@ func (s *Session) insist(interrupt func(), ended <-chan struct{}) {
 	}
 }
 
-// Interrupted reports whether the cell that runs was interrupted.
+// Interrupted reports whether the running cell was interrupted.
 func (s *Session) Interrupted() bool { return s.hit.Load() }
 
-// Sleep is time.Sleep for a cell: an interrupt ends it early.
+// Sleep does the same as time.Sleep in a cell, but an interrupt ends it early.
 func (s *Session) Sleep(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

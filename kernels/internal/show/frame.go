@@ -12,15 +12,15 @@ import (
 	"github.com/go-gota/gota/series"
 )
 
-// A table shows at most this many rows and columns: a notebook keeps what it
-// shows, and a page of a hundred thousand rows can be neither read nor saved.
+// Limits of the rows and columns of a table: a notebook stores its output, and nobody can
+// read or save a page of a hundred thousand rows.
 const (
 	maxRows = 60
 	maxCols = 30
 )
 
-// frame draws a DataFrame as an HTML table. A frame that carries an error, as
-// gota's do after an operation that failed, is that error.
+// frame formats a DataFrame as an HTML table. If the DataFrame contains an error, as
+// after a failed operation of gota, frame returns that error.
 func frame(df dataframe.DataFrame) (Forms, error) {
 	if df.Err != nil {
 		return nil, df.Err
@@ -54,8 +54,8 @@ func frame(df dataframe.DataFrame) (Forms, error) {
 	return Forms{HTML: b.String(), Text: text}, nil
 }
 
-// mainColumns are the columns of a study's table that people read, in the order
-// in which they read them. Each may have an interval, _low and _high.
+// mainColumns returns the columns of a study's table that people read, in reading order.
+// Each may have two more columns with the ends of an interval, named _low and _high.
 func mainColumns() []string {
 	return []string{
 		"series", "workers", "runs", "epoch_seconds", "throughput", "speedup", "efficiency",
@@ -63,8 +63,8 @@ func mainColumns() []string {
 	}
 }
 
-// forPeople returns the columns of a study's table that people read and the
-// names of the others. Any other frame is returned whole.
+// forPeople splits a study's table into the columns that people read and the names of the
+// others. It returns any other DataFrame unchanged.
 func forPeople(df dataframe.DataFrame) (shown dataframe.DataFrame, more []string) {
 	names := df.Names()
 	for _, needed := range []string{"series", "workers", "epoch_seconds", "throughput", "speedup", "efficiency"} {
@@ -75,7 +75,7 @@ func forPeople(df dataframe.DataFrame) (shown dataframe.DataFrame, more []string
 	var read []string
 	for _, name := range mainColumns() {
 		for _, end := range []string{"", "_low", "_high"} {
-			if !slices.Contains(names, name+end) || !tells(df.Col(name+end), name) {
+			if !slices.Contains(names, name+end) || !isInformative(df.Col(name+end), name) {
 				continue
 			}
 			if end == "" || !equal(df.Col(name+end), df.Col(name)) {
@@ -90,9 +90,9 @@ func forPeople(df dataframe.DataFrame) (shown dataframe.DataFrame, more []string
 	return df.Select(read), more
 }
 
-// tells reports whether a column has something to read: a measurement, or a run
-// that failed or diverged.
-func tells(s series.Series, name string) bool {
+// isInformative reports whether a column is worth showing: it contains text, a
+// measurement, or a run that failed or diverged.
+func isInformative(s series.Series, name string) bool {
 	if s.Type() == series.String || name != "failed" && name != "diverged" && s.Type() != series.Float {
 		return true
 	}
@@ -101,7 +101,7 @@ func tells(s series.Series, name string) bool {
 	})
 }
 
-// element writes one cell of the table: numbers to the right, text to the left.
+// element formats one cell of the table, numbers right-aligned and text left-aligned.
 func element(e series.Element) string {
 	switch {
 	case e.IsNA() && e.Type() != series.Float:
@@ -114,8 +114,8 @@ func element(e series.Element) string {
 	return "<td style=\"text-align: left\">" + html.EscapeString(e.String()) + "</td>"
 }
 
-// equal reports whether an end of an interval is the value itself wherever it is
-// known, as for the speed-up of the baseline over itself.
+// equal reports whether an end of an interval equals the value wherever both are known.
+// This is so for the speed-up of the baseline relative to itself.
 func equal(end, value series.Series) bool {
 	v := value.Float()
 	for i, e := range end.Float() {

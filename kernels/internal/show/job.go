@@ -11,17 +11,17 @@ import (
 	"lockstep/pkg/launch"
 )
 
-// A sweep has runs that are in progress: a *launch.Job.
+// A sweep has runs that may be in progress. *launch.Job implements it.
 type sweep interface {
 	Dir() string
-	Note() string // what its maker has to say, such as that the sweep ran already
+	Note() string // message of package launch, such as that the sweep ran already
 	Status() []launch.RunStatus
 }
 
 var _ sweep = (*launch.Job)(nil)
 
-// status writes how far the runs of a sweep are, one row per run, and below
-// them the lines of notes that are not empty.
+// status formats the progress of a sweep's runs, one row per run, followed by the notes
+// that are not empty.
 func status(notes []string, runs []launch.RunStatus) Forms {
 	head := []string{"run", "workers", "seed", "state", "epoch", "seconds", "train_loss", "samples_per_second"}
 	var rows [][]string
@@ -66,7 +66,7 @@ func status(notes []string, runs []launch.RunStatus) Forms {
 		page.WriteString("</tr>\n")
 		fmt.Fprintln(w, strings.ReplaceAll(strings.Join(row, "\t"), "\n", " "))
 	}
-	_ = w.Flush() // into memory
+	_ = w.Flush() // writes to memory, so it cannot fail
 	page.WriteString("</tbody>\n</table>\n")
 	for _, n := range notes {
 		if n != "" {
@@ -77,7 +77,8 @@ func status(notes []string, runs []launch.RunStatus) Forms {
 	return Forms{HTML: page.String(), Text: strings.TrimSuffix(text.String(), "\n")}
 }
 
-// progress is the number of epochs done, or of lines where no epochs are known.
+// progress returns the number of epochs done, or the number of lines of output if the
+// number of epochs is unknown. It returns "" if there are no lines either.
 func progress(r launch.RunStatus) string {
 	switch {
 	case r.Epochs > 0:
@@ -88,7 +89,7 @@ func progress(r launch.RunStatus) string {
 	return ""
 }
 
-// figures writes a measured number; what is not known is empty.
+// figures formats a measured number, or returns "" if the number is not known.
 func figures(v float64, known bool) string {
 	if !known || math.IsNaN(v) {
 		return ""

@@ -14,7 +14,7 @@ const (
 	plotHeight = 4 * vg.Inch
 )
 
-// drawing draws a plot as SVG.
+// drawing returns a plot as an SVG image.
 func drawing(p *plot.Plot) (Forms, error) {
 	w, err := p.WriterTo(plotWidth, plotHeight, "svg")
 	if err != nil {

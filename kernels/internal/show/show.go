@@ -1,9 +1,9 @@
-// Package show gives a value the forms in which a notebook can show it: MIME
-// type to content, always with a text form for a front-end that can do no more.
+// Package show converts a value to the forms in which a notebook can show it, by MIME
+// type. There is always a text form, for front-ends that support nothing else.
 //
-// A value says by its methods what it has (HTML() string, SVG() string, and so
-// on; see Forms). A gota DataFrame or Series, a *plot.Plot and an image.Image
-// have no such method and are drawn here.
+// A value provides its forms by methods (HTML() string, SVG() string and so on; see
+// Forms). This package draws gota's DataFrame and Series, *plot.Plot and image.Image,
+// which have no such methods.
 package show
 
 import (
@@ -23,11 +23,11 @@ import (
 	"lockstep/pkg/launch"
 )
 
-// Forms maps a MIME type to the content in it: a string, []byte for pictures
-// (JSON makes it base64, which is what a notebook expects), or a JSON value.
+// Forms maps a MIME type to content: a string, a []byte for an image (which JSON encodes
+// as base64, as notebooks expect), or a JSON value.
 type Forms = map[string]any
 
-// The MIME types.
+// MIME types of the forms.
 const (
 	Text       = "text/plain"
 	HTML       = "text/html"
@@ -41,11 +41,11 @@ const (
 	JavaScript = "application/javascript"
 )
 
-// Rich returns the forms of a value that has one beside text. ok is false for a
-// value that is only text. An error says that the value could not be drawn.
+// Rich returns the forms of a value that has a form besides text. ok is false if the
+// value has only a text form. It returns an error if the value cannot be drawn.
 func Rich(v any) (forms Forms, ok bool, err error) {
 	defer func() {
-		// A drawing may panic, on an axis without extent for one.
+		// Drawing may panic, for example on an axis of length zero.
 		if r := recover(); r != nil {
 			forms, ok, err = nil, true, fmt.Errorf("show %T: %v", v, r)
 		}
@@ -64,19 +64,18 @@ func Rich(v any) (forms Forms, ok bool, err error) {
 	return forms, true, nil
 }
 
-// maxElements is how many elements of a slice are shown.
+// maxElements is the maximum number of elements of a slice that are shown.
 const maxElements = 50
 
-// Elements returns the forms of the elements of a slice or an array of which
-// each has a form beside text, such as a list of figures. ok is false for any
-// other value.
+// Elements returns the forms of the elements of a slice or array if each element has a
+// form besides text, as in a list of figures. ok is false for any other value.
 func Elements(v any) (list []Forms, ok bool, err error) {
 	s := reflect.ValueOf(v)
 	if !s.IsValid() || s.Kind() != reflect.Slice && s.Kind() != reflect.Array || s.Len() == 0 {
 		return nil, false, nil
 	}
 	if _, whole, err := Rich(v); whole || err != nil {
-		return nil, false, nil // the slice has a form of its own
+		return nil, false, nil // the slice itself has a form
 	}
 	for i := range min(s.Len(), maxElements) {
 		e := s.Index(i)
@@ -98,9 +97,9 @@ func Elements(v any) (list []Forms, ok bool, err error) {
 	return list, true, nil
 }
 
-// embed gives a drawing an HTML form too: nbconvert's page of a notebook cleans
-// an SVG until nothing of it is left, but takes HTML as it is. A picture in the
-// page, not its source, so that no style of one touches the other.
+// embed adds an HTML form to an SVG image, because nbconvert removes the content of SVG
+// output from its page, but keeps HTML unchanged. The image is embedded as data and not
+// as SVG elements, so that its styles do not affect other images.
 func embed(forms Forms) {
 	svg, ok := forms[SVG].(string)
 	if _, has := forms[HTML]; has || !ok {
@@ -119,8 +118,8 @@ func All(v any) (Forms, error) {
 	return Forms{Text: Plain(v)}, nil
 }
 
-// Several returns the forms of the values of one expression: one has all its
-// forms, and several are one text.
+// Several returns the forms of the values of one expression: all forms of a single value,
+// or one text for several values.
 func Several(vals []any) (Forms, error) {
 	if len(vals) == 1 {
 		return All(vals[0])
@@ -170,7 +169,7 @@ func isNil(v any) bool {
 	return r.Kind() == reflect.Pointer && r.IsNil()
 }
 
-// byMethod collects the forms that a value has methods for.
+// byMethod returns the forms that the methods of a value provide.
 func byMethod(v any) Forms {
 	forms := Forms{}
 	if v, ok := v.(interface{ HTML() string }); ok {
@@ -203,9 +202,9 @@ func byMethod(v any) Forms {
 	return forms
 }
 
-// plain is the text form of a value that has a richer one: its own, if it has a
-// String method, and otherwise only what it is, since a dump of a drawing's
-// fields helps nobody.
+// plain returns the text form of a value that has a richer form: the result of its String
+// method, or else only a description of its type, since the fields of a drawing are of no
+// use to a reader.
 func plain(v any) string {
 	switch v := v.(type) {
 	case fmt.Stringer:
@@ -216,7 +215,7 @@ func plain(v any) string {
 	return fmt.Sprintf("(%T)", v)
 }
 
-// picture encodes an image.
+// picture encodes an image as PNG.
 func picture(img image.Image) (Forms, error) {
 	var b bytes.Buffer
 	if err := png.Encode(&b, img); err != nil {

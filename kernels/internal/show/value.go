@@ -15,22 +15,22 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// What is shown of a value is bounded before it is formatted: a notebook keeps
-// what it shows, and ten million numbers can be neither read nor saved.
+// The size of what is shown is limited before formatting: a notebook stores its output,
+// and nobody can read or save ten million numbers.
 const (
-	maxItems  = 100     // elements of a slice or map, and bytes of a string in one
-	maxString = 10_000  // bytes of a string that is shown alone
-	maxText   = 20_000  // bytes in all
-	maxDepth  = 8       // structs, slices and maps in each other
-	maxLine   = 80      // characters of a struct that is shown in one line
-	maxMatrix = 20      // rows or columns of a matrix that is shown whole
-	excerpt   = 5       // rows and columns at each end of one that is not
-	maxLeaves = 100_000 // values that a config may hold to be written as YAML
+	maxItems  = 100     // elements of a slice or map, and bytes of a string in a slice or map
+	maxString = 10_000  // bytes of a string that is the value itself
+	maxText   = 20_000  // bytes of the complete text
+	maxDepth  = 8       // nesting depth of structs, slices and maps
+	maxLine   = 80      // characters of a struct in one line
+	maxMatrix = 20      // rows or columns of a matrix that is shown completely
+	excerpt   = 5       // rows and columns shown at each end of a larger matrix
+	maxLeaves = 100_000 // values in a config that is written as YAML
 )
 
-// Plain returns the text form of a value: fields with their names, pointers
-// followed, a config as YAML, a matrix in rows. What is long is elided, in time
-// and memory that do not grow with the value.
+// Plain returns the text form of a value: structs with the names of their fields,
+// pointers followed, configs as YAML, matrices in rows. Long parts are elided, so that
+// time and memory do not grow with the value.
 func Plain(v any) string {
 	if text, ok := special(v); ok {
 		return cut(text, maxText)
@@ -43,11 +43,11 @@ func Plain(v any) string {
 	return cut(p.b.String(), maxText)
 }
 
-// cut shortens a text to at most n bytes and says how long it was.
+// cut shortens a text to at most n bytes and adds its original length.
 func cut(s string, n int) string { return cutOf(s, n, len(s)) }
 
-// cutOf is cut of a text of size bytes that begins with s, which is shorter
-// only if it is longer than n.
+// cutOf does the same as cut for a text of size bytes of which s is the start. s may be
+// shorter than the text only if s has more than n bytes.
 func cutOf(s string, n, size int) string {
 	if len(s) <= n {
 		return s
@@ -58,11 +58,11 @@ func cutOf(s string, n, size int) string {
 	return fmt.Sprintf("%s… (%d of %d bytes)", s[:n], n, size)
 }
 
-// special returns the text of a value that has a form of its own; ok is false
-// for any other.
+// special returns the text of a value with a special form: a config, a matrix and the
+// like. ok is false for any other value.
 func special(v any) (text string, ok bool) {
 	defer func() {
-		// A nil pointer in an interface may have no such form.
+		// The methods may panic for a nil pointer in an interface.
 		if recover() != nil {
 			text, ok = "", false
 		}
@@ -87,8 +87,8 @@ func special(v any) (text string, ok bool) {
 	return "", false
 }
 
-// isConfig reports whether a struct is written as YAML: its fields say how they
-// are called there.
+// isConfig reports whether a struct is written as YAML, because its fields have YAML
+// tags.
 func isConfig(t reflect.Type) bool {
 	if t.Kind() != reflect.Struct {
 		return false
@@ -101,8 +101,8 @@ func isConfig(t reflect.Type) bool {
 	return false
 }
 
-// count returns the number of values inside v, or a number above limit once
-// there are more. Values nested deeper than any config count as too many.
+// count returns the number of values inside v, or a number above limit as soon as it is
+// exceeded. Nesting deeper than in any config also gives a number above limit.
 func count(v reflect.Value, limit, depth int) int {
 	const deepest = 50
 	if depth > deepest {
@@ -132,7 +132,7 @@ func count(v reflect.Value, limit, depth int) int {
 	return n
 }
 
-// matrix writes a matrix in rows, and of a large one its corners.
+// matrix formats a matrix in rows; of a large matrix only the corners.
 func matrix(m mat.Matrix) string {
 	rows, cols := m.Dims()
 	options := []mat.FormatOption{mat.Squeeze()}
@@ -142,16 +142,17 @@ func matrix(m mat.Matrix) string {
 	return fmt.Sprintf("%.6v", mat.Formatted(m, options...))
 }
 
-// A printer writes a value as text.
+// A printer formats a value as text.
 type printer struct {
 	b    bytes.Buffer
-	path []uintptr // the pointers, slices and maps around the value
+	path []uintptr // addresses of the pointers, slices and maps that contain the value
 }
 
-// full reports whether enough was written.
+// full reports whether the text has reached its maximum length.
 func (p *printer) full() bool { return p.b.Len() > maxText }
 
-// value writes v, nested depth deep. top is set for the value itself.
+// value writes v, which is nested depth levels deep. top is set if v is the printed value
+// itself.
 func (p *printer) value(v reflect.Value, depth int, top bool) {
 	if !v.IsValid() {
 		p.b.WriteString("<nil>")
@@ -214,8 +215,8 @@ func quoted(s string) string {
 	return strconv.Quote(s)
 }
 
-// enter notes a pointer, slice or map before what is in it is written. again is
-// set if it is in itself.
+// enter records a pointer, slice or map before its content is written. again reports
+// whether the value contains itself.
 func (p *printer) enter(v reflect.Value) (around, again bool) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Map:
@@ -232,8 +233,8 @@ func (p *printer) enter(v reflect.Value) (around, again bool) {
 	return false, false
 }
 
-// own writes a value that says itself how it is written: a time, an error, a
-// matrix.
+// own writes a value that has its own format, such as a time, an error or a matrix. It
+// reports whether it did.
 func (p *printer) own(v reflect.Value) (ok bool) {
 	if !v.CanInterface() || v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer && v.IsNil() {
 		return false
@@ -250,7 +251,7 @@ func (p *printer) own(v reflect.Value) (ok bool) {
 	case mat.Matrix:
 		p.b.WriteString(cut(matrix(x), maxText))
 		return true
-	case *strings.Builder: // its String copies nothing
+	case *strings.Builder: // its String method does not copy
 		p.b.WriteString(cut(x.String(), maxString))
 		return true
 	}
@@ -270,13 +271,13 @@ func (p *printer) own(v reflect.Value) (ok bool) {
 	return true
 }
 
-// large reports whether formatting v by its own method may take long.
+// large reports whether formatting v with its own method may take long.
 func large(v reflect.Value) bool {
 	return v.Type().NumMethod() > 0 && count(v, maxLeaves, 0) > maxLeaves
 }
 
-// ownLarge writes a large value whose own method would format all of it. It
-// reports false for a type that it does not know, whose fields are written.
+// ownLarge writes a large value of a known type without its own method, which would
+// format all of it. It reports false for other types; their fields are written instead.
 func (p *printer) ownLarge(x any) bool {
 	switch x := x.(type) {
 	case *bytes.Buffer:
@@ -290,7 +291,7 @@ func (p *printer) ownLarge(x any) bool {
 	return true
 }
 
-// typeName is a struct type's name, without the interpreter's package main.
+// typeName returns a struct type's name, without the interpreter's package name main.
 func typeName(t reflect.Type) string {
 	if t.Name() == "" {
 		return ""
@@ -298,8 +299,8 @@ func typeName(t reflect.Type) string {
 	return strings.TrimPrefix(t.String(), "main.")
 }
 
-// readable returns the indices of the fields that a cell can use; of a struct
-// that has none, all.
+// readable returns the indices of the fields that a cell can use, or of all fields if it
+// can use none.
 func readable(t reflect.Type) []int {
 	var some, all []int
 	for i := range t.NumField() {
@@ -314,8 +315,7 @@ func readable(t reflect.Type) []int {
 	return some
 }
 
-// fields writes a struct: in one line if it fits, and otherwise one line per
-// field.
+// fields writes a struct in one line if it fits, and otherwise with one line per field.
 func (p *printer) fields(v reflect.Value, depth int) {
 	t := v.Type()
 	var names, texts []string
@@ -353,17 +353,18 @@ func (p *printer) fields(v reflect.Value, depth int) {
 	p.b.WriteString("\n}")
 }
 
-// fieldName is the name of a field as the cell wrote it. The interpreter keeps
-// one that is not exported, or is embedded, behind a character of its own.
+// fieldName returns the name of a field as the cell wrote it. The interpreter adds a
+// special character before the names of unexported and embedded fields.
 func fieldName(name string) string {
 	return strings.TrimLeft(name, "\U00012038\U00012039")
 }
 
-// elements writes a slice or an array in brackets, as package fmt does, with
-// what is not written counted at the end.
+// elements writes a slice or an array in brackets, as package fmt does, with the number
+// of omitted elements at the end.
 func (p *printer) elements(v reflect.Value, depth int) {
 	n := v.Len()
-	// A text of a thousand numbers is read; a longer list has few of its ends.
+	// Up to a thousand numbers are readable; of a longer list only the first elements are
+	// shown.
 	shown := n
 	if n > 10*maxItems {
 		shown = maxItems
@@ -393,9 +394,9 @@ func (p *printer) elements(v reflect.Value, depth int) {
 	p.b.WriteByte(']')
 }
 
-// entries writes a map as package fmt does. Of a large map it writes some
-// entries, which are not the first of all by their keys: finding these would
-// mean to look at all.
+// entries writes a map as package fmt does. Of a large map it writes only some entries.
+// They are not the first in the order of the keys, because that would require reading all
+// keys.
 func (p *printer) entries(v reflect.Value, depth int) {
 	type entry struct{ key, value string }
 	var list []entry

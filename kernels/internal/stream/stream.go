@@ -1,10 +1,10 @@
-// Package stream carries what a cell prints to the notebook, live and in order.
+// Package stream passes on what a cell prints to the notebook, immediately and in order.
 //
-// A Pipe stands in place of os.Stdout or os.Stderr for the kernel's whole life,
-// so that a goroutine that outlives its cell, a logger that was made in one
-// cell and used in another and a child process all keep a file that works. What
-// is written to it goes to the Pipe's writer at once; Flush waits until that
-// has happened, so that a figure shown after a line of text stands after it.
+// A Pipe replaces os.Stdout or os.Stderr as long as the kernel runs. Its file therefore
+// stays valid for a goroutine that outlives its cell, for a logger that is used in
+// several cells and for child processes. The Pipe passes data on to its writer at once.
+// Flush waits until this is done, so that a figure which is shown after a line of text
+// appears after it.
 package stream
 
 import (
@@ -22,14 +22,14 @@ type Pipe struct {
 	r, w *os.File
 	conn syscall.RawConn
 
-	mu   sync.Mutex // held from reading a piece until it was passed on
+	mu   sync.Mutex // held while data is read and passed on
 	out  io.Writer
-	part []byte // first bytes of a character whose rest was not written yet
+	part []byte // first bytes of an incomplete character
 	buf  []byte
 }
 
-// Open returns a Pipe that passes on to out. It copies until the last holder of
-// the write end has closed it.
+// Open returns a Pipe that passes data on to out. It ends when all holders of the write
+// end have closed it.
 func Open(out io.Writer) (*Pipe, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -44,11 +44,11 @@ func Open(out io.Writer) (*Pipe, error) {
 	return p, nil
 }
 
-// File is what to print to.
+// File returns the file to print to.
 func (p *Pipe) File() *os.File { return p.w }
 
-// SetOutput makes what is printed from now on go to out. What was printed
-// before goes where it belongs first.
+// SetOutput changes the writer for data that is printed from now on. Data that was
+// printed before is passed on to the old writer first.
 func (p *Pipe) SetOutput(out io.Writer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,24 +56,24 @@ func (p *Pipe) SetOutput(out io.Writer) {
 	p.out = out
 }
 
-// Flush returns when everything that was printed before the call was passed on.
+// Flush waits until all data that was printed before the call has been passed on.
 func (p *Pipe) Flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.drain()
 }
 
-// Close closes the write end. What is still in the pipe is passed on first.
+// Close closes the write end. Data that is still in the pipe is passed on first.
 func (p *Pipe) Close() error {
 	p.Flush()
 	return p.w.Close()
 }
 
-// copy passes on whatever comes until the end of the file.
+// copy passes data on until the end of the file.
 func (p *Pipe) copy() {
 	for end := false; !end; {
-		// The function is called when there is something to read, and asked
-		// again when it says that there was nothing.
+		// Read calls the function when data is available, and again after it has returned
+		// false.
 		err := p.conn.Read(func(fd uintptr) (done bool) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -94,13 +94,13 @@ func (p *Pipe) copy() {
 			end = true
 		}
 	}
-	_ = p.r.Close() // nothing can be done about it, and nothing is lost
+	_ = p.r.Close() // nothing is lost if this fails
 }
 
-// drain passes on what lies in the pipe now. The caller holds mu, so that no
-// piece is between the pipe and the writer.
+// drain passes on the data that is in the pipe now. The caller must hold mu, so that no
+// data is between the pipe and the writer.
 func (p *Pipe) drain() {
-	// An error means that the pipe is closed, and then it is empty.
+	// An error means that the pipe is closed, and then it contains no data.
 	_ = p.conn.Control(func(fd uintptr) {
 		for {
 			n, err := syscall.Read(int(fd), p.buf)
@@ -115,21 +115,20 @@ func (p *Pipe) drain() {
 	})
 }
 
-// pass writes b to the output, but for the first bytes of a character that is
-// not complete: they wait for the rest, since a message of its own would show
-// them as garbage.
+// pass writes b to the output, except for an incomplete character at the end. Its bytes
+// wait for the rest, since the notebook would show them as garbage in a separate message.
 func (p *Pipe) pass(b []byte) {
 	b = append(p.part, b...)
 	cut := len(b) - incomplete(b)
 	p.part = append([]byte(nil), b[cut:]...)
 	if cut > 0 {
-		// The notebook is gone if this fails; the cell goes on without it.
+		// A write fails if the notebook is closed; the cell continues without it.
 		_, _ = p.out.Write(b[:cut])
 	}
 }
 
-// incomplete returns how many bytes at the end of b begin a character that is
-// not complete.
+// incomplete returns the number of bytes at the end of b that are the start of an
+// incomplete character.
 func incomplete(b []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
 		c := b[len(b)-n]

@@ -1,7 +1,6 @@
-// Package cu is what a cell imports as gorgonia.org/cu in a kernel that was
-// built without it: the part of its interface that
-// notebooks/first-gpu-kernel.ipynb uses. There are no devices, and every call
-// returns an error that says which kernel has the package.
+// Package cu replaces gorgonia.org/cu in a kernel that was built without it. It declares
+// the objects that notebooks/first-gpu-kernel.ipynb uses. There are no devices, and every
+// call returns an error that says how to build a kernel with the real package.
 //
 //nolint:revive,depguard // names, signatures and the use of unsafe are those of gorgonia.org/cu
 package cu
@@ -18,7 +17,7 @@ import (
 
 var errWithout = errors.New("this kernel was built without " + cell.GPUPackage + " (to have it: " + cell.GPUBuild + ")")
 
-// Types of gorgonia.org/cu.
+// Types with the names of those in gorgonia.org/cu.
 type (
 	CUContext       struct{}
 	Device          int
@@ -31,7 +30,7 @@ type (
 	Stream          struct{}
 )
 
-// Constants of gorgonia.org/cu, with its values.
+// Constants with the names and values of those in gorgonia.org/cu.
 const (
 	MultiprocessorCount DeviceAttribute = 16
 	DefaultEvent        EventFlags      = 0
@@ -63,7 +62,8 @@ func (Function) Launch(gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes 
 	return errWithout
 }
 
-// Register lets cells import the package, unless the kernel has the real one.
+// Register makes this package importable as gorgonia.org/cu, unless the kernel contains
+// the real one.
 func Register() {
 	if _, has := imports.Packages[cell.GPUPackage]; has {
 		return
