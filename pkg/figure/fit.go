@@ -142,16 +142,17 @@ func (o Options) overWorkersPoints(study *scaling.Study, q quantity) (*builder, 
 	return o.overWorkers(study, q)
 }
 
-// fitted is a series' model, with the sentence that compares all models of the series.
-type fitted struct {
+// fittedSeries is a series' model, with the sentence that compares all models of the
+// series.
+type fittedSeries struct {
 	law      *scaling.Fit
 	sentence string
 }
 
 // fits fits each series. failed contains the reason for each series that cannot be
 // fitted.
-func (o Options) fits(study *scaling.Study) (out map[string]fitted, failed map[string]error) {
-	out, failed = map[string]fitted{}, map[string]error{}
+func (o Options) fits(study *scaling.Study) (out map[string]fittedSeries, failed map[string]error) {
+	out, failed = map[string]fittedSeries{}, map[string]error{}
 	for _, s := range study.Series() {
 		all, err := study.Fit(s)
 		if err != nil {
@@ -177,13 +178,13 @@ func (o Options) fits(study *scaling.Study) (out map[string]fitted, failed map[s
 		if law != all.Named() {
 			sentence = ""
 		}
-		out[s] = fitted{law, sentence}
+		out[s] = fittedSeries{law, sentence}
 	}
 	return out, failed
 }
 
-// predictionSizes returns the sizes at which a model is drawn, ascending: at most 242
-// from from to to, spaced evenly on a logarithmic and on a linear axis.
+// predictionSizes returns the sizes between from and to at which a model is drawn,
+// ascending: at most 242, evenly spaced on a logarithmic and on a linear axis.
 func predictionSizes(from, to int) []int {
 	const most = 120
 	var sizes []int
@@ -198,7 +199,7 @@ func predictionSizes(from, to int) []int {
 }
 
 // describe returns a sentence about a series' model.
-func (f fitted) describe(name string) string {
+func (f fittedSeries) describe(name string) string {
 	text := strings.TrimSuffix(f.sentence, ".")
 	if text == "" {
 		text = fmt.Sprintf("%s: %s, R² %.4f, n = %d", name, modelName(f.law.Law), f.law.R2, f.law.N)
@@ -207,7 +208,7 @@ func (f fitted) describe(name string) string {
 }
 
 // addModel draws the fitted model of a series, its band and its marks.
-func (b *builder) addModel(f fitted, name string, l element.Look, points []scaling.BandPoint, banded bool) error {
+func (b *builder) addModel(f fittedSeries, name string, l element.Look, points []scaling.BandPoint, banded bool) error {
 	area := element.Band{Fill: element.WithAlpha(l.Line.Color, 40)}
 	var within, beyond plotter.XYs
 	for _, p := range points {

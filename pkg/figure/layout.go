@@ -345,10 +345,10 @@ func (f *Figure) leastSize(grow vg.Point) (w, h float64, ok bool) {
 // returns a SizeError if the figure would be illegible.
 func (f *Figure) finishLayout() (*Figure, error) {
 	o, p := f.options, f.plot
-	p.X.Label.Text, p.Y.Label.Text = replaceText(p.X.Label.Text, o.XLabel), replaceText(p.Y.Label.Text, o.YLabel)
+	p.X.Label.Text, p.Y.Label.Text = overrideText(p.X.Label.Text, o.XLabel), overrideText(p.Y.Label.Text, o.YLabel)
 	if f.right != nil {
 		label := &f.right.Plot.Y.Label
-		label.Text = replaceText(label.Text, o.RightLabel)
+		label.Text = overrideText(label.Text, o.RightLabel)
 	}
 	if o.NoTitle {
 		p.Title.Text = ""

@@ -154,8 +154,8 @@ func (o Options) newFigure(name, title, x, y string) *Figure {
 	return f
 }
 
-// replaceText returns by, or text if by is empty.
-func replaceText(text, by string) string {
+// overrideText returns by, or text if by is empty.
+func overrideText(text, by string) string {
 	if by != "" {
 		return by
 	}

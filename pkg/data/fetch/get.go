@@ -30,8 +30,8 @@ type Options struct {
 	Progress func(file string, done, total int64)
 }
 
-// errBroken marks errors after which another attempt may succeed.
-var errBroken = errors.New("connection failed")
+// errConnection marks errors after which another attempt may succeed.
+var errConnection = errors.New("connection failed")
 
 // Get downloads a set to dir and unpacks it there. It does not download a file again that
 // is present with the right checksum. If a part of a file is present as NAME.part, Get
@@ -134,7 +134,7 @@ func (o Options) request(ctx context.Context, url string, from int64) (*http.Res
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("%w (check the network connection; without one, \"lockstep data make\" makes similar data): %w", errBroken, err)
+		return nil, fmt.Errorf("%w (check the network connection; without one, \"lockstep data make\" makes similar data): %w", errConnection, err)
 	}
 	return r, nil
 }
@@ -151,7 +151,7 @@ func (o Options) file(ctx context.Context, f File, path string) error {
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, errBroken) || try >= o.Retries {
+		if !errors.Is(err, errConnection) || try >= o.Retries {
 			if info, statErr := os.Stat(part); statErr == nil && info.Size() > 0 {
 				err = fmt.Errorf("%w; kept the first %d bytes in %s: run the same command to continue", err, info.Size(), part)
 			}
@@ -169,7 +169,7 @@ func (o Options) file(ctx context.Context, f File, path string) error {
 }
 
 // attempt downloads the rest of a file after the bytes in part, and appends it to part.
-// The error wraps errBroken if another attempt may succeed.
+// The error wraps errConnection if another attempt may succeed.
 func (o Options) attempt(ctx context.Context, f File, part string) (err error) {
 	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
@@ -219,9 +219,9 @@ func (o Options) attempt(ctx context.Context, f File, part string) (err error) {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		return fmt.Errorf("download %s: %w at byte %d: %w", url, errBroken, have+n, err)
+		return fmt.Errorf("download %s: %w at byte %d: %w", url, errConnection, have+n, err)
 	case total > 0 && have+n < total:
-		return fmt.Errorf("download %s: %w at byte %d of %d", url, errBroken, have+n, total)
+		return fmt.Errorf("download %s: %w at byte %d of %d", url, errConnection, have+n, total)
 	}
 	return nil
 }

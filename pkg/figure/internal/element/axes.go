@@ -264,7 +264,8 @@ func SetCountAxis(a *plot.Axis, counts []int, log bool) {
 }
 
 // SetValueAxis configures a for values, and for the intervals in reach as far as they do
-// not extend far beyond the values. powersOfTwo marks powers of two if the axis is logarithmic.
+// not extend far beyond the values. If log and powersOfTwo are set, it marks powers of
+// two.
 func SetValueAxis(a *plot.Axis, values, reach Extent, log, powersOfTwo bool) {
 	if log && values.Lo > 0 {
 		a.Scale, a.Tick.Marker = LogScale{}, LogTicks{powersOfTwo: powersOfTwo}

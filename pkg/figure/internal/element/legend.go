@@ -120,7 +120,7 @@ func (l Legend) Draw(c draw.Canvas, corner vg.Point) {
 	}
 }
 
-// Take returns the part of area that remains for the plot.
+// Remaining returns the part of area that remains for the plot.
 func (l Legend) Remaining(area vg.Rectangle) vg.Rectangle {
 	switch {
 	case len(l.Entries) == 0:

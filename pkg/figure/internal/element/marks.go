@@ -97,7 +97,7 @@ func (b Band) Thumbnail(c *draw.Canvas) {
 // Box is a bar, or a span of a timeline, in the plot's coordinates.
 type Box struct{ X0, Y0, X1, Y1 float64 }
 
-// MiddleOf returns the x of the box's middle, at which the bar's error bar is drawn.
+// MiddleX returns the x of the box's middle, at which the bar's error bar is drawn.
 func (b Box) MiddleX() float64 { return (b.X0 + b.X1) / 2 }
 
 // Boxes are filled rectangles in the plot's coordinates.
@@ -153,7 +153,7 @@ type Note struct {
 	Text  string
 	Shift vg.Point // from the point to the text
 	Style text.Style
-	// Ground draws a white background behind the text, and keeps the text inside the
+	// Background draws a white background behind the text, and keeps the text inside the
 	// plot.
 	Background bool
 }
