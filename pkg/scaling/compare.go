@@ -120,7 +120,7 @@ func comparisons(c *verdict.Comparisons, rule Rule) *Comparisons {
 // observations returns the counted runs by series and worker count, as input for a
 // comparison.
 func (s *Study) observations() verdict.Study {
-	out := verdict.Study{Place: s.place(), By: s.estimator()}
+	out := verdict.Study{Place: s.displayName(), By: s.estimator()}
 	for i, p := range s.Points {
 		out.Points = append(out.Points, verdict.Point{Series: p.Series, Workers: p.Workers, Diverged: p.Diverged, Cell: s.cells[i]})
 	}
@@ -130,7 +130,7 @@ func (s *Study) observations() verdict.Study {
 // CompareSeries compares two series at every worker count that both have.
 func (s *Study) CompareSeries(a, b string) (*Comparisons, error) {
 	for _, name := range []string{a, b} {
-		if _, err := s.oneSeries(name); err != nil {
+		if _, err := s.resolveSeries(name); err != nil {
 			return nil, fmt.Errorf("compare: %w", err)
 		}
 	}
@@ -158,9 +158,9 @@ func CompareStudies(a, b *Study) (*Comparisons, error) {
 
 var errMissingStudy = errors.New("compare: a study is missing; read each with scaling.Read")
 
-// place returns the name of the study in sentences: the name of the folder it was read
+// displayName returns the name of the study in sentences: the name of the folder it was read
 // from, or else its own name.
-func (s *Study) place() string {
+func (s *Study) displayName() string {
 	if len(s.paths) == 1 {
 		return filepath.Base(s.paths[0])
 	}
@@ -260,12 +260,12 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 		o.Rows = append(o.Rows, row)
 	}
 	o.analysis = analysis{o}
-	o.Sentence = o.say()
+	o.Sentence = o.summarize()
 	return o, nil
 }
 
-// say returns what communication costs at the most workers, and at the fewest.
-func (o *Overhead) say() string {
+// summarize describes the cost of communication at the most workers and at the fewest.
+func (o *Overhead) summarize() string {
 	last := o.Rows[len(o.Rows)-1]
 	text := fmt.Sprintf("communication costs %s of the speed at %s", english.Percent(last.Overhead.Value), o.rule.units(last.Size))
 	if last.Overhead.Value < 0 {

@@ -42,16 +42,16 @@ type CostRow struct {
 // pareto.
 type Cost struct {
 	analysis
-	Rate     float64 // price per device-hour
-	Rows     []CostRow
-	Sentence string
-	rule     Rule
-	unlike   []string // series whose samples per epoch grow with the workers, so that their rows are different work
+	Rate        float64 // price per device-hour
+	Rows        []CostRow
+	Sentence    string
+	rule        Rule
+	growingWork []string // series whose samples per epoch grow with the workers, so that their rows are different work
 }
 
-// unlikeWork returns one note per series whose samples per epoch grow with the number
+// growingWorkNotes returns one note per series whose samples per epoch grow with the number
 // of workers.
-func unlikeWork(series []string) []string {
+func growingWorkNotes(series []string) []string {
 	var out []string
 	for _, name := range series {
 		out = append(out, fmt.Sprintf("series %s: the samples of an epoch grow with the workers, so that its rows are not the same work; compare its throughput", name))
@@ -93,11 +93,11 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 	}
 	for _, name := range s.Series() {
 		if s.Mode(name).Samples == verdict.PerWorkerFixed {
-			c.unlike = append(c.unlike, name)
+			c.growingWork = append(c.growingWork, name)
 		}
 	}
 	c.analysis = analysis{c}
-	c.Sentence = c.say()
+	c.Sentence = c.summarize()
 	return c, nil
 }
 
@@ -151,7 +151,8 @@ func (c *Cost) Front() []CostRow {
 	return front
 }
 
-func (c *Cost) say() string {
+// summarize names the fastest and the cheapest rows in a sentence.
+func (c *Cost) summarize() string {
 	front := c.Front()
 	name := func(r CostRow) string { return fmt.Sprintf("%s at %s", r.Series, english.Count(r.Workers, "worker")) }
 	fast, cheap := front[0], front[len(front)-1]
@@ -181,7 +182,7 @@ func (c *Cost) table(most int) table {
 	g.Columns = append(g.Columns, estimateColumns("energy_kwh", func(r CostRow) Estimate { return r.EnergyKWh })...)
 	g.Columns = append(g.Columns, grid.Column[CostRow]{Name: "pareto", Brief: true, Flag: func(r CostRow) bool { return r.Pareto }})
 	g.Remarks = []string{c.Sentence, "pareto: no other row is both as fast and as cheap", "rule: " + c.rule.counting()}
-	g.Remarks = append(g.Remarks, unlikeWork(c.unlike)...)
+	g.Remarks = append(g.Remarks, growingWorkNotes(c.growingWork)...)
 	return g
 }
 
@@ -205,7 +206,7 @@ type Budget struct {
 	Basis       string // what the hours measure: "whole job", "training" or "an epoch"
 	Rows        []BudgetRow
 	Sentence    string
-	unlike      []string // series whose samples per epoch grow with the workers, so that their rows are different work
+	growingWork []string // series whose samples per epoch grow with the workers, so that their rows are different work
 }
 
 // farthestPredicted limits predictions to twice the largest measured worker count;
@@ -223,7 +224,7 @@ func (s *Study) Budget(deviceHours float64) (*Budget, error) {
 	if err != nil {
 		return nil, fmt.Errorf("budget: %w", err)
 	}
-	b := &Budget{DeviceHours: deviceHours, Basis: cost.Rows[0].Basis, unlike: cost.unlike}
+	b := &Budget{DeviceHours: deviceHours, Basis: cost.Rows[0].Basis, growingWork: cost.growingWork}
 	var sentences []string
 	for _, series := range s.Series() {
 		rows := s.budgetRows(series, cost.Rows, deviceHours)
@@ -311,6 +312,6 @@ func (b *Budget) table(most int) table {
 	for _, r := range g.Rows {
 		g.Remarks = append(g.Remarks, r.Sentence)
 	}
-	g.Remarks = append(append(g.Remarks, "hours are of "+b.Basis), unlikeWork(b.unlike)...)
+	g.Remarks = append(append(g.Remarks, "hours are of "+b.Basis), growingWorkNotes(b.growingWork)...)
 	return g
 }

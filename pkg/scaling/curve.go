@@ -18,7 +18,6 @@ import (
 
 // Axes of a Curve.
 const (
-	// Axes of a Curve.
 	AxisEpoch    = curve.AxisEpoch    // epochs done, from 1
 	AxisStep     = curve.AxisStep     // optimizer steps done
 	AxisRelative = curve.AxisRelative // seconds since the start; for values of epochs, seconds of training without validation

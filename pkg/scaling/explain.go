@@ -160,7 +160,7 @@ func (s *Study) explainRatio(x *Explained, i int) error {
 		symbol, top, bottom, topValue, bottomValue = "t", p.Baseline, p.Size, base, at
 	}
 	x.Formula = fmt.Sprintf("S(%d) = %s(%d) / %s(%d), where %s is the %s", p.Size, symbol, top, symbol, bottom, symbol, m.Words)
-	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", full(topValue), m.Unit, full(bottomValue), m.Unit, english.Short(p.Speedup.Value))
+	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", formatDigits(topValue), m.Unit, formatDigits(bottomValue), m.Unit, english.Short(p.Speedup.Value))
 	if x.Metric == "efficiency" {
 		x.Formula += fmt.Sprintf("; E(%d) = S(%d)·%d/%d", p.Size, p.Size, p.Baseline, p.Size)
 		x.Substituted += fmt.Sprintf("; %s · %d/%d = %s", english.Short(p.Speedup.Value), p.Baseline, p.Size, english.Short(p.Efficiency.Value))
@@ -198,7 +198,7 @@ func (s *Study) explainTime(x *Explained, i int) {
 		if name == "epoch_seconds" {
 			v = m.Seconds
 		}
-		each = append(each, full(v))
+		each = append(each, formatDigits(v))
 	}
 	x.Substituted = strings.Join(each, ", ")
 	if len(each) != 1 || x.Metric == "per_worker" {
@@ -220,7 +220,7 @@ func (s *Study) explainOnce(x *Explained, i int) {
 		in := Input(observe.InputOf(x.Metric, r, s.cells[i].Measured[k]))
 		in.Role, in.Run = fmt.Sprintf("N = %d", p.Workers), r.Dir
 		if in.Counted = !math.IsNaN(in.Value); in.Counted {
-			each = append(each, full(in.Value))
+			each = append(each, formatDigits(in.Value))
 		} else if in.Why == "" {
 			in.Why = "the log does not tell it"
 		}
@@ -262,8 +262,8 @@ func (r Rule) repeats() string {
 	return Median
 }
 
-// full formats a number with ten significant digits, or NaN as "not measured".
-func full(v float64) string {
+// formatDigits formats a number with ten significant digits, or NaN as "not measured".
+func formatDigits(v float64) string {
 	if math.IsNaN(v) {
 		return "not measured"
 	}

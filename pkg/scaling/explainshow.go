@@ -28,7 +28,7 @@ func (in Input) text() string {
 	if in.Epoch > 0 {
 		s = fmt.Sprintf("epoch %d %s", in.Epoch, s)
 	}
-	s = fmt.Sprintf("%s = %s", s, full(in.Value))
+	s = fmt.Sprintf("%s = %s", s, formatDigits(in.Value))
 	if in.Unit != "" {
 		s += " " + in.Unit
 	}
@@ -95,7 +95,7 @@ func (x Explained) HTML() string {
 			counts += ": " + in.Why
 		}
 		fmt.Fprintf(&b, "<tr><td>%s</td><td>%s</td><td>%s</td><td>%s %s</td><td>%s</td><td>%s</td></tr>\n",
-			e(in.Role), epoch, e(in.Name), full(in.Value), e(in.Unit), e(counts), e(in.Where()))
+			e(in.Role), epoch, e(in.Name), formatDigits(in.Value), e(in.Unit), e(counts), e(in.Where()))
 	}
 	b.WriteString("</table>\n</details>\n</div>\n")
 	return b.String()

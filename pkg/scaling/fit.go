@@ -14,9 +14,8 @@ import (
 	"lockstep/pkg/scaling/internal/steptime"
 )
 
-// Names of the laws, as Fit.Law has them.
+// Names of the laws, the values of Fit.Law.
 const (
-	// Names of the laws, the values of Fit.Law.
 	LawLinear    = law.Linear
 	LawAmdahl    = law.Amdahl
 	LawGustafson = law.Gustafson
@@ -81,7 +80,7 @@ type BandPoint struct {
 // few runs or sizes for every law. [Fits.Named] returns the law that the data support.
 // Sentence describes it, or explains why there is none.
 func (s *Study) Fit(series string) (*Fits, error) {
-	name, err := s.oneSeries(series)
+	name, err := s.resolveSeries(series)
 	if err != nil {
 		return nil, fmt.Errorf("fit: %w", err)
 	}
@@ -293,7 +292,7 @@ type CollectiveFit struct {
 // steps. The fit minimizes the squares of the relative errors. It needs at least 5 runs
 // at 3 different worker counts above 1.
 func (s *Study) Collective(series string) (*CollectiveFit, error) {
-	name, err := s.oneSeries(series)
+	name, err := s.resolveSeries(series)
 	if err != nil {
 		return nil, fmt.Errorf("fit collective: %w", err)
 	}

@@ -7,9 +7,8 @@ import (
 	"lockstep/pkg/scaling/internal/verdict"
 )
 
-// Outcomes of a gate.
+// Values of GateResult.Outcome and GateRow.Outcome.
 const (
-	// Values of GateResult.Outcome and GateRow.Outcome.
 	OutcomePass       = verdict.OutcomePass
 	OutcomeRegression = verdict.OutcomeRegression
 	OutcomeUnknown    = verdict.OutcomeUnknown

@@ -204,9 +204,9 @@ func (s *Study) find(series string, workers int) (int, error) {
 	return 0, fmt.Errorf("series %s has no run at %s; it has runs at %s", series, english.Count(workers, "worker"), english.List(there))
 }
 
-// oneSeries checks the name of a series and returns it. An empty name selects the only
+// resolveSeries checks the name of a series and returns it. An empty name selects the only
 // series of the study and is an error if there are several.
-func (s *Study) oneSeries(name string) (string, error) {
+func (s *Study) resolveSeries(name string) (string, error) {
 	all := s.Series()
 	switch {
 	case slices.Contains(all, name):

@@ -84,7 +84,7 @@ func (s *Study) Quality() *Quality {
 			q.Rows = append(q.Rows, row)
 		}
 		if chosen >= 0 && base >= 0 {
-			q.Rows[len(q.Rows)-1].Sentence = q.say(q.Rows[first:], all[chosen].Higher, func(r QualityRow) Estimate {
+			q.Rows[len(q.Rows)-1].Sentence = q.summarize(q.Rows[first:], all[chosen].Higher, func(r QualityRow) Estimate {
 				i, err := s.find(r.Series, r.Workers)
 				if err != nil {
 					return unknown()
@@ -117,8 +117,9 @@ func (s *Study) change(a, b observe.Cell, of func(runs.Run) float64) Estimate {
 	return out
 }
 
-// say returns what a series loses, and where it loses most.
-func (q *Quality) say(rows []QualityRow, higher bool, span func(QualityRow) Estimate) string {
+// summarize describes the change of quality of a series and the worker count at which
+// it drops most.
+func (q *Quality) summarize(rows []QualityRow, higher bool, span func(QualityRow) Estimate) string {
 	first, last, previous := -1, -1, -1
 	worst, from, to := 0.0, -1, -1
 	for i, r := range rows {
@@ -173,7 +174,7 @@ func (q *Quality) table(most int) table {
 		{Name: "workers", Brief: true, Count: func(r QualityRow) int { return r.Workers }},
 		{
 			Name: "global_batch", Brief: true, Optional: true, Count: func(r QualityRow) int { return r.GlobalBatch },
-			Show: func(r QualityRow) string { return strconv.Itoa(r.GlobalBatch) }, // and "-" where unknown
+			Show: func(r QualityRow) string { return strconv.Itoa(r.GlobalBatch) }, // and "-" if unknown
 		},
 		{Name: "runs", Brief: true, Count: func(r QualityRow) int { return r.Runs }},
 		{Name: "diverged", Brief: true, Optional: true, Count: func(r QualityRow) int { return r.Diverged }},

@@ -33,8 +33,8 @@ type analysis struct {
 	}
 }
 
-// everyRow is a limit that is larger than the number of rows of any table.
-const everyRow = 1<<31 - 1
+// allRows is a limit that is larger than the number of rows of any table.
+const allRows = 1<<31 - 1
 
 func (a analysis) rows(most int) table {
 	if a.of == nil { // a result that the caller constructed
@@ -45,14 +45,14 @@ func (a analysis) rows(most int) table {
 
 // Table returns the result as a DataFrame, with exact numbers. The comment of
 // the type names its columns.
-func (a analysis) Table() dataframe.DataFrame { return a.rows(everyRow).Table() }
+func (a analysis) Table() dataframe.DataFrame { return a.rows(allRows).Table() }
 
 // String returns the table for people: the main columns with rounded numbers, followed
 // by explanatory notes.
-func (a analysis) String() string { return a.rows(everyRow).String() }
+func (a analysis) String() string { return a.rows(allRows).String() }
 
 // HTML returns the table for people as HTML for a notebook.
-func (a analysis) HTML() string { return a.rows(everyRow).HTML() }
+func (a analysis) HTML() string { return a.rows(allRows).HTML() }
 
 // FirstHTML returns the table for people as HTML, limited to the first most rows.
 func (a analysis) FirstHTML(most int) string { return a.rows(most).HTML() }
@@ -60,7 +60,7 @@ func (a analysis) FirstHTML(most int) string { return a.rows(most).HTML() }
 // Write writes the result as "table" (for people), "csv" (every column, exact
 // numbers, an empty cell if nothing was measured) or "json" (an array of objects
 // with the same names, null if nothing was measured).
-func (a analysis) Write(w io.Writer, format string) error { return a.rows(everyRow).Write(w, format) }
+func (a analysis) Write(w io.Writer, format string) error { return a.rows(allRows).Write(w, format) }
 
 // first returns the first rows, limited to most rows.
 func first[T any](rows []T, most int) []T { return rows[:min(most, len(rows))] }

@@ -57,8 +57,8 @@ type Rule struct {
 // median over repeated runs.
 func DefaultRule() Rule { return Rule{DropFirst: 1, Epochs: Mean, Repeats: Median} }
 
-// spelled returns the rule with empty fields replaced by their defaults.
-func (r Rule) spelled() Rule {
+// withDefaults returns the rule with empty fields replaced by their defaults.
+func (r Rule) withDefaults() Rule {
 	for _, f := range []struct {
 		field *string
 		empty string

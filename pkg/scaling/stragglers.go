@@ -97,9 +97,8 @@ func (s *Stragglers) table(most int) table {
 	return g
 }
 
-// Names of the trials that tell a bottleneck, as benchy calls them.
+// Names of the trials that show a bottleneck, as benchy's logs contain them.
 const (
-	// Names of the trials that Bottleneck needs, as benchy's logs contain them.
 	TrialIO        = steptime.TrialIO
 	TrialSynthetic = steptime.TrialSynthetic
 	TrialFull      = steptime.TrialFull

@@ -28,14 +28,14 @@ type Study struct {
 	// Reports describes for each file its format and which of its contents are used.
 	Reports logread.Reports
 
-	paths    []string // the paths that were read, for Follow
-	options  logread.Options
-	unread   []runs.Problem           // problems of files that contain no run
-	measures map[string]observe.Speed // the measure that each series' speed-up is computed from, by name of the series
-	cells    []observe.Cell           // the counted runs of each element of Points
-	modes    []Mode                   // one per series
-	several  bool                     // the runs are from more than one study
-	order    []string                 // order of the series; nil for the natural order of their names
+	paths           []string // the paths that were read, for Follow
+	options         logread.Options
+	fileProblems    []runs.Problem           // problems of files that contain no run
+	measures        map[string]observe.Speed // the measure that each series' speed-up is computed from, by name of the series
+	cells           []observe.Cell           // the counted runs of each element of Points
+	modes           []Mode                   // one per series
+	multipleStudies bool                     // the runs are from more than one study
+	order           []string                 // order of the series; nil for the natural order of their names
 	// disturbed describes the counted runs that were disturbed by other load: their
 	// names and the load.
 	disturbed []string
@@ -88,7 +88,7 @@ func FromRuns(all []runs.Run) (*Study, error) { return newStudy(all, nil, Defaul
 
 // WithRule returns a study of the same runs with another rule.
 func (s *Study) WithRule(rule Rule) (*Study, error) {
-	if rule.Validate() == nil && len(s.Points) > 0 && rule.spelled() == s.Rule.spelled() {
+	if rule.Validate() == nil && len(s.Points) > 0 && rule.withDefaults() == s.Rule.withDefaults() {
 		same := *s
 		same.Rule = rule
 		return &same, nil
@@ -100,7 +100,7 @@ func (s *Study) WithRule(rule Rule) (*Study, error) {
 func (s *Study) Only(series ...string) (*Study, error) {
 	var kept []runs.Run
 	for _, name := range series {
-		if _, err := s.oneSeries(name); err != nil {
+		if _, err := s.resolveSeries(name); err != nil {
 			return nil, fmt.Errorf("choose series: %w", err)
 		}
 	}
@@ -123,7 +123,7 @@ func (s *Study) Only(series ...string) (*Study, error) {
 // with returns a study of a subset of the runs of s, with the series in the given
 // order. A nil order means the natural order of the names.
 func (s *Study) with(all []runs.Run, rule Rule, order []string) (*Study, error) {
-	out, err := orderedStudy(all, s.unread, rule, order)
+	out, err := orderedStudy(all, s.fileProblems, rule, order)
 	if err != nil {
 		return nil, err
 	}
@@ -145,10 +145,10 @@ func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []st
 	if len(all) == 0 {
 		return nil, errors.New("make study: no runs")
 	}
-	all = named(all)
-	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), unread: problems, measures: map[string]observe.Speed{}, dice: stats.NewDice(), losses: &lossCurves{}}
+	all = cleanNames(all)
+	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, measures: map[string]observe.Speed{}, dice: stats.NewDice(), losses: &lossCurves{}}
 	for _, r := range all {
-		s.several = s.several || r.Info.Study != all[0].Info.Study
+		s.multipleStudies = s.multipleStudies || r.Info.Study != all[0].Info.Study
 		s.Problems = append(s.Problems, r.Problems...)
 		if r.Info.Workers < 1 {
 			s.problem(r, "nothing says how many workers the run had, so that it has no place in the study; say it with a pattern (--as), such as 'log_{workers}.csv=native'")
@@ -164,9 +164,9 @@ func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []st
 	return s, nil
 }
 
-// named returns a copy of all whose names can be shown safely in tables, sentences and
+// cleanNames returns a copy of all whose names can be shown safely in tables, sentences and
 // figures. Paths are not changed.
-func named(all []runs.Run) []runs.Run {
+func cleanNames(all []runs.Run) []runs.Run {
 	all = slices.Clone(all)
 	for i := range all {
 		r := &all[i]
@@ -216,7 +216,7 @@ func (s *Study) seriesName(r runs.Run) string {
 	if name == "" {
 		name = "runs"
 	}
-	if s.several && r.Info.Study != "" {
+	if s.multipleStudies && r.Info.Study != "" {
 		return r.Info.Study + " " + name
 	}
 	return name

@@ -50,15 +50,15 @@ func fieldOf(name string) pointField {
 	return all[slices.IndexFunc(all, func(f pointField) bool { return f.name == name })]
 }
 
-// deviates reports whether the field is measured in each run and so has a standard
+// hasDeviation reports whether the field is measured in each run and so has a standard
 // deviation.
-func (f pointField) deviates() bool {
+func (f pointField) hasDeviation() bool {
 	return !slices.Contains([]string{"speedup", "efficiency", "iou_constant", "iou_untrained", "dice_constant", "dice_untrained"}, f.name)
 }
 
-// fewest returns the columns that are shown even if nothing was measured, so that
+// alwaysShown returns the columns that are shown even if nothing was measured, so that
 // missing measurements are visible.
-func fewest() []string { return []string{"epoch_seconds", "throughput", "speedup", "efficiency"} }
+func alwaysShown() []string { return []string{"epoch_seconds", "throughput", "speedup", "efficiency"} }
 
 // grid returns the study's table.
 func (s *Study) grid() grid.Grid[*Point] {
@@ -74,10 +74,10 @@ func (s *Study) grid() grid.Grid[*Point] {
 	fields := pointFields()
 	for _, f := range fields {
 		c := grid.Column[*Point]{
-			Name: f.name, Brief: f.brief, Optional: !slices.Contains(fewest(), f.name),
+			Name: f.name, Brief: f.brief, Optional: !slices.Contains(alwaysShown(), f.name),
 			Value: func(p *Point) float64 { return f.of(p).Value },
 		}
-		if s.Rule.Repeats == Mean && f.deviates() {
+		if s.Rule.Repeats == Mean && f.hasDeviation() {
 			c.Show = func(p *Point) string { return f.of(p).withDeviation() }
 		}
 		g.Columns = append(g.Columns, c)
@@ -124,7 +124,7 @@ func (s *Study) grid() grid.Grid[*Point] {
 		grid.Column[*Point]{Name: "samples_per_epoch", Count: func(p *Point) int { return p.SamplesPerEpoch }},
 		grid.Column[*Point]{Name: "threads_per_worker", Count: func(p *Point) int { return p.ThreadsPerWorker }})
 	for _, f := range fields {
-		if f.deviates() {
+		if f.hasDeviation() {
 			g.Columns = append(g.Columns, grid.Column[*Point]{Name: f.name + "_std", Value: func(p *Point) float64 { return f.of(p).Std }})
 		}
 	}

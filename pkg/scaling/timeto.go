@@ -78,7 +78,7 @@ func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
 	}
 	t.Points = s.reachedPoints(t.Rows)
 	t.analysis = analysis{t}
-	t.Sentence = t.say()
+	t.Sentence = t.summarize()
 	return t, nil
 }
 
@@ -109,7 +109,9 @@ func (s *Study) reachedPoints(rows []Reached) []ReachedPoint {
 	return out
 }
 
-func (t *TimeTo) say() string {
+// summarize describes in a sentence how many runs reached the target, and which point
+// was the first.
+func (t *TimeTo) summarize() string {
 	sign := "≥"
 	if t.Below {
 		sign = "≤"

@@ -30,7 +30,7 @@ func LossOf(all []*runs.Run) Loss {
 	}
 	rows := lossRows(all)
 	c := Loss{Runs: len(all)}
-	c.room(len(rows)/len(all) + 1)
+	c.reserve(len(rows)/len(all) + 1)
 	for len(rows) > 0 {
 		n := 1
 		for n < len(rows) && rows[n].epoch == rows[0].epoch {
@@ -46,15 +46,15 @@ func LossOf(all []*runs.Run) Loss {
 // because a run may have very many epochs.
 func lossOfOne(epochs []runs.Epoch) Loss {
 	c := Loss{Runs: 1}
-	c.room(len(epochs))
+	c.reserve(len(epochs))
 	elapsed, clock := 0.0, 0.0
 	for i := range epochs {
 		e := &epochs[i]
 		elapsed += e.Seconds
 		clock += e.Seconds + e.ValSeconds
 		c.Epoch = append(c.Epoch, float64(e.Epoch))
-		c.Elapsed, c.Clock = append(c.Elapsed, known64(elapsed)), append(c.Clock, known64(clock))
-		c.Train, c.Val = append(c.Train, known64(e.TrainLoss)), append(c.Val, known64(e.ValLoss))
+		c.Elapsed, c.Clock = append(c.Elapsed, finiteOrNaN(elapsed)), append(c.Clock, finiteOrNaN(clock))
+		c.Train, c.Val = append(c.Train, finiteOrNaN(e.TrainLoss)), append(c.Val, finiteOrNaN(e.ValLoss))
 	}
 	c.TrainMin, c.TrainMax = c.Train, c.Train
 	return c
@@ -87,8 +87,8 @@ func lossRows(all []*runs.Run) []lossRow {
 	return rows
 }
 
-// room allocates capacity for n epochs.
-func (c *Loss) room(n int) {
+// reserve allocates capacity for n epochs.
+func (c *Loss) reserve(n int) {
 	for _, v := range []*[]float64{&c.Epoch, &c.Elapsed, &c.Clock, &c.Train, &c.Val} {
 		*v = make([]float64, 0, n)
 	}
@@ -129,8 +129,8 @@ func ascending(epochs []runs.Epoch) bool {
 	return true
 }
 
-// known64 returns v if it is finite, and NaN otherwise.
-func known64(v float64) float64 {
+// finiteOrNaN returns v if it is finite, and NaN otherwise.
+func finiteOrNaN(v float64) float64 {
 	if observe.Finite(v) {
 		return v
 	}

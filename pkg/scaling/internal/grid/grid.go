@@ -52,9 +52,9 @@ type Column[T any] struct {
 	People   bool           // only in the table for people, not in files or a DataFrame
 }
 
-// cell returns the column's CSV cell: the shortest number that is parsed to the same
+// csvCell returns the column's CSV cell: the shortest number that is parsed to the same
 // value, or "" if nothing was measured.
-func (c Column[T]) cell(row T) string {
+func (c Column[T]) csvCell(row T) string {
 	switch {
 	case c.Text != nil:
 		return c.Text(row)
@@ -68,9 +68,9 @@ func (c Column[T]) cell(row T) string {
 	return strconv.FormatFloat(c.Value(row), 'g', -1, 64)
 }
 
-// says reports whether the row has a value in the column: a text or number other than
+// hasValue reports whether the row has a value in the column: a text or number other than
 // "", 0 or NaN, or the flag true.
-func (c Column[T]) says(row T) bool {
+func (c Column[T]) hasValue(row T) bool {
 	switch {
 	case c.Text != nil:
 		return c.Text(row) != ""
@@ -82,15 +82,15 @@ func (c Column[T]) says(row T) bool {
 	return !math.IsNaN(c.Value(row))
 }
 
-// forPeople returns the cell of the table for people, "-" if it is empty.
-func (c Column[T]) forPeople(row T) string {
+// displayCell returns the cell of the table for people, "-" if it is empty.
+func (c Column[T]) displayCell(row T) string {
 	if c.Show != nil {
-		if !c.says(row) {
+		if !c.hasValue(row) {
 			return "-"
 		}
 		return c.Show(row)
 	}
-	cell := c.cell(row)
+	cell := c.csvCell(row)
 	if c.Value != nil && cell != "" {
 		cell = english.Short(c.Value(row))
 	}
@@ -100,8 +100,8 @@ func (c Column[T]) forPeople(row T) string {
 	return cell
 }
 
-// files returns the columns of files and of a DataFrame.
-func (g Grid[T]) files() []Column[T] {
+// fileColumns returns the columns of files and of a DataFrame.
+func (g Grid[T]) fileColumns() []Column[T] {
 	var cols []Column[T]
 	for _, c := range g.Columns {
 		if !c.People {
@@ -114,7 +114,7 @@ func (g Grid[T]) files() []Column[T] {
 // Table returns the grid as a DataFrame.
 func (g Grid[T]) Table() dataframe.DataFrame {
 	var cols []series.Series
-	for _, c := range g.files() {
+	for _, c := range g.fileColumns() {
 		var texts []string
 		var counts []int
 		var values []float64
@@ -167,7 +167,7 @@ func (g Grid[T]) Write(w io.Writer, format string) error {
 }
 
 func (g Grid[T]) writeCSV(w io.Writer) error {
-	cols := g.files()
+	cols := g.fileColumns()
 	row := make([]string, len(cols))
 	for i, c := range cols {
 		row[i] = c.Name
@@ -176,7 +176,7 @@ func (g Grid[T]) writeCSV(w io.Writer) error {
 	err := cw.Write(row)
 	for _, r := range g.Rows {
 		for i, c := range cols {
-			row[i] = c.cell(r)
+			row[i] = c.csvCell(r)
 		}
 		err = errors.Join(err, cw.Write(row))
 	}
@@ -194,8 +194,8 @@ func (g Grid[T]) writeJSON(w io.Writer) error {
 			b.WriteString(",")
 		}
 		b.WriteString("\n  {")
-		for j, c := range g.files() {
-			cell := c.cell(r)
+		for j, c := range g.fileColumns() {
+			cell := c.csvCell(r)
 			switch {
 			case c.Text != nil || strings.HasSuffix(cell, "Inf"):
 				quoted, err := json.Marshal(cell)
@@ -218,11 +218,11 @@ func (g Grid[T]) writeJSON(w io.Writer) error {
 	return err
 }
 
-// brief returns the header and the rows of the table for people.
-func (g Grid[T]) brief() [][]string {
+// displayRows returns the header and the rows of the table for people.
+func (g Grid[T]) displayRows() [][]string {
 	lines := make([][]string, 1+len(g.Rows))
 	for _, c := range g.Columns {
-		if !c.Brief || c.Optional && !g.any(c) {
+		if !c.Brief || c.Optional && !g.hasAnyValue(c) {
 			continue
 		}
 		title := c.Title
@@ -231,16 +231,16 @@ func (g Grid[T]) brief() [][]string {
 		}
 		lines[0] = append(lines[0], title)
 		for i, r := range g.Rows {
-			lines[i+1] = append(lines[i+1], clean.Text(c.forPeople(r)))
+			lines[i+1] = append(lines[i+1], clean.Text(c.displayCell(r)))
 		}
 	}
 	return lines
 }
 
-// any reports whether any row has a value in the column.
-func (g Grid[T]) any(c Column[T]) bool {
+// hasAnyValue reports whether any row has a value in the column.
+func (g Grid[T]) hasAnyValue(c Column[T]) bool {
 	for _, r := range g.Rows {
-		if c.says(r) {
+		if c.hasValue(r) {
 			return true
 		}
 	}
@@ -251,7 +251,7 @@ func (g Grid[T]) any(c Column[T]) bool {
 func (g Grid[T]) String() string {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 8, 2, ' ', tabwriter.AlignRight)
-	for _, row := range g.brief() {
+	for _, row := range g.displayRows() {
 		_, _ = fmt.Fprintln(tw, strings.Join(row, "\t")+"\t") // a strings.Builder does not fail
 	}
 	_ = tw.Flush()
@@ -271,7 +271,7 @@ func (g Grid[T]) HTML() string {
 		}
 		b.WriteString("</tr>\n")
 	}
-	rows := g.brief()
+	rows := g.displayRows()
 	b.WriteString("<table>\n<thead>")
 	line(rows[0], "th")
 	b.WriteString("</thead>\n<tbody>\n")

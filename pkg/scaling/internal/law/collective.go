@@ -31,32 +31,32 @@ type Collective struct {
 	Sentence       string
 }
 
-// FitCollective needs at least fewestRuns runs at fewestCounts different worker counts
+// FitCollective needs at least minRuns runs at minWorkerCounts different worker counts
 // above 1.
 const (
-	fewestRuns   = 5
-	fewestCounts = 3
+	minRuns         = 5
+	minWorkerCounts = 3
 )
 
 // FitCollective fits latency and bandwidth by least squares of the relative errors, and
-// sets Fitted of each row. It returns an error if there are fewer than fewestRuns rows
-// or fewestCounts worker counts.
+// sets Fitted of each row. It returns an error if there are fewer than minRuns rows
+// or minWorkerCounts worker counts.
 func FitCollective(series string, rows []AllReduce, level float64) (*Collective, error) {
 	counts := map[int]bool{}
 	for _, r := range rows {
 		counts[r.Workers] = true
 	}
-	if len(rows) < fewestRuns || len(counts) < fewestCounts {
+	if len(rows) < minRuns || len(counts) < minWorkerCounts {
 		return nil, fmt.Errorf("latency and bandwidth need %d runs with step spans at %d or more numbers of workers above 1; series %s has %s at %d; run more (lockstep launch --workers 2,4,8 --seeds 1,2)",
-			fewestRuns, fewestCounts, series, english.Count(len(rows), "run"), len(counts))
+			minRuns, minWorkerCounts, series, english.Count(len(rows), "run"), len(counts))
 	}
 	c := &Collective{Series: series, Rows: rows}
 	c.fit(level)
 	return c, nil
 }
 
-// terms returns the coefficients of α and β in the model.
-func (r AllReduce) terms() (alpha, beta float64) {
+// coefficients returns the coefficients of α and β in the model.
+func (r AllReduce) coefficients() (alpha, beta float64) {
 	n := float64(r.Workers)
 	return 2 * (n - 1), 2 * (n - 1) / n * r.Bytes
 }
@@ -75,7 +75,7 @@ func (c *Collective) fit(level float64) {
 	}
 	rss := 0.0
 	for i, r := range c.Rows {
-		a, b := r.terms()
+		a, b := r.coefficients()
 		c.Rows[i].Fitted = alpha*a + beta*b
 		d := c.Rows[i].Fitted/r.Seconds - 1
 		rss += d * d
@@ -93,7 +93,7 @@ func (c *Collective) fit(level float64) {
 		c.Sentence = fmt.Sprintf("%s: a message of the all-reduce takes %s µs to start; what the bytes cost does not show", c.Series, english.Short(1e6*alpha))
 	}
 	last := slices.MaxFunc(c.Rows, func(a, b AllReduce) int { return a.Workers - b.Workers })
-	a, _ := last.terms()
+	a, _ := last.coefficients()
 	c.Sentence += fmt.Sprintf("; at %s latency is %s of it.", english.Count(last.Workers, "worker"), english.Percent(alpha*a/last.Fitted))
 }
 
@@ -102,7 +102,7 @@ func (c *Collective) fit(level float64) {
 func (c *Collective) solve(freeAlpha, freeBeta bool) (alpha, beta float64, inverse *mat.Dense) {
 	var aa, ab, bb, ay, by float64
 	for _, r := range c.Rows {
-		a, b := r.terms()
+		a, b := r.coefficients()
 		a, b = a/r.Seconds, b/r.Seconds
 		aa, ab, bb, ay, by = aa+a*a, ab+a*b, bb+b*b, ay+a, by+b
 	}

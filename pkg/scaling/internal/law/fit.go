@@ -95,7 +95,7 @@ const exactFitTolerance = 1e-6
 // parameters (including λ) needs p+3 runs at p+2 different sizes; otherwise it is
 // omitted. Laws returns ErrTooFew if there are too few runs or sizes for every law.
 func Laws(s Series) (*Fits, error) {
-	f := &Fits{series: s, measured: centers(s)}
+	f := &Fits{series: s, measured: centersBySize(s)}
 	for _, l := range laws() {
 		p := len(l.parameters) + 1 // including λ
 		if len(s.Runs) < p+3 || len(f.measured) < p+2 {
@@ -114,8 +114,8 @@ func Laws(s Series) (*Fits, error) {
 		return nil, fmt.Errorf("fit series %s: %w: %s; run other %s counts, or more seeds", s.Name, ErrTooFew, f.Refused[0].Reason, s.Unit)
 	}
 	f.rank()
-	f.name()
-	f.Sentence = f.say()
+	f.chooseNamed()
+	f.Sentence = f.summarize()
 	return f, nil
 }
 
@@ -128,7 +128,7 @@ func newFit(l law, s Series) (Fit, error) {
 	}
 	n, p := float64(len(data)), float64(1+len(theta))
 	f := Fit{Law: l.name, Formula: l.formula, N: len(data), RSS: rss, law: l, lnLambda: lnLambda, theta: theta}
-	_, total := laws()[0].lambda(flat(data), nil)
+	_, total := laws()[0].fitLambda(withoutSizes(data), nil)
 	f.R2 = 1 - rss/total
 	if total <= n*exactFitTolerance*exactFitTolerance { // all throughputs are equal
 		f.R2 = math.NaN()
@@ -148,9 +148,9 @@ func newFit(l law, s Series) (Fit, error) {
 	return f, nil
 }
 
-// flat returns data with all sizes set to 1. The residuals of a law fitted to it are
+// withoutSizes returns data with all sizes set to 1. The residuals of a law fitted to it are
 // the total sum of squares.
-func flat(data []Observation) []Observation {
+func withoutSizes(data []Observation) []Observation {
 	out := slices.Clone(data)
 	for i := range out {
 		out[i].Size = 1
@@ -255,8 +255,8 @@ func (f *Fit) Band(sizes []int) []BandPoint {
 	return out
 }
 
-// farthest is the largest size that Half and Peak consider.
-const farthest = 1 << 24
+// maxSize is the largest size that Half and Peak consider.
+const maxSize = 1 << 24
 
 // Half returns the smallest size at which one more worker adds less than half the
 // throughput of a single worker. ok is false if there is no such size.
@@ -264,10 +264,10 @@ func (f *Fit) Half() (size int, ok bool) {
 	less := func(n int) bool {
 		return f.law.g(float64(n+1), f.theta)-f.law.g(float64(n), f.theta) < 0.5
 	}
-	if !less(farthest) {
+	if !less(maxSize) {
 		return 0, false
 	}
-	low, high := 1, farthest // the gain of one more worker decreases with the size
+	low, high := 1, maxSize // the gain of one more worker decreases with the size
 	for low < high {
 		middle := (low + high) / 2
 		if less(middle) {
@@ -280,13 +280,13 @@ func (f *Fit) Half() (size int, ok bool) {
 }
 
 // Peak returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). ok is
-// false if the law has no maximum, or only above farthest.
+// false if the law has no maximum, or only above maxSize.
 func (f *Fit) Peak() (size int, ok bool) {
 	if f.Law != USL || f.theta[1] <= 0 {
 		return 0, false
 	}
 	at := math.Sqrt((1 - f.theta[0]) / f.theta[1])
-	if !(at < farthest) {
+	if !(at < maxSize) {
 		return 0, false
 	}
 	return max(1, int(math.Round(at))), true

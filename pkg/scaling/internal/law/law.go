@@ -9,9 +9,8 @@ import (
 	"gonum.org/v1/gonum/optimize"
 )
 
-// Names of the laws, as Fit.Law has them.
+// Names of the laws, the values of Fit.Law.
 const (
-	// Names of the laws, the values of Fit.Law.
 	Linear    = "linear"
 	Amdahl    = "amdahl"
 	Gustafson = "gustafson"
@@ -86,17 +85,17 @@ type Observation struct {
 	Rate float64 // throughput per second, positive
 }
 
-// inside maps any real number to the parameter's range: u² is non-negative, and
+// constrain maps any real number to the parameter's range: u² is non-negative, and
 // u²/(1+u²) is between 0 and 1. Both can be 0, where a law reduces to a simpler one.
-func (p parameter) inside(u float64) float64 {
+func (p parameter) constrain(u float64) float64 {
 	if p.share {
 		return u * u / (1 + u*u)
 	}
 	return u * u
 }
 
-// outside is the inverse of inside.
-func (p parameter) outside(v float64) float64 {
+// unconstrain is the inverse of inside.
+func (p parameter) unconstrain(v float64) float64 {
 	if p.share {
 		return math.Sqrt(v / (1 - v))
 	}
@@ -107,15 +106,15 @@ func (p parameter) outside(v float64) float64 {
 func (l law) theta(u []float64) []float64 {
 	theta := make([]float64, len(u))
 	for i, p := range l.parameters {
-		theta[i] = p.inside(u[i])
+		theta[i] = p.constrain(u[i])
 	}
 	return theta
 }
 
-// lambda returns the logarithm of the best-fitting λ for given parameters, and the
+// fitLambda returns the logarithm of the best-fitting λ for given parameters, and the
 // residual sum of squares of the logarithms. Logarithms are used because measured times
 // vary by factors.
-func (l law) lambda(data []Observation, theta []float64) (lnLambda, rss float64) {
+func (l law) fitLambda(data []Observation, theta []float64) (lnLambda, rss float64) {
 	for _, d := range data {
 		lnLambda += math.Log(d.Rate / l.g(d.Size, theta))
 	}
@@ -130,11 +129,11 @@ func (l law) lambda(data []Observation, theta []float64) (lnLambda, rss float64)
 // fit returns the least-squares parameters, searched from several start values.
 func (l law) fit(data []Observation) (lnLambda float64, theta []float64, rss float64, err error) {
 	if len(l.parameters) == 0 {
-		lnLambda, rss = l.lambda(data, nil)
+		lnLambda, rss = l.fitLambda(data, nil)
 		return lnLambda, nil, rss, nil
 	}
 	problem := optimize.Problem{Func: func(u []float64) float64 {
-		_, rss := l.lambda(data, l.theta(u))
+		_, rss := l.fitLambda(data, l.theta(u))
 		return rss
 	}}
 	settings := optimize.Settings{
@@ -146,18 +145,18 @@ func (l law) fit(data []Observation) (lnLambda float64, theta []float64, rss flo
 		var result *optimize.Result
 		result, err = optimize.Minimize(problem, start, &settings, &optimize.NelderMead{})
 		if result != nil && result.F < rss { // at the iteration limit, the result is the best point so far
-			rss, theta = result.F, snapped(l.theta(result.X))
+			rss, theta = result.F, snapToZero(l.theta(result.X))
 		}
 	}
 	if theta == nil || math.IsNaN(rss) {
 		return 0, nil, 0, fmt.Errorf("fit %s: no parameters found: %w", l.name, err)
 	}
-	lnLambda, rss = l.lambda(data, theta)
+	lnLambda, rss = l.fitLambda(data, theta)
 	return lnLambda, theta, rss, nil
 }
 
-// snapped sets parameters that the search left almost 0 to exactly 0.
-func snapped(theta []float64) []float64 {
+// snapToZero sets parameters that the search left almost 0 to exactly 0.
+func snapToZero(theta []float64) []float64 {
 	for i, v := range theta {
 		if v < 1e-10 {
 			theta[i] = 0
@@ -173,7 +172,7 @@ func (l law) starts() [][]float64 {
 		var longer [][]float64
 		for _, head := range out {
 			for _, v := range p.starts {
-				longer = append(longer, append(append([]float64{}, head...), p.outside(v)))
+				longer = append(longer, append(append([]float64{}, head...), p.unconstrain(v)))
 			}
 		}
 		out = longer

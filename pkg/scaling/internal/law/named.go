@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// trendCounts is the number of different sizes from which on the residuals of a law
+	// minTrendSizes is the number of different sizes from which on the residuals of a law
 	// are tested for a trend. With fewer sizes, the test has almost no power.
-	trendCounts = 6
-	// trendP is the p-value below which residuals are considered to have a trend.
-	trendP = 0.05
-	// endsAgree is the largest factor between the fitted and the measured speed-up from
+	minTrendSizes = 6
+	// maxTrendP is the p-value below which residuals are considered to have a trend.
+	maxTrendP = 0.05
+	// maxEndsFactor is the largest factor between the fitted and the measured speed-up from
 	// the smallest to the largest size. It prevents the sentence "every further worker
 	// buys about as much as the first" from appearing with a table that shows 66 % of
 	// the ideal speed-up.
-	endsAgree = 1.1
-	// sizesAgree is the largest factor between the fitted and the measured speed-up for
+	maxEndsFactor = 1.1
+	// maxPairFactor is the largest factor between the fitted and the measured speed-up for
 	// any two sizes.
-	sizesAgree = 1.3
+	maxPairFactor = 1.3
 )
 
 // Named returns the law that the data support, or nil if there is none. It is the law
@@ -43,21 +43,21 @@ func (f *Fits) Unnamed() string {
 	if f.named != "" || len(f.Rows) == 0 {
 		return ""
 	}
-	return f.doubt(f.Best())
+	return f.objection(f.Best())
 }
 
-// name chooses the law that Named returns. The rows must be sorted by AICc.
-func (f *Fits) name() {
+// chooseNamed chooses the law that Named returns. The rows must be sorted by AICc.
+func (f *Fits) chooseNamed() {
 	for i := range f.Rows {
-		if f.doubt(&f.Rows[i]) == "" {
+		if f.objection(&f.Rows[i]) == "" {
 			f.named = f.Rows[i].Law
 			return
 		}
 	}
 }
 
-// doubt returns the reason why the data do not support a law, or "" if they do.
-func (f *Fits) doubt(law *Fit) string {
+// objection returns the reason why the data do not support a law, or "" if they do.
+func (f *Fits) objection(law *Fit) string {
 	if !(law.R2 > 0) {
 		if math.IsNaN(law.R2) {
 			return "throughput is the same at every count"
@@ -70,8 +70,8 @@ func (f *Fits) doubt(law *Fit) string {
 		sizes[i], residuals[i] = m.Size, math.Log(m.Rate/law.Rate(m.Size))
 	}
 	first, last := 0, len(residuals)-1
-	if math.Abs(residuals[last]-residuals[first]) > math.Log(endsAgree) {
-		return f.disagrees(law, first, last)
+	if math.Abs(residuals[last]-residuals[first]) > math.Log(maxEndsFactor) {
+		return f.describeDisagreement(law, first, last)
 	}
 	low, high := 0, 0
 	for i, r := range residuals {
@@ -82,29 +82,29 @@ func (f *Fits) doubt(law *Fit) string {
 			high = i
 		}
 	}
-	if residuals[high]-residuals[low] > math.Log(sizesAgree) {
-		return f.disagrees(law, min(low, high), max(low, high))
+	if residuals[high]-residuals[low] > math.Log(maxPairFactor) {
+		return f.describeDisagreement(law, min(low, high), max(low, high))
 	}
-	if len(sizes) < trendCounts || residuals[high]-residuals[low] < exactFitTolerance {
+	if len(sizes) < minTrendSizes || residuals[high]-residuals[low] < exactFitTolerance {
 		return ""
 	}
-	if rho, p := stats.Spearman(sizes, residuals); p < trendP {
+	if rho, p := stats.Spearman(sizes, residuals); p < maxTrendP {
 		return fmt.Sprintf("its residuals have a trend over the %s counts (Spearman's ρ = %s, p %s)", f.series.Unit, english.Short(rho), english.PIs(p))
 	}
 	return ""
 }
 
-// disagrees describes the difference between the measured speed-up between two sizes
+// describeDisagreement describes the difference between the measured speed-up between two sizes
 // and the law's.
-func (f *Fits) disagrees(law *Fit, from, to int) string {
+func (f *Fits) describeDisagreement(law *Fit, from, to int) string {
 	a, b := f.measured[from], f.measured[to]
 	return fmt.Sprintf("from %g to %s the measured speed-up is %s, the law's %s",
 		a.Size, f.series.units(int(b.Size)), english.Short(b.Rate/a.Rate), english.Short(law.Rate(b.Size)/law.Rate(a.Size)))
 }
 
-// centers returns the throughput at each size, combined over repeated runs by the
+// centersBySize returns the throughput at each size, combined over repeated runs by the
 // estimator, in ascending order of size.
-func centers(s Series) []Observation {
+func centersBySize(s Series) []Observation {
 	rates := map[float64][]float64{}
 	for _, d := range s.Runs {
 		rates[d.Size] = append(rates[d.Size], d.Rate)

@@ -14,19 +14,19 @@ import (
 // which favors laws with few parameters, no longer dominates the choice.
 const enoughRuns = 8
 
-// say returns what the fits mean, in plain sentences.
-func (f *Fits) say() string {
+// summarize describes the result of the fits in plain sentences.
+func (f *Fits) summarize() string {
 	law := f.Named()
 	if law == nil {
 		best := f.Best()
-		return fmt.Sprintf("%s: no law is named: %s fits best, but %s.", f.series.Name, Name(best.Law), f.doubt(best))
+		return fmt.Sprintf("%s: no law is named: %s fits best, but %s.", f.series.Name, Name(best.Law), f.objection(best))
 	}
 	unit := f.series.Unit
-	text := []string{fmt.Sprintf("%s scales by %s", f.series.Name, law.words())}
+	text := []string{fmt.Sprintf("%s scales by %s", f.series.Name, law.describe())}
 	for i := range f.Rows {
 		other := &f.Rows[i]
 		// Burnham and Anderson 2002, §2.6: a difference below 2 is substantial support.
-		if other != law && math.Abs(other.Delta-law.Delta) < 2 && f.doubt(other) == "" {
+		if other != law && math.Abs(other.Delta-law.Delta) < 2 && f.objection(other) == "" {
 			text[0] += fmt.Sprintf(", which these runs can hardly tell from %s (ΔAICc %s)", Name(other.Law), english.Short(math.Abs(other.Delta-law.Delta)))
 			break
 		}
@@ -45,7 +45,7 @@ func (f *Fits) say() string {
 		}
 	}
 	if peak, ok := law.Peak(); ok {
-		text = append(text, f.sayPeak(peak))
+		text = append(text, f.describePeak(peak))
 	}
 	if len(f.series.Runs) < enoughRuns {
 		text = append(text, fmt.Sprintf("%s are few to choose a law by: see the others, or run more", english.Count(len(f.series.Runs), "run")))
@@ -53,9 +53,9 @@ func (f *Fits) say() string {
 	return strings.Join(text, "; ") + "."
 }
 
-// sayPeak describes where the named law has its highest throughput, and where the
+// describePeak describes where the named law has its highest throughput, and where the
 // measured throughput is highest if that differs.
-func (f *Fits) sayPeak(peak int) string {
+func (f *Fits) describePeak(peak int) string {
 	unit := f.series.Unit
 	best := slices.MaxFunc(f.measured, func(a, b Observation) int { return cmp.Compare(a.Rate, b.Rate) })
 	last := f.measured[len(f.measured)-1].Size
@@ -73,8 +73,8 @@ func (f *Fits) sayPeak(peak int) string {
 	return fmt.Sprintf("throughput is highest at about %s and falls beyond", english.Count(peak, unit))
 }
 
-// words returns the name of the law and the values of its parameters.
-func (f *Fit) words() string {
+// describe returns the name of the law and the values of its parameters.
+func (f *Fit) describe() string {
 	var p []string
 	for _, x := range f.Parameters[1:] {
 		p = append(p, fmt.Sprintf("%s = %s %s", x.Name, english.Short(x.Value), english.Interval(x.Low, x.High)))

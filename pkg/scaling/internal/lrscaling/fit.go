@@ -44,20 +44,20 @@ func (o *Result) draws() [][]float64 {
 	return out
 }
 
-// of returns the range of indices in Tried of the rates of a batch.
-func (o *Result) of(batch int) (from, to int) {
+// triedRange returns the range of indices in Tried of the rates of a batch.
+func (o *Result) triedRange(batch int) (from, to int) {
 	from = slices.IndexFunc(o.Tried, func(t TriedRate) bool { return t.GlobalBatch == batch })
 	for to = from; to < len(o.Tried) && o.Tried[to].GlobalBatch == batch; to++ {
 	}
 	return from, to
 }
 
-// best returns the best rate of a batch according to a quality for each index of Tried:
+// bestRate returns the best rate of a batch according to a quality for each index of Tried:
 // the base-2 logarithm of the interpolated best rate, the index of the best rate tried,
 // and the bound if it is at an end of the rates tried. The index is −1 if all rates
 // diverged.
-func (o *Result) best(batch int, quality func(k int) float64) (log2 float64, at int, bound string) {
-	from, to := o.of(batch)
+func (o *Result) bestRate(batch int, quality func(k int) float64) (log2 float64, at int, bound string) {
+	from, to := o.triedRange(batch)
 	score := func(k int) float64 {
 		v := quality(k)
 		switch {
@@ -89,7 +89,7 @@ func (o *Result) best(batch int, quality func(k int) float64) (log2 float64, at 
 		return x(at), at, ""
 	}
 	var xs, scores []float64
-	for k := max(from, at-around); k <= min(to-1, at+around); k++ {
+	for k := max(from, at-parabolaNeighbors); k <= min(to-1, at+parabolaNeighbors); k++ {
 		if !math.IsInf(score(k), -1) {
 			xs, scores = append(xs, x(k)-x(at)), append(scores, score(k))
 		}
@@ -97,10 +97,10 @@ func (o *Result) best(batch int, quality func(k int) float64) (log2 float64, at 
 	return x(at) + min(max(vertex(xs, scores), x(at-1)-x(at)), x(at+1)-x(at)), at, ""
 }
 
-// around is the number of rates on each side of the best one to which the parabola is
+// parabolaNeighbors is the number of rates on each side of the best one to which the parabola is
 // fitted. With noise, two halve the error of the exponent compared with one. The shift
 // that an asymmetric curve causes is the same at every batch.
-const around = 2
+const parabolaNeighbors = 2
 
 // vertex returns the position of the maximum of the parabola that fits the points by
 // least squares (the second-order model of Box and Wilson, On the Experimental
@@ -132,19 +132,19 @@ func vertex(x, y []float64) float64 {
 	return -slope / (2 * bend)
 }
 
-// rates computes Rows, one per batch, and then Good and Falls.
-func (o *Result) rates(batches []int, draws [][]float64) error {
+// computeRows computes Rows, one per batch, and then Good and Falls.
+func (o *Result) computeRows(batches []int, draws [][]float64) error {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	var base *TriedRate
 	var baseRate float64
 	for _, batch := range batches {
 		row := RateRow{GlobalBatch: batch, Best: stats.Unknown(), Quality: stats.Unknown(), Change: stats.Unknown(), Constant: math.NaN(), Sqrt: math.NaN(), Linear: math.NaN()}
-		from, to := o.of(batch)
+		from, to := o.triedRange(batch)
 		row.Rates = to - from
 		for _, t := range o.Tried[from:to] {
 			row.Runs, row.Diverged = row.Runs+t.Runs, row.Diverged+t.Diverged
 		}
-		log2, at, bound := o.best(batch, tried)
+		log2, at, bound := o.bestRate(batch, tried)
 		if at < 0 {
 			if base == nil {
 				return errors.New("at the smallest batch every learning rate diverged: run lower ones")
@@ -158,10 +158,10 @@ func (o *Result) rates(batches []int, draws [][]float64) error {
 		if draws != nil {
 			around := make([]float64, len(draws))
 			for i, d := range draws {
-				around[i], _, _ = o.best(batch, func(k int) float64 { return d[k] })
+				around[i], _, _ = o.bestRate(batch, func(k int) float64 { return d[k] })
 				around[i] -= log2
 			}
-			low, high := o.by.Widened(around, o.freedom(batch))
+			low, high := o.by.Widened(around, o.degreesOfFreedom(batch))
 			row.Best.Low, row.Best.High = math.Exp2(log2+low), math.Exp2(log2+high)
 		}
 		if base == nil {
@@ -176,15 +176,15 @@ func (o *Result) rates(batches []int, draws [][]float64) error {
 		}
 		o.Rows = append(o.Rows, row)
 	}
-	o.good()
+	o.findGoodBatches()
 	return nil
 }
 
-// good sets Good and Falls: the last batch before the quality decreases, and the batch
+// findGoodBatches sets Good and Falls: the last batch before the quality decreases, and the batch
 // at which it does.
-func (o *Result) good() {
+func (o *Result) findGoodBatches() {
 	for _, r := range o.Rows {
-		if !observe.Finite(r.Quality.Value) || o.worse(r.Change) {
+		if !observe.Finite(r.Quality.Value) || o.isWorse(r.Change) {
 			o.Falls = r.GlobalBatch
 			return
 		}
@@ -192,17 +192,17 @@ func (o *Result) good() {
 	}
 }
 
-// worse reports whether a change of quality is negative beyond noise.
-func (o *Result) worse(change stats.Estimate) bool {
+// isWorse reports whether a change of quality is negative beyond noise.
+func (o *Result) isWorse(change stats.Estimate) bool {
 	if o.higher {
 		return change.High < 0
 	}
 	return change.Low > 0
 }
 
-// freedom returns the degrees of freedom of the standard deviations at the rates of the
+// degreesOfFreedom returns the degrees of freedom of the standard deviations at the rates of the
 // given batches.
-func (o *Result) freedom(batches ...int) float64 {
+func (o *Result) degreesOfFreedom(batches ...int) float64 {
 	n := 0
 	for _, t := range o.Tried {
 		if slices.Contains(batches, t.GlobalBatch) {
@@ -212,9 +212,9 @@ func (o *Result) freedom(batches ...int) float64 {
 	return float64(max(1, n))
 }
 
-// fit fits the exponent to the batches whose best rate is neither the highest nor the
+// fitExponent fits the exponent to the batches whose best rate is neither the highest nor the
 // lowest tried.
-func (o *Result) fit(draws [][]float64) {
+func (o *Result) fitExponent(draws [][]float64) {
 	o.Exponent = stats.Unknown()
 	var x []float64
 	for _, r := range o.Rows {
@@ -230,7 +230,7 @@ func (o *Result) fit(draws [][]float64) {
 		y := make([]float64, len(x))
 		for i, batch := range o.fitted {
 			var bound string
-			y[i], _, bound = o.best(batch, quality)
+			y[i], _, bound = o.bestRate(batch, quality)
 			atEnd = atEnd || bound != ""
 		}
 		_, p = stat.LinearRegression(x, y, nil, false)
@@ -246,10 +246,10 @@ func (o *Result) fit(draws [][]float64) {
 		p, atEnd := slope(func(k int) float64 { return d[k] })
 		distances[i] = p - o.Exponent.Value
 		if atEnd {
-			o.edge += 1 / float64(len(draws))
+			o.edgeShare += 1 / float64(len(draws))
 		}
 	}
-	low, high := o.by.Widened(distances, o.freedom(o.fitted...))
+	low, high := o.by.Widened(distances, o.degreesOfFreedom(o.fitted...))
 	o.Exponent.Low, o.Exponent.High = o.Exponent.Value+low, o.Exponent.Value+high
 }
 
@@ -261,13 +261,13 @@ const nearRate = 0.05
 // best rate tried at the smallest batch.
 func (o *Result) compareRules() {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
-	_, base, _ := o.best(o.Rows[0].GlobalBatch, tried)
+	_, base, _ := o.bestRate(o.Rows[0].GlobalBatch, tried)
 	first := o.Tried[base]
 	for _, rule := range rateRules() {
 		row := RuleRow{Rule: rule.name, Exponent: rule.exponent, Worst: stats.Unknown()}
 		for _, r := range o.Rows[1:] {
-			_, best, _ := o.best(r.GlobalBatch, tried)
-			from, to := o.of(r.GlobalBatch)
+			_, best, _ := o.bestRate(r.GlobalBatch, tried)
+			from, to := o.triedRange(r.GlobalBatch)
 			want := rule.at(r.GlobalBatch, first.GlobalBatch, first.LearningRate)
 			for k := from; k < to && best >= 0; k++ {
 				t := o.Tried[k]
@@ -275,7 +275,7 @@ func (o *Result) compareRules() {
 					continue
 				}
 				row.Batches = append(row.Batches, r.GlobalBatch)
-				row.take(o, t, o.Tried[best])
+				row.update(o, t, o.Tried[best])
 				break
 			}
 		}
@@ -283,8 +283,8 @@ func (o *Result) compareRules() {
 	}
 }
 
-// take updates the row with the rate t of a rule and the best rate of the same batch.
-func (r *RuleRow) take(o *Result, t, best TriedRate) {
+// update updates the row with the rate t of a rule and the best rate of the same batch.
+func (r *RuleRow) update(o *Result, t, best TriedRate) {
 	loss := stats.Estimate{Value: t.Quality.Value - best.Quality.Value, Low: math.NaN(), High: math.NaN(), N: t.Runs}
 	rejected := t.Diverged > 0
 	switch {
@@ -295,7 +295,7 @@ func (r *RuleRow) take(o *Result, t, best TriedRate) {
 		}
 	case t.LearningRate != best.LearningRate:
 		loss.Low, loss.High = o.by.Difference(t.values, best.values)
-		rejected = o.worse(loss)
+		rejected = o.isWorse(loss)
 	default:
 		loss.Low, loss.High = 0, 0
 	}

@@ -14,10 +14,8 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Values of Result.Rule: how the best learning rate grows with the global
-// batch, where these are the rules of the field.
+// Values of Result.Rule: how the best learning rate grows with the global batch.
 const (
-	// Values of Result.Rule: how the best learning rate grows with the global batch.
 	RuleConstant = "none"   // constant rate: exponent 0
 	RuleSqrt     = "sqrt"   // ·√(batch ratio): exponent 1/2 (Krizhevsky 2014, arXiv:1404.5997)
 	RuleLinear   = "linear" // ·(batch ratio): exponent 1 (Goyal et al. 2017, arXiv:1706.02677)
@@ -96,11 +94,11 @@ type Result struct {
 	Sentence    string
 	Problems    []string
 
-	higher bool    // a higher quality is better
-	fitted []int   // batches to which the exponent is fitted
-	edge   float64 // share of the resamples in which the best rate of a fitted batch is the lowest or the highest tried
-	next   sweep
-	by     stats.Estimator
+	higher    bool    // a higher quality is better
+	fitted    []int   // batches to which the exponent is fitted
+	edgeShare float64 // share of the resamples in which the best rate of a fitted batch is the lowest or the highest tried
+	next      sweep
+	by        stats.Estimator
 }
 
 // Find determines the rule from runs at several global batches, preferably with several
@@ -125,14 +123,14 @@ func Find(all []runs.Run, measure string, by stats.Estimator) (*Result, error) {
 		return nil, fmt.Errorf("%s: run at least two batches, for example lockstep launch --seeds 1,2,3 --vary batch=4,8,16 --vary optimizer.learning_rate=0.001,0.002,0.004,0.008", what)
 	}
 	draws := out.draws()
-	if err := out.rates(batches, draws); err != nil {
+	if err := out.computeRows(batches, draws); err != nil {
 		return nil, err
 	}
-	out.fit(draws)
+	out.fitExponent(draws)
 	out.compareRules()
 	out.decide()
 	out.advise()
-	out.Sentence = out.say()
+	out.Sentence = out.summarize()
 	return out, nil
 }
 

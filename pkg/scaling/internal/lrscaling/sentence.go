@@ -17,17 +17,17 @@ const (
 	HowQuality = "quality"
 )
 
-// oftenAtEnd is a share of resamples. If the best rate is the highest or lowest tried
+// maxEdgeShare is a share of resamples. If the best rate is the highest or lowest tried
 // in more resamples than that, the interval of the exponent is truncated and
 // unreliable.
-const oftenAtEnd = 0.05
+const maxEdgeShare = 0.05
 
 // decide sets Rule and How if the runs distinguish one rule from the others.
 func (o *Result) decide() {
 	if !math.IsNaN(o.Exponent.Value) {
-		left := o.within()
+		left := o.rulesInInterval()
 		switch {
-		case math.IsNaN(o.Exponent.Low) || o.edge > oftenAtEnd || len(left) > 1:
+		case math.IsNaN(o.Exponent.Low) || o.edgeShare > maxEdgeShare || len(left) > 1:
 		case len(left) == 1:
 			o.Rule, o.How = left[0].name, HowRates
 		default:
@@ -35,22 +35,22 @@ func (o *Result) decide() {
 		}
 		return
 	}
-	left, rejected := o.standing()
+	left, rejected := o.rulesByOutcome()
 	if len(left) == 1 && len(rejected) > 0 {
 		o.Rule, o.How = left[0].Rule, HowQuality
 	}
 }
 
-// within returns the rules whose exponent is in the interval of the fitted exponent.
-func (o *Result) within() []rateRule {
+// rulesInInterval returns the rules whose exponent is in the interval of the fitted exponent.
+func (o *Result) rulesInInterval() []rateRule {
 	return slices.DeleteFunc(rateRules(), func(r rateRule) bool {
 		return r.exponent < o.Exponent.Low || r.exponent > o.Exponent.High
 	})
 }
 
-// standing returns the rules whose rates were tried: left contains those whose loss of
+// rulesByOutcome returns the rules whose rates were tried: left contains those whose loss of
 // quality is within noise, and rejected the others.
-func (o *Result) standing() (left, rejected []RuleRow) {
+func (o *Result) rulesByOutcome() (left, rejected []RuleRow) {
 	for _, r := range o.Rules {
 		switch {
 		case len(r.Batches) == 0:
@@ -63,26 +63,26 @@ func (o *Result) standing() (left, rejected []RuleRow) {
 	return left, rejected
 }
 
-// say describes the result in a sentence.
-func (o *Result) say() string {
-	text := []string{o.sayRule(), o.sayGood()}
+// summarize describes the result in a sentence.
+func (o *Result) summarize() string {
+	text := []string{o.describeRule(), o.describeGood()}
 	if o.Rule == "" {
 		text = append(text, "the runs do not decide: "+strings.Join(o.next.why, "; "))
 	}
 	return strings.Join(text, "; ") + "."
 }
 
-// sayRule describes which rule the runs support.
-func (o *Result) sayRule() string {
+// describeRule describes which rule the runs support.
+func (o *Result) describeRule() string {
 	switch {
 	case !math.IsNaN(o.Exponent.Value):
 		text := fmt.Sprintf("the best learning rate goes with the global batch to the power %s", english.Short(o.Exponent.Value))
 		if !math.IsNaN(o.Exponent.Low) {
 			text += " " + o.Exponent.Interval()
 		}
-		text += fmt.Sprintf(" (batches %s)", english.List(numbers(o.fitted)))
+		text += fmt.Sprintf(" (batches %s)", english.List(formatInts(o.fitted)))
 		var left []string
-		for _, r := range o.within() {
+		for _, r := range o.rulesInInterval() {
 			left = append(left, r.words)
 		}
 		switch {
@@ -95,32 +95,32 @@ func (o *Result) sayRule() string {
 		}
 		return text
 	case o.Rule != "":
-		left, rejected := o.standing()
-		return fmt.Sprintf("%s is the best of those tried: %s", wordsOf(left[0].Rule), o.sayRejected(rejected))
+		left, rejected := o.rulesByOutcome()
+		return fmt.Sprintf("%s is the best of those tried: %s", ruleName(left[0].Rule), o.describeRejected(rejected))
 	}
-	left, rejected := o.standing()
+	left, rejected := o.rulesByOutcome()
 	switch {
 	case len(left)+len(rejected) == 0:
 		return "no batch has learning rates enough to tell its best one, and none beyond the smallest has the rate of a rule"
 	case len(left) == 0:
-		return "every rule that was tried loses: " + o.sayRejected(rejected)
+		return "every rule that was tried loses: " + o.describeRejected(rejected)
 	}
 	var names []string
 	for _, r := range left {
-		names = append(names, wordsOf(r.Rule))
+		names = append(names, ruleName(r.Rule))
 	}
 	text := fmt.Sprintf("%s is the only rule whose rates were tried", names[0])
 	if len(names) > 1 {
 		text = english.List(names) + " do equally well within noise"
 	}
 	if len(rejected) > 0 {
-		text += "; " + o.sayRejected(rejected)
+		text += "; " + o.describeRejected(rejected)
 	}
 	return text
 }
 
-// wordsOf returns the name of a rule in sentences.
-func wordsOf(rule string) string {
+// ruleName returns the name of a rule in sentences.
+func ruleName(rule string) string {
 	for _, r := range rateRules() {
 		if r.name == rule {
 			return r.words
@@ -129,21 +129,21 @@ func wordsOf(rule string) string {
 	return rule
 }
 
-// sayRejected describes how much quality the rejected rules lose.
-func (o *Result) sayRejected(rows []RuleRow) string {
+// describeRejected describes how much quality the rejected rules lose.
+func (o *Result) describeRejected(rows []RuleRow) string {
 	var text []string
 	for _, r := range rows {
 		if math.IsInf(r.Worst.Value, 0) {
-			text = append(text, fmt.Sprintf("%s diverges at batch %d", wordsOf(r.Rule), r.WorstBatch))
+			text = append(text, fmt.Sprintf("%s diverges at batch %d", ruleName(r.Rule), r.WorstBatch))
 			continue
 		}
-		text = append(text, fmt.Sprintf("%s changes the %s at batch %d by %s %s", wordsOf(r.Rule), o.Measure, r.WorstBatch, english.Short(r.Worst.Value), r.Worst.Interval()))
+		text = append(text, fmt.Sprintf("%s changes the %s at batch %d by %s %s", ruleName(r.Rule), o.Measure, r.WorstBatch, english.Short(r.Worst.Value), r.Worst.Interval()))
 	}
 	return english.List(text)
 }
 
-// sayGood describes up to which batch the quality is kept.
-func (o *Result) sayGood() string {
+// describeGood describes up to which batch the quality is kept.
+func (o *Result) describeGood() string {
 	first := o.Rows[0]
 	at := func(batch int) RateRow {
 		return o.Rows[slices.IndexFunc(o.Rows, func(r RateRow) bool { return r.GlobalBatch == batch })]
@@ -178,11 +178,10 @@ type sweep struct {
 	why     []string
 }
 
-// Numbers of seeds that an advice asks for.
+// Numbers of seeds that the advice recommends.
 const (
-	// Numbers of seeds that the advice recommends.
-	fewSeeds  = 3
-	mostSeeds = 12
+	minSeeds = 3
+	maxSeeds = 12
 )
 
 // advise plans the runs that would decide between the rules.
@@ -191,7 +190,7 @@ func (o *Result) advise() {
 		return
 	}
 	n := &o.next
-	o.place(n)
+	o.copySettings(n)
 	low, high := math.Inf(1), 0.0
 	for _, r := range o.Rows {
 		n.batches = append(n.batches, r.GlobalBatch)
@@ -223,10 +222,10 @@ func (o *Result) moreRates(n *sweep, low, high float64) {
 		}
 	}
 	if len(few) > 0 {
-		n.why = append(n.why, fmt.Sprintf("%s %s fewer than three learning rates, which show no best one", batchNames(few), has(few)))
+		n.why = append(n.why, fmt.Sprintf("%s %s fewer than three learning rates, which show no best one", batchNames(few), hasOrHave(few)))
 		first := o.Rows[0]
 		reach := float64(o.Rows[len(o.Rows)-1].GlobalBatch) / float64(first.GlobalBatch)
-		_, at, _ := o.best(first.GlobalBatch, func(k int) float64 { return o.Tried[k].Quality.Value })
+		_, at, _ := o.bestRate(first.GlobalBatch, func(k int) float64 { return o.Tried[k].Quality.Value })
 		best := o.Tried[at].LearningRate
 		n.rates = n.rates[:0] // replace all rates, so that every batch has the same ones
 		for rate := best / 2; rate < 2.1*reach*best; rate *= 2 {
@@ -242,8 +241,8 @@ func (o *Result) moreRates(n *sweep, low, high float64) {
 		n.why = append(n.why, fmt.Sprintf("the best rate of %s is the lowest tried, so that a lower one may be better", batchNames(below)))
 		n.rates = append(n.rates, low/2, low/4)
 	}
-	if len(above)+len(below) == 0 && o.edge > oftenAtEnd {
-		n.why = append(n.why, fmt.Sprintf("in %s of the resamples a best rate is the highest or the lowest tried", english.Percent(math.Round(100*o.edge)/100)))
+	if len(above)+len(below) == 0 && o.edgeShare > maxEdgeShare {
+		n.why = append(n.why, fmt.Sprintf("in %s of the resamples a best rate is the highest or the lowest tried", english.Percent(math.Round(100*o.edgeShare)/100)))
 		n.rates = append(n.rates, low/2, 2*high)
 	}
 }
@@ -256,8 +255,8 @@ func batchNames(names []string) string {
 	return "batches " + english.List(names)
 }
 
-// has returns "has" or "have" for the number of names.
-func has(names []string) string {
+// hasOrHave returns "has" or "have" for the number of names.
+func hasOrHave(names []string) string {
 	if len(names) == 1 {
 		return "has"
 	}
@@ -277,19 +276,19 @@ func (o *Result) moreSeeds(n *sweep) {
 	switch half := (o.Exponent.High - o.Exponent.Low) / 2; {
 	case now < 2:
 		n.why = append(n.why, "single runs tell no noise")
-		want = fewSeeds
+		want = minSeeds
 	case len(n.why) > 0: // other rates are needed first
 	case half > 0:
 		const enough = 0.2 // half-width of an interval that contains only one of exponents 1/2 apart
-		want = min(mostSeeds, max(now+1, int(math.Ceil(float64(now)*(half/enough)*(half/enough)))))
+		want = min(maxSeeds, max(now+1, int(math.Ceil(float64(now)*(half/enough)*(half/enough)))))
 		n.why = append(n.why, fmt.Sprintf("%s of each batch and rate leave the exponent open", english.Count(now, "seed")))
-		if want == mostSeeds {
+		if want == maxSeeds {
 			n.why = append(n.why, "a wider range of batches tells it better than many more seeds")
-			n.batches = append(n.batches, o.further(n.each))
+			n.batches = append(n.batches, o.widerBatch(n.each))
 		}
 	default:
 		n.why = append(n.why, fmt.Sprintf("%s of each batch and rate show no difference", english.Count(now, "seed")))
-		want = min(mostSeeds, 2*now)
+		want = min(maxSeeds, 2*now)
 	}
 	for seed := int64(1); len(n.seeds) < want; seed++ {
 		if !slices.Contains(n.seeds, seed) {
@@ -299,19 +298,19 @@ func (o *Result) moreSeeds(n *sweep) {
 	slices.Sort(n.seeds)
 }
 
-// further returns a batch that widens the range of the fit: twice the largest, or half
+// widerBatch returns a batch that widens the range of the fit: twice the largest, or half
 // the smallest if the quality decreases at large batches and the workers can share it.
 // each is the smallest step of a global batch.
-func (o *Result) further(each int) int {
+func (o *Result) widerBatch(each int) int {
 	if half := o.Rows[0].GlobalBatch / 2; o.Falls > 0 && half >= each && half%each == 0 {
 		return half
 	}
 	return 2 * o.Rows[len(o.Rows)-1].GlobalBatch
 }
 
-// place sets the study, config, workers and seeds of the next runs to those of the
+// copySettings sets the study, config, workers and seeds of the next runs to those of the
 // existing ones.
-func (o *Result) place(n *sweep) {
+func (o *Result) copySettings(n *sweep) {
 	scaled := false
 	for _, t := range o.Tried {
 		for _, r := range t.places {
@@ -383,7 +382,7 @@ func (o *Result) Next(launch string) string {
 		rates = append(rates, RateText(r))
 	}
 	return fmt.Sprintf("%s --workers %d --seeds %s --vary batch=%s --vary optimizer.learning_rate=%s --resume",
-		command, n.workers, strings.Join(seeds, ","), strings.Join(numbers(batches), ","), strings.Join(rates, ","))
+		command, n.workers, strings.Join(seeds, ","), strings.Join(formatInts(batches), ","), strings.Join(rates, ","))
 }
 
 // RateText formats a learning rate for people and for commands.
@@ -396,8 +395,8 @@ func RateText(v float64) string {
 	return text
 }
 
-// numbers formats integers in decimal.
-func numbers(values []int) []string {
+// formatInts formats integers in decimal.
+func formatInts(values []int) []string {
 	var out []string
 	for _, v := range values {
 		out = append(out, strconv.Itoa(v))

@@ -78,7 +78,7 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 		counts, hasTimes := rule.Counting(r), Timed(r)
 		for j := range r.Epochs {
 			e := &r.Epochs[j]
-			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: counts(j) && e.Seconds > 0, Why: rule.whyNot(r, j)}
+			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: counts(j) && e.Seconds > 0, Why: rule.exclusionReason(r, j)}
 			n := rule.SamplesIn(e)
 			if measureName == "throughput" && hasTimes && n == 0 && in.Why == "" {
 				in.Counted, in.Why = false, "the log does not tell its samples"
@@ -108,9 +108,9 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 	return out
 }
 
-// whyNot returns the reason why the i-th epoch of a run does not count, or "" if it
+// exclusionReason returns the reason why the i-th epoch of a run does not count, or "" if it
 // counts.
-func (rule Rule) whyNot(r runs.Run, i int) string {
+func (rule Rule) exclusionReason(r runs.Run, i int) string {
 	switch _, err := strconv.Atoi(rule.Epochs); {
 	case !(r.Epochs[i].Seconds > 0) && Timed(r):
 		return "it has no time"

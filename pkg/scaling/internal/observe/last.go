@@ -49,8 +49,8 @@ func LastOf(r runs.Run) LastValues {
 func Diverged(r runs.Run) string {
 	// Lockstep's formats always contain the loss, so NaN in the first epoch means
 	// divergence.
-	ours := len(r.Info.Command) == 0 && slices.Contains([]string{"", "run folder", "study CSV"}, r.Kind)
-	seen := ours // whether the run has logged a loss
+	lockstepLog := len(r.Info.Command) == 0 && slices.Contains([]string{"", "run folder", "study CSV"}, r.Kind)
+	seen := lockstepLog // whether the run has logged a loss
 	val := 0
 	for i := range r.Epochs {
 		e := &r.Epochs[i]

@@ -38,7 +38,7 @@ func (rule Rule) Measure(r runs.Run) Measured {
 		seconds, rates = make([]float64, 0, len(r.Epochs)), make([]float64, 0, len(r.Epochs))
 	}
 	var n int
-	var samples, told, total float64 // told is the time of the epochs with a known number of samples
+	var samples, knownSeconds, total float64 // told is the time of the epochs with a known number of samples
 	counts := rule.Counting(r)
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
@@ -48,7 +48,7 @@ func (rule Rule) Measure(r runs.Run) Measured {
 		n, total = n+1, total+e.Seconds
 		trained := rule.SamplesIn(e)
 		if trained > 0 {
-			samples, told = samples+trained, told+e.Seconds
+			samples, knownSeconds = samples+trained, knownSeconds+e.Seconds
 		}
 		if rule.Epochs != Median {
 			continue
@@ -60,7 +60,7 @@ func (rule Rule) Measure(r runs.Run) Measured {
 	}
 	m := Measured{Seconds: math.NaN(), Rate: math.NaN(), Wall: wallSeconds(r), Epochs: n, Last: LastOf(r)}
 	if m.Epochs == 0 {
-		return rule.measureWhole(r, m)
+		return rule.measureUntimed(r, m)
 	}
 	m.Seconds = total / float64(n)
 	if rule.Epochs == Median {
@@ -71,7 +71,7 @@ func (rule Rule) Measure(r runs.Run) Measured {
 	case rule.Epochs == Median:
 		m.Rate = stats.Median(rates)
 	default: // the mean rate over time, not over epochs
-		m.Rate = samples / told
+		m.Rate = samples / knownSeconds
 	}
 	return m
 }
@@ -87,10 +87,10 @@ func (rule Rule) SamplesIn(e *runs.Epoch) float64 {
 	return float64(rule.SamplesPerEpoch)
 }
 
-// measureWhole completes the measurements of a run whose epochs have no times. It uses
+// measureUntimed completes the measurements of a run whose epochs have no times. It uses
 // the mean of the total training time over all epochs if the log has that time, and the
 // throughput if the log has only that (as synthetic benchmarks do).
-func (rule Rule) measureWhole(r runs.Run, m Measured) Measured {
+func (rule Rule) measureUntimed(r runs.Run, m Measured) Measured {
 	if Timed(r) {
 		return m
 	}
@@ -129,9 +129,9 @@ func Timed(r runs.Run) bool {
 	return false
 }
 
-// wholeJob reports whether the run's only epoch is the measured time of a program other
+// isWholeJob reports whether the run's only epoch is the measured time of a program other
 // than Lockstep.
-func wholeJob(r runs.Run) bool { return len(r.Info.Command) > 0 && len(r.Epochs) == 1 }
+func isWholeJob(r runs.Run) bool { return len(r.Info.Command) > 0 && len(r.Epochs) == 1 }
 
 // Counting returns a function that reports whether the i-th epoch of a run counts.
 // DropFirst does not apply to a run whose only row is the time of a whole program, a
@@ -140,7 +140,7 @@ func wholeJob(r runs.Run) bool { return len(r.Info.Command) > 0 && len(r.Epochs)
 // instead of their index: a table that contains only epoch 5 has already omitted the
 // first epoch.
 func (rule Rule) Counting(r runs.Run) func(i int) bool {
-	if wholeJob(r) || len(r.Epochs) == 1 && (!Timed(r) || r.Epochs[0].Epoch < 1) {
+	if isWholeJob(r) || len(r.Epochs) == 1 && (!Timed(r) || r.Epochs[0].Epoch < 1) {
 		return func(int) bool { return true }
 	}
 	only, err := strconv.Atoi(rule.Epochs)

@@ -13,7 +13,7 @@ func wallSeconds(r runs.Run) float64 {
 	switch {
 	case r.WallSeconds > 0:
 		return r.WallSeconds
-	case wholeJob(r) && r.Epochs[0].Seconds > 0:
+	case isWholeJob(r) && r.Epochs[0].Seconds > 0:
 		return r.Epochs[0].Seconds
 	}
 	return math.NaN()

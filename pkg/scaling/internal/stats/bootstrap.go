@@ -35,13 +35,13 @@ type bootstrap struct {
 type sample struct {
 	at      []float64 // values, or their logarithms
 	noise   float64   // s/√n
-	rolls   *rolls
+	rolls   *drawSet
 	scratch []float64
 }
 
-// rolled sets the random draws of the sample.
-func (s *sample) rolled(d *Dice, side int) {
-	s.rolls, s.scratch = d.of(side, len(s.at)), make([]float64, len(s.at))
+// setDraws sets the random draws of the sample.
+func (s *sample) setDraws(d *Dice, side int) {
+	s.rolls, s.scratch = d.draws(side, len(s.at)), make([]float64, len(s.at))
 }
 
 // sample prepares values for resampling.
@@ -64,7 +64,7 @@ func (b bootstrap) draw(s *sample, i int) float64 {
 		s.scratch[k] = s.at[pick[k]] + s.noise*noise[k]
 	}
 	if b.middle { // Exp preserves the order, so only the two middle values are needed
-		lo, hi := middleOf(s.scratch)
+		lo, hi := middleTwo(s.scratch)
 		if b.logs {
 			lo, hi = math.Exp(lo), math.Exp(hi)
 		}
@@ -78,9 +78,9 @@ func (b bootstrap) draw(s *sample, i int) float64 {
 	return b.center(s.scratch)
 }
 
-// of returns the interval of the center of values. Both ends are NaN for fewer than two
+// interval returns the interval of the center of values. Both ends are NaN for fewer than two
 // values.
-func (b bootstrap) of(values []float64) (low, high float64) { return b.run(values, nil, false) }
+func (b bootstrap) interval(values []float64) (low, high float64) { return b.run(values, nil, false) }
 
 // ratio returns the interval of the numerator's center divided by the denominator's
 // center. Both sides are resampled independently. Both ends are NaN if a side has fewer
@@ -116,9 +116,9 @@ func (b bootstrap) run(values, others []float64, minus bool) (low, high float64)
 	if top.noise == 0 && bottom.noise == 0 {
 		return center, center
 	}
-	top.rolled(b.dice, 0)
+	top.setDraws(b.dice, 0)
 	if others != nil {
-		bottom.rolled(b.dice, 1)
+		bottom.setDraws(b.dice, 1)
 	}
 	distances := make([]float64, Resamples)
 	for i := range distances {

@@ -11,36 +11,36 @@ import (
 // with a thousand runs.
 type Dice struct {
 	mu    sync.Mutex
-	rolls map[rollKey]*rolls
+	rolls map[drawKey]*drawSet
 }
 
-// rollKey identifies a set of draws. Draws that must be independent have different
+// drawKey identifies a set of draws. Draws that must be independent have different
 // keys.
-type rollKey struct {
+type drawKey struct {
 	side int // 0 for the numerator, 1 for the denominator
 	n    int // runs
 }
 
-// rolls contains the draws for one side with n runs: for each resample, n indices of
+// drawSet contains the draws for one side with n runs: for each resample, n indices of
 // runs and n standard normal deviates.
-type rolls struct {
+type drawSet struct {
 	pick  []int32
 	noise []float64
 }
 
 // NewDice returns a Dice with an empty cache.
-func NewDice() *Dice { return &Dice{rolls: map[rollKey]*rolls{}} }
+func NewDice() *Dice { return &Dice{rolls: map[drawKey]*drawSet{}} }
 
-// of returns the draws for a side with n runs. The caller must not modify them.
-func (d *Dice) of(side, n int) *rolls {
+// draws returns the draws for a side with n runs. The caller must not modify them.
+func (d *Dice) draws(side, n int) *drawSet {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	key := rollKey{side, n}
+	key := drawKey{side, n}
 	if r := d.rolls[key]; r != nil {
 		return r
 	}
 	rng := rand.New(rand.NewPCG(uint64(side), uint64(n)))
-	r := &rolls{pick: make([]int32, Resamples*n), noise: make([]float64, Resamples*n)}
+	r := &drawSet{pick: make([]int32, Resamples*n), noise: make([]float64, Resamples*n)}
 	for i := range r.pick {
 		r.pick[i], r.noise[i] = int32(rng.IntN(n)), rng.NormFloat64()
 	}

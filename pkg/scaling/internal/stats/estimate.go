@@ -96,7 +96,7 @@ func (e Estimator) Of(values []float64, logs bool) Estimate {
 	out := Estimate{Value: b.center(slices.Clone(v)), Min: slices.Min(v), Max: slices.Max(v), N: len(v)}
 	out.Low, out.High, out.Std = math.NaN(), math.NaN(), math.NaN()
 	if !math.IsInf(out.Min, 0) && !math.IsInf(out.Max, 0) {
-		out.Low, out.High = b.of(v)
+		out.Low, out.High = b.interval(v)
 		if len(v) > 1 {
 			out.Std = stat.StdDev(v, nil)
 		}
@@ -137,7 +137,7 @@ func (e Estimator) Draws(values []float64, deviation float64, side int) []float6
 	if len(values) == 1 {
 		one.noise = deviation
 	}
-	one.rolled(b.dice, side)
+	one.setDraws(b.dice, side)
 	out := make([]float64, Resamples)
 	for i := range out {
 		out[i] = b.draw(&one, i)

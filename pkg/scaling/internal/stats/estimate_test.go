@@ -89,7 +89,7 @@ func TestMiddleOf(t *testing.T) {
 		}
 		sorted := slices.Sorted(slices.Values(values))
 		n := len(sorted)
-		lo, hi := middleOf(values)
+		lo, hi := middleTwo(values)
 		if lo != sorted[(n-1)/2] || hi != sorted[n/2] {
 			t.Fatalf("the middle of %v is %v, %v", sorted, lo, hi)
 		}

@@ -11,14 +11,14 @@ func Median(values []float64) float64 { return medianOf(slices.Clone(values)) }
 
 // medianOf returns the median of values, which it reorders.
 func medianOf(values []float64) float64 {
-	lo, hi := middleOf(values)
+	lo, hi := middleTwo(values)
 	return (lo + hi) / 2
 }
 
-// middleOf returns the two middle values; they are equal if the number of values is
+// middleTwo returns the two middle values; they are equal if the number of values is
 // odd. It reorders values. It is optimized for the few values of a bootstrap, which
 // calls it very often.
-func middleOf(values []float64) (lo, hi float64) {
+func middleTwo(values []float64) (lo, hi float64) {
 	n := len(values)
 	if n <= 12 {
 		for i := 1; i < n; i++ { // insertion sort
@@ -30,7 +30,7 @@ func middleOf(values []float64) (lo, hi float64) {
 		}
 		return values[(n-1)/2], values[n/2]
 	}
-	place(values, n/2)
+	selectNth(values, n/2)
 	hi = values[n/2]
 	if n%2 == 1 {
 		return hi, hi
@@ -38,10 +38,10 @@ func middleOf(values []float64) (lo, hi float64) {
 	return slices.Max(values[:n/2]), hi
 }
 
-// place partially sorts values: the value at index k becomes the one that a full sort
+// selectNth partially sorts values: the value at index k becomes the one that a full sort
 // would put there, smaller or equal values come before it and the others after it
 // (Hoare, Algorithm 65: Find, Communications of the ACM 4, 1961).
-func place(values []float64, k int) {
+func selectNth(values []float64, k int) {
 	for l, r := 0, len(values)-1; l < r; {
 		a, b, c := values[l], values[(l+r)/2], values[r]
 		pivot := max(min(a, b), min(max(a, b), c)) // median of three

@@ -27,8 +27,8 @@ func Welch(a, b []float64) float64 {
 	return 1
 }
 
-// mostArrangements limits the permutations that the exact permutation test examines.
-const mostArrangements = 20_000
+// maxArrangements limits the permutations that the exact permutation test examines.
+const maxArrangements = 20_000
 
 // arrangements returns the number of ways to choose n of n+m runs.
 func arrangements(n, m int) *big.Int { return new(big.Int).Binomial(int64(n+m), int64(n)) }
@@ -49,7 +49,7 @@ func LeastPermutation(n, m int) float64 {
 // if there are too many assignments.
 func Permutation(a, b []float64) float64 {
 	ways := arrangements(len(a), len(b))
-	if !ways.IsInt64() || ways.Int64() > mostArrangements {
+	if !ways.IsInt64() || ways.Int64() > maxArrangements {
 		return math.NaN()
 	}
 	all := make([]float64, 0, len(a)+len(b))
@@ -57,7 +57,7 @@ func Permutation(a, b []float64) float64 {
 	for _, v := range slices.Concat(a, b) {
 		all, total = append(all, math.Log(v)), total+math.Log(v)
 	}
-	apart := func(sum float64) float64 {
+	distance := func(sum float64) float64 {
 		return math.Abs(sum/float64(len(a)) - (total-sum)/float64(len(b)))
 	}
 	observed := 0.0
@@ -65,7 +65,7 @@ func Permutation(a, b []float64) float64 {
 		observed += v
 	}
 	// Rounding must not exclude assignments that are exactly as far apart.
-	limit := apart(observed) * (1 - 1e-12)
+	limit := distance(observed) * (1 - 1e-12)
 	reached, dealt := 0, 0
 	g := combin.NewCombinationGenerator(len(all), len(a))
 	pick := make([]int, len(a))
@@ -75,7 +75,7 @@ func Permutation(a, b []float64) float64 {
 			sum += all[i]
 		}
 		dealt++
-		if apart(sum) >= limit {
+		if distance(sum) >= limit {
 			reached++
 		}
 	}

@@ -11,9 +11,8 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Names of the trials that tell a bottleneck.
+// Names of the trials that show a bottleneck.
 const (
-	// Names of the trials that show a bottleneck.
 	TrialIO        = "IO"
 	TrialSynthetic = "SYNTHETIC"
 	TrialFull      = "FULL"
@@ -54,7 +53,7 @@ func BottleneckOf(series string, r runs.Run) (Bottleneck, bool) {
 	io, synthetic, full := row.IO.Value, row.Synthetic.Value, row.Full.Value
 	slower, faster := min(io, synthetic), max(io, synthetic)
 	switch {
-	case !apart(row.IO, row.Synthetic):
+	case !clearlyDiffer(row.IO, row.Synthetic):
 		row.Bound = BoundUnclear
 	case io < synthetic:
 		row.Bound = BoundInput
@@ -62,12 +61,12 @@ func BottleneckOf(series string, r runs.Run) (Bottleneck, bool) {
 		row.Bound = BoundCompute
 	}
 	row.Share, row.Headroom = full/slower, faster/full
-	if slowest := row.slower(); row.Share > 1 && apart(row.Full, slowest) {
+	if slowest := row.slower(); row.Share > 1 && clearlyDiffer(row.Full, slowest) {
 		row.Bound = BoundUnclear
 	}
 	serial, best := 1/io+1/synthetic, 1/slower
 	row.Overlap = min(1, max(0, (serial-1/full)/(serial-best)))
-	row.Sentence = row.say()
+	row.Sentence = row.summarize()
 	return row, true
 }
 
@@ -83,29 +82,29 @@ func trialEstimate(t runs.Trial) stats.Estimate {
 	return s
 }
 
-// apart reports whether two rates differ by more than the variation of their trials:
+// clearlyDiffer reports whether two rates differ by more than the variation of their trials:
 // all trials of one are faster than all trials of the other. If a log has only the
 // spread, the intervals rate ± spread must not overlap.
-func apart(a, b stats.Estimate) bool {
+func clearlyDiffer(a, b stats.Estimate) bool {
 	if a.N > 1 && b.N > 1 {
 		return a.Max < b.Min || b.Max < a.Min
 	}
 	low, high := func(s stats.Estimate) float64 { return s.Low }, func(s stats.Estimate) float64 { return s.High }
-	return orValue(a, high) < orValue(b, low) || orValue(b, high) < orValue(a, low)
+	return endOrValue(a, high) < endOrValue(b, low) || endOrValue(b, high) < endOrValue(a, low)
 }
 
-// orValue returns an end of the estimate's interval, or its value if there is no
+// endOrValue returns an end of the estimate's interval, or its value if there is no
 // interval.
-func orValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
+func endOrValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
 	if v := end(s); !math.IsNaN(v) {
 		return v
 	}
 	return s.Value
 }
 
-// nearEnough is the share of the slower one's rate from which FULL counts as limited by
+// minLimitedShare is the share of the slower one's rate from which FULL counts as limited by
 // it alone.
-const nearEnough = 0.9
+const minLimitedShare = 0.9
 
 // slower returns the slower of loading alone and computing alone.
 func (r Bottleneck) slower() stats.Estimate {
@@ -115,14 +114,14 @@ func (r Bottleneck) slower() stats.Estimate {
 	return r.Synthetic
 }
 
-func (r Bottleneck) say() string {
+func (r Bottleneck) summarize() string {
 	head := fmt.Sprintf("%s at %s: ", r.Series, english.Count(r.Workers, "worker"))
 	slower, what, cure := r.slower(), "the computation", "a faster loader gains nothing"
 	if r.IO.Value < r.Synthetic.Value {
 		what, cure = "the input", "faster computation gains nothing"
 	}
 	switch {
-	case r.Share > 1 && apart(r.Full, slower):
+	case r.Share > 1 && clearlyDiffer(r.Full, slower):
 		return head + fmt.Sprintf("FULL (%s samples/s) is faster than %s alone (%s), which cannot be: measure the three trials again under equal conditions.",
 			english.Short(r.Full.Value), what, english.Short(slower.Value))
 	case r.Bound == BoundUnclear:
@@ -131,9 +130,9 @@ func (r Bottleneck) say() string {
 	}
 	text := head + fmt.Sprintf("%s bounds it: FULL reaches %s of the %s samples/s that %s alone allows", what, english.Percent(r.Share), english.Short(slower.Value), what)
 	switch {
-	case r.Share >= nearEnough:
+	case r.Share >= minLimitedShare:
 		text += "; " + cure
-	case !apart(r.Full, slower):
+	case !clearlyDiffer(r.Full, slower):
 		text += "; " + cure + "; what is missing is no more than the trials scatter"
 	default:
 		text += fmt.Sprintf(", because loading and computing get into each other's way (%s of the overlap that is possible): give the loader cores, threads or memory of its own", english.Percent(r.Overlap))

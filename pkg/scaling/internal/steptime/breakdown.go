@@ -70,7 +70,7 @@ func (t *Total) add(x runs.Step, rank int) {
 	t.addSpan(x)
 	if rank == 0 {
 		t.firstSteps++
-		t.other -= inSpans(x)
+		t.other -= spanSeconds(x)
 	}
 }
 

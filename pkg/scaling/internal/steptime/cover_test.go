@@ -29,7 +29,7 @@ func TestCoverProperties(t *testing.T) {
 			}
 			return false
 		}
-		window := stretch{3, 15}
+		window := interval{3, 15}
 		both, alone := 0.0, 0.0
 		for cell := 3; cell < 15; cell++ {
 			if holds(a, cell) && holds(b, cell) {
@@ -38,11 +38,11 @@ func TestCoverProperties(t *testing.T) {
 				alone++
 			}
 		}
-		x, y := coverOf(a, runs.SpanCompute), coverOf(b, runs.SpanCommunication)
-		if got := x.and(y).within(window); got != both {
+		x, y := unionOf(a, runs.SpanCompute), unionOf(b, runs.SpanCommunication)
+		if got := x.intersect(y).overlapSeconds(window); got != both {
 			rt.Fatalf("%v and %v: %g, expected %g", x, y, got, both)
 		}
-		if got := x.minus(y).within(window); got != alone {
+		if got := x.subtract(y).overlapSeconds(window); got != alone {
 			rt.Fatalf("%v minus %v: %g, expected %g", x, y, got, alone)
 		}
 	})

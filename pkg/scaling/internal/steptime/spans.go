@@ -12,9 +12,8 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Sources of times.
+// Sources of the times of steps.
 const (
-	// Sources of the times of steps.
 	SourceSteps = "step spans"
 	SourceTrace = "trace"
 )
@@ -90,8 +89,8 @@ func (s Spans) Complete() ([][]runs.Step, []runs.Problem) {
 	return out, s.Problems
 }
 
-// inSpans returns the part of a step's time inside its spans.
-func inSpans(x runs.Step) float64 { return x.Data + x.Forward + x.Backward + x.Wait + x.Optimizer }
+// spanSeconds returns the part of a step's time inside its spans.
+func spanSeconds(x runs.Step) float64 { return x.Data + x.Forward + x.Backward + x.Wait + x.Optimizer }
 
 // AllReduces returns the time of each step's all-reduce without the wait for slower
 // ranks: the shortest time of all ranks, because the rank that arrives last does not

@@ -57,7 +57,7 @@ func stepArrivals(steps [][]runs.Step) []arrivals {
 		a := arrivals{at: make([]float64, len(step))}
 		for rank, x := range step {
 			a.at[rank] = x.UntilCollective
-			a.step += inSpans(x) / float64(len(step))
+			a.step += spanSeconds(x) / float64(len(step))
 		}
 		if slices.Max(a.at) > 0 { // otherwise an older version wrote the spans without arrivals
 			out = append(out, a)
@@ -100,15 +100,15 @@ func traceArrivals(r runs.Run) ([]arrivals, []runs.Problem) {
 
 // firstCollectives returns the duration of a rank's first collective in each step, NaN
 // for a step without one. The steps are in ascending order.
-func firstCollectives(spans []runs.Span, steps []stretch) []float64 {
-	talk := slices.DeleteFunc(slices.Clone(spans), func(s runs.Span) bool { return s.Kind != runs.SpanCommunication })
-	slices.SortStableFunc(talk, func(a, b runs.Span) int { return cmp.Compare(a.Start, b.Start) })
+func firstCollectives(spans []runs.Span, steps []interval) []float64 {
+	communication := slices.DeleteFunc(slices.Clone(spans), func(s runs.Span) bool { return s.Kind != runs.SpanCommunication })
+	slices.SortStableFunc(communication, func(a, b runs.Span) int { return cmp.Compare(a.Start, b.Start) })
 	out := make([]float64, len(steps))
 	for i, step := range steps {
 		out[i] = math.NaN()
-		at, _ := slices.BinarySearchFunc(talk, step.from, func(s runs.Span, from float64) int { return cmp.Compare(s.Start, from) })
-		if at < len(talk) && talk[at].Start < step.to {
-			out[i] = talk[at].Seconds
+		at, _ := slices.BinarySearchFunc(communication, step.from, func(s runs.Span, from float64) int { return cmp.Compare(s.Start, from) })
+		if at < len(communication) && communication[at].Start < step.to {
+			out[i] = communication[at].Seconds
 		}
 	}
 	return out

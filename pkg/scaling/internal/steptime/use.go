@@ -91,7 +91,7 @@ func spanUse(r runs.Run, rule observe.Rule) ([]use, []runs.Problem) {
 	counted := map[int]bool{}
 	for _, step := range steps {
 		counted[step[0].Epoch] = true
-		held += inSpans(step[0])
+		held += spanSeconds(step[0])
 	}
 	for _, e := range r.Epochs {
 		if counted[e.Epoch] && e.Seconds > 0 {
@@ -123,12 +123,12 @@ func traceUse(r runs.Run) ([]use, int) {
 	var ranks []int
 	for _, rank := range slices.Sorted(maps.Keys(byRank)) { // sorted, so that every program rounds the sums in the same way
 		spans := byRank[rank]
-		compute := coverOf(spans, runs.SpanCompute)
-		talk, data := coverOf(spans, runs.SpanCommunication), coverOf(spans, runs.SpanData)
-		exposed, hidden := talk.minus(compute), talk.and(compute)
-		loading := data.minus(compute).minus(talk)
+		compute := unionOf(spans, runs.SpanCompute)
+		communication, data := unionOf(spans, runs.SpanCommunication), unionOf(spans, runs.SpanData)
+		exposed, hidden := communication.subtract(compute), communication.intersect(compute)
+		loading := data.subtract(compute).subtract(communication)
 		for i, w := range windows(spans) {
-			u := use{loading.within(w), compute.within(w), exposed.within(w), hidden.within(w)}
+			u := use{loading.overlapSeconds(w), compute.overlapSeconds(w), exposed.overlapSeconds(w), hidden.overlapSeconds(w)}
 			u[useStep] = w.to - w.from
 			u[useIdle] = max(0, u[useStep]-u[useData]-u[useCompute]-u[useExposed])
 			if i == len(sums) {
@@ -149,32 +149,32 @@ func traceUse(r runs.Run) ([]use, int) {
 }
 
 // markedSteps returns the steps that a rank's trace marks, in ascending order.
-func markedSteps(spans []runs.Span) []stretch {
-	var out []stretch
+func markedSteps(spans []runs.Span) []interval {
+	var out []interval
 	for _, s := range spans {
 		if s.Kind == runs.SpanOther && strings.HasPrefix(s.Name, "ProfilerStep") && s.Seconds > 0 {
-			out = append(out, stretch{s.Start, s.Start + s.Seconds})
+			out = append(out, interval{s.Start, s.Start + s.Seconds})
 		}
 	}
-	slices.SortFunc(out, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+	slices.SortFunc(out, func(a, b interval) int { return cmp.Compare(a.from, b.from) })
 	return out
 }
 
 // windows returns the steps that a rank's trace marks, or the complete trace as one
 // step if it marks none.
-func windows(spans []runs.Span) []stretch {
+func windows(spans []runs.Span) []interval {
 	marked := markedSteps(spans)
 	if len(marked) > 0 {
 		return marked
 	}
-	whole := stretch{math.Inf(1), math.Inf(-1)}
+	whole := interval{math.Inf(1), math.Inf(-1)}
 	for _, s := range spans {
 		if s.Kind != runs.SpanOther {
 			whole.from, whole.to = min(whole.from, s.Start), max(whole.to, s.Start+s.Seconds)
 		}
 	}
 	if whole.from < whole.to {
-		return []stretch{whole}
+		return []interval{whole}
 	}
 	return nil
 }

@@ -71,8 +71,8 @@ func (s Study) series() []string {
 	return names
 }
 
-// at returns the index of a series' point at a worker count, or -1 if there is none.
-func (s Study) at(series string, workers int) int {
+// indexOf returns the index of a series' point at a worker count, or -1 if there is none.
+func (s Study) indexOf(series string, workers int) int {
 	return slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
 }
 
@@ -134,13 +134,13 @@ func ComparePairs(a, b Study, pairs []Pair) (*Comparisons, error) {
 	out := &Comparisons{}
 	for _, pr := range pairs {
 		first := len(out.Rows)
-		unlike := map[string][]string{} // the worker counts at which each difference occurs
+		workersByDifference := map[string][]string{} // the worker counts at which each difference occurs
 		var differ []string
 		for _, p := range a.Points {
 			if p.Series != pr.A {
 				continue
 			}
-			j := b.at(pr.B, p.Workers)
+			j := b.indexOf(pr.B, p.Workers)
 			if j < 0 {
 				out.Problems = append(out.Problems, fmt.Sprintf("%s has no run at %s", pr.NameB, english.Count(p.Workers, "worker")))
 				continue
@@ -152,17 +152,17 @@ func ComparePairs(a, b Study, pairs []Pair) (*Comparisons, error) {
 			}
 			out.Rows = append(out.Rows, *c)
 			for _, d := range differences(p.Cell, b.Points[j].Cell) {
-				if unlike[d] == nil {
+				if workersByDifference[d] == nil {
 					differ = append(differ, d)
 				}
-				unlike[d] = append(unlike[d], strconv.Itoa(p.Workers))
+				workersByDifference[d] = append(workersByDifference[d], strconv.Itoa(p.Workers))
 			}
 		}
 		for _, d := range differ {
-			out.Problems = append(out.Problems, fmt.Sprintf("%s and %s differ in %s, at %s: compare their times with care", pr.NameA, pr.NameB, d, WorkersText(unlike[d])))
+			out.Problems = append(out.Problems, fmt.Sprintf("%s and %s differ in %s, at %s: compare their times with care", pr.NameA, pr.NameB, d, WorkersText(workersByDifference[d])))
 		}
 		for _, q := range b.Points {
-			if q.Series == pr.B && a.at(pr.A, q.Workers) < 0 {
+			if q.Series == pr.B && a.indexOf(pr.A, q.Workers) < 0 {
 				out.Problems = append(out.Problems, fmt.Sprintf("%s has no run at %s", pr.NameA, english.Count(q.Workers, "worker")))
 			}
 		}
@@ -211,7 +211,7 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 	if len(x) > 1 && len(y) > 1 {
 		c.P, c.PermutationP = stats.Welch(x, y), stats.Permutation(x, y)
 	}
-	c.judge(m, by.Level)
+	c.decide(m, by.Level)
 	return c, nil
 }
 
@@ -236,8 +236,8 @@ func sameRuns(a, b observe.Cell, x, y []float64) bool {
 	return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y))) && slices.Equal(places(a), places(b))
 }
 
-// judge sets the verdict, the description of the test, and the sentence.
-func (c *Comparison) judge(m observe.Speed, level float64) {
+// decide sets the verdict, the description of the test, and the sentence.
+func (c *Comparison) decide(m observe.Speed, level float64) {
 	at := "at " + english.Count(c.Workers, "worker")
 	effect := fmt.Sprintf("%s runs %s times as fast as %s %s (%s)", c.A, english.Short(c.Ratio.Value), c.B, at, m.Words)
 	if math.IsNaN(c.P) {

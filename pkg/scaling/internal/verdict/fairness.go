@@ -16,13 +16,13 @@ type trait struct {
 	value func(runs.Run) string // "" if unknown
 }
 
-// work returns the traits that must be equal so that times can be compared, for every
+// workTraits returns the traits that must be equal so that times can be compared, for every
 // kind of comparison.
-func work() []trait {
+func workTraits() []trait {
 	return []trait{
-		{"threads per worker", func(r runs.Run) string { return known(r.Info.ThreadsPerWorker) }},
-		{"training samples", func(r runs.Run) string { return known(r.Info.SamplesPerEpoch) }},
-		{"parameters", func(r runs.Run) string { return known(r.Info.Parameters) }},
+		{"threads per worker", func(r runs.Run) string { return formatKnown(r.Info.ThreadsPerWorker) }},
+		{"training samples", func(r runs.Run) string { return formatKnown(r.Info.SamplesPerEpoch) }},
+		{"parameters", func(r runs.Run) string { return formatKnown(r.Info.Parameters) }},
 		{"model", func(r runs.Run) string { return observe.Config(r, "model") }},
 		{"data", func(r runs.Run) string { return observe.Config(r, "data") }},
 		{"device", func(r runs.Run) string { return r.Info.Accelerator }},
@@ -30,26 +30,26 @@ func work() []trait {
 	}
 }
 
-// batchOfWorker returns the trait "batch per worker", which must be the same at equal
+// batchPerWorkerTrait returns the trait "batch per worker", which must be the same at equal
 // worker counts.
-func batchOfWorker() trait {
+func batchPerWorkerTrait() trait {
 	return trait{"batch per worker", func(r runs.Run) string {
 		each, _ := observe.Batches(r)
-		return known(each)
+		return formatKnown(each)
 	}}
 }
 
-// samplesOfEpoch returns the trait "the samples of an epoch", which must be the same at
+// samplesPerEpochTrait returns the trait "the samples of an epoch", which must be the same at
 // equal worker counts.
-func samplesOfEpoch() trait {
-	return trait{"the samples of an epoch", func(r runs.Run) string { return known(observe.SamplesPerEpoch(r)) }}
+func samplesPerEpochTrait() trait {
+	return trait{"the samples of an epoch", func(r runs.Run) string { return formatKnown(observe.SamplesPerEpoch(r)) }}
 }
 
 // Unfairness returns notes on differences within a series that make a comparison of
 // times unfair, and on runs that seem to be in the series twice.
 func Unfairness(g observe.Series, mode Mode) []string {
 	var notes notes
-	for _, c := range append(work(),
+	for _, c := range append(workTraits(),
 		trait{"engine", func(r runs.Run) string { return r.Info.Engine }},
 		trait{"collective", func(r runs.Run) string {
 			if r.Info.Workers < 2 { // a single worker needs no collective
@@ -60,7 +60,7 @@ func Unfairness(g observe.Series, mode Mode) []string {
 		notes.compareValue(g, c)
 	}
 	if mode.Batch == NeitherFixed || sameCount(g) { // weak or strong scaling would let one of the batches grow
-		notes.compareValue(g, batchOfWorker())
+		notes.compareValue(g, batchPerWorkerTrait())
 	}
 	notes.compareSamples(g, mode)
 	notes.compareRepeats(g)
@@ -104,7 +104,7 @@ func sameCount(g observe.Series) bool {
 // proportional to the workers, or if they differ between repeats.
 func (n *notes) compareSamples(g observe.Series, mode Mode) {
 	if mode.Samples == NeitherFixed {
-		n.compareValue(g, samplesOfEpoch())
+		n.compareValue(g, samplesPerEpochTrait())
 		return
 	}
 	byWorkers := map[int]runs.Run{}
@@ -146,7 +146,7 @@ func (n *notes) compareValue(g observe.Series, c trait) {
 // although they should not, with their values if these are short.
 func differences(a, b observe.Cell) []string {
 	var out []string
-	for _, c := range append([]trait{batchOfWorker(), samplesOfEpoch()}, work()...) {
+	for _, c := range append([]trait{batchPerWorkerTrait(), samplesPerEpochTrait()}, workTraits()...) {
 		x, y := c.values(a.Runs), c.values(b.Runs)
 		if len(x) == 0 || len(y) == 0 || slices.Equal(x, y) {
 			continue
@@ -176,8 +176,8 @@ func (c trait) values(all []runs.Run) []string {
 	return out
 }
 
-// known formats n, and returns "" for 0.
-func known(n int) string {
+// formatKnown formats n, and returns "" for 0.
+func formatKnown(n int) string {
 	if n == 0 {
 		return ""
 	}

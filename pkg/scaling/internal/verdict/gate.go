@@ -12,9 +12,8 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Outcomes of a gate.
+// Values of GateResult.Outcome and GateRow.Outcome.
 const (
-	// Values of GateResult.Outcome and GateRow.Outcome.
 	OutcomePass       = "pass"
 	OutcomeRegression = "regression"
 	OutcomeUnknown    = "cannot tell"
@@ -65,7 +64,7 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 		g.Rows = append(g.Rows, r)
 		count[r.Outcome]++
 	}
-	lacking := missing(baseline, candidate, pairs)
+	lacking := missingRows(baseline, candidate, pairs)
 	for _, r := range lacking {
 		g.Rows = append(g.Rows, r)
 		count[r.Outcome]++
@@ -96,10 +95,10 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	return g, nil
 }
 
-// missing returns rows with the outcome "cannot tell" for the points of the baseline at
+// missingRows returns rows with the outcome "cannot tell" for the points of the baseline at
 // which the candidate has no counted run: a candidate that crashes or lacks a series
 // must not pass.
-func missing(baseline, candidate Study, pairs []Pair) []GateRow {
+func missingRows(baseline, candidate Study, pairs []Pair) []GateRow {
 	var rows []GateRow
 	for _, p := range baseline.Points {
 		m, timed := observe.SpeedOf([]observe.Cell{p.Cell})
@@ -117,7 +116,7 @@ func missing(baseline, candidate Study, pairs []Pair) []GateRow {
 			if p.Series != pr.B || !timed {
 				continue
 			}
-			if j := candidate.at(pr.A, p.Workers); j >= 0 {
+			if j := candidate.indexOf(pr.A, p.Workers); j >= 0 {
 				if _, timed := observe.SpeedOf([]observe.Cell{candidate.Points[j].Cell}); timed {
 					continue
 				}
@@ -161,7 +160,7 @@ func gateRow(c Comparison, limit float64) GateRow {
 		if r.RunsNeeded > 0 {
 			r.Sentence += fmt.Sprintf("; about %d runs of each would", r.RunsNeeded)
 		} else {
-			r.Sentence += fmt.Sprintf("; the change is so near to the limit that more than %d runs of each would be needed", mostRuns)
+			r.Sentence += fmt.Sprintf("; the change is so near to the limit that more than %d runs of each would be needed", maxRuns)
 		}
 	}
 	return r
@@ -175,25 +174,25 @@ func changeText(lost float64) string {
 	return english.Percent(lost) + " slower"
 }
 
-// mostRuns is the largest number of runs that the gate recommends.
-const mostRuns = 100
+// maxRuns is the largest number of runs that the gate recommends.
+const maxRuns = 100
 
 // runsNeeded returns the approximate number of runs per side that would move the
-// interval to one side of the limit, or 0 if it is more than mostRuns. It assumes that
+// interval to one side of the limit, or 0 if it is more than maxRuns. It assumes that
 // the spread stays the same: the half-width is proportional to 1/√n and to Student's
 // quantile.
 func runsNeeded(c Comparison, limit float64) int {
-	room := math.Abs(math.Log(c.Ratio.Value) - math.Log(1-limit))
+	margin := math.Abs(math.Log(c.Ratio.Value) - math.Log(1-limit))
 	half := (math.Log(c.Ratio.High) - math.Log(c.Ratio.Low)) / 2
-	if room == 0 || !observe.Finite(half) {
+	if margin == 0 || !observe.Finite(half) {
 		return 0
 	}
 	now := float64(min(c.RunsA, c.RunsB))
 	quantile := func(n float64) float64 {
 		return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: 2*n - 2}.Quantile(0.975)
 	}
-	for n := now + 1; n <= mostRuns; n++ {
-		if half*quantile(n)/quantile(now)*math.Sqrt(now/n) < room {
+	for n := now + 1; n <= maxRuns; n++ {
+		if half*quantile(n)/quantile(now)*math.Sqrt(now/n) < margin {
 			return int(n)
 		}
 	}

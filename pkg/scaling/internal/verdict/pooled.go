@@ -47,13 +47,13 @@ func pool(rows []Comparison, level float64) (p Pooled, ok bool) {
 	p.Median, p.Min, p.Max = stats.Median(ratios), slices.Min(ratios), slices.Max(ratios)
 	sum, expected, chance := stats.SignedRanks(logs)
 	p.P = chance
-	p.judge(shown, sum-expected, 1-level)
+	p.decide(shown, sum-expected, 1-level)
 	return p, true
 }
 
-// judge sets the verdict and the sentence. shown contains the number of worker counts
+// decide sets the verdict and the sentence. shown contains the number of worker counts
 // per verdict, and side is positive if the ranks favor A.
-func (p *Pooled) judge(shown map[string]int, side, alpha float64) {
+func (p *Pooled) decide(shown map[string]int, side, alpha float64) {
 	up, down := shown[VerdictFaster], shown[VerdictSlower]
 	significant := p.P < alpha && side*math.Log(p.Median) > 0
 	against := significant && (side > 0 && down > 0 || side < 0 && up > 0)

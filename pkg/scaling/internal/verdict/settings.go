@@ -34,11 +34,11 @@ func Settings(groups []observe.Series) []Setting {
 			}
 			return lrscaling.RateText(rate)
 		}},
-		batchOfWorker(),
-		{"global batch", func(r runs.Run) string { _, global := observe.Batches(r); return known(global) }},
+		batchPerWorkerTrait(),
+		{"global batch", func(r runs.Run) string { _, global := observe.Batches(r); return formatKnown(global) }},
 		{"engine", func(r runs.Run) string { return r.Info.Engine }},
 		{"strategy", func(r runs.Run) string { return r.Info.Strategy }},
-	}, work()...)
+	}, workTraits()...)
 	traits = slices.DeleteFunc(traits, func(t trait) bool { return t.what == "model" || t.what == "data" }) // their keys are compared separately, below
 	first, varies := map[string]string{}, map[string]bool{}
 	for _, g := range groups {
@@ -47,7 +47,7 @@ func Settings(groups []observe.Series) []Setting {
 				if _, seen := first[key]; !seen {
 					first[key] = v
 				}
-				if first[key] != v && len(varies) < mostVaries {
+				if first[key] != v && len(varies) < maxVaryingKeys {
 					varies[key] = true
 				}
 			}
@@ -104,13 +104,13 @@ func (c trait) row(groups []observe.Series) (Setting, bool) {
 	return row, false
 }
 
-// mostVaries limits the number of config keys that are compared: logs of other programs
+// maxVaryingKeys limits the number of config keys that are compared: logs of other programs
 // may have a thousand settings per run.
-const mostVaries = 100
+const maxVaryingKeys = 100
 
-// ownKeys lists config keys that identify the run, are its results, or are compared
+// excludedKeys lists config keys that identify the run, are its results, or are compared
 // separately.
-var ownKeys = []string{"name", "seed", "workers", "series", "study", "training_seconds", "test_seconds", "learning_rate", "lr", "batch", "batch_size"}
+var excludedKeys = []string{"name", "seed", "workers", "series", "study", "training_seconds", "test_seconds", "learning_rate", "lr", "batch", "batch_size"}
 
 // flatConfig returns the scalar settings of the config by their dotted keys, such as
 // optimizer.learning_rate. Long strings are omitted.
@@ -134,7 +134,7 @@ func flatConfig(r runs.Run) map[string]string {
 		}
 	}
 	walk("", r.Info.Config)
-	for _, key := range append([]string{"optimizer.learning_rate", "engine.threads"}, ownKeys...) { // compared separately in Settings
+	for _, key := range append([]string{"optimizer.learning_rate", "engine.threads"}, excludedKeys...) { // compared separately in Settings
 		delete(out, key)
 	}
 	return out
