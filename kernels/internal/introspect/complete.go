@@ -11,9 +11,9 @@ import (
 	xr "github.com/cosmos72/gomacro/xreflect"
 )
 
-// Complete returns how the word before the cursor may go on, and which
-// characters of the code a choice replaces. Positions count characters, as
-// Jupyter does, not bytes.
+// Complete returns the possible completions of the word before the cursor, and the range
+// of characters in the code that a completion replaces. As in Jupyter, positions count
+// characters, not bytes.
 func (x *Inspector) Complete(code string, cursor int) (matches []string, start, end int) {
 	p := x.at(code, cursor)
 	from := p.cursor
@@ -31,14 +31,14 @@ func (x *Inspector) Complete(code string, cursor int) (matches []string, start, 
 	return matches, charOffset(p.code, from), charOffset(p.code, p.cursor)
 }
 
-// isImport reports whether a string is an import path.
+// isImport reports whether a string token is an import path.
 func (p *place) isImport(t tok) bool {
 	if t.tok != token.STRING {
 		return false
 	}
 	list := p.before(t.from)
 	if n := len(list); n > 0 && (list[n-1].tok == token.IDENT || list[n-1].tok == token.PERIOD) {
-		list = list[:n-1] // a name of its own
+		list = list[:n-1] // the import has an explicit name
 	}
 	if n := len(list); n > 0 && list[n-1].tok == token.IMPORT {
 		return true
@@ -51,7 +51,8 @@ func (p *place) isImport(t tok) bool {
 	return i > 0 && list[i-1].tok == token.IMPORT
 }
 
-// paths lists the import paths that begin so, or of which a later element does.
+// paths returns the import paths that begin with prefix, or have a later element that
+// does.
 func (x *Inspector) paths(prefix string) []string {
 	var list, inner []string
 	for _, path := range x.Known {
@@ -64,16 +65,17 @@ func (x *Inspector) paths(prefix string) []string {
 	return append(list, inner...)
 }
 
-// words completes a name; from is where it begins.
+// words returns the completions of a name; from is the byte offset at which the name
+// begins.
 func (x *Inspector) words(p *place) (from int, matches []string) {
 	list, from := p.before(p.cursor), p.cursor
-	// The word may go on behind the cursor; what is behind stays.
+	// If the word continues after the cursor, that part is not replaced.
 	for _, t := range p.tokens {
 		if t.isWord() && t.from < p.cursor && p.cursor <= t.to {
 			from = t.from
 			list = p.before(from)
 		} else if t.tok.IsLiteral() && !t.isWord() && p.cursor == t.to && t.tok != token.STRING {
-			return p.cursor, nil // a number
+			return p.cursor, nil // a number is not completed
 		}
 	}
 	prefix := p.code[from:p.cursor]
@@ -92,8 +94,8 @@ func (x *Inspector) words(p *place) (from int, matches []string) {
 	return from, visible(matches)
 }
 
-// literalFields lists the fields of the struct whose literal the cursor is in,
-// but for those that the literal has before the cursor.
+// literalFields returns the fields of the struct in whose literal the cursor is, without
+// the fields that the literal sets before the cursor.
 func (x *Inspector) literalFields(p *place, list []tok, prefix string) []string {
 	stack := open(list)
 	n := len(list)
@@ -114,7 +116,8 @@ func (x *Inspector) literalFields(p *place, list []tok, prefix string) []string 
 	return slices.DeleteFunc(x.fields(t), func(name string) bool { return set[name] || !strings.HasPrefix(name, prefix) })
 }
 
-// literalType returns the struct type whose literal a brace opens, or nil.
+// literalType returns the struct type of the literal that a brace opens, or nil if it
+// does not open one.
 func (x *Inspector) literalType(p *place, brace tok) xr.Type {
 	if brace.tok != token.LBRACE {
 		return nil
@@ -130,7 +133,7 @@ func (x *Inspector) literalType(p *place, brace tok) xr.Type {
 	return t
 }
 
-// fields lists the fields of a struct type that a cell can name.
+// fields returns the fields of a struct type that a cell can use.
 func (x *Inspector) fields(t xr.Type) []string {
 	var fields []string
 	for i := range t.NumField() {
@@ -141,14 +144,14 @@ func (x *Inspector) fields(t xr.Type) []string {
 	return fields
 }
 
-// values lists what a string may be that is the value of a struct's field, as
-// in Sweep{Config: "…"}, or an element of it, as in Options{Only: []string{"…"}}.
+// values returns the valid values of a string that is the value of a struct's field, as
+// in Sweep{Config: "…"}, or an element of that value, as in Options{Only: []string{"…"}}.
 func (x *Inspector) values(p *place, t tok, prefix string) []string {
 	list := p.before(t.from)
 	stack := open(list)
 	n := len(list)
 	if len(stack) > 1 && (list[n-1].tok == token.LBRACE || list[n-1].tok == token.COMMA) {
-		// An element: go on before the literal's []string.
+		// The string is an element: continue before the literal's []string.
 		list = p.before(stack[len(stack)-1].from)
 		stack = stack[:len(stack)-1]
 		if n = len(list); n > 3 && list[n-1].lit == "string" && list[n-2].tok == token.RBRACK && list[n-3].tok == token.LBRACK {
@@ -170,7 +173,7 @@ func (x *Inspector) values(p *place, t tok, prefix string) []string {
 	return slices.DeleteFunc(slices.Clone(names()), func(name string) bool { return !strings.HasPrefix(name, prefix) })
 }
 
-// members lists what may follow a period behind an expression.
+// members returns the names that may follow a period after an expression.
 func (x *Inspector) members(c *interp.Comp, base, prefix string) []string {
 	if base = strings.TrimSpace(base); identifier(base) {
 		if imp := x.imported(c, base); imp != nil {
@@ -190,7 +193,7 @@ func (x *Inspector) members(c *interp.Comp, base, prefix string) []string {
 	return names
 }
 
-// packageNames lists the names of a package that begin with prefix.
+// packageNames returns the names of a package that begin with prefix.
 func packageNames(imp *interp.Import, prefix string) []string {
 	var names []string
 	for name := range imp.Binds {
@@ -204,8 +207,8 @@ func packageNames(imp *interp.Import, prefix string) []string {
 	return slices.Compact(names)
 }
 
-// compiled reports whether a type comes from a package that is compiled in, so
-// that a cell cannot use what it does not export.
+// compiled reports whether a type is declared in a package that is compiled in. A cell
+// cannot use the unexported names of such a package.
 func (x *Inspector) compiled(t xr.Type) bool {
 	for t.Kind() == reflect.Pointer && t.Name() == "" {
 		t = t.Elem()
@@ -217,8 +220,8 @@ func exported(names []string) []string {
 	return slices.DeleteFunc(names, func(n string) bool { return !ast.IsExported(n) })
 }
 
-// visible leaves out what no program can write or should: names of the kernel's
-// own and the words of the interpreter's macros.
+// visible removes names that a program cannot or should not use: the names of the
+// kernel's functions and the keywords of the interpreter's macros.
 func visible(names []string) []string {
 	return slices.DeleteFunc(names, func(n string) bool {
 		return !token.IsIdentifier(n) && !token.IsKeyword(n) || n == "macro" || n == "template" || n == cursorName

@@ -15,7 +15,7 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// The interpreter's messages that Explain adds to.
+// Patterns of the interpreter's messages that Explain extends.
 var (
 	undefinedName = regexp.MustCompile(`undefined identifier: (\S+)`)
 	undefinedBase = regexp.MustCompile(`undefined "(\w+)" in \w+\.(\w+)`)
@@ -26,10 +26,10 @@ var (
 	noField       = regexp.MustCompile(`unknown field '(\w+)' in struct literal of type (\S+)`)
 )
 
-// Explain adds to an error of the interpreter that says a name is not known what
-// to do about it: the import that is missing, the name that was meant, or why
-// the name is not there. The error is at a line and column of code, counted
-// from 1 in bytes. Explain returns the message unchanged if it knows nothing.
+// Explain extends the interpreter's message about an unknown name by advice: the missing
+// import, the name that was probably meant, or the reason why the name is not available.
+// The error is at a line and column of code, counted from 1 in bytes. Explain returns the
+// message unchanged if it has no advice.
 func (x *Inspector) Explain(code string, line, column int, message string) string {
 	if m := notAType.FindStringSubmatch(message); m != nil {
 		message = fmt.Sprintf("undefined: %s.%s", m[1], m[2])
@@ -48,15 +48,15 @@ func (x *Inspector) Explain(code string, line, column int, message string) strin
 	case hint == "":
 		return message
 	case noSymbol.MatchString(message) && strings.Contains(hint, notInCells):
-		return hint // it says which name
+		return hint // the advice names the name itself
 	}
 	return message + "; " + hint
 }
 
-// notInCells is what the explanation of a generic name says.
+// notInCells is the start of the advice for a generic name.
 const notInCells = "not available in cells; "
 
-// hint returns what Explain adds, or "".
+// hint returns the advice of Explain, or "" if there is none.
 func (x *Inspector) hint(code string, line, column int, message string) string {
 	p := &place{code: withoutCommands(code), tokens: scan(withoutCommands(code))}
 	p.cursor = offsetOf(p.code, line, column)
@@ -69,7 +69,7 @@ func (x *Inspector) hint(code string, line, column int, message string) string {
 		}
 	}
 	if before := p.before(p.cursor); brackets.MatchString(message) && len(before) > 2 && before[len(before)-2].tok == token.PERIOD {
-		// The interpreter's parser knows no type arguments.
+		// The interpreter's parser does not support type arguments.
 		n := len(before)
 		if imp := x.imported(x.scopeAt(p, before[n-3].from), before[n-3].lit); imp != nil {
 			if e, ok := x.docs(imp.Path)[before[n-1].lit]; ok && generic(e.Decl, before[n-1].lit) {
@@ -109,9 +109,9 @@ func offsetOf(code string, line, column int) int {
 	return min(at+max(column-1, 0), len(code))
 }
 
-// selected returns the name that the code selects from a name: Println of
-// fmt.Println. It looks from the cursor on, and in all of the code if there is
-// none; "" means that the name is not followed by a period anywhere.
+// selected returns the name that the code selects from name, such as Println in
+// fmt.Println: the first from the cursor on, or else the last before it. It returns "" if
+// name is never followed by a period.
 func (p *place) selected(name string) string {
 	found := ""
 	for i, t := range p.tokens {
@@ -125,7 +125,8 @@ func (p *place) selected(name string) string {
 	return found
 }
 
-// explainName explains an undefined name, of which the code selects another one.
+// explainName returns advice for the undefined name from which the code selects another
+// name.
 func (x *Inspector) explainName(p *place, name, selected string) string {
 	if selected != "" {
 		if imports := x.importsOf(name, selected); len(imports) > 0 {
@@ -151,8 +152,8 @@ func (x *Inspector) explainName(p *place, name, selected string) string {
 	return didYouMean(name, names(c))
 }
 
-// importsOf lists the import declarations of the packages with this name that
-// have selected, or of all with this name if none has it.
+// importsOf returns the import declarations of the packages with this name that declare
+// selected, or of all packages with this name if none does.
 func (x *Inspector) importsOf(name, selected string) []string {
 	var all, having []string
 	for _, path := range x.Known {
@@ -173,7 +174,7 @@ func (x *Inspector) importsOf(name, selected string) []string {
 	return all
 }
 
-// names lists what can be named in a scope.
+// names returns all names that are visible in a scope.
 func names(c *interp.Comp) []string {
 	var list []string
 	for ; c != nil; c = c.Outer {
@@ -188,7 +189,7 @@ func names(c *interp.Comp) []string {
 	return visible(slices.Compact(list))
 }
 
-// explainSymbol explains why a package does not have a name.
+// explainSymbol returns the reason why a package does not have a name.
 func (x *Inspector) explainSymbol(path, name string) string {
 	if path == cell.GPUPackage && !slices.Contains(x.Known, path) {
 		return "this kernel has only the part of " + path + " that notebooks/first-gpu-kernel.ipynb needs; to have all of it: " + cell.GPUBuild
@@ -227,7 +228,7 @@ func generic(decl, name string) bool {
 		strings.HasPrefix(decl, "type "+name+"[") && !strings.HasPrefix(decl, "type "+name+"[]")
 }
 
-// insteadOf says what a cell can write in place of a generic function or type.
+// insteadOf returns advice what to use in place of a generic function or type.
 func insteadOf(name string) string {
 	switch name {
 	case "slices.Max", "slices.Min":
@@ -254,7 +255,7 @@ func insteadOf(name string) string {
 	return "write a loop, or put the call into a compiled package: kernels/README.md says how to add one to the kernel"
 }
 
-// didYouMean suggests the known names that are nearest to name.
+// didYouMean returns a suggestion with the known names that are most similar to name.
 func didYouMean(name string, known []string) string {
 	near := cell.Nearest(name, slices.DeleteFunc(slices.Clone(known), func(n string) bool { return n == name }))
 	if len(near) == 0 {

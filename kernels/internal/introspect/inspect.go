@@ -13,11 +13,11 @@ import (
 	"lockstep/kernels/internal/docs"
 )
 
-// Inspect describes what stands at the cursor, counted in characters: its
-// declaration and doc comment, or its type. Inside the parentheses of a call,
-// where no name stands, it describes the function. A type comes with the
-// comments of its fields; with detail 1 also with its methods, and a package
-// with its names. The text is "" if nothing is known there.
+// Inspect describes the name at the cursor, which is counted in characters: its
+// declaration and doc comment, or its type. Inside the parentheses of a call it describes
+// the called function if there is no name at the cursor. A type is described with the
+// comments of its fields. With detail 1 a type's methods and a package's names are added.
+// Inspect returns "" if nothing is known.
 func (x *Inspector) Inspect(code string, cursor, detail int) string {
 	p := x.at(code, cursor)
 	word, ok := p.word()
@@ -37,7 +37,8 @@ func (x *Inspector) Inspect(code string, cursor, detail int) string {
 	return x.name(c, word.lit, detail)
 }
 
-// word finds the name at the cursor, or the function of the call around it.
+// word returns the name at the cursor, or the function of the call around the cursor. ok
+// is false if there is neither.
 func (p *place) word() (tok, bool) {
 	if _, ok := p.inside(); !ok {
 		for _, t := range p.tokens {
@@ -51,7 +52,7 @@ func (p *place) word() (tok, bool) {
 		if b.tok != token.LPAREN && b.tok != token.LBRACE {
 			continue
 		}
-		// Of a block the last name before it says nothing.
+		// The last name before a block does not describe its content.
 		before := p.before(b.from)
 		if n := len(before); n > 0 && before[n-1].tok == token.IDENT && b.tok == token.LPAREN {
 			return before[n-1], true
@@ -61,7 +62,7 @@ func (p *place) word() (tok, bool) {
 	return tok{}, false
 }
 
-// name describes a name that stands alone.
+// name describes a name that is not selected from an expression.
 func (x *Inspector) name(c *interp.Comp, name string, detail int) string {
 	if imp := x.imported(c, name); imp != nil {
 		return describePackage(x.docs(imp.Path), imp, detail)
@@ -80,7 +81,7 @@ func (x *Inspector) name(c *interp.Comp, name string, detail int) string {
 	return x.describeValue(name, sym.Type, sym.Const())
 }
 
-// member describes what a period selects from an expression.
+// member describes the name that a period selects from an expression.
 func (x *Inspector) member(c *interp.Comp, base, name string, detail int) string {
 	if identifier(base) {
 		if imp := x.imported(c, base); imp != nil {
@@ -119,7 +120,7 @@ func (x *Inspector) inPackage(imp *interp.Import, name string, detail int) strin
 	return ""
 }
 
-// find looks for a field or method in a type and in what it embeds.
+// find searches for a field or method in a type and in its embedded types.
 func (x *Inspector) find(t xr.Type, name string, depth int) (docs.Entry, bool) {
 	if t.Kind() == reflect.Pointer && t.Name() == "" {
 		t = t.Elem()
@@ -127,7 +128,7 @@ func (x *Inspector) find(t xr.Type, name string, depth int) (docs.Entry, bool) {
 	if e, ok := x.docs(t.PkgPath())[t.Name()+"."+name]; ok && t.Name() != "" {
 		return e, true
 	}
-	const deepest = 4 // an embedding may go round in a circle
+	const deepest = 4 // limits cyclic embedding
 	if t.Kind() != reflect.Struct || depth == deepest {
 		return docs.Entry{}, false
 	}
@@ -141,8 +142,7 @@ func (x *Inspector) find(t xr.Type, name string, depth int) (docs.Entry, bool) {
 	return docs.Entry{}, false
 }
 
-// docs returns what is written about a package; a table that does not read is
-// one that has nothing.
+// docs returns the documentation of a package; it is nil if the table cannot be read.
 func (x *Inspector) docs(path string) docs.Package {
 	p, err := x.Docs.Package(path)
 	if err != nil {
@@ -151,8 +151,8 @@ func (x *Inspector) docs(path string) docs.Package {
 	return p
 }
 
-// describeValue writes a variable, constant or function and its type, and what
-// is written about the type.
+// describeValue describes a variable, constant or function with its type, and adds the
+// documentation of the type.
 func (x *Inspector) describeValue(name string, t xr.Type, constant bool) string {
 	if t == nil {
 		return ""
@@ -190,8 +190,8 @@ func (x *Inspector) describeType(t xr.Type, detail int) string {
 	return fmt.Sprintf("type %s %s", t.Name(), t.ReflectType())
 }
 
-// describe writes a type of a package: its doc comment, then its declaration
-// with the comments of its fields.
+// describe returns a package's documentation of a type: the doc comment, then the
+// declaration with the comments of its fields.
 func describe(p docs.Package, name string, detail int) string {
 	e := p[name]
 	decl := e.Decl
@@ -229,7 +229,7 @@ func describePackage(p docs.Package, imp *interp.Import, detail int) string {
 	return join(e.Decl, e.Doc, strings.Join(names, "\n"))
 }
 
-// join puts paragraphs together.
+// join joins paragraphs with an empty line between them.
 func join(parts ...string) string {
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	return strings.Join(parts, "\n\n")

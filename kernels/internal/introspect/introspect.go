@@ -1,9 +1,9 @@
-// Package introspect says what stands at a place in a cell that was not run
-// yet: how the word there may go on (Complete), and what it is (Inspect).
+// Package introspect answers questions about a position in a cell that has not run yet:
+// how to complete the word there (Complete), and what it is (Inspect).
 //
-// It compiles, but never runs, what precedes the place in a scope of its own
-// inside the interpreter's: the imports, types, variables and functions of the
-// cell are known there with their types, and the session does not change.
+// It compiles the code before the position, but never runs it. The scope for this is
+// inside the interpreter's scope, so that the cell's imports, types, variables and
+// functions are known with their types and the session does not change.
 package introspect
 
 import (
@@ -17,32 +17,32 @@ import (
 	"lockstep/kernels/internal/docs"
 )
 
-// An Inspector looks into one interpreter. It must not be used while a cell
-// runs there.
+// An Inspector answers questions with the state of one interpreter. It must not be used
+// while a cell runs in that interpreter.
 type Inspector struct {
 	Interp *interp.Interp
 	Docs   *docs.Table
-	Known  []string // import paths of what a cell can import
+	Known  []string // import paths of the packages that a cell can import
 
-	// Values lists what the string in a struct's field may be, by the field:
-	// "import/path.Type.Field".
+	// Values contains functions that list the valid values of string fields. Its keys
+	// have the form "import/path.Type.Field".
 	Values map[string]func() []string
 }
 
-// A place is a position in a cell and what was found around it.
+// A place is a position in a cell with the tokens of the cell.
 type place struct {
 	code   string
 	cursor int // byte offset
 	tokens []tok
 }
 
-// at finds the tokens around a position counted in characters.
+// at returns the place at a position that is counted in characters.
 func (x *Inspector) at(code string, cursor int) *place {
 	code = withoutCommands(code)
 	return &place{code: code, cursor: byteOffset(code, cursor), tokens: scan(code)}
 }
 
-// byteOffset turns a position in characters into one in bytes.
+// byteOffset converts a position in characters to one in bytes.
 func byteOffset(code string, chars int) int {
 	at := 0
 	for range chars {
@@ -55,11 +55,11 @@ func byteOffset(code string, chars int) int {
 	return at
 }
 
-// charOffset is the reverse of byteOffset.
+// charOffset converts a position in bytes to one in characters.
 func charOffset(code string, at int) int { return utf8.RuneCountInString(code[:at]) }
 
-// withoutCommands blanks the lines at the head of a cell that are commands of
-// the kernel or the shell. Every character keeps its place.
+// withoutCommands replaces the lines at the start of a cell that are commands of the
+// kernel or the shell by blanks. Every other character keeps its position.
 func withoutCommands(code string) string {
 	lines := strings.SplitAfter(code, "\n")
 	for i, line := range lines {
@@ -80,9 +80,8 @@ func withoutCommands(code string) string {
 	return strings.Join(lines, "")
 }
 
-// imported returns the package that an expression is the name of. A name that
-// stands for nothing is that of a package which could be imported, if there is
-// one alone.
+// imported returns the package that an expression names. If the name is not declared, it
+// may be the name of a package that a cell can import, if there is only one of that name.
 func (x *Inspector) imported(c *interp.Comp, name string) *interp.Import {
 	if sym := c.TryResolve(name); sym != nil {
 		imp, _ := sym.Value.(*interp.Import)
@@ -107,8 +106,8 @@ func (x *Inspector) imported(c *interp.Comp, name string) *interp.Import {
 	return x.importPath(path)
 }
 
-// importPath imports a package without the session's knowing it; nil if it
-// cannot.
+// importPath returns a package without declaring it in the session, or nil if the package
+// cannot be imported.
 func (x *Inspector) importPath(path string) *interp.Import {
 	found, err := interp.NewComp(x.Interp.Comp, nil).ImportPackagesOrError(map[string]interp.PackageName{path: ""})
 	if err != nil {
@@ -117,10 +116,11 @@ func (x *Inspector) importPath(path string) *interp.Import {
 	return found[path]
 }
 
-// typeOf returns the type of an expression's value, or the type that it names.
+// typeOf returns the type of an expression's value, or the type that the expression
+// names; in the latter case isType is true.
 func typeOf(c *interp.Comp, text string) (t xr.Type, isType bool) {
 	defer func() {
-		// The interpreter reports what it cannot compile by a panic.
+		// The interpreter panics if it cannot compile the expression.
 		if recover() != nil {
 			t, isType = nil, false
 		}
@@ -139,5 +139,5 @@ func typeOf(c *interp.Comp, text string) (t xr.Type, isType bool) {
 	return t, t != nil
 }
 
-// identifier reports whether text is one name.
+// identifier reports whether text is a single identifier.
 func identifier(text string) bool { return token.IsIdentifier(text) }

@@ -16,11 +16,11 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// cursorName stands in the code where the cursor is while the rest is parsed.
+// cursorName is an identifier that is inserted at the cursor before the code is parsed.
 const cursorName = "lockstepCursor"
 
-// scopeAt returns the scope of the byte offset at: that of the session, and in
-// it what the cell declares before that place.
+// scopeAt returns the scope at the byte offset at: a scope inside the session's, with the
+// names that the cell declares before the offset.
 func (x *Inspector) scopeAt(p *place, at int) *interp.Comp {
 	c := interp.NewComp(x.Interp.Comp, nil)
 	files := etoken.NewFileSet()
@@ -47,9 +47,9 @@ func (x *Inspector) scopeAt(p *place, at int) *interp.Comp {
 	return s.c
 }
 
-// closed returns the code before at as a whole that may parse, in several ways:
-// with what is open closed, with a block for the head of an if or a for, and
-// with a colon for a case.
+// closed returns the code before the offset at, completed in several ways so that one of
+// them may parse: with the open brackets closed, with a block after the head of an if or
+// a for, and with a colon after a case.
 func (p *place) closed(at int) []string {
 	list := p.before(at)
 	stack := open(list)
@@ -93,7 +93,7 @@ func started(list []tok, brace tok) bool {
 	return false
 }
 
-// parse returns the nodes of a cell, or nil if it does not parse.
+// parse returns the nodes of a cell, or nil if the cell has a syntax error.
 func parse(files *etoken.FileSet, src string) (nodes []ast.Node) {
 	defer func() {
 		// The parser reports some errors by a panic.
@@ -125,7 +125,7 @@ func parseExpr(text string) ast.Expr {
 	return nil
 }
 
-// hasCursor reports whether the cursor stands in a node.
+// hasCursor reports whether the cursor is inside a node.
 func hasCursor(n ast.Node) bool {
 	found := false
 	if reflect.ValueOf(n).IsNil() {
@@ -140,18 +140,18 @@ func hasCursor(n ast.Node) bool {
 	return found
 }
 
-// A scoper declares what it meets on the way to the cursor.
+// A scoper visits the nodes on the path to the cursor and declares their names.
 type scoper struct {
 	*Inspector
 	c   *interp.Comp
-	own map[string]bool // types that the cell declares
+	own map[string]bool // names of the types that the cell declares
 }
 
-// push begins an inner scope.
+// push starts an inner scope.
 func (s *scoper) push() { s.c = interp.NewComp(s.c, nil) }
 
-// try compiles something that may not compile. The interpreter says so by a
-// panic, and the name is then unknown.
+// try calls f, which compiles code, and recovers from the interpreter's panic if the code
+// does not compile. The name in question then stays unknown.
 func (s *scoper) try(f func()) {
 	defer func() { _ = recover() }()
 	f()
@@ -167,7 +167,7 @@ func (s *scoper) declare(n ast.Node) {
 	case *ast.LabeledStmt:
 		s.declare(n.Stmt)
 	case *ast.FuncDecl:
-		// A method of the session's types would change the session.
+		// A method of a type from an earlier cell would change the session.
 		if n.Body != nil && (n.Recv == nil || s.own[cell.Receiver(n)]) {
 			s.try(func() { s.c.Decl(cell.Stub(n)) })
 		}
@@ -178,17 +178,17 @@ func (s *scoper) declare(n ast.Node) {
 	}
 }
 
-// genDecl declares the specs of a declaration one by one, so that one which
-// does not compile spoils no other.
+// genDecl compiles the specs of a declaration separately, so that an invalid one does not
+// affect the others.
 func (s *scoper) genDecl(n *ast.GenDecl) {
-	if n.Tok == token.CONST { // iota counts through all of it
+	if n.Tok == token.CONST { // iota depends on the complete declaration
 		s.try(func() { s.c.Decl(n) })
 		return
 	}
 	for _, spec := range n.Specs {
 		switch spec := spec.(type) {
 		case *ast.ImportSpec:
-			// An import of what is not compiled in would be fetched.
+			// The interpreter would try to fetch a package that is not compiled in.
 			if path, err := strconv.Unquote(spec.Path.Value); err != nil || !slices.Contains(s.Known, path) {
 				continue
 			}
@@ -206,7 +206,7 @@ func (s *scoper) variable(name string, t xr.Type) {
 	}
 }
 
-// list declares parameters or results.
+// list declares the names in a list of parameters or results.
 func (s *scoper) list(l *ast.FieldList) {
 	if l == nil {
 		return
@@ -225,8 +225,8 @@ func (s *scoper) list(l *ast.FieldList) {
 	}
 }
 
-// block declares the statements before the one with the cursor and goes on in
-// that one.
+// block declares the names of the statements before the one with the cursor, and then
+// visits that statement.
 func (s *scoper) block(list []ast.Stmt) {
 	for _, n := range list {
 		if hasCursor(n) {
@@ -237,14 +237,14 @@ func (s *scoper) block(list []ast.Stmt) {
 	}
 }
 
-// descend goes into the node that holds the cursor.
+// descend visits the node that contains the cursor.
 func (s *scoper) descend(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.FuncDecl:
 		if hasCursor(n.Type) {
 			return
 		}
-		s.declare(n) // it may call itself
+		s.declare(n) // a function may call itself
 		s.push()
 		if n.Recv != nil {
 			s.list(n.Recv)
@@ -296,7 +296,8 @@ func (s *scoper) function(t *ast.FuncType, body *ast.BlockStmt) {
 	}
 }
 
-// head declares the parts of a statement's head before the one with the cursor.
+// head declares the names in the parts of a statement's head before the part with the
+// cursor.
 func (s *scoper) head(parts ...ast.Node) {
 	for _, p := range parts {
 		if p == nil || reflect.ValueOf(p).IsNil() {
@@ -310,7 +311,7 @@ func (s *scoper) head(parts ...ast.Node) {
 	}
 }
 
-// children goes into the child of a plain node that holds the cursor.
+// children visits the child with the cursor of a node that declares no names.
 func (s *scoper) children(n ast.Node) {
 	done := false
 	ast.Inspect(n, func(child ast.Node) bool {

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// A tok is a token of a cell.
+// A tok is a token of a cell's source.
 type tok struct {
 	tok      token.Token
 	lit      string
 	from, to int // byte offsets
 }
 
-// scan splits a cell into tokens, comments among them. What is no Go is left out.
+// scan splits a cell into tokens, including comments. It leaves out invalid characters.
 func scan(code string) []tok {
 	var s scanner.Scanner
 	file := token.NewFileSet().AddFile("cell", -1, len(code))
@@ -36,10 +36,11 @@ func scan(code string) []tok {
 	}
 }
 
-// isWord reports whether a token may be the beginning of a name.
+// isWord reports whether a token may be the start of a name.
 func (t tok) isWord() bool { return t.tok == token.IDENT || t.tok.IsKeyword() }
 
-// inside returns the string or comment that the cursor stands in.
+// inside returns the string or comment that contains the cursor. ok is false if there is
+// none.
 func (p *place) inside() (tok, bool) {
 	for _, t := range p.tokens {
 		if t.from >= p.cursor {
@@ -51,7 +52,7 @@ func (p *place) inside() (tok, bool) {
 				return t, true
 			}
 		case token.STRING:
-			// One that was not closed ends at the end of its line.
+			// A string without a closing quote ends at the end of its line.
 			open := len(t.lit) < 2 || t.lit[0] != t.lit[len(t.lit)-1]
 			if p.cursor < t.to || open && p.cursor == t.to {
 				return t, true
@@ -65,7 +66,7 @@ func (p *place) inside() (tok, bool) {
 	return tok{}, false
 }
 
-// code tokens before the byte offset at, comments left out.
+// before returns the tokens before the byte offset at, without comments.
 func (p *place) before(at int) []tok {
 	var list []tok
 	for _, t := range p.tokens {
@@ -79,8 +80,8 @@ func (p *place) before(at int) []tok {
 	return list
 }
 
-// operand returns where the expression begins that ends with the last token of
-// list, such as a.b(c)[d]; ok is false if none ends there.
+// operand returns the byte offset at which the expression begins that ends with the last
+// token of list, such as a.b(c)[d]. ok is false if no expression ends there.
 func operand(list []tok) (from int, ok bool) {
 	for i := len(list) - 1; i >= 0; {
 		switch t := list[i]; {
@@ -107,8 +108,8 @@ func operand(list []tok) (from int, ok bool) {
 	return from, ok
 }
 
-// operandEnd reports whether a bracket that ends with closer belongs to t: it is
-// a call, an index or a composite literal of it.
+// operandEnd reports whether brackets that end with closer belong to the operand t: they
+// are a call, an index or a composite literal of it.
 func operandEnd(t tok, closer token.Token) bool {
 	switch t.tok {
 	case token.IDENT:
@@ -121,7 +122,7 @@ func operandEnd(t tok, closer token.Token) bool {
 	return false
 }
 
-// opener returns the index of the bracket that list[i] closes, or -1.
+// opener returns the index of the bracket that list[i] closes, or -1 if there is none.
 func opener(list []tok, i int) int {
 	depth := 0
 	for ; i >= 0; i-- {
@@ -137,7 +138,7 @@ func opener(list []tok, i int) int {
 	return -1
 }
 
-// open returns the brackets that are open at the end of list, outermost first.
+// open returns the brackets that are not closed in list, the outermost first.
 func open(list []tok) []tok {
 	var stack []tok
 	for _, t := range list {
