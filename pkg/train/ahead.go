@@ -8,27 +8,27 @@ import (
 	"lockstep/pkg/model"
 )
 
-// feeder gives the batches of an epoch: each when it is asked for, or, to an
-// engine that works on its own, the next one while a step runs, or the numbers of
-// its samples where these lie on the engine's device.
+// feeder provides the batches of an epoch in one of three ways: it loads each batch when
+// next is called; it passes the next batch to an engine that prefetches, during a step; or
+// it passes the numbers of the samples to an engine whose device holds the training set.
 type feeder struct {
 	batches *data.Iterator
-	engine  engine.Prefetcher // nil: one that does not
-	asked   bool              // for the batch after the step under way
-	more    bool              // there was one
-	with    bool              // the present batch is with the engine already
+	engine  engine.Prefetcher // nil if the engine does not prefetch
+	asked   bool              // the engine has asked for the next batch
+	more    bool              // the next batch existed when the engine asked
+	with    bool              // the engine already has the current batch
 
-	label          bool      // targets are asked for after the step
-	present, after []float32 // targets of the present batch and the one after, where the engine takes batches
+	label          bool      // targets are needed after the step
+	present, after []float32 // targets of the current and the next batch, if the engine prefetches
 
 	on      *onDevice // nil: batches are loaded
 	epoch   int
-	numbers [][]int // of the samples of the batches to come
-	failed  error
+	numbers [][]int // sample numbers of the remaining batches, if on is set
+	failed  error   // first error of the device's engine
 }
 
-// feedFrom begins to give the batches of the next epoch from one on; call stop at the
-// end.
+// feedFrom returns a feeder for the batches of the current epoch, starting with the given
+// batch. The caller must call stop.
 func (t *Trainer) feedFrom(ctx context.Context, batch int) *feeder {
 	f := &feeder{label: t.net.Task() == model.Classification, on: t.onDevice, epoch: t.epoch}
 	if f.on != nil {
@@ -43,7 +43,8 @@ func (t *Trainer) feedFrom(ctx context.Context, batch int) *feeder {
 	return f
 }
 
-// ahead is called while a step runs.
+// ahead returns the inputs of the next batch, or nil at the end of the epoch. The engine
+// calls it during a step.
 func (f *feeder) ahead() map[string][]float32 {
 	f.asked, f.more = true, f.batches.Next()
 	if !f.more {
@@ -56,7 +57,7 @@ func (f *feeder) ahead() map[string][]float32 {
 	return map[string][]float32{model.ImageInput: b.Image, model.TargetInput: b.Target}
 }
 
-// next waits for the next batch.
+// next waits for the next batch. It returns false at the end of the epoch or after an error.
 func (f *feeder) next() bool {
 	if f.on != nil {
 		return f.name()
@@ -70,13 +71,14 @@ func (f *feeder) next() bool {
 	if !f.batches.Next() {
 		return false
 	}
-	if f.label && f.engine != nil { // the batch is gone once the engine asked for the one after
+	if f.label && f.engine != nil { // the batch is overwritten when the engine asks for the next one
 		f.present = append(f.present[:0], f.batches.Batch().Target...)
 	}
 	return true
 }
 
-// name tells the engine which samples of its device the next batch has.
+// name passes the sample numbers of the next batch to the engine. It returns false at the
+// end of the epoch or after an error.
 func (f *feeder) name() bool {
 	if len(f.numbers) == 0 || f.failed != nil {
 		return false
@@ -92,7 +94,7 @@ func (f *feeder) name() bool {
 	return true
 }
 
-// err is what ended the batches early, nil at the end of the epoch.
+// err returns the error that ended the batches early, or nil if there was none.
 func (f *feeder) err() error {
 	if f.on != nil {
 		return f.failed
@@ -100,7 +102,7 @@ func (f *feeder) err() error {
 	return f.batches.Err()
 }
 
-// batch is the present one's values, nil where the engine has them.
+// batch returns the inputs of the current batch, or nil if the engine already has them.
 func (f *feeder) batch() (image, target []float32) {
 	if f.with {
 		return nil, nil
@@ -109,7 +111,8 @@ func (f *feeder) batch() (image, target []float32) {
 	return b.Image, b.Target
 }
 
-// labels is the present batch's target, until next; only where f.label.
+// labels returns the targets of the current batch. They are valid until the next call of
+// next, and only if f.label is set.
 func (f *feeder) labels() []float32 {
 	if f.engine != nil || f.on != nil {
 		return f.present
@@ -117,7 +120,7 @@ func (f *feeder) labels() []float32 {
 	return f.batches.Batch().Target
 }
 
-// stop ends it.
+// stop stops loading and prefetching.
 func (f *feeder) stop() {
 	if f.engine != nil {
 		f.engine.Ahead(nil)

@@ -27,11 +27,11 @@ const checkpointDir = "checkpoints"
 // checkpointFormat is the value of the key "format" in a checkpoint's metadata.
 const checkpointFormat = "lockstep checkpoint 1"
 
-// damagedSuffix ends the name of a damaged checkpoint that a resumed run set
-// aside. Nothing reads or deletes it.
+// damagedSuffix is appended to the name of a damaged checkpoint when a run is resumed.
+// Lockstep neither reads nor deletes such files.
 const damagedSuffix = ".damaged"
 
-// ErrNoCheckpoint is wrapped when a run folder holds no checkpoint to go on from.
+// ErrNoCheckpoint is wrapped by errors about a run folder without checkpoints.
 var ErrNoCheckpoint = errors.New("no checkpoint")
 
 // state is a checkpoint in memory.
@@ -41,8 +41,8 @@ type state struct {
 	metadata map[string]string
 }
 
-// capture takes every persistent tensor as it is now, on rank 0 alone; the
-// others know the name.
+// capture copies all persistent tensors on rank 0. On the other ranks, it returns only the
+// checkpoint's name.
 func (t *Trainer) capture() (state, error) {
 	s := state{name: filepath.Join(checkpointDir, fmt.Sprintf("epoch-%04d.safetensors", t.epoch))}
 	if t.group.Rank() != 0 {
@@ -70,8 +70,8 @@ func (t *Trainer) capture() (state, error) {
 	return s, err
 }
 
-// checkpoint saves the epoch that is done, where that is due, and keeps it for
-// an early end where it is not.
+// checkpoint saves the epoch that was completed if a checkpoint is due. Otherwise it keeps
+// the state in memory, so that it can be saved if the run ends early.
 func (t *Trainer) checkpoint(rec *recorder) error {
 	if t.options.Dir == "" {
 		return nil
@@ -80,8 +80,8 @@ func (t *Trainer) checkpoint(rec *recorder) error {
 	if err != nil {
 		return err
 	}
-	// It may be saved, here or when the run is interrupted: every rank has written
-	// its steps, which a run that is resumed does not do again; see settle.
+	// The state may be saved now or at an interrupt, because every rank has written its
+	// steps to disk; see settle.
 	t.unsaved = &now
 	if t.epoch%t.cfg.Checkpoint.Every != 0 && t.epoch != t.cfg.Epochs {
 		return nil
@@ -89,8 +89,8 @@ func (t *Trainer) checkpoint(rec *recorder) error {
 	return t.saveUnsaved(rec)
 }
 
-// saveUnsaved writes the last epoch that was done, where that was not yet. The
-// file appears whole or not at all.
+// saveUnsaved saves the last complete epoch if it is not saved yet. The file is written
+// completely or not at all.
 func (t *Trainer) saveUnsaved(rec *recorder) error {
 	s := t.unsaved
 	if s == nil {
@@ -100,7 +100,8 @@ func (t *Trainer) saveUnsaved(rec *recorder) error {
 	return t.save(*s)
 }
 
-// save writes a checkpoint, on rank 0.
+// save writes a checkpoint on rank 0, and deletes old ones. It returns a *runs.LostError if
+// the previous checkpoint was deleted by somebody else.
 func (t *Trainer) save(s state) error {
 	if t.group.Rank() != 0 {
 		return nil
@@ -122,8 +123,8 @@ func (t *Trainer) save(s state) error {
 	return t.prune()
 }
 
-// tensors are the parameters, the running statistics and the slots that the
-// optimiser's rule uses.
+// tensors returns the parameters, the running statistics, the optimizer's state, and the
+// averaged parameters if there are any.
 func (t *Trainer) tensors() ([]weights.Tensor, error) {
 	p := t.train.Program()
 	shapes := map[string][]int{}
@@ -166,9 +167,10 @@ func (t *Trainer) tensors() ([]weights.Tensor, error) {
 	return out, nil
 }
 
-// prune deletes the oldest checkpoints beyond those to keep. One within an epoch
-// is kept while it is the newest, or the one before the newest, which serves if
-// that is damaged; after the epoch one of an earlier epoch takes its place.
+// prune deletes the oldest checkpoints, except the newest Checkpoint.Keep at the end of
+// epochs. A checkpoint within an epoch is kept while it is the newest or second newest one:
+// the second newest serves if the newest is damaged. At the end of its epoch it is deleted
+// if there is a checkpoint of an earlier epoch.
 func (t *Trainer) prune() error {
 	all, err := checkpoints(t.options.Dir)
 	if err != nil {
@@ -195,8 +197,9 @@ func (t *Trainer) prune() error {
 	return nil
 }
 
-// checkpoints lists those of a run folder, oldest first, relative to it. Their
-// names sort so: epoch-0002-step-000007, within it, before epoch-0002, after it.
+// checkpoints returns the paths of the checkpoints in a run folder, relative to it, oldest
+// first. This is the order of their names: epoch-0002-step-000007.safetensors, within epoch
+// 2, sorts before epoch-0002.safetensors, at its end.
 func checkpoints(dir string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, checkpointDir, "epoch-*.safetensors"))
 	if err != nil {
@@ -209,15 +212,15 @@ func checkpoints(dir string) ([]string, error) {
 	return found, nil
 }
 
-// restore sets this trainer to the newest checkpoint that is whole, or to the
-// beginning where there is none. Every rank reads its progress; the tensors that
-// count are rank 0's, which are broadcast.
+// restore restores the newest undamaged checkpoint, or initializes the parameters if there
+// is no checkpoint. Every rank reads the checkpoint, but New then broadcasts the tensors of
+// rank 0.
 func (t *Trainer) restore(ctx context.Context) error {
 	all, err := checkpoints(t.options.Dir)
 	if err != nil {
 		return err
 	}
-	if len(all) == 0 { // it ended before its first checkpoint, or never began
+	if len(all) == 0 { // the run ended before its first checkpoint, or never started
 		if err := t.sameCheckpoint(ctx, checkpoint{}); err != nil {
 			return err
 		}
@@ -228,7 +231,7 @@ func (t *Trainer) restore(ctx context.Context) error {
 		return fmt.Errorf("resume %s: %w", t.options.Dir, err)
 	}
 	t.saved = all[len(all)-1-len(damaged)]
-	// Every rank has read the damaged ones before one of them is renamed.
+	// Wait until every rank has read the damaged files before they are renamed.
 	if err := t.sameCheckpoint(ctx, file); err != nil {
 		return err
 	}
@@ -257,8 +260,8 @@ func (t *Trainer) restore(ctx context.Context) error {
 	return nil
 }
 
-// newestWhole reads the newest checkpoint of all, oldest first, that is not
-// damaged. damaged are the errors of those after it.
+// newestWhole reads the newest undamaged checkpoint. all are the checkpoints, oldest first.
+// damaged are the errors of the newer ones, newest first.
 func newestWhole(ctx context.Context, dir string, all []string, modelName string) (file checkpoint, damaged []*weights.DamagedError, err error) {
 	for _, name := range slices.Backward(all) {
 		file, err = readCheckpoint(ctx, filepath.Join(dir, name), modelName)
@@ -272,8 +275,8 @@ func newestWhole(ctx context.Context, dir string, all []string, modelName string
 		damaged[0], filepath.Join(dir, checkpointDir))
 }
 
-// sameCheckpoint returns an error unless every rank goes on from the same
-// checkpoint. All ranks must call it.
+// sameCheckpoint returns an error unless all ranks resume from the same checkpoint. All
+// ranks must call it.
 func (t *Trainer) sameCheckpoint(ctx context.Context, c checkpoint) error {
 	size, rank := t.group.Size(), t.group.Rank()
 	if size == 1 {
@@ -294,8 +297,8 @@ func (t *Trainer) sameCheckpoint(ctx context.Context, c checkpoint) error {
 	return nil
 }
 
-// setAside renames damaged checkpoints, on rank 0, and keeps a note of them for
-// the logs.
+// setAside appends damagedSuffix to the names of damaged checkpoints, on rank 0, and adds
+// notes for the logs.
 func (t *Trainer) setAside(damaged []*weights.DamagedError) error {
 	if t.group.Rank() != 0 {
 		return nil
@@ -310,18 +313,20 @@ func (t *Trainer) setAside(damaged []*weights.DamagedError) error {
 	return nil
 }
 
-// checkpoint is a checkpoint file as read.
+// checkpoint is the content of a checkpoint file.
 type checkpoint struct {
 	path        string
 	epoch, step int
-	begun       progress // of the next epoch
-	untrained   *Scores
+	begun       progress // within the next epoch
+	untrained   *Scores  // scores of the untrained network; nil if not recorded
 	tensors     map[string][]float64
-	averaged    bool // it holds averages of the parameters …
-	averages    int  // … after that many updates, with 0 those of the beginning
+	averaged    bool // the checkpoint contains averaged parameters
+	averages    int  // number of updates of the average
 	lossScale   string
 }
 
+// readCheckpoint reads the checkpoint at path. It returns an error if the checkpoint is not
+// of the network modelName.
 func readCheckpoint(ctx context.Context, path, modelName string) (checkpoint, error) {
 	file, err := weights.ReadContext(ctx, path)
 	if err != nil {
@@ -362,15 +367,15 @@ func readCheckpoint(ctx context.Context, path, modelName string) (checkpoint, er
 	return c, nil
 }
 
-// unreadable adds what to do about a checkpoint that is whole but not what this
-// program writes.
+// unreadable returns an error, with advice, for an undamaged checkpoint with invalid
+// metadata. what names the invalid part.
 func unreadable(path, what string, err error) error {
 	return fmt.Errorf("checkpoint %s: %s: %w; it is no checkpoint of this version of lockstep: use the version that wrote it, or delete the file to go on from the one before", path, what, err)
 }
 
-// apply sets every tensor of c; parameters and running statistics that c
-// lacks are an error. Optimiser slots that x does not use are left out of an
-// evaluation program.
+// apply sets the tensors of x from c. It returns an error if a parameter or a running
+// statistic is missing in c. It skips averages, and for an evaluation program the
+// optimizer's state.
 func (c checkpoint) apply(x engine.Executable) error {
 	p := x.Program()
 	for _, t := range p.Tensors {
@@ -391,8 +396,7 @@ func (c checkpoint) apply(x engine.Executable) error {
 	return nil
 }
 
-// stateNames are the tensors that are neither parameters nor optimiser slots:
-// the running statistics.
+// stateNames returns the names of the running statistics.
 func (t *Trainer) stateNames() []string {
 	p := t.train.Program()
 	names := make([]string, len(p.States))
@@ -402,8 +406,8 @@ func (t *Trainer) stateNames() []string {
 	return names
 }
 
-// slotPrefix begins the name of an optimiser's slot: optimizer.<slot>.<parameter>.
+// slotPrefix is the prefix of the optimizer's state tensors: optimizer.<slot>.<parameter>.
 const slotPrefix = "optimizer."
 
-// isSlot says whether a persistent tensor belongs to the optimiser.
+// isSlot reports whether the persistent tensor belongs to the optimizer.
 func isSlot(name string) bool { return strings.HasPrefix(name, slotPrefix) }

@@ -8,15 +8,15 @@ import (
 	"lockstep/pkg/model"
 )
 
-// onDevice is a training set that lies on the engine's device.
+// onDevice is a training set in the memory of the engine's device.
 type onDevice struct {
 	engine engine.DatasetHolder
-	values []float32 // targets that have no places, sample after sample; nil: masks
-	stored []int     // where each sample's is
-	bytes  int64
+	values []float32 // one target per stored sample, such as its class; nil if targets are masks
+	stored []int     // index of each sample's target in values
+	bytes  int64     // memory of the set
 }
 
-// labels appends the targets of samples: the index of the class each.
+// labels appends the target of each sample, the index of its class, to to.
 func (d *onDevice) labels(to []float32, samples []int) []float32 {
 	for _, i := range samples {
 		to = append(to, d.values[d.stored[i]])
@@ -24,9 +24,9 @@ func (d *onDevice) labels(to []float32, samples []int) []float32 {
 	return to
 }
 
-// hold puts the training set on the engine's device, where that is one that can hold
-// it and the set is of bytes and not too large. Where it cannot, batches are loaded,
-// and the reason is a note; it is an error where the loader is to be of that kind.
+// hold copies the training set to the engine's device if the device supports this and the
+// set has 8-bit values and is not too large. Otherwise batches are loaded, and t.atHost is
+// the reason; with loader.kind device, this is an error.
 func (t *Trainer) hold(ctx context.Context) error {
 	device, ok := t.train.(engine.DatasetHolder)
 	c := t.cfg.Loader
@@ -56,8 +56,8 @@ func (t *Trainer) hold(ctx context.Context) error {
 	return nil
 }
 
-// whereData says where an engine on a device has its training data from, "" for
-// another engine.
+// whereData returns a line for the log that says whether the GPU holds the training set. It
+// returns "" for an engine without such memory.
 func (t *Trainer) whereData() string {
 	if d := t.onDevice; d != nil {
 		return fmt.Sprintf("the training set lies on the GPU: %d samples, %.1f MiB", t.samples.Train.Len(), float64(d.bytes)/(1<<20))

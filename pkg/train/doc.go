@@ -1,14 +1,13 @@
-// Package train is the trainer: one Config, one loop, checkpoints, and the
-// checks that the loop is right.
+// Package train trains networks: a Config describes a run, and a Trainer runs the training
+// loop, evaluates the network and saves checkpoints.
 //
-// A Trainer is one worker. It knows its collective.Group and nothing of how
-// the other workers came to be: launch starts them as processes, the tests and
-// VerifyDP as goroutines.
+// A Trainer is one worker of a run. It communicates with the other workers through a
+// collective.Group only, so they may be processes (package launch) or goroutines of one
+// process (Replicas, Mirror and package verify).
 //
-// What a network learns, segmentation, classification or regression, is its
-// model.Task: it decides what is scored and what the log says. A network of one's
-// own is trained by Replicas or Mirror in this process, or by Main, which makes a
-// program a worker.
+// A network's model.Task is segmentation, classification or regression. It determines the
+// scores and what is logged. To train a network that your own program builds, use Replicas
+// or Mirror in one process, or Main, which turns the program into a worker.
 //
 //	cfg, err := train.Named("unet2d-cells")
 //	t, err := train.New(ctx, cfg, collective.InProcess(1)[0], train.WorkerOptions{})

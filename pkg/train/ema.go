@@ -9,14 +9,14 @@ import (
 )
 
 // Average is the exponential moving average of the parameters (EMA, Polyak and
-// Juditsky 1992): a ← d·a + (1−d)·w after a step. It is kept beside the
-// parameters, scored beside them after each epoch, and saved in the checkpoint.
+// Juditsky 1992): a ← d·a + (1−d)·w after a step. The average is computed in addition to the
+// parameters, evaluated after each epoch, and saved in checkpoints.
 type Average struct {
 	Decay float64 `yaml:"decay" json:"decay"` // d; 0: no average
-	Every int     `yaml:"every" json:"every"` // optimiser steps between two updates; 0: 1
+	Every int     `yaml:"every" json:"every"` // optimizer steps per update; 0: 1
 }
 
-// Validate reports the first value that cannot be.
+// Validate returns an error for the first invalid value.
 func (a Average) Validate() error {
 	switch {
 	case !(a.Decay >= 0 && a.Decay < 1):
@@ -27,18 +27,19 @@ func (a Average) Validate() error {
 	return nil
 }
 
-// average is an Average at work.
+// average computes an Average during training. A nil average does nothing.
 type average struct {
 	config  Average
-	updates int // done
-	names   []string
-	values  map[string][]float64 // by parameter
+	updates int                  // number of updates so far
+	names   []string             // parameters, in the order of the program
+	values  map[string][]float64 // averages by parameter
 }
 
-// averagePrefix begins the name of an average in a checkpoint: ema.<parameter>.
+// averagePrefix is the prefix of an average's name in a checkpoint: ema.<parameter>.
 const averagePrefix = model.AveragePrefix
 
-// newAverage begins with the present parameters; nil where none is asked for.
+// newAverage returns an average that starts with the current parameters of exe, and nil if
+// c.Decay is 0.
 func newAverage(c Average, exe engine.Executable) (*average, error) {
 	if c.Decay == 0 {
 		return nil, nil
@@ -55,7 +56,7 @@ func newAverage(c Average, exe engine.Executable) (*average, error) {
 	return a, nil
 }
 
-// startAverage begins it, or goes on with that of the checkpoint that is resumed.
+// startAverage starts the average, or restores it from the checkpoint of a resumed run.
 func (t *Trainer) startAverage() (err error) {
 	if t.average, err = newAverage(t.cfg.EMA, t.train); err != nil || t.average == nil || t.resumed == nil || !t.resumed.averaged {
 		return err
@@ -72,9 +73,9 @@ func (t *Trainer) startAverage() (err error) {
 	return nil
 }
 
-// after takes in the parameters after an optimiser step. The decay grows to the
-// one asked for, (1+u)/(10+u) after u updates, as TensorFlow's
-// ExponentialMovingAverage has it, lest the random beginning stays in a short run.
+// after updates the average after an optimizer step. As in TensorFlow's
+// ExponentialMovingAverage, the decay after u updates is at most (1+u)/(10+u), so that the
+// random initial values do not dominate the average of a short run.
 func (a *average) after(step int, exe engine.Executable) error {
 	if a == nil || step%max(1, a.config.Every) != 0 {
 		return nil
@@ -95,8 +96,8 @@ func (a *average) after(step int, exe engine.Executable) error {
 	return nil
 }
 
-// evaluateAverage scores the averaged parameters: they take the place of the
-// trained ones for as long.
+// evaluateAverage evaluates the network with the averaged parameters, which replace the
+// trained ones during the evaluation.
 func (t *Trainer) evaluateAverage(ctx context.Context) (Scores, error) {
 	trained := map[string][]float64{}
 	swap := func(values map[string][]float64) error {

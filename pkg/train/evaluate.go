@@ -11,9 +11,10 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// Evaluate scores the present parameters on the whole held-out set, a shard a
-// rank, with running statistics. The running statistics are rank 0's, as in
-// PyTorch's DDP, so that all ranks score the network that is saved.
+// Evaluate evaluates the network on the complete held-out set, one shard per rank, and
+// returns the scores of all ranks together. As in PyTorch's DDP, all ranks use the running
+// statistics of rank 0, so the evaluated network is the one in the checkpoints. All ranks
+// must call it.
 func (t *Trainer) Evaluate(ctx context.Context) (Scores, error) {
 	if err := strategy.BroadcastTensors(ctx, t.train, t.group, t.stateNames()); err != nil {
 		return Scores{}, fmt.Errorf("broadcast running statistics: %w", err)
@@ -29,7 +30,7 @@ func (t *Trainer) Evaluate(ctx context.Context) (Scores, error) {
 	return s.ofSums(sums), nil
 }
 
-// score counts one rank's shard of ds with an evaluation program.
+// score evaluates one rank's shard of ds with an evaluation program.
 func score(ctx context.Context, exe engine.Executable, task model.Task, ds data.Dataset, world, rank int) (Scores, error) {
 	batch, outputs, err := outputSize(exe.Program())
 	if err != nil {
@@ -63,7 +64,7 @@ func score(ctx context.Context, exe engine.Executable, task model.Task, ds data.
 	return s, nil
 }
 
-// outputSize is a program's batch, and how many outputs it has for each sample.
+// outputSize returns a program's batch size, and its number of outputs per sample.
 func outputSize(p *plan.Program) (batch, outputs int, err error) {
 	in, out := p.Lookup(plan.Input, model.ImageInput), p.Lookup(plan.Output, model.LogitsOutput)
 	if in < 0 || out < 0 {
@@ -73,7 +74,7 @@ func outputSize(p *plan.Program) (batch, outputs int, err error) {
 	return batch, p.Tensors[out].Elements() / batch, nil
 }
 
-// elements is the number of values of a shape.
+// elements returns the number of values in a tensor of the given shape.
 func elements(shape []int) int {
 	n := 1
 	for _, d := range shape {

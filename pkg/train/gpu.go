@@ -19,7 +19,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// watchEvery is how often a GPU is asked what it does.
+// watchEvery is the interval at which a GPU's utilization and power are sampled.
 const watchEvery = time.Second
 
 // gpuWatch samples the device of one worker into gpu-<rank>.csv of the run folder.
@@ -30,8 +30,8 @@ type gpuWatch struct {
 	file    *os.File
 }
 
-// watchGPU begins to sample the device of e, where it has one of its own. What
-// cannot be watched is a note, not an error.
+// watchGPU starts to sample the device of e if e computes on a GPU. If the GPU cannot be
+// sampled, watchGPU returns a note rather than an error.
 func watchGPU(e engine.Engine, dir string, rank int) (w gpuWatch, note string, err error) {
 	d, ok := e.(engine.Accelerated)
 	if !ok {
@@ -49,8 +49,7 @@ func watchGPU(e engine.Engine, dir string, rank int) (w gpuWatch, note string, e
 	return w, "", nil
 }
 
-// newGPUFile makes gpu-<rank>.csv, or for a run that is resumed gpu-<rank>.2.csv and
-// so on.
+// newGPUFile creates gpu-<rank>.csv, or for a resumed run gpu-<rank>.2.csv and so on.
 func newGPUFile(dir string, rank int) (*os.File, error) {
 	for part := 1; ; part++ {
 		name := fmt.Sprintf("gpu-%d.csv", rank)
@@ -64,7 +63,7 @@ func newGPUFile(dir string, rank int) (*os.File, error) {
 	}
 }
 
-// check returns a *runs.LostError if the file of the samples is gone.
+// check returns a *runs.LostError if the file with the samples was deleted.
 func (w *gpuWatch) check() error {
 	if w.sampler == nil {
 		return nil
@@ -72,7 +71,8 @@ func (w *gpuWatch) check() error {
 	return runs.CheckPlace(w.file)
 }
 
-// stop ends the samples. The error is a *runs.LostError if their file is gone.
+// stop ends the sampling and returns a summary. The error is a *runs.LostError if the file
+// with the samples was deleted.
 func (w *gpuWatch) stop() (monitor.Summary, error) {
 	if w.sampler == nil {
 		return monitor.Summary{}, nil
@@ -83,14 +83,14 @@ func (w *gpuWatch) stop() (monitor.Summary, error) {
 	return s, errors.Join(lost, err, w.file.Close())
 }
 
-// total ends the samples of all ranks and adds their energy up, each device's
-// once, whoever shares it: joules, 0 where a rank's device does not say. All ranks
-// must call it.
+// total ends the sampling on all ranks, and returns this rank's summary and the energy of
+// all devices together, in joules. The energy of a device that ranks share counts once. The
+// energy is 0 if the device of any rank does not measure it. All ranks must call it.
 func (w *gpuWatch) total(ctx context.Context, group collective.Group) (monitor.Summary, float64, error) {
 	d := w.device
 	s, err := w.stop()
-	// Which device, in two numbers that a float64 holds exactly (0, 0: none), and its
-	// joules, of each rank at its own place.
+	// Three numbers per rank: an identifier of its device, as two numbers that a float64
+	// represents exactly (0, 0: none), and the device's joules.
 	n := group.Size()
 	all := make([]float64, 3*n)
 	if d != nil {
@@ -102,7 +102,7 @@ func (w *gpuWatch) total(ctx context.Context, group collective.Group) (monitor.S
 		mine[2] = s.EnergyJoules
 	}
 	if n > 1 {
-		// Every rank goes on to here, whatever went wrong with its file.
+		// Every rank must take part, even if it failed to write its file.
 		if reduceErr := group.AllReduce(ctx, device.Buffer{F64: all}); reduceErr != nil {
 			return s, 0, errors.Join(err, reduceErr)
 		}
@@ -122,7 +122,8 @@ func (w *gpuWatch) total(ctx context.Context, group collective.Group) (monitor.S
 	return s, sum, err
 }
 
-// usage is a line for out.log.
+// usage formats a GPU's utilization, power and energy for out.log. It returns "" if nothing
+// was measured.
 func usage(s monitor.Summary, joules float64) string {
 	var parts []string
 	if s.Utilization > 0 {
@@ -140,10 +141,10 @@ func usage(s monitor.Summary, joules float64) string {
 	return "GPU of rank 0: " + strings.Join(parts, ", ")
 }
 
-// lossScaleKey is the metadata of a checkpoint that holds the loss scale of fp16.
+// lossScaleKey is the key of the loss scale of fp16 in a checkpoint's metadata.
 const lossScaleKey = "loss_scale"
 
-// lossScaleOf is the loss scale of x for a checkpoint, "" where it has none.
+// lossScaleOf returns the loss scale of x as JSON, and "" if x has none.
 func lossScaleOf(x engine.Executable) (string, error) {
 	scaler, ok := x.(engine.LossScaler)
 	if !ok {
@@ -157,9 +158,8 @@ func lossScaleOf(x engine.Executable) (string, error) {
 	return string(text), err
 }
 
-// applyLossScale sets the loss scale that a checkpoint holds, where x has one: a
-// checkpoint of another precision, or of an earlier version, leaves it at its
-// beginning.
+// applyLossScale sets the loss scale of x from the text in a checkpoint. It does nothing if
+// x has no loss scale, or if text is empty, as with another precision or an earlier version.
 func applyLossScale(x engine.Executable, text string) error {
 	scaler, ok := x.(engine.LossScaler)
 	if !ok || text == "" {
@@ -175,8 +175,8 @@ func applyLossScale(x engine.Executable, text string) error {
 	return scaler.SetLossScale(s)
 }
 
-// openAnywhere is OpenEngine, with the CPU engine in place of a GPU that cannot be
-// used here; note says so then.
+// openAnywhere opens the engine that o names, or the CPU engine if that is a GPU that cannot
+// be used here. note describes the replacement, and is empty if there was none.
 func openAnywhere(o engine.Options) (e engine.Engine, note string, err error) {
 	e, err = OpenEngine(o, 0)
 	if _, onGPU := o.CUDA(); err == nil || !onGPU {

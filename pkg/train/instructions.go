@@ -13,10 +13,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// openShared starts the engine that the config names. On the CPU all ranks use one
-// instruction set, so that each would compute the same bits: a resumed run's, if
-// every rank's processor has it, else the best that all of them have. LOCKSTEP_CPU
-// restricts a rank's choice.
+// openShared opens the engine that the config names. On the CPU all ranks use one
+// instruction set, so that they compute the same bits: the one of the resumed run if all
+// processors support it, else the best one that all support. LOCKSTEP_CPU restricts the
+// choice of a rank.
 func (t *Trainer) openShared(ctx context.Context) (engine.Engine, error) {
 	if t.options.Open != nil {
 		return t.options.Open(t.cfg.Engine, t.options.LocalRank)
@@ -60,8 +60,8 @@ func (t *Trainer) openShared(ctx context.Context) (engine.Engine, error) {
 	return cpu.NewWith(t.cfg.Engine, set)
 }
 
-// otherSet is the notice of a run that was begun on one engine and goes on, or is
-// evaluated, on another one; empty if they are the same.
+// otherSet returns a note if a run was trained on the engine was and continues, or is
+// evaluated, on the engine now with another instruction set. Otherwise it returns "".
 func otherSet(was, now string) string {
 	if was == now || cpu.SetOf(was) == "" || cpu.SetOf(now) == "" {
 		return ""
@@ -69,9 +69,9 @@ func otherSet(was, now string) string {
 	return fmt.Sprintf("trained on %s, now on %s: results differ in their last bits", was, now)
 }
 
-// openLike starts the engine that o names, on the CPU with the instruction set of
-// the engine that a run was trained on if this processor has it. The note is empty
-// or names the difference.
+// openLike opens the engine that o names. On the CPU it uses the instruction set of the
+// engine on which the run was trained, if this processor supports it. note describes the
+// difference if another engine or instruction set is used, and is empty otherwise.
 func openLike(o engine.Options, trainedOn string) (e engine.Engine, note string, err error) {
 	sets, err := cpu.InstructionSets()
 	if set := cpu.SetOf(trainedOn); err == nil && o.Device == "cpu" && slices.Contains(sets, set) {

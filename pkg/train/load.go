@@ -8,15 +8,15 @@ import (
 	"lockstep/pkg/monitor"
 )
 
-// loadMeter makes the meter of what other processes do on the machine of rank 0
-// while this run trains: nil on the other ranks, and where the run's own
-// processes are not known. The run's own are the launcher that started rank 0,
-// and the ranks on its machine, with all that they start. All ranks must call it.
+// loadMeter returns a meter of the load that other processes cause on the machine of rank
+// 0. The run's own processes do not count: the launcher of rank 0, the ranks on its
+// machine, and all their child processes. The meter is nil on the other ranks, and if some
+// of the run's own processes cannot be seen. All ranks must call it.
 func (t *Trainer) loadMeter(ctx context.Context) (*monitor.LoadMeter, error) {
 	const perRank = 3 // pid, machine, PID namespace
 	n, rank := t.group.Size(), t.group.Rank()
 	all := make([]float64, perRank*n)
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without /proc nothing is measured
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without /proc, the load is not measured
 	namespace, _ := os.Readlink("/proc/self/ns/pid")
 	copy(all[perRank*rank:], []float64{float64(os.Getpid()), identity(string(boot)), identity(namespace)})
 	if n > 1 {
@@ -43,21 +43,21 @@ func (t *Trainer) loadMeter(ctx context.Context) (*monitor.LoadMeter, error) {
 	return monitor.NewLoadMeter(roots...), nil
 }
 
-// identity is a number that differs where texts do, and that a float64 holds.
+// identity returns a hash of text that a float64 represents exactly.
 func identity(text string) float64 {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(text)) // a hash does not fail
+	_, _ = h.Write([]byte(text)) // never returns an error
 	return float64(h.Sum32())
 }
 
-// beginLoad begins to measure what else the machine does in an epoch.
+// beginLoad starts to measure the load of other processes during an epoch.
 func (r *recorder) beginLoad() {
 	if r.load != nil {
 		r.load.Begin()
 	}
 }
 
-// endLoad ends it; epoch writes the result.
+// endLoad ends the measurement of the load. The method epoch writes the result.
 func (r *recorder) endLoad(epoch int) {
 	r.measured = nil
 	if r.load == nil {

@@ -15,21 +15,20 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Result is what a run came to.
+// Result is the outcome of a run.
 type Result struct {
-	Epochs []runs.Epoch
-	Test   runs.Test
+	Epochs []runs.Epoch // one per completed epoch; after resuming, only rank 0 has the earlier ones
+	Test   runs.Test    // final scores
 }
 
-// Run trains to the configured number of epochs, evaluates after each over the
-// whole held-out set, and writes the run folder when WorkerOptions.Dir names one.
+// Run trains for the configured number of epochs, evaluates the network on the complete
+// held-out set after each, and writes the run folder if WorkerOptions.Dir is set.
 //
-// Cancelling ctx ends the run after the step that is under way, and saves what
-// was done: a run that is resumed goes on with the next step, and ends with the
-// bits of one that was not disturbed. After another end, such as a kill, it goes
-// on from the newest checkpoint, so that the steps since then are done again:
-// those of Checkpoint.EverySteps, or all since the last of Checkpoint.Every
-// epochs.
+// If ctx is canceled, Run completes the current step and saves a checkpoint. A resumed run
+// continues with the next step, and its results are bitwise equal to those of a run without
+// interruption. After any other end, such as a kill, a resumed run continues from the
+// newest checkpoint and repeats the steps since then; Checkpoint.Every and
+// Checkpoint.EverySteps limit how many.
 func (t *Trainer) Run(ctx context.Context) (Result, error) {
 	rec, err := t.record(ctx)
 	if err != nil {
@@ -44,18 +43,19 @@ func (t *Trainer) Run(ctx context.Context) (Result, error) {
 	return res, advise(rec.close(ctx, err), t.options.Dir)
 }
 
-// saveEarly saves what was done when err ended the run: where it was
-// interrupted, up to the last step, else the last epoch.
+// saveEarly saves a checkpoint after err has ended the run: of the last step if the run was
+// interrupted, else of the last complete epoch if it is not saved yet.
 func (t *Trainer) saveEarly(ctx context.Context, rec *recorder, err error) error {
 	interrupted := ctx.Err() != nil || errors.Is(err, context.Canceled)
 	if !interrupted || !t.begun.settled {
 		return t.saveUnsaved(rec)
 	}
-	t.unsaved = nil // older
+	t.unsaved = nil // older than what saveWithin saves
 	return t.saveWithin(rec)
 }
 
-// advise adds what to do about a disk that takes no more.
+// advise adds advice to an error about a full or read-only disk. It returns other errors
+// unchanged.
 func advise(err error, dir string) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
@@ -66,6 +66,7 @@ func advise(err error, dir string) error {
 	return err
 }
 
+// run trains, evaluates and records all epochs that are not done yet.
 func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 	res := Result{Epochs: rec.epochs}
 	untrained := rec.untrained
@@ -74,7 +75,7 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 		if err != nil {
 			return res, fmt.Errorf("evaluate the untrained network: %w", err)
 		}
-		untrained, t.untrained = &s, &s // checkpoints keep it for a run that is resumed
+		untrained, t.untrained = &s, &s // saved in checkpoints for resumed runs
 		if err := rec.start(s); err != nil {
 			return res, err
 		}
@@ -119,8 +120,8 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 		}
 		t.epoch++
 		res.Epochs = append(res.Epochs, row)
-		// The row first: an epoch whose row has no checkpoint is trained again
-		// by a run that is resumed, but a row that is missing stays missing.
+		// Write the row before the checkpoint. If the run is killed between the two, a
+		// resumed run trains the epoch again; in the other order, the row would be lost.
 		if err := rec.timed(func() error { return rec.epoch(row) }); err != nil {
 			return res, err
 		}
@@ -138,8 +139,8 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 		}
 		res.Test = last.test(*untrained, rec.lastCheckpoint(), row.ValSeconds)
 	}
-	// Resumed after its last epoch. Rank 0 alone has the rows of before, so they
-	// must not decide what all ranks do.
+	// The run was resumed after its last epoch. This condition must not depend on the
+	// earlier rows, which only rank 0 has: all ranks must take the same branch.
 	if res.Test.Samples == 0 {
 		begin := time.Now()
 		s, err := t.Evaluate(ctx)
@@ -157,7 +158,8 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 	return res, rec.done(res.Test)
 }
 
-// trainEpoch does the steps of the next epoch that were not done yet.
+// trainEpoch does the remaining steps of the current epoch, and returns its row without the
+// scores.
 func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, error) {
 	row := runs.Epoch{Epoch: t.epoch + 1, Accuracy: math.NaN(), ValAccuracy: math.NaN()}
 	work, end := lag(ctx, stepPatience)
@@ -171,11 +173,11 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	defer feed.stop()
 	steps := t.steps()
 	lossSum, right := before.losses[t.group.Rank()], 0.0
-	if t.group.Rank() == 0 { // it is all ranks' so far
+	if t.group.Rank() == 0 { // before.right is the sum over all ranks
 		right = before.right
 	}
-	// All begin together: what rank 0 alone did before, such as a checkpoint,
-	// would else be the others' wait in their first step.
+	// Start all ranks together. Otherwise, the time that rank 0 alone spends before the
+	// epoch, for example on a checkpoint, would be part of the first step of the others.
 	rec.beginLoad()
 	if err := t.group.Barrier(work); err != nil {
 		return row, err
@@ -204,7 +206,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	if err := feed.err(); err != nil {
 		return row, fmt.Errorf("load batches: %w", err)
 	}
-	// The epoch is over when the slowest rank is done.
+	// The epoch ends when the slowest rank has finished.
 	if err := t.group.Barrier(work); err != nil {
 		return row, err
 	}
@@ -226,8 +228,8 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	return row, nil
 }
 
-// update does optimiser step i of the epoch, on the next Accumulate batches, and
-// adds to right how many samples were classified right.
+// update does optimizer step i of the epoch on the next Accumulate batches, and adds the
+// number of correctly classified samples to *right.
 func (t *Trainer) update(ctx context.Context, feed *feeder, i int, rate float64, right *float64) (runs.Step, error) {
 	parts := min(t.cfg.parts(), t.sampler.Steps()-i*t.cfg.parts())
 	span := runs.Step{Epoch: t.epoch + 1, Samples: parts * t.cfg.Batch}
@@ -258,8 +260,8 @@ func (t *Trainer) update(ctx context.Context, feed *feeder, i int, rate float64,
 	return span, nil
 }
 
-// rightOf is how many samples of the last batch the network classified right,
-// as it was before the step.
+// rightOf returns how many samples of the last batch were classified correctly, by the
+// network before the step.
 func (t *Trainer) rightOf(labels []float32) (float64, error) {
 	n := len(t.outputs) / len(labels)
 	if err := t.train.Output(model.LogitsOutput, t.outputs); err != nil {
@@ -269,10 +271,10 @@ func (t *Trainer) rightOf(labels []float32) (float64, error) {
 	return float64(h.Right), err
 }
 
-// Step does one optimiser step on a batch of this rank: image [batch,C,H,W],
-// target [batch,1,H,W] or what else the network takes, and fills span (may be
-// nil) with its times and loss. A nil image is one that the engine took while the
-// step before ran.
+// Step does one optimizer step on a batch of this rank, and adds its times and loss to
+// span, which may be nil. For segmentation, image has the shape [batch,C,H,W] and target
+// [batch,1,H,W]. image is nil if the engine already has the batch, for example because it
+// has prefetched it.
 func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float64, span *runs.Step) error {
 	if span == nil {
 		span = &runs.Step{}
@@ -281,8 +283,8 @@ func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float6
 	return t.part(ctx, image, target, rate, true, span)
 }
 
-// part runs one batch, the last one of an optimiser step with its update, and
-// adds its times and its loss to span.
+// part trains on one batch of an optimizer step, and adds its times and its loss to span.
+// If last is set, it also updates the parameters.
 func (t *Trainer) part(ctx context.Context, image, target []float32, rate float64, last bool, span *runs.Step) error {
 	begin := time.Now()
 	if t.started.IsZero() {
@@ -329,8 +331,8 @@ func (t *Trainer) part(ctx context.Context, image, target []float32, rate float6
 	return t.average.after(t.step, t.train)
 }
 
-// gradients is who takes them from the engine: the strategy itself where nothing
-// is added up before.
+// gradients returns the receiver of the engine's gradients: the accumulator if an optimizer
+// step has several batches, else the strategy.
 func (t *Trainer) gradients() engine.GradSync {
 	if t.cfg.parts() > 1 {
 		return t.gather

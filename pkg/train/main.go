@@ -17,33 +17,33 @@ import (
 	"lockstep/pkg/model"
 )
 
-// The exit codes of Main, as those of the lockstep command.
+// The exit codes of Main, the same as for the command lockstep.
 const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitInterrupted = 130
 )
 
-// Main makes a program a worker: it trains the network that build makes (nil:
-// that of cfg) on the data of cfg, with the flags of "lockstep train", and ends
-// the process. With RANK, WORLD_SIZE, … in the environment the program is one
-// worker of several; lockstep launch starts it as its own where LOCKSTEP_BIN
-// names it:
+// Main turns a program into a worker: it parses the flags of "lockstep train", trains the
+// network that build builds (nil: the network of cfg) on the data of cfg, and exits. With
+// RANK, WORLD_SIZE and so on in the environment, the program is one of several workers. To
+// start it with "lockstep launch", set LOCKSTEP_BIN to its path:
 //
 //	func main() { train.Main(cfg, build) }
 //
 //	go build -o mine . && ./mine --epochs 3
 //	LOCKSTEP_BIN=./mine lockstep launch --config mine.yaml --workers 1,2
 //
-// Both must be built from the same sources of this module. A --config takes the
-// place of cfg; the network stays that of build.
+// The program and lockstep must be built from the same sources of this module. The flag
+// --config replaces cfg, but not the network of build.
 func Main(cfg Config, build model.Builder) {
 	os.Exit(mainOf(os.Args[1:], cfg, build, os.Stdout, os.Stderr))
 }
 
-// mainOf is Main without the process around it.
+// mainOf does the work of Main with the given arguments and outputs, and returns the exit
+// code.
 func mainOf(args []string, cfg Config, build model.Builder, out, errs io.Writer) int {
-	if len(args) > 0 && args[0] == "version" { // which a launcher asks, to compare builds
+	if len(args) > 0 && args[0] == "version" { // a launcher calls this to compare builds
 		err := json.NewEncoder(out).Encode(map[string]string{"build_id": buildid.ID})
 		return exitCode(context.Background(), err, errs)
 	}
@@ -62,7 +62,7 @@ func mainOf(args []string, cfg Config, build model.Builder, out, errs io.Writer)
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
-		return exitUsage // it has said why
+		return exitUsage // Parse has printed the error
 	case flags.NArg() > 0:
 		return exitCode(context.Background(), &UsageError{fmt.Errorf("what is %q? there are flags alone: see --help", flags.Arg(0))}, errs)
 	case *check != 0:
@@ -78,7 +78,7 @@ func mainOf(args []string, cfg Config, build model.Builder, out, errs io.Writer)
 	return exitCode(ctx, w.Work(ctx), errs)
 }
 
-// register makes w's fields flags.
+// register defines a flag for each field of w that users may set.
 func (w *Worker) register(f *flag.FlagSet) {
 	f.StringVar(&w.Config, "config", w.Config, "a shipped config or a .yaml `file`, in place of this program's")
 	f.StringVar(&w.Run, "run", w.Run, "run `folder` (default: logs/<config>/ddp-n<world>-s<seed>)")
@@ -98,6 +98,7 @@ func (w *Worker) register(f *flag.FlagSet) {
 	f.BoolVar(&w.Resume, "resume", w.Resume, "go on from the newest checkpoint of the run folder")
 }
 
+// exitCode prints err, if there is one, to errs, and returns the exit code of the process.
 func exitCode(ctx context.Context, err error, errs io.Writer) int {
 	if err == nil {
 		return 0

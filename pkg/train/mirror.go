@@ -31,9 +31,9 @@ type MirrorOptions struct {
 
 // Mirror trains in this process with one replica of the network per device, as
 // TensorFlow's MirroredStrategy does: the replicas share each global batch evenly and
-// average their gradients, so all have equal parameters after each step. The bits
-// are those of as many workers with the batch of one replica. build makes the network
-// (nil: the config's).
+// average their gradients, so all have equal parameters after each step. The results are
+// bitwise equal to a run with one worker per replica and the replica's batch. build builds
+// the network (nil: the config's network).
 //
 // A global batch that the replicas cannot share evenly is refused. A config with
 // schedule.scaling: linear multiplies the learning rate by the number of replicas.
@@ -116,8 +116,8 @@ func (m MirrorOptions) devices(cfg Config) ([]string, error) {
 	return names, nil
 }
 
-// checkDevices reports the first name that is no device, that occurs twice, or that
-// is of another kind than the first.
+// checkDevices returns an error for the first name that is not a device, is a duplicate, or
+// is of another kind than the first device.
 func checkDevices(names []string) error {
 	if len(names) == 0 {
 		return errors.New("the list of devices is empty: name at least one, or leave it out for all")

@@ -23,7 +23,7 @@ import (
 //go:embed configs/*.yaml
 var shipped embed.FS
 
-// Names lists the shipped configs.
+// Names returns the names of the shipped configs, sorted.
 func Names() []string {
 	var names []string
 	for name := range catalogue() {
@@ -33,7 +33,7 @@ func Names() []string {
 	return names
 }
 
-// catalogue is the shipped configs by name, with the file that each is in.
+// catalogue returns the file of each shipped config, by the config's name.
 func catalogue() map[string]string {
 	files, err := fs.Glob(shipped, "configs/*.yaml")
 	if err != nil {
@@ -43,7 +43,7 @@ func catalogue() map[string]string {
 	for _, f := range files {
 		text, err := shipped.ReadFile(f)
 		if err != nil {
-			continue // it is in the program
+			continue // cannot happen: the file is embedded
 		}
 		var doc yaml.Node
 		if err := yaml.Unmarshal(text, &doc); err != nil {
@@ -60,9 +60,9 @@ func catalogue() map[string]string {
 	return in
 }
 
-// several is the configs of a file that holds more than one, by name: its keys
-// at the top, none of which is a key of a config. Those that begin with _ are
-// no configs, but what these are merged from. Nil: it holds one.
+// several returns the configs in a file with several configs, by name. The top-level keys
+// of such a file are the names; none of them is a key of Config. Keys that begin with _ are
+// not configs, but parts that others merge. The result is nil if the file has one config.
 func several(doc *yaml.Node) map[string]*yaml.Node {
 	if doc.Kind != yaml.DocumentNode || doc.Content[0].Kind != yaml.MappingNode {
 		return nil
@@ -88,9 +88,9 @@ func several(doc *yaml.Node) map[string]*yaml.Node {
 	return members
 }
 
-// Named is the shipped config of that name, or the one in that YAML file (a
-// name that ends in .yaml or .yml; FILE:NAME where it holds several), with
-// overrides "key=value" ("batch=8", "optimizer.learning_rate=0.01").
+// Named returns the shipped config with the given name, or the config in a YAML file if the
+// name ends in .yaml or .yml (FILE:NAME for a file with several configs). overrides change
+// it, such as "batch=8" or "optimizer.learning_rate=0.01".
 func Named(name string, overrides ...string) (Config, error) {
 	c, err := load(name)
 	if err != nil {
@@ -99,7 +99,8 @@ func Named(name string, overrides ...string) (Config, error) {
 	return c.With(overrides...)
 }
 
-// load is Named without overrides; nothing of it is checked but the keys.
+// load returns the config with the given name, as Named does. It checks the keys but not
+// the values.
 func load(name string) (Config, error) {
 	file, member := name, ""
 	if i := strings.LastIndex(name, ":"); i >= 0 && isYAML(name[:i]) {
@@ -128,17 +129,19 @@ func load(name string) (Config, error) {
 	return c, nil
 }
 
+// isYAML reports whether name is the name of a YAML file.
 func isYAML(name string) bool {
 	ext := filepath.Ext(name)
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// Parse reads a config in YAML over DefaultConfig; file is for messages.
+// Parse decodes a config from YAML, with the values of DefaultConfig for missing keys, and
+// applies the overrides. file is the name in error messages.
 func Parse(file string, text []byte, overrides ...string) (Config, error) {
 	return parseMember(file, "", text, overrides...)
 }
 
-// parseMember is Parse of one member of a file that holds several.
+// parseMember parses the config named member of a file with several configs.
 func parseMember(file, member string, text []byte, overrides ...string) (Config, error) {
 	c, err := decode(file, member, text)
 	if err != nil {
@@ -147,8 +150,8 @@ func parseMember(file, member string, text []byte, overrides ...string) (Config,
 	return c.With(overrides...)
 }
 
-// decode reads one member of a file that holds several; a file that holds one is
-// that one.
+// decode decodes the config named member from a file with several configs. For a file with
+// one config, member is ignored.
 func decode(file, member string, text []byte) (Config, error) {
 	bad := func(err error) (Config, error) { return Config{}, fmt.Errorf("parse config %s: %w", file, err) }
 	c := DefaultConfig()
@@ -177,7 +180,7 @@ func decode(file, member string, text []byte) (Config, error) {
 		case !ok:
 			return bad(fmt.Errorf("it has no config %q%s: use one of %s", member, nearest.Hint(member, names), strings.Join(names, ", ")))
 		}
-		// The whole file is looked at: what is merged may stand anywhere in it.
+		// Check the complete file, because merged parts may be anywhere in it.
 		if err := strictyaml.CheckCycles(&doc); err != nil {
 			return bad(err)
 		}

@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// own makes this run the only one that writes the run folder: rank 0 takes its
-// lock, and every rank fails if it cannot.
+// own ensures that no other process writes the run folder: rank 0 locks it. If that fails,
+// own returns an error on every rank.
 func (t *Trainer) own(ctx context.Context) (err error) {
 	if t.options.Dir == "" {
 		return nil
@@ -20,8 +20,8 @@ func (t *Trainer) own(ctx context.Context) (err error) {
 	return t.agree(ctx, err)
 }
 
-// agree makes an error of rank 0 one of every rank. All ranks must call it; err
-// of the others does not count.
+// agree returns the error of rank 0 on every rank. All ranks must call it; err is ignored
+// on ranks other than 0.
 func (t *Trainer) agree(ctx context.Context, err error) error {
 	if t.group.Size() == 1 {
 		return err
@@ -41,7 +41,8 @@ func (t *Trainer) agree(ctx context.Context, err error) error {
 	return fmt.Errorf("rank 0: %s", text)
 }
 
-// textOfOne returns the text of the one rank that has any, on every rank.
+// textOfOne sends a text from one rank to all others: it returns this text on every rank.
+// All ranks must call it, and at most one may pass a non-empty text.
 func (t *Trainer) textOfOne(ctx context.Context, text string) (string, error) {
 	length := []float64{float64(len(text))}
 	if err := t.sum(ctx, length); err != nil || length[0] == 0 {
@@ -63,8 +64,7 @@ func (t *Trainer) textOfOne(ctx context.Context, text string) (string, error) {
 }
 
 // checkFree returns an *runs.OwnedError if another process owns the run folder
-// dir. It is a first look, so that a worker need not load anything to say so;
-// own decides.
+// dir. It lets a worker fail before it loads anything; the lock that own takes is decisive.
 func checkFree(dir string) error {
 	owner, alive, err := runs.OwnerOf(dir)
 	if err != nil || !alive {

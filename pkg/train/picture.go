@@ -9,7 +9,8 @@ import (
 	"lockstep/pkg/data"
 )
 
-// Picture shows training sample i of a segmentation: image and mask, side by side.
+// Picture draws training sample i: its image and its mask, side by side. It works for
+// segmentation only.
 func (s Samples) Picture(i int) (image.Image, error) {
 	img, mask, err := sample(s.Train, i, 1)
 	if err != nil {
@@ -33,11 +34,11 @@ func sample(ds data.Dataset, i, batch int) (img, mask []float32, err error) {
 	return img, mask, ds.Get(i, img[:n], mask[:m])
 }
 
-// leastHeight is how high a picture is at least, in pixels, so that one sees it.
+// leastHeight is the height in pixels that small pictures are enlarged to.
 const leastHeight = 256
 
-// sideBySide draws planes of height×width values, of 0 (black) to 1 (white),
-// next to each other, small ones enlarged.
+// sideBySide draws planes of height×width values from 0 (black) to 1 (white) side by side.
+// It enlarges small planes.
 func sideBySide(height, width int, planes ...[]float32) image.Image {
 	const gap = 4
 	scale := max(1, leastHeight/height)

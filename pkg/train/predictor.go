@@ -15,19 +15,20 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Predictor is the network of a run folder's newest checkpoint.
+// Predictor evaluates the network of the newest checkpoint in a run folder.
 type Predictor struct {
 	Checkpoint string // relative to the run folder
-	Epoch      int    // after which it was saved
-	Note       string // says so where another engine computes than the one that trained
+	Epoch      int    // number of complete epochs in the checkpoint
+	Note       string // the difference if another engine computes than in training; else empty
 	samples    Samples
 	task       model.Task
 	engine     engine.Engine
 	exe        engine.Executable
 }
 
-// OpenPredictor loads the newest checkpoint of a run folder, and the run's
-// data: from dataPath, when it is not empty, else from where they lay.
+// OpenPredictor loads the newest checkpoint of the run folder dir, and opens the run's
+// data: from dataPath, or from the path in the run's config if dataPath is empty. The error
+// wraps ErrNoCheckpoint if there is no checkpoint.
 func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err error) {
 	run, err := runs.Read(dir)
 	if err != nil {
@@ -60,6 +61,7 @@ func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err
 	return p, p.load(ctx, cfg, run.Info.Engine, filepath.Join(dir, p.Checkpoint))
 }
 
+// load opens the engine and loads the checkpoint at path.
 func (p *Predictor) load(ctx context.Context, cfg Config, trainedOn, path string) error {
 	image, target := p.samples.Test.ImageShape(), p.samples.Test.TargetShape()
 	net, err := cfg.Model.Network(image, target)
@@ -89,7 +91,7 @@ func (p *Predictor) load(ctx context.Context, cfg Config, trainedOn, path string
 	return file.apply(p.exe)
 }
 
-// Score evaluates the whole held-out set.
+// Score evaluates the network on the complete held-out set.
 func (p *Predictor) Score(ctx context.Context) (Scores, error) {
 	return score(ctx, p.exe, p.task, p.samples.Test, 1, 0)
 }
@@ -97,11 +99,12 @@ func (p *Predictor) Score(ctx context.Context) (Scores, error) {
 // TrainLen returns the number of training samples.
 func (p *Predictor) TrainLen() int { return p.samples.Train.Len() }
 
-// TestLen is the number of held-out samples (tiles, or whole images).
+// TestLen returns the number of held-out samples: tiles, or images if they are not cut into
+// tiles.
 func (p *Predictor) TestLen() int { return p.samples.Test.Len() }
 
-// Picture shows held-out sample i: image, mask, and the predicted probability,
-// side by side.
+// Picture draws held-out sample i: its image, its mask and the predicted probability, side
+// by side. It works for segmentation only.
 func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 	if p.task != model.Segmentation {
 		return nil, fmt.Errorf("show prediction %d: pictures are of segmentation, this is %s", i, p.task)
@@ -122,7 +125,7 @@ func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 	return sideBySide(shape[1], shape[2], img, mask, probability), nil
 }
 
-// Close frees the engine.
+// Close closes the engine.
 func (p *Predictor) Close() error {
 	var errs []error
 	if p.exe != nil {

@@ -5,13 +5,14 @@ import (
 	"runtime"
 )
 
-// Processors is the number of OS threads that may run Go code at once in a worker:
-// those that compute, one for the exchange of gradients where it goes on beside
-// them, and one for the loader and the garbage collector where the worker's
-// share of the cores has room for it. With one a core, which is Go's default,
-// every worker of a node of many cores would collect garbage with a quarter of
-// them; and with one more than there are cores, the threads of a worker drive
-// each other from its core: two workers on two cores were 4 % slower by it.
+// Processors returns GOMAXPROCS for a worker: its computing threads, one more if gradients
+// are exchanged during the backward pass, and one more for the loader and the garbage
+// collector if the worker's share of the cores allows it. workers is the number of workers
+// on the machine.
+//
+// Go's default, one per core, is too large for several workers: each would collect garbage
+// on a quarter of all cores. With more than its share of cores, the threads of a worker
+// displace each other: two workers on two cores were 4 % slower.
 func Processors(threads, cores, workers int, overlaps bool) int {
 	need, share := threads, cores/max(1, workers)
 	if overlaps {
@@ -20,9 +21,8 @@ func Processors(threads, cores, workers int, overlaps bool) int {
 	return max(need, min(share, threads+2))
 }
 
-// limitProcs sets that number for this process, unless the user has set
-// GOMAXPROCS. It is for workers alone: a notebook's process trains too, and
-// keeps all cores.
+// limitProcs sets GOMAXPROCS to Processors, unless the environment sets it. It must be
+// called in worker processes only: a notebook that trains keeps all cores.
 func limitProcs(threads, workers int, overlaps bool) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(Processors(threads, runtime.GOMAXPROCS(0), workers, overlaps))

@@ -2,19 +2,19 @@ package train
 
 import "fmt"
 
-// rate is how fast a worker computed samples in so many seconds.
+// rate is the speed of one worker.
 type rate struct {
-	samples float64 // a second
-	// flops are floating-point operations a second, by the network's own number of
-	// them: an effective rate, which an algorithm with fewer operations
-	// (Winograd's) makes larger than what the processor does, and activations that
-	// are recomputed do not.
+	samples float64 // per second
+	// flops is the effective number of floating-point operations per second. It counts the
+	// operations that the network defines: not fewer for an algorithm that saves some
+	// (Winograd), and not more if activations are recomputed.
 	flops float64
-	// peak is flops as a part of the engine's measured peak, 0 where there is none.
+	// peak is flops as a fraction of the engine's measured peak; 0 if that is unknown.
 	peak float64
 }
 
-// rateOf is the rate of one worker's samples.
+// rateOf returns the speed of one worker that computed samples in the given seconds. It is
+// zero unless seconds is positive.
 func (t *Trainer) rateOf(samples int, seconds float64) rate {
 	if !(seconds > 0) {
 		return rate{}
@@ -27,7 +27,8 @@ func (t *Trainer) rateOf(samples int, seconds float64) rate {
 	return r
 }
 
-// rateLine is an effective rate and its part of the peak, for a worker.
+// rateLine formats the effective FLOP rate of one worker and, if known, its fraction of the
+// peak.
 func (t *Trainer) rateLine(r rate) string {
 	s := fmt.Sprintf("effective %.4g GFLOP/s a worker", r.flops/1e9)
 	if t.peak > 0 {

@@ -13,16 +13,16 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// mayDiffer are the keys of a config that a run may change when it is resumed:
-// they decide neither what is trained nor how fast an epoch is.
+// mayDiffer are the keys of the config that may change when a run is resumed. They affect
+// neither what is trained nor how fast.
 var mayDiffer = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_collective"}
 
-// checkResumed refuses to go on with a run that was made in another way than
-// this one. Every rank looks, so that all end with the same error.
+// checkResumed returns an error if the run in the run folder has another number of workers
+// or another config than this one. Every rank calls it, so all end with the same error.
 func (t *Trainer) checkResumed() error {
 	before, err := runs.Read(t.options.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it never began
+		return nil // the run has never started
 	}
 	if err != nil {
 		return fmt.Errorf("resume: %w", err)
@@ -41,7 +41,7 @@ func (t *Trainer) checkResumed() error {
 	return nil
 }
 
-// document is c as run.json keeps it.
+// document returns c in the form in which run.json stores it.
 func (c Config) document() (map[string]any, error) {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -54,8 +54,9 @@ func (c Config) document() (map[string]any, error) {
 	return doc, nil
 }
 
-// differences lists the keys whose values differ. Keys that an earlier version
-// did not have count as equal.
+// differences returns the keys whose values differ, except those in mayDiffer. It ignores
+// keys that was does not have, because an earlier version may have written it. at is the
+// prefix of the keys.
 func differences(was, is map[string]any, at string) (all []Difference) {
 	for k, v := range is {
 		before, ok := was[k]

@@ -16,13 +16,13 @@ import (
 	"lockstep/pkg/data"
 )
 
-// mayDifferByRank are the keys of a config in which the ranks of a run may differ:
-// where a rank finds its data, and what it computes on. The folder of data.stage may
-// differ too, but all ranks stage or none does.
+// mayDifferByRank are the config keys that may differ between the ranks of a run: the paths
+// of the data and the device. The folder in data.stage may differ too, but it must be set
+// on all ranks or on none.
 var mayDifferByRank = [...]string{"data.path", "data.test_path", "engine.device"}
 
-// sharedConfig returns what all ranks of a run must have in common of the config
-// doc, by key, such as "data.augment.flip".
+// sharedConfig returns the values in the config doc that must be equal on all ranks of a
+// run, by key, such as "data.augment.flip".
 func sharedConfig(doc map[string]any) map[string]any {
 	flat := map[string]any{}
 	flatten(doc, "", flat)
@@ -52,8 +52,8 @@ func hashOf(values map[string]any) ([sha256.Size]byte, []byte, error) {
 	return sha256.Sum256(text), text, err
 }
 
-// ConfigHash returns the hash that the steps files record: of those keys of the config
-// doc, as run.json has it, that all ranks must have in common.
+// ConfigHash returns the hash of a config that is recorded in steps files. doc is the
+// config in run.json; keys that may differ between ranks do not affect the hash.
 func ConfigHash(doc map[string]any) (string, error) {
 	hash, _, err := hashOf(sharedConfig(doc))
 	return hex.EncodeToString(hash[:]), err
@@ -79,7 +79,9 @@ func (t *Trainer) sameData(ctx context.Context) error {
 	}, "give all workers the same data")
 }
 
-// same compares values, which come from JSON, with those of rank 0.
+// same returns an error on every rank if the values of one rank differ from those of rank
+// 0. values must come from JSON. differs and advice are parts of the error message. All
+// ranks must call it.
 func (t *Trainer) same(ctx context.Context, differs string, values map[string]any, advice string) error {
 	size, rank := t.group.Size(), t.group.Rank()
 	if size == 1 {
@@ -119,8 +121,8 @@ func (t *Trainer) same(ctx context.Context, differs string, values map[string]an
 	return t.agree(ctx, err)
 }
 
-// otherValues names the keys in which the text of the first of the ranks others
-// differs from rank 0's values.
+// otherValues returns the error that lists the differing keys. values are those of rank 0;
+// text is the JSON of the values of the first rank in others.
 func otherValues(others []int, differs string, values map[string]any, text, advice string) error {
 	var theirs map[string]any
 	if err := json.Unmarshal([]byte(text), &theirs); err != nil {
@@ -147,14 +149,15 @@ func otherValues(others []int, differs string, values map[string]any, text, advi
 	return fmt.Errorf("rank %d%s %s rank 0: %s; %s", others[0], first, differs, strings.Join(list, "; "), advice)
 }
 
-// A fingerprint reads at most so many samples of a set, of at most so many values.
+// A fingerprint reads at most fingerprintSamples samples of each set, with at most
+// fingerprintValues values together.
 const (
 	fingerprintSamples = 8
 	fingerprintValues  = 1 << 22
 )
 
-// fingerprint returns a hash of how many samples sets have, of their shapes, and of
-// some samples, spread over each set.
+// fingerprint returns a hash of the numbers of samples in sets, of their shapes, and of some
+// samples spread over each set.
 func fingerprint(sets ...data.Dataset) string {
 	h := sha256.New()
 	for _, set := range sets {
@@ -164,7 +167,7 @@ func fingerprint(sets ...data.Dataset) string {
 		values := make([]float32, image+target)
 		var bits [4]byte
 		for i := range n {
-			// One that cannot be read is an error where it is trained on.
+			// Training reports the error if the sample is used.
 			if err := set.Get(i*(set.Len()-1)/max(1, n-1), values[:image], values[image:]); err != nil {
 				fmt.Fprintln(h, "not readable")
 				continue

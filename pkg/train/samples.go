@@ -6,8 +6,7 @@ import (
 	"lockstep/pkg/data"
 )
 
-// Samples is a config's data, split and cut: what is trained on, and what is
-// held out.
+// Samples are the data of a config, divided into training samples and held-out samples.
 type Samples struct{ data.Opened }
 
 // OpenSamples opens the data of c; see data.Open.

@@ -9,15 +9,16 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Scores are counts and loss over the whole held-out set, equal on all ranks.
+// Scores are the loss and the counts of correct predictions over the complete held-out
+// set. They are equal on all ranks.
 type Scores struct {
-	metric.Counts              // of pixels, for segmentation
-	Hits          *metric.Hits `json:",omitempty"` // of samples, for classification
-	Samples       int          // tiles, or images where they are not cut
+	metric.Counts              // pixel counts, for segmentation
+	Hits          *metric.Hits `json:",omitempty"` // sample counts, for classification; else nil
+	Samples       int          // number of tiles, or of images if they are not cut into tiles
 	Loss          float64      // mean over all pixels (BCE), samples (cross-entropy) or values (L1), without label smoothing and soft Dice
 }
 
-// newScores is no score yet. outputs is the number of a sample's outputs.
+// newScores returns empty scores. outputs is the number of network outputs per sample.
 func newScores(task model.Task, outputs int) Scores {
 	if task == model.Classification {
 		return Scores{Hits: &metric.Hits{PerClass: make([]int64, outputs)}}
@@ -25,7 +26,7 @@ func newScores(task model.Task, outputs int) Scores {
 	return Scores{}
 }
 
-// add counts n samples; s.Loss is their sum until mean.
+// add adds the scores of n samples. Until mean is called, s.Loss is the sum over samples.
 func (s *Scores) add(task model.Task, outputs, target []float32, n int) error {
 	k, m := len(outputs)/n, len(target)/n
 	loss := meanL1
@@ -46,14 +47,14 @@ func (s *Scores) add(task model.Task, outputs, target []float32, n int) error {
 	return nil
 }
 
-// mean ends add.
+// mean turns the sum of losses into their mean; call it after the last add.
 func (s *Scores) mean() {
 	if s.Samples > 0 {
 		s.Loss /= float64(s.Samples)
 	}
 }
 
-// slice is what is summed over ranks to get the scores of all of them.
+// slice returns the scores as numbers that can be added up over ranks; see ofSums.
 func (s Scores) slice() []float64 {
 	v := append(s.Counts.Slice(), float64(s.Samples), s.Loss*float64(s.Samples))
 	if s.Hits != nil {
@@ -62,7 +63,7 @@ func (s Scores) slice() []float64 {
 	return v
 }
 
-// ofSums is the scores of a sum of slices.
+// ofSums returns the scores of all ranks from v, the sum of their slices.
 func (s Scores) ofSums(v []float64) Scores {
 	s.Counts, s.Samples, s.Loss = metric.FromSlice(v[:4]), int(v[4]), v[5]/v[4]
 	if s.Hits != nil {
@@ -72,7 +73,7 @@ func (s Scores) ofSums(v []float64) Scores {
 	return s
 }
 
-// bceWithLogits is the mean of max(z,0) − z·t + log(1+e^−|z|), as plan.OpBCEWithLogits.
+// bceWithLogits returns the mean of max(z,0) − z·t + log(1+e^−|z|), as plan.OpBCEWithLogits.
 func bceWithLogits(z, t []float32) float64 {
 	sum := 0.0
 	for i := range z {
@@ -82,7 +83,7 @@ func bceWithLogits(z, t []float32) float64 {
 	return sum / float64(len(z))
 }
 
-// softmaxCrossEntropy is log Σ e^z − z of the true class, whose index is t[0].
+// softmaxCrossEntropy returns log Σ e^z − z of the true class, whose index is t[0].
 func softmaxCrossEntropy(z, t []float32) float64 {
 	top := math.Inf(-1)
 	for _, v := range z {
@@ -95,7 +96,7 @@ func softmaxCrossEntropy(z, t []float32) float64 {
 	return top + math.Log(sum) - float64(z[int(t[0])])
 }
 
-// meanL1 is the mean of |z − t|.
+// meanL1 returns the mean of |z − t|.
 func meanL1(z, t []float32) float64 {
 	sum := 0.0
 	for i := range z {
@@ -104,16 +105,17 @@ func meanL1(z, t []float32) float64 {
 	return sum / float64(len(z))
 }
 
-// constantIoU is the IoU of the better of the all-0 and all-1 predictors.
+// constantIoU returns the IoU of the better of two constant predictors: all 0 and all 1.
 func (s Scores) constantIoU() float64 {
 	iou, _ := s.Constant()
 	return iou
 }
 
-// segmented says whether pixels were counted.
+// segmented reports whether the scores contain pixel counts.
 func (s Scores) segmented() bool { return s.Total() > 0 }
 
-// fill writes the scores into a row of epochs.csv; what is not scored is NaN.
+// fill stores the scores in a row of epochs.csv. IoU and Dice are NaN unless the task is
+// segmentation.
 func (s Scores) fill(row *runs.Epoch) {
 	row.ValLoss, row.IoU, row.Dice = s.Loss, math.NaN(), math.NaN()
 	if s.segmented() {
@@ -124,9 +126,10 @@ func (s Scores) fill(row *runs.Epoch) {
 	}
 }
 
-// test is run.json's record of s, beside the scores of the untrained network.
+// test returns the record for run.json with these scores, those of the untrained network,
+// the checkpoint's path and the seconds of the evaluation.
 func (s Scores) test(untrained Scores, checkpoint string, seconds float64) runs.Test {
-	nan := math.NaN() // what the task has no score for
+	nan := math.NaN() // for scores that the task does not have
 	t := runs.Test{
 		Samples: s.Samples, Loss: s.Loss, Checkpoint: checkpoint, Seconds: seconds,
 		IoU: nan, Dice: nan, IoUConstant: nan, DiceConstant: nan, IoUUntrained: nan, DiceUntrained: nan,
@@ -147,7 +150,7 @@ func (s Scores) test(untrained Scores, checkpoint string, seconds float64) runs.
 	return t
 }
 
-// line is s in a few words.
+// line formats the scores for a log line.
 func (s Scores) line() string {
 	switch {
 	case s.segmented():
@@ -158,7 +161,7 @@ func (s Scores) line() string {
 	return fmt.Sprintf("val loss %.6f", s.Loss)
 }
 
-// before is what the untrained network scores, for the first line of a run.
+// before formats the scores of the untrained network for the first line of the log.
 func (s Scores) before() string {
 	switch {
 	case s.segmented():
@@ -169,7 +172,7 @@ func (s Scores) before() string {
 	return fmt.Sprintf("untrained loss %.6f", s.Loss)
 }
 
-// Headline says what a run came to, in a few words.
+// Headline summarizes the final scores of a run in a few words.
 func Headline(t runs.Test) string {
 	switch model.Task(t.Task) {
 	case model.Classification:

@@ -11,10 +11,12 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// agreeEvery is how often ranks that stage data tell each other that they still do.
+// agreeEvery is the interval at which ranks report to each other that they are still
+// staging data.
 const agreeEvery = time.Second
 
-// openSamples opens the config's data, or with data.stage their copy on this machine.
+// openSamples opens the config's data. With data.stage, it first copies them to this
+// machine and opens the copy.
 func (t *Trainer) openSamples(ctx context.Context) (err error) {
 	c, note := t.cfg.Data, ""
 	if c.Stage != "" {
@@ -29,9 +31,9 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 	return err
 }
 
-// stageTogether stages the data on every rank and returns when all have them. Nodes
-// may take longer than ranks wait for each other, so each rank keeps telling the others
-// that it is still copying.
+// stageTogether stages the data on every rank and returns when all ranks have finished.
+// Staging may take longer than the time-out of an exchange, so each rank keeps reporting to
+// the others that it is still copying.
 func stageTogether(ctx context.Context, group collective.Group, c DataConfig) (*data.Staged, error) {
 	staging, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -56,11 +58,11 @@ func stageTogether(ctx context.Context, group collective.Group, c DataConfig) (*
 	return staged, nil
 }
 
-// agree returns when ended is closed on every rank, and with an error as soon as one
-// rank has a failure, which *failure is once ended is closed.
+// agree waits until ended is closed on every rank. It returns an error as soon as one rank
+// has failed: after ended is closed, *failure is the error of this rank, or nil.
 func agree(ctx context.Context, group collective.Group, ended <-chan struct{}, failure *error) error {
 	for {
-		var state [2]float64 // ranks that have ended, and those of them that failed
+		var state [2]float64 // number of ranks that have ended, and of ranks that have failed
 		select {
 		case <-ended:
 			state[0] = 1

@@ -26,7 +26,7 @@ func (t *Trainer) Synchronize() error {
 	if err != nil {
 		return err
 	}
-	return t.train.Output(model.LogitsOutput, make([]float32, outputs*t.cfg.Batch)) // reading an output waits
+	return t.train.Output(model.LogitsOutput, make([]float32, outputs*t.cfg.Batch)) // waits for the device
 }
 
 // TrainTo trains until the worker has done steps optimizer steps in all. It neither

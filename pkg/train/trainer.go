@@ -23,31 +23,32 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// EvalBatch is the batch of evaluation programs: running statistics make the
-// result independent of it, so it is only a matter of memory.
+// EvalBatch is the batch size for evaluation. It affects memory but not the results,
+// because batch norms then use running statistics.
 const EvalBatch = 4
 
-// WorkerOptions are the options of one worker: where it runs, what it writes, and what
-// replaces the usual parts of a run.
+// WorkerOptions are the options of one worker: its run folder, its outputs, and
+// replacements for parts of the training.
 type WorkerOptions struct {
-	Dir       string // run folder; empty: nothing is written
-	LocalRank int
-	Resume    bool                         // go on from the newest checkpoint in Dir, if there is one
-	Build     model.Builder                // builds the network, in place of the config's model; nil: that one
-	Samples   *Samples                     // what is trained on and held out, in place of the config's data; nil: those
-	Profile   Profile                      // steps to look into, on a GPU
-	Log       func(line string)            // lines for people, of rank 0; nil: none
-	Progress  func(epoch, step, steps int) // after each step; nil: none
-	Study     string                       // for run.json
-	Series    string
+	Dir       string                       // run folder; empty: write no files
+	LocalRank int                          // rank among the workers on this machine
+	Resume    bool                         // resume from the newest checkpoint in Dir, if there is one
+	Build     model.Builder                // builds the network; nil: the config's model
+	Samples   *Samples                     // training and held-out samples; nil: the config's data
+	Profile   Profile                      // steps to profile
+	Log       func(line string)            // receives log lines on rank 0; nil: no log
+	Progress  func(epoch, step, steps int) // called after each step; nil: not called
+	Study     string                       // name of the study, for run.json
+	Series    string                       // name of the series, for run.json
 
-	// Open starts the engine; nil: OpenEngine, on the CPU with the instruction set that
-	// all ranks share.
+	// Open opens the engine. If it is nil, OpenEngine is used; on the CPU, all ranks then
+	// use one instruction set that all of them support.
 	Open func(o engine.Options, localRank int) (engine.Engine, error)
-	// Exchange starts the strategy; nil: strategy.New. Every rank calls it at the same
-	// time.
+	// Exchange creates the strategy for exchanging gradients; nil: strategy.New. Every
+	// rank calls it at the same time.
 	Exchange func(ctx context.Context, e engine.Engine, group collective.Group) (strategy.Exchange, error)
-	// Sampler decides which samples a rank trains on; nil: data.NewSampler.
+	// Sampler creates the sampler, which chooses the samples of a rank; nil:
+	// data.NewSampler.
 	Sampler func(c data.SamplerOptions) (*data.Sampler, error)
 }
 
@@ -57,7 +58,7 @@ type Trainer struct {
 	options  WorkerOptions
 	group    collective.Group
 	net      model.Network
-	lock     *runs.Lock // of the run folder, on rank 0 until its writer has it
+	lock     *runs.Lock // lock of the run folder, on rank 0 until the writer takes it over
 	engine   engine.Engine
 	train    engine.Executable
 	eval     engine.Executable
@@ -66,31 +67,32 @@ type Trainer struct {
 	average  *average
 	samples  Samples
 	dataHash string       // the fingerprint of samples
-	staged   *data.Staged // what samples are read from; nil: the config's own place
+	staged   *data.Staged // the copy that samples are read from; nil: the data are not staged
 	sampler  *data.Sampler
 	loader   *data.Loader
-	outputs  []float32 // of a training batch, where they are scored
-	buckets  int       // of gradients
+	outputs  []float32 // network outputs for one training batch; nil unless the task is classification
+	buckets  int       // number of gradient buckets
 
-	onDevice *onDevice // the training set, where it lies on the engine's device
-	atHost   string    // why it does not, where it might
+	onDevice *onDevice // the training set in the device's memory; nil: batches are loaded
+	atHost   string    // why a GPU does not hold the training set; empty if it does or need not
 
-	peak    float64   // FLOP/s of the engine, on rank 0; 0: not measured
-	step    int       // steps done
-	started time.Time // when the first batch of the step under way came; zero: none is
-	epoch   int       // epochs done
-	begun   progress  // of the next epoch
+	peak    float64   // peak FLOP/s of the engine, on rank 0; 0: not measured
+	step    int       // completed optimizer steps
+	started time.Time // start of the current optimizer step; zero between steps
+	epoch   int       // completed epochs
+	begun   progress  // progress within the current epoch
 
-	untrained *Scores     // before the first step, once they are known
-	resumed   *checkpoint // what this run goes on from
-	notes     []string    // of how it was resumed, for the logs
+	untrained *Scores     // scores of the untrained network; nil until they are known
+	resumed   *checkpoint // the checkpoint from which this run was resumed; nil if none
+	notes     []string    // notes about resuming, for the logs
 	saved     string      // newest checkpoint, relative to the run folder
-	unsaved   *state      // the last epoch that was done, where no checkpoint was due
+	unsaved   *state      // the last complete epoch, if it is not saved yet
 	endWork   context.CancelFunc
 }
 
-// New prepares a worker: data, network, engine, parameters equal on all
-// ranks. Every rank of group calls it with the same config.
+// New creates a worker: it opens the data, builds the network, opens the engine, and makes
+// the parameters equal on all ranks. Every rank of group must call it with the same
+// config. The caller must call Close.
 func New(ctx context.Context, cfg Config, group collective.Group, options WorkerOptions) (t *Trainer, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -125,7 +127,7 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	if err = t.hold(ctx); err != nil {
 		return t, err
 	}
-	// A step that is under way at an interrupt is done to its end.
+	// After an interrupt, the current step is completed.
 	work, end := lag(ctx, stepPatience)
 	t.endWork = end
 	exchange := options.Exchange
@@ -148,17 +150,16 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	return t, t.startAverage()
 }
 
-// Overlaps says whether gradients are exchanged while backward goes on: not
-// where there is nobody to exchange with, nor where all of them are final only
-// when it ends. Then nothing of a worker runs beside its computing threads but
-// the loader.
+// Overlaps reports whether gradients are exchanged during the backward pass. This needs
+// more than one worker, engine.overlap, and more than one bucket: a single bucket is
+// complete only at the end of the backward pass.
 func (t *Trainer) Overlaps() bool {
 	return t.group.Size() > 1 && t.cfg.Engine.Overlap && t.buckets > 1
 }
 
-// load builds the network, lowers it for training and for evaluation, and
-// loads both on the engine with shared parameters. Held-out images keep their
-// size where augmentation crops those that are trained on.
+// load opens the engine, builds the network, and loads its training program and its
+// evaluation program, which share their parameters. The input sizes of the two may differ,
+// because augmentation may crop training images but not held-out ones.
 func (t *Trainer) load(ctx context.Context) (err error) {
 	if t.engine, err = t.openShared(ctx); err != nil {
 		return err
@@ -182,8 +183,8 @@ func (t *Trainer) load(ctx context.Context) (err error) {
 	return nil
 }
 
-// OpenEngine starts the engine that o names. localRank is the worker's number on its
-// machine, which chooses its GPU.
+// OpenEngine opens the engine for o.Device. localRank is the worker's rank on its machine;
+// if o.Device is "cuda", it selects the GPU.
 func OpenEngine(o engine.Options, localRank int) (engine.Engine, error) {
 	if o.Device == "reference" {
 		return reference.New(o)
@@ -194,6 +195,8 @@ func OpenEngine(o engine.Options, localRank int) (engine.Engine, error) {
 	return cpu.New(o)
 }
 
+// program builds the network for samples of the given shapes, and loads its program. share
+// is the executable that provides the parameters; nil: the new one has its own.
 func (t *Trainer) program(image, target []int, batch int, mode nn.Mode, share engine.Executable) (model.Network, engine.Executable, error) {
 	net, err := t.network(image, target)
 	if err != nil {
@@ -212,7 +215,8 @@ func (t *Trainer) program(image, target []int, batch int, mode nn.Mode, share en
 	return net, exe, err
 }
 
-// network is the config's, or that of WorkerOptions.Build.
+// network returns the network that WorkerOptions.Build builds, or the config's network if
+// Build is nil. image and target are the shapes of one sample.
 func (t *Trainer) network(image, target []int) (model.Network, error) {
 	if t.options.Build == nil {
 		return t.cfg.Model.Network(image, target)
@@ -228,9 +232,9 @@ func (t *Trainer) network(image, target []int) (model.Network, error) {
 	return model.Own(t.cfg.Name, task, image, target, t.options.Build)
 }
 
-// recordOwn puts a network of one's own into the config as a spec, so that what
-// reads the run folder can build it again; one that cannot be written down stays
-// what it is.
+// recordOwn stores the network of WorkerOptions.Build in the config as a spec, so that
+// readers of the run folder can build it again. If there is no spec for the network, only
+// its task is stored.
 func (t *Trainer) recordOwn() {
 	if t.options.Build == nil {
 		return
@@ -242,7 +246,7 @@ func (t *Trainer) recordOwn() {
 	}
 }
 
-// feed makes the sampler and the loader of this rank.
+// feed creates the sampler and the loader of this rank.
 func (t *Trainer) feed() (err error) {
 	if n := t.samples.Train.Len(); n < t.group.Size() {
 		return fmt.Errorf("feed %s: there are %s, so that some would train on repeated ones alone: use at most %s, or more data",
@@ -259,16 +263,16 @@ func (t *Trainer) feed() (err error) {
 	return err
 }
 
-// start sets the parameters: from the newest checkpoint with WorkerOptions.Resume,
-// else from the seed. Ranks other than 0 get theirs by the broadcast that
-// follows.
+// start takes ownership of the run folder and sets the initial parameters: from the newest
+// checkpoint with WorkerOptions.Resume, else from the seed. Afterwards New broadcasts the
+// parameters of rank 0 to the other ranks.
 func (t *Trainer) start(ctx context.Context) error {
 	if t.options.Resume {
 		if err := t.checkResumed(); err != nil {
 			return err
 		}
 	}
-	// Before the checkpoint is read: the run's owner may be about to write the next.
+	// Do this before the checkpoint is read: the run's owner may be about to write another.
 	if err := t.own(ctx); err != nil {
 		return err
 	}
@@ -278,11 +282,11 @@ func (t *Trainer) start(ctx context.Context) error {
 	return t.initialise(ctx)
 }
 
-// initialise sets the parameters from the seed, or from the file of weights that
-// the config names.
+// initialise sets the parameters from the seed, or from the weights file that the config
+// names (model.weights).
 func (t *Trainer) initialise(ctx context.Context) error {
-	// What the parameters begin with does not depend on the batch, but of one sample
-	// a batch norm may have nothing to train with: the graph for evaluation has them too.
+	// The initial parameters do not depend on the batch size. The evaluation graph has them
+	// too, and unlike the training graph it allows a batch of 1 with batch norm.
 	g, err := t.net.Graph(1, nn.Eval)
 	if err != nil {
 		return err
@@ -298,13 +302,14 @@ func (t *Trainer) initialise(ctx context.Context) error {
 			return fmt.Errorf("initialise %s: %w", name, err)
 		}
 	}
-	// The values are of no more use, and the runtime would keep their memory for
-	// long: what the engine holds fills up only with the first step.
+	// The values are not needed anymore. Without this call the Go runtime would keep their
+	// memory for a long time, while the engine allocates more in the first step.
 	debug.FreeOSMemory()
 	return nil
 }
 
-// Close ends what the trainer started. The group is the caller's.
+// Close closes the loader, the engine and everything else that New has opened. It does not
+// close the group.
 func (t *Trainer) Close() error {
 	var errs []error
 	if t.loader != nil {
@@ -320,7 +325,7 @@ func (t *Trainer) Close() error {
 	if t.train != nil {
 		errs = append(errs, t.train.Close())
 	}
-	// After the executables: their graphs keep NCCL's communicator from ending.
+	// Close it after the executables: NCCL's communicator cannot end while their graphs use it.
 	if t.sync != nil {
 		errs = append(errs, t.sync.Close())
 	}
@@ -333,15 +338,16 @@ func (t *Trainer) Close() error {
 	return errors.Join(errs...)
 }
 
-// steps is the number of optimiser steps of an epoch.
+// steps returns the number of optimizer steps per epoch.
 func (t *Trainer) steps() int {
 	return (t.sampler.Steps() + t.cfg.parts() - 1) / t.cfg.parts()
 }
 
-// globalBatch is the samples of an optimiser step, over all workers.
+// globalBatch returns the number of samples per optimizer step, over all workers.
 func (t *Trainer) globalBatch() int { return t.cfg.Batch * t.group.Size() * t.cfg.parts() }
 
-// rate is the learning rate of an optimiser step of an epoch, both from 0.
+// rate returns the learning rate of an optimizer step. epoch and step, its number within
+// the epoch, count from 0.
 func (t *Trainer) rate(epoch, step int) float64 {
 	return t.cfg.Schedule.At(t.cfg.Optimizer.LearningRate, optim.Run{
 		Workers: t.group.Size(), GlobalBatch: t.globalBatch(), StepsPerEpoch: t.steps(), Epochs: t.cfg.Epochs,

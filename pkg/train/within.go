@@ -12,17 +12,17 @@ import (
 	"lockstep/pkg/model"
 )
 
-// progress is how far the epoch under way has come.
+// progress describes how much of the current epoch is done.
 type progress struct {
-	epoch   int       // before which as many were done
-	steps   int       // done of it
-	seconds float64   // that they took
-	losses  []float64 // their sum, by rank
-	right   float64   // samples classified right: of this rank, of all ranks once it is settled
-	settled bool      // the parameters are those after these steps, and every rank has written them
+	epoch   int       // number of complete epochs before it
+	steps   int       // completed steps of it
+	seconds float64   // time for these steps
+	losses  []float64 // sum of the losses of these steps, by rank
+	right   float64   // correctly classified samples: of this rank, or of all ranks if settled is true
+	settled bool      // the parameters are up to date with steps, and every rank has written its steps
 }
 
-// within is p for a run of world ranks.
+// within returns a copy of p that is not settled and has one loss per rank of world ranks.
 func (p progress) within(world int) progress {
 	if p.losses == nil {
 		p.losses = make([]float64, world)
@@ -31,13 +31,13 @@ func (p progress) within(world int) progress {
 	return p
 }
 
-// stepPatience is how long after an interrupt the step under way may last, and
-// its exchange with the other ranks, before it is given up. The launcher gives
-// its workers 10 s to end.
+// stepPatience is how long the current step, with its exchange between ranks, may take
+// after an interrupt before it is canceled. It is shorter than the 10 s that a launcher
+// gives its workers to end.
 const stepPatience = 6 * time.Second
 
-// lag returns a context that ends d after ctx does; while this process is stopped
-// the time stands still.
+// lag returns a context that is canceled d after ctx. Time during which this process is
+// stopped does not count.
 func lag(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -52,8 +52,8 @@ func lag(ctx context.Context, d time.Duration) (context.Context, context.CancelF
 	}
 }
 
-// betweenSteps saves a checkpoint where one is due, and ends the run where one
-// of the ranks was interrupted: all after the same step.
+// betweenSteps saves a checkpoint if one is due after this step. If any rank was
+// interrupted, it returns an error on all ranks, so that all stop after the same step.
 func (t *Trainer) betweenSteps(ctx, work context.Context, rec *recorder, done progress, lossSum float64) error {
 	stop := []float64{0}
 	if ctx.Err() != nil {
@@ -87,8 +87,8 @@ func (t *Trainer) betweenSteps(ctx, work context.Context, rec *recorder, done pr
 	return nil
 }
 
-// settle makes what was done of the epoch fit to be saved: every rank has
-// written its steps, and all know the sum of each one's losses.
+// settle prepares the progress of the epoch for a checkpoint: every rank writes its steps
+// to disk, and all ranks exchange their sums of losses.
 func (t *Trainer) settle(ctx context.Context, rec *recorder, done progress, lossSum float64) error {
 	if rec.steps != nil {
 		if err := rec.timed(rec.steps.Flush); err != nil {
@@ -107,7 +107,7 @@ func (t *Trainer) settle(ctx context.Context, rec *recorder, done progress, loss
 	return nil
 }
 
-// saveWithin saves the epoch that is under way.
+// saveWithin saves a checkpoint within the current epoch.
 func (t *Trainer) saveWithin(rec *recorder) error {
 	if t.options.Dir == "" {
 		return nil
@@ -134,7 +134,8 @@ func (t *Trainer) saveWithin(rec *recorder) error {
 	return t.save(s)
 }
 
-// readProgress is what a checkpoint says about the epoch that was under way.
+// readProgress reads the progress within an epoch from a checkpoint's metadata. It is zero
+// for a checkpoint at the end of an epoch.
 func readProgress(epoch int, metadata map[string]string) (p progress, err error) {
 	steps, ok := metadata["epoch_steps"]
 	if !ok {

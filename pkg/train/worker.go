@@ -25,40 +25,40 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// Worker is one worker process of a run, as its command line says: alone it is a
-// world of one; with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and
-// LOCKSTEP_TOKEN in the environment it is one of many.
+// Worker contains the command-line options of one worker process. Without variables in the
+// environment, it is the only worker of its run. With RANK, WORLD_SIZE, LOCAL_RANK,
+// MASTER_ADDR, MASTER_PORT and LOCKSTEP_TOKEN, it is one of several.
 type Worker struct {
 	Config  string   // a shipped config or a .yaml file; empty: Own
-	Own     *Config  // a program's
-	Set     []string // key=value over the config; they win over the fields below
+	Own     *Config  // the config of the calling program, used if Config is empty
+	Set     []string // overrides key=value; they take precedence over the fields below
 	Run     string   // run folder; empty: logs/<config>/ddp-n<world>-s<seed>
-	Data    string   // where the data lie; in place of generated cells a folder of image and mask pairs
+	Data    string   // folder of the data, also in place of generated data; empty: the config's data
 	Seed    int64
-	Epochs  int    // in place of the config's; 0: that
-	Threads int    // the same
-	Device  string // the same
-	Resume  bool   // go on from the newest checkpoint of the run folder
-	Profile string // FIRST:STEPS, see ParseProfile
-	Trace   bool   // of the profile, every kernel's time
-	// Oversubscribe allows more than four threads for each core.
+	Epochs  int    // number of epochs; 0: the config's
+	Threads int    // computing threads; 0: the config's
+	Device  string // device of the engine; empty: the config's
+	Resume  bool   // resume from the newest checkpoint of the run folder
+	Profile string // steps to profile, see ParseProfile; empty: none
+	Trace   bool   // record the time of every kernel in the profile
+	// Oversubscribe allows more than four threads per core.
 	Oversubscribe bool
-	// TimeoutCollective is how long to wait for another worker, in place of the
-	// config's; 0: the config's.
+	// TimeoutCollective is how long to wait for another worker in one exchange; 0: the
+	// config's value.
 	TimeoutCollective time.Duration
 
-	Build model.Builder // of a network of one's own; nil: the config's
-	Out   io.Writer     // lines for people, of rank 0
+	Build model.Builder // builds the network; nil: the config's network
+	Out   io.Writer     // receives log lines on rank 0; nil: no log
 }
 
-// A UsageError is a mistake in what the user gave: flags, config, environment.
+// A UsageError is an error in the user's input: in flags, config or environment.
 type UsageError struct{ Err error }
 
 func (e *UsageError) Error() string { return e.Err.Error() }
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// overrides are the fields as key=value of the config; what the user set by
-// Set comes last and wins.
+// overrides returns the fields as overrides key=value of the config. Set comes last, so it
+// takes precedence.
 func (w Worker) overrides() []string {
 	set := []string{fmt.Sprintf("seed=%d", w.Seed)}
 	if w.Epochs != 0 {
@@ -76,10 +76,10 @@ func (w Worker) overrides() []string {
 	return append(set, w.Set...)
 }
 
-// Quoted makes a text safe as the value of key=value.
+// Quoted returns s in single quotes, as a YAML string for the value of key=value.
 func Quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// Resolve returns the worker's config, with everything that was set.
+// Resolve returns the worker's config with all overrides. It does not read the data.
 func (w Worker) Resolve() (c Config, err error) {
 	if w.Config == "" && w.Own != nil {
 		c = *w.Own
@@ -101,12 +101,12 @@ func (w Worker) Resolve() (c Config, err error) {
 	return c, nil
 }
 
-// ThreadsPerCore is how many threads of a worker a core may have: more are taken
-// for a mistake.
+// ThreadsPerCore is the largest number of threads per core that a worker may use without
+// Oversubscribe.
 const ThreadsPerCore = 4
 
-// placeData says where the data lie. Where those that are held out have a path of
-// their own, both are in that folder, under their names.
+// placeData changes the path of the data to dir. If the held-out data have a separate path,
+// both paths change to dir with the last element of the old path.
 func placeData(c *DataConfig, dir string) {
 	if c.TestPath == "" {
 		c.Path = dir
@@ -115,11 +115,11 @@ func placeData(c *DataConfig, dir string) {
 	c.Path, c.TestPath = filepath.Join(dir, filepath.Base(c.Path)), filepath.Join(dir, filepath.Base(c.TestPath))
 }
 
-// inFiles is the kind of data in files that takes the place of generated ones.
+// inFiles maps each kind of generated data to the kind of data in files that replaces it.
 var inFiles = map[string]string{data.KindCells: data.KindPairs, data.KindShapes: data.KindFolders, data.KindFields: data.KindVolumes}
 
-// Work joins the other workers and trains. A mistake of the user's is a
-// UsageError.
+// Work joins the other workers, trains, and writes the run folder. For invalid input it
+// returns a *UsageError.
 func (w Worker) Work(ctx context.Context) error {
 	cfg, err := w.Resolve()
 	if err != nil {
@@ -165,11 +165,11 @@ func (w Worker) Work(ctx context.Context) error {
 	return err
 }
 
-// Launched says whether a launcher started this process: it says then what
-// becomes of the run.
+// Launched reports whether a launcher has started this process. The launcher then reports
+// the outcome of the run.
 func Launched() bool { return os.Getenv("LOCKSTEP_RUN") != "" }
 
-// epochBar shows the steps of each epoch.
+// epochBar returns a function that shows a progress bar of the steps of each epoch.
 func epochBar() func(epoch, step, steps int) {
 	var bar *notebook.Progress
 	return func(epoch, step, steps int) {
@@ -184,7 +184,7 @@ func epochBar() func(epoch, step, steps int) {
 	}
 }
 
-// series is the name of a run folder without its "-n<workers>-s<seed>".
+// series returns the name of a run folder without its suffix "-n<workers>-s<seed>".
 func series(name string) string {
 	if m := runName.FindStringSubmatch(name); m != nil {
 		return m[1]
@@ -194,6 +194,7 @@ func series(name string) string {
 
 var runName = regexp.MustCompile(`^(.+)-n\d+-s-?\d+$`)
 
+// trainAndClose trains one worker. neighbours is the number of workers on this machine.
 func trainAndClose(ctx context.Context, cfg Config, group collective.Group, options WorkerOptions, neighbours int) (err error) {
 	begin := time.Now()
 	t, err := New(ctx, cfg, group, options)
