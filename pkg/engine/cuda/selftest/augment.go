@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/engine/cuda/kernels"
 )
 
-// samples are indexes in a data set, as kernels read them.
+// samples copies indexes of samples to the GPU, in the form that kernels read.
 func (p *sandbox) samples(indexes []int) kernels.Pointer {
 	b := make([]byte, 0, 4*len(indexes))
 	for _, i := range indexes {
@@ -20,7 +20,7 @@ func (p *sandbox) samples(indexes []int) kernels.Pointer {
 	return p.put(b)
 }
 
-// rowsOf puts planar samples in rows of padded channels.
+// rowsOf converts planar samples to rows of padded channels.
 func rowsOf(v []float32, channels, padded, spatial int) []float64 {
 	rows := make([]float64, len(v)/channels*padded)
 	for i, f := range v {
@@ -29,8 +29,8 @@ func rowsOf(v []float32, channels, padded, spatial int) []float64 {
 	return rows
 }
 
-// augment2DCheck compares with the batches of pkg/data's loader, of the same seed
-// and epochs, bit for bit.
+// augment2DCheck compares the kernel's samples with the batches of pkg/data's loader for
+// the same seed and epochs, bit for bit.
 func augment2DCheck(p *sandbox) float64 {
 	const samples, batch, channels, height, width, crop, padded = 12, 4, 3, 12, 10, 7, 8
 	const brightness, contrast = 0.2, 0.4
@@ -68,7 +68,7 @@ func augment2DCheck(p *sandbox) float64 {
 	return worst
 }
 
-// keyed is pkg/data's random stream of a sample in an epoch, for augmentation.
+// keyed returns the random stream that pkg/data uses to augment a sample in an epoch.
 func keyed(seed int64, epoch, sample int) *rand.Rand {
 	mix := func(x uint64) uint64 {
 		x += 0x9e3779b97f4a7c15
@@ -83,13 +83,13 @@ func keyed(seed int64, epoch, sample int) *rand.Rand {
 	return rand.New(rand.NewPCG(mix(a), mix(a+1)))
 }
 
-// cubeRotation is rotation r of the cube: axis k of the result runs along axis[k]
-// of the sample, backwards where mirror[k].
+// cubeRotation returns rotation r of the cube: axis k of the result is axis[k] of the
+// sample, reversed if mirror[k].
 func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	axis = [6][3]int{{0, 1, 2}, {0, 2, 1}, {1, 2, 0}, {1, 0, 2}, {2, 0, 1}, {2, 1, 0}}[r/4]
 	mirror[0], mirror[1] = r&1 != 0, r&2 != 0
-	// A rotation has determinant 1: the sign of the permutation (every other one
-	// here is odd) times that of the mirrors.
+	// The determinant of a rotation is 1: the sign of the permutation (every other one here
+	// is odd) times the sign of the mirrors.
 	odd := r/4%2 == 1
 	for _, m := range mirror {
 		odd = odd != m
@@ -98,7 +98,7 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	return axis, mirror
 }
 
-// augment3DCheck compares with the definition, written out.
+// augment3DCheck compares the kernel's samples with loops that implement the definition.
 func augment3DCheck(p *sandbox) float64 {
 	const samples, channels, padded, brightness, contrast = 30, 2, 8, 0.2, 0.4
 	size, out := [3]int{6, 7, 8}, [3]int{4, 4, 4}

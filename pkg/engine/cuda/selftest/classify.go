@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// linears are linear layers, as convolutions of maps of one point; the larger ones
-// are a ResNet's last.
+// linears returns checks of linear layers, as convolutions of maps with one point. The
+// larger ones are the last layers of ResNets.
 func (t *tester) linears() []operation {
 	list := [][3]int{{1, 8, 8}, {5, 19, 10}, {3, 200, 37}} // samples, inputs, outputs
 	if t.options.Large {
@@ -29,7 +29,8 @@ func (t *tester) linears() []operation {
 	return all
 }
 
-// classification is the rest of what classification and regression need.
+// classification returns the checks of the other operations that classification and
+// regression need.
 func (t *tester) classification() []operation {
 	one := t.exact(1)
 	var all []operation
@@ -90,8 +91,8 @@ func (t *tester) classification() []operation {
 	return all
 }
 
-// small8 makes numbers whose exponentials, and the gradients of those, fp16 can hold
-// with its loss scale.
+// small8 fills v with numbers so small that fp16 can represent their exponentials, and the
+// gradients of those with the loss scale.
 func small8(i int, v []float32, _ [][]float32) {
 	for j := range v {
 		if i < 2 {
@@ -100,7 +101,8 @@ func small8(i int, v []float32, _ [][]float32) {
 	}
 }
 
-// pads put unequal numbers of zeros around maps: exact, and so is the gradient.
+// pads returns checks that put unequal numbers of zeros around maps. The results and the
+// gradients are exact.
 func pads(s []int) []operation {
 	n := len(s) - 2
 	attr := plan.Attr{Pad: []int{1, 0, 2}[:n], PadEnd: []int{0, 2, 1}[:n]}
@@ -114,7 +116,8 @@ func pads(s []int) []operation {
 	}
 }
 
-// paddedPool is a ResNet's first pooling: overlapping windows of 3 with padding of 1.
+// paddedPool returns a check of a ResNet's first pooling: overlapping windows of 3 with
+// padding of 1.
 func paddedPool(s []int, zeros bool) operation {
 	attr := plan.Attr{Kernel: []int{3, 3}, Stride: []int{2, 2}, Pad: []int{1, 1}, PadZeros: zeros}
 	name := "max_pool with padding"

@@ -18,15 +18,15 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// directCheck calls kernels itself; run returns how far off they are.
+// directCheck is a check that launches kernels directly. run returns the mismatch.
 type directCheck struct {
 	name, shape string
 	bound       float64
 	run         func(p *sandbox) float64
 }
 
-// direct checks the kernels that no operation of a plan uses by itself, and those
-// of the optimiser, by calls of their own, against loops.
+// direct launches the optimizer's kernels, and those that no operation of a plan uses
+// separately, and compares their results with loops.
 func (t *tester) direct() error {
 	for _, c := range append([]directCheck{
 		{"fill_u32", "4097 words", 0, fillCheck},
@@ -68,8 +68,8 @@ func (t *tester) direct() error {
 	return nil
 }
 
-// sandbox is memory for the operands of one check, with margins that nobody may
-// touch. Its first error ends it: what follows does nothing.
+// sandbox contains the operands of one check, with margins that no kernel may change. After
+// the first error its methods do nothing.
 type sandbox struct {
 	*tester
 	gpu    probe.GPU
@@ -83,7 +83,7 @@ type sandbox struct {
 type margined struct {
 	ptr   driver.Ptr // of the first margin
 	bytes int
-	input []byte // what must still be there at the end; nil for a result
+	input []byte // expected content at the end; nil for a result
 }
 
 // size returns the bytes of m with its margins.
@@ -91,10 +91,11 @@ func (m margined) size() int64 {
 	return int64((m.bytes+marginBytes-1)/marginBytes*marginBytes + 2*marginBytes)
 }
 
-// marginBytes keeps the alignment that cuMemAlloc gives.
+// marginBytes is a multiple of cuMemAlloc's alignment, so that the memory after a margin is
+// aligned too.
 const marginBytes = 256
 
-// put allocates memory that holds data, which no kernel may change.
+// put allocates memory with a copy of data, which no kernel may change.
 func (p *sandbox) put(data []byte) kernels.Pointer {
 	ptr := p.room(len(data))
 	if p.err == nil {
@@ -107,7 +108,7 @@ func (p *sandbox) put(data []byte) kernels.Pointer {
 func (p *sandbox) numbers(v []float32) kernels.Pointer { return p.put(number.Encode(p.low, v)) }
 func (p *sandbox) floats(v []float32) kernels.Pointer  { return p.put(number.Encode(device.F32, v)) }
 
-// inOut is put for what kernels change.
+// inOut is like put, for memory that kernels change.
 func (p *sandbox) inOut(data []byte) kernels.Pointer {
 	ptr := p.put(data)
 	if p.err == nil {
@@ -129,7 +130,7 @@ func (p *sandbox) room(n int) kernels.Pointer {
 	return kernels.Pointer(m.ptr.Add(marginBytes))
 }
 
-// run runs launches.
+// run executes launches and waits for them.
 func (p *sandbox) run(list []kernels.Launch, err error) {
 	if p.err = errors.Join(p.err, err); p.err != nil {
 		return
@@ -140,7 +141,7 @@ func (p *sandbox) run(list []kernels.Launch, err error) {
 	p.err = p.gpu.Launch(list)
 }
 
-// read is n numbers of a type.
+// read returns n numbers of type typ.
 func (p *sandbox) read(at kernels.Pointer, typ device.Type, n int) []float64 {
 	return number.Widen(number.Decode(typ, p.raw(at, n*typ.Size())))
 }
@@ -156,7 +157,7 @@ func (p *sandbox) raw(at kernels.Pointer, n int) []byte {
 	return data
 }
 
-// end checks margins and inputs, and gives the memory back.
+// end checks the margins and the unchanged inputs, and frees the memory.
 func (p *sandbox) end() error {
 	for _, m := range p.blocks {
 		all := p.raw(kernels.Pointer(m.ptr), int(m.size()))
@@ -200,7 +201,7 @@ func castCheck(p *sandbox) float64 {
 	p.run(kernels.CastFromF32(p.typ, from, low, n))
 	p.run(kernels.CastToF32(p.typ, low, back, n))
 	if !bytes.Equal(p.raw(low, n*p.low.Size()), number.Encode(p.low, v)) {
-		return math.Inf(1) // rounding to the nearest, ties to even, is exact
+		return math.Inf(1) // rounding to nearest, ties to even, is well defined
 	}
 	return mismatch(p.read(back, device.F32, n), number.Widen(p.rounded(v)))
 }
@@ -223,7 +224,7 @@ func transposed(p *sandbox, batch, channels, spatial int) float64 {
 	return max(mismatch(p.read(rows, p.low, len(want)), want), mismatch(p.read(back, device.F32, n), number.Widen(v)))
 }
 
-// noiseBytesOf are n random bytes.
+// noiseBytesOf returns n random bytes.
 func (p *sandbox) noiseBytesOf(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -292,7 +293,7 @@ func countsCheck(p *sandbox) float64 {
 	for i := range z {
 		z[i] = float32(4 * p.random.NormFloat64())
 		if i%101 == 7 {
-			z[i] *= 20 // far beyond what exp(z) holds
+			z[i] *= 20 // so large that exp(z) overflows
 		}
 		target[i] = float32(p.random.IntN(2))
 	}
@@ -320,7 +321,8 @@ func countsCheck(p *sandbox) float64 {
 	return max(mismatch(p.read(a.Loss, device.F32, 1), []float64{loss}), mismatch(p.read(a.DZ, device.F32, n), dz))
 }
 
-// weights is an optimiser's memory beside that of optim.Apply.
+// weights contains an optimizer's memory on the GPU and, for comparison, the memory of
+// optim.Apply.
 type weights struct {
 	n           int
 	w, g        kernels.Pointer
@@ -351,7 +353,8 @@ func newWeights(p *sandbox, n int, rule optim.Update) *weights {
 	return s
 }
 
-// begin copies what the host writes before a step, and new gradients.
+// begin writes the host's part of the control block and new gradients before a step. With
+// spoil, one gradient is infinite.
 func (s *weights) begin(p *sandbox, step int, spoil bool) []float64 {
 	if p.err != nil {
 		return make([]float64, s.n)
@@ -373,8 +376,8 @@ func (s *weights) begin(p *sandbox, step int, spoil bool) []float64 {
 	return g
 }
 
-// adamCheck follows optim.Apply over steps, of which the fourth has a gradient
-// that is infinite: it is left out, and the loss scale halves.
+// adamCheck compares the kernels with optim.Apply over several steps. The fourth step has
+// an infinite gradient, so its update must be skipped and the loss scale must be halved.
 func adamCheck(p *sandbox) float64 {
 	s := newWeights(p, 4099, optim.Update{Rule: optim.RuleAdam, LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01})
 	for step := 1; step <= 6; step++ {
@@ -416,7 +419,7 @@ func sgdCheck(p *sandbox) float64 {
 	return s.compare(p)
 }
 
-// compare compares the weights, and their copies of the low precision with them.
+// compare returns the mismatch of the weights and of their low-precision copies.
 func (s *weights) compare(p *sandbox) float64 {
 	w := p.raw(s.w, 4*s.n)
 	if !bytes.Equal(p.raw(s.update.Low, s.n*p.low.Size()), number.Encode(p.low, number.Decode(device.F32, w))) {
@@ -453,7 +456,7 @@ func copyCheck(p *sandbox) float64 {
 	return 0
 }
 
-// ceilingCheck: what measures a GPU computes what it says.
+// ceilingCheck checks that the kernels that measure a GPU compute the documented results.
 func ceilingCheck(p *sandbox) float64 {
 	const blocks, turns, n = 2, 11, 2 * 256
 	worst := 0.0

@@ -18,7 +18,7 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// oneRank exchanges the buckets of a single rank by NCCL: their mean is what they are.
+// oneRank exchanges the buckets of a single rank through NCCL, which must not change them.
 type oneRank struct {
 	lib  *nccl.Library
 	comm nccl.Comm
@@ -35,10 +35,10 @@ func (r oneRank) Bucket(i int, b device.Buffer, s device.Stream) error {
 func (oneRank) Wait() error      { return nil }
 func (oneRank) Capturable() bool { return true }
 
-// exchange checks what one GPU can show of an exchange by NCCL: its communicator, its
-// calls in a stream beside the backward pass, and that they can be recorded with it.
-// One rank's mean leaves every bit as it is. It shows nothing of several ranks: that NCCL
-// joins them, in which order their calls go out, and what a lost rank does.
+// exchange checks what can be checked of an NCCL exchange with one GPU: creating a
+// communicator, its calls in a stream during the backward pass, and their capture in a
+// graph. With one rank, the mean leaves every bit unchanged. It does not check several
+// ranks: whether NCCL connects them, the order of their calls, and the loss of a rank.
 func (t *tester) exchange() error {
 	const name = "steps that exchange by NCCL, one rank"
 	if !t.wanted(name) {
@@ -63,7 +63,7 @@ func (t *tester) exchange() error {
 		return err
 	}
 	seed := t.random.Uint64()
-	var runs [3]trace // alone, exchanged as it is, exchanged and recorded
+	var runs [3]trace // without an exchange, with an exchange, with an exchange captured in a graph
 	for i := range runs {
 		if runs[i], err = t.exchanged(g, p, seed, i > 0, i > 1); err != nil {
 			return t.failed(c, err)
@@ -77,7 +77,7 @@ func (t *tester) exchange() error {
 	return nil
 }
 
-// exchanged trains on data of seed, with an exchange or without.
+// exchanged trains on data from seed, with or without an exchange.
 func (t *tester) exchanged(g *nn.Graph, p *plan.Program, seed uint64, exchange, graph bool) (all trace, err error) {
 	e, err := t.start(func(o *engine.Options) { o.Graph = graph })
 	if err != nil {

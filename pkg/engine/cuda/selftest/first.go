@@ -13,18 +13,18 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// FirstReport is what a machine with a GPU is asked first: enough to go on with where there is
-// none, should the machine be lost.
+// FirstReport is collected first on a machine with a GPU. It is enough for work without a
+// GPU if the machine is no longer available.
 type FirstReport struct {
-	// DeviceProperties is cuDNN's text about the GPU, from which it compiles plans for it
-	// elsewhere; Missing says why it is not there.
+	// DeviceProperties is cuDNN's description of the GPU, from which it can compile plans
+	// for this GPU on another machine. Missing is the reason if it is not available.
 	DeviceProperties json.RawMessage `json:"device_properties,omitempty"`
 	Missing          string          `json:"device_properties_missing,omitempty"`
 	Checks           []Check         `json:"checks"` // of whole steps of small networks in bf16
 }
 
-// First collects a FirstReport on the first GPU. What was collected before an error is returned
-// with it.
+// First collects a FirstReport on the first GPU. If there is an error, the report contains
+// what was collected before it.
 func First(ctx context.Context) (FirstReport, error) {
 	libraries, err := stack.Open(clib.NewSearch(clib.Environment{}))
 	if err != nil {
@@ -33,7 +33,8 @@ func First(ctx context.Context) (FirstReport, error) {
 	return FirstWithLibraries(ctx, libraries)
 }
 
-// FirstWithLibraries is First with open libraries, such as those of a simulated machine.
+// FirstWithLibraries is like First with libraries that are open already, such as those of a
+// simulated machine.
 func FirstWithLibraries(ctx context.Context, s *stack.Stack) (f FirstReport, err error) {
 	o := engine.DefaultOptions()
 	o.Device, o.Precision = "cuda", "bf16"
@@ -44,7 +45,7 @@ func FirstWithLibraries(ctx context.Context, s *stack.Stack) (f FirstReport, err
 	text, err := e.DeviceProperties()
 	switch {
 	case err != nil:
-		f.Missing = err.Error() // cuDNN older than 9.8 has none
+		f.Missing = err.Error() // cuDNN before 9.8 does not support it
 	case !json.Valid([]byte(text)):
 		f.Missing = "cuDNN's text is not JSON: " + text
 	default:

@@ -13,8 +13,8 @@ import (
 )
 
 // residuals checks convolutions with a bias and a map that is added to their result, and
-// data gradients that are added to another one, which cuDNN may do in one graph: each of
-// its plans, and ours behind its convolution.
+// data gradients that are added to another gradient. cuDNN may compute each of them in one
+// graph. All its plans are checked, and our kernels after its convolution.
 func (t *tester) residuals() error {
 	for _, s := range [][]int{{2, 16, 9, 13, 24}, {3, 21, 7, 5, 13}} {
 		y := []int{s[0], s[4], s[2], s[3]}
@@ -31,7 +31,7 @@ func (t *tester) residuals() error {
 			if !t.wanted(o.title()) {
 				continue
 			}
-			// The last operand is what a kernel of its own adds in the program.
+			// In the program, a separate kernel adds the last operand.
 			p := o.program()
 			k := &p.Kernels[0]
 			other := k.In[len(k.In)-1]
@@ -44,9 +44,9 @@ func (t *tester) residuals() error {
 	return nil
 }
 
-// normedGradients is a batch norm with ReLU and a convolution behind it with its gradients: what
-// cuDNN may do in three graphs. The outputs are the convolution's result, and the gradients
-// of its weights, of x, gamma and beta.
+// normedGradients returns a program with a batch norm, ReLU and a convolution, and their
+// gradients, which cuDNN may compute in three graphs. The outputs are the convolution's
+// result and the gradients of its weights, of x, gamma and beta.
 func normedGradients(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
 	add := func(role plan.Role, name string, shape ...int) int { return workload.Declare(p, role, name, shape) }
@@ -72,8 +72,8 @@ func normedGradients(s []int) *plan.Program {
 	return p
 }
 
-// normGraphs checks the convolutions that apply the batch norm in front of them, and the data
-// gradients that sum for it: every plan, with what it leaves beside its result.
+// normGraphs checks the convolutions that apply the batch norm before them, and the data
+// gradients that compute its sums: every plan, with all its outputs.
 func (t *tester) normGraphs() error {
 	if t.precision != "fp16" {
 		return nil
@@ -95,7 +95,8 @@ func (t *tester) normGraphs() error {
 	return nil
 }
 
-// normsOf checks a program of normedGradients: as it is run, then each plan of the three.
+// normsOf checks a program of normedGradients as a step, and then each plan of the three
+// graphs.
 func (t *tester) normsOf(s []int, checks []Check) (err error) {
 	p := normedGradients(s)
 	values := map[string][]float32{}
@@ -145,7 +146,7 @@ func (t *tester) normsOf(s []int, checks []Check) (err error) {
 	return nil
 }
 
-// outputs feeds a program, steps and reads all outputs.
+// outputs sets the inputs of a program, runs a step and returns all outputs.
 func (t *tester) outputs(x engine.Executable, values map[string][]float32) (all [][]float64, err error) {
 	if ours, ok := x.(probe.Executable); ok {
 		if err := ours.Poison(); err != nil {
@@ -176,7 +177,7 @@ func (t *tester) outputs(x engine.Executable, values map[string][]float32) (all 
 	return all, nil
 }
 
-// normPlans runs every plan of one of the three graphs after the batch norm's own kernels.
+// normPlans runs every plan of one of the three graphs, after the batch norm's own kernels.
 func (t *tester) normPlans(x probe.Executable, c *Check, want [][]float64) error {
 	op := map[string]plan.Op{
 		"conv behind a norm, with statistics":                   plan.OpConv,
@@ -194,15 +195,15 @@ func (t *tester) normPlans(x probe.Executable, c *Check, want [][]float64) error
 	case err != nil:
 		return err
 	case all.None != nil:
-		c.Detail = "not there: " + all.None.Error() // the engine does without it then
+		c.Detail = "not there: " + all.None.Error() // the engine then works without it
 	case c.Detail == "":
 		c.Detail = fmt.Sprintf("%d plans", plans) + without(all.Missing)
 	}
 	return nil
 }
 
-// normPlanOff returns the mismatch of a plan's results, those that it leaves beside its
-// first included. The convolution's result has the given shape.
+// normPlanOff returns the mismatch of all results of a plan. The convolution's result has
+// the given shape.
 func normPlanOff(op plan.Op, p probe.Plan, shape []int, want [][]float64) float64 {
 	switch {
 	case p.Err != nil:

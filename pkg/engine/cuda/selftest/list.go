@@ -6,9 +6,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// listOperations are the operations that are checked: first layers, channels that
-// fill no block, maps smaller than a tile, sums of several blocks, strides, windows
-// of every kind.
+// listOperations returns the operations to check: first layers, numbers of channels that do
+// not fill a block, maps smaller than a tile, sums over several blocks, strides, and
+// windows of all kinds.
 func (t *tester) listOperations() []operation {
 	var all []operation
 	all = append(all, t.convolutions()...)
@@ -24,7 +24,7 @@ func (t *tester) listOperations() []operation {
 	return append(all, t.classification()...)
 }
 
-// maps are shapes of feature maps.
+// maps returns shapes of feature maps.
 func (t *tester) maps() [][]int {
 	list := [][]int{{2, 3, 5, 7}, {1, 17, 9, 6}, {2, 16, 40, 33}, {1, 9, 23, 50}}
 	if t.options.Large {
@@ -33,13 +33,14 @@ func (t *tester) maps() [][]int {
 	return list
 }
 
-// terms is the bound of a sum of n products: in fp32 a sum of n terms is off by
-// about √n·2⁻²⁴ of what a term is.
+// terms returns the bound for a sum of n products: the error of a sum of n terms in fp32 is
+// about √n·2⁻²⁴ times the size of a term.
 func (t *tester) terms(n, roundings int) float64 {
 	return t.bound(float64(roundings)) + math.Sqrt(float64(n))*0x1p-24
 }
 
-// window is a convolution: n images of c channels to k, with r×s taps.
+// window is the shape of a convolution: n images of h×w pixels and c channels to k
+// channels, with r×s taps.
 type window struct{ n, c, h, w, k, r, s, stride, pad int }
 
 func (c window) attr() plan.Attr {
@@ -95,8 +96,9 @@ func (t *tester) transposed() []operation {
 	return all
 }
 
-// norms: backward divides by σ and subtracts close numbers; forward has a mean
-// far from zero, which shows cancellation.
+// norms returns checks of batch norms. The backward pass divides by σ and subtracts numbers
+// that are close to each other. In the forward pass the mean is far from zero, to reveal
+// cancellation.
 func (t *tester) norms(s []int) []operation {
 	c := []int{s[1]}
 	far := func(i int, v []float32, _ [][]float32) {
@@ -145,7 +147,7 @@ func (t *tester) pointwise(s []int) []operation {
 	}
 }
 
-// masks makes operand 1 zeros and ones.
+// masks fills operand 1 with zeros and ones.
 func masks(i int, v []float32, _ [][]float32) {
 	for j := range v {
 		if i == 1 {
@@ -154,7 +156,8 @@ func masks(i int, v []float32, _ [][]float32) {
 	}
 }
 
-// channels moves channels between maps: exact, whatever the precision.
+// channels returns checks of operations that move channels between maps. They are exact in
+// every precision.
 func (t *tester) channels() []operation {
 	var all []operation
 	for _, c := range [][2]int{{8, 16}, {3, 5}, {5, 24}, {7, 9}} {
@@ -169,7 +172,8 @@ func (t *tester) channels() []operation {
 	return all
 }
 
-// pools have windows that touch, overlap and leave gaps, and equal maxima.
+// pools returns checks of pools whose windows touch, overlap or leave gaps, with equal
+// maxima.
 func (t *tester) pools() []operation {
 	var all []operation
 	coarse := func(i int, v []float32, _ [][]float32) {
@@ -188,7 +192,7 @@ func (t *tester) pools() []operation {
 					switch i {
 					case 0:
 						coarse(i, v, before)
-					case 1: // the maxima of operand 0
+					case 1: // operand 1 is the maxima of operand 0
 						maxima(before[0], v, s, y, w[0], w[1])
 					}
 				}},
@@ -198,7 +202,7 @@ func (t *tester) pools() []operation {
 	return all
 }
 
-// maxima writes the maxima of windows of x, in logical order, to out.
+// maxima writes the maxima of the windows of x, in logical order, to out.
 func maxima(x, out []float32, s, y []int, window, stride int) {
 	for i := range out {
 		plane, r, c := i/(y[2]*y[3]), i/y[3]%y[2]*stride, i%y[3]*stride

@@ -15,19 +15,19 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// networkSteps are the steps of training that are compared. The first runs as it
-// is, the second is recorded, those behind it are the recorded one.
+// networkSteps is the number of training steps that are compared. The first runs command by
+// command, the second is captured as a graph, and the later ones run the graph.
 const networkSteps = 5
 
-// trace is what some steps of training left.
+// trace contains the results of some steps of training.
 type trace struct {
 	losses    []float64
-	gradients []float64 // of the first step, parameter by parameter
-	after     []float64 // every parameter, state and slot behind the last
+	gradients []float64 // of the first step, one parameter after another
+	after     []float64 // all parameters, states and slots after the last step
 	kernels   []string
 }
 
-// networks checks whole steps.
+// networks checks complete training steps.
 func (t *tester) networks() error {
 	for i, c := range workload.UNets() {
 		for _, fuse := range []bool{true, false} {
@@ -55,7 +55,7 @@ func (t *tester) networks() error {
 	return t.rules()
 }
 
-// network checks steps of a network, which build makes.
+// network checks training steps of the network that build returns.
 func (t *tester) network(kind, shape string, fuse bool, build func() (*nn.Graph, error)) error {
 	name := "steps of a " + kind
 	if !fuse {
@@ -77,21 +77,21 @@ func (t *tester) network(kind, shape string, fuse bool, build func() (*nn.Graph,
 	if err != nil {
 		return err
 	}
-	var runs [2]trace // as they are, and recorded
+	var runs [2]trace // without and with graphs
 	for i, graph := range []bool{false, true} {
 		if runs[i], err = t.trainOn(graph, fuse, g, p, seed); err != nil {
 			return t.failed(Check{Name: name, Shape: shape}, err)
 		}
 	}
-	// Roundings turn some decisions of ReLUs and pools, in 16 bits many: the angle
-	// between all gradients taken together and the reference's counts.
+	// Rounding changes some decisions of ReLUs and pools, in 16 bits many of them. So the
+	// check compares the angle between all gradients together and the reference's.
 	t.add(Check{
 		Name: name + ": gradients (1 − cosine)", Shape: shape, Error: 1 - number.Cosine(runs[0].gradients, want.gradients),
 		Bound: map[string]float64{"fp32": 1e-5, "tf32": 5e-3, "fp16": 1e-2, "bf16": 0.1}[t.precision], Kernels: runs[0].kernels,
 	})
 	off := 0.0
 	for i := range want.losses {
-		// Relative where a loss is large: that of ten classes begins at ln 10.
+		// The error is relative if the loss is large: with ten classes it starts at ln 10.
 		off = max(off, math.Abs(runs[0].losses[i]-want.losses[i])/max(1, math.Abs(want.losses[i])))
 	}
 	t.add(Check{
@@ -105,7 +105,7 @@ func (t *tester) network(kind, shape string, fuse bool, build func() (*nn.Graph,
 	return nil
 }
 
-// trainOn trains on an engine of its own, recorded or not.
+// trainOn trains on a new engine, with or without graphs.
 func (t *tester) trainOn(graph, fuse bool, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
 	e, err := t.start(func(o *engine.Options) { o.Graph, o.Fuse = graph, fuse })
 	if err != nil {
@@ -115,7 +115,8 @@ func (t *tester) trainOn(graph, fuse bool, g *nn.Graph, p *plan.Program, seed ui
 	return t.train(e, g, p, seed)
 }
 
-// fresh loads p with the values of g from seed; on a GPU all memory is poisoned first.
+// fresh loads p with the initial values of g for seed. On a GPU it fills all memory with
+// NaN first.
 func fresh(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (engine.Executable, error) {
 	x, err := e.Load(p, nil)
 	if err != nil {
@@ -133,7 +134,7 @@ func fresh(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (engine.E
 	return x, nil
 }
 
-// train does some steps with Adam, and one with SGD, on data of seed.
+// train runs some steps with Adam and one with SGD on data from seed.
 func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
 	x, err := fresh(e, g, p, seed)
 	if err != nil {
@@ -172,7 +173,7 @@ func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint6
 	}
 	if onGPU {
 		all.kernels = t.ran(ours.Launched())
-		// The weights that were set were rounded before the first step.
+		// Setting the weights ran the kernel that rounds them, before the first step.
 		t.kernels["cast_from_f32_"+number.KernelType(t.low).String()] = true
 	}
 	return all, nil

@@ -14,20 +14,20 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// operation is one kernel of a plan as a program of its own: its operands are the
-// program's inputs (states where state says so), its results the outputs.
+// operation is one kernel of a plan as a separate program. Its operands are the program's
+// inputs (or states, if state lists them), its results are the outputs.
 type operation struct {
-	name    string // empty: the kernel's
+	name    string // empty: the name of op
 	op      plan.Op
 	attr    plan.Attr
 	in, out [][]int
 	state   []int // indexes in in
-	// fill changes random values of operand i; nil leaves them normal.
+	// fill changes the random values of operand i; nil leaves them normally distributed.
 	fill func(i int, v []float32, before [][]float32)
-	// want is what should come out; nil: what engine/reference says.
+	// want returns the expected results; nil: engine/reference computes them.
 	want  func(in [][]float64) [][]float64
 	bound float64
-	plans bool // each of cuDNN's plans is to be run too
+	plans bool // each of cuDNN's plans is run too
 }
 
 func (o operation) String() string {
@@ -48,7 +48,7 @@ func (o operation) String() string {
 	return text
 }
 
-// title names the check.
+// title returns the name of the check.
 func (o operation) title() string {
 	if o.name == "" {
 		return string(o.op)
@@ -56,7 +56,7 @@ func (o operation) title() string {
 	return o.name
 }
 
-// operandName is what operand or result i is called in the program.
+// operandName returns the name of operand or result i in the program.
 func operandName(kind string, i int) string { return fmt.Sprint(kind, i) }
 
 func (o operation) program() *plan.Program {
@@ -98,8 +98,8 @@ func (t *tester) operations() error {
 	return nil
 }
 
-// operation checks one, on two batches of data in turn, so that what the first
-// leaves behind shows in the second.
+// operation checks one operation on two batches of data, so that a result that was left
+// over from the first batch is noticed in the second.
 func (t *tester) operation(o operation) error {
 	c := Check{Name: o.title(), Shape: o.String(), Bound: o.bound}
 	loaded, err := t.engine.Load(o.program(), nil)
@@ -138,8 +138,8 @@ func (t *tester) operation(o operation) error {
 	return nil
 }
 
-// operands are random, and such that the precision can hold them: what is
-// measured is the kernel.
+// operands returns random operands, rounded to the precision, so that the check measures
+// only the error of the kernel.
 func (t *tester) operands(o operation) [][]float32 {
 	var in [][]float32
 	for i, shape := range o.in {
@@ -149,7 +149,7 @@ func (t *tester) operands(o operation) [][]float32 {
 		}
 		if slices.Contains(o.state, i) {
 			for j := range v {
-				v[j] = float32(math.Abs(float64(v[j]))) // one may be a variance
+				v[j] = float32(math.Abs(float64(v[j]))) // it may be a variance
 			}
 		}
 		if len(shape) > 1 {
@@ -175,7 +175,7 @@ func (t *tester) expected(o operation, in [][]float32) ([][]float64, error) {
 	return results(t, x, o, in)
 }
 
-// results runs an operation: its outputs, then its states.
+// results runs an operation and returns its outputs, followed by its states.
 func results(t *tester, x engine.Executable, o operation, in [][]float32) ([][]float64, error) {
 	for i, v := range in {
 		var err error
@@ -200,7 +200,7 @@ func results(t *tester, x engine.Executable, o operation, in [][]float32) ([][]f
 		wide := number.Widen(v)
 		if ours, ok := x.(probe.Executable); ok && scaled(o.op) {
 			for j := range wide {
-				wide[j] /= ours.GradientScale() // fp16 carries the gradients of a loss that is scaled
+				wide[j] /= ours.GradientScale() // in fp16 the gradients of a loss are scaled
 			}
 		}
 		all = append(all, wide)
@@ -215,15 +215,14 @@ func results(t *tester, x engine.Executable, o operation, in [][]float32) ([][]f
 	return all, nil
 }
 
-// scaled reports whether op is the gradient of a loss, which fp16 carries scaled.
+// scaled reports whether op is the gradient of a loss, which is scaled in fp16.
 func scaled(op plan.Op) bool {
 	return op == plan.OpBCEWithLogitsBackward || op == plan.OpL1Backward || op == plan.OpSoftmaxCrossEntropyBackward || op == plan.OpDiceBCEBackward
 }
 
-// everyPlan runs each plan that cuDNN has for the convolution that x is, into an
-// output full of NaN: tuning may choose any of them. Algorithms of Winograd's
-// family, and those that say that they add in a lower precision, lose some bits:
-// they may be off eight times as much.
+// everyPlan runs each of cuDNN's plans for x's convolution, with an output filled with NaN:
+// tuning may choose any of them. Winograd algorithms, and algorithms that report sums in a
+// lower precision, lose some bits: their bound is eight times as large.
 func (t *tester) everyPlan(x probe.Executable, o operation, want []float64) error {
 	c := Check{Name: o.title() + ", every plan", Shape: o.String(), Bound: o.bound}
 	lossy := Check{Name: o.title() + ", every plan with reduced precision", Shape: c.Shape, Bound: 8 * o.bound}
@@ -262,7 +261,7 @@ func (t *tester) everyPlan(x probe.Executable, o operation, want []float64) erro
 	return nil
 }
 
-// compare adds a run of a plan, whose results are off by so much, to a check.
+// compare adds the mismatch of one plan to a check.
 func (t *tester) compare(c *Check, p probe.Plan, off float64) {
 	if p.Err != nil {
 		c.Error, c.Detail = math.Inf(1), fmt.Sprintf("%s: %v", p.Name, p.Err)
@@ -274,7 +273,7 @@ func (t *tester) compare(c *Check, p probe.Plan, off float64) {
 	}
 }
 
-// without says why some graphs have no plan; nothing if all have one.
+// without returns text about graphs that have no plan, or "" if all have one.
 func without(missing error) string {
 	if missing == nil {
 		return ""
@@ -282,8 +281,8 @@ func without(missing error) string {
 	return fmt.Sprintf("; without %v", missing)
 }
 
-// fusions checks convolutions with bias and ReLU, which cuDNN may do in one graph: each
-// of its plans, and ours behind its convolution.
+// fusions checks convolutions with bias and ReLU, which cuDNN may compute in one graph:
+// each of its plans, and our kernels after its convolution.
 func (t *tester) fusions() error {
 	for _, s := range [][]int{{2, 16, 9, 13, 24}, {1, 8, 16, 16, 8}, {3, 21, 7, 5, 13}} {
 		o := operation{
@@ -305,8 +304,8 @@ func (t *tester) fusion(o operation) error {
 	return t.followed(o, p, plan.Kernel{Op: plan.OpReLU, Name: "layer", In: []int{p.Outputs[0]}})
 }
 
-// followed checks an operation whose program p has a kernel behind it, which the same task
-// does: as it is run, and each plan.
+// followed checks an operation in a program p where the same task also computes the next
+// kernel: first as a step, then each plan.
 func (t *tester) followed(o operation, p *plan.Program, next plan.Kernel) (err error) {
 	raw := p.Outputs[0]
 	p.Tensors = append(p.Tensors, p.Tensors[raw])

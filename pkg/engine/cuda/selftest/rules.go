@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// rulesChecks are the optimiser's rules that take norms, and clipping, against
-// optim.Apply64.
+// rulesChecks returns the checks of clipping and of the optimizer rules that need norms.
+// They compare with optim.Apply64.
 func rulesChecks() []directCheck {
 	base := optim.Update{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.02, Trust: 0.05}
 	var all []directCheck
@@ -35,8 +35,8 @@ func rulesChecks() []directCheck {
 	return append(all, directCheck{"sums of gradients", "4124 elements of 3 batches", 0, gatherCheck})
 }
 
-// ruleLayers are a weight of several chunks, a bias, a weight that fills no chunk, and
-// one of zeros, with gradients in another order.
+// ruleLayers returns a weight with several chunks, a bias, a weight smaller than a chunk,
+// and a weight of zeros. The gradients are in another order.
 func ruleLayers() (list []kernels.Layer, n int) {
 	const big = 3 * 8192
 	return []kernels.Layer{
@@ -47,8 +47,8 @@ func ruleLayers() (list []kernels.Layer, n int) {
 	}, big + 8520
 }
 
-// ruleCheck follows optim.Apply64 over steps, the third of which has an infinite
-// gradient, and so is left out.
+// ruleCheck compares the kernels with optim.Apply64 over several steps. The third step has
+// an infinite gradient, so its update must be skipped.
 func ruleCheck(p *sandbox, u optim.Update) float64 {
 	list, n := ruleLayers()
 	w := make([]float32, n)
@@ -108,7 +108,7 @@ func ruleCheck(p *sandbox, u optim.Update) float64 {
 	return s.compare(p)
 }
 
-// ruleLaunches are those of one update.
+// ruleLaunches runs the launches of one update.
 func ruleLaunches(p *sandbox, layers kernels.Layers, list []kernels.Layer, a kernels.Update, u optim.Update) {
 	if u.ClipNorm > 0 || u.Rule == optim.RuleLARS {
 		p.run(layers.Squares(a.W, a.G))
@@ -142,7 +142,7 @@ func ruleLaunches(p *sandbox, layers kernels.Layers, list []kernels.Layer, a ker
 	}
 }
 
-// gatherCheck makes the mean of the gradients of three batches, as float32 has it.
+// gatherCheck checks the mean of the gradients of three batches, in float32.
 func gatherCheck(p *sandbox) float64 {
 	const n = 4124
 	var batches [3][]float32

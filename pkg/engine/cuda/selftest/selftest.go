@@ -27,39 +27,38 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Check is one line of a self-test: something that the GPU computed, beside what
-// it should be.
+// Check is one line of a self-test: the comparison of a result of the GPU with the expected
+// result.
 type Check struct {
 	Name  string `json:"name"`  // "batch_norm training", "conv backward data, every plan"
 	Type  string `json:"type"`  // "fp32", "tf32", "bf16" or "fp16"
 	Shape string `json:"shape"` // of the operands
-	// Error is the greatest difference of an element, relative to the greatest
-	// element that should be (unless Name says otherwise); Bound is what it may
-	// be.
+	// Error is the greatest difference of an element, relative to the greatest expected
+	// element (unless Name says otherwise). Bound is the greatest Error that passes.
 	Error   float64  `json:"error"`
 	Bound   float64  `json:"bound"`
 	OK      bool     `json:"ok"`
-	Kernels []string `json:"kernels,omitempty"` // of our own that ran for it
+	Kernels []string `json:"kernels,omitempty"` // our own kernels that the check ran
 	Detail  string   `json:"detail,omitempty"`
 }
 
-// Options say what a self-test runs.
+// Options select the checks of a self-test.
 type Options struct {
 	Device     string   // "cuda" or "cuda:1"; empty: "cuda"
-	Precisions []string // of Precisions; nil: all
+	Precisions []string // a subset of Precisions(); nil: all of them
 	Seed       uint64   // of the random data
-	Large      bool     // also shapes of real networks, where sums take many blocks
-	// Only names the checks to run, by a part of their names; empty: all. That
-	// every kernel ran is then not looked at.
+	Large      bool     // also use shapes of real networks, where sums take many blocks
+	// Only selects the checks whose names contain it; empty: all checks. If it is not
+	// empty, the check that every kernel ran is left out.
 	Only   string
 	Report func(Check)
 }
 
-// Precisions are what a self-test covers. tf32 is fp32 whose convolutions
-// may round their inputs.
+// Precisions returns the precisions that a self-test covers. tf32 is fp32 whose
+// convolutions may round their inputs.
 func Precisions() []string { return []string{"fp32", "tf32", "bf16", "fp16"} }
 
-// Validate reports the first option that cannot be.
+// Validate returns an error for the first invalid option.
 func (o Options) Validate() error {
 	for _, p := range o.Precisions {
 		if !slices.Contains(Precisions(), p) {
@@ -69,11 +68,11 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Run runs every kernel, every plan that cuDNN offers for a set of
-// convolutions, and whole steps of U-Nets, recorded and not, on random data in
-// memory that was filled with NaN before, and compares with engine/reference or
-// with loops in float64. A kernel that no check ran is a check that failed. The
-// error says what kept it from running, not what failed: that is in the checks.
+// Run runs every kernel, every plan that cuDNN offers for a set of convolutions, and
+// complete training steps of U-Nets, with and without graphs. The data are random and the
+// memory is filled with NaN first. The results are compared with engine/reference or with
+// loops in float64. A kernel that no check ran is a failed check. The error reports what
+// prevented the self-test from running; failures are in the checks.
 func Run(ctx context.Context, o Options) ([]Check, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -85,7 +84,8 @@ func Run(ctx context.Context, o Options) ([]Check, error) {
 	return RunWithLibraries(ctx, libraries, o)
 }
 
-// RunWithLibraries is Run with open libraries, such as those of a simulated machine.
+// RunWithLibraries is like Run with libraries that are open already, such as those of a
+// simulated machine.
 func RunWithLibraries(ctx context.Context, s *stack.Stack, o Options) ([]Check, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func RunWithLibraries(ctx context.Context, s *stack.Stack, o Options) ([]Check, 
 	return all, nil
 }
 
-// Failed counts the checks that failed.
+// Failed returns the number of failed checks.
 func Failed(checks []Check) (n int) {
 	for _, c := range checks {
 		if !c.OK {
@@ -134,12 +134,12 @@ type tester struct {
 	stack     *stack.Stack
 	engine    *cuda.Engine
 	random    *rand.Rand
-	kernels   map[string]bool // that a check ran, by name
+	kernels   map[string]bool // names of the kernels that a check ran
 	checks    []Check
 }
 
-// start starts an engine of the precision. Algorithms are cuDNN's first
-// suggestion: tuning all of them is slow, and each is run by itself anyway.
+// start starts an engine for the precision. It uses cuDNN's first suggestion for each
+// convolution: tuning would be slow, and each plan is checked separately anyway.
 func (t *tester) start(change func(*engine.Options)) (*cuda.Engine, error) {
 	o := engine.DefaultOptions()
 	o.Device, o.Precision, o.Convolution, o.TF32 = t.options.Device, t.precision, "heuristic", t.precision == "tf32"
@@ -155,7 +155,7 @@ func (t *tester) start(change func(*engine.Options)) (*cuda.Engine, error) {
 		case autotune.CacheVariable:
 			return "off"
 		case "NVIDIA_TF32_OVERRIDE":
-			return "" // the test says itself what it wants
+			return "" // the check itself decides about TF32
 		}
 		return os.Getenv(name)
 	}, o, 0)
@@ -178,25 +178,26 @@ func (t *tester) all() (err error) {
 	return nil
 }
 
-// wanted reports whether the check of that name is to be run.
+// wanted reports whether the check with this name is selected.
 func (t *tester) wanted(name string) bool { return strings.Contains(name, t.options.Only) }
 
-// complete fails for each kernel that no check ran.
+// complete adds a failed check for each kernel that no check ran.
 func (t *tester) complete() {
 	types := []kernels.Type{kernels.F32}
 	if t.low != device.F32 {
 		types = append(types, number.KernelType(t.low))
 	}
 	for _, k := range kernels.List(types...) {
-		// What measures the other precision's tensor cores belongs to that one.
+		// The other precision's checks run the kernel that measures its tensor cores.
 		if !t.kernels[k.Name] && !strings.HasPrefix(k.Name, "mma_ceiling") && !t.elsewhere(k.Name) {
 			t.add(Check{Name: k.Name, Error: math.MaxFloat64, Detail: "no check ran this kernel"})
 		}
 	}
 }
 
-// elsewhere reports whether a kernel is one that the checks of another precision run: in 16
-// bits those of fp32, and what goes with batch norms in cuDNN's graphs, which it has in fp16.
+// elsewhere reports whether the checks of another precision run a kernel: in 16 bits the
+// fp32 kernels, and in all precisions but fp16 the kernels for batch norms in cuDNN's
+// graphs, which only fp16 uses.
 func (t *tester) elsewhere(name string) bool {
 	if name == "bn_sums" || strings.HasPrefix(name, "bn_scale_shift_") {
 		return t.low != device.F16 || strings.HasSuffix(name, "_"+kernels.F32.String())
@@ -204,12 +205,12 @@ func (t *tester) elsewhere(name string) bool {
 	return t.low != device.F32 && strings.HasSuffix(name, "_"+kernels.F32.String())
 }
 
-// add ends a check: its verdict, and the report.
+// add sets the verdict of a check and reports it.
 func (t *tester) add(c Check) {
 	c.Type = t.precision
 	c.OK = c.Error <= c.Bound
 	if math.IsNaN(c.Error) || math.IsInf(c.Error, 0) {
-		c.Error, c.OK = math.MaxFloat64, false // JSON has no other numbers
+		c.Error, c.OK = math.MaxFloat64, false // JSON cannot represent infinity and NaN
 		if c.Detail == "" {
 			c.Detail = "a result is not a number: something was not written, or read before it was"
 		}
@@ -220,7 +221,7 @@ func (t *tester) add(c Check) {
 	}
 }
 
-// failed ends a check that could not be run.
+// failed adds a check that could not be run. It returns err if the self-test cannot go on.
 func (t *tester) failed(c Check, err error) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
@@ -233,8 +234,8 @@ func (t *tester) failed(c Check, err error) error {
 	return nil
 }
 
-// mismatch is the greatest difference, relative to the greatest number wanted;
-// NaN where a result is none.
+// mismatch returns the greatest difference, relative to the greatest expected number. It is
+// NaN if a result is NaN.
 func mismatch(got, want []float64) float64 {
 	if len(got) != len(want) {
 		return math.NaN()
@@ -242,19 +243,19 @@ func mismatch(got, want []float64) float64 {
 	top, worst := 1e-30, 0.0
 	for i, w := range want {
 		top = max(top, math.Abs(w))
-		worst = max(worst, math.Abs(got[i]-w)) // max hands a NaN on
+		worst = max(worst, math.Abs(got[i]-w)) // max propagates NaN
 	}
 	return worst / top
 }
 
-// bound is what a result may be off that is rounded so often: half the distance
-// of two neighbouring numbers of the precision each time, and some of fp32's for
-// sums. TF32 rounds each factor of a product to 11 bits.
+// bound returns the bound for a result with the given number of roundings: for each, half
+// the distance of neighboring numbers in the precision, plus some roundings of fp32 sums.
+// TF32 rounds each factor of a product to 11 bits.
 func (t *tester) bound(roundings float64) float64 {
 	return roundings * map[string]float64{"fp32": 1e-5, "tf32": 2e-3, "bf16": 4e-3, "fp16": 5e-4}[t.precision]
 }
 
-// exact is bound where nothing is multiplied by the tensor cores.
+// exact is like bound, for results without products of the tensor cores.
 func (t *tester) exact(roundings float64) float64 {
 	if t.precision == "tf32" {
 		return roundings * 1e-5
@@ -262,7 +263,7 @@ func (t *tester) exact(roundings float64) float64 {
 	return t.bound(roundings)
 }
 
-// normal are n random numbers that the precision can hold.
+// normal returns n random numbers that the precision can represent.
 func (t *tester) normal(n int) []float32 {
 	v := make([]float32, n)
 	for i := range v {
@@ -273,7 +274,7 @@ func (t *tester) normal(n int) []float32 {
 
 func (t *tester) rounded(v []float32) []float32 { return number.Decode(t.low, number.Encode(t.low, v)) }
 
-// ran notes that checks ran the kernels with these names, and returns the names.
+// ran records that checks ran the kernels with these names, and returns the names.
 func (t *tester) ran(names []string) []string {
 	for _, name := range names {
 		t.kernels[name] = true

@@ -10,8 +10,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// statistics checks the convolutions that sum up for the batch norm behind them: each
-// plan's mean and deviation, against those of the result that the same plan wrote.
+// statistics checks the convolutions that compute sums for the batch norm after them: the
+// mean and deviation of each plan are compared with those of the result that the same plan
+// has written.
 func (t *tester) statistics() error {
 	const name = "conv with the statistics of its batch norm"
 	if t.precision != "fp16" || !t.wanted(name) {
@@ -30,7 +31,7 @@ func (t *tester) statistics() error {
 	return nil
 }
 
-// normedProgram is a convolution and a batch norm in training behind it.
+// normedProgram returns a program with a convolution and a batch norm in training.
 func normedProgram(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
 	add := func(role plan.Role, name string, shape ...int) int { return workload.Declare(p, role, name, shape) }
@@ -66,7 +67,7 @@ func (t *tester) statisticsOf(c *Check, s []int) error {
 			return err
 		}
 	}
-	if _, err := x.Step(t.ctx, nil, nil); err != nil { // brings the operands into place
+	if _, err := x.Step(t.ctx, nil, nil); err != nil { // prepares the operands
 		return err
 	}
 	c.Kernels = t.ran(x.Launched())
@@ -91,8 +92,8 @@ func (t *tester) statisticsOf(c *Check, s []int) error {
 	return nil
 }
 
-// statisticsOff returns how far a plan's mean and 1/deviation of each channel are from those
-// of the result that it wrote.
+// statisticsOff returns the mismatch between a plan's mean and 1/deviation of each channel
+// and those of the result that the plan has written.
 func statisticsOff(p probe.Plan, channels, points int) float64 {
 	mean, invstd := make([]float64, channels), make([]float64, channels)
 	n := float64(len(p.Result) / channels)
@@ -109,5 +110,5 @@ func statisticsOff(p probe.Plan, channels, points int) float64 {
 	return max(mismatch(p.Beside["mean"], mean), mismatch(p.Beside["invstd"], invstd))
 }
 
-// normEpsilon is what normedProgram adds to a variance.
+// normEpsilon is the epsilon of normedProgram's batch norm.
 const normEpsilon = 1e-5

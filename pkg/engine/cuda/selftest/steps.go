@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// adding is an engine.Accumulating with nobody to exchange with, which adds up on the
-// host what an engine hands over.
+// adding is an engine.Accumulating without other ranks. It adds up, on the host, the
+// gradients that an engine passes to it.
 type adding struct {
 	part, parts int
 	sums        [][]float64
@@ -27,7 +27,7 @@ func (a *adding) Part() (part, parts int, inner engine.GradSync) { return a.part
 func (a *adding) Accumulated()                                   { a.part++ }
 func (a *adding) Capturable() bool                               { return false }
 
-// Bucket gets the reference's gradients, which are float64.
+// Bucket receives the gradients of the reference engine, which are float64.
 func (a *adding) Bucket(i int, b device.Buffer, _ device.Stream) error {
 	if a.part == 1 {
 		if i == len(a.sums) {
@@ -48,8 +48,8 @@ func (a *adding) Wait() error {
 	return nil
 }
 
-// rules checks updates of two batches each by every rule of the optimisers, as they are
-// and recorded.
+// rules checks updates of two batches each with every rule of the optimizers, with and
+// without graphs.
 func (t *tester) rules() error {
 	list := []optim.Update{
 		{Rule: optim.RuleSGD, Momentum: 0.9, Nesterov: true, ClipNorm: 0.05},
@@ -92,7 +92,7 @@ func (t *tester) rule(name string, u optim.Update, g *nn.Graph, p *plan.Program)
 	if err != nil {
 		return err
 	}
-	var runs [2]trace // as they are, and recorded
+	var runs [2]trace // without and with graphs
 	for i, graph := range []bool{false, true} {
 		e, err := t.start(func(o *engine.Options) { o.Graph = graph })
 		if err == nil {
@@ -118,7 +118,7 @@ func (t *tester) rule(name string, u optim.Update, g *nn.Graph, p *plan.Program)
 	return nil
 }
 
-// updates trains on data of seed.
+// updates trains on data from seed.
 func (t *tester) updates(e engine.Engine, u optim.Update, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
 	x, err := fresh(e, g, p, seed)
 	if err != nil {

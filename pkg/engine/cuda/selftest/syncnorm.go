@@ -22,9 +22,10 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// synchronised checks whole steps with synchronised batch norms: of two ranks on this
-// GPU that meet on the host, against the reference with both batches at once, and of one
-// rank by NCCL, which meets itself within the recorded step.
+// synchronised checks complete steps with synchronized batch norms. Two ranks on this GPU
+// that synchronize on the host are compared with the reference on both batches together.
+// One rank with NCCL, whose steps are captured in a graph, is compared with the reference
+// too.
 func (t *tester) synchronised() error {
 	const host, alone = "synchronised batch norms of 2 ranks through the host", "synchronised batch norms by NCCL, one rank"
 	u, err := model.UNet2D(workload.UNets()[1])
@@ -56,7 +57,7 @@ func (t *tester) synchronised() error {
 			return err
 		}
 		shape := fmt.Sprintf("U-Net, batches of %d", workload.Batch)
-		var runs [2][]trace // as they are, and recorded
+		var runs [2][]trace // without and with graphs
 		for i, graph := range []bool{false, true} {
 			if runs[i], err = t.ranksOnHost(graph, g, p, seed); err != nil {
 				return t.failed(Check{Name: host, Shape: shape}, err)
@@ -93,8 +94,8 @@ func (t *tester) synchronised() error {
 	return nil
 }
 
-// compareRanks compares what ranks did, as it is and recorded, with the reference, and
-// the ranks with one another.
+// compareRanks compares the ranks' results, without and with graphs, with the reference,
+// and the ranks with one another.
 func (t *tester) compareRanks(name, shape string, runs [2][]trace, want trace) {
 	plain, n := runs[0], float64(len(runs[0]))
 	t.add(Check{
@@ -119,21 +120,22 @@ func (t *tester) compareRanks(name, shape string, runs [2][]trace, want trace) {
 	t.add(Check{Name: name + ": every rank, recorded or not (numbers that differ)", Shape: shape, Error: float64(differ)})
 }
 
-// ranked is a rank of some, and how it exchanges.
+// ranked is one of several ranks, with its exchange.
 type ranked struct {
 	rank, ranks int
 	sync        engine.GradSync
-	meet        func() error // with the others, outside of a step; nil: there are none
+	meet        func() error // waits for the other ranks outside of a step; nil: there are no others
 }
 
-// trainRank does some steps with Adam on a rank's part of batches of seed.
+// trainRank runs some steps with Adam on a rank's part of batches from seed.
 func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r ranked, seed uint64) (all trace, err error) {
 	x, err := fresh(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
-	// What waits for the whole GPU must not come while the other rank records.
+	// Calls that wait for the complete GPU must not run while another rank captures a
+	// graph.
 	meet := func() error {
 		if r.meet == nil {
 			return nil
@@ -176,8 +178,8 @@ func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rank
 	return all, nil
 }
 
-// feedPart gives x its part of a batch of noise with masks, which does not depend on how
-// many ranks there are.
+// feedPart sets x's inputs to its part of a batch of noise and masks. The batch does not
+// depend on the number of ranks.
 func feedPart(x engine.Executable, seed uint64, r ranked) error {
 	p := x.Program()
 	for i, name := range []string{model.ImageInput, model.TargetInput} {
@@ -197,7 +199,7 @@ func feedPart(x engine.Executable, seed uint64, r ranked) error {
 	return nil
 }
 
-// ranksOnHost trains two ranks, each with an engine of its own on the same GPU.
+// ranksOnHost trains two ranks, each with a separate engine on the same GPU.
 func (t *tester) ranksOnHost(graph bool, g *nn.Graph, p *plan.Program, seed uint64) ([]trace, error) {
 	groups := collective.InProcess(2)
 	all, errs := make([]trace, len(groups)), make([]error, len(groups))
@@ -214,14 +216,14 @@ func (t *tester) ranksOnHost(graph bool, g *nn.Graph, p *plan.Program, seed uint
 		ranks.Go(func() {
 			r := ranked{rank: i, ranks: len(groups), sync: &throughHost{ctx: t.ctx, group: group}, meet: func() error { return group.Barrier(t.ctx) }}
 			all[i], errs[i] = t.trainRank(engines[i], g, p, r, seed)
-			errs[i] = errors.Join(errs[i], group.Close()) // a rank that fails ends the other's wait
+			errs[i] = errors.Join(errs[i], group.Close()) // if a rank fails, the other one stops waiting
 		})
 	}
 	ranks.Wait()
 	return all, errors.Join(errs...)
 }
 
-// throughHost exchanges by a group on the host.
+// throughHost exchanges through a group on the host.
 type throughHost struct {
 	ctx   context.Context
 	group collective.Group
@@ -271,7 +273,7 @@ func (t *tester) rankOfNCCL(l *nccl.Library, graph bool, g *nn.Graph, p *plan.Pr
 	return all, errors.Join(err, e.Do(func() error { return l.CommDestroy(s.comm) }))
 }
 
-// normedRank is oneRank with statistics: their sum is what they are.
+// normedRank is a oneRank that also exchanges statistics, which must not change.
 type normedRank struct{ oneRank }
 
 var _ engine.DeviceNormSync = (*normedRank)(nil)

@@ -10,13 +10,14 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// syncNormChecks are the kernels of synchronised batch norms, against loops.
+// syncNormChecks returns the checks of the kernels for synchronized batch norms, which are
+// compared with loops.
 func syncNormChecks(t *tester) []directCheck {
 	return []directCheck{{"batch norm of 2 workers' rows", "200 and 137 rows of 24 channels", t.exact(4), syncNormCheck}}
 }
 
-// syncNormCheck normalises the rows of two workers by the statistics of all of them, and
-// takes the gradient of that. The second worker's sums are there already, as cuDNN makes
+// syncNormCheck normalizes the rows of two workers with the statistics of all rows, and
+// computes the gradient. The sums of the second worker are given, as if cuDNN had computed
 // them.
 func syncNormCheck(p *sandbox) float64 {
 	const channels, epsilon, momentum = 24, 1e-5, 0.1
@@ -83,7 +84,7 @@ func narrowed(v []float64) []float32 {
 	return w
 }
 
-// meet adds up vectors of n float64, as an exchange does.
+// meet adds up vectors of n float64 numbers, as an exchange does.
 func (p *sandbox) meet(vectors []kernels.Pointer, n int) {
 	total := make([]float64, n)
 	for _, v := range vectors {
@@ -102,7 +103,7 @@ func (p *sandbox) meet(vectors []kernels.Pointer, n int) {
 	}
 }
 
-// comparePasses compares both workers' passes with loops over all of their rows.
+// comparePasses compares the passes of both workers with loops over all their rows.
 func (p *sandbox) comparePasses(norms [2]kernels.BatchNorm, grads [2]kernels.BatchNormGrad, x, dy []float64) float64 {
 	c := norms[0].Channels
 	n := float64(len(x) / c)
@@ -115,7 +116,7 @@ func (p *sandbox) comparePasses(norms [2]kernels.BatchNorm, grads [2]kernels.Bat
 		d := v - mean[i%c]
 		inv[i%c] += d * d
 	}
-	const momentum = 0.1 // and 0.5, 2, 1.5 and 0.25 of syncNormCheck
+	const momentum = 0.1 // the same as in syncNormCheck, like the 0.5, 2, 1.5 and 0.25 below
 	for k := range c {
 		runningMean[k], runningVar[k] = (1-momentum)*0.5+momentum*mean[k], (1-momentum)*2+momentum*inv[k]/(n-1)
 		inv[k] = 1 / math.Sqrt(inv[k]/n+norms[0].Epsilon)

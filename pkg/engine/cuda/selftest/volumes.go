@@ -6,12 +6,12 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// volumes lists convolutions in three dimensions, compared with loops.
+// volumes returns checks of convolutions in three dimensions, compared with loops.
 func (t *tester) volumes() []operation {
 	var all []operation
 	for _, r := range []relation3{
 		{n: 2, largeC: 5, smallC: 9, taps: 3, stride: 1, pad: 1, large: [3]int{4, 5, 7}},
-		{n: 1, largeC: 16, smallC: 8, taps: 2, stride: 2, pad: 0, large: [3]int{4, 6, 8}}, // a U-Net's transposed one: forward is backward data
+		{n: 1, largeC: 16, smallC: 8, taps: 2, stride: 2, pad: 0, large: [3]int{4, 6, 8}}, // the transposed convolution of a U-Net: its forward pass is a data gradient
 	} {
 		for i, s := range r.large {
 			r.small[i] = (s+2*r.pad-r.taps)/r.stride + 1
@@ -40,14 +40,15 @@ func (t *tester) volumes() []operation {
 	return all
 }
 
-// relation3 is what a convolution in three dimensions relates: position p of the
-// small map and tap q meet position p·stride+q−pad of the large one.
+// relation3 is the geometry of a convolution in three dimensions: position p of the small
+// map and tap q belong to position p·stride+q−pad of the large map.
 type relation3 struct {
 	n, smallC, largeC, taps, stride, pad int
 	small, large                         [3]int
 }
 
-// compute makes one of small (0), large (1) and weights (2) from the other two.
+// compute computes the small map (which = 0), the large map (1) or the weights (2) from the
+// other two.
 func (r relation3) compute(which int, small, large, w []float64) []float64 {
 	volume := func(s [3]int) int { return s[0] * s[1] * s[2] }
 	cube := r.taps * r.taps * r.taps

@@ -6,7 +6,7 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// capture records the work of streams into a graph.
+// capture collects the work of streams in a graph.
 type capture struct {
 	origin  *stream
 	mode    cuda.CaptureMode
@@ -16,7 +16,7 @@ type capture struct {
 	invalid bool
 }
 
-// node is a recorded piece of work with the nodes that it comes after.
+// node is captured work, with the nodes that must run before it.
 type node struct {
 	op     *op
 	stream *stream
@@ -28,7 +28,7 @@ type graph struct {
 	nodes []*node
 }
 
-// hold adds n to the graphs of each communicator whose collectives g has.
+// hold adds n to the number of graphs of each communicator that has a collective in g.
 func (g *graph) hold(n int) {
 	seen := map[*comm]bool{nil: true}
 	for _, node := range g.nodes {
@@ -39,7 +39,7 @@ func (g *graph) hold(n int) {
 	}
 }
 
-// add appends work to a captured stream and returns its place.
+// add appends work to a captured stream and returns the index of its node.
 func (c *capture) add(s *stream, o *op, after ...int) int {
 	if i, ok := c.last[s]; ok {
 		after = append(after, i)
@@ -49,7 +49,7 @@ func (c *capture) add(s *stream, o *op, after ...int) int {
 	return len(c.nodes) - 1
 }
 
-// joined makes s wait for a captured event: s becomes part of the capture.
+// joined makes s wait for a captured event, so that s becomes part of the capture.
 func (e *event) joined(s *stream) error {
 	const call = "cuStreamWaitEvent"
 	switch {
@@ -66,8 +66,8 @@ func (e *event) joined(s *stream) error {
 	return nil
 }
 
-// unsafeInCapture refuses calls that may wait, such as allocations, in a thread
-// that captures.
+// unsafeInCapture returns an error for calls that may wait, such as allocations, if the
+// thread captures.
 func (m *Machine) unsafeInCapture(call string) error {
 	for _, s := range m.streams {
 		c := s.capture
@@ -80,7 +80,8 @@ func (m *Machine) unsafeInCapture(call string) error {
 	return nil
 }
 
-// unjoined names a stream whose work the origin's end does not wait for.
+// unjoined returns a stream whose work is not joined to the origin stream at the end of the
+// capture, or nil.
 func (c *capture) unjoined() *stream {
 	reached := make([]bool, len(c.nodes))
 	var visit func(int)
@@ -104,8 +105,8 @@ func (c *capture) unjoined() *stream {
 	return nil
 }
 
-// replay runs a graph: stream by stream, the last one first, and each piece of
-// work only after those that it was recorded to come after.
+// replay runs a graph stream by stream, the last stream first. A node runs only after the
+// nodes before it.
 func (m *Machine) replay(g *graph) {
 	defer m.enter(g)()
 	done := make([]bool, len(g.nodes))

@@ -7,10 +7,10 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// hostBytes is memory of the host that a call may use at once, page-locked or not.
+// hostBytes returns n bytes of host memory at p, page-locked or not.
 func hostBytes(p unsafe.Pointer, n int64) []byte { return unsafe.Slice((*byte)(p), n) }
 
-// copyOp checks a copy when it is enqueued and again when it runs.
+// copyOp creates the operation of a copy. The copy is checked now and again when it runs.
 func (m *Machine) copyOp(call string, get func() (dst, src []byte, err error)) (*op, error) {
 	if _, _, err := get(); err != nil {
 		return nil, fail(call, cuda.ErrorInvalidValue, "%v", err)
@@ -74,10 +74,10 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 			})
 		})
 	}
-	// Copies from and to pageable memory are work of the legacy default stream. One to
-	// the GPU returns when the memory was read into a buffer of the driver's, and arrives
-	// when that stream gets to it, which streams that do not synchronize with it do not
-	// wait for (CUDA driver API, "API synchronization behavior").
+	// Copies from and to pageable memory run in the legacy default stream. A copy to the
+	// GPU returns after the driver has read the memory into a buffer. The data arrive
+	// later, when that stream executes the copy. Streams that do not synchronize with the
+	// legacy stream do not wait for it (CUDA driver API, "API synchronization behavior").
 	d.MemcpyHtoD = func(dst cuda.Ptr, src unsafe.Pointer, n int64) error {
 		const call = "cuMemcpyHtoD"
 		staged := slices.Clone(hostBytes(src, n))
@@ -107,7 +107,8 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	m.bindSets(d)
 }
 
-// pageable runs a copy from or to pageable memory, after the legacy default stream.
+// pageable runs a copy from or to pageable memory, after the work in the legacy default
+// stream.
 func (m *Machine) pageable(call string, p cuda.Ptr, n int64, f func() error) error {
 	return m.do(call, true, func() error {
 		if err := m.unsafeInCapture(call); err != nil {

@@ -8,16 +8,17 @@ import (
 	"lockstep/pkg/internal/clib/cupti"
 )
 
-// watched are the kernels that ran since CUPTI was started.
+// watched records the kernels that ran since CUPTI was started.
 type watched struct {
 	kernels []cupti.Kernel
-	in      *graph // that runs; nil: none
-	// Of graphs that were made before, CUPTI says nothing: see cupti.Library.Start.
+	in      *graph // the graph that is running, or nil
+	// known contains the graphs that were instantiated after Start. CUPTI does not report
+	// kernels of earlier graphs: see cupti.Library.Start.
 	known map[*graph]bool
 }
 
-// CUPTI is a table that says when each kernel ran by the machine's clock, those of
-// graphs only where they were made while it looked.
+// CUPTI returns a table that records when each kernel ran, by the machine's clock. Kernels
+// in graphs are recorded only if the graph was instantiated during the recording.
 func (m *Machine) CUPTI() (*cupti.Library, error) {
 	if err := m.require(clib.CUPTI, cupti.Symbols()); err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func (m *Machine) CUPTI() (*cupti.Library, error) {
 	}, nil
 }
 
-// watch notes a kernel, or a plan of cuDNN's, that ran from a time on.
+// watch records a kernel, or a plan of cuDNN's, that has run since begin.
 func (m *Machine) watch(label string, begin float64) {
 	name, ok := strings.CutPrefix(label, "cuLaunchKernel ")
 	if !ok {
@@ -66,7 +67,7 @@ func (m *Machine) watch(label string, begin float64) {
 	w.kernels = append(w.kernels, k)
 }
 
-// enter notes that a graph runs, until leave.
+// enter records that graph g is running until leave is called.
 func (m *Machine) enter(g *graph) (leave func()) {
 	w := m.watched
 	if w == nil {

@@ -20,15 +20,15 @@ type dnn struct {
 	plans   int
 }
 
-// descriptor holds attributes as the bytes that were set.
+// descriptor contains the attributes that were set, as bytes.
 type descriptor struct {
 	kind      cudnn.DescriptorType
 	attrs     map[cudnn.Attribute]value
 	finalised bool
-	engine    *engine // of engines, engine configurations and plans
+	engine    *engine // for engines, engine configurations and plans
 	ops       []*operation
 	plan      string
-	loaded    bool // the plan has run once
+	loaded    bool // for plans: it has run once
 }
 
 type value struct {
@@ -37,12 +37,12 @@ type value struct {
 	raw  []byte
 }
 
-// spec is what an attribute must be.
+// spec describes the values that are valid for an attribute.
 type spec struct {
 	kind     cudnn.AttributeType
 	most     int64
 	required bool
-	refers   []cudnn.DescriptorType // for descriptors: what they may be
+	refers   []cudnn.DescriptorType // for descriptors: the valid types
 }
 
 func newDNN(m *Machine) *dnn {
@@ -59,7 +59,7 @@ func elementSize(t cudnn.AttributeType) int64 {
 	return 4
 }
 
-// specs lists the attributes of a descriptor.
+// specs returns the attributes of a type of descriptor.
 func specs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
 	tensor := []cudnn.DescriptorType{cudnn.DescTensor}
 	one := func(kind cudnn.AttributeType) spec { return spec{kind: kind, most: 1, required: true} }
@@ -120,7 +120,7 @@ func specs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
 	return lateSpecs(t)
 }
 
-// lateSpecs lists the attributes of what is made of operations.
+// lateSpecs returns the attributes of descriptors that depend on operations.
 func lateSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
 	one := func(kind cudnn.AttributeType, d ...cudnn.DescriptorType) spec {
 		return spec{kind: kind, most: 1, required: true, refers: d}
@@ -136,7 +136,7 @@ func lateSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
 		}
 	case cudnn.DescPlan:
 		config, text := one(cudnn.TypeDescriptor, cudnn.DescEngineConfig), one(cudnn.TypeChar)
-		config.required, text.required, text.most = false, false, math.MaxInt64 // one of the two
+		config.required, text.required, text.most = false, false, math.MaxInt64 // one of the two is required
 		return map[cudnn.Attribute]spec{
 			cudnn.AttrPlanHandle: one(cudnn.TypeHandle), cudnn.AttrPlanConfig: config, cudnn.AttrPlanJSON: text,
 		}
@@ -164,11 +164,11 @@ func lateSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
 	return nil
 }
 
-// CUDNN is the machine's cuDNN.
+// CUDNN returns the machine's simulated cuDNN.
 func (m *Machine) CUDNN() *cudnn.Library {
 	d := m.dnn
 	l := &cudnn.Library{Path: simulated, Version: func() int { return m.opt.CUDNNVersion }}
-	// locked runs a call in turn, and refuses it when the device is lost.
+	// locked runs one call at a time, and fails if the device is lost.
 	locked := func(f func() cudnn.Status) cudnn.Status {
 		m.mu.Lock()
 		defer m.mu.Unlock()

@@ -7,13 +7,13 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// dense is a tensor's values in fp32, in the order N,(D,)H,W,C.
+// dense contains a tensor's values in fp32, in the order N,(D,)H,W,C.
 type dense struct {
 	dims []int64 // N,C,(D,)H,W
 	v    []float32
 }
 
-// walk calls f with the place of each element in dense order, and in memory.
+// walk calls f for each element with its index in dense order and its offset in memory.
 func walk(t *tensor, f func(i int, offset int64)) {
 	rank := len(t.Dims)
 	order := []int{0}
@@ -77,7 +77,7 @@ func write(t *tensor, mem []byte, d *dense) {
 	})
 }
 
-// rounded is d as it would be after being stored in a type.
+// rounded returns d after rounding to a type.
 func rounded(t cudnn.DataType, d *dense) *dense {
 	for i, v := range d.v {
 		switch t {
@@ -90,7 +90,7 @@ func rounded(t cudnn.DataType, d *dense) *dense {
 	return d
 }
 
-// compute runs the operations of a plan on memory.
+// compute runs the operations of a plan on the memory at the given addresses.
 func (m *Machine) compute(ops []*operation, at map[int64]uint64) error {
 	virtual := map[int64]*dense{}
 	load := func(t *tensor) (*dense, error) {
@@ -157,8 +157,8 @@ func (o *operation) evaluate(in []*dense) []*dense {
 	return []*dense{out}
 }
 
-// The three directions: y += x·w, dx += y·w, dw += y·x over the channels of one
-// tap. x has C values, y has K, and w K rows that lie step apart.
+// One tap of the three computations: y += x·w, dx += y·w, dw += y·x over the channels. x
+// has C values, y has K values, and w has K rows whose starts are step apart.
 func forward(x, w, y []float32, step int) {
 	for k := range y {
 		var sum float32
@@ -186,14 +186,14 @@ func filterGradient(x, w, y []float32, step int) {
 	}
 }
 
-// spatial pads dimensions to three, with ones (or zeros) in front.
+// spatial extends dimensions to three, with fill at the front.
 func spatial(v []int64, fill int64) [3]int64 {
 	out := [3]int64{fill, fill, fill}
 	copy(out[3-len(v):], v)
 	return out
 }
 
-// convolve visits every tap of every output point.
+// convolve calls tap for every tap of every output point.
 func (o *operation) convolve(x, w, y *dense, tap func(x, w, y []float32, step int)) {
 	xs, ws, ys := spatial(x.dims[2:], 1), spatial(w.dims[2:], 1), spatial(y.dims[2:], 1)
 	pad, stride, dilation := spatial(o.Pad, 0), spatial(o.Stride, 1), spatial(o.Dilation, 1)
@@ -240,7 +240,7 @@ func (o *operation) elementwise(in []*dense) *dense {
 			result.v[i] = a - b
 		case cudnn.PointwiseReLU:
 			result.v[i] = max(a, 0)
-		default: // the gradient b passes where a is positive
+		default: // the gradient b where a is positive
 			if a > 0 {
 				result.v[i] = b
 			}
@@ -249,7 +249,8 @@ func (o *operation) elementwise(in []*dense) *dense {
 	return result
 }
 
-// spread says which value of d stands at place i of a tensor of dims.
+// spread returns a function that maps index i of a tensor with dims to the index of the
+// value in d that is repeated there.
 func spread(d *dense, dims []int64) func(i int) int {
 	order := []int{0}
 	for a := 2; a < len(dims); a++ {

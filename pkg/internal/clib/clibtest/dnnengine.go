@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// engine is one of the simulated ways to run a graph. They compute the same; they
-// differ in time, workspace and whether they work.
+// engine is one of the simulated engines for a graph. All of them compute the same result.
+// They differ in time and workspace, and in whether they work.
 type engine struct {
 	Index     int64
 	workspace int64
@@ -21,7 +21,7 @@ type engine struct {
 	status    cudnn.Status
 	notes     []int32
 	behaviour []int32
-	tile      int64 // its one knob's value
+	tile      int64 // the value of its only knob
 }
 
 // fastEngine is the number of the fastest engine.
@@ -38,21 +38,20 @@ func (d *dnn) spoil(engine int64, o *operation, at map[int64]uint64) error {
 		if err != nil {
 			return err
 		}
-		// 65536 in bf16 and in the upper half of fp32 for the fastest engine.
+		// The value is 65536 in bf16 and in the upper half of fp32 for the fastest engine.
 		copy(b[len(b)-2:], []byte{0x80, 0x46 + byte(engine)})
 	}
 	return nil
 }
 
-// firstExecution is what the first execution of a plan takes more than others, in
-// microseconds.
+// firstExecution is the additional time of a plan's first execution, in microseconds.
 const firstExecution = 5000
 
 // tileKnob is CUDNN_KNOB_TYPE_TILE_SIZE.
 const tileKnob = 2
 
-// engines lists what each heuristic suggests: the fastest is not the first, one is
-// not supported here, one cannot be compiled, one is not deterministic. Modes A and B
+// engines returns the engines that a heuristic suggests. The fastest is not the first, one
+// is not supported, one cannot be compiled, and one is not deterministic. Modes A and B
 // suggest engine 1 with different tiles.
 func engines(mode cudnn.HeurMode) []engine {
 	plain := engine{Index: 0, cost: 10, notes: []int32{cudnn.NoteTensorCore}}
@@ -73,7 +72,7 @@ func engines(mode cudnn.HeurMode) []engine {
 	return nil
 }
 
-// engineOf finds an engine by its number.
+// engineOf returns the engine with the given number, or nil.
 func engineOf(index int64) *engine {
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback} {
 		for _, e := range engines(mode) {
@@ -85,7 +84,7 @@ func engineOf(index int64) *engine {
 	return nil
 }
 
-// saved is a plan as text.
+// saved is the text form of a plan.
 type saved struct {
 	Version    int
 	Engine     int64
@@ -97,7 +96,7 @@ func (d *dnn) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeTyp
 	if desc == nil || got == nil {
 		return d.fail(cudnn.NullPointer, "attribute %d: no descriptor or no count", name)
 	}
-	// What a heuristic chose is ready when it is given out.
+	// Descriptors that a heuristic has filled are finalized already.
 	if !desc.finalised && desc.engine == nil {
 		return d.fail(cudnn.NotFinalized, "attribute %d of a descriptor that is not finalised", name)
 	}
@@ -165,7 +164,7 @@ func int32Bytes(v []int32) []byte {
 	return raw
 }
 
-// suggest fills the engine configurations that the caller made.
+// suggest fills the engine configurations that the caller has created.
 func (d *dnn) suggest(heur *descriptor, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
 	if t != cudnn.TypeDescriptor {
 		return d.fail(cudnn.WrongAttributeType, "results are descriptors")
@@ -189,7 +188,7 @@ func (d *dnn) suggest(heur *descriptor, t cudnn.AttributeType, want int64, got *
 	return cudnn.Success
 }
 
-// finalizeConfig finds the engine that a configuration names by its number and tile.
+// finalizeConfig sets the engine of a configuration from its number and tile.
 func (d *dnn) finalizeConfig(desc *descriptor) cudnn.Status {
 	named := d.ref(desc, cudnn.AttrConfigEngine)
 	index, tile := named.int64(cudnn.AttrEngineIndex), int64(0)
@@ -247,7 +246,7 @@ func describeOps(ops []*operation) string {
 	return strings.Join(words, ", ")
 }
 
-// execute checks a pack against a plan and enqueues the work.
+// execute checks a pack against a plan and enqueues the plan's operations.
 func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.Status {
 	plan, pack, s := d.all[planned], d.all[packed], d.handles[h]
 	switch {
@@ -289,8 +288,8 @@ func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.St
 		cost *= 100
 	}
 	if !plan.loaded {
-		// The driver loads a kernel when it is launched for the first time
-		// (CUDA C++ Programming Guide, "Lazy Loading").
+		// The driver loads a kernel at its first launch (CUDA C++ Programming Guide, "Lazy
+		// Loading").
 		plan.loaded = true
 		cost += firstExecution
 	}

@@ -6,9 +6,10 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// pattern refuses graphs that cuDNN has no engine for: those of its developer guide's
-// section on specialised engines are taken, by the restrictions that it names, and what
-// run-time compilation does behind an operation.
+// pattern returns an error status for graphs that cuDNN has no engine for. It accepts the
+// graphs in the section on specialized engines of cuDNN's developer guide, with the
+// restrictions listed there, and operations that run-time compilation can append to an
+// operation.
 func (d *dnn) pattern(ops []*operation) cudnn.Status {
 	conv := slices.IndexFunc(ops, func(o *operation) bool { return o.convolution() })
 	sums := slices.ContainsFunc(ops, func(o *operation) bool { return o.Kind == cudnn.DescBNBackwardWeights })
@@ -30,7 +31,8 @@ func (o *operation) convolution() bool {
 	return o.Kind == cudnn.DescConvForward || o.Kind == cudnn.DescConvData || o.Kind == cudnn.DescConvFilter
 }
 
-// kinds are the operations of a graph, pointwise ones by their mode.
+// kinds returns the kinds of a graph's operations; a pointwise operation's kind is its
+// mode.
 func kinds(ops []*operation) []any {
 	var list []any
 	for _, o := range ops {
@@ -43,16 +45,16 @@ func kinds(ops []*operation) []any {
 	return list
 }
 
-// fusesNorms says whether the device is one that has the graphs of convolutions with
-// batch norms: compute capability 8.0 and above, but for 8.9.
+// fusesNorms reports whether the device supports graphs of convolutions with batch norms:
+// compute capability 8.0 and above, except 8.9.
 func (d *dnn) fusesNorms() bool {
 	c := d.m.opt.Capability
 	return c[0] >= 8 && c != [2]int{8, 9}
 }
 
-// prologue checks a graph with operations in front of a convolution: ConvBNfprop and
-// ConvBNwgrad. From compute capability 9.0 on each has to be whole: scale, bias, ReLU,
-// convolution, and behind a forward one the statistics.
+// prologue checks a graph with operations before a convolution: ConvBNfprop and
+// ConvBNwgrad. From compute capability 9.0 on, the graph must be complete: scale, bias,
+// ReLU, convolution, and in the forward pass the statistics.
 func (d *dnn) prologue(ops []*operation, conv int) cudnn.Status {
 	o := ops[conv]
 	want := []any{cudnn.PointwiseMul, cudnn.PointwiseAdd, cudnn.PointwiseReLU, o.Kind}
@@ -83,8 +85,8 @@ func (d *dnn) prologue(ops []*operation, conv int) cudnn.Status {
 	return d.halves(half, x.Dims[1], scale, bias)
 }
 
-// halves checks that tensors are of fp16, packed channels-last with four dimensions and
-// aligned, and that vectors have an element for each of c channels.
+// halves checks that the tensors in list are fp16, packed channels-last, aligned and have
+// four dimensions, and that each vector has c elements.
 func (d *dnn) halves(list []*tensor, c int64, vectors ...*tensor) cudnn.Status {
 	for _, t := range list {
 		switch {
@@ -109,7 +111,7 @@ func (d *dnn) halves(list []*tensor, c int64, vectors ...*tensor) cudnn.Status {
 	return cudnn.Success
 }
 
-// gradientSums checks DgradDreluBNBwdWeight.
+// gradientSums checks a graph of DgradDreluBNBwdWeight.
 func (d *dnn) gradientSums(ops []*operation) cudnn.Status {
 	want := []any{
 		cudnn.DescConvData, cudnn.PointwiseSub, cudnn.PointwiseMul, cudnn.PointwiseMul, cudnn.PointwiseAdd,
@@ -144,7 +146,8 @@ func (d *dnn) gradientSums(ops []*operation) cudnn.Status {
 	return d.halves([]*tensor{conv.In[0], conv.In[1], x, back.Out[0]}, x.Dims[1], vectors...)
 }
 
-// normSums reads the gradient of a batch norm's parameters.
+// normSums returns the operation for the gradient of a batch norm's parameters from its
+// descriptor.
 func (d *dnn) normSums(desc *descriptor) (*operation, cudnn.Status) {
 	o := &operation{Kind: desc.kind}
 	for _, name := range []cudnn.Attribute{cudnn.AttrBNBackwardX, cudnn.AttrBNBackwardMean, cudnn.AttrBNBackwardInvStd, cudnn.AttrBNBackwardScale, cudnn.AttrBNBackwardDY} {
@@ -160,9 +163,9 @@ func (d *dnn) normSums(desc *descriptor) (*operation, cudnn.Status) {
 	return o, d.types(o)
 }
 
-// normSums sums the gradient dy of a batch norm over all but the channels (Ioffe and
-// Szegedy, Batch Normalization, 2015, arXiv:1502.03167, section 3), and gives what its
-// input's gradient is made with: eqDY·dy + eqX·x + eqBias.
+// normSums computes the sums of a batch norm's gradient dy over all dimensions but the
+// channels (Ioffe and Szegedy, Batch Normalization, 2015, arXiv:1502.03167, section 3), and
+// the factors of the gradient of its input: eqDY·dy + eqX·x + eqBias.
 func normSums(in []*dense) []*dense {
 	x, mean, invstd, scale, dy := in[0], in[1].v, in[2].v, in[3].v, in[4]
 	c := x.dims[1]

@@ -25,7 +25,7 @@ func (t *tensor) gaps() bool {
 	return t.bytes() > n*t.Type.Size()
 }
 
-// bytes is from the first to the end of the last element.
+// bytes returns the number of bytes from the first to the end of the last element.
 func (t *tensor) bytes() int64 {
 	n := int64(1)
 	for i, d := range t.Dims {
@@ -36,7 +36,7 @@ func (t *tensor) bytes() int64 {
 
 func (t *tensor) String() string { return fmt.Sprintf("%d:%s%v", t.ID, t.Type, t.Dims) }
 
-// operation is a finalised operation. In is what it reads, Out what it writes.
+// operation is a finalized operation that reads the tensors in and writes the tensors out.
 type operation struct {
 	Kind        cudnn.DescriptorType
 	Mode        cudnn.PointwiseMode
@@ -61,7 +61,7 @@ func (o *operation) String() string {
 	return fmt.Sprintf("%s %v -> %v", name, o.In, o.Out)
 }
 
-// operands lists the tensors of operations that lie in memory, by ID.
+// operands returns the tensors of operations that are stored in memory, by ID.
 func operands(ops []*operation) []*tensor {
 	var all []*tensor
 	for _, o := range ops {
@@ -110,8 +110,8 @@ func (d *dnn) finalizeOperation(desc *descriptor) cudnn.Status {
 	return status
 }
 
-// convolution reads one of the three directions; x, w and y are the operands of
-// the forward pass or their gradients.
+// convolution returns a convolution or one of its gradients from its descriptor. x, w and y
+// are the operands of the forward pass, or their gradients.
 func (d *dnn) convolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cudnn.Attribute) (*operation, cudnn.Status) {
 	c := d.ref(desc, conv)
 	x, w, y := d.tensor(desc, xa), d.tensor(desc, wa), d.tensor(desc, ya)
@@ -206,9 +206,9 @@ func (d *dnn) genstats(desc *descriptor) (*operation, cudnn.Status) {
 	return o, d.types(o)
 }
 
-// finalizeGraph checks that what is virtual is made before it is used, and that
-// the pattern is one that is simulated: an operation with pointwise operations or
-// statistics after it, or one of those in fused.
+// finalizeGraph checks that virtual tensors are written before they are read, and that the
+// graph has a simulated pattern: an operation with pointwise operations or statistics after
+// it, or one of the patterns in fused.
 func (d *dnn) finalizeGraph(desc *descriptor) cudnn.Status {
 	h := cudnn.Handle(desc.int64(cudnn.AttrGraphHandle))
 	if d.handles[h] == nil {

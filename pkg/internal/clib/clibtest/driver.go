@@ -6,7 +6,7 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// Driver is the machine's CUDA driver.
+// Driver returns the machine's CUDA driver.
 func (m *Machine) Driver() *cuda.Driver {
 	d := &cuda.Driver{Path: simulated}
 	d.Version = func() (int, error) { return m.opt.DriverVersion, nil }
@@ -57,7 +57,7 @@ func (m *Machine) Driver() *cuda.Driver {
 	return d
 }
 
-// device runs a call about a device.
+// device runs a call that concerns a device, after checking the device's number.
 func (m *Machine) device(call string, dev cuda.Device, f func() error) error {
 	return m.do(call, false, func() error {
 		if dev < 0 || int(dev) >= m.opt.Devices {
@@ -70,8 +70,8 @@ func (m *Machine) device(call string, dev cuda.Device, f func() error) error {
 	})
 }
 
-// attribute answers with an H200's numbers (CUDA C++ Programming Guide, table of
-// compute capability 9.0, and NVIDIA's data sheet).
+// attribute returns the attributes of an H200 (CUDA C++ Programming Guide, table of compute
+// capability 9.0, and NVIDIA's data sheet), or false for an unknown attribute.
 func (m *Machine) attribute(a cuda.Attribute) (int, bool) {
 	switch a {
 	case cuda.ComputeCapabilityMajor:

@@ -2,7 +2,7 @@ package clibtest
 
 import "math"
 
-// toBF16 rounds to the nearest, ties to even; a NaN stays one.
+// toBF16 rounds to the nearest bfloat16, ties to even. A NaN stays NaN.
 func toBF16(f float32) uint16 {
 	b := math.Float32bits(f)
 	if f != f {
@@ -21,12 +21,12 @@ func toF16(f float32) uint16 {
 	switch {
 	case f != f:
 		return sign | 0x7E00
-	case a >= 65520: // halfway between the largest half and what would follow it
+	case a >= 65520: // halfway between the largest half and the next value
 		return sign | 0x7C00
 	case a < 1.0/(1<<14): // subnormal: a multiple of 2⁻²⁴
 		return sign | uint16(math.RoundToEven(a*(1<<24)))
 	}
-	// 13 bits of the fraction go; a carry runs into the exponent as it should.
+	// 13 bits of the fraction are dropped. A carry correctly increments the exponent.
 	rounded := b&0x7FFFFFFF + 0xFFF + b>>13&1
 	return sign | uint16((rounded-(127-15)<<23)>>13)
 }

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	defaultShared = 48 << 10  // bytes a block has without asking
-	mostShared    = 227 << 10 // bytes it may ask for on compute capability 9.0
+	defaultShared = 48 << 10  // bytes per block without a request
+	mostShared    = 227 << 10 // bytes per block that can be requested with compute capability 9.0
 )
 
-// function is a kernel of a loaded module. params has a letter for each
-// parameter: p a pointer, w 8 bytes, i 4 bytes; unknown means that the source
-// did not tell, and then launches are not checked.
+// function is a kernel of a loaded module. params has one letter per parameter: p for a
+// pointer, w for 8 bytes, i for 4 bytes. If unknown is set, the source did not contain the
+// parameters, and launches are not checked.
 type function struct {
 	name    string
 	params  string
@@ -32,11 +32,11 @@ type module struct {
 	functions map[string]*function
 }
 
-// magic begins an image that the simulated compiler made.
+// magic is the beginning of an image that the simulated compiler created.
 const magic = "simulated image\n"
 
-// NVRTC is a compiler that does not compile: it reads which kernels a source has
-// and what their parameters are. Sources must have balanced brackets.
+// NVRTC returns a compiler that does not compile. It reads the names and the parameters of
+// a source's kernels. Sources must have balanced brackets.
 func (m *Machine) NVRTC() *nvrtc.Library {
 	return &nvrtc.Library{
 		Path:          simulated,
@@ -76,11 +76,11 @@ var (
 	ptxParam = regexp.MustCompile(`\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)`)
 )
 
-// sourceKernels reads kernels from CUDA C++: those written out, and those begun
-// by a macro of one argument whose text has __global__ in it.
+// sourceKernels returns the kernels of CUDA C++ source: those written with __global__, and
+// those that begin with a macro of one argument whose text contains __global__.
 func sourceKernels(source string) []*function {
 	var all []*function
-	starts := map[string]bool{} // macros that begin a kernel
+	starts := map[string]bool{} // macros with which a kernel begins
 	macros := map[string][2]string{}
 	lines := strings.Split(comment.ReplaceAllString(strings.ReplaceAll(source, "\\\n", " "), " "), "\n")
 	for i, line := range lines {
@@ -124,7 +124,7 @@ func bracketed(s string) (inner, after string) {
 	return "", ""
 }
 
-// expand replaces one macro with a pasted name, such as TYPED(relu) by relu_f32.
+// expand replaces a macro that appends to a name, such as TYPED(relu) by relu_f32.
 func expand(s string, macros map[string][2]string) string {
 	name, _, ok := strings.Cut(s, "(")
 	m, known := macros[strings.TrimSpace(name)]
@@ -162,7 +162,8 @@ func newFunction(name, after string) *function {
 	return f
 }
 
-// scalarSize is the letter of a parameter's type, which is all but its last word.
+// scalarSize returns the letter of a parameter's type. The type is all words but the last
+// one, the parameter's name.
 func scalarSize(words []string) (string, bool) {
 	kind := strings.Join(slices.DeleteFunc(slices.Clone(words[:len(words)-1]), func(w string) bool { return w == "const" }), " ")
 	switch kind {
@@ -174,7 +175,7 @@ func scalarSize(words []string) (string, bool) {
 	return "?", false
 }
 
-// ptxKernels reads kernels from PTX, where pointers look like other 8-byte numbers.
+// ptxKernels returns the kernels of PTX, where pointers look like other 8-byte numbers.
 func ptxKernels(text string) []*function {
 	var all []*function
 	for _, e := range entry.FindAllStringSubmatch(text, -1) {
@@ -194,7 +195,7 @@ func ptxKernels(text string) []*function {
 	return all
 }
 
-// load reads an image.
+// load returns the kernels of an image.
 func load(image []byte) []*function {
 	text := string(bytes.TrimRight(image, "\x00"))
 	rest, ours := strings.CutPrefix(text, magic)
@@ -209,7 +210,7 @@ func load(image []byte) []*function {
 	return all
 }
 
-// arguments checks packed arguments and writes them out.
+// arguments checks packed arguments and formats them.
 func (m *Machine) arguments(f *function, args []byte) (string, error) {
 	if f.unknown {
 		return fmt.Sprintf("%d bytes", len(args)), nil
@@ -247,7 +248,7 @@ func (m *Machine) arguments(f *function, args []byte) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// word writes a number of 8 bytes, or the allocation that it points into.
+// word formats a number of 8 bytes, or names the allocation into which it points.
 func (m *Machine) word(v uint64) string {
 	if a := m.memory.near(v); a != nil {
 		return m.memory.describe(v)

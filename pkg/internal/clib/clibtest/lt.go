@@ -7,12 +7,12 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// ltFLOPS is the speed of simulated products in operations a microsecond: faster than
-// simulated kernels, which all take as long.
+// ltFLOPS is the speed of simulated products, in operations per microsecond. It is above
+// the speed of simulated kernels, whose time does not depend on their work.
 const ltFLOPS = 2e12
 
-// CublasLt is the machine's library of matrix products. It checks where the matrices
-// lie and takes its time; it computes nothing.
+// CublasLt returns the machine's library of matrix products. It checks the addresses of the
+// matrices and advances the clock, but computes nothing.
 func (m *Machine) CublasLt() *cublaslt.Library {
 	type product struct {
 		matmul            cublaslt.Matmul

@@ -17,55 +17,55 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// Executor runs a kernel. args are the packed arguments; pointers among them are
-// addresses in this process. An error is a failure on the device.
+// Executor runs a kernel. args contains the packed arguments; pointers among them are
+// addresses in this process. An error is reported as a failure of the device.
 type Executor func(name string, grid, block [3]uint32, shared uint32, args []byte) error
 
-// Options describe a machine. The zero value is one H200-like device, all
-// libraries there, kernels that do nothing.
+// Options describe a machine. The zero value is a machine with one device like an H200, all
+// libraries, and kernels that do nothing.
 type Options struct {
-	Name          string // of the devices
-	Devices       int    // -1 is none
-	Memory        int64  // bytes a device; what does not fit is out of memory
+	Name          string // of each device
+	Devices       int    // number of devices; −1: none
+	Memory        int64  // bytes per device; a larger allocation is out of memory
 	Capability    [2]int // compute capability
 	DriverVersion int    // 13000
 	NVRTCVersion  [2]int // 13, 0
 	CUDNNVersion  int    // 91900
 	NCCLVersion   int    // 22809
 	Execute       Executor
-	Eager         bool         // run work when it is enqueued
-	Shallow       bool         // plans of cuDNN's are checked, and compute nothing
-	WrongVolumes  WrongVolumes // which engines of cuDNN's give wrong results of 3-D convolutions
-	Gaps          Gaps         // what cuDNN does with tensors that have gaps between their pixels
+	Eager         bool         // run work when it is enqueued, not when a call waits
+	Shallow       bool         // cuDNN's plans are checked, but compute nothing
+	WrongVolumes  WrongVolumes // which of cuDNN's engines compute wrong 3-D convolutions
+	Gaps          Gaps         // how cuDNN treats tensors that have gaps between their pixels
 	Network       *Network     // shared by the ranks of a group
 
-	Absent       []clib.Name // libraries that are not there
+	Absent       []clib.Name // libraries that are missing
 	MissingCalls []string    // functions that their libraries lack
-	// LoseAt is the number of the call (counted from 1, see Machine.Count) from
-	// which on the device is lost; 0 is never. LoseWith says how; 0 means
+	// LoseAt is the number of the driver call (counted from 1, see Machine.Count) at which
+	// the device is lost; 0: never. LoseWith is the result of that call; 0 means
 	// cuda.ErrorLaunchFailed.
 	LoseAt   int
 	LoseWith cuda.Result
 }
 
-// WrongVolumes says which engines of the simulated cuDNN give wrong results of 3-D
+// WrongVolumes selects the engines of the simulated cuDNN that compute wrong 3-D
 // convolutions.
 type WrongVolumes int
 
-// The engines with wrong results.
+// Engines with wrong results.
 const (
 	WrongNone    WrongVolumes = iota
 	WrongFastest              // the fastest engine
-	WrongAll                  // each engine gives another wrong result
+	WrongAll                  // all engines, each with a different result
 )
 
-// Gaps is what the simulated cuDNN does with tensors that have gaps between their pixels:
-// the documentation of the real one promises no engine for them.
+// Gaps selects how the simulated cuDNN treats tensors that have gaps between their pixels.
+// The documentation of the real cuDNN promises no engine for them.
 type Gaps int
 
-// The ways to treat them.
+// Treatments of tensors with gaps.
 const (
-	GapsFast    Gaps = iota // as others
+	GapsFast    Gaps = iota // like tensors without gaps
 	GapsSlow                // a hundred times slower
 	GapsRefused             // no engine supports them
 )
@@ -107,8 +107,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Machine is a simulated machine. Its tables may be used by several goroutines
-// as those of the real libraries may.
+// Machine is a simulated machine. Its tables may be used by several goroutines, with the
+// same rules as for the real libraries.
 type Machine struct {
 	opt Options
 
@@ -122,7 +122,7 @@ type Machine struct {
 	retained    map[cuda.Context]int
 	current     map[int]cuda.Context // by thread
 	memory      memory
-	next        uintptr // handles count up from 1, each kind on its own name
+	next        uintptr // handles count from 1, separately for each kind
 	names       map[uintptr]string
 	numbers     map[string]int
 	streams     []*stream
@@ -133,11 +133,11 @@ type Machine struct {
 	graphs      map[cuda.Graph]*graph
 	execs       map[cuda.GraphExec]*graph
 	clock       float64  // microseconds
-	watched     *watched // what CUPTI sees; nil: it does not look
+	watched     *watched // what CUPTI records; nil if it is not started
 	dnn         *dnn
 }
 
-// New makes a machine.
+// New returns a machine.
 func New(o Options) *Machine {
 	m := &Machine{
 		opt: o.withDefaults(), retained: map[cuda.Context]int{}, current: map[int]cuda.Context{},
@@ -147,7 +147,7 @@ func New(o Options) *Machine {
 		graphs: map[cuda.Graph]*graph{}, execs: map[cuda.GraphExec]*graph{},
 	}
 	m.dnn = newDNN(m)
-	// The legacy default stream is always there.
+	// The legacy default stream always exists.
 	zero := &stream{name: "stream#0"}
 	m.streams, m.byStream[0] = []*stream{zero}, zero
 	return m
@@ -190,7 +190,7 @@ func (m *Machine) Stack() (*stack.Stack, error) {
 	return st, st.Check()
 }
 
-// require is what opening a library of this machine would say.
+// require returns the error of opening a library of this machine, or nil.
 func (m *Machine) require(n clib.Name, symbols []string) error {
 	if slices.Contains(m.opt.Absent, n) {
 		return &clib.NotFoundError{
@@ -210,10 +210,10 @@ func (m *Machine) require(n clib.Name, symbols []string) error {
 	return nil
 }
 
-// simulated stands where a library's path would.
+// simulated replaces the path of a library.
 const simulated = "simulated"
 
-// NVTX is a table that records the ranges among the calls.
+// NVTX returns a table that adds the ranges to Calls.
 func (m *Machine) NVTX() *nvtx.Library {
 	return &nvtx.Library{
 		Path: simulated,
@@ -222,37 +222,37 @@ func (m *Machine) NVTX() *nvtx.Library {
 	}
 }
 
-// Calls returns what was called since the last Reset, a line a call; handles are
-// named in the order in which they were made, and addresses by their allocations.
-// Questions that change nothing are not recorded.
+// Calls returns the calls since the last Reset, one line per call. Handles are numbered in
+// the order in which they were created, and addresses are named by their allocations.
+// Queries without side effects are left out.
 func (m *Machine) Calls() []string {
 	m.logMu.Lock()
 	defer m.logMu.Unlock()
 	return slices.Clone(m.log)
 }
 
-// Reset forgets the calls so far.
+// Reset clears the list of calls.
 func (m *Machine) Reset() {
 	m.logMu.Lock()
 	defer m.logMu.Unlock()
 	m.log = nil
 }
 
-// Advance lets time pass on the machine, in microseconds.
+// Advance advances the machine's clock by a number of microseconds.
 func (m *Machine) Advance(microseconds float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.clock += microseconds
 }
 
-// Count is how many calls of the driver there were.
+// Count returns the number of driver calls.
 func (m *Machine) Count() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.count
 }
 
-// Lose makes every further call fail, as after a failure on the device.
+// Lose makes every further call fail with r, as after a failure of the device.
 func (m *Machine) Lose(r cuda.Result) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -265,7 +265,7 @@ func (m *Machine) note(format string, args ...any) {
 	m.log = append(m.log, fmt.Sprintf(format, args...))
 }
 
-// handle makes a handle, named by its kind and number.
+// handle returns a new handle and its name, which consists of its kind and number.
 func (m *Machine) handle(kind string) (uintptr, string) {
 	m.next += 16
 	m.numbers[kind]++
@@ -285,7 +285,9 @@ func fail(call string, r cuda.Result, format string, args ...any) error {
 	return &cuda.Error{Call: call, Result: r, Detail: fmt.Sprintf(format, args...)}
 }
 
-// do runs a call of the driver: in turn, counted, and refused where it must be.
+// do runs f as a driver call under the machine's lock. It counts the call, and returns an
+// error without running f if the driver is not initialized, the device is lost, or context
+// is set and the thread has no current context.
 func (m *Machine) do(call string, context bool, f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -311,7 +313,7 @@ func (m *Machine) gate(call string, context bool) error {
 	return nil
 }
 
-// again is the error of every call after the device was lost.
+// again returns the error of every call after the device was lost.
 func (m *Machine) again(call string) error {
 	detail := m.lost.Detail
 	if m.lost.Call != "" && m.lost.Call != call {

@@ -11,11 +11,11 @@ import (
 
 const (
 	guard     = 256  // bytes of known content on each side of an allocation
-	alignment = 512  // of what cuMemAlloc returns
+	alignment = 512  // of the addresses that cuMemAlloc returns
 	filler    = 0xC5 // content of a guard
 	poison    = 0xFF // content of new memory: NaN in fp32, fp16 and bf16
-	// quarantine bounds how much freed memory is kept so that its addresses are
-	// not used again at once.
+	// quarantine limits the freed memory that is kept so that its addresses are not reused
+	// at once.
 	quarantine = 64 << 20
 )
 
@@ -24,7 +24,7 @@ type allocation struct {
 	base uint64
 	size int64
 	raw  []byte
-	at   int // where the memory begins in raw
+	at   int // index in raw where the allocation starts
 	host bool
 	free bool
 }
@@ -32,12 +32,12 @@ type allocation struct {
 func (a *allocation) data() []byte { return a.raw[a.at : a.at+int(a.size)] }
 
 type memory struct {
-	all   []*allocation // by base
-	used  int64         // of the device
+	all   []*allocation // sorted by base address
+	used  int64         // bytes of device memory
 	freed int64
 }
 
-// add makes an allocation.
+// add creates an allocation.
 func (mem *memory) add(name string, size int64, host bool) *allocation {
 	raw := make([]byte, int(size)+2*guard+alignment)
 	start := uint64(uintptr(unsafe.Pointer(&raw[0]))) + guard
@@ -64,8 +64,8 @@ func compare(a, b uint64) int {
 	return 0
 }
 
-// fill sets all bytes of b to v. It copies what is filled already, which is many
-// times as fast as a loop over the bytes, above all under the race detector.
+// fill sets all bytes of b to v. It copies the part that is filled already, which is many
+// times as fast as a loop over the bytes, especially with the race detector.
 func fill(b []byte, v byte) {
 	if len(b) == 0 {
 		return
@@ -76,7 +76,7 @@ func fill(b []byte, v byte) {
 	}
 }
 
-// start finds the live allocation that starts at p.
+// start returns the live allocation that starts at p, or nil.
 func (mem *memory) start(p uint64, host bool) *allocation {
 	for _, a := range mem.all {
 		if a.base == p && !a.free && a.host == host {
@@ -86,7 +86,7 @@ func (mem *memory) start(p uint64, host bool) *allocation {
 	return nil
 }
 
-// release frees an allocation; its memory is poisoned and kept for a while.
+// release frees an allocation. Its memory is filled with NaN and kept for a while.
 func (mem *memory) release(a *allocation) {
 	a.free = true
 	fill(a.data(), poison)
@@ -101,7 +101,8 @@ func (mem *memory) release(a *allocation) {
 	}
 }
 
-// near finds the allocation that p lies in or just outside of, free or not.
+// near returns the allocation, live or freed, that contains p or has p in its guards, or
+// nil.
 func (mem *memory) near(p uint64) *allocation {
 	for _, a := range mem.all {
 		if p+guard >= a.base && p < a.base+uint64(a.size)+guard {
@@ -111,7 +112,7 @@ func (mem *memory) near(p uint64) *allocation {
 	return nil
 }
 
-// describe names an address.
+// describe returns a readable name for an address.
 func (mem *memory) describe(p uint64) string {
 	a := mem.near(p)
 	switch {
@@ -131,7 +132,7 @@ func (mem *memory) describe(p uint64) string {
 	return fmt.Sprintf("%s+%d", a.name, p-a.base)
 }
 
-// span is the memory [p, p+n) of one live allocation.
+// span returns the memory [p, p+n), which must be within one live allocation.
 func (mem *memory) span(p uint64, n int64, host bool) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
@@ -149,7 +150,7 @@ func (mem *memory) span(p uint64, n int64, host bool) ([]byte, error) {
 	return a.raw[lo : lo+int(n)], nil
 }
 
-// intact reports a guard that was written over.
+// intact returns an error if a guard was overwritten.
 func (mem *memory) intact() error {
 	var want [guard]byte
 	fill(want[:], filler)
@@ -172,7 +173,7 @@ func (mem *memory) intact() error {
 	return nil
 }
 
-// Name gives an allocation a name for errors and calls.
+// Name sets the name of an allocation in errors and calls.
 func (m *Machine) Name(p cuda.Ptr, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,8 +182,8 @@ func (m *Machine) Name(p cuda.Ptr, name string) {
 	}
 }
 
-// Bytes is the device memory [p, p+n): what a copy to the host would give after
-// everything enqueued has run. Changing it changes the device's memory.
+// Bytes returns the device memory [p, p+n) after all enqueued work has run. Changes of the
+// slice change the device's memory.
 func (m *Machine) Bytes(p cuda.Ptr, n int64) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -190,12 +191,13 @@ func (m *Machine) Bytes(p cuda.Ptr, n int64) ([]byte, error) {
 	return m.memory.span(uint64(p), n, false)
 }
 
-// Span is Bytes for an Executor, which runs inside a call: nothing else is run.
+// Span is like Bytes, but does not run enqueued work. It is for Executors, which run within
+// a call.
 func (m *Machine) Span(p cuda.Ptr, n int64) ([]byte, error) {
 	return m.memory.span(uint64(p), n, false)
 }
 
-// Live names the device allocations that were not freed.
+// Live returns the names of the device allocations that were not freed.
 func (m *Machine) Live() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -254,7 +256,7 @@ func (m *Machine) bindMemory(d *cuda.Driver) {
 			if a == nil {
 				return fail(call, cuda.ErrorInvalidValue, "%s is no allocation", m.memory.describe(p))
 			}
-			// Freeing waits for all work, which may still use the memory.
+			// The memory may still be in use, so all work is run first.
 			m.drainAll()
 			m.note("%s %s", call, a.name)
 			m.memory.release(a)

@@ -11,17 +11,18 @@ import (
 	"lockstep/pkg/internal/clib/nccl"
 )
 
-// Network joins the machines of the ranks of one group.
+// Network connects the machines of one group's ranks.
 type Network struct {
 	mu     sync.Mutex
 	next   uint64
 	groups map[nccl.UniqueID]*group
 }
 
-// NewNetwork makes a network without groups.
+// NewNetwork returns a network without groups.
 func NewNetwork() *Network { return &Network{groups: map[nccl.UniqueID]*group{}} }
 
-// Close ends the waits for ranks that do not come, as the end of their process does.
+// Close ends the calls that wait for other ranks, as the end of those ranks' processes
+// does.
 func (n *Network) Close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -40,7 +41,7 @@ type group struct {
 	broken    bool
 }
 
-// round is one collective: what each rank brought, and what all get.
+// round is one collective: the contribution of each rank, and the result.
 type round struct {
 	given  map[int][]float64
 	what   string
@@ -56,7 +57,7 @@ type comm struct {
 	state     atomic.Int32 // nccl.Result
 	name      string
 	connected bool // by its first collective
-	graphs    int  // captured graphs, and executable ones, that have its collectives
+	graphs    int  // number of captured and executable graphs that contain its collectives
 }
 
 // NCCL returns the machine's NCCL. CommInit, and the first collective of a
@@ -160,7 +161,7 @@ func (n *Network) unique() (nccl.UniqueID, error) {
 	return id, nil
 }
 
-// join returns when all ranks have joined.
+// join waits until all ranks have joined and returns the group.
 func (n *Network) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*group, error) {
 	wrong := func(r nccl.Result, format string, args ...any) error {
 		return &nccl.Error{Call: "ncclCommInitRankScalable", Result: r, Message: fmt.Sprintf(format, args...)}
@@ -199,7 +200,7 @@ func (n *Network) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*group, e
 	return g, nil
 }
 
-// hold adds n to the graphs that have a collective of k.
+// hold adds n to the number of graphs that contain a collective of k.
 func (k *comm) hold(n int) {
 	k.g.mu.Lock()
 	defer k.g.mu.Unlock()
@@ -207,7 +208,7 @@ func (k *comm) hold(n int) {
 	k.g.changed.Broadcast()
 }
 
-// waitForGraphs returns when no graph has a collective of k.
+// waitForGraphs waits until no graph contains a collective of k.
 func (k *comm) waitForGraphs() {
 	k.g.mu.Lock()
 	defer k.g.mu.Unlock()
@@ -216,7 +217,7 @@ func (k *comm) waitForGraphs() {
 	}
 }
 
-// connect is what the first collective of a communicator does on the host: it waits
+// connect is the part of a communicator's first collective that runs on the host: it waits
 // until the other ranks call theirs.
 func (k *comm) connect(call string) error {
 	g := k.g
@@ -243,7 +244,7 @@ func (g *group) abort() {
 	g.changed.Broadcast()
 }
 
-// collective enqueues one, which is a meeting of all ranks when it runs.
+// collective enqueues a collective, which waits for all ranks when it runs.
 func (m *Machine) collective(call string, send, recv cuda.Ptr, n int64, t nccl.DataType, k *comm, s cuda.Stream, detail string, merge func(*group, map[int][]float64) []float64) error {
 	bytes := n * t.Size()
 	check := func() error {
@@ -277,7 +278,8 @@ func (m *Machine) collective(call string, send, recv cuda.Ptr, n int64, t nccl.D
 			what := fmt.Sprintf("%s of %d elements of type %d, %s", call, n, t, detail)
 			result, err := k.meet(what, decode(from, t), merge)
 			if err != nil {
-				// An aborted collective ends without a result; the device goes on.
+				// An aborted collective ends without a result; the device can still be
+				// used.
 				return nil
 			}
 			encode(to, result, t)
@@ -286,7 +288,8 @@ func (m *Machine) collective(call string, send, recv cuda.Ptr, n int64, t nccl.D
 	})
 }
 
-// meet waits for all ranks and gives each the merged values.
+// meet waits for the contributions of all ranks and returns the merged values to each of
+// them.
 func (k *comm) meet(what string, mine []float64, merge func(*group, map[int][]float64) []float64) ([]float64, error) {
 	g := k.g
 	g.mu.Lock()
@@ -324,7 +327,8 @@ func (k *comm) meet(what string, mine []float64, merge func(*group, map[int][]fl
 	return r.result, nil
 }
 
-// reduce sums in the order of the ranks, in fp32 or, for fp64, in fp64.
+// reduce computes a reduction in the order of the ranks, in fp64 for fp64 and in fp32 for
+// other types.
 func reduce(op nccl.ReduceOp, ranks int, given map[int][]float64, t nccl.DataType) []float64 {
 	out := append([]float64(nil), given[0]...)
 	for rank := 1; rank < ranks; rank++ {

@@ -6,8 +6,8 @@ import (
 	"lockstep/pkg/internal/clib/nvml"
 )
 
-// NVML is the machine's management library: a device that draws 300 W plus what
-// its counted time gives.
+// NVML returns the machine's management library. A device draws 300 W plus a number that
+// grows with the machine's clock.
 func (m *Machine) NVML() *nvml.Library {
 	check := func(call string, d nvml.Device) error {
 		if d == 0 || int(d) > m.opt.Devices {

@@ -7,15 +7,15 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// op is a piece of work in a stream. Exactly one of run, record and wait is set.
+// op is one operation in a stream. Exactly one of run, record and wait is set.
 type op struct {
 	label  string
 	cost   float64 // microseconds
 	run    func() error
 	record *event
 	wait   *event
-	turn   uint64 // which recording of the event is meant
-	comm   *comm  // of a collective
+	turn   uint64 // number of the event's recording that is meant
+	comm   *comm  // communicator of a collective
 }
 
 type stream struct {
@@ -29,11 +29,11 @@ type stream struct {
 type event struct {
 	name    string
 	timed   bool
-	turn    uint64             // recordings so far
-	pending map[uint64]*stream // recordings that have not run, and where
-	at      float64            // when the last one ran
-	capture *capture           // the capture it was last recorded in
-	index   int                // and its place there
+	turn    uint64             // number of recordings so far
+	pending map[uint64]*stream // recordings that have not run yet, with their streams
+	at      float64            // time when the last recording ran
+	capture *capture           // the capture in which it was last recorded
+	index   int                // index of its node there
 }
 
 func (m *Machine) streamName(s cuda.Stream) string {
@@ -43,7 +43,7 @@ func (m *Machine) streamName(s cuda.Stream) string {
 	return m.nameOf(uintptr(s))
 }
 
-// enqueue puts work into a stream, or into the graph that the stream records.
+// enqueue appends an operation to a stream, or to the graph that the stream captures.
 func (m *Machine) enqueue(call string, id cuda.Stream, o *op) error {
 	s := m.byStream[id]
 	if s == nil {
@@ -66,9 +66,10 @@ func (m *Machine) enqueue(call string, id cuda.Stream, o *op) error {
 	return nil
 }
 
-// orderLegacy orders what comes into s after the legacy default stream, or, where s is
-// that, after all blocking streams. A blocking stream that is captured leaves the legacy
-// stream unusable (CUDA driver API, "Stream synchronization behavior").
+// orderLegacy orders new work in s after the work in the legacy default stream. If s is the
+// legacy default stream, the new work comes after all blocking streams. While a blocking
+// stream is captured, the legacy stream cannot be used (CUDA driver API, "Stream
+// synchronization behavior").
 func (m *Machine) orderLegacy(call string, s *stream) error {
 	legacy := m.byStream[0]
 	if s != legacy {
@@ -90,14 +91,14 @@ func (m *Machine) orderLegacy(call string, s *stream) error {
 	return nil
 }
 
-// drain runs what is in a stream, and of other streams only what it waits for.
+// drain runs the work in a stream, and only that work of other streams for which it waits.
 func (m *Machine) drain(s *stream) {
 	for len(s.queue) > 0 {
 		m.step(s)
 	}
 }
 
-// step runs the first piece of work of a stream.
+// step runs the first operation in a stream.
 func (m *Machine) step(s *stream) {
 	o := s.queue[0]
 	if o.wait != nil {
@@ -115,7 +116,7 @@ func (m *Machine) step(s *stream) {
 	}
 }
 
-// perform runs a piece of work and looks whether it left its memory.
+// perform runs an operation and checks that it has not written outside its memory.
 func (m *Machine) perform(o *op) {
 	if m.lost != nil {
 		return
@@ -139,14 +140,14 @@ func (m *Machine) perform(o *op) {
 	m.lost = e
 }
 
-// drainAll runs everything, the newest stream first.
+// drainAll runs all work, the newest stream first.
 func (m *Machine) drainAll() {
 	for _, s := range slices.Backward(m.streams) {
 		m.drain(s)
 	}
 }
 
-// settled is the error that a call which waited reports.
+// settled returns the error of a call that has waited.
 func (m *Machine) settled(call string) error {
 	if m.lost == nil {
 		return nil
@@ -154,7 +155,7 @@ func (m *Machine) settled(call string) error {
 	return m.again(call)
 }
 
-// waits refuses calls that wait while the stream is captured.
+// waits returns an error for a call that waits for a stream which is being captured.
 func (m *Machine) waits(call string, s *stream) error {
 	if s.capture == nil {
 		return nil
@@ -219,7 +220,8 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 			if err := m.waits("cuStreamQuery", s); err != nil {
 				return err
 			}
-			// Work that nobody waited for is late once, and then done.
+			// Work for which nobody has waited is reported as unfinished once, and then as
+			// done.
 			done = len(s.queue) == 0
 			m.drain(s)
 			return m.settled("cuStreamQuery")

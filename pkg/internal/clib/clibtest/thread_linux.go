@@ -2,7 +2,6 @@ package clibtest
 
 import "syscall"
 
-// thread is the operating system's number of the calling thread: a context is
-// current in a thread, and a goroutine that does not hold its thread may wake up
-// in another.
+// thread returns the operating system's number of the calling thread. A context is current
+// in one thread, and a goroutine that is not locked to its thread may continue in another.
 func thread() int { return syscall.Gettid() }

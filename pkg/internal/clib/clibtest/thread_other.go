@@ -2,5 +2,5 @@
 
 package clibtest
 
-// thread cannot be told here: all are taken for one.
+// thread returns 0: on this system, threads cannot be distinguished.
 func thread() int { return 0 }
