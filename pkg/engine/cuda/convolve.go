@@ -107,12 +107,12 @@ func (x *executable) asConvolution(t task) (convolution, bool) {
 		relation: r, extra: extra,
 		x: x.memory.locations[ids[0]], w: x.memory.locations[ids[1]], y: x.memory.locations[ids[2]],
 		px: x.address(ids[0]), pw: x.address(ids[1]), py: x.address(ids[2]),
-		stride: wide(stride), pad: wide(pad),
+		stride: toInt64(stride), pad: toInt64(pad),
 	}, true
 }
 
-// wide converts a list of integers for cuDNN.
-func wide(v []int) []int64 {
+// toInt64 converts a list of integers for cuDNN.
+func toInt64(v []int) []int64 {
 	w := make([]int64, len(v))
 	for i := range v {
 		w[i] = int64(v[i])
@@ -127,7 +127,7 @@ func (p location) tensor(id int64) cudnn.Tensor {
 	if len(spatial) == 0 {
 		spatial = []int{1, 1}
 	}
-	dims := append([]int64{int64(p.rows()), int64(p.padded())}, wide(spatial)...)
+	dims := append([]int64{int64(p.rows()), int64(p.padded())}, toInt64(spatial)...)
 	strides := make([]int64, len(dims))
 	strides[1] = 1
 	step := int64(p.pitch)

@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// within returns a tensor like t that stays in registers.
-func within(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
+// virtualTensor returns a tensor like t that stays in registers.
+func virtualTensor(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 	t.ID, t.Type, t.Virtual, t.Strides = id, typ, true, nil
 	return t
 }
@@ -25,7 +25,7 @@ func vector(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 func (x *executable) withEpilogue(t task, c convolution) variant {
 	v := x.unfused(c)
 	result := c.result().tensor(c.resultID())
-	raw := within(result, idRaw, cudnn.Float32)
+	raw := virtualTensor(result, idRaw, cudnn.Float32)
 	switch op := c.op().(type) {
 	case cudnn.ConvForward:
 		op.Y = raw
@@ -36,11 +36,11 @@ func (x *executable) withEpilogue(t task, c convolution) variant {
 	}
 	var steps []cudnn.Pointwise
 	if t.convolutional() && len(t.in) == 3 {
-		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: vector(result, idBias, cudnn.Float32), Y: within(result, idBiased, cudnn.Float32)})
+		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: vector(result, idBias, cudnn.Float32), Y: virtualTensor(result, idBiased, cudnn.Float32)})
 		v.pointers[idBias] = x.address(t.in[2])
 	}
 	if t.acc >= 0 {
-		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: x.memory.locations[t.acc].tensor(idAdd), Y: within(result, idAdded, cudnn.Float32)})
+		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: x.memory.locations[t.acc].tensor(idAdd), Y: virtualTensor(result, idAdded, cudnn.Float32)})
 		v.pointers[idAdd] = x.address(t.acc)
 		v.graph += float64(x.memory.locations[t.acc].bytes())
 	}
@@ -84,7 +84,7 @@ func (c convolution) withNormSums() []cudnn.Op {
 	dx := c.x.tensor(idX)
 	x := dx
 	x.ID = idNormed
-	stay := func(id int64) cudnn.Tensor { return within(dx, id, cudnn.Float32) }
+	stay := func(id int64) cudnn.Tensor { return virtualTensor(dx, id, cudnn.Float32) }
 	one := func(id int64) cudnn.Tensor { return vector(dx, id, cudnn.Float32) }
 	conv := cudnn.ConvBackwardData{
 		Conv: cudnn.Conv{Pad: c.pad, Stride: c.stride, Compute: cudnn.Float32}, DX: stay(idRaw), W: c.w.tensor(idW), DY: c.y.tensor(idY),
@@ -108,11 +108,11 @@ func (c convolution) withNormSums() []cudnn.Op {
 func (x *executable) withPrologue(t task, c convolution) ([]variant, error) {
 	p := t.prologue
 	in := c.x.tensor(idX)
-	read := within(in, idRead, cudnn.Float16)
+	read := virtualTensor(in, idRead, cudnn.Float16)
 	front := []cudnn.Op{
-		cudnn.Pointwise{Mode: cudnn.PointwiseMul, X: in, B: vector(in, idScale, cudnn.Float16), Y: within(in, idScaled, cudnn.Float16)},
-		cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: within(in, idScaled, cudnn.Float16), B: vector(in, idShift, cudnn.Float16), Y: within(in, idShifted, cudnn.Float16)},
-		cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: within(in, idShifted, cudnn.Float16), Y: read},
+		cudnn.Pointwise{Mode: cudnn.PointwiseMul, X: in, B: vector(in, idScale, cudnn.Float16), Y: virtualTensor(in, idScaled, cudnn.Float16)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: virtualTensor(in, idScaled, cudnn.Float16), B: vector(in, idShift, cudnn.Float16), Y: virtualTensor(in, idShifted, cudnn.Float16)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: virtualTensor(in, idShifted, cudnn.Float16), Y: read},
 	}
 	pointers := map[int64]driver.Ptr{idX: x.address(p.x), idScale: x.address(p.scale), idShift: x.address(p.shift), idY: c.py}
 	switch op := c.op().(type) {

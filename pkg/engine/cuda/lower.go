@@ -161,8 +161,8 @@ func lower(p *plan.Program, low device.Type, o engine.Options) (lowered, error) 
 	return l.lowered, nil
 }
 
-// own adds a tensor with layout of to the program's tensors and returns its id.
-func (l *lowering) own(of layout) int {
+// newTensor adds a tensor with layout of to the program's tensors and returns its id.
+func (l *lowering) newTensor(of layout) int {
 	l.layouts = append(l.layouts, of)
 	return len(l.layouts) - 1
 }
@@ -180,7 +180,7 @@ func (l *lowering) alias() {
 				continue
 			}
 			for i, id := range k.In {
-				if l.movable(id) && l.layouts[id].typ == l.layouts[y].typ {
+				if l.canAlias(id) && l.layouts[id].typ == l.layouts[y].typ {
 					l.aliases[id] = alias{y, i * ca}
 				}
 			}
@@ -195,9 +195,9 @@ func (l *lowering) alias() {
 	}
 }
 
-// movable reports whether a tensor can be stored within another one: it is a feature map
+// canAlias reports whether a tensor can be stored within another one: it is a feature map
 // that a kernel computes, is not read from outside, and is not an alias yet.
-func (l *lowering) movable(id int) bool {
+func (l *lowering) canAlias(id int) bool {
 	if _, aliased := l.aliases[id]; aliased || l.writer[id] < 0 {
 		return false
 	}
@@ -228,7 +228,7 @@ func (l *lowering) sums() {
 		case aliased || by.Out[0] != last:
 		case by.Op == plan.OpMaxPoolBackward, by.Op == plan.OpReLUBackward, by.Op == plan.OpBatchNormBackward,
 			by.Op == plan.OpAvgPoolBackward, by.Op == plan.OpGlobalAvgPoolBackward, by.Op == plan.OpLeakyReLUBackward, by.Op == plan.OpTanhBackward, by.Op == plan.OpPadBackward,
-			(by.Op == plan.OpConv || by.Op == plan.OpConvBackwardData) && l.alike(last, other) && l.alike(last, k.Out[0]):
+			(by.Op == plan.OpConv || by.Op == plan.OpConvBackwardData) && l.sameMapType(last, other) && l.sameMapType(last, k.Out[0]):
 			if by.Op == plan.OpReLUBackward && l.biasOf(last) >= 0 {
 				continue
 			}
@@ -237,8 +237,8 @@ func (l *lowering) sums() {
 	}
 }
 
-// alike reports whether two tensors are feature maps of one type.
-func (l *lowering) alike(a, b int) bool {
+// sameMapType reports whether two tensors are feature maps of one type.
+func (l *lowering) sameMapType(a, b int) bool {
 	return l.layouts[a].form == mapForm && l.layouts[b].form == mapForm && l.layouts[a].typ == l.layouts[b].typ
 }
 
@@ -307,7 +307,7 @@ func (l *lowering) batchNormBackward(t *task, k plan.Kernel) {
 	t.in = []int{k.In[0], k.In[1], k.In[2], k.In[3], k.In[4], y, beta}
 	for i := 1; i < 3; i++ {
 		if t.out[i] < 0 { // the program does not need it, but the kernel writes it
-			t.out[i] = l.own(l.layouts[k.In[1]])
+			t.out[i] = l.newTensor(l.layouts[k.In[1]])
 		}
 	}
 }
@@ -317,7 +317,7 @@ func (l *lowering) batchNormBackward(t *task, k plan.Kernel) {
 func (l *lowering) poolIndex(x, y int) int {
 	for _, r := range l.readers[y] {
 		if b := l.program.Kernels[r]; b.Op == plan.OpMaxPoolBackward && b.In[1] == y && b.In[0] == x {
-			l.index[y] = l.own(layout{form: rawForm, shape: []int{l.layouts[y].size()}})
+			l.index[y] = l.newTensor(layout{form: rawForm, shape: []int{l.layouts[y].size()}})
 			return l.index[y]
 		}
 	}
@@ -329,8 +329,8 @@ func (l *lowering) poolIndex(x, y int) int {
 func (l *lowering) maxPoolBackward(t task, k plan.Kernel) {
 	index, ok := l.index[k.In[1]]
 	if !ok {
-		index = l.own(layout{form: rawForm, shape: []int{l.layouts[k.In[1]].size()}})
-		again := l.own(l.layouts[k.In[1]])
+		index = l.newTensor(layout{form: rawForm, shape: []int{l.layouts[k.In[1]].size()}})
+		again := l.newTensor(l.layouts[k.In[1]])
 		l.tasks = append(l.tasks, task{op: plan.OpMaxPool, kernel: t.kernel, name: k.Name, attr: k.Attr, in: k.In[:1], out: []int{again, index}, acc: -1})
 	}
 	t.in = []int{k.In[2], index}

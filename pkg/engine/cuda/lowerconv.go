@@ -117,7 +117,7 @@ func (l *lowering) statistics() {
 		vector := l.layouts[n.out[1]]
 		t.stats = &statistics{
 			mean: n.out[1], invstd: n.out[2], runningMean: n.in[3], runningVar: n.in[4],
-			sum: l.own(vector), square: l.own(vector), epsilon: n.attr.Epsilon, momentum: n.attr.Momentum,
+			sum: l.newTensor(vector), square: l.newTensor(vector), epsilon: n.attr.Epsilon, momentum: n.attr.Momentum,
 			layer: n.name, sync: n.attr.Sync,
 		}
 		n.given = true

@@ -60,13 +60,13 @@ func (l *lowering) findPrologues() {
 			continue
 		}
 		vector := layout{form: vectorForm, typ: device.F16, shape: l.layouts[n.out[1]].shape}
-		p := &prologue{norm: i, readers: readers, x: x, y: y, scale: l.own(vector), shift: l.own(vector), unwanted: map[int][2]int{}}
+		p := &prologue{norm: i, readers: readers, x: x, y: y, scale: l.newTensor(vector), shift: l.newTensor(vector), unwanted: map[int][2]int{}}
 		for _, r := range readers {
 			t := &l.tasks[r]
 			t.prologue = p
 			if t.op == plan.OpConv && t.stats == nil {
 				sums := layout{form: vectorForm, typ: device.F32, shape: []int{l.layouts[t.out[0]].channels()}}
-				p.unwanted[t.out[0]] = [2]int{l.own(sums), l.own(sums)}
+				p.unwanted[t.out[0]] = [2]int{l.newTensor(sums), l.newTensor(sums)}
 			}
 		}
 		n.prologue = p
@@ -132,7 +132,7 @@ func (l *lowering) gradientSums() {
 		vector := l.layouts[b.in[1]]
 		l.tasks[from].sums = &normSums{
 			x: b.in[0], gamma: b.in[1], mean: b.in[2], invstd: b.in[3], beta: b.in[6], dgamma: b.out[1], dbeta: b.out[2],
-			factors: [3]int{l.own(vector), l.own(vector), l.own(vector)},
+			factors: [3]int{l.newTensor(vector), l.newTensor(vector), l.newTensor(vector)},
 		}
 		b.given = true
 	}

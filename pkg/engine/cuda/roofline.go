@@ -199,13 +199,13 @@ func (e *Engine) Ceilings(ctx context.Context) (Ceilings, error) {
 func (e *Engine) PeakFLOPS() float64 {
 	var flops float64
 	_ = e.thread.do(func() (err error) { // the result is 0 if the engine is closed or the GPU is lost
-		flops, err = e.gpu.peak(context.Background(), number.Low(e.options.Precision), e.tf32)
+		flops, err = e.gpu.measurePeak(context.Background(), number.Low(e.options.Precision), e.tf32)
 		return err
 	})
 	return flops
 }
 
-func (g *gpu) peak(ctx context.Context, low device.Type, tf32 bool) (flops float64, err error) {
+func (g *gpu) measurePeak(ctx context.Context, low device.Type, tf32 bool) (flops float64, err error) {
 	processors, err := g.driver.DeviceAttribute(g.device, driver.MultiprocessorCount)
 	if err != nil {
 		return 0, g.failed(err)
@@ -216,7 +216,7 @@ func (g *gpu) peak(ctx context.Context, low device.Type, tf32 bool) (flops float
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, g.free(memory)) }()
-	flops, _, err = g.registers(ctx, low, memory, 8*processors, peakIterations, peakRuns)
+	flops, _, err = g.measureRegisters(ctx, low, memory, 8*processors, peakIterations, peakRuns)
 	if err != nil || low == device.F32 && !tf32 || g.stack.CublasLt == nil {
 		return flops, err
 	}
@@ -229,13 +229,13 @@ func (g *gpu) peak(ctx context.Context, low device.Type, tf32 bool) (flops float
 		return flops, nil // training can go on without this measurement
 	}
 	defer func() { err = errors.Join(err, g.free(large)) }()
-	product, _, err := g.product(ctx, low, large, peakRuns)
+	product, _, err := g.measureProduct(ctx, low, large, peakRuns)
 	return max(flops, product), err
 }
 
-// registers measures arithmetic in registers: matrix products if low has 16 bits,
+// measureRegisters measures arithmetic in registers: matrix products if low has 16 bits,
 // multiply-adds otherwise. by names the measured operation.
-func (g *gpu) registers(ctx context.Context, low device.Type, memory block, blocks, iterations, runs int) (flops float64, by string, err error) {
+func (g *gpu) measureRegisters(ctx context.Context, low device.Type, memory block, blocks, iterations, runs int) (flops float64, by string, err error) {
 	var c kernels.Ceiling
 	if low == device.F32 {
 		by = "multiply-adds"
@@ -247,7 +247,7 @@ func (g *gpu) registers(ctx context.Context, low device.Type, memory block, bloc
 	if err != nil {
 		return 0, "", err
 	}
-	seconds, err := g.best(ctx, runs, c.Launch)
+	seconds, err := g.leastTime(ctx, runs, c.Launch)
 	return c.FLOP / seconds, by, err
 }
 
@@ -270,17 +270,17 @@ func (g *gpu) ceilings(ctx context.Context, low device.Type, tf32 bool) (c Ceili
 	if err != nil {
 		return c, err
 	}
-	seconds, err := g.best(ctx, ceilingRuns, launches...)
+	seconds, err := g.leastTime(ctx, ceilingRuns, launches...)
 	if err != nil {
 		return c, err
 	}
 	c.BytesPerSecond = 2 * float64(half) / seconds
-	c.FLOPS, c.TensorBy, err = g.registers(ctx, device.F32, memory, 8*processors, ceilingIterations, ceilingRuns)
+	c.FLOPS, c.TensorBy, err = g.measureRegisters(ctx, device.F32, memory, 8*processors, ceilingIterations, ceilingRuns)
 	if c.TensorFLOPS = c.FLOPS; err != nil || low == device.F32 && !tf32 {
 		return c, err
 	}
 	if low != device.F32 {
-		c.TensorFLOPS, c.TensorBy, err = g.registers(ctx, low, memory, 8*processors, ceilingIterations, ceilingRuns)
+		c.TensorFLOPS, c.TensorBy, err = g.measureRegisters(ctx, low, memory, 8*processors, ceilingIterations, ceilingRuns)
 		if err != nil {
 			return c, err
 		}
@@ -288,7 +288,7 @@ func (g *gpu) ceilings(ctx context.Context, low device.Type, tf32 bool) (c Ceili
 	if g.stack.CublasLt == nil {
 		return c, nil
 	}
-	product, edge, err := g.product(ctx, low, memory, ceilingRuns)
+	product, edge, err := g.measureProduct(ctx, low, memory, ceilingRuns)
 	if err != nil {
 		return c, err
 	}
@@ -305,10 +305,10 @@ const (
 	productWorkspace = 64 << 20
 )
 
-// product measures cuBLASLt's product of square matrices of type low (TF32 for fp32), which
+// measureProduct measures cuBLASLt's product of square matrices of type low (TF32 for fp32), which
 // are as large as memory allows and contain noise, since zeros need less power. It returns
 // operations per second and the number of rows.
-func (g *gpu) product(ctx context.Context, low device.Type, memory block, runs int) (flops float64, edge int64, err error) {
+func (g *gpu) measureProduct(ctx context.Context, low device.Type, memory block, runs int) (flops float64, edge int64, err error) {
 	typ := map[device.Type]cublaslt.DataType{device.F32: cublaslt.Float32, device.F16: cublaslt.Float16, device.BF16: cublaslt.BFloat16}[low]
 	compute := cublaslt.ComputeFloat32
 	if low == device.F32 {
@@ -338,7 +338,7 @@ func (g *gpu) product(ctx context.Context, low device.Type, memory block, runs i
 	}
 	defer func() { err = errors.Join(err, lt.Close(plan)) }()
 	a := memory.ptr
-	seconds, err := g.bestOf(ctx, runs, &productCall{lt, h, plan, a, a.Add(matrix()), a.Add(2 * matrix()), a.Add(3 * matrix())})
+	seconds, err := g.leastTimeOf(ctx, runs, &productCall{lt, h, plan, a, a.Add(matrix()), a.Add(2 * matrix()), a.Add(3 * matrix())})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -346,18 +346,18 @@ func (g *gpu) product(ctx context.Context, low device.Type, memory block, runs i
 	return 2 * n * n * n / seconds, edge, nil
 }
 
-// best returns the shortest time of launches in the given number of runs, in seconds.
-func (g *gpu) best(ctx context.Context, runs int, launches ...kernels.Launch) (float64, error) {
+// leastTime returns the shortest time of launches in the given number of runs, in seconds.
+func (g *gpu) leastTime(ctx context.Context, runs int, launches ...kernels.Launch) (float64, error) {
 	calls, err := g.calls(launches, nil)
 	if err != nil {
 		return 0, err
 	}
-	return g.bestOf(ctx, runs, calls...)
+	return g.leastTimeOf(ctx, runs, calls...)
 }
 
-// bestOf returns the shortest time of commands in the given number of runs, in seconds. One
+// leastTimeOf returns the shortest time of commands in the given number of runs, in seconds. One
 // more run comes first and does not count.
-func (g *gpu) bestOf(ctx context.Context, runs int, calls ...command) (seconds float64, err error) {
+func (g *gpu) leastTimeOf(ctx context.Context, runs int, calls ...command) (seconds float64, err error) {
 	var events [2]driver.Event
 	for i := range events {
 		if events[i], err = g.driver.EventCreate(driver.EventDefault); err != nil {

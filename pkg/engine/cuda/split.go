@@ -95,9 +95,9 @@ func (x *executable) prepareHostGrads() error {
 }
 
 // splitStep runs a step with an exchange on the host: of gradients by sync (nil: they are not
-// exchanged, but accumulated), of statistics by carrier. A loss that is not finite ends it
+// exchanged, but accumulated), of statistics by statisticsSync. A loss that is not finite ends it
 // before any bucket is exchanged.
-func (x *executable) splitStep(ctx context.Context, p *replay, sync, carrier engine.GradSync, t *engine.Timing) error {
+func (x *executable) splitStep(ctx context.Context, p *replay, sync, statisticsSync engine.GradSync, t *engine.Timing) error {
 	g, c := x.gpu, hostExchange{executable: x, sync: sync}
 	begin := time.Now()
 	start := begin
@@ -131,7 +131,7 @@ func (x *executable) splitStep(ctx context.Context, p *replay, sync, carrier eng
 		t.Wait += time.Since(start)
 		start = time.Now()
 	}
-	g.reduced(carrier, begin)
+	g.reduced(statisticsSync, begin)
 
 	if err := p.sections[len(p.sections)-1].run(g, x.engine.options.Graph); err != nil {
 		return err

@@ -58,9 +58,9 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if err := x.canUpdate(update); err != nil {
 		return err
 	}
-	carrier := sync // exchanges statistics, after every batch of an update
-	if a, ok := carrier.(engine.Accumulating); ok {
-		_, _, carrier = a.Part()
+	statisticsSync := sync // exchanges statistics, after every batch of an update
+	if a, ok := statisticsSync.(engine.Accumulating); ok {
+		_, _, statisticsSync = a.Part()
 	}
 	if len(x.exchange.buckets) == 0 {
 		sync = nil
@@ -72,7 +72,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 			return errors.New("the last of several batches comes before the first: begin with that one")
 		}
 	}
-	syncNorms, deviceSync, err := x.statisticsExchange(carrier)
+	syncNorms, deviceSync, err := x.statisticsExchange(statisticsSync)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	}
 	switch {
 	case split:
-		err = x.splitStep(ctx, p, sync, carrier, t)
+		err = x.splitStep(ctx, p, sync, statisticsSync, t)
 	case deviceSync != nil:
 		err = x.wholeStep(ctx, p, deviceSync, t)
 	default:

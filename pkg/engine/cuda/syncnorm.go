@@ -206,12 +206,12 @@ func (x *executable) syncedStatistics(i int) ([]command, error) {
 	return around(x.normSyncCommand(t.stats.layer, b.Channels), slices.Concat(list[:at], moments), join, err, joinErr)
 }
 
-// around returns before, the synchronization and after as one list, unless one of errs is set.
-func around(meeting command, before, after []command, errs ...error) ([]command, error) {
+// around returns before, synchronization and after as one list, unless one of errs is set.
+func around(synchronization command, before, after []command, errs ...error) ([]command, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return slices.Concat(before, []command{meeting}, after), nil
+	return slices.Concat(before, []command{synchronization}, after), nil
 }
 
 // statisticsExchange reports whether sync exchanges the statistics of a step: through device,

@@ -52,7 +52,7 @@ func augment2DCheck(p *sandbox) float64 {
 		it := loader.Epoch(context.Background(), epoch)
 		for it.Next() {
 			b := it.Batch()
-			to := p.room(batch * crop * crop * padded * p.low.Size())
+			to := p.newOutput(batch * crop * crop * padded * p.low.Size())
 			control := kernels.Control{Seed: seed, Epoch: int64(epoch)}
 			p.run(kernels.Augment{
 				Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
@@ -107,7 +107,7 @@ func augment3DCheck(p *sandbox) float64 {
 	seed, indexes := int64(p.random.Uint32()), p.random.Perm(samples)
 	src, list, worst := p.put(voxels), p.samples(indexes), 0.0
 	for epoch := range 2 {
-		to := p.room(samples * cut * padded * p.low.Size())
+		to := p.newOutput(samples * cut * padded * p.low.Size())
 		control := kernels.Control{Seed: seed, Epoch: int64(epoch)}
 		p.run(kernels.Augment{
 			Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},

@@ -97,7 +97,7 @@ const marginBytes = 256
 
 // put allocates memory with a copy of data, which no kernel may change.
 func (p *sandbox) put(data []byte) kernels.Pointer {
-	ptr := p.room(len(data))
+	ptr := p.newOutput(len(data))
 	if p.err == nil {
 		p.err = p.gpu.Write(driver.Ptr(ptr), data)
 		p.blocks[len(p.blocks)-1].input = bytes.Clone(data)
@@ -117,8 +117,8 @@ func (p *sandbox) inOut(data []byte) kernels.Pointer {
 	return ptr
 }
 
-// room allocates n bytes of 0xff, which is NaN in every type.
-func (p *sandbox) room(n int) kernels.Pointer {
+// newOutput allocates n bytes of 0xff, which is NaN in every type.
+func (p *sandbox) newOutput(n int) kernels.Pointer {
 	if p.err != nil {
 		return 0
 	}
@@ -181,7 +181,7 @@ func (p *sandbox) end() error {
 
 func fillCheck(p *sandbox) float64 {
 	const n = 4097
-	to := p.room(4 * n)
+	to := p.newOutput(4 * n)
 	p.run(kernels.Fill(to, 0x3f800000, n))
 	want := make([]float64, n)
 	for i := range want {
@@ -197,7 +197,7 @@ func castCheck(p *sandbox) float64 {
 		v[i] = float32(p.random.NormFloat64() * 100)
 	}
 	v[7], v[8] = 0, float32(math.Copysign(0, -1))
-	from, low, back := p.floats(v), p.room(n*p.low.Size()), p.room(4*n)
+	from, low, back := p.floats(v), p.newOutput(n*p.low.Size()), p.newOutput(4*n)
 	p.run(kernels.CastFromF32(p.typ, from, low, n))
 	p.run(kernels.CastToF32(p.typ, low, back, n))
 	if !bytes.Equal(p.raw(low, n*p.low.Size()), number.Encode(p.low, v)) {
@@ -212,7 +212,7 @@ func transposeCheck2(p *sandbox) float64 { return transposed(p, 3, 40, 33) }
 func transposed(p *sandbox, batch, channels, spatial int) float64 {
 	n, padded := batch*channels*spatial, kernels.Padded(channels)
 	v := p.normal(n)
-	rows, back := p.room(batch*spatial*padded*p.low.Size()), p.room(4*n)
+	rows, back := p.newOutput(batch*spatial*padded*p.low.Size()), p.newOutput(4*n)
 	a := kernels.Transpose{Batch: batch, Channels: channels, Spatial: spatial, Padded: padded, Planar: p.floats(v), Rows: rows, Pitch: padded}
 	p.run(a.ToRows(p.typ))
 	a.Planar = back
@@ -240,7 +240,7 @@ func normalizeCheck(p *sandbox) float64 {
 	for i := range mean {
 		mean[i], invstd[i] = 0.5+float32(p.random.Float64())/10, 4+float32(p.random.Float64())
 	}
-	to := p.room(batch * spatial * padded * p.low.Size())
+	to := p.newOutput(batch * spatial * padded * p.low.Size())
 	p.run(kernels.Normalize{
 		Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Mean: p.floats(mean), InvStd: p.floats(invstd), Dst: to, Pitch: padded},
 		Batch:  batch, Spatial: spatial, Src: p.put(pixels),
@@ -265,8 +265,8 @@ func headCheck(p *sandbox) float64 {
 	const bias = 0.25
 	a := kernels.Head{
 		Rows: rows, Channels: channels, X: kernels.Map{Data: p.numbers(x), Pitch: channels}, W: p.floats(w), Bias: p.floats([]float32{bias}),
-		Z: p.room(4 * rows), DZ: p.floats(dz), DX: kernels.Map{Data: p.room(rows * channels * p.low.Size()), Pitch: channels},
-		DW: p.room(4 * channels), DBias: p.room(4), Partial: p.room(4 * kernels.PartialFloats(rows, channels)),
+		Z: p.newOutput(4 * rows), DZ: p.floats(dz), DX: kernels.Map{Data: p.newOutput(rows * channels * p.low.Size()), Pitch: channels},
+		DW: p.newOutput(4 * channels), DBias: p.newOutput(4), Partial: p.newOutput(4 * kernels.PartialFloats(rows, channels)),
 	}
 	p.run(a.Forward(p.typ))
 	p.run(a.BackwardData(p.typ))
@@ -299,8 +299,8 @@ func countsCheck(p *sandbox) float64 {
 	}
 	control := kernels.Control{LossScale: scale}
 	a := kernels.BCE{
-		Rows: n, Channels: 1, Z: p.floats(z), ZPitch: 1, T: p.floats(target), Partial: p.room(4 * kernels.LossPartialFloats),
-		Loss: p.room(4), Counts: p.room(32), DLoss: p.floats([]float32{dloss}), Control: p.put(control.Bytes()), DZ: p.room(4 * n), DZPitch: 1,
+		Rows: n, Channels: 1, Z: p.floats(z), ZPitch: 1, T: p.floats(target), Partial: p.newOutput(4 * kernels.LossPartialFloats),
+		Loss: p.newOutput(4), Counts: p.newOutput(32), DLoss: p.floats([]float32{dloss}), Control: p.put(control.Bytes()), DZ: p.newOutput(4 * n), DZPitch: 1,
 	}
 	// The logits of a one-channel head are fp32 in every precision.
 	p.run(a.Forward(kernels.F32))
@@ -343,7 +343,7 @@ func newWeights(p *sandbox, n int, rule optim.Update) *weights {
 	s := &weights{n: n, want: number.Widen(v), slot1: make([]float64, n), slot2: make([]float64, n), rule: rule, scale: 1024}
 	s.w, s.g = p.inOut(number.Encode(device.F32, v)), p.inOut(zero)
 	s.control = p.inOut((kernels.Control{LossScale: s.scale}).Bytes())
-	s.update = kernels.Update{N: n, W: s.w, G: s.g, Low: p.room(n * p.low.Size()), Control: s.control, WeightDecay: rule.WeightDecay}
+	s.update = kernels.Update{N: n, W: s.w, G: s.g, Low: p.newOutput(n * p.low.Size()), Control: s.control, WeightDecay: rule.WeightDecay}
 	if rule.Rule == optim.RuleAdam {
 		s.update.M, s.update.V = p.inOut(zero), p.inOut(zero)
 		s.update.Beta1, s.update.Beta2, s.update.Epsilon = rule.Beta1, rule.Beta2, rule.Epsilon
@@ -440,7 +440,7 @@ func takeRowsCheck(p *sandbox) float64 {
 			want[i*width+k] = float64(v[list[i]*width+k])
 		}
 	}
-	to := p.room(4 * batch * width)
+	to := p.newOutput(4 * batch * width)
 	p.run(kernels.TakeRows(p.floats(v), p.samples(list), to, batch, width))
 	return mismatch(p.read(to, device.F32, batch*width), want)
 }
@@ -448,7 +448,7 @@ func takeRowsCheck(p *sandbox) float64 {
 func copyCheck(p *sandbox) float64 {
 	const n = 4099
 	data := p.noiseBytesOf(16 * n)
-	to := p.room(16 * n)
+	to := p.newOutput(16 * n)
 	p.run(kernels.CopyCeiling(p.put(data), to, n))
 	if !bytes.Equal(p.raw(to, 16*n), data) {
 		return math.Inf(1)
@@ -468,11 +468,11 @@ func ceilingCheck(p *sandbox) float64 {
 		}
 		worst = max(worst, mismatch(p.read(out, device.F32, n), want))
 	}
-	out := p.room(4 * n)
+	out := p.newOutput(4 * n)
 	c, err := kernels.FMACeiling(out, blocks, turns)
 	one(c, out, turns, err)
 	if p.low != device.F32 {
-		out = p.room(4 * n)
+		out = p.newOutput(4 * n)
 		c, err = kernels.MMACeiling(p.typ, out, blocks, turns)
 		one(c, out, 16*turns, err)
 	}

@@ -65,7 +65,7 @@ func ruleCheck(p *sandbox, u optim.Update) float64 {
 	layers.Memory = p.inOut(append(layers.Table, make([]byte, layers.Bytes-len(layers.Table))...))
 	control := p.inOut((kernels.Control{LossScale: scale}).Bytes())
 	a := kernels.Update{
-		W: p.inOut(number.Encode(device.F32, w)), G: p.inOut(zero), M: p.inOut(zero), V: p.inOut(zero), Low: p.room(n * p.low.Size()), Control: control,
+		W: p.inOut(number.Encode(device.F32, w)), G: p.inOut(zero), M: p.inOut(zero), V: p.inOut(zero), Low: p.newOutput(n * p.low.Size()), Control: control,
 		Beta1: u.Beta1, Beta2: u.Beta2, Epsilon: u.Epsilon, WeightDecay: u.WeightDecay,
 		Momentum: u.Momentum, Nesterov: u.Nesterov, Decoupled: u.Rule == optim.RuleAdamW,
 	}

@@ -167,7 +167,7 @@ func (t *tester) all() (err error) {
 	}
 	defer func() { err = errors.Join(err, t.engine.Close()) }()
 	t.random = rand.New(rand.NewPCG(t.options.Seed, uint64(slices.Index(Precisions(), t.precision))))
-	for _, f := range []func() error{t.operations, t.fusions, t.residuals, t.statistics, t.normGraphs, t.direct, t.networks, t.exchange, t.synchronised} {
+	for _, f := range []func() error{t.operations, t.fusions, t.residuals, t.statistics, t.normGraphs, t.direct, t.networks, t.exchange, t.synchronizedNorms} {
 		if err := f(); err != nil {
 			return err
 		}
@@ -189,16 +189,16 @@ func (t *tester) complete() {
 	}
 	for _, k := range kernels.List(types...) {
 		// The other precision's checks run the kernel that measures its tensor cores.
-		if !t.kernels[k.Name] && !strings.HasPrefix(k.Name, "mma_ceiling") && !t.elsewhere(k.Name) {
+		if !t.kernels[k.Name] && !strings.HasPrefix(k.Name, "mma_ceiling") && !t.forOtherPrecision(k.Name) {
 			t.add(Check{Name: k.Name, Error: math.MaxFloat64, Detail: "no check ran this kernel"})
 		}
 	}
 }
 
-// elsewhere reports whether the checks of another precision run a kernel: in 16 bits the
+// forOtherPrecision reports whether the checks of another precision run a kernel: in 16 bits the
 // fp32 kernels, and in all precisions but fp16 the kernels for batch norms in cuDNN's
 // graphs, which only fp16 uses.
-func (t *tester) elsewhere(name string) bool {
+func (t *tester) forOtherPrecision(name string) bool {
 	if name == "bn_sums" || strings.HasPrefix(name, "bn_scale_shift_") {
 		return t.low != device.F16 || strings.HasSuffix(name, "_"+kernels.F32.String())
 	}

@@ -22,11 +22,11 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// synchronised checks complete steps with synchronized batch norms. Two ranks on this GPU
+// synchronizedNorms checks complete steps with synchronized batch norms. Two ranks on this GPU
 // that synchronize on the host are compared with the reference on both batches together.
 // One rank with NCCL, whose steps are captured in a graph, is compared with the reference
 // too.
-func (t *tester) synchronised() error {
+func (t *tester) synchronizedNorms() error {
 	const host, alone = "synchronised batch norms of 2 ranks through the host", "synchronised batch norms by NCCL, one rank"
 	u, err := model.UNet2D(workload.UNets()[1])
 	if err != nil {

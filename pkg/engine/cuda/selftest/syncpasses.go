@@ -28,7 +28,7 @@ func syncNormCheck(p *sandbox) float64 {
 		x[i] += 3
 	}
 	x = p.rounded(x)
-	vector := func() kernels.Pointer { return p.room(8 * kernels.VectorDoubles(channels)) }
+	vector := func() kernels.Pointer { return p.newOutput(8 * kernels.VectorDoubles(channels)) }
 	filled := func(v float32) kernels.Pointer {
 		list := make([]float32, channels)
 		for i := range list {
@@ -44,10 +44,12 @@ func syncNormCheck(p *sandbox) float64 {
 		part := func(v []float32) kernels.Map {
 			return kernels.Map{Data: p.numbers(v[from*channels:][:n*channels]), Pitch: channels}
 		}
-		result := func() kernels.Map { return kernels.Map{Data: p.room(n * channels * p.low.Size()), Pitch: channels} }
+		result := func() kernels.Map {
+			return kernels.Map{Data: p.newOutput(n * channels * p.low.Size()), Pitch: channels}
+		}
 		norms[i] = kernels.BatchNorm{
 			Rows: n, Channels: channels, X: part(x), Y: result(), Gamma: filled(1.5), Beta: filled(0.25), RunningMean: filled(0.5), RunningVar: filled(2),
-			Mean: filled(0), InvStd: filled(0), Partial: p.room(4 * kernels.PartialFloats(n, channels)), Epsilon: epsilon, Momentum: momentum,
+			Mean: filled(0), InvStd: filled(0), Partial: p.newOutput(4 * kernels.PartialFloats(n, channels)), Epsilon: epsilon, Momentum: momentum,
 		}
 		grads[i] = kernels.BatchNormGrad{
 			Rows: n, Channels: channels, X: norms[i].X, DY: part(dy), DX: result(), Mean: norms[i].Mean, InvStd: norms[i].InvStd,
@@ -63,15 +65,15 @@ func syncNormCheck(p *sandbox) float64 {
 	}
 	p.run(norms[0].Moments(p.typ, vectors[0]))
 	p.run(norms[1].MomentsOfSums(p.floats(narrowed(sum[:])), p.floats(narrowed(square[:])), vectors[1]))
-	p.meet(vectors[:], kernels.VectorDoubles(channels))
+	p.addVectors(vectors[:], kernels.VectorDoubles(channels))
 	for i := range norms {
 		p.run(norms[i].Join(vectors[i]))
 		p.run(norms[i].Apply(p.typ))
 		p.run(grads[i].Sums(p.typ, vectors[i]))
 	}
-	p.meet(vectors[:], kernels.VectorDoubles(channels))
+	p.addVectors(vectors[:], kernels.VectorDoubles(channels))
 	for i := range grads {
-		p.run(grads[i].Joined(p.typ, vectors[i], p.room(4*2*channels)))
+		p.run(grads[i].Joined(p.typ, vectors[i], p.newOutput(4*2*channels)))
 	}
 	return p.comparePasses(norms, grads, number.Widen(x), number.Widen(dy))
 }
@@ -84,8 +86,8 @@ func narrowed(v []float64) []float32 {
 	return w
 }
 
-// meet adds up vectors of n float64 numbers, as an exchange does.
-func (p *sandbox) meet(vectors []kernels.Pointer, n int) {
+// addVectors adds up vectors of n float64 numbers, as an exchange does.
+func (p *sandbox) addVectors(vectors []kernels.Pointer, n int) {
 	total := make([]float64, n)
 	for _, v := range vectors {
 		for i, b := 0, p.raw(v, 8*n); i < n; i++ {
