@@ -8,22 +8,22 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Accumulator is a GradSync that lets an update take several batches, one after
-// another: it keeps the sum of their gradients, and hands the mean to the
-// strategy with the last one, bucket by bucket while that one's backward pass
-// goes on. The exchange costs as much as that of one batch.
+// Accumulator is a GradSync for updates that use several batches, one after
+// another. It sums their gradients, and passes the mean to the
+// strategy with the last batch, bucket by bucket, while the backward pass of that batch
+// continues. So the exchange costs as much as for one batch.
 //
 //	acc.Begin(2)
 //	timing, err := exe.Step(ctx, acc, nil)      // gradients only
-//	timing, err = exe.Step(ctx, acc, &update)   // of both
+//	timing, err = exe.Step(ctx, acc, &update)   // update by both batches
 //
-// Gradients on the host it adds up itself; an engine on a device adds them up there
+// The Accumulator itself sums gradients on the host. A GPU engine sums them on the device
 // (engine.Accumulating).
 type Accumulator struct {
 	inner engine.GradSync
-	sums  []device.Buffer // by bucket
-	parts int             // of the update under way
-	part  int             // the present one, from 1
+	sums  []device.Buffer // sum of each bucket
+	parts int             // number of parts of the current update
+	part  int             // the current part, from 1
 }
 
 var (
@@ -31,13 +31,14 @@ var (
 	_ engine.NormSync     = (*Accumulator)(nil)
 )
 
-// NewAccumulator adds up before inner exchanges.
+// NewAccumulator returns an Accumulator that passes mean gradients to inner.
 func NewAccumulator(inner engine.GradSync) *Accumulator { return &Accumulator{inner: inner} }
 
-// Begin begins an update of so many parts, at least 1.
+// Begin starts an update of the given number of parts, at least 1.
 func (a *Accumulator) Begin(parts int) { a.parts, a.part = max(1, parts), 1 }
 
-// Bucket keeps or adds bucket i, and hands the mean on with the last part.
+// Bucket adds bucket i to the sum. With the last part, it passes the mean to the inner
+// GradSync.
 func (a *Accumulator) Bucket(i int, b device.Buffer, s device.Stream) error {
 	if a.parts <= 1 {
 		return a.inner.Bucket(i, b, s)
@@ -73,8 +74,8 @@ func plus[T float32 | float64](to, from []T) {
 	}
 }
 
-// ShareStatistics is inner's: each part's batch norms take the statistics of all workers'
-// batches of that part.
+// ShareStatistics calls the inner GradSync's method: in each part, batch norms use the
+// statistics of all workers' batches in that part.
 func (a *Accumulator) ShareStatistics(own []float64) ([]float64, error) {
 	g, ok := a.inner.(engine.NormSync)
 	if !ok {
@@ -83,7 +84,7 @@ func (a *Accumulator) ShareStatistics(own []float64) ([]float64, error) {
 	return g.ShareStatistics(own)
 }
 
-// Wait ends a part; the last one's waits for the exchange.
+// Wait ends a part. With the last part, it waits for the exchange.
 func (a *Accumulator) Wait() error {
 	last := a.part >= a.parts
 	a.part++
@@ -98,10 +99,11 @@ func (a *Accumulator) Part() (part, parts int, inner engine.GradSync) {
 	return a.part, max(1, a.parts), a.inner
 }
 
-// Accumulated ends a part that the engine has added up.
+// Accumulated ends a part whose gradients the engine has summed itself.
 func (a *Accumulator) Accumulated() { a.part++ }
 
-// Reduced is inner's; before the last part nothing is reduced.
+// Reduced returns the inner GradSync's reductions; nil before the last part, because
+// nothing is reduced then.
 func (a *Accumulator) Reduced() []engine.Reduction {
 	if r, ok := a.inner.(engine.Reducing); ok && a.part > a.parts {
 		return r.Reduced()
@@ -109,5 +111,6 @@ func (a *Accumulator) Reduced() []engine.Reduction {
 	return nil
 }
 
-// Capturable is inner's where there is nothing to add up.
+// Capturable reports whether updates have a single part and the inner GradSync is
+// capturable.
 func (a *Accumulator) Capturable() bool { return a.parts <= 1 && a.inner.Capturable() }

@@ -13,22 +13,20 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Stats says what went through the collective since the last call of
-// DDP.Stats.
+// Stats summarizes the exchange through the collective since the last call of DDP.Stats.
 type Stats struct {
-	AllReduce time.Duration // inside the collective, whether hidden behind backward or not
-	First     time.Time     // when the first bucket or statistics were handed over; zero where none were
+	AllReduce time.Duration // time in the collective, whether it overlaps with backward or not
+	First     time.Time     // when the first bucket or statistics were queued; zero if none were
 	Buckets   int
-	Shared    int // statistics of batch norms
-	Bytes     int // of this worker's buckets and statistics
+	Shared    int // exchanges of batch norm statistics
+	Bytes     int // size of this worker's buckets and statistics
 }
 
-// DDP is the engine.GradSync of data parallelism. It reduces the buckets in
-// the order in which they are handed over, on a goroutine of its own, in Wait or
-// in ShareStatistics, and is for one engine. The statistics of synchronised batch norms
-// take their turn behind them, so that all ranks meet in the same operation,
-// whatever their pace. The group must be used by nobody else between a step's
-// first Bucket or ShareStatistics and its Wait.
+// DDP is the engine.GradSync of data parallelism, for one engine. It reduces the buckets
+// in the order in which they are queued: in its own goroutine, in Wait or in
+// ShareStatistics. The statistics of synchronized batch norms are queued after the
+// buckets, so that all ranks take part in the same operation at any pace. Nothing else
+// may use the group between a step's first Bucket or ShareStatistics and its Wait.
 type DDP struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -37,13 +35,13 @@ type DDP struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	queue   []bucket
-	pending int  // in the queue or in the collective
-	busy    bool // one is in the collective
+	pending int  // buckets in the queue or in the collective
+	busy    bool // whether an operation is in the collective
 	err     error
 	closed  bool
 	stats   Stats
-	reduced []engine.Reduction // since the last Wait
-	waited  bool               // nothing came since
+	reduced []engine.Reduction // buckets reduced since the last Wait
+	waited  bool               // nothing was queued since the last Wait
 	worker  sync.WaitGroup
 	all     []float64 // every worker's statistics
 }
@@ -58,8 +56,8 @@ var (
 	_ engine.Reducing = (*DDP)(nil)
 )
 
-// NewDDP starts to serve group; ctx ends what is in flight. In a group of one
-// it does nothing.
+// NewDDP returns a DDP that exchanges through group. If ctx ends, so do operations in
+// progress. In a group of one rank, DDP does nothing.
 func NewDDP(ctx context.Context, group collective.Group) *DDP {
 	d := &DDP{group: group}
 	d.ctx, d.cancel = context.WithCancel(ctx)
@@ -70,8 +68,8 @@ func NewDDP(ctx context.Context, group collective.Group) *DDP {
 	return d
 }
 
-// Bucket queues the all-reduce of bucket i and returns at once; b belongs to
-// DDP until Wait.
+// Bucket queues the all-reduce of bucket i and returns at once. The caller must not use
+// b until Wait has returned.
 func (d *DDP) Bucket(i int, b device.Buffer, _ device.Stream) error {
 	if d.group.Size() == 1 {
 		return nil
@@ -91,7 +89,7 @@ func (d *DDP) Bucket(i int, b device.Buffer, _ device.Stream) error {
 	return nil
 }
 
-// begin notes that something is handed over. The lock is held.
+// begin records that something was queued. The caller holds the lock.
 func (d *DDP) begin() {
 	if d.stats.First.IsZero() {
 		d.stats.First = time.Now()
@@ -101,8 +99,8 @@ func (d *DDP) begin() {
 	}
 }
 
-// ShareStatistics returns those of all workers, by rank, once the buckets that
-// were handed over before are reduced.
+// ShareStatistics returns the statistics of all workers, by rank. It first waits until
+// all queued buckets are reduced.
 func (d *DDP) ShareStatistics(own []float64) ([]float64, error) {
 	n := d.group.Size()
 	if n == 1 {
@@ -126,10 +124,11 @@ func (d *DDP) ShareStatistics(own []float64) ([]float64, error) {
 	return d.all, d.err
 }
 
-// Wait returns when every bucket handed over is the mean over all workers. An
-// error stays: the workers are out of step after it. What is still queued it
-// reduces itself: the last bucket has nothing to hide behind, and waking the
-// other goroutine for it would cost time on a core that has none to spare.
+// Wait returns when every queued bucket contains the mean over all workers. After an
+// error, every further call returns that error, because the workers are no longer
+// synchronized. Wait reduces the buckets that are still in the queue itself: no
+// computation remains that could overlap with them, and waking the other goroutine would
+// cost time.
 func (d *DDP) Wait() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -138,8 +137,8 @@ func (d *DDP) Wait() error {
 	return err
 }
 
-// drain returns when every bucket handed over is reduced. The lock is held but
-// for the time inside the collective.
+// drain returns when all queued buckets are reduced. The caller holds the lock, which
+// drain releases while an operation is in the collective.
 func (d *DDP) drain() error {
 	for d.pending > 0 {
 		if len(d.queue) > 0 && !d.busy {
@@ -151,18 +150,19 @@ func (d *DDP) drain() error {
 	return d.err
 }
 
-// Reduced says when the buckets before the last Wait were in the collective.
+// Reduced returns the times during which the buckets before the last Wait were in the
+// collective.
 func (d *DDP) Reduced() []engine.Reduction {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.reduced
 }
 
-// Capturable is false, as the exchange runs on the host, but in a group of one,
-// which exchanges nothing.
+// Capturable reports false, because the exchange runs on the host, except in a group of
+// one rank, which exchanges nothing.
 func (d *DDP) Capturable() bool { return d.group.Size() == 1 }
 
-// Stats returns what happened since the last call of it. Call it after Wait.
+// Stats returns the exchange since its last call. Call it after Wait.
 func (d *DDP) Stats() Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -171,7 +171,7 @@ func (d *DDP) Stats() Stats {
 	return s
 }
 
-// Close ends what is in flight and waits for it. The group stays open.
+// Close cancels operations in progress and waits for their end. The group remains open.
 func (d *DDP) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -182,7 +182,7 @@ func (d *DDP) Close() error {
 	return nil
 }
 
-// serve reduces bucket after bucket until Close.
+// serve reduces the queued buckets one after the other until Close.
 func (d *DDP) serve() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -210,8 +210,8 @@ func (d *DDP) next() {
 	d.changed.Broadcast()
 }
 
-// exchange does an operation of the group. The lock is held but for the time in
-// it, which busy keeps for one.
+// exchange runs one operation of the group. The caller holds the lock, which exchange
+// releases during the operation; busy keeps other operations out meanwhile.
 func (d *DDP) exchange(bucket int, operation func() error) error {
 	d.busy = true
 	d.mu.Unlock()

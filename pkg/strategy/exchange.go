@@ -14,11 +14,11 @@ const NameDDP = "ddp"
 // Exchange is a strategy that a trainer runs with.
 type Exchange interface {
 	engine.GradSync
-	// Stats says what was exchanged since the last call.
+	// Stats summarizes what was exchanged since the last call.
 	Stats() Stats
 	// Strategy returns the strategy's name, for run.json: NameDDP.
 	Strategy() string
-	// Name says what carries the gradients, for run.json.
+	// Name returns the transport of the gradients, for run.json.
 	Name() string
 	Close() error
 }
@@ -28,8 +28,9 @@ var (
 	_ Exchange = (*NCCL)(nil)
 )
 
-// New is the data parallelism that suits an engine: NCCL where every rank has a
-// GPU of its own, and the library; DDP through the host else. Every rank calls it at the same time, and all get the same.
+// New returns the data parallelism that suits an engine: NCCL if every rank has its own
+// GPU and the NCCL library, otherwise DDP through the host. All ranks must call it at
+// the same time, and all get the same kind.
 func New(ctx context.Context, e engine.Engine, group collective.Group) (Exchange, error) {
 	gpu, ok := e.(GPU)
 	if !ok || group.Size() == 1 {

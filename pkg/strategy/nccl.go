@@ -15,11 +15,11 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// GPU is what NCCL needs of an engine: engine/cuda's is one.
+// GPU is the part of an engine that NCCL needs. The engine of engine/cuda implements it.
 type GPU interface {
-	// NCCL is the library, or an error that says why it cannot be used.
+	// NCCL returns the library, or an error that explains why it cannot be used.
 	NCCL() (*nccl.Library, error)
-	// UUID tells GPUs apart, on whatever machine.
+	// UUID returns an identifier that is unique among all GPUs of all machines.
 	UUID() [16]byte
 	// Do runs f on the thread that holds the GPU's context.
 	Do(f func() error) error
@@ -28,22 +28,21 @@ type GPU interface {
 	Apart(f func() error) error
 }
 
-// ErrSharedGPU is wrapped by NewNCCL where two ranks have the same GPU, which
-// NCCL refuses: DDP exchanges through the host then.
+// ErrSharedGPU is wrapped by NewNCCL's error if two ranks have the same GPU, which NCCL
+// does not support. DDP exchanges through the host in that case.
 var ErrSharedGPU = errors.New("ranks share a GPU")
 
-// ErrNoNCCL is wrapped by NewNCCL where a rank lacks the library.
+// ErrNoNCCL is wrapped by NewNCCL's error if a rank lacks the library.
 var ErrNoNCCL = errors.New("NCCL is not there")
 
-// NCCLOptions are the constants of an exchange by NCCL. The zero value is what
-// most need.
+// NCCLOptions contains the times of an exchange by NCCL. The zero value suits most uses.
 type NCCLOptions struct {
-	// Timeout is how long a step, or making the communicator, may take before the missing
-	// rank is looked for; 0: collective.DefaultTimeout.
+	// Timeout limits a step, and the creation of the communicator. After it, the missing
+	// rank is searched for. 0: collective.DefaultTimeout.
 	Timeout time.Duration
-	Poll    time.Duration // between two looks at the communicator; 0: a tenth of a second
-	// Search is how long the missing rank is looked for, and how long Close waits for
-	// NCCL; 0: ten seconds.
+	Poll    time.Duration // interval between two checks of the communicator; 0: a tenth of a second
+	// Search limits the search for the missing rank, and the time that Close waits for
+	// NCCL. 0: ten seconds.
 	Search time.Duration
 }
 
@@ -60,16 +59,16 @@ func (o NCCLOptions) withDefaults() NCCLOptions {
 	return o
 }
 
-// NCCL is data parallelism whose buckets go from GPU to GPU: the mean over all
-// ranks, by NVIDIA's library, in a stream beside backward. By NCCL's documentation its
-// calls may be recorded in a CUDA graph, so that a step stays one launch; this was tested
+// NCCL is data parallelism that exchanges buckets between GPUs: the mean over all
+// ranks is computed by NVIDIA's library, in a stream parallel to backward. By NCCL's documentation its
+// calls may be captured in a CUDA graph, so that a step remains one launch. This was tested
 // with simulated libraries, not with a GPU.
 //
-// NCCL itself waits for ever for a rank that is gone. While a step runs, a
-// watchdog asks the communicator for errors; after a time-out, or an error, it
-// meets the other ranks in the group on the host, which names the one that does
-// not come, and aborts the communicator. By NCCL's documentation the kernels that wait
-// end then, and with them the step; this was tested with simulated libraries only.
+// NCCL itself waits forever for a rank that is gone. While a step runs, a
+// watchdog checks the communicator for errors. After a time-out or an error, it
+// synchronizes with the other ranks in the group on the host, whose error names the
+// missing rank, and aborts the communicator. By NCCL's documentation the waiting kernels
+// then end, and so does the step. This was tested with simulated libraries only.
 //
 // NCCL destroys or aborts a communicator only after every graph that captured its
 // collectives: close the executables before the strategy.
@@ -79,20 +78,20 @@ type NCCL struct {
 	group   collective.Group
 	options NCCLOptions
 
-	// mu is never held during a call of NCCL's, which may block until another rank comes.
+	// mu is never held during an NCCL call, which may block until another rank calls NCCL too.
 	mu    sync.Mutex
 	comm  nccl.Comm
-	ended chan error // gets the result of an abort that is under way; nil: there is none
-	err   error      // of the watchdog; it stays
+	ended chan error // receives the result of an abort in progress; nil: no abort
+	err   error      // the watchdog's first error
 	stats Stats
 }
 
 var _ engine.DeviceNormSync = (*NCCL)(nil)
 
-// NewNCCL makes a communicator of the ranks of group: rank 0's id goes to the
-// others through it. Every rank calls it at the same time. The engine's first
-// step is not recorded, and with it NCCL's first exchange, since what it loads
-// then may not be loaded in a recording.
+// NewNCCL creates a communicator of the ranks of group, through which rank 0 sends its
+// id to the others. All ranks must call it at the same time. The engine must not capture
+// its first step, which includes the first exchange, because NCCL then loads modules
+// that may not be loaded during a capture.
 func NewNCCL(ctx context.Context, gpu GPU, group collective.Group, o NCCLOptions) (*NCCL, error) {
 	n := &NCCL{gpu: gpu, group: group, options: o.withDefaults()}
 	if err := n.start(ctx); err != nil {
@@ -111,15 +110,15 @@ func (n *NCCL) start(ctx context.Context) error {
 	if err := n.distinct(ctx); err != nil {
 		return err
 	}
-	id, err := n.identify(ctx)
+	id, err := n.shareID(ctx)
 	if err != nil {
 		return err
 	}
 	return n.join(ctx, id)
 }
 
-// join makes the communicator. NCCL's call returns when all ranks have made it, so that
-// it runs on a thread of its own, which is left behind after the time-out.
+// join creates the communicator. NCCL's call returns when all ranks have made it. So it
+// runs on a separate thread, which is abandoned after the time-out.
 func (n *NCCL) join(ctx context.Context, id nccl.UniqueID) error {
 	type result struct {
 		comm nccl.Comm
@@ -138,7 +137,7 @@ func (n *NCCL) join(ctx context.Context, id nccl.UniqueID) error {
 		select {
 		case joined <- r:
 		case <-ctx.Done():
-			if r.err == nil { // too late: nobody will use it
+			if r.err == nil { // too late: the caller has given up
 				_ = n.lib.CommAbort(r.comm)
 			}
 		}
@@ -155,8 +154,8 @@ func (n *NCCL) join(ctx context.Context, id nccl.UniqueID) error {
 	}
 }
 
-// search meets the other ranks in the group on the host and adds to cause which rank does
-// not come.
+// search synchronizes with the other ranks in the group on the host, and adds the name
+// of a missing rank to cause.
 func (n *NCCL) search(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.options.Search, errors.New("it did not come to look for the missing rank"))
 	defer cancel()
@@ -166,7 +165,7 @@ func (n *NCCL) search(ctx context.Context, cause error) error {
 	return cause
 }
 
-// agree fails on every rank where one has an error.
+// agree returns an error on every rank if any rank has one.
 func (n *NCCL) agree(ctx context.Context, err error) error {
 	failed := []float64{0}
 	if err != nil {
@@ -181,7 +180,7 @@ func (n *NCCL) agree(ctx context.Context, err error) error {
 	return err
 }
 
-// distinct reports ranks that have one GPU between them.
+// distinct returns an error if two ranks use the same GPU.
 func (n *NCCL) distinct(ctx context.Context) error {
 	uuid := n.gpu.UUID()
 	all := make([]float64, n.group.Size()*len(uuid))
@@ -202,9 +201,9 @@ func (n *NCCL) distinct(ctx context.Context) error {
 	return nil
 }
 
-// identify carries rank 0's id to all ranks: a byte a number, which float64
-// holds exactly.
-func (n *NCCL) identify(ctx context.Context) (nccl.UniqueID, error) {
+// shareID sends rank 0's id to all ranks: one byte per number, which float64 represents
+// exactly.
+func (n *NCCL) shareID(ctx context.Context) (nccl.UniqueID, error) {
 	var id nccl.UniqueID
 	var err error
 	if n.group.Rank() == 0 {
@@ -229,7 +228,8 @@ func (n *NCCL) identify(ctx context.Context) (nccl.UniqueID, error) {
 	return id, nil
 }
 
-// Bucket puts the mean of bucket i over all ranks in the stream s, in place.
+// Bucket enqueues in stream s the operation that replaces bucket i by its mean over all
+// ranks.
 func (n *NCCL) Bucket(i int, b device.Buffer, s device.Stream) error {
 	if b.OnHost() {
 		return fmt.Errorf("reduce bucket %d by NCCL: it lies on the host", i)
@@ -244,7 +244,7 @@ func (n *NCCL) Bucket(i int, b device.Buffer, s device.Stream) error {
 	return nil
 }
 
-// allReduce puts an all-reduce of b in the stream s, in place, and counts its bytes.
+// allReduce enqueues an in-place all-reduce of b in stream s, and counts its bytes.
 func (n *NCCL) allReduce(b device.Buffer, typ nccl.DataType, op nccl.ReduceOp, s device.Stream) error {
 	n.mu.Lock()
 	comm, err := n.comm, n.err
@@ -265,9 +265,10 @@ func (n *NCCL) allReduce(b device.Buffer, typ nccl.DataType, op nccl.ReduceOp, s
 	return nil
 }
 
-// SumStatistics puts the sum of v over all ranks in the stream s, in place. All that a
-// communicator does must be put in streams in the same order by all ranks: the engine
-// keeps that of the program, with the buckets, in one stream.
+// SumStatistics enqueues in stream s the operation that replaces v by its sum over all
+// ranks. All ranks must enqueue a communicator's operations in the same order. The
+// engine ensures this: it enqueues statistics and buckets in one stream, in the
+// program's order.
 func (n *NCCL) SumStatistics(v device.Buffer, s device.Stream) error {
 	if v.Type != device.F64 {
 		return fmt.Errorf("sum statistics by NCCL: they are %s: must be fp64 on the GPU", v.Type)
@@ -281,14 +282,15 @@ func (n *NCCL) SumStatistics(v device.Buffer, s device.Stream) error {
 	return nil
 }
 
-// Wait returns at once: the GPU waits, in its streams.
+// Wait returns at once, because the GPU waits in its streams. It returns the watchdog's
+// error, if any.
 func (n *NCCL) Wait() error { return n.failure() }
 
-// Capturable is true.
+// Capturable reports true.
 func (n *NCCL) Capturable() bool { return true }
 
-// Stats says what was put in streams since the last call. A step that is
-// recorded in a graph is put there once, so that only its recording counts.
+// Stats summarizes what was enqueued since the last call. A step that is captured in a
+// graph is enqueued only once, so only its capture counts.
 func (n *NCCL) Stats() Stats {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -300,11 +302,11 @@ func (n *NCCL) Stats() Stats {
 // Strategy returns NameDDP.
 func (n *NCCL) Strategy() string { return NameDDP }
 
-// Name says what carries the gradients, for run.json.
+// Name returns the transport of the gradients, for run.json.
 func (n *NCCL) Name() string { return "nccl" }
 
-// Watch looks after a step that is under way, until stop is called; what stop
-// returns ended it.
+// Watch monitors a step in progress until stop is called. stop returns the error that
+// ended the step, or nil.
 func (n *NCCL) Watch(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -343,10 +345,10 @@ func (n *NCCL) watch(ctx context.Context) {
 	}
 }
 
-// abort finds out which rank is missing and begins to end the communicator, and with it
-// what waits in the GPU's streams. All ranks that wait come here at about the same time.
-// Nobody waits for NCCL's call but Close, since it returns only when the graphs that
-// captured a collective are destroyed, which is after the step that waits here.
+// abort finds the missing rank and starts to abort the communicator, which ends the
+// waiting operations in the GPU's streams. All waiting ranks call it at about the same
+// time. Only Close waits for NCCL's call: it returns after all graphs that captured a
+// collective are destroyed, and the step that waits here still uses them.
 func (n *NCCL) abort(ctx context.Context, cause error) {
 	err := fmt.Errorf("exchange gradients by NCCL: %w", n.search(ctx, cause))
 	n.mu.Lock()
@@ -366,8 +368,8 @@ func (n *NCCL) failure() error {
 	return n.err
 }
 
-// Close destroys the communicator, or waits for the end of its abort. The executables
-// that exchanged with it must be closed before. The group stays open.
+// Close destroys the communicator, or waits for the end of its abort. Executables that
+// exchanged with it must be closed first. The group remains open.
 func (n *NCCL) Close() error {
 	n.mu.Lock()
 	comm, ended := n.comm, n.ended

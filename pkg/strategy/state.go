@@ -9,14 +9,14 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// BroadcastState gives every rank rank 0's persistent tensors: parameters,
-// running statistics and the optimiser's slots, exactly (in float64).
+// BroadcastState copies rank 0's persistent tensors to all ranks: parameters, running
+// statistics and the optimizer's slots. They are sent in float64 and so are exact.
 func BroadcastState(ctx context.Context, exe engine.Executable, group collective.Group) error {
 	return BroadcastTensors(ctx, exe, group, exe.Names())
 }
 
-// BroadcastTensors is BroadcastState for the named tensors, which all ranks
-// name in the same order.
+// BroadcastTensors does the same as BroadcastState for the named tensors only. All ranks
+// must give the names in the same order.
 func BroadcastTensors(ctx context.Context, exe engine.Executable, group collective.Group, names []string) error {
 	if group.Size() == 1 {
 		return nil
@@ -39,11 +39,11 @@ func BroadcastTensors(ctx context.Context, exe engine.Executable, group collecti
 	return nil
 }
 
-// AllReduceFloat64s adds v over all ranks, in place: counts of a metric, sums
-// of a loss.
+// AllReduceFloat64s replaces v by its sum over all ranks, such as counts of a metric or
+// sums of a loss.
 func AllReduceFloat64s(ctx context.Context, group collective.Group, v []float64) error {
 	if len(v) == 0 {
-		return group.Barrier(ctx) // a nil slice would not say its precision
+		return group.Barrier(ctx) // a nil slice has no precision
 	}
 	return group.AllReduce(ctx, device.Buffer{F64: v})
 }

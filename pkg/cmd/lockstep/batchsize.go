@@ -15,8 +15,8 @@ import (
 	"lockstep/pkg/tune"
 )
 
-// memoryShare is what of a machine's memory the workers may have; the rest is the
-// system's and what Go's garbage collector keeps.
+// memoryShare is the fraction of a machine's memory that the workers may use. The rest
+// is for the system and for memory that Go's garbage collector has not released yet.
 const memoryShare = 0.8
 
 func batchsizeCommand() *cobra.Command {
@@ -94,8 +94,8 @@ memory, with the files and lines that show it.`,
 	return c
 }
 
-// batchLimits shows which batches the jobs under a folder trained with, and which
-// ran out of memory.
+// batchLimits prints the batch sizes with which the jobs below a folder trained, and
+// those with which they ran out of memory.
 func batchLimits(c *cobra.Command, path string, asJSON bool) error {
 	place, err := runs.LocateLogs(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func batchLimits(c *cobra.Command, path string, asJSON bool) error {
 	return nil
 }
 
-// parseBytes reads a size such as 8GiB, 512MiB, 16GB or 1000000.
+// parseBytes parses a size such as 8GiB, 512MiB, 16GB or 1000000.
 func parseBytes(s string) (int64, error) {
 	units := []struct {
 		suffix string

@@ -23,7 +23,7 @@ missing is exit code 3.`,
 	return c
 }
 
-// benchOutput are the flags of every benchmark.
+// benchOutput contains the flags that all benchmarks have.
 type benchOutput struct{ json, verbose bool }
 
 func (o *benchOutput) flags(f *pflag.FlagSet) {
@@ -50,7 +50,8 @@ func shapeFlags(f *pflag.FlagSet, s *bench.Shape) {
 	f.IntVar(&s.Batch, "batch", s.Batch, "images per worker and step")
 }
 
-// modelShape gives s the size of its model where no flag says another.
+// modelShape sets the dimensions of s to the defaults of its model, except those that
+// were set by flags.
 func modelShape(f *pflag.FlagSet, s *bench.Shape) error {
 	own, err := bench.ShapeOf(s.Model)
 	if err != nil {
@@ -247,7 +248,8 @@ nothing and wait for nobody, so they show how much this machine can give.
 	return c
 }
 
-// benchWorkerCommand is our side of a comparison, started by the others.
+// benchWorkerCommand returns the command of Lockstep's side of a comparison, which the
+// other benchmarks start.
 func benchWorkerCommand() *cobra.Command {
 	o := bench.WorkerOptions{Engine: engine.DefaultOptions()}
 	c := &cobra.Command{
@@ -255,7 +257,7 @@ func benchWorkerCommand() *cobra.Command {
 		Short: "Answer requests from standard input until it ends",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.Task == bench.TaskRead {
-				collectRarely() // as the commands that read
+				collectRarely() // as in the commands that read logs
 			}
 			return bench.Work(c.Context(), o, c.InOrStdin(), c.OutOrStdout())
 		},

@@ -25,7 +25,7 @@ func dataCommand() *cobra.Command {
 	return c
 }
 
-// makeFlags are those of data make.
+// makeFlags contains the flags of data make.
 type makeFlags struct {
 	count, test         int
 	height, width, edge int
@@ -36,16 +36,15 @@ type makeFlags struct {
 	gzip                bool
 }
 
-// made is a kind that data make knows.
-type made struct {
+// generator is a kind of data that data make can write.
+type generator struct {
 	name, does, formats string
 	make                func(c *cobra.Command, dir string, f makeFlags) (trains string, err error)
 }
 
-// makes are the kinds, with the formats of each, the first of which is taken
-// without --format.
-func makes() []made {
-	return []made{
+// generators returns all kinds with their formats. A kind's first format is the default.
+func generators() []generator {
+	return []generator{
 		{"cells", "microscope images of cells and their masks (data kind pairs)", "png tiff", makeCells},
 		{"cifar10", "pictures of ten shapes, in the form of CIFAR-10 (data kind cifar10)", "bin", makeCIFAR10},
 		{"folders", "the same, a folder a class (data kind folders)", "png jpeg", makeFolders},
@@ -56,7 +55,7 @@ func makes() []made {
 func dataMakeCommand() *cobra.Command {
 	var f makeFlags
 	var list strings.Builder
-	for _, m := range makes() {
+	for _, m := range generators() {
 		fmt.Fprintf(&list, "  %-8s %s: %s\n", m.name, m.does, strings.Join(strings.Fields(m.formats), ", "))
 	}
 	c := &cobra.Command{
@@ -71,7 +70,7 @@ the same seed. Kinds, and the formats that --format chooses from:
 		Args: exactArgs(2, "name a kind and a folder, for example cifar10 data/shapes"),
 		RunE: func(c *cobra.Command, args []string) error {
 			var names []string
-			for _, m := range makes() {
+			for _, m := range generators() {
 				if names = append(names, m.name); m.name != args[0] {
 					continue
 				}
@@ -109,8 +108,8 @@ the same seed. Kinds, and the formats that --format chooses from:
 	return c
 }
 
-// checkEmpty refuses a folder that holds something: data of the user's would be
-// written over, or mixed with what is made.
+// checkEmpty returns an error if a folder is not empty: the user's data would be
+// overwritten or mixed with generated data.
 func checkEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {
@@ -124,7 +123,7 @@ func checkEmpty(dir string) error {
 	return nil
 }
 
-// or is v, or without where it is 0.
+// or returns v, or without if v is 0.
 func or(v, without int) int {
 	if v == 0 {
 		return without
@@ -245,7 +244,7 @@ command. "lockstep data list" shows the sets and where they come from.
 	return c
 }
 
-// progressOf writes a line every tenth of a file.
+// progressOf returns a function that writes one line for each tenth of a file.
 func progressOf(w io.Writer) func(file string, done, total int64) {
 	said, name := int64(0), ""
 	return func(file string, done, total int64) {

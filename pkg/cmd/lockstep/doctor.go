@@ -81,7 +81,7 @@ func examine(ctx context.Context) []finding {
 	)
 }
 
-// graphics reports GPUs, and the libraries that runs on them use.
+// graphics reports the GPUs, and the libraries that training on them needs.
 func graphics(m *engine.Machine) []finding {
 	var found []finding
 	gpus := false
@@ -134,7 +134,7 @@ func logsFolder() finding {
 	return finding{Name: "logs", OK: true, Detail: dir}
 }
 
-// program reports the first line that a program prints of its version.
+// program reports the first line of a program's version output.
 func program(ctx context.Context, name, use, advice string, args ...string) finding {
 	f := finding{Name: name}
 	path, err := exec.LookPath(name)
@@ -154,7 +154,7 @@ func program(ctx context.Context, name, use, advice string, args ...string) find
 	return f
 }
 
-// kernelspecs looks for ours among those that Jupyter lists.
+// kernelspecs reports whether Lockstep's kernel is among those that Jupyter lists.
 func kernelspecs(ctx context.Context) finding {
 	f := finding{Name: "kernel Go (Lockstep)", Advice: "lockstep kernel install --user"}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// The exit codes of lockstep gate, beside 0 for a pass: what CI must tell
-// apart is "slower" from everything else that is no pass.
+// The exit codes of lockstep gate other than 0 for a pass. CI must distinguish
+// "slower" from all other failures.
 const (
 	exitRegression = 1
 	exitCannotTell = 2
@@ -63,7 +63,7 @@ use. 130 interrupted.`,
 	return c
 }
 
-// gate reads both and judges.
+// gate reads the baseline and the candidate and compares them.
 func (f *ruleFlags) gate(c *cobra.Command, baseline, candidate, limit string) (*scaling.GateResult, error) {
 	if baseline == "" || candidate == "" {
 		return nil, errors.New("name both folders: lockstep gate --baseline A --candidate B")
@@ -83,7 +83,7 @@ func (f *ruleFlags) gate(c *cobra.Command, baseline, candidate, limit string) (*
 	return scaling.Gate(a, b, share)
 }
 
-// parseShare reads 5% or 0.05.
+// parseShare parses a fraction such as 5% or 0.05.
 func parseShare(text string) (float64, error) {
 	number, isPercent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)

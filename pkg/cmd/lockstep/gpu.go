@@ -33,7 +33,8 @@ doctor lists them. environment/gpu-check runs all of it and keeps what came out.
 	return c
 }
 
-// noGPU is missing for what only a machine with a GPU has.
+// noGPU returns an error with the exit code for a missing dependency if this machine has
+// no usable GPU.
 func noGPU() error {
 	m := engine.Devices()
 	if m.NoGPU == "" {
@@ -95,8 +96,8 @@ U-Nets in bf16 compare with the reference. The exit code is 1 when these differ.
 	}
 }
 
-// selfTested is what the self-test writes as JSON.
-type selfTested struct {
+// selfTestResult is the JSON output of the self-test.
+type selfTestResult struct {
 	Build   string           `json:"build"`
 	Device  string           `json:"device"`
 	Seed    uint64           `json:"seed"`
@@ -138,7 +139,7 @@ that may be. The exit code is 1 when a check fails.
 			}
 			begin := time.Now()
 			checks, err := selftest.Run(c.Context(), o)
-			r := selfTested{
+			r := selfTestResult{
 				Build: buildid.ID, Device: deviceName(), Seed: o.Seed, Seconds: time.Since(begin).Seconds(),
 				Failed: selftest.Failed(checks), Checks: checks,
 			}
@@ -161,7 +162,7 @@ that may be. The exit code is 1 when a check fails.
 	return c
 }
 
-// deviceName names the first GPU.
+// deviceName returns the name of the first GPU.
 func deviceName() string {
 	for _, d := range engine.Devices().Devices {
 		if d.Kind == "cuda" {
@@ -171,7 +172,7 @@ func deviceName() string {
 	return ""
 }
 
-func (r selfTested) write(w io.Writer, asJSON bool) error {
+func (r selfTestResult) write(w io.Writer, asJSON bool) error {
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", " ")
@@ -207,7 +208,7 @@ func gpuFlags(f *pflag.FlagSet, o *gpu.Options, out *benchOutput) {
 	out.flags(f)
 }
 
-// gpuFailed gives what is missing its exit code.
+// gpuFailed adds the exit code for a missing dependency to err, if err reports one.
 func gpuFailed(err error) error {
 	if errors.Is(err, gpu.ErrMissing) || errors.Is(err, bench.ErrPeerMissing) {
 		return missing(err)
@@ -276,7 +277,7 @@ there, or the exit code is 3.
 				o.Output = c.ErrOrStderr()
 			}
 			records, err := gpu.PeerRuns(c.Context(), o)
-			if len(records) > 0 { // of the modes that did start
+			if len(records) > 0 { // results of the modes that did start
 				err = errors.Join(bench.Write(c.OutOrStdout(), records, out.json), err)
 			}
 			return gpuFailed(err)

@@ -15,36 +15,37 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// killTime is how long what a command does at the second interrupt may take.
+// killTime limits the action that a command takes at the second interrupt.
 const killTime = 2 * time.Second
 
-// atOnce is what a command does at the second interrupt.
-type atOnce struct {
+// secondInterrupt is the action that a command takes at the second interrupt.
+type secondInterrupt struct {
 	mu sync.Mutex
 	do func()
 }
 
-type atOnceKey struct{}
+type secondInterruptKey struct{}
 
-// onSecondInterrupt has do called at the second interrupt. What it ends may
-// then end the command in order, within killTime.
+// onSecondInterrupt registers do to be called at the second interrupt. If do ends what
+// the command waits for, the command can still end normally, within killTime.
 func onSecondInterrupt(ctx context.Context, do func()) {
-	if a, ok := ctx.Value(atOnceKey{}).(*atOnce); ok {
+	if a, ok := ctx.Value(secondInterruptKey{}).(*secondInterrupt); ok {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.do = do
 	}
 }
 
-// attended runs a command as long as its user lets it. The first interrupt
-// (Ctrl-C, SIGTERM, or SIGHUP from a closed terminal) cancels its context, so
-// that it ends in order; the second ends it now. A SIGHUP never counts as the
-// second: the shell and the kernel each send one when a terminal is closed.
-func attended(args []string) int {
+// runInterruptible runs a command until it ends or its user interrupts it. The first
+// interrupt (Ctrl-C, SIGTERM, or SIGHUP from a closed terminal) cancels its context, so
+// that it ends normally. The second interrupt ends it at once. A SIGHUP never counts as
+// the second interrupt, because the shell and the kernel each send one when a terminal
+// is closed.
+func runInterruptible(args []string) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, process.EndSignals()...)
-	var second atOnce
-	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), atOnceKey{}, &second))
+	var second secondInterrupt
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), secondInterruptKey{}, &second))
 	defer cancel()
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, args) }()
@@ -74,8 +75,8 @@ func attended(args []string) int {
 	return exitInterrupted
 }
 
-// forTraining changes c so that it goes on training after the reader of its output
-// has ended (lockstep launch | head), and returns c.
+// forTraining changes c so that training continues after the reader of its output has
+// ended (lockstep launch | head), and returns c.
 func forTraining(c *cobra.Command) *cobra.Command {
 	c.PreRun = func(c *cobra.Command, _ []string) {
 		process.SurviveBrokenPipes()
@@ -97,8 +98,8 @@ func (w untilClosed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// goOn says, where a training was interrupted, how it goes on.
-func goOn(ctx context.Context, err error) error {
+// adviseResume adds to the error of an interrupted training how to continue it.
+func adviseResume(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}

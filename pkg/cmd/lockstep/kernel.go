@@ -41,7 +41,7 @@ taken from beside this command; go run ./kernels/build makes both.`,
 	return c
 }
 
-// exportPath is the shell command after which programs in dir are found.
+// exportPath returns the shell command that adds dir to PATH.
 func exportPath(dir string) string {
 	return `export PATH="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(dir) + `:$PATH"`
 }

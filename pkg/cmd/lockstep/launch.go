@@ -104,13 +104,13 @@ of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml fi
 	f.BoolVar(&s.Now, "now", false, "start though another sweep runs on this machine")
 	f.BoolVar(&s.NoWait, "no-wait", false, "end with exit code 4 instead of waiting for another sweep")
 	f.BoolVar(&watched, "watched", false, "")
-	_ = f.MarkHidden("watched") // only a notebook's kernel uses it; it is there
+	_ = f.MarkHidden("watched") // a hidden flag that only a notebook's kernel uses; the flag exists, so there is no error
 	f.BoolVar(&lines, "lines", false, "show the workers' lines in a terminal too, in place of a bar a run")
 	return c
 }
 
-// runSweep shows a bar a run in a terminal, and the workers' lines elsewhere;
-// the run folders keep the lines in either case.
+// runSweep shows one progress bar per run in a terminal, and the workers' lines
+// otherwise. The run folders contain the lines in both cases.
 func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 	end := (*launch.Job).Watch
 	if lines || !atTerminal() {
@@ -120,7 +120,7 @@ func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 		return usage(err)
 	}
 	if s.Logs != "" {
-		sayWritten(c, s.Logs)
+		noteWrittenPath(c, s.Logs)
 	}
 	job, err := launch.Local(c.Context(), s)
 	var wrong *train.UsageError
@@ -138,26 +138,26 @@ func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 			return err
 		}
 	}
-	if job.Attached() { // its lines go elsewhere
+	if job.Attached() { // another process shows its lines
 		end = (*launch.Job).Watch
 	}
-	onSecondInterrupt(c.Context(), func() { _ = job.Kill() }) // of another's job nothing is ended
+	onSecondInterrupt(c.Context(), func() { _ = job.Kill() }) // does not end a job of another process
 	if err := end(job, c.Context()); err != nil {
 		if len(s.Command) > 0 || job.Attached() {
 			return err
 		}
-		return goOn(c.Context(), err)
+		return adviseResume(c.Context(), err)
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "logs: %s\nnext: lockstep scaling %s\n", job.Dir(), job.Dir())
 	return err
 }
 
-// serveSweep runs the sweep that a notebook's kernel orders.
+// serveSweep runs the sweep that a notebook's kernel requests.
 func serveSweep(c *cobra.Command) error {
 	job, err := launch.Serve(c.Context(), os.Stdin, c.OutOrStdout(), c.ErrOrStderr())
 	if err != nil || job == nil {
 		return err
 	}
-	onSecondInterrupt(c.Context(), func() { _ = job.Kill() }) // its own sweep, which it can end
+	onSecondInterrupt(c.Context(), func() { _ = job.Kill() }) // ends the sweep of this process
 	return job.Wait(c.Context())
 }

@@ -54,9 +54,10 @@ func missing(err error) error {
 	return &exitError{exitMissing, err}
 }
 
-func main() { os.Exit(attended(os.Args[1:])) }
+func main() { os.Exit(runInterruptible(os.Args[1:])) }
 
-// run is main without the process around it.
+// run runs the command and returns its exit code. Tests call it without starting a
+// process.
 func run(ctx context.Context, args []string) int {
 	root := newRoot()
 	root.SetArgs(args)
@@ -113,9 +114,9 @@ this machine; 4 another sweep runs (launch --no-wait); 130 interrupted. "lockste
 	return root
 }
 
-// forReading is c with a collector of garbage that runs more rarely: a command
-// that reads logs ends before most of what it allocates could be collected, and
-// what its readers hold at once is bounded. GOGC overrides.
+// forReading makes the garbage collector run less often while c runs, and returns c. A
+// command that reads logs usually ends before a collection would free much, and its
+// readers limit their memory. GOGC overrides this.
 func forReading(c *cobra.Command) *cobra.Command {
 	c.PreRun = func(*cobra.Command, []string) { collectRarely() }
 	return c

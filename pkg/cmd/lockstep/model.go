@@ -16,7 +16,7 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// modelFlags choose a network: by name or spec, with what is changed of it.
+// modelFlags select a network by name or spec, and change its settings.
 type modelFlags struct {
 	set   []string
 	image string
@@ -76,18 +76,19 @@ Networks:
 	return c
 }
 
-// networks lists the networks with what they are.
+// networks returns a list of the networks with their descriptions.
 func networks() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, name := range model.Names() {
 		fmt.Fprintf(w, "  %s\t%s\n", name, model.About(name))
 	}
-	_ = w.Flush() // A strings.Builder takes everything.
+	_ = w.Flush() // writes to a strings.Builder never fail
 	return b.String()
 }
 
-// network is the network of that name or file, as the flags change it.
+// network returns the network with the given name or from the given file, with the
+// changes that the flags request.
 func (f modelFlags) network(name string) (model.Network, error) {
 	var cfg model.Config
 	var image, target []int
@@ -124,7 +125,7 @@ func (f modelFlags) network(name string) (model.Network, error) {
 	return cfg.Network(image, target)
 }
 
-// parseShape reads 3x64x64, or 3×64×64 as the summary writes it.
+// parseShape parses 3x64x64, or 3×64×64 as printed by the summary.
 func parseShape(text string) ([]int, error) {
 	var shape []int
 	for part := range strings.SplitSeq(strings.ReplaceAll(text, "×", "x"), "x") {
@@ -137,7 +138,8 @@ func parseShape(text string) ([]int, error) {
 	return shape, nil
 }
 
-// planned says what a step needs, by the plan of what is alive when.
+// planned describes the memory that a step needs, according to the plan of tensor
+// lifetimes.
 func planned(net model.Network, batch int) (string, error) {
 	memory := func(mode nn.Mode) (plan.Memory, error) {
 		g, err := net.Graph(batch, mode)
@@ -156,7 +158,7 @@ func planned(net model.Network, batch int) (string, error) {
 	}
 	train, err := memory(nn.Train)
 	if err != nil {
-		// A batch norm over a single value a channel can be evaluated, not trained.
+		// A batch norm over a single value per channel can be evaluated, but not trained.
 		return fmt.Sprintf("planned memory at batch %d in fp32: evaluation %s of activations; training: %v\n", batch, mebibytes(eval.Activations), err), nil
 	}
 	return fmt.Sprintf("planned memory at batch %d in fp32: training %s of activations, evaluation %s; parameters %s, gradients as much, Adam's slots twice as much\n",
@@ -171,7 +173,7 @@ func mebibytes(n int) string {
 	return fmt.Sprintf("%.1f MiB", v)
 }
 
-// writeSpec writes net as a spec.
+// writeSpec writes the spec of net to a file.
 func writeSpec(net model.Network, path string) error {
 	if ext := filepath.Ext(path); ext != ".yaml" && ext != ".yml" {
 		return usage(fmt.Errorf("--spec %s: end its name in .yaml", path))
@@ -183,7 +185,8 @@ func writeSpec(net model.Network, path string) error {
 	return s.Write(path)
 }
 
-// exactArgs is cobra.ExactArgs with an error that says what to give.
+// exactArgs does the same as cobra.ExactArgs, with an error that describes the expected
+// arguments.
 func exactArgs(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {

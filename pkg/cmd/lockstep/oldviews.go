@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// oldViews are the flags that --show replaced, one for each view. They are
-// hidden, work as they did, and go with the next release.
+// oldViews are the flags that --show replaced, one for each view. They are hidden, still
+// work, and will be removed in the next release.
 type oldViews struct {
 	explain, overhead, without, timeTo, scalingRule string
 	cost, budget                                    float64
@@ -19,11 +19,12 @@ type oldViews struct {
 	chosen                                          func(name string) bool
 }
 
-// firstMeasure is the value of --scaling-rule for the first measure of quality
-// that the runs tell.
+// firstMeasure is the value of --scaling-rule that selects the first measure of quality
+// in the runs.
 const firstMeasure = "auto"
 
-// oldNames are the flags, in the order in which an error names two of them.
+// oldNames returns the names of the flags, in the order in which an error lists two of
+// them.
 func oldNames() []string {
 	return []string{"explain", "fit", "collective", "breakdown", "time-use", "stragglers", "bottleneck", "overhead", "quality", "scaling-rule", "time-to", "cost", "budget", "modes", "epoch-spread"}
 }
@@ -49,14 +50,14 @@ func (o *oldViews) add(c *cobra.Command) {
 	o.chosen = fs.Changed
 }
 
-// oldView is a view that was asked for by its old flag.
+// oldView is a view that was requested by its old flag.
 type oldView struct {
 	flag  string
 	value string
 }
 
-// given returns the view that was asked for, nil for none. Two at once are
-// refused, as is a value that does not have the form.
+// given returns the requested view, or nil if none was requested. Two views, or an
+// invalid value, are an error.
 func (o *oldViews) given() (*oldView, error) {
 	var names []string
 	for _, name := range oldNames() {
@@ -93,8 +94,8 @@ func (o *oldViews) given() (*oldView, error) {
 	return x, nil
 }
 
-// write writes the view as the flag did: results of several series one after the
-// other, in csv each with its header.
+// write writes the view as the old flag did: the results of several series one after the
+// other, in CSV each with a header.
 func (o *oldViews) write(c *cobra.Command, x *oldView, s *scaling.Study, format string) error {
 	results, err := o.results(c, x, s)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// plotFlags are those of lockstep plot beside the rule.
+// plotFlags contains the flags of lockstep plot, except those of ruleFlags.
 type plotFlags struct {
 	out     string
 	formats []string
@@ -26,9 +26,9 @@ type plotFlags struct {
 	linear  bool
 	dpi     int
 	options figure.Options
-	// Of the page of --panels.
+	// Flags of the page that --panels draws.
 	title                 string
-	pageWidth, pageHeight float64 // inches; 0 for that of the panels
+	pageWidth, pageHeight float64 // inches; 0: the size that the panels need
 }
 
 func (f *plotFlags) add(c *cobra.Command) {
@@ -63,7 +63,7 @@ func (f *plotFlags) add(c *cobra.Command) {
 	flags.BoolVar(&f.options.NoTitle, "no-title", false, "no titles, for a paper that has captions")
 }
 
-// validate reports wrong use, before anything is read.
+// validate checks the flags before anything is read.
 func (f *plotFlags) validate() error {
 	for _, x := range f.formats {
 		if !slices.Contains(figure.Formats(), x) {
@@ -92,20 +92,20 @@ func (f *plotFlags) validate() error {
 	if err := f.options.Validate(); err != nil {
 		return err
 	}
-	if f.panels { // they are of the page
+	if f.panels { // the page's size replaces these flags
 		f.title, f.pageWidth, f.pageHeight = f.options.Title, f.options.WidthInches, f.options.HeightInches
 		f.options.Title, f.options.WidthInches, f.options.HeightInches = "", 0, 0
 	}
 	return nil
 }
 
-// known reports whether there is a figure of a name, or whether it is that of a
-// logged metric, which the logs may have.
+// known reports whether there is a figure of the given name, or whether the name is of
+// the form for a logged metric.
 func known(name string) bool {
 	return slices.Contains(figure.Names(), name) || strings.Contains(name, " by ")
 }
 
-// unknown returns an error for each name of --only that no figure has.
+// unknown returns an error for each name in --only that is not the name of a figure.
 func (f *plotFlags) unknown() []error {
 	var all []error
 	for _, name := range f.only {
@@ -117,12 +117,12 @@ func (f *plotFlags) unknown() []error {
 	return all
 }
 
-// file says whether one file is drawn, and not into a folder.
+// file reports whether the output is one file and not a folder.
 func (f *plotFlags) file() bool {
 	return slices.Contains(figure.Formats(), strings.TrimPrefix(strings.ToLower(filepath.Ext(f.out)), "."))
 }
 
-// paths are the files of a figure.
+// paths returns the paths of a figure's files.
 func (f *plotFlags) paths(name string) []string {
 	switch {
 	case f.file():
@@ -137,17 +137,18 @@ func (f *plotFlags) paths(name string) []string {
 	return all
 }
 
-// onPage is how many panels a page has at least where none are named, if there
-// are as many.
+// onPage is the least number of panels on a page if no panels were named, provided that
+// there are enough figures.
 const onPage = 4
 
-// studyPanels are the panels of the U-Net scaling study.
+// studyPanels returns the names of the panels of the U-Net scaling study.
 func studyPanels() []string {
 	return []string{"speedup_iou", "epoch_time", "loss_by_epoch", "loss_by_time", "train_test_time"}
 }
 
-// panelFigures draws the panels of a page for which none were named: those of the
-// U-Net study, and where the logs lack some of them the first others.
+// panelFigures draws the panels of a page if none were named: the panels of the U-Net
+// study. If the logs lack data for some of them, the first other figures take their
+// place.
 func (f *plotFlags) panelFigures(s *scaling.Study) ([]*figure.Figure, error) {
 	all, err := f.options.First(s, math.MaxInt)
 	if err != nil {
@@ -170,9 +171,9 @@ func (f *plotFlags) panelFigures(s *scaling.Study) ([]*figure.Figure, error) {
 	return page, nil
 }
 
-// figures draws what was asked for and can be drawn. notDrawn says why figures
-// that were named have no picture; it is an error if none has. Without names
-// they are left out.
+// figures draws the requested figures. notDrawn explains, for each named figure that was
+// not drawn, why; it is an error if no figure could be drawn. If no figures were named,
+// those without data are omitted.
 func (f *plotFlags) figures(s *scaling.Study) (figures []*figure.Figure, notDrawn []error, err error) {
 	if len(f.only) == 0 {
 		figures, err = f.all(s)
@@ -202,8 +203,8 @@ func (f *plotFlags) figures(s *scaling.Study) (figures []*figure.Figure, notDraw
 	return figures, notDrawn, nil
 }
 
-// all draws what the study has numbers for, and the fitted law if it was asked
-// for.
+// all draws all figures that the study has data for, and the fitted scaling model if
+// requested.
 func (f *plotFlags) all(s *scaling.Study) ([]*figure.Figure, error) {
 	draw := f.panelFigures
 	if !f.panels {
@@ -223,7 +224,7 @@ func (f *plotFlags) all(s *scaling.Study) ([]*figure.Figure, error) {
 	return all, nil
 }
 
-// page puts the figures onto one page of the size that was asked for.
+// page arranges the figures on one page of the requested size.
 func (f *plotFlags) page(title string, figures []*figure.Figure) (*figure.Figure, error) {
 	switch {
 	case f.options.NoTitle:
@@ -235,7 +236,7 @@ func (f *plotFlags) page(title string, figures []*figure.Figure) (*figure.Figure
 	if err != nil {
 		return nil, err
 	}
-	if f.pageWidth > 0 { // the height follows, if it is not given
+	if f.pageWidth > 0 { // if no height is given, it follows from the width
 		page.Height *= vg.Length(f.pageWidth) * vg.Inch / page.Width
 		page.Width = vg.Length(f.pageWidth) * vg.Inch
 	}
@@ -245,10 +246,9 @@ func (f *plotFlags) page(title string, figures []*figure.Figure) (*figure.Figure
 	return page, nil
 }
 
-// rest says which figures that were named have no picture. What the logs lack
-// is a notice; a name that no figure has, or a size at which a figure cannot be
-// read, is an error.
-func (f *plotFlags) rest(c *cobra.Command, notDrawn []error) error {
+// reportNotDrawn explains which named figures were not drawn. Missing data are a notice.
+// An unknown name, or a size at which a figure would be illegible, is an error.
+func (f *plotFlags) reportNotDrawn(c *cobra.Command, notDrawn []error) error {
 	var failed []error
 	for _, err := range notDrawn {
 		var small *figure.SizeError
@@ -265,7 +265,7 @@ func (f *plotFlags) rest(c *cobra.Command, notDrawn []error) error {
 	return errors.Join(failed...)
 }
 
-// draw writes the files of the figures, and names them.
+// draw writes the files of the figures and prints their paths.
 func (f *plotFlags) draw(c *cobra.Command, figures []*figure.Figure) error {
 	for _, fig := range figures {
 		fig.DPI = f.dpi
@@ -323,7 +323,7 @@ tex is a table for LaTeX.`,
 			if err := f.draw(c, figures); err != nil {
 				return err
 			}
-			return f.rest(c, notDrawn)
+			return f.reportNotDrawn(c, notDrawn)
 		},
 	}
 	f.add(c)

@@ -11,10 +11,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// powerCut returns an error that names a text file with a problem that ends with
-// NUL bytes, as a power cut leaves them, or nil. The caller has shown what could
-// be read; the error makes the exit code 1, so that a script sees that rows are
-// lost.
+// powerCut returns an error that names a text file that ends with NUL bytes, as after a
+// power cut. It returns nil if no problem has such a file. The caller has already
+// printed the readable part; the error makes the exit code 1, so that a script notices
+// that rows are lost.
 func powerCut(problems []runs.Problem) error {
 	var cut []string
 	for _, p := range problems {
@@ -34,8 +34,8 @@ func powerCut(problems []runs.Problem) error {
 	return fmt.Errorf("%s%s ends with NUL bytes, as a power cut leaves them; whole lines before them were read; put the file back from a copy if there is one", clean.Text(cut[0]), more)
 }
 
-// textWithNULTail reports whether path is a regular file that ends with eight
-// NUL bytes and is a text before them, or holds nothing else.
+// textWithNULTail reports whether path is a regular file that ends with eight NUL bytes
+// and contains only text, or nothing, before them.
 func textWithNULTail(path string) bool {
 	f, err := safeopen.File(path)
 	if err != nil {
@@ -52,7 +52,7 @@ func textWithNULTail(path string) bool {
 		return false
 	}
 	head := make([]byte, 512)
-	n, _ := f.ReadAt(head, 0) // a short file is an io.EOF
+	n, _ := f.ReadAt(head, 0) // ReadAt returns io.EOF for a short file
 	text, rest, _ := bytes.Cut(head[:n], []byte{0})
 	return len(text) == 0 || len(bytes.Trim(rest, "\x00")) == 0
 }

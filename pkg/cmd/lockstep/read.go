@@ -19,7 +19,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// readFlags are those of lockstep read.
+// readFlags contains the flags of lockstep read.
 type readFlags struct {
 	format, what, out string
 	as                []string
@@ -77,7 +77,7 @@ itself (series, workers, seed) a pattern can tell: {workers}, {seed}, {series},
 	return c
 }
 
-// validate checks the flags and makes options of them.
+// validate checks the flags and converts them to options.
 func (f *readFlags) validate(c *cobra.Command) (logread.Options, error) {
 	var options logread.Options
 	for _, x := range []struct {
@@ -105,11 +105,11 @@ func (f *readFlags) validate(c *cobra.Command) (logread.Options, error) {
 	return options, nil
 }
 
-// worthABar is how many bytes of logs take long enough to be told of.
-const worthABar = 256 << 20
+// progressBarBytes is the size of logs from which a progress bar is shown.
+const progressBarBytes = 256 << 20
 
-// showProgress makes the reading of many bytes show a bar where a person
-// watches. done ends it.
+// showProgress shows a progress bar while large logs are read, if standard error is a
+// terminal. done ends it.
 func showProgress(c *cobra.Command, o *logread.Options) (done func()) {
 	var bar *notebook.Progress
 	last := int64(0)
@@ -123,10 +123,10 @@ func showProgress(c *cobra.Command, o *logread.Options) (done func()) {
 		return done
 	}
 	o.Progress = func(read, total int64) {
-		if total < worthABar {
+		if total < progressBarBytes {
 			return
 		}
-		if total != last { // the next path
+		if total != last { // reading of the next path has started
 			done()
 			bar, last = notebook.NewProgress("read, MB", int(total/1e6)), total
 		}
@@ -140,9 +140,9 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// run writes the rows, or the reports, to where they should go.
+// run writes the rows or the reports to the output that the flags select.
 func (f *readFlags) run(c *cobra.Command, o logread.Options, paths []string) ([]runs.Problem, error) {
-	sayRead(c, paths...)
+	noteReadPaths(c, paths...)
 	if f.out == "" {
 		return f.write(c.Context(), c.OutOrStdout(), o, paths)
 	}

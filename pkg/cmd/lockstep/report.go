@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/report"
 )
 
-// reportFlags are those of lockstep report beside the rule.
+// reportFlags contains the flags of lockstep report, except those of ruleFlags.
 type reportFlags struct {
 	out     string
 	options report.Options
@@ -33,7 +33,7 @@ func (f *reportFlags) add(c *cobra.Command) {
 	flags.BoolVar(&f.options.Figures.LogY, "log-y", false, "logarithmic axis of the values")
 }
 
-// validate reports wrong use and what is missing, before anything is read.
+// validate checks the flags, and reports missing files before anything is read.
 func (f *reportFlags) validate() error {
 	ext := strings.TrimPrefix(strings.ToLower(filepath.Ext(f.out)), ".")
 	if !slices.Contains(report.Formats(), ext) {

@@ -12,21 +12,21 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// ruleFlags change which measurements of a study count, and what its files'
-// names tell.
+// ruleFlags select the measurements of a study that count, and the information that is
+// taken from file names.
 type ruleFlags struct {
 	rule scaling.Rule
 	as   []string
 }
 
-// add makes the flags of a command that shows one study.
+// add adds the flags of a command that shows one study.
 func (f *ruleFlags) add(c *cobra.Command) {
 	f.addMeasures(c)
 	c.Flags().StringVar(&f.rule.Baseline, "baseline", scaling.BaselineSmallest, "what speed-up compares with: smallest (the fewest of a series), one, or a number")
 	c.Flags().StringVar(&f.rule.Per, "per", scaling.PerWorker, "what is counted: worker or node")
 }
 
-// addMeasures makes the flags that have a meaning without a speed-up too.
+// addMeasures adds the flags that are also useful without a speed-up.
 func (f *ruleFlags) addMeasures(c *cobra.Command) {
 	f.rule = scaling.DefaultRule()
 	c.Flags().IntVar(&f.rule.DropFirst, "drop-first", f.rule.DropFirst, "epochs at a run's start that do not count")
@@ -49,7 +49,7 @@ func (f *ruleFlags) read(c *cobra.Command, paths []string) (*scaling.Study, erro
 		}
 		options.As = append(options.As, p)
 	}
-	sayRead(c, paths...)
+	noteReadPaths(c, paths...)
 	s, err := scaling.ReadWith(c.Context(), options, paths...)
 	if err != nil {
 		return nil, err
@@ -119,13 +119,13 @@ What overlap gives is seen beside a series without it:
 			if len(shown) > 0 {
 				return a.write(c, s, shown, format)
 			}
-			if old, _ := a.old.given(); old != nil { // parse has checked it
+			if old, _ := a.old.given(); old != nil { // parse has already checked for errors
 				return a.old.write(c, old, s, format)
 			}
 			if err := s.Write(c.OutOrStdout(), format); err != nil {
 				return err
 			}
-			if format == scaling.FormatTable { // it ends with notes and problems itself
+			if format == scaling.FormatTable { // the table itself ends with notes and problems
 				return powerCut(s.Problems)
 			}
 			writeProblems(c.ErrOrStderr(), s)
@@ -138,8 +138,8 @@ What overlap gives is seen beside a series without it:
 	return c
 }
 
-// writeProblems writes the notes and the problems of a result that csv and json
-// leave out.
+// writeProblems writes the notes and the problems of a result, which its CSV and JSON
+// forms omit.
 func writeProblems(w io.Writer, r result) {
 	var notes []string
 	var problems []runs.Problem

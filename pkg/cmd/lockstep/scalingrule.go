@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// scalingRule is that of a study, whose command of what to run next has all that
-// was set in the config of these runs.
+// scalingRule returns the scaling rule of a study. The command that it suggests next
+// repeats all settings of the study's runs.
 func scalingRule(s *scaling.Study, measure string) (*scaling.LRScaling, error) {
 	r, err := s.ScalingRule(measure)
 	if err == nil {
@@ -24,9 +24,9 @@ func scalingRule(s *scaling.Study, measure string) (*scaling.LRScaling, error) {
 	return r, err
 }
 
-// launchAgain is the beginning of a command that trains as a run of ours did, but
-// for its batch, learning rate and seed; empty where its config is none that is
-// shipped, whose file no run folder names.
+// launchAgain returns the start of a command that trains like the run r, without its
+// batch, learning rate and seed. It is empty if the run's config is not a shipped one,
+// because a run folder does not record a config's file.
 func launchAgain(r runs.Run) string {
 	name, _ := r.Info.Config["name"].(string)
 	switch {
@@ -60,8 +60,8 @@ func launchAgain(r runs.Run) string {
 	return command
 }
 
-// settings are the values of a config that differ from those of another one, as
-// key=value, in alphabetical order; not those that a sweep has flags for.
+// settings returns the values of a config that differ from another config, as key=value,
+// in alphabetical order. Values for which a sweep has flags are omitted.
 func settings(was, is map[string]any, at string) []string {
 	var keys, out []string
 	for k := range is {

@@ -64,18 +64,18 @@ Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 func work(c *cobra.Command, w train.Worker) error {
 	w.Out = c.OutOrStdout()
 	if w.Run != "" && !train.Launched() {
-		sayWritten(c, w.Run)
+		noteWrittenPath(c, w.Run)
 	}
 	err := w.Work(c.Context())
 	var wrong *train.UsageError
 	switch {
 	case errors.As(err, &wrong):
 		return usage(err)
-	case train.Launched(): // the launcher says how it goes on
+	case train.Launched(): // the launcher prints how to continue
 		return err
 	}
-	return goOn(c.Context(), err)
+	return adviseResume(c.Context(), err)
 }
 
-// atTerminal says whether somebody watches standard error.
+// atTerminal reports whether standard error is a terminal.
 func atTerminal() bool { return term.IsTerminal(int(os.Stderr.Fd())) }

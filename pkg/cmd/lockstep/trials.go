@@ -53,7 +53,7 @@ With RANK, WORLD_SIZE, … in the environment it is one worker of several:
 				return usage(err)
 			}
 			if o.Warmup == 0 {
-				o.Warmup = -1 // none, as the user says
+				o.Warmup = -1 // -1: no warm-up, as the user requested
 			}
 			return runTrials(c, cfg, o, out)
 		},
@@ -92,10 +92,10 @@ func runTrials(c *cobra.Command, cfg train.Config, o tune.TrialOptions, out stri
 		}
 	}
 	fmt.Fprint(c.OutOrStdout(), t.Table())
-	return sayBottleneck(c, cfg, group, t)
+	return printBottleneck(c, cfg, group, t)
 }
 
-// writeTrials writes benchy's JSON.
+// writeTrials writes the results in benchy's JSON format.
 func writeTrials(path string, t *tune.Trials) error {
 	text, err := json.Marshal(t.JSON())
 	if err != nil {
@@ -107,8 +107,8 @@ func writeTrials(path string, t *tune.Trials) error {
 	return wholefile.WriteBytes(path, append(text, '\n'), 0o644)
 }
 
-// sayBottleneck says what bounds the training.
-func sayBottleneck(c *cobra.Command, cfg train.Config, group collective.Group, t *tune.Trials) error {
+// printBottleneck prints what limits the speed of the training.
+func printBottleneck(c *cobra.Command, cfg train.Config, group collective.Group, t *tune.Trials) error {
 	run := runs.Run{Info: runs.Info{Study: cfg.Name, Series: cfg.Name, Workers: group.Size()}, Trials: t.Results}
 	study, err := scaling.FromRuns([]runs.Run{run})
 	if err != nil {

@@ -62,7 +62,7 @@ that the checkpoint loads, and IoU, Dice and loss from the checkpoint and the
 data.`,
 		Args: exactArgs(1, "name a run folder, for example logs/unet2d-cells/ddp-n2-s1"),
 		RunE: func(c *cobra.Command, args []string) error {
-			sayRead(c, args[0])
+			noteReadPaths(c, args[0])
 			dir, err := runs.ResolveLogs(args[0])
 			if err != nil {
 				return err
@@ -79,7 +79,7 @@ data.`,
 	return c
 }
 
-// printVerdict prints checks, and is an error when one failed.
+// printVerdict prints the checks, and returns an error if one failed.
 func printVerdict(w io.Writer, checks []verify.Check, asJSON bool) error {
 	failed := 0
 	var rows []map[string]any

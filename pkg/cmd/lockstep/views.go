@@ -20,25 +20,25 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// result is what an analysis gives: it writes itself.
+// result is the result of an analysis, which can write itself in several formats.
 type result interface {
 	Write(w io.Writer, format string) error
 }
 
-// view is something that lockstep scaling shows of a study, by --show.
+// view is an analysis of a study that lockstep scaling --show can print.
 type view struct {
 	name     string
-	value    string // what VALUE is, in capitals; empty for a view without one
-	example  string // of VALUE
-	optional bool   // VALUE may be left out
+	value    string // name of the view's value in help texts, in capitals; empty for a view without a value
+	example  string // example of a value
+	optional bool   // whether the value may be omitted
 	about    string
-	// valid reports whether a value has the form; nil for any text.
+	// valid reports whether a value has the right form. nil: any text is valid.
 	valid func(value string) bool
-	// results makes the view. What a part of the series lacks goes to notes.
+	// results computes the view. It writes to notes which series lack data.
 	results func(s *scaling.Study, value string, notes io.Writer) ([]result, error)
 }
 
-// views are all that --show knows.
+// views returns all views that --show supports.
 func views() []view {
 	one := func(r result, err error) ([]result, error) {
 		if err != nil {
@@ -160,14 +160,14 @@ func views() []view {
 	}
 }
 
-// metricAt reads METRIC@WORKERS.
+// metricAt parses METRIC@WORKERS.
 func metricAt(value string) (metric string, workers int, ok bool) {
 	metric, n, ok := strings.Cut(value, "@")
 	workers, err := strconv.Atoi(n)
 	return metric, workers, ok && err == nil && metric != ""
 }
 
-// metricTarget reads METRIC=TARGET.
+// metricTarget parses METRIC=TARGET.
 func metricTarget(value string) (metric string, target float64, ok bool) {
 	metric, text, ok := strings.Cut(value, "=")
 	target, err := strconv.ParseFloat(text, 64)
@@ -179,7 +179,7 @@ func isNumber(value string) bool {
 	return err == nil && !math.IsNaN(v)
 }
 
-// number is a value that isNumber has seen, 0 for none.
+// number parses a value that isNumber has accepted. It returns 0 for an empty value.
 func number(value string) float64 {
 	v, err := strconv.ParseFloat(value, 64)
 	if err != nil {
@@ -188,8 +188,8 @@ func number(value string) float64 {
 	return v
 }
 
-// seriesPair divides WITH:WITHOUT at the colon that leaves two series of the
-// study; the first colon if none does.
+// seriesPair splits WITH:WITHOUT at the colon for which both parts are series of the
+// study, or at the first colon if there is no such colon.
 func seriesPair(s *scaling.Study, value string) (with, without string) {
 	names := s.Series()
 	for i, c := range value {
@@ -201,7 +201,7 @@ func seriesPair(s *scaling.Study, value string) (with, without string) {
 	return with, without
 }
 
-// form is how the view is asked for: fit, scaling-rule[=MEASURE], budget=HOURS.
+// form returns the syntax of the view: fit, scaling-rule[=MEASURE], budget=HOURS.
 func (v view) form() string {
 	switch {
 	case v.value == "":
@@ -212,14 +212,14 @@ func (v view) form() string {
 	return v.name + "=" + v.value
 }
 
-// shown is a view that was asked for, with its value.
+// shown is a requested view with its value.
 type shown struct {
 	view
 	given string
-	text  string // as it was asked for
+	text  string // the text of the request
 }
 
-// parseShow reads a value of --show.
+// parseShow parses a value of --show.
 func parseShow(text string) (shown, error) {
 	name, value, has := strings.Cut(text, "=")
 	all := views()
@@ -247,8 +247,7 @@ func parseShow(text string) (shown, error) {
 	return shown{v, value, text}, nil
 }
 
-// analysisFlags choose what lockstep scaling shows of a study, in place of its
-// table.
+// analysisFlags select the analyses that lockstep scaling shows in place of its table.
 type analysisFlags struct {
 	series []string
 	show   []string
@@ -262,12 +261,12 @@ func (a *analysisFlags) add(c *cobra.Command) {
 	fs.StringArrayVar(&a.show, "show", nil, "view of the runs: NAME[=VALUE], such as fit or explain=speedup@14; may be repeated; --show help explains each")
 	fs.StringVar(&a.out, "out", "", "folder into which each view of --show is written as a file, made if it is not there")
 	if err := c.RegisterFlagCompletionFunc("show", completeShow); err != nil {
-		panic(err) // the flag is the one of the line above
+		panic(err) // cannot fail: the line above defines the flag
 	}
 	a.old.add(c)
 }
 
-// completeShow lists the names of the views.
+// completeShow returns the names of the views for shell completion.
 func completeShow(_ *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	directive := cobra.ShellCompDirectiveNoFileComp
 	var out []string
@@ -282,7 +281,7 @@ func completeShow(_ *cobra.Command, _ []string, _ string) ([]string, cobra.Shell
 	return append(out, "help\texplains each view"), directive
 }
 
-// asksHelp reports whether the views are to be explained.
+// asksHelp reports whether the user requested an explanation of the views.
 func (a *analysisFlags) asksHelp() bool { return slices.Contains(a.show, "help") }
 
 // writeHelp explains each view.
@@ -300,7 +299,8 @@ func writeHelp(w io.Writer) error {
 	return tw.Flush()
 }
 
-// parse returns the views that were asked for, none for the study's table.
+// parse returns the requested views. It is empty if the table of the study was
+// requested.
 func (a *analysisFlags) parse(format string) ([]shown, error) {
 	old, err := a.old.given()
 	switch {
@@ -328,7 +328,7 @@ func (a *analysisFlags) parse(format string) ([]shown, error) {
 	return all, nil
 }
 
-// write writes the views that were asked for.
+// write writes the requested views.
 func (a *analysisFlags) write(c *cobra.Command, s *scaling.Study, all []shown, format string) error {
 	parts := make([][]byte, len(all))
 	for i, v := range all {
@@ -350,7 +350,7 @@ func (a *analysisFlags) write(c *cobra.Command, s *scaling.Study, all []shown, f
 	return err
 }
 
-// joined is the results of a view as one table, file or JSON value.
+// joined combines the results of a view into one table, CSV file or JSON value.
 func joined(results []result, format string) ([]byte, error) {
 	var whole bytes.Buffer
 	var rows []json.RawMessage
@@ -368,7 +368,7 @@ func joined(results []result, format string) ([]byte, error) {
 				return nil, err
 			}
 			rows = append(rows, some...)
-		case format == scaling.FormatCSV && i > 0: // they have the same columns
+		case format == scaling.FormatCSV && i > 0: // one header suffices: the columns are the same
 			_, body, _ := bytes.Cut(b.Bytes(), []byte("\n"))
 			whole.Write(body)
 		default:
@@ -388,7 +388,7 @@ func joined(results []result, format string) ([]byte, error) {
 	return whole.Bytes(), nil
 }
 
-// keys are the names of the views, with the value for a name that is there twice.
+// keys returns the names of the views. If a name occurs twice, its value is appended.
 func keys(all []shown) []string {
 	out := make([]string, len(all))
 	for i, v := range all {
@@ -400,7 +400,7 @@ func keys(all []shown) []string {
 	return out
 }
 
-// together is the output of several views: tables with headings, or one JSON
+// together combines the output of several views: tables with headings, or one JSON
 // object.
 func together(all []shown, parts [][]byte, format string) []byte {
 	if len(all) == 1 {
@@ -423,7 +423,7 @@ func together(all []shown, parts [][]byte, format string) []byte {
 	return b.Bytes()
 }
 
-// writeFiles writes one file for each view and names it.
+// writeFiles writes one file for each view and prints its path.
 func (a *analysisFlags) writeFiles(names io.Writer, all []shown, parts [][]byte, format string) error {
 	if err := os.MkdirAll(a.out, 0o755); err != nil {
 		return fmt.Errorf("write views: %w", err)
@@ -439,7 +439,7 @@ func (a *analysisFlags) writeFiles(names io.Writer, all []shown, parts [][]byte,
 	return nil
 }
 
-// inFileName replaces what a file's name should not have.
+// inFileName replaces characters that are unsuitable in a file name.
 func inFileName(r rune) rune {
 	switch {
 	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
@@ -448,8 +448,8 @@ func inFileName(r rune) rune {
 	return '-'
 }
 
-// fits are the fits of every series that has enough points; it is an error
-// that none has.
+// fits returns the fits of all series that have enough points. It is an error if no
+// series has.
 func fits(s *scaling.Study, notes io.Writer, fit func(series string) (result, error)) ([]result, error) {
 	var out []result
 	var refused []error

@@ -11,19 +11,19 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// sayRead says on stderr which folder each path that is read means, where there
-// are two: one in the folder of logs, which counts, and one in the working
-// directory. Errors are left to whoever reads.
-func sayRead(c *cobra.Command, paths ...string) {
+// noteReadPaths prints to stderr which folder is read for each path that exists twice:
+// in the folder of logs, which takes precedence, and in the working directory. It
+// ignores errors; the code that reads reports them.
+func noteReadPaths(c *cobra.Command, paths ...string) {
 	for _, path := range paths {
 		place, err := runs.LocateLogs(path)
 		sayWhere(c, path, place, err, false)
 	}
 }
 
-// sayWritten says on stderr in which folder a path lies that is written, where
-// it is another one than the shell would take.
-func sayWritten(c *cobra.Command, path string) {
+// noteWrittenPath prints to stderr the folder of a path to be written, if it differs
+// from the folder that a shell would use.
+func noteWrittenPath(c *cobra.Command, path string) {
 	place, err := runs.ResolveLogs(path)
 	sayWhere(c, path, place, err, true)
 }
@@ -41,8 +41,8 @@ func sayWhere(c *cobra.Command, path, place string, err error, always bool) {
 	fmt.Fprintf(c.ErrOrStderr(), "%s; for the one in this folder write ./%s\n", note, filepath.ToSlash(path))
 }
 
-// fromHere returns a path relative to the working directory if it lies below
-// it, else the absolute one.
+// fromHere returns a path relative to the working directory if it is below that
+// directory, otherwise the absolute path.
 func fromHere(place string) string {
 	wd, err := os.Getwd()
 	if err != nil {
