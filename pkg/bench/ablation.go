@@ -10,16 +10,16 @@ import (
 	"lockstep/pkg/engine/cpu"
 )
 
-// AblationOptions say what AblationRuns measures.
+// AblationOptions configures AblationRuns.
 type AblationOptions struct {
 	Shape   Shape
-	Threads int // of one worker
-	Workers int // processes with one thread each, for what only several have; 0: it is not measured
-	Repeats int // steps with and without, in turns
+	Threads int // threads of one worker
+	Workers int // processes with one thread each, for optimizations that need several workers; 0: not measured
+	Repeats int // measured steps with and without the optimization, alternating
 	Output  io.Writer
 }
 
-// Validate reports the first option that cannot be.
+// Validate returns an error for the first invalid option.
 func (o AblationOptions) Validate() error {
 	switch {
 	case o.Threads < 1:
@@ -32,16 +32,17 @@ func (o AblationOptions) Validate() error {
 	return o.Shape.validate()
 }
 
-// ablation is an optimisation and the engine without it, or two instruction sets.
+// ablation compares the engine with and without an optimization, or with two instruction
+// sets.
 type ablation struct {
 	name, without string
 	setting       setting
 	options       engine.Options
-	set           []string // LOCKSTEP_CPU of either side; nil: the processor's best
+	set           []string // value of LOCKSTEP_CPU for each side; nil: the processor's best instruction set
 }
 
-// ablations are the optimisations that engine.Options switches, after the
-// instruction sets that this processor has, each beside the next slower one.
+// ablations returns the comparisons: first each instruction set of this processor with
+// the next slower one, then each optimization that engine.Options can disable.
 func (o AblationOptions) ablations() []ablation {
 	var all []ablation
 	one := setting{1, o.Threads}
@@ -52,7 +53,7 @@ func (o AblationOptions) ablations() []ablation {
 	}
 	for _, c := range []string{"direct", "winograd"} {
 		e := engine.DefaultOptions()
-		if e.Convolution = c; e.Validate() == nil { // the engine may not have it
+		if e.Convolution = c; e.Validate() == nil { // skip algorithms that the engine lacks
 			all = append(all, ablation{"convolution auto", "convolution " + c, one, e, nil})
 		}
 	}
@@ -67,8 +68,8 @@ func (o AblationOptions) ablations() []ablation {
 	return all
 }
 
-// AblationRuns measures what each optimisation of engine.Options gives: ours
-// with all of them and ours without one, in turns, in processes of their own.
+// AblationRuns measures the gain of each optimization in engine.Options: the engine with
+// all optimizations and without one of them, alternating, in separate processes.
 func AblationRuns(ctx context.Context, o AblationOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func (o AblationOptions) compare(ctx context.Context, command []string, a ablati
 		return Record{}, err
 	}
 	defer without.Close()
-	on, off, err := inTurns(with, without, beside.RequestStep, o.Repeats)
+	on, off, err := alternate(with, without, beside.RequestStep, o.Repeats)
 	if err != nil {
 		return Record{}, err
 	}

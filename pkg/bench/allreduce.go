@@ -8,16 +8,16 @@ import (
 	"lockstep/pkg/bench/internal/beside"
 )
 
-// AllReduceOptions say what AllReduceRuns measures.
+// AllReduceOptions configures AllReduceRuns.
 type AllReduceOptions struct {
-	Workers int   // processes, each on a core of its own
-	Sizes   []int // bytes of float32
+	Workers int   // processes, each on a separate core
+	Sizes   []int // sizes of the float32 buffers in bytes
 	Repeats int
 	Peer    PeerOptions
 	Output  io.Writer
 }
 
-// The sums of one repeat: about this many bytes, and within these bounds, so
+// Each repeat reduces about this many bytes in a number of sums within these limits, so
 // that small buffers take long enough to be timed and large ones do not take
 // minutes.
 const (
@@ -26,10 +26,11 @@ const (
 	mostSums = 500
 )
 
-// DefaultSizes go from what latency decides to what bandwidth does.
+// DefaultSizes returns sizes from those that latency dominates to those that bandwidth
+// dominates.
 func DefaultSizes() []int { return []int{1_000, 100_000, 1_000_000, 8_000_000, 100_000_000} }
 
-// Validate reports the first option that cannot be.
+// Validate returns an error for the first invalid option.
 func (o AllReduceOptions) Validate() error {
 	if o.Workers < 2 || o.Repeats < 1 {
 		return fmt.Errorf("bench allreduce: workers are %d and repeats %d: use at least 2 and 1", o.Workers, o.Repeats)
@@ -45,8 +46,8 @@ func (o AllReduceOptions) Validate() error {
 	return nil
 }
 
-// AllReduceRuns measures sums over all workers, ours and those of PyTorch's
-// gloo in turns: bytes of the buffer a second.
+// AllReduceRuns measures sums over all workers by Lockstep and by PyTorch's gloo,
+// alternating, in bytes of the buffer per second.
 func AllReduceRuns(ctx context.Context, o AllReduceOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -82,10 +83,10 @@ func (o AllReduceOptions) run(ctx context.Context) ([]Record, error) {
 	for _, size := range o.Sizes {
 		count := min(max(sumBytes/size, leastSum), mostSums)
 		request := fmt.Sprintf("%s %d %d", beside.RequestAllReduce, size, count)
-		if _, _, err := inTurns(ours, peer, request, 1); err != nil { // does not count
+		if _, _, err := alternate(ours, peer, request, 1); err != nil { // warm-up, not counted
 			return nil, err
 		}
-		a, p, err := inTurns(ours, peer, request, o.Repeats)
+		a, p, err := alternate(ours, peer, request, o.Repeats)
 		if err != nil {
 			return nil, err
 		}
@@ -101,7 +102,7 @@ func (o AllReduceOptions) run(ctx context.Context) ([]Record, error) {
 	return records, nil
 }
 
-// bytesText is a size as people write it, in powers of a thousand.
+// bytesText formats a size in powers of a thousand.
 func bytesText(n int) string {
 	switch {
 	case n >= 1_000_000:

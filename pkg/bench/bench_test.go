@@ -189,7 +189,7 @@ func TestInTurns(t *testing.T) {
 		}
 		defer sides[i].Close()
 	}
-	a, b, err := inTurns(sides[0], sides[1], beside.RequestStep, 3)
+	a, b, err := alternate(sides[0], sides[1], beside.RequestStep, 3)
 	if err != nil {
 		t.Fatal(err)
 	}

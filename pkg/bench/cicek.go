@@ -10,10 +10,10 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// cicek is a network of one's own, of nn's layers: the 3-D U-Net of Çiçek et
+// cicek returns a network built from nn's layers: the 3-D U-Net of Çiçek et
 // al., 3D U-Net: Learning Dense Volumetric Segmentation from Sparse Annotation,
-// 2016, arXiv:1606.06650, on volumes of so many voxels a side, with three
-// channels and three logits a voxel as there.
+// 2016, arXiv:1606.06650, for volumes of size voxels per side, with three
+// channels and three logits per voxel as in the paper.
 //
 // Each of depth levels down is two 3×3×3 convolutions, to base·2^level channels
 // and to twice as many, each with batch norm and ReLU, and a 2×2×2 pooling. Two

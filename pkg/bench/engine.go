@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// What ours must reach against PyTorch, at DefaultShape; see Shape.targets.
+// Target ratios of Lockstep to PyTorch at DefaultShape; see Shape.targets.
 const (
 	oneThreadTarget  = 2.2
 	twoThreadsTarget = 2.5
@@ -21,20 +21,20 @@ const (
 	memoryTarget     = 1 / 0.6 // at most 0.6 times PyTorch's
 )
 
-// EngineOptions say what EngineRuns measures.
+// EngineOptions configures EngineRuns.
 type EngineOptions struct {
 	Shape   Shape
-	Threads []int // of one worker, measured one after another
+	Threads []int // threads of one worker; each number is measured in turn
 	Workers int   // processes with one thread each that exchange gradients; 0: not measured
-	Repeats int   // steps of each side, in turns
-	// PlainRepeats are those of plain Go on one thread, which takes many times
-	// as long; 0: it is not measured.
+	Repeats int   // measured steps of each side, alternating
+	// PlainRepeats is the number of measured steps for plain Go on one thread, which
+	// takes many times as long. 0: not measured.
 	PlainRepeats int
 	Peer         PeerOptions
-	Output       io.Writer // lines on how it goes; nil: none
+	Output       io.Writer // progress messages; nil: none
 }
 
-// Validate reports the first option that cannot be.
+// Validate returns an error for the first invalid option.
 func (o EngineOptions) Validate() error {
 	for _, t := range o.Threads {
 		if t < 1 {
@@ -52,7 +52,7 @@ func (o EngineOptions) Validate() error {
 	return o.Shape.validate()
 }
 
-// setting is a number of workers and of threads of each.
+// setting is a number of workers and the number of threads of each.
 type setting struct{ workers, threads int }
 
 func (s setting) String() string {
@@ -63,11 +63,10 @@ func (s setting) String() string {
 	return fmt.Sprintf("%d workers × %s", s.workers, threads)
 }
 
-// EngineRuns measures training steps (forward, backward, Adam, fp32) of ours
-// and of PyTorch in turns, each in processes of its own, on images that are new
-// in each step. The first step of a side does not count. PyTorch uses the
-// faster of its memory formats. An error wraps ErrPeerMissing where PyTorch
-// is not on this machine.
+// EngineRuns measures training steps (forward, backward, Adam, fp32) of Lockstep and of
+// PyTorch, alternating, in separate processes. Each step uses new images. The first step
+// of each side is not counted. PyTorch uses the faster of its memory formats. If PyTorch
+// is not installed on this machine, the error wraps ErrPeerMissing.
 func EngineRuns(ctx context.Context, o EngineOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -102,10 +101,10 @@ func EngineRuns(ctx context.Context, o EngineOptions) ([]Record, error) {
 type engineBench struct {
 	EngineOptions
 	torch, ours []string
-	record      Record // what all have in common
+	record      Record // fields that all records share
 }
 
-// name is a record's, with that of a network that is not the default.
+// name returns a record's name. It includes the network if that is not the default.
 func (b engineBench) name(format string, s setting) string {
 	name := fmt.Sprintf(format, s)
 	if b.Shape.Model != "" && b.Shape.Model != modelUNet2D {
@@ -116,8 +115,8 @@ func (b engineBench) name(format string, s setting) string {
 
 func (b engineBench) say(format string, a ...any) { beside.Say(b.Output, format, a...) }
 
-// compare measures one setting: throughput, peak memory, and plain Go beside
-// one thread.
+// compare measures one setting: throughput, peak memory, and with one thread also plain
+// Go.
 func (b engineBench) compare(ctx context.Context, s setting) ([]Record, error) {
 	peer, err := fastestTorch(ctx, b.torch, b.Shape, s, b.say)
 	if err != nil {
@@ -161,8 +160,8 @@ func (b engineBench) compare(ctx context.Context, s setting) ([]Record, error) {
 	return append(records, slow), nil
 }
 
-// startOurs starts our side, makes sure that it is the same work as the
-// peer's, and warms it up.
+// startOurs starts Lockstep's side, checks that it does the same work as the peer, and
+// warms it up.
 func (b engineBench) startOurs(ctx context.Context, s setting, peer *beside.Side, env ...string) (*beside.Side, error) {
 	ours, err := startOurs(ctx, b.ours, b.Shape, s, engine.DefaultOptions(), env...)
 	if err != nil {
@@ -176,9 +175,9 @@ func (b engineBench) startOurs(ctx context.Context, s setting, peer *beside.Side
 	return ours, nil
 }
 
-// throughput measures steps in turns.
+// throughput measures steps of both sides, alternating.
 func (b engineBench) throughput(ours, peer *beside.Side, s setting, repeats int) (Record, error) {
-	a, p, err := inTurns(ours, peer, beside.RequestStep, repeats)
+	a, p, err := alternate(ours, peer, beside.RequestStep, repeats)
 	if err != nil {
 		return Record{}, err
 	}
@@ -203,9 +202,9 @@ func (b engineBench) memory(ours, peer *beside.Side, s setting) (Record, error) 
 	return beside.ComparedCost(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
 }
 
-// inTurns asks both sides for the same, one at a time and each as often first,
-// and returns the seconds that each request took.
-func inTurns(ours, peer *beside.Side, request string, repeats int) (a, p []float64, err error) {
+// alternate sends the same request to both sides, one at a time. The sides take turns in
+// being first. It returns the seconds that each request took.
+func alternate(ours, peer *beside.Side, request string, repeats int) (a, p []float64, err error) {
 	for i := range repeats {
 		order := []struct {
 			side    *beside.Side
@@ -225,14 +224,14 @@ func inTurns(ours, peer *beside.Side, request string, repeats int) (a, p []float
 	return a, p, nil
 }
 
-// startOurs starts our side with these options of the engine, but for the
-// threads, which the setting says, and does the step that does not count.
+// startOurs starts Lockstep's side with engine options o, except that s determines the
+// threads, and runs the first step, which is not counted.
 func startOurs(ctx context.Context, command []string, shape Shape, s setting, o engine.Options, env ...string) (*beside.Side, error) {
 	argv := append(append([]string{}, command...), "--task", TaskTrain, "--threads", strconv.Itoa(s.threads),
 		"--convolution", o.Convolution, "--fuse="+strconv.FormatBool(o.Fuse), "--overlap="+strconv.FormatBool(o.Overlap))
 	if s.workers == 1 {
-		// One thread means one, the runtime's included. Several workers need one
-		// beside for the exchange, as their peers have.
+		// With one thread, the Go runtime also has one. Several workers need one
+		// more for the exchange, as their peers have.
 		env = append(env, "GOMAXPROCS="+strconv.Itoa(s.threads))
 	}
 	ours, err := beside.Start(ctx, beside.Program{Argv: append(argv, shape.arguments()...), Env: env, Workers: s.workers})

@@ -164,10 +164,10 @@ func (b readBench) parses(ctx context.Context, l besideLog, path string, size fl
 	defer ours.Close()
 	for _, how := range l.requests {
 		request := how + "\t" + path
-		if _, _, err := inTurns(ours, peer, request, 2); err != nil { // does not count
+		if _, _, err := alternate(ours, peer, request, 2); err != nil { // does not count
 			return nil, err
 		}
-		a, p, err := inTurns(ours, peer, request, b.Repeats)
+		a, p, err := alternate(ours, peer, request, b.Repeats)
 		if err != nil {
 			return nil, err
 		}

@@ -20,36 +20,40 @@ type Curves struct {
 	Failed int         `json:"failed"`
 }
 
-// CurvePair is a run on a GPU beside the CPU's of the same seed and workers.
+// CurvePair compares a run on a GPU with the run on the CPU of the same seed and worker
+// count.
 type CurvePair struct {
 	Series    string `json:"series"`
 	Workers   int    `json:"workers"`
 	Seed      int64  `json:"seed"`
-	Device    string `json:"device"` // of the GPU's run
+	Device    string `json:"device"` // device of the GPU run
 	Precision string `json:"precision"`
 
-	Loss    []float64 `json:"loss"` // of training, an epoch each
+	Loss    []float64 `json:"loss"` // training loss of each epoch
 	CPULoss []float64 `json:"cpu_loss"`
-	// Worst is the largest |Loss/CPULoss − 1|, at epoch WorstEpoch; Band is what it may be.
+	// Worst is the largest |Loss/CPULoss − 1|, at epoch WorstEpoch. Band is its limit.
 	Worst      float64 `json:"worst"`
 	WorstEpoch int     `json:"worst_epoch"`
 	Band       float64 `json:"band"`
 
-	// IoU over the held-out images after training; it may be IoUBand below the CPU's.
+	// IoU is the value over the test images after training. It may be at most IoUBand
+	// below the CPU's.
 	IoU     float64 `json:"iou"`
 	CPUIoU  float64 `json:"cpu_iou"`
 	IoUBand float64 `json:"iou_band"`
 
 	OK     bool   `json:"ok"`
-	Reason string `json:"reason,omitempty"` // of a failure
+	Reason string `json:"reason,omitempty"` // reason of a failure
 }
 
-// lossBand is how far, relative to the CPU's, the loss of an epoch may be.
+// lossBand returns the largest relative difference from the CPU's loss that an epoch may
+// have.
 //
-// Training makes small differences grow: two algorithms of the CPU engine itself
-// (Winograd and direct convolution; unet2d-cells, 12 epochs, seeds 1 and 2) differ
-// by up to 1.1 % in an epoch's loss, two seeds by up to 60 %. fp32 gets five times
-// the former; TF32, bf16 and fp16 round to 8 to 11 bits in place of 24 and get 15 %.
+// Training amplifies small differences: two algorithms of the CPU engine itself
+// (Winograd and direct convolution; unet2d-cells, 12 epochs, seeds 1 and 2) differ by up
+// to 1.1 % in an epoch's loss, and two seeds by up to 60 %. For fp32 the limit is five
+// times 1.1 %. TF32, bf16 and fp16 round to 8 to 11 bits in place of 24; their limit is
+// 15 %.
 func lossBand(precision string, tf32 bool) float64 {
 	if precision == "fp32" && !tf32 {
 		return 0.05
@@ -57,12 +61,12 @@ func lossBand(precision string, tf32 bool) float64 {
 	return 0.15
 }
 
-// iouBand is by how much the IoU may be less than the CPU's.
+// iouBand is the largest difference by which the IoU may be below the CPU's.
 const iouBand = 0.02
 
-// CompareCurves pairs each run on a GPU below dir with that on the CPU of the same
-// seed and number of workers, and judges its curve of the training loss, epoch by
-// epoch, and its final IoU. A folder without a pair is an error.
+// CompareCurves pairs each GPU run below dir with the CPU run of the same seed and
+// worker count, and checks its training loss epoch by epoch and its final IoU. It is an
+// error if there is no pair.
 func CompareCurves(dir string) (*Curves, error) {
 	folders, err := runs.Find(dir)
 	if err != nil {
@@ -103,11 +107,11 @@ func CompareCurves(dir string) (*Curves, error) {
 	return c, nil
 }
 
-// engineOf is the engine's part of a run's config.
+// engineOf returns the engine options in a run's config.
 func engineOf(i runs.Info) engine.Options {
 	var o engine.Options
 	if doc, ok := i.Config["engine"]; ok {
-		// What cannot be read is no run on a GPU.
+		// A config that cannot be read is not of a GPU run.
 		if text, err := json.Marshal(doc); err == nil {
 			_ = json.Unmarshal(text, &o)
 		}
@@ -115,7 +119,7 @@ func engineOf(i runs.Info) engine.Options {
 	return o
 }
 
-// pair judges one run.
+// pair compares one run with its CPU run.
 func pair(r, cpu runs.Run) CurvePair {
 	o := engineOf(r.Info)
 	p := CurvePair{

@@ -25,37 +25,38 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// Report is what Runs measured.
+// Report is the result of Runs.
 type Report struct {
 	Model     string `json:"model"`
 	Network   string `json:"network"`
 	Precision string `json:"precision"`
 	Device    string `json:"device"`
-	// Records: images a second beside those of the roofline, the network's memory.
+	// Records compares images per second with the roofline, and contains the network's
+	// memory.
 	Records []beside.Record `json:"records"`
-	// StepMilliseconds is a step of training, recorded as a CUDA graph; the sum
-	// of its kernels, run one by one with an event between any two, is
-	// TracedMilliseconds; BoundMilliseconds is what the roofline says.
+	// StepMilliseconds is the time of a training step that is captured as a CUDA graph.
+	// TracedMilliseconds is the sum of its kernels' times, run one by one with events
+	// between them. BoundMilliseconds is the least time by the roofline.
 	StepMilliseconds   float64 `json:"step_milliseconds"`
 	TracedMilliseconds float64 `json:"traced_milliseconds"`
 	BoundMilliseconds  float64 `json:"bound_milliseconds"`
 	MemoryBytes        int64   `json:"memory_bytes"`
-	LoadSeconds        float64 `json:"load_seconds"` // memory, kernels, and the choice of algorithms
+	LoadSeconds        float64 `json:"load_seconds"` // time for allocating memory, loading kernels and choosing algorithms
 	// The ceilings were measured in the same call.
 	TensorFLOPS    float64 `json:"tensor_flops"`
-	TensorBy       string  `json:"tensor_by"` // what measured them
+	TensorBy       string  `json:"tensor_by"` // the method of measurement
 	FLOPS          float64 `json:"flops"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
-	Layers         []Layer `json:"layers"` // those that took longest first
-	// Kernels are those of a recorded step, cuDNN's too, as CUPTI saw them, where it was
-	// asked; KernelMilliseconds is their sum, and what a step takes beyond it the GPU
-	// waits. NoKernels says why CUPTI said nothing.
+	Layers         []Layer `json:"layers"` // slowest first
+	// Kernels contains the kernels of a captured step, including cuDNN's, as measured by
+	// CUPTI if requested. KernelMilliseconds is their sum; during the rest of a step the
+	// GPU is idle. NoKernels explains why CUPTI measured nothing.
 	Kernels            []Kernel `json:"graph_kernels,omitempty"`
 	KernelMilliseconds float64  `json:"graph_kernel_milliseconds,omitempty"`
 	NoKernels          string   `json:"no_graph_kernels,omitempty"`
 }
 
-// Layer is one task of a step: what it took, and what it must take at least.
+// Layer is one task of a step, with its measured and its least time.
 type Layer struct {
 	Part              string   `json:"part"`  // "forward", "backward", "optimizer"
 	Layer             string   `json:"layer"` // "down.0.a.conv"
@@ -63,32 +64,33 @@ type Layer struct {
 	Milliseconds      float64  `json:"milliseconds"`
 	FLOPs             float64  `json:"flops"`
 	Bytes             float64  `json:"bytes"`
-	BytesBehind       float64  `json:"bytes_behind"` // of them, by kernels behind a product of matrices
+	BytesBehind       float64  `json:"bytes_behind"` // bytes moved by kernels after a matrix product
 	BoundMilliseconds float64  `json:"bound_milliseconds"`
-	Fraction          float64  `json:"fraction"` // of the roofline: bound over time; 0 where there is no bound
+	Fraction          float64  `json:"fraction"` // fraction of the roofline: bound / time; 0 if there is no bound
 	Kernels           []Kernel `json:"kernels"`
 }
 
-// Kernel is a kernel of a layer, or all of that name of a step.
+// Kernel is one kernel of a layer, or all kernels of one name in a step.
 type Kernel struct {
 	Name         string  `json:"name"`
-	Calls        float64 `json:"calls,omitempty"` // a step
-	Milliseconds float64 `json:"milliseconds"`    // a step
+	Calls        float64 `json:"calls,omitempty"` // per step
+	Milliseconds float64 `json:"milliseconds"`    // per step
 }
 
-// roofline is what the comparison in Runs is with.
+// roofline names the peer of the comparison in Runs.
 const roofline = "the roofline of its own kernels, with ceilings measured in this run"
 
-// Runs measures training steps of ours on a GPU: forward, backward and Adam on
-// a batch that lies there already; then each kernel by events, unrecorded; then
-// what the GPU's memory and arithmetic give, for the roofline.
+// Runs measures training steps of Lockstep on a GPU: forward, backward and Adam on a
+// batch that is already on the GPU. Then it measures each kernel by events, without a
+// captured graph, and then the GPU's memory bandwidth and arithmetic throughput for the
+// roofline.
 func Runs(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o = o.withDefaults()
 	if o.open == nil {
-		if err := ready(); err != nil {
+		if err := checkGPU(); err != nil {
 			return nil, fmt.Errorf("bench on a GPU: %w", err)
 		}
 		o.open = func(o engine.Options) (engine.Engine, error) { return cuda.New(o, 0) }
@@ -115,7 +117,7 @@ func (o Options) alone(ctx context.Context, m network) (r *Report, err error) {
 		return nil, fmt.Errorf("%s is no engine on a GPU", opened.Name())
 	}
 	begin := time.Now()
-	exe, err := loaded(e, m.shape)
+	exe, err := load(e, m.shape)
 	if err != nil {
 		return nil, err
 	}
@@ -141,13 +143,13 @@ func (o Options) alone(ctx context.Context, m network) (r *Report, err error) {
 		err = o.layers(r, e, exe, train)
 	}
 	if err == nil && o.Kernels {
-		// Last, and no failure of the measurement: a machine may forbid it.
+		// Last, and an error here does not fail the measurement: a machine may forbid profiling.
 		if err := o.graphKernels(r, e, train); err != nil {
 			r.NoKernels = err.Error()
 			beside.Say(o.Output, "the kernels of recorded steps are left out: %v", err)
 		}
 	}
-	if err = errors.Join(err, exe.Close()); err != nil { // room for measuring the memory
+	if err = errors.Join(err, exe.Close()); err != nil { // frees memory for measuring the bandwidth
 		return nil, err
 	}
 	ceilings, err := e.Ceilings(ctx)
@@ -160,8 +162,8 @@ func (o Options) alone(ctx context.Context, m network) (r *Report, err error) {
 	return r, nil
 }
 
-// loaded makes the network ready, with a batch of noise.
-func loaded(e engine.Engine, s bench.Shape) (engine.Executable, error) {
+// load builds the network and loads it with a batch of noise.
+func load(e engine.Engine, s bench.Shape) (engine.Executable, error) {
 	net, err := s.Build()
 	if err != nil {
 		return nil, err
@@ -197,9 +199,9 @@ func loaded(e engine.Engine, s bench.Shape) (engine.Executable, error) {
 	return exe, nil
 }
 
-// times are the seconds of Steps in a row, as often as Repeats says.
+// times returns the seconds of o.Steps consecutive steps, measured o.Repeats times.
 func (o Options) times(train func(int) error) ([]float64, error) {
-	if err := train(o.Steps); err != nil { // the first ones record the graph
+	if err := train(o.Steps); err != nil { // the first steps capture the graph
 		return nil, err
 	}
 	var seconds []float64
@@ -213,10 +215,10 @@ func (o Options) times(train func(int) error) ([]float64, error) {
 	return seconds, nil
 }
 
-// tracedSteps are the steps whose kernels are timed.
+// tracedSteps is the number of steps whose kernels are timed.
 const tracedSteps = 5
 
-// layers measures each kernel, and lists what each task must do.
+// layers measures each kernel, and lists the work of each task.
 func (o Options) layers(r *Report, e *cuda.Engine, exe engine.Executable, train func(int) error) (err error) {
 	file := o.Trace
 	if file == "" {
@@ -246,7 +248,8 @@ func (o Options) layers(r *Report, e *cuda.Engine, exe engine.Executable, train 
 	return nil
 }
 
-// graphKernels asks CUPTI for the kernels of steps that run as they always do.
+// graphKernels measures by CUPTI the kernels of steps that run in the usual way, as a
+// graph.
 func (o Options) graphKernels(r *Report, e *cuda.Engine, train func(int) error) error {
 	if err := e.Profile(cuda.Profile{First: 1, Steps: tracedSteps, Kernels: true}); err != nil {
 		return err
@@ -272,9 +275,9 @@ func (o Options) graphKernels(r *Report, e *cuda.Engine, train func(int) error) 
 	return nil
 }
 
-// joinLayers puts each kernel to the task that it belongs to. A convolution of
-// cuDNN's names its task; other kernels belong to the one other task of their
-// layer and part, to the convolution that they complete, or stand for themselves.
+// joinLayers assigns each kernel to its task. The name of a cuDNN convolution contains
+// its task. Another kernel belongs to the only other task of its layer and part, or to
+// the convolution that it completes. Otherwise it becomes a separate task.
 func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
 	var list []Layer
 	for _, w := range work {
@@ -291,9 +294,9 @@ func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
 			if at >= 0 || isPlan || l.Part != k.Part || l.Layer != k.Layer {
 				continue
 			}
-			// A cast behind a plan belongs to the gradient of the weights.
+			// A cast after a plan belongs to the gradient of the weights.
 			casts := strings.HasPrefix(k.Kernel, "cast") && strings.HasSuffix(l.Task, "_weights")
-			if casts || !tensor(i) && !strings.HasPrefix(k.Kernel, "cast") && taskHas(l.Task, k.Kernel) {
+			if casts || !tensor(i) && !strings.HasPrefix(k.Kernel, "cast") && canBelong(l.Task, k.Kernel) {
 				at = i
 			}
 		}
@@ -317,9 +320,9 @@ func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
 	return list
 }
 
-// taskHas says whether a kernel of that name can be part of a task, where a layer
-// has several in one part of a step.
-func taskHas(task, kernel string) bool {
+// canBelong reports whether a kernel of that name can be part of a task, for a layer
+// that has several tasks in one part of a step.
+func canBelong(task, kernel string) bool {
 	for prefix, kernels := range map[string][]string{
 		"batch_norm": {"bn_", "sum_chunks"}, "bias_backward": {"bias_backward", "sum_chunks"}, "bias": {"bias_act"},
 		"head_backward_data": {"head_backward_data"}, "head_backward_weights": {"head_backward_weights", "sum_chunks"}, "head": {"head_forward"},
@@ -369,7 +372,7 @@ func (r *Report) finish(o Options, m network, c cuda.Ceilings, seconds []float64
 	r.Records = []beside.Record{throughput, memory}
 }
 
-// layersShown are the layers, and the kernels, of the tables for people.
+// layersShown limits the layers and the kernels in the tables.
 const layersShown = 25
 
 // Write writes the report as a table, or as JSON.

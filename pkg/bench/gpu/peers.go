@@ -16,11 +16,11 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// ErrMissing is wrapped by the error of a benchmark that needs a GPU where
-// none can be used; the error says where its libraries were looked for.
+// ErrMissing is wrapped by the error of a benchmark that needs a GPU if none can be
+// used. The error lists where the libraries were searched for.
 var ErrMissing = errors.New("no GPU can be used")
 
-// Models are the networks that are measured on a GPU.
+// Models returns the names of the networks that are measured on a GPU.
 func Models() []string {
 	var names []string
 	for _, m := range models() {
@@ -29,24 +29,24 @@ func Models() []string {
 	return names
 }
 
-// network is a network with what it must reach.
+// network is a network with its target ratios.
 type network struct {
 	name  string
 	shape bench.Shape
-	// The ratios that throughput must reach, against PyTorch as it is and compiled, and
-	// the fraction of the roofline.
+	// The target ratios of throughput to PyTorch in eager mode and compiled, and the
+	// target fraction of the roofline.
 	eager, compiled, roofline float64
-	// half is the ratio against PyTorch compiled in fp16, where cuDNN has batch norm in
-	// its convolutions; 0: as compiled.
+	// half is the target ratio to compiled PyTorch in fp16, where cuDNN includes batch
+	// norms in its convolutions. 0: the same as compiled.
 	half float64
 }
 
-// target is the ratio that must be reached against a mode of PyTorch; 0: none.
+// target returns the target ratio to a mode of PyTorch; 0: none.
 func (m network) target(mode, precision string) float64 {
 	switch {
 	case mode == "eager":
 		return m.eager
-	case mode != "max-autotune": // which is the one to reach
+	case mode != "max-autotune": // targets exist only for eager and max-autotune
 		return 0
 	case precision == "fp16" && m.half > 0:
 		return m.half
@@ -66,28 +66,28 @@ func models() []network {
 	}
 }
 
-// Options say what Runs and PeerRuns measure.
+// Options configures Runs and PeerRuns.
 type Options struct {
-	Model     string // of Models
+	Model     string // one of Models()
 	Precision string // "bf16", "fp16" or "fp32"; empty: "bf16"
-	TF32      bool   // in fp32
+	TF32      bool   // use TF32 in fp32
 	Device    string // "cuda" or "cuda:1"; empty: "cuda"
 	Repeats   int    // measurements; 0: 7
-	Steps     int    // of training in each, in a row; 0: 20
-	Trace     string // file for a trace of Runs; empty: none is kept
-	Kernels   bool   // of Runs: ask CUPTI for the kernels of recorded steps
+	Steps     int    // consecutive training steps in each measurement; 0: 20
+	Trace     string // file for a trace of Runs; empty: no trace is written
+	Kernels   bool   // for Runs: measure the kernels of captured steps by CUPTI
 	Modes     []string
 	Peer      beside.PeerOptions
-	Output    io.Writer // lines on how it goes; nil: none
+	Output    io.Writer // progress messages; nil: none
 
-	shape *bench.Shape                                // a test's, in place of the model's
-	open  func(engine.Options) (engine.Engine, error) // a test's: an engine on a simulated GPU
-	// peerDevice is where PyTorch runs; empty: the GPU.
+	shape *bench.Shape                                // set by tests in place of the model's shape
+	open  func(engine.Options) (engine.Engine, error) // set by tests to use a simulated GPU
+	// peerDevice is the device on which PyTorch runs; empty: the GPU.
 	peerDevice string
 }
 
-// Modes are the ways in which PyTorch runs: as written, and through
-// torch.compile in its two modes.
+// Modes returns the modes in which PyTorch runs: as written, and through torch.compile
+// in two modes.
 func Modes() []string { return []string{"eager", "default", "max-autotune"} }
 
 func (o Options) withDefaults() Options {
@@ -109,7 +109,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate reports the first option that cannot be.
+// Validate returns an error for the first invalid option.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	if o.Repeats < 1 || o.Steps < 1 {
@@ -134,7 +134,7 @@ func (o Options) model() (network, error) {
 	for _, m := range models() {
 		if m.name == o.Model {
 			if o.shape != nil {
-				return network{name: m.name, shape: *o.shape}, nil // whose targets do not hold
+				return network{name: m.name, shape: *o.shape}, nil // without targets, which are for the model's own shape
 			}
 			return m, nil
 		}
@@ -142,14 +142,14 @@ func (o Options) model() (network, error) {
 	return network{}, fmt.Errorf("bench on a GPU: model %q is not known: use %s", o.Model, strings.Join(Models(), ", "))
 }
 
-// engine are the engine's options.
+// engine returns the engine's options.
 func (o Options) engine() engine.Options {
 	e := engine.DefaultOptions()
 	e.Device, e.Precision, e.TF32 = o.Device, o.Precision, o.TF32
 	return e
 }
 
-// precisionName is what PyTorch's side calls the precision.
+// precisionName returns the precision under the name that PyTorch's side uses.
 func (o Options) precisionName() string {
 	if o.Precision == "fp32" && o.TF32 {
 		return "tf32"
@@ -157,29 +157,30 @@ func (o Options) precisionName() string {
 	return o.Precision
 }
 
-// ready is an error that wraps ErrMissing where no GPU can be used.
-func ready() error {
+// checkGPU returns an error that wraps ErrMissing if no GPU can be used.
+func checkGPU() error {
 	if _, err := stack.Open(clib.NewSearch(clib.Environment{})); err != nil {
 		return fmt.Errorf("%w: %w", ErrMissing, err)
 	}
 	return nil
 }
 
-// PeerRuns measures training steps of ours and of PyTorch, in each of its
-// modes, in turns: forward, backward and Adam on data that lie on the GPU
-// already. A side does Steps in a row, the GPU idle before and after, and the
-// medians of Repeats such rows count. Our side trains on one batch, which it
-// brings into its layout anew in each step; PyTorch takes four in turns. Both
-// must have the same parameters and FLOPs. A mode that does not start is an
-// error, beside the records of the others; an error wraps ErrPeerMissing where
-// PyTorch, or its GPU, is not on this machine, ErrMissing where ours is not.
+// PeerRuns measures training steps (forward, backward and Adam) of Lockstep and of
+// PyTorch in each of its modes, alternating, on data that are already on the GPU. Each
+// measurement is a row of o.Steps consecutive steps, with the GPU idle before and after
+// it. The results are medians over o.Repeats rows. Lockstep trains on one batch, which
+// it converts to its layout in each step; PyTorch cycles through four batches. Both
+// sides must have the same number of parameters and FLOPs. If a mode does not start,
+// PeerRuns returns an error together with the records of the other modes. The error
+// wraps ErrPeerMissing if PyTorch or its GPU is missing, and ErrMissing if Lockstep has
+// no GPU.
 func PeerRuns(ctx context.Context, o Options) ([]beside.Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o = o.withDefaults()
 	if o.open == nil {
-		if err := ready(); err != nil {
+		if err := checkGPU(); err != nil {
 			return nil, fmt.Errorf("bench on a GPU: %w", err)
 		}
 	}
@@ -203,17 +204,17 @@ func PeerRuns(ctx context.Context, o Options) ([]beside.Record, error) {
 	return records, nil
 }
 
-// gpuScript is PyTorch's side on a GPU.
+// torchScript is the script of PyTorch's side on a GPU.
 const torchScript = "torch_gpu.py"
 
-// peers are both sides.
+// peers contains both sides of the comparison.
 type peers struct {
 	Options
 	model  network
-	record beside.Record  // what all have in common
-	sides  []*beside.Side // ours first
+	record beside.Record  // fields that all records share
+	sides  []*beside.Side // Lockstep's first
 	modes  []string
-	failed error // of modes that did not start
+	failed error // errors of the modes that did not start
 }
 
 func (b *peers) close() {
@@ -222,9 +223,8 @@ func (b *peers) close() {
 	}
 }
 
-// start starts all sides. PyTorch's modes choose their algorithms one after
-// another, with the GPU for themselves; ours has been closed by then, and comes
-// last.
+// start starts all sides. PyTorch's modes start one after the other, so that each has
+// the GPU for itself while it chooses its algorithms. Lockstep's side starts last.
 func (b *peers) start(ctx context.Context, torch []string) error {
 	var peers []*beside.Side
 	for _, mode := range b.Modes {
@@ -271,10 +271,10 @@ func (b *peers) startOurs(ctx context.Context) (*beside.Side, error) {
 	return beside.Start(ctx, beside.Program{Argv: append(argv, b.model.shape.OwnArguments()...), Workers: 1})
 }
 
-// measure asks all sides in turns, another one first each time.
+// measure measures all sides in turns, starting with another side each time.
 func (b *peers) measure() ([]beside.Record, error) {
 	request := fmt.Sprint(beside.RequestSteps, " ", b.Steps)
-	for _, s := range b.sides { // what the first row compiles and records does not count
+	for _, s := range b.sides { // the first row compiles and captures, and is not counted
 		if _, err := s.Seconds(request); err != nil {
 			return nil, err
 		}
@@ -325,7 +325,7 @@ func (b *peers) memory(peer *beside.Side) (beside.Record, error) {
 	return beside.ComparedCost(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
 }
 
-// sameNetwork is an error unless both sides train the same network.
+// sameNetwork returns an error unless both sides train the same network.
 func sameNetwork(ours, peers beside.Greeting) error {
 	ours.Threads, peers.Threads = 1, 1
 	return beside.SameWork(ours, peers, 1)

@@ -15,16 +15,16 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// PlanOptions say what Plan counts.
+// PlanOptions configures Plan.
 type PlanOptions struct {
-	Model     string  // of Models
+	Model     string  // one of Models()
 	Precision string  // "bf16", "fp16" or "fp32"; empty: "bf16"
-	Batch     int     // images a step; 0: the model's
-	TFLOPS    float64 // of products of matrices in the precision, 10¹² a second; 0: an H200's in bf16
-	TBPS      float64 // of memory, 10¹² bytes a second; 0: an H200's
+	Batch     int     // images per step; 0: the model's batch
+	TFLOPS    float64 // throughput of matrix products in the precision, 10¹² per second; 0: an H200's in bf16
+	TBPS      float64 // memory bandwidth, 10¹² bytes per second; 0: an H200's
 }
 
-// What one H200 reached elsewhere: dense products in bf16 and fp16, and a copy in memory.
+// Throughput of one H200 in other measurements: dense products in bf16 and fp16, and a copy in memory.
 const (
 	planTFLOPS = 790
 	planTBPS   = 4.3
@@ -32,7 +32,7 @@ const (
 	planFLOPS = 60e12
 )
 
-// PlanReport is what the kernels of a step must do, counted without a GPU.
+// PlanReport is the work of the kernels of a step, counted without a GPU.
 type PlanReport struct {
 	Model     string    `json:"model"`
 	Network   string    `json:"network"`
@@ -48,7 +48,7 @@ type Ceilings struct {
 	BytesPerSecond float64 `json:"bytes_per_second"`
 }
 
-// PlanWay is a step with some of the engine's fusions.
+// PlanWay is a step with a certain set of the engine's fusions.
 type PlanWay struct {
 	Name            string             `json:"name"`
 	Tasks           int                `json:"tasks"`
@@ -57,7 +57,7 @@ type PlanWay struct {
 	PartBytes       map[string]float64 `json:"part_bytes"` // forward, backward, optimizer
 	TaskBytes       map[string]float64 `json:"task_bytes"` // by task: conv, batch_norm, …
 	AtLeastMS       float64            `json:"at_least_milliseconds"`
-	ImagesPerSecond float64            `json:"images_per_second"` // at most
+	ImagesPerSecond float64            `json:"images_per_second"` // upper limit
 	Layers          []PlanLayer        `json:"layers"`
 }
 
@@ -71,7 +71,7 @@ type PlanLayer struct {
 	AtLeastMS float64 `json:"at_least_milliseconds"`
 }
 
-// Validate reports the first option that cannot be.
+// Validate returns an error for the first invalid option.
 func (o PlanOptions) Validate() error {
 	if o.Batch < 0 || o.TFLOPS < 0 || o.TBPS < 0 {
 		return fmt.Errorf("plan for a GPU: batch %d, %g TFLOP/s, %g TB/s: use numbers above 0", o.Batch, o.TFLOPS, o.TBPS)
@@ -79,10 +79,10 @@ func (o PlanOptions) Validate() error {
 	return Options{Model: o.Model, Precision: o.Precision}.Validate()
 }
 
-// Plan counts what the kernels of a training step with Adam read, write and multiply,
-// and what that takes at least: with nothing fused, fused, and in fp16 with convolutions
-// that do the work of batch norms. It counts as if cuDNN had every graph that it is asked
-// for: what loading the model on a GPU finds missing, costs more.
+// Plan counts the bytes and products of the kernels of a training step with Adam, and
+// computes the least time that they need: without fusions, with fusions, and in fp16
+// with convolutions that include batch norms. It assumes that cuDNN supports every
+// requested graph. If some are missing on a GPU, the step takes longer.
 func Plan(o PlanOptions) (*PlanReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -146,8 +146,8 @@ func planWay(name string, work []cuda.Work, c cuda.Ceilings, batch int) PlanWay 
 	return w
 }
 
-// Write writes the report as tables, with every task of the last way where layers says
-// so, or as JSON.
+// Write writes the report as tables or as JSON. If layers is true, the tables include
+// every task of the last variant.
 func (r *PlanReport) Write(w io.Writer, asJSON, layers bool) error {
 	if asJSON {
 		e := json.NewEncoder(w)

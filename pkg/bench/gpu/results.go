@@ -18,21 +18,21 @@ import (
 	"lockstep/pkg/engine"
 )
 
-// Results are what environment/gpu-check left in a folder of logs/gpu. Where
-// nothing was run, every text of it says so.
+// Results contains the results of environment/gpu-check in a folder of logs/gpu. For a
+// stage that was not run, the texts state that.
 type Results struct {
 	Folder   string // logs/gpu/2026-11-21; empty: there is none
 	root     string
 	failed   string          // the newest folder in which every stage failed
-	Machine  *engine.Machine // nil: the stage was not run, as the others
+	Machine  *engine.Machine // nil if the stage was not run; so are the other fields
 	Reports  []Report
 	Peers    []beside.Record
 	Training *Curves
 }
 
-// ReadResults reads the newest folder of results below root, which is logs/gpu of
-// the checkout: one where a stage was done. A folder that is not there, or holds none, is no error; a file that
-// cannot be read is.
+// ReadResults reads the newest folder of results below root (logs/gpu of the checkout)
+// in which a stage has succeeded. A missing folder, or one without results, is not an
+// error; an unreadable file is.
 func ReadResults(root string) (*Results, error) {
 	r := &Results{root: root}
 	days, err := filepath.Glob(filepath.Join(root, "20??-??-??"))
@@ -65,7 +65,7 @@ func ReadResults(root string) (*Results, error) {
 	return r, nil
 }
 
-// read takes one stage's file.
+// read reads the file of one stage.
 func (r *Results) read(path string) error {
 	var to any
 	name := strings.TrimSuffix(filepath.Base(path), ".json")
@@ -96,8 +96,8 @@ func (r *Results) read(path string) error {
 	return nil
 }
 
-// none says that a stage was not run.
-func (r *Results) none(stage string) string {
+// notRun returns a text that a stage was not run.
+func (r *Results) notRun(stage string) string {
 	if r.Folder == "" && r.failed != "" {
 		return fmt.Sprintf("No stage has been done on a GPU yet: %s holds those that failed. environment/gpu-check %s runs this one again.\n", r.failed, stage)
 	}
@@ -107,18 +107,19 @@ func (r *Results) none(stage string) string {
 	return fmt.Sprintf("%s holds no result of environment/gpu-check %s.\n", r.Folder, stage)
 }
 
-// Versions is the machine: devices and libraries.
+// Versions describes the machine: devices and libraries.
 func (r *Results) Versions() string {
 	if r.Machine == nil {
-		return r.none("versions")
+		return r.notRun("versions")
 	}
 	return r.Machine.String()
 }
 
-// Speed is a line a network: images a second, what that is of the roofline, memory.
+// Speed returns one line per network: images per second, the fraction of the roofline,
+// and memory.
 func (r *Results) Speed() string {
 	if len(r.Reports) == 0 {
-		return r.none("bench")
+		return r.notRun("bench")
 	}
 	return table(func(w io.Writer) {
 		fmt.Fprintln(w, "network\tprecision\timages/s\tms a step\tof the roofline\tmust be\tMiB")
@@ -132,10 +133,10 @@ func (r *Results) Speed() string {
 	})
 }
 
-// Comparison is a line a network and mode of PyTorch.
+// Comparison returns one line per network and mode of PyTorch.
 func (r *Results) Comparison() string {
 	if len(r.Peers) == 0 {
-		return r.none("peers")
+		return r.notRun("peers")
 	}
 	return table(func(w io.Writer) {
 		fmt.Fprintln(w, "what\tours\tpeer\tits\tunit\tratio\tmust be\t")
@@ -152,10 +153,10 @@ func (r *Results) Comparison() string {
 	})
 }
 
-// Verdict is whether training on the GPU kept to the CPU's curve.
+// Verdict describes whether training on the GPU followed the CPU's curve.
 func (r *Results) Verdict() string {
 	if r.Training == nil {
-		return r.none("train")
+		return r.notRun("train")
 	}
 	var b strings.Builder
 	_ = r.Training.Write(&b, false) // A strings.Builder takes everything.
@@ -170,11 +171,11 @@ func table(f func(io.Writer)) string {
 	return b.String()
 }
 
-// runsLimit is the most that run folders of a check may hold.
+// runsLimit limits the size of the run folders of a check, in bytes.
 const runsLimit = 256 << 20
 
-// Runs unpacks the run folders of the train stage into dir and returns the folder of
-// the study, "" where that stage left none.
+// Runs unpacks the run folders of the train stage into dir and returns the folder of the
+// study. It returns "" if the stage has no run folders.
 func (r *Results) Runs(dir string) (study string, err error) {
 	if r.Folder == "" {
 		return "", nil
@@ -193,13 +194,13 @@ func (r *Results) Runs(dir string) (study string, err error) {
 	return filepath.Join(dir, "gpu"), nil
 }
 
-// unpack writes the files of a .tar.gz below dir.
+// unpack writes the files in a .tar.gz below dir.
 func unpack(from io.Reader, dir string) error {
 	z, err := gzip.NewReader(from)
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(dir) // which nothing leaves
+	root, err := os.OpenRoot(dir) // no path can leave dir
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,8 @@ import (
 	"lockstep/pkg/model"
 )
 
-// BatchOf are memory for the inputs of a program and the number of whole numbers that
-// its targets may be: classes, or 0 and 1.
+// BatchOf allocates memory for the inputs of a program. classes is the number of values
+// that a target can have: the number of classes, or 2 for targets of 0 and 1.
 func BatchOf(p *plan.Program) (image, target []float32, classes int) {
 	id := p.Lookup(plan.Input, model.TargetInput)
 	image = make([]float32, p.Tensors[p.Lookup(plan.Input, model.ImageInput)].Elements())

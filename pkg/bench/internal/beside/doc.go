@@ -1,3 +1,3 @@
-// Package beside measures two programs in turns: it starts both sides of a comparison,
-// asks each for the same work, and turns the answers into records.
+// Package beside measures two programs alternately: it starts both sides of a comparison,
+// sends each the same requests, and converts the answers to records.
 package beside

@@ -15,14 +15,14 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Machine names the processor and what it offers.
+// Machine returns the name of the processor and its features.
 func Machine() string {
 	h := runs.CollectHost()
 	return fmt.Sprintf("%s, %s, %s/%s", h.CPU, english.Count(h.Cores, "core"), h.OS, h.Arch)
 }
 
-// Commit is the checked-out commit of the source tree that the command lies
-// in, or its build id.
+// Commit returns the checked-out commit of the source tree that contains the command, or
+// the command's build id.
 func Commit(ctx context.Context) string {
 	exe, err := os.Executable()
 	if err == nil {
@@ -35,7 +35,7 @@ func Commit(ctx context.Context) string {
 	return "build " + buildid.ID
 }
 
-// Stopped is the reason for ctx's end where it has ended, else err.
+// Stopped returns the reason why ctx ended. If ctx has not ended, it returns err.
 func Stopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -43,14 +43,14 @@ func Stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// Say writes a line to w; a nil w drops it.
+// Say writes a line to w. If w is nil, it does nothing.
 func Say(w io.Writer, format string, a ...any) {
 	if w != nil {
 		fmt.Fprintf(w, format+"\n", a...)
 	}
 }
 
-// OwnCommand starts a worker of ours.
+// OwnCommand returns the command line that starts a worker of Lockstep.
 func OwnCommand(ctx context.Context) ([]string, error) {
 	binary, err := launch.Binary(ctx)
 	if err != nil {

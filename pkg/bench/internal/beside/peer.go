@@ -9,24 +9,23 @@ import (
 	"path/filepath"
 )
 
-// Advice is what installs the peers.
+// Advice is the command that installs the peers.
 const Advice = "environment/peers/install"
 
-// ErrPeerMissing is wrapped by the error of a comparison whose peer is not on
-// this machine.
+// ErrPeerMissing is wrapped by the error of a comparison if the peer is not installed.
 var ErrPeerMissing = errors.New("the peer of this benchmark is missing")
 
-// PeerOptions say where the peers are.
+// PeerOptions describes where the peers are.
 type PeerOptions struct {
 	Scripts string // folder of the peers' scripts; empty: environment/peers of the checkout
 	Python  string // interpreter; empty: the first of Debian's and PATH's python3 that has PyTorch
 }
 
-// missingExit is the exit code of a peer's script that lacks its library.
+// missingExit is the exit code of a peer's script if its library is missing.
 const missingExit = 3
 
-// Command returns the command line of a peer's script, without its arguments: with the
-// first python3 that has the modules. what names them for the error.
+// Command returns the command line of a peer's script, without the script's arguments.
+// It uses the first python3 that has the modules. what names the modules in the error.
 func (o PeerOptions) Command(ctx context.Context, script, what string, modules ...string) ([]string, error) {
 	path, err := o.script(script)
 	if err != nil {
@@ -54,7 +53,7 @@ func (o PeerOptions) Torch(ctx context.Context, script string) ([]string, error)
 	return o.Command(ctx, script, "PyTorch", "torch")
 }
 
-// script finds a peer's script: in the folder that was named, else in
+// script returns the path of a peer's script: in o.Scripts if that is set, otherwise in
 // environment/peers above the working directory or above this program.
 func (o PeerOptions) script(name string) (string, error) {
 	if o.Scripts != "" {
@@ -85,7 +84,8 @@ func (o PeerOptions) script(name string) (string, error) {
 	return "", fmt.Errorf("%w: there is no environment/peers/%s above %v: run this in the checkout, where %s lies too, or name that folder with --peers", ErrPeerMissing, name, from, Advice)
 }
 
-// StartPeer starts a peer and says what to do where its library is missing.
+// StartPeer starts a peer. If its library is missing, the error describes how to install
+// it.
 func StartPeer(ctx context.Context, p Program) (*Side, error) {
 	s, err := Start(ctx, p)
 	var exit *exec.ExitError

@@ -12,22 +12,23 @@ import (
 // Record is one measured comparison.
 type Record struct {
 	Name      string     `json:"name"`
-	Value     float64    `json:"value"` // ours: the median over the repeats
+	Value     float64    `json:"value"` // Lockstep's median over the repeats
 	Unit      string     `json:"unit"`  // of Value and PeerValue
-	Peer      string     `json:"peer"`  // what it is compared with
+	Peer      string     `json:"peer"`  // name of the peer
 	PeerValue float64    `json:"peer_value"`
-	Ratio     float64    `json:"ratio"`   // over 1: we are better; the median of the repeats' ratios
-	Target    float64    `json:"target"`  // what Ratio must reach; 0: none is set
+	Ratio     float64    `json:"ratio"`   // median of the repeats' ratios; over 1: Lockstep is better
+	Target    float64    `json:"target"`  // least Ratio that is required; 0: no target
 	Repeats   int        `json:"repeats"` // interleaved measurements of each side
 	Spread    [2]float64 `json:"spread"`  // lowest and highest ratio of the repeats
-	// Within is the interval in which Value must be, in place of a target; nil: none is set.
+	// Within is the interval in which Value must be; it replaces the target. nil: no
+	// interval.
 	Within *[2]float64 `json:"within,omitempty"`
 
 	Machine string `json:"machine"`
 	Commit  string `json:"commit"`
 }
 
-// Met reports whether the target is reached, and the value is within its interval.
+// Met reports whether the target is reached and Value is within its interval.
 func (r Record) Met() bool {
 	if w := r.Within; w != nil && !(r.Value >= w[0] && r.Value <= w[1]) {
 		return false
@@ -71,13 +72,14 @@ func Write(w io.Writer, records []Record, asJSON bool) error {
 	return nil
 }
 
-// Compared fills the numbers of a record from interleaved repeats: ours[i] and
-// peers[i] were measured next to each other, and more is better.
+// Compared fills in the numbers of a record from interleaved repeats: ours[i] and
+// peers[i] were measured one after the other, and larger values are better.
 func Compared(r Record, ours, peers []float64) Record {
 	return r.filled(ours, peers, func(ours, peers float64) float64 { return ours / peers })
 }
 
-// ComparedCost is Compared where less is better, such as memory.
+// ComparedCost does the same as Compared for values of which smaller ones are better,
+// such as memory.
 func ComparedCost(r Record, ours, peers []float64) Record {
 	return r.filled(ours, peers, func(ours, peers float64) float64 { return peers / ours })
 }
@@ -93,7 +95,7 @@ func (r Record) filled(ours, peers []float64, ratio func(ours, peers float64) fl
 	return r
 }
 
-// PerSecond turns the seconds that n things took into things a second.
+// PerSecond converts the seconds that n items took to items per second.
 func PerSecond(n float64, Seconds []float64) []float64 {
 	v := make([]float64, len(Seconds))
 	for i, s := range Seconds {
@@ -102,7 +104,7 @@ func PerSecond(n float64, Seconds []float64) []float64 {
 	return v
 }
 
-// Median of v, NaN for nothing.
+// Median returns the median of v, NaN if v is empty.
 func Median(v []float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()

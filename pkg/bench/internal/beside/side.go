@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// The two sides of a comparison are programs of their own, ours too, that
-// speak one protocol: a side says what it is in one line of JSON (greeting),
-// answers each line that it reads by one line of JSON (answer), and ends with
-// its input. Between two requests it is idle, so that both can be measured in
-// turns, and the most memory that each ever held is its own.
+// The two sides of a comparison are separate programs that
+// use the same protocol: a side describes itself in one line of JSON (Greeting),
+// answers each line that it reads by one line of JSON (Answer), and ends when
+// its input ends. Between two requests it is idle, so that both can be measured
+// alternately, and the peak memory of each is measured separately.
 const (
 	RequestStep      = "step"      // one step of training
 	RequestSteps     = "steps"     // COUNT: that many in a row
@@ -29,33 +29,33 @@ const (
 	RequestMemory    = "memory"
 )
 
-// Greeting is what a side says of itself.
+// Greeting is a side's description of itself.
 type Greeting struct {
 	Name       string `json:"name"`
 	Device     string `json:"device,omitempty"`
 	Threads    int    `json:"threads"`
 	Parameters int    `json:"parameters,omitempty"`
-	// FLOPsPerImage are those of the convolutions forward and backward, the
-	// backward pass at twice the forward.
+	// FLOPsPerImage counts the convolutions forward and backward, with backward as twice
+	// forward.
 	FLOPsPerImage int64 `json:"flops_per_image,omitempty"`
 }
 
-// Answer is what a side answers to a request.
+// Answer is the answer to a request.
 type Answer struct {
 	Seconds   float64 `json:"seconds,omitempty"`
 	Loss      float64 `json:"loss,omitempty"`
 	PeakBytes int64   `json:"peak_bytes,omitempty"`
 }
 
-// Program says how to start a side.
+// Program describes how to start a side.
 type Program struct {
 	Argv    []string
-	Env     []string // beside that of this process
+	Env     []string // added to the environment of this process
 	Workers int      // processes
 }
 
-// SameWork is an error unless both sides train the same network with the
-// threads that they were asked to use.
+// SameWork returns an error unless both sides train the same network with the requested
+// number of threads.
 func SameWork(ours, peers Greeting, threads int) error {
 	switch {
 	case ours.Parameters != peers.Parameters:
@@ -68,9 +68,9 @@ func SameWork(ours, peers Greeting, threads int) error {
 	return nil
 }
 
-// Side is a program that runs: one process a worker.
+// Side is a running program, with one process per worker.
 type Side struct {
-	About     Greeting // of rank 0
+	About     Greeting // greeting of rank 0
 	processes []*process
 	cancel    context.CancelFunc
 }
@@ -85,7 +85,7 @@ type process struct {
 	wait   func() error // once
 }
 
-// endTime is how long a side may take to end when its input has.
+// endTime is how long a side may take to end after its input has ended.
 const endTime = 10 * time.Second
 
 // Start starts the processes of p and reads their greetings.
@@ -118,7 +118,7 @@ func startProcess(ctx context.Context, p Program, rank, port int, token string) 
 	one := &process{rank: rank, cmd: exec.CommandContext(ctx, p.Argv[0], p.Argv[1:]...)}
 	one.cmd.Env = environment(p, rank, port, token)
 	one.cmd.Stderr = &one.stderr
-	one.cmd.WaitDelay = endTime // for what a process leaves behind
+	one.cmd.WaitDelay = endTime // limits the wait for child processes that keep the pipes open
 	in, err := one.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -135,8 +135,9 @@ func startProcess(ctx context.Context, p Program, rank, port int, token string) 
 	return one, nil
 }
 
-// environment is that of this process, with a worker's place where there are
-// several, and without what would steer a side from outside.
+// environment returns the environment of this process, without variables that would
+// change a side's behavior. If there are several workers, it includes the worker's rank
+// and address.
 func environment(p Program, rank, port int, token string) []string {
 	set := slices.Clone(p.Env)
 	drop := []string{
@@ -156,7 +157,7 @@ func environment(p Program, rank, port int, token string) []string {
 	return append(Env, set...)
 }
 
-// freePort is a port that nobody listens on now.
+// freePort returns a port on which no program currently listens.
 func freePort(ctx context.Context) (int, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -177,7 +178,7 @@ func (s *Side) Ask(request string) ([]Answer, error) {
 	return answers, err
 }
 
-// Seconds is how long a request took: as long as the slowest process.
+// Seconds returns the time that a request took on the slowest process.
 func (s *Side) Seconds(request string) (float64, error) {
 	answers, err := s.Ask(request)
 	if err != nil {
@@ -193,7 +194,7 @@ func (s *Side) Seconds(request string) (float64, error) {
 	return longest, nil
 }
 
-// PeakBytes is the most memory that the processes held, added up.
+// PeakBytes returns the sum of the processes' peak memory.
 func (s *Side) PeakBytes() (float64, error) {
 	answers, err := s.Ask(RequestMemory)
 	if err != nil {
@@ -209,8 +210,8 @@ func (s *Side) PeakBytes() (float64, error) {
 	return sum, nil
 }
 
-// each does f for all processes at once. When one fails the others are killed,
-// since they may wait for it, and the first error is returned.
+// each calls f for all processes in parallel. If one fails, it kills the others, since
+// they may wait for it, and returns the first error.
 func (s *Side) each(f func(*process) error) error {
 	errs := make(chan error)
 	for _, p := range s.processes {
@@ -226,8 +227,8 @@ func (s *Side) each(f func(*process) error) error {
 	return first
 }
 
-// Close ends the side: its input ends, and what has not ended some time later
-// is killed. How a process ends says nothing more: it has answered.
+// Close closes the side's input, and kills the processes that have not ended after
+// endTime. Exit codes are ignored, because the answers have been received.
 func (s *Side) Close() {
 	if s == nil {
 		return
@@ -255,7 +256,7 @@ func (p *process) read(v any) error {
 	return nil
 }
 
-// failed waits for a process that does not talk any more and says why.
+// failed waits for the end of a process that no longer answers and returns the reason.
 func (p *process) failed(cause error) error {
 	_ = p.in.Close()
 	if err := p.wait(); err != nil {
@@ -275,7 +276,7 @@ func (p *process) name() string {
 	return fmt.Sprintf("%s (rank %d)", name, p.rank)
 }
 
-// tail keeps the end of what is written to it.
+// tail is a writer that keeps only the end of its input.
 type tail struct{ text []byte }
 
 const tailBytes = 2000
