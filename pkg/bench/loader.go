@@ -16,20 +16,20 @@ import (
 	"lockstep/pkg/data"
 )
 
-// LoaderOptions say what LoaderRuns measures.
+// LoaderOptions configures LoaderRuns.
 type LoaderOptions struct {
-	Pictures int // of each kind
+	Pictures int // number of pictures of each kind
 	Edge     int // of a picture, in pixels
 	Box      int // edge of the box that crops are cut from; 0: not measured
 	Crop     int // edge of a crop
 	Crops    int // in each repeat
-	Workers  int // goroutines of the loader whose orders are compared; 0: they are not
+	Workers  int // goroutines of the loader for the comparison of orders; 0: not compared
 	Repeats  int
 	Peer     PeerOptions
-	Output   io.Writer // lines on how it goes; nil: none
+	Output   io.Writer // progress messages; nil: none
 }
 
-// Validate reports the first option that cannot be.
+// Validate returns an error for the first invalid option.
 func (o LoaderOptions) Validate() error {
 	switch {
 	case o.Pictures < 8 || o.Edge < 16 || o.Repeats < 1:
@@ -44,12 +44,12 @@ func (o LoaderOptions) Validate() error {
 
 const picturesScript = "pictures.py"
 
-// LoaderRuns measures how fast samples come, with one thread each, beside Pillow
-// (pictures) and h5py and NumPy (crops), in turns: read, decoded, and made
-// float32 planes of 0 to 1. Both must get the same values on average. Then it
-// compares orders of the loader's stages with the default, over the second epoch
-// and on. What is read is made from a seed in the folder for temporary files.
-// An error wraps ErrPeerMissing where a peer is not on this machine.
+// LoaderRuns measures how fast samples are read, decoded and converted to float32 planes
+// of 0 to 1, with one thread each, alternating with Pillow (pictures), or h5py and NumPy
+// (crops). Both sides must get the same mean value. Then it compares orders of the
+// loader's stages with the default, from the second epoch on. The data are generated
+// from a seed in the folder for temporary files. If a peer is not installed, the error
+// wraps ErrPeerMissing.
 func LoaderRuns(ctx context.Context, o LoaderOptions) (records []Record, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -83,10 +83,10 @@ type loaderBench struct {
 	LoaderOptions
 	dir    string
 	peer   *beside.Side
-	record Record // what all have in common
+	record Record // fields that all records share
 }
 
-// beside measures reading n samples of ds against a request to the peer.
+// beside compares reading n samples of ds with a request to the peer.
 func (b loaderBench) beside(ctx context.Context, name, unit string, ds data.Dataset, n int, request string) (Record, error) {
 	var ours, peers []float64
 	for range b.Repeats {
@@ -98,7 +98,7 @@ func (b loaderBench) beside(ctx context.Context, name, unit string, ds data.Data
 		if err != nil {
 			return Record{}, fmt.Errorf("%s: %w", name, err)
 		}
-		// Decoders and filters differ in the last bits; crops lie at other places.
+		// Decoders and filters differ in the last bits, and crops are at other places.
 		if a := answers[0]; !(a.Seconds > 0) || !(math.Abs(a.Loss-mean) < 0.01+0.2*math.Abs(mean)) {
 			return Record{}, fmt.Errorf("%s: values are %.4f on average, %s reads %.4f in %g s: they must be equal", name, mean, b.peer.About.Name, a.Loss, a.Seconds)
 		}
@@ -110,7 +110,7 @@ func (b loaderBench) beside(ctx context.Context, name, unit string, ds data.Data
 	return beside.Compared(r, ours, peers), nil
 }
 
-// readSamples reads n samples on one thread; mean is that of |values| of images.
+// readSamples reads n samples on one thread. mean is the mean of |values| of the images.
 func readSamples(ctx context.Context, ds data.Dataset, n int) (seconds, mean float64, err error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	image, target := make([]float32, elements(ds.ImageShape())), make([]float32, elements(ds.TargetShape()))
@@ -186,7 +186,7 @@ func (b loaderBench) pictures(ctx context.Context) ([]Record, error) {
 	return records, err
 }
 
-// crops measures random crops of a box in each form.
+// crops measures random crops of a box in each file format.
 func (b loaderBench) crops(ctx context.Context) ([]Record, error) {
 	if b.Box == 0 {
 		return nil, nil
@@ -260,7 +260,7 @@ func (b loaderBench) orders(ctx context.Context) ([]Record, error) {
 	return records, nil
 }
 
-// epochs is the images a second of a loader in its second epoch.
+// epochs returns the images per second of a loader in its second epoch.
 func (b loaderBench) epochs(ctx context.Context, ds data.Dataset, order []string) (float64, error) {
 	const batch = 8
 	s, err := data.NewSampler(data.SamplerOptions{Samples: ds.Len(), World: 1, BatchPerWorker: batch, Shuffle: true, Seed: 1})

@@ -9,11 +9,11 @@ import (
 
 const torchScript = "torch_cpu.py"
 
-// The memory formats of PyTorch, of which the faster is compared with.
+// memoryFormats returns PyTorch's memory formats. The faster one is used in comparisons.
 func memoryFormats() []string { return []string{"contiguous", "channels_last"} }
 
-// formatSteps are the steps that decide between memory formats, after one that
-// does not count.
+// formatSteps is the number of steps by which the memory format is chosen, after one
+// step that is not counted.
 const formatSteps = 2
 
 // fastestTorch starts PyTorch in each memory format, warms it up, and leaves
@@ -44,7 +44,7 @@ func fastestTorch(ctx context.Context, torch []string, shape Shape, s setting, s
 	return best, nil
 }
 
-// warmedUp is the median of some steps after one that does not count.
+// warmedUp returns the median time of some steps, after one step that is not counted.
 func warmedUp(s *beside.Side, steps int) (float64, error) {
 	var seconds []float64
 	for i := range 1 + steps {

@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/bench/internal/beside"
 )
 
-// What reading must reach. The peer's ratios are against pandas and matplotlib;
+// Targets for reading. Ratios are relative to pandas and matplotlib;
 // the others are values that are required of one core of any machine.
 const (
 	panelsTarget = 10  // times as fast, whole processes
@@ -21,25 +21,24 @@ const (
 	textRate     = 500 // MB/s of each kind of text
 	eventsRate   = 1500
 	scalarsRate  = 300
-	firstSeconds = 1   // 1,000 runs to the first figure
-	memoryMiB    = 256 // most memory, however long the file
+	firstSeconds = 1   // seconds from the start to the first figure of 1,000 runs
+	memoryMiB    = 256 // limit for the peak memory, for files of any length
 )
 
-// ReadOptions say what ReadRuns measures.
+// ReadOptions configures ReadRuns.
 type ReadOptions struct {
-	Lines     int // of the log that is parsed and drawn beside pandas
-	Runs      int // of the folder whose first figure is drawn; 0: not measured
-	Megabytes int // of each file whose reading is timed; 0: not measured
-	// LongMegabytes is the length of the files that are read to see how much
-	// memory that takes; they lie in the system's folder for temporary files
-	// meanwhile. 0: not measured.
+	Lines     int // lines of the log that Lockstep and pandas parse and draw
+	Runs      int // number of runs in the folder whose first figure is drawn; 0: not measured
+	Megabytes int // size of each file whose reading is timed; 0: not measured
+	// LongMegabytes is the size of the files that are read to measure the peak memory.
+	// They are in the system's folder for temporary files meanwhile. 0: not measured.
 	LongMegabytes int
 	Repeats       int
 	Peer          PeerOptions
-	Output        io.Writer // lines on how it goes; nil: none
+	Output        io.Writer // progress messages; nil: none
 }
 
-// Validate reports the first option that cannot be.
+// Validate returns an error for the first invalid option.
 func (o ReadOptions) Validate() error {
 	if o.Lines < 2 || o.Repeats < 1 {
 		return fmt.Errorf("bench read: lines are %d and repeats %d: use at least 2 and 1", o.Lines, o.Repeats)
@@ -50,11 +49,11 @@ func (o ReadOptions) Validate() error {
 	return nil
 }
 
-// ReadRuns measures the reading of logs that are made for it from a seed: a text
-// log and a table of numbers beside pandas and matplotlib, in turns, and each kind of
-// text, event files and long files against what is required. TensorBoard's own
-// reader is in no Debian package, so that event files have no peer. An error
-// wraps ErrPeerMissing where pandas or matplotlib is not on this machine.
+// ReadRuns measures the reading of logs that are generated from a seed. It compares a
+// text log and a table of numbers with pandas and matplotlib, alternating, and compares
+// the speed of each kind of text, of event files and of long files with a required
+// value. Event files have no peer, because no Debian package contains TensorBoard's
+// reader. If pandas or matplotlib is not installed, the error wraps ErrPeerMissing.
 func ReadRuns(ctx context.Context, o ReadOptions) (records []Record, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -92,7 +91,7 @@ type readBench struct {
 	ReadOptions
 	dir        string
 	peer, ours []string
-	record     Record // what all have in common
+	record     Record // fields that all records share
 }
 
 func (b readBench) say(format string, a ...any) { beside.Say(b.Output, format, a...) }
@@ -102,15 +101,14 @@ type besideLog struct {
 	name  string
 	file  string
 	write func(path string, lines int) (bytes float64, err error)
-	// requests are of the parse: the peer's fastest way, which it also draws
-	// after, and others that its users take.
+	// requests are the requests to parse: first the peer's fastest method, which it also
+	// uses before it draws, then other methods that are common among its users.
 	requests []string
-	targets  bool // this is the log that the targets are set for
+	targets  bool // whether targets apply to this log
 }
 
-// besideLogs are text as a program logs it, which a program that has pandas
-// picks values out of with a regular expression, and a table of numbers, for
-// which pandas has a parser written in C.
+// besideLogs returns a text log, from which pandas users extract values by a regular
+// expression, and a table of numbers, for which pandas has a parser written in C.
 func besideLogs() []besideLog {
 	return []besideLog{
 		{name: "SC21 log", file: "4GPU/out.log", write: writeSC21, requests: []string{requestParse, requestExtract}, targets: true},
@@ -118,8 +116,8 @@ func besideLogs() []besideLog {
 	}
 }
 
-// besidePandas measures the parse in processes that are warm, and the way to
-// the picture from the start of a process to the picture on disk.
+// besidePandas measures the parsing in processes that are warmed up, and the time from
+// the start of a process to the finished image on disk.
 func (b readBench) besidePandas(ctx context.Context) (records []Record, err error) {
 	for _, l := range besideLogs() {
 		path := filepath.Join(b.dir, "beside", l.file)
@@ -139,7 +137,7 @@ func (b readBench) besidePandas(ctx context.Context) (records []Record, err erro
 		}
 		panels = beside.ComparedCost(panels, a, p)
 		b.say("%s: %.3f s; %s: %.3f s", panels.Name, panels.Value, panels.Peer, panels.PeerValue)
-		if l.targets && b.Lines == 100_000 { // the size that they are set for
+		if l.targets && b.Lines == 100_000 { // targets are set for this size only
 			for i := range parses {
 				parses[i].Target = parseTarget
 			}
@@ -150,7 +148,7 @@ func (b readBench) besidePandas(ctx context.Context) (records []Record, err erro
 	return records, nil
 }
 
-// parses measures the parse of a log, in turns.
+// parses measures the parsing of a log, alternating between the sides.
 func (b readBench) parses(ctx context.Context, l besideLog, path string, size float64) (records []Record, err error) {
 	peer, err := beside.StartPeer(ctx, beside.Program{Argv: append(b.peer, "--task", "parse"), Workers: 1})
 	if err != nil {
@@ -183,9 +181,9 @@ func (b readBench) parses(ctx context.Context, l besideLog, path string, size fl
 	return records, nil
 }
 
-// panels measures whole processes in turns.
+// panels measures complete processes, alternating between the sides.
 func (b readBench) panels(ctx context.Context, path string) (ours, peers []float64, peer string, err error) {
-	for i := range 1 + b.Repeats { // the first does not count: files come from the disk
+	for i := range 1 + b.Repeats { // the first is not counted, because it reads files from the disk
 		a, _, err := wholeProcess(ctx, b.ours, requestPanels, path, filepath.Join(b.dir, "ours.png"))
 		if err != nil {
 			return nil, nil, "", err
@@ -201,8 +199,8 @@ func (b readBench) panels(ctx context.Context, path string) (ours, peers []float
 	return ours, peers, peer, nil
 }
 
-// wholeProcess is the time from the start of a process to the answer of its
-// only request, whose last word is the picture that must be there then.
+// wholeProcess returns the time from the start of a process to the answer to its only
+// request. The request's last word is the path of an image, which must exist then.
 func wholeProcess(ctx context.Context, argv []string, request ...string) (seconds float64, name string, err error) {
 	picture := request[len(request)-1]
 	begin := time.Now()
@@ -222,7 +220,7 @@ func wholeProcess(ctx context.Context, argv []string, request ...string) (second
 	return seconds, s.About.Name, os.Remove(picture)
 }
 
-// required fills a record from repeats and the value that each must reach.
+// required fills in a record from repeats and the value that each must reach.
 func (b readBench) required(r Record, values []float64, required float64, less bool) Record {
 	must := make([]float64, len(values))
 	for i := range must {
@@ -238,8 +236,8 @@ func (b readBench) required(r Record, values []float64, required float64, less b
 	return r
 }
 
-// firstFigure measures a folder of many runs, from the start of a process to
-// the first picture.
+// firstFigure measures the time from the start of a process to the first figure of a
+// folder of many runs.
 func (b readBench) firstFigure(ctx context.Context) ([]Record, error) {
 	if b.Runs == 0 {
 		return nil, nil
@@ -265,7 +263,7 @@ func (b readBench) firstFigure(ctx context.Context) ([]Record, error) {
 	return []Record{b.required(r, values, firstSeconds, true)}, nil
 }
 
-// rates measures the reading of each kind of file on one core.
+// rates measures the speed of reading each kind of file on one core.
 func (b readBench) rates(ctx context.Context) (records []Record, err error) {
 	if b.Megabytes == 0 {
 		return nil, nil
@@ -301,8 +299,7 @@ func (b readBench) rates(ctx context.Context) (records []Record, err error) {
 	return records, nil
 }
 
-// memory measures the most memory that the reading of a long file takes, in a
-// process of its own.
+// memory measures the peak memory of reading a long file, in a separate process.
 func (b readBench) memory(ctx context.Context) (records []Record, err error) {
 	if b.LongMegabytes == 0 {
 		return nil, nil

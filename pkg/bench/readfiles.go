@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The files that reading is measured on are made from a seed, in the forms that
-// programs leave.
+// The files for measuring reading are generated from a seed, in the formats that
+// programs write.
 
 // filePiece appends the n-th piece of a file, from 0.
 type filePiece func(b []byte, rng *rand.Rand, n int) []byte
@@ -28,8 +28,8 @@ type fileKind struct {
 	piece      filePiece
 }
 
-// readKinds are those whose rate is measured. Each text holds what its program
-// logs all the time, with an epoch now and then.
+// readKinds returns the kinds of files whose reading speed is measured. Each text
+// contains what its program logs all the time, and an epoch now and then.
 func readKinds() []fileKind {
 	return []fileKind{
 		{"study CSV", "log_4.csv", textRate, studyRow},
@@ -45,7 +45,8 @@ func readKinds() []fileKind {
 	}
 }
 
-// longKinds are those whose memory is measured: most of them is passed over.
+// longKinds returns the kinds of files for which peak memory is measured. The reader
+// skips most of their contents.
 func longKinds() []fileKind {
 	return []fileKind{
 		{"SC21 log", "4GPU/out.log", 0, sc21(1000)},
@@ -53,19 +54,19 @@ func longKinds() []fileKind {
 	}
 }
 
-// writeStudy writes a log of the U-Net study of so many rows, and returns its
-// bytes.
+// writeStudy writes a log of the U-Net study with the given number of rows, and returns
+// its size in bytes.
 func writeStudy(path string, rows int) (float64, error) {
 	size, err := writePieces(path, studyRow, func(n int, _ int64) bool { return n <= rows }) // the first is the header
 	return float64(size), err
 }
 
-// writeLong writes pieces of a kind until the file has so many bytes.
+// writeLong appends pieces to a file until it has at least the given size.
 func writeLong(path string, piece filePiece, size int64) (int64, error) {
 	return writePieces(path, piece, func(_ int, written int64) bool { return written < size })
 }
 
-// writePieces writes a file, from the seed that all files have.
+// writePieces writes a file. All files use the same seed.
 func writePieces(path string, piece filePiece, more func(n int, written int64) bool) (size int64, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return 0, err
@@ -87,15 +88,15 @@ func writePieces(path string, piece filePiece, more func(n int, written int64) b
 	return size, errors.Join(w.Flush(), f.Close())
 }
 
-// writeSC21 writes a log in the SC21 wording of so many lines: each is one of
-// the lines that the program writes of an epoch.
+// writeSC21 writes a log in the SC21 format with the given number of lines. Each is one
+// of the lines that the program writes for an epoch.
 func writeSC21(path string, lines int) (float64, error) {
 	size, err := writePieces(path, sc21Line, func(n int, _ int64) bool { return n < lines })
 	return float64(size), err
 }
 
-// sc21Line is the n-th line of such a log. Numbers have as many digits as
-// Python prints of them, and losses fall and scatter.
+// sc21Line appends the n-th line of an SC21 log. Numbers have as many digits as in
+// Python's output, and losses fall and scatter.
 func sc21Line(b []byte, rng *rand.Rand, n int) []byte {
 	start := time.Date(2021, 11, 12, 0, 32, 26, 118e6, time.UTC)
 	const each = 4
@@ -124,13 +125,14 @@ func studyRow(b []byte, rng *rand.Rand, n int) []byte {
 	if n == 0 {
 		return append(b, ",time_per_epoch,loss,val_loss,lr,training_time,test_time,iou\n"...)
 	}
-	// Losses fall and scatter, as they do.
+	// Losses fall and scatter, as in real logs.
 	loss := 0.05 + 0.5*math.Exp(-float64(n)/10_000)
 	return fmt.Appendf(b, "%d,%.6f,%.6f,%.6f,0.001000,18987654.123456,29.629347,0.899849\n",
 		n-1, 190+10*rng.Float64(), loss+0.002*rng.Float64(), loss+0.02+0.002*rng.Float64())
 }
 
-// sc21 has an epoch, and so many lines of a hundred bytes between two.
+// sc21 returns a filePiece that writes an epoch, and after it the given number of lines
+// of a hundred bytes.
 func sc21(between int) filePiece {
 	start := time.Date(2021, 11, 12, 0, 32, 26, 0, time.UTC)
 	return func(b []byte, rng *rand.Rand, n int) []byte {
@@ -195,8 +197,8 @@ func lightningRow(b []byte, rng *rand.Rand, n int) []byte {
 	return fmt.Appendf(b, "%d,%d,%v,,,\n", n/20, n*50-1, rng.Float64())
 }
 
-// events makes an event file: records with a scalar, and beside it an image of
-// so many bytes.
+// events returns a filePiece for event files: records with a scalar, each followed by an
+// image of the given number of bytes.
 func events(image int) filePiece {
 	tags := []string{"Loss/train", "Loss/valid", "Learning Rate", "Avg iters per sec"}
 	blob := make([]byte, image)

@@ -20,15 +20,15 @@ import (
 // TaskRead is the task (WorkerOptions.Task) of a worker that reads logs.
 const TaskRead = "read"
 
-// What a worker of that task is asked; the words have tabs between them.
+// Requests to a worker of that task. Words are separated by tabs.
 const (
-	requestParse   = "parse"   // PATH: the runs of it
-	requestExtract = "extract" // PATH: the same; the peer does it another way
-	requestPanels  = "panels"  // PATH PICTURE: its four panels as a PNG
-	requestFirst   = "first"   // FOLDER PICTURE: the epoch time of all its runs
+	requestParse   = "parse"   // PATH: parse the runs in it
+	requestExtract = "extract" // PATH: the same as parse; the peer uses another method
+	requestPanels  = "panels"  // PATH IMAGE: draw its four panels as a PNG
+	requestFirst   = "first"   // FOLDER IMAGE: draw the epoch times of all its runs
 )
 
-// The picture of the four panels, as the peer draws it.
+// The size of the image of four panels, the same as the peer's.
 const (
 	panelsWidth, panelsHeight = 1200, 800 // pixels
 	panelsDPI                 = 100

@@ -1,11 +1,11 @@
-// Package bench measures Lockstep beside what it is compared with, in one run,
+// Package bench measures Lockstep and the programs it is compared with, in one run,
 // and reports in one form: a table for people, or JSON.
 //
 // EngineRuns compares training steps with PyTorch's, AllReduceRuns sums over
 // workers with gloo's, AblationRuns the engine with itself without one of its
-// optimisations, ScalingRuns several workers with one. Both sides of a
-// comparison are processes of their own that answer one request at a time and
-// are measured in turns, so that a machine that changes does so for both, and
+// optimizations, ScalingRuns several workers with one. Both sides of a
+// comparison are separate processes that answer one request at a time and
+// are measured alternately, so that changes of the machine's speed affect both, and
 // the median of the repeats' ratios counts:
 //
 //	records, err := bench.EngineRuns(ctx, bench.EngineOptions{
@@ -26,14 +26,13 @@ import (
 // Record is one measured comparison.
 type Record = beside.Record
 
-// PeerOptions say where the peers are.
+// PeerOptions describes where the peers are.
 type PeerOptions = beside.PeerOptions
 
-// Advice is what installs the peers.
+// Advice is the command that installs the peers.
 const Advice = beside.Advice
 
-// ErrPeerMissing is wrapped by the error of a comparison whose peer is not on
-// this machine.
+// ErrPeerMissing is wrapped by the error of a comparison if the peer is not installed.
 var ErrPeerMissing = beside.ErrPeerMissing
 
 // Write writes records as a table, or as JSON.

@@ -15,27 +15,27 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// weakScalingTarget is what 2 workers must reach over 1 on two idle cores.
+// weakScalingTarget is the required speed-up of 2 workers over 1 on two idle cores.
 const weakScalingTarget = 1.9
 
-// ScalingOptions say what ScalingRuns measures.
+// ScalingOptions configures ScalingRuns.
 type ScalingOptions struct {
-	Config  string // of train; empty: unet2d-cells
-	Workers []int  // the first is the baseline
+	Config  string // config of lockstep train; empty: unet2d-cells
+	Workers []int  // worker counts; the first is the baseline
 	Repeats int    // runs of each worker count, interleaved
-	Epochs  int    // of each run; the first is left out; 0: 4
+	Epochs  int    // epochs of each run, of which the first is not counted; 0: 4
 	Threads int    // per worker; 0: 1
 	Output  io.Writer
 }
 
-// ScalingRuns measures weak scaling: the throughput of each worker count, a
-// fixed batch per worker, against that of the first. The runs are real ones,
-// in processes of their own, interleaved so that a machine that changes does
-// so for all of them; their folders are deleted afterwards.
+// ScalingRuns measures weak scaling: the throughput of each worker count, with a
+// fixed batch per worker, relative to the first worker count. The runs are complete trainings
+// in separate processes, interleaved so that changes of the machine's speed
+// affect all of them. Their folders are deleted afterwards.
 //
-// Where the first is one worker, as many runs of one worker side by side stand
-// beside each count: they exchange nothing and wait for nobody, so that what
-// they do not reach is the machine's doing (memory, clocks, neighbours).
+// If the first worker count is one, each other count is also compared with that number of
+// simultaneous runs of one worker. These exchange nothing and do not wait, so their loss
+// of speed is caused by the machine (memory, clock rates, other load).
 func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	if len(o.Workers) < 2 {
 		return nil, errors.New("bench scaling: name at least two worker counts, for example 1,2")
@@ -96,8 +96,7 @@ func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	return records, nil
 }
 
-// sideBySide is the throughput together of n runs of one worker that go on at
-// the same time.
+// sideBySide returns the total throughput of n simultaneous runs of one worker.
 func sideBySide(ctx context.Context, o ScalingOptions, logs string, repeat, n int) (float64, error) {
 	o.Workers, o.Output = []int{1}, nil
 	sums, errs := make([]float64, n), make([]error, n)
@@ -116,7 +115,7 @@ func sideBySide(ctx context.Context, o ScalingOptions, logs string, repeat, n in
 	return sum, errors.Join(errs...)
 }
 
-// scalingRepeat is the throughput of one run of each worker count.
+// scalingRepeat returns the throughput of one run of each worker count.
 func scalingRepeat(ctx context.Context, o ScalingOptions, logs string, repeat int) (map[int]float64, error) {
 	job, err := launch.Local(ctx, launch.Sweep{
 		Config: o.Config, Workers: o.Workers, Seeds: []int64{int64(repeat)}, Epochs: o.Epochs, Threads: o.Threads,

@@ -17,13 +17,14 @@ const (
 	modelUNet3DK3   = "unet3d-k3"
 )
 
-// Models are the networks that the engine's benchmark trains, the default first.
+// Models returns the names of the networks that the engine's benchmark trains, the
+// default first.
 func Models() []string { return []string{modelUNet2D, modelResNet50V2, modelUNet3D, modelUNet3DK3} }
 
-// Shape is what is trained, and how large: a 2-D U-Net with batch norm on images
-// of one channel, Keras' ResNet50V2 with 10 classes on images of three, the 3-D
-// U-Net of strided convolutions that turns 4 fields into 5, or the 3-D U-Net of
-// 3×3×3 convolutions with batch norm (see cicek).
+// Shape is a network and its size: a 2-D U-Net with batch norm for images of one
+// channel, Keras' ResNet50V2 with 10 classes for images of three channels, the 3-D U-Net
+// of strided convolutions that maps 4 fields to 5, or the 3-D U-Net of 3×3×3
+// convolutions with batch norm (see cicek).
 type Shape struct {
 	Model  string // one of Models; empty: the 2-D U-Net
 	Base   int    // channels of the first level
@@ -33,21 +34,21 @@ type Shape struct {
 	Batch  int    // samples per worker and step
 	Biases bool   // 2-D U-Net: convolutions before a batch norm have biases, as in the U-Net study
 
-	// Network is one of model.Names() in place of Model, with the shapes that it
-	// was published with; then Batch alone counts beside it.
+	// Network is one of model.Names() and replaces Model. The network has its published
+	// size, and all other fields except Batch are ignored.
 	Network string
 }
 
-// DefaultShape is the 2-D U-Net that targets are set for: 7,762,465 parameters.
+// DefaultShape returns the 2-D U-Net for which targets are set: 7,762,465 parameters.
 func DefaultShape() Shape { return Shape{Base: 32, Depth: 4, Size: 128, Batch: 8} }
 
-// classes are those that ResNet50V2 tells apart.
+// classes is the number of classes of ResNet50V2.
 const classes = 10
 
-// ShapeOf is the shape of one of Models that targets are set for: the 2-D U-Net's
-// is DefaultShape, ResNet50V2 has 23,539,850 trained parameters and images of
-// 32×32, the 3-D U-Net five levels and volumes of 32×32×32, that of 3×3×3
-// convolutions the channels of the paper and 19,073,187 parameters.
+// ShapeOf returns the size for which targets are set, for one of Models: DefaultShape
+// for the 2-D U-Net; ResNet50V2 with 23,539,850 trained parameters and images of 32×32;
+// the 3-D U-Net with five levels and volumes of 32×32×32; the U-Net of 3×3×3
+// convolutions with the paper's channels and 19,073,187 parameters.
 func ShapeOf(name string) (Shape, error) {
 	switch name {
 	case "", modelUNet2D:
@@ -70,7 +71,7 @@ func (s Shape) validate() error {
 	return err
 }
 
-// Build makes the network.
+// Build builds the network.
 func (s Shape) Build() (model.Network, error) {
 	if s.Network != "" {
 		return model.Named(s.Network)
@@ -102,7 +103,7 @@ func (s Shape) width() int {
 	return s.Width
 }
 
-// arguments are the flags that both sides take.
+// arguments returns the flags that both sides accept.
 func (s Shape) arguments() []string {
 	if s.Network != "" {
 		return []string{"--network", s.Network, "--batch", strconv.Itoa(s.Batch)}
@@ -116,7 +117,7 @@ func (s Shape) arguments() []string {
 		"--size", strconv.Itoa(s.Size), "--batch", strconv.Itoa(s.Batch))
 }
 
-// String is "U-Net base 32, depth 4, 128×128×1, batch 8".
+// String describes the shape, such as "U-Net base 32, depth 4, 128×128×1, batch 8".
 func (s Shape) String() string {
 	if s.Network != "" {
 		return fmt.Sprintf("%s, batch %d", s.Network, s.Batch)
@@ -132,8 +133,8 @@ func (s Shape) String() string {
 	return fmt.Sprintf("U-Net base %d, depth %d, %d×%d×1, batch %d", s.Base, s.Depth, s.Size, s.width(), s.Batch)
 }
 
-// targets are what ours must reach against PyTorch at the model's own shape: the
-// throughput of each setting, and the peak memory, 0 where none is set.
+// targets returns the required ratios of Lockstep to PyTorch at the model's own shape:
+// the throughput of each setting, and the peak memory. 0: no target.
 func (s Shape) targets() (throughput map[setting]float64, memory float64) {
 	if own, err := ShapeOf(s.Model); err != nil || s != own {
 		return nil, 0
@@ -147,7 +148,7 @@ func (s Shape) targets() (throughput map[setting]float64, memory float64) {
 	return map[setting]float64{{1, 1}: oneThreadTarget, {1, 2}: twoThreadsTarget, {2, 1}: twoWorkersTarget}, memoryTarget
 }
 
-// OwnArguments returns the flags of a worker of ours.
+// OwnArguments returns the flags of a worker of Lockstep.
 func (s Shape) OwnArguments() []string {
 	if s.Network != "" {
 		return s.arguments()

@@ -16,16 +16,16 @@ import (
 	"lockstep/pkg/train"
 )
 
-// TwinOptions say what TwinRuns measures.
+// TwinOptions configures TwinRuns.
 type TwinOptions struct {
-	Configs []string // of train; empty: every shipped config whose name ends in -laptop
-	Workers []int    // beside one worker
-	Seeds   []int64  // runs of each worker count
-	Set     []string // key=value in each config
+	Configs []string // configs of lockstep train; empty: every shipped config whose name ends in -laptop
+	Workers []int    // worker counts that are compared with one worker
+	Seeds   []int64  // seeds of the runs of each worker count
+	Set     []string // key=value, changed in each config
 	Output  io.Writer
 }
 
-// Validate reports the first option that cannot be.
+// Validate returns an error for the first invalid option.
 func (o TwinOptions) Validate() error {
 	switch {
 	case len(o.Workers) == 0 || slices.Min(o.Workers) < 2:
@@ -72,7 +72,7 @@ func TwinRuns(ctx context.Context, o TwinOptions) ([]Record, error) {
 func twinRecords(ctx context.Context, o TwinOptions, config, logs string) ([]Record, error) {
 	job, err := launch.Local(ctx, launch.Sweep{
 		Config: config, Workers: append([]int{1}, o.Workers...), Seeds: o.Seeds, Set: o.Set,
-		Oversubscribe: true, Logs: logs, Output: o.Output, Now: true, // no times are compared
+		Oversubscribe: true, Logs: logs, Output: o.Output, Now: true, // simultaneous runs are allowed, because no times are compared
 	})
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ const (
 	taskAllReduce = "allreduce"
 )
 
-// WorkerOptions say what Work does.
+// WorkerOptions configures Work.
 type WorkerOptions struct {
 	Task   string // "train", "allreduce" or "read"
 	Shape  Shape
@@ -45,7 +45,7 @@ type WorkerOptions struct {
 	Open func(engine.Options) (engine.Engine, error) // starts the engine; nil: the one that Engine names
 }
 
-// openEngine starts the engine that o names, on the first GPU where it names none.
+// openEngine starts the engine that o names. If o names none, it uses the first GPU.
 func openEngine(o engine.Options) (engine.Engine, error) {
 	if _, ok := o.CUDA(); ok {
 		return cuda.New(o, 0)
@@ -53,7 +53,7 @@ func openEngine(o engine.Options) (engine.Engine, error) {
 	return cpu.New(o)
 }
 
-// Work is our side of a comparison: one process that answers requests from in
+// Work runs Lockstep's side of a comparison: one process that answers requests from in
 // on out until in ends. With RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
 // LOCKSTEP_TOKEN in the environment it is one of several.
 func Work(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (err error) {
@@ -115,7 +115,7 @@ type worker struct {
 	sum           device.Buffer
 }
 
-// load makes the network ready for its first step, the same on all ranks.
+// load loads the network for its first step, with the same parameters on all ranks.
 func (w *worker) load(o WorkerOptions) error {
 	net, err := o.Shape.Build()
 	if err != nil {
@@ -144,8 +144,8 @@ func (w *worker) load(o WorkerOptions) error {
 			return err
 		}
 	}
-	// The initial values are of no more use, and the runtime would keep them for
-	// long: what the engine holds only fills up with the first step.
+	// The initial values are no longer needed, and the runtime would keep them for
+	// a long time, because the engine fills its memory only in the first step.
 	debug.FreeOSMemory()
 	one, err := model.Summarize(net, 1)
 	if err != nil {
@@ -211,8 +211,8 @@ func (w *worker) answer(request []string) (beside.Answer, error) {
 	return beside.Answer{}, fmt.Errorf("request %q is not known to this task", strings.Join(request, " "))
 }
 
-// step trains on images that nobody has seen before. Copying them into the
-// engine's layout counts, making them does not, as on the other side.
+// step trains on new images. Copying them to the engine's layout is timed, and
+// generating them is not, as on the other side.
 func (w *worker) step() (beside.Answer, error) {
 	w.draw()
 	if err := w.group.Barrier(w.ctx); err != nil {
@@ -228,14 +228,14 @@ func (w *worker) step() (beside.Answer, error) {
 	return beside.Answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
 }
 
-// manySteps trains in a row on one batch, which on a GPU lies there already, as
-// the peer's batches do: each step reads it anew.
+// manySteps runs consecutive steps on one batch. On a GPU, the batch is already in its
+// memory, as the peer's batches are, and each step reads it anew.
 func (w *worker) manySteps(count int) (beside.Answer, error) {
 	w.draw()
 	if err := w.feed(); err != nil {
 		return beside.Answer{}, err
 	}
-	if err := w.train(); err != nil { // the copy to the device is done after it
+	if err := w.train(); err != nil { // completes the copy to the device
 		return beside.Answer{}, err
 	}
 	if err := w.group.Barrier(w.ctx); err != nil {
@@ -250,7 +250,7 @@ func (w *worker) manySteps(count int) (beside.Answer, error) {
 	return beside.Answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
 }
 
-// draw makes a batch that nobody has seen before.
+// draw generates a new batch.
 func (w *worker) draw() {
 	for i := range w.image {
 		w.image[i] = w.rng.Float32()
@@ -260,7 +260,7 @@ func (w *worker) draw() {
 	}
 }
 
-// feed hands the batch to the engine.
+// feed copies the batch to the engine.
 func (w *worker) feed() error {
 	if err := w.exe.SetInput(model.ImageInput, w.image); err != nil {
 		return err
@@ -268,12 +268,12 @@ func (w *worker) feed() error {
 	return w.exe.SetInput(model.TargetInput, w.target)
 }
 
-// train does one step on what the engine has.
+// train runs one step on the engine's current batch.
 func (w *worker) train() error {
 	w.steps++
 	c := optim.DefaultConfig()
 	update := c.Update(c.LearningRate, w.steps)
-	var sync engine.GradSync // none for one worker on a GPU: its step is one graph then
+	var sync engine.GradSync // nil for one worker on a GPU, whose step is then one graph
 	if w.sync != nil {
 		sync = w.sync
 	}
@@ -281,7 +281,7 @@ func (w *worker) train() error {
 	return err
 }
 
-// allReduce does count sums of a buffer of size bytes.
+// allReduce performs count sums of a buffer of size bytes.
 func (w *worker) allReduce(size, count int) (beside.Answer, error) {
 	if n := size / 4; w.sum.Len() != n {
 		w.sum = device.Buffer{F32: make([]float32, n)}
@@ -298,9 +298,9 @@ func (w *worker) allReduce(size, count int) (beside.Answer, error) {
 	return beside.Answer{Seconds: time.Since(begin).Seconds()}, nil
 }
 
-// peakBytes is the most memory of a process that was ever resident, from its
-// status in /proc. The maximum that getrusage gives would be no less than that
-// of the program that started the process.
+// peakBytes returns the peak resident memory of a process from its status in /proc.
+// getrusage is not used, because its maximum is at least that of the program that
+// started the process.
 func peakBytes(status string) (int64, error) {
 	text, err := os.ReadFile(status)
 	if err != nil {

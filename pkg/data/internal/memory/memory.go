@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// Check returns an error if count items of so many bytes each do not fit
-// into the memory that the system still has. what names the setting, such as
-// "data.count is 3".
+// Check returns an error if count items of bytesEach bytes do not fit into the memory
+// that is available on the system. what names the setting, such as "data.count is 3".
 func Check(what string, count int, bytesEach float64) error {
 	need := float64(count) * bytesEach
 	if available := Available(); need > available {
@@ -59,7 +58,7 @@ func Available() float64 {
 	return available
 }
 
-// readNumber reads a file that holds a number; "max" is an error.
+// readNumber reads a file that contains a number. The text "max" is an error.
 func readNumber(path string) (float64, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -21,10 +21,10 @@ import (
 
 const magic = "\x93NUMPY"
 
-// maxHeader bounds the header's text.
+// maxHeader limits the length of the header's text.
 const maxHeader = 1 << 20
 
-// ErrNotNPY is in the error of Open where a file is of another kind.
+// ErrNotNPY is wrapped by Open's error if the file is not a .npy file.
 var ErrNotNPY = errors.New("not a .npy file: it does not begin with NumPy's signature")
 
 // File is an open array. It may be read from several goroutines.
@@ -37,7 +37,7 @@ type File struct {
 	pool   sync.Pool // of *[]byte
 }
 
-// Open reads the array in f, which Close closes; Open closes it on an error.
+// Open opens the array in file f. Close closes f, and so does Open if it fails.
 func Open(f *os.File) (*File, error) {
 	info, err := f.Stat()
 	var file *File
@@ -59,7 +59,7 @@ func (f *File) Close() error {
 	return f.closer.Close()
 }
 
-// Shape is the array's; the caller does not change it.
+// Shape returns the shape of the array. The caller must not modify it.
 func (f *File) Shape() []int { return f.shape }
 
 var (
@@ -97,7 +97,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	return f, f.header(string(text), size)
 }
 
-// header reads the dict literal that describes the array.
+// header parses the dict literal that describes the array.
 func (f *File) header(text string, size int64) error {
 	d, order, s := descr.FindStringSubmatch(text), fortran.FindStringSubmatch(text), shaped.FindStringSubmatch(text)
 	if d == nil || order == nil || s == nil {
@@ -131,8 +131,8 @@ func (f *File) header(text string, size int64) error {
 	return nil
 }
 
-// together is how many bytes between two rows are read with them, rather than
-// by another call.
+// together is the largest gap in bytes between two rows that are read in one call,
+// including the gap.
 const together = 4096
 
 // Read copies the box at a place of an array [D,H,W,C] to dst, channel by
@@ -152,7 +152,7 @@ func (f *File) Read(dst []float32, at, size [3]int) error {
 		return fmt.Errorf("read into %d values: %d are needed", len(dst), channels*voxels)
 	}
 	pitch, row := f.shape[2]*channels*width, size[2]*channels*width
-	lines := 1 // read in one call
+	lines := 1 // rows that are read in one call
 	if pitch-row <= together {
 		lines = size[1]
 	}
@@ -185,15 +185,15 @@ func (f *File) Read(dst []float32, at, size [3]int) error {
 	return nil
 }
 
-// WriteHeader writes the header of an array of float32 that follows, last axis
-// fastest, each little-endian.
+// WriteHeader writes the header of an array of little-endian float32 values, which must
+// follow with the last axis varying fastest.
 func WriteHeader(w io.Writer, shape []int) error {
 	words := make([]string, len(shape))
 	for i, n := range shape {
 		words[i] = strconv.Itoa(n)
 	}
 	text := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%s,), }", strings.Join(words, ", "))
-	// The data begin at a multiple of 64, behind a line's end.
+	// The data start at a multiple of 64 bytes, after a line feed.
 	pad := 64 - (10+len(text)+1)%64
 	text += strings.Repeat(" ", pad) + "\n"
 	head := append([]byte(magic), 1, 0)

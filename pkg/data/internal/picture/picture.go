@@ -1,5 +1,5 @@
-// Package picture reads PNG, JPEG and TIFF files into memory, and bounds what a
-// damaged file can ask for.
+// Package picture reads PNG, JPEG and TIFF files into memory, and limits the memory that a
+// damaged file can request.
 package picture
 
 import (
@@ -20,18 +20,18 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// What a damaged header may ask for is bounded: by maxPixels, and by what the
-// file can hold. Deflate packs at most 1032 bytes into one (zlib's technical
+// The size stated in a header is limited by maxPixels and by the size of the
+// file. Deflate compresses at most 1032 bytes into one (zlib's technical
 // notes), and a byte has at most 8 pixels.
 const (
 	MaxPixels        = 1 << 28
 	maxPixelsPerByte = 8 * 1032
 )
 
-// Kinds is what a picture's file may be, for messages.
+// Kinds lists the supported formats, for messages.
 const Kinds = "PNG, JPEG or TIFF"
 
-// extensions are those of pictures.
+// extensions contains the file name extensions of pictures.
 var extensions = []string{".png", ".jpg", ".jpeg", ".tif", ".tiff"}
 
 // IsPicture reports whether a file name has the extension of a picture.
@@ -39,12 +39,12 @@ func IsPicture(name string) bool {
 	return slices.Contains(extensions, strings.ToLower(filepath.Ext(name)))
 }
 
-// Format is a kind of picture file.
+// Format is a file format of pictures.
 type Format struct {
 	name   string
-	magic  []string // what a file begins with
+	magic  []string // possible first bytes of a file
 	config func(io.Reader) (image.Config, error)
-	decode func(io.Reader) (image.Image, error) // nil of TIFF, which has a reader of its own
+	decode func(io.Reader) (image.Image, error) // nil for TIFF, which has a separate reader
 }
 
 // FormatOf returns the format of a file by its first bytes, whatever its name is.
@@ -67,7 +67,7 @@ func FormatOf(text []byte) (Format, error) {
 	return Format{}, CorruptError(Kinds, err)
 }
 
-// maxFile bounds a file that is held in memory as a whole.
+// maxFile limits the size of a file that is read into memory at once.
 const maxFile = 4 << 30
 
 // ReadFile reads the file at path, which is in the folder dir or below it. A named
@@ -76,8 +76,8 @@ func ReadFile(ctx context.Context, dir, path string) ([]byte, error) {
 	return safeopen.ReadFileContext(ctx, dir, path, maxFile)
 }
 
-// contextReader reads until its context is canceled, so that a decoder of a large
-// picture ends in its middle.
+// contextReader reads until its context is canceled, so that decoding of a large picture
+// can be interrupted.
 type contextReader struct {
 	context.Context
 	io.Reader
@@ -99,11 +99,12 @@ func ReadGray(ctx context.Context, dir, path string) (pixels []uint8, height, wi
 	return DecodeGray(ctx, text)
 }
 
-// grayRows is how many rows become gray between two looks at the context.
+// grayRows is the number of rows that are converted to gray between two checks of the
+// context.
 const grayRows = 64
 
-// DecodeGray decodes the bytes of a picture file. Of 16 bits the upper 8 count,
-// a palette's colours are looked up, and what is transparent is black.
+// DecodeGray decodes the bytes of a picture file. 16-bit values keep their upper 8 bits,
+// palette indices become colors, and transparent pixels become black.
 func DecodeGray(ctx context.Context, text []byte) (pixels []uint8, height, width int, err error) {
 	img, err := Decode(ctx, text)
 	if err != nil {
@@ -123,7 +124,7 @@ func DecodeGray(ctx context.Context, text []byte) (pixels []uint8, height, width
 	return gray.Pix[:b.Dx()*b.Dy()], b.Dy(), b.Dx(), nil
 }
 
-// Decode decodes the bytes of a picture file, which has at least a pixel.
+// Decode decodes the bytes of a picture file. A picture without pixels is an error.
 func Decode(ctx context.Context, text []byte) (image.Image, error) {
 	f, err := FormatOf(text)
 	if err != nil {
@@ -190,8 +191,8 @@ func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 	return m, nil
 }
 
-// CorruptError returns the error of a file that is not a whole picture: what to do,
-// and the cause.
+// CorruptError returns the error for an incomplete picture file: the advice and the
+// cause.
 func CorruptError(kind string, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF

@@ -1,5 +1,5 @@
-// Package stream has the random streams from which samples are generated,
-// shuffled, cut and augmented. They depend on a seed and keys alone.
+// Package stream provides the random streams from which samples are generated,
+// shuffled, cut and augmented. They depend only on a seed and keys.
 package stream
 
 import "math/rand/v2"

@@ -72,25 +72,25 @@ const (
 	packedAdobe   = 32946 // the older number of Deflate
 )
 
-// File is the pages of a file.
+// File contains the pages of a TIFF file.
 type File struct {
 	text  []byte
 	order binary.ByteOrder
-	left  int64 // values of fields that may still be read: no more than the file has bytes
+	left  int64 // number of field values that may still be read, at first the file's size in bytes
 	Pages []Page
 }
 
-// Page is a page of a file.
+// Page is one page of a TIFF file.
 type Page struct {
 	Height, Width int
-	Bits          int  // of a value
-	Float, Signed bool // what a value is; else an unsigned whole number
+	Bits          int  // bits per value
+	Float, Signed bool // type of the values; unsigned integers if both are false
 
-	at     int64 // where its description lies
+	at     int64 // position of the page's directory in the file
 	fields map[uint16][]uint32
 }
 
-// Parse reads the descriptions of a file's pages, not their pixels.
+// Parse reads the directories of a file's pages, but not the pixels.
 func Parse(text []byte) (*File, error) {
 	f := &File{text: text, left: int64(len(text))}
 	switch {
@@ -125,7 +125,8 @@ func Parse(text []byte) (*File, error) {
 	return f, nil
 }
 
-// page reads a description (section 2) and where the next one lies.
+// page reads a directory (section 2). next is the position of the next directory, 0 if
+// there is none.
 func (f *File) page(at int64) (p Page, next uint32, err error) {
 	size := int64(len(f.text))
 	if at+2 > size {
@@ -187,7 +188,7 @@ func (f *File) page(at int64) (p Page, next uint32, err error) {
 	return p, f.order.Uint32(f.text[end:]), nil
 }
 
-// field is the first value of a field, or what it is without.
+// field returns the first value of a field, or without if the page lacks the field.
 func (p Page) field(tag uint16, without uint32) uint32 {
 	if v := p.fields[tag]; len(v) > 0 {
 		return v[0]
@@ -195,24 +196,25 @@ func (p Page) field(tag uint16, without uint32) uint32 {
 	return without
 }
 
-// wide says whether x/image/tiff does not read the page, and this package does.
+// wide reports whether the page has values that only this package reads, not
+// x/image/tiff.
 func (p Page) wide() bool { return p.Bits > 16 || p.Float || p.Signed }
 
-// faxInverted says whether a page of fax compression means white by its black
-// runs: their bits are 1, which is white where black is 0 (section 11; libtiff
-// reads it so). x/image/tiff gives black for them whatever the field says.
+// faxInverted reports whether the black runs of a fax-compressed page represent white.
+// Their bits are 1, which is white if the page defines 0 as black (section 11; libtiff
+// reads it so). x/image/tiff always makes them black.
 func (p Page) faxInverted() bool {
 	return p.fax() && p.field(tagPhotometric, whiteIsZero) == blackIsZero
 }
 
-// fax says whether a page has a compression of fax machines.
+// fax reports whether the page has a compression of fax machines.
 func (p Page) fax() bool {
 	c := p.field(tagCompression, packedNot)
 	return c >= packedFax && c <= packedFax4
 }
 
-// Values are the grey values of a page, row by row: whole numbers divided by
-// their largest, floats as they are.
+// Values returns the gray values of a page, row by row. Integers are divided by the
+// largest integer of that size, and floats are unchanged.
 func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
 	p := f.Pages[page]
 	if p.wide() {
@@ -241,8 +243,8 @@ func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
 	return v, nil
 }
 
-// Image is a page as a picture; of more than 16 bits the upper 16 count, and a
-// float's 0 to 1 is black to white.
+// Image returns a page as an image. Values of more than 16 bits keep their upper 16
+// bits. Floats of 0 to 1 range from black to white.
 func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 	p := f.Pages[page]
 	if !p.wide() {
@@ -252,10 +254,10 @@ func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 		if p.field(tagPlanar, 1) == 2 && p.field(tagSamples, 1) > 1 {
 			return nil, fmt.Errorf("page %d: its colours lie in planes of their own (planar configuration 2), which is not read: save it with the colours of a pixel side by side", page)
 		}
-		if p.field(tagFillOrder, 1) == 2 && p.Bits < 8 && !p.fax() { // x/image/tiff heeds it in a fax alone
+		if p.field(tagFillOrder, 1) == 2 && p.Bits < 8 && !p.fax() { // x/image/tiff applies this field only to fax compression
 			return nil, fmt.Errorf("page %d: the bits of a byte are in reverse order (fill order 2), which is not read: save it again with 8 bits", page)
 		}
-		// x/image/tiff reads the page that the header names: name this one.
+		// x/image/tiff reads the first page of a file: make this page the first.
 		text := bytes.Clone(f.text[:8])
 		f.order.PutUint32(text[4:], uint32(p.at))
 		m, err := xtiff.Decode(&patched{ctx: ctx, head: text, text: f.text})
@@ -286,9 +288,9 @@ func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 	return m, nil
 }
 
-// patched is a file whose first 8 bytes are others.
+// patched is a file with replaced first 8 bytes.
 type patched struct {
-	ctx        context.Context // ends the decoder, which takes none, in its middle
+	ctx        context.Context // cancels the decoder, which accepts no context
 	head, text []byte
 	at         int64
 }
@@ -319,7 +321,7 @@ func (r *patched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// decode reads a page of 32 or 64 bits, or of signed or floating values.
+// decode reads a page of 32-bit, 64-bit, signed or floating-point values.
 func (f *File) decode(ctx context.Context, p Page) ([]float32, error) {
 	of := values.Number{Size: p.Bits / 8, Big: f.order == binary.BigEndian, Float: p.Float, Signed: p.Signed}
 	switch {
@@ -387,7 +389,7 @@ func (f *File) decode(ctx context.Context, p Page) ([]float32, error) {
 	return v, nil
 }
 
-// part unpacks a strip or tile, which must hold n bytes.
+// part decompresses a strip or tile, which must have n bytes.
 func (f *File) part(p Page, at, size int64, n int) ([]byte, error) {
 	if at+size > int64(len(f.text)) {
 		return nil, fmt.Errorf("a part at byte %d has %d bytes, the file %d: it is cut off; copy it again", at, size, len(f.text))
@@ -422,7 +424,7 @@ func (f *File) part(p Page, at, size int64, n int) ([]byte, error) {
 	return out, nil
 }
 
-// unpackBits is section 9.
+// unpackBits decodes PackBits compression (section 9).
 func unpackBits(b []byte, n int) ([]byte, error) {
 	out := make([]byte, 0, n)
 	for len(out) < n {
