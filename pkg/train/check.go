@@ -10,10 +10,10 @@ import (
 	"lockstep/pkg/collective"
 )
 
-// Check reports whether a run of w with that many workers could begin: it reads
-// the config, opens the data and checks the network's sizes, but trains nothing
-// and writes nothing. The config is written to out as JSON, as run.json keeps it;
-// without the network if that is a program's own. A mistake is a UsageError.
+// Check returns an error if a run of w with the given number of workers could not start. It
+// reads the config, opens the data and checks the network's sizes, but does not train or
+// write files. It writes the config to out as JSON, in the form of run.json; without the
+// network if w.Build is set. Invalid input is a *UsageError.
 func (w Worker) Check(ctx context.Context, workers int, out io.Writer) error {
 	cfg, err := w.Resolve()
 	if err != nil {
@@ -35,6 +35,7 @@ func (w Worker) Check(ctx context.Context, workers int, out io.Writer) error {
 	return json.NewEncoder(out).Encode(doc)
 }
 
+// checkSizes opens the data and builds the network for rank 0 of the given number of workers.
 func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err error) {
 	if workers < 1 {
 		return fmt.Errorf("check %d workers: use at least 1", workers)
@@ -55,7 +56,7 @@ func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err er
 	return err
 }
 
-// firstOf is rank 0 of a group of which nothing but the size matters.
+// firstOf is rank 0 of a group that has a size but cannot exchange anything.
 type firstOf struct {
 	collective.Group
 	size int
@@ -64,7 +65,7 @@ type firstOf struct {
 func (g firstOf) Rank() int { return 0 }
 func (g firstOf) Size() int { return g.size }
 
-// A Difference is a key of a config with its values in two runs.
+// A Difference is a config key whose values differ between two runs.
 type Difference struct {
 	Key      string
 	Was, Now any

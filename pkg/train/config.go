@@ -19,66 +19,66 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Config is all that a run is made of. Its fields are composed of the
-// packages' own configs; run.json keeps the whole of it.
+// Config is the complete configuration of a run. run.json records it.
 type Config struct {
 	Name       string         `yaml:"name" json:"name"`
 	Model      ModelConfig    `yaml:"model" json:"model"`
 	Data       DataConfig     `yaml:"data" json:"data"`
 	Batch      int            `yaml:"batch" json:"batch"`           // samples per worker and pass
-	Accumulate int            `yaml:"accumulate" json:"accumulate"` // passes whose gradients one optimiser step takes; 0: 1
+	Accumulate int            `yaml:"accumulate" json:"accumulate"` // batches per optimizer step, whose gradients are added up; 0: 1
 	Epochs     int            `yaml:"epochs" json:"epochs"`
-	Seed       int64          `yaml:"seed" json:"seed"` // of initial weights, order and augmentation
+	Seed       int64          `yaml:"seed" json:"seed"` // random seed for initial weights, sample order and augmentation
 	Optimizer  optim.Config   `yaml:"optimizer" json:"optimizer"`
 	Schedule   optim.Schedule `yaml:"schedule" json:"schedule"`
 	EMA        Average        `yaml:"ema" json:"ema"`
 	Engine     engine.Options `yaml:"engine" json:"engine"`
 	Loader     LoaderConfig   `yaml:"loader" json:"loader"`
-	BucketMiB  float64        `yaml:"bucket_mib" json:"bucket_mib"` // gradients reduced at once, at most
-	Recompute  bool           `yaml:"recompute" json:"recompute"`   // activations are computed again in the backward pass: less memory, the same bits
+	BucketMiB  float64        `yaml:"bucket_mib" json:"bucket_mib"` // largest size of a gradient bucket
+	Recompute  bool           `yaml:"recompute" json:"recompute"`   // recompute activations in the backward pass: needs less memory, computes the same bits
 	Checkpoint Checkpoints    `yaml:"checkpoint" json:"checkpoint"`
-	// SyncBatchNorm has batch norms take the statistics of all workers' batch, as
-	// torch.nn.SyncBatchNorm: N workers then equal one with an N-fold batch there
-	// too. Each costs an exchange in the forward pass and one in the backward pass.
+	// SyncBatchNorm makes batch norms use the statistics of the global batch, like
+	// torch.nn.SyncBatchNorm, so that N workers compute the same as one worker with an
+	// N-fold batch. Each batch norm then needs one exchange in the forward pass and one in
+	// the backward pass.
 	SyncBatchNorm bool `yaml:"sync_batchnorm" json:"sync_batchnorm"`
 	// TimeoutCollective is how long a worker waits for another in one exchange, such
-	// as 30s or 5m; empty: collective.DefaultTimeout. A worker that has ended is
-	// noticed at once, or within 10 s if its machine is gone: this is for one that is
-	// stopped or slow.
+	// as 30s or 5m; empty: collective.DefaultTimeout. It matters for workers that are
+	// stopped or slow. The end of a worker is detected at once, or within 10 s if its
+	// machine is gone.
 	TimeoutCollective string `yaml:"timeout_collective,omitempty" json:"timeout_collective,omitempty"`
 }
 
-// ModelConfig is the network, without the size of its input, which the data decide.
+// ModelConfig describes the network. The sizes of its input come from the data.
 type ModelConfig = model.Config
 
-// DataConfig is where samples come from and how they are cut.
+// DataConfig describes where samples come from and how they are cut.
 type DataConfig = data.Config
 
-// LoaderDevice is the kind of a loader that has the training set on the GPU, and is
-// an error where it cannot lie there; without a GPU it is data.LoaderInMem.
+// LoaderDevice is the kind of loader that keeps the training set in GPU memory. It is an
+// error if the GPU cannot hold the set. Without a GPU it is the same as data.LoaderInMem.
 const LoaderDevice = "device"
 
-// LoaderConfig is how batches are prepared ahead.
+// LoaderConfig describes how batches are loaded.
 type LoaderConfig struct {
 	Kind     string   `yaml:"kind,omitempty" json:"kind,omitempty"`   // "lowmem" (also when empty), "inmem", "synthetic" or "device"
-	Workers  int      `yaml:"workers" json:"workers"`                 // goroutines per training worker; 0: in step
-	Prefetch int      `yaml:"prefetch" json:"prefetch"`               // batches ready ahead
-	Order    []string `yaml:"order,omitempty" json:"order,omitempty"` // of the loader's stages, see data.LoaderOptions; empty: the usual one
-	// DeviceMiB is how much of a GPU's memory a training set of 8 bits may take, to lie
-	// there whole: its samples are then cut, turned and normalised there, to the same
-	// bits, and a step needs but their numbers. What takes more, or is not of bytes, is
-	// loaded batch by batch as without. 0: never.
+	Workers  int      `yaml:"workers" json:"workers"`                 // loading goroutines per training worker; 0: load within the step
+	Prefetch int      `yaml:"prefetch" json:"prefetch"`               // number of batches loaded ahead
+	Order    []string `yaml:"order,omitempty" json:"order,omitempty"` // order of the loader's stages, see data.LoaderOptions; empty: the default order
+	// DeviceMiB is the most GPU memory that an 8-bit training set may take. The GPU then
+	// holds the complete set and cuts, rotates and normalizes samples itself, with the
+	// same bits as the CPU. A larger set, or one that is not 8-bit, is loaded batch by
+	// batch. 0: always load batches.
 	DeviceMiB float64 `yaml:"device_mib" json:"device_mib"`
 }
 
-// Checkpoints says when rank 0 saves.
+// Checkpoints describes when rank 0 saves checkpoints, and how many are kept.
 type Checkpoints struct {
 	Every      int `yaml:"every" json:"every"`             // epochs between two checkpoints; the last epoch is always saved
-	EverySteps int `yaml:"every_steps" json:"every_steps"` // optimiser steps between two within an epoch; 0: none
-	Keep       int `yaml:"keep" json:"keep"`               // newest kept, of those after an epoch; 0: all; with 1 none is left if it is damaged
+	EverySteps int `yaml:"every_steps" json:"every_steps"` // optimizer steps between two checkpoints within an epoch; 0: none
+	Keep       int `yaml:"keep" json:"keep"`               // number of newest end-of-epoch checkpoints to keep; 0: all; with 1, none is left if it is damaged
 }
 
-// DefaultConfig is a small U-Net on generated cells.
+// DefaultConfig returns the config of a small U-Net on generated images of cells.
 func DefaultConfig() Config {
 	return Config{
 		Name:       "unet2d-cells",
@@ -96,11 +96,10 @@ func DefaultConfig() Config {
 	}
 }
 
-// plainName matches what may be the name of a config: a folder in the folder of
-// logs is named for it.
+// plainName matches valid names of configs. A folder of logs has the name of its config.
 var plainName = regexp.MustCompile(`^([\pL\pN][\pL\pN ._+-]*)?$`)
 
-// Validate reports the first value that cannot be, with what would do.
+// Validate returns an error for the first invalid value, with advice.
 func (c Config) Validate() error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("validate config %s: "+format, append([]any{clean.Text(c.Name)}, a...)...)
@@ -141,7 +140,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// DataLoader returns the config of package data's loader of training batches.
+// DataLoader returns the options of the loader of training batches.
 func (c Config) DataLoader() data.LoaderOptions {
 	l := c.Loader
 	if l.Kind == LoaderDevice {
@@ -150,8 +149,8 @@ func (c Config) DataLoader() data.LoaderOptions {
 	return data.LoaderOptions{Kind: l.Kind, Workers: l.Workers, Prefetch: l.Prefetch, Order: l.Order, Augment: c.Data.Augment, Seed: c.Seed}
 }
 
-// Sampler returns the config of the sampler of one rank of world, for a training set
-// of that many samples.
+// Sampler returns the options of the sampler for one of world ranks and a training set with
+// the given number of samples.
 func (c Config) Sampler(samples, world, rank int) data.SamplerOptions {
 	return data.SamplerOptions{
 		Samples: samples, World: world, Rank: rank,
@@ -159,7 +158,7 @@ func (c Config) Sampler(samples, world, rank int) data.SamplerOptions {
 	}
 }
 
-// Lowering returns the options by which the network becomes a program.
+// Lowering returns the options for compiling the network into a program.
 func (c Config) Lowering() plan.Options {
 	return plan.Options{Fuse: c.Engine.Fuse, BucketBytes: int(c.BucketMiB * (1 << 20)), Recompute: c.Recompute, SyncBatchNorm: c.SyncBatchNorm}
 }
@@ -168,15 +167,15 @@ func (c Config) Lowering() plan.Options {
 func (c Config) Collective() collective.Options {
 	d, err := time.ParseDuration(c.TimeoutCollective)
 	if err != nil {
-		return collective.Options{} // empty: Validate refuses all else
+		return collective.Options{} // empty, because Validate rejects all other errors
 	}
 	return collective.Options{Timeout: d}
 }
 
-// parts is how many batches an optimiser step takes.
+// parts returns the number of batches per optimizer step.
 func (c Config) parts() int { return max(1, c.Accumulate) }
 
-// With is c with overrides "key=value".
+// With returns a copy of c with the given overrides "key=value". It validates the result.
 func (c Config) With(overrides ...string) (Config, error) {
 	for _, o := range overrides {
 		if err := strictyaml.Set(&c, o, func() any { return unset(c.Model.Kind) }); err != nil {
@@ -202,8 +201,8 @@ func ConfigOf(info runs.Info) (Config, error) {
 	return c, c.Validate()
 }
 
-// unset returns the config in which nothing is set, for a model of that kind: the
-// sizes of the default config's network are those of its own kind only.
+// unset returns the default config for a model of the given kind. The default sizes of the
+// network apply only to the default kind; for other kinds they are zero.
 func unset(kind string) Config {
 	c := DefaultConfig()
 	if c.Model.Kind != kind {
@@ -212,11 +211,12 @@ func unset(kind string) Config {
 	return c
 }
 
-// exactMost is the largest whole number that every reader of JSON keeps.
+// exactMost is the largest integer up to which a float64, and so every JSON reader,
+// represents all integers exactly.
 const exactMost = 1 << 53
 
-// checkExact reports a whole number that run.json would give back as another, by
-// which a run could not be resumed or verified.
+// checkExact returns an error for an integer that run.json cannot represent exactly. With
+// such a number, a run could not be resumed or verified. key is the path of v.
 func checkExact(v reflect.Value, key string) error {
 	switch {
 	case v.CanInt():

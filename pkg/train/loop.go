@@ -134,7 +134,7 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 			return res, fmt.Errorf("save checkpoint of epoch %d: %w", t.epoch, err)
 		}
 		t.begun = progress{}
-		if err := rec.weigh(t.epoch, time.Since(epochBegin)); err != nil {
+		if err := rec.noteSlowWriting(t.epoch, time.Since(epochBegin)); err != nil {
 			return res, err
 		}
 		res.Test = last.test(*untrained, rec.lastCheckpoint(), row.ValSeconds)

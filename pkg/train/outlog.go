@@ -9,11 +9,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// What rank 0 writes for other programs: out.log in the wording of the SC21
-// tutorial's trainer, which its readers look for, and TensorBoard's scalars
-// under that trainer's tags.
+// Rank 0 writes two outputs for other programs: out.log, with the lines of the SC21
+// tutorial's trainer, which log readers search for, and scalars for TensorBoard, with the
+// tags of that trainer.
 
-// outLog writes a line to out.log alone.
+// outLog writes a line to out.log only.
 func (r *recorder) outLog(format string, a ...any) error {
 	if r.w == nil {
 		return nil
@@ -21,14 +21,14 @@ func (r *recorder) outLog(format string, a ...any) error {
 	return r.w.Log(format, a...)
 }
 
-// say shows a line on the terminal of rank 0 alone.
+// say writes a line to the terminal of rank 0 only.
 func (r *recorder) say(format string, a ...any) {
 	if r.t.options.Log != nil && r.t.group.Rank() == 0 {
 		r.t.options.Log(fmt.Sprintf(format, a...))
 	}
 }
 
-// begin writes what stands before the first epoch, again where a run goes on.
+// begin writes the first lines of out.log. A resumed run writes them again.
 func (r *recorder) begin() error {
 	if err := r.outLog("Configuration name: %s", r.t.cfg.Name); err != nil {
 		return err
@@ -58,7 +58,8 @@ func (r *recorder) logEpoch(row runs.Epoch) error {
 	return nil
 }
 
-// scored is the scores of an epoch, as the terminal and out.log show them.
+// scored formats the scores of an epoch: short for the terminal, long for out.log. Both are
+// empty for regression.
 func (r *recorder) scored(row runs.Epoch) (short, long string) {
 	switch r.t.net.Task() {
 	case model.Segmentation:
@@ -70,12 +71,11 @@ func (r *recorder) scored(row runs.Epoch) (short, long string) {
 	return "", ""
 }
 
-// exactRate gives seconds and samples a second whose product, as float64, is
-// samples to the last bit, for those who multiply the two numbers of the log.
-// The quotient alone misses it by a rounding now and then; then the last digit
-// (of 16) of one of the two gives way. Where the two have nearly the same digits (29
-// samples in 176385.25 s), their neighbours' products all miss it alike, and the
-// seconds give way by up to 4e-9 of them.
+// exactRate returns seconds and a rate in samples per second whose float64 product is
+// exactly samples, for readers that multiply the two numbers in the log. Because of
+// rounding, samples/seconds alone does not always have this property. exactRate then tries
+// the neighboring float64 values of both numbers, and finally changes the seconds by up to
+// 4e-9 of their value, which rare cases need (29 samples in 176385.25 s).
 func exactRate(samples int, seconds float64) (exactSeconds, rate float64) {
 	n := float64(samples)
 	if !(seconds > 0) || math.IsInf(seconds, 1) || samples <= 0 {
@@ -137,8 +137,8 @@ func (r *recorder) epochEvents(row runs.Epoch) error {
 	return r.events.Flush()
 }
 
-// stepEvents writes the scalars of a step of rank 0. Its loss is that of its
-// own batch, so it has a tag beside that of the epoch's mean over all ranks.
+// stepEvents writes the scalars of a step of rank 0. The loss is the one of rank 0's batch,
+// so its tag differs from the tag of the epoch's mean loss over all ranks.
 func (r *recorder) stepEvents(s runs.Step) error {
 	if r.events == nil {
 		return nil

@@ -12,16 +12,15 @@ import (
 	"lockstep/pkg/engine/cuda"
 )
 
-// Profile is a window of a run's steps that is looked into; see cuda.Profile and
-// cpu.Profile.
+// Profile selects the steps of a run that are profiled; see cuda.Profile and cpu.Profile.
 type Profile struct {
-	First, Steps int  // steps from 1, of Epoch where that is set; no Steps: no profile
-	Epoch        int  // from 1; 0: steps count from the beginning of the run
-	Trace        bool // the time of every kernel into trace-<rank>.json of the run folder; on the CPU, and of an Epoch, always
+	First, Steps int  // first step, counted from 1, and number of steps; 0 steps: no profile
+	Epoch        int  // epoch in which First counts, from 1; 0: First counts from the start of the run
+	Trace        bool // write the time of every kernel to trace-<rank>.json; implied on the CPU and with Epoch
 }
 
-// ParseProfile reads "FIRST:STEPS", such as "10:5" for steps 10 to 14 of the run,
-// or "epoch=1,steps=0-59" for the first 60 steps of epoch 1, or nothing.
+// ParseProfile parses "FIRST:STEPS", such as "10:5" for steps 10 to 14 of the run, or
+// "epoch=1,steps=0-59" for the first 60 steps of epoch 1. An empty string means no profile.
 func ParseProfile(s string) (Profile, error) {
 	if s == "" {
 		return Profile{}, nil
@@ -42,8 +41,8 @@ func ParseProfile(s string) (Profile, error) {
 	return Profile{First: a, Steps: b}, nil
 }
 
-// profile sets the window, where one is asked for. The engine counts the batches
-// of this process; a run that is resumed begins with a later one.
+// profile starts the profile of WorkerOptions.Profile, if there is one. The engine counts
+// the batches of this process, so profile subtracts those before a resumed run.
 func (t *Trainer) profile() error {
 	p := t.options.Profile
 	if p.Steps == 0 {
@@ -78,8 +77,9 @@ func (t *Trainer) profile() error {
 	return fmt.Errorf("profile steps %d to %d: the engine %s has no profile: use --device cpu or cuda; the steps files of a run have the times of its parts", first, last, t.engine.Name())
 }
 
-// window is p in steps of the whole run, from 1, and an error where the run has
-// no such steps: its trace would never be written.
+// window returns the first and the last step to profile, counted from the start of the run,
+// from 1. It returns an error if the run does not have these steps, because the trace would
+// then never be written.
 func (p Profile) window(steps, epochs int) (first, last int, err error) {
 	if p.Epoch == 0 {
 		first, last = p.First, p.First+p.Steps-1
@@ -98,7 +98,8 @@ func (p Profile) window(steps, epochs int) (first, last int, err error) {
 	return first, first + p.Steps - 1, nil
 }
 
-// waited tells a profile that the step that comes has waited for its batch.
+// waited records in the profile that the next step has waited for its batch since the given
+// time.
 func (t *Trainer) waited(since time.Time) {
 	if e, ok := t.engine.(*cpu.Engine); ok && t.options.Profile.Steps > 0 {
 		e.Waited("load batch", since)

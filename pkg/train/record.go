@@ -18,56 +18,57 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// recorder writes a worker's part of the run folder: rank 0 the run, every
-// rank its steps. With no folder it writes nothing.
+// recorder writes a worker's files in the run folder: every rank its steps, and rank 0 all
+// other files. Without a run folder it writes nothing.
 type recorder struct {
 	t         *Trainer
 	w         *runs.Writer       // rank 0
 	steps     *runs.StepWriter   // every rank
 	events    *runs.EventWriter  // rank 0
 	gpu       gpuWatch           // every rank that has one
-	load      *monitor.LoadMeter // rank 0, where it can be measured
-	measured  *runs.Load         // of the epoch that was trained last
-	epochs    []runs.Epoch       // of the run that is resumed
-	untrained *Scores
-	saved     string // the newest checkpoint, relative to the folder
+	load      *monitor.LoadMeter // rank 0; nil if the load cannot be measured
+	measured  *runs.Load         // load during the last epoch; nil if not measured
+	epochs    []runs.Epoch       // earlier epochs of a resumed run
+	untrained *Scores            // scores of the untrained network; nil until they are known
+	saved     string             // newest checkpoint, relative to the run folder
 
-	writing time.Duration // since the last call of weigh
-	told    bool          // that it takes long
+	writing       time.Duration // time spent on writing since the last call of noteSlowWriting
+	slownessNoted bool          // slow writing has been reported
 }
 
-// Writing that takes at least this share of an epoch's time, and this long, is
-// worth a word. A disk of today takes some milliseconds an epoch.
+// If writing takes at least slowShare of an epoch's time and at least slowTime, it is
+// reported as slow. A usual disk takes a few milliseconds per epoch.
 const (
 	slowShare = 0.1
 	slowTime  = 500 * time.Millisecond
 )
 
-// predecessorPatience is how long a rank waits for the process that wrote its
-// steps before: longer than that waits for its own peers.
+// predecessorPatience is how long a rank waits until the process that wrote its steps file
+// before has ended. It is longer than that process waits for its peers.
 const predecessorPatience = stepPatience + 4*time.Second
 
-// timed does what write does, and counts how long it takes.
+// timed calls write and adds the time that it takes to r.writing.
 func (r *recorder) timed(write func() error) error {
 	begin := time.Now()
 	defer func() { r.writing += time.Since(begin) }()
 	return write()
 }
 
-// weigh says, once a run, where writing took a large part of an epoch, which
-// lasted so long with its evaluation and its checkpoint.
-func (r *recorder) weigh(epoch int, lasted time.Duration) error {
+// noteSlowWriting logs a note if writing took a large part of the epoch, at most once per run. lasted
+// is the duration of the epoch with its evaluation and its checkpoint.
+func (r *recorder) noteSlowWriting(epoch int, lasted time.Duration) error {
 	wrote := r.writing
 	r.writing = 0
-	if r.told || r.w == nil || wrote < slowTime || wrote.Seconds() < slowShare*lasted.Seconds() {
+	if r.slownessNoted || r.w == nil || wrote < slowTime || wrote.Seconds() < slowShare*lasted.Seconds() {
 		return nil
 	}
-	r.told = true
+	r.slownessNoted = true
 	return r.log("note: writing to %s took %.1f s of the %.1f s of epoch %d (%.0f %%): its file system is slow, which no step's times show; "+
 		"put the logs on another disk (--logs, LOCKSTEP_LOGS), or save less often (checkpoint.every)",
 		r.t.options.Dir, wrote.Seconds(), lasted.Seconds(), epoch, 100*wrote.Seconds()/lasted.Seconds())
 }
 
+// record creates the recorder and opens its files. All ranks must call it.
 func (t *Trainer) record(ctx context.Context) (r *recorder, err error) {
 	r = &recorder{t: t, untrained: t.untrained, saved: t.saved}
 	if t.options.Dir == "" {
@@ -79,7 +80,7 @@ func (t *Trainer) record(ctx context.Context) (r *recorder, err error) {
 		}
 	}()
 	if t.group.Rank() == 0 {
-		// While the others wait at the barrier below.
+		// The other ranks wait for rank 0 below, so they do not disturb the measurement.
 		if e, ok := t.engine.(engine.Peaked); ok {
 			t.peak = e.PeakFLOPS()
 		}
@@ -102,8 +103,9 @@ func (t *Trainer) record(ctx context.Context) (r *recorder, err error) {
 	return r, err
 }
 
-// openSteps opens this rank's steps file. The process that had it before, whose
-// rank 0 was killed a moment ago, gets some seconds to notice that and end.
+// openSteps opens this rank's steps file. If another process still has it open, because its
+// rank 0 was killed a moment ago, openSteps waits until that process ends, for at most
+// predecessorPatience.
 func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -133,7 +135,8 @@ func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 	}
 }
 
-// energy adds up what the devices of all ranks drew. All ranks must call it.
+// energy adds the energy that the devices of all ranks have used to run.json. All ranks
+// must call it.
 func (r *recorder) energy(ctx context.Context) error {
 	if _, ok := r.t.engine.(engine.Accelerated); !ok || r.steps == nil {
 		return nil
@@ -151,7 +154,7 @@ func (r *recorder) energy(ctx context.Context) error {
 	return r.w.Update(func(i *runs.Info) { i.EnergyJoules += joules })
 }
 
-// open makes the run folder, or opens the one that is resumed.
+// open creates the run folder, or opens the folder of the resumed run.
 func (r *recorder) open() (err error) {
 	t := r.t
 	_, err = os.Stat(filepath.Join(t.options.Dir, "run.json"))
@@ -206,12 +209,12 @@ func (r *recorder) open() (err error) {
 	return nil
 }
 
-// mostProblems is how many lines of a resumed run's folder are named.
+// mostProblems limits the problems in a resumed run's folder that are logged one by one.
 const mostProblems = 10
 
-// noteMissing names what the folder of the run that is resumed lacks: lines that
-// cannot be read or do not follow each other, and rows of epochs and steps that
-// the checkpoint has seen. steps are the last steps of the ranks.
+// noteMissing logs what is wrong in the folder of a resumed run: lines that cannot be read
+// or are out of order, and missing rows of epochs and steps before the checkpoint. steps
+// are the last recorded steps, by rank.
 func (r *recorder) noteMissing(before runs.Run, steps []int) error {
 	t := r.t
 	var notes []string
@@ -237,6 +240,7 @@ func (r *recorder) noteMissing(before runs.Run, steps []int) error {
 	return nil
 }
 
+// lastEpoch returns the largest number of an epoch, or 0 if there are no epochs.
 func lastEpoch(epochs []runs.Epoch) int {
 	last := 0
 	for _, e := range epochs {
@@ -245,7 +249,7 @@ func lastEpoch(epochs []runs.Epoch) int {
 	return last
 }
 
-// openLogs begins what other programs read.
+// openLogs opens the outputs for other programs, and writes their first lines.
 func (r *recorder) openLogs() (err error) {
 	for _, notice := range r.w.Notices() { // which are in out.log already
 		r.say("note: %s", notice)
@@ -261,7 +265,7 @@ func (r *recorder) openLogs() (err error) {
 	return r.begin()
 }
 
-// info is run.json at the start.
+// info returns the content of run.json at the start of a run.
 func (t *Trainer) info() (runs.Info, error) {
 	doc, err := t.cfg.document()
 	if err != nil {
@@ -283,7 +287,7 @@ func (t *Trainer) info() (runs.Info, error) {
 	}, nil
 }
 
-// versions are those of what computes: this program, Go, gorgonia.
+// versions returns the versions of this program, Go and gorgonia, by name.
 func versions() map[string]string {
 	v := map[string]string{"lockstep": buildid.ID, "go": runtime.Version()}
 	if b, ok := debug.ReadBuildInfo(); ok {
@@ -302,7 +306,7 @@ func (r *recorder) log(format string, a ...any) error {
 	return r.outLog(format, a...)
 }
 
-// start notes what the untrained network scores.
+// start logs a description of the run with the scores s of the untrained network.
 func (r *recorder) start(s Scores) error {
 	r.untrained = &s
 	t := r.t
@@ -335,7 +339,7 @@ func (r *recorder) epoch(row runs.Epoch) error {
 	}
 	row.Seconds, row.SamplesPerSecond = exactRate(row.Samples, row.Seconds)
 	if r.w != nil {
-		// The load first: a reader looks for it when there is a new row.
+		// Write the load first: readers look for it when they find a new row.
 		if r.measured != nil {
 			if err := r.w.Load(*r.measured); err != nil {
 				return err
@@ -351,7 +355,7 @@ func (r *recorder) epoch(row runs.Epoch) error {
 	return r.epochEvents(row)
 }
 
-// lastCheckpoint is the newest checkpoint, relative to the run folder.
+// lastCheckpoint returns the newest checkpoint, relative to the run folder; empty if none.
 func (r *recorder) lastCheckpoint() string { return r.saved }
 
 // intact returns an error on every rank if one of them has lost a file of the run
@@ -378,7 +382,7 @@ func (r *recorder) intact(ctx context.Context) error {
 	return err
 }
 
-// lost returns a *runs.LostError if a file that this rank writes is gone.
+// lost returns a *runs.LostError if a file that this rank writes was deleted.
 func (r *recorder) lost() error {
 	if err := r.steps.Flush(); err != nil {
 		return err
@@ -399,7 +403,7 @@ func (r *recorder) lost() error {
 	return nil
 }
 
-// done writes the final scores.
+// done writes the final scores to run.json.
 func (r *recorder) done(test runs.Test) error {
 	if r.w == nil {
 		return nil

@@ -15,22 +15,21 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// Outcome is what training in this process came to. It shows itself as a table
-// of its epochs.
+// Outcome is the result of training in this process.
 type Outcome struct {
-	Devices     []string // of the replicas, in the order of their ranks; nil from Replicas
-	GlobalBatch int      // samples of one pass over all replicas
+	Devices     []string // devices of the replicas, in the order of their ranks; nil from Replicas
+	GlobalBatch int      // samples per pass over all replicas
 	Network     model.Network
 	Epochs      []runs.Epoch
 	Test        runs.Test
 	tensors     []weights.Tensor
 }
 
-// Weights are the parameters and running statistics at the end, by the names that
-// they have in the network.
+// Weights returns the trained parameters and running statistics, with their names in the
+// network.
 func (o *Outcome) Weights() []weights.Tensor { return o.tensors }
 
-// String is a line an epoch, and the scores at the end.
+// String returns one line per epoch, and the final scores.
 func (o *Outcome) String() string {
 	var b strings.Builder
 	if len(o.Devices) > 0 {
@@ -42,10 +41,10 @@ func (o *Outcome) String() string {
 	return b.String() + Headline(o.Test)
 }
 
-// Replicas trains with n workers that are goroutines of this process, so that a
-// cell can train a network of its own: build makes it (nil: the config's). Each
-// replica takes cfg.Batch samples per pass; Mirror takes a global batch and devices.
-// Replicas writes no run folder. The result is rank 0's; all ranks have the same.
+// Replicas trains with n workers that are goroutines of this process, for example in a
+// notebook cell. build builds the network (nil: the config's network). Each replica takes
+// cfg.Batch samples per pass; use Mirror to choose a global batch and devices. Replicas
+// writes no run folder. All ranks have the same result.
 func Replicas(ctx context.Context, cfg Config, build model.Builder, n int) (*Outcome, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("train replicas: %d workers: use at least 1", n)
@@ -90,7 +89,7 @@ func trainReplica(ctx context.Context, cfg Config, g collective.Group, build mod
 	return o, errors.Join(err, t.Close())
 }
 
-// trainedTensors are the parameters and the running statistics.
+// trainedTensors returns the parameters and the running statistics.
 func (t *Trainer) trainedTensors() ([]weights.Tensor, error) {
 	var out []weights.Tensor
 	for _, x := range t.train.Program().Tensors {
