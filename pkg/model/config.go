@@ -11,9 +11,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Config says which network, but for the shapes of its samples, which the data
-// decide. A field that is zero is the kind's own; one that the kind has no use
-// for is refused, so that nothing is set in vain.
+// Config describes a network except for the shapes of its samples, which depend on the
+// data. A field that is zero has the kind's default. It is an error to set a field that
+// the kind does not use.
 type Config struct {
 	Kind  string `yaml:"kind" json:"kind"`   // one of Kinds
 	Base  int    `yaml:"base" json:"base"`   // channels of the first level or stage; 0: 64, but unet2d needs it

@@ -1,15 +1,15 @@
-// Package model holds networks, built from package nn: U-Nets in two and three
-// dimensions, ResNets, and those of one's own.
+// Package model contains networks built from package nn: U-Nets in two and three
+// dimensions, ResNets, and custom networks.
 //
-// A Network makes a graph for any batch size, for training or evaluation, with
-// the same parameter names each time: so one set of weights serves all of them.
-// Named gives the networks of the studies and courses by name, Config says one
-// in YAML with other sizes, and Summarize shows one, layer by layer.
+// A Network builds a graph for any batch size, for training or evaluation, with the same
+// parameter names each time, so that all of them can use the same weights. Named returns
+// the networks of the studies and courses by name, a Config describes a network with
+// other sizes in YAML, and Summarize lists a network's layers.
 //
-// A network of one's own is a Builder, a function that adds layers to a graph,
-// which Own makes a Network; or a Spec, the same as a YAML file, which SpecOf
-// writes of any network that is made of layers. Rename gives weights the names
-// of PyTorch and Keras.
+// A custom network is a Builder, a function that adds layers to a graph, which Own
+// converts to a Network; or a Spec, a graph in a YAML file. SpecOf returns the Spec of
+// any network made of layers. Rename converts weights between the names of Lockstep,
+// PyTorch and Keras.
 package model
 
 import (
@@ -19,21 +19,21 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// Network is a network with its loss. Its graphs have the inputs "image" and
-// "target" and the output "logits".
+// Network is a network with its loss. Its graphs have the inputs "image" and "target" and
+// the output "logits".
 type Network interface {
-	// Name says which network it is, with its size ("unet2d-8x4").
+	// Name returns the network's name with its size, such as "unet2d-8x4".
 	Name() string
-	// Graph builds it for a batch size of at least 1.
+	// Graph builds the network's graph for a batch size of at least 1.
 	Graph(batch int, mode nn.Mode) (*nn.Graph, error)
-	// Task says what it learns: what its loss is, and how it is scored.
+	// Task returns what the network learns, which determines its loss and its scores.
 	Task() Task
-	// InputShape and TargetShape are the shapes of one sample, without the
-	// batch: an image [C,H,W] or a volume [C,D,H,W]; a mask [1,H,W], a class
-	// index [1] or a volume [C',D,H,W]. The caller may change what it gets.
+	// InputShape and TargetShape return the shapes of one sample, without the batch: an
+	// image [C,H,W] or a volume [C,D,H,W]; a mask [1,H,W], a class index [1] or a volume
+	// [C',D,H,W]. The caller may change the slices.
 	InputShape() []int
 	TargetShape() []int
-	// Parameters is the number of trained numbers.
+	// Parameters returns the number of trainable elements.
 	Parameters() int
 }
 
@@ -44,14 +44,14 @@ const (
 	LogitsOutput = "logits"
 )
 
-// known is a network that Named knows.
+// known is an entry of the catalogue of named networks.
 type known struct {
 	name, about   string
 	image, target []int // of one sample
 	config        Config
 }
 
-// catalogue is the networks that Named knows, at their published sizes.
+// catalogue returns the networks that Named supports, with their published sizes.
 func catalogue() []known {
 	return []known{
 		{
@@ -93,7 +93,7 @@ func catalogue() []known {
 	}
 }
 
-// Names are the names that Named knows.
+// Names returns the names that Named supports.
 func Names() []string {
 	var names []string
 	for _, c := range catalogue() {
@@ -102,7 +102,8 @@ func Names() []string {
 	return names
 }
 
-// About says in a line what the network of that name is.
+// About describes the network with the given name in one line, or returns "" if it is
+// unknown.
 func About(name string) string {
 	for _, c := range catalogue() {
 		if c.name == name {
@@ -112,7 +113,7 @@ func About(name string) string {
 	return ""
 }
 
-// Named is the network of that name, at its published size.
+// Named returns the network with the given name, with its published size.
 func Named(name string) (Network, error) {
 	c, image, target, err := NamedConfig(name)
 	if err != nil {
@@ -121,8 +122,8 @@ func Named(name string) (Network, error) {
 	return c.Network(image, target)
 }
 
-// NamedConfig is the config of the network of that name, with the shapes of one
-// sample that it was published with: to change something of it.
+// NamedConfig returns the config of the network with the given name and its published
+// shapes of one sample, for changing some of its fields.
 func NamedConfig(name string) (c Config, image, target []int, err error) {
 	for _, k := range catalogue() {
 		if k.name == name {

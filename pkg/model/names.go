@@ -41,8 +41,9 @@ func (n Naming) Validate() error {
 	return nil
 }
 
-// NamingOf is the naming that a file's tensors seem to have: Keras' where one is
-// called kernel or gamma, else PyTorch's where its marks are found, else ours.
+// NamingOf guesses the naming of a file's tensors: Keras' if a name ends in kernel, gamma
+// or moving_mean, else PyTorch's if it finds PyTorch's prefix or counters, else
+// Lockstep's.
 func NamingOf(f *weights.File) Naming {
 	for _, t := range f.Tensors {
 		path, _, _ := strings.Cut(t.Name, ":")
@@ -59,13 +60,14 @@ func NamingOf(f *weights.File) Naming {
 	return NamesLockstep
 }
 
-// variable is a parameter or running statistic under all its names.
+// variable is a parameter or running statistic with its names in Lockstep and Keras.
 type variable struct {
 	own, keras string
 	shape      []int
 }
 
-// kerasVariable are Keras' names of what a layer has.
+// kerasVariable returns Keras' name of a part of a layer, such as "kernel" for "weight";
+// "" if there is none.
 func kerasVariable(layerKind, part string) string {
 	if layerKind == "BatchNorm" {
 		return map[string]string{"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}[part]
@@ -73,7 +75,8 @@ func kerasVariable(layerKind, part string) string {
 	return map[string]string{"weight": "kernel", "bias": "bias"}[part]
 }
 
-// variables are the parameters and running statistics of net.
+// variables returns the parameters and running statistics of net, and reports whether net
+// has a Flatten layer.
 func variables(net Network) (all []variable, flattens bool, err error) {
 	g, err := net.Graph(1, nn.Eval)
 	if err != nil {
@@ -97,14 +100,13 @@ func variables(net Network) (all []variable, flattens bool, err error) {
 	return all, flattens, nil
 }
 
-// Rename turns the tensors of a file, as net's parameters and running
-// statistics under the names of from, into those under the names of to, in the
-// order of the network. Layouts follow: Keras' kernels have the output last.
-// What else a checkpoint holds, an optimiser's slots and the parameters' averages,
-// is left out; see Averages.
+// Rename converts the tensors of a file from one naming to another. It returns net's
+// parameters and running statistics in the order of the network, with the layouts of the
+// naming to: Keras' kernels have the output axis last. It omits the other tensors of a
+// checkpoint, such as the optimizer's slots and the parameters' averages; see Averages.
 //
-// Every tensor of the network must be there, with its shape, and nothing that
-// it does not know.
+// It is an error if a tensor of the network is missing or has another shape, or if the
+// file has a tensor that the network lacks.
 func Rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, error) {
 	tensors, err := rename(net, f, from, to)
 	if err != nil {
@@ -113,9 +115,9 @@ func Rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, er
 	return tensors, nil
 }
 
-// ReadWeights reads a safetensors file with the weights of net, in whichever
-// names of the three they have: each parameter and running statistic by our
-// name, in logical order.
+// ReadWeights reads a safetensors file with the weights of net in any of the three
+// namings. It returns each parameter and running statistic by its Lockstep name, in
+// row-major order.
 func ReadWeights(ctx context.Context, net Network, path string) (map[string][]float64, error) {
 	f, err := weights.ReadContext(ctx, path)
 	if err != nil {
@@ -162,14 +164,14 @@ func rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, er
 		}
 		t, ok := given[name]
 		if !ok {
-			return nil, fmt.Errorf("the file has no %s, of %s; %s", v.shown(from), shapeOrScalar(v.stored(from)), has(f))
+			return nil, fmt.Errorf("the file has no %s, of %s; %s", v.fullName(from), shapeOrScalar(v.storedShape(from)), firstTensor(f))
 		}
 		delete(given, name)
-		if want := v.stored(from); !slices.Equal(t.Shape, want) {
+		if want := v.storedShape(from); !slices.Equal(t.Shape, want) {
 			return nil, fmt.Errorf("tensor %s has shape %v, the network's has %v: is it of another size, or another number of classes?", t.Name, t.Shape, want)
 		}
 		t = permuted(t, from, to)
-		t.Name = v.shown(to)
+		t.Name = v.fullName(to)
 		out = append(out, t)
 	}
 	for _, t := range f.Tensors { // in their order
@@ -182,24 +184,25 @@ func rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, er
 	return out, nil
 }
 
-// has says what a file holds, for a message.
-func has(f *weights.File) string {
+// firstTensor describes the content of a file, for error messages.
+func firstTensor(f *weights.File) string {
 	if len(f.Tensors) == 0 {
 		return "it is empty"
 	}
 	return fmt.Sprintf("it has %s and %d others", f.Tensors[0].Name, len(f.Tensors)-1)
 }
 
+// shapeOrScalar formats a shape for error messages.
 func shapeOrScalar(shape []int) string {
 	return "shape " + strings.ReplaceAll(fmt.Sprint(shape), " ", "×")
 }
 
-// AveragePrefix begins the name of a parameter's average (EMA) in a checkpoint:
+// AveragePrefix is the prefix of the name of a parameter's average (EMA) in a checkpoint:
 // ema.<parameter>.
 const AveragePrefix = "ema."
 
-// Averages is a checkpoint with the averaged parameters in place of the trained
-// ones, in their precision; running statistics, which are not averaged, stay.
+// Averages returns a copy of a checkpoint whose parameters are replaced by their
+// averages, in the same precision. Running statistics, which are not averaged, stay.
 func Averages(f *weights.File) (*weights.File, error) {
 	of := map[string]weights.Tensor{}
 	for _, t := range f.Tensors {
@@ -232,8 +235,9 @@ func Averages(f *weights.File) (*weights.File, error) {
 	return out, nil
 }
 
-// key is what a tensor's name in a file is found by; false for one that is none
-// of the network's by design.
+// key returns the part of a tensor's name by which it is compared with the network's. It
+// returns false for a tensor that does not belong to the network, such as an optimizer's
+// slot.
 func key(n Naming, name string) (string, bool) {
 	switch n {
 	case NamesKeras:
@@ -242,17 +246,18 @@ func key(n Naming, name string) (string, bool) {
 		return strings.Join(parts[max(0, len(parts)-2):], "/"), !strings.HasPrefix(name, "optimizer")
 	case NamesPyTorch:
 		name = strings.TrimPrefix(name, "module.")
-		return name, !strings.HasSuffix(name, ".num_batches_tracked") && !besides(name)
+		return name, !strings.HasSuffix(name, ".num_batches_tracked") && !isCheckpointState(name)
 	}
-	return name, !besides(name)
+	return name, !isCheckpointState(name)
 }
 
-// besides says whether a checkpoint keeps a tensor beside the network's.
-func besides(name string) bool {
+// isCheckpointState reports whether a tensor is part of a checkpoint but not of the
+// network.
+func isCheckpointState(name string) bool {
 	return strings.HasPrefix(name, "optimizer.") || strings.HasPrefix(name, AveragePrefix)
 }
 
-// name is the key of v.
+// name returns the key of v.
 func name(n Naming, v variable) string {
 	if n == NamesKeras {
 		k, _ := key(n, v.keras)
@@ -261,25 +266,26 @@ func name(n Naming, v variable) string {
 	return v.own
 }
 
-// shown is v's name in full.
-func (v variable) shown(n Naming) string {
+// fullName returns v's full name in a naming.
+func (v variable) fullName(n Naming) string {
 	if n == NamesKeras {
 		return v.keras
 	}
 	return v.own
 }
 
-// stored is v's shape in a file.
-func (v variable) stored(n Naming) []int {
+// storedShape returns v's shape in a file with a naming.
+func (v variable) storedShape(n Naming) []int {
 	if n != NamesKeras {
 		return v.shape
 	}
 	return pick(v.shape, toKeras(len(v.shape)))
 }
 
-// toKeras are our axes in Keras' order: [out,in,kernel…] as [kernel…,in,out].
-// That holds for all kinds: a transposed convolution has [in,out,kernel…] here
-// and [kernel…,out,in] there, a linear layer [out,in] and [in,out].
+// toKeras returns the permutation from Lockstep's axes to Keras': [out,in,kernel…]
+// becomes [kernel…,in,out]. It is valid for all kinds of layers: a transposed convolution
+// has [in,out,kernel…] here and [kernel…,out,in] in Keras, a linear layer [out,in] and
+// [in,out].
 func toKeras(dims int) []int {
 	var axes []int
 	for i := 2; i < dims; i++ {
@@ -291,7 +297,7 @@ func toKeras(dims int) []int {
 	return append(axes, 1, 0)
 }
 
-// fromKeras are Keras' axes in our order.
+// fromKeras returns the inverse permutation of toKeras.
 func fromKeras(dims int) []int {
 	axes := make([]int, dims)
 	for i, a := range toKeras(dims) {
@@ -300,6 +306,7 @@ func fromKeras(dims int) []int {
 	return axes
 }
 
+// pick returns shape with its axes permuted.
 func pick(shape, axes []int) []int {
 	out := make([]int, len(axes))
 	for i, a := range axes {
@@ -308,7 +315,7 @@ func pick(shape, axes []int) []int {
 	return out
 }
 
-// permuted is t in the layout of to.
+// permuted returns t in the layout of the naming to.
 func permuted(t weights.Tensor, from, to Naming) weights.Tensor {
 	if (from == NamesKeras) == (to == NamesKeras) || len(t.Shape) < 2 {
 		return t
@@ -320,7 +327,7 @@ func permuted(t weights.Tensor, from, to Naming) weights.Tensor {
 	return weights.Tensor{Shape: pick(t.Shape, axes), F32: permute(t.F32, t.Shape, axes), F64: permute(t.F64, t.Shape, axes)}
 }
 
-// permute puts values of that shape in the order of axes.
+// permute returns the values v of a tensor of the given shape with the axes permuted.
 func permute[T any](v []T, shape, axes []int) []T {
 	if v == nil {
 		return nil

@@ -10,13 +10,13 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// Builder adds a network's layers to g, from the image [batch,C,…] to its
-// logits, which it returns. It builds the same layers, under the same names,
-// every time it is called. The loss is that of the task, unless it sets one
-// itself: the target is then g.Inputs()[1].Node.
+// Builder adds a network's layers to g, from the image [batch,C,…] to the logits, which
+// it returns. It must build the same layers with the same names at every call. The loss
+// is the task's unless the Builder calls g.SetLoss; the target is then
+// g.Inputs()[1].Node.
 type Builder func(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node
 
-// own is a network that a Builder builds.
+// own is a network that is built by a Builder.
 type own struct {
 	name          string
 	task          Task
@@ -25,12 +25,12 @@ type own struct {
 	parameters    int
 }
 
-// Own is a network of one's own: build is called for each graph that is needed
-// of it. image and target are the shapes of one sample, without the batch: for
-// Segmentation and Regression the logits must have the target's shape, for
-// Classification the target's is [1] and the logits are [batch,classes].
+// Own returns a custom network. It calls build for each graph. image and target are the
+// shapes of one sample, without the batch. For Segmentation and Regression the logits
+// must have the target's shape; for Classification the target is [1] and the logits are
+// [batch,classes].
 //
-// The network is built once to see that it can be.
+// Own builds the network once, to return the errors of build.
 func Own(name string, task Task, image, target []int, build Builder) (Network, error) {
 	o := &own{name: name, task: task, input: slices.Clone(image), target: slices.Clone(target), build: build}
 	if name == "" {
@@ -61,7 +61,7 @@ func (o *own) Graph(batch int, mode nn.Mode) (g *nn.Graph, err error) {
 		return nil, fmt.Errorf("build %s: batch is %d: use at least 1", o.name, batch)
 	}
 	defer func() {
-		if r := recover(); r != nil { // A mistake in a cell's function must not end the kernel.
+		if r := recover(); r != nil { // a panic in a notebook's function must not end the kernel
 			g, err = nil, fmt.Errorf("build %s: its builder panicked: %v", o.name, r)
 		}
 	}()
@@ -75,8 +75,7 @@ func (o *own) Graph(batch int, mode nn.Mode) (g *nn.Graph, err error) {
 	return g, nil
 }
 
-// finish names the logits and gives the graph the loss of its task, where it
-// has none.
+// finish names the logits, and sets the task's loss if the graph has none.
 func finish(g *nn.Graph, task Task, logits *gorgonia.Node) error {
 	if err := g.Err(); err != nil {
 		return err
@@ -86,7 +85,7 @@ func finish(g *nn.Graph, task Task, logits *gorgonia.Node) error {
 	}
 	logits = g.Output(LogitsOutput, logits)
 	if g.Err() == nil && g.Loss() == nil {
-		usual := &SpecLoss{Kind: usualLoss(task)}
+		usual := &SpecLoss{Kind: defaultLoss(task)}
 		usual.add(g, logits)
 	}
 	return g.Err()

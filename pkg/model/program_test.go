@@ -32,11 +32,11 @@ func TestProgramIsAWorker(t *testing.T) {
 	if err := json.Unmarshal(notebook, &doc); err != nil {
 		t.Fatal(err)
 	}
-	shown := false
+	fullName := false
 	for _, c := range doc.Cells {
-		shown = shown || strings.Contains(strings.Join(c.Source, ""), strings.TrimSpace(string(source)))
+		fullName = fullName || strings.Contains(strings.Join(c.Source, ""), strings.TrimSpace(string(source)))
 	}
-	if !shown {
+	if !fullName {
 		t.Error("the notebook does not show the program as it is in testdata/mine")
 	}
 

@@ -17,7 +17,7 @@ const (
 	StemCIFAR    = "cifar"    // 3×3 convolution, stride 1, no pooling: for images of some 32×32
 )
 
-// ResNetConfig says which ResNet of bottleneck blocks.
+// ResNetConfig configures a ResNet with bottleneck blocks.
 type ResNetConfig struct {
 	Blocks         []int   // of each stage: 3, 4, 6, 3 is ResNet-50, 3, 8, 36, 3 is ResNet-152
 	Base           int     // channels within the first stage's blocks, 64 as published; each stage has twice those of the one before
@@ -33,10 +33,11 @@ type ResNetConfig struct {
 	BatchNormMomentum float64
 }
 
-// expansion is how many times wider a block's output is than its inside.
+// expansion is the ratio of the channels of a block's output to the channels within the
+// block.
 const expansion = 4
 
-// Validate reports the first field that cannot be.
+// Validate returns an error for the first invalid field.
 func (c ResNetConfig) Validate() error {
 	for _, f := range []struct {
 		name      string
@@ -91,21 +92,21 @@ type ResNet struct {
 
 var _ Network = (*ResNet)(nil)
 
-// ResNetV1 is the ResNet of torchvision's resnet50, which is called v1.5: the
-// stride of a stage is on the 3×3 convolution of its first block. Its
-// parameters have torchvision's names ("layer1.0.conv1.weight").
+// ResNetV1 returns torchvision's ResNet, version 1.5: the stride of a stage is in the 3×3
+// convolution of its first block. Its parameters have torchvision's names
+// ("layer1.0.conv1.weight").
 //
 // He et al., Deep Residual Learning, 2015, arXiv:1512.03385; torchvision,
 // models/resnet.py.
 func ResNetV1(c ResNetConfig) (*ResNet, error) { return newResNet(c, false) }
 
-// ResNetV2 is the ResNet of keras.applications.ResNet50V2: batch norm and ReLU
-// before each convolution, the stride of a stage on the 3×3 convolution of its
-// last block, with a max-pool as shortcut there, and none in the last stage.
-// Its parameters have Keras' layer names ("conv2_block1_1_conv.weight").
+// ResNetV2 returns the ResNet of keras.applications.ResNet50V2: batch norm and ReLU come
+// before each convolution. The stride of a stage is in the 3×3 convolution of its last
+// block, with a max-pool as shortcut; the last stage has no stride. Its parameters have
+// Keras' layer names ("conv2_block1_1_conv.weight").
 //
-// He et al., Identity Mappings, 2016, arXiv:1603.05027;
-// keras/applications/resnet.py and resnet_v2.py.
+// He et al., Identity Mappings, 2016, arXiv:1603.05027; keras/applications/resnet.py and
+// resnet_v2.py.
 func ResNetV2(c ResNetConfig) (*ResNet, error) {
 	if err := c.validateV2(); err != nil {
 		return nil, err
@@ -113,6 +114,7 @@ func ResNetV2(c ResNetConfig) (*ResNet, error) {
 	return newResNet(c, true)
 }
 
+// validateV2 returns an error for the first field that is invalid for ResNetV2.
 func (c ResNetConfig) validateV2() error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -124,6 +126,7 @@ func (c ResNetConfig) validateV2() error {
 	return nil
 }
 
+// newResNet returns a ResNet of version 1 or 2.
 func newResNet(c ResNetConfig, v2 bool) (*ResNet, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -138,8 +141,8 @@ func newResNet(c ResNetConfig, v2 bool) (*ResNet, error) {
 	return r, nil
 }
 
-// Name is resnet50, resnet50v2 and so on for the published ones, and says what
-// is not usual about it: resnetv2-2x2-base8-cifar.
+// Name returns resnet50, resnet50v2 and so on for published networks. Other networks have
+// the differences in their names: resnetv2-2x2-base8-cifar.
 func (r *ResNet) Name() string {
 	c := r.config
 	name := "resnet" + c.known()
@@ -158,26 +161,26 @@ func (r *ResNet) Name() string {
 	return name + fmt.Sprintf("-%dclasses", c.Classes)
 }
 
-// Config is the configuration that r was made with.
+// Config returns the configuration of r.
 func (r *ResNet) Config() ResNetConfig {
 	c := r.config
 	c.Blocks = slices.Clone(c.Blocks)
 	return c
 }
 
-// Task is Classification.
+// Task returns Classification.
 func (r *ResNet) Task() Task { return Classification }
 
-// InputShape is channels, height, width of an image.
+// InputShape returns the channels, height and width of an image.
 func (r *ResNet) InputShape() []int {
 	return []int{r.config.InChannels, r.config.Height, r.config.Width}
 }
 
-// TargetShape is [1]: the index of the class.
+// TargetShape returns [1]: the target is a class index.
 func (r *ResNet) TargetShape() []int { return []int{1} }
 
-// Parameters is the number of trained numbers. Keras' summaries count running
-// statistics as well, two for each channel of a batch norm.
+// Parameters returns the number of trainable elements. Keras' summaries also count
+// running statistics, two per channel of a batch norm.
 func (r *ResNet) Parameters() int { return r.parameters }
 
 // Graph builds the network.
@@ -202,8 +205,9 @@ func (r *ResNet) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	return g, nil
 }
 
-// torchvision's constants are PyTorch's own; its convolutions begin with
-// kaiming_normal_ of the fan-out and have no biases.
+// torchvision adds the layers of torchvision's network. Its constants are PyTorch's
+// defaults. Its convolutions have no biases, and their initial weights are
+// kaiming_normal_ of the fan-out.
 func (r *ResNet) torchvision(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 	c := r.config
 	conv := func(name string, x *gorgonia.Node, out, kernel, stride int) *gorgonia.Node {
@@ -240,16 +244,16 @@ func (r *ResNet) torchvision(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 	return g.Linear("fc", g.GlobalAvgPool(x), nn.Dense{Out: c.Classes, Bias: true})
 }
 
-// Keras' constants of its ResNets' batch norms; its momentum .99 is the weight
-// of what was.
+// The constants of batch norms in Keras' ResNets. Keras' momentum of 0.99 is the weight of the
+// previous value.
 const (
 	kerasEpsilon  = 1.001e-5
 	kerasMomentum = 0.01
 )
 
-// keras is the network of keras.applications. Its layers begin with Glorot's
-// uniform values and biases of 0; the convolutions that no batch norm follows
-// at once have biases, the stem's among them.
+// keras adds the layers of keras.applications' network. The initial weights are Glorot's
+// uniform values, the initial biases 0. Convolutions have biases, including the stem's,
+// unless a batch norm follows directly.
 func (r *ResNet) keras(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 	c := r.config
 	conv := func(name string, x *gorgonia.Node, out, kernel, stride int, bias bool) *gorgonia.Node {
@@ -263,7 +267,7 @@ func (r *ResNet) keras(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 	}
 	if c.Stem == StemImageNet {
 		x = conv("conv1_conv", x, c.Base, 7, 2, true)
-		// Keras pads with zeros, which take part: x can be negative here.
+		// Keras' padding of zeros counts in the maximum, because x can be negative here.
 		x = g.MaxPool(x, nn.Pool{Kernel: []int{3}, Stride: []int{2}, Pad: []int{1}, PadZeros: true})
 	} else {
 		x = conv("conv1_conv", x, c.Base, 3, 1, true)

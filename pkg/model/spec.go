@@ -43,7 +43,7 @@ type Spec struct {
 	Loss   *SpecLoss   `yaml:"loss,omitempty" json:"loss,omitempty"`     // nil: that of the task
 }
 
-// SpecLayer is a layer. LayerKinds says which fields each kind has a use for.
+// SpecLayer is one layer of a Spec. Each kind uses only some of the fields.
 type SpecLayer struct {
 	Name string `yaml:"name,omitempty" json:"name,omitempty"` // layers with parameters need one
 	Kind string `yaml:"kind" json:"kind"`
@@ -65,7 +65,7 @@ type SpecLayer struct {
 	line int // in the file, 0 where it comes from none
 }
 
-// SpecLoss is a loss other than the usual one of the task.
+// SpecLoss is a loss that differs from the task's default.
 type SpecLoss struct {
 	Kind      string  `yaml:"kind" json:"kind"`                                 // BCEWithLogits, DiceBCE, SoftmaxCrossEntropy or L1
 	Dice      float64 `yaml:"dice,omitempty" json:"dice,omitempty"`             // of DiceBCE: the part of soft Dice, in (0,1]
@@ -73,25 +73,25 @@ type SpecLoss struct {
 	ExpWeight float64 `yaml:"exp_weight,omitempty" json:"exp_weight,omitempty"` // of the second term of L1
 }
 
-// Refs are the names of layers that are read: in YAML one name, or a list.
+// Refs lists the names of the layers that a layer reads: in YAML one name, or a list.
 type Refs []string
 
-// UnmarshalYAML reads one name or a list.
+// UnmarshalYAML accepts one name or a list.
 func (v *Refs) UnmarshalYAML(n *yaml.Node) error { return oneOrMore((*[]string)(v), n) }
 
-// MarshalYAML writes one name as itself.
+// MarshalYAML writes a list of one name as that name.
 func (v Refs) MarshalYAML() (any, error) { return single(v), nil }
 
-// Sizes are a number for each spatial dimension: in YAML one for all, or a list.
+// Sizes contains one number per spatial dimension: in YAML one number for all, or a list.
 type Sizes []int
 
-// UnmarshalYAML reads one number or a list.
+// UnmarshalYAML accepts one number or a list.
 func (v *Sizes) UnmarshalYAML(n *yaml.Node) error { return oneOrMore((*[]int)(v), n) }
 
-// MarshalYAML writes equal numbers as one.
+// MarshalYAML writes a list of equal numbers as one number.
 func (v Sizes) MarshalYAML() (any, error) { return single(v.shorten()), nil }
 
-// shorten is v with equal numbers as one.
+// shorten returns v, or its first number if all are equal.
 func (v Sizes) shorten() Sizes {
 	if len(v) > 1 && slices.Min(v) == slices.Max(v) {
 		return v[:1]
@@ -99,6 +99,7 @@ func (v Sizes) shorten() Sizes {
 	return v
 }
 
+// oneOrMore decodes a list, or one value as a list of length 1.
 func oneOrMore[T any](v *[]T, n *yaml.Node) error {
 	if n.Kind == yaml.SequenceNode {
 		return n.Decode(v)
@@ -111,6 +112,7 @@ func oneOrMore[T any](v *[]T, n *yaml.Node) error {
 	return nil
 }
 
+// single returns the value of a list of length 1, else the list.
 func single[T any](v []T) any {
 	if len(v) == 1 {
 		return v[0]
@@ -129,13 +131,13 @@ const (
 	maxElements   = 1 << 36 // of a tensor of one sample
 )
 
-// ReadSpec reads a YAML file.
+// ReadSpec reads and validates a spec in a YAML file.
 func ReadSpec(path string) (*Spec, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read spec: %w", err)
 	}
-	defer func() { _ = f.Close() }() // It was only read.
+	defer func() { _ = f.Close() }() // the file was only read
 	text, err := io.ReadAll(io.LimitReader(f, maxSpecBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("read spec: %w", err)
@@ -143,7 +145,7 @@ func ReadSpec(path string) (*Spec, error) {
 	return ParseSpec(path, text)
 }
 
-// ParseSpec reads a spec in YAML; file is for messages.
+// ParseSpec parses and validates a spec in YAML. file is its name in error messages.
 func ParseSpec(file string, text []byte) (*Spec, error) {
 	if len(text) > maxSpecBytes {
 		return nil, fmt.Errorf("read spec %s: it has more than %d MiB: this is no graph", file, maxSpecBytes>>20)
@@ -162,8 +164,7 @@ func ParseSpec(file string, text []byte) (*Spec, error) {
 	return &s, nil
 }
 
-// UnmarshalYAML reads a spec, and refuses a key that it does not have, with its
-// line.
+// UnmarshalYAML decodes a spec. An unknown key is an error that names its line.
 func (s *Spec) UnmarshalYAML(n *yaml.Node) error {
 	type plain Spec
 	if err := knownKeys(n, "spec", "name", "task", "image", "target", "layers", "logits", "loss"); err != nil {
@@ -172,8 +173,8 @@ func (s *Spec) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(s))
 }
 
-// UnmarshalYAML reads a layer, and refuses a key that its kind has no use for,
-// with its line.
+// UnmarshalYAML decodes a layer. A key that the layer's kind does not use is an error
+// that names its line.
 func (l *SpecLayer) UnmarshalYAML(n *yaml.Node) error {
 	type plain SpecLayer
 	if n.Kind != yaml.MappingNode {
@@ -199,7 +200,7 @@ func (l *SpecLayer) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// UnmarshalYAML reads a loss, and refuses keys that are not known.
+// UnmarshalYAML decodes a loss. An unknown key is an error that names its line.
 func (l *SpecLoss) UnmarshalYAML(n *yaml.Node) error {
 	type plain SpecLoss
 	if err := knownKeys(n, "loss", "kind", "dice", "smoothing", "exp_weight"); err != nil {
@@ -208,8 +209,8 @@ func (l *SpecLoss) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(l))
 }
 
-// knownKeys refuses what is no mapping, and a key that is not among known. A
-// merge key brings keys in: they are known, or the decoder leaves them out.
+// knownKeys returns an error if n is not a mapping or has a key that is not in known. It
+// ignores merge keys: the decoder skips unknown keys that they add.
 func knownKeys(n *yaml.Node, what string, known ...string) error {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -236,8 +237,8 @@ func (l SpecLayer) MarshalYAML() (any, error) {
 	return &n, nil
 }
 
-// Write writes s as a YAML file that ReadSpec reads; what was there is replaced
-// at once, or not at all.
+// Write writes s as a YAML file for ReadSpec. It is atomic: an existing file is replaced
+// completely or not at all.
 func (s *Spec) Write(path string) error {
 	if err := s.Validate(); err != nil {
 		return fmt.Errorf("write spec %s: %w", path, err)
@@ -254,8 +255,8 @@ func (s *Spec) Write(path string) error {
 	return nil
 }
 
-// Network is the network that s describes. image and target are the shapes of
-// one sample, without the batch; nil: those of the spec.
+// Network returns the network that s describes. image and target are the shapes of one
+// sample, without the batch; nil selects the shapes in the spec.
 func (s *Spec) Network(image, target []int) (Network, error) {
 	w, err := s.wire()
 	if err != nil {
@@ -275,7 +276,7 @@ func (s *Spec) Network(image, target []int) (Network, error) {
 	})
 }
 
-// build adds the layers and returns the logits.
+// build adds the layers to g and returns the logits, or nil after an error.
 func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *wiring) *gorgonia.Node {
 	made := make([]*gorgonia.Node, len(s.Layers))
 	for _, i := range w.order {
@@ -287,7 +288,7 @@ func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *wiring) *gorgonia.Nod
 				in[j] = made[r]
 			}
 		}
-		k, _ := layerKind(l.Kind) // wire knows it.
+		k, _ := layerKind(l.Kind) // wire has checked the kind
 		made[i] = k.build(g, l, in)
 		if err := g.Err(); err != nil {
 			return nil
@@ -304,7 +305,7 @@ func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *wiring) *gorgonia.Nod
 	return logits
 }
 
-// tooLarge says whether a tensor is larger than any that a step could hold.
+// tooLarge reports whether a tensor of this shape has more than maxElements elements.
 func tooLarge(shape []int) bool {
 	n := 1
 	for _, d := range shape {
@@ -315,7 +316,7 @@ func tooLarge(shape []int) bool {
 	return false
 }
 
-// checkShapes reports shapes of samples that cannot be.
+// checkShapes returns an error if the shape of a sample is not valid.
 func checkShapes(image, target []int) error {
 	for _, s := range []struct {
 		name  string

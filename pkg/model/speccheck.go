@@ -8,25 +8,24 @@ import (
 	"strings"
 )
 
-// Validate reports the first thing that cannot be: a layer or name that is not
-// known, a size out of range, layers that read each other in a circle, a layer
-// that nothing comes of.
+// Validate returns an error for the first problem of s: an unknown layer or name, a size
+// out of range, a cycle of layers, or a layer on which the logits do not depend.
 func (s *Spec) Validate() error {
 	_, err := s.wire()
 	return err
 }
 
-// wiring is what a spec's names come to.
+// wiring contains the connections of a spec's layers.
 type wiring struct {
-	reads  [][]int // of each layer, the layers that it reads; fromImage: the image
-	order  []int   // in which they can be built
-	logits int
+	reads  [][]int // by layer: the indexes of the layers that it reads, or fromImage
+	order  []int   // the layers in an order in which they can be built
+	logits int     // index of the layer that computes the logits
 }
 
-// fromImage stands for the image among the layers that are read.
+// fromImage represents the image in wiring.reads.
 const fromImage = -1
 
-// wire checks everything but shapes.
+// wire checks s except for the shapes of layers, and returns the connections.
 func (s *Spec) wire() (*wiring, error) {
 	if s == nil {
 		return nil, errors.New("spec: there is none")
@@ -50,7 +49,7 @@ func (s *Spec) wire() (*wiring, error) {
 		if w.reads[i], err = s.resolve(i, index); err != nil {
 			return nil, err
 		}
-		k, _ := layerKind(l.Kind) // checkLayer knows it.
+		k, _ := layerKind(l.Kind) // names has checked the kind
 		if got := len(w.reads[i]); got != k.inputs {
 			return nil, fmt.Errorf("layer %s reads %d: %s reads %d (in: %s)", s.label(i), got, l.Kind, k.inputs, example(k.inputs))
 		}
@@ -61,6 +60,7 @@ func (s *Spec) wire() (*wiring, error) {
 	return w, s.checkUsed(w)
 }
 
+// example returns an example of the key in, for error messages.
 func example(inputs int) string {
 	if inputs == 2 {
 		return "[a, b]"
@@ -68,7 +68,7 @@ func example(inputs int) string {
 	return "a"
 }
 
-// checkHead checks what is not about layers.
+// checkHead checks the fields of s except for the layers.
 func (s *Spec) checkHead() error {
 	switch {
 	case s.Name == "":
@@ -90,7 +90,7 @@ func (s *Spec) checkHead() error {
 	return nil
 }
 
-// names checks each layer by itself, and gives the index of each name.
+// names checks the fields of each layer, and returns the index of each layer by name.
 func (s *Spec) names() (map[string]int, error) {
 	index := map[string]int{}
 	for i, l := range s.Layers {
@@ -108,7 +108,7 @@ func (s *Spec) names() (map[string]int, error) {
 	return index, nil
 }
 
-// check checks a layer's own fields.
+// check checks a layer's fields, without its connections.
 func (l SpecLayer) check() error {
 	k, ok := layerKind(l.Kind)
 	switch {
@@ -161,6 +161,7 @@ type field struct {
 	set  bool
 }
 
+// fields returns the fields that only some kinds use.
 func (l SpecLayer) fields() []field {
 	return []field{
 		{"out", l.Out != 0},
@@ -178,7 +179,7 @@ func (l SpecLayer) fields() []field {
 	}
 }
 
-// resolve are the layers that layer i reads.
+// resolve returns the indexes of the layers that layer i reads.
 func (s *Spec) resolve(i int, index map[string]int) ([]int, error) {
 	if len(s.Layers[i].In) == 0 {
 		return []int{i - 1}, nil // fromImage for the first
@@ -197,8 +198,8 @@ func (s *Spec) resolve(i int, index map[string]int) ([]int, error) {
 	return all, nil
 }
 
-// sort is an order in which each layer comes after those that it reads: the
-// file's, where that is one.
+// sort returns an order in which each layer comes after the layers that it reads. It
+// keeps the order of the file if possible.
 func (s *Spec) sort(reads [][]int) ([]int, error) {
 	const (
 		unseen = iota
@@ -224,7 +225,7 @@ func (s *Spec) sort(reads [][]int) ([]int, error) {
 			}
 			r := reads[at][next]
 			if state[r] == open {
-				return nil, s.circle(append(stack[slices.Index(stack, r):], r))
+				return nil, s.cycleError(append(stack[slices.Index(stack, r):], r))
 			}
 			stack = append(stack, r)
 		}
@@ -232,20 +233,20 @@ func (s *Spec) sort(reads [][]int) ([]int, error) {
 	return order, nil
 }
 
-// circle says which layers read each other.
-func (s *Spec) circle(path []int) error {
-	const shown = 8
+// cycleError returns an error that lists the layers of a cycle.
+func (s *Spec) cycleError(path []int) error {
+	const fullName = 8
 	var labels []string
-	for _, i := range path[:min(len(path), shown)] {
+	for _, i := range path[:min(len(path), fullName)] {
 		labels = append(labels, s.label(i))
 	}
-	if len(path) > shown {
+	if len(path) > fullName {
 		labels = append(labels, "…")
 	}
 	return fmt.Errorf("layers read each other in a circle: %s: each layer must come from the image", strings.Join(labels, " reads "))
 }
 
-// checkUsed reports a layer that does not lead to the logits.
+// checkUsed returns an error if the logits do not depend on some layer.
 func (s *Spec) checkUsed(w *wiring) error {
 	used := make([]bool, len(s.Layers))
 	used[w.logits] = true
@@ -265,7 +266,7 @@ func (s *Spec) checkUsed(w *wiring) error {
 	return nil
 }
 
-// label is how messages call layer i.
+// label returns the name of layer i in error messages.
 func (s *Spec) label(i int) string {
 	l := s.Layers[i]
 	text := fmt.Sprintf("%q", l.Name)
@@ -278,6 +279,7 @@ func (s *Spec) label(i int) string {
 	return text
 }
 
+// validate returns an error for the first invalid field of the loss.
 func (l *SpecLoss) validate() error {
 	switch {
 	case !slices.Contains([]string{lossBCE, lossDice, lossSoftmax, lossL1}, l.Kind):

@@ -9,13 +9,13 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// Inits are the ways to begin that a spec may name, of a layer's weight (init)
-// and bias (bias_init). Nothing is "pytorch".
+// Inits returns the initializers that a spec may name for a layer's weight (init) and
+// bias (bias_init). The default is "pytorch".
 func Inits() []string {
 	return []string{"pytorch", "glorot_uniform", "kaiming_normal", "kaiming_fan_out", "normal SIGMA", "constant VALUE"}
 }
 
-// schemes are the ways to begin that have no number.
+// schemes returns the initializers without a number, by name.
 func schemes() map[string]nn.Scheme {
 	return map[string]nn.Scheme{
 		"pytorch":         func(fanIn, _ int) nn.Initializer { return nn.KaimingUniform(fanIn) },
@@ -25,7 +25,7 @@ func schemes() map[string]nn.Scheme {
 	}
 }
 
-// parseInit is the scheme of that name, nil for none.
+// parseInit returns the scheme with the given name, or nil if text is empty.
 func parseInit(text string) (nn.Scheme, error) {
 	if text == "" {
 		return nil, nil
@@ -55,7 +55,8 @@ func scheme(text string) nn.Scheme {
 	return s
 }
 
-// probe is what an initialiser gives of a fixed stream of numbers.
+// probe returns the values of an initializer for a fixed stream of numbers, for
+// comparison.
 func probe(init nn.Initializer) []float64 {
 	draw := 0
 	v := make([]float64, 4)
@@ -63,8 +64,8 @@ func probe(init nn.Initializer) []float64 {
 	return v
 }
 
-// nameInit finds the names of an initialiser, by what it gives: more than one
-// where the fans are equal. PyTorch's is "", which a spec need not name.
+// nameInit returns the names of an initializer, which it finds by comparing values. There
+// are several names if the fans are equal. PyTorch's is "", because it is the default.
 func nameInit(init nn.Initializer, fanIn, fanOut int) ([]string, error) {
 	var names []string
 	want := probe(init)
@@ -84,8 +85,8 @@ func nameInit(init nn.Initializer, fanIn, fanOut int) ([]string, error) {
 	return nil, fmt.Errorf("it begins with values that a spec has no name for: use one of %s", strings.Join(Inits(), ", "))
 }
 
-// number writes a scheme with its number, which was computed and so is rounded
-// to the digits that a person would have written.
+// number formats a scheme with its number. The number was computed, so it is rounded to
+// the digits that a person would have written.
 func number(word string, value float64) string {
 	short, err := strconv.ParseFloat(strconv.FormatFloat(value, 'g', 12, 64), 64)
 	if err != nil {

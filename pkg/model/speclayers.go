@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// The losses that a spec may name: the summary's names of them.
+// The losses that a spec may name, with the same names as in a Summary.
 const (
 	lossBCE     = "BCEWithLogits"
 	lossDice    = "DiceBCE"
@@ -18,7 +18,7 @@ const (
 	lossL1      = "L1"
 )
 
-// leakySlope is the slope of a leaky ReLU that says none, PyTorch's default.
+// leakySlope is the default slope of a leaky ReLU, as in PyTorch.
 const leakySlope = 0.01
 
 // specKind is a kind of layer in a spec.
@@ -27,11 +27,11 @@ type specKind struct {
 	about      string
 	inputs     int
 	parameters bool
-	fields     []string // that it has a use for, beside name, kind and in
+	fields     []string // the fields that it uses, except for name, kind and in
 	build      func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node
 }
 
-// specKinds are the layers that a spec may have.
+// specKinds returns the kinds of layers of a spec.
 func specKinds() []specKind {
 	convolution := []string{"out", "kernel", "stride", "pad", "bias", "init", "bias_init"}
 	return []specKind{
@@ -84,6 +84,7 @@ func specKinds() []specKind {
 	}
 }
 
+// layerKind returns the kind of layer with the given name, or false if it is unknown.
 func layerKind(name string) (specKind, bool) {
 	all := specKinds()
 	i := slices.IndexFunc(all, func(k specKind) bool { return k.name == name })
@@ -93,7 +94,7 @@ func layerKind(name string) (specKind, bool) {
 	return all[i], true
 }
 
-// LayerKinds are the kinds of layer that a spec may have.
+// LayerKinds returns the names of the kinds of layers of a spec.
 func LayerKinds() []string {
 	var names []string
 	for _, k := range specKinds() {
@@ -102,8 +103,10 @@ func LayerKinds() []string {
 	return names
 }
 
+// bias reports whether the layer has a bias; the default is true.
 func (l SpecLayer) bias() bool { return l.Bias == nil || *l.Bias }
 
+// convolution returns the configuration of a convolution layer.
 func (l SpecLayer) convolution() nn.Convolution {
 	return nn.Convolution{
 		Out: l.Out, Kernel: l.Kernel, Stride: l.Stride, Pad: l.Pad,
@@ -111,7 +114,7 @@ func (l SpecLayer) convolution() nn.Convolution {
 	}
 }
 
-// add makes the loss that of g; g's second input is the target.
+// add sets the loss of g. The target is g's second input.
 func (l *SpecLoss) add(g *nn.Graph, logits *gorgonia.Node) {
 	target := g.Inputs()[1].Node
 	switch l.Kind {

@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// SpecOf is the spec of a network: it builds the same graph, with the same
-// names and initial values, and so trains to the same weights. A network can be
-// written down when it is made of nn.Graph's layers.
+// SpecOf returns the spec of a network. The spec builds the same graph with the same
+// names and initial values, so training yields the same weights. It returns an error if
+// the network has operations that are not layers of nn.Graph.
 func SpecOf(net Network) (*Spec, error) {
 	s, err := specOf(net)
 	if err != nil {
@@ -21,6 +21,7 @@ func SpecOf(net Network) (*Spec, error) {
 	return s, nil
 }
 
+// specOf implements SpecOf, without the prefix of its errors.
 func specOf(net Network) (*Spec, error) {
 	g, err := net.Graph(1, nn.Eval)
 	if err != nil {
@@ -56,33 +57,34 @@ func specOf(net Network) (*Spec, error) {
 		w.names[n] = c.Layer
 	}
 	s.Logits = w.names[g.Outputs()[0].Node]
-	w.choose(s.Layers)
+	w.chooseInits(s.Layers)
 	w.shorten(s)
-	if err := s.same(net, g); err != nil {
+	if err := s.checkSame(net, g); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// writer turns nodes into layers.
+// writer converts nodes to the layers of a spec.
 type writer struct {
 	graph     *nn.Graph
-	names     map[*gorgonia.Node]string // of what was made so far
+	names     map[*gorgonia.Node]string // name of each node that was converted
 	variables map[*gorgonia.Node]nn.Variable
-	layers    int // described so far
-	begins    []begin
+	layers    int // number of layers so far
+	begins    []initialValues
 }
 
-// begin is how a parameter of a layer may be said to begin.
-type begin struct {
+// initialValues contains the possible names of the initializer of a layer's weight or
+// bias.
+type initialValues struct {
 	layer int
 	bias  bool
 	names []string
 }
 
-// choose gives each layer the names of how it begins: of several that fit, the
-// one that fits most of the network.
-func (w *writer) choose(layers []SpecLayer) {
+// chooseInits sets each layer's initializers. If several names fit, it chooses the name
+// that fits the most layers of the network.
+func (w *writer) chooseInits(layers []SpecLayer) {
 	fits := map[string]int{}
 	for _, b := range w.begins {
 		for _, name := range b.names {
@@ -104,7 +106,7 @@ func (w *writer) choose(layers []SpecLayer) {
 	}
 }
 
-// layer describes a node.
+// layer converts a node to a layer.
 func (w *writer) layer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
 	if c.Layer == "" {
 		return SpecLayer{}, fmt.Errorf("%s %s is no layer of a graph: use the methods of nn.Graph, such as g.ReLU(x), in place of the functions of package nn", c.Kind, n.Shape())
@@ -166,7 +168,7 @@ func (w *writer) layer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
 	return l, nil
 }
 
-// weights describes how weight and bias begin.
+// weights records the initializers of weight and bias.
 func (w *writer) weights(l *SpecLayer, operands []*gorgonia.Node) error {
 	bias := len(operands) > 2
 	l.Bias = &bias
@@ -184,12 +186,12 @@ func (w *writer) weights(l *SpecLayer, operands []*gorgonia.Node) error {
 		if err != nil {
 			return fmt.Errorf("parameter %s: %w", v.Name, err)
 		}
-		w.begins = append(w.begins, begin{w.layers, i == 1, names})
+		w.begins = append(w.begins, initialValues{w.layers, i == 1, names})
 	}
 	return nil
 }
 
-// loss describes the loss, nil where it is that of the task.
+// loss converts the loss, or returns nil if it is the task's default.
 func (w *writer) loss(n *gorgonia.Node, c nn.Call, task Task) (*SpecLoss, error) {
 	kinds := map[nn.Kind]string{nn.KindBCEWithLogits: lossBCE, nn.KindDiceBCE: lossDice, nn.KindSoftmaxCrossEntropy: lossSoftmax, nn.KindL1: lossL1}
 	l := &SpecLoss{Kind: kinds[c.Kind], Dice: c.Attr.DiceWeight, Smoothing: c.Attr.Smoothing, ExpWeight: c.Attr.ExpWeight}
@@ -199,19 +201,19 @@ func (w *writer) loss(n *gorgonia.Node, c nn.Call, task Task) (*SpecLoss, error)
 		return nil, fmt.Errorf("the loss is %s, which a spec has no name for", c.Kind)
 	case in[0] != w.graph.Outputs()[0].Node || w.names[in[1]] != TargetInput:
 		return nil, fmt.Errorf("the loss is not of the logits and the target")
-	case *l == SpecLoss{Kind: usualLoss(task)}:
+	case *l == SpecLoss{Kind: defaultLoss(task)}:
 		return nil, nil
 	}
 	return l, nil
 }
 
-// usualLoss is the loss of a task that a network need not name.
-func usualLoss(t Task) string {
+// defaultLoss returns the kind of loss that a network of a task has by default.
+func defaultLoss(t Task) string {
 	return map[Task]string{Segmentation: lossBCE, Classification: lossSoftmax, Regression: lossL1}[t]
 }
 
-// shorten leaves out what goes without saying: that a layer reads the one
-// before it, and the names that nobody asks for.
+// shorten removes what is the default: reading the previous layer, and names that nothing
+// refers to.
 func (w *writer) shorten(s *Spec) {
 	before := ImageInput
 	asked := map[string]bool{s.Logits: true}
@@ -236,9 +238,9 @@ func (w *writer) shorten(s *Spec) {
 	}
 }
 
-// same verifies that s builds what g is: the layers, and parameters of the same
-// names, shapes and beginnings.
-func (s *Spec) same(net Network, g *nn.Graph) error {
+// checkSame returns an error if s builds another network than g: other layers, or
+// parameters with other names, shapes or initial values.
+func (s *Spec) checkSame(net Network, g *nn.Graph) error {
 	again, err := s.Network(nil, nil)
 	if err != nil {
 		return err
@@ -270,7 +272,7 @@ func (s *Spec) same(net Network, g *nn.Graph) error {
 	return nil
 }
 
-// unless is v, or nothing where all of it is usual.
+// unless returns v, or nil if all of its numbers are usual.
 func unless(v []int, usual int) Sizes {
 	if !slices.ContainsFunc(v, func(n int) bool { return n != usual }) {
 		return nil
@@ -278,7 +280,7 @@ func unless(v []int, usual int) Sizes {
 	return Sizes(v).shorten()
 }
 
-// other is v, or 0 where it is usual.
+// other returns v, or 0 if v is usual.
 func other(v, usual float64) float64 {
 	if v == usual {
 		return 0

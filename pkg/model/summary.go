@@ -10,25 +10,25 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// Summary is a network as a table: a row a layer, with the shape of its
-// output, its trained numbers, the floating-point operations of its forward
-// pass (a multiplication and an addition count as two; convolutions and linear
-// layers alone are counted, as is usual) and the size of its output in float32.
-// It prints as text and shows as a table in a notebook.
+// Summary is a table of a network with one row per layer: the shape of its output, its
+// trainable elements, the floating-point operations of its forward pass (a multiplication
+// and an addition count as two; only convolutions and linear layers are counted, as is
+// usual) and the size of its output in float32. It is printed as text and displayed as a
+// table in a notebook.
 type Summary struct {
 	Name       string
 	Task       Task
 	Batch      int
 	Layers     []nn.Layer
 	Parameters int
-	FLOPs      int64 // forward, the whole batch
-	States     int   // numbers that persist and are not trained: running statistics
-	// OutputBytes are those of all layers' outputs together: what a forward pass
-	// writes, and more than it holds at once.
+	FLOPs      int64 // forward pass of the full batch
+	States     int   // number of elements of running statistics
+	// OutputBytes is the total size of all layers' outputs. A forward pass does not need
+	// all of them at a time.
 	OutputBytes int64
 }
 
-// Summarize builds net for a batch and describes it.
+// Summarize builds net for the given batch size and returns its summary.
 func Summarize(net Network, batch int) (*Summary, error) {
 	if net == nil {
 		return nil, fmt.Errorf("summarize network: it is nil")
@@ -48,7 +48,7 @@ func Summarize(net Network, batch int) (*Summary, error) {
 	return s, nil
 }
 
-// outputBytes is the size of a layer's output in float32.
+// outputBytes returns the size of a layer's output in float32.
 func outputBytes(l nn.Layer) int64 {
 	bytes := int64(4)
 	for _, d := range l.Shape {
@@ -61,7 +61,7 @@ func header() []string {
 	return []string{"layer", "kind", "output", "parameters", "MFLOP forward", "MiB output"}
 }
 
-// rows are the cells of the table.
+// rows returns the cells of the table.
 func (s *Summary) rows() [][]string {
 	var rows [][]string
 	for _, l := range s.Layers {
@@ -74,7 +74,7 @@ func (s *Summary) rows() [][]string {
 	return rows
 }
 
-// totals are the lines below the table.
+// totals returns the lines below the table.
 func (s *Summary) totals() []string {
 	lines := []string{fmt.Sprintf("%s: %s parameters (%.1f MiB in fp32), %.3g GFLOP forward at batch %d, outputs of all layers %.1f MiB",
 		s.Name, thousands(int64(s.Parameters)), mebibytes(int64(4*s.Parameters)), float64(s.FLOPs)/1e9, s.Batch, mebibytes(s.OutputBytes))}
@@ -87,14 +87,14 @@ func (s *Summary) totals() []string {
 
 func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
 
-// String is the table as text.
+// String formats the table as text.
 func (s *Summary) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, r := range append([][]string{header()}, s.rows()...) {
 		fmt.Fprintln(w, strings.Join(r, "\t"))
 	}
-	_ = w.Flush() // A strings.Builder takes everything.
+	_ = w.Flush() // writing to a strings.Builder never fails
 	lines := strings.Split(b.String(), "\n")
 	for i, l := range lines {
 		lines[i] = strings.TrimRight(l, " ")
@@ -102,7 +102,7 @@ func (s *Summary) String() string {
 	return strings.Join(lines, "\n") + strings.Join(s.totals(), "\n") + "\n"
 }
 
-// HTML is the table for a notebook.
+// HTML formats the table for a notebook.
 func (s *Summary) HTML() string {
 	var b strings.Builder
 	b.WriteString("<table><thead>")
@@ -126,7 +126,7 @@ func (s *Summary) HTML() string {
 	return b.String()
 }
 
-// shapeText writes a shape with ×; a scalar is "scalar".
+// shapeText formats a shape as in 3×64×64, or "scalar".
 func shapeText(shape []int) string {
 	if len(shape) == 0 {
 		return "scalar"
@@ -138,7 +138,7 @@ func shapeText(shape []int) string {
 	return strings.Join(parts, "×")
 }
 
-// nonzero leaves a cell empty where there is nothing to count.
+// nonzero returns cell if counted is true, else an empty cell.
 func nonzero(counted bool, cell string) string {
 	if !counted {
 		return ""
@@ -146,7 +146,7 @@ func nonzero(counted bool, cell string) string {
 	return cell
 }
 
-// thousands writes n with a comma between groups of three digits.
+// thousands formats n with a comma between groups of three digits.
 func thousands(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -2,24 +2,24 @@ package model
 
 import "fmt"
 
-// Task is what a network learns. It says what its target holds, what its loss
-// is and by what it is scored.
+// Task is what a network learns. It determines the content of the target, the loss and
+// the scores.
 type Task string
 
 // The tasks.
 const (
-	// Segmentation: logits and target have one shape [K,H,W]; the target is 0 or
-	// 1 at each pixel. Loss: binary cross-entropy of the logits. Scores: IoU, Dice.
+	// Segmentation: logits and target have the same shape [K,H,W]; the target is 0 or 1
+	// at each pixel. Loss: binary cross-entropy of the logits. Scores: IoU, Dice.
 	Segmentation Task = "segmentation"
-	// Classification: logits [K], a number a class; the target [1] holds the
-	// class' index as a number. Loss: softmax cross-entropy. Score: accuracy.
+	// Classification: logits [K], one number per class; the target [1] is the class index
+	// as a number. Loss: softmax cross-entropy. Score: accuracy.
 	Classification Task = "classification"
-	// Regression: output ("logits", though it is none) and target have one shape.
-	// Loss: mean absolute difference (L1). Score: the loss on what is held out.
+	// Regression: output (named "logits") and target have the same shape. Loss: mean
+	// absolute difference (L1). Score: the loss on the validation set.
 	Regression Task = "regression"
 )
 
-// Validate reports a task that is not known.
+// Validate returns an error if t is not one of the tasks above.
 func (t Task) Validate() error {
 	switch t {
 	case Segmentation, Classification, Regression:

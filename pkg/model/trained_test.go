@@ -56,8 +56,8 @@ func TestSpecTrainsAlike(t *testing.T) {
 			}
 		}
 	}
-	begin := graph(t, net, 1, 0).InitialValues(1)[want[0].Name]
-	if slices.Equal(begin, want[0].Float64s()) {
+	initialValues := graph(t, net, 1, 0).InitialValues(1)[want[0].Name]
+	if slices.Equal(initialValues, want[0].Float64s()) {
 		t.Error("nothing was learnt, so that the comparison says nothing")
 	}
 }

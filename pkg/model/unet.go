@@ -8,14 +8,14 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// UNet2DConfig says which U-Net.
+// UNet2DConfig configures a 2-D U-Net.
 type UNet2DConfig struct {
 	Base        int    // channels of the first level; each level below has twice as many
 	Depth       int    // levels above the bridge, each halves height and width
-	InChannels  int    // of the image
-	OutChannels int    // of the mask
-	Height      int    // of the image, a multiple of 2^Depth
-	Width       int    // of the image, a multiple of 2^Depth
+	InChannels  int    // channels of the image
+	OutChannels int    // channels of the mask
+	Height      int    // height of the image, a multiple of 2^Depth
+	Width       int    // width of the image, a multiple of 2^Depth
 	Bias        bool   // the 3×3 convolutions have biases (batch norm makes them superfluous; the study has them)
 	Norm        string // "batch" or "none"
 	// DiceWeight is the part of the loss that is soft Dice, in [0,1]; the rest is
@@ -23,7 +23,7 @@ type UNet2DConfig struct {
 	DiceWeight float64
 }
 
-// Validate reports the first field that cannot be.
+// Validate returns an error for the first invalid field.
 func (c UNet2DConfig) Validate() error {
 	const maxDepth = 10 // 1024 times fewer pixels a side is beyond any image
 	for _, f := range []struct {
@@ -55,11 +55,11 @@ func (c UNet2DConfig) Validate() error {
 	return nil
 }
 
-// UNet2DNetwork is a 2-D U-Net for segmentation, with binary cross-entropy on its
-// logits as loss, and soft Dice where it is asked for.
+// UNet2DNetwork is a 2-D U-Net for segmentation. Its loss is the binary cross-entropy of
+// its logits, combined with soft Dice if DiceWeight is set.
 //
-// Ronneberger et al., U-Net, 2015, arXiv:1505.04597; with padded convolutions
-// and batch norm, as is usual today.
+// Ronneberger et al., U-Net, 2015, arXiv:1505.04597; with padded convolutions and batch
+// norm, as is usual today.
 type UNet2DNetwork struct {
 	config     UNet2DConfig
 	parameters int
@@ -67,7 +67,7 @@ type UNet2DNetwork struct {
 
 var _ Network = (*UNet2DNetwork)(nil)
 
-// UNet2D is the U-Net of that configuration.
+// UNet2D returns the U-Net with the given configuration.
 func UNet2D(c UNet2DConfig) (*UNet2DNetwork, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -81,7 +81,8 @@ func UNet2D(c UNet2DConfig) (*UNet2DNetwork, error) {
 	return u, nil
 }
 
-// Name is unet2d-<base>x<depth>, and what is not usual about it.
+// Name returns unet2d-<base>x<depth>, with suffixes for options that differ from the
+// defaults.
 func (u *UNet2DNetwork) Name() string {
 	name := fmt.Sprintf("unet2d-%dx%d", u.config.Base, u.config.Depth)
 	if u.config.Bias {
@@ -93,29 +94,29 @@ func (u *UNet2DNetwork) Name() string {
 	return name
 }
 
-// Config is the configuration that u was made with.
+// Config returns the configuration of u.
 func (u *UNet2DNetwork) Config() UNet2DConfig { return u.config }
 
-// Task is Segmentation.
+// Task returns Segmentation.
 func (u *UNet2DNetwork) Task() Task { return Segmentation }
 
-// InputShape is channels, height, width of an image.
+// InputShape returns the channels, height and width of an image.
 func (u *UNet2DNetwork) InputShape() []int {
 	return []int{u.config.InChannels, u.config.Height, u.config.Width}
 }
 
-// TargetShape is channels, height, width of a mask.
+// TargetShape returns the channels, height and width of a mask.
 func (u *UNet2DNetwork) TargetShape() []int {
 	return []int{u.config.OutChannels, u.config.Height, u.config.Width}
 }
 
-// Parameters is the number of trained numbers.
+// Parameters returns the number of trainable elements.
 func (u *UNet2DNetwork) Parameters() int { return u.parameters }
 
-// Graph builds the network: Depth levels down, each two blocks of convolution,
-// batch norm and ReLU with a 2×2 max-pool behind; two blocks as a bridge; Depth
-// levels up, each a 2×2 transposed convolution, the concatenation [up, skip]
-// and two blocks; and a 1×1 convolution as head.
+// Graph builds the network: Depth levels down, each with two blocks of convolution, batch
+// norm and ReLU, and a 2×2 max-pool after them; two blocks as a bridge; Depth levels up,
+// each with a 2×2 transposed convolution, the concatenation [up, skip] and two blocks;
+// and a 1×1 convolution as head.
 func (u *UNet2DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	if batch < 1 {
 		return nil, fmt.Errorf("build %s: batch is %d: use at least 1", u.Name(), batch)
@@ -150,10 +151,10 @@ func (u *UNet2DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	return g, nil
 }
 
-// blocks is two times convolution 3×3, batch norm, ReLU.
+// blocks adds two blocks of 3×3 convolution, batch norm and ReLU.
 func (u *UNet2DNetwork) blocks(g *nn.Graph, name string, x *gorgonia.Node, channels int) *gorgonia.Node {
 	for _, part := range []string{".a", ".b"} {
-		// Without batch norm behind it, a convolution needs its bias.
+		// Without batch norm after it, a convolution needs a bias.
 		x = g.Conv2D(name+part+".conv", x, channels, 3, 1, 1, u.config.Bias || u.config.Norm == "none")
 		if u.config.Norm == "batch" {
 			x = g.BatchNorm(name+part+".norm", x)

@@ -9,19 +9,19 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// UNet3DConfig says which 3-D U-Net.
+// UNet3DConfig configures a 3-D U-Net.
 type UNet3DConfig struct {
 	Base        int   // channels of the first level, 64 as published; the next have 2, 4, 8, 8, 8… times as many
 	Depth       int   // levels, 6 as published; each halves every side
-	InChannels  int   // fields given
-	OutChannels int   // fields asked for
+	InChannels  int   // number of input fields
+	OutChannels int   // number of output fields
 	Size        []int // depth, height, width of the volume, each a multiple of 2^Depth
-	// ExpWeight is λ of the loss' second term, which weighs dense regions: 0 as
-	// published; see nn.L1.
+	// ExpWeight is λ, the weight of the loss' second term, which emphasizes dense
+	// regions: 0 as published; see nn.L1.
 	ExpWeight float64
 }
 
-// Validate reports the first field that cannot be.
+// Validate returns an error for the first invalid field.
 func (c UNet3DConfig) Validate() error {
 	const maxDepth = 10
 	for _, f := range []struct {
@@ -50,15 +50,15 @@ func (c UNet3DConfig) Validate() error {
 	return nil
 }
 
-// UNet3DNetwork is a 3-D U-Net that turns fields on a grid into others: the SC21
-// tutorial's, from N-body simulations to hydrodynamics. Its loss is the mean
-// absolute difference. It has no normalisation, so that N workers equal one
-// with an N-fold batch.
+// UNet3DNetwork is a 3-D U-Net that computes fields on a grid from other fields: the SC21
+// tutorial's network, from N-body simulations to hydrodynamics. Its loss is the mean
+// absolute difference. It has no normalization, so that training with N workers equals
+// training with one worker and N times the batch.
 //
-// Convolutions of 4×4×4 and stride 2 halve the volume, each with a leaky ReLU
-// (0.01); transposed ones double it, each with a ReLU and the concatenation
-// [up, skip], and tanh behind the last. Weights begin with N(0, 0.02²), biases
-// with 0.
+// Convolutions of 4×4×4 with stride 2 halve the volume, each followed by a leaky ReLU
+// (0.01). Transposed convolutions double it, each followed by a ReLU and the
+// concatenation [up, skip]; the last is followed by tanh. The initial weights are N(0,
+// 0.02²), the initial biases 0.
 type UNet3DNetwork struct {
 	config     UNet3DConfig
 	parameters int
@@ -66,7 +66,7 @@ type UNet3DNetwork struct {
 
 var _ Network = (*UNet3DNetwork)(nil)
 
-// UNet3D is the 3-D U-Net of that configuration.
+// UNet3D returns the 3-D U-Net with the given configuration.
 func UNet3D(c UNet3DConfig) (*UNet3DNetwork, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -81,35 +81,35 @@ func UNet3D(c UNet3DConfig) (*UNet3DNetwork, error) {
 	return u, nil
 }
 
-// Name is unet3d-<base>x<depth>.
+// Name returns unet3d-<base>x<depth>.
 func (u *UNet3DNetwork) Name() string {
 	return fmt.Sprintf("unet3d-%dx%d", u.config.Base, u.config.Depth)
 }
 
-// Config is the configuration that u was made with.
+// Config returns the configuration of u.
 func (u *UNet3DNetwork) Config() UNet3DConfig {
 	c := u.config
 	c.Size = slices.Clone(c.Size)
 	return c
 }
 
-// Task is Regression.
+// Task returns Regression.
 func (u *UNet3DNetwork) Task() Task { return Regression }
 
-// InputShape is channels, depth, height, width of the fields given.
+// InputShape returns the channels, depth, height and width of the input fields.
 func (u *UNet3DNetwork) InputShape() []int {
 	return append([]int{u.config.InChannels}, u.config.Size...)
 }
 
-// TargetShape is channels, depth, height, width of the fields asked for.
+// TargetShape returns the channels, depth, height and width of the output fields.
 func (u *UNet3DNetwork) TargetShape() []int {
 	return append([]int{u.config.OutChannels}, u.config.Size...)
 }
 
-// Parameters is the number of trained numbers.
+// Parameters returns the number of trainable elements.
 func (u *UNet3DNetwork) Parameters() int { return u.parameters }
 
-// channels are those of a level, from 0.
+// channels returns the number of channels of a level, from 0.
 func (c UNet3DConfig) channels(level int) int { return c.Base << min(level, 3) }
 
 // Graph builds the network.
