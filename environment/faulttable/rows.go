@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Attributes that a test sets.
+// Names of the attributes (testing.T.Attr) by which a test describes its fault.
 const (
 	attrFault   = "fault"   // what the test breaks
 	attrOutcome = "outcome" // what the test observed

@@ -8,8 +8,8 @@ import (
 	interp "github.com/cosmos72/gomacro/fast"
 )
 
-// handleOther answers messages of types that gophernotes does not support. It replaces a
-// line that only logs them.
+// handleOther answers messages of types that gophernotes does not support. It is called in
+// place of the statement in gophernotes that only logs them.
 func handleOther(receipt msgReceipt) {
 	content, _ := receipt.Msg.Content.(map[string]interface{})
 	var err error

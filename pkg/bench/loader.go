@@ -225,8 +225,8 @@ func (b loaderBench) crops(ctx context.Context) ([]Record, error) {
 	return records, nil
 }
 
-// orders compares orders of the stages with the default, on JPEG pictures with
-// flips.
+// orders measures the loader with its stages in several orders, each beside the default
+// order, on JPEG images with random flips.
 func (b loaderBench) orders(ctx context.Context) ([]Record, error) {
 	if b.Workers == 0 {
 		return nil, nil

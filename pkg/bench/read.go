@@ -96,8 +96,8 @@ type readBench struct {
 
 func (b readBench) say(format string, a ...any) { beside.Say(b.Output, format, a...) }
 
-// besideLog is a log that both sides read and draw.
-type besideLog struct {
+// peerLog is a log that both sides read and draw.
+type peerLog struct {
 	name  string
 	file  string
 	write func(path string, lines int) (bytes float64, err error)
@@ -107,10 +107,10 @@ type besideLog struct {
 	targets  bool // whether targets apply to this log
 }
 
-// besideLogs returns a text log, from which pandas users extract values by a regular
+// peerLogs returns a text log, from which pandas users extract values by a regular
 // expression, and a table of numbers, for which pandas has a parser written in C.
-func besideLogs() []besideLog {
-	return []besideLog{
+func peerLogs() []peerLog {
+	return []peerLog{
 		{name: "SC21 log", file: "4GPU/out.log", write: writeSC21, requests: []string{requestParse, requestExtract}, targets: true},
 		{name: "study CSV", file: "log_4.csv", write: writeStudy, requests: []string{requestParse}},
 	}
@@ -119,7 +119,7 @@ func besideLogs() []besideLog {
 // besidePandas measures the parsing in processes that are warmed up, and the time from
 // the start of a process to the finished image on disk.
 func (b readBench) besidePandas(ctx context.Context) (records []Record, err error) {
-	for _, l := range besideLogs() {
+	for _, l := range peerLogs() {
 		path := filepath.Join(b.dir, "beside", l.file)
 		size, err := l.write(path, b.Lines)
 		if err != nil {
@@ -149,7 +149,7 @@ func (b readBench) besidePandas(ctx context.Context) (records []Record, err erro
 }
 
 // parses measures the parsing of a log, alternating between the sides.
-func (b readBench) parses(ctx context.Context, l besideLog, path string, size float64) (records []Record, err error) {
+func (b readBench) parses(ctx context.Context, l peerLog, path string, size float64) (records []Record, err error) {
 	peer, err := beside.StartPeer(ctx, beside.Program{Argv: append(b.peer, "--task", "parse"), Workers: 1})
 	if err != nil {
 		return nil, err

@@ -148,7 +148,7 @@ func TestReadFiles(t *testing.T) {
 // picture of the size that the peer draws.
 func TestBesideLogs(t *testing.T) {
 	const lines = 404
-	for _, l := range besideLogs() {
+	for _, l := range peerLogs() {
 		path := filepath.Join(t.TempDir(), l.file)
 		if _, err := l.write(path, lines); err != nil {
 			t.Fatal(err)

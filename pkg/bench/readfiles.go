@@ -21,7 +21,7 @@ import (
 // filePiece appends the n-th piece of a file, from 0.
 type filePiece func(b []byte, rng *rand.Rand, n int) []byte
 
-// fileKind is a kind of file.
+// fileKind describes a kind of file that the benchmark writes and reads.
 type fileKind struct {
 	name, file string
 	required   float64 // MB/s

@@ -206,7 +206,7 @@ func (r *Ring) previous() int { return (r.rank + r.size - 1) % r.size }
 // next returns the rank that this one sends to.
 func (r *Ring) next() int { return (r.rank + 1) % r.size }
 
-// note returns a note about this rank.
+// note returns the frame that reports this rank's state to the other ranks.
 func (r *Ring) note(state uint8) frame {
 	return frame{kind: frameNote, state: state, rank: r.rank, number: r.mine.number, what: r.mine.what}
 }

@@ -68,7 +68,7 @@ func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 	}
 	b = Bytes{ImageShape: ds.ImageShape(), TargetShape: ds.TargetShape(), TargetDivisor: 1, Augment: l.c.Augment, Seed: l.c.Seed}
 	if _, ok := spatial(b.ImageShape); !ok {
-		return b, fmt.Errorf("samples have shape %v: only images [C,H,W] and volumes [C,D,H,W] are varied on a device", b.ImageShape)
+		return b, fmt.Errorf("samples have shape %v: only images [C,H,W] and volumes [C,D,H,W] can be augmented on a device", b.ImageShape)
 	}
 	if _, ok := ds.(*Volumes); ok {
 		return b, fmt.Errorf("volumes in files are not of bytes")

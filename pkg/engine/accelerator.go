@@ -37,9 +37,9 @@ type LossScaler interface {
 	SetLossScale(LossScale) error
 }
 
-// DeviceDataset is a training set of bytes that is stored completely on the device, with
-// the augmentation of its samples there. The augmentation is the same as data.Augment's
-// on the host, with the same random numbers.
+// DeviceDataset is a training set with samples of 8-bit numbers that is stored completely
+// in device memory. The device also augments the samples, exactly as data.Augment does on
+// the host, with the same random numbers.
 type DeviceDataset struct {
 	// Image and Target contain the samples one after another, each in row-major order of
 	// the shapes below. The program's shapes may be smaller: it then reads a crop.

@@ -132,7 +132,7 @@ func (f *Figure) places(all vg.Rectangle) []vg.Rectangle {
 	return places
 }
 
-// drawPanels draws the page.
+// drawPanels draws all panels of the figure on c.
 func (f *Figure) drawPanels(c draw.Canvas) {
 	c.SetColor(color.White)
 	c.Fill(c.Rectangle.Path())

@@ -17,7 +17,7 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// Sweep describes the runs to start. Either Config or Command is required, and Workers; all
+// Sweep describes the runs to start. Workers and either Config or Command are required; all
 // other fields have defaults.
 type Sweep struct {
 	// Config is the name of a shipped config or a .yaml file that the lockstep command
@@ -60,7 +60,8 @@ type Sweep struct {
 	// the U-Net scaling study, for the study's notebooks: as log_<N>.csv, or
 	// log_hvd_<N>.csv for the series horovod. Runs with other seeds than the first are in
 	// seed<S>/, and runs of several series (Vary) in <series>/. A file of another run is
-	// never replaced. DefaultStudyLogs is study-logs in the study's folder; empty: none.
+	// never replaced. If it is DefaultStudyLogs, the folder is study-logs in the study's
+	// folder. If it is empty, no such files are written.
 	StudyLogs string
 	// Resume continues runs that were interrupted. Without it, an unfinished run in the
 	// run folder is an error. Finished runs are never run again.
@@ -86,7 +87,7 @@ type Sweep struct {
 	// goroutine at a time writes to it.
 	Output io.Writer `json:"-"`
 
-	// grace is the time that workers get to end in order before they are killed.
+	// grace is how long workers may take to shut down before they are killed.
 	grace time.Duration
 }
 

@@ -288,8 +288,8 @@ func (d *identifier) meaningful(name string) string {
 
 // jobOf takes the number of a Slurm job from the name of the file that Slurm
 // wrote: slurm-1234.out, name-1234.out, or slurm-1234_5.out for a task of a job
-// array. Of two numbers the job's is the one with an accounting, which known
-// lists.
+// array. If the name contains two numbers, the job's is the one that known contains: the
+// jobs of which there is an accounting.
 func jobOf(p *record.Part, known map[string]bool) {
 	if p.Run.Info.JobIDs[record.SlurmJob] != "" {
 		return

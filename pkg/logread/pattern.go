@@ -83,7 +83,7 @@ func ParsePattern(text string) (Pattern, error) {
 		return Pattern{}, fmt.Errorf("parse pattern %q: %q is not known behind the =; use {series}", text, "{"+rest)
 	}
 	if strings.Contains(series, "{series}") && !seen["series"] {
-		return Pattern{}, fmt.Errorf("parse pattern %q: {series} stands behind the =, and not in front of it", text)
+		return Pattern{}, fmt.Errorf("parse pattern %q: {series} must come after the =, not before it", text)
 	}
 	re, err := regexp.Compile(b.String())
 	if err != nil {

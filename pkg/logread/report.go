@@ -40,12 +40,12 @@ type Report struct {
 	// Assumed lists what was not in the file's values and where it came from.
 	Assumed []string
 	Skipped string // why the file was not read; empty if it was
-	// CopyOf is the run folder, also read, of which the file is a copy
-	// (runs.WriteStudyLog); empty for other files.
+	// CopyOf is set if the file is a copy of a run folder that was read too
+	// (runs.WriteStudyLog). It is the path of that folder.
 	CopyOf string
 }
 
-// reportOf converts a report as formats fill it.
+// reportOf converts a report from the type that the formats use.
 func reportOf(r *record.Report) Report {
 	var ignored []Ignored
 	for _, i := range r.Ignored {

@@ -114,7 +114,7 @@ type configField struct {
 	set  bool
 }
 
-// fields lists the fields beside kind and weights.
+// fields lists all fields except kind and weights.
 func (c Config) fields() []configField {
 	return []configField{
 		{"base", c.Base != 0},

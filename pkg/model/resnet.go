@@ -69,7 +69,8 @@ func (c ResNetConfig) Validate() error {
 	return nil
 }
 
-// known is the name of the published networks of those blocks, "" for others.
+// known returns the name of the published network that has these blocks, such as
+// ResNet-50; "" if there is none.
 func (c ResNetConfig) known() string {
 	switch {
 	case slices.Equal(c.Blocks, []int{3, 4, 6, 3}):

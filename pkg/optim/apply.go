@@ -266,7 +266,8 @@ func lars[T number](u Update, t tensor[T]) {
 //	m, v as in Adam    r = m̂/(√v̂ + ε) + decay·w
 //	w ← w − lr · ‖w‖/‖r‖ · r
 //
-// If a norm is 0, ‖w‖/‖r‖ is taken as 1. For a vector it is 1 too, without weight decay.
+// If a norm is 0, ‖w‖/‖r‖ is taken as 1. Vectors (biases and scales) always use 1, and no
+// weight decay.
 func lamb[T number](u Update, t tensor[T]) {
 	correct1, correct2 := corrections[T](u)
 	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)

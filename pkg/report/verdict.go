@@ -224,10 +224,13 @@ func (b *builder) comparisons() (result, bool) {
 	return r, len(parts) > 0
 }
 
-// comparedPairs returns the pairs of series to compare. Of two series, it returns this
-// pair. Of three or four series, it returns the pairs whose names start with the same
-// word (PyTorch native and PyTorch Horovod), or all pairs of three series if there are
-// none. It returns none for more than four series.
+// comparedPairs returns the pairs of series to compare:
+//
+//   - of two series, the two;
+//   - of three or four series, the pairs whose names start with the same word, such as
+//     PyTorch native and PyTorch Horovod; if no names do, all pairs of three series, and
+//     none of four;
+//   - of more series, none.
 func (b *builder) comparedPairs() [][2]string {
 	names := slices.DeleteFunc(b.study.Series(), func(name string) bool {
 		return slices.ContainsFunc(b.pairs(), func(p [2]string) bool { return p[1] == name })

@@ -194,8 +194,9 @@ func (o *LRScaling) table(most int) table {
 	return g
 }
 
-// TriedTable has a row a learning rate tried: global_batch, learning_rate, runs,
-// diverged and the measure, with _low and _high.
+// TriedTable returns a table with one row per learning rate that was tried. Its columns are
+// global_batch, learning_rate, runs, diverged, and the measure with its bounds (suffixes
+// _low and _high).
 func (o *LRScaling) TriedTable() dataframe.DataFrame {
 	g := grid.Grid[TriedRate]{What: "learning rates", Rows: o.Tried, Columns: []grid.Column[TriedRate]{
 		{Name: "global_batch", Count: func(t TriedRate) int { return t.GlobalBatch }},

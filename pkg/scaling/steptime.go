@@ -190,7 +190,7 @@ type TimeUseRow struct {
 	sentence string
 }
 
-// TimeUse contains the use of the time of a study's steps.
+// TimeUse describes how the training steps of a study spend their time.
 //
 // Its table has one row per series, worker count and source: series, workers, source,
 // runs, ranks, steps, and in seconds per step, each with _low and _high, step_seconds,

@@ -244,7 +244,7 @@ func (t *Trainer) restore(ctx context.Context) error {
 	if p := file.begun; p.steps > 0 {
 		switch {
 		case file.epoch+1 > t.cfg.Epochs:
-			return fmt.Errorf("resume %s: epoch %d is under way already, epochs is %d: use at least as many", t.options.Dir, file.epoch+1, t.cfg.Epochs)
+			return fmt.Errorf("resume %s: the checkpoint is in epoch %d, but epochs is %d: set epochs to at least %[2]d", t.options.Dir, file.epoch+1, t.cfg.Epochs)
 		case p.steps > t.steps() || len(p.losses) != t.group.Size():
 			return fmt.Errorf("resume %s: checkpoint %s is after step %d of an epoch of %d workers, here are %d steps and %d workers: use another run folder",
 				t.options.Dir, file.path, p.steps, len(p.losses), t.steps(), t.group.Size())

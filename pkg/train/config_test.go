@@ -371,7 +371,7 @@ short:
 	for _, c := range []struct{ name, text, want string }{
 		{file, "", "it holds several configs: name one of them: " + file + ":base, :short"},
 		{file + ":shot", "", `it has no config "shot" (did you mean short?): use one of base, short`},
-		{"", "model: &m\n  kind: unet2d\n  <<: *m\n", "line 3: a cycle: *m stands in &m (line 1), which is itself: a config cannot be merged into itself"},
+		{"", "model: &m\n  kind: unet2d\n  <<: *m\n", "line 3: cycle: alias *m is used inside its own anchor &m (line 1): a config cannot be merged into itself"},
 		{"", "a: &a\n  batch: 1\n  data: &d\n    <<: *a\n", "line 4: a cycle: *a stands in &d in &a (line 1)"},
 		{"", "a: &a [*a]\n", "a cycle"},
 		{"", "batch: None\n", ""},

@@ -69,10 +69,10 @@ func otherSet(was, now string) string {
 	return fmt.Sprintf("trained on %s, now on %s: results differ in their last bits", was, now)
 }
 
-// openLike opens the engine that o names. On the CPU it uses the instruction set of the
+// openMatchingEngine opens the engine that o names. On the CPU it uses the instruction set of the
 // engine on which the run was trained, if this processor supports it. note describes the
 // difference if another engine or instruction set is used, and is empty otherwise.
-func openLike(o engine.Options, trainedOn string) (e engine.Engine, note string, err error) {
+func openMatchingEngine(o engine.Options, trainedOn string) (e engine.Engine, note string, err error) {
 	sets, err := cpu.InstructionSets()
 	if set := cpu.SetOf(trainedOn); err == nil && o.Device == "cpu" && slices.Contains(sets, set) {
 		e, err = cpu.NewWith(o, set)

@@ -74,7 +74,7 @@ func (p *Predictor) load(ctx context.Context, cfg Config, trainedOn, path string
 		return err
 	}
 	p.Epoch = file.epoch
-	if p.engine, p.Note, err = openLike(cfg.Engine, trainedOn); err != nil {
+	if p.engine, p.Note, err = openMatchingEngine(cfg.Engine, trainedOn); err != nil {
 		return err
 	}
 	g, err := net.Graph(EvalBatch, nn.Eval)

@@ -248,5 +248,5 @@ func TestCheckpointsEverySteps(t *testing.T) {
 	}
 	cfg.Epochs = 2
 	_, err := trainAll(t, cfg, 2, WorkerOptions{Dir: half, Resume: true})
-	wantError(t, err, "resume "+half, "epoch 3 is under way already, epochs is 2: use at least as many")
+	wantError(t, err, "resume "+half, "the checkpoint is in epoch 3, but epochs is 2: set epochs to at least 3")
 }

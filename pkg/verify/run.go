@@ -49,7 +49,7 @@ func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 	if err := v.samples(); err != nil {
 		return v.checks, err
 	}
-	return v.checks, v.scores(ctx, o.Data)
+	return v.checks, v.checkScores(ctx, o.Data)
 }
 
 // verifier collects the checks of one run folder.
@@ -125,9 +125,9 @@ func (v *verifier) dropLast() bool {
 	return ok && drop
 }
 
-// scores evaluates the newest checkpoint again, and compares the scores with run.json and
+// checkScores evaluates the newest checkpoint again, and compares the scores with run.json and
 // epochs.csv. dataPath is the path of the data; empty: the path that the run used.
-func (v *verifier) scores(ctx context.Context, dataPath string) error {
+func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 	test := v.run.Info.Test
 	if test == nil {
 		v.claim("the run was evaluated", false, "run.json holds no test scores")

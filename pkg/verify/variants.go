@@ -33,7 +33,7 @@ type variant struct {
 	build     model.Builder         // builds the network; nil: the config's network
 }
 
-// variants returns the variants that DP checks on the CPU.
+// variants returns the training configurations that DP compares on the CPU.
 func variants() []variant {
 	exact := func(rule string, rate float64, more func(c *train.Config)) func(c *train.Config) {
 		return func(c *train.Config) {

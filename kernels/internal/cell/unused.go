@@ -111,7 +111,7 @@ func (v visitor) Visit(n ast.Node) ast.Visitor {
 		if len(n.Results) == 0 && v.results != nil { // a return without values reads all named results
 			for _, f := range v.results.List {
 				for _, id := range f.Names {
-					v.reads(id.Name, n.End())
+					v.markRead(id.Name, n.End())
 				}
 			}
 		}
@@ -123,13 +123,13 @@ func (v visitor) Visit(n ast.Node) ast.Visitor {
 		v.written[n.Sel] = true // not a variable, but the name of a field or of a package's object
 	case *ast.Ident:
 		if !v.written[n] {
-			v.reads(n.Name, n.Pos())
+			v.markRead(n.Name, n.Pos())
 		}
 	}
 	return v
 }
 
-func (v visitor) reads(name string, at token.Pos) {
+func (v visitor) markRead(name string, at token.Pos) {
 	v.read[name] = append(v.read[name], at)
 	if v.literal {
 		v.anywhere[name] = true

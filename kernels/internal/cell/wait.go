@@ -19,10 +19,10 @@ type Waits struct {
 
 // Waiting rewrites the operations in a cell that may wait for a goroutine, so that an
 // interrupt ends the wait: <-ch becomes <-from(ch), ch <- v becomes send(ch, v), a select
-// without default gets one more case, and x.Wait() becomes wait(x, x.Wait). A range loop
-// becomes the argument of a function, which compiles it according to the type of x, since
-// only the compiler knows whether x is a channel. The nodes are changed in place, or
-// replaced in the slice.
+// without default gets one more case, and x.Wait() becomes wait(x, x.Wait). A loop
+// "for … range x" becomes the argument of a function that compiles it according to the type
+// of x, because only the compiler knows whether x is a channel. The nodes are changed in
+// place, or replaced in the slice.
 func (w Waits) Waiting(nodes []ast.Node) {
 	// Nodes that are not rewritten: parts of a statement that is rewritten as a whole, or
 	// that cannot be rewritten.

@@ -299,9 +299,9 @@ func typeName(t reflect.Type) string {
 	return strings.TrimPrefix(t.String(), "main.")
 }
 
-// readable returns the indices of the fields that a cell can use, or of all fields if it
+// readableFields returns the indices of the fields that a cell can use, or of all fields if it
 // can use none.
-func readable(t reflect.Type) []int {
+func readableFields(t reflect.Type) []int {
 	var some, all []int
 	for i := range t.NumField() {
 		if f := t.Field(i); f.IsExported() || fieldName(f.Name) != f.Name {
@@ -320,7 +320,7 @@ func (p *printer) fields(v reflect.Value, depth int) {
 	t := v.Type()
 	var names, texts []string
 	width, size, lines := 0, len(typeName(t)), false
-	list := readable(t)
+	list := readableFields(t)
 	for n, i := range list {
 		if p.full() || size > maxText {
 			names, texts = append(names, "…"), append(texts, fmt.Sprintf("(%d more fields)", len(list)-n))

@@ -119,7 +119,7 @@ func (p *Pipe) drain() {
 // wait for the rest, since the notebook would show them as garbage in a separate message.
 func (p *Pipe) pass(b []byte) {
 	b = append(p.part, b...)
-	cut := len(b) - incomplete(b)
+	cut := len(b) - incompleteSuffix(b)
 	p.part = append([]byte(nil), b[cut:]...)
 	if cut > 0 {
 		// A write fails if the notebook is closed; the cell continues without it.
@@ -127,9 +127,9 @@ func (p *Pipe) pass(b []byte) {
 	}
 }
 
-// incomplete returns the number of bytes at the end of b that are the start of an
-// incomplete character.
-func incomplete(b []byte) int {
+// incompleteSuffix returns the number of bytes at the end of b that are the start of an
+// incompleteSuffix character.
+func incompleteSuffix(b []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
 		c := b[len(b)-n]
 		if utf8.RuneStart(c) {

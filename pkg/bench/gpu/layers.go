@@ -275,9 +275,10 @@ func (o Options) graphKernels(r *Report, e *cuda.Engine, train func(int) error) 
 	return nil
 }
 
-// joinLayers assigns each kernel to its task. The name of a cuDNN convolution contains
-// its task. Another kernel belongs to the only other task of its layer and part, or to
-// the convolution that it completes. Otherwise it becomes a separate task.
+// joinLayers assigns each kernel to its task. The name of a cuDNN convolution contains its
+// task. Any other kernel is assigned to the remaining task of the same layer and part, if
+// there is exactly one, or to the convolution that it completes. Otherwise it becomes a
+// separate task.
 func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
 	var list []Layer
 	for _, w := range work {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -188,6 +189,11 @@ func TestInterruptedTwice(t *testing.T) {
 // TestHangup: a closed terminal, which sends SIGHUP more than once, ends the run
 // in order, and nohup keeps it from doing so.
 func TestHangup(t *testing.T) {
+	// Tests that run under nohup ignore SIGHUP, and their children would too. If a process
+	// handles a signal, its children start with the default action.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, syscall.SIGHUP)
+	defer signal.Stop(handled)
 	p := newPlace(t)
 	long := []string{"--set", "epochs=150", "--set", "checkpoint.every=1000"}
 	for _, tt := range []struct {

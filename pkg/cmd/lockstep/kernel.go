@@ -29,7 +29,7 @@ taken from beside this command; go run ./kernels/build makes both.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "installed the kernel \"Go (Lockstep)\" in %s\nfor the command lockstep at a shell: %s\n", dir, exportPath(dir))
+			_, err = fmt.Fprintf(c.OutOrStdout(), "installed the kernel \"Go (Lockstep)\" in %s\nto use the command lockstep in a shell: %s\n", dir, exportPath(dir))
 			return err
 		},
 	}

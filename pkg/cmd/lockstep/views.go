@@ -323,7 +323,7 @@ func (a *analysisFlags) parse(format string) ([]shown, error) {
 		all = append(all, one)
 	}
 	if len(all) > 1 && format == scaling.FormatCSV && a.out == "" {
-		return nil, usage(fmt.Errorf("%d views in csv are as many files: name a folder for them, --out DIR", len(all)))
+		return nil, usage(fmt.Errorf("%d views as CSV need one file each: name a folder with --out DIR", len(all)))
 	}
 	return all, nil
 }

@@ -68,7 +68,7 @@ func TestLoadErrors(t *testing.T) {
 		{node{op: plan.OpConv, in: [][]int{{1, 2, 4, 4}, {3, 2, 3, 3}}, out: [][]int{{1, 3, 2, 2}}}, []string{"conv", "layer", "stride"}},
 		{node{op: plan.OpReLU, in: [][]int{{2, 3, 4}}, out: [][]int{{2, 3, 4}}}, []string{"relu", "layer", "[2 3 4]", "1, 2, 4 or 5 dimensions"}},
 		{node{op: plan.OpReLU, in: [][]int{{1, 2, 3, 4, 5, 6}}, out: [][]int{{1, 2, 3, 4, 5, 6}}}, []string{"relu", "layer", "[1 2 3 4 5 6]"}},
-		{node{op: "softmax", in: [][]int{{1, 4, 1, 1}}, out: [][]int{{1, 4, 1, 1}}}, []string{"softmax", "not known"}},
+		{node{op: "softmax", in: [][]int{{1, 4, 1, 1}}, out: [][]int{{1, 4, 1, 1}}}, []string{"softmax", "unknown operation"}},
 		{node{op: plan.OpReLU, in: [][]int{{1, 1, 1 << 15, 1 << 15}}, out: [][]int{{1, 1, 1 << 15, 1 << 15}}}, []string{"too large"}},
 		{node{op: plan.OpConcat, in: [][]int{{4}, {4}}, out: [][]int{{8}}}, []string{"concat", "layer", "4 dimensions"}},
 		{node{op: plan.OpBiasBackward, in: [][]int{{4}}, out: [][]int{{4}}}, []string{"bias_backward", "2 dimensions or more"}},

@@ -41,7 +41,8 @@ func (o *optimizer) add(param, grad, size int) {
 	o.runs = append(o.runs, segment{param, grad, size})
 }
 
-// prepareOptimizer cuts the runs into pieces and prepares the tasks that update them.
+// prepareOptimizer splits the contiguous ranges of parameters into pieces and prepares the
+// tasks that update the pieces.
 func (x *executable) prepareOptimizer() {
 	o := &x.optimizer
 	for _, r := range o.runs {

@@ -53,8 +53,8 @@ type KernelTime struct {
 	Milliseconds float64 // of all calls and threads
 }
 
-// Profile sets the window of training steps to record. Steps with a backward pass
-// count, from this call on.
+// Profile sets the window of training steps to record. Steps are counted from this call
+// on, and only steps with a backward pass are counted.
 func (e *Engine) Profile(p Profile) error {
 	if err := p.Validate(); err != nil {
 		return err

@@ -97,18 +97,18 @@ func (c *clearCall) run(g *gpu, s driver.Stream) error {
 
 func (c *clearCall) label() string { return "clear" }
 
-// downCall copies from the GPU to page-locked host memory.
-type downCall struct {
+// copyToHost copies from the GPU to page-locked host memory.
+type copyToHost struct {
 	dst   pinned
 	src   driver.Ptr
 	bytes int64
 }
 
-func (c *downCall) run(g *gpu, s driver.Stream) error {
+func (c *copyToHost) run(g *gpu, s driver.Stream) error {
 	return g.failed(g.driver.MemcpyDtoHAsync(c.dst.ptr, c.src, c.bytes, s))
 }
 
-func (c *downCall) label() string { return "copy to the host" }
+func (c *copyToHost) label() string { return "copy to the host" }
 
 // upCall copies from page-locked host memory to the GPU.
 type upCall struct {

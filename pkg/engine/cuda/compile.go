@@ -139,8 +139,9 @@ func (x *executable) elementwise(t task) ([]kernels.Launch, error) {
 	}
 }
 
-// epilogue returns what our kernels do after a convolution that cuDNN computes alone: add
-// the bias and the other summand, apply ReLU. The variant is empty if t has none of them.
+// epilogue returns the variant of the kernel that runs after a convolution that cuDNN
+// computes without bias: it adds the bias and the residual input and applies ReLU. The
+// variant is empty if t has none of these.
 func (x *executable) epilogue(t task) (v variant, err error) {
 	biased := t.convolutional() && len(t.in) == 3
 	if !biased && t.acc < 0 {
@@ -210,14 +211,14 @@ func (x *executable) globalPool(t task) ([]kernels.Launch, error) {
 	return p.Backward(x.typ(big))
 }
 
-// reshape returns the commands that bring the elements of a map into logical order and then
-// into the layout of the result. Tensors that are not maps, and maps with one point per
-// sample on both sides, are copied as they are.
+// reshape returns the commands that bring the elements of a feature map into logical order
+// and then into the layout of the result. Other tensors, and feature maps with one position
+// before and after, are copied unchanged.
 func (x *executable) reshape(t task) ([]command, error) {
 	src, dst := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if src.form != mapForm || dst.form != mapForm || src.typ != dst.typ {
 		if src.form != dst.form || src.typ != dst.typ || src.bytes() != dst.bytes() || src.pitch != dst.pitch {
-			return nil, fmt.Errorf("a %s of shape %v to a %s of shape %v", src.form, src.shape, dst.form, dst.shape)
+			return nil, fmt.Errorf("cannot copy a %s of shape %v to a %s of shape %v", src.form, src.shape, dst.form, dst.shape)
 		}
 		return []command{&copyCall{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
 	}

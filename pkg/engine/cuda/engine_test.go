@@ -23,7 +23,7 @@ func TestLoadErrors(t *testing.T) {
 	}{
 		{node{op: plan.OpConv, attr: conv, in: [][]int{{1, 2, 4, 4}, {3, 5, 3, 3}}, out: [][]int{{1, 3, 4, 4}}}, []string{"conv", "layer", "[3 5 3 3]"}},
 		{node{op: plan.OpConv, in: [][]int{{1, 2, 4, 4}, {3, 2, 3, 3}}, out: [][]int{{1, 3, 2, 2}}}, []string{"conv", "layer", "stride"}},
-		{node{op: "softmax", in: [][]int{{1, 4, 1, 1}}, out: [][]int{{1, 4, 1, 1}}}, []string{"softmax", "not known"}},
+		{node{op: "softmax", in: [][]int{{1, 4, 1, 1}}, out: [][]int{{1, 4, 1, 1}}}, []string{"softmax", "unknown operation"}},
 		{node{op: plan.OpConcat, in: [][]int{{4}, {4}}, out: [][]int{{8}}}, []string{"concat", "layer", "[n,c,h,w]"}},
 		{node{op: plan.OpMaxPool, attr: plan.Attr{Kernel: []int{2, 2}, Stride: []int{0, 2}}, in: [][]int{{1, 1, 4, 4}}, out: [][]int{{1, 1, 2, 2}}}, []string{"max_pool", "stride [0 2]"}},
 		{node{op: plan.OpAdd, in: [][]int{{1, 0, 4, 4}, {1, 0, 4, 4}}, out: [][]int{{1, 0, 4, 4}}}, []string{"[1 0 4 4]"}},

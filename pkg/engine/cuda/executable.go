@@ -34,8 +34,8 @@ type executable struct {
 	closed  bool
 }
 
-// memory is the memory of an executable without its store, and the locations of tensors in
-// it.
+// memory contains an executable's memory, except the store of the parameters, and the
+// locations of tensors in it.
 type memory struct {
 	locations []location // by tensor
 	bases     [noSpace]driver.Ptr

@@ -66,7 +66,7 @@ func (c convolution) withSums(ops []cudnn.Op) []cudnn.Op {
 	return append(slices.Clone(ops), cudnn.Genstats{X: y, Sum: vector(y, idSum, cudnn.Float32), SqSum: vector(y, idSquare, cudnn.Float32)})
 }
 
-// sumsAt returns pointers with the addresses of a task's sums.
+// sumsAt returns a copy of pointers to which the addresses of the task's sums are added.
 func (x *executable) sumsAt(t task, pointers map[int64]driver.Ptr) map[int64]driver.Ptr {
 	pointers = maps.Clone(pointers)
 	if t.stats != nil {

@@ -166,9 +166,9 @@ func (x *executable) Ahead(next func() map[string][]float32) {
 	})
 }
 
-// feed copies values to buffer way (0 or 1) of an input.
-func (x *executable) feed(in *input, way int, v []float32) error {
-	g, w := x.gpu, in.buffers[way]
+// feed copies values to one of the two buffers of an input; slot is 0 or 1.
+func (x *executable) feed(in *input, slot int, v []float32) error {
+	g, w := x.gpu, in.buffers[slot]
 	name := x.program.Tensors[in.id].Name
 	step := g.profile.step + 1
 	g.stack.NVTX.Push(fmt.Sprint("data copy in ", step))

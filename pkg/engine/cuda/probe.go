@@ -306,7 +306,7 @@ func (r *planRunner) normGradient() (dx []float64, err error) {
 		if err := x.gpu.runAll(x.schedule.commands[i], x.gpu.compute); err != nil {
 			return nil, err
 		}
-		if dx, err = x.logical(t.out[0]); err != nil {
+		if dx, err = x.logicalValues(t.out[0]); err != nil {
 			return nil, err
 		}
 	}
@@ -339,11 +339,11 @@ func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64
 	if err := x.gpu.checkPadding(p, to); err != nil {
 		return nil, err
 	}
-	return x.logical(id)
+	return x.logicalValues(id)
 }
 
 // logical reads a tensor in logical order.
-func (x *executable) logical(id int) ([]float64, error) {
+func (x *executable) logicalValues(id int) ([]float64, error) {
 	p := x.memory.locations[id]
 	memory, err := x.gpu.read(x.address(id), int64(p.bytes()))
 	if err != nil {

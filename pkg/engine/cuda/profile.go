@@ -148,7 +148,7 @@ func (g *gpu) beginStep() error {
 	return err
 }
 
-// openWindow starts what the profile asks for.
+// openWindow starts the recordings that the profile needs.
 func (g *gpu) openWindow() error {
 	p := &g.profile
 	p.on = true

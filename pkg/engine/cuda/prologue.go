@@ -253,8 +253,8 @@ func closeAll(picks map[int]chosen) error {
 	return errors.Join(errs...)
 }
 
-// prologueKey returns the name of the choice in the tuning cache. It contains everything
-// that decides which way is faster.
+// prologueKey returns the key under which the tuning cache stores whether p is fused. It
+// contains everything on which that depends.
 func (x *executable) prologueKey(p *prologue) string {
 	key := fmt.Sprint("norm and relu of ", x.memory.locations[p.x].typ, x.memory.locations[p.x].shape, " read by")
 	if x.tasks[p.norm].given {

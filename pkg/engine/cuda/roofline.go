@@ -390,7 +390,7 @@ func (g *gpu) leastTimeOf(ctx context.Context, runs int, calls ...command) (seco
 		}
 	}
 	if seconds == 0 {
-		return 0, errors.New("the GPU's clock stands still")
+		return 0, errors.New("the GPU's timer does not advance")
 	}
 	return seconds, nil
 }

@@ -194,7 +194,7 @@ func (x *executable) arrange(key replayKey) (*replay, error) {
 		begin = append(begin, x.commandsOf(i, key)...)
 	}
 	if x.program.Loss >= 0 {
-		begin = append(begin, &downCall{x.memory.result.part(resultLoss, 4), x.address(x.program.Loss), 4})
+		begin = append(begin, &copyToHost{x.memory.result.part(resultLoss, 4), x.address(x.program.Loss), 4})
 		if len(x.exchange.buckets) > 0 {
 			begin = append(begin, &copyCall{x.lossTail(), x.address(x.program.Loss), 4})
 		}
@@ -209,9 +209,9 @@ func (x *executable) arrange(key replayKey) (*replay, error) {
 		}
 	}
 	if len(x.exchange.buckets) > 0 {
-		end = append(end, &downCall{x.memory.result.part(resultTail, 4), x.lossTail(), 4})
+		end = append(end, &copyToHost{x.memory.result.part(resultTail, 4), x.lossTail(), 4})
 	}
-	end = append(end, &downCall{x.memory.result.part(resultControl, kernels.ControlBytes), x.memory.control.ptr, kernels.ControlBytes})
+	end = append(end, &copyToHost{x.memory.result.part(resultControl, kernels.ControlBytes), x.memory.control.ptr, kernels.ControlBytes})
 	if key.split {
 		return x.arrangeSplit(key, begin, end)
 	}

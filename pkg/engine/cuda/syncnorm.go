@@ -267,7 +267,7 @@ func (x *executable) splitAtNorms(name, part string, list []command) ([]*section
 			return nil, err
 		}
 		bytes := int64(8 * m.doubles)
-		now = append(now, &named{&downCall{x.exchange.norms.host, m.vector, bytes}, m.layer, 0})
+		now = append(now, &named{&copyToHost{x.exchange.norms.host, m.vector, bytes}, m.layer, 0})
 		all = append(all, &section{name: fmt.Sprintf("%s, to batch norm %s", name, m.layer), phases: []phase{{part, now, 0}}, normSync: m})
 		now = []command{&named{&upCall{m.vector, x.exchange.norms.host, bytes}, m.layer, 0}}
 	}

@@ -62,15 +62,15 @@ func (r relation) rows(visit func(row)) {
 				for tap := range product(r.taps) {
 					o, p, q := tap/(r.taps[1]*r.taps[2]), tap/r.taps[2]%r.taps[1], tap%r.taps[2]
 					weight := (k*r.largeC+c)*product(r.taps) + tap
-					r.tapRows([3]int{o, p, q}, row{small: small, large: large, weight: weight}, visit)
+					r.visitTapRows([3]int{o, p, q}, row{small: small, large: large, weight: weight}, visit)
 				}
 			}
 		}
 	}
 }
 
-// tapRows calls visit for the rows of one pair of channels that are related by one tap.
-func (r relation) tapRows(tap [3]int, at row, visit func(row)) {
+// visitTapRows calls visit for the rows of one pair of channels that are related by one tap.
+func (r relation) visitTapRows(tap [3]int, at row, visit func(row)) {
 	front, back := r.span(0, tap[0])
 	top, bottom := r.span(1, tap[1])
 	left, right := r.span(2, tap[2])

@@ -271,10 +271,10 @@ func normShapes(k Kernel, in [][]int) ([][]int, error) {
 	if k.Op == OpBatchNormBackward {
 		vectors, maps = slices.Concat(in[1:4], in[min(6, len(in)):]), append(maps, in[4:min(6, len(in))]...)
 		if k.Attr.ReLU != (len(in) >= 6) {
-			return nil, fmt.Errorf("got %d inputs with ReLU %v", len(in), k.Attr.ReLU)
+			return nil, fmt.Errorf("unexpected number of inputs %d (relu: %v)", len(in), k.Attr.ReLU)
 		}
 	} else if k.Attr.Training != (len(k.Out) == 3) {
-		return nil, fmt.Errorf("got %d results with training %v", len(k.Out), k.Attr.Training)
+		return nil, fmt.Errorf("unexpected number of results %d (training: %v)", len(k.Out), k.Attr.Training)
 	} else if k.Attr.Training && k.Attr.Saved || k.Attr.Sync && !k.Attr.Training {
 		return nil, fmt.Errorf("invalid combination of training %v, saved %v and sync %v", k.Attr.Training, k.Attr.Saved, k.Attr.Sync)
 	}

@@ -77,7 +77,7 @@ func validateTensors(p *Program) error {
 	for _, l := range lists {
 		for _, id := range l.ids {
 			if id < 0 || id >= len(p.Tensors) || p.Tensors[id].Role != l.role {
-				return fmt.Errorf("%s %d is not a tensor with that role", l.what, id)
+				return fmt.Errorf("%s: tensor %d does not exist or has another role", l.what, id)
 			}
 		}
 	}
@@ -178,7 +178,7 @@ func validateBuckets(p *Program) error {
 			grouped++
 		}
 		if b.Ready != latest || latest < ready || bytes != b.Bytes {
-			return fmt.Errorf("bucket %d: got ready after kernel %[4]d with %[5]d bytes, want kernel %[2]d and %[3]d bytes", i, latest, bytes, b.Ready, b.Bytes)
+			return fmt.Errorf("bucket %d: is ready after kernel %[4]d with %[5]d bytes, want kernel %[2]d and %[3]d bytes", i, latest, bytes, b.Ready, b.Bytes)
 		}
 		ready = latest
 	}

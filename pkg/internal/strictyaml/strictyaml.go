@@ -54,7 +54,7 @@ func checkCycles(n *yaml.Node, inside []*yaml.Node, clean map[*yaml.Node]bool) e
 					path += " in &" + between.Anchor
 				}
 			}
-			return fmt.Errorf("%sa cycle: *%s stands%s in &%s (line %d), which is itself: a config cannot be merged into itself; move what both need into an anchor of its own",
+			return fmt.Errorf("%scycle: alias *%s is used%s inside its own anchor &%s (line %d): a config cannot be merged into itself; move what both need into another anchor",
 				line(n), n.Value, path, n.Alias.Anchor, n.Alias.Line)
 		}
 		n = n.Alias

@@ -33,7 +33,7 @@ func TestDecode(t *testing.T) {
 		{"head: {width: 2.5}\n", `line 1: head.width is "2.5": expected a whole number`},
 		{"head: 3\n", `line 1: head needs keys and values, not "3"`},
 		{"- 1\n", "line 1: a config needs keys and values, not a list"},
-		{"head: &h\n  <<: *h\n", "line 2: a cycle: *h stands in &h (line 1)"},
+		{"head: &h\n  <<: *h\n", "line 2: cycle: alias *h is used inside its own anchor &h (line 1)"},
 	} {
 		var doc yaml.Node
 		if err := yaml.Unmarshal([]byte(c.text), &doc); err != nil {

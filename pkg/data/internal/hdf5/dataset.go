@@ -161,7 +161,7 @@ func (d *Dataset) fillValue(c *cursor) error {
 	case 3:
 		defined = c.uint(1)&0x20 != 0
 	default:
-		return fmt.Errorf("fill value of version %d: 1 to 3 are read", version)
+		return fmt.Errorf("unsupported version %d of a fill value: versions 1 to 3 are supported", version)
 	}
 	if !defined {
 		return c.err

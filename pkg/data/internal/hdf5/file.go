@@ -101,7 +101,7 @@ func (f *File) superblock(at int64) error {
 		}
 	}
 	if c.err == nil && (f.offsets != 4 && f.offsets != 8 || f.lengths != 4 && f.lengths != 8) {
-		return fmt.Errorf("addresses of %d bytes and lengths of %d: 4 and 8 are read", f.offsets, f.lengths)
+		return fmt.Errorf("unsupported size of addresses (%d bytes) or lengths (%d bytes): 4 and 8 are supported", f.offsets, f.lengths)
 	}
 	base := c.uint(f.offsets)
 	if version < 2 {

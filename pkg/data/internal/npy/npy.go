@@ -84,7 +84,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	case 2, 3:
 		at, length = 12, int64(binary.LittleEndian.Uint32(head[8:]))
 	default:
-		return nil, fmt.Errorf("format of version %d: 1 to 3 are read", head[6])
+		return nil, fmt.Errorf("unsupported format version %d: versions 1 to 3 are supported", head[6])
 	}
 	if length > maxHeader || at+length > size {
 		return nil, fmt.Errorf("a header of %d bytes in a file of %d: it is cut off or damaged; copy it again", length, size)

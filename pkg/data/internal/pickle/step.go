@@ -130,7 +130,7 @@ func (r *reader) textLine(op byte) (any, error) {
 	}
 	if op == 'S' {
 		if len(s) < 2 || s[0] != s[len(s)-1] || (s[0] != '\'' && s[0] != '"') {
-			return nil, errors.New("text without quotes")
+			return nil, errors.New("string is not quoted")
 		}
 		return unescape(s[1 : len(s)-1])
 	}

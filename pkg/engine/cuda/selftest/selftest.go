@@ -105,7 +105,7 @@ func RunWithLibraries(ctx context.Context, s *stack.Stack, o Options) ([]Check, 
 	var all []Check
 	for _, p := range o.Precisions {
 		t := &tester{ctx: ctx, options: o, precision: p, truth: reference, stack: s, kernels: map[string]bool{}}
-		err := t.all()
+		err := t.runAll()
 		all = append(all, t.checks...)
 		if err != nil {
 			return all, fmt.Errorf("self-test, %s: %w", p, err)
@@ -161,7 +161,7 @@ func (t *tester) start(change func(*engine.Options)) (*cuda.Engine, error) {
 	}, o, 0)
 }
 
-func (t *tester) all() (err error) {
+func (t *tester) runAll() (err error) {
 	if t.engine, err = t.start(nil); err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (e Engine) share(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := on.Load(train, z); err == nil || !strings.Contains(err.Error(), "share") {
-		t.Errorf("a deeper network shares a shallower one's parameters: %v", err)
+		t.Errorf("loading a deeper network that shares a shallower network's parameters must fail, got %v", err)
 	}
 	if _, err := e.Open(t, nil).Load(eval, x); err == nil || !strings.Contains(err.Error(), "another engine") {
 		t.Errorf("engines share: %v", err)

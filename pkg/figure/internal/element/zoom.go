@@ -16,13 +16,13 @@ type zoomCanvas struct {
 	by vg.Length
 }
 
-// Zoomed returns a canvas that draws on c with all lengths multiplied by by. Its
-// rectangle is 1/by as large.
-func Zoomed(c draw.Canvas, by vg.Length) draw.Canvas {
-	if by == 1 {
+// Zoomed returns a canvas that draws on c with all lengths multiplied by factor. Its own
+// width and height are those of c divided by factor.
+func Zoomed(c draw.Canvas, factor vg.Length) draw.Canvas {
+	if factor == 1 {
 		return c
 	}
-	return draw.Canvas{Canvas: zoomCanvas{c.Canvas, by}, Rectangle: Scaled(c.Rectangle, 1/by)}
+	return draw.Canvas{Canvas: zoomCanvas{c.Canvas, factor}, Rectangle: Scaled(c.Rectangle, 1/factor)}
 }
 
 // Scaled returns r with its coordinates multiplied by by.

@@ -20,10 +20,10 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// Canvas draws a PNG image. It replaces slow parts of gonum's canvas: long paths, for
-// which gonum's rasterizer searches a list of the cells in each row of pixels from its
-// start (a line of a thousand spikes takes seconds), the background, and glyphs, which
-// gonum renders anew for each text.
+// Canvas draws a PNG image. It replaces three slow parts of gonum's canvas: the background;
+// glyphs, which gonum renders again for each text; and long paths, for which gonum's
+// rasterizer searches linearly in each row of pixels (a line with a thousand spikes takes
+// seconds).
 type Canvas struct {
 	*vgimg.Canvas
 	Picture *image.RGBA // the image that is drawn on

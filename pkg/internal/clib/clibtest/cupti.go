@@ -30,7 +30,7 @@ func (m *Machine) CUPTI() (*cupti.Library, error) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if m.watched != nil {
-				return errors.New("CUPTI is started twice")
+				return errors.New("CUPTI is already running")
 			}
 			m.note("cuptiActivityEnable")
 			m.watched = &watched{known: map[*graph]bool{}}

@@ -9,7 +9,7 @@ import (
 // Result is CUresult.
 type Result int32
 
-// Results that callers and tests compare with. The functions below know the others too.
+// Results that callers and tests compare with. Errors name all other results too.
 const (
 	Success                   Result = 0
 	ErrorInvalidValue         Result = 1

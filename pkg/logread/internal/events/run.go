@@ -80,8 +80,7 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 	return curves
 }
 
-// repeatedFrom returns the step from which on later files repeat what was
-// logged.
+// repeatedFrom returns the first step that the later files contain again.
 func repeatedFrom(later []*record.Part) int64 {
 	step := int64(math.MaxInt64)
 	for _, f := range later {

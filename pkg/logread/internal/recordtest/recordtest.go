@@ -49,7 +49,7 @@ func Fuzz(t *testing.T, k record.Format, path string, text []byte) ([]*record.Pa
 		t.Errorf("%d problems, %d reasons", len(report.Unused), len(report.Ignored))
 	}
 	if report.LinesUsed < 0 || report.Lines > int64(lines) || report.LinesUsed > report.Lines {
-		t.Errorf("%d of %d lines used, the file has %d", report.LinesUsed, report.Lines, lines)
+		t.Errorf("the report has %d used lines of %d, but the file has %d lines", report.LinesUsed, report.Lines, lines)
 	}
 	kept := 0
 	for _, p := range parts {

@@ -103,10 +103,10 @@ func (l *Lines) line(text []byte, ended, cut bool) []byte {
 	return text
 }
 
-// Room returns how many more values to allocate when the text has given n so
-// far. It extrapolates to the rest of the text, but to at most 15 n for small n
-// and 255 n for large n, since the size may be wrong. With an unknown size it
-// doubles n.
+// Room returns for how many more values to allocate memory after n values have been read.
+// It extrapolates from the bytes read to the size of the text. The size may be wrong, so
+// the result is at most 15 n for small n and 255 n for large n. If the size is unknown, it
+// returns n.
 func (l *Lines) Room(n int) int {
 	more := n
 	if taken := l.BytesRead - int64(l.End-l.Start); l.size > taken && taken > 0 {

@@ -240,7 +240,7 @@ func (r *lightningReader) usual(text []byte, others bool) int {
 	return at
 }
 
-// prefix is a text with which others may begin.
+// prefix is a text that can be compared quickly with the beginning of another text.
 type prefix struct {
 	text       []byte
 	word, mask uint64 // the same text, if it fits into a word

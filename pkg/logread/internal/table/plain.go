@@ -41,7 +41,8 @@ func plainLine(line []byte) (step int, v float64, ok bool) {
 	return step, v, !c.Failed && len(c.Rest) == 0 && point
 }
 
-// readPlain reads such a file. A line of another form makes the file unknown.
+// readPlain reads lines of a step and a loss. If a line has another form, the format of the
+// file is unknown.
 func readPlain(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	l := scan.NewLines(in.Reader, in.Size)
 	loss := record.NewCurve("loss", -1, false)

@@ -278,8 +278,8 @@ func (t *textLog) nextPiece() bool {
 	return false
 }
 
-// join takes over the epochs of the next piece and reports whether they
-// continue what is above.
+// join appends the epochs that were parsed from the next piece of the file. It reports
+// whether they continue the run of the lines before.
 func (t *textLog) join(p *aheadPiece) bool {
 	a, f, tr := t.ahead, &p.lines, t.usualTrack()
 	if tr == nil || string(t.heading) != a.heading || len(f.epochs) == 0 || p.read > p.to ||

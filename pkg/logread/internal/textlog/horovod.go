@@ -99,7 +99,8 @@ func (t *textLog) horovodLine(b []byte) (int, verdict) {
 	return k + len(" img/sec per GPU\n"), used
 }
 
-// horovodTotal reads the rate of all GPUs, which ends a run.
+// horovodTotal reads the line with the total rate of all GPUs, which is the last line of a
+// run.
 func (t *textLog) horovodTotal(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("Total img/sec on ").Count()

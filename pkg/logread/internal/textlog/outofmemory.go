@@ -20,7 +20,8 @@ import (
 // PyTorch and TensorFlow print the same message for a step that they repeat in
 // another way. A run with epochs after the message has continued.
 
-// memoryMarks are texts that such messages contain, and who writes them.
+// memoryMarks lists texts by which an out-of-memory message is recognized, each with the
+// program that writes it.
 var memoryMarks = []struct {
 	mark []byte
 	who  string

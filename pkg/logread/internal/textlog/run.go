@@ -141,8 +141,8 @@ func (t *textLog) last() *runs.Epoch {
 	return &tr.Epochs[len(tr.Epochs)-1]
 }
 
-// validSeconds returns an epoch's time, or NaN if it is not positive, since the clock
-// was set during the epoch.
+// validSeconds returns an epoch's time. If it is not positive, because the clock was set
+// back during the epoch, it returns NaN.
 func (t *textLog) validSeconds(seconds float64) float64 {
 	if seconds > 0 || seconds != seconds {
 		return seconds

@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// kind is the name of the format. A run's kind is the name of the format of its
-// lines instead.
+// kind is the name of this file format in reports. The kind of a run is more specific: the
+// name of the format of its lines.
 const kind = "text log"
 
 // Format returns the format of text logs. It recognizes every text and looks

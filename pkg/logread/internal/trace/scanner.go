@@ -96,9 +96,9 @@ func (s *scanner) whole(most int, end func([]byte) int) ([]byte, error) {
 	}
 }
 
-// text reads a string of at most most bytes, whose opening quote has been read.
-func (s *scanner) text(most int) ([]byte, error) {
-	b, err := s.whole(most, stringEnd)
+// text reads a string of at most limit bytes, whose opening quote has been read.
+func (s *scanner) text(limit int) ([]byte, error) {
+	b, err := s.whole(limit, stringEnd)
 	if err != nil {
 		return nil, err
 	}

@@ -151,9 +151,9 @@ func (s *spanSet) put(span compactSpan) {
 	s.spans = append(s.spans, span)
 }
 
-// compact removes the spans that lie inside another span of the same class and
-// lane: operators call operators by the dozen, and the outermost one has the
-// time. Steps are kept.
+// compact removes the spans that are inside another span of the same class and lane.
+// Operators call dozens of other operators, and the outermost span includes their time.
+// Steps are kept.
 func (s *spanSet) compact() {
 	slices.SortFunc(s.spans, func(a, b compactSpan) int {
 		return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.class, b.class), cmp.Compare(a.start, b.start), cmp.Compare(b.length, a.length), cmp.Compare(a.name, b.name))

@@ -181,7 +181,7 @@ func (l law) covariance(data []Observation, theta []float64, variance float64) (
 	return out, nil
 }
 
-// gradient returns the derivatives of ln X(n) by ln λ and by the parameters.
+// gradient returns the derivatives of ln X(n) with respect to ln λ and to each parameter.
 func (l law) gradient(n float64, theta []float64) []float64 {
 	return append([]float64{1}, l.slopes(n, theta)...)
 }

@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// weightPixels is the greatest number of outputs per block.
-const weightPixels = 2048
+// maxBlockOutputs is the greatest number of outputs per block.
+const maxBlockOutputs = 2048
 
 // weightBytes is the greatest size of the gradients of a group of input channels.
 // They stay in the second-level cache from block to block.
@@ -52,7 +52,7 @@ func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s spa
 	g := &DirectGradient{ws: ws, dy: dy, dw: dw, channels: in.Shape[1], taps: s.taps(), flat: in.Shape[1] <= flatChannels, dyScratch: -1}
 	set := &ws.Set.GEMM
 	axes := s.cutting(in, set.Rows)
-	g.window = newWindow(ws.Set, in, axes, weightPixels, true)
+	g.window = newWindow(ws.Set, in, axes, maxBlockOutputs, true)
 	g.groups = 1
 	units := g.units()
 	threads, bytes := ws.Threads, 4*dw.Layout.Size(dw.Shape)
@@ -141,8 +141,8 @@ func (g *DirectGradient) tabulate(c *weightClass) {
 	}
 }
 
-// clipped returns the size of a class's outputs in a block with the given numbers of
-// slices and rows.
+// clipped returns the depth, height and width of the outputs to which the weights of class c
+// contribute, in a block of so many slices and rows.
 func (g *DirectGradient) clipped(c *weightClass, slices, rows int) (d, h, w int) {
 	if g.window.d.isCut { // blocks are whole images
 		return c.box[0].count, c.box[1].count, c.box[2].count
@@ -183,7 +183,8 @@ func (g *DirectGradient) units() int {
 	return tensor.CeilDiv(tensor.Blocks(g.dy.Shape[1]), g.ws.Set.GEMM.Blocks)
 }
 
-// run computes items [lo, hi), an item being a unit of output blocks of a part.
+// run computes the work items [lo, hi). An item is a group of output blocks within one part
+// of the batch.
 func (g *DirectGradient) run(w *threads.Worker, lo, hi int) {
 	units := g.units()
 	for item := lo; item < hi; {

@@ -302,7 +302,7 @@ func (v *window) whole() bool { return v.slabs() == 1 && v.bands() == 1 }
 // [z0, z0+slices) and output rows [q0, q0+rows) of a phase.
 type part struct{ n0, images, z0, slices, q0, rows int }
 
-// part returns the place of block b.
+// part returns the range of the window that block b covers.
 func (v *window) part(b int) part {
 	band, slab := b%v.bands(), b/v.bands()%v.slabs()
 	n0, z0, q0 := b/(v.bands()*v.slabs())*v.images, slab*v.slices, band*v.rows

@@ -89,7 +89,8 @@ func goWinogradWeightGradient(d, dw, _ *float32, ld int) {
 	}
 }
 
-// goWinogradWeightPair transforms two tiles of weights and joins their points.
+// goWinogradWeightPair transforms two tiles of weights and interleaves the results point by
+// point.
 func goWinogradWeightPair(w, u, _ *float32, next, ld, row int) {
 	for half := range 2 {
 		for c := range Lanes {

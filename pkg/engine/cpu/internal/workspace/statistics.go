@@ -13,7 +13,8 @@ type Statistics struct {
 	Pixels   []int // number of pixels of each part
 }
 
-// At returns the index in Workspace.Partial of a part's channel block.
+// At returns the index in Workspace.Partial of the sums that a part of the batch has for
+// the block of channels that begins at channel.
 func (s *Statistics) At(part, channel int) int {
 	return (part*s.Channels + channel) * kernel.DeviationFloats
 }
