@@ -38,7 +38,7 @@ func TestPatterns(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "expected the end of a path", "a=": "name of a series", "{n}.csv": `"{n}" is not known; use {workers}`,
-		"{workers}_{workers}.csv": "stands there twice", "a=x {series}": "not in front", "a{": "is not known",
+		"{workers}_{workers}.csv": "stands there twice", "a=x {series}": "must come after the =", "a{": "is not known",
 		"log_{workers}.csv=X {nonsense}": `"{nonsense}" is not known`, "log_{workers}.csv=X {workers}": `"{workers}" is not known`, "{series}/a.csv={series": `"{series" is not known`,
 	} {
 		if _, err := ParsePattern(text); err == nil || !strings.Contains(err.Error(), want) {
