@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -142,6 +143,11 @@ func TestInterruptInATerminal(t *testing.T) {
 }
 
 func testInterrupt(t *testing.T, first syscall.Signal) {
+	// Tests that run under nohup ignore SIGHUP, and their children would too. If a process
+	// handles a signal, its children start with the default action.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, first)
+	defer signal.Stop(handled)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestInterruptInATerminal$")
 	cmd.Env = append(os.Environ(), "LOCKSTEP_TEST_INTERRUPT=1")
 	out, err := cmd.StdoutPipe()
