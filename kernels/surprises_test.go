@@ -151,8 +151,8 @@ func TestHelpInsideALiteral(t *testing.T) {
 		}
 	}
 	text, _ := a[len(table)].Reply.Data["text/plain"].(string)
-	doc, decl := strings.Index(text, "Sweep says which runs to start"), strings.Index(text, "type Sweep struct {")
-	if doc != 0 || decl < 0 || !strings.Contains(text[max(decl, 0):], "// worker counts, each a run") {
+	doc, decl := strings.Index(text, "Sweep describes the runs to start"), strings.Index(text, "type Sweep struct {")
+	if doc != 0 || decl < 0 || !strings.Contains(text[max(decl, 0):], "// worker counts, one run for each") {
 		t.Errorf("Shift-Tab on Sweep shows %q; want its doc comment, then its fields with their comments", text)
 	}
 }
