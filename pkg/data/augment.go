@@ -7,25 +7,26 @@ import (
 	"lockstep/pkg/data/internal/stream"
 )
 
-// Augment describes the random changes of training samples. The change of a sample
-// depends only on the seed, the epoch and the sample's index, never on the rank or the
-// goroutine that loads it. The zero value changes nothing. A target that has a value for
-// each place of the image is cropped, mirrored and rotated with the image; a class stays
-// as it is.
+// Augment configures random augmentation of training samples. The augmentation of a
+// sample depends only on the seed, the epoch and the sample's index, never on the rank or
+// the goroutine that loads it. The zero value disables augmentation. A mask or field, which
+// has values for each pixel or voxel of the image, is cropped, mirrored and rotated like
+// the image; a class index is not changed.
 type Augment struct {
 	// Flip mirrors each sample along each spatial axis (rows and columns, and for a
 	// volume also depth) with probability ½ per axis.
 	Flip bool `yaml:"flip" json:"flip"`
-	// Rotate turns a picture by 0, 90, 180 or 270 degrees (0 or 180 if height and width
+	// Rotate rotates a picture by a random multiple of 90° (of 180° if height and width
 	// differ), and a volume by one of the cube's 24 rotations (one of 4 if its sides
 	// differ).
 	Rotate bool `yaml:"rotate" json:"rotate"`
-	// Crop is the edge, in pixels, of a square or cube that is cut out of each sample at
-	// a random place. 0: the complete sample.
+	// Crop is the edge, in pixels, of the square or cube that is cropped from each sample
+	// at a random position. 0: no cropping.
 	Crop int `yaml:"crop" json:"crop"`
-	// Brightness and Contrast change a picture's values, but not the target's: v becomes
-	// (v − ½)·contrast + ½ + brightness, limited to 0 to 1. brightness is drawn from
-	// ±Brightness and contrast from 1 ± Contrast. If both are 0, nothing changes.
+	// Brightness and Contrast change the values of a picture, but not of the target: v
+	// becomes (v − ½)·contrast + ½ + brightness, clamped to [0, 1]. brightness is uniform
+	// in ±Brightness and contrast in 1 ± Contrast. If both fields are 0, values are not
+	// changed.
 	Brightness float64 `yaml:"brightness,omitempty" json:"brightness,omitempty"`
 	Contrast   float64 `yaml:"contrast,omitempty" json:"contrast,omitempty"` // at most 1
 }
@@ -34,7 +35,7 @@ type Augment struct {
 func (a Augment) Validate() error {
 	switch {
 	case a.Crop < 0:
-		return fmt.Errorf("validate augmentation: crop is %d pixels: use 0 for whole samples", a.Crop)
+		return fmt.Errorf("validate augmentation: crop is %d pixels: use 0 for complete samples", a.Crop)
 	case !(a.Brightness >= 0 && a.Brightness <= 1):
 		return fmt.Errorf("validate augmentation: brightness is %g: use 0 (no change) to 1", a.Brightness)
 	case !(a.Contrast >= 0 && a.Contrast <= 1):
@@ -43,34 +44,35 @@ func (a Augment) Validate() error {
 	return nil
 }
 
-// fits returns an error if samples of these shapes cannot be augmented as a demands.
+// fits returns an error if a cannot augment samples whose image and target have the given
+// shapes.
 func (a Augment) fits(image, target []int) error {
 	size, ok := spatial(image)
 	if !ok {
 		if a != (Augment{}) {
-			return fmt.Errorf("samples of shape %v cannot be augmented: only images [C,H,W] and volumes [C,D,H,W] can: leave augment out", image)
+			return fmt.Errorf("augment samples of shape %v: want images [C,H,W] or volumes [C,D,H,W]: leave augment out", image)
 		}
 		return nil
 	}
 	if len(image) == len(target) && !aligned(image, target) {
-		return fmt.Errorf("images are %s and masks %s: they must be equal", formatSize(image[1:]), formatSize(target[1:]))
+		return fmt.Errorf("images have size %s, but masks have size %s: make them equal", formatSize(image[1:]), formatSize(target[1:]))
 	}
 	if a.Crop == 0 {
 		return nil
 	}
 	if !aligned(image, target) && len(target) != 1 {
-		return fmt.Errorf("images of shape %v with targets of shape %v cannot be cropped: leave augment.crop out", image, target)
+		return fmt.Errorf("crop images of shape %v with targets of shape %v: want targets with a value for each pixel, or one class: leave augment.crop out", image, target)
 	}
 	for k := 4 - len(image); k < 3; k++ {
 		if a.Crop > size[k] {
 			edge := slices.Repeat([]int{a.Crop}, len(image)-1)
-			return fmt.Errorf("a crop of %s does not fit in samples of %s: use a smaller augment.crop", formatSize(edge), formatSize(image[1:]))
+			return fmt.Errorf("crop size %s is larger than the sample size %s: use a smaller augment.crop", formatSize(edge), formatSize(image[1:]))
 		}
 	}
 	return nil
 }
 
-// delivered returns the shape that a sample of the given shape has after augmentation.
+// delivered returns the shape of an augmented sample whose original shape is given.
 func (a Augment) delivered(shape []int) []int {
 	out := slices.Clone(shape)
 	if a.Crop > 0 {
@@ -81,21 +83,22 @@ func (a Augment) delivered(shape []int) []int {
 	return out
 }
 
-// change is the augmentation of one sample: axis k of the result runs along axis[k] of
-// the window, in reverse if mirror[k]. Then brightness and contrast are applied.
+// change contains the random choices for augmenting one sample. The sample is cropped to
+// window. Axis k of the result is axis[k] of the window, reversed if mirror[k] is set. Then
+// brightness and contrast are applied.
 type change struct {
 	window               window
 	axis                 [3]int
 	mirror               [3]bool
-	brightness, contrast float32 // no change if 0 and 1
+	brightness, contrast float32 // 0 and 1 leave the values unchanged
 }
 
-// identity reports whether every value keeps its place.
+// identity reports whether c neither rotates nor mirrors the window.
 func (c change) identity() bool { return c.axis == [3]int{0, 1, 2} && c.mirror == [3]bool{} }
 
-// draw draws the augmentation of a sample of shape [C,H,W] or [C,D,H,W]. It always draws
-// the same number of random numbers, whichever changes are enabled, so that enabling one
-// change does not alter another. The GPU engine draws the same numbers.
+// draw makes the random choices for a sample of shape [C,H,W] or [C,D,H,W]. It draws the
+// same number of random numbers whichever options are enabled, so that enabling one option
+// does not alter the effect of another. The GPU engine draws the same numbers.
 func (a Augment) draw(seed int64, epoch, sample int, shape []int) change {
 	r := stream.New(seed, stream.Augment, uint64(epoch), uint64(sample))
 	from, _ := spatial(shape)
@@ -117,8 +120,8 @@ func (a Augment) draw(seed int64, epoch, sample int, shape []int) change {
 	return c
 }
 
-// rotatePicture adds mirroring (one bit of flips per axis) and a rotation by
-// quarters·90° to c.
+// rotatePicture sets the axes and mirroring of c: flips has one bit per axis, and
+// quarters is the rotation in quarter turns. Options that are disabled in a are ignored.
 func (a Augment) rotatePicture(c *change, flips, quarters int) {
 	if a.Flip {
 		c.mirror[1], c.mirror[2] = flips&1 != 0, flips&2 != 0
@@ -126,7 +129,7 @@ func (a Augment) rotatePicture(c *change, flips, quarters int) {
 	if !a.Rotate {
 		return
 	}
-	// A rotation by 180° equals both flips; one by 90° is a transposition and one flip.
+	// A rotation by 180° mirrors both axes; one by 90° transposes and mirrors one axis.
 	if quarters >= 2 {
 		c.mirror[1], c.mirror[2] = !c.mirror[1], !c.mirror[2]
 	}
@@ -136,8 +139,8 @@ func (a Augment) rotatePicture(c *change, flips, quarters int) {
 	}
 }
 
-// rotateVolume adds mirroring (one bit of flips per axis) and rotation r of the cube to
-// c.
+// rotateVolume sets the axes and mirroring of c: flips has one bit per axis, and r is the
+// number of a rotation (see cubeRotation). Options that are disabled in a are ignored.
 func (a Augment) rotateVolume(c *change, flips, r int) {
 	if a.Rotate {
 		if s := c.window.size; s[0] != s[1] || s[1] != s[2] {
@@ -150,9 +153,8 @@ func (a Augment) rotateVolume(c *change, flips, r int) {
 	}
 }
 
-// cubeRotation returns rotation r of the cube's 24 rotations: axis k of the result runs
-// along axis[k] of the sample, in reverse if mirror[k]. The first four do not permute
-// the axes.
+// cubeRotation returns rotation r (0 to 23) of a cube: axis k of the result is axis[k] of
+// the sample, reversed if mirror[k] is set. Rotations 0 to 3 do not permute the axes.
 func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	axis = [6][3]int{{0, 1, 2}, {0, 2, 1}, {1, 2, 0}, {1, 0, 2}, {2, 0, 1}, {2, 1, 0}}[r/4]
 	mirror[0], mirror[1] = r&1 != 0, r&2 != 0
@@ -166,8 +168,8 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	return axis, mirror
 }
 
-// apply writes src to dst, rotated and mirrored. src has the given number of channels,
-// each of the window's size.
+// apply rotates and mirrors src, a window of the given number of channels, and writes the
+// result to dst.
 func (c change) apply(dst, src []float32, channels int) {
 	size := c.window.size
 	along := [3]int{size[1] * size[2], size[2], 1} // strides of src's axes
@@ -194,8 +196,9 @@ func (c change) apply(dst, src []float32, channels int) {
 	}
 }
 
-// jitter changes a picture's brightness and contrast. The product is rounded before the
-// sum on every processor, as a GPU does it, so that the bits are equal.
+// jitter changes the brightness and contrast of a picture in place. The conversion to
+// float32 prevents a fused multiply-add, so that all processors and the GPU compute the
+// same bits.
 func (c change) jitter(v []float32) {
 	if c.brightness == 0 && c.contrast == 1 {
 		return

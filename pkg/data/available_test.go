@@ -138,7 +138,7 @@ func TestInMemoryLoaderChecksMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		l, err := data.NewLoader(c.set, s, data.LoaderOptions{Kind: data.LoaderInMem, Order: c.order})
-		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || !strings.HasSuffix(err.Error(), "use fewer or smaller ones, or loader.kind lowmem")) {
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || !strings.HasSuffix(err.Error(), "use fewer or smaller samples, or set loader.kind to lowmem")) {
 			t.Errorf("%s: got error %v, want %q", c.name, err, c.want)
 		}
 		if err == nil {

@@ -10,20 +10,20 @@ import (
 	"sync/atomic"
 )
 
-// Bytes contains all samples of a loader at one byte per value, so that a device can
-// keep them in its memory and augment them there as the loader does.
+// Bytes contains all samples of a loader at one byte per value, so that a GPU can keep
+// the samples in its memory and augment them there as the loader would.
 type Bytes struct {
-	// Image and Target contain the samples one after the other, in the order of their
-	// shapes before augmentation. An image's value is its byte divided by 255, a
-	// target's is its byte divided by TargetDivisor.
+	// Image and Target contain the samples before augmentation, one after the other, each
+	// in row-major order of its shape. An image value is the byte divided by 255, a target
+	// value is the byte divided by TargetDivisor.
 	Image, Target           []byte
 	ImageShape, TargetShape []int
 	TargetDivisor           float64
-	// Values contains the targets if augmentation does not change them (such as the
-	// index of a class). Target is empty then.
+	// Values contains the targets if augmentation does not change them (such as class
+	// indices). Target is then empty.
 	Values []float32
-	// Stored contains, for each sample of the data set, its position in Image. Samples
-	// that Repeat repeats are stored once.
+	// Stored maps each sample index of the data set to the number of the sample in Image
+	// and Target. Samples repeated by Repeat are stored once.
 	Stored  []int
 	Augment Augment
 	Seed    int64 // seed of augmentation
@@ -36,14 +36,14 @@ func (b Bytes) Size() int64 { return int64(len(b.Image)+len(b.Target)) + 4*int64
 // which Epoch's iterator returns the batches.
 func (l *Loader) Batches(epoch int) [][]int { return l.dealer.Epoch(epoch) }
 
-// Bytes reads all samples if they need at most limit bytes. The error explains why a
-// device cannot keep them: their values are not integers divided by 255 (as those of
-// 8-bit pictures are), or the loader caches batches or samples as augmented in epoch 0.
-// If ctx is canceled before all samples are read, Bytes returns ctx's error.
+// Bytes reads all samples of the loader. It returns an error if the samples need more than
+// limit bytes, if a value is not an integer divided by 255 (as the values of 8-bit pictures
+// are), or if the loader caches augmented samples or batches. If ctx is canceled before all
+// samples are read, Bytes returns ctx's error.
 func (l *Loader) Bytes(ctx context.Context, limit int64) (Bytes, error) {
 	b, err := l.bytes(ctx, limit)
 	if err != nil {
-		return Bytes{}, fmt.Errorf("take samples as bytes: %w", err)
+		return Bytes{}, fmt.Errorf("read samples as bytes: %w", err)
 	}
 	return b, nil
 }
@@ -51,9 +51,9 @@ func (l *Loader) Bytes(ctx context.Context, limit int64) (Bytes, error) {
 func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 	switch {
 	case l.c.Kind == LoaderSynthetic:
-		return b, fmt.Errorf("a loader of kind %s has one batch", LoaderSynthetic)
+		return b, fmt.Errorf("a loader of kind %s repeats one batch: use kind lowmem or inmem", LoaderSynthetic)
 	case l.p.cache == cacheBatches || l.p.cache == cacheMapped:
-		return b, fmt.Errorf("the order %v keeps what was varied in epoch 0", l.c.Order)
+		return b, fmt.Errorf("the order %v caches samples as augmented in epoch 0: move cache before map, or leave it out", l.c.Order)
 	}
 	ds, list := l.ds, ascending(l.ds.Len())
 	for { // unwrap data sets that repeat or select samples
@@ -68,10 +68,10 @@ func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 	}
 	b = Bytes{ImageShape: ds.ImageShape(), TargetShape: ds.TargetShape(), TargetDivisor: 1, Augment: l.c.Augment, Seed: l.c.Seed}
 	if _, ok := spatial(b.ImageShape); !ok {
-		return b, fmt.Errorf("samples have shape %v: only images [C,H,W] and volumes [C,D,H,W] can be augmented on a device", b.ImageShape)
+		return b, fmt.Errorf("samples have shape %v: want images [C,H,W] or volumes [C,D,H,W]", b.ImageShape)
 	}
 	if _, ok := ds.(*Volumes); ok {
-		return b, fmt.Errorf("volumes in files are not of bytes")
+		return b, errors.New("volumes read from files have 4 bytes per value")
 	}
 	turned := aligned(b.ImageShape, b.TargetShape)
 	used := slices.Compact(slices.Sorted(slices.Values(list)))
@@ -81,7 +81,7 @@ func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 		size = int64(ni + 4*nt)
 	}
 	if need := size * int64(len(used)); need > limit {
-		return b, fmt.Errorf("%d samples take %d bytes, %d are allowed", len(used), need, limit)
+		return b, fmt.Errorf("%d samples need %d bytes, but at most %d are allowed", len(used), need, limit)
 	}
 	b.Stored = make([]int, len(list))
 	for i, s := range list {
@@ -111,7 +111,8 @@ func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 	return b, errors.Join(errs...)
 }
 
-// store reads sample i of ds and stores it as sample number at.
+// store reads sample i of ds and stores it at position at. It uses the buffers image and
+// target.
 func (b *Bytes) store(ctx context.Context, ds Dataset, i, at int, image, target []float32) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -121,7 +122,7 @@ func (b *Bytes) store(ctx context.Context, ds Dataset, i, at int, image, target 
 	}
 	pixels := asBytes(image)
 	if pixels == nil {
-		return fmt.Errorf("sample %s has values that are no whole 255ths", ds.SampleName(i))
+		return fmt.Errorf("image of sample %s has values that are not integers divided by 255", ds.SampleName(i))
 	}
 	copy(b.Image[at*len(image):], pixels)
 	if b.Values != nil {
@@ -130,13 +131,13 @@ func (b *Bytes) store(ctx context.Context, ds Dataset, i, at int, image, target 
 	}
 	mask := asIntegers(target)
 	if mask == nil {
-		return fmt.Errorf("the target of sample %s has values that are no whole numbers of 0 to 255", ds.SampleName(i))
+		return fmt.Errorf("target of sample %s has values that are not integers from 0 to 255", ds.SampleName(i))
 	}
 	copy(b.Target[at*len(target):], mask)
 	return nil
 }
 
-// ascending returns the integers 0 to n−1.
+// ascending returns the slice of the integers 0 to n−1.
 func ascending(n int) []int {
 	list := make([]int, n)
 	for i := range list {
@@ -145,7 +146,8 @@ func ascending(n int) []int {
 	return list
 }
 
-// asIntegers returns the values as integers of 8 bits, or nil if a value is not one.
+// asIntegers converts the values to bytes. It returns nil if a value is not an integer
+// from 0 to 255.
 func asIntegers(values []float32) []uint8 {
 	b := make([]uint8, len(values))
 	for i, v := range values {

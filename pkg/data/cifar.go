@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/data/internal/picture"
 )
 
-// A record of CIFAR-10's binary version is a byte of class and three planes of
-// 32×32 bytes (https://www.cs.toronto.edu/~kriz/cifar.html).
+// A record of CIFAR-10's binary version consists of one byte for the class and one plane
+// of 32×32 bytes for each color (https://www.cs.toronto.edu/~kriz/cifar.html).
 const (
 	cifarEdge   = 32
 	cifarPixels = 3 * cifarEdge * cifarEdge
@@ -25,7 +25,7 @@ const (
 	cifarClass  = 10
 )
 
-// cifarLayout describes the files of a CIFAR-10 folder, for messages.
+// cifarLayout describes the files of a CIFAR-10 folder for error messages.
 const cifarLayout = "data_batch_1.bin to data_batch_5.bin and test_batch.bin (the binary version) or data_batch_1 to data_batch_5 and test_batch (the Python version)"
 
 // CIFAROptions selects the part of CIFAR-10 to read.
@@ -34,12 +34,12 @@ type CIFAROptions struct {
 	Test         bool `yaml:"test" json:"test"` // read the test batch instead of the training batches
 }
 
-// OpenCIFAR10 reads the training batches of CIFAR-10 (or its test batch) into memory, 3
-// kB per picture. It reads the binary version or the Python version; reading a pickle
-// runs no code. dir is the unpacked folder or its parent, which contains
-// cifar-10-batches-bin or cifar-10-batches-py. There may be fewer than five training
-// batches, and fewer pictures per batch than the original 10,000, but all batches must
-// have the same number of pictures.
+// OpenCIFAR10 reads the training batches or the test batch of CIFAR-10 into memory (3 kB
+// per picture). It reads the binary version and the Python version; the pickles of the
+// Python version are parsed without running code. dir is the unpacked folder or its
+// parent, which contains cifar-10-batches-bin or cifar-10-batches-py. There may be fewer
+// than five training batches, and fewer pictures per batch than the original 10,000, but
+// all batches must have the same number of pictures.
 func OpenCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, error) {
 	c, err := openCIFAR10(ctx, dir, o)
 	if err != nil {
@@ -78,7 +78,7 @@ func openCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, err
 			return nil, fmt.Errorf("read batch %s: %w", path, err)
 		}
 		if i > 0 && len(pixels) != s.each {
-			return nil, fmt.Errorf("read batch %s: it has %d pictures where %s has %d: one of them is cut off; copy or download it again", path, len(pixels), files[0], s.each)
+			return nil, fmt.Errorf("read batch %s: got %d pictures, but %s has %d: one of the two files is truncated; copy or download it again", path, len(pixels), files[0], s.each)
 		}
 		s.each = len(pixels)
 		s.files = append(s.files, filepath.Base(path))
@@ -105,10 +105,11 @@ func checkBatchesMemory(files []string) error {
 	return memory.Check(fmt.Sprintf("%s has %s of batches", filepath.Dir(files[0]), memory.GiB(bytes)), 1, bytes)
 }
 
-// batches contains pictures as planes of bytes. Each file has the same number of them.
+// batches contains the pictures of CIFAR-10's batch files as planes of bytes. Each file
+// has the same number of pictures.
 type batches struct {
 	files  []string
-	each   int
+	each   int // pictures per file
 	images [][]uint8
 }
 
@@ -118,16 +119,16 @@ func (s *batches) picture(i int) (image.Image, error) {
 	return interleaved(s.images[i], cifarEdge, cifarEdge), nil
 }
 
-// findBatches returns the batch files in dir, in order. binary reports whether they are
-// of the binary version.
+// findBatches returns the paths of the batch files in dir, in order. binary reports
+// whether the files have the format of the binary version.
 func findBatches(dir string, test bool) (files []string, binary bool, err error) {
 	if info, err := os.Stat(dir); err != nil {
 		if os.IsNotExist(err) {
-			err = fmt.Errorf("there is no folder %s: name one with %s; \"lockstep data get cifar10\" downloads it, \"lockstep data make cifar10\" makes one like it", dir, cifarLayout)
+			err = fmt.Errorf("folder %s does not exist: name a folder with %s; \"lockstep data get cifar10\" downloads CIFAR-10, \"lockstep data make cifar10\" generates similar data", dir, cifarLayout)
 		}
 		return nil, false, err
 	} else if !info.IsDir() {
-		return nil, false, fmt.Errorf("%s is a file: unpack it and name the folder with %s", dir, cifarLayout)
+		return nil, false, fmt.Errorf("%s is a file, not a folder: unpack it and name the folder with %s", dir, cifarLayout)
 	}
 	for _, folder := range []string{dir, filepath.Join(dir, "cifar-10-batches-bin"), filepath.Join(dir, "cifar-10-batches-py")} {
 		for _, suffix := range []string{".bin", ""} {
@@ -147,21 +148,22 @@ func findBatches(dir string, test bool) (files []string, binary bool, err error)
 			}
 		}
 	}
-	return nil, false, fmt.Errorf("%s holds no batches: expected %s", dir, cifarLayout)
+	return nil, false, fmt.Errorf("%s contains no batches: want %s", dir, cifarLayout)
 }
 
-// readBinaryBatch returns the pictures and classes in a file of the binary version.
+// readBinaryBatch parses a file of the binary version. It returns the planes and the class
+// of each picture.
 func readBinaryBatch(text []byte) (images [][]uint8, classes []int32, err error) {
 	if len(text) == 0 {
-		return nil, nil, errors.New("it is empty: copy or download it again")
+		return nil, nil, errors.New("the file is empty: copy or download it again")
 	}
 	if rest := len(text) % cifarRecord; rest != 0 {
-		return nil, nil, fmt.Errorf("it is cut off in picture %d, which begins at byte %d and has %d of %d bytes: copy or download it again", len(text)/cifarRecord, len(text)-rest, rest, cifarRecord)
+		return nil, nil, fmt.Errorf("file is truncated: picture %d, which begins at byte %d, has %d of %d bytes: copy or download it again", len(text)/cifarRecord, len(text)-rest, rest, cifarRecord)
 	}
 	for at := 0; at < len(text); at += cifarRecord {
 		class := text[at]
 		if class >= cifarClass {
-			return nil, nil, fmt.Errorf("byte %d, the class of picture %d, is %d: expected 0 to %d; it is no file of CIFAR-10's binary version", at, at/cifarRecord, class, cifarClass-1)
+			return nil, nil, fmt.Errorf("byte %d, the class of picture %d, is %d, want 0 to %d: not a file of CIFAR-10's binary version", at, at/cifarRecord, class, cifarClass-1)
 		}
 		images = append(images, text[at+1:at+cifarRecord:at+cifarRecord])
 		classes = append(classes, int32(class))
@@ -169,8 +171,9 @@ func readBinaryBatch(text []byte) (images [][]uint8, classes []int32, err error)
 	return images, classes, nil
 }
 
-// readPythonBatch returns the pictures and classes in a file of the Python version: a
-// dict with data, an array [N,3072] of bytes, and labels, a list of N classes.
+// readPythonBatch parses a file of the Python version: a dict with the keys data, an array
+// [N,3072] of bytes, and labels, a list of N classes. It returns the planes and the class
+// of each picture.
 func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error) {
 	v, err := pickle.Read(text)
 	if err != nil {
@@ -178,22 +181,22 @@ func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error)
 	}
 	d, ok := v.(*pickle.Dict)
 	if !ok {
-		return nil, nil, errors.New("its pickle holds no dict with data and labels: it is no file of CIFAR-10's Python version")
+		return nil, nil, errors.New("pickle is not a dict with data and labels: not a file of CIFAR-10's Python version")
 	}
 	data, _ := d.Get("data")
 	a, ok := data.(*pickle.Array)
 	if !ok || a.Kind != "u1" || a.Fortran || len(a.Shape) != 2 || a.Shape[1] != cifarPixels || a.Shape[0] == 0 {
-		return nil, nil, fmt.Errorf("its data are not an array [N,%d] of bytes: it is no file of CIFAR-10's Python version", cifarPixels)
+		return nil, nil, fmt.Errorf("data is not an array [N,%d] of bytes: not a file of CIFAR-10's Python version", cifarPixels)
 	}
 	labels, _ := d.Get("labels")
 	l, ok := labels.(*pickle.List)
 	if !ok || len(l.Items) != a.Shape[0] {
-		return nil, nil, fmt.Errorf("its labels are not a list of %d classes, one a picture", a.Shape[0])
+		return nil, nil, fmt.Errorf("labels is not a list of %d classes, one per picture", a.Shape[0])
 	}
 	for i, item := range l.Items {
 		class, ok := pickle.Int(item)
 		if !ok || class < 0 || class >= cifarClass {
-			return nil, nil, fmt.Errorf("label %d is %v: expected 0 to %d", i, item, cifarClass-1)
+			return nil, nil, fmt.Errorf("label %d is %v, want 0 to %d", i, item, cifarClass-1)
 		}
 		images = append(images, a.Data[i*cifarPixels:(i+1)*cifarPixels:(i+1)*cifarPixels])
 		classes = append(classes, int32(class))
@@ -201,8 +204,8 @@ func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error)
 	return images, classes, nil
 }
 
-// cifarNames reads the names of the classes from the file next to the batches. If there
-// is no such file, it returns CIFAR-10's names.
+// cifarNames reads the class names from batches.meta or batches.meta.txt in dir. If the
+// file does not exist, it returns the names of CIFAR-10's classes.
 func cifarNames(ctx context.Context, dir string, binary bool) ([]string, error) {
 	file := filepath.Join(dir, "batches.meta")
 	if binary {
@@ -223,7 +226,7 @@ func cifarNames(ctx context.Context, dir string, binary bool) ([]string, error) 
 	} else {
 		v, err := pickle.Read(text)
 		if err != nil {
-			return nil, fmt.Errorf("read names of classes %s: %w", file, err)
+			return nil, fmt.Errorf("read class names %s: %w", file, err)
 		}
 		if d, ok := v.(*pickle.Dict); ok {
 			list, _ := d.Get("label_names")
@@ -236,10 +239,10 @@ func cifarNames(ctx context.Context, dir string, binary bool) ([]string, error) 
 		}
 	}
 	if len(names) != cifarClass || slices.Contains(names, "") {
-		return nil, fmt.Errorf("read names of classes %s: it names %d classes, CIFAR-10 has %d", file, len(names), cifarClass)
+		return nil, fmt.Errorf("read class names %s: got %d names, want %d, none empty", file, len(names), cifarClass)
 	}
 	return names, nil
 }
 
-// cifarClasses contains the names of CIFAR-10's classes, in order.
+// cifarClasses lists the names of CIFAR-10's classes by index.
 var cifarClasses = [...]string{"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}

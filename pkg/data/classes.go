@@ -7,25 +7,24 @@ import (
 	"golang.org/x/image/draw"
 )
 
-// ClassOptions configures how pictures for classification are read.
+// ClassOptions configures the reading of pictures for classification.
 type ClassOptions struct {
-	// Resize is the edge, in pixels, of the square to which every picture is scaled,
-	// bilinearly and without keeping its proportions. 0: pictures are not scaled and
-	// must all have the same size.
+	// Resize is the edge, in pixels, of the square to which every picture is scaled by
+	// bilinear interpolation, without keeping its aspect ratio. 0: pictures are not scaled
+	// and must all have the same size.
 	Resize int `yaml:"resize" json:"resize"`
 }
 
 // Validate returns an error if Resize is out of range.
 func (o ClassOptions) Validate() error {
 	if o.Resize < 0 || o.Resize > 1<<14 {
-		return fmt.Errorf("validate pictures: resize is %d pixels: use 0 (as they are) to %d", o.Resize, 1<<14)
+		return fmt.Errorf("validate pictures: resize is %d pixels: use 0 (no scaling) to %d", o.Resize, 1<<14)
 	}
 	return nil
 }
 
-// Classes is a data set for classification: color pictures [3,H,W] with values of 0 to 1
-// in the order red, green, blue. The target of each is the index of its class [1], from
-// 0.
+// Classes is a data set for classification. Images are color pictures [3,H,W] (red, green,
+// blue) with values in [0,1]. A target [1] is the index of the picture's class, from 0.
 type Classes struct {
 	source  pictures
 	names   []string
@@ -34,15 +33,15 @@ type Classes struct {
 	resized *resizer
 }
 
-// pictures is the source of the pictures of Classes.
+// pictures provides the names and the pictures of a Classes data set.
 type pictures interface {
 	name(i int) string
-	// picture returns sample i as stored, before scaling.
+	// picture returns picture i before scaling.
 	picture(i int) (image.Image, error)
 }
 
-// planar is implemented by sources that keep pictures as bytes: the red, the green, then
-// the blue plane.
+// planar is implemented by sources that keep pictures in memory as bytes. planes returns
+// the red plane of picture i, followed by the green and the blue plane.
 type planar interface{ planes(i int) []uint8 }
 
 func newClasses(source pictures, names []string, labels []int32, height, width int, o ClassOptions) *Classes {
@@ -59,10 +58,11 @@ func newClasses(source pictures, names []string, labels []int32, height, width i
 // Len returns the number of pictures.
 func (c *Classes) Len() int { return len(c.labels) }
 
-// ClassNames returns the names of the classes, by index.
+// ClassNames returns the class names by class index. The caller must not modify the
+// slice.
 func (c *Classes) ClassNames() []string { return c.names }
 
-// Class returns the index of the class of sample i.
+// Class returns the class index of sample i.
 func (c *Classes) Class(i int) int { return int(c.labels[i]) }
 
 // ImageShape returns [3,H,W].
@@ -71,14 +71,14 @@ func (c *Classes) ImageShape() []int { return []int{3, c.size[0], c.size[1]} }
 // TargetShape returns [1]: a target is the index of a class.
 func (c *Classes) TargetShape() []int { return []int{1} }
 
-// SampleName returns the path of the picture of sample i, or for a file of many pictures
-// its path and the picture's index in it.
+// SampleName returns the path of picture i, followed by the picture's index in the file if
+// the file contains several pictures. Generated pictures are named by seed and index.
 func (c *Classes) SampleName(i int) string { return c.source.name(i) }
 
-// Get copies picture i to image and the index of its class to target.
+// Get copies picture i to image and its class index to target.
 func (c *Classes) Get(i int, image, target []float32) error {
 	if i < 0 || i >= len(c.labels) {
-		return fmt.Errorf("get sample %d: the set has samples 0 to %d", i, len(c.labels)-1)
+		return fmt.Errorf("get sample %d: the data set has samples 0 to %d", i, len(c.labels)-1)
 	}
 	if err := checkBuffers(c.SampleName(i), image, target, 3*c.size[0]*c.size[1], 1); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (c *Classes) Get(i int, image, target []float32) error {
 	case c.resized != nil:
 		m = c.resized.resize(m)
 	case b.Dy() != c.size[0] || b.Dx() != c.size[1]:
-		return fmt.Errorf("picture %s is %d×%d, others are %d×%d (height×width): set resize to bring all to one size", c.SampleName(i), b.Dy(), b.Dx(), c.size[0], c.size[1])
+		return fmt.Errorf("picture %s has size %d×%d, but the first picture has %d×%d (height×width): set resize to scale all pictures to one size", c.SampleName(i), b.Dy(), b.Dx(), c.size[0], c.size[1])
 	}
 	toPlanes(image, m)
 	return nil
@@ -124,7 +124,7 @@ func (r *resizer) resize(m image.Image) image.Image {
 	return to
 }
 
-// toPlanes writes picture m as a red, a green and a blue plane. Values of 8 bits are
+// toPlanes writes the red, green and blue planes of picture m to dst. 8-bit values are
 // divided by 255. Transparent pixels become black.
 func toPlanes(dst []float32, m image.Image) {
 	b := m.Bounds()
@@ -145,8 +145,8 @@ func toPlanes(dst []float32, m image.Image) {
 	}
 }
 
-// interleaved converts a picture of three planes of bytes into one that stores the
-// colors of each pixel next to each other.
+// interleaved converts the red, green and blue planes of a picture to an image.RGBA, which
+// stores the colors of a pixel next to each other.
 func interleaved(planes []uint8, height, width int) *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, width, height))
 	n := height * width

@@ -101,10 +101,10 @@ func TestCIFAR10Errors(t *testing.T) {
 		text []byte
 		want string
 	}{
-		{"cut off", whole[:3073*3+100], second + ": it is cut off in picture 3, which begins at byte 9219 and has 100 of 3073 bytes: copy or download it again"},
-		{"cut off between pictures", whole[:3073*3], second + ": it has 3 pictures where " + filepath.Join(dir, "cifar-10-batches-bin", "data_batch_1.bin") + " has 8"},
+		{"cut off", whole[:3073*3+100], second + ": file is truncated: picture 3, which begins at byte 9219, has 100 of 3073 bytes: copy or download it again"},
+		{"cut off between pictures", whole[:3073*3], second + ": got 3 pictures, but " + filepath.Join(dir, "cifar-10-batches-bin", "data_batch_1.bin") + " has 8"},
 		{"empty", nil, second + ": it is empty"},
-		{"another file", wrong, "byte 6146, the class of picture 2, is 10: expected 0 to 9"},
+		{"another file", wrong, "byte 6146, the class of picture 2, is 10, want 0 to 9"},
 	} {
 		write(t, second, c.text)
 		if _, err := data.OpenCIFAR10(t.Context(), dir, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -112,7 +112,7 @@ func TestCIFAR10Errors(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		filepath.Join(dir, "none"): "there is no folder " + filepath.Join(dir, "none"), t.TempDir(): "holds no batches: expected data_batch_1.bin", second: "is a file: unpack it",
+		filepath.Join(dir, "none"): "folder " + filepath.Join(dir, "none") + " does not exist", t.TempDir(): "contains no batches: want data_batch_1.bin", second: "is a file, not a folder: unpack it",
 	} {
 		if _, err := data.OpenCIFAR10(t.Context(), name, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -120,7 +120,7 @@ func TestCIFAR10Errors(t *testing.T) {
 	}
 	// The Python version with a label beyond the classes in place of its 9.
 	python := readFile(t, "testdata/cifar-10-batches-py/data_batch_2")
-	for label, want := range map[string]string{"K\x0a": "is 10: expected 0 to 9", "J\xff\xff\xff\xff": "is -1: expected 0 to 9"} {
+	for label, want := range map[string]string{"K\x0a": "is 10, want 0 to 9", "J\xff\xff\xff\xff": "is -1, want 0 to 9"} {
 		other := t.TempDir()
 		write(t, filepath.Join(other, "data_batch_1"), bytes.Replace(python, []byte("K\x09"), []byte(label), 1))
 		if _, err := data.OpenCIFAR10(t.Context(), other, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), want) {
@@ -131,10 +131,10 @@ func TestCIFAR10Errors(t *testing.T) {
 	py := filepath.Join(t.TempDir(), "cifar-10-batches-py")
 	evil := filepath.Join(t.TempDir(), "evil")
 	for text, want := range map[string]string{
-		"cos\nsystem\n(S'touch " + evil + "'\ntR.": `data_batch_1: read pickle: byte 0: it names "os.system", which would be run: refused`,
-		"(lp0\n.":                     "holds no dict with data and labels",
-		"}(U\x04dataK\x01u.":          "its data are not an array [N,3072] of bytes",
-		"\x80\x02}(U\x04dataU\xffabc": "it is cut off at byte",
+		"cos\nsystem\n(S'touch " + evil + "'\ntR.": `data_batch_1: read pickle: byte 0: refused Python function "os.system"`,
+		"(lp0\n.":                     "pickle is not a dict with data and labels",
+		"}(U\x04dataK\x01u.":          "data is not an array [N,3072] of bytes",
+		"\x80\x02}(U\x04dataU\xffabc": "truncated at byte",
 	} {
 		write(t, filepath.Join(py, "data_batch_1"), []byte(text))
 		if _, err := data.OpenCIFAR10(t.Context(), py, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), want) {
@@ -217,7 +217,7 @@ func TestFolders(t *testing.T) {
 		t.Errorf("a damaged file: %v", err)
 	}
 	empty := t.TempDir()
-	for want, dir := range map[string]string{"there is no folder": filepath.Join(empty, "none"), "holds 0 folders: expected a folder for each class": empty} {
+	for want, dir := range map[string]string{"does not exist": filepath.Join(empty, "none"), "contains 0 folders: want one subfolder per class": empty} {
 		if _, err := data.OpenFolders(t.Context(), dir, data.ClassOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
@@ -269,19 +269,19 @@ func TestImageNet(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"cposix\nsystem\n(S'true'\ntR.":     `it names "posix.system", which would be run: refused`,
+		"cposix\nsystem\n(S'true'\ntR.":     `refused Python function "posix.system"`,
 		"(dp0\nVnone.png\np1\nI1\ns.":       "none.png",
 		"(dp0\nVdog/2.png\np1\nI-1\ns.":     "the class of dog/2.png is -1",
-		"(lp0\n.":                           "it holds no dict from paths to classes",
-		"(dp0\nI5\nI1\ns.":                  "key 0 is no path of a picture but 5",
-		"(dp0\nVa\np1\nVx\nsVb\np2\nI1\ns.": "the class of b is 1, others are names",
+		"(lp0\n.":                           "the file is not a pickled dict from paths to classes",
+		"(dp0\nI5\nI1\ns.":                  "key 0 is 5, want the path of a picture",
+		"(dp0\nVa\np1\nVx\nsVb\np2\nI1\ns.": "class of picture b is 1, want a name",
 	} {
 		write(t, pickled, []byte(text))
 		if _, err := data.OpenImageNet(t.Context(), dir, data.ClassOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
-	if _, err := data.OpenImageNet(t.Context(), t.TempDir(), data.ClassOptions{}); err == nil || !strings.Contains(err.Error(), "expected a pickled dict from a picture's path to its class") {
+	if _, err := data.OpenImageNet(t.Context(), t.TempDir(), data.ClassOptions{}); err == nil || !strings.Contains(err.Error(), "want a pickled dict from the path of each picture to its class") {
 		t.Error(err)
 	}
 }

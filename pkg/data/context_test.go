@@ -85,7 +85,7 @@ func TestCanceled(t *testing.T) {
 		{"OpenCIFAR10", "open CIFAR-10: ", func(ctx context.Context) (any, error) {
 			return data.OpenCIFAR10(ctx, in("cifar10"), data.CIFAROptions{})
 		}},
-		{"OpenFolders", "open folders of classes: ", func(ctx context.Context) (any, error) {
+		{"OpenFolders", "open class folders: ", func(ctx context.Context) (any, error) {
 			return data.OpenFolders(ctx, in("folders"), data.ClassOptions{})
 		}},
 		{"OpenImageNet", "open ImageNet folder: ", func(ctx context.Context) (any, error) {
@@ -97,7 +97,7 @@ func TestCanceled(t *testing.T) {
 		{"OpenVolumes of npy files", "open volumes: ", func(ctx context.Context) (any, error) {
 			return data.OpenVolumes(ctx, in("npy"), data.VolumeOptions{})
 		}},
-		{"Loader.Bytes", "take samples as bytes: ", func(ctx context.Context) (any, error) {
+		{"Loader.Bytes", "read samples as bytes: ", func(ctx context.Context) (any, error) {
 			b, err := kept.Bytes(ctx, 1<<30)
 			return b.Image, err
 		}},

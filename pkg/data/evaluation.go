@@ -2,7 +2,8 @@ package data
 
 import "fmt"
 
-// EvaluationOptions selects the part of a data set that a rank evaluates.
+// EvaluationOptions configures which part of a data set a rank evaluates, and how the
+// samples are loaded.
 type EvaluationOptions struct {
 	World    int `yaml:"world" json:"world"` // workers
 	Rank     int `yaml:"rank" json:"rank"`   // this worker, from 0
@@ -24,11 +25,12 @@ func (c EvaluationOptions) Validate() error {
 	return nil
 }
 
-// NewEvaluation returns a loader of a rank's part of ds, in ascending order and without
-// augmentation. All ranks together load every sample exactly once. If a rank's last
-// batch is not full, it is filled up by repeating its last sample. Batch.Padding is the
-// number of repetitions: count only the first Batch.Valid() samples. If there are fewer
-// samples than ranks, some ranks have no batch. Every epoch is the same.
+// NewEvaluation returns a loader of rank c.Rank's part of ds, in ascending order and
+// without augmentation. All ranks together load every sample exactly once. If the last
+// batch of a rank is not full, its last sample is repeated to fill the batch.
+// Batch.Padding is the number of repetitions: evaluate only the first Batch.Valid()
+// samples. If there are fewer samples than ranks, some ranks have no batch. All epochs have
+// the same batches.
 func NewEvaluation(ds Dataset, c EvaluationOptions) (*Loader, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -38,7 +40,8 @@ func NewEvaluation(ds Dataset, c EvaluationOptions) (*Loader, error) {
 	return newLoader(ds, s, c.Batch, LoaderOptions{Workers: c.Workers, Prefetch: c.Prefetch})
 }
 
-// shard is a dealer of samples lo to hi−1, in order.
+// shard is the dealer of NewEvaluation. It returns samples lo to hi−1 in ascending order,
+// in batches of the given size.
 type shard struct{ lo, hi, batch int }
 
 func (s *shard) Steps() int { return (s.hi - s.lo + s.batch - 1) / s.batch }

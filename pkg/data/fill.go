@@ -8,7 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// fill loads the samples of a batch into b, from the cache if they are there.
+// fill loads the samples with the given indices into b, or copies the batch from the cache
+// if the loader caches batches.
 func (l *Loader) fill(ctx context.Context, b *buffer, epoch int, indices []int) error {
 	if l.p.cache == cacheBatches || l.c.Kind == LoaderSynthetic {
 		return l.kept.batch(indices, b, func() error { return l.fillNew(ctx, b, 0, indices) })
@@ -44,7 +45,8 @@ func (l *Loader) fillNew(ctx context.Context, b *buffer, epoch int, indices []in
 	return errors.Join(errs...)
 }
 
-// fillOne loads sample i into position k of a batch.
+// fillOne loads sample i into position k of batch b, or copies it from the cache if the
+// loader caches augmented samples.
 func (l *Loader) fillOne(ctx context.Context, b *buffer, s *scratch, epoch, k, i int) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -63,7 +65,8 @@ func (l *Loader) fillOne(ctx context.Context, b *buffer, s *scratch, epoch, k, i
 	return load()
 }
 
-// load reads sample i and augments it for the epoch.
+// load reads sample i into image and target, and augments it for the given epoch. It uses
+// s as temporary memory.
 func (l *Loader) load(s *scratch, epoch, i int, image, target []float32) error {
 	is, ts := l.ds.ImageShape(), l.ds.TargetShape()
 	if _, ok := spatial(is); !ok {
@@ -90,7 +93,8 @@ func (l *Loader) load(s *scratch, epoch, i int, image, target []float32) error {
 	return nil
 }
 
-// store is the cache of the stage "cache", if it comes after the stage "map" or "batch".
+// store caches augmented samples or batches for the stage "cache", if this stage comes
+// after the stages "map" or "batch".
 type store struct {
 	mu   sync.Mutex
 	kept map[int]keptValues
@@ -119,8 +123,8 @@ func (s *store) put(key int, image, target []float32) {
 	s.kept[key] = v
 }
 
-// sample copies sample i from the cache. If it is not there, load must write it to image
-// and target, and sample caches it.
+// sample copies sample i from the cache to image and target. If the cache does not contain
+// the sample, sample calls load, which must write image and target, and caches them.
 func (s *store) sample(i int, image, target []float32, load func() error) error {
 	if s.get(i, image, target) {
 		return nil
@@ -132,13 +136,13 @@ func (s *store) sample(i int, image, target []float32, load func() error) error 
 	return nil
 }
 
-// batch does what sample does for a complete batch. The key is the batch's first sample,
-// which identifies it because cached batches have the samples of epoch 0.
+// batch is like sample, but for a complete batch. The cache key is the index of the first
+// sample, which identifies the batch because cached batches are those of epoch 0.
 func (s *store) batch(indices []int, b *buffer, load func() error) error {
 	return s.sample(indices[0], b.image, b.target, load)
 }
 
-// workerPool is a pool of goroutines that are reused in the next epoch.
+// workerPool is a pool of goroutines that are reused in later epochs.
 type workerPool struct {
 	mu      sync.Mutex
 	idle    []chan func()
@@ -170,8 +174,8 @@ func (c *workerPool) do(f func()) {
 	})
 }
 
-// rest marks a goroutine as idle. It returns false if the pool is closed and the
-// goroutine must end.
+// rest adds the goroutine that receives from work to the idle goroutines. It returns false
+// if the pool is closed and the goroutine must end.
 func (c *workerPool) rest(work chan func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +186,8 @@ func (c *workerPool) rest(work chan func()) bool {
 	return true
 }
 
-// close waits until all goroutines have finished their work and ended.
+// close ends the idle goroutines, and waits until the others have finished their work and
+// ended.
 func (c *workerPool) close() {
 	c.mu.Lock()
 	if !c.closed {

@@ -14,24 +14,25 @@ import (
 	"lockstep/pkg/data/internal/picture"
 )
 
-// OpenFolders lists pictures (PNG, JPEG or TIFF) in a tree with one folder per class:
+// OpenFolders opens a folder of pictures (PNG, JPEG or TIFF) with one subfolder per class:
 // dir/cat/1.png, dir/dog/7.jpg. Classes are numbered in the order of the sorted folder
 // names. Get reads a picture from its file each time; InMemory keeps pictures in memory.
 func OpenFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
 	c, err := openFolders(ctx, dir, o)
 	if err != nil {
-		return nil, fmt.Errorf("open folders of classes: %w", err)
+		return nil, fmt.Errorf("open class folders: %w", err)
 	}
 	return c, nil
 }
 
-const classLayout = "a folder for each class that holds its " + picture.Kinds + " files"
+// classLayout describes the files that OpenFolders reads, for error messages.
+const classLayout = "one subfolder per class with " + picture.Kinds + " files"
 
 func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		if os.IsNotExist(err) {
-			err = fmt.Errorf("there is no folder %s: name one with %s", dir, classLayout)
+			err = fmt.Errorf("folder %s does not exist: name a folder with %s", dir, classLayout)
 		}
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 		}
 	}
 	if len(names) < 2 {
-		return nil, fmt.Errorf("%s holds %d folders: expected %s, of at least two classes", dir, len(names), classLayout)
+		return nil, fmt.Errorf("%s contains %d folders: want %s, and at least two classes", dir, len(names), classLayout)
 	}
 	slices.SortFunc(names, compareNatural)
 	s := &files{dir: dir}
@@ -63,10 +64,10 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 	return s.classes(names, labels, o)
 }
 
-// OpenImageNet lists the pictures in dir/train_data.pkl, a pickled dict from the path of
-// a picture (relative to dir) to its class. A class is a number from 0, or a name; names
-// are numbered in sorted order. Reading the pickle runs no code. Get reads a picture
-// from its file each time; InMemory keeps pictures in memory.
+// OpenImageNet opens the pictures that dir/train_data.pkl lists, a pickled dict from the
+// path of each picture (relative to dir) to its class. A class is a number from 0, or a
+// name; names are numbered in sorted order. The pickle is parsed without running code. Get
+// reads a picture from its file each time; InMemory keeps pictures in memory.
 func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
 	c, err := openImageNet(ctx, dir, o)
 	if err != nil {
@@ -75,8 +76,8 @@ func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, er
 	return c, nil
 }
 
-// maxClasses limits the number of classes. A list with a larger class number is rejected
-// as another kind of file.
+// maxClasses limits the number of classes: a list with a larger class number is probably
+// not a list of classes.
 const maxClasses = 1 << 20
 
 func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
@@ -86,7 +87,7 @@ func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, er
 	file := filepath.Join(dir, "train_data.pkl")
 	text, err := picture.ReadFile(ctx, dir, file)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no %s: expected a pickled dict from a picture's path to its class beside the pictures; a folder a class is data kind folders", file)
+		return nil, fmt.Errorf("file %s does not exist: want a pickled dict from the path of each picture to its class; for one folder per class, use data kind folders", file)
 	}
 	if err != nil {
 		return nil, err
@@ -113,20 +114,20 @@ func readClassList(text []byte) (paths []string, classes []any, err error) {
 	}
 	d, ok := v.(*pickle.Dict)
 	if !ok || len(d.Keys) == 0 {
-		return nil, nil, errors.New("it holds no dict from paths to classes")
+		return nil, nil, errors.New("the file is not a pickled dict from paths to classes")
 	}
 	for i, key := range d.Keys {
 		path, ok := pickle.Text(key)
 		if !ok || path == "" {
-			return nil, nil, fmt.Errorf("key %d is no path of a picture but %v", i, key)
+			return nil, nil, fmt.Errorf("key %d is %v, want the path of a picture", i, key)
 		}
 		paths = append(paths, path)
 	}
 	return paths, d.Values, nil
 }
 
-// numberClasses returns the names of the classes, and for each picture the index of its
-// class.
+// numberClasses converts the classes of the pictures, which are names or numbers, to class
+// indices. names contains the class names by index, labels the class index of each picture.
 func numberClasses(paths []string, classes []any) (names []string, labels []int32, err error) {
 	labels = make([]int32, len(classes))
 	if _, isText := pickle.Text(classes[0]); isText {
@@ -134,7 +135,7 @@ func numberClasses(paths []string, classes []any) (names []string, labels []int3
 		for i, c := range classes {
 			name, ok := pickle.Text(c)
 			if !ok {
-				return nil, nil, fmt.Errorf("the class of %s is %v, others are names", paths[i], c)
+				return nil, nil, fmt.Errorf("class of picture %s is %v, want a name, like the class of the first picture", paths[i], c)
 			}
 			at[name] = 0
 		}
@@ -155,7 +156,7 @@ func numberClasses(paths []string, classes []any) (names []string, labels []int3
 	for i, c := range classes {
 		class, ok := pickle.Int(c)
 		if !ok || class < 0 || class >= maxClasses {
-			return nil, nil, fmt.Errorf("the class of %s is %v: expected a number of 0 to %d, or a name", paths[i], c, maxClasses-1)
+			return nil, nil, fmt.Errorf("class of picture %s is %v, want a number from 0 to %d (or names for all pictures)", paths[i], c, maxClasses-1)
 		}
 		labels[i], highest = int32(class), max(highest, class)
 	}
@@ -165,7 +166,7 @@ func numberClasses(paths []string, classes []any) (names []string, labels []int3
 	return names, labels, nil
 }
 
-// files is a source of pictures that are separate files.
+// files provides pictures that are separate files.
 type files struct {
 	dir   string
 	paths []string // relative to dir, or absolute
@@ -180,9 +181,9 @@ func (s *files) path(i int) string {
 	return filepath.Join(s.dir, s.paths[i])
 }
 
-// read reads the file of picture i. The list of an ImageNet folder may contain absolute
-// paths, also outside the folder. There is no context because Dataset.Get, which calls
-// read, has none; it reads only one picture.
+// read returns the content of the file of picture i. An ImageNet list may contain absolute
+// paths outside of its folder. read has no context because Dataset.Get, which calls it for
+// one picture at a time, has none.
 func (s *files) read(i int) ([]byte, error) {
 	if filepath.IsAbs(s.paths[i]) {
 		return picture.ReadFile(context.Background(), filepath.Dir(s.paths[i]), s.paths[i])
@@ -202,7 +203,8 @@ func (s *files) picture(i int) (image.Image, error) {
 	return m, nil
 }
 
-// classes returns the data set of these files. The first picture determines the size.
+// classes returns the data set of these files. It reads the first picture to determine the
+// size of all pictures.
 func (s *files) classes(names []string, labels []int32, o ClassOptions) (*Classes, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -35,15 +35,14 @@ func (c CellsOptions) Validate() error {
 	return nil
 }
 
-// Cells generates images that look like cells under a microscope, with their masks, and
-// keeps them in memory (two bytes per pixel). The background is textured and unevenly
-// lit. Cells are ellipses with an uneven outline, a membrane, and an interior that is
-// brighter or darker than the background. Between them are blurred specks that are not
-// cells. Each image is blurred and noisy, and has 8 bits. A gray threshold does not find
-// the cells, because their values are in the background's range.
+// Cells generates 8-bit images that look like cells under a microscope, with their masks,
+// and keeps them in memory (two bytes per pixel). Each image shows an unevenly lit,
+// textured background, cells, and blurred specks that are not part of the mask. A cell is
+// an ellipse with an uneven outline, a membrane, and an interior that is brighter or darker
+// than the background. Blur and noise are added. The cells cannot be found by a gray
+// threshold, because their values are also found in the background.
 //
-// Image i depends only on the seed, i and the size. It is the same if more images are
-// generated or in another order.
+// Image i depends only on the seed, i and the image size, not on the number of images.
 func Cells(ctx context.Context, c CellsOptions) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -73,8 +72,8 @@ func Cells(ctx context.Context, c CellsOptions) (Dataset, error) {
 	return s, nil
 }
 
-// WriteCells saves generated cells as pairs of PNG files that OpenPairs reads (see
-// Write). It keeps one image in memory at a time.
+// WriteCells generates the same images as Cells and saves each image and its mask as PNG
+// files that OpenPairs can read (see Write). It keeps one image in memory at a time.
 func WriteCells(ctx context.Context, dir string, c CellsOptions) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -120,10 +119,11 @@ func (c ShapesOptions) filled() ShapesOptions {
 	return c
 }
 
-// Shapes generates color pictures like those of CIFAR-10. Each shows one shape: a disc,
-// a ring, a square, … (ClassNames). Size, place, orientation, colors, shading and noise
-// are random, so that no single pixel or mean color reveals the class. The pictures are
-// kept in memory, three bytes per pixel.
+// Shapes generates color pictures for classification, by default in the size and number of
+// classes of CIFAR-10. Each picture shows one shape: a disc, a ring, a square, … (see
+// ClassNames). Size, position, orientation, colors, shading and noise are random, so that
+// no single pixel or mean color reveals the class. The pictures are kept in memory, three
+// bytes per pixel.
 //
 // Picture i is of class i mod Classes and depends only on the seed, i and the edge.
 func Shapes(ctx context.Context, c ShapesOptions) (*Classes, error) {
@@ -154,7 +154,7 @@ func Shapes(ctx context.Context, c ShapesOptions) (*Classes, error) {
 	return newClasses(s, append([]string(nil), generate.ShapeNames[:c.Classes]...), labels, c.Edge, c.Edge, ClassOptions{}), nil
 }
 
-// shapes is a source of generated pictures.
+// shapes provides generated pictures of shapes.
 type shapes struct {
 	seed   int64
 	edge   int
@@ -169,7 +169,7 @@ func (s *shapes) picture(i int) (image.Image, error) {
 
 // FieldsOptions configures generated pairs of fields.
 type FieldsOptions struct {
-	Count int   `yaml:"count" json:"count"` // boxes
+	Count int   `yaml:"count" json:"count"` // number of boxes
 	Edge  int   `yaml:"edge" json:"edge"`   // edge of a box, in cells
 	Seed  int64 `yaml:"seed" json:"seed"`
 }
@@ -185,13 +185,13 @@ func (c FieldsOptions) Validate() error {
 	return nil
 }
 
-// Fields generates pairs of periodic fields and keeps them in memory (36 bytes per
-// cell). The names are those of an N-body simulation's input [4,E,E,E] and a
-// hydrodynamic simulation's target [5,E,E,E]. The fields are not physical, but the
-// target can be learned from the input's neighborhood. With φ a random potential of
-// plane waves, the input is δ = −∇²φ and v = −∇φ, scaled. The target is the density
-// tanh(δs), the temperature tanh(δs² − 1) and the velocity tanh(v)·(1 − ½·tanh²(δs)),
-// where δs is δ smoothed by a Gaussian filter. Targets are between −1 and 1.
+// Fields generates boxes of periodic fields and keeps them in memory (36 bytes per cell).
+// The input [4,E,E,E] imitates an N-body simulation, the target [5,E,E,E] a hydrodynamic
+// simulation. The fields are not physical, but the target can be learned from the input,
+// because each target value depends only on nearby input values. φ is a random potential, a
+// sum of plane waves. The input is the density contrast δ = −∇²φ and the velocity v = −∇φ,
+// scaled. The target is the density tanh(δs), the temperature tanh(δs² − 1) and the velocity
+// tanh(v)·(1 − ½·tanh²(δs)), where δs is δ smoothed by a Gaussian filter.
 //
 // Box i depends only on the seed, i and the edge.
 func Fields(ctx context.Context, c FieldsOptions) (Dataset, error) {

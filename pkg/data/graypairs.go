@@ -1,7 +1,7 @@
 package data
 
-// grayPairs is a data set of gray images and masks of one size in memory, two bytes per
-// pixel. An image's byte v becomes v/255 when it is read.
+// grayPairs is a data set of gray images and masks of equal size, kept in memory (two bytes
+// per pixel). Get divides the bytes of an image by 255.
 type grayPairs struct {
 	names         []string
 	images, masks [][]uint8 // [sample][y·width+x]; masks hold 0 or 1
@@ -31,8 +31,8 @@ func (s *grayPairs) region(i int, w window, image, target []float32) error {
 	return nil
 }
 
-// scaled[b] is b/255 and counted[b] is b. A table lookup costs a third of a division,
-// and the loader shares its core with training.
+// scaled[b] is b/255 and counted[b] is b. A table lookup takes a third of the time of a
+// division, and the loader's goroutines take time from training.
 var scaled, counted = func() (s, c [256]float32) {
 	for v := range s {
 		s[v], c[v] = float32(v)/255, float32(v)
@@ -40,7 +40,7 @@ var scaled, counted = func() (s, c [256]float32) {
 	return s, c
 }()
 
-// bytesTo converts each byte of from by the table values.
+// bytesTo looks up each byte of from in the table values and writes the result to to.
 func bytesTo(to []float32, from []uint8, values *[256]float32) {
 	for x, v := range from[:len(to)] {
 		to[x] = values[v]

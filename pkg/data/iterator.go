@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Iterator returns the batches of one epoch in order:
+// Iterator iterates over the batches of one epoch, in order:
 //
 //	it := loader.Epoch(ctx, epoch)
 //	defer it.Close()
@@ -17,7 +17,7 @@ import (
 //	}
 //	if err := it.Err(); err != nil { … }
 //
-// It must be used by one goroutine only.
+// An Iterator must not be used by several goroutines.
 type Iterator struct {
 	loader  *Loader
 	epoch   int
@@ -25,7 +25,7 @@ type Iterator struct {
 	cancel  context.CancelFunc
 	batches [][]int
 
-	next    int // step of the batch that Next will return
+	next    int // step of the batch that the next call of Next prepares
 	current Batch
 	err     error
 	ended   bool
@@ -33,24 +33,25 @@ type Iterator struct {
 	buffers       []*buffer // all buffers of this iterator
 	free          chan *buffer
 	filled        chan filled
-	early         []*filled // batches prepared out of order, at step modulo number of buffers
+	early         []*filled // batches received before their turn; index: step modulo number of buffers
 	currentBuffer *buffer   // buffer of current
 	claimed       atomic.Int64
 	wg            sync.WaitGroup
 	once          sync.Once
 }
 
-// filled is a batch that a goroutine has prepared, or the error that prevented it.
+// filled is a batch that a goroutine has prepared, or the error of preparing it.
 type filled struct {
 	step int
 	b    *buffer
 	err  error
 }
 
-// start takes buffers and starts the goroutines. The caller holds the loader's lock.
+// start allocates the buffers and starts the goroutines. The caller holds the loader's
+// lock.
 func (it *Iterator) start() {
 	workers := min(it.loader.goroutines(), len(it.batches))
-	// One buffer is in use while the others are filled.
+	// One buffer is used by the caller of Next while the others are filled.
 	n := 1
 	if workers > 0 {
 		n += max(it.loader.c.Prefetch, workers)
@@ -75,10 +76,10 @@ func (it *Iterator) start() {
 	}
 }
 
-// prepare fills free buffers with the next batches until none is left. A goroutine
-// claims a step only after it has obtained a buffer. So the steps that are in
-// preparation or waiting never outnumber the buffers and always include the next one: no
-// order of events can deadlock.
+// prepare fills free buffers with batches until the epoch ends or the context is canceled.
+// It cannot deadlock: a goroutine claims a step only after it has received a buffer, so
+// every claimed step has a buffer, and the step that Next waits for is always claimed
+// first.
 func (it *Iterator) prepare() {
 	for {
 		var b *buffer
@@ -99,8 +100,8 @@ func (it *Iterator) prepare() {
 	}
 }
 
-// Next prepares or waits for the next batch. It returns false at the end of the epoch,
-// on an error, or when the context is canceled (see Err).
+// Next waits for the next batch, or loads it if the loader has no goroutines. It returns
+// false at the end of the epoch, after an error, or if the context is canceled (see Err).
 func (it *Iterator) Next() bool {
 	if it.ended {
 		return false
@@ -128,7 +129,7 @@ func (it *Iterator) Next() bool {
 	return true
 }
 
-// await waits for the batch of step it.next and returns it.
+// await waits for the batch of step it.next, or loads it if there are no goroutines.
 func (it *Iterator) await() (*filled, error) {
 	if err := it.ctx.Err(); err != nil {
 		return nil, it.cause()
@@ -152,25 +153,24 @@ func (it *Iterator) await() (*filled, error) {
 	return f, f.err
 }
 
-// cause returns the reason why the context ended.
+// cause returns the error with which the context was canceled.
 func (it *Iterator) cause() error { return context.Cause(it.ctx) }
 
-// Batch returns the batch that Next prepared. It is valid until the next call of Next or
-// Close.
+// Batch returns the current batch. It is valid until the next call of Next or Close.
 func (it *Iterator) Batch() Batch { return it.current }
 
-// Err returns the error that ended the iteration early, or nil at the end of the epoch.
+// Err returns the error that ended the iteration, or nil if there was none.
 func (it *Iterator) Err() error { return it.err }
 
-// Close ends the iteration and its goroutines. It may be called more than once.
+// Close ends the iteration and waits for its goroutines. It may be called more than once.
 func (it *Iterator) Close() {
 	it.ended = true
 	it.current = Batch{}
 	it.stop()
 }
 
-// stop ends the goroutines and returns the buffers to the loader. Because Loader.Close
-// calls it from another goroutine, it does not touch the fields that Next and Batch use.
+// stop ends the goroutines and returns the buffers to the loader. It does not access the
+// fields that Next and Batch use, because Loader.Close calls it from another goroutine.
 func (it *Iterator) stop() {
 	it.once.Do(func() {
 		it.cancel()

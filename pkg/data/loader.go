@@ -10,9 +10,9 @@ import (
 
 // Kinds of a loader.
 const (
-	LoaderLowMem    = "lowmem"    // each sample is read when it is needed
-	LoaderInMem     = "inmem"     // each sample is kept in memory after its first use
-	LoaderSynthetic = "synthetic" // the first batch is repeated: nothing else is loaded
+	LoaderLowMem    = "lowmem"    // a sample is read each time that it is needed
+	LoaderInMem     = "inmem"     // a sample is kept in memory after it was read
+	LoaderSynthetic = "synthetic" // the first batch is loaded once and repeated in every step
 )
 
 // maxWorkers limits the number of goroutines of a loader.
@@ -20,21 +20,23 @@ const maxWorkers = 256
 
 // LoaderOptions configures how batches are prepared.
 type LoaderOptions struct {
-	Kind     string `yaml:"kind,omitempty" json:"kind,omitempty"` // lowmem (as empty), inmem or synthetic
-	Workers  int    `yaml:"workers" json:"workers"`               // goroutines that prepare batches ahead, reused in all epochs; 0: Next prepares each batch
-	Prefetch int    `yaml:"prefetch" json:"prefetch"`             // batches prepared ahead, at least as many as Workers
-	// Order is the sequence of the stages shuffle, shard, cache, batch, map
-	// (augmentation) and prefetch; empty: DefaultOrder. Effects of other orders:
+	Kind     string `yaml:"kind,omitempty" json:"kind,omitempty"` // lowmem, inmem or synthetic; empty: lowmem
+	Workers  int    `yaml:"workers" json:"workers"`               // number of goroutines that prepare batches in advance; 0: Next loads each batch
+	Prefetch int    `yaml:"prefetch" json:"prefetch"`             // number of batches prepared in advance; values below Workers mean Workers
+	// Order is the order of the stages shuffle, shard, cache, batch, map (augmentation)
+	// and prefetch; empty: DefaultOrder. Effects of other orders:
 	//
-	//   - shard before shuffle: each rank keeps its share for all epochs;
-	//   - no shuffle: ascending order; shuffle after batch: batches keep their
-	//     samples and change their order;
-	//   - cache: samples are kept in memory; after map, as augmented in epoch 0;
-	//     after batch and map, complete batches of epoch 0 are kept;
-	//   - no map: no augmentation; map before batch: all goroutines load the
-	//     samples of one batch together, so that it is ready earlier; otherwise each
-	//     prepares one batch;
-	//   - no prefetch: nothing is prepared ahead.
+	//   - shard before shuffle: each rank has the same samples in all epochs;
+	//   - no shuffle: samples are in ascending order;
+	//   - shuffle after batch: the batches have the same samples in all epochs, and
+	//     only the order of the batches changes;
+	//   - cache: samples are kept in memory;
+	//   - cache after map: samples are kept as augmented in epoch 0;
+	//   - cache after batch and map: complete batches of epoch 0 are kept;
+	//   - no map: no augmentation;
+	//   - map before batch: all goroutines load samples of the same batch, so that it is
+	//     ready earlier; otherwise each goroutine prepares a separate batch;
+	//   - no prefetch: batches are not prepared in advance.
 	Order   []string `yaml:"order,omitempty" json:"order,omitempty"`
 	Augment Augment  `yaml:"augment" json:"augment"`
 	Seed    int64    `yaml:"seed" json:"seed"` // seed of augmentation
@@ -44,9 +46,9 @@ type LoaderOptions struct {
 func (c LoaderOptions) Validate() error {
 	switch {
 	case !slices.Contains([]string{"", LoaderLowMem, LoaderInMem, LoaderSynthetic}, c.Kind):
-		return fmt.Errorf("validate loader: kind %q is not known: use lowmem, inmem or synthetic", c.Kind)
+		return fmt.Errorf("validate loader: unknown kind %q: use lowmem, inmem or synthetic", c.Kind)
 	case c.Workers < 0 || c.Workers > maxWorkers:
-		return fmt.Errorf("validate loader: workers is %d: use 0 (to load in step) to %d", c.Workers, maxWorkers)
+		return fmt.Errorf("validate loader: workers is %d: use 0 (load each batch when it is needed) to %d", c.Workers, maxWorkers)
 	case c.Prefetch < 0:
 		return fmt.Errorf("validate loader: prefetch is %d: use 0 or more batches", c.Prefetch)
 	}
@@ -56,29 +58,29 @@ func (c LoaderOptions) Validate() error {
 	return c.Augment.Validate()
 }
 
-// Batch contains the samples that a worker trains on in one step. Its slices are reused:
+// Batch contains the samples of one worker in one step. The iterator reuses its slices:
 // they are valid until the next call of Next or Close.
 type Batch struct {
 	Image   []float32 // [batch, ImageShape...]; a picture's values are in [0,1]
 	Target  []float32 // [batch, TargetShape...]: 0 or 1 (mask), values of a field, or the index of a class
 	Indices []int     // indices of the samples in the data set
-	Padding int       // samples at the end that repeat others to fill the batch
+	Padding int       // number of samples at the end that repeat others to fill the batch
 }
 
-// Valid returns the number of samples that are not padding. They come before the
-// padding.
+// Valid returns the number of samples that are not padding. They are the first samples of
+// the batch.
 func (b Batch) Valid() int { return len(b.Indices) - b.Padding }
 
-// dealer determines the samples of each batch of one rank. Sampler and shard implement
-// it.
+// dealer determines the sample indices of one rank's batches. It is implemented by
+// *Sampler for training and by *shard for evaluation.
 type dealer interface {
-	Steps() int
-	Epoch(e int) [][]int
-	paddingOf(step int) int
+	Steps() int             // batches per epoch
+	Epoch(e int) [][]int    // sample indices of each batch
+	paddingOf(step int) int // number of padding samples at the end of the step's batch
 }
 
-// Loader prepares the batches of one rank before they are needed. Their order and
-// contents do not depend on the number of goroutines. Its methods may be called from
+// Loader prepares the batches of one rank in advance. The order and the contents of the
+// batches do not depend on the number of goroutines. Its methods may be called from
 // several goroutines.
 type Loader struct {
 	ds         Dataset
@@ -95,13 +97,13 @@ type Loader struct {
 	spare  []*buffer
 }
 
-// NewLoader returns a loader of training batches. If c.Order is not empty, its stages
-// replace ShuffleBatches and ShardFirst of the sampler, and an order without the stage
-// shuffle disables Shuffle.
+// NewLoader returns a loader of training batches. If c.Order is not empty, it overrides the
+// options ShuffleBatches and ShardFirst of the sampler, and an order without the stage
+// shuffle disables the option Shuffle.
 func NewLoader(ds Dataset, sampler *Sampler, c LoaderOptions) (*Loader, error) {
 	sc := sampler.Config()
 	if sc.Samples != ds.Len() {
-		return nil, fmt.Errorf("make loader: the sampler is for %d samples, the data set has %d", sc.Samples, ds.Len())
+		return nil, fmt.Errorf("make loader: sampler is configured for %d samples, but the data set has %d", sc.Samples, ds.Len())
 	}
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -128,7 +130,7 @@ func newLoader(ds Dataset, d dealer, batch int, c LoaderOptions) (*Loader, error
 		return nil, err
 	}
 	if !p.augment {
-		// Without the stage map nothing is augmented, but samples still have the crop's size.
+		// Without the stage map, samples are cropped but not augmented otherwise.
 		c.Augment = Augment{Crop: c.Augment.Crop}
 	}
 	if err := c.Augment.fits(ds.ImageShape(), ds.TargetShape()); err != nil {
@@ -137,7 +139,7 @@ func newLoader(ds Dataset, d dealer, batch int, c LoaderOptions) (*Loader, error
 	if c.Kind == LoaderInMem || p.cache == cacheSamples {
 		ds = InMemory(ds)
 		n := ds.Len()
-		if s, ok := d.(*Sampler); ok && s.Config().ShardFirst { // the other ranks read the other samples
+		if s, ok := d.(*Sampler); ok && s.Config().ShardFirst { // this rank only reads its share
 			n = (n + s.Config().World - 1) / s.Config().World
 		}
 		if err := checkKept(ds, n); err != nil {
@@ -155,8 +157,8 @@ func newLoader(ds Dataset, d dealer, batch int, c LoaderOptions) (*Loader, error
 // Steps returns the number of batches per epoch.
 func (l *Loader) Steps() int { return l.dealer.Steps() }
 
-// ImageShape returns the shape of a sample's image after augmentation: the size of the
-// crop if Augment.Crop is set.
+// ImageShape returns the shape of a sample's image after augmentation, including the
+// crop.
 func (l *Loader) ImageShape() []int { return l.c.Augment.delivered(l.ds.ImageShape()) }
 
 // TargetShape returns the shape of a sample's target after augmentation.
@@ -172,9 +174,9 @@ func (l *Loader) TargetShape() []int {
 // iterator or read it to its end.
 func (l *Loader) Epoch(ctx context.Context, e int) *Iterator { return l.EpochFrom(ctx, e, 0) }
 
-// EpochFrom does the same as Epoch, but skips the first step batches (0 to Steps()). The
-// batches that follow are the same as in the complete epoch. So a checkpoint needs only
-// epoch and step to continue.
+// EpochFrom is like Epoch, but skips the first step batches (0 to Steps()). The remaining
+// batches are the same as in the complete epoch, so a checkpoint needs only the epoch and
+// the step to resume.
 func (l *Loader) EpochFrom(ctx context.Context, e, step int) *Iterator {
 	ctx, cancel := context.WithCancel(ctx)
 	batches := l.dealer.Epoch(e)
@@ -198,7 +200,8 @@ func (l *Loader) EpochFrom(ctx context.Context, e, step int) *Iterator {
 	return it
 }
 
-// Close ends all iterations and waits for their goroutines.
+// Close ends all iterations and waits for their goroutines. Iterators that are opened later
+// return an error.
 func (l *Loader) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -213,7 +216,7 @@ func (l *Loader) Close() {
 	l.workerPool.close()
 }
 
-// paddingOf returns the number of padding samples in the batch of a step.
+// paddingOf returns the number of padding samples in the batch of the given step.
 func (l *Loader) paddingOf(step int) int {
 	if l.c.Kind == LoaderSynthetic {
 		step = 0
@@ -224,13 +227,13 @@ func (l *Loader) paddingOf(step int) int {
 // buffer is the memory of one batch.
 type buffer struct {
 	image, target []float32
-	scratch       []scratch // one for each goroutine that fills it
+	scratch       []scratch // one per goroutine that fills the buffer
 }
 
 // scratch is memory for one sample before augmentation.
 type scratch struct{ image, target []float32 }
 
-// takeBuffer returns a spare buffer or allocates one. The caller holds l.mu.
+// takeBuffer returns an unused buffer or allocates one. The caller holds l.mu.
 func (l *Loader) takeBuffer() *buffer {
 	if n := len(l.spare); n > 0 {
 		b := l.spare[n-1]
@@ -245,18 +248,20 @@ func (l *Loader) takeBuffer() *buffer {
 	return b
 }
 
-// goroutines returns the number of goroutines that each prepare one batch.
+// goroutines returns the number of goroutines of an iterator, each of which prepares a
+// different batch. If it is 0, Next loads the batches.
 func (l *Loader) goroutines() int {
 	switch {
 	case l.p.bySample && l.c.Prefetch > 0 && l.c.Workers > 0:
-		return 1 // the others help it to fill the batch
+		return 1 // the other workers help to fill its batch (see goroutinesPerBatch)
 	case l.p.bySample:
 		return 0
 	}
 	return l.c.Workers
 }
 
-// goroutinesPerBatch returns the number of goroutines that fill one batch.
+// goroutinesPerBatch returns the number of goroutines that load samples of the same
+// batch.
 func (l *Loader) goroutinesPerBatch() int {
 	if l.p.bySample {
 		return min(max(1, l.c.Workers), l.batch)
@@ -264,7 +269,7 @@ func (l *Loader) goroutinesPerBatch() int {
 	return 1
 }
 
-// release returns an ended iterator's buffers to the loader.
+// release returns the buffers of an iterator that has ended to the loader.
 func (l *Loader) release(it *Iterator, buffers []*buffer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -294,13 +294,13 @@ func TestLoaderConfigErrors(t *testing.T) {
 		{data.LoaderOptions{Workers: -1}, "workers is -1"},
 		{data.LoaderOptions{Prefetch: -1}, "prefetch is -1"},
 		{data.LoaderOptions{Augment: data.Augment{Crop: -1}}, "crop is -1"},
-		{data.LoaderOptions{Augment: data.Augment{Crop: 5}}, "a crop of 5×5 does not fit in samples of 4×6"},
+		{data.LoaderOptions{Augment: data.Augment{Crop: 5}}, "crop size 5×5 is larger than the sample size 4×6"},
 	} {
 		if _, err := data.NewLoader(ds, s, c.config); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %q", err, c.want)
 		}
 	}
-	if _, err := data.NewLoader(numbered{n: 3}, s, data.LoaderOptions{}); err == nil || !strings.Contains(err.Error(), "the sampler is for 4 samples, the data set has 3") {
+	if _, err := data.NewLoader(numbered{n: 3}, s, data.LoaderOptions{}); err == nil || !strings.Contains(err.Error(), "sampler is configured for 4 samples, but the data set has 3") {
 		t.Errorf("got %v", err)
 	}
 	for _, c := range []data.EvaluationOptions{{}, {World: 1, Rank: 1, Batch: 1}, {World: 1}} {

@@ -7,11 +7,11 @@ import (
 	"lockstep/pkg/data/internal/memory"
 )
 
-// InMemory keeps each sample of ds in memory after its first use: at one byte per value
-// if all values of the sample are integers divided by 255, as those of 8-bit pictures
-// are, otherwise at four bytes. Data sets that select from or repeat samples (Subset,
-// Tiles, Crops, Repeat) share the kept samples of the underlying data set. A data set
-// that is in memory already is returned unchanged.
+// InMemory returns a data set with the samples of ds that keeps each sample in memory after
+// it was first read: at one byte per value if all values of the sample are integers divided
+// by 255 (as in 8-bit pictures), otherwise at four bytes. If ds selects, cuts or repeats
+// samples of another data set (Subset, Tiles, Crops, Repeat), the samples of that data set
+// are kept, once each. A data set that is already in memory is returned unchanged.
 func InMemory(ds Dataset) Dataset {
 	switch d := ds.(type) {
 	case *subset:
@@ -34,7 +34,8 @@ func InMemory(ds Dataset) Dataset {
 	return &kept{ds: ds, image: ds.ImageShape(), target: ds.TargetShape(), samples: make([]keptSample, ds.Len())}
 }
 
-// kept keeps the samples of another data set in memory after their first use.
+// kept is a data set that keeps the samples of another data set in memory after they were
+// first read.
 type kept struct {
 	ds            Dataset
 	image, target []int
@@ -44,8 +45,8 @@ type kept struct {
 	wideErr       error     // set if samples of 4 bytes per value do not fit into memory
 }
 
-// checkKept returns an error if ds keeps its samples and n of them do not fit into
-// memory. It assumes one byte per value of an image, the least that any values need.
+// checkKept returns an error if InMemory made ds and n of its samples do not fit into
+// memory. It assumes the minimum of one byte per value of an image.
 func checkKept(ds Dataset, n int) error {
 	switch d := ds.(type) {
 	case *subset:
@@ -54,7 +55,7 @@ func checkKept(ds Dataset, n int) error {
 			distinct[i] = true
 		}
 		return checkKept(d.ds, min(n, len(distinct)))
-	case *tiles: // even a few tiles may belong to many samples
+	case *tiles: // n tiles may be parts of up to n samples
 		return checkKept(d.ds, min(n, d.ds.Len()))
 	case *crops:
 		return checkKept(d.ds, min(n, d.ds.Len()))
@@ -65,18 +66,19 @@ func checkKept(ds Dataset, n int) error {
 	return nil
 }
 
-// checkMemory returns an error if all samples do not fit into memory at the given number
-// of bytes per value of an image. A target's values need 4 bytes each.
-func (s *kept) checkMemory(bytes float64) error {
+// checkMemory returns an error if the samples do not fit into memory at the given number
+// of bytes per value of an image. The values of a target need 4 bytes each.
+func (s *kept) checkMemory(bytesPerValue float64) error {
 	what := fmt.Sprintf("loader.kind %s keeps %d samples of %s values", LoaderInMem, s.used, formatSize(s.image))
-	err := memory.Check(what, s.used, bytes*float64(volume(s.image))+4*float64(volume(s.target)))
+	err := memory.Check(what, s.used, bytesPerValue*float64(volume(s.image))+4*float64(volume(s.target)))
 	if err != nil {
-		return fmt.Errorf("%w, or loader.kind %s", err, LoaderLowMem)
+		return fmt.Errorf("%w, or set loader.kind to %s", err, LoaderLowMem)
 	}
 	return nil
 }
 
-// keptSample is a sample as bytes (each value times 255) or as floats.
+// keptSample is a sample in memory. Its image is stored either as bytes (each value times
+// 255) or as floats.
 type keptSample struct {
 	mu            sync.Mutex // held while the sample is read
 	read          bool
@@ -84,7 +86,7 @@ type keptSample struct {
 	image, target []float32
 }
 
-// sample returns sample i. It reads the sample if that has not been done yet.
+// sample returns sample i, which it reads if it is not in memory yet.
 func (s *kept) sample(i int) (*keptSample, error) {
 	of := &s.samples[i]
 	of.mu.Lock()
@@ -109,8 +111,8 @@ func (s *kept) sample(i int) (*keptSample, error) {
 	return of, nil
 }
 
-// asBytes returns the values times 255, or nil if one of them is not an integer divided
-// by 255.
+// asBytes returns the values times 255 as bytes. It returns nil if a value is not an
+// integer from 0 to 255 divided by 255.
 func asBytes(values []float32) []uint8 {
 	b := make([]uint8, len(values))
 	for i, v := range values {
@@ -170,7 +172,7 @@ func (s *kept) region(i int, w window, image, target []float32) error {
 	return nil
 }
 
-// cutBytes does the same as cut, for values stored as bytes (times 255).
+// cutBytes is like cut, but for values that are stored as bytes (value times 255).
 func cutBytes(dst []float32, src []uint8, shape []int, w window) {
 	size, _ := spatial(shape)
 	for c := range shape[0] {

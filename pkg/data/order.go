@@ -6,40 +6,41 @@ import (
 	"strings"
 )
 
-// The stages of a loader's pipeline, of which LoaderOptions.Order is a sequence.
+// Stages of a loader's pipeline, which LoaderOptions.Order can reorder.
 const (
-	StageShuffle  = "shuffle"  // a different order in each epoch, of the samples or (after batch) of the batches
-	StageShard    = "shard"    // each rank selects its share
-	StageCache    = "cache"    // the output of the stages before is kept in memory
-	StageBatch    = "batch"    // samples are put together to batches
-	StageMap      = "map"      // augmentation
-	StagePrefetch = "prefetch" // batches are prepared ahead
+	StageShuffle  = "shuffle"  // permutes the samples, or after batch the batches, in each epoch
+	StageShard    = "shard"    // selects the samples of this rank
+	StageCache    = "cache"    // keeps the output of the previous stages in memory
+	StageBatch    = "batch"    // combines samples to batches
+	StageMap      = "map"      // augments the samples
+	StagePrefetch = "prefetch" // prepares batches in advance
 )
 
-// DefaultOrder returns the stages that are used if LoaderOptions.Order is empty. It has
-// no stage cache.
+// DefaultOrder returns the order of stages that is used if LoaderOptions.Order is empty. It
+// does not contain the stage cache.
 func DefaultOrder() []string {
 	return []string{StageShuffle, StageShard, StageBatch, StageMap, StagePrefetch}
 }
 
-// pipeline is the parsed form of an order.
+// pipeline is the parsed form of LoaderOptions.Order.
 type pipeline struct {
 	shuffle, shuffleBatches bool
-	shardFirst              bool // each rank keeps its share for all epochs
-	cache                   string
-	augment, bySample       bool
+	shardFirst              bool   // each rank has the same samples in all epochs
+	cache                   string // what is cached; cacheNothing if the order has no stage cache
+	augment                 bool
+	bySample                bool // several goroutines load samples of the same batch
 	prefetch                bool
 }
 
-// The output that the stage cache keeps.
+// Values of pipeline.cache: what the stage cache keeps in memory.
 const (
 	cacheNothing = ""
-	cacheSamples = "samples" // as read from the data set
-	cacheMapped  = "mapped"  // augmented, as in epoch 0
-	cacheBatches = "batches" // put together, as in epoch 0
+	cacheSamples = "samples" // samples as read from the data set
+	cacheMapped  = "mapped"  // samples as augmented in epoch 0
+	cacheBatches = "batches" // batches of epoch 0
 )
 
-// parseOrder validates an order and returns its pipeline.
+// parseOrder parses and validates an order of stages. An empty order means DefaultOrder.
 func parseOrder(order []string) (pipeline, error) {
 	if len(order) == 0 {
 		order = DefaultOrder()
@@ -47,10 +48,10 @@ func parseOrder(order []string) (pipeline, error) {
 	at := map[string]int{}
 	for i, stage := range order {
 		if !slices.Contains([]string{StageShuffle, StageShard, StageCache, StageBatch, StageMap, StagePrefetch}, stage) {
-			return pipeline{}, fmt.Errorf("stage %q is not known: use shuffle, shard, cache, batch, map and prefetch", stage)
+			return pipeline{}, fmt.Errorf("unknown stage %q: use shuffle, shard, cache, batch, map and prefetch", stage)
 		}
 		if _, twice := at[stage]; twice {
-			return pipeline{}, fmt.Errorf("stage %s comes twice in %s", stage, strings.Join(order, ", "))
+			return pipeline{}, fmt.Errorf("duplicate stage %s in %s", stage, strings.Join(order, ", "))
 		}
 		at[stage] = i
 	}
@@ -58,13 +59,13 @@ func parseOrder(order []string) (pipeline, error) {
 	before := func(a, b string) bool { return has(a) && has(b) && at[a] < at[b] }
 	switch {
 	case !has(StageBatch):
-		return pipeline{}, fmt.Errorf("stage batch is missing in %s: a step trains on a batch", strings.Join(order, ", "))
+		return pipeline{}, fmt.Errorf("stage batch is missing in %s: add it, because a step trains on a batch", strings.Join(order, ", "))
 	case !has(StageShard):
-		return pipeline{}, fmt.Errorf("stage shard is missing in %s: all ranks would train on the same samples", strings.Join(order, ", "))
+		return pipeline{}, fmt.Errorf("stage shard is missing in %s: add it, because otherwise all ranks train on the same samples", strings.Join(order, ", "))
 	case before(StageBatch, StageShard):
-		return pipeline{}, fmt.Errorf("stage shard comes behind batch in %s: put it before, so that each rank's batches are of its share", strings.Join(order, ", "))
+		return pipeline{}, fmt.Errorf("stage shard comes after batch in %s: put it before batch, so that batches consist of the rank's own samples", strings.Join(order, ", "))
 	case has(StagePrefetch) && at[StagePrefetch] != len(order)-1:
-		return pipeline{}, fmt.Errorf("stage prefetch is not the last in %s: what comes behind it would not be prepared ahead", strings.Join(order, ", "))
+		return pipeline{}, fmt.Errorf("stage prefetch is not the last one in %s: put it last, because later stages would not be prepared in advance", strings.Join(order, ", "))
 	}
 	p := pipeline{
 		shuffle: has(StageShuffle), shuffleBatches: before(StageBatch, StageShuffle),

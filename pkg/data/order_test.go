@@ -161,11 +161,11 @@ func TestShardFirst(t *testing.T) {
 func TestOrderErrors(t *testing.T) {
 	for order, want := range map[string]string{
 		"shard":                "stage batch is missing in shard",
-		"batch":                "stage shard is missing in batch: all ranks would train on the same samples",
-		"batch shard":          "shard comes behind batch",
+		"batch":                "stage shard is missing in batch: add it",
+		"batch shard":          "shard comes after batch",
 		"shard batch batch":    "stage batch comes twice",
 		"shard prefetch batch": "prefetch is not the last",
-		"shard batch repeat":   `stage "repeat" is not known: use shuffle, shard, cache, batch, map and prefetch`,
+		"shard batch repeat":   `unknown stage "repeat": use shuffle, shard, cache, batch, map and prefetch`,
 	} {
 		err := LoaderOptions{Order: strings.Fields(order)}.Validate()
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "validate loader: order: ") {
@@ -173,7 +173,7 @@ func TestOrderErrors(t *testing.T) {
 		}
 	}
 	for want, c := range map[string]LoaderOptions{
-		`kind "disk" is not known: use lowmem, inmem or synthetic`: {Kind: "disk"}, "workers is 300": {Workers: 300},
+		`unknown kind "disk": use lowmem, inmem or synthetic`: {Kind: "disk"}, "workers is 300": {Workers: 300},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

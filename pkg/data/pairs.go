@@ -13,19 +13,19 @@ import (
 	"lockstep/pkg/data/internal/picture"
 )
 
-// PairsOptions configures how masks are read.
+// PairsOptions configures how OpenPairs and OpenStacks interpret masks.
 type PairsOptions struct {
-	// ForegroundInverted makes the black pixels of a mask the foreground instead of the
-	// white ones.
+	// ForegroundInverted means that black pixels of a mask are foreground and white pixels
+	// are background.
 	ForegroundInverted bool `yaml:"foreground_inverted" json:"foreground_inverted"`
 }
 
-// Pairs is a folder of images and their masks, kept in memory.
+// Pairs is a data set of images and their masks, read from a folder and kept in memory.
 type Pairs struct {
 	grayPairs
 	dir        string
-	grey       int
-	foreground int   // number of mask pixels in the foreground
+	grey       int   // number of mask pixels that are neither nearly black nor nearly white
+	foreground int   // number of foreground pixels in all masks
 	brightest  uint8 // largest value of an image pixel
 }
 
@@ -33,10 +33,10 @@ type Pairs struct {
 func (p *Pairs) Dir() string { return p.dir }
 
 // GreyMaskPixels returns the number of mask pixels that were neither nearly black nor
-// nearly white and were rounded to the nearer of the two.
+// nearly white, and were rounded to black or white.
 func (p *Pairs) GreyMaskPixels() int { return p.grey }
 
-// ForegroundFraction returns the fraction of mask pixels that are foreground, 0 to 1.
+// ForegroundFraction returns the fraction of mask pixels that are foreground, from 0 to 1.
 func (p *Pairs) ForegroundFraction() float64 {
 	return float64(p.foreground) / float64(p.maskPixels())
 }
@@ -48,14 +48,15 @@ func (p *Pairs) maskPixels() int { return p.Len() * p.height * p.width }
 func (p *Pairs) CheckMasks() error {
 	switch p.foreground {
 	case 0:
-		return fmt.Errorf("masks of %s: no pixel is foreground: foreground and background must be white (255) and black (0), or the other way round with data.foreground; a mask of numbered classes (0, 1, …) is black", p.dir)
+		return fmt.Errorf("masks of %s have no foreground pixel: draw the foreground in white (255) and the background in black (0), or set data.foreground to black if it is the other way round; masks with class numbers (0, 1, …) are not supported", p.dir)
 	case p.maskPixels():
-		return fmt.Errorf("masks of %s: every pixel is foreground: foreground and background must be white (255) and black (0), or the other way round with data.foreground; a mask of numbered classes (0, 1, …) is black", p.dir)
+		return fmt.Errorf("masks of %s have no background pixel: draw the foreground in white (255) and the background in black (0), or set data.foreground to black if it is the other way round; masks with class numbers (0, 1, …) are not supported", p.dir)
 	}
 	return nil
 }
 
-// Notes returns hints that the files may have been misread, such as very dark images.
+// Notes returns a message for each sign that the files may have been misread, such as very
+// dark images. It returns nil if there is none.
 func (p *Pairs) Notes() []string {
 	var notes []string
 	if f := p.ForegroundFraction(); f > 0.5 {
@@ -70,23 +71,24 @@ func (p *Pairs) Notes() []string {
 	return notes
 }
 
-// folders contains the supported names of the image folder and the mask folder, in order
-// of preference.
+// folders lists the supported names of the image folder and the mask folder, in order of
+// preference.
 var folders = [...][2]string{{"image", "label"}, {"images", "masks"}, {"images", "labels"}, {"images_collective", "masks_collective"}}
 
-const layout = "a folder with image/ and label/ (or images/ and masks/) that hold " + picture.Kinds + " files of the same names"
+// layout describes the files that OpenPairs reads, for error messages.
+const layout = "a folder with image/ and label/ (or images/ and masks/), which contain " + picture.Kinds + " files of the same names"
 
-// OpenPairs reads the images (PNG, JPEG or TIFF, of 1, 8 or 16 bits) in dir/image (or images, images_collective)
-// and their masks in dir/label (or masks, labels, masks_collective), sorted by
-// name with numbers in numerical order. An image and its mask have the same
-// name; if no name is shared, files with the same numbers in their names
-// form a pair (image_07.png, mask_07.png). All files must have the same size.
+// OpenPairs reads images (PNG, JPEG or TIFF, of 1, 8 or 16 bits) from dir/image (or images,
+// images_collective) and their masks from dir/label (or masks, labels, masks_collective).
+// Samples are sorted by name, with numbers in numerical order. An image and its mask have
+// the same name. If no image has the same name as a mask, files with the same numbers in
+// their names form a pair (image_07.png, mask_07.png). All files must have the same size.
 //
-// Colors and palettes are converted to gray, transparent pixels become black,
-// and 16-bit values keep their upper 8 bits. Images are divided by 255. A mask value (0 to 1)
-// above 0.8 is foreground and below 0.2 background, as in the U-Net scaling
-// study. A value in between (a soft edge left by resizing) is rounded to the nearer of
-// the two and is counted in GreyMaskPixels.
+// Colors and palettes are converted to gray, transparent pixels become black, and 16-bit
+// values keep their upper 8 bits. Image values are divided by 255. A mask value (0 to 1)
+// above 0.8 is foreground and below 0.2 background, as in the U-Net scaling study. A value
+// in between, such as a soft edge after resizing, is rounded to 0 or 1 and counted in
+// GreyMaskPixels.
 func OpenPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) {
 	p, err := openPairs(ctx, dir, o)
 	if err != nil {
@@ -140,8 +142,8 @@ func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 	return p, nil
 }
 
-// checkPairsMemory returns an error if all pairs do not fit into memory, at two bytes
-// per pixel of the first image's size. If the first image is damaged, it returns nil:
+// checkPairsMemory returns an error if the pairs do not fit into memory, assuming that all
+// have the size of the first image. If the first image is damaged, it returns nil, because
 // openPairs reports the damage.
 func checkPairsMemory(ctx context.Context, dir string, pairs []pair) error {
 	text, err := picture.ReadFile(ctx, dir, pairs[0].image)
@@ -159,16 +161,16 @@ func checkPairsMemory(ctx context.Context, dir string, pairs []pair) error {
 	return memory.Check(fmt.Sprintf("%s has %d pairs of %d×%d pixels", dir, len(pairs), height, width), len(pairs), 2*float64(height)*float64(width))
 }
 
-// findFolders returns the folder of images and the folder of masks in dir.
+// findFolders returns the paths of the image folder and the mask folder in dir.
 func findFolders(dir string) (images, masks string, err error) {
 	info, err := os.Stat(dir)
 	switch {
 	case os.IsNotExist(err):
-		return "", "", fmt.Errorf("there is no folder %s: name %s", dir, layout)
+		return "", "", fmt.Errorf("folder %s does not exist: name %s", dir, layout)
 	case err != nil:
 		return "", "", err
 	case !info.IsDir():
-		return "", "", fmt.Errorf("%s is a file: name %s", dir, layout)
+		return "", "", fmt.Errorf("%s is a file, not a folder: name %s", dir, layout)
 	}
 	isDir := func(path string) bool {
 		info, err := os.Stat(path)
@@ -183,17 +185,18 @@ func findFolders(dir string) (images, masks string, err error) {
 	for _, f := range folders {
 		for k, name := range f {
 			if isDir(filepath.Join(dir, name)) {
-				return "", "", fmt.Errorf("%s holds %s/ but not %s/: expected %s", dir, name, f[1-k], layout)
+				return "", "", fmt.Errorf("%s contains %s/ but not %s/: want %s", dir, name, f[1-k], layout)
 			}
 		}
 	}
-	return "", "", fmt.Errorf("%s holds neither image/ nor label/: expected %s", dir, layout)
+	return "", "", fmt.Errorf("%s contains neither image/ nor label/: want %s", dir, layout)
 }
 
-// pair contains the name and the two file paths of one sample.
+// pair is the name of a sample, and the paths of its image and its mask.
 type pair struct{ name, image, mask string }
 
-// matchPairs finds the mask of each image.
+// matchPairs finds the mask of each image. It returns an error if an image has no mask or a
+// mask has no image.
 func matchPairs(imageDir, maskDir string) ([]pair, error) {
 	images, err := listPictures(imageDir)
 	if err != nil {
@@ -236,7 +239,8 @@ func matchPairs(imageDir, maskDir string) ([]pair, error) {
 	return pairs, nil
 }
 
-// listPictures returns the names of the picture files in dir, sorted.
+// listPictures returns the sorted names of the picture files in dir. A folder without
+// pictures is an error.
 func listPictures(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -255,16 +259,19 @@ func listPictures(dir string) ([]string, error) {
 	}
 	if len(names) == 0 {
 		if other != "" {
-			return nil, fmt.Errorf("%s holds no %s file, only others such as %s: convert them to PNG", dir, picture.Kinds, other)
+			return nil, fmt.Errorf("%s contains no %s files, only others such as %s: convert them to PNG", dir, picture.Kinds, other)
 		}
-		return nil, fmt.Errorf("%s is empty: expected %s files", dir, picture.Kinds)
+		return nil, fmt.Errorf("%s is empty: want %s files", dir, picture.Kinds)
 	}
 	slices.SortFunc(names, compareNatural)
 	return names, nil
 }
 
+// stem returns a file name without its extension.
 func stem(name string) string { return strings.TrimSuffix(name, filepath.Ext(name)) }
 
+// shareStem reports whether some name in a and some name in b differ at most in their
+// extensions.
 func shareStem(a, b []string) bool {
 	in := map[string]bool{}
 	for _, name := range a {
@@ -273,8 +280,8 @@ func shareStem(a, b []string) bool {
 	return slices.ContainsFunc(b, func(name string) bool { return in[stem(name)] })
 }
 
-// numbers returns the numbers in a file name, without leading zeros. If the name has no
-// number, it returns the name without its extension.
+// numbers returns the numbers in a file name, without leading zeros and separated by
+// spaces. If the name has no number, it returns the name without its extension.
 func numbers(name string) string {
 	fields := strings.FieldsFunc(stem(name), func(r rune) bool { return r < '0' || r > '9' })
 	if len(fields) == 0 {
@@ -286,6 +293,7 @@ func numbers(name string) string {
 	return strings.Join(fields, " ")
 }
 
+// trimZeros removes leading zeros from a number; all zeros become "0".
 func trimZeros(digits string) string {
 	if t := strings.TrimLeft(digits, "0"); t != "" {
 		return t
@@ -293,8 +301,8 @@ func trimZeros(digits string) string {
 	return "0"
 }
 
-// compareNatural compares names so that runs of digits are ordered as numbers: 2 before
-// 10.
+// compareNatural compares file names and orders the numbers in them by value: image2 comes
+// before image10. The result is negative, 0 or positive, as in strings.Compare.
 func compareNatural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
@@ -321,7 +329,7 @@ func compareNatural(a, b string) int {
 	return strings.Compare(a, b) // equal but for leading zeros, such as 07 and 7
 }
 
-// digits returns the number of digits at the start of s.
+// digits returns the number of digits with which s begins.
 func digits(s string) int {
 	n := 0
 	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
@@ -330,8 +338,9 @@ func digits(s string) int {
 	return n
 }
 
-// binarize replaces the gray values of a mask by 0 or 1, in place. It returns how many
-// values were neither above 0.8 nor below 0.2, and how many pixels are foreground.
+// binarize replaces the gray values of a mask by 1 (foreground) or 0, in place. grey is the
+// number of values between 0.2 and 0.8 (of 255), foreground the number of foreground
+// pixels.
 func binarize(mask []uint8, inverted bool) (grey, foreground int) {
 	var one, zero uint8 = 1, 0
 	if inverted {
@@ -352,8 +361,8 @@ func binarize(mask []uint8, inverted bool) (grey, foreground int) {
 	return grey, foreground
 }
 
-// sampleFile returns the file name of sample i of n. The number is padded with zeros, so
-// that the names also sort as text.
+// sampleFile returns the PNG file name of sample i of n. The number is padded with zeros,
+// so that the lexical order of the names equals the order of the samples.
 func sampleFile(i, n int) string {
 	return fmt.Sprintf("%0*d.png", len(strconv.Itoa(max(n-1, 0))), i)
 }

@@ -55,7 +55,7 @@ func TestWriteReads(t *testing.T) {
 				}
 			}
 		}
-		if err := data.WriteCells(ctx, dir, data.CellsOptions{Count: 3, Height: 16, Width: 24}); err == nil || !strings.Contains(err.Error(), "already holds other images") {
+		if err := data.WriteCells(ctx, dir, data.CellsOptions{Count: 3, Height: 16, Width: 24}); err == nil || !strings.Contains(err.Error(), "already contains other pictures") {
 			t.Errorf("%s: a smaller set over a larger one: %v", name, err)
 		}
 	}
@@ -207,7 +207,7 @@ func TestOpenPairsErrors(t *testing.T) {
 			remove(dir + "/image/2.png")
 			write(dir+"/image/1.bmp", "")
 			write(dir+"/image/.hidden.png", "")
-		}, []string{"DIR/image holds no PNG, JPEG or TIFF file, only others such as 1.bmp: convert them to PNG"}},
+		}, []string{"DIR/image contains no PNG, JPEG or TIFF files, only others such as 1.bmp: convert them to PNG"}},
 		{"no mask folder", func(dir string) {
 			if err := os.Rename(dir+"/label", dir+"/truth"); err != nil {
 				t.Fatal(err)
@@ -220,12 +220,12 @@ func TestOpenPairsErrors(t *testing.T) {
 			if err := os.RemoveAll(dir + "/image"); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"DIR holds neither image/ nor label/"}},
+		}, []string{"DIR contains neither image/ nor label/"}},
 		{"no folder at all", func(dir string) {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"there is no folder DIR: name a folder with image/ and label/"}},
+		}, []string{"folder DIR does not exist: name a folder with image/ and label/"}},
 		{"a file in its place", func(dir string) {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
@@ -266,7 +266,7 @@ func TestWriteErrors(t *testing.T) {
 		ds   data.Dataset
 		want string
 	}{
-		{numbered{n: 1, channels: 2, height: 2, width: 2, bad: -1}, "both must be 1×height×width"},
+		{numbered{n: 1, channels: 2, height: 2, width: 2, bad: -1}, "want [1,H,W]"},
 		{numbered{n: 0, channels: 1, height: 2, width: 2, bad: -1}, "the data set is empty"},
 		{numbered{n: 1, channels: 1, height: 2, width: 2, bad: 0}, "the disk is on fire"},
 	} {

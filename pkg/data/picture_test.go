@@ -158,9 +158,9 @@ func TestPictureErrors(t *testing.T) {
 	}{
 		{"half a TIFF", "1.tif", tif[:len(tif)/2], []string{"not a readable TIFF: copy or save it again"}},
 		{"half a JPEG", "1.jpg", jpg[:len(jpg)/2], []string{"not a readable JPEG: copy or save it again"}},
-		{"two pages", "1.tif", two, []string{"a TIFF of several pages: save each page as a file of its own"}},
-		{"BigTIFF", "1.tif", []byte("II+\x00\x08\x00\x00\x00\x10\x00\x00\x00"), []string{"it is a BigTIFF, which is not read: save it as a classic TIFF"}},
-		{"a text", "1.jpg", []byte("GIF89a, or so"), []string{"not a readable PNG, JPEG or TIFF", "it begins like none of them"}},
+		{"two pages", "1.tif", two, []string{"TIFF file has 2 pages, want 1: save each page as a separate file"}},
+		{"BigTIFF", "1.tif", []byte("II+\x00\x08\x00\x00\x00\x10\x00\x00\x00"), []string{"BigTIFF files are not supported: save the file as a classic TIFF"}},
+		{"a text", "1.jpg", []byte("GIF89a, or so"), []string{"not a valid PNG, JPEG or TIFF", "the first bytes match none of these formats"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -204,11 +204,11 @@ func TestDoubtfulPairs(t *testing.T) {
 		},
 		{
 			"numbered classes", ramp(image.NewGray(r)), disc(image.NewGray(r), color.Gray{Y: 1}, black), false,
-			"", "a mask of numbered classes (0, 1, …) is black",
+			"", "masks with class numbers (0, 1, …) are not supported",
 		},
 		{
 			"all foreground", ramp(image.NewGray(r)), disc(image.NewGray(r), white, white), false,
-			"", "masks of DIR: every pixel is foreground",
+			"", "masks of DIR have no background pixel",
 		},
 		{
 			"soft masks", ramp(image.NewGray(r)), disc(image.NewGray(r), color.Gray{Y: 150}, black), false,
@@ -247,7 +247,7 @@ func TestDoubtfulPairs(t *testing.T) {
 
 func TestTilesLargerThanImages(t *testing.T) {
 	_, err := data.Tiles(cells(t, data.CellsOptions{Count: 1, Height: 16, Width: 24, Seed: 1}), 20, 20)
-	if want := "images of 16×24 are smaller than a tile of 20×20: set data.tile to a divisor of both sides, or to 0 for whole images"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "images of 16×24 are smaller than tiles of 20×20: set data.tile to a divisor of height and width, or to 0 for complete images"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 }

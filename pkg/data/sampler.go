@@ -7,21 +7,22 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// SamplerOptions configures how the samples of an epoch are distributed to workers.
+// SamplerOptions configures how a Sampler distributes the samples of an epoch to workers.
 type SamplerOptions struct {
 	Samples        int   `yaml:"samples" json:"samples"` // number of samples in the data set
 	World          int   `yaml:"world" json:"world"`     // workers
 	Rank           int   `yaml:"rank" json:"rank"`       // this worker, from 0
 	BatchPerWorker int   `yaml:"batch_per_worker" json:"batch_per_worker"`
 	Seed           int64 `yaml:"seed" json:"seed"`
-	Shuffle        bool  `yaml:"shuffle" json:"shuffle"`     // permute the samples by seed and epoch; false: ascending order
-	DropLast       bool  `yaml:"drop_last" json:"drop_last"` // omit a last, incomplete global batch instead of padding it
-	// ShardFirst assigns every World-th sample to each rank for all epochs, and each
-	// rank shuffles its own samples. Without it, one permutation of all samples is
-	// distributed. With it, the batches of N workers differ from those of one worker
-	// with an N-fold batch.
+	Shuffle        bool  `yaml:"shuffle" json:"shuffle"`     // permute the samples, differently in each epoch; false: ascending order
+	DropLast       bool  `yaml:"drop_last" json:"drop_last"` // omit an incomplete last global batch instead of padding it
+	// ShardFirst assigns the samples Rank, Rank+World, Rank+2·World, … to each rank for all
+	// epochs, and each rank shuffles its own samples. The batches of N workers then differ
+	// from the batches of one worker with an N times larger batch. If false, all samples are
+	// permuted and then distributed.
 	ShardFirst bool `yaml:"shard_first,omitempty" json:"shard_first,omitempty"`
-	// ShuffleBatches keeps the batches of epoch 0 and shuffles only their order.
+	// ShuffleBatches uses the same batches in all epochs and shuffles only the order of the
+	// batches.
 	ShuffleBatches bool `yaml:"shuffle_batches,omitempty" json:"shuffle_batches,omitempty"`
 }
 
@@ -29,7 +30,7 @@ type SamplerOptions struct {
 func (c SamplerOptions) Validate() error {
 	switch {
 	case c.Samples < 1:
-		return fmt.Errorf("validate sampler: the data set has %s: it needs at least 1", english.Count(c.Samples, "sample"))
+		return fmt.Errorf("validate sampler: the data set has %s: want at least 1", english.Count(c.Samples, "sample"))
 	case c.World < 1:
 		return fmt.Errorf("validate sampler: world size is %d: use at least 1 worker", c.World)
 	case c.Rank < 0 || c.Rank >= c.World:
@@ -37,23 +38,23 @@ func (c SamplerOptions) Validate() error {
 	case c.BatchPerWorker < 1:
 		return fmt.Errorf("validate sampler: batch per worker is %d: use at least 1", c.BatchPerWorker)
 	case c.ShardFirst && c.Samples < c.World:
-		return fmt.Errorf("validate sampler: %d samples are fewer than %d workers, and each keeps its share: use fewer workers", c.Samples, c.World)
+		return fmt.Errorf("validate sampler: got %d samples for %d workers, want at least one sample per worker: use fewer workers", c.Samples, c.World)
 	case c.DropLast && c.Samples < c.World*c.BatchPerWorker:
-		return fmt.Errorf("validate sampler: %d samples do not fill one global batch of %d (%d workers × %d), and drop_last leaves the rest out: use a smaller batch, fewer workers, or drop_last: false",
+		return fmt.Errorf("validate sampler: %d samples do not fill one global batch of %d (%d workers × %d), and drop_last omits incomplete batches: use a smaller batch, fewer workers, or drop_last: false",
 			c.Samples, c.World*c.BatchPerWorker, c.World, c.BatchPerWorker)
 	}
 	return nil
 }
 
-// Sampler distributes the samples of each epoch to the workers. An epoch is a
-// permutation of all samples that depends only on seed and epoch. Global
-// batch s of N workers with batch b is elements s·N·b to (s+1)·N·b − 1, of
-// which rank r takes the r-th block of b: N workers with batch b see in each step the
-// samples that 1 worker sees with batch N·b, in the same order.
+// Sampler distributes the samples of each epoch to the workers. An epoch is a permutation
+// of all samples that depends only on the seed and the epoch. With N workers and batch b,
+// the global batch of step s consists of elements s·N·b to (s+1)·N·b − 1 of the
+// permutation, and rank r gets the r-th block of b elements. So N workers with batch b
+// process in each step the same samples, in the same order, as 1 worker with batch N·b.
 //
-// No sample is lost or repeated, except by padding: the last global
-// batch is filled up from the start of the permutation, or omitted with
-// DropLast.
+// Each sample occurs once per epoch, except in the last global batch: if it is incomplete,
+// it is filled with samples from the start of the permutation, or omitted if DropLast is
+// set.
 type Sampler struct {
 	c       SamplerOptions
 	steps   int
@@ -74,17 +75,17 @@ func NewSampler(c SamplerOptions) (*Sampler, error) {
 	return s, nil
 }
 
-// Config returns the options that the sampler was made with.
+// Config returns the options of the sampler.
 func (s *Sampler) Config() SamplerOptions { return s.c }
 
 // Steps returns the number of batches per rank and epoch.
 func (s *Sampler) Steps() int { return s.steps }
 
-// Padding returns the number of samples per epoch, over all ranks, that repeat others to
-// fill the last global batch.
+// Padding returns the number of samples, summed over all ranks, that are repeated in an
+// epoch to fill the last global batch.
 func (s *Sampler) Padding() int { return s.padding }
 
-// Dropped returns the number of samples per epoch, over all ranks, that are omitted.
+// Dropped returns the number of samples that are omitted in each epoch because of DropLast.
 func (s *Sampler) Dropped() int {
 	return max(0, s.c.Samples-s.steps*s.c.World*s.c.BatchPerWorker)
 }
@@ -111,8 +112,8 @@ func (s *Sampler) batches(e int) [][]int {
 	return batches
 }
 
-// shuffledBatches returns the batches of ascending samples in the order of epoch e,
-// which is equal on all ranks. A last batch with padding remains the last.
+// shuffledBatches returns batches of consecutive samples, in an order that depends on epoch
+// e and is the same on all ranks. A padded batch remains the last one.
 func (s *Sampler) shuffledBatches(e int) [][]int {
 	fixed := *s
 	fixed.c.Shuffle = false
@@ -128,8 +129,8 @@ func (s *Sampler) shuffledBatches(e int) [][]int {
 	return batches
 }
 
-// position returns the position in the permutation at which this rank's batch of a step
-// starts. Positions beyond the end are padding.
+// position returns the index in the permutation of the first sample of this rank's batch
+// of the given step. Indices beyond the end of the permutation are padding.
 func (s *Sampler) position(step int) int {
 	if s.c.ShardFirst {
 		return step * s.c.BatchPerWorker
@@ -137,15 +138,15 @@ func (s *Sampler) position(step int) int {
 	return (step*s.c.World + s.c.Rank) * s.c.BatchPerWorker
 }
 
-// paddingOf returns how many of this rank's samples of a step are padding. They are the
-// last samples of the batch.
+// paddingOf returns the number of padding samples in this rank's batch of the given step.
+// They are the last samples of the batch.
 func (s *Sampler) paddingOf(step int) int {
 	beyond := s.position(step) + s.c.BatchPerWorker - s.permutationLength()
 	return min(max(beyond, 0), s.c.BatchPerWorker)
 }
 
-// permutationLength returns the number of samples in the permutation: all, or with
-// ShardFirst this rank's.
+// permutationLength returns the length of the permutation of one epoch: the number of all
+// samples, or of this rank's samples if ShardFirst is set.
 func (s *Sampler) permutationLength() int {
 	if s.c.ShardFirst {
 		return (s.c.Samples - s.c.Rank + s.c.World - 1) / s.c.World
@@ -153,8 +154,8 @@ func (s *Sampler) permutationLength() int {
 	return s.c.Samples
 }
 
-// permutation returns the samples in the order of epoch e: all samples, or with
-// ShardFirst this rank's.
+// permutation returns the sample indices in the order of epoch e: of all samples, or of
+// this rank's samples if ShardFirst is set.
 func (s *Sampler) permutation(e int) []int {
 	if s.c.ShardFirst {
 		own := make([]int, s.permutationLength())

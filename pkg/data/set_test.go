@@ -125,7 +125,7 @@ func TestTiles(t *testing.T) {
 		{5, 10, "tile height 5 does not divide image height 12: use one that does (nearest: 4)"},
 		{6, 16, "tile width 16 does not divide image width 20: use one that does (nearest: 20)"},
 		{0, 10, "at least 1"},
-		{24, 10, "images of 12×20 are smaller than a tile of 24×10: set data.tile"},
+		{24, 10, "images of 12×20 are smaller than tiles of 24×10: set data.tile"},
 		{11, 10, "(nearest: 12)"},
 	} {
 		if _, err := data.Tiles(ds, c.h, c.w); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -13,15 +13,15 @@ const (
 	KindCells    = "cells"    // generated microscope images with masks
 	KindPairs    = "pairs"    // a folder of images and masks
 	KindStacks   = "stacks"   // a folder of TIFF stacks and masks
-	KindShapes   = "shapes"   // generated pictures of ten classes, as CIFAR-10's
+	KindShapes   = "shapes"   // generated pictures of ten classes, like CIFAR-10
 	KindCIFAR10  = "cifar10"  // CIFAR-10, binary or Python version
 	KindFolders  = "folders"  // one folder per class
 	KindImageNet = "imagenet" // a folder with train_data.pkl
-	KindFields   = "fields"   // generated volumes Nbody and Hydro
+	KindFields   = "fields"   // generated volumes that imitate two simulations
 	KindVolumes  = "volumes"  // volumes in HDF5 or .npy files
 )
 
-// Kinds returns all kinds of data, in the order in which a manual lists them.
+// Kinds returns all kinds of data, in the order in which documents list them.
 func Kinds() []string {
 	return []string{KindCells, KindPairs, KindStacks, KindShapes, KindCIFAR10, KindFolders, KindImageNet, KindFields, KindVolumes}
 }
@@ -33,8 +33,9 @@ const (
 	TaskRegression     = "regression"
 )
 
-// Config describes the source of the samples and how they are cut. Fields that a kind
-// does not use are zero.
+// Config describes where samples come from, how they are split into training and test
+// samples, and how they are cut and augmented. Fields that do not apply to a kind of data
+// are ignored or must be zero (see Validate).
 type Config struct {
 	Kind       string `yaml:"kind" json:"kind"`                           // one of Kinds
 	Path       string `yaml:"path" json:"path"`                           // folder or file that is read; empty for generated data
@@ -46,31 +47,32 @@ type Config struct {
 	Classes    int    `yaml:"classes,omitempty" json:"classes,omitempty"` // for shapes: number of classes; 0: 10
 	Resize     int    `yaml:"resize,omitempty" json:"resize,omitempty"`   // for cifar10, folders and imagenet: pictures are scaled to squares of this edge; 0: not scaled
 	DataSeed   int64  `yaml:"data_seed" json:"data_seed"`                 // seed of the generator and the split, usually equal for all runs of a study
-	// TestImages is the number of complete images or boxes that are held out. It is 0 if
-	// the data have separate test data: TestPath, or CIFAR-10's test batch.
+	// TestImages is the number of complete images or boxes that are used for tests instead
+	// of training. It is 0 if there are separate test data: TestPath, or CIFAR-10's test
+	// batch.
 	TestImages int    `yaml:"test_images" json:"test_images"`
 	TestPath   string `yaml:"test_path,omitempty" json:"test_path,omitempty"` // for folders, imagenet and volumes: the test data
 	Tile       int    `yaml:"tile" json:"tile"`                               // for cells and pairs: edge of the square tiles that images are cut into; 0: complete images
-	// Samples is the number of crops of edge augment.crop per epoch, for stacks, fields
-	// and volumes; 0: one per box. TestSamples is the number of held-out crops, which
-	// are cut at fixed places.
+	// For stacks, fields and volumes: Samples is the number of random crops (of edge
+	// augment.crop) per epoch; 0: one per box. TestSamples is the number of test crops,
+	// whose positions are the same in every epoch.
 	Samples     int    `yaml:"samples,omitempty" json:"samples,omitempty"`
 	TestSamples int    `yaml:"test_samples,omitempty" json:"test_samples,omitempty"`
 	Input       string `yaml:"input,omitempty" json:"input,omitempty"`   // for volumes: name of the input's data; empty: Nbody
 	Target      string `yaml:"target,omitempty" json:"target,omitempty"` // for volumes: name of the target's data; empty: Hydro
-	// InputChannels and TargetChannels are the required numbers of channels of volumes;
-	// 0: any.
+	// InputChannels and TargetChannels are the numbers of channels that volumes must have;
+	// 0: any number.
 	InputChannels  int     `yaml:"input_channels,omitempty" json:"input_channels,omitempty"`
 	TargetChannels int     `yaml:"target_channels,omitempty" json:"target_channels,omitempty"`
 	Augment        Augment `yaml:"augment" json:"augment"`
 	DropLast       bool    `yaml:"drop_last" json:"drop_last"`
-	// Stage is a folder on each node, such as /dev/shm or $TMPDIR. Training copies the
-	// files of Path and TestPath into it once per node before it starts, and removes the
-	// copy when it ends. Empty: files are read from Path and TestPath.
+	// Stage is a folder on each node, such as /dev/shm or $TMPDIR. Before training starts,
+	// the files of Path and TestPath are copied into it, once per node; the copy is removed
+	// when training ends. Empty: files are read from Path and TestPath.
 	Stage string `yaml:"stage,omitempty" json:"stage,omitempty"`
 }
 
-// Task returns the task that a network learns from the data.
+// Task returns the task for which the data are meant.
 func (c Config) Task() string {
 	switch c.Kind {
 	case KindShapes, KindCIFAR10, KindFolders, KindImageNet:
@@ -81,54 +83,54 @@ func (c Config) Task() string {
 	return TaskSegmentation
 }
 
-// boxes reports whether samples are volumes.
+// boxes reports whether the samples are volumes.
 func (c Config) boxes() bool {
 	return c.Kind == KindStacks || c.Kind == KindFields || c.Kind == KindVolumes
 }
 
-// hasTestData reports whether the source has separate test data, so that no training
-// images are held out.
+// hasTestData reports whether there are separate test data, so that all images of Path are
+// used for training.
 func (c Config) hasTestData() bool {
 	return c.TestPath != "" || (c.Kind == KindCIFAR10 && c.TestImages == 0)
 }
 
-// Validate returns an error for the first invalid field, with the values that are
-// allowed.
+// Validate returns an error for the first invalid field. The error lists the allowed
+// values.
 func (c Config) Validate() error {
 	generated := c.Kind == KindCells || c.Kind == KindShapes || c.Kind == KindFields
 	switch {
 	case !slices.Contains(Kinds(), c.Kind):
-		return fmt.Errorf("data.kind %q is not known: use %s", c.Kind, strings.Join(Kinds(), ", "))
+		return fmt.Errorf("unknown data.kind %q: use %s", c.Kind, strings.Join(Kinds(), ", "))
 	case !generated && c.Path == "":
 		return fmt.Errorf("data.path is empty: name %s (--data DIR)", layouts[c.Kind])
 	case generated && c.Stage != "":
-		return fmt.Errorf("data.stage is %s, but data of kind %s are generated, not read: leave it out", c.Stage, c.Kind)
+		return fmt.Errorf("data.stage is %s, but data of kind %s are generated, not read from files: leave data.stage out", c.Stage, c.Kind)
 	case c.Stage != "" && !filepath.IsAbs(c.Stage) && !strings.HasPrefix(c.Stage, "$"):
 		return fmt.Errorf("data.stage is %q: use an absolute path, such as /dev/shm, or $TMPDIR", c.Stage)
 	case !slices.Contains([]string{"", "white", "black"}, c.Foreground):
-		return fmt.Errorf("data.foreground %q is not known: use white or black", c.Foreground)
+		return fmt.Errorf("unknown data.foreground %q: use white or black", c.Foreground)
 	case c.Kind == KindCells && (c.Count < 1 || c.Height < 1 || c.Width < 1):
 		return fmt.Errorf("data.count, height and width are %d, %d, %d: each must be at least 1", c.Count, c.Height, c.Width)
 	case c.TestPath != "" && c.Kind != KindFolders && c.Kind != KindImageNet && c.Kind != KindVolumes:
-		return fmt.Errorf("data.test_path is set, but data of kind %s have none: use test_images", c.Kind)
+		return fmt.Errorf("data.test_path is set, but is not supported for kind %s: use data.test_images", c.Kind)
 	case c.TestPath != "" && c.TestImages != 0:
-		return fmt.Errorf("data.test_path and data.test_images %d are both set: hold out the one or the other", c.TestImages)
+		return fmt.Errorf("data.test_path and data.test_images (%d) are both set: set only one of them", c.TestImages)
 	case c.TestImages < 1 && !c.hasTestData():
-		return fmt.Errorf("data.test_images is %d: hold at least 1 image back", c.TestImages)
+		return fmt.Errorf("data.test_images is %d: use at least 1", c.TestImages)
 	case c.Tile < 0:
-		return fmt.Errorf("data.tile is %d: use 0 for whole images", c.Tile)
+		return fmt.Errorf("data.tile is %d: use 0 for complete images", c.Tile)
 	case c.Tile > 0 && c.Kind != KindCells && c.Kind != KindPairs:
-		return fmt.Errorf("data.tile is %d: only images with masks are cut into tiles: set it to 0", c.Tile)
+		return fmt.Errorf("data.tile is %d, but only kinds cells and pairs are cut into tiles: set it to 0", c.Tile)
 	case c.Samples < 0 || c.TestSamples < 0:
-		return fmt.Errorf("data.samples and test_samples are %d and %d: use 0 for one a box", c.Samples, c.TestSamples)
+		return fmt.Errorf("data.samples and test_samples are %d and %d: use 0 for one sample per box", c.Samples, c.TestSamples)
 	case (c.Samples > 0 || c.TestSamples > 0) && (!c.boxes() || c.Augment.Crop == 0):
-		return fmt.Errorf("data.samples is set: only crops of stacks, fields and volumes are counted so: set data.augment.crop, or samples to 0")
+		return fmt.Errorf("data.samples or data.test_samples is set, but applies only to crops of stacks, fields and volumes: set data.augment.crop, or both to 0")
 	case c.Task() == TaskRegression && (c.Augment.Brightness != 0 || c.Augment.Contrast != 0):
-		return fmt.Errorf("data.augment.brightness and contrast are %g and %g: they are of pictures, whose values are 0 to 1, and would cut a field's to these: leave them out", c.Augment.Brightness, c.Augment.Contrast)
+		return fmt.Errorf("data.augment.brightness and contrast are %g and %g: they apply only to pictures, because they clamp values to [0, 1]: leave them out", c.Augment.Brightness, c.Augment.Contrast)
 	case c.InputChannels < 0 || c.TargetChannels < 0:
 		return fmt.Errorf("data.input_channels and target_channels are %d and %d: use 0 for any number", c.InputChannels, c.TargetChannels)
 	case c.boxes() && c.Augment.Crop > 0 && c.TestSamples == 0:
-		return fmt.Errorf("data.test_samples is 0: with crops, say how many are held out")
+		return fmt.Errorf("data.test_samples is 0: set the number of test crops")
 	}
 	switch c.Kind {
 	case KindShapes:
@@ -146,42 +148,46 @@ func (c Config) Validate() error {
 	return c.Augment.Validate()
 }
 
-// layouts describes, for each kind, the files that a path must contain.
+// layouts describes, for each kind of data, the files that a path must contain. It is used
+// in error messages.
 var layouts = map[string]string{
 	KindPairs: "a folder with image/ and label/", KindStacks: "a folder with image/ and label/ of TIFF stacks",
 	KindCIFAR10: "the folder of CIFAR-10's batches", KindFolders: classLayout,
 	KindImageNet: "a folder with train_data.pkl", KindVolumes: volumeLayout,
 }
 
+// shapes returns the options of generated shapes.
 func (c Config) shapes() ShapesOptions {
 	return ShapesOptions{Count: c.Count, Classes: c.Classes, Edge: c.Edge, Seed: c.DataSeed}
 }
 
+// fields returns the options of generated fields.
 func (c Config) fields() FieldsOptions {
 	return FieldsOptions{Count: c.Count, Edge: c.Edge, Seed: c.DataSeed}
 }
 
+// masks returns the options for reading masks.
 func (c Config) masks() PairsOptions {
 	return PairsOptions{ForegroundInverted: c.Foreground == "black"}
 }
 
-// Opened is the data of a config after splitting and cutting: training data and held-out
-// data.
+// Opened contains the training and test data of a config, split and cut.
 type Opened struct {
 	Train, Test Dataset
-	// TestImages contains the names of the held-out images, before they are cut into
-	// tiles or crops.
+	// TestImages contains the names of the test images, before they are cut into tiles or
+	// crops.
 	TestImages []string
-	// ClassNames contains the names of the classes by index, nil if the data have no
+	// ClassNames contains the class names by class index. It is nil if the data have no
 	// classes.
 	ClassNames []string
-	// Notes contains hints that the data may have been misread.
+	// Notes contains a message for each sign that the data may have been misread.
 	Notes []string
 }
 
-// Open opens the data of c. It splits complete images into training and test data, so
-// that no tile or crop of a held-out image is used for training. If ctx is canceled,
-// Open returns ctx's error before it generates or reads the next sample or file.
+// Open opens the data that c describes. It splits the data into training and test images
+// before it cuts tiles or crops, so that no part of a test image is used for training. If
+// ctx is canceled, Open returns ctx's error before it generates or reads the next sample or
+// file.
 func Open(ctx context.Context, c Config) (Opened, error) {
 	if err := c.Validate(); err != nil {
 		return Opened{}, err
@@ -194,10 +200,10 @@ func Open(ctx context.Context, c Config) (Opened, error) {
 	if c.hasTestData() {
 		test := Opened{}
 		if o.Test, err = test.open(ctx, c, c.testPath(), true); err != nil {
-			return Opened{}, fmt.Errorf("held-out data: %w", err)
+			return Opened{}, fmt.Errorf("open test data: %w", err)
 		}
 		if !slices.Equal(test.ClassNames, o.ClassNames) {
-			return Opened{}, fmt.Errorf("held-out data %s: their classes are not those of %s: %d and %d, or other names", c.testPath(), c.Path, len(test.ClassNames), len(o.ClassNames))
+			return Opened{}, fmt.Errorf("test data %s and training data %s have different classes (%d and %d classes): use the same class names for both", c.testPath(), c.Path, len(test.ClassNames), len(o.ClassNames))
 		}
 		o.Train = all
 		if err := sameChannels(o.Train, o.Test, c); err != nil {
@@ -208,7 +214,7 @@ func Open(ctx context.Context, c Config) (Opened, error) {
 		}
 	} else {
 		if c.TestImages >= all.Len() {
-			return Opened{}, fmt.Errorf("split data: test_images is %d of %d images: leave at least one to train on (set data.test_images)", c.TestImages, all.Len())
+			return Opened{}, fmt.Errorf("split data: data.test_images is %d of %d images: leave at least one image for training", c.TestImages, all.Len())
 		}
 		trainIdx, testIdx := Split(all.Len(), c.TestImages, c.DataSeed)
 		for _, i := range testIdx {
@@ -219,20 +225,21 @@ func Open(ctx context.Context, c Config) (Opened, error) {
 	return o, o.cut(c)
 }
 
-// sameChannels returns an error if the channels of training and test data differ, so
-// that one network cannot process both. Their sizes may differ.
+// sameChannels returns an error if training and test data have different numbers of
+// channels. Their sizes may differ.
 func sameChannels(train, test Dataset, c Config) error {
 	for _, of := range []struct {
 		what        string
 		train, test []int
 	}{{"images", train.ImageShape(), test.ImageShape()}, {"targets", train.TargetShape(), test.TargetShape()}} {
 		if len(of.train) != len(of.test) || of.train[0] != of.test[0] {
-			return fmt.Errorf("held-out data %s: their %s are %v (channels first), those of %s %v: make the channels equal", c.testPath(), of.what, of.test, c.Path, of.train)
+			return fmt.Errorf("test data %s: %s have shape %v, but in training data %s %v (channels first): make the numbers of channels equal", c.testPath(), of.what, of.test, c.Path, of.train)
 		}
 	}
 	return nil
 }
 
+// testPath returns TestPath, or Path if TestPath is empty.
 func (c Config) testPath() string {
 	if c.TestPath != "" {
 		return c.TestPath
@@ -240,7 +247,8 @@ func (c Config) testPath() string {
 	return c.Path
 }
 
-// open opens the complete data set at a path. test selects CIFAR-10's test batch.
+// open opens the data set at path before splitting and cutting, and sets o.ClassNames and
+// o.Notes. test selects the test batch of CIFAR-10.
 func (o *Opened) open(ctx context.Context, c Config, path string, test bool) (Dataset, error) {
 	classes := func(set *Classes, err error) (Dataset, error) {
 		if err != nil {
@@ -276,7 +284,8 @@ func (o *Opened) open(ctx context.Context, c Config, path string, test bool) (Da
 	return Cells(ctx, CellsOptions{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed})
 }
 
-// volumesOf converts v to a Dataset, and a nil pointer to a nil Dataset.
+// volumesOf returns v as a Dataset. If err is not nil, the Dataset is nil, not an interface
+// with a nil pointer.
 func volumesOf(v *Volumes, err error) (Dataset, error) {
 	if err != nil {
 		return nil, err
@@ -284,7 +293,7 @@ func volumesOf(v *Volumes, err error) (Dataset, error) {
 	return v, nil
 }
 
-// cut cuts the training and the test data into tiles or crops.
+// cut cuts the training and the test data into the tiles or crops that c describes.
 func (o *Opened) cut(c Config) (err error) {
 	if c.Tile > 0 {
 		if o.Train, err = Tiles(o.Train, c.Tile, c.Tile); err != nil {

@@ -78,23 +78,23 @@ func TestOpen(t *testing.T) {
 func TestConfigErrors(t *testing.T) {
 	crop := data.Augment{Crop: 8}
 	for want, c := range map[string]data.Config{
-		`data.kind "mnist" is not known: use cells, pairs, stacks, shapes, cifar10, folders, imagenet, fields, volumes`: {Kind: "mnist"},
+		`unknown data.kind "mnist": use cells, pairs, stacks, shapes, cifar10, folders, imagenet, fields, volumes`: {Kind: "mnist"},
 		"data.path is empty: name a folder with image/ and label/ (--data DIR)":                                         {Kind: "pairs"},
 		"data.path is empty: name the folder of CIFAR-10's batches":                                                     {Kind: "cifar10"},
-		`data.foreground "red" is not known: use white or black`:                                                        {Kind: "cells", Foreground: "red"},
+		`unknown data.foreground "red": use white or black`:                                                        {Kind: "cells", Foreground: "red"},
 		"data.count, height and width are 0, 8, 8":                                                                      {Kind: "cells", Height: 8, Width: 8},
-		"data.test_images is 0: hold at least 1 image back":                                                             {Kind: "shapes", Count: 5},
-		"data of kind pairs have none: use test_images":                                                                 {Kind: "pairs", Path: "x", TestPath: "y"},
-		"are both set: hold out the one or the other":                                                                   {Kind: "folders", Path: "x", TestPath: "y", TestImages: 1},
+		"data.test_images is 0: use at least 1":                                                             {Kind: "shapes", Count: 5},
+		"not supported for kind pairs: use data.test_images":                                                                 {Kind: "pairs", Path: "x", TestPath: "y"},
+		"are both set: set only one of them":                                                                   {Kind: "folders", Path: "x", TestPath: "y", TestImages: 1},
 		"data.tile is -1": {Kind: "cells", Count: 1, Height: 8, Width: 8, TestImages: 1, Tile: -1},
-		"only images with masks are cut into tiles":                     {Kind: "shapes", Count: 5, TestImages: 1, Tile: 8},
-		"only crops of stacks, fields and volumes are counted so":       {Kind: "shapes", Count: 5, TestImages: 1, Samples: 8, Augment: crop},
-		"data.test_samples is 0: with crops, say how many are held out": {Kind: "fields", Count: 5, Edge: 16, TestImages: 1, Augment: crop},
+		"only kinds cells and pairs are cut into tiles":                     {Kind: "shapes", Count: 5, TestImages: 1, Tile: 8},
+		"applies only to crops of stacks, fields and volumes":       {Kind: "shapes", Count: 5, TestImages: 1, Samples: 8, Augment: crop},
+		"data.test_samples is 0: set the number of test crops": {Kind: "fields", Count: 5, Edge: 16, TestImages: 1, Augment: crop},
 		"validate fields: edge is 0":                                    {Kind: "fields", Count: 5, TestImages: 1},
 		"validate shapes: classes is 99":                                {Kind: "shapes", Count: 5, TestImages: 1, Classes: 99},
 		"resize is -3 pixels":                                           {Kind: "cifar10", Path: "x", Resize: -3},
 		"data.input_channels and target_channels are -1 and 0":          {Kind: "volumes", Path: "x", TestPath: "y", InputChannels: -1},
-		"they are of pictures, whose values are 0 to 1":                 {Kind: "fields", Count: 5, Edge: 16, TestImages: 1, Augment: data.Augment{Contrast: 0.1}},
+		"they apply only to pictures":                 {Kind: "fields", Count: 5, Edge: 16, TestImages: 1, Augment: data.Augment{Contrast: 0.1}},
 		"validate augmentation: brightness is 2":                        {Kind: "cifar10", Path: "x", Augment: data.Augment{Brightness: 2}},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
@@ -104,7 +104,7 @@ func TestConfigErrors(t *testing.T) {
 			t.Errorf("%+v is opened", c)
 		}
 	}
-	if _, err := data.Open(t.Context(), data.Config{Kind: "shapes", Count: 5, TestImages: 5}); err == nil || !strings.Contains(err.Error(), "test_images is 5 of 5 images: leave at least one to train on") {
+	if _, err := data.Open(t.Context(), data.Config{Kind: "shapes", Count: 5, TestImages: 5}); err == nil || !strings.Contains(err.Error(), "test_images is 5 of 5 images: leave at least one image for training") {
 		t.Error(err)
 	}
 }
@@ -130,7 +130,7 @@ func TestChannels(t *testing.T) {
 		}
 	}
 	c := data.Config{Kind: "volumes", Path: train, TestPath: other, Samples: 8, TestSamples: 4, Augment: data.Augment{Crop: 8}}
-	if _, err := data.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "held-out data "+other+": their images are [5 12 12 12] (channels first), those of "+train+" [4 12 12 12]: make the channels equal") {
+	if _, err := data.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "test data "+other+": images have shape [5 12 12 12], but in training data "+train+" [4 12 12 12] (channels first): make the numbers of channels equal") {
 		t.Error(err)
 	}
 	c.TestPath, c.InputChannels, c.TargetChannels = train, 4, 5
@@ -138,11 +138,11 @@ func TestChannels(t *testing.T) {
 		t.Error(err)
 	}
 	c.Path = other
-	if _, err := data.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "Nbody has 5 channels, 4 are expected (its shape is [5 12 12 12]): name other data (data.input, data.target), or say how many channels there are (data.input_channels, data.target_channels)") {
+	if _, err := data.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "Nbody has 5 channels, want 4 (its shape is [5 12 12 12]): choose other data (data.input, data.target), or set the number of channels (data.input_channels, data.target_channels)") {
 		t.Error(err)
 	}
 	c.Path, c.Input = train, "gas"
-	if _, err := data.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "there is no gas; there are: Hydro, Nbody (data.input and data.target name them)") {
+	if _, err := data.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "gas does not exist; its group contains: Hydro, Nbody (data.input and data.target name them)") {
 		t.Error(err)
 	}
 }
@@ -156,7 +156,7 @@ func TestHeldOutClasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := data.Open(t.Context(), data.Config{Kind: "folders", Path: train, TestPath: other})
-	if want := "held-out data " + other + ": their classes are not those of " + train + ": 2 and 2, or other names"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "test data " + other + " and training data " + train + " have different classes (2 and 2 classes)"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
 	if _, err := data.Open(t.Context(), data.Config{Kind: "folders", Path: train, TestPath: train}); err != nil {
@@ -182,7 +182,7 @@ func TestStacks(t *testing.T) {
 	}
 	encode(t, filepath.Join(dir, "image", "b.png"), png.Encode, image.NewGray(image.Rect(0, 0, 7, 5)))
 	encode(t, filepath.Join(dir, "label", "b.png"), png.Encode, image.NewGray(image.Rect(0, 0, 7, 5)))
-	if _, err := data.OpenStacks(t.Context(), dir, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "b.png: a stack is a TIFF of several pages") {
+	if _, err := data.OpenStacks(t.Context(), dir, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "b.png: want a TIFF file (.tif, .tiff) with one page per slice") {
 		t.Error(err)
 	}
 	other := t.TempDir()
@@ -193,7 +193,7 @@ func TestStacks(t *testing.T) {
 		t.Error(err)
 	}
 	// Of several pages, they are no pair of pictures.
-	if _, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "read its 3 pages as a volume (data kind stacks)") {
+	if _, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "TIFF file has 3 pages, want 1: save each page as a separate file, or read the file as a volume (data kind stacks)") {
 		t.Error(err)
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"lockstep/pkg/data/internal/tiff"
 )
 
-// OpenStacks reads TIFF stacks (one page per slice) and their masks into memory, as
-// volumes [1,D,H,W]. Folders, names and masks follow the rules of OpenPairs. Pages
-// may have 8, 16 or 32 bits: integers (divided by the largest of that size) or floats
-// (unchanged). Their precision is kept. All stacks must have the same size.
+// OpenStacks reads TIFF stacks (one page per slice) and their masks into memory, as volumes
+// [1,D,H,W] of float32 values. Folders, names and masks follow the rules of OpenPairs.
+// Pages may contain floats, which are not scaled, or integers of 8, 16 or 32 bits, which
+// are divided by the largest value of their type. All stacks must have the same size.
 func OpenStacks(ctx context.Context, dir string, o PairsOptions) (Dataset, error) {
 	s, err := openStacks(ctx, dir, o)
 	if err != nil {
@@ -62,7 +62,7 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error
 			s.target = s.image
 		}
 		if maskSize != size || size != first {
-			return nil, fmt.Errorf("stack %s is %s and its mask %s, the first is %s (pages×height×width): make them equal", pair.image, formatSize(size[:]), formatSize(maskSize[:]), formatSize(first[:]))
+			return nil, fmt.Errorf("stack %s has size %s and its mask %s, but the first stack has %s (pages×height×width): make them equal", pair.image, formatSize(size[:]), formatSize(maskSize[:]), formatSize(first[:]))
 		}
 		for k, v := range mask {
 			mask[k] = 0
@@ -75,7 +75,8 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error
 	return s, nil
 }
 
-// readStack reads the pages of a TIFF file in dir, which must all have the same size.
+// readStack reads all pages of a TIFF file in dir. It returns their values and the number
+// of pages, the height and the width.
 func readStack(ctx context.Context, dir, path string) (v []float32, size [3]int, err error) {
 	f, size, err := parseStack(ctx, dir, path)
 	if err != nil {
@@ -85,15 +86,15 @@ func readStack(ctx context.Context, dir, path string) (v []float32, size [3]int,
 	return v, size, err
 }
 
-// parseStack opens a TIFF file in dir and checks that all pages have the same size,
-// without decoding them. size is pages, height, width.
+// parseStack opens a TIFF file in dir without decoding its pages, and checks that they all
+// have the same size. size contains the number of pages, the height and the width.
 func parseStack(ctx context.Context, dir, path string) (f *tiff.File, size [3]int, err error) {
 	text, err := picture.ReadFile(ctx, dir, path)
 	if err != nil {
 		return nil, size, err
 	}
 	if ext := strings.ToLower(filepath.Ext(path)); ext != ".tif" && ext != ".tiff" {
-		return nil, size, fmt.Errorf("read stack %s: a stack is a TIFF of several pages", path)
+		return nil, size, fmt.Errorf("read stack %s: want a TIFF file (.tif, .tiff) with one page per slice", path)
 	}
 	f, err = tiff.Parse(text)
 	if err != nil {
@@ -101,16 +102,16 @@ func parseStack(ctx context.Context, dir, path string) (f *tiff.File, size [3]in
 	}
 	for i, p := range f.Pages {
 		if first := f.Pages[0]; p.Height != first.Height || p.Width != first.Width {
-			return nil, size, fmt.Errorf("read stack %s: page %d is %d×%d, page 0 is %d×%d: make them equal", path, i, p.Height, p.Width, first.Height, first.Width)
+			return nil, size, fmt.Errorf("read stack %s: page %d has size %d×%d, but page 0 has %d×%d: make them equal", path, i, p.Height, p.Width, first.Height, first.Width)
 		}
 		if len(f.Pages)*p.Height > picture.MaxPixels/p.Width {
-			return nil, size, fmt.Errorf("read stack %s: %d pages of %d×%d: at most %d pixels", path, len(f.Pages), p.Height, p.Width, picture.MaxPixels)
+			return nil, size, fmt.Errorf("read stack %s: %d pages of %d×%d are too large: use at most %d pixels", path, len(f.Pages), p.Height, p.Width, picture.MaxPixels)
 		}
 	}
 	return f, [3]int{len(f.Pages), f.Pages[0].Height, f.Pages[0].Width}, nil
 }
 
-// stackValues decodes the pages of f, the file at path.
+// stackValues decodes all pages of f. path is the path of the file, for error messages.
 func stackValues(ctx context.Context, f *tiff.File, path string) (v []float32, err error) {
 	for i := range f.Pages {
 		page, err := f.Values(ctx, i)
@@ -125,7 +126,7 @@ func stackValues(ctx context.Context, f *tiff.File, path string) (v []float32, e
 	return v, nil
 }
 
-// arrays is a data set in memory, four bytes per value.
+// arrays is a data set that is kept in memory as float32 values.
 type arrays struct {
 	names           []string
 	image, target   []int
@@ -139,7 +140,7 @@ func (s *arrays) SampleName(i int) string { return s.names[i] }
 
 func (s *arrays) Get(i int, image, target []float32) error {
 	if i < 0 || i >= len(s.images) {
-		return fmt.Errorf("get sample %d: the set has samples 0 to %d", i, len(s.images)-1)
+		return fmt.Errorf("get sample %d: the data set has samples 0 to %d", i, len(s.images)-1)
 	}
 	if err := checkBuffers(s.names[i], image, target, len(s.images[i]), len(s.targets[i])); err != nil {
 		return err

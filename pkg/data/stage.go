@@ -11,21 +11,22 @@ import (
 	"lockstep/pkg/data/internal/stage"
 )
 
-// Staged is a copy of a config's files on this machine.
+// Staged is a copy of the files of a config in a folder of this machine.
 type Staged struct {
-	Config Config // the config with the paths of the copy
-	Dir    string
+	Config Config        // the config, with the paths of the copy
+	Dir    string        // folder of the copy
 	Bytes  int64         // total size of the files
-	Took   time.Duration // time for copying; 0 if another process has copied
-	Copied bool          // whether this process has copied the files
+	Took   time.Duration // duration of copying; 0 if another process made the copy
+	Copied bool          // whether this process made the copy
 
 	copy *stage.Stage
 }
 
-// Stage copies the files of c to c.Stage, or takes the copy that another process of
-// this machine has made. It waits while another process copies. Staged.Close ends the use. The
-// copy is removed when no process uses it: by the last Close, or if its last users
-// were killed by the next process that stages data in this folder.
+// Stage copies the files of c into the folder c.Stage. If another process on this machine
+// has copied them already, Stage uses that copy; if another process is copying them, Stage
+// waits. The caller must call Staged.Close after use. The copy is removed by the last
+// process that closes it. If the last users were killed, the next process that stages data
+// in this folder removes it.
 func Stage(ctx context.Context, c Config) (*Staged, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -55,7 +56,8 @@ func Stage(ctx context.Context, c Config) (*Staged, error) {
 	return s, nil
 }
 
-// Close ends the use of the copy. Data that were opened from it must no longer be read.
+// Close releases the copy, and removes it if no other process uses it. Data that were
+// opened from the copy must not be read afterwards.
 func (s *Staged) Close() error {
 	if s == nil {
 		return nil
@@ -63,7 +65,7 @@ func (s *Staged) Close() error {
 	return s.copy.Close()
 }
 
-// String describes where the copy is and how long copying took.
+// String describes the folder and the size of the copy, and how long copying took.
 func (s *Staged) String() string {
 	mib := float64(s.Bytes) / (1 << 20)
 	if s.Copied {
@@ -72,7 +74,8 @@ func (s *Staged) String() string {
 	return fmt.Sprintf("data staged to %s: %.1f MiB, copied by another process", s.Dir, mib)
 }
 
-// expandStage replaces the variables of this machine's environment in a folder.
+// expandStage replaces environment variables in the path of a folder. A variable that is
+// not set and a relative path are errors.
 func expandStage(folder string) (string, error) {
 	var missing string
 	path := os.Expand(folder, func(name string) string {
@@ -91,8 +94,8 @@ func expandStage(folder string) (string, error) {
 	return path, nil
 }
 
-// checkRelative returns an error if an ImageNet list contains absolute paths, because
-// these would still refer to the original files, not to the copy.
+// checkRelative returns an error if the ImageNet list in dir contains absolute paths,
+// because they would refer to the original files and not to the copy.
 func checkRelative(dir string) error {
 	file := filepath.Join(dir, "train_data.pkl")
 	text, err := picture.ReadFile(context.Background(), dir, file)
@@ -105,7 +108,7 @@ func checkRelative(dir string) error {
 	}
 	for _, path := range paths {
 		if filepath.IsAbs(path) {
-			return fmt.Errorf("stage data: %s names pictures by absolute paths such as %s, which would not be read from the copy: make the paths relative, or leave data.stage out", file, path)
+			return fmt.Errorf("stage data: %s contains absolute paths such as %s, which do not refer to the copy: make the paths relative, or leave data.stage out", file, path)
 		}
 	}
 	return nil

@@ -61,7 +61,7 @@ func TestStageErrors(t *testing.T) {
 		{"$STAGE_EMPTY", "pairs", "$STAGE_EMPTY is not set on this machine"},
 		{"$STAGE_HERE/x", "pairs", "relative/x is not an absolute path"},
 		{"shm", "pairs", `data.stage is "shm": use an absolute path, such as /dev/shm, or $TMPDIR`},
-		{"/dev/shm", "cells", "data of kind cells are generated, not read: leave it out"},
+		{"/dev/shm", "cells", "data of kind cells are generated, not read from files: leave data.stage out"},
 	} {
 		d := data.Config{Kind: c.kind, Path: "somewhere", TestImages: 1, Count: 2, Height: 16, Width: 16, Stage: c.stage}
 		if _, err := data.Stage(t.Context(), d); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -74,7 +74,7 @@ func TestStageErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := data.Config{Kind: "imagenet", Path: dir, TestImages: 1, Resize: 8, Stage: t.TempDir()}
-	if _, err := data.Stage(t.Context(), d); err == nil || !strings.Contains(err.Error(), "names pictures by absolute paths such as /far/a.png") {
+	if _, err := data.Stage(t.Context(), d); err == nil || !strings.Contains(err.Error(), "contains absolute paths such as /far/a.png") {
 		t.Errorf("absolute paths: %v", err)
 	}
 }

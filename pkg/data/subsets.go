@@ -7,9 +7,9 @@ import (
 	"lockstep/pkg/data/internal/stream"
 )
 
-// Split selects testCount of the samples 0 to n−1 as test data, at random by seed; the
-// others are training data. Both lists are in ascending order and disjoint, and together
-// contain every sample once. A negative count is treated as 0, and a count above n as n.
+// Split splits the samples 0 to n−1 at random into testCount test samples and the remaining
+// training samples. The result depends only on n, testCount and seed. Both lists are in
+// ascending order. A negative testCount is treated as 0, and one above n as n.
 func Split(n, testCount int, seed int64) (train, test []int) {
 	n = max(n, 0)
 	testCount = min(max(testCount, 0), n)
@@ -20,12 +20,13 @@ func Split(n, testCount int, seed int64) (train, test []int) {
 	return train, test
 }
 
-// Subset returns a data set of the given samples of ds, in the given order. If ds has no
-// sample of an index, Get returns an error for it.
+// Subset returns a data set of the samples of ds with the given indices, in the given
+// order. If ds has no sample with an index, Get returns an error for it.
 func Subset(ds Dataset, indices []int) Dataset {
 	return &subset{ds: ds, indices: append([]int(nil), indices...)}
 }
 
+// subset is the data set that Subset returns.
 type subset struct {
 	ds      Dataset
 	indices []int
@@ -50,21 +51,20 @@ func (s *subset) region(i int, w window, image, target []float32) error {
 	return readWindow(s.ds, s.indices[i], w, image, target)
 }
 
-// Tiles cuts every image of ds into a grid of height×width tiles, row by row.
-// Sample i·tilesPerImage+k is tile k of image i. Tiles neither overlap nor
-// omit pixels, so that sums over all tiles are sums over every
-// pixel once. A size that does not divide the image's size is therefore an error.
+// Tiles cuts every image of ds and its mask into tiles of height×width pixels, row by row.
+// Sample i·tilesPerImage+k is tile k of image i. The tiles contain each pixel exactly once,
+// so height and width must divide the height and width of the images.
 func Tiles(ds Dataset, height, width int) (Dataset, error) {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	switch {
 	case height < 1 || width < 1:
-		return nil, fmt.Errorf("cut tiles: size %d×%d: each side must be at least 1", height, width)
+		return nil, fmt.Errorf("cut tiles: tile size is %d×%d: height and width must be at least 1", height, width)
 	case len(is) != 3 || len(ts) != 3:
-		return nil, fmt.Errorf("cut tiles: samples are %v with targets %v: only images [C,H,W] with masks [C,H,W] are cut", is, ts)
+		return nil, fmt.Errorf("cut tiles: images have shape %v and targets %v: want images [C,H,W] and masks [C,H,W]", is, ts)
 	case !aligned(is, ts):
-		return nil, fmt.Errorf("cut tiles: images are %d×%d and masks %d×%d: they must be equal", is[1], is[2], ts[1], ts[2])
+		return nil, fmt.Errorf("cut tiles: images have size %d×%d, but masks have %d×%d: make them equal", is[1], is[2], ts[1], ts[2])
 	case is[1] < height || is[2] < width:
-		return nil, fmt.Errorf("cut tiles: images of %d×%d are smaller than a tile of %d×%d: set data.tile to a divisor of both sides, or to 0 for whole images", is[1], is[2], height, width)
+		return nil, fmt.Errorf("cut tiles: images of %d×%d are smaller than tiles of %d×%d: set data.tile to a divisor of height and width, or to 0 for complete images", is[1], is[2], height, width)
 	case is[1]%height != 0:
 		return nil, fmt.Errorf("cut tiles: tile height %d does not divide image height %d: use one that does (nearest: %d)", height, is[1], nearestDivisor(is[1], height))
 	case is[2]%width != 0:
@@ -73,7 +73,7 @@ func Tiles(ds Dataset, height, width int) (Dataset, error) {
 	return &tiles{ds: ds, height: height, width: width, rows: is[1] / height, columns: is[2] / width}, nil
 }
 
-// nearestDivisor returns the divisor of n that is nearest to d.
+// nearestDivisor returns the divisor of n that is closest to d.
 func nearestDivisor(n, d int) int {
 	best := 1
 	for k := 1; k <= n; k++ {
@@ -86,6 +86,7 @@ func nearestDivisor(n, d int) int {
 
 func abs(v int) int { return max(v, -v) }
 
+// tiles is the data set that Tiles returns.
 type tiles struct {
 	ds            Dataset
 	height, width int
@@ -96,8 +97,8 @@ func (t *tiles) Len() int           { return t.ds.Len() * t.rows * t.columns }
 func (t *tiles) ImageShape() []int  { return []int{t.ds.ImageShape()[0], t.height, t.width} }
 func (t *tiles) TargetShape() []int { return []int{t.ds.TargetShape()[0], t.height, t.width} }
 
-// place returns the image that tile i is cut from, and the tile's row and column in the
-// grid.
+// place returns the index of the image that contains tile i, and the tile's row and column
+// in the grid of the image's tiles.
 func (t *tiles) place(i int) (image, row, column int) {
 	k := i % (t.rows * t.columns)
 	return i / (t.rows * t.columns), k / t.columns, k % t.columns
@@ -122,12 +123,12 @@ func (t *tiles) region(i int, w window, image, target []float32) error {
 	return readWindow(t.ds, from, w, image, target)
 }
 
-// Repeat returns a data set of n samples: sample i is sample i mod ds.Len() of ds. With
-// Augment.Crop, each repetition is a different crop, so that an epoch can have any
+// Repeat returns a data set of n samples, in which sample i is sample i mod ds.Len() of ds.
+// With Augment.Crop, each repetition is cropped differently, so that an epoch can have any
 // number of crops of a few large boxes.
 func Repeat(ds Dataset, n int) (Dataset, error) {
 	if n < 1 || ds.Len() < 1 {
-		return nil, fmt.Errorf("repeat samples: %d samples of a set of %d: both must be at least 1", n, ds.Len())
+		return nil, fmt.Errorf("repeat samples: got %d samples of a data set of %d, want at least 1 of each", n, ds.Len())
 	}
 	indices := make([]int, n)
 	for i := range indices {
@@ -136,16 +137,16 @@ func Repeat(ds Dataset, n int) (Dataset, error) {
 	return Subset(ds, indices), nil
 }
 
-// Crops returns a data set of n squares or cubes cut out of ds, with the given edge in
-// pixels. Sample i is cut from sample i mod ds.Len() at a place that depends only on
-// seed and i. So the crops are the same in every epoch, as test data must be.
+// Crops returns a data set of n square or cubic crops of the given edge in pixels. Sample i
+// is a crop of sample i mod ds.Len() of ds. Its position depends only on seed and i, so
+// that, as test data require, the crops are the same in every epoch.
 func Crops(ds Dataset, edge, n int, seed int64) (Dataset, error) {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if n < 1 || ds.Len() < 1 {
-		return nil, fmt.Errorf("cut crops: %d samples of a set of %d: both must be at least 1", n, ds.Len())
+		return nil, fmt.Errorf("cut crops: got %d samples of a data set of %d, want at least 1 of each", n, ds.Len())
 	}
 	if edge < 1 {
-		return nil, fmt.Errorf("cut crops: the edge is %d pixels: use at least 1", edge)
+		return nil, fmt.Errorf("cut crops: edge is %d pixels: use at least 1", edge)
 	}
 	a := Augment{Crop: edge}
 	if err := a.fits(is, ts); err != nil {
@@ -154,6 +155,7 @@ func Crops(ds Dataset, edge, n int, seed int64) (Dataset, error) {
 	return &crops{ds: ds, crop: a, n: n, seed: seed}, nil
 }
 
+// crops is the data set that Crops returns.
 type crops struct {
 	ds   Dataset
 	crop Augment

@@ -2,10 +2,10 @@ package data
 
 import "fmt"
 
-// SameBatches reports whether two orders of a loader's stages (see LoaderOptions.Order)
-// yield the same batches in the same sequence on any number of ranks, so that a training
-// run may switch between them. Prefetching, and caching of samples before augmentation,
-// affect only the time. An unknown or invalid order is an error.
+// SameBatches reports whether loaders with the two orders of stages (see
+// LoaderOptions.Order) return the same batches in the same order on any number of ranks, so
+// that a training run may switch from one order to the other. Prefetching, and caching
+// before augmentation, affect only the speed. It returns an error if an order is invalid.
 func SameBatches(order, other []string) (bool, error) {
 	a, err := parseOrder(order)
 	if err != nil {
@@ -18,7 +18,8 @@ func SameBatches(order, other []string) (bool, error) {
 	return a.batches() == b.batches(), nil
 }
 
-// batches returns the pipeline without the parts that do not affect the batches.
+// batches returns a copy of p in which the options that do not affect the batches are zero,
+// for comparisons.
 func (p pipeline) batches() pipeline {
 	if p.cache == cacheSamples {
 		p.cache = cacheNothing
@@ -27,8 +28,8 @@ func (p pipeline) batches() pipeline {
 	return p
 }
 
-// MemoryBytes returns the memory that the loader currently occupies: the buffers of its
-// batches, and the samples or batches in its cache.
+// MemoryBytes returns the number of bytes that the loader currently keeps in memory: the
+// buffers of its batches, and the samples or batches in its cache.
 func (l *Loader) MemoryBytes() int64 {
 	image, target := volume(l.ImageShape()), volume(l.TargetShape())
 	l.mu.Lock()
@@ -47,9 +48,8 @@ func (l *Loader) MemoryBytes() int64 {
 	return n + kept
 }
 
-// Kept returns the number of bytes that InMemory currently keeps of ds, and whether ds
-// has been read completely. For a data set that was not made by InMemory, or that was in
-// memory before, it returns 0 and true.
+// Kept returns the number of bytes that a data set made by InMemory currently keeps in
+// memory, and whether it has read all samples. For other data sets it returns 0 and true.
 func Kept(ds Dataset) (bytes int64, complete bool) {
 	switch d := ds.(type) {
 	case *subset:

@@ -14,41 +14,42 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// VolumeOptions selects the data in files of volumes.
+// VolumeOptions selects the input and the target in files of volumes.
 type VolumeOptions struct {
 	Input          string // data set of an HDF5 file, or the end of an .npy file's name; empty: "Nbody"
-	Target         string // as Input; empty: "Hydro"
-	InputChannels  int    // required number; 0: any
-	TargetChannels int    // required number; 0: any
+	Target         string // like Input; empty: "Hydro"
+	InputChannels  int    // required number of channels; 0: any
+	TargetChannels int    // required number of channels; 0: any
 }
 
 // Volumes is a data set of boxes in files, each with an input [C,D,H,W] and a target
-// [C',D,H,W]. Only the requested part of a box is read: with Augment.Crop only the crop.
+// [C',D,H,W]. If a loader crops the samples, only the crops are read from the files.
 type Volumes struct {
 	boxes         []volumePair
 	image, target []int
 	files         []interface{ Close() error }
 }
 
-// volumePair is the input and the target of one box.
+// volumePair contains the input and the target of one box.
 type volumePair struct {
 	name          string
 	image, target grid
 }
 
-// grid is a volume in a file, of shape [C,D,H,W].
+// grid is a volume of shape [C,D,H,W] in a file. read copies a window of all channels to
+// dst.
 type grid interface {
 	shape() []int
 	read(dst []float32, w window) error
 }
 
-const volumeLayout = "an HDF5 file (.h5, .hdf5) with both, [C,D,H,W], or a folder of such files or of pairs NAME_Nbody.npy and NAME_Hydro.npy, [D,H,W,C]"
+// volumeLayout describes the files that OpenVolumes reads, for error messages.
+const volumeLayout = "an HDF5 file (.h5, .hdf5) with input and target of shape [C,D,H,W], or a folder of such files or of pairs NAME_Nbody.npy and NAME_Hydro.npy of shape [D,H,W,C]"
 
-// OpenVolumes opens boxes without reading their values: an HDF5 file, or the HDF5 files
-// in a folder, or its pairs of .npy files. All must have the same shape. In HDF5
-// files the data may be chunked and compressed (gzip, lzf). Then the chunks that a
-// crop overlaps are read and decompressed, so chunks of about the crop's size are
-// best.
+// OpenVolumes opens an HDF5 file, the HDF5 files of a folder, or the pairs of .npy files of
+// a folder, without reading their values. All boxes must have the same shape. Data in HDF5
+// files may be chunked and compressed (gzip, lzf). All chunks that a crop overlaps are read
+// and decompressed, so chunks should be about as large as the crops.
 func OpenVolumes(ctx context.Context, path string, o VolumeOptions) (*Volumes, error) {
 	v, err := openVolumes(ctx, path, o)
 	if err != nil {
@@ -66,7 +67,7 @@ func openVolumes(ctx context.Context, path string, o VolumeOptions) (v *Volumes,
 	}
 	info, err := os.Stat(path)
 	if os.IsNotExist(err) {
-		return nil, fmt.Errorf("there is no %s: name %s (Data, --data DIR)", path, volumeLayout)
+		return nil, fmt.Errorf("%s does not exist: name %s (Data, --data DIR)", path, volumeLayout)
 	}
 	if err != nil {
 		return nil, err
@@ -108,16 +109,18 @@ func openVolumes(ctx context.Context, path string, o VolumeOptions) (v *Volumes,
 		}
 	}
 	if len(v.boxes) == 0 {
-		return v, fmt.Errorf("%s holds no volumes: expected %s", path, volumeLayout)
+		return v, fmt.Errorf("%s contains no volumes: want %s", path, volumeLayout)
 	}
 	return v, nil
 }
 
+// hasSuffixFold is strings.HasSuffix without regard to case.
 func hasSuffixFold(s, suffix string) bool {
 	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
 }
 
-// opener opens a file for reading. It returns an error if the file must not be read.
+// opener opens a file for reading. It returns an error if the file is not a regular file or
+// is outside of the folder that may be read.
 type opener func(path string) (*os.File, error)
 
 // addHDF5 adds the box in an HDF5 file.
@@ -129,7 +132,7 @@ func (v *Volumes) addHDF5(path string, open opener, o VolumeOptions) error {
 	f, err := hdf5.Open(opened)
 	if err != nil {
 		if errors.Is(err, hdf5.ErrNotHDF5) {
-			return fmt.Errorf("%w; expected %s", err, volumeLayout)
+			return fmt.Errorf("%w; want %s", err, volumeLayout)
 		}
 		return err
 	}
@@ -145,7 +148,8 @@ func (v *Volumes) addHDF5(path string, open opener, o VolumeOptions) error {
 	return v.add(path, both[0], both[1], o)
 }
 
-// addNPY adds the box in the files prefix+input and prefix+target.
+// addNPY adds the box in the files prefix+input.npy and prefix+target.npy of dir. The name
+// of the target is in lower case if input is.
 func (v *Volumes) addNPY(dir string, open opener, prefix, input string, o VolumeOptions) error {
 	target := o.Target
 	if input == strings.ToLower(input) {
@@ -156,7 +160,7 @@ func (v *Volumes) addNPY(dir string, open opener, prefix, input string, o Volume
 		path := filepath.Join(dir, prefix+end+".npy")
 		opened, err := open(path)
 		if errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("there is no %s beside %s%s.npy: expected %s", path, prefix, input, volumeLayout)
+			return fmt.Errorf("file %s does not exist, but %s%s.npy does: want %s", path, prefix, input, volumeLayout)
 		}
 		if err != nil {
 			return err
@@ -167,15 +171,15 @@ func (v *Volumes) addNPY(dir string, open opener, prefix, input string, o Volume
 		}
 		v.files = append(v.files, f)
 		if s := f.Shape(); len(s) != 4 {
-			return fmt.Errorf("%s has shape %v: expected [D,H,W,C]", path, s)
+			return fmt.Errorf("%s has shape %v, want [D,H,W,C]", path, s)
 		}
 		both[i] = npyGrid{f}
 	}
 	return v.add(filepath.Join(dir, prefix+input+".npy"), both[0], both[1], o)
 }
 
-// add adds a box. It returns an error if its shapes differ from those of the other
-// boxes.
+// add adds a box. It returns an error if the shapes of its input and target are invalid or
+// differ from the shapes of the first box.
 func (v *Volumes) add(path string, image, target grid, o VolumeOptions) error {
 	is, ts := image.shape(), target.shape()
 	for _, c := range []struct {
@@ -185,27 +189,27 @@ func (v *Volumes) add(path string, image, target grid, o VolumeOptions) error {
 	}{{o.Input, is, o.InputChannels}, {o.Target, ts, o.TargetChannels}} {
 		switch {
 		case len(c.shape) != 4:
-			return fmt.Errorf("%s: %s has shape %v: expected [C,D,H,W]", path, c.name, c.shape)
+			return fmt.Errorf("%s: %s has shape %v, want [C,D,H,W]", path, c.name, c.shape)
 		case c.want > 0 && c.shape[0] != c.want:
-			return fmt.Errorf("%s: %s has %d channels, %d are expected (its shape is %v): name other data (data.input, data.target), or say how many channels there are (data.input_channels, data.target_channels)", path, c.name, c.shape[0], c.want, c.shape)
+			return fmt.Errorf("%s: %s has %d channels, want %d (its shape is %v): choose other data (data.input, data.target), or set the number of channels (data.input_channels, data.target_channels)", path, c.name, c.shape[0], c.want, c.shape)
 		case slices.Min(c.shape) < 1:
-			return fmt.Errorf("%s: %s has shape %v: it is empty", path, c.name, c.shape)
+			return fmt.Errorf("%s: %s is empty (shape %v)", path, c.name, c.shape)
 		}
 	}
 	if !aligned(is, ts) {
-		return fmt.Errorf("%s: %s is %s and %s is %s: they must be equal", path, o.Input, formatSize(is[1:]), o.Target, formatSize(ts[1:]))
+		return fmt.Errorf("%s: %s has size %s, but %s has size %s: make them equal", path, o.Input, formatSize(is[1:]), o.Target, formatSize(ts[1:]))
 	}
 	if len(v.boxes) == 0 {
 		v.image, v.target = is, ts
 	}
 	if !slices.Equal(is, v.image) || !slices.Equal(ts, v.target) {
-		return fmt.Errorf("%s: shapes are %v and %v, those of %s %v and %v: all must be equal", path, is, ts, v.boxes[0].name, v.image, v.target)
+		return fmt.Errorf("%s: input and target have shapes %v and %v, but in %s %v and %v: all boxes must have the same shapes", path, is, ts, v.boxes[0].name, v.image, v.target)
 	}
 	v.boxes = append(v.boxes, volumePair{path, image, target})
 	return nil
 }
 
-// Close closes the files.
+// Close closes the files. The data set must not be read afterwards.
 func (v *Volumes) Close() error {
 	var errs []error
 	for _, f := range v.files {
@@ -217,16 +221,16 @@ func (v *Volumes) Close() error {
 // Len returns the number of boxes.
 func (v *Volumes) Len() int { return len(v.boxes) }
 
-// ImageShape returns [C,D,H,W] of a complete box.
+// ImageShape returns the shape [C,D,H,W] of the input of a complete box.
 func (v *Volumes) ImageShape() []int { return v.image }
 
-// TargetShape returns [C',D,H,W] of a complete box.
+// TargetShape returns the shape [C',D,H,W] of the target of a complete box.
 func (v *Volumes) TargetShape() []int { return v.target }
 
-// SampleName returns the file of box i.
+// SampleName returns the path of the file of box i.
 func (v *Volumes) SampleName(i int) string { return v.boxes[i].name }
 
-// Get reads the complete box i.
+// Get reads the input and the target of the complete box i.
 func (v *Volumes) Get(i int, image, target []float32) error {
 	w, _ := fullWindow(v.image)
 	return v.region(i, w, image, target)
@@ -245,6 +249,7 @@ func (v *Volumes) region(i int, w window, image, target []float32) error {
 	return nil
 }
 
+// hdf5Grid is a volume in an HDF5 file.
 type hdf5Grid struct{ r *hdf5.Reader }
 
 func (g hdf5Grid) shape() []int { return g.r.Shape() }
@@ -252,6 +257,7 @@ func (g hdf5Grid) read(dst []float32, w window) error {
 	return g.r.Read(dst, []int{0, w.at[0], w.at[1], w.at[2]}, []int{g.r.Shape()[0], w.size[0], w.size[1], w.size[2]})
 }
 
+// npyGrid is a volume in a .npy file of shape [D,H,W,C].
 type npyGrid struct{ f *npy.File }
 
 func (g npyGrid) shape() []int {

@@ -129,10 +129,10 @@ func TestVolumesErrors(t *testing.T) {
 		{filepath.Join(dir, "none.h5"), data.VolumeOptions{}, "there is no " + filepath.Join(dir, "none.h5") + ": name an HDF5 file"},
 		{other, data.VolumeOptions{}, "open " + other + ": not an HDF5 file"},
 		{half, data.VolumeOptions{}, "the file's end"},
-		{dir, data.VolumeOptions{InputChannels: 3}, h5 + ": Nbody has 4 channels, 3 are expected (its shape is [4 8 8 8])"},
+		{dir, data.VolumeOptions{InputChannels: 3}, h5 + ": Nbody has 4 channels, want 3 (its shape is [4 8 8 8])"},
 		{h5, data.VolumeOptions{TargetChannels: 1}, h5 + ": Hydro has 5 channels, 1 are expected"},
-		{dir, data.VolumeOptions{Target: "Gas"}, "there is no Gas; there are: Hydro, Nbody"},
-		{t.TempDir(), data.VolumeOptions{}, "holds no volumes: expected"},
+		{dir, data.VolumeOptions{Target: "Gas"}, "Gas does not exist; its group contains: Hydro, Nbody"},
+		{t.TempDir(), data.VolumeOptions{}, "contains no volumes: want"},
 		{lonely, data.VolumeOptions{}, "there is no " + filepath.Join(lonely, "box-0_Hydro.npy")},
 	} {
 		if _, err := data.OpenVolumes(t.Context(), c.path, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -153,7 +153,7 @@ func TestVolumesErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "a crop of 64×64×64 does not fit in samples of 8×8×8: use a smaller augment.crop"
+	const want = "crop size 64×64×64 is larger than the sample size 8×8×8: use a smaller augment.crop"
 	if _, err := data.NewLoader(v, s, data.LoaderOptions{Augment: data.Augment{Crop: 64}}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// window is a part of a sample along its spatial axes depth, row and column: where it
-// starts, and its size. A picture has depth 1.
+// window is a rectangular part of a sample. at and size are its first element and its size
+// along depth, rows and columns. A picture has depth 1.
 type window struct{ at, size [3]int }
 
-// volume returns the number of places in the window.
+// volume returns the number of pixels or voxels in the window.
 func (w window) volume() int { return w.size[0] * w.size[1] * w.size[2] }
 
-// String returns the size and the position of the window, for messages.
+// String formats the size and the position of the window for error messages.
 func (w window) String() string {
 	if w.at[0] == 0 && w.size[0] == 1 {
 		return fmt.Sprintf("%d×%d at row %d, column %d", w.size[1], w.size[2], w.at[1], w.at[2])
@@ -22,8 +22,8 @@ func (w window) String() string {
 	return fmt.Sprintf("%s at depth %d, row %d, column %d", formatSize(w.size[:]), w.at[0], w.at[1], w.at[2])
 }
 
-// spatial returns depth, height and width of a sample of shape [C,H,W] (depth 1) or
-// [C,D,H,W]. ok is false for a sample of another rank.
+// spatial returns the depth, height and width of a sample of shape [C,D,H,W], or [C,H,W]
+// with depth 1. ok is false if the shape has another number of dimensions.
 func spatial(shape []int) (size [3]int, ok bool) {
 	switch len(shape) {
 	case 3:
@@ -34,26 +34,28 @@ func spatial(shape []int) (size [3]int, ok bool) {
 	return [3]int{}, false
 }
 
-// aligned reports whether a target has one or several values for each place of the
-// image, so that both must be cropped, mirrored and rotated together.
+// aligned reports whether a target with the given shape has values for each pixel or voxel
+// of the image, so that it must be cropped, mirrored and rotated like the image.
 func aligned(image, target []int) bool {
 	return (len(image) == 3 || len(image) == 4) && len(image) == len(target) && slices.Equal(image[1:], target[1:])
 }
 
 // fullWindow returns the window that covers a complete sample of the given shape. ok is
-// false if the shape has no spatial axes.
+// false if the shape is neither [C,H,W] nor [C,D,H,W].
 func fullWindow(shape []int) (w window, ok bool) {
 	size, ok := spatial(shape)
 	return window{size: size}, ok
 }
 
-// windowed is a data set that can read a part of a sample without the rest. A target
-// that is not aligned with the image is read completely.
+// windowed is implemented by data sets that can read a window of a sample without reading
+// the complete sample. region copies window w of sample i; a target that is not aligned
+// with the image is copied completely.
 type windowed interface {
 	region(i int, w window, image, target []float32) error
 }
 
-// readWindow copies a part of sample i of any data set whose images have spatial axes.
+// readWindow copies window w of sample i to image and target. It reads the complete sample
+// if ds does not implement windowed.
 func readWindow(ds Dataset, i int, w window, image, target []float32) error {
 	if d, ok := ds.(windowed); ok {
 		return d.region(i, w, image, target)
@@ -79,7 +81,7 @@ func readWindow(ds Dataset, i int, w window, image, target []float32) error {
 	return nil
 }
 
-// cut copies the window w of src, shaped [C,H,W] or [C,D,H,W], to dst.
+// cut copies window w of src, which has the given shape [C,H,W] or [C,D,H,W], to dst.
 func cut(dst, src []float32, shape []int, w window) {
 	size, _ := spatial(shape)
 	for c := range shape[0] {
@@ -92,16 +94,17 @@ func cut(dst, src []float32, shape []int, w window) {
 	}
 }
 
-// checkGet returns an error if an index, a window or buffers do not fit ds.
+// checkGet returns an error if ds has no sample i, if the window exceeds the sample, or if
+// a buffer has the wrong length.
 func checkGet(ds Dataset, i int, w window, image, target []float32) error {
 	if i < 0 || i >= ds.Len() {
-		return fmt.Errorf("get sample %d: the set has samples 0 to %d", i, ds.Len()-1)
+		return fmt.Errorf("get sample %d: the data set has samples 0 to %d", i, ds.Len()-1)
 	}
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	size, _ := spatial(is)
 	for k := range size {
 		if w.at[k] < 0 || w.at[k]+w.size[k] > size[k] {
-			return fmt.Errorf("get sample %s: window %v is outside of %s", ds.SampleName(i), w, formatSize(is[1:]))
+			return fmt.Errorf("get sample %s: window %v exceeds the sample size %s", ds.SampleName(i), w, formatSize(is[1:]))
 		}
 	}
 	ni, nt := is[0]*w.volume(), volume(ts)
@@ -111,15 +114,16 @@ func checkGet(ds Dataset, i int, w window, image, target []float32) error {
 	return checkBuffers(ds.SampleName(i), image, target, ni, nt)
 }
 
-// checkBuffers returns an error unless the buffers contain ni and nt values.
+// checkBuffers returns an error unless image has ni and target nt values. sample is the
+// name of the sample for the error message.
 func checkBuffers(sample string, image, target []float32, ni, nt int) error {
 	if len(image) != ni || len(target) != nt {
-		return fmt.Errorf("get sample %s: buffers have %d and %d values, want %d and %d", sample, len(image), len(target), ni, nt)
+		return fmt.Errorf("get sample %s: buffers for image and target have %d and %d values, want %d and %d", sample, len(image), len(target), ni, nt)
 	}
 	return nil
 }
 
-// volume returns the number of values of a shape.
+// volume returns the number of elements of an array with the given shape.
 func volume(shape []int) int {
 	n := 1
 	for _, v := range shape {
@@ -128,7 +132,7 @@ func volume(shape []int) int {
 	return n
 }
 
-// formatSize formats a size, such as 768×1024.
+// formatSize formats a size as in 768×1024.
 func formatSize(size []int) string {
 	words := make([]string, len(size))
 	for i, v := range size {

@@ -23,23 +23,23 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// cifarBatches is the number of training batches of CIFAR-10.
+// cifarBatches is the number of files with training pictures of CIFAR-10.
 const cifarBatches = 5
 
-// WriteCIFAR10 saves pictures of 32×32 pixels with at most 10 classes in the format of
-// CIFAR-10's binary version, in dir/cifar-10-batches-bin. The training pictures are
-// saved in five batches of equal size and the test pictures in one. A remainder of the
-// training pictures that does not fill the five batches is omitted.
+// WriteCIFAR10 saves pictures of 32×32 pixels and at most 10 classes in the format of
+// CIFAR-10's binary version, in dir/cifar-10-batches-bin. The training pictures are saved
+// in five batches of equal size (up to four pictures at the end are omitted), the test
+// pictures in one batch.
 func WriteCIFAR10(ctx context.Context, dir string, train, test *Classes) error {
 	dir = filepath.Join(dir, "cifar-10-batches-bin")
 	for _, c := range []*Classes{train, test} {
 		if c.size != [2]int{cifarEdge, cifarEdge} || len(c.names) > cifarClass {
-			return fmt.Errorf("write CIFAR-10: pictures of %d×%d with %d classes: it has 32×32 and 10", c.size[0], c.size[1], len(c.names))
+			return fmt.Errorf("write CIFAR-10: got pictures of %d×%d pixels and %d classes, want 32×32 pixels and at most 10 classes", c.size[0], c.size[1], len(c.names))
 		}
 	}
 	each := train.Len() / cifarBatches
 	if each == 0 {
-		return fmt.Errorf("write CIFAR-10: %d pictures do not fill %d batches", train.Len(), cifarBatches)
+		return fmt.Errorf("write CIFAR-10: got %d training pictures, want at least one for each of the %d batches", train.Len(), cifarBatches)
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("write CIFAR-10: %w", err)
@@ -62,7 +62,7 @@ func WriteCIFAR10(ctx context.Context, dir string, train, test *Classes) error {
 	return nil
 }
 
-// writeBatch writes the pictures lo to hi−1 of c.
+// writeBatch writes pictures lo to hi−1 of c to a CIFAR-10 batch file.
 func writeBatch(ctx context.Context, path string, c *Classes, lo, hi int) error {
 	text := make([]byte, 0, (hi-lo)*cifarRecord)
 	picture, class := make([]float32, cifarPixels), make([]float32, 1)
@@ -81,11 +81,11 @@ func writeBatch(ctx context.Context, path string, c *Classes, lo, hi int) error 
 	return wholefile.WriteBytes(path, text, 0o666)
 }
 
-// WriteFolders saves pictures in one folder per class, as PNG or (format "jpeg") as JPEG
-// of quality 90. OpenFolders reads them.
+// WriteFolders saves pictures in one subfolder of dir per class, in the format "png" or
+// "jpeg" (with quality 90). OpenFolders can read them.
 func WriteFolders(ctx context.Context, dir string, c *Classes, format string) error {
 	if format != "png" && format != "jpeg" {
-		return fmt.Errorf("write folders: format %q is not known: use png or jpeg", format)
+		return fmt.Errorf("write folders: unknown format %q: use png or jpeg", format)
 	}
 	counts := make([]int, len(c.names))
 	for i := range c.Len() {
@@ -102,6 +102,8 @@ func WriteFolders(ctx context.Context, dir string, c *Classes, format string) er
 	return nil
 }
 
+// writeClassPicture saves picture i of c, scaled if c is, to path. The extension of path
+// selects PNG or JPEG.
 func writeClassPicture(path string, c *Classes, i int) error {
 	m, err := c.source.picture(i)
 	if err != nil {
@@ -121,23 +123,23 @@ func writeClassPicture(path string, c *Classes, i int) error {
 	})
 }
 
-// VolumeFormat is the file format in which volumes are saved.
+// VolumeFormat selects the file format in which WriteVolumes saves volumes.
 type VolumeFormat struct {
-	NPY   bool // pairs of .npy files [D,H,W,C]; false: HDF5 files [C,D,H,W]
-	Chunk int  // for HDF5: edge of a chunk, which has all channels; 0: not chunked
+	NPY   bool // pairs of .npy files of shape [D,H,W,C]; false: HDF5 files of shape [C,D,H,W]
+	Chunk int  // for HDF5: edge of a chunk, which contains all channels; 0: not chunked
 	Gzip  bool // for HDF5: compress the chunks
 }
 
-// WriteVolumes saves the samples of ds, [C,D,H,W] and [C',D,H,W], as files that
-// OpenVolumes can read: dir/box-0.h5 with Nbody and Hydro, or dir/box-0_Nbody.npy and
-// dir/box-0_Hydro.npy. One sample is in memory at a time.
+// WriteVolumes saves the samples of ds, images [C,D,H,W] and targets [C',D,H,W], as files
+// that OpenVolumes can read: dir/box-0.h5 with the data sets Nbody and Hydro, or
+// dir/box-0_Nbody.npy and dir/box-0_Hydro.npy. It keeps one sample in memory at a time.
 func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) error {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if len(is) != 4 || len(ts) != 4 {
-		return fmt.Errorf("write volumes: samples have shapes %v and %v: [C,D,H,W] is needed", is, ts)
+		return fmt.Errorf("write volumes: images and targets have shapes %v and %v, want [C,D,H,W]", is, ts)
 	}
 	if f.Gzip && f.Chunk < 1 || f.Chunk < 0 {
-		return errors.New("write volumes: only chunks can be packed: set the edge of a chunk")
+		return errors.New("write volumes: invalid chunk edge: use at least 1 with gzip, at least 0 without")
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("write volumes: %w", err)
@@ -164,7 +166,8 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 	return nil
 }
 
-// boxOf returns a function that copies boxes out of v, values of shape [C,D,H,W].
+// boxOf returns a function for hdf5.Output.Values, which copies boxes of v, an array of the
+// given shape [C,D,H,W], to dst.
 func boxOf(v []float32, shape []int) func(dst []float32, at, size []int) error {
 	plane := volume(shape[1:])
 	return func(dst []float32, at, size []int) error {
@@ -174,6 +177,7 @@ func boxOf(v []float32, shape []int) func(dst []float32, at, size []int) error {
 	}
 }
 
+// writeHDF5 writes data sets to an HDF5 file, chunked and compressed as format selects.
 func writeHDF5(path string, format VolumeFormat, sets ...hdf5.Output) error {
 	for i, s := range sets {
 		if format.Chunk > 0 {
@@ -184,7 +188,7 @@ func writeHDF5(path string, format VolumeFormat, sets ...hdf5.Output) error {
 	return wholefile.Write(path, 0o666, func(f *os.File) error { return hdf5.Write(f, sets...) })
 }
 
-// writeNPY writes v, [C,D,H,W], as [D,H,W,C].
+// writeNPY writes v, whose shape is [C,D,H,W], to a .npy file of shape [D,H,W,C].
 func writeNPY(path string, v []float32, shape []int) error {
 	return wholefile.Write(path, 0o666, func(f *os.File) error {
 		w := bufio.NewWriterSize(f, 1<<20)
@@ -206,12 +210,12 @@ func writeNPY(path string, v []float32, shape []int) error {
 	})
 }
 
-// WriteTIFF saves ds, which must have one channel, as pairs of TIFF files in dir/image
-// and dir/label. OpenPairs reads them.
+// WriteTIFF saves the images and masks of ds, which must have one channel, as TIFF files in
+// dir/image and dir/label. OpenPairs can read them.
 func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if len(is) != 3 || is[0] != 1 || !aligned(is, ts) || ts[0] != 1 {
-		return fmt.Errorf("write TIFF pairs %s: images are %v and masks %v: both must be 1×height×width", dir, is, ts)
+		return fmt.Errorf("write TIFF pairs %s: images and masks have shapes %v and %v, want [1,H,W]", dir, is, ts)
 	}
 	img, mask := make([]float32, volume(is)), make([]float32, volume(ts))
 	for i := range ds.Len() {
@@ -240,14 +244,14 @@ func writeTIFF(path string, m image.Image) error {
 	})
 }
 
-// Write saves ds, which must have one channel, as pairs of PNG files in dir/image and
-// dir/label (foreground white). OpenPairs reads them. Existing files of the same names
-// are replaced. If the folder contains other pairs, Write returns an error, because the
-// two sets would be mixed.
+// Write saves the images and masks of ds, which must have one channel, as PNG files in
+// dir/image and dir/label (foreground white). OpenPairs can read them. Existing files with
+// the same names are replaced. If the folders contain other pictures, Write returns an
+// error, because OpenPairs would mix the data sets.
 func Write(ctx context.Context, dir string, ds Dataset) error {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if !slices.Equal(is, ts) || len(is) != 3 || is[0] != 1 {
-		return fmt.Errorf("write pairs %s: images are %v and masks %v: both must be 1×height×width", dir, is, ts)
+		return fmt.Errorf("write pairs %s: images and masks have shapes %v and %v, want [1,H,W]", dir, is, ts)
 	}
 	if ds.Len() == 0 {
 		return fmt.Errorf("write pairs %s: the data set is empty", dir)
@@ -261,7 +265,7 @@ func Write(ctx context.Context, dir string, ds Dataset) error {
 	})
 }
 
-// writePairs saves n pairs; get returns pair i.
+// writePairs saves n images and masks as PNG files. get returns image and mask i.
 func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, mask *image.Gray, err error)) error {
 	folder := [2]string{filepath.Join(dir, folders[0][0]), filepath.Join(dir, folders[0][1])}
 	for _, f := range folder {
@@ -289,8 +293,8 @@ func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, ma
 	return nil
 }
 
-// refuseOthers returns an error if dir contains pictures that n new samples would not
-// replace.
+// refuseOthers returns an error if dir contains pictures other than the files of n samples
+// (see sampleFile).
 func refuseOthers(dir string, n int) error {
 	ours := map[string]bool{}
 	for i := range n {
@@ -302,7 +306,7 @@ func refuseOthers(dir string, n int) error {
 	}
 	for _, e := range entries {
 		if picture.IsPicture(e.Name()) && !ours[e.Name()] {
-			return fmt.Errorf("%s already holds other images (%s): choose an empty folder", dir, e.Name())
+			return fmt.Errorf("%s already contains other pictures (%s): choose an empty folder", dir, e.Name())
 		}
 	}
 	return nil
@@ -312,7 +316,7 @@ func writePNG(path string, m *image.Gray) error {
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error { return png.Encode(f, m) })
 }
 
-// gray converts values of 0 to 1 to an image of 8-bit gray.
+// gray converts values in [0,1] to an 8-bit gray image.
 func gray(values []float32, height, width int) *image.Gray {
 	m := image.NewGray(image.Rect(0, 0, width, height))
 	for i, v := range values {

@@ -2,17 +2,17 @@ package metric
 
 import "fmt"
 
-// Hits counts the samples of a classification: those whose class is predicted correctly
-// (the class with the largest logit), and those of each true class. Like Counts, the
-// numbers of several batches or shards add up.
+// Hits counts the samples of a classification: how many are classified correctly (the class
+// with the largest logit is the true class), and how many belong to each class. Counts of
+// different batches or ranks can be added.
 type Hits struct {
-	Right    int64   // predicted correctly (top-1)
-	PerClass []int64 // samples by true class
+	Right    int64   // samples that are classified correctly (top-1)
+	PerClass []int64 // number of samples by true class
 }
 
-// CountClasses compares logits [n, classes] with class indices t [n]. If several logits
-// are the largest, the first class is the prediction. NaNs are ignored. A target that is
-// not the index of a class is an error.
+// CountClasses compares logits [n, classes] with the true class indices t [n]. If several
+// logits are the largest, the first of them is the prediction. NaNs are ignored. A target
+// that is not a class index is an error.
 func CountClasses(logits, t []float32, classes int) (Hits, error) {
 	h := Hits{PerClass: make([]int64, classes)}
 	return h, h.AddLogits(logits, t)
@@ -27,7 +27,7 @@ func (h *Hits) AddLogits(logits, t []float32) error {
 	}
 	for i, c := range t {
 		if c < 0 || int(c) >= k || c != float32(int(c)) {
-			return fmt.Errorf("count classes: target %d is %g: expected a class from 0 to %d", i, c, k-1)
+			return fmt.Errorf("count classes: target %d is %g, want a class index from 0 to %d", i, c, k-1)
 		}
 		h.PerClass[int(c)]++
 		if argmax(logits[i*k:(i+1)*k]) == int(c) {
@@ -57,12 +57,12 @@ func (h Hits) Total() int64 {
 	return n
 }
 
-// Accuracy returns the fraction of samples that are predicted correctly; 0 if there are no
-// samples.
+// Accuracy returns the fraction of samples that are classified correctly, or 0 if there are
+// no samples.
 func (h Hits) Accuracy() float64 { return h.fraction(h.Right) }
 
-// Constant returns the accuracy of a predictor that always predicts the most frequent
-// class, which needs no training.
+// Constant returns the accuracy that can be reached without training, by always predicting
+// the most frequent class.
 func (h Hits) Constant() float64 {
 	most := int64(0)
 	for _, c := range h.PerClass {
@@ -71,6 +71,7 @@ func (h Hits) Constant() float64 {
 	return h.fraction(most)
 }
 
+// fraction returns n divided by the number of samples, or 0 if there are no samples.
 func (h Hits) fraction(n int64) float64 {
 	if total := h.Total(); total > 0 {
 		return float64(n) / float64(total)
@@ -78,8 +79,8 @@ func (h Hits) fraction(n int64) float64 {
 	return 0
 }
 
-// Slice returns the counts as 1 + classes numbers that can be summed over ranks. Each is
-// exact up to 2⁵³ samples.
+// Slice returns the counts as a slice that can be summed over ranks: Right, followed by
+// PerClass. Sums are exact up to 2⁵³ samples.
 func (h Hits) Slice() []float64 {
 	v := []float64{float64(h.Right)}
 	for _, c := range h.PerClass {
@@ -88,7 +89,7 @@ func (h Hits) Slice() []float64 {
 	return v
 }
 
-// HitsFromSlice returns the counts in the result of Slice, or in a sum of such results.
+// HitsFromSlice converts a result of Slice, or a sum of such results, to Hits.
 func HitsFromSlice(v []float64) Hits {
 	h := Hits{Right: int64(v[0]), PerClass: make([]int64, len(v)-1)}
 	for i, c := range v[1:] {

@@ -53,7 +53,7 @@ func TestHits(t *testing.T) {
 		classes        int
 		want           string
 	}{
-		{[]float32{1, 2}, []float32{2}, 2, "target 0 is 2: expected a class from 0 to 1"},
+		{[]float32{1, 2}, []float32{2}, 2, "target 0 is 2, want a class index from 0 to 1"},
 		{[]float32{1, 2}, []float32{0.5}, 2, "target 0 is 0.5"},
 		{[]float32{1, 2}, []float32{-1}, 2, "target 0 is -1"},
 		{[]float32{1, 2}, []float32{nan}, 2, "target 0 is NaN"},

@@ -10,38 +10,41 @@ package metric
 
 import "fmt"
 
-// Counts counts pixels by prediction and truth. The zero value is ready to use.
+// Counts counts pixels by true and predicted class. The zero value is ready to use.
 type Counts struct {
-	TP int64 // foreground, predicted foreground
-	FP int64 // background, predicted foreground
-	FN int64 // foreground, predicted background
-	TN int64 // background, predicted background
+	TP int64 // true positives: foreground, predicted foreground
+	FP int64 // false positives: background, predicted foreground
+	FN int64 // false negatives: foreground, predicted background
+	TN int64 // true negatives: background, predicted background
 }
 
-// smooth is added to the numerator and the denominator of IoU and Dice.
+// smooth is added to the numerators and denominators of IoU and Dice, so that they are
+// defined without foreground pixels.
 const smooth = 1
 
-// CountLogits compares logits z with targets t of the same length. Targets are 0 or 1; a
-// target above 0.5 is foreground. A NaN in z is predicted background.
+// CountLogits compares logits z with targets t of the same length. A logit above 0 predicts
+// foreground, NaN predicts background. A target above 0.5 is foreground.
 func CountLogits(z, t []float32) Counts {
 	var c Counts
 	c.AddLogits(z, t)
 	return c
 }
 
-// CountProbabilities compares probabilities p with targets t of the same length.
+// CountProbabilities compares probabilities p with targets t of the same length. Values
+// above 0.5 are foreground; NaN is background.
 func CountProbabilities(p, t []float32) Counts {
 	var c Counts
 	c.add(p, t, 0.5)
 	return c
 }
 
-// AddLogits adds the counts of logits z and targets t.
+// AddLogits adds the counts that CountLogits returns for z and t.
 func (c *Counts) AddLogits(z, t []float32) { c.add(z, t, 0) }
 
-// AddProbabilities adds the counts of probabilities p and targets t.
+// AddProbabilities adds the counts that CountProbabilities returns for p and t.
 func (c *Counts) AddProbabilities(p, t []float32) { c.add(p, t, 0.5) }
 
+// add adds the counts of predictions, which are foreground above threshold, and targets t.
 func (c *Counts) add(values, t []float32, threshold float32) {
 	if len(values) != len(t) {
 		// This is a programming error, like an index out of range.
@@ -64,7 +67,7 @@ func (c *Counts) add(values, t []float32, threshold float32) {
 	c.TP += n[3]
 }
 
-// Add adds the counts of another part of the data.
+// Add adds o to c.
 func (c *Counts) Add(o Counts) {
 	c.TP += o.TP
 	c.FP += o.FP
@@ -87,8 +90,8 @@ func (c Counts) Dice() float64 {
 	return float64(2*c.TP+smooth) / float64(2*c.TP+c.FP+c.FN+smooth)
 }
 
-// Accuracy returns the fraction of pixels that are predicted correctly; 0 if there are no
-// pixels.
+// Accuracy returns the fraction of pixels that are predicted correctly, or 0 if there are
+// no pixels.
 func (c Counts) Accuracy() float64 {
 	if c.Total() == 0 {
 		return 0
@@ -96,27 +99,27 @@ func (c Counts) Accuracy() float64 {
 	return float64(c.TP+c.TN) / float64(c.Total())
 }
 
-// AllZero returns the counts of a predictor that predicts background everywhere.
+// AllZero returns the counts for the same pixels if background is predicted everywhere.
 func (c Counts) AllZero() Counts { return Counts{FN: c.TP + c.FN, TN: c.FP + c.TN} }
 
-// AllOne returns the counts of a predictor that predicts foreground everywhere.
+// AllOne returns the counts for the same pixels if foreground is predicted everywhere.
 func (c Counts) AllOne() Counts { return Counts{TP: c.TP + c.FN, FP: c.FP + c.TN} }
 
-// Constant returns the scores that need no training: for IoU and for Dice, the better one
-// of AllZero and AllOne.
+// Constant returns the scores that can be reached without training: the larger IoU and the
+// larger Dice coefficient of AllZero and AllOne.
 func (c Counts) Constant() (iou, dice float64) {
 	zero, one := c.AllZero(), c.AllOne()
 	return max(zero.IoU(), one.IoU()), max(zero.Dice(), one.Dice())
 }
 
-// Slice returns the counts as numbers that can be summed over ranks. Each is exact up to
-// 2⁵³ pixels.
+// Slice returns the counts as a slice that can be summed over ranks: TP, FP, FN and TN.
+// Sums are exact up to 2⁵³ pixels.
 func (c Counts) Slice() []float64 {
 	return []float64{float64(c.TP), float64(c.FP), float64(c.FN), float64(c.TN)}
 }
 
-// FromSlice returns the counts in the result of Slice, or in a sum of such results. It
-// panics if v does not have four elements.
+// FromSlice converts a result of Slice, or a sum of such results, to Counts. It panics if v
+// does not have four elements.
 func FromSlice(v []float64) Counts {
 	if len(v) != 4 {
 		panic(fmt.Sprintf("metric: counts have 4 numbers, not %d", len(v)))

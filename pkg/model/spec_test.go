@@ -205,7 +205,7 @@ func TestSpecErrors(t *testing.T) {
 		{"kernel 0", layers("{name: a, kind: Conv, out: 1, kernel: 0}"), "kernel is [0]"},
 		{"kernel a text", layers("{name: a, kind: Conv, out: 1, kernel: big}"), "cannot unmarshal"},
 		{"stride of a list too long", layers("{name: a, kind: Conv, out: 1, kernel: 1, stride: [1, 1, 1, 1]}"), "stride is [1 1 1 1]"},
-		{"numbers for other dimensions", layers("{name: a, kind: Conv, out: 1, kernel: [1, 1, 1]}"), "3 numbers: give one, or one for each of 2 dimensions"},
+		{"numbers for other dimensions", layers("{name: a, kind: Conv, out: 1, kernel: [1, 1, 1]}"), "3 numbers: give one number, or one for each of the 2 dimensions"},
 		{"no name for parameters", layers("{kind: Conv, out: 1, kernel: 1}"), "layer 1 (Conv) (line 6): it has parameters, so it needs a name"},
 		{"the name of the input", layers("{name: image, kind: ReLU}", ok), "the name is that of the input"},
 		{"name twice", layers(ok, ok), `layer "a" (line 7) has the name of layer 1`},

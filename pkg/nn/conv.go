@@ -9,11 +9,11 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Conv returns the cross-correlation of x [n,c,h,w] with weight [k,c,r,s], plus bias [k]
-// (nil: none): y [n,k,h',w'] with h' = (h+2·pad−r)/stride+1, rounded down. x may also be
+// Conv returns y [n,k,h',w'], the cross-correlation of x [n,c,h,w] with weight [k,c,r,s],
+// plus bias [k] unless bias is nil. h' is (h+2·pad−r)/stride+1, rounded down. x may also be
 // a volume [n,c,d,h,w]. stride and pad contain one number per spatial dimension, or one
-// for all; nil means stride 1 and padding 0. It equals torch.nn.functional.conv2d and
-// conv3d with groups = dilation = 1.
+// number for all dimensions; nil means stride 1 and padding 0. The result equals
+// torch.nn.functional.conv2d and conv3d with groups = dilation = 1.
 func Conv(x, weight, bias *gorgonia.Node, stride, pad []int) (*gorgonia.Node, error) {
 	o, err := convolution(KindConv, x, weight, bias, stride, pad)
 	if err != nil {
@@ -23,10 +23,10 @@ func Conv(x, weight, bias *gorgonia.Node, stride, pad []int) (*gorgonia.Node, er
 	return apply(o, nonNil(x, weight, bias)...)
 }
 
-// ConvTranspose returns the transposed convolution (the gradient of Conv with respect to
-// its input) of x [n,c,h,w] with weight [c,k,r,s], plus bias [k] (nil: none): y
-// [n,k,h',w'] with h' = (h−1)·stride−2·pad+r. x may also be a volume [n,c,d,h,w]. stride
-// and pad are as in Conv. It equals torch.nn.functional.conv_transpose2d and
+// ConvTranspose returns y [n,k,h',w'], the transposed convolution (the gradient of Conv
+// with respect to its input) of x [n,c,h,w] with weight [c,k,r,s], plus bias [k] unless
+// bias is nil. h' is (h−1)·stride−2·pad+r. x may also be a volume [n,c,d,h,w]. stride and
+// pad are as in Conv. The result equals torch.nn.functional.conv_transpose2d and
 // conv_transpose3d without output padding.
 func ConvTranspose(x, weight, bias *gorgonia.Node, stride, pad []int) (*gorgonia.Node, error) {
 	o, err := convolution(KindConvTranspose, x, weight, bias, stride, pad)
@@ -47,8 +47,8 @@ func ConvTranspose2D(x, weight, bias *gorgonia.Node, stride, pad int) (*gorgonia
 	return ConvTranspose(x, weight, bias, []int{stride}, []int{pad})
 }
 
-// convolution checks the operands of Conv or ConvTranspose and computes the attributes
-// and the result's shape of the operation.
+// convolution checks the operands of Conv or ConvTranspose (selected by kind) and returns
+// the operation, with its attributes and the shape of its result but without gradient.
 func convolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int) (*operation, error) {
 	name, in, out := "conv", 1, 0 // axes of the channels in weight
 	if kind == KindConvTranspose {
@@ -69,7 +69,7 @@ func convolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int) (
 	}
 	ws := weight.Shape()
 	if k := ws[out]; bias != nil && bias.Shape()[0] != k {
-		return nil, fmt.Errorf("%s: bias has %d elements, the output %d channels", name, bias.Shape()[0], k)
+		return nil, fmt.Errorf("%s: bias has %d elements, but the output has %d channels", name, bias.Shape()[0], k)
 	}
 	attr := Attr{}
 	var err error
@@ -99,14 +99,15 @@ func convolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int) (
 	return o, nil
 }
 
-// perDimension returns one number for each of n spatial dimensions. If v has one number,
-// it is used for all; if v is empty, usual is. A number below least is an error.
-func perDimension(op, what string, v []int, n, usual, least int) ([]int, error) {
+// perDimension returns one number for each of n spatial dimensions. If v has one number, it
+// is used for all dimensions; if v is empty, missing is used. A number below least is an
+// error. op and what describe v in error messages.
+func perDimension(op, what string, v []int, n, missing, least int) ([]int, error) {
 	if len(v) == 0 {
-		v = []int{usual}
+		v = []int{missing}
 	}
 	if len(v) != 1 && len(v) != n {
-		return nil, fmt.Errorf("%s: %s %v has %d numbers: give one, or one for each of %d dimensions", op, what, v, len(v), n)
+		return nil, fmt.Errorf("%s: %s %v has %d numbers: give one number, or one for each of the %d dimensions", op, what, v, len(v), n)
 	}
 	all := make([]int, n)
 	for i := range all {
@@ -118,7 +119,8 @@ func perDimension(op, what string, v []int, n, usual, least int) ([]int, error) 
 	return all, nil
 }
 
-// formatPadding formats a padding: one number if all are equal, else as in 1x2.
+// formatPadding formats padding: as one number if it is the same in all dimensions,
+// otherwise as in 1x2.
 func formatPadding(v []int) string {
 	if slices.Min(v) == slices.Max(v) {
 		return fmt.Sprint(v[0])
@@ -135,8 +137,9 @@ func formatWindow(v []int) string {
 	return strings.Join(s, "x")
 }
 
-// convGradient returns the gradient of a convolution or linear layer. data and weights
-// are the kinds of the operations for the gradients of the input and of the weight.
+// convGradient returns the gradient function of a convolution or linear layer. data and
+// weights are the kinds of the operations that compute the gradients of the input and of
+// the weight.
 func convGradient(data, weights Kind) gradient {
 	return func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		attr := mustCall(out).Attr
@@ -164,7 +167,7 @@ func nonNil(in ...*gorgonia.Node) []*gorgonia.Node {
 	return out
 }
 
-// mustCall returns the Call of n, which must be a node of this package.
+// mustCall returns the Call of n, which must be a node of this package's operations.
 func mustCall(n *gorgonia.Node) Call {
 	c, _ := CallOf(n)
 	return c

@@ -12,10 +12,10 @@ import (
 // Mode selects whether a graph is for training or for evaluation.
 type Mode int
 
-// The modes.
+// Modes of a graph.
 const (
-	Train Mode = iota // batch statistics, and gradients can be asked for
-	Eval              // running statistics, forward only
+	Train Mode = iota // batch norm uses batch statistics; gradients are available
+	Eval              // batch norm uses running statistics; there are no gradients
 )
 
 func (m Mode) String() string {
@@ -36,14 +36,15 @@ type Variable struct {
 // Elements returns the number of elements of v.
 func (v Variable) Elements() int { return elements(v.Shape) }
 
-// Layer is one row in the summary of a network.
+// Layer describes a layer in the summary of a network.
 type Layer struct {
 	Name       string
 	Kind       string
-	Shape      []int // of the output
+	Shape      []int // shape of the output
 	Parameters int   // number of trainable elements
-	// FLOPs of the forward pass. A multiplication and an addition count as two; only
-	// convolutions and linear layers are counted, as is usual.
+	// FLOPs is the number of floating-point operations in the forward pass. A
+	// multiplication and an addition count as two operations. As is usual, only
+	// convolutions and linear layers are counted.
 	FLOPs int64
 }
 
@@ -71,8 +72,8 @@ func NewGraph(mode Mode) *Graph {
 // Err returns the first error of the methods called so far, or nil.
 func (g *Graph) Err() error { return g.err }
 
-// Fail sets the error that Err returns, unless there is one already. Custom layers call
-// it.
+// Fail sets the error that Err returns, unless an error is already set. It is for custom
+// layers.
 func (g *Graph) Fail(err error) {
 	if g.err == nil {
 		g.err = err
@@ -82,7 +83,7 @@ func (g *Graph) Fail(err error) {
 // Mode returns the mode that the graph was created with.
 func (g *Graph) Mode() Mode { return g.mode }
 
-// Expr returns the gorgonia graph.
+// Expr returns the underlying gorgonia graph.
 func (g *Graph) Expr() *gorgonia.ExprGraph { return g.expr }
 
 // Inputs returns the inputs in the order in which they were created.
@@ -128,7 +129,8 @@ func (g *Graph) State(name string, init Initializer, shape ...int) *gorgonia.Nod
 	return g.variable(&g.states, "state", name, init, shape)
 }
 
-// variable adds a tensor and appends it to list. what is its role in error messages.
+// variable adds a tensor to the graph and appends it to list. what names the kind of tensor
+// in error messages.
 func (g *Graph) variable(list *[]Variable, what, name string, init Initializer, shape []int) (n *gorgonia.Node) {
 	if g.err != nil {
 		return nil
@@ -148,9 +150,9 @@ func (g *Graph) variable(list *[]Variable, what, name string, init Initializer, 
 		// gorgonia would merge inputs with the same name.
 		err = fmt.Errorf("add %s %q: duplicate name: give each layer a unique name", what, name)
 	case init == nil && what != "input":
-		err = fmt.Errorf("add %s %q: no initializer is given", what, name)
+		err = fmt.Errorf("add %s %q: initializer is nil", what, name)
 	case len(shape) == 0 || slices.Min(shape) < 1:
-		err = fmt.Errorf("add %s %q: shape %v must have at least one dimension, each at least 1", what, name, shape)
+		err = fmt.Errorf("add %s %q: invalid shape %v: want at least one dimension, each at least 1", what, name, shape)
 	}
 	if err != nil {
 		return nil
@@ -161,19 +163,19 @@ func (g *Graph) variable(list *[]Variable, what, name string, init Initializer, 
 	return n
 }
 
-// Output gives n the name under which it can be read after a step. It returns n, or nil
-// after an error.
+// Output declares n as an output, whose value can be read by the given name after a step.
+// It returns n, or nil after an error.
 func (g *Graph) Output(name string, n *gorgonia.Node) *gorgonia.Node {
 	if g.err != nil {
 		return nil
 	}
 	if _, ok := CallOf(n); !ok {
-		g.Fail(fmt.Errorf("name output %q: the node is not the result of an operation", name))
+		g.Fail(fmt.Errorf("add output %q: the node is not the result of an operation", name))
 		return nil
 	}
 	for _, o := range g.output {
 		if o.Name == name || o.Node == n {
-			g.Fail(fmt.Errorf("name output %q: output %q has the same name or tensor", name, o.Name))
+			g.Fail(fmt.Errorf("add output %q: output %q has the same name or node", name, o.Name))
 			return nil
 		}
 	}
@@ -194,13 +196,12 @@ func (g *Graph) SetLoss(n *gorgonia.Node) {
 	}
 }
 
-// differentiating serializes calls of gorgonia.Grad, which writes to a constant that all
-// graphs of the process share.
+// differentiating is held during calls of gorgonia.Grad, which writes to a constant that
+// all graphs of the process share.
 var differentiating sync.Mutex
 
-// Gradients returns the derivatives of the loss with respect to each parameter, in the
-// order of Parameters. The first call adds them to the graph; later calls return the same
-// nodes.
+// Gradients returns the gradients of the loss with respect to each parameter, in the order
+// of Parameters. The first call adds them to the graph; later calls return the same nodes.
 func (g *Graph) Gradients() (grads gorgonia.Nodes, err error) {
 	defer guard(&err, "differentiate the loss")
 	switch {
@@ -219,7 +220,7 @@ func (g *Graph) Gradients() (grads gorgonia.Nodes, err error) {
 	wrt := make(gorgonia.Nodes, len(g.parameterElements))
 	for i, p := range g.parameterElements {
 		if !reached[p.Node] {
-			return nil, fmt.Errorf("differentiate the loss: parameter %q does not influence it: use the layer or leave it out", p.Name)
+			return nil, fmt.Errorf("differentiate the loss: the loss does not depend on parameter %q: use the output of its layer, or remove the layer", p.Name)
 		}
 		wrt[i] = p.Node
 	}
@@ -248,8 +249,8 @@ func (g *Graph) reachable() map[*gorgonia.Node]bool {
 	return seen
 }
 
-// Operands returns the inputs of n's operation, in order and with duplicates; nil if
-// there are none.
+// Operands returns the inputs of the operation that computes n, in order and with
+// duplicates, or nil if n has no inputs.
 func Operands(g *gorgonia.ExprGraph, n *gorgonia.Node) []*gorgonia.Node {
 	it := g.From(n.ID())
 	if it == nil {

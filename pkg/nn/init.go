@@ -21,9 +21,9 @@ func Constant(value float64) Initializer {
 }
 
 // KaimingUniform returns an Initializer with the distribution U(−b, b), b = 1/√fanIn: the
-// default of PyTorch's convolutions for weights and biases
+// default of PyTorch for the weights and biases of convolutions
 // (torch.nn.modules.conv.reset_parameters: kaiming_uniform_ with a = √5). fanIn is the
-// number of inputs of an output.
+// number of inputs on which an output depends.
 //
 // He et al., Delving Deep into Rectifiers, 2015, arXiv:1502.01852, with the gain that
 // PyTorch keeps for compatibility.
@@ -31,7 +31,7 @@ func KaimingUniform(fanIn int) Initializer {
 	return symmetricUniform(1 / math.Sqrt(float64(fanIn)))
 }
 
-// symmetric returns an Initializer with the distribution U(−bound, bound).
+// symmetricUniform returns an Initializer with the distribution U(−bound, bound).
 func symmetricUniform(bound float64) Initializer {
 	return func(uniform func() float64, v []float64) {
 		for i := range v {
@@ -55,17 +55,17 @@ func Normal(sigma float64) Initializer {
 	}
 }
 
-// Scheme computes the Initializer of a layer's weight or bias from the fans of the
-// weight. fanIn is the number of inputs of an output, fanOut the number of outputs that
-// use an input.
+// Scheme returns the Initializer of a layer's weight or bias. fanIn is the number of inputs
+// on which an output of the layer depends, fanOut the number of outputs that depend on an
+// input.
 type Scheme func(fanIn, fanOut int) Initializer
 
-// Same returns a Scheme that uses init for any fans: Same(Normal(0.02)),
-// Same(Constant(0)).
+// Same returns a Scheme that uses init for every fan-in and fan-out. Examples:
+// Same(Normal(0.02)), Same(Constant(0)).
 func Same(init Initializer) Scheme { return func(int, int) Initializer { return init } }
 
-// GlorotUniform is a Scheme: U(−b, b) with b = √(6/(fanIn+fanOut)), Keras' default for
-// weights.
+// GlorotUniform is a Scheme with the distribution U(−b, b), b = √(6/(fanIn+fanOut)): the
+// default of Keras for weights.
 //
 // Glorot and Bengio, Understanding the difficulty of training deep feedforward neural
 // networks, 2010, equation 16.
@@ -73,12 +73,12 @@ func GlorotUniform(fanIn, fanOut int) Initializer {
 	return symmetricUniform(math.Sqrt(6 / float64(fanIn+fanOut)))
 }
 
-// KaimingFanOut is a Scheme: N(0, 2/fanOut), which torchvision's ResNets use for
-// convolutions (kaiming_normal_ with mode "fan_out"). It is the variant of He et al. that
-// preserves the variance of gradients.
+// KaimingFanOut is a Scheme with the distribution N(0, 2/fanOut), which torchvision's
+// ResNets use for convolutions (kaiming_normal_ with mode "fan_out"). It is the variant of
+// He et al. that preserves the variance of gradients.
 func KaimingFanOut(_, fanOut int) Initializer { return KaimingNormal(fanOut) }
 
-// torchUniform is a Scheme: PyTorch's default for weights and biases.
+// torchUniform is the Scheme that PyTorch uses by default for weights and biases.
 func torchUniform(fanIn, _ int) Initializer { return KaimingUniform(fanIn) }
 
 // uniformStream returns a generator of uniform random numbers in [0, 1). The numbers

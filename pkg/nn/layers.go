@@ -52,8 +52,9 @@ func squareConvolution(out, kernel, stride, pad int, bias bool) Convolution {
 	return Convolution{Out: out, Kernel: []int{kernel}, Stride: []int{stride}, Pad: []int{pad}, Bias: bias}
 }
 
-// convolution adds a layer of either kind of convolution. apply creates the operation's
-// node; transposed swaps the channel axes of the weight.
+// convolution adds a convolution or a transposed convolution layer. apply adds the operation
+// to the graph. If transposed is true, the weight has the shape [in,out,kernel…], otherwise
+// [out,in,kernel…].
 func (g *Graph) convolution(name, kind string, x *gorgonia.Node, c Convolution, apply func(x, w, b *gorgonia.Node, stride, pad []int) (*gorgonia.Node, error), transposed bool) *gorgonia.Node {
 	in, ok := g.channels(name, x, imageOrVolume, c.Out)
 	if !ok {
@@ -82,9 +83,9 @@ func (g *Graph) convolution(name, kind string, x *gorgonia.Node, c Convolution, 
 	return g.layer(name, fmt.Sprintf("%s%dD", kind, spatial), y, err, parameterElements(w, b))
 }
 
-// weights adds a layer's weight of shape [a,b,window…] and, if bias is true, a bias
-// [out]; otherwise b is nil. As in PyTorch and Keras, the fan-in is b·window and the
-// fan-out a·window.
+// weights adds the parameters of a layer: w with the given shape [a,c,window…] and, if bias
+// is true, b with the shape [out]; otherwise b is nil. As in PyTorch and Keras, the fan-in
+// is c·window and the fan-out a·window.
 func (g *Graph) weights(name string, shape []int, out int, bias bool, weight, biasInit Scheme) (w, b *gorgonia.Node) {
 	window := elements(shape[2:])
 	initial := func(s Scheme) Initializer {
@@ -171,7 +172,8 @@ func (g *Graph) MaxPool(x *gorgonia.Node, p Pool) *gorgonia.Node {
 	return g.unparameterized(withDims("MaxPool", x), func() (*gorgonia.Node, error) { return MaxPool(x, p) })
 }
 
-// MaxPool2D is the maximum over kernel×kernel windows, stride apart.
+// MaxPool2D adds a layer that computes the maximum over kernel×kernel windows at distance
+// stride.
 func (g *Graph) MaxPool2D(x *gorgonia.Node, kernel, stride int) *gorgonia.Node {
 	return g.MaxPool(x, Pool{Kernel: []int{kernel}, Stride: []int{stride}})
 }
@@ -206,31 +208,32 @@ func (g *Graph) Add(a, b *gorgonia.Node) *gorgonia.Node {
 	return g.unparameterized("Add", func() (*gorgonia.Node, error) { return Add(a, b) })
 }
 
-// BCEWithLogits adds a loss: the mean binary cross-entropy of logits z and targets t.
+// BCEWithLogits adds a loss, the mean binary cross-entropy of logits z and targets t.
 func (g *Graph) BCEWithLogits(z, t *gorgonia.Node) *gorgonia.Node {
 	return g.unparameterized("BCEWithLogits", func() (*gorgonia.Node, error) { return BCEWithLogits(z, t) })
 }
 
-// DiceBCE adds a loss: weight times the soft Dice loss of logits z and targets t, plus
+// DiceBCE adds a loss, weight times the soft Dice loss of logits z and targets t, plus
 // (1−weight) times their binary cross-entropy.
 func (g *Graph) DiceBCE(z, t *gorgonia.Node, weight float64) *gorgonia.Node {
 	return g.unparameterized("DiceBCE", func() (*gorgonia.Node, error) { return DiceBCE(z, t, weight) })
 }
 
-// SoftmaxCrossEntropy adds a loss: the mean cross-entropy of logits z [n,classes] and
-// class indexes t [n,1], which must be an input, with label smoothing (0: none).
+// SoftmaxCrossEntropy adds a loss, the mean cross-entropy of logits z [n,classes] and class
+// indices t [n,1], with label smoothing (0: none). t must be an input of the graph.
 func (g *Graph) SoftmaxCrossEntropy(z, t *gorgonia.Node, smoothing float64) *gorgonia.Node {
 	return g.unparameterized("SoftmaxCrossEntropy", func() (*gorgonia.Node, error) { return SoftmaxCrossEntropy(z, t, smoothing) })
 }
 
-// L1 adds a loss: the mean absolute error of y and t, plus expWeight times the error of
-// their exponentials in channel 0 (0: none; see the function L1).
+// L1 adds a loss, the mean absolute error of y and t, plus expWeight times the error of the
+// exponentials of their channel 0 (see the function L1).
 func (g *Graph) L1(y, t *gorgonia.Node, expWeight float64) *gorgonia.Node {
 	return g.unparameterized("L1", func() (*gorgonia.Node, error) { return L1(y, t, expWeight) })
 }
 
-// channels checks the arguments that all layers with parameters have, and returns the
-// number of channels (or features) of x. dims is the required number of dimensions of x.
+// channels checks arguments that all layers with parameters have. It returns the number of
+// channels (or features) of x, and false after an error. dims is the required number of
+// dimensions of x, and out the number of output channels.
 func (g *Graph) channels(name string, x *gorgonia.Node, dims, out int) (int, bool) {
 	switch {
 	case g.err != nil:
@@ -247,8 +250,9 @@ func (g *Graph) channels(name string, x *gorgonia.Node, dims, out int) (int, boo
 	return 0, false
 }
 
-// unparameterized adds a layer without parameters. It names the layer by its kind and the
-// number of earlier layers of that kind, such as "relu.0".
+// unparameterized adds a layer without parameters, whose operation apply adds to the graph.
+// The layer's name consists of its kind and the number of earlier layers of that kind, such
+// as "relu.0".
 func (g *Graph) unparameterized(kind string, apply func() (*gorgonia.Node, error)) *gorgonia.Node {
 	if g.err != nil {
 		return nil
@@ -263,8 +267,8 @@ func (g *Graph) unparameterized(kind string, apply func() (*gorgonia.Node, error
 	return g.layer(fmt.Sprintf("%s.%d", lowerKind(kind), count), kind, y, err, 0)
 }
 
-// withDims appends the number of spatial dimensions to kind, as in MaxPool2D. It returns
-// kind if x has none.
+// withDims appends the number of spatial dimensions of x to kind, as in MaxPool2D. It
+// returns kind if x has no spatial dimensions.
 func withDims(kind string, x *gorgonia.Node) string {
 	if x == nil || x.Dims() < 3 {
 		return kind
@@ -272,8 +276,9 @@ func withDims(kind string, x *gorgonia.Node) string {
 	return fmt.Sprintf("%s%dD", kind, x.Dims()-2)
 }
 
-// layer appends a layer to g.layers and stores its name in the operation of y. It returns
-// y, or nil if err is not nil.
+// layer adds a layer with output y to g.layers and stores its name in the operation of y.
+// It returns y. If err, the error of adding the operation, is not nil, it fails and returns
+// nil.
 func (g *Graph) layer(name, kind string, y *gorgonia.Node, err error, parameters int) *gorgonia.Node {
 	if err != nil {
 		g.Fail(fmt.Errorf("layer %q: %w", name, err))
@@ -284,7 +289,8 @@ func (g *Graph) layer(name, kind string, y *gorgonia.Node, err error, parameters
 	return y
 }
 
-// flops returns the floating-point operations of a node in the forward pass.
+// flops returns the number of floating-point operations that compute y in the forward pass
+// (see Layer.FLOPs).
 func (g *Graph) flops(y *gorgonia.Node) int64 {
 	in := Operands(g.expr, y)
 	switch mustCall(y).Kind {
@@ -298,7 +304,8 @@ func (g *Graph) flops(y *gorgonia.Node) int64 {
 	return 0
 }
 
-// lowerKind returns the first part of the name of a layer without parameters.
+// lowerKind returns the first part of the name of a layer without parameters, such as
+// "relu" for kind ReLU.
 func lowerKind(kind string) string {
 	switch kind {
 	case "MaxPool2D", "MaxPool3D", "MaxPool":
@@ -311,7 +318,8 @@ func lowerKind(kind string) string {
 	return strings.ToLower(kind)
 }
 
-// parameterElements returns the total number of elements of the given parameters, which may be nil.
+// parameterElements returns the total number of elements of the given parameters, some of
+// which may be nil.
 func parameterElements(nodes ...*gorgonia.Node) int {
 	n := 0
 	for _, p := range nonNil(nodes...) {

@@ -7,8 +7,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Linear returns y = x·weightᵀ + bias: x [n,k], weight [m,k], bias [m] (nil: none) → y
-// [n,m]. It equals torch.nn.functional.linear.
+// Linear returns y [n,m] = x·weightᵀ + bias for x [n,k], weight [m,k] and bias [m]. bias may
+// be nil. The result equals torch.nn.functional.linear.
 func Linear(x, weight, bias *gorgonia.Node) (*gorgonia.Node, error) {
 	operands := []operand{{"input", x, 2}, {"weight", weight, 2}}
 	if bias != nil {
@@ -22,7 +22,7 @@ func Linear(x, weight, bias *gorgonia.Node) (*gorgonia.Node, error) {
 	case xs[1] != ws[1]:
 		return nil, fmt.Errorf("linear: input %v has %d features, weight %v expects %d", xs, xs[1], ws, ws[1])
 	case bias != nil && bias.Shape()[0] != ws[0]:
-		return nil, fmt.Errorf("linear: bias has %d elements, the output %d features", bias.Shape()[0], ws[0])
+		return nil, fmt.Errorf("linear: bias has %d elements, but the output has %d features", bias.Shape()[0], ws[0])
 	}
 	o := &operation{kind: KindLinear, of: -1, shape: tensor.Shape{xs[0], ws[0]}}
 	o.grad = convGradient(KindLinearBackwardData, KindLinearBackwardWeights)

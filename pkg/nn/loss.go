@@ -18,7 +18,7 @@ func BCEWithLogits(z, t *gorgonia.Node) (*gorgonia.Node, error) {
 		return nil, err
 	}
 	if !z.Shape().Eq(t.Shape()) {
-		return nil, fmt.Errorf("%s: logits have shape %v, targets %v: they must be equal", name, z.Shape(), t.Shape())
+		return nil, fmt.Errorf("%s: logits have shape %v, but targets have shape %v: make the shapes equal", name, z.Shape(), t.Shape())
 	}
 	return loss(KindBCEWithLogits, KindBCEWithLogitsBackward, Attr{}, z, t)
 }
@@ -66,24 +66,24 @@ func DiceBCE(z, t *gorgonia.Node, weight float64) (*gorgonia.Node, error) {
 	}
 	switch {
 	case !z.Shape().Eq(t.Shape()):
-		return nil, fmt.Errorf("%s: logits have shape %v, targets %v: they must be equal", name, z.Shape(), t.Shape())
+		return nil, fmt.Errorf("%s: logits have shape %v, but targets have shape %v: make the shapes equal", name, z.Shape(), t.Shape())
 	case !(weight > 0 && weight <= 1):
 		return nil, fmt.Errorf("%s: invalid Dice weight %v: use a number above 0 and at most 1 (for 0, use BCEWithLogits)", name, weight)
 	}
 	return loss(KindDiceBCE, KindDiceBCEBackward, Attr{DiceWeight: weight}, z, t)
 }
 
-// ExpScale is the factor in the exponent of L1's second term.
+// ExpScale is the factor in the exponents of L1's second term, e^{14y} − e^{14t}.
 const ExpScale = 14
 
-// L1 returns the mean absolute error of y against t: a scalar, the mean over all elements
-// of
-// y−t|. y and t have the same shape [n,c,…]. The gradient is 0 where they are equal. There is
-// no gradient for t. The loss equals torch.nn.L1Loss.
+// L1 returns the mean absolute error of predictions y and targets t: a scalar, the mean of
+// |y−t| over all elements. y and t have the same shape [n,c,…]. The gradient of an element
+// is 0 if y = t. There is no gradient for t. The loss equals torch.nn.L1Loss.
 //
-// If expWeight is above 0, L1 adds expWeight times the mean over channel 0 of
-// e^{14y} − e^{14t}|. If that channel is the scaled logarithm of a density, the second term is
-// the error of the density (the 3-D U-Net of the SC21 tutorial "Deep Learning at Scale").
+// If expWeight is above 0, L1 adds expWeight times the mean of |e^{14y} − e^{14t}| over the
+// elements of channel 0. If that channel is the scaled logarithm of a density, the second
+// term is the error of the density (3-D U-Net of the SC21 tutorial "Deep Learning at
+// Scale").
 func L1(y, t *gorgonia.Node, expWeight float64) (*gorgonia.Node, error) {
 	const name = "l1"
 	if err := check(name, operand{"prediction", y, batched}, operand{"target", t, batched}); err != nil {
@@ -91,14 +91,15 @@ func L1(y, t *gorgonia.Node, expWeight float64) (*gorgonia.Node, error) {
 	}
 	switch {
 	case !y.Shape().Eq(t.Shape()):
-		return nil, fmt.Errorf("%s: predictions have shape %v, targets %v: they must be equal", name, y.Shape(), t.Shape())
+		return nil, fmt.Errorf("%s: predictions have shape %v, but targets have shape %v: make the shapes equal", name, y.Shape(), t.Shape())
 	case !(expWeight >= 0) || math.IsInf(expWeight, 0):
 		return nil, fmt.Errorf("%s: invalid weight %v of the exponential term: use 0 (none) or a positive number", name, expWeight)
 	}
 	return loss(KindL1, KindL1Backward, Attr{ExpWeight: expWeight}, y, t)
 }
 
-// loss adds an operation that computes a scalar from y and t, with a gradient for y only.
+// loss adds an operation that computes a scalar from y and t. It has a gradient only for y,
+// which an operation of kind back computes.
 func loss(kind, back Kind, attr Attr, y, t *gorgonia.Node) (*gorgonia.Node, error) {
 	o := &operation{kind: kind, attr: attr, of: -1, shape: tensor.ScalarShape(), wrt: []bool{true, false}}
 	o.grad = func(in gorgonia.Nodes, out, dloss *gorgonia.Node) (gorgonia.Nodes, error) {

@@ -75,31 +75,31 @@ func TestErrors(t *testing.T) {
 		want  string
 	}{
 		{"no name", func(g *nn.Graph, x *gorgonia.Node) { g.Input("", 1) }, "add input: the name is empty"},
-		{"input without shape", func(g *nn.Graph, x *gorgonia.Node) { g.Input("y") }, `add input "y": shape [] must have at least one dimension`},
+		{"input without shape", func(g *nn.Graph, x *gorgonia.Node) { g.Input("y") }, `add input "y": invalid shape []: want at least one dimension`},
 		{"empty dimension", func(g *nn.Graph, x *gorgonia.Node) { g.Input("y", 2, 0) }, "shape [2 0]"},
 		{"name taken", func(g *nn.Graph, x *gorgonia.Node) { g.Input("x", 1) }, `add input "x": duplicate name`},
 		{"layer twice", func(g *nn.Graph, x *gorgonia.Node) {
 			g.Conv2D("c", g.Conv2D("c", x, 3, 1, 1, 0, false), 3, 1, 1, 0, false)
 		}, `add parameter "c.weight": duplicate name`},
-		{"no initialiser", func(g *nn.Graph, x *gorgonia.Node) { g.Parameter("p", nil, 1) }, "no initializer is given"},
+		{"no initialiser", func(g *nn.Graph, x *gorgonia.Node) { g.Parameter("p", nil, 1) }, "initializer is nil"},
 		{"image too small", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", x, 1, 7, 1, 0, false) }, `layer "c": conv2d: input (2, 3, 4, 5) with padding 0 is smaller than the kernel 7x7`},
 		{"no channels", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", x, 0, 3, 1, 1, false) }, "got 0 output channels, want at least 1"},
 		{"stride", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", x, 1, 3, 0, 1, false) }, "stride is 0: use at least 1"},
 		{"padding", func(g *nn.Graph, x *gorgonia.Node) { g.ConvTranspose2D("c", x, 1, 3, 1, -1, false) }, "padding is -1: use at least 0"},
 		{"nothing left", func(g *nn.Graph, x *gorgonia.Node) { g.ConvTranspose2D("c", x, 1, 1, 1, 3, false) }, "with padding 3 leaves no output"},
 		{"not an image", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", g.Input("v", 3), 1, 1, 1, 0, false) }, "input has shape (3), want 4 dimensions (batch, channels, height, width) or 5 (with depth before height)"},
-		{"missing", func(g *nn.Graph, x *gorgonia.Node) { g.ReLU(nil) }, `layer "relu.0": relu: input: an input is missing (nil)`},
-		{"missing to a layer", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNorm("n", nil) }, `layer "n": an input is missing (nil)`},
-		{"one value a channel", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNorm("n", g.Input("v", 1, 3, 1, 1)) }, "so its variance is undefined"},
+		{"missing", func(g *nn.Graph, x *gorgonia.Node) { g.ReLU(nil) }, `layer "relu.0": relu: input: the node is nil`},
+		{"missing to a layer", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNorm("n", nil) }, `layer "n": the node is nil`},
+		{"one value a channel", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNorm("n", g.Input("v", 1, 3, 1, 1)) }, "so the variance is undefined"},
 		{"window", func(g *nn.Graph, x *gorgonia.Node) { g.MaxPool2D(x, 5, 2) }, "input (2, 3, 4, 5) is smaller than the window 5x5"},
 		{"window 0", func(g *nn.Graph, x *gorgonia.Node) { g.MaxPool2D(x, 0, 2) }, "max pool2d: kernel is 0: use at least 1"},
 		{"concat", func(g *nn.Graph, x *gorgonia.Node) { g.Concat(x, g.MaxPool2D(x, 2, 2)) }, "shapes (2, 3, 4, 5) and (2, 3, 2, 2) differ, want equal dimensions except for channels"},
 		{"add", func(g *nn.Graph, x *gorgonia.Node) { g.Add(x, g.MaxPool2D(x, 2, 2)) }, "add: shapes (2, 3, 4, 5) and (2, 3, 2, 2) differ"},
-		{"loss", func(g *nn.Graph, x *gorgonia.Node) { g.BCEWithLogits(x, g.MaxPool2D(x, 2, 2)) }, "logits have shape (2, 3, 4, 5), targets (2, 3, 2, 2): they must be equal"},
+		{"loss", func(g *nn.Graph, x *gorgonia.Node) { g.BCEWithLogits(x, g.MaxPool2D(x, 2, 2)) }, "logits have shape (2, 3, 4, 5), but targets have shape (2, 3, 2, 2): make the shapes equal"},
 		{"other graph", func(g *nn.Graph, x *gorgonia.Node) { g.Add(x, nn.NewGraph(nn.Train).Input("x", 2, 3, 4, 5)) }, "belong to different graphs"},
 		{"two strides too many", func(g *nn.Graph, x *gorgonia.Node) {
 			g.Conv("c", x, nn.Convolution{Out: 1, Kernel: []int{3}, Stride: []int{1, 2, 3}})
-		}, "stride [1 2 3] has 3 numbers: give one, or one for each of 2 dimensions"},
+		}, "stride [1 2 3] has 3 numbers: give one number, or one for each of the 2 dimensions"},
 		{"no window", func(g *nn.Graph, x *gorgonia.Node) { g.Conv("c", x, nn.Convolution{Out: 1}) }, `layer "c": window size is missing: set Kernel`},
 		{"window of 0", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", x, 1, 0, 1, 0, false) }, `layer "c": kernel is 0: use at least 1`},
 		{"pool without window", func(g *nn.Graph, x *gorgonia.Node) { g.MaxPool(x, nn.Pool{}) }, "window size is missing: set Kernel"},
@@ -138,7 +138,7 @@ func TestErrors(t *testing.T) {
 			g.SetLoss(g.BCEWithLogits(x, x))
 		}, "set loss: the graph already has a loss"},
 		{"output of nothing", func(g *nn.Graph, x *gorgonia.Node) { g.Output("y", x) }, `name output "y": the node is not the result of an operation`},
-		{"output twice", func(g *nn.Graph, x *gorgonia.Node) { g.Output("y", g.ReLU(x)); g.Output("y", g.ReLU(x)) }, "output \"y\" has the same name or tensor"},
+		{"output twice", func(g *nn.Graph, x *gorgonia.Node) { g.Output("y", g.ReLU(x)); g.Output("y", g.ReLU(x)) }, "output \"y\" has the same name or node"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestOperationErrors(t *testing.T) {
 		{"conv channels", func() (*gorgonia.Node, error) { return nn.Conv2D(x, w, nil, 1, 1) }, "has 3 channels, weight (2, 4, 3, 3) expects 4"},
 		{"conv transpose channels", func() (*gorgonia.Node, error) { return nn.ConvTranspose2D(x, w, nil, 1, 1) }, "has 3 channels, weight (2, 4, 3, 3) expects 2"},
 		{"bias", func() (*gorgonia.Node, error) { return nn.ConvTranspose2D(x, wt, v, 2, 0) }, "bias has 5 elements, the output 2 channels"},
-		{"no weight", func() (*gorgonia.Node, error) { return nn.Conv2D(x, nil, nil, 1, 1) }, "weight: an input is missing"},
+		{"no weight", func() (*gorgonia.Node, error) { return nn.Conv2D(x, nil, nil, 1, 1) }, "weight: the node is nil"},
 		{"linear features", func() (*gorgonia.Node, error) { return nn.Linear(g.Input("r", 2, 3), g.Input("m", 4, 5), nil) }, "linear: input (2, 3) has 3 features, weight (4, 5) expects 5"},
 		{"linear bias", func() (*gorgonia.Node, error) { return nn.Linear(g.Input("r2", 2, 3), g.Input("m2", 4, 3), v) }, "linear: bias has 5 elements, the output 4 features"},
 		{"weight of a volume", func() (*gorgonia.Node, error) { return nn.Conv(x, g.Input("w3", 2, 3, 1, 1, 1), nil, nil, nil) }, "conv2d: weight has shape (2, 3, 1, 1, 1), want 4 dimensions"},

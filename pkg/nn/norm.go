@@ -41,7 +41,7 @@ func BatchNormWith(x, gamma, beta, runningMean, runningVar *gorgonia.Node, mode 
 		}
 	}
 	if mode == Train && elements(s)/s[1] < 2 {
-		return nil, fmt.Errorf("batch norm: input %v has one value per channel, so its variance is undefined: use a larger batch or image", s)
+		return nil, fmt.Errorf("batch norm: input %v has only one value per channel, so the variance is undefined: use a larger batch or image", s)
 	}
 	if !(epsilon > 0) || !(momentum >= 0 && momentum <= 1) {
 		return nil, fmt.Errorf("batch norm: invalid epsilon %v or momentum %v: use an epsilon above 0 and a momentum (the weight of the batch) from 0 to 1", epsilon, momentum)
@@ -55,8 +55,9 @@ func BatchNormWith(x, gamma, beta, runningMean, runningVar *gorgonia.Node, mode 
 	return apply(o, x, gamma, beta, runningMean, runningVar)
 }
 
-// batchNormGradient adds the three gradients, which one kernel computes. The forward node
-// is an input of each, because it identifies the saved statistics.
+// batchNormGradient adds the nodes of the three gradients, which an engine computes
+// together. The forward node is an input of each, because it identifies the statistics that
+// the forward pass saved.
 func batchNormGradient(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 	grads := make(gorgonia.Nodes, len(in))
 	for i := range 3 {

@@ -13,11 +13,11 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Kind names an operation. The operations of the backward pass have separate kinds. An
-// engine must be able to run every kind.
+// Kind is the name of an operation. The operations of the backward pass have separate
+// kinds. An engine must be able to run every kind.
 type Kind string
 
-// The operations.
+// Operations of this package.
 const (
 	KindConv                         Kind = "conv"
 	KindConvBackwardData             Kind = "conv_backward_data"
@@ -61,22 +61,22 @@ const (
 	KindL1Backward                  Kind = "l1_backward"
 )
 
-// Attr contains the constants of an operation. Constants that its Kind does not use are
-// zero.
+// Attr contains the attributes of an operation. Attributes that do not apply to its Kind
+// are zero.
 type Attr struct {
 	Kernel, Stride, Pad []int   // one number per spatial dimension
-	PadEnd              []int   // pad: zeros after each spatial dimension; Pad: before it
-	PadZeros            bool    // max pool: the padding is 0, not −∞
-	Offset              int     // first channel of a slice
-	Training            bool    // batch norm: use the batch's statistics
+	PadEnd              []int   // pad: number of zeros after each spatial dimension; Pad is the number before it
+	PadZeros            bool    // max pool: padding has the value 0 instead of −∞
+	Offset              int     // slice: first channel
+	Training            bool    // batch norm: use the statistics of the batch
 	Epsilon, Momentum   float64 // batch norm
-	Slope               float64 // leaky ReLU: factor of negative values
+	Slope               float64 // leaky ReLU: factor for negative values
 	Smoothing           float64 // softmax cross-entropy: label smoothing
 	ExpWeight           float64 // l1: weight of the term on e^{14x}
 	DiceWeight          float64 // dice bce: weight of the Dice term
 	// Result is the index of the result that a node represents, if the operation has
-	// several. A gorgonia node has one value, so the gradient of batch norm is three
-	// nodes.
+	// several results. A gorgonia node has one value, so the gradient of batch norm is
+	// represented by three nodes.
 	Result int
 }
 
@@ -86,13 +86,14 @@ type Call struct {
 	Kind  Kind
 	Attr  Attr
 	Layer string // name of the layer, or ""
-	// Of is the ID of the forward node if this operation computes a part of that node's
-	// gradient; −1 for an operation of the forward pass.
+	// Of is −1 for an operation of the forward pass. For an operation of the backward pass
+	// it is the ID of the forward node whose gradient the operation computes.
 	Of int64
 }
 
-// CallOf describes n. It returns false if n is not a node of this package's operations:
-// an input, a constant or one of gorgonia's operations.
+// CallOf returns the Call that describes n. It returns false if n is not the result of one
+// of this package's operations, but an input, a constant or the result of one of gorgonia's
+// operations.
 func CallOf(n *gorgonia.Node) (Call, bool) {
 	if n == nil {
 		return Call{}, false
@@ -104,12 +105,13 @@ func CallOf(n *gorgonia.Node) (Call, bool) {
 	return Call{Kind: o.kind, Attr: o.attr, Layer: o.layer, Of: o.of}, true
 }
 
-// gradient adds the nodes of the derivatives with respect to each input to the graph. A
-// derivative is nil if the operation is not differentiable by that input.
+// gradient adds the nodes that compute the gradients of the inputs in to the graph, and
+// returns them. out is the result of the operation, and grad its gradient. The node of an
+// input without a gradient is nil.
 type gradient func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error)
 
-// operation implements gorgonia.Op and gorgonia.SDOp for every operation of this package.
-// All shapes are static, so the result's shape is computed and checked before an
+// operation implements gorgonia.Op and gorgonia.SDOp for all operations of this package.
+// All shapes are static, so the shape of the result is computed and checked before an
 // operation is created.
 type operation struct {
 	kind  Kind
@@ -123,7 +125,7 @@ type operation struct {
 	shape tensor.Shape
 	dims  []int // number of dimensions of each input
 	grad  gradient
-	wrt   []bool // whether each input has a derivative; nil: all if grad is set
+	wrt   []bool // whether each input has a gradient; nil: all inputs have one if grad is set
 }
 
 var (
@@ -184,17 +186,16 @@ func (o *operation) DiffWRT(inputs int) []bool {
 
 func (o *operation) SymDiff(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 	if o.grad == nil {
-		return nil, fmt.Errorf("differentiate %s: it has no gradient", o.kind)
+		return nil, fmt.Errorf("differentiate %s: the operation has no gradient", o.kind)
 	}
 	return o.grad(in, out, grad)
 }
 
-// errNilNode is the error for a nil input. An input is nil after an error of an earlier
-// layer.
-var errNilNode = errors.New("an input is missing (nil)")
+// errNilNode is the error for a nil input. An input is nil if an earlier layer failed.
+var errNilNode = errors.New("the node is nil")
 
-// apply adds an operation to the graph of its inputs. It returns an error where gorgonia
-// panics.
+// apply adds an operation to the graph of its inputs and returns the node of its result. A
+// panic in gorgonia is returned as an error.
 func apply(o *operation, in ...*gorgonia.Node) (n *gorgonia.Node, err error) {
 	defer guard(&err, "add %s to the graph", o.kind)
 	o.dims = make([]int, len(in))
@@ -208,8 +209,8 @@ func apply(o *operation, in ...*gorgonia.Node) (n *gorgonia.Node, err error) {
 	return n, nil
 }
 
-// backward adds an operation that computes a part of the gradient of the forward node
-// out. The result has the shape of like.
+// backward adds an operation that computes the gradient of one input of the forward node
+// out. The result has the same shape as like.
 func backward(kind Kind, attr Attr, out, like *gorgonia.Node, in ...*gorgonia.Node) (*gorgonia.Node, error) {
 	o := &operation{kind: kind, attr: attr, of: out.ID(), shape: like.Shape().Clone()}
 	if c, ok := CallOf(out); ok {
@@ -218,8 +219,8 @@ func backward(kind Kind, attr Attr, out, like *gorgonia.Node, in ...*gorgonia.No
 	return apply(o, in...)
 }
 
-// guard is deferred and turns a panic into an error, because nothing may panic in a
-// notebook's cell.
+// guard is a deferred function that converts a panic to an error, because this package must
+// not panic in a notebook. format and args describe the failed call.
 func guard(err *error, format string, args ...any) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf(format+": gorgonia: %v", append(args, r)...)
@@ -230,17 +231,17 @@ func guard(err *error, format string, args ...any) {
 type operand struct {
 	name string
 	node *gorgonia.Node
-	dims int // or imageOrVolume, or batched
+	dims int // required number of dimensions, imageOrVolume or batched
 }
 
 // Values of operand.dims that allow several numbers of dimensions.
 const (
-	imageOrVolume = -1 // 4 or 5: the feature map of an image or a volume
-	batched       = -2 // at least 2: a batch of any tensors
+	imageOrVolume = -1 // 4 or 5: a batch of feature maps of images or volumes
+	batched       = -2 // at least 2: a batch of tensors of any shape
 )
 
-// check returns an error if an operand is nil, has a wrong number of dimensions or
-// belongs to another graph than the first operand.
+// check returns an error if an operand is nil, has a wrong number of dimensions or belongs
+// to a different graph than the first operand. op is the operation's name in messages.
 func check(op string, operands ...operand) error {
 	for _, v := range operands {
 		if v.node == nil {
@@ -256,7 +257,8 @@ func check(op string, operands ...operand) error {
 	return nil
 }
 
-// hasDims reports whether dims is the number of dimensions that want allows.
+// hasDims reports whether a node with dims dimensions satisfies want, which is a number of
+// dimensions, imageOrVolume or batched.
 func hasDims(dims, want int) bool {
 	switch want {
 	case imageOrVolume:
@@ -267,7 +269,8 @@ func hasDims(dims, want int) bool {
 	return dims == want
 }
 
-// describeDims describes the required dimensions and their meaning, for error messages.
+// describeDims describes a required number of dimensions (see operand.dims) for error
+// messages.
 func describeDims(dims int) string {
 	switch dims {
 	case 1:

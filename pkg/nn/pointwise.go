@@ -8,7 +8,7 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// ReLU returns max(0, x), element by element, for a batch of any shape.
+// ReLU returns max(0, x), element by element. x is a batch of tensors of any shape.
 func ReLU(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return activation("relu", KindReLU, KindReLUBackward, x, Attr{})
 }
@@ -27,8 +27,8 @@ func Tanh(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return activation("tanh", KindTanh, KindTanhBackward, x, Attr{})
 }
 
-// activation adds an element-wise function of x. Its derivative must be computable from
-// its result, so that an engine need not keep x.
+// activation adds an element-wise function of x. Its derivative must be computable from its
+// result, so that engines do not have to keep x in memory.
 func activation(name string, kind, back Kind, x *gorgonia.Node, attr Attr) (*gorgonia.Node, error) {
 	if err := check(name, operand{"input", x, batched}); err != nil {
 		return nil, err

@@ -7,14 +7,15 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Pool configures the windows of a pooling layer. Each list contains one number per
-// spatial dimension, or one for all.
+// Pool configures the windows of a pooling layer. Each slice contains one number per
+// spatial dimension, or one number for all dimensions.
 type Pool struct {
 	Kernel []int // size of the window
 	Stride []int // distance between windows; nil: Kernel
 	Pad    []int // padding on each side, less than Kernel; nil: 0
-	// PadZeros includes the padding in a maximum as zeros, like Keras' ZeroPadding2D
-	// before a pooling layer. If false, padding is never the maximum, as in PyTorch.
+	// PadZeros means that the padding of a maximum has the value 0, as with Keras'
+	// ZeroPadding2D before a pooling layer. If false, padding is never the maximum, as in
+	// PyTorch.
 	PadZeros bool
 }
 
@@ -40,8 +41,8 @@ func MaxPool2D(x *gorgonia.Node, kernel, stride int) (*gorgonia.Node, error) {
 	return MaxPool(x, Pool{Kernel: []int{kernel}, Stride: []int{stride}})
 }
 
-// AvgPool returns the mean over windows, with the shapes of MaxPool. It does not support
-// padding; use ZeroPad before it to include zeros in the mean.
+// AvgPool returns the mean over windows. The shapes are as in MaxPool. AvgPool does not
+// support padding; apply ZeroPad first to include zeros in the mean.
 func AvgPool(x *gorgonia.Node, p Pool) (*gorgonia.Node, error) {
 	for _, n := range p.Pad {
 		if n != 0 {
@@ -59,8 +60,8 @@ func AvgPool(x *gorgonia.Node, p Pool) (*gorgonia.Node, error) {
 	return apply(o, x)
 }
 
-// pooling checks the windows over x and computes the attributes and the shape of the
-// operation.
+// pooling checks x and the windows p, and returns the operation, with its attributes and
+// the shape of its result but without gradient.
 func pooling(name string, kind Kind, x *gorgonia.Node, p Pool) (*operation, error) {
 	if err := check(name, operand{"input", x, imageOrVolume}); err != nil {
 		return nil, err
@@ -117,9 +118,9 @@ func GlobalAvgPool(x *gorgonia.Node) (*gorgonia.Node, error) {
 }
 
 // ZeroPad inserts zeros before and after each spatial dimension of x. before and after
-// contain one number per spatial dimension, or one for all. The padding of a convolution
-// is the same on both sides; ZeroPad also allows different ones, as Keras' "same" needs
-// with a stride of 2.
+// contain one number per spatial dimension, or one number for all dimensions. Unlike the
+// padding of a convolution, the numbers before and after may differ, as Keras' padding
+// "same" with a stride of 2 requires.
 func ZeroPad(x *gorgonia.Node, before, after []int) (*gorgonia.Node, error) {
 	if err := check("zero pad", operand{"input", x, imageOrVolume}); err != nil {
 		return nil, err

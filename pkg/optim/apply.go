@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// Rules of an Update.
+// Update rules of the optimizers (Config.Name, Update.Rule).
 const (
 	RuleAdam  = "adam"
 	RuleSGD   = "sgd"
 	RuleAdamW = "adamw" // Adam with decoupled weight decay
-	RuleLARS  = "lars"  // SGD with a separate rate for each layer
-	RuleLAMB  = "lamb"  // AdamW with a separate rate for each layer
+	RuleLARS  = "lars"  // SGD with layer-wise adaptive learning rates
+	RuleLAMB  = "lamb"  // AdamW with layer-wise adaptive learning rates
 )
 
-// Rules returns the names of all rules.
+// Rules returns the names of all update rules.
 func Rules() []string { return []string{RuleSGD, RuleAdam, RuleAdamW, RuleLARS, RuleLAMB} }
 
-// hasMoments reports whether a rule keeps Adam's two moments.
+// hasMoments reports whether an update rule uses Adam's two moments.
 func hasMoments(rule string) bool { return rule == RuleAdam || rule == RuleAdamW || rule == RuleLAMB }
 
-// Slots returns the names of the numbers that the rule keeps for each weight from step to
-// step, in the order in which Apply expects them: "m" and "v" for Adam, AdamW and LAMB,
-// "momentum" for SGD and LARS with momentum, otherwise none. All start at zero.
+// Slots returns the names of the optimizer's state tensors for each parameter, in the order
+// in which Apply expects them: "m" and "v" for Adam, AdamW and LAMB, "momentum" for SGD and
+// LARS with momentum, otherwise none. Their values are initially zero.
 func (u Update) Slots() []string {
 	switch {
 	case hasMoments(u.Rule):
@@ -41,7 +41,7 @@ func (u Update) Validate() error {
 	case !slices.Contains(Rules(), u.Rule):
 		return fmt.Errorf("unknown rule %q: use %s", u.Rule, oneOf(Rules()))
 	case hasMoments(u.Rule) && u.Step < 1:
-		return fmt.Errorf("invalid step %[2]d of %[1]s: steps count from 1", u.Rule, u.Step)
+		return fmt.Errorf("invalid step %[2]d for rule %[1]s: steps count from 1", u.Rule, u.Step)
 	case u.Rule == RuleSGD && u.Nesterov && u.Momentum == 0:
 		return fmt.Errorf("nesterov without momentum: use a momentum above 0, such as 0.9")
 	}
@@ -54,13 +54,14 @@ func oneOf(names []string) string {
 	return strings.Join(names[:n], ", ") + " or " + names[n]
 }
 
-// Tensor64 is a parameter with its gradient and the rule's slots (see Update.Slots), all
-// of the same length. They may include a layout's padding, which is zero.
+// Tensor64 is a parameter with its gradient and its slots (see Update.Slots), all of the
+// same length. They may include padding, whose values are zero.
 type Tensor64 struct {
 	Weights, Gradient []float64
 	Slots             [][]float64
 	// Vector is true for a parameter with one dimension, such as a bias or the scale of a
-	// normalization. LARS and LAMB use the plain learning rate and no weight decay for it.
+	// normalization layer. LARS and LAMB do not adapt the learning rate of such parameters
+	// and do not apply weight decay to them.
 	Vector bool
 }
 
@@ -71,15 +72,15 @@ type Tensor32 struct {
 	Vector            bool
 }
 
-// Apply applies the step u in place to weights w with gradients g and slots (see Slots),
-// all of the same length. It is Apply64 for one parameter.
+// Apply applies the update u in place to weights w with gradients g and the given slots
+// (see Update.Slots), all of the same length. It is Apply64 for one parameter.
 func Apply(u Update, w, g []float64, slots ...[]float64) error {
 	return Apply64(u, []Tensor64{{Weights: w, Gradient: g, Slots: slots}})
 }
 
-// Apply64 applies the step u to all parameters in place. Clipping changes the gradients
-// too. The engines' kernels are tested against this implementation. If it returns an
-// error, nothing has changed.
+// Apply64 applies the update u to all parameters in place. If u clips gradients, the
+// gradients are also changed. If Apply64 returns an error, it has changed nothing. The
+// optimizer kernels of the engines are tested against it.
 func Apply64(u Update, tensors []Tensor64) error {
 	list := make([]tensor[float64], len(tensors))
 	for i, t := range tensors {
@@ -88,7 +89,7 @@ func Apply64(u Update, tensors []Tensor64) error {
 	return apply(u, list)
 }
 
-// Apply32 is Apply64 in single precision, with norms summed in double.
+// Apply32 is Apply64 in single precision. Norms are summed in double precision.
 func Apply32(u Update, tensors []Tensor32) error {
 	list := make([]tensor[float32], len(tensors))
 	for i, t := range tensors {
@@ -97,20 +98,22 @@ func Apply32(u Update, tensors []Tensor32) error {
 	return apply(u, list)
 }
 
-// Clip32 scales the gradients so that the 2-norm of all gradients together is at most
-// clip, and returns the norm before scaling:
-// g ← g·min(1, clip/(‖g‖ + 10⁻⁶)), as torch.nn.utils.clip_grad_norm_ does.
+// Clip32 scales the gradients in place so that the 2-norm of all gradients together is at
+// most clip, like torch.nn.utils.clip_grad_norm_: g ← g·min(1, clip/(‖g‖ + 10⁻⁶)). It
+// returns the norm before scaling.
 func Clip32(clip float64, gradients ...[]float32) float64 { return clipped(clip, gradients) }
 
-// number is a floating-point type that an engine computes in.
+// number is a floating-point type of weights.
 type number interface{ ~float32 | ~float64 }
 
+// tensor is a Tensor64 or Tensor32.
 type tensor[T number] struct {
 	w, g   []T
 	slots  [][]T
 	vector bool
 }
 
+// apply implements Apply64 and Apply32.
 func apply[T number](u Update, list []tensor[T]) error {
 	if err := u.Validate(); err != nil {
 		return fmt.Errorf("apply optimizer step: %w", err)
@@ -118,10 +121,10 @@ func apply[T number](u Update, list []tensor[T]) error {
 	names := u.Slots()
 	for _, t := range list {
 		if len(t.slots) != len(names) {
-			return fmt.Errorf("apply %s step: %d slots given, want %d %v", u.Rule, len(t.slots), len(names), names)
+			return fmt.Errorf("apply %s step: got %d slots, want %d %v", u.Rule, len(t.slots), len(names), names)
 		}
 		if len(t.g) != len(t.w) {
-			return fmt.Errorf("apply %s step: %d gradients for %d weights", u.Rule, len(t.g), len(t.w))
+			return fmt.Errorf("apply %s step: got %d gradients for %d weights", u.Rule, len(t.g), len(t.w))
 		}
 		for i, s := range t.slots {
 			if len(s) != len(t.w) {
@@ -160,9 +163,11 @@ func squares[T number](v []T) float64 {
 	return sum
 }
 
-// clipSlack keeps the quotient finite if all gradients are 0.
+// clipSlack is added to the norm when clipping, so that the quotient is finite if all
+// gradients are 0.
 const clipSlack = 1e-6
 
+// clipped implements Clip32.
 func clipped[T number](clip float64, gradients [][]T) float64 {
 	sum := 0.0
 	for _, g := range gradients {
@@ -179,8 +184,8 @@ func clipped[T number](clip float64, gradients [][]T) float64 {
 	return norm
 }
 
-// sgd applies torch.optim.SGD without dampening; the buffer does not contain the learning
-// rate:
+// sgd applies one step of SGD like torch.optim.SGD without dampening. The momentum buffer
+// buf does not include the learning rate lr:
 //
 //	d = g + decay·w    buf ← μ·buf + d
 //	w ← w − lr·buf, or, with Nesterov, w ← w − lr·(d + μ·buf)
@@ -229,12 +234,13 @@ func adam[T number](u Update, t tensor[T]) {
 	}
 }
 
-// corrections returns Adam's bias corrections 1−β₁ᵗ and 1−β₂ᵗ.
+// corrections returns Adam's bias corrections 1−β₁ᵗ and 1−β₂ᵗ for step t.
 func corrections[T number](u Update) (first, second T) {
 	t := float64(u.Step)
 	return T(1 - math.Pow(u.Beta1, t)), T(1 - math.Pow(u.Beta2, t))
 }
 
+// root returns the square root of v.
 func root[T number](v T) T { return T(math.Sqrt(float64(v))) }
 
 // lars applies algorithm 1 of You et al. (2017, arXiv:1708.03888):
@@ -242,7 +248,7 @@ func root[T number](v T) T { return T(math.Sqrt(float64(v))) }
 //	local = η·‖w‖/(‖g‖ + decay·‖w‖)
 //	v ← μ·v + lr·local·(g + decay·w)    w ← w − v
 //
-// If a norm is 0, local is 1. A vector has local 1 and no weight decay.
+// If a norm is 0, local is 1. For vectors (see Tensor64), local is 1 and decay is 0.
 func lars[T number](u Update, t tensor[T]) {
 	local, decay := 1.0, u.WeightDecay
 	if t.vector {
@@ -266,8 +272,8 @@ func lars[T number](u Update, t tensor[T]) {
 //	m, v as in Adam    r = m̂/(√v̂ + ε) + decay·w
 //	w ← w − lr · ‖w‖/‖r‖ · r
 //
-// If a norm is 0, ‖w‖/‖r‖ is taken as 1. Vectors (biases and scales) always use 1, and no
-// weight decay.
+// If a norm is 0, 1 is used instead of ‖w‖/‖r‖. For vectors (see Tensor64), 1 is always
+// used, and decay is 0.
 func lamb[T number](u Update, t tensor[T]) {
 	correct1, correct2 := corrections[T](u)
 	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)

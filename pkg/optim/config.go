@@ -6,25 +6,25 @@ import (
 	"slices"
 )
 
-// Config describes an optimizer and its constants. They are those of PyTorch's
-// torch.optim; LARS and LAMB follow their papers (see lars and lamb). Constants that the
-// rule does not use are ignored.
+// Config selects an optimizer and its hyperparameters, which have the same meaning as in
+// torch.optim. LARS and LAMB follow the papers that introduced them. Hyperparameters that
+// do not apply to the optimizer are ignored.
 type Config struct {
 	Name         string  `yaml:"name" json:"name"` // "sgd", "adam", "adamw", "lars" or "lamb"
 	LearningRate float64 `yaml:"learning_rate" json:"learning_rate"`
 	Momentum     float64 `yaml:"momentum" json:"momentum"` // sgd, lars
 	Nesterov     bool    `yaml:"nesterov" json:"nesterov"` // sgd
-	Beta1        float64 `yaml:"beta1" json:"beta1"`       // adam, adamw, lamb: decay of the mean gradient
-	Beta2        float64 `yaml:"beta2" json:"beta2"`       // adam, adamw, lamb: decay of the mean squared gradient
-	Epsilon      float64 `yaml:"epsilon" json:"epsilon"`   // adam, adamw, lamb: added to the root of the mean square
+	Beta1        float64 `yaml:"beta1" json:"beta1"`       // adam, adamw, lamb: decay rate of the mean gradient
+	Beta2        float64 `yaml:"beta2" json:"beta2"`       // adam, adamw, lamb: decay rate of the mean squared gradient
+	Epsilon      float64 `yaml:"epsilon" json:"epsilon"`   // adam, adamw, lamb: added to the root of the mean squared gradient
 	WeightDecay  float64 `yaml:"weight_decay" json:"weight_decay"`
 	Trust        float64 `yaml:"trust" json:"trust"`         // lars: the trust coefficient η
 	ClipNorm     float64 `yaml:"clip_norm" json:"clip_norm"` // limit of the 2-norm of all gradients together; 0: no clipping
 }
 
-// DefaultConfig returns Adam with the constants that Kingma and Ba (2015,
-// arXiv:1412.6980, algorithm 1) recommend and a learning rate of 1e-3. The trust
-// coefficient is from You et al. 2017 (arXiv:1708.03888).
+// DefaultConfig returns Adam with the hyperparameters that Kingma and Ba recommend (2015,
+// arXiv:1412.6980, algorithm 1), including the learning rate 1e-3. The trust coefficient
+// for LARS is from You et al. (2017, arXiv:1708.03888).
 func DefaultConfig() Config {
 	return Config{Name: RuleAdam, LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Trust: 1e-3}
 }
@@ -62,10 +62,11 @@ func (c Config) Validate() error {
 	return nil
 }
 
+// inUnit reports whether v is at least 0 and less than 1.
 func inUnit(v float64) bool { return v >= 0 && v < 1 }
 
-// Update returns the update for one step of this optimizer at a learning rate. Steps count
-// from 1.
+// Update returns the update for one step of this optimizer at the given learning rate.
+// Steps count from 1.
 func (c Config) Update(rate float64, step int) Update {
 	u := Update{Rule: c.Name, LearningRate: rate, Step: step, WeightDecay: c.WeightDecay, ClipNorm: c.ClipNorm}
 	if hasMoments(c.Name) {

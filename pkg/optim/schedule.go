@@ -5,70 +5,72 @@ import (
 	"math"
 )
 
-// How the learning rate grows with the global batch. N is the global batch divided by the
-// batch for which the rate is given: Schedule.BaseBatch, or else the batch of one worker.
+// Rules for scaling the learning rate with the global batch. N is the global batch divided
+// by the batch for which the config gives the learning rate: Schedule.BaseBatch, or if that
+// is 0 the batch of one worker.
 const (
-	ScalingNone   = "none"   // it does not grow
-	ScalingLinear = "linear" // ·N (Goyal et al. 2017, arXiv:1706.02677)
-	ScalingSqrt   = "sqrt"   // ·√N (Krizhevsky 2014, arXiv:1404.5997)
+	ScalingNone   = "none"   // no scaling
+	ScalingLinear = "linear" // multiply the learning rate by N (Goyal et al. 2017, arXiv:1706.02677)
+	ScalingSqrt   = "sqrt"   // multiply the learning rate by √N (Krizhevsky 2014, arXiv:1404.5997)
 )
 
-// How the learning rate decreases from step to step.
+// Rules for annealing, which decreases the learning rate at every step.
 const (
 	AnnealNone       = "none"
 	AnnealCosine     = "cosine"      // half a cosine from the end of the warm-up to the last step (Loshchilov and Hutter 2017, arXiv:1608.03983)
 	AnnealCosineSC21 = "cosine-sc21" // the cosine of the SC21 tutorial on deep learning at scale; see At
 )
 
-// Where a warm-up starts.
+// Learning rates at which a warm-up starts.
 const (
-	WarmupFromZero     = "zero"     // the rate rises at every step
-	WarmupFromUnscaled = "unscaled" // from the rate of the config to the scaled rate, rising at every epoch; see At
+	WarmupFromZero     = "zero"     // the rate increases from 0 at every step
+	WarmupFromUnscaled = "unscaled" // the rate increases from the rate of the config at every epoch; see At
 )
 
-// Schedule is the learning rate over a training run. The zero value is a
-// constant rate that does not depend on the number of workers.
+// Schedule determines the learning rate of each step of a training run. The zero value is a
+// constant learning rate that does not depend on the number of workers.
 type Schedule struct {
 	Scaling      string      `yaml:"scaling" json:"scaling"`                             // "none" (also when empty), "linear" or "sqrt"
-	BaseBatch    int         `yaml:"base_batch" json:"base_batch"`                       // samples in the global batch for which the rate is given; 0: the batch of one worker
-	WarmupEpochs int         `yaml:"warmup_epochs" json:"warmup_epochs"`                 // the rate rises in equal steps over so many epochs …
-	WarmupSteps  int         `yaml:"warmup_steps" json:"warmup_steps"`                   // … or over so many steps; at most one of the two
+	BaseBatch    int         `yaml:"base_batch" json:"base_batch"`                       // number of samples in the global batch for which the config gives the learning rate; 0: the batch of one worker
+	WarmupEpochs int         `yaml:"warmup_epochs" json:"warmup_epochs"`                 // number of epochs over which the learning rate increases linearly; at most one of WarmupEpochs and WarmupSteps is set
+	WarmupSteps  int         `yaml:"warmup_steps" json:"warmup_steps"`                   // number of steps over which the learning rate increases linearly
 	WarmupFrom   string      `yaml:"warmup_from,omitempty" json:"warmup_from,omitempty"` // "zero" (also when empty), or "unscaled", which needs warmup_epochs
-	Decay        []Milestone `yaml:"decay" json:"decay"`                                 // by ascending epoch
+	Decay        []Milestone `yaml:"decay" json:"decay"`                                 // milestones in ascending order of epochs
 	Anneal       string      `yaml:"anneal" json:"anneal"`                               // "none" (also when empty), "cosine" or "cosine-sc21"; not together with decay
-	EndRate      float64     `yaml:"end_rate" json:"end_rate"`                           // the rate at the end of the annealing
+	EndRate      float64     `yaml:"end_rate" json:"end_rate"`                           // learning rate at the end of annealing
 
-	// SetAfterEpoch computes the rate of each epoch from the number of the epoch
-	// before it, and trains epoch 0 at the unscaled rate of the config. This is
-	// what a program does that sets the rate at the end of each epoch. It needs a
-	// rate that is constant within an epoch.
+	// SetAfterEpoch imitates programs that set the learning rate at the end of each epoch:
+	// epoch 0 has the unscaled rate of the config, and each later epoch has the rate that
+	// the schedule specifies for the previous epoch. It requires a schedule whose rate is
+	// constant within each epoch.
 	SetAfterEpoch bool `yaml:"set_after_epoch,omitempty" json:"set_after_epoch,omitempty"`
 }
 
-// Milestone is a factor on the scaled rate from an epoch on, until the next
-// milestone. Factors do not multiply.
+// Milestone sets the factor by which the scaled learning rate is multiplied, from the given
+// epoch until the next milestone. A milestone replaces the factor of the previous one.
 type Milestone struct {
 	Epoch  int     `yaml:"epoch" json:"epoch"` // counted from 0
 	Factor float64 `yaml:"factor" json:"factor"`
 }
 
-// StudySchedule returns the schedule that the 2-D U-Net scaling study describes:
-// linear scaling, a half from epoch 80, a quarter from 120, an eighth from 150.
+// StudySchedule returns the schedule that the 2-D U-Net scaling study describes: linear
+// scaling, and 1/2 of the scaled rate from epoch 80, 1/4 from epoch 120 and 1/8 from epoch
+// 150.
 func StudySchedule() Schedule {
 	return Schedule{Scaling: ScalingLinear, Decay: []Milestone{{80, 1. / 2}, {120, 1. / 4}, {150, 1. / 8}}}
 }
 
-// StudyScheduleTensorFlow returns StudySchedule as the study's TensorFlow program
-// executes it: the quarter lasts through epoch 150.
+// StudyScheduleTensorFlow returns StudySchedule as the study's TensorFlow program executes
+// it: 1/4 of the scaled rate is used up to and including epoch 150.
 func StudyScheduleTensorFlow() Schedule {
 	s := StudySchedule()
 	s.Decay[2].Epoch = 151
 	return s
 }
 
-// StudySchedulePyTorch returns StudySchedule as the study's PyTorch program
-// executes it: the program sets the rate after each epoch, so epoch 0 has the
-// unscaled rate and every milestone takes effect one epoch later.
+// StudySchedulePyTorch returns StudySchedule as the study's PyTorch program executes it: it
+// sets the learning rate after each epoch, so epoch 0 has the unscaled rate, and every
+// milestone takes effect one epoch later.
 func StudySchedulePyTorch() Schedule {
 	s := StudySchedule()
 	s.SetAfterEpoch = true
@@ -100,7 +102,7 @@ func (s Schedule) Validate() error {
 	}
 	switch {
 	case s.WarmupFrom == WarmupFromUnscaled && s.WarmupEpochs == 0:
-		return bad("warmup_from is %s, which rises by the epoch: set warmup_epochs, such as 10", WarmupFromUnscaled)
+		return bad("warmup_from is %s, which needs a warm-up in epochs: set warmup_epochs, such as 10", WarmupFromUnscaled)
 	case s.SetAfterEpoch && s.annealed():
 		return bad("set_after_epoch is set, but anneal is %s, which changes the rate within an epoch: use decay, or leave set_after_epoch out", s.Anneal)
 	case s.SetAfterEpoch && s.WarmupFrom != WarmupFromUnscaled && s.WarmupEpochs+s.WarmupSteps > 0:
@@ -132,9 +134,10 @@ func (s Schedule) Validate() error {
 	return nil
 }
 
+// annealed reports whether the schedule anneals the learning rate.
 func (s Schedule) annealed() bool { return s.Anneal != "" && s.Anneal != AnnealNone }
 
-// Run describes the training run that a schedule is for.
+// Run describes the training run whose learning rates a Schedule determines.
 type Run struct {
 	Workers       int
 	GlobalBatch   int // samples per optimizer step, over all workers
@@ -142,7 +145,8 @@ type Run struct {
 	Epochs        int
 }
 
-// factor returns the global batch divided by the batch for which the rate is given.
+// factor returns the global batch divided by the batch for which the config gives the
+// learning rate.
 func (s Schedule) factor(r Run) float64 {
 	if s.BaseBatch > 0 {
 		return float64(r.GlobalBatch) / float64(s.BaseBatch)
@@ -150,8 +154,8 @@ func (s Schedule) factor(r Run) float64 {
 	return float64(r.Workers)
 }
 
-// Initial returns the learning rate of a run after the scaling, before warm-up, decay and
-// annealing. base is the rate in the config.
+// Initial returns the scaled learning rate of a run, without warm-up, decay and annealing.
+// base is the learning rate in the config.
 func (s Schedule) Initial(base float64, r Run) float64 {
 	switch s.Scaling {
 	case ScalingLinear:
@@ -162,20 +166,21 @@ func (s Schedule) Initial(base float64, r Run) float64 {
 	return base
 }
 
-// At returns the learning rate of a step of an epoch, both counted from 0. base is the rate
-// in the config. With i the step of the run, counted from 1, T the number of steps in the
-// run, W the steps of the warm-up, init the scaled rate and end the end rate:
+// At returns the learning rate of the given step of the given epoch, both counted from 0.
+// base is the learning rate in the config. Let i be the step of the run, counted from 1, T
+// the number of steps in the run, W the number of warm-up steps, init the scaled rate and
+// end the field EndRate:
 //
-//	warm-up:      i/W of the rate while i < W
-//	cosine:       end + ½(init − end)(1 + cos π(i−W)/(T−W)) from i = W on
-//	cosine-sc21:  end + ½(init − end)(1 + cos π(i−W)/T) from i = W on, with a
-//	              warm-up only if the rate is scaled up; otherwise W is 0
+//	warm-up:      init·i/W for i < W
+//	cosine:       end + ½(init − end)(1 + cos π(i−W)/(T−W)) for i ≥ W
+//	cosine-sc21:  end + ½(init − end)(1 + cos π(i−W)/T) for i ≥ W; W is 0 unless
+//	              scaling increases the rate
 //
-// cosine-sc21 is exactly the SC21 tutorial's schedule: with a warm-up it does not reach the
-// end rate.
+// The result is multiplied by the factor of the current milestone of Decay. cosine-sc21 is
+// exactly the schedule of the SC21 tutorial. With a warm-up it does not reach the end rate.
 //
-// A warm-up from the unscaled rate over E epochs gives epoch e the rate
-// base + (init − base)·min(e/E, 1). For linear scaling with N workers that is
+// With a warm-up from the unscaled rate over E epochs, epoch e has the rate
+// base + (init − base)·min(e/E, 1). For linear scaling with N workers this is
 // base·(1 + (N−1)·min(e/E, 1)).
 func (s Schedule) At(base float64, r Run, epoch, step int) float64 {
 	if s.SetAfterEpoch {
@@ -218,8 +223,8 @@ func (s Schedule) At(base float64, r Run, epoch, step int) float64 {
 	return s.EndRate + 0.5*(rate-s.EndRate)*(1+math.Cos(math.Pi*done))
 }
 
-// Rate is At for a schedule without annealing whose rate is given for the batch of one
-// worker.
+// Rate is like At, but for a schedule without annealing and with the batch of one worker as
+// base batch.
 func (s Schedule) Rate(base float64, workers, epoch, step, stepsPerEpoch int) float64 {
 	return s.At(base, Run{Workers: workers, StepsPerEpoch: stepsPerEpoch, Epochs: epoch + 1, GlobalBatch: workers * s.BaseBatch}, epoch, step)
 }

@@ -142,9 +142,9 @@ func TestTrainingSetTooLarge(t *testing.T) {
 	large.Loader.DeviceMiB = 0.001
 	kept := onGPU(tiny())
 	kept.Loader.Order = []string{"shuffle", "shard", "batch", "map", "cache"}
-	refusals := map[string]Config{"17 samples take 34816 bytes, 1048 are allowed": large}
+	refusals := map[string]Config{"17 samples need 34816 bytes, but at most 1048 are allowed": large}
 	if !underRace { // the others start the same goroutines
-		refusals["no whole 255ths"], refusals["keeps what was varied in epo"] = fields, kept
+		refusals["not integers divided by 255"], refusals["caches samples as augmented in epoch 0"] = fields, kept
 	}
 	for want, cfg := range refusals {
 		cfg.Epochs = 1

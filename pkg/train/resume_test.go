@@ -128,7 +128,7 @@ func TestTooFewSamples(t *testing.T) {
 	wantError(t, err, "feed 3 workers: there are 2 training samples", "use at most 2 workers")
 	cfg.Data.DropLast = true
 	_, err = trainAll(t, cfg, 2, WorkerOptions{}) // 2 samples, a global batch of 4: no step at all
-	wantError(t, err, "2 samples do not fill one global batch of 4 (2 workers × 2), and drop_last leaves the rest out", "drop_last: false")
+	wantError(t, err, "2 samples do not fill one global batch of 4 (2 workers × 2), and drop_last omits incomplete batches", "drop_last: false")
 }
 
 // writeGrey saves a picture whose left half is of one grey and whose right half of another.
@@ -186,9 +186,9 @@ func TestDoubtfulData(t *testing.T) {
 		}
 	}
 	_, err = trainAll(t, pairs(0, 1), 1, WorkerOptions{})
-	wantError(t, err, "no pixel is foreground", "data.foreground")
+	wantError(t, err, "have no foreground pixel", "data.foreground")
 	small := pairs(0, 255)
 	small.Data.Tile = 64
 	_, err = trainAll(t, small, 1, WorkerOptions{})
-	wantError(t, err, "images of 32×32 are smaller than a tile of 64×64: set data.tile")
+	wantError(t, err, "images of 32×32 are smaller than tiles of 64×64: set data.tile")
 }

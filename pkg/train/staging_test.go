@@ -42,7 +42,7 @@ func TestStagedReplicas(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	cfg.Data.Stage = filepath.Join(folder, "none")
-	if _, err := Replicas(t.Context(), cfg, nil, 2); err == nil || !strings.Contains(err.Error(), "there is no such folder on this machine") {
+	if _, err := Replicas(t.Context(), cfg, nil, 2); err == nil || !strings.Contains(err.Error(), "the folder does not exist on this machine") {
 		t.Errorf("a stage that is not there: %v", err)
 	}
 }

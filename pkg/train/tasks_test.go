@@ -143,7 +143,7 @@ func TestLastMapOfOnePixel(t *testing.T) {
 		t.Error(err)
 	}
 	cfg.Batch = 1
-	if _, err := trainAll(t, cfg, 1, WorkerOptions{}); err == nil || !strings.Contains(err.Error(), "its variance is undefined: use a larger batch or image") {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{}); err == nil || !strings.Contains(err.Error(), "so the variance is undefined: use a larger batch or image") {
 		t.Errorf("a batch of 1: %v", err)
 	}
 }

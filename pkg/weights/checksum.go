@@ -11,10 +11,10 @@ import (
 	"slices"
 )
 
-// Keys that Write adds to the metadata, and that Read checks and removes.
+// Metadata keys of the checksums that Write adds, and that Read verifies and removes.
 const (
-	tensorSumsKey   = "crc32c_tensors"  // JSON: the checksum of each tensor by its name
-	metadataSumsKey = "crc32c_metadata" // the checksum of all other metadata
+	tensorSumsKey   = "crc32c_tensors"  // JSON object: checksum of each tensor by name
+	metadataSumsKey = "crc32c_metadata" // checksum of all other metadata
 )
 
 // DamagedError reports a file that is not a complete safetensors file, or whose content
@@ -27,11 +27,11 @@ type DamagedError struct {
 func (e *DamagedError) Error() string { return "read weights " + e.Path + ": " + e.Err.Error() }
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// newSum returns a CRC-32C. It detects every change within 32 neighboring bits, and other
-// damage except for once in 2³².
+// newSum returns a CRC-32C hash. It detects every change that is limited to 32 consecutive
+// bits, and any other change with probability 1 − 2⁻³².
 func newSum() hash.Hash32 { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
 
-// addStrings adds texts to h, each preceded by its length.
+// addStrings writes each text to h, preceded by its length.
 func addStrings(h hash.Hash32, texts ...string) {
 	for _, text := range texts {
 		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) // Write of a hash never fails
@@ -42,14 +42,15 @@ func addStrings(h hash.Hash32, texts ...string) {
 // hexSum formats the checksum of h as 8 hexadecimal digits.
 func hexSum(h hash.Hash32) string { return fmt.Sprintf("%08x", h.Sum32()) }
 
-// tensorSum starts the checksum of a tensor. The caller adds the tensor's bytes.
+// tensorSum returns a hash to which name, dtype and shape of a tensor have been written. The
+// caller must write the tensor's bytes to it.
 func tensorSum(name, dtype string, shape []int) hash.Hash32 {
 	h := newSum()
 	addStrings(h, name, dtype, fmt.Sprint(shape))
 	return h
 }
 
-// metadataSum returns the checksum of metadata.
+// metadataSum returns the checksum of metadata in hexadecimal.
 func metadataSum(metadata map[string]string) string {
 	h := newSum()
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
@@ -58,8 +59,8 @@ func metadataSum(metadata map[string]string) string {
 	return hexSum(h)
 }
 
-// withSums returns a copy of metadata with the checksums of the tensors and of the
-// metadata.
+// withSums returns a copy of metadata to which the checksums of the tensors and of the
+// metadata were added.
 func withSums(tensors []Tensor, metadata map[string]string) (map[string]string, error) {
 	sums := make(map[string]string, len(tensors))
 	chunk := make([]byte, 0, 1<<16)
@@ -82,8 +83,8 @@ func withSums(tensors []Tensor, metadata map[string]string) (map[string]string, 
 	return all, nil
 }
 
-// checkMetadata compares metadata with its checksum and removes the checksums from it. It
-// returns the tensors' checksums by name, or nil if metadata has no checksums, because
+// checkMetadata verifies the checksum of metadata and removes all checksums from it. It
+// returns the checksums of the tensors by name, or nil if metadata has no checksums because
 // another program or an earlier version wrote the file.
 func checkMetadata(metadata map[string]string) (sums map[string]string, err error) {
 	want, has := metadata[metadataSumsKey]
@@ -93,24 +94,24 @@ func checkMetadata(metadata map[string]string) (sums map[string]string, err erro
 	}
 	delete(metadata, metadataSumsKey)
 	if got := metadataSum(metadata); got != want {
-		return nil, fmt.Errorf("checksum of the metadata is %s, want %q: the metadata changed after it was written", got, want)
+		return nil, fmt.Errorf("metadata checksum is %s, want %q: the metadata changed after it was written", got, want)
 	}
 	delete(metadata, tensorSumsKey)
 	if err := json.Unmarshal([]byte(text), &sums); err != nil {
-		return nil, fmt.Errorf("checksums of the tensors: %w", err)
+		return nil, fmt.Errorf("parse tensor checksums: %w", err)
 	}
 	if sums == nil {
-		return nil, errors.New("checksums of the tensors are missing")
+		return nil, errors.New("tensor checksums are missing: the file is damaged")
 	}
 	return sums, nil
 }
 
-// checkTensor returns an error if a tensor's bytes do not match the checksum in sums.
+// checkTensor returns an error if the checksum of a tensor differs from the one in sums.
 func checkTensor(name string, e entry, data []byte, sums map[string]string) error {
 	h := tensorSum(name, e.DType, e.Shape)
 	_, _ = h.Write(data[(*e.Offsets)[0]:(*e.Offsets)[1]])
 	if got, want := hexSum(h), sums[name]; got != want {
-		return fmt.Errorf("checksum is %s, want %q: its values changed after they were written", got, want)
+		return fmt.Errorf("checksum is %s, want %q: the values changed after they were written", got, want)
 	}
 	return nil
 }

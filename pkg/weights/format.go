@@ -5,15 +5,16 @@ import (
 	"math"
 )
 
-// format describes how to decode a value of a data type. Either f32 or f64 is set: the
-// type that represents every value exactly. exact is false for integers beyond 2⁵³.
+// format describes how to decode a value of a safetensors data type. One of f32 and f64 is
+// set: f32 if float32 represents every value exactly, otherwise f64. exact is false for
+// integers that float64 may not represent exactly (beyond ±2⁵³).
 type format struct {
-	width int64 // bytes
+	width int64 // bytes per value
 	f32   func(b []byte) float32
 	f64   func(b []byte) (v float64, exact bool)
 }
 
-// formats returns the data types that Read supports, by their names in a header.
+// formats returns the formats of the data types that Read supports, by name.
 func formats() map[string]format {
 	le := binary.LittleEndian
 	signed := func(width int64, read func(b []byte) int64) format {
@@ -46,8 +47,8 @@ func formats() map[string]format {
 	}
 }
 
-// float16 decodes a number of IEEE 754's binary16: 1 bit of sign, 5 bits of exponent with
-// a bias of 15, 10 bits of mantissa.
+// float16 decodes a number in IEEE 754's binary16 format: 1 sign bit, 5 exponent bits with a
+// bias of 15, 10 mantissa bits.
 func float16(b uint16) float32 {
 	sign, exponent, mantissa := uint32(b>>15)<<31, int(b>>10)&31, uint32(b)&1023
 	switch exponent {

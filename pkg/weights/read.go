@@ -15,19 +15,18 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// maxFile limits the size of a file, because Read loads it into memory completely.
+// maxFile limits the size of a file in bytes, because Read loads it into memory completely.
 const maxFile = 64 << 30
 
-// Read loads a file. It is strict: lengths and offsets must fit the file, tensors must
-// fill the data without gaps or overlaps, and shapes must match the tensors' bytes. Read
-// compares values and metadata with the checksums that Write added; files of other
-// programs have none. Its memory use is limited by the file's size. Named pipes, devices
-// and files of more than 64 GiB are errors. An error about a file's content is a
-// *DamagedError.
+// Read loads a safetensors file. It returns an error unless lengths and offsets fit the
+// file, tensors fill the data without gaps or overlaps, and shapes match the sizes of the
+// tensors. Read verifies the checksums that Write added; files of other programs have none.
+// Its memory use is proportional to the size of the file. Named pipes, devices and files of
+// more than 64 GiB are errors. An error in the content of a file is a *DamagedError.
 func Read(path string) (*File, error) { return ReadContext(context.Background(), path) }
 
-// ReadContext is like Read, but returns the error of ctx once ctx is canceled. Reading a
-// file of many GiB takes seconds to minutes.
+// ReadContext is like Read, but stops and returns the error of ctx when ctx is canceled.
+// Reading a file of many GiB takes seconds to minutes.
 func ReadContext(ctx context.Context, path string) (*File, error) {
 	b, err := safeopen.ReadNamedContext(ctx, path, maxFile)
 	if errors.Is(err, syscall.EIO) { // the disk reports unreadable sectors
@@ -46,17 +45,17 @@ func ReadContext(ctx context.Context, path string) (*File, error) {
 	return f, nil
 }
 
-// Decode parses the content of a file.
+// Decode parses the content of a safetensors file.
 func Decode(b []byte) (*File, error) { return decode(context.Background(), b) }
 
-// decode is like Decode, but stops before the next tensor once ctx is canceled.
+// decode is like Decode, but stops before the next tensor when ctx is canceled.
 func decode(ctx context.Context, b []byte) (*File, error) {
 	if len(b) < 8 {
 		return nil, fmt.Errorf("file has %d bytes: a safetensors file starts with 8 bytes of header length", len(b))
 	}
 	n := binary.LittleEndian.Uint64(b)
 	if n > maxHeader || n > uint64(len(b)-8) {
-		return nil, fmt.Errorf("header length is %d, but the file has %d bytes after it: the file is cut off or not in safetensors format", n, len(b)-8)
+		return nil, fmt.Errorf("header length is %d, but only %d bytes follow it: the file is truncated or not in safetensors format", n, len(b)-8)
 	}
 	header, data := b[8:8+n], b[8+n:]
 	if len(header) == 0 || header[0] != '{' {
@@ -133,7 +132,7 @@ func decodeHeader(header []byte) (names []string, entries []entry, metadata map[
 		return nil, nil, nil, err
 	}
 	if rest := bytes.TrimRight(header[d.InputOffset():], " "); len(rest) > 0 {
-		return nil, nil, nil, fmt.Errorf("%d bytes follow the closing brace", len(rest))
+		return nil, nil, nil, fmt.Errorf("%d unexpected bytes follow the closing brace", len(rest))
 	}
 	slices.SortStableFunc(all, func(a, b named) int {
 		x, y := *a.Offsets, *b.Offsets
@@ -149,18 +148,18 @@ func decodeHeader(header []byte) (names []string, entries []entry, metadata map[
 func decodeTensor(name string, e entry, data []byte) (Tensor, error) {
 	kind, ok := formats()[e.DType]
 	if !ok {
-		return Tensor{}, fmt.Errorf("dtype %q is not supported: use one of %s", e.DType, strings.Join(slices.Sorted(maps.Keys(formats())), ", "))
+		return Tensor{}, fmt.Errorf("unsupported dtype %q: use one of %s", e.DType, strings.Join(slices.Sorted(maps.Keys(formats())), ", "))
 	}
 	begin, end := (*e.Offsets)[0], (*e.Offsets)[1]
 	if begin < 0 || end < begin || end > int64(len(data)) {
-		return Tensor{}, fmt.Errorf("data_offsets %d to %d are outside of the %d bytes of data: the file is cut off or damaged", begin, end, len(data))
+		return Tensor{}, fmt.Errorf("data_offsets %d to %d are outside of the %d bytes of data: the file is truncated or damaged", begin, end, len(data))
 	}
 	n, err := count(e.Shape)
 	if err != nil {
 		return Tensor{}, err
 	}
 	if end-begin != n*kind.width {
-		return Tensor{}, fmt.Errorf("shape %v of %s takes %d bytes, but data_offsets span %d", e.Shape, e.DType, n*kind.width, end-begin)
+		return Tensor{}, fmt.Errorf("shape %v of %s needs %d bytes, but data_offsets span %d bytes", e.Shape, e.DType, n*kind.width, end-begin)
 	}
 	t := Tensor{Name: name, Shape: e.Shape}
 	from := data[begin:end]
@@ -174,13 +173,14 @@ func decodeTensor(name string, e entry, data []byte) (Tensor, error) {
 	t.F64 = make([]float64, n)
 	for i := range t.F64 {
 		if t.F64[i], ok = kind.f64(from[int64(i)*kind.width:]); !ok {
-			return Tensor{}, fmt.Errorf("%[2]s value at index %[1]d is not exact as float64", i, e.DType)
+			return Tensor{}, fmt.Errorf("%[2]s value at index %[1]d cannot be represented exactly as float64", i, e.DType)
 		}
 	}
 	return t, nil
 }
 
-// checkCover returns an error if some bytes of the data belong to two tensors or to none.
+// checkCover returns an error unless each of the size bytes of data belongs to exactly one
+// tensor.
 func checkCover(names []string, entries []entry, size int64) error {
 	at := int64(0)
 	for i, e := range entries {

@@ -15,18 +15,18 @@ import (
 	"math"
 )
 
-// Tensor is a named array of values of one type. Exactly one of F32 and F64 is set, or
-// neither if the tensor has no values (Write then writes it as F32).
+// Tensor is a named array. Its values are in F32 or in F64. If the tensor has no values,
+// both may be nil; Write then uses the type F32.
 type Tensor struct {
 	Name  string
-	Shape []int // empty: one value
+	Shape []int // empty: a scalar
 	F32   []float32
 	F64   []float64
 }
 
-// FromFloat64s returns a tensor with the values v, stored as F32 if asF32 is true, else
-// as F64. It returns an error if a value cannot be stored as F32 exactly, because a
-// checkpoint must be restored bit for bit.
+// FromFloat64s returns a tensor with the values v, stored as F32 if asF32 is true,
+// otherwise as F64. It returns an error if float32 cannot represent a value exactly, because
+// checkpoints must be restored bit for bit.
 func FromFloat64s(name string, shape []int, v []float64, asF32 bool) (Tensor, error) {
 	t := Tensor{Name: name, Shape: shape}
 	if !asF32 {
@@ -40,7 +40,7 @@ func FromFloat64s(name string, shape []int, v []float64, asF32 bool) (Tensor, er
 	for i, x := range v {
 		t.F32[i] = float32(x)
 		if float64(t.F32[i]) != x && !math.IsNaN(x) {
-			return Tensor{}, fmt.Errorf("store tensor %s as F32: value %g at index %d is not exact: store it as F64", name, x, i)
+			return Tensor{}, fmt.Errorf("store tensor %s as F32: value %g at index %d cannot be represented exactly: store it as F64", name, x, i)
 		}
 	}
 	return t, t.validate()
@@ -57,7 +57,7 @@ func (t Tensor) DType() string {
 // Len returns the number of values.
 func (t Tensor) Len() int { return len(t.F32) + len(t.F64) }
 
-// Float64s returns the values as float64, which is exact for both types. For an F64
+// Float64s returns the values as float64, which represents both types exactly. For an F64
 // tensor it returns the tensor's slice, not a copy.
 func (t Tensor) Float64s() []float64 {
 	if t.F64 != nil {
@@ -70,7 +70,7 @@ func (t Tensor) Float64s() []float64 {
 	return v
 }
 
-// width returns the bytes per value.
+// width returns the number of bytes per value.
 func (t Tensor) width() int {
 	if t.F64 != nil {
 		return 8
@@ -78,8 +78,8 @@ func (t Tensor) width() int {
 	return 4
 }
 
-// validate returns an error if the name is not allowed, or the values do not match the
-// shape.
+// validate returns an error if the name is not allowed, or if the number of values does not
+// match the shape.
 func (t Tensor) validate() error {
 	if t.Name == "" || t.Name == metadataKey {
 		return fmt.Errorf("invalid tensor name %q", t.Name)
@@ -97,7 +97,8 @@ func (t Tensor) validate() error {
 	return nil
 }
 
-// count returns the number of values of a tensor with the given shape.
+// count returns the number of values of a tensor with the given shape. A negative dimension
+// or a product that is too large is an error.
 func count(shape []int) (int64, error) {
 	n := int64(1)
 	for _, d := range shape {

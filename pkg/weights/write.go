@@ -29,9 +29,9 @@ type entry struct {
 	Offsets *[]int64 `json:"data_offsets"` // begin and end within the data
 }
 
-// Write saves tensors and metadata to path, with checksums of both, which Read compares.
-// It is atomic: the bytes are written to a temporary file in the same folder,
-// synchronized to the disk, and then the file replaces path.
+// Write saves tensors and metadata to path, with checksums that Read verifies. It replaces
+// path atomically: it writes a temporary file in the same folder, synchronizes it to disk,
+// and renames it to path.
 func Write(path string, tensors []Tensor, metadata map[string]string) error {
 	metadata, err := withSums(tensors, metadata)
 	if err == nil {
@@ -67,8 +67,8 @@ func Encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	return nil
 }
 
-// encodeHeader returns the header as JSON, with the tensors in the order of their data,
-// padded with spaces to the alignment.
+// encodeHeader returns the header as JSON. Its tensors are in the order of their data, and
+// it is padded with spaces so that the data are aligned.
 func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -132,7 +132,7 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 	return b.Bytes(), nil
 }
 
-// encodeValues writes the values of t to w, using chunk as a buffer.
+// encodeValues writes the values of t to w in little-endian order, using chunk as a buffer.
 func encodeValues(w io.Writer, t Tensor, chunk []byte) error {
 	flush := func(needed int) error {
 		if len(chunk)+needed <= cap(chunk) {

@@ -56,11 +56,11 @@ func TestFailingRunsLeaveNothing(t *testing.T) {
 		{"was killed by signal 9 (SIGKILL)", launch.Sweep{Command: shell("kill -9 $$"), Workers: []int{2}}},
 		{"it did not end within 50ms", launch.Sweep{Command: shell("(sleep 600) & sleep 600"), Workers: []int{2}, Timeout: 50 * time.Millisecond}},
 		{"is in use", launch.Sweep{Command: shell(fmt.Sprintf("[ $RANK = 1 ] || MASTER_PORT=%d lockstep train --run $LOCKSTEP_RUN/own", taken.Addr().(*net.TCPAddr).Port)), Workers: []int{2}}},
-		{"data/image/1.png: not a readable PNG", launch.Sweep{Config: p.config, Data: filepath.Join(p.dir, "data"), Workers: []int{2}}},
+		{"data/image/1.png: file is not a valid PNG", launch.Sweep{Config: p.config, Data: filepath.Join(p.dir, "data"), Workers: []int{2}}},
 		{`line 2: batch is "many": expected a whole number`, launch.Sweep{Config: wrong, Workers: []int{2}}},
 		{"training diverged at learning rate 1e+30", launch.Sweep{Config: p.config, Set: []string{"optimizer.name=sgd", "optimizer.learning_rate=1e30"}, Workers: []int{2}}},
 		{"there are 2 training samples", launch.Sweep{Config: p.config, Set: []string{"data.count=4"}, Workers: []int{3}}},
-		{"drop_last leaves the rest out", launch.Sweep{Config: p.config, Set: []string{"batch=4", "data.drop_last=true"}, Workers: []int{2}}},
+		{"drop_last omits incomplete batches", launch.Sweep{Config: p.config, Set: []string{"batch=4", "data.drop_last=true"}, Workers: []int{2}}},
 	}
 	const rounds = 10
 	one := func(round, kind int) {

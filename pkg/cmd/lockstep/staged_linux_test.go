@@ -114,7 +114,7 @@ func TestStagedRun(t *testing.T) {
 	}
 	out.Reset()
 	err = r.launch(&out, 2, 1, "--study", "none", "--data", r.set, "--set", "data.stage="+filepath.Join(r.dir, "nowhere")).Run()
-	if err == nil || !strings.Contains(out.String(), "there is no such folder on this machine") {
+	if err == nil || !strings.Contains(out.String(), "the folder does not exist on this machine") {
 		t.Errorf("a stage that is not there: %v\n%s", err, &out)
 	}
 }

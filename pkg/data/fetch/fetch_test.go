@@ -177,7 +177,7 @@ func TestGetErrors(t *testing.T) {
 	}
 	evil := archive(t, map[string]string{"../evil": "b"})
 	s = serve(t, evil, 0, true)
-	if err := Get(context.Background(), set(evil), dir, Options{Site: s.URL}); err == nil || !strings.Contains(err.Error(), `refused file "../evil", which would be outside of`) {
+	if err := Get(context.Background(), set(evil), dir, Options{Site: s.URL}); err == nil || !strings.Contains(err.Error(), `refused file "../evil": its path leads out of`) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "evil")); err == nil {

@@ -19,23 +19,23 @@ import (
 // Options configure how data sets are downloaded. The zero value is ready for use.
 type Options struct {
 	Client *http.Client // nil means a client without a total time-out
-	// Site is the scheme and host of a mirror, which replace those of all addresses.
-	// Empty means the original sites.
+	// Site is the scheme and host of a mirror, such as https://mirror.example.org. They
+	// replace the scheme and host of every address. Empty means the original sites.
 	Site string
-	// Retries is the number of immediate further attempts after the connection of a
-	// download fails.
+	// Retries is the number of times that Get continues a download after its connection
+	// failed. It does not wait before a retry.
 	Retries int
-	// Progress is called from time to time with the number of bytes of a file that are
-	// present. total is 0 if the file's size is unknown. It may be nil.
+	// Progress, if it is not nil, is called from time to time with the number of bytes of
+	// a file that have been downloaded. total is 0 if the size of the file is unknown.
 	Progress func(file string, done, total int64)
 }
 
-// errConnection marks errors after which another attempt may succeed.
+// errConnection is wrapped by errors after which a retry may succeed.
 var errConnection = errors.New("connection failed")
 
-// Get downloads a set to dir and unpacks it there. It does not download a file again that
-// is present with the right checksum. If a part of a file is present as NAME.part, Get
-// continues the download at its end.
+// Get downloads the files of a data set to dir and unpacks archives there. A file that
+// exists with the right checksum is not downloaded again. If NAME.part exists, Get
+// continues the download of file NAME at its end.
 func Get(ctx context.Context, s Set, dir string, o Options) error {
 	if err := get(ctx, s, dir, o); err != nil {
 		return fmt.Errorf("get %s: %w", s.Name, err)
@@ -43,7 +43,7 @@ func Get(ctx context.Context, s Set, dir string, o Options) error {
 	return nil
 }
 
-// get implements Get; Get adds the set's name to errors.
+// get implements Get, which adds the name of the data set to errors.
 func get(ctx context.Context, s Set, dir string, o Options) error {
 	if o.Client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -72,7 +72,8 @@ func get(ctx context.Context, s Set, dir string, o Options) error {
 	return nil
 }
 
-// mirrored returns url with the scheme and host of the mirror, if there is one.
+// mirrored replaces the scheme and host of url by o.Site. If o.Site is empty, it returns
+// url.
 func (o Options) mirrored(url string) string {
 	if o.Site == "" {
 		return url
@@ -82,10 +83,10 @@ func (o Options) mirrored(url string) string {
 	return strings.TrimSuffix(o.Site, "/") + "/" + path
 }
 
-// maxRecord limits the size of a record's description, in bytes.
+// maxRecord limits the size in bytes of Zenodo's description of a record.
 const maxRecord = 16 << 20
 
-// record returns the files of a record on Zenodo (https://developers.zenodo.org).
+// record requests the list of files of a Zenodo record (https://developers.zenodo.org).
 func (o Options) record(ctx context.Context, id string) ([]File, error) {
 	url := o.mirrored(zenodoSite + "/api/records/" + id)
 	r, err := o.request(ctx, url, 0)
@@ -120,7 +121,8 @@ func (o Options) record(ctx context.Context, id string) ([]File, error) {
 	return files, nil
 }
 
-// request sends a GET request for the bytes of url from the offset from on.
+// request sends a GET request for the content of url, starting at byte from. The caller
+// must close the response body.
 func (o Options) request(ctx context.Context, url string, from int64) (*http.Response, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -139,8 +141,8 @@ func (o Options) request(ctx context.Context, url string, from int64) (*http.Res
 	return r, nil
 }
 
-// file downloads f to path, and verifies its checksum. It does nothing if path already
-// has the right checksum.
+// file downloads f to path and verifies its checksum. It does nothing if the file at path
+// already has the right checksum.
 func (o Options) file(ctx context.Context, f File, path string) error {
 	if sum, err := checksum(path); err == nil && sum == f.MD5 {
 		return nil
@@ -163,13 +165,13 @@ func (o Options) file(ctx context.Context, f File, path string) error {
 		return err
 	}
 	if sum != f.MD5 {
-		return errors.Join(fmt.Errorf("checksum of %s: got %s, want %s: it is another file or was damaged in transit; removed it: try again", o.mirrored(f.URL), sum, f.MD5), os.Remove(part))
+		return errors.Join(fmt.Errorf("checksum of %s: got %s, want %s: the file was replaced at its source or damaged in transit; removed the download: try again", o.mirrored(f.URL), sum, f.MD5), os.Remove(part))
 	}
 	return os.Rename(part, path)
 }
 
-// attempt downloads the rest of a file after the bytes in part, and appends it to part.
-// The error wraps errConnection if another attempt may succeed.
+// attempt downloads the bytes of f that are missing in the file part, and appends them to
+// part. The error wraps errConnection if a retry may succeed.
 func (o Options) attempt(ctx context.Context, f File, part string) (err error) {
 	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
@@ -226,8 +228,8 @@ func (o Options) attempt(ctx context.Context, f File, part string) (err error) {
 	return nil
 }
 
-// contentRange parses "bytes START-END/SIZE" (RFC 9110, 14.4). size is 0 if SIZE is *. ok
-// is false if the header is invalid.
+// contentRange parses a Content-Range header, "bytes START-END/SIZE" (RFC 9110, section
+// 14.4). size is 0 if SIZE is *. ok is false if the header is invalid.
 func contentRange(s string) (start, size int64, ok bool) {
 	s, ok = strings.CutPrefix(s, "bytes ")
 	span, whole, cut := strings.Cut(s, "/")
@@ -239,7 +241,8 @@ func contentRange(s string) (start, size int64, ok bool) {
 	return start, size, true
 }
 
-// progressReader reports the number of bytes read, after each megabyte and at the end.
+// progressReader calls report with the number of bytes read so far, after each MiB and at
+// the end.
 type progressReader struct {
 	r                  io.Reader
 	done, total, shown int64 // bytes: read so far, expected, and last reported

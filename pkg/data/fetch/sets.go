@@ -14,10 +14,10 @@ type Set struct {
 	Name   string // short name, which Lookup finds
 	Title  string
 	Kind   string // kind of the data, one of data.Kinds
-	Source string // the web page that describes the set, and the source of its checksums
+	Source string // web page that describes the data set, and the source of the checksums
 	Files  []File
-	// Record is the number of a record on Zenodo. If it is set, Get requests the names,
-	// sizes and checksums of the files from Zenodo.
+	// Record is the number of a Zenodo record. If it is set, Files is ignored, and Get
+	// requests the names, sizes and checksums of the files from Zenodo.
 	Record string
 }
 
@@ -29,7 +29,7 @@ type File struct {
 	Size int64  // bytes; 0 if unknown
 }
 
-// Addresses of the sites with data sets.
+// Addresses of the sites from which data sets are downloaded.
 const (
 	cifarSite  = "https://www.cs.toronto.edu/~kriz/"
 	zenodoSite = "https://zenodo.org"
@@ -54,7 +54,7 @@ func Sets() []Set {
 	}
 }
 
-// Lookup returns the data set with a name.
+// Lookup returns the data set with the given name.
 func Lookup(name string) (Set, error) {
 	var names []string
 	for _, s := range Sets() {

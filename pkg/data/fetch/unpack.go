@@ -18,8 +18,9 @@ import (
 // maxUnpacked limits the total size of an archive's files, in bytes.
 const maxUnpacked = 1 << 40
 
-// Unpack unpacks a .tar.gz, .tgz or .zip file into dir. It does nothing for other files.
-// It returns an error if a file's path is outside of dir, and skips links.
+// Unpack unpacks a .tar.gz, .tgz or .zip file into dir. It ignores files with other names.
+// It returns an error if a path in the archive leads out of dir. Links in the archive are
+// skipped.
 func Unpack(ctx context.Context, path, dir string) error {
 	var err error
 	switch name := strings.ToLower(path); {
@@ -85,15 +86,16 @@ func unzip(ctx context.Context, path, dir string) error {
 	return nil
 }
 
-// extractFile writes a file of an archive to name below dir. It subtracts the file's size
-// from remaining, the number of bytes that the archive may still unpack to.
+// extractFile writes a file of an archive, whose content is r, to dir/name. It subtracts
+// the size of the file from remaining, the number of bytes that may still be unpacked from
+// this archive.
 func extractFile(ctx context.Context, dir, name string, r io.Reader, remaining *int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	local := filepath.FromSlash(strings.TrimPrefix(name, "./"))
 	if !filepath.IsLocal(local) {
-		return fmt.Errorf("refused file %q, which would be outside of %s", name, dir)
+		return fmt.Errorf("refused file %q: its path leads out of %s", name, dir)
 	}
 	path := filepath.Join(dir, local)
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
@@ -102,7 +104,7 @@ func extractFile(ctx context.Context, dir, name string, r io.Reader, remaining *
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
 		n, err := io.Copy(f, io.LimitReader(r, *remaining+1))
 		if *remaining -= n; err == nil && *remaining < 0 {
-			err = fmt.Errorf("refused archive of more than %d bytes", int64(maxUnpacked))
+			err = fmt.Errorf("refused archive: its files have more than %d bytes", int64(maxUnpacked))
 		}
 		return err
 	})

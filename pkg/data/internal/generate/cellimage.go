@@ -9,18 +9,18 @@ import (
 	"lockstep/pkg/data/internal/stream"
 )
 
-// Parameters of generated images. Lengths are in pixels, gray values from 0 to 1.
+// Parameters of generated images. Lengths are in pixels; gray values are from 0 to 1.
 const (
 	cellRadiusMin, cellRadiusMax = 6.0, 15.0
-	cellsPerPixel                = 0.30 / (math.Pi * 110) // 30 % of the area, by the mean area of a cell
-	cellContrastMin              = 0.07                   // of the interior against the background
+	cellsPerPixel                = 0.30 / (math.Pi * 110) // cells cover 30 % of the image; π·110 is their mean area
+	cellContrastMin              = 0.07                   // between the interior and the background
 	cellContrastMax              = 0.16
 	membraneContrast             = 0.14
 	speckContrast                = 0.16
 	noiseDeviation               = 0.045
 )
 
-// scene is an image being drawn.
+// scene is an image that is being drawn.
 type scene struct {
 	r             *rand.Rand
 	height, width int
@@ -28,8 +28,8 @@ type scene struct {
 	mask          []uint8
 }
 
-// CellImage draws the i-th image of cells for a seed. It returns the pixels in 8 bits,
-// and the mask, which is 1 inside a cell and 0 outside. Both are row by row.
+// CellImage draws image i of cells for a seed. It returns the 8-bit pixels, and the mask,
+// which is 1 inside cells and 0 outside. Both are in row-major order.
 func CellImage(seed int64, i, height, width int) (pixels, mask []uint8) {
 	s := &scene{
 		r:      stream.New(seed, stream.Cells, uint64(i), uint64(height), uint64(width)),
@@ -48,7 +48,7 @@ func CellImage(seed int64, i, height, width int) (pixels, mask []uint8) {
 	return pixels, s.mask
 }
 
-// background draws a brightness gradient, a vignette, and smooth texture.
+// background draws the background: a brightness gradient, a vignette, and smooth texture.
 func (s *scene) background() {
 	angle := s.r.Float64() * 2 * math.Pi
 	slope := 0.10 + 0.15*s.r.Float64()
@@ -64,7 +64,8 @@ func (s *scene) background() {
 	}
 }
 
-// texture adds value noise: random values on a grid, smoothly interpolated.
+// texture adds value noise: random values of up to ±amplitude on a grid with the given
+// spacing in pixels, smoothly interpolated.
 func (s *scene) texture(spacing, amplitude float64) {
 	columns := int(float64(s.width)/spacing) + 2
 	rows := int(float64(s.height)/spacing) + 2
@@ -88,10 +89,11 @@ func (s *scene) texture(spacing, amplitude float64) {
 	}
 }
 
-// smooth is the cubic polynomial that rises from 0 to 1 with slope 0 at both ends.
+// smooth returns 3t² − 2t³, which rises from 0 at t = 0 to 1 at t = 1 with slope 0 at both
+// ends.
 func smooth(t float64) float64 { return t * t * (3 - 2*t) }
 
-// specks adds blurred spots, bright or dark, that do not belong to the foreground.
+// specks adds blurred bright or dark spots that are not part of the mask.
 func (s *scene) specks() {
 	for range s.count(cellsPerPixel) {
 		cy, cx := s.r.Float64()*float64(s.height), s.r.Float64()*float64(s.width)
@@ -103,14 +105,15 @@ func (s *scene) specks() {
 	}
 }
 
-// outline is the edge of a cell, in polar coordinates around its centre.
+// outline is the edge of a cell in polar coordinates: an ellipse with half-axes a and b
+// around (cy, cx), modulated by a few waves.
 type outline struct {
-	cy, cx, a, b, angle float64 // half axes and their direction
-	amplitude, phase    [3]float64
+	cy, cx, a, b, angle float64    // angle is the direction of a
+	amplitude, phase    [3]float64 // of the waves
 }
 
-// radius returns the distance of the edge from the center in a direction: an ellipse
-// modulated by a few waves.
+// radius returns the distance in pixels between the center and the edge in direction
+// theta.
 func (o *outline) radius(theta float64) float64 {
 	c, s := math.Cos(theta-o.angle), math.Sin(theta-o.angle)
 	r := o.a * o.b / math.Hypot(o.b*c, o.a*s)
@@ -121,7 +124,7 @@ func (o *outline) radius(theta float64) float64 {
 	return r * wave
 }
 
-// cells draws cells that do not touch.
+// cells draws cells that do not touch each other.
 func (s *scene) cells() {
 	var centres [][3]float64
 	for range s.count(cellsPerPixel * 2.5) {
@@ -131,7 +134,7 @@ func (s *scene) cells() {
 		for k := range o.amplitude {
 			o.amplitude[k], o.phase[k] = 0.07*s.r.Float64(), 2*math.Pi*s.r.Float64()
 		}
-		sign := s.sign() // of interior and membrane: opposite signs would cancel out near the edge
+		sign := s.sign() // the same for interior and membrane, because opposite signs would cancel out near the edge
 		body := sign * (cellContrastMin + (cellContrastMax-cellContrastMin)*s.r.Float64())
 		rim := sign * membraneContrast * (0.6 + 0.4*s.r.Float64())
 		if free(centres, o.cy, o.cx, o.a) {
@@ -141,8 +144,8 @@ func (s *scene) cells() {
 	}
 }
 
-// free reports whether a cell of radius a around (cy, cx) is far enough from all other
-// cells.
+// free reports whether a cell of radius a around (cy, cx) does not touch other cells.
+// centres contains their cy, cx and a.
 func free(centres [][3]float64, cy, cx, a float64) bool {
 	for _, c := range centres {
 		if math.Hypot(cy-c[0], cx-c[1]) < 0.95*(a+c[2])+2 {
@@ -152,8 +155,8 @@ func free(centres [][3]float64, cy, cx, a float64) bool {
 	return true
 }
 
-// cell draws one cell: the interior fades towards the center, and the rim is the
-// membrane.
+// cell draws one cell. body is the contrast of the interior, which fades towards the
+// center, and rim is the contrast of the membrane.
 func (s *scene) cell(o *outline, body, rim float64) {
 	const rimWidth = 1.3
 	s.around(o.cy, o.cx, 1.25*o.a+4*rimWidth, func(at int, dy, dx float64) {
@@ -169,7 +172,8 @@ func (s *scene) cell(o *outline, body, rim float64) {
 	})
 }
 
-// around calls f for each pixel of the image at most reach away from (cy, cx).
+// around calls f for each pixel in the square of edge 2·reach around (cy, cx). at is the
+// index of the pixel; dy and dx are its distances from the center.
 func (s *scene) around(cy, cx, reach float64, f func(at int, dy, dx float64)) {
 	for y := max(0, int(cy-reach)); y < min(s.height, int(cy+reach)+1); y++ {
 		for x := max(0, int(cx-reach)); x < min(s.width, int(cx+reach)+1); x++ {
@@ -178,12 +182,14 @@ func (s *scene) around(cy, cx, reach float64, f func(at int, dy, dx float64)) {
 	}
 }
 
-// count converts a density per pixel to a number of objects per image, at least 1.
+// count returns a random number of objects, at least 1, for a mean density in objects per
+// pixel.
 func (s *scene) count(density float64) int {
 	mean := density * float64(s.height*s.width)
 	return max(1, int(mean*(0.75+0.5*s.r.Float64())+0.5))
 }
 
+// sign returns −1 or 1 at random.
 func (s *scene) sign() float64 {
 	if s.r.IntN(2) == 0 {
 		return -1
@@ -191,7 +197,7 @@ func (s *scene) sign() float64 {
 	return 1
 }
 
-// blur applies the microscope's point spread function: a 1-2-1 binomial filter along
+// blur imitates the point spread function of a microscope by a 1-2-1 binomial filter along
 // both axes.
 func blur(v []float64, height, width int) {
 	line := make([]float64, max(height, width))

@@ -8,20 +8,20 @@ import (
 	"lockstep/pkg/data/internal/stream"
 )
 
-// Channels of generated fields, the same as those of the simulations that they imitate.
+// Numbers of channels of generated fields.
 const (
-	FieldInputs  = 4 // dark matter's density contrast and velocity x, y, z
-	FieldTargets = 5 // gas density, temperature, velocity x, y, z
+	FieldInputs  = 4 // density contrast and velocity x, y, z of dark matter
+	FieldTargets = 5 // density, temperature, and velocity x, y, z of gas
 )
 
-// wave is a plane wave of a potential: amplitude·cos(k·x + phase), with k in periods per
-// box.
+// wave is a plane wave amplitude·cos(2π/edge·k·x + phase) of the density contrast. k is the
+// wave vector in periods per box.
 type wave struct {
 	k          [3]int
-	amplitude  float64 // of the density contrast
+	amplitude  float64
 	phase      float64
-	kept       float64 // factor by which smoothing reduces the amplitude
-	velocities [3]float64
+	kept       float64    // factor by which smoothing reduces the amplitude
+	velocities [3]float64 // amplitudes of the velocity
 }
 
 const (
@@ -29,8 +29,8 @@ const (
 	fieldSmooth = 1.5 // standard deviation of the Gaussian filter, in cells
 )
 
-// waves draws the waves of a box. Wavelengths are between 6 and 32 cells, so that a crop
-// of some tens of cells contains several.
+// waves returns random waves for box i. Wavelengths are between 6 and 32 cells, so that a
+// crop of a few tens of cells contains several periods.
 func waves(seed int64, i, edge int) []wave {
 	r := stream.New(seed, stream.Fields, uint64(i), uint64(edge))
 	all := make([]wave, fieldWaves)
@@ -75,13 +75,13 @@ func waves(seed int64, i, edge int) []wave {
 	return all
 }
 
-// FieldBox draws the i-th box for a seed: the input [4,E,E,E] and the target [5,E,E,E].
-// It draws slices in parallel.
+// FieldBox generates box i for a seed: the input [4,E,E,E] and the target [5,E,E,E]. It
+// computes slices in parallel.
 func FieldBox(seed int64, i, edge int) (image, target []float32) {
 	all := waves(seed, i, edge)
 	n := edge * edge * edge
 	image, target = make([]float32, FieldInputs*n), make([]float32, FieldTargets*n)
-	// cos and sin of a full circle in edge steps.
+	// Cosine and sine of the angles 2πt/edge.
 	circle := make([][2]float64, edge)
 	for t := range circle {
 		circle[t][1], circle[t][0] = math.Sincos(2 * math.Pi * float64(t) / float64(edge))
@@ -99,6 +99,8 @@ func FieldBox(seed int64, i, edge int) (image, target []float32) {
 	return image, target
 }
 
+// drawSlice computes slice z of the box. circle contains cosine and sine of the angles
+// 2πt/edge.
 func drawSlice(image, target []float32, all []wave, circle [][2]float64, z int) {
 	edge := len(circle)
 	n := edge * edge * edge

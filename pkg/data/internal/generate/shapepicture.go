@@ -7,11 +7,11 @@ import (
 	"lockstep/pkg/data/internal/stream"
 )
 
-// ShapeNames lists the classes of generated pictures.
+// ShapeNames contains the class names of generated pictures by class index.
 var ShapeNames = [...]string{"disc", "ring", "square", "triangle", "cross", "bar", "pair", "stripes", "checkers", "star"}
 
-// ShapePicture draws the i-th picture for a seed, of class ShapeNames[class], as planes
-// of red, green and blue bytes.
+// ShapePicture draws picture i for a seed, which shows the shape ShapeNames[class]. It
+// returns the red, the green and the blue plane, each of edge×edge bytes.
 func ShapePicture(seed int64, i, class, edge int) []uint8 {
 	r := stream.New(seed, stream.Classes, uint64(i), uint64(edge))
 	n := edge * edge
@@ -41,7 +41,7 @@ func ShapePicture(seed int64, i, class, edge int) []uint8 {
 	return pixels
 }
 
-// colours draws two different colors.
+// colours returns two random colors that are clearly different.
 func colours(r *rand.Rand) (a, b [3]float64) {
 	for {
 		distance := 0.0
@@ -55,8 +55,8 @@ func colours(r *rand.Rand) (a, b [3]float64) {
 	}
 }
 
-// shapeContains reports whether the shape of a class, which has radius 1 around the
-// origin, contains the point (u, v).
+// shapeContains reports whether the shape of a class contains the point (u, v). The shape
+// fits into the circle of radius 1 around the origin.
 func shapeContains(class int, u, v float64) bool {
 	d := math.Hypot(u, v)
 	box := max(math.Abs(u), math.Abs(v))

@@ -9,24 +9,24 @@ import (
 	"lockstep/pkg/data/internal/values"
 )
 
-// maxRank is HDF5's limit.
+// maxRank is the maximum number of dimensions that the HDF5 library supports.
 const maxRank = 32
 
-// Dataset is a numeric data set. It may be read from several goroutines.
+// Dataset is a numeric data set of an HDF5 file. It may be read from several goroutines.
 type Dataset struct {
 	file  *File
 	shape []int
 	of    values.Number
-	fill  []byte // fill value of parts that were never written; nil: zeros
+	fill  []byte // value of elements that were never written; nil: 0
 
 	compact []byte // the data of a compact data set
-	at      int64  // position of contiguous data; -1 if nothing was written
-	chunk   []int  // shape of a chunk; nil if not chunked
+	at      int64  // position of contiguous data in the file; -1 if nothing was written
+	chunk   []int  // shape of a chunk; nil if the data are not chunked
 	chunks  map[uint64]chunk
 	filters []filter
 }
 
-// chunk is the position and size of a chunk in the file.
+// chunk is the position and the size of a chunk in the file, in bytes.
 type chunk struct {
 	at   int64
 	size int64
@@ -36,9 +36,10 @@ type chunk struct {
 // Shape returns the shape of the data set. The caller must not modify it.
 func (d *Dataset) Shape() []int { return d.shape }
 
-// Chunk returns the shape of a chunk, nil if the data set is not chunked.
+// Chunk returns the shape of a chunk, or nil if the data set is not chunked.
 func (d *Dataset) Chunk() []int { return d.chunk }
 
+// dataset reads the header of the data set at position at.
 func (f *File) dataset(at int64) (*Dataset, error) {
 	all, err := f.header(at)
 	if err != nil {
@@ -47,7 +48,7 @@ func (f *File) dataset(at int64) (*Dataset, error) {
 	d := &Dataset{file: f, at: -1}
 	for _, m := range all {
 		if m.kind == messageExternal {
-			return nil, errors.New("its values lie in other files (external storage), which is not read: copy it with h5repack -l CONTI")
+			return nil, errors.New("values in other files (external storage) are not supported: copy the file with h5repack -l CONTI")
 		}
 	}
 	seen := map[int]bool{}
@@ -60,7 +61,7 @@ func (f *File) dataset(at int64) (*Dataset, error) {
 			}
 			seen[kind] = true
 			if m.share {
-				return nil, errors.New("its type is one that is shared by name, which is not read: write the data set with a type of its own")
+				return nil, errors.New("named (shared) data types are not supported: write the data set without a named type")
 			}
 			c := &cursor{b: m.data}
 			switch kind {
@@ -84,12 +85,12 @@ func (f *File) dataset(at int64) (*Dataset, error) {
 		}
 	}
 	if !seen[messageDataspace] || !seen[messageDatatype] || !seen[messageLayout] {
-		return nil, errors.New("it is no data set (a group?)")
+		return nil, errors.New("the object is not a data set; it may be a group")
 	}
 	return d, nil
 }
 
-// dataspace reads a dataspace message (IV.A.2.b).
+// dataspace parses a dataspace message (IV.A.2.b) and sets d.shape.
 func (d *Dataset) dataspace(c *cursor) error {
 	version, rank := c.uint(1), int(c.uint(1))
 	switch version {
@@ -98,10 +99,10 @@ func (d *Dataset) dataspace(c *cursor) error {
 	case 2:
 		c.skip(2)
 	default:
-		return fmt.Errorf("dataspace of version %d: 1 and 2 are read", version)
+		return fmt.Errorf("unsupported dataspace version %d: versions 1 and 2 are supported", version)
 	}
 	if rank > maxRank {
-		return fmt.Errorf("%d axes: at most %d are read", rank, maxRank)
+		return fmt.Errorf("got %d dimensions, want at most %d", rank, maxRank)
 	}
 	total := uint64(1)
 	for range rank {
@@ -110,7 +111,7 @@ func (d *Dataset) dataspace(c *cursor) error {
 			return c.err
 		}
 		if n > math.MaxInt32 || (n > 0 && total > math.MaxInt64/64/n) {
-			return fmt.Errorf("a shape of %v×%d is out of range: the file is damaged", d.shape, n)
+			return fmt.Errorf("shape %v×%d is too large: the file is damaged", d.shape, n)
 		}
 		d.shape = append(d.shape, int(n))
 		total *= max(n, 1)
@@ -118,8 +119,8 @@ func (d *Dataset) dataspace(c *cursor) error {
 	return nil
 }
 
-// datatype reads a datatype message (IV.A.2.d): integers of 1 to 8 bytes and IEEE 754
-// floats.
+// datatype parses a datatype message (IV.A.2.d). It returns an error unless the type is an
+// integer of 1 to 8 bytes or an IEEE 754 float.
 func datatype(c *cursor) (values.Number, error) {
 	class := c.uint(1) & 0xf
 	bits := c.uint(3)
@@ -130,7 +131,7 @@ func datatype(c *cursor) (values.Number, error) {
 		switch {
 		case c.err != nil || !t.Known():
 		case offset != 0 || precision != uint64(8*t.Size):
-			return t, fmt.Errorf("whole numbers of %d bits in %d bytes: those that fill their bytes are read; convert them (astype in NumPy)", precision, t.Size)
+			return t, fmt.Errorf("unsupported integers of %d bits in %d bytes: integers must fill their bytes; convert them (astype in NumPy)", precision, t.Size)
 		default:
 			return t, nil
 		}
@@ -147,10 +148,10 @@ func datatype(c *cursor) (values.Number, error) {
 	if c.err != nil {
 		return t, c.err
 	}
-	return t, fmt.Errorf("values of type class %d and %d bytes: whole numbers of 1, 2, 4 or 8 bytes and floats of 2, 4 or 8 are read", class, t.Size)
+	return t, fmt.Errorf("unsupported type class %d with %d bytes: integers of 1, 2, 4 or 8 bytes and floats of 2, 4 or 8 bytes are supported", class, t.Size)
 }
 
-// fillValue reads a fill value message (IV.A.2.f).
+// fillValue parses a fill value message (IV.A.2.f) and sets d.fill.
 func (d *Dataset) fillValue(c *cursor) error {
 	version := c.uint(1)
 	var defined bool
@@ -161,13 +162,13 @@ func (d *Dataset) fillValue(c *cursor) error {
 	case 3:
 		defined = c.uint(1)&0x20 != 0
 	default:
-		return fmt.Errorf("unsupported version %d of a fill value: versions 1 to 3 are supported", version)
+		return fmt.Errorf("unsupported fill value version %d: versions 1 to 3 are supported", version)
 	}
 	if !defined {
 		return c.err
 	}
 	n := c.uint(4)
-	if c.err == nil && n > 0 && n == uint64(d.of.Size) { // 0: it has no type, which is an error of its own
+	if c.err == nil && n > 0 && n == uint64(d.of.Size) { // a size of 0 means that the data type is missing, which is reported later
 		if v := c.take(d.of.Size); c.err == nil && slices.Max(v) > 0 {
 			d.fill = slices.Clone(v)
 		}
@@ -175,18 +176,19 @@ func (d *Dataset) fillValue(c *cursor) error {
 	return c.err
 }
 
-// layout reads a data layout message (IV.A.2.i) of version 3 or 4.
+// layout parses a data layout message (IV.A.2.i) of version 3 or 4, and reads the positions
+// of the chunks if the data are chunked.
 func (d *Dataset) layout(c *cursor) error {
 	version := c.uint(1)
 	if version != 3 && version != 4 {
-		return fmt.Errorf("layout of version %d: 3 and 4 are read (HDF5 1.6.3 and later): copy it with h5repack", version)
+		return fmt.Errorf("unsupported layout version %d: versions 3 and 4 are supported (HDF5 1.6.3 and later): copy the file with h5repack", version)
 	}
 	f := d.file
 	switch class := c.uint(1); class {
 	case 0:
 		n := int(c.uint(2))
 		if d.compact = c.take(n); c.err == nil && n != d.bytes() {
-			return fmt.Errorf("%d bytes of data for a shape of %v: the file is damaged", n, d.shape)
+			return fmt.Errorf("got %d bytes of data for shape %v: the file is damaged", n, d.shape)
 		}
 	case 1:
 		a, size := c.uint(f.offsets), c.uint(f.lengths)
@@ -198,7 +200,7 @@ func (d *Dataset) layout(c *cursor) error {
 			return err
 		}
 		if size < uint64(d.bytes()) || int64(d.bytes()) > f.size-at {
-			return fmt.Errorf("%d bytes of data at byte %d of %d for a shape of %v: the file is cut off; copy it again", size, at, f.size, d.shape)
+			return fmt.Errorf("data of %d bytes at byte %d exceed the file of %d bytes or do not match shape %v: the file is truncated; copy it again", size, at, f.size, d.shape)
 		}
 		d.at = at
 	case 2:
@@ -207,7 +209,7 @@ func (d *Dataset) layout(c *cursor) error {
 		}
 		return d.chunked3(c)
 	default:
-		return fmt.Errorf("layout of class %d: contiguous, compact and chunked data are read", class)
+		return fmt.Errorf("unsupported layout class %d: contiguous, compact and chunked data are supported", class)
 	}
 	return c.err
 }
@@ -221,11 +223,11 @@ func (d *Dataset) bytes() int {
 	return n
 }
 
-// chunkShape reads the shape of a chunk: rank+1 numbers of width bytes each. The last
-// number is the size of a value.
+// chunkShape parses the shape of a chunk and sets d.chunk. The shape is stored as rank
+// numbers of width bytes, the last of which is the size of a value in bytes.
 func (d *Dataset) chunkShape(c *cursor, rank, width int) error {
 	if rank != len(d.shape)+1 || rank < 2 {
-		return fmt.Errorf("chunks of %d axes for data of %d: the file is damaged", rank-1, len(d.shape))
+		return fmt.Errorf("chunks have %d dimensions, but the data have %d: the file is damaged", rank-1, len(d.shape))
 	}
 	total := uint64(1)
 	for i := range rank {
@@ -234,22 +236,22 @@ func (d *Dataset) chunkShape(c *cursor, rank, width int) error {
 			return c.err
 		}
 		if n == 0 || n > maxChunk || total > maxChunk/n {
-			return fmt.Errorf("a chunk is larger than %d MiB or empty: write smaller chunks", maxChunk>>20)
+			return fmt.Errorf("a chunk is empty or larger than %d MiB: write smaller chunks", maxChunk>>20)
 		}
 		total *= n
 		if i < rank-1 {
 			d.chunk = append(d.chunk, int(n))
 		} else if n != uint64(d.of.Size) {
-			return fmt.Errorf("chunks of values of %d bytes, type of %d: the file is damaged", n, d.of.Size)
+			return fmt.Errorf("chunks have values of %d bytes, but the data type has %d bytes: the file is damaged", n, d.of.Size)
 		}
 	}
 	return nil
 }
 
-// maxChunk limits the size of a chunk, in bytes.
+// maxChunk limits the uncompressed size of a chunk, in bytes.
 const maxChunk = 1 << 30
 
-// chunkBytes returns the uncompressed size of a chunk.
+// chunkBytes returns the uncompressed size of a chunk in bytes.
 func (d *Dataset) chunkBytes() int {
 	n := d.of.Size
 	for _, v := range d.chunk {
@@ -267,20 +269,21 @@ func (d *Dataset) grid() []uint64 {
 	return g
 }
 
-// add records the position of chunk number i.
+// add sets the position of chunk i. It returns an error if the chunk exceeds the file or
+// has the wrong size.
 func (d *Dataset) add(i uint64, c chunk) error {
 	if c.size > d.file.size-c.at {
-		return fmt.Errorf("a chunk of %d bytes at byte %d of %d: the file is cut off; copy it again", c.size, c.at, d.file.size)
+		return fmt.Errorf("a chunk of %d bytes at byte %d exceeds the file of %d bytes: the file is truncated; copy it again", c.size, c.at, d.file.size)
 	}
 	full := int64(d.chunkBytes())
 	if len(d.filters) == 0 && c.size != full {
-		return fmt.Errorf("a chunk of %d bytes at byte %d, %d are needed: the file is damaged", c.size, c.at, full)
+		return fmt.Errorf("a chunk has %d bytes at byte %d, want %d bytes: the file is damaged", c.size, c.at, full)
 	}
 	d.chunks[i] = c
 	return nil
 }
 
-// chunked3 reads the positions of the chunks of a layout of version 3: a B-tree.
+// chunked3 reads the positions of the chunks from the B-tree of a version 3 layout.
 func (d *Dataset) chunked3(c *cursor) error {
 	f := d.file
 	rank := int(c.uint(1))
@@ -303,7 +306,7 @@ func (d *Dataset) chunked3(c *cursor) error {
 		for k, n := range d.chunk {
 			at := c.uint(8)
 			if at%uint64(n) != 0 || at/uint64(n) >= grid[k] {
-				return fmt.Errorf("a chunk lies at %d of axis %d, which has %d: the file is damaged", at, k, d.shape[k])
+				return fmt.Errorf("a chunk is at index %d of dimension %d, whose length is %d: the file is damaged", at, k, d.shape[k])
 			}
 			i = i*grid[k] + at/uint64(n)
 		}
@@ -311,8 +314,8 @@ func (d *Dataset) chunked3(c *cursor) error {
 	})
 }
 
-// chunked4 reads the positions of the chunks of a layout of version 4, whose index (VII)
-// is a single chunk, an implicit index, or a fixed array.
+// chunked4 reads the positions of the chunks from the chunk index (VII) of a version 4
+// layout: a single chunk, an implicit index, or a fixed array.
 func (d *Dataset) chunked4(c *cursor) error {
 	f := d.file
 	flags, rank, width := c.uint(1), int(c.uint(1)), int(c.uint(1))
@@ -320,7 +323,7 @@ func (d *Dataset) chunked4(c *cursor) error {
 		return c.err
 	}
 	if width > 8 {
-		return fmt.Errorf("sizes of %d bytes: the file is damaged", width)
+		return fmt.Errorf("chunk dimensions are stored in %d bytes, want at most 8: the file is damaged", width)
 	}
 	if err := d.chunkShape(c, rank, width); err != nil {
 		return err
@@ -339,7 +342,7 @@ func (d *Dataset) chunked4(c *cursor) error {
 	case 3:
 		pageBits = c.uint(1)
 	default:
-		return errors.New("its chunks have the index of a data set that can grow, in HDF5's latest form, which is not read: write it with a fixed shape, or in h5py's default form (libver earliest)")
+		return errors.New("chunk indexes of resizable data sets in HDF5's latest format are not supported: write the data set with a fixed shape, or in h5py's default format (libver earliest)")
 	}
 	a := c.uint(f.offsets)
 	if c.err != nil || f.undefined(a) {
@@ -352,7 +355,7 @@ func (d *Dataset) chunked4(c *cursor) error {
 	total := uint64(1)
 	for _, n := range d.grid() {
 		if n > 0 && total > math.MaxInt64/n {
-			return errors.New("it has too many chunks: the file is damaged")
+			return errors.New("the data set has too many chunks: the file is damaged")
 		}
 		total *= n
 	}
@@ -362,7 +365,7 @@ func (d *Dataset) chunked4(c *cursor) error {
 		return d.add(0, single)
 	case 2:
 		if total > uint64((f.size-at)/full) {
-			return fmt.Errorf("%d chunks of %d bytes at byte %d of %d: the file is cut off; copy it again", total, full, at, f.size)
+			return fmt.Errorf("%d chunks of %d bytes at byte %d exceed the file of %d bytes: the file is truncated; copy it again", total, full, at, f.size)
 		}
 		for i := range total {
 			if err := d.add(i, chunk{at: at + int64(i)*full, size: full}); err != nil {
@@ -374,7 +377,8 @@ func (d *Dataset) chunked4(c *cursor) error {
 	return d.fixedArray(at, pageBits, total)
 }
 
-// fixedArray reads a fixed array index (VII.C).
+// fixedArray reads the positions of total chunks from the fixed array index (VII.C) at
+// position at.
 func (d *Dataset) fixedArray(at int64, pageBits, total uint64) error {
 	f := d.file
 	b, err := f.bytes(at, f.most(at, int64(8+f.lengths+f.offsets)))
@@ -383,7 +387,7 @@ func (d *Dataset) fixedArray(at int64, pageBits, total uint64) error {
 	}
 	c := cursor{b: b}
 	if string(c.take(4)) != "FAHD" {
-		return fmt.Errorf("no fixed array at byte %d: the file is damaged", at)
+		return fmt.Errorf("fixed array signature is missing at byte %d: the file is damaged", at)
 	}
 	c.skip(1)
 	filtered, each := c.uint(1) == 1, int(c.uint(1))
@@ -397,7 +401,7 @@ func (d *Dataset) fixedArray(at int64, pageBits, total uint64) error {
 		sizeBytes = each - f.offsets - 4
 	}
 	if n != total || each < f.offsets || sizeBytes < 0 || sizeBytes > 8 || (filtered && sizeBytes == 0) || pageBits > 32 || total > uint64(f.size)/uint64(each) {
-		return errors.New("a fixed array does not fit its data: the file is damaged")
+		return errors.New("a fixed array does not match the shape of its data set: the file is damaged")
 	}
 	if at, err = f.address(a); err != nil {
 		return err

@@ -1,12 +1,12 @@
-// Package hdf5 reads boxes out of the numeric data sets of an HDF5 file, without
-// reading the rest: contiguous, compact or chunked, with the filters gzip, lzf,
-// shuffle and fletcher32. All versions of the format are supported (and
-// so the files that h5py writes by default and with libver="latest"), except groups of
-// many links and growing data sets in the latest version, and the older
-// compressions szip, n-bit and scale-offset. The error names the unsupported feature.
+// Package hdf5 reads boxes of the numeric data sets of an HDF5 file without reading the
+// rest of the file. Data may be contiguous, compact or chunked, with the filters gzip, lzf,
+// shuffle and fletcher32. All versions of the format are supported, including the files
+// that h5py writes by default and with libver="latest", with these exceptions: groups with
+// many links and resizable data sets in the latest version, and the compressions szip,
+// n-bit and scale-offset. The error names the unsupported feature.
 //
-// Sizes stated in a file are not trusted: the memory that is
-// allocated is bounded by the file's length and the requested box.
+// The memory that is allocated is limited by the size of the file and the requested box,
+// not by the sizes that the file states.
 //
 // Source: the HDF5 File Format Specification, version 3.0. Comments cite its section
 // numbers.
@@ -24,7 +24,7 @@ import (
 // ErrNotHDF5 is wrapped by Open's error if the file is not an HDF5 file.
 var ErrNotHDF5 = errors.New("not an HDF5 file: it does not begin with HDF5's signature")
 
-// File is an open file. It may be read from several goroutines.
+// File is an open HDF5 file. It may be read from several goroutines.
 type File struct {
 	r       io.ReaderAt
 	closer  io.Closer
@@ -32,10 +32,11 @@ type File struct {
 	base    int64 // position of address 0 in the file
 	offsets int   // size of an address in bytes
 	lengths int   // size of a length in bytes
-	root    int64 // object header of the root group
+	root    int64 // position of the object header of the root group
 }
 
-// Open opens the HDF5 file f. Close closes f, and so does Open if it fails.
+// Open reads the superblock of the HDF5 file f. File.Close closes f. If Open returns an
+// error, it has closed f.
 func Open(f *os.File) (*File, error) {
 	info, err := f.Stat()
 	var file *File
@@ -60,10 +61,10 @@ func (f *File) Close() error {
 // signature starts a superblock (II.A).
 const signature = "\x89HDF\r\n\x1a\n"
 
-// New reads a file of size bytes through r.
+// New reads the superblock of a file of size bytes through r.
 func New(r io.ReaderAt, size int64) (*File, error) {
 	f := &File{r: r, size: size}
-	// The superblock is at 0, 512, 1024, 2048, …
+	// The superblock may be at 0, 512, 1024, 2048, …
 	for at := int64(0); at+8 <= size; at = max(512, 2*at) {
 		b, err := f.bytes(at, 8)
 		if err != nil {
@@ -76,7 +77,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	return nil, ErrNotHDF5
 }
 
-// superblock reads a superblock of versions 0 to 3 (II.A).
+// superblock reads the superblock (II.A) at position at, of versions 0 to 3.
 func (f *File) superblock(at int64) error {
 	head, err := f.bytes(at, min(int64(128), f.size-at))
 	if err != nil {
@@ -97,7 +98,7 @@ func (f *File) superblock(at int64) error {
 		c.skip(1)
 	default:
 		if c.err == nil {
-			return fmt.Errorf("superblock of version %d: 0 to 3 are read", version)
+			return fmt.Errorf("unsupported superblock version %d: versions 0 to 3 are supported", version)
 		}
 	}
 	if c.err == nil && (f.offsets != 4 && f.offsets != 8 || f.lengths != 4 && f.lengths != 8) {
@@ -114,7 +115,7 @@ func (f *File) superblock(at int64) error {
 		return fmt.Errorf("read superblock: %w", c.err)
 	}
 	if base > uint64(f.size) {
-		return fmt.Errorf("addresses count from byte %d of %d", base, f.size)
+		return fmt.Errorf("base address %d exceeds the file of %d bytes: the file is damaged", base, f.size)
 	}
 	f.base = int64(base)
 	if f.root, err = f.address(root); err != nil {
@@ -123,15 +124,17 @@ func (f *File) superblock(at int64) error {
 	return nil
 }
 
-// address converts a stored address to a position in the file.
+// address converts an address that is stored in the file to a position in the file. An
+// address beyond the end of the file is an error.
 func (f *File) address(a uint64) (int64, error) {
 	if a >= uint64(f.size-f.base) {
-		return 0, fmt.Errorf("address %d is beyond the file's end at %d: it is cut off or damaged; copy it again", a, f.size)
+		return 0, fmt.Errorf("address %d is beyond the end of the file (%d bytes): the file is truncated or damaged; copy it again", a, f.size)
 	}
 	return f.base + int64(a), nil
 }
 
-// undefined reports whether a stored address is the undefined address.
+// undefined reports whether a stored address is the undefined address, in which all bits
+// are set.
 func (f *File) undefined(a uint64) bool {
 	if f.offsets == 4 {
 		return a == 0xffffffff
@@ -139,10 +142,10 @@ func (f *File) undefined(a uint64) bool {
 	return a == ^uint64(0)
 }
 
-// bytes reads n bytes of the file, starting at at.
+// bytes returns n bytes of the file from position at.
 func (f *File) bytes(at, n int64) ([]byte, error) {
 	if at < 0 || n < 0 || n > f.size-at {
-		return nil, fmt.Errorf("bytes %d to %d are beyond the file's end at %d: it is cut off or damaged; copy it again", at, at+n, f.size)
+		return nil, fmt.Errorf("bytes %d to %d are beyond the end of the file (%d bytes): the file is truncated or damaged; copy it again", at, at+n, f.size)
 	}
 	b := make([]byte, n)
 	if err := f.readAt(b, at); err != nil {
@@ -151,7 +154,7 @@ func (f *File) bytes(at, n int64) ([]byte, error) {
 	return b, nil
 }
 
-// readAt fills b with the file's bytes from at.
+// readAt fills b with the bytes of the file from position at.
 func (f *File) readAt(b []byte, at int64) error {
 	n, err := f.r.ReadAt(b, at)
 	if n == len(b) {
@@ -163,10 +166,10 @@ func (f *File) readAt(b []byte, at int64) error {
 	return fmt.Errorf("read bytes %d to %d: %w", at, at+int64(len(b)), err)
 }
 
-// most returns the number of bytes in the file from at on, at most n.
+// most returns the number of bytes from position at to the end of the file, but at most n.
 func (f *File) most(at, n int64) int64 { return max(0, min(n, f.size-at)) }
 
-// Names returns the names in the root group, sorted.
+// Names returns the sorted names of the links in the root group.
 func (f *File) Names() ([]string, error) {
 	links, err := f.links(f.root)
 	if err != nil {
@@ -195,10 +198,10 @@ func (f *File) Dataset(path string) (*Dataset, error) {
 				names = append(names, name)
 			}
 			slices.Sort(names)
-			return nil, fmt.Errorf("open data set %s: there is no %s; there are: %s", path, part, listed(names))
+			return nil, fmt.Errorf("open data set %s: %s does not exist; its group contains: %s", path, part, listed(names))
 		}
 		if to == notFollowed {
-			return nil, fmt.Errorf("open data set %s: %s is a soft link or one to another file, which is not followed: name the data set itself", path, part)
+			return nil, fmt.Errorf("open data set %s: %s is a soft or external link, which is not followed: name the data set itself", path, part)
 		}
 		at = to
 	}
@@ -209,7 +212,8 @@ func (f *File) Dataset(path string) (*Dataset, error) {
 	return d, nil
 }
 
-// listed joins names. If there are many, it joins only the first ones.
+// listed joins names by commas. It omits names after the tenth, and returns "none" if there
+// are no names.
 func listed(names []string) string {
 	if len(names) == 0 {
 		return "none"
@@ -220,17 +224,19 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// cursor reads little-endian numbers. After a read beyond the end, err is set.
+// cursor reads numbers and bytes from b. A read beyond the end of b sets err and returns
+// zero.
 type cursor struct {
 	b   []byte
 	at  int
 	err error
 }
 
+// take returns the next n bytes, or nil after an error.
 func (c *cursor) take(n int) []byte {
 	if c.err != nil || n < 0 || n > len(c.b)-c.at {
 		if c.err == nil {
-			c.err = errors.New("it ends too early: the file is damaged")
+			c.err = errors.New("unexpected end of a header structure: the file is damaged")
 		}
 		return nil
 	}
@@ -241,7 +247,7 @@ func (c *cursor) take(n int) []byte {
 
 func (c *cursor) skip(n int) { c.take(n) }
 
-// uint reads a number of n bytes, at most 8.
+// uint reads an unsigned little-endian number of n bytes, at most 8.
 func (c *cursor) uint(n int) uint64 {
 	var v uint64
 	for i, b := range c.take(n) {

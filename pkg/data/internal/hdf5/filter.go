@@ -10,7 +10,7 @@ import (
 	"github.com/klauspost/compress/zlib"
 )
 
-// Supported filters (IV.A.2.l and the registry of filters).
+// Identifiers of the supported filters (IV.A.2.l and HDF5's registry of filters).
 const (
 	filterDeflate    = 1
 	filterShuffle    = 2
@@ -18,13 +18,14 @@ const (
 	filterLZF        = 32000
 )
 
-// filter is one step of the encoding of a chunk.
+// filter is one step of encoding a chunk.
 type filter struct {
 	id     uint64
 	values []uint32
 }
 
-// filters reads a filter pipeline message (IV.A.2.l).
+// filters parses a filter pipeline message (IV.A.2.l). It returns the filters in the order
+// in which they were applied. An unsupported filter is an error.
 func filters(c *cursor) ([]filter, error) {
 	version, n := c.uint(1), int(c.uint(1))
 	switch version {
@@ -32,7 +33,7 @@ func filters(c *cursor) ([]filter, error) {
 		c.skip(6)
 	case 2:
 	default:
-		return nil, fmt.Errorf("filters of version %d: 1 and 2 are read", version)
+		return nil, fmt.Errorf("unsupported filter pipeline version %d: versions 1 and 2 are supported", version)
 	}
 	var all []filter
 	for range n {
@@ -62,15 +63,15 @@ func filters(c *cursor) ([]filter, error) {
 		case filterDeflate, filterFletcher32, filterLZF:
 		case filterShuffle:
 			if len(f.values) == 0 {
-				return nil, errors.New("a shuffle does not say of what: the file is damaged")
+				return nil, errors.New("the shuffle filter has no element size: the file is damaged")
 			}
 		default:
-			return nil, fmt.Errorf("its chunks went through filter %d (%s), which is not read: gzip, lzf, shuffle and fletcher32 are; copy it with h5repack -f GZIP=4", f.id, name)
+			return nil, fmt.Errorf("unsupported filter %d (%s): gzip, lzf, shuffle and fletcher32 are supported; copy the file with h5repack -f GZIP=4", f.id, name)
 		}
 		for _, other := range all {
 			// Each filter has separate scratch memory.
 			if other.id == f.id || other.id+f.id == filterDeflate+filterLZF {
-				return nil, errors.New("its chunks went through two filters of a kind, which is not read")
+				return nil, errors.New("duplicate filters of the same kind are not supported: copy the file with h5repack -f GZIP=4")
 			}
 		}
 		all = append(all, f)
@@ -78,18 +79,18 @@ func filters(c *cursor) ([]filter, error) {
 	return all, nil
 }
 
-// scratch is memory that is reused for each chunk.
+// scratch is temporary memory for decoding, which is reused for each chunk.
 type scratch struct {
 	stored, plain, other []byte
 	zlib                 io.ReadCloser
 }
 
-// load reads a chunk and decodes its filters. The result is valid until the next call.
+// load reads and decodes a chunk. The result is valid until s is used again.
 func (d *Dataset) load(where chunk, s *scratch) ([]byte, error) {
 	full := d.chunkBytes()
-	// One byte expands to at most 1032 bytes by Deflate (zlib's technical notes), 88 by lzf.
+	// Deflate expands one byte to at most 1032 bytes (zlib's technical notes), lzf to 88.
 	if where.size > int64(full)+int64(full)/8+1024 || int64(full) > 1040*where.size+1024 {
-		return nil, fmt.Errorf("a chunk of %d bytes cannot hold %d: the file is damaged", where.size, full)
+		return nil, fmt.Errorf("a chunk of %d bytes cannot be decoded to %d bytes: the file is damaged", where.size, full)
 	}
 	s.stored = sized(s.stored, int(where.size))
 	if err := d.file.readAt(s.stored, where.at); err != nil {
@@ -119,12 +120,12 @@ func (d *Dataset) load(where chunk, s *scratch) ([]byte, error) {
 		}
 	}
 	if len(b) != full {
-		return nil, fmt.Errorf("chunk at byte %d holds %d bytes, %d are needed: the file is damaged", where.at, len(b), full)
+		return nil, fmt.Errorf("chunk at byte %d was decoded to %d bytes, want %d: the file is damaged", where.at, len(b), full)
 	}
 	return b, nil
 }
 
-// sized returns the first n bytes of b, or new memory if b is too short.
+// sized returns a slice of n bytes, which reuses the memory of b if its capacity suffices.
 func sized(b []byte, n int) []byte {
 	if cap(b) < n {
 		return make([]byte, n)
@@ -132,8 +133,8 @@ func sized(b []byte, n int) []byte {
 	return b[:n]
 }
 
-// inflate decompresses gzip data. More than full bytes (plus a checksum after them) are
-// an error.
+// inflate decompresses gzip data. It returns at most full+5 bytes: the chunk, a possible
+// checksum of 4 bytes, and one more byte by which the caller detects an excess.
 func (s *scratch) inflate(b []byte, full int) ([]byte, error) {
 	var err error
 	if s.zlib == nil {
@@ -143,20 +144,21 @@ func (s *scratch) inflate(b []byte, full int) ([]byte, error) {
 	}
 	if err != nil {
 		s.zlib = nil
-		return nil, fmt.Errorf("unpack gzip: %w", err)
+		return nil, fmt.Errorf("decompress gzip: %w", err)
 	}
 	s.plain = sized(s.plain, full+5)
 	n, err := io.ReadFull(s.zlib, s.plain)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("unpack gzip: %w", err)
+		return nil, fmt.Errorf("decompress gzip: %w", err)
 	}
 	return s.plain[:n], nil
 }
 
-// lzf decompresses LibLZF data into dst. The data are runs of literals, and references
-// to earlier output (liblzf, lzf_d.c describes the format).
+// lzf decompresses the LibLZF data b into dst and returns the part of dst that it wrote. The
+// data consist of literals and references to earlier output; lzf_d.c of liblzf describes
+// the format.
 func lzf(dst, b []byte) ([]byte, error) {
-	damaged := errors.New("unpack lzf: the data are damaged")
+	damaged := errors.New("decompress lzf: the data are damaged")
 	n := 0
 	for i := 0; i < len(b); {
 		ctrl := int(b[i])
@@ -195,8 +197,8 @@ func lzf(dst, b []byte) ([]byte, error) {
 	return dst[:n], nil
 }
 
-// unshuffle reverses the shuffle filter, which sorts the bytes of all values by their
-// position in the value.
+// unshuffle reverses the shuffle filter, which stores the first bytes of all values, then
+// the second bytes, and so on. size is the size of a value in bytes.
 func unshuffle(dst, b []byte, size int) {
 	if size < 2 {
 		copy(dst, b)
@@ -211,11 +213,12 @@ func unshuffle(dst, b []byte, size int) {
 	copy(dst[n*size:], b[n*size:])
 }
 
-// fletcher32 verifies the checksum at the end of b and returns b without it (Fletcher
-// 1982, over big-endian 16-bit words, with ones' complement sums).
+// fletcher32 verifies the checksum in the last four bytes of b and returns the bytes before
+// it. The checksum is Fletcher's (1982), over big-endian 16-bit words with ones' complement
+// sums.
 func fletcher32(b []byte) ([]byte, error) {
 	if len(b) < 4 {
-		return nil, errors.New("a checksum is missing: the file is damaged")
+		return nil, errors.New("fletcher32 checksum is missing: the file is damaged")
 	}
 	b, want := b[:len(b)-4], binary.LittleEndian.Uint32(b[len(b)-4:])
 	var low, high uint64
@@ -234,7 +237,7 @@ func fletcher32(b []byte) ([]byte, error) {
 	// 0 and 65535 are the same in ones' complement.
 	same := func(a uint64, b uint32) bool { return a == uint64(b)%65535 }
 	if !same(low, want&0xffff) || !same(high, want>>16) {
-		return nil, errors.New("its checksum is wrong: the file is damaged; copy it again")
+		return nil, errors.New("wrong fletcher32 checksum: the file is damaged; copy it again")
 	}
 	return b, nil
 }

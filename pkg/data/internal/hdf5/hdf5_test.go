@@ -165,10 +165,10 @@ func TestReadsOnlyTheBox(t *testing.T) {
 func TestErrors(t *testing.T) {
 	f := open(t, "testdata/earliest.h5")
 	for name, want := range map[string]string{
-		"Nbody":      "there is no Nbody; there are: chunked, contiguous, gzip",
-		"types/none": "there is no none; there are: f2, f8, i4, u2",
-		"types":      "no data set (a group?)",
-		"text":       "whole numbers of 1, 2, 4 or 8 bytes and floats of 2, 4 or 8 are read",
+		"Nbody":      "Nbody does not exist; its group contains: chunked, contiguous, gzip",
+		"types/none": "none does not exist; its group contains: f2, f8, i4, u2",
+		"types":      "the object is not a data set",
+		"text":       "integers of 1, 2, 4 or 8 bytes and floats of 2, 4 or 8 bytes are supported",
 	} {
 		if _, err := f.Dataset(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
@@ -183,13 +183,13 @@ func TestErrors(t *testing.T) {
 	}
 	for file, sets := range map[string]map[string]string{
 		"odd": {
-			"soft":    "soft is a soft link or one to another file, which is not followed: name the data set itself",
-			"outside": "its values lie in other files (external storage), which is not read: copy it with h5repack",
-			"twelve":  "whole numbers of 12 bits in 2 bytes: those that fill their bytes are read; convert them",
+			"soft":    "soft is a soft or external link, which is not followed: name the data set itself",
+			"outside": "values in other files (external storage) are not supported: copy the file with h5repack",
+			"twelve":  "integers of 12 bits in 2 bytes: integers must fill their bytes; convert them",
 		},
 		"odd-latest": {
-			"soft":      "soft is a soft link or one to another file",
-			"elsewhere": "elsewhere is a soft link or one to another file",
+			"soft":      "soft is a soft or external link",
+			"elsewhere": "elsewhere is a soft or external link",
 		},
 	} {
 		f := open(t, "testdata/"+file+".h5")
@@ -200,7 +200,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	grows := open(t, "testdata/grows.h5")
-	if _, err := grows.Dataset("grows"); err == nil || !strings.Contains(err.Error(), "data set that can grow") {
+	if _, err := grows.Dataset("grows"); err == nil || !strings.Contains(err.Error(), "chunk indexes of resizable data sets") {
 		t.Errorf("an extensible array: %v", err)
 	}
 	if _, err := openPath("testdata/make.py"); !errors.Is(err, ErrNotHDF5) || !strings.Contains(err.Error(), "open testdata/make.py: not an HDF5 file") {
@@ -217,12 +217,12 @@ func TestCutOff(t *testing.T) {
 		}
 		said := ""
 		for n := 0; n < len(text); n += 97 {
-			if err := readAll(text[:n]); err != nil && strings.Contains(err.Error(), "cut off") {
+			if err := readAll(text[:n]); err != nil && strings.Contains(err.Error(), "truncated") {
 				said = err.Error()
 			}
 		}
 		if said == "" {
-			t.Errorf("%s: no error says that the file is cut off", form)
+			t.Errorf("%s: no error says that the file is truncated", form)
 		}
 		if err := readAll(text[:len(text)/2]); err == nil {
 			t.Errorf("%s: half a file is read", form)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Types of header messages (IV.A.2) that are read.
+// Types of the header messages (IV.A.2) that this package reads.
 const (
 	messageDataspace    = 0x01
 	messageLinkInfo     = 0x02
@@ -20,17 +20,18 @@ const (
 	messageSymbolTable  = 0x11
 )
 
-// maxMessages limits the messages of one object, which usually has about ten.
+// maxMessages limits the number of header messages of an object. Usually there are about
+// ten.
 const maxMessages = 1 << 16
 
-// message is a header message.
+// message is a message of an object header.
 type message struct {
 	kind  int
 	data  []byte
-	share bool // the data are the address of a shared message
+	share bool // data contains the address of a shared message
 }
 
-// header reads the messages of the object at address at (IV.A.1).
+// header reads the object header (IV.A.1) at position at and returns its messages.
 func (f *File) header(at int64) ([]message, error) {
 	b, err := f.bytes(at, f.most(at, 64))
 	if err != nil {
@@ -41,7 +42,7 @@ func (f *File) header(at int64) ([]message, error) {
 	}
 	c := cursor{b: b}
 	if v := c.uint(1); v != 1 {
-		return nil, fmt.Errorf("object header of version %d at byte %d: 1 and 2 are read", v, at)
+		return nil, fmt.Errorf("unsupported object header version %d at byte %d: versions 1 and 2 are supported", v, at)
 	}
 	c.skip(1 + 2 + 4)
 	size := c.uint(4)
@@ -57,10 +58,11 @@ func (f *File) header(at int64) ([]message, error) {
 	}, 0)
 }
 
+// header2 is header for version 2 headers. b contains the first bytes of the header.
 func (f *File) header2(at int64, b []byte) ([]message, error) {
 	c := cursor{b: b, at: 4}
 	if v := c.uint(1); v != 2 {
-		return nil, fmt.Errorf("object header of version %d at byte %d: 1 and 2 are read", v, at)
+		return nil, fmt.Errorf("unsupported object header version %d at byte %d: versions 1 and 2 are supported", v, at)
 	}
 	flags := c.uint(1)
 	if flags&0x20 != 0 {
@@ -74,7 +76,7 @@ func (f *File) header2(at int64, b []byte) ([]message, error) {
 		return nil, c.err
 	}
 	if size > uint64(f.size) {
-		return nil, fmt.Errorf("object header of %d bytes at byte %d of %d", size, at, f.size)
+		return nil, fmt.Errorf("object header of %d bytes at byte %d exceeds the file of %d bytes: the file is damaged", size, at, f.size)
 	}
 	return f.messages([]block{{at + int64(c.at), int64(size)}}, func(c *cursor) message {
 		m := message{kind: int(c.uint(1))}
@@ -90,9 +92,9 @@ func (f *File) header2(at int64, b []byte) ([]message, error) {
 // block is a range of bytes in the file.
 type block struct{ at, size int64 }
 
-// messages reads the messages in the blocks and in the continuation blocks to which they
-// refer. Continuation blocks start with skip bytes of signature and end with skip bytes
-// of checksum.
+// messages reads the messages in the blocks and in their continuation blocks. next parses
+// one message. Continuation blocks start with a signature and end with a checksum, each of
+// skip bytes.
 func (f *File) messages(blocks []block, next func(*cursor) message, skip int64) ([]message, error) {
 	var all []message
 	total := int64(0)
@@ -102,13 +104,13 @@ func (f *File) messages(blocks []block, next func(*cursor) message, skip int64) 
 			at, size = at+skip, size-2*skip
 		}
 		if total += size; total > f.size {
-			return nil, errors.New("an object header continues in a circle: the file is damaged")
+			return nil, errors.New("the blocks of an object header refer to each other in a cycle: the file is damaged")
 		}
 		b, err := f.bytes(at, size)
 		if err != nil {
 			return nil, err
 		}
-		// Fewer bytes than a message's header are padding.
+		// Remaining bytes that are shorter than the header of a message are padding.
 		for c := (&cursor{b: b}); len(b)-c.at >= 4+int(4-skip); {
 			m := next(c)
 			if c.err != nil {
@@ -119,28 +121,28 @@ func (f *File) messages(blocks []block, next func(*cursor) message, skip int64) 
 				where, length := to.uint(f.offsets), to.uint(f.lengths)
 				start, err := f.address(where)
 				if err = errors.Join(err, to.err); err != nil {
-					return nil, fmt.Errorf("object header continues at %w", err)
+					return nil, fmt.Errorf("continuation of an object header: %w", err)
 				}
 				if length > uint64(f.size) {
-					return nil, fmt.Errorf("object header continues with %d bytes: the file is damaged", length)
+					return nil, fmt.Errorf("continuation of an object header has %d bytes: the file is damaged", length)
 				}
 				blocks = append(blocks, block{start, int64(length)})
 				continue
 			}
 			if all = append(all, m); len(all) > maxMessages || len(blocks) > maxMessages {
-				return nil, errors.New("an object has too many messages: the file is damaged")
+				return nil, errors.New("an object has too many header messages: the file is damaged")
 			}
 		}
 	}
 	return all, nil
 }
 
-// notFollowed is the address of a symbolic link, or of a link to another file. Such
-// links are not followed.
+// notFollowed is used as the position of soft links and external links, which are not
+// followed.
 const notFollowed = -1
 
-// links returns the addresses of the objects in the group whose header is at address at,
-// by name.
+// links returns the positions of the objects in the group at position at, by name. The
+// position is notFollowed for soft and external links.
 func (f *File) links(at int64) (map[string]int64, error) {
 	all, err := f.header(at)
 	if err != nil {
@@ -172,15 +174,15 @@ func (f *File) links(at int64) (map[string]int64, error) {
 				c.skip(8)
 			}
 			if heap := c.uint(f.offsets); c.err == nil && !f.undefined(heap) {
-				return nil, errors.New("its group keeps many links in a fractal heap, which is not read: copy the data sets to a file of h5py's default form (libver earliest)")
+				return nil, errors.New("groups that store their links in a fractal heap are not supported: copy the data sets to a file in h5py's default format (libver earliest)")
 			}
 		}
 	}
 	return links, nil
 }
 
-// link reads a link message (IV.A.2.g).
-func (f *File) link(b []byte) (string, int64, error) {
+// link parses a link message (IV.A.2.g). at is the position of the object, or notFollowed.
+func (f *File) link(b []byte) (name string, at int64, err error) {
 	c := cursor{b: b}
 	version, flags := c.uint(1), c.uint(1)
 	kind := uint64(0)
@@ -197,20 +199,20 @@ func (f *File) link(b []byte) (string, int64, error) {
 	if n > uint64(len(b)) {
 		n = uint64(len(b))
 	}
-	name := string(c.take(int(n)))
+	name = string(c.take(int(n)))
 	if kind != 0 && c.err == nil {
 		return name, notFollowed, nil
 	}
 	to := c.uint(f.offsets)
 	if c.err != nil || version != 1 {
-		return "", 0, fmt.Errorf("link message of version %d: the file is damaged", version)
+		return "", 0, fmt.Errorf("link message (version %d) is invalid: the file is damaged", version)
 	}
-	at, err := f.address(to)
+	at, err = f.address(to)
 	return name, at, err
 }
 
-// symbols reads a group of the older format: a B-tree of symbol tables, and a local heap
-// with the names (III.A.1, III.B, III.D).
+// symbols adds the links of a group in the older format to links. Such a group is a B-tree
+// of symbol tables (III.A.1, III.B) and a local heap with the names (III.D).
 func (f *File) symbols(tree, heap uint64, links map[string]int64) error {
 	at, err := f.address(heap)
 	if err != nil {
@@ -222,7 +224,7 @@ func (f *File) symbols(tree, heap uint64, links map[string]int64) error {
 	}
 	c := cursor{b: b}
 	if string(c.take(4)) != "HEAP" {
-		return fmt.Errorf("no local heap at byte %d: the file is damaged", at)
+		return fmt.Errorf("local heap signature is missing at byte %d: the file is damaged", at)
 	}
 	c.skip(4)
 	size := c.uint(f.lengths)
@@ -235,7 +237,7 @@ func (f *File) symbols(tree, heap uint64, links map[string]int64) error {
 		return err
 	}
 	if size > uint64(f.size) {
-		return fmt.Errorf("a local heap of %d bytes: the file is damaged", size)
+		return fmt.Errorf("a local heap has %d bytes, more than the file: the file is damaged", size)
 	}
 	names, err := f.bytes(at, int64(size))
 	if err != nil {
@@ -246,7 +248,7 @@ func (f *File) symbols(tree, heap uint64, links map[string]int64) error {
 	})
 }
 
-// symbolTable reads a node of symbols (III.B).
+// symbolTable adds the links of a symbol table node (III.B) to links.
 func (f *File) symbolTable(at int64, names []byte, links map[string]int64) error {
 	b, err := f.bytes(at, f.most(at, 8))
 	if err != nil {
@@ -254,7 +256,7 @@ func (f *File) symbolTable(at int64, names []byte, links map[string]int64) error
 	}
 	c := cursor{b: b}
 	if string(c.take(4)) != "SNOD" {
-		return fmt.Errorf("no symbol table at byte %d: the file is damaged", at)
+		return fmt.Errorf("symbol table signature is missing at byte %d: the file is damaged", at)
 	}
 	c.skip(2)
 	n := int64(c.uint(2))
@@ -269,11 +271,11 @@ func (f *File) symbolTable(at int64, names []byte, links map[string]int64) error
 		c := cursor{b: b}
 		name, to, cached := c.uint(f.offsets), c.uint(f.offsets), c.uint(4)
 		if name >= uint64(len(names)) {
-			return errors.New("a name is outside of its heap: the file is damaged")
+			return errors.New("the name of a link is outside of its heap: the file is damaged")
 		}
 		text, _, ok := bytes.Cut(names[name:], []byte{0})
 		if !ok {
-			return errors.New("a name does not end: the file is damaged")
+			return errors.New("the name of a link is not terminated: the file is damaged")
 		}
 		header := int64(notFollowed)
 		if cached != 2 { // 2 is a soft link
@@ -286,9 +288,9 @@ func (f *File) symbolTable(at int64, names []byte, links map[string]int64) error
 	return nil
 }
 
-// walk calls leaf for each entry of a B-tree of version 1 (III.A.1). kind is 0 (symbols)
-// or 1 (chunks), and a key has keyBytes bytes. The number of nodes that walk reads is
-// limited by the size of the file.
+// walk calls leaf for each entry of a version 1 B-tree (III.A.1), with its key of keyBytes
+// bytes and the position of its child. kind is 0 for symbols and 1 for chunks. walk reads
+// at most as many nodes as fit into the file, so that a cyclic tree is an error.
 func (f *File) walk(tree uint64, kind uint64, keyBytes int, leaf func(key []byte, child int64) error) error {
 	left := f.size/int64(8+2*f.offsets) + 1
 	var node func(a uint64, level int) error
@@ -307,11 +309,11 @@ func (f *File) walk(tree uint64, kind uint64, keyBytes int, leaf func(key []byte
 		}
 		c := cursor{b: b}
 		if string(c.take(4)) != "TREE" || c.uint(1) != kind {
-			return fmt.Errorf("no B-tree at byte %d: the file is damaged", at)
+			return fmt.Errorf("B-tree signature is missing at byte %d: the file is damaged", at)
 		}
 		depth, n := int(c.uint(1)), int64(c.uint(2))
 		if level >= 0 && depth != level {
-			return fmt.Errorf("a B-tree's node at byte %d is of level %d, not %d: the file is damaged", at, depth, level)
+			return fmt.Errorf("B-tree node at byte %d has level %d, want %d: the file is damaged", at, depth, level)
 		}
 		each := int64(keyBytes + f.offsets)
 		if b, err = f.bytes(at+head, n*each); err != nil {

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// spare is a pool of scratch memory for chunks.
+// spare is a pool of scratch memory.
 type spare struct {
 	mu   sync.Mutex
 	free []*scratch
@@ -29,8 +29,8 @@ func (s *spare) put(x *scratch) {
 	s.free = append(s.free, x)
 }
 
-// Reader reads boxes of a data set; it keeps the memory that chunks need. It
-// may be used from several goroutines.
+// Reader reads boxes of a data set. It reuses the memory for decoding chunks. It may be
+// used from several goroutines.
 type Reader struct {
 	d     *Dataset
 	spare spare
@@ -42,23 +42,23 @@ func (d *Dataset) Reader() *Reader { return &Reader{d: d} }
 // Shape returns the shape of the data set. The caller must not modify it.
 func (r *Reader) Shape() []int { return r.d.shape }
 
-// Read copies the box that starts at position at and has the given size (one number per
-// axis) to dst, with the last axis varying fastest. It reads only the chunks that the
-// box overlaps, or for contiguous data the rows of the box.
+// Read copies the box that starts at index at and has the given size (one number per
+// dimension) to dst in row-major order. It reads only the chunks that the box overlaps, or
+// for contiguous data the rows of the box.
 func (r *Reader) Read(dst []float32, at, size []int) error {
 	d := r.d
 	if len(at) != len(d.shape) || len(size) != len(d.shape) {
-		return fmt.Errorf("read a box of %d axes of data of %d", len(size), len(d.shape))
+		return fmt.Errorf("read box: got %d dimensions, but the data have %d", len(size), len(d.shape))
 	}
 	n := 1
 	for k := range at {
 		if at[k] < 0 || size[k] < 1 || size[k] > d.shape[k]-at[k] {
-			return fmt.Errorf("read %v at %v: the data are %v", size, at, d.shape)
+			return fmt.Errorf("read box: size %v at index %v exceeds the data, whose shape is %v", size, at, d.shape)
 		}
 		n *= size[k]
 	}
 	if n != len(dst) {
-		return fmt.Errorf("read %v into %d values: %d are needed", size, len(dst), n)
+		return fmt.Errorf("read box of size %v: buffer has %d values, want %d", size, len(dst), n)
 	}
 	s := r.spare.get()
 	defer r.spare.put(s)
@@ -68,8 +68,9 @@ func (r *Reader) Read(dst []float32, at, size []int) error {
 	return d.readRows(dst, at, size, s)
 }
 
-// rows calls f for each row of a box. to is the row's position in the box and from its
-// position in data of the given shape, in values.
+// rows calls f for each row of the box with the given start and size in an array of the
+// given shape. to is the index of the row's first value in the box, and from its index in
+// the array.
 func rows(at, size, shape []int, f func(to, from int) error) error {
 	last := len(size) - 1
 	place := make([]int, len(size))
@@ -94,11 +95,11 @@ func rows(at, size, shape []int, f func(to, from int) error) error {
 	}
 }
 
-// together is the largest gap in bytes between two rows that are read in one call,
-// including the gap.
+// together is the largest gap in bytes between two rows that are read in one call together
+// with the gap, which is faster than two calls.
 const together = 4096
 
-// readRows reads a box of contiguous or compact data.
+// readRows reads a box of contiguous or compact data, row by row or plane by plane.
 func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
 	if len(d.shape) == 0 {
 		at, size = []int{0}, []int{1}
@@ -119,7 +120,7 @@ func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
 		d.blank(dst)
 		return nil
 	}
-	// Short rows of a plane are read in one call, including the gaps between them.
+	// If the gaps are short, all rows of a plane are read in one call.
 	if last > 0 && shape[last]*width-n <= together {
 		return d.readPlanes(dst, at, size, s)
 	}
@@ -133,7 +134,8 @@ func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
 	})
 }
 
-// readPlanes reads a box plane by plane.
+// readPlanes reads a box of contiguous data plane by plane (the last two dimensions),
+// including the gaps between the rows.
 func (d *Dataset) readPlanes(dst []float32, at, size []int, s *scratch) error {
 	last, width := len(size)-1, d.of.Size
 	height, long := size[last-1], d.shape[last]
@@ -152,7 +154,7 @@ func (d *Dataset) readPlanes(dst []float32, at, size []int, s *scratch) error {
 	})
 }
 
-// blank fills dst with the fill value.
+// blank sets all values of dst to the fill value.
 func (d *Dataset) blank(dst []float32) {
 	v := float32(0)
 	if d.fill != nil {
@@ -195,10 +197,11 @@ func (d *Dataset) readChunks(dst []float32, at, size []int, s *scratch) error {
 	}
 }
 
-// readChunk copies the part of chunk i that is in the box.
+// readChunk copies the part of chunk i that overlaps the box to dst. The chunk's position
+// in the grid of chunks is first+place.
 func (d *Dataset) readChunk(dst []float32, at, size, first, place []int, i uint64, s *scratch) error {
 	rank, width := len(size), d.of.Size
-	// The part in the box, within the chunk and within the box.
+	// The overlap: its start in the chunk, its size, and its start in the box.
 	in, part, out := make([]int, rank), make([]int, rank), make([]int, rank)
 	for k := range rank {
 		start := (first[k] + place[k]) * d.chunk[k]
@@ -210,7 +213,7 @@ func (d *Dataset) readChunk(dst []float32, at, size, first, place []int, i uint6
 	for k := range rank {
 		outStart = outStart*size[k] + out[k]
 	}
-	// position of a row of the part in the box
+	// toBox returns the index in the box of the first value of a row of the overlap.
 	toBox := func(row int) int {
 		v, scale := outStart, 1
 		for k := rank - 2; k >= 0; k-- {
@@ -243,10 +246,12 @@ func (d *Dataset) readChunk(dst []float32, at, size, first, place []int, i uint6
 	})
 }
 
-// chunkPart reads a chunk if its filters must be decoded. Otherwise it reads the range
-// from the first to the last requested value, if that range is not much larger than the
-// requested part. from is the position of b's first value in the chunk. If nothing was
-// read, b is nil and s.plain has capacity for one row.
+// chunkPart reads the part of a chunk that starts at index in and has size part. It reads
+// the complete chunk if the chunk must be decoded. Otherwise it reads the range from the
+// first to the last value of the part, if that range is not much larger than the part. from
+// is the index in the chunk of the first value in b. If the range is too large, chunkPart
+// reads nothing, b is nil, and s.plain has the size of one row, so that the caller can read
+// row by row.
 func (d *Dataset) chunkPart(where chunk, in, part []int, s *scratch) (b []byte, from int, err error) {
 	if len(d.filters) > 0 {
 		b, err = d.load(where, s)

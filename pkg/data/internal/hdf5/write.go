@@ -13,33 +13,34 @@ import (
 	"github.com/klauspost/compress/zlib"
 )
 
-// Output is a float32 data set to be written.
+// Output describes a float32 data set that Write writes.
 type Output struct {
 	Name  string
 	Shape []int
 	Chunk []int // shape of a chunk; nil: contiguous
-	Gzip  bool  // compress the chunks
-	// Values fills dst with the box of the given size that starts at position at. It is
-	// called for the boxes in file order.
+	Gzip  bool  // whether to compress the chunks
+	// Values fills dst with the box of the given size that starts at index at. Write calls
+	// it for one box after the other, in file order.
 	Values func(dst []float32, at, size []int) error
 }
 
-// Keys of B-trees and symbols of a node, as HDF5 sets them by default (II.A).
+// Sizes of B-tree nodes and symbol tables, with the default values of HDF5 (II.A).
 const (
-	symbolsHalf = 4
-	groupHalf   = 16
-	chunksHalf  = 32
-	none        = math.MaxUint64
-	superblock0 = 96
+	symbolsHalf = 4              // half the number of symbols of a symbol table
+	groupHalf   = 16             // half the number of entries of a group's B-tree node
+	chunksHalf  = 32             // half the number of entries of a chunk B-tree node
+	none        = math.MaxUint64 // undefined address
+	superblock0 = 96             // size of a version 0 superblock in bytes
 	maxOutputs  = 2 * symbolsHalf
 )
 
-// writer appends to a file.
+// writer appends to a file. at is the number of bytes written so far.
 type writer struct {
 	w  *bufio.Writer
 	at int64
 }
 
+// write appends b and returns its position in the file.
 func (w *writer) write(b []byte) (at uint64, err error) {
 	at = uint64(w.at)
 	n, err := w.w.Write(b)
@@ -47,11 +48,11 @@ func (w *writer) write(b []byte) (at uint64, err error) {
 	return at, err
 }
 
-// Write writes at most 8 data sets to w, from its beginning, in the oldest version of
-// the format, which every reader supports.
+// Write writes an HDF5 file with 1 to 8 data sets to w, in the oldest version of the
+// format, which every HDF5 reader supports.
 func Write(w io.WriteSeeker, sets ...Output) error {
 	if len(sets) == 0 || len(sets) > maxOutputs {
-		return fmt.Errorf("write %d data sets: 1 to %d can be written", len(sets), maxOutputs)
+		return fmt.Errorf("write data sets: got %d, want 1 to %d", len(sets), maxOutputs)
 	}
 	sets = slices.Clone(sets)
 	slices.SortFunc(sets, func(a, b Output) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
@@ -80,7 +81,8 @@ func Write(w io.WriteSeeker, sets ...Output) error {
 	return err
 }
 
-// le appends numbers in little-endian order: a byte, uint16, uint32 or uint64 each.
+// le appends values in little-endian order to b. Each value is a byte, uint16, uint32 or
+// uint64; values of other types are ignored.
 func le(b []byte, values ...any) []byte {
 	for _, v := range values {
 		switch v := v.(type) {
@@ -97,14 +99,16 @@ func le(b []byte, values ...any) []byte {
 	return b
 }
 
-// superblock encodes a superblock of version 0 (II.A).
+// superblock encodes a version 0 superblock (II.A). end is the size of the file, and root
+// the position of the root group's header.
 func superblock(end, root uint64) []byte {
 	b := le([]byte(signature), byte(0), byte(0), byte(0), byte(0), byte(0), byte(8), byte(8), byte(0),
 		uint16(symbolsHalf), uint16(groupHalf), uint32(0), uint64(0), uint64(none), end, uint64(none))
 	return append(le(b, uint64(0), root, uint32(0), uint32(0)), make([]byte, 16)...)
 }
 
-// root writes the root group: heap of names, symbols, tree and header.
+// root writes the root group (heap of names, symbol table, B-tree and header) and returns
+// the position of its header.
 func (w *writer) root(sets []Output, headers []uint64) (uint64, error) {
 	heap := make([]byte, 8)
 	symbols := le([]byte("SNOD"), byte(1), byte(0), uint16(len(sets)))
@@ -120,7 +124,7 @@ func (w *writer) root(sets []Output, headers []uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	names, err := w.write(le([]byte("HEAP"), uint32(0), uint64(len(heap)), uint64(1), data)) // 1: nothing is free
+	names, err := w.write(le([]byte("HEAP"), uint32(0), uint64(len(heap)), uint64(1), data)) // 1: the heap has no free space
 	if err != nil {
 		return 0, err
 	}
@@ -136,10 +140,10 @@ func (w *writer) root(sets []Output, headers []uint64) (uint64, error) {
 	return w.header(message{kind: messageSymbolTable, data: le(nil, at, names)})
 }
 
-// padded returns b with zeros appended up to n bytes.
+// padded appends zeros to b until it has n bytes.
 func padded(b []byte, n int) []byte { return append(b, make([]byte, max(0, n-len(b)))...) }
 
-// header writes an object header of version 1.
+// header writes a version 1 object header and returns its position.
 func (w *writer) header(all ...message) (uint64, error) {
 	var body []byte
 	for _, m := range all {
@@ -149,11 +153,11 @@ func (w *writer) header(all ...message) (uint64, error) {
 	return w.write(append(le(nil, byte(1), byte(0), uint16(len(all)), uint32(1), uint32(len(body)), uint32(0)), body...))
 }
 
-// dataset writes the values and then the header of a data set.
+// dataset writes the values of a data set, and then its header, whose position it returns.
 func (w *writer) dataset(s Output) (uint64, error) {
 	rank := len(s.Shape)
 	if rank == 0 || rank > maxRank || s.Name == "" || slices.Min(s.Shape) < 1 || (s.Chunk != nil && (len(s.Chunk) != rank || slices.Min(s.Chunk) < 1)) {
-		return 0, fmt.Errorf("shape %v and chunks %v do not fit", s.Shape, s.Chunk)
+		return 0, fmt.Errorf("invalid shape %v, chunk shape %v or name: dimensions must be at least 1, and the numbers of dimensions must be equal", s.Shape, s.Chunk)
 	}
 	space := le(nil, byte(1), byte(rank), byte(0), byte(0), uint32(0))
 	for _, n := range s.Shape {
@@ -167,7 +171,7 @@ func (w *writer) dataset(s Output) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		fill := []byte{2, 2, 2, 0} // allocated late, written if set, not set
+		fill := []byte{2, 2, 2, 0} // version 2, late allocation, written if set, undefined
 		layout := le(nil, byte(3), byte(1), at, uint64(w.at)-at)
 		return w.header(append(all, message{kind: messageFill, data: fill}, message{kind: messageLayout, data: layout})...)
 	}
@@ -189,7 +193,8 @@ func (w *writer) dataset(s Output) (uint64, error) {
 
 const gzipLevel = 4 // h5py's default
 
-// contiguous writes all values, one plane of the last two axes at a time.
+// contiguous writes all values, one plane of the last two dimensions at a time, and returns
+// the position of the first.
 func (w *writer) contiguous(s Output) (uint64, error) {
 	rank := len(s.Shape)
 	size := slices.Repeat([]int{1}, rank)
@@ -206,7 +211,8 @@ func (w *writer) contiguous(s Output) (uint64, error) {
 	return start, err
 }
 
-// values returns the values of a box as bytes. Values beyond the shape are zero.
+// values returns the values of the box of the given size at index at as bytes. Values
+// beyond the shape of the data set are zero.
 func (s Output) values(at, size []int) ([]byte, error) {
 	inside, n, all := slices.Clone(size), 1, 1
 	for k := range size {
@@ -229,8 +235,8 @@ func (s Output) values(at, size []int) ([]byte, error) {
 	return b, err
 }
 
-// eachBox divides a shape into boxes of a size and calls f with the start of each, row
-// by row.
+// eachBox divides an array of the given shape into boxes of the given size and calls f with
+// the start index of each box, in row-major order.
 func eachBox(shape, size []int, f func(at []int) error) error {
 	at := make([]int, len(shape))
 	for {
@@ -250,13 +256,13 @@ func eachBox(shape, size []int, f func(at []int) error) error {
 	}
 }
 
-// entry is a key and a child in a B-tree of chunks.
+// entry is a key of a chunk B-tree and the position of the chunk or of the child node.
 type entry struct {
 	key   []byte
 	child uint64
 }
 
-// chunked writes the chunks and their tree (III.A.1).
+// chunked writes the chunks and their B-tree (III.A.1), whose position it returns.
 func (w *writer) chunked(s Output) (uint64, error) {
 	var level []entry
 	var packed bytes.Buffer
@@ -284,7 +290,7 @@ func (w *writer) chunked(s Output) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The last key belongs to a chunk after the last one along every axis.
+	// The last key is the index of a chunk after the last one along every dimension.
 	behind := slices.Clone(s.Shape)
 	for k, n := range s.Chunk {
 		behind[k] = (s.Shape[k] + n - 1) / n * n
@@ -320,8 +326,8 @@ func (w *writer) chunked(s Output) (uint64, error) {
 	}
 }
 
-// key encodes the key of a chunk: its size in bytes, the mask of skipped filters, and
-// its position.
+// key encodes the B-tree key of a chunk: its size in bytes, the mask of skipped filters
+// (none), and its start index at.
 func (s Output) key(size uint32, at []int) []byte {
 	b := le(nil, size, uint32(0))
 	for _, v := range at {

@@ -1,4 +1,4 @@
-// Package memory checks that a data set fits into the memory that is left.
+// Package memory checks that a data set fits into the available memory.
 package memory
 
 import (
@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// Check returns an error if count items of bytesEach bytes do not fit into the memory
-// that is available on the system. what names the setting, such as "data.count is 3".
+// Check returns an error if count items of bytesEach bytes do not fit into the available
+// memory. what describes the setting for the error message, such as "data.count is 3".
 func Check(what string, count int, bytesEach float64) error {
 	need := float64(count) * bytesEach
 	if available := Available(); need > available {
-		return fmt.Errorf("%s, which needs %s of memory, but %s are available: use fewer or smaller ones", what, GiB(need), GiB(available))
+		return fmt.Errorf("%s, which needs %s of memory, but %s are available: use fewer or smaller samples", what, GiB(need), GiB(available))
 	}
 	return nil
 }
 
-// GiB returns a number of bytes as text, such as "1.5 GiB".
+// GiB formats a number of bytes as in "1.5 GiB".
 func GiB(bytes float64) string { return strconv.FormatFloat(bytes/(1<<30), 'f', 1, 64) + " GiB" }
 
-// Available returns the bytes that the system can still give to this
-// process: by /proc/meminfo, and by the control groups it is in. It returns +Inf
-// if neither can be read.
+// Available returns the number of bytes that this process can still allocate, according to
+// /proc/meminfo and the limits of its control groups. It returns +Inf if neither can be
+// read.
 func Available() float64 {
 	available := math.Inf(1)
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
@@ -41,7 +41,7 @@ func Available() float64 {
 	if err != nil {
 		return available
 	}
-	// Of version 2 (cgroups(7)): one line "0::/path". Each group around it counts too.
+	// cgroups(7), version 2: one line "0::/path". The limits of all parent groups also apply.
 	_, path, ok := strings.Cut(strings.TrimSpace(string(group)), "0::")
 	for ok && path != "" {
 		dir := filepath.Join("/sys/fs/cgroup", path)

@@ -1,5 +1,5 @@
-// Package npy reads boxes out of NumPy's .npy files without reading the rest,
-// and writes such files.
+// Package npy reads boxes of the arrays in NumPy's .npy files, without reading the rest,
+// and writes the headers of such files.
 //
 // Source: numpy.lib.format, versions 1.0 to 3.0.
 package npy
@@ -21,23 +21,24 @@ import (
 
 const magic = "\x93NUMPY"
 
-// maxHeader limits the length of the header's text.
+// maxHeader limits the length of the header's text in bytes.
 const maxHeader = 1 << 20
 
 // ErrNotNPY is wrapped by Open's error if the file is not a .npy file.
 var ErrNotNPY = errors.New("not a .npy file: it does not begin with NumPy's signature")
 
-// File is an open array. It may be read from several goroutines.
+// File is an open .npy file with one array. It may be read from several goroutines.
 type File struct {
 	r      io.ReaderAt
 	closer io.Closer
-	start  int64
+	start  int64 // position of the first value
 	of     values.Number
 	shape  []int
 	pool   sync.Pool // of *[]byte
 }
 
-// Open opens the array in file f. Close closes f, and so does Open if it fails.
+// Open reads the header of the .npy file f. File.Close closes f. If Open returns an error,
+// it has closed f.
 func Open(f *os.File) (*File, error) {
 	info, err := f.Stat()
 	var file *File
@@ -68,7 +69,7 @@ var (
 	shaped  = regexp.MustCompile(`'shape'\s*:\s*\(([0-9, ]*)\)`)
 )
 
-// New reads the header of a file of size bytes.
+// New reads the header of a file of size bytes through r.
 func New(r io.ReaderAt, size int64) (*File, error) {
 	head := make([]byte, 12)
 	n, err := r.ReadAt(head, 0)
@@ -87,7 +88,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 		return nil, fmt.Errorf("unsupported format version %d: versions 1 to 3 are supported", head[6])
 	}
 	if length > maxHeader || at+length > size {
-		return nil, fmt.Errorf("a header of %d bytes in a file of %d: it is cut off or damaged; copy it again", length, size)
+		return nil, fmt.Errorf("header of %d bytes is too large for a file of %d bytes: the file is truncated or damaged; copy it again", length, size)
 	}
 	text := make([]byte, length)
 	if _, err := r.ReadAt(text, at); err != nil && !errors.Is(err, io.EOF) {
@@ -97,21 +98,22 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	return f, f.header(string(text), size)
 }
 
-// header parses the dict literal that describes the array.
+// header parses the header's text, a Python dict literal, and sets the type and shape of
+// the array. size is the size of the file in bytes.
 func (f *File) header(text string, size int64) error {
 	d, order, s := descr.FindStringSubmatch(text), fortran.FindStringSubmatch(text), shaped.FindStringSubmatch(text)
 	if d == nil || order == nil || s == nil {
-		return fmt.Errorf("its header %.80q does not tell descr, fortran_order and shape of an array of numbers", strings.TrimSpace(text))
+		return fmt.Errorf("header %.80q does not contain descr, fortran_order and shape of an array of numbers", strings.TrimSpace(text))
 	}
 	if order[1] == "True" {
-		return errors.New("its first axis runs fastest (fortran_order): save numpy.ascontiguousarray of it")
+		return errors.New("the array is in column-major order (fortran_order): save numpy.ascontiguousarray(array)")
 	}
 	kind := strings.TrimLeft(d[1], "<>|=")
 	if len(kind) == 2 {
 		f.of = values.Number{Size: int(kind[1] - '0'), Big: d[1][0] == '>', Float: kind[0] == 'f', Signed: kind[0] == 'i'}
 	}
 	if len(kind) != 2 || !strings.Contains("fiu", kind[:1]) || !f.of.Known() {
-		return fmt.Errorf("values of type %q: whole numbers and floats are read", d[1])
+		return fmt.Errorf("unsupported data type %q: integers and floats of up to 8 bytes are supported", d[1])
 	}
 	need := int64(f.of.Size)
 	for word := range strings.SplitSeq(s[1], ",") {
@@ -120,36 +122,36 @@ func (f *File) header(text string, size int64) error {
 		}
 		n, err := strconv.ParseInt(word, 10, 32)
 		if err != nil || (n > 0 && need > math.MaxInt64/64/n) {
-			return fmt.Errorf("its shape (%s) is out of range", s[1])
+			return fmt.Errorf("shape (%s) is too large", s[1])
 		}
 		f.shape = append(f.shape, int(n))
 		need *= max(n, 1)
 	}
 	if need > size-f.start {
-		return fmt.Errorf("it is cut off: an array of shape (%s) needs %d bytes, %d are there; copy it again", s[1], need, size-f.start)
+		return fmt.Errorf("the file is truncated: an array of shape (%s) needs %d bytes, but the file has %d; copy it again", s[1], need, size-f.start)
 	}
 	return nil
 }
 
-// together is the largest gap in bytes between two rows that are read in one call,
-// including the gap.
+// together is the largest gap in bytes between two rows that are read in one call together
+// with the gap, which is faster than two calls.
 const together = 4096
 
-// Read copies the box at a place of an array [D,H,W,C] to dst, channel by
-// channel: [C,size...].
+// Read copies the box that starts at index at and has the given size from an array
+// [D,H,W,C] to dst, in the order [C,D,H,W].
 func (f *File) Read(dst []float32, at, size [3]int) error {
 	if len(f.shape) != 4 {
-		return fmt.Errorf("read a box of an array of shape %v: [D,H,W,C] is needed", f.shape)
+		return fmt.Errorf("read box: array has shape %v, want [D,H,W,C]", f.shape)
 	}
 	for k := range at {
 		if at[k] < 0 || size[k] < 1 || size[k] > f.shape[k]-at[k] {
-			return fmt.Errorf("read %v at %v: the data are %v", size, at, f.shape)
+			return fmt.Errorf("read box: size %v at index %v exceeds the array, whose shape is %v", size, at, f.shape)
 		}
 	}
 	channels, width := f.shape[3], f.of.Size
 	voxels := size[0] * size[1] * size[2]
 	if len(dst) != channels*voxels {
-		return fmt.Errorf("read into %d values: %d are needed", len(dst), channels*voxels)
+		return fmt.Errorf("read box: buffer has %d values, want %d", len(dst), channels*voxels)
 	}
 	pitch, row := f.shape[2]*channels*width, size[2]*channels*width
 	lines := 1 // rows that are read in one call
@@ -168,7 +170,7 @@ func (f *File) Read(dst []float32, at, size [3]int) error {
 		for y := 0; y < size[1]; y += lines {
 			from := int64((at[0]+z)*f.shape[1]+at[1]+y)*int64(pitch) + int64(at[2]*channels*width)
 			if n, err := f.r.ReadAt(b, f.start+from); n < len(b) {
-				return fmt.Errorf("read bytes from %d: %w", f.start+from, err)
+				return fmt.Errorf("read array at byte %d: %w", f.start+from, err)
 			}
 			for k := range lines {
 				f.of.Convert(line, b[k*pitch:][:row])
@@ -185,15 +187,15 @@ func (f *File) Read(dst []float32, at, size [3]int) error {
 	return nil
 }
 
-// WriteHeader writes the header of an array of little-endian float32 values, which must
-// follow with the last axis varying fastest.
+// WriteHeader writes the header of a .npy file with little-endian float32 values. The
+// caller must then write the values in row-major order.
 func WriteHeader(w io.Writer, shape []int) error {
 	words := make([]string, len(shape))
 	for i, n := range shape {
 		words[i] = strconv.Itoa(n)
 	}
 	text := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%s,), }", strings.Join(words, ", "))
-	// The data start at a multiple of 64 bytes, after a line feed.
+	// The data must start at a multiple of 64 bytes, after a line feed.
 	pad := 64 - (10+len(text)+1)%64
 	text += strings.Repeat(" ", pad) + "\n"
 	head := append([]byte(magic), 1, 0)

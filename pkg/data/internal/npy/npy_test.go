@@ -67,11 +67,11 @@ func TestErrors(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		"cut off":     {text[:len(text)-1], "it is cut off: an array of shape (4, 5, 6, 3) needs 1440 bytes, 1439 are there"},
-		"header":      {text[:40], "cut off or damaged"},
-		"huge header": {huge, "a header of 4294967295 bytes in a file of 12"},
+		"cut off":     {text[:len(text)-1], "the file is truncated: an array of shape (4, 5, 6, 3) needs 1440 bytes, but the file has 1439"},
+		"header":      {text[:40], "truncated or damaged"},
+		"huge header": {huge, "header of 4294967295 bytes is too large for a file of 12"},
 		"version":     {append([]byte(magic), 9, 0, 0, 0, 0, 0), "version 9"},
-		"no dict":     {bytes.Replace(text, []byte("'shape'"), []byte("'shade'"), 1), "does not tell descr, fortran_order and shape"},
+		"no dict":     {bytes.Replace(text, []byte("'shape'"), []byte("'shade'"), 1), "does not contain descr, fortran_order and shape"},
 		"overflow":    {bytes.Replace(text, []byte("(4, 5, 6, 3), "), []byte("(2147483647, 2147483647, 2147483647), "), 1), "out of range"},
 	} {
 		if _, err := New(bytes.NewReader(c.b), int64(len(c.b))); err == nil || !strings.Contains(err.Error(), c.want) {

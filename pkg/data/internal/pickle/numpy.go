@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// call executes the opcodes that name and call Python functions. It calls nothing: it
-// builds NumPy's arrays itself, and any other function is an error.
+// call executes the opcodes that name and call Python functions. It calls no Python code:
+// it constructs NumPy arrays itself, and returns an error for every other function.
 func (r *reader) call(op byte) error {
 	switch op {
 	case 'c': // GLOBAL
@@ -42,7 +42,7 @@ func (r *reader) call(op byte) error {
 		if _, err := global(module, class); err != nil {
 			return err
 		}
-		return errors.New("an object of a class is made the old way: refused")
+		return errors.New("refused opcode INST, which creates an object of a Python class")
 	case 'R', 0x81: // REDUCE, NEWOBJ: function and arguments
 		v, err := r.last(2)
 		if err != nil {
@@ -51,7 +51,7 @@ func (r *reader) call(op byte) error {
 		function, ok := v[0].(name)
 		arguments, isTuple := v[1].(Tuple)
 		if !ok || !isTuple {
-			return errors.New("it calls what is no function")
+			return errors.New("calls a value that is not a function")
 		}
 		made, err := construct(function, arguments)
 		if err != nil {
@@ -62,9 +62,11 @@ func (r *reader) call(op byte) error {
 	case 'b': // BUILD
 		return r.build()
 	}
-	return fmt.Errorf("instruction %q makes objects of classes or refers to other files: refused; only numbers, text, lists, dicts and NumPy arrays are read", op)
+	return fmt.Errorf("refused opcode %q, which creates objects of Python classes or refers to other files: only numbers, text, lists, dicts and NumPy arrays are supported", op)
 }
 
+// named pushes the function module.function. It returns an error if the function is not
+// known.
 func (r *reader) named(module, function string) error {
 	n, err := global(module, function)
 	if err == nil {
@@ -73,9 +75,10 @@ func (r *reader) named(module, function string) error {
 	return err
 }
 
-// construct returns the value that a known function returns for the arguments v.
+// construct returns the value that Python would return for a call of a known function with
+// the arguments v.
 func construct(function name, v Tuple) (any, error) {
-	wrong := fmt.Errorf("the arguments of %s are not as NumPy writes them", function)
+	wrong := fmt.Errorf("unexpected arguments of %s: want the arguments that NumPy writes", function)
 	switch function {
 	case "reconstruct": // (ndarray, (0,), b'b'), filled by BUILD
 		return &Array{}, nil
@@ -131,9 +134,10 @@ func construct(function name, v Tuple) (any, error) {
 		}
 		return &Dict{}, nil
 	}
-	return nil, fmt.Errorf("%s is not called", function)
+	return nil, fmt.Errorf("calls of %s are not supported", function)
 }
 
+// first returns the first element of t, or nil if t is empty.
 func (t Tuple) first() any {
 	if len(t) == 0 {
 		return nil
@@ -141,30 +145,32 @@ func (t Tuple) first() any {
 	return t[0]
 }
 
-// latin1 converts text of protocol 2 to the bytes that it stands for.
+// latin1 converts text to bytes in the encoding Latin-1, in which protocol 2 stores bytes.
 func latin1(s string) ([]byte, error) {
 	b := make([]byte, 0, utf8.RuneCountInString(s))
 	for _, c := range s {
 		if c > 255 {
-			return nil, fmt.Errorf("character %q stands for no byte", c)
+			return nil, fmt.Errorf("character %q cannot be converted to a byte", c)
 		}
 		b = append(b, byte(c))
 	}
 	return b, nil
 }
 
-// kinds contains the supported NumPy types, with their sizes in bytes.
+// kinds lists the supported NumPy types: kind and size in bytes.
 var kinds = []string{"b1", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"}
 
+// newDtype parses a NumPy type such as "<f4".
 func newDtype(kind string) (*dtype, error) {
 	t := &dtype{kind: strings.TrimLeft(kind, "<>|="), big: strings.HasPrefix(kind, ">")}
 	if !slices.Contains(kinds, t.kind) {
-		return nil, fmt.Errorf("arrays of NumPy's type %q are not read: use whole numbers or floats", kind)
+		return nil, fmt.Errorf("unsupported NumPy type %q: use integers or floats", kind)
 	}
 	return t, nil
 }
 
-// build executes BUILD: it sets the state of the value below the top of the stack.
+// build executes the opcode BUILD: it pops a state and applies it to the value that is then
+// on top of the stack.
 func (r *reader) build() error {
 	v, err := r.last(2)
 	if err != nil {
@@ -185,30 +191,30 @@ func (r *reader) build() error {
 			return of.fill(state[1], state[2], fortran != 0, state[4])
 		}
 	}
-	return errors.New("it sets the state of an object that is not known: refused")
+	return errors.New("refused opcode BUILD for an object that is neither a NumPy type nor an array")
 }
 
-// fill sets the contents of an array. It returns an error unless the number of bytes
-// fits shape and type.
+// fill sets type, shape, order and data of the array. It returns an error if the length of
+// data does not match shape and type.
 func (a *Array) fill(shape, of any, fortran bool, data any) error {
 	dims, ok := shape.(Tuple)
 	t, isType := of.(*dtype)
 	bytes, isBytes := data.([]byte)
 	if !ok || !isType || !isBytes {
-		return errors.New("an array is not as NumPy writes it")
+		return errors.New("unexpected state of an array: want the state that NumPy writes")
 	}
 	size := int64(t.kind[1] - '0')
 	a.Kind, a.Big, a.Fortran, a.Data, a.Shape = t.kind, t.big, fortran, bytes, make([]int, len(dims))
 	for i, d := range dims {
 		n, ok := Int(d)
 		if !ok || n < 0 || (n > 0 && size > int64(len(bytes))/n) {
-			return fmt.Errorf("an array of %s has shape %v and %d bytes", t.kind, []any(dims), len(bytes))
+			return fmt.Errorf("array of type %s and shape %v does not match its %d bytes of data", t.kind, []any(dims), len(bytes))
 		}
 		a.Shape[i] = int(n)
 		size *= n
 	}
 	if size != int64(len(bytes)) {
-		return fmt.Errorf("an array of %s has shape %v, which needs %d bytes, and %d bytes", t.kind, a.Shape, size, len(bytes))
+		return fmt.Errorf("array of type %s and shape %v needs %d bytes of data, got %d", t.kind, a.Shape, size, len(bytes))
 	}
 	return nil
 }

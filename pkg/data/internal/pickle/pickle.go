@@ -1,12 +1,11 @@
-// Package pickle reads the pickles that data sets come in: numbers, text, bytes,
-// lists, dicts and NumPy arrays, of any protocol (0 to 5). A pickle is a program
-// that can call any Python function; this package calls nothing.
-// It knows the few functions that build NumPy's arrays; any other name is an error.
+// Package pickle reads Python pickles of data: numbers, text, bytes, lists, dicts and NumPy
+// arrays, in any protocol (0 to 5). A pickle is a program that can call any Python function.
+// This package runs no Python code: it implements the few functions that create NumPy
+// arrays, and returns an error for every other function.
 //
-// Memory use is bounded by the length of the pickle, whatever sizes it
-// claims.
+// Memory use is limited by the length of the pickle, not by the sizes that it states.
 //
-// The opcodes are those of Python's Lib/pickletools.py.
+// Source of the opcodes: Lib/pickletools.py of Python.
 package pickle
 
 import (
@@ -20,34 +19,35 @@ import (
 	"strings"
 )
 
-// The values that Read returns are nil, bool, int64, float64, string, []byte (also
-// Python 2's str), Tuple, *List, *Dict and *Array.
+// Read returns values of these types, or nil, bool, int64, float64, string, or []byte (for
+// bytes, and for str of Python 2).
 type (
-	// Tuple is a tuple.
+	// Tuple is a Python tuple.
 	Tuple []any
-	// List is a list; also a set.
+	// List is a Python list or set.
 	List struct{ Items []any }
-	// Dict is a dict in the order of the file. A key may occur several times.
+	// Dict is a Python dict. Keys and Values are in the order of the file, in which a key
+	// may occur several times.
 	Dict struct{ Keys, Values []any }
-	// Array is a NumPy array, or with no shape a NumPy number.
+	// Array is a NumPy array, or a NumPy number if Shape is empty.
 	Array struct {
-		Kind    string // dtype: u1, i4, f4, …; empty until the array is filled
-		Big     bool   // bytes of a value are in big-endian order
-		Fortran bool   // the first axis runs fastest
+		Kind    string // data type: u1, i4, f4, …; empty if the pickle did not set the contents
+		Big     bool   // values are big-endian
+		Fortran bool   // values are in column-major order
 		Shape   []int
 		Data    []byte
 	}
-	// name is the name of a Python class or function that a pickle may use.
+	// name is the short name of a Python class or function that a pickle may use.
 	name string
-	// dtype is numpy.dtype, before and after its state is set.
+	// dtype is a value of the Python type numpy.dtype.
 	dtype struct {
 		kind string
 		big  bool
 	}
 )
 
-// Text returns v as a string. ok is false unless v is a string or bytes.
-func Text(v any) (string, bool) {
+// Text returns a string or []byte as a string. ok is false for other values.
+func Text(v any) (s string, ok bool) {
 	switch v := v.(type) {
 	case string:
 		return v, true
@@ -57,8 +57,9 @@ func Text(v any) (string, bool) {
 	return "", false
 }
 
-// Get returns the last value whose key is the given text. ok is false if there is none.
-func (d *Dict) Get(key string) (any, bool) {
+// Get returns the value of a key that is a string or bytes. If the key occurs several
+// times, the last value is returned. ok is false if the key does not occur.
+func (d *Dict) Get(key string) (v any, ok bool) {
 	for i := len(d.Keys) - 1; i >= 0; i-- {
 		if k, ok := Text(d.Keys[i]); ok && k == key {
 			return d.Values[i], true
@@ -67,9 +68,9 @@ func (d *Dict) Get(key string) (any, bool) {
 	return nil, false
 }
 
-// Int returns v as an integer. ok is false unless v is an int, a bool or an integer
-// NumPy number.
-func Int(v any) (int64, bool) {
+// Int returns an integer, a bool or a NumPy integer as an int64. ok is false for other
+// values.
+func Int(v any) (i int64, ok bool) {
 	switch v := v.(type) {
 	case int64:
 		return v, true
@@ -86,8 +87,9 @@ func Int(v any) (int64, bool) {
 	return 0, false
 }
 
-// int returns the only value of an array of one integer.
-func (a *Array) int() (int64, bool) {
+// int returns the value of an array that contains one integer. ok is false for other
+// arrays.
+func (a *Array) int() (i int64, ok bool) {
 	var order binary.ByteOrder = binary.LittleEndian
 	if a.Big {
 		order = binary.BigEndian
@@ -112,7 +114,7 @@ func (a *Array) int() (int64, bool) {
 	return 0, false
 }
 
-// names contains the Python names that a pickle may use.
+// names maps the Python classes and functions that a pickle may use to short names.
 var names = map[string]name{
 	"numpy.core.multiarray._reconstruct":  "reconstruct",
 	"numpy._core.multiarray._reconstruct": "reconstruct",
@@ -134,10 +136,11 @@ var names = map[string]name{
 	"collections.OrderedDict":             "dict",
 }
 
-// errUnderflow is returned if an opcode needs more values than the stack has.
-var errUnderflow = errors.New("it takes values that are not there")
+// errUnderflow is returned if an opcode needs more values than the stack contains.
+var errUnderflow = errors.New("stack underflow: the opcode needs more values than the stack contains")
 
-// Read returns the value of a pickle. Bytes after its end are ignored, as in Python.
+// Read returns the value that a pickle contains. Bytes after the end of the pickle are
+// ignored, as in Python.
 func Read(text []byte) (v any, err error) {
 	r := &reader{text: text, memo: map[int64]any{}}
 	for {
@@ -145,7 +148,7 @@ func Read(text []byte) (v any, err error) {
 		done, err := r.step()
 		if err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
-				return nil, fmt.Errorf("read pickle: it is cut off at byte %d of %d: %w", start, len(text), err)
+				return nil, fmt.Errorf("read pickle: truncated at byte %d of %d: %w", start, len(text), err)
 			}
 			return nil, fmt.Errorf("read pickle: byte %d: %w", start, err)
 		}
@@ -155,14 +158,16 @@ func Read(text []byte) (v any, err error) {
 	}
 }
 
+// reader executes the opcodes of a pickle.
 type reader struct {
 	text  []byte
 	at    int
 	stack []any
-	marks []int // heights of stack
+	marks []int // heights of the stack at the marks that were set
 	memo  map[int64]any
 }
 
+// take returns the next n bytes of the pickle.
 func (r *reader) take(n uint64) ([]byte, error) {
 	if n > uint64(len(r.text)-r.at) {
 		return nil, io.ErrUnexpectedEOF
@@ -172,7 +177,7 @@ func (r *reader) take(n uint64) ([]byte, error) {
 	return b, nil
 }
 
-// number reads an unsigned little-endian number of n bytes.
+// number reads an unsigned little-endian number of n bytes, at most 8.
 func (r *reader) number(n uint64) (uint64, error) {
 	b, err := r.take(n)
 	if err != nil {
@@ -183,7 +188,7 @@ func (r *reader) number(n uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(v[:]), nil
 }
 
-// counted reads a length of n bytes, and then that number of bytes.
+// counted reads a length, which is stored in n bytes, and then that number of bytes.
 func (r *reader) counted(n uint64) ([]byte, error) {
 	size, err := r.number(n)
 	if err != nil {
@@ -192,6 +197,7 @@ func (r *reader) counted(n uint64) ([]byte, error) {
 	return r.take(size)
 }
 
+// line reads a line and returns it without its end.
 func (r *reader) line() (string, error) {
 	n := bytes.IndexByte(r.text[r.at:], '\n')
 	if n < 0 {
@@ -204,7 +210,8 @@ func (r *reader) line() (string, error) {
 
 func (r *reader) push(v any) { r.stack = append(r.stack, v) }
 
-// floor returns the stack height at the newest mark. Values below it cannot be popped.
+// floor returns the height of the stack at the latest mark, or 0 if there is none. Values
+// below it cannot be popped.
 func (r *reader) floor() int {
 	if len(r.marks) == 0 {
 		return 0
@@ -228,10 +235,11 @@ func (r *reader) top() (any, error) {
 	return r.stack[len(r.stack)-1], nil
 }
 
-// toMark pops the values above the newest mark, and the mark, and returns the values.
+// toMark pops the values above the latest mark and removes the mark. It returns the values
+// in the order in which they were pushed.
 func (r *reader) toMark() ([]any, error) {
 	if len(r.marks) == 0 {
-		return nil, errors.New("it takes values up to a mark that was not set")
+		return nil, errors.New("the opcode needs a mark, but none was set")
 	}
 	from := r.floor()
 	r.marks = r.marks[:len(r.marks)-1]
@@ -240,7 +248,7 @@ func (r *reader) toMark() ([]any, error) {
 	return values, nil
 }
 
-// last pops the last n values and returns them.
+// last pops n values and returns them in the order in which they were pushed.
 func (r *reader) last(n int) ([]any, error) {
 	if len(r.stack)-n < r.floor() {
 		return nil, errUnderflow
@@ -250,18 +258,19 @@ func (r *reader) last(n int) ([]any, error) {
 	return values, nil
 }
 
-// global returns the class or function of a name. A name that is not in names is an
-// error.
+// global returns the short name of a Python class or function. It returns an error if a
+// pickle must not use the function.
 func global(module, function string) (name, error) {
 	full := module + "." + function
 	n, ok := names[full]
 	if !ok {
-		return "", fmt.Errorf("it names %s, which would be run: refused; only numbers, text, lists, dicts and NumPy arrays are read", strconv.Quote(full))
+		return "", fmt.Errorf("refused Python function %s: only numbers, text, lists, dicts and NumPy arrays are supported", strconv.Quote(full))
 	}
 	return n, nil
 }
 
-// parseInt parses a decimal integer of protocol 0.
+// parseInt parses a decimal integer, or the texts 00 and 01, which are the booleans of
+// protocol 0.
 func parseInt(s string) (any, error) {
 	switch s {
 	case "00":
@@ -271,16 +280,16 @@ func parseInt(s string) (any, error) {
 	}
 	v, err := strconv.ParseInt(strings.TrimSuffix(s, "L"), 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("%q is not a whole number of 64 bits", s)
+		return nil, fmt.Errorf("invalid integer %q: want a decimal number of at most 64 bits", s)
 	}
 	return v, nil
 }
 
-// long converts a little-endian two's complement number of any length. It is an error if
-// the number does not fit.
+// long decodes a little-endian two's complement integer of up to 8 bytes. Longer integers
+// are an error.
 func long(b []byte) (any, error) {
 	if len(b) > 8 {
-		return nil, fmt.Errorf("a number of %d bytes: at most 8 are read", len(b))
+		return nil, fmt.Errorf("integer has %d bytes, want at most 8", len(b))
 	}
 	if len(b) == 0 {
 		return int64(0), nil

@@ -75,7 +75,7 @@ func TestRefusesCode(t *testing.T) {
 		`"subprocess.Popen"`:    "(S'touch evil'\nisubprocess\nPopen\n.",
 		`"numpy.load"`:          "cnumpy\nload\n.",
 		`"functools.partial"`:   "\x80\x02cfunctools\npartial\n)\x81.",
-		"calls what is no":      "\x80\x02X\x01\x00\x00\x00a)R.",
+		"calls a value that is not a function":      "\x80\x02X\x01\x00\x00\x00a)R.",
 		"refers to other files": "Pfile\n.",
 	} {
 		_, err := Read([]byte(text))
@@ -93,22 +93,22 @@ func TestRefusesCode(t *testing.T) {
 
 func TestDamaged(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                       "cut off at byte 0 of 0",
-		"\x80\x02]q":                             "cut off at byte 3 of 4",
-		"\x80\x09.":                              "protocol 9 is not known",
-		"a.":                                     "byte 0: it takes values that are not there",
+		"":                                       "truncated at byte 0 of 0",
+		"\x80\x02]q":                             "truncated at byte 3 of 4",
+		"\x80\x09.":                              "protocol 9: protocols 0 to 5",
+		"a.":                                     "byte 0: stack underflow",
 		"PK\x03\x04":                             "refused",
-		"\xff":                                   "byte 0xff is no instruction",
-		"\x8e\xff\xff\xff\xff\xff\xff\xff\xff.":  "cut off at byte 0",
-		"T\xff\xff\xff\x7fa.":                    "cut off",
-		"h\x07.":                                 "refers to value 7",
+		"\xff":                                   "unknown opcode 0xff",
+		"\x8e\xff\xff\xff\xff\xff\xff\xff\xff.":  "truncated at byte 0",
+		"T\xff\xff\xff\x7fa.":                    "truncated",
+		"h\x07.":                                 "memo index 7 was not set",
 		"t.":                                     "mark",
-		"(Na.":                                   "values that are not there",
-		"\x8a\x09123456789.":                     "at most 8",
-		"]\x80\x02K\x01s.":                       "not there",
+		"(Na.":                                   "stack underflow",
+		"\x8a\x09123456789.":                     "want at most 8",
+		"]\x80\x02K\x01s.":                       "stack underflow",
 		"I12x\n.":                                `"12x"`,
 		"cnumpy\ndtype\n(X\x02\x00\x00\x00O8tR.": `type "O8"`,
-		"cnumpy.core.multiarray\n_reconstruct\n)R(K\x01(K\x07tNNNtb.": "not as NumPy writes it",
+		"cnumpy.core.multiarray\n_reconstruct\n)R(K\x01(K\x07tNNNtb.": "want the state that NumPy writes",
 	} {
 		if _, err := Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)

@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// step executes one opcode. done is true at the end of the pickle.
+// step executes one opcode. done is true if it was the last one of the pickle.
 func (r *reader) step() (done bool, err error) {
 	op, err := r.take(1)
 	if err != nil {
@@ -22,7 +22,7 @@ func (r *reader) step() (done bool, err error) {
 	case 0x80: // PROTO
 		v, err := r.number(1)
 		if err == nil && v > 5 {
-			err = fmt.Errorf("protocol %d is not known: 0 to 5 are", v)
+			err = fmt.Errorf("unsupported pickle protocol %d: protocols 0 to 5 are supported", v)
 		}
 		return false, err
 	case 0x95: // FRAME: its length is not needed
@@ -50,7 +50,7 @@ func (r *reader) step() (done bool, err error) {
 		err = r.memoize(op[0])
 	case ')', ']', '}', 't', 0x85, 0x86, 0x87, 'l', 'd', 'a', 'e', 's', 'u', 0x8f, 0x90, 0x91:
 		err = r.collect(op[0])
-	case 0x98: // READONLY_BUFFER: the value on top stays
+	case 0x98: // READONLY_BUFFER: does not change the value on top of the stack
 	default:
 		var v any
 		if v, err = r.scalar(op[0]); err == nil {
@@ -60,7 +60,7 @@ func (r *reader) step() (done bool, err error) {
 	return false, err
 }
 
-// scalar reads a number, text or bytes.
+// scalar executes the opcodes that push a number, text or bytes. It returns the value.
 func (r *reader) scalar(op byte) (any, error) {
 	switch op {
 	case 'N':
@@ -97,7 +97,7 @@ func (r *reader) scalar(op byte) (any, error) {
 		}
 		v, err := strconv.ParseFloat(s, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%q is not a number", s)
+			return nil, fmt.Errorf("invalid number %q", s)
 		}
 		return v, nil
 	case 0x8a, 0x8b: // LONG1, LONG4
@@ -118,11 +118,11 @@ func (r *reader) scalar(op byte) (any, error) {
 		b, err := r.counted(map[byte]uint64{0x8c: 1, 'X': 4, 0x8d: 8}[op])
 		return string(b), err
 	}
-	return nil, fmt.Errorf("byte %#02x is no instruction of a pickle: it is damaged or another kind of file", op)
+	return nil, fmt.Errorf("unknown opcode %#02x: the file is damaged or not a pickle", op)
 }
 
-// textLine reads text of protocol 0: a quoted Python string, or Unicode text with the
-// escapes \u and \U.
+// textLine reads the line with the argument of the opcodes STRING (a quoted Python string)
+// and UNICODE (text with the escapes \u and \U) of protocol 0.
 func (r *reader) textLine(op byte) (any, error) {
 	s, err := r.line()
 	if err != nil {
@@ -130,7 +130,7 @@ func (r *reader) textLine(op byte) (any, error) {
 	}
 	if op == 'S' {
 		if len(s) < 2 || s[0] != s[len(s)-1] || (s[0] != '\'' && s[0] != '"') {
-			return nil, errors.New("string is not quoted")
+			return nil, errors.New("text is not in quotes")
 		}
 		return unescape(s[1 : len(s)-1])
 	}
@@ -151,11 +151,11 @@ func rawUnicode(s string) (string, error) {
 			continue
 		}
 		if i+2+n > len(s) {
-			return "", fmt.Errorf("the escape in %q is cut off", s[i:])
+			return "", fmt.Errorf("escape sequence in %q is truncated", s[i:])
 		}
 		v, err := strconv.ParseUint(s[i+2:i+2+n], 16, 32)
 		if err != nil || v > unicode.MaxRune {
-			return "", fmt.Errorf("%q is no character", s[i:i+2+n])
+			return "", fmt.Errorf("invalid character %q", s[i:i+2+n])
 		}
 		out.WriteRune(rune(v))
 		i += 1 + n
@@ -163,7 +163,7 @@ func rawUnicode(s string) (string, error) {
 	return out.String(), nil
 }
 
-// unescape decodes the backslash escapes of Python's repr.
+// unescape decodes the backslash escapes that Python's repr writes.
 func unescape(s string) ([]byte, error) {
 	out := make([]byte, 0, len(s))
 	for s != "" {
@@ -177,7 +177,7 @@ func unescape(s string) ([]byte, error) {
 		}
 		v, wide, rest, err := strconv.UnquoteChar(s, 0)
 		if err != nil {
-			return nil, fmt.Errorf("the escape in %.20q is not known", s)
+			return nil, fmt.Errorf("unknown escape sequence in %.20q", s)
 		}
 		if wide {
 			out = append(out, string(v)...)
@@ -189,7 +189,8 @@ func unescape(s string) ([]byte, error) {
 	return out, nil
 }
 
-// memoize stores values in the memo, or reads them from it.
+// memoize executes the opcodes that store the top of the stack in the memo, or push a value
+// of the memo.
 func (r *reader) memoize(op byte) error {
 	var key int64
 	switch op {
@@ -201,7 +202,7 @@ func (r *reader) memoize(op byte) error {
 			return err
 		}
 		if key, err = strconv.ParseInt(s, 10, 64); err != nil {
-			return fmt.Errorf("%q is not a number of the memo", s)
+			return fmt.Errorf("invalid memo index %q", s)
 		}
 	default:
 		v, err := r.number(map[byte]uint64{'q': 1, 'h': 1, 'r': 4, 'j': 4}[op])
@@ -214,7 +215,7 @@ func (r *reader) memoize(op byte) error {
 	case 'g', 'h', 'j':
 		v, ok := r.memo[key]
 		if !ok {
-			return fmt.Errorf("it refers to value %d, which was not kept", key)
+			return fmt.Errorf("memo index %d was not set", key)
 		}
 		r.push(v)
 		return nil
@@ -226,7 +227,7 @@ func (r *reader) memoize(op byte) error {
 	return err
 }
 
-// collect creates and fills tuples, lists, dicts and sets.
+// collect executes the opcodes that create and fill tuples, lists, dicts and sets.
 func (r *reader) collect(op byte) error {
 	switch op {
 	case ')':
@@ -277,7 +278,7 @@ func (r *reader) collect(op byte) error {
 	return nil
 }
 
-// extend appends to the list on top.
+// extend appends values to the list on top of the stack.
 func (r *reader) extend(v []any) error {
 	top, err := r.top()
 	if err != nil {
@@ -285,13 +286,13 @@ func (r *reader) extend(v []any) error {
 	}
 	l, ok := top.(*List)
 	if !ok {
-		return errors.New("it appends to what is no list")
+		return errors.New("APPEND to a value that is not a list")
 	}
 	l.Items = append(l.Items, v...)
 	return nil
 }
 
-// set adds keys and values to the dict on top of the stack.
+// set adds alternating keys and values to the dict on top of the stack.
 func (r *reader) set(v []any) error {
 	top, err := r.top()
 	if err != nil {
@@ -299,7 +300,7 @@ func (r *reader) set(v []any) error {
 	}
 	d, ok := top.(*Dict)
 	if !ok || len(v)%2 != 0 {
-		return errors.New("it sets keys of what is no dict")
+		return errors.New("SETITEM for a value that is not a dict")
 	}
 	for i := 0; i < len(v); i += 2 {
 		d.Keys, d.Values = append(d.Keys, v[i]), append(d.Values, v[i+1])

@@ -20,21 +20,22 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// The size stated in a header is limited by maxPixels and by the size of the
-// file. Deflate compresses at most 1032 bytes into one (zlib's technical
-// notes), and a byte has at most 8 pixels.
+// A picture may have at most MaxPixels pixels, and at most maxPixelsPerByte pixels per byte
+// of its file: Deflate compresses at most 1032 bytes into one (zlib's technical notes), and
+// a byte has at most 8 pixels.
 const (
 	MaxPixels        = 1 << 28
 	maxPixelsPerByte = 8 * 1032
 )
 
-// Kinds lists the supported formats, for messages.
+// Kinds lists the supported formats for error messages.
 const Kinds = "PNG, JPEG or TIFF"
 
-// extensions contains the file name extensions of pictures.
+// extensions lists the file name extensions of pictures, in lower case.
 var extensions = []string{".png", ".jpg", ".jpeg", ".tif", ".tiff"}
 
-// IsPicture reports whether a file name has the extension of a picture.
+// IsPicture reports whether a file name has the extension of a picture, in upper or lower
+// case.
 func IsPicture(name string) bool {
 	return slices.Contains(extensions, strings.ToLower(filepath.Ext(name)))
 }
@@ -47,7 +48,7 @@ type Format struct {
 	decode func(io.Reader) (image.Image, error) // nil for TIFF, which has a separate reader
 }
 
-// FormatOf returns the format of a file by its first bytes, whatever its name is.
+// FormatOf detects the format of a file by its first bytes. It does not use the file name.
 func FormatOf(text []byte) (Format, error) {
 	for _, f := range []Format{
 		{"PNG", []string{"\x89PNG\r\n\x1a\n"}, png.DecodeConfig, png.Decode},
@@ -60,24 +61,25 @@ func FormatOf(text []byte) (Format, error) {
 			}
 		}
 	}
-	err := errors.New("it begins like none of them")
+	err := errors.New("the first bytes match none of these formats")
 	if len(text) < 8 {
 		err = io.ErrUnexpectedEOF
 	}
 	return Format{}, CorruptError(Kinds, err)
 }
 
-// maxFile limits the size of a file that is read into memory at once.
+// maxFile limits the size of a file in bytes, because files are read into memory
+// completely.
 const maxFile = 4 << 30
 
-// ReadFile reads the file at path, which is in the folder dir or below it. A named
-// pipe, a device, and a link out of dir are refused.
+// ReadFile returns the content of the file at path, which must be in the folder dir or a
+// subfolder. Named pipes, devices, and links out of dir are errors.
 func ReadFile(ctx context.Context, dir, path string) ([]byte, error) {
 	return safeopen.ReadFileContext(ctx, dir, path, maxFile)
 }
 
-// contextReader reads until its context is canceled, so that decoding of a large picture
-// can be interrupted.
+// contextReader is a reader that returns an error once its context is canceled, so that the
+// decoding of a large picture can be interrupted.
 type contextReader struct {
 	context.Context
 	io.Reader
@@ -90,7 +92,8 @@ func (r contextReader) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// ReadGray decodes a picture file of dir to 8-bit grey values, row by row.
+// ReadGray reads the picture file at path (see ReadFile) and converts it to 8-bit gray
+// values, row by row (see DecodeGray).
 func ReadGray(ctx context.Context, dir, path string) (pixels []uint8, height, width int, err error) {
 	text, err := ReadFile(ctx, dir, path)
 	if err != nil {
@@ -99,12 +102,13 @@ func ReadGray(ctx context.Context, dir, path string) (pixels []uint8, height, wi
 	return DecodeGray(ctx, text)
 }
 
-// grayRows is the number of rows that are converted to gray between two checks of the
-// context.
+// grayRows is the number of rows that are converted to gray between two checks whether the
+// context is canceled.
 const grayRows = 64
 
-// DecodeGray decodes the bytes of a picture file. 16-bit values keep their upper 8 bits,
-// palette indices become colors, and transparent pixels become black.
+// DecodeGray decodes the content of a picture file to 8-bit gray values, row by row. 16-bit
+// values keep their upper 8 bits, palettes are applied, and transparent pixels become
+// black.
 func DecodeGray(ctx context.Context, text []byte) (pixels []uint8, height, width int, err error) {
 	img, err := Decode(ctx, text)
 	if err != nil {
@@ -124,7 +128,7 @@ func DecodeGray(ctx context.Context, text []byte) (pixels []uint8, height, width
 	return gray.Pix[:b.Dx()*b.Dy()], b.Dy(), b.Dx(), nil
 }
 
-// Decode decodes the bytes of a picture file. A picture without pixels is an error.
+// Decode decodes the content of a picture file. A picture without pixels is an error.
 func Decode(ctx context.Context, text []byte) (image.Image, error) {
 	f, err := FormatOf(text)
 	if err != nil {
@@ -144,13 +148,13 @@ func Decode(ctx context.Context, text []byte) (image.Image, error) {
 		return nil, CorruptError(f.name, err)
 	}
 	if img.Bounds().Empty() {
-		return nil, CorruptError(f.name, errors.New("it has no pixels"))
+		return nil, CorruptError(f.name, errors.New("the picture has no pixels"))
 	}
 	return img, nil
 }
 
-// Size returns the height and width in pixels that the header of a file states. It
-// is an error if the file is too short to hold them.
+// Size returns the height and width in pixels that the header of a picture file states. It
+// returns an error if the file is too short for that number of pixels.
 func (f Format) Size(text []byte) (height, width int, err error) {
 	if f.decode == nil {
 		t, err := tiff.Parse(text)
@@ -164,22 +168,22 @@ func (f Format) Size(text []byte) (height, width int, err error) {
 		return 0, 0, CorruptError(f.name, err)
 	}
 	if c.Height < 1 || c.Width < 1 || c.Height > MaxPixels/c.Width {
-		return 0, 0, fmt.Errorf("size %d×%d is out of range: at most %d pixels", c.Height, c.Width, MaxPixels)
+		return 0, 0, fmt.Errorf("picture size %d×%d is invalid: want 1 to %d pixels", c.Height, c.Width, MaxPixels)
 	}
 	if c.Height*c.Width > maxPixelsPerByte*len(text) {
-		return 0, 0, CorruptError(f.name, fmt.Errorf("%d bytes cannot hold %d×%d pixels", len(text), c.Height, c.Width))
+		return 0, 0, CorruptError(f.name, fmt.Errorf("file of %d bytes is too short for %d×%d pixels", len(text), c.Height, c.Width))
 	}
 	return c.Height, c.Width, nil
 }
 
-// decodeTIFF decodes the only page of a TIFF file, of 1 to 64 bits.
+// decodeTIFF decodes a TIFF file with one page, of 1 to 64 bits per value.
 func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 	f, err := tiff.Parse(text)
 	if err != nil {
 		return nil, CorruptError("TIFF", err)
 	}
 	if len(f.Pages) > 1 {
-		return nil, fmt.Errorf("it is a TIFF of several pages: save each page as a file of its own, or read its %d pages as a volume (data kind stacks)", len(f.Pages))
+		return nil, fmt.Errorf("TIFF file has %d pages, want 1: save each page as a separate file, or read the file as a volume (data kind stacks)", len(f.Pages))
 	}
 	m, err := f.Image(ctx, 0)
 	if ctx.Err() != nil {
@@ -191,11 +195,11 @@ func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 	return m, nil
 }
 
-// CorruptError returns the error for an incomplete picture file: the advice and the
-// cause.
+// CorruptError returns the error for a picture file that cannot be decoded because of err.
+// kind is its format.
 func CorruptError(kind string, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	return fmt.Errorf("not a readable %s: copy or save it again: %w", kind, err)
+	return fmt.Errorf("file is not a valid %s: copy or save it again: %w", kind, err)
 }

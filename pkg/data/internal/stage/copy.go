@@ -20,44 +20,45 @@ import (
 )
 
 const (
-	copiers    = 8        // files copied in parallel: copying small files mostly waits for the disk
-	chunkBytes = 64 << 20 // copied between two checks of the context
-	touchEvery = time.Second
+	copiers    = 8           // number of files copied in parallel: copying small files mostly waits for the disk
+	chunkBytes = 64 << 20    // number of bytes copied between two checks whether the context is canceled
+	touchEvery = time.Second // minimum time between two updates of the progress file
 )
 
-// files lists the contents of the sources.
+// files lists the files and empty folders of the sources.
 type files struct {
 	base  []string // name of each source in the copy
 	all   []file
-	bytes int64
-	key   string
+	bytes int64  // total size of the files
+	key   string // hash of the sources' paths and their files' names, sizes and modification times
 }
 
-// file is one regular file, or an empty folder.
+// file is a regular file or a folder of a source.
 type file struct {
-	root     string // the source that contains it, or the file itself if it is a source
-	from, to string // to is relative to the copy
-	bytes    int64
-	folder   bool
+	root     string // path of the source
+	from, to string // path of the original, and path relative to the copy's folder
+	bytes    int64  // size of the file
+	folder   bool   // whether it is a folder
 }
 
-// name returns the name of the copy's folder: a hash of the content.
+// name returns the name of the copy's folder.
 func (s *files) name() string { return s.key }
 
-// isName reports whether a folder has the name of a copy, or of one being removed.
+// isName reports whether name is the name of a copy's folder, or of a copy that is being
+// removed.
 func isName(name string) bool {
 	b, err := hex.DecodeString(strings.TrimSuffix(name, goneSuffix))
 	return err == nil && len(b) == keyBytes
 }
 
-const keyBytes = 16
+const keyBytes = 16 // length of a hash in names of copies
 
-// list finds the files of the sources. Links are followed inside a source, and
-// refused if they lead out of it.
+// list finds all files of the sources. It follows links within a source. A link that leads
+// out of its source is an error.
 func list(ctx context.Context, sources []string) (*files, error) {
 	set := &files{}
 	h := sha256.New()
-	// After a crash of the machine a copy on a disk may be damaged, so it is not reused after a reboot.
+	// A copy on a disk may be damaged if the machine crashed: do not reuse it after a reboot.
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	fmt.Fprintf(h, "%s\n", boot)
 	for i, source := range sources {
@@ -76,8 +77,9 @@ func list(ctx context.Context, sources []string) (*files, error) {
 	return set, nil
 }
 
-// add adds a file, or a folder with its contents, of the source root. inside are the
-// folders that contain it.
+// add adds a file, or a folder and its contents, of the source root. from and to are as in
+// type file, and inside are the folders around it. add writes names, sizes and modification
+// times to the hash h.
 func (s *files) add(ctx context.Context, root, from, to string, inside []os.FileInfo, h io.Writer) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -95,7 +97,7 @@ func (s *files) add(ctx context.Context, root, from, to string, inside []os.File
 	case !info.IsDir():
 		return fmt.Errorf("%s is neither a file nor a folder", from)
 	case slices.ContainsFunc(inside, func(f os.FileInfo) bool { return os.SameFile(f, info) }):
-		return fmt.Errorf("%s is a link to a folder around it: remove the link, or leave data.stage out", from)
+		return fmt.Errorf("%s is a link to a folder that contains it: remove the link, or leave data.stage out", from)
 	}
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -118,7 +120,8 @@ func (s *files) add(ctx context.Context, root, from, to string, inside []os.File
 	return nil
 }
 
-// need returns the bytes that the copy occupies on a file system, in full blocks.
+// need returns the number of bytes that the copy occupies on a file system, whose blocks
+// are assumed to have 4096 bytes.
 func (s *files) need() int64 {
 	const block = 4096
 	var sum int64
@@ -128,27 +131,27 @@ func (s *files) need() int64 {
 	return sum
 }
 
-// free returns the bytes that a user may still write to the file system of dir.
+// free returns the number of bytes that are available to users on the file system of dir.
 func free(dir string) (int64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return 0, err
 	}
-	return int64(st.Bavail) * st.Bsize, nil
+	return int64(st.Bavail) * int64(st.Bsize), nil //nolint:unconvert // uint32 on darwin
 }
 
-// copy makes the copy in dir. The caller holds its lock.
+// copy makes a copy of set in dir. The caller must hold the exclusive lock of dir.
 func (o stager) copy(ctx context.Context, dir string, set *files) error {
 	part := filepath.Join(dir, partName)
 	if err := os.RemoveAll(part); err != nil { // left by a process that was killed while it copied
 		return err
 	}
-	room, err := o.free(dir)
+	available, err := o.free(dir)
 	if err != nil {
 		return err
 	}
-	if need := set.need(); need > room {
-		return fmt.Errorf("the data set needs %s, and %s are free there: make room, name another folder in data.stage, or leave it out", size(need), size(room))
+	if need := set.need(); need > available {
+		return fmt.Errorf("the data set needs %s, but only %s are free: free some space, name another folder in data.stage, or leave data.stage out", size(need), size(available))
 	}
 	for _, f := range set.all {
 		to := filepath.Join(part, f.to)
@@ -172,7 +175,8 @@ func (o stager) copy(ctx context.Context, dir string, set *files) error {
 	return os.Rename(part, filepath.Join(dir, dataName))
 }
 
-// copyAll copies files in parallel. It ends at the first error and returns it.
+// copyAll copies files to the folder part in parallel. It stops at the first error and
+// returns it.
 func copyAll(ctx context.Context, part string, all []file, p *progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -198,7 +202,8 @@ func copyAll(ctx context.Context, part string, all []file, p *progress) error {
 	return context.Cause(ctx)
 }
 
-// open opens the file. It returns an error if the file was replaced after it was listed.
+// open opens the original file. It returns an error if the file has been replaced by a link
+// out of its source since it was listed.
 func (f file) open() (*os.File, error) {
 	if f.from == f.root {
 		return safeopen.File(f.from)
@@ -206,6 +211,8 @@ func (f file) open() (*os.File, error) {
 	return safeopen.Open(f.root, f.from)
 }
 
+// copyFile copies f to the path to. It returns an error if the size of f has changed since
+// it was listed.
 func copyFile(ctx context.Context, f file, to string, p *progress) (err error) {
 	in, err := f.open()
 	if err != nil {
@@ -235,19 +242,20 @@ func copyFile(ctx context.Context, f file, to string, p *progress) (err error) {
 		}
 	}
 	if written != f.bytes {
-		return fmt.Errorf("copy %s: it had %d bytes, and %d when it was copied: try again when nobody writes to it", f.from, f.bytes, written)
+		return fmt.Errorf("copy %s: the size changed from %d to %d bytes: try again when no program writes to the file", f.from, f.bytes, written)
 	}
 	return p.touch()
 }
 
-// progress is the file whose modification time shows that copying continues.
+// progress is a file whose modification time shows waiting processes that copying
+// continues.
 type progress struct {
 	path string
 	mu   sync.Mutex
 	last time.Time
 }
 
-// touch sets the file's time to now, at most once a second.
+// touch sets the modification time of the file to now, at most once per touchEvery.
 func (p *progress) touch() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,7 +271,7 @@ func (p *progress) touch() error {
 	return errors.Join(f.Close(), os.Chtimes(p.path, now, now))
 }
 
-// size formats bytes in the largest binary unit that is not larger than the value.
+// size formats a number of bytes with a binary unit, as in "1.5 GiB".
 func size(bytes int64) string {
 	v, units := float64(bytes), []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
 	for v >= 1024 && len(units) > 1 {

@@ -1,17 +1,17 @@
-// Package stage copies a data set into a folder of this machine, such as /dev/shm,
-// once for all processes that ask for it, and removes the copy when the last of them
-// has ended.
+// Package stage copies a data set into a folder of this machine, such as /dev/shm, once for
+// all processes that use it, and removes the copy when no process uses it any more.
 //
-// Each copy is a separate folder in FOLDER/lockstep-stage-UID, named by a hash of the content
-// that was copied:
+// Each copy is a separate folder in FOLDER/lockstep-stage-UID. Its name is a hash of the
+// sources' paths and of their files' names, sizes and modification times. It contains:
 //
 //	lock      held exclusively while the copy is made or removed, shared while it is used
 //	progress  touched while the copy is made
 //	data      the copy; it gets this name when it is complete
 //
-// The lock is flock(2), which the kernel releases when its process ends, however it
-// ends. So a copy whose lock can be acquired exclusively has no user: a process that closes
-// it, or that makes another copy, removes it.
+// The lock is a flock(2) lock. The kernel releases it when the process ends, even if the
+// process is killed. So if a process can acquire the lock exclusively, no other process
+// uses the copy, and it may remove the copy. A process does so when it closes a copy, and
+// for all unused copies when it makes another one.
 package stage
 
 import (
@@ -33,8 +33,8 @@ const (
 	dataName     = "data"
 	partName     = "data.part"
 
-	// defaultPatience is how long another process may copy without progress before
-	// waiting ends with an error.
+	// defaultPatience is how long Open waits for another process that copies without
+	// progress.
 	defaultPatience = 2 * time.Minute
 	pollEvery       = 50 * time.Millisecond
 )
@@ -42,24 +42,24 @@ const (
 // Stage is a copy that this process uses.
 type Stage struct {
 	Bytes  int64         // total size of the files
-	Took   time.Duration // time for copying; 0 if another process has copied
-	Copied bool          // whether this process has copied
+	Took   time.Duration // duration of copying; 0 if another process made the copy
+	Copied bool          // whether this process made the copy
 
 	dir  string
 	lock *os.File
 	base []string // name of each source within the copy
 }
 
-// stager makes copies. Tests replace its fields.
+// stager makes copies. Its fields are parameters that tests change.
 type stager struct {
 	patience time.Duration
 	free     func(dir string) (bytes int64, err error)
-	began    func() // called when copying begins
+	began    func() // if not nil, called when copying begins
 }
 
-// Open copies the sources, which are files or folders, into folder, or takes the copy
-// that another process has made of the same content. While another process copies,
-// Open waits, up to two minutes without progress.
+// Open copies the sources, which are files or folders, into folder. If another process has
+// made a copy of the same content, Open uses that copy. If another process is copying, Open
+// waits; it returns an error after two minutes without progress.
 func Open(ctx context.Context, folder string, sources []string) (*Stage, error) {
 	s, err := stager{patience: defaultPatience, free: free}.open(ctx, folder, sources)
 	if err != nil {
@@ -68,13 +68,13 @@ func Open(ctx context.Context, folder string, sources []string) (*Stage, error) 
 	return s, nil
 }
 
-// Path returns the place of source i in the copy.
+// Path returns the path of source i in the copy.
 func (s *Stage) Path(i int) string { return filepath.Join(s.dir, dataName, s.base[i]) }
 
 // Dir returns the folder of the copy.
 func (s *Stage) Dir() string { return s.dir }
 
-// Close ends the use of the copy, and removes it if no other process uses it.
+// Close releases the copy, and removes it if no other process uses it.
 func (s *Stage) Close() error {
 	if s == nil || s.lock == nil {
 		return nil
@@ -88,6 +88,7 @@ func (s *Stage) Close() error {
 	return nil
 }
 
+// open implements Open.
 func (o stager) open(ctx context.Context, folder string, sources []string) (*Stage, error) {
 	set, err := list(ctx, sources)
 	if err != nil {
@@ -115,8 +116,8 @@ func (o stager) open(ctx context.Context, folder string, sources []string) (*Sta
 	}
 }
 
-// try takes the copy in s.dir or makes it. It reports false if another process is
-// making or removing it.
+// try acquires the copy in s.dir, and makes it if it does not exist. done is false if
+// another process is making or removing the copy.
 func (o stager) try(ctx context.Context, s *Stage, set *files) (done bool, err error) {
 	lock, err := openLock(s.dir)
 	if err != nil || lock == nil {
@@ -128,7 +129,7 @@ func (o stager) try(ctx context.Context, s *Stage, set *files) (done bool, err e
 		}
 	}()
 	if !flock(lock, syscall.LOCK_EX) {
-		// Others use it, or one of them makes it.
+		// Other processes use the copy, or one of them is making it.
 		if !flock(lock, syscall.LOCK_SH) || !sameFile(lock, s.dir) || !complete(s.dir) {
 			return false, nil
 		}
@@ -146,8 +147,8 @@ func (o stager) try(ctx context.Context, s *Stage, set *files) (done bool, err e
 		}
 		s.Copied, s.Took = true, time.Since(begin)
 	}
-	// The kernel releases the exclusive lock before it grants the shared one, so that
-	// another process may remove the copy in between: it is then made again.
+	// The kernel releases the exclusive lock before it grants the shared lock. If another
+	// process has removed the copy in between, the caller tries again.
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_SH); err != nil {
 		return false, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
@@ -158,11 +159,11 @@ func (o stager) try(ctx context.Context, s *Stage, set *files) (done bool, err e
 	return true, nil
 }
 
-// ownRoot returns folder/lockstep-stage-UID, which it makes if there is none. It
-// refuses one that others may write to.
+// ownRoot returns the path of folder/lockstep-stage-UID and creates this folder if it does
+// not exist. It returns an error if other users have access to the folder.
 func ownRoot(folder string) (string, error) {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return "", errors.New("there is no such folder on this machine: name one that every node has, such as /dev/shm, or leave data.stage out")
+		return "", errors.New("the folder does not exist on this machine: name a folder that exists on every node, such as /dev/shm, or leave data.stage out")
 	}
 	uid := os.Getuid()
 	root := filepath.Join(folder, "lockstep-stage-"+strconv.Itoa(uid))
@@ -170,7 +171,7 @@ func ownRoot(folder string) (string, error) {
 		return "", err
 	}
 	info, err := os.Lstat(root)
-	if errors.Is(err, fs.ErrNotExist) { // its last user has just removed it
+	if errors.Is(err, fs.ErrNotExist) { // another process has just removed it
 		return ownRoot(folder)
 	}
 	if err != nil {
@@ -178,13 +179,13 @@ func ownRoot(folder string) (string, error) {
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || ok && int(owner.Uid) != uid {
-		return "", fmt.Errorf("%s is not a folder of this user alone (%s): remove it, or name another folder in data.stage", root, info.Mode())
+		return "", fmt.Errorf("%s is not a private folder of this user (mode %s): remove it, or name another folder in data.stage", root, info.Mode())
 	}
 	return root, nil
 }
 
-// openLock opens the lock of a copy, whose folder it makes if there is none. It
-// returns nil if another process has just removed the folder.
+// openLock opens the lock file of the copy in dir and creates dir if it does not exist. It
+// returns nil without an error if another process has just removed dir.
 func openLock(dir string) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -196,12 +197,14 @@ func openLock(dir string) (*os.File, error) {
 	return f, err
 }
 
-// flock acquires a lock without waiting. It reports whether it has succeeded.
+// flock tries to acquire a lock without waiting, and reports whether it succeeded. how is
+// LOCK_EX or LOCK_SH.
 func flock(f *os.File, how int) bool {
 	return syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB) == nil
 }
 
-// sameFile reports whether the lock is still the one in dir.
+// sameFile reports whether dir still contains the lock file that is open as lock. It does
+// not if another process has removed dir.
 func sameFile(lock *os.File, dir string) bool {
 	a, err := lock.Stat()
 	if err != nil {
@@ -211,15 +214,15 @@ func sameFile(lock *os.File, dir string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// complete reports whether the copy in dir was made to its end.
+// complete reports whether the copy in dir is complete.
 func complete(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, dataName))
 	return err == nil
 }
 
-// removeUnused removes the copy in dir if no other process has its lock, and closes
-// the lock. The copy gets another name first, so that a process that comes for the
-// same content makes a new one.
+// removeUnused removes the copy in dir if no other process holds its lock, and closes the
+// lock. It renames the copy first, so that other processes that need the same content make
+// a new copy meanwhile.
 func removeUnused(dir string, lock *os.File) error {
 	defer lock.Close()
 	if !flock(lock, syscall.LOCK_EX) || !sameFile(lock, dir) {
@@ -235,11 +238,11 @@ func removeUnused(dir string, lock *os.File) error {
 	return os.RemoveAll(gone)
 }
 
-// goneSuffix ends the name of a copy that is being removed.
+// goneSuffix is appended to the name of a copy that is being removed.
 const goneSuffix = ".gone"
 
-// sweep removes the copies in root, except keep, that no process uses because their
-// owners were killed. It ignores copies that cannot be removed.
+// sweep removes the copies in root that no process uses because their users were killed,
+// except keep. It ignores errors.
 func sweep(root, keep string) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -256,20 +259,20 @@ func sweep(root, keep string) {
 		}
 		lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR, 0)
 		if err != nil {
-			_ = os.Remove(dir) // if it is empty: its owner was killed before there was a lock
+			_ = os.Remove(dir) // removes an empty folder: its process was killed before it created the lock
 			continue
 		}
 		_ = removeUnused(dir, lock)
 	}
 }
 
-// waiting is the state of a wait for another process that copies.
+// waiting is the state of waiting for another process that copies.
 type waiting struct {
 	last  time.Time // modification time of the progress file
 	since time.Time // when this process first saw that time
 }
 
-// more waits for a moment. It returns an error if the copy has made no progress for
+// more waits for pollEvery. It returns an error if copying to dir has made no progress for
 // longer than patience.
 func (w *waiting) more(ctx context.Context, dir string, patience time.Duration) error {
 	var now time.Time
@@ -280,7 +283,7 @@ func (w *waiting) more(ctx context.Context, dir string, patience time.Duration) 
 		w.last, w.since = now, time.Now()
 	}
 	if time.Since(w.since) > patience {
-		return fmt.Errorf("another process of this machine is copying to %s, without progress for %v: end it if it hangs (see who has %s open), or leave data.stage out", dir, patience, filepath.Join(dir, lockName))
+		return fmt.Errorf("another process on this machine is copying to %s and has made no progress for %v: end it if it hangs (it has %s open), or leave data.stage out", dir, patience, filepath.Join(dir, lockName))
 	}
 	select {
 	case <-ctx.Done():

@@ -304,7 +304,7 @@ func TestWaitEnds(t *testing.T) {
 	folder, from := t.TempDir(), source(t)
 	process(t, "copy", folder, from)
 	_, err := stager{patience: 3 * pollEvery, free: free}.open(t.Context(), folder, []string{from})
-	if err == nil || !strings.Contains(err.Error(), "another process of this machine is copying to "+folder) || !strings.Contains(err.Error(), "without progress for 150ms") {
+	if err == nil || !strings.Contains(err.Error(), "another process on this machine is copying to "+folder) || !strings.Contains(err.Error(), "no progress for 150ms") {
 		t.Errorf("error %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*pollEvery)
@@ -318,11 +318,11 @@ func TestOpenErrors(t *testing.T) {
 	t.Attr("fault", "a staged data set has a link out of its folder")
 	from, folder := source(t), t.TempDir()
 	full := stager{patience: time.Minute, free: func(string) (int64, error) { return 5 << 10, nil }}
-	if _, err := full.open(t.Context(), folder, []string{from}); err == nil || !strings.Contains(err.Error(), "the data set needs 16 KiB, and 5 KiB are free there: make room") {
+	if _, err := full.open(t.Context(), folder, []string{from}); err == nil || !strings.Contains(err.Error(), "the data set needs 16 KiB, but only 5 KiB are free: free some space") {
 		t.Errorf("no room: %v", err)
 	}
 	empty(t, folder)
-	if _, err := Open(t.Context(), filepath.Join(folder, "none"), []string{from}); err == nil || !strings.Contains(err.Error(), "there is no such folder on this machine") {
+	if _, err := Open(t.Context(), filepath.Join(folder, "none"), []string{from}); err == nil || !strings.Contains(err.Error(), "the folder does not exist on this machine") {
 		t.Errorf("no folder: %v", err)
 	}
 	if _, err := Open(t.Context(), folder, []string{filepath.Join(from, "none")}); !errors.Is(err, os.ErrNotExist) {
@@ -331,7 +331,7 @@ func TestOpenErrors(t *testing.T) {
 	if err := os.Symlink(from, filepath.Join(from, "image", "loop")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), folder, []string{from}); err == nil || !strings.Contains(err.Error(), "is a link to a folder around it") {
+	if _, err := Open(t.Context(), folder, []string{from}); err == nil || !strings.Contains(err.Error(), "is a link to a folder that contains it") {
 		t.Errorf("a loop: %v", err)
 	}
 	if err := os.Remove(filepath.Join(from, "image", "loop")); err != nil {
@@ -360,7 +360,7 @@ func TestOpenErrors(t *testing.T) {
 	if err := os.Chmod(root, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), folder, []string{source(t)}); err == nil || !strings.Contains(err.Error(), "is not a folder of this user alone") {
+	if _, err := Open(t.Context(), folder, []string{source(t)}); err == nil || !strings.Contains(err.Error(), "is not a private folder of this user") {
 		t.Errorf("a folder of others: %v", err)
 	}
 	if err := os.Remove(root); err != nil {
@@ -370,7 +370,7 @@ func TestOpenErrors(t *testing.T) {
 	if err := os.Symlink(elsewhere, root); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), folder, []string{source(t)}); err == nil || !strings.Contains(err.Error(), "is not a folder of this user alone") {
+	if _, err := Open(t.Context(), folder, []string{source(t)}); err == nil || !strings.Contains(err.Error(), "is not a private folder of this user") {
 		t.Errorf("a link: %v", err)
 	}
 	empty(t, elsewhere)

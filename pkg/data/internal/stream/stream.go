@@ -1,10 +1,11 @@
-// Package stream provides the random streams from which samples are generated,
-// shuffled, cut and augmented. They depend only on a seed and keys.
+// Package stream provides the streams of random numbers for generating, shuffling, cropping
+// and augmenting samples. A stream depends only on a seed, a purpose and keys.
 package stream
 
 import "math/rand/v2"
 
-// Purposes of a stream. Streams of different purposes never share their numbers, so that switching one thing on changes nothing else.
+// Purposes of streams. Streams for different purposes are independent, so that enabling one
+// feature does not change the random numbers of another.
 const (
 	Split uint64 = iota + 1
 	Shuffle
@@ -15,9 +16,8 @@ const (
 	Classes
 )
 
-// New returns the random stream of a purpose and its keys. Equal keys give equal
-// streams, in any process and on any thread, whatever the order in which streams
-// are made.
+// New returns the random stream for a seed, a purpose and keys. Equal arguments give equal
+// streams, in every process and regardless of the streams that were created before.
 func New(seed int64, purpose uint64, keys ...uint64) *rand.Rand {
 	a := mix(uint64(seed)) ^ purpose
 	for _, k := range keys {
@@ -26,8 +26,9 @@ func New(seed int64, purpose uint64, keys ...uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(mix(a), mix(a+1)))
 }
 
-// mix is the output function of SplitMix64 (Steele, Lea, Flood 2014,
-// doi:10.1145/2714064.2660195): each bit of x flips about half of the result's.
+// mix hashes x with the output function of SplitMix64 (Steele, Lea, Flood 2014,
+// doi:10.1145/2714064.2660195): a change of one bit of x flips about half of the result's
+// bits.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

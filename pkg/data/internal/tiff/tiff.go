@@ -1,10 +1,9 @@
-// Package tiff reads the pages of TIFF files as grey values: of 1, 8 or 16 bits
-// through golang.org/x/image/tiff, which reads one page, and here of 32 and 64
-// bits, whole numbers and floats, in strips or tiles, uncompressed or packed by
-// LZW, Deflate or PackBits.
+// Package tiff reads the pages of TIFF files as gray values. Pages with unsigned integers
+// of 1, 8 or 16 bits are decoded by golang.org/x/image/tiff, which reads only one page per
+// file. This package decodes pages with signed integers, floats, and 32-bit or 64-bit
+// values, in strips or tiles, uncompressed or compressed by LZW, Deflate or PackBits.
 //
-// Source: TIFF, revision 6.0; Adobe's technical note 3 for the predictor of
-// floats.
+// Sources: TIFF, revision 6.0, and Adobe's technical note 3 for the predictor of floats.
 package tiff
 
 import (
@@ -25,16 +24,15 @@ import (
 	"lockstep/pkg/data/internal/values"
 )
 
-// Bounds of what a header may ask for: pixels in all, and of those that the
-// file may hold packed (Deflate makes at most 1032 bytes of one).
+// Limits for the sizes that a file may state.
 const (
-	maxPixels       = 1 << 28
+	maxPixels       = 1 << 28 // per page
 	maxPages        = 1 << 16
-	maxBytesPerByte = 1032
-	alwaysPixels    = 1 << 26 // believed of what x/image reads: fax compression has no bound
+	maxBytesPerByte = 1032    // Deflate expands one byte to at most 1032 bytes
+	alwaysPixels    = 1 << 26 // pages of this size are accepted in files of any length, because fax compression has no limit
 )
 
-// Fields (TIFF 6.0, section 8 and Appendix A) that are read.
+// Tags of the fields that this package reads (TIFF 6.0, section 8 and Appendix A).
 const (
 	tagWidth        = 256
 	tagHeight       = 257
@@ -55,28 +53,28 @@ const (
 	tagFormat       = 339
 )
 
-// Values of tagPhotometric: what a grey value of 0 is.
+// Values of tagPhotometric: the color of gray value 0.
 const (
 	whiteIsZero = 0
 	blackIsZero = 1
 )
 
-// Compressions.
+// Values of tagCompression.
 const (
 	packedNot     = 1
-	packedFax     = 2 // to 4: of one bit
+	packedFax     = 2 // 2 to 4 are fax compressions of pages with one bit per pixel
 	packedFax4    = 4
 	packedLZW     = 5
 	packedDeflate = 8
 	packedBits    = 32773
-	packedAdobe   = 32946 // the older number of Deflate
+	packedAdobe   = 32946 // older value for Deflate
 )
 
 // File contains the pages of a TIFF file.
 type File struct {
 	text  []byte
 	order binary.ByteOrder
-	left  int64 // number of field values that may still be read, at first the file's size in bytes
+	left  int64 // number of field values that may still be read; initially the size of the file in bytes
 	Pages []Page
 }
 
@@ -90,7 +88,8 @@ type Page struct {
 	fields map[uint16][]uint32
 }
 
-// Parse reads the directories of a file's pages, but not the pixels.
+// Parse parses the directories of all pages of a TIFF file, but does not decode their
+// pixels. text is the content of the file.
 func Parse(text []byte) (*File, error) {
 	f := &File{text: text, left: int64(len(text))}
 	switch {
@@ -99,9 +98,9 @@ func Parse(text []byte) (*File, error) {
 	case bytes.HasPrefix(text, []byte("MM\x00*")):
 		f.order = binary.BigEndian
 	case bytes.HasPrefix(text, []byte("II+\x00")), bytes.HasPrefix(text, []byte("MM\x00+")):
-		return nil, errors.New("it is a BigTIFF, which is not read: save it as a classic TIFF, or each page as a file of its own")
+		return nil, errors.New("BigTIFF files are not supported: save the file as a classic TIFF, or each page as a separate file")
 	default:
-		return nil, errors.New("not a TIFF: it does not begin with TIFF's signature")
+		return nil, errors.New("not a TIFF file: it does not begin with TIFF's signature")
 	}
 	if len(text) < 8 {
 		return nil, io.ErrUnexpectedEOF
@@ -109,7 +108,7 @@ func Parse(text []byte) (*File, error) {
 	seen := map[uint32]bool{}
 	for at := f.order.Uint32(text[4:]); at != 0; {
 		if seen[at] || len(f.Pages) == maxPages {
-			return nil, fmt.Errorf("page %d comes back to an earlier one: the file is damaged", len(f.Pages))
+			return nil, fmt.Errorf("directory of page %d is that of an earlier page: the file is damaged", len(f.Pages))
 		}
 		seen[at] = true
 		p, next, err := f.page(int64(at))
@@ -120,13 +119,13 @@ func Parse(text []byte) (*File, error) {
 		at = next
 	}
 	if len(f.Pages) == 0 {
-		return nil, errors.New("it has no page")
+		return nil, errors.New("the file has no pages")
 	}
 	return f, nil
 }
 
-// page reads a directory (section 2). next is the position of the next directory, 0 if
-// there is none.
+// page parses the directory (section 2) at position at. next is the position of the next
+// directory, or 0 if there is none.
 func (f *File) page(at int64) (p Page, next uint32, err error) {
 	size := int64(len(f.text))
 	if at+2 > size {
@@ -148,7 +147,7 @@ func (f *File) page(at int64) (p Page, next uint32, err error) {
 			continue
 		}
 		if width == 0 {
-			return p, 0, fmt.Errorf("field %d is of type %d: the file is damaged", tag, kind)
+			return p, 0, fmt.Errorf("field %d has invalid type %d: the file is damaged", tag, kind)
 		}
 		b := e[8:12]
 		if count*width > 4 {
@@ -159,7 +158,7 @@ func (f *File) page(at int64) (p Page, next uint32, err error) {
 			b = f.text[from:]
 		}
 		if f.left -= count; f.left < 0 {
-			return p, 0, errors.New("its pages share their fields: the file is damaged")
+			return p, 0, errors.New("the pages have more field values than the file has bytes: the file is damaged")
 		}
 		v := make([]uint32, count)
 		for i := range v {
@@ -176,7 +175,7 @@ func (f *File) page(at int64) (p Page, next uint32, err error) {
 	}
 	h, w := p.field(tagHeight, 0), p.field(tagWidth, 0)
 	if h < 1 || w < 1 || int64(h) > maxPixels/int64(w) {
-		return p, 0, fmt.Errorf("size %d×%d is out of range: at most %d pixels", h, w, maxPixels)
+		return p, 0, fmt.Errorf("page size %d×%d is invalid: want 1 to %d pixels", h, w, maxPixels)
 	}
 	p.Height, p.Width, p.Bits = int(h), int(w), int(p.field(tagBits, 1))
 	switch p.field(tagFormat, 1) {
@@ -188,33 +187,33 @@ func (f *File) page(at int64) (p Page, next uint32, err error) {
 	return p, f.order.Uint32(f.text[end:]), nil
 }
 
-// field returns the first value of a field, or without if the page lacks the field.
-func (p Page) field(tag uint16, without uint32) uint32 {
+// field returns the first value of a field, or missing if the page does not have the field.
+func (p Page) field(tag uint16, missing uint32) uint32 {
 	if v := p.fields[tag]; len(v) > 0 {
 		return v[0]
 	}
-	return without
+	return missing
 }
 
-// wide reports whether the page has values that only this package reads, not
+// wide reports whether the values of the page are decoded by this package and not by
 // x/image/tiff.
 func (p Page) wide() bool { return p.Bits > 16 || p.Float || p.Signed }
 
-// faxInverted reports whether the black runs of a fax-compressed page represent white.
-// Their bits are 1, which is white if the page defines 0 as black (section 11; libtiff
-// reads it so). x/image/tiff always makes them black.
+// faxInverted reports whether x/image/tiff decodes a fax-compressed page with black and
+// white exchanged. Runs called black have the value 1, which is white if the page defines 0
+// as black (section 11, and libtiff), but x/image/tiff always decodes them to black.
 func (p Page) faxInverted() bool {
 	return p.fax() && p.field(tagPhotometric, whiteIsZero) == blackIsZero
 }
 
-// fax reports whether the page has a compression of fax machines.
+// fax reports whether the page is fax-compressed (CCITT).
 func (p Page) fax() bool {
 	c := p.field(tagCompression, packedNot)
 	return c >= packedFax && c <= packedFax4
 }
 
-// Values returns the gray values of a page, row by row. Integers are divided by the
-// largest integer of that size, and floats are unchanged.
+// Values decodes a page and returns its gray values row by row. Integers are divided by the
+// largest value of their type, and floats are not changed.
 func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
 	p := f.Pages[page]
 	if p.wide() {
@@ -243,19 +242,19 @@ func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
 	return v, nil
 }
 
-// Image returns a page as an image. Values of more than 16 bits keep their upper 16
-// bits. Floats of 0 to 1 range from black to white.
+// Image decodes a page to an image. Values of more than 16 bits are rounded to 16 bits.
+// Floats must be between 0 (black) and 1 (white).
 func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 	p := f.Pages[page]
 	if !p.wide() {
 		if p.Height*p.Width > max(alwaysPixels, 8*maxBytesPerByte*len(f.text)) {
-			return nil, fmt.Errorf("page %d: %d bytes cannot hold %d×%d pixels", page, len(f.text), p.Height, p.Width)
+			return nil, fmt.Errorf("page %d: file of %d bytes is too short for %d×%d pixels", page, len(f.text), p.Height, p.Width)
 		}
 		if p.field(tagPlanar, 1) == 2 && p.field(tagSamples, 1) > 1 {
-			return nil, fmt.Errorf("page %d: its colours lie in planes of their own (planar configuration 2), which is not read: save it with the colours of a pixel side by side", page)
+			return nil, fmt.Errorf("page %d: separate color planes (planar configuration 2) are not supported: save the page with interleaved colors", page)
 		}
 		if p.field(tagFillOrder, 1) == 2 && p.Bits < 8 && !p.fax() { // x/image/tiff applies this field only to fax compression
-			return nil, fmt.Errorf("page %d: the bits of a byte are in reverse order (fill order 2), which is not read: save it again with 8 bits", page)
+			return nil, fmt.Errorf("page %d: reversed bit order (fill order 2) is not supported: save the page with 8 bits per value", page)
 		}
 		// x/image/tiff reads the first page of a file: make this page the first.
 		text := bytes.Clone(f.text[:8])
@@ -265,7 +264,7 @@ func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 			return nil, fmt.Errorf("page %d: %w", page, err)
 		}
 		if b := m.Bounds(); b.Dy() != p.Height || b.Dx() != p.Width {
-			return nil, fmt.Errorf("page %d: it is %d×%d, not %d×%d: the file is damaged", page, b.Dy(), b.Dx(), p.Height, p.Width)
+			return nil, fmt.Errorf("page %d: decoded size is %d×%d, want %d×%d: the file is damaged", page, b.Dy(), b.Dx(), p.Height, p.Width)
 		}
 		if g, ok := m.(*image.Gray); ok && p.faxInverted() {
 			for i := range g.Pix {
@@ -281,14 +280,14 @@ func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 	m := image.NewGray16(image.Rect(0, 0, p.Width, p.Height))
 	for i, x := range v {
 		if !(x >= 0 && x <= 1) {
-			return nil, fmt.Errorf("page %d: pixel (%d, %d) is %g: values of 0 (black) to 1 (white) are expected; divide them by their largest", page, i/p.Width, i%p.Width, x)
+			return nil, fmt.Errorf("page %d: pixel (%d, %d) is %g, want 0 (black) to 1 (white): divide the values by the largest one", page, i/p.Width, i%p.Width, x)
 		}
 		m.SetGray16(i%p.Width, i/p.Width, color.Gray16{Y: uint16(x*math.MaxUint16 + 0.5)})
 	}
 	return m, nil
 }
 
-// patched is a file with replaced first 8 bytes.
+// patched reads a TIFF file whose first 8 bytes are replaced by head.
 type patched struct {
 	ctx        context.Context // cancels the decoder, which accepts no context
 	head, text []byte
@@ -321,14 +320,14 @@ func (r *patched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// decode reads a page of 32-bit, 64-bit, signed or floating-point values.
+// decode decodes a page for which wide is true and returns its values (see Values).
 func (f *File) decode(ctx context.Context, p Page) ([]float32, error) {
 	of := values.Number{Size: p.Bits / 8, Big: f.order == binary.BigEndian, Float: p.Float, Signed: p.Signed}
 	switch {
 	case p.field(tagSamples, 1) != 1:
-		return nil, fmt.Errorf("%d values a pixel of %d bits: grey pictures are read", p.field(tagSamples, 1), p.Bits)
+		return nil, fmt.Errorf("page has %d values of %d bits per pixel: only gray pictures are supported", p.field(tagSamples, 1), p.Bits)
 	case p.Bits%8 != 0 || !of.Known():
-		return nil, fmt.Errorf("values of %d bits: whole numbers of 8, 16, 32 and 64 bits and floats of 16, 32 and 64 are read", p.Bits)
+		return nil, fmt.Errorf("unsupported values of %d bits: integers of 8, 16, 32 or 64 bits and floats of 16, 32 or 64 bits are supported", p.Bits)
 	}
 	width, height := p.Width, int(min(p.field(tagRowsPerStrip, uint32(p.Height)), uint32(p.Height)))
 	offsets, sizes := p.fields[tagStripOffsets], p.fields[tagStripBytes]
@@ -336,19 +335,19 @@ func (f *File) decode(ctx context.Context, p Page) ([]float32, error) {
 	if tiled {
 		w, h := p.field(tagTileWidth, 0), p.field(tagTileHeight, 0)
 		if h == 0 || w > 1<<16 || h > 1<<16 {
-			return nil, fmt.Errorf("tiles of %d×%d: the file is damaged", h, w)
+			return nil, fmt.Errorf("invalid tile size %d×%d: the file is damaged", h, w)
 		}
 		width, height, offsets, sizes = int(w), int(h), p.fields[tagTileOffsets], p.fields[tagTileBytes]
 	}
 	if height == 0 {
-		return nil, errors.New("strips of no row: the file is damaged")
+		return nil, errors.New("strips have 0 rows: the file is damaged")
 	}
 	across, down := (p.Width+width-1)/width, (p.Height+height-1)/height
 	if len(offsets) != across*down || len(sizes) != across*down {
-		return nil, fmt.Errorf("%d parts are listed, %d are needed: the file is damaged", len(offsets), across*down)
+		return nil, fmt.Errorf("got %d strips or tiles, want %d: the file is damaged", len(offsets), across*down)
 	}
 	if int64(p.Height)*int64(p.Width)*int64(of.Size) > maxBytesPerByte*int64(len(f.text)) {
-		return nil, fmt.Errorf("%d bytes cannot hold %d×%d pixels", len(f.text), p.Height, p.Width)
+		return nil, fmt.Errorf("file of %d bytes is too short for %d×%d pixels", len(f.text), p.Height, p.Width)
 	}
 	v := make([]float32, p.Height*p.Width)
 	for k := range offsets {
@@ -389,14 +388,15 @@ func (f *File) decode(ctx context.Context, p Page) ([]float32, error) {
 	return v, nil
 }
 
-// part decompresses a strip or tile, which must have n bytes.
+// part decompresses the strip or tile of size bytes at position at, which must have n bytes
+// after decompression.
 func (f *File) part(p Page, at, size int64, n int) ([]byte, error) {
 	if at+size > int64(len(f.text)) {
-		return nil, fmt.Errorf("a part at byte %d has %d bytes, the file %d: it is cut off; copy it again", at, size, len(f.text))
+		return nil, fmt.Errorf("strip or tile at byte %d has %d bytes, which exceeds the file of %d bytes: the file is truncated; copy it again", at, size, len(f.text))
 	}
 	b := f.text[at : at+size]
 	if int64(n) > maxBytesPerByte*8*(size+1) {
-		return nil, fmt.Errorf("a part of %d bytes cannot hold %d: the file is damaged", size, n)
+		return nil, fmt.Errorf("strip or tile of %d bytes cannot be decompressed to %d bytes: the file is damaged", size, n)
 	}
 	var r io.Reader
 	switch c := p.field(tagCompression, 1); c {
@@ -409,32 +409,32 @@ func (f *File) part(p Page, at, size int64, n int) ([]byte, error) {
 	case packedDeflate, packedAdobe:
 		z, err := zlib.NewReader(bytes.NewReader(b))
 		if err != nil {
-			return nil, fmt.Errorf("unpack Deflate: %w", err)
+			return nil, fmt.Errorf("decompress Deflate: %w", err)
 		}
 		r = z
 	case packedBits:
 		return unpackBits(b, n)
 	default:
-		return nil, fmt.Errorf("compression %d of values of %d bits is not read: none, LZW, Deflate and PackBits are", c, p.Bits)
+		return nil, fmt.Errorf("unsupported compression %d of %d-bit values: uncompressed, LZW, Deflate and PackBits are supported", c, p.Bits)
 	}
 	out := make([]byte, n)
 	if _, err := io.ReadFull(r, out); err != nil {
-		return nil, fmt.Errorf("a part at byte %d holds less than its %d bytes: %w", at, n, err)
+		return nil, fmt.Errorf("strip or tile at byte %d is shorter than %d bytes after decompression: %w", at, n, err)
 	}
 	return out, nil
 }
 
-// unpackBits decodes PackBits compression (section 9).
+// unpackBits decompresses PackBits data (section 9) to n bytes.
 func unpackBits(b []byte, n int) ([]byte, error) {
 	out := make([]byte, 0, n)
 	for len(out) < n {
 		if len(b) < 2 {
-			return nil, fmt.Errorf("unpack PackBits: %w", io.ErrUnexpectedEOF)
+			return nil, fmt.Errorf("decompress PackBits: %w", io.ErrUnexpectedEOF)
 		}
 		switch c := int(int8(b[0])); {
 		case c >= 0:
 			if len(b) < 2+c {
-				return nil, fmt.Errorf("unpack PackBits: %w", io.ErrUnexpectedEOF)
+				return nil, fmt.Errorf("decompress PackBits: %w", io.ErrUnexpectedEOF)
 			}
 			out, b = append(out, b[1:2+c]...), b[2+c:]
 		case c == -128:
@@ -449,9 +449,9 @@ func unpackBits(b []byte, n int) ([]byte, error) {
 	return out[:n], nil
 }
 
-// unpredict undoes the differences of a row, in place: of whole numbers (section
-// 14), or of the bytes of floats, most significant first (technical note 3),
-// whose values are then big-endian.
+// unpredict reverses the predictor of a row in place. Predictor 2 stores differences of
+// integers (section 14). Predictor 3 stores differences of the bytes of floats, most
+// significant bytes first (technical note 3); the resulting floats are big-endian.
 func unpredict(p Page, row []byte, of values.Number, order binary.ByteOrder) error {
 	switch c := p.field(tagPredictor, 1); {
 	case c == 1:
@@ -482,7 +482,7 @@ func unpredict(p Page, row []byte, of values.Number, order binary.ByteOrder) err
 			}
 		}
 	default:
-		return fmt.Errorf("predictor %d of such values is not known: the file is damaged", c)
+		return fmt.Errorf("unknown predictor %d for this type of values: the file is damaged", c)
 	}
 	return nil
 }

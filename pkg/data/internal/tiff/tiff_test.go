@@ -110,18 +110,18 @@ func TestErrors(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ text, want string }{
 		"another file": {"\x89PNG\r\n\x1a\n", "not a TIFF"},
-		"BigTIFF":      {"II+\x00\x08\x00\x00\x00", "it is a BigTIFF, which is not read: save it as a classic TIFF"},
-		"no page":      {"II*\x00\x00\x00\x00\x00", "it has no page"},
-		"circle":       {circle(), "comes back to an earlier one"},
+		"BigTIFF":      {"II+\x00\x08\x00\x00\x00", "BigTIFF files are not supported: save the file as a classic TIFF"},
+		"no page":      {"II*\x00\x00\x00\x00\x00", "the file has no pages"},
+		"circle":       {circle(), "is that of an earlier page"},
 	} {
 		if _, err := Parse([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	if _, err := parse(t, "testdata/one/planar.tif").Values(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "planes of their own (planar configuration 2), which is not read: save it with") {
+	if _, err := parse(t, "testdata/one/planar.tif").Values(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "separate color planes (planar configuration 2) are not supported: save the page with") {
 		t.Errorf("planes of colours: %v", err)
 	}
-	if _, err := parse(t, "testdata/one/fillorder.tif").Values(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "(fill order 2), which is not read: save it again with 8 bits") {
+	if _, err := parse(t, "testdata/one/fillorder.tif").Values(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "(fill order 2) is not supported: save the page with 8 bits") {
 		t.Errorf("bits in reverse order: %v", err)
 	}
 	if _, err := Parse([]byte("MM\x00*")); !errors.Is(err, io.ErrUnexpectedEOF) {

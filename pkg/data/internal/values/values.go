@@ -1,4 +1,4 @@
-// Package values converts the numbers that files store to float32.
+// Package values converts numbers as stored in files to float32.
 package values
 
 import (
@@ -6,13 +6,13 @@ import (
 	"math"
 )
 
-// Number describes how a value is stored: as an IEEE 754 float of 2, 4 or 8 bytes, or as
-// an integer of 1, 2, 4 or 8 bytes.
+// Number describes the type of stored values: IEEE 754 floats of 2, 4 or 8 bytes, or
+// integers of 1, 2, 4 or 8 bytes.
 type Number struct {
-	Size   int  // bytes
-	Big    bool // big-endian
-	Float  bool
-	Signed bool
+	Size   int  // size of a value in bytes
+	Big    bool // values are big-endian
+	Float  bool // values are floats, not integers
+	Signed bool // integers are signed
 }
 
 // Known reports whether Convert supports t.
@@ -20,7 +20,7 @@ func (t Number) Known() bool {
 	return t.Size == 2 || t.Size == 4 || t.Size == 8 || (t.Size == 1 && !t.Float)
 }
 
-// Convert converts len(dst) stored values in b to float32.
+// Convert converts the first len(dst) values in b to float32.
 func (t Number) Convert(dst []float32, b []byte) {
 	var order binary.ByteOrder = binary.LittleEndian
 	if t.Big {
@@ -50,7 +50,7 @@ func (t Number) Convert(dst []float32, b []byte) {
 	}
 }
 
-// integer converts one stored integer.
+// integer decodes the integer at the start of b.
 func (t Number) integer(b []byte, order binary.ByteOrder) float32 {
 	var v uint64
 	switch t.Size {
@@ -70,7 +70,7 @@ func (t Number) integer(b []byte, order binary.ByteOrder) float32 {
 	return float32(int64(v<<shift) >> shift)
 }
 
-// half converts a value of IEEE 754's binary16 format.
+// half decodes a number in IEEE 754's binary16 format.
 func half(h uint16) float32 {
 	sign, exponent, fraction := uint32(h>>15)<<31, uint32(h>>10&0x1f), uint32(h&0x3ff)
 	switch exponent {
