@@ -44,23 +44,23 @@ func (a Augment) Validate() error {
 	return nil
 }
 
-// fits returns an error if a cannot augment samples whose image and target have the given
+// checkShapes returns an error if a cannot augment samples whose image and target have the given
 // shapes.
-func (a Augment) fits(image, target []int) error {
-	size, ok := spatial(image)
+func (a Augment) checkShapes(image, target []int) error {
+	size, ok := spatialSize(image)
 	if !ok {
 		if a != (Augment{}) {
 			return fmt.Errorf("augment samples of shape %v: want images [C,H,W] or volumes [C,D,H,W]: leave augment out", image)
 		}
 		return nil
 	}
-	if len(image) == len(target) && !aligned(image, target) {
+	if len(image) == len(target) && !isAligned(image, target) {
 		return fmt.Errorf("images have size %s, but masks have size %s: make them equal", formatSize(image[1:]), formatSize(target[1:]))
 	}
 	if a.Crop == 0 {
 		return nil
 	}
-	if !aligned(image, target) && len(target) != 1 {
+	if !isAligned(image, target) && len(target) != 1 {
 		return fmt.Errorf("crop images of shape %v with targets of shape %v: want targets with a value for each pixel, or one class: leave augment.crop out", image, target)
 	}
 	for k := 4 - len(image); k < 3; k++ {
@@ -72,8 +72,8 @@ func (a Augment) fits(image, target []int) error {
 	return nil
 }
 
-// delivered returns the shape of an augmented sample whose original shape is given.
-func (a Augment) delivered(shape []int) []int {
+// outputShape returns the shape of an augmented sample whose original shape is given.
+func (a Augment) outputShape(shape []int) []int {
 	out := slices.Clone(shape)
 	if a.Crop > 0 {
 		for k := range out[1:] {
@@ -83,27 +83,27 @@ func (a Augment) delivered(shape []int) []int {
 	return out
 }
 
-// change contains the random choices for augmenting one sample. The sample is cropped to
+// augmentation contains the random choices for augmenting one sample. The sample is cropped to
 // window. Axis k of the result is axis[k] of the window, reversed if mirror[k] is set. Then
 // brightness and contrast are applied.
-type change struct {
+type augmentation struct {
 	window               window
 	axis                 [3]int
 	mirror               [3]bool
 	brightness, contrast float32 // 0 and 1 leave the values unchanged
 }
 
-// identity reports whether c neither rotates nor mirrors the window.
-func (c change) identity() bool { return c.axis == [3]int{0, 1, 2} && c.mirror == [3]bool{} }
+// isIdentity reports whether c neither rotates nor mirrors the window.
+func (c augmentation) isIdentity() bool { return c.axis == [3]int{0, 1, 2} && c.mirror == [3]bool{} }
 
 // draw makes the random choices for a sample of shape [C,H,W] or [C,D,H,W]. It draws the
 // same number of random numbers whichever options are enabled, so that enabling one option
 // does not alter the effect of another. The GPU engine draws the same numbers.
-func (a Augment) draw(seed int64, epoch, sample int, shape []int) change {
+func (a Augment) draw(seed int64, epoch, sample int, shape []int) augmentation {
 	r := stream.New(seed, stream.Augment, uint64(epoch), uint64(sample))
-	from, _ := spatial(shape)
-	to, _ := spatial(a.delivered(shape))
-	c := change{window: window{size: to}, axis: [3]int{0, 1, 2}, contrast: 1}
+	from, _ := spatialSize(shape)
+	to, _ := spatialSize(a.outputShape(shape))
+	c := augmentation{window: window{size: to}, axis: [3]int{0, 1, 2}, contrast: 1}
 	first := 4 - len(shape)
 	for k := first; k < 3; k++ {
 		c.window.at[k] = int(r.Float64() * float64(from[k]-to[k]+1))
@@ -122,7 +122,7 @@ func (a Augment) draw(seed int64, epoch, sample int, shape []int) change {
 
 // rotatePicture sets the axes and mirroring of c: flips has one bit per axis, and
 // quarters is the rotation in quarter turns. Options that are disabled in a are ignored.
-func (a Augment) rotatePicture(c *change, flips, quarters int) {
+func (a Augment) rotatePicture(c *augmentation, flips, quarters int) {
 	if a.Flip {
 		c.mirror[1], c.mirror[2] = flips&1 != 0, flips&2 != 0
 	}
@@ -141,7 +141,7 @@ func (a Augment) rotatePicture(c *change, flips, quarters int) {
 
 // rotateVolume sets the axes and mirroring of c: flips has one bit per axis, and r is the
 // number of a rotation (see cubeRotation). Options that are disabled in a are ignored.
-func (a Augment) rotateVolume(c *change, flips, r int) {
+func (a Augment) rotateVolume(c *augmentation, flips, r int) {
 	if a.Rotate {
 		if s := c.window.size; s[0] != s[1] || s[1] != s[2] {
 			r %= 4
@@ -170,7 +170,7 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 
 // apply rotates and mirrors src, a window of the given number of channels, and writes the
 // result to dst.
-func (c change) apply(dst, src []float32, channels int) {
+func (c augmentation) apply(dst, src []float32, channels int) {
 	size := c.window.size
 	along := [3]int{size[1] * size[2], size[2], 1} // strides of src's axes
 	var out, step [3]int                           // sizes of dst's axes, and their strides in src
@@ -185,7 +185,7 @@ func (c change) apply(dst, src []float32, channels int) {
 	for ch := range channels {
 		for z := range out[0] {
 			for y := range out[1] {
-				at := ch*c.window.volume() + start + z*step[0] + y*step[1]
+				at := ch*c.window.voxels() + start + z*step[0] + y*step[1]
 				line := dst[((ch*out[0]+z)*out[1]+y)*out[2]:][:out[2]]
 				for x := range line {
 					line[x] = src[at]
@@ -199,7 +199,7 @@ func (c change) apply(dst, src []float32, channels int) {
 // jitter changes the brightness and contrast of a picture in place. The conversion to
 // float32 prevents a fused multiply-add, so that all processors and the GPU compute the
 // same bits.
-func (c change) jitter(v []float32) {
+func (c augmentation) jitter(v []float32) {
 	if c.brightness == 0 && c.contrast == 1 {
 		return
 	}

@@ -34,7 +34,7 @@ func (b Bytes) Size() int64 { return int64(len(b.Image)+len(b.Target)) + 4*int64
 
 // Batches returns the sample indices of each batch of an epoch (from 0), in the order in
 // which Epoch's iterator returns the batches.
-func (l *Loader) Batches(epoch int) [][]int { return l.dealer.Epoch(epoch) }
+func (l *Loader) Batches(epoch int) [][]int { return l.sampler.Epoch(epoch) }
 
 // Bytes reads all samples of the loader. It returns an error if the samples need more than
 // limit bytes, if a value is not an integer divided by 255 (as the values of 8-bit pictures
@@ -55,7 +55,7 @@ func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 	case l.p.cache == cacheBatches || l.p.cache == cacheMapped:
 		return b, fmt.Errorf("the order %v caches samples as augmented in epoch 0: move cache before map, or leave it out", l.c.Order)
 	}
-	ds, list := l.ds, ascending(l.ds.Len())
+	ds, list := l.ds, integersBelow(l.ds.Len())
 	for { // unwrap data sets that repeat or select samples
 		s, ok := ds.(*subset)
 		if !ok {
@@ -67,15 +67,15 @@ func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 		ds = s.ds
 	}
 	b = Bytes{ImageShape: ds.ImageShape(), TargetShape: ds.TargetShape(), TargetDivisor: 1, Augment: l.c.Augment, Seed: l.c.Seed}
-	if _, ok := spatial(b.ImageShape); !ok {
+	if _, ok := spatialSize(b.ImageShape); !ok {
 		return b, fmt.Errorf("samples have shape %v: want images [C,H,W] or volumes [C,D,H,W]", b.ImageShape)
 	}
 	if _, ok := ds.(*Volumes); ok {
 		return b, errors.New("volumes read from files have 4 bytes per value")
 	}
-	turned := aligned(b.ImageShape, b.TargetShape)
+	turned := isAligned(b.ImageShape, b.TargetShape)
 	used := slices.Compact(slices.Sorted(slices.Values(list)))
-	ni, nt := volume(b.ImageShape), volume(b.TargetShape)
+	ni, nt := elementCount(b.ImageShape), elementCount(b.TargetShape)
 	size := int64(ni + nt)
 	if !turned {
 		size = int64(ni + 4*nt)
@@ -101,7 +101,7 @@ func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 		readers.Go(func() {
 			image, target := make([]float32, ni), make([]float32, nt)
 			for k := int(next.Add(1)) - 1; k < len(used) && errs[reader] == nil; k = int(next.Add(1)) - 1 {
-				if errs[reader] = b.store(ctx, ds, used[k], k, image, target); errs[reader] != nil {
+				if errs[reader] = b.readSample(ctx, ds, used[k], k, image, target); errs[reader] != nil {
 					next.Store(int64(len(used))) // stops the other goroutines
 				}
 			}
@@ -111,16 +111,16 @@ func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 	return b, errors.Join(errs...)
 }
 
-// store reads sample i of ds and stores it at position at. It uses the buffers image and
+// readSample reads sample i of ds and stores it at position at. It uses the buffers image and
 // target.
-func (b *Bytes) store(ctx context.Context, ds Dataset, i, at int, image, target []float32) error {
+func (b *Bytes) readSample(ctx context.Context, ds Dataset, i, at int, image, target []float32) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if err := ds.Get(i, image, target); err != nil {
 		return err
 	}
-	pixels := asBytes(image)
+	pixels := scaleToBytes(image)
 	if pixels == nil {
 		return fmt.Errorf("image of sample %s has values that are not integers divided by 255", ds.SampleName(i))
 	}
@@ -129,7 +129,7 @@ func (b *Bytes) store(ctx context.Context, ds Dataset, i, at int, image, target 
 		copy(b.Values[at*len(target):], target)
 		return nil
 	}
-	mask := asIntegers(target)
+	mask := convertToBytes(target)
 	if mask == nil {
 		return fmt.Errorf("target of sample %s has values that are not integers from 0 to 255", ds.SampleName(i))
 	}
@@ -137,8 +137,8 @@ func (b *Bytes) store(ctx context.Context, ds Dataset, i, at int, image, target 
 	return nil
 }
 
-// ascending returns the slice of the integers 0 to n−1.
-func ascending(n int) []int {
+// integersBelow returns the slice of the integers 0 to n−1.
+func integersBelow(n int) []int {
 	list := make([]int, n)
 	for i := range list {
 		list[i] = i
@@ -146,9 +146,9 @@ func ascending(n int) []int {
 	return list
 }
 
-// asIntegers converts the values to bytes. It returns nil if a value is not an integer
+// convertToBytes converts the values to bytes. It returns nil if a value is not an integer
 // from 0 to 255.
-func asIntegers(values []float32) []uint8 {
+func convertToBytes(values []float32) []uint8 {
 	b := make([]uint8, len(values))
 	for i, v := range values {
 		if v >= 0 && v <= 255 {

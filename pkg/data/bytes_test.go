@@ -110,8 +110,8 @@ func TestNotBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, l := range map[string]*data.Loader{
-		"no whole 255ths":   loaderOf(t, fields, data.LoaderOptions{}),
-		"has one batch":     loaderOf(t, cells, data.LoaderOptions{Kind: data.LoaderSynthetic}),
+		"not integers divided by 255":            loaderOf(t, fields, data.LoaderOptions{}),
+		"repeats one batch":                      loaderOf(t, cells, data.LoaderOptions{Kind: data.LoaderSynthetic}),
 		"caches samples as augmented in epoch 0": loaderOf(t, cells, data.LoaderOptions{Order: []string{data.StageShuffle, data.StageShard, data.StageMap, data.StageCache, data.StageBatch}}),
 	} {
 		if _, err := l.Bytes(t.Context(), 1<<20); err == nil || !strings.Contains(err.Error(), want) {

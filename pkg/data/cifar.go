@@ -19,10 +19,10 @@ import (
 // A record of CIFAR-10's binary version consists of one byte for the class and one plane
 // of 32×32 bytes for each color (https://www.cs.toronto.edu/~kriz/cifar.html).
 const (
-	cifarEdge   = 32
-	cifarPixels = 3 * cifarEdge * cifarEdge
-	cifarRecord = 1 + cifarPixels
-	cifarClass  = 10
+	cifarEdge       = 32
+	cifarPixels     = 3 * cifarEdge * cifarEdge
+	cifarRecord     = 1 + cifarPixels
+	cifarClassCount = 10
 )
 
 // cifarLayout describes the files of a CIFAR-10 folder for error messages.
@@ -52,14 +52,14 @@ func openCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, err
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	files, binary, err := findBatches(dir, o.Test)
+	files, binary, err := findCIFARBatches(dir, o.Test)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkBatchesMemory(files); err != nil {
 		return nil, err
 	}
-	s := &batches{}
+	s := &cifarPictures{}
 	var labels []int32
 	for i, path := range files {
 		if err := ctx.Err(); err != nil {
@@ -85,7 +85,7 @@ func openCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, err
 		s.images = append(s.images, pixels...)
 		labels = append(labels, classes...)
 	}
-	names, err := cifarNames(ctx, filepath.Dir(files[0]), binary)
+	names, err := readCIFARClassNames(ctx, filepath.Dir(files[0]), binary)
 	if err != nil {
 		return nil, err
 	}
@@ -105,23 +105,23 @@ func checkBatchesMemory(files []string) error {
 	return memory.Check(fmt.Sprintf("%s has %s of batches", filepath.Dir(files[0]), memory.GiB(bytes)), 1, bytes)
 }
 
-// batches contains the pictures of CIFAR-10's batch files as planes of bytes. Each file
+// cifarPictures contains the pictures of CIFAR-10's batch files as planes of bytes. Each file
 // has the same number of pictures.
-type batches struct {
+type cifarPictures struct {
 	files  []string
 	each   int // pictures per file
 	images [][]uint8
 }
 
-func (s *batches) name(i int) string    { return fmt.Sprintf("%s[%d]", s.files[i/s.each], i%s.each) }
-func (s *batches) planes(i int) []uint8 { return s.images[i] }
-func (s *batches) picture(i int) (image.Image, error) {
-	return interleaved(s.images[i], cifarEdge, cifarEdge), nil
+func (s *cifarPictures) name(i int) string    { return fmt.Sprintf("%s[%d]", s.files[i/s.each], i%s.each) }
+func (s *cifarPictures) planes(i int) []uint8 { return s.images[i] }
+func (s *cifarPictures) picture(i int) (image.Image, error) {
+	return interleave(s.images[i], cifarEdge, cifarEdge), nil
 }
 
-// findBatches returns the paths of the batch files in dir, in order. binary reports
+// findCIFARBatches returns the paths of the batch files in dir, in order. binary reports
 // whether the files have the format of the binary version.
-func findBatches(dir string, test bool) (files []string, binary bool, err error) {
+func findCIFARBatches(dir string, test bool) (files []string, binary bool, err error) {
 	if info, err := os.Stat(dir); err != nil {
 		if os.IsNotExist(err) {
 			err = fmt.Errorf("folder %s does not exist: name a folder with %s; \"lockstep data get cifar10\" downloads CIFAR-10, \"lockstep data make cifar10\" generates similar data", dir, cifarLayout)
@@ -162,8 +162,8 @@ func readBinaryBatch(text []byte) (images [][]uint8, classes []int32, err error)
 	}
 	for at := 0; at < len(text); at += cifarRecord {
 		class := text[at]
-		if class >= cifarClass {
-			return nil, nil, fmt.Errorf("byte %d, the class of picture %d, is %d, want 0 to %d: not a file of CIFAR-10's binary version", at, at/cifarRecord, class, cifarClass-1)
+		if class >= cifarClassCount {
+			return nil, nil, fmt.Errorf("byte %d, the class of picture %d, is %d, want 0 to %d: not a file of CIFAR-10's binary version", at, at/cifarRecord, class, cifarClassCount-1)
 		}
 		images = append(images, text[at+1:at+cifarRecord:at+cifarRecord])
 		classes = append(classes, int32(class))
@@ -195,8 +195,8 @@ func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error)
 	}
 	for i, item := range l.Items {
 		class, ok := pickle.Int(item)
-		if !ok || class < 0 || class >= cifarClass {
-			return nil, nil, fmt.Errorf("label %d is %v, want 0 to %d", i, item, cifarClass-1)
+		if !ok || class < 0 || class >= cifarClassCount {
+			return nil, nil, fmt.Errorf("label %d is %v, want 0 to %d", i, item, cifarClassCount-1)
 		}
 		images = append(images, a.Data[i*cifarPixels:(i+1)*cifarPixels:(i+1)*cifarPixels])
 		classes = append(classes, int32(class))
@@ -204,16 +204,16 @@ func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error)
 	return images, classes, nil
 }
 
-// cifarNames reads the class names from batches.meta or batches.meta.txt in dir. If the
+// readCIFARClassNames reads the class names from batches.meta or batches.meta.txt in dir. If the
 // file does not exist, it returns the names of CIFAR-10's classes.
-func cifarNames(ctx context.Context, dir string, binary bool) ([]string, error) {
+func readCIFARClassNames(ctx context.Context, dir string, binary bool) ([]string, error) {
 	file := filepath.Join(dir, "batches.meta")
 	if binary {
 		file += ".txt"
 	}
 	text, err := picture.ReadFile(ctx, dir, file)
 	if errors.Is(err, os.ErrNotExist) {
-		return slices.Clone(cifarClasses[:]), nil
+		return slices.Clone(cifarClassNames[:]), nil
 	}
 	if err != nil {
 		return nil, err
@@ -238,11 +238,11 @@ func cifarNames(ctx context.Context, dir string, binary bool) ([]string, error) 
 			}
 		}
 	}
-	if len(names) != cifarClass || slices.Contains(names, "") {
-		return nil, fmt.Errorf("read class names %s: got %d names, want %d, none empty", file, len(names), cifarClass)
+	if len(names) != cifarClassCount || slices.Contains(names, "") {
+		return nil, fmt.Errorf("read class names %s: got %d names, want %d, none empty", file, len(names), cifarClassCount)
 	}
 	return names, nil
 }
 
-// cifarClasses lists the names of CIFAR-10's classes by index.
-var cifarClasses = [...]string{"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}
+// cifarClassNames lists the names of CIFAR-10's classes by index.
+var cifarClassNames = [...]string{"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}

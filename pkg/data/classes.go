@@ -26,25 +26,25 @@ func (o ClassOptions) Validate() error {
 // Classes is a data set for classification. Images are color pictures [3,H,W] (red, green,
 // blue) with values in [0,1]. A target [1] is the index of the picture's class, from 0.
 type Classes struct {
-	source  pictures
+	source  pictureSource
 	names   []string
 	labels  []int32
 	size    [2]int // height and width after scaling
 	resized *resizer
 }
 
-// pictures provides the names and the pictures of a Classes data set.
-type pictures interface {
+// pictureSource provides the names and the pictures of a Classes data set.
+type pictureSource interface {
 	name(i int) string
 	// picture returns picture i before scaling.
 	picture(i int) (image.Image, error)
 }
 
-// planar is implemented by sources that keep pictures in memory as bytes. planes returns
+// planarSource is implemented by sources that keep pictures in memory as bytes. planes returns
 // the red plane of picture i, followed by the green and the blue plane.
-type planar interface{ planes(i int) []uint8 }
+type planarSource interface{ planes(i int) []uint8 }
 
-func newClasses(source pictures, names []string, labels []int32, height, width int, o ClassOptions) *Classes {
+func newClasses(source pictureSource, names []string, labels []int32, height, width int, o ClassOptions) *Classes {
 	c := &Classes{source: source, names: names, labels: labels, size: [2]int{height, width}}
 	if o.Resize > 0 {
 		c.size = [2]int{o.Resize, o.Resize}
@@ -84,8 +84,8 @@ func (c *Classes) Get(i int, image, target []float32) error {
 		return err
 	}
 	target[0] = float32(c.labels[i])
-	if p, ok := c.source.(planar); ok && c.resized == nil {
-		bytesTo(image, p.planes(i), &scaled)
+	if p, ok := c.source.(planarSource); ok && c.resized == nil {
+		convertBytes(image, p.planes(i), &byteToUnit)
 		return nil
 	}
 	m, err := c.source.picture(i)
@@ -139,15 +139,15 @@ func toPlanes(dst []float32, m image.Image) {
 	for y := range b.Dy() {
 		line := rgba.Pix[y*rgba.Stride:][:4*b.Dx()]
 		for ; len(line) >= 4; line = line[4:] {
-			red[k], green[k], blue[k] = scaled[line[0]], scaled[line[1]], scaled[line[2]]
+			red[k], green[k], blue[k] = byteToUnit[line[0]], byteToUnit[line[1]], byteToUnit[line[2]]
 			k++
 		}
 	}
 }
 
-// interleaved converts the red, green and blue planes of a picture to an image.RGBA, which
+// interleave converts the red, green and blue planes of a picture to an image.RGBA, which
 // stores the colors of a pixel next to each other.
-func interleaved(planes []uint8, height, width int) *image.RGBA {
+func interleave(planes []uint8, height, width int) *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, width, height))
 	n := height * width
 	for k := range n {

@@ -103,7 +103,7 @@ func TestCIFAR10Errors(t *testing.T) {
 	}{
 		{"cut off", whole[:3073*3+100], second + ": file is truncated: picture 3, which begins at byte 9219, has 100 of 3073 bytes: copy or download it again"},
 		{"cut off between pictures", whole[:3073*3], second + ": got 3 pictures, but " + filepath.Join(dir, "cifar-10-batches-bin", "data_batch_1.bin") + " has 8"},
-		{"empty", nil, second + ": it is empty"},
+		{"empty", nil, second + ": the file is empty"},
 		{"another file", wrong, "byte 6146, the class of picture 2, is 10, want 0 to 9"},
 	} {
 		write(t, second, c.text)
@@ -209,11 +209,11 @@ func TestFolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Get(3, make([]float32, 72), make([]float32, 1)); err == nil || !strings.Contains(err.Error(), "3.png is 7×6, others are 4×6 (height×width): set resize") {
+	if err := c.Get(3, make([]float32, 72), make([]float32, 1)); err == nil || !strings.Contains(err.Error(), "3.png has size 7×6, but the first picture has 4×6 (height×width): set resize") {
 		t.Errorf("another size: %v", err)
 	}
 	write(t, filepath.Join(dir, "dog", "3.png"), []byte("\x89PNG\r\n\x1a\nno"))
-	if err := c.Get(3, make([]float32, 72), make([]float32, 1)); err == nil || !strings.Contains(err.Error(), "not a readable PNG") {
+	if err := c.Get(3, make([]float32, 72), make([]float32, 1)); err == nil || !strings.Contains(err.Error(), "not a valid PNG") {
 		t.Errorf("a damaged file: %v", err)
 	}
 	empty := t.TempDir()
@@ -271,7 +271,7 @@ func TestImageNet(t *testing.T) {
 	for text, want := range map[string]string{
 		"cposix\nsystem\n(S'true'\ntR.":     `refused Python function "posix.system"`,
 		"(dp0\nVnone.png\np1\nI1\ns.":       "none.png",
-		"(dp0\nVdog/2.png\np1\nI-1\ns.":     "the class of dog/2.png is -1",
+		"(dp0\nVdog/2.png\np1\nI-1\ns.":     "class of picture dog/2.png is -1",
 		"(lp0\n.":                           "the file is not a pickled dict from paths to classes",
 		"(dp0\nI5\nI1\ns.":                  "key 0 is 5, want the path of a picture",
 		"(dp0\nVa\np1\nVx\nsVb\np2\nI1\ns.": "class of picture b is 1, want a name",

@@ -58,6 +58,6 @@ func (s *shard) Epoch(int) [][]int {
 	return batches
 }
 
-func (s *shard) paddingOf(step int) int {
+func (s *shard) stepPadding(step int) int {
 	return max(0, s.lo+(step+1)*s.batch-s.hi)
 }

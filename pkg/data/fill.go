@@ -12,18 +12,18 @@ import (
 // if the loader caches batches.
 func (l *Loader) fill(ctx context.Context, b *buffer, epoch int, indices []int) error {
 	if l.p.cache == cacheBatches || l.c.Kind == LoaderSynthetic {
-		return l.kept.batch(indices, b, func() error { return l.fillNew(ctx, b, 0, indices) })
+		return l.cache.getOrLoadBatch(indices, b, func() error { return l.fillUncached(ctx, b, 0, indices) })
 	}
-	return l.fillNew(ctx, b, epoch, indices)
+	return l.fillUncached(ctx, b, epoch, indices)
 }
 
-func (l *Loader) fillNew(ctx context.Context, b *buffer, epoch int, indices []int) error {
+func (l *Loader) fillUncached(ctx context.Context, b *buffer, epoch int, indices []int) error {
 	if l.p.cache == cacheMapped {
 		epoch = 0
 	}
 	if len(b.scratch) == 1 {
 		for k := range indices {
-			if err := l.fillOne(ctx, b, &b.scratch[0], epoch, k, indices[k]); err != nil {
+			if err := l.fillSample(ctx, b, &b.scratch[0], epoch, k, indices[k]); err != nil {
 				return err
 			}
 		}
@@ -34,10 +34,10 @@ func (l *Loader) fillNew(ctx context.Context, b *buffer, epoch int, indices []in
 	var wg sync.WaitGroup
 	for hand := range b.scratch {
 		wg.Add(1)
-		l.workerPool.do(func() {
+		l.workerPool.run(func() {
 			defer wg.Done()
 			for k := int(next.Add(1)) - 1; k < len(indices) && errs[hand] == nil; k = int(next.Add(1)) - 1 {
-				errs[hand] = l.fillOne(ctx, b, &b.scratch[hand], epoch, k, indices[k])
+				errs[hand] = l.fillSample(ctx, b, &b.scratch[hand], epoch, k, indices[k])
 			}
 		})
 	}
@@ -45,36 +45,36 @@ func (l *Loader) fillNew(ctx context.Context, b *buffer, epoch int, indices []in
 	return errors.Join(errs...)
 }
 
-// fillOne loads sample i into position k of batch b, or copies it from the cache if the
+// fillSample loads sample i into position k of batch b, or copies it from the cache if the
 // loader caches augmented samples.
-func (l *Loader) fillOne(ctx context.Context, b *buffer, s *scratch, epoch, k, i int) error {
+func (l *Loader) fillSample(ctx context.Context, b *buffer, s *scratch, epoch, k, i int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	ni, nt := len(s.image), len(s.target)
 	image, target := b.image[k*ni:][:ni], b.target[k*nt:][:nt]
 	load := func() error {
-		if err := l.load(s, epoch, i, image, target); err != nil {
+		if err := l.loadSample(s, epoch, i, image, target); err != nil {
 			return fmt.Errorf("load sample %s: %w", l.ds.SampleName(i), err)
 		}
 		return nil
 	}
 	if l.p.cache == cacheMapped {
-		return l.kept.sample(i, image, target, load)
+		return l.cache.getOrLoadSample(i, image, target, load)
 	}
 	return load()
 }
 
-// load reads sample i into image and target, and augments it for the given epoch. It uses
+// loadSample reads sample i into image and target, and augments it for the given epoch. It uses
 // s as temporary memory.
-func (l *Loader) load(s *scratch, epoch, i int, image, target []float32) error {
+func (l *Loader) loadSample(s *scratch, epoch, i int, image, target []float32) error {
 	is, ts := l.ds.ImageShape(), l.ds.TargetShape()
-	if _, ok := spatial(is); !ok {
+	if _, ok := spatialSize(is); !ok {
 		return l.ds.Get(i, image, target)
 	}
 	c := l.c.Augment.draw(l.c.Seed, epoch, i, is)
-	toImage, toTarget, turnTarget := image, target, aligned(is, ts)
-	if !c.identity() {
+	toImage, toTarget, turnTarget := image, target, isAligned(is, ts)
+	if !c.isIdentity() {
 		toImage = s.image
 		if turnTarget {
 			toTarget = s.target
@@ -83,7 +83,7 @@ func (l *Loader) load(s *scratch, epoch, i int, image, target []float32) error {
 	if err := readWindow(l.ds, i, c.window, toImage, toTarget); err != nil {
 		return err
 	}
-	if !c.identity() {
+	if !c.isIdentity() {
 		c.apply(image, toImage, is[0])
 		if turnTarget {
 			c.apply(target, toTarget, ts[0])
@@ -93,18 +93,18 @@ func (l *Loader) load(s *scratch, epoch, i int, image, target []float32) error {
 	return nil
 }
 
-// store caches augmented samples or batches for the stage "cache", if this stage comes
+// loaderCache caches augmented samples or batches for the stage "cache", if this stage comes
 // after the stages "map" or "batch".
-type store struct {
-	mu   sync.Mutex
-	kept map[int]keptValues
+type loaderCache struct {
+	mu      sync.Mutex
+	entries map[int]cachedValues
 }
 
-type keptValues struct{ image, target []float32 }
+type cachedValues struct{ image, target []float32 }
 
-func (s *store) get(key int, image, target []float32) bool {
+func (s *loaderCache) get(key int, image, target []float32) bool {
 	s.mu.Lock()
-	v, ok := s.kept[key]
+	v, ok := s.entries[key]
 	s.mu.Unlock()
 	if ok {
 		copy(image, v.image)
@@ -113,19 +113,20 @@ func (s *store) get(key int, image, target []float32) bool {
 	return ok
 }
 
-func (s *store) put(key int, image, target []float32) {
-	v := keptValues{append([]float32(nil), image...), append([]float32(nil), target...)}
+func (s *loaderCache) put(key int, image, target []float32) {
+	v := cachedValues{append([]float32(nil), image...), append([]float32(nil), target...)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kept == nil {
-		s.kept = map[int]keptValues{}
+	if s.entries == nil {
+		s.entries = map[int]cachedValues{}
 	}
-	s.kept[key] = v
+	s.entries[key] = v
 }
 
-// sample copies sample i from the cache to image and target. If the cache does not contain
-// the sample, sample calls load, which must write image and target, and caches them.
-func (s *store) sample(i int, image, target []float32, load func() error) error {
+// getOrLoadSample copies sample i from the cache to image and target. If the cache does not
+// contain the sample, getOrLoadSample calls load, which must write image and target, and
+// caches them.
+func (s *loaderCache) getOrLoadSample(i int, image, target []float32, load func() error) error {
 	if s.get(i, image, target) {
 		return nil
 	}
@@ -136,10 +137,11 @@ func (s *store) sample(i int, image, target []float32, load func() error) error 
 	return nil
 }
 
-// batch is like sample, but for a complete batch. The cache key is the index of the first
-// sample, which identifies the batch because cached batches are those of epoch 0.
-func (s *store) batch(indices []int, b *buffer, load func() error) error {
-	return s.sample(indices[0], b.image, b.target, load)
+// getOrLoadBatch is like getOrLoadSample, but for a complete batch. The cache key is the
+// index of the first sample, which identifies the batch because only the batches of epoch 0
+// are cached.
+func (s *loaderCache) getOrLoadBatch(indices []int, b *buffer, load func() error) error {
+	return s.getOrLoadSample(indices[0], b.image, b.target, load)
 }
 
 // workerPool is a pool of goroutines that are reused in later epochs.
@@ -151,8 +153,8 @@ type workerPool struct {
 	wg      sync.WaitGroup
 }
 
-// do runs f on an idle goroutine, or on a new one if none is idle.
-func (c *workerPool) do(f func()) {
+// run runs f on an idle goroutine, or on a new one if none is idle.
+func (c *workerPool) run(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n := len(c.idle); n > 0 {
@@ -167,16 +169,16 @@ func (c *workerPool) do(f func()) {
 	c.wg.Go(func() {
 		for f := range work {
 			f()
-			if !c.rest(work) {
+			if !c.markIdle(work) {
 				return
 			}
 		}
 	})
 }
 
-// rest adds the goroutine that receives from work to the idle goroutines. It returns false
+// markIdle adds the goroutine that receives from work to the idle goroutines. It returns false
 // if the pool is closed and the goroutine must end.
-func (c *workerPool) rest(work chan func()) bool {
+func (c *workerPool) markIdle(work chan func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {

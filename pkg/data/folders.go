@@ -26,7 +26,7 @@ func OpenFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 }
 
 // classLayout describes the files that OpenFolders reads, for error messages.
-const classLayout = "one subfolder per class with " + picture.Kinds + " files"
+const classLayout = "one subfolder per class with " + picture.FormatNames + " files"
 
 func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
 	entries, err := os.ReadDir(dir)
@@ -46,7 +46,7 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 		return nil, fmt.Errorf("%s contains %d folders: want %s, and at least two classes", dir, len(names), classLayout)
 	}
 	slices.SortFunc(names, compareNatural)
-	s := &files{dir: dir}
+	s := &pictureFiles{dir: dir}
 	var labels []int32
 	for class, name := range names {
 		if err := ctx.Err(); err != nil {
@@ -61,7 +61,7 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 			labels = append(labels, int32(class))
 		}
 	}
-	return s.classes(names, labels, o)
+	return s.newDataset(names, labels, o)
 }
 
 // OpenImageNet opens the pictures that dir/train_data.pkl lists, a pickled dict from the
@@ -103,7 +103,7 @@ func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, er
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return (&files{dir: dir, paths: paths}).classes(names, labels, o)
+	return (&pictureFiles{dir: dir, paths: paths}).newDataset(names, labels, o)
 }
 
 // readClassList returns the keys and values of a pickled dict from paths to classes.
@@ -166,33 +166,33 @@ func numberClasses(paths []string, classes []any) (names []string, labels []int3
 	return names, labels, nil
 }
 
-// files provides pictures that are separate files.
-type files struct {
+// pictureFiles provides pictures that are separate files.
+type pictureFiles struct {
 	dir   string
 	paths []string // relative to dir, or absolute
 }
 
-func (s *files) name(i int) string { return s.paths[i] }
+func (s *pictureFiles) name(i int) string { return s.paths[i] }
 
-func (s *files) path(i int) string {
+func (s *pictureFiles) path(i int) string {
 	if filepath.IsAbs(s.paths[i]) {
 		return s.paths[i]
 	}
 	return filepath.Join(s.dir, s.paths[i])
 }
 
-// read returns the content of the file of picture i. An ImageNet list may contain absolute
-// paths outside of its folder. read has no context because Dataset.Get, which calls it for
+// readFile returns the content of the file of picture i. An ImageNet list may contain absolute
+// paths outside of its folder. readFile has no context because Dataset.Get, which calls it for
 // one picture at a time, has none.
-func (s *files) read(i int) ([]byte, error) {
+func (s *pictureFiles) readFile(i int) ([]byte, error) {
 	if filepath.IsAbs(s.paths[i]) {
 		return picture.ReadFile(context.Background(), filepath.Dir(s.paths[i]), s.paths[i])
 	}
 	return picture.ReadFile(context.Background(), s.dir, s.path(i))
 }
 
-func (s *files) picture(i int) (image.Image, error) {
-	text, err := s.read(i)
+func (s *pictureFiles) picture(i int) (image.Image, error) {
+	text, err := s.readFile(i)
 	if err != nil {
 		return nil, err
 	}
@@ -203,17 +203,17 @@ func (s *files) picture(i int) (image.Image, error) {
 	return m, nil
 }
 
-// classes returns the data set of these files. It reads the first picture to determine the
+// newDataset returns the data set of these files. It reads the first picture to determine the
 // size of all pictures.
-func (s *files) classes(names []string, labels []int32, o ClassOptions) (*Classes, error) {
+func (s *pictureFiles) newDataset(names []string, labels []int32, o ClassOptions) (*Classes, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	text, err := s.read(0)
+	text, err := s.readFile(0)
 	if err != nil {
 		return nil, err
 	}
-	f, err := picture.FormatOf(text)
+	f, err := picture.DetectFormat(text)
 	if err != nil {
 		return nil, fmt.Errorf("read picture %s: %w", s.path(0), err)
 	}

@@ -94,7 +94,7 @@ func FuzzBatches(f *testing.F) {
 				t.Fatalf("%d pictures of %d classes", len(images), len(classes))
 			}
 			for i, m := range images {
-				if len(m) != cifarPixels || classes[i] < 0 || classes[i] >= cifarClass {
+				if len(m) != cifarPixels || classes[i] < 0 || classes[i] >= cifarClassCount {
 					t.Fatalf("picture %d has %d bytes and class %d", i, len(m), classes[i])
 				}
 			}

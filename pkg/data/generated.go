@@ -109,7 +109,7 @@ func (c ShapesOptions) Validate() error {
 	return nil
 }
 
-func (c ShapesOptions) filled() ShapesOptions {
+func (c ShapesOptions) withDefaults() ShapesOptions {
 	if c.Classes == 0 {
 		c.Classes = len(generate.ShapeNames)
 	}
@@ -130,12 +130,12 @@ func Shapes(ctx context.Context, c ShapesOptions) (*Classes, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	c = c.filled()
+	c = c.withDefaults()
 	const perPicture = 32 // bytes of slice headers
 	if err := memory.Check(fmt.Sprintf("generate shapes: data.count is %d of %d×%d pixels", c.Count, c.Edge, c.Edge), c.Count, perPicture+3*float64(c.Edge)*float64(c.Edge)); err != nil {
 		return nil, err
 	}
-	s := &shapes{seed: c.Seed, edge: c.Edge, images: make([][]uint8, c.Count)}
+	s := &generatedShapes{seed: c.Seed, edge: c.Edge, images: make([][]uint8, c.Count)}
 	labels := make([]int32, c.Count)
 	var wg sync.WaitGroup
 	workers := min(runtime.GOMAXPROCS(0), c.Count)
@@ -154,17 +154,17 @@ func Shapes(ctx context.Context, c ShapesOptions) (*Classes, error) {
 	return newClasses(s, append([]string(nil), generate.ShapeNames[:c.Classes]...), labels, c.Edge, c.Edge, ClassOptions{}), nil
 }
 
-// shapes provides generated pictures of shapes.
-type shapes struct {
+// generatedShapes provides generated pictures of shapes.
+type generatedShapes struct {
 	seed   int64
 	edge   int
 	images [][]uint8
 }
 
-func (s *shapes) name(i int) string    { return fmt.Sprintf("shapes-%d-%d", s.seed, i) }
-func (s *shapes) planes(i int) []uint8 { return s.images[i] }
-func (s *shapes) picture(i int) (image.Image, error) {
-	return interleaved(s.images[i], s.edge, s.edge), nil
+func (s *generatedShapes) name(i int) string    { return fmt.Sprintf("shapes-%d-%d", s.seed, i) }
+func (s *generatedShapes) planes(i int) []uint8 { return s.images[i] }
+func (s *generatedShapes) picture(i int) (image.Image, error) {
+	return interleave(s.images[i], s.edge, s.edge), nil
 }
 
 // FieldsOptions configures generated pairs of fields.
@@ -201,7 +201,7 @@ func Fields(ctx context.Context, c FieldsOptions) (Dataset, error) {
 	if err := memory.Check(fmt.Sprintf("generate fields: data.count is %d of %d³ cells", c.Count, c.Edge), c.Count, 4*(generate.FieldInputs+generate.FieldTargets)*math.Pow(float64(c.Edge), 3)); err != nil {
 		return nil, err
 	}
-	s := &arrays{
+	s := &floatDataset{
 		image: []int{generate.FieldInputs, c.Edge, c.Edge, c.Edge}, target: []int{generate.FieldTargets, c.Edge, c.Edge, c.Edge},
 		names: make([]string, c.Count), images: make([][]float32, c.Count), targets: make([][]float32, c.Count),
 	}

@@ -14,34 +14,34 @@ func (s *grayPairs) TargetShape() []int      { return []int{1, s.height, s.width
 func (s *grayPairs) SampleName(i int) string { return s.names[i] }
 
 func (s *grayPairs) Get(i int, image, target []float32) error {
-	return s.region(i, window{size: [3]int{1, s.height, s.width}}, image, target)
+	return s.getWindow(i, window{size: [3]int{1, s.height, s.width}}, image, target)
 }
 
-func (s *grayPairs) region(i int, w window, image, target []float32) error {
-	if err := checkGet(s, i, w, image, target); err != nil {
+func (s *grayPairs) getWindow(i int, w window, image, target []float32) error {
+	if err := checkGetArguments(s, i, w, image, target); err != nil {
 		return err
 	}
 	pixels, mask := s.images[i], s.masks[i]
 	for y := range w.size[1] {
 		from := (w.at[1]+y)*s.width + w.at[2]
 		to := y * w.size[2]
-		bytesTo(image[to:to+w.size[2]], pixels[from:from+w.size[2]], &scaled)
-		bytesTo(target[to:to+w.size[2]], mask[from:from+w.size[2]], &counted)
+		convertBytes(image[to:to+w.size[2]], pixels[from:from+w.size[2]], &byteToUnit)
+		convertBytes(target[to:to+w.size[2]], mask[from:from+w.size[2]], &byteToFloat)
 	}
 	return nil
 }
 
 // scaled[b] is b/255 and counted[b] is b. A table lookup takes a third of the time of a
 // division, and the loader's goroutines take time from training.
-var scaled, counted = func() (s, c [256]float32) {
+var byteToUnit, byteToFloat = func() (s, c [256]float32) {
 	for v := range s {
 		s[v], c[v] = float32(v)/255, float32(v)
 	}
 	return s, c
 }()
 
-// bytesTo looks up each byte of from in the table values and writes the result to to.
-func bytesTo(to []float32, from []uint8, values *[256]float32) {
+// convertBytes looks up each byte of from in the table values and writes the result to to.
+func convertBytes(to []float32, from []uint8, values *[256]float32) {
 	for x, v := range from[:len(to)] {
 		to[x] = values[v]
 	}

@@ -32,25 +32,25 @@ type Iterator struct {
 
 	buffers       []*buffer // all buffers of this iterator
 	free          chan *buffer
-	filled        chan filled
-	early         []*filled // batches received before their turn; index: step modulo number of buffers
-	currentBuffer *buffer   // buffer of current
+	prepared      chan preparedBatch
+	early         []*preparedBatch // batches received before their turn; index: step modulo number of buffers
+	currentBuffer *buffer          // buffer of current
 	claimed       atomic.Int64
 	wg            sync.WaitGroup
 	once          sync.Once
 }
 
-// filled is a batch that a goroutine has prepared, or the error of preparing it.
-type filled struct {
+// preparedBatch is a batch that a goroutine has prepared, or the error of preparing it.
+type preparedBatch struct {
 	step int
 	b    *buffer
 	err  error
 }
 
-// start allocates the buffers and starts the goroutines. The caller holds the loader's
+// startGoroutines allocates the buffers and starts the goroutines. The caller holds the loader's
 // lock.
-func (it *Iterator) start() {
-	workers := min(it.loader.goroutines(), len(it.batches))
+func (it *Iterator) startGoroutines() {
+	workers := min(it.loader.iteratorGoroutines(), len(it.batches))
 	// One buffer is used by the caller of Next while the others are filled.
 	n := 1
 	if workers > 0 {
@@ -65,22 +65,22 @@ func (it *Iterator) start() {
 	if workers == 0 {
 		return
 	}
-	it.filled = make(chan filled, n)
-	it.early = make([]*filled, n)
+	it.prepared = make(chan preparedBatch, n)
+	it.early = make([]*preparedBatch, n)
 	for range workers {
 		it.wg.Add(1)
-		it.loader.workerPool.do(func() {
+		it.loader.workerPool.run(func() {
 			defer it.wg.Done()
-			it.prepare()
+			it.prepareBatches()
 		})
 	}
 }
 
-// prepare fills free buffers with batches until the epoch ends or the context is canceled.
+// prepareBatches fills free buffers with batches until the epoch ends or the context is canceled.
 // It cannot deadlock: a goroutine claims a step only after it has received a buffer, so
 // every claimed step has a buffer, and the step that Next waits for is always claimed
 // first.
-func (it *Iterator) prepare() {
+func (it *Iterator) prepareBatches() {
 	for {
 		var b *buffer
 		select {
@@ -93,7 +93,7 @@ func (it *Iterator) prepare() {
 			return
 		}
 		err := it.loader.fill(it.ctx, b, it.epoch, it.batches[step])
-		it.filled <- filled{step, b, err} // never blocks: the channel's capacity is the number of buffers
+		it.prepared <- preparedBatch{step, b, err} // never blocks: the channel's capacity is the number of buffers
 		if err != nil {
 			return
 		}
@@ -114,7 +114,7 @@ func (it *Iterator) Next() bool {
 		it.Close()
 		return false
 	}
-	f, err := it.await()
+	f, err := it.awaitBatch()
 	if err != nil {
 		it.err = fmt.Errorf("load batch %d of epoch %d: %w", it.next+1, it.epoch+1, err)
 		it.Close()
@@ -123,28 +123,28 @@ func (it *Iterator) Next() bool {
 	it.currentBuffer = f.b
 	it.current = Batch{
 		Image: f.b.image, Target: f.b.target,
-		Indices: it.batches[it.next], Padding: it.loader.paddingOf(it.next),
+		Indices: it.batches[it.next], Padding: it.loader.stepPadding(it.next),
 	}
 	it.next++
 	return true
 }
 
-// await waits for the batch of step it.next, or loads it if there are no goroutines.
-func (it *Iterator) await() (*filled, error) {
+// awaitBatch waits for the batch of step it.next, or loads it if there are no goroutines.
+func (it *Iterator) awaitBatch() (*preparedBatch, error) {
 	if err := it.ctx.Err(); err != nil {
 		return nil, it.cause()
 	}
-	if it.filled == nil {
+	if it.prepared == nil {
 		b := <-it.free
 		err := it.loader.fill(it.ctx, b, it.epoch, it.batches[it.next])
-		return &filled{it.next, b, err}, err
+		return &preparedBatch{it.next, b, err}, err
 	}
 	at := it.next % len(it.early)
 	for it.early[at] == nil {
 		select {
 		case <-it.ctx.Done():
 			return nil, it.cause()
-		case f := <-it.filled:
+		case f := <-it.prepared:
 			it.early[f.step%len(it.early)] = &f
 		}
 	}
@@ -175,6 +175,6 @@ func (it *Iterator) stop() {
 	it.once.Do(func() {
 		it.cancel()
 		it.wg.Wait()
-		it.loader.release(it, it.buffers)
+		it.loader.releaseBuffers(it, it.buffers)
 	})
 }

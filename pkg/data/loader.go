@@ -71,12 +71,12 @@ type Batch struct {
 // the batch.
 func (b Batch) Valid() int { return len(b.Indices) - b.Padding }
 
-// dealer determines the sample indices of one rank's batches. It is implemented by
+// batchSampler determines the sample indices of one rank's batches. It is implemented by
 // *Sampler for training and by *shard for evaluation.
-type dealer interface {
-	Steps() int             // batches per epoch
-	Epoch(e int) [][]int    // sample indices of each batch
-	paddingOf(step int) int // number of padding samples at the end of the step's batch
+type batchSampler interface {
+	Steps() int               // batches per epoch
+	Epoch(e int) [][]int      // sample indices of each batch
+	stepPadding(step int) int // number of padding samples at the end of the step's batch
 }
 
 // Loader prepares the batches of one rank in advance. The order and the contents of the
@@ -84,11 +84,11 @@ type dealer interface {
 // several goroutines.
 type Loader struct {
 	ds         Dataset
-	dealer     dealer
+	sampler    batchSampler
 	batch      int
 	c          LoaderOptions
 	p          pipeline
-	kept       store
+	cache      loaderCache
 	workerPool workerPool
 
 	mu     sync.Mutex
@@ -121,7 +121,7 @@ func NewLoader(ds Dataset, sampler *Sampler, c LoaderOptions) (*Loader, error) {
 	return newLoader(ds, sampler, sc.BatchPerWorker, c)
 }
 
-func newLoader(ds Dataset, d dealer, batch int, c LoaderOptions) (*Loader, error) {
+func newLoader(ds Dataset, d batchSampler, batch int, c LoaderOptions) (*Loader, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func newLoader(ds Dataset, d dealer, batch int, c LoaderOptions) (*Loader, error
 		// Without the stage map, samples are cropped but not augmented otherwise.
 		c.Augment = Augment{Crop: c.Augment.Crop}
 	}
-	if err := c.Augment.fits(ds.ImageShape(), ds.TargetShape()); err != nil {
+	if err := c.Augment.checkShapes(ds.ImageShape(), ds.TargetShape()); err != nil {
 		return nil, fmt.Errorf("make loader: %w", err)
 	}
 	if c.Kind == LoaderInMem || p.cache == cacheSamples {
@@ -142,7 +142,7 @@ func newLoader(ds Dataset, d dealer, batch int, c LoaderOptions) (*Loader, error
 		if s, ok := d.(*Sampler); ok && s.Config().ShardFirst { // this rank only reads its share
 			n = (n + s.Config().World - 1) / s.Config().World
 		}
-		if err := checkKept(ds, n); err != nil {
+		if err := checkInMemory(ds, n); err != nil {
 			return nil, fmt.Errorf("make loader: %w", err)
 		}
 	}
@@ -151,23 +151,23 @@ func newLoader(ds Dataset, d dealer, batch int, c LoaderOptions) (*Loader, error
 			c.Workers = 0
 		}
 	}
-	return &Loader{ds: ds, dealer: d, batch: batch, c: c, p: p, active: map[*Iterator]struct{}{}}, nil
+	return &Loader{ds: ds, sampler: d, batch: batch, c: c, p: p, active: map[*Iterator]struct{}{}}, nil
 }
 
 // Steps returns the number of batches per epoch.
-func (l *Loader) Steps() int { return l.dealer.Steps() }
+func (l *Loader) Steps() int { return l.sampler.Steps() }
 
 // ImageShape returns the shape of a sample's image after augmentation, including the
 // crop.
-func (l *Loader) ImageShape() []int { return l.c.Augment.delivered(l.ds.ImageShape()) }
+func (l *Loader) ImageShape() []int { return l.c.Augment.outputShape(l.ds.ImageShape()) }
 
 // TargetShape returns the shape of a sample's target after augmentation.
 func (l *Loader) TargetShape() []int {
 	ts := l.ds.TargetShape()
-	if !aligned(l.ds.ImageShape(), ts) {
+	if !isAligned(l.ds.ImageShape(), ts) {
 		return slices.Clone(ts)
 	}
-	return l.c.Augment.delivered(ts)
+	return l.c.Augment.outputShape(ts)
 }
 
 // Epoch starts to load the batches of epoch e (from 0). The caller must close the
@@ -179,12 +179,12 @@ func (l *Loader) Epoch(ctx context.Context, e int) *Iterator { return l.EpochFro
 // the step to resume.
 func (l *Loader) EpochFrom(ctx context.Context, e, step int) *Iterator {
 	ctx, cancel := context.WithCancel(ctx)
-	batches := l.dealer.Epoch(e)
+	batches := l.sampler.Epoch(e)
 	if l.p.cache == cacheBatches && !l.p.shuffleBatches {
-		batches = l.dealer.Epoch(0) // the batches of epoch 0 are cached
+		batches = l.sampler.Epoch(0) // the batches of epoch 0 are cached
 	}
 	if l.c.Kind == LoaderSynthetic && len(batches) > 0 {
-		e, batches = 0, slices.Repeat(l.dealer.Epoch(0)[:1], len(batches))
+		e, batches = 0, slices.Repeat(l.sampler.Epoch(0)[:1], len(batches))
 	}
 	it := &Iterator{loader: l, epoch: e, ctx: ctx, cancel: cancel, batches: batches, next: step}
 	it.claimed.Store(int64(step))
@@ -196,7 +196,7 @@ func (l *Loader) EpochFrom(ctx context.Context, e, step int) *Iterator {
 		return it
 	}
 	l.active[it] = struct{}{}
-	it.start()
+	it.startGoroutines()
 	return it
 }
 
@@ -216,12 +216,12 @@ func (l *Loader) Close() {
 	l.workerPool.close()
 }
 
-// paddingOf returns the number of padding samples in the batch of the given step.
-func (l *Loader) paddingOf(step int) int {
+// stepPadding returns the number of padding samples in the batch of the given step.
+func (l *Loader) stepPadding(step int) int {
 	if l.c.Kind == LoaderSynthetic {
 		step = 0
 	}
-	return l.dealer.paddingOf(step)
+	return l.sampler.stepPadding(step)
 }
 
 // buffer is the memory of one batch.
@@ -240,7 +240,7 @@ func (l *Loader) takeBuffer() *buffer {
 		l.spare = l.spare[:n-1]
 		return b
 	}
-	image, target := volume(l.ImageShape()), volume(l.TargetShape())
+	image, target := elementCount(l.ImageShape()), elementCount(l.TargetShape())
 	b := &buffer{image: make([]float32, l.batch*image), target: make([]float32, l.batch*target), scratch: make([]scratch, l.goroutinesPerBatch())}
 	for i := range b.scratch {
 		b.scratch[i] = scratch{make([]float32, image), make([]float32, target)}
@@ -248,9 +248,9 @@ func (l *Loader) takeBuffer() *buffer {
 	return b
 }
 
-// goroutines returns the number of goroutines of an iterator, each of which prepares a
+// iteratorGoroutines returns the number of goroutines of an iterator, each of which prepares a
 // different batch. If it is 0, Next loads the batches.
-func (l *Loader) goroutines() int {
+func (l *Loader) iteratorGoroutines() int {
 	switch {
 	case l.p.bySample && l.c.Prefetch > 0 && l.c.Workers > 0:
 		return 1 // the other workers help to fill its batch (see goroutinesPerBatch)
@@ -269,8 +269,8 @@ func (l *Loader) goroutinesPerBatch() int {
 	return 1
 }
 
-// release returns the buffers of an iterator that has ended to the loader.
-func (l *Loader) release(it *Iterator, buffers []*buffer) {
+// releaseBuffers returns the buffers of an iterator that has ended to the loader.
+func (l *Loader) releaseBuffers(it *Iterator, buffers []*buffer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.active, it)

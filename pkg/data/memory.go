@@ -24,42 +24,42 @@ func InMemory(ds Dataset) Dataset {
 		c := *d
 		c.ds = InMemory(d.ds)
 		return &c
-	case *grayPairs, *Pairs, *arrays, *kept:
+	case *grayPairs, *Pairs, *floatDataset, *memoryDataset:
 		return ds
 	case *Classes:
-		if _, ok := d.source.(planar); ok && d.resized == nil {
+		if _, ok := d.source.(planarSource); ok && d.resized == nil {
 			return ds
 		}
 	}
-	return &kept{ds: ds, image: ds.ImageShape(), target: ds.TargetShape(), samples: make([]keptSample, ds.Len())}
+	return &memoryDataset{ds: ds, image: ds.ImageShape(), target: ds.TargetShape(), samples: make([]memorySample, ds.Len())}
 }
 
-// kept is a data set that keeps the samples of another data set in memory after they were
+// memoryDataset is a data set that keeps the samples of another data set in memory after they were
 // first read.
-type kept struct {
+type memoryDataset struct {
 	ds            Dataset
 	image, target []int
-	samples       []keptSample
+	samples       []memorySample
 	used          int       // number of samples that will be read; 0: unknown
 	wide          sync.Once // runs at the first sample that needs 4 bytes per value
 	wideErr       error     // set if samples of 4 bytes per value do not fit into memory
 }
 
-// checkKept returns an error if InMemory made ds and n of its samples do not fit into
+// checkInMemory returns an error if InMemory made ds and n of its samples do not fit into
 // memory. It assumes the minimum of one byte per value of an image.
-func checkKept(ds Dataset, n int) error {
+func checkInMemory(ds Dataset, n int) error {
 	switch d := ds.(type) {
 	case *subset:
 		distinct := map[int]bool{}
 		for _, i := range d.indices {
 			distinct[i] = true
 		}
-		return checkKept(d.ds, min(n, len(distinct)))
+		return checkInMemory(d.ds, min(n, len(distinct)))
 	case *tiles: // n tiles may be parts of up to n samples
-		return checkKept(d.ds, min(n, d.ds.Len()))
+		return checkInMemory(d.ds, min(n, d.ds.Len()))
 	case *crops:
-		return checkKept(d.ds, min(n, d.ds.Len()))
-	case *kept:
+		return checkInMemory(d.ds, min(n, d.ds.Len()))
+	case *memoryDataset:
 		d.used = min(n, len(d.samples))
 		return d.checkMemory(1)
 	}
@@ -68,38 +68,38 @@ func checkKept(ds Dataset, n int) error {
 
 // checkMemory returns an error if the samples do not fit into memory at the given number
 // of bytes per value of an image. The values of a target need 4 bytes each.
-func (s *kept) checkMemory(bytesPerValue float64) error {
+func (s *memoryDataset) checkMemory(bytesPerValue float64) error {
 	what := fmt.Sprintf("loader.kind %s keeps %d samples of %s values", LoaderInMem, s.used, formatSize(s.image))
-	err := memory.Check(what, s.used, bytesPerValue*float64(volume(s.image))+4*float64(volume(s.target)))
+	err := memory.Check(what, s.used, bytesPerValue*float64(elementCount(s.image))+4*float64(elementCount(s.target)))
 	if err != nil {
 		return fmt.Errorf("%w, or set loader.kind to %s", err, LoaderLowMem)
 	}
 	return nil
 }
 
-// keptSample is a sample in memory. Its image is stored either as bytes (each value times
+// memorySample is a sample in memory. Its image is stored either as bytes (each value times
 // 255) or as floats.
-type keptSample struct {
+type memorySample struct {
 	mu            sync.Mutex // held while the sample is read
 	read          bool
 	bytes         []uint8
 	image, target []float32
 }
 
-// sample returns sample i, which it reads if it is not in memory yet.
-func (s *kept) sample(i int) (*keptSample, error) {
+// readSample returns sample i, which it reads if it is not in memory yet.
+func (s *memoryDataset) readSample(i int) (*memorySample, error) {
 	of := &s.samples[i]
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	if of.read {
 		return of, nil
 	}
-	image, target := make([]float32, volume(s.image)), make([]float32, volume(s.target))
+	image, target := make([]float32, elementCount(s.image)), make([]float32, elementCount(s.target))
 	if err := s.ds.Get(i, image, target); err != nil {
 		return nil, err
 	}
 	of.target = target
-	if of.bytes = asBytes(image); of.bytes == nil {
+	if of.bytes = scaleToBytes(image); of.bytes == nil {
 		// All samples probably need 4 bytes per value: report the error now, not when the memory is full.
 		s.wide.Do(func() { s.wideErr = s.checkMemory(4) })
 		if s.wideErr != nil {
@@ -111,75 +111,75 @@ func (s *kept) sample(i int) (*keptSample, error) {
 	return of, nil
 }
 
-// asBytes returns the values times 255 as bytes. It returns nil if a value is not an
+// scaleToBytes returns the values times 255 as bytes. It returns nil if a value is not an
 // integer from 0 to 255 divided by 255.
-func asBytes(values []float32) []uint8 {
+func scaleToBytes(values []float32) []uint8 {
 	b := make([]uint8, len(values))
 	for i, v := range values {
 		if v >= 0 && v <= 1 {
 			b[i] = uint8(v*255 + 0.5)
 		}
-		if scaled[b[i]] != v {
+		if byteToUnit[b[i]] != v {
 			return nil
 		}
 	}
 	return b
 }
 
-func (s *kept) Len() int                { return len(s.samples) }
-func (s *kept) ImageShape() []int       { return s.image }
-func (s *kept) TargetShape() []int      { return s.target }
-func (s *kept) SampleName(i int) string { return s.ds.SampleName(i) }
+func (s *memoryDataset) Len() int                { return len(s.samples) }
+func (s *memoryDataset) ImageShape() []int       { return s.image }
+func (s *memoryDataset) TargetShape() []int      { return s.target }
+func (s *memoryDataset) SampleName(i int) string { return s.ds.SampleName(i) }
 
-func (s *kept) Get(i int, image, target []float32) error {
+func (s *memoryDataset) Get(i int, image, target []float32) error {
 	if i < 0 || i >= len(s.samples) {
 		return s.ds.Get(i, image, target) // returns the error
 	}
-	if err := checkBuffers(s.SampleName(i), image, target, volume(s.image), volume(s.target)); err != nil {
+	if err := checkBuffers(s.SampleName(i), image, target, elementCount(s.image), elementCount(s.target)); err != nil {
 		return err
 	}
-	of, err := s.sample(i)
+	of, err := s.readSample(i)
 	if err != nil {
 		return err
 	}
 	copy(target, of.target)
 	if of.bytes != nil {
-		bytesTo(image, of.bytes, &scaled)
+		convertBytes(image, of.bytes, &byteToUnit)
 	} else {
 		copy(image, of.image)
 	}
 	return nil
 }
 
-func (s *kept) region(i int, w window, image, target []float32) error {
-	if err := checkGet(s, i, w, image, target); err != nil {
+func (s *memoryDataset) getWindow(i int, w window, image, target []float32) error {
+	if err := checkGetArguments(s, i, w, image, target); err != nil {
 		return err
 	}
-	of, err := s.sample(i)
+	of, err := s.readSample(i)
 	if err != nil {
 		return err
 	}
 	if of.bytes == nil {
-		cut(image, of.image, s.image, w)
+		copyWindow(image, of.image, s.image, w)
 	} else {
-		cutBytes(image, of.bytes, s.image, w)
+		copyWindowBytes(image, of.bytes, s.image, w)
 	}
-	if aligned(s.image, s.target) {
-		cut(target, of.target, s.target, w)
+	if isAligned(s.image, s.target) {
+		copyWindow(target, of.target, s.target, w)
 	} else {
 		copy(target, of.target)
 	}
 	return nil
 }
 
-// cutBytes is like cut, but for values that are stored as bytes (value times 255).
-func cutBytes(dst []float32, src []uint8, shape []int, w window) {
-	size, _ := spatial(shape)
+// copyWindowBytes is like copyWindow, but for values that are stored as bytes (value times 255).
+func copyWindowBytes(dst []float32, src []uint8, shape []int, w window) {
+	size, _ := spatialSize(shape)
 	for c := range shape[0] {
 		for z := range w.size[0] {
 			for y := range w.size[1] {
 				from := ((c*size[0]+w.at[0]+z)*size[1]+w.at[1]+y)*size[2] + w.at[2]
-				bytesTo(dst[:w.size[2]], src[from:][:w.size[2]], &scaled)
+				convertBytes(dst[:w.size[2]], src[from:][:w.size[2]], &byteToUnit)
 				dst = dst[w.size[2]:]
 			}
 		}

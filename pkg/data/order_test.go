@@ -137,8 +137,8 @@ func TestShardFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 			for step, batch := range s.Epoch(1) {
-				valid := len(batch) - s.paddingOf(step)
-				padding += s.paddingOf(step)
+				valid := len(batch) - s.stepPadding(step)
+				padding += s.stepPadding(step)
 				for _, i := range batch[:valid] {
 					seen[i]++
 				}
@@ -163,7 +163,7 @@ func TestOrderErrors(t *testing.T) {
 		"shard":                "stage batch is missing in shard",
 		"batch":                "stage shard is missing in batch: add it",
 		"batch shard":          "shard comes after batch",
-		"shard batch batch":    "stage batch comes twice",
+		"shard batch batch":    "duplicate stage batch",
 		"shard prefetch batch": "prefetch is not the last",
 		"shard batch repeat":   `unknown stage "repeat": use shuffle, shard, cache, batch, map and prefetch`,
 	} {
@@ -281,7 +281,7 @@ func TestInMemory(t *testing.T) {
 	}
 }
 
-// wideSet is a set whose values are no whole 255ths, so that they take four bytes each.
+// wideSet is a set whose values are not integers divided by 255, so that they take four bytes each.
 type wideSet struct{ samples, edge int }
 
 func (s wideSet) Len() int              { return s.samples }

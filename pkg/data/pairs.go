@@ -71,12 +71,12 @@ func (p *Pairs) Notes() []string {
 	return notes
 }
 
-// folders lists the supported names of the image folder and the mask folder, in order of
+// pairFolders lists the supported names of the image folder and the mask folder, in order of
 // preference.
-var folders = [...][2]string{{"image", "label"}, {"images", "masks"}, {"images", "labels"}, {"images_collective", "masks_collective"}}
+var pairFolders = [...][2]string{{"image", "label"}, {"images", "masks"}, {"images", "labels"}, {"images_collective", "masks_collective"}}
 
-// layout describes the files that OpenPairs reads, for error messages.
-const layout = "a folder with image/ and label/ (or images/ and masks/), which contain " + picture.Kinds + " files of the same names"
+// pairLayout describes the files that OpenPairs reads, for error messages.
+const pairLayout = "a folder with image/ and label/ (or images/ and masks/), which contain " + picture.FormatNames + " files of the same names"
 
 // OpenPairs reads images (PNG, JPEG or TIFF, of 1, 8 or 16 bits) from dir/image (or images,
 // images_collective) and their masks from dir/label (or masks, labels, masks_collective).
@@ -150,7 +150,7 @@ func checkPairsMemory(ctx context.Context, dir string, pairs []pair) error {
 	if err != nil {
 		return fmt.Errorf("read image %s: %w", pairs[0].image, err)
 	}
-	f, err := picture.FormatOf(text)
+	f, err := picture.DetectFormat(text)
 	if err != nil {
 		return nil
 	}
@@ -166,30 +166,30 @@ func findFolders(dir string) (images, masks string, err error) {
 	info, err := os.Stat(dir)
 	switch {
 	case os.IsNotExist(err):
-		return "", "", fmt.Errorf("folder %s does not exist: name %s", dir, layout)
+		return "", "", fmt.Errorf("folder %s does not exist: name %s", dir, pairLayout)
 	case err != nil:
 		return "", "", err
 	case !info.IsDir():
-		return "", "", fmt.Errorf("%s is a file, not a folder: name %s", dir, layout)
+		return "", "", fmt.Errorf("%s is a file, not a folder: name %s", dir, pairLayout)
 	}
 	isDir := func(path string) bool {
 		info, err := os.Stat(path)
 		return err == nil && info.IsDir()
 	}
-	for _, f := range folders {
+	for _, f := range pairFolders {
 		images, masks = filepath.Join(dir, f[0]), filepath.Join(dir, f[1])
 		if isDir(images) && isDir(masks) {
 			return images, masks, nil
 		}
 	}
-	for _, f := range folders {
+	for _, f := range pairFolders {
 		for k, name := range f {
 			if isDir(filepath.Join(dir, name)) {
-				return "", "", fmt.Errorf("%s contains %s/ but not %s/: want %s", dir, name, f[1-k], layout)
+				return "", "", fmt.Errorf("%s contains %s/ but not %s/: want %s", dir, name, f[1-k], pairLayout)
 			}
 		}
 	}
-	return "", "", fmt.Errorf("%s contains neither image/ nor label/: want %s", dir, layout)
+	return "", "", fmt.Errorf("%s contains neither image/ nor label/: want %s", dir, pairLayout)
 }
 
 // pair is the name of a sample, and the paths of its image and its mask.
@@ -206,9 +206,9 @@ func matchPairs(imageDir, maskDir string) ([]pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := stem
-	if !shareStem(images, masks) {
-		key = numbers
+	key := trimExtension
+	if !haveCommonName(images, masks) {
+		key = numbersInName
 	}
 	byKey := map[string]string{}
 	for _, m := range masks {
@@ -229,7 +229,7 @@ func matchPairs(imageDir, maskDir string) ([]pair, error) {
 			return nil, fmt.Errorf("images %s and %s in %s could both belong to mask %s: give images and masks the same names", other, name, imageDir, mask)
 		}
 		used[mask] = name
-		pairs = append(pairs, pair{name: stem(name), image: path, mask: filepath.Join(maskDir, mask)})
+		pairs = append(pairs, pair{name: trimExtension(name), image: path, mask: filepath.Join(maskDir, mask)})
 	}
 	for _, m := range masks {
 		if _, ok := used[m]; !ok {
@@ -259,42 +259,42 @@ func listPictures(dir string) ([]string, error) {
 	}
 	if len(names) == 0 {
 		if other != "" {
-			return nil, fmt.Errorf("%s contains no %s files, only others such as %s: convert them to PNG", dir, picture.Kinds, other)
+			return nil, fmt.Errorf("%s contains no %s files, only others such as %s: convert them to PNG", dir, picture.FormatNames, other)
 		}
-		return nil, fmt.Errorf("%s is empty: want %s files", dir, picture.Kinds)
+		return nil, fmt.Errorf("%s is empty: want %s files", dir, picture.FormatNames)
 	}
 	slices.SortFunc(names, compareNatural)
 	return names, nil
 }
 
-// stem returns a file name without its extension.
-func stem(name string) string { return strings.TrimSuffix(name, filepath.Ext(name)) }
+// trimExtension returns a file name without its extension.
+func trimExtension(name string) string { return strings.TrimSuffix(name, filepath.Ext(name)) }
 
-// shareStem reports whether some name in a and some name in b differ at most in their
+// haveCommonName reports whether some name in a and some name in b differ at most in their
 // extensions.
-func shareStem(a, b []string) bool {
+func haveCommonName(a, b []string) bool {
 	in := map[string]bool{}
 	for _, name := range a {
-		in[stem(name)] = true
+		in[trimExtension(name)] = true
 	}
-	return slices.ContainsFunc(b, func(name string) bool { return in[stem(name)] })
+	return slices.ContainsFunc(b, func(name string) bool { return in[trimExtension(name)] })
 }
 
-// numbers returns the numbers in a file name, without leading zeros and separated by
+// numbersInName returns the numbers in a file name, without leading zeros and separated by
 // spaces. If the name has no number, it returns the name without its extension.
-func numbers(name string) string {
-	fields := strings.FieldsFunc(stem(name), func(r rune) bool { return r < '0' || r > '9' })
+func numbersInName(name string) string {
+	fields := strings.FieldsFunc(trimExtension(name), func(r rune) bool { return r < '0' || r > '9' })
 	if len(fields) == 0 {
-		return stem(name)
+		return trimExtension(name)
 	}
 	for i, f := range fields {
-		fields[i] = trimZeros(f)
+		fields[i] = trimLeadingZeros(f)
 	}
 	return strings.Join(fields, " ")
 }
 
-// trimZeros removes leading zeros from a number; all zeros become "0".
-func trimZeros(digits string) string {
+// trimLeadingZeros removes leading zeros from a number; all zeros become "0".
+func trimLeadingZeros(digits string) string {
 	if t := strings.TrimLeft(digits, "0"); t != "" {
 		return t
 	}
@@ -306,9 +306,9 @@ func trimZeros(digits string) string {
 func compareNatural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
-		n, m := digits(x), digits(y)
+		n, m := countLeadingDigits(x), countLeadingDigits(y)
 		if n > 0 && m > 0 {
-			p, q := trimZeros(x[:n]), trimZeros(y[:m])
+			p, q := trimLeadingZeros(x[:n]), trimLeadingZeros(y[:m])
 			if len(p) != len(q) {
 				return len(p) - len(q)
 			}
@@ -329,8 +329,8 @@ func compareNatural(a, b string) int {
 	return strings.Compare(a, b) // equal but for leading zeros, such as 07 and 7
 }
 
-// digits returns the number of digits with which s begins.
-func digits(s string) int {
+// countLeadingDigits returns the number of digits with which s begins.
+func countLeadingDigits(s string) int {
 	n := 0
 	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
 		n++
@@ -361,8 +361,8 @@ func binarize(mask []uint8, inverted bool) (grey, foreground int) {
 	return grey, foreground
 }
 
-// sampleFile returns the PNG file name of sample i of n. The number is padded with zeros,
+// sampleFileName returns the PNG file name of sample i of n. The number is padded with zeros,
 // so that the lexical order of the names equals the order of the samples.
-func sampleFile(i, n int) string {
+func sampleFileName(i, n int) string {
 	return fmt.Sprintf("%0*d.png", len(strconv.Itoa(max(n-1, 0))), i)
 }

@@ -170,7 +170,7 @@ func TestOpenPairsErrors(t *testing.T) {
 		},
 		{
 			"a corrupt image", func(dir string) { write(dir+"/image/2.png", "not a picture at all") },
-			[]string{"read image DIR/image/2.png: not a readable PNG"},
+			[]string{"read image DIR/image/2.png: file is not a valid PNG"},
 		},
 		{"a corrupt mask", func(dir string) {
 			b, err := os.ReadFile(dir + "/label/2.png")
@@ -178,10 +178,10 @@ func TestOpenPairsErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			write(dir+"/label/2.png", string(b[:len(b)/2]))
-		}, []string{"read mask DIR/label/2.png: not a readable PNG", "copy or save it again"}},
+		}, []string{"read mask DIR/label/2.png: file is not a valid PNG", "copy or save it again"}},
 		{
 			"an empty file", func(dir string) { write(dir+"/image/2.png", "") },
-			[]string{"read image DIR/image/2.png: not a readable PNG", "unexpected EOF"},
+			[]string{"read image DIR/image/2.png: file is not a valid PNG", "unexpected EOF"},
 		},
 		{"a header that asks for all memory", func(dir string) {
 			b, err := os.ReadFile(dir + "/image/2.png")
@@ -189,19 +189,19 @@ func TestOpenPairsErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			write(dir+"/image/2.png", string(withSize(b, 1<<20, 1<<20)))
-		}, []string{"read image DIR/image/2.png: size 1048576×1048576 is out of range"}},
+		}, []string{"read image DIR/image/2.png: picture size 1048576×1048576 is invalid"}},
 		{"a header that asks for more than the file holds", func(dir string) {
 			b, err := os.ReadFile(dir + "/image/2.png")
 			if err != nil {
 				t.Fatal(err)
 			}
 			write(dir+"/image/2.png", string(withSize(b, 1<<14, 1<<14)))
-		}, []string{"read image DIR/image/2.png: not a readable PNG", "bytes cannot hold 16384×16384 pixels"}},
+		}, []string{"read image DIR/image/2.png: file is not a valid PNG", "bytes is too short for 16384×16384 pixels"}},
 		{"empty folders", func(dir string) {
 			for _, f := range []string{"/image/1.png", "/image/2.png", "/label/1.png", "/label/2.png"} {
 				remove(dir + f)
 			}
-		}, []string{"DIR/image is empty: expected PNG, JPEG or TIFF files"}},
+		}, []string{"DIR/image is empty: want PNG, JPEG or TIFF files"}},
 		{"other files", func(dir string) {
 			remove(dir + "/image/1.png")
 			remove(dir + "/image/2.png")
@@ -212,7 +212,7 @@ func TestOpenPairsErrors(t *testing.T) {
 			if err := os.Rename(dir+"/label", dir+"/truth"); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"DIR holds image/ but not label/", "expected a folder with image/ and label/ (or images/ and masks/)"}},
+		}, []string{"DIR contains image/ but not label/", "want a folder with image/ and label/ (or images/ and masks/)"}},
 		{"neither folder", func(dir string) {
 			if err := os.RemoveAll(dir + "/label"); err != nil {
 				t.Fatal(err)

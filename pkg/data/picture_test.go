@@ -156,8 +156,8 @@ func TestPictureErrors(t *testing.T) {
 		text       []byte
 		want       []string
 	}{
-		{"half a TIFF", "1.tif", tif[:len(tif)/2], []string{"not a readable TIFF: copy or save it again"}},
-		{"half a JPEG", "1.jpg", jpg[:len(jpg)/2], []string{"not a readable JPEG: copy or save it again"}},
+		{"half a TIFF", "1.tif", tif[:len(tif)/2], []string{"not a valid TIFF: copy or save it again"}},
+		{"half a JPEG", "1.jpg", jpg[:len(jpg)/2], []string{"not a valid JPEG: copy or save it again"}},
 		{"two pages", "1.tif", two, []string{"TIFF file has 2 pages, want 1: save each page as a separate file"}},
 		{"BigTIFF", "1.tif", []byte("II+\x00\x08\x00\x00\x00\x10\x00\x00\x00"), []string{"BigTIFF files are not supported: save the file as a classic TIFF"}},
 		{"a text", "1.jpg", []byte("GIF89a, or so"), []string{"not a valid PNG, JPEG or TIFF", "the first bytes match none of these formats"}},
@@ -200,7 +200,7 @@ func TestDoubtfulPairs(t *testing.T) {
 		// (128, 0, 0) is the first class's colour of Pascal VOC; its grey is 38.
 		{
 			"a palette of classes", ramp(image.NewGray(r)), disc(image.NewPaletted(r, color.Palette{black, color.NRGBA{R: 128, A: 255}}), color.NRGBA{R: 128, A: 255}, black), false,
-			"", "masks of DIR: no pixel is foreground",
+			"", "masks of DIR have no foreground pixel",
 		},
 		{
 			"numbered classes", ramp(image.NewGray(r)), disc(image.NewGray(r), color.Gray{Y: 1}, black), false,

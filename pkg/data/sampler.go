@@ -96,16 +96,16 @@ func (s *Sampler) Epoch(e int) [][]int {
 	if s.c.ShuffleBatches {
 		return s.shuffledBatches(e)
 	}
-	return s.batches(e)
+	return s.permutedBatches(e)
 }
 
-func (s *Sampler) batches(e int) [][]int {
+func (s *Sampler) permutedBatches(e int) [][]int {
 	perm := s.permutation(e)
 	batches := make([][]int, s.steps)
 	for step := range batches {
 		batch := make([]int, s.c.BatchPerWorker)
 		for j := range batch {
-			batch[j] = perm[(s.position(step)+j)%len(perm)]
+			batch[j] = perm[(s.batchStart(step)+j)%len(perm)]
 		}
 		batches[step] = batch
 	}
@@ -117,7 +117,7 @@ func (s *Sampler) batches(e int) [][]int {
 func (s *Sampler) shuffledBatches(e int) [][]int {
 	fixed := *s
 	fixed.c.Shuffle = false
-	batches := fixed.batches(0)
+	batches := fixed.permutedBatches(0)
 	if !s.c.Shuffle {
 		return batches
 	}
@@ -129,19 +129,19 @@ func (s *Sampler) shuffledBatches(e int) [][]int {
 	return batches
 }
 
-// position returns the index in the permutation of the first sample of this rank's batch
+// batchStart returns the index in the permutation of the first sample of this rank's batch
 // of the given step. Indices beyond the end of the permutation are padding.
-func (s *Sampler) position(step int) int {
+func (s *Sampler) batchStart(step int) int {
 	if s.c.ShardFirst {
 		return step * s.c.BatchPerWorker
 	}
 	return (step*s.c.World + s.c.Rank) * s.c.BatchPerWorker
 }
 
-// paddingOf returns the number of padding samples in this rank's batch of the given step.
+// stepPadding returns the number of padding samples in this rank's batch of the given step.
 // They are the last samples of the batch.
-func (s *Sampler) paddingOf(step int) int {
-	beyond := s.position(step) + s.c.BatchPerWorker - s.permutationLength()
+func (s *Sampler) stepPadding(step int) int {
+	beyond := s.batchStart(step) + s.c.BatchPerWorker - s.permutationLength()
 	return min(max(beyond, 0), s.c.BatchPerWorker)
 }
 

@@ -13,15 +13,15 @@ import (
 
 // get is a sample's image and mask.
 func get(t interface{ Fatal(...any) }, ds data.Dataset, i int) (image, target []float32) {
-	image, target = make([]float32, volume(ds.ImageShape())), make([]float32, volume(ds.TargetShape()))
+	image, target = make([]float32, elementCount(ds.ImageShape())), make([]float32, elementCount(ds.TargetShape()))
 	if err := ds.Get(i, image, target); err != nil {
 		t.Fatal(err)
 	}
 	return image, target
 }
 
-// volume is the number of values of a shape.
-func volume(shape []int) int {
+// elementCount is the number of values of a shape.
+func elementCount(shape []int) int {
 	n := 1
 	for _, v := range shape {
 		n *= v
@@ -154,7 +154,7 @@ func TestTilesInMemory(t *testing.T) {
 	if err := tiles.Get(8, image[:96], target[:96]); err == nil {
 		t.Error("a tile beyond the last is read")
 	}
-	if err := tiles.Get(0, image[:95], target[:96]); err == nil || !strings.Contains(err.Error(), "buffers have 95 and 96 values, want 96 and 96") {
+	if err := tiles.Get(0, image[:95], target[:96]); err == nil || !strings.Contains(err.Error(), "buffers for image and target have 95 and 96 values, want 96 and 96") {
 		t.Errorf("a short buffer: %v", err)
 	}
 }

@@ -83,8 +83,8 @@ func (c Config) Task() string {
 	return TaskSegmentation
 }
 
-// boxes reports whether the samples are volumes.
-func (c Config) boxes() bool {
+// hasVolumes reports whether the samples are volumes.
+func (c Config) hasVolumes() bool {
 	return c.Kind == KindStacks || c.Kind == KindFields || c.Kind == KindVolumes
 }
 
@@ -102,7 +102,7 @@ func (c Config) Validate() error {
 	case !slices.Contains(Kinds(), c.Kind):
 		return fmt.Errorf("unknown data.kind %q: use %s", c.Kind, strings.Join(Kinds(), ", "))
 	case !generated && c.Path == "":
-		return fmt.Errorf("data.path is empty: name %s (--data DIR)", layouts[c.Kind])
+		return fmt.Errorf("data.path is empty: name %s (--data DIR)", pathLayouts[c.Kind])
 	case generated && c.Stage != "":
 		return fmt.Errorf("data.stage is %s, but data of kind %s are generated, not read from files: leave data.stage out", c.Stage, c.Kind)
 	case c.Stage != "" && !filepath.IsAbs(c.Stage) && !strings.HasPrefix(c.Stage, "$"):
@@ -123,22 +123,22 @@ func (c Config) Validate() error {
 		return fmt.Errorf("data.tile is %d, but only kinds cells and pairs are cut into tiles: set it to 0", c.Tile)
 	case c.Samples < 0 || c.TestSamples < 0:
 		return fmt.Errorf("data.samples and test_samples are %d and %d: use 0 for one sample per box", c.Samples, c.TestSamples)
-	case (c.Samples > 0 || c.TestSamples > 0) && (!c.boxes() || c.Augment.Crop == 0):
+	case (c.Samples > 0 || c.TestSamples > 0) && (!c.hasVolumes() || c.Augment.Crop == 0):
 		return fmt.Errorf("data.samples or data.test_samples is set, but applies only to crops of stacks, fields and volumes: set data.augment.crop, or both to 0")
 	case c.Task() == TaskRegression && (c.Augment.Brightness != 0 || c.Augment.Contrast != 0):
 		return fmt.Errorf("data.augment.brightness and contrast are %g and %g: they apply only to pictures, because they clamp values to [0, 1]: leave them out", c.Augment.Brightness, c.Augment.Contrast)
 	case c.InputChannels < 0 || c.TargetChannels < 0:
 		return fmt.Errorf("data.input_channels and target_channels are %d and %d: use 0 for any number", c.InputChannels, c.TargetChannels)
-	case c.boxes() && c.Augment.Crop > 0 && c.TestSamples == 0:
+	case c.hasVolumes() && c.Augment.Crop > 0 && c.TestSamples == 0:
 		return fmt.Errorf("data.test_samples is 0: set the number of test crops")
 	}
 	switch c.Kind {
 	case KindShapes:
-		if err := c.shapes().Validate(); err != nil {
+		if err := c.shapesOptions().Validate(); err != nil {
 			return err
 		}
 	case KindFields:
-		if err := c.fields().Validate(); err != nil {
+		if err := c.fieldsOptions().Validate(); err != nil {
 			return err
 		}
 	}
@@ -148,26 +148,26 @@ func (c Config) Validate() error {
 	return c.Augment.Validate()
 }
 
-// layouts describes, for each kind of data, the files that a path must contain. It is used
+// pathLayouts describes, for each kind of data, the files that a path must contain. It is used
 // in error messages.
-var layouts = map[string]string{
+var pathLayouts = map[string]string{
 	KindPairs: "a folder with image/ and label/", KindStacks: "a folder with image/ and label/ of TIFF stacks",
 	KindCIFAR10: "the folder of CIFAR-10's batches", KindFolders: classLayout,
 	KindImageNet: "a folder with train_data.pkl", KindVolumes: volumeLayout,
 }
 
-// shapes returns the options of generated shapes.
-func (c Config) shapes() ShapesOptions {
+// shapesOptions returns the options of generated shapes.
+func (c Config) shapesOptions() ShapesOptions {
 	return ShapesOptions{Count: c.Count, Classes: c.Classes, Edge: c.Edge, Seed: c.DataSeed}
 }
 
-// fields returns the options of generated fields.
-func (c Config) fields() FieldsOptions {
+// fieldsOptions returns the options of generated fields.
+func (c Config) fieldsOptions() FieldsOptions {
 	return FieldsOptions{Count: c.Count, Edge: c.Edge, Seed: c.DataSeed}
 }
 
-// masks returns the options for reading masks.
-func (c Config) masks() PairsOptions {
+// maskOptions returns the options for reading masks.
+func (c Config) maskOptions() PairsOptions {
 	return PairsOptions{ForegroundInverted: c.Foreground == "black"}
 }
 
@@ -193,20 +193,20 @@ func Open(ctx context.Context, c Config) (Opened, error) {
 		return Opened{}, err
 	}
 	var o Opened
-	all, err := o.open(ctx, c, c.Path, false)
+	all, err := o.openSource(ctx, c, c.Path, false)
 	if err != nil {
 		return Opened{}, err
 	}
 	if c.hasTestData() {
 		test := Opened{}
-		if o.Test, err = test.open(ctx, c, c.testPath(), true); err != nil {
+		if o.Test, err = test.openSource(ctx, c, c.testPath(), true); err != nil {
 			return Opened{}, fmt.Errorf("open test data: %w", err)
 		}
 		if !slices.Equal(test.ClassNames, o.ClassNames) {
 			return Opened{}, fmt.Errorf("test data %s and training data %s have different classes (%d and %d classes): use the same class names for both", c.testPath(), c.Path, len(test.ClassNames), len(o.ClassNames))
 		}
 		o.Train = all
-		if err := sameChannels(o.Train, o.Test, c); err != nil {
+		if err := checkSameChannels(o.Train, o.Test, c); err != nil {
 			return Opened{}, err
 		}
 		for i := range o.Test.Len() {
@@ -222,12 +222,12 @@ func Open(ctx context.Context, c Config) (Opened, error) {
 		}
 		o.Train, o.Test = Subset(all, trainIdx), Subset(all, testIdx)
 	}
-	return o, o.cut(c)
+	return o, o.cutSamples(c)
 }
 
-// sameChannels returns an error if training and test data have different numbers of
+// checkSameChannels returns an error if training and test data have different numbers of
 // channels. Their sizes may differ.
-func sameChannels(train, test Dataset, c Config) error {
+func checkSameChannels(train, test Dataset, c Config) error {
 	for _, of := range []struct {
 		what        string
 		train, test []int
@@ -247,9 +247,9 @@ func (c Config) testPath() string {
 	return c.Path
 }
 
-// open opens the data set at path before splitting and cutting, and sets o.ClassNames and
+// openSource opens the data set at path before splitting and cutting, and sets o.ClassNames and
 // o.Notes. test selects the test batch of CIFAR-10.
-func (o *Opened) open(ctx context.Context, c Config, path string, test bool) (Dataset, error) {
+func (o *Opened) openSource(ctx context.Context, c Config, path string, test bool) (Dataset, error) {
 	classes := func(set *Classes, err error) (Dataset, error) {
 		if err != nil {
 			return nil, err
@@ -260,16 +260,16 @@ func (o *Opened) open(ctx context.Context, c Config, path string, test bool) (Da
 	size := ClassOptions{Resize: c.Resize}
 	switch c.Kind {
 	case KindPairs:
-		pairs, err := OpenPairs(ctx, path, c.masks())
+		pairs, err := OpenPairs(ctx, path, c.maskOptions())
 		if err != nil {
 			return nil, err
 		}
 		o.Notes = pairs.Notes()
 		return pairs, pairs.CheckMasks()
 	case KindStacks:
-		return OpenStacks(ctx, path, c.masks())
+		return OpenStacks(ctx, path, c.maskOptions())
 	case KindShapes:
-		return classes(Shapes(ctx, c.shapes()))
+		return classes(Shapes(ctx, c.shapesOptions()))
 	case KindCIFAR10:
 		return classes(OpenCIFAR10(ctx, path, CIFAROptions{ClassOptions: size, Test: test}))
 	case KindFolders:
@@ -277,24 +277,24 @@ func (o *Opened) open(ctx context.Context, c Config, path string, test bool) (Da
 	case KindImageNet:
 		return classes(OpenImageNet(ctx, path, size))
 	case KindFields:
-		return Fields(ctx, c.fields())
+		return Fields(ctx, c.fieldsOptions())
 	case KindVolumes:
-		return volumesOf(OpenVolumes(ctx, path, VolumeOptions{Input: c.Input, Target: c.Target, InputChannels: c.InputChannels, TargetChannels: c.TargetChannels}))
+		return asDataset(OpenVolumes(ctx, path, VolumeOptions{Input: c.Input, Target: c.Target, InputChannels: c.InputChannels, TargetChannels: c.TargetChannels}))
 	}
 	return Cells(ctx, CellsOptions{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed})
 }
 
-// volumesOf returns v as a Dataset. If err is not nil, the Dataset is nil, not an interface
+// asDataset returns v as a Dataset. If err is not nil, the Dataset is nil, not an interface
 // with a nil pointer.
-func volumesOf(v *Volumes, err error) (Dataset, error) {
+func asDataset(v *Volumes, err error) (Dataset, error) {
 	if err != nil {
 		return nil, err
 	}
 	return v, nil
 }
 
-// cut cuts the training and the test data into the tiles or crops that c describes.
-func (o *Opened) cut(c Config) (err error) {
+// cutSamples cuts the training and the test data into the tiles or crops that c describes.
+func (o *Opened) cutSamples(c Config) (err error) {
 	if c.Tile > 0 {
 		if o.Train, err = Tiles(o.Train, c.Tile, c.Tile); err != nil {
 			return err
@@ -302,7 +302,7 @@ func (o *Opened) cut(c Config) (err error) {
 		o.Test, err = Tiles(o.Test, c.Tile, c.Tile)
 		return err
 	}
-	if !c.boxes() || c.Augment.Crop == 0 {
+	if !c.hasVolumes() || c.Augment.Crop == 0 {
 		return nil
 	}
 	if c.Samples > 0 {

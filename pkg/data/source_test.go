@@ -79,23 +79,23 @@ func TestConfigErrors(t *testing.T) {
 	crop := data.Augment{Crop: 8}
 	for want, c := range map[string]data.Config{
 		`unknown data.kind "mnist": use cells, pairs, stacks, shapes, cifar10, folders, imagenet, fields, volumes`: {Kind: "mnist"},
-		"data.path is empty: name a folder with image/ and label/ (--data DIR)":                                         {Kind: "pairs"},
-		"data.path is empty: name the folder of CIFAR-10's batches":                                                     {Kind: "cifar10"},
+		"data.path is empty: name a folder with image/ and label/ (--data DIR)":                                    {Kind: "pairs"},
+		"data.path is empty: name the folder of CIFAR-10's batches":                                                {Kind: "cifar10"},
 		`unknown data.foreground "red": use white or black`:                                                        {Kind: "cells", Foreground: "red"},
-		"data.count, height and width are 0, 8, 8":                                                                      {Kind: "cells", Height: 8, Width: 8},
-		"data.test_images is 0: use at least 1":                                                             {Kind: "shapes", Count: 5},
-		"not supported for kind pairs: use data.test_images":                                                                 {Kind: "pairs", Path: "x", TestPath: "y"},
-		"are both set: set only one of them":                                                                   {Kind: "folders", Path: "x", TestPath: "y", TestImages: 1},
-		"data.tile is -1": {Kind: "cells", Count: 1, Height: 8, Width: 8, TestImages: 1, Tile: -1},
-		"only kinds cells and pairs are cut into tiles":                     {Kind: "shapes", Count: 5, TestImages: 1, Tile: 8},
-		"applies only to crops of stacks, fields and volumes":       {Kind: "shapes", Count: 5, TestImages: 1, Samples: 8, Augment: crop},
-		"data.test_samples is 0: set the number of test crops": {Kind: "fields", Count: 5, Edge: 16, TestImages: 1, Augment: crop},
-		"validate fields: edge is 0":                                    {Kind: "fields", Count: 5, TestImages: 1},
-		"validate shapes: classes is 99":                                {Kind: "shapes", Count: 5, TestImages: 1, Classes: 99},
-		"resize is -3 pixels":                                           {Kind: "cifar10", Path: "x", Resize: -3},
-		"data.input_channels and target_channels are -1 and 0":          {Kind: "volumes", Path: "x", TestPath: "y", InputChannels: -1},
-		"they apply only to pictures":                 {Kind: "fields", Count: 5, Edge: 16, TestImages: 1, Augment: data.Augment{Contrast: 0.1}},
-		"validate augmentation: brightness is 2":                        {Kind: "cifar10", Path: "x", Augment: data.Augment{Brightness: 2}},
+		"data.count, height and width are 0, 8, 8":                                                                 {Kind: "cells", Height: 8, Width: 8},
+		"data.test_images is 0: use at least 1":                                                                    {Kind: "shapes", Count: 5},
+		"not supported for kind pairs: use data.test_images":                                                       {Kind: "pairs", Path: "x", TestPath: "y"},
+		"are both set: set only one of them":                                                                       {Kind: "folders", Path: "x", TestPath: "y", TestImages: 1},
+		"data.tile is -1":                                                                                          {Kind: "cells", Count: 1, Height: 8, Width: 8, TestImages: 1, Tile: -1},
+		"only kinds cells and pairs are cut into tiles":                                                            {Kind: "shapes", Count: 5, TestImages: 1, Tile: 8},
+		"applies only to crops of stacks, fields and volumes":                                                      {Kind: "shapes", Count: 5, TestImages: 1, Samples: 8, Augment: crop},
+		"data.test_samples is 0: set the number of test crops":                                                     {Kind: "fields", Count: 5, Edge: 16, TestImages: 1, Augment: crop},
+		"validate fields: edge is 0":                                                                               {Kind: "fields", Count: 5, TestImages: 1},
+		"validate shapes: classes is 99":                                                                           {Kind: "shapes", Count: 5, TestImages: 1, Classes: 99},
+		"resize is -3 pixels":                                                                                      {Kind: "cifar10", Path: "x", Resize: -3},
+		"data.input_channels and target_channels are -1 and 0":                                                     {Kind: "volumes", Path: "x", TestPath: "y", InputChannels: -1},
+		"they apply only to pictures":                                                                              {Kind: "fields", Count: 5, Edge: 16, TestImages: 1, Augment: data.Augment{Contrast: 0.1}},
+		"validate augmentation: brightness is 2":                                                                   {Kind: "cifar10", Path: "x", Augment: data.Augment{Brightness: 2}},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -189,7 +189,7 @@ func TestStacks(t *testing.T) {
 	write(t, filepath.Join(other, "image", "a.tif"), readFile(t, "internal/tiff/testdata/f32.tif"))
 	asOnePage := asTIFF(0)
 	encode(t, filepath.Join(other, "label", "a.tif"), asOnePage, image.NewGray(image.Rect(0, 0, 7, 5)))
-	if _, err := data.OpenStacks(t.Context(), other, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "is 3×5×7 and its mask 1×5×7") {
+	if _, err := data.OpenStacks(t.Context(), other, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "has size 3×5×7 and its mask 1×5×7") {
 		t.Error(err)
 	}
 	// Of several pages, they are no pair of pictures.

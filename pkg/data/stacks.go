@@ -23,7 +23,7 @@ func OpenStacks(ctx context.Context, dir string, o PairsOptions) (Dataset, error
 	return s, nil
 }
 
-func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error) {
+func openStacks(ctx context.Context, dir string, o PairsOptions) (*floatDataset, error) {
 	imageDir, maskDir, err := findFolders(dir)
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error
 	if err != nil {
 		return nil, err
 	}
-	s := &arrays{}
+	s := &floatDataset{}
 	var first [3]int
 	for i, pair := range pairs {
 		if err := ctx.Err(); err != nil {
@@ -44,11 +44,11 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error
 		}
 		if i == 0 {
 			what := fmt.Sprintf("%s has %d pairs of stacks of %s pixels", dir, len(pairs), formatSize(size[:]))
-			if err := memory.Check(what, len(pairs), 2*4*float64(volume(size[:]))); err != nil {
+			if err := memory.Check(what, len(pairs), 2*4*float64(elementCount(size[:]))); err != nil {
 				return nil, err
 			}
 		}
-		image, err := stackValues(ctx, file, pair.image)
+		image, err := decodeStack(ctx, file, pair.image)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +82,7 @@ func readStack(ctx context.Context, dir, path string) (v []float32, size [3]int,
 	if err != nil {
 		return nil, size, err
 	}
-	v, err = stackValues(ctx, f, path)
+	v, err = decodeStack(ctx, f, path)
 	return v, size, err
 }
 
@@ -111,8 +111,8 @@ func parseStack(ctx context.Context, dir, path string) (f *tiff.File, size [3]in
 	return f, [3]int{len(f.Pages), f.Pages[0].Height, f.Pages[0].Width}, nil
 }
 
-// stackValues decodes all pages of f. path is the path of the file, for error messages.
-func stackValues(ctx context.Context, f *tiff.File, path string) (v []float32, err error) {
+// decodeStack decodes all pages of f. path is the path of the file, for error messages.
+func decodeStack(ctx context.Context, f *tiff.File, path string) (v []float32, err error) {
 	for i := range f.Pages {
 		page, err := f.Values(ctx, i)
 		if ctx.Err() != nil {
@@ -126,19 +126,19 @@ func stackValues(ctx context.Context, f *tiff.File, path string) (v []float32, e
 	return v, nil
 }
 
-// arrays is a data set that is kept in memory as float32 values.
-type arrays struct {
+// floatDataset is a data set that is kept in memory as float32 values.
+type floatDataset struct {
 	names           []string
 	image, target   []int
 	images, targets [][]float32
 }
 
-func (s *arrays) Len() int                { return len(s.images) }
-func (s *arrays) ImageShape() []int       { return s.image }
-func (s *arrays) TargetShape() []int      { return s.target }
-func (s *arrays) SampleName(i int) string { return s.names[i] }
+func (s *floatDataset) Len() int                { return len(s.images) }
+func (s *floatDataset) ImageShape() []int       { return s.image }
+func (s *floatDataset) TargetShape() []int      { return s.target }
+func (s *floatDataset) SampleName(i int) string { return s.names[i] }
 
-func (s *arrays) Get(i int, image, target []float32) error {
+func (s *floatDataset) Get(i int, image, target []float32) error {
 	if i < 0 || i >= len(s.images) {
 		return fmt.Errorf("get sample %d: the data set has samples 0 to %d", i, len(s.images)-1)
 	}
@@ -150,13 +150,13 @@ func (s *arrays) Get(i int, image, target []float32) error {
 	return nil
 }
 
-func (s *arrays) region(i int, w window, image, target []float32) error {
-	if err := checkGet(s, i, w, image, target); err != nil {
+func (s *floatDataset) getWindow(i int, w window, image, target []float32) error {
+	if err := checkGetArguments(s, i, w, image, target); err != nil {
 		return err
 	}
-	cut(image, s.images[i], s.image, w)
-	if aligned(s.image, s.target) {
-		cut(target, s.targets[i], s.target, w)
+	copyWindow(image, s.images[i], s.image, w)
+	if isAligned(s.image, s.target) {
+		copyWindow(target, s.targets[i], s.target, w)
 	} else {
 		copy(target, s.targets[i])
 	}

@@ -31,12 +31,12 @@ func Stage(ctx context.Context, c Config) (*Staged, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	folder, err := expandStage(c.Stage)
+	folder, err := expandStageFolder(c.Stage)
 	if err != nil {
 		return nil, err
 	}
 	if c.Kind == KindImageNet {
-		if err := checkRelative(c.Path); err != nil {
+		if err := checkRelativePaths(c.Path); err != nil {
 			return nil, err
 		}
 	}
@@ -74,9 +74,9 @@ func (s *Staged) String() string {
 	return fmt.Sprintf("data staged to %s: %.1f MiB, copied by another process", s.Dir, mib)
 }
 
-// expandStage replaces environment variables in the path of a folder. A variable that is
+// expandStageFolder replaces environment variables in the path of a folder. A variable that is
 // not set and a relative path are errors.
-func expandStage(folder string) (string, error) {
+func expandStageFolder(folder string) (string, error) {
 	var missing string
 	path := os.Expand(folder, func(name string) string {
 		v := os.Getenv(name)
@@ -94,9 +94,9 @@ func expandStage(folder string) (string, error) {
 	return path, nil
 }
 
-// checkRelative returns an error if the ImageNet list in dir contains absolute paths,
+// checkRelativePaths returns an error if the ImageNet list in dir contains absolute paths,
 // because they would refer to the original files and not to the copy.
-func checkRelative(dir string) error {
+func checkRelativePaths(dir string) error {
 	file := filepath.Join(dir, "train_data.pkl")
 	text, err := picture.ReadFile(context.Background(), dir, file)
 	if err != nil {

@@ -44,7 +44,7 @@ func (s *subset) Get(i int, image, target []float32) error {
 	return s.ds.Get(s.indices[i], image, target)
 }
 
-func (s *subset) region(i int, w window, image, target []float32) error {
+func (s *subset) getWindow(i int, w window, image, target []float32) error {
 	if i < 0 || i >= len(s.indices) {
 		return fmt.Errorf("get sample %d: the subset has samples 0 to %d", i, len(s.indices)-1)
 	}
@@ -61,7 +61,7 @@ func Tiles(ds Dataset, height, width int) (Dataset, error) {
 		return nil, fmt.Errorf("cut tiles: tile size is %d×%d: height and width must be at least 1", height, width)
 	case len(is) != 3 || len(ts) != 3:
 		return nil, fmt.Errorf("cut tiles: images have shape %v and targets %v: want images [C,H,W] and masks [C,H,W]", is, ts)
-	case !aligned(is, ts):
+	case !isAligned(is, ts):
 		return nil, fmt.Errorf("cut tiles: images have size %d×%d, but masks have %d×%d: make them equal", is[1], is[2], ts[1], ts[2])
 	case is[1] < height || is[2] < width:
 		return nil, fmt.Errorf("cut tiles: images of %d×%d are smaller than tiles of %d×%d: set data.tile to a divisor of height and width, or to 0 for complete images", is[1], is[2], height, width)
@@ -97,27 +97,27 @@ func (t *tiles) Len() int           { return t.ds.Len() * t.rows * t.columns }
 func (t *tiles) ImageShape() []int  { return []int{t.ds.ImageShape()[0], t.height, t.width} }
 func (t *tiles) TargetShape() []int { return []int{t.ds.TargetShape()[0], t.height, t.width} }
 
-// place returns the index of the image that contains tile i, and the tile's row and column
+// locateTile returns the index of the image that contains tile i, and the tile's row and column
 // in the grid of the image's tiles.
-func (t *tiles) place(i int) (image, row, column int) {
+func (t *tiles) locateTile(i int) (image, row, column int) {
 	k := i % (t.rows * t.columns)
 	return i / (t.rows * t.columns), k / t.columns, k % t.columns
 }
 
 func (t *tiles) SampleName(i int) string {
-	image, row, column := t.place(i)
+	image, row, column := t.locateTile(i)
 	return fmt.Sprintf("%s[%d,%d]", t.ds.SampleName(image), row, column)
 }
 
 func (t *tiles) Get(i int, image, target []float32) error {
-	return t.region(i, window{size: [3]int{1, t.height, t.width}}, image, target)
+	return t.getWindow(i, window{size: [3]int{1, t.height, t.width}}, image, target)
 }
 
-func (t *tiles) region(i int, w window, image, target []float32) error {
-	if err := checkGet(t, i, w, image, target); err != nil {
+func (t *tiles) getWindow(i int, w window, image, target []float32) error {
+	if err := checkGetArguments(t, i, w, image, target); err != nil {
 		return err
 	}
-	from, row, column := t.place(i)
+	from, row, column := t.locateTile(i)
 	w.at[1] += row * t.height
 	w.at[2] += column * t.width
 	return readWindow(t.ds, from, w, image, target)
@@ -149,7 +149,7 @@ func Crops(ds Dataset, edge, n int, seed int64) (Dataset, error) {
 		return nil, fmt.Errorf("cut crops: edge is %d pixels: use at least 1", edge)
 	}
 	a := Augment{Crop: edge}
-	if err := a.fits(is, ts); err != nil {
+	if err := a.checkShapes(is, ts); err != nil {
 		return nil, fmt.Errorf("cut crops: %w", err)
 	}
 	return &crops{ds: ds, crop: a, n: n, seed: seed}, nil
@@ -164,12 +164,12 @@ type crops struct {
 }
 
 func (c *crops) Len() int          { return c.n }
-func (c *crops) ImageShape() []int { return c.crop.delivered(c.ds.ImageShape()) }
+func (c *crops) ImageShape() []int { return c.crop.outputShape(c.ds.ImageShape()) }
 func (c *crops) TargetShape() []int {
-	if ts := c.ds.TargetShape(); !aligned(c.ds.ImageShape(), ts) {
+	if ts := c.ds.TargetShape(); !isAligned(c.ds.ImageShape(), ts) {
 		return ts
 	}
-	return c.crop.delivered(c.ds.TargetShape())
+	return c.crop.outputShape(c.ds.TargetShape())
 }
 
 func (c *crops) SampleName(i int) string {
@@ -178,16 +178,16 @@ func (c *crops) SampleName(i int) string {
 
 func (c *crops) Get(i int, image, target []float32) error {
 	w, _ := fullWindow(c.ImageShape())
-	return c.region(i, w, image, target)
+	return c.getWindow(i, w, image, target)
 }
 
-func (c *crops) region(i int, w window, image, target []float32) error {
-	if err := checkGet(c, i, w, image, target); err != nil {
+func (c *crops) getWindow(i int, w window, image, target []float32) error {
+	if err := checkGetArguments(c, i, w, image, target); err != nil {
 		return err
 	}
 	r := stream.New(c.seed, stream.Crops, uint64(i))
-	from, _ := spatial(c.ds.ImageShape())
-	to, _ := spatial(c.ImageShape())
+	from, _ := spatialSize(c.ds.ImageShape())
+	to, _ := spatialSize(c.ImageShape())
 	for k := range w.at {
 		w.at[k] += r.IntN(from[k] - to[k] + 1)
 	}

@@ -15,12 +15,12 @@ func SameBatches(order, other []string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("compare orders: %w", err)
 	}
-	return a.batches() == b.batches(), nil
+	return a.withoutSpeedOptions() == b.withoutSpeedOptions(), nil
 }
 
-// batches returns a copy of p in which the options that do not affect the batches are zero,
+// withoutSpeedOptions returns a copy of p in which the options that do not affect the batches are zero,
 // for comparisons.
-func (p pipeline) batches() pipeline {
+func (p pipeline) withoutSpeedOptions() pipeline {
 	if p.cache == cacheSamples {
 		p.cache = cacheNothing
 	}
@@ -31,7 +31,7 @@ func (p pipeline) batches() pipeline {
 // MemoryBytes returns the number of bytes that the loader currently keeps in memory: the
 // buffers of its batches, and the samples or batches in its cache.
 func (l *Loader) MemoryBytes() int64 {
-	image, target := volume(l.ImageShape()), volume(l.TargetShape())
+	image, target := elementCount(l.ImageShape()), elementCount(l.TargetShape())
 	l.mu.Lock()
 	buffers := len(l.spare)
 	for it := range l.active {
@@ -39,26 +39,26 @@ func (l *Loader) MemoryBytes() int64 {
 	}
 	l.mu.Unlock()
 	n := int64(buffers) * int64(l.batch+l.goroutinesPerBatch()) * int64(image+target) * 4
-	l.kept.mu.Lock()
-	for _, v := range l.kept.kept {
+	l.cache.mu.Lock()
+	for _, v := range l.cache.entries {
 		n += int64(len(v.image)+len(v.target)) * 4
 	}
-	l.kept.mu.Unlock()
-	kept, _ := Kept(l.ds)
+	l.cache.mu.Unlock()
+	kept, _ := CachedBytes(l.ds)
 	return n + kept
 }
 
-// Kept returns the number of bytes that a data set made by InMemory currently keeps in
+// CachedBytes returns the number of bytes that a data set made by InMemory currently keeps in
 // memory, and whether it has read all samples. For other data sets it returns 0 and true.
-func Kept(ds Dataset) (bytes int64, complete bool) {
+func CachedBytes(ds Dataset) (bytes int64, complete bool) {
 	switch d := ds.(type) {
 	case *subset:
-		return Kept(d.ds)
+		return CachedBytes(d.ds)
 	case *tiles:
-		return Kept(d.ds)
+		return CachedBytes(d.ds)
 	case *crops:
-		return Kept(d.ds)
-	case *kept:
+		return CachedBytes(d.ds)
+	case *memoryDataset:
 		complete = true
 		for i := range d.samples {
 			s := &d.samples[i]

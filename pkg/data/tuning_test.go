@@ -80,10 +80,10 @@ func TestLoaderMemory(t *testing.T) {
 		l.Close()
 	}
 	kept := InMemory(ds)
-	if n, complete := Kept(kept); n != 0 || complete {
+	if n, complete := CachedBytes(kept); n != 0 || complete {
 		t.Errorf("before it is read: %d, %v", n, complete)
 	}
-	if n, complete := Kept(ds); n != 0 || !complete {
+	if n, complete := CachedBytes(ds); n != 0 || !complete {
 		t.Errorf("another set: %d, %v", n, complete)
 	}
 }

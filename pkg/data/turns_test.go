@@ -197,7 +197,7 @@ func TestCropsReachEverything(t *testing.T) {
 	}
 }
 
-// fine is a picture of values that are no whole 255ths.
+// fine is a picture of values that are not integers divided by 255.
 type fine struct{ grey }
 
 func (f fine) Get(i int, image, target []float32) error {
@@ -290,7 +290,7 @@ func TestBoxesOfOneShape(t *testing.T) {
 			}
 		}
 	}
-	if _, err := data.OpenVolumes(t.Context(), dir, data.VolumeOptions{}); err == nil || !strings.Contains(err.Error(), "shapes are [4 8 8 8] and [3 8 8 8], those of") {
+	if _, err := data.OpenVolumes(t.Context(), dir, data.VolumeOptions{}); err == nil || !strings.Contains(err.Error(), "input and target have shapes [4 8 8 8] and [3 8 8 8], but in") {
 		t.Error(err)
 	}
 }

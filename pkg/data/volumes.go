@@ -33,12 +33,12 @@ type Volumes struct {
 // volumePair contains the input and the target of one box.
 type volumePair struct {
 	name          string
-	image, target grid
+	image, target volumeReader
 }
 
-// grid is a volume of shape [C,D,H,W] in a file. read copies a window of all channels to
+// volumeReader is a volume of shape [C,D,H,W] in a file. read copies a window of all channels to
 // dst.
-type grid interface {
+type volumeReader interface {
 	shape() []int
 	read(dst []float32, w window) error
 }
@@ -119,12 +119,12 @@ func hasSuffixFold(s, suffix string) bool {
 	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
 }
 
-// opener opens a file for reading. It returns an error if the file is not a regular file or
+// openFunc opens a file for reading. It returns an error if the file is not a regular file or
 // is outside of the folder that may be read.
-type opener func(path string) (*os.File, error)
+type openFunc func(path string) (*os.File, error)
 
 // addHDF5 adds the box in an HDF5 file.
-func (v *Volumes) addHDF5(path string, open opener, o VolumeOptions) error {
+func (v *Volumes) addHDF5(path string, open openFunc, o VolumeOptions) error {
 	opened, err := open(path)
 	if err != nil {
 		return err
@@ -137,25 +137,25 @@ func (v *Volumes) addHDF5(path string, open opener, o VolumeOptions) error {
 		return err
 	}
 	v.files = append(v.files, f)
-	var both [2]grid
+	var both [2]volumeReader
 	for i, name := range []string{o.Input, o.Target} {
 		d, err := f.Dataset(name)
 		if err != nil {
 			return fmt.Errorf("%s: %w (data.input and data.target name them)", path, err)
 		}
-		both[i] = hdf5Grid{d.Reader()}
+		both[i] = hdf5Volume{d.Reader()}
 	}
-	return v.add(path, both[0], both[1], o)
+	return v.addBox(path, both[0], both[1], o)
 }
 
 // addNPY adds the box in the files prefix+input.npy and prefix+target.npy of dir. The name
 // of the target is in lower case if input is.
-func (v *Volumes) addNPY(dir string, open opener, prefix, input string, o VolumeOptions) error {
+func (v *Volumes) addNPY(dir string, open openFunc, prefix, input string, o VolumeOptions) error {
 	target := o.Target
 	if input == strings.ToLower(input) {
 		target = strings.ToLower(target)
 	}
-	var both [2]grid
+	var both [2]volumeReader
 	for i, end := range []string{input, target} {
 		path := filepath.Join(dir, prefix+end+".npy")
 		opened, err := open(path)
@@ -173,14 +173,14 @@ func (v *Volumes) addNPY(dir string, open opener, prefix, input string, o Volume
 		if s := f.Shape(); len(s) != 4 {
 			return fmt.Errorf("%s has shape %v, want [D,H,W,C]", path, s)
 		}
-		both[i] = npyGrid{f}
+		both[i] = npyVolume{f}
 	}
-	return v.add(filepath.Join(dir, prefix+input+".npy"), both[0], both[1], o)
+	return v.addBox(filepath.Join(dir, prefix+input+".npy"), both[0], both[1], o)
 }
 
-// add adds a box. It returns an error if the shapes of its input and target are invalid or
+// addBox adds a box. It returns an error if the shapes of its input and target are invalid or
 // differ from the shapes of the first box.
-func (v *Volumes) add(path string, image, target grid, o VolumeOptions) error {
+func (v *Volumes) addBox(path string, image, target volumeReader, o VolumeOptions) error {
 	is, ts := image.shape(), target.shape()
 	for _, c := range []struct {
 		name  string
@@ -196,7 +196,7 @@ func (v *Volumes) add(path string, image, target grid, o VolumeOptions) error {
 			return fmt.Errorf("%s: %s is empty (shape %v)", path, c.name, c.shape)
 		}
 	}
-	if !aligned(is, ts) {
+	if !isAligned(is, ts) {
 		return fmt.Errorf("%s: %s has size %s, but %s has size %s: make them equal", path, o.Input, formatSize(is[1:]), o.Target, formatSize(ts[1:]))
 	}
 	if len(v.boxes) == 0 {
@@ -233,11 +233,11 @@ func (v *Volumes) SampleName(i int) string { return v.boxes[i].name }
 // Get reads the input and the target of the complete box i.
 func (v *Volumes) Get(i int, image, target []float32) error {
 	w, _ := fullWindow(v.image)
-	return v.region(i, w, image, target)
+	return v.getWindow(i, w, image, target)
 }
 
-func (v *Volumes) region(i int, w window, image, target []float32) error {
-	if err := checkGet(v, i, w, image, target); err != nil {
+func (v *Volumes) getWindow(i int, w window, image, target []float32) error {
+	if err := checkGetArguments(v, i, w, image, target); err != nil {
 		return err
 	}
 	if err := v.boxes[i].image.read(image, w); err != nil {
@@ -249,19 +249,19 @@ func (v *Volumes) region(i int, w window, image, target []float32) error {
 	return nil
 }
 
-// hdf5Grid is a volume in an HDF5 file.
-type hdf5Grid struct{ r *hdf5.Reader }
+// hdf5Volume is a volume in an HDF5 file.
+type hdf5Volume struct{ r *hdf5.Reader }
 
-func (g hdf5Grid) shape() []int { return g.r.Shape() }
-func (g hdf5Grid) read(dst []float32, w window) error {
+func (g hdf5Volume) shape() []int { return g.r.Shape() }
+func (g hdf5Volume) read(dst []float32, w window) error {
 	return g.r.Read(dst, []int{0, w.at[0], w.at[1], w.at[2]}, []int{g.r.Shape()[0], w.size[0], w.size[1], w.size[2]})
 }
 
-// npyGrid is a volume in a .npy file of shape [D,H,W,C].
-type npyGrid struct{ f *npy.File }
+// npyVolume is a volume in a .npy file of shape [D,H,W,C].
+type npyVolume struct{ f *npy.File }
 
-func (g npyGrid) shape() []int {
+func (g npyVolume) shape() []int {
 	s := g.f.Shape()
 	return []int{s[3], s[0], s[1], s[2]}
 }
-func (g npyGrid) read(dst []float32, w window) error { return g.f.Read(dst, w.at, w.size) }
+func (g npyVolume) read(dst []float32, w window) error { return g.f.Read(dst, w.at, w.size) }

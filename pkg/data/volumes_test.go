@@ -126,14 +126,14 @@ func TestVolumesErrors(t *testing.T) {
 		o    data.VolumeOptions
 		want string
 	}{
-		{filepath.Join(dir, "none.h5"), data.VolumeOptions{}, "there is no " + filepath.Join(dir, "none.h5") + ": name an HDF5 file"},
+		{filepath.Join(dir, "none.h5"), data.VolumeOptions{}, filepath.Join(dir, "none.h5") + " does not exist: name an HDF5 file"},
 		{other, data.VolumeOptions{}, "open " + other + ": not an HDF5 file"},
-		{half, data.VolumeOptions{}, "the file's end"},
+		{half, data.VolumeOptions{}, "the end of the file"},
 		{dir, data.VolumeOptions{InputChannels: 3}, h5 + ": Nbody has 4 channels, want 3 (its shape is [4 8 8 8])"},
-		{h5, data.VolumeOptions{TargetChannels: 1}, h5 + ": Hydro has 5 channels, 1 are expected"},
+		{h5, data.VolumeOptions{TargetChannels: 1}, h5 + ": Hydro has 5 channels, want 1"},
 		{dir, data.VolumeOptions{Target: "Gas"}, "Gas does not exist; its group contains: Hydro, Nbody"},
 		{t.TempDir(), data.VolumeOptions{}, "contains no volumes: want"},
-		{lonely, data.VolumeOptions{}, "there is no " + filepath.Join(lonely, "box-0_Hydro.npy")},
+		{lonely, data.VolumeOptions{}, "file " + filepath.Join(lonely, "box-0_Hydro.npy") + " does not exist"},
 	} {
 		if _, err := data.OpenVolumes(t.Context(), c.path, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
@@ -263,7 +263,7 @@ func TestCrops(t *testing.T) {
 	for _, c := range []struct {
 		edge, n int
 		want    string
-	}{{5, 0, "0 samples"}, {0, 1, "the edge is 0"}} {
+	}{{5, 0, "0 samples"}, {0, 1, "edge is 0"}} {
 		if _, err := data.Crops(v, c.edge, c.n, 1); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
 		}

@@ -11,8 +11,8 @@ import (
 // along depth, rows and columns. A picture has depth 1.
 type window struct{ at, size [3]int }
 
-// volume returns the number of pixels or voxels in the window.
-func (w window) volume() int { return w.size[0] * w.size[1] * w.size[2] }
+// voxels returns the number of pixels or voxels in the window.
+func (w window) voxels() int { return w.size[0] * w.size[1] * w.size[2] }
 
 // String formats the size and the position of the window for error messages.
 func (w window) String() string {
@@ -22,9 +22,9 @@ func (w window) String() string {
 	return fmt.Sprintf("%s at depth %d, row %d, column %d", formatSize(w.size[:]), w.at[0], w.at[1], w.at[2])
 }
 
-// spatial returns the depth, height and width of a sample of shape [C,D,H,W], or [C,H,W]
+// spatialSize returns the depth, height and width of a sample of shape [C,D,H,W], or [C,H,W]
 // with depth 1. ok is false if the shape has another number of dimensions.
-func spatial(shape []int) (size [3]int, ok bool) {
+func spatialSize(shape []int) (size [3]int, ok bool) {
 	switch len(shape) {
 	case 3:
 		return [3]int{1, shape[1], shape[2]}, true
@@ -34,56 +34,56 @@ func spatial(shape []int) (size [3]int, ok bool) {
 	return [3]int{}, false
 }
 
-// aligned reports whether a target with the given shape has values for each pixel or voxel
+// isAligned reports whether a target with the given shape has values for each pixel or voxel
 // of the image, so that it must be cropped, mirrored and rotated like the image.
-func aligned(image, target []int) bool {
+func isAligned(image, target []int) bool {
 	return (len(image) == 3 || len(image) == 4) && len(image) == len(target) && slices.Equal(image[1:], target[1:])
 }
 
 // fullWindow returns the window that covers a complete sample of the given shape. ok is
 // false if the shape is neither [C,H,W] nor [C,D,H,W].
 func fullWindow(shape []int) (w window, ok bool) {
-	size, ok := spatial(shape)
+	size, ok := spatialSize(shape)
 	return window{size: size}, ok
 }
 
-// windowed is implemented by data sets that can read a window of a sample without reading
-// the complete sample. region copies window w of sample i; a target that is not aligned
-// with the image is copied completely.
-type windowed interface {
-	region(i int, w window, image, target []float32) error
+// windowReader is implemented by data sets that can read a window of a sample without reading
+// the complete sample. getWindow copies window w of sample i. A target that is not aligned
+// with the image (see isAligned) is copied completely.
+type windowReader interface {
+	getWindow(i int, w window, image, target []float32) error
 }
 
 // readWindow copies window w of sample i to image and target. It reads the complete sample
-// if ds does not implement windowed.
+// if ds does not implement windowReader.
 func readWindow(ds Dataset, i int, w window, image, target []float32) error {
-	if d, ok := ds.(windowed); ok {
-		return d.region(i, w, image, target)
+	if d, ok := ds.(windowReader); ok {
+		return d.getWindow(i, w, image, target)
 	}
-	if err := checkGet(ds, i, w, image, target); err != nil {
+	if err := checkGetArguments(ds, i, w, image, target); err != nil {
 		return err
 	}
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if all, _ := fullWindow(is); w == all {
 		return ds.Get(i, image, target)
 	}
-	fullImage, fullTarget := make([]float32, volume(is)), target
-	if aligned(is, ts) {
-		fullTarget = make([]float32, volume(ts))
+	fullImage, fullTarget := make([]float32, elementCount(is)), target
+	if isAligned(is, ts) {
+		fullTarget = make([]float32, elementCount(ts))
 	}
 	if err := ds.Get(i, fullImage, fullTarget); err != nil {
 		return err
 	}
-	cut(image, fullImage, is, w)
-	if aligned(is, ts) {
-		cut(target, fullTarget, ts, w)
+	copyWindow(image, fullImage, is, w)
+	if isAligned(is, ts) {
+		copyWindow(target, fullTarget, ts, w)
 	}
 	return nil
 }
 
-// cut copies window w of src, which has the given shape [C,H,W] or [C,D,H,W], to dst.
-func cut(dst, src []float32, shape []int, w window) {
-	size, _ := spatial(shape)
+// copyWindow copies window w of src, which has the given shape [C,H,W] or [C,D,H,W], to dst.
+func copyWindow(dst, src []float32, shape []int, w window) {
+	size, _ := spatialSize(shape)
 	for c := range shape[0] {
 		for z := range w.size[0] {
 			for y := range w.size[1] {
@@ -94,22 +94,22 @@ func cut(dst, src []float32, shape []int, w window) {
 	}
 }
 
-// checkGet returns an error if ds has no sample i, if the window exceeds the sample, or if
+// checkGetArguments returns an error if ds has no sample i, if the window exceeds the sample, or if
 // a buffer has the wrong length.
-func checkGet(ds Dataset, i int, w window, image, target []float32) error {
+func checkGetArguments(ds Dataset, i int, w window, image, target []float32) error {
 	if i < 0 || i >= ds.Len() {
 		return fmt.Errorf("get sample %d: the data set has samples 0 to %d", i, ds.Len()-1)
 	}
 	is, ts := ds.ImageShape(), ds.TargetShape()
-	size, _ := spatial(is)
+	size, _ := spatialSize(is)
 	for k := range size {
 		if w.at[k] < 0 || w.at[k]+w.size[k] > size[k] {
 			return fmt.Errorf("get sample %s: window %v exceeds the sample size %s", ds.SampleName(i), w, formatSize(is[1:]))
 		}
 	}
-	ni, nt := is[0]*w.volume(), volume(ts)
-	if aligned(is, ts) {
-		nt = ts[0] * w.volume()
+	ni, nt := is[0]*w.voxels(), elementCount(ts)
+	if isAligned(is, ts) {
+		nt = ts[0] * w.voxels()
 	}
 	return checkBuffers(ds.SampleName(i), image, target, ni, nt)
 }
@@ -123,8 +123,8 @@ func checkBuffers(sample string, image, target []float32, ni, nt int) error {
 	return nil
 }
 
-// volume returns the number of elements of an array with the given shape.
-func volume(shape []int) int {
+// elementCount returns the number of elements of an array with the given shape.
+func elementCount(shape []int) int {
 	n := 1
 	for _, v := range shape {
 		n *= v

@@ -23,8 +23,8 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// cifarBatches is the number of files with training pictures of CIFAR-10.
-const cifarBatches = 5
+// cifarTrainingBatches is the number of files with training pictures of CIFAR-10.
+const cifarTrainingBatches = 5
 
 // WriteCIFAR10 saves pictures of 32×32 pixels and at most 10 classes in the format of
 // CIFAR-10's binary version, in dir/cifar-10-batches-bin. The training pictures are saved
@@ -33,27 +33,27 @@ const cifarBatches = 5
 func WriteCIFAR10(ctx context.Context, dir string, train, test *Classes) error {
 	dir = filepath.Join(dir, "cifar-10-batches-bin")
 	for _, c := range []*Classes{train, test} {
-		if c.size != [2]int{cifarEdge, cifarEdge} || len(c.names) > cifarClass {
+		if c.size != [2]int{cifarEdge, cifarEdge} || len(c.names) > cifarClassCount {
 			return fmt.Errorf("write CIFAR-10: got pictures of %d×%d pixels and %d classes, want 32×32 pixels and at most 10 classes", c.size[0], c.size[1], len(c.names))
 		}
 	}
-	each := train.Len() / cifarBatches
+	each := train.Len() / cifarTrainingBatches
 	if each == 0 {
-		return fmt.Errorf("write CIFAR-10: got %d training pictures, want at least one for each of the %d batches", train.Len(), cifarBatches)
+		return fmt.Errorf("write CIFAR-10: got %d training pictures, want at least one for each of the %d batches", train.Len(), cifarTrainingBatches)
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("write CIFAR-10: %w", err)
 	}
-	for b := range cifarBatches {
-		if err := writeBatch(ctx, filepath.Join(dir, fmt.Sprintf("data_batch_%d.bin", b+1)), train, b*each, (b+1)*each); err != nil {
+	for b := range cifarTrainingBatches {
+		if err := writeCIFARBatch(ctx, filepath.Join(dir, fmt.Sprintf("data_batch_%d.bin", b+1)), train, b*each, (b+1)*each); err != nil {
 			return fmt.Errorf("write CIFAR-10: %w", err)
 		}
 	}
-	if err := writeBatch(ctx, filepath.Join(dir, "test_batch.bin"), test, 0, test.Len()); err != nil {
+	if err := writeCIFARBatch(ctx, filepath.Join(dir, "test_batch.bin"), test, 0, test.Len()); err != nil {
 		return fmt.Errorf("write CIFAR-10: %w", err)
 	}
 	names := train.names
-	for len(names) < cifarClass {
+	for len(names) < cifarClassCount {
 		names = append(names, fmt.Sprintf("none%d", len(names)))
 	}
 	if err := wholefile.WriteBytes(filepath.Join(dir, "batches.meta.txt"), []byte(strings.Join(names, "\n")+"\n"), 0o666); err != nil {
@@ -62,8 +62,8 @@ func WriteCIFAR10(ctx context.Context, dir string, train, test *Classes) error {
 	return nil
 }
 
-// writeBatch writes pictures lo to hi−1 of c to a CIFAR-10 batch file.
-func writeBatch(ctx context.Context, path string, c *Classes, lo, hi int) error {
+// writeCIFARBatch writes pictures lo to hi−1 of c to a CIFAR-10 batch file.
+func writeCIFARBatch(ctx context.Context, path string, c *Classes, lo, hi int) error {
 	text := make([]byte, 0, (hi-lo)*cifarRecord)
 	picture, class := make([]float32, cifarPixels), make([]float32, 1)
 	for i := lo; i < hi; i++ {
@@ -144,7 +144,7 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("write volumes: %w", err)
 	}
-	image, target := make([]float32, volume(is)), make([]float32, volume(ts))
+	image, target := make([]float32, elementCount(is)), make([]float32, elementCount(ts))
 	for i := range ds.Len() {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("write volumes: %w", err)
@@ -157,7 +157,7 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 		if f.NPY {
 			err = errors.Join(writeNPY(path+"_Nbody.npy", image, is), writeNPY(path+"_Hydro.npy", target, ts))
 		} else {
-			err = writeHDF5(path+".h5", f, hdf5.Output{Name: "Nbody", Shape: is, Values: boxOf(image, is)}, hdf5.Output{Name: "Hydro", Shape: ts, Values: boxOf(target, ts)})
+			err = writeHDF5(path+".h5", f, hdf5.Output{Name: "Nbody", Shape: is, Values: newBoxCopier(image, is)}, hdf5.Output{Name: "Hydro", Shape: ts, Values: newBoxCopier(target, ts)})
 		}
 		if err != nil {
 			return fmt.Errorf("write volumes: %w", err)
@@ -166,13 +166,13 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 	return nil
 }
 
-// boxOf returns a function for hdf5.Output.Values, which copies boxes of v, an array of the
+// newBoxCopier returns a function for hdf5.Output.Values, which copies boxes of v, an array of the
 // given shape [C,D,H,W], to dst.
-func boxOf(v []float32, shape []int) func(dst []float32, at, size []int) error {
-	plane := volume(shape[1:])
+func newBoxCopier(v []float32, shape []int) func(dst []float32, at, size []int) error {
+	plane := elementCount(shape[1:])
 	return func(dst []float32, at, size []int) error {
 		w := window{[3]int(at[1:]), [3]int(size[1:])}
-		cut(dst, v[at[0]*plane:], append([]int{size[0]}, shape[1:]...), w)
+		copyWindow(dst, v[at[0]*plane:], append([]int{size[0]}, shape[1:]...), w)
 		return nil
 	}
 }
@@ -195,7 +195,7 @@ func writeNPY(path string, v []float32, shape []int) error {
 		if err := npy.WriteHeader(w, []int{shape[1], shape[2], shape[3], shape[0]}); err != nil {
 			return err
 		}
-		n := volume(shape[1:])
+		n := elementCount(shape[1:])
 		line := make([]byte, 0, 4*shape[0])
 		for k := range n {
 			line = line[:0]
@@ -214,10 +214,10 @@ func writeNPY(path string, v []float32, shape []int) error {
 // dir/image and dir/label. OpenPairs can read them.
 func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 	is, ts := ds.ImageShape(), ds.TargetShape()
-	if len(is) != 3 || is[0] != 1 || !aligned(is, ts) || ts[0] != 1 {
+	if len(is) != 3 || is[0] != 1 || !isAligned(is, ts) || ts[0] != 1 {
 		return fmt.Errorf("write TIFF pairs %s: images and masks have shapes %v and %v, want [1,H,W]", dir, is, ts)
 	}
-	img, mask := make([]float32, volume(is)), make([]float32, volume(ts))
+	img, mask := make([]float32, elementCount(is)), make([]float32, elementCount(ts))
 	for i := range ds.Len() {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("write TIFF pairs: %w", err)
@@ -225,9 +225,9 @@ func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 		if err := ds.Get(i, img, mask); err != nil {
 			return fmt.Errorf("write TIFF pairs: %w", err)
 		}
-		name := strings.TrimSuffix(sampleFile(i, ds.Len()), ".png") + ".tif"
+		name := strings.TrimSuffix(sampleFileName(i, ds.Len()), ".png") + ".tif"
 		for k, v := range [][]float32{img, mask} {
-			if err := writeTIFF(filepath.Join(dir, folders[0][k], name), gray(v, is[1], is[2])); err != nil {
+			if err := writeTIFF(filepath.Join(dir, pairFolders[0][k], name), toGray(v, is[1], is[2])); err != nil {
 				return fmt.Errorf("write TIFF pairs: %w", err)
 			}
 		}
@@ -256,23 +256,23 @@ func Write(ctx context.Context, dir string, ds Dataset) error {
 	if ds.Len() == 0 {
 		return fmt.Errorf("write pairs %s: the data set is empty", dir)
 	}
-	img, mask := make([]float32, volume(is)), make([]float32, volume(ts))
+	img, mask := make([]float32, elementCount(is)), make([]float32, elementCount(ts))
 	return writePairs(ctx, dir, ds.Len(), func(i int) (*image.Gray, *image.Gray, error) {
 		if err := ds.Get(i, img, mask); err != nil {
 			return nil, nil, err
 		}
-		return gray(img, is[1], is[2]), gray(mask, is[1], is[2]), nil
+		return toGray(img, is[1], is[2]), toGray(mask, is[1], is[2]), nil
 	})
 }
 
 // writePairs saves n images and masks as PNG files. get returns image and mask i.
 func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, mask *image.Gray, err error)) error {
-	folder := [2]string{filepath.Join(dir, folders[0][0]), filepath.Join(dir, folders[0][1])}
+	folder := [2]string{filepath.Join(dir, pairFolders[0][0]), filepath.Join(dir, pairFolders[0][1])}
 	for _, f := range folder {
 		if err := os.MkdirAll(f, 0o777); err != nil {
 			return fmt.Errorf("write pairs: %w", err)
 		}
-		if err := refuseOthers(f, n); err != nil {
+		if err := checkNoOtherPictures(f, n); err != nil {
 			return fmt.Errorf("write pairs: %w", err)
 		}
 	}
@@ -285,7 +285,7 @@ func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, ma
 			return fmt.Errorf("write pairs: %w", err)
 		}
 		for k, m := range [2]*image.Gray{img, mask} {
-			if err := writePNG(filepath.Join(folder[k], sampleFile(i, n)), m); err != nil {
+			if err := writePNG(filepath.Join(folder[k], sampleFileName(i, n)), m); err != nil {
 				return fmt.Errorf("write pairs: %w", err)
 			}
 		}
@@ -293,12 +293,12 @@ func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, ma
 	return nil
 }
 
-// refuseOthers returns an error if dir contains pictures other than the files of n samples
-// (see sampleFile).
-func refuseOthers(dir string, n int) error {
+// checkNoOtherPictures returns an error if dir contains pictures other than the files of n samples
+// (see sampleFileName).
+func checkNoOtherPictures(dir string, n int) error {
 	ours := map[string]bool{}
 	for i := range n {
-		ours[sampleFile(i, n)] = true
+		ours[sampleFileName(i, n)] = true
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -316,8 +316,8 @@ func writePNG(path string, m *image.Gray) error {
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error { return png.Encode(f, m) })
 }
 
-// gray converts values in [0,1] to an 8-bit gray image.
-func gray(values []float32, height, width int) *image.Gray {
+// toGray converts values in [0,1] to an 8-bit gray image.
+func toGray(values []float32, height, width int) *image.Gray {
 	m := image.NewGray(image.Rect(0, 0, width, height))
 	for i, v := range values {
 		m.Pix[i] = uint8(min(max(v, 0), 1)*255 + 0.5)

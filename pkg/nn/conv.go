@@ -15,12 +15,12 @@ import (
 // number for all dimensions; nil means stride 1 and padding 0. The result equals
 // torch.nn.functional.conv2d and conv3d with groups = dilation = 1.
 func Conv(x, weight, bias *gorgonia.Node, stride, pad []int) (*gorgonia.Node, error) {
-	o, err := convolution(KindConv, x, weight, bias, stride, pad)
+	o, err := newConvolution(KindConv, x, weight, bias, stride, pad)
 	if err != nil {
 		return nil, err
 	}
-	o.grad = convGradient(KindConvBackwardData, KindConvBackwardWeights)
-	return apply(o, nonNil(x, weight, bias)...)
+	o.grad = newConvGradient(KindConvBackwardData, KindConvBackwardWeights)
+	return addOperation(o, withoutNil(x, weight, bias)...)
 }
 
 // ConvTranspose returns y [n,k,h',w'], the transposed convolution (the gradient of Conv
@@ -29,12 +29,12 @@ func Conv(x, weight, bias *gorgonia.Node, stride, pad []int) (*gorgonia.Node, er
 // pad are as in Conv. The result equals torch.nn.functional.conv_transpose2d and
 // conv_transpose3d without output padding.
 func ConvTranspose(x, weight, bias *gorgonia.Node, stride, pad []int) (*gorgonia.Node, error) {
-	o, err := convolution(KindConvTranspose, x, weight, bias, stride, pad)
+	o, err := newConvolution(KindConvTranspose, x, weight, bias, stride, pad)
 	if err != nil {
 		return nil, err
 	}
-	o.grad = convGradient(KindConvTransposeBackwardData, KindConvTransposeBackwardWeights)
-	return apply(o, nonNil(x, weight, bias)...)
+	o.grad = newConvGradient(KindConvTransposeBackwardData, KindConvTransposeBackwardWeights)
+	return addOperation(o, withoutNil(x, weight, bias)...)
 }
 
 // Conv2D calls Conv with the same stride and padding in each dimension.
@@ -47,14 +47,14 @@ func ConvTranspose2D(x, weight, bias *gorgonia.Node, stride, pad int) (*gorgonia
 	return ConvTranspose(x, weight, bias, []int{stride}, []int{pad})
 }
 
-// convolution checks the operands of Conv or ConvTranspose (selected by kind) and returns
+// newConvolution checks the operands of Conv or ConvTranspose (selected by kind) and returns
 // the operation, with its attributes and the shape of its result but without gradient.
-func convolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int) (*operation, error) {
+func newConvolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int) (*operation, error) {
 	name, in, out := "conv", 1, 0 // axes of the channels in weight
 	if kind == KindConvTranspose {
 		name, in, out = "conv transpose", 0, 1
 	}
-	if err := check(name, operand{"input", x, imageOrVolume}); err != nil {
+	if err := checkOperands(name, operand{"input", x, imageOrVolume}); err != nil {
 		return nil, err
 	}
 	xs := x.Shape()
@@ -64,7 +64,7 @@ func convolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int) (
 	if bias != nil {
 		operands = append(operands, operand{"bias", bias, 1})
 	}
-	if err := check(name, operands...); err != nil {
+	if err := checkOperands(name, operands...); err != nil {
 		return nil, err
 	}
 	ws := weight.Shape()
@@ -73,10 +73,10 @@ func convolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int) (
 	}
 	attr := Attr{}
 	var err error
-	if attr.Stride, err = perDimension(name, "stride", stride, spatial, 1, 1); err != nil {
+	if attr.Stride, err = expandPerDimension(name, "stride", stride, spatial, 1, 1); err != nil {
 		return nil, err
 	}
-	if attr.Pad, err = perDimension(name, "padding", pad, spatial, 0, 0); err != nil {
+	if attr.Pad, err = expandPerDimension(name, "padding", pad, spatial, 0, 0); err != nil {
 		return nil, err
 	}
 	if xs[1] != ws[in] {
@@ -99,10 +99,10 @@ func convolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int) (
 	return o, nil
 }
 
-// perDimension returns one number for each of n spatial dimensions. If v has one number, it
+// expandPerDimension returns one number for each of n spatial dimensions. If v has one number, it
 // is used for all dimensions; if v is empty, missing is used. A number below least is an
 // error. op and what describe v in error messages.
-func perDimension(op, what string, v []int, n, missing, least int) ([]int, error) {
+func expandPerDimension(op, what string, v []int, n, missing, least int) ([]int, error) {
 	if len(v) == 0 {
 		v = []int{missing}
 	}
@@ -137,27 +137,27 @@ func formatWindow(v []int) string {
 	return strings.Join(s, "x")
 }
 
-// convGradient returns the gradient function of a convolution or linear layer. data and
+// newConvGradient returns the gradient function of a convolution or linear layer. data and
 // weights are the kinds of the operations that compute the gradients of the input and of
 // the weight.
-func convGradient(data, weights Kind) gradient {
+func newConvGradient(data, weights Kind) gradientFunc {
 	return func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		attr := mustCall(out).Attr
-		dx, err := backward(data, attr, out, in[0], in[1], dy)
+		dx, err := addBackward(data, attr, out, in[0], in[1], dy)
 		if err != nil {
 			return nil, err
 		}
-		dw, err := backward(weights, attr, out, in[1], in[0], dy)
+		dw, err := addBackward(weights, attr, out, in[1], in[0], dy)
 		if err != nil || len(in) == 2 {
 			return gorgonia.Nodes{dx, dw}, err
 		}
-		db, err := backward(KindBiasBackward, Attr{}, out, in[2], dy)
+		db, err := addBackward(KindBiasBackward, Attr{}, out, in[2], dy)
 		return gorgonia.Nodes{dx, dw, db}, err
 	}
 }
 
-// nonNil returns the nodes that are not nil.
-func nonNil(in ...*gorgonia.Node) []*gorgonia.Node {
+// withoutNil returns the nodes that are not nil.
+func withoutNil(in ...*gorgonia.Node) []*gorgonia.Node {
 	var out []*gorgonia.Node
 	for _, n := range in {
 		if n != nil {

@@ -34,7 +34,7 @@ type Variable struct {
 }
 
 // Elements returns the number of elements of v.
-func (v Variable) Elements() int { return elements(v.Shape) }
+func (v Variable) Elements() int { return elementCount(v.Shape) }
 
 // Layer describes a layer in the summary of a network.
 type Layer struct {
@@ -51,17 +51,17 @@ type Layer struct {
 // Graph builds a network. After the first error its methods return nil and do nothing. It
 // is not safe for concurrent use.
 type Graph struct {
-	mode              Mode
-	err               error
-	expr              *gorgonia.ExprGraph
-	names             map[string]bool
-	inputs            []Variable
-	parameterElements []Variable
-	states            []Variable
-	output            []Variable
-	layers            []Layer
-	loss              *gorgonia.Node
-	grads             gorgonia.Nodes
+	mode       Mode
+	err        error
+	expr       *gorgonia.ExprGraph
+	names      map[string]bool
+	inputs     []Variable
+	parameters []Variable
+	states     []Variable
+	outputs    []Variable
+	layers     []Layer
+	loss       *gorgonia.Node
+	grads      gorgonia.Nodes
 }
 
 // NewGraph returns an empty graph.
@@ -90,13 +90,13 @@ func (g *Graph) Expr() *gorgonia.ExprGraph { return g.expr }
 func (g *Graph) Inputs() []Variable { return slices.Clone(g.inputs) }
 
 // Parameters returns the parameters in the order in which they were created.
-func (g *Graph) Parameters() []Variable { return slices.Clone(g.parameterElements) }
+func (g *Graph) Parameters() []Variable { return slices.Clone(g.parameters) }
 
 // States returns the running statistics in the order in which they were created.
 func (g *Graph) States() []Variable { return slices.Clone(g.states) }
 
 // Outputs returns the outputs in the order of the calls of Output.
-func (g *Graph) Outputs() []Variable { return slices.Clone(g.output) }
+func (g *Graph) Outputs() []Variable { return slices.Clone(g.outputs) }
 
 // Layers returns the layers in the order in which they were created.
 func (g *Graph) Layers() []Layer { return slices.Clone(g.layers) }
@@ -107,7 +107,7 @@ func (g *Graph) Loss() *gorgonia.Node { return g.loss }
 // ParameterCount returns the number of trainable elements.
 func (g *Graph) ParameterCount() int {
 	n := 0
-	for _, p := range g.parameterElements {
+	for _, p := range g.parameters {
 		n += p.Elements()
 	}
 	return n
@@ -115,23 +115,23 @@ func (g *Graph) ParameterCount() int {
 
 // Input adds a tensor that the caller sets before each step.
 func (g *Graph) Input(name string, shape ...int) *gorgonia.Node {
-	return g.variable(&g.inputs, "input", name, nil, shape)
+	return g.addVariable(&g.inputs, "input", name, nil, shape)
 }
 
 // Parameter adds a trainable tensor. init computes its initial values.
 func (g *Graph) Parameter(name string, init Initializer, shape ...int) *gorgonia.Node {
-	return g.variable(&g.parameterElements, "parameter", name, init, shape)
+	return g.addVariable(&g.parameters, "parameter", name, init, shape)
 }
 
 // State adds a tensor that keeps its values between steps and is not trained, such as a
 // running mean.
 func (g *Graph) State(name string, init Initializer, shape ...int) *gorgonia.Node {
-	return g.variable(&g.states, "state", name, init, shape)
+	return g.addVariable(&g.states, "state", name, init, shape)
 }
 
-// variable adds a tensor to the graph and appends it to list. what names the kind of tensor
+// addVariable adds a tensor to the graph and appends it to list. what names the kind of tensor
 // in error messages.
-func (g *Graph) variable(list *[]Variable, what, name string, init Initializer, shape []int) (n *gorgonia.Node) {
+func (g *Graph) addVariable(list *[]Variable, what, name string, init Initializer, shape []int) (n *gorgonia.Node) {
 	if g.err != nil {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (g *Graph) variable(list *[]Variable, what, name string, init Initializer, 
 			n = nil
 		}
 	}()
-	defer guard(&err, "add %s %q", what, name)
+	defer recoverAsError(&err, "add %s %q", what, name)
 	switch {
 	case name == "":
 		err = fmt.Errorf("add %s: the name is empty", what)
@@ -173,13 +173,13 @@ func (g *Graph) Output(name string, n *gorgonia.Node) *gorgonia.Node {
 		g.Fail(fmt.Errorf("add output %q: the node is not the result of an operation", name))
 		return nil
 	}
-	for _, o := range g.output {
+	for _, o := range g.outputs {
 		if o.Name == name || o.Node == n {
 			g.Fail(fmt.Errorf("add output %q: output %q has the same name or node", name, o.Name))
 			return nil
 		}
 	}
-	g.output = append(g.output, Variable{Name: name, Shape: slices.Clone(n.Shape()), Node: n})
+	g.outputs = append(g.outputs, Variable{Name: name, Shape: slices.Clone(n.Shape()), Node: n})
 	return n
 }
 
@@ -196,14 +196,14 @@ func (g *Graph) SetLoss(n *gorgonia.Node) {
 	}
 }
 
-// differentiating is held during calls of gorgonia.Grad, which writes to a constant that
+// gradMutex is held during calls of gorgonia.Grad, which writes to a constant that
 // all graphs of the process share.
-var differentiating sync.Mutex
+var gradMutex sync.Mutex
 
 // Gradients returns the gradients of the loss with respect to each parameter, in the order
 // of Parameters. The first call adds them to the graph; later calls return the same nodes.
 func (g *Graph) Gradients() (grads gorgonia.Nodes, err error) {
-	defer guard(&err, "differentiate the loss")
+	defer recoverAsError(&err, "differentiate the loss")
 	switch {
 	case g.err != nil:
 		return nil, g.err
@@ -213,19 +213,19 @@ func (g *Graph) Gradients() (grads gorgonia.Nodes, err error) {
 		return nil, fmt.Errorf("differentiate the loss: the graph's mode is %s: build it with nn.Train", g.mode)
 	case g.loss == nil:
 		return nil, errors.New("differentiate the loss: the graph has no loss: call SetLoss")
-	case len(g.parameterElements) == 0:
+	case len(g.parameters) == 0:
 		return nil, errors.New("differentiate the loss: the graph has no parameters")
 	}
-	reached := g.reachable()
-	wrt := make(gorgonia.Nodes, len(g.parameterElements))
-	for i, p := range g.parameterElements {
+	reached := g.lossDependencies()
+	wrt := make(gorgonia.Nodes, len(g.parameters))
+	for i, p := range g.parameters {
 		if !reached[p.Node] {
 			return nil, fmt.Errorf("differentiate the loss: the loss does not depend on parameter %q: use the output of its layer, or remove the layer", p.Name)
 		}
 		wrt[i] = p.Node
 	}
-	differentiating.Lock()
-	defer differentiating.Unlock()
+	gradMutex.Lock()
+	defer gradMutex.Unlock()
 	if grads, err = gorgonia.Grad(g.loss, wrt...); err != nil {
 		return nil, fmt.Errorf("differentiate the loss: %w", err)
 	}
@@ -233,8 +233,8 @@ func (g *Graph) Gradients() (grads gorgonia.Nodes, err error) {
 	return grads, nil
 }
 
-// reachable returns the set of nodes on which the loss depends, including the loss.
-func (g *Graph) reachable() map[*gorgonia.Node]bool {
+// lossDependencies returns the set of nodes on which the loss depends, including the loss.
+func (g *Graph) lossDependencies() map[*gorgonia.Node]bool {
 	seen := map[*gorgonia.Node]bool{g.loss: true}
 	for todo := []*gorgonia.Node{g.loss}; len(todo) > 0; {
 		n := todo[len(todo)-1]
@@ -263,8 +263,8 @@ func Operands(g *gorgonia.ExprGraph, n *gorgonia.Node) []*gorgonia.Node {
 	return in
 }
 
-// elements returns the number of elements of a tensor with the given shape.
-func elements(shape []int) int {
+// elementCount returns the number of elements of a tensor with the given shape.
+func elementCount(shape []int) int {
 	n := 1
 	for _, d := range shape {
 		n *= d

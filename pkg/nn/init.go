@@ -98,8 +98,8 @@ func uniformStream(seed int64, name string) func() float64 {
 // InitialValues returns the initial values of every parameter and state, by name, in
 // row-major order of the shape. They depend only on the seed and the name.
 func (g *Graph) InitialValues(seed int64) map[string][]float64 {
-	values := make(map[string][]float64, len(g.parameterElements)+len(g.states))
-	for _, list := range [][]Variable{g.parameterElements, g.states} {
+	values := make(map[string][]float64, len(g.parameters)+len(g.states))
+	for _, list := range [][]Variable{g.parameters, g.states} {
 		for _, p := range list {
 			v := make([]float64, p.Elements())
 			p.Init(uniformStream(seed, p.Name), v)

@@ -24,14 +24,14 @@ type Convolution struct {
 // Conv adds a convolution layer on images [n,c,h,w] or volumes [n,c,d,h,w]. Its
 // parameters are name.weight [out,c,kernel…] and, if c.Bias is set, name.bias [out].
 func (g *Graph) Conv(name string, x *gorgonia.Node, c Convolution) *gorgonia.Node {
-	return g.convolution(name, "Conv", x, c, Conv, false)
+	return g.addConvolution(name, "Conv", x, c, Conv, false)
 }
 
 // ConvTranspose adds a transposed convolution layer on images or volumes. Its parameters
 // are name.weight [c,out,kernel…] and, if c.Bias is set, name.bias [out]. As in PyTorch
 // and Keras, its fan-in is out·kernel….
 func (g *Graph) ConvTranspose(name string, x *gorgonia.Node, c Convolution) *gorgonia.Node {
-	return g.convolution(name, "ConvTranspose", x, c, ConvTranspose, true)
+	return g.addConvolution(name, "ConvTranspose", x, c, ConvTranspose, true)
 }
 
 // Conv2D adds a convolution layer on images with a kernel×kernel window and PyTorch's
@@ -52,11 +52,11 @@ func squareConvolution(out, kernel, stride, pad int, bias bool) Convolution {
 	return Convolution{Out: out, Kernel: []int{kernel}, Stride: []int{stride}, Pad: []int{pad}, Bias: bias}
 }
 
-// convolution adds a convolution or a transposed convolution layer. apply adds the operation
+// addConvolution adds a convolution or a transposed convolution layer. apply adds the operation
 // to the graph. If transposed is true, the weight has the shape [in,out,kernel…], otherwise
 // [out,in,kernel…].
-func (g *Graph) convolution(name, kind string, x *gorgonia.Node, c Convolution, apply func(x, w, b *gorgonia.Node, stride, pad []int) (*gorgonia.Node, error), transposed bool) *gorgonia.Node {
-	in, ok := g.channels(name, x, imageOrVolume, c.Out)
+func (g *Graph) addConvolution(name, kind string, x *gorgonia.Node, c Convolution, apply func(x, w, b *gorgonia.Node, stride, pad []int) (*gorgonia.Node, error), transposed bool) *gorgonia.Node {
+	in, ok := g.checkLayerInput(name, x, imageOrVolume, c.Out)
 	if !ok {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (g *Graph) convolution(name, kind string, x *gorgonia.Node, c Convolution, 
 		g.Fail(fmt.Errorf("layer %q: window size is missing: set Kernel", name))
 		return nil
 	}
-	kernel, err := perDimension(fmt.Sprintf("layer %q", name), "kernel", kernel, spatial, 0, 1)
+	kernel, err := expandPerDimension(fmt.Sprintf("layer %q", name), "kernel", kernel, spatial, 0, 1)
 	if err != nil {
 		g.Fail(err)
 		return nil
@@ -75,19 +75,19 @@ func (g *Graph) convolution(name, kind string, x *gorgonia.Node, c Convolution, 
 	if transposed {
 		shape[0], shape[1] = in, c.Out
 	}
-	w, b := g.weights(name, shape, c.Out, c.Bias, c.Weight, c.BiasInit)
+	w, b := g.addWeights(name, shape, c.Out, c.Bias, c.Weight, c.BiasInit)
 	if g.err != nil {
 		return nil
 	}
 	y, err := apply(x, w, b, c.Stride, c.Pad)
-	return g.layer(name, fmt.Sprintf("%s%dD", kind, spatial), y, err, parameterElements(w, b))
+	return g.addLayer(name, fmt.Sprintf("%s%dD", kind, spatial), y, err, countParameters(w, b))
 }
 
-// weights adds the parameters of a layer: w with the given shape [a,c,window…] and, if bias
+// addWeights adds the parameters of a layer: w with the given shape [a,c,window…] and, if bias
 // is true, b with the shape [out]; otherwise b is nil. As in PyTorch and Keras, the fan-in
 // is c·window and the fan-out a·window.
-func (g *Graph) weights(name string, shape []int, out int, bias bool, weight, biasInit Scheme) (w, b *gorgonia.Node) {
-	window := elements(shape[2:])
+func (g *Graph) addWeights(name string, shape []int, out int, bias bool, weight, biasInit Scheme) (w, b *gorgonia.Node) {
+	window := elementCount(shape[2:])
 	initial := func(s Scheme) Initializer {
 		if s == nil {
 			s = torchUniform
@@ -113,16 +113,16 @@ type Dense struct {
 // Linear adds a linear (fully connected, dense) layer: x [n,k] → [n,out]. Its parameters
 // are name.weight [out,k] and, if d.Bias is set, name.bias [out].
 func (g *Graph) Linear(name string, x *gorgonia.Node, d Dense) *gorgonia.Node {
-	in, ok := g.channels(name, x, 2, d.Out)
+	in, ok := g.checkLayerInput(name, x, 2, d.Out)
 	if !ok {
 		return nil
 	}
-	w, b := g.weights(name, []int{d.Out, in}, d.Out, d.Bias, d.Weight, d.BiasInit)
+	w, b := g.addWeights(name, []int{d.Out, in}, d.Out, d.Bias, d.Weight, d.BiasInit)
 	if g.err != nil {
 		return nil
 	}
 	y, err := Linear(x, w, b)
-	return g.layer(name, "Linear", y, err, parameterElements(w, b))
+	return g.addLayer(name, "Linear", y, err, countParameters(w, b))
 }
 
 // BatchNorm adds a batch norm layer over the channels of x [n,c,h,w] or [n,c,d,h,w], with
@@ -137,7 +137,7 @@ func (g *Graph) BatchNorm(name string, x *gorgonia.Node) *gorgonia.Node {
 // variance. momentum is the weight of the batch in the running statistics; Keras'
 // momentum is 1 minus this one.
 func (g *Graph) BatchNormWith(name string, x *gorgonia.Node, epsilon, momentum float64) *gorgonia.Node {
-	c, ok := g.channels(name, x, imageOrVolume, 1)
+	c, ok := g.checkLayerInput(name, x, imageOrVolume, 1)
 	if !ok {
 		return nil
 	}
@@ -149,27 +149,27 @@ func (g *Graph) BatchNormWith(name string, x *gorgonia.Node, epsilon, momentum f
 		return nil
 	}
 	y, err := BatchNormWith(x, gamma, beta, mean, variance, g.mode, epsilon, momentum)
-	return g.layer(name, "BatchNorm", y, err, parameterElements(gamma, beta))
+	return g.addLayer(name, "BatchNorm", y, err, countParameters(gamma, beta))
 }
 
 // ReLU adds a layer that computes max(0, x).
 func (g *Graph) ReLU(x *gorgonia.Node) *gorgonia.Node {
-	return g.unparameterized("ReLU", func() (*gorgonia.Node, error) { return ReLU(x) })
+	return g.addUnparameterized("ReLU", func() (*gorgonia.Node, error) { return ReLU(x) })
 }
 
 // LeakyReLU adds a layer that computes x if x > 0, else slope·x.
 func (g *Graph) LeakyReLU(x *gorgonia.Node, slope float64) *gorgonia.Node {
-	return g.unparameterized("LeakyReLU", func() (*gorgonia.Node, error) { return LeakyReLU(x, slope) })
+	return g.addUnparameterized("LeakyReLU", func() (*gorgonia.Node, error) { return LeakyReLU(x, slope) })
 }
 
 // Tanh adds a layer that computes the hyperbolic tangent.
 func (g *Graph) Tanh(x *gorgonia.Node) *gorgonia.Node {
-	return g.unparameterized("Tanh", func() (*gorgonia.Node, error) { return Tanh(x) })
+	return g.addUnparameterized("Tanh", func() (*gorgonia.Node, error) { return Tanh(x) })
 }
 
 // MaxPool adds a layer that computes the maximum over windows of an image or volume.
 func (g *Graph) MaxPool(x *gorgonia.Node, p Pool) *gorgonia.Node {
-	return g.unparameterized(withDims("MaxPool", x), func() (*gorgonia.Node, error) { return MaxPool(x, p) })
+	return g.addUnparameterized(kindWithDims("MaxPool", x), func() (*gorgonia.Node, error) { return MaxPool(x, p) })
 }
 
 // MaxPool2D adds a layer that computes the maximum over kernel×kernel windows at distance
@@ -180,67 +180,67 @@ func (g *Graph) MaxPool2D(x *gorgonia.Node, kernel, stride int) *gorgonia.Node {
 
 // AvgPool adds a layer that computes the mean over windows of an image or volume.
 func (g *Graph) AvgPool(x *gorgonia.Node, p Pool) *gorgonia.Node {
-	return g.unparameterized(withDims("AvgPool", x), func() (*gorgonia.Node, error) { return AvgPool(x, p) })
+	return g.addUnparameterized(kindWithDims("AvgPool", x), func() (*gorgonia.Node, error) { return AvgPool(x, p) })
 }
 
 // GlobalAvgPool adds a layer that computes the mean of each channel: [n,c,…] → [n,c].
 func (g *Graph) GlobalAvgPool(x *gorgonia.Node) *gorgonia.Node {
-	return g.unparameterized("GlobalAvgPool", func() (*gorgonia.Node, error) { return GlobalAvgPool(x) })
+	return g.addUnparameterized("GlobalAvgPool", func() (*gorgonia.Node, error) { return GlobalAvgPool(x) })
 }
 
 // Flatten adds a layer that reshapes each sample to one row: [n,…] → [n,product].
 func (g *Graph) Flatten(x *gorgonia.Node) *gorgonia.Node {
-	return g.unparameterized("Flatten", func() (*gorgonia.Node, error) { return Flatten(x) })
+	return g.addUnparameterized("Flatten", func() (*gorgonia.Node, error) { return Flatten(x) })
 }
 
 // ZeroPad adds a layer that inserts zeros before and after each spatial dimension.
 func (g *Graph) ZeroPad(x *gorgonia.Node, before, after []int) *gorgonia.Node {
-	return g.unparameterized("ZeroPad", func() (*gorgonia.Node, error) { return ZeroPad(x, before, after) })
+	return g.addUnparameterized("ZeroPad", func() (*gorgonia.Node, error) { return ZeroPad(x, before, after) })
 }
 
 // Concat adds a layer that appends the channels of b to the channels of a.
 func (g *Graph) Concat(a, b *gorgonia.Node) *gorgonia.Node {
-	return g.unparameterized("Concat", func() (*gorgonia.Node, error) { return Concat(a, b) })
+	return g.addUnparameterized("Concat", func() (*gorgonia.Node, error) { return Concat(a, b) })
 }
 
 // Add adds a layer that computes a + b.
 func (g *Graph) Add(a, b *gorgonia.Node) *gorgonia.Node {
-	return g.unparameterized("Add", func() (*gorgonia.Node, error) { return Add(a, b) })
+	return g.addUnparameterized("Add", func() (*gorgonia.Node, error) { return Add(a, b) })
 }
 
 // BCEWithLogits adds a loss, the mean binary cross-entropy of logits z and targets t.
 func (g *Graph) BCEWithLogits(z, t *gorgonia.Node) *gorgonia.Node {
-	return g.unparameterized("BCEWithLogits", func() (*gorgonia.Node, error) { return BCEWithLogits(z, t) })
+	return g.addUnparameterized("BCEWithLogits", func() (*gorgonia.Node, error) { return BCEWithLogits(z, t) })
 }
 
 // DiceBCE adds a loss, weight times the soft Dice loss of logits z and targets t, plus
 // (1−weight) times their binary cross-entropy.
 func (g *Graph) DiceBCE(z, t *gorgonia.Node, weight float64) *gorgonia.Node {
-	return g.unparameterized("DiceBCE", func() (*gorgonia.Node, error) { return DiceBCE(z, t, weight) })
+	return g.addUnparameterized("DiceBCE", func() (*gorgonia.Node, error) { return DiceBCE(z, t, weight) })
 }
 
 // SoftmaxCrossEntropy adds a loss, the mean cross-entropy of logits z [n,classes] and class
 // indices t [n,1], with label smoothing (0: none). t must be an input of the graph.
 func (g *Graph) SoftmaxCrossEntropy(z, t *gorgonia.Node, smoothing float64) *gorgonia.Node {
-	return g.unparameterized("SoftmaxCrossEntropy", func() (*gorgonia.Node, error) { return SoftmaxCrossEntropy(z, t, smoothing) })
+	return g.addUnparameterized("SoftmaxCrossEntropy", func() (*gorgonia.Node, error) { return SoftmaxCrossEntropy(z, t, smoothing) })
 }
 
 // L1 adds a loss, the mean absolute error of y and t, plus expWeight times the error of the
 // exponentials of their channel 0 (see the function L1).
 func (g *Graph) L1(y, t *gorgonia.Node, expWeight float64) *gorgonia.Node {
-	return g.unparameterized("L1", func() (*gorgonia.Node, error) { return L1(y, t, expWeight) })
+	return g.addUnparameterized("L1", func() (*gorgonia.Node, error) { return L1(y, t, expWeight) })
 }
 
-// channels checks arguments that all layers with parameters have. It returns the number of
+// checkLayerInput checks arguments that all layers with parameters have. It returns the number of
 // channels (or features) of x, and false after an error. dims is the required number of
 // dimensions of x, and out the number of output channels.
-func (g *Graph) channels(name string, x *gorgonia.Node, dims, out int) (int, bool) {
+func (g *Graph) checkLayerInput(name string, x *gorgonia.Node, dims, out int) (int, bool) {
 	switch {
 	case g.err != nil:
 		return 0, false
 	case x == nil:
 		g.Fail(fmt.Errorf("layer %q: %w", name, errNilNode))
-	case !hasDims(x.Dims(), dims):
+	case !dimsMatch(x.Dims(), dims):
 		g.Fail(fmt.Errorf("layer %q: input has shape %v, want %s", name, x.Shape(), describeDims(dims)))
 	case out < 1:
 		g.Fail(fmt.Errorf("layer %q: got %d output channels, want at least 1", name, out))
@@ -250,10 +250,10 @@ func (g *Graph) channels(name string, x *gorgonia.Node, dims, out int) (int, boo
 	return 0, false
 }
 
-// unparameterized adds a layer without parameters, whose operation apply adds to the graph.
+// addUnparameterized adds a layer without parameters, whose operation apply adds to the graph.
 // The layer's name consists of its kind and the number of earlier layers of that kind, such
 // as "relu.0".
-func (g *Graph) unparameterized(kind string, apply func() (*gorgonia.Node, error)) *gorgonia.Node {
+func (g *Graph) addUnparameterized(kind string, apply func() (*gorgonia.Node, error)) *gorgonia.Node {
 	if g.err != nil {
 		return nil
 	}
@@ -264,49 +264,49 @@ func (g *Graph) unparameterized(kind string, apply func() (*gorgonia.Node, error
 		}
 	}
 	y, err := apply()
-	return g.layer(fmt.Sprintf("%s.%d", lowerKind(kind), count), kind, y, err, 0)
+	return g.addLayer(fmt.Sprintf("%s.%d", layerNamePrefix(kind), count), kind, y, err, 0)
 }
 
-// withDims appends the number of spatial dimensions of x to kind, as in MaxPool2D. It
+// kindWithDims appends the number of spatial dimensions of x to kind, as in MaxPool2D. It
 // returns kind if x has no spatial dimensions.
-func withDims(kind string, x *gorgonia.Node) string {
+func kindWithDims(kind string, x *gorgonia.Node) string {
 	if x == nil || x.Dims() < 3 {
 		return kind
 	}
 	return fmt.Sprintf("%s%dD", kind, x.Dims()-2)
 }
 
-// layer adds a layer with output y to g.layers and stores its name in the operation of y.
+// addLayer adds a layer with output y to g.layers and stores its name in the operation of y.
 // It returns y. If err, the error of adding the operation, is not nil, it fails and returns
 // nil.
-func (g *Graph) layer(name, kind string, y *gorgonia.Node, err error, parameters int) *gorgonia.Node {
+func (g *Graph) addLayer(name, kind string, y *gorgonia.Node, err error, parameters int) *gorgonia.Node {
 	if err != nil {
 		g.Fail(fmt.Errorf("layer %q: %w", name, err))
 		return nil
 	}
 	y.Op().(*operation).layer = name
-	g.layers = append(g.layers, Layer{Name: name, Kind: kind, Shape: slices.Clone(y.Shape()), Parameters: parameters, FLOPs: g.flops(y)})
+	g.layers = append(g.layers, Layer{Name: name, Kind: kind, Shape: slices.Clone(y.Shape()), Parameters: parameters, FLOPs: g.countFLOPs(y)})
 	return y
 }
 
-// flops returns the number of floating-point operations that compute y in the forward pass
+// countFLOPs returns the number of floating-point operations that compute y in the forward pass
 // (see Layer.FLOPs).
-func (g *Graph) flops(y *gorgonia.Node) int64 {
+func (g *Graph) countFLOPs(y *gorgonia.Node) int64 {
 	in := Operands(g.expr, y)
 	switch mustCall(y).Kind {
 	case KindConv, KindLinear:
 		// Each weight is used once per output position and sample.
-		return 2 * int64(elements(in[1].Shape())) * int64(elements(y.Shape())/y.Shape()[1])
+		return 2 * int64(elementCount(in[1].Shape())) * int64(elementCount(y.Shape())/y.Shape()[1])
 	case KindConvTranspose:
 		x := in[0].Shape()
-		return 2 * int64(elements(in[1].Shape())) * int64(elements(x)/x[1])
+		return 2 * int64(elementCount(in[1].Shape())) * int64(elementCount(x)/x[1])
 	}
 	return 0
 }
 
-// lowerKind returns the first part of the name of a layer without parameters, such as
+// layerNamePrefix returns the first part of the name of a layer without parameters, such as
 // "relu" for kind ReLU.
-func lowerKind(kind string) string {
+func layerNamePrefix(kind string) string {
 	switch kind {
 	case "MaxPool2D", "MaxPool3D", "MaxPool":
 		return "pool"
@@ -318,12 +318,12 @@ func lowerKind(kind string) string {
 	return strings.ToLower(kind)
 }
 
-// parameterElements returns the total number of elements of the given parameters, some of
+// countParameters returns the total number of elements of the given parameters, some of
 // which may be nil.
-func parameterElements(nodes ...*gorgonia.Node) int {
+func countParameters(nodes ...*gorgonia.Node) int {
 	n := 0
-	for _, p := range nonNil(nodes...) {
-		n += elements(p.Shape())
+	for _, p := range withoutNil(nodes...) {
+		n += elementCount(p.Shape())
 	}
 	return n
 }

@@ -14,7 +14,7 @@ func Linear(x, weight, bias *gorgonia.Node) (*gorgonia.Node, error) {
 	if bias != nil {
 		operands = append(operands, operand{"bias", bias, 1})
 	}
-	if err := check("linear", operands...); err != nil {
+	if err := checkOperands("linear", operands...); err != nil {
 		return nil, err
 	}
 	xs, ws := x.Shape(), weight.Shape()
@@ -25,20 +25,20 @@ func Linear(x, weight, bias *gorgonia.Node) (*gorgonia.Node, error) {
 		return nil, fmt.Errorf("linear: bias has %d elements, but the output has %d features", bias.Shape()[0], ws[0])
 	}
 	o := &operation{kind: KindLinear, of: -1, shape: tensor.Shape{xs[0], ws[0]}}
-	o.grad = convGradient(KindLinearBackwardData, KindLinearBackwardWeights)
-	return apply(o, nonNil(x, weight, bias)...)
+	o.grad = newConvGradient(KindLinearBackwardData, KindLinearBackwardWeights)
+	return addOperation(o, withoutNil(x, weight, bias)...)
 }
 
 // Flatten reshapes each sample to one row, in row-major order: x [n,c,h,w] → [n,c·h·w].
 func Flatten(x *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := check("flatten", operand{"input", x, batched}); err != nil {
+	if err := checkOperands("flatten", operand{"input", x, batched}); err != nil {
 		return nil, err
 	}
 	s := x.Shape()
-	o := &operation{kind: KindReshape, of: -1, shape: tensor.Shape{s[0], elements(s[1:])}}
+	o := &operation{kind: KindReshape, of: -1, shape: tensor.Shape{s[0], elementCount(s[1:])}}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := backward(KindReshape, Attr{}, out, in[0], dy)
+		dx, err := addBackward(KindReshape, Attr{}, out, in[0], dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return apply(o, x)
+	return addOperation(o, x)
 }

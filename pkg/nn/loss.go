@@ -14,13 +14,13 @@ import (
 // with its defaults.
 func BCEWithLogits(z, t *gorgonia.Node) (*gorgonia.Node, error) {
 	const name = "bce with logits"
-	if err := check(name, operand{"logits", z, batched}, operand{"target", t, batched}); err != nil {
+	if err := checkOperands(name, operand{"logits", z, batched}, operand{"target", t, batched}); err != nil {
 		return nil, err
 	}
 	if !z.Shape().Eq(t.Shape()) {
 		return nil, fmt.Errorf("%s: logits have shape %v, but targets have shape %v: make the shapes equal", name, z.Shape(), t.Shape())
 	}
-	return loss(KindBCEWithLogits, KindBCEWithLogitsBackward, Attr{}, z, t)
+	return newLoss(KindBCEWithLogits, KindBCEWithLogitsBackward, Attr{}, z, t)
 }
 
 // SoftmaxCrossEntropy returns the cross-entropy of the logits z [n,classes] with the
@@ -31,7 +31,7 @@ func BCEWithLogits(z, t *gorgonia.Node) (*gorgonia.Node, error) {
 // al., Rethinking the Inception Architecture, 2016, arXiv:1512.00567, section 7).
 func SoftmaxCrossEntropy(z, t *gorgonia.Node, smoothing float64) (*gorgonia.Node, error) {
 	const name = "softmax cross-entropy"
-	if err := check(name, operand{"logits", z, 2}, operand{"target", t, 2}); err != nil {
+	if err := checkOperands(name, operand{"logits", z, 2}, operand{"target", t, 2}); err != nil {
 		return nil, err
 	}
 	zs, ts := z.Shape(), t.Shape()
@@ -45,7 +45,7 @@ func SoftmaxCrossEntropy(z, t *gorgonia.Node, smoothing float64) (*gorgonia.Node
 	case !(smoothing >= 0 && smoothing < 1):
 		return nil, fmt.Errorf("%s: invalid smoothing %v: use at least 0 (none) and less than 1", name, smoothing)
 	}
-	return loss(KindSoftmaxCrossEntropy, KindSoftmaxCrossEntropyBackward, Attr{Smoothing: smoothing}, z, t)
+	return newLoss(KindSoftmaxCrossEntropy, KindSoftmaxCrossEntropyBackward, Attr{Smoothing: smoothing}, z, t)
 }
 
 // DiceBCE returns weight times the soft Dice loss plus (1−weight) times BCEWithLogits, of
@@ -61,7 +61,7 @@ func SoftmaxCrossEntropy(z, t *gorgonia.Node, smoothing float64) (*gorgonia.Node
 // of squares, and with 1 added, as is usual.
 func DiceBCE(z, t *gorgonia.Node, weight float64) (*gorgonia.Node, error) {
 	const name = "dice bce"
-	if err := check(name, operand{"logits", z, imageOrVolume}, operand{"target", t, imageOrVolume}); err != nil {
+	if err := checkOperands(name, operand{"logits", z, imageOrVolume}, operand{"target", t, imageOrVolume}); err != nil {
 		return nil, err
 	}
 	switch {
@@ -70,7 +70,7 @@ func DiceBCE(z, t *gorgonia.Node, weight float64) (*gorgonia.Node, error) {
 	case !(weight > 0 && weight <= 1):
 		return nil, fmt.Errorf("%s: invalid Dice weight %v: use a number above 0 and at most 1 (for 0, use BCEWithLogits)", name, weight)
 	}
-	return loss(KindDiceBCE, KindDiceBCEBackward, Attr{DiceWeight: weight}, z, t)
+	return newLoss(KindDiceBCE, KindDiceBCEBackward, Attr{DiceWeight: weight}, z, t)
 }
 
 // ExpScale is the factor in the exponents of L1's second term, e^{14y} − e^{14t}.
@@ -86,7 +86,7 @@ const ExpScale = 14
 // Scale").
 func L1(y, t *gorgonia.Node, expWeight float64) (*gorgonia.Node, error) {
 	const name = "l1"
-	if err := check(name, operand{"prediction", y, batched}, operand{"target", t, batched}); err != nil {
+	if err := checkOperands(name, operand{"prediction", y, batched}, operand{"target", t, batched}); err != nil {
 		return nil, err
 	}
 	switch {
@@ -95,16 +95,16 @@ func L1(y, t *gorgonia.Node, expWeight float64) (*gorgonia.Node, error) {
 	case !(expWeight >= 0) || math.IsInf(expWeight, 0):
 		return nil, fmt.Errorf("%s: invalid weight %v of the exponential term: use 0 (none) or a positive number", name, expWeight)
 	}
-	return loss(KindL1, KindL1Backward, Attr{ExpWeight: expWeight}, y, t)
+	return newLoss(KindL1, KindL1Backward, Attr{ExpWeight: expWeight}, y, t)
 }
 
-// loss adds an operation that computes a scalar from y and t. It has a gradient only for y,
+// newLoss adds an operation that computes a scalar from y and t. It has a gradient only for y,
 // which an operation of kind back computes.
-func loss(kind, back Kind, attr Attr, y, t *gorgonia.Node) (*gorgonia.Node, error) {
+func newLoss(kind, back Kind, attr Attr, y, t *gorgonia.Node) (*gorgonia.Node, error) {
 	o := &operation{kind: kind, attr: attr, of: -1, shape: tensor.ScalarShape(), wrt: []bool{true, false}}
 	o.grad = func(in gorgonia.Nodes, out, dloss *gorgonia.Node) (gorgonia.Nodes, error) {
-		dy, err := backward(back, attr, out, in[0], in[0], in[1], dloss)
+		dy, err := addBackward(back, attr, out, in[0], in[0], in[1], dloss)
 		return gorgonia.Nodes{dy, nil}, err
 	}
-	return apply(o, y, t)
+	return addOperation(o, y, t)
 }

@@ -128,16 +128,16 @@ func TestErrors(t *testing.T) {
 		{"smoothing", func(g *nn.Graph, x *gorgonia.Node) {
 			g.SoftmaxCrossEntropy(g.Input("z", 2, 5), g.Input("class", 2, 1), 1)
 		}, "invalid smoothing 1: use at least 0 (none) and less than 1"},
-		{"dice of other shapes", func(g *nn.Graph, x *gorgonia.Node) { g.DiceBCE(x, g.Input("t", 2, 3, 4, 4), 1) }, "dice bce: logits have shape (2, 3, 4, 5), targets (2, 3, 4, 4)"},
+		{"dice of other shapes", func(g *nn.Graph, x *gorgonia.Node) { g.DiceBCE(x, g.Input("t", 2, 3, 4, 4), 1) }, "dice bce: logits have shape (2, 3, 4, 5), but targets have shape (2, 3, 4, 4)"},
 		{"dice without weight", func(g *nn.Graph, x *gorgonia.Node) { g.DiceBCE(x, x, 0) }, "invalid Dice weight 0: use a number above 0 and at most 1"},
-		{"l1 shapes", func(g *nn.Graph, x *gorgonia.Node) { g.L1(x, g.Input("t", 2, 3, 4, 4), 0) }, "l1: predictions have shape (2, 3, 4, 5), targets (2, 3, 4, 4)"},
+		{"l1 shapes", func(g *nn.Graph, x *gorgonia.Node) { g.L1(x, g.Input("t", 2, 3, 4, 4), 0) }, "l1: predictions have shape (2, 3, 4, 5), but targets have shape (2, 3, 4, 4)"},
 		{"l1 weight", func(g *nn.Graph, x *gorgonia.Node) { g.L1(x, x, -1) }, "invalid weight -1 of the exponential term"},
 		{"loss no scalar", func(g *nn.Graph, x *gorgonia.Node) { g.SetLoss(x) }, "set loss: the loss must be a scalar"},
 		{"loss twice", func(g *nn.Graph, x *gorgonia.Node) {
 			g.SetLoss(g.BCEWithLogits(x, x))
 			g.SetLoss(g.BCEWithLogits(x, x))
 		}, "set loss: the graph already has a loss"},
-		{"output of nothing", func(g *nn.Graph, x *gorgonia.Node) { g.Output("y", x) }, `name output "y": the node is not the result of an operation`},
+		{"output of nothing", func(g *nn.Graph, x *gorgonia.Node) { g.Output("y", x) }, `add output "y": the node is not the result of an operation`},
 		{"output twice", func(g *nn.Graph, x *gorgonia.Node) { g.Output("y", g.ReLU(x)); g.Output("y", g.ReLU(x)) }, "output \"y\" has the same name or node"},
 	}
 	for _, tt := range tests {
@@ -174,10 +174,10 @@ func TestOperationErrors(t *testing.T) {
 	}{
 		{"conv channels", func() (*gorgonia.Node, error) { return nn.Conv2D(x, w, nil, 1, 1) }, "has 3 channels, weight (2, 4, 3, 3) expects 4"},
 		{"conv transpose channels", func() (*gorgonia.Node, error) { return nn.ConvTranspose2D(x, w, nil, 1, 1) }, "has 3 channels, weight (2, 4, 3, 3) expects 2"},
-		{"bias", func() (*gorgonia.Node, error) { return nn.ConvTranspose2D(x, wt, v, 2, 0) }, "bias has 5 elements, the output 2 channels"},
+		{"bias", func() (*gorgonia.Node, error) { return nn.ConvTranspose2D(x, wt, v, 2, 0) }, "bias has 5 elements, but the output has 2 channels"},
 		{"no weight", func() (*gorgonia.Node, error) { return nn.Conv2D(x, nil, nil, 1, 1) }, "weight: the node is nil"},
 		{"linear features", func() (*gorgonia.Node, error) { return nn.Linear(g.Input("r", 2, 3), g.Input("m", 4, 5), nil) }, "linear: input (2, 3) has 3 features, weight (4, 5) expects 5"},
-		{"linear bias", func() (*gorgonia.Node, error) { return nn.Linear(g.Input("r2", 2, 3), g.Input("m2", 4, 3), v) }, "linear: bias has 5 elements, the output 4 features"},
+		{"linear bias", func() (*gorgonia.Node, error) { return nn.Linear(g.Input("r2", 2, 3), g.Input("m2", 4, 3), v) }, "linear: bias has 5 elements, but the output has 4 features"},
 		{"weight of a volume", func() (*gorgonia.Node, error) { return nn.Conv(x, g.Input("w3", 2, 3, 1, 1, 1), nil, nil, nil) }, "conv2d: weight has shape (2, 3, 1, 1, 1), want 4 dimensions"},
 		{"gamma", func() (*gorgonia.Node, error) { return nn.BatchNorm(x, v, v, v, v, nn.Eval) }, "gamma has 5 elements, the input (1, 3, 4, 4) has 3 channels"},
 	}

@@ -31,7 +31,7 @@ func BatchNorm(x, gamma, beta, runningMean, runningVar *gorgonia.Node, mode Mode
 // Ioffe and Szegedy, Batch Normalization, 2015, arXiv:1502.03167.
 func BatchNormWith(x, gamma, beta, runningMean, runningVar *gorgonia.Node, mode Mode, epsilon, momentum float64) (*gorgonia.Node, error) {
 	vectors := []operand{{"gamma", gamma, 1}, {"beta", beta, 1}, {"running mean", runningMean, 1}, {"running variance", runningVar, 1}}
-	if err := check("batch norm", append([]operand{{"input", x, imageOrVolume}}, vectors...)...); err != nil {
+	if err := checkOperands("batch norm", append([]operand{{"input", x, imageOrVolume}}, vectors...)...); err != nil {
 		return nil, err
 	}
 	s := x.Shape()
@@ -40,7 +40,7 @@ func BatchNormWith(x, gamma, beta, runningMean, runningVar *gorgonia.Node, mode 
 			return nil, fmt.Errorf("batch norm: %s has %d elements, the input %v has %d channels", v.name, got, s, s[1])
 		}
 	}
-	if mode == Train && elements(s)/s[1] < 2 {
+	if mode == Train && elementCount(s)/s[1] < 2 {
 		return nil, fmt.Errorf("batch norm: input %v has only one value per channel, so the variance is undefined: use a larger batch or image", s)
 	}
 	if !(epsilon > 0) || !(momentum >= 0 && momentum <= 1) {
@@ -52,7 +52,7 @@ func BatchNormWith(x, gamma, beta, runningMean, runningVar *gorgonia.Node, mode 
 		o.grad = batchNormGradient
 		o.wrt = []bool{true, true, true, false, false}
 	}
-	return apply(o, x, gamma, beta, runningMean, runningVar)
+	return addOperation(o, x, gamma, beta, runningMean, runningVar)
 }
 
 // batchNormGradient adds the nodes of the three gradients, which an engine computes
@@ -63,7 +63,7 @@ func batchNormGradient(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Node
 	for i := range 3 {
 		attr := mustCall(out).Attr
 		attr.Result = i
-		g, err := backward(KindBatchNormBackward, attr, out, in[i], in[0], in[1], out, dy)
+		g, err := addBackward(KindBatchNormBackward, attr, out, in[i], in[0], in[1], out, dy)
 		if err != nil {
 			return nil, err
 		}

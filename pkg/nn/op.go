@@ -105,10 +105,10 @@ func CallOf(n *gorgonia.Node) (Call, bool) {
 	return Call{Kind: o.kind, Attr: o.attr, Layer: o.layer, Of: o.of}, true
 }
 
-// gradient adds the nodes that compute the gradients of the inputs in to the graph, and
+// gradientFunc adds the nodes that compute the gradients of the inputs in to the graph, and
 // returns them. out is the result of the operation, and grad its gradient. The node of an
 // input without a gradient is nil.
-type gradient func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error)
+type gradientFunc func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error)
 
 // operation implements gorgonia.Op and gorgonia.SDOp for all operations of this package.
 // All shapes are static, so the shape of the result is computed and checked before an
@@ -124,7 +124,7 @@ type operation struct {
 	id    int
 	shape tensor.Shape
 	dims  []int // number of dimensions of each input
-	grad  gradient
+	grad  gradientFunc
 	wrt   []bool // whether each input has a gradient; nil: all inputs have one if grad is set
 }
 
@@ -194,10 +194,10 @@ func (o *operation) SymDiff(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgon
 // errNilNode is the error for a nil input. An input is nil if an earlier layer failed.
 var errNilNode = errors.New("the node is nil")
 
-// apply adds an operation to the graph of its inputs and returns the node of its result. A
+// addOperation adds an operation to the graph of its inputs and returns the node of its result. A
 // panic in gorgonia is returned as an error.
-func apply(o *operation, in ...*gorgonia.Node) (n *gorgonia.Node, err error) {
-	defer guard(&err, "add %s to the graph", o.kind)
+func addOperation(o *operation, in ...*gorgonia.Node) (n *gorgonia.Node, err error) {
+	defer recoverAsError(&err, "add %s to the graph", o.kind)
 	o.dims = make([]int, len(in))
 	for i, c := range in {
 		o.dims[i] = c.Dims()
@@ -209,19 +209,19 @@ func apply(o *operation, in ...*gorgonia.Node) (n *gorgonia.Node, err error) {
 	return n, nil
 }
 
-// backward adds an operation that computes the gradient of one input of the forward node
+// addBackward adds an operation that computes the gradient of one input of the forward node
 // out. The result has the same shape as like.
-func backward(kind Kind, attr Attr, out, like *gorgonia.Node, in ...*gorgonia.Node) (*gorgonia.Node, error) {
+func addBackward(kind Kind, attr Attr, out, like *gorgonia.Node, in ...*gorgonia.Node) (*gorgonia.Node, error) {
 	o := &operation{kind: kind, attr: attr, of: out.ID(), shape: like.Shape().Clone()}
 	if c, ok := CallOf(out); ok {
 		o.layer = c.Layer
 	}
-	return apply(o, in...)
+	return addOperation(o, in...)
 }
 
-// guard is a deferred function that converts a panic to an error, because this package must
+// recoverAsError is a deferred function that converts a panic to an error, because this package must
 // not panic in a notebook. format and args describe the failed call.
-func guard(err *error, format string, args ...any) {
+func recoverAsError(err *error, format string, args ...any) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf(format+": gorgonia: %v", append(args, r)...)
 	}
@@ -240,14 +240,14 @@ const (
 	batched       = -2 // at least 2: a batch of tensors of any shape
 )
 
-// check returns an error if an operand is nil, has a wrong number of dimensions or belongs
+// checkOperands returns an error if an operand is nil, has a wrong number of dimensions or belongs
 // to a different graph than the first operand. op is the operation's name in messages.
-func check(op string, operands ...operand) error {
+func checkOperands(op string, operands ...operand) error {
 	for _, v := range operands {
 		if v.node == nil {
 			return fmt.Errorf("%s: %s: %w", op, v.name, errNilNode)
 		}
-		if !hasDims(v.node.Dims(), v.dims) {
+		if !dimsMatch(v.node.Dims(), v.dims) {
 			return fmt.Errorf("%s: %s has shape %v, want %s", op, v.name, v.node.Shape(), describeDims(v.dims))
 		}
 		if v.node.Graph() != operands[0].node.Graph() {
@@ -257,9 +257,9 @@ func check(op string, operands ...operand) error {
 	return nil
 }
 
-// hasDims reports whether a node with dims dimensions satisfies want, which is a number of
+// dimsMatch reports whether a node with dims dimensions satisfies want, which is a number of
 // dimensions, imageOrVolume or batched.
-func hasDims(dims, want int) bool {
+func dimsMatch(dims, want int) bool {
 	switch want {
 	case imageOrVolume:
 		return dims == 4 || dims == 5

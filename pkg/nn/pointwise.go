@@ -10,7 +10,7 @@ import (
 
 // ReLU returns max(0, x), element by element. x is a batch of tensors of any shape.
 func ReLU(x *gorgonia.Node) (*gorgonia.Node, error) {
-	return activation("relu", KindReLU, KindReLUBackward, x, Attr{})
+	return newActivation("relu", KindReLU, KindReLUBackward, x, Attr{})
 }
 
 // LeakyReLU returns x if x > 0, else slope·x, element by element; slope must be above 0.
@@ -19,31 +19,31 @@ func LeakyReLU(x *gorgonia.Node, slope float64) (*gorgonia.Node, error) {
 	if !(slope > 0) {
 		return nil, fmt.Errorf("leaky relu: invalid slope %v: use a number above 0 (for 0, use ReLU)", slope)
 	}
-	return activation("leaky relu", KindLeakyReLU, KindLeakyReLUBackward, x, Attr{Slope: slope})
+	return newActivation("leaky relu", KindLeakyReLU, KindLeakyReLUBackward, x, Attr{Slope: slope})
 }
 
 // Tanh returns the hyperbolic tangent of x, element by element.
 func Tanh(x *gorgonia.Node) (*gorgonia.Node, error) {
-	return activation("tanh", KindTanh, KindTanhBackward, x, Attr{})
+	return newActivation("tanh", KindTanh, KindTanhBackward, x, Attr{})
 }
 
-// activation adds an element-wise function of x. Its derivative must be computable from its
+// newActivation adds an element-wise function of x. Its derivative must be computable from its
 // result, so that engines do not have to keep x in memory.
-func activation(name string, kind, back Kind, x *gorgonia.Node, attr Attr) (*gorgonia.Node, error) {
-	if err := check(name, operand{"input", x, batched}); err != nil {
+func newActivation(name string, kind, back Kind, x *gorgonia.Node, attr Attr) (*gorgonia.Node, error) {
+	if err := checkOperands(name, operand{"input", x, batched}); err != nil {
 		return nil, err
 	}
 	o := &operation{kind: kind, attr: attr, of: -1, shape: x.Shape().Clone()}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := backward(back, attr, out, in[0], out, dy)
+		dx, err := addBackward(back, attr, out, in[0], out, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return apply(o, x)
+	return addOperation(o, x)
 }
 
 // Add returns a + b, element by element. The shapes must be equal (no broadcasting).
 func Add(a, b *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := check("add", operand{"first input", a, batched}, operand{"second input", b, batched}); err != nil {
+	if err := checkOperands("add", operand{"first input", a, batched}, operand{"second input", b, batched}); err != nil {
 		return nil, err
 	}
 	if !a.Shape().Eq(b.Shape()) {
@@ -53,13 +53,13 @@ func Add(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 	o.grad = func(_ gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		return gorgonia.Nodes{dy, dy}, nil
 	}
-	return apply(o, a, b)
+	return addOperation(o, a, b)
 }
 
 // Concat appends the channels of b to the channels of a: [n,ca,h,w] and [n,cb,h,w] →
 // [n,ca+cb,h,w]. a and b may also be volumes [n,c,d,h,w].
 func Concat(a, b *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := check("concat", operand{"first input", a, imageOrVolume}, operand{"second input", b, imageOrVolume}); err != nil {
+	if err := checkOperands("concat", operand{"first input", a, imageOrVolume}, operand{"second input", b, imageOrVolume}); err != nil {
 		return nil, err
 	}
 	as, bs := a.Shape(), b.Shape()
@@ -69,12 +69,12 @@ func Concat(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 	shape := append(tensor.Shape{as[0], as[1] + bs[1]}, as[2:]...)
 	o := &operation{kind: KindConcat, of: -1, shape: shape}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		da, err := backward(KindSlice, Attr{}, out, in[0], dy)
+		da, err := addBackward(KindSlice, Attr{}, out, in[0], dy)
 		if err != nil {
 			return nil, err
 		}
-		db, err := backward(KindSlice, Attr{Offset: in[0].Shape()[1]}, out, in[1], dy)
+		db, err := addBackward(KindSlice, Attr{Offset: in[0].Shape()[1]}, out, in[1], dy)
 		return gorgonia.Nodes{da, db}, err
 	}
-	return apply(o, a, b)
+	return addOperation(o, a, b)
 }

@@ -24,15 +24,15 @@ type Pool struct {
 // ignored. x may also be a volume [n,c,d,h,w]. If several elements of a window are the
 // maximum, the first in row order gets the gradient, as in PyTorch.
 func MaxPool(x *gorgonia.Node, p Pool) (*gorgonia.Node, error) {
-	o, err := pooling("max pool", KindMaxPool, x, p)
+	o, err := newPooling("max pool", KindMaxPool, x, p)
 	if err != nil {
 		return nil, err
 	}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := backward(KindMaxPoolBackward, o.attr, out, in[0], in[0], out, dy)
+		dx, err := addBackward(KindMaxPoolBackward, o.attr, out, in[0], in[0], out, dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return apply(o, x)
+	return addOperation(o, x)
 }
 
 // MaxPool2D returns the maximum over kernel×kernel windows at distance stride, without
@@ -49,21 +49,21 @@ func AvgPool(x *gorgonia.Node, p Pool) (*gorgonia.Node, error) {
 			return nil, fmt.Errorf("avg pool: padding %v is not supported: use ZeroPad before it", p.Pad)
 		}
 	}
-	o, err := pooling("avg pool", KindAvgPool, x, Pool{Kernel: p.Kernel, Stride: p.Stride})
+	o, err := newPooling("avg pool", KindAvgPool, x, Pool{Kernel: p.Kernel, Stride: p.Stride})
 	if err != nil {
 		return nil, err
 	}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := backward(KindAvgPoolBackward, o.attr, out, in[0], dy)
+		dx, err := addBackward(KindAvgPoolBackward, o.attr, out, in[0], dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return apply(o, x)
+	return addOperation(o, x)
 }
 
-// pooling checks x and the windows p, and returns the operation, with its attributes and
+// newPooling checks x and the windows p, and returns the operation, with its attributes and
 // the shape of its result but without gradient.
-func pooling(name string, kind Kind, x *gorgonia.Node, p Pool) (*operation, error) {
-	if err := check(name, operand{"input", x, imageOrVolume}); err != nil {
+func newPooling(name string, kind Kind, x *gorgonia.Node, p Pool) (*operation, error) {
+	if err := checkOperands(name, operand{"input", x, imageOrVolume}); err != nil {
 		return nil, err
 	}
 	s := x.Shape()
@@ -74,16 +74,16 @@ func pooling(name string, kind Kind, x *gorgonia.Node, p Pool) (*operation, erro
 	}
 	attr := Attr{}
 	var err error
-	if attr.Kernel, err = perDimension(name, "kernel", p.Kernel, spatial, 0, 1); err != nil {
+	if attr.Kernel, err = expandPerDimension(name, "kernel", p.Kernel, spatial, 0, 1); err != nil {
 		return nil, err
 	}
 	if len(p.Stride) == 0 {
 		p.Stride = p.Kernel
 	}
-	if attr.Stride, err = perDimension(name, "stride", p.Stride, spatial, 0, 1); err != nil {
+	if attr.Stride, err = expandPerDimension(name, "stride", p.Stride, spatial, 0, 1); err != nil {
 		return nil, err
 	}
-	pad, err := perDimension(name, "padding", p.Pad, spatial, 0, 0)
+	pad, err := expandPerDimension(name, "padding", p.Pad, spatial, 0, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -106,15 +106,15 @@ func pooling(name string, kind Kind, x *gorgonia.Node, p Pool) (*operation, erro
 
 // GlobalAvgPool returns the mean of each channel: x [n,c,h,w] or [n,c,d,h,w] → [n,c].
 func GlobalAvgPool(x *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := check("global avg pool", operand{"input", x, imageOrVolume}); err != nil {
+	if err := checkOperands("global avg pool", operand{"input", x, imageOrVolume}); err != nil {
 		return nil, err
 	}
 	o := &operation{kind: KindGlobalAvgPool, of: -1, shape: x.Shape()[:2].Clone()}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := backward(KindGlobalAvgPoolBackward, Attr{}, out, in[0], dy)
+		dx, err := addBackward(KindGlobalAvgPoolBackward, Attr{}, out, in[0], dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return apply(o, x)
+	return addOperation(o, x)
 }
 
 // ZeroPad inserts zeros before and after each spatial dimension of x. before and after
@@ -122,16 +122,16 @@ func GlobalAvgPool(x *gorgonia.Node) (*gorgonia.Node, error) {
 // padding of a convolution, the numbers before and after may differ, as Keras' padding
 // "same" with a stride of 2 requires.
 func ZeroPad(x *gorgonia.Node, before, after []int) (*gorgonia.Node, error) {
-	if err := check("zero pad", operand{"input", x, imageOrVolume}); err != nil {
+	if err := checkOperands("zero pad", operand{"input", x, imageOrVolume}); err != nil {
 		return nil, err
 	}
 	attr := Attr{}
 	shape := x.Shape().Clone()
 	var err error
-	if attr.Pad, err = perDimension("zero pad", "padding before", before, len(shape)-2, 0, 0); err != nil {
+	if attr.Pad, err = expandPerDimension("zero pad", "padding before", before, len(shape)-2, 0, 0); err != nil {
 		return nil, err
 	}
-	if attr.PadEnd, err = perDimension("zero pad", "padding after", after, len(shape)-2, 0, 0); err != nil {
+	if attr.PadEnd, err = expandPerDimension("zero pad", "padding after", after, len(shape)-2, 0, 0); err != nil {
 		return nil, err
 	}
 	for i := range attr.Pad {
@@ -139,8 +139,8 @@ func ZeroPad(x *gorgonia.Node, before, after []int) (*gorgonia.Node, error) {
 	}
 	o := &operation{kind: KindPad, of: -1, attr: attr, shape: shape}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := backward(KindPadBackward, attr, out, in[0], dy)
+		dx, err := addBackward(KindPadBackward, attr, out, in[0], dy)
 		return gorgonia.Nodes{dx}, err
 	}
-	return apply(o, x)
+	return addOperation(o, x)
 }

@@ -39,7 +39,7 @@ func (u Update) Slots() []string {
 func (u Update) Validate() error {
 	switch {
 	case !slices.Contains(Rules(), u.Rule):
-		return fmt.Errorf("unknown rule %q: use %s", u.Rule, oneOf(Rules()))
+		return fmt.Errorf("unknown rule %q: use %s", u.Rule, joinOr(Rules()))
 	case hasMoments(u.Rule) && u.Step < 1:
 		return fmt.Errorf("invalid step %[2]d for rule %[1]s: steps count from 1", u.Rule, u.Step)
 	case u.Rule == RuleSGD && u.Nesterov && u.Momentum == 0:
@@ -48,8 +48,8 @@ func (u Update) Validate() error {
 	return nil
 }
 
-// oneOf joins two or more names to a list such as "a, b or c".
-func oneOf(names []string) string {
+// joinOr joins two or more names to a list such as "a, b or c".
+func joinOr(names []string) string {
 	n := len(names) - 1
 	return strings.Join(names[:n], ", ") + " or " + names[n]
 }
@@ -86,7 +86,7 @@ func Apply64(u Update, tensors []Tensor64) error {
 	for i, t := range tensors {
 		list[i] = tensor[float64]{t.Weights, t.Gradient, t.Slots, t.Vector}
 	}
-	return apply(u, list)
+	return applyUpdate(u, list)
 }
 
 // Apply32 is Apply64 in single precision. Norms are summed in double precision.
@@ -95,13 +95,13 @@ func Apply32(u Update, tensors []Tensor32) error {
 	for i, t := range tensors {
 		list[i] = tensor[float32]{t.Weights, t.Gradient, t.Slots, t.Vector}
 	}
-	return apply(u, list)
+	return applyUpdate(u, list)
 }
 
 // Clip32 scales the gradients in place so that the 2-norm of all gradients together is at
 // most clip, like torch.nn.utils.clip_grad_norm_: g ← g·min(1, clip/(‖g‖ + 10⁻⁶)). It
 // returns the norm before scaling.
-func Clip32(clip float64, gradients ...[]float32) float64 { return clipped(clip, gradients) }
+func Clip32(clip float64, gradients ...[]float32) float64 { return clipGradients(clip, gradients) }
 
 // number is a floating-point type of weights.
 type number interface{ ~float32 | ~float64 }
@@ -113,8 +113,8 @@ type tensor[T number] struct {
 	vector bool
 }
 
-// apply implements Apply64 and Apply32.
-func apply[T number](u Update, list []tensor[T]) error {
+// applyUpdate implements Apply64 and Apply32.
+func applyUpdate[T number](u Update, list []tensor[T]) error {
 	if err := u.Validate(); err != nil {
 		return fmt.Errorf("apply optimizer step: %w", err)
 	}
@@ -137,7 +137,7 @@ func apply[T number](u Update, list []tensor[T]) error {
 		for i, t := range list {
 			gradients[i] = t.g
 		}
-		clipped(u.ClipNorm, gradients)
+		clipGradients(u.ClipNorm, gradients)
 	}
 	for _, t := range list {
 		switch u.Rule {
@@ -154,8 +154,8 @@ func apply[T number](u Update, list []tensor[T]) error {
 	return nil
 }
 
-// squares returns the sum of the squares of v.
-func squares[T number](v []T) float64 {
+// sumSquares returns the sum of the squares of v.
+func sumSquares[T number](v []T) float64 {
 	sum := 0.0
 	for _, x := range v {
 		sum += float64(x) * float64(x)
@@ -163,18 +163,18 @@ func squares[T number](v []T) float64 {
 	return sum
 }
 
-// clipSlack is added to the norm when clipping, so that the quotient is finite if all
+// clipEpsilon is added to the norm when clipping, so that the quotient is finite if all
 // gradients are 0.
-const clipSlack = 1e-6
+const clipEpsilon = 1e-6
 
-// clipped implements Clip32.
-func clipped[T number](clip float64, gradients [][]T) float64 {
+// clipGradients implements Clip32.
+func clipGradients[T number](clip float64, gradients [][]T) float64 {
 	sum := 0.0
 	for _, g := range gradients {
-		sum += squares(g)
+		sum += sumSquares(g)
 	}
 	norm := math.Sqrt(sum)
-	if f := T(clip / (norm + clipSlack)); f < 1 {
+	if f := T(clip / (norm + clipEpsilon)); f < 1 {
 		for _, g := range gradients {
 			for i := range g {
 				g[i] *= f
@@ -219,7 +219,7 @@ func sgd[T number](u Update, t tensor[T]) {
 // torch.optim.AdamW) adds no weight decay to the gradient, but first sets
 // w ← w·(1 − lr·decay).
 func adam[T number](u Update, t tensor[T]) {
-	correct1, correct2 := corrections[T](u)
+	correct1, correct2 := biasCorrections[T](u)
 	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)
 	rate, epsilon, decay, keep := T(u.LearningRate), T(u.Epsilon), T(u.WeightDecay), T(1)
 	if u.Rule == RuleAdamW {
@@ -230,18 +230,18 @@ func adam[T number](u Update, t tensor[T]) {
 		d := t.g[i] + decay*t.w[i]
 		m[i] = b1*m[i] + c1*d
 		v[i] = b2*v[i] + c2*d*d
-		t.w[i] = keep*t.w[i] - rate*(m[i]/correct1)/(root(v[i]/correct2)+epsilon)
+		t.w[i] = keep*t.w[i] - rate*(m[i]/correct1)/(sqrt(v[i]/correct2)+epsilon)
 	}
 }
 
-// corrections returns Adam's bias corrections 1−β₁ᵗ and 1−β₂ᵗ for step t.
-func corrections[T number](u Update) (first, second T) {
+// biasCorrections returns Adam's bias corrections 1−β₁ᵗ and 1−β₂ᵗ for step t.
+func biasCorrections[T number](u Update) (first, second T) {
 	t := float64(u.Step)
 	return T(1 - math.Pow(u.Beta1, t)), T(1 - math.Pow(u.Beta2, t))
 }
 
-// root returns the square root of v.
-func root[T number](v T) T { return T(math.Sqrt(float64(v))) }
+// sqrt returns the square root of v.
+func sqrt[T number](v T) T { return T(math.Sqrt(float64(v))) }
 
 // lars applies algorithm 1 of You et al. (2017, arXiv:1708.03888):
 //
@@ -253,7 +253,7 @@ func lars[T number](u Update, t tensor[T]) {
 	local, decay := 1.0, u.WeightDecay
 	if t.vector {
 		decay = 0
-	} else if w, g := math.Sqrt(squares(t.w)), math.Sqrt(squares(t.g)); w > 0 && g > 0 {
+	} else if w, g := math.Sqrt(sumSquares(t.w)), math.Sqrt(sumSquares(t.g)); w > 0 && g > 0 {
 		local = u.Trust * w / (g + decay*w)
 	}
 	rate, l2, momentum := T(u.LearningRate*local), T(decay), T(u.Momentum)
@@ -275,14 +275,14 @@ func lars[T number](u Update, t tensor[T]) {
 // If a norm is 0, 1 is used instead of ‖w‖/‖r‖. For vectors (see Tensor64), 1 is always
 // used, and decay is 0.
 func lamb[T number](u Update, t tensor[T]) {
-	correct1, correct2 := corrections[T](u)
+	correct1, correct2 := biasCorrections[T](u)
 	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)
 	epsilon, decay := T(u.Epsilon), T(u.WeightDecay)
 	if t.vector {
 		decay = 0
 	}
 	m, v := t.slots[0], t.slots[1]
-	direction := func(i int) T { return m[i]/correct1/(root(v[i]/correct2)+epsilon) + decay*t.w[i] }
+	direction := func(i int) T { return m[i]/correct1/(sqrt(v[i]/correct2)+epsilon) + decay*t.w[i] }
 	sum := 0.0
 	for i, g := range t.g {
 		m[i] = b1*m[i] + c1*g
@@ -291,7 +291,7 @@ func lamb[T number](u Update, t tensor[T]) {
 		sum += r * r
 	}
 	ratio := 1.0
-	if w, r := math.Sqrt(squares(t.w)), math.Sqrt(sum); !t.vector && w > 0 && r > 0 {
+	if w, r := math.Sqrt(sumSquares(t.w)), math.Sqrt(sum); !t.vector && w > 0 && r > 0 {
 		ratio = w / r
 	}
 	rate := T(u.LearningRate * ratio)

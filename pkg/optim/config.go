@@ -39,18 +39,18 @@ func (c Config) Validate() error {
 	adam, hasMomentum := hasMoments(c.Name), c.Name == RuleSGD || c.Name == RuleLARS
 	switch {
 	case !slices.Contains(Rules(), c.Name):
-		return bad("unknown name %q: use %s", c.Name, oneOf(Rules()))
+		return bad("unknown name %q: use %s", c.Name, joinOr(Rules()))
 	case !above(c.LearningRate):
 		return bad("learning_rate is %g: use a number above 0", c.LearningRate)
 	case !atLeast(c.WeightDecay):
 		return bad("weight_decay is %g: use 0 or more", c.WeightDecay)
-	case hasMomentum && !inUnit(c.Momentum):
+	case hasMomentum && !isInUnitInterval(c.Momentum):
 		return bad("momentum is %g: use at least 0 and less than 1", c.Momentum)
 	case c.Nesterov && (c.Name != RuleSGD || c.Momentum == 0):
 		return bad("nesterov is for sgd with a momentum above 0, not for %s with %g", c.Name, c.Momentum)
-	case adam && !inUnit(c.Beta1):
+	case adam && !isInUnitInterval(c.Beta1):
 		return bad("beta1 is %g: use at least 0 and less than 1", c.Beta1)
-	case adam && !inUnit(c.Beta2):
+	case adam && !isInUnitInterval(c.Beta2):
 		return bad("beta2 is %g: use at least 0 and less than 1", c.Beta2)
 	case adam && !above(c.Epsilon):
 		return bad("epsilon is %g: use a small number above 0, such as 1e-8", c.Epsilon)
@@ -62,8 +62,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// inUnit reports whether v is at least 0 and less than 1.
-func inUnit(v float64) bool { return v >= 0 && v < 1 }
+// isInUnitInterval reports whether v is at least 0 and less than 1.
+func isInUnitInterval(v float64) bool { return v >= 0 && v < 1 }
 
 // Update returns the update for one step of this optimizer at the given learning rate.
 // Steps count from 1.

@@ -103,7 +103,7 @@ func (s Schedule) Validate() error {
 	switch {
 	case s.WarmupFrom == WarmupFromUnscaled && s.WarmupEpochs == 0:
 		return bad("warmup_from is %s, which needs a warm-up in epochs: set warmup_epochs, such as 10", WarmupFromUnscaled)
-	case s.SetAfterEpoch && s.annealed():
+	case s.SetAfterEpoch && s.isAnnealed():
 		return bad("set_after_epoch is set, but anneal is %s, which changes the rate within an epoch: use decay, or leave set_after_epoch out", s.Anneal)
 	case s.SetAfterEpoch && s.WarmupFrom != WarmupFromUnscaled && s.WarmupEpochs+s.WarmupSteps > 0:
 		return bad("set_after_epoch is set, but the warm-up changes the rate within an epoch: use warmup_from: %s with warmup_epochs, or leave set_after_epoch out", WarmupFromUnscaled)
@@ -118,7 +118,7 @@ func (s Schedule) Validate() error {
 		return bad("base_batch is %d: use 0 for the batch of one worker", s.BaseBatch)
 	case !(s.EndRate >= 0) || math.IsInf(s.EndRate, 0):
 		return bad("end_rate is %g: use 0 or more", s.EndRate)
-	case s.annealed() && len(s.Decay) > 0:
+	case s.isAnnealed() && len(s.Decay) > 0:
 		return bad("both anneal (%s) and decay are set: set one of them", s.Anneal)
 	}
 	for i, m := range s.Decay {
@@ -134,8 +134,8 @@ func (s Schedule) Validate() error {
 	return nil
 }
 
-// annealed reports whether the schedule anneals the learning rate.
-func (s Schedule) annealed() bool { return s.Anneal != "" && s.Anneal != AnnealNone }
+// isAnnealed reports whether the schedule anneals the learning rate.
+func (s Schedule) isAnnealed() bool { return s.Anneal != "" && s.Anneal != AnnealNone }
 
 // Run describes the training run whose learning rates a Schedule determines.
 type Run struct {
@@ -145,9 +145,9 @@ type Run struct {
 	Epochs        int
 }
 
-// factor returns the global batch divided by the batch for which the config gives the
+// batchFactor returns the global batch divided by the batch for which the config gives the
 // learning rate.
-func (s Schedule) factor(r Run) float64 {
+func (s Schedule) batchFactor(r Run) float64 {
 	if s.BaseBatch > 0 {
 		return float64(r.GlobalBatch) / float64(s.BaseBatch)
 	}
@@ -159,9 +159,9 @@ func (s Schedule) factor(r Run) float64 {
 func (s Schedule) Initial(base float64, r Run) float64 {
 	switch s.Scaling {
 	case ScalingLinear:
-		return base * s.factor(r)
+		return base * s.batchFactor(r)
 	case ScalingSqrt:
-		return base * math.Sqrt(s.factor(r))
+		return base * math.Sqrt(s.batchFactor(r))
 	}
 	return base
 }
@@ -205,14 +205,14 @@ func (s Schedule) At(base float64, r Run, epoch, step int) float64 {
 		warmup = s.WarmupEpochs * r.StepsPerEpoch
 	}
 	scaled := s.Scaling == ScalingLinear || s.Scaling == ScalingSqrt
-	if s.Anneal == AnnealCosineSC21 && !(scaled && s.factor(r) > 1) {
+	if s.Anneal == AnnealCosineSC21 && !(scaled && s.batchFactor(r) > 1) {
 		warmup = 0
 	}
 	i := epoch*r.StepsPerEpoch + step + 1
 	if i < warmup {
 		return rate * (float64(i) / float64(warmup))
 	}
-	if !s.annealed() {
+	if !s.isAnnealed() {
 		return rate
 	}
 	length := total - warmup

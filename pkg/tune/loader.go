@@ -291,7 +291,7 @@ const memoryFraction = 0.7
 // t.kept to nil and adds a note.
 func (t *tuner) fill(ctx context.Context) error {
 	kept := data.InMemory(t.samples.Train)
-	if _, complete := data.Kept(kept); complete {
+	if _, complete := data.CachedBytes(kept); complete {
 		if t.cfg.Loader.Kind != data.LoaderInMem {
 			t.note("inmem: the data are in memory already, so that it is lowmem")
 		}
@@ -310,7 +310,7 @@ func (t *tuner) fill(ctx context.Context) error {
 	defer it.Close()
 	for it.Next() {
 		done++
-		bytes, complete := data.Kept(kept)
+		bytes, complete := data.CachedBytes(kept)
 		took := time.Since(begin)
 		switch own := t.cfg.Loader.Kind == data.LoaderInMem; {
 		case complete:

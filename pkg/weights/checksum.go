@@ -27,49 +27,49 @@ type DamagedError struct {
 func (e *DamagedError) Error() string { return "read weights " + e.Path + ": " + e.Err.Error() }
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// newSum returns a CRC-32C hash. It detects every change that is limited to 32 consecutive
+// newChecksum returns a CRC-32C hash. It detects every change that is limited to 32 consecutive
 // bits, and any other change with probability 1 − 2⁻³².
-func newSum() hash.Hash32 { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
+func newChecksum() hash.Hash32 { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
 
-// addStrings writes each text to h, preceded by its length.
-func addStrings(h hash.Hash32, texts ...string) {
+// writeStrings writes each text to h, preceded by its length.
+func writeStrings(h hash.Hash32, texts ...string) {
 	for _, text := range texts {
 		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) // Write of a hash never fails
 		_, _ = h.Write([]byte(text))
 	}
 }
 
-// hexSum formats the checksum of h as 8 hexadecimal digits.
-func hexSum(h hash.Hash32) string { return fmt.Sprintf("%08x", h.Sum32()) }
+// formatChecksum formats the checksum of h as 8 hexadecimal digits.
+func formatChecksum(h hash.Hash32) string { return fmt.Sprintf("%08x", h.Sum32()) }
 
-// tensorSum returns a hash to which name, dtype and shape of a tensor have been written. The
+// newTensorChecksum returns a hash to which name, dtype and shape of a tensor have been written. The
 // caller must write the tensor's bytes to it.
-func tensorSum(name, dtype string, shape []int) hash.Hash32 {
-	h := newSum()
-	addStrings(h, name, dtype, fmt.Sprint(shape))
+func newTensorChecksum(name, dtype string, shape []int) hash.Hash32 {
+	h := newChecksum()
+	writeStrings(h, name, dtype, fmt.Sprint(shape))
 	return h
 }
 
-// metadataSum returns the checksum of metadata in hexadecimal.
-func metadataSum(metadata map[string]string) string {
-	h := newSum()
+// metadataChecksum returns the checksum of metadata in hexadecimal.
+func metadataChecksum(metadata map[string]string) string {
+	h := newChecksum()
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
-		addStrings(h, key, metadata[key])
+		writeStrings(h, key, metadata[key])
 	}
-	return hexSum(h)
+	return formatChecksum(h)
 }
 
-// withSums returns a copy of metadata to which the checksums of the tensors and of the
+// withChecksums returns a copy of metadata to which the checksums of the tensors and of the
 // metadata were added.
-func withSums(tensors []Tensor, metadata map[string]string) (map[string]string, error) {
+func withChecksums(tensors []Tensor, metadata map[string]string) (map[string]string, error) {
 	sums := make(map[string]string, len(tensors))
 	chunk := make([]byte, 0, 1<<16)
 	for _, t := range tensors {
-		h := tensorSum(t.Name, t.DType(), t.Shape)
+		h := newTensorChecksum(t.Name, t.DType(), t.Shape)
 		if err := encodeValues(h, t, chunk); err != nil {
 			return nil, err
 		}
-		sums[t.Name] = hexSum(h)
+		sums[t.Name] = formatChecksum(h)
 	}
 	text, err := json.Marshal(sums)
 	if err != nil {
@@ -79,7 +79,7 @@ func withSums(tensors []Tensor, metadata map[string]string) (map[string]string, 
 	maps.Copy(all, metadata)
 	delete(all, metadataSumsKey)
 	all[tensorSumsKey] = string(text)
-	all[metadataSumsKey] = metadataSum(all)
+	all[metadataSumsKey] = metadataChecksum(all)
 	return all, nil
 }
 
@@ -93,7 +93,7 @@ func checkMetadata(metadata map[string]string) (sums map[string]string, err erro
 		return nil, nil
 	}
 	delete(metadata, metadataSumsKey)
-	if got := metadataSum(metadata); got != want {
+	if got := metadataChecksum(metadata); got != want {
 		return nil, fmt.Errorf("metadata checksum is %s, want %q: the metadata changed after it was written", got, want)
 	}
 	delete(metadata, tensorSumsKey)
@@ -108,9 +108,9 @@ func checkMetadata(metadata map[string]string) (sums map[string]string, err erro
 
 // checkTensor returns an error if the checksum of a tensor differs from the one in sums.
 func checkTensor(name string, e entry, data []byte, sums map[string]string) error {
-	h := tensorSum(name, e.DType, e.Shape)
+	h := newTensorChecksum(name, e.DType, e.Shape)
 	_, _ = h.Write(data[(*e.Offsets)[0]:(*e.Offsets)[1]])
-	if got, want := hexSum(h), sums[name]; got != want {
+	if got, want := formatChecksum(h), sums[name]; got != want {
 		return fmt.Errorf("checksum is %s, want %q: the values changed after they were written", got, want)
 	}
 	return nil

@@ -5,35 +5,35 @@ import (
 	"math"
 )
 
-// format describes how to decode a value of a safetensors data type. One of f32 and f64 is
+// valueFormat describes how to decode a value of a safetensors data type. One of f32 and f64 is
 // set: f32 if float32 represents every value exactly, otherwise f64. exact is false for
 // integers that float64 may not represent exactly (beyond ±2⁵³).
-type format struct {
+type valueFormat struct {
 	width int64 // bytes per value
 	f32   func(b []byte) float32
 	f64   func(b []byte) (v float64, exact bool)
 }
 
-// formats returns the formats of the data types that Read supports, by name.
-func formats() map[string]format {
+// valueFormats returns the formats of the data types that Read supports, by name.
+func valueFormats() map[string]valueFormat {
 	le := binary.LittleEndian
-	signed := func(width int64, read func(b []byte) int64) format {
-		return format{width: width, f64: func(b []byte) (float64, bool) {
+	signed := func(width int64, read func(b []byte) int64) valueFormat {
+		return valueFormat{width: width, f64: func(b []byte) (float64, bool) {
 			n := read(b)
 			v := float64(n)
 			return v, math.Abs(v) <= 1<<53 && int64(v) == n
 		}}
 	}
-	unsigned := func(width int64, read func(b []byte) uint64) format {
-		return format{width: width, f64: func(b []byte) (float64, bool) {
+	unsigned := func(width int64, read func(b []byte) uint64) valueFormat {
+		return valueFormat{width: width, f64: func(b []byte) (float64, bool) {
 			n := read(b)
 			return float64(n), n <= 1<<53
 		}}
 	}
-	return map[string]format{
+	return map[string]valueFormat{
 		"F64":  {width: 8, f64: func(b []byte) (float64, bool) { return math.Float64frombits(le.Uint64(b)), true }},
 		"F32":  {width: 4, f32: func(b []byte) float32 { return math.Float32frombits(le.Uint32(b)) }},
-		"F16":  {width: 2, f32: func(b []byte) float32 { return float16(le.Uint16(b)) }},
+		"F16":  {width: 2, f32: func(b []byte) float32 { return decodeFloat16(le.Uint16(b)) }},
 		"BF16": {width: 2, f32: func(b []byte) float32 { return math.Float32frombits(uint32(le.Uint16(b)) << 16) }},
 		"I64":  signed(8, func(b []byte) int64 { return int64(le.Uint64(b)) }),
 		"I32":  signed(4, func(b []byte) int64 { return int64(int32(le.Uint32(b))) }),
@@ -47,9 +47,9 @@ func formats() map[string]format {
 	}
 }
 
-// float16 decodes a number in IEEE 754's binary16 format: 1 sign bit, 5 exponent bits with a
+// decodeFloat16 decodes a number in IEEE 754's binary16 format: 1 sign bit, 5 exponent bits with a
 // bias of 15, 10 mantissa bits.
-func float16(b uint16) float32 {
+func decodeFloat16(b uint16) float32 {
 	sign, exponent, mantissa := uint32(b>>15)<<31, int(b>>10)&31, uint32(b)&1023
 	switch exponent {
 	case 0: // zero and subnormal numbers

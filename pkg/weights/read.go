@@ -15,8 +15,8 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// maxFile limits the size of a file in bytes, because Read loads it into memory completely.
-const maxFile = 64 << 30
+// maxFileBytes limits the size of a file in bytes, because Read loads it into memory completely.
+const maxFileBytes = 64 << 30
 
 // Read loads a safetensors file. It returns an error unless lengths and offsets fit the
 // file, tensors fill the data without gaps or overlaps, and shapes match the sizes of the
@@ -28,7 +28,7 @@ func Read(path string) (*File, error) { return ReadContext(context.Background(),
 // ReadContext is like Read, but stops and returns the error of ctx when ctx is canceled.
 // Reading a file of many GiB takes seconds to minutes.
 func ReadContext(ctx context.Context, path string) (*File, error) {
-	b, err := safeopen.ReadNamedContext(ctx, path, maxFile)
+	b, err := safeopen.ReadNamedContext(ctx, path, maxFileBytes)
 	if errors.Is(err, syscall.EIO) { // the disk reports unreadable sectors
 		return nil, &DamagedError{path, err}
 	}
@@ -83,7 +83,7 @@ func decode(ctx context.Context, b []byte) (*File, error) {
 		}
 		f.Tensors = append(f.Tensors, t)
 	}
-	if err := checkCover(names, entries, int64(len(data))); err != nil {
+	if err := checkCoverage(names, entries, int64(len(data))); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -146,15 +146,15 @@ func decodeHeader(header []byte) (names []string, entries []entry, metadata map[
 
 // decodeTensor decodes the values of the tensor that e describes.
 func decodeTensor(name string, e entry, data []byte) (Tensor, error) {
-	kind, ok := formats()[e.DType]
+	kind, ok := valueFormats()[e.DType]
 	if !ok {
-		return Tensor{}, fmt.Errorf("unsupported dtype %q: use one of %s", e.DType, strings.Join(slices.Sorted(maps.Keys(formats())), ", "))
+		return Tensor{}, fmt.Errorf("unsupported dtype %q: use one of %s", e.DType, strings.Join(slices.Sorted(maps.Keys(valueFormats())), ", "))
 	}
 	begin, end := (*e.Offsets)[0], (*e.Offsets)[1]
 	if begin < 0 || end < begin || end > int64(len(data)) {
 		return Tensor{}, fmt.Errorf("data_offsets %d to %d are outside of the %d bytes of data: the file is truncated or damaged", begin, end, len(data))
 	}
-	n, err := count(e.Shape)
+	n, err := valueCount(e.Shape)
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -179,9 +179,9 @@ func decodeTensor(name string, e entry, data []byte) (Tensor, error) {
 	return t, nil
 }
 
-// checkCover returns an error unless each of the size bytes of data belongs to exactly one
+// checkCoverage returns an error unless each of the size bytes of data belongs to exactly one
 // tensor.
-func checkCover(names []string, entries []entry, size int64) error {
+func checkCoverage(names []string, entries []entry, size int64) error {
 	at := int64(0)
 	for i, e := range entries {
 		begin, end := (*e.Offsets)[0], (*e.Offsets)[1]

@@ -70,8 +70,8 @@ func (t Tensor) Float64s() []float64 {
 	return v
 }
 
-// width returns the number of bytes per value.
-func (t Tensor) width() int {
+// bytesPerValue returns the number of bytes per value.
+func (t Tensor) bytesPerValue() int {
 	if t.F64 != nil {
 		return 8
 	}
@@ -87,7 +87,7 @@ func (t Tensor) validate() error {
 	if t.F32 != nil && t.F64 != nil {
 		return fmt.Errorf("tensor %s has both F32 and F64 values: set one", t.Name)
 	}
-	n, err := count(t.Shape)
+	n, err := valueCount(t.Shape)
 	if err != nil {
 		return fmt.Errorf("tensor %s: %w", t.Name, err)
 	}
@@ -97,9 +97,9 @@ func (t Tensor) validate() error {
 	return nil
 }
 
-// count returns the number of values of a tensor with the given shape. A negative dimension
+// valueCount returns the number of values of a tensor with the given shape. A negative dimension
 // or a product that is too large is an error.
-func count(shape []int) (int64, error) {
+func valueCount(shape []int) (int64, error) {
 	n := int64(1)
 	for _, d := range shape {
 		if d < 0 {

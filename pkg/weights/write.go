@@ -33,7 +33,7 @@ type entry struct {
 // path atomically: it writes a temporary file in the same folder, synchronizes it to disk,
 // and renames it to path.
 func Write(path string, tensors []Tensor, metadata map[string]string) error {
-	metadata, err := withSums(tensors, metadata)
+	metadata, err := withChecksums(tensors, metadata)
 	if err == nil {
 		err = wholefile.Write(path, 0o666, func(f *os.File) error { return Encode(f, tensors, metadata) })
 	}
@@ -47,7 +47,7 @@ func Write(path string, tensors []Tensor, metadata map[string]string) error {
 // that all values are aligned; otherwise the order of the tensors is kept.
 func Encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	sorted := slices.Clone(tensors)
-	slices.SortStableFunc(sorted, func(a, b Tensor) int { return b.width() - a.width() })
+	slices.SortStableFunc(sorted, func(a, b Tensor) int { return b.bytesPerValue() - a.bytesPerValue() })
 	header, err := encodeHeader(sorted, metadata)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 			return nil, fmt.Errorf("duplicate tensor name %s", t.Name)
 		}
 		seen[t.Name] = true
-		end := at + int64(t.Len())*int64(t.width())
+		end := at + int64(t.Len())*int64(t.bytesPerValue())
 		shape := t.Shape
 		if shape == nil {
 			shape = []int{} // JSON [], not null

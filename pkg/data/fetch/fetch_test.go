@@ -156,7 +156,7 @@ func TestGetErrors(t *testing.T) {
 	wrong := set(text)
 	wrong.Files[0].MD5 = strings.Repeat("0", 32)
 	err := Get(context.Background(), wrong, dir, Options{Site: s.URL})
-	if err == nil || !strings.Contains(err.Error(), "get test: checksum of "+s.URL+"/a/set.tar.gz: got "+sum(text)+", want 0000") || !strings.Contains(err.Error(), "removed it: try again") {
+	if err == nil || !strings.Contains(err.Error(), "get test: checksum of "+s.URL+"/a/set.tar.gz: got "+sum(text)+", want 0000") || !strings.Contains(err.Error(), "removed the download: try again") {
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
@@ -249,7 +249,7 @@ func TestContentRange(t *testing.T) {
 	for s, want := range map[string]string{
 		"bytes 5-9/10": "5 10 true", "bytes 5-9/*": "5 0 true", "": "0 0 false", "bytes x-9/10": "0 0 false", "bits 5-9/10": "0 0 false", "bytes 5/10": "0 0 false",
 	} {
-		start, size, ok := contentRange(s)
+		start, size, ok := parseContentRange(s)
 		if got := fmt.Sprint(start, size, ok); got != want {
 			t.Errorf("%q: %s, want %s", s, got, want)
 		}

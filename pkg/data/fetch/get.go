@@ -56,13 +56,13 @@ func get(ctx context.Context, s Set, dir string, o Options) error {
 	files := s.Files
 	if s.Record != "" {
 		var err error
-		if files, err = o.record(ctx, s.Record); err != nil {
+		if files, err = o.zenodoFiles(ctx, s.Record); err != nil {
 			return err
 		}
 	}
 	for _, f := range files {
 		path := filepath.Join(dir, f.Name)
-		if err := o.file(ctx, f, path); err != nil {
+		if err := o.download(ctx, f, path); err != nil {
 			return err
 		}
 		if err := Unpack(ctx, path, dir); err != nil {
@@ -72,9 +72,9 @@ func get(ctx context.Context, s Set, dir string, o Options) error {
 	return nil
 }
 
-// mirrored replaces the scheme and host of url by o.Site. If o.Site is empty, it returns
+// mirrorURL replaces the scheme and host of url by o.Site. If o.Site is empty, it returns
 // url.
-func (o Options) mirrored(url string) string {
+func (o Options) mirrorURL(url string) string {
 	if o.Site == "" {
 		return url
 	}
@@ -83,12 +83,12 @@ func (o Options) mirrored(url string) string {
 	return strings.TrimSuffix(o.Site, "/") + "/" + path
 }
 
-// maxRecord limits the size in bytes of Zenodo's description of a record.
-const maxRecord = 16 << 20
+// maxRecordBytes limits the size in bytes of Zenodo's description of a record.
+const maxRecordBytes = 16 << 20
 
-// record requests the list of files of a Zenodo record (https://developers.zenodo.org).
-func (o Options) record(ctx context.Context, id string) ([]File, error) {
-	url := o.mirrored(zenodoSite + "/api/records/" + id)
+// zenodoFiles requests the list of files of a Zenodo record (https://developers.zenodo.org).
+func (o Options) zenodoFiles(ctx context.Context, id string) ([]File, error) {
+	url := o.mirrorURL(zenodoSite + "/api/records/" + id)
 	r, err := o.request(ctx, url, 0)
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (o Options) record(ctx context.Context, id string) ([]File, error) {
 			Checksum string `json:"checksum"`
 		} `json:"files"`
 	}
-	if err := json.NewDecoder(io.LimitReader(r.Body, maxRecord)).Decode(&answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxRecordBytes)).Decode(&answer); err != nil {
 		return nil, fmt.Errorf("get record %s: decode response of %s: %w", id, url, err)
 	}
 	var files []File
@@ -141,15 +141,15 @@ func (o Options) request(ctx context.Context, url string, from int64) (*http.Res
 	return r, nil
 }
 
-// file downloads f to path and verifies its checksum. It does nothing if the file at path
+// download downloads f to path and verifies its checksum. It does nothing if the file at path
 // already has the right checksum.
-func (o Options) file(ctx context.Context, f File, path string) error {
-	if sum, err := checksum(path); err == nil && sum == f.MD5 {
+func (o Options) download(ctx context.Context, f File, path string) error {
+	if sum, err := fileMD5(path); err == nil && sum == f.MD5 {
 		return nil
 	}
 	part := path + ".part"
 	for try := 0; ; try++ {
-		err := o.attempt(ctx, f, part)
+		err := o.downloadRest(ctx, f, part)
 		if err == nil {
 			break
 		}
@@ -160,19 +160,19 @@ func (o Options) file(ctx context.Context, f File, path string) error {
 			return err
 		}
 	}
-	sum, err := checksum(part)
+	sum, err := fileMD5(part)
 	if err != nil {
 		return err
 	}
 	if sum != f.MD5 {
-		return errors.Join(fmt.Errorf("checksum of %s: got %s, want %s: the file was replaced at its source or damaged in transit; removed the download: try again", o.mirrored(f.URL), sum, f.MD5), os.Remove(part))
+		return errors.Join(fmt.Errorf("checksum of %s: got %s, want %s: the file was replaced at its source or damaged in transit; removed the download: try again", o.mirrorURL(f.URL), sum, f.MD5), os.Remove(part))
 	}
 	return os.Rename(part, path)
 }
 
-// attempt downloads the bytes of f that are missing in the file part, and appends them to
+// downloadRest downloads the bytes of f that are missing in the file part, and appends them to
 // part. The error wraps errConnection if a retry may succeed.
-func (o Options) attempt(ctx context.Context, f File, part string) (err error) {
+func (o Options) downloadRest(ctx context.Context, f File, part string) (err error) {
 	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (o Options) attempt(ctx context.Context, f File, part string) (err error) {
 	if err != nil {
 		return err
 	}
-	url := o.mirrored(f.URL)
+	url := o.mirrorURL(f.URL)
 	r, err := o.request(ctx, url, have)
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func (o Options) attempt(ctx context.Context, f File, part string) (err error) {
 			total = r.ContentLength
 		}
 	case r.StatusCode == http.StatusPartialContent && have > 0:
-		start, size, ok := contentRange(r.Header.Get("Content-Range"))
+		start, size, ok := parseContentRange(r.Header.Get("Content-Range"))
 		if !ok || start != have {
 			return fmt.Errorf("download %s: server sent range %q, want bytes from %d; remove %s to start again", url, r.Header.Get("Content-Range"), have, part)
 		}
@@ -228,9 +228,9 @@ func (o Options) attempt(ctx context.Context, f File, part string) (err error) {
 	return nil
 }
 
-// contentRange parses a Content-Range header, "bytes START-END/SIZE" (RFC 9110, section
+// parseContentRange parses a Content-Range header, "bytes START-END/SIZE" (RFC 9110, section
 // 14.4). size is 0 if SIZE is *. ok is false if the header is invalid.
-func contentRange(s string) (start, size int64, ok bool) {
+func parseContentRange(s string) (start, size int64, ok bool) {
 	s, ok = strings.CutPrefix(s, "bytes ")
 	span, whole, cut := strings.Cut(s, "/")
 	from, _, dash := strings.Cut(span, "-")
@@ -260,8 +260,8 @@ func (t *progressReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// checksum returns the MD5 of a file as hexadecimal digits.
-func checksum(path string) (string, error) {
+// fileMD5 returns the MD5 of a file as hexadecimal digits.
+func fileMD5(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err

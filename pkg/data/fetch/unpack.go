@@ -15,8 +15,8 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// maxUnpacked limits the total size of an archive's files, in bytes.
-const maxUnpacked = 1 << 40
+// maxUnpackedBytes limits the total size of an archive's files, in bytes.
+const maxUnpackedBytes = 1 << 40
 
 // Unpack unpacks a .tar.gz, .tgz or .zip file into dir. It ignores files with other names.
 // It returns an error if a path in the archive leads out of dir. Links in the archive are
@@ -46,7 +46,7 @@ func untar(ctx context.Context, path, dir string) error {
 	if err != nil {
 		return err
 	}
-	remaining := int64(maxUnpacked)
+	remaining := int64(maxUnpackedBytes)
 	for t := tar.NewReader(z); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
@@ -70,7 +70,7 @@ func unzip(ctx context.Context, path, dir string) error {
 		return err
 	}
 	defer func() { _ = z.Close() }()
-	remaining := int64(maxUnpacked)
+	remaining := int64(maxUnpackedBytes)
 	for _, f := range z.File {
 		if !f.Mode().IsRegular() {
 			continue
@@ -104,7 +104,7 @@ func extractFile(ctx context.Context, dir, name string, r io.Reader, remaining *
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
 		n, err := io.Copy(f, io.LimitReader(r, *remaining+1))
 		if *remaining -= n; err == nil && *remaining < 0 {
-			err = fmt.Errorf("refused archive: its files have more than %d bytes", int64(maxUnpacked))
+			err = fmt.Errorf("refused archive: its files have more than %d bytes", int64(maxUnpackedBytes))
 		}
 		return err
 	})

@@ -36,9 +36,9 @@ func CellImage(seed int64, i, height, width int) (pixels, mask []uint8) {
 		height: height, width: width,
 		value: make([]float64, height*width), mask: make([]uint8, height*width),
 	}
-	s.background()
-	s.specks()
-	s.cells()
+	s.drawBackground()
+	s.drawSpecks()
+	s.drawCells()
 	blur(s.value, height, width)
 	pixels = make([]uint8, len(s.value))
 	for k, v := range s.value {
@@ -48,8 +48,8 @@ func CellImage(seed int64, i, height, width int) (pixels, mask []uint8) {
 	return pixels, s.mask
 }
 
-// background draws the background: a brightness gradient, a vignette, and smooth texture.
-func (s *scene) background() {
+// drawBackground draws the background: a brightness gradient, a vignette, and smooth texture.
+func (s *scene) drawBackground() {
 	angle := s.r.Float64() * 2 * math.Pi
 	slope := 0.10 + 0.15*s.r.Float64()
 	vignette := 0.15 * s.r.Float64()
@@ -60,13 +60,13 @@ func (s *scene) background() {
 		}
 	}
 	for _, t := range [...]struct{ spacing, amplitude float64 }{{40, 0.12}, {13, 0.06}, {5, 0.04}} {
-		s.texture(t.spacing, t.amplitude)
+		s.addTexture(t.spacing, t.amplitude)
 	}
 }
 
-// texture adds value noise: random values of up to ±amplitude on a grid with the given
+// addTexture adds value noise: random values of up to ±amplitude on a grid with the given
 // spacing in pixels, smoothly interpolated.
-func (s *scene) texture(spacing, amplitude float64) {
+func (s *scene) addTexture(spacing, amplitude float64) {
 	columns := int(float64(s.width)/spacing) + 2
 	rows := int(float64(s.height)/spacing) + 2
 	grid := make([]float64, rows*columns)
@@ -76,11 +76,11 @@ func (s *scene) texture(spacing, amplitude float64) {
 	for y := range s.height {
 		gy := float64(y) / spacing
 		j := int(gy)
-		fy := smooth(gy - float64(j))
+		fy := smoothstep(gy - float64(j))
 		for x := range s.width {
 			gx := float64(x) / spacing
 			i := int(gx)
-			fx := smooth(gx - float64(i))
+			fx := smoothstep(gx - float64(i))
 			at := grid[j*columns+i:]
 			top := at[0]*(1-fx) + at[1]*fx
 			bottom := at[columns]*(1-fx) + at[columns+1]*fx
@@ -89,32 +89,32 @@ func (s *scene) texture(spacing, amplitude float64) {
 	}
 }
 
-// smooth returns 3t² − 2t³, which rises from 0 at t = 0 to 1 at t = 1 with slope 0 at both
+// smoothstep returns 3t² − 2t³, which rises from 0 at t = 0 to 1 at t = 1 with slope 0 at both
 // ends.
-func smooth(t float64) float64 { return t * t * (3 - 2*t) }
+func smoothstep(t float64) float64 { return t * t * (3 - 2*t) }
 
-// specks adds blurred bright or dark spots that are not part of the mask.
-func (s *scene) specks() {
-	for range s.count(cellsPerPixel) {
+// drawSpecks adds blurred bright or dark spots that are not part of the mask.
+func (s *scene) drawSpecks() {
+	for range s.randomCount(cellsPerPixel) {
 		cy, cx := s.r.Float64()*float64(s.height), s.r.Float64()*float64(s.width)
 		sigma := 2 + 5*s.r.Float64()
-		amplitude := s.sign() * speckContrast * (0.5 + s.r.Float64()/2)
-		s.around(cy, cx, 3*sigma, func(at int, dy, dx float64) {
+		amplitude := s.randomSign() * speckContrast * (0.5 + s.r.Float64()/2)
+		s.eachPixelNear(cy, cx, 3*sigma, func(at int, dy, dx float64) {
 			s.value[at] += amplitude * math.Exp(-(dy*dy+dx*dx)/(2*sigma*sigma))
 		})
 	}
 }
 
-// outline is the edge of a cell in polar coordinates: an ellipse with half-axes a and b
+// cellOutline is the edge of a cell in polar coordinates: an ellipse with half-axes a and b
 // around (cy, cx), modulated by a few waves.
-type outline struct {
+type cellOutline struct {
 	cy, cx, a, b, angle float64    // angle is the direction of a
 	amplitude, phase    [3]float64 // of the waves
 }
 
 // radius returns the distance in pixels between the center and the edge in direction
 // theta.
-func (o *outline) radius(theta float64) float64 {
+func (o *cellOutline) radius(theta float64) float64 {
 	c, s := math.Cos(theta-o.angle), math.Sin(theta-o.angle)
 	r := o.a * o.b / math.Hypot(o.b*c, o.a*s)
 	wave := 1.0
@@ -124,29 +124,29 @@ func (o *outline) radius(theta float64) float64 {
 	return r * wave
 }
 
-// cells draws cells that do not touch each other.
-func (s *scene) cells() {
+// drawCells draws cells that do not touch each other.
+func (s *scene) drawCells() {
 	var centres [][3]float64
-	for range s.count(cellsPerPixel * 2.5) {
-		o := outline{cy: s.r.Float64() * float64(s.height), cx: s.r.Float64() * float64(s.width), angle: s.r.Float64() * math.Pi}
+	for range s.randomCount(cellsPerPixel * 2.5) {
+		o := cellOutline{cy: s.r.Float64() * float64(s.height), cx: s.r.Float64() * float64(s.width), angle: s.r.Float64() * math.Pi}
 		o.a = cellRadiusMin + (cellRadiusMax-cellRadiusMin)*s.r.Float64()
 		o.b = o.a * (0.65 + 0.35*s.r.Float64())
 		for k := range o.amplitude {
 			o.amplitude[k], o.phase[k] = 0.07*s.r.Float64(), 2*math.Pi*s.r.Float64()
 		}
-		sign := s.sign() // the same for interior and membrane, because opposite signs would cancel out near the edge
+		sign := s.randomSign() // the same for interior and membrane, because opposite signs would cancel out near the edge
 		body := sign * (cellContrastMin + (cellContrastMax-cellContrastMin)*s.r.Float64())
 		rim := sign * membraneContrast * (0.6 + 0.4*s.r.Float64())
-		if free(centres, o.cy, o.cx, o.a) {
+		if isFree(centres, o.cy, o.cx, o.a) {
 			centres = append(centres, [3]float64{o.cy, o.cx, o.a})
-			s.cell(&o, body, rim)
+			s.drawCell(&o, body, rim)
 		}
 	}
 }
 
-// free reports whether a cell of radius a around (cy, cx) does not touch other cells.
+// isFree reports whether a cell of radius a around (cy, cx) does not touch other cells.
 // centres contains their cy, cx and a.
-func free(centres [][3]float64, cy, cx, a float64) bool {
+func isFree(centres [][3]float64, cy, cx, a float64) bool {
 	for _, c := range centres {
 		if math.Hypot(cy-c[0], cx-c[1]) < 0.95*(a+c[2])+2 {
 			return false
@@ -155,11 +155,11 @@ func free(centres [][3]float64, cy, cx, a float64) bool {
 	return true
 }
 
-// cell draws one cell. body is the contrast of the interior, which fades towards the
+// drawCell draws one cell. body is the contrast of the interior, which fades towards the
 // center, and rim is the contrast of the membrane.
-func (s *scene) cell(o *outline, body, rim float64) {
+func (s *scene) drawCell(o *cellOutline, body, rim float64) {
 	const rimWidth = 1.3
-	s.around(o.cy, o.cx, 1.25*o.a+4*rimWidth, func(at int, dy, dx float64) {
+	s.eachPixelNear(o.cy, o.cx, 1.25*o.a+4*rimWidth, func(at int, dy, dx float64) {
 		d := math.Hypot(dy, dx)
 		edge := o.radius(math.Atan2(dy, dx))
 		inside := edge - d // distance to the edge along the ray
@@ -172,9 +172,9 @@ func (s *scene) cell(o *outline, body, rim float64) {
 	})
 }
 
-// around calls f for each pixel in the square of edge 2·reach around (cy, cx). at is the
+// eachPixelNear calls f for each pixel in the square of edge 2·reach around (cy, cx). at is the
 // index of the pixel; dy and dx are its distances from the center.
-func (s *scene) around(cy, cx, reach float64, f func(at int, dy, dx float64)) {
+func (s *scene) eachPixelNear(cy, cx, reach float64, f func(at int, dy, dx float64)) {
 	for y := max(0, int(cy-reach)); y < min(s.height, int(cy+reach)+1); y++ {
 		for x := max(0, int(cx-reach)); x < min(s.width, int(cx+reach)+1); x++ {
 			f(y*s.width+x, float64(y)+0.5-cy, float64(x)+0.5-cx)
@@ -182,15 +182,15 @@ func (s *scene) around(cy, cx, reach float64, f func(at int, dy, dx float64)) {
 	}
 }
 
-// count returns a random number of objects, at least 1, for a mean density in objects per
+// randomCount returns a random number of objects, at least 1, for a mean density in objects per
 // pixel.
-func (s *scene) count(density float64) int {
+func (s *scene) randomCount(density float64) int {
 	mean := density * float64(s.height*s.width)
 	return max(1, int(mean*(0.75+0.5*s.r.Float64())+0.5))
 }
 
-// sign returns −1 or 1 at random.
-func (s *scene) sign() float64 {
+// randomSign returns −1 or 1 at random.
+func (s *scene) randomSign() float64 {
 	if s.r.IntN(2) == 0 {
 		return -1
 	}

@@ -20,7 +20,7 @@ type wave struct {
 	k          [3]int
 	amplitude  float64
 	phase      float64
-	kept       float64    // factor by which smoothing reduces the amplitude
+	damping    float64    // factor by which smoothing reduces the amplitude
 	velocities [3]float64 // amplitudes of the velocity
 }
 
@@ -29,9 +29,9 @@ const (
 	fieldSmooth = 1.5 // standard deviation of the Gaussian filter, in cells
 )
 
-// waves returns random waves for box i. Wavelengths are between 6 and 32 cells, so that a
+// randomWaves returns random waves for box i. Wavelengths are between 6 and 32 cells, so that a
 // crop of a few tens of cells contains several periods.
-func waves(seed int64, i, edge int) []wave {
+func randomWaves(seed int64, i, edge int) []wave {
 	r := stream.New(seed, stream.Fields, uint64(i), uint64(edge))
 	all := make([]wave, fieldWaves)
 	for n := range all {
@@ -54,7 +54,7 @@ func waves(seed int64, i, edge int) []wave {
 		for _, k := range w.k {
 			square += math.Pow(2*math.Pi*float64(k)/float64(edge), 2)
 		}
-		w.kept = math.Exp(-square * fieldSmooth * fieldSmooth / 2)
+		w.damping = math.Exp(-square * fieldSmooth * fieldSmooth / 2)
 		for a, k := range w.k {
 			// φ = δ/|k|²; −∂φ/∂x is k/|k|² times the sine.
 			w.velocities[a] = w.amplitude * (2 * math.Pi * float64(k) / float64(edge)) / square
@@ -78,7 +78,7 @@ func waves(seed int64, i, edge int) []wave {
 // FieldBox generates box i for a seed: the input [4,E,E,E] and the target [5,E,E,E]. It
 // computes slices in parallel.
 func FieldBox(seed int64, i, edge int) (image, target []float32) {
-	all := waves(seed, i, edge)
+	all := randomWaves(seed, i, edge)
 	n := edge * edge * edge
 	image, target = make([]float32, FieldInputs*n), make([]float32, FieldTargets*n)
 	// Cosine and sine of the angles 2πt/edge.
@@ -118,7 +118,7 @@ func drawSlice(image, target []float32, all []wave, circle [][2]float64, z int) 
 				c := circle[t][0]*phase[k][0] - circle[t][1]*phase[k][1]
 				s := circle[t][1]*phase[k][0] + circle[t][0]*phase[k][1]
 				contrast += w.amplitude * c
-				smoothed += w.amplitude * w.kept * c
+				smoothed += w.amplitude * w.damping * c
 				v[0] += w.velocities[0] * s
 				v[1] += w.velocities[1] * s
 				v[2] += w.velocities[2] * s

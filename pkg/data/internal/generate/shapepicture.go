@@ -18,7 +18,7 @@ func ShapePicture(seed int64, i, class, edge int) []uint8 {
 	size := 0.55 + 0.3*r.Float64()
 	cy, cx := (2*r.Float64()-1)*(0.95-size), (2*r.Float64()-1)*(0.95-size)
 	sine, cosine := math.Sincos(0.5 * (2*r.Float64() - 1))
-	inside, outside := colours(r)
+	inside, outside := randomColors(r)
 	slopeY, slopeX := 0.2*(2*r.Float64()-1), 0.2*(2*r.Float64()-1)
 	pixels := make([]uint8, 3*n)
 	pitch := 2 / float64(edge)
@@ -41,8 +41,8 @@ func ShapePicture(seed int64, i, class, edge int) []uint8 {
 	return pixels
 }
 
-// colours returns two random colors that are clearly different.
-func colours(r *rand.Rand) (a, b [3]float64) {
+// randomColors returns two random colors that are clearly different.
+func randomColors(r *rand.Rand) (a, b [3]float64) {
 	for {
 		distance := 0.0
 		for c := range 3 {

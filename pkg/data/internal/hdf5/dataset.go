@@ -39,9 +39,9 @@ func (d *Dataset) Shape() []int { return d.shape }
 // Chunk returns the shape of a chunk, or nil if the data set is not chunked.
 func (d *Dataset) Chunk() []int { return d.chunk }
 
-// dataset reads the header of the data set at position at.
-func (f *File) dataset(at int64) (*Dataset, error) {
-	all, err := f.header(at)
+// openDataset reads the header of the data set at position at.
+func (f *File) openDataset(at int64) (*Dataset, error) {
+	all, err := f.readHeader(at)
 	if err != nil {
 		return nil, err
 	}
@@ -66,15 +66,15 @@ func (f *File) dataset(at int64) (*Dataset, error) {
 			c := &cursor{b: m.data}
 			switch kind {
 			case messageDataspace:
-				err = d.dataspace(c)
+				err = d.parseDataspace(c)
 			case messageDatatype:
-				d.of, err = datatype(c)
+				d.of, err = parseDatatype(c)
 			case messageFill:
-				err = d.fillValue(c)
+				err = d.parseFillValue(c)
 			case messageFilters:
-				d.filters, err = filters(c)
+				d.filters, err = parseFilters(c)
 			case messageLayout:
-				err = d.layout(c)
+				err = d.parseLayout(c)
 			}
 			if err == nil {
 				err = c.err
@@ -90,8 +90,8 @@ func (f *File) dataset(at int64) (*Dataset, error) {
 	return d, nil
 }
 
-// dataspace parses a dataspace message (IV.A.2.b) and sets d.shape.
-func (d *Dataset) dataspace(c *cursor) error {
+// parseDataspace parses a dataspace message (IV.A.2.b) and sets d.shape.
+func (d *Dataset) parseDataspace(c *cursor) error {
 	version, rank := c.uint(1), int(c.uint(1))
 	switch version {
 	case 1:
@@ -119,9 +119,9 @@ func (d *Dataset) dataspace(c *cursor) error {
 	return nil
 }
 
-// datatype parses a datatype message (IV.A.2.d). It returns an error unless the type is an
+// parseDatatype parses a datatype message (IV.A.2.d). It returns an error unless the type is an
 // integer of 1 to 8 bytes or an IEEE 754 float.
-func datatype(c *cursor) (values.Number, error) {
+func parseDatatype(c *cursor) (values.Number, error) {
 	class := c.uint(1) & 0xf
 	bits := c.uint(3)
 	t := values.Number{Size: int(c.uint(4)), Big: bits&1 != 0, Signed: bits&8 != 0}
@@ -129,7 +129,7 @@ func datatype(c *cursor) (values.Number, error) {
 	case 0:
 		offset, precision := c.uint(2), c.uint(2)
 		switch {
-		case c.err != nil || !t.Known():
+		case c.err != nil || !t.Supported():
 		case offset != 0 || precision != uint64(8*t.Size):
 			return t, fmt.Errorf("unsupported integers of %d bits in %d bytes: integers must fill their bytes; convert them (astype in NumPy)", precision, t.Size)
 		default:
@@ -151,8 +151,8 @@ func datatype(c *cursor) (values.Number, error) {
 	return t, fmt.Errorf("unsupported type class %d with %d bytes: integers of 1, 2, 4 or 8 bytes and floats of 2, 4 or 8 bytes are supported", class, t.Size)
 }
 
-// fillValue parses a fill value message (IV.A.2.f) and sets d.fill.
-func (d *Dataset) fillValue(c *cursor) error {
+// parseFillValue parses a fill value message (IV.A.2.f) and sets d.fill.
+func (d *Dataset) parseFillValue(c *cursor) error {
 	version := c.uint(1)
 	var defined bool
 	switch version {
@@ -176,9 +176,9 @@ func (d *Dataset) fillValue(c *cursor) error {
 	return c.err
 }
 
-// layout parses a data layout message (IV.A.2.i) of version 3 or 4, and reads the positions
+// parseLayout parses a data layout message (IV.A.2.i) of version 3 or 4, and reads the positions
 // of the chunks if the data are chunked.
-func (d *Dataset) layout(c *cursor) error {
+func (d *Dataset) parseLayout(c *cursor) error {
 	version := c.uint(1)
 	if version != 3 && version != 4 {
 		return fmt.Errorf("unsupported layout version %d: versions 3 and 4 are supported (HDF5 1.6.3 and later): copy the file with h5repack", version)
@@ -187,35 +187,35 @@ func (d *Dataset) layout(c *cursor) error {
 	switch class := c.uint(1); class {
 	case 0:
 		n := int(c.uint(2))
-		if d.compact = c.take(n); c.err == nil && n != d.bytes() {
+		if d.compact = c.take(n); c.err == nil && n != d.sizeBytes() {
 			return fmt.Errorf("got %d bytes of data for shape %v: the file is damaged", n, d.shape)
 		}
 	case 1:
 		a, size := c.uint(f.offsets), c.uint(f.lengths)
-		if c.err != nil || f.undefined(a) {
+		if c.err != nil || f.isUndefined(a) {
 			return c.err
 		}
-		at, err := f.address(a)
+		at, err := f.filePosition(a)
 		if err != nil {
 			return err
 		}
-		if size < uint64(d.bytes()) || int64(d.bytes()) > f.size-at {
+		if size < uint64(d.sizeBytes()) || int64(d.sizeBytes()) > f.size-at {
 			return fmt.Errorf("data of %d bytes at byte %d exceed the file of %d bytes or do not match shape %v: the file is truncated; copy it again", size, at, f.size, d.shape)
 		}
 		d.at = at
 	case 2:
 		if version == 4 {
-			return d.chunked4(c)
+			return d.readIndexedChunks(c)
 		}
-		return d.chunked3(c)
+		return d.readBTreeChunks(c)
 	default:
 		return fmt.Errorf("unsupported layout class %d: contiguous, compact and chunked data are supported", class)
 	}
 	return c.err
 }
 
-// bytes returns the size of all values in bytes.
-func (d *Dataset) bytes() int {
+// sizeBytes returns the size of all values in bytes.
+func (d *Dataset) sizeBytes() int {
 	n := d.of.Size
 	for _, v := range d.shape {
 		n *= v
@@ -223,9 +223,9 @@ func (d *Dataset) bytes() int {
 	return n
 }
 
-// chunkShape parses the shape of a chunk and sets d.chunk. The shape is stored as rank
+// parseChunkShape parses the shape of a chunk and sets d.chunk. The shape is stored as rank
 // numbers of width bytes, the last of which is the size of a value in bytes.
-func (d *Dataset) chunkShape(c *cursor, rank, width int) error {
+func (d *Dataset) parseChunkShape(c *cursor, rank, width int) error {
 	if rank != len(d.shape)+1 || rank < 2 {
 		return fmt.Errorf("chunks have %d dimensions, but the data have %d: the file is damaged", rank-1, len(d.shape))
 	}
@@ -235,8 +235,8 @@ func (d *Dataset) chunkShape(c *cursor, rank, width int) error {
 		if c.err != nil {
 			return c.err
 		}
-		if n == 0 || n > maxChunk || total > maxChunk/n {
-			return fmt.Errorf("a chunk is empty or larger than %d MiB: write smaller chunks", maxChunk>>20)
+		if n == 0 || n > maxChunkBytes || total > maxChunkBytes/n {
+			return fmt.Errorf("a chunk is empty or larger than %d MiB: write smaller chunks", maxChunkBytes>>20)
 		}
 		total *= n
 		if i < rank-1 {
@@ -248,8 +248,8 @@ func (d *Dataset) chunkShape(c *cursor, rank, width int) error {
 	return nil
 }
 
-// maxChunk limits the uncompressed size of a chunk, in bytes.
-const maxChunk = 1 << 30
+// maxChunkBytes limits the uncompressed size of a chunk, in bytes.
+const maxChunkBytes = 1 << 30
 
 // chunkBytes returns the uncompressed size of a chunk in bytes.
 func (d *Dataset) chunkBytes() int {
@@ -260,8 +260,8 @@ func (d *Dataset) chunkBytes() int {
 	return n
 }
 
-// grid returns the number of chunks along each axis.
-func (d *Dataset) grid() []uint64 {
+// chunkGrid returns the number of chunks along each axis.
+func (d *Dataset) chunkGrid() []uint64 {
 	g := make([]uint64, len(d.shape))
 	for k, n := range d.shape {
 		g[k] = uint64((n + d.chunk[k] - 1) / d.chunk[k])
@@ -269,9 +269,9 @@ func (d *Dataset) grid() []uint64 {
 	return g
 }
 
-// add sets the position of chunk i. It returns an error if the chunk exceeds the file or
+// addChunk sets the position of chunk i. It returns an error if the chunk exceeds the file or
 // has the wrong size.
-func (d *Dataset) add(i uint64, c chunk) error {
+func (d *Dataset) addChunk(i uint64, c chunk) error {
 	if c.size > d.file.size-c.at {
 		return fmt.Errorf("a chunk of %d bytes at byte %d exceeds the file of %d bytes: the file is truncated; copy it again", c.size, c.at, d.file.size)
 	}
@@ -283,23 +283,23 @@ func (d *Dataset) add(i uint64, c chunk) error {
 	return nil
 }
 
-// chunked3 reads the positions of the chunks from the B-tree of a version 3 layout.
-func (d *Dataset) chunked3(c *cursor) error {
+// readBTreeChunks reads the positions of the chunks from the B-tree of a version 3 layout.
+func (d *Dataset) readBTreeChunks(c *cursor) error {
 	f := d.file
 	rank := int(c.uint(1))
 	tree := c.uint(f.offsets)
 	if c.err != nil {
 		return c.err
 	}
-	if err := d.chunkShape(c, rank, 4); err != nil {
+	if err := d.parseChunkShape(c, rank, 4); err != nil {
 		return err
 	}
 	d.chunks = map[uint64]chunk{}
-	if f.undefined(tree) {
+	if f.isUndefined(tree) {
 		return nil
 	}
-	grid := d.grid()
-	return f.walk(tree, 1, 8+8*rank, func(key []byte, child int64) error {
+	grid := d.chunkGrid()
+	return f.walkBTree(tree, 1, 8+8*rank, func(key []byte, child int64) error {
 		c := cursor{b: key}
 		size, skip := c.uint(4), uint32(c.uint(4))
 		i := uint64(0)
@@ -310,13 +310,13 @@ func (d *Dataset) chunked3(c *cursor) error {
 			}
 			i = i*grid[k] + at/uint64(n)
 		}
-		return d.add(i, chunk{child, int64(size), skip})
+		return d.addChunk(i, chunk{child, int64(size), skip})
 	})
 }
 
-// chunked4 reads the positions of the chunks from the chunk index (VII) of a version 4
+// readIndexedChunks reads the positions of the chunks from the chunk index (VII) of a version 4
 // layout: a single chunk, an implicit index, or a fixed array.
-func (d *Dataset) chunked4(c *cursor) error {
+func (d *Dataset) readIndexedChunks(c *cursor) error {
 	f := d.file
 	flags, rank, width := c.uint(1), int(c.uint(1)), int(c.uint(1))
 	if c.err != nil {
@@ -325,7 +325,7 @@ func (d *Dataset) chunked4(c *cursor) error {
 	if width > 8 {
 		return fmt.Errorf("chunk dimensions are stored in %d bytes, want at most 8: the file is damaged", width)
 	}
-	if err := d.chunkShape(c, rank, width); err != nil {
+	if err := d.parseChunkShape(c, rank, width); err != nil {
 		return err
 	}
 	d.chunks = map[uint64]chunk{}
@@ -345,15 +345,15 @@ func (d *Dataset) chunked4(c *cursor) error {
 		return errors.New("chunk indexes of resizable data sets in HDF5's latest format are not supported: write the data set with a fixed shape, or in h5py's default format (libver earliest)")
 	}
 	a := c.uint(f.offsets)
-	if c.err != nil || f.undefined(a) {
+	if c.err != nil || f.isUndefined(a) {
 		return c.err
 	}
-	at, err := f.address(a)
+	at, err := f.filePosition(a)
 	if err != nil {
 		return err
 	}
 	total := uint64(1)
-	for _, n := range d.grid() {
+	for _, n := range d.chunkGrid() {
 		if n > 0 && total > math.MaxInt64/n {
 			return errors.New("the data set has too many chunks: the file is damaged")
 		}
@@ -362,26 +362,26 @@ func (d *Dataset) chunked4(c *cursor) error {
 	switch kind {
 	case 1:
 		single.at = at
-		return d.add(0, single)
+		return d.addChunk(0, single)
 	case 2:
 		if total > uint64((f.size-at)/full) {
 			return fmt.Errorf("%d chunks of %d bytes at byte %d exceed the file of %d bytes: the file is truncated; copy it again", total, full, at, f.size)
 		}
 		for i := range total {
-			if err := d.add(i, chunk{at: at + int64(i)*full, size: full}); err != nil {
+			if err := d.addChunk(i, chunk{at: at + int64(i)*full, size: full}); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return d.fixedArray(at, pageBits, total)
+	return d.readFixedArray(at, pageBits, total)
 }
 
-// fixedArray reads the positions of total chunks from the fixed array index (VII.C) at
+// readFixedArray reads the positions of total chunks from the fixed array index (VII.C) at
 // position at.
-func (d *Dataset) fixedArray(at int64, pageBits, total uint64) error {
+func (d *Dataset) readFixedArray(at int64, pageBits, total uint64) error {
 	f := d.file
-	b, err := f.bytes(at, f.most(at, int64(8+f.lengths+f.offsets)))
+	b, err := f.readBytes(at, f.bytesLeft(at, int64(8+f.lengths+f.offsets)))
 	if err != nil {
 		return err
 	}
@@ -393,7 +393,7 @@ func (d *Dataset) fixedArray(at int64, pageBits, total uint64) error {
 	filtered, each := c.uint(1) == 1, int(c.uint(1))
 	c.skip(1)
 	n, a := c.uint(f.lengths), c.uint(f.offsets)
-	if c.err != nil || f.undefined(a) {
+	if c.err != nil || f.isUndefined(a) {
 		return c.err
 	}
 	sizeBytes := 0
@@ -403,7 +403,7 @@ func (d *Dataset) fixedArray(at int64, pageBits, total uint64) error {
 	if n != total || each < f.offsets || sizeBytes < 0 || sizeBytes > 8 || (filtered && sizeBytes == 0) || pageBits > 32 || total > uint64(f.size)/uint64(each) {
 		return errors.New("a fixed array does not match the shape of its data set: the file is damaged")
 	}
-	if at, err = f.address(a); err != nil {
+	if at, err = f.filePosition(a); err != nil {
 		return err
 	}
 	at += int64(6 + f.offsets)
@@ -415,7 +415,7 @@ func (d *Dataset) fixedArray(at int64, pageBits, total uint64) error {
 	}
 	for first := uint64(0); first < total; first += perPage {
 		count := min(perPage, total-first)
-		b, err := f.bytes(at, int64(count)*int64(each))
+		b, err := f.readBytes(at, int64(count)*int64(each))
 		if err != nil {
 			return err
 		}
@@ -428,13 +428,13 @@ func (d *Dataset) fixedArray(at int64, pageBits, total uint64) error {
 				where.size, where.skip = int64(c.uint(sizeBytes)&math.MaxInt64), uint32(c.uint(4))
 			}
 			// A page that was never written consists of zeros.
-			if f.undefined(a) || a == 0 {
+			if f.isUndefined(a) || a == 0 {
 				continue
 			}
-			if where.at, err = f.address(a); err != nil {
+			if where.at, err = f.filePosition(a); err != nil {
 				return err
 			}
-			if err := d.add(first+i, where); err != nil {
+			if err := d.addChunk(first+i, where); err != nil {
 				return err
 			}
 		}

@@ -66,20 +66,20 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	f := &File{r: r, size: size}
 	// The superblock may be at 0, 512, 1024, 2048, …
 	for at := int64(0); at+8 <= size; at = max(512, 2*at) {
-		b, err := f.bytes(at, 8)
+		b, err := f.readBytes(at, 8)
 		if err != nil {
 			return nil, err
 		}
 		if string(b) == signature {
-			return f, f.superblock(at)
+			return f, f.readSuperblock(at)
 		}
 	}
 	return nil, ErrNotHDF5
 }
 
-// superblock reads the superblock (II.A) at position at, of versions 0 to 3.
-func (f *File) superblock(at int64) error {
-	head, err := f.bytes(at, min(int64(128), f.size-at))
+// readSuperblock reads the superblock (II.A) at position at, of versions 0 to 3.
+func (f *File) readSuperblock(at int64) error {
+	head, err := f.readBytes(at, min(int64(128), f.size-at))
 	if err != nil {
 		return err
 	}
@@ -118,32 +118,32 @@ func (f *File) superblock(at int64) error {
 		return fmt.Errorf("base address %d exceeds the file of %d bytes: the file is damaged", base, f.size)
 	}
 	f.base = int64(base)
-	if f.root, err = f.address(root); err != nil {
+	if f.root, err = f.filePosition(root); err != nil {
 		return fmt.Errorf("root group: %w", err)
 	}
 	return nil
 }
 
-// address converts an address that is stored in the file to a position in the file. An
+// filePosition converts an address that is stored in the file to a position in the file. An
 // address beyond the end of the file is an error.
-func (f *File) address(a uint64) (int64, error) {
+func (f *File) filePosition(a uint64) (int64, error) {
 	if a >= uint64(f.size-f.base) {
 		return 0, fmt.Errorf("address %d is beyond the end of the file (%d bytes): the file is truncated or damaged; copy it again", a, f.size)
 	}
 	return f.base + int64(a), nil
 }
 
-// undefined reports whether a stored address is the undefined address, in which all bits
+// isUndefined reports whether a stored address is the undefined address, in which all bits
 // are set.
-func (f *File) undefined(a uint64) bool {
+func (f *File) isUndefined(a uint64) bool {
 	if f.offsets == 4 {
 		return a == 0xffffffff
 	}
 	return a == ^uint64(0)
 }
 
-// bytes returns n bytes of the file from position at.
-func (f *File) bytes(at, n int64) ([]byte, error) {
+// readBytes returns n bytes of the file from position at.
+func (f *File) readBytes(at, n int64) ([]byte, error) {
 	if at < 0 || n < 0 || n > f.size-at {
 		return nil, fmt.Errorf("bytes %d to %d are beyond the end of the file (%d bytes): the file is truncated or damaged; copy it again", at, at+n, f.size)
 	}
@@ -166,12 +166,12 @@ func (f *File) readAt(b []byte, at int64) error {
 	return fmt.Errorf("read bytes %d to %d: %w", at, at+int64(len(b)), err)
 }
 
-// most returns the number of bytes from position at to the end of the file, but at most n.
-func (f *File) most(at, n int64) int64 { return max(0, min(n, f.size-at)) }
+// bytesLeft returns the number of bytes from position at to the end of the file, but at most n.
+func (f *File) bytesLeft(at, n int64) int64 { return max(0, min(n, f.size-at)) }
 
 // Names returns the sorted names of the links in the root group.
 func (f *File) Names() ([]string, error) {
-	links, err := f.links(f.root)
+	links, err := f.readLinks(f.root)
 	if err != nil {
 		return nil, fmt.Errorf("read root group: %w", err)
 	}
@@ -187,7 +187,7 @@ func (f *File) Names() ([]string, error) {
 func (f *File) Dataset(path string) (*Dataset, error) {
 	at := f.root
 	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-		links, err := f.links(at)
+		links, err := f.readLinks(at)
 		if err != nil {
 			return nil, fmt.Errorf("open data set %s: %w", path, err)
 		}
@@ -198,23 +198,23 @@ func (f *File) Dataset(path string) (*Dataset, error) {
 				names = append(names, name)
 			}
 			slices.Sort(names)
-			return nil, fmt.Errorf("open data set %s: %s does not exist; its group contains: %s", path, part, listed(names))
+			return nil, fmt.Errorf("open data set %s: %s does not exist; its group contains: %s", path, part, joinNames(names))
 		}
 		if to == notFollowed {
 			return nil, fmt.Errorf("open data set %s: %s is a soft or external link, which is not followed: name the data set itself", path, part)
 		}
 		at = to
 	}
-	d, err := f.dataset(at)
+	d, err := f.openDataset(at)
 	if err != nil {
 		return nil, fmt.Errorf("open data set %s: %w", path, err)
 	}
 	return d, nil
 }
 
-// listed joins names by commas. It omits names after the tenth, and returns "none" if there
+// joinNames joins names by commas. It omits names after the tenth, and returns "none" if there
 // are no names.
-func listed(names []string) string {
+func joinNames(names []string) string {
 	if len(names) == 0 {
 		return "none"
 	}

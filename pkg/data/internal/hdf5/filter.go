@@ -24,9 +24,9 @@ type filter struct {
 	values []uint32
 }
 
-// filters parses a filter pipeline message (IV.A.2.l). It returns the filters in the order
+// parseFilters parses a filter pipeline message (IV.A.2.l). It returns the filters in the order
 // in which they were applied. An unsupported filter is an error.
-func filters(c *cursor) ([]filter, error) {
+func parseFilters(c *cursor) ([]filter, error) {
 	version, n := c.uint(1), int(c.uint(1))
 	switch version {
 	case 1:
@@ -85,14 +85,14 @@ type scratch struct {
 	zlib                 io.ReadCloser
 }
 
-// load reads and decodes a chunk. The result is valid until s is used again.
-func (d *Dataset) load(where chunk, s *scratch) ([]byte, error) {
+// loadChunk reads and decodes a chunk. The result is valid until s is used again.
+func (d *Dataset) loadChunk(where chunk, s *scratch) ([]byte, error) {
 	full := d.chunkBytes()
 	// Deflate expands one byte to at most 1032 bytes (zlib's technical notes), lzf to 88.
 	if where.size > int64(full)+int64(full)/8+1024 || int64(full) > 1040*where.size+1024 {
 		return nil, fmt.Errorf("a chunk of %d bytes cannot be decoded to %d bytes: the file is damaged", where.size, full)
 	}
-	s.stored = sized(s.stored, int(where.size))
+	s.stored = resize(s.stored, int(where.size))
 	if err := d.file.readAt(s.stored, where.at); err != nil {
 		return nil, err
 	}
@@ -106,12 +106,12 @@ func (d *Dataset) load(where chunk, s *scratch) ([]byte, error) {
 		case filterDeflate:
 			b, err = s.inflate(b, full)
 		case filterLZF:
-			s.plain = sized(s.plain, full)
-			b, err = lzf(s.plain, b)
+			s.plain = resize(s.plain, full)
+			b, err = decompressLZF(s.plain, b)
 		case filterFletcher32:
-			b, err = fletcher32(b)
+			b, err = checkFletcher32(b)
 		case filterShuffle:
-			s.other = sized(s.other, len(b))
+			s.other = resize(s.other, len(b))
 			unshuffle(s.other, b, int(f.values[0]))
 			b = s.other
 		}
@@ -125,8 +125,8 @@ func (d *Dataset) load(where chunk, s *scratch) ([]byte, error) {
 	return b, nil
 }
 
-// sized returns a slice of n bytes, which reuses the memory of b if its capacity suffices.
-func sized(b []byte, n int) []byte {
+// resize returns a slice of n bytes, which reuses the memory of b if its capacity suffices.
+func resize(b []byte, n int) []byte {
 	if cap(b) < n {
 		return make([]byte, n)
 	}
@@ -146,7 +146,7 @@ func (s *scratch) inflate(b []byte, full int) ([]byte, error) {
 		s.zlib = nil
 		return nil, fmt.Errorf("decompress gzip: %w", err)
 	}
-	s.plain = sized(s.plain, full+5)
+	s.plain = resize(s.plain, full+5)
 	n, err := io.ReadFull(s.zlib, s.plain)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("decompress gzip: %w", err)
@@ -154,10 +154,10 @@ func (s *scratch) inflate(b []byte, full int) ([]byte, error) {
 	return s.plain[:n], nil
 }
 
-// lzf decompresses the LibLZF data b into dst and returns the part of dst that it wrote. The
+// decompressLZF decompresses the LibLZF data b into dst and returns the part of dst that it wrote. The
 // data consist of literals and references to earlier output; lzf_d.c of liblzf describes
 // the format.
-func lzf(dst, b []byte) ([]byte, error) {
+func decompressLZF(dst, b []byte) ([]byte, error) {
 	damaged := errors.New("decompress lzf: the data are damaged")
 	n := 0
 	for i := 0; i < len(b); {
@@ -213,10 +213,10 @@ func unshuffle(dst, b []byte, size int) {
 	copy(dst[n*size:], b[n*size:])
 }
 
-// fletcher32 verifies the checksum in the last four bytes of b and returns the bytes before
+// checkFletcher32 verifies the checksum in the last four bytes of b and returns the bytes before
 // it. The checksum is Fletcher's (1982), over big-endian 16-bit words with ones' complement
 // sums.
-func fletcher32(b []byte) ([]byte, error) {
+func checkFletcher32(b []byte) ([]byte, error) {
 	if len(b) < 4 {
 		return nil, errors.New("fletcher32 checksum is missing: the file is damaged")
 	}

@@ -178,7 +178,7 @@ func TestErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Reader().Read(make([]float32, 81), []int{0, 0, 0, 1}, []int{1, 1, 9, 9}); err == nil || !strings.Contains(err.Error(), "the data are [3 7 8 9]") {
+	if err := d.Reader().Read(make([]float32, 81), []int{0, 0, 0, 1}, []int{1, 1, 9, 9}); err == nil || !strings.Contains(err.Error(), "exceeds the data, whose shape is [3 7 8 9]") {
 		t.Errorf("a box beyond the edge: %v", err)
 	}
 	for file, sets := range map[string]map[string]string{
@@ -246,7 +246,7 @@ func TestDamagedChunk(t *testing.T) {
 	}
 	text[d.chunks[0].at+d.chunks[0].size/2] ^= 1
 	err = d.Reader().Read(make([]float32, 1), []int{0, 0, 0, 0}, []int{1, 1, 1, 1})
-	if err == nil || !strings.Contains(err.Error(), "checksum is wrong") {
+	if err == nil || !strings.Contains(err.Error(), "wrong fletcher32 checksum") {
 		t.Errorf("a changed byte: %v", err)
 	}
 }

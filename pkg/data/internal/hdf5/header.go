@@ -31,14 +31,14 @@ type message struct {
 	share bool // data contains the address of a shared message
 }
 
-// header reads the object header (IV.A.1) at position at and returns its messages.
-func (f *File) header(at int64) ([]message, error) {
-	b, err := f.bytes(at, f.most(at, 64))
+// readHeader reads the object header (IV.A.1) at position at and returns its messages.
+func (f *File) readHeader(at int64) ([]message, error) {
+	b, err := f.readBytes(at, f.bytesLeft(at, 64))
 	if err != nil {
 		return nil, err
 	}
 	if bytes.HasPrefix(b, []byte("OHDR")) {
-		return f.header2(at, b)
+		return f.readHeaderV2(at, b)
 	}
 	c := cursor{b: b}
 	if v := c.uint(1); v != 1 {
@@ -49,7 +49,7 @@ func (f *File) header(at int64) ([]message, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	return f.messages([]block{{at + 16, int64(size)}}, func(c *cursor) message {
+	return f.readMessages([]block{{at + 16, int64(size)}}, func(c *cursor) message {
 		m := message{kind: int(c.uint(2))}
 		n, flags := int(c.uint(2)), c.uint(1)
 		c.skip(3)
@@ -58,8 +58,8 @@ func (f *File) header(at int64) ([]message, error) {
 	}, 0)
 }
 
-// header2 is header for version 2 headers. b contains the first bytes of the header.
-func (f *File) header2(at int64, b []byte) ([]message, error) {
+// readHeaderV2 is like readHeader, but for version 2 headers. b contains the first bytes of the header.
+func (f *File) readHeaderV2(at int64, b []byte) ([]message, error) {
 	c := cursor{b: b, at: 4}
 	if v := c.uint(1); v != 2 {
 		return nil, fmt.Errorf("unsupported object header version %d at byte %d: versions 1 and 2 are supported", v, at)
@@ -78,7 +78,7 @@ func (f *File) header2(at int64, b []byte) ([]message, error) {
 	if size > uint64(f.size) {
 		return nil, fmt.Errorf("object header of %d bytes at byte %d exceeds the file of %d bytes: the file is damaged", size, at, f.size)
 	}
-	return f.messages([]block{{at + int64(c.at), int64(size)}}, func(c *cursor) message {
+	return f.readMessages([]block{{at + int64(c.at), int64(size)}}, func(c *cursor) message {
 		m := message{kind: int(c.uint(1))}
 		n, own := int(c.uint(2)), c.uint(1)
 		if flags&4 != 0 {
@@ -92,10 +92,10 @@ func (f *File) header2(at int64, b []byte) ([]message, error) {
 // block is a range of bytes in the file.
 type block struct{ at, size int64 }
 
-// messages reads the messages in the blocks and in their continuation blocks. next parses
+// readMessages reads the messages in the blocks and in their continuation blocks. next parses
 // one message. Continuation blocks start with a signature and end with a checksum, each of
 // skip bytes.
-func (f *File) messages(blocks []block, next func(*cursor) message, skip int64) ([]message, error) {
+func (f *File) readMessages(blocks []block, next func(*cursor) message, skip int64) ([]message, error) {
 	var all []message
 	total := int64(0)
 	for i := 0; i < len(blocks); i++ {
@@ -106,7 +106,7 @@ func (f *File) messages(blocks []block, next func(*cursor) message, skip int64) 
 		if total += size; total > f.size {
 			return nil, errors.New("the blocks of an object header refer to each other in a cycle: the file is damaged")
 		}
-		b, err := f.bytes(at, size)
+		b, err := f.readBytes(at, size)
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +119,7 @@ func (f *File) messages(blocks []block, next func(*cursor) message, skip int64) 
 			if m.kind == messageContinuation {
 				to := cursor{b: m.data}
 				where, length := to.uint(f.offsets), to.uint(f.lengths)
-				start, err := f.address(where)
+				start, err := f.filePosition(where)
 				if err = errors.Join(err, to.err); err != nil {
 					return nil, fmt.Errorf("continuation of an object header: %w", err)
 				}
@@ -141,10 +141,10 @@ func (f *File) messages(blocks []block, next func(*cursor) message, skip int64) 
 // followed.
 const notFollowed = -1
 
-// links returns the positions of the objects in the group at position at, by name. The
+// readLinks returns the positions of the objects in the group at position at, by name. The
 // position is notFollowed for soft and external links.
-func (f *File) links(at int64) (map[string]int64, error) {
-	all, err := f.header(at)
+func (f *File) readLinks(at int64) (map[string]int64, error) {
+	all, err := f.readHeader(at)
 	if err != nil {
 		return nil, err
 	}
@@ -157,11 +157,11 @@ func (f *File) links(at int64) (map[string]int64, error) {
 			if c.err != nil {
 				return nil, c.err
 			}
-			if err := f.symbols(tree, heap, links); err != nil {
+			if err := f.readSymbols(tree, heap, links); err != nil {
 				return nil, err
 			}
 		case messageLink:
-			name, to, err := f.link(m.data)
+			name, to, err := f.parseLink(m.data)
 			if err != nil {
 				return nil, err
 			}
@@ -173,7 +173,7 @@ func (f *File) links(at int64) (map[string]int64, error) {
 			if c.uint(1)&1 != 0 {
 				c.skip(8)
 			}
-			if heap := c.uint(f.offsets); c.err == nil && !f.undefined(heap) {
+			if heap := c.uint(f.offsets); c.err == nil && !f.isUndefined(heap) {
 				return nil, errors.New("groups that store their links in a fractal heap are not supported: copy the data sets to a file in h5py's default format (libver earliest)")
 			}
 		}
@@ -181,8 +181,8 @@ func (f *File) links(at int64) (map[string]int64, error) {
 	return links, nil
 }
 
-// link parses a link message (IV.A.2.g). at is the position of the object, or notFollowed.
-func (f *File) link(b []byte) (name string, at int64, err error) {
+// parseLink parses a link message (IV.A.2.g). at is the position of the object, or notFollowed.
+func (f *File) parseLink(b []byte) (name string, at int64, err error) {
 	c := cursor{b: b}
 	version, flags := c.uint(1), c.uint(1)
 	kind := uint64(0)
@@ -207,18 +207,18 @@ func (f *File) link(b []byte) (name string, at int64, err error) {
 	if c.err != nil || version != 1 {
 		return "", 0, fmt.Errorf("link message (version %d) is invalid: the file is damaged", version)
 	}
-	at, err = f.address(to)
+	at, err = f.filePosition(to)
 	return name, at, err
 }
 
-// symbols adds the links of a group in the older format to links. Such a group is a B-tree
+// readSymbols adds the links of a group in the older format to links. Such a group is a B-tree
 // of symbol tables (III.A.1, III.B) and a local heap with the names (III.D).
-func (f *File) symbols(tree, heap uint64, links map[string]int64) error {
-	at, err := f.address(heap)
+func (f *File) readSymbols(tree, heap uint64, links map[string]int64) error {
+	at, err := f.filePosition(heap)
 	if err != nil {
 		return err
 	}
-	b, err := f.bytes(at, f.most(at, int64(8+2*f.lengths+f.offsets)))
+	b, err := f.readBytes(at, f.bytesLeft(at, int64(8+2*f.lengths+f.offsets)))
 	if err != nil {
 		return err
 	}
@@ -233,24 +233,24 @@ func (f *File) symbols(tree, heap uint64, links map[string]int64) error {
 	if c.err != nil {
 		return c.err
 	}
-	if at, err = f.address(data); err != nil {
+	if at, err = f.filePosition(data); err != nil {
 		return err
 	}
 	if size > uint64(f.size) {
 		return fmt.Errorf("a local heap has %d bytes, more than the file: the file is damaged", size)
 	}
-	names, err := f.bytes(at, int64(size))
+	names, err := f.readBytes(at, int64(size))
 	if err != nil {
 		return err
 	}
-	return f.walk(tree, 0, f.lengths, func(_ []byte, child int64) error {
-		return f.symbolTable(child, names, links)
+	return f.walkBTree(tree, 0, f.lengths, func(_ []byte, child int64) error {
+		return f.readSymbolTable(child, names, links)
 	})
 }
 
-// symbolTable adds the links of a symbol table node (III.B) to links.
-func (f *File) symbolTable(at int64, names []byte, links map[string]int64) error {
-	b, err := f.bytes(at, f.most(at, 8))
+// readSymbolTable adds the links of a symbol table node (III.B) to links.
+func (f *File) readSymbolTable(at int64, names []byte, links map[string]int64) error {
+	b, err := f.readBytes(at, f.bytesLeft(at, 8))
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (f *File) symbolTable(at int64, names []byte, links map[string]int64) error
 		return c.err
 	}
 	each := int64(2*f.offsets + 24)
-	if b, err = f.bytes(at+8, n*each); err != nil {
+	if b, err = f.readBytes(at+8, n*each); err != nil {
 		return err
 	}
 	for ; len(b) > 0; b = b[each:] {
@@ -279,7 +279,7 @@ func (f *File) symbolTable(at int64, names []byte, links map[string]int64) error
 		}
 		header := int64(notFollowed)
 		if cached != 2 { // 2 is a soft link
-			if header, err = f.address(to); err != nil {
+			if header, err = f.filePosition(to); err != nil {
 				return err
 			}
 		}
@@ -288,14 +288,14 @@ func (f *File) symbolTable(at int64, names []byte, links map[string]int64) error
 	return nil
 }
 
-// walk calls leaf for each entry of a version 1 B-tree (III.A.1), with its key of keyBytes
-// bytes and the position of its child. kind is 0 for symbols and 1 for chunks. walk reads
+// walkBTree calls leaf for each entry of a version 1 B-tree (III.A.1), with its key of keyBytes
+// bytes and the position of its child. kind is 0 for symbols and 1 for chunks. It reads
 // at most as many nodes as fit into the file, so that a cyclic tree is an error.
-func (f *File) walk(tree uint64, kind uint64, keyBytes int, leaf func(key []byte, child int64) error) error {
+func (f *File) walkBTree(tree uint64, kind uint64, keyBytes int, leaf func(key []byte, child int64) error) error {
 	left := f.size/int64(8+2*f.offsets) + 1
 	var node func(a uint64, level int) error
 	node = func(a uint64, level int) error {
-		at, err := f.address(a)
+		at, err := f.filePosition(a)
 		if err != nil {
 			return err
 		}
@@ -303,7 +303,7 @@ func (f *File) walk(tree uint64, kind uint64, keyBytes int, leaf func(key []byte
 			return errors.New("a B-tree refers to itself: the file is damaged")
 		}
 		head := int64(8 + 2*f.offsets)
-		b, err := f.bytes(at, f.most(at, head))
+		b, err := f.readBytes(at, f.bytesLeft(at, head))
 		if err != nil {
 			return err
 		}
@@ -316,7 +316,7 @@ func (f *File) walk(tree uint64, kind uint64, keyBytes int, leaf func(key []byte
 			return fmt.Errorf("B-tree node at byte %d has level %d, want %d: the file is damaged", at, depth, level)
 		}
 		each := int64(keyBytes + f.offsets)
-		if b, err = f.bytes(at+head, n*each); err != nil {
+		if b, err = f.readBytes(at+head, n*each); err != nil {
 			return err
 		}
 		for ; len(b) > 0; b = b[each:] {
@@ -328,7 +328,7 @@ func (f *File) walk(tree uint64, kind uint64, keyBytes int, leaf func(key []byte
 				}
 				continue
 			}
-			to, err := f.address(child)
+			to, err := f.filePosition(child)
 			if err != nil {
 				return err
 			}

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// spare is a pool of scratch memory.
-type spare struct {
+// scratchPool is a pool of scratch memory.
+type scratchPool struct {
 	mu   sync.Mutex
 	free []*scratch
 }
 
-func (s *spare) get() *scratch {
+func (s *scratchPool) get() *scratch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.free); n > 0 {
@@ -23,7 +23,7 @@ func (s *spare) get() *scratch {
 	return &scratch{}
 }
 
-func (s *spare) put(x *scratch) {
+func (s *scratchPool) put(x *scratch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free = append(s.free, x)
@@ -33,7 +33,7 @@ func (s *spare) put(x *scratch) {
 // used from several goroutines.
 type Reader struct {
 	d     *Dataset
-	spare spare
+	spare scratchPool
 }
 
 // Reader returns a new reader of d.
@@ -68,10 +68,10 @@ func (r *Reader) Read(dst []float32, at, size []int) error {
 	return d.readRows(dst, at, size, s)
 }
 
-// rows calls f for each row of the box with the given start and size in an array of the
+// eachRow calls f for each row of the box with the given start and size in an array of the
 // given shape. to is the index of the row's first value in the box, and from its index in
 // the array.
-func rows(at, size, shape []int, f func(to, from int) error) error {
+func eachRow(at, size, shape []int, f func(to, from int) error) error {
 	last := len(size) - 1
 	place := make([]int, len(size))
 	for to := 0; ; to += size[last] {
@@ -95,9 +95,9 @@ func rows(at, size, shape []int, f func(to, from int) error) error {
 	}
 }
 
-// together is the largest gap in bytes between two rows that are read in one call together
+// maxReadGap is the largest gap in bytes between two rows that are read in one call together
 // with the gap, which is faster than two calls.
-const together = 4096
+const maxReadGap = 4096
 
 // readRows reads a box of contiguous or compact data, row by row or plane by plane.
 func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
@@ -111,21 +111,21 @@ func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
 	last := len(size) - 1
 	n := size[last] * width
 	if d.compact != nil {
-		return rows(at, size, shape, func(to, from int) error {
+		return eachRow(at, size, shape, func(to, from int) error {
 			d.of.Convert(dst[to:][:size[last]], d.compact[from*width:][:n])
 			return nil
 		})
 	}
 	if d.at < 0 {
-		d.blank(dst)
+		d.setToFillValue(dst)
 		return nil
 	}
 	// If the gaps are short, all rows of a plane are read in one call.
-	if last > 0 && shape[last]*width-n <= together {
+	if last > 0 && shape[last]*width-n <= maxReadGap {
 		return d.readPlanes(dst, at, size, s)
 	}
-	s.stored = sized(s.stored, n)
-	return rows(at, size, shape, func(to, from int) error {
+	s.stored = resize(s.stored, n)
+	return eachRow(at, size, shape, func(to, from int) error {
 		if err := d.file.readAt(s.stored, d.at+int64(from)*int64(width)); err != nil {
 			return err
 		}
@@ -139,11 +139,11 @@ func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
 func (d *Dataset) readPlanes(dst []float32, at, size []int, s *scratch) error {
 	last, width := len(size)-1, d.of.Size
 	height, long := size[last-1], d.shape[last]
-	s.stored = sized(s.stored, ((height-1)*long+size[last])*width)
+	s.stored = resize(s.stored, ((height-1)*long+size[last])*width)
 	// A plane is a row of a box whose two last axes are merged.
 	merge := func(v []int, n int) []int { return append(slices.Clone(v[:last-1]), n) }
 	plane := height * size[last]
-	return rows(merge(at, at[last-1]*long+at[last]), merge(size, plane), merge(d.shape, d.shape[last-1]*long), func(to, from int) error {
+	return eachRow(merge(at, at[last-1]*long+at[last]), merge(size, plane), merge(d.shape, d.shape[last-1]*long), func(to, from int) error {
 		if err := d.file.readAt(s.stored, d.at+int64(from)*int64(width)); err != nil {
 			return err
 		}
@@ -154,8 +154,8 @@ func (d *Dataset) readPlanes(dst []float32, at, size []int, s *scratch) error {
 	})
 }
 
-// blank sets all values of dst to the fill value.
-func (d *Dataset) blank(dst []float32) {
+// setToFillValue sets all values of dst to the fill value.
+func (d *Dataset) setToFillValue(dst []float32) {
 	v := float32(0)
 	if d.fill != nil {
 		one := make([]float32, 1)
@@ -169,7 +169,7 @@ func (d *Dataset) blank(dst []float32) {
 
 // readChunks reads a box of chunked data, chunk by chunk.
 func (d *Dataset) readChunks(dst []float32, at, size []int, s *scratch) error {
-	rank, grid := len(size), d.grid()
+	rank, grid := len(size), d.chunkGrid()
 	first, count := make([]int, rank), make([]int, rank)
 	for k := range rank {
 		first[k] = at[k] / d.chunk[k]
@@ -181,7 +181,7 @@ func (d *Dataset) readChunks(dst []float32, at, size []int, s *scratch) error {
 		for k := range rank {
 			i = i*grid[k] + uint64(first[k]+place[k])
 		}
-		if err := d.readChunk(dst, at, size, first, place, i, s); err != nil {
+		if err := d.copyChunk(dst, at, size, first, place, i, s); err != nil {
 			return err
 		}
 		k := rank - 1
@@ -197,9 +197,9 @@ func (d *Dataset) readChunks(dst []float32, at, size []int, s *scratch) error {
 	}
 }
 
-// readChunk copies the part of chunk i that overlaps the box to dst. The chunk's position
+// copyChunk copies the part of chunk i that overlaps the box to dst. The chunk's position
 // in the grid of chunks is first+place.
-func (d *Dataset) readChunk(dst []float32, at, size, first, place []int, i uint64, s *scratch) error {
+func (d *Dataset) copyChunk(dst []float32, at, size, first, place []int, i uint64, s *scratch) error {
 	rank, width := len(size), d.of.Size
 	// The overlap: its start in the chunk, its size, and its start in the box.
 	in, part, out := make([]int, rank), make([]int, rank), make([]int, rank)
@@ -225,16 +225,16 @@ func (d *Dataset) readChunk(dst []float32, at, size, first, place []int, i uint6
 	}
 	where, ok := d.chunks[i]
 	if !ok {
-		return rows(in, part, d.chunk, func(to, _ int) error {
-			d.blank(dst[toBox(to/n):][:n])
+		return eachRow(in, part, d.chunk, func(to, _ int) error {
+			d.setToFillValue(dst[toBox(to/n):][:n])
 			return nil
 		})
 	}
-	b, from, err := d.chunkPart(where, in, part, s)
+	b, from, err := d.readChunkPart(where, in, part, s)
 	if err != nil {
 		return err
 	}
-	return rows(in, part, d.chunk, func(to, at int) error {
+	return eachRow(in, part, d.chunk, func(to, at int) error {
 		row := s.plain
 		if b != nil {
 			row = b[(at-from)*width:]
@@ -246,15 +246,15 @@ func (d *Dataset) readChunk(dst []float32, at, size, first, place []int, i uint6
 	})
 }
 
-// chunkPart reads the part of a chunk that starts at index in and has size part. It reads
+// readChunkPart reads the part of a chunk that starts at index in and has size part. It reads
 // the complete chunk if the chunk must be decoded. Otherwise it reads the range from the
 // first to the last value of the part, if that range is not much larger than the part. from
-// is the index in the chunk of the first value in b. If the range is too large, chunkPart
+// is the index in the chunk of the first value in b. If the range is too large, readChunkPart
 // reads nothing, b is nil, and s.plain has the size of one row, so that the caller can read
 // row by row.
-func (d *Dataset) chunkPart(where chunk, in, part []int, s *scratch) (b []byte, from int, err error) {
+func (d *Dataset) readChunkPart(where chunk, in, part []int, s *scratch) (b []byte, from int, err error) {
 	if len(d.filters) > 0 {
-		b, err = d.load(where, s)
+		b, err = d.loadChunk(where, s)
 		return b, 0, err
 	}
 	to, size := 0, 1
@@ -264,10 +264,10 @@ func (d *Dataset) chunkPart(where chunk, in, part []int, s *scratch) (b []byte, 
 		size *= part[k]
 	}
 	width := d.of.Size
-	if span := (to + 1 - from) * width; span <= max(together, 8*size*width) {
-		s.stored = sized(s.stored, span)
+	if span := (to + 1 - from) * width; span <= max(maxReadGap, 8*size*width) {
+		s.stored = resize(s.stored, span)
 		return s.stored, from, d.file.readAt(s.stored, where.at+int64(from)*int64(width))
 	}
-	s.plain = sized(s.plain, part[len(part)-1]*width)
+	s.plain = resize(s.plain, part[len(part)-1]*width)
 	return nil, 0, nil
 }

@@ -26,12 +26,12 @@ type Output struct {
 
 // Sizes of B-tree nodes and symbol tables, with the default values of HDF5 (II.A).
 const (
-	symbolsHalf = 4              // half the number of symbols of a symbol table
-	groupHalf   = 16             // half the number of entries of a group's B-tree node
-	chunksHalf  = 32             // half the number of entries of a chunk B-tree node
-	none        = math.MaxUint64 // undefined address
-	superblock0 = 96             // size of a version 0 superblock in bytes
-	maxOutputs  = 2 * symbolsHalf
+	symbolsHalf     = 4              // half the number of symbols of a symbol table
+	groupHalf       = 16             // half the number of entries of a group's B-tree node
+	chunksHalf      = 32             // half the number of entries of a chunk B-tree node
+	none            = math.MaxUint64 // undefined address
+	superblockBytes = 96             // size of a version 0 superblock in bytes
+	maxOutputs      = 2 * symbolsHalf
 )
 
 // writer appends to a file. at is the number of bytes written so far.
@@ -57,17 +57,17 @@ func Write(w io.WriteSeeker, sets ...Output) error {
 	sets = slices.Clone(sets)
 	slices.SortFunc(sets, func(a, b Output) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
 	out := &writer{w: bufio.NewWriterSize(w, 1<<20)}
-	if _, err := out.write(make([]byte, superblock0)); err != nil {
+	if _, err := out.write(make([]byte, superblockBytes)); err != nil {
 		return err
 	}
 	headers := make([]uint64, len(sets))
 	for i, s := range sets {
 		var err error
-		if headers[i], err = out.dataset(s); err != nil {
+		if headers[i], err = out.writeDataset(s); err != nil {
 			return fmt.Errorf("write data set %s: %w", s.Name, err)
 		}
 	}
-	root, err := out.root(sets, headers)
+	root, err := out.writeRootGroup(sets, headers)
 	if err != nil {
 		return err
 	}
@@ -77,13 +77,13 @@ func Write(w io.WriteSeeker, sets ...Output) error {
 	if _, err := w.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	_, err = w.Write(superblock(uint64(out.at), root))
+	_, err = w.Write(encodeSuperblock(uint64(out.at), root))
 	return err
 }
 
-// le appends values in little-endian order to b. Each value is a byte, uint16, uint32 or
+// appendLE appends values in little-endian order to b. Each value is a byte, uint16, uint32 or
 // uint64; values of other types are ignored.
-func le(b []byte, values ...any) []byte {
+func appendLE(b []byte, values ...any) []byte {
 	for _, v := range values {
 		switch v := v.(type) {
 		case byte:
@@ -99,32 +99,32 @@ func le(b []byte, values ...any) []byte {
 	return b
 }
 
-// superblock encodes a version 0 superblock (II.A). end is the size of the file, and root
+// encodeSuperblock encodes a version 0 superblock (II.A). end is the size of the file, and root
 // the position of the root group's header.
-func superblock(end, root uint64) []byte {
-	b := le([]byte(signature), byte(0), byte(0), byte(0), byte(0), byte(0), byte(8), byte(8), byte(0),
+func encodeSuperblock(end, root uint64) []byte {
+	b := appendLE([]byte(signature), byte(0), byte(0), byte(0), byte(0), byte(0), byte(8), byte(8), byte(0),
 		uint16(symbolsHalf), uint16(groupHalf), uint32(0), uint64(0), uint64(none), end, uint64(none))
-	return append(le(b, uint64(0), root, uint32(0), uint32(0)), make([]byte, 16)...)
+	return append(appendLE(b, uint64(0), root, uint32(0), uint32(0)), make([]byte, 16)...)
 }
 
-// root writes the root group (heap of names, symbol table, B-tree and header) and returns
+// writeRootGroup writes the root group (heap of names, symbol table, B-tree and header) and returns
 // the position of its header.
-func (w *writer) root(sets []Output, headers []uint64) (uint64, error) {
+func (w *writer) writeRootGroup(sets []Output, headers []uint64) (uint64, error) {
 	heap := make([]byte, 8)
-	symbols := le([]byte("SNOD"), byte(1), byte(0), uint16(len(sets)))
+	symbols := appendLE([]byte("SNOD"), byte(1), byte(0), uint16(len(sets)))
 	last := uint64(0)
 	for i, s := range sets {
 		last = uint64(len(heap))
-		symbols = append(le(symbols, last, headers[i], uint32(0), uint32(0)), make([]byte, 16)...)
+		symbols = append(appendLE(symbols, last, headers[i], uint32(0), uint32(0)), make([]byte, 16)...)
 		heap = append(heap, s.Name...)
 		heap = append(heap, make([]byte, 8-len(s.Name)%8)...)
 	}
-	symbols = padded(symbols, 8+2*symbolsHalf*40)
+	symbols = padTo(symbols, 8+2*symbolsHalf*40)
 	data, err := w.write(heap)
 	if err != nil {
 		return 0, err
 	}
-	names, err := w.write(le([]byte("HEAP"), uint32(0), uint64(len(heap)), uint64(1), data)) // 1: the heap has no free space
+	names, err := w.write(appendLE([]byte("HEAP"), uint32(0), uint64(len(heap)), uint64(1), data)) // 1: the heap has no free space
 	if err != nil {
 		return 0, err
 	}
@@ -132,76 +132,76 @@ func (w *writer) root(sets []Output, headers []uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	tree := le([]byte("TREE"), byte(0), byte(0), uint16(1), uint64(none), uint64(none), uint64(0), node, last)
-	at, err := w.write(padded(tree, 24+2*groupHalf*8+(2*groupHalf+1)*8))
+	tree := appendLE([]byte("TREE"), byte(0), byte(0), uint16(1), uint64(none), uint64(none), uint64(0), node, last)
+	at, err := w.write(padTo(tree, 24+2*groupHalf*8+(2*groupHalf+1)*8))
 	if err != nil {
 		return 0, err
 	}
-	return w.header(message{kind: messageSymbolTable, data: le(nil, at, names)})
+	return w.writeHeader(message{kind: messageSymbolTable, data: appendLE(nil, at, names)})
 }
 
-// padded appends zeros to b until it has n bytes.
-func padded(b []byte, n int) []byte { return append(b, make([]byte, max(0, n-len(b)))...) }
+// padTo appends zeros to b until it has n bytes.
+func padTo(b []byte, n int) []byte { return append(b, make([]byte, max(0, n-len(b)))...) }
 
-// header writes a version 1 object header and returns its position.
-func (w *writer) header(all ...message) (uint64, error) {
+// writeHeader writes a version 1 object header and returns its position.
+func (w *writer) writeHeader(all ...message) (uint64, error) {
 	var body []byte
 	for _, m := range all {
-		data := padded(m.data, (len(m.data)+7)/8*8)
-		body = append(le(body, uint16(m.kind), uint16(len(data)), uint32(0)), data...)
+		data := padTo(m.data, (len(m.data)+7)/8*8)
+		body = append(appendLE(body, uint16(m.kind), uint16(len(data)), uint32(0)), data...)
 	}
-	return w.write(append(le(nil, byte(1), byte(0), uint16(len(all)), uint32(1), uint32(len(body)), uint32(0)), body...))
+	return w.write(append(appendLE(nil, byte(1), byte(0), uint16(len(all)), uint32(1), uint32(len(body)), uint32(0)), body...))
 }
 
-// dataset writes the values of a data set, and then its header, whose position it returns.
-func (w *writer) dataset(s Output) (uint64, error) {
+// writeDataset writes the values of a data set, and then its header, whose position it returns.
+func (w *writer) writeDataset(s Output) (uint64, error) {
 	rank := len(s.Shape)
 	if rank == 0 || rank > maxRank || s.Name == "" || slices.Min(s.Shape) < 1 || (s.Chunk != nil && (len(s.Chunk) != rank || slices.Min(s.Chunk) < 1)) {
 		return 0, fmt.Errorf("invalid shape %v, chunk shape %v or name: dimensions must be at least 1, and the numbers of dimensions must be equal", s.Shape, s.Chunk)
 	}
-	space := le(nil, byte(1), byte(rank), byte(0), byte(0), uint32(0))
+	space := appendLE(nil, byte(1), byte(rank), byte(0), byte(0), uint32(0))
 	for _, n := range s.Shape {
-		space = le(space, uint64(n))
+		space = appendLE(space, uint64(n))
 	}
 	// IEEE 754 binary32, little-endian.
-	float := le(nil, byte(0x11), byte(0x20), byte(31), byte(0), uint32(4), uint16(0), uint16(32), byte(23), byte(8), byte(0), byte(23), uint32(127))
+	float := appendLE(nil, byte(0x11), byte(0x20), byte(31), byte(0), uint32(4), uint16(0), uint16(32), byte(23), byte(8), byte(0), byte(23), uint32(127))
 	all := []message{{kind: messageDataspace, data: space}, {kind: messageDatatype, data: float}}
 	if s.Chunk == nil {
-		at, err := w.contiguous(s)
+		at, err := w.writeContiguous(s)
 		if err != nil {
 			return 0, err
 		}
 		fill := []byte{2, 2, 2, 0} // version 2, late allocation, written if set, undefined
-		layout := le(nil, byte(3), byte(1), at, uint64(w.at)-at)
-		return w.header(append(all, message{kind: messageFill, data: fill}, message{kind: messageLayout, data: layout})...)
+		layout := appendLE(nil, byte(3), byte(1), at, uint64(w.at)-at)
+		return w.writeHeader(append(all, message{kind: messageFill, data: fill}, message{kind: messageLayout, data: layout})...)
 	}
-	tree, err := w.chunked(s)
+	tree, err := w.writeChunked(s)
 	if err != nil {
 		return 0, err
 	}
-	layout := le(nil, byte(3), byte(2), byte(rank+1), tree)
+	layout := appendLE(nil, byte(3), byte(2), byte(rank+1), tree)
 	for _, n := range s.Chunk {
-		layout = le(layout, uint32(n))
+		layout = appendLE(layout, uint32(n))
 	}
-	all = append(all, message{kind: messageFill, data: []byte{2, 3, 2, 0}}, message{kind: messageLayout, data: le(layout, uint32(4))})
+	all = append(all, message{kind: messageFill, data: []byte{2, 3, 2, 0}}, message{kind: messageLayout, data: appendLE(layout, uint32(4))})
 	if s.Gzip {
-		filter := le(nil, byte(1), byte(1), uint16(0), uint32(0), uint16(filterDeflate), uint16(8), uint16(1), uint16(1))
-		all = append(all, message{kind: messageFilters, data: le(append(filter, "deflate\x00"...), uint32(gzipLevel), uint32(0))})
+		filter := appendLE(nil, byte(1), byte(1), uint16(0), uint32(0), uint16(filterDeflate), uint16(8), uint16(1), uint16(1))
+		all = append(all, message{kind: messageFilters, data: appendLE(append(filter, "deflate\x00"...), uint32(gzipLevel), uint32(0))})
 	}
-	return w.header(all...)
+	return w.writeHeader(all...)
 }
 
 const gzipLevel = 4 // h5py's default
 
-// contiguous writes all values, one plane of the last two dimensions at a time, and returns
+// writeContiguous writes all values, one plane of the last two dimensions at a time, and returns
 // the position of the first.
-func (w *writer) contiguous(s Output) (uint64, error) {
+func (w *writer) writeContiguous(s Output) (uint64, error) {
 	rank := len(s.Shape)
 	size := slices.Repeat([]int{1}, rank)
 	copy(size[max(0, rank-2):], s.Shape[max(0, rank-2):])
 	start := uint64(w.at)
 	err := eachBox(s.Shape, size, func(at []int) error {
-		b, err := s.values(at, size)
+		b, err := s.boxBytes(at, size)
 		if err != nil {
 			return err
 		}
@@ -211,9 +211,9 @@ func (w *writer) contiguous(s Output) (uint64, error) {
 	return start, err
 }
 
-// values returns the values of the box of the given size at index at as bytes. Values
+// boxBytes returns the values of the box of the given size at index at as bytes. Values
 // beyond the shape of the data set are zero.
-func (s Output) values(at, size []int) ([]byte, error) {
+func (s Output) boxBytes(at, size []int) ([]byte, error) {
 	inside, n, all := slices.Clone(size), 1, 1
 	for k := range size {
 		inside[k] = min(size[k], s.Shape[k]-at[k])
@@ -226,7 +226,7 @@ func (s Output) values(at, size []int) ([]byte, error) {
 	}
 	b := make([]byte, 4*all)
 	last := len(size) - 1
-	err := rows(make([]int, len(size)), inside, size, func(to, from int) error {
+	err := eachRow(make([]int, len(size)), inside, size, func(to, from int) error {
 		for i, x := range v[to:][:inside[last]] {
 			binary.LittleEndian.PutUint32(b[4*(from+i):], math.Float32bits(x))
 		}
@@ -256,18 +256,18 @@ func eachBox(shape, size []int, f func(at []int) error) error {
 	}
 }
 
-// entry is a key of a chunk B-tree and the position of the chunk or of the child node.
-type entry struct {
+// treeEntry is a key of a chunk B-tree and the position of the chunk or of the child node.
+type treeEntry struct {
 	key   []byte
 	child uint64
 }
 
-// chunked writes the chunks and their B-tree (III.A.1), whose position it returns.
-func (w *writer) chunked(s Output) (uint64, error) {
-	var level []entry
+// writeChunked writes the chunks and their B-tree (III.A.1), whose position it returns.
+func (w *writer) writeChunked(s Output) (uint64, error) {
+	var level []treeEntry
 	var packed bytes.Buffer
 	err := eachBox(s.Shape, s.Chunk, func(at []int) error {
-		b, err := s.values(at, s.Chunk)
+		b, err := s.boxBytes(at, s.Chunk)
 		if err != nil {
 			return err
 		}
@@ -284,7 +284,7 @@ func (w *writer) chunked(s Output) (uint64, error) {
 			b = packed.Bytes()
 		}
 		address, err := w.write(b)
-		level = append(level, entry{s.key(uint32(len(b)), at), address})
+		level = append(level, treeEntry{s.encodeChunkKey(uint32(len(b)), at), address})
 		return err
 	})
 	if err != nil {
@@ -295,9 +295,9 @@ func (w *writer) chunked(s Output) (uint64, error) {
 	for k, n := range s.Chunk {
 		behind[k] = (s.Shape[k] + n - 1) / n * n
 	}
-	end := s.key(0, behind)
+	end := s.encodeChunkKey(0, behind)
 	for depth := 0; ; depth++ {
-		var above []entry
+		var above []treeEntry
 		for i := 0; i < len(level); i += 2 * chunksHalf {
 			node := level[i:min(len(level), i+2*chunksHalf)]
 			// The nodes of a level are adjacent in the file and have the same size.
@@ -310,15 +310,15 @@ func (w *writer) chunked(s Output) (uint64, error) {
 			if i+len(node) < len(level) {
 				right, after = uint64(w.at)+uint64(each), level[i+len(node)].key
 			}
-			b := le([]byte("TREE"), byte(1), byte(depth), uint16(len(node)), left, right)
+			b := appendLE([]byte("TREE"), byte(1), byte(depth), uint16(len(node)), left, right)
 			for _, e := range node {
-				b = le(append(b, e.key...), e.child)
+				b = appendLE(append(b, e.key...), e.child)
 			}
-			at, err := w.write(padded(append(b, after...), each))
+			at, err := w.write(padTo(append(b, after...), each))
 			if err != nil {
 				return 0, err
 			}
-			above = append(above, entry{node[0].key, at})
+			above = append(above, treeEntry{node[0].key, at})
 		}
 		if level = above; len(level) == 1 {
 			return level[0].child, nil
@@ -326,12 +326,12 @@ func (w *writer) chunked(s Output) (uint64, error) {
 	}
 }
 
-// key encodes the B-tree key of a chunk: its size in bytes, the mask of skipped filters
+// encodeChunkKey encodes the B-tree key of a chunk: its size in bytes, the mask of skipped filters
 // (none), and its start index at.
-func (s Output) key(size uint32, at []int) []byte {
-	b := le(nil, size, uint32(0))
+func (s Output) encodeChunkKey(size uint32, at []int) []byte {
+	b := appendLE(nil, size, uint32(0))
 	for _, v := range at {
-		b = le(b, uint64(v))
+		b = appendLE(b, uint64(v))
 	}
-	return le(b, uint64(0))
+	return appendLE(b, uint64(0))
 }

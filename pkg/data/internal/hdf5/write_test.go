@@ -13,7 +13,7 @@ import (
 func lastKey(shape, chunk []int) []byte {
 	b := make([]byte, 8)
 	for k, n := range chunk {
-		b = le(b, uint64((shape[k]+n-1)/n*n))
+		b = appendLE(b, uint64((shape[k]+n-1)/n*n))
 	}
 	return b
 }
@@ -31,7 +31,7 @@ func TestWrite(t *testing.T) {
 	}
 	shape := []int{3, 19, 10, 9}
 	linear := func(dst []float32, at, size []int) error {
-		return rows(at, size, shape, func(to, from int) error {
+		return eachRow(at, size, shape, func(to, from int) error {
 			for i := range size[3] {
 				dst[to+i] = float32(from + i)
 			}
@@ -69,7 +69,7 @@ func TestWrite(t *testing.T) {
 			}
 		}
 	}
-	if err := Write(file); err == nil || !strings.Contains(err.Error(), "1 to 8 can be written") {
+	if err := Write(file); err == nil || !strings.Contains(err.Error(), "got 0, want 1 to 8") {
 		t.Errorf("nothing is written: %v", err)
 	}
 }

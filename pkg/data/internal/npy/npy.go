@@ -21,8 +21,8 @@ import (
 
 const magic = "\x93NUMPY"
 
-// maxHeader limits the length of the header's text in bytes.
-const maxHeader = 1 << 20
+// maxHeaderBytes limits the length of the header's text in bytes.
+const maxHeaderBytes = 1 << 20
 
 // ErrNotNPY is wrapped by Open's error if the file is not a .npy file.
 var ErrNotNPY = errors.New("not a .npy file: it does not begin with NumPy's signature")
@@ -87,7 +87,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	default:
 		return nil, fmt.Errorf("unsupported format version %d: versions 1 to 3 are supported", head[6])
 	}
-	if length > maxHeader || at+length > size {
+	if length > maxHeaderBytes || at+length > size {
 		return nil, fmt.Errorf("header of %d bytes is too large for a file of %d bytes: the file is truncated or damaged; copy it again", length, size)
 	}
 	text := make([]byte, length)
@@ -95,12 +95,12 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 		return nil, err
 	}
 	f := &File{r: r, start: at + length}
-	return f, f.header(string(text), size)
+	return f, f.parseHeader(string(text), size)
 }
 
-// header parses the header's text, a Python dict literal, and sets the type and shape of
+// parseHeader parses the header's text, a Python dict literal, and sets the type and shape of
 // the array. size is the size of the file in bytes.
-func (f *File) header(text string, size int64) error {
+func (f *File) parseHeader(text string, size int64) error {
 	d, order, s := descr.FindStringSubmatch(text), fortran.FindStringSubmatch(text), shaped.FindStringSubmatch(text)
 	if d == nil || order == nil || s == nil {
 		return fmt.Errorf("header %.80q does not contain descr, fortran_order and shape of an array of numbers", strings.TrimSpace(text))
@@ -112,7 +112,7 @@ func (f *File) header(text string, size int64) error {
 	if len(kind) == 2 {
 		f.of = values.Number{Size: int(kind[1] - '0'), Big: d[1][0] == '>', Float: kind[0] == 'f', Signed: kind[0] == 'i'}
 	}
-	if len(kind) != 2 || !strings.Contains("fiu", kind[:1]) || !f.of.Known() {
+	if len(kind) != 2 || !strings.Contains("fiu", kind[:1]) || !f.of.Supported() {
 		return fmt.Errorf("unsupported data type %q: integers and floats of up to 8 bytes are supported", d[1])
 	}
 	need := int64(f.of.Size)
@@ -133,9 +133,9 @@ func (f *File) header(text string, size int64) error {
 	return nil
 }
 
-// together is the largest gap in bytes between two rows that are read in one call together
+// maxReadGap is the largest gap in bytes between two rows that are read in one call together
 // with the gap, which is faster than two calls.
-const together = 4096
+const maxReadGap = 4096
 
 // Read copies the box that starts at index at and has the given size from an array
 // [D,H,W,C] to dst, in the order [C,D,H,W].
@@ -155,7 +155,7 @@ func (f *File) Read(dst []float32, at, size [3]int) error {
 	}
 	pitch, row := f.shape[2]*channels*width, size[2]*channels*width
 	lines := 1 // rows that are read in one call
-	if pitch-row <= together {
+	if pitch-row <= maxReadGap {
 		lines = size[1]
 	}
 	p, _ := f.pool.Get().(*[]byte)

@@ -48,7 +48,7 @@ func TestBoxes(t *testing.T) {
 				}
 			}
 		}
-		if err := f.Read(make([]float32, 3), [3]int{4, 0, 0}, [3]int{1, 1, 1}); err == nil || !strings.Contains(err.Error(), "the data are [4 5 6 3]") {
+		if err := f.Read(make([]float32, 3), [3]int{4, 0, 0}, [3]int{1, 1, 1}); err == nil || !strings.Contains(err.Error(), "exceeds the array, whose shape is [4 5 6 3]") {
 			t.Errorf("a box beyond the edge: %v", err)
 		}
 		if err := f.Close(); err != nil {
@@ -72,7 +72,7 @@ func TestErrors(t *testing.T) {
 		"huge header": {huge, "header of 4294967295 bytes is too large for a file of 12"},
 		"version":     {append([]byte(magic), 9, 0, 0, 0, 0, 0), "version 9"},
 		"no dict":     {bytes.Replace(text, []byte("'shape'"), []byte("'shade'"), 1), "does not contain descr, fortran_order and shape"},
-		"overflow":    {bytes.Replace(text, []byte("(4, 5, 6, 3), "), []byte("(2147483647, 2147483647, 2147483647), "), 1), "out of range"},
+		"overflow":    {bytes.Replace(text, []byte("(4, 5, 6, 3), "), []byte("(2147483647, 2147483647, 2147483647), "), 1), "is too large"},
 	} {
 		if _, err := New(bytes.NewReader(c.b), int64(len(c.b))); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

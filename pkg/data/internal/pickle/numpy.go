@@ -8,43 +8,43 @@ import (
 	"unicode/utf8"
 )
 
-// call executes the opcodes that name and call Python functions. It calls no Python code:
+// executeCall executes the opcodes that name and call Python functions. It calls no Python code:
 // it constructs NumPy arrays itself, and returns an error for every other function.
-func (r *reader) call(op byte) error {
+func (r *reader) executeCall(op byte) error {
 	switch op {
 	case 'c': // GLOBAL
-		module, err := r.line()
+		module, err := r.readLine()
 		if err != nil {
 			return err
 		}
-		function, err := r.line()
+		function, err := r.readLine()
 		if err != nil {
 			return err
 		}
-		return r.named(module, function)
+		return r.pushName(module, function)
 	case 0x93: // STACK_GLOBAL
-		v, err := r.last(2)
+		v, err := r.popN(2)
 		if err != nil {
 			return err
 		}
 		module, _ := v[0].(string)
 		function, _ := v[1].(string)
-		return r.named(module, function)
+		return r.pushName(module, function)
 	case 'i': // INST: names a class and makes one at once
-		module, err := r.line()
+		module, err := r.readLine()
 		if err != nil {
 			return err
 		}
-		class, err := r.line()
+		class, err := r.readLine()
 		if err != nil {
 			return err
 		}
-		if _, err := global(module, class); err != nil {
+		if _, err := lookUpName(module, class); err != nil {
 			return err
 		}
 		return errors.New("refused opcode INST, which creates an object of a Python class")
 	case 'R', 0x81: // REDUCE, NEWOBJ: function and arguments
-		v, err := r.last(2)
+		v, err := r.popN(2)
 		if err != nil {
 			return err
 		}
@@ -60,15 +60,15 @@ func (r *reader) call(op byte) error {
 		r.push(made)
 		return nil
 	case 'b': // BUILD
-		return r.build()
+		return r.executeBuild()
 	}
 	return fmt.Errorf("refused opcode %q, which creates objects of Python classes or refers to other files: only numbers, text, lists, dicts and NumPy arrays are supported", op)
 }
 
-// named pushes the function module.function. It returns an error if the function is not
+// pushName pushes the function module.function. It returns an error if the function is not
 // known.
-func (r *reader) named(module, function string) error {
-	n, err := global(module, function)
+func (r *reader) pushName(module, function string) error {
+	n, err := lookUpName(module, function)
 	if err == nil {
 		r.push(n)
 	}
@@ -107,13 +107,13 @@ func construct(function name, v Tuple) (any, error) {
 		}
 		order, _ := Text(v[3])
 		a := &Array{}
-		return a, a.fill(v[2], v[1], order == "F", v[0])
+		return a, a.setContents(v[2], v[1], order == "F", v[0])
 	case "encode": // (text of characters up to 255, "latin1")
 		s, ok := v.first().(string)
 		if !ok {
 			return nil, wrong
 		}
-		return latin1(s)
+		return encodeLatin1(s)
 	case "bytes":
 		if len(v) == 0 {
 			return []byte{}, nil
@@ -122,7 +122,7 @@ func construct(function name, v Tuple) (any, error) {
 			return b, nil
 		}
 		if s, ok := v[0].(string); ok {
-			return latin1(s)
+			return encodeLatin1(s)
 		}
 		return nil, wrong
 	case "list", "dict":
@@ -145,8 +145,8 @@ func (t Tuple) first() any {
 	return t[0]
 }
 
-// latin1 converts text to bytes in the encoding Latin-1, in which protocol 2 stores bytes.
-func latin1(s string) ([]byte, error) {
+// encodeLatin1 converts text to bytes in the encoding Latin-1, in which protocol 2 stores bytes.
+func encodeLatin1(s string) ([]byte, error) {
 	b := make([]byte, 0, utf8.RuneCountInString(s))
 	for _, c := range s {
 		if c > 255 {
@@ -157,22 +157,22 @@ func latin1(s string) ([]byte, error) {
 	return b, nil
 }
 
-// kinds lists the supported NumPy types: kind and size in bytes.
-var kinds = []string{"b1", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"}
+// dtypeKinds lists the supported NumPy types: kind and size in bytes.
+var dtypeKinds = []string{"b1", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"}
 
 // newDtype parses a NumPy type such as "<f4".
 func newDtype(kind string) (*dtype, error) {
 	t := &dtype{kind: strings.TrimLeft(kind, "<>|="), big: strings.HasPrefix(kind, ">")}
-	if !slices.Contains(kinds, t.kind) {
+	if !slices.Contains(dtypeKinds, t.kind) {
 		return nil, fmt.Errorf("unsupported NumPy type %q: use integers or floats", kind)
 	}
 	return t, nil
 }
 
-// build executes the opcode BUILD: it pops a state and applies it to the value that is then
+// executeBuild executes the opcode BUILD: it pops a state and applies it to the value that is then
 // on top of the stack.
-func (r *reader) build() error {
-	v, err := r.last(2)
+func (r *reader) executeBuild() error {
+	v, err := r.popN(2)
 	if err != nil {
 		return err
 	}
@@ -188,15 +188,15 @@ func (r *reader) build() error {
 	case *Array: // (version, shape, dtype, Fortran order, bytes)
 		if len(state) == 5 {
 			fortran, _ := Int(state[3])
-			return of.fill(state[1], state[2], fortran != 0, state[4])
+			return of.setContents(state[1], state[2], fortran != 0, state[4])
 		}
 	}
 	return errors.New("refused opcode BUILD for an object that is neither a NumPy type nor an array")
 }
 
-// fill sets type, shape, order and data of the array. It returns an error if the length of
+// setContents sets type, shape, order and data of the array. It returns an error if the length of
 // data does not match shape and type.
-func (a *Array) fill(shape, of any, fortran bool, data any) error {
+func (a *Array) setContents(shape, of any, fortran bool, data any) error {
 	dims, ok := shape.(Tuple)
 	t, isType := of.(*dtype)
 	bytes, isBytes := data.([]byte)

@@ -81,15 +81,15 @@ func Int(v any) (i int64, ok bool) {
 		return 0, true
 	case *Array:
 		if len(v.Shape) == 0 {
-			return v.int()
+			return v.asInt()
 		}
 	}
 	return 0, false
 }
 
-// int returns the value of an array that contains one integer. ok is false for other
+// asInt returns the value of an array that contains one integer. ok is false for other
 // arrays.
-func (a *Array) int() (i int64, ok bool) {
+func (a *Array) asInt() (i int64, ok bool) {
 	var order binary.ByteOrder = binary.LittleEndian
 	if a.Big {
 		order = binary.BigEndian
@@ -114,8 +114,8 @@ func (a *Array) int() (i int64, ok bool) {
 	return 0, false
 }
 
-// names maps the Python classes and functions that a pickle may use to short names.
-var names = map[string]name{
+// allowedNames maps the Python classes and functions that a pickle may use to short names.
+var allowedNames = map[string]name{
 	"numpy.core.multiarray._reconstruct":  "reconstruct",
 	"numpy._core.multiarray._reconstruct": "reconstruct",
 	"numpy.core.multiarray.scalar":        "scalar",
@@ -145,7 +145,7 @@ func Read(text []byte) (v any, err error) {
 	r := &reader{text: text, memo: map[int64]any{}}
 	for {
 		start := r.at
-		done, err := r.step()
+		done, err := r.execute()
 		if err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return nil, fmt.Errorf("read pickle: truncated at byte %d of %d: %w", start, len(text), err)
@@ -177,8 +177,8 @@ func (r *reader) take(n uint64) ([]byte, error) {
 	return b, nil
 }
 
-// number reads an unsigned little-endian number of n bytes, at most 8.
-func (r *reader) number(n uint64) (uint64, error) {
+// readUint reads an unsigned little-endian number of n bytes, at most 8.
+func (r *reader) readUint(n uint64) (uint64, error) {
 	b, err := r.take(n)
 	if err != nil {
 		return 0, err
@@ -188,17 +188,17 @@ func (r *reader) number(n uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(v[:]), nil
 }
 
-// counted reads a length, which is stored in n bytes, and then that number of bytes.
-func (r *reader) counted(n uint64) ([]byte, error) {
-	size, err := r.number(n)
+// readCounted reads a length, which is stored in n bytes, and then that number of bytes.
+func (r *reader) readCounted(n uint64) ([]byte, error) {
+	size, err := r.readUint(n)
 	if err != nil {
 		return nil, err
 	}
 	return r.take(size)
 }
 
-// line reads a line and returns it without its end.
-func (r *reader) line() (string, error) {
+// readLine reads a line and returns it without its end.
+func (r *reader) readLine() (string, error) {
 	n := bytes.IndexByte(r.text[r.at:], '\n')
 	if n < 0 {
 		return "", io.ErrUnexpectedEOF
@@ -210,9 +210,9 @@ func (r *reader) line() (string, error) {
 
 func (r *reader) push(v any) { r.stack = append(r.stack, v) }
 
-// floor returns the height of the stack at the latest mark, or 0 if there is none. Values
+// stackFloor returns the height of the stack at the latest mark, or 0 if there is none. Values
 // below it cannot be popped.
-func (r *reader) floor() int {
+func (r *reader) stackFloor() int {
 	if len(r.marks) == 0 {
 		return 0
 	}
@@ -220,7 +220,7 @@ func (r *reader) floor() int {
 }
 
 func (r *reader) pop() (any, error) {
-	if len(r.stack) <= r.floor() {
+	if len(r.stack) <= r.stackFloor() {
 		return nil, errUnderflow
 	}
 	v := r.stack[len(r.stack)-1]
@@ -229,28 +229,28 @@ func (r *reader) pop() (any, error) {
 }
 
 func (r *reader) top() (any, error) {
-	if len(r.stack) <= r.floor() {
+	if len(r.stack) <= r.stackFloor() {
 		return nil, errUnderflow
 	}
 	return r.stack[len(r.stack)-1], nil
 }
 
-// toMark pops the values above the latest mark and removes the mark. It returns the values
+// popToMark pops the values above the latest mark and removes the mark. It returns the values
 // in the order in which they were pushed.
-func (r *reader) toMark() ([]any, error) {
+func (r *reader) popToMark() ([]any, error) {
 	if len(r.marks) == 0 {
 		return nil, errors.New("the opcode needs a mark, but none was set")
 	}
-	from := r.floor()
+	from := r.stackFloor()
 	r.marks = r.marks[:len(r.marks)-1]
 	values := append([]any(nil), r.stack[from:]...)
 	r.stack = r.stack[:from]
 	return values, nil
 }
 
-// last pops n values and returns them in the order in which they were pushed.
-func (r *reader) last(n int) ([]any, error) {
-	if len(r.stack)-n < r.floor() {
+// popN pops n values and returns them in the order in which they were pushed.
+func (r *reader) popN(n int) ([]any, error) {
+	if len(r.stack)-n < r.stackFloor() {
 		return nil, errUnderflow
 	}
 	values := append([]any(nil), r.stack[len(r.stack)-n:]...)
@@ -258,11 +258,11 @@ func (r *reader) last(n int) ([]any, error) {
 	return values, nil
 }
 
-// global returns the short name of a Python class or function. It returns an error if a
+// lookUpName returns the short name of a Python class or function. It returns an error if a
 // pickle must not use the function.
-func global(module, function string) (name, error) {
+func lookUpName(module, function string) (name, error) {
 	full := module + "." + function
-	n, ok := names[full]
+	n, ok := allowedNames[full]
 	if !ok {
 		return "", fmt.Errorf("refused Python function %s: only numbers, text, lists, dicts and NumPy arrays are supported", strconv.Quote(full))
 	}
@@ -285,9 +285,9 @@ func parseInt(s string) (any, error) {
 	return v, nil
 }
 
-// long decodes a little-endian two's complement integer of up to 8 bytes. Longer integers
+// parseLong decodes a little-endian two's complement integer of up to 8 bytes. Longer integers
 // are an error.
-func long(b []byte) (any, error) {
+func parseLong(b []byte) (any, error) {
 	if len(b) > 8 {
 		return nil, fmt.Errorf("integer has %d bytes, want at most 8", len(b))
 	}

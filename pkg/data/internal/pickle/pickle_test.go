@@ -68,15 +68,15 @@ func TestValues(t *testing.T) {
 // there afterwards.
 func TestRefusesCode(t *testing.T) {
 	for name, text := range map[string]string{
-		`"os.system"`:           "cos\nsystem\n(S'touch evil'\ntR.",
-		`"posix.system"`:        "\x80\x02cposix\nsystem\nq\x00X\x0a\x00\x00\x00touch evilq\x01\x85q\x02Rq\x03.",
-		`"nt.system"`:           "\x80\x04\x8c\x02nt\x8c\x06system\x93\x8c\x0atouch evil\x85R.",
-		`"builtins.eval"`:       "\x80\x03cbuiltins\neval\n(X\x04\x00\x00\x001+1 tR.",
-		`"subprocess.Popen"`:    "(S'touch evil'\nisubprocess\nPopen\n.",
-		`"numpy.load"`:          "cnumpy\nload\n.",
-		`"functools.partial"`:   "\x80\x02cfunctools\npartial\n)\x81.",
-		"calls a value that is not a function":      "\x80\x02X\x01\x00\x00\x00a)R.",
-		"refers to other files": "Pfile\n.",
+		`"os.system"`:                          "cos\nsystem\n(S'touch evil'\ntR.",
+		`"posix.system"`:                       "\x80\x02cposix\nsystem\nq\x00X\x0a\x00\x00\x00touch evilq\x01\x85q\x02Rq\x03.",
+		`"nt.system"`:                          "\x80\x04\x8c\x02nt\x8c\x06system\x93\x8c\x0atouch evil\x85R.",
+		`"builtins.eval"`:                      "\x80\x03cbuiltins\neval\n(X\x04\x00\x00\x001+1 tR.",
+		`"subprocess.Popen"`:                   "(S'touch evil'\nisubprocess\nPopen\n.",
+		`"numpy.load"`:                         "cnumpy\nload\n.",
+		`"functools.partial"`:                  "\x80\x02cfunctools\npartial\n)\x81.",
+		"calls a value that is not a function": "\x80\x02X\x01\x00\x00\x00a)R.",
+		"refers to other files":                "Pfile\n.",
 	} {
 		_, err := Read([]byte(text))
 		if err == nil || !strings.Contains(err.Error(), name) {

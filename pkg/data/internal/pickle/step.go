@@ -10,8 +10,8 @@ import (
 	"unicode"
 )
 
-// step executes one opcode. done is true if it was the last one of the pickle.
-func (r *reader) step() (done bool, err error) {
+// execute executes one opcode. done is true if it was the last one of the pickle.
+func (r *reader) execute() (done bool, err error) {
 	op, err := r.take(1)
 	if err != nil {
 		return false, err
@@ -20,24 +20,24 @@ func (r *reader) step() (done bool, err error) {
 	case '.':
 		return true, nil
 	case 0x80: // PROTO
-		v, err := r.number(1)
+		v, err := r.readUint(1)
 		if err == nil && v > 5 {
 			err = fmt.Errorf("unsupported pickle protocol %d: protocols 0 to 5 are supported", v)
 		}
 		return false, err
 	case 0x95: // FRAME: its length is not needed
-		_, err := r.number(8)
+		_, err := r.readUint(8)
 		return false, err
 	case '(':
 		r.marks = append(r.marks, len(r.stack))
 	case '0': // POP
-		if len(r.marks) > 0 && len(r.stack) == r.floor() {
+		if len(r.marks) > 0 && len(r.stack) == r.stackFloor() {
 			r.marks = r.marks[:len(r.marks)-1]
 			return false, nil
 		}
 		_, err = r.pop()
 	case '1': // POP_MARK
-		_, err = r.toMark()
+		_, err = r.popToMark()
 	case '2': // DUP
 		v, err := r.top()
 		if err != nil {
@@ -45,23 +45,23 @@ func (r *reader) step() (done bool, err error) {
 		}
 		r.push(v)
 	case 'c', 0x93, 'R', 0x81, 'b', 'i', 'o', 'P', 'Q', 0x82, 0x83, 0x84, 0x92, 0x97:
-		err = r.call(op[0])
+		err = r.executeCall(op[0])
 	case 'p', 'q', 'r', 0x94, 'g', 'h', 'j':
-		err = r.memoize(op[0])
+		err = r.executeMemo(op[0])
 	case ')', ']', '}', 't', 0x85, 0x86, 0x87, 'l', 'd', 'a', 'e', 's', 'u', 0x8f, 0x90, 0x91:
-		err = r.collect(op[0])
+		err = r.executeCollection(op[0])
 	case 0x98: // READONLY_BUFFER: does not change the value on top of the stack
 	default:
 		var v any
-		if v, err = r.scalar(op[0]); err == nil {
+		if v, err = r.readScalar(op[0]); err == nil {
 			r.push(v)
 		}
 	}
 	return false, err
 }
 
-// scalar executes the opcodes that push a number, text or bytes. It returns the value.
-func (r *reader) scalar(op byte) (any, error) {
+// readScalar executes the opcodes that push a number, text or bytes. It returns the value.
+func (r *reader) readScalar(op byte) (any, error) {
 	switch op {
 	case 'N':
 		return nil, nil
@@ -70,13 +70,13 @@ func (r *reader) scalar(op byte) (any, error) {
 	case 0x89:
 		return false, nil
 	case 'J':
-		v, err := r.number(4)
+		v, err := r.readUint(4)
 		return int64(int32(v)), err
 	case 'K':
-		v, err := r.number(1)
+		v, err := r.readUint(1)
 		return int64(v), err
 	case 'M':
-		v, err := r.number(2)
+		v, err := r.readUint(2)
 		return int64(v), err
 	case 'G':
 		b, err := r.take(8)
@@ -85,13 +85,13 @@ func (r *reader) scalar(op byte) (any, error) {
 		}
 		return math.Float64frombits(binary.BigEndian.Uint64(b)), nil
 	case 'I', 'L':
-		s, err := r.line()
+		s, err := r.readLine()
 		if err != nil {
 			return nil, err
 		}
 		return parseInt(s)
 	case 'F':
-		s, err := r.line()
+		s, err := r.readLine()
 		if err != nil {
 			return nil, err
 		}
@@ -101,30 +101,30 @@ func (r *reader) scalar(op byte) (any, error) {
 		}
 		return v, nil
 	case 0x8a, 0x8b: // LONG1, LONG4
-		b, err := r.counted(map[byte]uint64{0x8a: 1, 0x8b: 4}[op])
+		b, err := r.readCounted(map[byte]uint64{0x8a: 1, 0x8b: 4}[op])
 		if err != nil {
 			return nil, err
 		}
-		return long(b)
+		return parseLong(b)
 	case 'S', 'V':
-		return r.textLine(op)
+		return r.readTextLine(op)
 	case 'U', 'C': // SHORT_BINSTRING, SHORT_BINBYTES
-		return r.counted(1)
+		return r.readCounted(1)
 	case 'T', 'B': // BINSTRING, BINBYTES
-		return r.counted(4)
+		return r.readCounted(4)
 	case 0x8e, 0x96: // BINBYTES8, BYTEARRAY8
-		return r.counted(8)
+		return r.readCounted(8)
 	case 0x8c, 'X', 0x8d: // unicode of a short, middle and long length
-		b, err := r.counted(map[byte]uint64{0x8c: 1, 'X': 4, 0x8d: 8}[op])
+		b, err := r.readCounted(map[byte]uint64{0x8c: 1, 'X': 4, 0x8d: 8}[op])
 		return string(b), err
 	}
 	return nil, fmt.Errorf("unknown opcode %#02x: the file is damaged or not a pickle", op)
 }
 
-// textLine reads the line with the argument of the opcodes STRING (a quoted Python string)
+// readTextLine reads the line with the argument of the opcodes STRING (a quoted Python string)
 // and UNICODE (text with the escapes \u and \U) of protocol 0.
-func (r *reader) textLine(op byte) (any, error) {
-	s, err := r.line()
+func (r *reader) readTextLine(op byte) (any, error) {
+	s, err := r.readLine()
 	if err != nil {
 		return nil, err
 	}
@@ -134,12 +134,12 @@ func (r *reader) textLine(op byte) (any, error) {
 		}
 		return unescape(s[1 : len(s)-1])
 	}
-	return rawUnicode(s)
+	return decodeRawUnicode(s)
 }
 
-// rawUnicode decodes Python's raw-unicode-escape encoding: each byte is a character,
+// decodeRawUnicode decodes Python's raw-unicode-escape encoding: each byte is a character,
 // except for \uXXXX and \UXXXXXXXX.
-func rawUnicode(s string) (string, error) {
+func decodeRawUnicode(s string) (string, error) {
 	var out strings.Builder
 	for i := 0; i < len(s); i++ {
 		n := 0
@@ -189,15 +189,15 @@ func unescape(s string) ([]byte, error) {
 	return out, nil
 }
 
-// memoize executes the opcodes that store the top of the stack in the memo, or push a value
+// executeMemo executes the opcodes that store the top of the stack in the memo, or push a value
 // of the memo.
-func (r *reader) memoize(op byte) error {
+func (r *reader) executeMemo(op byte) error {
 	var key int64
 	switch op {
 	case 0x94: // MEMOIZE
 		key = int64(len(r.memo))
 	case 'p', 'g':
-		s, err := r.line()
+		s, err := r.readLine()
 		if err != nil {
 			return err
 		}
@@ -205,7 +205,7 @@ func (r *reader) memoize(op byte) error {
 			return fmt.Errorf("invalid memo index %q", s)
 		}
 	default:
-		v, err := r.number(map[byte]uint64{'q': 1, 'h': 1, 'r': 4, 'j': 4}[op])
+		v, err := r.readUint(map[byte]uint64{'q': 1, 'h': 1, 'r': 4, 'j': 4}[op])
 		if err != nil {
 			return err
 		}
@@ -227,8 +227,8 @@ func (r *reader) memoize(op byte) error {
 	return err
 }
 
-// collect executes the opcodes that create and fill tuples, lists, dicts and sets.
-func (r *reader) collect(op byte) error {
+// executeCollection executes the opcodes that create and fill tuples, lists, dicts and sets.
+func (r *reader) executeCollection(op byte) error {
 	switch op {
 	case ')':
 		r.push(Tuple{})
@@ -240,25 +240,25 @@ func (r *reader) collect(op byte) error {
 		r.push(&Dict{})
 		return nil
 	case 0x85, 0x86, 0x87: // TUPLE1 to TUPLE3
-		v, err := r.last(int(op) - 0x84)
+		v, err := r.popN(int(op) - 0x84)
 		if err == nil {
 			r.push(Tuple(v))
 		}
 		return err
 	case 'a': // APPEND
-		v, err := r.last(1)
+		v, err := r.popN(1)
 		if err != nil {
 			return err
 		}
-		return r.extend(v)
+		return r.appendToList(v)
 	case 's': // SETITEM
-		v, err := r.last(2)
+		v, err := r.popN(2)
 		if err != nil {
 			return err
 		}
-		return r.set(v)
+		return r.setItems(v)
 	}
-	v, err := r.toMark()
+	v, err := r.popToMark()
 	if err != nil {
 		return err
 	}
@@ -269,17 +269,17 @@ func (r *reader) collect(op byte) error {
 		r.push(&List{v})
 	case 'd':
 		r.push(&Dict{})
-		return r.set(v)
+		return r.setItems(v)
 	case 'e', 0x90:
-		return r.extend(v)
+		return r.appendToList(v)
 	case 'u':
-		return r.set(v)
+		return r.setItems(v)
 	}
 	return nil
 }
 
-// extend appends values to the list on top of the stack.
-func (r *reader) extend(v []any) error {
+// appendToList appends values to the list on top of the stack.
+func (r *reader) appendToList(v []any) error {
 	top, err := r.top()
 	if err != nil {
 		return err
@@ -292,8 +292,8 @@ func (r *reader) extend(v []any) error {
 	return nil
 }
 
-// set adds alternating keys and values to the dict on top of the stack.
-func (r *reader) set(v []any) error {
+// setItems adds alternating keys and values to the dict on top of the stack.
+func (r *reader) setItems(v []any) error {
 	top, err := r.top()
 	if err != nil {
 		return err

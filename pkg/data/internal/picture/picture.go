@@ -28,16 +28,16 @@ const (
 	maxPixelsPerByte = 8 * 1032
 )
 
-// Kinds lists the supported formats for error messages.
-const Kinds = "PNG, JPEG or TIFF"
+// FormatNames lists the supported formats for error messages.
+const FormatNames = "PNG, JPEG or TIFF"
 
-// extensions lists the file name extensions of pictures, in lower case.
-var extensions = []string{".png", ".jpg", ".jpeg", ".tif", ".tiff"}
+// pictureExtensions lists the file name extensions of pictures, in lower case.
+var pictureExtensions = []string{".png", ".jpg", ".jpeg", ".tif", ".tiff"}
 
 // IsPicture reports whether a file name has the extension of a picture, in upper or lower
 // case.
 func IsPicture(name string) bool {
-	return slices.Contains(extensions, strings.ToLower(filepath.Ext(name)))
+	return slices.Contains(pictureExtensions, strings.ToLower(filepath.Ext(name)))
 }
 
 // Format is a file format of pictures.
@@ -48,8 +48,8 @@ type Format struct {
 	decode func(io.Reader) (image.Image, error) // nil for TIFF, which has a separate reader
 }
 
-// FormatOf detects the format of a file by its first bytes. It does not use the file name.
-func FormatOf(text []byte) (Format, error) {
+// DetectFormat detects the format of a file by its first bytes. It does not use the file name.
+func DetectFormat(text []byte) (Format, error) {
 	for _, f := range []Format{
 		{"PNG", []string{"\x89PNG\r\n\x1a\n"}, png.DecodeConfig, png.Decode},
 		{"JPEG", []string{"\xff\xd8\xff"}, jpeg.DecodeConfig, jpeg.Decode},
@@ -65,17 +65,17 @@ func FormatOf(text []byte) (Format, error) {
 	if len(text) < 8 {
 		err = io.ErrUnexpectedEOF
 	}
-	return Format{}, CorruptError(Kinds, err)
+	return Format{}, CorruptError(FormatNames, err)
 }
 
-// maxFile limits the size of a file in bytes, because files are read into memory
+// maxFileBytes limits the size of a file in bytes, because files are read into memory
 // completely.
-const maxFile = 4 << 30
+const maxFileBytes = 4 << 30
 
 // ReadFile returns the content of the file at path, which must be in the folder dir or a
 // subfolder. Named pipes, devices, and links out of dir are errors.
 func ReadFile(ctx context.Context, dir, path string) ([]byte, error) {
-	return safeopen.ReadFileContext(ctx, dir, path, maxFile)
+	return safeopen.ReadFileContext(ctx, dir, path, maxFileBytes)
 }
 
 // contextReader is a reader that returns an error once its context is canceled, so that the
@@ -102,9 +102,9 @@ func ReadGray(ctx context.Context, dir, path string) (pixels []uint8, height, wi
 	return DecodeGray(ctx, text)
 }
 
-// grayRows is the number of rows that are converted to gray between two checks whether the
+// grayRowsPerCheck is the number of rows that are converted to gray between two checks whether the
 // context is canceled.
-const grayRows = 64
+const grayRowsPerCheck = 64
 
 // DecodeGray decodes the content of a picture file to 8-bit gray values, row by row. 16-bit
 // values keep their upper 8 bits, palettes are applied, and transparent pixels become
@@ -118,11 +118,11 @@ func DecodeGray(ctx context.Context, text []byte) (pixels []uint8, height, width
 	gray, ok := img.(*image.Gray)
 	if !ok || gray.Stride != b.Dx() {
 		gray = image.NewGray(image.Rect(0, 0, b.Dx(), b.Dy()))
-		for y := 0; y < b.Dy(); y += grayRows {
+		for y := 0; y < b.Dy(); y += grayRowsPerCheck {
 			if err := ctx.Err(); err != nil {
 				return nil, 0, 0, err
 			}
-			draw.Draw(gray, image.Rect(0, y, b.Dx(), min(y+grayRows, b.Dy())), img, b.Min.Add(image.Pt(0, y)), draw.Src)
+			draw.Draw(gray, image.Rect(0, y, b.Dx(), min(y+grayRowsPerCheck, b.Dy())), img, b.Min.Add(image.Pt(0, y)), draw.Src)
 		}
 	}
 	return gray.Pix[:b.Dx()*b.Dy()], b.Dy(), b.Dx(), nil
@@ -130,7 +130,7 @@ func DecodeGray(ctx context.Context, text []byte) (pixels []uint8, height, width
 
 // Decode decodes the content of a picture file. A picture without pixels is an error.
 func Decode(ctx context.Context, text []byte) (image.Image, error) {
-	f, err := FormatOf(text)
+	f, err := DetectFormat(text)
 	if err != nil {
 		return nil, err
 	}

@@ -25,38 +25,38 @@ const (
 	touchEvery = time.Second // minimum time between two updates of the progress file
 )
 
-// files lists the files and empty folders of the sources.
-type files struct {
+// sourceFiles lists the files and empty folders of the sources.
+type sourceFiles struct {
 	base  []string // name of each source in the copy
-	all   []file
+	all   []sourceFile
 	bytes int64  // total size of the files
 	key   string // hash of the sources' paths and their files' names, sizes and modification times
 }
 
-// file is a regular file or a folder of a source.
-type file struct {
+// sourceFile is a regular file or a folder of a source.
+type sourceFile struct {
 	root     string // path of the source
 	from, to string // path of the original, and path relative to the copy's folder
 	bytes    int64  // size of the file
 	folder   bool   // whether it is a folder
 }
 
-// name returns the name of the copy's folder.
-func (s *files) name() string { return s.key }
+// copyName returns the name of the copy's folder.
+func (s *sourceFiles) copyName() string { return s.key }
 
-// isName reports whether name is the name of a copy's folder, or of a copy that is being
+// isCopyName reports whether name is the name of a copy's folder, or of a copy that is being
 // removed.
-func isName(name string) bool {
+func isCopyName(name string) bool {
 	b, err := hex.DecodeString(strings.TrimSuffix(name, goneSuffix))
 	return err == nil && len(b) == keyBytes
 }
 
 const keyBytes = 16 // length of a hash in names of copies
 
-// list finds all files of the sources. It follows links within a source. A link that leads
+// listSources finds all files of the sources. It follows links within a source. A link that leads
 // out of its source is an error.
-func list(ctx context.Context, sources []string) (*files, error) {
-	set := &files{}
+func listSources(ctx context.Context, sources []string) (*sourceFiles, error) {
+	set := &sourceFiles{}
 	h := sha256.New()
 	// A copy on a disk may be damaged if the machine crashed: do not reuse it after a reboot.
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -69,7 +69,7 @@ func list(ctx context.Context, sources []string) (*files, error) {
 		base := fmt.Sprintf("%d-%s", i, filepath.Base(path))
 		set.base = append(set.base, base)
 		fmt.Fprintf(h, "%d %q\n", i, path)
-		if err := set.add(ctx, path, path, base, nil, h); err != nil {
+		if err := set.addPath(ctx, path, path, base, nil, h); err != nil {
 			return nil, err
 		}
 	}
@@ -77,10 +77,10 @@ func list(ctx context.Context, sources []string) (*files, error) {
 	return set, nil
 }
 
-// add adds a file, or a folder and its contents, of the source root. from and to are as in
+// addPath adds a file, or a folder and its contents, of the source root. from and to are as in
 // type file, and inside are the folders around it. add writes names, sizes and modification
 // times to the hash h.
-func (s *files) add(ctx context.Context, root, from, to string, inside []os.FileInfo, h io.Writer) error {
+func (s *sourceFiles) addPath(ctx context.Context, root, from, to string, inside []os.FileInfo, h io.Writer) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
@@ -90,7 +90,7 @@ func (s *files) add(ctx context.Context, root, from, to string, inside []os.File
 	}
 	switch {
 	case info.Mode().IsRegular():
-		s.all = append(s.all, file{root: root, from: from, to: to, bytes: info.Size()})
+		s.all = append(s.all, sourceFile{root: root, from: from, to: to, bytes: info.Size()})
 		s.bytes += info.Size()
 		fmt.Fprintf(h, "%q %d %d\n", to, info.Size(), info.ModTime().UnixNano())
 		return nil
@@ -103,7 +103,7 @@ func (s *files) add(ctx context.Context, root, from, to string, inside []os.File
 	if err != nil {
 		return err
 	}
-	s.all = append(s.all, file{to: to, folder: true})
+	s.all = append(s.all, sourceFile{to: to, folder: true})
 	fmt.Fprintf(h, "%q\n", to)
 	inside = append(slices.Clip(inside), info)
 	for _, e := range entries {
@@ -113,16 +113,16 @@ func (s *files) add(ctx context.Context, root, from, to string, inside []os.File
 				return err
 			}
 		}
-		if err := s.add(ctx, root, path, filepath.Join(to, e.Name()), inside, h); err != nil {
+		if err := s.addPath(ctx, root, path, filepath.Join(to, e.Name()), inside, h); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// need returns the number of bytes that the copy occupies on a file system, whose blocks
+// requiredBytes returns the number of bytes that the copy occupies on a file system, whose blocks
 // are assumed to have 4096 bytes.
-func (s *files) need() int64 {
+func (s *sourceFiles) requiredBytes() int64 {
 	const block = 4096
 	var sum int64
 	for _, f := range s.all {
@@ -131,8 +131,8 @@ func (s *files) need() int64 {
 	return sum
 }
 
-// free returns the number of bytes that are available to users on the file system of dir.
-func free(dir string) (int64, error) {
+// freeBytes returns the number of bytes that are available to users on the file system of dir.
+func freeBytes(dir string) (int64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return 0, err
@@ -140,8 +140,8 @@ func free(dir string) (int64, error) {
 	return int64(st.Bavail) * int64(st.Bsize), nil //nolint:unconvert // uint32 on darwin
 }
 
-// copy makes a copy of set in dir. The caller must hold the exclusive lock of dir.
-func (o stager) copy(ctx context.Context, dir string, set *files) error {
+// makeCopy makes a copy of set in dir. The caller must hold the exclusive lock of dir.
+func (o stager) makeCopy(ctx context.Context, dir string, set *sourceFiles) error {
 	part := filepath.Join(dir, partName)
 	if err := os.RemoveAll(part); err != nil { // left by a process that was killed while it copied
 		return err
@@ -150,8 +150,8 @@ func (o stager) copy(ctx context.Context, dir string, set *files) error {
 	if err != nil {
 		return err
 	}
-	if need := set.need(); need > available {
-		return fmt.Errorf("the data set needs %s, but only %s are free: free some space, name another folder in data.stage, or leave data.stage out", size(need), size(available))
+	if need := set.requiredBytes(); need > available {
+		return fmt.Errorf("the data set needs %s, but only %s are free: free some space, name another folder in data.stage, or leave data.stage out", formatBytes(need), formatBytes(available))
 	}
 	for _, f := range set.all {
 		to := filepath.Join(part, f.to)
@@ -177,7 +177,7 @@ func (o stager) copy(ctx context.Context, dir string, set *files) error {
 
 // copyAll copies files to the folder part in parallel. It stops at the first error and
 // returns it.
-func copyAll(ctx context.Context, part string, all []file, p *progress) error {
+func copyAll(ctx context.Context, part string, all []sourceFile, p *progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
@@ -204,7 +204,7 @@ func copyAll(ctx context.Context, part string, all []file, p *progress) error {
 
 // open opens the original file. It returns an error if the file has been replaced by a link
 // out of its source since it was listed.
-func (f file) open() (*os.File, error) {
+func (f sourceFile) open() (*os.File, error) {
 	if f.from == f.root {
 		return safeopen.File(f.from)
 	}
@@ -213,7 +213,7 @@ func (f file) open() (*os.File, error) {
 
 // copyFile copies f to the path to. It returns an error if the size of f has changed since
 // it was listed.
-func copyFile(ctx context.Context, f file, to string, p *progress) (err error) {
+func copyFile(ctx context.Context, f sourceFile, to string, p *progress) (err error) {
 	in, err := f.open()
 	if err != nil {
 		return err
@@ -271,8 +271,8 @@ func (p *progress) touch() error {
 	return errors.Join(f.Close(), os.Chtimes(p.path, now, now))
 }
 
-// size formats a number of bytes with a binary unit, as in "1.5 GiB".
-func size(bytes int64) string {
+// formatBytes formats a number of bytes with a binary unit, as in "1.5 GiB".
+func formatBytes(bytes int64) string {
 	v, units := float64(bytes), []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
 	for v >= 1024 && len(units) > 1 {
 		v, units = v/1024, units[1:]

@@ -61,7 +61,7 @@ type stager struct {
 // made a copy of the same content, Open uses that copy. If another process is copying, Open
 // waits; it returns an error after two minutes without progress.
 func Open(ctx context.Context, folder string, sources []string) (*Stage, error) {
-	s, err := stager{patience: defaultPatience, free: free}.open(ctx, folder, sources)
+	s, err := stager{patience: defaultPatience, free: freeBytes}.open(ctx, folder, sources)
 	if err != nil {
 		return nil, fmt.Errorf("stage data to %s: %w", folder, err)
 	}
@@ -90,24 +90,24 @@ func (s *Stage) Close() error {
 
 // open implements Open.
 func (o stager) open(ctx context.Context, folder string, sources []string) (*Stage, error) {
-	set, err := list(ctx, sources)
+	set, err := listSources(ctx, sources)
 	if err != nil {
 		return nil, err
 	}
-	var waited waiting
+	var waited copyWait
 	for {
-		root, err := ownRoot(folder)
+		root, err := privateRoot(folder)
 		if err != nil {
 			return nil, err
 		}
-		dir := filepath.Join(root, set.name())
+		dir := filepath.Join(root, set.copyName())
 		s := &Stage{Bytes: set.bytes, dir: dir, base: set.base}
-		done, err := o.try(ctx, s, set)
+		done, err := o.tryOpen(ctx, s, set)
 		if done {
 			return s, nil
 		}
 		if err == nil {
-			err = waited.more(ctx, dir, o.patience)
+			err = waited.poll(ctx, dir, o.patience)
 		}
 		if err != nil {
 			_ = os.Remove(root) // fails while a copy is in it
@@ -116,9 +116,9 @@ func (o stager) open(ctx context.Context, folder string, sources []string) (*Sta
 	}
 }
 
-// try acquires the copy in s.dir, and makes it if it does not exist. done is false if
+// tryOpen acquires the copy in s.dir, and makes it if it does not exist. done is false if
 // another process is making or removing the copy.
-func (o stager) try(ctx context.Context, s *Stage, set *files) (done bool, err error) {
+func (o stager) tryOpen(ctx context.Context, s *Stage, set *sourceFiles) (done bool, err error) {
 	lock, err := openLock(s.dir)
 	if err != nil || lock == nil {
 		return false, err
@@ -128,21 +128,21 @@ func (o stager) try(ctx context.Context, s *Stage, set *files) (done bool, err e
 			_ = lock.Close()
 		}
 	}()
-	if !flock(lock, syscall.LOCK_EX) {
+	if !tryLock(lock, syscall.LOCK_EX) {
 		// Other processes use the copy, or one of them is making it.
-		if !flock(lock, syscall.LOCK_SH) || !sameFile(lock, s.dir) || !complete(s.dir) {
+		if !tryLock(lock, syscall.LOCK_SH) || !isCurrentLock(lock, s.dir) || !isComplete(s.dir) {
 			return false, nil
 		}
 		s.lock = lock
 		return true, nil
 	}
-	if !sameFile(lock, s.dir) {
+	if !isCurrentLock(lock, s.dir) {
 		return false, nil
 	}
-	sweep(filepath.Dir(s.dir), s.dir)
-	if !complete(s.dir) {
+	removeAbandoned(filepath.Dir(s.dir), s.dir)
+	if !isComplete(s.dir) {
 		begin := time.Now()
-		if err := o.copy(ctx, s.dir, set); err != nil {
+		if err := o.makeCopy(ctx, s.dir, set); err != nil {
 			return false, errors.Join(err, removeUnused(s.dir, lock))
 		}
 		s.Copied, s.Took = true, time.Since(begin)
@@ -152,16 +152,16 @@ func (o stager) try(ctx context.Context, s *Stage, set *files) (done bool, err e
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_SH); err != nil {
 		return false, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	if !sameFile(lock, s.dir) || !complete(s.dir) {
+	if !isCurrentLock(lock, s.dir) || !isComplete(s.dir) {
 		return false, nil
 	}
 	s.lock = lock
 	return true, nil
 }
 
-// ownRoot returns the path of folder/lockstep-stage-UID and creates this folder if it does
+// privateRoot returns the path of folder/lockstep-stage-UID and creates this folder if it does
 // not exist. It returns an error if other users have access to the folder.
-func ownRoot(folder string) (string, error) {
+func privateRoot(folder string) (string, error) {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 		return "", errors.New("the folder does not exist on this machine: name a folder that exists on every node, such as /dev/shm, or leave data.stage out")
 	}
@@ -172,7 +172,7 @@ func ownRoot(folder string) (string, error) {
 	}
 	info, err := os.Lstat(root)
 	if errors.Is(err, fs.ErrNotExist) { // another process has just removed it
-		return ownRoot(folder)
+		return privateRoot(folder)
 	}
 	if err != nil {
 		return "", err
@@ -197,15 +197,15 @@ func openLock(dir string) (*os.File, error) {
 	return f, err
 }
 
-// flock tries to acquire a lock without waiting, and reports whether it succeeded. how is
+// tryLock tries to acquire a lock without waiting, and reports whether it succeeded. how is
 // LOCK_EX or LOCK_SH.
-func flock(f *os.File, how int) bool {
+func tryLock(f *os.File, how int) bool {
 	return syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB) == nil
 }
 
-// sameFile reports whether dir still contains the lock file that is open as lock. It does
+// isCurrentLock reports whether dir still contains the lock file that is open as lock. It does
 // not if another process has removed dir.
-func sameFile(lock *os.File, dir string) bool {
+func isCurrentLock(lock *os.File, dir string) bool {
 	a, err := lock.Stat()
 	if err != nil {
 		return false
@@ -214,8 +214,8 @@ func sameFile(lock *os.File, dir string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// complete reports whether the copy in dir is complete.
-func complete(dir string) bool {
+// isComplete reports whether the copy in dir is complete.
+func isComplete(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, dataName))
 	return err == nil
 }
@@ -225,7 +225,7 @@ func complete(dir string) bool {
 // a new copy meanwhile.
 func removeUnused(dir string, lock *os.File) error {
 	defer lock.Close()
-	if !flock(lock, syscall.LOCK_EX) || !sameFile(lock, dir) {
+	if !tryLock(lock, syscall.LOCK_EX) || !isCurrentLock(lock, dir) {
 		return nil
 	}
 	gone := dir + goneSuffix
@@ -241,16 +241,16 @@ func removeUnused(dir string, lock *os.File) error {
 // goneSuffix is appended to the name of a copy that is being removed.
 const goneSuffix = ".gone"
 
-// sweep removes the copies in root that no process uses because their users were killed,
+// removeAbandoned removes the copies in root that no process uses because their users were killed,
 // except keep. It ignores errors.
-func sweep(root, keep string) {
+func removeAbandoned(root, keep string) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
-		if !e.IsDir() || !isName(e.Name()) || dir == keep {
+		if !e.IsDir() || !isCopyName(e.Name()) || dir == keep {
 			continue
 		}
 		if strings.HasSuffix(dir, goneSuffix) {
@@ -266,15 +266,15 @@ func sweep(root, keep string) {
 	}
 }
 
-// waiting is the state of waiting for another process that copies.
-type waiting struct {
+// copyWait is the state of waiting for another process that copies.
+type copyWait struct {
 	last  time.Time // modification time of the progress file
 	since time.Time // when this process first saw that time
 }
 
-// more waits for pollEvery. It returns an error if copying to dir has made no progress for
+// poll waits for pollEvery. It returns an error if copying to dir has made no progress for
 // longer than patience.
-func (w *waiting) more(ctx context.Context, dir string, patience time.Duration) error {
+func (w *copyWait) poll(ctx context.Context, dir string, patience time.Duration) error {
 	var now time.Time
 	if info, err := os.Stat(filepath.Join(dir, progressName)); err == nil {
 		now = info.ModTime()

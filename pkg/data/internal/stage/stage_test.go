@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	default:
-		s := stager{patience: time.Minute, free: free}
+		s := stager{patience: time.Minute, free: freeBytes}
 		if how == "copy" {
 			s.began = func() { // in the middle of a copy
 				fmt.Println("ready")
@@ -303,7 +303,7 @@ func TestKilledCopier(t *testing.T) {
 func TestWaitEnds(t *testing.T) {
 	folder, from := t.TempDir(), source(t)
 	process(t, "copy", folder, from)
-	_, err := stager{patience: 3 * pollEvery, free: free}.open(t.Context(), folder, []string{from})
+	_, err := stager{patience: 3 * pollEvery, free: freeBytes}.open(t.Context(), folder, []string{from})
 	if err == nil || !strings.Contains(err.Error(), "another process on this machine is copying to "+folder) || !strings.Contains(err.Error(), "no progress for 150ms") {
 		t.Errorf("error %v", err)
 	}

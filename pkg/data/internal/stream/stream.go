@@ -19,17 +19,17 @@ const (
 // New returns the random stream for a seed, a purpose and keys. Equal arguments give equal
 // streams, in every process and regardless of the streams that were created before.
 func New(seed int64, purpose uint64, keys ...uint64) *rand.Rand {
-	a := mix(uint64(seed)) ^ purpose
+	a := mixBits(uint64(seed)) ^ purpose
 	for _, k := range keys {
-		a = mix(a) ^ k
+		a = mixBits(a) ^ k
 	}
-	return rand.New(rand.NewPCG(mix(a), mix(a+1)))
+	return rand.New(rand.NewPCG(mixBits(a), mixBits(a+1)))
 }
 
-// mix hashes x with the output function of SplitMix64 (Steele, Lea, Flood 2014,
+// mixBits hashes x with the output function of SplitMix64 (Steele, Lea, Flood 2014,
 // doi:10.1145/2714064.2660195): a change of one bit of x flips about half of the result's
 // bits.
-func mix(x uint64) uint64 {
+func mixBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -61,13 +61,13 @@ const (
 
 // Values of tagCompression.
 const (
-	packedNot     = 1
-	packedFax     = 2 // 2 to 4 are fax compressions of pages with one bit per pixel
-	packedFax4    = 4
-	packedLZW     = 5
-	packedDeflate = 8
-	packedBits    = 32773
-	packedAdobe   = 32946 // older value for Deflate
+	compressionNone         = 1
+	compressionFax          = 2 // 2 to 4 are fax compressions of pages with one bit per pixel
+	compressionFax4         = 4
+	compressionLZW          = 5
+	compressionDeflate      = 8
+	compressionPackBits     = 32773
+	compressionAdobeDeflate = 32946 // older value for Deflate
 )
 
 // File contains the pages of a TIFF file.
@@ -111,7 +111,7 @@ func Parse(text []byte) (*File, error) {
 			return nil, fmt.Errorf("directory of page %d is that of an earlier page: the file is damaged", len(f.Pages))
 		}
 		seen[at] = true
-		p, next, err := f.page(int64(at))
+		p, next, err := f.readPage(int64(at))
 		if err != nil {
 			return nil, fmt.Errorf("page %d: %w", len(f.Pages), err)
 		}
@@ -124,9 +124,9 @@ func Parse(text []byte) (*File, error) {
 	return f, nil
 }
 
-// page parses the directory (section 2) at position at. next is the position of the next
+// readPage parses the directory (section 2) at position at. next is the position of the next
 // directory, or 0 if there is none.
-func (f *File) page(at int64) (p Page, next uint32, err error) {
+func (f *File) readPage(at int64) (p Page, next uint32, err error) {
 	size := int64(len(f.text))
 	if at+2 > size {
 		return p, 0, io.ErrUnexpectedEOF
@@ -173,12 +173,12 @@ func (f *File) page(at int64) (p Page, next uint32, err error) {
 		}
 		p.fields[tag] = v
 	}
-	h, w := p.field(tagHeight, 0), p.field(tagWidth, 0)
+	h, w := p.fieldValue(tagHeight, 0), p.fieldValue(tagWidth, 0)
 	if h < 1 || w < 1 || int64(h) > maxPixels/int64(w) {
 		return p, 0, fmt.Errorf("page size %d×%d is invalid: want 1 to %d pixels", h, w, maxPixels)
 	}
-	p.Height, p.Width, p.Bits = int(h), int(w), int(p.field(tagBits, 1))
-	switch p.field(tagFormat, 1) {
+	p.Height, p.Width, p.Bits = int(h), int(w), int(p.fieldValue(tagBits, 1))
+	switch p.fieldValue(tagFormat, 1) {
 	case 2:
 		p.Signed = true
 	case 3:
@@ -187,37 +187,37 @@ func (f *File) page(at int64) (p Page, next uint32, err error) {
 	return p, f.order.Uint32(f.text[end:]), nil
 }
 
-// field returns the first value of a field, or missing if the page does not have the field.
-func (p Page) field(tag uint16, missing uint32) uint32 {
+// fieldValue returns the first value of a field, or missing if the page does not have the field.
+func (p Page) fieldValue(tag uint16, missing uint32) uint32 {
 	if v := p.fields[tag]; len(v) > 0 {
 		return v[0]
 	}
 	return missing
 }
 
-// wide reports whether the values of the page are decoded by this package and not by
+// isWide reports whether the values of the page are decoded by this package and not by
 // x/image/tiff.
-func (p Page) wide() bool { return p.Bits > 16 || p.Float || p.Signed }
+func (p Page) isWide() bool { return p.Bits > 16 || p.Float || p.Signed }
 
-// faxInverted reports whether x/image/tiff decodes a fax-compressed page with black and
+// isFaxInverted reports whether x/image/tiff decodes a fax-compressed page with black and
 // white exchanged. Runs called black have the value 1, which is white if the page defines 0
 // as black (section 11, and libtiff), but x/image/tiff always decodes them to black.
-func (p Page) faxInverted() bool {
-	return p.fax() && p.field(tagPhotometric, whiteIsZero) == blackIsZero
+func (p Page) isFaxInverted() bool {
+	return p.isFax() && p.fieldValue(tagPhotometric, whiteIsZero) == blackIsZero
 }
 
-// fax reports whether the page is fax-compressed (CCITT).
-func (p Page) fax() bool {
-	c := p.field(tagCompression, packedNot)
-	return c >= packedFax && c <= packedFax4
+// isFax reports whether the page is fax-compressed (CCITT).
+func (p Page) isFax() bool {
+	c := p.fieldValue(tagCompression, compressionNone)
+	return c >= compressionFax && c <= compressionFax4
 }
 
 // Values decodes a page and returns its gray values row by row. Integers are divided by the
 // largest value of their type, and floats are not changed.
 func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
 	p := f.Pages[page]
-	if p.wide() {
-		v, err := f.decode(ctx, p)
+	if p.isWide() {
+		v, err := f.decodeWide(ctx, p)
 		if err != nil {
 			return nil, fmt.Errorf("page %d: %w", page, err)
 		}
@@ -246,27 +246,27 @@ func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
 // Floats must be between 0 (black) and 1 (white).
 func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 	p := f.Pages[page]
-	if !p.wide() {
+	if !p.isWide() {
 		if p.Height*p.Width > max(alwaysPixels, 8*maxBytesPerByte*len(f.text)) {
 			return nil, fmt.Errorf("page %d: file of %d bytes is too short for %d×%d pixels", page, len(f.text), p.Height, p.Width)
 		}
-		if p.field(tagPlanar, 1) == 2 && p.field(tagSamples, 1) > 1 {
+		if p.fieldValue(tagPlanar, 1) == 2 && p.fieldValue(tagSamples, 1) > 1 {
 			return nil, fmt.Errorf("page %d: separate color planes (planar configuration 2) are not supported: save the page with interleaved colors", page)
 		}
-		if p.field(tagFillOrder, 1) == 2 && p.Bits < 8 && !p.fax() { // x/image/tiff applies this field only to fax compression
+		if p.fieldValue(tagFillOrder, 1) == 2 && p.Bits < 8 && !p.isFax() { // x/image/tiff applies this field only to fax compression
 			return nil, fmt.Errorf("page %d: reversed bit order (fill order 2) is not supported: save the page with 8 bits per value", page)
 		}
 		// x/image/tiff reads the first page of a file: make this page the first.
 		text := bytes.Clone(f.text[:8])
 		f.order.PutUint32(text[4:], uint32(p.at))
-		m, err := xtiff.Decode(&patched{ctx: ctx, head: text, text: f.text})
+		m, err := xtiff.Decode(&patchedReader{ctx: ctx, head: text, text: f.text})
 		if err != nil {
 			return nil, fmt.Errorf("page %d: %w", page, err)
 		}
 		if b := m.Bounds(); b.Dy() != p.Height || b.Dx() != p.Width {
 			return nil, fmt.Errorf("page %d: decoded size is %d×%d, want %d×%d: the file is damaged", page, b.Dy(), b.Dx(), p.Height, p.Width)
 		}
-		if g, ok := m.(*image.Gray); ok && p.faxInverted() {
+		if g, ok := m.(*image.Gray); ok && p.isFaxInverted() {
 			for i := range g.Pix {
 				g.Pix[i] = ^g.Pix[i]
 			}
@@ -287,14 +287,14 @@ func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 	return m, nil
 }
 
-// patched reads a TIFF file whose first 8 bytes are replaced by head.
-type patched struct {
+// patchedReader reads a TIFF file whose first 8 bytes are replaced by head.
+type patchedReader struct {
 	ctx        context.Context // cancels the decoder, which accepts no context
 	head, text []byte
 	at         int64
 }
 
-func (r *patched) ReadAt(b []byte, at int64) (int, error) {
+func (r *patchedReader) ReadAt(b []byte, at int64) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -311,7 +311,7 @@ func (r *patched) ReadAt(b []byte, at int64) (int, error) {
 	return n, nil
 }
 
-func (r *patched) Read(b []byte) (int, error) {
+func (r *patchedReader) Read(b []byte) (int, error) {
 	n, err := r.ReadAt(b, r.at)
 	r.at += int64(n)
 	if n > 0 && errors.Is(err, io.EOF) {
@@ -320,20 +320,20 @@ func (r *patched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// decode decodes a page for which wide is true and returns its values (see Values).
-func (f *File) decode(ctx context.Context, p Page) ([]float32, error) {
+// decodeWide decodes a page for which isWide is true and returns its values (see Values).
+func (f *File) decodeWide(ctx context.Context, p Page) ([]float32, error) {
 	of := values.Number{Size: p.Bits / 8, Big: f.order == binary.BigEndian, Float: p.Float, Signed: p.Signed}
 	switch {
-	case p.field(tagSamples, 1) != 1:
-		return nil, fmt.Errorf("page has %d values of %d bits per pixel: only gray pictures are supported", p.field(tagSamples, 1), p.Bits)
-	case p.Bits%8 != 0 || !of.Known():
+	case p.fieldValue(tagSamples, 1) != 1:
+		return nil, fmt.Errorf("page has %d values of %d bits per pixel: only gray pictures are supported", p.fieldValue(tagSamples, 1), p.Bits)
+	case p.Bits%8 != 0 || !of.Supported():
 		return nil, fmt.Errorf("unsupported values of %d bits: integers of 8, 16, 32 or 64 bits and floats of 16, 32 or 64 bits are supported", p.Bits)
 	}
-	width, height := p.Width, int(min(p.field(tagRowsPerStrip, uint32(p.Height)), uint32(p.Height)))
+	width, height := p.Width, int(min(p.fieldValue(tagRowsPerStrip, uint32(p.Height)), uint32(p.Height)))
 	offsets, sizes := p.fields[tagStripOffsets], p.fields[tagStripBytes]
-	tiled := p.field(tagTileWidth, 0) > 0
+	tiled := p.fieldValue(tagTileWidth, 0) > 0
 	if tiled {
-		w, h := p.field(tagTileWidth, 0), p.field(tagTileHeight, 0)
+		w, h := p.fieldValue(tagTileWidth, 0), p.fieldValue(tagTileHeight, 0)
 		if h == 0 || w > 1<<16 || h > 1<<16 {
 			return nil, fmt.Errorf("invalid tile size %d×%d: the file is damaged", h, w)
 		}
@@ -359,7 +359,7 @@ func (f *File) decode(ctx context.Context, p Page) ([]float32, error) {
 		if !tiled {
 			rows = min(height, p.Height-top)
 		}
-		b, err := f.part(p, int64(offsets[k]), int64(sizes[k]), rows*width*of.Size)
+		b, err := f.decompressPart(p, int64(offsets[k]), int64(sizes[k]), rows*width*of.Size)
 		if err != nil {
 			return nil, err
 		}
@@ -368,7 +368,7 @@ func (f *File) decode(ctx context.Context, p Page) ([]float32, error) {
 			if err := unpredict(p, row, of, f.order); err != nil {
 				return nil, err
 			}
-			big.Big = of.Big || p.field(tagPredictor, 1) == 3
+			big.Big = of.Big || p.fieldValue(tagPredictor, 1) == 3
 			n := min(width, p.Width-left)
 			big.Convert(v[(top+y)*p.Width+left:][:n], row)
 		}
@@ -378,7 +378,7 @@ func (f *File) decode(ctx context.Context, p Page) ([]float32, error) {
 		if p.Signed {
 			largest = float32(math.Pow(2, float64(p.Bits-1)) - 1)
 		}
-		inverted := !p.Signed && p.field(tagPhotometric, blackIsZero) == whiteIsZero
+		inverted := !p.Signed && p.fieldValue(tagPhotometric, blackIsZero) == whiteIsZero
 		for i := range v {
 			if v[i] /= largest; inverted {
 				v[i] = 1 - v[i]
@@ -388,9 +388,9 @@ func (f *File) decode(ctx context.Context, p Page) ([]float32, error) {
 	return v, nil
 }
 
-// part decompresses the strip or tile of size bytes at position at, which must have n bytes
+// decompressPart decompresses the strip or tile of size bytes at position at, which must have n bytes
 // after decompression.
-func (f *File) part(p Page, at, size int64, n int) ([]byte, error) {
+func (f *File) decompressPart(p Page, at, size int64, n int) ([]byte, error) {
 	if at+size > int64(len(f.text)) {
 		return nil, fmt.Errorf("strip or tile at byte %d has %d bytes, which exceeds the file of %d bytes: the file is truncated; copy it again", at, size, len(f.text))
 	}
@@ -399,20 +399,20 @@ func (f *File) part(p Page, at, size int64, n int) ([]byte, error) {
 		return nil, fmt.Errorf("strip or tile of %d bytes cannot be decompressed to %d bytes: the file is damaged", size, n)
 	}
 	var r io.Reader
-	switch c := p.field(tagCompression, 1); c {
-	case packedNot:
+	switch c := p.fieldValue(tagCompression, 1); c {
+	case compressionNone:
 		r = bytes.NewReader(b)
-	case packedLZW:
+	case compressionLZW:
 		l := lzw.NewReader(bytes.NewReader(b), lzw.MSB, 8)
 		defer func() { _ = l.Close() }()
 		r = l
-	case packedDeflate, packedAdobe:
+	case compressionDeflate, compressionAdobeDeflate:
 		z, err := zlib.NewReader(bytes.NewReader(b))
 		if err != nil {
 			return nil, fmt.Errorf("decompress Deflate: %w", err)
 		}
 		r = z
-	case packedBits:
+	case compressionPackBits:
 		return unpackBits(b, n)
 	default:
 		return nil, fmt.Errorf("unsupported compression %d of %d-bit values: uncompressed, LZW, Deflate and PackBits are supported", c, p.Bits)
@@ -453,7 +453,7 @@ func unpackBits(b []byte, n int) ([]byte, error) {
 // integers (section 14). Predictor 3 stores differences of the bytes of floats, most
 // significant bytes first (technical note 3); the resulting floats are big-endian.
 func unpredict(p Page, row []byte, of values.Number, order binary.ByteOrder) error {
-	switch c := p.field(tagPredictor, 1); {
+	switch c := p.fieldValue(tagPredictor, 1); {
 	case c == 1:
 	case c == 2 && of.Size == 1:
 		for i := 1; i < len(row); i++ {

@@ -65,7 +65,7 @@ func TestImage(t *testing.T) {
 	if v := m.(*image.Gray16).Gray16At(6, 4).Y; v != uint16(math.Round(104.0/128*65535)) {
 		t.Errorf("the last pixel is %d", v)
 	}
-	if _, err := parse(t, "testdata/i16.tif").Image(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "pixel (0, 0) is -0.39") || !strings.Contains(err.Error(), "divide them") {
+	if _, err := parse(t, "testdata/i16.tif").Image(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "pixel (0, 0) is -0.39") || !strings.Contains(err.Error(), "divide the values") {
 		t.Errorf("values below 0: %v", err)
 	}
 }

@@ -15,8 +15,8 @@ type Number struct {
 	Signed bool // integers are signed
 }
 
-// Known reports whether Convert supports t.
-func (t Number) Known() bool {
+// Supported reports whether Convert supports t.
+func (t Number) Supported() bool {
 	return t.Size == 2 || t.Size == 4 || t.Size == 8 || (t.Size == 1 && !t.Float)
 }
 
@@ -41,17 +41,17 @@ func (t Number) Convert(dst []float32, b []byte) {
 		}
 	case t.Float:
 		for i := range dst {
-			dst[i] = half(order.Uint16(b[2*i:]))
+			dst[i] = decodeFloat16(order.Uint16(b[2*i:]))
 		}
 	default:
 		for i := range dst {
-			dst[i] = t.integer(b[t.Size*i:], order)
+			dst[i] = t.decodeInteger(b[t.Size*i:], order)
 		}
 	}
 }
 
-// integer decodes the integer at the start of b.
-func (t Number) integer(b []byte, order binary.ByteOrder) float32 {
+// decodeInteger decodes the integer at the start of b.
+func (t Number) decodeInteger(b []byte, order binary.ByteOrder) float32 {
 	var v uint64
 	switch t.Size {
 	case 1:
@@ -70,8 +70,8 @@ func (t Number) integer(b []byte, order binary.ByteOrder) float32 {
 	return float32(int64(v<<shift) >> shift)
 }
 
-// half decodes a number in IEEE 754's binary16 format.
-func half(h uint16) float32 {
+// decodeFloat16 decodes a number in IEEE 754's binary16 format.
+func decodeFloat16(h uint16) float32 {
 	sign, exponent, fraction := uint32(h>>15)<<31, uint32(h>>10&0x1f), uint32(h&0x3ff)
 	switch exponent {
 	case 0: // zero or subnormal: fraction·2⁻²⁴

@@ -54,11 +54,11 @@ func TestConvert(t *testing.T) {
 		{Number{Size: 8, Float: true}, binary.LittleEndian.AppendUint64(nil, math.Float64bits(0.1)), 0.1},
 	} {
 		got := make([]float32, 1)
-		if c.of.Convert(got, c.b); got[0] != c.want || !c.of.Known() {
+		if c.of.Convert(got, c.b); got[0] != c.want || !c.of.Supported() {
 			t.Errorf("%+v of % x is %g, want %g", c.of, c.b, got[0], c.want)
 		}
 	}
-	if (Number{Size: 1, Float: true}).Known() || (Number{Size: 3}).Known() {
+	if (Number{Size: 1, Float: true}).Supported() || (Number{Size: 3}).Supported() {
 		t.Error("floats of 1 byte or numbers of 3 are known")
 	}
 }
