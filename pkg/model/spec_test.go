@@ -152,7 +152,7 @@ func TestSpecSizes(t *testing.T) {
 		t.Errorf("a size that does not halve: error %v", err)
 	}
 	_, err = spec.Network([]int{1, 16, 16}, []int{2, 16, 16})
-	if err == nil || !strings.Contains(err.Error(), "logits have shape (1, 1, 16, 16), targets (1, 2, 16, 16)") {
+	if err == nil || !strings.Contains(err.Error(), "logits have shape (1, 1, 16, 16), but targets have shape (1, 2, 16, 16)") {
 		t.Errorf("another target: error %v", err)
 	}
 }
@@ -225,7 +225,7 @@ func TestSpecErrors(t *testing.T) {
 		{"epsilon", layers("{name: a, kind: BatchNorm, epsilon: -1}"), "epsilon is -1"},
 		{"init", layers("{name: a, kind: Conv, out: 1, kernel: 1, init: zeros}"), `init "zeros" is not known: use one of pytorch`},
 		{"init without number", layers("{name: a, kind: Conv, out: 1, kernel: 1, init: normal}"), `init "normal" is not known`},
-		{"shape", layers("{name: a, kind: Conv, out: 2, kernel: 1}"), "logits have shape (1, 2, 8, 8), targets (1, 1, 8, 8)"},
+		{"shape", layers("{name: a, kind: Conv, out: 2, kernel: 1}"), "logits have shape (1, 2, 8, 8), but targets have shape (1, 1, 8, 8)"},
 		{"growth without end", layers(slices.Repeat([]string{"{name: NAME, kind: ConvTranspose, out: 1, kernel: 256, stride: 256}"}, 8)...), "is too large"},
 	}
 	for _, tt := range tests {
