@@ -40,7 +40,7 @@ func NewEvaluation(ds Dataset, c EvaluationOptions) (*Loader, error) {
 	return newLoader(ds, s, c.Batch, LoaderOptions{Workers: c.Workers, Prefetch: c.Prefetch})
 }
 
-// shard is the dealer of NewEvaluation. It returns samples lo to hi−1 in ascending order,
+// shard is the batchSampler of NewEvaluation. It returns samples lo to hi−1 in ascending order,
 // in batches of the given size.
 type shard struct{ lo, hi, batch int }
 

@@ -17,6 +17,8 @@ func (l *Loader) fill(ctx context.Context, b *buffer, epoch int, indices []int) 
 	return l.fillUncached(ctx, b, epoch, indices)
 }
 
+// fillUncached loads the samples with the given indices into b, in parallel if b has
+// temporary memory for several goroutines.
 func (l *Loader) fillUncached(ctx context.Context, b *buffer, epoch int, indices []int) error {
 	if l.p.cache == cacheMapped {
 		epoch = 0
@@ -102,6 +104,8 @@ type loaderCache struct {
 
 type cachedValues struct{ image, target []float32 }
 
+// get copies the values of key to image and target. It returns false if the cache does not
+// contain key.
 func (s *loaderCache) get(key int, image, target []float32) bool {
 	s.mu.Lock()
 	v, ok := s.entries[key]
@@ -113,6 +117,7 @@ func (s *loaderCache) get(key int, image, target []float32) bool {
 	return ok
 }
 
+// put stores copies of image and target under key.
 func (s *loaderCache) put(key int, image, target []float32) {
 	v := cachedValues{append([]float32(nil), image...), append([]float32(nil), target...)}
 	s.mu.Lock()

@@ -109,6 +109,7 @@ func (c ShapesOptions) Validate() error {
 	return nil
 }
 
+// withDefaults replaces zero fields by their default values.
 func (c ShapesOptions) withDefaults() ShapesOptions {
 	if c.Classes == 0 {
 		c.Classes = len(generate.ShapeNames)

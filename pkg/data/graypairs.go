@@ -31,7 +31,7 @@ func (s *grayPairs) getWindow(i int, w window, image, target []float32) error {
 	return nil
 }
 
-// scaled[b] is b/255 and counted[b] is b. A table lookup takes a third of the time of a
+// byteToUnit[b] is b/255 and byteToFloat[b] is b. A table lookup takes a third of the time of a
 // division, and the loader's goroutines take time from training.
 var byteToUnit, byteToFloat = func() (s, c [256]float32) {
 	for v := range s {
