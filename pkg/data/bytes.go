@@ -41,14 +41,14 @@ func (l *Loader) Batches(epoch int) [][]int { return l.sampler.Epoch(epoch) }
 // are), or if the loader caches augmented samples or batches. If ctx is canceled before all
 // samples are read, Bytes returns ctx's error.
 func (l *Loader) Bytes(ctx context.Context, limit int64) (Bytes, error) {
-	b, err := l.bytes(ctx, limit)
+	b, err := l.readBytes(ctx, limit)
 	if err != nil {
 		return Bytes{}, fmt.Errorf("read samples as bytes: %w", err)
 	}
 	return b, nil
 }
 
-func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
+func (l *Loader) readBytes(ctx context.Context, limit int64) (b Bytes, err error) {
 	switch {
 	case l.c.Kind == LoaderSynthetic:
 		return b, fmt.Errorf("a loader of kind %s repeats one batch: use kind lowmem or inmem", LoaderSynthetic)
@@ -57,7 +57,7 @@ func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 	}
 	ds, list := l.ds, integersBelow(l.ds.Len())
 	for { // unwrap data sets that repeat or select samples
-		s, ok := ds.(*subset)
+		s, ok := ds.(*subsetDataset)
 		if !ok {
 			break
 		}

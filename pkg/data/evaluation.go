@@ -36,17 +36,17 @@ func NewEvaluation(ds Dataset, c EvaluationOptions) (*Loader, error) {
 		return nil, err
 	}
 	n := ds.Len()
-	s := &shard{lo: n * c.Rank / c.World, hi: n * (c.Rank + 1) / c.World, batch: c.Batch}
+	s := &evaluationShard{lo: n * c.Rank / c.World, hi: n * (c.Rank + 1) / c.World, batch: c.Batch}
 	return newLoader(ds, s, c.Batch, LoaderOptions{Workers: c.Workers, Prefetch: c.Prefetch})
 }
 
-// shard is the batchSampler of NewEvaluation. It returns samples lo to hi−1 in ascending order,
+// evaluationShard is the batchSampler of NewEvaluation. It returns samples lo to hi−1 in ascending order,
 // in batches of the given size.
-type shard struct{ lo, hi, batch int }
+type evaluationShard struct{ lo, hi, batch int }
 
-func (s *shard) Steps() int { return (s.hi - s.lo + s.batch - 1) / s.batch }
+func (s *evaluationShard) Steps() int { return (s.hi - s.lo + s.batch - 1) / s.batch }
 
-func (s *shard) Epoch(int) [][]int {
+func (s *evaluationShard) Epoch(int) [][]int {
 	batches := make([][]int, s.Steps())
 	for step := range batches {
 		batch := make([]int, s.batch)
@@ -58,6 +58,6 @@ func (s *shard) Epoch(int) [][]int {
 	return batches
 }
 
-func (s *shard) stepPadding(step int) int {
+func (s *evaluationShard) stepPadding(step int) int {
 	return max(0, s.lo+(step+1)*s.batch-s.hi)
 }

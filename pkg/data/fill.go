@@ -49,7 +49,7 @@ func (l *Loader) fillUncached(ctx context.Context, b *buffer, epoch int, indices
 
 // fillSample loads sample i into position k of batch b, or copies it from the cache if the
 // loader caches augmented samples.
-func (l *Loader) fillSample(ctx context.Context, b *buffer, s *scratch, epoch, k, i int) error {
+func (l *Loader) fillSample(ctx context.Context, b *buffer, s *sampleScratch, epoch, k, i int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (l *Loader) fillSample(ctx context.Context, b *buffer, s *scratch, epoch, k
 
 // loadSample reads sample i into image and target, and augments it for the given epoch. It uses
 // s as temporary memory.
-func (l *Loader) loadSample(s *scratch, epoch, i int, image, target []float32) error {
+func (l *Loader) loadSample(s *sampleScratch, epoch, i int, image, target []float32) error {
 	is, ts := l.ds.ImageShape(), l.ds.TargetShape()
 	if _, ok := spatialSize(is); !ok {
 		return l.ds.Get(i, image, target)

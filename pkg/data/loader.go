@@ -227,11 +227,11 @@ func (l *Loader) stepPadding(step int) int {
 // buffer is the memory of one batch.
 type buffer struct {
 	image, target []float32
-	scratch       []scratch // one per goroutine that fills the buffer
+	scratch       []sampleScratch // one per goroutine that fills the buffer
 }
 
-// scratch is memory for one sample before augmentation.
-type scratch struct{ image, target []float32 }
+// sampleScratch is memory for one sample before augmentation.
+type sampleScratch struct{ image, target []float32 }
 
 // takeBuffer returns an unused buffer or allocates one. The caller holds l.mu.
 func (l *Loader) takeBuffer() *buffer {
@@ -241,9 +241,9 @@ func (l *Loader) takeBuffer() *buffer {
 		return b
 	}
 	image, target := elementCount(l.ImageShape()), elementCount(l.TargetShape())
-	b := &buffer{image: make([]float32, l.batch*image), target: make([]float32, l.batch*target), scratch: make([]scratch, l.goroutinesPerBatch())}
+	b := &buffer{image: make([]float32, l.batch*image), target: make([]float32, l.batch*target), scratch: make([]sampleScratch, l.goroutinesPerBatch())}
 	for i := range b.scratch {
-		b.scratch[i] = scratch{make([]float32, image), make([]float32, target)}
+		b.scratch[i] = sampleScratch{make([]float32, image), make([]float32, target)}
 	}
 	return b
 }

@@ -14,13 +14,13 @@ import (
 // are kept, once each. A data set that is already in memory is returned unchanged.
 func InMemory(ds Dataset) Dataset {
 	switch d := ds.(type) {
-	case *subset:
-		return &subset{ds: InMemory(d.ds), indices: d.indices}
-	case *tiles:
+	case *subsetDataset:
+		return &subsetDataset{ds: InMemory(d.ds), indices: d.indices}
+	case *tileDataset:
 		t := *d
 		t.ds = InMemory(d.ds)
 		return &t
-	case *crops:
+	case *cropDataset:
 		c := *d
 		c.ds = InMemory(d.ds)
 		return &c
@@ -49,15 +49,15 @@ type memoryDataset struct {
 // memory. It assumes the minimum of one byte per value of an image.
 func checkInMemory(ds Dataset, n int) error {
 	switch d := ds.(type) {
-	case *subset:
+	case *subsetDataset:
 		distinct := map[int]bool{}
 		for _, i := range d.indices {
 			distinct[i] = true
 		}
 		return checkInMemory(d.ds, min(n, len(distinct)))
-	case *tiles: // n tiles may be parts of up to n samples
+	case *tileDataset: // n tiles may be parts of up to n samples
 		return checkInMemory(d.ds, min(n, d.ds.Len()))
-	case *crops:
+	case *cropDataset:
 		return checkInMemory(d.ds, min(n, d.ds.Len()))
 	case *memoryDataset:
 		d.used = min(n, len(d.samples))

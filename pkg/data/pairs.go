@@ -145,7 +145,7 @@ func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 // checkPairsMemory returns an error if the pairs do not fit into memory, assuming that all
 // have the size of the first image. If the first image is damaged, it returns nil, because
 // openPairs reports the damage.
-func checkPairsMemory(ctx context.Context, dir string, pairs []pair) error {
+func checkPairsMemory(ctx context.Context, dir string, pairs []imagePair) error {
 	text, err := picture.ReadFile(ctx, dir, pairs[0].image)
 	if err != nil {
 		return fmt.Errorf("read image %s: %w", pairs[0].image, err)
@@ -192,12 +192,12 @@ func findFolders(dir string) (images, masks string, err error) {
 	return "", "", fmt.Errorf("%s contains neither image/ nor label/: want %s", dir, pairLayout)
 }
 
-// pair is the name of a sample, and the paths of its image and its mask.
-type pair struct{ name, image, mask string }
+// imagePair is the name of a sample, and the paths of its image and its mask.
+type imagePair struct{ name, image, mask string }
 
 // matchPairs finds the mask of each image. It returns an error if an image has no mask or a
 // mask has no image.
-func matchPairs(imageDir, maskDir string) ([]pair, error) {
+func matchPairs(imageDir, maskDir string) ([]imagePair, error) {
 	images, err := listPictures(imageDir)
 	if err != nil {
 		return nil, err
@@ -217,7 +217,7 @@ func matchPairs(imageDir, maskDir string) ([]pair, error) {
 		}
 		byKey[key(m)] = m
 	}
-	var pairs []pair
+	var pairs []imagePair
 	used := map[string]string{}
 	for _, name := range images {
 		path := filepath.Join(imageDir, name)
@@ -229,7 +229,7 @@ func matchPairs(imageDir, maskDir string) ([]pair, error) {
 			return nil, fmt.Errorf("images %s and %s in %s could both belong to mask %s: give images and masks the same names", other, name, imageDir, mask)
 		}
 		used[mask] = name
-		pairs = append(pairs, pair{name: trimExtension(name), image: path, mask: filepath.Join(maskDir, mask)})
+		pairs = append(pairs, imagePair{name: trimExtension(name), image: path, mask: filepath.Join(maskDir, mask)})
 	}
 	for _, m := range masks {
 		if _, ok := used[m]; !ok {

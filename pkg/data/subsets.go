@@ -23,28 +23,28 @@ func Split(n, testCount int, seed int64) (train, test []int) {
 // Subset returns a data set of the samples of ds with the given indices, in the given
 // order. If ds has no sample with an index, Get returns an error for it.
 func Subset(ds Dataset, indices []int) Dataset {
-	return &subset{ds: ds, indices: append([]int(nil), indices...)}
+	return &subsetDataset{ds: ds, indices: append([]int(nil), indices...)}
 }
 
-// subset is the data set that Subset returns.
-type subset struct {
+// subsetDataset is the data set that Subset returns.
+type subsetDataset struct {
 	ds      Dataset
 	indices []int
 }
 
-func (s *subset) Len() int                { return len(s.indices) }
-func (s *subset) ImageShape() []int       { return s.ds.ImageShape() }
-func (s *subset) TargetShape() []int      { return s.ds.TargetShape() }
-func (s *subset) SampleName(i int) string { return s.ds.SampleName(s.indices[i]) }
+func (s *subsetDataset) Len() int                { return len(s.indices) }
+func (s *subsetDataset) ImageShape() []int       { return s.ds.ImageShape() }
+func (s *subsetDataset) TargetShape() []int      { return s.ds.TargetShape() }
+func (s *subsetDataset) SampleName(i int) string { return s.ds.SampleName(s.indices[i]) }
 
-func (s *subset) Get(i int, image, target []float32) error {
+func (s *subsetDataset) Get(i int, image, target []float32) error {
 	if i < 0 || i >= len(s.indices) {
 		return fmt.Errorf("get sample %d: the subset has samples 0 to %d", i, len(s.indices)-1)
 	}
 	return s.ds.Get(s.indices[i], image, target)
 }
 
-func (s *subset) getWindow(i int, w window, image, target []float32) error {
+func (s *subsetDataset) getWindow(i int, w window, image, target []float32) error {
 	if i < 0 || i >= len(s.indices) {
 		return fmt.Errorf("get sample %d: the subset has samples 0 to %d", i, len(s.indices)-1)
 	}
@@ -70,7 +70,7 @@ func Tiles(ds Dataset, height, width int) (Dataset, error) {
 	case is[2]%width != 0:
 		return nil, fmt.Errorf("cut tiles: tile width %d does not divide image width %d: use one that does (nearest: %d)", width, is[2], nearestDivisor(is[2], width))
 	}
-	return &tiles{ds: ds, height: height, width: width, rows: is[1] / height, columns: is[2] / width}, nil
+	return &tileDataset{ds: ds, height: height, width: width, rows: is[1] / height, columns: is[2] / width}, nil
 }
 
 // nearestDivisor returns the divisor of n that is closest to d.
@@ -86,34 +86,34 @@ func nearestDivisor(n, d int) int {
 
 func abs(v int) int { return max(v, -v) }
 
-// tiles is the data set that Tiles returns.
-type tiles struct {
+// tileDataset is the data set that Tiles returns.
+type tileDataset struct {
 	ds            Dataset
 	height, width int
 	rows, columns int
 }
 
-func (t *tiles) Len() int           { return t.ds.Len() * t.rows * t.columns }
-func (t *tiles) ImageShape() []int  { return []int{t.ds.ImageShape()[0], t.height, t.width} }
-func (t *tiles) TargetShape() []int { return []int{t.ds.TargetShape()[0], t.height, t.width} }
+func (t *tileDataset) Len() int           { return t.ds.Len() * t.rows * t.columns }
+func (t *tileDataset) ImageShape() []int  { return []int{t.ds.ImageShape()[0], t.height, t.width} }
+func (t *tileDataset) TargetShape() []int { return []int{t.ds.TargetShape()[0], t.height, t.width} }
 
 // locateTile returns the index of the image that contains tile i, and the tile's row and column
 // in the grid of the image's tiles.
-func (t *tiles) locateTile(i int) (image, row, column int) {
+func (t *tileDataset) locateTile(i int) (image, row, column int) {
 	k := i % (t.rows * t.columns)
 	return i / (t.rows * t.columns), k / t.columns, k % t.columns
 }
 
-func (t *tiles) SampleName(i int) string {
+func (t *tileDataset) SampleName(i int) string {
 	image, row, column := t.locateTile(i)
 	return fmt.Sprintf("%s[%d,%d]", t.ds.SampleName(image), row, column)
 }
 
-func (t *tiles) Get(i int, image, target []float32) error {
+func (t *tileDataset) Get(i int, image, target []float32) error {
 	return t.getWindow(i, window{size: [3]int{1, t.height, t.width}}, image, target)
 }
 
-func (t *tiles) getWindow(i int, w window, image, target []float32) error {
+func (t *tileDataset) getWindow(i int, w window, image, target []float32) error {
 	if err := checkGetArguments(t, i, w, image, target); err != nil {
 		return err
 	}
@@ -152,36 +152,36 @@ func Crops(ds Dataset, edge, n int, seed int64) (Dataset, error) {
 	if err := a.checkShapes(is, ts); err != nil {
 		return nil, fmt.Errorf("cut crops: %w", err)
 	}
-	return &crops{ds: ds, crop: a, n: n, seed: seed}, nil
+	return &cropDataset{ds: ds, crop: a, n: n, seed: seed}, nil
 }
 
-// crops is the data set that Crops returns.
-type crops struct {
+// cropDataset is the data set that Crops returns.
+type cropDataset struct {
 	ds   Dataset
 	crop Augment
 	n    int
 	seed int64
 }
 
-func (c *crops) Len() int          { return c.n }
-func (c *crops) ImageShape() []int { return c.crop.outputShape(c.ds.ImageShape()) }
-func (c *crops) TargetShape() []int {
+func (c *cropDataset) Len() int          { return c.n }
+func (c *cropDataset) ImageShape() []int { return c.crop.outputShape(c.ds.ImageShape()) }
+func (c *cropDataset) TargetShape() []int {
 	if ts := c.ds.TargetShape(); !isAligned(c.ds.ImageShape(), ts) {
 		return ts
 	}
 	return c.crop.outputShape(c.ds.TargetShape())
 }
 
-func (c *crops) SampleName(i int) string {
+func (c *cropDataset) SampleName(i int) string {
 	return fmt.Sprintf("%s[crop %d]", c.ds.SampleName(i%c.ds.Len()), i)
 }
 
-func (c *crops) Get(i int, image, target []float32) error {
+func (c *cropDataset) Get(i int, image, target []float32) error {
 	w, _ := fullWindow(c.ImageShape())
 	return c.getWindow(i, w, image, target)
 }
 
-func (c *crops) getWindow(i int, w window, image, target []float32) error {
+func (c *cropDataset) getWindow(i int, w window, image, target []float32) error {
 	if err := checkGetArguments(c, i, w, image, target); err != nil {
 		return err
 	}

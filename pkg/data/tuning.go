@@ -52,11 +52,11 @@ func (l *Loader) MemoryBytes() int64 {
 // memory, and whether it has read all samples. For other data sets it returns 0 and true.
 func CachedBytes(ds Dataset) (bytes int64, complete bool) {
 	switch d := ds.(type) {
-	case *subset:
+	case *subsetDataset:
 		return CachedBytes(d.ds)
-	case *tiles:
+	case *tileDataset:
 		return CachedBytes(d.ds)
-	case *crops:
+	case *cropDataset:
 		return CachedBytes(d.ds)
 	case *memoryDataset:
 		complete = true

@@ -18,9 +18,9 @@ type Counts struct {
 	TN int64 // true negatives: background, predicted background
 }
 
-// smooth is added to the numerators and denominators of IoU and Dice, so that they are
+// smoothing is added to the numerators and denominators of IoU and Dice, so that they are
 // defined without foreground pixels.
-const smooth = 1
+const smoothing = 1
 
 // CountLogits compares logits z with targets t of the same length. A logit above 0 predicts
 // foreground, NaN predicts background. A target above 0.5 is foreground.
@@ -81,13 +81,13 @@ func (c Counts) Total() int64 { return c.TP + c.FP + c.FN + c.TN }
 // IoU returns the intersection over union of truth y and prediction p,
 // (Σyp + 1) / (Σy + Σp − Σyp + 1).
 func (c Counts) IoU() float64 {
-	return float64(c.TP+smooth) / float64(c.TP+c.FP+c.FN+smooth)
+	return float64(c.TP+smoothing) / float64(c.TP+c.FP+c.FN+smoothing)
 }
 
 // Dice returns the Dice coefficient of truth y and prediction p,
 // (2Σyp + 1) / (Σy + Σp + 1).
 func (c Counts) Dice() float64 {
-	return float64(2*c.TP+smooth) / float64(2*c.TP+c.FP+c.FN+smooth)
+	return float64(2*c.TP+smoothing) / float64(2*c.TP+c.FP+c.FN+smoothing)
 }
 
 // Accuracy returns the fraction of pixels that are predicted correctly, or 0 if there are

@@ -103,18 +103,18 @@ func Apply32(u Update, tensors []Tensor32) error {
 // returns the norm before scaling.
 func Clip32(clip float64, gradients ...[]float32) float64 { return clipGradients(clip, gradients) }
 
-// number is a floating-point type of weights.
-type number interface{ ~float32 | ~float64 }
+// float is a floating-point type of weights.
+type float interface{ ~float32 | ~float64 }
 
 // tensor is a Tensor64 or Tensor32.
-type tensor[T number] struct {
+type tensor[T float] struct {
 	w, g   []T
 	slots  [][]T
 	vector bool
 }
 
 // applyUpdate implements Apply64 and Apply32.
-func applyUpdate[T number](u Update, list []tensor[T]) error {
+func applyUpdate[T float](u Update, list []tensor[T]) error {
 	if err := u.Validate(); err != nil {
 		return fmt.Errorf("apply optimizer step: %w", err)
 	}
@@ -142,20 +142,20 @@ func applyUpdate[T number](u Update, list []tensor[T]) error {
 	for _, t := range list {
 		switch u.Rule {
 		case RuleAdam, RuleAdamW:
-			adam(u, t)
+			applyAdam(u, t)
 		case RuleLARS:
-			lars(u, t)
+			applyLARS(u, t)
 		case RuleLAMB:
-			lamb(u, t)
+			applyLAMB(u, t)
 		default:
-			sgd(u, t)
+			applySGD(u, t)
 		}
 	}
 	return nil
 }
 
 // sumSquares returns the sum of the squares of v.
-func sumSquares[T number](v []T) float64 {
+func sumSquares[T float](v []T) float64 {
 	sum := 0.0
 	for _, x := range v {
 		sum += float64(x) * float64(x)
@@ -168,7 +168,7 @@ func sumSquares[T number](v []T) float64 {
 const clipEpsilon = 1e-6
 
 // clipGradients implements Clip32.
-func clipGradients[T number](clip float64, gradients [][]T) float64 {
+func clipGradients[T float](clip float64, gradients [][]T) float64 {
 	sum := 0.0
 	for _, g := range gradients {
 		sum += sumSquares(g)
@@ -184,7 +184,7 @@ func clipGradients[T number](clip float64, gradients [][]T) float64 {
 	return norm
 }
 
-// sgd applies one step of SGD like torch.optim.SGD without dampening. The momentum buffer
+// applySGD applies one step of SGD like torch.optim.SGD without dampening. The momentum buffer
 // buf does not include the learning rate lr:
 //
 //	d = g + decay·w    buf ← μ·buf + d
@@ -192,7 +192,7 @@ func clipGradients[T number](clip float64, gradients [][]T) float64 {
 //
 // (Sutskever et al. 2013, proceedings.mlr.press/v28/sutskever13, in PyTorch's form, where
 // w are the look-ahead parameters).
-func sgd[T number](u Update, t tensor[T]) {
+func applySGD[T float](u Update, t tensor[T]) {
 	rate, momentum, decay := T(u.LearningRate), T(u.Momentum), T(u.WeightDecay)
 	for i := range t.w {
 		d := t.g[i] + decay*t.w[i]
@@ -209,7 +209,7 @@ func sgd[T number](u Update, t tensor[T]) {
 	}
 }
 
-// adam applies algorithm 1 of Kingma and Ba (2015, arXiv:1412.6980), with ε added after
+// applyAdam applies algorithm 1 of Kingma and Ba (2015, arXiv:1412.6980), with ε added after
 // the bias correction, as in the paper and in PyTorch:
 //
 //	m ← β₁m + (1−β₁)g    v ← β₂v + (1−β₂)g²
@@ -218,7 +218,7 @@ func sgd[T number](u Update, t tensor[T]) {
 // AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2, in the order of
 // torch.optim.AdamW) adds no weight decay to the gradient, but first sets
 // w ← w·(1 − lr·decay).
-func adam[T number](u Update, t tensor[T]) {
+func applyAdam[T float](u Update, t tensor[T]) {
 	correct1, correct2 := biasCorrections[T](u)
 	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)
 	rate, epsilon, decay, keep := T(u.LearningRate), T(u.Epsilon), T(u.WeightDecay), T(1)
@@ -235,21 +235,21 @@ func adam[T number](u Update, t tensor[T]) {
 }
 
 // biasCorrections returns Adam's bias corrections 1−β₁ᵗ and 1−β₂ᵗ for step t.
-func biasCorrections[T number](u Update) (first, second T) {
+func biasCorrections[T float](u Update) (first, second T) {
 	t := float64(u.Step)
 	return T(1 - math.Pow(u.Beta1, t)), T(1 - math.Pow(u.Beta2, t))
 }
 
 // sqrt returns the square root of v.
-func sqrt[T number](v T) T { return T(math.Sqrt(float64(v))) }
+func sqrt[T float](v T) T { return T(math.Sqrt(float64(v))) }
 
-// lars applies algorithm 1 of You et al. (2017, arXiv:1708.03888):
+// applyLARS applies algorithm 1 of You et al. (2017, arXiv:1708.03888):
 //
 //	local = η·‖w‖/(‖g‖ + decay·‖w‖)
 //	v ← μ·v + lr·local·(g + decay·w)    w ← w − v
 //
 // If a norm is 0, local is 1. For vectors (see Tensor64), local is 1 and decay is 0.
-func lars[T number](u Update, t tensor[T]) {
+func applyLARS[T float](u Update, t tensor[T]) {
 	local, decay := 1.0, u.WeightDecay
 	if t.vector {
 		decay = 0
@@ -267,14 +267,14 @@ func lars[T number](u Update, t tensor[T]) {
 	}
 }
 
-// lamb applies algorithm 2 of You et al. (2020, arXiv:1904.00962), with φ(x) = x:
+// applyLAMB applies algorithm 2 of You et al. (2020, arXiv:1904.00962), with φ(x) = x:
 //
 //	m, v as in Adam    r = m̂/(√v̂ + ε) + decay·w
 //	w ← w − lr · ‖w‖/‖r‖ · r
 //
 // If a norm is 0, 1 is used instead of ‖w‖/‖r‖. For vectors (see Tensor64), 1 is always
 // used, and decay is 0.
-func lamb[T number](u Update, t tensor[T]) {
+func applyLAMB[T float](u Update, t tensor[T]) {
 	correct1, correct2 := biasCorrections[T](u)
 	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)
 	epsilon, decay := T(u.Epsilon), T(u.WeightDecay)

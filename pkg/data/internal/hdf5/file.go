@@ -58,8 +58,8 @@ func (f *File) Close() error {
 	return f.closer.Close()
 }
 
-// signature starts a superblock (II.A).
-const signature = "\x89HDF\r\n\x1a\n"
+// hdf5Signature starts a superblock (II.A).
+const hdf5Signature = "\x89HDF\r\n\x1a\n"
 
 // New reads the superblock of a file of size bytes through r.
 func New(r io.ReaderAt, size int64) (*File, error) {
@@ -70,7 +70,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if string(b) == signature {
+		if string(b) == hdf5Signature {
 			return f, f.readSuperblock(at)
 		}
 	}

@@ -79,20 +79,20 @@ func parseFilters(c *cursor) ([]filter, error) {
 	return all, nil
 }
 
-// scratch is temporary memory for decoding, which is reused for each chunk.
-type scratch struct {
+// chunkScratch is temporary memory for decoding, which is reused for each chunk.
+type chunkScratch struct {
 	stored, plain, other []byte
 	zlib                 io.ReadCloser
 }
 
 // loadChunk reads and decodes a chunk. The result is valid until s is used again.
-func (d *Dataset) loadChunk(where chunk, s *scratch) ([]byte, error) {
+func (d *Dataset) loadChunk(where chunk, s *chunkScratch) ([]byte, error) {
 	full := d.chunkBytes()
 	// Deflate expands one byte to at most 1032 bytes (zlib's technical notes), lzf to 88.
 	if where.size > int64(full)+int64(full)/8+1024 || int64(full) > 1040*where.size+1024 {
 		return nil, fmt.Errorf("a chunk of %d bytes cannot be decoded to %d bytes: the file is damaged", where.size, full)
 	}
-	s.stored = resize(s.stored, int(where.size))
+	s.stored = resizeBuffer(s.stored, int(where.size))
 	if err := d.file.readAt(s.stored, where.at); err != nil {
 		return nil, err
 	}
@@ -106,12 +106,12 @@ func (d *Dataset) loadChunk(where chunk, s *scratch) ([]byte, error) {
 		case filterDeflate:
 			b, err = s.inflate(b, full)
 		case filterLZF:
-			s.plain = resize(s.plain, full)
+			s.plain = resizeBuffer(s.plain, full)
 			b, err = decompressLZF(s.plain, b)
 		case filterFletcher32:
 			b, err = checkFletcher32(b)
 		case filterShuffle:
-			s.other = resize(s.other, len(b))
+			s.other = resizeBuffer(s.other, len(b))
 			unshuffle(s.other, b, int(f.values[0]))
 			b = s.other
 		}
@@ -125,8 +125,8 @@ func (d *Dataset) loadChunk(where chunk, s *scratch) ([]byte, error) {
 	return b, nil
 }
 
-// resize returns a slice of n bytes, which reuses the memory of b if its capacity suffices.
-func resize(b []byte, n int) []byte {
+// resizeBuffer returns a slice of n bytes, which reuses the memory of b if its capacity suffices.
+func resizeBuffer(b []byte, n int) []byte {
 	if cap(b) < n {
 		return make([]byte, n)
 	}
@@ -135,7 +135,7 @@ func resize(b []byte, n int) []byte {
 
 // inflate decompresses gzip data. It returns at most full+5 bytes: the chunk, a possible
 // checksum of 4 bytes, and one more byte by which the caller detects an excess.
-func (s *scratch) inflate(b []byte, full int) ([]byte, error) {
+func (s *chunkScratch) inflate(b []byte, full int) ([]byte, error) {
 	var err error
 	if s.zlib == nil {
 		s.zlib, err = zlib.NewReader(bytes.NewReader(b))
@@ -146,7 +146,7 @@ func (s *scratch) inflate(b []byte, full int) ([]byte, error) {
 		s.zlib = nil
 		return nil, fmt.Errorf("decompress gzip: %w", err)
 	}
-	s.plain = resize(s.plain, full+5)
+	s.plain = resizeBuffer(s.plain, full+5)
 	n, err := io.ReadFull(s.zlib, s.plain)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("decompress gzip: %w", err)

@@ -318,7 +318,7 @@ func FuzzRead(f *testing.F) {
 		}
 		f.Add(text)
 	}
-	f.Add([]byte(signature))
+	f.Add([]byte(hdf5Signature))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if len(text) < 1<<17 {
 			_ = readAll(text)

@@ -24,15 +24,15 @@ const (
 // ten.
 const maxMessages = 1 << 16
 
-// message is a message of an object header.
-type message struct {
+// headerMessage is a message of an object header.
+type headerMessage struct {
 	kind  int
 	data  []byte
 	share bool // data contains the address of a shared message
 }
 
 // readHeader reads the object header (IV.A.1) at position at and returns its messages.
-func (f *File) readHeader(at int64) ([]message, error) {
+func (f *File) readHeader(at int64) ([]headerMessage, error) {
 	b, err := f.readBytes(at, f.bytesLeft(at, 64))
 	if err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func (f *File) readHeader(at int64) ([]message, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	return f.readMessages([]block{{at + 16, int64(size)}}, func(c *cursor) message {
-		m := message{kind: int(c.uint(2))}
+	return f.readMessages([]fileRange{{at + 16, int64(size)}}, func(c *cursor) headerMessage {
+		m := headerMessage{kind: int(c.uint(2))}
 		n, flags := int(c.uint(2)), c.uint(1)
 		c.skip(3)
 		m.data, m.share = c.take(n), flags&2 != 0
@@ -59,7 +59,7 @@ func (f *File) readHeader(at int64) ([]message, error) {
 }
 
 // readHeaderV2 is like readHeader, but for version 2 headers. b contains the first bytes of the header.
-func (f *File) readHeaderV2(at int64, b []byte) ([]message, error) {
+func (f *File) readHeaderV2(at int64, b []byte) ([]headerMessage, error) {
 	c := cursor{b: b, at: 4}
 	if v := c.uint(1); v != 2 {
 		return nil, fmt.Errorf("unsupported object header version %d at byte %d: versions 1 and 2 are supported", v, at)
@@ -78,8 +78,8 @@ func (f *File) readHeaderV2(at int64, b []byte) ([]message, error) {
 	if size > uint64(f.size) {
 		return nil, fmt.Errorf("object header of %d bytes at byte %d exceeds the file of %d bytes: the file is damaged", size, at, f.size)
 	}
-	return f.readMessages([]block{{at + int64(c.at), int64(size)}}, func(c *cursor) message {
-		m := message{kind: int(c.uint(1))}
+	return f.readMessages([]fileRange{{at + int64(c.at), int64(size)}}, func(c *cursor) headerMessage {
+		m := headerMessage{kind: int(c.uint(1))}
 		n, own := int(c.uint(2)), c.uint(1)
 		if flags&4 != 0 {
 			c.skip(2)
@@ -89,14 +89,14 @@ func (f *File) readHeaderV2(at int64, b []byte) ([]message, error) {
 	}, 4)
 }
 
-// block is a range of bytes in the file.
-type block struct{ at, size int64 }
+// fileRange is a range of bytes in the file.
+type fileRange struct{ at, size int64 }
 
 // readMessages reads the messages in the blocks and in their continuation blocks. next parses
 // one message. Continuation blocks start with a signature and end with a checksum, each of
 // skip bytes.
-func (f *File) readMessages(blocks []block, next func(*cursor) message, skip int64) ([]message, error) {
-	var all []message
+func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage, skip int64) ([]headerMessage, error) {
+	var all []headerMessage
 	total := int64(0)
 	for i := 0; i < len(blocks); i++ {
 		at, size := blocks[i].at, blocks[i].size
@@ -126,7 +126,7 @@ func (f *File) readMessages(blocks []block, next func(*cursor) message, skip int
 				if length > uint64(f.size) {
 					return nil, fmt.Errorf("continuation of an object header has %d bytes: the file is damaged", length)
 				}
-				blocks = append(blocks, block{start, int64(length)})
+				blocks = append(blocks, fileRange{start, int64(length)})
 				continue
 			}
 			if all = append(all, m); len(all) > maxMessages || len(blocks) > maxMessages {

@@ -9,10 +9,10 @@ import (
 // scratchPool is a pool of scratch memory.
 type scratchPool struct {
 	mu   sync.Mutex
-	free []*scratch
+	free []*chunkScratch
 }
 
-func (s *scratchPool) get() *scratch {
+func (s *scratchPool) get() *chunkScratch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.free); n > 0 {
@@ -20,10 +20,10 @@ func (s *scratchPool) get() *scratch {
 		s.free = s.free[:n-1]
 		return x
 	}
-	return &scratch{}
+	return &chunkScratch{}
 }
 
-func (s *scratchPool) put(x *scratch) {
+func (s *scratchPool) put(x *chunkScratch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free = append(s.free, x)
@@ -100,7 +100,7 @@ func eachRow(at, size, shape []int, f func(to, from int) error) error {
 const maxReadGap = 4096
 
 // readRows reads a box of contiguous or compact data, row by row or plane by plane.
-func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
+func (d *Dataset) readRows(dst []float32, at, size []int, s *chunkScratch) error {
 	if len(d.shape) == 0 {
 		at, size = []int{0}, []int{1}
 	}
@@ -124,7 +124,7 @@ func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
 	if last > 0 && shape[last]*width-n <= maxReadGap {
 		return d.readPlanes(dst, at, size, s)
 	}
-	s.stored = resize(s.stored, n)
+	s.stored = resizeBuffer(s.stored, n)
 	return eachRow(at, size, shape, func(to, from int) error {
 		if err := d.file.readAt(s.stored, d.at+int64(from)*int64(width)); err != nil {
 			return err
@@ -136,10 +136,10 @@ func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
 
 // readPlanes reads a box of contiguous data plane by plane (the last two dimensions),
 // including the gaps between the rows.
-func (d *Dataset) readPlanes(dst []float32, at, size []int, s *scratch) error {
+func (d *Dataset) readPlanes(dst []float32, at, size []int, s *chunkScratch) error {
 	last, width := len(size)-1, d.of.Size
 	height, long := size[last-1], d.shape[last]
-	s.stored = resize(s.stored, ((height-1)*long+size[last])*width)
+	s.stored = resizeBuffer(s.stored, ((height-1)*long+size[last])*width)
 	// A plane is a row of a box whose two last axes are merged.
 	merge := func(v []int, n int) []int { return append(slices.Clone(v[:last-1]), n) }
 	plane := height * size[last]
@@ -168,7 +168,7 @@ func (d *Dataset) setToFillValue(dst []float32) {
 }
 
 // readChunks reads a box of chunked data, chunk by chunk.
-func (d *Dataset) readChunks(dst []float32, at, size []int, s *scratch) error {
+func (d *Dataset) readChunks(dst []float32, at, size []int, s *chunkScratch) error {
 	rank, grid := len(size), d.chunkGrid()
 	first, count := make([]int, rank), make([]int, rank)
 	for k := range rank {
@@ -199,7 +199,7 @@ func (d *Dataset) readChunks(dst []float32, at, size []int, s *scratch) error {
 
 // copyChunk copies the part of chunk i that overlaps the box to dst. The chunk's position
 // in the grid of chunks is first+place.
-func (d *Dataset) copyChunk(dst []float32, at, size, first, place []int, i uint64, s *scratch) error {
+func (d *Dataset) copyChunk(dst []float32, at, size, first, place []int, i uint64, s *chunkScratch) error {
 	rank, width := len(size), d.of.Size
 	// The overlap: its start in the chunk, its size, and its start in the box.
 	in, part, out := make([]int, rank), make([]int, rank), make([]int, rank)
@@ -252,7 +252,7 @@ func (d *Dataset) copyChunk(dst []float32, at, size, first, place []int, i uint6
 // is the index in the chunk of the first value in b. If the range is too large, readChunkPart
 // reads nothing, b is nil, and s.plain has the size of one row, so that the caller can read
 // row by row.
-func (d *Dataset) readChunkPart(where chunk, in, part []int, s *scratch) (b []byte, from int, err error) {
+func (d *Dataset) readChunkPart(where chunk, in, part []int, s *chunkScratch) (b []byte, from int, err error) {
 	if len(d.filters) > 0 {
 		b, err = d.loadChunk(where, s)
 		return b, 0, err
@@ -265,9 +265,9 @@ func (d *Dataset) readChunkPart(where chunk, in, part []int, s *scratch) (b []by
 	}
 	width := d.of.Size
 	if span := (to + 1 - from) * width; span <= max(maxReadGap, 8*size*width) {
-		s.stored = resize(s.stored, span)
+		s.stored = resizeBuffer(s.stored, span)
 		return s.stored, from, d.file.readAt(s.stored, where.at+int64(from)*int64(width))
 	}
-	s.plain = resize(s.plain, part[len(part)-1]*width)
+	s.plain = resizeBuffer(s.plain, part[len(part)-1]*width)
 	return nil, 0, nil
 }

@@ -102,7 +102,7 @@ func appendLE(b []byte, values ...any) []byte {
 // encodeSuperblock encodes a version 0 superblock (II.A). end is the size of the file, and root
 // the position of the root group's header.
 func encodeSuperblock(end, root uint64) []byte {
-	b := appendLE([]byte(signature), byte(0), byte(0), byte(0), byte(0), byte(0), byte(8), byte(8), byte(0),
+	b := appendLE([]byte(hdf5Signature), byte(0), byte(0), byte(0), byte(0), byte(0), byte(8), byte(8), byte(0),
 		uint16(symbolsHalf), uint16(groupHalf), uint32(0), uint64(0), uint64(none), end, uint64(none))
 	return append(appendLE(b, uint64(0), root, uint32(0), uint32(0)), make([]byte, 16)...)
 }
@@ -137,14 +137,14 @@ func (w *writer) writeRootGroup(sets []Output, headers []uint64) (uint64, error)
 	if err != nil {
 		return 0, err
 	}
-	return w.writeHeader(message{kind: messageSymbolTable, data: appendLE(nil, at, names)})
+	return w.writeHeader(headerMessage{kind: messageSymbolTable, data: appendLE(nil, at, names)})
 }
 
 // padTo appends zeros to b until it has n bytes.
 func padTo(b []byte, n int) []byte { return append(b, make([]byte, max(0, n-len(b)))...) }
 
 // writeHeader writes a version 1 object header and returns its position.
-func (w *writer) writeHeader(all ...message) (uint64, error) {
+func (w *writer) writeHeader(all ...headerMessage) (uint64, error) {
 	var body []byte
 	for _, m := range all {
 		data := padTo(m.data, (len(m.data)+7)/8*8)
@@ -165,7 +165,7 @@ func (w *writer) writeDataset(s Output) (uint64, error) {
 	}
 	// IEEE 754 binary32, little-endian.
 	float := appendLE(nil, byte(0x11), byte(0x20), byte(31), byte(0), uint32(4), uint16(0), uint16(32), byte(23), byte(8), byte(0), byte(23), uint32(127))
-	all := []message{{kind: messageDataspace, data: space}, {kind: messageDatatype, data: float}}
+	all := []headerMessage{{kind: messageDataspace, data: space}, {kind: messageDatatype, data: float}}
 	if s.Chunk == nil {
 		at, err := w.writeContiguous(s)
 		if err != nil {
@@ -173,7 +173,7 @@ func (w *writer) writeDataset(s Output) (uint64, error) {
 		}
 		fill := []byte{2, 2, 2, 0} // version 2, late allocation, written if set, undefined
 		layout := appendLE(nil, byte(3), byte(1), at, uint64(w.at)-at)
-		return w.writeHeader(append(all, message{kind: messageFill, data: fill}, message{kind: messageLayout, data: layout})...)
+		return w.writeHeader(append(all, headerMessage{kind: messageFill, data: fill}, headerMessage{kind: messageLayout, data: layout})...)
 	}
 	tree, err := w.writeChunked(s)
 	if err != nil {
@@ -183,10 +183,10 @@ func (w *writer) writeDataset(s Output) (uint64, error) {
 	for _, n := range s.Chunk {
 		layout = appendLE(layout, uint32(n))
 	}
-	all = append(all, message{kind: messageFill, data: []byte{2, 3, 2, 0}}, message{kind: messageLayout, data: appendLE(layout, uint32(4))})
+	all = append(all, headerMessage{kind: messageFill, data: []byte{2, 3, 2, 0}}, headerMessage{kind: messageLayout, data: appendLE(layout, uint32(4))})
 	if s.Gzip {
 		filter := appendLE(nil, byte(1), byte(1), uint16(0), uint32(0), uint16(filterDeflate), uint16(8), uint16(1), uint16(1))
-		all = append(all, message{kind: messageFilters, data: appendLE(append(filter, "deflate\x00"...), uint32(gzipLevel), uint32(0))})
+		all = append(all, headerMessage{kind: messageFilters, data: appendLE(append(filter, "deflate\x00"...), uint32(gzipLevel), uint32(0))})
 	}
 	return w.writeHeader(all...)
 }

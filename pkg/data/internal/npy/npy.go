@@ -19,7 +19,7 @@ import (
 	"lockstep/pkg/data/internal/values"
 )
 
-const magic = "\x93NUMPY"
+const npySignature = "\x93NUMPY"
 
 // maxHeaderBytes limits the length of the header's text in bytes.
 const maxHeaderBytes = 1 << 20
@@ -76,7 +76,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	if !strings.HasPrefix(string(head[:n]), magic) {
+	if !strings.HasPrefix(string(head[:n]), npySignature) {
 		return nil, ErrNotNPY
 	}
 	at, length := int64(10), int64(binary.LittleEndian.Uint16(head[8:]))
@@ -198,7 +198,7 @@ func WriteHeader(w io.Writer, shape []int) error {
 	// The data must start at a multiple of 64 bytes, after a line feed.
 	pad := 64 - (10+len(text)+1)%64
 	text += strings.Repeat(" ", pad) + "\n"
-	head := append([]byte(magic), 1, 0)
+	head := append([]byte(npySignature), 1, 0)
 	head = binary.LittleEndian.AppendUint16(head, uint16(len(text)))
 	_, err := w.Write(append(head, text...))
 	return err

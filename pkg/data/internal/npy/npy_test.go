@@ -62,7 +62,7 @@ func TestErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	huge := append([]byte(magic), 2, 0, 0xff, 0xff, 0xff, 0xff)
+	huge := append([]byte(npySignature), 2, 0, 0xff, 0xff, 0xff, 0xff)
 	for name, c := range map[string]struct {
 		b    []byte
 		want string
@@ -70,7 +70,7 @@ func TestErrors(t *testing.T) {
 		"cut off":     {text[:len(text)-1], "the file is truncated: an array of shape (4, 5, 6, 3) needs 1440 bytes, but the file has 1439"},
 		"header":      {text[:40], "truncated or damaged"},
 		"huge header": {huge, "header of 4294967295 bytes is too large for a file of 12"},
-		"version":     {append([]byte(magic), 9, 0, 0, 0, 0, 0), "version 9"},
+		"version":     {append([]byte(npySignature), 9, 0, 0, 0, 0, 0), "version 9"},
 		"no dict":     {bytes.Replace(text, []byte("'shape'"), []byte("'shade'"), 1), "does not contain descr, fortran_order and shape"},
 		"overflow":    {bytes.Replace(text, []byte("(4, 5, 6, 3), "), []byte("(2147483647, 2147483647, 2147483647), "), 1), "is too large"},
 	} {

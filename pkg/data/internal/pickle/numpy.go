@@ -53,7 +53,7 @@ func (r *reader) executeCall(op byte) error {
 		if !ok || !isTuple {
 			return errors.New("calls a value that is not a function")
 		}
-		made, err := construct(function, arguments)
+		made, err := constructValue(function, arguments)
 		if err != nil {
 			return err
 		}
@@ -75,9 +75,9 @@ func (r *reader) pushName(module, function string) error {
 	return err
 }
 
-// construct returns the value that Python would return for a call of a known function with
+// constructValue returns the value that Python would return for a call of a known function with
 // the arguments v.
-func construct(function name, v Tuple) (any, error) {
+func constructValue(function name, v Tuple) (any, error) {
 	wrong := fmt.Errorf("unexpected arguments of %s: want the arguments that NumPy writes", function)
 	switch function {
 	case "reconstruct": // (ndarray, (0,), b'b'), filled by BUILD

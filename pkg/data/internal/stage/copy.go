@@ -165,7 +165,7 @@ func (o stager) makeCopy(ctx context.Context, dir string, set *sourceFiles) erro
 	if o.began != nil {
 		o.began()
 	}
-	p := progress{path: filepath.Join(dir, progressName)}
+	p := progressFile{path: filepath.Join(dir, progressName)}
 	if err := p.touch(); err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (o stager) makeCopy(ctx context.Context, dir string, set *sourceFiles) erro
 
 // copyAll copies files to the folder part in parallel. It stops at the first error and
 // returns it.
-func copyAll(ctx context.Context, part string, all []sourceFile, p *progress) error {
+func copyAll(ctx context.Context, part string, all []sourceFile, p *progressFile) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
@@ -213,7 +213,7 @@ func (f sourceFile) open() (*os.File, error) {
 
 // copyFile copies f to the path to. It returns an error if the size of f has changed since
 // it was listed.
-func copyFile(ctx context.Context, f sourceFile, to string, p *progress) (err error) {
+func copyFile(ctx context.Context, f sourceFile, to string, p *progressFile) (err error) {
 	in, err := f.open()
 	if err != nil {
 		return err
@@ -247,16 +247,16 @@ func copyFile(ctx context.Context, f sourceFile, to string, p *progress) (err er
 	return p.touch()
 }
 
-// progress is a file whose modification time shows waiting processes that copying
+// progressFile is a file whose modification time shows waiting processes that copying
 // continues.
-type progress struct {
+type progressFile struct {
 	path string
 	mu   sync.Mutex
 	last time.Time
 }
 
 // touch sets the modification time of the file to now, at most once per touchEvery.
-func (p *progress) touch() error {
+func (p *progressFile) touch() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()

@@ -365,7 +365,7 @@ func (f *File) decodeWide(ctx context.Context, p Page) ([]float32, error) {
 		}
 		for y := range min(rows, p.Height-top) {
 			row, big := b[y*width*of.Size:][:width*of.Size], of
-			if err := unpredict(p, row, of, f.order); err != nil {
+			if err := undoPredictor(p, row, of, f.order); err != nil {
 				return nil, err
 			}
 			big.Big = of.Big || p.fieldValue(tagPredictor, 1) == 3
@@ -449,10 +449,10 @@ func unpackBits(b []byte, n int) ([]byte, error) {
 	return out[:n], nil
 }
 
-// unpredict reverses the predictor of a row in place. Predictor 2 stores differences of
+// undoPredictor reverses the predictor of a row in place. Predictor 2 stores differences of
 // integers (section 14). Predictor 3 stores differences of the bytes of floats, most
 // significant bytes first (technical note 3); the resulting floats are big-endian.
-func unpredict(p Page, row []byte, of values.Number, order binary.ByteOrder) error {
+func undoPredictor(p Page, row []byte, of values.Number, order binary.ByteOrder) error {
 	switch c := p.fieldValue(tagPredictor, 1); {
 	case c == 1:
 	case c == 2 && of.Size == 1:
