@@ -72,7 +72,7 @@ type Batch struct {
 func (b Batch) Valid() int { return len(b.Indices) - b.Padding }
 
 // batchSampler determines the sample indices of one rank's batches. It is implemented by
-// *Sampler for training and by *shard for evaluation.
+// *Sampler for training and by *evaluationShard for evaluation.
 type batchSampler interface {
 	Steps() int               // batches per epoch
 	Epoch(e int) [][]int      // sample indices of each batch
