@@ -52,7 +52,7 @@ func TestQualityByRate(t *testing.T) {
 	if !strings.Contains(f.Caption(), "n = 2 runs per point.") {
 		t.Error(f.Caption())
 	}
-	if _, err := (Options{Measure: "dice"}).QualityByRate(study); err == nil || !strings.Contains(err.Error(), "draw figure quality_by_rate: find scaling rule: no run tells its dice") {
+	if _, err := (Options{Measure: "dice"}).QualityByRate(study); err == nil || !strings.Contains(err.Error(), "draw figure quality_by_rate: find scaling rule: no run has a value of dice") {
 		t.Error(err)
 	}
 }

@@ -81,14 +81,14 @@ func TestErrorsNameWhatToDo(t *testing.T) {
 	}{
 		{"speedups", "unknown figure \"speedups\" (did you mean speedup?); use epoch_time, throughput", Options{}},
 		{"overhead", "set Options.Pairs", Options{}},
-		{"speedup", "there are: \"ddp\"", Options{Series: []string{"none"}}},
+		{"speedup", "use one of \"ddp\"", Options{Series: []string{"none"}}},
 		{"speedup", "unknown scale \"log\"", Options{Scale: "log"}},
 		{"loss_by_time", "want 0 to below 1", Options{Smooth: 1}},
 		{"timeline", "no run has step spans", Options{}},
 		{"time_use", "no run has step spans", Options{}},
 		{"trials", "IO, SYNTHETIC and FULL", Options{}},
 		{"quality", "unknown measure", Options{Measure: "taste"}},
-		{"loss by epoch", "the metrics are", Options{}},
+		{"loss by epoch", "available metrics: ", Options{}},
 	} {
 		if _, err := c.o.Make(c.figure, study); err == nil || !strings.Contains(err.Error(), c.part) {
 			t.Errorf("%s with %+v: error %v, expected one that says %q", c.figure, c.o, err, c.part)

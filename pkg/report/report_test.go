@@ -293,7 +293,7 @@ func TestWrongUse(t *testing.T) {
 		{s, Options{Price: -1}, "Price is -1"},
 		{s, Options{Budget: math.Inf(1)}, "Budget is +Inf"},
 		{s, Options{Only: []string{"speed"}}, "did you mean speedup?"},
-		{s, Options{Figures: figure.Options{Series: []string{"mirrored"}}}, `no series is called "mirrored"`},
+		{s, Options{Figures: figure.Options{Series: []string{"mirrored"}}}, `unknown series "mirrored"`},
 		{s, Options{Figures: figure.Options{Smooth: 2}}, "smooth is 2"},
 	} {
 		if _, err := New(c.study, c.options); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -155,7 +155,7 @@ func (v *smallStudy) trials() []runs.Trial {
 	}
 	io, synthetic := rate(50+100*v.rng.Float64()), rate(50+100*v.rng.Float64())
 	full := rate(min(io.Rate, synthetic.Rate) * (0.5 + 0.7*v.rng.Float64()))
-	io.Name, synthetic.Name, full.Name = scaling.TrialIO, scaling.TrialSynthetic, scaling.TrialFull
+	io.Name, synthetic.Name, full.Name = "IO", "SYNTHETIC", "FULL"
 	return []runs.Trial{io, synthetic, full}
 }
 

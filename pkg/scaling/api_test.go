@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTypesOfTheAPI: %T gives the names of types as a cell can write them. A test in
-// folder pkg follows all types that a notebook can reach.
+// TestTypesOfTheAPI checks that %T prints type names that a notebook cell can write. A test
+// in folder pkg checks all types that a notebook can reach.
 func TestTypesOfTheAPI(t *testing.T) {
 	for _, c := range []struct {
 		value any
@@ -19,7 +19,7 @@ func TestTypesOfTheAPI(t *testing.T) {
 	}
 }
 
-// TestResultsShowThemselves calls the methods that every result shares.
+// TestResultsShowThemselves calls the methods that all results have in common.
 func TestResultsShowThemselves(t *testing.T) {
 	s := study(t, seeds("ddp", 1, 10, 11, 14), seeds("ddp", 2, 7, 6, 6.5), seeds("ddp", 4, 4, 3.5, 3.6))
 	u := s.Modes()

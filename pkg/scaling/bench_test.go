@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// BenchmarkStudy makes a study of 1,000 runs of 10 epochs that are in memory:
-// 40 series of 5 worker counts with 5 seeds each.
+// BenchmarkStudy computes a study of 1,000 runs in memory with 10 epochs each: 40 series of
+// 5 worker counts with 5 seeds each.
 func BenchmarkStudy(b *testing.B) {
 	var all []runs.Run
 	for series := range 40 {

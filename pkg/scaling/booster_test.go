@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// booster are the jobs of ResNet-50 on ImageNet that were published for JUWELS
-// Booster: what bash's time printed as real, minutes and seconds, by GPUs.
+// booster contains the published times of ResNet-50 on ImageNet on JUWELS Booster, by number
+// of GPUs: the real time of each job as printed by bash's time.
 func booster() []runs.Run {
 	var all []runs.Run
 	for _, j := range []struct {
@@ -33,8 +33,8 @@ func booster() []runs.Run {
 	return all
 }
 
-// TestBooster reproduces the published speed-ups 3.833, 13.797, 25.966, 49.301
-// and 71.214 of the whole jobs.
+// TestBooster reproduces the published speed-ups of the complete jobs: 3.833, 13.797,
+// 25.966, 49.301 and 71.214.
 func TestBooster(t *testing.T) {
 	s, err := FromRuns(booster())
 	check(t, err)
@@ -63,14 +63,14 @@ func TestBooster(t *testing.T) {
 			t.Errorf("speed-up %g at %d is outside of the band %+v", want[i], b.Size, b)
 		}
 	}
-	// Per node of 4 GPUs the baseline is the whole node, 89m15.923s.
+	// Per node of 4 GPUs, the baseline is the full node: 89m15.923s.
 	s, err = s.WithRule(Rule{Per: PerNode, Baseline: BaselineOne})
 	check(t, err)
 	last := s.Points[len(s.Points)-1]
 	if last.Size != 32 || last.Baseline != 1 || math.Abs(last.Speedup.Value-71.214/3.833) > 5e-3 || math.Abs(last.Efficiency.Value-71.214/3.833/32) > 2e-4 {
 		t.Errorf("per node: %+v", last)
 	}
-	// The job on 1 of a node's 4 GPUs is no measure of a node.
+	// The job on 1 of a node's 4 GPUs does not measure a node.
 	f, err = s.Fit("")
 	check(t, err)
 	if amdahl := f.Law(LawAmdahl); f.Runs != 5 || math.Abs(amdahl.Speedup(1)-1) > 0.05 || amdahl.R2 < 0.998 {

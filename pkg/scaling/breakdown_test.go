@@ -14,10 +14,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// writeRun makes a run folder of three epochs of two steps a rank. Epoch 1
-// takes 9 s and does not count by the default rule, the others take 2 s. Every
-// step of rank r has the times of span, but r tenths of a second less of
-// backward, and so much more wait.
+// writeRun writes a run folder of three epochs with two steps per rank. Epoch 1 takes 9 s
+// and does not count by the default rule; the other epochs take 2 s each. Every step of
+// rank r has the times of span, but r/10 s less backward and r/10 s more wait.
 func writeRun(t *testing.T, dir, name string, workers int, overlap bool, span runs.Step) {
 	t.Helper()
 	place := filepath.Join(dir, name)
@@ -69,8 +68,8 @@ func TestBreakdown(t *testing.T) {
 	if len(b.Rows) != 3 {
 		t.Fatalf("%d rows, want 3:\n%s", len(b.Rows), b)
 	}
-	// An epoch of 2 s has two steps: 1 s a step. Waits are 0.05 and 0.15 on the
-	// two ranks, 0.1 on average, and 0.3 and 0.4 without overlap.
+	// An epoch of 2 s has two steps of 1 s. The two ranks wait for 0.05 s and 0.15 s (mean
+	// 0.1 s), and without overlap for 0.3 s and 0.4 s.
 	for i, want := range []StepTime{
 		{"ddp", 1, "on", 1, 4, 1, 0.1, 0.2, 0.3, 0, 0.1, 0.3, 0, 0, 0},
 		{"ddp", 2, "on", 1, 8, 1, 0.1, 0.2, 0.25, 0.1, 0.1, 0.25, 0.25, 0.15, 0.1},
@@ -116,13 +115,13 @@ func TestBreakdownFormats(t *testing.T) {
 		t.Error(b.HTML())
 	}
 	err = b.Write(&doc, "xml")
-	if err == nil || !strings.Contains(err.Error(), `format "xml" is not known; use table, csv or json`) {
+	if err == nil || !strings.Contains(err.Error(), `unknown format "xml": use table, csv or json`) {
 		t.Error(err)
 	}
 }
 
-// TestBreakdownNamesWhatIsMissing: a rank without spans, a torn line, and runs
-// that never had any.
+// TestBreakdownNamesWhatIsMissing checks the problems for a rank without spans, for a torn
+// line, and for runs without step files.
 func TestBreakdownNamesWhatIsMissing(t *testing.T) {
 	dir := t.TempDir()
 	writeRun(t, dir, "ddp-n2-s1", 2, true, runs.Step{Forward: 0.5})
@@ -137,7 +136,7 @@ func TestBreakdownNamesWhatIsMissing(t *testing.T) {
 	lines := strings.Split(b.String(), "\n")
 	wantLine(t, lines, "problem:", "the spans of rank 1 do not count", "steps-1.jsonl")
 	wantLine(t, lines, "problem:", "steps-0.jsonl:8") // a worker and six steps come before
-	// What is left counts, by itself: one rank, 1 s a step.
+	// The remaining rank counts alone: 1 s per step.
 	if len(b.Rows) != 1 || b.Rows[0].Steps != 4 || b.Rows[0].Step != 1 || b.Rows[0].Forward != 0.5 {
 		t.Errorf("rows %+v", b.Rows)
 	}

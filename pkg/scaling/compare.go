@@ -57,8 +57,8 @@ type Pooled struct {
 	Median, Min, Max float64
 	// P is from the exact two-sided signed-rank test of the logarithms of the ratios
 	// (Wilcoxon, Individual comparisons by ranking methods, Biometrics Bulletin 1,
-	// 1945): the probability that the ratios are so much on one side of 1 if A and B
-	// are equally fast. With n counts it is at least 2/2ⁿ, so fewer than 6 counts
+	// 1945): the probability that the ratios are at least this far on one side of 1 if A
+	// and B are equally fast. With n counts it is at least 2/2ⁿ, so fewer than 6 counts
 	// cannot reach 0.05. It is NaN if A and B are equal at every count.
 	P        float64
 	Verdict  string // "faster", "slower", "no difference shown", "cannot tell" or "depends on the worker count"
@@ -82,11 +82,11 @@ type Comparisons struct {
 // test of the logarithms (Welch 1947). A verdict of faster or slower needs both: an
 // interval that excludes 1, and P below 1 − confidence.
 func (s *Study) Compare(a, b string, workers int) (*Comparison, error) {
-	i, err := s.find(a, workers)
+	i, err := s.findPoint(a, workers)
 	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
-	j, err := s.find(b, workers)
+	j, err := s.findPoint(b, workers)
 	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
@@ -94,22 +94,22 @@ func (s *Study) Compare(a, b string, workers int) (*Comparison, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
-	out := comparison(*c)
+	out := newComparison(*c)
 	return &out, nil
 }
 
-func comparison(c verdict.Comparison) Comparison {
+func newComparison(c verdict.Comparison) Comparison {
 	return Comparison{
 		A: c.A, B: c.B, Workers: c.Workers, Measure: c.Measure, RunsA: c.RunsA, RunsB: c.RunsB, Ratio: Estimate(c.Ratio),
 		P: c.P, PermutationP: c.PermutationP, Test: c.Test, Verdict: c.Verdict, Sentence: c.Sentence,
 	}
 }
 
-func comparisons(c *verdict.Comparisons, rule Rule) *Comparisons {
+func newComparisons(c *verdict.Comparisons, rule Rule) *Comparisons {
 	out := &Comparisons{Problems: c.Problems, rule: rule}
 	out.analysis = analysis{out}
 	for _, r := range c.Rows {
-		out.Rows = append(out.Rows, comparison(r))
+		out.Rows = append(out.Rows, newComparison(r))
 	}
 	for _, p := range c.Pooled {
 		out.Pooled = append(out.Pooled, Pooled(p))
@@ -117,8 +117,8 @@ func comparisons(c *verdict.Comparisons, rule Rule) *Comparisons {
 	return out
 }
 
-// observations returns the counted runs by series and worker count, as input for a
-// comparison.
+// observations returns the counted runs by series and worker count, as package verdict
+// needs them for comparisons.
 func (s *Study) observations() verdict.Study {
 	out := verdict.Study{Place: s.displayName(), By: s.estimator()}
 	for i, p := range s.Points {
@@ -135,11 +135,11 @@ func (s *Study) CompareSeries(a, b string) (*Comparisons, error) {
 		}
 	}
 	all := s.observations()
-	c, err := verdict.ComparePairs(all, all, []verdict.Pair{{A: a, B: b, NameA: a, NameB: b}})
+	c, err := verdict.ComparePairs(all, all, []verdict.SeriesPair{{A: a, B: b, NameA: a, NameB: b}})
 	if err != nil {
 		return nil, err
 	}
-	return comparisons(c, s.Rule), nil
+	return newComparisons(c, s.Rule), nil
 }
 
 // CompareStudies compares the series that have the same name in both studies. If there
@@ -147,19 +147,19 @@ func (s *Study) CompareSeries(a, b string) (*Comparisons, error) {
 // rule of a.
 func CompareStudies(a, b *Study) (*Comparisons, error) {
 	if a == nil || b == nil {
-		return nil, errMissingStudy
+		return nil, fmt.Errorf("compare: %w", errMissingStudy)
 	}
 	c, err := verdict.CompareStudies(a.observations(), b.observations())
 	if err != nil {
 		return nil, err
 	}
-	return comparisons(c, a.Rule), nil
+	return newComparisons(c, a.Rule), nil
 }
 
-var errMissingStudy = errors.New("compare: a study is missing; read each with scaling.Read")
+var errMissingStudy = errors.New("a study is nil: read both studies with scaling.Read")
 
-// displayName returns the name of the study in sentences: the name of the folder it was read
-// from, or else its own name.
+// displayName returns the study's name in sentences: the name of the only folder that it
+// was read from, or else the result of Name.
 func (s *Study) displayName() string {
 	if len(s.paths) == 1 {
 		return filepath.Base(s.paths[0])
@@ -167,8 +167,8 @@ func (s *Study) displayName() string {
 	return s.Name()
 }
 
-func (c *Comparisons) table(most int) table {
-	g := grid.Grid[Comparison]{What: "comparison", Rows: first(c.Rows, most), Columns: []grid.Column[Comparison]{
+func (c *Comparisons) table(maxRows int) table {
+	g := grid.Grid[Comparison]{What: "comparison", Rows: limitRows(c.Rows, maxRows), Columns: []grid.Column[Comparison]{
 		{Name: "a", Brief: true, Text: func(c Comparison) string { return c.A }},
 		{Name: "b", Brief: true, Text: func(c Comparison) string { return c.B }},
 		{Name: "workers", Brief: true, Count: func(c Comparison) int { return c.Workers }},
@@ -199,9 +199,9 @@ func (c *Comparisons) table(most int) table {
 		g.Remarks = append(g.Remarks, r.Sentence)
 	}
 	if len(alone) > 0 {
-		g.Remarks = append(g.Remarks, fmt.Sprintf("a single run of a side at %s cannot tell a difference from chance there: run at least 3 seeds of each", verdict.WorkersText(alone)))
+		g.Remarks = append(g.Remarks, fmt.Sprintf("a single run of a side at %s cannot tell a difference from chance there: run at least 3 seeds of each", verdict.FormatWorkers(alone)))
 	}
-	g.Remarks = append(g.Remarks, "rule: "+c.rule.counting())
+	g.Remarks = append(g.Remarks, "rule: "+c.rule.describeCounting())
 	for _, p := range c.Problems {
 		g.Remarks = append(g.Remarks, "problem: "+p)
 	}
@@ -215,8 +215,8 @@ type OverheadRow struct {
 	Overhead      Estimate // (without − with)/without, 0 to 1
 }
 
-// Overhead is the cost of communication of a series, relative to a series without
-// communication that is otherwise the same.
+// Overhead is the cost of communication in a series: its speed compared with a series that
+// does the same work without communication.
 //
 // Its table has one row per worker count: workers, size, with, without, overhead, each
 // with _low and _high.
@@ -239,11 +239,11 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 	}
 	o := &Overhead{With: with, Without: without, rule: s.Rule}
 	for _, r := range c.Rows {
-		i, err := s.find(with, r.Workers)
+		i, err := s.findPoint(with, r.Workers)
 		if err != nil {
 			return nil, fmt.Errorf("find overhead: %w", err)
 		}
-		j, err := s.find(without, r.Workers)
+		j, err := s.findPoint(without, r.Workers)
 		if err != nil {
 			return nil, fmt.Errorf("find overhead: %w", err)
 		}
@@ -256,7 +256,7 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 			row.With, row.Without = inverse(a.WallSeconds), inverse(b.WallSeconds)
 		}
 		o.Measure = r.Measure
-		row.Overhead = Estimate(stats.Estimate(r.Ratio).Lost())
+		row.Overhead = Estimate(stats.Estimate(r.Ratio).LostShare())
 		o.Rows = append(o.Rows, row)
 	}
 	o.analysis = analysis{o}
@@ -264,12 +264,13 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 	return o, nil
 }
 
-// summarize describes the cost of communication at the most workers and at the fewest.
+// summarize describes the cost of communication at the largest and at the smallest worker
+// count.
 func (o *Overhead) summarize() string {
 	last := o.Rows[len(o.Rows)-1]
-	text := fmt.Sprintf("communication costs %s of the speed at %s", english.Percent(last.Overhead.Value), o.rule.units(last.Size))
+	text := fmt.Sprintf("communication costs %s of the speed at %s", english.Percent(last.Overhead.Value), o.rule.formatSize(last.Size))
 	if last.Overhead.Value < 0 {
-		text = fmt.Sprintf("communication costs no speed at %s: with it the series is %s faster than without", o.rule.units(last.Size), english.Percent(-last.Overhead.Value))
+		text = fmt.Sprintf("communication costs no speed at %s: with it the series is %s faster than without", o.rule.formatSize(last.Size), english.Percent(-last.Overhead.Value))
 	}
 	switch {
 	case math.IsNaN(last.Overhead.Low):
@@ -279,16 +280,16 @@ func (o *Overhead) summarize() string {
 		text += fmt.Sprintf(" (%s to %s)", english.Percent(last.Overhead.Low), english.Percent(last.Overhead.High))
 	}
 	if first := o.Rows[0]; len(o.Rows) > 1 {
-		text += fmt.Sprintf(", and %s at %s", english.Percent(first.Overhead.Value), o.rule.units(first.Size))
+		text += fmt.Sprintf(", and %s at %s", english.Percent(first.Overhead.Value), o.rule.formatSize(first.Size))
 	}
 	return text + "."
 }
 
-// inverse returns the estimate of 1/x for an estimate of x.
+// inverse returns the estimate of 1/x for an estimate of a positive x.
 func inverse(e Estimate) Estimate { return Estimate(stats.Estimate(e).Inverse()) }
 
-func (o *Overhead) table(most int) table {
-	g := grid.Grid[OverheadRow]{What: "overhead", Rows: first(o.Rows, most), Columns: []grid.Column[OverheadRow]{
+func (o *Overhead) table(maxRows int) table {
+	g := grid.Grid[OverheadRow]{What: "overhead", Rows: limitRows(o.Rows, maxRows), Columns: []grid.Column[OverheadRow]{
 		{Name: "workers", Brief: true, Count: func(r OverheadRow) int { return r.Workers }},
 		{Name: "size", Count: func(r OverheadRow) int { return r.Size }},
 	}}
@@ -297,8 +298,8 @@ func (o *Overhead) table(most int) table {
 	g.Columns = append(g.Columns, estimateColumns("overhead", func(r OverheadRow) Estimate { return r.Overhead })...)
 	g.Remarks = []string{
 		o.Sentence,
-		fmt.Sprintf("with: %s; without: %s; of %s; overhead = (without − with)/without", o.With, o.Without, rateWords[o.Measure]),
-		"rule: " + o.rule.counting(),
+		fmt.Sprintf("with: %s; without: %s; of %s; overhead = (without − with)/without", o.With, o.Without, rateDescriptions[o.Measure]),
+		"rule: " + o.rule.describeCounting(),
 	}
 	return g
 }

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// seeds makes runs of a series at a worker count, a run for each time.
+// seeds returns runs of a series at one worker count, one run per given time.
 func seeds(name string, workers int, seconds ...float64) []runs.Run {
 	var all []runs.Run
 	for i, s := range seconds {
@@ -54,7 +54,7 @@ func TestCompare(t *testing.T) {
 	if c.Verdict != VerdictUnknown || !math.IsNaN(c.P) || !math.IsNaN(c.Ratio.Low) || !strings.Contains(c.Sentence, "1 run of lonely and 4 runs of native cannot tell") {
 		t.Errorf("%+v", c)
 	}
-	for want, args := range map[string][2]string{`no series is called "ddp"`: {"ddp", "native"}, `there are: "horovod"`: {"native", "x"}} {
+	for want, args := range map[string][2]string{`unknown series "ddp"`: {"ddp", "native"}, `use one of "horovod"`: {"native", "x"}} {
 		if _, err := s.Compare(args[0], args[1], 8); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, expected %s", err, want)
 		}
@@ -77,8 +77,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareOtherMeasures compares series of which one has no samples: the
-// seconds per epoch are what both tell.
+// TestCompareOtherMeasures compares two series of which one has no sample counts: the
+// measure that both have is the time per epoch.
 func TestCompareOtherMeasures(t *testing.T) {
 	bare := seeds("native", 2, 20, 20)
 	for i := range bare {
@@ -97,7 +97,7 @@ func TestCompareOtherMeasures(t *testing.T) {
 		t.Errorf("%v, %v", c, err)
 	}
 	two := study(t, seeds("a", 2, 10), seeds("b", 2, 10))
-	if _, err := CompareStudies(two, study(t, seeds("c", 2, 10))); err == nil || !strings.Contains(err.Error(), "no series is in both") {
+	if _, err := CompareStudies(two, study(t, seeds("c", 2, 10))); err == nil || !strings.Contains(err.Error(), "no series has the same name in both studies") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := CompareStudies(nil, two); err == nil {
@@ -136,8 +136,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateNeedsEverySeries: a candidate that lacks a series of the baseline has
-// crashed there, whatever the others say.
+// TestGateNeedsEverySeries checks that a candidate without a series of the baseline does not
+// pass, even if its other series do: it may have crashed in the missing one.
 func TestGateNeedsEverySeries(t *testing.T) {
 	native := seeds("native", 1, 10, 10.1, 9.9)
 	base := study(t, native, seeds("horovod", 1, 11, 11.1, 10.9), seeds("horovod", 2, 12, 12.1, 11.9))
@@ -155,8 +155,8 @@ func TestGateNeedsEverySeries(t *testing.T) {
 	wantLine(t, c.Problems, "has no series horovod")
 }
 
-// TestGateOfManyRows: each of several rows has a wider interval than it would
-// have alone (Bonferroni), and the rule that is shown is the caller's.
+// TestGateOfManyRows checks that each of several rows has a wider interval than a single row
+// would have (Bonferroni), and that the table shows the caller's rule.
 func TestGateOfManyRows(t *testing.T) {
 	one, other := seeds("ddp", 1, 10, 10.1, 9.9, 10.05), seeds("ddp", 1, 10.3, 10.2, 10.5, 10.1)
 	more := seeds("ddp", 2, 12, 12.1, 11.9, 12.05)
@@ -179,8 +179,7 @@ func TestGateOfManyRows(t *testing.T) {
 	}
 }
 
-// TestUnequalWorkIsNamed compares runs of another batch, of other data and of
-// another host.
+// TestUnequalWorkIsNamed compares runs that differ in batch, data and host.
 func TestUnequalWorkIsNamed(t *testing.T) {
 	with := func(change func(*runs.Run), all []runs.Run) []runs.Run {
 		for i := range all {

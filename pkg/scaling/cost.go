@@ -49,8 +49,8 @@ type Cost struct {
 	growingWork []string // series whose samples per epoch grow with the workers, so that their rows are different work
 }
 
-// growingWorkNotes returns one note per series whose samples per epoch grow with the number
-// of workers.
+// growingWorkNotes returns one note for each of the given series: its samples per epoch
+// grow with the number of workers.
 func growingWorkNotes(series []string) []string {
 	var out []string
 	for _, name := range series {
@@ -61,27 +61,28 @@ func growingWorkNotes(series []string) []string {
 
 // Cost compares the elapsed hours with the device-hours of each point, and computes the
 // price at a rate per device-hour (0 if only hours matter). All rows use the same
-// basis, so that they can be compared: the time of the whole job if every run has it,
-// else the training time, else the time per epoch. If runs train different numbers of
-// epochs, it is the time per epoch. Cost ignores the quality of the model: see Quality.
+// basis, so that they can be compared: the time of the complete job if every run has it,
+// else the training time, else the time per epoch. If the runs have different numbers of
+// epochs, the basis is the time per epoch. Cost ignores the quality of the model: see
+// Quality.
 func (s *Study) Cost(rate float64) (*Cost, error) {
 	if !(rate >= 0) || math.IsInf(rate, 0) {
-		return nil, fmt.Errorf("cost: the rate is %g: use the price of a device-hour, 0 or more", rate)
+		return nil, fmt.Errorf("cost: invalid rate %g: use the price of a device-hour, 0 or more", rate)
 	}
 	basis, seconds := s.costBasis()
 	if seconds == nil {
-		return nil, errors.New("cost: no run that counts tells its time")
+		return nil, errors.New("cost: no counted run has a time")
 	}
 	c := &Cost{Rate: rate, rule: s.Rule}
 	for i, p := range s.Points {
-		hours := seconds(i).scaled(1.0 / 3600)
+		hours := seconds(i).scale(1.0 / 3600)
 		if math.IsNaN(hours.Value) {
 			continue
 		}
-		devices := hours.scaled(float64(p.Workers))
+		devices := hours.scale(float64(p.Workers))
 		c.Rows = append(c.Rows, CostRow{
 			Series: p.Series, Workers: p.Workers, Runs: hours.N, Basis: basis,
-			Hours: hours, DeviceHours: devices, Price: devices.scaled(rate), EnergyKWh: p.EnergyJoules.scaled(1 / 3.6e6),
+			Hours: hours, DeviceHours: devices, Price: devices.scale(rate), EnergyKWh: p.EnergyJoules.scale(1 / 3.6e6),
 		})
 	}
 	for i, r := range c.Rows {
@@ -92,7 +93,7 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 		})
 	}
 	for _, name := range s.Series() {
-		if s.Mode(name).Samples == verdict.PerWorkerFixed {
+		if s.Mode(name).Samples == verdict.FixedPerWorker {
 			c.growingWork = append(c.growingWork, name)
 		}
 	}
@@ -101,8 +102,9 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 	return c, nil
 }
 
-// costBasis chooses the time that the cost is computed from. It returns its name, and a
-// function that returns the time of the i-th point; nil if no point has a time.
+// costBasis chooses the time from which the cost is computed. It returns the name of this
+// time, and a function that returns it for the i-th point. The function is nil if no point
+// has a time.
 func (s *Study) costBasis() (string, func(int) Estimate) {
 	epochs := map[int]bool{}
 	all := func(span func(Point) Estimate) bool {
@@ -138,8 +140,8 @@ func (s *Study) costBasis() (string, func(int) Estimate) {
 	return "", nil
 }
 
-// Front returns the rows with Pareto set: no other row is better in both time and cost.
-// The fastest row comes first.
+// Front returns the Pareto front, which consists of the rows with Pareto set. The fastest
+// row comes first.
 func (c *Cost) Front() []CostRow {
 	var front []CostRow
 	for _, r := range c.Rows {
@@ -167,8 +169,8 @@ func (c *Cost) summarize() string {
 		english.Short(cheap.Hours.Value/fast.Hours.Value), english.Short(fast.DeviceHours.Value/cheap.DeviceHours.Value))
 }
 
-func (c *Cost) table(most int) table {
-	g := grid.Grid[CostRow]{What: "cost", Rows: first(c.Rows, most), Columns: []grid.Column[CostRow]{
+func (c *Cost) table(maxRows int) table {
+	g := grid.Grid[CostRow]{What: "cost", Rows: limitRows(c.Rows, maxRows), Columns: []grid.Column[CostRow]{
 		{Name: "series", Brief: true, Text: func(r CostRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r CostRow) int { return r.Workers }},
 		{Name: "runs", Brief: true, Count: func(r CostRow) int { return r.Runs }},
@@ -181,7 +183,7 @@ func (c *Cost) table(most int) table {
 	}
 	g.Columns = append(g.Columns, estimateColumns("energy_kwh", func(r CostRow) Estimate { return r.EnergyKWh })...)
 	g.Columns = append(g.Columns, grid.Column[CostRow]{Name: "pareto", Brief: true, Flag: func(r CostRow) bool { return r.Pareto }})
-	g.Remarks = []string{c.Sentence, "pareto: no other row is both as fast and as cheap", "rule: " + c.rule.counting()}
+	g.Remarks = []string{c.Sentence, "pareto: no other row is both as fast and as cheap", "rule: " + c.rule.describeCounting()}
 	g.Remarks = append(g.Remarks, growingWorkNotes(c.growingWork)...)
 	return g
 }
@@ -209,16 +211,16 @@ type Budget struct {
 	growingWork []string // series whose samples per epoch grow with the workers, so that their rows are different work
 }
 
-// farthestPredicted limits predictions to twice the largest measured worker count;
-// beyond it a fitted law is unreliable.
-const farthestPredicted = 2
+// maxPredictionFactor limits predictions to twice the largest measured worker count:
+// beyond that, a fitted law is unreliable.
+const maxPredictionFactor = 2
 
 // Budget returns for each series the fastest worker count whose run costs at most
 // deviceHours. Candidates are the measured worker counts and, if a law was fitted, all
 // counts up to twice the largest measured one.
 func (s *Study) Budget(deviceHours float64) (*Budget, error) {
 	if !(deviceHours > 0) || math.IsInf(deviceHours, 0) {
-		return nil, fmt.Errorf("budget: %g device-hours: give a number above 0", deviceHours)
+		return nil, fmt.Errorf("budget: invalid number of device-hours %g: use a number above 0", deviceHours)
 	}
 	cost, err := s.Cost(0)
 	if err != nil {
@@ -238,6 +240,9 @@ func (s *Study) Budget(deviceHours float64) (*Budget, error) {
 	return b, nil
 }
 
+// budgetRows returns the fastest measured worker count of a series within the budget (0
+// workers if the budget is too small) and, if it is faster, the predicted one. It returns
+// nil if all contains no row of the series.
 func (s *Study) budgetRows(series string, all []CostRow, budget float64) []BudgetRow {
 	best := BudgetRow{Series: series, Hours: math.Inf(1)}
 	cheapest := CostRow{DeviceHours: Estimate{Value: math.Inf(1)}}
@@ -264,17 +269,17 @@ func (s *Study) budgetRows(series string, all []CostRow, budget float64) []Budge
 	best.Sentence = fmt.Sprintf("%s: with %s device-hours use %s: %s h, %s device-hours, as measured.",
 		series, english.Short(budget), english.Count(best.Workers, "worker"), english.Short(best.Hours), english.Short(best.DeviceHours))
 	rows := []BudgetRow{best}
-	if p, ok := s.predicted(series, cheapest, best, budget); ok {
+	if p, ok := s.predictBudgetRow(series, cheapest, best, budget); ok {
 		rows = append(rows, p)
 	}
 	return rows
 }
 
-// predicted returns the fastest worker count within the budget according to the law
-// that the data support. It returns false if there is no such law, or if its count is not
-// faster than the measured one.
-func (s *Study) predicted(series string, from CostRow, measured BudgetRow, budget float64) (BudgetRow, bool) {
-	if s.Rule.Per == PerNode || s.Mode(series).Samples == verdict.PerWorkerFixed { // a law of nodes cannot predict worker counts
+// predictBudgetRow predicts, by the law that the data support, the fastest worker count
+// within the budget. It returns false if the data support no law, or if the predicted
+// count is not faster than the measured one.
+func (s *Study) predictBudgetRow(series string, from CostRow, measured BudgetRow, budget float64) (BudgetRow, bool) {
+	if s.Rule.Per == PerNode || s.Mode(series).Samples == verdict.FixedPerWorker { // a law of nodes cannot predict worker counts
 		return BudgetRow{}, false
 	}
 	fits, err := s.Fit(series)
@@ -286,7 +291,7 @@ func (s *Study) predicted(series string, from CostRow, measured BudgetRow, budge
 		return BudgetRow{}, false
 	}
 	p := BudgetRow{Series: series, Predicted: true, Hours: measured.Hours}
-	for n := 1; n <= farthestPredicted*fit.fit.Largest(); n++ {
+	for n := 1; n <= maxPredictionFactor*fit.fit.LargestSize(); n++ {
 		hours := from.Hours.Value * fit.Rate(float64(from.Workers)) / fit.Rate(float64(n))
 		if devices := hours * float64(n); devices <= budget && hours < p.Hours {
 			p.Workers, p.Hours, p.DeviceHours = n, hours, devices
@@ -300,8 +305,8 @@ func (s *Study) predicted(series string, from CostRow, measured BudgetRow, budge
 	return p, true
 }
 
-func (b *Budget) table(most int) table {
-	g := grid.Grid[BudgetRow]{What: "budget", Rows: first(b.Rows, most), Columns: []grid.Column[BudgetRow]{
+func (b *Budget) table(maxRows int) table {
+	g := grid.Grid[BudgetRow]{What: "budget", Rows: limitRows(b.Rows, maxRows), Columns: []grid.Column[BudgetRow]{
 		{Name: "series", Brief: true, Text: func(r BudgetRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r BudgetRow) int { return r.Workers }},
 		{Name: "hours", Brief: true, Value: func(r BudgetRow) float64 { return r.Hours }},

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestCostPublished takes the published training times of the U-Net study:
-// PyTorch native 38765.4 s on 1 GPU is 10.768 GPU-hours, 3241.0 s on 14 is
+// TestCostPublished uses the published training times of the U-Net study. PyTorch native
+// needs 38765.4 s on 1 GPU, which are 10.768 GPU-hours, and 3241.0 s on 14 GPUs, which are
 // 0.900 h and 12.604 GPU-hours.
 func TestCostPublished(t *testing.T) {
 	dir := t.TempDir()
@@ -50,7 +50,8 @@ func TestCostPublished(t *testing.T) {
 		t.Error("a negative rate")
 	}
 
-	// Of native 8 workers take 5535.3 s, 12.30 device-hours; 12 take 3594.8 s, 11.98.
+	// Series native takes 5535.3 s on 8 workers (12.30 device-hours) and 3594.8 s on 12 workers
+	// (11.98 device-hours).
 	for _, want := range []struct {
 		budget  float64
 		workers int
@@ -75,7 +76,7 @@ func TestCostPublished(t *testing.T) {
 }
 
 func TestCostBasis(t *testing.T) {
-	// Runs of different lengths can be compared by the epoch alone.
+	// Runs with different numbers of epochs can only be compared per epoch.
 	s := study(t, []runs.Run{weak(1, 1, 20, 10, 10), weak(2, 1, 20, 12)})
 	c, err := s.Cost(0)
 	check(t, err)
@@ -83,13 +84,13 @@ func TestCostBasis(t *testing.T) {
 		t.Errorf("%+v", c.Rows[0])
 	}
 	near(t, "hours", c.Rows[1].Hours.Value, 12.0/3600)
-	// Energy is in kWh.
+	// The energy is converted from J to kWh.
 	r := weak(1, 1, 20, 10)
 	r.Info.EnergyJoules = 7.2e6
 	c, err = study(t, []runs.Run{r}).Cost(0)
 	check(t, err)
 	near(t, "energy", c.Rows[0].EnergyKWh.Value, 2)
-	// The clock of the whole job counts where every run has it.
+	// The basis is the time of the complete job if every run has it.
 	c, err = study(t, booster()).Cost(0)
 	check(t, err)
 	if c.Rows[0].Basis != basisWall {
@@ -98,8 +99,8 @@ func TestCostBasis(t *testing.T) {
 	near(t, "device-hours of 128", c.Rows[5].DeviceHours.Value, 128*288.313/3600) // published: 4m48.313s
 }
 
-// writeSteps makes a run folder of two epochs of two steps, of which the
-// second epoch counts; span gives each rank's step.
+// writeSteps writes a run folder of two epochs with two steps each. Only the second epoch
+// counts. span returns the step of a rank.
 func writeSteps(t *testing.T, place string, workers, seed int, info runs.Info, span func(rank, step int) runs.Step) {
 	t.Helper()
 	info.Study, info.Series, info.Workers, info.Seed = "cells", "ddp", workers, int64(seed)
@@ -126,8 +127,8 @@ func writeSteps(t *testing.T, place string, workers, seed int, info runs.Info, s
 	check(t, w.Finish(runs.StatusDone, nil))
 }
 
-// TestCollective makes step spans by the model, 20 µs and 10 GB/s, with a rank
-// that waits for the last one, and asks for both back.
+// TestCollective generates step spans by the model with α = 20 µs and 10 GB/s, in which one
+// rank waits for the last one, and checks that the fit recovers both parameters.
 func TestCollective(t *testing.T) {
 	const alpha, beta, parameters = 20e-6, 1e-10, 2_000_000
 	dir := t.TempDir()
@@ -154,7 +155,7 @@ func TestCollective(t *testing.T) {
 	if table := c.Table(); table.Err != nil || table.Nrow() != 6 || len(c.Problems) > 0 {
 		t.Error(c)
 	}
-	// What synchronised batch norms exchange is not of the model.
+	// The model does not include what synchronized batch norms exchange.
 	writeSteps(t, filepath.Join(dir, "ddp-synchronised"), 2, 2, runs.Info{Parameters: parameters, Config: map[string]any{"sync_batchnorm": true}}, func(int, int) runs.Step {
 		return runs.Step{AllReduce: 1}
 	})
@@ -167,13 +168,13 @@ func TestCollective(t *testing.T) {
 	}
 	s, err = s.WithRule(Rule{Epochs: "9"}) // no step counts
 	check(t, err)
-	if _, err := s.Collective("ddp"); err == nil || !strings.Contains(err.Error(), "need 5 runs with step spans at 3 or more numbers of workers") {
+	if _, err := s.Collective("ddp"); err == nil || !strings.Contains(err.Error(), "want at least 5 runs at 3 worker counts") {
 		t.Errorf("error %v", err)
 	}
 }
 
-// TestBudgetIsPredictedToTwiceTheMost: what no budget bounds, the law is asked
-// for up to twice as many workers as were measured, and no farther.
+// TestBudgetIsPredictedToTwiceTheMost checks that with an unlimited budget the law predicts
+// up to twice the largest measured worker count, and not beyond.
 func TestBudgetIsPredictedToTwiceTheMost(t *testing.T) {
 	var all []runs.Run
 	for _, n := range []int{1, 2, 4, 6, 8} {
@@ -189,8 +190,8 @@ func TestBudgetIsPredictedToTwiceTheMost(t *testing.T) {
 	if len(b.Rows) != 2 || b.Rows[0].Workers != 8 || b.Rows[0].Predicted || b.Rows[1].Workers != 16 || !b.Rows[1].Predicted {
 		t.Errorf("%s", b)
 	}
-	// Where the samples of an epoch grow with the workers, more workers do more,
-	// and no law says what the work of another row would cost.
+	// If the samples of an epoch grow with the workers, more workers do more work, and the law
+	// cannot predict the cost of the same work at another worker count.
 	s := lawStudy(t, func(n float64) float64 { return n / (1 + 0.01*(n-1)) }, 0, 1, 1, 2, 4, 6, 8)
 	if b, err = s.Budget(1e6); err != nil || len(b.Rows) != 1 {
 		t.Errorf("%v: %s", err, b)
@@ -203,7 +204,8 @@ func TestBudgetIsPredictedToTwiceTheMost(t *testing.T) {
 	}
 }
 
-// TestParetoOfEqualTimes: of two that are as fast the dearer one is beaten.
+// TestParetoOfEqualTimes checks that of two equally fast rows only the cheaper one is in the
+// Pareto front.
 func TestParetoOfEqualTimes(t *testing.T) {
 	one, two := weak(1, 1, 10, 10), weak(2, 1, 10, 10)
 	two.Epochs[0].Samples, two.Epochs[1].Samples = 100, 100

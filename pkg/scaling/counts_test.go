@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestCounts: epochs are left out by their number, not by their place, and what
-// has no number is of the run as a whole.
+// TestCounts checks that the rule excludes epochs by their number instead of their index, and
+// that a single row without an epoch number is not excluded.
 func TestCounts(t *testing.T) {
 	epoch := func(number int, seconds float64) runs.Epoch {
 		nan := math.NaN()

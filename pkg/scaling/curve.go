@@ -16,15 +16,15 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Axes of a Curve.
+// Axes of Study.Curve.
 const (
 	AxisEpoch    = curve.AxisEpoch    // epochs done, from 1
 	AxisStep     = curve.AxisStep     // optimizer steps done
-	AxisRelative = curve.AxisRelative // seconds since the start; for values of epochs, seconds of training without validation
+	AxisRelative = curve.AxisRelative // seconds since the start; for epoch metrics, seconds of training without validation
 	AxisWall     = curve.AxisWall     // seconds since 1970
 )
 
-// CurveLine contains the values of one metric of one run over an axis.
+// CurveLine contains one metric of one run: the values Y at the positions X of an axis.
 type CurveLine struct {
 	Series  string
 	Workers int
@@ -35,20 +35,21 @@ type CurveLine struct {
 	X, Y    []float64
 }
 
-// CurveSet contains a metric of every counted run, over an axis.
+// CurveSet contains one metric of every counted run, as lines over a common axis.
 //
 // String and HTML show one row per line. Table, and Write as CSV or JSON, give one row
 // per point: series, workers, seed, run, name, rank (−1 for all ranks together), the
-// axis under its name, value.
+// position (in a column named like the axis), value.
 type CurveSet struct {
 	analysis
 	Metric, Axis, AxisLabel string
 	Lines                   []CurveLine
-	Problems                []runs.Problem // runs without such a line, with reasons
+	Problems                []runs.Problem // runs without a line, with reasons
 }
 
-// Metrics lists the metrics of the study's runs that Curve and TimeTo accept: values of
-// epochs, and names of logged curves such as TensorBoard's tags.
+// Metrics lists the metrics of the study's runs that Curve and TimeTo accept: first the
+// epoch metrics, such as val_loss, then the names of logged curves, such as TensorBoard's
+// tags.
 func (s *Study) Metrics() []string {
 	var names []string
 	for _, m := range curve.EpochMetrics() {
@@ -71,18 +72,18 @@ func (s *Study) Metrics() []string {
 }
 
 // Curve returns a metric of every counted run over an axis: "epoch", "step", "relative"
-// (seconds since the start) or "wall" (seconds since 1970). metric is one of Metrics: a
-// value of epochs, such as val_loss, or the name of a logged curve, such as Loss/train.
+// (seconds since the start) or "wall" (seconds since 1970). metric is one of Metrics, such
+// as val_loss or Loss/train.
 func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 	labels := map[string]string{
 		AxisEpoch: "epoch", AxisStep: "step", AxisRelative: "time since the start (s)", AxisWall: "time (s since 1970)",
 	}
 	if labels[axis] == "" {
-		return nil, fmt.Errorf("draw curve %s: axis %q is not known; use %s, %s, %s or %s", metric, axis, AxisEpoch, AxisStep, AxisRelative, AxisWall)
+		return nil, fmt.Errorf("draw curve %s: unknown axis %q: use %s, %s, %s or %s", metric, axis, AxisEpoch, AxisStep, AxisRelative, AxisWall)
 	}
 	set := &CurveSet{Metric: metric, Axis: axis, AxisLabel: labels[axis]}
 	set.analysis = analysis{set}
-	for _, g := range s.grouped() {
+	for _, g := range s.groupBySeries() {
 		for _, r := range g.Runs {
 			if observe.Failed(r) {
 				continue
@@ -105,11 +106,11 @@ func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 		return a.Workers - b.Workers
 	})
 	if len(set.Lines) == 0 {
-		text := fmt.Sprintf("draw curve %s over %s: no run has it", metric, axis)
+		why := ""
 		if len(set.Problems) > 0 {
-			text += ": " + set.Problems[0].Reason
+			why = ": " + set.Problems[0].Reason
 		}
-		return nil, fmt.Errorf("%s; the metrics are %s", text, strings.Join(s.Metrics(), ", "))
+		return nil, fmt.Errorf("draw curve %s over %s: no run has it%s; available metrics: %s", metric, axis, why, strings.Join(s.Metrics(), ", "))
 	}
 	return set, nil
 }
@@ -125,7 +126,7 @@ func (l CurveLine) Smoothed(weight float64) CurveLine {
 	mean, sum := 0.0, 0.0
 	for i, y := range l.Y {
 		out.Y[i] = y
-		if observe.Finite(y) {
+		if observe.IsFinite(y) {
 			mean, sum = weight*mean+(1-weight)*y, weight*sum+(1-weight)
 			out.Y[i] = mean / sum
 		}
@@ -133,13 +134,14 @@ func (l CurveLine) Smoothed(weight float64) CurveLine {
 	return out
 }
 
-// curvePoint is a row of the table with one row per point.
+// curvePoint is the i-th point of a line: a row of the table that is written to files.
 type curvePoint struct {
 	line CurveLine
 	i    int
 }
 
-func (c *CurveSet) points() grid.Grid[curvePoint] {
+// pointTable returns the table with one row per point.
+func (c *CurveSet) pointTable() grid.Grid[curvePoint] {
 	g := grid.Grid[curvePoint]{What: "curves", Columns: []grid.Column[curvePoint]{
 		{Name: "series", Text: func(p curvePoint) string { return p.line.Series }},
 		{Name: "workers", Count: func(p curvePoint) int { return p.line.Workers }},
@@ -174,12 +176,12 @@ func (c curveTables) Write(w io.Writer, format string) error {
 	return c.points.Write(w, format)
 }
 
-func (c *CurveSet) table(most int) table {
+func (c *CurveSet) table(maxRows int) table {
 	best := slices.Max[[]float64, float64]
-	if curve.Below(c.Metric) {
+	if curve.LowerIsBetter(c.Metric) {
 		best = slices.Min[[]float64, float64]
 	}
-	g := grid.Grid[CurveLine]{What: "curves", Rows: first(c.Lines, most), Columns: []grid.Column[CurveLine]{
+	g := grid.Grid[CurveLine]{What: "curves", Rows: limitRows(c.Lines, maxRows), Columns: []grid.Column[CurveLine]{
 		{Name: "series", Brief: true, Text: func(l CurveLine) string { return l.Series }},
 		{Name: "workers", Brief: true, Count: func(l CurveLine) int { return l.Workers }},
 		{Name: "seed", Brief: true, Count: func(l CurveLine) int { return int(l.Seed) }},
@@ -188,7 +190,7 @@ func (c *CurveSet) table(most int) table {
 		{Name: "first", Brief: true, Value: func(l CurveLine) float64 { return l.Y[0] }},
 		{Name: "last", Brief: true, Value: func(l CurveLine) float64 { return l.Y[len(l.Y)-1] }},
 		{Name: "best", Brief: true, Value: func(l CurveLine) float64 {
-			known := slices.DeleteFunc(slices.Clone(l.Y), func(v float64) bool { return !observe.Finite(v) })
+			known := slices.DeleteFunc(slices.Clone(l.Y), func(v float64) bool { return !observe.IsFinite(v) })
 			if len(known) == 0 {
 				return math.NaN()
 			}
@@ -198,13 +200,13 @@ func (c *CurveSet) table(most int) table {
 	for _, p := range c.Problems {
 		g.Remarks = append(g.Remarks, "no line: "+p.String())
 	}
-	return curveTables{g, c.points()}
+	return curveTables{g, c.pointTable()}
 }
 
 // LossCurve contains the losses of a series at one worker count, by epoch, combined
 // over its repeated runs. Failed and canceled runs do not count. All slices have the
-// same length, one element per epoch, in ascending order; unknown values are NaN. They
-// belong to the study and must not be modified.
+// same length, one element per epoch, in ascending order; unknown values are NaN. The
+// slices belong to the study and must not be modified.
 type LossCurve struct {
 	Series  string
 	Workers int
@@ -232,15 +234,15 @@ type lossCurves struct {
 // worker count. Points whose runs have no epochs are omitted.
 func (s *Study) LossCurves() []LossCurve {
 	if s.losses == nil { // a Study that the caller constructed
-		return s.makeLossCurves()
+		return s.computeLossCurves()
 	}
-	s.losses.once.Do(func() { s.losses.all = s.makeLossCurves() })
+	s.losses.once.Do(func() { s.losses.all = s.computeLossCurves() })
 	return s.losses.all
 }
 
-func (s *Study) makeLossCurves() []LossCurve {
+func (s *Study) computeLossCurves() []LossCurve {
 	var out []LossCurve
-	for _, g := range s.grouped() {
+	for _, g := range s.groupBySeries() {
 		counts := map[int][]*runs.Run{}
 		var workers []int
 		for i := range g.Runs {
@@ -256,7 +258,7 @@ func (s *Study) makeLossCurves() []LossCurve {
 		}
 		slices.Sort(workers)
 		for _, n := range workers {
-			c := LossCurve(curve.LossOf(counts[n]))
+			c := LossCurve(curve.NewLoss(counts[n]))
 			c.Series, c.Workers = g.Name, n
 			out = append(out, c)
 		}

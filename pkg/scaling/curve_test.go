@@ -13,9 +13,8 @@ import (
 	"lockstep/pkg/scaling/internal/curve"
 )
 
-// sc21 is a run with the published validation losses of the SC21 tutorial's
-// base run by epoch; 752.95 s of training and 73.16 s of validation an epoch,
-// as its log has them.
+// sc21 returns a run with the published validation losses of the SC21 tutorial's base run.
+// Each epoch takes 752.95 s of training and 73.16 s of validation, as in its log.
 func sc21() runs.Run {
 	nan := math.NaN()
 	r := runs.Run{Dir: "base", Kind: "SC21 log", Info: runs.Info{
@@ -55,7 +54,7 @@ func TestTimeTo(t *testing.T) {
 	if r.Table().Err != nil || !strings.Contains(r.HTML(), "wall_seconds") {
 		t.Error(r)
 	}
-	for want, metric := range map[string]string{"the metrics are train_loss, val_loss, seconds, val_seconds, samples_per_second, Loss/train": "loss", "no run has it": "iou"} {
+	for want, metric := range map[string]string{"available metrics: train_loss, val_loss, seconds, val_seconds, samples_per_second, Loss/train": "loss", "no run has it": "iou"} {
 		if _, err := s.TimeTo(metric, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, expected %s", err, want)
 		}
@@ -67,7 +66,7 @@ func TestTimeTo(t *testing.T) {
 		"iou": false, "Accuracy/val": false, "metrics/mAP50(B)": false, "mAP": false, "val_jaccard": false, "eval_top1": false, "tps": false,
 		"Loss/valid": true, "epoch_loss": true, "eval_mape": true, "accumulated_loss": true, "wer": true, "maps_loss": true,
 	} {
-		if curve.Below(metric) != want {
+		if curve.LowerIsBetter(metric) != want {
 			t.Errorf("less of %s is better: %t, expected %t", metric, !want, want)
 		}
 	}
@@ -93,9 +92,9 @@ func TestCurves(t *testing.T) {
 		t.Error(c)
 	}
 	for want, args := range map[string][2]string{
-		"axis \"hours\" is not known; use epoch": {"val_loss", "hours"},
-		"logged by step, not by epoch":           {"Loss/train", AxisEpoch},
-		"no curve is called \"x\"":               {"x", AxisStep},
+		"unknown axis \"hours\": use epoch": {"val_loss", "hours"},
+		"logged by step, not by epoch":      {"Loss/train", AxisEpoch},
+		"unknown metric \"x\"":              {"x", AxisStep},
 	} {
 		if _, err := s.Curve(args[0], args[1]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, expected %s", err, want)
@@ -103,16 +102,16 @@ func TestCurves(t *testing.T) {
 	}
 	bare := weak(1, 1, 10)
 	bare.Info.BatchPerWorker = 0
-	if _, err := study(t, []runs.Run{bare}).Curve("train_loss", AxisStep); err == nil || !strings.Contains(err.Error(), "no steps") {
+	if _, err := study(t, []runs.Run{bare}).Curve("train_loss", AxisStep); err == nil || !strings.Contains(err.Error(), "the steps are unknown") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := study(t, []runs.Run{bare}).Curve("train_loss", AxisWall); err == nil || !strings.Contains(err.Error(), "when the run started") {
+	if _, err := study(t, []runs.Run{bare}).Curve("train_loss", AxisWall); err == nil || !strings.Contains(err.Error(), "no start time") {
 		t.Errorf("error %v", err)
 	}
 }
 
-// TestSmoothed computes two steps by hand: weight 0.5 of 4, 2 and 0 gives
-// 4, (4·0.25+2·0.5)/0.75 and (4·0.125+2·0.25+0·0.5)/0.875.
+// TestSmoothed compares with values computed by hand: smoothing 4, 2 and 0 with weight 0.5
+// gives 4, (4·0.25+2·0.5)/0.75 and (4·0.125+2·0.25+0·0.5)/0.875.
 func TestSmoothed(t *testing.T) {
 	l := CurveLine{Y: []float64{4, 2, math.NaN(), 0}}.Smoothed(0.5)
 	near(t, "first", l.Y[0], 4)
@@ -123,8 +122,8 @@ func TestSmoothed(t *testing.T) {
 	}
 }
 
-// TestQualityPublished says where the published IoU collapses: TensorFlow
-// native, from .910477 at 10 to .550925 at 12 and .485779 at 14 GPUs.
+// TestQualityPublished checks where the published IoU collapses: with TensorFlow native, from
+// 0.910477 at 10 GPUs to 0.550925 at 12 and 0.485779 at 14.
 func TestQualityPublished(t *testing.T) {
 	dir := t.TempDir()
 	writePublished(t, dir)
@@ -164,7 +163,7 @@ func TestQualityWithSeeds(t *testing.T) {
 	wantLine(t, s.remarks(), "problem: 5: the training loss of epoch 2 is not a finite number: the run diverged; its time counts, its loss does not")
 }
 
-// TestQualityOfUnknownBatch: a batch that no log tells is no batch of 0.
+// TestQualityOfUnknownBatch checks that an unknown batch is not shown as 0.
 func TestQualityOfUnknownBatch(t *testing.T) {
 	one, two := weak(1, 1, 10, 10), weak(2, 1, 10, 10)
 	two.Info.BatchPerWorker = 0
@@ -181,9 +180,9 @@ func TestQualityOfUnknownBatch(t *testing.T) {
 	}
 }
 
-// TestTimeToInterval: the time of repeated runs has an interval, and none where
-// a run did not reach the target. Each epoch takes 10, 11 or 14 s and the first
-// one twice that; the loss of epoch e is 1/e, so 0.5 is reached after epoch 2.
+// TestTimeToInterval checks that the time of repeated runs has an interval, unless a run did
+// not reach the target. Each epoch of the three runs takes 10, 11 or 14 s, and the first
+// epoch twice as long. The loss of epoch e is 1/e, so 0.5 is reached after epoch 2.
 func TestTimeToInterval(t *testing.T) {
 	all := append(seeds("ddp", 1, 10, 11, 14), seeds("ddp", 2, 5, 5.5, 7)...)
 	slow := seeds("ddp", 4, 3, 3.3, 3.1)
@@ -201,7 +200,7 @@ func TestTimeToInterval(t *testing.T) {
 	if p := r.Points[2]; p.Reached != 2 || !math.IsNaN(p.Seconds.Value) {
 		t.Errorf("two of three runs: %+v", p)
 	}
-	wantLine(t, []string{r.Sentence}, "train_loss ≤ 0.500: reached by 8 of 9 runs, soonest by ddp at 2 workers: 16.50 s "+r.Points[1].Seconds.interval()+", n = 3")
+	wantLine(t, []string{r.Sentence}, "train_loss ≤ 0.500: reached by 8 of 9 runs, soonest by ddp at 2 workers: 16.50 s "+r.Points[1].Seconds.formatInterval()+", n = 3")
 	wantLine(t, strings.Split(r.String(), "\n"), "ddp at 4 workers: reached by 2 of 3 runs")
 	var b bytes.Buffer
 	check(t, r.Write(&b, FormatCSV))

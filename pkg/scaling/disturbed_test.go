@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestDisturbed: a run whose counted epochs other load disturbed is marked, and
-// none that was not, or that does not say.
+// TestDisturbed checks that exactly the runs are marked whose counted epochs were disturbed by
+// other load. Runs that did not record the load are not marked.
 func TestDisturbed(t *testing.T) {
 	make := func(dir string, workers int, seed int64, cores ...float64) runs.Run {
 		r := runs.Run{Dir: dir, Info: runs.Info{Series: "ddp", Workers: workers, Seed: seed, Status: runs.StatusDone}}
@@ -51,7 +51,7 @@ func TestDisturbed(t *testing.T) {
 	if s.Points[0].Disturbed != 1 {
 		t.Errorf("%d runs of 1 worker disturbed by the rule %s", s.Points[0].Disturbed, rule)
 	}
-	// Neither a table nor a file of undisturbed runs changes.
+	// The table and the files of undisturbed runs do not have the column.
 	calm, err := FromRuns([]runs.Run{all[0], all[3]})
 	if err != nil {
 		t.Fatal(err)

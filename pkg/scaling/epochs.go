@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// EpochRow is one epoch of one run, as listed by Study.EpochRows.
-type EpochRow struct {
+// epochRow is one epoch of one run, as listed by Study.epochRows.
+type epochRow struct {
 	Series  string
 	Workers int
 	Seed    int64
@@ -30,20 +30,20 @@ type EpochRow struct {
 	runs.Epoch
 }
 
-// EpochRows lists all epochs of all runs in the order of the series, and within a
+// epochRows lists all epochs of all runs in the order of the series, and within a
 // series in the order in which the runs were read.
-func (s *Study) EpochRows() []EpochRow {
+func (s *Study) epochRows() []epochRow {
 	n := 0
 	for _, r := range s.Runs {
 		n += len(r.Epochs)
 	}
-	rows := make([]EpochRow, 0, n)
-	for _, g := range s.grouped() {
+	rows := make([]epochRow, 0, n)
+	for _, g := range s.groupBySeries() {
 		for _, r := range g.Runs {
-			elapsed, counts := 0.0, s.Rule.observed().Counting(r)
+			elapsed, counts := 0.0, s.Rule.observeRule().EpochFilter(r)
 			for i, e := range r.Epochs {
 				elapsed += e.Seconds
-				rows = append(rows, EpochRow{
+				rows = append(rows, epochRow{
 					Series: g.Name, Workers: r.Info.Workers, Seed: r.Info.Seed, Dir: r.Dir, Failed: observe.Failed(r),
 					Counted: !observe.Failed(r) && e.Seconds > 0 && counts(i), ElapsedSeconds: elapsed, Epoch: e,
 				})
@@ -58,27 +58,27 @@ func (s *Study) EpochRows() []EpochRow {
 //	series, workers, seed, run   the run (column run: its folder or file)
 //	epoch                        from 1
 //	counted                      true if the rule counts it for time and throughput
-//	seconds, val_seconds         of training and of validation
+//	seconds, val_seconds         time of training and of validation
 //	elapsed_seconds              training time until the end of the epoch
 //	samples, samples_per_second  of all workers together, padding included
 //	train_loss, val_loss, iou, dice, lr
 func (s *Study) Epochs() dataframe.DataFrame {
-	rows := s.EpochRows()
-	texts := func(name string, value func(EpochRow) string) series.Series {
+	rows := s.epochRows()
+	texts := func(name string, value func(epochRow) string) series.Series {
 		v := make([]string, len(rows))
 		for i, r := range rows {
 			v[i] = value(r)
 		}
 		return series.New(v, series.String, name)
 	}
-	counts := func(name string, value func(EpochRow) int) series.Series {
+	counts := func(name string, value func(epochRow) int) series.Series {
 		v := make([]int, len(rows))
 		for i, r := range rows {
 			v[i] = value(r)
 		}
 		return series.New(v, series.Int, name)
 	}
-	values := func(name string, value func(EpochRow) float64) series.Series {
+	values := func(name string, value func(epochRow) float64) series.Series {
 		v := make([]float64, len(rows))
 		for i, r := range rows {
 			v[i] = value(r)
@@ -90,32 +90,23 @@ func (s *Study) Epochs() dataframe.DataFrame {
 		counted[i] = r.Counted
 	}
 	return dataframe.New(
-		texts("series", func(r EpochRow) string { return r.Series }),
-		counts("workers", func(r EpochRow) int { return r.Workers }),
-		counts("seed", func(r EpochRow) int { return int(r.Seed) }),
-		texts("run", func(r EpochRow) string { return r.Dir }),
-		counts("epoch", func(r EpochRow) int { return r.Epoch.Epoch }),
+		texts("series", func(r epochRow) string { return r.Series }),
+		counts("workers", func(r epochRow) int { return r.Workers }),
+		counts("seed", func(r epochRow) int { return int(r.Seed) }),
+		texts("run", func(r epochRow) string { return r.Dir }),
+		counts("epoch", func(r epochRow) int { return r.Epoch.Epoch }),
 		series.New(counted, series.Bool, "counted"),
-		values("seconds", func(r EpochRow) float64 { return r.Seconds }),
-		values("val_seconds", func(r EpochRow) float64 { return r.ValSeconds }),
-		values("elapsed_seconds", func(r EpochRow) float64 { return r.ElapsedSeconds }),
-		counts("samples", func(r EpochRow) int { return r.Samples }),
-		values("samples_per_second", func(r EpochRow) float64 { return rate(r) }),
-		values("train_loss", func(r EpochRow) float64 { return r.TrainLoss }),
-		values("val_loss", func(r EpochRow) float64 { return r.ValLoss }),
-		values("iou", func(r EpochRow) float64 { return r.IoU }),
-		values("dice", func(r EpochRow) float64 { return r.Dice }),
-		values("lr", func(r EpochRow) float64 { return r.LearningRate }),
+		values("seconds", func(r epochRow) float64 { return r.Seconds }),
+		values("val_seconds", func(r epochRow) float64 { return r.ValSeconds }),
+		values("elapsed_seconds", func(r epochRow) float64 { return r.ElapsedSeconds }),
+		counts("samples", func(r epochRow) int { return r.Samples }),
+		values("samples_per_second", func(r epochRow) float64 { return observe.SamplesPerSecond(r.Epoch) }),
+		values("train_loss", func(r epochRow) float64 { return r.TrainLoss }),
+		values("val_loss", func(r epochRow) float64 { return r.ValLoss }),
+		values("iou", func(r epochRow) float64 { return r.IoU }),
+		values("dice", func(r epochRow) float64 { return r.Dice }),
+		values("lr", func(r epochRow) float64 { return r.LearningRate }),
 	)
-}
-
-// rate returns the samples per second of the row. If they were not logged, it divides
-// the samples by the seconds.
-func rate(r EpochRow) float64 {
-	if math.IsNaN(r.SamplesPerSecond) && r.Samples > 0 {
-		return float64(r.Samples) / r.Seconds
-	}
-	return r.SamplesPerSecond
 }
 
 // EpochSpread describes how much the counted epochs of a point's runs vary. Unlike a
@@ -156,14 +147,14 @@ func (s *Study) EpochSpreads() *EpochSpreads {
 	for i, p := range s.Points {
 		var seconds, rates []float64
 		for _, r := range s.cells[i].Runs {
-			counts := s.Rule.observed().Counting(r)
+			counts := s.Rule.observeRule().EpochFilter(r)
 			for k := range r.Epochs {
 				e := &r.Epochs[k]
 				if !counts(k) || !(e.Seconds > 0) || math.IsInf(e.Seconds, 0) {
 					continue
 				}
 				seconds = append(seconds, e.Seconds)
-				if n := s.Rule.observed().SamplesIn(e); n > 0 {
+				if n := s.Rule.observeRule().SamplesIn(e); n > 0 {
 					rates = append(rates, n/e.Seconds)
 				}
 			}
@@ -172,19 +163,20 @@ func (s *Study) EpochSpreads() *EpochSpreads {
 			continue
 		}
 		row := EpochSpread{Series: p.Series, Workers: p.Workers, Size: p.Size, Runs: p.Runs, Epochs: len(seconds)}
-		row.Seconds, row.Throughput = s.Rule.spread(seconds), s.Rule.spread(rates)
+		row.Seconds, row.Throughput = newSpread(seconds, s.Rule.confidenceLevel()), newSpread(rates, s.Rule.confidenceLevel())
 		out.Rows = append(out.Rows, row)
 	}
 	return out
 }
 
-// spread returns the median and the central interval of values. It sorts values.
-func (r Rule) spread(values []float64) Spread {
+// newSpread returns the median of values, and the central interval that contains the given
+// share of them. It sorts values in place.
+func newSpread(values []float64, share float64) Spread {
 	if len(values) < 2 {
 		return Spread{math.NaN(), math.NaN(), math.NaN()}
 	}
 	slices.Sort(values)
-	tail := (1 - r.level()) / 2
+	tail := (1 - share) / 2
 	return Spread{
 		Median: stats.Median(values),
 		Low:    stat.Quantile(tail, stat.LinInterp, values, nil),
@@ -192,15 +184,15 @@ func (r Rule) spread(values []float64) Spread {
 	}
 }
 
-// SpreadNote explains in a sentence what a spread is.
+// SpreadNote returns a sentence that explains the spread of EpochSpreads.
 func (s *Study) SpreadNote() string { return s.Rule.spreadNote() }
 
 func (r Rule) spreadNote() string {
-	return fmt.Sprintf("spread: the middle %s of the counted epochs, of all runs of a point together; no confidence interval, for it says nothing of how much another run would differ", english.Percent(r.level()))
+	return fmt.Sprintf("spread: the middle %s of the counted epochs, of all runs of a point together; no confidence interval, for it says nothing of how much another run would differ", english.Percent(r.confidenceLevel()))
 }
 
-func (e *EpochSpreads) table(most int) table {
-	g := grid.Grid[EpochSpread]{What: "epoch spreads", Rows: first(e.Rows, most), Columns: []grid.Column[EpochSpread]{
+func (e *EpochSpreads) table(maxRows int) table {
+	g := grid.Grid[EpochSpread]{What: "epoch spreads", Rows: limitRows(e.Rows, maxRows), Columns: []grid.Column[EpochSpread]{
 		{Name: "series", Brief: true, Text: func(r EpochSpread) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r EpochSpread) int { return r.Workers }},
 		{Name: "size", Count: func(r EpochSpread) int { return r.Size }},
@@ -213,7 +205,7 @@ func (e *EpochSpreads) table(most int) table {
 		{Name: "throughput_spread_low", Brief: true, Optional: true, Title: "spread_low", Value: func(r EpochSpread) float64 { return r.Throughput.Low }},
 		{Name: "throughput_spread_high", Brief: true, Optional: true, Title: "spread_high", Value: func(r EpochSpread) float64 { return r.Throughput.High }},
 	}}
-	g.Remarks = []string{"rule: " + e.rule.counting(), e.rule.spreadNote()}
+	g.Remarks = []string{"rule: " + e.rule.describeCounting(), e.rule.spreadNote()}
 	if len(e.Rows) == 0 {
 		g.Remarks = append(g.Remarks, "no point has two counted epochs with a time")
 	}

@@ -11,9 +11,8 @@ import (
 
 // Estimate is a quantity measured over repeated runs, with its minimum, its maximum,
 // and an interval that contains the true value with the rule's confidence. Unknown
-// numbers are NaN. Low and High are NaN if fewer than two runs were measured (of a
-// ratio: on either side), because a single run does not show how much another run would
-// differ.
+// numbers are NaN. Low and High are NaN for fewer than two runs (for a ratio, on either
+// side), because a single run does not show how much another run would differ.
 type Estimate struct {
 	Value, Min, Max float64
 	Low, High       float64 // confidence interval of Value, see Study.IntervalNote
@@ -21,23 +20,26 @@ type Estimate struct {
 	N               int     // number of runs with a value
 }
 
-// unknown returns an Estimate that was not measured: every number is NaN.
-func unknown() Estimate { return Estimate(stats.Unknown()) }
+// unknownEstimate returns an Estimate that was not measured: every number is NaN.
+func unknownEstimate() Estimate { return Estimate(stats.Unknown()) }
 
 // String returns the value, its interval and the number of runs: 11.97 [11.52, 12.40]
 // n=3.
 func (e Estimate) String() string { return stats.Estimate(e).String() }
 
-// interval formats the interval for people. It returns "-" if there is no interval.
-func (e Estimate) interval() string { return english.Interval(e.Low, e.High) }
+// formatInterval formats the interval, as in "[11.52, 12.40]". It returns "-" if there is
+// none.
+func (e Estimate) formatInterval() string { return english.Interval(e.Low, e.High) }
 
-func (e Estimate) scaled(by float64) Estimate { return Estimate(stats.Estimate(e).Scaled(by)) }
+// scale returns the estimate multiplied by a positive factor.
+func (e Estimate) scale(by float64) Estimate { return Estimate(stats.Estimate(e).Scale(by)) }
 
 // NotDrawn returns the reason why a figure does not draw the interval as an error bar
 // or a band. It returns "" if the interval is drawn or if there is none. An interval
 // from two runs is not drawn because it would cover the figure (at 95 % Student's
-// quantile is 12.7 for two runs and 4.3 for three, which can give [0.51, 3.57]).
-// Neither is an interval that is wider than its value. Tables contain both.
+// quantile is 12.7 for two runs and 4.3 for three, which can give [0.51, 3.57]). An
+// interval that is wider than its value is not drawn either. Tables contain all
+// intervals.
 func (e Estimate) NotDrawn() string {
 	switch {
 	case math.IsNaN(e.Low) || math.IsNaN(e.High):
@@ -50,8 +52,8 @@ func (e Estimate) NotDrawn() string {
 	return ""
 }
 
-// withDeviation formats the value and its standard deviation: 12.30 ± 0.21.
-func (e Estimate) withDeviation() string {
+// formatWithDeviation formats the value and its standard deviation, as in "12.30 ± 0.21".
+func (e Estimate) formatWithDeviation() string {
 	if math.IsNaN(e.Std) {
 		return english.Short(e.Value)
 	}
@@ -64,24 +66,24 @@ func (e Estimate) withDeviation() string {
 
 // estimator returns an estimator that applies the study's rule.
 func (s *Study) estimator() stats.Estimator {
-	return stats.Estimator{Level: s.Rule.level(), Mean: s.Rule.Repeats == Mean, Dice: s.dice}
+	return stats.Estimator{Level: s.Rule.confidenceLevel(), Mean: s.Rule.Repeats == Mean, Cache: s.draws}
 }
 
-// estimate aggregates the values that are not NaN by the study's rule. logs means that
-// the values are positive and vary by factors, as times do; then their logarithms are
-// resampled.
+// estimate combines the values that are not NaN by the study's rule. logs is true for
+// positive values that vary by factors, such as times: their logarithms are resampled.
 func (s *Study) estimate(values []float64, logs bool) Estimate {
-	return Estimate(s.estimator().Of(values, logs))
+	return Estimate(s.estimator().Estimate(values, logs))
 }
 
 // IntervalNote describes in a sentence how the intervals of the study are computed.
 func (s *Study) IntervalNote() string {
 	return fmt.Sprintf("intervals: %s, smoothed bootstrap over repeated runs (%d resamples, for ratios of numerator and baseline independently), widened by Student's t; none where a side has one run",
-		english.Percent(s.Rule.level()), stats.Resamples)
+		english.Percent(s.Rule.confidenceLevel()), stats.Resamples)
 }
 
-// estimateColumns returns the columns of an Estimate: its value, the formatted interval
-// (only for people, if any row has one), and the ends of the interval (only in files).
+// estimateColumns returns the columns of the Estimate that of selects from a row: its
+// value, the formatted interval (only for people, if any row has one), and the ends of
+// the interval (only in files).
 func estimateColumns[T any](name string, of func(T) Estimate) []grid.Column[T] {
 	value := func(suffix string, pick func(Estimate) float64) grid.Column[T] {
 		return grid.Column[T]{Name: name + suffix, Value: func(r T) float64 { return pick(of(r)) }}
@@ -91,7 +93,7 @@ func estimateColumns[T any](name string, of func(T) Estimate) []grid.Column[T] {
 	shown := grid.Column[T]{
 		Name: name + "_interval", Title: "interval", Brief: true, Optional: true, People: true,
 		Value: func(r T) float64 { return of(r).Low },
-		Show:  func(r T) string { return of(r).interval() },
+		Show:  func(r T) string { return of(r).formatInterval() },
 	}
 	return []grid.Column[T]{
 		first, shown,

@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// measured makes a run of a single counted epoch.
+// measured returns a run with a single counted epoch.
 func measured(series string, workers int, seed int64, seconds float64) runs.Run {
 	return runs.Run{
 		Dir:    fmt.Sprintf("%s-n%d-s%d", series, workers, seed),

@@ -16,7 +16,7 @@ type Input struct {
 	Role    string // its role in the formula: "N = 14", "baseline B = 1"
 	Run     string // run folder, or log file of another program
 	File    string // file that contains the number
-	Line    int    // line in File, from 1; 0 if the number has no line of its own
+	Line    int    // line in File, from 1; 0 if the number is not on a separate line
 	Epoch   int    // 0 for a number of the whole run
 	Name    string // name of the column
 	Value   float64
@@ -74,7 +74,7 @@ func (s *Study) Explain(metric string, workers int) (*Explanation, error) {
 				there = append(there, n)
 			}
 		}
-		return nil, fmt.Errorf("explain %s: no series has a run at %s; there are runs at %s", metric, english.Count(workers, "worker"), english.List(there))
+		return nil, fmt.Errorf("explain %s: no series has a run at %s; the study has runs at %s", metric, english.Count(workers, "worker"), english.List(there))
 	}
 	return e, nil
 }
@@ -82,7 +82,7 @@ func (s *Study) Explain(metric string, workers int) (*Explanation, error) {
 // ExplainSeries documents how a metric of one series at a worker count was computed;
 // see Explain.
 func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation, error) {
-	i, err := s.find(series, workers)
+	i, err := s.findPoint(series, workers)
 	if err != nil {
 		return nil, fmt.Errorf("explain %s: %w", metric, err)
 	}
@@ -92,19 +92,19 @@ func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation,
 		for _, f := range pointFields() {
 			names = append(names, f.name)
 		}
-		return nil, fmt.Errorf("explain: no metric is called %q; use one of %s", metric, strings.Join(names, ", "))
+		return nil, fmt.Errorf("explain: unknown metric %q: use one of %s", metric, strings.Join(names, ", "))
 	}
 	x := Explained{
-		ID: anchor(metric, series, workers), Series: series, Metric: metric, Workers: workers,
+		ID: htmlID(metric, series, workers), Series: series, Metric: metric, Workers: workers,
 		Result: *pointFields()[k].of(&s.Points[i]), Rule: s.Rule.String(),
 	}
 	switch metric {
 	case "speedup", "efficiency":
 		err = s.explainRatio(&x, i)
 	case "epoch_seconds", "throughput", "per_worker":
-		s.explainTime(&x, i)
+		s.explainEpochMetric(&x, i)
 	default:
-		s.explainOnce(&x, i)
+		s.explainRunMetric(&x, i)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("explain %s: %w", metric, err)
@@ -113,15 +113,15 @@ func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation,
 		x.Notes = append(x.Notes, fmt.Sprintf("%s at %s failed or were cancelled, and do not count", english.Count(p.Failed, "run"), english.Count(workers, "worker")))
 	}
 	if !math.IsNaN(x.Result.Low) && x.Result.N > 1 {
-		x.Notes = append(x.Notes, fmt.Sprintf("%s interval %s; %s", english.Percent(s.Rule.level()), x.Result.interval(), s.IntervalNote()))
+		x.Notes = append(x.Notes, fmt.Sprintf("%s interval %s; %s", english.Percent(s.Rule.confidenceLevel()), x.Result.formatInterval(), s.IntervalNote()))
 	}
 	e := &Explanation{Items: []Explained{x}}
 	e.analysis = analysis{e}
 	return e, nil
 }
 
-// anchor returns an HTML id to which a page can link.
-func anchor(metric, series string, workers int) string {
+// htmlID returns the HTML id of an explanation, to which a page can link.
+func htmlID(metric, series string, workers int) string {
 	safe := strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
@@ -134,21 +134,22 @@ func anchor(metric, series string, workers int) string {
 	return fmt.Sprintf("%s-%s-%d", strings.ReplaceAll(metric, "_", "-"), safe, workers)
 }
 
-// explainRatio explains a speed-up or an efficiency as the ratio of two points.
+// explainRatio explains the speed-up or the efficiency of the i-th point, as the ratio of
+// two points. It stores the explanation in x.
 func (s *Study) explainRatio(x *Explained, i int) error {
 	p := s.Points[i]
 	m, ok := s.measures[p.Series]
 	b := slices.IndexFunc(s.Points, func(q Point) bool { return q.Series == p.Series && q.Size == p.Baseline && q.Baseline > 0 })
 	for k, q := range s.Points { // of equal sizes the last is the baseline
-		if q.Series == p.Series && q.Size == p.Baseline && m.Known(s.cells[k]) {
+		if q.Series == p.Series && q.Size == p.Baseline && m.HasValue(s.cells[k]) {
 			b = k
 		}
 	}
 	if !ok || b < 0 || p.Baseline == 0 {
-		return fmt.Errorf("series %s has no speed-up at %s: no run counts there or at the baseline (%s)", p.Series, english.Count(p.Workers, "worker"), s.Rule.baselineText())
+		return fmt.Errorf("series %s has no speed-up at %s: no run counts there or at the baseline (%s)", p.Series, english.Count(p.Workers, "worker"), s.Rule.describeBaseline())
 	}
 	values := func(k int) float64 {
-		v := m.Positive(s.cells[k])
+		v := m.PositiveValues(s.cells[k])
 		if len(v) == 0 {
 			return math.NaN()
 		}
@@ -165,22 +166,22 @@ func (s *Study) explainRatio(x *Explained, i int) error {
 		x.Formula += fmt.Sprintf("; E(%d) = S(%d)·%d/%d", p.Size, p.Size, p.Baseline, p.Size)
 		x.Substituted += fmt.Sprintf("; %s · %d/%d = %s", english.Short(p.Speedup.Value), p.Baseline, p.Size, english.Short(p.Efficiency.Value))
 	}
-	x.Inputs = append(x.Inputs, s.speedInputs("N = "+s.Rule.units(p.Size), i, m.Name)...)
+	x.Inputs = append(x.Inputs, s.speedInputs("N = "+s.Rule.formatSize(p.Size), i, m.Name)...)
 	if b != i {
-		x.Inputs = append(x.Inputs, s.speedInputs("baseline B = "+s.Rule.units(p.Baseline), b, m.Name)...)
+		x.Inputs = append(x.Inputs, s.speedInputs("baseline B = "+s.Rule.formatSize(p.Baseline), b, m.Name)...)
 	}
 	return nil
 }
 
-// explainTime explains a metric that is computed from the epochs of one point: time per
-// epoch or throughput.
-func (s *Study) explainTime(x *Explained, i int) {
+// explainEpochMetric explains a metric that is computed from the epochs of the i-th point:
+// time per epoch or throughput. It stores the explanation in x.
+func (s *Study) explainEpochMetric(x *Explained, i int) {
 	p := s.Points[i]
 	name := "throughput"
 	switch x.Metric {
 	case "epoch_seconds":
 		name = "epoch_seconds"
-		x.Formula = "t = " + s.Rule.epochsText() + " of the seconds"
+		x.Formula = "t = " + s.Rule.describeEpochs() + " of the seconds"
 	case "throughput":
 		x.Formula = "r = samples of the counted epochs / their seconds"
 		if s.Rule.Epochs == Median {
@@ -207,9 +208,9 @@ func (s *Study) explainTime(x *Explained, i int) {
 	x.Inputs = s.speedInputs(fmt.Sprintf("N = %d", p.Workers), i, name)
 }
 
-// explainOnce explains a metric that each run has once, such as a loss or the wall
-// time.
-func (s *Study) explainOnce(x *Explained, i int) {
+// explainRunMetric explains a metric with one value per run of the i-th point, such as a
+// loss or the wall time. It stores the explanation in x.
+func (s *Study) explainRunMetric(x *Explained, i int) {
 	p := s.Points[i]
 	x.Formula = x.Metric + " of the run"
 	if p.Runs > 1 {
@@ -217,7 +218,7 @@ func (s *Study) explainOnce(x *Explained, i int) {
 	}
 	var each []string
 	for k, r := range s.cells[i].Runs {
-		in := Input(observe.InputOf(x.Metric, r, s.cells[i].Measured[k]))
+		in := Input(observe.NewInput(x.Metric, r, s.cells[i].Measured[k]))
 		in.Role, in.Run = fmt.Sprintf("N = %d", p.Workers), r.Dir
 		if in.Counted = !math.IsNaN(in.Value); in.Counted {
 			each = append(each, formatDigits(in.Value))
@@ -232,19 +233,20 @@ func (s *Study) explainOnce(x *Explained, i int) {
 	}
 }
 
-// speedInputs returns the inputs from the epochs of a point's runs, including epochs
-// that do not count.
+// speedInputs returns the inputs of a measure of speed at the i-th point: the values of
+// all epochs of its runs, including epochs that do not count.
 func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 	var out []Input
-	for _, in := range s.Rule.observed().SpeedInputs(s.cells[i], measureName) {
+	for _, in := range s.Rule.observeRule().SpeedInputs(s.cells[i], measureName) {
 		in.Role = role
 		out = append(out, Input(in))
 	}
 	return out
 }
 
-// epochsText describes how the epochs of a run are combined.
-func (r Rule) epochsText() string {
+// describeEpochs describes how the epochs of a run are combined, as in "mean over the
+// counted epochs".
+func (r Rule) describeEpochs() string {
 	switch r.Epochs {
 	case "", Mean:
 		return "mean over the counted epochs"

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestExplainPublished says where the published 11.970 comes from: epoch 5
-// (row 4) of log_1.csv and log_14.csv, which stands in line 6 of each.
+// TestExplainPublished checks the explanation of the published 11.970: it is computed from
+// epoch 5 (row 4) of log_1.csv and log_14.csv, which is in line 6 of each file.
 func TestExplainPublished(t *testing.T) {
 	dir := t.TempDir()
 	writePublished(t, dir)
@@ -79,14 +79,14 @@ func TestExplainRuns(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ series, metric, want string }{
-		{"ddp", "speed", `no metric is called "speed"; use one of epoch_seconds`},
-		{"native", "speedup", `no series is called "native"`},
+		{"ddp", "speed", `unknown metric "speed": use one of epoch_seconds`},
+		{"native", "speedup", `unknown series "native"`},
 	} {
 		if _, err := s.ExplainSeries(c.series, c.metric, 2); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("error %v, expected %s", err, c.want)
 		}
 	}
-	if _, err := s.Explain("speedup", 3); err == nil || !strings.Contains(err.Error(), "there are runs at 1 and 2") {
+	if _, err := s.Explain("speedup", 3); err == nil || !strings.Contains(err.Error(), "the study has runs at 1 and 2") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/scaling/internal/grid"
 )
 
-// mostLines limits the inputs of one kind that String lists. HTML and the table contain
-// all of them.
-const mostLines = 8
+// maxListedInputs is the largest number of similar inputs (same role, run and column) that
+// String lists. HTML and the table contain all inputs.
+const maxListedInputs = 8
 
 // Where returns the location of the number: "file:line", or the file if Line is 0.
 func (in Input) Where() string {
@@ -22,8 +22,8 @@ func (in Input) Where() string {
 	return fmt.Sprintf("%s:%d", in.File, in.Line)
 }
 
-// text formats the input as one line.
-func (in Input) text() string {
+// format formats the input as one line.
+func (in Input) format() string {
 	s := in.Name
 	if in.Epoch > 0 {
 		s = fmt.Sprintf("epoch %d %s", in.Epoch, s)
@@ -60,14 +60,14 @@ func (x Explained) String() string {
 			fmt.Fprintf(&b, "  %s\n", role)
 		}
 		kind := fmt.Sprint(in.Role, in.Run, in.Name, in.Counted)
-		if listed[kind]++; listed[kind] <= mostLines {
-			fmt.Fprintf(&b, "    %s\n", in.text())
+		if listed[kind]++; listed[kind] <= maxListedInputs {
+			fmt.Fprintf(&b, "    %s\n", in.format())
 		} else {
 			more++
 		}
 	}
 	if more > 0 {
-		fmt.Fprintf(&b, "    and %d more like these, which the table has (--format csv)\n", more)
+		fmt.Fprintf(&b, "    and %d more inputs like these: see the table (--format csv)\n", more)
 	}
 	return b.String()
 }
@@ -101,7 +101,7 @@ func (x Explained) HTML() string {
 	return b.String()
 }
 
-// inputRow is an input together with the number that it explains.
+// inputRow is a row of the table: an input, and the number that was computed from it.
 type inputRow struct {
 	x  Explained
 	in Input
@@ -140,7 +140,7 @@ func (e explanationTables) Write(w io.Writer, format string) error {
 	return nil
 }
 
-func (e *Explanation) table(most int) table {
+func (e *Explanation) table(maxRows int) table {
 	g := grid.Grid[inputRow]{What: "explanation", Columns: []grid.Column[inputRow]{
 		{Name: "metric", Text: func(r inputRow) string { return r.x.Metric }},
 		{Name: "series", Text: func(r inputRow) string { return r.x.Series }},
@@ -157,10 +157,10 @@ func (e *Explanation) table(most int) table {
 		{Name: "counted", Flag: func(r inputRow) bool { return r.in.Counted }},
 		{Name: "why", Text: func(r inputRow) string { return r.in.Why }},
 	}}
-	for _, x := range first(e.Items, most) {
+	for _, x := range limitRows(e.Items, maxRows) {
 		for _, in := range x.Inputs {
 			g.Rows = append(g.Rows, inputRow{x, in})
 		}
 	}
-	return explanationTables{g, first(e.Items, most)}
+	return explanationTables{g, limitRows(e.Items, maxRows)}
 }

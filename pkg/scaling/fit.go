@@ -86,10 +86,10 @@ func (s *Study) Fit(series string) (*Fits, error) {
 	}
 	m, ok := s.measures[name]
 	if !ok {
-		return nil, fmt.Errorf("fit: series %s has no time and no throughput that counts", name)
+		return nil, fmt.Errorf("fit: series %s has no counted time or throughput", name)
 	}
 	data, base := s.throughputs(name, m)
-	fits, err := law.Laws(law.Series{Name: name, Unit: s.Rule.unit(), Runs: data, Base: base, By: s.estimator()})
+	fits, err := law.FitLaws(law.Series{Name: name, Unit: s.Rule.unit(), Runs: data, Base: base, By: s.estimator()})
 	if err != nil {
 		return nil, err
 	}
@@ -106,12 +106,13 @@ func (s *Study) Fit(series string) (*Fits, error) {
 	return f, nil
 }
 
-// throughputs returns the rates of a series' runs with their sizes, and the rate at
-// speed-up 1: the baseline's, or the smallest size's if there is no baseline.
-func (s *Study) throughputs(series string, m observe.Speed) (data []law.Observation, base float64) {
+// throughputs returns the size and the throughput of each run of a series. base is the
+// throughput at speed-up 1: of the baseline or, if there is none, of the first run at the
+// smallest size.
+func (s *Study) throughputs(series string, m observe.SpeedMeasure) (data []law.Observation, base float64) {
 	base = math.NaN()
 	for i, p := range s.Points {
-		if p.Series != series || p.Size < 1 || s.partOfNode(i, m) {
+		if p.Series != series || p.Size < 1 || s.usesNodesPartly(i, m) {
 			continue
 		}
 		rates := m.Rates(s.cells[i])
@@ -128,13 +129,13 @@ func (s *Study) throughputs(series string, m observe.Speed) (data []law.Observat
 	return data, base
 }
 
-// partOfNode reports whether another point of the series has more workers on equally
-// many nodes. Then the i-th point does not use all workers of its nodes, and its
-// throughput is not that of full nodes.
-func (s *Study) partOfNode(i int, m observe.Speed) bool {
+// usesNodesPartly reports whether the i-th point leaves workers of its nodes unused:
+// another point of the series has more workers on the same number of nodes. Its throughput
+// is then too low for this number of nodes.
+func (s *Study) usesNodesPartly(i int, m observe.SpeedMeasure) bool {
 	p := s.Points[i]
 	for k, q := range s.Points {
-		if q.Series == p.Series && q.Size == p.Size && q.Workers > p.Workers && m.Known(s.cells[k]) {
+		if q.Series == p.Series && q.Size == p.Size && q.Workers > p.Workers && m.HasValue(s.cells[k]) {
 			return true
 		}
 	}
@@ -170,9 +171,6 @@ func (f *Fits) Named() *Fit {
 	}
 	return nil
 }
-
-// Unnamed returns the reason why Named returns nil, or "" if it returns a law.
-func (f *Fits) Unnamed() string { return f.fits.Unnamed() }
 
 // Refused returns the reason why a law was not fitted. It returns "" if the law was
 // fitted or does not exist.
@@ -210,13 +208,13 @@ func (f *Fit) Half() (size int, ok bool) { return f.fit.Half() }
 // false if the law has no maximum, or only at an unrealistically large size.
 func (f *Fit) Peak() (size int, ok bool) { return f.fit.Peak() }
 
-// fitRow is one parameter of a fit, a row of the table.
+// fitRow is a row of the table: one parameter of one fit.
 type fitRow struct {
 	Fit
 	Parameter
 }
 
-func (f *Fits) table(most int) table {
+func (f *Fits) table(maxRows int) table {
 	g := grid.Grid[fitRow]{What: "fits", Columns: []grid.Column[fitRow]{
 		{Name: "series", Text: func(fitRow) string { return f.Series }},
 		{Name: "law", Brief: true, Text: func(r fitRow) string { return r.Law }},
@@ -235,13 +233,13 @@ func (f *Fits) table(most int) table {
 		{Name: "r2", Brief: true, Value: func(r fitRow) float64 { return r.R2 }},
 		{Name: "rss", Value: func(r fitRow) float64 { return r.RSS }},
 	}}
-	for _, fit := range first(f.Rows, most) {
+	for _, fit := range limitRows(f.Rows, maxRows) {
 		for _, p := range fit.Parameters {
 			g.Rows = append(g.Rows, fitRow{fit, p})
 		}
 	}
 	g.Remarks = append(g.Remarks, f.Sentence, fmt.Sprintf("series %s: least squares of the logarithm of %s over %s; chosen by AICc; %s intervals by the delta method",
-		f.Series, rateWords[f.Measure], english.Count(f.Runs, "run"), english.Percent(f.rule.level())))
+		f.Series, rateDescriptions[f.Measure], english.Count(f.Runs, "run"), english.Percent(f.rule.confidenceLevel())))
 	for _, r := range f.Rows {
 		g.Remarks = append(g.Remarks, r.Law+": "+r.Formula)
 	}
@@ -251,8 +249,9 @@ func (f *Fits) table(most int) table {
 	return g
 }
 
-// rateWords describes the throughput that is computed from each measure.
-var rateWords = map[string]string{"throughput": "throughput", "epoch_seconds": "1/(seconds per epoch)", "wall_seconds": "1/(seconds of the job)"}
+// rateDescriptions maps each measure of speed to a description of the throughput that is
+// computed from it.
+var rateDescriptions = map[string]string{"throughput": "throughput", "epoch_seconds": "1/(seconds per epoch)", "wall_seconds": "1/(seconds of the job)"}
 
 // gradientBytes is the size of one gradient value (float32) in the all-reduce.
 const gradientBytes = 4
@@ -265,7 +264,7 @@ type CollectiveRow struct {
 	Seconds, Fitted float64 // seconds per step: measured, and predicted by the model
 }
 
-// CollectiveFit is the latency and bandwidth of a series' all-reduce.
+// CollectiveFit contains the latency and the bandwidth of a series' all-reduce.
 //
 // The model combines Hockney's α–β model (The communication challenge for MPP, Parallel
 // Computing 20, 1994) with the ring all-reduce (Thakur, Rabenseifner and Gropp,
@@ -296,7 +295,7 @@ func (s *Study) Collective(series string) (*CollectiveFit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fit collective: %w", err)
 	}
-	c := &CollectiveFit{Series: name, level: s.Rule.level()}
+	c := &CollectiveFit{Series: name, level: s.Rule.confidenceLevel()}
 	c.analysis = analysis{c}
 	var rows []law.AllReduce
 	for i, p := range s.Points {
@@ -311,9 +310,9 @@ func (s *Study) Collective(series string) (*CollectiveFit, error) {
 				c.Problems = append(c.Problems, runs.Problem{File: r.Dir, Reason: "its batch norms are synchronised (sync_batchnorm), so that its all_reduce_seconds are not of the gradients alone"})
 				continue
 			}
-			steps, problems := steptime.Read(r, s.Rule.observed()).Complete()
+			steps, problems := steptime.ReadSpans(r, s.Rule.observeRule()).CompleteSteps()
 			c.Problems = append(c.Problems, problems...)
-			if shortest := steptime.AllReduces(steps); len(shortest) > 0 {
+			if shortest := steptime.AllReduceTimes(steps); len(shortest) > 0 {
 				rows = append(rows, law.AllReduce{
 					Run: r.Dir, Workers: p.Workers, Bytes: gradientBytes * float64(r.Info.Parameters), Seconds: stats.Median(shortest),
 				})
@@ -332,8 +331,8 @@ func (s *Study) Collective(series string) (*CollectiveFit, error) {
 	return c, nil
 }
 
-func (c *CollectiveFit) table(most int) table {
-	g := grid.Grid[CollectiveRow]{What: "collective", Rows: first(c.Rows, most), Columns: []grid.Column[CollectiveRow]{
+func (c *CollectiveFit) table(maxRows int) table {
+	g := grid.Grid[CollectiveRow]{What: "collective", Rows: limitRows(c.Rows, maxRows), Columns: []grid.Column[CollectiveRow]{
 		{Name: "run", Brief: true, Text: func(r CollectiveRow) string { return r.Run }},
 		{Name: "workers", Brief: true, Count: func(r CollectiveRow) int { return r.Workers }},
 		{Name: "bytes", Brief: true, Value: func(r CollectiveRow) float64 { return r.Bytes }},

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestFollow grows a run: what is there is shown at once, and each epoch when
-// it was written, by the rule of the study that is followed.
+// TestFollow appends epochs to a run. The existing epochs are shown at once, and each new
+// epoch after it was written, by the rule of the followed study.
 func TestFollow(t *testing.T) {
 	dir := t.TempDir()
 	source := weak(1, 1, 20, 10, 12)

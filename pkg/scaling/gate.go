@@ -24,8 +24,8 @@ type GateRow struct {
 	RunsNeeded                  int // approximate number of runs per side that would decide; 0 if the outcome is clear or too many would be needed
 }
 
-// GateResult reports whether a candidate is slower than a baseline by more than the
-// allowed share.
+// GateResult shows whether a candidate is slower than a baseline by more than the allowed
+// share.
 //
 // Its table has one row per series and worker count: series, workers, baseline_runs,
 // candidate_runs, regression, regression_low, regression_high, outcome, runs_needed,
@@ -49,7 +49,7 @@ type GateResult struct {
 // rows does not raise more false alarms than a single row.
 func Gate(baseline, candidate *Study, maxRegression float64) (*GateResult, error) {
 	if !(maxRegression >= 0 && maxRegression < 1) {
-		return nil, fmt.Errorf("gate: the allowed regression is %g: use a share from 0 to 1, such as 0.05 for 5 %%", maxRegression)
+		return nil, fmt.Errorf("gate: invalid allowed regression %g: use a share from 0 to below 1, such as 0.05 for 5 %%", maxRegression)
 	}
 	if baseline == nil || candidate == nil {
 		return nil, fmt.Errorf("gate: %w", errMissingStudy)
@@ -69,8 +69,8 @@ func Gate(baseline, candidate *Study, maxRegression float64) (*GateResult, error
 	return g, nil
 }
 
-func (g *GateResult) table(most int) table {
-	out := grid.Grid[GateRow]{What: "gate", Rows: first(g.Rows, most), Columns: []grid.Column[GateRow]{
+func (g *GateResult) table(maxRows int) table {
+	out := grid.Grid[GateRow]{What: "gate", Rows: limitRows(g.Rows, maxRows), Columns: []grid.Column[GateRow]{
 		{Name: "series", Brief: true, Text: func(r GateRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r GateRow) int { return r.Workers }},
 		{Name: "baseline_runs", Brief: true, Count: func(r GateRow) int { return r.BaselineRuns }},
@@ -84,7 +84,7 @@ func (g *GateResult) table(most int) table {
 	for _, r := range out.Rows {
 		out.Remarks = append(out.Remarks, r.Sentence)
 	}
-	out.Remarks = append(out.Remarks, "rule: "+g.rule.counting())
+	out.Remarks = append(out.Remarks, "rule: "+g.rule.describeCounting())
 	for _, p := range g.Problems {
 		out.Remarks = append(out.Remarks, "problem: "+p)
 	}

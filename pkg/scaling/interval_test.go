@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestMeanAndDeviation: with Repeats "mean" the table shows mean ± standard
-// deviation. Of 10, 11 and 14 s these are 35/3 and √(13/3): the deviations
-// from the mean are −5/3, −2/3 and 7/3, their squares 78/9, over n−1 = 2.
+// TestMeanAndDeviation checks that the table shows mean ± standard deviation if Repeats is
+// "mean". For 10, 11 and 14 s these are 35/3 and √(13/3): the deviations from the mean are
+// −5/3, −2/3 and 7/3, the sum of their squares is 78/9, divided by n−1 = 2.
 func TestMeanAndDeviation(t *testing.T) {
 	s := study(t, seeds("ddp", 1, 10, 11, 14), seeds("ddp", 2, 7))
 	if text := s.String(); strings.Contains(text, "±") {
@@ -42,7 +42,7 @@ func TestMeanAndDeviation(t *testing.T) {
 		{Estimate{Value: 5, Std: 0}, "5.000 ± 0.000"},
 		{Estimate{Value: 0.91, Std: math.NaN()}, "0.910"},
 	} {
-		if got := c.span.withDeviation(); got != c.want {
+		if got := c.span.formatWithDeviation(); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.span, got, c.want)
 		}
 	}

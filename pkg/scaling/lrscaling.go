@@ -22,11 +22,11 @@ type RateRow struct {
 	// rates on each side. If Bound is set, Best is the best rate tried.
 	Best  Estimate
 	Bound string
-	// Quality is measured at the best rate tried. Change is its difference from the
-	// smallest batch's quality.
+	// Quality is the quality at the best rate tried. Change is Quality minus the quality of
+	// the smallest batch.
 	Quality, Change Estimate
 	// Constant, Sqrt and Linear are the learning rates that these rules derive from the
-	// smallest batch's best rate.
+	// best rate of the smallest batch.
 	Constant, Sqrt, Linear float64
 }
 
@@ -39,14 +39,14 @@ type TriedRate struct {
 	Quality        Estimate
 }
 
-// RuleRow compares one rule with the measurements: it derives a learning rate for each
-// batch from the smallest batch's best rate, and compares the quality at this rate, if
-// it was tried, with the quality at the batch's best rate tried.
+// RuleRow compares one rule with the measurements. The rule predicts a learning rate for
+// each batch from the best rate of the smallest batch. If the predicted rate was tried, its
+// quality is compared with the quality at the best rate tried at the same batch.
 type RuleRow struct {
 	Rule     string
 	Exponent float64
 	Batches  []int // batches above the smallest at which the rule's rate was tried
-	// Worst is the largest loss of quality, as a difference; it occurs at WorstBatch.
+	// Worst is the largest loss of quality, as a difference. It occurs at WorstBatch.
 	Worst      Estimate
 	WorstBatch int
 	Rejected   bool // the interval of the loss excludes 0 at some batch
@@ -56,9 +56,10 @@ type RuleRow struct {
 // LRScaling describes which rule relates the best learning rate to the global batch,
 // and up to which batch the quality is kept.
 //
-// Its table has one row per global batch: global_batch, rates, runs, diverged,
-// best_rate, bound, the measure, change (each with _low and _high), the rates none,
-// sqrt and linear, and in the last row rule, exponent, sentence and next.
+// Its table has one row per global batch, with the columns global_batch, rates, runs,
+// diverged and bound; best_rate, the measure and change, each with _low and _high; none,
+// sqrt and linear, the learning rates by these rules; and, only in the last row, rule,
+// exponent, sentence and next.
 type LRScaling struct {
 	analysis
 	Measure string // quality measure: iou, dice, val_accuracy, accuracy, test_loss, val_loss or train_loss
@@ -73,15 +74,16 @@ type LRScaling struct {
 	Exponent Estimate
 	Rule     string // "none", "sqrt", "linear" or "other"; empty if the runs do not decide
 	How      string // the basis of the decision: "best rates" or "quality"; empty if Rule is empty
-	// Good is the largest batch up to which the quality at the best rate tried is not
-	// below the smallest batch's beyond noise. Falls is the first batch at which it is;
-	// 0 if there is none.
+	// Good is the largest batch up to which the quality at the best rate tried is not worse,
+	// beyond noise, than at the smallest batch. Falls is the first batch at which it is
+	// worse; 0 if there is none.
 	Good, Falls int
 	Sentence    string
 	Problems    []string
 
-	// Launch is the start of the command that Next returns. If it is empty, Next names
-	// the config of the runs, without the settings that were changed in it.
+	// Launch is the beginning of the command that Next returns, such as "lockstep launch
+	// --config X". If it is empty, the command names the config of the runs, without their
+	// overrides.
 	Launch string
 
 	rule Rule
@@ -94,17 +96,17 @@ type LRScaling struct {
 //	lockstep launch --seeds 1,2,3 --vary batch=4,8,16 --vary optimizer.learning_rate=0.001,0.002,0.004,0.008
 //
 // Runs are grouped by their global batch and their initial learning rate, scaled to the
-// workers; the series are ignored. measure is one of the measures of Quality; ""
-// selects the first one that most runs have.
+// workers; the series are ignored. measure is one of the measures of Quality; "" selects
+// the first measure that most runs have.
 //
 // Intervals are bootstrapped over the runs (seeds) of each batch and rate. A rate with
 // a single run uses the pooled standard deviation of the others. If fewer than two
 // batches have a best rate that is neither the highest nor the lowest tried, the rules
-// are compared by the quality at the rates that they predict. The number of epochs is
-// the runs' own, so a larger batch has fewer steps. It is an error if all runs have the
-// same batch, or none has a learning rate.
+// are compared by the quality at the rates that they predict. Runs with the same number of
+// epochs take fewer steps at a larger batch; ScalingRule does not correct for this. It is
+// an error if all runs have the same batch, or none has a learning rate.
 func (s *Study) ScalingRule(measure string) (*LRScaling, error) {
-	fit, err := lrscaling.Find(s.Runs, measure, s.estimator())
+	fit, err := lrscaling.FindRule(s.Runs, measure, s.estimator())
 	if err != nil {
 		return nil, fmt.Errorf("find scaling rule: %w", err)
 	}
@@ -133,24 +135,24 @@ func (s *Study) ScalingRule(measure string) (*LRScaling, error) {
 	return o, nil
 }
 
-// Next returns the command that starts the runs still needed to decide, or "" if the
-// existing runs decide. Its --resume skips existing runs.
+// Next returns the command that starts the runs still needed to decide between the rules,
+// or "" if the existing runs decide. The command skips existing runs (--resume).
 func (o *LRScaling) Next() string { return o.fit.Next(o.Launch) }
 
-func (o *LRScaling) table(most int) table {
+func (o *LRScaling) table(maxRows int) table {
 	rate := func(name string, value func(RateRow) float64) grid.Column[RateRow] {
-		return grid.Column[RateRow]{Name: name, Brief: true, Value: value, Show: func(r RateRow) string { return lrscaling.RateText(value(r)) }}
+		return grid.Column[RateRow]{Name: name, Brief: true, Value: value, Show: func(r RateRow) string { return lrscaling.FormatRate(value(r)) }}
 	}
-	g := grid.Grid[RateRow]{What: "scaling rule", Rows: first(o.Rows, most), Columns: []grid.Column[RateRow]{
+	g := grid.Grid[RateRow]{What: "scaling rule", Rows: limitRows(o.Rows, maxRows), Columns: []grid.Column[RateRow]{
 		{Name: "global_batch", Title: "batch", Brief: true, Count: func(r RateRow) int { return r.GlobalBatch }},
 		{Name: "rates", Brief: true, Count: func(r RateRow) int { return r.Rates }},
 		{Name: "runs", Brief: true, Count: func(r RateRow) int { return r.Runs }},
 		{Name: "diverged", Brief: true, Optional: true, Count: func(r RateRow) int { return r.Diverged }},
 	}}
 	best := estimateColumns("best_rate", func(r RateRow) Estimate { return r.Best })
-	best[0].Title, best[0].Show = "best lr", func(r RateRow) string { return lrscaling.RateText(r.Best.Value) }
+	best[0].Title, best[0].Show = "best lr", func(r RateRow) string { return lrscaling.FormatRate(r.Best.Value) }
 	best[1].Show = func(r RateRow) string {
-		return fmt.Sprintf("[%s, %s]", lrscaling.RateText(r.Best.Low), lrscaling.RateText(r.Best.High))
+		return fmt.Sprintf("[%s, %s]", lrscaling.FormatRate(r.Best.Low), lrscaling.FormatRate(r.Best.High))
 	}
 	g.Columns = append(g.Columns, best...)
 	g.Columns = append(g.Columns, grid.Column[RateRow]{Name: "bound", Title: "of those tried", Brief: true, Optional: true, Text: func(r RateRow) string { return r.Bound }})
@@ -187,7 +189,7 @@ func (o *LRScaling) table(most int) table {
 	g.Remarks = append(g.Remarks,
 		fmt.Sprintf("best lr: where the %s is best, between the rates tried; none, sqrt, linear: what the rules make of batch %d's; change: of the %s at the best rate tried, against batch %d",
 			o.Measure, o.Rows[0].GlobalBatch, o.Measure, o.Rows[0].GlobalBatch),
-		fmt.Sprintf("%s intervals: smoothed bootstrap over the runs of each batch and rate (%d resamples), widened by Student's t", english.Percent(o.rule.level()), stats.Resamples))
+		fmt.Sprintf("%s intervals: smoothed bootstrap over the runs of each batch and rate (%d resamples), widened by Student's t", english.Percent(o.rule.confidenceLevel()), stats.Resamples))
 	for _, p := range o.Problems {
 		g.Remarks = append(g.Remarks, "note: "+p)
 	}

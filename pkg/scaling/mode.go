@@ -59,11 +59,11 @@ func (s *Study) Mode(series string) Mode {
 			return m
 		}
 	}
-	return Mode{Series: series, Scaling: ScalingUnknown, Batch: verdict.UnknownFixed, Samples: verdict.UnknownFixed, Why: "there is no such series"}
+	return Mode{Series: series, Scaling: ScalingUnknown, Batch: verdict.FixedUnknown, Samples: verdict.FixedUnknown, Why: "there is no such series"}
 }
 
-func (m *Modes) table(most int) table {
-	g := grid.Grid[Mode]{What: "modes", Rows: first(m.Rows, most), Columns: []grid.Column[Mode]{
+func (m *Modes) table(maxRows int) table {
+	g := grid.Grid[Mode]{What: "modes", Rows: limitRows(m.Rows, maxRows), Columns: []grid.Column[Mode]{
 		{Name: "series", Brief: true, Text: func(m Mode) string { return m.Series }},
 		{Name: "scaling", Brief: true, Text: func(m Mode) string { return m.Scaling }},
 		{Name: "batch", Brief: true, Text: func(m Mode) string { return m.Batch }},
@@ -95,24 +95,24 @@ type Settings struct {
 	Rows   []SettingRow
 }
 
-// Settings returns the settings in which series differ at equal worker counts: first
-// the learning rate, the batch and the other properties that every run has, then the
-// keys of the configs. It has no rows if the study has one series.
+// Settings returns the settings in which the series differ at equal worker counts: first
+// the learning rate, the batch and other properties of every run, then keys of the
+// configs. It has no rows if the study has one series.
 func (s *Study) Settings() *Settings {
 	out := &Settings{Series: s.Series()}
 	out.analysis = analysis{out}
-	for _, row := range verdict.Settings(s.grouped()) {
+	for _, row := range verdict.Settings(s.groupBySeries()) {
 		out.Rows = append(out.Rows, SettingRow(row))
 	}
 	return out
 }
 
-// table returns the settings of the first series, limited to most series.
-func (s *Settings) table(most int) table {
+// table returns a table of at most maxSeries series, which are its columns.
+func (s *Settings) table(maxSeries int) table {
 	g := grid.Grid[SettingRow]{What: "settings", Rows: s.Rows, Columns: []grid.Column[SettingRow]{
 		{Name: "setting", Brief: true, Text: func(r SettingRow) string { return r.Setting }},
 	}}
-	for i, name := range first(s.Series, most) {
+	for i, name := range limitRows(s.Series, maxSeries) {
 		g.Columns = append(g.Columns, grid.Column[SettingRow]{Name: name, Brief: true, Text: func(r SettingRow) string { return r.Values[i] }})
 	}
 	return g

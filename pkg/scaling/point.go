@@ -1,6 +1,7 @@
 package scaling
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -17,9 +18,9 @@ type Point struct {
 	Series  string
 	Workers int
 	Nodes   int // machines; 0 if unknown
-	// Size is the count on the axis of a figure: Workers, or Nodes if Rule.Per is
-	// "node". Baseline is the Size of the point against which speed-up is computed; 0
-	// if there is no baseline.
+	// Size is the number of workers, or the number of nodes if Rule.Per is "node". Figures
+	// use it as the axis. Baseline is the Size of the point against which speed-up is
+	// computed; 0 if there is no baseline.
 	Size, Baseline int
 	Scaling        string // "weak", "strong" or "unknown"; see Mode
 
@@ -67,49 +68,49 @@ func (s *Study) addSeries(g observe.Series) {
 	slices.Sort(workers)
 	first := len(s.Points)
 	for _, n := range workers {
-		p, c := s.point(g.Name, n, counts[n])
+		p, c := s.newPoint(g.Name, n, counts[n])
 		s.Points, s.cells = append(s.Points, p), append(s.cells, c)
 	}
-	s.speedups(g.Name, s.Points[first:], s.cells[first:])
-	mode := Mode(verdict.ModeOf(g))
+	s.setSpeedups(g.Name, s.Points[first:], s.cells[first:])
+	mode := Mode(verdict.DetermineMode(g))
 	s.modes = append(s.modes, mode)
 	for i := range s.Points[first:] {
 		s.Points[first+i].Scaling = mode.Scaling
 	}
-	s.Notes = append(s.Notes, verdict.Unfairness(g, verdict.Mode(mode))...)
+	s.Notes = append(s.Notes, verdict.UnfairnessNotes(g, verdict.Mode(mode))...)
 }
 
-// point aggregates the runs of a series at n workers. It also returns the counted runs
+// newPoint aggregates the runs of a series at n workers. It also returns the counted runs
 // and their measurements.
-func (s *Study) point(series string, n int, all []runs.Run) (Point, observe.Cell) {
+func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.Cell) {
 	p := Point{Series: series, Workers: n, Size: n}
 	var c observe.Cell
 	for _, r := range all {
 		if observe.Failed(r) {
 			p.Failed++
-			s.problem(r, "the run %s and does not count: %s", r.Info.Status, orUnknown(r.Info.Error))
+			s.addProblem(r, "the run %s and does not count: %s", r.Info.Status, cmp.Or(r.Info.Error, "no reason recorded"))
 			continue
 		}
-		m := s.Rule.observed().Measure(r)
+		m := s.Rule.observeRule().Measure(r)
 		if m.Note != "" {
-			s.note("%s", m.Note)
+			s.addNote("%s", m.Note)
 		}
-		s.examine(r, m)
+		s.addRunProblems(r, m)
 		c.Runs, c.Measured = append(c.Runs, r), append(c.Measured, m)
 		p.Epochs += m.Epochs
 		if m.Last.Diverged != "" {
 			p.Diverged++
 		}
-		if why := s.disturbance(r); why != "" {
+		if why := s.describeDisturbance(r); why != "" {
 			p.Disturbed++
 			s.disturbed = append(s.disturbed, filepath.Base(r.Dir)+" ("+why+")")
 		}
 	}
 	p.Runs = len(c.Runs)
-	p.EpochSeconds = s.estimate(c.Values(func(m observe.Measured) float64 { return m.Seconds }), true)
-	p.Throughput = s.estimate(c.Values(func(m observe.Measured) float64 { return m.Rate }), true)
-	p.WallSeconds = s.estimate(c.Values(func(m observe.Measured) float64 { return m.Wall }), true)
-	s.quality(&p, c)
+	p.EpochSeconds = s.estimate(c.Values(func(m observe.Measurements) float64 { return m.Seconds }), true)
+	p.Throughput = s.estimate(c.Values(func(m observe.Measurements) float64 { return m.Rate }), true)
+	p.WallSeconds = s.estimate(c.Values(func(m observe.Measurements) float64 { return m.Wall }), true)
+	s.setRunMetrics(&p, c)
 	for _, r := range c.Runs {
 		p.Nodes = max(p.Nodes, observe.Nodes(r))
 		p.SamplesPerEpoch = max(p.SamplesPerEpoch, observe.SamplesPerEpoch(r))
@@ -117,9 +118,9 @@ func (s *Study) point(series string, n int, all []runs.Run) (Point, observe.Cell
 	if s.Rule.Per == PerNode {
 		p.Size = p.Nodes
 	}
-	p.PerWorker = unknown()
+	p.PerWorker = unknownEstimate()
 	if p.Size > 0 {
-		p.PerWorker = p.Throughput.scaled(1 / float64(p.Size))
+		p.PerWorker = p.Throughput.scale(1 / float64(p.Size))
 	}
 	if len(c.Runs) > 0 {
 		p.BatchPerWorker, p.GlobalBatch = observe.Batches(c.Runs[0])
@@ -128,9 +129,9 @@ func (s *Study) point(series string, n int, all []runs.Run) (Point, observe.Cell
 	return p, c
 }
 
-// quality sets the fields of p that have one value per run: times of the whole run,
-// energy, metrics and losses.
-func (s *Study) quality(p *Point, c observe.Cell) {
+// setRunMetrics sets the fields of p that are computed from one value per run: times of
+// the complete run, energy, metrics and losses.
+func (s *Study) setRunMetrics(p *Point, c observe.Cell) {
 	over := func(logs bool, value func(i int) float64) Estimate {
 		v := make([]float64, len(c.Runs))
 		for i := range c.Runs {
@@ -142,52 +143,45 @@ func (s *Study) quality(p *Point, c observe.Cell) {
 	p.TestSeconds = over(true, func(i int) float64 { return observe.TestSeconds(c.Runs[i]) })
 	p.EnergyJoules = over(true, func(i int) float64 { return observe.EnergyJoules(c.Runs[i]) })
 	for _, m := range observe.Metrics() {
-		*fieldOf(m.Name).of(p) = over(false, func(i int) float64 { return m.With(c.Runs[i], c.Measured[i].Last) })
+		*findField(m.Name).of(p) = over(false, func(i int) float64 { return m.RunValueWith(c.Runs[i], c.Measured[i].Last) })
 	}
 }
 
-// examine reports why a counted run is incomplete: it has not ended, no epoch counts,
-// or its loss diverged.
-func (s *Study) examine(r runs.Run, m observe.Measured) {
+// addRunProblems adds a problem if a counted run has not ended, if none of its epochs
+// counts, and if its loss diverged.
+func (s *Study) addRunProblems(r runs.Run, m observe.Measurements) {
 	switch r.Info.Status {
 	case runs.StatusRunning:
-		s.problem(r, "the run has not ended; what counts is its %s so far", english.Count(len(r.Epochs), "epoch"))
+		s.addProblem(r, "the run has not ended; what counts is its %s so far", english.Count(len(r.Epochs), "epoch"))
 	case runs.StatusKilled:
-		s.problem(r, "the run was killed; what counts is its %s so far", english.Count(len(r.Epochs), "epoch"))
+		s.addProblem(r, "the run was killed; what counts is its %s so far", english.Count(len(r.Epochs), "epoch"))
 	}
 	switch {
 	case m.Epochs > 0:
-	case observe.Timed(r):
-		s.problem(r, "no epoch of %d counts by the rule (%s); train more epochs, or change the rule", len(r.Epochs), s.Rule.counting())
+	case observe.HasEpochTimes(r):
+		s.addProblem(r, "no epoch of %d counts by the rule (%s); train more epochs, or change the rule", len(r.Epochs), s.Rule.describeCounting())
 	case m.Wall > 0 || m.Rate > 0 || len(r.Curves)+len(r.Spans)+len(r.Trials) > 0: // the run has other measurements
 	case len(r.Epochs) == 0:
-		s.problem(r, "the run has no epochs")
+		s.addProblem(r, "the run has no epochs")
 	default:
-		s.problem(r, "the log tells no time per epoch")
+		s.addProblem(r, "the log has no time per epoch")
 	}
 	if where := m.Last.Diverged; where != "" {
-		s.problem(r, "%s is not a finite number: the run diverged; its time counts, its loss does not", where)
+		s.addProblem(r, "%s is not a finite number: the run diverged; its time counts, its loss does not", where)
 	}
 }
 
-func (s *Study) problem(r runs.Run, format string, a ...any) {
+func (s *Study) addProblem(r runs.Run, format string, a ...any) {
 	s.Problems = append(s.Problems, runs.Problem{File: r.Dir, Reason: fmt.Sprintf(format, a...)})
 }
 
-func (s *Study) note(format string, a ...any) {
+func (s *Study) addNote(format string, a ...any) {
 	s.Notes = append(s.Notes, fmt.Sprintf(format, a...))
 }
 
-func orUnknown(reason string) string {
-	if reason == "" {
-		return "it left no reason"
-	}
-	return reason
-}
-
-// find returns the index in s.Points of a series at a worker count, or an error that
-// lists the available names or counts.
-func (s *Study) find(series string, workers int) (int, error) {
+// findPoint returns the index in s.Points of a series at a worker count. If there is no
+// such point, the error lists the available series or worker counts.
+func (s *Study) findPoint(series string, workers int) (int, error) {
 	i := slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
 	if i >= 0 {
 		return i, nil
@@ -199,13 +193,13 @@ func (s *Study) find(series string, workers int) (int, error) {
 		}
 	}
 	if len(there) == 0 {
-		return 0, fmt.Errorf("no series is called %q; there are: %s", series, english.Quoted(s.Series()))
+		return 0, fmt.Errorf("unknown series %q: use one of %s", series, english.Quoted(s.Series()))
 	}
 	return 0, fmt.Errorf("series %s has no run at %s; it has runs at %s", series, english.Count(workers, "worker"), english.List(there))
 }
 
-// resolveSeries checks the name of a series and returns it. An empty name selects the only
-// series of the study and is an error if there are several.
+// resolveSeries returns the name of an existing series: name itself or, if name is "", the
+// only series of the study. It returns an error if there is no such series, or several.
 func (s *Study) resolveSeries(name string) (string, error) {
 	all := s.Series()
 	switch {
@@ -214,18 +208,18 @@ func (s *Study) resolveSeries(name string) (string, error) {
 	case name == "" && len(all) == 1:
 		return all[0], nil
 	case name == "":
-		return "", fmt.Errorf("there are several series; name one of: %s", english.Quoted(all))
+		return "", fmt.Errorf("the study has several series: name one of %s", english.Quoted(all))
 	}
-	return "", fmt.Errorf("no series is called %q; there are: %s", name, english.Quoted(all))
+	return "", fmt.Errorf("unknown series %q: use one of %s", name, english.Quoted(all))
 }
 
-// disturbance describes the other load that disturbed a run during the epochs that the
-// rule counts. It returns "" if the run was not disturbed or did not record the load.
-func (s *Study) disturbance(r runs.Run) string {
+// describeDisturbance describes the other load that disturbed a run during the epochs that
+// the rule counts. It returns "" if the run was not disturbed or did not record the load.
+func (s *Study) describeDisturbance(r runs.Run) string {
 	if len(r.Loads) == 0 {
 		return ""
 	}
-	counts := s.Rule.observed().Counting(r)
+	counts := s.Rule.observeRule().EpochFilter(r)
 	counted := map[int]bool{}
 	for i, e := range r.Epochs {
 		counted[e.Epoch] = counts(i)

@@ -10,11 +10,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestPooledPublished compares PyTorch with and without Horovod in the U-Net
-// study, one run each: 8 worker counts answer what none of them can alone. By
-// the published seconds native is 194.466/194.188 = 1.001 times as fast at 1 and
-// 174.883/103.436 = 1.691 at 2; the median of the 8 ratios is that of 1.967 and
-// 1.994 at 10 and 14.
+// TestPooledPublished compares PyTorch with and without Horovod in the U-Net study, which has
+// one run each: 8 worker counts together answer what no single count can. By the published
+// seconds, native is 194.466/194.188 = 1.001 times as fast at 1 worker and
+// 174.883/103.436 = 1.691 times at 2. The median of the 8 ratios is the mean of 1.967 (at 10
+// workers) and 1.994 (at 14).
 func TestPooledPublished(t *testing.T) {
 	s, err := Read(filepath.Join("..", "..", "logs", "published", "unet2d-v100.csv"))
 	check(t, err)
@@ -39,8 +39,8 @@ func TestPooledPublished(t *testing.T) {
 	}
 }
 
-// TestGateOfItself: a folder passes its own gate, with single runs and with
-// runs that scatter, also through a link; a copy with other times does not.
+// TestGateOfItself checks that a folder passes the gate against itself, with single runs and
+// with runs that vary, also through a symbolic link. A copy with other times does not pass.
 func TestGateOfItself(t *testing.T) {
 	root := t.TempDir()
 	write := func(place string, factor float64) {

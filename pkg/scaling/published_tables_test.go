@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestPublishedTables reads logs/published as anybody would, by the default
-// rule, and compares with what the tables' sources concluded: the speed-ups
-// and efficiencies of the U-Net study at 14 GPUs, of ResNet-50 at 128, of
-// CIFAR-10 at 4, and the efficiency of weak scaling at 32 nodes.
+// TestPublishedTables reads logs/published with the default rule, and compares the results with
+// the conclusions of the tables' sources: the speed-ups and efficiencies of the U-Net study at
+// 14 GPUs, of ResNet-50 at 128 and of CIFAR-10 at 4, and the efficiency of weak scaling at 32
+// nodes.
 func TestPublishedTables(t *testing.T) {
 	for _, c := range []struct {
 		file, series string
@@ -33,7 +33,7 @@ func TestPublishedTables(t *testing.T) {
 		check(t, err)
 		s, err = s.WithRule(c.rule)
 		check(t, err)
-		i, err := s.find(c.series, c.workers)
+		i, err := s.findPoint(c.series, c.workers)
 		check(t, err)
 		p := s.Points[i]
 		if d := math.Abs(p.Speedup.Value - c.speedup); d > c.tolerance {

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// publishedRun is what the U-Net scaling study published of a run on V100
-// GPUs: the seconds of the epoch that its notebook picks, the IoU on the test
-// set, the seconds of the whole training of 200 epochs.
+// publishedRun contains the numbers that the U-Net scaling study published for a run on V100
+// GPUs: the seconds of the epoch that its notebook selects, the IoU on the test set, and the
+// seconds of the complete training of 200 epochs.
 type publishedRun struct {
 	workers             int
 	seconds, iou, total float64
 }
 
-// published is the study's table of results.
+// published is the table of results of the study.
 func published() map[string][]publishedRun {
 	return map[string][]publishedRun{
 		"pytorch/log_": {
@@ -62,9 +62,9 @@ func published() map[string][]publishedRun {
 	}
 }
 
-// writePublished writes files in the study's form. The published seconds stand
-// in rows 1 and 4 (its notebook picks 4, for TensorFlow native 1); those
-// around them are 10 % more, so that a wrong row shows.
+// writePublished writes files in the format of the study. The published seconds are in rows 1
+// and 4 (its notebook selects row 4, and row 1 for TensorFlow native). The other rows are 10 %
+// larger, so that the selection of a wrong row is noticed.
 func writePublished(t *testing.T, dir string) {
 	t.Helper()
 	for name, all := range published() {
@@ -84,9 +84,8 @@ func writePublished(t *testing.T, dir string) {
 	}
 }
 
-// TestPublishedSpeedups reproduces the speed-ups at 14 GPUs that the study
-// concludes from: 11.970, 6.013, 11.237 and 13.453, efficiencies 85.5, 43.0,
-// 80.3 and 96.1 %.
+// TestPublishedSpeedups reproduces the study's speed-ups at 14 GPUs (11.970, 6.013, 11.237 and
+// 13.453) and efficiencies (85.5, 43.0, 80.3 and 96.1 %).
 func TestPublishedSpeedups(t *testing.T) {
 	dir := t.TempDir()
 	writePublished(t, dir)
@@ -126,8 +125,8 @@ func TestPublishedSpeedups(t *testing.T) {
 	wantLine(t, study.Notes, "pytorch horovod, pytorch native, tensorflow horovod, tensorflow native", "t(baseline)/t(N)")
 }
 
-// TestPublishedRuleMatters takes the mean over rows 1 to 5 instead: the row
-// that is 10 % slower counts three times of five, at every worker count alike.
+// TestPublishedRuleMatters uses the mean over rows 1 to 5 instead. Three of these five rows are
+// 10 % slower, at every worker count.
 func TestPublishedRuleMatters(t *testing.T) {
 	dir := t.TempDir()
 	writePublished(t, dir)
@@ -140,7 +139,7 @@ func TestPublishedRuleMatters(t *testing.T) {
 	if math.Abs(p.Speedup.Value-11.970) > 2e-3 {
 		t.Errorf("speed-up %g", p.Speedup.Value)
 	}
-	// With the samples given there is a throughput, and the same speed-up.
+	// With Rule.SamplesPerEpoch there is also a throughput, and the speed-up is the same.
 	study, err = study.WithRule(Rule{DropFirst: 1, SamplesPerEpoch: 1000})
 	check(t, err)
 	q := study.Points[len(study.Points)-1]

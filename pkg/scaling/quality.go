@@ -19,8 +19,7 @@ type QualityRow struct {
 	Runs, Diverged                   int
 	IoU, Dice, Accuracy, ValAccuracy Estimate
 	TrainLoss, ValLoss, TestLoss     Estimate
-	// Change is the difference of Quality.Measure from the series' fewest workers, with
-	// its interval.
+	// Change is the value of Quality.Measure minus its value at the series' fewest workers.
 	Change   Estimate
 	Sentence string // summary of the series, in its last row
 }
@@ -39,18 +38,18 @@ type Quality struct {
 	level    float64
 }
 
-// Quality returns IoU, Dice, accuracy and losses by worker count and global batch, and
-// the change of each series from its fewest workers. The change is computed for the
-// first measure that any two points have.
+// Quality returns IoU, Dice, accuracy and losses by worker count and global batch, and the
+// change in each series relative to its fewest workers. The change is computed for the
+// first measure that at least two points have.
 func (s *Study) Quality() *Quality {
-	q := &Quality{level: s.Rule.level()}
+	q := &Quality{level: s.Rule.confidenceLevel()}
 	q.analysis = analysis{q}
-	all := observe.Qualities()
+	all := observe.QualityMetrics()
 	chosen := -1
 	for i, m := range all {
 		known := 0
 		for _, p := range s.Points {
-			if !math.IsNaN(fieldOf(m.Name).of(&p).Value) {
+			if !math.IsNaN(findField(m.Name).of(&p).Value) {
 				known++
 			}
 		}
@@ -70,13 +69,13 @@ func (s *Study) Quality() *Quality {
 			row := QualityRow{
 				Series: p.Series, Workers: p.Workers, GlobalBatch: p.GlobalBatch, Runs: p.Runs, Diverged: p.Diverged,
 				IoU: p.IoU, Dice: p.Dice, Accuracy: p.Accuracy, ValAccuracy: p.ValAccuracy,
-				TrainLoss: p.TrainLoss, ValLoss: p.ValLoss, TestLoss: p.TestLoss, Change: unknown(),
+				TrainLoss: p.TrainLoss, ValLoss: p.ValLoss, TestLoss: p.TestLoss, Change: unknownEstimate(),
 			}
-			if chosen >= 0 && !math.IsNaN(fieldOf(all[chosen].Name).of(&p).Value) {
+			if chosen >= 0 && !math.IsNaN(findField(all[chosen].Name).of(&p).Value) {
 				if base < 0 {
 					base = i
 				}
-				row.Change = s.change(s.cells[i], s.cells[base], all[chosen].Of)
+				row.Change = s.estimateChange(s.cells[i], s.cells[base], all[chosen].RunValue)
 				if i == base {
 					row.Change.Value, row.Change.Low, row.Change.High = 0, math.NaN(), math.NaN() // against itself
 				}
@@ -85,23 +84,24 @@ func (s *Study) Quality() *Quality {
 		}
 		if chosen >= 0 && base >= 0 {
 			q.Rows[len(q.Rows)-1].Sentence = q.summarize(q.Rows[first:], all[chosen].Higher, func(r QualityRow) Estimate {
-				i, err := s.find(r.Series, r.Workers)
+				i, err := s.findPoint(r.Series, r.Workers)
 				if err != nil {
-					return unknown()
+					return unknownEstimate()
 				}
-				return *fieldOf(all[chosen].Name).of(&s.Points[i])
+				return *findField(all[chosen].Name).of(&s.Points[i])
 			})
 		}
 	}
 	return q
 }
 
-// change returns the difference between two cells in the center of a value, a minus b.
-func (s *Study) change(a, b observe.Cell, of func(runs.Run) float64) Estimate {
+// estimateChange estimates the center of a value in cell a minus its center in cell b. of
+// returns the value of a run.
+func (s *Study) estimateChange(a, b observe.Cell, of func(runs.Run) float64) Estimate {
 	values := func(c observe.Cell) []float64 {
 		var v []float64
 		for _, r := range c.Runs {
-			if x := of(r); observe.Finite(x) {
+			if x := of(r); observe.IsFinite(x) {
 				v = append(v, x)
 			}
 		}
@@ -109,7 +109,7 @@ func (s *Study) change(a, b observe.Cell, of func(runs.Run) float64) Estimate {
 	}
 	x, y := values(a), values(b)
 	if len(x) == 0 || len(y) == 0 {
-		return unknown()
+		return unknownEstimate()
 	}
 	center, other := s.estimate(x, false), s.estimate(y, false)
 	out := Estimate{Value: center.Value - other.Value, Min: center.Min - other.Value, Max: center.Max - other.Value, N: len(x)}
@@ -117,8 +117,9 @@ func (s *Study) change(a, b observe.Cell, of func(runs.Run) float64) Estimate {
 	return out
 }
 
-// summarize describes the change of quality of a series and the worker count at which
-// it drops most.
+// summarize describes the change of quality in the rows of one series, and between which
+// worker counts the quality drops most. higher is true if higher values are better, and
+// span returns the measure of a row.
 func (q *Quality) summarize(rows []QualityRow, higher bool, span func(QualityRow) Estimate) string {
 	first, last, previous := -1, -1, -1
 	worst, from, to := 0.0, -1, -1
@@ -158,9 +159,9 @@ func (q *Quality) summarize(rows []QualityRow, higher bool, span func(QualityRow
 	case math.IsNaN(change.Low):
 		text += " (single runs: no interval, and seeds alone may differ so much)"
 	case change.Low <= 0 && change.High >= 0:
-		text += fmt.Sprintf(", a change of %s %s that the runs do not show to be real", english.Short(change.Value), change.interval())
+		text += fmt.Sprintf(", a change of %s %s that the runs do not show to be real", english.Short(change.Value), change.formatInterval())
 	default:
-		text += fmt.Sprintf(", a change of %s %s", english.Short(change.Value), change.interval())
+		text += fmt.Sprintf(", a change of %s %s", english.Short(change.Value), change.formatInterval())
 	}
 	if from >= 0 {
 		text += fmt.Sprintf("; it gets worse most from %d to %s (%s to %s)", rows[from].Workers, english.Count(rows[to].Workers, "worker"), english.Short(span(rows[from]).Value), english.Short(span(rows[to]).Value))
@@ -168,8 +169,8 @@ func (q *Quality) summarize(rows []QualityRow, higher bool, span func(QualityRow
 	return text
 }
 
-func (q *Quality) table(most int) table {
-	g := grid.Grid[QualityRow]{What: "quality", Rows: first(q.Rows, most), Columns: []grid.Column[QualityRow]{
+func (q *Quality) table(maxRows int) table {
+	g := grid.Grid[QualityRow]{What: "quality", Rows: limitRows(q.Rows, maxRows), Columns: []grid.Column[QualityRow]{
 		{Name: "series", Brief: true, Text: func(r QualityRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r QualityRow) int { return r.Workers }},
 		{

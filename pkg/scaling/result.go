@@ -15,7 +15,7 @@ const (
 	FormatJSON  = grid.FormatJSON
 )
 
-// table is the common interface of the tables, whatever the type of their rows.
+// table is the common interface of tables with any type of rows.
 type table interface {
 	Table() dataframe.DataFrame
 	String() string
@@ -23,44 +23,47 @@ type table interface {
 	Write(w io.Writer, format string) error
 }
 
-// analysis is embedded by the results and implements their Table, String, HTML and
-// Write methods. The table is computed from the result to which `of` points; a copy of
-// a result whose fields were changed still displays the original.
+// analysis is embedded in every result and implements its Table, String, HTML and Write
+// methods. The table is computed from the result that the field result points to: a copy
+// of a result whose fields were changed still displays the original.
 type analysis struct {
-	of interface {
-		// table returns the table of the first rows, limited to most rows.
-		table(most int) table
+	result interface {
+		// table returns the table, limited to the first maxRows rows.
+		table(maxRows int) table
 	}
 }
 
 // allRows is a limit that is larger than the number of rows of any table.
 const allRows = 1<<31 - 1
 
-func (a analysis) rows(most int) table {
-	if a.of == nil { // a result that the caller constructed
+// buildTable returns the result's table, limited to the first maxRows rows.
+func (a analysis) buildTable(maxRows int) table {
+	if a.result == nil { // a result that the caller constructed
 		return grid.Grid[struct{}]{What: "an empty result"}
 	}
-	return a.of.table(most)
+	return a.result.table(maxRows)
 }
 
 // Table returns the result as a DataFrame, with exact numbers. The comment of
 // the type names its columns.
-func (a analysis) Table() dataframe.DataFrame { return a.rows(allRows).Table() }
+func (a analysis) Table() dataframe.DataFrame { return a.buildTable(allRows).Table() }
 
 // String returns the table for people: the main columns with rounded numbers, followed
 // by explanatory notes.
-func (a analysis) String() string { return a.rows(allRows).String() }
+func (a analysis) String() string { return a.buildTable(allRows).String() }
 
 // HTML returns the table for people as HTML for a notebook.
-func (a analysis) HTML() string { return a.rows(allRows).HTML() }
+func (a analysis) HTML() string { return a.buildTable(allRows).HTML() }
 
-// FirstHTML returns the table for people as HTML, limited to the first most rows.
-func (a analysis) FirstHTML(most int) string { return a.rows(most).HTML() }
+// FirstHTML returns the table for people as HTML, limited to the first maxRows rows.
+func (a analysis) FirstHTML(maxRows int) string { return a.buildTable(maxRows).HTML() }
 
 // Write writes the result as "table" (for people), "csv" (every column, exact
 // numbers, an empty cell if nothing was measured) or "json" (an array of objects
 // with the same names, null if nothing was measured).
-func (a analysis) Write(w io.Writer, format string) error { return a.rows(allRows).Write(w, format) }
+func (a analysis) Write(w io.Writer, format string) error {
+	return a.buildTable(allRows).Write(w, format)
+}
 
-// first returns the first rows, limited to most rows.
-func first[T any](rows []T, most int) []T { return rows[:min(most, len(rows))] }
+// limitRows returns the first maxRows rows, or all rows if there are fewer.
+func limitRows[T any](rows []T, maxRows int) []T { return rows[:min(maxRows, len(rows))] }

@@ -26,8 +26,8 @@ const (
 	PerNode   = "node"
 )
 
-// Rule determines which measurements count and how several are combined into one
-// number.
+// Rule determines which measurements count, and how several measurements are combined into
+// one number.
 type Rule struct {
 	// DropFirst is the number of epochs at the start of a run that do not count for
 	// time and throughput. The first epoch also includes start-up and cold caches.
@@ -53,8 +53,8 @@ type Rule struct {
 	Confidence float64
 }
 
-// DefaultRule drops the first epoch, takes the mean over the other epochs and the
-// median over repeated runs.
+// DefaultRule returns the rule that drops the first epoch and takes the mean over the other
+// epochs and the median over repeated runs.
 func DefaultRule() Rule { return Rule{DropFirst: 1, Epochs: Mean, Repeats: Median} }
 
 // withDefaults returns the rule with empty fields replaced by their defaults.
@@ -67,7 +67,7 @@ func (r Rule) withDefaults() Rule {
 			*f.field = f.empty
 		}
 	}
-	r.Confidence = r.level()
+	r.Confidence = r.confidenceLevel()
 	return r
 }
 
@@ -95,11 +95,11 @@ func (r Rule) Validate() error {
 }
 
 // String describes the rule in words.
-func (r Rule) String() string { return r.counting() + "; " + r.baselineText() }
+func (r Rule) String() string { return r.describeCounting() + "; " + r.describeBaseline() }
 
-// counting describes in words which epochs count and how they are combined. It omits
-// the baseline.
-func (r Rule) counting() string {
+// describeCounting describes in words which epochs count and how they are combined. It
+// omits the baseline.
+func (r Rule) describeCounting() string {
 	repeats := r.Repeats
 	if repeats == "" {
 		repeats = Median
@@ -124,8 +124,8 @@ func (r Rule) counting() string {
 	return s
 }
 
-// baselineText describes the baseline of the speed-up.
-func (r Rule) baselineText() string {
+// describeBaseline describes the baseline of the speed-up.
+func (r Rule) describeBaseline() string {
 	unit := r.unit()
 	switch r.Baseline {
 	case "", BaselineSmallest:
@@ -144,18 +144,19 @@ func (r Rule) unit() string {
 	return PerWorker
 }
 
-// units formats a number with its unit: "1 worker" or "4 workers".
-func (r Rule) units(n int) string { return english.Count(n, r.unit()) }
+// formatSize formats a size with its unit, as in "1 worker" or "4 nodes".
+func (r Rule) formatSize(n int) string { return english.Count(n, r.unit()) }
 
-// level returns the confidence level of intervals.
-func (r Rule) level() float64 {
+// confidenceLevel returns the confidence level of intervals: Confidence or, if it is 0,
+// 0.95.
+func (r Rule) confidenceLevel() float64 {
 	if r.Confidence == 0 {
 		return 0.95
 	}
 	return r.Confidence
 }
 
-// observed returns the part of the rule that determines which epochs of a run count.
-func (r Rule) observed() observe.Rule {
+// observeRule returns the part of the rule that determines which epochs of a run count.
+func (r Rule) observeRule() observe.Rule {
 	return observe.Rule{DropFirst: r.DropFirst, Epochs: r.Epochs, SamplesPerEpoch: r.SamplesPerEpoch}
 }

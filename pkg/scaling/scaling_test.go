@@ -25,7 +25,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// weak is a run with a fixed batch per worker: 100 samples a worker and epoch.
+// weak returns a run with a fixed batch per worker: 100 samples per worker and epoch.
 func weak(workers int, seed int64, seconds ...float64) runs.Run {
 	r := runs.Run{Dir: fmt.Sprintf("ddp-n%d-s%d", workers, seed), Info: runs.Info{
 		Study: "cells", Series: "ddp", Workers: workers, Seed: seed, Status: runs.StatusDone,
@@ -105,7 +105,7 @@ func TestRules(t *testing.T) {
 		near(t, c.rule.String(), s.Points[0].EpochSeconds.Value, c.seconds)
 		near(t, c.rule.String(), s.Points[0].Throughput.Value, c.throughput)
 	}
-	// A table that has epoch 5 alone has left out the first already.
+	// A table that contains only epoch 5 has already omitted the first epoch.
 	later := weak(1, 1, 7)
 	later.Epochs[0].Epoch = 5
 	near(t, "epoch 5 alone", study(t, []runs.Run{later}).Points[0].EpochSeconds.Value, 7)
@@ -335,8 +335,8 @@ func TestEpochs(t *testing.T) {
 	}
 }
 
-// TestSpeedupProperties holds for any times: the baseline's speed-up is 1,
-// efficiency is speed-up × B/N, and the extremes enclose the value.
+// TestSpeedupProperties checks for random times that the baseline's speed-up is 1, that
+// efficiency is speed-up × B/N, and that the value is between Min and Max.
 func TestSpeedupProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seconds := rapid.SliceOfN(rapid.Float64Range(1e-3, 1e4), 2, 4)
@@ -398,8 +398,8 @@ func Example() {
 	// native 14 11.970 0.855
 }
 
-// TestThroughputOfEpochsThatTellSamples: an epoch whose samples nobody knows has
-// a time, and is no part of the throughput.
+// TestThroughputOfEpochsThatTellSamples checks that an epoch without a sample count is part of
+// the time per epoch, but not of the throughput.
 func TestThroughputOfEpochsThatTellSamples(t *testing.T) {
 	r := weak(1, 1, 40, 10, 20, 30)
 	r.Epochs[2].Samples = 0
@@ -428,8 +428,8 @@ func TestThroughputOfEpochsThatTellSamples(t *testing.T) {
 	}
 }
 
-// TestFailedRepeatIsNoUnfairness: what a run that does not count had for samples
-// is nobody's concern.
+// TestFailedRepeatIsNoUnfairness checks that the samples of a run that does not count are not
+// compared.
 func TestFailedRepeatIsNoUnfairness(t *testing.T) {
 	whole, broken := weak(2, 1, 20, 10), weak(2, 2, 20, 10)
 	broken.Epochs[1].Samples = 77

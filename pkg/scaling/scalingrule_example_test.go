@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// A sweep over batches and learning rates whose best rate doubles where the batch
-// grows fourfold.
+// A sweep over batches and learning rates in which the best rate doubles when the batch grows
+// fourfold.
 func ExampleStudy_ScalingRule() {
 	var all []runs.Run
 	for _, batch := range []int{16, 64, 256} {

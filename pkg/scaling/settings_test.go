@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestSettings: only what differs between series at equal worker counts is
-// shown; a rate that grows with the workers in both alike is not.
+// TestSettings checks that only settings that differ between series at equal worker counts are
+// listed. A rate that grows with the workers equally in both series is not listed.
 func TestSettings(t *testing.T) {
 	with := func(name, optimizer string, rate float64, scaling string, batch int, workers ...int) []runs.Run {
 		var all []runs.Run

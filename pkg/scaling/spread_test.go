@@ -8,10 +8,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestEpochSpreads: by hand, of the counted epochs 10 … 110 s in steps of 1 s.
-// The q-quantile of n sorted values lies, interpolated between the values at
-// k/n (gonum's LinInterp, Hyndman and Fan 1996, type 4), at x_⌊nq⌋ and what
-// is left of nq: n = 101, 0.025·101 = 2.525 → 10 + 1.525 = 11.525.
+// TestEpochSpreads compares with values computed by hand for counted epochs of 10, 11, …,
+// 110 s. The q-quantile of n sorted values (gonum's LinInterp; Hyndman and Fan 1996, type 4)
+// is interpolated between x_⌊nq⌋ and the next value by the fraction of nq: for n = 101,
+// 0.025·101 = 2.525 gives 10 + 1.525 = 11.525.
 func TestEpochSpreads(t *testing.T) {
 	r := weak(4, 1, 1000) // the first epoch does not count
 	template := r.Epochs[0]
@@ -32,7 +32,8 @@ func TestEpochSpreads(t *testing.T) {
 	near(t, "median", row.Seconds.Median, 60)
 	near(t, "low", row.Seconds.Low, 11.525)
 	near(t, "high", row.Seconds.High, 10+0.975*101-1)
-	// The rates are those of the seconds turned over; Samples are the same in each.
+	// The rates are inversely proportional to the seconds, because all epochs have the same
+	// samples.
 	near(t, "median rate", row.Throughput.Median, float64(template.Samples)/60)
 	if !math.IsNaN(s.Points[0].EpochSeconds.Low) {
 		t.Error("a single run has a confidence interval")

@@ -22,15 +22,14 @@ import (
 type StepTime struct {
 	Series  string
 	Workers int
-	// Overlap reports whether buckets of gradients are reduced during the backward
-	// pass: "on", "off", "mixed", or "" if unknown.
+	// Overlap is "on" if buckets of gradients are reduced during the backward pass, "off" if
+	// they are not, "mixed" if the runs differ, and "" if unknown.
 	Overlap string
 	Runs    int
 	Steps   int // number of steps of all ranks of all runs
 
-	// Step is the sum of the six parts that follow. It equals the time of the epoch
-	// divided by its steps, except for differences between the ranks' starts of the
-	// epoch.
+	// Step is the sum of the six parts that follow. It equals the epoch's time divided by its
+	// number of steps, except that the ranks may start an epoch at different times.
 	Step      float64
 	Data      float64 // waiting for the loader and copying the batch
 	Forward   float64
@@ -66,23 +65,23 @@ type Breakdown struct {
 func (s *Study) Breakdown() *Breakdown {
 	b := &Breakdown{Rule: s.Rule}
 	b.analysis = analysis{b}
-	for _, g := range s.grouped() {
-		totals := map[int]*steptime.Total{}
+	for _, g := range s.groupBySeries() {
+		totals := map[int]*steptime.StepTotals{}
 		for _, r := range g.Runs {
 			if observe.Failed(r) {
 				continue
 			}
 			if totals[r.Info.Workers] == nil {
-				totals[r.Info.Workers] = &steptime.Total{}
+				totals[r.Info.Workers] = &steptime.StepTotals{}
 			}
 			if len(r.Workers) == 0 {
-				b.problem(r, "the run has no step spans (steps-<rank>.jsonl); lockstep train writes them")
+				b.addProblem(r, "the run has no step spans (steps-<rank>.jsonl); lockstep train writes them")
 				continue
 			}
-			spans := steptime.Read(r, s.Rule.observed())
+			spans := steptime.ReadSpans(r, s.Rule.observeRule())
 			b.Problems = append(b.Problems, spans.Problems...)
 			if !totals[r.Info.Workers].Add(r, spans) {
-				b.problem(r, "no step of the run counts by the rule (%s)", s.Rule)
+				b.addProblem(r, "no step of the run counts by the rule (%s)", s.Rule)
 			}
 		}
 		for _, n := range slices.Sorted(maps.Keys(totals)) {
@@ -94,11 +93,12 @@ func (s *Study) Breakdown() *Breakdown {
 	return b
 }
 
-func (b *Breakdown) problem(r runs.Run, format string, a ...any) {
+func (b *Breakdown) addProblem(r runs.Run, format string, a ...any) {
 	b.Problems = append(b.Problems, runs.Problem{File: r.Dir, Reason: fmt.Sprintf(format, a...)})
 }
 
-// stepColumns returns the times of a row, in the order of the columns.
+// stepColumns returns the name of each column of times and the function that selects its
+// value, in the order of the table.
 func stepColumns() []struct {
 	name  string
 	value func(StepTime) float64
@@ -119,9 +119,10 @@ func stepColumns() []struct {
 	}
 }
 
-// table returns the breakdown as a table, with milliseconds for people.
-func (b *Breakdown) table(most int) table {
-	g := grid.Grid[StepTime]{What: "breakdown", Rows: first(b.Rows, most), Remarks: b.remarks(), Columns: []grid.Column[StepTime]{
+// table returns the breakdown as a table, in milliseconds for people and in seconds in
+// files.
+func (b *Breakdown) table(maxRows int) table {
+	g := grid.Grid[StepTime]{What: "breakdown", Rows: limitRows(b.Rows, maxRows), Remarks: b.remarks(), Columns: []grid.Column[StepTime]{
 		{Name: "series", Brief: true, Text: func(t StepTime) string { return t.Series }},
 		{Name: "workers", Brief: true, Count: func(t StepTime) int { return t.Workers }},
 		{Name: "overlap", Brief: true, Text: func(t StepTime) string { return t.Overlap }},
@@ -171,10 +172,10 @@ func (b *Breakdown) remarks() []string {
 	return lines
 }
 
-// TimeUseRow is the use of a step's time, in seconds per step: means over steps and
-// ranks. Step = Data + Compute + Exposed + Idle. Low and High are the interval of the
-// mean over the recorded steps (not over seeds), Min and Max the extremes of the steps,
-// and N the number of steps.
+// TimeUseRow describes how the steps of a series at one worker count spend their time, in
+// seconds per step: means over steps and ranks. Step = Data + Compute + Exposed + Idle. In
+// each Estimate, Low and High are the interval of the mean over the recorded steps (not
+// over seeds), Min and Max are the extremes of the steps, and N is their number.
 type TimeUseRow struct {
 	Series             string
 	Workers            int
@@ -209,11 +210,11 @@ type TimeUse struct {
 // marks, or the complete trace if it marks none. Failed runs and epochs that the rule
 // omits do not count, but all steps of a trace count.
 func (s *Study) TimeUse() *TimeUse {
-	t := &TimeUse{level: s.Rule.level()}
+	t := &TimeUse{level: s.Rule.confidenceLevel()}
 	t.analysis = analysis{t}
 	for i, p := range s.Points {
 		for _, source := range []string{steptime.SourceSteps, steptime.SourceTrace} {
-			u, problems := steptime.UseOf(s.cells[i], s.Rule.observed(), source, t.level)
+			u, problems := steptime.MeasureTimeUse(s.cells[i], s.Rule.observeRule(), source, t.level)
 			t.Problems = append(t.Problems, problems...)
 			if u.Runs == 0 {
 				continue
@@ -230,8 +231,8 @@ func (s *Study) TimeUse() *TimeUse {
 	return t
 }
 
-func (t *TimeUse) table(most int) table {
-	g := grid.Grid[TimeUseRow]{What: "time use", Rows: first(t.Rows, most), Columns: []grid.Column[TimeUseRow]{
+func (t *TimeUse) table(maxRows int) table {
+	g := grid.Grid[TimeUseRow]{What: "time use", Rows: limitRows(t.Rows, maxRows), Columns: []grid.Column[TimeUseRow]{
 		{Name: "series", Brief: true, Text: func(r TimeUseRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r TimeUseRow) int { return r.Workers }},
 		{Name: "source", Brief: true, Text: func(r TimeUseRow) string { return r.Source }},

@@ -25,11 +25,12 @@ type StragglerRow struct {
 	Rank, Steps         int
 	Last                int     // steps in which this rank arrived last
 	LastShare, Expected float64 // share of the steps in which it arrived last, and 1/N, the share expected if all ranks were alike
-	// P is the probability that a rank like the others arrives last so often (binomial
-	// test). A rank is a straggler if P is below 0.01 divided by the number of ranks.
+	// P is the probability that a rank that is as fast as the others arrives last at least
+	// this often (binomial test). A rank is a straggler if P is below 0.01 divided by the
+	// number of ranks.
 	P           float64
 	LateSeconds float64 // mean delay per step relative to the mean of the other ranks; negative if earlier
-	CostSeconds float64 // mean time per step that the others would save if this rank were as fast as the last but one
+	CostSeconds float64 // mean time per step that the others would save if this rank were as fast as the second slowest
 	CostShare   float64 // CostSeconds as a share of the step
 	Straggler   bool
 }
@@ -52,10 +53,10 @@ type Stragglers struct {
 func (s *Study) Stragglers() *Stragglers {
 	out := &Stragglers{}
 	out.analysis = analysis{out}
-	var ranks []steptime.Rank
+	var ranks []steptime.RankArrivals
 	for i, p := range s.Points {
 		for _, r := range s.cells[i].Runs {
-			rows, problems := steptime.Ranks(p.Series, r, s.Rule.observed())
+			rows, problems := steptime.AnalyzeArrivals(p.Series, r, s.Rule.observeRule())
 			ranks = append(ranks, rows...)
 			out.Problems = append(out.Problems, problems...)
 		}
@@ -67,8 +68,8 @@ func (s *Study) Stragglers() *Stragglers {
 	return out
 }
 
-func (s *Stragglers) table(most int) table {
-	g := grid.Grid[StragglerRow]{What: "stragglers", Rows: first(s.Rows, most), Columns: []grid.Column[StragglerRow]{
+func (s *Stragglers) table(maxRows int) table {
+	g := grid.Grid[StragglerRow]{What: "stragglers", Rows: limitRows(s.Rows, maxRows), Columns: []grid.Column[StragglerRow]{
 		{Name: "series", Brief: true, Text: func(r StragglerRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r StragglerRow) int { return r.Workers }},
 		{Name: "source", Text: func(r StragglerRow) string { return r.Source }},
@@ -96,13 +97,6 @@ func (s *Stragglers) table(most int) table {
 	}
 	return g
 }
-
-// Names of the trials that show a bottleneck, as benchy's logs contain them.
-const (
-	TrialIO        = steptime.TrialIO
-	TrialSynthetic = steptime.TrialSynthetic
-	TrialFull      = steptime.TrialFull
-)
 
 // Values of BottleneckRow.Bound.
 const (
@@ -147,9 +141,9 @@ type Bottleneck struct {
 func (s *Study) Bottleneck() (*Bottleneck, error) {
 	b := &Bottleneck{}
 	b.analysis = analysis{b}
-	for _, g := range s.grouped() {
+	for _, g := range s.groupBySeries() {
 		for _, r := range g.Runs {
-			if x, ok := steptime.BottleneckOf(g.Name, r); ok {
+			if x, ok := steptime.FindBottleneck(g.Name, r); ok {
 				b.Rows = append(b.Rows, BottleneckRow{
 					Series: x.Series, Workers: x.Workers, Run: x.Run, IO: Estimate(x.IO), Synthetic: Estimate(x.Synthetic), Full: Estimate(x.Full),
 					Bound: x.Bound, Share: x.Share, Overlap: x.Overlap, Headroom: x.Headroom, Sentence: x.Sentence,
@@ -158,7 +152,7 @@ func (s *Study) Bottleneck() (*Bottleneck, error) {
 		}
 	}
 	if len(b.Rows) == 0 {
-		return nil, errors.New("find bottleneck: no run has the trials IO, SYNTHETIC and FULL, as benchy's logs have them")
+		return nil, errors.New("find bottleneck: no run has the trials IO, SYNTHETIC and FULL, which benchy's logs contain")
 	}
 	slices.SortStableFunc(b.Rows, func(x, y BottleneckRow) int {
 		return cmp.Or(runs.NaturalCompare(x.Series, y.Series), cmp.Compare(x.Workers, y.Workers))
@@ -166,8 +160,8 @@ func (s *Study) Bottleneck() (*Bottleneck, error) {
 	return b, nil
 }
 
-func (b *Bottleneck) table(most int) table {
-	g := grid.Grid[BottleneckRow]{What: "bottleneck", Rows: first(b.Rows, most), Columns: []grid.Column[BottleneckRow]{
+func (b *Bottleneck) table(maxRows int) table {
+	g := grid.Grid[BottleneckRow]{What: "bottleneck", Rows: limitRows(b.Rows, maxRows), Columns: []grid.Column[BottleneckRow]{
 		{Name: "series", Brief: true, Text: func(r BottleneckRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r BottleneckRow) int { return r.Workers }},
 		{Name: "run", Text: func(r BottleneckRow) string { return r.Run }},

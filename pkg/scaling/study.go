@@ -25,21 +25,21 @@ type Study struct {
 	// Notes contains remarks that a reader needs to interpret the numbers.
 	Notes []string
 
-	// Reports describes for each file its format and which of its contents are used.
+	// Reports describes, for each file, its format and which of its contents are used.
 	Reports logread.Reports
 
 	paths           []string // the paths that were read, for Follow
 	options         logread.Options
-	fileProblems    []runs.Problem           // problems of files that contain no run
-	measures        map[string]observe.Speed // the measure that each series' speed-up is computed from, by name of the series
-	cells           []observe.Cell           // the counted runs of each element of Points
-	modes           []Mode                   // one per series
-	multipleStudies bool                     // the runs are from more than one study
-	order           []string                 // order of the series; nil for the natural order of their names
+	fileProblems    []runs.Problem                  // problems of files that contain no run
+	measures        map[string]observe.SpeedMeasure // the measure that each series' speed-up is computed from, by name of the series
+	cells           []observe.Cell                  // the counted runs of each element of Points
+	modes           []Mode                          // one per series
+	multipleStudies bool                            // the runs are from more than one study
+	order           []string                        // order of the series; nil for the natural order of their names
 	// disturbed describes the counted runs that were disturbed by other load: their
 	// names and the load.
 	disturbed []string
-	dice      *stats.Dice
+	draws     *stats.DrawCache
 	losses    *lossCurves
 }
 
@@ -75,7 +75,7 @@ func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*S
 		}
 		return nil, errors.New(text)
 	}
-	s, err := fromLogs(logs, DefaultRule())
+	s, err := newStudyFromLogs(logs, DefaultRule())
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (s *Study) WithRule(rule Rule) (*Study, error) {
 		same.Rule = rule
 		return &same, nil
 	}
-	return s.with(s.Runs, rule, s.order)
+	return s.withRuns(s.Runs, rule, s.order)
 }
 
 // Only returns a study of the named series, in the given order.
@@ -104,7 +104,7 @@ func (s *Study) Only(series ...string) (*Study, error) {
 			return nil, fmt.Errorf("choose series: %w", err)
 		}
 	}
-	for _, g := range s.grouped() {
+	for _, g := range s.groupBySeries() {
 		if !slices.Contains(series, g.Name) {
 			continue
 		}
@@ -115,14 +115,14 @@ func (s *Study) Only(series ...string) (*Study, error) {
 		}
 	}
 	if len(kept) == 0 {
-		return nil, fmt.Errorf("choose series: none named; there are: %s", english.Quoted(s.Series()))
+		return nil, fmt.Errorf("choose series: no name given: use one or more of %s", english.Quoted(s.Series()))
 	}
-	return s.with(kept, s.Rule, series)
+	return s.withRuns(kept, s.Rule, series)
 }
 
-// with returns a study of a subset of the runs of s, with the series in the given
+// withRuns returns a study of all, a subset of the runs of s, with the series in the given
 // order. A nil order means the natural order of the names.
-func (s *Study) with(all []runs.Run, rule Rule, order []string) (*Study, error) {
+func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, error) {
 	out, err := orderedStudy(all, s.fileProblems, rule, order)
 	if err != nil {
 		return nil, err
@@ -146,26 +146,26 @@ func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []st
 		return nil, errors.New("make study: no runs")
 	}
 	all = cleanNames(all)
-	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, measures: map[string]observe.Speed{}, dice: stats.NewDice(), losses: &lossCurves{}}
+	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurves{}}
 	for _, r := range all {
 		s.multipleStudies = s.multipleStudies || r.Info.Study != all[0].Info.Study
 		s.Problems = append(s.Problems, r.Problems...)
 		if r.Info.Workers < 1 {
-			s.problem(r, "nothing says how many workers the run had, so that it has no place in the study; say it with a pattern (--as), such as 'log_{workers}.csv=native'")
+			s.addProblem(r, "the number of workers is unknown, so the run is in no table; set it with a pattern (--as), such as 'log_{workers}.csv=native'")
 		}
 	}
-	for _, series := range s.grouped() {
+	for _, series := range s.groupBySeries() {
 		s.addSeries(series)
 	}
-	s.noteMeasures()
+	s.addMeasureNotes()
 	if text := s.Disturbed(); text != "" {
-		s.note("%s; their times say little about scaling: repeat them on an idle machine", text)
+		s.addNote("%s; their times say little about scaling: repeat them on an idle machine", text)
 	}
 	return s, nil
 }
 
-// cleanNames returns a copy of all whose names can be shown safely in tables, sentences and
-// figures. Paths are not changed.
+// cleanNames returns a copy of the runs in which all names can be shown safely in tables,
+// sentences and figures. Paths are not changed.
 func cleanNames(all []runs.Run) []runs.Run {
 	all = slices.Clone(all)
 	for i := range all {
@@ -184,11 +184,11 @@ func cleanNames(all []runs.Run) []runs.Run {
 	return all
 }
 
-// grouped groups the runs into series, in the order passed to Only or else in the
+// groupBySeries groups the runs into series, in the order passed to Only or else in the
 // natural order of their names. If there are several studies, the name of a series
 // includes the study's name, because runs of different studies are not repeats of each
 // other.
-func (s *Study) grouped() []observe.Series {
+func (s *Study) groupBySeries() []observe.Series {
 	var groups []observe.Series
 	for _, r := range s.Runs {
 		if r.Info.Workers < 1 { // orderedStudy has reported it
@@ -251,13 +251,13 @@ func (s *Study) Series() []string {
 // files, so it works on network file systems.
 func (s *Study) Follow(ctx context.Context, show func(*Study) error) error {
 	if len(s.paths) == 0 {
-		return errors.New("follow study: it was not read from files; read one with scaling.Read")
+		return errors.New("follow study: the study was not read from files: read it with scaling.Read")
 	}
 	return follow(ctx, s.options, s.paths, s.Rule, show)
 }
 
-// Follow reads and follows folders that may still be empty. It calls show when the
-// first run appears, and then like Study.Follow.
+// Follow reads and follows folders that may still be empty. It calls show when the first
+// run appears, and then whenever the logs have grown, like Study.Follow.
 func Follow(ctx context.Context, show func(*Study) error, paths ...string) error {
 	if len(paths) == 0 {
 		return errors.New("follow study: no path given; name a folder of logs such as logs/demo")
@@ -278,7 +278,7 @@ func follow(ctx context.Context, options logread.Options, paths []string, rule R
 		if len(logs.Runs) == 0 {
 			continue
 		}
-		s, err := fromLogs(logs, rule)
+		s, err := newStudyFromLogs(logs, rule)
 		if err != nil {
 			return fmt.Errorf("follow study: %w", err)
 		}
@@ -293,9 +293,9 @@ func follow(ctx context.Context, options logread.Options, paths []string, rule R
 	return nil
 }
 
-// fromLogs returns the study of the logs that were read. Problems of the runs are not
-// passed to newStudy separately, because it adds them with the runs.
-func fromLogs(logs *logread.Logs, rule Rule) (*Study, error) {
+// newStudyFromLogs computes the study of the logs that were read. It passes newStudy only
+// the problems that do not belong to a run, because newStudy adds the problems of the runs.
+func newStudyFromLogs(logs *logread.Logs, rule Rule) (*Study, error) {
 	inRun := map[runs.Problem]bool{}
 	for _, r := range logs.Runs {
 		for _, p := range r.Problems {

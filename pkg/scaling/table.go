@@ -11,14 +11,14 @@ import (
 	"lockstep/pkg/scaling/internal/verdict"
 )
 
-// pointField is an Estimate of a Point with the name of its column.
+// pointField describes a field of Point that is an Estimate, and its column.
 type pointField struct {
 	name  string
 	brief bool
 	of    func(*Point) *Estimate
 }
 
-// pointFields returns the estimates of a Point in the order of the table.
+// pointFields returns the fields of Point that are estimates, in the order of the table.
 func pointFields() []pointField {
 	return []pointField{
 		{"epoch_seconds", true, func(p *Point) *Estimate { return &p.EpochSeconds }},
@@ -44,8 +44,8 @@ func pointFields() []pointField {
 	}
 }
 
-// fieldOf returns the field with the given name, which must be one of pointFields.
-func fieldOf(name string) pointField {
+// findField returns the field with the given name, which must be one of pointFields.
+func findField(name string) pointField {
 	all := pointFields()
 	return all[slices.IndexFunc(all, func(f pointField) bool { return f.name == name })]
 }
@@ -56,9 +56,11 @@ func (f pointField) hasDeviation() bool {
 	return !slices.Contains([]string{"speedup", "efficiency", "iou_constant", "iou_untrained", "dice_constant", "dice_untrained"}, f.name)
 }
 
-// alwaysShown returns the columns that are shown even if nothing was measured, so that
+// requiredColumns returns the columns that are shown even if nothing was measured, so that
 // missing measurements are visible.
-func alwaysShown() []string { return []string{"epoch_seconds", "throughput", "speedup", "efficiency"} }
+func requiredColumns() []string {
+	return []string{"epoch_seconds", "throughput", "speedup", "efficiency"}
+}
 
 // grid returns the study's table.
 func (s *Study) grid() grid.Grid[*Point] {
@@ -74,11 +76,11 @@ func (s *Study) grid() grid.Grid[*Point] {
 	fields := pointFields()
 	for _, f := range fields {
 		c := grid.Column[*Point]{
-			Name: f.name, Brief: f.brief, Optional: !slices.Contains(alwaysShown(), f.name),
+			Name: f.name, Brief: f.brief, Optional: !slices.Contains(requiredColumns(), f.name),
 			Value: func(p *Point) float64 { return f.of(p).Value },
 		}
 		if s.Rule.Repeats == Mean && f.hasDeviation() {
-			c.Show = func(p *Point) string { return f.of(p).withDeviation() }
+			c.Show = func(p *Point) string { return f.of(p).formatWithDeviation() }
 		}
 		g.Columns = append(g.Columns, c)
 		if f.name == "speedup" {
@@ -86,11 +88,11 @@ func (s *Study) grid() grid.Grid[*Point] {
 				Name: "speedup_interval", Title: "interval", Brief: true, Optional: true, People: true,
 				Value: func(p *Point) float64 {
 					if p.Size == p.Baseline { // the interval of 1 over itself is meaningless
-						return unknown().Low
+						return unknownEstimate().Low
 					}
 					return p.Speedup.Low
 				},
-				Show: func(p *Point) string { return p.Speedup.interval() },
+				Show: func(p *Point) string { return p.Speedup.formatInterval() },
 			})
 		}
 	}
@@ -190,7 +192,7 @@ func (s *Study) remarks() []string {
 		lines = append(lines, "intervals: none: each point is one run; how much its epochs scatter is in EpochSpreads (lockstep scaling --show epoch-spread)")
 	}
 	for _, m := range s.modes {
-		if m.Scaling != ScalingUnknown || m.Batch == verdict.NeitherFixed {
+		if m.Scaling != ScalingUnknown || m.Batch == verdict.FixedNeither {
 			lines = append(lines, "scaling: "+m.String())
 		}
 	}

@@ -59,22 +59,22 @@ type TimeTo struct {
 // Metrics): at or below it for losses, at or above it for IoU, accuracy and similar
 // metrics. Runs that never reached it are included.
 func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
-	if !observe.Finite(target) {
-		return nil, fmt.Errorf("time to %s: the target is %g: give a number", metric, target)
+	if !observe.IsFinite(target) {
+		return nil, fmt.Errorf("time to %s: invalid target %g: use a finite number", metric, target)
 	}
-	t := &TimeTo{Metric: metric, Target: target, Below: curve.Below(metric)}
+	t := &TimeTo{Metric: metric, Target: target, Below: curve.LowerIsBetter(metric)}
 	axis := AxisEpoch
 	if !slices.ContainsFunc(curve.EpochMetrics(), func(m curve.EpochMetric) bool { return m.Name == metric }) {
 		axis = AxisStep
 	}
 	set, err := s.Curve(metric, axis)
 	if err != nil {
-		return nil, fmt.Errorf("time to %s %g: %w", metric, target, err)
+		return nil, fmt.Errorf("time to %s of %g: %w", metric, target, err)
 	}
 	t.Problems = set.Problems
 	for _, l := range set.Lines {
 		i := slices.IndexFunc(s.Runs, func(r runs.Run) bool { return r.Dir == l.Run })
-		t.Rows = append(t.Rows, Reached(curve.Reach(curve.Line(l), s.Runs[i], axis, target, t.Below)))
+		t.Rows = append(t.Rows, Reached(curve.FindReached(curve.Line(l), s.Runs[i], axis, target, t.Below)))
 	}
 	t.Points = s.reachedPoints(t.Rows)
 	t.analysis = analysis{t}
@@ -96,12 +96,12 @@ func (s *Study) reachedPoints(rows []Reached) []ReachedPoint {
 		if r.Reached {
 			out[i].Reached++
 		}
-		if v := r.time(); !math.IsNaN(v) {
+		if v := r.targetSeconds(); !math.IsNaN(v) {
 			times[i] = append(times[i], v)
 		}
 	}
 	for i := range out {
-		out[i].Seconds = unknown()
+		out[i].Seconds = unknownEstimate()
 		if len(times[i]) == out[i].Runs {
 			out[i].Seconds = s.estimate(times[i], true)
 		}
@@ -127,11 +127,11 @@ func (t *TimeTo) summarize() string {
 	if soonest == nil {
 		return text
 	}
-	return text + fmt.Sprintf(", soonest by %s at %s: %s", soonest.Series, english.Count(soonest.Workers, "worker"), soonest.text())
+	return text + fmt.Sprintf(", soonest by %s at %s: %s", soonest.Series, english.Count(soonest.Workers, "worker"), soonest.format())
 }
 
-// text formats the time of the point's runs for people.
-func (p ReachedPoint) text() string {
+// format describes when the point's runs reached the target, as in "16.50 s, n = 3".
+func (p ReachedPoint) format() string {
 	switch {
 	case p.Reached < p.Runs:
 		return fmt.Sprintf("reached by %d of %s", p.Reached, english.Count(p.Runs, "run"))
@@ -140,21 +140,22 @@ func (p ReachedPoint) text() string {
 	}
 	text := english.Short(p.Seconds.Value) + " s"
 	if !math.IsNaN(p.Seconds.Low) {
-		text += " " + p.Seconds.interval()
+		text += " " + p.Seconds.formatInterval()
 	}
 	return text + fmt.Sprintf(", n = %d", p.Seconds.N)
 }
 
-// time returns the training time, or the wall time if the training time is unknown.
-func (x Reached) time() float64 {
+// targetSeconds returns the training time until the target, or the wall time if the
+// training time is unknown.
+func (x Reached) targetSeconds() float64 {
 	if math.IsNaN(x.Seconds) {
 		return x.WallSeconds
 	}
 	return x.Seconds
 }
 
-func (t *TimeTo) table(most int) table {
-	g := grid.Grid[Reached]{What: "time to target", Rows: first(t.Rows, most), Columns: []grid.Column[Reached]{
+func (t *TimeTo) table(maxRows int) table {
+	g := grid.Grid[Reached]{What: "time to target", Rows: limitRows(t.Rows, maxRows), Columns: []grid.Column[Reached]{
 		{Name: "series", Brief: true, Text: func(r Reached) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r Reached) int { return r.Workers }},
 		{Name: "seed", Brief: true, Count: func(r Reached) int { return int(r.Seed) }},
@@ -165,13 +166,13 @@ func (t *TimeTo) table(most int) table {
 		{Name: "seconds", Brief: true, Optional: true, Value: func(r Reached) float64 { return r.Seconds }},
 		{Name: "wall_seconds", Brief: true, Optional: true, Value: func(r Reached) float64 { return r.WallSeconds }},
 		{Name: "best", Brief: true, Value: func(r Reached) float64 { return r.Best }},
-		{Name: "point_seconds", Value: func(r Reached) float64 { return t.point(r).Seconds.Value }},
-		{Name: "point_seconds_low", Value: func(r Reached) float64 { return t.point(r).Seconds.Low }},
-		{Name: "point_seconds_high", Value: func(r Reached) float64 { return t.point(r).Seconds.High }},
+		{Name: "point_seconds", Value: func(r Reached) float64 { return t.findPoint(r).Seconds.Value }},
+		{Name: "point_seconds_low", Value: func(r Reached) float64 { return t.findPoint(r).Seconds.Low }},
+		{Name: "point_seconds_high", Value: func(r Reached) float64 { return t.findPoint(r).Seconds.High }},
 	}}
 	g.Remarks = []string{t.Sentence}
 	for _, p := range t.Points {
-		g.Remarks = append(g.Remarks, fmt.Sprintf("%s at %s: %s", p.Series, english.Count(p.Workers, "worker"), p.text()))
+		g.Remarks = append(g.Remarks, fmt.Sprintf("%s at %s: %s", p.Series, english.Count(p.Workers, "worker"), p.format()))
 	}
 	g.Remarks = append(g.Remarks, "seconds are of training; wall_seconds include validation too, as far as the log has it")
 	for _, p := range t.Problems {
@@ -180,12 +181,12 @@ func (t *TimeTo) table(most int) table {
 	return g
 }
 
-// point returns the point that includes the run r.
-func (t *TimeTo) point(r Reached) ReachedPoint {
+// findPoint returns the point that includes the run r.
+func (t *TimeTo) findPoint(r Reached) ReachedPoint {
 	for _, p := range t.Points {
 		if p.Series == r.Series && p.Workers == r.Workers {
 			return p
 		}
 	}
-	return ReachedPoint{Seconds: unknown()}
+	return ReachedPoint{Seconds: unknownEstimate()}
 }

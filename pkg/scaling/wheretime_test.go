@@ -13,9 +13,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestBottleneckPublished judges the published trials of the SC21 tutorial on
-// one A100 (IO, SYNTHETIC, FULL, with their spreads). The base run waits for
-// its loader; with data on the GPU it is the computation that bounds it.
+// TestBottleneckPublished analyzes the published trials of the SC21 tutorial on one A100 (IO,
+// SYNTHETIC and FULL, with their spreads). The base run is limited by its loader, and the run
+// with data on the GPU by its computation.
 func TestBottleneckPublished(t *testing.T) {
 	var all []runs.Run
 	for i, c := range []struct {
@@ -69,7 +69,7 @@ func TestBottleneckPublished(t *testing.T) {
 	}
 }
 
-// rates makes a series of runs that tell a throughput on nodes of 4 GPUs.
+// rates returns a series of runs with a logged throughput, on nodes of 4 GPUs.
 func rates(series string, byNodes map[int]float64) []runs.Run {
 	var all []runs.Run
 	nan := math.NaN()
@@ -85,10 +85,9 @@ func rates(series string, byNodes map[int]float64) []runs.Run {
 	return all
 }
 
-// TestWeakScalingPublished reproduces what was concluded from the published
-// weak scaling by nodes of 4 GPUs (read off the plot, ±1 %): 78 % and 89 %
-// efficiency at 32 nodes on real data, and 25 % and 12 % of the speed lost to
-// communication, with batches of 64 and 128.
+// TestWeakScalingPublished reproduces the conclusions of a published weak-scaling study on
+// nodes of 4 GPUs, with batches of 64 and 128 (read from a plot, ±1 %): 78 % and 89 %
+// efficiency at 32 nodes with real data, and 25 % and 12 % of the speed lost to communication.
 func TestWeakScalingPublished(t *testing.T) {
 	s := study(t,
 		rates("real 64", map[int]float64{1: 2061, 2: 3845, 4: 6700, 8: 13190, 16: 26230, 32: 51620}),
@@ -100,7 +99,7 @@ func TestWeakScalingPublished(t *testing.T) {
 	s, err := s.WithRule(Rule{DropFirst: 1, Per: PerNode})
 	check(t, err)
 	for series, want := range map[string]float64{"real 64": .78, "real 128": .89} {
-		i, err := s.find(series, 128)
+		i, err := s.findPoint(series, 128)
 		check(t, err)
 		p := s.Points[i]
 		if math.Abs(p.Efficiency.Value-want) > 0.005 || p.Size != 32 || p.Baseline != 1 || p.Scaling != ScalingWeak {
@@ -124,7 +123,8 @@ func TestWeakScalingPublished(t *testing.T) {
 	}
 }
 
-// TestBottleneckScatter: what the trials cannot tell apart is not claimed.
+// TestBottleneckScatter checks that no bottleneck is named if the trials vary too much to
+// distinguish IO from SYNTHETIC.
 func TestBottleneckScatter(t *testing.T) {
 	sentence := func(io, synthetic, full []float64) BottleneckRow {
 		trial := func(name string, rates []float64) runs.Trial {
@@ -155,7 +155,7 @@ func TestBottleneckScatter(t *testing.T) {
 // TestTimeUseTrace splits a trace of two steps of 10 s by hand. In the first,
 // computing 0 to 4 and 6 to 8, communication 3 to 7 (1 s hidden, then 2 s
 // exposed, then 1 s hidden), loading 7.5 to 9 (1 s exposed), idle 1 s. The
-// second is computing alone, 5 s.
+// second contains only computation, 5 s.
 func TestTimeUseTrace(t *testing.T) {
 	var spans []runs.Span
 	add := func(rank int, kind, name string, from, to float64) {
@@ -194,7 +194,7 @@ func TestTimeUseSteps(t *testing.T) {
 	if len(u.Rows) != 3 || len(u.Problems) > 0 {
 		t.Fatalf("%s", u)
 	}
-	// As in TestBreakdown: with overlap 0.1 s of the all-reduce of 0.25 is waited for.
+	// As in TestBreakdown: with overlap, 0.1 s of the 0.25 s of the all-reduce is exposed.
 	r := u.Rows[1]
 	near(t, "step", r.Step.Value, 1)
 	near(t, "compute", r.Compute.Value, 0.2+0.25+0.1)
@@ -206,9 +206,9 @@ func TestTimeUseSteps(t *testing.T) {
 	}
 }
 
-// TestStragglersTrace has 12 marked steps of 1 s of 3 ranks, each on a clock of
-// its own. Rank 2 comes to the first collective 50 ms after the others, and all
-// leave it together: the others are in it for 60 ms, rank 2 for 10 ms.
+// TestStragglersTrace analyzes 12 marked steps of 1 s on 3 ranks with separate clocks. Rank 2
+// arrives at the first collective 50 ms after the others, and all ranks leave it together: the
+// others spend 60 ms in it, rank 2 spends 10 ms.
 func TestStragglersTrace(t *testing.T) {
 	traced := func(ranks, workers int, name string) *Stragglers {
 		var spans []runs.Span
@@ -257,8 +257,8 @@ func TestStragglersTrace(t *testing.T) {
 	}
 }
 
-// TestStragglers makes rank 1 of 4 arrive 30 ms late in every second step; in
-// the others the ranks take turns at being 1 ms late.
+// TestStragglers lets rank 1 of 4 arrive 30 ms late in every second step. In the other steps,
+// one rank after the other is 1 ms late.
 func TestStragglers(t *testing.T) {
 	dir := t.TempDir()
 	writeSteps(t, filepath.Join(dir, "late"), 4, 1, runs.Info{}, func(rank, step int) runs.Step {
@@ -278,7 +278,7 @@ func TestStragglers(t *testing.T) {
 		t.Fatalf("%s", g)
 	}
 	late := g.Rows[1]
-	// Of the 20 steps that count it is late in 10, and last in 2 or 3 of the others.
+	// Of the 20 counted steps, rank 1 is last in 10, and in 2 or 3 of the other 10.
 	if late.Steps != 20 || late.Last < 12 || late.Last > 13 || !late.Straggler || late.Expected != 0.25 {
 		t.Errorf("%+v", late)
 	}
@@ -299,8 +299,8 @@ func TestStragglers(t *testing.T) {
 	}
 }
 
-// TestStragglersTraceWithoutCollective: a step in which a rank has no collective
-// tells nothing; the one of its next step is not taken for it.
+// TestStragglersTraceWithoutCollective checks that a step is ignored if a rank has no
+// collective in it: the rank's collective in the next step is not used instead.
 func TestStragglersTraceWithoutCollective(t *testing.T) {
 	var spans []runs.Span
 	for rank := range 2 {
@@ -320,8 +320,8 @@ func TestStragglersTraceWithoutCollective(t *testing.T) {
 	near(t, "late", g.Rows[0].LateSeconds, 0.3)
 }
 
-// TestTimeUseRepeats: the sums over the ranks are in one order, so that the
-// draws of the intervals, which the sums choose, are the same each time.
+// TestTimeUseRepeats checks that the intervals are the same each time: the ranks are summed in
+// a fixed order, and the sums are the seed of the random draws.
 func TestTimeUseRepeats(t *testing.T) {
 	var spans []runs.Span
 	for rank := range 7 {

@@ -12,11 +12,11 @@ import (
 const (
 	AxisEpoch    = "epoch"    // epochs done, from 1
 	AxisStep     = "step"     // optimizer steps done
-	AxisRelative = "relative" // seconds since the start; for values of epochs, seconds of training without validation
+	AxisRelative = "relative" // seconds since the start; for epoch metrics, seconds of training without validation
 	AxisWall     = "wall"     // seconds since 1970
 )
 
-// Line contains the values of one metric of one run over an axis; see
+// Line contains one metric of one run: the values Y at the positions X of an axis; see
 // scaling.CurveLine.
 type Line struct {
 	Series  string
@@ -28,13 +28,13 @@ type Line struct {
 	X, Y    []float64
 }
 
-// EpochMetric is a value of an epoch from which a curve can be drawn.
+// EpochMetric is a metric that a run has once per epoch.
 type EpochMetric struct {
 	Name  string
 	Value func(runs.Epoch) float64
 }
 
-// EpochMetrics returns the values of an epoch from which a curve can be drawn.
+// EpochMetrics returns the epoch metrics of which a curve can be drawn.
 func EpochMetrics() []EpochMetric {
 	return []EpochMetric{
 		{"train_loss", func(e runs.Epoch) float64 { return e.TrainLoss }},
@@ -46,16 +46,12 @@ func EpochMetrics() []EpochMetric {
 		{"lr", func(e runs.Epoch) float64 { return e.LearningRate }},
 		{"seconds", func(e runs.Epoch) float64 { return e.Seconds }},
 		{"val_seconds", func(e runs.Epoch) float64 { return e.ValSeconds }},
-		{"samples_per_second", func(e runs.Epoch) float64 {
-			if math.IsNaN(e.SamplesPerSecond) && e.Samples > 0 {
-				return float64(e.Samples) / e.Seconds
-			}
-			return e.SamplesPerSecond
-		}},
+		{"samples_per_second", observe.SamplesPerSecond},
 	}
 }
 
-// Lines returns the lines of a run for a metric, or the reason why there are none.
+// Lines returns the lines of a run for a metric, which is the name of an epoch metric or
+// of a logged curve. If there are none, the second result is the reason.
 func Lines(r runs.Run, metric, axis string) ([]Line, string) {
 	for _, m := range EpochMetrics() {
 		if m.Name == metric {
@@ -63,7 +59,7 @@ func Lines(r runs.Run, metric, axis string) ([]Line, string) {
 		}
 	}
 	var lines []Line
-	why := fmt.Sprintf("no curve is called %q", metric)
+	why := fmt.Sprintf("unknown metric %q", metric)
 	for _, c := range r.Curves {
 		if c.Name != metric {
 			continue
@@ -78,7 +74,7 @@ func Lines(r runs.Run, metric, axis string) ([]Line, string) {
 			why = "the curve was logged by step, not by epoch; use the axis step, relative or wall"
 			continue
 		case len(c.Times) != len(c.Values) || len(c.Times) == 0:
-			why = "the log tells no times of the curve; use the axis step"
+			why = "the log has no times of this curve; use the axis step"
 			continue
 		case axis == AxisRelative:
 			for _, t := range c.Times {
@@ -92,16 +88,16 @@ func Lines(r runs.Run, metric, axis string) ([]Line, string) {
 	return lines, why
 }
 
-// epochLine returns the line of a value of a run's epochs, or the reason why there is
-// none. Epochs without the value are omitted, but their time still counts on the axis.
+// epochLine returns the line of an epoch metric, or the reason why there is none. Epochs
+// without a value are omitted, but the following epochs keep their position on the axis.
 func epochLine(r runs.Run, metric, axis string, value func(runs.Epoch) float64) ([]Line, string) {
 	line := Line{Name: metric, Rank: -1}
-	why := "the log tells no " + metric
+	why := "the log has no " + metric
 	_, global := observe.Batches(r)
 	at, steps := 0.0, 0.0
 	if axis == AxisWall {
 		if r.Info.Started.IsZero() {
-			return nil, "the log does not tell when the run started; use the axis epoch or relative"
+			return nil, "the log has no start time; use the axis epoch or relative"
 		}
 		at = float64(r.Info.Started.UnixNano()) / 1e9
 	}
@@ -117,7 +113,7 @@ func epochLine(r runs.Run, metric, axis string, value func(runs.Epoch) float64) 
 		switch {
 		case math.IsNaN(value(e)):
 		case axis == AxisStep && (global == 0 || e.Samples == 0):
-			why = "the log tells no samples or no batch, so that its epochs have no steps; use the axis epoch or relative"
+			why = "the log has no sample counts or no batch, so the steps are unknown; use the axis epoch or relative"
 		case math.IsNaN(x):
 			why = "an epoch has no time; use the axis epoch"
 		default:

@@ -23,10 +23,10 @@ type Loss struct {
 	TrainMin, TrainMax []float64
 }
 
-// LossOf returns the loss curve of repeated runs.
-func LossOf(all []*runs.Run) Loss {
-	if len(all) == 1 && ascending(all[0].Epochs) {
-		return lossOfOne(all[0].Epochs)
+// NewLoss combines the losses of repeated runs by epoch.
+func NewLoss(all []*runs.Run) Loss {
+	if len(all) == 1 && isAscending(all[0].Epochs) {
+		return newSingleLoss(all[0].Epochs)
 	}
 	rows := lossRows(all)
 	c := Loss{Runs: len(all)}
@@ -36,15 +36,15 @@ func LossOf(all []*runs.Run) Loss {
 		for n < len(rows) && rows[n].epoch == rows[0].epoch {
 			n++
 		}
-		c.add(rows[:n])
+		c.addEpoch(rows[:n])
 		rows = rows[n:]
 	}
 	return c
 }
 
-// lossOfOne returns the loss curve of one run. It avoids the grouping of LossOf,
-// because a run may have very many epochs.
-func lossOfOne(epochs []runs.Epoch) Loss {
+// newSingleLoss returns the loss curve of one run. It avoids the grouping by NewLoss,
+// which is slow for a run with very many epochs.
+func newSingleLoss(epochs []runs.Epoch) Loss {
 	c := Loss{Runs: 1}
 	c.reserve(len(epochs))
 	elapsed, clock := 0.0, 0.0
@@ -63,10 +63,10 @@ func lossOfOne(epochs []runs.Epoch) Loss {
 // lossRow is one epoch of one run.
 type lossRow struct {
 	epoch                      int
-	elapsed, clock, train, val float64
+	elapsed, clock, train, val float64 // as in scaling.LossCurve
 }
 
-// lossRows returns the epochs of several runs sorted by their number. Epochs with the
+// lossRows returns the epochs of several runs, sorted by epoch number. Epochs with the
 // same number are in the order of the runs.
 func lossRows(all []*runs.Run) []lossRow {
 	n := 0
@@ -94,12 +94,12 @@ func (c *Loss) reserve(n int) {
 	}
 }
 
-// add appends one epoch of repeated runs; rows has one element per run.
-func (c *Loss) add(rows []lossRow) {
+// addEpoch appends one epoch of repeated runs; rows has one element per run.
+func (c *Loss) addEpoch(rows []lossRow) {
 	middle := func(value func(lossRow) float64) (mid, lo, hi float64) {
 		var v []float64
 		for _, r := range rows {
-			if x := value(r); observe.Finite(x) {
+			if x := value(r); observe.IsFinite(x) {
 				v = append(v, x)
 			}
 		}
@@ -119,8 +119,8 @@ func (c *Loss) add(rows []lossRow) {
 	c.TrainMin, c.TrainMax = append(c.TrainMin, lo), append(c.TrainMax, hi)
 }
 
-// ascending reports whether the numbers of the epochs strictly increase.
-func ascending(epochs []runs.Epoch) bool {
+// isAscending reports whether the epoch numbers strictly increase.
+func isAscending(epochs []runs.Epoch) bool {
 	for i := 1; i < len(epochs); i++ {
 		if epochs[i].Epoch <= epochs[i-1].Epoch {
 			return false
@@ -131,7 +131,7 @@ func ascending(epochs []runs.Epoch) bool {
 
 // finiteOrNaN returns v if it is finite, and NaN otherwise.
 func finiteOrNaN(v float64) float64 {
-	if observe.Finite(v) {
+	if observe.IsFinite(v) {
 		return v
 	}
 	return math.NaN()

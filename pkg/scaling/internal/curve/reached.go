@@ -24,8 +24,8 @@ type Reached struct {
 	Best        float64
 }
 
-// Below reports whether lower values of a metric are better.
-func Below(metric string) bool {
+// LowerIsBetter reports whether lower values of a metric are better.
+func LowerIsBetter(metric string) bool {
 	low := strings.ReplaceAll(strings.ToLower(metric), "accum", "") // "accumulation" must not match "acc"
 	for _, high := range []string{
 		"iou", "jaccard", "dice", "acc", "f1", "auc", "precision", "recall", "top1", "top5", "bleu", "rouge", "score",
@@ -43,9 +43,9 @@ func Below(metric string) bool {
 	})
 }
 
-// Reach returns when a run first reached the target: a value at or below it if below is
-// true, else at or above it.
-func Reach(l Line, r runs.Run, axis string, target float64, below bool) Reached {
+// FindReached returns when a run first reached the target: a value at or below it if
+// below is true, else at or above it.
+func FindReached(l Line, r runs.Run, axis string, target float64, below bool) Reached {
 	past := func(v float64) bool {
 		if below {
 			return v <= target
@@ -57,7 +57,7 @@ func Reach(l Line, r runs.Run, axis string, target float64, below bool) Reached 
 		Seconds: math.NaN(), WallSeconds: math.NaN(), Best: math.NaN(),
 	}
 	for i, v := range l.Y {
-		if !observe.Finite(v) {
+		if !observe.IsFinite(v) {
 			continue
 		}
 		if math.IsNaN(out.Best) || below == (v < out.Best) {
@@ -68,17 +68,17 @@ func Reach(l Line, r runs.Run, axis string, target float64, below bool) Reached 
 		}
 		out.Reached = true
 		if axis == AxisEpoch {
-			out.atEpoch(r, int(l.X[i]))
+			out.setEpoch(r, int(l.X[i]))
 		} else {
 			out.Step = int64(l.X[i])
-			out.atStep(r, l, i)
+			out.setStepTime(r, l, i)
 		}
 	}
 	return out
 }
 
-// atEpoch sets the times and the step at the end of an epoch.
-func (x *Reached) atEpoch(r runs.Run, epoch int) {
+// setEpoch sets Epoch, and the times and the step at the end of that epoch.
+func (x *Reached) setEpoch(r runs.Run, epoch int) {
 	x.Epoch = epoch
 	x.Seconds, x.WallSeconds = 0, 0
 	_, global := observe.Batches(r)
@@ -97,8 +97,8 @@ func (x *Reached) atEpoch(r runs.Run, epoch int) {
 	}
 }
 
-// atStep sets the wall time at which the i-th point of a logged curve was written.
-func (x *Reached) atStep(r runs.Run, l Line, i int) {
+// setStepTime sets WallSeconds to the time at which the i-th point of l was logged.
+func (x *Reached) setStepTime(r runs.Run, l Line, i int) {
 	for _, c := range r.Curves {
 		if c.Name == l.Name && c.Rank == l.Rank && len(c.Times) == len(l.Y) {
 			x.WallSeconds = c.Times[i] - c.Times[0]

@@ -68,8 +68,8 @@ func (c Column[T]) csvCell(row T) string {
 	return strconv.FormatFloat(c.Value(row), 'g', -1, 64)
 }
 
-// hasValue reports whether the row has a value in the column: a text or number other than
-// "", 0 or NaN, or the flag true.
+// hasValue reports whether the row has a value in the column: a text other than "", a
+// count other than 0, a value other than NaN, or the flag true.
 func (c Column[T]) hasValue(row T) bool {
 	switch {
 	case c.Text != nil:
@@ -82,7 +82,7 @@ func (c Column[T]) hasValue(row T) bool {
 	return !math.IsNaN(c.Value(row))
 }
 
-// displayCell returns the cell of the table for people, "-" if it is empty.
+// displayCell returns the column's cell in the table for people, or "-" if it is empty.
 func (c Column[T]) displayCell(row T) string {
 	if c.Show != nil {
 		if !c.hasValue(row) {
@@ -100,7 +100,7 @@ func (c Column[T]) displayCell(row T) string {
 	return cell
 }
 
-// fileColumns returns the columns of files and of a DataFrame.
+// fileColumns returns the columns that are written to files and to a DataFrame.
 func (g Grid[T]) fileColumns() []Column[T] {
 	var cols []Column[T]
 	for _, c := range g.Columns {
@@ -158,7 +158,7 @@ func (g Grid[T]) Write(w io.Writer, format string) error {
 	case FormatJSON:
 		err = g.writeJSON(w)
 	default:
-		return fmt.Errorf("write %s: format %q is not known; use %s, %s or %s", g.What, format, FormatTable, FormatCSV, FormatJSON)
+		return fmt.Errorf("write %s: unknown format %q: use %s, %s or %s", g.What, format, FormatTable, FormatCSV, FormatJSON)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", g.What, err)

@@ -20,8 +20,8 @@ type AllReduce struct {
 	Seconds, Fitted float64
 }
 
-// Collective is the latency and bandwidth of a series' all-reduce, by the model that
-// scaling.CollectiveFit cites.
+// Collective contains the latency and the bandwidth of a series' all-reduce, fitted with
+// the model that scaling.CollectiveFit cites.
 type Collective struct {
 	Series         string
 	Alpha          stats.Estimate // seconds per message
@@ -47,15 +47,15 @@ func FitCollective(series string, rows []AllReduce, level float64) (*Collective,
 		counts[r.Workers] = true
 	}
 	if len(rows) < minRuns || len(counts) < minWorkerCounts {
-		return nil, fmt.Errorf("latency and bandwidth need %d runs with step spans at %d or more numbers of workers above 1; series %s has %s at %d; run more (lockstep launch --workers 2,4,8 --seeds 1,2)",
-			minRuns, minWorkerCounts, series, english.Count(len(rows), "run"), len(counts))
+		return nil, fmt.Errorf("too few runs with step spans: series %s has %s at %d worker counts above 1, want at least %d runs at %d worker counts; run more (lockstep launch --workers 2,4,8 --seeds 1,2)",
+			series, english.Count(len(rows), "run"), len(counts), minRuns, minWorkerCounts)
 	}
 	c := &Collective{Series: series, Rows: rows}
 	c.fit(level)
 	return c, nil
 }
 
-// coefficients returns the coefficients of α and β in the model.
+// coefficients returns the coefficients of α and β in the model: 2(N−1) and 2(N−1)/N·m.
 func (r AllReduce) coefficients() (alpha, beta float64) {
 	n := float64(r.Workers)
 	return 2 * (n - 1), 2 * (n - 1) / n * r.Bytes

@@ -52,8 +52,8 @@ type Series struct {
 	By   stats.Estimator
 }
 
-// units formats a size with its unit: "4 workers".
-func (s Series) units(n int) string { return english.Count(n, s.Unit) }
+// formatSize formats a size with its unit: "4 workers".
+func (s Series) formatSize(n int) string { return english.Count(n, s.Unit) }
 
 // Refusal is the reason why a law was not fitted.
 type Refusal struct {
@@ -88,13 +88,13 @@ type BandPoint struct {
 // residuals are treated as exact.
 const exactFitTolerance = 1e-6
 
-// Laws fits scaling laws to a series by least squares of the logarithm of the
+// FitLaws fits the scaling laws to a series by least squares of the logarithm of the
 // throughput, with one observation per run, and ranks them by AICc. Intervals and bands
 // are computed by nonlinear regression with the delta method (Bates and Watts,
 // Nonlinear Regression Analysis and Its Applications, 1988, §2.3). A law with p
 // parameters (including λ) needs p+3 runs at p+2 different sizes; otherwise it is
-// omitted. Laws returns ErrTooFew if there are too few runs or sizes for every law.
-func Laws(s Series) (*Fits, error) {
+// omitted. FitLaws returns ErrTooFew if there are too few runs or sizes for every law.
+func FitLaws(s Series) (*Fits, error) {
 	f := &Fits{series: s, measured: centersBySize(s)}
 	for _, l := range laws() {
 		p := len(l.parameters) + 1 // including λ
@@ -119,7 +119,7 @@ func Laws(s Series) (*Fits, error) {
 	return f, nil
 }
 
-// newFit fits one law.
+// newFit fits law l to series s.
 func newFit(l law, s Series) (Fit, error) {
 	data := s.Runs
 	lnLambda, theta, rss, err := l.fit(data)
@@ -148,8 +148,8 @@ func newFit(l law, s Series) (Fit, error) {
 	return f, nil
 }
 
-// withoutSizes returns data with all sizes set to 1. The residuals of a law fitted to it are
-// the total sum of squares.
+// withoutSizes returns a copy of data with all sizes set to 1. The residual sum of
+// squares of a law fitted to the copy is the total sum of squares of data.
 func withoutSizes(data []Observation) []Observation {
 	out := slices.Clone(data)
 	for i := range out {
@@ -159,7 +159,7 @@ func withoutSizes(data []Observation) []Observation {
 }
 
 // covariance returns the covariance matrix s²·(JᵀJ)⁻¹, where J contains the derivatives
-// of ln X by ln λ and the parameters.
+// of ln X with respect to ln λ and to the parameters. variance is s².
 func (l law) covariance(data []Observation, theta []float64, variance float64) (*mat.SymDense, error) {
 	p := 1 + len(theta)
 	information := mat.NewSymDense(p, nil)
@@ -168,7 +168,7 @@ func (l law) covariance(data []Observation, theta []float64, variance float64) (
 	}
 	var factor mat.Cholesky
 	if !factor.Factorize(information) {
-		return nil, fmt.Errorf("fit %s: the points do not tell its parameters apart; run other numbers of workers", l.name)
+		return nil, fmt.Errorf("fit %s: the measurements do not determine its parameters: run other worker counts", l.name)
 	}
 	out := mat.NewSymDense(p, nil)
 	if err := factor.InverseTo(out); err != nil {
@@ -216,7 +216,7 @@ func (f *Fits) rank() {
 	}
 }
 
-// Best returns the law with the lowest AICc.
+// Best returns the fit with the lowest AICc.
 func (f *Fits) Best() *Fit { return &f.Rows[0] }
 
 // Law returns the fit of the named law, or nil if it was not fitted.
@@ -228,8 +228,8 @@ func (f *Fits) Law(name string) *Fit {
 	return &f.Rows[i]
 }
 
-// Largest returns the largest size that was measured.
-func (f *Fit) Largest() int { return f.largest }
+// LargestSize returns the largest size that was measured.
+func (f *Fit) LargestSize() int { return f.largest }
 
 // Rate returns the fitted throughput at a size.
 func (f *Fit) Rate(size float64) float64 { return math.Exp(f.lnLambda) * f.law.g(size, f.theta) }

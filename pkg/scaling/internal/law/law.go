@@ -24,12 +24,12 @@ type law struct {
 	name, formula string
 	parameters    []parameter // parameters of g
 	g             func(n float64, theta []float64) float64
-	// slopes returns the derivatives of ln g by the parameters.
+	// slopes returns the derivatives of ln g with respect to the parameters.
 	slopes func(n float64, theta []float64) []float64
 }
 
-// parameter is a parameter of a law: its range, its meaning and start values for the
-// search.
+// parameter is a parameter of a law: its name, its meaning, its range, and start values
+// for the search.
 type parameter struct {
 	name, meaning string
 	share         bool // the range is 0 to 1; otherwise it has no upper limit
@@ -94,7 +94,7 @@ func (p parameter) constrain(u float64) float64 {
 	return u * u
 }
 
-// unconstrain is the inverse of inside.
+// unconstrain is the inverse of constrain. It returns the non-negative solution.
 func (p parameter) unconstrain(v float64) float64 {
 	if p.share {
 		return math.Sqrt(v / (1 - v))
@@ -102,8 +102,8 @@ func (p parameter) unconstrain(v float64) float64 {
 	return math.Sqrt(v)
 }
 
-// theta maps unbounded numbers to the law's parameters.
-func (l law) theta(u []float64) []float64 {
+// constrain maps any real numbers to the ranges of the law's parameters.
+func (l law) constrain(u []float64) []float64 {
 	theta := make([]float64, len(u))
 	for i, p := range l.parameters {
 		theta[i] = p.constrain(u[i])
@@ -133,7 +133,7 @@ func (l law) fit(data []Observation) (lnLambda float64, theta []float64, rss flo
 		return lnLambda, nil, rss, nil
 	}
 	problem := optimize.Problem{Func: func(u []float64) float64 {
-		_, rss := l.fitLambda(data, l.theta(u))
+		_, rss := l.fitLambda(data, l.constrain(u))
 		return rss
 	}}
 	settings := optimize.Settings{
@@ -141,11 +141,11 @@ func (l law) fit(data []Observation) (lnLambda float64, theta []float64, rss flo
 		Converger:       &optimize.FunctionConverge{Absolute: 1e-15, Iterations: 60},
 	}
 	rss = math.Inf(1)
-	for _, start := range l.starts() {
+	for _, start := range l.startPoints() {
 		var result *optimize.Result
 		result, err = optimize.Minimize(problem, start, &settings, &optimize.NelderMead{})
 		if result != nil && result.F < rss { // at the iteration limit, the result is the best point so far
-			rss, theta = result.F, snapToZero(l.theta(result.X))
+			rss, theta = result.F, snapToZero(l.constrain(result.X))
 		}
 	}
 	if theta == nil || math.IsNaN(rss) {
@@ -165,8 +165,8 @@ func snapToZero(theta []float64) []float64 {
 	return theta
 }
 
-// starts returns all combinations of the parameters' start values.
-func (l law) starts() [][]float64 {
+// startPoints returns all combinations of the parameters' start values.
+func (l law) startPoints() [][]float64 {
 	out := [][]float64{nil}
 	for _, p := range l.parameters {
 		var longer [][]float64

@@ -38,14 +38,6 @@ func (f *Fits) Named() *Fit {
 	return f.Law(f.named)
 }
 
-// Unnamed returns the reason why Named returns nil, or "" if it returns a law.
-func (f *Fits) Unnamed() string {
-	if f.named != "" || len(f.Rows) == 0 {
-		return ""
-	}
-	return f.objection(f.Best())
-}
-
 // chooseNamed chooses the law that Named returns. The rows must be sorted by AICc.
 func (f *Fits) chooseNamed() {
 	for i := range f.Rows {
@@ -88,18 +80,18 @@ func (f *Fits) objection(law *Fit) string {
 	if len(sizes) < minTrendSizes || residuals[high]-residuals[low] < exactFitTolerance {
 		return ""
 	}
-	if rho, p := stats.Spearman(sizes, residuals); p < maxTrendP {
+	if rho, p := stats.SpearmanTest(sizes, residuals); p < maxTrendP {
 		return fmt.Sprintf("its residuals have a trend over the %s counts (Spearman's ρ = %s, p %s)", f.series.Unit, english.Short(rho), english.PIs(p))
 	}
 	return ""
 }
 
-// describeDisagreement describes the difference between the measured speed-up between two sizes
-// and the law's.
+// describeDisagreement compares the measured speed-up from one size to another with the
+// law's. from and to are indices of measured sizes.
 func (f *Fits) describeDisagreement(law *Fit, from, to int) string {
 	a, b := f.measured[from], f.measured[to]
 	return fmt.Sprintf("from %g to %s the measured speed-up is %s, the law's %s",
-		a.Size, f.series.units(int(b.Size)), english.Short(b.Rate/a.Rate), english.Short(law.Rate(b.Size)/law.Rate(a.Size)))
+		a.Size, f.series.formatSize(int(b.Size)), english.Short(b.Rate/a.Rate), english.Short(law.Rate(b.Size)/law.Rate(a.Size)))
 }
 
 // centersBySize returns the throughput at each size, combined over repeated runs by the

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// enoughRuns is the number of runs from which on the small-sample correction of AICc,
-// which favors laws with few parameters, no longer dominates the choice.
+// enoughRuns is the smallest number of runs at which the small-sample correction of AICc,
+// which favors laws with few parameters, does not dominate the choice.
 const enoughRuns = 8
 
 // summarize describes the result of the fits in plain sentences.
@@ -85,10 +85,10 @@ func (f *Fit) describe() string {
 	return fmt.Sprintf("%s, %s", Name(f.Law), english.List(p))
 }
 
-// names contains the names of the laws in sentences.
-var names = map[string]string{
+// lawNames maps each law to its name in sentences.
+var lawNames = map[string]string{
 	Linear: "the linear law", Amdahl: "Amdahl's law", Gustafson: "Gustafson's law", USL: "the universal scalability law",
 }
 
-// Name returns the name of a law in sentences.
-func Name(law string) string { return names[law] }
+// Name returns the name of a law in sentences, as in "Amdahl's law".
+func Name(law string) string { return lawNames[law] }

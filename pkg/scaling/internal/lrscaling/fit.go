@@ -11,10 +11,10 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// draws returns resampled centers of the quality at each rate: one row per resample,
-// and one column per element of Tried (NaN for rates that diverged). It returns nil if
-// no rate has two runs.
-func (o *Result) draws() [][]float64 {
+// drawQualities returns resampled centers of the quality at each rate: one row per
+// resample, and one column per element of Tried (NaN for rates that diverged). It returns
+// nil if no rate has two runs.
+func (o *Result) drawQualities() [][]float64 {
 	var variance, n float64
 	for _, t := range o.Tried {
 		if len(t.values) > 1 {
@@ -31,20 +31,20 @@ func (o *Result) draws() [][]float64 {
 		out[i] = make([]float64, len(o.Tried))
 	}
 	for k, t := range o.Tried {
-		if !observe.Finite(t.Quality.Value) {
+		if !observe.IsFinite(t.Quality.Value) {
 			for i := range out {
 				out[i][k] = math.NaN()
 			}
 			continue
 		}
-		for i, v := range o.by.Draws(t.values, pooled, 2+k) { // independent of the draws for other rates
+		for i, v := range o.by.DrawCenters(t.values, pooled, 2+k) { // independent of the draws for other rates
 			out[i][k] = v
 		}
 	}
 	return out
 }
 
-// triedRange returns the range of indices in Tried of the rates of a batch.
+// triedRange returns the indices of the rates of a batch: Tried[from:to].
 func (o *Result) triedRange(batch int) (from, to int) {
 	from = slices.IndexFunc(o.Tried, func(t TriedRate) bool { return t.GlobalBatch == batch })
 	for to = from; to < len(o.Tried) && o.Tried[to].GlobalBatch == batch; to++ {
@@ -52,10 +52,10 @@ func (o *Result) triedRange(batch int) (from, to int) {
 	return from, to
 }
 
-// bestRate returns the best rate of a batch according to a quality for each index of Tried:
-// the base-2 logarithm of the interpolated best rate, the index of the best rate tried,
-// and the bound if it is at an end of the rates tried. The index is −1 if all rates
-// diverged.
+// bestRate finds the best rate of a batch, where quality returns the quality of Tried[k].
+// It returns the base-2 logarithm of the interpolated best rate, the index in Tried of the
+// best rate tried, and its bound: BoundHighest, BoundLowest or BoundOnly if it is at an
+// end of the rates tried, else "". The index is −1 if all rates diverged.
 func (o *Result) bestRate(batch int, quality func(k int) float64) (log2 float64, at int, bound string) {
 	from, to := o.triedRange(batch)
 	score := func(k int) float64 {
@@ -94,19 +94,19 @@ func (o *Result) bestRate(batch int, quality func(k int) float64) (log2 float64,
 			xs, scores = append(xs, x(k)-x(at)), append(scores, score(k))
 		}
 	}
-	return x(at) + min(max(vertex(xs, scores), x(at-1)-x(at)), x(at+1)-x(at)), at, ""
+	return x(at) + min(max(parabolaVertex(xs, scores), x(at-1)-x(at)), x(at+1)-x(at)), at, ""
 }
 
-// parabolaNeighbors is the number of rates on each side of the best one to which the parabola is
-// fitted. With noise, two halve the error of the exponent compared with one. The shift
-// that an asymmetric curve causes is the same at every batch.
+// parabolaNeighbors is the number of rates on each side of the best rate to which the
+// parabola is fitted. With noise, two neighbors halve the error of the exponent compared
+// with one. An asymmetric curve shifts the maximum, but equally at every batch.
 const parabolaNeighbors = 2
 
-// vertex returns the position of the maximum of the parabola that fits the points by
-// least squares (the second-order model of Box and Wilson, On the Experimental
-// Attainment of Optimum Conditions, Journal of the Royal Statistical Society B 13,
-// 1951). It returns 0 if the parabola has no maximum. It needs at least three points.
-func vertex(x, y []float64) float64 {
+// parabolaVertex returns the x at which the least-squares parabola through the points has
+// its maximum (the second-order model of Box and Wilson, On the Experimental Attainment
+// of Optimum Conditions, Journal of the Royal Statistical Society B 13, 1951). It returns
+// 0 if the parabola has no maximum. It needs at least three points.
+func parabolaVertex(x, y []float64) float64 {
 	var s [5]float64 // sums of powers of x
 	var t [3]float64 // sums of powers of x times y
 	for i, v := range x {
@@ -132,7 +132,7 @@ func vertex(x, y []float64) float64 {
 	return -slope / (2 * bend)
 }
 
-// computeRows computes Rows, one per batch, and then Good and Falls.
+// computeRows sets Rows, one per batch, and then Good and Falls.
 func (o *Result) computeRows(batches []int, draws [][]float64) error {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	var base *TriedRate
@@ -147,7 +147,7 @@ func (o *Result) computeRows(batches []int, draws [][]float64) error {
 		log2, at, bound := o.bestRate(batch, tried)
 		if at < 0 {
 			if base == nil {
-				return errors.New("at the smallest batch every learning rate diverged: run lower ones")
+				return errors.New("every learning rate diverged at the smallest batch: run lower rates")
 			}
 			o.Rows = append(o.Rows, row)
 			continue
@@ -161,7 +161,7 @@ func (o *Result) computeRows(batches []int, draws [][]float64) error {
 				around[i], _, _ = o.bestRate(batch, func(k int) float64 { return d[k] })
 				around[i] -= log2
 			}
-			low, high := o.by.Widened(around, o.degreesOfFreedom(batch))
+			low, high := o.by.WidenInterval(around, o.degreesOfFreedom(batch))
 			row.Best.Low, row.Best.High = math.Exp2(log2+low), math.Exp2(log2+high)
 		}
 		if base == nil {
@@ -172,7 +172,7 @@ func (o *Result) computeRows(batches []int, draws [][]float64) error {
 			row.Change.Low, row.Change.High = o.by.Difference(t.values, base.values)
 		}
 		for i, to := range []*float64{&row.Constant, &row.Sqrt, &row.Linear} {
-			*to = rateRules()[i].at(batch, base.GlobalBatch, baseRate)
+			*to = rateRules()[i].learningRate(batch, base.GlobalBatch, baseRate)
 		}
 		o.Rows = append(o.Rows, row)
 	}
@@ -180,11 +180,11 @@ func (o *Result) computeRows(batches []int, draws [][]float64) error {
 	return nil
 }
 
-// findGoodBatches sets Good and Falls: the last batch before the quality decreases, and the batch
-// at which it does.
+// findGoodBatches sets Good to the last batch before the quality decreases, and Falls to
+// the batch at which it decreases.
 func (o *Result) findGoodBatches() {
 	for _, r := range o.Rows {
-		if !observe.Finite(r.Quality.Value) || o.isWorse(r.Change) {
+		if !observe.IsFinite(r.Quality.Value) || o.isWorse(r.Change) {
 			o.Falls = r.GlobalBatch
 			return
 		}
@@ -192,7 +192,7 @@ func (o *Result) findGoodBatches() {
 	}
 }
 
-// isWorse reports whether a change of quality is negative beyond noise.
+// isWorse reports whether a change of quality is for the worse, beyond noise.
 func (o *Result) isWorse(change stats.Estimate) bool {
 	if o.higher {
 		return change.High < 0
@@ -200,8 +200,8 @@ func (o *Result) isWorse(change stats.Estimate) bool {
 	return change.Low > 0
 }
 
-// degreesOfFreedom returns the degrees of freedom of the standard deviations at the rates of the
-// given batches.
+// degreesOfFreedom returns the degrees of freedom of the pooled standard deviation at the
+// given batches: the sum over their rates of the number of runs minus 1, but at least 1.
 func (o *Result) degreesOfFreedom(batches ...int) float64 {
 	n := 0
 	for _, t := range o.Tried {
@@ -212,13 +212,13 @@ func (o *Result) degreesOfFreedom(batches ...int) float64 {
 	return float64(max(1, n))
 }
 
-// fitExponent fits the exponent to the batches whose best rate is neither the highest nor the
-// lowest tried.
+// fitExponent fits the exponent to the batches whose best rate is neither the highest nor
+// the lowest tried.
 func (o *Result) fitExponent(draws [][]float64) {
 	o.Exponent = stats.Unknown()
 	var x []float64
 	for _, r := range o.Rows {
-		if r.Bound == "" && observe.Finite(r.Best.Value) && (o.Falls == 0 || r.GlobalBatch < o.Falls) {
+		if r.Bound == "" && observe.IsFinite(r.Best.Value) && (o.Falls == 0 || r.GlobalBatch < o.Falls) {
 			o.fitted = append(o.fitted, r.GlobalBatch)
 			x = append(x, math.Log2(float64(r.GlobalBatch)))
 		}
@@ -249,16 +249,17 @@ func (o *Result) fitExponent(draws [][]float64) {
 			o.edgeShare += 1 / float64(len(draws))
 		}
 	}
-	low, high := o.by.Widened(distances, o.degreesOfFreedom(o.fitted...))
+	low, high := o.by.WidenInterval(distances, o.degreesOfFreedom(o.fitted...))
 	o.Exponent.Low, o.Exponent.High = o.Exponent.Value+low, o.Exponent.Value+high
 }
 
-// nearRate is the relative difference up to which a rate that was tried is used for the
-// rate of a rule.
-const nearRate = 0.05
+// maxRateDifference is the largest relative difference at which a rate that was tried
+// counts as the rate that a rule predicts.
+const maxRateDifference = 0.05
 
-// compareRules computes Rules: the quality at the rates that each rule derives from the
-// best rate tried at the smallest batch.
+// compareRules sets Rules. Each rule predicts a rate for every batch from the best rate
+// tried at the smallest batch; compareRules compares the quality at the predicted rates
+// with the quality at the best rates tried.
 func (o *Result) compareRules() {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	_, base, _ := o.bestRate(o.Rows[0].GlobalBatch, tried)
@@ -268,14 +269,14 @@ func (o *Result) compareRules() {
 		for _, r := range o.Rows[1:] {
 			_, best, _ := o.bestRate(r.GlobalBatch, tried)
 			from, to := o.triedRange(r.GlobalBatch)
-			want := rule.at(r.GlobalBatch, first.GlobalBatch, first.LearningRate)
+			want := rule.learningRate(r.GlobalBatch, first.GlobalBatch, first.LearningRate)
 			for k := from; k < to && best >= 0; k++ {
 				t := o.Tried[k]
-				if math.Abs(t.LearningRate/want-1) > nearRate {
+				if math.Abs(t.LearningRate/want-1) > maxRateDifference {
 					continue
 				}
 				row.Batches = append(row.Batches, r.GlobalBatch)
-				row.update(o, t, o.Tried[best])
+				row.addBatch(o, t, o.Tried[best])
 				break
 			}
 		}
@@ -283,8 +284,9 @@ func (o *Result) compareRules() {
 	}
 }
 
-// update updates the row with the rate t of a rule and the best rate of the same batch.
-func (r *RuleRow) update(o *Result, t, best TriedRate) {
+// addBatch adds one batch to the row: t is the rate that the rule predicts, and best the
+// best rate tried at the same batch.
+func (r *RuleRow) addBatch(o *Result, t, best TriedRate) {
 	loss := stats.Estimate{Value: t.Quality.Value - best.Quality.Value, Low: math.NaN(), High: math.NaN(), N: t.Runs}
 	rejected := t.Diverged > 0
 	switch {

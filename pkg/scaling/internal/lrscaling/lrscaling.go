@@ -34,8 +34,9 @@ func rateRules() []rateRule {
 	return []rateRule{{RuleConstant, "the constant rate", 0}, {RuleSqrt, "the √ rule", 0.5}, {RuleLinear, "the linear rule", 1}}
 }
 
-// at returns the learning rate at a batch, derived from the rate at the batch base.
-func (r rateRule) at(batch, base int, rate float64) float64 {
+// learningRate returns the rule's learning rate at a batch, given the rate at the batch
+// base.
+func (r rateRule) learningRate(batch, base int, rate float64) float64 {
 	return rate * math.Pow(float64(batch)/float64(base), r.exponent)
 }
 
@@ -101,28 +102,29 @@ type Result struct {
 	by        stats.Estimator
 }
 
-// Find determines the rule from runs at several global batches, preferably with several
-// learning rates at each batch. measure is the name of a measure of quality, or "" for
-// the first one that most runs have. The estimator by computes the intervals.
-func Find(all []runs.Run, measure string, by stats.Estimator) (*Result, error) {
+// FindRule determines the rule from runs at several global batches, preferably with
+// several learning rates at each batch. measure is the name of a measure of quality; if it
+// is "", FindRule uses the first measure that most runs have. The estimator by computes
+// the intervals.
+func FindRule(all []runs.Run, measure string, by stats.Estimator) (*Result, error) {
 	out := &Result{by: by}
-	m, err := out.choose(all, measure)
+	m, err := out.chooseMeasure(all, measure)
 	if err != nil {
 		return nil, err
 	}
-	out.collect(all, m.Of)
+	out.groupRuns(all, m.RunValue)
 	var batches []int
 	for _, t := range out.Tried {
 		batches = append(batches, t.GlobalBatch)
 	}
 	if batches = slices.Compact(batches); len(batches) < 2 {
-		what := "no run tells its global batch, its learning rate and its " + out.Measure
+		found := "no run has a global batch, a learning rate and a value of " + out.Measure
 		if len(batches) == 1 {
-			what = fmt.Sprintf("all runs have the global batch %d", batches[0])
+			found = fmt.Sprintf("all runs have the global batch %d", batches[0])
 		}
-		return nil, fmt.Errorf("%s: run at least two batches, for example lockstep launch --seeds 1,2,3 --vary batch=4,8,16 --vary optimizer.learning_rate=0.001,0.002,0.004,0.008", what)
+		return nil, fmt.Errorf("too few global batches: %s: run at least two, for example lockstep launch --seeds 1,2,3 --vary batch=4,8,16 --vary optimizer.learning_rate=0.001,0.002,0.004,0.008", found)
 	}
-	draws := out.draws()
+	draws := out.drawQualities()
 	if err := out.computeRows(batches, draws); err != nil {
 		return nil, err
 	}
@@ -134,19 +136,20 @@ func Find(all []runs.Run, measure string, by stats.Estimator) (*Result, error) {
 	return out, nil
 }
 
-// choose returns the measure of quality, and sets Measure and higher.
-func (o *Result) choose(all []runs.Run, measure string) (observe.Metric, error) {
+// chooseMeasure returns the named measure of quality, or for "" the first measure that
+// most runs have. It sets Measure and higher.
+func (o *Result) chooseMeasure(all []runs.Run, measure string) (observe.Metric, error) {
 	var names []string
-	for _, q := range observe.Qualities() {
+	for _, q := range observe.QualityMetrics() {
 		known := 0
 		for _, r := range all {
-			if observe.Finite(q.Of(r)) {
+			if observe.IsFinite(q.RunValue(r)) {
 				known++
 			}
 		}
 		if measure == q.Name || measure == "" && 2*known > len(all) {
 			if known == 0 {
-				return observe.Metric{}, fmt.Errorf("no run tells its %s", measure)
+				return observe.Metric{}, fmt.Errorf("no run has a value of %s", measure)
 			}
 			o.Measure, o.higher = q.Name, q.Higher
 			return q, nil
@@ -154,13 +157,14 @@ func (o *Result) choose(all []runs.Run, measure string) (observe.Metric, error) 
 		names = append(names, q.Name)
 	}
 	if measure != "" {
-		return observe.Metric{}, fmt.Errorf("measure %q is not known: use %s", measure, strings.Join(names, ", "))
+		return observe.Metric{}, fmt.Errorf("unknown measure %q: use one of %s", measure, strings.Join(names, ", "))
 	}
-	return observe.Metric{}, errors.New("most runs tell no quality: no IoU, accuracy or loss")
+	return observe.Metric{}, errors.New("most runs have no measure of quality (IoU, accuracy or loss)")
 }
 
-// collect groups the runs by batch and rate into Tried.
-func (o *Result) collect(all []runs.Run, of func(runs.Run) float64) {
+// groupRuns groups the runs by batch and rate, and sets Tried. of returns the quality of a
+// run.
+func (o *Result) groupRuns(all []runs.Run, of func(runs.Run) float64) {
 	type seeded struct {
 		batch int
 		rate  float64
@@ -171,23 +175,23 @@ func (o *Result) collect(all []runs.Run, of func(runs.Run) float64) {
 	var counted []runs.Run
 	for _, r := range all {
 		if observe.Failed(r) {
-			o.problem("%s %s and does not count", observe.Name(r), r.Info.Status)
+			o.addProblem("%s %s and does not count", observe.RunName(r), r.Info.Status)
 			continue
 		}
 		_, batch := observe.Batches(r)
-		rate, quality, diverged := observe.LearningRate(r), of(r), observe.Diverged(r) != ""
-		if batch < 1 || !(rate > 0) || !diverged && !observe.Finite(quality) {
+		rate, quality, diverged := observe.LearningRate(r), of(r), observe.DivergedAt(r) != ""
+		if batch < 1 || !(rate > 0) || !diverged && !observe.IsFinite(quality) {
 			unknown++
 			continue
 		}
-		rate = o.sameRate(batch, rate)
+		rate = o.matchRate(batch, rate)
 		// Runs with the same seed are identical on any number of workers.
 		at := seeded{batch, rate, r.Info.Seed}
 		if first, twice := seen[at]; twice && r.Info.Seed != 0 {
-			o.problem("%s has the batch, the learning rate and the seed of %s, so that it tells nothing new and does not count", observe.Name(r), first)
+			o.addProblem("%s has the batch, the learning rate and the seed of %s, so it adds no information and does not count", observe.RunName(r), first)
 			continue
 		}
-		seen[at] = observe.Name(r)
+		seen[at] = observe.RunName(r)
 		counted = append(counted, r)
 		i := slices.IndexFunc(o.Tried, func(t TriedRate) bool { return t.GlobalBatch == batch && t.LearningRate == rate })
 		if i < 0 {
@@ -203,12 +207,12 @@ func (o *Result) collect(all []runs.Run, of func(runs.Run) float64) {
 		}
 	}
 	if unknown > 0 {
-		o.problem("%s of %s tell no batch, learning rate or %s and do not count", english.Count(unknown, "run"), english.Count(len(all), "run"), o.Measure)
+		o.addProblem("%s of %s without a batch, a learning rate or a value of %s: not counted", english.Count(unknown, "run"), english.Count(len(all), "run"), o.Measure)
 	}
 	for i := range o.Tried {
 		t := &o.Tried[i]
 		if t.Quality = stats.Unknown(); t.Diverged == 0 {
-			t.Quality = o.by.Of(t.values, false)
+			t.Quality = o.by.Estimate(t.values, false)
 		}
 	}
 	slices.SortFunc(o.Tried, func(a, b TriedRate) int {
@@ -220,12 +224,12 @@ func (o *Result) collect(all []runs.Run, of func(runs.Run) float64) {
 		}
 		return 1
 	})
-	o.differences(counted)
+	o.addDifferences(counted)
 }
 
-// sameRate returns the rate already tried at the batch that equals rate except for
-// rounding, or rate itself if there is none.
-func (o *Result) sameRate(batch int, rate float64) float64 {
+// matchRate returns the rate already in Tried that equals rate except for rounding, or
+// rate itself if there is none at this batch.
+func (o *Result) matchRate(batch int, rate float64) float64 {
 	for _, t := range o.Tried {
 		if t.GlobalBatch == batch && math.Abs(t.LearningRate-rate) < 1e-6*rate {
 			return t.LearningRate
@@ -234,9 +238,9 @@ func (o *Result) sameRate(batch int, rate float64) float64 {
 	return rate
 }
 
-// differences adds a problem for each setting other than batch, rate and workers that
-// differs between the runs, because it may affect the quality too.
-func (o *Result) differences(all []runs.Run) {
+// addDifferences adds a problem for each setting that differs between the runs and may
+// affect the quality too. Batch, rate and workers are expected to differ.
+func (o *Result) addDifferences(all []runs.Run) {
 	for _, c := range []struct {
 		key  string
 		omit []string
@@ -251,13 +255,13 @@ func (o *Result) differences(all []runs.Run) {
 		first := ""
 		var where runs.Run
 		for _, r := range all {
-			text := observe.ConfigWithout(r, c.key, c.omit...)
+			text := observe.ConfigSectionWithout(r, c.key, c.omit...)
 			switch {
 			case text == "":
 			case first == "":
 				first, where = text, r
 			case text != first:
-				o.problem("%s differs between runs (%s and %s): their quality is then no effect of batch and rate alone; leave some out with --series", c.key, observe.Name(where), observe.Name(r))
+				o.addProblem("%s differs between runs (%s and %s), so their quality does not depend on batch and rate alone; select comparable runs with --series", c.key, observe.RunName(where), observe.RunName(r))
 			}
 			if text != "" && text != first {
 				break
@@ -266,6 +270,6 @@ func (o *Result) differences(all []runs.Run) {
 	}
 }
 
-func (o *Result) problem(format string, a ...any) {
+func (o *Result) addProblem(format string, a ...any) {
 	o.Problems = append(o.Problems, fmt.Sprintf(format, a...))
 }

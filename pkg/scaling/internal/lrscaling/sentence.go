@@ -17,9 +17,8 @@ const (
 	HowQuality = "quality"
 )
 
-// maxEdgeShare is a share of resamples. If the best rate is the highest or lowest tried
-// in more resamples than that, the interval of the exponent is truncated and
-// unreliable.
+// maxEdgeShare is the largest share of resamples in which the best rate may be the highest
+// or the lowest tried. Above it, the interval of the exponent is truncated and unreliable.
 const maxEdgeShare = 0.05
 
 // decide sets Rule and How if the runs distinguish one rule from the others.
@@ -41,15 +40,16 @@ func (o *Result) decide() {
 	}
 }
 
-// rulesInInterval returns the rules whose exponent is in the interval of the fitted exponent.
+// rulesInInterval returns the rules whose exponent is in the interval of the fitted
+// exponent.
 func (o *Result) rulesInInterval() []rateRule {
 	return slices.DeleteFunc(rateRules(), func(r rateRule) bool {
 		return r.exponent < o.Exponent.Low || r.exponent > o.Exponent.High
 	})
 }
 
-// rulesByOutcome returns the rules whose rates were tried: left contains those whose loss of
-// quality is within noise, and rejected the others.
+// rulesByOutcome divides the rules whose rates were tried: left are the rules whose loss
+// of quality is within noise, and rejected are the others.
 func (o *Result) rulesByOutcome() (left, rejected []RuleRow) {
 	for _, r := range o.Rules {
 		switch {
@@ -150,7 +150,7 @@ func (o *Result) describeGood() string {
 	}
 	if o.Falls > 0 {
 		r := at(o.Falls)
-		if !observe.Finite(r.Quality.Value) {
+		if !observe.IsFinite(r.Quality.Value) {
 			return fmt.Sprintf("the %s holds up to batch %d: at %d every rate diverged", o.Measure, o.Good, o.Falls)
 		}
 		return fmt.Sprintf("the %s holds up to batch %d: at %d it is worse than at %d beyond noise (%s to %s, a change of %s %s)",
@@ -170,21 +170,21 @@ type sweep struct {
 	study   string
 	config  string
 	workers int
-	each    int // samples of the global batch per sample of the config's batch: workers × accumulation
-	fixed   []string
+	each    int      // global batch divided by the config's batch: workers × accumulation
+	fixed   []string // overrides that all runs share, as arguments of --set
 	batches []int
 	rates   []float64
 	seeds   []int64
-	why     []string
+	why     []string // the reasons why these runs are needed
 }
 
-// Numbers of seeds that the advice recommends.
+// Smallest and largest number of seeds that advise recommends.
 const (
 	minSeeds = 3
 	maxSeeds = 12
 )
 
-// advise plans the runs that would decide between the rules.
+// advise plans the runs that would decide between the rules, and stores them in next.
 func (o *Result) advise() {
 	if o.Rule != "" {
 		return
@@ -201,14 +201,15 @@ func (o *Result) advise() {
 			n.rates = append(n.rates, t.LearningRate)
 		}
 	}
-	o.moreRates(n, low, high)
-	o.moreSeeds(n)
+	o.addRates(n, low, high)
+	o.addSeeds(n)
 	slices.Sort(n.rates)
 	slices.Sort(n.batches)
 }
 
-// moreRates adds rates so that the best one is between the lowest and the highest.
-func (o *Result) moreRates(n *sweep, low, high float64) {
+// addRates adds learning rates to n, so that the best one is between the lowest and the
+// highest. low and high are the lowest and the highest rate tried.
+func (o *Result) addRates(n *sweep, low, high float64) {
 	var few, above, below []string
 	for _, r := range o.Rows {
 		name := strconv.Itoa(r.GlobalBatch)
@@ -222,7 +223,7 @@ func (o *Result) moreRates(n *sweep, low, high float64) {
 		}
 	}
 	if len(few) > 0 {
-		n.why = append(n.why, fmt.Sprintf("%s %s fewer than three learning rates, which show no best one", batchNames(few), hasOrHave(few)))
+		n.why = append(n.why, fmt.Sprintf("%s %s fewer than three learning rates, which show no best one", formatBatches(few), hasOrHave(few)))
 		first := o.Rows[0]
 		reach := float64(o.Rows[len(o.Rows)-1].GlobalBatch) / float64(first.GlobalBatch)
 		_, at, _ := o.bestRate(first.GlobalBatch, func(k int) float64 { return o.Tried[k].Quality.Value })
@@ -234,11 +235,11 @@ func (o *Result) moreRates(n *sweep, low, high float64) {
 		return
 	}
 	if len(above) > 0 {
-		n.why = append(n.why, fmt.Sprintf("the best rate of %s is the highest tried, so that a higher one may be better", batchNames(above)))
+		n.why = append(n.why, fmt.Sprintf("the best rate of %s is the highest tried, so that a higher one may be better", formatBatches(above)))
 		n.rates = append(n.rates, 2*high, 4*high)
 	}
 	if len(below) > 0 {
-		n.why = append(n.why, fmt.Sprintf("the best rate of %s is the lowest tried, so that a lower one may be better", batchNames(below)))
+		n.why = append(n.why, fmt.Sprintf("the best rate of %s is the lowest tried, so that a lower one may be better", formatBatches(below)))
 		n.rates = append(n.rates, low/2, low/4)
 	}
 	if len(above)+len(below) == 0 && o.edgeShare > maxEdgeShare {
@@ -247,15 +248,15 @@ func (o *Result) moreRates(n *sweep, low, high float64) {
 	}
 }
 
-// batchNames formats a list of batches: "batch 4" or "batches 4 and 8".
-func batchNames(names []string) string {
+// formatBatches formats a list of batches: "batch 4" or "batches 4 and 8".
+func formatBatches(names []string) string {
 	if len(names) == 1 {
 		return "batch " + names[0]
 	}
 	return "batches " + english.List(names)
 }
 
-// hasOrHave returns "has" or "have" for the number of names.
+// hasOrHave returns "has" for one name and "have" for several.
 func hasOrHave(names []string) string {
 	if len(names) == 1 {
 		return "has"
@@ -263,9 +264,9 @@ func hasOrHave(names []string) string {
 	return "have"
 }
 
-// moreSeeds adds the seeds that would narrow the interval of the exponent enough to
+// addSeeds adds as many seeds to n as would narrow the interval of the exponent enough to
 // exclude all rules but one, if the spread stays the same.
-func (o *Result) moreSeeds(n *sweep) {
+func (o *Result) addSeeds(n *sweep) {
 	now := 0
 	for _, t := range o.Tried {
 		if now == 0 || t.Runs < now {
@@ -299,8 +300,8 @@ func (o *Result) moreSeeds(n *sweep) {
 }
 
 // widerBatch returns a batch that widens the range of the fit: twice the largest, or half
-// the smallest if the quality decreases at large batches and the workers can share it.
-// each is the smallest step of a global batch.
+// the smallest if the quality decreases at large batches and half the smallest is a
+// multiple of each.
 func (o *Result) widerBatch(each int) int {
 	if half := o.Rows[0].GlobalBatch / 2; o.Falls > 0 && half >= each && half%each == 0 {
 		return half
@@ -308,8 +309,7 @@ func (o *Result) widerBatch(each int) int {
 	return 2 * o.Rows[len(o.Rows)-1].GlobalBatch
 }
 
-// copySettings sets the study, config, workers and seeds of the next runs to those of the
-// existing ones.
+// copySettings copies the study, config, workers and seeds of the existing runs to n.
 func (o *Result) copySettings(n *sweep) {
 	scaled := false
 	for _, t := range o.Tried {
@@ -349,9 +349,10 @@ func (o *Result) copySettings(n *sweep) {
 	}
 }
 
-// Next returns the command that starts the runs still needed to decide, or "" if the
-// existing runs decide. launch is the start of the command; if it is empty, the command
-// names the config of the runs. Its --resume skips existing runs.
+// Next returns the command that starts the runs still needed to decide between the rules,
+// or "" if the existing runs decide. launch is the beginning of the command, such as
+// "lockstep launch --config X"; if it is empty, the command names the config of the runs.
+// The command skips existing runs (--resume).
 func (o *Result) Next(launch string) string {
 	n := o.next
 	if o.Rule != "" || len(n.batches) == 0 {
@@ -379,14 +380,14 @@ func (o *Result) Next(launch string) string {
 		seeds = append(seeds, strconv.FormatInt(s, 10))
 	}
 	for _, r := range n.rates {
-		rates = append(rates, RateText(r))
+		rates = append(rates, FormatRate(r))
 	}
 	return fmt.Sprintf("%s --workers %d --seeds %s --vary batch=%s --vary optimizer.learning_rate=%s --resume",
 		command, n.workers, strings.Join(seeds, ","), strings.Join(formatInts(batches), ","), strings.Join(rates, ","))
 }
 
-// RateText formats a learning rate for people and for commands.
-func RateText(v float64) string {
+// FormatRate formats a learning rate for people and for commands.
+func FormatRate(v float64) string {
 	text := strconv.FormatFloat(v, 'g', 4, 64)
 	exact, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.Abs(v) >= 1e-4 && math.Abs(v) < 1e6 {

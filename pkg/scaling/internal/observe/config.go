@@ -8,9 +8,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Config returns a section of a run's config as JSON with sorted keys, or "" if the run
-// does not have it.
-func Config(r runs.Run, key string) string {
+// ConfigSection returns a section of a run's config as JSON with sorted keys, or "" if the
+// run does not have it.
+func ConfigSection(r runs.Run, key string) string {
 	part, ok := r.Info.Config[key]
 	if !ok {
 		return ""
@@ -22,12 +22,11 @@ func Config(r runs.Run, key string) string {
 	return string(text)
 }
 
-// ConfigWithout returns a section of the config like Config, but omits some of its
-// keys.
-func ConfigWithout(r runs.Run, key string, omit ...string) string {
+// ConfigSectionWithout is like ConfigSection, but omits some keys of the section.
+func ConfigSectionWithout(r runs.Run, key string, omit ...string) string {
 	part, ok := r.Info.Config[key].(map[string]any)
 	if !ok {
-		return Config(r, key)
+		return ConfigSection(r, key)
 	}
 	kept := map[string]any{}
 	for k, v := range part {
@@ -36,12 +35,12 @@ func ConfigWithout(r runs.Run, key string, omit ...string) string {
 		}
 	}
 	r.Info.Config = map[string]any{key: kept}
-	return Config(r, key)
+	return ConfigSection(r, key)
 }
 
-// LearningRate returns the initial learning rate of a run, scaled to its workers
-// according to its config. If the config has no rate, it returns the highest rate in
-// the log, or 0 if there is none.
+// LearningRate returns the initial learning rate of a run, scaled to its workers or its
+// global batch according to its config. If the config has no rate, it returns the highest
+// rate in the log, or 0 if there is none.
 func LearningRate(r runs.Run) float64 {
 	optimizer, _ := r.Info.Config["optimizer"].(map[string]any)
 	if rate, ok := optimizer["learning_rate"].(float64); ok {
@@ -61,7 +60,7 @@ func LearningRate(r runs.Run) float64 {
 	}
 	highest := 0.0
 	for _, e := range r.Epochs {
-		if Finite(e.LearningRate) {
+		if IsFinite(e.LearningRate) {
 			highest = max(highest, e.LearningRate)
 		}
 	}

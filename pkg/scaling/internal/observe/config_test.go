@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestLearningRateOfRun: the initial rate by the config is the rate times the
-// factor by which the global batch is larger than the one that it is for.
+// TestLearningRateOfRun checks that the initial rate is the config's rate, scaled by the
+// global batch divided by the batch for which the config gives the rate.
 func TestLearningRateOfRun(t *testing.T) {
 	r := runs.Run{
 		Info:   runs.Info{Workers: 4, GlobalBatch: 16, Config: map[string]any{"optimizer": map[string]any{"learning_rate": 0.001}}},

@@ -27,10 +27,10 @@ type Input struct {
 	Why     string
 }
 
-// InputOf returns the input for a column that has one value per run. Its Value is NaN
-// if the run has none.
-func InputOf(name string, r runs.Run, m Measured) Input {
-	in := Input{Name: name, File: r.File, Unit: unitOf(name), Value: math.NaN()}
+// NewInput returns a run's value in the named column, one of the columns that have one
+// value per run. Its Value is NaN if the run has none.
+func NewInput(name string, r runs.Run, m Measurements) Input {
+	in := Input{Name: name, File: r.File, Unit: metricUnit(name), Value: math.NaN()}
 	switch name {
 	case "wall_seconds":
 		in.Value, in.Why = m.Wall, "of the whole job, start-up included"
@@ -47,7 +47,7 @@ func InputOf(name string, r runs.Run, m Measured) Input {
 		return in
 	}
 	metric := all[k]
-	if v := metric.Tested(r); !math.IsNaN(v) {
+	if v := metric.TestValue(r); !math.IsNaN(v) {
 		in.Value, in.File, in.Why = v, infoFile(r), "on the test set after training"
 	} else if i := metric.LastEpoch(r); i >= 0 {
 		e := r.Epochs[i]
@@ -59,8 +59,8 @@ func InputOf(name string, r runs.Run, m Measured) Input {
 	return in
 }
 
-// SpeedInputs returns the numbers from which a measure of speed is computed: the epochs
-// of a cell's runs, including those that do not count.
+// SpeedInputs returns the numbers from which a measure of speed is computed: the values of
+// all epochs of a cell's runs, including epochs that do not count.
 func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 	var out []Input
 	for k, r := range c.Runs {
@@ -75,7 +75,7 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 			add(Input{Name: "wall_seconds", Value: c.Measured[k].Wall, Unit: "s", Counted: true, Why: "of the whole job"})
 			continue
 		}
-		counts, hasTimes := rule.Counting(r), Timed(r)
+		counts, hasTimes := rule.EpochFilter(r), HasEpochTimes(r)
 		for j := range r.Epochs {
 			e := &r.Epochs[j]
 			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: counts(j) && e.Seconds > 0, Why: rule.exclusionReason(r, j)}
@@ -101,20 +101,20 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 			}
 			add(in)
 		}
-		if whole, ok := r.Info.Config[logread.TrainingSeconds].(float64); ok && !Timed(r) {
+		if whole, ok := r.Info.Config[logread.TrainingSeconds].(float64); ok && !HasEpochTimes(r) {
 			add(Input{Name: logread.TrainingSeconds, Value: whole, Unit: "s", Counted: true, Why: fmt.Sprintf("over %s", english.Count(len(r.Epochs), "epoch"))})
 		}
 	}
 	return out
 }
 
-// exclusionReason returns the reason why the i-th epoch of a run does not count, or "" if it
-// counts.
+// exclusionReason returns the reason why the i-th epoch of a run does not count, or "" if
+// it counts.
 func (rule Rule) exclusionReason(r runs.Run, i int) string {
 	switch _, err := strconv.Atoi(rule.Epochs); {
-	case !(r.Epochs[i].Seconds > 0) && Timed(r):
+	case !(r.Epochs[i].Seconds > 0) && HasEpochTimes(r):
 		return "it has no time"
-	case rule.Counting(r)(i):
+	case rule.EpochFilter(r)(i):
 		return ""
 	case err == nil:
 		return "the rule counts epoch " + rule.Epochs + " alone"
@@ -124,7 +124,8 @@ func (rule Rule) exclusionReason(r runs.Run, i int) string {
 	return fmt.Sprintf("the rule leaves the first %d out", rule.DropFirst)
 }
 
-// infoFile returns the path of the file that contains the numbers of the whole run.
+// infoFile returns the path of the file that contains the numbers of the complete run:
+// run.json in a run folder, else the log.
 func infoFile(r runs.Run) string {
 	if r.Kind == "" || r.Kind == "run folder" {
 		return filepath.Join(r.Dir, "run.json")
@@ -132,8 +133,8 @@ func infoFile(r runs.Run) string {
 	return r.File
 }
 
-// unitOf returns the unit of a metric, or "" if it has none.
-func unitOf(metric string) string {
+// metricUnit returns the unit of a metric, "s" or "J", or "" if it has none.
+func metricUnit(metric string) string {
 	switch {
 	case strings.HasSuffix(metric, "_seconds"):
 		return "s"

@@ -9,21 +9,20 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// LastValues contains, for each column of the epochs, the last value that is not NaN;
-// NaN if there is none.
+// LastValues contains the last known value of each epoch metric of a run; NaN if no epoch
+// has one.
 type LastValues struct {
 	TrainLoss, ValLoss, IoU, Dice, Accuracy, ValAccuracy float64
 
-	// Diverged names the first place at which the run's loss is not finite, or is "" if
-	// there is none. The losses of a diverged run are NaN, because its last finite loss
-	// would be misleading.
+	// Diverged is the result of DivergedAt. The losses of a diverged run are NaN, because
+	// its last finite loss would be misleading.
 	Diverged string
 }
 
-// LastOf returns the last values of a run. It reads the epochs once, because there may
-// be many.
-func LastOf(r runs.Run) LastValues {
-	l := LastValues{Diverged: Diverged(r)}
+// NewLastValues returns the last values of a run. It looks for all of them in one pass,
+// because a run may have many epochs.
+func NewLastValues(r runs.Run) LastValues {
+	l := LastValues{Diverged: DivergedAt(r)}
 	values := []*float64{&l.TrainLoss, &l.ValLoss, &l.IoU, &l.Dice, &l.Accuracy, &l.ValAccuracy}
 	for _, v := range values {
 		*v = math.NaN()
@@ -43,10 +42,10 @@ func LastOf(r runs.Run) LastValues {
 	return l
 }
 
-// Diverged names the first place at which a run's loss is not finite, such as "the
-// training loss of epoch 3". It returns "" if there is none. A loss that was never
-// logged does not count as diverged.
-func Diverged(r runs.Run) string {
+// DivergedAt describes where a run's loss is not finite for the first time, as in "the
+// training loss of epoch 3". It returns "" if the run did not diverge. A loss that was
+// never logged does not count as diverged.
+func DivergedAt(r runs.Run) string {
 	// Lockstep's formats always contain the loss, so NaN in the first epoch means
 	// divergence.
 	lockstepLog := len(r.Info.Command) == 0 && slices.Contains([]string{"", "run folder", "study CSV"}, r.Kind)
@@ -55,7 +54,7 @@ func Diverged(r runs.Run) string {
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
 		switch {
-		case Finite(e.TrainLoss):
+		case IsFinite(e.TrainLoss):
 			seen = true
 		case seen || math.IsInf(e.TrainLoss, 0):
 			return fmt.Sprintf("the training loss of epoch %d", e.Epoch)
@@ -72,7 +71,7 @@ func Diverged(r runs.Run) string {
 			continue
 		}
 		for i, v := range c.Values {
-			if !Finite(v) && i < len(c.Steps) {
+			if !IsFinite(v) && i < len(c.Steps) {
 				return fmt.Sprintf("%s of step %d", c.Name, c.Steps[i])
 			}
 		}

@@ -7,21 +7,20 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Metric is a quantity that each run has once: from the test after training, or from
-// the last epoch that has it.
+// Metric is a quantity with one value per run: from the test after training or, without
+// one, from the last epoch that has a value.
 type Metric struct {
 	Name   string
 	Higher bool // higher values are better; only meaningful for measures of quality
 	Test   func(runs.Test) float64
-	// Last returns the value of the last epoch that has it, and Epoch the value of any
-	// epoch. Both are nil for a metric that is only measured in the test after
-	// training.
+	// Last selects the metric from the last values of a run, and Epoch from one epoch. Both
+	// are nil for a metric that is only measured in the test after training.
 	Last  func(LastValues) float64
 	Epoch func(runs.Epoch) float64
 }
 
-// Qualities returns the measures of quality, the most informative one first.
-func Qualities() []Metric {
+// QualityMetrics returns the measures of quality, the most informative one first.
+func QualityMetrics() []Metric {
 	return []Metric{
 		{
 			Name: "iou", Higher: true, Test: func(t runs.Test) float64 { return t.IoU },
@@ -51,10 +50,11 @@ func Qualities() []Metric {
 	}
 }
 
-// Metrics returns Qualities and the scores of simple predictors on the test set.
+// Metrics returns QualityMetrics and the test scores of two simple predictors: the constant
+// prediction and the untrained network.
 func Metrics() []Metric {
 	return append(
-		Qualities(),
+		QualityMetrics(),
 		Metric{Name: "iou_constant", Test: func(t runs.Test) float64 { return t.IoUConstant }},
 		Metric{Name: "dice_constant", Test: func(t runs.Test) float64 { return t.DiceConstant }},
 		Metric{Name: "iou_untrained", Test: func(t runs.Test) float64 { return t.IoUUntrained }},
@@ -62,20 +62,20 @@ func Metrics() []Metric {
 	)
 }
 
-// Of returns the metric of a run, or NaN if the run does not have it.
-func (m Metric) Of(r runs.Run) float64 { return m.With(r, LastOf(r)) }
+// RunValue returns the metric's value for a run, or NaN if the run does not have it.
+func (m Metric) RunValue(r runs.Run) float64 { return m.RunValueWith(r, NewLastValues(r)) }
 
-// With is like Of for a run whose last values are already known.
-func (m Metric) With(r runs.Run, last LastValues) float64 {
-	if v := m.Tested(r); !math.IsNaN(v) || m.Last == nil {
+// RunValueWith is like RunValue for a run whose last values are already known.
+func (m Metric) RunValueWith(r runs.Run, last LastValues) float64 {
+	if v := m.TestValue(r); !math.IsNaN(v) || m.Last == nil {
 		return v
 	}
 	return m.Last(last)
 }
 
-// Tested returns the metric from the test after training, or NaN if it was not measured
+// TestValue returns the metric from the test after training, or NaN if it was not measured
 // there.
-func (m Metric) Tested(r runs.Run) float64 {
+func (m Metric) TestValue(r runs.Run) float64 {
 	if m.Test == nil || r.Info.Test == nil {
 		return math.NaN()
 	}

@@ -23,23 +23,25 @@ type Rule struct {
 // Median is the value of Rule.Epochs that selects the median over the epochs.
 const Median = "median"
 
-// Measured contains the measurements of one run according to a rule.
-type Measured struct {
-	Seconds, Rate, Wall float64 // NaN if unknown
-	Epochs              int     // number of counted epochs
+// Measurements contains the measurements of one run according to a rule.
+type Measurements struct {
+	// Seconds is the training time per epoch, Rate the throughput in samples per second, and
+	// Wall the time of the complete job in seconds; NaN if unknown.
+	Seconds, Rate, Wall float64
+	Epochs              int // number of counted epochs
 	Last                LastValues
 	Note                string // what a reader must know to interpret the numbers; "" if nothing
 }
 
-// Measure applies the rule to a run.
-func (rule Rule) Measure(r runs.Run) Measured {
+// Measure returns the measurements of a run according to the rule.
+func (rule Rule) Measure(r runs.Run) Measurements {
 	var seconds, rates []float64 // of the counted epochs, for their medians
 	if rule.Epochs == Median {
 		seconds, rates = make([]float64, 0, len(r.Epochs)), make([]float64, 0, len(r.Epochs))
 	}
 	var n int
-	var samples, knownSeconds, total float64 // told is the time of the epochs with a known number of samples
-	counts := rule.Counting(r)
+	var samples, knownSeconds, total float64 // knownSeconds is the time of the epochs with a known number of samples
+	counts := rule.EpochFilter(r)
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
 		if !counts(i) || !(e.Seconds > 0) || math.IsInf(e.Seconds, 0) {
@@ -58,7 +60,7 @@ func (rule Rule) Measure(r runs.Run) Measured {
 			rates = append(rates, trained/e.Seconds)
 		}
 	}
-	m := Measured{Seconds: math.NaN(), Rate: math.NaN(), Wall: wallSeconds(r), Epochs: n, Last: LastOf(r)}
+	m := Measurements{Seconds: math.NaN(), Rate: math.NaN(), Wall: wallSeconds(r), Epochs: n, Last: NewLastValues(r)}
 	if m.Epochs == 0 {
 		return rule.measureUntimed(r, m)
 	}
@@ -81,23 +83,23 @@ func (rule Rule) SamplesIn(e *runs.Epoch) float64 {
 	if e.Samples > 0 {
 		return float64(e.Samples)
 	}
-	if e.SamplesPerSecond > 0 && e.Seconds > 0 && Finite(e.SamplesPerSecond) {
+	if e.SamplesPerSecond > 0 && e.Seconds > 0 && IsFinite(e.SamplesPerSecond) {
 		return e.SamplesPerSecond * e.Seconds // seconds × samples/s is the epoch's samples
 	}
 	return float64(rule.SamplesPerEpoch)
 }
 
-// measureUntimed completes the measurements of a run whose epochs have no times. It uses
-// the mean of the total training time over all epochs if the log has that time, and the
-// throughput if the log has only that (as synthetic benchmarks do).
-func (rule Rule) measureUntimed(r runs.Run, m Measured) Measured {
-	if Timed(r) {
+// measureUntimed completes m, the measurements of a run whose epochs have no times. If the
+// log has the total training time, the seconds per epoch are its mean over all epochs. If
+// the log has only a throughput, as for synthetic benchmarks, only the rate is set.
+func (rule Rule) measureUntimed(r runs.Run, m Measurements) Measurements {
+	if HasEpochTimes(r) {
 		return m
 	}
 	var rates []float64
-	counts := rule.Counting(r)
+	counts := rule.EpochFilter(r)
 	for i := range r.Epochs {
-		if e := &r.Epochs[i]; e.SamplesPerSecond > 0 && Finite(e.SamplesPerSecond) && counts(i) {
+		if e := &r.Epochs[i]; e.SamplesPerSecond > 0 && IsFinite(e.SamplesPerSecond) && counts(i) {
 			rates = append(rates, e.SamplesPerSecond)
 		}
 	}
@@ -119,8 +121,8 @@ func (rule Rule) measureUntimed(r runs.Run, m Measured) Measured {
 	return m
 }
 
-// Timed reports whether any epoch of the run has a time.
-func Timed(r runs.Run) bool {
+// HasEpochTimes reports whether the run has at least one epoch with a time.
+func HasEpochTimes(r runs.Run) bool {
 	for i := range r.Epochs {
 		if r.Epochs[i].Seconds > 0 {
 			return true
@@ -129,18 +131,18 @@ func Timed(r runs.Run) bool {
 	return false
 }
 
-// isWholeJob reports whether the run's only epoch is the measured time of a program other
-// than Lockstep.
+// isWholeJob reports whether the run is a command of another program: its only epoch is
+// the time of the complete command.
 func isWholeJob(r runs.Run) bool { return len(r.Info.Command) > 0 && len(r.Epochs) == 1 }
 
-// Counting returns a function that reports whether the i-th epoch of a run counts.
-// DropFirst does not apply to a run whose only row is the time of a whole program, a
+// EpochFilter returns a function that reports whether the i-th epoch of a run counts.
+// DropFirst does not apply to a run whose only row is the time of a complete program, a
 // throughput without a time (the summary of a benchmark), or a measurement without an
 // epoch number (a row of a results table). Epochs are identified by their number
 // instead of their index: a table that contains only epoch 5 has already omitted the
 // first epoch.
-func (rule Rule) Counting(r runs.Run) func(i int) bool {
-	if isWholeJob(r) || len(r.Epochs) == 1 && (!Timed(r) || r.Epochs[0].Epoch < 1) {
+func (rule Rule) EpochFilter(r runs.Run) func(i int) bool {
+	if isWholeJob(r) || len(r.Epochs) == 1 && (!HasEpochTimes(r) || r.Epochs[0].Epoch < 1) {
 		return func(int) bool { return true }
 	}
 	only, err := strconv.Atoi(rule.Epochs)

@@ -73,7 +73,8 @@ func Nodes(r runs.Run) int {
 	return len(hosts)
 }
 
-// Batches returns the batch per worker and the global batch. Each is 0 if unknown.
+// Batches returns the batch per worker and the global batch, in samples. Each is 0 if
+// unknown.
 func Batches(r runs.Run) (perWorker, global int) {
 	perWorker, global = r.Info.BatchPerWorker, r.Info.GlobalBatch
 	n := r.Info.Workers
@@ -86,7 +87,7 @@ func Batches(r runs.Run) (perWorker, global int) {
 	return perWorker, global
 }
 
-// SamplesPerEpoch returns the samples of the last epoch that has a count, or else the
+// SamplesPerEpoch returns the sample count of the last epoch that has one, or else the
 // number that the run recorded; 0 if unknown.
 func SamplesPerEpoch(r runs.Run) int {
 	for i := len(r.Epochs) - 1; i >= 0; i-- {
@@ -102,8 +103,17 @@ func Failed(r runs.Run) bool {
 	return r.Info.Status == runs.StatusFailed || r.Info.Status == runs.StatusCanceled
 }
 
-// Name returns the name of a run in notes: the last element of its path.
-func Name(r runs.Run) string { return filepath.Base(r.Dir) }
+// RunName returns the name of a run in notes: the last element of its path.
+func RunName(r runs.Run) string { return filepath.Base(r.Dir) }
 
-// Finite reports whether v is neither NaN nor infinite.
-func Finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+// IsFinite reports whether v is neither NaN nor infinite.
+func IsFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// SamplesPerSecond returns the logged throughput of an epoch or, if it was not logged, the
+// samples divided by the seconds. It returns NaN if neither is known.
+func SamplesPerSecond(e runs.Epoch) float64 {
+	if math.IsNaN(e.SamplesPerSecond) && e.Samples > 0 {
+		return float64(e.Samples) / e.Seconds
+	}
+	return e.SamplesPerSecond
+}

@@ -28,20 +28,20 @@ type bootstrap struct {
 	center func([]float64) float64 // may reorder its argument
 	middle bool                    // center is the median
 	logs   bool                    // values are positive; resample their logarithms
-	dice   *Dice
+	cache  *DrawCache
 }
 
 // sample contains the values of one side, prepared for resampling.
 type sample struct {
 	at      []float64 // values, or their logarithms
 	noise   float64   // s/√n
-	rolls   *drawSet
+	draws   *drawSet
 	scratch []float64
 }
 
-// setDraws sets the random draws of the sample.
-func (s *sample) setDraws(d *Dice, side int) {
-	s.rolls, s.scratch = d.draws(side, len(s.at)), make([]float64, len(s.at))
+// setDraws gets the random draws of the sample from the cache.
+func (s *sample) setDraws(c *DrawCache, side int) {
+	s.draws, s.scratch = c.draws(side, len(s.at)), make([]float64, len(s.at))
 }
 
 // sample prepares values for resampling.
@@ -59,7 +59,7 @@ func (b bootstrap) sample(values []float64) sample {
 // draw returns the center of the i-th resample.
 func (b bootstrap) draw(s *sample, i int) float64 {
 	n := len(s.at)
-	pick, noise := s.rolls.pick[i*n:(i+1)*n], s.rolls.noise[i*n:(i+1)*n]
+	pick, noise := s.draws.pick[i*n:(i+1)*n], s.draws.noise[i*n:(i+1)*n]
 	for k := range s.scratch {
 		s.scratch[k] = s.at[pick[k]] + s.noise*noise[k]
 	}
@@ -78,24 +78,26 @@ func (b bootstrap) draw(s *sample, i int) float64 {
 	return b.center(s.scratch)
 }
 
-// interval returns the interval of the center of values. Both ends are NaN for fewer than two
-// values.
-func (b bootstrap) interval(values []float64) (low, high float64) { return b.run(values, nil, false) }
+// interval returns the interval of the center of values. Both ends are NaN for fewer
+// than two values.
+func (b bootstrap) interval(values []float64) (low, high float64) {
+	return b.computeInterval(values, nil, false)
+}
 
-// ratio returns the interval of the numerator's center divided by the denominator's
+// ratioInterval returns the interval of the numerator's center divided by the denominator's
 // center. Both sides are resampled independently. Both ends are NaN if a side has fewer
 // than two values.
-func (b bootstrap) ratio(numerator, denominator []float64) (low, high float64) {
+func (b bootstrap) ratioInterval(numerator, denominator []float64) (low, high float64) {
 	if len(denominator) < 2 {
 		return math.NaN(), math.NaN()
 	}
-	return b.run(numerator, denominator, false)
+	return b.computeInterval(numerator, denominator, false)
 }
 
-// run returns the interval of the center of values. If others is not nil, it returns
-// the interval of the ratio of the two centers, or of their difference if minus is
-// true.
-func (b bootstrap) run(values, others []float64, minus bool) (low, high float64) {
+// computeInterval returns the interval of the center of values or, if others is not
+// nil, of the ratio of the two centers (of their difference if minus is true). Both ends
+// are NaN for fewer than two values.
+func (b bootstrap) computeInterval(values, others []float64, minus bool) (low, high float64) {
 	if len(values) < 2 {
 		return math.NaN(), math.NaN()
 	}
@@ -116,9 +118,9 @@ func (b bootstrap) run(values, others []float64, minus bool) (low, high float64)
 	if top.noise == 0 && bottom.noise == 0 {
 		return center, center
 	}
-	top.setDraws(b.dice, 0)
+	top.setDraws(b.cache, 0)
 	if others != nil {
-		bottom.setDraws(b.dice, 1)
+		bottom.setDraws(b.cache, 1)
 	}
 	distances := make([]float64, Resamples)
 	for i := range distances {
@@ -134,7 +136,7 @@ func (b bootstrap) run(values, others []float64, minus bool) (low, high float64)
 	}
 	slices.Sort(distances)
 	tail := (1 - b.level) / 2
-	wider := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: welch(top, bottom)}.Quantile(1-tail) / distuv.UnitNormal.Quantile(1-tail)
+	wider := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: welchFreedom(top, bottom)}.Quantile(1-tail) / distuv.UnitNormal.Quantile(1-tail)
 	low = wider * stat.Quantile(tail, stat.LinInterp, distances, nil)
 	high = wider * stat.Quantile(1-tail, stat.LinInterp, distances, nil)
 	if b.logs {
@@ -143,10 +145,10 @@ func (b bootstrap) run(values, others []float64, minus bool) (low, high float64)
 	return center + low, center + high
 }
 
-// welch returns the degrees of freedom of a difference of means (Welch, The
+// welchFreedom returns Welch's degrees of freedom of a difference of means (Welch, The
 // generalization of Student's problem when several different population variances are
 // involved, Biometrika 34, 1947), or of the mean of a if b is empty.
-func welch(a, b sample) float64 {
+func welchFreedom(a, b sample) float64 {
 	va, vb := a.noise*a.noise, b.noise*b.noise
 	down := va * va / float64(len(a.at)-1)
 	if len(b.at) > 1 {

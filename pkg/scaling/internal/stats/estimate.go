@@ -40,11 +40,11 @@ func (e Estimate) String() string {
 	return fmt.Sprintf("%s n=%d", text, e.N)
 }
 
-// Interval formats the interval. It returns "-" if there is no interval.
+// Interval formats the interval, as in "[11.52, 12.40]". It returns "-" if there is none.
 func (e Estimate) Interval() string { return english.Interval(e.Low, e.High) }
 
-// Scaled returns the estimate multiplied by a positive factor.
-func (e Estimate) Scaled(by float64) Estimate {
+// Scale returns the estimate multiplied by a positive factor.
+func (e Estimate) Scale(by float64) Estimate {
 	return Estimate{Value: e.Value * by, Min: e.Min * by, Max: e.Max * by, Low: e.Low * by, High: e.High * by, Std: e.Std * by, N: e.N}
 }
 
@@ -53,18 +53,17 @@ func (e Estimate) Inverse() Estimate {
 	return Estimate{Value: 1 / e.Value, Min: 1 / e.Max, Max: 1 / e.Min, Low: 1 / e.High, High: 1 / e.Low, N: e.N}
 }
 
-// Lost returns the estimate of 1−x for an estimate of x. If x is a ratio of speeds, it
+// LostShare returns the estimate of 1−x for an estimate of x. If x is a ratio of speeds, it
 // is the share of speed that is lost.
-func (e Estimate) Lost() Estimate {
+func (e Estimate) LostShare() Estimate {
 	return Estimate{Value: 1 - e.Value, Min: 1 - e.Max, Max: 1 - e.Min, Low: 1 - e.High, High: 1 - e.Low, N: e.N}
 }
 
-// Estimator computes estimates over repeated runs by a study's rule. Its random draws
-// are the same in every program.
+// Estimator computes estimates over repeated runs by a study's rule.
 type Estimator struct {
 	Level float64 // confidence level of intervals
 	Mean  bool    // the center is the mean, otherwise the median
-	Dice  *Dice
+	Cache *DrawCache
 }
 
 // Center returns the mean or the median of values.
@@ -75,19 +74,19 @@ func (e Estimator) Center(values []float64) float64 {
 	return Median(values)
 }
 
-// bootstrap returns a bootstrap of the center. logs means that the values are positive
-// and vary by factors, as times do, so their logarithms are resampled.
+// bootstrap returns a bootstrap of the center. logs is true for positive values that
+// vary by factors, such as times: their logarithms are resampled.
 func (e Estimator) bootstrap(logs bool) bootstrap {
-	b := bootstrap{level: e.Level, center: medianOf, middle: true, logs: logs, dice: e.Dice}
+	b := bootstrap{level: e.Level, center: medianInPlace, middle: true, logs: logs, cache: e.Cache}
 	if e.Mean {
 		b.center, b.middle = Mean, false
 	}
 	return b
 }
 
-// Of estimates the center of the values that are not NaN. If logs is true and all
+// Estimate estimates the center of the values that are not NaN. If logs is true and all
 // values are positive and finite, their logarithms are resampled.
-func (e Estimator) Of(values []float64, logs bool) Estimate {
+func (e Estimator) Estimate(values []float64, logs bool) Estimate {
 	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
 	if len(v) == 0 {
 		return Unknown()
@@ -104,8 +103,9 @@ func (e Estimator) Of(values []float64, logs bool) Estimate {
 	return out
 }
 
-// Ratio estimates the center of a divided by the center of b. All values are positive.
-// Min and Max are the extremes of a divided by the center of b.
+// Ratio estimates the center of a divided by the center of b. All values must be
+// positive. Min and Max are the smallest and largest value of a, divided by the center
+// of b.
 func (e Estimator) Ratio(a, b []float64) Estimate {
 	a = slices.DeleteFunc(slices.Clone(a), math.IsNaN)
 	b = slices.DeleteFunc(slices.Clone(b), math.IsNaN)
@@ -115,7 +115,7 @@ func (e Estimator) Ratio(a, b []float64) Estimate {
 	boot := e.bootstrap(true)
 	base := boot.center(slices.Clone(b))
 	out := Estimate{Value: boot.center(slices.Clone(a)) / base, Min: slices.Min(a) / base, Max: slices.Max(a) / base, N: len(a)}
-	out.Low, out.High = boot.ratio(a, b)
+	out.Low, out.High = boot.ratioInterval(a, b)
 	return out
 }
 
@@ -125,19 +125,19 @@ func (e Estimator) Difference(values, others []float64) (low, high float64) {
 	if len(others) < 2 {
 		return math.NaN(), math.NaN()
 	}
-	return e.bootstrap(false).run(values, others, true)
+	return e.bootstrap(false).computeInterval(values, others, true)
 }
 
-// Draws returns the centers of Resamples resamples of values. Draws with different
+// DrawCenters returns the centers of Resamples resamples of values. Draws with different
 // values of side are independent; Ratio and Difference use 0 and 1. If there is a
 // single value, the noise has the given standard deviation.
-func (e Estimator) Draws(values []float64, deviation float64, side int) []float64 {
+func (e Estimator) DrawCenters(values []float64, deviation float64, side int) []float64 {
 	b := e.bootstrap(false)
 	one := b.sample(values)
 	if len(values) == 1 {
 		one.noise = deviation
 	}
-	one.setDraws(b.dice, side)
+	one.setDraws(b.cache, side)
 	out := make([]float64, Resamples)
 	for i := range out {
 		out[i] = b.draw(&one, i)
@@ -145,11 +145,11 @@ func (e Estimator) Draws(values []float64, deviation float64, side int) []float6
 	return out
 }
 
-// Widened returns the ends of an interval, relative to a value, from the distances of
-// resampled values. As in the bootstrap, they are widened by Student's t with the given
-// degrees of freedom. NaN distances are ignored; both ends are NaN if no distance
-// remains.
-func (e Estimator) Widened(distances []float64, freedom float64) (low, high float64) {
+// WidenInterval computes an interval from the distances of resampled values from the
+// measured value. low and high are relative to the measured value. As in the bootstrap,
+// they are widened by Student's t with the given degrees of freedom. NaN distances are
+// ignored; low and high are NaN if no distance remains.
+func (e Estimator) WidenInterval(distances []float64, freedom float64) (low, high float64) {
 	distances = slices.DeleteFunc(slices.Clone(distances), math.IsNaN)
 	if len(distances) == 0 {
 		return math.NaN(), math.NaN()

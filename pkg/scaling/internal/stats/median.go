@@ -6,11 +6,11 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Median returns the middle value, or the mean of the two middle ones.
-func Median(values []float64) float64 { return medianOf(slices.Clone(values)) }
+// Median returns the middle value, or the mean of the two middle values.
+func Median(values []float64) float64 { return medianInPlace(slices.Clone(values)) }
 
-// medianOf returns the median of values, which it reorders.
-func medianOf(values []float64) float64 {
+// medianInPlace returns the median of values. It reorders values.
+func medianInPlace(values []float64) float64 {
 	lo, hi := middleTwo(values)
 	return (lo + hi) / 2
 }
@@ -38,9 +38,9 @@ func middleTwo(values []float64) (lo, hi float64) {
 	return slices.Max(values[:n/2]), hi
 }
 
-// selectNth partially sorts values: the value at index k becomes the one that a full sort
-// would put there, smaller or equal values come before it and the others after it
-// (Hoare, Algorithm 65: Find, Communications of the ACM 4, 1961).
+// selectNth partially sorts values: it moves the k-th smallest value to index k, smaller
+// or equal values before it, and the others after it (Hoare, Algorithm 65: Find,
+// Communications of the ACM 4, 1961). k counts from 0.
 func selectNth(values []float64, k int) {
 	for l, r := 0, len(values)-1; l < r; {
 		a, b, c := values[l], values[(l+r)/2], values[r]

@@ -11,15 +11,15 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Welch returns the two-sided p-value of Welch's t-test of the logarithms (Welch,
+// WelchTest returns the two-sided p-value of Welch's t-test of the logarithms (Welch,
 // Biometrika 34, 1947). Each side needs at least two values, all positive.
-func Welch(a, b []float64) float64 {
+func WelchTest(a, b []float64) float64 {
 	logs := bootstrap{logs: true}
 	x, y := logs.sample(a), logs.sample(b)
 	difference := math.Abs(stat.Mean(x.at, nil) - stat.Mean(y.at, nil))
 	switch deviation := math.Hypot(x.noise, y.noise); {
 	case deviation > 0:
-		t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: welch(x, y)}
+		t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: welchFreedom(x, y)}
 		return 2 * t.Survival(difference/deviation)
 	case difference > 0:
 		return 0
@@ -27,28 +27,28 @@ func Welch(a, b []float64) float64 {
 	return 1
 }
 
-// maxArrangements limits the permutations that the exact permutation test examines.
+// maxArrangements is the largest number of assignments that PermutationTest examines.
 const maxArrangements = 20_000
 
-// arrangements returns the number of ways to choose n of n+m runs.
-func arrangements(n, m int) *big.Int { return new(big.Int).Binomial(int64(n+m), int64(n)) }
+// countArrangements returns the number of ways to assign n+m runs to sides of n and m.
+func countArrangements(n, m int) *big.Int { return new(big.Int).Binomial(int64(n+m), int64(n)) }
 
-// LeastPermutation returns the smallest p-value that the permutation test of n and m
+// MinPermutationP returns the smallest p-value that the permutation test of n and m
 // runs can give.
-func LeastPermutation(n, m int) float64 {
-	ways, _ := new(big.Float).SetInt(arrangements(n, m)).Float64()
+func MinPermutationP(n, m int) float64 {
+	ways, _ := new(big.Float).SetInt(countArrangements(n, m)).Float64()
 	if n == m { // exchanging both sides gives the same distance
 		return 2 / ways
 	}
 	return 1 / ways
 }
 
-// Permutation returns the two-sided p-value of the exact permutation test of the
+// PermutationTest returns the two-sided p-value of the exact permutation test of the
 // difference of the mean logarithms: the share of all assignments of the runs to the
 // two sides whose difference is at least as large as the measured one. It returns NaN
 // if there are too many assignments.
-func Permutation(a, b []float64) float64 {
-	ways := arrangements(len(a), len(b))
+func PermutationTest(a, b []float64) float64 {
+	ways := countArrangements(len(a), len(b))
 	if !ways.IsInt64() || ways.Int64() > maxArrangements {
 		return math.NaN()
 	}
@@ -82,16 +82,16 @@ func Permutation(a, b []float64) float64 {
 	return float64(reached) / float64(dealt)
 }
 
-// LeastSigned returns the smallest p-value that the signed-rank test of n pairs can
+// MinSignedRankP returns the smallest p-value that the signed-rank test of n pairs can
 // give.
-func LeastSigned(n int) float64 { return math.Min(1, math.Pow(2, float64(1-n))) }
+func MinSignedRankP(n int) float64 { return math.Min(1, math.Pow(2, float64(1-n))) }
 
-// SignedRanks returns the sum of the ranks of the positive differences, its expected
-// value, and the exact two-sided p-value of Wilcoxon's signed-rank test: the share of
-// all assignments of signs to the ranks whose sum is at least as far from the expected
-// value. Differences of 0 are ignored, and ties get the mean of their ranks. p is NaN
-// if no difference remains.
-func SignedRanks(differences []float64) (sum, expected, p float64) {
+// SignedRankTest is Wilcoxon's signed-rank test. It returns the sum of the ranks of the
+// positive differences, the value expected for this sum by chance, and the exact
+// two-sided p-value: the share of all assignments of signs to the ranks whose sum is at
+// least as far from the expected value. Differences of 0 are ignored, and ties get the
+// mean of their ranks. p is NaN if no difference remains.
+func SignedRankTest(differences []float64) (sum, expected, p float64) {
 	d := slices.DeleteFunc(slices.Clone(differences), func(v float64) bool { return v == 0 })
 	if len(d) == 0 {
 		return 0, 0, math.NaN()
@@ -131,11 +131,11 @@ func SignedRanks(differences []float64) (sum, expected, p float64) {
 
 func abs(n int) int { return max(n, -n) }
 
-// Spearman returns Spearman's rank correlation of x and y and its two-sided p-value by
+// SpearmanTest returns Spearman's rank correlation of x and y and its two-sided p-value by
 // Student's t with n−2 degrees of freedom (Kendall, Rank Correlation Methods, 1948, ch.
 // 4), as scipy.stats.spearmanr computes it. Ties get the mean of their ranks. It needs
 // at least three values. If all values of x or y are equal, it returns 0 and 1.
-func Spearman(x, y []float64) (rho, p float64) {
+func SpearmanTest(x, y []float64) (rho, p float64) {
 	rho = stat.Correlation(ranks(x), ranks(y), nil)
 	n := float64(len(x))
 	switch {

@@ -7,50 +7,50 @@ import (
 
 // TestWelch computes the textbook case: Student's sleep data (Biometrika 6,
 // 1908), for which R's t.test(extra ~ group, data = sleep) prints
-// t = -1.8608, df = 17.776, p-value = 0.07939. Ours takes logarithms, so the
-// data go in as their exponentials.
+// t = -1.8608, df = 17.776, p-value = 0.07939. WelchTest takes logarithms, so the test passes
+// the exponentials of the data.
 func TestWelch(t *testing.T) {
 	a := []float64{0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0}
 	b := []float64{1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4}
 	for i := range a {
 		a[i], b[i] = math.Exp(a[i]), math.Exp(b[i])
 	}
-	if p := Welch(a, b); math.Abs(p-0.07939) > 5e-6 {
+	if p := WelchTest(a, b); math.Abs(p-0.07939) > 5e-6 {
 		t.Errorf("p is %.5f, R says 0.07939", p)
 	}
 	logs := bootstrap{logs: true}
-	if df := welch(logs.sample(a), logs.sample(b)); math.Abs(df-17.776) > 5e-4 {
+	if df := welchFreedom(logs.sample(a), logs.sample(b)); math.Abs(df-17.776) > 5e-4 {
 		t.Errorf("%.3f degrees of freedom, R says 17.776", df)
 	}
-	if p := Welch([]float64{2, 2}, []float64{2, 2}); p != 1 {
+	if p := WelchTest([]float64{2, 2}, []float64{2, 2}); p != 1 {
 		t.Errorf("equal runs have p %g", p)
 	}
-	if p := Welch([]float64{2, 2}, []float64{3, 3}); p != 0 {
+	if p := WelchTest([]float64{2, 2}, []float64{3, 3}); p != 0 {
 		t.Errorf("runs without spread that differ have p %g", p)
 	}
 }
 
-// TestPermutation deals three against three by hand: of the 20 ways two (as
-// observed, and mirrored) are as far apart.
+// TestPermutation assigns three against three runs: of the 20 assignments, two (the observed
+// one and its mirror image) have a difference as large as the observed one.
 func TestPermutation(t *testing.T) {
-	if p := Permutation([]float64{1, 2, 3}, []float64{4, 5, 6}); p != 0.1 || LeastPermutation(3, 3) != 0.1 {
-		t.Errorf("p is %g, at best %g; expected 0.1", p, LeastPermutation(3, 3))
+	if p := PermutationTest([]float64{1, 2, 3}, []float64{4, 5, 6}); p != 0.1 || MinPermutationP(3, 3) != 0.1 {
+		t.Errorf("p is %g, at best %g; expected 0.1", p, MinPermutationP(3, 3))
 	}
-	if p := Permutation([]float64{1, 2}, []float64{4, 5, 6}); p != 0.1 || LeastPermutation(2, 3) != 0.1 {
-		t.Errorf("p is %g, at best %g; expected 1 of 10", p, LeastPermutation(2, 3))
+	if p := PermutationTest([]float64{1, 2}, []float64{4, 5, 6}); p != 0.1 || MinPermutationP(2, 3) != 0.1 {
+		t.Errorf("p is %g, at best %g; expected 1 of 10", p, MinPermutationP(2, 3))
 	}
-	if p := Permutation([]float64{1, 4}, []float64{1, 4}); p != 1 {
+	if p := PermutationTest([]float64{1, 4}, []float64{1, 4}); p != 1 {
 		t.Errorf("equal sides have p %g", p)
 	}
-	if p := Permutation(make([]float64, 12), make([]float64, 12)); !math.IsNaN(p) {
+	if p := PermutationTest(make([]float64, 12), make([]float64, 12)); !math.IsNaN(p) {
 		t.Errorf("too many arrangements, and yet p %g", p)
 	}
 }
 
 // TestSignedRanks compares with scipy.stats.wilcoxon(mode="exact") of SciPy
 // 1.10.1; the first row is Darwin's maize, the example of its documentation.
-// SciPy has no exact p with ties or zeros: the last two are the shares of all
-// 2ⁿ ways to sign the ranks of scipy.stats.rankdata, counted in Python.
+// SciPy has no exact p with ties or zeros: the last two p-values were counted in Python over
+// all 2ⁿ assignments of signs to the ranks of scipy.stats.rankdata.
 func TestSignedRanks(t *testing.T) {
 	for _, c := range []struct {
 		d      []float64
@@ -64,7 +64,7 @@ func TestSignedRanks(t *testing.T) {
 		{[]float64{1, 1, 1, -1, 2, 2, 3, 0}, 25.5, 0.078125},
 		{[]float64{1, 1, 2, 2, -1, 3, 3, 3}, 34, 0.03125},
 	} {
-		sum, expected, p := SignedRanks(c.d)
+		sum, expected, p := SignedRankTest(c.d)
 		n := 0.0
 		for _, v := range c.d {
 			if v != 0 {
@@ -75,17 +75,16 @@ func TestSignedRanks(t *testing.T) {
 			t.Errorf("%v: sum %g of %g, p %.12g, expected %g and %.12g", c.d, sum, expected, p, c.sum, c.p)
 		}
 	}
-	if _, _, p := SignedRanks([]float64{0, 0}); !math.IsNaN(p) {
+	if _, _, p := SignedRankTest([]float64{0, 0}); !math.IsNaN(p) {
 		t.Errorf("p of no difference is %g", p)
 	}
-	if _, _, p := SignedRanks(make([]float64, 0)); !math.IsNaN(p) {
+	if _, _, p := SignedRankTest(make([]float64, 0)); !math.IsNaN(p) {
 		t.Errorf("p of nothing is %g", p)
 	}
 }
 
-// TestSpearman compares with scipy.stats.spearmanr of SciPy 1.10.1. The third
-// row are the residuals of Gustafson's law for PyTorch with Horovod in
-// logs/published/unet2d-v100.csv.
+// TestSpearman compares with scipy.stats.spearmanr of SciPy 1.10.1. The third row contains the
+// residuals of Gustafson's law for PyTorch with Horovod in logs/published/unet2d-v100.csv.
 func TestSpearman(t *testing.T) {
 	for _, c := range []struct {
 		x, y   []float64
@@ -99,7 +98,7 @@ func TestSpearman(t *testing.T) {
 		{[]float64{1, 2, 3, 4}, []float64{9, 7, 5, 3}, -1, 0},
 		{[]float64{1, 2, 3, 4}, []float64{5, 5, 5, 5}, 0, 1},
 	} {
-		rho, p := Spearman(c.x, c.y)
+		rho, p := SpearmanTest(c.x, c.y)
 		if math.Abs(rho-c.rho) > 1e-12 || math.Abs(p-c.p) > 1e-12 {
 			t.Errorf("%v, %v: ρ %.15g, p %.15g, expected %.15g and %.15g", c.x, c.y, rho, p, c.rho, c.p)
 		}

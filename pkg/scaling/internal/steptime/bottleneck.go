@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Names of the trials that show a bottleneck.
+// Names of the trials from which FindBottleneck determines a bottleneck.
 const (
 	TrialIO        = "IO"
 	TrialSynthetic = "SYNTHETIC"
@@ -39,9 +39,9 @@ type Bottleneck struct {
 	Sentence            string
 }
 
-// BottleneckOf determines what limits the throughput of a run. It returns false if the
+// FindBottleneck determines what limits the throughput of a run. It returns false if the
 // run lacks one of the trials IO, SYNTHETIC and FULL.
-func BottleneckOf(series string, r runs.Run) (Bottleneck, bool) {
+func FindBottleneck(series string, r runs.Run) (Bottleneck, bool) {
 	row := Bottleneck{Series: series, Workers: r.Info.Workers, Run: r.Dir}
 	for name, into := range map[string]*stats.Estimate{TrialIO: &row.IO, TrialSynthetic: &row.Synthetic, TrialFull: &row.Full} {
 		i := slices.IndexFunc(r.Trials, func(t runs.Trial) bool { return strings.EqualFold(t.Name, name) })
@@ -61,7 +61,7 @@ func BottleneckOf(series string, r runs.Run) (Bottleneck, bool) {
 		row.Bound = BoundCompute
 	}
 	row.Share, row.Headroom = full/slower, faster/full
-	if slowest := row.slower(); row.Share > 1 && clearlyDiffer(row.Full, slowest) {
+	if slowest := row.slowerRate(); row.Share > 1 && clearlyDiffer(row.Full, slowest) {
 		row.Bound = BoundUnclear
 	}
 	serial, best := 1/io+1/synthetic, 1/slower
@@ -70,7 +70,8 @@ func BottleneckOf(series string, r runs.Run) (Bottleneck, bool) {
 	return row, true
 }
 
-// trialEstimate returns a trial's rate with the spread that the log gives.
+// trialEstimate returns a trial's rate. Its interval is rate ± the spread in the log, if
+// there is one.
 func trialEstimate(t runs.Trial) stats.Estimate {
 	s := stats.Estimate{Value: t.Rate, Min: t.Rate, Max: t.Rate, Low: math.NaN(), High: math.NaN(), N: 1}
 	if len(t.Rates) > 0 {
@@ -82,8 +83,8 @@ func trialEstimate(t runs.Trial) stats.Estimate {
 	return s
 }
 
-// clearlyDiffer reports whether two rates differ by more than the variation of their trials:
-// all trials of one are faster than all trials of the other. If a log has only the
+// clearlyDiffer reports whether two rates differ by more than the variation of their
+// trials: all trials of one are faster than all trials of the other. If a log has only the
 // spread, the intervals rate ± spread must not overlap.
 func clearlyDiffer(a, b stats.Estimate) bool {
 	if a.N > 1 && b.N > 1 {
@@ -93,8 +94,8 @@ func clearlyDiffer(a, b stats.Estimate) bool {
 	return endOrValue(a, high) < endOrValue(b, low) || endOrValue(b, high) < endOrValue(a, low)
 }
 
-// endOrValue returns an end of the estimate's interval, or its value if there is no
-// interval.
+// endOrValue returns the end of the estimate's interval that end selects, or the
+// estimate's value if there is no interval.
 func endOrValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
 	if v := end(s); !math.IsNaN(v) {
 		return v
@@ -102,12 +103,13 @@ func endOrValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
 	return s.Value
 }
 
-// minLimitedShare is the share of the slower one's rate from which FULL counts as limited by
-// it alone.
+// minLimitedShare is the smallest share of the slower rate (of IO and SYNTHETIC) at which
+// FULL counts as limited by this rate alone.
 const minLimitedShare = 0.9
 
-// slower returns the slower of loading alone and computing alone.
-func (r Bottleneck) slower() stats.Estimate {
+// slowerRate returns the lower of the rates of loading alone (IO) and computing alone
+// (SYNTHETIC).
+func (r Bottleneck) slowerRate() stats.Estimate {
 	if r.IO.Value < r.Synthetic.Value {
 		return r.IO
 	}
@@ -116,7 +118,7 @@ func (r Bottleneck) slower() stats.Estimate {
 
 func (r Bottleneck) summarize() string {
 	head := fmt.Sprintf("%s at %s: ", r.Series, english.Count(r.Workers, "worker"))
-	slower, what, cure := r.slower(), "the computation", "a faster loader gains nothing"
+	slower, what, cure := r.slowerRate(), "the computation", "a faster loader gains nothing"
 	if r.IO.Value < r.Synthetic.Value {
 		what, cure = "the input", "faster computation gains nothing"
 	}

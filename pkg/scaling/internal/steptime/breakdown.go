@@ -27,24 +27,24 @@ type StepTime struct {
 	WaitShare float64
 }
 
-// Total accumulates the step spans of a series at one worker count.
-type Total struct {
+// StepTotals accumulates the step spans of a series at one worker count.
+type StepTotals struct {
 	runs, steps int // steps of all ranks and runs
 	span        runs.Step
 	overlap     []string // the distinct values of the engine's overlap option
-	// firstSteps is the number of steps of rank 0, the rank whose epoch times
-	// epochs.csv contains. other is the time of its epochs outside its spans.
-	firstSteps int
+	// rank0Steps is the number of steps of rank 0, the rank whose epoch times epochs.csv
+	// contains. other is the time of rank 0's epochs outside its spans, in seconds.
+	rank0Steps int
 	other      float64
 }
 
-// Add adds the counted steps of a run. It reports whether there were any.
-func (t *Total) Add(r runs.Run, spans Spans) bool {
-	var own Total
+// Add adds the counted steps of a run. It reports whether the run had any.
+func (t *StepTotals) Add(r runs.Run, spans Spans) bool {
+	var own StepTotals
 	for rank, steps := range spans.ByRank {
 		seen := map[int]bool{}
 		for _, step := range steps {
-			own.add(step, rank)
+			own.addStep(step, rank)
 			if rank == 0 && !seen[step.Epoch] {
 				seen[step.Epoch] = true
 				own.other += spans.seconds[step.Epoch]
@@ -56,25 +56,25 @@ func (t *Total) Add(r runs.Run, spans Spans) bool {
 	}
 	t.runs++
 	t.steps += own.steps
-	t.firstSteps += own.firstSteps
+	t.rank0Steps += own.rank0Steps
 	t.other += own.other
 	t.addSpan(own.span)
-	if o := overlap(r); !slices.Contains(t.overlap, o) {
+	if o := overlapOption(r); !slices.Contains(t.overlap, o) {
 		t.overlap = append(t.overlap, o)
 	}
 	return true
 }
 
-func (t *Total) add(x runs.Step, rank int) {
+func (t *StepTotals) addStep(x runs.Step, rank int) {
 	t.steps++
 	t.addSpan(x)
 	if rank == 0 {
-		t.firstSteps++
+		t.rank0Steps++
 		t.other -= spanSeconds(x)
 	}
 }
 
-func (t *Total) addSpan(x runs.Step) {
+func (t *StepTotals) addSpan(x runs.Step) {
 	t.span.Data += x.Data
 	t.span.Forward += x.Forward
 	t.span.Backward += x.Backward
@@ -83,8 +83,8 @@ func (t *Total) addSpan(x runs.Step) {
 	t.span.Optimizer += x.Optimizer
 }
 
-// Mean returns the mean over the steps. ok is false if there are none.
-func (t *Total) Mean(series string, workers int) (mean StepTime, ok bool) {
+// Mean returns the mean over the accumulated steps. ok is false if there are none.
+func (t *StepTotals) Mean(series string, workers int) (mean StepTime, ok bool) {
 	if t.steps == 0 {
 		return StepTime{}, false
 	}
@@ -94,8 +94,8 @@ func (t *Total) Mean(series string, workers int) (mean StepTime, ok bool) {
 		Data: t.span.Data / n, Forward: t.span.Forward / n, Backward: t.span.Backward / n,
 		Wait: t.span.Wait / n, Optimizer: t.span.Optimizer / n, AllReduce: t.span.AllReduce / n,
 	}
-	if t.firstSteps > 0 {
-		mean.Other = t.other / float64(t.firstSteps)
+	if t.rank0Steps > 0 {
+		mean.Other = t.other / float64(t.rank0Steps)
 	}
 	mean.Step = mean.Data + mean.Forward + mean.Backward + mean.Wait + mean.Optimizer + mean.Other
 	mean.Hidden = max(0, mean.AllReduce-mean.Wait)
@@ -106,9 +106,9 @@ func (t *Total) Mean(series string, workers int) (mean StepTime, ok bool) {
 	return mean, true
 }
 
-// overlap returns the engine's overlap option in the run's config: "on", "off", or ""
+// overlapOption returns the value of engine.overlap in the run's config: "on", "off", or ""
 // if unknown.
-func overlap(r runs.Run) string {
+func overlapOption(r runs.Run) string {
 	engine, ok := r.Info.Config["engine"].(map[string]any)
 	if !ok {
 		return ""

@@ -14,8 +14,8 @@ type interval struct{ from, to float64 }
 // intervals is a sorted list of disjoint time intervals.
 type intervals []interval
 
-// unionOf returns the union of the spans of one kind.
-func unionOf(spans []runs.Span, kind string) intervals {
+// mergeSpans returns the union of the time intervals of all spans of one kind.
+func mergeSpans(spans []runs.Span, kind string) intervals {
 	var all []interval
 	for _, s := range spans {
 		if s.Kind == kind && s.Seconds > 0 {
@@ -73,7 +73,8 @@ func (c intervals) subtract(d intervals) intervals {
 	return out
 }
 
-// overlapSeconds returns the length of the intersection of c and a window, in seconds.
+// overlapSeconds returns the length of the intersection of c and the interval w, in
+// seconds.
 func (c intervals) overlapSeconds(w interval) float64 {
 	total := 0.0
 	for i := sort.Search(len(c), func(i int) bool { return c[i].to > w.from }); i < len(c) && c[i].from < w.to; i++ {

@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestCoverProperties checks the arithmetic of covers against counting over a
-// grid of unit cells.
+// TestCoverProperties compares the operations on intervals with counting over a grid of unit
+// cells.
 func TestCoverProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(kind string) []runs.Span {
@@ -38,7 +38,7 @@ func TestCoverProperties(t *testing.T) {
 				alone++
 			}
 		}
-		x, y := unionOf(a, runs.SpanCompute), unionOf(b, runs.SpanCommunication)
+		x, y := mergeSpans(a, runs.SpanCompute), mergeSpans(b, runs.SpanCommunication)
 		if got := x.intersect(y).overlapSeconds(window); got != both {
 			rt.Fatalf("%v and %v: %g, expected %g", x, y, got, both)
 		}

@@ -28,13 +28,13 @@ type Spans struct {
 	problems int             // number of Problems up to the first rank that could not be read
 }
 
-// Read reads the step spans of a run. ByRank is nil if the run has none.
-func Read(r runs.Run, rule observe.Rule) Spans {
+// ReadSpans reads the step spans of a run. ByRank is nil if the run has none.
+func ReadSpans(r runs.Run, rule observe.Rule) Spans {
 	s := Spans{seconds: map[int]float64{}}
 	if len(r.Workers) == 0 {
 		return s
 	}
-	counts := rule.Counting(r)
+	counts := rule.EpochFilter(r)
 	for i, e := range r.Epochs {
 		if counts(i) && e.Seconds > 0 {
 			s.seconds[e.Epoch] = e.Seconds
@@ -59,9 +59,9 @@ func Read(r runs.Run, rule observe.Rule) Spans {
 	return s
 }
 
-// Complete returns the steps that all ranks recorded, indexed by step and then by rank,
-// and the problems of the files. It returns no steps if a rank could not be read.
-func (s Spans) Complete() ([][]runs.Step, []runs.Problem) {
+// CompleteSteps returns the steps that all ranks recorded, indexed by step and then by
+// rank, and the problems of the files. It returns no steps if a rank could not be read.
+func (s Spans) CompleteSteps() ([][]runs.Step, []runs.Problem) {
 	if s.unread {
 		return nil, s.Problems[:s.problems]
 	}
@@ -89,20 +89,20 @@ func (s Spans) Complete() ([][]runs.Step, []runs.Problem) {
 	return out, s.Problems
 }
 
-// spanSeconds returns the part of a step's time inside its spans.
+// spanSeconds returns the sum of a step's spans, in seconds.
 func spanSeconds(x runs.Step) float64 { return x.Data + x.Forward + x.Backward + x.Wait + x.Optimizer }
 
-// AllReduces returns the time of each step's all-reduce without the wait for slower
-// ranks: the shortest time of all ranks, because the rank that arrives last does not
-// wait.
-func AllReduces(steps [][]runs.Step) []float64 {
+// AllReduceTimes returns the seconds of each step's all-reduce without the wait for slower
+// ranks: the shortest time of all ranks, because the rank that arrives last does not wait.
+// Steps without an all-reduce are omitted.
+func AllReduceTimes(steps [][]runs.Step) []float64 {
 	var out []float64
 	for _, step := range steps {
 		least := math.Inf(1)
 		for _, rank := range step {
 			least = min(least, rank.AllReduce)
 		}
-		if least > 0 && observe.Finite(least) {
+		if least > 0 && observe.IsFinite(least) {
 			out = append(out, least)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Rank describes when one rank of a run arrives at the collective; see
+// RankArrivals describes when one rank of a run arrives at the collective; see
 // scaling.StragglerRow.
-type Rank struct {
+type RankArrivals struct {
 	Series              string
 	Workers             int
 	Source              string
@@ -30,31 +30,34 @@ type Rank struct {
 	Straggler           bool
 }
 
-// Ranks returns the arrivals of each rank of a run with several workers, from step
-// spans and from traces of all ranks that mark the steps.
-func Ranks(series string, r runs.Run, rule observe.Rule) ([]Rank, []runs.Problem) {
+// AnalyzeArrivals analyzes when each rank of a run arrives at the collectives. It uses the
+// step spans, and the traces if all ranks have one in which steps are marked. It returns
+// nil for a run with one worker. The problems are the reasons why spans or traces were not
+// used.
+func AnalyzeArrivals(series string, r runs.Run, rule observe.Rule) ([]RankArrivals, []runs.Problem) {
 	if r.Info.Workers < 2 {
 		return nil, nil
 	}
-	steps, problems := Read(r, rule).Complete()
-	rows := arrivalsOf(series, r, SourceSteps, stepArrivals(steps))
-	traced, bad := traceArrivals(r)
-	return append(rows, arrivalsOf(series, r, SourceTrace, traced)...), slices.Concat(problems, bad)
+	steps, problems := ReadSpans(r, rule).CompleteSteps()
+	rows := summarizeArrivals(series, r, SourceSteps, arrivalsFromSpans(steps))
+	traced, bad := arrivalsFromTraces(r)
+	return append(rows, summarizeArrivals(series, r, SourceTrace, traced)...), slices.Concat(problems, bad)
 }
 
-// arrivals contains the times at which the ranks of a step arrived at its first
+// stepArrivals contains the times at which the ranks of a step arrived at its first
 // collective, in seconds from an origin that is common to all ranks, and the mean
 // duration of the step.
-type arrivals struct {
+type stepArrivals struct {
 	at   []float64 // by rank
 	step float64
 }
 
-// stepArrivals returns the arrivals of a run folder's steps.
-func stepArrivals(steps [][]runs.Step) []arrivals {
-	var out []arrivals
+// arrivalsFromSpans returns the arrivals in each of the given steps, which are indexed by
+// step and then by rank.
+func arrivalsFromSpans(steps [][]runs.Step) []stepArrivals {
+	var out []stepArrivals
 	for _, step := range steps {
-		a := arrivals{at: make([]float64, len(step))}
+		a := stepArrivals{at: make([]float64, len(step))}
 		for rank, x := range step {
 			a.at[rank] = x.UntilCollective
 			a.step += spanSeconds(x) / float64(len(step))
@@ -66,9 +69,8 @@ func stepArrivals(steps [][]runs.Step) []arrivals {
 	return out
 }
 
-// traceArrivals returns the arrivals of the steps that the traces of a run's ranks
-// mark.
-func traceArrivals(r runs.Run) ([]arrivals, []runs.Problem) {
+// arrivalsFromTraces returns the arrivals in each step that the traces of all ranks mark.
+func arrivalsFromTraces(r runs.Run) ([]stepArrivals, []runs.Problem) {
 	byRank := map[int][]runs.Span{}
 	for _, s := range r.Spans {
 		byRank[s.Rank] = append(byRank[s.Rank], s)
@@ -77,13 +79,13 @@ func traceArrivals(r runs.Run) ([]arrivals, []runs.Problem) {
 		return nil, nil
 	}
 	if len(byRank) != r.Info.Workers {
-		return nil, []runs.Problem{{File: r.Dir, Reason: fmt.Sprintf("the traces of %d of %d ranks do not tell who comes last: profile all ranks", len(byRank), r.Info.Workers)}}
+		return nil, []runs.Problem{{File: r.Dir, Reason: fmt.Sprintf("only %d of %d ranks have a trace, so the last rank of a step is unknown: profile all ranks", len(byRank), r.Info.Workers)}}
 	}
-	var out []arrivals
+	var out []stepArrivals
 	for rank := range r.Info.Workers {
 		marked := markedSteps(byRank[rank])
 		if rank == 0 {
-			out = make([]arrivals, len(marked))
+			out = make([]stepArrivals, len(marked))
 		}
 		out = out[:min(len(out), len(marked))]
 		for i, seconds := range firstCollectives(byRank[rank], marked[:len(out)]) {
@@ -91,15 +93,15 @@ func traceArrivals(r runs.Run) ([]arrivals, []runs.Problem) {
 			out[i].step += (marked[i].to - marked[i].from) / float64(r.Info.Workers)
 		}
 	}
-	out = slices.DeleteFunc(out, func(a arrivals) bool { return slices.ContainsFunc(a.at, math.IsNaN) })
+	out = slices.DeleteFunc(out, func(a stepArrivals) bool { return slices.ContainsFunc(a.at, math.IsNaN) })
 	if len(out) == 0 {
-		return nil, []runs.Problem{{File: r.Dir, Reason: "the traces mark no step with a collective in it at all ranks, so that they do not tell who comes last: call the profiler's step()"}}
+		return nil, []runs.Problem{{File: r.Dir, Reason: "no step with a collective is marked in the traces of all ranks, so the last rank of a step is unknown: call the profiler's step()"}}
 	}
 	return out, nil
 }
 
-// firstCollectives returns the duration of a rank's first collective in each step, NaN
-// for a step without one. The steps are in ascending order.
+// firstCollectives returns the duration of a rank's first collective in each step, in
+// seconds; NaN for a step without one.
 func firstCollectives(spans []runs.Span, steps []interval) []float64 {
 	communication := slices.DeleteFunc(slices.Clone(spans), func(s runs.Span) bool { return s.Kind != runs.SpanCommunication })
 	slices.SortStableFunc(communication, func(a, b runs.Span) int { return cmp.Compare(a.Start, b.Start) })
@@ -114,10 +116,11 @@ func firstCollectives(spans []runs.Span, steps []interval) []float64 {
 	return out
 }
 
-// arrivalsOf returns one row per rank of a run, or nil if there are no steps.
-func arrivalsOf(series string, r runs.Run, source string, steps []arrivals) []Rank {
+// summarizeArrivals combines the arrivals in all steps of a run. It returns one row per
+// rank, or nil if there are no steps.
+func summarizeArrivals(series string, r runs.Run, source string, steps []stepArrivals) []RankArrivals {
 	n := r.Info.Workers
-	rows := make([]Rank, n)
+	rows := make([]RankArrivals, n)
 	total := 0.0
 	counted := len(steps)
 	for _, step := range steps {
@@ -163,17 +166,17 @@ func arrivalsOf(series string, r runs.Run, source string, steps []arrivals) []Ra
 	return rows
 }
 
-// WorstStraggler describes in a sentence the straggler that costs the others the most
-// time.
-func WorstStraggler(rows []Rank) string {
+// WorstStraggler describes in a sentence the straggler that costs the other ranks the most
+// time, or states that there is none.
+func WorstStraggler(rows []RankArrivals) string {
 	if len(rows) == 0 {
 		return "no run of several workers has step spans that count, or traces of all ranks"
 	}
-	found := slices.DeleteFunc(slices.Clone(rows), func(r Rank) bool { return !r.Straggler })
+	found := slices.DeleteFunc(slices.Clone(rows), func(r RankArrivals) bool { return !r.Straggler })
 	if len(found) == 0 {
 		return "no rank is the last at the collective more often than chance makes it"
 	}
-	worst := slices.MaxFunc(found, func(a, b Rank) int {
+	worst := slices.MaxFunc(found, func(a, b RankArrivals) int {
 		if a.CostSeconds < b.CostSeconds {
 			return -1
 		}

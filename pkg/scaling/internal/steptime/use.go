@@ -19,8 +19,8 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Use is the use of a step's time; see scaling.TimeUseRow.
-type Use struct {
+// TimeUse describes how the steps of a cell spend their time; see scaling.TimeUseRow.
+type TimeUse struct {
 	Series             string
 	Workers            int
 	Source             string
@@ -33,8 +33,8 @@ type Use struct {
 	Idle               stats.Estimate
 }
 
-// use contains the times of one step, indexed by useData to useStep.
-type use [6]float64
+// stepUse contains the seconds of one step by activity, indexed by useData to useStep.
+type stepUse [6]float64
 
 const (
 	useData = iota
@@ -45,24 +45,23 @@ const (
 	useStep
 )
 
-// UseOf returns the use of the time of a cell's steps, from one source. From step
-// spans, compute is forward, backward and optimizer, and idle is the time outside all
+// MeasureTimeUse computes how the steps of a cell spend their time, from one source. From
+// step spans, compute is forward, backward and optimizer, and idle is the time outside all
 // spans. From traces, the parts are the times that spans of each kind cover; the steps
-// are those that the trace marks, or the complete trace if it marks none, and all of
-// them count. Runs is 0 if no run has steps. level is the confidence level of the
-// intervals.
-func UseOf(c observe.Cell, rule observe.Rule, source string, level float64) (Use, []runs.Problem) {
-	row := Use{Source: source}
+// are those that the trace marks, or the complete trace if it marks none, and all of them
+// count. Runs is 0 if no run has steps. level is the confidence level of the intervals.
+func MeasureTimeUse(c observe.Cell, rule observe.Rule, source string, level float64) (TimeUse, []runs.Problem) {
+	row := TimeUse{Source: source}
 	var all []runs.Problem
-	var series [][]use // for each run, its steps: means over the ranks
+	var series [][]stepUse // for each run, its steps: means over the ranks
 	for _, r := range c.Runs {
-		var steps []use
+		var steps []stepUse
 		var ranks int
 		if source == SourceTrace {
-			steps, ranks = traceUse(r)
+			steps, ranks = useFromTrace(r)
 		} else {
 			var problems []runs.Problem
-			steps, problems = spanUse(r, rule)
+			steps, problems = useFromSpans(r, rule)
 			ranks = r.Info.Workers
 			all = append(all, problems...)
 		}
@@ -75,14 +74,14 @@ func UseOf(c observe.Cell, rule observe.Rule, source string, level float64) (Use
 		return row, all
 	}
 	for k, into := range []*stats.Estimate{&row.Data, &row.Compute, &row.Exposed, &row.Hidden, &row.Idle, &row.Step} {
-		*into = overSteps(series, k, level)
+		*into = meanOverSteps(series, k, level)
 	}
 	return row, all
 }
 
-// spanUse returns the steps of a run folder.
-func spanUse(r runs.Run, rule observe.Rule) ([]use, []runs.Problem) {
-	steps, problems := Read(r, rule).Complete()
+// useFromSpans returns one stepUse per step of a run folder: means over the ranks.
+func useFromSpans(r runs.Run, rule observe.Rule) ([]stepUse, []runs.Problem) {
+	steps, problems := ReadSpans(r, rule).CompleteSteps()
 	if len(steps) == 0 {
 		return nil, problems
 	}
@@ -99,13 +98,13 @@ func spanUse(r runs.Run, rule observe.Rule) ([]use, []runs.Problem) {
 		}
 	}
 	idle = max(0, idle-held) / float64(len(steps))
-	out := make([]use, len(steps))
+	out := make([]stepUse, len(steps))
 	for i, step := range steps {
 		n := float64(len(step))
 		for _, x := range step {
 			compute := x.Forward + x.Backward + x.Optimizer
 			hidden := max(0, x.AllReduce-x.Wait)
-			for k, v := range (use{x.Data, compute, x.Wait, hidden, idle, x.Data + compute + x.Wait + idle}) {
+			for k, v := range (stepUse{x.Data, compute, x.Wait, hidden, idle, x.Data + compute + x.Wait + idle}) {
 				out[i][k] += v / n
 			}
 		}
@@ -113,26 +112,27 @@ func spanUse(r runs.Run, rule observe.Rule) ([]use, []runs.Problem) {
 	return out, problems
 }
 
-// traceUse returns the steps of a run's trace, and the number of ranks.
-func traceUse(r runs.Run) ([]use, int) {
+// useFromTrace returns one stepUse per step of a run's traces, means over the ranks, and
+// the number of ranks that have a trace.
+func useFromTrace(r runs.Run) ([]stepUse, int) {
 	byRank := map[int][]runs.Span{}
 	for _, s := range r.Spans {
 		byRank[s.Rank] = append(byRank[s.Rank], s)
 	}
-	var sums []use
+	var sums []stepUse
 	var ranks []int
 	for _, rank := range slices.Sorted(maps.Keys(byRank)) { // sorted, so that every program rounds the sums in the same way
 		spans := byRank[rank]
-		compute := unionOf(spans, runs.SpanCompute)
-		communication, data := unionOf(spans, runs.SpanCommunication), unionOf(spans, runs.SpanData)
+		compute := mergeSpans(spans, runs.SpanCompute)
+		communication, data := mergeSpans(spans, runs.SpanCommunication), mergeSpans(spans, runs.SpanData)
 		exposed, hidden := communication.subtract(compute), communication.intersect(compute)
 		loading := data.subtract(compute).subtract(communication)
-		for i, w := range windows(spans) {
-			u := use{loading.overlapSeconds(w), compute.overlapSeconds(w), exposed.overlapSeconds(w), hidden.overlapSeconds(w)}
+		for i, w := range stepWindows(spans) {
+			u := stepUse{loading.overlapSeconds(w), compute.overlapSeconds(w), exposed.overlapSeconds(w), hidden.overlapSeconds(w)}
 			u[useStep] = w.to - w.from
 			u[useIdle] = max(0, u[useStep]-u[useData]-u[useCompute]-u[useExposed])
 			if i == len(sums) {
-				sums, ranks = append(sums, use{}), append(ranks, 0)
+				sums, ranks = append(sums, stepUse{}), append(ranks, 0)
 			}
 			ranks[i]++
 			for k, v := range u {
@@ -160,9 +160,9 @@ func markedSteps(spans []runs.Span) []interval {
 	return out
 }
 
-// windows returns the steps that a rank's trace marks, or the complete trace as one
+// stepWindows returns the steps that a rank's trace marks, or the complete trace as one
 // step if it marks none.
-func windows(spans []runs.Span) []interval {
+func stepWindows(spans []runs.Span) []interval {
 	marked := markedSteps(spans)
 	if len(marked) > 0 {
 		return marked
@@ -179,12 +179,12 @@ func windows(spans []runs.Span) []interval {
 	return nil
 }
 
-// overSteps returns the mean of a part over the steps of all runs. Its interval is from
-// the moving-block bootstrap (Künsch, The jackknife and the bootstrap for general
-// stationary observations, Annals of Statistics 17, 1989): consecutive steps are
-// correlated, so blocks of about n^(1/3) consecutive steps are drawn, separately for
-// each run.
-func overSteps(series [][]use, part int, level float64) stats.Estimate {
+// meanOverSteps returns the mean of one part of a step (an index of stepUse) over the steps
+// of all runs. Its interval is from the moving-block bootstrap (Künsch, The jackknife and
+// the bootstrap for general stationary observations, Annals of Statistics 17, 1989):
+// consecutive steps are correlated, so blocks of about n^(1/3) consecutive steps are drawn,
+// separately for each run.
+func meanOverSteps(series [][]stepUse, part int, level float64) stats.Estimate {
 	out := stats.Estimate{Min: math.Inf(1), Max: math.Inf(-1), Low: math.NaN(), High: math.NaN()}
 	var seed []float64
 	sums := make([][]float64, len(series)) // cumulative sums before each step
@@ -208,7 +208,7 @@ func overSteps(series [][]use, part int, level float64) stats.Estimate {
 	case out.N < 2*len(series):
 		return out
 	}
-	rng := rand.New(rand.NewPCG(seedOf(seed), uint64(part)))
+	rng := rand.New(rand.NewPCG(hashSeed(seed), uint64(part)))
 	means := make([]float64, stats.Resamples)
 	for i := range means {
 		total := 0.0
@@ -229,9 +229,9 @@ func overSteps(series [][]use, part int, level float64) stats.Estimate {
 	return out
 }
 
-// seedOf derives the random seed from the data, so that the same logs give the same
-// interval to the last digit.
-func seedOf(values []float64) uint64 {
+// hashSeed returns a hash of the data as the random seed, so that the same logs give the
+// same interval to the last digit.
+func hashSeed(values []float64) uint64 {
 	h := fnv.New64a()
 	for _, v := range values {
 		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(v))) // a hash does not fail
@@ -239,8 +239,8 @@ func seedOf(values []float64) uint64 {
 	return h.Sum64()
 }
 
-// Sentence describes the share of each part in a step.
-func (r Use) Sentence() string {
+// Sentence describes the share of each part in the step time.
+func (r TimeUse) Sentence() string {
 	share := func(s stats.Estimate) string { return english.Percent(math.Round(1000*s.Value/r.Step.Value) / 1000) }
 	text := fmt.Sprintf("%s at %s: %s of a step is compute, %s waiting for data, %s exposed communication, %s idle",
 		r.Series, english.Count(r.Workers, "worker"), share(r.Compute), share(r.Data), share(r.Exposed), share(r.Idle))

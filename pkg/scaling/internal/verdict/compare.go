@@ -45,14 +45,14 @@ type Comparisons struct {
 	Problems []string // what could not be compared, with reasons
 }
 
-// Study contains the observations of a study.
+// Study contains the measurements of a study that a comparison needs.
 type Study struct {
 	Place  string // name of the study in sentences
 	By     stats.Estimator
 	Points []Point // by series, then by workers
 }
 
-// Point contains the observations of a series at one worker count.
+// Point contains the measurements of a series at one worker count.
 type Point struct {
 	Series   string
 	Workers  int
@@ -76,15 +76,15 @@ func (s Study) indexOf(series string, workers int) int {
 	return slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
 }
 
-// Pair names a series of each of two studies: A and B in the studies, NameA and NameB
-// in sentences.
-type Pair struct{ A, B, NameA, NameB string }
+// SeriesPair is a pair of series to compare: series A of one study and series B of another.
+// NameA and NameB are their names in sentences.
+type SeriesPair struct{ A, B, NameA, NameB string }
 
 // CompareStudies compares the series that have the same name in both studies. If there
 // are none and each study has one series, it compares these two. It uses the estimator
 // of a.
 func CompareStudies(a, b Study) (*Comparisons, error) {
-	pairs, err := pairsOf(a, b)
+	pairs, err := matchSeries(a, b)
 	if err != nil {
 		return nil, err
 	}
@@ -99,10 +99,10 @@ func CompareStudies(a, b Study) (*Comparisons, error) {
 	}
 	for _, side := range []struct {
 		has, lacks Study
-		of         func(Pair) string
-	}{{a, b, func(p Pair) string { return p.A }}, {b, a, func(p Pair) string { return p.B }}} {
+		of         func(SeriesPair) string
+	}{{a, b, func(p SeriesPair) string { return p.A }}, {b, a, func(p SeriesPair) string { return p.B }}} {
 		for _, name := range side.has.series() {
-			if !slices.ContainsFunc(pairs, func(p Pair) bool { return side.of(p) == name }) {
+			if !slices.ContainsFunc(pairs, func(p SeriesPair) bool { return side.of(p) == name }) {
 				c.Problems = append(c.Problems, fmt.Sprintf("%s has no series %s, which %s has", side.lacks.Place, name, side.has.Place))
 			}
 		}
@@ -110,27 +110,28 @@ func CompareStudies(a, b Study) (*Comparisons, error) {
 	return c, nil
 }
 
-// pairsOf returns the pairs of series to compare, or an error if no series correspond.
-func pairsOf(a, b Study) ([]Pair, error) {
-	var pairs []Pair
+// matchSeries pairs the series that have the same name in both studies. If there are none
+// and each study has one series, it pairs these two; otherwise it returns an error.
+func matchSeries(a, b Study) ([]SeriesPair, error) {
+	var pairs []SeriesPair
 	namesA, namesB := a.series(), b.series()
 	for _, name := range namesA {
 		if slices.Contains(namesB, name) {
-			pairs = append(pairs, Pair{name, name, name, name})
+			pairs = append(pairs, SeriesPair{name, name, name, name})
 		}
 	}
 	if len(pairs) == 0 && len(namesA) == 1 && len(namesB) == 1 {
 		x, y := namesA[0], namesB[0]
-		pairs = append(pairs, Pair{x, y, x, y})
+		pairs = append(pairs, SeriesPair{x, y, x, y})
 	}
 	if len(pairs) == 0 {
-		return nil, fmt.Errorf("compare: no series is in both: one has %s, the other %s", english.Quoted(namesA), english.Quoted(namesB))
+		return nil, fmt.Errorf("compare: no series has the same name in both studies: one has %s, the other %s", english.Quoted(namesA), english.Quoted(namesB))
 	}
 	return pairs, nil
 }
 
 // ComparePairs compares pairs of series at every worker count that both have.
-func ComparePairs(a, b Study, pairs []Pair) (*Comparisons, error) {
+func ComparePairs(a, b Study, pairs []SeriesPair) (*Comparisons, error) {
 	out := &Comparisons{}
 	for _, pr := range pairs {
 		first := len(out.Rows)
@@ -151,7 +152,7 @@ func ComparePairs(a, b Study, pairs []Pair) (*Comparisons, error) {
 				continue
 			}
 			out.Rows = append(out.Rows, *c)
-			for _, d := range differences(p.Cell, b.Points[j].Cell) {
+			for _, d := range differingTraits(p.Cell, b.Points[j].Cell) {
 				if workersByDifference[d] == nil {
 					differ = append(differ, d)
 				}
@@ -159,7 +160,7 @@ func ComparePairs(a, b Study, pairs []Pair) (*Comparisons, error) {
 			}
 		}
 		for _, d := range differ {
-			out.Problems = append(out.Problems, fmt.Sprintf("%s and %s differ in %s, at %s: compare their times with care", pr.NameA, pr.NameB, d, WorkersText(workersByDifference[d])))
+			out.Problems = append(out.Problems, fmt.Sprintf("%s and %s differ in %s, at %s: compare their times with care", pr.NameA, pr.NameB, d, FormatWorkers(workersByDifference[d])))
 		}
 		for _, q := range b.Points {
 			if q.Series == pr.B && a.indexOf(pr.A, q.Workers) < 0 {
@@ -171,34 +172,36 @@ func ComparePairs(a, b Study, pairs []Pair) (*Comparisons, error) {
 		}
 	}
 	if len(out.Rows) == 0 {
-		return nil, fmt.Errorf("compare: nothing can be compared: %s", english.List(out.Problems))
+		return nil, fmt.Errorf("compare: no worker count can be compared: %s", english.List(out.Problems))
 	}
 	return out, nil
 }
 
-// WorkersText formats a list of worker counts: "1 and 2 workers".
-func WorkersText(sizes []string) string {
+// FormatWorkers formats a list of worker counts, as in "1 and 2 workers".
+func FormatWorkers(sizes []string) string {
 	if len(sizes) == 1 && sizes[0] == "1" {
 		return "1 worker"
 	}
 	return english.List(sizes) + " workers"
 }
 
-// Compare compares two cells by the best measure that both have.
+// Compare compares series a and b at one worker count by the best measure of speed that
+// both of their cells (ca and cb) have. It returns an error if they have no measure in
+// common.
 func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) (*Comparison, error) {
 	c := &Comparison{A: a, B: b, Workers: workers, P: math.NaN(), PermutationP: math.NaN()}
-	var m observe.Speed
-	for _, try := range observe.Speeds() {
-		if try.Known(ca) && try.Known(cb) {
+	var m observe.SpeedMeasure
+	for _, try := range observe.SpeedMeasures() {
+		if try.HasValue(ca) && try.HasValue(cb) {
 			m = try
 			break
 		}
 	}
 	if m.Value == nil {
-		return nil, fmt.Errorf("%s and %s at %s have no time or throughput that both tell", a, b, english.Count(workers, "worker"))
+		return nil, fmt.Errorf("%s and %s have no time or throughput in common at %s", a, b, english.Count(workers, "worker"))
 	}
 	c.Measure = m.Name
-	x, y := m.Positive(ca), m.Positive(cb)
+	x, y := m.PositiveValues(ca), m.PositiveValues(cb)
 	c.RunsA, c.RunsB = len(x), len(y)
 	if sameRuns(ca, cb, x, y) {
 		c.same = true
@@ -209,7 +212,7 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 	}
 	c.Ratio = m.Ratio(by, ca, cb)
 	if len(x) > 1 && len(y) > 1 {
-		c.P, c.PermutationP = stats.Welch(x, y), stats.Permutation(x, y)
+		c.P, c.PermutationP = stats.WelchTest(x, y), stats.PermutationTest(x, y)
 	}
 	c.decide(m, by.Level)
 	return c, nil
@@ -236,8 +239,8 @@ func sameRuns(a, b observe.Cell, x, y []float64) bool {
 	return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y))) && slices.Equal(places(a), places(b))
 }
 
-// decide sets the verdict, the description of the test, and the sentence.
-func (c *Comparison) decide(m observe.Speed, level float64) {
+// decide sets Verdict, Test and Sentence. level is the confidence level.
+func (c *Comparison) decide(m observe.SpeedMeasure, level float64) {
 	at := "at " + english.Count(c.Workers, "worker")
 	effect := fmt.Sprintf("%s runs %s times as fast as %s %s (%s)", c.A, english.Short(c.Ratio.Value), c.B, at, m.Words)
 	if math.IsNaN(c.P) {
@@ -248,7 +251,7 @@ func (c *Comparison) decide(m observe.Speed, level float64) {
 	}
 	c.Test = fmt.Sprintf("Welch's t-test of the logarithms, p %s", english.PIs(c.P))
 	if !math.IsNaN(c.PermutationP) {
-		c.Test += fmt.Sprintf("; exact permutation test, p %s (at best %s with so many runs)", english.PIs(c.PermutationP), english.P(stats.LeastPermutation(c.RunsA, c.RunsB)))
+		c.Test += fmt.Sprintf("; exact permutation test, p %s (at best %s with so many runs)", english.PIs(c.PermutationP), english.P(stats.MinPermutationP(c.RunsA, c.RunsB)))
 	}
 	said := fmt.Sprintf("%s, %s interval %s, n = %d and %d; %s", effect, english.Percent(level), c.Ratio.Interval(), c.RunsA, c.RunsB, c.Test)
 	excludes := c.Ratio.Low > 1 || c.Ratio.High < 1

@@ -16,22 +16,21 @@ type trait struct {
 	value func(runs.Run) string // "" if unknown
 }
 
-// workTraits returns the traits that must be equal so that times can be compared, for every
-// kind of comparison.
+// workTraits returns the traits that must be equal in every comparison of times.
 func workTraits() []trait {
 	return []trait{
 		{"threads per worker", func(r runs.Run) string { return formatKnown(r.Info.ThreadsPerWorker) }},
 		{"training samples", func(r runs.Run) string { return formatKnown(r.Info.SamplesPerEpoch) }},
 		{"parameters", func(r runs.Run) string { return formatKnown(r.Info.Parameters) }},
-		{"model", func(r runs.Run) string { return observe.Config(r, "model") }},
-		{"data", func(r runs.Run) string { return observe.Config(r, "data") }},
+		{"model", func(r runs.Run) string { return observe.ConfigSection(r, "model") }},
+		{"data", func(r runs.Run) string { return observe.ConfigSection(r, "data") }},
 		{"device", func(r runs.Run) string { return r.Info.Accelerator }},
 		{"host", func(r runs.Run) string { return r.Info.Host.Name }},
 	}
 }
 
-// batchPerWorkerTrait returns the trait "batch per worker", which must be the same at equal
-// worker counts.
+// batchPerWorkerTrait returns the batch per worker, which must be equal at equal worker
+// counts.
 func batchPerWorkerTrait() trait {
 	return trait{"batch per worker", func(r runs.Run) string {
 		each, _ := observe.Batches(r)
@@ -39,15 +38,15 @@ func batchPerWorkerTrait() trait {
 	}}
 }
 
-// samplesPerEpochTrait returns the trait "the samples of an epoch", which must be the same at
-// equal worker counts.
+// samplesPerEpochTrait returns the samples per epoch, which must be equal at equal worker
+// counts.
 func samplesPerEpochTrait() trait {
 	return trait{"the samples of an epoch", func(r runs.Run) string { return formatKnown(observe.SamplesPerEpoch(r)) }}
 }
 
-// Unfairness returns notes on differences within a series that make a comparison of
+// UnfairnessNotes returns notes on differences within a series that make a comparison of
 // times unfair, and on runs that seem to be in the series twice.
-func Unfairness(g observe.Series, mode Mode) []string {
+func UnfairnessNotes(g observe.Series, mode Mode) []string {
 	var notes notes
 	for _, c := range append(workTraits(),
 		trait{"engine", func(r runs.Run) string { return r.Info.Engine }},
@@ -57,13 +56,13 @@ func Unfairness(g observe.Series, mode Mode) []string {
 			}
 			return r.Info.Collective
 		}}) {
-		notes.compareValue(g, c)
+		notes.noteTrait(g, c)
 	}
-	if mode.Batch == NeitherFixed || sameCount(g) { // weak or strong scaling would let one of the batches grow
-		notes.compareValue(g, batchPerWorkerTrait())
+	if mode.Batch == FixedNeither || hasOneWorkerCount(g) { // weak or strong scaling would let one of the batches grow
+		notes.noteTrait(g, batchPerWorkerTrait())
 	}
-	notes.compareSamples(g, mode)
-	notes.compareRepeats(g)
+	notes.noteSamples(g, mode)
+	notes.noteRepeats(g)
 	return notes
 }
 
@@ -72,8 +71,8 @@ type notes []string
 
 func (n *notes) add(format string, a ...any) { *n = append(*n, fmt.Sprintf(format, a...)) }
 
-// compareRepeats adds a note if several runs have the same worker count and seed.
-func (n *notes) compareRepeats(g observe.Series) {
+// noteRepeats adds a note if several runs have the same worker count and seed.
+func (n *notes) noteRepeats(g observe.Series) {
 	type place struct {
 		workers int
 		seed    int64
@@ -95,16 +94,16 @@ func (n *notes) compareRepeats(g observe.Series) {
 	}
 }
 
-// sameCount reports whether all runs of the series have the same worker count.
-func sameCount(g observe.Series) bool {
+// hasOneWorkerCount reports whether all runs of the series have the same worker count.
+func hasOneWorkerCount(g observe.Series) bool {
 	return !slices.ContainsFunc(g.Runs, func(r runs.Run) bool { return r.Info.Workers != g.Runs[0].Info.Workers })
 }
 
-// compareSamples adds a note if the samples per epoch are neither constant nor
+// noteSamples adds a note if the samples per epoch are neither constant nor
 // proportional to the workers, or if they differ between repeats.
-func (n *notes) compareSamples(g observe.Series, mode Mode) {
-	if mode.Samples == NeitherFixed {
-		n.compareValue(g, samplesPerEpochTrait())
+func (n *notes) noteSamples(g observe.Series, mode Mode) {
+	if mode.Samples == FixedNeither {
+		n.noteTrait(g, samplesPerEpochTrait())
 		return
 	}
 	byWorkers := map[int]runs.Run{}
@@ -116,24 +115,24 @@ func (n *notes) compareSamples(g observe.Series, mode Mode) {
 		}
 		if a, b := observe.SamplesPerEpoch(first), observe.SamplesPerEpoch(r); a > 0 && b > 0 && a != b && !observe.Failed(first) && !observe.Failed(r) {
 			n.add("series %s: the samples of an epoch differ between repeats at %s (%d in %s, %d in %s); compare their times with care",
-				g.Name, english.Count(r.Info.Workers, "worker"), a, observe.Name(first), b, observe.Name(r))
+				g.Name, english.Count(r.Info.Workers, "worker"), a, observe.RunName(first), b, observe.RunName(r))
 			return
 		}
 	}
 }
 
-// compareValue adds a note if a trait differs between runs, with its values and the
-// first run that has each.
-func (n *notes) compareValue(g observe.Series, c trait) {
+// noteTrait adds a note if a trait differs between runs. The note lists its values, each
+// with the first run that has it.
+func (n *notes) noteTrait(g observe.Series, c trait) {
 	var values, where []string
 	for _, r := range g.Runs {
 		v := c.value(r)
 		if v != "" && !slices.Contains(values, v) {
 			values = append(values, v)
 			if len(v) > 40 { // the text of a config section would be too long for one line
-				where = append(where, observe.Name(r))
+				where = append(where, observe.RunName(r))
 			} else {
-				where = append(where, fmt.Sprintf("%s in %s", v, observe.Name(r)))
+				where = append(where, fmt.Sprintf("%s in %s", v, observe.RunName(r)))
 			}
 		}
 	}
@@ -142,12 +141,12 @@ func (n *notes) compareValue(g observe.Series, c trait) {
 	}
 }
 
-// differences returns the traits in which two cells with the same worker count differ
-// although they should not, with their values if these are short.
-func differences(a, b observe.Cell) []string {
+// differingTraits returns the traits that should be equal in two cells with the same
+// worker count but are not, with their values if these are short.
+func differingTraits(a, b observe.Cell) []string {
 	var out []string
 	for _, c := range append([]trait{batchPerWorkerTrait(), samplesPerEpochTrait()}, workTraits()...) {
-		x, y := c.values(a.Runs), c.values(b.Runs)
+		x, y := c.distinctValues(a.Runs), c.distinctValues(b.Runs)
 		if len(x) == 0 || len(y) == 0 || slices.Equal(x, y) {
 			continue
 		}
@@ -164,8 +163,8 @@ func differences(a, b observe.Cell) []string {
 	return out
 }
 
-// values returns the distinct known values of the trait in the given runs, sorted.
-func (c trait) values(all []runs.Run) []string {
+// distinctValues returns the distinct known values of the trait in the given runs, sorted.
+func (c trait) distinctValues(all []runs.Run) []string {
 	var out []string
 	for _, r := range all {
 		if v := c.value(r); v != "" && !slices.Contains(out, v) {
@@ -176,7 +175,7 @@ func (c trait) values(all []runs.Run) []string {
 	return out
 }
 
-// formatKnown formats n, and returns "" for 0.
+// formatKnown formats n in decimal. It returns "" for 0, which means unknown.
 func formatKnown(n int) string {
 	if n == 0 {
 		return ""

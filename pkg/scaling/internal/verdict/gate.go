@@ -42,7 +42,7 @@ type GateResult struct {
 // worker count that both have, as documented for scaling.Gate. limit is the share of
 // speed that may be lost.
 func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
-	pairs, err := pairsOf(candidate, baseline)
+	pairs, err := matchSeries(candidate, baseline)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	g := &GateResult{Outcome: OutcomePass, Problems: c.Problems}
 	count := map[string]int{}
 	for _, row := range c.Rows {
-		r := gateRow(row, limit)
+		r := newGateRow(row, limit)
 		g.Rows = append(g.Rows, r)
 		count[r.Outcome]++
 	}
@@ -95,14 +95,14 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	return g, nil
 }
 
-// missingRows returns rows with the outcome "cannot tell" for the points of the baseline at
-// which the candidate has no counted run: a candidate that crashes or lacks a series
+// missingRows returns one row with the outcome "cannot tell" for each point of the baseline
+// at which the candidate has no counted run: a candidate that crashes or lacks a series
 // must not pass.
-func missingRows(baseline, candidate Study, pairs []Pair) []GateRow {
+func missingRows(baseline, candidate Study, pairs []SeriesPair) []GateRow {
 	var rows []GateRow
 	for _, p := range baseline.Points {
-		m, timed := observe.SpeedOf([]observe.Cell{p.Cell})
-		if !timed || slices.ContainsFunc(pairs, func(pr Pair) bool { return pr.B == p.Series }) {
+		m, timed := observe.ChooseSpeedMeasure([]observe.Cell{p.Cell})
+		if !timed || slices.ContainsFunc(pairs, func(pr SeriesPair) bool { return pr.B == p.Series }) {
 			continue
 		}
 		rows = append(rows, GateRow{
@@ -112,12 +112,12 @@ func missingRows(baseline, candidate Study, pairs []Pair) []GateRow {
 	}
 	for _, pr := range pairs {
 		for _, p := range baseline.Points {
-			m, timed := observe.SpeedOf([]observe.Cell{p.Cell})
+			m, timed := observe.ChooseSpeedMeasure([]observe.Cell{p.Cell})
 			if p.Series != pr.B || !timed {
 				continue
 			}
 			if j := candidate.indexOf(pr.A, p.Workers); j >= 0 {
-				if _, timed := observe.SpeedOf([]observe.Cell{candidate.Points[j].Cell}); timed {
+				if _, timed := observe.ChooseSpeedMeasure([]observe.Cell{candidate.Points[j].Cell}); timed {
 					continue
 				}
 			}
@@ -130,16 +130,17 @@ func missingRows(baseline, candidate Study, pairs []Pair) []GateRow {
 	return rows
 }
 
-// gateRow decides one comparison of the candidate (A) with the baseline (B).
-func gateRow(c Comparison, limit float64) GateRow {
+// newGateRow returns the outcome of one comparison of the candidate (A) with the baseline
+// (B).
+func newGateRow(c Comparison, limit float64) GateRow {
 	ratio := c.Ratio
 	r := GateRow{
 		Series: c.A, Workers: c.Workers, BaselineRuns: c.RunsB, CandidateRuns: c.RunsA,
-		Regression: ratio.Lost(),
+		Regression: ratio.LostShare(),
 	}
 	lost := r.Regression
-	change := fmt.Sprintf("%s at %s: %s", r.Series, english.Count(r.Workers, "worker"), changeText(lost.Value))
-	bounds := fmt.Sprintf("between %s and %s", changeText(lost.Low), changeText(lost.High))
+	change := fmt.Sprintf("%s at %s: %s", r.Series, english.Count(r.Workers, "worker"), formatChange(lost.Value))
+	bounds := fmt.Sprintf("between %s and %s", formatChange(lost.Low), formatChange(lost.High))
 	switch {
 	case c.same:
 		r.Outcome = OutcomePass
@@ -166,8 +167,9 @@ func gateRow(c Comparison, limit float64) GateRow {
 	return r
 }
 
-// changeText formats a share of lost speed: "5 % slower", or faster if it is negative.
-func changeText(lost float64) string {
+// formatChange formats a share of lost speed, as in "5 % slower". A negative share is
+// formatted as faster.
+func formatChange(lost float64) string {
 	if lost < 0 {
 		return english.Percent(-lost) + " faster"
 	}
@@ -177,14 +179,13 @@ func changeText(lost float64) string {
 // maxRuns is the largest number of runs that the gate recommends.
 const maxRuns = 100
 
-// runsNeeded returns the approximate number of runs per side that would move the
-// interval to one side of the limit, or 0 if it is more than maxRuns. It assumes that
-// the spread stays the same: the half-width is proportional to 1/√n and to Student's
-// quantile.
+// runsNeeded returns the approximate number of runs per side with which the interval would
+// not contain the limit, or 0 if it is more than maxRuns. It assumes that the spread stays
+// the same: the half-width is proportional to 1/√n and to Student's quantile.
 func runsNeeded(c Comparison, limit float64) int {
 	margin := math.Abs(math.Log(c.Ratio.Value) - math.Log(1-limit))
 	half := (math.Log(c.Ratio.High) - math.Log(c.Ratio.Low)) / 2
-	if margin == 0 || !observe.Finite(half) {
+	if margin == 0 || !observe.IsFinite(half) {
 		return 0
 	}
 	now := float64(min(c.RunsA, c.RunsB))

@@ -15,10 +15,10 @@ const (
 
 // Values of Mode.Batch and Mode.Samples.
 const (
-	PerWorkerFixed = "fixed per worker"
-	TotalFixed     = "fixed"
-	NeitherFixed   = "varies"
-	UnknownFixed   = "unknown"
+	FixedPerWorker = "fixed per worker"
+	FixedTotal     = "fixed"
+	FixedNeither   = "varies"
+	FixedUnknown   = "unknown"
 )
 
 // Mode describes what stays constant while the workers of a series grow; see
@@ -31,23 +31,23 @@ type Mode struct {
 	Why     string
 }
 
-// modes maps Batch and Samples to the scaling mode. The first entry that matches
-// applies, and an empty field matches every value. Samples decide only if the logs do
-// not contain the batch.
-var modes = []Mode{
-	{Batch: PerWorkerFixed, Samples: TotalFixed, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling); the data set is fixed, so an epoch takes fewer steps"},
-	{Batch: PerWorkerFixed, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling)"},
-	{Batch: TotalFixed, Scaling: ScalingStrong, Why: "the global batch is fixed and divided among the workers (strong scaling)"},
-	{Batch: NeitherFixed, Scaling: ScalingUnknown, Why: "neither the batch per worker nor the global batch is fixed"},
-	{Samples: PerWorkerFixed, Scaling: ScalingWeak, Why: "the logs tell no batch; the samples of an epoch grow with the workers (weak scaling)"},
-	{Samples: TotalFixed, Scaling: ScalingStrong, Why: "the logs tell no batch; every epoch has the same samples (strong scaling of the epoch)"},
-	{Samples: NeitherFixed, Scaling: ScalingUnknown, Why: "the logs tell no batch, and the samples of an epoch are neither fixed nor in proportion to the workers"},
+// modeTable maps Batch and Samples to Scaling and Why. The first entry that matches
+// applies, and an empty field matches every value. Samples matters only if the logs do not
+// contain the batch.
+var modeTable = []Mode{
+	{Batch: FixedPerWorker, Samples: FixedTotal, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling); the data set is fixed, so an epoch takes fewer steps"},
+	{Batch: FixedPerWorker, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling)"},
+	{Batch: FixedTotal, Scaling: ScalingStrong, Why: "the global batch is fixed and divided among the workers (strong scaling)"},
+	{Batch: FixedNeither, Scaling: ScalingUnknown, Why: "neither the batch per worker nor the global batch is fixed"},
+	{Samples: FixedPerWorker, Scaling: ScalingWeak, Why: "the logs tell no batch; the samples of an epoch grow with the workers (weak scaling)"},
+	{Samples: FixedTotal, Scaling: ScalingStrong, Why: "the logs tell no batch; every epoch has the same samples (strong scaling of the epoch)"},
+	{Samples: FixedNeither, Scaling: ScalingUnknown, Why: "the logs tell no batch, and the samples of an epoch are neither fixed nor in proportion to the workers"},
 	{Scaling: ScalingUnknown, Why: "the logs of several worker counts tell neither batch nor samples"},
 }
 
-// ModeOf determines whether a series shows weak or strong scaling.
-func ModeOf(g observe.Series) Mode {
-	var batch, samples []sized
+// DetermineMode determines whether a series shows weak or strong scaling.
+func DetermineMode(g observe.Series) Mode {
+	var batch, samples []workerTotal
 	counts := map[int]bool{}
 	for _, r := range g.Runs {
 		if observe.Failed(r) {
@@ -56,20 +56,20 @@ func ModeOf(g observe.Series) Mode {
 		n := r.Info.Workers
 		counts[n] = true
 		if _, global := observe.Batches(r); global > 0 {
-			batch = append(batch, sized{n, global})
+			batch = append(batch, workerTotal{n, global})
 		}
 		if s := observe.SamplesPerEpoch(r); s > 0 {
-			samples = append(samples, sized{n, s})
+			samples = append(samples, workerTotal{n, s})
 		}
 	}
-	m := Mode{Series: g.Name, Scaling: ScalingUnknown, Batch: constancy(batch, 0)}
+	m := Mode{Series: g.Name, Scaling: ScalingUnknown, Batch: classifyConstancy(batch, 0)}
 	// Padding of the last batch makes the samples of an epoch differ a little.
-	m.Samples = constancy(samples, 0.1)
+	m.Samples = classifyConstancy(samples, 0.1)
 	if len(counts) < 2 {
 		m.Why = "no two of its runs differ in their workers: nothing scales"
 		return m
 	}
-	for _, known := range modes {
+	for _, known := range modeTable {
 		if (known.Batch == "" || known.Batch == m.Batch) && (known.Samples == "" || known.Samples == m.Samples) {
 			m.Scaling, m.Why = known.Scaling, known.Why
 			break
@@ -78,15 +78,16 @@ func ModeOf(g observe.Series) Mode {
 	return m
 }
 
-// sized is a quantity measured at one worker count.
-type sized struct{ workers, total int }
+// workerTotal is the total of a quantity over all workers, at one worker count.
+type workerTotal struct{ workers, total int }
 
-// constancy reports whether the quantity is fixed per worker, fixed in total, or
-// neither while the worker count changes. Values within the relative tolerance are
-// equal.
-func constancy(all []sized, tolerance float64) string {
+// classifyConstancy returns FixedPerWorker or FixedTotal if the quantity is constant per
+// worker or in total while the worker count changes, FixedNeither if it is not, and
+// FixedUnknown for fewer than two worker counts. Values within the relative tolerance
+// count as equal.
+func classifyConstancy(all []workerTotal, tolerance float64) string {
 	if len(all) == 0 {
-		return UnknownFixed
+		return FixedUnknown
 	}
 	least, most := math.Inf(1), 0.0
 	leastEach, mostEach := math.Inf(1), 0.0
@@ -99,11 +100,11 @@ func constancy(all []sized, tolerance float64) string {
 	}
 	switch {
 	case len(counts) < 2:
-		return UnknownFixed
+		return FixedUnknown
 	case mostEach <= leastEach*(1+tolerance):
-		return PerWorkerFixed
+		return FixedPerWorker
 	case most <= least*(1+tolerance):
-		return TotalFixed
+		return FixedTotal
 	}
-	return NeitherFixed
+	return FixedNeither
 }

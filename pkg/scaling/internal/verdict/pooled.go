@@ -24,8 +24,8 @@ type Pooled struct {
 	Sentence         string
 }
 
-// pool combines the comparisons of two series at several worker counts into one answer.
-// ok is false if there are fewer than two comparisons.
+// pool combines the comparisons of two series at several worker counts. ok is false if
+// fewer than two comparisons have a ratio.
 func pool(rows []Comparison, level float64) (p Pooled, ok bool) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(c Comparison) bool { return c.same || !(c.Ratio.Value > 0) })
 	if len(rows) < 2 {
@@ -45,20 +45,21 @@ func pool(rows []Comparison, level float64) (p Pooled, ok bool) {
 		}
 	}
 	p.Median, p.Min, p.Max = stats.Median(ratios), slices.Min(ratios), slices.Max(ratios)
-	sum, expected, chance := stats.SignedRanks(logs)
+	sum, expected, chance := stats.SignedRankTest(logs)
 	p.P = chance
 	p.decide(shown, sum-expected, 1-level)
 	return p, true
 }
 
-// decide sets the verdict and the sentence. shown contains the number of worker counts
-// per verdict, and side is positive if the ranks favor A.
+// decide sets Verdict and Sentence. shown contains the number of worker counts per
+// verdict, side is positive if the signed ranks favor A, and alpha is the significance
+// level.
 func (p *Pooled) decide(shown map[string]int, side, alpha float64) {
 	up, down := shown[VerdictFaster], shown[VerdictSlower]
 	significant := p.P < alpha && side*math.Log(p.Median) > 0
 	against := significant && (side > 0 && down > 0 || side < 0 && up > 0)
 	partly := !significant && up+down > 0 && up < p.Counts && down < p.Counts
-	text := p.effect()
+	text := p.describeEffect()
 	switch {
 	case up > 0 && down > 0, against, partly:
 		p.Verdict = VerdictMixed
@@ -69,9 +70,9 @@ func (p *Pooled) decide(shown map[string]int, side, alpha float64) {
 	case significant, down == p.Counts:
 		p.Verdict = VerdictSlower
 		text += fmt.Sprintf(". No: %s is slower.", p.A)
-	case shown[VerdictUnknown] == p.Counts && !(stats.LeastSigned(p.Faster+p.Slower) < alpha):
+	case shown[VerdictUnknown] == p.Counts && !(stats.MinSignedRankP(p.Faster+p.Slower) < alpha):
 		p.Verdict = VerdictUnknown
-		text += fmt.Sprintf(". So few counts cannot tell (p is %s at best): run 6 worker counts or more, or at least 3 seeds of each.", english.P(stats.LeastSigned(p.Counts)))
+		text += fmt.Sprintf(". So few counts cannot tell (p is %s at best): run 6 worker counts or more, or at least 3 seeds of each.", english.P(stats.MinSignedRankP(p.Counts)))
 	default:
 		p.Verdict = VerdictNone
 		text += ". The worker counts together show no difference."
@@ -79,8 +80,8 @@ func (p *Pooled) decide(shown map[string]int, side, alpha float64) {
 	p.Sentence = text
 }
 
-// effect describes the measured ratios and the p-value of the paired test.
-func (p *Pooled) effect() string {
+// describeEffect describes the measured ratios and the p-value of the paired test.
+func (p *Pooled) describeEffect() string {
 	what, n := "faster than", p.Faster
 	if p.Slower > p.Faster {
 		what, n = "slower than", p.Slower

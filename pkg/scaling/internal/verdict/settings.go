@@ -19,9 +19,9 @@ type Setting struct {
 	Values  []string // one per series; "-" if unknown
 }
 
-// Settings returns the settings in which series differ at equal worker counts: first
-// the learning rate, the batch and the other properties that every run has, then the
-// keys of the configs. It returns nil for fewer than two series.
+// Settings returns the settings in which the series differ at equal worker counts: first
+// the learning rate, the batch and other properties of every run, then keys of the
+// configs. It returns nil for fewer than two series.
 func Settings(groups []observe.Series) []Setting {
 	if len(groups) < 2 {
 		return nil
@@ -32,7 +32,7 @@ func Settings(groups []observe.Series) []Setting {
 			if !(rate > 0) {
 				return ""
 			}
-			return lrscaling.RateText(rate)
+			return lrscaling.FormatRate(rate)
 		}},
 		batchPerWorkerTrait(),
 		{"global batch", func(r runs.Run) string { _, global := observe.Batches(r); return formatKnown(global) }},
@@ -43,31 +43,32 @@ func Settings(groups []observe.Series) []Setting {
 	first, varies := map[string]string{}, map[string]bool{}
 	for _, g := range groups {
 		for _, r := range g.Runs {
-			for key, v := range flatConfig(r) {
+			for key, v := range flattenConfig(r) {
 				if _, seen := first[key]; !seen {
 					first[key] = v
 				}
-				if first[key] != v && len(varies) < maxVaryingKeys {
+				if first[key] != v && len(varies) < maxComparedKeys {
 					varies[key] = true
 				}
 			}
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(varies), runs.NaturalCompare) {
-		traits = append(traits, trait{key, func(r runs.Run) string { return flatConfig(r)[key] }})
+		traits = append(traits, trait{key, func(r runs.Run) string { return flattenConfig(r)[key] }})
 	}
 	var out []Setting
 	for _, t := range traits {
-		if row, differs := t.row(groups); differs {
+		if row, differs := t.compareSeries(groups); differs {
 			out = append(out, row)
 		}
 	}
 	return out
 }
 
-// row returns the values of each series. It reports whether any two series differ at a
-// worker count that both have, or, if they have no worker count in common, at all.
-func (c trait) row(groups []observe.Series) (Setting, bool) {
+// compareSeries returns the trait's values in each series, and whether any two series
+// differ. Two series are compared at the worker counts that both have or, if there are
+// none, over all their runs.
+func (c trait) compareSeries(groups []observe.Series) (Setting, bool) {
 	row := Setting{Setting: c.what}
 	byWorkers := make([]map[int][]runs.Run, len(groups))
 	for i, g := range groups {
@@ -75,14 +76,14 @@ func (c trait) row(groups []observe.Series) (Setting, bool) {
 		for _, r := range g.Runs {
 			byWorkers[i][r.Info.Workers] = append(byWorkers[i][r.Info.Workers], r)
 		}
-		text := strings.Join(c.values(g.Runs), ", ")
+		text := strings.Join(c.distinctValues(g.Runs), ", ")
 		if text == "" {
 			text = "-"
 		}
 		row.Values = append(row.Values, text)
 	}
 	differ := func(a, b []runs.Run) bool {
-		x, y := c.values(a), c.values(b)
+		x, y := c.distinctValues(a), c.distinctValues(b)
 		return len(x) > 0 && len(y) > 0 && !slices.Equal(x, y)
 	}
 	for i := range groups {
@@ -104,17 +105,17 @@ func (c trait) row(groups []observe.Series) (Setting, bool) {
 	return row, false
 }
 
-// maxVaryingKeys limits the number of config keys that are compared: logs of other programs
-// may have a thousand settings per run.
-const maxVaryingKeys = 100
+// maxComparedKeys is the largest number of config keys that Settings lists: logs of other
+// programs may have a thousand settings per run.
+const maxComparedKeys = 100
 
-// excludedKeys lists config keys that identify the run, are its results, or are compared
-// separately.
+// excludedKeys lists config keys that are not compared: they identify the run, are its
+// results, or are compared separately.
 var excludedKeys = []string{"name", "seed", "workers", "series", "study", "training_seconds", "test_seconds", "learning_rate", "lr", "batch", "batch_size"}
 
-// flatConfig returns the scalar settings of the config by their dotted keys, such as
-// optimizer.learning_rate. Long strings are omitted.
-func flatConfig(r runs.Run) map[string]string {
+// flattenConfig returns the scalar settings of a run's config by their dotted keys, such as
+// optimizer.learning_rate. Excluded keys and long strings are omitted.
+func flattenConfig(r runs.Run) map[string]string {
 	out := map[string]string{}
 	var walk func(prefix string, part map[string]any)
 	walk = func(prefix string, part map[string]any) {

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// TestPooledVerdicts: what the worker counts together say.
+// TestPooledVerdicts checks the verdict over several worker counts.
 func TestPooledVerdicts(t *testing.T) {
 	at := func(verdict string, ratios ...float64) []Comparison {
 		var out []Comparison
@@ -49,10 +49,10 @@ func TestPooledVerdicts(t *testing.T) {
 	}
 }
 
-// TestVerdictNeedsBoth: an interval without 1 is no verdict where the test
-// finds no difference, nor the other way round.
+// TestVerdictNeedsBoth checks that a verdict needs both an interval that excludes 1 and a
+// significant test.
 func TestVerdictNeedsBoth(t *testing.T) {
-	m := observe.Speeds()[0]
+	m := observe.SpeedMeasures()[0]
 	for _, c := range []struct {
 		low, high, p float64
 		verdict      string
