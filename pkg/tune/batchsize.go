@@ -18,7 +18,7 @@ import (
 type BatchOptions struct {
 	Memory  int64             // bytes for all workers on this machine together
 	Workers int               // workers on this machine, which share Memory equally; 0: 1
-	Most    int               // largest batch to try; 0: the training samples divided by Workers
+	Most    int               // largest batch to try; 0: the number of training samples divided by Workers
 	Tried   func(t BatchTest) // called after each test; nil: not called
 }
 
@@ -39,7 +39,7 @@ func (b BatchTest) String() string {
 	}
 	line := fmt.Sprintf("batch %d: ", b.Batch)
 	if b.Bytes > 0 {
-		line += mebibytes(b.Bytes) + " by the " + b.How + ", "
+		line += formatMiB(b.Bytes) + " by the " + b.How + ", "
 	} else {
 		line += b.How + ": "
 	}
@@ -69,7 +69,7 @@ func (s *BatchSearch) String() string {
 
 // Verdict describes the result in one sentence.
 func (s *BatchSearch) Verdict() string {
-	each := fmt.Sprintf("%s a worker", mebibytes(s.Memory))
+	each := fmt.Sprintf("%s a worker", formatMiB(s.Memory))
 	switch {
 	case s.Largest == 0:
 		return "no batch fits in " + each + ": use a smaller network or smaller samples"
@@ -79,8 +79,8 @@ func (s *BatchSearch) Verdict() string {
 	return fmt.Sprintf("largest batch: %d a worker, %d with %d: %d does not fit in %s", s.Largest, s.Largest*s.Workers, s.Workers, s.Largest+1, each)
 }
 
-// mebibytes formats n bytes, as in "1.5 MiB".
-func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+// formatMiB formats a number of bytes, as in "1.5 MiB".
+func formatMiB(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
 // LargestBatch finds the largest batch per worker that fits in memory: it doubles the
 // batch until one does not fit, then bisects.
@@ -104,15 +104,15 @@ func LargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*Batch
 		most = samples.Train.Len() / s.Workers
 	}
 	if most < 1 {
-		return nil, fmt.Errorf("find largest batch: %s are too few for %s", english.Count(samples.Train.Len(), "training sample"), english.Count(s.Workers, "worker"))
+		return nil, fmt.Errorf("find largest batch: got %s for %s, want at least one per worker", english.Count(samples.Train.Len(), "training sample"), english.Count(s.Workers, "worker"))
 	}
 	w := &memoryTester{cfg: cfg, samples: samples, memory: s.Memory, least: 1}
-	if _, _, err := w.programs(1); err != nil && most > 1 {
+	if _, _, err := w.lowerPrograms(1); err != nil && most > 1 {
 		w.least = 2 // batch norm may need more than one value per channel
 	}
-	fits := w.byPlan
+	fits := w.testByPlan
 	if _, gpu := cfg.Engine.CUDA(); gpu {
-		fits = w.byStep
+		fits = w.testByStep
 	}
 	try := func(batch int, fits func(context.Context, int) (BatchTest, error)) (bool, error) {
 		if err := ctx.Err(); err != nil {
@@ -133,7 +133,7 @@ func LargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*Batch
 	}
 	if _, gpu := cfg.Engine.CUDA(); !gpu && s.Largest > 0 {
 		loads := func(b int) (int64, bool, error) {
-			ok, err := try(b, w.byLoading)
+			ok, err := try(b, w.testByLoading)
 			if err != nil {
 				return 0, false, err
 			}
@@ -151,7 +151,7 @@ func LargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*Batch
 
 // bisect returns the largest number from least to most for which fits returns true, and 0
 // if there is none. It tries least, 2·least, 4·least and so on, and then bisects between
-// the last number that fits and the first one that does not.
+// the last number that fits and the first number that does not.
 func bisect(least, most int, fits func(int) (bool, error)) (int, error) {
 	good, bad := 0, most+1
 	for b := least; b <= most; b *= 2 {
@@ -186,11 +186,12 @@ type measuredBatch struct {
 	bytes int64
 }
 
-// searchByLoading finds the largest batch, at most most, that loads returns to fit. It starts with
-// the estimate estimated. It chooses each next batch on the straight line through the two
-// loaded batches that are closest to the memory limit, because an engine's memory jumps
-// where it switches to another algorithm. least is a small batch with its estimated
-// memory. The result is 0 if no batch fits.
+// searchByLoading returns the largest batch up to most for which loads reports that it
+// fits in memory, or 0 if none does. loads also returns the bytes that the batch needs. The
+// search starts at the batch estimated. Each next batch is on the straight line through the
+// two loaded batches that are closest to the limit memory (in bytes): an engine's memory is
+// not linear in the batch, because it may switch to another algorithm. least is a small
+// batch with its estimated memory.
 func searchByLoading(estimated, most int, memory int64, least measuredBatch, loads func(batch int) (int64, bool, error)) (int, error) {
 	good, bad := measuredBatch{batch: least.batch - 1}, measuredBatch{batch: most + 1} // bytes are 0 until loaded
 	below := least
@@ -225,7 +226,7 @@ func searchByLoading(estimated, most int, memory int64, least measuredBatch, loa
 	return good.batch, nil
 }
 
-// memoryTester finds out how much memory a batch needs.
+// memoryTester determines how much memory a batch needs.
 type memoryTester struct {
 	cfg     train.Config
 	samples train.Samples
@@ -235,17 +236,16 @@ type memoryTester struct {
 	small, each int64 // bytes for the batch least, and for each further sample; 0 until estimated
 }
 
-// programs returns the training program for the given batch size, and the evaluation
-// program.
-func (w *memoryTester) programs(batch int) (training, evaluation *plan.Program, err error) {
+// lowerPrograms returns the training program for a batch size, and the evaluation program.
+func (w *memoryTester) lowerPrograms(batch int) (training, evaluation *plan.Program, err error) {
 	image, target, err := w.sampleShapes()
 	if err != nil {
 		return nil, nil, err
 	}
-	if training, err = w.program(image, target, batch, nn.Train); err != nil {
+	if training, err = w.lowerProgram(image, target, batch, nn.Train); err != nil {
 		return nil, nil, err
 	}
-	evaluation, err = w.program(w.samples.Test.ImageShape(), w.samples.Test.TargetShape(), train.EvalBatch, nn.Eval)
+	evaluation, err = w.lowerProgram(w.samples.Test.ImageShape(), w.samples.Test.TargetShape(), train.EvalBatch, nn.Eval)
 	return training, evaluation, err
 }
 
@@ -263,8 +263,8 @@ func (w *memoryTester) sampleShapes() (image, target []int, err error) {
 	return l.ImageShape(), l.TargetShape(), nil
 }
 
-// program returns the program for samples of the given shapes.
-func (w *memoryTester) program(image, target []int, batch int, mode nn.Mode) (*plan.Program, error) {
+// lowerProgram returns the program for samples with the given image and target shapes.
+func (w *memoryTester) lowerProgram(image, target []int, batch int, mode nn.Mode) (*plan.Program, error) {
 	net, err := w.cfg.Model.Network(image, target)
 	if err != nil {
 		return nil, err
@@ -276,9 +276,9 @@ func (w *memoryTester) program(image, target []int, batch int, mode nn.Mode) (*p
 	return plan.Lower(g, w.cfg.Lowering())
 }
 
-// byPlan estimates the memory of a batch from the engine's memory plans of two small
-// batches: the memory grows about linearly with the number of samples.
-func (w *memoryTester) byPlan(_ context.Context, batch int) (BatchTest, error) {
+// testByPlan tests a batch by estimating its memory from the engine's memory plans of two
+// small batches: the memory grows about linearly with the number of samples.
+func (w *memoryTester) testByPlan(_ context.Context, batch int) (BatchTest, error) {
 	if w.small == 0 {
 		const apart = 3
 		least, err := w.memoryNeeded(w.least)
@@ -295,15 +295,15 @@ func (w *memoryTester) byPlan(_ context.Context, batch int) (BatchTest, error) {
 	return BatchTest{Batch: batch, Bytes: n, Fits: n <= w.memory, How: "memory plan"}, nil
 }
 
-// byLoading tests a batch by loading its programs into the engine.
-func (w *memoryTester) byLoading(_ context.Context, batch int) (BatchTest, error) {
+// testByLoading tests a batch by loading its programs into the engine.
+func (w *memoryTester) testByLoading(_ context.Context, batch int) (BatchTest, error) {
 	n, err := w.memoryNeeded(batch)
 	return BatchTest{Batch: batch, Bytes: n, Fits: n <= w.memory, How: "engine that loaded it"}, err
 }
 
-// memoryNeeded returns the bytes that a worker needs: the engine's memory for training and
-// evaluation, the optimizer's state, and the loader's batches (one in use and the
-// prefetched ones, see data.Loader).
+// memoryNeeded returns the bytes that a worker needs for a batch size: the engine's memory
+// for training and evaluation, the optimizer's state, and the loader's batches (the batch
+// in use and the prefetched batches, see data.Loader).
 func (w *memoryTester) memoryNeeded(batch int) (n int64, err error) {
 	err = w.withLoaded(batch, func(training, evaluation engine.Executable, p *plan.Program) error {
 		m := p.Memory()
@@ -319,9 +319,9 @@ func (w *memoryTester) memoryNeeded(batch int) (n int64, err error) {
 	return n, err
 }
 
-// byStep tests a batch by one optimizer step on inputs of zeros. The batch does not fit
+// testByStep tests a batch by one optimizer step on inputs of zeros. The batch does not fit
 // if the engine runs out of memory; any other error is returned.
-func (w *memoryTester) byStep(ctx context.Context, batch int) (BatchTest, error) {
+func (w *memoryTester) testByStep(ctx context.Context, batch int) (BatchTest, error) {
 	t := BatchTest{Batch: batch, How: "one step"}
 	err := w.withLoaded(batch, func(training, _ engine.Executable, p *plan.Program) error {
 		for _, id := range p.Inputs {
@@ -347,10 +347,10 @@ func (w *memoryTester) byStep(ctx context.Context, batch int) (BatchTest, error)
 	return t, nil
 }
 
-// withLoaded opens an engine, loads the training and the evaluation program for the batch,
-// and calls do with both executables and the training program.
+// withLoaded opens an engine, loads the training and the evaluation program for a batch
+// size, and calls do with both executables and the training program.
 func (w *memoryTester) withLoaded(batch int, do func(training, evaluation engine.Executable, p *plan.Program) error) (err error) {
-	p, q, err := w.programs(batch)
+	p, q, err := w.lowerPrograms(batch)
 	if err != nil {
 		return err
 	}

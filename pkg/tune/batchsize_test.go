@@ -8,10 +8,11 @@ import (
 
 	"lockstep/pkg/data"
 	"lockstep/pkg/train"
+	"lockstep/pkg/train/traintest"
 )
 
-// TestBisect: for every largest batch up to 40 the search finds it, tries each
-// batch once, and first powers of 2.
+// TestBisect checks for every largest batch up to 40 that the search finds it, tries each batch
+// at most once, and starts with powers of 2.
 func TestBisect(t *testing.T) {
 	for most := 1; most <= 40; most++ {
 		for limit := 0; limit <= most+1; limit++ {
@@ -31,7 +32,7 @@ func TestBisect(t *testing.T) {
 			}
 		}
 	}
-	// From a least batch of 2 on, none smaller is tried.
+	// With a smallest batch of 2, batch 1 is not tried.
 	for limit := range 12 {
 		got, err := bisect(2, 9, func(b int) (bool, error) {
 			if b < 2 {
@@ -49,10 +50,10 @@ func TestBisect(t *testing.T) {
 	}
 }
 
-// TestProve: whatever the memory of a batch is, straight, bent or in steps, and
-// wherever the search begins, the largest that fits is found with few loads, each
-// another, and the next one was seen not to fit.
-func TestProve(t *testing.T) {
+// TestSearchByLoading checks for several dependences of the memory on the batch, and several
+// start values, that the search finds the largest batch that fits, loads few batches and none
+// twice, and has loaded the next larger batch, which does not fit.
+func TestSearchByLoading(t *testing.T) {
 	for name, bytes := range map[string]func(int) int64{
 		"straight": func(b int) int64 { return 1000 + 100*int64(b) },
 		"less":     func(b int) int64 { return 1000 + 100*int64(b) - 40*int64(max(0, b-6)) },
@@ -67,7 +68,7 @@ func TestProve(t *testing.T) {
 					seen := map[int]bool{}
 					got, err := searchByLoading(estimated, most, memory, measuredBatch{least, bytes(least)}, func(b int) (int64, bool, error) {
 						if seen[b] || b < least || b > most {
-							t.Fatalf("%s, limit %d: batch %d is loaded again or is none", name, limit, b)
+							t.Fatalf("%s, limit %d: batch %d is loaded twice or is out of range", name, limit, b)
 						}
 						seen[b] = true
 						return bytes(b), bytes(b) <= memory, nil
@@ -89,10 +90,10 @@ func TestProve(t *testing.T) {
 	}
 }
 
-// TestLargestBatch: what is found fits as the engine loads it, one more does not,
-// loaded too, workers share the memory, and the evidence says so.
+// TestLargestBatch checks that the engine can load the largest batch, but not the next larger
+// one, that workers share the memory, and that the text contains the tests.
 func TestLargestBatch(t *testing.T) {
-	cfg := tiny()
+	cfg := traintest.Config()
 	cfg.Data.Count = 205
 	search := func(memory int64, workers int) *BatchSearch {
 		t.Helper()
@@ -102,7 +103,7 @@ func TestLargestBatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tried != len(s.Tests) {
-			t.Errorf("%d of %d tests were told", tried, len(s.Tests))
+			t.Errorf("Tried was called for %d of %d tests", tried, len(s.Tests))
 		}
 		return s
 	}
@@ -132,8 +133,8 @@ func TestLargestBatch(t *testing.T) {
 	if none := search(1<<10, 1); none.Largest != 0 || !strings.Contains(none.Verdict(), "no batch fits") {
 		t.Errorf("in 1 KiB: %s", none.Verdict())
 	}
-	// Batch norm has no variance in one sample of a map of 1×1.
-	small := tiny()
+	// One sample with a feature map of 1×1 has no variance for batch norm.
+	small := traintest.Config()
 	small.Data = train.DataConfig{Kind: data.KindShapes, Count: 45, Edge: 16, Classes: 4, TestImages: 11, Augment: data.Augment{Flip: true}}
 	small.Model = train.ModelConfig{Kind: "resnet", Base: 4, Blocks: []int{1, 1, 1}, Classes: 4}
 	if s, err := LargestBatch(t.Context(), small, BatchOptions{Memory: 1 << 40}); err != nil || s.Largest != 34 || s.Tests[0].Batch != 2 {

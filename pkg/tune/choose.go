@@ -27,9 +27,9 @@ type Ratio struct {
 	Rounds           int
 }
 
-// ratio returns the Ratio of a to b, where a[i] and b[i] are the rates in round i. It
-// skips rounds in which one of them is NaN. Without any round, the values are NaN.
-func ratio(a, b []float64) Ratio {
+// newRatio returns the Ratio of a to b, where a[i] and b[i] are the rates in round i. It
+// skips rounds in which a[i] or b[i] is NaN. If no round is left, all values are NaN.
+func newRatio(a, b []float64) Ratio {
 	nan := math.NaN()
 	r := Ratio{nan, nan, nan, 0}
 	var logs []float64
@@ -84,8 +84,7 @@ func (r Ratio) MarshalJSON() ([]byte, error) {
 	}{number(r.Value), number(r.Low), number(r.High), r.Rounds})
 }
 
-// medianRate returns the median of the rates in rounds without NaN, and 0 if there are
-// none.
+// medianRate returns the median of the rates that are not NaN, and 0 if there are none.
 func medianRate(rounds []float64) float64 {
 	v := slices.DeleteFunc(slices.Clone(rounds), math.IsNaN)
 	if len(v) == 0 {
@@ -95,19 +94,20 @@ func medianRate(rounds []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// negligibleDifference is the relative difference in speed below which a larger setting is not worth
-// its cost, however exact the measurement: two runs of the same setting differ as much.
+// negligibleDifference is the relative difference in speed below which a larger setting is
+// not worth its cost, however exact the measurement: two measurements of the same setting
+// differ as much.
 const negligibleDifference = 0.02
 
-// decisiveDifference is the relative difference in speed above which two settings do not count as
-// equally fast, even if the measurement is too noisy to distinguish them.
+// decisiveDifference is the relative difference in speed above which two settings do not
+// count as equally fast, even if the measurement is too noisy to distinguish them.
 const decisiveDifference = 0.1
 
-// chooseSettings returns the index of the setting with the highest median rate, and the index of
-// the smallest setting that is as fast within noise: the one with the fewest workers, then
-// the least memory. alone reports whether no other setting is as
-// fast as the fastest. Settings with fewer than minRounds rounds, or with other batches
-// than the config's, are ignored; if none is left, chooseSettings returns 0, 0, false.
+// chooseSettings returns the index of the setting with the highest median rate, and the
+// index of the smallest setting that is as fast within noise (see isSmallerThan). alone
+// reports whether no other setting is as fast as the fastest. Settings with fewer than
+// minRounds rounds, or with other batches than the config's, are ignored; if none is left,
+// chooseSettings returns 0, 0, false.
 func chooseSettings(all []LoaderTrial) (fastest, smallest int, alone bool) {
 	fastest = -1
 	counts := func(l LoaderTrial) bool { return !l.OtherBatches && len(l.Rates) >= minRounds }
@@ -124,7 +124,7 @@ func chooseSettings(all []LoaderTrial) (fastest, smallest int, alone bool) {
 		if i == fastest || !counts(l) {
 			continue
 		}
-		r := ratio(l.rounds, all[fastest].rounds)
+		r := newRatio(l.rounds, all[fastest].rounds)
 		alone = alone && r.High < 1 && r.Value < 1-negligibleDifference
 		if r.isAsFast() && l.isSmallerThan(all[smallest]) {
 			smallest = i
@@ -133,15 +133,16 @@ func chooseSettings(all []LoaderTrial) (fastest, smallest int, alone bool) {
 	return fastest, smallest, alone
 }
 
-// isSmallerThan reports whether l has fewer workers than the other setting, or equally many
-// and needs less memory.
-func (l LoaderTrial) isSmallerThan(than LoaderTrial) bool {
-	return cmp.Or(cmp.Compare(l.Setting.Workers, than.Setting.Workers), cmp.Compare(l.MemoryBytes, than.MemoryBytes)) < 0
+// isSmallerThan reports whether l has fewer workers than other, or the same number of
+// workers and less memory.
+func (l LoaderTrial) isSmallerThan(other LoaderTrial) bool {
+	return cmp.Or(cmp.Compare(l.Setting.Workers, other.Setting.Workers), cmp.Compare(l.MemoryBytes, other.MemoryBytes)) < 0
 }
 
-// findSufficient returns the index of the smallest setting whose loader alone delivers at least
-// sufficientFactor times as many samples per second as the training consumes. training is the
-// training's rate in samples per second. The result is -1 if no setting is that fast.
+// findSufficient returns the index of the smallest setting whose loader alone delivers at
+// least sufficientFactor times as many samples per second as the training consumes.
+// training is the rate of the training in samples per second. The result is -1 if no
+// setting is that fast.
 func findSufficient(all []LoaderTrial, training float64) int {
 	found := -1
 	for i, l := range all {
@@ -152,23 +153,23 @@ func findSufficient(all []LoaderTrial, training float64) int {
 	return found
 }
 
-// best returns the index of the setting to compare with the config's own setting in
-// training: Enough if there is one, else Smallest.
-func (l *LoaderTuning) best() int {
+// bestIndex returns the index of the setting that the training is measured with, in
+// comparison with the config's own setting: Enough if there is one, else Smallest.
+func (l *LoaderTuning) bestIndex() int {
 	if l.Enough >= 0 {
 		return l.Enough
 	}
 	return l.Smallest
 }
 
-// isAsFast reports whether the numerator of r is as fast as the denominator within noise.
+// isAsFast reports whether the numerator of r is as fast as the denominator, within noise.
 func (r Ratio) isAsFast() bool {
 	return r.Rounds >= minRounds && (r.Value >= 1-negligibleDifference || r.High >= 1 && r.Value >= 1-decisiveDifference)
 }
 
-// training measures how much loading slows the training down, with the config's own
+// measureTraining measures how much loading slows the training down, with the config's own
 // setting and with the best one, and stores the results in res.
-func (t *tuner) training(ctx context.Context, res *LoaderTuning) (err error) {
+func (t *tuner) measureTraining(ctx context.Context, res *LoaderTuning) (err error) {
 	worker, err := train.New(ctx, t.cfg, t.group, train.WorkerOptions{Samples: &t.samples})
 	if err != nil {
 		return err
@@ -184,19 +185,19 @@ func (t *tuner) training(ctx context.Context, res *LoaderTuning) (err error) {
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", name, err)
 		}
-		rate := m.rate(seconds[0])
-		t.logf("%s with %s: %.1f samples/s", name, SettingText(c.Setting), rate)
+		rate := m.samplesPerSecond(seconds[0])
+		t.logf("%s with %s: %.1f samples/s", name, settingText(c.Setting), rate)
 		return rate, nil
 	}
 	begin := time.Now()
 	rate := 0.0
 	for range 2 { // the first step also warms up
-		if rate, err = with(now, "SYNTHETIC", m.step); err != nil {
+		if rate, err = with(now, "SYNTHETIC", m.trainCached); err != nil {
 			return err
 		}
 	}
 	res.Enough = findSufficient(res.Trials, rate)
-	best := t.candidateFor(res.Trials[res.best()].Setting)
+	best := t.findCandidate(res.Trials[res.bestIndex()].Setting)
 	budget := time.Duration(0.3 * float64(t.o.Budget))
 	kinds := 2
 	if best != now {
@@ -211,7 +212,7 @@ func (t *tuner) training(ctx context.Context, res *LoaderTuning) (err error) {
 			name  string
 			batch func(context.Context) error
 			into  *[]float64
-		}{{now, "SYNTHETIC", m.step, &synthetic}, {now, "FULL", m.loadAndTrain, &full}, {best, "FULL", m.loadAndTrain, &gained}} {
+		}{{now, "SYNTHETIC", m.trainCached, &synthetic}, {now, "FULL", m.loadAndTrain, &full}, {best, "FULL", m.loadAndTrain, &gained}} {
 			if x.into == &gained && best == now {
 				continue
 			}
@@ -222,55 +223,55 @@ func (t *tuner) training(ctx context.Context, res *LoaderTuning) (err error) {
 			*x.into = append(*x.into, rate)
 		}
 	}
-	res.Full, res.Gain = ratio(full, synthetic), ratio(gained, full)
+	res.Full, res.Gain = newRatio(full, synthetic), newRatio(gained, full)
 	io := res.Trials[res.Now]
-	res.Training = []runs.Trial{trialOf("IO", io.Rates), trialOf("SYNTHETIC", synthetic), trialOf("FULL", full)}
+	res.Training = []runs.Trial{newTrial("IO", io.Rates), newTrial("SYNTHETIC", synthetic), newTrial("FULL", full)}
 	return nil
 }
 
-// candidateFor returns the candidate whose setting has the same effect as s, and the config's own
-// candidate if there is none.
-func (t *tuner) candidateFor(s train.LoaderConfig) *candidate {
+// findCandidate returns the candidate whose setting has the same effect as s, and the
+// candidate with the config's own setting if there is none.
+func (t *tuner) findCandidate(s train.LoaderConfig) *candidate {
 	for _, c := range t.all {
-		if effective(c.Setting) == effective(s) {
+		if effectKey(c.Setting) == effectKey(s) {
 			return c
 		}
 	}
 	return t.all[0]
 }
 
-// trialOf returns a trial with the median of rates as its rate. Its spread is their
+// newTrial returns a trial whose Rate is the median of rates. Its Spread is their
 // population standard deviation, as in RunTrials.
-func trialOf(name string, rates []float64) runs.Trial {
+func newTrial(name string, rates []float64) runs.Trial {
 	return runs.Trial{Name: name, Rate: medianRate(rates), Rates: rates, Spread: math.Sqrt(stat.PopVariance(rates, nil))}
 }
 
-// Advised returns the setting to use: the one of Enough or else of Smallest, or the
-// config's own setting if the other one makes the training no faster.
+// Advised returns the setting to use: the setting of Enough or else of Smallest, but the
+// config's own setting if the other one does not make the training faster.
 func (l *LoaderTuning) Advised() train.LoaderConfig {
-	if l.best() == l.Now || l.loadingIsFree() || l.Training != nil && !(l.Gain.Low > 1) {
+	if l.bestIndex() == l.Now || l.loadingIsFree() || l.Training != nil && !(l.Gain.Low > 1) {
 		return l.Trials[l.Now].Setting
 	}
-	return l.Trials[l.best()].Setting
+	return l.Trials[l.bestIndex()].Setting
 }
 
-// Spare returns the rate of the config's loader alone divided by the rate of the training
-// without loading. It is NaN if no training was measured.
-func (l *LoaderTuning) Spare() float64 {
+// spareFactor returns the rate of the config's loader alone divided by the rate of the
+// training without loading, or NaN if no training was measured.
+func (l *LoaderTuning) spareFactor() float64 {
 	if l.Training == nil {
 		return math.NaN()
 	}
 	return l.Training[0].Rate / l.Training[1].Rate
 }
 
-// sufficientFactor is the value of Spare from which the cost of loading is negligible. Even if no
-// batch is loaded ahead, loading then takes at most a hundredth of a step.
+// sufficientFactor is the smallest spareFactor at which the cost of loading is negligible:
+// even if no batch is loaded ahead, loading takes at most a hundredth of a step.
 const sufficientFactor = 100
 
-// loadingIsFree reports whether loading does not slow the training down measurably. It returns
-// false if no training was measured.
+// loadingIsFree reports whether loading does not slow the training down measurably. It
+// returns false if no training was measured.
 func (l *LoaderTuning) loadingIsFree() bool {
-	return l.Training != nil && (l.Full.isAsFast() || l.Spare() >= sufficientFactor)
+	return l.Training != nil && (l.Full.isAsFast() || l.spareFactor() >= sufficientFactor)
 }
 
 // Overrides returns the setting s as arguments for the flag --set, such as

@@ -90,7 +90,7 @@ func Loader(ctx context.Context, cfg train.Config, o LoaderOptions) (res *Loader
 		return fail(err)
 	}
 	if k := cfg.Loader.Kind; k == data.LoaderSynthetic || k == train.LoaderDevice {
-		return fail(fmt.Errorf("loader.kind is %s, which loads nothing in a step: set loader.kind=lowmem, or inmem", k))
+		return fail(fmt.Errorf("unsupported loader.kind %s, which loads nothing during a step: set loader.kind=lowmem or loader.kind=inmem", k))
 	}
 	var notes []string
 	if _, gpu := cfg.Engine.CUDA(); gpu && cfg.Loader.DeviceMiB > 0 {
@@ -108,14 +108,14 @@ func Loader(ctx context.Context, cfg train.Config, o LoaderOptions) (res *Loader
 	}
 	t := &tuner{cfg: cfg, o: o, samples: samples, notes: notes, group: collective.InProcess(1)[0], alone: map[bool]float64{}}
 	defer func() { err = errors.Join(err, t.close()) }()
-	if err := t.loaders(ctx); err != nil {
+	if err := t.measureLoaders(ctx); err != nil {
 		return fail(err)
 	}
-	res = t.result()
+	res = t.newResult()
 	if o.LoaderOnly {
 		return res, nil
 	}
-	if err := t.training(ctx, res); err != nil {
+	if err := t.measureTraining(ctx, res); err != nil {
 		return fail(err)
 	}
 	return res, nil
@@ -158,22 +158,24 @@ func (t *tuner) logf(format string, a ...any) {
 	}
 }
 
-// note adds a line to the notes of the result.
-func (t *tuner) note(format string, a ...any) { t.notes = append(t.notes, fmt.Sprintf(format, a...)) }
+// addNote adds a line to the notes of the result.
+func (t *tuner) addNote(format string, a ...any) {
+	t.notes = append(t.notes, fmt.Sprintf(format, a...))
+}
 
-// loaders measures all settings of the loader: first the kinds and numbers of workers,
-// then the variations of the smallest setting that is as fast as the fastest one.
-func (t *tuner) loaders(ctx context.Context) error {
+// measureLoaders measures all settings of the loader: first the kinds and numbers of
+// workers, then the variations of the smallest setting that is as fast as the fastest one.
+func (t *tuner) measureLoaders(ctx context.Context) error {
 	share := 0.4
 	if t.o.LoaderOnly {
 		share = 0.6
 	}
 	begin := time.Now()
-	if err := t.fill(ctx); err != nil {
+	if err := t.cacheSamples(ctx); err != nil {
 		return err
 	}
 	first := time.Duration(share*float64(t.o.Budget)) - time.Since(begin)
-	now, err := t.add(t.cfg.Loader)
+	now, err := t.addCandidate(t.cfg.Loader)
 	if err != nil {
 		return err
 	}
@@ -184,7 +186,7 @@ func (t *tuner) loaders(ctx context.Context) error {
 			if kind == data.LoaderInMem && t.kept == nil {
 				continue
 			}
-			if _, err := t.add(setting); err != nil {
+			if _, err := t.addCandidate(setting); err != nil {
 				return err
 			}
 		}
@@ -192,7 +194,7 @@ func (t *tuner) loaders(ctx context.Context) error {
 	if err := t.measureRounds(ctx, t.all, max(first, t.o.Budget/5)); err != nil {
 		return err
 	}
-	fastest, smallest, _ := chooseSettings(t.trials())
+	fastest, smallest, _ := chooseSettings(t.collectTrials())
 	finalists := []*candidate{now}
 	for _, c := range []*candidate{t.all[fastest], t.all[smallest]} {
 		if !slices.Contains(finalists, c) {
@@ -200,7 +202,7 @@ func (t *tuner) loaders(ctx context.Context) error {
 		}
 	}
 	for _, setting := range variations(t.all[smallest].Setting) {
-		c, err := t.add(setting)
+		c, err := t.addCandidate(setting)
 		if err != nil {
 			return err
 		}
@@ -240,9 +242,9 @@ func variations(s train.LoaderConfig) []train.LoaderConfig {
 	return all
 }
 
-// effective returns a key that is equal for settings with the same effect: it ignores
-// fields that do nothing, such as the prefetch depth without workers.
-func effective(s train.LoaderConfig) string {
+// effectKey returns a key that is equal for settings with the same effect. It ignores
+// fields without an effect, such as the prefetch depth if there are no workers.
+func effectKey(s train.LoaderConfig) string {
 	if len(s.Order) == 0 {
 		s.Order = data.DefaultOrder()
 	}
@@ -256,11 +258,11 @@ func effective(s train.LoaderConfig) string {
 	return fmt.Sprint(s.Kind == data.LoaderInMem, s.Workers, depth, s.Order)
 }
 
-// add returns the candidate whose setting has the same effect as s. If there is none, it
-// creates one and adds it to t.all.
-func (t *tuner) add(s train.LoaderConfig) (*candidate, error) {
+// addCandidate returns the candidate whose setting has the same effect as s. If there is
+// none, it creates one and adds it to t.all.
+func (t *tuner) addCandidate(s train.LoaderConfig) (*candidate, error) {
 	for _, c := range t.all {
-		if effective(c.Setting) == effective(s) {
+		if effectKey(c.Setting) == effectKey(s) {
 			return c, nil
 		}
 	}
@@ -283,17 +285,18 @@ func (t *tuner) add(s train.LoaderConfig) (*candidate, error) {
 	return c, nil
 }
 
-// memoryFraction is the fraction of the machine's memory that cached samples may take.
-const memoryFraction = 0.7
+// maxMemoryFraction is the largest fraction of the machine's memory that cached samples may
+// take.
+const maxMemoryFraction = 0.7
 
-// fill reads the training samples into memory for inmem. Unless the config itself uses
-// inmem, fill gives up after a third of the budget, or if memory does not suffice: it sets
-// t.kept to nil and adds a note.
-func (t *tuner) fill(ctx context.Context) error {
+// cacheSamples reads the training samples into memory for inmem. Unless the config itself
+// uses inmem, it gives up after a third of the budget, or if memory does not suffice: it
+// sets t.kept to nil and adds a note.
+func (t *tuner) cacheSamples(ctx context.Context) error {
 	kept := data.InMemory(t.samples.Train)
 	if _, complete := data.CachedBytes(kept); complete {
 		if t.cfg.Loader.Kind != data.LoaderInMem {
-			t.note("inmem: the data are in memory already, so that it is lowmem")
+			t.addNote("inmem: the data are in memory already, so that it is lowmem")
 		}
 		return nil
 	}
@@ -305,7 +308,7 @@ func (t *tuner) fill(ctx context.Context) error {
 		return err
 	}
 	defer loader.Close()
-	begin, done, limit := time.Now(), 0, int64(memoryFraction*float64(runs.CollectHost().MemoryBytes))
+	begin, done, limit := time.Now(), 0, int64(maxMemoryFraction*float64(runs.CollectHost().MemoryBytes))
 	it := loader.Epoch(ctx, 0)
 	defer it.Close()
 	for it.Next() {
@@ -316,11 +319,11 @@ func (t *tuner) fill(ctx context.Context) error {
 		case complete:
 			return nil
 		case limit > 0 && bytes > limit && !own:
-			t.note("inmem: left out: %d of %d batches fill %s of memory already", done, loader.Steps(), mebibytes(bytes))
+			t.addNote("inmem: left out: %d of %d batches fill %s of memory already", done, loader.Steps(), formatMiB(bytes))
 			t.kept = nil
 			return nil
 		case took > t.o.Budget/3 && !own:
-			t.note("inmem: left out: reading all samples takes about %v; for it give --budget %v",
+			t.addNote("inmem: left out: reading all samples takes about %v; for it give --budget %v",
 				(took * time.Duration(loader.Steps()) / time.Duration(done)).Round(time.Second), (4 * took * time.Duration(loader.Steps()) / time.Duration(done)).Round(time.Second))
 			t.kept = nil
 			return nil
@@ -329,7 +332,7 @@ func (t *tuner) fill(ctx context.Context) error {
 	return it.Err()
 }
 
-// measureRounds measures each of the candidates once per round, for at least minRounds rounds and
+// measureRounds measures each candidate once per round, for at least minRounds rounds and
 // until the budget is spent. It drops candidates that are clearly slower than the fastest.
 func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time.Duration) error {
 	begin := time.Now()
@@ -364,18 +367,18 @@ func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time
 				c.rounds = append(c.rounds, math.NaN())
 			}
 			c.rounds = append(c.rounds, float64(t.cfg.Batch)/c.batch)
-			t.logf("%s: %.1f samples/s", SettingText(c.Setting), float64(t.cfg.Batch)/c.batch)
+			t.logf("%s: %.1f samples/s", settingText(c.Setting), float64(t.cfg.Batch)/c.batch)
 		}
 		if round+1 >= minRounds {
-			t.drop(all)
+			t.dropSlow(all)
 		}
 	}
 }
 
 // warmUp measures each candidate once, to warm up and to find out how long a batch takes;
-// this measurement is not part of the results. It returns the candidates that it has
-// measured. It leaves out, with a note, those whose first measurement would take more than
-// their share of the budget.
+// this measurement is not part of the results. It skips candidates, with a note, whose
+// first measurement would take more than their share of the budget. It returns the
+// candidates that it has measured.
 func (t *tuner) warmUp(ctx context.Context, all []*candidate, budget time.Duration) (kept []*candidate, err error) {
 	for _, c := range all {
 		n := c.minBatches()
@@ -386,7 +389,7 @@ func (t *tuner) warmUp(ctx context.Context, all []*candidate, budget time.Durati
 		if alone := t.alone[inmem]; alone > 0 && !c.isConfigured(t) {
 			hands := max(1, min(c.Setting.Workers, runtime.GOMAXPROCS(0)))
 			if need := time.Duration(float64(2*n) * alone / float64(hands) * float64(time.Second)); need > budget/time.Duration(len(all)) {
-				t.note("%s: left out: a look takes about %v; for it give --budget %v", SettingText(c.Setting), need.Round(time.Second), (time.Duration(float64(len(all))*float64(need)/float64(budget)*float64(t.o.Budget)) + time.Second).Round(time.Second))
+				t.addNote("%s: left out: a look takes about %v; for it give --budget %v", settingText(c.Setting), need.Round(time.Second), (time.Duration(float64(len(all))*float64(need)/float64(budget)*float64(t.o.Budget)) + time.Second).Round(time.Second))
 				continue
 			}
 		}
@@ -408,8 +411,8 @@ func (t *tuner) warmUp(ctx context.Context, all []*candidate, budget time.Durati
 	return kept, nil
 }
 
-// minBatches returns the smallest number of batches that a measurement may have. With fewer,
-// all of them may have been prefetched before its clock starts.
+// minBatches returns the smallest number of batches to measure. Fewer batches might all be
+// prefetched before the clock starts.
 func (c *candidate) minBatches() int {
 	if c.Setting.Workers == 0 {
 		return 1
@@ -428,13 +431,13 @@ func (c *candidate) cachesProcessed() bool {
 // isConfigured reports whether c is the config's own setting.
 func (c *candidate) isConfigured(t *tuner) bool { return c == t.all[0] }
 
-// clearlySlower is the speed, relative to the fastest setting, below which a setting is
-// dropped. The upper limit of its 95 % interval is compared.
-const clearlySlower = 0.9
+// minRelativeSpeed is the speed, relative to the fastest setting, below which a setting is
+// dropped. The upper limit of the speed's 95 % interval is compared.
+const minRelativeSpeed = 0.9
 
-// drop marks the candidates that are clearly slower than the fastest one, except the
-// config's own: they are not measured in later rounds.
-func (t *tuner) drop(all []*candidate) {
+// dropSlow sets out for the candidates that are clearly slower than the fastest one, so
+// that they are not measured in later rounds. It never drops the config's own setting.
+func (t *tuner) dropSlow(all []*candidate) {
 	best := t.all[0]
 	for _, c := range all {
 		if !c.OtherBatches && medianRate(c.rounds) > medianRate(best.rounds) {
@@ -442,17 +445,17 @@ func (t *tuner) drop(all []*candidate) {
 		}
 	}
 	for _, c := range all {
-		c.out = c.out || !c.isConfigured(t) && ratio(c.rounds, best.rounds).High < clearlySlower
+		c.out = c.out || !c.isConfigured(t) && newRatio(c.rounds, best.rounds).High < minRelativeSpeed
 	}
 }
 
-// measure measures the time for n batches, after n batches of warm-up, and updates c's
-// seconds per batch and memory.
+// measure measures the time for n batches, after n batches of warm-up. It updates the
+// candidate's seconds per batch and its memory.
 func (c *candidate) measure(ctx context.Context, n int) error {
 	c.m.o = TrialOptions{Batches: n, Trials: 1, Warmup: 1}
-	seconds, err := c.m.measure(ctx, "IO", c.m.load)
+	seconds, err := c.m.measure(ctx, "IO", c.m.loadBatch)
 	if err != nil {
-		return fmt.Errorf("%s: %w", SettingText(c.Setting), err)
+		return fmt.Errorf("%s: %w", settingText(c.Setting), err)
 	}
 	c.MemoryBytes = max(c.MemoryBytes, c.m.loader.MemoryBytes())
 	c.m.close() // stop prefetching, which would disturb the next measurement
@@ -461,8 +464,8 @@ func (c *candidate) measure(ctx context.Context, n int) error {
 	return nil
 }
 
-// trials returns the results of all candidates so far, in the order of t.all.
-func (t *tuner) trials() []LoaderTrial {
+// collectTrials returns the results of all candidates so far, in the order of t.all.
+func (t *tuner) collectTrials() []LoaderTrial {
 	now, trials := t.all[0], make([]LoaderTrial, len(t.all))
 	for i, c := range t.all {
 		trials[i] = c.LoaderTrial
@@ -470,19 +473,19 @@ func (t *tuner) trials() []LoaderTrial {
 		if trials[i].Rate = medianRate(c.rounds); len(trials[i].Rates) == 0 && c.batch > 0 { // dropped after the warm-up
 			trials[i].Rate = float64(t.cfg.Batch) / c.batch
 		}
-		trials[i].Times = ratio(c.rounds, now.rounds)
+		trials[i].Times = newRatio(c.rounds, now.rounds)
 	}
 	return trials
 }
 
-// result returns the trials, fastest first, and chooses the fastest and the smallest of
-// those that took part in the final rounds. The fields about training are not set.
-func (t *tuner) result() *LoaderTuning {
-	res := &LoaderTuning{Batch: t.cfg.Batch, Notes: t.notes, Enough: -1, Full: ratio(nil, nil), Gain: ratio(nil, nil)}
-	res.Trials = slices.DeleteFunc(t.trials(), func(l LoaderTrial) bool { return l.Rate == 0 }) // never measured
-	own := effective(t.all[0].Setting)
+// newResult returns the trials, fastest first, and the choice of the fastest and the
+// smallest setting among those of the final rounds. The fields about training are not set.
+func (t *tuner) newResult() *LoaderTuning {
+	res := &LoaderTuning{Batch: t.cfg.Batch, Notes: t.notes, Enough: -1, Full: newRatio(nil, nil), Gain: newRatio(nil, nil)}
+	res.Trials = slices.DeleteFunc(t.collectTrials(), func(l LoaderTrial) bool { return l.Rate == 0 }) // never measured
+	own := effectKey(t.all[0].Setting)
 	slices.SortStableFunc(res.Trials, func(a, b LoaderTrial) int { return cmp.Compare(b.Rate, a.Rate) })
-	res.Now = slices.IndexFunc(res.Trials, func(l LoaderTrial) bool { return effective(l.Setting) == own })
+	res.Now = slices.IndexFunc(res.Trials, func(l LoaderTrial) bool { return effectKey(l.Setting) == own })
 	var finals []int
 	for i, l := range res.Trials {
 		if l.Final {

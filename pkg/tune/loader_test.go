@@ -10,9 +10,10 @@ import (
 	"lockstep/pkg/data"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
+	"lockstep/pkg/train/traintest"
 )
 
-// measuredAs is a setting with given rates.
+// measuredAs returns the trial of a setting with given rates.
 func measuredAs(kind string, workers int, memory int64, rates ...float64) LoaderTrial {
 	return LoaderTrial{
 		Setting: train.LoaderConfig{Kind: kind, Workers: workers, Prefetch: 2}, Rates: rates, rounds: rates, Rate: medianRate(rates),
@@ -20,27 +21,27 @@ func measuredAs(kind string, workers int, memory int64, rates ...float64) Loader
 	}
 }
 
-// TestRatio: the mean of ln 2 and ln 8 is ln 4; their standard deviation is ln 4
-// over √2, Student's quantile for one degree of freedom 12.7062 (tables of the
-// distribution), so that the half-width is 12.7062·ln 4/2.
+// TestRatio compares with values computed by hand: the mean of ln 2 and ln 8 is ln 4, their
+// standard deviation is ln 4/√2, and Student's quantile for one degree of freedom is 12.7062
+// (tables of the distribution), so the half-width is 12.7062·ln 4/2.
 func TestRatio(t *testing.T) {
 	nan := math.NaN()
-	r := ratio([]float64{2, nan, 8, 5}, []float64{1, 1, 1})
+	r := newRatio([]float64{2, nan, 8, 5}, []float64{1, 1, 1})
 	half := 12.7062 * math.Log(4) / 2
 	if math.Abs(r.Value-4) > 1e-12 || math.Abs(math.Log(r.High/4)-half) > 1e-3 || math.Abs(math.Log(4/r.Low)-half) > 1e-3 || r.Rounds != 2 {
 		t.Errorf("%+v", r)
 	}
-	if one := ratio([]float64{3}, []float64{2}); one.Value != 1.5 || !math.IsNaN(one.Low) || one.String() != "1.50" {
+	if one := newRatio([]float64{3}, []float64{2}); one.Value != 1.5 || !math.IsNaN(one.Low) || one.String() != "1.50" {
 		t.Errorf("one round: %v", one)
 	}
-	text, err := json.Marshal(ratio(nil, nil))
+	text, err := json.Marshal(newRatio(nil, nil))
 	if err != nil || string(text) != `{"value":null,"low":null,"high":null,"rounds":0}` {
 		t.Errorf("%s, %v", text, err)
 	}
 }
 
-// TestJudgeLoaders: the verdict on given rates.
-func TestJudgeLoaders(t *testing.T) {
+// TestChooseSettings checks the choice for given rates.
+func TestChooseSettings(t *testing.T) {
 	other := measuredAs("lowmem", 0, 1, 900, 900, 900)
 	other.OtherBatches = true
 	for name, c := range map[string]struct {
@@ -74,7 +75,7 @@ func TestJudgeLoaders(t *testing.T) {
 	}
 }
 
-// TestLoaderAdvice: what is advised, and why, on given numbers.
+// TestLoaderAdvice checks the advised setting and the sentence for given numbers.
 func TestLoaderAdvice(t *testing.T) {
 	now, fast := measuredAs("lowmem", 1, 10<<20, 50, 51, 49), measuredAs("inmem", 2, 30<<20, 5000, 5100, 4900)
 	in := measuredAs("inmem", 0, 20<<20, 4000, 4100, 3900)
@@ -124,7 +125,7 @@ func TestLoaderAdvice(t *testing.T) {
 	if want := "--set loader.kind=inmem --set loader.workers=2 --set loader.prefetch=2 --set 'loader.order=[shuffle,shard,map,batch,prefetch]'"; l.Flags() != want {
 		t.Errorf("flags %s", l.Flags())
 	}
-	if _, err := tiny().With(Overrides(l.Advised())...); err != nil {
+	if _, err := traintest.Config().With(Overrides(l.Advised())...); err != nil {
 		t.Errorf("the advised flags: %v", err)
 	}
 	if !strings.Contains(l.Sentence(), "no other is as fast within noise; whether the training waits for it was not measured.") {
@@ -132,10 +133,10 @@ func TestLoaderAdvice(t *testing.T) {
 	}
 }
 
-// TestTuneLoader: on real data every kind and number of workers is there, and
-// the verdict follows from the rounds.
+// TestTuneLoader checks on generated data that every kind and number of workers is measured,
+// and that the choice agrees with the measured rounds.
 func TestTuneLoader(t *testing.T) {
-	cfg := tiny()
+	cfg := traintest.Config()
 	dir := t.TempDir()
 	shapes, err := data.Shapes(t.Context(), data.ShapesOptions{Count: 24, Classes: 2, Seed: 1})
 	if err != nil {
@@ -152,7 +153,7 @@ func TestTuneLoader(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, l := range res.Trials {
-		seen[SettingText(l.Setting)] = true
+		seen[settingText(l.Setting)] = true
 		if l.Rate <= 0 || l.MemoryBytes <= 0 || len(l.Rates) > 0 && medianRate(l.Rates) != l.Rate {
 			t.Errorf("%+v", l)
 		}
@@ -162,27 +163,27 @@ func TestTuneLoader(t *testing.T) {
 			t.Errorf("%s is missing among %v, notes %v", want, seen, res.Notes)
 		}
 	}
-	// What is kept of 20 pictures of 32×32×3 bytes, beside buffers.
+	// The cached samples: 20 images of 32×32×3 bytes, without buffers.
 	for _, l := range res.Trials {
 		if l.Setting.Kind == data.LoaderInMem && l.MemoryBytes < 20*32*32*3 {
-			t.Errorf("%s holds %d bytes", SettingText(l.Setting), l.MemoryBytes)
+			t.Errorf("%s holds %d bytes", settingText(l.Setting), l.MemoryBytes)
 		}
 	}
-	if f := res.Trials[res.Fastest]; f.OtherBatches || len(f.Rates) < minRounds || SettingText(res.Trials[res.Now].Setting) != "lowmem, 3 workers, prefetch 2" {
+	if f := res.Trials[res.Fastest]; f.OtherBatches || len(f.Rates) < minRounds || settingText(res.Trials[res.Now].Setting) != "lowmem, 3 workers, prefetch 2" {
 		t.Errorf("fastest %+v, now %+v", f, res.Trials[res.Now])
 	}
 	if _, err := json.Marshal(res); err != nil {
 		t.Error(err)
 	}
 	cfg.Loader.Kind = data.LoaderSynthetic
-	if _, err := Loader(t.Context(), cfg, LoaderOptions{}); err == nil || !strings.Contains(err.Error(), "loader.kind is synthetic, which loads nothing in a step: set loader.kind=lowmem, or inmem") {
+	if _, err := Loader(t.Context(), cfg, LoaderOptions{}); err == nil || !strings.Contains(err.Error(), "unsupported loader.kind synthetic, which loads nothing during a step: set loader.kind=lowmem or loader.kind=inmem") {
 		t.Errorf("synthetic: %v", err)
 	}
 }
 
-// TestTuneLoaderTraining: the training is measured with and without the loader.
+// TestTuneLoaderTraining checks that the training is measured with and without the loader.
 func TestTuneLoaderTraining(t *testing.T) {
-	res, err := Loader(t.Context(), tiny(), LoaderOptions{Budget: time.Second})
+	res, err := Loader(t.Context(), traintest.Config(), LoaderOptions{Budget: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,9 @@ import (
 	"lockstep/pkg/train"
 )
 
-// TestPredictedMemory: what the search for a batch predicts from two small ones is
-// within a tenth of what the engine holds that has loaded it (which
-// engine/cpu compares with the heap), for each kind of network, recomputed or not.
+// TestPredictedMemory checks that the memory of a batch that is predicted from two small
+// batches is within 10 % of the memory of the engine that loaded the batch (which engine/cpu
+// compares with the heap), for each kind of network, with and without recomputation.
 func TestPredictedMemory(t *testing.T) {
 	unet := train.DefaultConfig()
 	resnet := train.DefaultConfig()
@@ -32,8 +32,8 @@ func TestPredictedMemory(t *testing.T) {
 			}
 			w := &memoryTester{cfg: cfg, samples: samples, memory: 1 << 40, least: 1}
 			for _, batch := range []int{2, 12} {
-				predicted, err1 := w.byPlan(t.Context(), batch)
-				measured, err2 := w.byLoading(t.Context(), batch)
+				predicted, err1 := w.testByPlan(t.Context(), batch)
+				measured, err2 := w.testByLoading(t.Context(), batch)
 				if err1 != nil || err2 != nil {
 					t.Fatal(err1, err2)
 				}

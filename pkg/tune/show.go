@@ -16,8 +16,8 @@ import (
 // orderOverride returns the override of loader.order for --set.
 func orderOverride(order []string) string { return "loader.order=[" + strings.Join(order, ",") + "]" }
 
-// SettingText describes the setting s briefly, as in "lowmem, 4 workers, prefetch 2".
-func SettingText(s train.LoaderConfig) string {
+// settingText describes a setting briefly, as in "lowmem, 4 workers, prefetch 2".
+func settingText(s train.LoaderConfig) string {
 	kind := s.Kind
 	if kind == "" {
 		kind = data.LoaderLowMem
@@ -32,9 +32,9 @@ func SettingText(s train.LoaderConfig) string {
 	return text
 }
 
-// rateText formats a rate in samples per second: as an integer from 1000 on, else with
-// four significant digits.
-func rateText(v float64) string {
+// formatRate formats a rate in samples per second: as an integer if it is at least 1000,
+// else with four significant digits.
+func formatRate(v float64) string {
 	if v >= 1000 {
 		return fmt.Sprintf("%.0f", v)
 	}
@@ -45,14 +45,14 @@ func rateText(v float64) string {
 // the measurements that support it.
 func (l *LoaderTuning) Sentence() string {
 	now, fastest, smallest := l.Trials[l.Now], l.Trials[l.Fastest], l.Trials[l.Smallest]
-	text := fmt.Sprintf("the fastest loader is %s, with %s samples/s", SettingText(fastest.Setting), rateText(fastest.Rate))
+	text := fmt.Sprintf("the fastest loader is %s, with %s samples/s", settingText(fastest.Setting), formatRate(fastest.Rate))
 	switch {
 	case l.Fastest == l.Now:
 		text += ", which is the config's"
 	case fastest.Times.Low > 1:
-		text += fmt.Sprintf(", %v times as fast as the config's (%s)", fastest.Times, SettingText(now.Setting))
+		text += fmt.Sprintf(", %v times as fast as the config's (%s)", fastest.Times, settingText(now.Setting))
 	default:
-		text += fmt.Sprintf(", %v times as fast as the config's (%s), no difference beyond noise", fastest.Times, SettingText(now.Setting))
+		text += fmt.Sprintf(", %v times as fast as the config's (%s), no difference beyond noise", fastest.Times, settingText(now.Setting))
 	}
 	switch {
 	case l.Alone:
@@ -62,29 +62,29 @@ func (l *LoaderTuning) Sentence() string {
 	case l.Smallest == l.Now:
 		text += "; the config's is as fast within noise, and the smallest such"
 	default:
-		text += fmt.Sprintf("; %s is as fast within noise (%s), and the smallest such", SettingText(smallest.Setting), rateText(smallest.Rate))
+		text += fmt.Sprintf("; %s is as fast within noise (%s), and the smallest such", settingText(smallest.Setting), formatRate(smallest.Rate))
 	}
 	return text + "; " + l.trainingSentence() + "."
 }
 
-// trainingSentence returns the part of Sentence about the training: how much loading slows it
-// down, and whether another setting makes it faster.
+// trainingSentence returns the part of Sentence about the training: how much loading slows
+// it down, and whether another setting makes it faster.
 func (l *LoaderTuning) trainingSentence() string {
 	if l.Training == nil {
 		return "whether the training waits for it was not measured"
 	}
 	synthetic, full := l.Training[1].Rate, l.Training[2].Rate
 	cost := fmt.Sprintf("with the config's the training runs at %s samples/s (FULL), without loading at %s (SYNTHETIC), %v of that; the loader alone gives %.3g times what the training takes",
-		rateText(full), rateText(synthetic), l.Full, l.Spare())
+		formatRate(full), formatRate(synthetic), l.Full, l.spareFactor())
 	switch {
 	case l.loadingIsFree():
 		return "but the loader is not the bottleneck: " + cost + ": keep the config's"
-	case l.best() == l.Now:
+	case l.bestIndex() == l.Now:
 		return cost + ": loading costs that, and no setting is faster"
 	}
 	best := "the smallest such"
 	if l.Enough >= 0 {
-		best = fmt.Sprintf("%s, which gives %.3g times that,", SettingText(l.Trials[l.Enough].Setting), l.Trials[l.Enough].Rate/synthetic)
+		best = fmt.Sprintf("%s, which gives %.3g times that,", settingText(l.Trials[l.Enough].Setting), l.Trials[l.Enough].Rate/synthetic)
 	}
 	if l.Gain.Low > 1 {
 		return fmt.Sprintf("%s; %s makes the training %v times as fast: use it", cost, best, l.Gain)
@@ -116,7 +116,7 @@ func (l *LoaderTuning) Write(w io.Writer) error {
 		if i == l.Now {
 			times.Low = math.NaN()
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%v\t%s\t%d\t%s\n", SettingText(t.Setting), rateText(t.Rate), times, mebibytes(t.MemoryBytes), len(t.Rates), strings.Join(marks, ", "))
+		fmt.Fprintf(tw, "%s\t%s\t%v\t%s\t%d\t%s\n", settingText(t.Setting), formatRate(t.Rate), times, formatMiB(t.MemoryBytes), len(t.Rates), strings.Join(marks, ", "))
 	}
 	if err := tw.Flush(); err != nil {
 		return err

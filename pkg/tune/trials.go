@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +36,8 @@ type Trials struct {
 	Results []runs.Trial         // IO, SYNTHETIC and FULL
 
 	// Original contains IO and FULL with the original files if the config stages its data
-	// (data.stage), else nothing. Results are then measured with the staged copy, which
-	// Staged describes.
+	// (data.stage); otherwise it is nil. Results are then measured with the staged copy,
+	// which Staged describes.
 	Original []runs.Trial
 	Staged   string
 }
@@ -53,18 +54,18 @@ func (t *Trials) JSON() map[string]any {
 	return doc
 }
 
-// RunTrials measures the throughput of loading, of training, and of both with the config
-// cfg. Every rank of group must call it with the same options. It trains a network but
-// writes no files.
+// RunTrials measures the throughput of loading, of training, and of both together with the
+// config cfg. Every rank of group must call it with the same options. It trains a network
+// but writes no files.
 //
 // The rate of one trial is batch size × ranks × batches / Δt. At both ends of Δt all ranks
 // are synchronized and their devices are idle. The rate of a result is the mean over the
 // trials, and its spread their population standard deviation.
 func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o TrialOptions) (res *Trials, err error) {
-	o.Batches, o.Trials = orDefault(o.Batches, 50), orDefault(o.Trials, 3)
-	o.Warmup = max(0, orDefault(o.Warmup, 1))
+	o.Batches, o.Trials = cmp.Or(o.Batches, 50), cmp.Or(o.Trials, 3)
+	o.Warmup = max(0, cmp.Or(o.Warmup, 1))
 	if o.Batches < 1 || o.Trials < 1 {
-		return nil, fmt.Errorf("run trials: %d batches and %d trials: use at least 1 of each", o.Batches, o.Trials)
+		return nil, fmt.Errorf("run trials: got %d batches and %d trials, want at least 1 of each", o.Batches, o.Trials)
 	}
 	cfg.Accumulate, cfg.EMA = 1, train.Average{}
 	t, err := train.New(ctx, cfg, group, train.WorkerOptions{})
@@ -78,25 +79,26 @@ func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o 
 	for _, trial := range []struct {
 		name  string
 		batch func(ctx context.Context) error
-	}{{"IO", m.load}, {"SYNTHETIC", m.step}, {"FULL", m.loadAndTrain}} {
+	}{{"IO", m.loadBatch}, {"SYNTHETIC", m.trainCached}, {"FULL", m.loadAndTrain}} {
 		seconds, err := m.measure(ctx, trial.name, trial.batch)
 		if err != nil {
 			return nil, fmt.Errorf("run trials: %s: %w", trial.name, err)
 		}
 		res.Seconds[trial.name] = seconds
-		res.Results = append(res.Results, m.summary(trial.name, seconds))
+		res.Results = append(res.Results, m.summarizeTrials(trial.name, seconds))
 	}
 	if staged := t.Staged(); staged != nil {
 		res.Staged = staged.String()
-		if res.Original, err = m.original(ctx); err != nil {
-			return nil, fmt.Errorf("run trials of files that are not staged: %w", err)
+		if res.Original, err = m.measureOriginal(ctx); err != nil {
+			return nil, fmt.Errorf("run trials with the original files: %w", err)
 		}
 	}
 	return res, nil
 }
 
-// original measures IO and FULL with the original files of a config that stages its data.
-func (m *measurer) original(ctx context.Context) ([]runs.Trial, error) {
+// measureOriginal measures IO and FULL with the original files of a config that stages its
+// data.
+func (m *measurer) measureOriginal(ctx context.Context) ([]runs.Trial, error) {
 	samples, err := train.OpenSamples(ctx, m.cfg.Data)
 	if err != nil {
 		return nil, err
@@ -113,17 +115,17 @@ func (m *measurer) original(ctx context.Context) ([]runs.Trial, error) {
 	for _, trial := range []struct {
 		name  string
 		batch func(ctx context.Context) error
-	}{{"IO", o.load}, {"FULL", o.loadAndTrain}} {
+	}{{"IO", o.loadBatch}, {"FULL", o.loadAndTrain}} {
 		seconds, err := o.measure(ctx, trial.name, trial.batch)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", trial.name, err)
 		}
-		trials = append(trials, o.summary(trial.name, seconds))
+		trials = append(trials, o.summarizeTrials(trial.name, seconds))
 	}
 	return trials, nil
 }
 
-// newLoader creates the loader for this rank's training batches from set.
+// newLoader creates the loader for the training batches of group's rank from set.
 func newLoader(cfg train.Config, set data.Dataset, group collective.Group) (*data.Loader, error) {
 	sampler, err := data.NewSampler(cfg.Sampler(set.Len(), group.Size(), group.Rank()))
 	if err != nil {
@@ -133,7 +135,7 @@ func newLoader(cfg train.Config, set data.Dataset, group collective.Group) (*dat
 }
 
 // Table returns a table that compares the throughput with staged files and with the
-// original files, one row each. It is empty if the config does not stage its data.
+// original files, one row each. It returns "" if the config does not stage its data.
 func (t *Trials) Table() string {
 	if len(t.Original) == 0 {
 		return ""
@@ -154,14 +156,6 @@ func (t *Trials) Table() string {
 	return b.String() + t.Staged + "\n"
 }
 
-// orDefault returns v, or d if v is 0.
-func orDefault(v, d int) int {
-	if v == 0 {
-		return d
-	}
-	return v
-}
-
 // measurer measures the throughput of one worker's loader and trainer.
 type measurer struct {
 	t       *train.Trainer // nil to measure only the loader
@@ -171,7 +165,7 @@ type measurer struct {
 	o       TrialOptions
 	batches *data.Iterator // over the current epoch; nil between epochs
 	epoch   int            // the next epoch
-	cached  data.Batch     // the batch that every step of SYNTHETIC uses
+	cached  data.Batch     // the batch that trainCached uses
 }
 
 // close closes the iterator of the current epoch. It does not close the loader.
@@ -181,8 +175,9 @@ func (m *measurer) close() {
 	}
 }
 
-// load gets the next batch from the loader. At the end of an epoch it starts the next one.
-func (m *measurer) load(ctx context.Context) error {
+// loadBatch gets the next batch from the loader. At the end of an epoch it starts the next
+// epoch.
+func (m *measurer) loadBatch(ctx context.Context) error {
 	for range 2 {
 		if m.batches == nil {
 			m.batches = m.loader.Epoch(ctx, m.epoch)
@@ -196,13 +191,14 @@ func (m *measurer) load(ctx context.Context) error {
 		}
 		m.batches = nil
 	}
-	return errors.New("the data give no batch")
+	return errors.New("load batch: an epoch has no batch: use more samples or a smaller batch")
 }
 
-// step does one training step on the cached batch, which it loads if there is none.
-func (m *measurer) step(ctx context.Context) error {
+// trainCached does one training step on the cached batch. On the first call it loads this
+// batch.
+func (m *measurer) trainCached(ctx context.Context) error {
 	if m.cached.Image == nil {
-		if err := m.load(ctx); err != nil {
+		if err := m.loadBatch(ctx); err != nil {
 			return err
 		}
 		b := m.batches.Batch()
@@ -213,23 +209,23 @@ func (m *measurer) step(ctx context.Context) error {
 
 // loadAndTrain loads a batch and does one training step on it, as in a run.
 func (m *measurer) loadAndTrain(ctx context.Context) error {
-	if err := m.load(ctx); err != nil {
+	if err := m.loadBatch(ctx); err != nil {
 		return err
 	}
 	return m.train(ctx, m.batches.Batch())
 }
 
-// trialRate is the learning rate. It hardly changes the weights: speed does not depend on
-// them, and with the config's rate the training on a single batch could diverge.
-const trialRate = 1e-9
+// trialLearningRate is so small that it hardly changes the weights: speed does not depend
+// on them, and with the config's rate the training on a single batch could diverge.
+const trialLearningRate = 1e-9
 
 // train does one training step on b.
 func (m *measurer) train(ctx context.Context, b data.Batch) error {
-	return m.t.Step(ctx, b.Image, b.Target, trialRate, nil)
+	return m.t.Step(ctx, b.Image, b.Target, trialLearningRate, nil)
 }
 
-// measure runs the warm-up and the trials named name, each of which calls batch
-// o.Batches times. It returns the seconds of each trial, without the warm-up.
+// measure runs the warm-up and the trials of one kind, such as "IO". Each trial calls batch
+// o.Batches times. measure returns the seconds of each trial, without the warm-up.
 func (m *measurer) measure(ctx context.Context, name string, batch func(context.Context) error) ([]float64, error) {
 	var seconds []float64
 	for i := range m.o.Warmup + m.o.Trials {
@@ -248,16 +244,16 @@ func (m *measurer) measure(ctx context.Context, name string, batch func(context.
 		}
 		s := end.Sub(begin).Seconds()
 		if i < m.o.Warmup {
-			m.line("BENCHY::%s_WARMUP_%d::Trial Throughput: %.3f", name, i, m.rate(s))
+			m.logLine("BENCHY::%s_WARMUP_%d::Trial Throughput: %.3f", name, i, m.samplesPerSecond(s))
 			continue
 		}
-		m.line("BENCHY::%s_%d::Trial Throughput: %.3f", name, i-m.o.Warmup, m.rate(s))
+		m.logLine("BENCHY::%s_%d::Trial Throughput: %.3f", name, i-m.o.Warmup, m.samplesPerSecond(s))
 		seconds = append(seconds, s)
 	}
 	return seconds, nil
 }
 
-// synchronize waits until the devices of all ranks are idle, and returns the time.
+// synchronize waits until the devices of all ranks are idle, and returns the current time.
 func (m *measurer) synchronize(ctx context.Context) (time.Time, error) {
 	if m.t != nil {
 		if err := m.t.Synchronize(); err != nil {
@@ -268,31 +264,31 @@ func (m *measurer) synchronize(ctx context.Context) (time.Time, error) {
 	return time.Now(), err
 }
 
-// rate returns the samples per second of all ranks together, for a trial that took the
-// given number of seconds.
-func (m *measurer) rate(seconds float64) float64 {
+// samplesPerSecond returns the samples per second of all ranks together, for a trial that
+// took the given number of seconds.
+func (m *measurer) samplesPerSecond(seconds float64) float64 {
 	return float64(m.cfg.Batch*m.group.Size()*m.o.Batches) / seconds
 }
 
-// line passes a line of benchy's log to o.Line on rank 0.
-func (m *measurer) line(format string, a ...any) {
+// logLine passes a line of benchy's log to o.Line on rank 0.
+func (m *measurer) logLine(format string, a ...any) {
 	if m.o.Line != nil && m.group.Rank() == 0 {
 		m.o.Line(fmt.Sprintf(format, a...))
 	}
 }
 
-// summary returns the mean rate of trials that took the given seconds, and the population
-// standard deviation of the rates. It also logs them.
-func (m *measurer) summary(name string, seconds []float64) runs.Trial {
+// summarizeTrials returns the mean rate of trials that took the given seconds, and the
+// population standard deviation of the rates. It also logs them.
+func (m *measurer) summarizeTrials(name string, seconds []float64) runs.Trial {
 	r := runs.Trial{Name: name}
 	for _, s := range seconds {
-		r.Rates = append(r.Rates, m.rate(s))
-		r.Rate += m.rate(s) / float64(len(seconds))
+		r.Rates = append(r.Rates, m.samplesPerSecond(s))
+		r.Rate += m.samplesPerSecond(s) / float64(len(seconds))
 	}
 	for _, v := range r.Rates {
 		r.Spread += (v - r.Rate) * (v - r.Rate) / float64(len(seconds))
 	}
 	r.Spread = math.Sqrt(r.Spread)
-	m.line("BENCHY::SUMMARY::%s average trial throughput: %.3f +/- %.3f", name, r.Rate, r.Spread)
+	m.logLine("BENCHY::SUMMARY::%s average trial throughput: %.3f +/- %.3f", name, r.Rate, r.Spread)
 	return r
 }

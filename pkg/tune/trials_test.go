@@ -9,12 +9,13 @@ import (
 	"testing"
 
 	"lockstep/pkg/collective"
+	"lockstep/pkg/train/traintest"
 )
 
-// TestRunTrials: the lines are benchy's, rates and seconds belong together, and
-// only the asked trials count; two ranks agree to do it at once.
+// TestRunTrials checks on two ranks that the lines are formatted like benchy's, that rates and
+// seconds agree, and that only the requested trials count.
 func TestRunTrials(t *testing.T) {
-	cfg := tiny()
+	cfg := traintest.Config()
 	var lines []string
 	results := make([]*Trials, 2)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -54,7 +55,7 @@ func TestRunTrials(t *testing.T) {
 				t.Errorf("%s: rate %g in %g s, want %g", name, tr.Rates[k], s[k], want)
 			}
 		}
-		// The population's standard deviation of two is half their distance.
+		// The population standard deviation of two values is half their distance.
 		if want := math.Abs(tr.Rates[0]-tr.Rates[1]) / 2; math.Abs(tr.Spread-want) > 1e-9*tr.Rate {
 			t.Errorf("%s: spread %g, want %g", name, tr.Spread, want)
 		}
@@ -63,7 +64,7 @@ func TestRunTrials(t *testing.T) {
 	if err != nil || !strings.Contains(string(b), `"nranks":2`) || !strings.Contains(string(b), `"FULL":{"avg_iter_throughput":[`) {
 		t.Errorf("JSON %s, %v", b, err)
 	}
-	if _, err := RunTrials(t.Context(), cfg, collective.InProcess(1)[0], TrialOptions{Batches: -1}); err == nil || !strings.Contains(err.Error(), "use at least 1 of each") {
+	if _, err := RunTrials(t.Context(), cfg, collective.InProcess(1)[0], TrialOptions{Batches: -1}); err == nil || !strings.Contains(err.Error(), "want at least 1 of each") {
 		t.Errorf("no batches: %v", err)
 	}
 }

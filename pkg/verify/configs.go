@@ -7,9 +7,9 @@ import (
 	"lockstep/pkg/train"
 )
 
-// configs checks that all ranks recorded the hash of the config in run.json, and the same
-// hash of the data.
-func (v *verifier) configs() error {
+// checkConfigs checks that all ranks recorded the hash of the config in run.json, and the
+// same hash of the data.
+func (v *verifier) checkConfigs() error {
 	const name = "all ranks trained with the config of run.json on the same data"
 	var recorded []runs.Worker
 	for _, w := range v.run.Workers {
@@ -18,7 +18,7 @@ func (v *verifier) configs() error {
 		}
 	}
 	if len(recorded) == 0 {
-		v.claim(name, true, "not recorded")
+		v.addClaim(name, true, "not recorded")
 		return nil
 	}
 	want, err := train.ConfigHash(v.run.Info.Config)
@@ -36,10 +36,10 @@ func (v *verifier) configs() error {
 			detail = fmt.Sprintf("rank %d trained on other data than rank %d", w.Rank, recorded[0].Rank)
 		}
 		if detail != "" {
-			v.claim(name, false, "%s", detail)
+			v.addClaim(name, false, "%s", detail)
 			return nil
 		}
 	}
-	v.claim(name, true, "%d ranks, SHA-256 %.12s…", len(recorded), want)
+	v.addClaim(name, true, "%d ranks, SHA-256 %.12s…", len(recorded), want)
 	return nil
 }

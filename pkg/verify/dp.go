@@ -17,9 +17,9 @@ const (
 	toleranceFloat64 = 1e-10
 	toleranceFloat32 = 1e-5
 	verifySteps      = 20
-	// minRelativeChange is the distance by which training must change every parameter, relative
-	// to its norm. It is far above the tolerances: the comparison of parameters that
-	// hardly change would prove nothing.
+	// minRelativeChange is the smallest distance by which training must change every
+	// parameter, relative to its norm. It is far above the tolerances: the comparison of
+	// parameters that hardly change would prove nothing.
 	minRelativeChange = 1e-4
 )
 
@@ -31,28 +31,28 @@ type DPOptions struct {
 
 // DP checks the invariant of data parallelism. It trains the same network with one worker
 // and an N-fold batch and with N workers, all in this process, and compares the parameters
-// after 20 steps. Then it does the same with each of four deliberate faults in the
-// training of the N workers. The check of a fault is OK if the difference exceeds the
-// limit.
+// after 20 steps. Then it repeats this with each of four deliberate faults in the training
+// of the N workers. The check of a fault is OK if the difference exceeds the limit.
 //
 // On a GPU the workers compute in fp32 without TF32. They exchange gradients like the
 // workers of a run: through NCCL if each has a separate GPU, else through the host.
 // Workers with a fault always exchange them through the host.
 func DP(ctx context.Context, o DPOptions) ([]Check, error) {
 	if o.Device == "" || o.Device == "cpu" {
-		return verifyOn(ctx, o.Workers, variants(), faultConfig, train.WorkerOptions{})
+		return verifyOn(ctx, o.Workers, variants(), setFaultConfig, train.WorkerOptions{})
 	}
 	e := engine.Options{Device: o.Device}
 	if _, gpu := e.CUDA(); !gpu {
-		return nil, fmt.Errorf("verify data parallelism: device %q is no GPU: use cuda, or leave it out for the CPU", o.Device)
+		return nil, fmt.Errorf("verify data parallelism: invalid device %q: use cuda, or cpu (the default)", o.Device)
 	}
 	return verifyOn(ctx, o.Workers, gpuVariants(o.Device), useGPU(o.Device), train.WorkerOptions{})
 }
 
-// verifyOn checks all variants in list, and the faults with the config that base sets up.
+// verifyOn checks the invariant for the variants in list, and that faults are detected with
+// the config that base sets up.
 func verifyOn(ctx context.Context, workers int, list []variant, base func(c *train.Config), options train.WorkerOptions) ([]Check, error) {
 	if workers < 2 {
-		return nil, fmt.Errorf("verify data parallelism: workers is %d: use at least 2", workers)
+		return nil, fmt.Errorf("verify data parallelism: invalid number of workers %d: use at least 2", workers)
 	}
 	checks, err := verifyVariants(ctx, workers, list, options)
 	if err != nil {
@@ -66,10 +66,10 @@ func verifyOn(ctx context.Context, workers int, list []variant, base func(c *tra
 func verifyVariants(ctx context.Context, workers int, list []variant, options train.WorkerOptions) ([]Check, error) {
 	var checks []Check
 	for _, v := range list {
-		cfg := verifyConfig()
+		cfg := newVerifyConfig()
 		v.change(&cfg)
 		options.Build = v.build
-		diff, moved, err := compare(ctx, cfg, workers, nil, options)
+		diff, moved, err := compareTraining(ctx, cfg, workers, nil, options)
 		if err != nil {
 			return checks, fmt.Errorf("verify %s: %w", v.name, err)
 		}
@@ -82,11 +82,11 @@ func verifyVariants(ctx context.Context, workers int, list []variant, options tr
 	return checks, nil
 }
 
-// verifyFaults returns one check per deliberate fault: that the comparison detects it. It
-// trains with SGD, because Adam cancels a common factor of all gradients, so that the sum
-// in place of the mean would hardly change the result.
+// verifyFaults returns one check per deliberate fault, which is OK if the comparison
+// detects the fault. It trains with SGD: Adam cancels a common factor of all gradients, so
+// the sum in place of the mean would hardly change the result.
 func verifyFaults(ctx context.Context, workers int, base func(c *train.Config), options train.WorkerOptions) ([]Check, error) {
-	cfg := verifyConfig()
+	cfg := newVerifyConfig()
 	base(&cfg)
 	limit := toleranceFloat64
 	if cfg.Engine.Precision != "fp64" {
@@ -102,12 +102,12 @@ func verifyFaults(ctx context.Context, workers int, base func(c *train.Config), 
 	}{
 		{"a sum in place of the mean", sumGradients, cfg},
 		{"a bucket that is not reduced", skipBucket, cfg},
-		{"equal shards on all ranks", equalShards, cfg},
+		{"equal shards on all ranks", useEqualShards, cfg},
 		{"batch norms that do not exchange their statistics", skipStatistics, norms},
 	} {
-		diff, _, err := compare(ctx, m.cfg, workers, m.f, options)
+		diff, _, err := compareTraining(ctx, m.cfg, workers, m.f, options)
 		if err != nil {
-			return checks, fmt.Errorf("verify that %s is noticed: %w", m.name, err)
+			return checks, fmt.Errorf("verify that the comparison detects %s: %w", m.name, err)
 		}
 		checks = append(checks, Check{
 			Name: m.name + " is noticed", OK: !(diff <= limit), Value: diff, Limit: limit,
@@ -117,26 +117,26 @@ func verifyFaults(ctx context.Context, workers int, base func(c *train.Config), 
 	return checks, nil
 }
 
-// compare trains with one worker and the full batch, and with several workers that share
-// it and have the fault f. diff is the largest relative difference (2-norm) of a parameter
-// between the two, over all ranks; moved is the smallest relative distance by which
-// training changed a parameter.
-func compare(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) (diff, moved float64, err error) {
+// compareTraining trains twice: with one worker and the full batch, and with several workers
+// that divide the batch and have the fault f. diff is the largest relative difference
+// (2-norm) of a parameter between the two trainings, over all ranks; moved is the smallest
+// relative distance by which training changed a parameter.
+func compareTraining(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) (diff, moved float64, err error) {
 	whole := cfg
 	whole.Batch = cfg.Batch * workers
-	one, err := replicas(ctx, whole, 1, nil, options)
+	one, err := trainReplicas(ctx, whole, 1, nil, options)
 	if err != nil {
 		return 0, 0, err
 	}
-	many, err := replicas(ctx, cfg, workers, f, options)
+	many, err := trainReplicas(ctx, cfg, workers, f, options)
 	if err != nil {
 		return 0, 0, err
 	}
 	moved = math.Inf(1)
 	for name, w := range one[0].after {
-		moved = min(moved, distance(one[0].before[name], w))
+		moved = min(moved, relativeDistance(one[0].before[name], w))
 		for _, got := range many { // every rank's parameters, not only rank 0's
-			if d := distance(w, got.after[name]); !(d <= diff) { // NaN counts as different
+			if d := relativeDistance(w, got.after[name]); !(d <= diff) { // NaN counts as different
 				diff = d
 			}
 		}
@@ -144,8 +144,8 @@ func compare(ctx context.Context, cfg train.Config, workers int, f fault, option
 	return diff, moved, nil
 }
 
-// distance returns ‖a−b‖₂/‖a‖₂.
-func distance(a, b []float64) float64 {
+// relativeDistance returns ‖a−b‖₂/‖a‖₂.
+func relativeDistance(a, b []float64) float64 {
 	var d, n float64
 	for i := range a {
 		d += (a[i] - b[i]) * (a[i] - b[i])
@@ -157,9 +157,9 @@ func distance(a, b []float64) float64 {
 // replicaParameters contains the parameters of one rank by name, before and after training.
 type replicaParameters struct{ before, after map[string][]float64 }
 
-// replicas trains verifySteps steps with a goroutine per rank, and returns
-// each rank's parameters.
-func replicas(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) ([]replicaParameters, error) {
+// trainReplicas trains for verifySteps steps with one goroutine per rank, and returns the
+// parameters of each rank.
+func trainReplicas(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) ([]replicaParameters, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	groups := collective.InProcess(workers)
@@ -170,7 +170,7 @@ func replicas(ctx context.Context, cfg train.Config, workers int, f fault, optio
 			options := options
 			options.LocalRank = rank
 			var err error
-			if params[rank], err = replica(ctx, cfg, g, f, options); err != nil {
+			if params[rank], err = trainReplica(ctx, cfg, g, f, options); err != nil {
 				cancel(fmt.Errorf("rank %d: %w", rank, err))
 			}
 		})
@@ -179,8 +179,8 @@ func replicas(ctx context.Context, cfg train.Config, workers int, f fault, optio
 	return params, context.Cause(ctx)
 }
 
-// replica trains one rank for verifySteps steps.
-func replica(ctx context.Context, cfg train.Config, g collective.Group, f fault, options train.WorkerOptions) (r replicaParameters, err error) {
+// trainReplica trains one rank for verifySteps steps, and returns its parameters.
+func trainReplica(ctx context.Context, cfg train.Config, g collective.Group, f fault, options train.WorkerOptions) (r replicaParameters, err error) {
 	if f != nil {
 		f(&options)
 	}
@@ -206,10 +206,10 @@ func replica(ctx context.Context, cfg train.Config, g collective.Group, f fault,
 	return r, err
 }
 
-// scaleInitialWeights multiplies the initial weights, which follow PyTorch's default, by √6, so that
-// their variance is 2/fan-in (He et al. 2015, eq. 10). With the default variance and
-// without batch norm, activations would shrink from layer to layer, and some layers would
-// hardly learn.
+// scaleInitialWeights multiplies the initial weights, which follow PyTorch's default, by
+// √6, so that their variance is 2/fan-in (He et al. 2015, eq. 10). With the default
+// variance and without batch norm, activations would shrink from layer to layer, and some
+// layers would hardly learn.
 func scaleInitialWeights(t *train.Trainer) error {
 	params, err := t.Parameters()
 	if err != nil {

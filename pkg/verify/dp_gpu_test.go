@@ -9,8 +9,9 @@ import (
 	"lockstep/pkg/train"
 )
 
-// TestVerifyDPOnGPU: the proofs hold on simulated GPUs, each for three workers with one
-// each, which exchange by NCCL, or for two that share one; and the faults are noticed.
+// TestVerifyDPOnGPU checks the invariant and the detection of faults on simulated GPUs: for
+// three workers with one GPU each, which exchange gradients through NCCL, and for two workers
+// that share one GPU.
 func TestVerifyDPOnGPU(t *testing.T) {
 	t.Attr("fault", "NCCL's communicator was destroyed before the graphs that captured its collectives, which blocks for ever")
 	list := gpuVariants("cuda")
@@ -43,8 +44,8 @@ func TestVerifyDPOnGPU(t *testing.T) {
 
 func TestVerifyDPOnErrors(t *testing.T) {
 	for device, want := range map[string]string{
-		"reference": `device "reference" is no GPU: use cuda, or leave it out`,
-		"cuda":      "workers is 1: use at least 2",
+		"reference": `invalid device "reference": use cuda, or cpu`,
+		"cuda":      "invalid number of workers 1: use at least 2",
 	} {
 		if _, err := DP(t.Context(), DPOptions{Workers: 1, Device: device}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", device, err)

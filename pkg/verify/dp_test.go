@@ -24,7 +24,7 @@ func TestVerifyDP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	faults, err := verifyFaults(t.Context(), 3, faultConfig, train.WorkerOptions{})
+	faults, err := verifyFaults(t.Context(), 3, setFaultConfig, train.WorkerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

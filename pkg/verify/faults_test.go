@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// TestFaults: bucket b of rank r begins as 10·r + b. Each fault leaves in it, on two
-// ranks, what its name says.
+// TestFaults checks the result of an exchange with each fault on two ranks. Before the exchange,
+// bucket b of rank r contains 10·r + b.
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -34,7 +34,7 @@ func TestFaults(t *testing.T) {
 			var wg sync.WaitGroup
 			for rank, g := range collective.InProcess(2) {
 				wg.Go(func() {
-					if err := exchanged(p, g, func(b int) float64 { return c.want(rank, b) }); err != nil {
+					if err := checkExchange(p, g, func(b int) float64 { return c.want(rank, b) }); err != nil {
 						t.Errorf("rank %d: %v", rank, err)
 					}
 				})
@@ -44,8 +44,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// exchanged exchanges three steps of three buckets, and compares them with want.
-func exchanged(p train.WorkerOptions, g collective.Group, want func(bucket int) float64) error {
+// checkExchange exchanges three buckets in each of three steps, and compares them with want.
+func checkExchange(p train.WorkerOptions, g collective.Group, want func(bucket int) float64) error {
 	x, err := p.Exchange(context.Background(), nil, g)
 	if err != nil {
 		return err

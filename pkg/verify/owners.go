@@ -12,15 +12,15 @@ import (
 // tolerated when their records are compared.
 const clockSkew = time.Minute
 
-// owners checks that at most one process at a time owned the run, and returns the
-// recorded owners. It checks nothing in a folder of an earlier version, which did not
-// record owners.
-func (v *verifier) owners() ([]runs.Owner, error) {
+// checkOwners checks that at most one process at a time owned the run, and returns the
+// recorded owners. If no owners are recorded, as in run folders of earlier versions, it
+// checks nothing.
+func (v *verifier) checkOwners() ([]runs.Owner, error) {
 	owners, problems, err := runs.Owners(v.run.Dir)
 	if err != nil || len(owners)+len(problems) == 0 {
 		return nil, err
 	}
-	v.claim("every owner of the run reads", len(problems) == 0, "%s cannot be read: %v", english.Count(len(problems), "line"), problems)
+	v.addClaim("every owner of the run reads", len(problems) == 0, "%s cannot be read: %v", english.Count(len(problems), "line"), problems)
 	detail, ok := fmt.Sprintf("%d after each other", len(owners)), true
 	for i := 1; ok && i < len(owners); i++ {
 		before, next := owners[i-1], owners[i]
@@ -34,13 +34,13 @@ func (v *verifier) owners() ([]runs.Owner, error) {
 				next.PID, next.Host, next.Started.Format(time.DateTime), before.PID, before.Host, before.Heartbeat.Format(time.DateTime))
 		}
 	}
-	v.claim("one process at a time owned the run", ok, "%s", detail)
+	v.addClaim("one process at a time owned the run", ok, "%s", detail)
 	return owners, nil
 }
 
-// order checks that the steps of each rank are consecutive, and that a process that
-// started later than with step 1 resumed from a checkpoint.
-func (v *verifier) order(owners []runs.Owner) error {
+// checkOrder checks that the steps of each rank are consecutive, and that every process
+// whose first step was not step 1 resumed from a checkpoint.
+func (v *verifier) checkOrder(owners []runs.Owner) error {
 	detail, processes, steps := "", 0, 0
 	for rank := range v.run.Info.Workers {
 		parts, _, err := runs.ReadStepParts(v.run.Dir, rank)
@@ -59,12 +59,12 @@ func (v *verifier) order(owners []runs.Owner) error {
 	if ok {
 		detail = fmt.Sprintf("%d steps of %d processes", steps, processes)
 	}
-	v.claim("each step follows the one before it or is replayed from a checkpoint", ok, "%s", detail)
+	v.addClaim("each step follows the one before it or is replayed from a checkpoint", ok, "%s", detail)
 	return nil
 }
 
-// stepOrderError describes the first error in the steps that one process wrote. It returns ""
-// if there is none.
+// stepOrderError describes the first error in the order of the steps that one process
+// wrote. It returns "" if there is none.
 func stepOrderError(p runs.StepPart, owners []runs.Owner) string {
 	who := fmt.Sprintf("rank %d, pid %d on %s", p.Worker.Rank, p.Worker.PID, p.Worker.Host)
 	for i := 1; i < len(p.Steps); i++ {

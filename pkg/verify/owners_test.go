@@ -11,11 +11,11 @@ import (
 
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
+	"lockstep/pkg/train/traintest"
 )
 
-// stepsOf is a steps file of rank 0: a part for each process, with the numbers
-// of its steps, nine of each epoch.
-func stepsOf(t *testing.T, dir string, parts ...runs.StepPart) {
+// writeSteps writes the step file of rank 0, with one part per process.
+func writeSteps(t *testing.T, dir string, parts ...runs.StepPart) {
 	t.Helper()
 	var text []byte
 	add := func(v any) {
@@ -36,13 +36,13 @@ func stepsOf(t *testing.T, dir string, parts ...runs.StepPart) {
 	}
 }
 
-// TestVerifyOwners: two trainings in one folder, and the records that contradict
-// each other.
+// TestVerifyOwners checks run folders in which two processes trained, or whose records
+// contradict each other.
 func TestVerifyOwners(t *testing.T) {
-	cfg := tiny() // 17 training samples in batches of 2: 9 steps each of 3 epochs
+	cfg := traintest.Config() // 17 training samples in batches of 2: 9 steps each of 3 epochs
 	dir := filepath.Join(t.TempDir(), "run")
 	trainAll(t, cfg, 1, train.WorkerOptions{Dir: dir})
-	verified(t, dir)
+	requireVerified(t, dir)
 	parts, _, err := runs.ReadStepParts(dir, 0)
 	if err != nil || len(parts) != 1 || len(parts[0].Steps) != 27 {
 		t.Fatalf("parts %+v, %v", parts, err)
@@ -125,7 +125,7 @@ func TestVerifyOwners(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			stepsOf(t, dir, c.parts...)
+			writeSteps(t, dir, c.parts...)
 			var text []byte
 			for _, o := range c.owners {
 				line, err := json.Marshal(o)
@@ -146,7 +146,7 @@ func TestVerifyOwners(t *testing.T) {
 			if c.fails == order { // the readers name such lines too
 				but = append(but, "every line of the folder reads")
 			}
-			verified(t, dir, but...)
+			requireVerified(t, dir, but...)
 			checks, err := Run(t.Context(), dir, RunOptions{})
 			if err != nil {
 				t.Fatal(err)

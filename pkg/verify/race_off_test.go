@@ -2,6 +2,6 @@
 
 package verify
 
-// underRace reports whether the race detector is on. Then tests leave out
-// variants that differ in their numbers alone and start the same goroutines.
+// underRace reports whether the race detector is on. Tests then skip variants that compute other
+// numbers but start the same goroutines.
 const underRace = false

@@ -33,20 +33,20 @@ func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 		return nil, err
 	}
 	v := verifier{run: run}
-	v.claim("the run ended well", run.Info.Status == runs.StatusDone, "status is %q %s", run.Info.Status, run.Info.Error)
-	v.claim("every line of the folder reads", len(run.Problems) == 0, "%s cannot be read: %v", english.Count(len(run.Problems), "line"), run.Problems)
-	v.processes()
-	if err := v.configs(); err != nil {
+	v.addClaim("the run ended well", run.Info.Status == runs.StatusDone, "status is %q %s", run.Info.Status, run.Info.Error)
+	v.addClaim("every line of the folder reads", len(run.Problems) == 0, "%s cannot be read: %v", english.Count(len(run.Problems), "line"), run.Problems)
+	v.checkProcesses()
+	if err := v.checkConfigs(); err != nil {
 		return v.checks, err
 	}
-	owners, err := v.owners()
+	owners, err := v.checkOwners()
 	if err != nil {
 		return v.checks, err
 	}
-	if err := v.order(owners); err != nil {
+	if err := v.checkOrder(owners); err != nil {
 		return v.checks, err
 	}
-	if err := v.samples(); err != nil {
+	if err := v.checkSamples(); err != nil {
 		return v.checks, err
 	}
 	return v.checks, v.checkScores(ctx, o.Data)
@@ -58,22 +58,22 @@ type verifier struct {
 	checks []Check
 }
 
-// claim adds a check without a number. format and a give its details.
-func (v *verifier) claim(name string, ok bool, format string, a ...any) {
+// addClaim adds a check without a number. format and a format its details.
+func (v *verifier) addClaim(name string, ok bool, format string, a ...any) {
 	v.checks = append(v.checks, Check{Name: name, OK: ok, Value: math.NaN(), Limit: math.NaN(), Detail: fmt.Sprintf(format, a...)})
 }
 
-// equal adds a check that got equals want. The tolerance is relative if |want| > 1, else
-// absolute.
-func (v *verifier) equal(name string, got, want, tolerance float64, detail string) {
+// addEqual adds a check that got equals want. The tolerance is relative to want if
+// |want| > 1, else absolute.
+func (v *verifier) addEqual(name string, got, want, tolerance float64, detail string) {
 	v.checks = append(v.checks, Check{
 		Name: name, OK: math.Abs(got-want) <= tolerance*math.Max(1, math.Abs(want)), Value: got, Limit: want, Detail: detail,
 	})
 }
 
-// processes checks that each rank has a step file, that each was a separate process, and
-// that all recorded the same world size.
-func (v *verifier) processes() {
+// checkProcesses checks that each rank has a step file, that each rank was a separate
+// process, and that all ranks recorded the same world size.
+func (v *verifier) checkProcesses() {
 	world := v.run.Info.Workers
 	pids, ranks := map[string]bool{}, map[int]bool{}
 	agree := true
@@ -82,14 +82,14 @@ func (v *verifier) processes() {
 		ranks[w.Rank] = true
 		agree = agree && w.WorldSize == world
 	}
-	v.claim("each rank left its step file", len(ranks) == world, "%d of %d ranks", len(ranks), world)
-	v.claim("each rank was a process of its own", len(pids) == world, "%d processes for %d ranks", len(pids), world)
-	v.claim("all ranks agree on the world size", agree, "run.json says %d", world)
+	v.addClaim("each rank left its step file", len(ranks) == world, "%d of %d ranks", len(ranks), world)
+	v.addClaim("each rank was a process of its own", len(pids) == world, "%d processes for %d ranks", len(pids), world)
+	v.addClaim("all ranks agree on the world size", agree, "run.json says %d", world)
 }
 
-// samples counts the samples of each epoch in the steps of all ranks, and compares them
-// with epochs.csv.
-func (v *verifier) samples() error {
+// checkSamples counts the samples of each epoch in the steps of all ranks, and compares the
+// counts with epochs.csv.
+func (v *verifier) checkSamples() error {
 	counted := map[int]int{}
 	for rank := range v.run.Info.Workers {
 		_, steps, _, err := runs.ReadSteps(v.run.Dir, rank)
@@ -108,11 +108,11 @@ func (v *verifier) samples() error {
 	info := v.run.Info
 	for _, e := range v.run.Epochs {
 		name := fmt.Sprintf("epoch %d: ", e.Epoch)
-		v.equal(name+"samples", float64(counted[e.Epoch]), float64(e.Samples), 0, "counted in the steps of all ranks against epochs.csv")
-		v.equal(name+"throughput", e.SamplesPerSecond, float64(e.Samples)/e.Seconds, 1e-9, "samples/s against samples and seconds of epochs.csv")
+		v.addEqual(name+"samples", float64(counted[e.Epoch]), float64(e.Samples), 0, "counted in the steps of all ranks against epochs.csv")
+		v.addEqual(name+"throughput", e.SamplesPerSecond, float64(e.Samples)/e.Seconds, 1e-9, "samples/s against samples and seconds of epochs.csv")
 		full := e.Samples - e.PaddingSamples
 		dropped := info.SamplesPerEpoch - full
-		v.claim(name+"no sample lost", full <= info.SamplesPerEpoch && dropped < info.GlobalBatch && (dropped == 0 || v.dropLast()),
+		v.addClaim(name+"no sample lost", full <= info.SamplesPerEpoch && dropped < info.GlobalBatch && (dropped == 0 || v.dropLast()),
 			"%d distinct samples of %d", full, info.SamplesPerEpoch)
 	}
 	return nil
@@ -125,31 +125,32 @@ func (v *verifier) dropLast() bool {
 	return ok && drop
 }
 
-// checkScores evaluates the newest checkpoint again, and compares the scores with run.json and
-// epochs.csv. dataPath is the path of the data; empty: the path that the run used.
+// checkScores evaluates the newest checkpoint again, and compares the scores with run.json
+// and epochs.csv. dataPath is the path of the data; if it is empty, checkScores uses the
+// path that the run used.
 func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 	test := v.run.Info.Test
 	if test == nil {
-		v.claim("the run was evaluated", false, "run.json holds no test scores")
+		v.addClaim("the run was evaluated", false, "run.json holds no test scores")
 		return nil
 	}
 	p, err := train.OpenPredictor(ctx, v.run.Dir, dataPath)
 	var damaged *weights.DamagedError
 	if errors.As(err, &damaged) {
-		v.claim("the checkpoint loads", false, "%v", err)
+		v.addClaim("the checkpoint loads", false, "%v", err)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	v.claim("the checkpoint loads", true, "%s", filepath.Join(v.run.Dir, p.Checkpoint))
+	v.addClaim("the checkpoint loads", true, "%s", filepath.Join(v.run.Dir, p.Checkpoint))
 	exact, near := 1e-9, 1e-5
 	if p.Note != "" { // another engine rounds differently
-		v.claim("another engine evaluates", true, "%s", p.Note)
+		v.addClaim("another engine evaluates", true, "%s", p.Note)
 		exact, near = 0.01, 0.01
 	}
-	v.equal("training samples", float64(p.TrainLen()), float64(v.run.Info.SamplesPerEpoch), 0, "of the data against run.json")
+	v.addEqual("training samples", float64(p.TrainLen()), float64(v.run.Info.SamplesPerEpoch), 0, "of the data against run.json")
 	s, err := p.Score(ctx)
 	if err != nil {
 		return err
@@ -160,23 +161,23 @@ func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 		}
 		of := fmt.Sprintf("from the checkpoint against epoch %d of epochs.csv", e.Epoch)
 		if s.Total() > 0 { // pixels were counted
-			v.equal("IoU", s.IoU(), e.IoU, exact, of)
-			v.equal("Dice", s.Dice(), e.Dice, exact, of)
+			v.addEqual("IoU", s.IoU(), e.IoU, exact, of)
+			v.addEqual("Dice", s.Dice(), e.Dice, exact, of)
 		}
 		if s.Hits != nil {
-			v.equal("accuracy", s.Hits.Accuracy(), e.ValAccuracy, exact, of)
+			v.addEqual("accuracy", s.Hits.Accuracy(), e.ValAccuracy, exact, of)
 		}
-		v.equal("validation loss", s.Loss, e.ValLoss, near, of)
+		v.addEqual("validation loss", s.Loss, e.ValLoss, near, of)
 	}
-	v.equal("held-out samples", float64(s.Samples), float64(test.Samples), 0, "evaluated")
+	v.addEqual("held-out samples", float64(s.Samples), float64(test.Samples), 0, "evaluated")
 	if s.Total() > 0 {
-		v.equal("IoU of run.json", s.IoU(), test.IoU, exact, "from the checkpoint")
+		v.addEqual("IoU of run.json", s.IoU(), test.IoU, exact, "from the checkpoint")
 		constant, _ := s.Constant()
-		v.equal("IoU of the better constant predictor", constant, test.IoUConstant, exact, "recounted")
+		v.addEqual("IoU of the better constant predictor", constant, test.IoUConstant, exact, "recounted")
 	}
 	if s.Hits != nil {
-		v.equal("accuracy of run.json", s.Hits.Accuracy(), test.Accuracy, exact, "from the checkpoint")
-		v.equal("accuracy of the most frequent class", s.Hits.Constant(), test.AccuracyConstant, exact, "recounted")
+		v.addEqual("accuracy of run.json", s.Hits.Accuracy(), test.Accuracy, exact, "from the checkpoint")
+		v.addEqual("accuracy of the most frequent class", s.Hits.Constant(), test.AccuracyConstant, exact, "recounted")
 	}
 	return nil
 }

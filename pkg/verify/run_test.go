@@ -9,9 +9,10 @@ import (
 
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
+	"lockstep/pkg/train/traintest"
 )
 
-// TestVerifyRun: Run passes on an honest folder, and notices each lie.
+// TestVerifyRun checks that Run accepts an unchanged run folder and detects each change.
 func TestVerifyRun(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -24,7 +25,7 @@ func TestVerifyRun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
-			trainAll(t, tiny(), 2, train.WorkerOptions{Dir: dir})
+			trainAll(t, traintest.Config(), 2, train.WorkerOptions{Dir: dir})
 			c.lie(t, dir)
 			checks, err := Run(t.Context(), dir, RunOptions{})
 			if err != nil {
@@ -59,8 +60,8 @@ func edit(t *testing.T, dir string, change func(*runs.Info)) {
 	}
 }
 
-// TestVerifyRunChecksConfigs: the step files hold each rank's hash of its config,
-// and those of an older version none.
+// TestVerifyRunChecksConfigs checks the comparison of the hashes of config and data that the
+// step files contain. Step files of older versions contain no hashes.
 func TestVerifyRunChecksConfigs(t *testing.T) {
 	const name = "all ranks trained with the config of run.json on the same data"
 	for _, tt := range []struct {
@@ -81,7 +82,7 @@ func TestVerifyRunChecksConfigs(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
-			cfg := tiny()
+			cfg := traintest.Config()
 			cfg.Epochs = 1
 			trainAll(t, cfg, 2, train.WorkerOptions{Dir: dir})
 			tt.change(t, dir)
@@ -97,7 +98,7 @@ func TestVerifyRunChecksConfigs(t *testing.T) {
 	}
 }
 
-// editSteps replaces the first text before in the steps file of a rank.
+// editSteps replaces the first occurrence of before in the step file of a rank by after.
 func editSteps(t *testing.T, dir string, rank int, before, after string) {
 	t.Helper()
 	path := filepath.Join(dir, []string{"steps-0.jsonl", "steps-1.jsonl"}[rank])

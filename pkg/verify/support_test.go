@@ -11,26 +11,13 @@ import (
 	"go.uber.org/goleak"
 
 	"lockstep/pkg/collective"
-	"lockstep/pkg/data"
 	"lockstep/pkg/train"
 )
 
-// TestMain demands that the goroutines of trainers, loaders and engines end.
+// TestMain fails if goroutines of trainers, loaders or engines are left.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// tiny trains in well under a second an epoch.
-func tiny() train.Config {
-	c := train.DefaultConfig()
-	c.Name = "tiny"
-	c.Model = train.ModelConfig{Kind: "unet2d", Base: 4, Depth: 2, Norm: "batch"}
-	c.Data.Count, c.Data.Height, c.Data.Width, c.Data.TestImages = 22, 32, 32, 5
-	c.Data.Augment = data.Augment{Flip: true, Rotate: true}
-	c.Batch = 2
-	c.Epochs = 3
-	return c
-}
-
-// trainAll trains a world of workers in this process into a run folder.
+// trainAll trains with the given number of workers in this process.
 func trainAll(t *testing.T, cfg train.Config, workers int, options train.WorkerOptions) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -54,15 +41,16 @@ func trainAll(t *testing.T, cfg train.Config, workers int, options train.WorkerO
 	}
 }
 
-// verified fails unless every check of the folder passes, but for those named.
-func verified(t *testing.T, dir string, but ...string) {
+// requireVerified fails the test unless every check of the run folder is OK, except the
+// checks with the given names.
+func requireVerified(t *testing.T, dir string, except ...string) {
 	t.Helper()
 	checks, err := Run(t.Context(), dir, RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range checks {
-		if !c.OK && !slices.Contains(but, c.Name) {
+		if !c.OK && !slices.Contains(except, c.Name) {
 			t.Error(c)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"lockstep/pkg/train"
 )
 
-// verifyConfig returns a config with a small network without batch norm: the invariant
+// newVerifyConfig returns a config with a small network without batch norm: the invariant
 // holds for batch norm only if it is synchronized (see addSyncedBatchNorm).
-func verifyConfig() train.Config {
+func newVerifyConfig() train.Config {
 	c := train.DefaultConfig()
 	c.Name = "verify-dp"
 	c.Model = train.ModelConfig{Kind: "unet2d", Base: 4, Depth: 2, Norm: "none", Bias: true}
@@ -65,7 +65,7 @@ func variants() []variant {
 		{"LAMB, float64 reference engine", toleranceFloat64, exact("lamb", 0.01, func(c *train.Config) { c.Optimizer.WeightDecay = 0.01 }), nil},
 		{"classes with smoothed labels, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 			c.Optimizer.Momentum = 0.9
-			c.Data = labeledData()
+			c.Data = labeledDataConfig()
 		}), buildLabelSmoothedClassifier},
 		{"volumes, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 			c.Model = train.ModelConfig{Kind: model.KindUNet3D, Base: 2, Depth: 2}
@@ -82,13 +82,13 @@ func variants() []variant {
 		{"synchronised batch norm, SGD with momentum, float32 CPU engine", toleranceFloat32, func(c *train.Config) {
 			c.Engine.Device, c.Engine.Precision = "cpu", "fp32"
 			c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
-			c.Data, c.SyncBatchNorm = labeledData(), true
+			c.Data, c.SyncBatchNorm = labeledDataConfig(), true
 		}, buildSmoothClassifier},
 	}
 }
 
-// faultConfig sets up the config in which DP tests faults on the CPU.
-func faultConfig(c *train.Config) {
+// setFaultConfig sets up the config in which DP tests faults on the CPU.
+func setFaultConfig(c *train.Config) {
 	c.Engine.Device, c.Engine.Precision = "reference", "fp64"
 	c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
 }
@@ -98,15 +98,15 @@ func addSyncedBatchNorm(c *train.Config) {
 	c.Model.Norm, c.Model.Bias, c.SyncBatchNorm = "batch", false, true
 }
 
-// labeledData returns data for a classifier.
-func labeledData() train.DataConfig {
+// labeledDataConfig returns a small data set for a classifier.
+func labeledDataConfig() train.DataConfig {
 	return train.DataConfig{Kind: data.KindShapes, Count: 25, Edge: 16, Classes: 4, TestImages: 1, Augment: data.Augment{Flip: true}}
 }
 
-// buildSmoothClassifier builds a small classifier with batch norm and a continuous gradient. With ReLU or
-// max pooling, a difference in the last bit of a float32 activation can switch the whole
-// gradient of an element on or off, and batch norm spreads this difference to other
-// elements. In float64 this does not happen in practice.
+// buildSmoothClassifier builds a small classifier with batch norm and a continuous
+// gradient. With ReLU or max pooling, a difference in the last bit of a float32 activation
+// can switch the gradient of an element on or off, and batch norm spreads this difference
+// to other elements. In float64 this does not happen in practice.
 func buildSmoothClassifier(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 	x := image
 	for i, channels := range []int{6, 12} {
@@ -119,7 +119,8 @@ func buildSmoothClassifier(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 	return z
 }
 
-// buildLabelSmoothedClassifier builds a small classifier without batch norm, with smoothed labels.
+// buildLabelSmoothedClassifier builds a small classifier without batch norm, with smoothed
+// labels.
 func buildLabelSmoothedClassifier(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 	x := g.ReLU(g.Conv("conv", image, nn.Convolution{Out: 6, Kernel: []int{3}, Pad: []int{1}, Bias: true}))
 	z := g.Linear("head", g.GlobalAvgPool(x), nn.Dense{Out: 4, Bias: true})
@@ -127,9 +128,9 @@ func buildLabelSmoothedClassifier(g *nn.Graph, image *gorgonia.Node) *gorgonia.N
 	return z
 }
 
-// useGPU returns a function that sets up SGD in fp32 on the given GPU. It selects cuDNN's
-// first suggestions, which are the same for every worker, and small images: speed does not
-// matter here.
+// useGPU returns a function that configures SGD in fp32 on the given GPU, with small images
+// and the convolution algorithms that cuDNN suggests first. These are the same for every
+// worker, and their speed does not matter here.
 func useGPU(device string) func(c *train.Config) {
 	return func(c *train.Config) {
 		c.Engine.Device, c.Engine.Precision, c.Engine.TF32, c.Engine.Convolution = device, "fp32", false, "heuristic"
@@ -151,9 +152,9 @@ func gpuVariants(device string) []variant {
 		{"Nesterov's momentum, clipped gradients of 2 accumulated batches, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) {
 			c.Optimizer.Nesterov, c.Optimizer.ClipNorm, c.Accumulate = true, 0.5, 2
 		}), nil},
-		{"synchronised batch norm, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) { c.Data, c.SyncBatchNorm = labeledData(), true }), buildSmoothClassifier},
+		{"synchronised batch norm, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) { c.Data, c.SyncBatchNorm = labeledDataConfig(), true }), buildSmoothClassifier},
 		{"synchronised batch norm of 2 accumulated batches, activations recomputed, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) {
-			c.Data, c.SyncBatchNorm, c.Accumulate, c.Recompute = labeledData(), true, 2, true
+			c.Data, c.SyncBatchNorm, c.Accumulate, c.Recompute = labeledDataConfig(), true, 2, true
 		}), buildSmoothClassifier},
 	}
 }
