@@ -21,8 +21,8 @@ var (
 func (e *Engine) Accelerator() string { return e.gpu.name }
 
 // Watch starts to sample the GPU's utilization, power, energy, memory and clock with
-// NVIDIA's management library (NVML), once per interval every, and writes the samples to w.
-// It returns an error if NVML is not available.
+// NVIDIA's management library (NVML). It takes one sample per interval of length every and
+// writes the samples to w. It returns an error if NVML is not available.
 func (e *Engine) Watch(every time.Duration, w io.Writer) (*monitor.Sampler, error) {
 	s := e.gpu.stack
 	if s.NVML == nil {
@@ -31,7 +31,7 @@ func (e *Engine) Watch(every time.Duration, w io.Writer) (*monitor.Sampler, erro
 	var bus string
 	err := e.thread.do(func() (err error) {
 		bus, err = e.gpu.driver.DevicePCIBusID(e.gpu.device)
-		return e.gpu.failed(err)
+		return e.gpu.checkLost(err)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", e.Name(), err)
@@ -43,8 +43,8 @@ func (e *Engine) Watch(every time.Duration, w io.Writer) (*monitor.Sampler, erro
 	return sampler, nil
 }
 
-// LossScale returns the loss scale that the next step will use. scaled is false if the
-// precision is not fp16, which alone has a loss scale.
+// LossScale returns the loss scale of the next step. scaled is false if the precision is not
+// fp16: other precisions have no loss scale.
 func (x *executable) LossScale() (s engine.LossScale, scaled bool) {
 	if x.low != device.F16 {
 		return s, false
@@ -52,15 +52,15 @@ func (x *executable) LossScale() (s engine.LossScale, scaled bool) {
 	return engine.LossScale{Scale: float64(x.last.control.LossScale), GoodSteps: int(x.last.control.GoodSteps), Skipped: int(x.last.control.Skipped)}, true
 }
 
-// SetLossScale sets a loss scale that LossScale returned. The scale must be a power of two,
-// so that scaling does not round gradients.
+// SetLossScale restores a loss scale that LossScale returned. The scale must be a power of
+// two, so that scaling does not round gradients.
 func (x *executable) SetLossScale(s engine.LossScale) error {
 	fraction, _ := math.Frexp(s.Scale)
 	switch {
 	case x.low != device.F16:
-		return fmt.Errorf("set loss scale: precision %s has none", x.engine.options.Precision)
+		return fmt.Errorf("set loss scale: precision %s has no loss scale", x.engine.options.Precision)
 	case fraction != 0.5 || float64(float32(s.Scale)) != s.Scale || s.GoodSteps < 0 || s.Skipped < 0:
-		return fmt.Errorf("set loss scale: %+v cannot be: the scale must be a power of two, the rest not negative", s)
+		return fmt.Errorf("set loss scale: invalid %+v: the scale must be a power of two, the counts must not be negative", s)
 	}
 	err := x.do(func() error {
 		c := x.last.control

@@ -109,7 +109,7 @@ func TestLossScaleGoesOn(t *testing.T) {
 	if _, scaled := plain.LossScale(); scaled {
 		t.Error("bf16 has a loss scale")
 	}
-	if err := plain.SetLossScale(scale); err == nil || !strings.Contains(err.Error(), "bf16 has none") {
+	if err := plain.SetLossScale(scale); err == nil || !strings.Contains(err.Error(), "bf16 has no loss scale") {
 		t.Errorf("bf16: %v", err)
 	}
 }

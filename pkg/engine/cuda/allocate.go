@@ -11,13 +11,13 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// layOutGradients places the gradients bucket by bucket in one flat fp32 buffer.
+// layOutGradients places the gradients in one flat fp32 buffer, in the order of the buckets,
+// and determines the task after which each bucket is final.
 //
 // Gradients are fp32 in every precision: then sums over ranks do not lose small values, the
 // rounding does not depend on the number of ranks, and small gradients of biases and norms
-// do not vanish. Compared with 16 bits this costs 2 more bytes of memory traffic per
-// parameter and step, and twice the bytes on the network, as in PyTorch's DDP with
-// autocast.
+// do not underflow. Compared with 16 bits, this costs 2 more bytes of memory traffic per
+// parameter and step and doubles the network traffic, as in PyTorch's DDP with autocast.
 func (x *executable) layOutGradients() {
 	p := x.program
 	at := 0
@@ -29,7 +29,7 @@ func (x *executable) layOutGradients() {
 			name := p.Tensors[q.Tensor].Name
 			r := region{at, x.layouts[q.Grad]}
 			x.exchange.gradAt[name] = r
-			size := roundUp(r.layout.size(), regionAlign)
+			size := roundUp(r.layout.size(), regionAlignElements)
 			x.update.segments.add(segment{x.store.paramAt[name].offset, at, size, len(p.Tensors[q.Tensor].Shape) == 1})
 			at += size
 		}
@@ -39,14 +39,14 @@ func (x *executable) layOutGradients() {
 		// The loss is exchanged after the last bucket. If the loss of one rank is not
 		// finite, the mean is not finite either, and all ranks skip the update.
 		x.exchange.lossAt = at
-		at += regionAlign
+		at += regionAlignElements
 	}
 	x.memory.grads.bytes = int64(4 * at)
 	last := -1
 	for i, t := range x.tasks {
 		for _, id := range t.out {
 			if id >= 0 && id < len(p.Tensors) && p.Tensors[id].Role == plan.Gradient {
-				if b := x.bucketOf(id); b >= 0 {
+				if b := x.bucketIndex(id); b >= 0 {
 					x.exchange.buckets[b].ready = max(x.exchange.buckets[b].ready, i)
 				}
 			}
@@ -59,8 +59,9 @@ func (x *executable) layOutGradients() {
 	}
 }
 
-// bucketOf returns the index of the bucket that contains a gradient, or −1.
-func (x *executable) bucketOf(grad int) int {
+// bucketIndex returns the index of the bucket that contains the gradient with tensor id
+// grad, or −1 if no bucket does.
+func (x *executable) bucketIndex(grad int) int {
 	for _, q := range x.program.Params {
 		if q.Grad == grad {
 			return q.Bucket
@@ -99,7 +100,7 @@ func (x *executable) layOutActivations() {
 func (x *executable) allocate() error {
 	x.memory.scratch.bytes = alignment
 	for _, t := range x.tasks {
-		x.memory.scratch.bytes = max(x.memory.scratch.bytes, int64(x.scratchFor(t)))
+		x.memory.scratch.bytes = max(x.memory.scratch.bytes, int64(x.scratchBytes(t)))
 	}
 	x.memory.control.bytes = kernels.ControlBytes
 	x.memory.backup.bytes = x.store.states.bytes
@@ -120,31 +121,31 @@ func (x *executable) allocate() error {
 		stateSpace: x.store.states.ptr, gradSpace: x.memory.grads.ptr,
 	}
 	var err error
-	if x.memory.hostControl, err = x.gpu.pin(kernels.ControlHostBytes); err != nil {
+	if x.memory.hostControl, err = x.gpu.allocatePinned(kernels.ControlHostBytes); err != nil {
 		return err
 	}
-	if x.memory.result, err = x.gpu.pin(resultBytes); err != nil {
+	if x.memory.result, err = x.gpu.allocatePinned(resultBytes); err != nil {
 		return err
 	}
 	for _, e := range []*driver.Event{&x.profile.begin, &x.profile.forwardEnd, &x.profile.backwardEnd, &x.profile.end} {
 		if *e, err = x.gpu.driver.EventCreate(driver.EventDefault); err != nil {
-			return x.gpu.failed(err)
+			return x.gpu.checkLost(err)
 		}
 	}
 	for _, e := range []*driver.Event{&x.exchange.fork, &x.exchange.join, &x.data.fed} {
 		if *e, err = x.gpu.driver.EventCreate(driver.EventDisableTiming); err != nil {
-			return x.gpu.failed(err)
+			return x.gpu.checkLost(err)
 		}
 	}
 	scale := float32(1)
 	if x.low == device.F16 {
-		scale = firstScale
+		scale = initialLossScale
 	}
 	x.last.control.LossScale, x.last.scale, x.last.clip = scale, float64(scale), 1
 	return x.gpu.write(x.memory.control.ptr, x.last.control.Bytes())
 }
 
-// blocks lists the memory that belongs to the executable alone.
+// blocks returns the memory blocks that only this executable uses.
 func (x *executable) blocks() []*block {
 	return []*block{
 		&x.memory.arena, &x.memory.fixed, &x.memory.grads, &x.memory.scratch, &x.memory.control, &x.memory.backup, &x.memory.staging, &x.data.images, &x.data.targets, &x.data.samples,
@@ -152,7 +153,8 @@ func (x *executable) blocks() []*block {
 	}
 }
 
-// fillConstants writes the values of the constants; their padding stays zero.
+// fillConstants writes the values of the program's constants to the GPU. It does not write
+// their padding, which is zero.
 func (x *executable) fillConstants() error {
 	for id, t := range x.program.Tensors {
 		if t.Role != plan.Constant {
@@ -173,16 +175,16 @@ func (x *executable) fillConstants() error {
 }
 
 // explainOutOfMemory adds to an out-of-memory error how much memory the program needs and
-// which batch size would fit. It returns any other err unchanged.
+// which batch size would fit. It returns any other error unchanged.
 func (x *executable) explainOutOfMemory(err error) error {
 	if !errors.Is(err, driver.ErrorOutOfMemory) {
 		return err
 	}
-	mine := x.store.bytes()
+	needed := x.store.bytes()
 	for _, b := range x.blocks() {
-		mine += b.bytes
+		needed += b.bytes
 	}
-	mine += x.memory.workspace.bytes
+	needed += x.memory.workspace.bytes
 	free, total, infoErr := x.gpu.driver.MemGetInfo()
 	if infoErr != nil {
 		return errors.Join(err, infoErr)
@@ -201,11 +203,11 @@ func (x *executable) explainOutOfMemory(err error) error {
 	}
 	advice := "use a smaller model"
 	perImage := (x.memory.arena.bytes + x.memory.fixed.bytes + x.memory.staging.bytes) / int64(max(batch, 1))
-	if fits := (free - (mine - perImage*int64(batch))) / max(perImage, 1); batch > 1 && fits >= 1 {
-		advice = fmt.Sprintf("use --batch %d or less (with --set engine.precision=bf16 about twice as much fits where it is fp32)", min(fits, int64(batch-1)))
+	if fits := (free - (needed - perImage*int64(batch))) / max(perImage, 1); batch > 1 && fits >= 1 {
+		advice = fmt.Sprintf("use --batch %d or less (or about twice as much with --set engine.precision=bf16 instead of fp32)", min(fits, int64(batch-1)))
 	} else if batch > 1 {
-		advice = "even one image does not fit beside what others hold: see nvidia-smi, or use a smaller model"
+		advice = "not even one image fits in the free memory: see nvidia-smi for other programs, or use a smaller model"
 	}
 	return fmt.Errorf("the program needs %s of GPU memory at batch %d, of which %s is for activations; GPU %d has %s free of %s: %s: %w",
-		sizeText(mine), batch, sizeText(x.memory.arena.bytes), x.gpu.number, sizeText(free), sizeText(total), advice, err)
+		formatBytes(needed), batch, formatBytes(x.memory.arena.bytes), x.gpu.number, formatBytes(free), formatBytes(total), advice, err)
 }

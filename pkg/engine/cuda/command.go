@@ -9,21 +9,21 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// command is an operation that can be enqueued in a stream. All its arguments are fixed, so
-// it can be run at once or captured in a graph.
+// command is an operation that can be enqueued in a stream. Its arguments are fixed, so it
+// can run at once or be captured in a graph.
 type command interface {
 	run(g *gpu, s driver.Stream) error
 	label() string
 }
 
-// named is a command with the layer and the task that it belongs to.
-type named struct {
+// taskCommand is a command with its layer and its task.
+type taskCommand struct {
 	command
 	layer string
 	task  int
 }
 
-// kernelCall launches one of our kernels.
+// kernelCall launches one of the engine's own kernels.
 type kernelCall struct {
 	kernels.Launch
 	function driver.Function
@@ -32,16 +32,16 @@ type kernelCall struct {
 func (c *kernelCall) run(g *gpu, s driver.Stream) error {
 	err := g.driver.LaunchKernel(c.function, c.Grid, c.Block, c.Shared, s, c.Args)
 	if err != nil {
-		return g.failed(fmt.Errorf("launch %s: %w", c.Kernel, err))
+		return g.checkLost(fmt.Errorf("launch %s: %w", c.Kernel, err))
 	}
 	return nil
 }
 
 func (c *kernelCall) label() string { return c.Kernel }
 
-// calls turns launches into commands. It returns err if that is not nil, so that a function
-// that returns launches and an error can be its argument.
-func (g *gpu) calls(list []kernels.Launch, err error) ([]command, error) {
+// newKernelCalls converts launches to commands. If err is not nil, it returns err, so that
+// the results of a function that returns launches and an error can be passed to it directly.
+func (g *gpu) newKernelCalls(list []kernels.Launch, err error) ([]command, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +56,8 @@ func (g *gpu) calls(list []kernels.Launch, err error) ([]command, error) {
 	return out, nil
 }
 
-// planCall executes one of cuDNN's plans. It runs in the stream of the cuDNN handle, which
-// is the compute stream.
+// planCall runs a cuDNN plan. It always runs in the compute stream, which is the stream of
+// the cuDNN handle.
 type planCall struct {
 	name string
 	plan *cudnn.Plan
@@ -66,38 +66,38 @@ type planCall struct {
 
 func (c *planCall) run(g *gpu, _ driver.Stream) error {
 	if err := g.cudnn.Run(g.dnn, c.plan, c.pack); err != nil {
-		return g.failed(fmt.Errorf("run %s: %w", c.name, err))
+		return g.checkLost(fmt.Errorf("run %s: %w", c.name, err))
 	}
 	return nil
 }
 
 func (c *planCall) label() string { return "cudnn " + c.name }
 
-// copyCall copies bytes within the GPU's memory.
-type copyCall struct {
+// copyOnGPU copies bytes within GPU memory.
+type copyOnGPU struct {
 	dst, src driver.Ptr
 	bytes    int64
 }
 
-func (c *copyCall) run(g *gpu, s driver.Stream) error {
-	return g.failed(g.driver.MemcpyDtoDAsync(c.dst, c.src, c.bytes, s))
+func (c *copyOnGPU) run(g *gpu, s driver.Stream) error {
+	return g.checkLost(g.driver.MemcpyDtoDAsync(c.dst, c.src, c.bytes, s))
 }
 
-func (c *copyCall) label() string { return "copy" }
+func (c *copyOnGPU) label() string { return "copy" }
 
-// clearCall sets bytes to zero.
+// clearCall sets bytes of GPU memory to zero.
 type clearCall struct {
 	dst   driver.Ptr
 	bytes int64
 }
 
 func (c *clearCall) run(g *gpu, s driver.Stream) error {
-	return g.failed(g.driver.MemsetD8Async(c.dst, 0, c.bytes, s))
+	return g.checkLost(g.driver.MemsetD8Async(c.dst, 0, c.bytes, s))
 }
 
 func (c *clearCall) label() string { return "clear" }
 
-// copyToHost copies from the GPU to page-locked host memory.
+// copyToHost copies bytes from GPU memory to page-locked host memory.
 type copyToHost struct {
 	dst   pinned
 	src   driver.Ptr
@@ -105,40 +105,40 @@ type copyToHost struct {
 }
 
 func (c *copyToHost) run(g *gpu, s driver.Stream) error {
-	return g.failed(g.driver.MemcpyDtoHAsync(c.dst.ptr, c.src, c.bytes, s))
+	return g.checkLost(g.driver.MemcpyDtoHAsync(c.dst.ptr, c.src, c.bytes, s))
 }
 
 func (c *copyToHost) label() string { return "copy to the host" }
 
-// upCall copies from page-locked host memory to the GPU.
-type upCall struct {
+// copyToGPU copies bytes from page-locked host memory to GPU memory.
+type copyToGPU struct {
 	dst   driver.Ptr
 	src   pinned
 	bytes int64
 }
 
-func (c *upCall) run(g *gpu, s driver.Stream) error {
-	return g.failed(g.driver.MemcpyHtoDAsync(c.dst, c.src.ptr, c.bytes, s))
+func (c *copyToGPU) run(g *gpu, s driver.Stream) error {
+	return g.checkLost(g.driver.MemcpyHtoDAsync(c.dst, c.src.ptr, c.bytes, s))
 }
 
-func (c *upCall) label() string { return "copy to the GPU" }
+func (c *copyToGPU) label() string { return "copy to the GPU" }
 
-// productCall runs one of cuBLASLt's matrix products.
-type productCall struct {
+// matmulCall runs a cuBLASLt matrix product: d = a·b.
+type matmulCall struct {
 	library            *cublaslt.Library
 	handle             cublaslt.Handle
 	plan               *cublaslt.Plan
 	a, b, d, workspace driver.Ptr
 }
 
-func (c *productCall) run(g *gpu, s driver.Stream) error {
-	return g.failed(c.library.Run(c.handle, c.plan, c.a, c.b, c.d, c.workspace, s))
+func (c *matmulCall) run(g *gpu, s driver.Stream) error {
+	return g.checkLost(c.library.Run(c.handle, c.plan, c.a, c.b, c.d, c.workspace, s))
 }
 
-func (c *productCall) label() string { return "cublasLt product" }
+func (c *matmulCall) label() string { return "cublasLt product" }
 
-// runAll enqueues commands in a stream.
-func (g *gpu) runAll(list []command, s driver.Stream) error {
+// enqueueAll enqueues the commands in stream s.
+func (g *gpu) enqueueAll(list []command, s driver.Stream) error {
 	for _, c := range list {
 		if err := c.run(g, s); err != nil {
 			return err

@@ -9,12 +9,12 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// address returns the address of tensor id in the GPU's memory.
+// address returns the address of tensor id in GPU memory.
 func (x *executable) address(id int) driver.Ptr {
 	return x.memory.locations[id].address(x.memory.bases)
 }
 
-// pointer returns the address of tensor id for our kernels, or 0 if id is −1.
+// pointer returns the address of tensor id as a kernel argument, or 0 if id is −1.
 func (x *executable) pointer(id int) kernels.Pointer {
 	if id < 0 {
 		return 0
@@ -22,104 +22,107 @@ func (x *executable) pointer(id int) kernels.Pointer {
 	return kernels.Pointer(x.address(id))
 }
 
-// feature returns tensor id as rows of channels, or the zero Map if id is −1.
-func (x *executable) feature(id int) kernels.Map {
+// featureMap returns tensor id as a map of rows and channels, or the zero Map if id is −1.
+func (x *executable) featureMap(id int) kernels.Map {
 	if id < 0 {
 		return kernels.Map{}
 	}
 	return kernels.Map{Data: x.pointer(id), Pitch: x.memory.locations[id].pitch}
 }
 
-// typ returns the element type of tensor id for our kernels.
-func (x *executable) typ(id int) kernels.Type { return number.KernelType(x.memory.locations[id].typ) }
+// kernelType returns the element type of tensor id.
+func (x *executable) kernelType(id int) kernels.Type {
+	return number.KernelType(x.memory.locations[id].typ)
+}
 
-// compile returns the commands of a task that is not a convolution.
+// compile returns the commands of task t, which must not be a convolution.
 func (x *executable) compile(t task) ([]command, error) {
-	launches, err := x.launches(t)
+	launches, err := x.commandsFor(t)
 	if err != nil {
-		return nil, fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
+		return nil, fmt.Errorf("prepare kernel %s %q: %w", t.op, t.name, err)
 	}
 	return launches, nil
 }
 
-func (x *executable) launches(t task) ([]command, error) {
+// commandsFor is compile without the task's name in errors.
+func (x *executable) commandsFor(t task) ([]command, error) {
 	g := x.gpu
 	switch t.op {
 	case plan.OpBatchNorm:
-		return g.calls(x.batchNorm(t))
+		return g.newKernelCalls(x.batchNormLaunches(t))
 	case plan.OpBatchNormBackward:
-		if t.given {
-			return g.calls(x.normGradOf(t).Apply(x.typ(t.in[0])))
+		if t.precomputed {
+			return g.newKernelCalls(x.normGradParams(t).Apply(x.kernelType(t.in[0])))
 		}
-		return g.calls(x.normGradOf(t).Launches(x.typ(t.in[0])))
+		return g.newKernelCalls(x.normGradParams(t).Launches(x.kernelType(t.in[0])))
 	case plan.OpMaxPool:
-		p := x.pool(t, t.in[0], t.out[0])
-		p.X, p.Y, p.Index = x.feature(t.in[0]), x.feature(t.out[0]), x.pointer(t.out[1])
-		return g.calls(p.Forward(x.typ(t.in[0])))
+		p := x.poolGeometry(t, t.in[0], t.out[0])
+		p.X, p.Y, p.Index = x.featureMap(t.in[0]), x.featureMap(t.out[0]), x.pointer(t.out[1])
+		return g.newKernelCalls(p.Forward(x.kernelType(t.in[0])))
 	case plan.OpMaxPoolBackward:
-		p := x.pool(t, t.out[0], t.in[0])
-		p.DY, p.DX, p.Acc, p.Index = x.feature(t.in[0]), x.feature(t.out[0]), x.feature(t.acc), x.pointer(t.in[1])
-		return g.calls(p.Backward(x.typ(t.out[0])))
+		p := x.poolGeometry(t, t.out[0], t.in[0])
+		p.DY, p.DX, p.Acc, p.Index = x.featureMap(t.in[0]), x.featureMap(t.out[0]), x.featureMap(t.acc), x.pointer(t.in[1])
+		return g.newKernelCalls(p.Backward(x.kernelType(t.out[0])))
 	case plan.OpAvgPool:
-		p := x.pool(t, t.in[0], t.out[0])
-		p.X, p.Y = x.feature(t.in[0]), x.feature(t.out[0])
-		return g.calls(p.Average(x.typ(t.in[0])))
+		p := x.poolGeometry(t, t.in[0], t.out[0])
+		p.X, p.Y = x.featureMap(t.in[0]), x.featureMap(t.out[0])
+		return g.newKernelCalls(p.Average(x.kernelType(t.in[0])))
 	case plan.OpAvgPoolBackward:
-		p := x.pool(t, t.out[0], t.in[0])
-		p.DY, p.DX, p.Acc = x.feature(t.in[0]), x.feature(t.out[0]), x.feature(t.acc)
-		return g.calls(p.AverageBackward(x.typ(t.out[0])))
+		p := x.poolGeometry(t, t.out[0], t.in[0])
+		p.DY, p.DX, p.Acc = x.featureMap(t.in[0]), x.featureMap(t.out[0]), x.featureMap(t.acc)
+		return g.newKernelCalls(p.AverageBackward(x.kernelType(t.out[0])))
 	case plan.OpGlobalAvgPool, plan.OpGlobalAvgPoolBackward:
-		return g.calls(x.globalPool(t))
+		return g.newKernelCalls(x.globalPoolLaunches(t))
 	case plan.OpReshape:
-		return x.reshape(t)
+		return x.reshapeCommands(t)
 	case plan.OpPad, plan.OpPadBackward:
-		return g.calls(x.pad(t))
+		return g.newKernelCalls(x.padLaunches(t))
 	case plan.OpDiceBCE, plan.OpDiceBCEBackward:
-		return g.calls(x.dice(t))
+		return g.newKernelCalls(x.diceLaunches(t))
 	case plan.OpBCEWithLogits, plan.OpBCEWithLogitsBackward:
-		return g.calls(x.entropy(t))
+		return g.newKernelCalls(x.bceLaunches(t))
 	case plan.OpL1, plan.OpL1Backward:
-		return g.calls(x.absolute(t))
+		return g.newKernelCalls(x.l1Launches(t))
 	case plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward:
-		return g.calls(x.softmax(t))
+		return g.newKernelCalls(x.softmaxLaunches(t))
 	case opHead, opHeadBackwardData, opHeadBackwardWeights:
-		return g.calls(x.head(t))
+		return g.newKernelCalls(x.headLaunches(t))
 	case opBias:
 		y := x.memory.locations[t.out[0]]
-		b := kernels.Bias{Rows: y.pixels(), Channels: y.padded(), X: x.feature(t.in[0]), Y: x.feature(t.out[0]), Bias: x.pointer(t.in[1]), ReLU: t.attr.ReLU}
-		return g.calls(b.Launches(x.typ(t.out[0])))
+		b := kernels.Bias{Rows: y.pixels(), Channels: y.paddedChannels(), X: x.featureMap(t.in[0]), Y: x.featureMap(t.out[0]), Bias: x.pointer(t.in[1]), ReLU: t.attr.ReLU}
+		return g.newKernelCalls(b.Launches(x.kernelType(t.out[0])))
 	case plan.OpBiasBackward:
 		dy := x.memory.locations[t.in[0]]
 		b := kernels.BiasGrad{
-			Rows: dy.pixels(), Channels: dy.padded(), DY: x.feature(t.in[0]), Y: x.feature(t.in[1]), DX: x.feature(t.out[1]),
+			Rows: dy.pixels(), Channels: dy.paddedChannels(), DY: x.featureMap(t.in[0]), Y: x.featureMap(t.in[1]), DX: x.featureMap(t.out[1]),
 			DBias: x.pointer(t.out[0]), Partial: kernels.Pointer(x.memory.scratch.ptr),
 		}
-		return g.calls(b.Launches(x.typ(t.in[0])))
+		return g.newKernelCalls(b.Launches(x.kernelType(t.in[0])))
 	case plan.OpAdd, plan.OpReLU, plan.OpReLUBackward, plan.OpLeakyReLU, plan.OpLeakyReLUBackward, plan.OpTanh, plan.OpTanhBackward:
-		return g.calls(x.elementwise(t))
+		return g.newKernelCalls(x.elementwiseLaunches(t))
 	case opCopy:
-		return x.copyChannels(t)
+		return x.copyChannelsCommands(t)
 	case opClear:
 		return []command{&clearCall{x.address(t.out[0]), int64(x.memory.locations[t.out[0]].bytes())}}, nil
 	}
-	return nil, fmt.Errorf("operation %q is not known to this engine", t.op)
+	return nil, fmt.Errorf("unknown operation %q", t.op)
 }
 
-// elementwise returns the launches of an operation that computes each element from elements
-// at the same position.
-func (x *executable) elementwise(t task) ([]kernels.Launch, error) {
+// elementwiseLaunches returns the launches of an operation in which each element of the
+// result depends only on the elements at the same position in the operands.
+func (x *executable) elementwiseLaunches(t task) ([]kernels.Launch, error) {
 	y := x.memory.locations[t.out[0]]
 	for _, id := range t.in {
 		if x.memory.locations[id].form != y.form || x.memory.locations[id].typ != y.typ {
-			return nil, fmt.Errorf("a %s of %s and one of %s", y.form, x.memory.locations[id].typ, y.typ)
+			return nil, fmt.Errorf("operands have different layouts: %s of %s and %s of %s", x.memory.locations[id].form, x.memory.locations[id].typ, y.form, y.typ)
 		}
 	}
 	e := kernels.Elementwise{
-		Rows: y.pixels(), Channels: y.padded(),
-		A: x.feature(t.in[0]), Y: x.feature(t.out[0]), Acc: x.feature(t.acc),
+		Rows: y.pixels(), Channels: y.paddedChannels(),
+		A: x.featureMap(t.in[0]), Y: x.featureMap(t.out[0]), Acc: x.featureMap(t.acc),
 	}
 	if len(t.in) > 1 {
-		e.B = x.feature(t.in[1])
+		e.B = x.featureMap(t.in[1])
 	}
 	switch typ := number.KernelType(y.typ); t.op {
 	case plan.OpReLU:
@@ -139,143 +142,146 @@ func (x *executable) elementwise(t task) ([]kernels.Launch, error) {
 	}
 }
 
-// epilogue returns the variant of the kernel that runs after a convolution that cuDNN
-// computes without bias: it adds the bias and the residual input and applies ReLU. The
-// variant is empty if t has none of these.
-func (x *executable) epilogue(t task) (v variant, err error) {
-	biased := t.convolutional() && len(t.in) == 3
+// epilogueVariant returns a variant that contains only the kernel that runs after a
+// convolution if cuDNN computes the convolution alone. The kernel adds the bias and the map
+// t.acc and applies ReLU. If t has no bias and no such map, the variant is empty.
+func (x *executable) epilogueVariant(t task) (v variant, err error) {
+	biased := t.acceptsBias() && len(t.in) == 3
 	if !biased && t.acc < 0 {
 		return v, nil
 	}
 	y := x.memory.locations[t.out[0]]
-	b := kernels.Bias{Rows: y.pixels(), Channels: y.padded(), X: x.feature(t.out[0]), Add: x.feature(t.acc), Y: x.feature(t.out[0]), ReLU: t.attr.ReLU}
-	v.behind = float64(2 * y.bytes())
+	b := kernels.Bias{Rows: y.pixels(), Channels: y.paddedChannels(), X: x.featureMap(t.out[0]), Add: x.featureMap(t.acc), Y: x.featureMap(t.out[0]), ReLU: t.attr.ReLU}
+	v.afterBytes = float64(2 * y.bytes())
 	if biased {
 		b.Bias = x.pointer(t.in[2])
 	}
 	if t.acc >= 0 {
-		v.behind += float64(x.memory.locations[t.acc].bytes())
+		v.afterBytes += float64(x.memory.locations[t.acc].bytes())
 	}
-	v.after, err = x.gpu.calls(b.Launches(x.typ(t.out[0])))
+	v.after, err = x.gpu.newKernelCalls(b.Launches(x.kernelType(t.out[0])))
 	return v, err
 }
 
-// pool returns the geometry of a pooling from tensor in to tensor out.
-func (x *executable) pool(t task, in, out int) kernels.Pool {
+// poolGeometry returns the geometry of the pooling t from tensor in to tensor out.
+func (x *executable) poolGeometry(t task, in, out int) kernels.Pool {
 	big, small := x.memory.locations[in], x.memory.locations[out]
 	return kernels.Pool{
-		Batch: big.rows(), Channels: big.padded(), In: volume(big.spatial(), 1), Out: volume(small.spatial(), 1),
-		Kernel: volume(t.attr.Kernel, 1), Stride: volume(t.attr.Stride, 1), Pad: volume(t.attr.Pad, 0),
+		Batch: big.rows(), Channels: big.paddedChannels(), In: depthHeightWidth(big.spatial(), 1), Out: depthHeightWidth(small.spatial(), 1),
+		Kernel: depthHeightWidth(t.attr.Kernel, 1), Stride: depthHeightWidth(t.attr.Stride, 1), Pad: depthHeightWidth(t.attr.Pad, 0),
 		PadZeros: t.attr.PadZeros,
 	}
 }
 
-// volume returns depth, height and width of a shape with up to three dimensions. Missing
-// leading dimensions are fill.
-func volume(s []int, fill int) [3]int {
+// depthHeightWidth returns the sizes of up to three dimensions as depth, height and width.
+// Missing leading dimensions are set to fill.
+func depthHeightWidth(s []int, fill int) [3]int {
 	v := [3]int{fill, fill, fill}
 	copy(v[3-len(s):], s)
 	return v
 }
 
-// pad returns the launches that put zeros around a map, or remove the padding from its
-// gradient.
-func (x *executable) pad(t task) ([]kernels.Launch, error) {
+// padLaunches returns the launches that pad a map with zeros, or, for the gradient, remove
+// the padding.
+func (x *executable) padLaunches(t task) ([]kernels.Launch, error) {
 	in, out := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if in.form != mapForm || out.form != mapForm || in.typ != out.typ {
-		return nil, fmt.Errorf("a %s of %s to a %s of %s", in.form, in.typ, out.form, out.typ)
+		return nil, fmt.Errorf("cannot pad a %s of %s to a %s of %s: want feature maps of one type", in.form, in.typ, out.form, out.typ)
 	}
 	p := kernels.Padding{
-		Batch: in.rows(), Channels: in.padded(), In: volume(in.spatial(), 1), Out: volume(out.spatial(), 1), Shift: volume(t.attr.Pad, 0),
-		X: x.feature(t.in[0]), Y: x.feature(t.out[0]), Acc: x.feature(t.acc),
+		Batch: in.rows(), Channels: in.paddedChannels(), In: depthHeightWidth(in.spatial(), 1), Out: depthHeightWidth(out.spatial(), 1), Shift: depthHeightWidth(t.attr.Pad, 0),
+		X: x.featureMap(t.in[0]), Y: x.featureMap(t.out[0]), Acc: x.featureMap(t.acc),
 	}
 	if t.op == plan.OpPadBackward {
 		for i := range p.Shift {
 			p.Shift[i] = -p.Shift[i]
 		}
 	}
-	return p.Launches(x.typ(t.in[0]))
+	return p.Launches(x.kernelType(t.in[0]))
 }
 
-func (x *executable) globalPool(t task) ([]kernels.Launch, error) {
+// globalPoolLaunches returns the launches of a global average pooling or its gradient.
+func (x *executable) globalPoolLaunches(t task) ([]kernels.Launch, error) {
 	big, small := t.in[0], t.out[0]
 	if t.op == plan.OpGlobalAvgPoolBackward {
 		big, small = small, big
 	}
-	p := kernels.GlobalAvgPool{Batch: x.memory.locations[big].rows(), Points: x.memory.locations[big].points(), Channels: x.memory.locations[big].padded()}
+	p := kernels.GlobalAvgPool{Batch: x.memory.locations[big].rows(), Points: x.memory.locations[big].points(), Channels: x.memory.locations[big].paddedChannels()}
 	if t.op == plan.OpGlobalAvgPool {
-		p.X, p.Y = x.feature(big), x.feature(small)
-		return p.Forward(x.typ(big))
+		p.X, p.Y = x.featureMap(big), x.featureMap(small)
+		return p.Forward(x.kernelType(big))
 	}
-	p.DY, p.DX, p.Acc = x.feature(small), x.feature(big), x.feature(t.acc)
-	return p.Backward(x.typ(big))
+	p.DY, p.DX, p.Acc = x.featureMap(small), x.featureMap(big), x.featureMap(t.acc)
+	return p.Backward(x.kernelType(big))
 }
 
-// reshape returns the commands that bring the elements of a feature map into logical order
-// and then into the layout of the result. Other tensors, and feature maps with one position
-// before and after, are copied unchanged.
-func (x *executable) reshape(t task) ([]command, error) {
+// reshapeCommands returns the commands of a reshape. A feature map is converted to logical
+// order and then to the layout of the result. Tensors whose layout in memory does not change
+// are copied.
+func (x *executable) reshapeCommands(t task) ([]command, error) {
 	src, dst := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if src.form != mapForm || dst.form != mapForm || src.typ != dst.typ {
 		if src.form != dst.form || src.typ != dst.typ || src.bytes() != dst.bytes() || src.pitch != dst.pitch {
 			return nil, fmt.Errorf("cannot copy a %s of shape %v to a %s of shape %v", src.form, src.shape, dst.form, dst.shape)
 		}
-		return []command{&copyCall{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
+		return []command{&copyOnGPU{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
 	}
 	planar := kernels.Pointer(x.memory.scratch.ptr)
-	out, err := x.gpu.calls(kernels.Transpose{
-		Batch: src.rows(), Channels: src.channels(), Spatial: src.points(), Padded: src.padded(), Planar: planar, Rows: x.pointer(t.in[0]), Pitch: src.pitch,
+	out, err := x.gpu.newKernelCalls(kernels.Transpose{
+		Batch: src.rows(), Channels: src.channels(), Spatial: src.points(), Padded: src.paddedChannels(), Planar: planar, Rows: x.pointer(t.in[0]), Pitch: src.pitch,
 	}.ToPlanar(number.KernelType(src.typ)))
 	if err != nil {
 		return nil, err
 	}
-	in, err := x.gpu.calls(kernels.Transpose{
-		Batch: dst.rows(), Channels: dst.channels(), Spatial: dst.points(), Padded: dst.padded(), Planar: planar, Rows: x.pointer(t.out[0]), Pitch: dst.pitch,
+	in, err := x.gpu.newKernelCalls(kernels.Transpose{
+		Batch: dst.rows(), Channels: dst.channels(), Spatial: dst.points(), Padded: dst.paddedChannels(), Planar: planar, Rows: x.pointer(t.out[0]), Pitch: dst.pitch,
 	}.ToRows(number.KernelType(dst.typ)))
 	return append(out, in...), err
 }
 
-// master returns the address of a parameter's fp32 weights.
-func (x *executable) master(id int) kernels.Pointer {
+// masterWeights returns the address of a parameter's fp32 weights.
+func (x *executable) masterWeights(id int) kernels.Pointer {
 	r := x.store.paramAt[x.program.Tensors[id].Name]
 	return kernels.Pointer(x.store.masters.ptr.Add(int64(4 * r.offset)))
 }
 
-func (x *executable) head(t task) ([]kernels.Launch, error) {
+// headLaunches returns the launches of a head or one of its gradients.
+func (x *executable) headLaunches(t task) ([]kernels.Launch, error) {
 	h := kernels.Head{Partial: kernels.Pointer(x.memory.scratch.ptr)}
 	rows := func(id int) {
-		h.Rows, h.Channels = x.memory.locations[id].pixels(), x.memory.locations[id].padded()
+		h.Rows, h.Channels = x.memory.locations[id].pixels(), x.memory.locations[id].paddedChannels()
 	}
 	switch t.op {
 	case opHead:
 		rows(t.in[0])
-		h.X, h.W, h.Z = x.feature(t.in[0]), x.master(t.in[1]), x.pointer(t.out[0])
+		h.X, h.W, h.Z = x.featureMap(t.in[0]), x.masterWeights(t.in[1]), x.pointer(t.out[0])
 		if len(t.in) == 3 {
 			h.Bias = x.pointer(t.in[2])
 		}
-		return h.Forward(x.typ(t.in[0]))
+		return h.Forward(x.kernelType(t.in[0]))
 	case opHeadBackwardData:
 		rows(t.out[0])
-		h.W, h.DZ, h.DX, h.Acc = x.master(t.in[0]), x.pointer(t.in[1]), x.feature(t.out[0]), x.feature(t.acc)
-		return h.BackwardData(x.typ(t.out[0]))
+		h.W, h.DZ, h.DX, h.Acc = x.masterWeights(t.in[0]), x.pointer(t.in[1]), x.featureMap(t.out[0]), x.featureMap(t.acc)
+		return h.BackwardData(x.kernelType(t.out[0]))
 	}
 	rows(t.in[0])
-	h.X, h.DZ, h.DW, h.DBias = x.feature(t.in[0]), x.pointer(t.in[1]), x.pointer(t.out[0]), x.pointer(t.out[1])
-	return h.BackwardWeights(x.typ(t.in[0]))
+	h.X, h.DZ, h.DW, h.DBias = x.featureMap(t.in[0]), x.pointer(t.in[1]), x.pointer(t.out[0]), x.pointer(t.out[1])
+	return h.BackwardWeights(x.kernelType(t.in[0]))
 }
 
-// copyChannels returns the commands that copy one operand of a concatenation, or a slice.
-func (x *executable) copyChannels(t task) ([]command, error) {
+// copyChannelsCommands returns the commands that copy an operand of a concatenation to the
+// result, or the result of a slice from its operand.
+func (x *executable) copyChannelsCommands(t task) ([]command, error) {
 	src, dst := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if src.form != mapForm {
-		// A gradient that is copied completely.
+		// The gradient of a weight, which is copied as a unit.
 		if src.bytes() != dst.bytes() || src.typ != dst.typ {
-			return nil, fmt.Errorf("a %s of shape %v to one of shape %v", src.form, src.shape, dst.shape)
+			return nil, fmt.Errorf("cannot copy a %s of %s and shape %v to %s and shape %v", src.form, src.typ, src.shape, dst.typ, dst.shape)
 		}
-		return []command{&copyCall{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
+		return []command{&copyOnGPU{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
 	}
 	if src.typ != dst.typ {
-		return nil, fmt.Errorf("from %s to %s", src.typ, dst.typ)
+		return nil, fmt.Errorf("cannot copy channels from %s to %s", src.typ, dst.typ)
 	}
 	c := kernels.CopyChannels{Rows: src.pixels(), Src: x.pointer(t.in[0]), Dst: x.pointer(t.out[0]), SrcPitch: src.pitch, DstPitch: dst.pitch}
 	shift := kernels.Pointer(t.attr.Offset * src.typ.Size())
@@ -286,13 +292,13 @@ func (x *executable) copyChannels(t task) ([]command, error) {
 		c.Channels = src.channels()
 		c.Dst += shift
 	}
-	return x.gpu.calls(c.Launches(number.KernelType(src.typ)))
+	return x.gpu.newKernelCalls(c.Launches(number.KernelType(src.typ)))
 }
 
-// scratchFor returns the number of bytes of scratch memory that a task needs while it runs.
-func (x *executable) scratchFor(t task) int {
+// scratchBytes returns the size of the scratch memory that a task needs while it runs.
+func (x *executable) scratchBytes(t task) int {
 	rows := func(id int) int {
-		return 4 * kernels.PartialFloats(x.memory.locations[id].pixels(), x.memory.locations[id].padded())
+		return 4 * kernels.PartialFloats(x.memory.locations[id].pixels(), x.memory.locations[id].paddedChannels())
 	}
 	switch t.op {
 	case plan.OpBatchNorm, plan.OpBatchNormBackward, plan.OpBiasBackward, opHeadBackwardWeights:
@@ -306,7 +312,7 @@ func (x *executable) scratchFor(t task) int {
 		return 4 * elements(x.memory.locations[t.in[0]].shape)
 	}
 	if c, ok := x.asConvolution(t); ok {
-		n := c.scratch()
+		n := c.scratchBytes()
 		if t.stats != nil || t.sums != nil {
 			n = max(n, rows(t.out[0]))
 		}

@@ -9,12 +9,12 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// lossOf returns the operands that all losses share, for the loss or the gradient of a loss
-// that t computes, and the type of the logits.
-func (x *executable) lossOf(t task) (b kernels.BCE, typ kernels.Type, err error) {
+// lossOperands returns the operands that all loss functions have, for a loss or the gradient
+// of a loss, and the element type of the logits.
+func (x *executable) lossOperands(t task) (b kernels.BCE, typ kernels.Type, err error) {
 	z := x.memory.locations[t.in[0]]
 	if x.program.Tensors[t.in[1]].Role != plan.Input {
-		return b, 0, errors.New("the target is computed by the network: this engine takes it as an input")
+		return b, 0, errors.New("the target of the loss is not an input of the program, which the cuda engine requires")
 	}
 	b = kernels.BCE{
 		Rows: z.pixels(), Channels: z.channels(), Z: x.pointer(t.in[0]), ZPitch: z.pitch,
@@ -26,14 +26,15 @@ func (x *executable) lossOf(t task) (b kernels.BCE, typ kernels.Type, err error)
 	}
 	dz := x.memory.locations[t.out[0]]
 	if dz.typ != z.typ {
-		return b, 0, fmt.Errorf("logits are %s, their gradient %s", z.typ, dz.typ)
+		return b, 0, fmt.Errorf("logits have type %s, but their gradient has type %s", z.typ, dz.typ)
 	}
 	b.DLoss, b.Control, b.DZ, b.DZPitch = x.pointer(t.in[2]), kernels.Pointer(x.memory.control.ptr), x.pointer(t.out[0]), dz.pitch
 	return b, number.KernelType(z.typ), nil
 }
 
-func (x *executable) entropy(t task) ([]kernels.Launch, error) {
-	b, typ, err := x.lossOf(t)
+// bceLaunches returns the launches of a binary cross-entropy or its gradient.
+func (x *executable) bceLaunches(t task) ([]kernels.Launch, error) {
+	b, typ, err := x.lossOperands(t)
 	switch {
 	case err != nil:
 		return nil, err
@@ -43,8 +44,9 @@ func (x *executable) entropy(t task) ([]kernels.Launch, error) {
 	return b.Backward(typ)
 }
 
-func (x *executable) absolute(t task) ([]kernels.Launch, error) {
-	b, typ, err := x.lossOf(t)
+// l1Launches returns the launches of an L1 loss or its gradient.
+func (x *executable) l1Launches(t task) ([]kernels.Launch, error) {
+	b, typ, err := x.lossOperands(t)
 	l := kernels.L1{BCE: b, ExpWeight: t.attr.ExpWeight}
 	switch {
 	case err != nil:
@@ -55,8 +57,9 @@ func (x *executable) absolute(t task) ([]kernels.Launch, error) {
 	return l.Backward(typ)
 }
 
-func (x *executable) dice(t task) ([]kernels.Launch, error) {
-	b, typ, err := x.lossOf(t)
+// diceLaunches returns the launches of a Dice and BCE loss or its gradient.
+func (x *executable) diceLaunches(t task) ([]kernels.Launch, error) {
+	b, typ, err := x.lossOperands(t)
 	d := kernels.DiceBCE{BCE: b, Points: x.memory.locations[t.in[0]].points(), Weight: t.attr.DiceWeight}
 	switch {
 	case err != nil:
@@ -67,8 +70,9 @@ func (x *executable) dice(t task) ([]kernels.Launch, error) {
 	return d.Backward(typ)
 }
 
-func (x *executable) softmax(t task) ([]kernels.Launch, error) {
-	b, typ, err := x.lossOf(t)
+// softmaxLaunches returns the launches of a softmax cross-entropy or its gradient.
+func (x *executable) softmaxLaunches(t task) ([]kernels.Launch, error) {
+	b, typ, err := x.lossOperands(t)
 	if err != nil {
 		return nil, err
 	}

@@ -131,22 +131,22 @@ func TestOperandsWithGaps(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := gpuOptions("fp32")
 			o.Convolution, o.ConcatInPlace = c.convolution, c.inPlace
-			x := loaded(t, openOn(t, cudatest.Machine(t, clibtest.Options{Gaps: c.gaps}), o), p, g)
+			x := loaded(t, openOn(t, cudatest.NewMachine(t, clibtest.Options{Gaps: c.gaps}), o), p, g)
 			e, ok := x.(*executable)
 			if !ok {
 				t.Fatalf("loaded a %T", x)
 			}
 			copies, gaps := 0, 0
 			for i, pick := range e.schedule.picks {
-				if conv, ok := e.asConvolution(e.tasks[i]); ok && conv.gaps() > 0 {
+				if conv, ok := e.asConvolution(e.tasks[i]); ok && conv.gaplessBytes() > 0 {
 					gaps++
 				}
-				if e.memory.packed.ptr != 0 && pick.copies(e.memory.packed.ptr, e.memory.packed.bytes) {
+				if e.memory.gapless.ptr != 0 && pick.usesMemory(e.memory.gapless.ptr, e.memory.gapless.bytes) {
 					copies++
 				}
 			}
-			if (gaps > 0) != c.inPlace || (copies > 0) != c.copies || copies > gaps || (e.memory.packed.ptr != 0) != c.copies {
-				t.Errorf("%d convolutions with gaps, %d with copies, memory for these at %#x", gaps, copies, uint64(e.memory.packed.ptr))
+			if (gaps > 0) != c.inPlace || (copies > 0) != c.copies || copies > gaps || (e.memory.gapless.ptr != 0) != c.copies {
+				t.Errorf("%d convolutions with gaps, %d with copies, memory for these at %#x", gaps, copies, uint64(e.memory.gapless.ptr))
 			}
 			for _, q := range p.Params {
 				a, err1 := x.Gradient(q.Name)

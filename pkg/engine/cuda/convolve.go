@@ -9,27 +9,28 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// relation selects one of the three computations with the maps x and y and the weights w: a
-// convolution or one of its gradients. A transposed convolution uses the same three with x
+// convPass selects which of the maps x and y and the weights w is computed from the other
+// two. Transposed convolutions and their gradients are the same three computations with x
 // and y exchanged.
-type relation uint8
+type convPass uint8
 
 const (
-	forward    relation = iota // computes y from x and w
+	forward    convPass = iota // computes y from x and w
 	dataGrad                   // computes x from y and w
 	filterGrad                 // computes w from x and y
 )
 
-func (r relation) String() string {
+func (r convPass) String() string {
 	return [...]string{"forward", "backward data", "backward weights"}[r]
 }
 
-// Ids of tensors in cuDNN's graphs. The operands of a convolution:
+// Ids of tensors in cuDNN graphs.
 const (
+	// The operands of the convolution:
 	idX = 1
 	idW = 2
 	idY = 3
-	// Further inputs and outputs of a graph:
+	// Further inputs and outputs of the graph:
 	idBias, idSum, idSquare, idAdd         = 4, 5, 6, 7
 	idScale, idShift                       = 21, 22
 	idMean, idInvStd, idGamma, idBeta      = 23, 24, 25, 26
@@ -42,22 +43,22 @@ const (
 	idForward                    = 20
 )
 
-// convolution is a convolution, one of its gradients, or a linear layer, with its operands:
-// x is the larger map, y the smaller one, w has the shape [channels of y, channels of x,
-// window…].
+// convolution is a convolution, a gradient of a convolution, or a linear layer, with its
+// operands. x is the larger map, y is the smaller map, and w has the shape [channels of y,
+// channels of x, window…].
 type convolution struct {
-	relation    relation
+	pass        convPass
 	x, w, y     location
 	px, pw, py  driver.Ptr
 	stride, pad []int64
-	extra       string // what is done with the result, for the tuning cache: " bias add relu", " statistics"
+	extra       string // further computations with the result, for the tuning cache: " bias add relu", " statistics"
 }
 
-// asConvolution returns the convolution that a task computes, or false if it computes
+// asConvolution returns the convolution that task t computes. ok is false if t computes
 // something else.
 func (x *executable) asConvolution(t task) (convolution, bool) {
 	var ids [3]int // x, w, y
-	var r relation
+	var r convPass
 	switch t.op {
 	case plan.OpConv:
 		r, ids = forward, [3]int{t.in[0], t.in[1], t.out[0]}
@@ -85,12 +86,12 @@ func (x *executable) asConvolution(t task) (convolution, bool) {
 		stride, pad = []int{1, 1}, []int{0, 0}
 	}
 	extra := ""
-	if t.convolutional() && len(t.in) == 3 {
+	if t.acceptsBias() && len(t.in) == 3 {
 		extra += " bias"
 	}
 	if t.acc >= 0 {
 		extra += " add"
-		if p := x.memory.locations[t.acc]; p.pitch != p.padded() {
+		if p := x.memory.locations[t.acc]; p.pitch != p.paddedChannels() {
 			extra += fmt.Sprint("/", p.pitch)
 		}
 	}
@@ -104,14 +105,14 @@ func (x *executable) asConvolution(t task) (convolution, bool) {
 		extra += " sums of a norm's gradient"
 	}
 	return convolution{
-		relation: r, extra: extra,
+		pass: r, extra: extra,
 		x: x.memory.locations[ids[0]], w: x.memory.locations[ids[1]], y: x.memory.locations[ids[2]],
 		px: x.address(ids[0]), pw: x.address(ids[1]), py: x.address(ids[2]),
 		stride: toInt64(stride), pad: toInt64(pad),
 	}, true
 }
 
-// toInt64 converts a list of integers for cuDNN.
+// toInt64 converts integers for cuDNN.
 func toInt64(v []int) []int64 {
 	w := make([]int64, len(v))
 	for i := range v {
@@ -120,14 +121,14 @@ func toInt64(v []int) []int64 {
 	return w
 }
 
-// tensor describes a location to cuDNN: dimensions N, C, spatial… (1, 1 if there are none)
-// and channels-last strides with the location's pitch.
-func (p location) tensor(id int64) cudnn.Tensor {
+// cudnnTensor describes p to cuDNN: the dimensions are N, C and the spatial dimensions (1, 1
+// if there are none), the strides are channels-last with p's pitch.
+func (p location) cudnnTensor(id int64) cudnn.Tensor {
 	spatial := p.spatial()
 	if len(spatial) == 0 {
 		spatial = []int{1, 1}
 	}
-	dims := append([]int64{int64(p.rows()), int64(p.padded())}, toInt64(spatial)...)
+	dims := append([]int64{int64(p.rows()), int64(p.paddedChannels())}, toInt64(spatial)...)
 	strides := make([]int64, len(dims))
 	strides[1] = 1
 	step := int64(p.pitch)
@@ -136,14 +137,14 @@ func (p location) tensor(id int64) cudnn.Tensor {
 		step *= dims[i]
 	}
 	strides[0] = step
-	return cudnn.Tensor{ID: id, Type: dnnType(p.typ), Dims: dims, Strides: strides}
+	return cudnn.Tensor{ID: id, Type: cudnnType(p.typ), Dims: dims, Strides: strides}
 }
 
-// op returns c as an operation of a cuDNN graph.
-func (c convolution) op() cudnn.Op {
+// cudnnOp returns c as an operation of a cuDNN graph.
+func (c convolution) cudnnOp() cudnn.Op {
 	geometry := cudnn.Conv{Pad: c.pad, Stride: c.stride, Compute: cudnn.Float32}
-	x, w, y := c.x.tensor(idX), c.w.tensor(idW), c.y.tensor(idY)
-	switch c.relation {
+	x, w, y := c.x.cudnnTensor(idX), c.w.cudnnTensor(idW), c.y.cudnnTensor(idY)
+	switch c.pass {
 	case dataGrad:
 		return cudnn.ConvBackwardData{Conv: geometry, DX: x, W: w, DY: y}
 	case filterGrad:
@@ -152,23 +153,23 @@ func (c convolution) op() cudnn.Op {
 	return cudnn.ConvForward{Conv: geometry, X: x, W: w, Y: y}
 }
 
-// key returns the name of c in the tuning cache. It contains everything that decides which
-// algorithm is fastest.
-func (c convolution) key(tf32 bool) string {
+// tuningKey returns the name of c in the tuning cache. It contains everything that affects
+// which algorithm is fastest.
+func (c convolution) tuningKey(tf32 bool) string {
 	mode := ""
 	if c.x.typ == device.F32 && tf32 {
 		mode = " tf32"
 	}
 	at := func(p location) string { return fmt.Sprint(p.typ, p.shape, "/", p.pitch) }
-	return fmt.Sprint(c.relation, mode, " x", at(c.x), " w", at(c.w), " y", at(c.y), " stride", c.stride, " pad", c.pad) + c.extra
+	return fmt.Sprint(c.pass, mode, " x", at(c.x), " w", at(c.w), " y", at(c.y), " stride", c.stride, " pad", c.pad) + c.extra
 }
 
-// bytes returns the total size of c's operands.
+// bytes returns the total size of c's three operands.
 func (c convolution) bytes() float64 { return float64(c.x.bytes() + c.w.bytes() + c.y.bytes()) }
 
-// result returns the location that a convolution writes.
+// result returns the location of the operand that c computes.
 func (c convolution) result() location {
-	switch c.relation {
+	switch c.pass {
 	case dataGrad:
 		return c.x
 	case filterGrad:
@@ -177,25 +178,25 @@ func (c convolution) result() location {
 	return c.y
 }
 
-// resultID returns the id of c's result in a graph.
+// resultID returns the id of c's result in cuDNN graphs. c must not be a weight gradient.
 func (c convolution) resultID() int64 {
-	if c.relation == dataGrad {
+	if c.pass == dataGrad {
 		return idX
 	}
 	return idY
 }
 
-// scratch returns the number of bytes of scratch memory that the variants of c need.
-func (c convolution) scratch() int {
-	if c.relation == filterGrad && c.w.typ != c.x.typ {
+// scratchBytes returns the size of the scratch memory that the variants of c need.
+func (c convolution) scratchBytes() int {
+	if c.pass == filterGrad && c.w.typ != c.x.typ {
 		return c.w.size() * c.x.typ.Size()
 	}
 	return 0
 }
 
-// resultAt returns the address of c's result.
-func (c convolution) resultAt() driver.Ptr {
-	switch c.relation {
+// resultAddress returns the address of the operand that c computes.
+func (c convolution) resultAddress() driver.Ptr {
+	switch c.pass {
 	case dataGrad:
 		return c.px
 	case filterGrad:

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// gpu is a device with its context, streams, kernels and libraries. Its methods run on the
-// engine's thread.
+// gpu is a GPU with its context, streams, kernels and libraries. Its methods must be called
+// on the engine's thread.
 type gpu struct {
 	driver *driver.Driver
 	cudnn  *cudnn.Library
@@ -28,17 +28,16 @@ type gpu struct {
 	functions  map[string]driver.Function
 	dnn        cudnn.Handle
 
-	// Kernels run in compute, inputs are copied in copies, gradients are exchanged in
-	// exchange.
+	// The stream compute runs kernels, copies receives inputs, and exchange sends gradients.
 	compute, copies, exchange driver.Stream
 	allocated                 int64
 	profile                   profiler
 	lost                      error // the error that made the device unusable, or nil
 }
 
-// openGPU opens device number: it creates the context and the streams, loads the kernels of
-// types, and initializes cuDNN. If folder is not empty, the kernels' machine code is kept
-// there.
+// openGPU opens the GPU with the given number: it creates the context and the streams, loads
+// the kernels for the given element types, and initializes cuDNN. The kernels' machine code
+// is cached in folder unless folder is empty.
 func openGPU(s *stack.Stack, number int, types []kernels.Type, folder string) (*gpu, error) {
 	g := &gpu{driver: s.Driver, cudnn: s.CUDNN, stack: s, number: number, functions: map[string]driver.Function{}}
 	if err := g.open(types, folder); err != nil {
@@ -47,6 +46,7 @@ func openGPU(s *stack.Stack, number int, types []kernels.Type, folder string) (*
 	return g, nil
 }
 
+// open does the work of openGPU. After an error, close frees what was created.
 func (g *gpu) open(types []kernels.Type, folder string) error {
 	d := g.driver
 	n, err := d.DeviceCount()
@@ -54,7 +54,7 @@ func (g *gpu) open(types []kernels.Type, folder string) error {
 		return err
 	}
 	if g.number >= n {
-		return fmt.Errorf("there is no GPU %d: this machine shows %d, counted from 0 (CUDA_VISIBLE_DEVICES hides others)", g.number, n)
+		return fmt.Errorf("unknown GPU %d: this process can use %d GPUs, numbered from 0 (CUDA_VISIBLE_DEVICES may hide others)", g.number, n)
 	}
 	if g.device, err = d.DeviceGet(g.number); err != nil {
 		return err
@@ -72,11 +72,11 @@ func (g *gpu) open(types []kernels.Type, folder string) error {
 	}
 	g.capability = 10*major + minor
 	if g.capability < 80 {
-		return fmt.Errorf("%s has compute capability %d.%d: this engine needs 8.0 (Ampere, such as A100) or later", g.name, major, minor)
+		return fmt.Errorf("%s has compute capability %d.%d, want 8.0 (Ampere, such as A100) or later", g.name, major, minor)
 	}
-	// cuDNN and NCCL use the primary context too. It is never released: with the last
-	// reference the driver would destroy everything that these libraries have in it, but
-	// another engine may start in this process.
+	// cuDNN and NCCL use the primary context too. It is never released: releasing the last
+	// reference would destroy the resources of these libraries, but another engine may start
+	// in this process.
 	if g.context, err = d.PrimaryCtxRetain(g.device); err != nil {
 		return err
 	}
@@ -93,16 +93,16 @@ func (g *gpu) open(types []kernels.Type, folder string) error {
 	}{
 		{&g.compute, 0},
 		{&g.copies, 0},
-		// Another rank may wait for the kernels of this stream. The priority is a hint to
-		// start them before kernels of the backward pass that have not begun. Its effect
-		// was not measured.
+		// Other ranks may wait for the kernels of this stream. The priority is a hint to
+		// start them before waiting kernels of the backward pass. Nobody has measured its
+		// effect.
 		{&g.exchange, greatest},
 	} {
 		if *s.stream, err = d.StreamCreate(driver.StreamNonBlocking, s.priority); err != nil {
 			return err
 		}
 	}
-	if err := g.compile(types, folder); err != nil {
+	if err := g.loadKernels(types, folder); err != nil {
 		return err
 	}
 	if g.dnn, err = g.cudnn.Create(); err != nil {
@@ -111,14 +111,14 @@ func (g *gpu) open(types []kernels.Type, folder string) error {
 	return g.cudnn.SetStream(g.dnn, g.compute)
 }
 
-// compile compiles the kernels of types for the device, or reads them from folder if they
-// have been compiled before, and loads them.
-func (g *gpu) compile(types []kernels.Type, folder string) error {
+// loadKernels compiles the kernels for the given element types, or reads their machine code
+// from folder, and loads them.
+func (g *gpu) loadKernels(types []kernels.Type, folder string) error {
 	c, err := newCompiler(g.stack, folder)
 	if err != nil {
 		return err
 	}
-	images, err := c.images(kernels.Units(types...), g.capability)
+	images, err := c.compile(kernels.Units(types...), g.capability)
 	if err != nil {
 		return fmt.Errorf("compile the engine's kernels: %w", err)
 	}
@@ -130,15 +130,16 @@ func (g *gpu) compile(types []kernels.Type, folder string) error {
 		g.modules = append(g.modules, m)
 	}
 	for _, k := range kernels.List(types...) {
-		if err := g.load(k.Name); err != nil {
+		if err := g.loadFunction(k.Name); err != nil {
 			return fmt.Errorf("load kernel %s: %w", k.Name, err)
 		}
 	}
 	return nil
 }
 
-// load looks name up in the loaded modules and stores the function in g.functions.
-func (g *gpu) load(name string) (err error) {
+// loadFunction searches the loaded modules for a kernel and stores its function in
+// g.functions.
+func (g *gpu) loadFunction(name string) (err error) {
 	for _, m := range g.modules {
 		if g.functions[name], err = g.driver.ModuleGetFunction(m, name); !errors.Is(err, driver.ErrorNotFound) {
 			return err
@@ -147,7 +148,7 @@ func (g *gpu) load(name string) (err error) {
 	return err
 }
 
-// close frees the device's resources. It skips those that were not created.
+// close frees the GPU's resources. It skips resources that were not created.
 func (g *gpu) close() error {
 	var errs []error
 	d := g.driver
@@ -168,19 +169,19 @@ func (g *gpu) close() error {
 	return errors.Join(errs...)
 }
 
-// synchronize waits for everything that was enqueued in the three streams.
+// synchronize waits until all work in the three streams is done.
 func (g *gpu) synchronize() error {
 	for _, s := range []driver.Stream{g.copies, g.compute, g.exchange} {
 		if err := g.driver.StreamSynchronize(s); err != nil {
-			return g.failed(err)
+			return g.checkLost(err)
 		}
 	}
 	return nil
 }
 
-// failed returns err. If err shows that the device is lost, failed stores it in g.lost and
-// returns an error that says so.
-func (g *gpu) failed(err error) error {
+// checkLost returns err, unless err shows that the GPU is lost. Then it returns an error
+// that says so, which it also stores in g.lost.
+func (g *gpu) checkLost(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -194,8 +195,8 @@ func (g *gpu) failed(err error) error {
 	return err
 }
 
-// dnnType converts an element type to cuDNN's.
-func dnnType(t device.Type) cudnn.DataType {
+// cudnnType converts an element type to cuDNN's data type.
+func cudnnType(t device.Type) cudnn.DataType {
 	switch t {
 	case device.F16:
 		return cudnn.Float16

@@ -16,8 +16,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Engine loads programs on one GPU. All calls of the CUDA driver are made by one dedicated
-// thread.
+// Engine loads programs on one GPU. One dedicated thread makes all calls of the CUDA driver.
 type Engine struct {
 	options engine.Options
 	thread  *thread
@@ -25,21 +24,21 @@ type Engine struct {
 	cache   *autotune.Cache
 	tf32    bool // fp32 convolutions may round their inputs
 
-	tuneBudget time.Duration // see autotune.Budget
+	tuneBudget time.Duration // autotune.Budget, except in tests
 }
 
 var _ engine.Peaked = (*Engine)(nil)
 
-// New starts an engine on the GPU that o.Device names. For "cuda" without a number, the GPU
-// is localRank modulo the number of GPUs, where localRank is the worker's rank on this
-// machine. NVIDIA's libraries are looked up at run time. If one is missing, the error lists
-// the places that were searched.
+// New starts an engine on the GPU that o.Device names. If o.Device is "cuda" without a
+// number, it uses GPU number localRank modulo the number of GPUs, where localRank is the
+// worker's rank on this machine. New searches for NVIDIA's libraries at run time; if one is
+// missing, the error lists the places that were searched.
 func New(o engine.Options, localRank int) (engine.Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	if _, ok := o.CUDA(); !ok {
-		return nil, fmt.Errorf("start cuda engine: the options ask for device %q: use cuda", o.Device)
+		return nil, fmt.Errorf("start cuda engine: invalid device %q, want cuda or cuda:N", o.Device)
 	}
 	libraries, err := stack.Open(clib.NewSearch(clib.Environment{}))
 	if err != nil {
@@ -57,15 +56,15 @@ func DeviceCount() (int, error) {
 	return libraries.Driver.DeviceCount()
 }
 
-// NewWithLibraries is like New with libraries that are open already, such as those of a
-// simulated machine, and with environment variables from getenv.
+// NewWithLibraries is like New, but uses libraries that are open already, such as those of a
+// simulated machine, and environment variables from getenv.
 func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Options, localRank int) (*Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	ordinal, ok := o.CUDA()
 	if !ok {
-		return nil, fmt.Errorf("start cuda engine: the options ask for device %q: use cuda", o.Device)
+		return nil, fmt.Errorf("start cuda engine: invalid device %q, want cuda or cuda:N", o.Device)
 	}
 	e := &Engine{options: o, tf32: o.TF32, tuneBudget: autotune.Budget}
 	switch getenv("NVIDIA_TF32_OVERRIDE") {
@@ -75,7 +74,7 @@ func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Optio
 		e.tf32 = true
 	}
 	types := []kernels.Type{kernels.F32}
-	if low := number.KernelType(number.Low(o.Precision)); low != kernels.F32 {
+	if low := number.KernelType(number.ActivationType(o.Precision)); low != kernels.F32 {
 		types = append(types, low)
 	}
 	begin := func() error {
@@ -102,16 +101,16 @@ func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Optio
 	return e, nil
 }
 
-// Name returns "cuda" with the name of the GPU: "cuda (NVIDIA H200)".
+// Name returns "cuda" with the name of the GPU, such as "cuda (NVIDIA H200)".
 func (e *Engine) Name() string { return "cuda (" + e.gpu.name + ")" }
 
 // Options returns the options that the engine was started with.
 func (e *Engine) Options() engine.Options { return e.options }
 
 // Load prepares p: it lays out the memory, chooses an algorithm for each convolution by
-// timing the candidates (unless the tuning cache contains a choice), and fixes every kernel
-// launch. If share, an executable of this engine, is not nil, the two share parameters,
-// states and optimizer slots.
+// timing the candidates (unless the tuning cache contains a choice), and determines every
+// kernel launch. If share is not nil, it must be an executable of this engine, and the two
+// executables share parameters, states and optimizer slots.
 func (e *Engine) Load(p *plan.Program, share engine.Executable) (engine.Executable, error) {
 	var x *executable
 	err := e.thread.do(func() (err error) {
@@ -130,8 +129,8 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// NCCL returns the library that exchanges gradients between GPUs, or an error that explains
-// why it cannot be used.
+// NCCL returns the library for exchanges between GPUs, or an error that explains why NCCL
+// cannot be used.
 func (e *Engine) NCCL() (*nccl.Library, error) {
 	if s := e.gpu.stack; s.NCCL == nil {
 		return nil, s.Missing[clib.NCCL]
@@ -139,8 +138,8 @@ func (e *Engine) NCCL() (*nccl.Library, error) {
 	return e.gpu.stack.NCCL, nil
 }
 
-// DeviceProperties returns cuDNN's description of the GPU as JSON. With this text cuDNN can
-// compile plans for this kind of GPU on a machine without one. It requires cuDNN 9.8.
+// DeviceProperties returns cuDNN's description of the GPU as JSON, from which cuDNN can
+// compile plans for this kind of GPU on a machine without a GPU. It requires cuDNN 9.8.
 func (e *Engine) DeviceProperties() (text string, err error) {
 	err = e.thread.do(func() error {
 		text, err = e.gpu.cudnn.DeviceProperties(e.gpu.dnn)
@@ -149,11 +148,11 @@ func (e *Engine) DeviceProperties() (text string, err error) {
 	return text, err
 }
 
-// UUID returns the GPU's universally unique identifier, which differs between any two GPUs.
+// UUID returns the GPU's universally unique identifier.
 func (e *Engine) UUID() [16]byte { return e.gpu.uuid }
 
-// Apart runs f on a new thread in which the GPU's context is current. The thread ends with
-// f. The engine's thread and f do not wait for each other.
+// Apart runs f on a new thread in which the GPU's context is current, and waits for f. The
+// thread then ends. f runs concurrently with the engine's thread.
 func (e *Engine) Apart(f func() error) error {
 	t, err := startThread(func() error { return e.gpu.driver.CtxSetCurrent(e.gpu.context) }, func() {})
 	if err != nil {
@@ -163,5 +162,5 @@ func (e *Engine) Apart(f func() error) error {
 	return t.do(f)
 }
 
-// Do runs f on the engine's thread and waits for it.
+// Do runs f on the engine's thread and waits for it. f must not call Do.
 func (e *Engine) Do(f func() error) error { return e.thread.do(f) }

@@ -28,7 +28,7 @@ func TestLoadErrors(t *testing.T) {
 		{node{op: plan.OpMaxPool, attr: plan.Attr{Kernel: []int{2, 2}, Stride: []int{0, 2}}, in: [][]int{{1, 1, 4, 4}}, out: [][]int{{1, 1, 2, 2}}}, []string{"max_pool", "stride [0 2]"}},
 		{node{op: plan.OpAdd, in: [][]int{{1, 0, 4, 4}, {1, 0, 4, 4}}, out: [][]int{{1, 0, 4, 4}}}, []string{"[1 0 4 4]"}},
 		{node{op: plan.OpReLU, in: [][]int{{3, 1, 1 << 14, 1 << 14}}, out: [][]int{{3, 1, 1 << 14, 1 << 14}}}, []string{
-			"needs 54 GiB of GPU memory at batch 3", "8 GiB free of 8 GiB", "even one image does not fit", "CUDA_ERROR_OUT_OF_MEMORY",
+			"needs 54 GiB of GPU memory at batch 3", "8 GiB free of 8 GiB", "not even one image fits", "CUDA_ERROR_OUT_OF_MEMORY",
 		}},
 	} {
 		_, err := e.Load(c.node.program(), nil)

@@ -24,9 +24,9 @@ func TestStartErrors(t *testing.T) {
 		change func(o *engine.Options)
 		want   []string
 	}{
-		{"no such gpu", clibtest.Options{}, func(o *engine.Options) { o.Device = "cuda:3" }, []string{"start cuda engine on GPU 3", "there is no GPU 3: this machine shows 1"}},
-		{"old gpu", clibtest.Options{Capability: [2]int{7, 0}}, nil, []string{"compute capability 7.0", "needs 8.0"}},
-		{"cpu", clibtest.Options{}, func(o *engine.Options) { o.Device, o.Precision, o.Convolution = "cpu", "fp32", "auto" }, []string{`device "cpu": use cuda`}},
+		{"no such gpu", clibtest.Options{}, func(o *engine.Options) { o.Device = "cuda:3" }, []string{"start cuda engine on GPU 3", "unknown GPU 3: this process can use 1 GPU"}},
+		{"old gpu", clibtest.Options{Capability: [2]int{7, 0}}, nil, []string{"compute capability 7.0", "want 8.0"}},
+		{"cpu", clibtest.Options{}, func(o *engine.Options) { o.Device, o.Precision, o.Convolution = "cpu", "fp32", "auto" }, []string{`invalid device "cpu", want cuda`}},
 		{"options", clibtest.Options{}, func(o *engine.Options) { o.Precision = "fp64" }, []string{`precision "fp64" is not supported on cuda`}},
 		{"dying", clibtest.Options{LoseAt: 10}, nil, []string{"start cuda engine"}},
 	} {
@@ -68,7 +68,7 @@ func TestNewWithoutGPU(t *testing.T) {
 		t.Errorf("New says %v", err)
 	}
 	o := engine.DefaultOptions()
-	if _, err := New(o, 0); err == nil || !strings.Contains(err.Error(), `device "cpu": use cuda`) {
+	if _, err := New(o, 0); err == nil || !strings.Contains(err.Error(), `invalid device "cpu", want cuda`) {
 		t.Errorf("New says %v", err)
 	}
 }

@@ -30,85 +30,87 @@ type executable struct {
 	profile  stepTimes
 	last     lastStep
 
-	notices []string // created by Load, see Notices
+	notices []string // notices for the user, created by Load
 	closed  bool
 }
 
-// memory contains an executable's memory, except the store of the parameters, and the
-// locations of tensors in it.
+// memory contains the memory blocks of an executable and the locations of the tensors in
+// them. Parameters and states are in the store.
 type memory struct {
 	locations []location // by tensor
 	bases     [noSpace]driver.Ptr
 
 	arena, fixed, grads, scratch, workspace, control, backup, staging block
 
-	cacheFlush block // cleared before what is timed, see timeOf; freed after tuning
-	packed     block // see reservePacked; not allocated if no convolution uses it
+	cacheFlush block // cleared before timed commands, see minRunMilliseconds; freed after tuning
+	gapless    block // see allocateGapless; not allocated if no convolution uses it
 
 	hostControl, result pinned
 }
 
-// schedule contains the commands of an executable's steps.
+// schedule contains the commands of an executable.
 type schedule struct {
-	commands [][]command    // by task
-	forward  int            // number of tasks of the forward pass
-	picks    map[int]chosen // the convolutions' plans, by task
+	commands [][]command        // by task
+	forward  int                // number of tasks of the forward pass
+	picks    map[int]chosenPlan // the convolutions' plans, by task
 	packs    []*cudnn.Pack
 	replays  map[replayKey]*replay
 }
 
-// exchange contains what an executable needs to exchange gradients and statistics with
-// other workers, and to accumulate the gradients of several batches.
+// exchange contains the state for exchanging gradients and statistics with other workers,
+// and for accumulating the gradients of several batches.
 type exchange struct {
 	gradAt     map[string]region // by parameter
 	buckets    []bucket
-	lossAt     int       // element of grads that holds the loss
-	norms      normSyncs // of synchronized batch norms
-	sums       block     // gradients of an update's batches before the last; allocated for the first such update
-	hostGrads  pinned    // copy of grads on the host, for exchanges there
+	lossAt     int       // index of the element of grads that contains the loss
+	norms      normSyncs // for synchronized batch norms
+	sums       block     // sums of the gradients of an update's batches; allocated when first needed
+	hostGrads  pinned    // copy of grads on the host, for exchanges on the host
 	fork, join driver.Event
 }
 
-// updateLayout describes the layout of parameters to the optimizer's kernels.
+// updateLayout describes the positions of parameters and gradients to the optimizer's
+// kernels.
 type updateLayout struct {
 	segments segments
-	layers   kernels.Layers // of segments, with their memory in norms
-	norms    block          // allocated for the first rule that needs norms
+	layers   kernels.Layers // of segments; their memory is norms
+	norms    block          // allocated when a rule first needs norms
 }
 
-// inputFeed contains the sources of an executable's inputs.
+// inputFeed contains the inputs of an executable and where their values come from.
 type inputFeed struct {
 	inputs []*input
-	ahead  func() map[string][]float32 // see Ahead
+	ahead  func() map[string][]float32 // returns the inputs of the next step, see Ahead
 	fed    driver.Event                // recorded after the copies of a step's inputs
 
-	dataset                  *resident // the training set on the GPU, or nil
-	images, targets, samples block     // memory of dataset
+	dataset                  *residentDataset // the training set on the GPU, or nil
+	images, targets, samples block            // memory of dataset
 }
 
-// stepTimes measures the parts of a step.
+// stepTimes contains the events and results of timing a step.
 type stepTimes struct {
 	begin, forwardEnd, backwardEnd, end driver.Event
-	shares                              [3]float64 // of forward, backward and optimizer in a step, as last measured
+	shares                              [3]float64 // last measured fractions of forward, backward and optimizer in the time of a step
 }
 
-// lastStep contains the results of the last step on the host.
+// lastStep contains the results of the last step.
 type lastStep struct {
 	loss    float64
 	control kernels.Control
-	scale   float64 // loss scale in the step's gradients
+	scale   float64 // loss scale with which the step's gradients were computed
 	clip    float64 // factor by which the update multiplied the gradients
 }
 
-// bucket is a part of the flat gradients that is reduced in one operation.
+// bucket is a part of the flat gradient buffer that ranks exchange in one operation.
 type bucket struct {
-	offset, size int // elements
-	ready        int // index of the task after which its gradients are final
-	sent         driver.Event
-	filled       driver.Event
+	offset, size int          // in elements
+	ready        int          // index of the task after which all its gradients are final
+	sent         driver.Event // recorded after its copy to the host
+	filled       driver.Event // recorded after its gradients are final
 }
 
-// do runs f on the engine's thread, unless the executable is closed.
+// do runs f on the engine's thread and waits for it. It returns an error without calling f
+// if the executable is closed or the GPU is lost.
 func (x *executable) do(f func() error) error {
 	return x.engine.thread.do(func() error {
 		if x.closed {
@@ -128,7 +130,8 @@ func (x *executable) Program() *plan.Program { return x.program }
 func (x *executable) Loss() float64 { return x.last.loss }
 
 // Output copies an output of the last Step to dst, in logical order. It returns an error if
-// the program has no output name or dst has another length.
+// the program has no output with this name, or if the length of dst differs from the
+// output's.
 func (x *executable) Output(name string, dst []float32) error {
 	err := x.do(func() error {
 		for _, id := range x.program.Outputs {
@@ -137,7 +140,7 @@ func (x *executable) Output(name string, dst []float32) error {
 				continue
 			}
 			if len(dst) != t.Elements() {
-				return fmt.Errorf("room for %d values, shape %v has %d", len(dst), t.Shape, t.Elements())
+				return fmt.Errorf("got a slice of %d values, want %d for shape %v", len(dst), t.Elements(), t.Shape)
 			}
 			p := x.memory.locations[id]
 			data, err := x.gpu.read(x.address(id), int64(p.bytes()))
@@ -158,17 +161,17 @@ func (x *executable) Output(name string, dst []float32) error {
 // Notices implements engine.Noticer.
 func (x *executable) Notices() []string { return slices.Clone(x.notices) }
 
-// MemoryBytes returns the size of the executable's GPU memory in bytes, including shared
-// parameters, states and slots.
+// MemoryBytes returns the size of the executable's GPU memory in bytes, including
+// parameters, states and slots that it shares with others.
 func (x *executable) MemoryBytes() int64 {
-	n := x.store.bytes() + x.memory.workspace.bytes + x.memory.packed.bytes
+	n := x.store.bytes() + x.memory.workspace.bytes + x.memory.gapless.bytes
 	for _, b := range x.blocks() {
 		n += b.bytes
 	}
 	return n
 }
 
-// Close frees the executable's memory, except what it shares with others.
+// Close frees the executable's memory, except memory that other executables still use.
 func (x *executable) Close() error {
 	err := x.engine.thread.do(func() error { return x.close() })
 	if errors.Is(err, errClosed) {
@@ -177,6 +180,7 @@ func (x *executable) Close() error {
 	return err
 }
 
+// close does the work of Close on the engine's thread.
 func (x *executable) close() error {
 	if x.closed {
 		return nil
@@ -206,15 +210,15 @@ func (x *executable) close() error {
 		}
 	}
 	if x.data.dataset != nil {
-		errs = append(errs, g.unpin(x.data.dataset.host))
+		errs = append(errs, g.freePinned(x.data.dataset.host))
 	}
 	for _, p := range []pinned{x.memory.hostControl, x.memory.result, x.exchange.hostGrads, x.exchange.norms.host} {
-		errs = append(errs, g.unpin(p))
+		errs = append(errs, g.freePinned(p))
 	}
 	for _, in := range x.data.inputs {
-		errs = append(errs, g.unpin(in.buffers[0].host), g.unpin(in.buffers[1].host))
+		errs = append(errs, g.freePinned(in.buffers[0].host), g.freePinned(in.buffers[1].host))
 	}
-	for _, b := range append(x.blocks(), &x.memory.workspace, &x.memory.cacheFlush, &x.memory.packed) {
+	for _, b := range append(x.blocks(), &x.memory.workspace, &x.memory.cacheFlush, &x.memory.gapless) {
 		errs = append(errs, g.free(*b))
 		*b = block{}
 	}

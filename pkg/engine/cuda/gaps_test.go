@@ -56,14 +56,14 @@ func TestGapsBetweenNorms(t *testing.T) {
 			t.Run(fmt.Sprintf("gaps-%d/in-place-%v", gaps, inPlace), func(t *testing.T) {
 				o := gpuOptions("fp16")
 				o.ConcatInPlace = inPlace
-				x := firstStep(t, openOn(t, cudatest.Machine(t, clibtest.Options{Gaps: gaps}), o), g, p)
-				if x.appliedNorms() == 0 {
+				x := firstStep(t, openOn(t, cudatest.NewMachine(t, clibtest.Options{Gaps: gaps}), o), g, p)
+				if x.countAppliedNorms() == 0 {
 					t.Errorf("none of %d batch norms is part of its convolutions", len(x.prologues))
 				}
 				for _, site := range x.prologues {
 					for _, r := range site.readers {
 						conv, _ := x.asConvolution(x.tasks[r])
-						if in := x.memory.locations[site.x]; conv.gaps() > 0 || in.pitch != in.padded() {
+						if in := x.memory.locations[site.x]; conv.gaplessBytes() > 0 || in.pitch != in.paddedChannels() {
 							t.Errorf("%s %q computes %q as it reads, on a map with gaps", x.tasks[r].op, x.tasks[r].name, x.tasks[site.norm].name)
 						}
 					}
@@ -71,7 +71,7 @@ func TestGapsBetweenNorms(t *testing.T) {
 				statistics, sums, copies := 0, 0, 0
 				for i, pick := range x.schedule.picks {
 					conv, _ := x.asConvolution(x.tasks[i])
-					if conv.gaps() == 0 {
+					if conv.gaplessBytes() == 0 {
 						continue
 					}
 					if x.tasks[i].stats != nil {
@@ -80,7 +80,7 @@ func TestGapsBetweenNorms(t *testing.T) {
 					if x.tasks[i].sums != nil {
 						sums++
 					}
-					if x.memory.packed.ptr != 0 && pick.copies(x.memory.packed.ptr, x.memory.packed.bytes) {
+					if x.memory.gapless.ptr != 0 && pick.usesMemory(x.memory.gapless.ptr, x.memory.gapless.bytes) {
 						copies++
 					}
 				}

@@ -9,24 +9,26 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// virtualTensor returns a tensor like t that stays in registers.
+// virtualTensor returns an intermediate result with t's dimensions, which cuDNN does not
+// store in memory.
 func virtualTensor(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 	t.ID, t.Type, t.Virtual, t.Strides = id, typ, true, nil
 	return t
 }
 
-// vector returns a tensor with one number per channel of t.
-func vector(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
-	return cudnn.Tensor{ID: id, Type: typ, Dims: vectorDims(t)}
+// channelVector returns a tensor with one element per channel of t.
+func channelVector(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
+	return cudnn.Tensor{ID: id, Type: typ, Dims: channelVectorDims(t)}
 }
 
-// withEpilogue returns c with what t has of a bias per channel, another map that is added to
-// the result, and ReLU. Values in between stay in registers, in fp32.
+// withEpilogue returns a variant of c whose graph also adds the bias of t and the map t.acc,
+// as far as t has them, and applies ReLU if t does. Intermediate results are fp32 and not
+// stored.
 func (x *executable) withEpilogue(t task, c convolution) variant {
-	v := x.unfused(c)
-	result := c.result().tensor(c.resultID())
+	v := x.unfusedVariant(c)
+	result := c.result().cudnnTensor(c.resultID())
 	raw := virtualTensor(result, idRaw, cudnn.Float32)
-	switch op := c.op().(type) {
+	switch op := c.cudnnOp().(type) {
 	case cudnn.ConvForward:
 		op.Y = raw
 		v.ops = []cudnn.Op{op}
@@ -35,14 +37,14 @@ func (x *executable) withEpilogue(t task, c convolution) variant {
 		v.ops = []cudnn.Op{op}
 	}
 	var steps []cudnn.Pointwise
-	if t.convolutional() && len(t.in) == 3 {
-		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: vector(result, idBias, cudnn.Float32), Y: virtualTensor(result, idBiased, cudnn.Float32)})
+	if t.acceptsBias() && len(t.in) == 3 {
+		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: channelVector(result, idBias, cudnn.Float32), Y: virtualTensor(result, idBiased, cudnn.Float32)})
 		v.pointers[idBias] = x.address(t.in[2])
 	}
 	if t.acc >= 0 {
-		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: x.memory.locations[t.acc].tensor(idAdd), Y: virtualTensor(result, idAdded, cudnn.Float32)})
+		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: x.memory.locations[t.acc].cudnnTensor(idAdd), Y: virtualTensor(result, idAdded, cudnn.Float32)})
 		v.pointers[idAdd] = x.address(t.acc)
-		v.graph += float64(x.memory.locations[t.acc].bytes())
+		v.graphBytes += float64(x.memory.locations[t.acc].bytes())
 	}
 	if t.attr.ReLU {
 		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseReLU})
@@ -59,15 +61,15 @@ func (x *executable) withEpilogue(t task, c convolution) variant {
 	return v
 }
 
-// withSums returns a graph of c that also sums its result and the squares of its result, per
-// channel.
+// withSums returns ops with an operation that sums c's result and its squares per channel.
 func (c convolution) withSums(ops []cudnn.Op) []cudnn.Op {
-	y := c.y.tensor(idY)
-	return append(slices.Clone(ops), cudnn.Genstats{X: y, Sum: vector(y, idSum, cudnn.Float32), SqSum: vector(y, idSquare, cudnn.Float32)})
+	y := c.y.cudnnTensor(idY)
+	return append(slices.Clone(ops), cudnn.Genstats{X: y, Sum: channelVector(y, idSum, cudnn.Float32), SqSum: channelVector(y, idSquare, cudnn.Float32)})
 }
 
-// sumsAt returns a copy of pointers to which the addresses of the task's sums are added.
-func (x *executable) sumsAt(t task, pointers map[int64]driver.Ptr) map[int64]driver.Ptr {
+// addSumPointers returns a copy of pointers with the addresses of the sums that t's graph
+// computes.
+func (x *executable) addSumPointers(t task, pointers map[int64]driver.Ptr) map[int64]driver.Ptr {
 	pointers = maps.Clone(pointers)
 	if t.stats != nil {
 		pointers[idSum], pointers[idSquare] = x.address(t.stats.sum), x.address(t.stats.square)
@@ -78,16 +80,17 @@ func (x *executable) sumsAt(t task, pointers map[int64]driver.Ptr) map[int64]dri
 	return pointers
 }
 
-// withNormSums returns the graph of a data gradient through ReLU with the sums of the batch
-// norm's gradient. The input of ReLU is computed again from the batch norm's input.
+// withNormSums returns a graph that computes the data gradient c, the gradient of the ReLU
+// before it, and the sums of the gradient of the batch norm before the ReLU. It recomputes
+// the input of the ReLU from the input of the batch norm.
 func (c convolution) withNormSums() []cudnn.Op {
-	dx := c.x.tensor(idX)
+	dx := c.x.cudnnTensor(idX)
 	x := dx
 	x.ID = idNormed
 	stay := func(id int64) cudnn.Tensor { return virtualTensor(dx, id, cudnn.Float32) }
-	one := func(id int64) cudnn.Tensor { return vector(dx, id, cudnn.Float32) }
+	one := func(id int64) cudnn.Tensor { return channelVector(dx, id, cudnn.Float32) }
 	conv := cudnn.ConvBackwardData{
-		Conv: cudnn.Conv{Pad: c.pad, Stride: c.stride, Compute: cudnn.Float32}, DX: stay(idRaw), W: c.w.tensor(idW), DY: c.y.tensor(idY),
+		Conv: cudnn.Conv{Pad: c.pad, Stride: c.stride, Compute: cudnn.Float32}, DX: stay(idRaw), W: c.w.cudnnTensor(idW), DY: c.y.cudnnTensor(idY),
 	}
 	return []cudnn.Op{
 		conv,
@@ -103,43 +106,44 @@ func (c convolution) withNormSums() []cudnn.Op {
 	}
 }
 
-// withPrologue returns the ways to compute a task that reads the result of a batch norm with
-// ReLU, without that result: cuDNN computes it from the norm's input as it reads that.
-func (x *executable) withPrologue(t task, c convolution) ([]variant, error) {
+// prologueVariants returns the variants of task t, which is convolution c, in which cuDNN
+// applies the batch norm and ReLU before the convolution while it reads the input of the
+// batch norm.
+func (x *executable) prologueVariants(t task, c convolution) ([]variant, error) {
 	p := t.prologue
-	in := c.x.tensor(idX)
+	in := c.x.cudnnTensor(idX)
 	read := virtualTensor(in, idRead, cudnn.Float16)
 	front := []cudnn.Op{
-		cudnn.Pointwise{Mode: cudnn.PointwiseMul, X: in, B: vector(in, idScale, cudnn.Float16), Y: virtualTensor(in, idScaled, cudnn.Float16)},
-		cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: virtualTensor(in, idScaled, cudnn.Float16), B: vector(in, idShift, cudnn.Float16), Y: virtualTensor(in, idShifted, cudnn.Float16)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseMul, X: in, B: channelVector(in, idScale, cudnn.Float16), Y: virtualTensor(in, idScaled, cudnn.Float16)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: virtualTensor(in, idScaled, cudnn.Float16), B: channelVector(in, idShift, cudnn.Float16), Y: virtualTensor(in, idShifted, cudnn.Float16)},
 		cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: virtualTensor(in, idShifted, cudnn.Float16), Y: read},
 	}
 	pointers := map[int64]driver.Ptr{idX: x.address(p.x), idScale: x.address(p.scale), idShift: x.address(p.shift), idY: c.py}
-	switch op := c.op().(type) {
+	switch op := c.cudnnOp().(type) {
 	case cudnn.ConvBackwardFilter:
 		op.X = read
-		return x.filterVariants(c, variant{ops: append(front, op), pointers: pointers})
+		return x.weightGradVariants(c, variant{ops: append(front, op), pointers: pointers})
 	case cudnn.ConvForward:
 		op.X = read
-		v := variant{ops: append(front, op), pointers: x.sumsAt(t, pointers), traffic: traffic{graph: c.bytes()}}
+		v := variant{ops: append(front, op), pointers: x.addSumPointers(t, pointers), traffic: traffic{graphBytes: c.bytes()}}
 		v.ops, v.pointers[idW] = c.withSums(v.ops), c.pw
-		end, err := x.epilogue(t)
+		end, err := x.epilogueVariant(t)
 		if err != nil {
 			return nil, err
 		}
 		if t.stats == nil {
-			return []variant{v.then(end)}, nil
+			return []variant{v.followedBy(end)}, nil
 		}
-		// cuDNN's sums are those of the convolution: with a bias or a sum behind it the
-		// statistics are taken afterwards.
-		sums, err := x.summed(t, len(end.after) == 0)
-		return []variant{v.then(end).then(sums)}, err
+		// cuDNN sums the result of the convolution alone. If a kernel adds a bias or a map to
+		// it, the statistics are computed after that kernel.
+		sums, err := x.statisticsVariant(t, len(end.after) == 0)
+		return []variant{v.followedBy(end).followedBy(sums)}, err
 	}
-	return nil, errors.New("a data gradient reads no batch norm")
+	return nil, errors.New("a data gradient cannot apply a batch norm")
 }
 
-// vectorDims returns the dimensions of a tensor with one number per channel of t.
-func vectorDims(t cudnn.Tensor) []int64 {
+// channelVectorDims returns the dimensions of a tensor with one element per channel of t.
+func channelVectorDims(t cudnn.Tensor) []int64 {
 	dims := slices.Repeat([]int64{1}, len(t.Dims))
 	dims[1] = t.Dims[1]
 	return dims

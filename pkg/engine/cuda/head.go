@@ -6,18 +6,18 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// head describes the last convolution of a segmentation network: a window of 1 and one
-// output channel, whose result only a loss reads. cuDNN would pad the channel to eight, and
-// read and write eight times as much. Our own kernels read the input once, keep the logits
-// in fp32, and read the weights from the fp32 masters.
+// head describes the last convolution of a segmentation network: a 1×1 convolution with one
+// output channel, whose result is read only by a loss. cuDNN would pad the channel to eight,
+// and so read and write eight times as much. Our own kernels read the input once, store the
+// logits in fp32, and use the fp32 master weights.
 type head struct {
 	ok       bool
 	gradient int // tensor id of the logits' gradient, −1 without a backward pass
 }
 
-// headOf returns a head with ok set if k is such a convolution, and all readers of its
-// result and of its gradient are supported by our kernels.
-func headOf(p *plan.Program, k plan.Kernel) head {
+// matchHead returns a head with ok set if kernel k is a head convolution and our kernels
+// support all operations that read its result or its gradient.
+func matchHead(p *plan.Program, k plan.Kernel) head {
 	h := head{gradient: -1}
 	if k.Op != plan.OpConv || !isHeadWindow(p, k.In[1], k.Attr) || p.Tensors[k.In[1]].Role != plan.Parameter {
 		return h
@@ -51,8 +51,8 @@ func headOf(p *plan.Program, k plan.Kernel) head {
 	return h
 }
 
-// isHeadWindow reports whether the weights w are one filter with a window of 1 and a stride
-// of 1.
+// isHeadWindow reports whether the weights w are a single filter of size 1, applied with
+// stride 1 and without padding.
 func isHeadWindow(p *plan.Program, w int, a plan.Attr) bool {
 	s := p.Tensors[w].Shape
 	if len(s) < 3 || s[0] != 1 || elements(s[2:]) != 1 {

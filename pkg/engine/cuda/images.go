@@ -17,23 +17,23 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// compiler compiles our kernels to machine code for one kind of device. This takes some
-// seconds, so the machine code is kept in the process and in a folder.
+// compiler compiles the kernels to machine code for one kind of GPU. This takes seconds, so
+// it caches the machine code (called image) in memory and in a folder.
 type compiler struct {
-	nvrtc   *nvrtc.Library
-	kept    *sync.Map // machine code that this process has compiled, by key
-	folder  string    // empty: nothing is kept on disk
-	library string    // identifies the compiler and its version
+	nvrtc    *nvrtc.Library
+	compiled *sync.Map // images that this process has compiled or read, by key
+	folder   string    // empty: images are not cached on disk
+	library  string    // identifies the compiler and its version
 }
 
-// newCompiler returns a compiler that uses s's NVRTC. If folder is empty, nothing is kept
-// on disk.
+// newCompiler returns a compiler that uses the NVRTC of s. If folder is empty, or NVRTC is
+// simulated, it does not cache images on disk.
 func newCompiler(s *stack.Stack, folder string) (*compiler, error) {
 	major, minor, err := s.NVRTC.Version()
 	if err != nil {
 		return nil, err
 	}
-	c := &compiler{nvrtc: s.NVRTC, kept: &s.Images, folder: folder}
+	c := &compiler{nvrtc: s.NVRTC, compiled: &s.Images, folder: folder}
 	if info, err := os.Stat(s.NVRTC.Path); err == nil {
 		c.library = fmt.Sprintf("NVRTC %d.%d, %d bytes", major, minor, info.Size())
 	} else {
@@ -42,10 +42,11 @@ func newCompiler(s *stack.Stack, folder string) (*compiler, error) {
 	return c, nil
 }
 
-// images returns the units' machine code for a compute capability (90 for 9.0), or PTX if
-// the compiler is older than the device.
-func (c *compiler) images(units []kernels.Unit, capability int) ([][]byte, error) {
-	images, err := c.all(units, fmt.Sprintf("--gpu-architecture=sm_%d", capability))
+// compile compiles units to machine code for a compute capability, such as 90 for 9.0. If
+// the compiler is older than the GPU, it compiles them to PTX for the newest architecture
+// that the compiler knows.
+func (c *compiler) compile(units []kernels.Unit, capability int) ([][]byte, error) {
+	images, err := c.compileAll(units, fmt.Sprintf("--gpu-architecture=sm_%d", capability))
 	if !errors.Is(err, nvrtc.ErrorInvalidOption) {
 		return images, err
 	}
@@ -59,19 +60,19 @@ func (c *compiler) images(units []kernels.Unit, capability int) ([][]byte, error
 			best = max(best, a)
 		}
 	}
-	return c.all(units, fmt.Sprintf("--gpu-architecture=compute_%d", best))
+	return c.compileAll(units, fmt.Sprintf("--gpu-architecture=compute_%d", best))
 }
 
-// all compiles units in parallel, as many at a time as there are processors.
-func (c *compiler) all(units []kernels.Unit, architecture string) ([][]byte, error) {
+// compileAll compiles units in parallel, at most as many at a time as there are processors.
+func (c *compiler) compileAll(units []kernels.Unit, architecture string) ([][]byte, error) {
 	images, errs := make([][]byte, len(units)), make([]error, len(units))
-	places := make(chan struct{}, runtime.NumCPU())
+	slots := make(chan struct{}, runtime.NumCPU())
 	var all sync.WaitGroup
 	for i, u := range units {
-		places <- struct{}{}
+		slots <- struct{}{}
 		all.Go(func() {
-			defer func() { <-places }()
-			images[i], errs[i] = c.one(u, architecture)
+			defer func() { <-slots }()
+			images[i], errs[i] = c.compileUnit(u, architecture)
 		})
 	}
 	all.Wait()
@@ -83,37 +84,39 @@ func (c *compiler) all(units []kernels.Unit, architecture string) ([][]byte, err
 	return images, nil
 }
 
-func (c *compiler) one(u kernels.Unit, architecture string) ([]byte, error) {
+// compileUnit returns the image of u from memory or from the folder, or compiles u.
+func (c *compiler) compileUnit(u kernels.Unit, architecture string) ([]byte, error) {
 	options := []string{architecture, "--std=c++17"}
 	sum := sha256.Sum256([]byte(c.library + "\n" + strings.Join(options, " ") + "\n" + u.Source))
 	key := hex.EncodeToString(sum[:])
-	if image, ok := c.kept.Load(key); ok {
+	if image, ok := c.compiled.Load(key); ok {
 		return image.([]byte), nil
 	}
-	image := c.read(key)
+	image := c.readImage(key)
 	if image == nil {
 		out, err := c.nvrtc.Compile(u.Source, u.Name, options)
 		if err != nil {
 			return nil, err
 		}
 		image = out.Image()
-		c.write(key, image)
+		c.writeImage(key, image)
 	}
-	c.kept.Store(key, image)
+	c.compiled.Store(key, image)
 	return image, nil
 }
 
-// file returns the path of an image. The file contains a checksum followed by the image.
-func (c *compiler) file(key string) string {
+// imagePath returns the path of the file with the image for key. The file contains a
+// checksum, then the image.
+func (c *compiler) imagePath(key string) string {
 	return filepath.Join(c.folder, "kernels-"+key[:32]+".bin")
 }
 
-// read returns the image for a key, or nil if the file is missing or damaged.
-func (c *compiler) read(key string) []byte {
+// readImage returns the image for key, or nil if its file is missing or damaged.
+func (c *compiler) readImage(key string) []byte {
 	if c.folder == "" {
 		return nil
 	}
-	data, err := os.ReadFile(c.file(key))
+	data, err := os.ReadFile(c.imagePath(key))
 	if err != nil || len(data) <= sha256.Size {
 		return nil
 	}
@@ -123,9 +126,9 @@ func (c *compiler) read(key string) []byte {
 	return data[sha256.Size:]
 }
 
-// write stores an image in the folder. If that fails, the image is compiled again the next
-// time.
-func (c *compiler) write(key string, image []byte) {
+// writeImage stores the image for key in the folder. It ignores errors: the image is then
+// compiled again the next time.
+func (c *compiler) writeImage(key string, image []byte) {
 	if c.folder == "" || os.MkdirAll(c.folder, 0o755) != nil {
 		return
 	}
@@ -137,7 +140,7 @@ func (c *compiler) write(key string, image []byte) {
 	_, err = f.Write(append(sum[:], image...))
 	err = errors.Join(err, f.Chmod(0o644), f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), c.file(key))
+		err = os.Rename(f.Name(), c.imagePath(key))
 	}
 	if err != nil {
 		_ = os.Remove(f.Name()) // a leftover file does no harm

@@ -93,7 +93,7 @@ func TestImagesAreKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list, err := c.images(units, capability)
+		list, err := c.compile(units, capability)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestImagesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	var mistake *nvrtc.CompileError
-	if _, err := c.images([]kernels.Unit{{Name: "c.cu", Source: "c"}, {Name: "d.cu", Source: "a mistake"}}, 90); !errors.As(err, &mistake) || mistake.Name != "d.cu" {
+	if _, err := c.compile([]kernels.Unit{{Name: "c.cu", Source: "c"}, {Name: "d.cu", Source: "a mistake"}}, 90); !errors.As(err, &mistake) || mistake.Name != "d.cu" {
 		t.Errorf("a mistake: %v", err)
 	}
 }

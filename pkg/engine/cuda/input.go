@@ -12,9 +12,9 @@ import (
 )
 
 // input receives the values of one of the program's inputs. They are copied to page-locked
-// memory of the host, then to the GPU's memory in logical order, from which the step packs
-// them into the tensor's layout and type. There are two pairs of buffers, so that the next
-// step's values can arrive while a step reads the current ones.
+// host memory and then, in logical order, to GPU memory. The step converts them to the
+// tensor's layout and type. There are two pairs of buffers, so that the values of the next
+// step can be copied while a step runs.
 type input struct {
 	id      int
 	buffers [2]buffer
@@ -22,16 +22,16 @@ type input struct {
 	classes int // number of classes, if the values are class indexes; otherwise 0
 }
 
-// buffer is memory on the host and on the GPU.
+// buffer is page-locked host memory with GPU memory of the same size.
 type buffer struct {
 	host pinned
 	gpu  driver.Ptr
 }
 
-// inputBytes returns the size of an input in logical order, in bytes.
+// inputBytes returns the size of input id in bytes, in logical order and fp32.
 func (x *executable) inputBytes(id int) int { return 4 * x.program.Tensors[id].Elements() }
 
-// stagingBytes returns the number of bytes of GPU memory for inputs in logical order.
+// stagingBytes returns the size of the GPU memory for both buffers of all inputs.
 func (x *executable) stagingBytes() int64 {
 	n := 0
 	for _, id := range x.program.Inputs {
@@ -40,13 +40,13 @@ func (x *executable) stagingBytes() int64 {
 	return int64(n)
 }
 
-// prepareInputs allocates the buffers of all inputs.
+// prepareInputs allocates the host buffers of all inputs and assigns their GPU buffers.
 func (x *executable) prepareInputs() error {
 	at := x.memory.staging.ptr
 	for _, id := range x.program.Inputs {
 		in := &input{id: id, classes: x.program.Classes(id)}
 		for i := range in.buffers {
-			host, err := x.gpu.pin(int64(x.inputBytes(id)))
+			host, err := x.gpu.allocatePinned(int64(x.inputBytes(id)))
 			if err != nil {
 				return err
 			}
@@ -58,61 +58,62 @@ func (x *executable) prepareInputs() error {
 	return nil
 }
 
-// isPlanar reports whether the tensor is stored in logical order.
+// isPlanar reports whether the tensor is stored in logical order and fp32, without padding
+// between its elements.
 func (p location) isPlanar() bool {
 	return p.typ == device.F32 && (p.form == vectorForm || p.form == denseForm && (p.channels() == 1 || p.points() == 1))
 }
 
-// packing returns the commands that pack the inputs into their layouts, from the buffers that
-// the next step reads.
-func (x *executable) packing() ([]command, error) {
+// packCommands returns the commands that convert the values of all inputs to the inputs'
+// layouts. They read the buffers of the next step.
+func (x *executable) packCommands() ([]command, error) {
 	var all []command
 	for _, in := range x.data.inputs {
 		t, p, from := x.program.Tensors[in.id], x.memory.locations[in.id], in.buffers[in.next].gpu
 		if x.usesDataset() && (in == x.data.dataset.image || in == x.data.dataset.target) {
-			list, err := x.augment(in)
+			list, err := x.augmentCommands(in)
 			if err != nil {
 				return nil, fmt.Errorf("input %q: %w", t.Name, err)
 			}
 			for _, c := range list {
-				all = append(all, &named{c, t.Name, -1})
+				all = append(all, &taskCommand{c, t.Name, -1})
 			}
 			continue
 		}
 		if p.isPlanar() {
-			all = append(all, &named{&copyCall{x.address(in.id), from, int64(x.inputBytes(in.id))}, t.Name, -1})
+			all = append(all, &taskCommand{&copyOnGPU{x.address(in.id), from, int64(x.inputBytes(in.id))}, t.Name, -1})
 			continue
 		}
-		list, err := x.gpu.calls(kernels.Transpose{
-			Batch: t.Shape[0], Channels: t.Shape[1], Spatial: p.points(), Padded: p.padded(),
+		list, err := x.gpu.newKernelCalls(kernels.Transpose{
+			Batch: t.Shape[0], Channels: t.Shape[1], Spatial: p.points(), Padded: p.paddedChannels(),
 			Planar: kernels.Pointer(from), Rows: x.pointer(in.id), Pitch: p.pitch,
 		}.ToRows(number.KernelType(p.typ)))
 		if err != nil {
 			return nil, fmt.Errorf("input %q: %w", t.Name, err)
 		}
 		for _, c := range list {
-			all = append(all, &named{c, t.Name, -1})
+			all = append(all, &taskCommand{c, t.Name, -1})
 		}
 	}
 	return all, nil
 }
 
-// nextBuffers returns one bit per input, which is set if the next step reads the input's
-// second buffer.
-func (x *executable) nextBuffers() (bits uint64) {
+// nextBufferBits returns one bit per input: bit i is set if the next step reads the second
+// buffer of input i.
+func (x *executable) nextBufferBits() (bits uint64) {
 	for i, in := range x.data.inputs {
 		bits |= uint64(in.next) << i
 	}
 	return bits
 }
 
-// input returns the input with the given name. It is an error if its number of elements is
-// not n.
-func (x *executable) input(name string, n int) (*input, error) {
+// findInput returns the input with the given name. It returns an error if the program has no
+// such input or if the input does not have n elements.
+func (x *executable) findInput(name string, n int) (*input, error) {
 	for _, in := range x.data.inputs {
 		if t := x.program.Tensors[in.id]; t.Name == name {
 			if n != t.Elements() {
-				return nil, fmt.Errorf("%d values for shape %v, which has %d", n, t.Shape, t.Elements())
+				return nil, fmt.Errorf("got %d values, want %d for shape %v", n, t.Elements(), t.Shape)
 			}
 			return in, nil
 		}
@@ -120,27 +121,27 @@ func (x *executable) input(name string, n int) (*input, error) {
 	return nil, errors.New("the program has no such input")
 }
 
-// SetInput copies v, in the logical order of the input's shape. When it returns, v may be
-// changed; the copy to the GPU may still be in progress.
+// SetInput sets an input to v, in the logical order of the input's shape. The caller may
+// change v afterwards, even though the copy to the GPU may still be in progress.
 func (x *executable) SetInput(name string, v []float32) error {
-	var refused error
+	var invalid error
 	err := x.do(func() error {
-		in, err := x.input(name, len(v))
+		in, err := x.findInput(name, len(v))
 		if err != nil {
 			return err
 		}
-		if refused = x.checkClasses(in, v); refused != nil {
-			return refused
+		if invalid = x.checkClasses(in, v); invalid != nil {
+			return invalid
 		}
-		x.data.dataset.setFromHost(in)
+		x.data.dataset.noteHostInput(in)
 		// The last call's copy from the page-locked memory may not have finished.
 		if err := x.gpu.driver.StreamSynchronize(x.gpu.copies); err != nil {
-			return x.gpu.failed(err)
+			return x.gpu.checkLost(err)
 		}
-		return x.feed(in, in.next, v)
+		return x.copyInput(in, in.next, v)
 	})
-	if refused != nil {
-		return refused // the error names the input already
+	if invalid != nil {
+		return invalid // the error names the input already
 	}
 	if err != nil {
 		return fmt.Errorf("set input %q: %w", name, err)
@@ -148,8 +149,8 @@ func (x *executable) SetInput(name string, v []float32) error {
 	return nil
 }
 
-// checkClasses returns an error for the first value that is not a class index, if the input
-// contains class indexes: kernels use them as indexes without a check.
+// checkClasses returns an error for the first value of v that is not a valid class index, if
+// the input contains class indexes. Kernels use these values as indexes without checks.
 func (x *executable) checkClasses(in *input, v []float32) error {
 	if in.classes == 0 {
 		return nil
@@ -157,8 +158,8 @@ func (x *executable) checkClasses(in *input, v []float32) error {
 	return plan.CheckClasses(x.program.Tensors[in.id].Name, v, in.classes)
 }
 
-// Ahead implements engine.Prefetcher. next is called on the engine's thread: it
-// must not call the engine.
+// Ahead implements engine.Prefetcher. It calls next on the engine's thread, so next must not
+// call the engine.
 func (x *executable) Ahead(next func() map[string][]float32) {
 	_ = x.do(func() error { // on a closed executable there is nothing to do
 		x.data.ahead = next
@@ -166,21 +167,21 @@ func (x *executable) Ahead(next func() map[string][]float32) {
 	})
 }
 
-// feed copies values to one of the two buffers of an input; slot is 0 or 1.
-func (x *executable) feed(in *input, slot int, v []float32) error {
+// copyInput copies v to buffer slot (0 or 1) of an input.
+func (x *executable) copyInput(in *input, slot int, v []float32) error {
 	g, w := x.gpu, in.buffers[slot]
 	name := x.program.Tensors[in.id].Name
 	step := g.profile.step + 1
 	g.stack.NVTX.Push(fmt.Sprint("data copy in ", step))
 	defer g.stack.NVTX.Pop()
 	copy(w.host.floats(), v)
-	return g.traced("copy "+name, "", "input", g.copies, func() error {
-		return g.failed(g.driver.MemcpyHtoDAsync(w.gpu, w.host.ptr, int64(4*len(v)), g.copies))
+	return g.recordSpan("copy "+name, "", "input", g.copies, func() error {
+		return g.checkLost(g.driver.MemcpyHtoDAsync(w.gpu, w.host.ptr, int64(4*len(v)), g.copies))
 	})
 }
 
-// feedNext copies the inputs of the next step to the GPU while this step runs.
-func (x *executable) feedNext() error {
+// copyNextInputs copies the inputs of the next step to the GPU while the current step runs.
+func (x *executable) copyNextInputs() error {
 	if x.data.ahead == nil {
 		return nil
 	}
@@ -191,14 +192,14 @@ func (x *executable) feedNext() error {
 		if !ok {
 			continue
 		}
-		if _, err := x.input(name, len(v)); err != nil {
-			return fmt.Errorf("set input %q ahead: %w", name, err)
+		if _, err := x.findInput(name, len(v)); err != nil {
+			return fmt.Errorf("set input %q of the next step: %w", name, err)
 		}
 		if err := x.checkClasses(in, v); err != nil {
 			return err
 		}
-		x.data.dataset.setFromHost(in)
-		if err := x.feed(in, 1-in.next, v); err != nil {
+		x.data.dataset.noteHostInput(in)
+		if err := x.copyInput(in, 1-in.next, v); err != nil {
 			return err
 		}
 		in.next = 1 - in.next

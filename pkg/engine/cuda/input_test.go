@@ -52,7 +52,7 @@ func prefetched(t *testing.T, e *Engine, g *nn.Graph, p *plan.Program, sync engi
 	}
 	after := snapshot(t, x)
 	ahead.Ahead(func() map[string][]float32 { return map[string][]float32{model.ImageInput: images[1][1:]} })
-	if _, err := x.Step(context.Background(), sync, adam(step)); err == nil || !strings.Contains(err.Error(), `set input "image" ahead`) {
+	if _, err := x.Step(context.Background(), sync, adam(step)); err == nil || !strings.Contains(err.Error(), `set input "image" of the next step`) {
 		t.Errorf("values of another length give %v", err)
 	}
 	ahead.Ahead(nil)

@@ -8,11 +8,11 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Channels are padded to a multiple of lanes: cuDNN's tensor-core kernels read eight 16-bit
-// numbers at a time, and our own kernels read 16 bytes.
-const lanes = 8
+// Channels are padded to a multiple of channelMultiple: cuDNN's tensor-core kernels read
+// eight 16-bit elements at a time, and the engine's own kernels read 16 bytes at a time.
+const channelMultiple = 8
 
-// form is the order of a tensor's elements in the GPU's memory.
+// form is the order in which the elements of a tensor are stored.
 type form uint8
 
 const (
@@ -20,34 +20,34 @@ const (
 	mapForm                // [n,c,spatial…] as [n][spatial…][c padded]; [n,c] has no spatial dimension
 	denseForm              // [n,c,spatial…] as [n][spatial…][c], not padded: for losses
 	weightForm             // [k,c,spatial…] as [k padded][spatial…][c padded]
-	rawForm                // bytes that only our own kernels read; shape is the number of bytes
+	rawForm                // bytes that only the engine's own kernels read; shape is the number of bytes
 )
 
-// String returns a name for f in error messages.
+// String returns the name of f for error messages.
 func (f form) String() string {
 	return [...]string{"vector", "feature map", "dense map", "weight", "scratch"}[f]
 }
 
-// layout describes how a tensor is stored: its form, its element type and its logical
-// shape, which may have any number of spatial dimensions.
+// layout describes how a tensor is stored. Its logical shape may have any number of spatial
+// dimensions.
 type layout struct {
 	form  form
 	typ   device.Type
 	shape []int
 }
 
-// rows returns the first dimension in memory, including padding (1 for a vector).
+// rows returns the size of the first dimension in memory, including padding; 1 for a vector.
 func (l layout) rows() int {
 	switch l.form {
 	case mapForm, denseForm:
 		return l.shape[0]
 	case weightForm:
-		return roundUp(l.shape[0], lanes)
+		return roundUp(l.shape[0], channelMultiple)
 	}
 	return 1
 }
 
-// spatial returns the dimensions after the channels.
+// spatial returns the sizes of the dimensions after the channels; nil for a vector.
 func (l layout) spatial() []int {
 	if l.form == vectorForm || l.form == rawForm {
 		return nil
@@ -55,7 +55,7 @@ func (l layout) spatial() []int {
 	return l.shape[2:]
 }
 
-// points returns the number of positions in one row.
+// points returns the number of spatial positions per row.
 func (l layout) points() int { return elements(l.spatial()) }
 
 // channels returns the number of logical channels.
@@ -66,21 +66,21 @@ func (l layout) channels() int {
 	return l.shape[1]
 }
 
-// padded returns the number of channels in memory.
-func (l layout) padded() int {
+// paddedChannels returns the number of channels in memory.
+func (l layout) paddedChannels() int {
 	if l.form == denseForm {
 		return l.channels()
 	}
-	return roundUp(l.channels(), lanes)
+	return roundUp(l.channels(), channelMultiple)
 }
 
-// pixels returns the number of positions in all rows.
+// pixels returns the number of spatial positions in all rows.
 func (l layout) pixels() int { return l.rows() * l.points() }
 
 // size returns the number of elements in memory, including padding.
-func (l layout) size() int { return l.rows() * l.points() * l.padded() }
+func (l layout) size() int { return l.rows() * l.points() * l.paddedChannels() }
 
-// bytes returns the size of a tensor in memory of its own, in bytes.
+// bytes returns the size of a tensor in its own memory, in bytes, including padding.
 func (l layout) bytes() int {
 	if l.form == rawForm {
 		return l.shape[0]
@@ -88,15 +88,15 @@ func (l layout) bytes() int {
 	return l.size() * l.typ.Size()
 }
 
-// runs calls f for runs of elements that are adjacent in logical order and
-// evenly spaced in memory: element i of a run is logical index first+i and
-// memory index at+i·stride.
-func (l layout) runs(f func(first, at, count, stride int)) {
+// eachRun calls f for runs of elements that are consecutive in logical order and evenly
+// spaced in memory. Element i < count of a run has logical index first+i and memory index
+// at+i·stride.
+func (l layout) eachRun(f func(first, at, count, stride int)) {
 	if l.form == vectorForm {
 		f(0, 0, elements(l.shape), 1)
 		return
 	}
-	c, area, pad := l.channels(), l.points(), l.padded()
+	c, area, pad := l.channels(), l.points(), l.paddedChannels()
 	for i := range l.shape[0] {
 		for j := range c {
 			f((i*c+j)*area, i*area*pad+j, area, pad)
@@ -104,10 +104,10 @@ func (l layout) runs(f func(first, at, count, stride int)) {
 	}
 }
 
-// pack copies src, in logical order, to its places in dst, which is memory of
-// l.size() elements; padding is left as it is.
+// pack copies src, in logical order, to the corresponding elements of dst, which has
+// l.size() elements. It does not change the padding.
 func pack[T, S float32 | float64](l layout, dst []T, src []S) {
-	l.runs(func(first, at, count, stride int) {
+	l.eachRun(func(first, at, count, stride int) {
 		for _, v := range src[first : first+count] {
 			dst[at] = T(v)
 			at += stride
@@ -115,9 +115,9 @@ func pack[T, S float32 | float64](l layout, dst []T, src []S) {
 	})
 }
 
-// unpack copies the logical elements of src to dst, in logical order.
+// unpack copies the elements of src, which has layout l, to dst in logical order.
 func unpack[T, S float32 | float64](l layout, dst []T, src []S) {
-	l.runs(func(first, at, count, stride int) {
+	l.eachRun(func(first, at, count, stride int) {
 		out := dst[first : first+count]
 		for i := range out {
 			out[i] = T(src[at])
@@ -126,11 +126,11 @@ func unpack[T, S float32 | float64](l layout, dst []T, src []S) {
 	})
 }
 
-// chooseLayouts chooses the form and the type of each tensor. Tensors that convolutions use
-// as weights, and sums of their gradients, have weightForm. Other tensors with channels are
-// feature maps of type low. Vectors and the gradients of weights are fp32 in every
-// precision. So are the targets of losses: a mask of 0 and 1 would be exact in any type,
-// but a soft mask would not.
+// chooseLayouts chooses the layout of each tensor:
+//   - Weights of convolutions, and sums of their gradients, have weightForm.
+//   - Other tensors with channels are feature maps of type low.
+//   - Vectors and the gradients of weights are fp32 in every precision. So are the targets of
+//     losses: a mask of 0 and 1 would be exact in any type, but a soft mask would not.
 func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
 	list := make([]layout, len(p.Tensors))
 	for i, t := range p.Tensors {
@@ -139,7 +139,7 @@ func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
 		case len(t.Shape) == 1:
 			list[i].form, list[i].typ = vectorForm, device.F32
 		case len(t.Shape) == 0:
-			return nil, fmt.Errorf("tensor %q has no shape: this engine takes [c], or [n,c,…]", t.Name)
+			return nil, fmt.Errorf("tensor %q has no dimensions; the cuda engine supports shapes [c] and [n,c,…]", t.Name)
 		}
 	}
 	weight := func(id int, typ device.Type) (changed bool) {
@@ -159,7 +159,7 @@ func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
 			weight(k.Out[0], device.F32)
 		}
 	}
-	chooseLosses(p, list)
+	chooseLossLayouts(p, list)
 	for changed := true; changed; {
 		changed = false
 		for _, k := range p.Kernels {
@@ -182,18 +182,19 @@ func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
 			continue
 		}
 		w, g := list[q.Tensor], list[q.Grad]
-		// If no convolution reads a parameter as weights, its gradient still has to have
-		// the parameter's form.
+		// Parameters that no convolution reads as weights must have the form of their
+		// gradients, too.
 		if g.form != w.form || !slices.Equal(w.shape, g.shape) {
-			return nil, fmt.Errorf("parameter %q is a %s of shape %v, its gradient a %s of shape %v", q.Name, w.form, w.shape, g.form, g.shape)
+			return nil, fmt.Errorf("parameter %q is stored as a %s of shape %v, but its gradient as a %s of shape %v", q.Name, w.form, w.shape, g.form, g.shape)
 		}
 		list[q.Grad].typ = device.F32
 	}
 	return list, nil
 }
 
-// chooseLosses chooses the dense form for targets, and for the logits of heads; see head.
-func chooseLosses(p *plan.Program, list []layout) {
+// chooseLossLayouts chooses denseForm for the targets of losses, and for the logits of heads
+// and their gradients.
+func chooseLossLayouts(p *plan.Program, list []layout) {
 	dense := func(id int) {
 		if id >= 0 && list[id].form == mapForm {
 			list[id].form, list[id].typ = denseForm, device.F32
@@ -205,7 +206,7 @@ func chooseLosses(p *plan.Program, list []layout) {
 			plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward, plan.OpDiceBCE, plan.OpDiceBCEBackward:
 			dense(k.In[1])
 		case plan.OpConv:
-			if h := headOf(p, k); h.ok {
+			if h := matchHead(p, k); h.ok {
 				dense(k.Out[0])
 				dense(h.gradient)
 			}
@@ -213,7 +214,7 @@ func chooseLosses(p *plan.Program, list []layout) {
 	}
 }
 
-// elements returns the number of elements of a shape.
+// elements returns the number of elements of a tensor with the given shape.
 func elements(shape []int) int {
 	n := 1
 	for _, d := range shape {

@@ -5,38 +5,38 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// alignment of all tensors in flat buffers, in bytes: the same as cuMemAlloc's, and more
-// than any kernel requires.
+// alignment is the alignment in bytes of all tensors in flat buffers. It equals the
+// alignment of cuMemAlloc, and no kernel requires more.
 const alignment = 256
 
-// space identifies a flat buffer of the GPU's memory.
+// space identifies a flat buffer in GPU memory.
 type space uint8
 
 const (
 	arenaSpace  space = iota // activations, which share memory if their lifetimes do not overlap
-	fixedSpace               // inputs and constants: set from outside, never overwritten
+	fixedSpace               // inputs and constants: written by the host, never overwritten by tasks
 	masterSpace              // the optimizer's fp32 weights
 	lowSpace                 // low-precision copies of the weights
 	stateSpace
 	gradSpace
-	noSpace // not used
+	noSpace // of tensors that no task uses
 )
 
-// location is where a tensor is in the GPU's memory: in memory of its own, or in the channels
-// of another tensor.
+// location is the position of a tensor in GPU memory. The tensor has its own memory or is
+// stored in the channels of another tensor.
 type location struct {
 	layout
 	space  space
 	offset int // bytes from the beginning of the space
-	pitch  int // elements from one position to the next
+	pitch  int // number of elements from one spatial position to the next
 }
 
-// layOutTensors gives activations and inputs their locations, and returns how many bytes
-// the arena and the fixed part need.
+// layOutTensors assigns locations to activations, outputs, inputs and constants. arena and
+// fixed are the sizes that arenaSpace and fixedSpace need, in bytes.
 func layOutTensors(p *plan.Program, l lowered) (places []location, arena, fixed int) {
 	places = make([]location, len(l.layouts))
 	for id := range places {
-		places[id] = location{layout: l.layouts[id], space: noSpace, pitch: l.layouts[id].padded()}
+		places[id] = location{layout: l.layouts[id], space: noSpace, pitch: l.layouts[id].paddedChannels()}
 	}
 	life := l.lifetimes(p)
 	var ids []int
@@ -70,24 +70,24 @@ func layOutTensors(p *plan.Program, l lowered) (places []location, arena, fixed 
 	return places, arena, fixed
 }
 
-// root returns the tensor that id is a view of, and the view's first channel; id itself if it
-// is no alias.
+// root returns the tensor that contains tensor id, and the first channel of id in it. If id
+// is not an alias, it returns id and 0.
 func (l lowered) root(id int) (root, channel int) {
 	for a, ok := l.aliases[id]; ok; a, ok = l.aliases[id] {
-		id, channel = a.of, channel+a.channel
+		id, channel = a.parent, channel+a.channel
 	}
 	return id, channel
 }
 
-// lifetimes returns, for each tensor with memory of its own, the first and the last task
-// that use it or a tensor that is a view of it.
+// lifetimes returns the first and the last task that use each tensor, directly or through an
+// alias. Aliases themselves have no lifetime: their Last is −1.
 func (l lowered) lifetimes(p *plan.Program) []plan.Interval {
 	life := make([]plan.Interval, len(l.layouts))
 	for id := range life {
 		life[id] = plan.Interval{First: len(l.tasks), Last: -1}
 	}
 	for at, t := range l.tasks {
-		for _, id := range t.touched() {
+		for _, id := range t.tensorIDs() {
 			if id >= 0 {
 				r, _ := l.root(id)
 				life[r].First, life[r].Last = min(life[r].First, at), max(life[r].Last, at)
@@ -96,13 +96,13 @@ func (l lowered) lifetimes(p *plan.Program) []plan.Interval {
 	}
 	for id, q := range p.Tensors {
 		if q.Role == plan.Output && life[id].Last >= 0 {
-			life[id].Last = len(l.tasks) // read from outside, after the last task
+			life[id].Last = len(l.tasks) // the host reads it after the last task
 		}
 	}
 	return life
 }
 
-// address returns the tensor's address, given the addresses of the spaces.
+// address returns the tensor's address for the given base addresses of the spaces.
 func (p location) address(bases [noSpace]driver.Ptr) driver.Ptr {
 	return bases[p.space].Add(int64(p.offset))
 }

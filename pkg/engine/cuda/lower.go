@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Operations that this engine has in addition to those of a plan. Some operations of a plan
-// have other operands in tasks of this engine:
+// Operations of this engine's tasks that plans do not have. Some operations of plans have
+// other operands in tasks:
 //
 //	max_pool             x → y, index (−1 if no backward pass needs it)
 //	max_pool_backward    dy, index → dx
@@ -18,23 +18,23 @@ import (
 //	bias_backward        dy, y → db, dx; if y is present (not −1), dx is dy where y > 0 and 0
 //	                     elsewhere, and db is the sum of dx
 const (
-	// opBias adds a bias b to each channel of y in place: y, b → y + b; with Attr.ReLU,
-	// max(0, y + b).
+	// opBias adds a bias b to each channel of y, in place: y, b → y + b; with Attr.ReLU,
+	// y, b → max(0, y + b).
 	opBias plan.Op = "bias"
-	// opCopy copies c channels of x to y. They start at channel Attr.Offset of x
-	// (task.slice set) or of y (otherwise).
+	// opCopy copies channels of x to y. The copied channels start at channel Attr.Offset: of
+	// x if task.slice is set, otherwise of y.
 	opCopy plan.Op = "copy"
 	// opClear fills its only output, y, with zeros.
 	opClear plan.Op = "clear"
 	// opHead, opHeadBackwardData and opHeadBackwardWeights compute a convolution with one
-	// output channel and its gradients; see head. Operands: x, w (, b) → z; w, dz → dx; x,
-	// dz → dw (, db).
+	// output channel and its gradients; see head. Their operands and results are x, w and
+	// optionally b → z; w, dz → dx; and x, dz → dw and optionally db.
 	opHead                plan.Op = "head"
 	opHeadBackwardData    plan.Op = "head_backward_data"
 	opHeadBackwardWeights plan.Op = "head_backward_weights"
 )
 
-// task is one computation of the lowered program: one kernel of the plan, a part of a
+// task is one step of the lowered program. It computes one kernel of the plan, a part of a
 // kernel, or several kernels.
 type task struct {
 	op      plan.Op
@@ -42,31 +42,34 @@ type task struct {
 	name    string
 	attr    plan.Attr
 	in, out []int // tensor ids
-	acc     int   // id of a tensor that is added to the result; −1 if there is none
-	slice   bool  // opCopy: Attr.Offset is an offset in x, not in y
-	// A convolution or linear layer with a bias as its third operand adds the bias, and
-	// applies ReLU if Attr.ReLU is set. If stats is not nil, it also computes the
-	// statistics of its result for the batch norm after it. A gradient of data with sums
-	// also computes the sums of the gradient of the batch norm before it. given marks a
-	// batch norm, or its gradient, whose statistics or sums another task computes.
+	acc     int   // id of a tensor that is added to the result, or −1
+	slice   bool  // of opCopy: Attr.Offset is an offset in x, not in y
+	// If stats is not nil, a convolution also computes the statistics of its result, for the
+	// batch norm after it. (If it has a third operand, the bias, it adds the bias; with
+	// Attr.ReLU it applies ReLU.)
 	stats *statistics
-	sums  *normSums
-	given bool
-	// If prologue is not nil, a convolution may compute its input from the input of a batch
-	// norm while it reads. The batch norm's own task has the same prologue.
+	// If sums is not nil, a data gradient also computes the sums of the gradient of the
+	// batch norm before the convolution.
+	sums *normSums
+	// If precomputed is set, another task computes the statistics of this batch norm, or the sums
+	// of this gradient of a batch norm.
+	precomputed bool
+	// If prologue is not nil, a convolution may apply a batch norm while it reads the batch
+	// norm's input. The batch norm's own task has the same prologue.
 	prologue *prologue
 }
 
-// normSums contains the tensor ids of the operands and results of the sums in the gradient
-// of a batch norm with ReLU.
+// normSums contains the tensor ids of the operands and the results of the sums in the
+// gradient of a batch norm with ReLU.
 type normSums struct {
 	x, gamma, beta, mean, invstd int
 	dgamma, dbeta                int
 	factors                      [3]int // further outputs of cuDNN's graph; unused
 }
 
-// touched returns the ids of the tensors that t reads or writes, −1 for absent operands.
-func (t task) touched() []int {
+// tensorIDs returns the ids of the tensors that t reads or writes, and −1 for absent
+// operands.
+func (t task) tensorIDs() []int {
 	all := slices.Concat(t.in, t.out, []int{t.acc})
 	if s := t.stats; s != nil {
 		all = append(all, s.mean, s.invstd, s.sum, s.square)
@@ -84,16 +87,16 @@ func (t task) touched() []int {
 	return all
 }
 
-// convolutional reports whether t is a convolution, a transposed convolution or a linear
-// layer, whose result may include a bias.
-func (t task) convolutional() bool {
+// acceptsBias reports whether t is a convolution, a transposed convolution or a linear
+// layer, all of which may have a bias as third operand.
+func (t task) acceptsBias() bool {
 	return t.op == plan.OpConv || t.op == plan.OpConvTranspose || t.op == plan.OpLinear
 }
 
-// alias places a tensor in the channels of another tensor (of), starting at channel.
-type alias struct{ of, channel int }
+// alias says that a tensor is stored in the channels of tensor parent, from channel on.
+type alias struct{ parent, channel int }
 
-// lowered is a program as a list of this engine's tasks.
+// lowered is a program that has been converted to tasks of this engine.
 type lowered struct {
 	tasks     []task
 	layouts   []layout // of the program's tensors, then of the tensors that the engine adds
@@ -101,26 +104,27 @@ type lowered struct {
 	prologues []*prologue
 }
 
-// lowering is the state of lower while it turns a program into tasks.
+// lowering is the state of the conversion of a program to tasks.
 type lowering struct {
 	lowered
 	program *plan.Program
 	fuse    bool
-	readers [][]int // by tensor: the indexes of the kernels that read it
-	writer  []int   // by tensor: the index of the kernel that writes it, −1 if none does
-	done    map[int]bool
-	index   map[int]int // by result y of a max pooling: the tensor with the position of each maximum
-	moved   map[int]int // by result of a kernel that can also add: the tensor that receives the sum
-	added   map[int]int // by the same result: the tensor that is added to it
+	readers [][]int      // by tensor: the indexes of the kernels that read it
+	writer  []int        // by tensor: the index of the kernel that writes it, or −1
+	done    map[int]bool // by index of a kernel: another kernel's task computes it
+	index   map[int]int  // by result of a max pooling: the tensor with the position of each maximum
+	moved   map[int]int  // by result of a kernel that also adds: the tensor that receives the sum
+	added   map[int]int  // by result of a kernel that also adds: the tensor that it adds
 }
 
-// lower turns p into tasks, in order. low is the type of activations.
+// lower converts p to tasks, in order. low is the element type of activations.
 //
-// With o.ConcatInPlace, concatenations and slices at multiples of eight channels become
-// aliases, which cost no time. With o.Fuse, a bias and the ReLU after it become one task,
-// and so do their gradients; a sum of gradients or of a residual block becomes part of the
-// task that computes its last term. If o.FuseNorm is set too, fp16 convolutions may do the
-// work of batch norms; see prologue.
+// With o.ConcatInPlace, the operands of concatenations and the results of slices become
+// aliases where they start at a multiple of eight channels; so they need no copies. With
+// o.Fuse, a bias and the ReLU after it become one task, and so do their gradients; a sum of
+// gradients or of a residual block becomes part of the task that computes the sum's last
+// term. With o.FuseNorm too, fp16 convolutions may compute parts of batch norms; see
+// prologue.
 func lower(p *plan.Program, low device.Type, o engine.Options) (lowered, error) {
 	layouts, err := chooseLayouts(p, low)
 	if err != nil {
@@ -143,40 +147,40 @@ func lower(p *plan.Program, low device.Type, o engine.Options) (lowered, error) 
 		}
 	}
 	if o.ConcatInPlace {
-		l.alias()
+		l.findAliases()
 	}
-	l.sums()
+	l.findSums()
 	for at, k := range p.Kernels {
 		if !l.done[at] {
-			l.kernel(at, k)
+			l.lowerKernel(at, k)
 		}
 	}
 	if o.Fuse && low == device.F16 {
-		l.statistics()
+		l.findStatistics()
 		if o.FuseNorm {
-			l.gradientSums()
+			l.findGradientSums()
 			l.findPrologues()
 		}
 	}
 	return l.lowered, nil
 }
 
-// newTensor adds a tensor with layout of to the program's tensors and returns its id.
+// newTensor adds a tensor with the given layout and returns its id.
 func (l *lowering) newTensor(of layout) int {
 	l.layouts = append(l.layouts, of)
 	return len(l.layouts) - 1
 }
 
-// alias makes aliases of the operands of concatenations and the results of slices that need
-// no copy.
-func (l *lowering) alias() {
+// findAliases records as aliases the operands of concatenations and the results of slices
+// that need no copy.
+func (l *lowering) findAliases() {
 	for _, k := range l.program.Kernels {
 		switch k.Op {
 		case plan.OpConcat:
 			a, b, y := k.In[0], k.In[1], k.Out[0]
 			ca := l.layouts[a].channels()
-			// The padding of a would overlap the first channels of b.
-			if ca%lanes != 0 || a == b {
+			// Otherwise the padding of a would overlap the first channels of b.
+			if ca%channelMultiple != 0 || a == b {
 				continue
 			}
 			for i, id := range k.In {
@@ -187,16 +191,17 @@ func (l *lowering) alias() {
 		case plan.OpSlice:
 			x, y := k.In[0], k.Out[0]
 			end := k.Attr.Offset + l.layouts[y].channels()
-			whole := end == l.layouts[x].channels() || end%lanes == 0
-			if k.Attr.Offset%lanes == 0 && whole && l.program.Tensors[y].Role == plan.Activation && l.layouts[y].form == mapForm && l.layouts[x].form == mapForm {
+			whole := end == l.layouts[x].channels() || end%channelMultiple == 0
+			if k.Attr.Offset%channelMultiple == 0 && whole && l.program.Tensors[y].Role == plan.Activation && l.layouts[y].form == mapForm && l.layouts[x].form == mapForm {
 				l.aliases[y] = alias{x, k.Attr.Offset}
 			}
 		}
 	}
 }
 
-// canAlias reports whether a tensor can be stored within another one: it is a feature map
-// that a kernel computes, is not read from outside, and is not an alias yet.
+// canAlias reports whether a tensor can be stored within another tensor: it must be a
+// feature map that a kernel computes, must not be read by the host, and must not be an alias
+// yet.
 func (l *lowering) canAlias(id int) bool {
 	if _, aliased := l.aliases[id]; aliased || l.writer[id] < 0 {
 		return false
@@ -205,9 +210,9 @@ func (l *lowering) canAlias(id int) bool {
 	return l.program.Tensors[id].Role == plan.Activation && l.layouts[id].form == mapForm && op != plan.OpConcat && op != plan.OpSlice
 }
 
-// sums finds the sums, of gradients or of a residual block, that the kernel of their last
-// term can compute, and records them in moved and added.
-func (l *lowering) sums() {
+// findSums finds the sums, of gradients or of a residual block, that the kernel of their
+// last term can compute, and records them in moved and added.
+func (l *lowering) findSums() {
 	if !l.fuse {
 		return
 	}
@@ -229,7 +234,7 @@ func (l *lowering) sums() {
 		case by.Op == plan.OpMaxPoolBackward, by.Op == plan.OpReLUBackward, by.Op == plan.OpBatchNormBackward,
 			by.Op == plan.OpAvgPoolBackward, by.Op == plan.OpGlobalAvgPoolBackward, by.Op == plan.OpLeakyReLUBackward, by.Op == plan.OpTanhBackward, by.Op == plan.OpPadBackward,
 			(by.Op == plan.OpConv || by.Op == plan.OpConvBackwardData) && l.sameMapType(last, other) && l.sameMapType(last, k.Out[0]):
-			if by.Op == plan.OpReLUBackward && l.biasOf(last) >= 0 {
+			if by.Op == plan.OpReLUBackward && l.findBiasBackward(last) >= 0 {
 				continue
 			}
 			l.moved[last], l.added[last], l.done[at] = k.Out[0], other, true
@@ -237,13 +242,13 @@ func (l *lowering) sums() {
 	}
 }
 
-// sameMapType reports whether two tensors are feature maps of one type.
+// sameMapType reports whether two tensors are feature maps with the same element type.
 func (l *lowering) sameMapType(a, b int) bool {
 	return l.layouts[a].form == mapForm && l.layouts[b].form == mapForm && l.layouts[a].typ == l.layouts[b].typ
 }
 
-// kernel appends the tasks of kernel k, which has index at in the program.
-func (l *lowering) kernel(at int, k plan.Kernel) {
+// lowerKernel appends the tasks for k, the kernel with index at in the program.
+func (l *lowering) lowerKernel(at int, k plan.Kernel) {
 	t := task{op: k.Op, kernel: at, name: k.Name, attr: k.Attr, in: k.In, out: slices.Clone(k.Out), acc: -1}
 	if id := k.Out[0]; id >= 0 {
 		if sum, ok := l.moved[id]; ok {
@@ -252,7 +257,7 @@ func (l *lowering) kernel(at int, k plan.Kernel) {
 	}
 	switch k.Op {
 	case plan.OpConv, plan.OpConvTranspose, plan.OpLinear:
-		l.conv(t, k)
+		l.lowerConv(t, k)
 		return
 	case plan.OpConvBackwardData:
 		if l.layouts[k.In[1]].form == denseForm {
@@ -260,31 +265,31 @@ func (l *lowering) kernel(at int, k plan.Kernel) {
 		}
 	case plan.OpConvBackwardWeights:
 		if l.layouts[k.In[1]].form == denseForm {
-			l.headWeights(t, k)
+			l.lowerHeadWeights(t, k)
 			return
 		}
 	case plan.OpBiasBackward:
 		t.in, t.out = []int{k.In[0], -1}, []int{k.Out[0], -1}
 	case plan.OpReLUBackward:
-		if b := l.biasOf(k.Out[0]); b >= 0 && t.acc < 0 {
+		if b := l.findBiasBackward(k.Out[0]); b >= 0 && t.acc < 0 {
 			l.done[b] = true
 			t.op, t.in, t.out = plan.OpBiasBackward, []int{k.In[1], k.In[0]}, []int{l.program.Kernels[b].Out[0], k.Out[0]}
 		}
 	case plan.OpBatchNormBackward:
-		l.batchNormBackward(&t, k)
+		l.lowerBatchNormBackward(&t, k)
 	case plan.OpMaxPool:
-		t.out = []int{k.Out[0], l.poolIndex(k.In[0], k.Out[0])}
+		t.out = []int{k.Out[0], l.addPoolIndex(k.In[0], k.Out[0])}
 	case plan.OpMaxPoolBackward:
-		l.maxPoolBackward(t, k)
+		l.lowerMaxPoolBackward(t, k)
 		return
 	case plan.OpConcat:
-		l.concat(t, k)
+		l.lowerConcat(t, k)
 		return
 	case plan.OpSlice:
 		if _, ok := l.aliases[k.Out[0]]; ok {
 			return
 		}
-		if l.layouts[k.Out[0]].channels()%lanes != 0 {
+		if l.layouts[k.Out[0]].channels()%channelMultiple != 0 {
 			l.tasks = append(l.tasks, task{op: opClear, kernel: at, name: k.Name, out: k.Out, acc: -1})
 		}
 		t.op, t.slice = opCopy, true
@@ -292,29 +297,29 @@ func (l *lowering) kernel(at int, k plan.Kernel) {
 	l.tasks = append(l.tasks, t)
 }
 
-// batchNormBackward replaces the operands and results of t by those that our kernel
-// expects, using those of the forward pass if the program contains it.
-func (l *lowering) batchNormBackward(t *task, k plan.Kernel) {
+// lowerBatchNormBackward replaces the operands and results of t by those that the engine's
+// kernel needs. If the program contains the forward pass, it takes some of them from there.
+func (l *lowering) lowerBatchNormBackward(t *task, k plan.Kernel) {
 	y, beta := -1, -1
 	if k.Attr.ReLU {
 		y = k.In[5]
 	}
 	if w := l.writer[k.In[2]]; w >= 0 {
 		if f := l.program.Kernels[w]; f.Op == plan.OpBatchNorm && f.Attr.ReLU == k.Attr.ReLU && f.In[0] == k.In[0] && f.In[1] == k.In[1] {
-			y, beta = -1, f.In[2] // computing y from x again costs less than reading y
+			y, beta = -1, f.In[2] // recomputing y from x is faster than reading y
 		}
 	}
 	t.in = []int{k.In[0], k.In[1], k.In[2], k.In[3], k.In[4], y, beta}
 	for i := 1; i < 3; i++ {
-		if t.out[i] < 0 { // the program does not need it, but the kernel writes it
+		if t.out[i] < 0 { // the program does not need this gradient, but the kernel writes it
 			t.out[i] = l.newTensor(l.layouts[k.In[1]])
 		}
 	}
 }
 
-// poolIndex adds the tensor that contains the position of each maximum of y, and returns
-// its id, or −1 if no backward pass reads it.
-func (l *lowering) poolIndex(x, y int) int {
+// addPoolIndex adds a tensor for the position of each maximum of y, and returns its id. It
+// returns −1 if no backward pass needs the positions.
+func (l *lowering) addPoolIndex(x, y int) int {
 	for _, r := range l.readers[y] {
 		if b := l.program.Kernels[r]; b.Op == plan.OpMaxPoolBackward && b.In[1] == y && b.In[0] == x {
 			l.index[y] = l.newTensor(layout{form: rawForm, shape: []int{l.layouts[y].size()}})
@@ -324,9 +329,9 @@ func (l *lowering) poolIndex(x, y int) int {
 	return -1
 }
 
-// maxPoolBackward appends the gradient of a max pooling. If the program does not contain
-// its forward pass, a forward pass that finds the positions of the maxima comes first.
-func (l *lowering) maxPoolBackward(t task, k plan.Kernel) {
+// lowerMaxPoolBackward appends the gradient of a max pooling. If the program does not
+// contain the forward pass, a task that computes the positions of the maxima comes first.
+func (l *lowering) lowerMaxPoolBackward(t task, k plan.Kernel) {
 	index, ok := l.index[k.In[1]]
 	if !ok {
 		index = l.newTensor(layout{form: rawForm, shape: []int{l.layouts[k.In[1]].size()}})
@@ -337,18 +342,18 @@ func (l *lowering) maxPoolBackward(t task, k plan.Kernel) {
 	l.tasks = append(l.tasks, t)
 }
 
-// concat appends the copies of the operands that are not aliases of a part of y, after a
-// task that clears the padding if necessary.
-func (l *lowering) concat(t task, k plan.Kernel) {
+// lowerConcat appends the copies of those operands that are not stored in y already. If
+// necessary, a task that clears y's padding comes first.
+func (l *lowering) lowerConcat(t task, k plan.Kernel) {
 	y := k.Out[0]
 	var copies []task
 	channel, clear := 0, false
 	for _, id := range k.In {
-		if a, ok := l.aliases[id]; !ok || a.of != y {
+		if a, ok := l.aliases[id]; !ok || a.parent != y {
 			c := t
 			c.op, c.in, c.attr = opCopy, []int{id}, plan.Attr{Offset: channel}
 			copies = append(copies, c)
-			clear = l.layouts[y].padded() != l.layouts[y].channels()
+			clear = l.layouts[y].paddedChannels() != l.layouts[y].channels()
 		}
 		channel += l.layouts[id].channels()
 	}

@@ -104,8 +104,8 @@ func TestSpread(t *testing.T) {
 			}
 		}
 		for id, a := range l.aliases {
-			if places[id].pitch != places[a.of].pitch || places[id].offset < places[a.of].offset {
-				t.Errorf("tensor %d at %d with pitch %d is no part of %d", id, places[id].offset, places[id].pitch, a.of)
+			if places[id].pitch != places[a.parent].pitch || places[id].offset < places[a.parent].offset {
+				t.Errorf("tensor %d at %d with pitch %d is no part of %d", id, places[id].offset, places[id].pitch, a.parent)
 			}
 		}
 	}
@@ -138,7 +138,7 @@ func TestLayouts(t *testing.T) {
 		}
 		back := make([]float64, n)
 		unpack(l, back, memory)
-		if filled != n || !slices.Equal(back, v) || l.size() < n || l.form != denseForm && l.size()%lanes != 0 {
+		if filled != n || !slices.Equal(back, v) || l.size() < n || l.form != denseForm && l.size()%channelMultiple != 0 {
 			t.Fatalf("%s of shape %v: %d of %d elements in %d come back as %v", l.form, l.shape, filled, n, l.size(), back)
 		}
 	})

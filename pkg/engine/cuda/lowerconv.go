@@ -6,18 +6,18 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// statistics contains the tensor ids and parameters that a batch norm in training needs for
-// the statistics of its input.
+// statistics contains the tensor ids and parameters with which a convolution computes the
+// statistics of its result for the batch norm after it.
 type statistics struct {
 	mean, invstd, runningMean, runningVar int
-	sum, square                           int // sum and sum of squares of each channel, if cuDNN computes them
+	sum, square                           int // sum and sum of squares per channel, if cuDNN computes them
 	epsilon, momentum                     float64
 	layer                                 string // name of the batch norm
 	sync                                  bool   // the batch norm is synchronized
 }
 
-// conv appends a convolution, with its bias and the ReLU after it.
-func (l *lowering) conv(t task, k plan.Kernel) {
+// lowerConv appends a convolution with its bias and the ReLU after it.
+func (l *lowering) lowerConv(t task, k plan.Kernel) {
 	if k.Op == plan.OpConv && l.layouts[k.Out[0]].form == denseForm {
 		t.op = opHead
 		l.tasks = append(l.tasks, t)
@@ -25,14 +25,13 @@ func (l *lowering) conv(t task, k plan.Kernel) {
 	}
 	bias := task{op: opBias, kernel: t.kernel, name: t.name, acc: -1}
 	if len(k.In) == 3 {
-		if r := l.reluBehind(k.Out[0]); r >= 0 {
+		if r := l.findReLUAfter(k.Out[0]); r >= 0 {
 			l.done[r], bias.attr.ReLU = true, true
 			t.out = l.program.Kernels[r].Out
 		}
 	}
 	if l.fuse {
-		// One task for both: cuDNN may compute them in one kernel; if not, our kernel runs
-		// after cuDNN's.
+		// One task computes all: in one cuDNN graph, or with our own kernel after cuDNN's.
 		t.attr.ReLU = bias.attr.ReLU
 		l.tasks = append(l.tasks, t)
 		return
@@ -45,12 +44,13 @@ func (l *lowering) conv(t task, k plan.Kernel) {
 	}
 }
 
-// reluBehind returns the index of the ReLU kernel that is the only reader of y, or −1.
-func (l *lowering) reluBehind(y int) int {
+// findReLUAfter returns the index of the ReLU kernel that reads y, if no other kernel reads
+// y and the two can be fused; otherwise −1.
+func (l *lowering) findReLUAfter(y int) int {
 	if !l.fuse || l.program.Tensors[y].Role != plan.Activation || len(l.readers[y]) != 1 {
 		return -1
 	}
-	// If y is an alias of a part of another tensor, the ReLU's result takes its place.
+	// If y is stored in another tensor, the ReLU's result must not replace it there.
 	if _, aliased := l.aliases[y]; aliased {
 		return -1
 	}
@@ -60,9 +60,9 @@ func (l *lowering) reluBehind(y int) int {
 	return -1
 }
 
-// biasOf returns the index of the kernel that sums a bias's gradient from dx, the gradient
-// of a ReLU, or −1.
-func (l *lowering) biasOf(dx int) int {
+// findBiasBackward returns the index of the kernel that computes a bias gradient from dx,
+// the gradient of a ReLU, or −1 if there is none or the two cannot be fused.
+func (l *lowering) findBiasBackward(dx int) int {
 	if !l.fuse {
 		return -1
 	}
@@ -74,9 +74,9 @@ func (l *lowering) biasOf(dx int) int {
 	return -1
 }
 
-// headWeights appends one task for the gradients of a head's weights and of its bias, when
-// the plan reaches the first of the two.
-func (l *lowering) headWeights(t task, k plan.Kernel) {
+// lowerHeadWeights appends one task for the gradients of a head's weights and its bias. The
+// program contains them as two kernels, in either order.
+func (l *lowering) lowerHeadWeights(t task, k plan.Kernel) {
 	t.op, t.out = opHeadBackwardWeights, []int{k.Out[0], -1}
 	for i := range l.tasks {
 		if b := &l.tasks[i]; b.op == plan.OpBiasBackward && b.in[0] == k.In[1] {
@@ -93,10 +93,9 @@ func (l *lowering) headWeights(t task, k plan.Kernel) {
 	l.tasks = append(l.tasks, t)
 }
 
-// statistics finds the convolutions that can compute the statistics of the batch norm after
-// them. cuDNN supports this for fp16 maps of two dimensions that are not views of other
-// tensors.
-func (l *lowering) statistics() {
+// findStatistics finds the convolutions that can compute the statistics of the batch norm
+// after them. cuDNN supports this for two-dimensional fp16 maps that are not aliases.
+func (l *lowering) findStatistics() {
 	for i := range l.tasks {
 		t := &l.tasks[i]
 		y := t.out[0]
@@ -106,7 +105,9 @@ func (l *lowering) statistics() {
 		if _, aliased := l.aliases[y]; aliased {
 			continue
 		}
-		at := slices.IndexFunc(l.tasks, func(n task) bool { return n.op == plan.OpBatchNorm && n.attr.Training && n.in[0] == y && !n.given })
+		at := slices.IndexFunc(l.tasks, func(n task) bool {
+			return n.op == plan.OpBatchNorm && n.attr.Training && n.in[0] == y && !n.precomputed
+		})
 		if at < i {
 			continue
 		}
@@ -120,6 +121,6 @@ func (l *lowering) statistics() {
 			sum: l.newTensor(vector), square: l.newTensor(vector), epsilon: n.attr.Epsilon, momentum: n.attr.Momentum,
 			layer: n.name, sync: n.attr.Sync,
 		}
-		n.given = true
+		n.precomputed = true
 	}
 }

@@ -8,15 +8,15 @@ import (
 	driver "lockstep/pkg/internal/clib/cuda"
 )
 
-// block is GPU memory. It is not allocated if ptr is 0.
+// block is a block of GPU memory. If ptr is 0, it is not allocated.
 type block struct {
 	ptr   driver.Ptr
 	bytes int64
 }
 
-// pinned is page-locked host memory, from and to which the GPU copies asynchronously. Go
-// memory is used only for synchronous copies, which have finished with it when the driver's
-// call returns.
+// pinned is page-locked host memory, which the GPU can copy asynchronously. The engine uses
+// Go memory only for synchronous copies: the driver does not access it after the call has
+// returned.
 type pinned struct {
 	ptr   unsafe.Pointer
 	bytes int64
@@ -28,25 +28,25 @@ func (p pinned) floats() []float32 { return unsafe.Slice((*float32)(p.ptr), p.by
 // data returns the memory as a slice of bytes.
 func (p pinned) data() []byte { return unsafe.Slice((*byte)(p.ptr), p.bytes) }
 
-// part returns the given number of bytes of p, starting at offset.
+// part returns the part of p with the given size in bytes that starts at offset.
 func (p pinned) part(offset, bytes int) pinned {
 	return pinned{unsafe.Add(p.ptr, offset), int64(bytes)}
 }
 
-// allocate allocates b.bytes of memory, filled with zeros. A block of no bytes is not
-// allocated.
+// allocate allocates b.bytes bytes of memory, filled with zeros. It does nothing if b.bytes
+// is 0.
 func (g *gpu) allocate(b *block) error {
 	if b.bytes == 0 {
 		return nil
 	}
 	ptr, err := g.driver.MemAlloc(b.bytes)
 	if err != nil {
-		return g.failed(fmt.Errorf("allocate %s on the GPU: %w", sizeText(b.bytes), err))
+		return g.checkLost(fmt.Errorf("allocate %s on the GPU: %w", formatBytes(b.bytes), err))
 	}
 	b.ptr = ptr
 	g.allocated += b.bytes
 	if err := g.driver.MemsetD8Async(ptr, 0, b.bytes, g.compute); err != nil {
-		return g.failed(err)
+		return g.checkLost(err)
 	}
 	return nil
 }
@@ -57,28 +57,28 @@ func (g *gpu) free(b block) error {
 		return nil
 	}
 	g.allocated -= b.bytes
-	return g.failed(g.driver.MemFree(b.ptr))
+	return g.checkLost(g.driver.MemFree(b.ptr))
 }
 
-// pin allocates page-locked memory of the host.
-func (g *gpu) pin(bytes int64) (pinned, error) {
+// allocatePinned allocates page-locked host memory.
+func (g *gpu) allocatePinned(bytes int64) (pinned, error) {
 	bytes = max(bytes, 1)
 	ptr, err := g.driver.MemHostAlloc(bytes)
 	if err != nil {
-		return pinned{}, g.failed(fmt.Errorf("allocate %s of page-locked host memory: %w", sizeText(bytes), err))
+		return pinned{}, g.checkLost(fmt.Errorf("allocate %s of page-locked host memory: %w", formatBytes(bytes), err))
 	}
 	return pinned{ptr, bytes}, nil
 }
 
-// unpin frees page-locked memory.
-func (g *gpu) unpin(p pinned) error {
+// freePinned frees page-locked host memory. It does nothing if p is not allocated.
+func (g *gpu) freePinned(p pinned) error {
 	if p.ptr == nil {
 		return nil
 	}
-	return g.failed(g.driver.MemFreeHost(p.ptr))
+	return g.checkLost(g.driver.MemFreeHost(p.ptr))
 }
 
-// read waits for everything that was enqueued and copies GPU memory to a new slice.
+// read waits for all enqueued work and returns a copy of GPU memory.
 func (g *gpu) read(from driver.Ptr, bytes int64) ([]byte, error) {
 	if err := g.synchronize(); err != nil {
 		return nil, err
@@ -88,14 +88,14 @@ func (g *gpu) read(from driver.Ptr, bytes int64) ([]byte, error) {
 	}
 	dst := make([]byte, bytes)
 	if err := g.driver.MemcpyDtoH(unsafe.Pointer(&dst[0]), from, bytes); err != nil {
-		return nil, g.failed(fmt.Errorf("copy from the GPU: %w", err))
+		return nil, g.checkLost(fmt.Errorf("copy from the GPU: %w", err))
 	}
 	return dst, nil
 }
 
-// write waits for everything that was enqueued and copies src to the GPU's memory. It
-// returns when the data have arrived. The driver's call may return earlier: the copy runs
-// in the legacy default stream, for which our non-blocking streams do not wait.
+// write waits for all enqueued work, copies src to GPU memory, and waits for the copy. The
+// driver's call may return before the copy ends, because the copy runs in the legacy default
+// stream, for which the engine's non-blocking streams do not wait.
 func (g *gpu) write(to driver.Ptr, src []byte) error {
 	if err := g.synchronize(); err != nil {
 		return err
@@ -104,14 +104,14 @@ func (g *gpu) write(to driver.Ptr, src []byte) error {
 		return nil
 	}
 	if err := g.driver.MemcpyHtoD(to, unsafe.Pointer(&src[0]), int64(len(src))); err != nil {
-		return g.failed(fmt.Errorf("copy to the GPU: %w", err))
+		return g.checkLost(fmt.Errorf("copy to the GPU: %w", err))
 	}
 	const legacy = driver.Stream(0)
-	return g.failed(g.driver.StreamSynchronize(legacy))
+	return g.checkLost(g.driver.StreamSynchronize(legacy))
 }
 
-// sizeText formats a number of bytes for people: "1.5 GiB".
-func sizeText(bytes int64) string {
+// formatBytes formats a number of bytes for messages, such as "1.5 GiB".
+func formatBytes(bytes int64) string {
 	for _, u := range []struct {
 		shift int
 		name  string

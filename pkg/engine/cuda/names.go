@@ -10,11 +10,12 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// slotPrefix is the prefix in the names of the optimizer's slots.
+// slotPrefix begins the names of optimizer slots: "optimizer.<slot>.<parameter>".
 const slotPrefix = "optimizer."
 
-// Names lists parameters, states and every slot that any optimizer may have. The list does
-// not depend on the optimizer in use, so that all ranks have the same.
+// Names returns the names of all parameters and states, and of every slot that any optimizer
+// may have. The list does not depend on the current optimizer, so that it is the same on all
+// ranks.
 func (x *executable) Names() []string {
 	names := append(slices.Clone(x.store.paramSeq), x.store.stateSeq...)
 	for _, slot := range slotNames() {
@@ -25,39 +26,40 @@ func (x *executable) Names() []string {
 	return names
 }
 
-// persistent is the location of a tensor that outlives a step.
-type persistent struct {
+// persistentTensor is the location of a tensor that outlives a step.
+type persistentTensor struct {
 	region
-	slot string // name of an optimizer's slot; empty for a parameter or state
-	flat block  // not allocated for a slot that is not in use yet
+	slot string // name of an optimizer slot; empty for a parameter or state
+	flat block  // flat buffer that contains the tensor; not allocated for a slot that is not in use yet
 }
 
-// find returns the location of the tensor with the given name.
-func (s *store) find(name string) (persistent, error) {
+// find returns the location of the persistent tensor with the given name.
+func (s *store) find(name string) (persistentTensor, error) {
 	if r, ok := s.paramAt[name]; ok {
-		return persistent{region: r, flat: s.masters}, nil
+		return persistentTensor{region: r, flat: s.masters}, nil
 	}
 	if r, ok := s.stateAt[name]; ok {
-		return persistent{region: r, flat: s.states}, nil
+		return persistentTensor{region: r, flat: s.states}, nil
 	}
 	if rest, ok := strings.CutPrefix(name, slotPrefix); ok {
 		for _, slot := range slotNames() {
 			if param, found := strings.CutPrefix(rest, slot+"."); found {
 				if r, ok := s.paramAt[param]; ok {
-					return persistent{r, slot, s.slots[slot]}, nil
+					return persistentTensor{r, slot, s.slots[slot]}, nil
 				}
 			}
 		}
 	}
-	return persistent{}, fmt.Errorf("the program has no parameter, state or optimiser slot %q", name)
+	return persistentTensor{}, fmt.Errorf("the program has no parameter, state or optimizer slot %q", name)
 }
 
-// at returns the address of the tensor in a flat fp32 buffer.
-func (r region) at(flat driver.Ptr) driver.Ptr { return flat.Add(int64(4 * r.offset)) }
+// address returns the address of the tensor, where flat is the address of the fp32 buffer.
+func (r region) address(flat driver.Ptr) driver.Ptr { return flat.Add(int64(4 * r.offset)) }
 
-// readFloats reads a tensor from a flat fp32 buffer, in logical order.
+// readFloats reads the tensor r from the fp32 buffer at flat, and returns it in logical
+// order.
 func (g *gpu) readFloats(r region, flat driver.Ptr) ([]float64, error) {
-	data, err := g.read(r.at(flat), int64(4*r.layout.size()))
+	data, err := g.read(r.address(flat), int64(4*r.layout.size()))
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +68,8 @@ func (g *gpu) readFloats(r region, flat driver.Ptr) ([]float64, error) {
 	return v, nil
 }
 
-// Get returns a persistent tensor in logical order. An optimizer slot that is not in use
-// yet contains zeros.
+// Get returns a parameter, state or slot in logical order. The elements of a slot that is
+// not in use yet are zero.
 func (x *executable) Get(name string) (v []float64, err error) {
 	err = x.do(func() error {
 		p, err := x.store.find(name)
@@ -87,7 +89,7 @@ func (x *executable) Get(name string) (v []float64, err error) {
 	return v, nil
 }
 
-// Set copies v, in logical order, to a persistent tensor.
+// Set sets a parameter, state or slot to v, in logical order.
 func (x *executable) Set(name string, v []float64) error {
 	err := x.do(func() error {
 		p, err := x.store.find(name)
@@ -96,11 +98,11 @@ func (x *executable) Set(name string, v []float64) error {
 		}
 		l := p.layout
 		if len(v) != elements(l.shape) {
-			return fmt.Errorf("%q: %d values for shape %v, which has %d", name, len(v), l.shape, elements(l.shape))
+			return fmt.Errorf("%q: got %d values, want %d for shape %v", name, len(v), elements(l.shape), l.shape)
 		}
 		if p.slot != "" && p.flat.ptr == 0 {
 			if !slices.ContainsFunc(v, func(f float64) bool { return f != 0 }) {
-				return nil // the slot is not in use, which means the same as zeros
+				return nil // an unused slot is equivalent to zeros
 			}
 			if p.flat, err = x.store.slot(p.slot); err != nil {
 				return err
@@ -109,7 +111,7 @@ func (x *executable) Set(name string, v []float64) error {
 		memory := make([]float32, l.size())
 		pack(l, memory, v)
 		x.store.stale = true
-		return x.gpu.write(p.at(p.flat.ptr), number.Encode(device.F32, memory))
+		return x.gpu.write(p.address(p.flat.ptr), number.Encode(device.F32, memory))
 	})
 	if err != nil {
 		return fmt.Errorf("set tensor: %w", err)
@@ -117,19 +119,19 @@ func (x *executable) Set(name string, v []float64) error {
 	return nil
 }
 
-// Gradient returns a parameter's gradient in the last Step, in logical order and after
-// clipping.
+// Gradient returns a parameter's gradient in the last Step in logical order, divided by the
+// loss scale and clipped.
 func (x *executable) Gradient(param string) (v []float64, err error) {
 	err = x.do(func() error {
 		r, ok := x.exchange.gradAt[param]
 		if !ok {
-			return fmt.Errorf("the program computes none for a parameter %q", param)
+			return fmt.Errorf("the program computes no gradient for %q", param)
 		}
 		if v, err = x.gpu.readFloats(r, x.memory.grads.ptr); err != nil {
 			return err
 		}
 		for i := range v {
-			v[i] *= x.last.clip / x.last.scale // exact, since the scale is a power of two
+			v[i] *= x.last.clip / x.last.scale // exact without clipping, since the scale is a power of two
 		}
 		return nil
 	})

@@ -106,11 +106,11 @@ func TestRecompute(t *testing.T) {
 				for name := range want {
 					near(t, name, got[name], want[name], 0)
 				}
-				kept, err := lower(p, number.Low(c.precision), fusing(c.fuse, true))
+				kept, err := lower(p, number.ActivationType(c.precision), fusing(c.fuse, true))
 				if err != nil {
 					t.Fatal(err)
 				}
-				less, err := lower(r, number.Low(c.precision), fusing(c.fuse, true))
+				less, err := lower(r, number.ActivationType(c.precision), fusing(c.fuse, true))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -5,42 +5,42 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// noiseBytes is the size of the noise that is generated on the host. Larger blocks contain
-// copies of it.
+// noiseBytes is the size of the noise that is generated on the host. The GPU repeats it in
+// larger blocks.
 const noiseBytes = 1 << 20
 
-// fillWithNoise fills the memory that convolutions read with noise. The time of a
-// convolution depends on its operands' bits, since zeros need less power. Weights that
-// other executables share are not changed.
+// fillWithNoise fills the memory that convolutions read with noise, because the time of a
+// convolution depends on the bits of its operands (zeros need less power). It does not
+// change weights that other executables share.
 func (x *executable) fillWithNoise() error {
 	if x.engine.options.Convolution != "auto" {
 		return nil
 	}
 	for _, b := range x.noiseBlocks() {
-		if err := x.gpu.noise(b.block, b.typ); err != nil {
+		if err := x.gpu.fillNoise(b.block, b.typ); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// typed is memory that contains numbers of one type.
-type typed struct {
+// typedBlock is a block whose elements have a known type.
+type typedBlock struct {
 	block
 	typ device.Type
 }
 
-// noiseBlocks returns the memory that may be overwritten while a program is loaded.
-func (x *executable) noiseBlocks() []typed {
-	list := []typed{{x.memory.arena, x.low}, {x.memory.fixed, x.low}}
-	if x.store.users == 1 { // nobody has set or trained these weights yet
-		list = append(list, typed{x.store.masters, device.F32}, typed{x.store.copies, x.low})
+// noiseBlocks returns the blocks that may be overwritten while a program is loaded.
+func (x *executable) noiseBlocks() []typedBlock {
+	list := []typedBlock{{x.memory.arena, x.low}, {x.memory.fixed, x.low}}
+	if x.store.users == 1 { // no other executable uses these weights
+		list = append(list, typedBlock{x.store.masters, device.F32}, typedBlock{x.store.copies, x.low})
 	}
 	return list
 }
 
-// noise fills memory with numbers between −1 and 1.
-func (g *gpu) noise(b block, typ device.Type) error {
+// fillNoise fills b with pseudo-random numbers between −1 and 1.
+func (g *gpu) fillNoise(b block, typ device.Type) error {
 	if b.bytes == 0 {
 		return nil
 	}
@@ -57,16 +57,17 @@ func (g *gpu) noise(b block, typ device.Type) error {
 	for done := n; done < b.bytes; {
 		m := min(done, b.bytes-done)
 		if err := g.driver.MemcpyDtoDAsync(b.ptr.Add(done), b.ptr, m, g.compute); err != nil {
-			return g.failed(err)
+			return g.checkLost(err)
 		}
 		done += m
 	}
 	return nil
 }
 
-// clear sets the memory that tuning has overwritten to zero and writes the constants again.
-func (x *executable) clear() error {
-	list := []typed{{block: x.memory.grads}, {block: x.memory.scratch}, {block: x.memory.arena}}
+// clearAfterTuning sets to zero the memory that tuning has overwritten, and writes the
+// constants again.
+func (x *executable) clearAfterTuning() error {
+	list := []typedBlock{{block: x.memory.grads}, {block: x.memory.scratch}, {block: x.memory.arena}}
 	if x.engine.options.Convolution == "auto" {
 		list = append(list, x.noiseBlocks()...)
 	}
@@ -75,7 +76,7 @@ func (x *executable) clear() error {
 			continue
 		}
 		if err := x.gpu.driver.MemsetD8Async(b.ptr, 0, b.bytes, x.gpu.compute); err != nil {
-			return x.gpu.failed(err)
+			return x.gpu.checkLost(err)
 		}
 	}
 	return x.fillConstants()

@@ -11,20 +11,21 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// segment is a part of the flat buffer of parameters whose gradients are in the same order.
+// segment is a part of the flat parameter buffer, with the corresponding part of the
+// gradient buffer. Positions and sizes are in elements.
 type segment struct {
 	param, grad, size int
-	vector            bool // of a parameter alone: it has one dimension
+	vector            bool // the parameter has one dimension; meaningless for a run of several parameters
 }
 
-// segments lists the parameters that are updated.
+// segments describes which parts of the flat buffers are updated.
 type segments struct {
-	runs  []segment // parts that are contiguous both in parameters and in gradients
-	parts []segment // one per parameter
+	runs  []segment // merged segments that are contiguous in both buffers
+	parts []segment // one segment per parameter
 }
 
-// add appends a parameter, and merges it into the last run if it follows without a gap in
-// both buffers.
+// add appends the segment of a parameter. It merges p into the last run if p continues that
+// run in both buffers.
 func (s *segments) add(p segment) {
 	s.parts = append(s.parts, p)
 	if n := len(s.runs); n > 0 {
@@ -36,17 +37,17 @@ func (s *segments) add(p segment) {
 	s.runs = append(s.runs, p)
 }
 
-// In fp16 the loss scale doubles after 2000 finite steps in a row and is halved when a
-// gradient is not finite, as in torch.amp.GradScaler.
+// In fp16 the loss scale doubles after 2000 finite steps in a row, and is halved if a gradient
+// is not finite, as in torch.amp.GradScaler.
 const (
 	scaleGrowth   = 2
 	scaleBackoff  = 0.5
 	scaleInterval = 2000
 )
 
-// ruleOf returns the part of u that stays the same from step to step. If u is nil, the
-// result's Rule is empty.
-func ruleOf(u *optim.Update) optim.Update {
+// withoutStepValues returns a copy of u without the values that change from step to step. If
+// u is nil, the result's Rule is empty.
+func withoutStepValues(u *optim.Update) optim.Update {
 	if u == nil {
 		return optim.Update{}
 	}
@@ -55,8 +56,9 @@ func ruleOf(u *optim.Update) optim.Update {
 	return r
 }
 
-// canUpdate returns an error if this executable cannot apply an update with u's rule.
-func (x *executable) canUpdate(u *optim.Update) error {
+// checkUpdate returns an error if u is invalid or the program has no gradients. u may be
+// nil.
+func (x *executable) checkUpdate(u *optim.Update) error {
 	if u == nil {
 		return nil
 	}
@@ -64,41 +66,42 @@ func (x *executable) canUpdate(u *optim.Update) error {
 		return fmt.Errorf("update parameters: %w", err)
 	}
 	if len(x.update.segments.runs) == 0 {
-		return errors.New("update parameters: the program computes no gradients: give no update")
+		return errors.New("update parameters: the program computes no gradients; pass a nil update")
 	}
 	return nil
 }
 
-// launched collects the commands of kernel launches, and the first error.
-type launched struct {
+// callCollector converts launches to commands and joins the errors.
+type callCollector struct {
 	gpu  *gpu
 	list []command
 	err  error
 }
 
-func (l *launched) add(launches []kernels.Launch, err error) {
+// add appends the commands for launches, or records err.
+func (l *callCollector) add(launches []kernels.Launch, err error) {
 	if err == nil {
 		var calls []command
-		calls, err = l.gpu.calls(launches, nil)
+		calls, err = l.gpu.newKernelCalls(launches, nil)
 		l.list = append(l.list, calls...)
 	}
 	l.err = errors.Join(l.err, err)
 }
 
-// optimize returns the commands of an update with r over the flat buffers. optim.Apply64
-// has the formulas.
-func (x *executable) optimize(r optim.Update) ([]command, error) {
+// updateCommands returns the commands of an update by rule r. See optim.Apply64 for the
+// formulas.
+func (x *executable) updateCommands(r optim.Update) ([]command, error) {
 	control := kernels.Pointer(x.memory.control.ptr)
-	l := launched{gpu: x.gpu}
+	l := callCollector{gpu: x.gpu}
 	l.add(kernels.StepBegin(control, r.Beta1, r.Beta2))
 	// In fp16 all gradients are checked, otherwise only the loss, which is stored after
 	// them. If one is not finite, the update is skipped.
 	if x.low == device.F16 {
 		l.add(kernels.GradCheck(kernels.Pointer(x.memory.grads.ptr), x.exchange.lossAt+1, control))
 	} else {
-		l.add(kernels.GradCheck(kernels.Pointer(x.lossTail()), 1, control))
+		l.add(kernels.GradCheck(kernels.Pointer(x.exchangedLossAddress()), 1, control))
 	}
-	if err := x.prepareNorms(r); err != nil {
+	if err := x.allocateUpdateNorms(r); err != nil {
 		return nil, err
 	}
 	if r.ClipNorm > 0 || r.Rule == optim.RuleLARS {
@@ -106,7 +109,7 @@ func (x *executable) optimize(r optim.Update) ([]command, error) {
 		if r.Rule == optim.RuleLARS {
 			weights = kernels.Pointer(x.store.masters.ptr)
 		}
-		l.add(x.update.layers.Squares(weights, kernels.Pointer(x.memory.grads.ptr)))
+		l.add(x.update.layers.SumSquares(weights, kernels.Pointer(x.memory.grads.ptr)))
 	}
 	if r.ClipNorm > 0 {
 		l.add(x.update.layers.Clip(r.ClipNorm, control))
@@ -125,10 +128,10 @@ func (x *executable) optimize(r optim.Update) ([]command, error) {
 		Beta1: r.Beta1, Beta2: r.Beta2, Epsilon: r.Epsilon, Momentum: r.Momentum, Nesterov: r.Nesterov,
 		WeightDecay: r.WeightDecay, Decoupled: r.Rule == optim.RuleAdamW,
 	}
-	if byLayer(r.Rule) {
-		x.optimizeLayers(&l, r, whole)
+	if needsLayerwiseNorms(r.Rule) {
+		x.addLayerwiseUpdate(&l, r, whole)
 	} else {
-		x.optimizeFlat(&l, r, whole)
+		x.addFlatUpdate(&l, r, whole)
 	}
 	if x.low == device.F16 {
 		l.add(kernels.ScaleUpdate(control, scaleGrowth, scaleBackoff, scaleInterval))
@@ -136,15 +139,16 @@ func (x *executable) optimize(r optim.Update) ([]command, error) {
 	return l.list, l.err
 }
 
-// byLayer reports whether a rule needs the norms of each layer.
-func byLayer(rule string) bool { return rule == optim.RuleLARS || rule == optim.RuleLAMB }
+// needsLayerwiseNorms reports whether a rule needs the norms of each parameter (LARS and
+// LAMB).
+func needsLayerwiseNorms(rule string) bool { return rule == optim.RuleLARS || rule == optim.RuleLAMB }
 
-// optimizeFlat adds the launches of a rule that ignores layers: one per contiguous run of
-// weights.
-func (x *executable) optimizeFlat(l *launched, r optim.Update, whole kernels.Update) {
-	pieces := x.update.segments.parts
+// addFlatUpdate adds the launches of a rule without norms: one per contiguous run of
+// weights, or one per parameter without FusedOptimizer.
+func (x *executable) addFlatUpdate(l *callCollector, r optim.Update, whole kernels.Update) {
+	updated := x.update.segments.parts
 	if x.engine.options.FusedOptimizer {
-		pieces = x.update.segments.runs
+		updated = x.update.segments.runs
 	}
 	at := func(flat kernels.Pointer, elements, size int) kernels.Pointer {
 		if flat == 0 {
@@ -152,7 +156,7 @@ func (x *executable) optimizeFlat(l *launched, r optim.Update, whole kernels.Upd
 		}
 		return flat + kernels.Pointer(elements*size)
 	}
-	for _, s := range pieces {
+	for _, s := range updated {
 		u := whole
 		u.N, u.W, u.G, u.Low = s.size, at(whole.W, s.param, 4), at(whole.G, s.grad, 4), at(whole.Low, s.param, x.low.Size())
 		u.M, u.V, u.Buffer = at(whole.M, s.param, 4), at(whole.V, s.param, 4), at(whole.Buffer, s.param, 4)
@@ -164,8 +168,9 @@ func (x *executable) optimizeFlat(l *launched, r optim.Update, whole kernels.Upd
 	}
 }
 
-// optimizeLayers adds the launches of a rule that needs the norms of each layer.
-func (x *executable) optimizeLayers(l *launched, r optim.Update, whole kernels.Update) {
+// addLayerwiseUpdate adds the launches of LARS or LAMB: for all parameters together, or one
+// set per parameter without FusedOptimizer.
+func (x *executable) addLayerwiseUpdate(l *callCollector, r optim.Update, whole kernels.Update) {
 	step := len(x.update.segments.parts)
 	if !x.engine.options.FusedOptimizer {
 		step = 1
@@ -179,10 +184,10 @@ func (x *executable) optimizeLayers(l *launched, r optim.Update, whole kernels.U
 	}
 }
 
-// prepareNorms allocates and fills the memory for norms if r needs norms and it has not
-// been allocated.
-func (x *executable) prepareNorms(r optim.Update) error {
-	if x.update.norms.ptr != 0 || r.ClipNorm == 0 && !byLayer(r.Rule) {
+// allocateUpdateNorms allocates and initializes the memory for norms if r needs norms and
+// the memory is not allocated yet.
+func (x *executable) allocateUpdateNorms(r optim.Update) error {
+	if x.update.norms.ptr != 0 || r.ClipNorm == 0 && !needsLayerwiseNorms(r.Rule) {
 		return nil
 	}
 	var list []kernels.Layer
@@ -202,22 +207,23 @@ func (x *executable) prepareNorms(r optim.Update) error {
 	return x.gpu.write(x.update.norms.ptr, layers.Table)
 }
 
-// lossTail returns the address of the loss, which is stored after the gradients.
-func (x *executable) lossTail() driver.Ptr {
+// exchangedLossAddress returns the address of the loss that is exchanged with the gradients
+// and stored after them.
+func (x *executable) exchangedLossAddress() driver.Ptr {
 	return x.memory.grads.ptr.Add(int64(4 * x.exchange.lossAt))
 }
 
-// refresh updates the low-precision copies of the weights if the weights have been set
+// refreshCopies updates the low-precision copies of the weights if the weights have been set
 // since the last step.
-func (x *executable) refresh() error {
+func (x *executable) refreshCopies() error {
 	s := x.store
 	if !s.stale || s.copies.ptr == 0 || s.elements == 0 {
 		return nil
 	}
-	list, err := x.gpu.calls(kernels.CastFromF32(number.KernelType(x.low), kernels.Pointer(s.masters.ptr), kernels.Pointer(s.copies.ptr), s.elements))
+	list, err := x.gpu.newKernelCalls(kernels.CastFromF32(number.KernelType(x.low), kernels.Pointer(s.masters.ptr), kernels.Pointer(s.copies.ptr), s.elements))
 	if err != nil {
 		return err
 	}
 	s.stale = false
-	return x.gpu.runAll(list, x.gpu.compute)
+	return x.gpu.enqueueAll(list, x.gpu.compute)
 }

@@ -7,14 +7,13 @@ import (
 	driver "lockstep/pkg/internal/clib/cuda"
 )
 
-// outOfMemory is an error that errors.Is finds to be engine.ErrOutOfMemory. Its text is
-// the driver's.
+// outOfMemory is a driver error for which errors.Is also reports engine.ErrOutOfMemory.
 type outOfMemory struct{ error }
 
 func (e outOfMemory) Unwrap() []error { return []error{e.error, engine.ErrOutOfMemory} }
 
-// markOutOfMemory wraps engine.ErrOutOfMemory if the driver ran out of memory, and
-// returns any other err as it is.
+// markOutOfMemory makes errors.Is report engine.ErrOutOfMemory if the driver ran out of
+// memory. It returns any other error unchanged.
 func markOutOfMemory(err error) error {
 	if errors.Is(err, driver.ErrorOutOfMemory) && !errors.Is(err, engine.ErrOutOfMemory) {
 		return outOfMemory{err}

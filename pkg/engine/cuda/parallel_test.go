@@ -51,7 +51,7 @@ func together(t *testing.T, n int, f func(i int) error) {
 func onOneGPU(t *testing.T, n int, o engine.Options) []rank {
 	var ranks []rank
 	for _, g := range collective.InProcess(n) {
-		ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g), openOn(t, cudatest.Machine(t, clibtest.Options{}), o)})
+		ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g), openOn(t, cudatest.NewMachine(t, clibtest.Options{}), o)})
 	}
 	return ranks
 }
@@ -157,7 +157,7 @@ func TestDataParallel(t *testing.T) {
 			if c.make != nil {
 				ranks = c.make(t, c.ranks, o)
 			} else {
-				ranks = onTheirOwn(t, c.ranks, o, strategy.NCCLOptions{}, cudatest.Machine)
+				ranks = onTheirOwn(t, c.ranks, o, strategy.NCCLOptions{}, cudatest.NewMachine)
 			}
 			replicas := make([]engine.Executable, c.ranks)
 			for i, r := range ranks {
@@ -199,7 +199,7 @@ func distance(a, b []float64) float64 {
 
 // TestNCCLRefusesASharedGPU: two ranks of one GPU are told so, at the start.
 func TestNCCLRefusesASharedGPU(t *testing.T) {
-	m := cudatest.Machine(t, clibtest.Options{})
+	m := cudatest.NewMachine(t, clibtest.Options{})
 	groups := collective.InProcess(2)
 	engines := []*Engine{openOn(t, m, gpuOptions("fp32")), openOn(t, m, gpuOptions("fp32"))}
 	together(t, 2, func(i int) error {

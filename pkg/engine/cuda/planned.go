@@ -11,28 +11,28 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// PlannedWork lists the tasks of a training step of p, like StepWork, without a GPU. It
-// assumes that cuDNN has every graph that this engine would request with options o, and
-// always chooses the variant that moves the fewest bytes. So it is a lower bound for the
-// work of p on a GPU.
+// PlannedWork returns the work of the tasks of a training step of p, like StepWork, without
+// a GPU. It assumes that cuDNN supports every graph that the engine requests with options o,
+// and chooses the variants with the least memory traffic. The result is therefore a lower
+// bound for the work on a GPU.
 func PlannedWork(p *plan.Program, o engine.Options, update *optim.Update) ([]Work, error) {
-	x, err := planned(p, o)
+	x, err := newPlannedExecutable(p, o)
 	if err != nil {
-		return nil, fmt.Errorf("plan a step: %w", err)
+		return nil, fmt.Errorf("estimate work of a step: %w", err)
 	}
 	return x.stepWork(update), nil
 }
 
-// planned returns an executable without memory and without a GPU. Its addresses are not
-// valid.
-func planned(p *plan.Program, o engine.Options) (*executable, error) {
+// newPlannedExecutable returns an executable without a GPU. It has no memory: its addresses
+// are not valid.
+func newPlannedExecutable(p *plan.Program, o engine.Options) (*executable, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	if err := plan.Validate(p); err != nil {
 		return nil, err
 	}
-	low := number.Low(o.Precision)
+	low := number.ActivationType(o.Precision)
 	l, err := lower(p, low, o)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func planned(p *plan.Program, o engine.Options) (*executable, error) {
 		g.functions[k.Name] = 0
 	}
 	x := &executable{engine: &Engine{options: o, gpu: g}, gpu: g, program: p, lowered: l, low: low}
-	x.exchange.gradAt, x.schedule.picks = map[string]region{}, map[int]chosen{}
+	x.exchange.gradAt, x.schedule.picks = map[string]region{}, map[int]chosenPlan{}
 	if x.store, err = newStore(g, p, l.layouts, low); err != nil {
 		return nil, err
 	}
@@ -56,46 +56,46 @@ func planned(p *plan.Program, o engine.Options) (*executable, error) {
 		if c, ok := x.asConvolution(t); ok {
 			list, err := x.variants(t, c)
 			if err != nil {
-				return nil, fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
+				return nil, fmt.Errorf("plan kernel %s %q: %w", t.op, t.name, err)
 			}
-			x.schedule.picks[i] = lightest(list)
+			x.schedule.picks[i] = leastTraffic(list)
 		}
 	}
 	for _, s := range x.prologues {
-		if err := x.plan(s); err != nil {
-			return nil, fmt.Errorf("kernel %s %q: %w", x.tasks[s.norm].op, x.tasks[s.norm].name, err)
+		if err := x.decidePrologueByBytes(s); err != nil {
+			return nil, fmt.Errorf("plan kernel %s %q: %w", x.tasks[s.norm].op, x.tasks[s.norm].name, err)
 		}
 	}
 	return x, nil
 }
 
-// lightest returns the variant that moves the fewest bytes.
-func lightest(list []variant) chosen {
+// leastTraffic returns the variant that moves the fewest bytes.
+func leastTraffic(list []variant) chosenPlan {
 	best := 0
 	for i, v := range list {
 		if v.bytes() < list[best].bytes() {
 			best = i
 		}
 	}
-	return chosen{variant: list[best]}
+	return chosenPlan{variant: list[best]}
 }
 
-// plan decides by bytes moved whether the convolutions that read a batch norm's result
-// apply the batch norm.
-func (x *executable) plan(p *prologue) error {
-	fused := map[int]chosen{}
+// decidePrologueByBytes decides, by memory traffic alone, whether the convolutions that read
+// a batch norm's result apply the batch norm.
+func (x *executable) decidePrologueByBytes(p *prologue) error {
+	fused := map[int]chosenPlan{}
 	var with, without cost
 	for _, r := range p.readers {
 		c, _ := x.asConvolution(x.tasks[r])
-		list, err := x.withPrologue(x.tasks[r], c)
+		list, err := x.prologueVariants(x.tasks[r], c)
 		if err != nil {
 			return err
 		}
-		fused[r] = lightest(list)
+		fused[r] = leastTraffic(list)
 		with.add(fused[r])
 		without.add(x.schedule.picks[r])
 	}
-	if err := x.normCosts(p, false, &with, &without); err != nil {
+	if err := x.addNormCosts(p, false, &with, &without); err != nil {
 		return err
 	}
 	if p.applied = with.bytes < without.bytes; p.applied {

@@ -16,7 +16,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Probe returns the engine's GPU for package selftest.
+// Probe gives package selftest access to the engine's GPU.
 func (e *Engine) Probe() probe.GPU { return gpuProbe{e.gpu} }
 
 // gpuProbe implements probe.GPU.
@@ -27,7 +27,7 @@ func (g gpuProbe) Allocate(bytes int64) (driver.Ptr, error) {
 	if err := g.allocate(&b); err != nil {
 		return 0, err
 	}
-	return b.ptr, g.failed(g.driver.MemsetD8Async(b.ptr, 0xff, bytes, g.compute))
+	return b.ptr, g.checkLost(g.driver.MemsetD8Async(b.ptr, 0xff, bytes, g.compute))
 }
 
 func (g gpuProbe) Free(p driver.Ptr, bytes int64) error { return g.free(block{p, bytes}) }
@@ -37,32 +37,32 @@ func (g gpuProbe) Write(p driver.Ptr, data []byte) error { return g.write(p, dat
 func (g gpuProbe) Read(p driver.Ptr, bytes int64) ([]byte, error) { return g.read(p, bytes) }
 
 func (g gpuProbe) Launch(list []kernels.Launch) error {
-	calls, err := g.calls(list, nil)
+	calls, err := g.newKernelCalls(list, nil)
 	if err != nil {
 		return err
 	}
-	return g.runAll(calls, g.compute)
+	return g.enqueueAll(calls, g.compute)
 }
 
 func (g gpuProbe) Lost() error { return g.lost }
 
 var _ probe.Executable = (*executable)(nil)
 
-// Tasks implements probe.Executable.
-func (x *executable) Tasks() int { return len(x.tasks) }
+// TaskCount implements probe.Executable.
+func (x *executable) TaskCount() int { return len(x.tasks) }
 
 // GradientScale implements probe.Executable.
 func (x *executable) GradientScale() float64 { return x.last.scale }
 
 // AppliedNorms implements probe.Executable.
 func (x *executable) AppliedNorms() (applied, candidates int) {
-	return x.appliedNorms(), len(x.prologues)
+	return x.countAppliedNorms(), len(x.prologues)
 }
 
-// Launched implements probe.Executable.
-func (x *executable) Launched() []string { return kernelNames(x.stepCommands()...) }
+// LaunchedKernels implements probe.Executable.
+func (x *executable) LaunchedKernels() []string { return kernelNames(x.stepCommands()...) }
 
-// stepCommands returns the commands of the steps so far.
+// stepCommands returns the command lists of all kinds of steps that have run.
 func (x *executable) stepCommands() (lists [][]command) {
 	for _, p := range x.schedule.replays {
 		for _, s := range p.sections {
@@ -74,12 +74,12 @@ func (x *executable) stepCommands() (lists [][]command) {
 	return lists
 }
 
-// kernelNames lists the engine's own kernels among commands.
+// kernelNames returns the names of the engine's own kernels in lists of commands, sorted.
 func kernelNames(lists ...[]command) []string {
 	names := map[string]bool{}
 	for _, list := range lists {
 		for _, c := range list {
-			if n, ok := c.(*named); ok {
+			if n, ok := c.(*taskCommand); ok {
 				c = n.command
 			}
 			if k, ok := c.(*kernelCall); ok {
@@ -90,16 +90,16 @@ func kernelNames(lists ...[]command) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Poison implements probe.Executable.
-func (x *executable) Poison() error {
+// FillWithNaN implements probe.Executable.
+func (x *executable) FillWithNaN() error {
 	return x.do(func() error {
 		for _, b := range []block{x.memory.arena, x.memory.scratch, x.memory.workspace, x.memory.staging} {
-			if err := x.poison(b); err != nil {
+			if err := x.fillBlockWithNaN(b); err != nil {
 				return err
 			}
 		}
 		for _, id := range x.program.Outputs {
-			if err := x.poisonOutput(id); err != nil {
+			if err := x.fillOutputWithNaN(id); err != nil {
 				return err
 			}
 		}
@@ -107,19 +107,19 @@ func (x *executable) Poison() error {
 	})
 }
 
-// poison fills b with 0xff, which is NaN in every type.
-func (x *executable) poison(b block) error {
+// fillBlockWithNaN fills b with bytes of 0xff, which is NaN in every type.
+func (x *executable) fillBlockWithNaN(b block) error {
 	if b.bytes == 0 {
 		return nil
 	}
-	return x.gpu.failed(x.gpu.driver.MemsetD8Async(b.ptr, 0xff, b.bytes, x.gpu.compute))
+	return x.gpu.checkLost(x.gpu.driver.MemsetD8Async(b.ptr, 0xff, b.bytes, x.gpu.compute))
 }
 
-// poisonOutput fills the elements of an output with NaN, but not their padding, which is
-// zero from the beginning.
-func (x *executable) poisonOutput(id int) error {
+// fillOutputWithNaN fills the elements of an output with NaN. It does not change the
+// padding, which must stay zero.
+func (x *executable) fillOutputWithNaN(id int) error {
 	p := x.memory.locations[id]
-	if p.pitch != p.padded() {
+	if p.pitch != p.paddedChannels() {
 		return nil // a view of another tensor
 	}
 	memory, err := x.gpu.read(x.address(id), int64(p.bytes()))
@@ -127,7 +127,7 @@ func (x *executable) poisonOutput(id int) error {
 		return err
 	}
 	v := number.Decode(p.typ, memory)
-	p.runs(func(_, at, count, stride int) {
+	p.eachRun(func(_, at, count, stride int) {
 		for range count {
 			v[at] = float32(math.NaN())
 			at += stride
@@ -148,9 +148,9 @@ func (x *executable) CheckPadding() error {
 	})
 }
 
-// checkPadding reports the first element of a tensor's padding that is not zero.
+// checkPadding returns an error for the first padding element of a tensor that is not zero.
 func (g *gpu) checkPadding(p location, at driver.Ptr) error {
-	if p.pitch != p.padded() || p.form == vectorForm {
+	if p.pitch != p.paddedChannels() || p.form == vectorForm {
 		return nil // the statistics of a channel of zeros are not zero
 	}
 	memory, err := g.read(at, int64(p.bytes()))
@@ -158,7 +158,7 @@ func (g *gpu) checkPadding(p location, at driver.Ptr) error {
 		return err
 	}
 	v := number.Decode(p.typ, memory)
-	p.runs(func(_, at, count, stride int) {
+	p.eachRun(func(_, at, count, stride int) {
 		for range count {
 			v[at] = 0
 			at += stride
@@ -166,35 +166,36 @@ func (g *gpu) checkPadding(p location, at driver.Ptr) error {
 	})
 	for i, f := range v {
 		if f != 0 {
-			return fmt.Errorf("element %d of the padding is %v", i, f)
+			return fmt.Errorf("padding element %d is %v, want 0", i, f)
 		}
 	}
 	return nil
 }
 
-// EachPlan implements probe.Executable.
-func (x *executable) EachPlan(op plan.Op, graphs probe.Graphs, visit func(probe.Plan) error) (all probe.Plans, err error) {
+// RunPlans implements probe.Executable.
+func (x *executable) RunPlans(op plan.Op, graphs probe.GraphSet, visit func(probe.Plan) error) (all probe.Plans, err error) {
 	err = x.do(func() error {
 		for _, t := range x.tasks {
 			if c, ok := x.asConvolution(t); ok && t.op == op {
 				r := planRunner{x: x, task: t}
 				all.Fusible = t.attr.ReLU || len(t.in) == 3 || t.acc >= 0
-				return r.each(c, graphs, &all, visit)
+				return r.runAll(c, graphs, &all, visit)
 			}
 		}
-		return fmt.Errorf("the program has no convolution %s of cuDNN's", op)
+		return fmt.Errorf("the program has no convolution with operation %s", op)
 	})
 	return all, err
 }
 
-// planRunner runs the plans of a task for EachPlan.
+// planRunner runs the plans of one task for RunPlans.
 type planRunner struct {
 	x      *executable
 	task   task
 	before []command // run before each plan
 }
 
-func (r *planRunner) each(c convolution, graphs probe.Graphs, all *probe.Plans, visit func(probe.Plan) error) (err error) {
+// runAll runs all plans of r.task, which is convolution c, and calls visit with each result.
+func (r *planRunner) runAll(c convolution, graphs probe.GraphSet, all *probe.Plans, visit func(probe.Plan) error) (err error) {
 	x := r.x
 	if graphs == probe.NormGraphs {
 		site := x.prologues[0]
@@ -204,7 +205,7 @@ func (r *planRunner) each(c convolution, graphs probe.Graphs, all *probe.Plans, 
 		if r.before, err = x.compile(x.tasks[site.norm]); err != nil {
 			return err
 		}
-		if err := x.gpu.runAll(r.before, x.gpu.compute); err != nil {
+		if err := x.gpu.enqueueAll(r.before, x.gpu.compute); err != nil {
 			return err
 		}
 	}
@@ -212,15 +213,15 @@ func (r *planRunner) each(c convolution, graphs probe.Graphs, all *probe.Plans, 
 	if err != nil {
 		return err
 	}
-	candidates, missing, err := x.tuner().Candidates(x.tuned(c, "", list))
+	candidates, missing, err := x.newTuner().NewCandidates(x.newTuningProblem(c, "", list))
 	if err != nil {
-		all.None = err
+		all.NoPlan = err
 		return x.gpu.lost
 	}
 	all.Missing = missing
-	defer func() { err = errors.Join(err, autotune.Close(candidates)) }()
+	defer func() { err = errors.Join(err, autotune.ClosePlans(candidates)) }()
 	for _, one := range candidates {
-		if one.Plan.Workspace > autotune.WorkspaceLimit {
+		if one.Plan.Workspace > autotune.MaxWorkspaceBytes {
 			continue
 		}
 		v := list[one.Graph]
@@ -228,7 +229,7 @@ func (r *planRunner) each(c convolution, graphs probe.Graphs, all *probe.Plans, 
 			Name: one.Plan.String(), Fused: len(v.ops) > 1, Kernels: kernelNames(r.before, v.before, v.after),
 			Reduced: slices.Contains(one.Plan.Numerical, cudnn.NoteWinograd) || slices.Contains(one.Plan.Numerical, cudnn.NoteReducedPrecision),
 		}
-		if p.Err = r.run(one, v, &p, graphs); p.Err != nil && x.gpu.lost != nil {
+		if p.Err = r.runOne(one, v, &p, graphs); p.Err != nil && x.gpu.lost != nil {
 			return p.Err
 		}
 		if err := visit(p); err != nil {
@@ -238,22 +239,22 @@ func (r *planRunner) each(c convolution, graphs probe.Graphs, all *probe.Plans, 
 	return nil
 }
 
-// variants returns the graphs of r's task to run.
-func (r *planRunner) variants(c convolution, graphs probe.Graphs) ([]variant, error) {
+// variants returns the variants of r.task whose graphs are in the given set.
+func (r *planRunner) variants(c convolution, graphs probe.GraphSet) ([]variant, error) {
 	switch {
 	case graphs == probe.AllGraphs:
 		return r.x.variants(r.task, c)
 	case r.task.sums != nil:
 		list, err := r.x.variants(r.task, c)
-		return list[min(1, len(list)):], err // without the convolution alone
+		return list[min(1, len(list)):], err // the first variant is the convolution alone
 	}
-	return r.x.withPrologue(r.task, c)
+	return r.x.prologueVariants(r.task, c)
 }
 
-// run runs one plan and reads its result and its further outputs.
-func (r *planRunner) run(one autotune.Candidate, v variant, p *probe.Plan, graphs probe.Graphs) error {
+// runOne runs one plan and reads its result and its further outputs.
+func (r *planRunner) runOne(one autotune.Candidate, v variant, p *probe.Plan, graphs probe.GraphSet) error {
 	x, t := r.x, r.task
-	if err := x.gpu.runAll(r.before, x.gpu.compute); err != nil {
+	if err := x.gpu.enqueueAll(r.before, x.gpu.compute); err != nil {
 		return err
 	}
 	beside := map[string]int{}
@@ -268,7 +269,7 @@ func (r *planRunner) run(one autotune.Candidate, v variant, p *probe.Plan, graph
 		}
 	}
 	for _, id := range beside {
-		if err := x.poison(block{x.address(id), int64(x.memory.locations[id].bytes())}); err != nil {
+		if err := x.fillBlockWithNaN(block{x.address(id), int64(x.memory.locations[id].bytes())}); err != nil {
 			return err
 		}
 	}
@@ -276,18 +277,18 @@ func (r *planRunner) run(one autotune.Candidate, v variant, p *probe.Plan, graph
 	if err != nil {
 		return err
 	}
-	p.Beside = map[string][]float64{}
+	p.FurtherOutputs = map[string][]float64{}
 	for name, id := range beside {
 		memory, err := x.gpu.read(x.address(id), int64(x.memory.locations[id].bytes()))
 		if err != nil {
 			return err
 		}
-		p.Beside[name] = number.Widen(number.Decode(x.memory.locations[id].typ, memory))[:x.memory.locations[id].channels()]
+		p.FurtherOutputs[name] = number.Widen(number.Decode(x.memory.locations[id].typ, memory))[:x.memory.locations[id].channels()]
 	}
 	if graphs == probe.NormGraphs && t.sums != nil {
 		// cuDNN's result includes ReLU's gradient, so the comparison is made after the
 		// batch norm's gradient.
-		if p.Beside["dx"], err = r.normGradient(); err != nil {
+		if p.FurtherOutputs["dx"], err = r.normGradient(); err != nil {
 			return err
 		}
 	}
@@ -295,15 +296,15 @@ func (r *planRunner) run(one autotune.Candidate, v variant, p *probe.Plan, graph
 	return nil
 }
 
-// normGradient runs the gradients of the program's batch norms and returns the gradient of
-// the last one's input.
+// normGradient runs the gradients of the program's batch norms and returns the last one's
+// dx.
 func (r *planRunner) normGradient() (dx []float64, err error) {
 	x := r.x
 	for i, t := range x.tasks {
 		if t.op != plan.OpBatchNormBackward {
 			continue
 		}
-		if err := x.gpu.runAll(x.schedule.commands[i], x.gpu.compute); err != nil {
+		if err := x.gpu.enqueueAll(x.schedule.commands[i], x.gpu.compute); err != nil {
 			return nil, err
 		}
 		if dx, err = x.logicalValues(t.out[0]); err != nil {
@@ -313,15 +314,15 @@ func (r *planRunner) normGradient() (dx []float64, err error) {
 	return dx, nil
 }
 
-// runPlan fills the tensor id with NaN, runs one plan whose result is that tensor, and
-// returns its elements.
+// runPlan fills the result (tensor id) with NaN, runs one plan, and returns the result in
+// logical order.
 func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64, error) {
 	if err := x.growWorkspace(c.Plan.Workspace); err != nil {
 		return nil, err
 	}
 	p, to := x.memory.locations[id], x.address(id)
 	for _, b := range []block{{to, int64(p.bytes())}, x.memory.scratch, x.memory.workspace} {
-		if err := x.poison(b); err != nil {
+		if err := x.fillBlockWithNaN(b); err != nil {
 			return nil, err
 		}
 	}
@@ -329,7 +330,7 @@ func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64
 	if err != nil {
 		return nil, err
 	}
-	err = x.gpu.runAll(v.around(&planCall{c.Plan.String(), c.Plan, pack}), x.gpu.compute)
+	err = x.gpu.enqueueAll(v.commandsWith(&planCall{c.Plan.String(), c.Plan, pack}), x.gpu.compute)
 	if err == nil {
 		err = x.gpu.synchronize()
 	}
@@ -342,7 +343,7 @@ func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64
 	return x.logicalValues(id)
 }
 
-// logical reads a tensor in logical order.
+// logicalValues returns the elements of tensor id in logical order.
 func (x *executable) logicalValues(id int) ([]float64, error) {
 	p := x.memory.locations[id]
 	memory, err := x.gpu.read(x.address(id), int64(p.bytes()))

@@ -16,22 +16,22 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// Profile describes a window of training steps to examine. NVIDIA's profilers record the
-// window if they were started to wait for it (nsys profile -c cudaProfilerApi). The ranges
-// "step 12", "data copy in 12", "forward", "backward" and "optimizer" are always marked for
-// them (NVTX).
+// Profile describes a window of training steps to profile. NVIDIA's profilers record the
+// window if they were started with this capture range (nsys profile -c cudaProfilerApi). For
+// these profilers, the ranges "step 12", "data copy in 12", "forward", "backward" and
+// "optimizer" are always marked with NVTX.
 type Profile struct {
-	First int // step, from 1; the first two steps load kernels and capture the graph
-	Steps int
-	// Trace is the path of a file for the times of all kernels, with one row per stream, in
-	// the format of Chrome's trace viewer and Perfetto. The steps of the window then run
-	// without graphs and with an event between any two kernels, so they take longer than
-	// usual. Nobody has checked on a GPU whether each time is that of its kernel alone.
+	First int // first step of the window, counted from 1; steps 1 and 2 load kernels and capture the graph
+	Steps int // number of steps in the window
+	// Trace is the path of the trace file, in the format of Chrome's trace viewer and
+	// Perfetto. It contains the times of all commands, with one row per stream. The steps of
+	// the window run without graphs and with events between commands, so they take longer
+	// than usual. Nobody has verified on a GPU that each time covers only its own kernel.
 	Trace string
-	// Kernels requests the time of each kernel from CUPTI while steps run as usual. Kernels
-	// inside CUDA graphs are included; the graphs are captured again for this. KernelTimes
-	// then returns the times. It cannot be combined with Trace or with NVIDIA's profilers,
-	// which use CUPTI themselves.
+	// Kernels requests the time of each kernel from CUPTI, for KernelTimes. Steps run as
+	// usual, and kernels inside CUDA graphs are included; for this the graphs are captured
+	// again. It cannot be combined with Trace or with NVIDIA's profilers, which use CUPTI
+	// themselves.
 	Kernels bool
 }
 
@@ -39,26 +39,27 @@ type Profile struct {
 func (p Profile) Validate() error {
 	switch {
 	case p.First < 1:
-		return fmt.Errorf("validate profile: the first step is %d: count from 1", p.First)
+		return fmt.Errorf("validate profile: first step is %d, want at least 1", p.First)
 	case p.Steps < 1:
-		return fmt.Errorf("validate profile: %d steps: use at least 1", p.Steps)
+		return fmt.Errorf("validate profile: number of steps is %d, want at least 1", p.Steps)
 	case p.Kernels && p.Trace != "":
-		return errors.New("validate profile: a trace, whose steps are not recorded, and the kernels of recorded steps: ask for one of them")
+		return errors.New("validate profile: Trace and Kernels cannot be combined, because traced steps run without graphs")
 	}
 	return nil
 }
 
-// KernelTime is the total time of one kernel, or of one convolution, in a profile.
+// KernelTime is the total time of one kernel, or of one cuDNN plan, in a profile.
 type KernelTime struct {
-	Kernel       string // "bn_apply_bf16", "cudnn conv"; of a profile of Kernels as the library calls it
-	Layer        string // "down.0.a.norm"; empty in a profile of Kernels
-	Part         string // "forward", "backward", "optimizer", "input", "exchange"; of Kernels "graph", or "launched" outside of graphs
-	Calls        int
-	Milliseconds float64 // total of all calls
+	Kernel       string  // "bn_apply_bf16", "cudnn conv"; with Profile.Kernels the name of the kernel function
+	Layer        string  // "down.0.a.norm"; empty with Profile.Kernels
+	Part         string  // "forward", "backward", "optimizer", "input", "exchange"; with Profile.Kernels "graph", or "launched" outside of graphs
+	Calls        int     // number of calls
+	Milliseconds float64 // total time of all calls
 }
 
-// Profile sets the window of training steps to examine. Call it before the first step. The
-// error wraps a *clib.NotFoundError if p.Kernels is set and CUPTI is not available.
+// Profile sets the window of training steps to profile. It must be called before the first
+// step. The error wraps a *clib.NotFoundError if p.Kernels is set and CUPTI is not
+// available.
 func (e *Engine) Profile(p Profile) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -76,17 +77,17 @@ func (e *Engine) Profile(p Profile) error {
 	})
 }
 
-// KernelTimes returns the kernels of the last profile that had Trace or Kernels set, in
+// KernelTimes returns the kernel times of the last profile that had Trace or Kernels set, in
 // descending order of time.
 func (e *Engine) KernelTimes() (list []KernelTime, err error) {
 	err = e.thread.do(func() error {
-		list = e.gpu.profile.times()
+		list = e.gpu.profile.kernelTotals()
 		return nil
 	})
 	return list, err
 }
 
-// profiler counts steps and records those of the window.
+// profiler counts training steps and profiles those in the window.
 type profiler struct {
 	window Profile
 	step   int  // current step, from 1
@@ -94,12 +95,13 @@ type profiler struct {
 	tracer *tracer
 	cupti  *cupti.Library // nil if Kernels is not set
 	done   []event
-	// recordings counts the windows with Kernels set. CUPTI must see how a graph is made,
-	// so graphs from before such a window are captured again.
+	// recordings is the number of windows with Kernels set so far. CUPTI must observe the
+	// creation of a graph, so graphs that were captured before such a window are captured
+	// again.
 	recordings int
 }
 
-// streamNames returns the rows of a trace.
+// streamNames returns the streams that are rows of a trace, with their names.
 func (g *gpu) streamNames() []struct {
 	stream driver.Stream
 	name   string
@@ -110,30 +112,31 @@ func (g *gpu) streamNames() []struct {
 	}{{g.compute, "compute"}, {g.copies, "copies"}, {g.exchange, "exchange"}}
 }
 
-// tracer records an event before and after everything that is enqueued in a stream.
+// tracer records events before and after commands for a trace.
 type tracer struct {
-	base  driver.Event // recorded in the compute stream when the window opened
-	began time.Time    // the same moment on the host's clock
-	free  []driver.Event
+	base  driver.Event   // recorded in the compute stream when the window opened
+	began time.Time      // the same moment on the host's clock
+	free  []driver.Event // events that can be used again
 	spans []span
-	host  []event // events on the host
+	host  []event // exchanges on the host
 }
 
-// span is a command between two events.
+// span is a command with the events before and after it.
 type span struct {
 	name, layer, part string
 	stream            driver.Stream
 	begin, end        driver.Event
 }
 
-// event is a command with its times, in microseconds since the window opened.
+// event is a command with its start and duration, in microseconds. The start is relative to
+// the opening of the window.
 type event struct {
 	span
 	start, took float64
 }
 
-// beginStep counts a step, and opens the window at its first step. Every training step
-// calls it.
+// beginStep must be called before every training step. It counts the step, and opens the
+// window before the window's first step.
 func (g *gpu) beginStep() error {
 	p := &g.profile
 	p.step++
@@ -148,18 +151,18 @@ func (g *gpu) beginStep() error {
 	return err
 }
 
-// openWindow starts the recordings that the profile needs.
+// openWindow starts the recordings of the window.
 func (g *gpu) openWindow() error {
 	p := &g.profile
 	p.on = true
 	if p.window.Trace != "" {
 		p.tracer = &tracer{}
-		// The GPU is idle now, so that the host's clock and the GPU's clock start together.
+		// The GPU must be idle here, so that the event and the host's time mark the same moment.
 		err := g.synchronize()
 		if err != nil {
 			return err
 		}
-		if p.tracer.base, err = g.mark(g.compute); err != nil {
+		if p.tracer.base, err = g.recordEvent(g.compute); err != nil {
 			return err
 		}
 		p.tracer.began = time.Now()
@@ -167,14 +170,15 @@ func (g *gpu) openWindow() error {
 	if p.cupti != nil {
 		if err := p.cupti.Start(); err != nil {
 			p.on = false
-			return fmt.Errorf("profile kernels: %w", g.failed(err))
+			return fmt.Errorf("start kernel profile: %w", g.checkLost(err))
 		}
 		p.recordings++
 	}
-	return g.failed(g.driver.ProfilerStart())
+	return g.checkLost(g.driver.ProfilerStart())
 }
 
-// endStep closes the window after its last step, and writes the trace.
+// endStep must be called after every training step. After the window's last step, it closes
+// the window and writes the trace.
 func (g *gpu) endStep() error {
 	p := &g.profile
 	g.stack.NVTX.Pop()
@@ -182,23 +186,23 @@ func (g *gpu) endStep() error {
 		return nil
 	}
 	p.on = false
-	err := g.failed(g.driver.ProfilerStop())
+	err := g.checkLost(g.driver.ProfilerStop())
 	switch {
 	case p.tracer != nil:
 		return errors.Join(err, g.writeTrace())
 	case p.cupti != nil:
-		return errors.Join(err, g.takeKernels())
+		return errors.Join(err, g.storeKernelTimes())
 	}
 	return err
 }
 
-// takeKernels stops CUPTI's recording and stores the kernels.
-func (g *gpu) takeKernels() error {
+// storeKernelTimes stops CUPTI's recording and stores the kernels in p.done.
+func (g *gpu) storeKernelTimes() error {
 	p := &g.profile
 	err := g.synchronize()
 	list, stopErr := p.cupti.Stop()
 	if err = errors.Join(err, stopErr); err != nil {
-		return fmt.Errorf("profile kernels: %w", err)
+		return fmt.Errorf("read kernel profile: %w", err)
 	}
 	p.done = nil
 	for _, k := range list {
@@ -211,32 +215,31 @@ func (g *gpu) takeKernels() error {
 	return nil
 }
 
-// Limits of the work that is enqueued before a traced step: bytes to clear, which take
-// about 10 ms at 4.3 TB/s, and number of calls.
+// Limits of the work with which occupyGPU occupies the GPU: the number of bytes to clear, which
+// takes about 10 ms at 4.3 TB/s, and the number of calls.
 const (
 	holdBytes = 40 << 30
 	holdCalls = 64
 )
 
-// holdBack keeps the GPU busy while the host enqueues the first part of a traced step. Such
-// a step is enqueued kernel by kernel, with two events each. If the GPU waited for the
-// host, the time between two events would be the host's time. The arena may be cleared for
-// this, since it contains nothing between two steps.
-func (x *executable) holdBack() error {
+// occupyGPU keeps the GPU busy while the host enqueues the beginning of a traced step.
+// Otherwise the GPU would wait for the host between commands, and the events would measure
+// the host's time. It clears the arena, whose contents are not needed between steps.
+func (x *executable) occupyGPU() error {
 	g := x.gpu
 	if g.profile.tracer == nil || x.memory.arena.bytes == 0 {
 		return nil
 	}
 	for range min(holdCalls, 1+holdBytes/x.memory.arena.bytes) {
 		if err := g.driver.MemsetD8Async(x.memory.arena.ptr, 0, x.memory.arena.bytes, g.compute); err != nil {
-			return g.failed(err)
+			return g.checkLost(err)
 		}
 	}
 	return nil
 }
 
-// mark records a new event of the tracer in a stream.
-func (g *gpu) mark(s driver.Stream) (driver.Event, error) {
+// recordEvent records an event of the tracer in a stream and returns it.
+func (g *gpu) recordEvent(s driver.Stream) (driver.Event, error) {
 	t := g.profile.tracer
 	var e driver.Event
 	if n := len(t.free); n > 0 {
@@ -244,34 +247,34 @@ func (g *gpu) mark(s driver.Stream) (driver.Event, error) {
 	} else {
 		var err error
 		if e, err = g.driver.EventCreate(driver.EventDefault); err != nil {
-			return 0, g.failed(err)
+			return 0, g.checkLost(err)
 		}
 	}
-	return e, g.failed(g.driver.EventRecord(e, s))
+	return e, g.checkLost(g.driver.EventRecord(e, s))
 }
 
-// traced runs f, which enqueues commands in s, between two events. Without a trace it only
-// runs f.
-func (g *gpu) traced(name, layer, part string, s driver.Stream, f func() error) error {
+// recordSpan runs f, which enqueues commands in s, between two recorded events. If no trace
+// is requested, it only runs f.
+func (g *gpu) recordSpan(name, layer, part string, s driver.Stream, f func() error) error {
 	t := g.profile.tracer
 	if t == nil {
 		return f()
 	}
-	begin, err := g.mark(s)
+	begin, err := g.recordEvent(s)
 	if err != nil {
 		return err
 	}
 	if err := f(); err != nil {
 		return err
 	}
-	end, err := g.mark(s)
+	end, err := g.recordEvent(s)
 	t.spans = append(t.spans, span{name, layer, part, s, begin, end})
 	return err
 }
 
-// reduced adds to the trace when the buckets of the step that began at begin were exchanged
-// on the host, if sync reports it. sync may also report earlier steps, which are left out.
-func (g *gpu) reduced(sync engine.GradSync, begin time.Time) {
+// traceReductions adds to the trace the exchanges on the host since begin, if sync reports
+// them. sync may also report exchanges of earlier steps; these are skipped.
+func (g *gpu) traceReductions(sync engine.GradSync, begin time.Time) {
 	t := g.profile.tracer
 	s, ok := sync.(engine.Reducing)
 	if t == nil || !ok {
@@ -292,22 +295,22 @@ func (g *gpu) reduced(sync engine.GradSync, begin time.Time) {
 	}
 }
 
-// resolve returns the times of all spans. All enqueued work must be done.
-func (g *gpu) resolve() ([]event, error) {
+// measureSpans returns all spans with their times. All enqueued work must be done.
+func (g *gpu) measureSpans() ([]event, error) {
 	t := g.profile.tracer
 	var list []event
 	for _, s := range t.spans {
 		start, err1 := g.driver.EventElapsed(t.base, s.begin)
 		took, err2 := g.driver.EventElapsed(s.begin, s.end)
 		if err := errors.Join(err1, err2); err != nil {
-			return nil, g.failed(err)
+			return nil, g.checkLost(err)
 		}
 		list = append(list, event{s, 1e3 * float64(start), 1e3 * float64(took)})
 	}
 	return list, nil
 }
 
-// chromeEvent is one event of a trace in the Trace Event Format.
+// chromeEvent is an event in Chrome's Trace Event Format.
 type chromeEvent struct {
 	Name      string            `json:"name"`
 	Category  string            `json:"cat,omitempty"`
@@ -319,14 +322,14 @@ type chromeEvent struct {
 	Arguments map[string]string `json:"args,omitempty"`
 }
 
-// writeTrace ends the trace: it writes the file and stores the times for KernelTimes.
+// writeTrace ends the trace: it writes the trace file and stores the times for KernelTimes.
 func (g *gpu) writeTrace() error {
 	p := &g.profile
 	if err := g.synchronize(); err != nil {
 		return err
 	}
 	var err error
-	if p.done, err = g.resolve(); err != nil {
+	if p.done, err = g.measureSpans(); err != nil {
 		return err
 	}
 	host := p.tracer.host
@@ -336,7 +339,7 @@ func (g *gpu) writeTrace() error {
 	}
 	for _, e := range append(events, p.tracer.free...) {
 		if err := g.driver.EventDestroy(e); err != nil {
-			return g.failed(err)
+			return g.checkLost(err)
 		}
 	}
 	p.tracer = nil
@@ -372,8 +375,8 @@ func (g *gpu) writeTrace() error {
 	return nil
 }
 
-// times returns the total time of each kernel in the trace.
-func (p *profiler) times() []KernelTime {
+// kernelTotals returns the total time of each kernel, in descending order.
+func (p *profiler) kernelTotals() []KernelTime {
 	type key struct{ kernel, layer, part string }
 	sums := map[key]*KernelTime{}
 	var order []*KernelTime

@@ -309,7 +309,7 @@ func tracedRanks(t *testing.T, ranks []rank) map[string]int {
 func TestExchangeTraced(t *testing.T) {
 	o := gpuOptions("fp32")
 	for row, ranks := range map[string][]rank{
-		"exchange: exchange bucket %d":  onTheirOwn(t, 2, o, strategy.NCCLOptions{}, cudatest.Machine),
+		"exchange: exchange bucket %d":  onTheirOwn(t, 2, o, strategy.NCCLOptions{}, cudatest.NewMachine),
 		"host: all-reduce of bucket %d": onOneGPU(t, 2, o),
 	} {
 		spans := tracedRanks(t, ranks)
@@ -384,7 +384,7 @@ func TestKernels(t *testing.T) {
 	launched := map[string]int{}
 	for _, commands := range x.(*executable).stepCommands() {
 		for _, c := range commands {
-			if n, ok := c.(*named); ok {
+			if n, ok := c.(*taskCommand); ok {
 				c = n.command
 			}
 			if k, ok := c.(*kernelCall); ok {
@@ -408,7 +408,7 @@ func TestKernels(t *testing.T) {
 		t.Errorf("CUPTI did not see %v, and %d plans", launched, plans)
 	}
 
-	if err := (Profile{First: 1, Steps: 1, Kernels: true, Trace: "x"}).Validate(); err == nil || !strings.Contains(err.Error(), "ask for one of them") {
+	if err := (Profile{First: 1, Steps: 1, Kernels: true, Trace: "x"}).Validate(); err == nil || !strings.Contains(err.Error(), "cannot be combined") {
 		t.Errorf("a trace of kernels: %v", err)
 	}
 	e = openOn(t, clibtest.New(clibtest.Options{Absent: []clib.Name{clib.CUPTI}}), gpuOptions("bf16"))

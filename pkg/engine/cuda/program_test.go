@@ -86,7 +86,7 @@ func openRank(t testing.TB, m *clibtest.Machine, o engine.Options, localRank int
 // open starts an engine on a simulated machine of its own.
 func open(t testing.TB, o engine.Options) *Engine {
 	t.Helper()
-	return openOn(t, cudatest.Machine(t, clibtest.Options{}), o)
+	return openOn(t, cudatest.NewMachine(t, clibtest.Options{}), o)
 }
 
 // results runs n on e with feature maps and weights rounded to a precision: see
@@ -94,7 +94,7 @@ func open(t testing.TB, o engine.Options) *Engine {
 func (n node) results(t testing.TB, e engine.Engine, seed uint64, precision string) [][]float64 {
 	t.Helper()
 	o := enginetest.Operation{Op: n.op, Attr: n.attr, In: n.in, Out: n.out, State: n.state, Fill: n.fill}
-	typ := number.Low(precision)
+	typ := number.ActivationType(precision)
 	m := enginetest.Memory{
 		Poison: poison, Padding: checkPadding,
 		Round: func(v []float32) { copy(v, number.Decode(typ, number.Encode(typ, v))) },
@@ -174,11 +174,11 @@ func checkPadding(e engine.Executable) error {
 	}
 	for id, q := range x.program.Tensors {
 		p := x.memory.locations[id]
-		if p.space == noSpace || p.pitch != p.padded() || q.Role == plan.Activation || q.Role == plan.Output && p.form == vectorForm {
+		if p.space == noSpace || p.pitch != p.paddedChannels() || q.Role == plan.Activation || q.Role == plan.Output && p.form == vectorForm {
 			continue // the statistics of a channel of zeros are not zero
 		}
 		used := make([]bool, p.size())
-		p.runs(func(_, at, count, stride int) {
+		p.eachRun(func(_, at, count, stride int) {
 			for range count {
 				used[at] = true
 				at += stride

@@ -12,26 +12,26 @@ import (
 
 // prologue describes a batch norm in training with ReLU whose result is read only by
 // convolutions and by the gradients of their weights. cuDNN has graphs that compute max(0,
-// x·scale + shift) while a convolution reads x (ConvBNfprop and ConvBNwgrad in its
-// developer guide). If all readers have such a plan, and together they take less time than
-// the batch norm and the plain convolutions, the result of the batch norm is never written
-// or read.
+// x·scale + shift) while a convolution reads x (ConvBNfprop and ConvBNwgrad in its developer
+// guide). If cuDNN has such a plan for all readers, and these plans take less time than the
+// batch norm and the readers' plain plans, the readers apply the batch norm, and its result
+// is never stored.
 //
-// cuDNN supports this in fp16, for maps of two dimensions that are not views of other
-// tensors. Its graph of a forward convolution always computes statistics too, which are
-// ignored if nobody needs them.
+// cuDNN supports this for two-dimensional fp16 maps that are not aliases. The graph of a
+// forward convolution always computes statistics too, which are ignored if no batch norm
+// needs them.
 type prologue struct {
 	norm         int // index of the batch norm's task
 	readers      []int
 	x, y         int // tensor ids: the norm's input and result
 	scale, shift int
-	unwanted     map[int][2]int // by result of a forward reader: the statistics that nobody needs
+	unwanted     map[int][2]int // by result of a forward reader: the tensors of its unneeded statistics
 	applied      bool           // the readers apply the batch norm
 }
 
-// packed reports whether tensor id is an fp16 map of two dimensions that is not a view of
-// another tensor.
-func (l *lowering) packed(id int) bool {
+// isPackedF16Map reports whether tensor id is a two-dimensional fp16 map that is not an
+// alias.
+func (l *lowering) isPackedF16Map(id int) bool {
 	if id < 0 || l.layouts[id].form != mapForm || l.layouts[id].typ != device.F16 || len(l.layouts[id].shape) != 4 {
 		return false
 	}
@@ -39,9 +39,9 @@ func (l *lowering) packed(id int) bool {
 	return !aliased
 }
 
-// findPrologues finds the batch norms that the convolutions after them may apply. A program
-// that recomputes activations has none: what is computed twice must have the same bits both
-// times.
+// findPrologues finds the batch norms that the convolutions after them may apply. It finds
+// none in a program that recomputes activations, because both computations of an activation
+// must give the same bits.
 func (l *lowering) findPrologues() {
 	if slices.ContainsFunc(l.program.Kernels, func(k plan.Kernel) bool { return k.Again }) {
 		return
@@ -52,7 +52,7 @@ func (l *lowering) findPrologues() {
 			continue
 		}
 		x, y := n.in[0], n.out[0]
-		if !l.packed(x) || !l.packed(y) || l.program.Tensors[y].Role != plan.Activation {
+		if !l.isPackedF16Map(x) || !l.isPackedF16Map(y) || l.program.Tensors[y].Role != plan.Activation {
 			continue
 		}
 		readers, ok := l.prologueReaders(i, y)
@@ -74,14 +74,14 @@ func (l *lowering) findPrologues() {
 	}
 }
 
-// prologueReaders returns the indexes of the tasks that read y, the result of a batch norm.
-// ok is false if one of them cannot apply the batch norm while it reads, or if none belongs
-// to the forward pass.
+// prologueReaders returns the indexes of the tasks that read y, the result of task norm. ok
+// is false if one of these tasks cannot apply the batch norm, or if none of them belongs to
+// the forward pass.
 func (l *lowering) prologueReaders(norm, y int) (readers []int, ok bool) {
 	forward := false
 	for j := range l.tasks {
 		t := &l.tasks[j]
-		if j == norm || !slices.Contains(t.touched(), y) {
+		if j == norm || !slices.Contains(t.tensorIDs(), y) {
 			continue
 		}
 		other := t.out[0]
@@ -93,7 +93,7 @@ func (l *lowering) prologueReaders(norm, y int) (readers []int, ok bool) {
 		default:
 			return nil, false
 		}
-		if t.in[0] != y || slices.Contains(t.in[1:], y) || t.acc == y || !l.packed(other) {
+		if t.in[0] != y || slices.Contains(t.in[1:], y) || t.acc == y || !l.isPackedF16Map(other) {
 			return nil, false
 		}
 		readers = append(readers, j)
@@ -101,25 +101,24 @@ func (l *lowering) prologueReaders(norm, y int) (readers []int, ok bool) {
 	return readers, forward
 }
 
-// gradientSums finds batch norms with ReLU whose gradient has a single source, the gradient
-// of a convolution's data. That task can compute the sums of the batch norm's gradient too.
-// cuDNN supports this in fp16, for maps of two dimensions that are not views of other
-// tensors (DgradDreluBNBwdWeight in its developer guide). Its result includes the gradient
-// of ReLU.
-func (l *lowering) gradientSums() {
+// findGradientSums finds batch norms with ReLU whose output gradient is computed by a single
+// task: the data gradient of a convolution. That task can also compute the sums of the batch
+// norm's gradient. cuDNN supports this for two-dimensional fp16 maps that are not aliases
+// (DgradDreluBNBwdWeight in its developer guide); its result includes the gradient of ReLU.
+func (l *lowering) findGradientSums() {
 	for i := range l.tasks {
 		b := &l.tasks[i]
-		if b.op != plan.OpBatchNormBackward || !b.attr.ReLU || b.attr.Sync || b.in[5] >= 0 || b.in[6] < 0 || b.out[0] < 0 || !l.packed(b.in[0]) {
+		if b.op != plan.OpBatchNormBackward || !b.attr.ReLU || b.attr.Sync || b.in[5] >= 0 || b.in[6] < 0 || b.out[0] < 0 || !l.isPackedF16Map(b.in[0]) {
 			continue
 		}
 		dy := b.in[4]
-		if !l.packed(dy) || l.program.Tensors[dy].Role != plan.Activation {
+		if !l.isPackedF16Map(dy) || l.program.Tensors[dy].Role != plan.Activation {
 			continue
 		}
 		from, others := -1, 0
 		for j := range l.tasks {
 			switch t := &l.tasks[j]; {
-			case j == i || !slices.Contains(t.touched(), dy):
+			case j == i || !slices.Contains(t.tensorIDs(), dy):
 			case t.op == plan.OpConvBackwardData && t.out[0] == dy && t.acc < 0:
 				from = j
 			default:
@@ -134,17 +133,19 @@ func (l *lowering) gradientSums() {
 			x: b.in[0], gamma: b.in[1], mean: b.in[2], invstd: b.in[3], beta: b.in[6], dgamma: b.out[1], dbeta: b.out[2],
 			factors: [3]int{l.newTensor(vector), l.newTensor(vector), l.newTensor(vector)},
 		}
-		b.given = true
+		b.precomputed = true
 	}
 }
 
-// errUnfused is the reason why the convolutions after a batch norm do not apply it.
-var errUnfused = errors.New("cuDNN has no plan for a convolution that applies the batch norm in front")
+// errUnfused is wrapped by the reasons why convolutions do not apply the batch norm before
+// them.
+var errUnfused = errors.New("cuDNN has no plan for a convolution that applies the batch norm before it")
 
-// decide chooses whether the readers of a batch norm apply it: if cuDNN has a plan for each
-// of them, and these plans take less time than the batch norm and the readers' plain plans
-// (with "heuristic": move fewer bytes). The choice is stored in the tuning file.
-func (x *executable) decide(p *prologue) error {
+// decidePrologue decides whether the readers of a batch norm apply it. They do if cuDNN has
+// a plan for each of them, and these plans take less time than the batch norm and the
+// readers' plain plans (without timing: move fewer bytes). The decision is stored in the
+// tuning cache.
+func (x *executable) decidePrologue(p *prologue) error {
 	key, cache := x.prologueKey(p), x.engine.cache
 	timed := x.engine.options.Convolution != "heuristic"
 	known, cached := cache.Get(key)
@@ -152,7 +153,7 @@ func (x *executable) decide(p *prologue) error {
 	if cached && known.Variant == 0 {
 		return nil
 	}
-	fused, err := x.fusedPicks(p)
+	fused, err := x.tuneFused(p)
 	if errors.Is(err, errUnfused) {
 		if timed {
 			cache.Put(key, autotune.Choice{Missing: err.Error()})
@@ -167,8 +168,8 @@ func (x *executable) decide(p *prologue) error {
 		with.add(fused[r])
 		without.add(x.schedule.picks[r])
 	}
-	if err := x.normCosts(p, timed && !cached, &with, &without); err != nil {
-		return errors.Join(err, closeAll(fused))
+	if err := x.addNormCosts(p, timed && !cached, &with, &without); err != nil {
+		return errors.Join(err, closePlans(fused))
 	}
 	p.applied = with.bytes < without.bytes
 	switch {
@@ -183,7 +184,7 @@ func (x *executable) decide(p *prologue) error {
 		cache.Put(key, c)
 	}
 	if !p.applied {
-		return closeAll(fused)
+		return closePlans(fused)
 	}
 	var errs []error
 	for _, r := range p.readers {
@@ -196,11 +197,12 @@ func (x *executable) decide(p *prologue) error {
 // cost is the total time and memory traffic of several tasks.
 type cost struct{ ms, bytes float64 }
 
-func (c *cost) add(p chosen) { c.ms, c.bytes = c.ms+p.ms, c.bytes+p.bytes() }
+func (c *cost) add(p chosenPlan) { c.ms, c.bytes = c.ms+p.ms, c.bytes+p.bytes() }
 
-// normCosts adds the cost of the batch norm itself: if its readers do not apply it, it
-// reads and writes a map; if they do, it computes two vectors.
-func (x *executable) normCosts(p *prologue, timed bool, with, without *cost) error {
+// addNormCosts adds the cost of the batch norm's own task to with, where its readers apply
+// the batch norm so that it only computes scale and shift, and to without, where it reads
+// and writes a map. It measures the times only if timed is set.
+func (x *executable) addNormCosts(p *prologue, timed bool, with, without *cost) error {
 	without.bytes += float64(x.memory.locations[p.x].bytes() + x.memory.locations[p.y].bytes())
 	if !timed {
 		return nil
@@ -212,7 +214,7 @@ func (x *executable) normCosts(p *prologue, timed bool, with, without *cost) err
 		if err != nil {
 			return err
 		}
-		ms, err := x.timeOf(run, 0)
+		ms, err := x.minRunMilliseconds(run, 0)
 		if err != nil {
 			return err
 		}
@@ -221,31 +223,31 @@ func (x *executable) normCosts(p *prologue, timed bool, with, without *cost) err
 	return nil
 }
 
-// fusedPicks returns plans with which the readers apply the batch norm. The error wraps
-// errUnfused if a reader has no such plan.
-func (x *executable) fusedPicks(p *prologue) (map[int]chosen, error) {
-	picks := map[int]chosen{}
+// tuneFused returns plans with which the readers apply the batch norm, by task. The error
+// wraps errUnfused if cuDNN has no such plan for a reader.
+func (x *executable) tuneFused(p *prologue) (map[int]chosenPlan, error) {
+	picks := map[int]chosenPlan{}
 	for _, r := range p.readers {
 		t := x.tasks[r]
 		c, _ := x.asConvolution(t)
-		list, err := x.withPrologue(t, c)
+		list, err := x.prologueVariants(t, c)
 		if err != nil {
-			return nil, errors.Join(err, closeAll(picks))
+			return nil, errors.Join(err, closePlans(picks))
 		}
-		pick, err := x.tune((*autotune.Tuner).Pick, c, c.key(x.engine.tf32)+" of a norm and relu", list)
+		pick, err := x.tune((*autotune.Tuner).ChooseDeterministic, c, c.tuningKey(x.engine.tf32)+" of a norm and relu", list)
 		if err != nil {
 			if x.gpu.lost == nil {
 				err = fmt.Errorf("%w: %s %q: %w", errUnfused, t.op, t.name, err)
 			}
-			return nil, errors.Join(err, closeAll(picks))
+			return nil, errors.Join(err, closePlans(picks))
 		}
 		picks[r] = pick
 	}
 	return picks, nil
 }
 
-// closeAll closes plans that were not chosen.
-func closeAll(picks map[int]chosen) error {
+// closePlans closes plans that were not chosen.
+func closePlans(picks map[int]chosenPlan) error {
 	var errs []error
 	for _, c := range picks {
 		errs = append(errs, c.plan.Close())
@@ -253,23 +255,23 @@ func closeAll(picks map[int]chosen) error {
 	return errors.Join(errs...)
 }
 
-// prologueKey returns the key under which the tuning cache stores whether p is fused. It
-// contains everything on which that depends.
+// prologueKey returns the key of the tuning cache for the decision about p. It contains
+// everything that affects the decision.
 func (x *executable) prologueKey(p *prologue) string {
 	key := fmt.Sprint("norm and relu of ", x.memory.locations[p.x].typ, x.memory.locations[p.x].shape, " read by")
-	if x.tasks[p.norm].given {
+	if x.tasks[p.norm].precomputed {
 		key = "given " + key
 	}
 	for _, r := range p.readers {
 		c, _ := x.asConvolution(x.tasks[r])
-		key += " [" + c.key(x.engine.tf32) + "]"
+		key += " [" + c.tuningKey(x.engine.tf32) + "]"
 	}
 	return key
 }
 
-// appliedNorms returns the number of batch norms that are applied by the convolutions after
-// them.
-func (x *executable) appliedNorms() (on int) {
+// countAppliedNorms returns the number of batch norms that the convolutions after them
+// apply.
+func (x *executable) countAppliedNorms() (on int) {
 	for _, p := range x.prologues {
 		if p.applied {
 			on++

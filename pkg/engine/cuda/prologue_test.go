@@ -14,6 +14,7 @@ import (
 	"lockstep/pkg/engine/cuda/autotune"
 	"lockstep/pkg/engine/cuda/internal/cudatest"
 	"lockstep/pkg/engine/cuda/internal/number"
+	"lockstep/pkg/engine/cuda/kernels/hostsim"
 	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
@@ -117,11 +118,11 @@ func TestNormsInConvolutions(t *testing.T) {
 		t.Run(fmt.Sprintf("v2-%v", v2), func(t *testing.T) {
 			g, p := smallResNet(t, v2)
 			want := loaded(t, truth(t), p, g)
-			m := cudatest.Machine(t, clibtest.Options{})
+			m := cudatest.NewMachine(t, clibtest.Options{})
 			o := tunedOptions("fp16")
 			o.Graph = false // so that each step's calls are seen
 			x := firstStep(t, openOn(t, m, o), g, p)
-			if on := x.appliedNorms(); on == 0 || on < len(x.prologues)/2 {
+			if on := x.countAppliedNorms(); on == 0 || on < len(x.prologues)/2 {
 				t.Fatalf("%d of %d batch norms are part of their convolutions", on, len(x.prologues))
 			}
 			before := m.Calls()
@@ -160,7 +161,7 @@ func TestNormsInConvolutions(t *testing.T) {
 			if d := math.Abs(x.Loss() - want.Loss()); !(d < 1e-2*want.Loss()) {
 				t.Errorf("loss is %v, the reference has %v", x.Loss(), want.Loss())
 			}
-			near(t, "running statistics", statesOf(t, firstStep(t, openOn(t, cudatest.Machine(t, clibtest.Options{}), gpuOptions("fp16")), g, p)), statesOf(t, apart), 2e-3)
+			near(t, "running statistics", statesOf(t, firstStep(t, openOn(t, cudatest.NewMachine(t, clibtest.Options{}), gpuOptions("fp16")), g, p)), statesOf(t, apart), 2e-3)
 		})
 	}
 }
@@ -175,11 +176,11 @@ func TestNormsInConvolutionsRecorded(t *testing.T) {
 		o.Graph = graph
 		all[i], weights[i] = trained(t, open(t, o), g, p, 3)
 	}
-	if number.Differing(all[0], all[1]) != 0 {
+	if number.CountDiffering(all[0], all[1]) != 0 {
 		t.Errorf("losses are %v, recorded %v", all[0], all[1])
 	}
 	for name, v := range weights[0] {
-		if n := number.Differing(v, weights[1][name]); n != 0 {
+		if n := number.CountDiffering(v, weights[1][name]); n != 0 {
 			t.Errorf("%s: %d numbers differ when recorded", name, n)
 		}
 	}
@@ -191,13 +192,13 @@ func TestNormsInConvolutionsRecorded(t *testing.T) {
 func TestNormsThatAreRefused(t *testing.T) {
 	g, p := smallResNet(t, true)
 	o := gpuOptions("fp16")
-	ada := firstStep(t, openOn(t, cudatest.Machine(t, clibtest.Options{Capability: [2]int{8, 9}}), o), g, p)
-	if ada.appliedNorms() != 0 || len(ada.prologues) == 0 {
-		t.Errorf("%d of %d batch norms are folded on a device that cannot", ada.appliedNorms(), len(ada.prologues))
+	ada := firstStep(t, openOn(t, cudatest.NewMachine(t, clibtest.Options{Capability: [2]int{8, 9}}), o), g, p)
+	if ada.countAppliedNorms() != 0 || len(ada.prologues) == 0 {
+		t.Errorf("%d of %d batch norms are folded on a device that cannot", ada.countAppliedNorms(), len(ada.prologues))
 	}
 	o.FuseNorm = false
-	plain := firstStep(t, openOn(t, cudatest.Machine(t, clibtest.Options{}), o), g, p)
-	if n := number.Differing(gradientsOf(t, ada), gradientsOf(t, plain)) + number.Differing(statesOf(t, ada), statesOf(t, plain)); n != 0 {
+	plain := firstStep(t, openOn(t, cudatest.NewMachine(t, clibtest.Options{}), o), g, p)
+	if n := number.CountDiffering(gradientsOf(t, ada), gradientsOf(t, plain)) + number.CountDiffering(statesOf(t, ada), statesOf(t, plain)); n != 0 {
 		t.Errorf("%d numbers differ from those without such graphs", n)
 	}
 
@@ -273,7 +274,7 @@ func TestNormsThatAreSlower(t *testing.T) {
 	err := x.do(func() error {
 		for _, r := range site.readers {
 			c, _ := x.asConvolution(x.tasks[r])
-			alone, err := x.choose(x.tasks[r], c)
+			alone, err := x.choosePlan(x.tasks[r], c)
 			if err != nil {
 				return err
 			}
@@ -285,7 +286,7 @@ func TestNormsThatAreSlower(t *testing.T) {
 		}
 		e.cache = autotune.OpenCache("", "") // it knows nothing of this choice
 		site.applied = false
-		return x.decide(site)
+		return x.decidePrologue(site)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -349,8 +350,8 @@ func TestFindPrologues(t *testing.T) {
 func TestNormMutations(t *testing.T) {
 	g, p := smallResNet(t, true)
 	want := gradientsOf(t, loaded(t, truth(t), p, g))
-	cudatest.Machine(t, clibtest.Options{}) // leaves the test out where it cannot be
-	run, err := cudatest.Kernels()
+	cudatest.NewMachine(t, clibtest.Options{}) // leaves the test out where it cannot be
+	run, err := hostsim.Shared()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,11 +434,11 @@ func TestTuningLeavesStatistics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := number.Differing(statesOf(t, first), want); n != 0 {
+	if n := number.CountDiffering(statesOf(t, first), want); n != 0 {
 		t.Errorf("loading a second program moved %d running statistics", n)
 	}
 	for name, v := range snapshot(t, first) {
-		if n := number.Differing(v, weights[name]); n != 0 {
+		if n := number.CountDiffering(v, weights[name]); n != 0 {
 			t.Errorf("loading a second program changed %d numbers of %s", n, name)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func TestReLUOfOneReader(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		p := &plan.Program{Loss: -1}
-		tensor := func(role plan.Role, name string, shape ...int) int { return workload.Declare(p, role, name, shape) }
+		tensor := func(role plan.Role, name string, shape ...int) int { return workload.AddTensor(p, role, name, shape) }
 		x, w, b := tensor(plan.Input, "x", 2, 8, 6, 6), tensor(plan.Input, "w", 8, 8, 3, 3), tensor(plan.Input, "b", 8)
 		y, r := tensor(plan.Activation, "y", 2, 8, 6, 6), tensor(plan.Activation, "r", 2, 8, 6, 6)
 		z := tensor(plan.Output, "z", 2, 8, 6, 6)

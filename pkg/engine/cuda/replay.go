@@ -10,30 +10,31 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// replayKey describes what a step does besides forward and backward: everything that
-// changes its launches.
+// replayKey identifies a kind of step. It contains everything that affects the commands of a
+// step.
 type replayKey struct {
-	rule       optim.Update    // see ruleOf
-	microbatch microbatch      // of an update that takes several batches
-	sync       engine.GradSync // one that is recorded; nil for none, or one that is not
-	split      bool            // at the buckets and the synchronized batch norms, for an exchange on the host
-	// syncNorms reports whether batch norms are synchronized: by deviceSync, or on the host
-	// if that is nil.
+	rule       optim.Update    // see withoutStepValues
+	microbatch microbatch      // the batch's position in its update
+	sync       engine.GradSync // exchanges gradients within the step; nil if gradients are not exchanged or the step is split
+	split      bool            // the step is split at buckets and synchronized batch norms, for an exchange on the host
+	// syncNorms is true if batch norms are synchronized, by deviceSync, or on the host if
+	// deviceSync is nil.
 	syncNorms  bool
 	deviceSync engine.DeviceNormSync
-	buffers    uint64 // see executable.nextBuffers
-	dataset    bool   // the inputs come from the data set on the GPU
+	buffers    uint64 // which input buffers it reads, see executable.nextBufferBits
+	dataset    bool   // it reads the data set on the GPU
 }
 
-// microbatch says which batch of an update a step computes, where an update accumulates the
-// gradients of several. The zero microbatch is an update of one batch.
+// microbatch says which batch of an update a step computes, if the update accumulates the
+// gradients of several batches. The zero microbatch is the only batch of its update.
 type microbatch struct {
 	kind  microbatchKind
-	parts int // number of batches; set for the last one only
+	parts int // number of batches in the update; set only for the last batch
 }
 
-// exchanged reports whether gradients are exchanged after the batch.
-func (p microbatch) exchanged() bool { return p.kind == onlyBatch || p.kind == lastBatch }
+// endsUpdate reports whether the batch is the last one of its update, after which gradients
+// are exchanged.
+func (p microbatch) endsUpdate() bool { return p.kind == onlyBatch || p.kind == lastBatch }
 
 // microbatchKind is the position of a batch in its update.
 type microbatchKind uint8
@@ -45,37 +46,39 @@ const (
 	lastBatch                  // the gradients become the mean over all batches, which is exchanged and applied
 )
 
-// replay is a step that is run again and again: sections, between which the host works.
+// replay contains the commands of one kind of step, divided into sections between which the
+// host does some work.
 type replay struct {
 	sections []*section
-	forward  int // number of sections of the forward pass, if the step is split
+	forward  int // for a split step: the number of sections of the forward pass
 }
 
-// section is a list of commands that is launched as one graph.
+// section contains commands that are launched as one graph.
 type section struct {
 	name   string
 	phases []phase
 	runs   int
 	exec   driver.GraphExec
-	// recording is profiler.recordings when exec was made.
-	profiled int
-	// If the step is split: the number of buckets that are complete after the section, and
-	// the synchronization after it, or nil.
+	// recording is the value of profiler.recordings when exec was created.
+	recording int
+	// For a split step: ready is the number of buckets that are complete after the section;
+	// normSync is the synchronization point after the section, or nil.
 	ready    int
 	normSync *normSyncCall
-	// replayed reports whether the last run launched the graph.
+	// replayed is true if the section was launched as a graph the last time.
 	replayed bool
 }
 
-// phase is a part of a section with a name for profiles.
+// phase is a part of a section that profiles show under its name.
 type phase struct {
 	name     string // "forward", "backward", "optimizer"
 	commands []command
-	after    driver.Event // recorded after it if the section is not run as a graph; 0: none
+	after    driver.Event // recorded after the phase if the section does not run as a graph; 0: no event
 }
 
-// run enqueues a section in the compute stream. The first time its commands run one by
-// one, so that all kernels are loaded; then they are captured as a graph, which is launched.
+// run enqueues a section in the compute stream. The first time, its commands are enqueued
+// one by one, which loads all kernels. The second time, they are captured as a graph. From
+// then on the graph is launched.
 func (s *section) run(g *gpu, graph bool) error {
 	s.runs++
 	if !graph || s.runs == 1 || g.profile.tracer != nil {
@@ -86,47 +89,47 @@ func (s *section) run(g *gpu, graph bool) error {
 			}
 			if p.after != 0 {
 				if err := g.driver.EventRecord(p.after, g.compute); err != nil {
-					return g.failed(err)
+					return g.checkLost(err)
 				}
 			}
 		}
 		return nil
 	}
-	if s.exec != 0 && s.profiled != g.profile.recordings { // a profile must see it being made
+	if s.exec != 0 && s.recording != g.profile.recordings { // CUPTI must observe its creation
 		if err := g.driver.GraphExecDestroy(s.exec); err != nil {
-			return g.failed(err)
+			return g.checkLost(err)
 		}
 		s.exec = 0
 	}
 	if s.exec == 0 {
-		s.profiled = g.profile.recordings
-		if err := s.record(g); err != nil {
-			return fmt.Errorf("record %s as a graph (--set engine.graph=false does without): %w", s.name, err)
+		s.recording = g.profile.recordings
+		if err := s.capture(g); err != nil {
+			return fmt.Errorf("capture %s as a graph (--set engine.graph=false disables graphs): %w", s.name, err)
 		}
 	}
 	s.replayed = true
-	return g.failed(g.driver.GraphLaunch(s.exec, g.compute))
+	return g.checkLost(g.driver.GraphLaunch(s.exec, g.compute))
 }
 
-// runPhase runs the commands of a phase one by one.
+// runPhase enqueues the commands of a phase one by one.
 func (s *section) runPhase(g *gpu, p phase) error {
 	g.stack.NVTX.Push(p.name)
 	defer g.stack.NVTX.Pop()
 	if g.profile.tracer == nil {
-		return g.runAll(p.commands, g.compute)
+		return g.enqueueAll(p.commands, g.compute)
 	}
 	for _, c := range p.commands {
 		layer, inner := "", c
-		if n, ok := c.(*named); ok {
+		if n, ok := c.(*taskCommand); ok {
 			layer, inner = n.layer, n.command
 		}
 		var err error
 		if b, ok := inner.(interface {
-			traced(g *gpu, s driver.Stream) error
+			runTraced(g *gpu, s driver.Stream) error
 		}); ok {
-			err = b.traced(g, g.compute)
+			err = b.runTraced(g, g.compute)
 		} else {
-			err = g.traced(c.label(), layer, p.name, g.compute, func() error { return c.run(g, g.compute) })
+			err = g.recordSpan(c.label(), layer, p.name, g.compute, func() error { return c.run(g, g.compute) })
 		}
 		if err != nil {
 			return err
@@ -135,29 +138,29 @@ func (s *section) runPhase(g *gpu, p phase) error {
 	return nil
 }
 
-// record captures the commands as a graph.
-func (s *section) record(g *gpu) error {
+// capture captures the commands as a graph.
+func (s *section) capture(g *gpu) error {
 	d := g.driver
 	if err := d.StreamBeginCapture(g.compute, driver.CaptureThreadLocal); err != nil {
-		return g.failed(err)
+		return g.checkLost(err)
 	}
 	var first error
 	for _, p := range s.phases {
-		if first = g.runAll(p.commands, g.compute); first != nil {
+		if first = g.enqueueAll(p.commands, g.compute); first != nil {
 			break
 		}
 	}
-	// Ended in any case: a stream that stays in capture is of no use.
+	// End the capture in any case: a stream cannot be used while it is captured.
 	graph, err := d.StreamEndCapture(g.compute)
-	if err := errors.Join(first, g.failed(err)); err != nil {
+	if err := errors.Join(first, g.checkLost(err)); err != nil {
 		return err
 	}
 	exec, err := d.GraphInstantiate(graph)
-	if err := errors.Join(g.failed(err), g.failed(d.GraphDestroy(graph))); err != nil {
+	if err := errors.Join(g.checkLost(err), g.checkLost(d.GraphDestroy(graph))); err != nil {
 		return err
 	}
 	s.exec = exec
-	return g.failed(d.GraphUpload(exec, g.compute))
+	return g.checkLost(d.GraphUpload(exec, g.compute))
 }
 
 // close destroys the captured graphs.
@@ -173,7 +176,8 @@ func (p *replay) close(g *gpu) error {
 }
 
 // bucketCall passes a bucket to a strategy, which exchanges it in the exchange stream while
-// the backward pass goes on. The exchange begins when the compute stream gets here.
+// the backward pass goes on. The exchange starts after the work that was enqueued in the
+// compute stream before this command.
 type bucketCall struct {
 	sync   engine.GradSync
 	index  int
@@ -188,39 +192,40 @@ func (c *bucketCall) run(g *gpu, s driver.Stream) error {
 	return c.enqueue(g)
 }
 
-// traced enqueues the exchange like run, between two events of a trace.
-func (c *bucketCall) traced(g *gpu, s driver.Stream) error {
+// runTraced is run with events for a trace before and after the exchange.
+func (c *bucketCall) runTraced(g *gpu, s driver.Stream) error {
 	if err := c.begin(g, s); err != nil {
 		return err
 	}
-	return g.traced(c.label(), "", "exchange", g.exchange, func() error { return c.enqueue(g) })
+	return g.recordSpan(c.label(), "", "exchange", g.exchange, func() error { return c.enqueue(g) })
 }
 
-// begin makes the exchange wait for the compute stream.
+// begin makes the exchange stream wait for stream s.
 func (c *bucketCall) begin(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.fork, s); err != nil {
-		return g.failed(err)
+		return g.checkLost(err)
 	}
-	return g.failed(g.driver.StreamWaitEvent(g.exchange, c.fork))
+	return g.checkLost(g.driver.StreamWaitEvent(g.exchange, c.fork))
 }
 
+// enqueue passes the bucket to the strategy.
 func (c *bucketCall) enqueue(g *gpu) error {
 	if err := c.sync.Bucket(c.index, c.buffer, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
-		return fmt.Errorf("hand over gradient bucket %d: %w", c.index, err)
+		return fmt.Errorf("exchange gradient bucket %d: %w", c.index, err)
 	}
 	return nil
 }
 
 func (c *bucketCall) label() string { return fmt.Sprint("exchange bucket ", c.index) }
 
-// joinCall makes the compute stream wait for the exchange.
+// joinCall makes the compute stream wait for the exchange stream.
 type joinCall struct{ event driver.Event }
 
 func (c *joinCall) run(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.event, g.exchange); err != nil {
-		return g.failed(err)
+		return g.checkLost(err)
 	}
-	return g.failed(g.driver.StreamWaitEvent(s, c.event))
+	return g.checkLost(g.driver.StreamWaitEvent(s, c.event))
 }
 
 func (c *joinCall) label() string { return "wait for the exchange" }

@@ -16,7 +16,7 @@ import (
 
 // maskSet is a data set of bytes with masks.
 type maskSet struct {
-	workload.Bytes
+	workload.ByteImages
 	masks []byte // 0 or 1
 }
 
@@ -24,13 +24,13 @@ func (s maskSet) Get(i int, image, target []float32) error {
 	for j, v := range s.masks[i*len(target):][:len(target)] {
 		target[j] = float32(v)
 	}
-	return s.Bytes.Get(i, image, nil)
+	return s.ByteImages.Get(i, image, nil)
 }
 
 // drawnSet is a set of noise.
 func drawnSet(samples, channels, height, width int) maskSet {
 	rng := rand.New(rand.NewPCG(3, 4))
-	s := maskSet{workload.Bytes{Image: []int{channels, height, width}, Pixels: make([]byte, samples*channels*height*width), N: samples}, make([]byte, samples*height*width)}
+	s := maskSet{workload.ByteImages{Image: []int{channels, height, width}, Pixels: make([]byte, samples*channels*height*width), N: samples}, make([]byte, samples*height*width)}
 	for i := range s.Pixels {
 		s.Pixels[i] = byte(rng.IntN(256))
 	}
@@ -133,17 +133,17 @@ func TestResidentErrors(t *testing.T) {
 		t.Errorf("nothing is held: %v", err)
 	}
 	for want, change := range map[string]func(*engine.DeviceDataset){
-		"no window of [8 8]":                      func(s *engine.DeviceDataset) { s.ImageShape, s.TargetShape = []int{1, 4, 16}, []int{1, 4, 16} },
+		"smaller than the crop [8 8]":             func(s *engine.DeviceDataset) { s.ImageShape, s.TargetShape = []int{1, 4, 16}, []int{1, 4, 16} },
 		"samples of \"image\" have shape [2 8 8]": func(s *engine.DeviceDataset) { s.ImageShape = []int{2, 8, 8} },
-		"256 bytes of \"image\" are no samples":   func(s *engine.DeviceDataset) { s.ImageShape, s.TargetShape = []int{1, 9, 9}, []int{1, 9, 9} },
-		"4 images and 3 targets":                  func(s *engine.DeviceDataset) { s.Target = s.Target[64:] },
-		"the same places": func(s *engine.DeviceDataset) {
+		"size of \"image\" is 256 bytes":          func(s *engine.DeviceDataset) { s.ImageShape, s.TargetShape = []int{1, 9, 9}, []int{1, 9, 9} },
+		"4 images but 3 targets":                  func(s *engine.DeviceDataset) { s.Target = s.Target[64:] },
+		"the same height, width": func(s *engine.DeviceDataset) {
 			s.TargetShape = []int{1, 16, 8}
 			s.Target = append(s.Target, s.Target...)
 		},
-		"stored as number 4 of 4":         func(s *engine.DeviceDataset) { s.Stored = []int{0, 4} },
-		"have places: give them as bytes": func(s *engine.DeviceDataset) { s.Values = make([]float32, 4*64) },
-		"the divisor of \"image\" is 0":   func(s *engine.DeviceDataset) { s.ImageDivisor = 0 },
+		"position of sample 1: got 4, want less than 4":  func(s *engine.DeviceDataset) { s.Stored = []int{0, 4} },
+		"have spatial dimensions, so they must be bytes": func(s *engine.DeviceDataset) { s.Values = make([]float32, 4*64) },
+		"divisor of \"image\" is 0":                      func(s *engine.DeviceDataset) { s.ImageDivisor = 0 },
 	} {
 		s := set.resident(1)
 		change(&s)
@@ -172,7 +172,7 @@ func TestResidentErrors(t *testing.T) {
 		}
 		want = x.MemoryBytes() // with Adam's slots
 	}
-	for want, indexes := range map[string][]int{"1 samples for a batch of 2": {0}, "sample 4 is none: the set has 4": {0, 4}, "sample -1 is none": {-1, 0}} {
+	for want, indexes := range map[string][]int{"got 1 samples, want a batch of 2": {0}, "unknown sample 4: the training set has 4 samples": {0, 4}, "unknown sample -1": {-1, 0}} {
 		if err := r.Samples(0, indexes); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("samples says %v, not %q", err, want)
 		}

@@ -15,16 +15,17 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// Work is the least work of one task of a step: the coordinates of a point in a roofline
-// diagram (Williams, Waterman and Patterson, Roofline, 2009, doi:10.1145/1498765.1498785).
+// Work contains the operations and the memory traffic of one task of a step: its coordinates
+// in a roofline diagram (Williams, Waterman and Patterson, Roofline, 2009,
+// doi:10.1145/1498765.1498785).
 type Work struct {
 	Task   string // "conv", "batch_norm", "adam"
 	Layer  string
 	Part   string // "forward", "backward", "optimizer"
 	Tensor bool   // the operations are matrix products, which tensor cores can compute
 	FLOPs  float64
-	// Bytes is the number of bytes that the task's kernels read and write. Each pass over
-	// memory counts, as if caches kept nothing between kernels.
+	// Bytes is the number of bytes that the task's kernels read and write, as if caches kept
+	// no data between kernels.
 	Bytes float64
 	// Behind is the part of Bytes that kernels move after the operations instead of during
 	// them, such as for the bias of a convolution if cuDNN has no graph with both.
@@ -39,17 +40,16 @@ type Ceilings struct {
 	BytesPerSecond float64 // of a copy within memory, bytes read plus bytes written
 }
 
-// Validate returns an error unless all ceilings are positive.
+// Validate returns an error unless all limits are positive.
 func (c Ceilings) Validate() error {
 	if !(c.TensorFLOPS > 0 && c.FLOPS > 0 && c.BytesPerSecond > 0) {
-		return fmt.Errorf("validate ceilings: %+v: each must be above 0", c)
+		return fmt.Errorf("validate ceilings: got %+v, want all numbers above 0", c)
 	}
 	return nil
 }
 
-// Bound returns the least time of w in seconds: the longer of the time for its operations
-// and the time for the bytes moved during them, plus the time for the bytes moved
-// afterwards.
+// Bound returns the least time of w in seconds: the time for its operations or for the bytes
+// moved during them, whichever is longer, plus the time for the bytes moved afterwards.
 func (c Ceilings) Bound(w Work) float64 {
 	peak := c.FLOPS
 	if w.Tensor {
@@ -58,8 +58,8 @@ func (c Ceilings) Bound(w Work) float64 {
 	return max(w.FLOPs/peak, (w.Bytes-w.Behind)/c.BytesPerSecond) + w.Behind/c.BytesPerSecond
 }
 
-// Bounds returns the least time of each task in seconds, and their sum, since tasks run one
-// after another.
+// Bounds returns the least time of each task in seconds, and the sum of these times, since
+// tasks run one after another.
 func (c Ceilings) Bounds(list []Work) (each []float64, sum float64) {
 	for _, w := range list {
 		b := c.Bound(w)
@@ -69,19 +69,19 @@ func (c Ceilings) Bounds(list []Work) (each []float64, sum float64) {
 	return each, sum
 }
 
-// StepWork lists the tasks of a training step. exe must be an executable of this package.
-// The optimizer's task is the last one; it is left out if update is nil.
+// StepWork returns the work of each task of a training step. exe must be an executable of
+// this package. The update is the last task; it is left out if update is nil.
 func StepWork(exe engine.Executable, update *optim.Update) ([]Work, error) {
 	x, ok := exe.(*executable)
 	if !ok {
-		return nil, fmt.Errorf("list the work of a step: the executable is a %T, none of engine/cuda", exe)
+		return nil, fmt.Errorf("list work of a step: got a %T, want an executable of engine/cuda", exe)
 	}
 	return x.stepWork(update), nil
 }
 
 func (x *executable) stepWork(update *optim.Update) (list []Work) {
 	for i, t := range x.tasks {
-		w := x.work(i, t)
+		w := x.taskWork(i, t)
 		w.Part = "forward"
 		if t.kernel >= x.program.Forward {
 			w.Part = "backward"
@@ -100,8 +100,7 @@ func (x *executable) stepWork(update *optim.Update) (list []Work) {
 	return list
 }
 
-// updateWork returns the work of the optimizer: it reads and writes weights and slots,
-// reads gradients, writes low-precision copies, and reads again what it needs for norms.
+// updateWork returns the work of an update.
 func (x *executable) updateWork(u *optim.Update) Work {
 	n := 0
 	for _, s := range x.update.segments.runs {
@@ -126,9 +125,10 @@ func (x *executable) updateWork(u *optim.Update) Work {
 	return Work{Task: u.Rule, Part: "optimizer", FLOPs: 12 * float64(n), Bytes: float64(n * bytes)}
 }
 
-// work returns the work of task i without its part. Only matrix products have their
-// operations counted: all other tasks are limited by memory.
-func (x *executable) work(i int, t task) Work {
+// taskWork returns the work of task t, which has index i. Its Part is empty. Only the
+// operations of matrix products are counted, because memory bandwidth limits all other
+// tasks.
+func (x *executable) taskWork(i int, t task) Work {
 	w := Work{Task: string(t.op), Layer: t.name}
 	size := func(id int) float64 {
 		if id < 0 {
@@ -138,7 +138,7 @@ func (x *executable) work(i int, t task) Work {
 	}
 	if c, ok := x.schedule.picks[i]; ok {
 		w.Tensor, w.FLOPs = true, float64(x.program.FLOPs(x.program.Kernels[t.kernel]))
-		w.Bytes, w.Behind = c.bytes(), c.behind
+		w.Bytes, w.Behind = c.bytes(), c.afterBytes
 		return w
 	}
 	for _, id := range t.in {
@@ -150,65 +150,65 @@ func (x *executable) work(i int, t task) Work {
 	w.Bytes += size(t.acc)
 	switch t.op {
 	case plan.OpBatchNorm:
-		if t.attr.Training && !t.given {
+		if t.attr.Training && !t.precomputed {
 			w.Bytes += size(t.in[0]) // read once for the statistics and once for the result
 		}
 		if t.prologue != nil && t.prologue.applied {
 			w.Bytes -= size(t.in[0]) + size(t.out[0])
 		}
 	case plan.OpBatchNormBackward:
-		if !t.given {
+		if !t.precomputed {
 			w.Bytes += size(t.in[0]) + size(t.in[4]) + size(t.in[5]) // read once for the sums and once for dx
 		}
 	}
 	return w
 }
 
-// Sizes of the measurements: far larger than any cache, and long enough for the clocks to
-// settle.
+// Sizes of the measurements. They are far larger than any cache, and long enough for the
+// clocks to settle.
 const (
 	ceilingBytes      = 1 << 30
 	ceilingIterations = 1 << 14
 	ceilingRuns       = 10
-	// For the measurement at the start of a training run, which must be short and leave the
-	// run's memory alone.
+	// For PeakFLOPS, which runs at the start of a training run and must be short.
 	peakIterations = 1 << 12
 	peakRuns       = 3
 )
 
-// Ceilings measures the GPU's limits, each as the best of ten runs: a copy in memory,
-// multiply-adds in registers, and matrix products in the engine's precision. Matrix
-// products are measured with large matrices in cuBLASLt and in registers with our own
-// kernel; the faster one counts. In fp32 without TF32, multiply-adds count instead.
+// Ceilings measures the GPU's limits, each as the best of ten runs: a copy within memory,
+// multiply-adds in registers, and matrix products in the engine's precision. Matrix products
+// are measured with large matrices in cuBLASLt and in registers with the engine's own
+// kernel; the faster result counts. In fp32 without TF32, multiply-adds count instead of
+// matrix products.
 func (e *Engine) Ceilings(ctx context.Context) (Ceilings, error) {
 	var c Ceilings
 	err := e.thread.do(func() (err error) {
-		c, err = e.gpu.ceilings(ctx, number.Low(e.options.Precision), e.tf32)
+		c, err = e.gpu.measureCeilings(ctx, number.ActivationType(e.options.Precision), e.tf32)
 		return err
 	})
 	if err != nil {
-		return c, fmt.Errorf("measure the ceilings of %s: %w", e.Name(), err)
+		return c, fmt.Errorf("measure ceilings of %s: %w", e.Name(), err)
 	}
 	return c, nil
 }
 
-// PeakFLOPS returns the number of operations per second of matrix products in the engine's
-// precision, as Ceilings does, but measures for only about 20 ms. It uses cuBLASLt only if
-// the library is available and there is enough memory. The result is 0 if the measurement
-// fails.
+// PeakFLOPS measures matrix products like Ceilings, but only for about 20 ms. It returns
+// operations per second, or 0 if the measurement fails. It uses cuBLASLt only if the library
+// is available and there is enough memory.
 func (e *Engine) PeakFLOPS() float64 {
 	var flops float64
 	_ = e.thread.do(func() (err error) { // the result is 0 if the engine is closed or the GPU is lost
-		flops, err = e.gpu.measurePeak(context.Background(), number.Low(e.options.Precision), e.tf32)
+		flops, err = e.gpu.measurePeak(context.Background(), number.ActivationType(e.options.Precision), e.tf32)
 		return err
 	})
 	return flops
 }
 
+// measurePeak does the work of PeakFLOPS.
 func (g *gpu) measurePeak(ctx context.Context, low device.Type, tf32 bool) (flops float64, err error) {
 	processors, err := g.driver.DeviceAttribute(g.device, driver.MultiprocessorCount)
 	if err != nil {
-		return 0, g.failed(err)
+		return 0, g.checkLost(err)
 	}
 	// Each thread writes one number: 8 blocks of 256 threads per multiprocessor.
 	memory := block{bytes: int64(8 * processors * 256 * 4)}
@@ -216,13 +216,13 @@ func (g *gpu) measurePeak(ctx context.Context, low device.Type, tf32 bool) (flop
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, g.free(memory)) }()
-	flops, _, err = g.measureRegisters(ctx, low, memory, 8*processors, peakIterations, peakRuns)
+	flops, _, err = g.measureRegisterFLOPS(ctx, low, memory, 8*processors, peakIterations, peakRuns)
 	if err != nil || low == device.F32 && !tf32 || g.stack.CublasLt == nil {
 		return flops, err
 	}
 	free, _, err := g.driver.MemGetInfo()
 	if err != nil {
-		return flops, g.failed(err)
+		return flops, g.checkLost(err)
 	}
 	large := block{bytes: min(3*productEdge*productEdge*int64(low.Size())+productWorkspace, free/2) / alignment * alignment}
 	if g.allocate(&large) != nil {
@@ -233,10 +233,10 @@ func (g *gpu) measurePeak(ctx context.Context, low device.Type, tf32 bool) (flop
 	return max(flops, product), err
 }
 
-// measureRegisters measures arithmetic in registers: matrix products if low has 16 bits,
-// multiply-adds otherwise. by names the measured operation.
-func (g *gpu) measureRegisters(ctx context.Context, low device.Type, memory block, blocks, iterations, runs int) (flops float64, by string, err error) {
-	var c kernels.Ceiling
+// measureRegisterFLOPS measures arithmetic in registers: matrix products if low has 16 bits,
+// otherwise multiply-adds. by is the name of the measured operation.
+func (g *gpu) measureRegisterFLOPS(ctx context.Context, low device.Type, memory block, blocks, iterations, runs int) (flops float64, by string, err error) {
+	var c kernels.ComputeCeiling
 	if low == device.F32 {
 		by = "multiply-adds"
 		c, err = kernels.FMACeiling(kernels.Pointer(memory.ptr), blocks, iterations)
@@ -247,14 +247,15 @@ func (g *gpu) measureRegisters(ctx context.Context, low device.Type, memory bloc
 	if err != nil {
 		return 0, "", err
 	}
-	seconds, err := g.leastTime(ctx, runs, c.Launch)
+	seconds, err := g.minLaunchSeconds(ctx, runs, c.Launch)
 	return c.FLOP / seconds, by, err
 }
 
-func (g *gpu) ceilings(ctx context.Context, low device.Type, tf32 bool) (c Ceilings, err error) {
+// measureCeilings does the work of Ceilings.
+func (g *gpu) measureCeilings(ctx context.Context, low device.Type, tf32 bool) (c Ceilings, err error) {
 	free, _, err := g.driver.MemGetInfo()
 	if err != nil {
-		return c, g.failed(err)
+		return c, g.checkLost(err)
 	}
 	memory := block{bytes: min(2*ceilingBytes, free/4) / alignment * alignment}
 	if err := g.allocate(&memory); err != nil {
@@ -263,24 +264,24 @@ func (g *gpu) ceilings(ctx context.Context, low device.Type, tf32 bool) (c Ceili
 	defer func() { err = errors.Join(err, g.free(memory)) }()
 	processors, err := g.driver.DeviceAttribute(g.device, driver.MultiprocessorCount)
 	if err != nil {
-		return c, g.failed(err)
+		return c, g.checkLost(err)
 	}
 	half := memory.bytes / 2
 	launches, err := kernels.CopyCeiling(kernels.Pointer(memory.ptr), kernels.Pointer(memory.ptr.Add(half)), int(half/16))
 	if err != nil {
 		return c, err
 	}
-	seconds, err := g.leastTime(ctx, ceilingRuns, launches...)
+	seconds, err := g.minLaunchSeconds(ctx, ceilingRuns, launches...)
 	if err != nil {
 		return c, err
 	}
 	c.BytesPerSecond = 2 * float64(half) / seconds
-	c.FLOPS, c.TensorBy, err = g.measureRegisters(ctx, device.F32, memory, 8*processors, ceilingIterations, ceilingRuns)
+	c.FLOPS, c.TensorBy, err = g.measureRegisterFLOPS(ctx, device.F32, memory, 8*processors, ceilingIterations, ceilingRuns)
 	if c.TensorFLOPS = c.FLOPS; err != nil || low == device.F32 && !tf32 {
 		return c, err
 	}
 	if low != device.F32 {
-		c.TensorFLOPS, c.TensorBy, err = g.measureRegisters(ctx, low, memory, 8*processors, ceilingIterations, ceilingRuns)
+		c.TensorFLOPS, c.TensorBy, err = g.measureRegisterFLOPS(ctx, low, memory, 8*processors, ceilingIterations, ceilingRuns)
 		if err != nil {
 			return c, err
 		}
@@ -298,16 +299,16 @@ func (g *gpu) ceilings(ctx context.Context, low device.Type, tf32 bool) (c Ceili
 	return c, nil
 }
 
-// Size of the square matrices in the measured product, and the limit of cuBLASLt's
-// workspace.
+// Number of rows of the square matrices in the measured product, and limit of cuBLASLt's
+// workspace in bytes.
 const (
 	productEdge      = 8192
 	productWorkspace = 64 << 20
 )
 
-// measureProduct measures cuBLASLt's product of square matrices of type low (TF32 for fp32), which
-// are as large as memory allows and contain noise, since zeros need less power. It returns
-// operations per second and the number of rows.
+// measureProduct measures cuBLASLt's product of square matrices of type low (TF32 for fp32).
+// The matrices are as large as memory allows, up to productEdge rows, and contain noise,
+// since zeros need less power. It returns operations per second and the number of rows.
 func (g *gpu) measureProduct(ctx context.Context, low device.Type, memory block, runs int) (flops float64, edge int64, err error) {
 	typ := map[device.Type]cublaslt.DataType{device.F32: cublaslt.Float32, device.F16: cublaslt.Float16, device.BF16: cublaslt.BFloat16}[low]
 	compute := cublaslt.ComputeFloat32
@@ -320,7 +321,7 @@ func (g *gpu) measureProduct(ctx context.Context, low device.Type, memory block,
 	for edge > 64 && 3*matrix()+limit > memory.bytes {
 		edge /= 2
 	}
-	if err := g.noise(block{memory.ptr, 2 * matrix()}, low); err != nil {
+	if err := g.fillNoise(block{memory.ptr, 2 * matrix()}, low); err != nil {
 		return 0, 0, err
 	}
 	lt := g.stack.CublasLt
@@ -338,7 +339,7 @@ func (g *gpu) measureProduct(ctx context.Context, low device.Type, memory block,
 	}
 	defer func() { err = errors.Join(err, lt.Close(plan)) }()
 	a := memory.ptr
-	seconds, err := g.leastTimeOf(ctx, runs, &productCall{lt, h, plan, a, a.Add(matrix()), a.Add(2 * matrix()), a.Add(3 * matrix())})
+	seconds, err := g.minCommandSeconds(ctx, runs, &matmulCall{lt, h, plan, a, a.Add(matrix()), a.Add(2 * matrix()), a.Add(3 * matrix())})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -346,44 +347,45 @@ func (g *gpu) measureProduct(ctx context.Context, low device.Type, memory block,
 	return 2 * n * n * n / seconds, edge, nil
 }
 
-// leastTime returns the shortest time of launches in the given number of runs, in seconds.
-func (g *gpu) leastTime(ctx context.Context, runs int, launches ...kernels.Launch) (float64, error) {
-	calls, err := g.calls(launches, nil)
+// minLaunchSeconds returns the shortest time of the launches in the given number of runs, in
+// seconds.
+func (g *gpu) minLaunchSeconds(ctx context.Context, runs int, launches ...kernels.Launch) (float64, error) {
+	calls, err := g.newKernelCalls(launches, nil)
 	if err != nil {
 		return 0, err
 	}
-	return g.leastTimeOf(ctx, runs, calls...)
+	return g.minCommandSeconds(ctx, runs, calls...)
 }
 
-// leastTimeOf returns the shortest time of commands in the given number of runs, in seconds. One
-// more run comes first and does not count.
-func (g *gpu) leastTimeOf(ctx context.Context, runs int, calls ...command) (seconds float64, err error) {
+// minCommandSeconds returns the shortest time of the commands in the given number of runs,
+// in seconds. An additional first run does not count.
+func (g *gpu) minCommandSeconds(ctx context.Context, runs int, calls ...command) (seconds float64, err error) {
 	var events [2]driver.Event
 	for i := range events {
 		if events[i], err = g.driver.EventCreate(driver.EventDefault); err != nil {
-			return 0, g.failed(err)
+			return 0, g.checkLost(err)
 		}
-		defer func() { err = errors.Join(err, g.failed(g.driver.EventDestroy(events[i]))) }()
+		defer func() { err = errors.Join(err, g.checkLost(g.driver.EventDestroy(events[i]))) }()
 	}
 	for run := range runs + 1 {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
 		if err := g.driver.EventRecord(events[0], g.compute); err != nil {
-			return 0, g.failed(err)
+			return 0, g.checkLost(err)
 		}
-		if err := g.runAll(calls, g.compute); err != nil {
+		if err := g.enqueueAll(calls, g.compute); err != nil {
 			return 0, err
 		}
 		if err := g.driver.EventRecord(events[1], g.compute); err != nil {
-			return 0, g.failed(err)
+			return 0, g.checkLost(err)
 		}
 		if err := g.driver.EventSynchronize(events[1]); err != nil {
-			return 0, g.failed(err)
+			return 0, g.checkLost(err)
 		}
 		ms, err := g.driver.EventElapsed(events[0], events[1])
 		if err != nil {
-			return 0, g.failed(err)
+			return 0, g.checkLost(err)
 		}
 		if s := float64(ms) / 1e3; run > 0 && s > 0 && (seconds == 0 || s < seconds) {
 			seconds = s

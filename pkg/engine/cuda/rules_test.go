@@ -164,7 +164,7 @@ func gathered(t *testing.T, kind, precision string, host bool) map[string][]floa
 	var ranks []rank
 	// What NCCL exchanges lies on the GPU: its sums on the host do not go through it.
 	if kind == "nccl" && !host {
-		ranks = onTheirOwn(t, n, gpuOptions(precision), strategy.NCCLOptions{}, cudatest.Machine)
+		ranks = onTheirOwn(t, n, gpuOptions(precision), strategy.NCCLOptions{}, cudatest.NewMachine)
 	} else {
 		ranks = onOneGPU(t, n, gpuOptions(precision))
 	}

@@ -173,7 +173,7 @@ func TestNonFiniteEverywhere(t *testing.T) {
 // TestInfiniteLossOfFiniteGradients: the gradients of L1 are signs, however large its
 // loss: where that overflows, all stays as it was, although every gradient is finite.
 func TestInfiniteLossOfFiniteGradients(t *testing.T) {
-	g, err := workload.Volumes()
+	g, err := workload.NewVolumeNetwork()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestInfiniteLossOfFiniteGradients(t *testing.T) {
 		}
 		initialise(t, x, g)
 		for step := 1; step <= 3; step++ { // as it is, recorded, launched
-			if err := workload.FeedNoise(x, uint64(step)); err != nil {
+			if err := workload.SetRandomInputs(x, uint64(step)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := x.Step(t.Context(), nil, adam(2*step-1)); err != nil {
@@ -251,7 +251,7 @@ func TestSetAfterAStep(t *testing.T) {
 // TestNonFiniteOfAnotherRank: where one rank's loss is not finite, every rank says so,
 // and none takes the update.
 func TestNonFiniteOfAnotherRank(t *testing.T) {
-	ranks := onTheirOwn(t, 2, gpuOptions("fp32"), strategy.NCCLOptions{}, cudatest.Machine)
+	ranks := onTheirOwn(t, 2, gpuOptions("fp32"), strategy.NCCLOptions{}, cudatest.NewMachine)
 	g, p := programOf(t, plainUNet(), 1, nn.Train, plan.Options{Fuse: true, BucketBytes: 4096, FirstBucketBytes: 1024})
 	exes := make([]engine.Executable, len(ranks))
 	for i, r := range ranks {
@@ -273,7 +273,7 @@ func TestNonFiniteOfAnotherRank(t *testing.T) {
 			}
 		}
 		_, err := exes[i].Step(t.Context(), ranks[i].sync, adam(1))
-		if !errors.Is(err, engine.ErrNonFinite) || (i == 0) != strings.Contains(err.Error(), "the loss of another rank") {
+		if !errors.Is(err, engine.ErrNonFinite) || (i == 0) != strings.Contains(err.Error(), "loss of another rank") {
 			return fmt.Errorf("rank %d: step says %w", i, err)
 		}
 		return nil

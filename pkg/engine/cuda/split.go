@@ -11,13 +11,15 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// A strategy whose exchange runs on the host splits the step: forward; backward up to each
-// bucket, which is then copied to page-locked memory while backward goes on; the exchange
-// on the host; the copy back; the update. This is how several ranks share one GPU, which
-// NCCL refuses. Synchronized batch norms split it further: see normSyncs.
+// A step is split if its strategy exchanges gradients on the host: the forward pass; the
+// backward pass up to each bucket, which is then copied to page-locked memory while the
+// backward pass goes on; the exchange on the host; the copy back to the GPU; the update. In
+// this way several ranks can share one GPU, which NCCL does not support. Synchronized batch
+// norms split the step further; see syncnorm.go.
 
-// arrangeSplit returns the sections of a step with an exchange on the host.
-func (x *executable) arrangeSplit(key replayKey, begin, end []command) (*replay, error) {
+// newSplitReplay returns the replay of a step with an exchange on the host. begin contains
+// the commands up to the end of the forward pass, end those of the update.
+func (x *executable) newSplitReplay(key replayKey, begin, end []command) (*replay, error) {
 	first, err := x.splitAtNorms("the forward pass", "forward", begin)
 	if err != nil {
 		return nil, err
@@ -33,7 +35,7 @@ func (x *executable) arrangeSplit(key replayKey, begin, end []command) (*replay,
 		return nil
 	}
 	at := x.schedule.forward
-	if key.microbatch.exchanged() {
+	if key.microbatch.endsUpdate() {
 		if err := x.prepareHostGrads(); err != nil {
 			return nil, err
 		}
@@ -44,9 +46,9 @@ func (x *executable) arrangeSplit(key replayKey, begin, end []command) (*replay,
 				last = len(x.schedule.commands) - 1
 			}
 			for ; at <= last; at++ {
-				list = append(list, x.commandsOf(at, key)...)
+				list = append(list, x.taskCommands(at, key)...)
 			}
-			gathered, err := x.accumulate(key.microbatch, b.offset, b.size)
+			gathered, err := x.accumulateCommands(key.microbatch, b.offset, b.size)
 			if err != nil {
 				return nil, err
 			}
@@ -59,9 +61,9 @@ func (x *executable) arrangeSplit(key replayKey, begin, end []command) (*replay,
 		// Only statistics are exchanged.
 		var list []command
 		for ; at < len(x.schedule.commands); at++ {
-			list = append(list, x.commandsOf(at, key)...)
+			list = append(list, x.taskCommands(at, key)...)
 		}
-		gathered, err := x.accumulate(key.microbatch, 0, x.exchange.lossAt)
+		gathered, err := x.accumulateCommands(key.microbatch, 0, x.exchange.lossAt)
 		if err != nil {
 			return nil, err
 		}
@@ -73,35 +75,36 @@ func (x *executable) arrangeSplit(key replayKey, begin, end []command) (*replay,
 	return p, nil
 }
 
-// prepareHostGrads allocates the gradients' memory on the host, and the buckets' events.
+// prepareHostGrads allocates the copy of the gradients on the host, and the buckets' events,
+// if they do not exist yet.
 func (x *executable) prepareHostGrads() error {
 	g := x.gpu
 	if x.exchange.hostGrads.ptr != nil || len(x.exchange.buckets) == 0 {
 		return nil
 	}
 	var err error
-	if x.exchange.hostGrads, err = g.pin(x.memory.grads.bytes); err != nil {
+	if x.exchange.hostGrads, err = g.allocatePinned(x.memory.grads.bytes); err != nil {
 		return err
 	}
 	for i := range x.exchange.buckets {
 		b := &x.exchange.buckets[i]
 		for _, e := range []*driver.Event{&b.sent, &b.filled} {
 			if *e, err = g.driver.EventCreate(driver.EventDisableTiming); err != nil {
-				return g.failed(err)
+				return g.checkLost(err)
 			}
 		}
 	}
 	return nil
 }
 
-// splitStep runs a step with an exchange on the host: of gradients by sync (nil: they are not
-// exchanged, but accumulated), of statistics by statisticsSync. A loss that is not finite ends it
-// before any bucket is exchanged.
+// splitStep runs a step with an exchange on the host. sync exchanges gradients; it is nil if
+// they are only accumulated. statisticsSync exchanges statistics. If the loss is not finite,
+// the step ends with an error before any bucket is exchanged.
 func (x *executable) splitStep(ctx context.Context, p *replay, sync, statisticsSync engine.GradSync, t *engine.Timing) error {
 	g, c := x.gpu, hostExchange{executable: x, sync: sync}
 	begin := time.Now()
 	start := begin
-	if err := c.run(ctx, p.sections[:p.forward]); err != nil {
+	if err := c.runSections(ctx, p.sections[:p.forward]); err != nil {
 		return err
 	}
 	if err := g.synchronize(); err != nil {
@@ -117,7 +120,7 @@ func (x *executable) splitStep(ctx context.Context, p *replay, sync, statisticsS
 	}
 
 	start = time.Now()
-	if err := c.backward(ctx, p.sections[p.forward:len(p.sections)-1]); err != nil {
+	if err := c.runBackward(ctx, p.sections[p.forward:len(p.sections)-1]); err != nil {
 		return err
 	}
 	exposed = x.exchange.norms.statistics.Spent()
@@ -125,13 +128,13 @@ func (x *executable) splitStep(ctx context.Context, p *replay, sync, statisticsS
 
 	start = time.Now()
 	if sync != nil {
-		if err := c.end(); err != nil {
+		if err := c.finish(); err != nil {
 			return err
 		}
 		t.Wait += time.Since(start)
 		start = time.Now()
 	}
-	g.reduced(statisticsSync, begin)
+	g.traceReductions(statisticsSync, begin)
 
 	if err := p.sections[len(p.sections)-1].run(g, x.engine.options.Graph); err != nil {
 		return err
@@ -140,10 +143,10 @@ func (x *executable) splitStep(ctx context.Context, p *replay, sync, statisticsS
 		return err
 	}
 	t.Optimizer = time.Since(start)
-	return x.results(false)
+	return x.readResults(false)
 }
 
-// hostExchange runs a split step.
+// hostExchange is the state of a split step while it runs.
 type hostExchange struct {
 	*executable
 	sync      engine.GradSync
@@ -151,17 +154,18 @@ type hostExchange struct {
 	exchanged int // number of buckets passed to sync
 }
 
-// run enqueues sections, and the copy of each bucket to the host after the section that
-// completes it. At a synchronized batch norm it waits for the GPU, and first passes on the
-// buckets that were complete before: all ranks exchange in the order of the program.
-func (c *hostExchange) run(ctx context.Context, sections []*section) error {
+// runSections enqueues sections, and after each section the copies to the host of the
+// buckets that it completes. At a synchronized batch norm it waits for the GPU. With
+// overlap, it first passes the buckets completed before to sync, so that all ranks exchange
+// in the order of the program.
+func (c *hostExchange) runSections(ctx context.Context, sections []*section) error {
 	o := c.engine.options
 	for _, s := range sections {
 		if err := s.run(c.gpu, o.Graph); err != nil {
 			return err
 		}
 		for ; c.sent < s.ready; c.sent++ {
-			if err := c.send(c.sent); err != nil {
+			if err := c.enqueueBucketCopy(c.sent); err != nil {
 				return err
 			}
 		}
@@ -169,7 +173,7 @@ func (c *hostExchange) run(ctx context.Context, sections []*section) error {
 			continue
 		}
 		if o.Overlap {
-			if err := c.exchangeSent(ctx); err != nil {
+			if err := c.exchangeCopied(ctx); err != nil {
 				return err
 			}
 		}
@@ -183,28 +187,28 @@ func (c *hostExchange) run(ctx context.Context, sections []*section) error {
 	return nil
 }
 
-// send enqueues the copy of a bucket to the host.
-func (c *hostExchange) send(i int) error {
+// enqueueBucketCopy enqueues the copy of bucket i to the host.
+func (c *hostExchange) enqueueBucketCopy(i int) error {
 	g, b := c.gpu, c.exchange.buckets[i]
 	if err := g.driver.EventRecord(b.filled, g.compute); err != nil {
-		return g.failed(err)
+		return g.checkLost(err)
 	}
 	if err := g.driver.StreamWaitEvent(g.exchange, b.filled); err != nil {
-		return g.failed(err)
+		return g.checkLost(err)
 	}
 	host := c.exchange.hostGrads.part(4*b.offset, 4*b.size)
-	err := g.traced(fmt.Sprint("bucket ", i, " to the host"), "", "exchange", g.exchange, func() error {
-		return g.failed(g.driver.MemcpyDtoHAsync(host.ptr, c.memory.grads.ptr.Add(int64(4*b.offset)), host.bytes, g.exchange))
+	err := g.recordSpan(fmt.Sprint("bucket ", i, " to the host"), "", "exchange", g.exchange, func() error {
+		return g.checkLost(g.driver.MemcpyDtoHAsync(host.ptr, c.memory.grads.ptr.Add(int64(4*b.offset)), host.bytes, g.exchange))
 	})
 	if err != nil {
 		return err
 	}
-	return g.failed(g.driver.EventRecord(b.sent, g.exchange))
+	return g.checkLost(g.driver.EventRecord(b.sent, g.exchange))
 }
 
-// backward runs the backward pass and passes the remaining buckets to sync; without overlap
-// all of them, after the pass.
-func (c *hostExchange) backward(ctx context.Context, sections []*section) (err error) {
+// runBackward runs the backward pass and passes the buckets to sync, without overlap only
+// after the pass.
+func (c *hostExchange) runBackward(ctx context.Context, sections []*section) (err error) {
 	defer func() {
 		// The exchange may still write to a bucket: wait for it before returning.
 		if err != nil && c.exchanged > 0 {
@@ -213,10 +217,10 @@ func (c *hostExchange) backward(ctx context.Context, sections []*section) (err e
 			}
 		}
 	}()
-	if err := c.run(ctx, sections); err != nil {
+	if err := c.runSections(ctx, sections); err != nil {
 		return err
 	}
-	if err := c.feedNext(); err != nil {
+	if err := c.copyNextInputs(); err != nil {
 		return err
 	}
 	if c.sync == nil || !c.engine.options.Overlap {
@@ -224,14 +228,15 @@ func (c *hostExchange) backward(ctx context.Context, sections []*section) (err e
 			return err
 		}
 	}
-	if err := c.exchangeSent(ctx); err != nil {
+	if err := c.exchangeCopied(ctx); err != nil {
 		return err
 	}
 	return ctx.Err()
 }
 
-// exchangeSent passes to sync the buckets that were sent, each when it has arrived on the host.
-func (c *hostExchange) exchangeSent(ctx context.Context) error {
+// exchangeCopied passes to sync all buckets whose copies were enqueued, each after its copy
+// has ended.
+func (c *hostExchange) exchangeCopied(ctx context.Context) error {
 	for c.exchanged < c.sent {
 		i := c.exchanged
 		if err := ctx.Err(); err != nil {
@@ -239,23 +244,23 @@ func (c *hostExchange) exchangeSent(ctx context.Context) error {
 		}
 		b := c.exchange.buckets[i]
 		if err := c.gpu.driver.EventSynchronize(b.sent); err != nil {
-			return c.gpu.failed(err)
+			return c.gpu.checkLost(err)
 		}
 		c.exchanged++
 		if err := c.sync.Bucket(i, device.Buffer{F32: c.exchange.hostGrads.part(4*b.offset, 4*b.size).floats()}, device.Stream{}); err != nil {
-			return fmt.Errorf("hand over gradient bucket %d: %w", i, err)
+			return fmt.Errorf("exchange gradient bucket %d: %w", i, err)
 		}
 	}
 	return nil
 }
 
-// end waits for the exchange of gradients, and copies them back.
-func (c *hostExchange) end() error {
+// finish waits for the exchange of the gradients and copies them back to the GPU.
+func (c *hostExchange) finish() error {
 	if err := c.sync.Wait(); err != nil {
 		return fmt.Errorf("wait for gradients: %w", err)
 	}
 	g := c.gpu
-	return g.traced("gradients to the GPU", "", "exchange", g.compute, func() error {
-		return g.failed(g.driver.MemcpyHtoDAsync(c.memory.grads.ptr, c.exchange.hostGrads.ptr, int64(4*c.exchange.lossAt), g.compute))
+	return g.recordSpan("gradients to the GPU", "", "exchange", g.compute, func() error {
+		return g.checkLost(g.driver.MemcpyHtoDAsync(c.memory.grads.ptr, c.exchange.hostGrads.ptr, int64(4*c.exchange.lossAt), g.compute))
 	})
 }

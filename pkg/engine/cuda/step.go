@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// Layout of the page-locked memory with the results of a step: the loss, the loss that was
-// exchanged with the gradients, and the control block.
+// Layout of the page-locked memory with the results of a step, in bytes: the loss, the loss
+// that was exchanged with the gradients, and the control block.
 const (
 	resultLoss    = 0
 	resultTail    = 4
@@ -23,13 +23,13 @@ const (
 	resultBytes   = resultControl + kernels.ControlBytes
 )
 
-// Step runs one step and waits for it. If it returns an error, parameters, states and
-// optimizer slots are unchanged. A step in fp16 whose gradients overflow is not an error:
-// it skips the update and halves the loss scale.
+// Step runs one step and waits for its end. If it returns an error, parameters, states and
+// optimizer slots are unchanged. An fp16 step whose gradients overflow is not an error: it
+// skips the update and halves the loss scale.
 //
-// Times are measured by the GPU's clock. A step that runs as one graph is measured as a
-// whole. Its time is divided into forward, backward and optimizer in the proportions of the
-// last step that ran without a graph.
+// Times are measured with the GPU's clock. If a step runs as one graph, only its total time
+// is measured. This time is divided into forward, backward and optimizer in the proportions
+// of the last step that ran without a graph.
 func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
 	var t engine.Timing
 	err := x.do(func() error {
@@ -39,7 +39,7 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 		if err := x.gpu.beginStep(); err != nil {
 			return err
 		}
-		err := x.holdBack()
+		err := x.occupyGPU()
 		if err == nil {
 			err = x.step(ctx, sync, update, &t)
 		}
@@ -51,11 +51,12 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 	return t, nil
 }
 
+// step does the work of Step, except for profiles.
 func (x *executable) step(ctx context.Context, sync engine.GradSync, update *optim.Update, t *engine.Timing) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := x.canUpdate(update); err != nil {
+	if err := x.checkUpdate(update); err != nil {
 		return err
 	}
 	statisticsSync := sync // exchanges statistics, after every batch of an update
@@ -68,28 +69,28 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	var batch microbatch
 	if a, ok := sync.(engine.Accumulating); ok {
 		defer a.Accumulated()
-		if batch, sync = microbatchOf(a); batch.kind == lastBatch && x.exchange.sums.ptr == 0 {
-			return errors.New("the last of several batches comes before the first: begin with that one")
+		if batch, sync = nextMicrobatch(a); batch.kind == lastBatch && x.exchange.sums.ptr == 0 {
+			return errors.New("the last batch of an update comes before its first batch")
 		}
 	}
-	syncNorms, deviceSync, err := x.statisticsExchange(statisticsSync)
+	syncNorms, deviceSync, err := x.resolveStatisticsSync(statisticsSync)
 	if err != nil {
 		return err
 	}
 	split := sync != nil && !sync.Capturable() || syncNorms && deviceSync == nil
-	key := replayKey{rule: ruleOf(update), microbatch: batch, split: split, syncNorms: syncNorms, deviceSync: deviceSync, buffers: x.nextBuffers(), dataset: x.usesDataset()}
+	key := replayKey{rule: withoutStepValues(update), microbatch: batch, split: split, syncNorms: syncNorms, deviceSync: deviceSync, buffers: x.nextBufferBits(), dataset: x.usesDataset()}
 	if !split {
 		key.sync = sync
 	}
 	p := x.schedule.replays[key]
 	if p == nil {
 		var err error
-		if p, err = x.arrange(key); err != nil {
+		if p, err = x.newReplay(key); err != nil {
 			return err
 		}
 		x.schedule.replays[key] = p
 	}
-	if err := x.refresh(); err != nil {
+	if err := x.refreshCopies(); err != nil {
 		return err
 	}
 	if update != nil && int32(update.Step) <= x.last.control.Skipped {
@@ -110,22 +111,22 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if len(x.data.inputs) > 0 {
 		// Inputs are copied in a separate stream.
 		if err := x.gpu.driver.EventRecord(x.data.fed, x.gpu.copies); err != nil {
-			return x.gpu.failed(err)
+			return x.gpu.checkLost(err)
 		}
 		if err := x.gpu.driver.StreamWaitEvent(x.gpu.compute, x.data.fed); err != nil {
-			return x.gpu.failed(err)
+			return x.gpu.checkLost(err)
 		}
 	}
 	switch {
 	case split:
 		err = x.splitStep(ctx, p, sync, statisticsSync, t)
 	case deviceSync != nil:
-		err = x.wholeStep(ctx, p, deviceSync, t)
+		err = x.unsplitStep(ctx, p, deviceSync, t)
 	default:
-		err = x.wholeStep(ctx, p, sync, t)
+		err = x.unsplitStep(ctx, p, sync, t)
 	}
 	if err != nil {
-		return errors.Join(err, x.restore())
+		return errors.Join(err, x.restoreStates())
 	}
 	x.last.clip = 1
 	if update != nil && update.ClipNorm > 0 {
@@ -134,10 +135,10 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	return nil
 }
 
-// microbatchOf returns which batch of an update the next step computes, and the strategy
-// that exchanges gradients after it, or nil if gradients are only exchanged after the
-// update's last batch.
-func microbatchOf(a engine.Accumulating) (microbatch, engine.GradSync) {
+// nextMicrobatch returns which batch of an update the next step computes, and the strategy
+// that exchanges gradients after it. The strategy is nil unless the batch is the update's
+// last one.
+func nextMicrobatch(a engine.Accumulating) (microbatch, engine.GradSync) {
 	at, parts, inner := a.Part()
 	switch {
 	case parts <= 1:
@@ -150,25 +151,26 @@ func microbatchOf(a engine.Accumulating) (microbatch, engine.GradSync) {
 	return microbatch{kind: middleBatch}, nil
 }
 
-// accumulate returns the commands that add the gradients of a batch to the sums, or compute
-// the mean over all batches, for n elements starting at from.
-func (x *executable) accumulate(p microbatch, from, n int) ([]command, error) {
+// accumulateCommands returns the commands that accumulate n gradients starting at element
+// from: they start the sums, add to the sums, or replace the gradients by the mean over all
+// batches, depending on p.
+func (x *executable) accumulateCommands(p microbatch, from, n int) ([]command, error) {
 	grads := kernels.Pointer(x.memory.grads.ptr.Add(int64(4 * from)))
 	sums := kernels.Pointer(x.exchange.sums.ptr.Add(int64(4 * from)))
 	switch p.kind {
 	case firstBatch:
-		return []command{&copyCall{x.exchange.sums.ptr.Add(int64(4 * from)), x.memory.grads.ptr.Add(int64(4 * from)), int64(4 * n)}}, nil
+		return []command{&copyOnGPU{x.exchange.sums.ptr.Add(int64(4 * from)), x.memory.grads.ptr.Add(int64(4 * from)), int64(4 * n)}}, nil
 	case middleBatch:
-		return x.gpu.calls(kernels.GradAdd(sums, grads, n))
+		return x.gpu.newKernelCalls(kernels.GradAdd(sums, grads, n))
 	case lastBatch:
-		return x.gpu.calls(kernels.GradMean(grads, sums, n, p.parts))
+		return x.gpu.newKernelCalls(kernels.GradMean(grads, sums, n, p.parts))
 	}
 	return nil, nil
 }
 
-// prepareSums allocates the memory for sums of gradients, if p needs it and it does not
-// exist.
-func (x *executable) prepareSums(p microbatch) error {
+// allocateGradSums allocates the sums of gradients if p needs them and they do not exist
+// yet.
+func (x *executable) allocateGradSums(p microbatch) error {
 	if p.kind == onlyBatch || x.exchange.sums.ptr != 0 {
 		return nil
 	}
@@ -176,46 +178,46 @@ func (x *executable) prepareSums(p microbatch) error {
 	return x.gpu.allocate(&x.exchange.sums)
 }
 
-// arrange returns the commands of a step as a replay.
-func (x *executable) arrange(key replayKey) (*replay, error) {
-	begin := []command{&upCall{x.memory.control.ptr, x.memory.hostControl, kernels.ControlHostBytes}}
+// newReplay returns the replay of the kind of step that key describes.
+func (x *executable) newReplay(key replayKey) (*replay, error) {
+	begin := []command{&copyToGPU{x.memory.control.ptr, x.memory.hostControl, kernels.ControlHostBytes}}
 	if key.dataset {
-		begin = append(begin, &upCall{x.data.samples.ptr, x.data.dataset.host, x.data.samples.bytes})
+		begin = append(begin, &copyToGPU{x.data.samples.ptr, x.data.dataset.host, x.data.samples.bytes})
 	}
 	if x.memory.backup.bytes > 0 {
-		begin = append(begin, &copyCall{x.memory.backup.ptr, x.store.states.ptr, x.memory.backup.bytes})
+		begin = append(begin, &copyOnGPU{x.memory.backup.ptr, x.store.states.ptr, x.memory.backup.bytes})
 	}
-	packing, err := x.packing()
+	packing, err := x.packCommands()
 	if err != nil {
 		return nil, err
 	}
 	begin = append(begin, packing...)
 	for i := range x.schedule.forward {
-		begin = append(begin, x.commandsOf(i, key)...)
+		begin = append(begin, x.taskCommands(i, key)...)
 	}
 	if x.program.Loss >= 0 {
 		begin = append(begin, &copyToHost{x.memory.result.part(resultLoss, 4), x.address(x.program.Loss), 4})
 		if len(x.exchange.buckets) > 0 {
-			begin = append(begin, &copyCall{x.lossTail(), x.address(x.program.Loss), 4})
+			begin = append(begin, &copyOnGPU{x.exchangedLossAddress(), x.address(x.program.Loss), 4})
 		}
 	}
-	if err := x.prepareSums(key.microbatch); err != nil {
+	if err := x.allocateGradSums(key.microbatch); err != nil {
 		return nil, err
 	}
 	var end []command
 	if key.rule.Rule != "" {
-		if end, err = x.optimize(key.rule); err != nil {
+		if end, err = x.updateCommands(key.rule); err != nil {
 			return nil, err
 		}
 	}
 	if len(x.exchange.buckets) > 0 {
-		end = append(end, &copyToHost{x.memory.result.part(resultTail, 4), x.lossTail(), 4})
+		end = append(end, &copyToHost{x.memory.result.part(resultTail, 4), x.exchangedLossAddress(), 4})
 	}
 	end = append(end, &copyToHost{x.memory.result.part(resultControl, kernels.ControlBytes), x.memory.control.ptr, kernels.ControlBytes})
 	if key.split {
-		return x.arrangeSplit(key, begin, end)
+		return x.newSplitReplay(key, begin, end)
 	}
-	backward, err := x.arrangeBackward(key)
+	backward, err := x.backwardCommands(key)
 	if err != nil {
 		return nil, err
 	}
@@ -224,14 +226,14 @@ func (x *executable) arrange(key replayKey) (*replay, error) {
 	}}}}, nil
 }
 
-// arrangeBackward returns the commands of the backward pass. If key.sync is not nil, it
-// receives each bucket as soon as the bucket is final.
-func (x *executable) arrangeBackward(key replayKey) (list []command, err error) {
+// backwardCommands returns the commands of the backward pass. If key.sync is not nil, they
+// pass each bucket to it as soon as the bucket is complete.
+func (x *executable) backwardCommands(key replayKey) (list []command, err error) {
 	p, sync, next := key.microbatch, key.sync, 0
 	hand := func(upTo int) error {
 		for ; next < len(x.exchange.buckets) && x.exchange.buckets[next].ready <= upTo; next++ {
 			b := x.exchange.buckets[next]
-			gathered, err := x.accumulate(p, b.offset, b.size)
+			gathered, err := x.accumulateCommands(p, b.offset, b.size)
 			if err != nil {
 				return err
 			}
@@ -241,7 +243,7 @@ func (x *executable) arrangeBackward(key replayKey) (list []command, err error) 
 			}
 			size := b.size
 			if next == len(x.exchange.buckets)-1 {
-				size += regionAlign // and the loss after the last bucket
+				size += regionAlignElements // and the loss after the last bucket
 			}
 			list = append(list, &bucketCall{sync, next, device.Buffer{
 				Pointer: uintptr(x.memory.grads.ptr.Add(int64(4 * b.offset))), Type: device.F32, Elements: size,
@@ -250,7 +252,7 @@ func (x *executable) arrangeBackward(key replayKey) (list []command, err error) 
 		return nil
 	}
 	for i := x.schedule.forward; i < len(x.schedule.commands); i++ {
-		list = append(list, x.commandsOf(i, key)...)
+		list = append(list, x.taskCommands(i, key)...)
 		// Without an exchange, all gradients are accumulated at once.
 		if sync != nil && x.engine.options.Overlap {
 			if err := hand(i); err != nil {
@@ -262,7 +264,7 @@ func (x *executable) arrangeBackward(key replayKey) (list []command, err error) 
 		if p.kind == onlyBatch {
 			return list, nil
 		}
-		gathered, err := x.accumulate(p, 0, x.exchange.lossAt)
+		gathered, err := x.accumulateCommands(p, 0, x.exchange.lossAt)
 		return append(list, gathered...), err
 	}
 	if err := hand(math.MaxInt); err != nil {
@@ -271,61 +273,62 @@ func (x *executable) arrangeBackward(key replayKey) (list []command, err error) 
 	return append(list, &joinCall{x.exchange.join}), nil
 }
 
-// watched is a strategy that detects a step which waits for a lost rank. stop returns the
-// error with which the strategy ended such a step, or nil.
-type watched interface {
+// watcher is implemented by strategies that detect a step which waits for a lost rank. The
+// function stop ends the watch. It returns the error with which the strategy ended the step,
+// or nil.
+type watcher interface {
 	Watch(ctx context.Context) (stop func() error)
 }
 
-// wholeStep runs a step that does not need the host before its end.
-func (x *executable) wholeStep(ctx context.Context, p *replay, sync engine.GradSync, t *engine.Timing) error {
+// unsplitStep runs a step during which the host has nothing to do.
+func (x *executable) unsplitStep(ctx context.Context, p *replay, sync engine.GradSync, t *engine.Timing) error {
 	stop := func() error { return nil }
-	if w, ok := sync.(watched); ok {
+	if w, ok := sync.(watcher); ok {
 		stop = w.Watch(ctx)
 	}
-	err := x.launchWhole(p.sections[0])
+	err := x.launchUnsplit(p.sections[0])
 	if watchErr := stop(); watchErr != nil {
 		return watchErr // the cause of any other error
 	}
 	if err != nil {
 		return err
 	}
-	if err := x.measure(p.sections[0], t); err != nil {
+	if err := x.measureStep(p.sections[0], t); err != nil {
 		return err
 	}
-	return x.results(true)
+	return x.readResults(true)
 }
 
-// launchWhole enqueues a step in the compute stream and waits for its end.
-func (x *executable) launchWhole(s *section) error {
+// launchUnsplit enqueues an unsplit step in the compute stream and waits for its end.
+func (x *executable) launchUnsplit(s *section) error {
 	g := x.gpu
 	if err := g.driver.EventRecord(x.profile.begin, g.compute); err != nil {
-		return g.failed(err)
+		return g.checkLost(err)
 	}
 	if err := s.run(g, x.engine.options.Graph); err != nil {
 		return err
 	}
 	if err := g.driver.EventRecord(x.profile.end, g.compute); err != nil {
-		return g.failed(err)
+		return g.checkLost(err)
 	}
-	if err := x.feedNext(); err != nil {
+	if err := x.copyNextInputs(); err != nil {
 		return err
 	}
-	return g.failed(g.driver.EventSynchronize(x.profile.end))
+	return g.checkLost(g.driver.EventSynchronize(x.profile.end))
 }
 
-// measure sets t from the events of a step.
-func (x *executable) measure(s *section, t *engine.Timing) error {
+// measureStep sets the times in t from the events of an unsplit step.
+func (x *executable) measureStep(s *section, t *engine.Timing) error {
 	d := x.gpu.driver
 	whole, err := d.EventElapsed(x.profile.begin, x.profile.end)
 	if err != nil {
-		return x.gpu.failed(err)
+		return x.gpu.checkLost(err)
 	}
 	if !s.replayed {
 		forward, err1 := d.EventElapsed(x.profile.begin, x.profile.forwardEnd)
 		backward, err2 := d.EventElapsed(x.profile.forwardEnd, x.profile.backwardEnd)
 		if err := errors.Join(err1, err2); err != nil {
-			return x.gpu.failed(err)
+			return x.gpu.checkLost(err)
 		}
 		total := max(float64(whole), 1e-9)
 		x.profile.shares = [3]float64{float64(forward) / total, float64(backward) / total, 1 - float64(forward+backward)/total}
@@ -337,17 +340,17 @@ func (x *executable) measure(s *section, t *engine.Timing) error {
 	return nil
 }
 
-// results reads the results of a step. With tail, the exchanged loss is checked too:
-// another rank's loss may not be finite.
-func (x *executable) results(tail bool) error {
+// readResults reads the results of a step. With tail, it also returns an error if the
+// exchanged loss is not finite, which means that another rank's loss is not finite.
+func (x *executable) readResults(tail bool) error {
 	data := x.memory.result.data()
 	c := kernels.ReadControl(data[resultControl:])
 	if err := x.readLoss(); err != nil {
 		return err
 	}
 	if tail && len(x.exchange.buckets) > 0 && x.program.Loss >= 0 {
-		if v := float(data[resultTail:]); math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("the loss of another rank: %w", engine.ErrNonFinite)
+		if v := decodeFloat32(data[resultTail:]); math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Errorf("loss of another rank: %w", engine.ErrNonFinite)
 		}
 	}
 	x.last.control = c
@@ -361,19 +364,21 @@ func (x *executable) readLoss() error {
 	if x.program.Loss < 0 {
 		return nil
 	}
-	x.last.loss = float(x.memory.result.data()[resultLoss:])
+	x.last.loss = decodeFloat32(x.memory.result.data()[resultLoss:])
 	if math.IsNaN(x.last.loss) || math.IsInf(x.last.loss, 0) {
 		return fmt.Errorf("loss is %v: %w", x.last.loss, engine.ErrNonFinite)
 	}
 	return nil
 }
 
-func float(b []byte) float64 {
+// decodeFloat32 decodes a little-endian float32.
+func decodeFloat32(b []byte) float64 {
 	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
 }
 
-// restore sets the states back to their values before the step, unless the device is lost.
-func (x *executable) restore() error {
+// restoreStates sets the states back to their values before the step, unless the GPU is
+// lost.
+func (x *executable) restoreStates() error {
 	g := x.gpu
 	if g.lost != nil || x.memory.backup.bytes == 0 {
 		return nil
@@ -382,7 +387,7 @@ func (x *executable) restore() error {
 		return err
 	}
 	if err := g.driver.MemcpyDtoDAsync(x.store.states.ptr, x.memory.backup.ptr, x.memory.backup.bytes, g.compute); err != nil {
-		return g.failed(err)
+		return g.checkLost(err)
 	}
 	return g.synchronize()
 }

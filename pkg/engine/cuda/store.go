@@ -8,21 +8,20 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// region is the place of a persistent tensor in a flat buffer.
+// region is the position of a persistent tensor in a flat buffer.
 type region struct {
 	offset int // elements
 	layout layout
 }
 
-// regionAlign is the number of elements to a multiple of which the regions of a flat buffer
-// are padded.
-const regionAlign = alignment / 4
+// regionAlignElements is the alignment of regions in flat buffers, in fp32 elements.
+const regionAlignElements = alignment / 4
 
-// store contains everything that outlives a step: weights, states and the optimizer's
-// slots. Executables that share parameters use one store.
+// store contains everything that outlives a step: weights, states and optimizer slots.
+// Executables that share parameters use the same store.
 type store struct {
 	gpu      *gpu
-	low      device.Type // of the copies
+	low      device.Type // type of the copies
 	masters  block       // fp32 weights
 	copies   block       // copies of the weights in type low; not allocated if low is fp32
 	states   block
@@ -32,17 +31,17 @@ type store struct {
 	paramAt, stateAt   map[string]region
 	paramSeq, stateSeq []string // names, in the program's order
 
-	stale bool // the weights have been set after the copies
+	stale bool // the weights have been set since the copies were made
 	users int  // number of executables that use the store
 }
 
-// slotNames lists the optimizer's slots in the order of Names, which calls them
-// "optimizer.<slot>.<param>".
+// slotNames returns the names of all optimizer slots, in the order in which Names lists
+// them.
 func slotNames() []string { return []string{"m", "v", "momentum"} }
 
-// paramOrder lists the program's parameters in the order of the flat buffers: bucket after
-// bucket, within a bucket in the order in which gradients become final, then parameters
-// without gradients.
+// paramOrder returns the indexes of the program's parameters in the order of the flat
+// buffers: bucket after bucket, within a bucket in the order in which gradients become
+// final, and at the end the parameters without gradients.
 func paramOrder(p *plan.Program) []int {
 	var order []int
 	for _, b := range p.Buckets {
@@ -56,17 +55,17 @@ func paramOrder(p *plan.Program) []int {
 	return order
 }
 
-// newStore lays out the parameters and states of p. It does not allocate memory.
+// newStore lays out the parameters and states of p without allocating memory.
 func newStore(g *gpu, p *plan.Program, layouts []layout, low device.Type) (*store, error) {
 	s := &store{gpu: g, low: low, paramAt: map[string]region{}, stateAt: map[string]region{}, slots: map[string]block{}, stale: true}
 	for _, i := range paramOrder(p) {
 		id := p.Params[i].Tensor
 		name := p.Tensors[id].Name
 		if _, double := s.paramAt[name]; double {
-			return nil, fmt.Errorf("lay out parameters: two are named %q", name)
+			return nil, fmt.Errorf("lay out parameters: duplicate name %q", name)
 		}
 		s.paramAt[name] = region{s.elements, layouts[id]}
-		s.elements += roundUp(layouts[id].size(), regionAlign)
+		s.elements += roundUp(layouts[id].size(), regionAlignElements)
 	}
 	for _, q := range p.Params {
 		s.paramSeq = append(s.paramSeq, p.Tensors[q.Tensor].Name)
@@ -75,13 +74,13 @@ func newStore(g *gpu, p *plan.Program, layouts []layout, low device.Type) (*stor
 	for _, id := range p.States {
 		name := p.Tensors[id].Name
 		if _, double := s.stateAt[name]; double {
-			return nil, fmt.Errorf("lay out states: two are named %q", name)
+			return nil, fmt.Errorf("lay out states: duplicate name %q", name)
 		}
 		l := layouts[id]
 		l.typ = device.F32 // statistics are fp32 in every precision
 		s.stateAt[name] = region{size, l}
 		s.stateSeq = append(s.stateSeq, name)
-		size += roundUp(l.size(), regionAlign)
+		size += roundUp(l.size(), regionAlignElements)
 	}
 	s.masters.bytes, s.states.bytes = int64(4*s.elements), int64(4*size)
 	if low != device.F32 {
@@ -90,17 +89,17 @@ func newStore(g *gpu, p *plan.Program, layouts []layout, low device.Type) (*stor
 	return s, nil
 }
 
-// covers returns an error for the first parameter or state of p that s lacks or has in
-// another shape.
-func (s *store) covers(p *plan.Program, layouts []layout) error {
+// checkCoverage returns an error for the first parameter or state of p that s does not
+// contain, or contains with another shape or layout.
+func (s *store) checkCoverage(p *plan.Program, layouts []layout) error {
 	check := func(kind string, at map[string]region, id int) error {
 		t := p.Tensors[id]
 		r, ok := at[t.Name]
 		switch {
 		case !ok:
-			return fmt.Errorf("share %ss: the executable to share with has no %s %q", kind, kind, t.Name)
+			return fmt.Errorf("share executable: the shared executable has no %s %q", kind, t.Name)
 		case !slices.Equal(r.layout.shape, t.Shape) || r.layout.form != layouts[id].form:
-			return fmt.Errorf("share %ss: %q has shape %v here and %v in the executable to share with", kind, t.Name, t.Shape, r.layout.shape)
+			return fmt.Errorf("share executable: %s %q has shape %v, but %v in the shared executable", kind, t.Name, t.Shape, r.layout.shape)
 		}
 		return nil
 	}
@@ -127,8 +126,8 @@ func (s *store) allocate() error {
 	return nil
 }
 
-// slot returns the flat buffer of an optimizer slot. It allocates the buffer, filled with
-// zeros, if it does not exist.
+// slot returns the flat buffer of an optimizer slot. If it does not exist, slot allocates
+// it, filled with zeros.
 func (s *store) slot(name string) (block, error) {
 	if b, ok := s.slots[name]; ok {
 		return b, nil
@@ -141,7 +140,7 @@ func (s *store) slot(name string) (block, error) {
 	return b, nil
 }
 
-// bytes returns the size of the memory of s.
+// bytes returns the size of the memory of s in bytes.
 func (s *store) bytes() int64 {
 	n := s.masters.bytes + s.copies.bytes + s.states.bytes
 	for _, b := range s.slots {
@@ -150,7 +149,7 @@ func (s *store) bytes() int64 {
 	return n
 }
 
-// release frees s after its last user has called it.
+// release removes one user of s, and frees s if it was the last.
 func (s *store) release() error {
 	if s.users--; s.users > 0 {
 		return nil
@@ -164,6 +163,7 @@ func (s *store) release() error {
 	return first
 }
 
+// slotBlocks returns the buffers of the slots that exist.
 func (s *store) slotBlocks() []block {
 	var list []block
 	for _, name := range slotNames() {

@@ -45,17 +45,17 @@ import (
 // A worker that is alone synchronizes nothing, and computes the bits of a batch norm that
 // is not synchronized.
 
-// normSyncs holds what an executable needs for its synchronized batch norms.
+// normSyncs contains the state for an executable's synchronized batch norms.
 type normSyncs struct {
-	commands map[int][]command // by task: the commands with a normSyncCall among them, which replace schedule.commands
-	vector   block             // float64
-	partial  block             // sums for the computation of dx, while a task runs
-	host     pinned            // copy of vector for an exchange on the host
+	commands map[int][]command // by task: commands that contain a normSyncCall and replace schedule.commands
+	vector   block             // the sums that workers exchange, in float64
+	partial  block             // scratch memory for the sums with which dx is computed
+	host     pinned            // copy of vector, for an exchange on the host
 
 	statistics engine.NormExchange // of the current step
 }
 
-// normSyncCall is a synchronization point. If by is nil it only marks where the step is
+// normSyncCall is a synchronization point. If by is nil, it only marks where the step is
 // split; otherwise it exchanges the vector between GPUs.
 type normSyncCall struct {
 	layer   string
@@ -76,25 +76,26 @@ func (c *normSyncCall) run(g *gpu, s driver.Stream) error {
 	return c.end(g, s)
 }
 
-// traced enqueues the exchange like run, between two events of a trace.
-func (c *normSyncCall) traced(g *gpu, s driver.Stream) error {
+// runTraced is run with events for a trace before and after the exchange.
+func (c *normSyncCall) runTraced(g *gpu, s driver.Stream) error {
 	if err := c.begin(g, s); err != nil {
 		return err
 	}
-	if err := g.traced(c.label(), c.layer, "exchange", g.exchange, func() error { return c.enqueue(g) }); err != nil {
+	if err := g.recordSpan(c.label(), c.layer, "exchange", g.exchange, func() error { return c.enqueue(g) }); err != nil {
 		return err
 	}
 	return c.end(g, s)
 }
 
-// begin makes the exchange wait for the vector.
+// begin makes the exchange stream wait for stream s, which computes the vector.
 func (c *normSyncCall) begin(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.fork, s); err != nil {
-		return g.failed(err)
+		return g.checkLost(err)
 	}
-	return g.failed(g.driver.StreamWaitEvent(g.exchange, c.fork))
+	return g.checkLost(g.driver.StreamWaitEvent(g.exchange, c.fork))
 }
 
+// enqueue enqueues the exchange of the vector.
 func (c *normSyncCall) enqueue(g *gpu) error {
 	if err := c.by.SumStatistics(device.Buffer{Pointer: uintptr(c.vector), Type: device.F64, Elements: c.doubles}, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
 		return fmt.Errorf("batch norm %s: exchange statistics: %w", c.layer, err)
@@ -102,32 +103,32 @@ func (c *normSyncCall) enqueue(g *gpu) error {
 	return nil
 }
 
-// end makes the compute stream wait for the exchange.
+// end makes stream s wait for the exchange.
 func (c *normSyncCall) end(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.join, g.exchange); err != nil {
-		return g.failed(err)
+		return g.checkLost(err)
 	}
-	return g.failed(g.driver.StreamWaitEvent(s, c.join))
+	return g.checkLost(g.driver.StreamWaitEvent(s, c.join))
 }
 
 func (c *normSyncCall) label() string { return "exchange statistics" }
 
-// normSyncOf returns the synchronization point that c is, or nil.
-func normSyncOf(c command) *normSyncCall {
-	if n, ok := c.(*named); ok {
+// asNormSync returns c as a normSyncCall, or nil if it is another command.
+func asNormSync(c command) *normSyncCall {
+	if n, ok := c.(*taskCommand); ok {
 		c = n.command
 	}
 	m, _ := c.(*normSyncCall)
 	return m
 }
 
-// prepareNormSync allocates the vector, and makes the commands of the tasks that synchronize
-// workers.
+// prepareNormSync allocates the vector, and creates the commands of the tasks that
+// synchronize workers.
 func (x *executable) prepareNormSync() error {
 	channels := 0
 	for _, k := range x.program.Kernels {
 		if k.Attr.Sync {
-			channels = max(channels, x.memory.locations[k.In[0]].padded())
+			channels = max(channels, x.memory.locations[k.In[0]].paddedChannels())
 		}
 	}
 	if channels == 0 {
@@ -142,82 +143,87 @@ func (x *executable) prepareNormSync() error {
 	}
 	x.exchange.norms.commands = map[int][]command{}
 	for i, t := range x.tasks {
-		list, err := x.syncedCommands(i, t)
+		list, err := x.newSyncedCommands(i, t)
 		if err != nil {
-			return fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
+			return fmt.Errorf("prepare synchronized kernel %s %q: %w", t.op, t.name, err)
 		}
 		if list != nil {
-			x.exchange.norms.commands[i] = x.named(i, list)
+			x.exchange.norms.commands[i] = x.tagCommands(i, list)
 		}
 	}
 	return nil
 }
 
-// normSyncCommand returns the command that synchronizes the vector of a layer.
-func (x *executable) normSyncCommand(layer string, channels int) command {
+// newNormSyncCall returns the command that exchanges the vector of a layer.
+func (x *executable) newNormSyncCall(layer string, channels int) command {
 	return &normSyncCall{layer: layer, vector: x.exchange.norms.vector.ptr, doubles: kernels.VectorDoubles(channels), fork: x.exchange.fork, join: x.exchange.join}
 }
 
-// vector returns the address of the vector for our kernels.
-func (x *executable) vector() kernels.Pointer { return kernels.Pointer(x.exchange.norms.vector.ptr) }
+// syncVector returns the address of the vector as a kernel argument.
+func (x *executable) syncVector() kernels.Pointer {
+	return kernels.Pointer(x.exchange.norms.vector.ptr)
+}
 
-// syncedCommands returns the commands of task t if it synchronizes workers, and nil otherwise.
-func (x *executable) syncedCommands(i int, t task) ([]command, error) {
+// newSyncedCommands returns the commands of task t, which has index i, with a
+// synchronization point. It returns nil if the task does not synchronize workers.
+func (x *executable) newSyncedCommands(i int, t task) ([]command, error) {
 	switch {
 	case t.stats != nil && t.stats.sync:
-		return x.syncedStatistics(i)
-	case t.op == plan.OpBatchNorm && t.attr.Sync && !t.given:
-		b := x.normOf(t)
-		moments, err1 := x.gpu.calls(b.Moments(x.typ(t.in[0]), x.vector()))
-		join, err2 := x.gpu.calls(b.Join(x.vector()))
-		apply, err3 := x.gpu.calls(b.Apply(x.typ(t.in[0])))
-		return around(x.normSyncCommand(t.name, b.Channels), moments, append(join, apply...), err1, err2, err3)
+		return x.newSyncedStatistics(i)
+	case t.op == plan.OpBatchNorm && t.attr.Sync && !t.precomputed:
+		b := x.batchNormParams(t)
+		moments, err1 := x.gpu.newKernelCalls(b.Moments(x.kernelType(t.in[0]), x.syncVector()))
+		join, err2 := x.gpu.newKernelCalls(b.StatisticsFromVector(x.syncVector()))
+		apply, err3 := x.gpu.newKernelCalls(b.Apply(x.kernelType(t.in[0])))
+		return joinCommands(x.newNormSyncCall(t.name, b.Channels), moments, append(join, apply...), err1, err2, err3)
 	case t.op == plan.OpBatchNormBackward && t.attr.Sync && t.out[0] >= 0:
-		b := x.normGradOf(t)
-		sums, err1 := x.gpu.calls(b.Sums(x.typ(t.in[0]), x.vector()))
-		joined, err2 := x.gpu.calls(b.Joined(x.typ(t.in[0]), x.vector(), kernels.Pointer(x.exchange.norms.partial.ptr)))
-		return around(x.normSyncCommand(t.name, b.Channels), sums, joined, err1, err2)
+		b := x.normGradParams(t)
+		sums, err1 := x.gpu.newKernelCalls(b.ReduceToVector(x.kernelType(t.in[0]), x.syncVector()))
+		joined, err2 := x.gpu.newKernelCalls(b.ApplyFromVector(x.kernelType(t.in[0]), x.syncVector(), kernels.Pointer(x.exchange.norms.partial.ptr)))
+		return joinCommands(x.newNormSyncCall(t.name, b.Channels), sums, joined, err1, err2)
 	}
 	return nil, nil
 }
 
-// syncedStatistics returns the commands of a convolution that also sums for the batch norm
-// after it, with the synchronization after the kernel that sums.
-func (x *executable) syncedStatistics(i int) ([]command, error) {
+// newSyncedStatistics returns the commands of task i, a convolution that computes
+// statistics, with a synchronization point after the kernel that computes the sums.
+func (x *executable) newSyncedStatistics(i int) ([]command, error) {
 	t, list := x.tasks[i], slices.Clone(x.schedule.commands[i])
 	for k, c := range list {
-		if n, ok := c.(*named); ok {
+		if n, ok := c.(*taskCommand); ok {
 			list[k] = n.command // prepareNormSync names them
 		}
 	}
 	at := slices.IndexFunc(list, func(c command) bool { return c.label() == "bn_sums" || strings.HasPrefix(c.label(), "bn_stats_") })
 	if at < 0 {
-		return nil, errors.New("no kernel after it makes statistics")
+		return nil, errors.New("no kernel after the convolution computes statistics")
 	}
-	b := x.statisticsOf(t)
+	b := x.statisticsParams(t)
 	var moments []command
 	var err error
 	if list[at].label() == "bn_sums" {
-		moments, err = x.gpu.calls(b.MomentsOfSums(x.pointer(t.stats.sum), x.pointer(t.stats.square), x.vector()))
+		moments, err = x.gpu.newKernelCalls(b.MomentsFromSums(x.pointer(t.stats.sum), x.pointer(t.stats.square), x.syncVector()))
 	} else {
-		moments, err = x.gpu.calls(b.Moments(x.typ(t.out[0]), x.vector()))
+		moments, err = x.gpu.newKernelCalls(b.Moments(x.kernelType(t.out[0]), x.syncVector()))
 	}
-	join, joinErr := x.gpu.calls(b.Join(x.vector()))
-	return around(x.normSyncCommand(t.stats.layer, b.Channels), slices.Concat(list[:at], moments), join, err, joinErr)
+	join, joinErr := x.gpu.newKernelCalls(b.StatisticsFromVector(x.syncVector()))
+	return joinCommands(x.newNormSyncCall(t.stats.layer, b.Channels), slices.Concat(list[:at], moments), join, err, joinErr)
 }
 
-// around returns before, synchronization and after as one list, unless one of errs is set.
-func around(synchronization command, before, after []command, errs ...error) ([]command, error) {
+// joinCommands returns before, synchronization and after as one list. If any of errs is not
+// nil, it returns these errors instead.
+func joinCommands(synchronization command, before, after []command, errs ...error) ([]command, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return slices.Concat(before, []command{synchronization}, after), nil
 }
 
-// statisticsExchange reports whether sync exchanges the statistics of a step: through device,
-// or through the host if device is nil. synced is false if the program has no synchronized
-// batch norm or the worker is alone.
-func (x *executable) statisticsExchange(sync engine.GradSync) (synced bool, device engine.DeviceNormSync, err error) {
+// resolveStatisticsSync determines how a step with strategy sync exchanges statistics.
+// synced is false if the program has no synchronized batch norm or the worker is alone.
+// Otherwise device exchanges them between GPUs, or, if it is nil, they are exchanged on the
+// host.
+func (x *executable) resolveStatisticsSync(sync engine.GradSync) (synced bool, device engine.DeviceNormSync, err error) {
 	if sync == nil || !x.program.Synchronised() {
 		return false, nil, nil
 	}
@@ -231,8 +237,8 @@ func (x *executable) statisticsExchange(sync engine.GradSync) (synced bool, devi
 	return !sync.Capturable(), nil, nil
 }
 
-// commandsOf returns the commands of a task in the step that key describes.
-func (x *executable) commandsOf(task int, key replayKey) []command {
+// taskCommands returns the commands of a task in the kind of step that key describes.
+func (x *executable) taskCommands(task int, key replayKey) []command {
 	list := x.exchange.norms.commands[task]
 	switch {
 	case list == nil || !key.syncNorms:
@@ -242,51 +248,51 @@ func (x *executable) commandsOf(task int, key replayKey) []command {
 	}
 	list = slices.Clone(list)
 	for i, c := range list {
-		if m := normSyncOf(c); m != nil {
+		if m := asNormSync(c); m != nil {
 			call := *m
 			call.by = key.deviceSync
-			list[i] = &named{&call, call.layer, task}
+			list[i] = &taskCommand{&call, call.layer, task}
 		}
 	}
 	return list
 }
 
-// splitAtNorms splits a list of commands into sections at its synchronization points. Each
-// section but the last ends with the copy of the vector to the host, and each but the first
-// begins with the copy back.
+// splitAtNorms divides commands into sections at the synchronization points. All sections
+// except the last end with the copy of the vector to the host, and all except the first
+// begin with the copy back.
 func (x *executable) splitAtNorms(name, part string, list []command) ([]*section, error) {
 	var all []*section
 	var now []command
 	for _, c := range list {
-		m := normSyncOf(c)
+		m := asNormSync(c)
 		if m == nil {
 			now = append(now, c)
 			continue
 		}
-		if err := x.pinVector(); err != nil {
+		if err := x.allocateHostVector(); err != nil {
 			return nil, err
 		}
 		bytes := int64(8 * m.doubles)
-		now = append(now, &named{&copyToHost{x.exchange.norms.host, m.vector, bytes}, m.layer, 0})
+		now = append(now, &taskCommand{&copyToHost{x.exchange.norms.host, m.vector, bytes}, m.layer, 0})
 		all = append(all, &section{name: fmt.Sprintf("%s, to batch norm %s", name, m.layer), phases: []phase{{part, now, 0}}, normSync: m})
-		now = []command{&named{&upCall{m.vector, x.exchange.norms.host, bytes}, m.layer, 0}}
+		now = []command{&taskCommand{&copyToGPU{m.vector, x.exchange.norms.host, bytes}, m.layer, 0}}
 	}
 	return append(all, &section{name: name, phases: []phase{{part, now, 0}}}), nil
 }
 
-// pinVector allocates the page-locked copy of the vector.
-func (x *executable) pinVector() (err error) {
+// allocateHostVector allocates the page-locked copy of the vector if it does not exist yet.
+func (x *executable) allocateHostVector() (err error) {
 	if x.exchange.norms.host.ptr == nil {
-		x.exchange.norms.host, err = x.gpu.pin(x.exchange.norms.vector.bytes)
+		x.exchange.norms.host, err = x.gpu.allocatePinned(x.exchange.norms.vector.bytes)
 	}
 	return err
 }
 
-// syncNormOnHost waits for the copy of this worker's vector to the host, and adds up the
-// vectors of all workers there.
+// syncNormOnHost waits until this worker's vector is on the host, and replaces it by the sum
+// of all workers' vectors.
 func (x *executable) syncNormOnHost(m *normSyncCall) error {
 	if err := x.gpu.driver.StreamSynchronize(x.gpu.compute); err != nil {
-		return x.gpu.failed(err)
+		return x.gpu.checkLost(err)
 	}
 	v := unsafe.Slice((*float64)(x.exchange.norms.host.ptr), m.doubles)
 	n := (m.doubles - 1) / 2

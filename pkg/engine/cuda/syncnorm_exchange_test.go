@@ -268,7 +268,7 @@ func TestSynchronisedSumsOfConvolutions(t *testing.T) {
 				exes[i] = x
 				sums := 0
 				for _, list := range x.(*executable).exchange.norms.commands {
-					if _, convolution := list[0].(*named).command.(*planCall); convolution && list[1].label() == "statistics_pack" {
+					if _, convolution := list[0].(*taskCommand).command.(*planCall); convolution && list[1].label() == "statistics_pack" {
 						sums++
 					}
 				}

@@ -76,7 +76,7 @@ func normed(t testing.TB, e engine.Engine, p *plan.Program, sync engine.GradSync
 			}
 			if len(in.Shape) > 1 {
 				v = v[lo*in.Elements()/in.Shape[0]:][:in.Elements()]
-				typ := number.Low(precision)
+				typ := number.ActivationType(precision)
 				v = number.Decode(typ, number.Encode(typ, v))
 			}
 			if err := x.SetInput(in.Name, v); err != nil {
@@ -169,7 +169,7 @@ func TestSynchronisedNorm(t *testing.T) {
 // each keeps to itself.
 func ranksBy(t *testing.T, kind string, n int, o engine.Options, alone bool) []rank {
 	if kind == "nccl" {
-		ranks := onTheirOwn(t, n, o, strategy.NCCLOptions{}, cudatest.Machine)
+		ranks := onTheirOwn(t, n, o, strategy.NCCLOptions{}, cudatest.NewMachine)
 		for i, r := range ranks {
 			if s, ok := r.sync.(*strategy.NCCL); ok && alone {
 				ranks[i].sync = ownNorms{s}
@@ -439,7 +439,7 @@ func TestSynchronisedAlone(t *testing.T) {
 			o := synced{}.lowering()
 			o.SyncBatchNorm = sync
 			g, p := smoothNet(t, 4, o)
-			m := cudatest.Machine(t, clibtest.Options{})
+			m := cudatest.NewMachine(t, clibtest.Options{})
 			x := loaded(t, openOn(t, m, gpuOptions(precision)), p, g)
 			initialise(t, x, g)
 			by := strategy.NewDDP(context.Background(), collective.Single())

@@ -9,9 +9,9 @@ import (
 // errClosed is returned by a closed engine and its executables.
 var errClosed = errors.New("the executable or its engine is closed")
 
-// thread is a dedicated operating-system thread in which the device's primary context is
-// current. CUDA's calls act on the context of the calling thread, and goroutines move
-// between threads.
+// thread is a dedicated operating-system thread in which the GPU's primary context is
+// current. It is needed because CUDA's calls act on the context of the calling thread, while
+// goroutines move between threads.
 type thread struct {
 	calls chan func()
 	stop  chan struct{}
@@ -19,8 +19,8 @@ type thread struct {
 	once  sync.Once
 }
 
-// startThread starts a thread that calls begin first and end last. It returns the error of
-// begin.
+// startThread starts a thread that calls begin first and end last. If begin returns an
+// error, the thread ends and startThread returns the error.
 func startThread(begin func() error, end func()) (*thread, error) {
 	t := &thread{calls: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
 	began := make(chan error)
@@ -51,7 +51,8 @@ func startThread(begin func() error, end func()) (*thread, error) {
 	return t, nil
 }
 
-// do runs f on the thread and waits for it. It must not be called from f.
+// do runs f on the thread and waits for it. f must not call do. If the thread has ended, do
+// returns errClosed.
 func (t *thread) do(f func() error) error {
 	var err error
 	done := make(chan struct{})
@@ -68,7 +69,7 @@ func (t *thread) do(f func() error) error {
 	}
 }
 
-// close ends the thread after its current function.
+// close lets the thread finish its current function, and waits until it has ended.
 func (t *thread) close() {
 	t.once.Do(func() { close(t.stop) })
 	<-t.ended

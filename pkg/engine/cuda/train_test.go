@@ -122,7 +122,7 @@ func TestOptionsGiveTheSame(t *testing.T) {
 // TestGraphIsRecordedOnce: the first step runs as it is, the second is recorded,
 // and from then on a step is one launch.
 func TestGraphIsRecordedOnce(t *testing.T) {
-	m := cudatest.Machine(t, clibtest.Options{})
+	m := cudatest.NewMachine(t, clibtest.Options{})
 	g, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	x, err := openOn(t, m, gpuOptions("bf16")).Load(p, nil)
 	if err != nil {

@@ -204,7 +204,7 @@ func TestVolumesAreConfirmed(t *testing.T) {
 	for _, engines := range []clibtest.WrongVolumes{clibtest.WrongNone, clibtest.WrongFastest, clibtest.WrongAll} {
 		wrong, all := engines == clibtest.WrongFastest, engines == clibtest.WrongAll
 		for _, precision := range []string{"fp32", "bf16"} {
-			e := openOn(t, cudatest.Machine(t, clibtest.Options{WrongVolumes: engines}), tunedOptions(precision))
+			e := openOn(t, cudatest.NewMachine(t, clibtest.Options{WrongVolumes: engines}), tunedOptions(precision))
 			u, err := model.UNet3D(model.UNet3DConfig{Base: 8, Depth: 1, InChannels: 1, OutChannels: 1, Size: []int{8, 8, 8}})
 			if err != nil {
 				t.Fatal(err)

@@ -10,37 +10,38 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// Each candidate is timed timedRuns times, after one run that is not timed because the
-// driver loads the kernels then.
+// timedRuns is the number of timed runs per candidate. They follow an untimed run, in which
+// the driver loads the kernels.
 const timedRuns = 3
 
-// chosen is a convolution with its plan.
-type chosen struct {
+// chosenPlan is the variant of a convolution that was chosen, with its plan.
+type chosenPlan struct {
 	plan *cudnn.Plan
-	ms   float64 // measured during tuning; 0: not timed
+	ms   float64 // time in milliseconds, measured during tuning; 0: not timed
 	variant
 }
 
-// choose finds the plan of a convolution.
-func (x *executable) choose(t task, c convolution) (chosen, error) {
+// choosePlan chooses the variant and the plan of task t, which is convolution c.
+func (x *executable) choosePlan(t task, c convolution) (chosenPlan, error) {
 	list, err := x.variants(t, c)
 	if err != nil {
-		return chosen{}, err
+		return chosenPlan{}, err
 	}
-	return x.tune((*autotune.Tuner).Choose, c, c.key(x.engine.tf32), list)
+	return x.tune((*autotune.Tuner).Choose, c, c.tuningKey(x.engine.tf32), list)
 }
 
-// tune chooses a plan among the variants of c by one of the tuner's methods.
-func (x *executable) tune(by func(*autotune.Tuner, autotune.Convolution, autotune.Runner) (autotune.Pick, error), c convolution, key string, list []variant) (chosen, error) {
-	pick, err := by(x.tuner(), x.tuned(c, key, list), &candidateRunner{x, c, list})
+// tune chooses among the variants of c with choose, a method of the tuner, and stores the
+// choice under key in the tuning cache.
+func (x *executable) tune(choose func(*autotune.Tuner, autotune.Convolution, autotune.Runner) (autotune.Pick, error), c convolution, key string, list []variant) (chosenPlan, error) {
+	pick, err := choose(x.newTuner(), x.newTuningProblem(c, key, list), &candidateRunner{x, c, list})
 	if err != nil {
-		return chosen{}, err
+		return chosenPlan{}, err
 	}
-	return chosen{pick.Plan, pick.Milliseconds, list[pick.Graph]}, nil
+	return chosenPlan{pick.Plan, pick.Milliseconds, list[pick.Graph]}, nil
 }
 
-// tuner returns the tuner of x's convolutions.
-func (x *executable) tuner() *autotune.Tuner {
+// newTuner returns the tuner for x's convolutions.
+func (x *executable) newTuner() *autotune.Tuner {
 	e := x.engine
 	return &autotune.Tuner{
 		Library: x.gpu.cudnn, Handle: x.gpu.dnn, Cache: e.cache, Budget: e.tuneBudget,
@@ -49,12 +50,12 @@ func (x *executable) tuner() *autotune.Tuner {
 	}
 }
 
-// tuned describes c and the ways to compute it to the tuner.
-func (x *executable) tuned(c convolution, key string, list []variant) autotune.Convolution {
+// newTuningProblem describes c and its variants to the tuner.
+func (x *executable) newTuningProblem(c convolution, key string, list []variant) autotune.Convolution {
 	out := autotune.Convolution{
 		Key: key, Type: c.x.typ,
-		// The confirmation does not support graphs that also sum the batch norm's gradient,
-		// since their result is a different one.
+		// Results of graphs that also compute the sums of a batch norm's gradient cannot be
+		// compared, because they differ from the plain convolution's result.
 		Confirm: len(c.stride) == 3 && !strings.Contains(c.extra, " sums of"),
 	}
 	for _, v := range list {
@@ -73,21 +74,21 @@ type candidateRunner struct {
 // Lost implements autotune.Runner.
 func (r *candidateRunner) Lost() bool { return r.x.gpu.lost != nil }
 
-// Disturb implements autotune.Runner.
-func (r *candidateRunner) Disturb() error { return r.x.fillWithNoise() }
+// FillOperandsWithNoise implements autotune.Runner.
+func (r *candidateRunner) FillOperandsWithNoise() error { return r.x.fillWithNoise() }
 
-// Time implements autotune.Runner. The candidate runs on the memory that it will use, whose
-// contents do not matter yet: nothing has run, and outputs are thrown away.
+// Time implements autotune.Runner. The candidate runs on the memory that it will use later.
+// It may overwrite this memory, because no step has run yet.
 func (r *candidateRunner) Time(c autotune.Candidate, limit float64) (ms float64, err error) {
-	err = r.packed(c, func(run []command) error {
-		ms, err = r.x.timeOf(run, limit)
+	err = r.withCommands(c, func(run []command) error {
+		ms, err = r.x.minRunMilliseconds(run, limit)
 		return err
 	})
 	return ms, err
 }
 
-// packed calls f with the commands of a candidate.
-func (r *candidateRunner) packed(c autotune.Candidate, f func(run []command) error) error {
+// withCommands calls f with the commands that run a candidate.
+func (r *candidateRunner) withCommands(c autotune.Candidate, f func(run []command) error) error {
 	if err := r.x.growWorkspace(c.Plan.Workspace); err != nil {
 		return err
 	}
@@ -96,28 +97,28 @@ func (r *candidateRunner) packed(c autotune.Candidate, f func(run []command) err
 	if err != nil {
 		return err
 	}
-	return errors.Join(f(v.around(&planCall{c.Plan.String(), c.Plan, pack})), pack.Close())
+	return errors.Join(f(v.commandsWith(&planCall{c.Plan.String(), c.Plan, pack})), pack.Close())
 }
 
-// confirmedElements is the number of elements that are compared at the beginning, in the
-// middle and at the end of a result.
+// confirmedElements is the number of elements that Result returns from each of three parts
+// of a result: its beginning, its middle and its end.
 const confirmedElements = 1 << 18
 
 // Result implements autotune.Runner.
 func (r *candidateRunner) Result(one autotune.Candidate) (out []float32, err error) {
-	g, p, at := r.x.gpu, r.c.result(), r.c.resultAt()
-	size, pitch, channels, rows := int64(p.typ.Size()), p.pitch, p.padded(), p.bytes()/p.typ.Size()
-	if gap := pitch - channels; gap == 0 {
+	g, p, at := r.x.gpu, r.c.result(), r.c.resultAddress()
+	size, pitch, channels, rows := int64(p.typ.Size()), p.pitch, p.paddedChannels(), p.bytes()/p.typ.Size()
+	if pitch == channels {
 		pitch, channels = 1, 1
 		// Elements that a plan does not write stay NaN.
 		if err := g.driver.MemsetD8Async(at, 0xff, int64(p.bytes()), g.compute); err != nil {
-			return nil, g.failed(err)
+			return nil, g.checkLost(err)
 		}
 	} else {
 		rows /= channels
 	}
-	err = r.packed(one, func(run []command) error {
-		if err := g.runAll(run, g.compute); err != nil {
+	err = r.withCommands(one, func(run []command) error {
+		if err := g.enqueueAll(run, g.compute); err != nil {
 			return err
 		}
 		n := min(rows, max(1, confirmedElements/pitch))
@@ -136,17 +137,18 @@ func (r *candidateRunner) Result(one autotune.Candidate) (out []float32, err err
 	return out, err
 }
 
-// holdLimit is the largest number of bytes that is cleared before timed commands.
-const holdLimit = 128 << 20
+// maxCacheFlushBytes is the largest number of bytes that is cleared before timed commands.
+const maxCacheFlushBytes = 128 << 20
 
-// timeOf returns the shortest time of commands in milliseconds, in timedRuns runs after one
-// that does not count. If the first timed run takes longer than limit (0: no limit), it is
-// the only one. Before each run the stream clears memory: so the GPU does not wait for the
-// host between the two events, and the caches do not contain the operands, as in a step.
-func (x *executable) timeOf(run []command, limit float64) (float64, error) {
+// minRunMilliseconds returns the shortest time of timedRuns runs of the commands, in
+// milliseconds, after a run that does not count. If limit is not 0 and the first timed run
+// takes longer than limit milliseconds, it is the only one. Before each run the stream
+// clears memory. So the GPU does not wait for the host between the two events, and the
+// caches do not contain the operands, as in a step.
+func (x *executable) minRunMilliseconds(run []command, limit float64) (float64, error) {
 	g := x.gpu
 	if x.memory.cacheFlush.bytes == 0 {
-		x.memory.cacheFlush.bytes = min(holdLimit, x.memory.arena.bytes)
+		x.memory.cacheFlush.bytes = min(maxCacheFlushBytes, x.memory.arena.bytes)
 		if err := g.allocate(&x.memory.cacheFlush); err != nil {
 			if g.lost != nil {
 				return 0, err
@@ -156,7 +158,7 @@ func (x *executable) timeOf(run []command, limit float64) (float64, error) {
 	}
 	least := math.Inf(1)
 	for i := range timedRuns + 1 {
-		took, err := x.timeOnce(run)
+		took, err := x.runMilliseconds(run)
 		if err != nil {
 			return 0, err
 		}
@@ -171,33 +173,33 @@ func (x *executable) timeOf(run []command, limit float64) (float64, error) {
 	return least, nil
 }
 
-// timeOnce returns the time of one run of commands in milliseconds.
-func (x *executable) timeOnce(run []command) (float64, error) {
+// runMilliseconds returns the time of one run of the commands in milliseconds.
+func (x *executable) runMilliseconds(run []command) (float64, error) {
 	g := x.gpu
 	for range 2 {
 		if x.memory.cacheFlush.bytes > 0 {
 			if err := g.driver.MemsetD8Async(x.memory.cacheFlush.ptr, 0, x.memory.cacheFlush.bytes, g.compute); err != nil {
-				return 0, g.failed(err)
+				return 0, g.checkLost(err)
 			}
 		}
 	}
 	if err := g.driver.EventRecord(x.profile.begin, g.compute); err != nil {
-		return 0, g.failed(err)
+		return 0, g.checkLost(err)
 	}
-	if err := g.runAll(run, g.compute); err != nil {
+	if err := g.enqueueAll(run, g.compute); err != nil {
 		return 0, err
 	}
 	if err := g.driver.EventRecord(x.profile.end, g.compute); err != nil {
-		return 0, g.failed(err)
+		return 0, g.checkLost(err)
 	}
 	if err := g.driver.EventSynchronize(x.profile.end); err != nil {
-		return 0, g.failed(err)
+		return 0, g.checkLost(err)
 	}
 	took, err := g.driver.EventElapsed(x.profile.begin, x.profile.end)
 	return float64(took), err
 }
 
-// growWorkspace enlarges the workspace to at least the given size.
+// growWorkspace makes the workspace at least the given number of bytes large.
 func (x *executable) growWorkspace(bytes int64) error {
 	if x.memory.workspace.bytes >= bytes {
 		return nil
@@ -209,7 +211,7 @@ func (x *executable) growWorkspace(bytes int64) error {
 	return err
 }
 
-// resizeWorkspace sets the workspace to the given size, which the chosen plans need.
+// resizeWorkspace replaces the workspace unless it has exactly the given number of bytes.
 func (x *executable) resizeWorkspace(bytes int64) error {
 	if x.memory.workspace.bytes == bytes {
 		return nil

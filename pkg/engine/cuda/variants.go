@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// variant is one of several ways to compute a convolution: a graph of cuDNN's, and the
-// commands that run before and after it.
+// variant is one of several ways to compute a convolution: a cuDNN graph, and commands that
+// run before and after it.
 type variant struct {
 	ops           []cudnn.Op
 	pointers      map[int64]driver.Ptr
@@ -20,95 +20,96 @@ type variant struct {
 	traffic
 }
 
-// around returns the commands of v with its graph's call among them.
-func (v variant) around(call command) []command {
+// commandsWith returns the commands of v, where call runs v's graph.
+func (v variant) commandsWith(call command) []command {
 	return slices.Concat(v.before, []command{call}, v.after)
 }
 
-// traffic is the bytes that a convolution's graph and the commands after it move.
-type traffic struct{ graph, behind float64 }
+// traffic is the memory traffic of a variant in bytes: graphBytes of its graph, and
+// afterBytes of the commands before and after the graph.
+type traffic struct{ graphBytes, afterBytes float64 }
 
-func (t traffic) bytes() float64 { return t.graph + t.behind }
+func (t traffic) bytes() float64 { return t.graphBytes + t.afterBytes }
 
-// variants returns the ways to compute task t, which is convolution c. If an operand is a
-// view of another tensor's channels, so that there are gaps between its pixels, variants
-// that copy it to or from memory without gaps come last: cuDNN may refuse the gaps, or have
-// no fast engine for them.
+// variants returns the variants of task t, which is convolution c. If operands are stored
+// within other tensors, so that there are gaps between their pixels, the list ends with
+// variants that use gapless copies: cuDNN may reject the gaps, or have no fast engine for
+// them.
 func (x *executable) variants(t task, c convolution) ([]variant, error) {
-	list, err := x.direct(t, c)
-	if err != nil || x.memory.packed.ptr == 0 || c.gaps() == 0 {
+	list, err := x.inPlaceVariants(t, c)
+	if err != nil || x.memory.gapless.ptr == 0 || c.gaplessBytes() == 0 {
 		return list, err
 	}
 	whole, before, after, err := x.withoutGaps(c)
 	if err != nil {
 		return nil, err
 	}
-	copies := c.gaps()
+	copies := c.gaplessBytes()
 	var packed []variant
-	if c.relation == filterGrad {
-		packed, err = x.direct(t, whole)
+	if c.pass == filterGrad {
+		packed, err = x.inPlaceVariants(t, whole)
 	} else {
-		end, endErr := x.epilogue(t)
-		packed, err = []variant{x.unfused(whole).then(variant{after: after}).then(end)}, endErr
+		end, endErr := x.epilogueVariant(t)
+		packed, err = []variant{x.unfusedVariant(whole).followedBy(variant{after: after}).followedBy(end)}, endErr
 		switch {
 		case err != nil:
 		case t.sums != nil:
-			after, err := x.gpu.calls(x.normGrad(t).Reduce(number.KernelType(c.x.typ)))
+			after, err := x.gpu.newKernelCalls(x.fusedNormGradParams(t).Reduce(number.KernelType(c.x.typ)))
 			if err != nil {
 				return nil, err
 			}
-			packed[0] = packed[0].then(variant{after: after, traffic: traffic{behind: float64(2 * c.x.bytes())}})
+			packed[0] = packed[0].followedBy(variant{after: after, traffic: traffic{afterBytes: float64(2 * c.x.bytes())}})
 		case t.stats != nil:
 			var read variant
-			read, err = x.summed(t, false)
-			packed[0] = packed[0].then(read)
+			read, err = x.statisticsVariant(t, false)
+			packed[0] = packed[0].followedBy(read)
 		}
 	}
 	for _, v := range packed {
 		v.before = before
-		v.behind += float64(2 * copies)
+		v.afterBytes += float64(2 * copies)
 		list = append(list, v)
 	}
 	return list, err
 }
 
-// gapped lists the operands of c that have gaps between their pixels.
-func (c *convolution) gapped() (list []gapped) {
-	for _, o := range []gapped{{&c.x, &c.px, c.relation == dataGrad}, {&c.y, &c.py, c.relation == forward}} {
-		if o.place.form == mapForm && o.place.pitch != o.place.padded() {
+// gappedOperands returns the maps of c that have gaps between their pixels.
+func (c *convolution) gappedOperands() (list []gappedOperand) {
+	for _, o := range []gappedOperand{{&c.x, &c.px, c.pass == dataGrad}, {&c.y, &c.py, c.pass == forward}} {
+		if o.place.form == mapForm && o.place.pitch != o.place.paddedChannels() {
 			list = append(list, o)
 		}
 	}
 	return list
 }
 
-// gapped is an operand of a convolution that has gaps.
-type gapped struct {
+// gappedOperand is an operand of a convolution that has gaps between its pixels.
+type gappedOperand struct {
 	place   *location
 	ptr     *driver.Ptr
-	written bool
+	written bool // the convolution writes the operand
 }
 
-// gaps returns the bytes of the operands that have gaps, not counting the gaps, or 0 if none
-// has.
-func (c convolution) gaps() (bytes int) {
-	for _, o := range c.gapped() {
+// gaplessBytes returns the size of gapless copies of all operands of c that have gaps, in
+// bytes. It is 0 if no operand has gaps.
+func (c convolution) gaplessBytes() (bytes int) {
+	for _, o := range c.gappedOperands() {
 		bytes += roundUp(o.place.bytes(), alignment)
 	}
 	return bytes
 }
 
-// withoutGaps returns c with copies of its gapped operands in x.memory.packed, and the
-// commands that copy before and after it.
+// withoutGaps returns c with gapless copies of its operands in x.memory.gapless, and the
+// commands that make the copies before the convolution and copy its result back after it.
 func (x *executable) withoutGaps(c convolution) (whole convolution, before, after []command, err error) {
-	at := x.memory.packed.ptr
-	for _, o := range c.gapped() {
+	at := x.memory.gapless.ptr
+	for _, o := range c.gappedOperands() {
 		p := *o.place
-		copied := kernels.CopyChannels{Rows: p.pixels(), Channels: p.padded(), Src: kernels.Pointer(*o.ptr), Dst: kernels.Pointer(at), SrcPitch: p.pitch, DstPitch: p.padded()}
+		copied := kernels.CopyChannels{Rows: p.pixels(), Channels: p.paddedChannels(), Src: kernels.Pointer(*o.ptr), Dst: kernels.Pointer(at), SrcPitch: p.pitch, DstPitch: p.paddedChannels()}
 		if o.written {
 			copied.Src, copied.Dst, copied.SrcPitch, copied.DstPitch = copied.Dst, copied.Src, copied.DstPitch, copied.SrcPitch
 		}
-		launches, err := x.gpu.calls(copied.Launches(number.KernelType(p.typ)))
+		launches, err := x.gpu.newKernelCalls(copied.Launches(number.KernelType(p.typ)))
 		if err != nil {
 			return c, nil, nil, err
 		}
@@ -117,73 +118,75 @@ func (x *executable) withoutGaps(c convolution) (whole convolution, before, afte
 		} else {
 			before = append(before, launches...)
 		}
-		o.place.pitch, *o.ptr = p.padded(), at
+		o.place.pitch, *o.ptr = p.paddedChannels(), at
 		at = at.Add(int64(roundUp(p.bytes(), alignment)))
 	}
 	return c, before, after, nil
 }
 
-// direct returns the ways to compute task t, which is convolution c, on its operands in
-// place. The first is cuDNN's convolution alone, with our kernels after it. In the others
-// cuDNN computes in one graph what it can of a bias, a sum, ReLU and the statistics of a
-// batch norm. They compete; where cuDNN has no such graph, the first remains.
-func (x *executable) direct(t task, c convolution) ([]variant, error) {
+// inPlaceVariants returns the variants of task t, which is convolution c, that use the
+// operands without copies. In the first variant, cuDNN computes only the convolution, and
+// the engine's own kernels run after it. In the others, cuDNN's graph also contains the
+// bias, the sum and the ReLU, or the statistics of a batch norm. Tuning chooses among them;
+// cuDNN may not support the latter graphs.
+func (x *executable) inPlaceVariants(t task, c convolution) ([]variant, error) {
 	switch {
-	case c.relation == filterGrad:
-		return x.filterVariants(c, variant{ops: []cudnn.Op{c.op()}, pointers: map[int64]driver.Ptr{idX: c.px, idY: c.py}})
+	case c.pass == filterGrad:
+		return x.weightGradVariants(c, variant{ops: []cudnn.Op{c.cudnnOp()}, pointers: map[int64]driver.Ptr{idX: c.px, idY: c.py}})
 	case t.sums != nil:
-		return x.sumVariants(t, c)
+		return x.normSumVariants(t, c)
 	}
-	direct := x.unfused(c)
-	end, err := x.epilogue(t)
+	direct := x.unfusedVariant(c)
+	end, err := x.epilogueVariant(t)
 	if err != nil {
 		return nil, err
 	}
-	list := []variant{direct.then(end)}
+	list := []variant{direct.followedBy(end)}
 	fused := direct
-	if len(t.in) == 3 && t.convolutional() || t.acc >= 0 {
+	if len(t.in) == 3 && t.acceptsBias() || t.acc >= 0 {
 		fused = x.withEpilogue(t, c)
 		list = append(list, fused)
 	}
 	if t.stats == nil {
 		return list, nil
 	}
-	read, err := x.summed(t, false)
+	read, err := x.statisticsVariant(t, false)
 	if err != nil {
 		return nil, err
 	}
 	for i := range list {
-		list[i] = list[i].then(read)
+		list[i] = list[i].followedBy(read)
 	}
-	sums, err := x.summed(t, true)
+	sums, err := x.statisticsVariant(t, true)
 	if err != nil {
 		return nil, err
 	}
-	graph := fused.then(sums)
-	graph.ops, graph.pointers = c.withSums(fused.ops), x.sumsAt(t, fused.pointers)
+	graph := fused.followedBy(sums)
+	graph.ops, graph.pointers = c.withSums(fused.ops), x.addSumPointers(t, fused.pointers)
 	return append(list, graph), nil
 }
 
-// unfused returns the graph of c alone.
-func (x *executable) unfused(c convolution) variant {
+// unfusedVariant returns the variant whose graph contains only c.
+func (x *executable) unfusedVariant(c convolution) variant {
 	return variant{
-		ops: []cudnn.Op{c.op()}, pointers: map[int64]driver.Ptr{idX: c.px, idW: c.pw, idY: c.py},
-		traffic: traffic{graph: c.bytes()},
+		ops: []cudnn.Op{c.cudnnOp()}, pointers: map[int64]driver.Ptr{idX: c.px, idW: c.pw, idY: c.py},
+		traffic: traffic{graphBytes: c.bytes()},
 	}
 }
 
-// then returns v with the commands of next after its own.
-func (v variant) then(next variant) variant {
+// followedBy returns v with the commands of next after its own.
+func (v variant) followedBy(next variant) variant {
 	v.after = slices.Concat(v.after, next.after)
-	v.behind += next.behind
+	v.afterBytes += next.afterBytes
 	return v
 }
 
-// filterVariants returns the ways to compute a weights' gradient; v is its graph without the
-// result. The result is fp32. Not every algorithm of cuDNN's writes fp32 from 16-bit maps,
-// so a graph that writes 16 bits to scratch memory, with a cast after it, competes.
-func (x *executable) filterVariants(c convolution, v variant) ([]variant, error) {
-	v.graph = c.bytes()
+// weightGradVariants returns the variants of a weight gradient c. v contains its graph,
+// without the address of the result. The result is fp32, but not every cuDNN algorithm can
+// write fp32 for 16-bit maps. Therefore a second variant writes 16 bits to scratch memory
+// and casts them.
+func (x *executable) weightGradVariants(c convolution, v variant) ([]variant, error) {
+	v.graphBytes = c.bytes()
 	direct := v
 	direct.pointers = maps.Clone(v.pointers)
 	direct.pointers[idW] = c.pw
@@ -199,27 +202,27 @@ func (x *executable) filterVariants(c convolution, v variant) ([]variant, error)
 	last := len(cast.ops) - 1
 	op, ok := cast.ops[last].(cudnn.ConvBackwardFilter)
 	if !ok {
-		return nil, fmt.Errorf("the graph of a weights' gradient ends with a %T", cast.ops[last])
+		return nil, fmt.Errorf("weight gradient graph: last operation is %T, want a convolution", cast.ops[last])
 	}
-	op.DW = low.w.tensor(idW)
+	op.DW = low.w.cudnnTensor(idW)
 	cast.ops[last] = op
 	var err error
-	cast.after, err = x.gpu.calls(kernels.CastToF32(number.KernelType(c.x.typ), kernels.Pointer(x.memory.scratch.ptr), kernels.Pointer(c.pw), c.w.size()))
-	cast.graph += float64(low.w.bytes() - c.w.bytes())
-	cast.behind = float64(low.w.bytes() + c.w.bytes())
+	cast.after, err = x.gpu.newKernelCalls(kernels.CastToF32(number.KernelType(c.x.typ), kernels.Pointer(x.memory.scratch.ptr), kernels.Pointer(c.pw), c.w.size()))
+	cast.graphBytes += float64(low.w.bytes() - c.w.bytes())
+	cast.afterBytes = float64(low.w.bytes() + c.w.bytes())
 	return []variant{direct, cast}, err
 }
 
-// sumVariants returns the ways to compute a gradient of data, and the sums of the gradient of
-// the batch norm before it.
-func (x *executable) sumVariants(t task, c convolution) ([]variant, error) {
+// normSumVariants returns the variants of a data gradient that also computes the sums of the
+// gradient of the batch norm before the convolution.
+func (x *executable) normSumVariants(t task, c convolution) ([]variant, error) {
 	s := t.sums
-	direct, fused := x.unfused(c), x.unfused(c)
+	direct, fused := x.unfusedVariant(c), x.unfusedVariant(c)
 	var err error
-	direct.after, err = x.gpu.calls(x.normGrad(t).Reduce(number.KernelType(c.x.typ)))
-	direct.behind = float64(2 * c.x.bytes())
+	direct.after, err = x.gpu.newKernelCalls(x.fusedNormGradParams(t).Reduce(number.KernelType(c.x.typ)))
+	direct.afterBytes = float64(2 * c.x.bytes())
 	fused.ops = c.withNormSums()
-	fused.graph += float64(c.x.bytes())
+	fused.graphBytes += float64(c.x.bytes())
 	fused.pointers = maps.Clone(direct.pointers)
 	for id, tensor := range map[int64]int{
 		idNormed: s.x, idMean: s.mean, idInvStd: s.invstd, idGamma: s.gamma, idBeta: s.beta, idDGamma: s.dgamma, idDBeta: s.dbeta,

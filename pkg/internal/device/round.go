@@ -47,3 +47,38 @@ func roundF16(v float32) float32 {
 	b := math.Float32bits(v)
 	return math.Float32frombits((b + 0xfff + b>>13&1) &^ 0x1fff)
 }
+
+// Bits returns the 16-bit representation of t.Round(v). t must be F16 or BF16.
+func (t Type) Bits(v float32) uint16 {
+	b := math.Float32bits(t.Round(v))
+	sign := uint16(b >> 16 & 0x8000)
+	size := math.Abs(float64(math.Float32frombits(b)))
+	switch {
+	case t == BF16 && v != v:
+		return uint16(b>>16) | 0x40 // stays NaN even if the upper bits of its payload are zero
+	case t == BF16:
+		return uint16(b >> 16)
+	case v != v:
+		return sign | 0x7e00
+	case math.IsInf(size, 0):
+		return sign | 0x7c00
+	case size < smallestNormalF16:
+		return sign | uint16(size/smallestF16)
+	}
+	return sign | uint16((b&0x7fffffff-(127-15)<<23)>>13)
+}
+
+// FromBits returns the number with the given 16-bit representation. t must be F16 or BF16.
+func (t Type) FromBits(bits uint16) float32 {
+	if t == BF16 {
+		return math.Float32frombits(uint32(bits) << 16)
+	}
+	sign, exponent, mantissa := uint32(bits&0x8000)<<16, uint32(bits>>10&0x1f), uint32(bits&0x3ff)
+	switch exponent {
+	case 0:
+		return math.Float32frombits(sign | math.Float32bits(float32(mantissa)*smallestF16))
+	case 0x1f:
+		return math.Float32frombits(sign | 0x7f800000 | mantissa<<13)
+	}
+	return math.Float32frombits(sign | (exponent+127-15)<<23 | mantissa<<13)
+}

@@ -76,3 +76,42 @@ func TestRound(t *testing.T) {
 		t.Errorf("fp32: 0.1 becomes %v", v)
 	}
 }
+
+// TestBits converts every 16-bit pattern to a number and back, and compares the numbers
+// with their definition in IEEE 754.
+func TestBits(t *testing.T) {
+	for _, c := range []struct {
+		typ                Type
+		exponent, mantissa int
+	}{{F16, 5, 10}, {BF16, 8, 7}} {
+		list := numbers(c.exponent, c.mantissa)
+		for bits := range 1 << 16 {
+			v := c.typ.FromBits(uint16(bits))
+			if got := c.typ.Bits(v); v == v && got != uint16(bits) {
+				t.Fatalf("%s: %#04x is %v, which has the bits %#04x", c.typ, bits, v, got)
+			}
+			size := bits & 0x7fff
+			switch {
+			case size < len(list):
+				if math.Abs(float64(v)) != list[size] || math.Signbit(float64(v)) != (bits >= 0x8000) {
+					t.Fatalf("%s: %#04x is %v, want ±%v", c.typ, bits, v, list[size])
+				}
+			case size == len(list):
+				if !math.IsInf(float64(v), 0) {
+					t.Fatalf("%s: %#04x is %v, want an infinity", c.typ, bits, v)
+				}
+			case v == v || c.typ.FromBits(c.typ.Bits(v)) == c.typ.FromBits(c.typ.Bits(v)):
+				t.Fatalf("%s: %#04x is %v, want NaN, which stays NaN", c.typ, bits, v)
+			}
+		}
+		low := math.Float32frombits(0x7f800001) // NaN whose payload does not fit in 16 bits
+		if v := c.typ.FromBits(c.typ.Bits(low)); v == v {
+			t.Errorf("%s: NaN becomes %v", c.typ, v)
+		}
+		for _, v := range []float32{0.1, -65519, 65520, 1e-7, -3e-8, 1e39 / 10} {
+			if got := c.typ.FromBits(c.typ.Bits(v)); got != c.typ.Round(v) {
+				t.Errorf("%s: bits of %v are those of %v, want %v", c.typ, v, got, c.typ.Round(v))
+			}
+		}
+	}
+}

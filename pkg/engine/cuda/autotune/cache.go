@@ -13,41 +13,47 @@ import (
 	"time"
 )
 
-// CacheVariable is the environment variable that names the folder of the tuning cache;
-// "off" keeps none.
+// CacheVariable is the environment variable with the folder of the tuning cache. Its value
+// "off" disables the cache.
 const CacheVariable = "LOCKSTEP_TUNING_CACHE"
 
-// cacheFormat is the version of the files; others are ignored.
-const cacheFormat = 1
+// cacheFormatVersion is the format version of tuning files. Files of other versions are
+// ignored.
+const cacheFormatVersion = 1
 
-// Choice is the algorithm of one convolution, as tuning found it.
+// Choice is the result of tuning one convolution: the plan that was chosen.
 type Choice struct {
-	Plan         string  `json:"plan,omitempty"`    // as cuDNN writes it; it refuses one of another version or device
-	Choices      string  `json:"choices,omitempty"` // the engine and its knobs, which name it where cuDNN cannot write it
-	Variant      int     `json:"variant"`           // of the ways to compute this convolution
-	Engine       int64   `json:"engine"`            // for people, as what follows
+	Plan    string `json:"plan,omitempty"`    // serialized by cuDNN, which rejects it on another version or device
+	Choices string `json:"choices,omitempty"` // engine and knobs, which identify the plan if cuDNN cannot serialize it
+	Variant int    `json:"variant"`           // index of the plan's graph in Convolution.Graphs
+
+	// All fields below except Milliseconds only inform people who read the file.
+	Engine       int64   `json:"engine"`
 	Mode         string  `json:"heuristic"`
 	Workspace    int64   `json:"workspace_bytes"`
-	Milliseconds float64 `json:"milliseconds"`      // when it was tuned; 0: not timed
-	Candidates   int     `json:"candidates"`        // how many were timed
+	Milliseconds float64 `json:"milliseconds"`      // measured time; 0: not timed
+	Candidates   int     `json:"candidates"`        // number of plans that were timed
 	Missing      string  `json:"missing,omitempty"` // why cuDNN had no plan for a variant
+
+	// A choice without a plan says whether convolutions apply the batch norm before them:
+	// they do if Variant is 1. Against is the time of the other variant.
 	// Of a batch norm that convolutions may apply (Variant 1: they do), which has no plan
 	// of its own: what the other way took.
 	Against float64 `json:"against_milliseconds,omitempty"`
 }
 
-// File is the tuning file of one kind of device and library.
+// File is a tuning file: the choices for one kind of device and one version of cuDNN.
 type File struct {
 	Format  int               `json:"format"`
 	Key     string            `json:"key"` // library versions and device
 	Choices map[string]Choice `json:"choices"`
 }
 
-// Cache keeps choices on disk, so that a shape is tuned once. It is an
-// optimisation alone: what cannot be read counts as not there, what cannot be
-// written is tuned again the next time.
+// Cache stores choices in a tuning file, so that each convolution is tuned only once per
+// machine. Errors are not fatal: choices that cannot be read or written are tuned again by
+// the next process.
 type Cache struct {
-	file string // empty: none
+	file string // path of the tuning file; empty: memory only
 	key  string
 
 	mu      sync.Mutex
@@ -55,11 +61,12 @@ type Cache struct {
 	saved   time.Time
 }
 
-// saveEvery is how long a choice waits for the file at most while others are made, so that
-// a tuning that is ended goes on where it was.
+// saveEvery is the longest time for which Put keeps choices only in memory, so that a
+// process that is killed while it tunes loses little work.
 const saveEvery = 10 * time.Second
 
-// CacheFolder is where tuning files lie, or "" for none.
+// CacheFolder returns the folder of tuning files, or "" if the cache is disabled or the user
+// has no cache folder.
 func CacheFolder(getenv func(string) string) string {
 	switch dir := getenv(CacheVariable); dir {
 	case "off":
@@ -75,7 +82,8 @@ func CacheFolder(getenv func(string) string) string {
 	}
 }
 
-// OpenCache reads the tuning file of key below dir.
+// OpenCache reads the tuning file for key from dir. If dir is empty, the cache is kept in
+// memory only.
 func OpenCache(dir, key string) *Cache {
 	c := &Cache{key: key, choices: map[string]Choice{}, saved: time.Now()}
 	if dir == "" {
@@ -88,27 +96,25 @@ func OpenCache(dir, key string) *Cache {
 		return '_'
 	}, key)
 	c.file = filepath.Join(dir, name+".json")
-	for k, v := range c.read() {
-		c.choices[k] = v
-	}
+	maps.Copy(c.choices, c.read())
 	return c
 }
 
-// read is what the file holds, nothing where it is missing, damaged, or of
-// something else.
+// read returns the choices in the tuning file, or nil if the file is missing, damaged, or
+// written for another format or key.
 func (c *Cache) read() map[string]Choice {
 	text, err := os.ReadFile(c.file)
 	if err != nil {
 		return nil
 	}
 	var t File
-	if json.Unmarshal(text, &t) != nil || t.Format != cacheFormat || t.Key != c.key {
+	if json.Unmarshal(text, &t) != nil || t.Format != cacheFormatVersion || t.Key != c.key {
 		return nil
 	}
 	return t.Choices
 }
 
-// Get is the choice for a convolution.
+// Get returns the choice for a convolution, and whether there is one.
 func (c *Cache) Get(key string) (Choice, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,8 +122,8 @@ func (c *Cache) Get(key string) (Choice, bool) {
 	return v, ok
 }
 
-// Put remembers a choice until Save, which it does itself now and then. A file that cannot
-// be written costs time at the next start, no more.
+// Put sets the choice for a convolution. It saves the file if the last save was more than
+// saveEvery ago; a failure to save is ignored, since it only costs time at the next start.
 func (c *Cache) Put(key string, v Choice) {
 	c.mu.Lock()
 	c.choices[key] = v
@@ -128,8 +134,8 @@ func (c *Cache) Put(key string, v Choice) {
 	}
 }
 
-// Save writes the file: beside it, then renamed, so that a reader finds the old
-// one or the new one. What other processes have written since is kept.
+// Save writes the tuning file through a temporary file, so that readers never see a partial
+// file. It keeps the choices that other processes have saved in the meantime.
 func (c *Cache) Save() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +148,7 @@ func (c *Cache) Save() error {
 			c.choices[k] = v
 		}
 	}
-	text, err := json.MarshalIndent(File{cacheFormat, c.key, c.choices}, "", " ")
+	text, err := json.MarshalIndent(File{cacheFormatVersion, c.key, c.choices}, "", " ")
 	if err != nil {
 		return fmt.Errorf("save tuning cache: %w", err)
 	}

@@ -9,11 +9,11 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// confirmed returns the fastest candidate whose result another engine of cuDNN's confirms,
-// best where only one engine was timed. It is asked of 3-D convolutions, some of whose
-// engines had wrong results in cuDNN 9.8 to 9.15. Where no two results agree, best stays,
-// with a notice.
-func (t *Tuner) confirmed(c Convolution, all []Candidate, best int, times []float64, r Runner) (int, error) {
+// confirmFastest returns the index of the fastest candidate whose result agrees with the
+// result of a different cuDNN engine. It is used for 3-D convolutions, because some engines
+// of cuDNN 9.8 to 9.15 compute them incorrectly. If only one engine was timed, or no two
+// results agree, it returns best, in the second case with a notice.
+func (t *Tuner) confirmFastest(c Convolution, all []Candidate, best int, times []float64, r Runner) (int, error) {
 	var order []int
 	for i, ms := range times {
 		if ms > 0 {
@@ -24,7 +24,7 @@ func (t *Tuner) confirmed(c Convolution, all []Candidate, best int, times []floa
 	if !slices.ContainsFunc(order, func(i int) bool { return all[i].Plan.Engine != all[best].Plan.Engine }) {
 		return best, nil
 	}
-	if err := r.Disturb(); err != nil {
+	if err := r.FillOperandsWithNoise(); err != nil {
 		return best, err
 	}
 	results := map[int][]float32{}
@@ -34,7 +34,7 @@ func (t *Tuner) confirmed(c Convolution, all []Candidate, best int, times []floa
 			return best, err
 		}
 		for _, j := range order[:at] {
-			if all[i].Plan.Engine != all[j].Plan.Engine && agree(results[i], results[j], c.Type, t.TF32) {
+			if all[i].Plan.Engine != all[j].Plan.Engine && resultsAgree(results[i], results[j], c.Type, t.TF32) {
 				return j, nil
 			}
 		}
@@ -43,9 +43,9 @@ func (t *Tuner) confirmed(c Convolution, all []Candidate, best int, times []floa
 	return best, nil
 }
 
-// agree reports whether two results differ by roundings alone: by a part of their root mean
-// square that is some times the unit roundoff of the operands' type.
-func agree(a, b []float32, typ device.Type, tf32 bool) bool {
+// resultsAgree reports whether a and b differ only by rounding: each difference is at most
+// 1e-3 (fp32), 1e-2 (fp16 and TF32) or 5e-2 (bf16) of |a[i]| plus the root mean square of a.
+func resultsAgree(a, b []float32, typ device.Type, tf32 bool) bool {
 	tolerance := 1e-3
 	switch {
 	case typ == device.BF16:

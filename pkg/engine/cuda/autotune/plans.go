@@ -9,29 +9,28 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// The most plans of each heuristic that are made: to be timed, of a convolution alone and
-// of a graph with more operations; and where the first may not be used.
+// Limits of the number of plans that are created per heuristic.
 const (
-	timedPlans = 10
-	timedFused = 4
-	maxPlans   = 128
+	timedPlans = 10  // for timing, if the graph contains only the convolution
+	timedFused = 4   // for timing, if the graph contains further operations, since cuDNN compiles such plans one by one
+	maxPlans   = 128 // for the search for the first allowed plan
 )
 
-// errNoPlan is wrapped by the error of a convolution without a plan that may be used.
+// errNoPlan is wrapped by errors about convolutions for which cuDNN has no allowed plan.
 var errNoPlan = errors.New("no algorithm computes this convolution")
 
-// allowed reports whether a plan keeps to the precision asked for, and gives the same bits
-// every time (anyOrder: or not).
-func (t *Tuner) allowed(p *cudnn.Plan, typ device.Type, anyOrder bool) bool {
+// isAllowed reports whether a plan keeps the requested precision, and, unless anyOrder is
+// set, gives bit-identical results in every run.
+func (t *Tuner) isAllowed(p *cudnn.Plan, typ device.Type, anyOrder bool) bool {
 	if typ == device.F32 && !t.TF32 && (slices.Contains(p.Numerical, cudnn.NoteTensorCore) || slices.Contains(p.Numerical, cudnn.NoteDownConvert)) {
 		return false
 	}
 	return anyOrder || p.Deterministic()
 }
 
-// suggested returns the first plan that may be used, of the first graph that has one. No
-// more plans are made than that takes.
-func (t *Tuner) suggested(c Convolution, anyOrder bool) (Candidate, error) {
+// firstSuggestion returns the first allowed plan of the first graph that has one. It creates
+// only as many plans as needed to find it. The error wraps errNoPlan if there is none.
+func (t *Tuner) firstSuggestion(c Convolution, anyOrder bool) (Candidate, error) {
 	var first error
 	for i, ops := range c.Graphs {
 		graph, err := t.Library.NewGraph(t.Handle, ops...)
@@ -39,7 +38,7 @@ func (t *Tuner) suggested(c Convolution, anyOrder bool) (Candidate, error) {
 			first = errors.Join(first, err)
 			continue
 		}
-		p, err := t.suggestedOf(c, graph, anyOrder)
+		p, err := t.firstAllowedPlan(c, graph, anyOrder)
 		first = errors.Join(first, err)
 		if err := graph.Close(); err != nil {
 			return Candidate{}, err
@@ -49,14 +48,14 @@ func (t *Tuner) suggested(c Convolution, anyOrder bool) (Candidate, error) {
 		}
 	}
 	if first == nil {
-		first = errors.New("cuDNN has only algorithms that round their inputs or give other bits from run to run")
+		first = errors.New("all algorithms of cuDNN round their inputs or are nondeterministic")
 	}
 	return Candidate{}, fmt.Errorf("%w (%s): %w", errNoPlan, c.Key, first)
 }
 
-// suggestedOf returns the first plan of a graph that may be used, or nil and why there is
-// none.
-func (t *Tuner) suggestedOf(c Convolution, graph *cudnn.Graph, anyOrder bool) (*cudnn.Plan, error) {
+// firstAllowedPlan returns the first allowed plan of a graph. If there is none, the plan is
+// nil and the error, which may be nil too, is the reason that cuDNN gave.
+func (t *Tuner) firstAllowedPlan(c Convolution, graph *cudnn.Graph, anyOrder bool) (*cudnn.Plan, error) {
 	var why error
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurFallback} {
 		for _, most := range []int{1, 8, maxPlans} {
@@ -65,7 +64,7 @@ func (t *Tuner) suggestedOf(c Convolution, graph *cudnn.Graph, anyOrder bool) (*
 				why = err
 				continue
 			}
-			at := slices.IndexFunc(plans, func(p *cudnn.Plan) bool { return t.allowed(p, c.Type, anyOrder) })
+			at := slices.IndexFunc(plans, func(p *cudnn.Plan) bool { return t.isAllowed(p, c.Type, anyOrder) })
 			for i, p := range plans {
 				if i != at {
 					if err := p.Close(); err != nil {
@@ -81,9 +80,9 @@ func (t *Tuner) suggestedOf(c Convolution, graph *cudnn.Graph, anyOrder bool) (*
 	return nil, why
 }
 
-// Candidates makes the plans of all graphs of c that may be used. missing says why a graph
-// has none.
-func (t *Tuner) Candidates(c Convolution) (all []Candidate, missing error, err error) {
+// NewCandidates creates the allowed plans of all graphs of c. missing is the reason why some
+// graphs have no plan, or nil.
+func (t *Tuner) NewCandidates(c Convolution) (all []Candidate, missing error, err error) {
 	modes := []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback}
 	var first error
 	for i, ops := range c.Graphs {
@@ -93,7 +92,7 @@ func (t *Tuner) Candidates(c Convolution) (all []Candidate, missing error, err e
 			continue
 		}
 		most, asked := timedPlans, modes
-		if len(ops) > 1 { // compiled one by one when they are made
+		if len(ops) > 1 {
 			most, asked = timedFused, modes[:1]
 		}
 		plans, _, err := graph.PlansAtMost(most, asked...)
@@ -101,7 +100,7 @@ func (t *Tuner) Candidates(c Convolution) (all []Candidate, missing error, err e
 			first = errors.Join(first, err)
 		}
 		for _, p := range plans {
-			if t.allowed(p, c.Type, false) {
+			if t.isAllowed(p, c.Type, false) {
 				all = append(all, Candidate{p, i})
 			} else if err := p.Close(); err != nil {
 				return all, nil, err
@@ -112,7 +111,7 @@ func (t *Tuner) Candidates(c Convolution) (all []Candidate, missing error, err e
 		}
 	}
 	if len(all) == 0 {
-		only, err := t.suggested(c, false)
+		only, err := t.firstSuggestion(c, false)
 		return []Candidate{only}, first, err
 	}
 	return all, first, nil

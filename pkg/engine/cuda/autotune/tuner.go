@@ -1,8 +1,8 @@
-// Package autotune chooses the fastest of cuDNN's plans for each convolution, by timing
-// them on the GPU, and keeps the choices in a file.
+// Package autotune chooses the fastest cuDNN plan for each convolution, by timing the plans
+// on the GPU, and stores the choices in a file.
 //
-// It knows nothing of the engine's memory and streams: a Runner times a candidate and reads
-// its result.
+// The package does not depend on the engine's memory and streams: the engine implements
+// Runner, which times a plan and reads its result.
 package autotune
 
 import (
@@ -14,32 +14,34 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Budget is the time after which no further candidate of a convolution is timed.
+// Budget is the time that tuning spends on one convolution: once it has passed, no further
+// candidate is timed.
 const Budget = 20 * time.Second
 
-// WorkspaceLimit is the most memory, in bytes, that a plan may ask for beside its operands.
-const WorkspaceLimit = 4 << 30
+// MaxWorkspaceBytes is the largest workspace that a plan may need. Plans with larger
+// workspaces are not timed.
+const MaxWorkspaceBytes = 4 << 30
 
-// slowFactor ends the timing of a candidate whose first timed run takes so many times
-// the best one's.
+// slowFactor stops the timing of a candidate early: if its first timed run takes more than
+// slowFactor times the best time so far, it is not run again.
 const slowFactor = 3
 
-// Convolution is a convolution to choose a plan for.
+// Convolution describes a convolution for which a plan is chosen.
 type Convolution struct {
-	Key    string       // all that decides which plan is fastest
-	Graphs [][]cudnn.Op // alternative ways to compute it
-	Type   device.Type  // of its operands
-	// Confirm asks for a plan whose result another of cuDNN's engines confirms.
+	Key    string       // name in the tuning file; contains everything that affects which plan is fastest
+	Graphs [][]cudnn.Op // alternative graphs that compute the convolution
+	Type   device.Type  // type of the operands
+	// Confirm requires that a plan's result agrees with the result of another cuDNN engine.
 	Confirm bool
 }
 
-// Candidate is a plan that may be chosen.
+// Candidate is a plan from which the tuner chooses.
 type Candidate struct {
 	Plan  *cudnn.Plan
 	Graph int // index in Convolution.Graphs
 }
 
-// Pick is the chosen plan.
+// Pick is the plan that the tuner has chosen.
 type Pick struct {
 	Candidate
 	Milliseconds float64 // measured when it was chosen; 0: not timed
@@ -47,37 +49,37 @@ type Pick struct {
 
 // Runner runs the candidates of one convolution on the GPU.
 type Runner interface {
-	// Time returns the least time of a candidate, in milliseconds. It may stop at the first
-	// run that takes longer than limit (0: none).
+	// Time returns the shortest time of a candidate's runs in milliseconds. If limit is not
+	// 0, it may stop after the first run that takes longer than limit milliseconds.
 	Time(c Candidate, limit float64) (milliseconds float64, err error)
-	// Disturb fills what the convolution reads with noise.
-	Disturb() error
-	// Result runs a candidate and returns parts of what it wrote.
+	// FillOperandsWithNoise fills the operands of the convolution with random numbers.
+	FillOperandsWithNoise() error
+	// Result runs a candidate and returns parts of its result.
 	Result(c Candidate) ([]float32, error)
 	// Lost reports whether the GPU can no longer be used.
 	Lost() bool
 }
 
-// Tuner chooses plans.
+// Tuner chooses plans for convolutions.
 type Tuner struct {
 	Library   *cudnn.Library
 	Handle    cudnn.Handle
 	Cache     *Cache
-	Budget    time.Duration     // see the constant
-	Heuristic bool              // take cuDNN's first suggestion; time nothing
+	Budget    time.Duration     // like the constant Budget
+	Heuristic bool              // use cuDNN's first suggestion without timing
 	TF32      bool              // fp32 convolutions may round their inputs
-	Notice    func(text string) // receives what the user should know
+	Notice    func(text string) // receives notices for the user
 }
 
-// Choose returns the plan of c: the cache's, else the fastest of those that cuDNN suggests
-// first, or its first suggestion if t.Heuristic. If no plan gives the same bits every
-// time, Choose takes the first that does not, with a notice.
+// Choose returns the plan for c: the plan in the cache, or else the fastest of the plans
+// that cuDNN's heuristics suggest, or cuDNN's first suggestion if t.Heuristic is set. If no
+// plan is deterministic, Choose returns the first one that is not, with a notice.
 func (t *Tuner) Choose(c Convolution, r Runner) (Pick, error) {
-	pick, err := t.Pick(c, r)
+	pick, err := t.ChooseDeterministic(c, r)
 	if !errors.Is(err, errNoPlan) {
 		return pick, err
 	}
-	first, again := t.suggested(c, true)
+	first, again := t.firstSuggestion(c, true)
 	if again != nil {
 		return Pick{}, err
 	}
@@ -85,42 +87,43 @@ func (t *Tuner) Choose(c Convolution, r Runner) (Pick, error) {
 	return Pick{Candidate: first}, nil
 }
 
-// Pick is Choose among the plans that give the same bits every time.
-func (t *Tuner) Pick(c Convolution, r Runner) (Pick, error) {
+// ChooseDeterministic is like Choose, but considers only plans that give bit-identical
+// results in every run. If there is none, it returns an error.
+func (t *Tuner) ChooseDeterministic(c Convolution, r Runner) (Pick, error) {
 	if t.Heuristic {
-		first, err := t.suggested(c, false)
+		first, err := t.firstSuggestion(c, false)
 		return Pick{Candidate: first}, err
 	}
 	if known, ok := t.Cache.Get(c.Key); ok && known.Variant >= 0 && known.Variant < len(c.Graphs) {
-		// What cuDNN refuses is of another version, or damaged: tune anew.
-		if p, err := t.recall(known, c.Graphs[known.Variant]); err == nil {
+		// cuDNN rejects plans of other versions and damaged plans: tune again.
+		if p, err := t.restorePlan(known, c.Graphs[known.Variant]); err == nil {
 			return Pick{Candidate{p, known.Variant}, known.Milliseconds}, nil
 		}
 	}
-	all, missing, err := t.Candidates(c)
+	all, missing, err := t.NewCandidates(c)
 	if err != nil {
 		return Pick{}, err
 	}
-	best, times, err := t.fastest(all, r)
+	best, times, err := t.findFastest(all, r)
 	if err == nil && c.Confirm {
-		best, err = t.confirmed(c, all, best, times, r)
+		best, err = t.confirmFastest(c, all, best, times, r)
 	}
 	if err != nil {
-		return Pick{}, errors.Join(fmt.Errorf("tune convolution %s: %w", c.Key, err), Close(all))
+		return Pick{}, errors.Join(fmt.Errorf("tune convolution %s: %w", c.Key, err), ClosePlans(all))
 	}
 	pick := Pick{all[best], times[best]}
-	t.remember(c.Key, pick, times, missing)
+	t.storeChoice(c.Key, pick, times, missing)
 	others := append(all[:best:best], all[best+1:]...)
-	return pick, Close(others)
+	return pick, ClosePlans(others)
 }
 
-// remember puts a choice into the cache, unless its plan can be named in no way: that is
-// tuned again in the next process.
-func (t *Tuner) remember(key string, pick Pick, times []float64, missing error) {
+// storeChoice stores a choice in the cache. A plan that cuDNN can neither serialize nor
+// identify by engine and knobs is not stored, so the next process tunes it again.
+func (t *Tuner) storeChoice(key string, pick Pick, times []float64, missing error) {
 	p := pick.Plan
 	text, err := p.JSON()
 	if err != nil {
-		text = "" // cuDNN writes the plans of some engines only
+		text = "" // cuDNN can serialize the plans of some engines only
 	}
 	if text == "" && p.Choices == "" {
 		return
@@ -140,9 +143,9 @@ func (t *Tuner) remember(key string, pick Pick, times []float64, missing error) 
 	t.Cache.Put(key, known)
 }
 
-// recall makes a plan that the cache knows: of its text, or, where cuDNN could not write
-// it, of its engine and knobs.
-func (t *Tuner) recall(known Choice, ops []cudnn.Op) (*cudnn.Plan, error) {
+// restorePlan creates the plan of a cached choice, from the serialized plan, or from its
+// engine and knobs if cuDNN could not serialize it.
+func (t *Tuner) restorePlan(known Choice, ops []cudnn.Op) (*cudnn.Plan, error) {
 	if known.Plan != "" {
 		return t.Library.PlanFromJSON(t.Handle, known.Plan)
 	}
@@ -157,8 +160,8 @@ func (t *Tuner) recall(known Choice, ops []cudnn.Op) (*cudnn.Plan, error) {
 	return p, graph.Close()
 }
 
-// Close closes the plans of candidates.
-func Close(all []Candidate) error {
+// ClosePlans closes the plans of candidates.
+func ClosePlans(all []Candidate) error {
 	var errs []error
 	for _, c := range all {
 		errs = append(errs, c.Plan.Close())
@@ -166,9 +169,9 @@ func Close(all []Candidate) error {
 	return errors.Join(errs...)
 }
 
-// fastest times the candidates on the memory that they will use. times has the
-// milliseconds of each candidate, 0 for one that was not timed.
-func (t *Tuner) fastest(all []Candidate, r Runner) (best int, times []float64, err error) {
+// findFastest times the candidates and returns the index of the fastest one. times contains
+// each candidate's time in milliseconds, 0 if it was not timed.
+func (t *Tuner) findFastest(all []Candidate, r Runner) (best int, times []float64, err error) {
 	best, times = -1, make([]float64, len(all))
 	var failures []error
 	begin := time.Now()
@@ -176,7 +179,7 @@ func (t *Tuner) fastest(all []Candidate, r Runner) (best int, times []float64, e
 		if best >= 0 && time.Since(begin) > t.Budget {
 			break
 		}
-		if c.Plan.Workspace > WorkspaceLimit {
+		if c.Plan.Workspace > MaxWorkspaceBytes {
 			continue
 		}
 		limit := 0.0
@@ -188,7 +191,7 @@ func (t *Tuner) fastest(all []Candidate, r Runner) (best int, times []float64, e
 			if r.Lost() {
 				return 0, nil, err
 			}
-			failures = append(failures, err) // another one may need less memory
+			failures = append(failures, err) // another candidate may need less memory
 			continue
 		}
 		times[i] = took
@@ -197,7 +200,7 @@ func (t *Tuner) fastest(all []Candidate, r Runner) (best int, times []float64, e
 		}
 	}
 	if best < 0 {
-		return 0, nil, errors.Join(append(failures, errors.New("no algorithm of cuDNN's runs"))...)
+		return 0, nil, errors.Join(append(failures, errors.New("all algorithms of cuDNN failed or need too large a workspace"))...)
 	}
 	return best, times, nil
 }

@@ -26,7 +26,7 @@ func (s *script) Time(c Candidate, _ float64) (float64, error) {
 	return 0, errors.New("it does not run")
 }
 
-func (s *script) Disturb() error                        { return nil }
+func (s *script) FillOperandsWithNoise() error          { return nil }
 func (s *script) Result(c Candidate) ([]float32, error) { return s.results[c.Plan.Engine], nil }
 func (s *script) Lost() bool                            { return s.lost }
 
@@ -43,7 +43,7 @@ func engines(numbers ...int64) (all []Candidate) {
 func TestFastest(t *testing.T) {
 	times := map[int64]float64{1: 3, 2: 0, 3: 1, 4: 2, 5: 0.5}
 	huge := engines(1, 2, 3, 4, 5)
-	huge[4].Plan.Workspace = WorkspaceLimit + 1
+	huge[4].Plan.Workspace = MaxWorkspaceBytes + 1
 	for _, c := range []struct {
 		name   string
 		all    []Candidate
@@ -56,12 +56,12 @@ func TestFastest(t *testing.T) {
 		{"no time", engines(2, 1, 3), -1, 1, []int64{2, 1}}, // one that runs is needed
 	} {
 		r := &script{times: times}
-		best, _, err := (&Tuner{Budget: c.budget}).fastest(c.all, r)
+		best, _, err := (&Tuner{Budget: c.budget}).findFastest(c.all, r)
 		if err != nil || best != c.best || !slices.Equal(r.asked, c.asked) {
 			t.Errorf("%s: candidate %d, asked %v, %v; want %d, %v", c.name, best, r.asked, err, c.best, c.asked)
 		}
 	}
-	if _, _, err := (&Tuner{Budget: time.Hour}).fastest(engines(2), &script{}); err == nil {
+	if _, _, err := (&Tuner{Budget: time.Hour}).findFastest(engines(2), &script{}); err == nil {
 		t.Error("no plan runs, and no error says so")
 	}
 }
@@ -89,7 +89,7 @@ func TestConfirmed(t *testing.T) {
 		for i := range times {
 			times[i] = float64(i + 1)
 		}
-		best, err := tuner.confirmed(Convolution{Type: device.F32}, c.all, 0, times, &script{results: c.results})
+		best, err := tuner.confirmFastest(Convolution{Type: device.F32}, c.all, 0, times, &script{results: c.results})
 		if err != nil || best != c.best || notices != c.notices {
 			t.Errorf("%s: candidate %d with %d notices, %v; want %d with %d", c.name, best, notices, err, c.best, c.notices)
 		}

@@ -1,6 +1,7 @@
 package kernels
 
-// Bias computes y = act(x + bias + add) for each channel.
+// Bias describes y = act(x + bias + add), with one bias per channel. act is ReLU or the
+// identity.
 type Bias struct {
 	Rows, Channels int
 	X, Add, Y      Map     // Add optional; Y may be X
@@ -8,29 +9,30 @@ type Bias struct {
 	ReLU           bool
 }
 
-// Launches returns the launch of bias_act, which moves each element 2 times, or 3 times
-// with Add.
+// Launches returns the launch of bias_act. Memory traffic: 2 passes over the map, 3 with
+// Add.
 func (a Bias) Launches(t Type) ([]Launch, error) {
-	c := check{op: "bias"}
-	c.positive("rows", a.Rows)
-	c.channels(a.Channels)
-	c.activation("x", a.X, a.Channels)
-	c.activation("y", a.Y, a.Channels)
-	c.optional("add", a.Add, a.Channels)
+	c := argCheck{op: "bias"}
+	c.requirePositive("rows", a.Rows)
+	c.requireChannels(a.Channels)
+	c.requireMap("x", a.X, a.Channels)
+	c.requireMap("y", a.Y, a.Channels)
+	c.requireOptionalMap("add", a.Add, a.Channels)
 	c.require(a.Bias%pointAlignment == 0, "bias is not aligned to %d bytes", pointAlignment)
 	if c.err != nil {
 		return nil, c.err
 	}
-	m := tiles(a.Rows, a.Channels, mapBlocks)
-	var l list
-	l.typed(t, "bias_act", m.grid, m.block, 0,
+	m := newTiling(a.Rows, a.Channels, mapBlocks)
+	var l launchList
+	l.addTyped(t, "bias_act", m.grid, m.block, 0,
 		a.X.Data, a.X.Pitch, a.Bias, a.Add.Data, a.Add.Pitch, a.Y.Data, a.Y.Pitch,
-		wide(a.Rows), wide(m.rowsPerChunk), a.Channels, a.ReLU)
-	return l.done()
+		int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels, a.ReLU)
+	return l.result()
 }
 
-// BiasGrad computes db = Σ d over rows. d is dy, or if Y is present, dy where the ReLU's
-// output Y is positive and 0 elsewhere. If DX is present, d is written to it.
+// BiasGrad describes the gradient of a bias: db = Σ d over all rows. If Y, the output of a
+// ReLU, is present, d is dy where Y > 0 and 0 elsewhere; otherwise d is dy. If DX is
+// present, d is written to it.
 type BiasGrad struct {
 	Rows, Channels int
 	DY             Map
@@ -40,157 +42,159 @@ type BiasGrad struct {
 	Partial        Pointer // PartialFloats(Rows, Channels) floats
 }
 
-// Launches returns the launches of bias_backward and sum_chunks, which move each element
-// once, or 3 times with Y and DX.
+// Launches returns the launches of bias_backward and sum_chunks. Memory traffic: 1 pass over
+// the map, 3 with Y and DX.
 func (a BiasGrad) Launches(t Type) ([]Launch, error) {
-	c := check{op: "bias backward"}
-	c.positive("rows", a.Rows)
-	c.channels(a.Channels)
-	c.activation("dy", a.DY, a.Channels)
-	c.optional("y", a.Y, a.Channels)
-	c.optional("dx", a.DX, a.Channels)
-	c.array("db", a.DBias, 4)
-	c.array("partial", a.Partial, pointAlignment)
+	c := argCheck{op: "bias backward"}
+	c.requirePositive("rows", a.Rows)
+	c.requireChannels(a.Channels)
+	c.requireMap("dy", a.DY, a.Channels)
+	c.requireOptionalMap("y", a.Y, a.Channels)
+	c.requireOptionalMap("dx", a.DX, a.Channels)
+	c.requireArray("db", a.DBias, 4)
+	c.requireArray("partial", a.Partial, pointAlignment)
 	if c.err != nil {
 		return nil, c.err
 	}
-	r := tiles(a.Rows, a.Channels, reduceBlocks)
-	var l list
-	l.typed(t, "bias_backward", r.grid, r.block, r.shared(vector),
+	r := newTiling(a.Rows, a.Channels, reduceBlocks)
+	var l launchList
+	l.addTyped(t, "bias_backward", r.grid, r.block, r.sharedBytes(vector),
 		a.DY.Data, a.DY.Pitch, a.Y.Data, a.Y.Pitch, a.DX.Data, a.DX.Pitch, a.Partial,
-		wide(a.Rows), wide(r.rowsPerChunk), a.Channels)
-	l.sum(a.Partial, a.Channels, r.chunks, a.DBias, a.Channels, 0, 0)
-	return l.done()
+		int64Arg(a.Rows), int64Arg(r.rowsPerChunk), a.Channels)
+	l.addSumChunks(a.Partial, a.Channels, r.chunks, a.DBias, a.Channels, 0, 0)
+	return l.result()
 }
 
-// Elementwise describes the maps of an operation on single elements: one or two inputs and
-// the result Y.
+// Elementwise describes the operands of an elementwise operation: the inputs A and, for some
+// operations, B, and the result Y.
 type Elementwise struct {
 	Rows, Channels int
 	A, B, Y        Map
-	Acc            Map // ReLUBackward only, optional: added to dx
+	Acc            Map // optional, for the backward operations: added to Y
 }
 
-func (a Elementwise) check(op string, two bool) (tile, error) {
-	c := check{op: op}
-	c.positive("rows", a.Rows)
-	c.channels(a.Channels)
-	c.activation("first input", a.A, a.Channels)
+// check validates the operands of operation op, which has two inputs if two is set, and
+// returns the launch geometry.
+func (a Elementwise) check(op string, two bool) (tiling, error) {
+	c := argCheck{op: op}
+	c.requirePositive("rows", a.Rows)
+	c.requireChannels(a.Channels)
+	c.requireMap("first input", a.A, a.Channels)
 	if two {
-		c.activation("second input", a.B, a.Channels)
+		c.requireMap("second input", a.B, a.Channels)
 	}
-	c.optional("acc", a.Acc, a.Channels)
-	c.activation("output", a.Y, a.Channels)
+	c.requireOptionalMap("acc", a.Acc, a.Channels)
+	c.requireMap("output", a.Y, a.Channels)
 	if c.err != nil {
-		return tile{}, c.err
+		return tiling{}, c.err
 	}
-	return tiles(a.Rows, a.Channels, mapBlocks), nil
+	return newTiling(a.Rows, a.Channels, mapBlocks), nil
 }
 
-// ReLU returns the launch of Y = max(0, A). A NaN stays NaN. It moves each element 2 times.
+// ReLU returns the launch of Y = max(0, A), where NaN stays NaN. Memory traffic: 2 passes.
 func (a Elementwise) ReLU(t Type) ([]Launch, error) {
 	m, err := a.check("relu", false)
 	if err != nil {
 		return nil, err
 	}
-	var l list
-	l.typed(t, "relu", m.grid, m.block, 0, a.A.Data, a.A.Pitch, a.Y.Data, a.Y.Pitch, wide(a.Rows), wide(m.rowsPerChunk), a.Channels)
-	return l.done()
+	var l launchList
+	l.addTyped(t, "relu", m.grid, m.block, 0, a.A.Data, a.A.Pitch, a.Y.Data, a.Y.Pitch, int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels)
+	return l.result()
 }
 
-// ReLUBackward returns the launch of Y = B where A > 0, 0 elsewhere, plus Acc. A is the
-// output of the ReLU, B the gradient of that output. It moves each element 3 times, or 4
-// times with Acc.
+// ReLUBackward returns the launch of Y = B + Acc where A > 0 and Y = Acc elsewhere. A is the
+// output of the ReLU, and B is the gradient of that output. Memory traffic: 3 passes, 4 with
+// Acc.
 func (a Elementwise) ReLUBackward(t Type) ([]Launch, error) {
 	m, err := a.check("relu backward", true)
 	if err != nil {
 		return nil, err
 	}
-	var l list
-	l.typed(t, "relu_backward", m.grid, m.block, 0,
+	var l launchList
+	l.addTyped(t, "relu_backward", m.grid, m.block, 0,
 		a.A.Data, a.A.Pitch, a.B.Data, a.B.Pitch, a.Acc.Data, a.Acc.Pitch, a.Y.Data, a.Y.Pitch,
-		wide(a.Rows), wide(m.rowsPerChunk), a.Channels)
-	return l.done()
+		int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels)
+	return l.result()
 }
 
-// Add returns the launch of Y = A + B, which moves each element 3 times.
+// Add returns the launch of Y = A + B. Memory traffic: 3 passes.
 func (a Elementwise) Add(t Type) ([]Launch, error) {
 	m, err := a.check("add", true)
 	if err != nil {
 		return nil, err
 	}
-	var l list
-	l.typed(t, "add", m.grid, m.block, 0,
-		a.A.Data, a.A.Pitch, a.B.Data, a.B.Pitch, a.Y.Data, a.Y.Pitch, wide(a.Rows), wide(m.rowsPerChunk), a.Channels)
-	return l.done()
+	var l launchList
+	l.addTyped(t, "add", m.grid, m.block, 0,
+		a.A.Data, a.A.Pitch, a.B.Data, a.B.Pitch, a.Y.Data, a.Y.Pitch, int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels)
+	return l.result()
 }
 
-// CopyChannels copies Rows × Channels elements between two maps with different pitches: an
-// operand of a concatenation, or a slice. Pointers must be aligned to an element. If
-// pointers, pitches and channels are multiples of 16 bytes or 8 elements, the kernel copies
-// vectors. It moves each element 2 times.
+// CopyChannels describes a copy of Rows × Channels elements between two maps with different
+// pitches, such as an operand of a concatenation or a slice. Pointers must be aligned to an
+// element. The kernel copies vectors of 8 elements if all pointers are aligned to 16 bytes
+// and all pitches and channel counts are multiples of 8.
 type CopyChannels struct {
 	Rows, Channels     int
 	Src, Dst           Pointer
 	SrcPitch, DstPitch int
 }
 
-// Launches returns the launch of copy_channels.
+// Launches returns the launch of copy_channels. Memory traffic: 2 passes.
 func (a CopyChannels) Launches(t Type) ([]Launch, error) {
-	c := check{op: "copy channels"}
-	c.positive("rows", a.Rows)
-	c.positive("channels", a.Channels)
-	c.array("source", a.Src, Pointer(t.Bytes()))
-	c.array("destination", a.Dst, Pointer(t.Bytes()))
-	c.require(a.SrcPitch >= a.Channels && a.DstPitch >= a.Channels, "pitches %d and %d for %d channels", a.SrcPitch, a.DstPitch, a.Channels)
+	c := argCheck{op: "copy channels"}
+	c.requirePositive("rows", a.Rows)
+	c.requirePositive("channels", a.Channels)
+	c.requireArray("source", a.Src, Pointer(t.Bytes()))
+	c.requireArray("destination", a.Dst, Pointer(t.Bytes()))
+	c.require(a.SrcPitch >= a.Channels && a.DstPitch >= a.Channels, "pitches %d and %d are less than %d channels", a.SrcPitch, a.DstPitch, a.Channels)
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := flat(a.Rows*a.Channels, vector)
-	var l list
-	l.typed(t, "copy_channels", grid, block, 0, a.Src, a.SrcPitch, a.Dst, a.DstPitch, wide(a.Rows), a.Channels)
-	return l.done()
+	grid, block := flatGrid(a.Rows*a.Channels, vector)
+	var l launchList
+	l.addTyped(t, "copy_channels", grid, block, 0, a.Src, a.SrcPitch, a.Dst, a.DstPitch, int64Arg(a.Rows), a.Channels)
+	return l.result()
 }
 
-// Padding moves the maps of Batch samples: Y[p] = X[p − Shift] + Acc[p], where X is zero
-// outside its bounds. With a positive Shift there are zeros before the map, and with a
-// larger Out also after it. A negative Shift selects the middle of a map, which is the
-// gradient of padding. Sizes are depth, height and width.
+// Padding describes the zero padding of the maps of Batch samples, or its gradient: Y[p] =
+// X[p − Shift] + Acc[p], where X is zero outside its bounds. A positive Shift inserts zeros
+// before the map; a larger Out adds zeros after it. A negative Shift cuts out the middle of
+// a map, which is the gradient of padding. In, Out and Shift are in the order depth, height,
+// width.
 type Padding struct {
 	Batch, Channels int
 	In, Out, Shift  [3]int
 	X, Y, Acc       Map // Acc optional
 }
 
-// Launches returns the launch of pad, which moves each element 2 times, or 3 times with
-// Acc.
+// Launches returns the launch of pad. Memory traffic: 2 passes, 3 with Acc.
 func (a Padding) Launches(t Type) ([]Launch, error) {
-	c := check{op: "pad"}
-	c.positive("batch", a.Batch)
-	c.channels(a.Channels)
+	c := argCheck{op: "pad"}
+	c.requirePositive("batch", a.Batch)
+	c.requireChannels(a.Channels)
 	for i := range 3 {
-		c.require(a.In[i] > 0 && a.Out[i] > 0, "sizes %v to %v", a.In, a.Out)
+		c.require(a.In[i] > 0 && a.Out[i] > 0, "input size %v and output size %v must be positive", a.In, a.Out)
 	}
-	c.activation("x", a.X, a.Channels)
-	c.activation("y", a.Y, a.Channels)
-	c.optional("acc", a.Acc, a.Channels)
+	c.requireMap("x", a.X, a.Channels)
+	c.requireMap("y", a.Y, a.Channels)
+	c.requireOptionalMap("acc", a.Acc, a.Channels)
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := Pool{Batch: a.Batch, Channels: a.Channels}.lines(a.Out)
+	grid, block := Pool{Batch: a.Batch, Channels: a.Channels}.lineGrid(a.Out)
 	args := []any{a.X.Data, a.X.Pitch, a.Acc.Data, a.Acc.Pitch, a.Y.Data, a.Y.Pitch, a.Channels, a.Batch}
 	for _, s := range [][3]int{a.In, a.Out, a.Shift} {
 		args = append(args, s[0], s[1], s[2])
 	}
-	var l list
-	l.typed(t, "pad", grid, block, 0, args...)
-	return l.done()
+	var l launchList
+	l.addTyped(t, "pad", grid, block, 0, args...)
+	return l.result()
 }
 
-// Pool describes a max pooling over Batch samples. Sizes are depth, height and width (depth
-// 1 for two dimensions). Positions outside the map are never the maximum. With PadZeros
-// they are zeros that may be the maximum, and then no input gets the gradient. Of equal
-// maxima the first in row order is used. NaN is greater than all numbers.
+// Pool describes a max or average pooling over Batch samples. Sizes are in the order depth,
+// height, width; the depth is 1 in two dimensions. For a max pooling, positions outside the
+// map are ignored, or are zeros if PadZeros is set; no input receives the gradient of such a
+// zero. Of equal maxima the first in row order is used. NaN is greater than all numbers.
 type Pool struct {
 	Batch, Channels     int
 	In, Out             [3]int
@@ -201,22 +205,25 @@ type Pool struct {
 	Index               Pointer // one byte per element of y, [rows of y][Channels]: the position of the maximum in the window; forward: 0 if it is not needed
 }
 
-func (a Pool) check(c *check) {
-	c.positive("batch", a.Batch)
-	c.channels(a.Channels)
+// check validates the geometry and Index.
+func (a Pool) check(c *argCheck) {
+	c.requirePositive("batch", a.Batch)
+	c.requireChannels(a.Channels)
 	taps := 1
 	for i := range 3 {
 		taps *= a.Kernel[i]
 		c.require(a.In[i] > 0 && a.Out[i] > 0 && a.Kernel[i] > 0 && a.Stride[i] > 0 && a.Pad[i] >= 0 && a.Pad[i] < a.Kernel[i],
-			"sizes %v to %v by windows %v, strides %v, padding %v", a.In, a.Out, a.Kernel, a.Stride, a.Pad)
+			"invalid geometry: input %v, output %v, window %v, stride %v, padding %v", a.In, a.Out, a.Kernel, a.Stride, a.Pad)
 		c.require((a.Out[i]-1)*a.Stride[i]-a.Pad[i]+a.Kernel[i] <= a.In[i]+a.Pad[i],
-			"windows %v of %v outputs leave the %v inputs", a.Kernel, a.Out, a.In)
+			"%v windows of size %v exceed the padded input of size %v", a.Out, a.Kernel, a.In)
 	}
-	c.require(taps <= 256, "%d positions in a window: a byte counts 256", taps)
+	c.require(taps <= 256, "a window has %d positions, want at most 256", taps)
 	c.require(a.Index%vector == 0, "index is not aligned to %d bytes", vector)
 }
 
-func (a Pool) window() []any {
+// windowArgs returns the batch size and the geometry as kernel arguments, in the order of
+// poolParams.
+func (a Pool) windowArgs() []any {
 	v := []any{a.Batch}
 	for _, s := range [][3]int{a.In, a.Out, a.Kernel, a.Stride, a.Pad} {
 		v = append(v, s[0], s[1], s[2])
@@ -224,8 +231,9 @@ func (a Pool) window() []any {
 	return v
 }
 
-// lines returns the launch geometry of a kernel over lines of width pixels.
-func (a Pool) lines(size [3]int) (grid, block [3]uint32) {
+// lineGrid returns the grid and the block of a kernel that processes a map of the given size
+// line by line.
+func (a Pool) lineGrid(size [3]int) (grid, block [3]uint32) {
 	vectors := a.Channels / vector
 	bx := min(vectors, 64)
 	by := min(blockThreads/bx, size[2])
@@ -233,37 +241,37 @@ func (a Pool) lines(size [3]int) (grid, block [3]uint32) {
 	return [3]uint32{uint32((vectors + bx - 1) / bx), uint32(min(lines, gridLimit)), 1}, [3]uint32{uint32(bx), uint32(by), 1}
 }
 
-// Forward returns the launch of max_pool. It reads x once, and writes y and one byte of
-// index per output: 11 bytes per output for a window of 2×2 in 16 bits.
+// Forward returns the launch of max_pool. It reads x once and writes y and, for each output,
+// an index of one byte: 11 bytes per output for 2×2 windows of 16-bit elements.
 func (a Pool) Forward(t Type) ([]Launch, error) {
-	c := check{op: "max pool"}
+	c := argCheck{op: "max pool"}
 	a.check(&c)
-	c.activation("x", a.X, a.Channels)
-	c.activation("y", a.Y, a.Channels)
+	c.requireMap("x", a.X, a.Channels)
+	c.requireMap("y", a.Y, a.Channels)
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := a.lines(a.Out)
-	var l list
-	l.typed(t, "max_pool", grid, block, 0, append(append([]any{a.X.Data, a.X.Pitch, a.Y.Data, a.Y.Pitch, a.Index, a.Channels}, a.window()...), a.PadZeros)...)
-	return l.done()
+	grid, block := a.lineGrid(a.Out)
+	var l launchList
+	l.addTyped(t, "max_pool", grid, block, 0, append(append([]any{a.X.Data, a.X.Pitch, a.Y.Data, a.Y.Pitch, a.Index, a.Channels}, a.windowArgs()...), a.PadZeros)...)
+	return l.result()
 }
 
-// Backward returns the launch of max_pool_backward. One thread per input gathers dx, so
-// overlapping windows need no atomic operations. It reads dy and index once from memory and
-// writes dx once.
+// Backward returns the launch of max_pool_backward. One thread per input sums the gradients
+// of all windows that contain the input, so overlapping windows need no atomic operations.
+// Each element of dy, index and dx is read or written once in memory.
 func (a Pool) Backward(t Type) ([]Launch, error) {
-	c := check{op: "max pool backward"}
+	c := argCheck{op: "max pool backward"}
 	a.check(&c)
-	c.activation("dy", a.DY, a.Channels)
-	c.activation("dx", a.DX, a.Channels)
-	c.optional("acc", a.Acc, a.Channels)
-	c.array("index", a.Index, vector)
+	c.requireMap("dy", a.DY, a.Channels)
+	c.requireMap("dx", a.DX, a.Channels)
+	c.requireOptionalMap("acc", a.Acc, a.Channels)
+	c.requireArray("index", a.Index, vector)
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := a.lines(a.In)
-	var l list
-	l.typed(t, "max_pool_backward", grid, block, 0, append([]any{a.DY.Data, a.DY.Pitch, a.Index, a.Acc.Data, a.Acc.Pitch, a.DX.Data, a.DX.Pitch, a.Channels}, a.window()...)...)
-	return l.done()
+	grid, block := a.lineGrid(a.In)
+	var l launchList
+	l.addTyped(t, "max_pool_backward", grid, block, 0, append([]any{a.DY.Data, a.DY.Pitch, a.Index, a.Acc.Data, a.Acc.Pitch, a.DX.Data, a.DX.Pitch, a.Channels}, a.windowArgs()...)...)
+	return l.result()
 }

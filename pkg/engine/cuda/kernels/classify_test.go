@@ -65,7 +65,7 @@ func TestAvgPool(t *testing.T) {
 				ys := []int{s[0], s[1], out[0], out[1], out[2]}
 				x, dy := d.normal(d.typ, elements(s), 0, 1), d.normal(d.typ, elements(ys), 0, 1)
 				acc := d.normal(d.typ, elements(s), 0, 1)
-				wantY, wantDX := make([]float64, elements(ys)), wide(acc)
+				wantY, wantDX := make([]float64, elements(ys)), int64Arg(acc)
 				taps := c.kernel[0] * c.kernel[1] * c.kernel[2]
 				for i := range wantY {
 					plane := i / (out[0] * out[1] * out[2])

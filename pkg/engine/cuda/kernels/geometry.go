@@ -2,20 +2,20 @@ package kernels
 
 import "fmt"
 
-// Launch geometry. A thread works on vectors of 8 channels. For an activation, a block is
-// bx channel vectors wide and by rows high, so that consecutive threads read consecutive
-// memory. blockIdx.x counts tiles of channels, blockIdx.y counts chunks of rows. The
-// geometry does not depend on the device, so sums are computed in the same order
-// everywhere.
+// Launch geometry. Each thread processes vectors of 8 channels. For an activation, a block
+// covers blockDim.x channel vectors and blockDim.y rows, so consecutive threads read
+// consecutive memory. blockIdx.x is the index of a tile of channels, blockIdx.y the index of
+// a chunk of rows. The geometry does not depend on the device, so all devices compute sums in
+// the same order.
 const (
 	blockThreads = 256
 	vector       = 8
-	// reduceBlocks is the approximate number of blocks in a reduction: 4 for each of an
-	// H200's 132 multiprocessors, whose 1024 threads have 64 kB of loads in flight.
-	// Little's law requires 4.8 TB/s · 0.7 µs / 132 = 25 kB.
+	// reduceBlocks is the approximate number of blocks in a reduction: 4 per multiprocessor
+	// of an H200 (132 of them), so that its 1024 threads have 64 kB of loads in flight.
+	// Little's law requires 4.8 TB/s · 0.7 µs / 132 = 25 kB per multiprocessor.
 	reduceBlocks = 528
-	// mapBlocks is the approximate number of blocks in kernels that do not sum. With more
-	// and shorter blocks, the multiprocessors finish at about the same time.
+	// mapBlocks is the approximate number of blocks in kernels that compute no sums. With
+	// many short blocks, all multiprocessors finish at about the same time.
 	mapBlocks = 4224
 	// gridLimit is the maximum of gridDim.y and gridDim.z.
 	gridLimit = 65535
@@ -23,15 +23,15 @@ const (
 	pointAlignment = 16
 )
 
-// tile is the launch geometry of a kernel over rows of channels.
-type tile struct {
+// tiling is the launch geometry of a kernel that processes a matrix of rows × channels.
+type tiling struct {
 	grid, block  [3]uint32
 	rowsPerChunk int
 	chunks       int
 }
 
-// tiles divides rows × channels into about the given number of blocks.
-func tiles(rows, channels, blocks int) tile {
+// newTiling divides rows × channels into about the given number of blocks.
+func newTiling(rows, channels, blocks int) tiling {
 	vectors := channels / vector
 	bx := min(vectors, 32)
 	if vectors > 32 && vectors <= 64 {
@@ -43,70 +43,76 @@ func tiles(rows, channels, blocks int) tile {
 	per := (rows + chunks - 1) / chunks
 	per = (per + by - 1) / by * by
 	chunks = (rows + per - 1) / per
-	return tile{
+	return tiling{
 		grid:         [3]uint32{uint32(columns), uint32(chunks), 1},
 		block:        [3]uint32{uint32(bx), uint32(by), 1},
 		rowsPerChunk: per, chunks: chunks,
 	}
 }
 
-// shared returns the bytes of shared memory in which a reduction adds its rows: perThread
-// floats for each thread.
-func (t tile) shared(perThread int) uint32 {
+// sharedBytes returns the size of the shared memory of a reduction over rows, in bytes, for
+// perThread floats per thread.
+func (t tiling) sharedBytes(perThread int) uint32 {
 	return t.block[0] * t.block[1] * uint32(4*perThread)
 }
 
-// flat returns the grid of a kernel over n elements with perThread elements per thread.
-// Threads of a limited grid continue in strides of the grid's size.
-func flat(n, perThread int) (grid, block [3]uint32) {
+// flatGrid returns the grid and the block of a kernel over n elements with perThread
+// elements per thread. The grid has at most mapBlocks blocks; kernels loop over the
+// remaining elements in strides of the grid's size.
+func flatGrid(n, perThread int) (grid, block [3]uint32) {
 	blocks := (n + perThread*blockThreads - 1) / (perThread * blockThreads)
 	return [3]uint32{uint32(max(1, min(blocks, mapBlocks))), 1, 1}, [3]uint32{blockThreads, 1, 1}
 }
 
-// check collects the error of a launch's arguments. Only the first error is kept.
-type check struct {
+// argCheck validates the arguments of launches of op. It keeps the first error.
+type argCheck struct {
 	op  string
 	err error
 }
 
-func (c *check) require(ok bool, format string, args ...any) {
+// require sets the error unless ok is true or an error is set already.
+func (c *argCheck) require(ok bool, format string, args ...any) {
 	if !ok && c.err == nil {
 		c.err = fmt.Errorf("launch %s: "+format, append([]any{c.op}, args...)...)
 	}
 }
 
-// positive requires n to be at least 1.
-func (c *check) positive(name string, n int) { c.require(n > 0, "%s is %d", name, n) }
-
-// channels requires n to be a positive multiple of the vector size.
-func (c *check) channels(n int) {
-	c.require(n > 0 && n%vector == 0, "%d channels: must be a positive multiple of %d", n, vector)
+// requirePositive requires n to be at least 1.
+func (c *argCheck) requirePositive(name string, n int) {
+	c.require(n > 0, "%s is %d, want at least 1", name, n)
 }
 
-// activation requires a map that is present, aligned, and has at least the given number of
-// channels.
-func (c *check) activation(name string, m Map, channels int) {
+// requireChannels requires n to be a positive multiple of the vector size.
+func (c *argCheck) requireChannels(n int) {
+	c.require(n > 0 && n%vector == 0, "got %d channels, want a positive multiple of %d", n, vector)
+}
+
+// requireMap requires m to be present, to be aligned, and to have room for the given number
+// of channels in its pitch.
+func (c *argCheck) requireMap(name string, m Map, channels int) {
 	c.require(m.Data != 0, "%s is absent", name)
-	c.optional(name, m, channels)
+	c.requireOptionalMap(name, m, channels)
 }
 
-func (c *check) optional(name string, m Map, channels int) {
+// requireOptionalMap is like requireMap, but allows m to be absent.
+func (c *argCheck) requireOptionalMap(name string, m Map, channels int) {
 	if m.Data == 0 {
 		return
 	}
 	c.require(m.Data%pointAlignment == 0, "%s at %#x is not aligned to %d bytes", name, uint64(m.Data), pointAlignment)
-	c.require(m.Pitch%vector == 0 && m.Pitch >= channels, "%s has a pitch of %d elements: must be a multiple of %d and at least %d channels", name, m.Pitch, vector, channels)
+	c.require(m.Pitch%vector == 0 && m.Pitch >= channels, "%s has pitch %d, want a multiple of %d and at least %d channels", name, m.Pitch, vector, channels)
 }
 
-// array requires a pointer that is not 0 and has the given alignment.
-func (c *check) array(name string, p Pointer, alignment Pointer) {
+// requireArray requires p to be present and to have the given alignment in bytes.
+func (c *argCheck) requireArray(name string, p Pointer, alignment Pointer) {
 	c.require(p != 0, "%s is absent", name)
 	c.require(p%alignment == 0, "%s at %#x is not aligned to %d bytes", name, uint64(p), alignment)
 }
 
-// vectors requires arrays of floats, one value per channel, that can be read in vectors.
-func (c *check) vectors(arrays map[string]Pointer) {
+// requireChannelVectors requires arrays, by name, to be present and aligned for vector
+// accesses.
+func (c *argCheck) requireChannelVectors(arrays map[string]Pointer) {
 	for name, p := range arrays {
-		c.array(name, p, pointAlignment)
+		c.requireArray(name, p, pointAlignment)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Pointer is an address in the device's memory. 0 means that an optional tensor is absent.
+// Pointer is an address in device memory. 0 means that an optional operand is absent.
 type Pointer uint64
 
 // Type is the element type of activations.
@@ -19,7 +19,7 @@ const (
 	BF16
 )
 
-// String returns the suffix of t in the names of kernels, such as "bf16".
+// String returns the suffix of kernel names for t, such as "bf16".
 func (t Type) String() string {
 	switch t {
 	case F32:
@@ -40,25 +40,26 @@ func (t Type) Bytes() int {
 	return 2
 }
 
-// Padded returns the number of channels that an activation of c logical channels has in
-// memory.
+// Padded returns the number of channels that c logical channels occupy in memory: c rounded
+// up to a multiple of 8.
 func Padded(c int) int { return (c + 7) &^ 7 }
 
-// Map is a channels-last activation in memory: element (row, channel) is at Data +
-// (row·Pitch + channel)·Type.Bytes(). The zero Map is an absent one.
+// Map is a channels-last activation in device memory: element (row, channel) is at address
+// Data + (row·Pitch + channel)·Type.Bytes(). The zero Map means that an optional map is
+// absent.
 type Map struct {
 	Data  Pointer
 	Pitch int // elements from one row to the next, a multiple of 8
 }
 
-// Channels returns the map that starts at channel offset (a multiple of 8) of m, such as an
+// Channels returns the part of m that starts at channel offset, a multiple of 8, such as an
 // operand of a concatenation.
 func (m Map) Channels(t Type, offset int) Map {
 	m.Data += Pointer(offset * t.Bytes())
 	return m
 }
 
-// Launch contains the arguments of cuLaunchKernel for one kernel. Args is passed as
+// Launch contains the arguments of cuLaunchKernel for one kernel. Args are passed as
 // CU_LAUNCH_PARAM_BUFFER_POINTER.
 type Launch struct {
 	Kernel      string // name of the function in the module
@@ -67,7 +68,7 @@ type Launch struct {
 	Args        []byte
 }
 
-// Kind is the C type of a kernel's parameter.
+// Kind is the C type of a kernel parameter.
 type Kind uint8
 
 // The kinds of parameters.
@@ -78,7 +79,7 @@ const (
 	KindFloat32             // float, 4 bytes
 )
 
-// Bytes returns the size of a parameter, which is also its alignment, in bytes.
+// Bytes returns the size of a parameter in bytes, which is also its alignment.
 func (k Kind) Bytes() int {
 	if k == KindPointer || k == KindInt64 {
 		return 8
@@ -86,7 +87,7 @@ func (k Kind) Bytes() int {
 	return 4
 }
 
-// String returns k as it is written in the registry.
+// String returns the name of k for error messages.
 func (k Kind) String() string {
 	return [...]string{"pointer", "int64", "int32", "float32"}[k]
 }
@@ -97,14 +98,14 @@ type Param struct {
 	Kind Kind
 }
 
-// Kernel describes one function of the module.
+// Kernel describes the signature of a kernel.
 type Kernel struct {
 	Name   string
 	Params []Param
 }
 
-// Offsets returns the offset of each parameter in the packed arguments, and their total
-// size: the layout of a C struct without the padding at its end.
+// Offsets returns the offset of each parameter in the packed arguments, and the total size
+// of the arguments, in bytes. The layout is that of a C struct without padding at its end.
 func (k Kernel) Offsets() (offsets []int, size int) {
 	for _, p := range k.Params {
 		b := p.Kind.Bytes()
@@ -115,12 +116,14 @@ func (k Kernel) Offsets() (offsets []int, size int) {
 	return offsets, size
 }
 
-// Args packs arguments like the fields of a C struct. The zero value is empty.
+// Args packs kernel arguments like the fields of a C struct. The zero value contains no
+// arguments.
 type Args struct {
 	data  []byte
 	kinds []Kind
 }
 
+// align appends padding for an argument of kind k, and records k.
 func (a *Args) align(k Kind) {
 	for len(a.data)%k.Bytes() != 0 {
 		a.data = append(a.data, 0)
@@ -155,22 +158,23 @@ func (a *Args) Float32(v float32) {
 // Bytes returns the packed arguments.
 func (a *Args) Bytes() []byte { return a.data }
 
-// wide marks an argument that the kernel takes as long long.
-type wide int64
+// int64Arg marks an argument whose parameter has the C type long long.
+type int64Arg int64
 
-// pack lays out values as k wants them: Pointer, wide, int (a 32-bit int),
-// float32 or bool (an int of 0 or 1).
-func (k Kernel) pack(values ...any) ([]byte, error) {
+// packArgs packs values as the arguments of k and checks their number and kinds. Values must
+// have type Pointer, int64Arg, int (for a 32-bit int), float64 (for a float) or bool (for an
+// int of 0 or 1).
+func (k Kernel) packArgs(values ...any) ([]byte, error) {
 	var a Args
 	for i, v := range values {
 		switch v := v.(type) {
 		case Pointer:
 			a.Pointer(v)
-		case wide:
+		case int64Arg:
 			a.Int64(int64(v))
 		case int:
 			if v < math.MinInt32 || v > math.MaxInt32 {
-				return nil, fmt.Errorf("launch %s: argument %d is %d, more than 32 bits hold", k.Name, i, v)
+				return nil, fmt.Errorf("launch %s: argument %d is %d, which does not fit in 32 bits", k.Name, i, v)
 			}
 			a.Int32(int32(v))
 		case float64:
@@ -182,11 +186,11 @@ func (k Kernel) pack(values ...any) ([]byte, error) {
 				a.Int32(0)
 			}
 		default:
-			return nil, fmt.Errorf("launch %s: argument %d is a %T", k.Name, i, v)
+			return nil, fmt.Errorf("launch %s: argument %d has unsupported type %T", k.Name, i, v)
 		}
 	}
 	if len(a.kinds) != len(k.Params) {
-		return nil, fmt.Errorf("launch %s: %d arguments, want %d", k.Name, len(a.kinds), len(k.Params))
+		return nil, fmt.Errorf("launch %s: got %d arguments, want %d", k.Name, len(a.kinds), len(k.Params))
 	}
 	for i, p := range k.Params {
 		if a.kinds[i] != p.Kind {

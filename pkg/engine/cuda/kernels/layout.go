@@ -2,133 +2,137 @@ package kernels
 
 import "math"
 
-// CastFromF32 is cast_from_f32: n float32 to t, round to nearest even. 6 bytes an
-// element to 16 bits.
+// CastFromF32 returns the launch of cast_from_f32, which converts n float32 elements to type
+// t and rounds to nearest, ties to even.
 func CastFromF32(t Type, src, dst Pointer, n int) ([]Launch, error) {
-	return cast(t, "cast_from_f32", src, dst, n, 4, t.Bytes())
+	return castLaunches(t, "cast_from_f32", src, dst, n, 4, t.Bytes())
 }
 
-// CastToF32 returns the launch of cast_to_f32, which converts n elements of t to float32.
+// CastToF32 returns the launch of cast_to_f32, which converts n elements of type t to
+// float32.
 func CastToF32(t Type, src, dst Pointer, n int) ([]Launch, error) {
-	return cast(t, "cast_to_f32", src, dst, n, t.Bytes(), 4)
+	return castLaunches(t, "cast_to_f32", src, dst, n, t.Bytes(), 4)
 }
 
-func cast(t Type, name string, src, dst Pointer, n, from, to int) ([]Launch, error) {
-	c := check{op: name}
-	c.positive("n", n)
-	c.array("source", src, Pointer(from))
-	c.array("destination", dst, Pointer(to))
+// castLaunches returns the launch of the named cast kernel. from and to are the sizes of an
+// element in bytes.
+func castLaunches(t Type, name string, src, dst Pointer, n, from, to int) ([]Launch, error) {
+	c := argCheck{op: name}
+	c.requirePositive("n", n)
+	c.requireArray("source", src, Pointer(from))
+	c.requireArray("destination", dst, Pointer(to))
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := flat(n, vector)
-	var l list
-	l.typed(t, name, grid, block, 0, src, dst, wide(n))
-	return l.done()
+	grid, block := flatGrid(n, vector)
+	var l launchList
+	l.addTyped(t, name, grid, block, 0, src, dst, int64Arg(n))
+	return l.result()
 }
 
-// Fill returns the launch of fill_u32, which sets n words of 4 bytes (two elements of 16
-// bits) to value.
+// Fill returns the launch of fill_u32, which sets n 32-bit words to value.
 func Fill(dst Pointer, value uint32, n int) ([]Launch, error) {
-	c := check{op: "fill"}
-	c.positive("n", n)
-	c.array("destination", dst, 4)
+	c := argCheck{op: "fill"}
+	c.requirePositive("n", n)
+	c.requireArray("destination", dst, 4)
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := flat(n, 4)
-	var l list
-	l.untyped("fill_u32", grid, block, 0, dst, int(int32(value)), wide(n))
-	return l.done()
+	grid, block := flatGrid(n, 4)
+	var l launchList
+	l.addUntyped("fill_u32", grid, block, 0, dst, int(int32(value)), int64Arg(n))
+	return l.result()
 }
 
-// A transposition moves tiles of 32×32 elements through shared memory. Each row there is
-// one element longer than the tile, so that the elements of a column are in different
-// banks.
+// A transposition moves tiles of 32×32 elements through shared memory. Each row in shared
+// memory has one extra element, so that the elements of a column are in different banks.
 const (
 	transposeEdge   = 32
 	transposeRows   = 8
 	transposeShared = transposeEdge * (transposeEdge + 1) * 4
 )
 
-// Transpose changes the layout of Batch samples of Channels × Spatial elements
-// between planar float32 [Batch][Channels][Spatial] and channels-last rows of the
-// launch's Type. With F32 and Batch as the number of filters it turns weights
-// KCRS into KRSC and back.
+// Transpose describes a change of layout between planar float32 [Batch][Channels][Spatial]
+// and channels-last rows of the launch's Type. With F32, and the number of filters as Batch,
+// it converts weights between KCRS and KRSC.
 type Transpose struct {
 	Batch, Channels, Spatial int
-	Padded                   int     // channels that are written per row; those from Channels on are set to zero
+	Padded                   int     // number of channels written per row; channels from Channels on are zero
 	Planar                   Pointer // float32
 	Rows                     Pointer // [Batch·Spatial][Pitch] of the launch's Type
 	Pitch                    int
 }
 
-// ToRows returns the launch of nchw_to_nhwc, or of nchw_to_rows if a row has one vector.
+// ToRows returns the launch of nchw_to_nhwc, or of the faster nchw_to_rows if each row is a
+// single aligned vector of 8 channels.
 func (a Transpose) ToRows(t Type) ([]Launch, error) {
 	grid, block, err := a.geometry("nchw to nhwc", t, a.Padded)
 	if err != nil {
 		return nil, err
 	}
-	var l list
+	var l launchList
 	if a.Padded == vector && a.Pitch%vector == 0 && a.Rows%pointAlignment == 0 {
-		grid, block = flat(a.Spatial, 1)
+		grid, block = flatGrid(a.Spatial, 1)
 		grid[1] = uint32(a.Batch)
-		l.typed(t, "nchw_to_rows", grid, block, 0, a.Planar, a.Rows, a.Pitch, a.Channels, wide(a.Spatial))
-		return l.done()
+		l.addTyped(t, "nchw_to_rows", grid, block, 0, a.Planar, a.Rows, a.Pitch, a.Channels, int64Arg(a.Spatial))
+		return l.result()
 	}
-	l.typed(t, "nchw_to_nhwc", grid, block, transposeShared, a.Planar, a.Rows, a.Pitch, a.Channels, a.Padded, wide(a.Spatial))
-	return l.done()
+	l.addTyped(t, "nchw_to_nhwc", grid, block, transposeShared, a.Planar, a.Rows, a.Pitch, a.Channels, a.Padded, int64Arg(a.Spatial))
+	return l.result()
 }
 
-// ToPlanar returns the launch of nhwc_to_nchw. It ignores Padded.
+// ToPlanar returns the launch of nhwc_to_nchw. It ignores the field Padded.
 func (a Transpose) ToPlanar(t Type) ([]Launch, error) {
 	grid, block, err := a.geometry("nhwc to nchw", t, a.Channels)
 	if err != nil {
 		return nil, err
 	}
-	var l list
-	l.typed(t, "nhwc_to_nchw", grid, block, transposeShared, a.Rows, a.Pitch, a.Planar, a.Channels, wide(a.Spatial))
-	return l.done()
+	var l launchList
+	l.addTyped(t, "nhwc_to_nchw", grid, block, transposeShared, a.Rows, a.Pitch, a.Planar, a.Channels, int64Arg(a.Spatial))
+	return l.result()
 }
 
+// geometry validates the arguments of operation op and returns the grid and the block, for
+// rows of which padded channels are read or written.
 func (a Transpose) geometry(op string, t Type, padded int) (grid, block [3]uint32, err error) {
-	c := check{op: op}
-	c.positive("batch", a.Batch)
-	c.positive("channels", a.Channels)
-	c.positive("spatial", a.Spatial)
-	c.array("planar", a.Planar, 4)
-	c.array("rows", a.Rows, Pointer(t.Bytes()))
-	c.require(padded >= a.Channels && a.Pitch >= padded, "%d channels padded to %d at a pitch of %d", a.Channels, padded, a.Pitch)
+	c := argCheck{op: op}
+	c.requirePositive("batch", a.Batch)
+	c.requirePositive("channels", a.Channels)
+	c.requirePositive("spatial", a.Spatial)
+	c.requireArray("planar", a.Planar, 4)
+	c.requireArray("rows", a.Rows, Pointer(t.Bytes()))
+	c.require(padded >= a.Channels && a.Pitch >= padded, "want channels ≤ padded channels ≤ pitch, got %d, %d and %d", a.Channels, padded, a.Pitch)
 	tilesC := (padded + transposeEdge - 1) / transposeEdge
-	c.require(a.Batch <= gridLimit && tilesC <= gridLimit, "%d samples of %d channels: the grid holds %d", a.Batch, padded, gridLimit)
+	c.require(a.Batch <= gridLimit && tilesC <= gridLimit, "%d samples of %d channels exceed the grid limit of %d", a.Batch, padded, gridLimit)
 	return [3]uint32{uint32((a.Spatial + transposeEdge - 1) / transposeEdge), uint32(tilesC), uint32(a.Batch)},
 		[3]uint32{transposeEdge, transposeRows, 1}, c.err
 }
 
 // Pixels describes the conversion of bytes to values: (byte/Divisor − mean[c])·invstd[c].
 type Pixels struct {
-	Channels, Padded int     // channels of the source, and channels written (zeros from Channels on)
+	Channels, Padded int     // number of channels in the source and in Dst; channels from Channels on are zero
 	Divisor          float64 // 255 for images, 1 or 255 for masks
-	Mean, InvStd     Pointer // float32 [Channels]; both 0: only divide by Divisor
+	Mean, InvStd     Pointer // float32 [Channels]; if both pointers are 0, bytes are only divided by Divisor
 	Dst              Pointer // rows of the launch's Type
 	Pitch            int
 }
 
-func (a Pixels) check(c *check, t Type) {
-	c.positive("channels", a.Channels)
-	c.require(a.Padded >= a.Channels && a.Pitch >= a.Padded, "%d channels padded to %d at a pitch of %d", a.Channels, a.Padded, a.Pitch)
-	c.require(a.Divisor > 0, "divisor is %g", a.Divisor)
-	c.require((a.Mean == 0) == (a.InvStd == 0) && a.Mean%4 == 0 && a.InvStd%4 == 0, "mean and invstd go together, aligned to 4 bytes")
+// check validates the arguments.
+func (a Pixels) check(c *argCheck, t Type) {
+	c.requirePositive("channels", a.Channels)
+	c.require(a.Padded >= a.Channels && a.Pitch >= a.Padded, "want channels ≤ padded channels ≤ pitch, got %d, %d and %d", a.Channels, a.Padded, a.Pitch)
+	c.require(a.Divisor > 0, "divisor is %g, want more than 0", a.Divisor)
+	c.require((a.Mean == 0) == (a.InvStd == 0) && a.Mean%4 == 0 && a.InvStd%4 == 0, "mean and invstd must both be present or absent, and aligned to 4 bytes")
 	alignment := Pointer(t.Bytes())
 	if a.Padded%vector == 0 {
-		alignment = pointAlignment // whole vectors are written
-		c.require(a.Pitch%vector == 0, "rows of %d channels at a pitch of %d", a.Padded, a.Pitch)
+		alignment = pointAlignment // the kernel writes vectors
+		c.require(a.Pitch%vector == 0, "pitch is %d, want a multiple of %d", a.Pitch, vector)
 	}
-	c.array("destination", a.Dst, alignment)
+	c.requireArray("destination", a.Dst, alignment)
 }
 
-// Normalize converts Batch samples of planar bytes [Channels][Spatial] to rows. For each
-// position the kernel reads Channels bytes and writes Padded elements.
+// Normalize describes the conversion of Batch samples of planar bytes [Channels][Spatial] to
+// rows. Per position, the kernel reads Channels bytes and writes Padded elements.
 type Normalize struct {
 	Pixels
 	Batch, Spatial int
@@ -137,63 +141,64 @@ type Normalize struct {
 
 // Launches returns the launch of normalize_u8.
 func (a Normalize) Launches(t Type) ([]Launch, error) {
-	c := check{op: "normalize"}
+	c := argCheck{op: "normalize"}
 	a.check(&c, t)
-	c.positive("batch", a.Batch)
-	c.positive("spatial", a.Spatial)
-	c.array("source", a.Src, 1)
-	c.require(a.Batch <= gridLimit, "%d samples: the grid holds %d", a.Batch, gridLimit)
+	c.requirePositive("batch", a.Batch)
+	c.requirePositive("spatial", a.Spatial)
+	c.requireArray("source", a.Src, 1)
+	c.require(a.Batch <= gridLimit, "got %d samples, want at most %d", a.Batch, gridLimit)
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := flat(a.Spatial, 1)
+	grid, block := flatGrid(a.Spatial, 1)
 	grid[1] = uint32(a.Batch)
-	var l list
-	l.typed(t, "normalize_u8", grid, block, 0, a.Src, a.Dst, a.Pitch, a.Mean, a.InvStd, a.Channels, a.Padded, wide(a.Spatial), a.Divisor)
-	return l.done()
+	var l launchList
+	l.addTyped(t, "normalize_u8", grid, block, 0, a.Src, a.Dst, a.Pitch, a.Mean, a.InvStd, a.Channels, a.Padded, int64Arg(a.Spatial), a.Divisor)
+	return l.result()
 }
 
-// Augment crops, rotates and mirrors samples of a data set in device memory, which contains
-// planar bytes [sample][Channels][D][H][W]. It does the same as pkg/data: the augmentation
-// of a sample depends only on Control's seed and epoch and on the sample's index. Images
-// and masks need two calls with the same options, the masks without jitter. In 2-D Size[0]
-// and Out[0] are 1.
+// Augment describes a kernel that crops, rotates and flips samples of a data set in device
+// memory, which contains planar bytes [sample][Channels][D][H][W]. The results are the same
+// as those of pkg/data: the augmentation of a sample depends only on the seed and the epoch
+// in Control and on the sample's index. Images and masks need two launches with equal
+// options, except that masks must not have jitter. In 2-D, Size[0] and Out[0] are 1.
 //
-// The random numbers of a sample come from the stream that data uses, in this order, and
-// are drawn even for augmentations that are switched off. In 2-D: y and x of the window, 4
-// flips, 4 rotations, brightness, contrast. In 3-D: z, y and x of the window, 8 flips, the
-// 24 rotations of the cube, brightness, contrast. Rotation r of the 24 permutes the axes by
-// r/4 (only if the output is a cube). By r%4 it mirrors an even number of axes, or an odd
-// number if the permutation is odd. A flip mirrors further axes.
+// The random numbers of a sample come from the same stream as in pkg/data, in the following
+// order, and are also drawn for augmentations that are off. In 2-D: y and x of the crop, one
+// of 4 flips, one of 4 rotations, brightness, contrast. In 3-D: z, y and x of the crop, one
+// of 8 flips, one of the 24 rotations of the cube, brightness, contrast. Rotation r of the
+// cube permutes the axes by permutation r/4, but only if the output is a cube. Then r%4
+// selects the mirrored axes: an even number of them, or an odd number if the permutation is
+// odd. A flip mirrors further axes.
 //
-// Jitter: v' = min(max((v − ½)·contrast + ½ + brightness, 0), 1), with brightness uniform
-// in ±Brightness and contrast uniform in 1±Contrast.
+// Jitter: v' = min(max((v − ½)·contrast + ½ + brightness, 0), 1), where brightness is
+// uniform in ±Brightness and contrast is uniform in 1±Contrast.
 type Augment struct {
 	Pixels
 	Batch                int
 	Size, Out            [3]int
 	Src                  Pointer
 	Samples              Pointer // int32 [Batch], indexes in the data set
-	Stored               Pointer // int32 [Batch], indexes of the samples in Src; 0: the same as Samples
+	Stored               Pointer // int32 [Batch], indexes in Src; if the pointer is 0, they equal Samples
 	Control              Pointer
 	Flip, Rotate         bool
 	Brightness, Contrast float64
 }
 
-// Launches returns the launch of augment_2d, or of augment_3d if samples have depth.
+// Launches returns the launch of augment_2d, or of augment_3d if the samples have a depth.
 func (a Augment) Launches(t Type) ([]Launch, error) {
-	c := check{op: "augment"}
+	c := argCheck{op: "augment"}
 	a.check(&c, t)
-	c.positive("batch", a.Batch)
-	c.array("source", a.Src, 1)
-	c.array("samples", a.Samples, 4)
+	c.requirePositive("batch", a.Batch)
+	c.requireArray("source", a.Src, 1)
+	c.requireArray("samples", a.Samples, 4)
 	c.require(a.Stored%4 == 0, "stored is not aligned to 4 bytes")
-	c.array("control", a.Control, pointAlignment)
-	c.require(a.Batch <= gridLimit, "%d samples: the grid holds %d", a.Batch, gridLimit)
+	c.requireArray("control", a.Control, pointAlignment)
+	c.require(a.Batch <= gridLimit, "got %d samples, want at most %d", a.Batch, gridLimit)
 	for i := range 3 {
-		c.require(a.Out[i] > 0 && a.Out[i] <= a.Size[i], "a window of %v in a sample of %v", a.Out, a.Size)
+		c.require(a.Out[i] > 0 && a.Out[i] <= a.Size[i], "crop of size %v does not fit in a sample of size %v", a.Out, a.Size)
 	}
-	c.require(a.Brightness >= 0 && a.Contrast >= 0 && a.Contrast <= 1, "brightness %g, contrast %g", a.Brightness, a.Contrast)
+	c.require(a.Brightness >= 0 && a.Contrast >= 0 && a.Contrast <= 1, "invalid brightness %g or contrast %g", a.Brightness, a.Contrast)
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -204,7 +209,7 @@ func (a Augment) Launches(t Type) ([]Launch, error) {
 	if a.Rotate {
 		flags |= 2
 	}
-	grid, block := flat(a.Out[0]*a.Out[1]*a.Out[2], 1)
+	grid, block := flatGrid(a.Out[0]*a.Out[1]*a.Out[2], 1)
 	grid[1] = uint32(a.Batch)
 	name := "augment_2d"
 	values := []any{a.Src, a.Samples, a.Stored, a.Control, a.Dst, a.Pitch, a.Mean, a.InvStd, a.Channels, a.Padded}
@@ -214,82 +219,85 @@ func (a Augment) Launches(t Type) ([]Launch, error) {
 	} else {
 		values = append(values, a.Size[1], a.Size[2], a.Out[1], a.Out[2])
 	}
-	var l list
-	l.typed(t, name, grid, block, 0, append(values, flags, a.Divisor, bits(a.Brightness), bits(a.Contrast))...)
-	return l.done()
+	var l launchList
+	l.addTyped(t, name, grid, block, 0, append(values, flags, a.Divisor, float64Bits(a.Brightness), float64Bits(a.Contrast))...)
+	return l.result()
 }
 
-// bits returns the bits of v as an argument for a kernel.
-func bits(v float64) wide { return wide(int64(math.Float64bits(v))) }
+// float64Bits returns the bits of v as a kernel argument.
+func float64Bits(v float64) int64Arg { return int64Arg(int64(math.Float64bits(v))) }
 
-// TakeRows returns the launch of take_rows, which copies row rows[i] (int32) of src to row
-// i of dst, for batch rows of width float32.
+// TakeRows returns the launch of take_rows, which sets row i of dst to row rows[i] of src,
+// for i < batch. rows is an int32 array in device memory; a row has width float32 elements.
 func TakeRows(src, rows, dst Pointer, batch, width int) ([]Launch, error) {
-	c := check{op: "take rows"}
-	c.array("source", src, 4)
-	c.array("rows", rows, 4)
-	c.array("destination", dst, 4)
-	c.positive("batch", batch)
-	c.positive("width", width)
+	c := argCheck{op: "take rows"}
+	c.requireArray("source", src, 4)
+	c.requireArray("rows", rows, 4)
+	c.requireArray("destination", dst, 4)
+	c.requirePositive("batch", batch)
+	c.requirePositive("width", width)
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := flat(batch*width, 1)
-	var l list
-	l.untyped("take_rows", grid, block, 0, src, rows, dst, wide(batch*width), width)
-	return l.done()
+	grid, block := flatGrid(batch*width, 1)
+	var l launchList
+	l.addUntyped("take_rows", grid, block, 0, src, rows, dst, int64Arg(batch*width), width)
+	return l.result()
 }
 
-// CopyCeiling returns the launch of copy_ceiling, which copies n vectors of 16 bytes, 32·n
-// bytes of traffic, to measure the memory's bandwidth.
+// CopyCeiling returns the launch of copy_ceiling, which copies n vectors of 16 bytes to
+// measure the memory bandwidth. Memory traffic: 32·n bytes.
 func CopyCeiling(src, dst Pointer, n int) ([]Launch, error) {
-	c := check{op: "copy ceiling"}
-	c.positive("n", n)
-	c.array("source", src, 16)
-	c.array("destination", dst, 16)
+	c := argCheck{op: "copy ceiling"}
+	c.requirePositive("n", n)
+	c.requireArray("source", src, 16)
+	c.requireArray("destination", dst, 16)
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := flat(n, 4)
-	var l list
-	l.untyped("copy_ceiling", grid, block, 0, src, dst, wide(n))
-	return l.done()
+	grid, block := flatGrid(n, 4)
+	var l launchList
+	l.addUntyped("copy_ceiling", grid, block, 0, src, dst, int64Arg(n))
+	return l.result()
 }
 
-// Ceiling is a kernel that only computes, and its number of operations.
-type Ceiling struct {
+// ComputeCeiling is the launch of a kernel that measures arithmetic throughput, with the
+// number of floating-point operations that it performs.
+type ComputeCeiling struct {
 	Launch Launch
 	FLOP   float64
 }
 
-// FMACeiling returns fma_ceiling: float32 multiply-adds in registers, in the given number
-// of blocks (8 blocks fill a multiprocessor). It writes 256·blocks floats to out, all equal
-// to iterations.
-func FMACeiling(out Pointer, blocks, iterations int) (Ceiling, error) {
-	return ceiling("fma_ceiling", out, blocks, iterations, 16*2)
+// FMACeiling returns fma_ceiling: float32 multiply-adds in registers, in the given number of
+// blocks (8 blocks fill a multiprocessor). The kernel writes 256·blocks floats to out, each
+// equal to iterations.
+func FMACeiling(out Pointer, blocks, iterations int) (ComputeCeiling, error) {
+	return newCeiling("fma_ceiling", out, blocks, iterations, 16*2)
 }
 
 // MMACeiling returns mma_ceiling_f16 or mma_ceiling_bf16: 16×8×16 matrix products of the
-// tensor cores in registers, with sums in float32. It writes 256·blocks floats to out, all
-// equal to 16·iterations. Hopper's wgmma instruction is faster still; it is measured by
-// cublasLt.
-func MMACeiling(t Type, out Pointer, blocks, iterations int) (Ceiling, error) {
+// tensor cores in registers, summed in float32. The kernel writes 256·blocks floats to out,
+// each equal to 16·iterations. Hopper's wgmma instructions are faster; cuBLASLt is used to
+// measure them.
+func MMACeiling(t Type, out Pointer, blocks, iterations int) (ComputeCeiling, error) {
 	// 8 products per warp of 32 threads, 2·16·8·16 operations each.
-	return ceiling("mma_ceiling_"+t.String(), out, blocks, iterations, 8*2*16*8*16/32)
+	return newCeiling("mma_ceiling_"+t.String(), out, blocks, iterations, 8*2*16*8*16/32)
 }
 
-func ceiling(name string, out Pointer, blocks, iterations int, perThread float64) (Ceiling, error) {
-	c := check{op: name}
-	c.array("out", out, 4)
-	c.positive("blocks", blocks)
-	c.positive("iterations", iterations)
+// newCeiling returns the launch of the named kernel, which performs perThread operations per
+// thread and iteration.
+func newCeiling(name string, out Pointer, blocks, iterations int, perThread float64) (ComputeCeiling, error) {
+	c := argCheck{op: name}
+	c.requireArray("out", out, 4)
+	c.requirePositive("blocks", blocks)
+	c.requirePositive("iterations", iterations)
 	if c.err != nil {
-		return Ceiling{}, c.err
+		return ComputeCeiling{}, c.err
 	}
-	var l list
-	l.untyped(name, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{blockThreads, 1, 1}, 0, out, iterations)
+	var l launchList
+	l.addUntyped(name, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{blockThreads, 1, 1}, 0, out, iterations)
 	if l.err != nil {
-		return Ceiling{}, l.err
+		return ComputeCeiling{}, l.err
 	}
-	return Ceiling{l.launches[0], perThread * float64(iterations) * float64(blocks) * blockThreads}, nil
+	return ComputeCeiling{l.launches[0], perThread * float64(iterations) * float64(blocks) * blockThreads}, nil
 }

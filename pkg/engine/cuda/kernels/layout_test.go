@@ -25,10 +25,10 @@ func TestTranspose(t *testing.T) {
 					Planar: d.flat("planar", kernels.F32, n, x).pointer(), Rows: rows.m().Data, Pitch: rows.pitch,
 				}
 				d.run(a.ToRows(d.typ))
-				d.near("rows", d.typ, d.logical(rows), wide(x), 0, 0)
+				d.near("rows", d.typ, d.logical(rows), int64Arg(x), 0, 0)
 				a.Planar = back.pointer()
 				d.run(a.ToPlanar(d.typ))
-				d.near("planar", kernels.F32, back.values(n), wide(x), 0, 0)
+				d.near("planar", kernels.F32, back.values(n), int64Arg(x), 0, 0)
 			})
 		})
 	}
@@ -148,7 +148,7 @@ func TestAugment2D(t *testing.T) {
 								Flip:    c.flip, Rotate: c.rotate,
 							}
 							d.run(a.Launches(d.typ))
-							want := wide(b.Image)
+							want := int64Arg(b.Image)
 							if d.typ == kernels.F32 {
 								d.same("image", d.logical(image), want)
 							} else {
@@ -157,7 +157,7 @@ func TestAugment2D(t *testing.T) {
 							a.Pixels = kernels.Pixels{Channels: 1, Padded: 1, Divisor: 1, Dst: mask.pointer(), Pitch: 1}
 							a.Src = masks.pointer()
 							d.run(a.Launches(kernels.F32))
-							d.same("mask", mask.values(len(b.Target)), wide(b.Target))
+							d.same("mask", mask.values(len(b.Target)), int64Arg(b.Target))
 						}
 						if err := it.Err(); err != nil {
 							d.Fatal(err)

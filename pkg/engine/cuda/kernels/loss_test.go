@@ -150,10 +150,12 @@ func TestCeilings(t *testing.T) {
 		d.run(kernels.CopyCeiling(src.pointer(), dst.pointer(), n))
 		d.near("copy", kernels.F32, dst.values(4*n), src.values(4*n), 0, 0)
 	}
-	for i, make := range []func(out kernels.Pointer) (kernels.Ceiling, error){
-		func(out kernels.Pointer) (kernels.Ceiling, error) { return kernels.FMACeiling(out, 2, 11) },
-		func(out kernels.Pointer) (kernels.Ceiling, error) { return kernels.MMACeiling(kernels.F16, out, 2, 11) },
-		func(out kernels.Pointer) (kernels.Ceiling, error) {
+	for i, make := range []func(out kernels.Pointer) (kernels.ComputeCeiling, error){
+		func(out kernels.Pointer) (kernels.ComputeCeiling, error) { return kernels.FMACeiling(out, 2, 11) },
+		func(out kernels.Pointer) (kernels.ComputeCeiling, error) {
+			return kernels.MMACeiling(kernels.F16, out, 2, 11)
+		},
+		func(out kernels.Pointer) (kernels.ComputeCeiling, error) {
 			return kernels.MMACeiling(kernels.BF16, out, 2, 11)
 		},
 	} {

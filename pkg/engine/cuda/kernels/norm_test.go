@@ -169,7 +169,7 @@ func batchNormBackward(d *device, shape []int, mask kernels.Mask, extra bool) {
 		in = append(in, operand{shape: shape, values: yValues})
 	}
 	want := truth(d.T, plan.OpBatchNormBackward, plan.Attr{Training: true, ReLU: mask != kernels.MaskNone, Epsilon: 1e-3}, in, shape, cs, cs)
-	masked := wide(dy)
+	masked := int64Arg(dy)
 	for i := range masked {
 		if mask != kernels.MaskNone && yValues[i] <= 0 {
 			masked[i] = 0

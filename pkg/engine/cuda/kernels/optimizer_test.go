@@ -32,7 +32,7 @@ func newOptimizer(d *device, n, shift int) *optimizer {
 	}
 	o.w, o.g, o.low = make0("w", kernels.F32, w), make0("g", kernels.F32, w), make0("low", d.typ, w)
 	o.m, o.v = make0("m", kernels.F32, make([]float32, n)), make0("v", kernels.F32, make([]float32, n))
-	o.wantW, o.wantM, o.wantV = wide(w), make([]float64, n), make([]float64, n)
+	o.wantW, o.wantM, o.wantV = int64Arg(w), make([]float64, n), make([]float64, n)
 	o.control = d.control(kernels.Control{LossScale: 1024})
 	at := func(x *tensor) kernels.Pointer { return x.pointer() + kernels.Pointer(shift*x.typ.Bytes()) }
 	o.update = kernels.Update{N: n, W: at(o.w), G: at(o.g), M: at(o.m), V: at(o.v), Low: at(o.low), Control: o.control.pointer()}

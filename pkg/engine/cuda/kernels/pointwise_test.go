@@ -75,7 +75,7 @@ func TestBiasBackward(t *testing.T) {
 					want := truth(d.T, plan.OpBiasBackward, plan.Attr{}, []operand{{shape: shape, values: masked}}, []int{c})
 					d.near("db", kernels.F32, db.values(c), want[0], 1e-6, 1e-6+float64(n)*0x1p-24)
 					if relu {
-						d.near("dx", d.typ, d.logical(dx), wide(masked), 0, 0)
+						d.near("dx", d.typ, d.logical(dx), int64Arg(masked), 0, 0)
 					}
 				})
 			})
@@ -141,7 +141,7 @@ func TestConcatAndSlice(t *testing.T) {
 				d.near("concat", d.typ, d.logical(y), want, 0, 0)
 				back := d.rows("slice", sb, make([]float32, elements(sb))).inOut()
 				copyTo(y, back, c[0], 0, c[1])
-				d.near("slice", d.typ, d.logical(back), wide(b), 0, 0)
+				d.near("slice", d.typ, d.logical(back), int64Arg(b), 0, 0)
 			})
 		})
 	}

@@ -5,12 +5,13 @@ import (
 	"strings"
 )
 
-// signature is a kernel of the source: its name and parameters, written as
-// "p:name" for a pointer, "l:" for long long, "i:" for int and "f:" for float.
+// signature is the name of a kernel and its parameters, each written as "p:name" for a
+// pointer, "l:name" for a long long, "i:name" for an int or "f:name" for a float.
 type signature struct{ name, params string }
 
-// typed lists the kernels that exist once per Type, as name_f32, name_f16 and name_bf16.
-var typed = [...]signature{
+// typedKernels lists the kernels that exist for each Type, with names such as relu_f32,
+// relu_f16 and relu_bf16.
+var typedKernels = [...]signature{
 	{"bn_stats", "p:x i:x_pitch p:partial l:rows l:rows_per_chunk i:channels"},
 	{"bn_apply", "p:x i:x_pitch p:add i:add_pitch p:mean p:invstd p:gamma p:beta p:y i:y_pitch l:rows l:rows_per_chunk i:channels i:relu"},
 	{"bn_scale_shift", "p:mean p:invstd p:gamma p:beta p:scale p:shift i:channels"},
@@ -23,13 +24,13 @@ var typed = [...]signature{
 	{"relu_backward", "p:y i:y_pitch p:dy i:dy_pitch p:acc i:acc_pitch p:dx i:dx_pitch l:rows l:rows_per_chunk i:channels"},
 	{"add", "p:a i:a_pitch p:b i:b_pitch p:y i:y_pitch l:rows l:rows_per_chunk i:channels"},
 	{"copy_channels", "p:src i:src_pitch p:dst i:dst_pitch l:rows i:channels"},
-	{"max_pool", "p:x i:x_pitch p:y i:y_pitch p:index i:channels " + window + " i:pad_zeros"},
-	{"max_pool_backward", "p:dy i:dy_pitch p:index p:acc i:acc_pitch p:dx i:dx_pitch i:channels " + window},
+	{"max_pool", "p:x i:x_pitch p:y i:y_pitch p:index i:channels " + poolParams + " i:pad_zeros"},
+	{"max_pool_backward", "p:dy i:dy_pitch p:index p:acc i:acc_pitch p:dx i:dx_pitch i:channels " + poolParams},
 	{"pad", "p:x i:x_pitch p:acc i:acc_pitch p:y i:y_pitch i:channels i:batch i:in_d i:in_h i:in_w i:out_d i:out_h i:out_w i:shift_d i:shift_h i:shift_w"},
 	{"global_avg_pool", "p:x i:x_pitch p:y i:y_pitch l:points i:channels"},
 	{"global_avg_pool_backward", "p:dy i:dy_pitch p:acc i:acc_pitch p:dx i:dx_pitch l:points l:rows l:rows_per_chunk i:channels"},
-	{"avg_pool", "p:x i:x_pitch p:y i:y_pitch i:channels " + window},
-	{"avg_pool_backward", "p:dy i:dy_pitch p:acc i:acc_pitch p:dx i:dx_pitch i:channels " + window},
+	{"avg_pool", "p:x i:x_pitch p:y i:y_pitch i:channels " + poolParams},
+	{"avg_pool_backward", "p:dy i:dy_pitch p:acc i:acc_pitch p:dx i:dx_pitch i:channels " + poolParams},
 	{"leaky_relu", "p:x i:x_pitch p:gate i:gate_pitch p:acc i:acc_pitch p:y i:y_pitch l:rows l:rows_per_chunk i:channels f:slope"},
 	{"tanh", "p:x i:x_pitch p:y i:y_pitch l:rows l:rows_per_chunk i:channels"},
 	{"tanh_backward", "p:y i:y_pitch p:dy i:dy_pitch p:acc i:acc_pitch p:dx i:dx_pitch l:rows l:rows_per_chunk i:channels"},
@@ -58,12 +59,12 @@ var typed = [...]signature{
 	{"augment_3d", "p:src p:samples p:stored p:control p:dst i:dst_pitch p:mean p:invstd i:channels i:padded i:depth i:height i:width i:out_depth i:out_height i:out_width i:flags f:divisor l:brightness l:contrast"},
 }
 
-// window lists the parameters with the geometry of a pooling, each in the order depth,
-// height, width.
-const window = "i:batch i:in_d i:in_h i:in_w i:out_d i:out_h i:out_w i:kernel_d i:kernel_h i:kernel_w i:stride_d i:stride_h i:stride_w i:pad_d i:pad_h i:pad_w"
+// poolParams lists the geometry parameters of a pooling kernel. Each group is in the order
+// depth, height, width.
+const poolParams = "i:batch i:in_d i:in_h i:in_w i:out_d i:out_h i:out_w i:kernel_d i:kernel_h i:kernel_w i:stride_d i:stride_h i:stride_w i:pad_d i:pad_h i:pad_w"
 
-// untyped lists the kernels that exist once.
-var untyped = [...]signature{
+// untypedKernels lists the kernels that do not depend on a Type.
+var untypedKernels = [...]signature{
 	{"bn_finalize", "p:partial i:chunks l:rows l:rows_per_chunk i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
 	{"bn_sums", "p:sum p:square l:rows i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
 	{"bn_moments", "p:partial i:chunks l:rows l:rows_per_chunk i:channels p:vector"},
@@ -92,6 +93,7 @@ var untyped = [...]signature{
 	{"mma_ceiling_bf16", "p:out i:iterations"},
 }
 
+// kernel returns the kernel with this signature and the given suffix in its name.
 func (s signature) kernel(suffix string) Kernel {
 	k := Kernel{Name: s.name + suffix}
 	for field := range strings.FieldsSeq(s.params) {
@@ -101,43 +103,43 @@ func (s signature) kernel(suffix string) Kernel {
 	return k
 }
 
-// List returns the kernels of Source(types...) in its order. Without types it returns the
-// kernels of all three.
+// List returns the kernels of Source(types...), in the same order. Without types it returns
+// the kernels for all types.
 func List(types ...Type) []Kernel {
 	if len(types) == 0 {
 		types = []Type{F32, F16, BF16}
 	}
 	var all []Kernel
-	for _, s := range untyped {
+	for _, s := range untypedKernels {
 		all = append(all, s.kernel(""))
 	}
 	for _, t := range types {
-		for _, s := range typed {
+		for _, s := range typedKernels {
 			all = append(all, s.kernel("_"+t.String()))
 		}
 	}
 	return all
 }
 
-// lookup returns the untyped kernel with the given name.
-func lookup(name string) (Kernel, error) {
-	for _, s := range untyped {
+// lookupUntyped returns the kernel in untypedKernels with the given name.
+func lookupUntyped(name string) (Kernel, error) {
+	for _, s := range untypedKernels {
 		if s.name == name {
 			return s.kernel(""), nil
 		}
 	}
-	return Kernel{}, fmt.Errorf("launch %s: there is no such kernel", name)
+	return Kernel{}, fmt.Errorf("launch %s: unknown kernel", name)
 }
 
-// of returns the kernel with the given name for t.
-func of(t Type, name string) (Kernel, error) {
+// lookupTyped returns the kernel in typedKernels with the given name, for type t.
+func lookupTyped(t Type, name string) (Kernel, error) {
 	if t > BF16 {
-		return Kernel{}, fmt.Errorf("launch %s: element type %d is not known", name, t)
+		return Kernel{}, fmt.Errorf("launch %s: unknown element type %d", name, t)
 	}
-	for _, s := range typed {
+	for _, s := range typedKernels {
 		if s.name == name {
 			return s.kernel("_" + t.String()), nil
 		}
 	}
-	return Kernel{}, fmt.Errorf("launch %s: there is no such kernel", name)
+	return Kernel{}, fmt.Errorf("launch %s: unknown kernel", name)
 }

@@ -53,7 +53,7 @@ func TestRegistryIsTheSource(t *testing.T) {
 
 	sim := openSimulator(t)
 	for _, k := range kernels.List() {
-		sizes, err := sim.Params(k.Name)
+		sizes, err := sim.ParamSizes(k.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,37 +128,37 @@ func TestRefusals(t *testing.T) {
 		"x at 0x1008 is not aligned": func() ([]kernels.Launch, error) {
 			return change(func(n *kernels.BatchNorm) { n.X.Data = 0x1008 }).Training(kernels.BF16)
 		},
-		"y has a pitch of 12": func() ([]kernels.Launch, error) {
+		"y has pitch 12": func() ([]kernels.Launch, error) {
 			return change(func(n *kernels.BatchNorm) { n.Y.Pitch = 12 }).Inference(kernels.BF16)
 		},
 		"gamma is absent": func() ([]kernels.Launch, error) {
 			return change(func(n *kernels.BatchNorm) { n.Gamma = 0 }).Inference(kernels.BF16)
 		},
 		"element type 9": func() ([]kernels.Launch, error) { return norm.Training(9) },
-		"more than 32 bits hold": func() ([]kernels.Launch, error) {
+		"does not fit in 32 bits": func() ([]kernels.Launch, error) {
 			return kernels.CopyChannels{Rows: 1, Channels: 1, Src: 4, Dst: 4, SrcPitch: 1 << 33, DstPitch: 1}.Launches(kernels.F32)
 		},
-		"the mask is taken from y, which": func() ([]kernels.Launch, error) {
+		"y is absent, but MaskOutput": func() ([]kernels.Launch, error) {
 			return kernels.BatchNormGrad{Rows: 1, Channels: 8, X: m, DY: m, DX: m, Mask: kernels.MaskOutput}.Launches(kernels.F32)
 		},
-		"leave the": func() ([]kernels.Launch, error) { p := pool; p.Out[2] = 3; return p.Forward(kernels.F32) },
-		"a byte counts 256": func() ([]kernels.Launch, error) {
+		"exceed the padded input": func() ([]kernels.Launch, error) { p := pool; p.Out[2] = 3; return p.Forward(kernels.F32) },
+		"want at most 256": func() ([]kernels.Launch, error) {
 			p := pool
 			p.In, p.Kernel, p.Out = [3]int{1, 20, 20}, [3]int{1, 17, 17}, [3]int{1, 1, 1}
 			return p.Forward(kernels.F32)
 		},
 		"index is absent": func() ([]kernels.Launch, error) { p := pool; p.DX, p.DY = m, m; return p.Backward(kernels.F32) },
-		"momentum is 0.9, but has no buffer": func() ([]kernels.Launch, error) {
+		"momentum is 0.9, but its buffer is absent": func() ([]kernels.Launch, error) {
 			return kernels.Update{N: 1, W: 4, G: 4, Control: 16, Momentum: 0.9}.SGD(kernels.F32)
 		},
-		"a window of [1 9 9] in a sample of": func() ([]kernels.Launch, error) {
+		"crop of size [1 9 9] does not fit": func() ([]kernels.Launch, error) {
 			return kernels.Augment{Pixels: kernels.Pixels{Channels: 1, Padded: 1, Pitch: 1, Divisor: 1, Dst: 4}, Batch: 1, Size: [3]int{1, 8, 8}, Out: [3]int{1, 9, 9}, Src: 1, Samples: 4, Control: 16}.Launches(kernels.F32)
 		},
-		"mean and invstd go together": func() ([]kernels.Launch, error) {
+		"mean and invstd must both be": func() ([]kernels.Launch, error) {
 			return kernels.Normalize{Pixels: kernels.Pixels{Channels: 1, Padded: 1, Pitch: 1, Divisor: 1, Dst: 4, Mean: 4}, Batch: 1, Spatial: 1, Src: 1}.Launches(kernels.F32)
 		},
 		"control at 0x8 is not aligned to 16": func() ([]kernels.Launch, error) { return kernels.StepBegin(8, 0.9, 0.999) },
-		"1 channels padded to 8 at a pitch of 4": func() ([]kernels.Launch, error) {
+		"pitch, got 1, 8 and 4": func() ([]kernels.Launch, error) {
 			return kernels.Transpose{Batch: 1, Channels: 1, Spatial: 1, Padded: 8, Pitch: 4, Planar: 4, Rows: 4}.ToRows(kernels.F32)
 		},
 	} {

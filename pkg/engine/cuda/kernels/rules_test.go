@@ -113,7 +113,7 @@ func rules(o *layered, u optim.Update, apart bool) {
 			if u.Rule == optim.RuleLARS {
 				w = a.W
 			}
-			o.run(o.layers.Squares(w, a.G))
+			o.run(o.layers.SumSquares(w, a.G))
 		}
 		if u.ClipNorm > 0 {
 			o.run(o.layers.Clip(u.ClipNorm, control))

@@ -46,25 +46,26 @@ var layoutSource string
 //go:embed source/augment.cu
 var augmentSource string
 
-// kernelHead matches the macro that begins a kernel: KERNEL for blocks of at most 256
-// threads, WIDE for 1024. typedName matches TYPED, which appends the element type to a
-// name.
+// kernelMacro matches the macro that begins a kernel: KERNEL for blocks of at most 256
+// threads, WIDE for blocks of at most 1024. typedMacro matches TYPED, which appends the
+// element type to a name.
 var (
-	kernelHead = regexp.MustCompile(`(?m)^(KERNEL|WIDE)\((.*?)\)\(`)
-	typedName  = regexp.MustCompile(`TYPED\((\w+)\)`)
+	kernelMacro = regexp.MustCompile(`(?m)^(KERNEL|WIDE)\((.*?)\)\(`)
+	typedMacro  = regexp.MustCompile(`TYPED\((\w+)\)`)
 )
 
-// file is a source file that follows the prelude.
-type file struct{ name, text string }
+// sourceFile is a CUDA source file. It is compiled after the prelude.
+type sourceFile struct{ name, text string }
 
-// untypedFiles lists the files that occur once, typedFiles those that are repeated for each
-// element type T. A file may use those before it: the optimizers need the norms.
-func untypedFiles() []file {
-	return []file{{"untyped.cu", untypedSource}, {"syncnorm.cu", syncNormSource}, {"norms.cu", normsSource}}
+// untypedFiles returns the files that are compiled once.
+func untypedFiles() []sourceFile {
+	return []sourceFile{{"untyped.cu", untypedSource}, {"syncnorm.cu", syncNormSource}, {"norms.cu", normsSource}}
 }
 
-func typedFiles() []file {
-	return []file{
+// typedFiles returns the files that are compiled for each element type T. A file may use the
+// files before it and the untyped files; the optimizers use norms.cu.
+func typedFiles() []sourceFile {
+	return []sourceFile{
 		{"batchnorm.cu", batchNormSource},
 		{"pointwise.cu", pointwiseSource},
 		{"pool.cu", poolSource},
@@ -77,61 +78,61 @@ func typedFiles() []file {
 	}
 }
 
-// part returns the text of a file for the element type with the given suffix, or "" for an
-// untyped file.
-func (f file) part(suffix string) string {
-	text := typedName.ReplaceAllString(f.text, "${1}_"+suffix)
-	text = kernelHead.ReplaceAllStringFunc(text, func(head string) string {
-		m := kernelHead.FindStringSubmatch(head)
-		// Request at least two blocks per multiprocessor: otherwise the compiler limits the
-		// registers of some kernels to fit a third block, and spills them to memory.
+// expand returns the text of f with its macros expanded, for kernel names with the given
+// suffix ("" for an untyped file).
+func (f sourceFile) expand(suffix string) string {
+	text := typedMacro.ReplaceAllString(f.text, "${1}_"+suffix)
+	text = kernelMacro.ReplaceAllStringFunc(text, func(head string) string {
+		m := kernelMacro.FindStringSubmatch(head)
+		// Request at least two blocks per multiprocessor. Without this bound the compiler
+		// limits the registers of some kernels to fit a third block, and spills to memory.
 		threads := map[string]int{"KERNEL": blockThreads, "WIDE": columnThreads * columnThreads}[m[1]]
 		return fmt.Sprintf("extern \"C\" __global__ void __launch_bounds__(%d, 2) %s(", threads, m[2])
 	})
 	return fmt.Sprintf("#line 1 %q\n%s\n", f.name, text)
 }
 
-// of returns the text of files for t.
-func (t Type) of(files ...file) string {
+// expandFiles returns the text of files, expanded for element type t.
+func (t Type) expandFiles(files ...sourceFile) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define T %s\n", map[Type]string{F32: "float", F16: "f16", BF16: "bf16"}[t])
 	for _, f := range files {
-		b.WriteString(f.part(t.String()))
+		b.WriteString(f.expand(t.String()))
 	}
 	b.WriteString("#undef T\n")
 	return b.String()
 }
 
-// begin returns the beginning of every translation unit.
-func begin() string { return file{"prelude.cu", prelude}.part("") }
+// expandedPrelude returns the beginning of every translation unit.
+func expandedPrelude() string { return sourceFile{"prelude.cu", prelude}.expand("") }
 
-// Source returns the CUDA C++ source of the kernels in List(types...): one translation unit
-// without includes, in which every kernel begins with extern "C" __global__ void. Without
-// types it contains all three. A program that computes in one precision compiles faster
-// with that type alone (and F32, which losses and masks need).
+// Source returns the CUDA C++ source of the kernels in List(types...) as one translation
+// unit without includes, in which every kernel begins with extern "C" __global__ void.
+// Without types it contains the kernels for all types. Compiling only F32, which losses and
+// masks need, and the type of activations is faster.
 func Source(types ...Type) string {
 	if len(types) == 0 {
 		types = []Type{F32, F16, BF16}
 	}
 	var b strings.Builder
-	b.WriteString(begin())
+	b.WriteString(expandedPrelude())
 	for _, f := range untypedFiles() {
-		b.WriteString(f.part(""))
+		b.WriteString(f.expand(""))
 	}
 	for _, t := range types {
-		b.WriteString(t.of(typedFiles()...))
+		b.WriteString(t.expandFiles(typedFiles()...))
 	}
 	return b.String()
 }
 
-// Unit is one translation unit.
+// Unit is a translation unit.
 type Unit struct {
 	Name   string // "batchnorm_bf16.cu"
 	Source string
 }
 
-// Units returns the source of the kernels in List(types...) as several units that can be
-// compiled in parallel, which is faster than compiling Source. Each kernel is in one unit.
+// Units returns the source of the kernels in List(types...) as several units, which can be
+// compiled in parallel. Each kernel is in exactly one unit.
 func Units(types ...Type) []Unit {
 	if len(types) == 0 {
 		types = []Type{F32, F16, BF16}
@@ -140,18 +141,18 @@ func Units(types ...Type) []Unit {
 	rules := "" // the optimizers of all types, after the norms that they use
 	for _, f := range untypedFiles() {
 		if f.name == "norms.cu" {
-			rules = begin() + f.part("")
+			rules = expandedPrelude() + f.expand("")
 			continue
 		}
-		all = append(all, Unit{f.name, begin() + f.part("")})
+		all = append(all, Unit{f.name, expandedPrelude() + f.expand("")})
 	}
 	for _, t := range types {
 		for _, f := range typedFiles() {
 			if f.name == "optimizer.cu" {
-				rules += t.of(f)
+				rules += t.expandFiles(f)
 				continue
 			}
-			all = append(all, Unit{strings.TrimSuffix(f.name, ".cu") + "_" + t.String() + ".cu", begin() + t.of(f)})
+			all = append(all, Unit{strings.TrimSuffix(f.name, ".cu") + "_" + t.String() + ".cu", expandedPrelude() + t.expandFiles(f)})
 		}
 	}
 	return append(all, Unit{"optimizer.cu", rules})

@@ -27,7 +27,7 @@ func TestStatisticsOfSums(t *testing.T) {
 				d.run(kernels.BatchNorm{
 					Rows: rows, Channels: padded, Mean: m.pointer(), InvStd: invstd.pointer(),
 					RunningMean: runningMean.pointer(), RunningVar: runningVar.pointer(), Epsilon: epsilon, Momentum: momentum,
-				}.StatisticsOfSums(d.channels("sum", sum).pointer(), d.channels("square", square).pointer()))
+				}.StatisticsFromSums(d.channels("sum", sum).pointer(), d.channels("square", square).pointer()))
 				wantMean, wantInvstd, wantRM, wantRV := make([]float64, channels), make([]float64, channels), make([]float64, channels), make([]float64, channels)
 				for i := range sum {
 					a := float64(sum[i]) / rows

@@ -9,22 +9,19 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	"lockstep/pkg/engine/cuda/kernels/hostsim"
 	"lockstep/pkg/engine/reference"
 	"lockstep/pkg/internal/plan"
 )
 
-// simulator compiles the kernels once for all tests.
-var simulator = sync.OnceValues(func() (*hostsim.Simulator, error) { return hostsim.Open(context.Background()) })
-
 func openSimulator(t *testing.T) *hostsim.Simulator {
 	t.Helper()
-	sim, err := simulator()
+	sim, err := hostsim.Shared()
 	if errors.Is(err, hostsim.ErrNoCompiler) {
 		t.Skip("no g++ on this machine: the kernels cannot be simulated")
 	}
@@ -104,7 +101,7 @@ func (d *device) finish() [][]byte {
 	d.Helper()
 	var all [][]byte
 	for _, x := range d.memory {
-		if err := x.mem.Check(); err != nil {
+		if err := x.mem.CheckSurroundings(); err != nil {
 			d.Errorf("%s: beside it, %v", x.name, err)
 		}
 		if x.before != nil && !bytes.Equal(x.before, x.mem.Bytes()) {
@@ -139,10 +136,7 @@ func (d *device) normal(typ kernels.Type, n int, mean, deviation float64) []floa
 }
 
 func round(typ kernels.Type, v float32) float32 {
-	if typ == kernels.F32 {
-		return v
-	}
-	return hostsim.Widen(typ, hostsim.Round(typ, v))
+	return number.DeviceType(typ).Round(v)
 }
 
 // flat is an array as it is; nil values leave it poisoned, an output.
@@ -294,7 +288,7 @@ func (d *device) near(what string, typ kernels.Type, got, want []float64, relati
 	}
 }
 
-func wide(v []float32) []float64 {
+func int64Arg(v []float32) []float64 {
 	out := make([]float64, len(v))
 	for i := range v {
 		out[i] = float64(v[i])
@@ -351,7 +345,7 @@ func truth(t *testing.T, op plan.Op, attr plan.Attr, in []operand, out ...[]int)
 	}
 	for i, o := range in {
 		if o.state {
-			err = x.Set(fmt.Sprint("in", i), wide(o.values))
+			err = x.Set(fmt.Sprint("in", i), int64Arg(o.values))
 		} else {
 			err = x.SetInput(fmt.Sprint("in", i), o.values)
 		}
@@ -368,7 +362,7 @@ func truth(t *testing.T, op plan.Op, attr plan.Attr, in []operand, out ...[]int)
 		if err := x.Output(fmt.Sprint("out", i), v); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, wide(v))
+		all = append(all, int64Arg(v))
 	}
 	for i, o := range in {
 		if o.state {

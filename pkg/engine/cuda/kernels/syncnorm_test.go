@@ -90,18 +90,18 @@ func synchronisedBatchNorm(d *device, shape []int, sums bool) {
 			sum[k] += v
 			square[k] += v * v
 		}
-		d.run(w.norm.MomentsOfSums(d.channels("sum", sum).pointer(), d.channels("square", square).pointer(), w.vector.pointer()))
+		d.run(w.norm.MomentsFromSums(d.channels("sum", sum).pointer(), d.channels("square", square).pointer(), w.vector.pointer()))
 	}
 	meet(workers)
 	for _, w := range workers {
-		d.run(w.norm.Join(w.vector.pointer()))
+		d.run(w.norm.StatisticsFromVector(w.vector.pointer()))
 		d.run(w.norm.Apply(d.typ))
-		d.run(w.grad.Sums(d.typ, w.vector.pointer()))
+		d.run(w.grad.ReduceToVector(d.typ, w.vector.pointer()))
 	}
 	meet(workers)
 	room := d.flat("room", kernels.F32, 2*padded, nil).pointer()
 	for _, w := range workers {
-		d.run(w.grad.Joined(d.typ, w.vector.pointer(), room))
+		d.run(w.grad.ApplyFromVector(d.typ, w.vector.pointer(), room))
 	}
 
 	attr := plan.Attr{Training: true, Epsilon: 1e-5, Momentum: 0.1}
@@ -171,12 +171,12 @@ func TestSynchronisedBatchNormErrors(t *testing.T) {
 	without.DX = kernels.Map{}
 	for want, call := range map[string]func() ([]kernels.Launch, error){
 		"vector is absent":                  func() ([]kernels.Launch, error) { return norm.Moments(kernels.F32, 0) },
-		"vector at 0x8":                     func() ([]kernels.Launch, error) { return norm.Join(8) },
-		"first sums is absent":              func() ([]kernels.Launch, error) { return norm.MomentsOfSums(0, 16, 16) },
-		"9 channels":                        func() ([]kernels.Launch, error) { return odd.Join(16) },
-		"room is absent":                    func() ([]kernels.Launch, error) { return grad.Joined(kernels.F32, 16, 0) },
-		"dx is absent: then there is":       func() ([]kernels.Launch, error) { return without.Joined(kernels.F32, 16, 16) },
-		"statistics of a worker: vector at": func() ([]kernels.Launch, error) { return grad.Sums(kernels.F32, 4) },
+		"vector at 0x8":                     func() ([]kernels.Launch, error) { return norm.StatisticsFromVector(8) },
+		"first sums is absent":              func() ([]kernels.Launch, error) { return norm.MomentsFromSums(0, 16, 16) },
+		"9 channels":                        func() ([]kernels.Launch, error) { return odd.StatisticsFromVector(16) },
+		"scratch is absent":                 func() ([]kernels.Launch, error) { return grad.ApplyFromVector(kernels.F32, 16, 0) },
+		"dx is absent, so no exchange":      func() ([]kernels.Launch, error) { return without.ApplyFromVector(kernels.F32, 16, 16) },
+		"statistics of a worker: vector at": func() ([]kernels.Launch, error) { return grad.ReduceToVector(kernels.F32, 4) },
 	} {
 		if _, err := call(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q: %v", want, err)

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/engine/cuda/kernels"
 )
 
-// samples copies indexes of samples to the GPU, in the form that kernels read.
-func (p *sandbox) samples(indexes []int) kernels.Pointer {
+// putIndexes copies sample indexes to the GPU as int32.
+func (p *sandbox) putIndexes(indexes []int) kernels.Pointer {
 	b := make([]byte, 0, 4*len(indexes))
 	for _, i := range indexes {
 		b = binary.LittleEndian.AppendUint32(b, uint32(i))
@@ -20,8 +20,8 @@ func (p *sandbox) samples(indexes []int) kernels.Pointer {
 	return p.put(b)
 }
 
-// rowsOf converts planar samples to rows of padded channels.
-func rowsOf(v []float32, channels, padded, spatial int) []float64 {
+// planarToRows converts planar samples to rows with padded channels.
+func planarToRows(v []float32, channels, padded, spatial int) []float64 {
 	rows := make([]float64, len(v)/channels*padded)
 	for i, f := range v {
 		rows[(i/(channels*spatial)*spatial+i%spatial)*padded+i/spatial%channels] = float64(f)
@@ -29,12 +29,12 @@ func rowsOf(v []float32, channels, padded, spatial int) []float64 {
 	return rows
 }
 
-// augment2DCheck compares the kernel's samples with the batches of pkg/data's loader for
-// the same seed and epochs, bit for bit.
+// augment2DCheck compares the kernel's samples bit for bit with the batches of pkg/data's
+// loader for the same seed and epochs.
 func augment2DCheck(p *sandbox) float64 {
 	const samples, batch, channels, height, width, crop, padded = 12, 4, 3, 12, 10, 7, 8
 	const brightness, contrast = 0.2, 0.4
-	set := workload.Bytes{Image: []int{channels, height, width}, Pixels: p.noiseBytesOf(samples * channels * height * width), N: samples}
+	set := workload.ByteImages{Image: []int{channels, height, width}, Pixels: p.randomBytes(samples * channels * height * width), N: samples}
 	seed := int64(p.random.Uint32())
 	sampler, err := data.NewSampler(data.SamplerOptions{Samples: samples, World: 1, BatchPerWorker: batch, Shuffle: true, Seed: seed})
 	if err != nil {
@@ -57,10 +57,10 @@ func augment2DCheck(p *sandbox) float64 {
 			p.run(kernels.Augment{
 				Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
 				Batch:  batch, Size: [3]int{1, height, width}, Out: [3]int{1, crop, crop},
-				Src: src, Samples: p.samples(b.Indices), Control: p.put(control.Bytes()), Flip: true, Rotate: true,
+				Src: src, Samples: p.putIndexes(b.Indices), Control: p.put(control.Bytes()), Flip: true, Rotate: true,
 				Brightness: brightness, Contrast: contrast,
 			}.Launches(p.typ))
-			want := rowsOf(p.rounded(b.Image), channels, padded, crop*crop)
+			want := planarToRows(p.roundToPrecision(b.Image), channels, padded, crop*crop)
 			worst = max(worst, mismatch(p.read(to, p.low, len(want)), want))
 		}
 		p.err = errors.Join(p.err, it.Err())
@@ -68,8 +68,9 @@ func augment2DCheck(p *sandbox) float64 {
 	return worst
 }
 
-// keyed returns the random stream that pkg/data uses to augment a sample in an epoch.
-func keyed(seed int64, epoch, sample int) *rand.Rand {
+// augmentationStream returns the random stream with which pkg/data augments a sample in an
+// epoch.
+func augmentationStream(seed int64, epoch, sample int) *rand.Rand {
 	mix := func(x uint64) uint64 {
 		x += 0x9e3779b97f4a7c15
 		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -84,7 +85,7 @@ func keyed(seed int64, epoch, sample int) *rand.Rand {
 }
 
 // cubeRotation returns rotation r of the cube: axis k of the result is axis[k] of the
-// sample, reversed if mirror[k].
+// sample, reversed if mirror[k] is set.
 func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	axis = [6][3]int{{0, 1, 2}, {0, 2, 1}, {1, 2, 0}, {1, 0, 2}, {2, 0, 1}, {2, 1, 0}}[r/4]
 	mirror[0], mirror[1] = r&1 != 0, r&2 != 0
@@ -98,14 +99,15 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	return axis, mirror
 }
 
-// augment3DCheck compares the kernel's samples with loops that implement the definition.
+// augment3DCheck compares the kernel's samples with loops that implement the definition in
+// kernels.Augment.
 func augment3DCheck(p *sandbox) float64 {
 	const samples, channels, padded, brightness, contrast = 30, 2, 8, 0.2, 0.4
 	size, out := [3]int{6, 7, 8}, [3]int{4, 4, 4}
 	volume, cut := size[0]*size[1]*size[2], out[0]*out[1]*out[2]
-	voxels := p.noiseBytesOf(samples * channels * volume)
+	voxels := p.randomBytes(samples * channels * volume)
 	seed, indexes := int64(p.random.Uint32()), p.random.Perm(samples)
-	src, list, worst := p.put(voxels), p.samples(indexes), 0.0
+	src, list, worst := p.put(voxels), p.putIndexes(indexes), 0.0
 	for epoch := range 2 {
 		to := p.newOutput(samples * cut * padded * p.low.Size())
 		control := kernels.Control{Seed: seed, Epoch: int64(epoch)}
@@ -116,7 +118,7 @@ func augment3DCheck(p *sandbox) float64 {
 		}.Launches(p.typ))
 		want := make([]float32, 0, samples*channels*cut)
 		for _, sample := range indexes {
-			r := keyed(seed, epoch, sample)
+			r := augmentationStream(seed, epoch, sample)
 			var corner [3]int
 			for k := range 3 {
 				corner[k] = int(r.Float64() * float64(size[k]-out[k]+1))
@@ -140,7 +142,7 @@ func augment3DCheck(p *sandbox) float64 {
 				want = append(want, float32(min(max((v-0.5)*factor+0.5+light, 0), 1)))
 			}
 		}
-		rows := rowsOf(want, channels, padded, cut)
+		rows := planarToRows(want, channels, padded, cut)
 		worst = max(worst, mismatch(p.read(to, p.low, len(rows)), rows))
 	}
 	return worst

@@ -7,9 +7,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// linears returns checks of linear layers, as convolutions of maps with one point. The
-// larger ones are the last layers of ResNets.
-func (t *tester) linears() []operation {
+// linearOperations returns linear layers to check. The large ones are the last layers of
+// ResNets.
+func (t *tester) linearOperations() []operation {
 	list := [][3]int{{1, 8, 8}, {5, 19, 10}, {3, 200, 37}} // samples, inputs, outputs
 	if t.options.Large {
 		list = append(list, [3]int{256, 2048, 1000})
@@ -19,27 +19,27 @@ func (t *tester) linears() []operation {
 		x, w, y := []int{s[0], s[1]}, []int{s[2], s[1]}, []int{s[0], s[2]}
 		all = append(
 			all,
-			operation{op: plan.OpLinear, in: [][]int{x, w}, out: [][]int{y}, bound: t.terms(s[1], 1), plans: true},
-			operation{name: "linear with bias", op: plan.OpLinear, in: [][]int{x, w, {s[2]}}, out: [][]int{y}, bound: t.terms(s[1], 2), plans: true},
-			operation{op: plan.OpLinearBackwardData, in: [][]int{w, y}, out: [][]int{x}, bound: t.terms(s[2], 1), plans: true},
-			operation{op: plan.OpLinearBackwardWeights, in: [][]int{x, y}, out: [][]int{w}, bound: t.terms(s[0], 1), plans: true},
-			operation{name: "bias_backward of a linear layer", op: plan.OpBiasBackward, in: [][]int{y}, out: [][]int{{s[2]}}, bound: t.exact(1)},
+			operation{op: plan.OpLinear, in: [][]int{x, w}, out: [][]int{y}, bound: t.sumBound(s[1], 1), plans: true},
+			operation{name: "linear with bias", op: plan.OpLinear, in: [][]int{x, w, {s[2]}}, out: [][]int{y}, bound: t.sumBound(s[1], 2), plans: true},
+			operation{op: plan.OpLinearBackwardData, in: [][]int{w, y}, out: [][]int{x}, bound: t.sumBound(s[2], 1), plans: true},
+			operation{op: plan.OpLinearBackwardWeights, in: [][]int{x, y}, out: [][]int{w}, bound: t.sumBound(s[0], 1), plans: true},
+			operation{name: "bias_backward of a linear layer", op: plan.OpBiasBackward, in: [][]int{y}, out: [][]int{{s[2]}}, bound: t.exactBound(1)},
 		)
 	}
 	return all
 }
 
-// classification returns the checks of the other operations that classification and
-// regression need.
-func (t *tester) classification() []operation {
-	one := t.exact(1)
+// classificationOperations returns the other operations of classification and regression
+// networks to check.
+func (t *tester) classificationOperations() []operation {
+	one := t.exactBound(1)
 	var all []operation
-	maps := append(t.maps(), []int{2, 9, 3, 5, 4})
+	maps := append(t.mapShapes(), []int{2, 9, 3, 5, 4})
 	for _, s := range maps {
 		small, points := s[:2], elements(s[2:])
 		all = append(
 			all,
-			operation{op: plan.OpGlobalAvgPool, in: [][]int{s}, out: [][]int{small}, bound: t.terms(points, 1)},
+			operation{op: plan.OpGlobalAvgPool, in: [][]int{s}, out: [][]int{small}, bound: t.sumBound(points, 1)},
 			operation{op: plan.OpGlobalAvgPoolBackward, in: [][]int{small}, out: [][]int{s}, bound: t.bound(2)},
 			operation{op: plan.OpReshape, in: [][]int{s}, out: [][]int{{s[0], s[1] * points}}},
 			operation{name: "reshape back", op: plan.OpReshape, in: [][]int{{s[0], s[1] * points}}, out: [][]int{s}},
@@ -47,16 +47,16 @@ func (t *tester) classification() []operation {
 			operation{op: plan.OpLeakyReLUBackward, attr: plan.Attr{Slope: 0.2}, in: [][]int{s, s}, out: [][]int{s}, bound: one},
 			operation{op: plan.OpTanh, in: [][]int{s}, out: [][]int{s}, bound: t.bound(2)},
 			operation{op: plan.OpTanhBackward, in: [][]int{s, s}, out: [][]int{s}, bound: t.bound(2)},
-			operation{op: plan.OpL1, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.terms(elements(s), 1)},
+			operation{op: plan.OpL1, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.sumBound(elements(s), 1)},
 			operation{op: plan.OpL1Backward, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: one},
-			operation{name: "l1 with exponentials", op: plan.OpL1, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.terms(elements(s), 1), fill: small8},
-			operation{name: "l1_backward with exponentials", op: plan.OpL1Backward, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.exact(2), fill: small8},
-			operation{op: plan.OpDiceBCE, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.exact(2), fill: masks},
-			operation{op: plan.OpDiceBCEBackward, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.exact(2), fill: masks},
+			operation{name: "l1 with exponentials", op: plan.OpL1, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.sumBound(elements(s), 1), fill: divideBy8},
+			operation{name: "l1_backward with exponentials", op: plan.OpL1Backward, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.exactBound(2), fill: divideBy8},
+			operation{op: plan.OpDiceBCE, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.exactBound(2), fill: fillMasks},
+			operation{op: plan.OpDiceBCEBackward, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.exactBound(2), fill: fillMasks},
 		)
-		all = append(all, pads(s)...)
+		all = append(all, padOperations(s)...)
 	}
-	for _, s := range t.maps() {
+	for _, s := range t.mapShapes() {
 		for _, w := range [][2]int{{2, 2}, {3, 2}, {2, 3}} {
 			attr := plan.Attr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
 			y := []int{s[0], s[1], (s[2]-w[0])/w[1] + 1, (s[3]-w[0])/w[1] + 1}
@@ -67,7 +67,7 @@ func (t *tester) classification() []operation {
 			)
 		}
 		for _, zeros := range []bool{false, true} {
-			all = append(all, paddedPool(s, zeros))
+			all = append(all, paddedPoolOperation(s, zeros))
 		}
 	}
 	for _, c := range [][2]int{{1, 2}, {33, 10}, {130, 100}} {
@@ -83,7 +83,7 @@ func (t *tester) classification() []operation {
 			attr := plan.Attr{Smoothing: smoothing}
 			all = append(
 				all,
-				operation{op: plan.OpSoftmaxCrossEntropy, attr: attr, in: [][]int{z, target}, out: [][]int{{1}}, bound: t.exact(4), fill: classes},
+				operation{op: plan.OpSoftmaxCrossEntropy, attr: attr, in: [][]int{z, target}, out: [][]int{{1}}, bound: t.exactBound(4), fill: classes},
 				operation{op: plan.OpSoftmaxCrossEntropyBackward, attr: attr, in: [][]int{z, target, {1}}, out: [][]int{z}, bound: t.bound(4), fill: classes},
 			)
 		}
@@ -91,9 +91,9 @@ func (t *tester) classification() []operation {
 	return all
 }
 
-// small8 fills v with numbers so small that fp16 can represent their exponentials, and the
-// gradients of those with the loss scale.
-func small8(i int, v []float32, _ [][]float32) {
+// divideBy8 makes the logits and targets in v so small that fp16 can represent their
+// exponentials and the scaled gradients of these.
+func divideBy8(i int, v []float32, _ [][]float32) {
 	for j := range v {
 		if i < 2 {
 			v[j] /= 8
@@ -101,9 +101,9 @@ func small8(i int, v []float32, _ [][]float32) {
 	}
 }
 
-// pads returns checks that put unequal numbers of zeros around maps. The results and the
-// gradients are exact.
-func pads(s []int) []operation {
+// padOperations returns paddings with unequal numbers of zeros before and after a map, and
+// their gradients. The expected results are exact.
+func padOperations(s []int) []operation {
 	n := len(s) - 2
 	attr := plan.Attr{Pad: []int{1, 0, 2}[:n], PadEnd: []int{0, 2, 1}[:n]}
 	y := slices.Clone(s)
@@ -116,9 +116,9 @@ func pads(s []int) []operation {
 	}
 }
 
-// paddedPool returns a check of a ResNet's first pooling: overlapping windows of 3 with
-// padding of 1.
-func paddedPool(s []int, zeros bool) operation {
+// paddedPoolOperation returns the first pooling of a ResNet: overlapping windows of 3 with
+// padding 1. If zeros is set, the padding may be the maximum.
+func paddedPoolOperation(s []int, zeros bool) operation {
 	attr := plan.Attr{Kernel: []int{3, 3}, Stride: []int{2, 2}, Pad: []int{1, 1}, PadZeros: zeros}
 	name := "max_pool with padding"
 	if zeros {

@@ -18,84 +18,85 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// directCheck is a check that launches kernels directly. run returns the mismatch.
+// directCheck is a check that launches kernels directly. Its function run returns the
+// mismatch.
 type directCheck struct {
 	name, shape string
 	bound       float64
 	run         func(p *sandbox) float64
 }
 
-// direct launches the optimizer's kernels, and those that no operation of a plan uses
-// separately, and compares their results with loops.
-func (t *tester) direct() error {
+// checkDirectLaunches runs the checks of kernels that cannot be checked as an operation of a
+// plan, such as those of the optimizers.
+func (t *tester) checkDirectLaunches() error {
 	for _, c := range append([]directCheck{
 		{"fill_u32", "4097 words", 0, fillCheck},
 		{"casts", "4099 numbers", 0, castCheck},
-		{"planar to rows and back", "2×3×35", 0, transposeCheck},
-		{"planar to rows and back", "3×40×33", 0, transposeCheck2},
-		{"normalize_u8", "3×11×77", t.exact(1), normalizeCheck},
-		{"head", "200 rows of 24 channels", t.exact(1), headCheck},
-		{"bce with counts", "20001 logits", t.exact(1), countsCheck},
+		{"planar to rows and back", "2×3×35", 0, smallTransposeCheck},
+		{"planar to rows and back", "3×40×33", 0, wideTransposeCheck},
+		{"normalize_u8", "3×11×77", t.exactBound(1), normalizeCheck},
+		{"head", "200 rows of 24 channels", t.exactBound(1), headCheck},
+		{"bce with counts", "20001 logits", t.exactBound(1), countsCheck},
 		{"adam, one step left out", "4099 weights, 6 steps", 1e-5, adamCheck},
 		{"sgd with momentum", "4099 weights, 4 steps", 1e-5, sgdCheck},
 		{"copy_ceiling", "4099 vectors", 0, copyCheck},
 		{"ceilings of arithmetic", "2 blocks, 11 turns", 0, ceilingCheck},
 		{"augment_2d", "12×3×12×10 to 7×7, 2 epochs", 0, augment2DCheck},
 		{"take_rows", "40 rows of 3, 700 times", 0, takeRowsCheck},
-		{"augment_3d", "30×2×6×7×8 to 4×4×4, 2 epochs", t.exact(1) + 1e-6, augment3DCheck},
+		{"augment_3d", "30×2×6×7×8 to 4×4×4, 2 epochs", t.exactBound(1) + 1e-6, augment3DCheck},
 	}, append(rulesChecks(), syncNormChecks(t)...)...) {
 		if err := t.ctx.Err(); err != nil {
 			return err
 		}
-		if !t.wanted(c.name) {
+		if !t.isSelected(c.name) {
 			continue
 		}
 		check := Check{Name: c.name, Shape: c.shape, Bound: c.bound}
 		p := &sandbox{tester: t, gpu: t.engine.Probe(), typ: number.KernelType(t.low), ran: map[string]bool{}}
 		err := t.engine.Do(func() error {
 			check.Error = c.run(p)
-			return p.end()
+			return p.finish()
 		})
 		if err != nil {
-			if err := t.failed(check, err); err != nil {
+			if err := t.addFailure(check, err); err != nil {
 				return err
 			}
 			continue
 		}
-		check.Kernels = t.ran(slices.Sorted(maps.Keys(p.ran)))
-		t.add(check)
+		check.Kernels = t.recordKernels(slices.Sorted(maps.Keys(p.ran)))
+		t.addCheck(check)
 	}
 	return nil
 }
 
-// sandbox contains the operands of one check, with margins that no kernel may change. After
-// the first error its methods do nothing.
+// sandbox contains the GPU memory of one directCheck. Each block has margins that no kernel
+// may change. After the first error its methods do nothing.
 type sandbox struct {
 	*tester
 	gpu    probe.GPU
 	typ    kernels.Type
-	blocks []margined
-	ran    map[string]bool // kernels, by name
+	blocks []marginedBlock
+	ran    map[string]bool // names of the kernels that were launched
 	err    error
 }
 
-// margined is memory between two margins.
-type margined struct {
-	ptr   driver.Ptr // of the first margin
-	bytes int
-	input []byte // expected content at the end; nil for a result
+// marginedBlock is a block of GPU memory between two margins.
+type marginedBlock struct {
+	ptr   driver.Ptr // address of the first margin
+	bytes int        // size without margins
+	input []byte     // contents, if no kernel may change them; otherwise nil
 }
 
-// size returns the bytes of m with its margins.
-func (m margined) size() int64 {
+// size returns the size of m including its margins, in bytes.
+func (m marginedBlock) size() int64 {
 	return int64((m.bytes+marginBytes-1)/marginBytes*marginBytes + 2*marginBytes)
 }
 
-// marginBytes is a multiple of cuMemAlloc's alignment, so that the memory after a margin is
-// aligned too.
+// marginBytes is the size of a margin. It is a multiple of cuMemAlloc's alignment, so that
+// the memory after a margin is aligned too.
 const marginBytes = 256
 
-// put allocates memory with a copy of data, which no kernel may change.
+// put copies data to the GPU, for operands that no kernel may change.
 func (p *sandbox) put(data []byte) kernels.Pointer {
 	ptr := p.newOutput(len(data))
 	if p.err == nil {
@@ -105,11 +106,14 @@ func (p *sandbox) put(data []byte) kernels.Pointer {
 	return ptr
 }
 
-func (p *sandbox) numbers(v []float32) kernels.Pointer { return p.put(number.Encode(p.low, v)) }
-func (p *sandbox) floats(v []float32) kernels.Pointer  { return p.put(number.Encode(device.F32, v)) }
+// putLow is put for values in the precision of the test.
+func (p *sandbox) putLow(v []float32) kernels.Pointer { return p.put(number.Encode(p.low, v)) }
 
-// inOut is like put, for memory that kernels change.
-func (p *sandbox) inOut(data []byte) kernels.Pointer {
+// putFloat32 is put for float32 values.
+func (p *sandbox) putFloat32(v []float32) kernels.Pointer { return p.put(number.Encode(device.F32, v)) }
+
+// putInOut is put for operands that kernels may change.
+func (p *sandbox) putInOut(data []byte) kernels.Pointer {
 	ptr := p.put(data)
 	if p.err == nil {
 		p.blocks[len(p.blocks)-1].input = nil
@@ -117,12 +121,12 @@ func (p *sandbox) inOut(data []byte) kernels.Pointer {
 	return ptr
 }
 
-// newOutput allocates n bytes of 0xff, which is NaN in every type.
+// newOutput allocates n bytes, filled with 0xff, which is NaN in every type.
 func (p *sandbox) newOutput(n int) kernels.Pointer {
 	if p.err != nil {
 		return 0
 	}
-	m := margined{bytes: n}
+	m := marginedBlock{bytes: n}
 	if m.ptr, p.err = p.gpu.Allocate(m.size()); p.err != nil {
 		return 0
 	}
@@ -130,7 +134,7 @@ func (p *sandbox) newOutput(n int) kernels.Pointer {
 	return kernels.Pointer(m.ptr.Add(marginBytes))
 }
 
-// run executes launches and waits for them.
+// run enqueues the launches, unless err is not nil.
 func (p *sandbox) run(list []kernels.Launch, err error) {
 	if p.err = errors.Join(p.err, err); p.err != nil {
 		return
@@ -141,12 +145,13 @@ func (p *sandbox) run(list []kernels.Launch, err error) {
 	p.err = p.gpu.Launch(list)
 }
 
-// read returns n numbers of type typ.
+// read returns n elements of type typ from GPU memory.
 func (p *sandbox) read(at kernels.Pointer, typ device.Type, n int) []float64 {
-	return number.Widen(number.Decode(typ, p.raw(at, n*typ.Size())))
+	return number.Widen(number.Decode(typ, p.readBytes(at, n*typ.Size())))
 }
 
-func (p *sandbox) raw(at kernels.Pointer, n int) []byte {
+// readBytes returns n bytes of GPU memory, or zeros after an error.
+func (p *sandbox) readBytes(at kernels.Pointer, n int) []byte {
 	if p.err != nil {
 		return make([]byte, n)
 	}
@@ -157,19 +162,20 @@ func (p *sandbox) raw(at kernels.Pointer, n int) []byte {
 	return data
 }
 
-// end checks the margins and the unchanged inputs, and frees the memory.
-func (p *sandbox) end() error {
+// finish checks that kernels changed neither margins nor operands of put, and frees the
+// memory.
+func (p *sandbox) finish() error {
 	for _, m := range p.blocks {
-		all := p.raw(kernels.Pointer(m.ptr), int(m.size()))
+		all := p.readBytes(kernels.Pointer(m.ptr), int(m.size()))
 		if p.err == nil {
 			inside := all[marginBytes:][:m.bytes]
 			for i, b := range all {
 				if (i < marginBytes || i >= marginBytes+m.bytes) && b != 0xff {
-					p.err = fmt.Errorf("a kernel wrote %d bytes beside a tensor of %d bytes", i-marginBytes, m.bytes)
+					p.err = fmt.Errorf("a kernel wrote out of bounds: at offset %d of %d bytes", i-marginBytes, m.bytes)
 				}
 			}
 			if m.input != nil && !bytes.Equal(m.input, inside) {
-				p.err = errors.New("a kernel changed an input")
+				p.err = errors.New("a kernel changed its input")
 			}
 		}
 	}
@@ -179,6 +185,7 @@ func (p *sandbox) end() error {
 	return p.err
 }
 
+// fillCheck checks fill_u32.
 func fillCheck(p *sandbox) float64 {
 	const n = 4097
 	to := p.newOutput(4 * n)
@@ -190,6 +197,8 @@ func fillCheck(p *sandbox) float64 {
 	return mismatch(p.read(to, device.F32, n), want)
 }
 
+// castCheck checks the casts, bit for bit: rounding to nearest, ties to even, is well
+// defined.
 func castCheck(p *sandbox) float64 {
 	const n = 4099
 	v := make([]float32, n)
@@ -197,23 +206,25 @@ func castCheck(p *sandbox) float64 {
 		v[i] = float32(p.random.NormFloat64() * 100)
 	}
 	v[7], v[8] = 0, float32(math.Copysign(0, -1))
-	from, low, back := p.floats(v), p.newOutput(n*p.low.Size()), p.newOutput(4*n)
+	from, low, back := p.putFloat32(v), p.newOutput(n*p.low.Size()), p.newOutput(4*n)
 	p.run(kernels.CastFromF32(p.typ, from, low, n))
 	p.run(kernels.CastToF32(p.typ, low, back, n))
-	if !bytes.Equal(p.raw(low, n*p.low.Size()), number.Encode(p.low, v)) {
-		return math.Inf(1) // rounding to nearest, ties to even, is well defined
+	if !bytes.Equal(p.readBytes(low, n*p.low.Size()), number.Encode(p.low, v)) {
+		return math.Inf(1)
 	}
-	return mismatch(p.read(back, device.F32, n), number.Widen(p.rounded(v)))
+	return mismatch(p.read(back, device.F32, n), number.Widen(p.roundToPrecision(v)))
 }
 
-func transposeCheck(p *sandbox) float64  { return transposed(p, 2, 3, 35) }
-func transposeCheck2(p *sandbox) float64 { return transposed(p, 3, 40, 33) }
+func smallTransposeCheck(p *sandbox) float64 { return transposeMismatch(p, 2, 3, 35) }
+func wideTransposeCheck(p *sandbox) float64  { return transposeMismatch(p, 3, 40, 33) }
 
-func transposed(p *sandbox, batch, channels, spatial int) float64 {
+// transposeMismatch converts random values to rows and back, and returns the greatest
+// mismatch of the two results.
+func transposeMismatch(p *sandbox, batch, channels, spatial int) float64 {
 	n, padded := batch*channels*spatial, kernels.Padded(channels)
-	v := p.normal(n)
+	v := p.randomNumbers(n)
 	rows, back := p.newOutput(batch*spatial*padded*p.low.Size()), p.newOutput(4*n)
-	a := kernels.Transpose{Batch: batch, Channels: channels, Spatial: spatial, Padded: padded, Planar: p.floats(v), Rows: rows, Pitch: padded}
+	a := kernels.Transpose{Batch: batch, Channels: channels, Spatial: spatial, Padded: padded, Planar: p.putFloat32(v), Rows: rows, Pitch: padded}
 	p.run(a.ToRows(p.typ))
 	a.Planar = back
 	p.run(a.ToPlanar(p.typ))
@@ -224,8 +235,8 @@ func transposed(p *sandbox, batch, channels, spatial int) float64 {
 	return max(mismatch(p.read(rows, p.low, len(want)), want), mismatch(p.read(back, device.F32, n), number.Widen(v)))
 }
 
-// noiseBytesOf returns n random bytes.
-func (p *sandbox) noiseBytesOf(n int) []byte {
+// randomBytes returns n random bytes.
+func (p *sandbox) randomBytes(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = byte(p.random.IntN(256))
@@ -235,14 +246,14 @@ func (p *sandbox) noiseBytesOf(n int) []byte {
 
 func normalizeCheck(p *sandbox) float64 {
 	const batch, channels, spatial, padded = 3, 11, 77, 16
-	pixels := p.noiseBytesOf(batch * channels * spatial)
+	pixels := p.randomBytes(batch * channels * spatial)
 	mean, invstd := make([]float32, channels), make([]float32, channels)
 	for i := range mean {
 		mean[i], invstd[i] = 0.5+float32(p.random.Float64())/10, 4+float32(p.random.Float64())
 	}
 	to := p.newOutput(batch * spatial * padded * p.low.Size())
 	p.run(kernels.Normalize{
-		Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Mean: p.floats(mean), InvStd: p.floats(invstd), Dst: to, Pitch: padded},
+		Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Mean: p.putFloat32(mean), InvStd: p.putFloat32(invstd), Dst: to, Pitch: padded},
 		Batch:  batch, Spatial: spatial, Src: p.put(pixels),
 	}.Launches(p.typ))
 	want := make([]float64, batch*spatial*padded)
@@ -255,7 +266,7 @@ func normalizeCheck(p *sandbox) float64 {
 
 func headCheck(p *sandbox) float64 {
 	const rows, channels = 200, 24
-	x, w, dz := p.normal(rows*channels), make([]float32, channels), make([]float32, rows)
+	x, w, dz := p.randomNumbers(rows*channels), make([]float32, channels), make([]float32, rows)
 	for i := range w {
 		w[i] = float32(p.random.NormFloat64())
 	}
@@ -264,8 +275,8 @@ func headCheck(p *sandbox) float64 {
 	}
 	const bias = 0.25
 	a := kernels.Head{
-		Rows: rows, Channels: channels, X: kernels.Map{Data: p.numbers(x), Pitch: channels}, W: p.floats(w), Bias: p.floats([]float32{bias}),
-		Z: p.newOutput(4 * rows), DZ: p.floats(dz), DX: kernels.Map{Data: p.newOutput(rows * channels * p.low.Size()), Pitch: channels},
+		Rows: rows, Channels: channels, X: kernels.Map{Data: p.putLow(x), Pitch: channels}, W: p.putFloat32(w), Bias: p.putFloat32([]float32{bias}),
+		Z: p.newOutput(4 * rows), DZ: p.putFloat32(dz), DX: kernels.Map{Data: p.newOutput(rows * channels * p.low.Size()), Pitch: channels},
 		DW: p.newOutput(4 * channels), DBias: p.newOutput(4), Partial: p.newOutput(4 * kernels.PartialFloats(rows, channels)),
 	}
 	p.run(a.Forward(p.typ))
@@ -287,6 +298,7 @@ func headCheck(p *sandbox) float64 {
 	)
 }
 
+// countsCheck checks the binary cross-entropy: loss, gradient and counts.
 func countsCheck(p *sandbox) float64 {
 	const n, dloss, scale = 20001, 0.5, 8
 	z, target := make([]float32, n), make([]float32, n)
@@ -299,8 +311,8 @@ func countsCheck(p *sandbox) float64 {
 	}
 	control := kernels.Control{LossScale: scale}
 	a := kernels.BCE{
-		Rows: n, Channels: 1, Z: p.floats(z), ZPitch: 1, T: p.floats(target), Partial: p.newOutput(4 * kernels.LossPartialFloats),
-		Loss: p.newOutput(4), Counts: p.newOutput(32), DLoss: p.floats([]float32{dloss}), Control: p.put(control.Bytes()), DZ: p.newOutput(4 * n), DZPitch: 1,
+		Rows: n, Channels: 1, Z: p.putFloat32(z), ZPitch: 1, T: p.putFloat32(target), Partial: p.newOutput(4 * kernels.LossPartialFloats),
+		Loss: p.newOutput(4), Counts: p.newOutput(32), DLoss: p.putFloat32([]float32{dloss}), Control: p.put(control.Bytes()), DZ: p.newOutput(4 * n), DZPitch: 1,
 	}
 	// The logits of a one-channel head are fp32 in every precision.
 	p.run(a.Forward(kernels.F32))
@@ -312,7 +324,7 @@ func countsCheck(p *sandbox) float64 {
 		dz[i] = dloss * scale * (1/(1+math.Exp(-v)) - t) / n
 	}
 	var got [4]int64
-	for i, b := 0, p.raw(a.Counts, 32); i < 4; i++ {
+	for i, b := 0, p.readBytes(a.Counts, 32); i < 4; i++ {
 		got[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
 	}
 	if (metric.Counts{TP: got[0], FP: got[1], FN: got[2], TN: got[3]}) != metric.CountLogits(z, target) {
@@ -321,9 +333,9 @@ func countsCheck(p *sandbox) float64 {
 	return max(mismatch(p.read(a.Loss, device.F32, 1), []float64{loss}), mismatch(p.read(a.DZ, device.F32, n), dz))
 }
 
-// weights contains an optimizer's memory on the GPU and, for comparison, the memory of
-// optim.Apply.
-type weights struct {
+// optimizerMemory contains the GPU memory of an optimizer, and for comparison the weights
+// and slots of optim.Apply.
+type optimizerMemory struct {
 	n           int
 	w, g        kernels.Pointer
 	control     kernels.Pointer
@@ -334,55 +346,56 @@ type weights struct {
 	rule        optim.Update
 }
 
-func newWeights(p *sandbox, n int, rule optim.Update) *weights {
+// newOptimizerMemory returns the memory for an update of n random weights by rule.
+func newOptimizerMemory(p *sandbox, n int, rule optim.Update) *optimizerMemory {
 	v := make([]float32, n)
 	for i := range v {
 		v[i] = float32(p.random.NormFloat64())
 	}
 	zero := make([]byte, 4*n)
-	s := &weights{n: n, want: number.Widen(v), slot1: make([]float64, n), slot2: make([]float64, n), rule: rule, scale: 1024}
-	s.w, s.g = p.inOut(number.Encode(device.F32, v)), p.inOut(zero)
-	s.control = p.inOut((kernels.Control{LossScale: s.scale}).Bytes())
+	s := &optimizerMemory{n: n, want: number.Widen(v), slot1: make([]float64, n), slot2: make([]float64, n), rule: rule, scale: 1024}
+	s.w, s.g = p.putInOut(number.Encode(device.F32, v)), p.putInOut(zero)
+	s.control = p.putInOut((kernels.Control{LossScale: s.scale}).Bytes())
 	s.update = kernels.Update{N: n, W: s.w, G: s.g, Low: p.newOutput(n * p.low.Size()), Control: s.control, WeightDecay: rule.WeightDecay}
 	if rule.Rule == optim.RuleAdam {
-		s.update.M, s.update.V = p.inOut(zero), p.inOut(zero)
+		s.update.M, s.update.V = p.putInOut(zero), p.putInOut(zero)
 		s.update.Beta1, s.update.Beta2, s.update.Epsilon = rule.Beta1, rule.Beta2, rule.Epsilon
 	} else {
-		s.update.Buffer, s.update.Momentum = p.inOut(zero), rule.Momentum
+		s.update.Buffer, s.update.Momentum = p.putInOut(zero), rule.Momentum
 	}
 	return s
 }
 
-// begin writes the host's part of the control block and new gradients before a step. With
-// spoil, one gradient is infinite.
-func (s *weights) begin(p *sandbox, step int, spoil bool) []float64 {
+// beginStep writes the host's part of the control block and new random gradients, which it
+// returns unscaled. If overflow is set, one gradient on the GPU is infinite.
+func (s *optimizerMemory) beginStep(p *sandbox, step int, overflow bool) []float64 {
 	if p.err != nil {
 		return make([]float64, s.n)
 	}
 	c := kernels.Control{LearningRate: float32(s.rule.LearningRate), Step: int32(step)}
 	p.err = p.gpu.Write(driver.Ptr(s.control), c.Bytes()[:kernels.ControlHostBytes])
-	scale := kernels.ReadControl(p.raw(s.control, kernels.ControlBytes)).LossScale
-	g, carried := make([]float64, s.n), make([]float32, s.n)
+	scale := kernels.ReadControl(p.readBytes(s.control, kernels.ControlBytes)).LossScale
+	g, scaled := make([]float64, s.n), make([]float32, s.n)
 	for i := range g {
 		v := float32(p.random.NormFloat64())
-		g[i], carried[i] = float64(v), v*scale
+		g[i], scaled[i] = float64(v), v*scale
 	}
-	if spoil {
-		carried[s.n-1] = float32(math.Inf(1))
+	if overflow {
+		scaled[s.n-1] = float32(math.Inf(1))
 	}
 	if p.err == nil {
-		p.err = p.gpu.Write(driver.Ptr(s.g), number.Encode(device.F32, carried))
+		p.err = p.gpu.Write(driver.Ptr(s.g), number.Encode(device.F32, scaled))
 	}
 	return g
 }
 
-// adamCheck compares the kernels with optim.Apply over several steps. The fourth step has
-// an infinite gradient, so its update must be skipped and the loss scale must be halved.
+// adamCheck compares the kernels with optim.Apply over several steps. The fourth step has an
+// infinite gradient, so it must skip the update and halve the loss scale.
 func adamCheck(p *sandbox) float64 {
-	s := newWeights(p, 4099, optim.Update{Rule: optim.RuleAdam, LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01})
+	s := newOptimizerMemory(p, 4099, optim.Update{Rule: optim.RuleAdam, LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01})
 	for step := 1; step <= 6; step++ {
 		spoiled := step == 4
-		g := s.begin(p, step, spoiled)
+		g := s.beginStep(p, step, spoiled)
 		p.run(kernels.StepBegin(s.control, s.rule.Beta1, s.rule.Beta2))
 		s.update.Unscaled = step%2 == 1
 		if s.update.Unscaled {
@@ -392,9 +405,9 @@ func adamCheck(p *sandbox) float64 {
 		}
 		p.run(s.update.Adam(p.typ))
 		p.run(kernels.ScaleUpdate(s.control, 2, 0.5, 2000))
-		c := kernels.ReadControl(p.raw(s.control, kernels.ControlBytes))
+		c := kernels.ReadControl(p.readBytes(s.control, kernels.ControlBytes))
 		if p.err == nil && (c.FoundInf != 0) != spoiled {
-			p.err = fmt.Errorf("step %d: the control block says %+v", step, c)
+			p.err = fmt.Errorf("step %d: control block is %+v, want FoundInf %v", step, c, spoiled)
 		}
 		if spoiled {
 			continue
@@ -402,27 +415,28 @@ func adamCheck(p *sandbox) float64 {
 		s.rule.Step++
 		p.err = errors.Join(p.err, optim.Apply(s.rule, s.want, g, s.slot1, s.slot2))
 	}
-	if c := kernels.ReadControl(p.raw(s.control, kernels.ControlBytes)); p.err == nil && (c.LossScale != s.scale/2 || c.Skipped != 1) {
-		p.err = fmt.Errorf("the control block says %+v: expected half the scale of %g and one step left out", c, s.scale)
+	if c := kernels.ReadControl(p.readBytes(s.control, kernels.ControlBytes)); p.err == nil && (c.LossScale != s.scale/2 || c.Skipped != 1) {
+		p.err = fmt.Errorf("control block is %+v, want loss scale %g and one skipped update", c, s.scale/2)
 	}
-	return s.compare(p)
+	return s.weightsMismatch(p)
 }
 
 func sgdCheck(p *sandbox) float64 {
-	s := newWeights(p, 4099, optim.Update{Rule: optim.RuleSGD, LearningRate: 0.1, Momentum: 0.9, WeightDecay: 0.02})
+	s := newOptimizerMemory(p, 4099, optim.Update{Rule: optim.RuleSGD, LearningRate: 0.1, Momentum: 0.9, WeightDecay: 0.02})
 	for step := 1; step <= 4; step++ {
-		g := s.begin(p, step, false)
+		g := s.beginStep(p, step, false)
 		p.run(kernels.StepBegin(s.control, 0, 0))
 		p.run(s.update.SGD(p.typ))
 		p.err = errors.Join(p.err, optim.Apply(s.rule, s.want, g, s.slot1))
 	}
-	return s.compare(p)
+	return s.weightsMismatch(p)
 }
 
-// compare returns the mismatch of the weights and of their low-precision copies.
-func (s *weights) compare(p *sandbox) float64 {
-	w := p.raw(s.w, 4*s.n)
-	if !bytes.Equal(p.raw(s.update.Low, s.n*p.low.Size()), number.Encode(p.low, number.Decode(device.F32, w))) {
+// weightsMismatch returns the mismatch of the weights. It is infinite if the low-precision
+// copies are not the rounded weights.
+func (s *optimizerMemory) weightsMismatch(p *sandbox) float64 {
+	w := p.readBytes(s.w, 4*s.n)
+	if !bytes.Equal(p.readBytes(s.update.Low, s.n*p.low.Size()), number.Encode(p.low, number.Decode(device.F32, w))) {
 		return math.Inf(1)
 	}
 	return mismatch(number.Widen(number.Decode(device.F32, w)), s.want)
@@ -441,26 +455,26 @@ func takeRowsCheck(p *sandbox) float64 {
 		}
 	}
 	to := p.newOutput(4 * batch * width)
-	p.run(kernels.TakeRows(p.floats(v), p.samples(list), to, batch, width))
+	p.run(kernels.TakeRows(p.putFloat32(v), p.putIndexes(list), to, batch, width))
 	return mismatch(p.read(to, device.F32, batch*width), want)
 }
 
 func copyCheck(p *sandbox) float64 {
 	const n = 4099
-	data := p.noiseBytesOf(16 * n)
+	data := p.randomBytes(16 * n)
 	to := p.newOutput(16 * n)
 	p.run(kernels.CopyCeiling(p.put(data), to, n))
-	if !bytes.Equal(p.raw(to, 16*n), data) {
+	if !bytes.Equal(p.readBytes(to, 16*n), data) {
 		return math.Inf(1)
 	}
 	return 0
 }
 
-// ceilingCheck checks that the kernels that measure a GPU compute the documented results.
+// ceilingCheck checks the results of the kernels that measure a GPU's arithmetic.
 func ceilingCheck(p *sandbox) float64 {
 	const blocks, turns, n = 2, 11, 2 * 256
 	worst := 0.0
-	one := func(c kernels.Ceiling, out kernels.Pointer, value float64, err error) {
+	one := func(c kernels.ComputeCeiling, out kernels.Pointer, value float64, err error) {
 		p.run([]kernels.Launch{c.Launch}, err)
 		want := make([]float64, n)
 		for i := range want {

@@ -27,7 +27,7 @@ type oneRank struct {
 func (r oneRank) Bucket(i int, b device.Buffer, s device.Stream) error {
 	p := driver.Ptr(b.Pointer)
 	if err := r.lib.AllReduce(p, p, int64(b.Len()), nccl.Float32, nccl.Avg, r.comm, driver.Stream(s.Handle)); err != nil {
-		return fmt.Errorf("reduce bucket %d: %w", i, err)
+		return fmt.Errorf("all-reduce bucket %d: %w", i, err)
 	}
 	return nil
 }
@@ -35,26 +35,27 @@ func (r oneRank) Bucket(i int, b device.Buffer, s device.Stream) error {
 func (oneRank) Wait() error      { return nil }
 func (oneRank) Capturable() bool { return true }
 
-// exchange checks what can be checked of an NCCL exchange with one GPU: creating a
-// communicator, its calls in a stream during the backward pass, and their capture in a
-// graph. With one rank, the mean leaves every bit unchanged. It does not check several
-// ranks: whether NCCL connects them, the order of their calls, and the loss of a rank.
-func (t *tester) exchange() error {
+// checkExchange checks what one GPU can show of an NCCL exchange: creating a communicator,
+// exchanging buckets in a stream during the backward pass, and capturing the exchange in a
+// graph. With one rank, the mean leaves every bit unchanged. The check does not cover
+// several ranks: whether NCCL connects them, the order of their calls, and the loss of a
+// rank.
+func (t *tester) checkExchange() error {
 	const name = "steps that exchange by NCCL, one rank"
-	if !t.wanted(name) {
+	if !t.isSelected(name) {
 		return nil
 	}
-	c := Check{Name: name + " (numbers that differ)", Shape: fmt.Sprintf("U-Net, batch %d, %d updates", workload.Batch, networkSteps)}
+	c := Check{Name: name + " (numbers that differ)", Shape: fmt.Sprintf("U-Net, batch %d, %d updates", workload.BatchSize, networkSteps)}
 	if t.stack.NCCL == nil {
 		c.Detail = fmt.Sprintf("left out: %v", t.stack.Missing[clib.NCCL])
-		t.add(c)
+		t.addCheck(c)
 		return nil
 	}
-	u, err := model.UNet2D(workload.UNets()[1])
+	u, err := model.UNet2D(workload.UNetConfigs()[1])
 	if err != nil {
 		return err
 	}
-	g, err := u.Graph(workload.Batch, nn.Train)
+	g, err := u.Graph(workload.BatchSize, nn.Train)
 	if err != nil {
 		return err
 	}
@@ -65,21 +66,21 @@ func (t *tester) exchange() error {
 	seed := t.random.Uint64()
 	var runs [3]trace // without an exchange, with an exchange, with an exchange captured in a graph
 	for i := range runs {
-		if runs[i], err = t.exchanged(g, p, seed, i > 0, i > 1); err != nil {
-			return t.failed(c, err)
+		if runs[i], err = t.trainWithExchange(g, p, seed, i > 0, i > 1); err != nil {
+			return t.addFailure(c, err)
 		}
 	}
 	c.Kernels = runs[2].kernels
 	for _, r := range runs[1:] {
-		c.Error += float64(number.Differing(runs[0].after, r.after) + number.Differing(runs[0].losses, r.losses))
+		c.Error += float64(number.CountDiffering(runs[0].after, r.after) + number.CountDiffering(runs[0].losses, r.losses))
 	}
-	t.add(c)
+	t.addCheck(c)
 	return nil
 }
 
-// exchanged trains on data from seed, with or without an exchange.
-func (t *tester) exchanged(g *nn.Graph, p *plan.Program, seed uint64, exchange, graph bool) (all trace, err error) {
-	e, err := t.start(func(o *engine.Options) { o.Graph = graph })
+// trainWithExchange trains on data from seed, with an exchange if exchange is set.
+func (t *tester) trainWithExchange(g *nn.Graph, p *plan.Program, seed uint64, exchange, graph bool) (all trace, err error) {
+	e, err := t.startEngine(func(o *engine.Options) { o.Graph = graph })
 	if err != nil {
 		return all, err
 	}
@@ -100,14 +101,14 @@ func (t *tester) exchanged(g *nn.Graph, p *plan.Program, seed uint64, exchange, 
 		defer func() { err = errors.Join(err, e.Do(func() error { return r.lib.CommDestroy(r.comm) })) }()
 		sync = r
 	}
-	x, err := fresh(e, g, p, seed)
+	x, err := loadFresh(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
-	ours := x.(probe.Executable) // the GPU engine's own
+	ours := x.(probe.Executable)
 	for step := 1; step <= networkSteps; step++ {
-		if err := workload.FeedNoise(x, seed+uint64(step)); err != nil {
+		if err := workload.SetRandomInputs(x, seed+uint64(step)); err != nil {
 			return all, err
 		}
 		u := optim.Update{Rule: optim.RuleAdam, LearningRate: 1e-3, Step: step, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-6}
@@ -123,6 +124,6 @@ func (t *tester) exchanged(g *nn.Graph, p *plan.Program, seed uint64, exchange, 
 		}
 		all.after = append(all.after, v...)
 	}
-	all.kernels = t.ran(ours.Launched())
+	all.kernels = t.recordKernels(ours.LaunchedKernels())
 	return all, nil
 }

@@ -13,34 +13,34 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// FirstReport is collected first on a machine with a GPU. It is enough for work without a
-// GPU if the machine is no longer available.
+// FirstReport contains what should be collected first on a machine with a GPU. It allows
+// further work without a GPU if the machine is no longer available.
 type FirstReport struct {
-	// DeviceProperties is cuDNN's description of the GPU, from which it can compile plans
-	// for this GPU on another machine. Missing is the reason if it is not available.
+	// DeviceProperties is cuDNN's description of the GPU, from which cuDNN can compile plans
+	// for this GPU on another machine. If it is not available, Missing is the reason.
 	DeviceProperties json.RawMessage `json:"device_properties,omitempty"`
 	Missing          string          `json:"device_properties_missing,omitempty"`
-	Checks           []Check         `json:"checks"` // of whole steps of small networks in bf16
+	Checks           []Check         `json:"checks"` // of complete steps of small networks in bf16
 }
 
-// First collects a FirstReport on the first GPU. If there is an error, the report contains
-// what was collected before it.
+// First collects a FirstReport on the first GPU. After an error, the report contains what
+// was collected before.
 func First(ctx context.Context) (FirstReport, error) {
 	libraries, err := stack.Open(clib.NewSearch(clib.Environment{}))
 	if err != nil {
-		return FirstReport{}, fmt.Errorf("first check of a GPU: %w", err)
+		return FirstReport{}, fmt.Errorf("first GPU check: %w", err)
 	}
 	return FirstWithLibraries(ctx, libraries)
 }
 
-// FirstWithLibraries is like First with libraries that are open already, such as those of a
-// simulated machine.
+// FirstWithLibraries is like First, but uses libraries that are open already, such as those
+// of a simulated machine.
 func FirstWithLibraries(ctx context.Context, s *stack.Stack) (f FirstReport, err error) {
 	o := engine.DefaultOptions()
 	o.Device, o.Precision = "cuda", "bf16"
 	e, err := cuda.NewWithLibraries(s, os.Getenv, o, 0)
 	if err != nil {
-		return f, fmt.Errorf("first check of a GPU: %w", err)
+		return f, fmt.Errorf("first GPU check: %w", err)
 	}
 	text, err := e.DeviceProperties()
 	switch {
@@ -56,7 +56,7 @@ func FirstWithLibraries(ctx context.Context, s *stack.Stack) (f FirstReport, err
 	}
 	f.Checks, err = RunWithLibraries(ctx, s, Options{Precisions: []string{"bf16"}, Seed: 1, Only: "U-Net"})
 	if n := Failed(f.Checks); n > 0 {
-		err = errors.Join(err, fmt.Errorf("first check of a GPU: %d of %d checks failed", n, len(f.Checks)))
+		err = errors.Join(err, fmt.Errorf("first GPU check: %d of %d checks failed", n, len(f.Checks)))
 	}
 	return f, err
 }

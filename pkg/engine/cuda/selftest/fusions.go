@@ -12,23 +12,23 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// residuals checks convolutions with a bias and a map that is added to their result, and
-// data gradients that are added to another gradient. cuDNN may compute each of them in one
-// graph. All its plans are checked, and our kernels after its convolution.
-func (t *tester) residuals() error {
+// checkResiduals checks convolutions with a bias and a residual sum, and data gradients that
+// are added to another gradient. It checks all plans of cuDNN that compute each of them in
+// one graph, and the engine's own kernels after a plain convolution.
+func (t *tester) checkResiduals() error {
 	for _, s := range [][]int{{2, 16, 9, 13, 24}, {3, 21, 7, 5, 13}} {
 		y := []int{s[0], s[4], s[2], s[3]}
 		for _, o := range []operation{
 			{
 				name: "conv with bias and a residual sum", op: plan.OpConv, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}},
-				in: [][]int{s[:4], {s[4], s[1], 3, 3}, {s[4]}, y}, out: [][]int{y}, bound: t.terms(9*s[1], 2),
+				in: [][]int{s[:4], {s[4], s[1], 3, 3}, {s[4]}, y}, out: [][]int{y}, bound: t.sumBound(9*s[1], 2),
 			},
 			{
 				name: "conv backward data added to another", op: plan.OpConvBackwardData, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}},
-				in: [][]int{{s[4], s[1], 3, 3}, y, s[:4]}, out: [][]int{s[:4]}, bound: t.terms(9*s[4], 2),
+				in: [][]int{{s[4], s[1], 3, 3}, y, s[:4]}, out: [][]int{s[:4]}, bound: t.sumBound(9*s[4], 2),
 			},
 		} {
-			if !t.wanted(o.title()) {
+			if !t.isSelected(o.title()) {
 				continue
 			}
 			// In the program, a separate kernel adds the last operand.
@@ -36,7 +36,7 @@ func (t *tester) residuals() error {
 			k := &p.Kernels[0]
 			other := k.In[len(k.In)-1]
 			k.In = k.In[:len(k.In)-1]
-			if err := t.followed(o, p, plan.Kernel{Op: plan.OpAdd, Name: "layer", In: []int{other, k.Out[0]}}); err != nil {
+			if err := t.checkFused(o, p, plan.Kernel{Op: plan.OpAdd, Name: "layer", In: []int{other, k.Out[0]}}); err != nil {
 				return err
 			}
 		}
@@ -44,12 +44,12 @@ func (t *tester) residuals() error {
 	return nil
 }
 
-// normedGradients returns a program with a batch norm, ReLU and a convolution, and their
-// gradients, which cuDNN may compute in three graphs. The outputs are the convolution's
-// result and the gradients of its weights, of x, gamma and beta.
-func normedGradients(s []int) *plan.Program {
+// newNormGradientProgram returns a program with a batch norm, ReLU, a convolution and their
+// gradients. cuDNN may compute parts of it in three graphs. The outputs are the result of
+// the convolution and the gradients of its weights, of x, gamma and beta.
+func newNormGradientProgram(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
-	add := func(role plan.Role, name string, shape ...int) int { return workload.Declare(p, role, name, shape) }
+	add := func(role plan.Role, name string, shape ...int) int { return workload.AddTensor(p, role, name, shape) }
 	n, c, h, w, k, window, stride := s[0], s[1], s[2], s[3], s[4], s[5], s[6]
 	attr := plan.Attr{Stride: []int{stride, stride}, Pad: []int{window / 2, window / 2}}
 	norm := plan.Attr{Training: true, ReLU: true, Epsilon: 1e-5, Momentum: 0.1}
@@ -72,36 +72,36 @@ func normedGradients(s []int) *plan.Program {
 	return p
 }
 
-// normGraphs checks the convolutions that apply the batch norm before them, and the data
-// gradients that compute its sums: every plan, with all its outputs.
-func (t *tester) normGraphs() error {
+// checkNormGraphs checks every plan of convolutions that apply the batch norm before them,
+// and of data gradients that compute the sums of its gradient.
+func (t *tester) checkNormGraphs() error {
 	if t.precision != "fp16" {
 		return nil
 	}
 	for _, s := range [][]int{{2, 16, 9, 13, 24, 3, 1}, {3, 64, 16, 16, 32, 1, 1}, {2, 21, 11, 8, 13, 3, 2}, {2, 24, 7, 7, 72, 1, 2}} {
 		shape := fmt.Sprintf("%d×%d×%d×%d to %d, window %d, stride %d", s[0], s[1], s[2], s[3], s[4], s[5], s[6])
 		checks := []Check{
-			{Name: "conv behind a norm, with statistics", Shape: shape, Bound: t.terms(s[5]*s[5]*s[1], 4)},
-			{Name: "conv backward weights behind a norm", Shape: shape, Bound: t.terms(s[0]*s[2]*s[3], 4)},
-			{Name: "conv backward data with the sums of a norm's gradient", Shape: shape, Bound: t.terms(s[5]*s[5]*s[4], 4)},
+			{Name: "conv behind a norm, with statistics", Shape: shape, Bound: t.sumBound(s[5]*s[5]*s[1], 4)},
+			{Name: "conv backward weights behind a norm", Shape: shape, Bound: t.sumBound(s[0]*s[2]*s[3], 4)},
+			{Name: "conv backward data with the sums of a norm's gradient", Shape: shape, Bound: t.sumBound(s[5]*s[5]*s[4], 4)},
 		}
-		if !t.wanted(checks[0].Name) && !t.wanted(checks[1].Name) && !t.wanted(checks[2].Name) {
+		if !t.isSelected(checks[0].Name) && !t.isSelected(checks[1].Name) && !t.isSelected(checks[2].Name) {
 			continue
 		}
-		if err := t.normsOf(s, checks); err != nil {
+		if err := t.checkNormProgram(s, checks); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// normsOf checks a program of normedGradients as a step, and then each plan of the three
-// graphs.
-func (t *tester) normsOf(s []int, checks []Check) (err error) {
-	p := normedGradients(s)
+// checkNormProgram checks a program of newNormGradientProgram first as a step, then each
+// plan of its three graphs.
+func (t *tester) checkNormProgram(s []int, checks []Check) (err error) {
+	p := newNormGradientProgram(s)
 	values := map[string][]float32{}
 	for _, q := range p.Tensors {
-		v := t.normal(q.Elements())
+		v := t.randomNumbers(q.Elements())
 		if q.Role == plan.State {
 			for i := range v {
 				v[i] = float32(math.Abs(float64(v[i])))
@@ -113,11 +113,11 @@ func (t *tester) normsOf(s []int, checks []Check) (err error) {
 	for i, e := range []engine.Engine{t.truth, t.engine} {
 		x, err := e.Load(p, nil)
 		if err != nil {
-			return t.failed(checks[0], err)
+			return t.addFailure(checks[0], err)
 		}
 		defer func() { err = errors.Join(err, x.Close()) }()
-		if all[i], err = t.outputs(x, values); err != nil {
-			return t.failed(checks[0], err)
+		if all[i], err = t.runProgram(x, values); err != nil {
+			return t.addFailure(checks[0], err)
 		}
 		if ours, ok := x.(probe.Executable); ok {
 			off := 0.0
@@ -125,31 +125,31 @@ func (t *tester) normsOf(s []int, checks []Check) (err error) {
 				off = max(off, mismatch(all[1][i], want))
 			}
 			applied, candidates := ours.AppliedNorms()
-			t.add(Check{
+			t.addCheck(Check{
 				Name: "norm, conv and their gradients", Shape: checks[0].Shape, Error: off, Bound: checks[0].Bound,
-				Kernels: t.ran(ours.Launched()), Detail: fmt.Sprintf("%d of %d norms part of the convolution", applied, candidates),
+				Kernels: t.recordKernels(ours.LaunchedKernels()), Detail: fmt.Sprintf("%d of %d norms part of the convolution", applied, candidates),
 			})
 			for _, c := range checks {
-				if !t.wanted(c.Name) {
+				if !t.isSelected(c.Name) {
 					continue
 				}
-				if err := t.normPlans(ours, &c, all[0]); err != nil {
-					if err := t.failed(c, err); err != nil {
+				if err := t.checkNormPlans(ours, &c, all[0]); err != nil {
+					if err := t.addFailure(c, err); err != nil {
 						return err
 					}
 					continue
 				}
-				t.add(c)
+				t.addCheck(c)
 			}
 		}
 	}
 	return nil
 }
 
-// outputs sets the inputs of a program, runs a step and returns all outputs.
-func (t *tester) outputs(x engine.Executable, values map[string][]float32) (all [][]float64, err error) {
+// runProgram sets the inputs of a program, runs a step, and returns all outputs.
+func (t *tester) runProgram(x engine.Executable, values map[string][]float32) (all [][]float64, err error) {
 	if ours, ok := x.(probe.Executable); ok {
-		if err := ours.Poison(); err != nil {
+		if err := ours.FillWithNaN(); err != nil {
 			return nil, err
 		}
 	}
@@ -177,8 +177,9 @@ func (t *tester) outputs(x engine.Executable, values map[string][]float32) (all 
 	return all, nil
 }
 
-// normPlans runs every plan of one of the three graphs, after the batch norm's own kernels.
-func (t *tester) normPlans(x probe.Executable, c *Check, want [][]float64) error {
+// checkNormPlans runs every plan of one of the three graphs, after the batch norm's own
+// kernels.
+func (t *tester) checkNormPlans(x probe.Executable, c *Check, want [][]float64) error {
 	op := map[string]plan.Op{
 		"conv behind a norm, with statistics":                   plan.OpConv,
 		"conv backward weights behind a norm":                   plan.OpConvBackwardWeights,
@@ -186,32 +187,32 @@ func (t *tester) normPlans(x probe.Executable, c *Check, want [][]float64) error
 	}[c.Name]
 	p := x.Program()
 	shape, plans := p.Tensors[p.Outputs[0]].Shape, 0
-	all, err := x.EachPlan(op, probe.NormGraphs, func(p probe.Plan) error {
+	all, err := x.RunPlans(op, probe.NormGraphs, func(p probe.Plan) error {
 		plans++
-		t.compare(c, p, normPlanOff(op, p, shape, want))
+		t.addPlanMismatch(c, p, normPlanMismatch(op, p, shape, want))
 		return t.ctx.Err()
 	})
 	switch {
 	case err != nil:
 		return err
-	case all.None != nil:
-		c.Detail = "not there: " + all.None.Error() // the engine then works without it
+	case all.NoPlan != nil:
+		c.Detail = "not there: " + all.NoPlan.Error() // the engine then works without it
 	case c.Detail == "":
-		c.Detail = fmt.Sprintf("%d plans", plans) + without(all.Missing)
+		c.Detail = fmt.Sprintf("%d plans", plans) + missingText(all.Missing)
 	}
 	return nil
 }
 
-// normPlanOff returns the mismatch of all results of a plan. The convolution's result has
-// the given shape.
-func normPlanOff(op plan.Op, p probe.Plan, shape []int, want [][]float64) float64 {
+// normPlanMismatch returns the greatest mismatch of all results of plan p, whose convolution
+// has a result of the given shape. It is infinite if the plan failed.
+func normPlanMismatch(op plan.Op, p probe.Plan, shape []int, want [][]float64) float64 {
 	switch {
 	case p.Err != nil:
 		return math.Inf(1)
 	case op == plan.OpConvBackwardWeights:
 		return mismatch(p.Result, want[1])
 	case op == plan.OpConvBackwardData:
-		return max(mismatch(p.Beside["dx"], want[2]), mismatch(p.Beside["dgamma"], want[3]), mismatch(p.Beside["dbeta"], want[4]))
+		return max(mismatch(p.FurtherOutputs["dx"], want[2]), mismatch(p.FurtherOutputs["dgamma"], want[3]), mismatch(p.FurtherOutputs["dbeta"], want[4]))
 	}
 	channels, points := shape[1], elements(shape[2:])
 	sums, squares := make([]float64, channels), make([]float64, channels)
@@ -219,5 +220,5 @@ func normPlanOff(op plan.Op, p probe.Plan, shape []int, want [][]float64) float6
 		sums[j/points%channels] += g
 		squares[j/points%channels] += g * g
 	}
-	return max(mismatch(p.Result, want[0]), mismatch(p.Beside["sum"], sums), mismatch(p.Beside["square"], squares))
+	return max(mismatch(p.Result, want[0]), mismatch(p.FurtherOutputs["sum"], sums), mismatch(p.FurtherOutputs["square"], squares))
 }

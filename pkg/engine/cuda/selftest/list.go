@@ -6,26 +6,26 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// listOperations returns the operations to check: first layers, numbers of channels that do
-// not fill a block, maps smaller than a tile, sums over several blocks, strides, and
+// allOperations returns the operations to check. They include first layers, channel counts
+// that do not fill a block, maps smaller than a tile, sums over several blocks, strides, and
 // windows of all kinds.
-func (t *tester) listOperations() []operation {
+func (t *tester) allOperations() []operation {
 	var all []operation
-	all = append(all, t.convolutions()...)
-	all = append(all, t.transposed()...)
-	all = append(all, t.volumes()...)
-	for _, s := range t.maps() {
-		all = append(all, t.norms(s)...)
-		all = append(all, t.pointwise(s)...)
+	all = append(all, t.convOperations()...)
+	all = append(all, t.transposedConvOperations()...)
+	all = append(all, t.conv3DOperations()...)
+	for _, s := range t.mapShapes() {
+		all = append(all, t.normOperations(s)...)
+		all = append(all, t.pointwiseOperations(s)...)
 	}
-	all = append(all, t.channels()...)
-	all = append(all, t.pools()...)
-	all = append(all, t.linears()...)
-	return append(all, t.classification()...)
+	all = append(all, t.channelOperations()...)
+	all = append(all, t.poolOperations()...)
+	all = append(all, t.linearOperations()...)
+	return append(all, t.classificationOperations()...)
 }
 
-// maps returns shapes of feature maps.
-func (t *tester) maps() [][]int {
+// mapShapes returns the shapes of feature maps that the checks use.
+func (t *tester) mapShapes() [][]int {
 	list := [][]int{{2, 3, 5, 7}, {1, 17, 9, 6}, {2, 16, 40, 33}, {1, 9, 23, 50}}
 	if t.options.Large {
 		list = append(list, []int{2, 64, 128, 96}, []int{3, 72, 61, 67})
@@ -33,22 +33,24 @@ func (t *tester) maps() [][]int {
 	return list
 }
 
-// terms returns the bound for a sum of n products: the error of a sum of n terms in fp32 is
-// about √n·2⁻²⁴ times the size of a term.
-func (t *tester) terms(n, roundings int) float64 {
+// sumBound returns the bound for results that are sums of n products with the given number
+// of roundings. The error of a sum of n terms in fp32 is about √n·2⁻²⁴ times the size of a
+// term.
+func (t *tester) sumBound(n, roundings int) float64 {
 	return t.bound(float64(roundings)) + math.Sqrt(float64(n))*0x1p-24
 }
 
-// window is the shape of a convolution: n images of h×w pixels and c channels to k
-// channels, with r×s taps.
-type window struct{ n, c, h, w, k, r, s, stride, pad int }
+// convShape is the shape of a two-dimensional convolution: n images of h×w pixels, from c to
+// k channels, with windows of r×s pixels.
+type convShape struct{ n, c, h, w, k, r, s, stride, pad int }
 
-func (c window) attr() plan.Attr {
+func (c convShape) attr() plan.Attr {
 	return plan.Attr{Stride: []int{c.stride, c.stride}, Pad: []int{c.pad, c.pad}}
 }
 
-func (t *tester) convolutions() []operation {
-	list := []window{
+// convOperations returns convolutions and their gradients to check.
+func (t *tester) convOperations() []operation {
+	list := []convShape{
 		{1, 1, 9, 13, 16, 3, 3, 1, 1},
 		{1, 13, 7, 17, 19, 3, 3, 1, 1},
 		{3, 24, 6, 5, 40, 3, 3, 1, 1},
@@ -57,7 +59,7 @@ func (t *tester) convolutions() []operation {
 		{1, 3, 21, 19, 11, 7, 7, 2, 3},
 	}
 	if t.options.Large {
-		list = append(list, window{2, 64, 48, 40, 64, 3, 3, 1, 1}, window{1, 192, 16, 24, 128, 3, 3, 1, 1})
+		list = append(list, convShape{2, 64, 48, 40, 64, 3, 3, 1, 1}, convShape{1, 192, 16, 24, 128, 3, 3, 1, 1})
 	}
 	var all []operation
 	for _, c := range list {
@@ -66,19 +68,20 @@ func (t *tester) convolutions() []operation {
 		taps := c.r * c.s
 		all = append(
 			all,
-			operation{op: plan.OpConv, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}, bound: t.terms(c.c*taps, 1), plans: true},
-			operation{name: "conv with bias", op: plan.OpConv, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}, bound: t.terms(c.c*taps, 2), plans: true},
-			operation{op: plan.OpConvBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}, bound: t.terms(c.k*taps, 1), plans: true},
-			operation{op: plan.OpConvBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}, bound: t.terms(c.n*y[2]*y[3], 1), plans: true},
+			operation{op: plan.OpConv, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}, bound: t.sumBound(c.c*taps, 1), plans: true},
+			operation{name: "conv with bias", op: plan.OpConv, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}, bound: t.sumBound(c.c*taps, 2), plans: true},
+			operation{op: plan.OpConvBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}, bound: t.sumBound(c.k*taps, 1), plans: true},
+			operation{op: plan.OpConvBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}, bound: t.sumBound(c.n*y[2]*y[3], 1), plans: true},
 		)
 	}
 	return all
 }
 
-func (t *tester) transposed() []operation {
-	list := []window{{2, 24, 5, 3, 12, 2, 2, 2, 0}, {1, 3, 4, 7, 5, 3, 3, 1, 1}}
+// transposedConvOperations returns transposed convolutions and their gradients to check.
+func (t *tester) transposedConvOperations() []operation {
+	list := []convShape{{2, 24, 5, 3, 12, 2, 2, 2, 0}, {1, 3, 4, 7, 5, 3, 3, 1, 1}}
 	if t.options.Large {
-		list = append(list, window{2, 128, 16, 24, 64, 2, 2, 2, 0})
+		list = append(list, convShape{2, 128, 16, 24, 64, 2, 2, 2, 0})
 	}
 	var all []operation
 	for _, c := range list {
@@ -87,19 +90,18 @@ func (t *tester) transposed() []operation {
 		taps := c.r * c.s
 		all = append(
 			all,
-			operation{op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}, bound: t.terms(c.c*taps, 1), plans: true},
-			operation{name: "conv_transpose with bias", op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}, bound: t.terms(c.c*taps, 2), plans: true},
-			operation{op: plan.OpConvTransposeBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}, bound: t.terms(c.k*taps, 1), plans: true},
-			operation{op: plan.OpConvTransposeBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}, bound: t.terms(c.n*c.h*c.w, 1), plans: true},
+			operation{op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}, bound: t.sumBound(c.c*taps, 1), plans: true},
+			operation{name: "conv_transpose with bias", op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}, bound: t.sumBound(c.c*taps, 2), plans: true},
+			operation{op: plan.OpConvTransposeBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}, bound: t.sumBound(c.k*taps, 1), plans: true},
+			operation{op: plan.OpConvTransposeBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}, bound: t.sumBound(c.n*c.h*c.w, 1), plans: true},
 		)
 	}
 	return all
 }
 
-// norms returns checks of batch norms. The backward pass divides by σ and subtracts numbers
-// that are close to each other. In the forward pass the mean is far from zero, to reveal
-// cancellation.
-func (t *tester) norms(s []int) []operation {
+// normOperations returns batch norms of maps of shape s to check. In the forward pass the
+// mean is far from zero, to reveal cancellation.
+func (t *tester) normOperations(s []int) []operation {
 	c := []int{s[1]}
 	far := func(i int, v []float32, _ [][]float32) {
 		for j := range v {
@@ -113,7 +115,7 @@ func (t *tester) norms(s []int) []operation {
 		name := map[bool]string{true: " and ReLU"}[relu]
 		for _, training := range []bool{true, false} {
 			o := operation{
-				name: "batch_norm in training" + name, op: plan.OpBatchNorm, bound: t.exact(2), fill: far,
+				name: "batch_norm in training" + name, op: plan.OpBatchNorm, bound: t.exactBound(2), fill: far,
 				attr: plan.Attr{Training: training, ReLU: relu, Epsilon: 1e-5, Momentum: 0.1},
 				in:   [][]int{s, c, c, c, c}, out: [][]int{s, c, c}, state: []int{3, 4},
 			}
@@ -123,7 +125,7 @@ func (t *tester) norms(s []int) []operation {
 			all = append(all, o)
 		}
 		back := operation{
-			name: "batch_norm_backward" + name, op: plan.OpBatchNormBackward, bound: t.exact(2),
+			name: "batch_norm_backward" + name, op: plan.OpBatchNormBackward, bound: t.exactBound(2),
 			attr: plan.Attr{Training: true, ReLU: relu, Epsilon: 1e-5},
 			in:   [][]int{s, c, c, c, s}, out: [][]int{s, c, c},
 		}
@@ -135,20 +137,21 @@ func (t *tester) norms(s []int) []operation {
 	return all
 }
 
-func (t *tester) pointwise(s []int) []operation {
-	one := t.exact(1)
+// pointwiseOperations returns elementwise operations and losses on maps of shape s to check.
+func (t *tester) pointwiseOperations(s []int) []operation {
+	one := t.exactBound(1)
 	return []operation{
 		{op: plan.OpAdd, in: [][]int{s, s}, out: [][]int{s}, bound: one},
 		{op: plan.OpReLU, in: [][]int{s}, out: [][]int{s}, bound: one},
 		{op: plan.OpReLUBackward, in: [][]int{s, s}, out: [][]int{s}, bound: one},
 		{op: plan.OpBiasBackward, in: [][]int{s}, out: [][]int{{s[1]}}, bound: one},
-		{op: plan.OpBCEWithLogits, in: [][]int{s, s}, out: [][]int{{1}}, bound: one, fill: masks},
-		{op: plan.OpBCEWithLogitsBackward, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: one, fill: masks},
+		{op: plan.OpBCEWithLogits, in: [][]int{s, s}, out: [][]int{{1}}, bound: one, fill: fillMasks},
+		{op: plan.OpBCEWithLogitsBackward, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: one, fill: fillMasks},
 	}
 }
 
-// masks fills operand 1 with zeros and ones.
-func masks(i int, v []float32, _ [][]float32) {
+// fillMasks fills operand 1 with zeros and ones.
+func fillMasks(i int, v []float32, _ [][]float32) {
 	for j := range v {
 		if i == 1 {
 			v[j] = float32(math.Round(1 / (1 + math.Exp(-float64(v[j])))))
@@ -156,9 +159,8 @@ func masks(i int, v []float32, _ [][]float32) {
 	}
 }
 
-// channels returns checks of operations that move channels between maps. They are exact in
-// every precision.
-func (t *tester) channels() []operation {
+// channelOperations returns concatenations and slices to check, whose results are exact.
+func (t *tester) channelOperations() []operation {
 	var all []operation
 	for _, c := range [][2]int{{8, 16}, {3, 5}, {5, 24}, {7, 9}} {
 		a, b, y := []int{2, c[0], 3, 5}, []int{2, c[1], 3, 5}, []int{2, c[0] + c[1], 3, 5}
@@ -172,28 +174,28 @@ func (t *tester) channels() []operation {
 	return all
 }
 
-// pools returns checks of pools whose windows touch, overlap or leave gaps, with equal
-// maxima.
-func (t *tester) pools() []operation {
+// poolOperations returns poolings to check whose windows touch, overlap or leave gaps, and
+// contain equal maxima.
+func (t *tester) poolOperations() []operation {
 	var all []operation
 	coarse := func(i int, v []float32, _ [][]float32) {
 		for j := range v {
 			v[j] = float32(int(2 * v[j]))
 		}
 	}
-	for _, s := range t.maps() {
+	for _, s := range t.mapShapes() {
 		for _, w := range [][2]int{{2, 2}, {3, 2}, {2, 3}} {
 			attr := plan.Attr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
 			y := []int{s[0], s[1], (s[2]-w[0])/w[1] + 1, (s[3]-w[0])/w[1] + 1}
 			all = append(
 				all,
 				operation{op: plan.OpMaxPool, attr: attr, in: [][]int{s}, out: [][]int{y}, fill: coarse},
-				operation{op: plan.OpMaxPoolBackward, attr: attr, in: [][]int{s, y, y}, out: [][]int{s}, bound: t.exact(1), fill: func(i int, v []float32, before [][]float32) {
+				operation{op: plan.OpMaxPoolBackward, attr: attr, in: [][]int{s, y, y}, out: [][]int{s}, bound: t.exactBound(1), fill: func(i int, v []float32, before [][]float32) {
 					switch i {
 					case 0:
 						coarse(i, v, before)
 					case 1: // operand 1 is the maxima of operand 0
-						maxima(before[0], v, s, y, w[0], w[1])
+						writeMaxima(before[0], v, s, y, w[0], w[1])
 					}
 				}},
 			)
@@ -202,8 +204,9 @@ func (t *tester) pools() []operation {
 	return all
 }
 
-// maxima writes the maxima of the windows of x, in logical order, to out.
-func maxima(x, out []float32, s, y []int, window, stride int) {
+// writeMaxima writes the maxima of the windows of x to out, in logical order. s and y are
+// the shapes of x and out.
+func writeMaxima(x, out []float32, s, y []int, window, stride int) {
 	for i := range out {
 		plane, r, c := i/(y[2]*y[3]), i/y[3]%y[2]*stride, i%y[3]*stride
 		out[i] = x[(plane*s[2]+r)*s[3]+c]

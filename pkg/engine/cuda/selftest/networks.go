@@ -15,11 +15,11 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// networkSteps is the number of training steps that are compared. The first runs command by
-// command, the second is captured as a graph, and the later ones run the graph.
+// networkSteps is the number of training steps that are compared. With graphs, the first
+// step runs command by command, the second is captured, and the later ones run the graph.
 const networkSteps = 5
 
-// trace contains the results of some steps of training.
+// trace contains the results of several training steps.
 type trace struct {
 	losses    []float64
 	gradients []float64 // of the first step, one parameter after another
@@ -27,9 +27,9 @@ type trace struct {
 	kernels   []string
 }
 
-// networks checks complete training steps.
-func (t *tester) networks() error {
-	for i, c := range workload.UNets() {
+// checkNetworks checks training steps of complete networks.
+func (t *tester) checkNetworks() error {
+	for i, c := range workload.UNetConfigs() {
 		for _, fuse := range []bool{true, false} {
 			if !fuse && i > 0 {
 				continue
@@ -38,30 +38,30 @@ func (t *tester) networks() error {
 			if err != nil {
 				return err
 			}
-			shape := fmt.Sprintf("U-Net base %d, depth %d, %d×%d×%d, batch %d", c.Base, c.Depth, c.Height, c.Width, c.InChannels, workload.Batch)
-			if err := t.network("U-Net", shape, fuse, func() (*nn.Graph, error) { return u.Graph(workload.Batch, nn.Train) }); err != nil {
+			shape := fmt.Sprintf("U-Net base %d, depth %d, %d×%d×%d, batch %d", c.Base, c.Depth, c.Height, c.Width, c.InChannels, workload.BatchSize)
+			if err := t.checkNetwork("U-Net", shape, fuse, func() (*nn.Graph, error) { return u.Graph(workload.BatchSize, nn.Train) }); err != nil {
 				return err
 			}
 		}
 	}
 	for _, fuse := range []bool{true, false} {
-		if err := t.network("classifier", "residual blocks, 34×30×3, 10 classes, batch 3", fuse, workload.Classifier); err != nil {
+		if err := t.checkNetwork("classifier", "residual blocks, 34×30×3, 10 classes, batch 3", fuse, workload.NewClassifier); err != nil {
 			return err
 		}
-		if err := t.network("3-D network", "8×12×10×2, batch 3", fuse, workload.Volumes); err != nil {
+		if err := t.checkNetwork("3-D network", "8×12×10×2, batch 3", fuse, workload.NewVolumeNetwork); err != nil {
 			return err
 		}
 	}
-	return t.rules()
+	return t.checkRules()
 }
 
-// network checks training steps of the network that build returns.
-func (t *tester) network(kind, shape string, fuse bool, build func() (*nn.Graph, error)) error {
+// checkNetwork checks training steps of the network that build returns.
+func (t *tester) checkNetwork(kind, shape string, fuse bool, build func() (*nn.Graph, error)) error {
 	name := "steps of a " + kind
 	if !fuse {
 		name += ", nothing fused"
 	}
-	if !t.wanted(name) {
+	if !t.isSelected(name) {
 		return nil
 	}
 	g, err := build()
@@ -80,34 +80,34 @@ func (t *tester) network(kind, shape string, fuse bool, build func() (*nn.Graph,
 	var runs [2]trace // without and with graphs
 	for i, graph := range []bool{false, true} {
 		if runs[i], err = t.trainOn(graph, fuse, g, p, seed); err != nil {
-			return t.failed(Check{Name: name, Shape: shape}, err)
+			return t.addFailure(Check{Name: name, Shape: shape}, err)
 		}
 	}
 	// Rounding changes some decisions of ReLUs and pools, in 16 bits many of them. So the
 	// check compares the angle between all gradients together and the reference's.
-	t.add(Check{
+	t.addCheck(Check{
 		Name: name + ": gradients (1 − cosine)", Shape: shape, Error: 1 - number.Cosine(runs[0].gradients, want.gradients),
 		Bound: map[string]float64{"fp32": 1e-5, "tf32": 5e-3, "fp16": 1e-2, "bf16": 0.1}[t.precision], Kernels: runs[0].kernels,
 	})
 	off := 0.0
 	for i := range want.losses {
-		// The error is relative if the loss is large: with ten classes it starts at ln 10.
+		// The error is relative if the loss is above 1: with ten classes it starts at ln 10.
 		off = max(off, math.Abs(runs[0].losses[i]-want.losses[i])/max(1, math.Abs(want.losses[i])))
 	}
-	t.add(Check{
+	t.addCheck(Check{
 		Name: name + ": losses (of the loss, at least of 1)", Shape: shape, Error: off,
 		Bound: map[string]float64{"fp32": 1e-3, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2}[t.precision],
 	})
-	t.add(Check{
+	t.addCheck(Check{
 		Name: name + ": recorded as a CUDA graph (numbers that differ)", Shape: shape,
-		Error: float64(number.Differing(runs[0].after, runs[1].after) + number.Differing(runs[0].losses, runs[1].losses)),
+		Error: float64(number.CountDiffering(runs[0].after, runs[1].after) + number.CountDiffering(runs[0].losses, runs[1].losses)),
 	})
 	return nil
 }
 
-// trainOn trains on a new engine, with or without graphs.
+// trainOn trains on a new engine, with graphs and fusion if graph and fuse are set.
 func (t *tester) trainOn(graph, fuse bool, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
-	e, err := t.start(func(o *engine.Options) { o.Graph, o.Fuse = graph, fuse })
+	e, err := t.startEngine(func(o *engine.Options) { o.Graph, o.Fuse = graph, fuse })
 	if err != nil {
 		return all, err
 	}
@@ -115,15 +115,15 @@ func (t *tester) trainOn(graph, fuse bool, g *nn.Graph, p *plan.Program, seed ui
 	return t.train(e, g, p, seed)
 }
 
-// fresh loads p with the initial values of g for seed. On a GPU it fills all memory with
-// NaN first.
-func fresh(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (engine.Executable, error) {
+// loadFresh loads p and sets the initial values of g for seed. On a GPU it first fills the
+// memory with NaN.
+func loadFresh(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (engine.Executable, error) {
 	x, err := e.Load(p, nil)
 	if err != nil {
 		return nil, err
 	}
 	if ours, onGPU := x.(probe.Executable); onGPU {
-		err = ours.Poison()
+		err = ours.FillWithNaN()
 	}
 	for name, v := range g.InitialValues(int64(seed >> 1)) {
 		err = errors.Join(err, x.Set(name, v))
@@ -134,16 +134,17 @@ func fresh(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (engine.E
 	return x, nil
 }
 
-// train runs some steps with Adam and one with SGD on data from seed.
+// train runs networkSteps steps on data from seed, the last one with SGD, the others with
+// Adam.
 func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
-	x, err := fresh(e, g, p, seed)
+	x, err := loadFresh(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
 	ours, onGPU := x.(probe.Executable)
 	for step := 1; step <= networkSteps; step++ {
-		if err := workload.FeedNoise(x, seed+uint64(step)); err != nil {
+		if err := workload.SetRandomInputs(x, seed+uint64(step)); err != nil {
 			return all, err
 		}
 		u := &optim.Update{Rule: optim.RuleAdam, LearningRate: 1e-3, Step: step, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-6}
@@ -172,8 +173,9 @@ func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint6
 		all.after = append(all.after, v...)
 	}
 	if onGPU {
-		all.kernels = t.ran(ours.Launched())
-		// Setting the weights ran the kernel that rounds them, before the first step.
+		all.kernels = t.recordKernels(ours.LaunchedKernels())
+		// The kernel that rounds the weights ran before the first step, because the weights
+		// had been set.
 		t.kernels["cast_from_f32_"+number.KernelType(t.low).String()] = true
 	}
 	return all, nil

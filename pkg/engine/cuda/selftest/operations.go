@@ -14,22 +14,25 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// operation is one kernel of a plan as a separate program. Its operands are the program's
-// inputs (or states, if state lists them), its results are the outputs.
+// operation is one kernel of a plan, which is checked as a separate program. Its operands
+// are the inputs of the program, or states if their indexes are in state; its results are
+// the outputs.
 type operation struct {
 	name    string // empty: the name of op
 	op      plan.Op
 	attr    plan.Attr
 	in, out [][]int
-	state   []int // indexes in in
-	// fill changes the random values of operand i; nil leaves them normally distributed.
+	state   []int // indexes of the operands in in that are states
+	// fill changes the random values v of operand i, given the operands before it. If fill
+	// is nil, they are normally distributed.
 	fill func(i int, v []float32, before [][]float32)
-	// want returns the expected results; nil: engine/reference computes them.
+	// want returns the expected results. If want is nil, engine/reference computes them.
 	want  func(in [][]float64) [][]float64
 	bound float64
 	plans bool // each of cuDNN's plans is run too
 }
 
+// String returns the shapes and attributes of o.
 func (o operation) String() string {
 	var s []string
 	for _, shape := range o.in {
@@ -56,9 +59,11 @@ func (o operation) title() string {
 	return o.name
 }
 
-// operandName returns the name of operand or result i in the program.
+// operandName returns the name of operand (kind "in") or result (kind "out") i in the
+// program.
 func operandName(kind string, i int) string { return fmt.Sprint(kind, i) }
 
+// program returns the program that contains only o.
 func (o operation) program() *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 1}
 	k := plan.Kernel{Op: o.op, Name: "layer", Attr: o.attr}
@@ -82,85 +87,86 @@ func (o operation) program() *plan.Program {
 	return p
 }
 
-// operations checks every operation of a plan.
-func (t *tester) operations() error {
-	for _, o := range t.listOperations() {
+// checkOperations checks every operation of a plan.
+func (t *tester) checkOperations() error {
+	for _, o := range t.allOperations() {
 		if err := t.ctx.Err(); err != nil {
 			return err
 		}
-		if !t.wanted(o.title()) {
+		if !t.isSelected(o.title()) {
 			continue
 		}
-		if err := t.operation(o); err != nil {
+		if err := t.checkOperation(o); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// operation checks one operation on two batches of data, so that a result that was left
-// over from the first batch is noticed in the second.
-func (t *tester) operation(o operation) error {
+// checkOperation checks one operation with two sets of operands, so that a result left over
+// from the first run is noticed in the second.
+func (t *tester) checkOperation(o operation) error {
 	c := Check{Name: o.title(), Shape: o.String(), Bound: o.bound}
 	loaded, err := t.engine.Load(o.program(), nil)
 	if err != nil {
-		return t.failed(c, err)
+		return t.addFailure(c, err)
 	}
-	x := loaded.(probe.Executable) // the GPU engine's own
+	x := loaded.(probe.Executable)
 	defer func() { _ = x.Close() }()
 	var in [][]float32
 	var want [][]float64
 	for range 2 {
-		in = t.operands(o)
-		if want, err = t.expected(o, in); err != nil {
+		in = t.randomOperands(o)
+		if want, err = t.expectedResults(o, in); err != nil {
 			return err
 		}
-		if err := x.Poison(); err != nil {
-			return t.failed(c, err)
+		if err := x.FillWithNaN(); err != nil {
+			return t.addFailure(c, err)
 		}
-		got, err := results(t, x, o, in)
+		got, err := runOperation(t, x, o, in)
 		if err != nil {
-			return t.failed(c, err)
+			return t.addFailure(c, err)
 		}
 		for i := range want {
 			c.Error = max(c.Error, mismatch(got[i], want[i]))
 		}
 		err = x.CheckPadding()
 		if err != nil {
-			return t.failed(c, err)
+			return t.addFailure(c, err)
 		}
 	}
-	c.Kernels = t.ran(x.Launched())
-	t.add(c)
+	c.Kernels = t.recordKernels(x.LaunchedKernels())
+	t.addCheck(c)
 	if o.plans {
-		return t.everyPlan(x, o, want[0])
+		return t.checkEveryPlan(x, o, want[0])
 	}
 	return nil
 }
 
-// operands returns random operands, rounded to the precision, so that the check measures
-// only the error of the kernel.
-func (t *tester) operands(o operation) [][]float32 {
+// randomOperands returns random operands, rounded to the precision, so that the check
+// measures only the error of the kernel.
+func (t *tester) randomOperands(o operation) [][]float32 {
 	var in [][]float32
 	for i, shape := range o.in {
-		v := t.normal(elements(shape))
+		v := t.randomNumbers(elements(shape))
 		if o.fill != nil {
 			o.fill(i, v, in)
 		}
 		if slices.Contains(o.state, i) {
 			for j := range v {
-				v[j] = float32(math.Abs(float64(v[j]))) // it may be a variance
+				v[j] = float32(math.Abs(float64(v[j]))) // the state may be a variance
 			}
 		}
 		if len(shape) > 1 {
-			v = t.rounded(v)
+			v = t.roundToPrecision(v)
 		}
 		in = append(in, v)
 	}
 	return in
 }
 
-func (t *tester) expected(o operation, in [][]float32) ([][]float64, error) {
+// expectedResults returns the expected results of o for operands in.
+func (t *tester) expectedResults(o operation, in [][]float32) ([][]float64, error) {
 	if o.want != nil {
 		var all [][]float64
 		for _, v := range in {
@@ -172,11 +178,12 @@ func (t *tester) expected(o operation, in [][]float32) ([][]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return results(t, x, o, in)
+	return runOperation(t, x, o, in)
 }
 
-// results runs an operation and returns its outputs, followed by its states.
-func results(t *tester, x engine.Executable, o operation, in [][]float32) ([][]float64, error) {
+// runOperation runs an operation and returns its outputs, followed by its states. It divides
+// the gradients of losses by the loss scale.
+func runOperation(t *tester, x engine.Executable, o operation, in [][]float32) ([][]float64, error) {
 	for i, v := range in {
 		var err error
 		if slices.Contains(o.state, i) {
@@ -198,7 +205,7 @@ func results(t *tester, x engine.Executable, o operation, in [][]float32) ([][]f
 			return nil, err
 		}
 		wide := number.Widen(v)
-		if ours, ok := x.(probe.Executable); ok && scaled(o.op) {
+		if ours, ok := x.(probe.Executable); ok && isScaled(o.op) {
 			for j := range wide {
 				wide[j] /= ours.GradientScale() // in fp16 the gradients of a loss are scaled
 			}
@@ -215,19 +222,20 @@ func results(t *tester, x engine.Executable, o operation, in [][]float32) ([][]f
 	return all, nil
 }
 
-// scaled reports whether op is the gradient of a loss, which is scaled in fp16.
-func scaled(op plan.Op) bool {
+// isScaled reports whether op is the gradient of a loss, which fp16 scales.
+func isScaled(op plan.Op) bool {
 	return op == plan.OpBCEWithLogitsBackward || op == plan.OpL1Backward || op == plan.OpSoftmaxCrossEntropyBackward || op == plan.OpDiceBCEBackward
 }
 
-// everyPlan runs each of cuDNN's plans for x's convolution, with an output filled with NaN:
-// tuning may choose any of them. Winograd algorithms, and algorithms that report sums in a
-// lower precision, lose some bits: their bound is eight times as large.
-func (t *tester) everyPlan(x probe.Executable, o operation, want []float64) error {
+// checkEveryPlan runs each cuDNN plan for x's convolution, because tuning may choose any of
+// them. The result is filled with NaN first. The bound is eight times as large for Winograd
+// algorithms and for algorithms that report sums in a lower precision, which are less
+// accurate.
+func (t *tester) checkEveryPlan(x probe.Executable, o operation, want []float64) error {
 	c := Check{Name: o.title() + ", every plan", Shape: o.String(), Bound: o.bound}
 	lossy := Check{Name: o.title() + ", every plan with reduced precision", Shape: c.Shape, Bound: 8 * o.bound}
 	plans, lossyPlans, fused := 0, 0, 0
-	all, err := x.EachPlan(o.op, probe.AllGraphs, func(p probe.Plan) error {
+	all, err := x.RunPlans(o.op, probe.AllGraphs, func(p probe.Plan) error {
 		to, count := &c, &plans
 		if p.Reduced {
 			to, count = &lossy, &lossyPlans
@@ -236,11 +244,11 @@ func (t *tester) everyPlan(x probe.Executable, o operation, want []float64) erro
 		if p.Fused {
 			fused++
 		}
-		t.compare(to, p, mismatch(p.Result, want))
+		t.addPlanMismatch(to, p, mismatch(p.Result, want))
 		return t.ctx.Err()
 	})
-	if err = errors.Join(err, all.None); err != nil {
-		return t.failed(c, err)
+	if err = errors.Join(err, all.NoPlan); err != nil {
+		return t.addFailure(c, err)
 	}
 	for _, done := range []struct {
 		check Check
@@ -254,59 +262,60 @@ func (t *tester) everyPlan(x probe.Executable, o operation, want []float64) erro
 			if all.Fusible {
 				done.check.Detail += fmt.Sprintf(", %d of all in one graph", fused)
 			}
-			done.check.Detail += without(all.Missing)
+			done.check.Detail += missingText(all.Missing)
 		}
-		t.add(done.check)
+		t.addCheck(done.check)
 	}
 	return nil
 }
 
-// compare adds the mismatch of one plan to a check.
-func (t *tester) compare(c *Check, p probe.Plan, off float64) {
+// addPlanMismatch adds the mismatch of one plan to the check c.
+func (t *tester) addPlanMismatch(c *Check, p probe.Plan, off float64) {
 	if p.Err != nil {
 		c.Error, c.Detail = math.Inf(1), fmt.Sprintf("%s: %v", p.Name, p.Err)
 		return
 	}
-	t.ran(p.Kernels)
+	t.recordKernels(p.Kernels)
 	if c.Error = max(c.Error, off); !(off <= c.Bound) {
 		c.Detail = fmt.Sprintf("off is %s", p.Name)
 	}
 }
 
-// without returns text about graphs that have no plan, or "" if all have one.
-func without(missing error) string {
+// missingText returns a text about graphs that have no plan, or "" if missing is nil.
+func missingText(missing error) string {
 	if missing == nil {
 		return ""
 	}
 	return fmt.Sprintf("; without %v", missing)
 }
 
-// fusions checks convolutions with bias and ReLU, which cuDNN may compute in one graph:
-// each of its plans, and our kernels after its convolution.
-func (t *tester) fusions() error {
+// checkFusions checks convolutions with bias and ReLU: every plan of cuDNN that computes
+// them in one graph, and the engine's own kernels after a plain convolution.
+func (t *tester) checkFusions() error {
 	for _, s := range [][]int{{2, 16, 9, 13, 24}, {1, 8, 16, 16, 8}, {3, 21, 7, 5, 13}} {
 		o := operation{
 			name: "conv with bias and ReLU", op: plan.OpConv, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}},
-			in: [][]int{s[:4], {s[4], s[1], 3, 3}, {s[4]}}, out: [][]int{{s[0], s[4], s[2], s[3]}}, bound: t.terms(9*s[1], 2),
+			in: [][]int{s[:4], {s[4], s[1], 3, 3}, {s[4]}}, out: [][]int{{s[0], s[4], s[2], s[3]}}, bound: t.sumBound(9*s[1], 2),
 		}
-		if !t.wanted(o.title()) {
+		if !t.isSelected(o.title()) {
 			return nil
 		}
-		if err := t.fusion(o); err != nil {
+		if err := t.checkReLUFusion(o); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *tester) fusion(o operation) error {
+// checkReLUFusion checks a convolution followed by ReLU.
+func (t *tester) checkReLUFusion(o operation) error {
 	p := o.program()
-	return t.followed(o, p, plan.Kernel{Op: plan.OpReLU, Name: "layer", In: []int{p.Outputs[0]}})
+	return t.checkFused(o, p, plan.Kernel{Op: plan.OpReLU, Name: "layer", In: []int{p.Outputs[0]}})
 }
 
-// followed checks an operation in a program p where the same task also computes the next
-// kernel: first as a step, then each plan.
-func (t *tester) followed(o operation, p *plan.Program, next plan.Kernel) (err error) {
+// checkFused checks operation o in program p when the kernel next follows it and one task
+// computes both: first as a step, then each plan.
+func (t *tester) checkFused(o operation, p *plan.Program, next plan.Kernel) (err error) {
 	raw := p.Outputs[0]
 	p.Tensors = append(p.Tensors, p.Tensors[raw])
 	p.Tensors[raw].Name, p.Tensors[raw].Role = "raw", plan.Activation
@@ -315,23 +324,23 @@ func (t *tester) followed(o operation, p *plan.Program, next plan.Kernel) (err e
 	next.Out = []int{y}
 	p.Kernels = append(p.Kernels, next)
 	workload.SetLifetimes(p)
-	in := t.operands(o)
+	in := t.randomOperands(o)
 	var all [2][][]float64
 	for i, e := range []engine.Engine{t.truth, t.engine} {
 		x, err := e.Load(p, nil)
 		if err != nil {
-			return t.failed(Check{Name: o.title(), Shape: o.String(), Bound: o.bound}, err)
+			return t.addFailure(Check{Name: o.title(), Shape: o.String(), Bound: o.bound}, err)
 		}
 		defer func() { err = errors.Join(err, x.Close()) }()
-		if all[i], err = results(t, x, o, in); err != nil {
-			return t.failed(Check{Name: o.title(), Shape: o.String(), Bound: o.bound}, err)
+		if all[i], err = runOperation(t, x, o, in); err != nil {
+			return t.addFailure(Check{Name: o.title(), Shape: o.String(), Bound: o.bound}, err)
 		}
 		if ours, ok := x.(probe.Executable); ok {
-			if ours.Tasks() != 1 {
-				return t.failed(Check{Name: o.title(), Shape: o.String(), Bound: o.bound}, fmt.Errorf("it became %d tasks, not one", ours.Tasks()))
+			if ours.TaskCount() != 1 {
+				return t.addFailure(Check{Name: o.title(), Shape: o.String(), Bound: o.bound}, fmt.Errorf("the program was lowered to %d tasks, want 1", ours.TaskCount()))
 			}
-			t.add(Check{Name: o.title(), Shape: o.String(), Bound: o.bound, Error: mismatch(all[1][0], all[0][0]), Kernels: t.ran(ours.Launched())})
-			return t.everyPlan(ours, o, all[0][0])
+			t.addCheck(Check{Name: o.title(), Shape: o.String(), Bound: o.bound, Error: mismatch(all[1][0], all[0][0]), Kernels: t.recordKernels(ours.LaunchedKernels())})
+			return t.checkEveryPlan(ours, o, all[0][0])
 		}
 	}
 	return nil

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// rulesChecks returns the checks of clipping and of the optimizer rules that need norms.
-// They compare with optim.Apply64.
+// rulesChecks returns the checks of clipping and of the optimizer rules. They compare the
+// kernels with optim.Apply64.
 func rulesChecks() []directCheck {
 	base := optim.Update{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.02, Trust: 0.05}
 	var all []directCheck
@@ -32,11 +32,12 @@ func rulesChecks() []directCheck {
 		c.change(&u)
 		all = append(all, directCheck{c.name, "4 layers of 33144 weights, 4 steps, one left out", 1e-5, func(p *sandbox) float64 { return ruleCheck(p, u) }})
 	}
-	return append(all, directCheck{"sums of gradients", "4124 elements of 3 batches", 0, gatherCheck})
+	return append(all, directCheck{"sums of gradients", "4124 elements of 3 batches", 0, gradientMeanCheck})
 }
 
 // ruleLayers returns a weight with several chunks, a bias, a weight smaller than a chunk,
-// and a weight of zeros. The gradients are in another order.
+// and a weight that is zero. The gradients are in another order. n is the size of the flat
+// buffers.
 func ruleLayers() (list []kernels.Layer, n int) {
 	const big = 3 * 8192
 	return []kernels.Layer{
@@ -48,7 +49,7 @@ func ruleLayers() (list []kernels.Layer, n int) {
 }
 
 // ruleCheck compares the kernels with optim.Apply64 over several steps. The third step has
-// an infinite gradient, so its update must be skipped.
+// an infinite gradient, so it must skip the update.
 func ruleCheck(p *sandbox, u optim.Update) float64 {
 	list, n := ruleLayers()
 	w := make([]float32, n)
@@ -62,10 +63,10 @@ func ruleCheck(p *sandbox, u optim.Update) float64 {
 		p.err = errors.Join(p.err, err)
 		return 0
 	}
-	layers.Memory = p.inOut(append(layers.Table, make([]byte, layers.Bytes-len(layers.Table))...))
-	control := p.inOut((kernels.Control{LossScale: scale}).Bytes())
+	layers.Memory = p.putInOut(append(layers.Table, make([]byte, layers.Bytes-len(layers.Table))...))
+	control := p.putInOut((kernels.Control{LossScale: scale}).Bytes())
 	a := kernels.Update{
-		W: p.inOut(number.Encode(device.F32, w)), G: p.inOut(zero), M: p.inOut(zero), V: p.inOut(zero), Low: p.newOutput(n * p.low.Size()), Control: control,
+		W: p.putInOut(number.Encode(device.F32, w)), G: p.putInOut(zero), M: p.putInOut(zero), V: p.putInOut(zero), Low: p.newOutput(n * p.low.Size()), Control: control,
 		Beta1: u.Beta1, Beta2: u.Beta2, Epsilon: u.Epsilon, WeightDecay: u.WeightDecay,
 		Momentum: u.Momentum, Nesterov: u.Nesterov, Decoupled: u.Rule == optim.RuleAdamW,
 	}
@@ -74,21 +75,21 @@ func ruleCheck(p *sandbox, u optim.Update) float64 {
 	}
 	want, slots := number.Widen(w), [2][]float64{make([]float64, n), make([]float64, n)}
 	for step := 1; step <= 4 && p.err == nil; step++ {
-		g, carried := make([]float64, n), make([]float32, n)
+		g, scaled := make([]float64, n), make([]float32, n)
 		for i := range g {
-			carried[i] = float32(p.random.NormFloat64()) * scale
-			g[i] = float64(carried[i]) / scale
+			scaled[i] = float32(p.random.NormFloat64()) * scale
+			g[i] = float64(scaled[i]) / scale
 		}
 		if step == 3 {
-			carried[7] = float32(math.Inf(1))
+			scaled[7] = float32(math.Inf(1))
 		}
-		c := kernels.ReadControl(p.raw(control, kernels.ControlBytes))
+		c := kernels.ReadControl(p.readBytes(control, kernels.ControlBytes))
 		c.LearningRate, c.Step = float32(u.LearningRate), int32(step)
 		p.err = errors.Join(p.err, p.gpu.Write(driver.Ptr(control), c.Bytes()))
-		p.err = errors.Join(p.err, p.gpu.Write(driver.Ptr(a.G), number.Encode(device.F32, carried)))
+		p.err = errors.Join(p.err, p.gpu.Write(driver.Ptr(a.G), number.Encode(device.F32, scaled)))
 		p.run(kernels.StepBegin(control, u.Beta1, u.Beta2))
 		p.run(kernels.GradCheck(a.G, n, control))
-		ruleLaunches(p, layers, list, a, u)
+		runRule(p, layers, list, a, u)
 		p.run(kernels.ScaleUpdate(control, 1, 1, 2000))
 		if step == 3 {
 			continue
@@ -104,14 +105,14 @@ func ruleCheck(p *sandbox, u optim.Update) float64 {
 		}
 		p.err = errors.Join(p.err, optim.Apply64(u, tensors))
 	}
-	s := weights{n: n, w: a.W, update: a, want: want}
-	return s.compare(p)
+	s := optimizerMemory{n: n, w: a.W, update: a, want: want}
+	return s.weightsMismatch(p)
 }
 
-// ruleLaunches runs the launches of one update.
-func ruleLaunches(p *sandbox, layers kernels.Layers, list []kernels.Layer, a kernels.Update, u optim.Update) {
+// runRule runs the kernels of one update.
+func runRule(p *sandbox, layers kernels.Layers, list []kernels.Layer, a kernels.Update, u optim.Update) {
 	if u.ClipNorm > 0 || u.Rule == optim.RuleLARS {
-		p.run(layers.Squares(a.W, a.G))
+		p.run(layers.SumSquares(a.W, a.G))
 	}
 	if u.ClipNorm > 0 {
 		p.run(layers.Clip(u.ClipNorm, a.Control))
@@ -142,8 +143,8 @@ func ruleLaunches(p *sandbox, layers kernels.Layers, list []kernels.Layer, a ker
 	}
 }
 
-// gatherCheck checks the mean of the gradients of three batches, in float32.
-func gatherCheck(p *sandbox) float64 {
+// gradientMeanCheck checks the mean of the gradients of three batches.
+func gradientMeanCheck(p *sandbox) float64 {
 	const n = 4124
 	var batches [3][]float32
 	for i := range batches {
@@ -152,8 +153,8 @@ func gatherCheck(p *sandbox) float64 {
 			batches[i][j] = float32(p.random.NormFloat64())
 		}
 	}
-	sum, last := p.inOut(number.Encode(device.F32, batches[0])), p.inOut(number.Encode(device.F32, batches[2]))
-	p.run(kernels.GradAdd(sum, p.floats(batches[1]), n))
+	sum, last := p.putInOut(number.Encode(device.F32, batches[0])), p.putInOut(number.Encode(device.F32, batches[2]))
+	p.run(kernels.GradAdd(sum, p.putFloat32(batches[1]), n))
 	p.run(kernels.GradMean(last, sum, n, len(batches)))
 	want := make([]float64, n)
 	for i := range want {

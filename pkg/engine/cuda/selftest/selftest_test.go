@@ -11,6 +11,7 @@ import (
 	"lockstep/pkg/engine/cuda/internal/cudatest"
 	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
+	"lockstep/pkg/engine/cuda/kernels/hostsim"
 	"lockstep/pkg/internal/clib"
 	"lockstep/pkg/internal/clib/clibtest"
 	driver "lockstep/pkg/internal/clib/cuda"
@@ -19,7 +20,7 @@ import (
 
 func selfTested(t *testing.T, o clibtest.Options, s Options) []Check {
 	t.Helper()
-	m := cudatest.Machine(t, o)
+	m := cudatest.NewMachine(t, o)
 	libraries, err := m.Stack()
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +38,7 @@ func selfTested(t *testing.T, o clibtest.Options, s Options) []Check {
 // TestFirst: the properties of the device come back, and the checks of small networks.
 func TestFirst(t *testing.T) {
 	t.Setenv(autotune.CacheVariable, "off")
-	s, err := cudatest.Machine(t, clibtest.Options{}).Stack()
+	s, err := cudatest.NewMachine(t, clibtest.Options{}).Stack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func TestSelfTest(t *testing.T) {
 // changes a gradient is found, a library that is not there is named.
 func TestSelfTestOfNCCL(t *testing.T) {
 	o := Options{Seed: 4, Precisions: []string{"bf16"}, Only: "exchange by NCCL"}
-	m := cudatest.Machine(t, clibtest.Options{})
+	m := cudatest.NewMachine(t, clibtest.Options{})
 	libraries, err := m.Stack()
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +97,7 @@ func TestSelfTestOfNCCL(t *testing.T) {
 	if checks, err = RunWithLibraries(t.Context(), libraries, o); err != nil || len(checks) != 1 || checks[0].OK {
 		t.Errorf("an exchange that changes gradients: %+v, %v", checks, err)
 	}
-	libraries, err = cudatest.Machine(t, clibtest.Options{Absent: []clib.Name{clib.NCCL}}).Stack()
+	libraries, err = cudatest.NewMachine(t, clibtest.Options{Absent: []clib.Name{clib.NCCL}}).Stack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +109,9 @@ func TestSelfTestOfNCCL(t *testing.T) {
 // TestSelfTestSeesFaults: kernels that write nothing are found by the checks of them,
 // and by no others; one that fails ends the test with an error.
 func TestSelfTestSeesFaults(t *testing.T) {
-	cudatest.Machine(t, clibtest.Options{}) // leaves the test out where it cannot be
+	cudatest.NewMachine(t, clibtest.Options{}) // leaves the test out where it cannot be
 	run := func(name string, grid, block [3]uint32, shared uint32, args []byte) error {
-		s, err := cudatest.Kernels()
+		s, err := hostsim.Shared()
 		if err != nil {
 			return err
 		}
@@ -159,16 +160,16 @@ func TestSelfTestSeesFaults(t *testing.T) {
 	}
 	// What cuDNN's statistics need is fp16's alone.
 	for precision, want := range map[string]bool{"fp32": true, "bf16": true, "fp16": false} {
-		if got := (&tester{low: number.Low(precision)}).forOtherPrecision("bn_sums"); got != want {
+		if got := (&tester{low: number.ActivationType(precision)}).isForOtherPrecision("bn_sums"); got != want {
 			t.Errorf("%s: the kernel behind cuDNN's statistics is run elsewhere: %v", precision, got)
 		}
 	}
 	// A kernel that nothing runs is a failed check.
-	tester := &tester{precision: "bf16", low: number.Low("bf16"), kernels: map[string]bool{}}
+	tester := &tester{precision: "bf16", low: number.ActivationType("bf16"), kernels: map[string]bool{}}
 	for _, k := range kernels.List(kernels.F32, kernels.BF16) {
 		tester.kernels[k.Name] = k.Name != "bn_apply_bf16" && k.Name != "bn_sums"
 	}
-	tester.complete()
+	tester.addUnlaunchedKernels()
 	if len(tester.checks) != 1 || tester.checks[0].OK || tester.checks[0].Name != "bn_apply_bf16" {
 		t.Errorf("checks are %+v", tester.checks)
 	}

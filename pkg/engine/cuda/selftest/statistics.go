@@ -10,31 +10,31 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// statistics checks the convolutions that compute sums for the batch norm after them: the
-// mean and deviation of each plan are compared with those of the result that the same plan
-// has written.
-func (t *tester) statistics() error {
+// checkStatistics checks convolutions that compute statistics for the batch norm after them.
+// For each plan, the statistics are compared with those of the result that the same plan
+// computed.
+func (t *tester) checkStatistics() error {
 	const name = "conv with the statistics of its batch norm"
-	if t.precision != "fp16" || !t.wanted(name) {
+	if t.precision != "fp16" || !t.isSelected(name) {
 		return nil
 	}
 	for _, s := range [][]int{{2, 16, 9, 13, 24, 3}, {3, 64, 16, 16, 32, 1}, {4, 24, 7, 7, 72, 3}} {
 		c := Check{Name: name, Shape: fmt.Sprintf("%d×%d×%d×%d to %d, window %d", s[0], s[1], s[2], s[3], s[4], s[5]), Bound: 1e-3}
-		if err := t.statisticsOf(&c, s); err != nil {
-			if err := t.failed(c, err); err != nil {
+		if err := t.checkPlanStatistics(&c, s); err != nil {
+			if err := t.addFailure(c, err); err != nil {
 				return err
 			}
 			continue
 		}
-		t.add(c)
+		t.addCheck(c)
 	}
 	return nil
 }
 
-// normedProgram returns a program with a convolution and a batch norm in training.
-func normedProgram(s []int) *plan.Program {
+// newNormProgram returns a program with a convolution and a batch norm in training.
+func newNormProgram(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
-	add := func(role plan.Role, name string, shape ...int) int { return workload.Declare(p, role, name, shape) }
+	add := func(role plan.Role, name string, shape ...int) int { return workload.AddTensor(p, role, name, shape) }
 	n, c, h, w, k, window := s[0], s[1], s[2], s[3], s[4], s[5]
 	x, weights := add(plan.Input, "in0", n, c, h, w), add(plan.Input, "in1", k, c, window, window)
 	gamma, beta := add(plan.Input, "in2", k), add(plan.Input, "in3", k)
@@ -53,16 +53,17 @@ func normedProgram(s []int) *plan.Program {
 	return p
 }
 
-func (t *tester) statisticsOf(c *Check, s []int) error {
-	loaded, err := t.engine.Load(normedProgram(s), nil)
+// checkPlanStatistics runs every plan for a convolution of shape s and updates c.
+func (t *tester) checkPlanStatistics(c *Check, s []int) error {
+	loaded, err := t.engine.Load(newNormProgram(s), nil)
 	if err != nil {
 		return err
 	}
-	x := loaded.(probe.Executable) // the GPU engine's own
+	x := loaded.(probe.Executable)
 	defer func() { _ = x.Close() }()
 	p := x.Program()
 	for i, id := range p.Inputs {
-		v := t.rounded(t.normal(p.Tensors[id].Elements()))
+		v := t.roundToPrecision(t.randomNumbers(p.Tensors[id].Elements()))
 		if err := x.SetInput(operandName("in", i), v); err != nil {
 			return err
 		}
@@ -70,31 +71,31 @@ func (t *tester) statisticsOf(c *Check, s []int) error {
 	if _, err := x.Step(t.ctx, nil, nil); err != nil { // prepares the operands
 		return err
 	}
-	c.Kernels = t.ran(x.Launched())
+	c.Kernels = t.recordKernels(x.LaunchedKernels())
 	plans, fused := 0, 0
-	all, err := x.EachPlan(plan.OpConv, probe.AllGraphs, func(p probe.Plan) error {
-		if p.Err == nil && p.Beside["mean"] == nil {
-			return errors.New("the convolution leaves no statistics")
+	all, err := x.RunPlans(plan.OpConv, probe.AllGraphs, func(p probe.Plan) error {
+		if p.Err == nil && p.FurtherOutputs["mean"] == nil {
+			return errors.New("the convolution computed no statistics")
 		}
 		plans++
 		if p.Fused {
 			fused++
 		}
-		t.compare(c, p, statisticsOff(p, s[4], s[2]*s[3]))
+		t.addPlanMismatch(c, p, statisticsMismatch(p, s[4], s[2]*s[3]))
 		return t.ctx.Err()
 	})
-	if err = errors.Join(err, all.None); err != nil {
+	if err = errors.Join(err, all.NoPlan); err != nil {
 		return err
 	}
 	if c.Detail == "" {
-		c.Detail = fmt.Sprintf("%d plans, %d of them in one graph", plans, fused) + without(all.Missing)
+		c.Detail = fmt.Sprintf("%d plans, %d of them in one graph", plans, fused) + missingText(all.Missing)
 	}
 	return nil
 }
 
-// statisticsOff returns the mismatch between a plan's mean and 1/deviation of each channel
-// and those of the result that the plan has written.
-func statisticsOff(p probe.Plan, channels, points int) float64 {
+// statisticsMismatch returns the mismatch between the mean and 1/deviation per channel that
+// a plan computed, and those of the plan's result.
+func statisticsMismatch(p probe.Plan, channels, points int) float64 {
 	mean, invstd := make([]float64, channels), make([]float64, channels)
 	n := float64(len(p.Result) / channels)
 	for i, g := range p.Result {
@@ -107,8 +108,8 @@ func statisticsOff(p probe.Plan, channels, points int) float64 {
 	for i := range invstd {
 		invstd[i] = 1 / math.Sqrt(invstd[i]+normEpsilon)
 	}
-	return max(mismatch(p.Beside["mean"], mean), mismatch(p.Beside["invstd"], invstd))
+	return max(mismatch(p.FurtherOutputs["mean"], mean), mismatch(p.FurtherOutputs["invstd"], invstd))
 }
 
-// normEpsilon is the epsilon of normedProgram's batch norm.
+// normEpsilon is the epsilon of newNormProgram's batch norm.
 const normEpsilon = 1e-5

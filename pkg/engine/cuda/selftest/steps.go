@@ -16,19 +16,22 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// adding is an engine.Accumulating without other ranks. It adds up, on the host, the
-// gradients that an engine passes to it.
-type adding struct {
+// localAccumulator is an engine.Accumulating without other ranks. It accumulates the
+// gradients of the reference engine on the host.
+type localAccumulator struct {
 	part, parts int
 	sums        [][]float64
 }
 
-func (a *adding) Part() (part, parts int, inner engine.GradSync) { return a.part, a.parts, nil }
-func (a *adding) Accumulated()                                   { a.part++ }
-func (a *adding) Capturable() bool                               { return false }
+func (a *localAccumulator) Part() (part, parts int, inner engine.GradSync) {
+	return a.part, a.parts, nil
+}
+func (a *localAccumulator) Accumulated()     { a.part++ }
+func (a *localAccumulator) Capturable() bool { return false }
 
-// Bucket receives the gradients of the reference engine, which are float64.
-func (a *adding) Bucket(i int, b device.Buffer, _ device.Stream) error {
+// Bucket receives the gradients of the reference engine, which are float64. After the last
+// part, it replaces them by the mean over all parts.
+func (a *localAccumulator) Bucket(i int, b device.Buffer, _ device.Stream) error {
 	if a.part == 1 {
 		if i == len(a.sums) {
 			a.sums = append(a.sums, nil)
@@ -43,25 +46,25 @@ func (a *adding) Bucket(i int, b device.Buffer, _ device.Stream) error {
 	return nil
 }
 
-func (a *adding) Wait() error {
+func (a *localAccumulator) Wait() error {
 	a.part++
 	return nil
 }
 
-// rules checks updates of two batches each with every rule of the optimizers, with and
+// checkRules checks updates of two batches with each rule of the optimizers, with and
 // without graphs.
-func (t *tester) rules() error {
+func (t *tester) checkRules() error {
 	list := []optim.Update{
 		{Rule: optim.RuleSGD, Momentum: 0.9, Nesterov: true, ClipNorm: 0.05},
 		{Rule: optim.RuleAdamW, WeightDecay: 0.1, ClipNorm: 0.05},
 		{Rule: optim.RuleLARS, Momentum: 0.9, Trust: 0.02, WeightDecay: 0.01},
 		{Rule: optim.RuleLAMB, WeightDecay: 0.01, ClipNorm: 0.05},
 	}
-	u, err := model.UNet2D(workload.UNets()[1])
+	u, err := model.UNet2D(workload.UNetConfigs()[1])
 	if err != nil {
 		return err
 	}
-	g, err := u.Graph(workload.Batch, nn.Train)
+	g, err := u.Graph(workload.BatchSize, nn.Train)
 	if err != nil {
 		return err
 	}
@@ -75,61 +78,62 @@ func (t *tester) rules() error {
 		if r.ClipNorm > 0 {
 			name += ", clipped"
 		}
-		if !t.wanted(name) {
+		if !t.isSelected(name) {
 			continue
 		}
-		if err := t.rule(name, r, g, p); err != nil {
+		if err := t.checkRule(name, r, g, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *tester) rule(name string, u optim.Update, g *nn.Graph, p *plan.Program) error {
-	shape := fmt.Sprintf("U-Net, batch %d, %d updates", workload.Batch, networkSteps)
+// checkRule checks updates of two batches with the rule of u.
+func (t *tester) checkRule(name string, u optim.Update, g *nn.Graph, p *plan.Program) error {
+	shape := fmt.Sprintf("U-Net, batch %d, %d updates", workload.BatchSize, networkSteps)
 	seed := t.random.Uint64()
-	want, err := t.updates(t.truth, u, g, p, seed)
+	want, err := t.trainUpdates(t.truth, u, g, p, seed)
 	if err != nil {
 		return err
 	}
 	var runs [2]trace // without and with graphs
 	for i, graph := range []bool{false, true} {
-		e, err := t.start(func(o *engine.Options) { o.Graph = graph })
+		e, err := t.startEngine(func(o *engine.Options) { o.Graph = graph })
 		if err == nil {
-			runs[i], err = t.updates(e, u, g, p, seed)
+			runs[i], err = t.trainUpdates(e, u, g, p, seed)
 			err = errors.Join(err, e.Close())
 		}
 		if err != nil {
-			return t.failed(Check{Name: name, Shape: shape}, err)
+			return t.addFailure(Check{Name: name, Shape: shape}, err)
 		}
 	}
 	off := 0.0
 	for i := range want.losses {
 		off = max(off, math.Abs(runs[0].losses[i]-want.losses[i]))
 	}
-	t.add(Check{
+	t.addCheck(Check{
 		Name: name + ": losses", Shape: shape, Error: off,
 		Bound: map[string]float64{"fp32": 1e-3, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2}[t.precision], Kernels: runs[0].kernels,
 	})
-	t.add(Check{
+	t.addCheck(Check{
 		Name: name + ": recorded as a CUDA graph (numbers that differ)", Shape: shape,
-		Error: float64(number.Differing(runs[0].after, runs[1].after) + number.Differing(runs[0].losses, runs[1].losses)),
+		Error: float64(number.CountDiffering(runs[0].after, runs[1].after) + number.CountDiffering(runs[0].losses, runs[1].losses)),
 	})
 	return nil
 }
 
-// updates trains on data from seed.
-func (t *tester) updates(e engine.Engine, u optim.Update, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
-	x, err := fresh(e, g, p, seed)
+// trainUpdates runs networkSteps updates of two batches on data from seed.
+func (t *tester) trainUpdates(e engine.Engine, u optim.Update, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
+	x, err := loadFresh(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
 	ours, onGPU := x.(probe.Executable)
-	sum := &adding{parts: 2}
+	sum := &localAccumulator{parts: 2}
 	for u.Step = 1; u.Step <= networkSteps; u.Step++ {
 		for sum.part = 1; sum.part <= sum.parts; {
-			if err := workload.FeedNoise(x, seed+uint64(2*u.Step+sum.part)); err != nil {
+			if err := workload.SetRandomInputs(x, seed+uint64(2*u.Step+sum.part)); err != nil {
 				return all, err
 			}
 			var update *optim.Update
@@ -150,7 +154,7 @@ func (t *tester) updates(e engine.Engine, u optim.Update, g *nn.Graph, p *plan.P
 		all.after = append(all.after, v...)
 	}
 	if onGPU {
-		all.kernels = t.ran(ours.Launched())
+		all.kernels = t.recordKernels(ours.LaunchedKernels())
 	}
 	return all, nil
 }

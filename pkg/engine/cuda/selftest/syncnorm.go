@@ -22,13 +22,12 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// synchronizedNorms checks complete steps with synchronized batch norms. Two ranks on this GPU
-// that synchronize on the host are compared with the reference on both batches together.
-// One rank with NCCL, whose steps are captured in a graph, is compared with the reference
-// too.
-func (t *tester) synchronizedNorms() error {
+// checkSyncNorms checks complete steps with synchronized batch norms. It compares two ranks
+// on this GPU, which synchronize on the host, with the reference on both batches together,
+// and one rank with NCCL, whose steps are captured in a graph, with the reference.
+func (t *tester) checkSyncNorms() error {
 	const host, alone = "synchronised batch norms of 2 ranks through the host", "synchronised batch norms by NCCL, one rank"
-	u, err := model.UNet2D(workload.UNets()[1])
+	u, err := model.UNet2D(workload.UNetConfigs()[1])
 	if err != nil {
 		return err
 	}
@@ -40,53 +39,53 @@ func (t *tester) synchronizedNorms() error {
 		return g, p, err
 	}
 	whole := func(ranks int) (trace, error) {
-		g, p, err := lowered(ranks * workload.Batch)
+		g, p, err := lowered(ranks * workload.BatchSize)
 		if err != nil {
 			return trace{}, err
 		}
-		all, err := t.trainRank(t.truth, g, p, ranked{ranks: 1}, seed)
+		all, err := t.trainRank(t.truth, g, p, rankSetup{ranks: 1}, seed)
 		return all, err
 	}
-	if t.wanted(host) {
+	if t.isSelected(host) {
 		want, err := whole(2)
 		if err != nil {
 			return err
 		}
-		g, p, err := lowered(workload.Batch)
+		g, p, err := lowered(workload.BatchSize)
 		if err != nil {
 			return err
 		}
-		shape := fmt.Sprintf("U-Net, batches of %d", workload.Batch)
+		shape := fmt.Sprintf("U-Net, batches of %d", workload.BatchSize)
 		var runs [2][]trace // without and with graphs
 		for i, graph := range []bool{false, true} {
-			if runs[i], err = t.ranksOnHost(graph, g, p, seed); err != nil {
-				return t.failed(Check{Name: host, Shape: shape}, err)
+			if runs[i], err = t.trainRanksOnHost(graph, g, p, seed); err != nil {
+				return t.addFailure(Check{Name: host, Shape: shape}, err)
 			}
 		}
 		t.compareRanks(host, shape, runs, want)
 	}
-	if !t.wanted(alone) {
+	if !t.isSelected(alone) {
 		return nil
 	}
 	library, err := t.engine.NCCL()
 	if err != nil {
-		t.add(Check{Name: alone + ": left out", Detail: err.Error()})
+		t.addCheck(Check{Name: alone + ": left out", Detail: err.Error()})
 		return nil
 	}
 	want, err := whole(1)
 	if err != nil {
 		return err
 	}
-	g, p, err := lowered(workload.Batch)
+	g, p, err := lowered(workload.BatchSize)
 	if err != nil {
 		return err
 	}
-	shape := fmt.Sprintf("U-Net, batch %d", workload.Batch)
+	shape := fmt.Sprintf("U-Net, batch %d", workload.BatchSize)
 	var runs [2][]trace
 	for i, graph := range []bool{false, true} {
-		one, err := t.rankOfNCCL(library, graph, g, p, seed)
+		one, err := t.trainNCCLRank(library, graph, g, p, seed)
 		if err != nil {
-			return t.failed(Check{Name: alone, Shape: shape}, err)
+			return t.addFailure(Check{Name: alone, Shape: shape}, err)
 		}
 		runs[i] = []trace{one}
 	}
@@ -94,11 +93,11 @@ func (t *tester) synchronizedNorms() error {
 	return nil
 }
 
-// compareRanks compares the ranks' results, without and with graphs, with the reference,
-// and the ranks with one another.
+// compareRanks compares the ranks' results, without and with graphs, with the reference
+// want, and the ranks with each other.
 func (t *tester) compareRanks(name, shape string, runs [2][]trace, want trace) {
 	plain, n := runs[0], float64(len(runs[0]))
-	t.add(Check{
+	t.addCheck(Check{
 		Name: name + ": gradients (1 − cosine)", Shape: shape, Error: 1 - number.Cosine(plain[0].gradients, want.gradients),
 		Bound: map[string]float64{"fp32": 1e-5, "tf32": 5e-3, "fp16": 1e-2, "bf16": 0.1}[t.precision], Kernels: plain[0].kernels,
 	})
@@ -110,50 +109,49 @@ func (t *tester) compareRanks(name, shape string, runs [2][]trace, want trace) {
 		}
 		off = max(off, math.Abs(loss-w))
 	}
-	t.add(Check{
+	t.addCheck(Check{
 		Name: name + ": losses", Shape: shape, Error: off,
 		Bound: map[string]float64{"fp32": 1e-3, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2}[t.precision],
 	})
 	for i, r := range plain {
-		differ += number.Differing(r.after, plain[0].after) + number.Differing(r.after, runs[1][i].after) + number.Differing(r.losses, runs[1][i].losses)
+		differ += number.CountDiffering(r.after, plain[0].after) + number.CountDiffering(r.after, runs[1][i].after) + number.CountDiffering(r.losses, runs[1][i].losses)
 	}
-	t.add(Check{Name: name + ": every rank, recorded or not (numbers that differ)", Shape: shape, Error: float64(differ)})
+	t.addCheck(Check{Name: name + ": every rank, recorded or not (numbers that differ)", Shape: shape, Error: float64(differ)})
 }
 
-// ranked is one of several ranks, with its exchange.
-type ranked struct {
+// rankSetup is the position of one rank, with its exchange.
+type rankSetup struct {
 	rank, ranks int
 	sync        engine.GradSync
-	meet        func() error // waits for the other ranks outside of a step; nil: there are no others
+	barrier     func() error // waits for the other ranks between steps; nil if there are none
 }
 
-// trainRank runs some steps with Adam on a rank's part of batches from seed.
-func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r ranked, seed uint64) (all trace, err error) {
-	x, err := fresh(e, g, p, seed)
+// trainRank runs networkSteps steps with Adam on a rank's part of batches from seed.
+func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rankSetup, seed uint64) (all trace, err error) {
+	x, err := loadFresh(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
-	// Calls that wait for the complete GPU must not run while another rank captures a
-	// graph.
-	meet := func() error {
-		if r.meet == nil {
+	// Calls that wait for all work on the GPU must not run while another rank captures a graph.
+	barrier := func() error {
+		if r.barrier == nil {
 			return nil
 		}
-		return r.meet()
+		return r.barrier()
 	}
 	for step := 1; step <= networkSteps; step++ {
-		if err := feedPart(x, seed+uint64(step), r); err != nil {
+		if err := setRankInputs(x, seed+uint64(step), r); err != nil {
 			return all, err
 		}
-		if err := meet(); err != nil {
+		if err := barrier(); err != nil {
 			return all, err
 		}
 		u := &optim.Update{Rule: optim.RuleAdam, LearningRate: 1e-3, Step: step, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-6}
 		if _, err := x.Step(t.ctx, r.sync, u); err != nil {
 			return all, err
 		}
-		if err := meet(); err != nil {
+		if err := barrier(); err != nil {
 			return all, err
 		}
 		all.losses = append(all.losses, x.Loss())
@@ -178,9 +176,9 @@ func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rank
 	return all, nil
 }
 
-// feedPart sets x's inputs to its part of a batch of noise and masks. The batch does not
-// depend on the number of ranks.
-func feedPart(x engine.Executable, seed uint64, r ranked) error {
+// setRankInputs sets x's inputs to the rank's part of a random batch. The complete batch
+// does not depend on the number of ranks.
+func setRankInputs(x engine.Executable, seed uint64, r rankSetup) error {
 	p := x.Program()
 	for i, name := range []string{model.ImageInput, model.TargetInput} {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -199,14 +197,15 @@ func feedPart(x engine.Executable, seed uint64, r ranked) error {
 	return nil
 }
 
-// ranksOnHost trains two ranks, each with a separate engine on the same GPU.
-func (t *tester) ranksOnHost(graph bool, g *nn.Graph, p *plan.Program, seed uint64) ([]trace, error) {
+// trainRanksOnHost trains two ranks, which have separate engines on the same GPU and
+// exchange on the host.
+func (t *tester) trainRanksOnHost(graph bool, g *nn.Graph, p *plan.Program, seed uint64) ([]trace, error) {
 	groups := collective.InProcess(2)
 	all, errs := make([]trace, len(groups)), make([]error, len(groups))
 	engines := make([]*cuda.Engine, len(groups))
 	for i := range engines {
 		var err error
-		if engines[i], err = t.start(func(o *engine.Options) { o.Graph = graph }); err != nil {
+		if engines[i], err = t.startEngine(func(o *engine.Options) { o.Graph = graph }); err != nil {
 			return nil, err
 		}
 		defer func() { _ = engines[i].Close() }()
@@ -214,7 +213,7 @@ func (t *tester) ranksOnHost(graph bool, g *nn.Graph, p *plan.Program, seed uint
 	var ranks sync.WaitGroup
 	for i, group := range groups {
 		ranks.Go(func() {
-			r := ranked{rank: i, ranks: len(groups), sync: &throughHost{ctx: t.ctx, group: group}, meet: func() error { return group.Barrier(t.ctx) }}
+			r := rankSetup{rank: i, ranks: len(groups), sync: &hostSync{ctx: t.ctx, group: group}, barrier: func() error { return group.Barrier(t.ctx) }}
 			all[i], errs[i] = t.trainRank(engines[i], g, p, r, seed)
 			errs[i] = errors.Join(errs[i], group.Close()) // if a rank fails, the other one stops waiting
 		})
@@ -223,15 +222,15 @@ func (t *tester) ranksOnHost(graph bool, g *nn.Graph, p *plan.Program, seed uint
 	return all, errors.Join(errs...)
 }
 
-// throughHost exchanges through a group on the host.
-type throughHost struct {
+// hostSync exchanges gradients and statistics through a group on the host.
+type hostSync struct {
 	ctx   context.Context
 	group collective.Group
 }
 
-var _ engine.NormSync = (*throughHost)(nil)
+var _ engine.NormSync = (*hostSync)(nil)
 
-func (h *throughHost) Bucket(_ int, b device.Buffer, _ device.Stream) error {
+func (h *hostSync) Bucket(_ int, b device.Buffer, _ device.Stream) error {
 	if err := h.group.AllReduce(h.ctx, b); err != nil {
 		return err
 	}
@@ -241,23 +240,23 @@ func (h *throughHost) Bucket(_ int, b device.Buffer, _ device.Stream) error {
 	return nil
 }
 
-func (h *throughHost) ShareStatistics(own []float64) ([]float64, error) {
+func (h *hostSync) ShareStatistics(own []float64) ([]float64, error) {
 	all := make([]float64, len(own)*h.group.Size())
 	copy(all[len(own)*h.group.Rank():], own)
 	return all, h.group.AllGather(h.ctx, device.Buffer{F64: all})
 }
 
-func (h *throughHost) Wait() error      { return nil }
-func (h *throughHost) Capturable() bool { return false }
+func (h *hostSync) Wait() error      { return nil }
+func (h *hostSync) Capturable() bool { return false }
 
-// rankOfNCCL trains the only rank of a communicator.
-func (t *tester) rankOfNCCL(l *nccl.Library, graph bool, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
-	e, err := t.start(func(o *engine.Options) { o.Graph = graph })
+// trainNCCLRank trains the only rank of an NCCL communicator.
+func (t *tester) trainNCCLRank(l *nccl.Library, graph bool, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
+	e, err := t.startEngine(func(o *engine.Options) { o.Graph = graph })
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	s := &normedRank{oneRank{lib: l}}
+	s := &oneRankWithNorms{oneRank{lib: l}}
 	err = e.Do(func() error {
 		id, err := l.GetUniqueID()
 		if err != nil {
@@ -269,16 +268,16 @@ func (t *tester) rankOfNCCL(l *nccl.Library, graph bool, g *nn.Graph, p *plan.Pr
 	if err != nil {
 		return all, err
 	}
-	all, err = t.trainRank(e, g, p, ranked{ranks: 1, sync: s}, seed)
+	all, err = t.trainRank(e, g, p, rankSetup{ranks: 1, sync: s}, seed)
 	return all, errors.Join(err, e.Do(func() error { return l.CommDestroy(s.comm) }))
 }
 
-// normedRank is a oneRank that also exchanges statistics, which must not change.
-type normedRank struct{ oneRank }
+// oneRankWithNorms is a oneRank that also exchanges statistics, which must not change.
+type oneRankWithNorms struct{ oneRank }
 
-var _ engine.DeviceNormSync = (*normedRank)(nil)
+var _ engine.DeviceNormSync = (*oneRankWithNorms)(nil)
 
-func (r *normedRank) SumStatistics(v device.Buffer, s device.Stream) error {
+func (r *oneRankWithNorms) SumStatistics(v device.Buffer, s device.Stream) error {
 	p := driver.Ptr(v.Pointer)
 	return r.lib.AllReduce(p, p, int64(v.Len()), nccl.Float64, nccl.Sum, r.comm, driver.Stream(s.Handle))
 }

@@ -6,10 +6,11 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// volumes returns checks of convolutions in three dimensions, compared with loops.
-func (t *tester) volumes() []operation {
+// conv3DOperations returns three-dimensional convolutions to check, with loops that compute
+// the expected results.
+func (t *tester) conv3DOperations() []operation {
 	var all []operation
-	for _, r := range []relation3{
+	for _, r := range []conv3DGeometry{
 		{n: 2, largeC: 5, smallC: 9, taps: 3, stride: 1, pad: 1, large: [3]int{4, 5, 7}},
 		{n: 1, largeC: 16, smallC: 8, taps: 2, stride: 2, pad: 0, large: [3]int{4, 6, 8}}, // the transposed convolution of a U-Net: its forward pass is a data gradient
 	} {
@@ -24,15 +25,15 @@ func (t *tester) volumes() []operation {
 		all = append(
 			all,
 			operation{
-				name: "conv in 3-D, forward", op: plan.OpConv, attr: attr, in: [][]int{x, w}, out: [][]int{y}, bound: t.terms(r.largeC*cube, 1), plans: true,
+				name: "conv in 3-D, forward", op: plan.OpConv, attr: attr, in: [][]int{x, w}, out: [][]int{y}, bound: t.sumBound(r.largeC*cube, 1), plans: true,
 				want: func(in [][]float64) [][]float64 { return [][]float64{r.compute(0, nil, in[0], in[1])} },
 			},
 			operation{
-				name: "conv in 3-D, backward data", op: plan.OpConvBackwardData, attr: attr, in: [][]int{w, y}, out: [][]int{x}, bound: t.terms(r.smallC*cube, 1), plans: true,
+				name: "conv in 3-D, backward data", op: plan.OpConvBackwardData, attr: attr, in: [][]int{w, y}, out: [][]int{x}, bound: t.sumBound(r.smallC*cube, 1), plans: true,
 				want: func(in [][]float64) [][]float64 { return [][]float64{r.compute(1, in[1], nil, in[0])} },
 			},
 			operation{
-				name: "conv in 3-D, backward weights", op: plan.OpConvBackwardWeights, attr: attr, in: [][]int{x, y}, out: [][]int{w}, bound: t.terms(r.n*elements(r.small[:]), 1), plans: true,
+				name: "conv in 3-D, backward weights", op: plan.OpConvBackwardWeights, attr: attr, in: [][]int{x, y}, out: [][]int{w}, bound: t.sumBound(r.n*elements(r.small[:]), 1), plans: true,
 				want: func(in [][]float64) [][]float64 { return [][]float64{r.compute(2, in[1], in[0], nil)} },
 			},
 		)
@@ -40,16 +41,16 @@ func (t *tester) volumes() []operation {
 	return all
 }
 
-// relation3 is the geometry of a convolution in three dimensions: position p of the small
-// map and tap q belong to position p·stride+q−pad of the large map.
-type relation3 struct {
+// conv3DGeometry is the geometry of a three-dimensional convolution. Position p of the small
+// map and position q of the window belong to position p·stride + q − pad of the large map.
+type conv3DGeometry struct {
 	n, smallC, largeC, taps, stride, pad int
 	small, large                         [3]int
 }
 
 // compute computes the small map (which = 0), the large map (1) or the weights (2) from the
 // other two.
-func (r relation3) compute(which int, small, large, w []float64) []float64 {
+func (r conv3DGeometry) compute(which int, small, large, w []float64) []float64 {
 	volume := func(s [3]int) int { return s[0] * s[1] * s[2] }
 	cube := r.taps * r.taps * r.taps
 	out := make([]float64, [3]int{r.n * r.smallC * volume(r.small), r.n * r.largeC * volume(r.large), r.smallC * r.largeC * cube}[which])

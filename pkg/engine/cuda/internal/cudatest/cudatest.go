@@ -2,23 +2,18 @@
 package cudatest
 
 import (
-	"context"
 	"errors"
-	"sync"
 	"testing"
 
 	"lockstep/pkg/engine/cuda/kernels/hostsim"
 	"lockstep/pkg/internal/clib/clibtest"
 )
 
-// Kernels returns the engine's kernels, compiled for this processor once.
-var Kernels = sync.OnceValues(func() (*hostsim.Simulator, error) { return hostsim.Open(context.Background()) })
-
-// Machine returns a machine with a simulated GPU that runs the engine's kernels on this
+// NewMachine returns a machine with simulated GPUs that run the engine's kernels on this
 // processor. It skips the test if there is no C++ compiler.
-func Machine(t testing.TB, o clibtest.Options) *clibtest.Machine {
+func NewMachine(t testing.TB, o clibtest.Options) *clibtest.Machine {
 	t.Helper()
-	sim, err := Kernels()
+	sim, err := hostsim.Shared()
 	if errors.Is(err, hostsim.ErrNoCompiler) {
 		t.Skip("no C++ compiler to run the kernels on this processor with:", err)
 	}

@@ -1,5 +1,5 @@
-// Package probe declares what package selftest sees of the GPU engine beside engine.Engine
-// and engine.Executable. Package cuda implements it.
+// Package probe declares the interface through which package selftest examines the GPU
+// engine, in addition to engine.Engine and engine.Executable. Package cuda implements it.
 package probe
 
 import (
@@ -9,7 +9,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// GPU is an engine's GPU. Its methods are called on the engine's thread (Engine.Do).
+// GPU gives a self-test access to an engine's GPU. Its methods must be called on the
+// engine's thread (Engine.Do).
 type GPU interface {
 	// Allocate returns memory whose bytes are all 0xff, which is NaN in every type.
 	Allocate(bytes int64) (driver.Ptr, error)
@@ -17,62 +18,66 @@ type GPU interface {
 	Write(p driver.Ptr, data []byte) error
 	// Read returns bytes of the GPU's memory after all enqueued work is done.
 	Read(p driver.Ptr, bytes int64) ([]byte, error)
-	// Launch enqueues kernels.
+	// Launch enqueues kernel launches. It does not wait for them.
 	Launch(list []kernels.Launch) error
 	// Lost returns the error that made the GPU unusable, or nil.
 	Lost() error
 }
 
-// Executable is an executable of the GPU engine.
+// Executable is an executable of the GPU engine with methods for self-tests.
 type Executable interface {
 	engine.Executable
-	// Tasks returns the number of tasks that the program's kernels were lowered to.
-	Tasks() int
-	// Poison fills with NaN what a step must write before it reads it.
-	Poison() error
-	// CheckPadding reports the first element of an output's padding that is not zero.
+	// TaskCount returns the number of tasks to which the program's kernels were lowered.
+	TaskCount() int
+	// FillWithNaN fills with NaN all memory that a step must write before it reads it.
+	FillWithNaN() error
+	// CheckPadding returns an error for the first padding element of an output that is not
+	// zero.
 	CheckPadding() error
-	// Launched lists the engine's own kernels that the steps so far launched.
-	Launched() []string
-	// GradientScale returns the loss scale of the last step's gradients.
+	// LaunchedKernels returns the names of the engine's own kernels that the steps so far
+	// have launched.
+	LaunchedKernels() []string
+	// GradientScale returns the loss scale in the gradients of the last step; 1 if the
+	// precision is not fp16.
 	GradientScale() float64
-	// AppliedNorms counts the batch norms that convolutions apply as they read, and those
-	// that they could apply.
+	// AppliedNorms returns the number of batch norms that convolutions apply while they read
+	// their input, and the number of batch norms that they could apply.
 	AppliedNorms() (applied, candidates int)
-	// EachPlan runs every plan that cuDNN has for the first convolution with operation op,
-	// each into a result full of NaN, and hands it to visit on the engine's thread. An
-	// error of visit ends it.
-	EachPlan(op plan.Op, graphs Graphs, visit func(Plan) error) (Plans, error)
+	// RunPlans runs every plan that cuDNN has for the first convolution with operation op.
+	// The result is filled with NaN before each run. visit is called with each run on the
+	// engine's thread; if it returns an error, RunPlans stops and returns this error.
+	RunPlans(op plan.Op, graphs GraphSet, visit func(Plan) error) (Plans, error)
 }
 
-// Graphs selects the graphs of cuDNN's that EachPlan runs.
-type Graphs uint8
+// GraphSet selects the cuDNN graphs that RunPlans runs.
+type GraphSet uint8
 
 const (
-	// AllGraphs selects the convolution alone, and with everything fused that cuDNN may fuse.
-	AllGraphs Graphs = iota
-	// NormGraphs selects the graphs that apply the batch norm before the convolution, or sum
-	// for its gradient. The batch norm's own kernels run before each plan.
+	// AllGraphs selects the convolution alone and every graph that fuses other operations
+	// with it.
+	AllGraphs GraphSet = iota
+	// NormGraphs selects the graphs that apply the batch norm before the convolution or
+	// compute the sums of its gradient. The batch norm's own kernels run before each plan.
 	NormGraphs
 )
 
-// Plan is one run of one of cuDNN's plans.
+// Plan is the result of running one cuDNN plan.
 type Plan struct {
 	Name    string
-	Reduced bool     // Winograd's algorithm, or sums in a lower precision
-	Fused   bool     // more than the convolution in one graph
-	Kernels []string // the engine's own kernels that ran with it
+	Reduced bool     // it uses Winograd's algorithm, or sums in a lower precision
+	Fused   bool     // its graph contains more than the convolution
+	Kernels []string // names of the engine's own kernels that ran before and after it
 	Result  []float64
-	// Beside holds what the graph leaves beside its result: the mean and invstd of the batch
-	// norm after it, the sum and square of the result's channels, or the dgamma, dbeta and
-	// dx of the batch norm before it.
-	Beside map[string][]float64
-	Err    error // why the plan failed; Result is nil then
+	// FurtherOutputs contains the graph's other outputs by name: mean and invstd of the
+	// batch norm after the convolution; sum and square (Σ y and Σ y² per channel); or
+	// dgamma, dbeta and dx of the batch norm before it.
+	FurtherOutputs map[string][]float64
+	Err            error // why the plan failed; Result is nil then
 }
 
-// Plans describes what EachPlan ran.
+// Plans summarizes the plans that RunPlans ran.
 type Plans struct {
-	None    error // why cuDNN has no plan at all, or nil
+	NoPlan  error // why cuDNN has no plan at all, or nil
 	Missing error // why some graphs have no plan, or nil
-	Fusible bool  // whether the task has a bias, a sum or ReLU that a graph may hold
+	Fusible bool  // the task has a bias, a sum or ReLU, which a graph may contain
 }

@@ -1,5 +1,5 @@
-// Package workload builds the small networks, programs and data that package selftest and
-// the tests of the GPU engine run.
+// Package workload builds the small networks, programs and data sets that package selftest
+// and the tests of the GPU engine use.
 package workload
 
 import (
@@ -15,12 +15,13 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// Batch is the batch size of Classifier and Volumes.
-const Batch = 3
+// BatchSize is the batch size of the networks of NewClassifier and NewVolumeNetwork.
+const BatchSize = 3
 
-// UNets returns three small U-Nets: one with channels that fill no vector, biases, and maps
-// smaller than a tile, one as it is trained, and one without batch norms.
-func UNets() []model.UNet2DConfig {
+// UNetConfigs returns the configurations of three small U-Nets: one with biases, channel
+// counts that are not multiples of 8, and maps smaller than a tile; one with the usual
+// options; and one without batch norms.
+func UNetConfigs() []model.UNet2DConfig {
 	return []model.UNet2DConfig{
 		{Base: 5, Depth: 3, InChannels: 2, OutChannels: 1, Height: 24, Width: 16, Bias: true, Norm: "batch"},
 		{Base: 8, Depth: 2, InChannels: 1, OutChannels: 1, Height: 16, Width: 16, Norm: "batch"},
@@ -28,15 +29,15 @@ func UNets() []model.UNet2DConfig {
 	}
 }
 
-// Classifier builds a network with what a ResNet has: a strided first layer, an overlapping
-// pooling with padding, blocks with and without a projection, batch norm before and
-// behind its convolutions, a global average and a linear layer.
-func Classifier() (*nn.Graph, error) {
+// NewClassifier builds a small classifier with all layer types of a ResNet: a strided first
+// convolution, an overlapping padded max pooling, blocks with and without a projection,
+// batch norms before and after convolutions, a global average pooling and a linear layer.
+func NewClassifier() (*nn.Graph, error) {
 	g := nn.NewGraph(nn.Train)
 	conv := func(name string, x *gorgonia.Node, out, kernel, stride int, bias bool) *gorgonia.Node {
 		return g.Conv2D(name, x, out, kernel, stride, kernel/2, bias)
 	}
-	x := conv("stem", g.Input(model.ImageInput, Batch, 3, 34, 30), 16, 7, 2, true)
+	x := conv("stem", g.Input(model.ImageInput, BatchSize, 3, 34, 30), 16, 7, 2, true)
 	x = g.MaxPool(x, nn.Pool{Kernel: []int{3}, Stride: []int{2}, Pad: []int{1}, PadZeros: true})
 	for i, stride := range []int{1, 2} {
 		name := fmt.Sprint("block", i)
@@ -46,32 +47,34 @@ func Classifier() (*nn.Graph, error) {
 		y = g.ReLU(g.BatchNorm(name+".bn2", conv(name+".b", y, 8, 3, stride, false)))
 		x = g.Add(short, conv(name+".c", y, 24, 1, 1, true))
 	}
-	// A block of the other kind: the sum, then ReLU, no projection.
+	// A block of the original ResNet: ReLU after the sum, and no projection.
 	y := g.BatchNorm("last.bn", conv("last.a", x, 24, 3, 1, false))
 	x = g.ReLU(g.Add(x, y))
 	z := g.Linear("fc", g.GlobalAvgPool(x), nn.Dense{Out: 10, Bias: true})
 	g.Output(model.LogitsOutput, z)
-	g.SetLoss(g.SoftmaxCrossEntropy(z, g.Input(model.TargetInput, Batch, 1), 0.1))
+	g.SetLoss(g.SoftmaxCrossEntropy(z, g.Input(model.TargetInput, BatchSize, 1), 0.1))
 	return g, g.Err()
 }
 
-// Volumes builds a network with what a 3-D U-Net for regression has: strided and transposed
-// convolutions, LeakyReLU, concatenation, tanh, an L1 loss.
-func Volumes() (*nn.Graph, error) {
+// NewVolumeNetwork builds a small network with the layer types of a 3-D U-Net for
+// regression: strided and transposed convolutions, LeakyReLU, concatenation, tanh and an L1
+// loss.
+func NewVolumeNetwork() (*nn.Graph, error) {
 	g := nn.NewGraph(nn.Train)
 	half := nn.Convolution{Out: 8, Kernel: []int{4}, Stride: []int{2}, Pad: []int{1}}
-	x := g.LeakyReLU(g.Conv("down0", g.Input(model.ImageInput, Batch, 2, 8, 12, 10), half), 0.2)
+	x := g.LeakyReLU(g.Conv("down0", g.Input(model.ImageInput, BatchSize, 2, 8, 12, 10), half), 0.2)
 	y := g.BatchNorm("bn1", g.Conv("down1", g.LeakyReLU(x, 0.2), nn.Convolution{Out: 16, Kernel: []int{3}, Stride: []int{2}, Pad: []int{1}}))
 	y = g.ConvTranspose("up1", g.ReLU(y), nn.Convolution{Out: 8, Kernel: []int{4, 4, 3}, Stride: []int{2}, Pad: []int{1}, Bias: true})
 	y = g.Concat(x, y)
 	y = g.Tanh(g.ConvTranspose("up0", g.ReLU(y), nn.Convolution{Out: 2, Kernel: []int{2}, Stride: []int{2}, Bias: true}))
 	g.Output(model.LogitsOutput, y)
-	g.SetLoss(g.L1(y, g.Input(model.TargetInput, Batch, 2, 8, 12, 10), 0))
+	g.SetLoss(g.L1(y, g.Input(model.TargetInput, BatchSize, 2, 8, 12, 10), 0))
 	return g, g.Err()
 }
 
-// FeedNoise sets the inputs of x to random numbers of seed: images, and masks or classes.
-func FeedNoise(x engine.Executable, seed uint64) error {
+// SetRandomInputs sets the inputs of x to random numbers from seed: images from 0 to 1, and
+// targets that are masks of 0 and 1, or class indexes if the program expects classes.
+func SetRandomInputs(x engine.Executable, seed uint64) error {
 	p, random := x.Program(), rand.New(rand.NewPCG(seed, 1))
 	for _, name := range []string{model.ImageInput, model.TargetInput} {
 		id := p.Lookup(plan.Input, name)

@@ -6,8 +6,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Declare adds a tensor to p and returns its number.
-func Declare(p *plan.Program, role plan.Role, name string, shape []int) int {
+// AddTensor adds a tensor to p and returns its id.
+func AddTensor(p *plan.Program, role plan.Role, name string, shape []int) int {
 	p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
 	id := len(p.Tensors) - 1
 	switch role {
@@ -21,8 +21,8 @@ func Declare(p *plan.Program, role plan.Role, name string, shape []int) int {
 	return id
 }
 
-// SetLifetimes sets First and Last of each tensor of p to the first and the last kernel
-// that touch it.
+// SetLifetimes sets First and Last of each tensor of p to the indexes of the first and the
+// last kernel that use it, or to −1 if none does.
 func SetLifetimes(p *plan.Program) {
 	for id := range p.Tensors {
 		p.Tensors[id].First, p.Tensors[id].Last = -1, -1
@@ -38,28 +38,28 @@ func SetLifetimes(p *plan.Program) {
 	}
 }
 
-// Bytes is a data set of N images of bytes, each read as value/255, like the data sets of
-// pkg/data. It has no targets.
-type Bytes struct {
-	Image  []int  // channels, height, width, or channels, depth, height, width
-	Pixels []byte // image after image
+// ByteImages is a data set of N images without targets. Each pixel is a byte and is read as
+// byte/255, like in the data sets of pkg/data.
+type ByteImages struct {
+	Image  []int  // shape of an image: [channels, height, width] or [channels, depth, height, width]
+	Pixels []byte // of all images, one after another
 	N      int
 }
 
 // Len returns the number of images.
-func (s Bytes) Len() int { return s.N }
+func (s ByteImages) Len() int { return s.N }
 
 // ImageShape returns s.Image.
-func (s Bytes) ImageShape() []int { return s.Image }
+func (s ByteImages) ImageShape() []int { return s.Image }
 
-// TargetShape returns one channel of the image's height and width.
-func (s Bytes) TargetShape() []int { return []int{1, s.Image[1], s.Image[2]} }
+// TargetShape returns [1, s.Image[1], s.Image[2]].
+func (s ByteImages) TargetShape() []int { return []int{1, s.Image[1], s.Image[2]} }
 
-// SampleName returns no name.
-func (s Bytes) SampleName(int) string { return "" }
+// SampleName returns "": the images have no names.
+func (s ByteImages) SampleName(int) string { return "" }
 
-// Get reads image i.
-func (s Bytes) Get(i int, image, _ []float32) error {
+// Get writes image i to image.
+func (s ByteImages) Get(i int, image, _ []float32) error {
 	for j, v := range s.Pixels[i*len(image):][:len(image)] {
 		image[j] = float32(v) / 255
 	}

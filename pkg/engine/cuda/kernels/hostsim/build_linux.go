@@ -26,25 +26,26 @@ var hostHeader string
 //go:embed simulate.h
 var simulateHeader string
 
-// flags: checks that trap, so that no library of g++'s is needed; no contraction,
-// so that every fused multiply-add is one that the source asks for.
-var flags = []string{
+// compilerFlags are the options of g++. Undefined behavior traps, which needs no runtime
+// library of g++. Contraction is off, so the only fused multiply-adds are those in the
+// source.
+var compilerFlags = []string{
 	"-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing",
 	"-ffp-contract=off", "-U_FORTIFY_SOURCE",
 	"-fsanitize=alignment,null,bounds,shift,signed-integer-overflow,integer-divide-by-zero,float-cast-overflow",
 	"-fsanitize-undefined-trap-on-error",
 }
 
-// build compiles the source into the cache folder, unless it is there, and loads it.
-// More flags are for tests of this package.
-func build(ctx context.Context, source string, list []kernels.Kernel, more ...string) (*library, error) {
+// build compiles source to a shared library in the user's cache folder, unless it is there
+// already, and loads it. extraFlags are further options of g++.
+func build(ctx context.Context, source string, list []kernels.Kernel, extraFlags ...string) (*library, error) {
 	compiler, err := exec.LookPath("g++")
 	if err != nil {
 		return nil, ErrNoCompiler
 	}
 	version, err := exec.CommandContext(ctx, compiler, "--version").Output()
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for its version: %w", compiler, err)
+		return nil, fmt.Errorf("get version of %s: %w", compiler, err)
 	}
 	var text strings.Builder
 	text.WriteString(hostHeader + source + simulateHeader + "static const SimEntry sim_entries[] = {\n")
@@ -55,14 +56,14 @@ func build(ctx context.Context, source string, list []kernels.Kernel, more ...st
 
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return nil, fmt.Errorf("find the cache folder: %w", err)
+		return nil, fmt.Errorf("find cache folder: %w", err)
 	}
 	folder := filepath.Join(cache, "lockstep", "hostsim")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return nil, fmt.Errorf("make the cache folder: %w", err)
+		return nil, fmt.Errorf("create cache folder: %w", err)
 	}
 	h := sha256.New()
-	options := append(slices.Clone(flags), more...)
+	options := append(slices.Clone(compilerFlags), extraFlags...)
 	for _, part := range []string{text.String(), strings.Join(options, " "), string(version), runtime.GOARCH} {
 		fmt.Fprintf(h, "%d %s", len(part), part)
 	}
@@ -75,13 +76,14 @@ func build(ctx context.Context, source string, list []kernels.Kernel, more ...st
 	return load(file)
 }
 
-// compile writes file in one step, so that two test binaries do not meet in it.
+// compile compiles text to a shared library. It writes file by renaming a complete temporary
+// file, so that two test binaries that compile at the same time do not disturb each other.
 func compile(ctx context.Context, compiler string, options []string, text, file string) error {
 	next, err := os.CreateTemp(filepath.Dir(file), "next-*.so")
 	if err != nil {
 		return fmt.Errorf("compile kernels: %w", err)
 	}
-	defer os.Remove(next.Name()) //nolint:errcheck // it has another name by then, or is rubbish
+	defer os.Remove(next.Name()) //nolint:errcheck // it has been renamed, or is incomplete
 	if err := next.Close(); err != nil {
 		return fmt.Errorf("compile kernels: %w", err)
 	}
@@ -104,6 +106,6 @@ func load(file string) (*library, error) {
 	}
 	var lib library
 	purego.RegisterLibFunc(&lib.runKernel, handle, "sim_run")
-	purego.RegisterLibFunc(&lib.params, handle, "sim_params")
+	purego.RegisterLibFunc(&lib.paramSizes, handle, "sim_params")
 	return &lib, nil
 }

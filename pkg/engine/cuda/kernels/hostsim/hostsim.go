@@ -1,16 +1,16 @@
-// Package hostsim runs the GPU kernels of package kernels on the host, for tests
-// without a GPU: their own source, compiled by g++ after a header that stands in
-// for what CUDA adds to C++.
+// Package hostsim runs the GPU kernels of package kernels on the host, for tests without a
+// GPU. It compiles the kernels' source with g++, after a header that replaces CUDA's
+// extensions of C++.
 //
-// A block's threads take turns on one OS thread, in a fixed order, and change at
-// barriers and shuffles only; shared memory is poisoned with NaN and ends at a
-// guard page. An access outside of memory, a misaligned one, an undefined operation
-// or a barrier that a thread never reaches comes back as an error that names block
-// and thread. Running the blocks and threads in the opposite order (Reversed) must
-// give the same bits: where it does not, a barrier is missing.
+// The threads of a block run one at a time on one OS thread, in a fixed order, and switch
+// only at barriers and shuffles. Shared memory is filled with NaN at first and ends at a
+// guard page. Accesses outside of memory, misaligned accesses, undefined operations, and
+// barriers that some thread never reaches are reported as errors that name the block and the
+// thread. If blocks and threads run in the opposite order (Reversed), the results must have
+// the same bits; otherwise a barrier is missing.
 //
-// What it cannot show: races between blocks beyond those that an order of execution
-// shows, the device's own rounding of exp and log, and speed.
+// The simulation cannot show all races between blocks, only those that depend on the order
+// of execution. It cannot show how the device rounds exp and log, nor its speed.
 package hostsim
 
 import (
@@ -24,17 +24,18 @@ import (
 	"lockstep/pkg/engine/cuda/kernels"
 )
 
-// ErrNoCompiler says that the kernels cannot be compiled here: no g++, or no
-// system that this package knows. Tests skip then.
+// ErrNoCompiler is returned if the kernels cannot be compiled, because g++ is missing or the
+// operating system is not Linux. Tests should be skipped then.
 var ErrNoCompiler = errors.New("no g++ on this machine")
 
-// maxThreads is how many threads a block may have, as on the device.
-const maxThreads = 1024
+// maxThreadsPerBlock is the maximum number of threads per block, the same as on a GPU.
+const maxThreadsPerBlock = 1024
 
-// Simulator runs kernels. It may be used by several goroutines; launches take
-// turns.
+// Simulator runs kernels on the host. It may be used by several goroutines; launches run one
+// at a time.
 type Simulator struct {
-	// Reversed runs blocks and threads from the last to the first.
+	// Reversed makes blocks and threads run in the opposite order, from the last to the
+	// first.
 	Reversed bool
 
 	kernels map[string]kernels.Kernel
@@ -42,8 +43,8 @@ type Simulator struct {
 	mu      sync.Mutex
 }
 
-// Open compiles kernels.Source(types...), or finds it compiled in the user's cache
-// folder.
+// Open compiles kernels.Source(types...), or loads the compiled library from the user's
+// cache folder.
 func Open(ctx context.Context, types ...kernels.Type) (*Simulator, error) {
 	list := kernels.List(types...)
 	lib, err := build(ctx, kernels.Source(types...), list)
@@ -57,21 +58,24 @@ func Open(ctx context.Context, types ...kernels.Type) (*Simulator, error) {
 	return s, nil
 }
 
-// Launch runs l.
+// Shared returns one simulator of all kernels for this process.
+var Shared = sync.OnceValues(func() (*Simulator, error) { return Open(context.Background()) })
+
+// Launch runs the kernel launch l and waits for its end.
 func (s *Simulator) Launch(l kernels.Launch) error {
 	return s.Run(l.Kernel, l.Grid, l.Block, l.Shared, l.Args)
 }
 
-// Run runs the kernel of that name to its end. Pointers in args are addresses of
-// this process, which must stay valid meanwhile (Alloc, or memory of a clibtest
-// driver's own).
+// Run runs the kernel with the given name and waits for its end. Pointers in args are
+// addresses in this process (of Alloc, or of a clibtest driver's memory) that must stay
+// valid until Run returns.
 func (s *Simulator) Run(name string, grid, block [3]uint32, shared uint32, args []byte) error {
 	k, ok := s.kernels[name]
 	if !ok {
-		return fmt.Errorf("run kernel %s: there is no such kernel", name)
+		return fmt.Errorf("run kernel %s: unknown kernel", name)
 	}
 	if _, size := k.Offsets(); len(args) != size {
-		return fmt.Errorf("run kernel %s: %d bytes of arguments, want %d", name, len(args), size)
+		return fmt.Errorf("run kernel %s: got %d bytes of arguments, want %d", name, len(args), size)
 	}
 	threads := uint64(1)
 	for i := range 3 {
@@ -81,27 +85,27 @@ func (s *Simulator) Run(name string, grid, block [3]uint32, shared uint32, args 
 			limit = 1<<31 - 1
 		}
 		if grid[i] < 1 || grid[i] > limit {
-			return fmt.Errorf("run kernel %s: a grid of %v", name, grid)
+			return fmt.Errorf("run kernel %s: invalid grid %v", name, grid)
 		}
 	}
-	if threads < 1 || threads > maxThreads {
-		return fmt.Errorf("run kernel %s: a block of %v is %d threads: 1 to %d can be", name, block, threads, maxThreads)
+	if threads < 1 || threads > maxThreadsPerBlock {
+		return fmt.Errorf("run kernel %s: block %v has %d threads, want 1 to %d", name, block, threads, maxThreadsPerBlock)
 	}
 	if shared > 48<<10 {
-		return fmt.Errorf("run kernel %s: %d bytes of shared memory: more than 48 kB must be asked for", name, shared)
+		return fmt.Errorf("run kernel %s: %d bytes of shared memory exceed the default limit of 48 kB", name, shared)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.library.run(name, grid, block, shared, args, s.Reversed)
 }
 
-// Params are the sizes of the kernel's parameters, in bytes, as the compiler sees
-// them.
-func (s *Simulator) Params(name string) ([]int, error) {
+// ParamSizes returns the size of each parameter of a kernel in bytes, as the compiler sees
+// it.
+func (s *Simulator) ParamSizes(name string) ([]int, error) {
 	sizes := make([]uint32, 64)
-	n := s.library.params(name, &sizes[0], int32(len(sizes)))
+	n := s.library.paramSizes(name, &sizes[0], int32(len(sizes)))
 	if n < 0 {
-		return nil, fmt.Errorf("look up kernel %s: there is no such kernel", name)
+		return nil, fmt.Errorf("look up kernel %s: unknown kernel", name)
 	}
 	var out []int
 	for _, b := range sizes[:n] {
@@ -110,10 +114,10 @@ func (s *Simulator) Params(name string) ([]int, error) {
 	return out, nil
 }
 
-// library is the compiled source.
+// library contains the functions of the compiled library.
 type library struct {
-	runKernel func(name string, grid, block *uint32, shared uint32, args unsafe.Pointer, reverse int32, message unsafe.Pointer, size uintptr) int32
-	params    func(name string, sizes *uint32, most int32) int32
+	runKernel  func(name string, grid, block *uint32, shared uint32, args unsafe.Pointer, reverse int32, message unsafe.Pointer, size uintptr) int32
+	paramSizes func(name string, sizes *uint32, most int32) int32
 }
 
 func (l *library) run(name string, grid, block [3]uint32, shared uint32, args []byte, reverse bool) error {
