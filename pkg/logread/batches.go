@@ -12,7 +12,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// BatchTried is a batch size with which a job trained or ran out of memory.
+// BatchTried is the outcome of one job: its batch size, and whether the job
+// trained with it or ran out of memory.
 type BatchTried struct {
 	Batch int // per worker, or as in the job's command; see From
 	Fits  bool
@@ -21,8 +22,8 @@ type BatchTried struct {
 	Proof []runs.Problem // the lines that show it: the last epoch, or the messages
 }
 
-// BatchLimit is the largest batch size that fits into memory, as the jobs of a
-// series show it.
+// BatchLimit is the largest batch size that fits into memory, as observed in
+// the jobs of one series.
 type BatchLimit struct {
 	Series  string
 	Tried   []BatchTried // by batch size; of equal sizes those that fit come first
@@ -31,16 +32,17 @@ type BatchLimit struct {
 	Unknown []BatchTried // jobs that ran out of memory with an unknown batch size
 }
 
-// BatchLimits finds, per series, which batch sizes trained and which ran out of
-// memory. The files of one job (job.out and job.err) count as one.
+// BatchLimits returns, for each series, the batch sizes that trained and those
+// that ran out of memory. The files of one job (job.out and job.err) count as
+// one.
 func BatchLimits(all []runs.Run) []BatchLimit {
 	var limits []BatchLimit
-	for _, j := range jobs(all) {
-		t, series, ok := j.tried()
+	for _, j := range groupByJob(all) {
+		t, series, ok := j.outcome()
 		if !ok {
 			continue
 		}
-		series = withoutBatch(series)
+		series = trimBatch(series)
 		i := slices.IndexFunc(limits, func(l BatchLimit) bool { return l.Series == series })
 		if i < 0 {
 			i = len(limits)
@@ -74,11 +76,12 @@ func BatchLimits(all []runs.Run) []BatchLimit {
 	return limits
 }
 
-// job is the runs of one job.
+// job contains the runs that one job logged.
 type job struct{ runs []runs.Run }
 
-// jobs groups the runs whose files differ only in their extension.
-func jobs(all []runs.Run) []job {
+// groupByJob groups the runs by job: files whose names differ only in the
+// extension belong to the same job.
+func groupByJob(all []runs.Run) []job {
 	var out []job
 	at := map[string]int{}
 	for _, r := range all {
@@ -86,7 +89,7 @@ func jobs(all []runs.Run) []job {
 		if r.Kind != runFolder {
 			file, part, _ := strings.Cut(r.Dir, "#") // a file may have several runs
 			key = strings.TrimSuffix(file, filepath.Ext(file)) + "#" + part
-			if len(r.OutOfMemory) > 0 && len(r.Epochs) == 0 { // an error file belongs to the last run of its job
+			if len(r.OutOfMemory) > 0 && len(r.Epochs) == 0 { // an error file without epochs belongs to the last run of its job
 				for n := 2; ; n++ {
 					next := strings.TrimSuffix(key, "#"+part) + "#" + strconv.Itoa(n)
 					if _, ok := at[next]; !ok {
@@ -107,19 +110,20 @@ func jobs(all []runs.Run) []job {
 	return out
 }
 
-// tried returns the batch size of a job and whether it fits. ok is false if the
-// job neither trained nor ran out of memory.
-func (j job) tried() (t BatchTried, series string, ok bool) {
+// outcome returns the job's batch size (0 if unknown), whether it fits into
+// memory, and the job's series. ok is false if the job neither trained nor ran
+// out of memory.
+func (j job) outcome() (t BatchTried, series string, ok bool) {
 	var epoch *runs.Problem
 	for _, r := range j.runs {
 		if t.Job == "" || len(r.Epochs) > 0 {
 			t.Job, series = r.Dir, r.Info.Series
 		}
 		if t.Batch == 0 {
-			t.Batch, t.From = batchOf(r)
+			t.Batch, t.From = findBatch(r)
 		}
 		t.Proof = append(t.Proof, r.OutOfMemory...)
-		if len(r.OutOfMemory) == 0 && r.Info.Status == runs.StatusFailed && memoryError(r.Info.Error) {
+		if len(r.OutOfMemory) == 0 && r.Info.Status == runs.StatusFailed && isOutOfMemory(r.Info.Error) {
 			t.Proof = append(t.Proof, runs.Problem{File: r.Dir, Reason: r.Info.Error})
 		}
 		if n := len(r.Epochs); n > 0 && r.Info.Status != runs.StatusFailed {
@@ -137,8 +141,9 @@ func (j job) tried() (t BatchTried, series string, ok bool) {
 	return t, series, true
 }
 
-// memoryError reports whether the error of a run says that memory ran out.
-func memoryError(reason string) bool {
+// isOutOfMemory reports whether the error text of a run says that memory ran
+// out.
+func isOutOfMemory(reason string) bool {
 	low := strings.ToLower(reason)
 	for _, mark := range []string{"out of memory", "out_of_memory", "of gpu memory at batch", "oom-kill"} {
 		if strings.Contains(low, mark) {
@@ -152,22 +157,24 @@ func memoryError(reason string) bool {
 // b64.
 var batchInPath = regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:batch(?:[-_ ]?size)?|bs|b)[-_= ]?([0-9]+)(?:[^0-9]|$)`)
 
-// jobInPath matches the number of a job at the end of a name.
-var jobInPath = regexp.MustCompile(`[-_.][0-9]{4,}$`)
+// jobInPath matches a job number at the end of a file name.
+var jobNumberSuffix = regexp.MustCompile(`[-_.][0-9]{4,}$`)
 
-// withoutBatch removes the batch size and the job number from a series that was
-// named after its file, so that unet-bs32 and unet-bs64 belong to one series.
-func withoutBatch(series string) string {
-	series = jobInPath.ReplaceAllString(series, "")
+// trimBatch removes the batch size and the job number from the name of a series
+// that was taken from a file name, so that unet-bs32 and unet-bs64 belong to
+// one series.
+func trimBatch(series string) string {
+	series = jobNumberSuffix.ReplaceAllString(series, "")
 	if at := batchInPath.FindStringSubmatchIndex(series); at != nil {
 		series = strings.TrimRight(series[:at[0]], "-_. ") + series[at[3]:]
 	}
 	return strings.Trim(series, "-_. ")
 }
 
-// batchOf returns a run's batch size and where it comes from, or 0 if nothing
-// says it.
-func batchOf(r runs.Run) (batch int, from string) {
+// findBatch returns a run's batch size and a description of its source: the
+// log, the configuration, or a name in the path. It returns 0 and "" if the
+// batch size is unknown.
+func findBatch(r runs.Run) (batch int, from string) {
 	if r.Info.BatchPerWorker > 0 {
 		return r.Info.BatchPerWorker, "batch per worker of the log"
 	}
@@ -189,7 +196,8 @@ func batchOf(r runs.Run) (batch int, from string) {
 	return 0, ""
 }
 
-// String returns the evidence, one line each, and the verdict.
+// String returns one line per job, followed by the lines of the logs that prove
+// its outcome, and the verdict.
 func (l BatchLimit) String() string {
 	var b strings.Builder
 	for _, t := range slices.Concat(l.Tried, l.Unknown) {
@@ -213,7 +221,8 @@ func (l BatchLimit) String() string {
 	return b.String()
 }
 
-// Verdict returns the conclusion as a sentence.
+// Verdict returns one sentence with the largest batch size that trained and the
+// smallest that ran out of memory.
 func (l BatchLimit) Verdict() string {
 	head := ""
 	if l.Series != "" {
@@ -225,11 +234,11 @@ func (l BatchLimit) Verdict() string {
 	case l.Good > 0 && l.Failing > 0:
 		return fmt.Sprintf("%sbatch %d trained, yet batch %d ran out of memory: the jobs differ in more than their batch; compare jobs of equal settings", head, l.Good, l.Failing)
 	case l.Good > 0 && len(l.Unknown) > 0:
-		return fmt.Sprintf("%slast good batch: %d; a job ran out of memory, but nothing says with which batch: put it in the file's name, such as bs64.err", head, l.Good)
+		return fmt.Sprintf("%slast good batch: %d; a job ran out of memory, but its batch size is unknown: put it in the file's name, such as bs64.err", head, l.Good)
 	case l.Good > 0:
 		return fmt.Sprintf("%slast good batch: %d; no job ran out of memory, so a larger one may fit", head, l.Good)
 	case l.Failing > 0:
 		return fmt.Sprintf("%sfirst failing batch: %d; no job with a smaller one has trained", head, l.Failing)
 	}
-	return head + "a job ran out of memory, but nothing says with which batch: put it in the file's name, such as bs64.err"
+	return head + "a job ran out of memory, but its batch size is unknown: put it in the file's name, such as bs64.err"
 }

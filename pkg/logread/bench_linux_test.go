@@ -11,16 +11,16 @@ import (
 	"lockstep/pkg/logread/internal/record"
 )
 
-// benchBytes is how long the texts are that the benchmarks read: some hundred
-// thousand lines, more than a core's cache holds.
+// benchBytes is the length in bytes of the texts that the benchmarks read: some
+// hundred thousand lines, more than fit into the cache of a core.
 const benchBytes = 4 << 20
 
-// dense are texts in which every line holds values, which is the slowest that
-// a reader may meet: what is read otherwise (settings, iterations, a library's
-// chatter) is left alone after its first bytes. Numbers have as many digits as
-// the programs write: %.6f by pandas for the U-Net study, Python's repr of a
-// float32 for Lightning, and so on; they follow a formula, for only their
-// lengths count here.
+// dense returns the path and the content of a log of one format in which every
+// line contains values. This is the slowest case for a reader, since it ignores
+// other lines after a few bytes. The numbers have as many digits as the
+// programs write (%.6f by pandas for the U-Net study, Python's repr of a
+// float32 for Lightning). Only their lengths matter, so a formula generates the
+// values.
 func dense(name string) (path string, text []byte) {
 	var b bytes.Buffer
 	line := func(format string, a ...any) { fmt.Fprintf(&b, format, a...) }
@@ -105,9 +105,10 @@ func dense(name string) (path string, text []byte) {
 	return path, b.Bytes()
 }
 
-// BenchmarkText reads dense text logs of each kind. MB/s is by the clock;
-// cpuMB/s by the processor time of the whole process, garbage collection
-// included, in the best round: the speed a core on a machine that others use.
+// BenchmarkText reads dense text logs of each format. MB/s is per second of
+// wall time. cpuMB/s is per second of processor time of the complete process,
+// including garbage collection, in the best round: the speed of one core on a
+// shared machine.
 func BenchmarkText(b *testing.B) {
 	for _, name := range []string{
 		"study CSV", "Lightning metrics", "MLPerf log", "DLLogger", "torchtitan", "rates by rank", "SC21 log", "Keras log", "U-Net study stdout",
@@ -140,7 +141,7 @@ func BenchmarkText(b *testing.B) {
 	}
 }
 
-// processTime is the processor time that the process has used.
+// processTime returns the processor time that the process has used.
 func processTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

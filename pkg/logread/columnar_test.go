@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/logread/internal/recordtest"
 )
 
-// TestColumnarFormats: what is read back by the formats' own readers are the
-// rows, with what does not apply empty.
+// TestColumnarFormats checks that the formats' own libraries read back the
+// rows, with empty values where a column does not apply.
 func TestColumnarFormats(t *testing.T) {
 	dir := folder(t)
 	var rows []Row
@@ -43,8 +43,8 @@ func TestColumnarFormats(t *testing.T) {
 	}
 }
 
-// TestCurveRows: the curves of a foreign log are rows with their names and
-// steps, NaN and step 0 included.
+// TestCurveRows checks the rows of a curve in another program's log, including
+// NaN and step 0.
 func TestCurveRows(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
@@ -66,7 +66,7 @@ func TestCurveRows(t *testing.T) {
 	}
 }
 
-// columnsOfRows are the columns that rows should become.
+// columnsOfRows returns the columns that a file with the rows must contain.
 func columnsOfRows(rows []Row) []columnartest.Column {
 	columns := make([]columnartest.Column, len(columnNames()))
 	opt := func(n, least int) any {

@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// skipCopies skips files that are copies of run folders in and under the paths,
-// since each run would count twice.
+// skipCopies marks the files that are copies of run folders in or below the
+// paths as skipped, since otherwise each of these runs would count twice.
 func skipCopies(tasks []*task, paths []string) error {
 	var folders map[string]bool // absolute paths of the run folders that are read; nil until needed
 	for _, t := range tasks {
@@ -29,18 +29,18 @@ func skipCopies(tasks []*task, paths []string) error {
 			}
 		}
 		if place, err := filepath.Abs(dir); err == nil && folders[place] {
-			t.report.CopyOf, t.report.Skipped = dir, "it is a copy of the run folder "+dir+", which is read"
+			t.report.CopyOf, t.report.Skipped = dir, "it is a copy of the run folder "+dir+", which is read instead"
 		}
 	}
 	return nil
 }
 
-// runFolders returns the absolute paths of the run folders in and under the
-// paths.
+// runFolders returns the set of absolute paths of the run folders in or below
+// the paths.
 func runFolders(paths []string) (map[string]bool, error) {
 	folders := map[string]bool{}
 	for _, path := range paths {
-		tasks, err := list(path)
+		tasks, err := listTasks(path)
 		if err != nil {
 			return nil, err
 		}

@@ -11,7 +11,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// written makes a run folder and its copy in the form of the U-Net study.
+// written creates a run folder and its copy in the form of the U-Net study's
+// logs.
 func written(t *testing.T, root, series string, workers int, seed int64, seconds float64) (dir, copied string) {
 	t.Helper()
 	nan := math.NaN()
@@ -31,8 +32,8 @@ func written(t *testing.T, root, series string, workers int, seed int64, seconds
 	return dir, copied
 }
 
-// TestStudyLogReadsBack: the copy holds the run's values to the six decimals
-// that the form has.
+// TestStudyLogReadsBack checks that the copy contains the values of the run
+// with six decimals.
 func TestStudyLogReadsBack(t *testing.T) {
 	dir, copied := written(t, t.TempDir(), "horovod", 4, 1, 2)
 	if filepath.Base(copied) != "log_hvd_4.csv" {
@@ -70,8 +71,8 @@ func TestStudyLogReadsBack(t *testing.T) {
 	near("IoU", got.Info.Test.IoU, own.Info.Test.IoU)
 }
 
-// TestCopiesDoNotCount: a copy of a run folder that is read too is left out,
-// and its report says why; alone it is read.
+// TestCopiesDoNotCount checks that a copy of a run folder is skipped with a
+// reason if the folder is read too, and is read otherwise.
 func TestCopiesDoNotCount(t *testing.T) {
 	root := t.TempDir()
 	dir, copied := written(t, root, "ddp", 2, 1, 1)

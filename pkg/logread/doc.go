@@ -3,22 +3,22 @@
 //
 // [Read] walks a path. A folder with run.json is one run. Every other file is
 // decompressed if necessary (gzip, zstd), recognized by its first bytes, and read
-// by the first format that recognizes it. Below this package, internal/record holds
-// what all formats share and internal/scan takes text apart; the formats are in
+// by the first format that recognizes it. Below this package, internal/record contains
+// what all formats share, and internal/scan splits text; the formats are in
 // internal/textlog (lines that programs print), internal/table (CSV, JSON, YAML),
-// internal/events (TensorBoard) and internal/trace. A log line takes this way: the
+// internal/events (TensorBoard) and internal/trace. A log line is processed in three steps: the
 // format's reader puts its values into the epochs and curves of a record.Part
 // (merge.go), parts that belong to one run are merged into it, and identity.go
-// completes what the content did not say.
+// adds what the content did not contain.
 //
 // The number of workers, the series and the seed come from the content, otherwise
-// from the path, otherwise from a configuration beside the log. Patterns in
-// [Options] override all of these. If nothing says the number of workers, it is 0
+// from the path, otherwise from a configuration in the same folder. Patterns in
+// [Options] override all of these. If the number of workers is unknown, it is 0
 // and a problem is reported.
 //
-// Nothing is guessed in silence. [Explain] returns a [Report] per file that lists
-// what was read, what was not, and what was assumed. A value that should be usable
-// but is not becomes a [runs.Problem] with file and line.
+// Nothing is guessed silently. [Explain] returns a [Report] per file that lists
+// what was read, what was not, and what was assumed. A value that cannot be used
+// becomes a [runs.Problem] with file and line.
 //
 // [Tidy] returns everything as one table with one row per measured value, and
 // [Write] writes that table as CSV, JSON, Parquet or Arrow. [Follow] reads a folder

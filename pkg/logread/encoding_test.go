@@ -24,8 +24,9 @@ func encodings(t *testing.T, text string) map[string][]byte {
 	return all
 }
 
-// TestEncodings: a log with a byte-order mark or in UTF-16, packed or not, and a
-// run folder of such files, read as those in UTF-8, by the follower too.
+// TestEncodings checks that logs and run folders with a byte-order mark or in
+// UTF-16, compressed or not, are read like those in UTF-8, by Read and by
+// Follower.
 func TestEncodings(t *testing.T) {
 	t.Attr("fault", "a log or run folder has a byte-order mark or is in UTF-16")
 	read := 0
@@ -63,8 +64,8 @@ func TestEncodings(t *testing.T) {
 	t.Attr("outcome", fmt.Sprintf("%d of 12 (UTF-8 with and without a mark, both UTF-16s; a log, a packed log, a run folder) read as in UTF-8", read))
 }
 
-// TestNULTail: what a power cut leaves at the end of a file is a problem, and what
-// comes before it is read.
+// TestNULTail checks that NUL bytes at the end of a file, as after a power
+// failure, are a problem and that the content before them is read.
 func TestNULTail(t *testing.T) {
 	t.Attr("fault", "a power cut leaves NUL bytes at the end of a log")
 	dir := t.TempDir()

@@ -83,7 +83,7 @@ func TestEventEpochs(t *testing.T) {
 	}
 }
 
-// TestEventOwnWriter: what package runs writes for TensorBoard reads back.
+// TestEventOwnWriter reads back an event file that package runs wrote.
 func TestEventOwnWriter(t *testing.T) {
 	dir := t.TempDir()
 	w, err := runs.OpenEvents(dir, 0)

@@ -2,6 +2,7 @@ package logread
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,57 +23,58 @@ import (
 const (
 	followEvery = time.Second
 
-	// Limits of the texts that are kept, so that only what is appended has to
-	// be read again: per file, and in all. Event files and run folders need no
-	// copy.
-	maxHeldText  = 16 << 20
-	maxHeldTexts = 256 << 20
+	// Limits of the texts that stay in memory, so that only appended text has to
+	// be read: per file, and for all files together. Event files and run folders
+	// need no copy.
+	maxKeptText  = 16 << 20
+	maxKeptTexts = 256 << 20
 )
 
-// Follower reads a folder of logs while it grows. Each Next waits for a change
-// and reads only what was appended. Half a line at the end of a file is read
-// once it is complete, a file that was truncated or replaced is read again, and
-// new files and folders are found.
+// Follower reads a folder of logs while it grows. Each call of Next waits for a
+// change and reads only what was appended. An incomplete line at the end of a
+// file is read once it is complete. A file that was truncated or replaced is
+// read again. New files and folders are found.
 //
 //	f, err := logread.Follow(ctx, "logs/demo")
 //	if err != nil {
 //		return err
 //	}
-//	for f.Next() { // at once with what is there, then after each change
+//	for f.Next() { // returns at once the first time, then after each change
 //		fmt.Println(len(f.Runs()), "runs")
 //	}
 //	return f.Err()
 //
-// It compares the files' sizes and times regularly, since network file systems
-// do not report changes. Compressed files, whole JSON documents and texts
-// longer than 16 MiB are read again as a whole when they change. A Follower
-// must be used by one goroutine at a time.
+// A Follower polls the sizes and modification times of the files, since network
+// file systems do not report changes. Compressed files, JSON documents and
+// texts longer than 16 MiB are read again from the beginning when they change.
+// A Follower must not be used by several goroutines at the same time.
 type Follower struct {
-	// Every is the time between two checks, by default a second.
+	// Every is the time between two polls, by default one second.
 	Every time.Duration
 
-	ctx     context.Context // of the loop over Next, which has no context argument
-	options Options
-	paths   []string
-	files   map[string]*followed
-	logs    *Logs
-	began   bool
-	read    int64
-	err     error
+	ctx            context.Context // of the loop over Next, which has no context argument
+	options        Options
+	paths          []string
+	files          map[string]*followedFile
+	logs           *Logs
+	started        bool  // Next was called
+	bytesOfRemoved int64 // bytes read of files that no longer exist
+	err            error
 }
 
-// Follow follows the logs in and under the paths (where [runs.LocateLogs] finds
-// them) until ctx is done.
+// Follow returns a Follower of the logs in and below the paths, which
+// [runs.LocateLogs] resolves. Its Next returns false once ctx is done.
 func Follow(ctx context.Context, paths ...string) (*Follower, error) {
 	return Options{}.Follow(ctx, paths...)
 }
 
-// Follow is like the function Follow, with options. Progress is not called.
+// Follow is like the function Follow, with options. Options.Progress is not
+// called.
 func (o Options) Follow(ctx context.Context, paths ...string) (*Follower, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("follow logs: no path given; name a folder of logs such as logs/demo")
 	}
-	f := &Follower{Every: followEvery, ctx: ctx, options: o, files: map[string]*followed{}, logs: &Logs{}}
+	f := &Follower{Every: followEvery, ctx: ctx, options: o, files: map[string]*followedFile{}, logs: &Logs{}}
 	for _, path := range paths {
 		place, err := runs.LocateLogs(path)
 		if err != nil {
@@ -83,28 +85,29 @@ func (o Options) Follow(ctx context.Context, paths ...string) (*Follower, error)
 	return f, nil
 }
 
-// Next waits for a change and reads it. The first call returns at once. Next
-// returns false once the context is done, or after an error, which Err returns.
+// Next waits for a change and reads it. The first call does not wait. Next
+// returns false once the context is done or after an error, which Err returns.
 func (f *Follower) Next() bool {
 	for f.err == nil {
-		if f.began && !f.wait() || f.ctx.Err() != nil {
+		if f.started && !f.wait() || f.ctx.Err() != nil {
 			return false
 		}
-		changed, err := f.look()
+		changed, err := f.poll()
 		switch {
 		case f.ctx.Err() != nil:
 			return false
 		case err != nil:
 			f.err = fmt.Errorf("follow logs: %w", err)
-		case changed || !f.began:
-			f.began = true
+		case changed || !f.started:
+			f.started = true
 			return true
 		}
 	}
 	return false
 }
 
-// wait waits for the next check. It returns false if the context is done.
+// wait waits until the next poll is due. It returns false if the context is
+// done.
 func (f *Follower) wait() bool {
 	t := time.NewTimer(max(f.Every, time.Millisecond))
 	defer t.Stop()
@@ -116,70 +119,74 @@ func (f *Follower) wait() bool {
 	}
 }
 
-// Runs returns the runs as of the last Next, in natural order. The caller may
-// keep them.
+// Runs returns the runs that the last call of Next found, in natural order. A
+// later call of Next does not change the returned slice.
 func (f *Follower) Runs() []runs.Run { return f.logs.Runs }
 
-// Logs returns all that was read, with problems and reports.
+// Logs returns everything that was read, including problems and reports.
 func (f *Follower) Logs() *Logs { return f.logs }
 
-// Err returns the error that ended Next, or nil if the context did.
+// Err returns the error that ended the loop over Next. It is nil if the context
+// was canceled.
 func (f *Follower) Err() error { return f.err }
 
-// BytesRead returns the number of content bytes read so far.
+// BytesRead returns the total number of bytes read so far, after decompression.
 func (f *Follower) BytesRead() int64 {
-	n := f.read
+	n := f.bytesOfRemoved
 	for _, file := range f.files {
-		n += file.bytes()
+		n += file.bytesRead()
 	}
 	return n
 }
 
-// look reads what has changed in all paths.
-func (f *Follower) look() (changed bool, err error) {
+// poll looks for new, removed and changed files in all paths and reads the
+// changes.
+func (f *Follower) poll() (changed bool, err error) {
 	lists := make([][]*task, len(f.paths))
-	there := map[string]*task{}
+	found := map[string]*task{}
 	for i, path := range f.paths {
-		lists[i], err = list(path)
-		if err != nil && !(f.began && errors.Is(err, fs.ErrNotExist)) { // a folder that was moved may come back
+		lists[i], err = listTasks(path)
+		if err != nil && !(f.started && errors.Is(err, fs.ErrNotExist)) { // a folder may be missing temporarily
 			return false, err
 		}
 		for _, t := range lists[i] {
-			there[t.path] = t
+			found[t.path] = t
 		}
 	}
 	for path, file := range f.files {
-		if t := there[path]; t == nil || t.folder != (file.tail != nil) {
-			f.read += file.bytes()
+		if t := found[path]; t == nil || t.folder != (file.tail != nil) {
+			f.bytesOfRemoved += file.bytesRead()
 			delete(f.files, path)
 			changed = true
 		}
 	}
-	held := 0
-	for path, t := range there {
+	kept := 0
+	for path, t := range found {
 		if f.files[path] == nil {
-			f.files[path] = newFollowed(t)
+			f.files[path] = newFollowedFile(t)
 			changed = true
 		}
-		held += len(f.files[path].text)
+		kept += len(f.files[path].text)
 	}
-	grown, err := f.refresh(there, held < maxHeldTexts)
+	grown, err := f.refreshFiles(found, kept < maxKeptTexts)
 	if err != nil || !grown && !changed {
 		return false, err
 	}
-	f.logs = f.merged(lists)
+	f.logs = f.mergeParts(lists)
 	return true, nil
 }
 
-// refresh reads what was appended to the files, several at a time.
-func (f *Follower) refresh(tasks map[string]*task, hold bool) (changed bool, err error) {
+// refreshFiles reads what was appended to the files, using one goroutine per
+// processor. If keepText is false, files that need a copy of their text in
+// memory are read from the beginning instead.
+func (f *Follower) refreshFiles(tasks map[string]*task, keepText bool) (changed bool, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	next := make(chan *task)
 	for range min(runtime.GOMAXPROCS(0), len(tasks)) {
 		wg.Go(func() {
 			for t := range next {
-				grown, failed := f.files[t.path].refresh(f.ctx, t, hold)
+				grown, failed := f.files[t.path].refresh(f.ctx, t, keepText)
 				mu.Lock()
 				changed, err = changed || grown, errors.Join(err, failed)
 				mu.Unlock()
@@ -194,20 +201,20 @@ func (f *Follower) refresh(tasks map[string]*task, hold bool) (changed bool, err
 	return changed, err
 }
 
-// merged makes runs of the files' parts, as Options.Read does.
-func (f *Follower) merged(lists [][]*task) *Logs {
+// mergeParts merges the parts of all files into runs, as Options.Read does.
+func (f *Follower) mergeParts(lists [][]*task) *Logs {
 	logs := &Logs{}
 	for i, path := range f.paths {
 		var parts []*record.Part
 		var reports []*record.Report
 		for _, t := range lists[i] {
-			own, report := f.files[t.path].copyParts()
-			parts, reports = append(parts, own...), append(reports, report)
+			fileParts, report := f.files[t.path].copyParts()
+			parts, reports = append(parts, fileParts...), append(reports, report)
 		}
 		m := &merger{options: f.options, root: path}
 		found := m.merge(parts)
 		for _, r := range reports {
-			logs.Reports = append(logs.Reports, reportOf(r))
+			logs.Reports = append(logs.Reports, newReport(r))
 			logs.Problems = append(logs.Problems, r.Problems()...)
 		}
 		for _, run := range found {
@@ -219,36 +226,43 @@ func (f *Follower) merged(lists [][]*task) *Logs {
 	return logs
 }
 
-// followed is a file or a run folder, and how far it was read.
-type followed struct {
-	tail    *runs.Tail     // of a run folder
-	growing *runs.Growing  // of a file
-	kind    *record.Format // of a text that is held; nil until known
-	text    []byte         // what was read of the text
-	events  *events.Reader // of an event file
-	large   bool           // the text is too long to be held
-	again   int64          // bytes of whole files, read besides growing
+// followedFile is the state of one followed file or run folder: what was read
+// of it and up to where.
+type followedFile struct {
+	tail        *runs.Tail     // reads a run folder; nil for a file
+	growing     *runs.Growing  // reads a file; nil for a run folder
+	kind        *record.Format // format of text; nil until known
+	text        []byte         // content read so far, if the format needs it from the beginning
+	events      *events.Reader // reads an event file; nil for other files
+	large       bool           // the text is too long to be kept in memory
+	bytesReread int64          // bytes that were read again from the beginning, not through growing
 
 	parts  []*record.Part
 	report record.Report
 }
 
-func newFollowed(t *task) *followed {
+// newFollowedFile returns the state of a run folder or file of which nothing
+// was read yet.
+func newFollowedFile(t *task) *followedFile {
 	if t.folder {
-		return &followed{tail: runs.NewTail(t.path)}
+		return &followedFile{tail: runs.NewTail(t.path)}
 	}
-	return &followed{growing: runs.NewGrowing(t.path)}
+	return &followedFile{growing: runs.NewGrowing(t.path)}
 }
 
-func (f *followed) bytes() int64 {
+// bytesRead returns the number of bytes that were read of the file or run
+// folder.
+func (f *followedFile) bytesRead() int64 {
 	if f.tail != nil {
 		return f.tail.BytesRead()
 	}
-	return f.growing.BytesRead() + f.again
+	return f.growing.BytesRead() + f.bytesReread
 }
 
-// refresh reads what was appended. It returns only errors of the context.
-func (f *followed) refresh(ctx context.Context, t *task, hold bool) (changed bool, err error) {
+// refresh reads what was appended and reports whether the run or the report
+// changed. It returns only errors of the context; other errors become problems
+// in the report.
+func (f *followedFile) refresh(ctx context.Context, t *task, keepText bool) (changed bool, err error) {
 	if t.report.Skipped != "" { // a link, or not a file
 		f.report = t.report
 		return false, nil
@@ -261,7 +275,7 @@ func (f *followed) refresh(ctx context.Context, t *task, hold bool) (changed boo
 		return false, nil
 	}
 	if err == nil {
-		err = errors.Join(f.readAppended(ctx, t, a, hold), a.Close())
+		err = errors.Join(f.readAppended(ctx, t, a, keepText), a.Close())
 	}
 	if err != nil && ctx.Err() == nil {
 		was := f.report.Problems()
@@ -272,8 +286,9 @@ func (f *followed) refresh(ctx context.Context, t *task, hold bool) (changed boo
 	return true, ctx.Err()
 }
 
-// refreshFolder reads what was appended to the files of a run folder.
-func (f *followed) refreshFolder(t *task) (changed bool) {
+// refreshFolder reads what was appended to the files of a run folder and
+// reports whether the run or the report changed.
+func (f *followedFile) refreshFolder(t *task) (changed bool) {
 	changed, err := f.tail.Read()
 	if err != nil {
 		was := f.report.Problems()
@@ -289,8 +304,10 @@ func (f *followed) refreshFolder(t *task) (changed bool) {
 	return changed
 }
 
-// readAppended reads what was appended to a file.
-func (f *followed) readAppended(ctx context.Context, t *task, a *runs.Appended, hold bool) (err error) {
+// readAppended reads what was appended to a file. It reads the file from the
+// beginning if it was replaced, is too large to keep in memory, or has no known
+// format yet.
+func (f *followedFile) readAppended(ctx context.Context, t *task, a *runs.Appended, keepText bool) (err error) {
 	if a.Anew {
 		f.kind, f.events, f.text, f.parts, f.large = nil, nil, nil, nil, false
 	}
@@ -298,22 +315,23 @@ func (f *followed) readAppended(ctx context.Context, t *task, a *runs.Appended, 
 	case f.large:
 		return f.readWhole(ctx, t, a)
 	case f.events != nil || f.kind != nil:
-		return f.readMore(ctx, t, a, hold)
+		return f.readMore(ctx, t, a, keepText)
 	case a.Anew:
-		return f.detect(ctx, t, a, hold)
+		return f.detectFormat(ctx, t, a, keepText)
 	}
-	// The file grew, and before that it was of no known kind, or a document.
-	f.again += f.growing.BytesRead()
+	// The file grew, and before that its format was unknown, or it is a document.
+	f.bytesReread += f.growing.BytesRead()
 	f.growing = runs.NewGrowing(t.path)
-	anew, err := f.growing.Open()
+	reopened, err := f.growing.Open()
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.detect(ctx, t, anew, hold), anew.Close())
+	return errors.Join(f.detectFormat(ctx, t, reopened, keepText), reopened.Close())
 }
 
-// detect reads a file whose format is not known yet.
-func (f *followed) detect(ctx context.Context, t *task, a *runs.Appended, hold bool) error {
+// detectFormat detects the format of a file from its first bytes and reads the
+// file.
+func (f *followedFile) detectFormat(ctx context.Context, t *task, a *runs.Appended, keepText bool) error {
 	head := make([]byte, headBytes)
 	n, err := io.ReadFull(a, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -323,7 +341,7 @@ func (f *followed) detect(ctx context.Context, t *task, a *runs.Appended, hold b
 	known := formats()
 	i := slices.IndexFunc(known, func(k record.Format) bool { return k.Recognizes(t.path, head) })
 	switch {
-	case i < 0, plaintext.Encoding(head) != "", refusal(head) != "", known[max(i, 0)].Document:
+	case i < 0, plaintext.Encoding(head) != "", refusalReason(head) != "", known[max(i, 0)].Document:
 		return f.readWhole(ctx, t, a)
 	case known[i].Name == events.Kind:
 		f.events = events.NewReader()
@@ -331,22 +349,22 @@ func (f *followed) detect(ctx context.Context, t *task, a *runs.Appended, hold b
 	default:
 		f.kind, f.text = &known[i], head
 	}
-	return f.readMore(ctx, t, a, hold)
+	return f.readMore(ctx, t, a, keepText)
 }
 
-// readWhole reads the file from its beginning, as Read does.
-func (f *followed) readWhole(ctx context.Context, t *task, a *runs.Appended) error {
+// readWhole reads the file from the beginning, as Read does.
+func (f *followedFile) readWhole(ctx context.Context, t *task, a *runs.Appended) error {
 	a.Skip()
 	f.kind, f.events, f.text = nil, nil, nil
 	one := &task{path: t.path, named: t.named, size: t.size, report: record.Report{Path: t.path}}
 	parts, err := readTask(ctx, one)
 	f.parts, f.report = parts, one.report
-	f.again += one.report.Bytes
+	f.bytesReread += one.report.Bytes
 	return err
 }
 
 // readMore reads what was appended to a file whose format is known.
-func (f *followed) readMore(ctx context.Context, t *task, a *runs.Appended, hold bool) error {
+func (f *followedFile) readMore(ctx context.Context, t *task, a *runs.Appended, keepText bool) error {
 	f.report = record.Report{Path: t.path}
 	if f.events != nil {
 		f.report.Kind = events.Kind
@@ -366,44 +384,45 @@ func (f *followed) readMore(ctx context.Context, t *task, a *runs.Appended, hold
 		f.parts = []*record.Part{{Role: record.Companion, Source: f.events, Run: runs.Run{Kind: events.Kind, Dir: t.path, File: t.path}}}
 		return nil
 	}
-	room := int64(maxHeldText - len(f.text))
-	more, err := io.ReadAll(io.LimitReader(a, room+1))
+	left := int64(maxKeptText - len(f.text))
+	more, err := io.ReadAll(io.LimitReader(a, left+1))
 	if err != nil {
 		return err
 	}
-	if int64(len(more)) > room || !hold {
+	if int64(len(more)) > left || !keepText {
 		f.large = true
 		return f.readWhole(ctx, t, a)
 	}
 	f.text = append(f.text, more...)
-	return f.parse(ctx, t)
+	return f.parseText(ctx, t)
 }
 
-// parse reads the text that is held, up to its last whole line.
-func (f *followed) parse(ctx context.Context, t *task) error {
+// parseText parses the text in memory up to its last complete line.
+func (f *followedFile) parseText(ctx context.Context, t *task) error {
 	text := f.text[:bytes.LastIndexByte(f.text, '\n')+1]
 	f.parts, f.report = nil, record.Report{Path: t.path, Kind: f.kind.Name, Bytes: int64(len(text))}
 	if len(text) == 0 {
-		f.report.Skipped = "the file has no whole line yet"
+		f.report.Skipped = "the file has no complete line yet"
 		return nil
 	}
 	in := &record.Input{Path: t.path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &f.report}
 	parts, err := f.kind.Read(ctx, in)
 	if errors.Is(err, record.ErrUnknown) { // the lines that show the format may come later
-		f.report = record.Report{Path: t.path, Skipped: unknownKind(f.text)}
+		f.report = record.Report{Path: t.path, Skipped: unknownReason(f.text)}
 		return nil
 	}
 	for _, p := range parts {
-		p.Run.Kind = choose(p.Run.Kind, f.kind.Name, p.Run.Kind == "")
-		p.Run.Dir = choose(p.Run.Dir, t.path, p.Run.Dir == "")
-		p.Run.File = choose(p.Run.File, t.path, p.Run.File == "")
+		p.Run.Kind = cmp.Or(p.Run.Kind, f.kind.Name)
+		p.Run.Dir = cmp.Or(p.Run.Dir, t.path)
+		p.Run.File = cmp.Or(p.Run.File, t.path)
 	}
 	f.parts, f.report.Runs = parts, len(parts)
 	return err
 }
 
-// copyParts returns copies of the parts and the report, which a merger may change.
-func (f *followed) copyParts() ([]*record.Part, *record.Report) {
+// copyParts returns copies of the parts and of the report, since merging
+// modifies them.
+func (f *followedFile) copyParts() ([]*record.Part, *record.Report) {
 	report := f.report
 	report.Ignored, report.Unused, report.Assumed = slices.Clone(report.Ignored), slices.Clip(report.Unused), slices.Clip(report.Assumed)
 	var parts []*record.Part

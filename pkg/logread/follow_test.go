@@ -28,7 +28,7 @@ func appendTo(t *testing.T, path, text string) {
 	check(t, f.Close())
 }
 
-// following follows a folder that has no time to wait.
+// following returns a Follower that polls without delay.
 func following(t *testing.T, paths ...string) *Follower {
 	t.Helper()
 	f, err := Follow(t.Context(), paths...)
@@ -37,7 +37,7 @@ func following(t *testing.T, paths ...string) *Follower {
 	return f
 }
 
-// asRead checks that what is followed is what Read gives.
+// asRead checks that the Follower has the same runs and reports as Read.
 func asRead(t *testing.T, f *Follower, when, dir string) {
 	t.Helper()
 	found, problems, err := Read(dir)
@@ -50,8 +50,9 @@ func asRead(t *testing.T, f *Follower, when, dir string) {
 	}
 }
 
-// TestFollow: a folder in which each kind of file grows, is replaced and comes
-// new is at each moment as Read gives it, and each byte was read once.
+// TestFollow compares the Follower with Read while each kind of file is
+// created, appended to and replaced, and checks that each byte is read only
+// once.
 func TestFollow(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -85,7 +86,7 @@ func TestFollow(t *testing.T) {
 	}
 	appended("a row more", "log_4.csv", row2)
 
-	// Half a row waits: it is no row and no problem.
+	// An incomplete row is neither a row nor a problem.
 	half := strings.Replace(row1, "0,", "2,", 1)
 	appendTo(t, in("log_4.csv"), half[:20])
 	if !f.Next() || len(f.Runs()[0].Epochs) != 2 || len(f.Logs().Problems) > 0 {
@@ -94,7 +95,7 @@ func TestFollow(t *testing.T) {
 	read = f.BytesRead()
 	appended("its rest", "log_4.csv", half[20:]+"\n")
 
-	// Event files are read record by record; half a record waits too.
+	// Event files are read record by record; an incomplete record is not read yet.
 	b := recordtest.EventFile(recordtest.Event(1, 1, recordtest.Scalar("a", 1)))
 	appended("events", "2GPU/events.out.tfevents.1", string(b))
 	more := recordtest.Record(recordtest.Event(2, 2, recordtest.Scalar("a", 2)))
@@ -109,7 +110,7 @@ func TestFollow(t *testing.T) {
 		t.Error("runs that were given out changed")
 	}
 
-	// A run folder of ours.
+	// A run folder.
 	w, err := runs.Create(in("ddp-n2-s1"), runs.Info{Study: "s", Series: "ddp", Workers: 2, Seed: 1})
 	check(t, err)
 	next("a run folder")
@@ -119,7 +120,7 @@ func TestFollow(t *testing.T) {
 	check(t, w.Finish(runs.StatusDone, nil))
 	next("its end")
 
-	// A document, which has no line end; a file that was empty; a compressed one.
+	// A JSON document without a line end; a file that was empty; a compressed file.
 	check(t, os.WriteFile(in("rank0.json"), []byte(`[{"ph":"X","name":"compute","ts":1,"dur":1}]`), 0o644))
 	next("a trace")
 	check(t, os.WriteFile(in("empty"), []byte("nothing that is known"), 0o644))
@@ -132,7 +133,7 @@ func TestFollow(t *testing.T) {
 	check(t, os.WriteFile(in("log_8.csv.gz"), z.Bytes(), 0o644))
 	next("a compressed log")
 
-	// Written anew, replaced, gone.
+	// Files that are rewritten, replaced and removed.
 	check(t, os.WriteFile(in("log_4.csv"), []byte(strings.ReplaceAll(twoRows, "0.899849", "0.5")), 0o644))
 	next("written anew")
 	check(t, os.WriteFile(in("other"), []byte(strings.ReplaceAll(twoRows, "0.899849", "0.6")), 0o644))
@@ -142,16 +143,17 @@ func TestFollow(t *testing.T) {
 	check(t, os.RemoveAll(in("2GPU")))
 	next("gone")
 	read = f.BytesRead()
-	if changed, err := f.look(); changed || err != nil || f.BytesRead() != read {
+	if changed, err := f.poll(); changed || err != nil || f.BytesRead() != read {
 		t.Errorf("nothing happened: changed %v, error %v, %d bytes read", changed, err, f.BytesRead()-read)
 	}
 }
 
-// TestFollowLong: a text that is too long to be held is read whole each time.
+// TestFollowLong checks that a text that is too long to keep in memory is read
+// from the beginning each time.
 func TestFollowLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log_2.csv")
 	row := strings.Repeat(" ", 1000) + "\n" // 1001 bytes that are no row
-	check(t, os.WriteFile(path, []byte(twoRows+strings.Repeat(row, maxHeldText/1001)), 0o644))
+	check(t, os.WriteFile(path, []byte(twoRows+strings.Repeat(row, maxKeptText/1001)), 0o644))
 	f := following(t, path)
 	for i := range 3 {
 		if !f.Next() {
@@ -184,7 +186,7 @@ func TestFollowEnds(t *testing.T) {
 	if f.Next() || f.Err() != nil {
 		t.Errorf("after the end of the context: error %v", f.Err())
 	}
-	// A folder that goes away is empty, not an error: it may come back.
+	// A folder that was removed counts as empty, since it may come back.
 	sub := filepath.Join(dir, "sub")
 	check(t, os.Mkdir(sub, 0o755))
 	write(t, sub, map[string]string{"log_1.csv": twoRows})
@@ -202,7 +204,7 @@ func TestFollowEnds(t *testing.T) {
 	}
 }
 
-// A program that watches a run folder; here the run is over.
+// This program watches a run folder, in which the run is already complete.
 func ExampleFollow() {
 	dir, err := os.MkdirTemp("", "study")
 	if err != nil {

@@ -26,7 +26,8 @@ func FuzzParsePattern(f *testing.F) {
 	})
 }
 
-// FuzzContent: whatever a file holds, packed or not, it is read within bounds.
+// FuzzContent checks that files of any content, compressed or not, are read
+// within the limits.
 func FuzzContent(f *testing.F) {
 	for _, pack := range []func(testing.TB, []byte) []byte{gzipped, zstded} {
 		packed := pack(f, []byte(twoRows))
@@ -42,7 +43,7 @@ func FuzzContent(f *testing.F) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _, _ = Read(path) // an error says that the file is of no known kind
+		_, _, _ = Read(path) // the format may be unknown
 		runtime.ReadMemStats(&after)
 		if got := after.TotalAlloc - before.TotalAlloc; got > 512<<20 { // zstd may claim its window
 			t.Errorf("%d bytes allocated to read %d", got, len(text))
@@ -50,8 +51,7 @@ func FuzzContent(f *testing.F) {
 	})
 }
 
-// FuzzMerge: whatever a file holds, the runs of each format that reads it merge
-// with each other.
+// FuzzMerge checks that the parts of files of any content can be merged.
 func FuzzMerge(f *testing.F) {
 	err := filepath.WalkDir("testdata/tree", func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

@@ -13,16 +13,17 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// identifier finds the workers, series and seed of a run if the log itself does
-// not say them.
+// identifier derives a run's number of workers, series and seed from the path
+// and the configuration if the log itself does not contain them.
 type identifier struct {
 	countBefore, countAfter, seed, digit, nodes *regexp.Regexp
 }
 
-// identifiers returns the shared identifier. Making one takes as long as
-// reading ten thousand lines.
-var identifiers = sync.OnceValue(newIdentifier)
+// sharedIdentifier returns the identifier that all readers share. Compiling its
+// expressions takes as long as reading ten thousand lines.
+var sharedIdentifier = sync.OnceValue(newIdentifier)
 
+// newIdentifier compiles the expressions.
 func newIdentifier() *identifier {
 	const noun = `n?(?:gpus?|workers?|ranks?|procs?|devices?|tasks?)`
 	return &identifier{
@@ -36,17 +37,17 @@ func newIdentifier() *identifier {
 	}
 }
 
-// run completes the run of p from the pattern, the content, the path, and the
-// configuration, in this order.
-func (d *identifier) run(p *record.Part, byPattern nameFields) {
+// complete sets the missing properties of p's run. The sources in order of
+// precedence: the pattern, the content, the path, the configuration.
+func (d *identifier) complete(p *record.Part, byPattern nameFields) {
 	info := &p.Run.Info
 	if info.Status == "" {
 		info.Status = runs.StatusDone
 	}
-	byPath := d.path(p.Run.File)
+	byPath := d.parsePath(p.Run.File)
 	if n := byPattern.workers; n > 0 {
 		if info.Workers > 0 && info.Workers != n {
-			p.Report.Assume("%s by the pattern; the file itself says %d", english.Count(n, "worker"), info.Workers)
+			p.Report.Assume("%s: from the pattern; the file has %d", english.Count(n, "worker"), info.Workers)
 		}
 		info.Workers = n
 	}
@@ -55,12 +56,12 @@ func (d *identifier) run(p *record.Part, byPattern nameFields) {
 		p.Report.Assume("%s: %s", english.Count(byPath.workers, "worker"), byPath.why)
 	}
 	if info.Workers == 0 {
-		d.fromConfig(p)
+		d.setWorkersFromConfig(p)
 	}
 	if info.Workers == 0 {
-		p.Report.Problem(0, "nothing says how many workers ran: expected it in the path, such as 4GPU/ or log_4.csv; say it with --as 'NAME_{workers}.EXT'")
+		p.Report.Problem(0, "the number of workers is unknown: expected it in the path, such as 4GPU/ or log_4.csv; set it with --as 'NAME_{workers}.EXT'")
 	}
-	if n := d.pathNodes(p.Run.File); info.Nodes == 0 && n > 0 {
+	if n := d.findNodes(p.Run.File); info.Nodes == 0 && n > 0 {
 		info.Nodes = n
 		p.Report.Assume("%s: from the path", english.Count(n, "node"))
 	}
@@ -81,13 +82,13 @@ func (d *identifier) run(p *record.Part, byPattern nameFields) {
 		info.Series = byPattern.series
 	}
 	if info.Series == "" {
-		info.Series, p.SeriesFromPath = d.series(p.Run.File), true
+		info.Series, p.SeriesFromPath = d.seriesFromPath(p.Run.File), true
 		p.Report.Assume("series %q: from the path", info.Series)
 	} else if info.Study == "" {
-		info.Study = d.study(p.Run.File, info.Series)
+		info.Study = d.studyFromPath(p.Run.File, info.Series)
 	}
 	if info.Study == "" {
-		info.Study = d.study(p.Run.File, "")
+		info.Study = d.studyFromPath(p.Run.File, "")
 	}
 	if info.GlobalBatch == 0 && info.BatchPerWorker > 0 {
 		info.GlobalBatch = info.BatchPerWorker * info.Workers
@@ -97,23 +98,23 @@ func (d *identifier) run(p *record.Part, byPattern nameFields) {
 	}
 }
 
-// pathFields is what a path says about a run.
+// pathFields contains what the path of a file reveals about its run.
 type pathFields struct {
-	workers, seed int // -1 if the path does not have it
-	why           string
+	workers, seed int    // -1 if the path does not have it
+	why           string // description of the name with the number of workers
 }
 
-// namesRun reports whether a name has a worker count or a repeat number.
-func (d *identifier) namesRun(name string) bool {
-	_, before := pathNumber(d.countBefore, name)
-	_, behind := pathNumber(d.countAfter, name)
-	_, seed := pathNumber(d.seed, name)
-	return before || behind || seed
+// isRunName reports whether a name contains a worker count or a repeat number.
+func (d *identifier) isRunName(name string) bool {
+	_, before := findNumber(d.countBefore, name)
+	_, after := findNumber(d.countAfter, name)
+	_, seed := findNumber(d.seed, name)
+	return before || after || seed
 }
 
-// elements returns the parts of a path that are searched: the file name without
-// its endings, and up to four folders, from the file upwards.
-func elements(path string) []string {
+// pathElements returns the names of a path that are searched: the file name
+// without its extensions, followed by up to four folders, innermost first.
+func pathElements(path string) []string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
@@ -130,17 +131,17 @@ func elements(path string) []string {
 	return found
 }
 
-// path searches for the worker count and the repeat number, from the file
-// upwards.
-func (d *identifier) path(path string) pathFields {
+// parsePath searches the names of a path for the worker count and the repeat
+// number, starting with the file name.
+func (d *identifier) parsePath(path string) pathFields {
 	t := pathFields{workers: -1, seed: -1}
-	names := elements(path)
+	names := pathElements(path)
 	for i, name := range names {
-		n, ok := pathNumber(d.countBefore, name)
-		if !ok || countsLoaders(name) {
-			n, ok = pathNumber(d.countAfter, name)
+		n, ok := findNumber(d.countBefore, name)
+		if !ok || isLoaderCount(name) {
+			n, ok = findNumber(d.countAfter, name)
 		}
-		if ok && !countsLoaders(name) && t.workers < 0 && n > 0 {
+		if ok && !isLoaderCount(name) && t.workers < 0 && n > 0 {
 			t.workers, t.why = n, fmt.Sprintf("the name %q", name)
 			// A bare number in a folder named for a worker count numbers the runs: base/4GPU/00/out.log.
 			for _, below := range names[:i] {
@@ -149,18 +150,18 @@ func (d *identifier) path(path string) pathFields {
 				}
 			}
 		}
-		if s, ok := pathNumber(d.seed, name); ok && t.seed < 0 && i < 2 {
+		if s, ok := findNumber(d.seed, name); ok && t.seed < 0 && i < 2 {
 			t.seed = s
 		}
 	}
 	return t
 }
 
-// pathNodes returns the number of machines in a path, or 0. The number in a
-// host's name such as node01 does not count: it begins with a 0 or follows the
-// singular.
-func (d *identifier) pathNodes(path string) int {
-	for _, name := range elements(path) {
+// findNodes returns the number of nodes that a path contains, or 0. The number
+// in a host name such as node01 does not count: it begins with 0, or the word
+// is "node", not "nodes".
+func (d *identifier) findNodes(path string) int {
+	for _, name := range pathElements(path) {
 		if !hasDigit(name) {
 			continue
 		}
@@ -175,14 +176,16 @@ func (d *identifier) pathNodes(path string) int {
 	return 0
 }
 
-// countsLoaders reports whether a name's number counts data loaders.
-func countsLoaders(name string) bool {
+// isLoaderCount reports whether the number in a name is a number of data loader
+// workers, not of ranks.
+func isLoaderCount(name string) bool {
 	name = strings.ToLower(name)
 	return strings.Contains(name, "num_workers") || strings.Contains(name, "num-workers") || strings.Contains(name, "loader")
 }
 
-// pathNumber returns the number that re finds in a name.
-func pathNumber(re *regexp.Regexp, text string) (int, bool) {
+// findNumber returns the number that re captures in text. ok is false if re
+// does not match or the number is larger than MaxWorkers.
+func findNumber(re *regexp.Regexp, text string) (n int, ok bool) {
 	if !hasDigit(text) {
 		return 0, false
 	}
@@ -194,12 +197,13 @@ func pathNumber(re *regexp.Regexp, text string) (int, bool) {
 	return n, err == nil && n <= record.MaxWorkers
 }
 
-// hasDigit reports whether text has a digit. Every name that an expression of
-// identifier matches has one, and this check is a hundred times as fast.
+// hasDigit reports whether text contains a digit. Every name that an expression
+// of identifier matches does, and this check is a hundred times as fast.
 func hasDigit(text string) bool { return strings.ContainsAny(text, "0123456789") }
 
-// fromConfig takes the worker count from the configuration.
-func (d *identifier) fromConfig(p *record.Part) {
+// setWorkersFromConfig sets the number of workers from the configuration, if it
+// has one.
+func (d *identifier) setWorkersFromConfig(p *record.Part) {
 	c := p.Run.Info.Config
 	if n, ok := record.ConfigNumber(c, "world_size", "n_gpus", "num_gpus", "gpus", "ngpus", "ranks", "nranks", "num_processes", "n_workers"); ok && record.IsCount(n) {
 		p.Run.Info.Workers = int(n)
@@ -218,7 +222,8 @@ func (d *identifier) fromConfig(p *record.Part) {
 	p.Report.Assume("%s: devices %d × nodes %d of the configuration", english.Count(p.Run.Info.Workers, "worker"), int(devices), int(nodes))
 }
 
-// meaninglessNames returns names that do not say what ran.
+// meaninglessNames returns names of files and folders that do not describe what
+// ran.
 func meaninglessNames() []string {
 	return []string{
 		"out", "err", "log", "logs", "stdout", "stderr", "output", "metrics", "trainer_state", "train", "training", "validation", "eval", "test",
@@ -226,24 +231,24 @@ func meaninglessNames() []string {
 	}
 }
 
-// series returns the first part of the path, from the file upwards, that says
-// something without its numbers; otherwise the name of the file.
-func (d *identifier) series(path string) string {
-	names := elements(path)
+// seriesFromPath returns the innermost name of the path that describes what
+// ran, without its numbers. If no name does, it returns the file name.
+func (d *identifier) seriesFromPath(path string) string {
+	names := pathElements(path)
 	for _, name := range names {
-		if text := d.meaningful(name); text != "" {
+		if text := d.meaningfulPart(name); text != "" {
 			return text
 		}
 	}
 	return names[0]
 }
 
-// study returns the nearest folder that is named neither for the series, nor
-// for workers, repeats or versions, nor has a plain name such as logs.
-func (d *identifier) study(path, series string) string {
-	names := elements(path)[1:]
+// studyFromPath returns the innermost folder whose name describes something
+// other than the series. If no folder does, it returns the folder of the file.
+func (d *identifier) studyFromPath(path, series string) string {
+	names := pathElements(path)[1:]
 	for _, name := range names {
-		if d.meaningful(name) != "" && name != series {
+		if d.meaningfulPart(name) != "" && name != series {
 			return name
 		}
 	}
@@ -253,9 +258,9 @@ func (d *identifier) study(path, series string) string {
 	return names[0]
 }
 
-// meaningful returns a name without the numbers of workers, repeats and jobs, or ""
-// if nothing meaningful is left.
-func (d *identifier) meaningful(name string) string {
+// meaningfulPart returns name without the numbers of workers, repeats and jobs,
+// or "" if only meaningless words such as "logs" are left.
+func (d *identifier) meaningfulPart(name string) string {
 	if strings.HasPrefix(name, "events.out.tfevents") {
 		return ""
 	}
@@ -263,7 +268,7 @@ func (d *identifier) meaningful(name string) string {
 		if !hasDigit(name) {
 			break
 		}
-		if m := re.FindStringIndex(name); m != nil && !countsLoaders(name) {
+		if m := re.FindStringIndex(name); m != nil && !isLoaderCount(name) {
 			name = name[:m[0]] + "_" + name[m[1]:]
 		}
 	}
@@ -286,11 +291,11 @@ func (d *identifier) meaningful(name string) string {
 	return strings.Join(words, "-")
 }
 
-// jobOf takes the number of a Slurm job from the name of the file that Slurm
-// wrote: slurm-1234.out, name-1234.out, or slurm-1234_5.out for a task of a job
-// array. If the name contains two numbers, the job's is the one that known contains: the
-// jobs of which there is an accounting.
-func jobOf(p *record.Part, known map[string]bool) {
+// setJobID sets the number of a run's Slurm job from the name of the file that
+// Slurm wrote: slurm-1234.out, name-1234.out, or slurm-1234_5.out for a task of
+// a job array. known contains the jobs whose accounting was read. It decides
+// which number is the job's if the name has two.
+func setJobID(p *record.Part, known map[string]bool) {
 	if p.Run.Info.JobIDs[record.SlurmJob] != "" {
 		return
 	}

@@ -37,9 +37,9 @@ func TestPatterns(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": "expected the end of a path", "a=": "name of a series", "{n}.csv": `"{n}" is not known; use {workers}`,
-		"{workers}_{workers}.csv": "stands there twice", "a=x {series}": "must come after the =", "a{": "is not known",
-		"log_{workers}.csv=X {nonsense}": `"{nonsense}" is not known`, "log_{workers}.csv=X {workers}": `"{workers}" is not known`, "{series}/a.csv={series": `"{series" is not known`,
+		"": "expected the end of a path", "a=": "name of a series", "{n}.csv": `unknown field "{n}"; use {workers}`,
+		"{workers}_{workers}.csv": "duplicate field {workers}", "a=x {series}": "needs {series} before the =", "a{": "unknown field",
+		"log_{workers}.csv=X {nonsense}": `unknown field "{nonsense}"`, "log_{workers}.csv=X {workers}": `unknown field "{workers}"`, "{series}/a.csv={series": `unknown field "{series"`,
 	} {
 		if _, err := ParsePattern(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, expected %q", text, err, want)
@@ -47,7 +47,8 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// TestPatternsCountMost: over the content and the path; ranks are joined.
+// TestPatternsCountMost checks that patterns take precedence over the content
+// and the path, and that they join ranks.
 func TestPatternsCountMost(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
@@ -74,8 +75,8 @@ func TestPatternsCountMost(t *testing.T) {
 	}
 }
 
-// TestIdentityFromPaths: how many workers ran and which repeat it was, as
-// people name their folders.
+// TestIdentityFromPaths checks the worker counts and repeat numbers in usual
+// names of folders and files.
 func TestIdentityFromPaths(t *testing.T) {
 	d := newIdentifier()
 	for path, want := range map[string]pathFields{
@@ -89,15 +90,15 @@ func TestIdentityFromPaths(t *testing.T) {
 		"/exp/gpus=2/out.log":             {workers: 2, seed: -1},
 		"/exp/log_99999999999999gpus.out": {workers: -1, seed: -1},
 	} {
-		got := d.path(path)
+		got := d.parsePath(path)
 		if got.why = ""; got != want {
 			t.Errorf("%s: %+v, expected %+v", path, got, want)
 		}
 	}
 }
 
-// TestStudyOfSeries: files of one series in one folder are of one study, whether
-// they say their series or their path does.
+// TestStudyOfSeries checks that the files of one series in one folder belong to
+// one study, whether the series comes from the content or from the path.
 func TestStudyOfSeries(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sc21", "base", "4GPU", "00")
 	stamp := "2021-11-12 00:32:26,118 - root - INFO - "
@@ -119,15 +120,15 @@ func TestStudyOfSeries(t *testing.T) {
 func TestNodesFromPaths(t *testing.T) {
 	d := newIdentifier()
 	for path, want := range map[string]int{"/x/4nodes/out.log": 4, "/x/nodes_16.out": 16, "/x/run/node01.log": 0, "/x/node2/out.log": 0, "/x/2-node/out.log": 2, "/x/out.log": 0} {
-		if got := d.pathNodes(path); got != want {
+		if got := d.findNodes(path); got != want {
 			t.Errorf("%s: %d nodes, expected %d", path, got, want)
 		}
 	}
 }
 
-// TestCompanions: event files and configurations beside one run belong to it,
-// those beside several to none, those in a folder that is named for a run of
-// its own to that.
+// TestCompanions checks that event files and configurations belong to the only
+// run in their folder, to none of several runs, and to a separate run if the
+// name of their folder has a worker count.
 func TestCompanions(t *testing.T) {
 	dir := t.TempDir()
 	log := "Epoch 1/1\n2/2 - 9s - loss: 1.5\n"
@@ -150,7 +151,7 @@ func TestCompanions(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 	for name, want := range map[string]string{
-		"one_2gpu/logs/events.out.tfevents.1": "belongs to the run in", "two_2gpu/events.out.tfevents.2": "holds 2 runs, and nothing says to which this belongs",
+		"one_2gpu/logs/events.out.tfevents.1": "belongs to the run in", "two_2gpu/events.out.tfevents.2": "has 2 runs, and it is unknown to which of them this file belongs",
 	} {
 		if text := reports[name].String(); !strings.Contains(text, want) {
 			t.Errorf("%s, expected %q", text, want)
@@ -162,16 +163,17 @@ func TestConfigurationBesideNothing(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"hparams.yaml": "lr: 0.1\n"})
 	logs, reports := explained(t, dir)
-	if len(logs.Runs) != 0 || len(logs.Problems) != 0 || !strings.Contains(reports["hparams.yaml"].String(), "a configuration, of 0 runs") {
+	if len(logs.Runs) != 0 || len(logs.Problems) != 0 || !strings.Contains(reports["hparams.yaml"].String(), "a configuration for 0 runs") {
 		t.Errorf("runs %v, problems %v, %s", logs.Runs, logs.Problems, reports["hparams.yaml"])
 	}
 }
 
-// TestEveryDigitTells: a name without a digit is passed over, and with any it is not.
+// TestEveryDigitTells checks that hasDigit finds each digit: names with any of
+// them are searched.
 func TestEveryDigitTells(t *testing.T) {
 	for n := 1; n <= 9; n++ {
-		if told := identifiers().path(fmt.Sprintf("logs/%dGPU/out.log", n)); told.workers != n {
-			t.Errorf("%dGPU tells %d workers", n, told.workers)
+		if told := sharedIdentifier().parsePath(fmt.Sprintf("logs/%dGPU/out.log", n)); told.workers != n {
+			t.Errorf("%dGPU: got %d workers", n, told.workers)
 		}
 	}
 	if !hasDigit("a0") || hasDigit("out") {

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// jobRuns are the runs under dir as text: name, status, wall seconds, energy
-// and epochs.
+// jobRuns returns the runs under dir as text: name, status, wall seconds,
+// energy and epochs.
 func jobRuns(t *testing.T, files map[string]string) ([]string, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,8 +29,8 @@ const (
 	oneEpoch    = "Epoch 1/1\n9/9 - 5s - loss: 2.0 - accuracy: 0.25\n"
 )
 
-// TestJobOfSeveralRuns: what was accounted is the job's: of one of its runs it
-// is only where there is one.
+// TestJobOfSeveralRuns checks that the time and energy of a job are assigned to
+// its run only if it has a single run.
 func TestJobOfSeveralRuns(t *testing.T) {
 	two := "+ python a.py --n_gpus 1\n" + oneEpoch + "+ python a.py --n_gpus 2\n" + oneEpoch
 	for name, c := range map[string]struct {
@@ -41,17 +41,17 @@ func TestJobOfSeveralRuns(t *testing.T) {
 		"one": {
 			map[string]string{"a_n2-77001.out": oneEpoch, "sacct.txt": sacctHeader + "77001|a|COMPLETED|0:0|00:05:00|360000\n"},
 			[]string{"a_n2-77001.out done 300s 360000J 1 epochs"},
-			"job 77001 is accounted in",
+			"the accounting of job 77001 is in",
 		},
 		"two": {
 			map[string]string{"a-77001.out": two, "sacct.txt": sacctHeader + "77001|a|COMPLETED|0:0|00:05:00|360000\n"},
 			[]string{"a-77001.out done 0s 0J 1 epochs", "a-77001.out#2 done 0s 0J 1 epochs"},
-			"job 77001 holds 2 runs; its time and energy are of all of them, and of none",
+			"job 77001 has 2 runs; its time and energy are assigned to none of them",
 		},
 		"two that failed": { // while the last one ran
 			map[string]string{"a-77001.out": two, "sacct.txt": sacctHeader + "77001|a|TIMEOUT|0:0|00:05:00|360000\n"},
 			[]string{"a-77001.out done 0s 0J 1 epochs", "a-77001.out#2 canceled 0s 0J 1 epochs"},
-			"job 77001 ended as the last of its 2 runs did",
+			"the status of job 77001 is assigned to the last of its 2 runs",
 		},
 		"with what torchrun says of it": {
 			map[string]string{
@@ -59,7 +59,7 @@ func TestJobOfSeveralRuns(t *testing.T) {
 				"sacct.txt": sacctHeader + "77001|a|FAILED|1:0|00:05:00|360000\n",
 			},
 			[]string{"a_n2-77001.err failed 0s 0J 0 epochs", "a_n2-77001.out failed 300s 360000J 1 epochs"},
-			"job 77001 is accounted in",
+			"the accounting of job 77001 is in",
 		},
 	} {
 		got, text := jobRuns(t, c.files)
@@ -69,8 +69,8 @@ func TestJobOfSeveralRuns(t *testing.T) {
 	}
 }
 
-// TestJobArrays: a task of a job array is the run of the file that Slurm names
-// for it (%A_%a); tasks that have not begun are no runs.
+// TestJobArrays checks that a task of a job array belongs to the file that
+// Slurm names for it (%A_%a), and that tasks that have not begun are not runs.
 func TestJobArrays(t *testing.T) {
 	got, text := jobRuns(t, map[string]string{
 		"slurm-4242_1.out": oneEpoch, "slurm-4242_2.out": oneEpoch, "unet_n2_4242_12.log": oneEpoch, "base_100_77001.out": oneEpoch, "log_2021_4.log": oneEpoch,
@@ -86,7 +86,7 @@ func TestJobArrays(t *testing.T) {
 	}
 }
 
-// TestJobQueuedAgain: a job that waits again has begun before.
+// TestJobQueuedAgain checks that a requeued job counts as begun.
 func TestJobQueuedAgain(t *testing.T) {
 	got, _ := jobRuns(t, map[string]string{"sacct.txt": sacctHeader + "77001|a|PREEMPTED|0:0|00:05:00|\n77001|a|PENDING|0:0|00:00:00|\n"})
 	if len(got) != 1 || !strings.HasPrefix(got[0], "sacct.txt#77001 running 0s") {

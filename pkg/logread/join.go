@@ -1,16 +1,19 @@
 package logread
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
 	"lockstep/pkg/runs"
 )
 
-// addMissing adds to run what only other has.
+// addMissing copies to run the values that only other has.
 func addMissing(run *runs.Run, other runs.Run) {
 	if len(run.Epochs) == 0 {
-		run.Epochs, run.File, run.Kind = other.Epochs, choose(run.File, other.File, len(other.Epochs) > 0), choose(run.Kind, other.Kind, len(other.Epochs) > 0)
+		if len(other.Epochs) > 0 {
+			run.Epochs, run.File, run.Kind = other.Epochs, other.File, other.Kind
+		}
 	} else {
 		fillEpochs(run.Epochs, other.Epochs)
 	}
@@ -31,15 +34,8 @@ func addMissing(run *runs.Run, other runs.Run) {
 	addMissingInfo(&run.Info, other.Info)
 }
 
-// choose returns b if second is true, otherwise a.
-func choose(a, b string, second bool) string {
-	if second {
-		return b
-	}
-	return a
-}
-
-// fillEpochs replaces values of epochs that are NaN by those of other.
+// fillEpochs replaces the NaN values of epochs by the values of the same epochs
+// in other.
 func fillEpochs(epochs, other []runs.Epoch) {
 	at := make(map[int]int, len(epochs))
 	for i, e := range epochs {
@@ -73,7 +69,7 @@ func fillEpochs(epochs, other []runs.Epoch) {
 	}
 }
 
-// addMissingInfo adds to info what only other has.
+// addMissingInfo copies to info the values that only other has.
 func addMissingInfo(info *runs.Info, other runs.Info) {
 	for _, f := range [][2]*string{
 		{&info.Series, &other.Series},
@@ -105,7 +101,7 @@ func addMissingInfo(info *runs.Info, other runs.Info) {
 	}
 	// A log that simply ends does not show that its job failed.
 	if info.Status == "" || info.Status == runs.StatusRunning || info.Status == runs.StatusDone && (other.Status == runs.StatusFailed || other.Status == runs.StatusCanceled) {
-		info.Status = choose(info.Status, other.Status, other.Status != "")
+		info.Status = cmp.Or(other.Status, info.Status)
 	}
 	if info.Started.IsZero() {
 		info.Started = other.Started

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// kerasEpochs are the epochs of a run as text: number, line, seconds, loss,
-// accuracy, and where they are there the loss and accuracy of the validation.
+// kerasEpochs returns the epochs of a run as text: number, line, seconds, loss,
+// accuracy, and the validation's loss and accuracy if known.
 func kerasEpochs(r runs.Run) string {
 	var b strings.Builder
 	for _, e := range r.Epochs {
@@ -27,7 +27,7 @@ func kerasEpochs(r runs.Run) string {
 	return b.String()
 }
 
-// readReport reads a file alone, and gives the report about it too.
+// readReport reads a single file and returns its runs and its report.
 func readReport(t *testing.T, name, text string) ([]runs.Run, Report) {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,9 +38,9 @@ func readReport(t *testing.T, name, text string) ([]runs.Run, Report) {
 
 const twoEpochs = "Epoch 1/2\n196/196 - 49s - loss: 2.0 - accuracy: 0.25\nEpoch 2/2\n196/196 - 45s - loss: 1.8 - accuracy: 0.35\n"
 
-// TestKerasEvaluation: in a log of lines "Epoch N/M" a line of values for which
-// none is open is of an evaluation: the test's where it is the only one behind
-// the epochs, and else left out with the reason.
+// TestKerasEvaluation checks logs with lines "Epoch N/M": a line of values
+// without an open epoch is an evaluation. It is the test if it is the only one
+// after the epochs; otherwise it is ignored with a reason.
 func TestKerasEvaluation(t *testing.T) {
 	const epochs = "1@2 49s 2 0.25; 2@4 45s 1.8 0.35; "
 	const evaluated = "313/313 - 2s - loss: 1.7777 - accuracy: 0.4111\n"
@@ -56,7 +56,7 @@ func TestKerasEvaluation(t *testing.T) {
 			twoEpochs + "196/196 - 2s - loss: 1.7777 - accuracy: 0.4111\n", []string{epochs + "test 2s 1.7777 0.4111"}, "line 5",
 		},
 		"in front": {
-			evaluated + evaluated + twoEpochs, []string{"1@4 49s 2 0.25; 2@6 45s 1.8 0.35; "}, "2 lines, the first is line 1: of Keras, above the first line \"Epoch N/M\"",
+			evaluated + evaluated + twoEpochs, []string{"1@4 49s 2 0.25; 2@6 45s 1.8 0.35; "}, "2 lines, the first is line 1: Keras line before the first \"Epoch N/M\"",
 		},
 		"of 0 s in front": {
 			"9/9 - 0s - loss: 1.5 - accuracy: 0.5\n" + twoEpochs, []string{"1@3 49s 2 0.25; 2@5 45s 1.8 0.35; "}, "1 run, 2 records, 4 of 5 lines used\n    taken: 4 workers: the name \"e_n4\"\n    taken: series",
@@ -64,10 +64,10 @@ func TestKerasEvaluation(t *testing.T) {
 		"between": {
 			"Epoch 1/2\n196/196 - 49s - loss: 2.0 - accuracy: 0.25\n" + evaluated + "Epoch 2/2\n196/196 - 45s - loss: 1.8 - accuracy: 0.35\n",
 			[]string{"1@2 49s 2 0.25; 2@5 45s 1.8 0.35; "},
-			"1 line, the first is line 3: of Keras, between epochs",
+			"1 line, the first is line 3: Keras line between epochs",
 		},
 		"two": {
-			twoEpochs + evaluated + evaluated, []string{epochs}, "2 lines, the first is line 5: of several evaluations of Keras's behind the epochs",
+			twoEpochs + evaluated + evaluated, []string{epochs}, "2 lines, the first is line 5: one of several Keras evaluations after the epochs",
 		},
 		"of each rank": { // the mean, the slowest
 			"[0]<stdout>:Epoch 1/1\n[1]<stdout>:Epoch 1/1\n[0]<stdout>:9/9 - 5s - loss: 2.0 - accuracy: 0.25\n[1]<stdout>:9/9 - 6s - loss: 2.0 - accuracy: 0.25\n" +
@@ -87,12 +87,12 @@ func TestKerasEvaluation(t *testing.T) {
 			strings.Repeat("Epoch 1/1\n9/9 - 5s - loss: 2.0 - accuracy: 0.25\n"+evaluated, 2), []string{"1@2 5s 2 0.25; test 2s 1.7777 0.4111", "1@5 5s 2 0.25; test 2s 1.7777 0.4111"}, "",
 		},
 		"alone below a command": {
-			twoEpochs + "+ python evaluate.py\n" + evaluated, []string{epochs}, "1 line, the first is line 6: an evaluation of Keras's without epochs above it",
+			twoEpochs + "+ python evaluate.py\n" + evaluated, []string{epochs}, "1 line, the first is line 6: Keras evaluation without epochs before it",
 		},
 		"in the middle of an epoch": { // of a callback: the line with the validation's values is the epoch's
 			"Epoch 1/1\n" + evaluated + "196/196 - 49s - loss: 2.0 - accuracy: 0.25 - val_loss: 1.5 - val_accuracy: 0.5\n",
 			[]string{"1@3 49s 2 0.25 1.5 0.5; "},
-			"1 line, the first is line 2: of Keras's values of an epoch, which stand again below",
+			"1 line, the first is line 2: Keras values of an epoch that a later line repeats",
 		},
 		"without lines of epochs": { // they count on
 			"196/196 - 49s - loss: 2.0 - accuracy: 0.25\n196/196 - 45s - loss: 1.8 - accuracy: 0.35\n", []string{"1@1 49s 2 0.25; 2@2 45s 1.8 0.35; "}, "",
@@ -100,7 +100,7 @@ func TestKerasEvaluation(t *testing.T) {
 		"torn line of an epoch": {
 			"Epoch 1/2\n9/9 - 5s - loss: 2.0 - accuracy: 0.25 - val_loss: 1.5 - val_accuracy: 0.5\npoch 2/2\n9/9 - 4s - loss: 1.0 - accuracy: 0.5 - val_loss: 0.5 - val_accuracy: 0.75\n",
 			[]string{"1@2 5s 2 0.25 1.5 0.5; 2@4 4s 1 0.5 0.5 0.75; "},
-			"line 4: the values of an epoch without its line \"Epoch N/M\": taken for epoch 2",
+			"line 4: values of an epoch without its line \"Epoch N/M\": assigned to epoch 2",
 		},
 		"not a number": {twoEpochs + "313/313 - 2s - loss: nan - accuracy: x\n", []string{epochs + "test 2s NaN 0"}, "accuracy: expected a number"},
 	} {
@@ -118,7 +118,8 @@ func TestKerasEvaluation(t *testing.T) {
 	}
 }
 
-// TestTestAccuracy: what a test's accuracy is stands in the table of all values.
+// TestTestAccuracy checks that the table of all values contains the accuracy of
+// the test.
 func TestTestAccuracy(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"e_n4.log": twoEpochs + "313/313 - 2s - loss: 1.5 - accuracy: 0.5\n"})
@@ -130,8 +131,8 @@ func TestTestAccuracy(t *testing.T) {
 	}
 }
 
-// bar3 is the bar of Keras 3 (keras/src/utils/progbar.py) as it is written for
-// a terminal.
+// bar3 returns the progress bar of Keras 3 (keras/src/utils/progbar.py) in the
+// form written to a terminal.
 func bar3(step, steps int, took, tail string) string {
 	done, left := 20*step/steps, ""
 	if done > 0 {
@@ -140,9 +141,9 @@ func bar3(step, steps int, took, tail string) string {
 	return fmt.Sprintf("\x1b[1m%3d/%d\x1b[0m %s\x1b[37m%s\x1b[0m \x1b[1m%s\x1b[0m 245ms/step%s", step, steps, left, strings.Repeat("━", 20-done), took, tail)
 }
 
-// TestKeras3Bars: what Keras 3 writes by default: over itself with \b and \r, or
-// each step on a line of its own, the last twice: as a step, of which 0 s are
-// left, and as the end of the epoch.
+// TestKeras3Bars checks the default output of Keras 3: bars that overwrite each
+// other with \b and \r, and bars on one line per step, of which the last is
+// written twice: as a step with 0 s left, and as the end of the epoch.
 func TestKeras3Bars(t *testing.T) {
 	const first, second = " - accuracy: 0.3100 - loss: 2.2000", " - accuracy: 0.3200 - loss: 2.1000"
 	const validated = " - val_accuracy: 0.3000 - val_loss: 2.0000   "
@@ -193,12 +194,12 @@ func TestKeras3Bars(t *testing.T) {
 	}
 }
 
-// TestKerasOfNoTime: Keras rounds to whole seconds.
+// TestKerasOfNoTime checks epochs whose time Keras rounds to 0 s.
 func TestKerasOfNoTime(t *testing.T) {
 	for _, line := range []string{"9/9 - 0s - loss: 2.0 - accuracy: 0.25", bar3(9, 9, "0s", " - accuracy: 0.25 - loss: 2.0")} {
 		found, _ := readReport(t, "job_2gpu.out", strings.Repeat("Epoch 1/2\n"+line+"\nEpoch 2/2\n"+line+"\n", 1))
 		if len(found) != 1 || kerasEpochs(found[0]) != "1@2 NaNs 2 0.25; 2@4 NaNs 2 0.25; " ||
-			!strings.Contains(fmt.Sprint(found[0].Problems), "2 epochs of 0 s: Keras rounds to whole seconds; their time is not used") {
+			!strings.Contains(fmt.Sprint(found[0].Problems), "got 2 epochs of 0 s: Keras rounds to full seconds; their times are not used") {
 			t.Errorf("%q: %+v", line, found)
 		}
 	}

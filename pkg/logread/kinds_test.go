@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// tree reads the fixtures: every kind of log in one tree. They are written by
-// hand in the form of the programs' logs.
+// tree reads the fixtures, which contain every kind of log. They were written
+// by hand in the form of the programs' logs.
 func tree(t *testing.T) map[string]runs.Run {
 	t.Helper()
 	logs, err := Options{}.Read(t.Context(), "testdata/tree")
@@ -29,7 +29,8 @@ func tree(t *testing.T) map[string]runs.Run {
 	return byName
 }
 
-// TestTreeOfAllKinds: what each file is, and who ran.
+// TestTreeOfAllKinds checks the kind of each fixture and the identity of its
+// run.
 func TestTreeOfAllKinds(t *testing.T) {
 	found := tree(t)
 	want := map[string]string{ // kind, series, workers, seed, study, status
@@ -65,10 +66,11 @@ func TestTreeOfAllKinds(t *testing.T) {
 	}
 }
 
-// near are options to compare what was added up.
+// near returns options that compare floating-point numbers approximately and
+// treat NaNs as equal.
 func near() cmp.Option { return cmp.Options{cmpopts.EquateNaNs(), cmpopts.EquateApprox(1e-12, 0)} }
 
-// TestEpochsOfKinds: the values of the epochs, as the fixtures have them.
+// TestEpochsOfKinds checks the epochs of each fixture.
 func TestEpochsOfKinds(t *testing.T) {
 	found := tree(t)
 	epoch := func(n, line int, set func(*runs.Epoch)) runs.Epoch {
@@ -78,7 +80,7 @@ func TestEpochsOfKinds(t *testing.T) {
 	}
 	for name, want := range map[string][]runs.Epoch{
 		"sc21/base/4GPU/00/out.log": {
-			// seconds × samples/sec is 65,536 in each, to all digits.
+			// seconds × samples/sec is exactly 65,536 in each epoch.
 			epoch(1, 9, func(e *runs.Epoch) {
 				e.Seconds, e.SamplesPerSecond, e.Samples, e.TrainLoss, e.ValLoss, e.ValSeconds = 752.9529612064362, 87.03863770585806, 65536, 0.014280, 0.007129, 73.16440415382385
 			}),
@@ -137,7 +139,7 @@ func TestEpochsOfKinds(t *testing.T) {
 	}
 }
 
-// TestRestOfKinds: trials, curves, times and what came of the runs.
+// TestRestOfKinds checks trials, curves, times and statuses of the fixtures.
 func TestRestOfKinds(t *testing.T) {
 	found := tree(t)
 	for name, want := range map[string][]runs.Trial{
@@ -146,9 +148,9 @@ func TestRestOfKinds(t *testing.T) {
 			{Name: "SYNTHETIC", Rate: 376.537, Spread: 0.604, Line: 5},
 			{Name: "FULL", Rate: 89.971, Spread: 0.621, Rates: []float64{89.35, 90.592}, Line: 8},
 		},
-		// The mean and the population's deviation of 301.836 and 304.772.
+		// Mean and population standard deviation of 301.836 and 304.772.
 		"sc21/trials/benchy.json": {{Name: "IO", Rate: 303.304, Spread: 1.468, Rates: []float64{301.836, 304.772}}, {Name: "FULL", Rate: 252.044, Rates: []float64{252.044}}},
-		// ± is 1.96 σ; the iterations are of one GPU of 8.
+		// ± is 1.96 σ; the rates of the iterations are for one of 8 GPUs.
 		"horovod/synthetic.log": {{Name: "SYNTHETIC", Rate: 14281.2, Spread: 25 / 1.96, Rates: []float64{14286.4, 14276.8}, Line: 9}},
 		"hf/trainer_state.json": {{Name: "FULL", Rate: 259.1, Spread: math.NaN()}},
 	} {
@@ -162,7 +164,7 @@ func TestRestOfKinds(t *testing.T) {
 		"lightning/version_0/metrics.csv": {Name: "val_loss", Rank: -1, Steps: []int64{49, 99}, Values: []float64{1.1, math.NaN()}},
 		"titan/llama_8gpu.log":            {Name: "tps", Rank: 0, Steps: []int64{1, 10}, Values: []float64{7123, 91004}, Times: []float64{float64(nine) + 41.5, float64(nine) + 44.5}},
 		"mlperf/result_0.txt":             {Name: "throughput", Rank: -1, Steps: []int64{1}, Values: []float64{341.957}, Times: []float64{1714835514.498}},
-		// Iterations count on over the epochs.
+		// Iterations are counted across epochs.
 		"dllogger/log_8gpu.json": {Name: "average_loss", Rank: -1, Steps: []int64{0, 1, 2, 3}, Values: []float64{3.62, 3.5, 2.5, 2.4}, Times: []float64{1587451057.91385, 1587451058.248618, 1587451116.248618, 1587451117.248618}},
 		"hf/trainer_state.json":  {Name: "grad_norm", Rank: -1, Steps: []int64{50, 100, 200}, Values: []float64{1.5, 1.25, math.NaN()}},
 	} {
@@ -208,8 +210,8 @@ func TestRestOfKinds(t *testing.T) {
 	}
 }
 
-// TestKerasForms: the forms of Keras' line over its versions, and what a
-// progress bar leaves in a file.
+// TestKerasForms checks the forms of Keras' lines in various versions, and the
+// remains of a progress bar in a file.
 func TestKerasForms(t *testing.T) {
 	for _, line := range []string{
 		"196/196 - 49s - loss: 2.0408 - accuracy: 0.2506",
@@ -227,8 +229,8 @@ func TestKerasForms(t *testing.T) {
 	}
 }
 
-// TestReports: what is said of the fixtures: nothing of what was left out or
-// taken from elsewhere goes unsaid.
+// TestReports checks that the reports of the fixtures contain everything that
+// was ignored, unused or assumed.
 func TestReports(t *testing.T) {
 	reports, err := Explain("testdata/tree")
 	check(t, err)
@@ -236,11 +238,11 @@ func TestReports(t *testing.T) {
 	for _, want := range []string{
 		"tree/sc21/base/4GPU/00/out.log: SC21 log, 1 run, 3 records, 17 of 21 lines used\n",
 		"tree/sc21/pm-crop64-1234567.out: SC21 log", "the same start and the same epochs as in testdata/tree/sc21/base/4GPU/00/out.log: one run",
-		"4 workers: rank 3 said it was done", `8 workers: the name "log_8gpu"`, "8 workers: devices 4 × nodes 2 of the configuration",
-		"ignored: 4 lines, the first is line 1: of no known form", "± is 1.96 standard deviations",
-		"the lines of 2 ranks are one run", "an earlier state of the run in testdata/tree/hf/trainer_state.json, which counts",
-		"not used: line 2: the header is torn", "not used: line 1: the file holds no table: the run wrote nothing",
-		"nothing says how many workers ran", "job 2001 is accounted in testdata/tree/slurm/accounting.txt",
+		"4 workers: rank 3 reported that it was done", `8 workers: the name "log_8gpu"`, "8 workers: devices 4 × nodes 2 of the configuration",
+		"ignored: 4 lines, the first is line 1: of unknown form", "± is 1.96 standard deviations",
+		"the lines of 2 ranks are one run", "an earlier state of the run; the state in testdata/tree/hf/trainer_state.json counts",
+		"not used: line 2: the header is torn", "not used: line 1: the file contains no table: the run wrote nothing",
+		"the number of workers is unknown", "the accounting of job 2001 is in testdata/tree/slurm/accounting.txt",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the reports do not say %q", want)
@@ -259,7 +261,8 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestManyBadLines: the first hundred are kept, the rest is counted.
+// TestManyBadLines checks that the first hundred problems are kept and the
+// others are counted.
 func TestManyBadLines(t *testing.T) {
 	run := readOne(t, "log_2.csv", twoRows+strings.Repeat("x\n", 1000))
 	if len(run.Problems) != record.MaxUnused+1 || run.Problems[record.MaxUnused].Reason != "and 900 more lines that could not be used" {
@@ -267,7 +270,7 @@ func TestManyBadLines(t *testing.T) {
 	}
 }
 
-// TestProgress: told in order, up to all.
+// TestProgress checks that the progress increases up to the total.
 func TestProgress(t *testing.T) {
 	var last, total int64
 	o := Options{Progress: func(read, all int64) {
@@ -283,7 +286,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// ExampleExplain says of a file what of it is used.
+// ExampleExplain shows which lines of a file are used.
 func ExampleExplain() {
 	dir, err := os.MkdirTemp("", "study")
 	if err != nil {
@@ -306,5 +309,5 @@ func ExampleExplain() {
 	// baseline_4gpu.out: benchy, 1 run, 2 records, 2 of 3 lines used
 	//     taken: 4 workers: the name "baseline_4gpu"
 	//     taken: series "baseline": from the path
-	//     ignored: 1 line, the first is line 3: of no known form
+	//     ignored: 1 line, the first is line 3: of unknown form
 }

@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// formats returns the formats of other programs' logs, in the order in which a
-// file is tried against them.
+// formats returns the formats of other programs' logs in the order in which
+// they are tried.
 func formats() []record.Format {
 	return slices.Concat([]record.Format{events.Format(), trace.Format()}, table.Formats(), []record.Format{textlog.Format()})
 }
@@ -29,16 +29,18 @@ func formatNames() []string {
 	return names
 }
 
-// TrainingSeconds is the key of [runs.Info].Config for the seconds of the whole
-// training, if a log has them.
+// TrainingSeconds is the key in [runs.Info].Config of the duration of the
+// complete training in seconds, if the log has it.
 const TrainingSeconds = record.TrainingSeconds
 
-// Options configure how logs are read. The zero value reads as [Read] does.
+// Options configures how logs are read. With the zero value, Options.Read works
+// like [Read].
 type Options struct {
-	// As are patterns of file names. The first that matches a file counts.
+	// As lists patterns of file names. The first pattern that matches a file
+	// applies.
 	As []Pattern
-	// Progress is called with the number of bytes read so far and in all, by
-	// one goroutine at a time.
+	// Progress, if set, is called with the number of bytes read so far and the
+	// total number of bytes. Calls do not overlap.
 	Progress func(read, total int64)
 }
 
@@ -49,10 +51,10 @@ type Logs struct {
 	Reports  Reports        // one per file
 }
 
-// Read reads every run in and under the paths, which are folders or files, in
-// natural order of their paths (log_2.csv before log_10.csv). It returns an
-// error if a path cannot be read at all, or if it is a single file of no known
-// kind. Damaged runs are reported as problems.
+// Read reads every run in and below the paths, which are folders or files. The
+// runs are in natural order of their paths (log_2.csv before log_10.csv). It
+// returns an error if a path cannot be read at all, or if a path is a file of
+// unknown format. Damaged runs are reported as problems.
 func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
 	logs := &Logs{}
 	for _, path := range paths {
@@ -63,9 +65,10 @@ func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
 	return logs, nil
 }
 
-// read reads one of the paths. all are the paths that are read together.
+// read reads one path and adds the result to logs. all lists every path of the
+// call, so that copies of run folders among them are skipped.
 func (o Options) read(ctx context.Context, path string, all []string, logs *Logs) error {
-	tasks, err := list(path)
+	tasks, err := listTasks(path)
 	if err != nil {
 		return fmt.Errorf("read logs: %w", err)
 	}
@@ -79,8 +82,8 @@ func (o Options) read(ctx context.Context, path string, all []string, logs *Logs
 	if len(tasks) == 1 && tasks[0].path == path && !tasks[0].folder {
 		if r := tasks[0].report; r.CopyOf == "" && (r.Skipped != "" || r.Kind == "") {
 			why := r.Skipped
-			if why == noKind {
-				why = "the file is of no known kind; expected a run folder or: " + strings.Join(formatNames(), ", ")
+			if why == unknownFormat {
+				why = "unknown file format; expected a run folder or: " + strings.Join(formatNames(), ", ")
 			}
 			for _, p := range r.Unused {
 				why = strings.TrimPrefix(why+"; "+p.Reason, "; ")
@@ -96,7 +99,7 @@ func (o Options) read(ctx context.Context, path string, all []string, logs *Logs
 	}
 	for _, t := range tasks {
 		if !reported[t.path] {
-			logs.Reports = append(logs.Reports, reportOf(&t.report))
+			logs.Reports = append(logs.Reports, newReport(&t.report))
 			logs.Problems = append(logs.Problems, t.report.Problems()...)
 		}
 	}
@@ -105,14 +108,15 @@ func (o Options) read(ctx context.Context, path string, all []string, logs *Logs
 		seen[run.Dir] = true
 	}
 	for _, run := range found {
-		if !seen[run.Dir] { // a path may be inside another
+		if !seen[run.Dir] { // one path may contain another
 			logs.Runs = append(logs.Runs, run)
 		}
 	}
 	return nil
 }
 
-// Explain reads the paths and returns what was done with each file.
+// Explain reads the paths and returns a report for each file: what was read,
+// ignored and assumed.
 func (o Options) Explain(ctx context.Context, paths ...string) (Reports, error) {
 	logs, err := o.Read(ctx, paths...)
 	if err != nil {
@@ -121,12 +125,13 @@ func (o Options) Explain(ctx context.Context, paths ...string) (Reports, error) 
 	return logs.Reports, nil
 }
 
-// Explain returns what Read does with each file in and under the paths.
+// Explain reads the paths and returns a report for each file: what was read,
+// ignored and assumed.
 func Explain(paths ...string) (Reports, error) {
 	return Options{}.Explain(context.Background(), paths...)
 }
 
-// Read reads every run in and under path, as [Options.Read] does.
+// Read reads every run in and below path, as [Options.Read] does.
 func Read(path string) ([]runs.Run, []runs.Problem, error) {
 	logs, err := Options{}.Read(context.Background(), path)
 	if err != nil {

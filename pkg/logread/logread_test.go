@@ -15,7 +15,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// twoRows is the form of the study's native logs: its first two rows at 1 GPU.
+// twoRows is the beginning of a log of the study: the first two rows of the
+// native run with 1 GPU.
 const twoRows = `,time_per_epoch,loss,lr,training_time,test_time,iou
 0,205.381887,0.561627,0.001000,38765.412019,29.629347,0.899849
 1,189.552807,0.365322,0.001000,38765.412019,29.629347,0.899849
@@ -118,8 +119,8 @@ func TestStudyVariants(t *testing.T) {
 	}
 }
 
-// TestStudyDefects has each defect that occurs in the study's own folders, and
-// what else can go wrong with a line.
+// TestStudyDefects reads each defect that occurs in the study's files, and
+// other defective lines.
 func TestStudyDefects(t *testing.T) {
 	header, rows, _ := strings.Cut(twoRows, "\n")
 	for _, c := range []struct {
@@ -127,11 +128,11 @@ func TestStudyDefects(t *testing.T) {
 		epochs     int // -1: no run
 		problems   []runs.Problem
 	}{
-		{"only quotes", "\"\"\n", -1, []runs.Problem{{Line: 1, Reason: "the file holds no table: the run wrote nothing"}}},
-		{"empty", "", -1, []runs.Problem{{Line: 1, Reason: "the file holds no table: the run wrote nothing"}}},
+		{"only quotes", "\"\"\n", -1, []runs.Problem{{Line: 1, Reason: "the file contains no table: the run wrote nothing"}}},
+		{"empty", "", -1, []runs.Problem{{Line: 1, Reason: "the file contains no table: the run wrote nothing"}}},
 		{"torn header", "\"\"\n" + header[3:] + "\n" + rows, 2, []runs.Problem{{
 			Line:   2,
-			Reason: fmt.Sprintf("the header is torn: %q is taken for the end of %q", header[3:], header),
+			Reason: fmt.Sprintf("the header is torn: %q is taken as the end of %q", header[3:], header),
 		}}},
 		{"header torn so short that it fits several", "\"\"\nst_time,iou\n" + rows, -1, []runs.Problem{{
 			Line:   2,
@@ -141,14 +142,14 @@ func TestStudyDefects(t *testing.T) {
 			Line:   1,
 			Reason: fmt.Sprintf("expected a header such as %q, got \"a,b\"; no row of this file is used", header),
 		}}},
-		{"no rows", header + "\n", -1, []runs.Problem{{Line: 0, Reason: "the file has a header and no epochs"}}},
+		{"no rows", header + "\n", -1, []runs.Problem{{Line: 0, Reason: "the file has a header but no epochs"}}},
 		{"NaN", header + "\n0,,,0.001000,1.000000,1.000000,\n", 1, nil},
 		{"bad lines", twoRows + "2,1.0\nx,1.000000,,,,,\n3,y,,,,,\n-1,1.000000,,,,,\n1,2.000000,,,,,\n4,1.000000,0.500000,0.001000,1.000000,1.000000,0.9", 2, []runs.Problem{
 			{Line: 4, Reason: `expected 7 cells, got 2: "2,1.0"`},
 			{Line: 5, Reason: `column "": expected a number, got "x"`},
 			{Line: 6, Reason: `column "time_per_epoch": expected a number, got "y"`},
 			{Line: 7, Reason: `index column: expected 0, 1, 2, …, got "-1"`},
-			{Line: 8, Reason: "row 1 stands here again; the later one counts"},
+			{Line: 8, Reason: "duplicate row 1; the later one counts"},
 			{Line: 9, Reason: `last line is torn: "4,1.000000,0.500000,0.001000,1.000000,1.000000,0.9"`},
 		}},
 	} {
@@ -179,14 +180,14 @@ func TestWorkersNobodyTold(t *testing.T) {
 	write(t, dir, map[string]string{"training.csv": twoRows})
 	found, problems, err := Read(dir)
 	check(t, err)
-	if len(found) != 1 || found[0].Info.Workers != 0 || len(problems) != 1 || !strings.Contains(problems[0].Reason, "how many workers") {
+	if len(found) != 1 || found[0].Info.Workers != 0 || len(problems) != 1 || !strings.Contains(problems[0].Reason, "the number of workers is unknown") {
 		t.Errorf("runs %v, problems %v", found, problems)
 	}
 }
 
 func TestRanksCountMoreThanTheName(t *testing.T) {
 	run := readOne(t, "log_g2_r1.csv", ",loss,accuracy,val_loss,val_accuracy,lr,training_time,ranks\n0,0.5,0.8,0.6,0.7,0.001,100.0,8\n")
-	if run.Info.Workers != 8 || len(run.Problems) != 1 || !strings.Contains(run.Problems[0].Reason, "the name says 2 workers, the column ranks 8") {
+	if run.Info.Workers != 8 || len(run.Problems) != 1 || !strings.Contains(run.Problems[0].Reason, "got 2 workers in the file name, 8 in the column ranks") {
 		t.Errorf("workers %d, problems %v", run.Info.Workers, run.Problems)
 	}
 }
@@ -199,7 +200,7 @@ func TestTreeOfBothKinds(t *testing.T) {
 		"damaged/run.json": "{", "orphan/epochs.csv": "epoch\n1\n",
 		"begun/owners.jsonl": `{"host":"a","pid":1,"started":"2026-11-22T12:03:00Z","heartbeat":"2026-11-22T12:03:05Z"}` + "\n", // a lock without a run
 	})
-	tasks, err := list(root)
+	tasks, err := listTasks(root)
 	check(t, err)
 	for _, task := range tasks {
 		if strings.Contains(task.path, "begun") {
@@ -233,7 +234,7 @@ func TestTreeOfBothKinds(t *testing.T) {
 func TestReadErrors(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"notes.txt": "x"})
-	for path, want := range map[string]string{"nowhere": "no such file", "notes.txt": "of no known kind; expected a run folder or: "} {
+	for path, want := range map[string]string{"nowhere": "no such file", "notes.txt": "unknown file format; expected a run folder or: "} {
 		_, _, err := Read(filepath.Join(dir, path))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, expected %q", path, err, want)
@@ -263,11 +264,12 @@ func Example() {
 	// Output: horovod 4 2 205.381887 0
 }
 
-// TestReportOfUnread: of a file that cannot be opened there is no kind to say.
+// TestReportOfUnread checks the report of a file that cannot be opened, so that
+// its format is unknown.
 func TestReportOfUnread(t *testing.T) {
 	file := record.Report{Path: "a.log"}
 	file.Problem(0, "open a.log: permission denied")
-	r := reportOf(&file)
+	r := newReport(&file)
 	if got, want := r.String(), "a.log: not read: open a.log: permission denied\n"; got != want {
 		t.Errorf("%q, expected %q", got, want)
 	}

@@ -14,55 +14,49 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// splitNames returns the names of folders in which Keras keeps the files of one
-// part of the data.
-func splitNames() []string { return []string{"train", "validation", "valid", "val", "eval", "test"} }
+// splitFolders returns the names of the folders in which Keras keeps the event
+// files of one split of the data set.
+func splitFolders() []string { return []string{"train", "validation", "valid", "val", "eval", "test"} }
 
-// merger makes runs of parts. Several files may describe one run. The rules, in
-// this order:
+// merger merges parts into runs, since several files may describe one run. It
+// applies these rules in order:
 //
-//   - A run folder of this project is a run; the traces in it are its spans.
+//   - A run folder of this project is one run. The traces in it become its spans.
 //   - Files that differ only in the {rank} of a pattern are one run.
-//   - Of several states of one run (trainer_state.json of each checkpoint) the
-//     last counts.
-//   - Two logs with the same start and the same epochs are one run (out.log and
-//     the job's stdout). What only the second has is added to the first.
-//   - A companion (TensorBoard files, traces) belongs to the only run of its
-//     folder, of the folder above, or of the one above that. But a folder whose
-//     name has a worker count or a repeat number is a run of its own. The
-//     companions of a folder without such a run make one run together, as do
-//     those in train/ and validation/ next to each other.
-//   - A configuration file adds what the runs of its folder do not say.
-//   - The accounting of a job belongs to the run whose file name has the job's
-//     number; without such a run it is a run of its own.
+//   - Of several states of one run (the trainer_state.json of each checkpoint), only the last counts.
+//   - Two logs with the same start time and the same epochs are one run (out.log and the job's stdout). Values that only the second log has are added to the first.
+//   - A companion (TensorBoard event files, traces) belongs to the only run in its folder, in the parent folder, or in the grandparent folder. But a folder whose name has a worker count or a repeat number is a separate run. If no such run exists, the companions of a folder form one run, together with those in its subfolders train/ and validation/.
+//   - A configuration file adds settings that the runs of its folder lack.
+//   - The accounting of a job belongs to the run whose file name has the job's number. If no such run exists, it forms a run.
 type merger struct {
 	options    Options
 	names      *identifier
-	root       string                      // the path that is read; folders above it are ignored
-	folders    map[string][]*record.Part   // principal runs by their folder
-	runFolders map[string]*record.Part     // run folders
-	matched    map[*record.Part]nameFields // what a pattern says about the file
+	root       string                      // the path that is read; its parent folders are not searched
+	folders    map[string][]*record.Part   // principal parts by folder
+	runFolders map[string]*record.Part     // parts of run folders by path
+	matched    map[*record.Part]nameFields // fields from the pattern that matched the file
 }
 
-// nameOf returns what a pattern says about the file. Numbers that it does not
-// give are -1.
-func (m *merger) nameOf(p *record.Part) nameFields {
+// nameFieldsOf returns the fields that a pattern captured in the name of p's
+// file. All numbers are -1 if no pattern matched.
+func (m *merger) nameFieldsOf(p *record.Part) nameFields {
 	if t, ok := m.matched[p]; ok {
 		return t
 	}
 	return nameFields{workers: -1, seed: -1, rank: -1}
 }
 
-// merge returns the runs in the order of their first parts.
+// merge merges the parts into runs and returns the runs in the order of their
+// first parts.
 func (m *merger) merge(parts []*record.Part) []runs.Run {
-	m.names = identifiers()
+	m.names = sharedIdentifier()
 	m.runFolders, m.matched = map[string]*record.Part{}, map[*record.Part]nameFields{}
 	for _, p := range parts {
 		if p.Role == record.RunFolder {
 			m.runFolders[filepath.Clean(p.Report.Path)] = p
 		}
 		if p.Role != record.RunFolder {
-			m.apply(p)
+			m.applyPattern(p)
 		}
 	}
 	of := func(r record.Role) []*record.Part {
@@ -75,7 +69,7 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 		return found
 	}
 	mains := m.joinRanks(of(record.Principal))
-	mains = lastStates(mains)
+	mains = removeEarlierStates(mains)
 	mains = joinCopies(mains)
 	mains = append(mains, m.joinCompanions(trace.Join(events.Join(of(record.Companion))), mains)...)
 	joinConfig(of(record.Config), mains)
@@ -85,13 +79,13 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 		known[p.Run.Info.JobIDs[record.SlurmJob]] = true
 	}
 	for _, p := range mains {
-		jobOf(p, known)
+		setJobID(p, known)
 	}
 	mains = append(mains, joinAccounting(jobs, mains)...)
 	for _, p := range mains {
-		m.names.run(p, m.nameOf(p))
+		m.names.complete(p, m.nameFieldsOf(p))
 	}
-	joinStudies(mains)
+	alignStudies(mains)
 	attachProblems(mains)
 	isMain := map[*record.Part]bool{}
 	for _, p := range mains {
@@ -106,8 +100,9 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	return found
 }
 
-// apply applies the first pattern that matches.
-func (m *merger) apply(p *record.Part) {
+// applyPattern stores the fields of the first pattern that matches the file of
+// p.
+func (m *merger) applyPattern(p *record.Part) {
 	for _, pattern := range m.options.As {
 		if t, ok := pattern.match(p.Run.File); ok {
 			m.matched[p] = t
@@ -117,17 +112,17 @@ func (m *merger) apply(p *record.Part) {
 	}
 }
 
-// joinRanks merges files that differ only in their rank.
+// joinRanks merges the parts of files whose names differ only in the rank.
 func (m *merger) joinRanks(mains []*record.Part) []*record.Part {
 	type group struct {
 		rest string
-		line int // the n-th run of each file
+		line int // number of the run within its file, from 1
 	}
 	groups := map[group][]*record.Part{}
 	var kept []*record.Part
 	nth := map[string]int{}
 	for _, p := range mains {
-		name := m.nameOf(p)
+		name := m.nameFieldsOf(p)
 		if name.rank < 0 {
 			kept = append(kept, p)
 			continue
@@ -148,21 +143,22 @@ func (m *merger) joinRanks(mains []*record.Part) []*record.Part {
 		for i, p := range ranks {
 			by[i] = p.Run.Epochs
 			if i > 0 {
-				p.Report.Assume("a rank of the run in %s", first.Run.File)
+				p.Report.Assume("one rank of the run in %s", first.Run.File)
 				addMissing(&first.Run, p.Run)
 			}
 		}
-		first.Run.Epochs = record.JoinEpochs(by, first.SumRates)
+		first.Run.Epochs = record.MergeEpochs(by, first.SumRates)
 		if first.Run.Info.Workers == 0 {
 			first.Run.Info.Workers = len(ranks)
-			first.Report.Assume("%s: a file a rank", english.Count(len(ranks), "worker"))
+			first.Report.Assume("%s: one file per rank", english.Count(len(ranks), "worker"))
 		}
 	}
 	return kept
 }
 
-// lastStates removes the earlier states of a run.
-func lastStates(mains []*record.Part) []*record.Part {
+// removeEarlierStates returns mains without the parts that describe an earlier
+// state of the same run.
+func removeEarlierStates(mains []*record.Part) []*record.Part {
 	last := map[string]*record.Part{}
 	for _, p := range mains {
 		if l := last[p.StateOf]; p.StateOf != "" && (l == nil || l.State < p.State) {
@@ -172,13 +168,13 @@ func lastStates(mains []*record.Part) []*record.Part {
 	return slices.DeleteFunc(mains, func(p *record.Part) bool {
 		earlier := p.StateOf != "" && last[p.StateOf] != p
 		if earlier {
-			p.Report.Assume("an earlier state of the run in %s, which counts", last[p.StateOf].Run.File)
+			p.Report.Assume("an earlier state of the run; the state in %s counts", last[p.StateOf].Run.File)
 		}
 		return earlier
 	})
 }
 
-// joinCopies merges logs that describe the same run.
+// joinCopies merges the logs that describe the same run.
 func joinCopies(mains []*record.Part) []*record.Part {
 	var kept []*record.Part
 	started := map[time.Time][]*record.Part{}
@@ -198,20 +194,20 @@ func joinCopies(mains []*record.Part) []*record.Part {
 	return kept
 }
 
-// sameRun reports whether two runs that started at the same time have the same
-// epochs.
+// sameRun reports whether two runs have the same epochs with the same
+// durations. The caller has checked that they started at the same time.
 func sameRun(a, b runs.Run) bool {
 	return len(a.Epochs) > 0 && slices.EqualFunc(a.Epochs, b.Epochs, func(x, y runs.Epoch) bool { return x.Epoch == y.Epoch && x.Seconds == y.Seconds })
 }
 
-// joinCompanions adds companions to the runs to which they belong, and returns
-// the others as runs.
+// joinCompanions adds each companion to the run to which it belongs, and
+// returns the companions that form runs themselves.
 func (m *merger) joinCompanions(companions, mains []*record.Part) []*record.Part {
 	groups := map[string]*record.Part{}
 	var own []*record.Part
 	for _, p := range companions {
 		folder := filepath.Dir(p.Run.File)
-		if slices.Contains(splitNames(), filepath.Base(folder)) {
+		if slices.Contains(splitFolders(), filepath.Base(folder)) {
 			for i := range p.Run.Curves {
 				p.Run.Curves[i].Name = filepath.Base(folder) + "/" + p.Run.Curves[i].Name
 			}
@@ -222,7 +218,7 @@ func (m *merger) joinCompanions(companions, mains []*record.Part) []*record.Part
 			to.Run.Spans = append(to.Run.Spans, p.Run.Spans...)
 			continue
 		}
-		to, why := m.runOf(folder, mains)
+		to, why := m.findRun(folder, mains)
 		if to == nil && groups[folder] != nil {
 			to, why = groups[folder], "of the same folder"
 		}
@@ -241,10 +237,11 @@ func (m *merger) joinCompanions(companions, mains []*record.Part) []*record.Part
 	return own
 }
 
-// runOf returns the only run whose file is in folder or up to two folders
-// above. If there is none or several, it returns nil and, for several, the
-// reason.
-func (m *merger) runOf(folder string, mains []*record.Part) (to *record.Part, why string) {
+// findRun returns the only run whose file is in folder, its parent or its
+// grandparent, and a description of the match. If no folder has a run, it
+// returns nil and "". If the first folder with runs has several, it returns nil
+// and the reason.
+func (m *merger) findRun(folder string, mains []*record.Part) (to *record.Part, why string) {
 	if m.folders == nil {
 		m.folders = map[string][]*record.Part{}
 		for _, p := range mains {
@@ -257,16 +254,17 @@ func (m *merger) runOf(folder string, mains []*record.Part) (to *record.Part, wh
 		case len(here) == 1:
 			return here[0], "the only run of " + folder
 		case len(here) > 1:
-			return nil, fmt.Sprintf("%s holds %d runs, and nothing says to which this belongs; it is a run by itself", folder, len(here))
-		case folder == filepath.Clean(m.root), m.names.namesRun(filepath.Base(folder)):
-			return nil, "" // the folder is named for a run of its own
+			return nil, fmt.Sprintf("%s has %d runs, and it is unknown to which of them this file belongs; it becomes a separate run", folder, len(here))
+		case folder == filepath.Clean(m.root), m.names.isRunName(filepath.Base(folder)):
+			return nil, "" // the name of the folder marks a separate run
 		}
 		folder = filepath.Dir(folder)
 	}
 	return nil, ""
 }
 
-// joinConfig adds configurations to the runs of their folders.
+// joinConfig adds the settings of configuration files to the runs in their
+// folders.
 func joinConfig(configs, mains []*record.Part) {
 	for _, c := range configs {
 		n := 0
@@ -276,13 +274,13 @@ func joinConfig(configs, mains []*record.Part) {
 				n++
 			}
 		}
-		c.Report.Assume("a configuration, of %s of its folder", english.Count(n, "run"))
+		c.Report.Assume("a configuration for %s in its folder", english.Count(n, "run"))
 	}
 }
 
-// joinAccounting adds a job's accounting to the job's run, and returns jobs
-// without a log as runs. If a job has several runs, its time and energy belong
-// to none of them, and its status is that of the last.
+// joinAccounting adds the accounting of each job to the job's run, and returns
+// jobs without a log as runs. If a job has several runs, none of them gets its
+// time and energy, and only the last one gets its status.
 func joinAccounting(jobs, mains []*record.Part) []*record.Part {
 	var own []*record.Part
 	for _, job := range jobs {
@@ -301,17 +299,17 @@ func joinAccounting(jobs, mains []*record.Part) []*record.Part {
 			own = append(own, job)
 			continue
 		}
-		if len(measured) == 0 { // they only say how the job ended
+		if len(measured) == 0 { // none has measurements: they only show how the job ended
 			measured = all
 		}
 		for _, p := range all {
-			p.Report.AssumeOnce("job %s is accounted in %s", id, job.Run.File)
+			p.Report.AssumeOnce("the accounting of job %s is in %s", id, job.Run.File)
 		}
 		if len(measured) == 1 {
 			addMissing(&measured[0].Run, job.Run)
 			continue
 		}
-		common := runs.Info{Series: job.Run.Info.Series} // what holds for each run
+		common := runs.Info{Series: job.Run.Info.Series} // values that are the same for each run of the job
 		if job.Run.Info.Nodes == 1 {
 			common.Nodes = 1
 		}
@@ -322,20 +320,19 @@ func joinAccounting(jobs, mains []*record.Part) []*record.Part {
 		addMissing(&last.Run, runs.Run{Info: runs.Info{Status: job.Run.Info.Status, Error: job.Run.Info.Error}})
 		for _, p := range measured {
 			addMissing(&p.Run, runs.Run{Info: common})
-			p.Report.AssumeOnce("job %s holds %d runs; its time and energy are of all of them, and of none", id, len(measured))
+			p.Report.AssumeOnce("job %s has %d runs; its time and energy are assigned to none of them", id, len(measured))
 			if job.Run.Info.Error != "" {
-				p.Report.AssumeOnce("job %s ended as the last of its %d runs did, the one of %s", id, len(measured), last.Run.Dir)
+				p.Report.AssumeOnce("the status of job %s is assigned to the last of its %d runs, %s", id, len(measured), last.Run.Dir)
 			}
 		}
 	}
 	return own
 }
 
-// joinStudies puts a run whose series comes from its path into the study of the
-// runs in the same folder that state that series themselves. The study is a
-// folder above that is not named for the series, which the path alone does not
-// show.
-func joinStudies(mains []*record.Part) {
+// alignStudies assigns runs whose series comes from the path to the study of
+// the runs in the same folder whose log states the same series. The path alone
+// may suggest another study.
+func alignStudies(mains []*record.Part) {
 	type place struct{ folder, series string }
 	studies := map[place]string{}
 	for _, p := range mains {
@@ -346,13 +343,13 @@ func joinStudies(mains []*record.Part) {
 	for _, p := range mains {
 		if study := studies[place{filepath.Dir(p.Run.File), p.Run.Info.Series}]; p.SeriesFromPath && study != "" && study != p.Run.Info.Study {
 			p.Run.Info.Study = study
-			p.Report.Assume("study %q: that of series %q in the same folder", study, p.Run.Info.Series)
+			p.Report.Assume("study %q: from the other runs of series %q in the same folder", study, p.Run.Info.Series)
 		}
 	}
 }
 
-// attachProblems gives each run the problems of its file, by line if the file
-// has several runs.
+// attachProblems adds the problems of each file to its run. If a file has
+// several runs, the line of a problem decides.
 func attachProblems(mains []*record.Part) {
 	byFile := map[*record.Report][]*record.Part{}
 	for _, p := range mains {

@@ -16,22 +16,23 @@ import (
 	"lockstep/pkg/logread/internal/record"
 )
 
-// headBytes is how many bytes of a file a format sees in order to recognize it.
+// headBytes is the number of bytes at the beginning of a file from which
+// formats recognize it.
 const headBytes = 4096
 
-// Limits for decompression. A repetitive log shrinks to a hundredth of its
-// size, a file made to fill a disk to a thousandth.
+// Limits of decompression. A repetitive log compresses to a hundredth of its
+// size, a file designed to fill a disk to a thousandth.
 const (
 	maxRatio    = 300
-	ratioFrom   = 64 << 20 // decompressed bytes from which on the ratio is checked
+	ratioFrom   = 64 << 20 // decompressed bytes after which the ratio is checked
 	maxUnpacked = 1 << 40
 	maxWindow   = 128 << 20 // memory of the zstd decoder
 )
 
-// content opens the content of f, decompressed and within limits. It returns
-// the input for a format's reader, the first bytes, and a function that
-// releases the decoder.
-func content(ctx context.Context, f *os.File, size int64, report *record.Report) (*record.Input, []byte, func(), error) {
+// openContent returns the decompressed content of f as the input of a format's
+// reader, the first bytes of the content, and a function that releases the
+// decoder. size is the size of the file in bytes.
+func openContent(ctx context.Context, f *os.File, size int64, report *record.Report) (*record.Input, []byte, func(), error) {
 	counted := &countingReader{r: f}
 	raw := bufio.NewReaderSize(counted, 1<<16)
 	in := &record.Input{Path: report.Path, Report: report, Size: size, ReaderAt: f}
@@ -42,7 +43,7 @@ func content(ctx context.Context, f *os.File, size int64, report *record.Report)
 	}
 	var unpacked io.Reader
 	closeIt := none
-	switch report.Compression = compression(magic); report.Compression {
+	switch report.Compression = detectCompression(magic); report.Compression {
 	case "gzip":
 		z, err := gzip.NewReader(raw)
 		if err != nil {
@@ -62,9 +63,9 @@ func content(ctx context.Context, f *os.File, size int64, report *record.Report)
 		packed = bufio.NewReaderSize(unpacked, 1<<16)
 	}
 	text, encoding := plaintext.Reader(packed)
-	body := record.CountContent(ctx, text, report)
+	body := record.NewContentReader(ctx, text, report)
 	if unpacked != nil {
-		body = &bounded{r: body, packed: counted, report: report}
+		body = &boundedReader{r: body, packed: counted, report: report}
 	}
 	if encoding != "" {
 		in.Size, in.ReaderAt = 0, nil
@@ -76,14 +77,14 @@ func content(ctx context.Context, f *os.File, size int64, report *record.Report)
 		closeIt()
 		return nil, nil, none, err
 	}
-	in.Reader = &afterHead{head: head, peeked: peek, rest: body}
+	in.Reader = &peekedReader{head: head, peeked: peek, rest: body}
 	return in, head, closeIt, nil
 }
 
-// compression returns "gzip" (RFC 1952, section 2.3.1) or "zstd" (RFC 8878,
-// section 3.1.1) for a file that begins with head, or "" if the file is not
-// compressed.
-func compression(head []byte) string {
+// detectCompression returns "gzip" (RFC 1952, section 2.3.1) or "zstd" (RFC
+// 8878, section 3.1.1) for a file that begins with head, or "" if the file is
+// not compressed.
+func detectCompression(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		return "gzip"
@@ -93,22 +94,22 @@ func compression(head []byte) string {
 	return ""
 }
 
-// afterHead first returns the bytes that were peeked at, then reads on without
-// a copy.
-type afterHead struct {
+// peekedReader reads the content from its beginning after its head was peeked
+// at: first the buffered bytes, then directly from rest without a copy.
+type peekedReader struct {
 	head   []byte
 	peeked *bufio.Reader
 	rest   io.Reader
 }
 
-func (a *afterHead) Read(p []byte) (int, error) {
+func (a *peekedReader) Read(p []byte) (int, error) {
 	if a.peeked.Buffered() > 0 {
 		return a.peeked.Read(p)
 	}
 	return a.rest.Read(p)
 }
 
-// countingReader counts the bytes read from a compressed file.
+// countingReader counts the bytes that are read from a compressed file.
 type countingReader struct {
 	r io.Reader
 	n int64
@@ -120,33 +121,34 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bounded ends the content of a compressed file if it is damaged or grows out
-// of proportion to the file's size.
-type bounded struct {
-	r      io.Reader // adds its bytes to report
+// boundedReader ends the content of a compressed file early, with a problem, if
+// the file is damaged or if the content is out of proportion to the file's
+// size.
+type boundedReader struct {
+	r      io.Reader // adds the number of its bytes to report
 	packed *countingReader
 	report *record.Report
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *boundedReader) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	switch got := b.report.Bytes; {
 	case got > maxUnpacked, got > ratioFrom && got/maxRatio > b.packed.n:
-		b.report.Problem(0, "unpacking stopped after %d bytes: the file unpacks to more than %d times its size; what came before is read", got, maxRatio)
+		b.report.Problem(0, "decompression stopped after %d bytes: the content is more than %d times as large as the file; the content up to there is read", got, maxRatio)
 		return n, io.EOF
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		b.report.Problem(0, "the compressed file ends in the middle; what came before is read")
+		b.report.Problem(0, "the compressed file is truncated; the content up to there is read")
 		return n, io.EOF
-	case err != nil && !errors.Is(err, io.EOF) && damaged(err):
-		b.report.Problem(0, "the compressed file is damaged after %d bytes of content (%v); what came before is read", got, err)
+	case err != nil && !errors.Is(err, io.EOF) && isDamage(err):
+		b.report.Problem(0, "the compressed file is damaged after %d bytes of content (%v); the content up to there is read", got, err)
 		return n, io.EOF
 	}
 	return n, err
 }
 
-// damaged reports whether err is about the content of a compressed file, not
-// about reading it.
-func damaged(err error) bool {
+// isDamage reports whether err shows that the compressed content is damaged, as
+// opposed to a failed read or a canceled context.
+func isDamage(err error) bool {
 	var disk *os.PathError
 	return !errors.As(err, &disk) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Messages as the programs write them: PyTorch 1.13 and 2.x, TensorFlow 2.4 on
+// Messages of PyTorch 1.13 and 2.x, TensorFlow 2.4 on
 // a GPU, XLA's allocator, Slurm 20.11 and 23.02.
 const (
 	torchOld  = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.78 GiB total capacity; 12.40 GiB already allocated; 1.10 GiB free; 13.50 GiB reserved in total by PyTorch)\n"
@@ -21,7 +21,8 @@ const (
 	srunTask  = "srun: error: node01: task 0: Out Of Memory\n"
 )
 
-// TestOutOfMemory reads each message as the end of a run, with its line.
+// TestOutOfMemory checks that each message ends a run and that its line is
+// reported.
 func TestOutOfMemory(t *testing.T) {
 	for who, text := range map[string]string{
 		"PyTorch: RuntimeError": torchOld, "PyTorch: torch.cuda.OutOfMemoryError": torchNew, "TensorFlow: tensorflow": tfMessage,
@@ -44,8 +45,9 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestOutOfMemoryIsTheEnd: a message after which epochs follow (an allocation
-// that was tried again) ends nothing; talk of memory is no message.
+// TestOutOfMemoryIsTheEnd checks that a message does not end the run if epochs
+// follow (a failed allocation that was retried), and that other text about
+// memory is not a message.
 func TestOutOfMemoryIsTheEnd(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
@@ -61,13 +63,14 @@ func TestOutOfMemoryIsTheEnd(t *testing.T) {
 	if want := "again_2gpus.log done 0, later_2gpus.log failed 1, talk_2gpus.log done 0"; strings.Join(got, ", ") != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if text := logs.Reports.String(); !strings.Contains(text, "line 1 says that memory ran out, and the run went on") {
+	if text := logs.Reports.String(); !strings.Contains(text, "line 1 reports that memory ran out, but the run continued") {
 		t.Error(text)
 	}
 }
 
-// TestBatchLimits finds the last good and the first failing batch of jobs whose
-// batch is in their command (which set -x writes to the error file) or name.
+// TestBatchLimits checks the last good and the first failing batch size of
+// jobs. The batch size is in the file name or in the command, which set -x
+// writes to the error file.
 func TestBatchLimits(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
@@ -91,7 +94,7 @@ func TestBatchLimits(t *testing.T) {
 		"unet":     "unet: last good batch: 32; first failing batch: 64",
 		"resnet":   "resnet: last good batch: 8; no job ran out of memory, so a larger one may fit",
 		"lonely":   "lonely: first failing batch: 4; no job with a smaller one has trained",
-		"nameless": "nameless: a job ran out of memory, but nothing says with which batch",
+		"nameless": "nameless: a job ran out of memory, but its batch size is unknown",
 		"odd":      "odd: batch 16 trained, yet batch 8 ran out of memory: the jobs differ in more than their batch",
 	} {
 		if l := got[series]; !strings.HasPrefix(l.Verdict(), want) {
@@ -111,12 +114,13 @@ func TestBatchLimits(t *testing.T) {
 		"batch 64: ran out of memory in ", "(batch-size of the command or configuration)", "unet-bs128.err:1: Slurm", "unet-bs128.err:2: Slurm",
 	} {
 		if !strings.Contains(text, part) {
-			t.Errorf("the evidence lacks %q:\n%s", part, text)
+			t.Errorf("the evidence does not contain %q:\n%s", part, text)
 		}
 	}
 }
 
-// TestBatchOfRunFolders: a run of ours that failed says itself why.
+// TestBatchOfRunFolders checks run folders whose runs failed for lack of
+// memory.
 func TestBatchOfRunFolders(t *testing.T) {
 	run := func(batch int, status, reason string) runs.Run {
 		r := runs.Run{Dir: fmt.Sprintf("run-%d", batch), Kind: runFolder, File: "epochs.csv", Info: runs.Info{Series: "ddp", BatchPerWorker: batch, Status: status, Error: reason}}

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/logread/internal/record"
 )
 
-// Pattern says what the name of a file means for its run. It overrides the file
-// itself, its folders and its configuration.
+// Pattern extracts the properties of a run from a file name. They take
+// precedence over the content of the file, its folders and its configuration.
 type Pattern struct {
 	text   string
 	re     *regexp.Regexp
@@ -25,11 +25,12 @@ type Pattern struct {
 //	{series}/{workers}GPU/seed{seed}/out.log
 //	job_{workers}_rank{rank}.txt=ResNet-50
 //
-// The text before the = is the end of a path, made of whole names between
-// slashes. In it, {workers}, {seed} and {rank} match a number, {series} matches
-// a text without a slash, * any text without a slash, and ** any text. The
-// optional text after the = is the name of the series, which may contain
-// {series}. Files of one folder that differ only in {rank} are one run.
+// The text before the = matches the end of a path and begins at a file or
+// folder name. In it, {workers}, {seed} and {rank} match a number, {series}
+// matches one or more characters other than a slash, * matches any characters
+// other than a slash, and ** matches any characters. The optional text after
+// the = is the name of the series, which may contain {series}. Files of one
+// folder that differ only in {rank} are one run.
 func ParsePattern(text string) (Pattern, error) {
 	glob, series, named := strings.Cut(text, "=")
 	if glob == "" || named && series == "" {
@@ -58,10 +59,10 @@ func ParsePattern(text string) (Pattern, error) {
 			case "series":
 				field = "(?P<series>[^/]+?)"
 			default:
-				return Pattern{}, fmt.Errorf("parse pattern %q: %q is not known; use {workers}, {seed}, {rank} or {series}", text, rest[:max(end+1, 1)])
+				return Pattern{}, fmt.Errorf("parse pattern %q: unknown field %q; use {workers}, {seed}, {rank} or {series}", text, rest[:max(end+1, 1)])
 			}
 			if seen[name] {
-				return Pattern{}, fmt.Errorf("parse pattern %q: {%s} stands there twice", text, name)
+				return Pattern{}, fmt.Errorf("parse pattern %q: duplicate field {%s}", text, name)
 			}
 			seen[name] = true
 			length = end + 1
@@ -80,10 +81,10 @@ func ParsePattern(text string) (Pattern, error) {
 		if name, _, closed := strings.Cut(rest, "}"); closed {
 			rest = name + "}"
 		}
-		return Pattern{}, fmt.Errorf("parse pattern %q: %q is not known behind the =; use {series}", text, "{"+rest)
+		return Pattern{}, fmt.Errorf("parse pattern %q: unknown field %q after the =; use {series}", text, "{"+rest)
 	}
 	if strings.Contains(series, "{series}") && !seen["series"] {
-		return Pattern{}, fmt.Errorf("parse pattern %q: {series} must come after the =, not before it", text)
+		return Pattern{}, fmt.Errorf("parse pattern %q: {series} after the = needs {series} before the =", text)
 	}
 	re, err := regexp.Compile(b.String())
 	if err != nil {
@@ -92,18 +93,20 @@ func ParsePattern(text string) (Pattern, error) {
 	return Pattern{text: text, re: re, series: series}, nil
 }
 
-// String returns the pattern as written.
+// String returns the text from which the pattern was parsed.
 func (p Pattern) String() string { return p.text }
 
-// nameFields is what a name says. A number that is missing is -1.
+// nameFields contains the fields that a pattern captured in a path. A number
+// that the pattern does not contain is -1.
 type nameFields struct {
 	series              string
 	workers, seed, rank int
 	rest                string // the path without the rank
 }
 
-// match applies the pattern to a path. The name of a compressed file matches
-// with and without the ending of its compression.
+// match returns the fields that the pattern captures in path. ok is false if it
+// does not match. The name of a compressed file matches with and without the
+// extension of its compression.
 func (p Pattern) match(path string) (nameFields, bool) {
 	path = filepath.ToSlash(path)
 	m := p.re.FindStringSubmatchIndex(path)

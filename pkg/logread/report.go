@@ -14,39 +14,41 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Ignored counts the lines of a file that were ignored for one reason.
+// Ignored is the number of lines of a file that were ignored for one reason.
 type Ignored struct {
 	Reason string
 	Lines  int64
 	First  int // number of the first such line
 }
 
-// Report says what was done with a file, so that nothing is left out in
-// silence.
+// Report describes what was read from a file, what was not, and why, so that
+// nothing is omitted silently.
 type Report struct {
 	Path        string
-	Kind        string // of the log; empty if unknown
+	Kind        string // kind of the log; empty if unknown
 	Compression string // gzip or zstd; empty if the file is not compressed
-	Bytes       int64  // of content that was read, decompressed
-	Runs        int    // in the file, or 1 if it adds to a run of other files
-	Records     int64  // epochs, trials, events, … that were read
-	Lines       int64  // of text; 0 for a binary file
+	Bytes       int64  // bytes of content that were read, after decompression
+	Runs        int    // number of runs in the file; 1 if it adds to a run of other files
+	Records     int64  // number of epochs, trials, events, … that were read
+	Lines       int64  // number of lines; 0 for a binary file
 	LinesUsed   int64
-	Ignored     []Ignored // lines without a value of a known form, by reason
-	// Unused are the lines that should hold a value and could not be used, and
-	// other problems of the file: the first hundred. UnusedMore counts the rest.
+	Ignored     []Ignored // ignored lines by reason
+	// Unused lists the first hundred lines that should contain a value but
+	// could not be used, and other problems of the file. UnusedMore counts the
+	// rest.
 	Unused     []runs.Problem
 	UnusedMore int
-	// Assumed lists what was not in the file's values and where it came from.
+	// Assumed lists the properties that the values of the file do not contain,
+	// each with its source.
 	Assumed []string
 	Skipped string // why the file was not read; empty if it was
-	// CopyOf is set if the file is a copy of a run folder that was read too
-	// (runs.WriteStudyLog). It is the path of that folder.
+	// CopyOf is the path of the run folder of which the file is a copy (written
+	// by runs.WriteStudyLog), if that folder was read too; otherwise empty.
 	CopyOf string
 }
 
-// reportOf converts a report from the type that the formats use.
-func reportOf(r *record.Report) Report {
+// newReport converts the report of a format's reader.
+func newReport(r *record.Report) Report {
 	var ignored []Ignored
 	for _, i := range r.Ignored {
 		ignored = append(ignored, Ignored(i))
@@ -59,11 +61,11 @@ func reportOf(r *record.Report) Report {
 	}
 }
 
-// Reports are the reports of all files under the paths, in natural order. A
-// notebook shows them as a table.
+// Reports contains one report per file, in natural order of the paths. A
+// notebook shows it as a table.
 type Reports []Report
 
-// String returns the reports as text.
+// String returns the text of all reports.
 func (r Reports) String() string {
 	var b strings.Builder
 	for _, one := range r {
@@ -99,8 +101,8 @@ func (r Reports) Table() dataframe.DataFrame {
 	)
 }
 
-// HTML returns the reports as an HTML table, with each file's problems in its
-// last column.
+// HTML returns the reports as an HTML table with one row per file. The last
+// column contains the file's problems.
 func (r Reports) HTML() string {
 	var b strings.Builder
 	b.WriteString("<table><thead><tr><th>file</th><th>kind</th><th>runs</th><th>records</th><th>lines used</th><th>notes</th></tr></thead><tbody>\n")
@@ -110,7 +112,7 @@ func (r Reports) HTML() string {
 			kind += " (" + one.Compression + ")"
 		}
 		var notes []string
-		if why := one.unread(); why != "" {
+		if why := one.unreadReason(); why != "" {
 			notes = append(notes, "not read: "+why)
 			one.Unused = nil
 		}
@@ -138,7 +140,7 @@ func (r Reports) HTML() string {
 	return b.String()
 }
 
-// LinesIgnored returns the number of ignored lines, for all reasons.
+// LinesIgnored returns the number of ignored lines.
 func (r Report) LinesIgnored() int64 {
 	var n int64
 	for _, i := range r.Ignored {
@@ -147,20 +149,21 @@ func (r Report) LinesIgnored() int64 {
 	return n
 }
 
-// unread returns the reason why the file was not read, or "" if it was. A file
-// that cannot be opened has a problem, a file of no known kind does not.
-func (r Report) unread() string {
+// unreadReason returns the reason why the file was not read, or "" if it was. A
+// file that cannot be opened has a problem; a file of unknown format has none.
+func (r Report) unreadReason() string {
 	if r.Skipped == "" && r.Kind == "" && len(r.Unused) > 0 {
 		return r.Unused[0].Reason
 	}
 	return r.Skipped
 }
 
-// String returns the report as text.
+// String returns the report as one line with the counts, followed by one line
+// per assumption, reason for ignored lines, and problem.
 func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: ", clean.Text(r.Path))
-	if why := r.unread(); why != "" {
+	if why := r.unreadReason(); why != "" {
 		fmt.Fprintf(&b, "not read: %s\n", clean.Text(why))
 		return b.String()
 	}

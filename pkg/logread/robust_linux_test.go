@@ -14,8 +14,8 @@ func makePipe(t *testing.T, path string) {
 	check(t, syscall.Mkfifo(path, 0o600))
 }
 
-// TestNoPermission holds for root too: it lists and opens as nobody, on a
-// thread that is thrown away afterwards.
+// TestNoPermission also works for root: it lists and opens files as the user
+// nobody, on an operating system thread that is discarded afterwards.
 func TestNoPermission(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"a/log_2.csv": twoRows, "b/log_4.csv": twoRows, "c/log_8.csv": twoRows})
@@ -39,12 +39,12 @@ func TestNoPermission(t *testing.T) {
 			}
 		}
 		byName := map[string]Report{}
-		tasks, err := list(dir)
+		tasks, err := listTasks(dir)
 		for _, task := range tasks { // as readAll does, which has threads of its own
 			if _, e := readTask(t.Context(), task); e != nil {
 				err = e
 			}
-			byName[strings.TrimPrefix(task.path, dir+"/")] = reportOf(&task.report)
+			byName[strings.TrimPrefix(task.path, dir+"/")] = newReport(&task.report)
 		}
 		results <- result{byName, err}
 	}()

@@ -37,7 +37,7 @@ func zstded(t testing.TB, text []byte) []byte {
 	return z.EncodeAll(text, nil)
 }
 
-// explained reads a folder and gives the report of each file by its name.
+// explained reads a folder and returns the report of each file by its name.
 func explained(t *testing.T, dir string) (*Logs, map[string]Report) {
 	t.Helper()
 	logs, err := Options{}.Read(t.Context(), dir)
@@ -51,7 +51,8 @@ func explained(t *testing.T, dir string) (*Logs, map[string]Report) {
 	return logs, byName
 }
 
-// TestCompressed: each fixture reads alike plain, as gzip and as zstd.
+// TestCompressed checks that each fixture gives the same result uncompressed
+// and compressed with gzip and zstd.
 func TestCompressed(t *testing.T) {
 	plain, err := Options{}.Read(t.Context(), "testdata/tree")
 	check(t, err)
@@ -88,7 +89,8 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-// TestPackedFileCut: what stands in front of the cut is read.
+// TestPackedFileCut checks that the content of a truncated compressed file is
+// read up to its end.
 func TestPackedFileCut(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(strings.SplitAfter(twoRows, "\n")[0])
@@ -103,14 +105,14 @@ func TestPackedFileCut(t *testing.T) {
 		if len(logs.Runs) != 1 || len(logs.Runs[0].Epochs) < 1000 || len(logs.Runs[0].Epochs) >= 20000 {
 			t.Errorf("%s: runs %d, expected one with a part of its epochs", name, len(logs.Runs))
 		}
-		if text := reports[name].String(); !strings.Contains(text, "the compressed file ends in the middle") {
+		if text := reports[name].String(); !strings.Contains(text, "the compressed file is truncated") {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
 }
 
-// TestZipBomb: lines that unpack to thousands of times their size, 368 MiB in
-// all, are not read to their end, and not held.
+// TestZipBomb checks that a file that decompresses to thousands of times its
+// size, 368 MiB, is neither read to its end nor kept in memory.
 func TestZipBomb(t *testing.T) {
 	var packed bytes.Buffer
 	z, err := zstd.NewWriter(&packed, zstd.WithEncoderLevel(zstd.SpeedFastest))
@@ -131,13 +133,13 @@ func TestZipBomb(t *testing.T) {
 	if got := after.TotalAlloc - before.TotalAlloc; got > 256<<20 {
 		t.Errorf("%d bytes allocated", got)
 	}
-	if !strings.Contains(r.String(), "unpacking stopped") || r.Bytes > 128<<20 {
+	if !strings.Contains(r.String(), "decompression stopped") || r.Bytes > 128<<20 {
 		t.Errorf("%d bytes of content read of %d packed: %s", r.Bytes, packed.Len(), r)
 	}
 }
 
-// TestPickle: recognised in each form, said so, and not run: running the first
-// would make the file that it names.
+// TestPickle checks that pickles of each protocol are recognized, reported and
+// not run. Running the first one would create a file.
 func TestPickle(t *testing.T) {
 	dir := t.TempDir()
 	trap := filepath.Join(dir, "trap")
@@ -160,13 +162,13 @@ func TestPickle(t *testing.T) {
 	if _, err := os.Stat(trap); !errors.Is(err, os.ErrNotExist) {
 		t.Error("the pickle was run")
 	}
-	if _, _, err := Read(filepath.Join(dir, "history.pkl")); err == nil || !strings.Contains(err.Error(), "write the values as CSV or JSON") {
+	if _, _, err := Read(filepath.Join(dir, "history.pkl")); err == nil || !strings.Contains(err.Error(), "export the values as CSV or JSON") {
 		t.Errorf("named itself: error %v", err)
 	}
 }
 
-// TestLinksAndOtherFiles: a loop of links, a pipe, a folder named as a log, an
-// archive, a source.
+// TestLinksAndOtherFiles reads a folder with a link cycle, a pipe, a folder
+// named like a log, an archive and source code.
 func TestLinksAndOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
@@ -185,8 +187,8 @@ func TestLinksAndOtherFiles(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 	for name, want := range map[string]string{
-		"a/loop": "it is a link, which is not followed", "a/latest.csv": "it is a link", "pipe.log": "neither a file nor a folder",
-		"logs.tar": "it is a tar archive", "empty.log": "the file is empty", "log_16.csv.gz.gz": "it is compressed twice", "photo.png": "of no known kind", "notes.md": "of no known kind",
+		"a/loop": "it is a link, and links are not followed", "a/latest.csv": "it is a link", "pipe.log": "neither a file nor a folder",
+		"logs.tar": "it is a tar archive", "empty.log": "the file is empty", "log_16.csv.gz.gz": "it is compressed twice", "photo.png": "unknown file format", "notes.md": "unknown file format",
 	} {
 		if r := reports[name]; !strings.Contains(r.Skipped, want) || len(r.Unused) > 0 {
 			t.Errorf("%s: %s, expected %q", name, r, want)
@@ -198,12 +200,12 @@ func TestLinksAndOtherFiles(t *testing.T) {
 	linked, _, err := Read(filepath.Join(dir, "a", "latest.csv")) // named itself, a link is followed
 	check(t, err)
 	if len(linked) != 1 {
-		t.Errorf("%d runs behind the link", len(linked))
+		t.Errorf("got %d runs from the link", len(linked))
 	}
 }
 
-// TestClockJumps: the seconds of an epoch that cannot be are left out, and a
-// time stamp that goes back is said.
+// TestClockJumps checks that impossible epoch times are not used and that a
+// clock that was set back is reported.
 func TestClockJumps(t *testing.T) {
 	run := readOne(t, "out_2gpu.log", `2021-10-31 02:59:00,000 - root - INFO - Configuration name: base
 2021-10-31 02:59:10,000 - root - INFO - Time taken for epoch 1 is 10.0 sec, avg 100.0 samples/sec
@@ -213,7 +215,7 @@ func TestClockJumps(t *testing.T) {
 	if len(run.Epochs) != 3 || !math.IsNaN(run.Epochs[1].Seconds) || run.Epochs[2].Seconds != 10 {
 		t.Fatalf("epochs %+v", run.Epochs)
 	}
-	want := []string{":3: an epoch of -3540 s: the clock was set while it ran", ":3: the clock goes back by 59m0s here"}
+	want := []string{":3: got an epoch of -3540 s: the clock was set during the epoch", ":3: the clock goes back by 59m0s;"}
 	for i, p := range run.Problems {
 		if i >= len(want) || !strings.Contains(p.String(), want[i]) {
 			t.Errorf("problem %s, expected %q", p, want)
@@ -228,7 +230,7 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// TestTwoRunsInOneFile: a run begins where the epochs begin again, at a new
+// TestTwoRunsInOneFile checks that a run begins at epoch 1, at a new
 // configuration, or at a command.
 func TestTwoRunsInOneFile(t *testing.T) {
 	for name, text := range map[string]string{
@@ -251,7 +253,8 @@ func TestTwoRunsInOneFile(t *testing.T) {
 	}
 }
 
-// TestLineEnds: each fixture reads alike with the line ends of Windows.
+// TestLineEnds checks that each fixture gives the same result with Windows line
+// endings.
 func TestLineEnds(t *testing.T) {
 	plain, err := Options{}.Read(t.Context(), "testdata/tree")
 	check(t, err)
@@ -278,8 +281,8 @@ func TestLineEnds(t *testing.T) {
 	}
 }
 
-// TestTornEnd: a last line without its end is used only where it shows that it
-// is whole.
+// TestTornEnd checks that a last line without a line end is used only if it is
+// known to be complete.
 func TestTornEnd(t *testing.T) {
 	for _, c := range []struct {
 		text   string

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestSettingsOfBenchmark: "Batch size" and "Model" are of Horovod's benchmark
-// where its rates follow; other programs print them and mean other things.
+// TestSettingsOfBenchmark checks that "Batch size" and "Model" are settings of
+// Horovod's benchmark only if its rates follow. Other programs print them with
+// another meaning.
 func TestSettingsOfBenchmark(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, want string
@@ -15,13 +16,13 @@ func TestSettingsOfBenchmark(t *testing.T) {
 	}{
 		"Keras": {
 			"Number of devices: 2\nBatch size: 256\nModel: \"sequential\"\n" + oneEpoch, "0 0 <nil>",
-			"2 lines, the first is line 2: a batch size or a model that no rates of Horovod's benchmark follow",
+			"2 lines, the first is line 2: a batch size or model without rates of Horovod's benchmark after it",
 		},
 		"Horovod": {"Model: ResNet50\nBatch size: 32\nNumber of GPUs: 2\nIter #0: 5.5 img/sec per GPU\nTotal img/sec on 2 GPU(s): 11.0 +-0.5\n", "32 64 ResNet50", "5 of 5 lines used"},
 		"ends early": {
 			"Model: ResNet50\nBatch size: 32\nNumber of GPUs: 2\nIter #0: 5.5 img/sec per GPU\nIter #1: 5.5 img/sec per GPU\n", "32 64 ResNet50", "5 of 5 lines used",
 		},
-		"nothing else": {"Batch size: 256\nreal 0m5s\n", "0 0 <nil>", "a batch size or a model"},
+		"nothing else": {"Batch size: 256\nreal 0m5s\n", "0 0 <nil>", "a batch size or model"},
 	} {
 		found, report := readReport(t, "job_n2.log", c.text)
 		if len(found) != 1 {
@@ -39,7 +40,7 @@ func TestSettingsOfBenchmark(t *testing.T) {
 	if _, report := readReport(t, "job_n2.log", oneEpoch+"Total img/sec on 2 GPU(s): 11.0 +-0.5\nModel: \"sequential\"\n"); report.LinesUsed != 3 || report.LinesIgnored() != 1 {
 		t.Errorf("a setting at the end: %s", report)
 	}
-	// Two benchmarks in one file have settings each.
+	// Each of two benchmarks in one file has settings.
 	one := "Model: ResNet50\nBatch size: %d\nNumber of GPUs: 2\nIter #0: 5.5 img/sec per GPU\nTotal img/sec on 2 GPU(s): 11.0 +-0.5\n"
 	found, _ := readReport(t, "job.log", fmt.Sprintf(one, 32)+fmt.Sprintf(one, 64))
 	if len(found) != 2 || found[0].Info.BatchPerWorker != 32 || found[1].Info.BatchPerWorker != 64 {
@@ -47,8 +48,8 @@ func TestSettingsOfBenchmark(t *testing.T) {
 	}
 }
 
-// TestLabelsInLabels: srun -l around torchrun --tee, whose labels count the
-// ranks of a node.
+// TestLabelsInLabels reads the output of srun -l with torchrun --tee, whose
+// inner labels count the ranks of a node.
 func TestLabelsInLabels(t *testing.T) {
 	text := ""
 	for _, line := range []string{"Epoch 1/1", "9/9 - 5s - loss: 2.0 - accuracy: 0.25"} {
@@ -78,7 +79,8 @@ func TestLabelsInLabels(t *testing.T) {
 	}
 }
 
-// TestLabelsOfPRRTE: mpirun --tag-output of Open MPI 5 names its daemon, too.
+// TestLabelsOfPRRTE reads the labels of mpirun --tag-output in Open MPI 5,
+// which contain the name of its daemon.
 func TestLabelsOfPRRTE(t *testing.T) {
 	for _, blank := range []string{"", " "} {
 		text := ""
@@ -94,7 +96,8 @@ func TestLabelsOfPRRTE(t *testing.T) {
 	}
 }
 
-// TestTitanOfToday: torchtitan's logger writes its name in front of the stamp.
+// TestTitanOfToday reads lines of torchtitan's current logger, which writes its
+// name before the time stamp.
 func TestTitanOfToday(t *testing.T) {
 	text := ""
 	for step := range 3 {

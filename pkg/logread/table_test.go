@@ -72,11 +72,11 @@ func TestResultsTableSaysWhatItCannotUse(t *testing.T) {
 		got = append(got, strings.TrimPrefix(p.String(), filepath.Join(dir, "bad.csv")+":"))
 	}
 	want := []string{
-		`1: column "colour" is not known and is not used; known: study, series, trial, workers, seed, nodes, batch_per_worker, epoch, seconds, samples, samples_per_second, spread, train_loss, val_loss, iou, dice, accuracy, val_accuracy, lr, training_seconds, wall_seconds`,
+		`1: unknown column "colour" is not used; known columns: study, series, trial, workers, seed, nodes, batch_per_worker, epoch, seconds, samples, samples_per_second, spread, train_loss, val_loss, iou, dice, accuracy, val_accuracy, lr, training_seconds, wall_seconds`,
 		`3: column workers: expected a number, got "x"`,
 		`4: column workers: expected a whole number from 1 to 4.194304e+06, got 1.5`,
 		`5: column workers: expected a number, got an empty cell`,
-		`6: epoch 1 of this run stands on an earlier line; tell repeats apart by a column seed`,
+		`6: duplicate epoch 1 of this run; add a column seed to distinguish repeats`,
 		`7: expected 4 cells, got 2`,
 		`8: read the row as CSV: extraneous or missing " in quoted-field`,
 	}
@@ -88,7 +88,8 @@ func TestResultsTableSaysWhatItCannotUse(t *testing.T) {
 	}
 }
 
-// TestPublishedTables reads every table of logs/published whole.
+// TestPublishedTables checks that every line of the tables in logs/published is
+// read.
 func TestPublishedTables(t *testing.T) {
 	dir := filepath.Join("..", "..", "logs", "published")
 	files, err := filepath.Glob(filepath.Join(dir, "*.csv"))

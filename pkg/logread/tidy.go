@@ -21,20 +21,20 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Kinds of rows for Rows, Tidy and Write.
+// The kinds of rows that Rows, Tidy and Write return.
 const (
-	Epochs = "epochs" // one row per value of an epoch or of the whole run
-	Steps  = "steps"  // one row per value of a step of a rank; only of run folders
-	Curves = "curves" // one row per point of a curve: TensorBoard's tags, columns by step
-	Trials = "trials" // one row per measured throughput and per spread
+	Epochs = "epochs" // one row per value of an epoch or of the complete run
+	Steps  = "steps"  // one row per value of a rank's step; only for run folders
+	Curves = "curves" // one row per point of a curve: TensorBoard tags, columns with a value per step
+	Trials = "trials" // one row per measured throughput and one per standard deviation
 	Spans  = "spans"  // two rows per span of a trace: its start and its duration
-	All    = "all"    // all of these
+	All    = "all"    // the rows of all kinds
 )
 
-// Kinds returns the kinds of rows for Rows, Tidy and Write.
+// Kinds returns the kinds of rows that Rows, Tidy and Write return.
 func Kinds() []string { return []string{Epochs, Steps, Curves, Trials, Spans, All} }
 
-// Formats of Write.
+// The formats that Write can write.
 const (
 	FormatCSV     = "csv"
 	FormatJSON    = "json"
@@ -42,57 +42,58 @@ const (
 	FormatArrow   = "arrow"   // the file format of Arrow IPC (Feather version 2)
 )
 
-// Formats returns the formats of Write.
+// Formats returns the formats that Write can write.
 func Formats() []string { return []string{FormatCSV, FormatJSON, FormatParquet, FormatArrow} }
 
-// Row is one measured value, in tidy form: one table can hold the logs of any
-// program. A value that was not measured has no row.
+// Row is one measured value in tidy form, so that one table can hold the logs
+// of any program. Values that were not measured have no row.
 type Row struct {
-	Run     string // path of the run folder or file, beginning as it was given
+	Run     string // path of the run folder or file, beginning with the path as the caller gave it
 	Series  string
 	Workers int // world size
 	Seed    int64
-	Rank    int    // of a step, a curve or a span; -1 if the value is of all ranks
-	Epoch   int    // from 1; 0 if the value is of no epoch
-	Step    int    // from 1 over the whole run, of curves as logged; number of a trial or a span, from 1; -1 if the value has none
-	Name    string // of the value, with its unit (seconds, iou, …); of a curve as logged
+	Rank    int    // rank of a step, a curve or a span; -1 if the value is for all ranks
+	Epoch   int    // number of the epoch, from 1; 0 if the value belongs to no epoch
+	Step    int    // number of the step, trial or span, from 1; for curves as logged; -1 if the value has none
+	Name    string // name of the value with its unit (seconds, iou, …); for curves as logged
 	Value   float64
 }
 
-// Rows reads the runs in and under each path (where [runs.LocateLogs] finds it)
-// and calls use for each of their values, always in the same order. Runs come
-// as in Read. Within a run come the epochs, then the values of the whole run
-// (those of its test have names that begin with test_), the steps by rank, the
-// curves, the trials and the spans.
+// Rows reads the runs in and below each path, which [runs.LocateLogs] resolves,
+// and calls use for each of their values, always in the same order. The runs
+// are in the order of Read. Within a run, the order is: epochs, values of the
+// complete run (those of its test have names that begin with test_), steps by
+// rank, curves, trials, spans.
 //
-// what is one of Kinds. A value that was not measured has no row; NaN in a
-// curve is a value, since it was logged. A run under two of the paths comes
-// once. The problems are those of Read and, with Steps, those of single values
-// in their lines. The first error of use ends the reading and is returned.
+// what is one of Kinds. Values that were not measured have no row. NaN in a
+// curve is a value, since it was logged. A run that is below two of the paths
+// is read once. The returned problems are those of Read and, with Steps, those
+// of single values in the lines of steps. The first error of use ends the
+// reading and is returned.
 func Rows(what string, paths []string, use func(Row) error) ([]runs.Problem, error) {
 	return Options{}.Rows(context.Background(), what, paths, use)
 }
 
 // Rows is like the function Rows, with options.
 func (o Options) Rows(ctx context.Context, what string, paths []string, use func(Row) error) ([]runs.Problem, error) {
-	read, problems, err := o.named(ctx, what, paths)
+	read, problems, err := o.readNamed(ctx, what, paths)
 	if err != nil {
 		return problems, err
 	}
-	err = sendAll(ctx, read, what, use, &problems)
+	err = sendRuns(ctx, read, what, use, &problems)
 	return problems, err
 }
 
-// namedRun is a run with its name in rows.
+// namedRun is a run with the value of Row.Run for its rows.
 type namedRun struct {
 	runs.Run
 	name string
 }
 
-// named reads the runs in and under each path.
-func (o Options) named(ctx context.Context, what string, paths []string) (read []namedRun, problems []runs.Problem, err error) {
+// readNamed reads the runs in and below each path.
+func (o Options) readNamed(ctx context.Context, what string, paths []string) (read []namedRun, problems []runs.Problem, err error) {
 	if !slices.Contains(Kinds(), what) {
-		return nil, nil, fmt.Errorf("read rows: %q is not known; use one of %s", what, strings.Join(Kinds(), ", "))
+		return nil, nil, fmt.Errorf("read rows: unknown kind of rows %q; use one of %s", what, strings.Join(Kinds(), ", "))
 	}
 	if len(paths) == 0 {
 		return nil, nil, errors.New("read rows: no path given; name a folder of logs such as logs/demo")
@@ -114,64 +115,65 @@ func (o Options) named(ctx context.Context, what string, paths []string) (read [
 			}
 		}
 		for _, p := range logs.Problems {
-			addProblem(&problems, p) // it may belong to a run that was read before
+			addProblem(&problems, p) // the same problem may belong to a run that was read already
 		}
 	}
 	return read, problems, nil
 }
 
-// addProblem adds a problem unless it is already there.
+// addProblem appends a problem unless the list already contains it.
 func addProblem(to *[]runs.Problem, p runs.Problem) {
 	if !slices.Contains(*to, p) {
 		*to = append(*to, p)
 	}
 }
 
-// sendAll calls use for the rows of all runs, and adds the problems found
-// meanwhile.
-func sendAll(ctx context.Context, read []namedRun, what string, use func(Row) error, problems *[]runs.Problem) error {
+// sendRuns calls use for the rows of all runs, and appends the problems that it
+// finds while doing so.
+func sendRuns(ctx context.Context, read []namedRun, what string, use func(Row) error, problems *[]runs.Problem) error {
 	for _, run := range read {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := rowsOf(run.Run, run.name, what, use, problems); err != nil {
+		if err := sendRun(run.Run, run.name, what, use, problems); err != nil {
 			return fmt.Errorf("read rows of %s: %w", run.name, err)
 		}
 	}
 	return nil
 }
 
-// displayName returns the name of the run at dir: the path as given, followed by the
-// way from there to the run.
+// displayName returns the name of the run at dir: path, as the caller gave it,
+// followed by the path of the run relative to place, the folder to which path
+// resolves.
 func displayName(path, place, dir string) string {
 	rest, err := filepath.Rel(place, dir)
-	if nth, ok := strings.CutPrefix(dir, place+"#"); ok { // the n-th run of a file that was named itself
+	if nth, ok := strings.CutPrefix(dir, place+"#"); ok { // the n-th run of a file that the caller named
 		return filepath.ToSlash(path) + "#" + nth
 	}
-	if err != nil || strings.HasPrefix(rest, "..") { // run.json itself was named
+	if err != nil || strings.HasPrefix(rest, "..") { // the caller named run.json instead of its folder
 		return filepath.ToSlash(filepath.Dir(path))
 	}
 	return filepath.ToSlash(filepath.Join(path, rest))
 }
 
-// value is a measured value and its name.
-type value struct {
+// namedValue is a measured value with its name.
+type namedValue struct {
 	name string
 	v    float64
 }
 
-// rowsOf calls use for the rows of one run.
-func rowsOf(run runs.Run, name, what string, use func(Row) error, problems *[]runs.Problem) error {
+// sendRun calls use for the rows of one run. what is one of Kinds.
+func sendRun(run runs.Run, name, what string, use func(Row) error, problems *[]runs.Problem) error {
 	g := rowSender{Row{Run: name, Series: run.Info.Series, Workers: run.Info.Workers, Seed: run.Info.Seed, Rank: -1, Step: -1}, use, problems}
 	for _, part := range []struct {
 		what string
 		give func(rowSender, runs.Run) error
 	}{
-		{Epochs, rowSender.epochs},
-		{Steps, rowSender.steps},
-		{Curves, rowSender.curves},
-		{Trials, rowSender.trials},
-		{Spans, rowSender.spans},
+		{Epochs, rowSender.sendEpochs},
+		{Steps, rowSender.sendSteps},
+		{Curves, rowSender.sendCurves},
+		{Trials, rowSender.sendTrials},
+		{Spans, rowSender.sendSpans},
 	} {
 		if what == part.what || what == All {
 			if err := part.give(g, run); err != nil {
@@ -182,15 +184,16 @@ func rowsOf(run runs.Run, name, what string, use func(Row) error, problems *[]ru
 	return nil
 }
 
-// rowSender calls use for the values of a run. row has what they share.
+// rowSender calls use for the values of a run. row contains the fields that
+// these values share.
 type rowSender struct {
 	row      Row
 	use      func(Row) error
 	problems *[]runs.Problem
 }
 
-// sendMeasured calls use for the values that are not NaN.
-func (g rowSender) sendMeasured(values []value) error {
+// sendMeasured calls use for each value that is not NaN.
+func (g rowSender) sendMeasured(values []namedValue) error {
 	for _, x := range values {
 		if !math.IsNaN(x.v) {
 			if err := g.send(x.name, x.v); err != nil {
@@ -201,13 +204,14 @@ func (g rowSender) sendMeasured(values []value) error {
 	return nil
 }
 
-// send calls use for one value.
+// send calls use with one value.
 func (g rowSender) send(name string, v float64) error {
 	g.row.Name, g.row.Value = name, v
 	return g.use(g.row)
 }
 
-func (g rowSender) epochs(run runs.Run) error {
+// sendEpochs sends the values of each epoch and of the complete run.
+func (g rowSender) sendEpochs(run runs.Run) error {
 	for _, e := range run.Epochs {
 		g.row.Epoch = e.Epoch
 		if err := g.sendMeasured(epochValues(e)); err != nil {
@@ -218,7 +222,9 @@ func (g rowSender) epochs(run runs.Run) error {
 	return g.sendMeasured(runValues(run))
 }
 
-func (g rowSender) steps(run runs.Run) error {
+// sendSteps sends the values of each rank's steps. Logs of other programs have
+// none.
+func (g rowSender) sendSteps(run runs.Run) error {
 	if run.Info.Schema == 0 { // logs of other programs have no steps
 		return nil
 	}
@@ -231,7 +237,7 @@ func (g rowSender) steps(run runs.Run) error {
 		if err != nil {
 			return err
 		}
-		for _, p := range problems { // reading the run has only checked the form of the lines
+		for _, p := range problems { // reading the run checked only the form of the lines
 			addProblem(g.problems, p)
 		}
 		for _, s := range steps {
@@ -244,7 +250,8 @@ func (g rowSender) steps(run runs.Run) error {
 	return nil
 }
 
-func (g rowSender) curves(run runs.Run) error {
+// sendCurves sends the points of each curve.
+func (g rowSender) sendCurves(run runs.Run) error {
 	for _, c := range run.Curves {
 		g.row.Rank = c.Rank
 		for i, step := range c.Steps {
@@ -259,10 +266,11 @@ func (g rowSender) curves(run runs.Run) error {
 	return nil
 }
 
-func (g rowSender) trials(run runs.Run) error {
+// sendTrials sends the throughput of each trial.
+func (g rowSender) sendTrials(run runs.Run) error {
 	for _, t := range run.Trials {
 		g.row.Step = -1
-		if err := g.sendMeasured([]value{{t.Name + "_samples_per_second", t.Rate}, {t.Name + "_spread_samples_per_second", t.Spread}}); err != nil {
+		if err := g.sendMeasured([]namedValue{{t.Name + "_samples_per_second", t.Rate}, {t.Name + "_spread_samples_per_second", t.Spread}}); err != nil {
 			return err
 		}
 		for i, rate := range t.Rates {
@@ -275,9 +283,9 @@ func (g rowSender) trials(run runs.Run) error {
 	return nil
 }
 
-// spans numbers the spans of a run, so that the two rows of a span can be
-// matched.
-func (g rowSender) spans(run runs.Run) error {
+// sendSpans sends the start and the duration of each span. Both rows have the
+// number of the span as their step, so that they can be matched.
+func (g rowSender) sendSpans(run runs.Run) error {
 	for i, s := range run.Spans {
 		g.row.Rank, g.row.Step = s.Rank, i+1
 		if err := g.send(s.Kind+"_start_seconds/"+s.Name, s.Start); err != nil {
@@ -290,9 +298,10 @@ func (g rowSender) spans(run runs.Run) error {
 	return nil
 }
 
-// epochValues returns the values of a row of epochs.csv, with its names.
-func epochValues(e runs.Epoch) []value {
-	values := []value{
+// epochValues returns the values of an epoch under the names of the columns of
+// epochs.csv.
+func epochValues(e runs.Epoch) []namedValue {
+	values := []namedValue{
 		{"seconds", e.Seconds},
 		{"samples_per_second", e.SamplesPerSecond},
 		{"train_loss", e.TrainLoss},
@@ -305,18 +314,19 @@ func epochValues(e runs.Epoch) []value {
 		{"val_accuracy", e.ValAccuracy},
 	}
 	if e.Samples > 0 { // otherwise unknown
-		counts := []value{{"samples", float64(e.Samples)}, {"padding_samples", float64(e.PaddingSamples)}}
+		counts := []namedValue{{"samples", float64(e.Samples)}, {"padding_samples", float64(e.PaddingSamples)}}
 		values = slices.Insert(values, 1, counts...)
 	}
 	return values
 }
 
-// runValues returns the values of the whole run.
-func runValues(run runs.Run) []value {
-	var values []value
+// runValues returns the values of the complete run: test results, durations and
+// energy.
+func runValues(run runs.Run) []namedValue {
+	var values []namedValue
 	info := run.Info
 	if t := info.Test; t != nil {
-		values = []value{
+		values = []namedValue{
 			{"test_loss", t.Loss},
 			{"test_iou", t.IoU},
 			{"test_dice", t.Dice},
@@ -327,25 +337,25 @@ func runValues(run runs.Run) []value {
 			{"test_seconds", t.Seconds},
 		}
 		if t.Accuracy > 0 { // otherwise unknown, or the task has none
-			values = append(values, value{"test_accuracy", t.Accuracy})
+			values = append(values, namedValue{"test_accuracy", t.Accuracy})
 		}
 	}
 	if s, ok := info.Config[TrainingSeconds].(float64); ok {
-		values = append(values, value{TrainingSeconds, s})
+		values = append(values, namedValue{TrainingSeconds, s})
 	}
 	if run.WallSeconds > 0 { // otherwise unknown
-		values = append(values, value{"wall_seconds", run.WallSeconds})
+		values = append(values, namedValue{"wall_seconds", run.WallSeconds})
 	}
 	if info.EnergyJoules > 0 {
-		values = append(values, value{"energy_joules", info.EnergyJoules})
+		values = append(values, namedValue{"energy_joules", info.EnergyJoules})
 	}
 	return values
 }
 
-// stepValues returns the values of a line of steps-<rank>.jsonl, with its
-// names.
-func stepValues(s runs.Step) []value {
-	return []value{
+// stepValues returns the values of a step under the names in
+// steps-<rank>.jsonl.
+func stepValues(s runs.Step) []namedValue {
+	return []namedValue{
 		{"samples", float64(s.Samples)},
 		{"data_seconds", s.Data},
 		{"forward_seconds", s.Forward},
@@ -358,14 +368,15 @@ func stepValues(s runs.Step) []value {
 	}
 }
 
-// columnNames returns the names of the columns, in the order of Row.
+// columnNames returns the names of the columns, in the order of the fields of
+// Row.
 func columnNames() []string {
 	return []string{"run", "series", "workers", "seed", "rank", "epoch", "step", "name", "value"}
 }
 
-// counts formats the row's rank, epoch and step, each as none if it does not
-// apply.
-func (r Row) counts(none string) (rank, epoch, step string) {
+// formatCounts formats the row's rank, epoch and step. It returns none in place
+// of a number that does not apply.
+func (r Row) formatCounts(none string) (rank, epoch, step string) {
 	text := func(n, least int) string {
 		if n < least {
 			return none
@@ -375,9 +386,9 @@ func (r Row) counts(none string) (rank, epoch, step string) {
 	return text(r.Rank, 0), text(r.Epoch, 1), text(r.Step, 0)
 }
 
-// Tidy returns Rows as a DataFrame with the columns run, series, workers, seed,
-// rank, epoch, step, name and value. rank, epoch and step are NaN if they do
-// not apply. All rows are in memory.
+// Tidy returns the values of Rows as a DataFrame with the columns run, series,
+// workers, seed, rank, epoch, step, name and value. rank, epoch and step are
+// NaN if they do not apply. All rows are in memory.
 func Tidy(what string, paths ...string) (dataframe.DataFrame, []runs.Problem, error) {
 	return Options{}.Tidy(context.Background(), what, paths...)
 }
@@ -388,7 +399,7 @@ func (o Options) Tidy(ctx context.Context, what string, paths ...string) (datafr
 	var workers, seed []int
 	var values []float64
 	problems, err := o.Rows(ctx, what, paths, func(r Row) error {
-		a, b, c := r.counts("NaN")
+		a, b, c := r.formatCounts("NaN")
 		run, ser, rank, epoch, step, name = append(run, r.Run), append(ser, r.Series), append(rank, a), append(epoch, b), append(step, c), append(name, r.Name)
 		workers, seed, values = append(workers, r.Workers), append(seed, int(r.Seed)), append(values, r.Value)
 		return nil
@@ -405,10 +416,10 @@ func (o Options) Tidy(ctx context.Context, what string, paths ...string) (datafr
 	return table, problems, table.Err
 }
 
-// Write writes Rows to w in one of Formats: CSV with a header and an empty cell
-// if rank, epoch or step does not apply; a JSON array of objects with the same
-// names, and null there; or Parquet or Arrow with the same columns. Numbers
-// read back exactly.
+// Write writes the values of Rows to w in one of Formats. If rank, epoch or
+// step does not apply, its cell is empty in CSV, and null in JSON, Parquet and
+// Arrow. CSV begins with a header; JSON is an array of objects. Floating-point
+// values are written without loss of precision.
 func Write(w io.Writer, format, what string, paths ...string) ([]runs.Problem, error) {
 	return Options{}.Write(context.Background(), w, format, what, paths...)
 }
@@ -416,42 +427,45 @@ func Write(w io.Writer, format, what string, paths ...string) ([]runs.Problem, e
 // Write is like the function Write, with options.
 func (o Options) Write(ctx context.Context, w io.Writer, format, what string, paths ...string) ([]runs.Problem, error) {
 	if !slices.Contains(Formats(), format) {
-		return nil, fmt.Errorf("write rows: format %q is not known; use one of %s", format, strings.Join(Formats(), ", "))
+		return nil, fmt.Errorf("write rows: unknown format %q; use one of %s", format, strings.Join(Formats(), ", "))
 	}
-	read, problems, err := o.named(ctx, what, paths)
+	read, problems, err := o.readNamed(ctx, what, paths)
 	if err != nil {
 		return problems, err
 	}
 	b := bufio.NewWriterSize(w, 1<<16)
-	var rows rowSource = func(use func(Row) error) error { return sendAll(ctx, read, what, use, &problems) }
+	var rows rowSource = func(use func(Row) error) error { return sendRuns(ctx, read, what, use, &problems) }
 	switch format {
 	case FormatCSV:
 		err = writeCSV(b, rows)
 	case FormatJSON:
 		err = writeJSON(b, rows)
 	case FormatParquet:
-		err = columnar.WriteParquet(b, rows.columns)
+		err = columnar.WriteParquet(b, rows.sendColumnar)
 	case FormatArrow:
-		err = columnar.WriteArrow(b, rows.columns)
+		err = columnar.WriteArrow(b, rows.sendColumnar)
 	}
 	return problems, errors.Join(err, b.Flush())
 }
 
-// rowSource calls use for the rows that are written, the same ones each time.
+// rowSource calls use for each row to write. It can be called several times,
+// with the same rows each time.
 type rowSource func(use func(Row) error) error
 
-// columns calls use for the rows of a columnar format.
-func (rows rowSource) columns(use func(columnar.Row) error) error {
+// sendColumnar calls use for each row, converted to the type of package
+// columnar.
+func (rows rowSource) sendColumnar(use func(columnar.Row) error) error {
 	return rows(func(r Row) error { return use(columnar.Row(r)) })
 }
 
+// writeCSV writes the rows as CSV with a header.
 func writeCSV(w *bufio.Writer, rows rowSource) error {
 	cw := csv.NewWriter(w)
 	if err := cw.Write(columnNames()); err != nil {
 		return err
 	}
 	err := rows(func(r Row) error {
-		rank, epoch, step := r.counts("")
+		rank, epoch, step := r.formatCounts("")
 		return cw.Write([]string{
 			r.Run, r.Series, strconv.Itoa(r.Workers), strconv.FormatInt(r.Seed, 10),
 			rank, epoch, step, r.Name, strconv.FormatFloat(r.Value, 'g', -1, 64),
@@ -461,10 +475,11 @@ func writeCSV(w *bufio.Writer, rows rowSource) error {
 	return errors.Join(err, cw.Error())
 }
 
+// writeJSON writes the rows as a JSON array with one object per line.
 func writeJSON(w *bufio.Writer, rows rowSource) error {
 	before := "[\n"
 	err := rows(func(r Row) error {
-		text, err := r.json()
+		text, err := r.formatJSON()
 		if err != nil {
 			return err
 		}
@@ -483,10 +498,10 @@ func writeJSON(w *bufio.Writer, rows rowSource) error {
 	return err
 }
 
-// json returns the row as an object on one line, with keys in the order of the
-// columns.
-func (r Row) json() (string, error) {
-	rank, epoch, step := r.counts("null")
+// formatJSON returns the row as a JSON object on one line, with the keys in the
+// order of the columns.
+func (r Row) formatJSON() (string, error) {
+	rank, epoch, step := r.formatCounts("null")
 	texts := make([]string, 3)
 	for i, s := range []string{r.Run, r.Series, r.Name} {
 		quoted, err := json.Marshal(s)

@@ -20,7 +20,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// folder holds a run of ours (2 ranks, 2 epochs, 2 steps) and a log of the study.
+// folder creates a folder with a run folder (2 ranks, 2 epochs, 2 steps) and a
+// log of the study.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "study")
@@ -95,7 +96,7 @@ H,horovod,4,0,,,,training_seconds,38765.412019
 	}
 }
 
-// steps are the rows of the two steps of a rank of folder.
+// steps returns the rows of the two steps of a rank of that run folder.
 func steps(run string, rank int) (text string) {
 	for n := 1; n <= 2; n++ {
 		for _, v := range []struct {
@@ -120,8 +121,9 @@ func steps(run string, rank int) (text string) {
 	return text
 }
 
-// TestFormatsAgree: CSV, JSON and the DataFrame hold the same values, and
-// epochs and steps together are all.
+// TestFormatsAgree checks that CSV, JSON and the DataFrame contain the same
+// values, and that the rows of all kinds are those of epochs and steps
+// together.
 func TestFormatsAgree(t *testing.T) {
 	dir := folder(t)
 	count := map[string]int{}
@@ -181,10 +183,10 @@ func TestTidyErrors(t *testing.T) {
 		run  func() error
 		says string
 	}{
-		{func() error { _, _, err := Tidy("batches", dir); return err }, `"batches" is not known; use one of epochs, steps, curves, trials, spans, all`},
+		{func() error { _, _, err := Tidy("batches", dir); return err }, `unknown kind of rows "batches"; use one of epochs, steps, curves, trials, spans, all`},
 		{func() error { _, _, err := Tidy(All); return err }, "no path given"},
 		{func() error { _, _, err := Tidy(All, "/nowhere/at/all"); return err }, "/nowhere/at/all does not exist"},
-		{func() error { _, err := Write(&strings.Builder{}, "xml", All, dir); return err }, `"xml" is not known; use one of csv, json, parquet, arrow`},
+		{func() error { _, err := Write(&strings.Builder{}, "xml", All, dir); return err }, `unknown format "xml"; use one of csv, json, parquet, arrow`},
 		{func() error { _, err := Rows(All, []string{dir}, func(Row) error { return stop }); return err }, stop.Error()},
 	} {
 		if err := c.run(); err == nil || !strings.Contains(err.Error(), c.says) {
@@ -193,7 +195,7 @@ func TestTidyErrors(t *testing.T) {
 	}
 }
 
-// A folder without runs is an empty table, in both formats.
+// TestWriteNothing checks that a folder without runs gives an empty table.
 func TestWriteNothing(t *testing.T) {
 	for format, want := range map[string]string{FormatJSON: "[]\n", FormatCSV: "run,series,workers,seed,rank,epoch,step,name,value\n"} {
 		var b strings.Builder
@@ -205,16 +207,18 @@ func TestWriteNothing(t *testing.T) {
 	}
 }
 
-// Infinity is a value, and has no form as a number in JSON.
+// TestRowInfinity checks the JSON form of infinity, which JSON cannot represent
+// as a number.
 func TestRowInfinity(t *testing.T) {
-	text, err := Row{Rank: -1, Step: -1, Value: math.Inf(-1), Name: `a"b`}.json()
+	text, err := Row{Rank: -1, Step: -1, Value: math.Inf(-1), Name: `a"b`}.formatJSON()
 	check(t, err)
 	if want := `{"run":"","series":"","workers":0,"seed":0,"rank":null,"epoch":null,"step":null,"name":"a\"b","value":"-Inf"}`; text != want {
 		t.Errorf("%s, expected %s", text, want)
 	}
 }
 
-// The epoch times of a folder as a table, ready for gota's Filter and GroupBy.
+// This example reads the epoch times of a folder into a table, ready for gota's
+// Filter and GroupBy.
 func ExampleTidy() {
 	dir, err := os.MkdirTemp("", "study")
 	if err != nil {
@@ -236,8 +240,8 @@ func ExampleTidy() {
 	// Output: [[workers epoch value] [4 1 205.381887] [4 2 189.552807]] 0
 }
 
-// TestShownRunOfFile: the runs of one file that is named itself are told apart
-// by their number, as they are under a folder.
+// TestShownRunOfFile checks that the runs of one file are distinguished by
+// their number, whether the caller names the file or its folder.
 func TestShownRunOfFile(t *testing.T) {
 	names := map[string]bool{}
 	_, err := Rows(Epochs, []string{"testdata/tree/keras/resnet-501.out"}, func(r Row) error {
@@ -251,8 +255,8 @@ func TestShownRunOfFile(t *testing.T) {
 	}
 }
 
-// TestStepProblems: a value that cannot be inside a line of the right form is
-// seen only where the steps are read, and reported once.
+// TestStepProblems checks that an impossible value in a well-formed line of
+// steps is reported once, and only if the steps are read.
 func TestStepProblems(t *testing.T) {
 	dir := folder(t)
 	path := filepath.Join(dir, "ddp-n2-s7", "steps-1.jsonl")

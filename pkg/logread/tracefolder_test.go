@@ -12,8 +12,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestTraceFolder: the traces of a folder are one run; a rank's second file
-// begins later on its clock, and how many ranks there are says how many work.
+// TestTraceFolder checks that the traces of a folder form one run: a second
+// file of a rank begins later on its clock, and the number of ranks is the
+// number of workers.
 func TestTraceFolder(t *testing.T) {
 	dir := t.TempDir()
 	span := func(ts int) string { return fmt.Sprintf(`[{"ph":"X","name":"compute","ts":%d,"dur":1}]`, ts) }
@@ -33,15 +34,15 @@ func TestTraceFolder(t *testing.T) {
 	}
 }
 
-// TestTraceInRunFolder: traces in a run folder are the run's spans, and make no
-// run of their own, also for who follows it.
+// TestTraceInRunFolder checks that traces in a run folder become the run's
+// spans and form no separate run, with Read and with Follower.
 func TestTraceInRunFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "study", "ddp-n2-s1")
 	w, err := runs.Create(dir, runs.Info{Study: "study", Series: "ddp", Workers: 2})
 	check(t, err)
 	check(t, w.Epoch(runs.Epoch{Epoch: 1, Seconds: 1, Samples: 4, SamplesPerSecond: 4}))
 	check(t, w.Finish(runs.StatusDone, nil))
-	check(t, os.WriteFile(filepath.Join(dir, "trace-1.json"), []byte(recordtest.OwnTrace), 0o600))
+	check(t, os.WriteFile(filepath.Join(dir, "trace-1.json"), []byte(recordtest.EngineTrace), 0o600))
 	follower, err := Follow(t.Context(), filepath.Dir(dir))
 	check(t, err)
 	if !follower.Next() {
@@ -59,7 +60,7 @@ func TestTraceInRunFolder(t *testing.T) {
 	}
 }
 
-// spanOf is a span of microseconds.
+// spanOf returns a span. Its times are in microseconds.
 func spanOf(rank int, lane, kind, name string, start, length float64) runs.Span {
 	return runs.Span{Rank: rank, Lane: lane, Kind: kind, Name: name, Start: start, Seconds: length}
 }

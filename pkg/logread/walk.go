@@ -1,6 +1,7 @@
 package logread
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -16,27 +17,28 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// task is a run folder or a file found below a path.
+// task is a run folder or a file to read.
 type task struct {
 	path   string
-	named  bool // the user named it, so it may be a link or a pipe
+	named  bool // the caller named it, so it may be a link or a pipe
 	folder bool // a run folder
 	size   int64
-	// goroutines is how many goroutines may read it, if it is a file.
+	// goroutines is the number of goroutines that may read it, if it is a file.
 	goroutines int
 	report     record.Report
 }
 
-// list lists what can be read in and under path, in natural order. Links are
-// not followed, except path itself, so that nothing is read twice and no loop
-// is entered. Nothing is opened that is neither a file nor a folder.
-func list(path string) ([]*task, error) {
+// listTasks lists the files and run folders in and below path, in natural
+// order. Links are not followed, except path itself, so that nothing is read
+// twice and link cycles do no harm. Only files and folders are opened, no pipes
+// or devices.
+func listTasks(path string) ([]*task, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
-		if base := filepath.Base(path); base == "run.json" || base == "epochs.csv" { // means its folder
+		if base := filepath.Base(path); base == "run.json" || base == "epochs.csv" { // stands for its folder
 			return listFolder(nil, filepath.Dir(path))
 		}
 		return []*task{{path: path, named: true, size: info.Size(), report: record.Report{Path: path}}}, nil
@@ -44,13 +46,14 @@ func list(path string) ([]*task, error) {
 	return listFolder(nil, path)
 }
 
-// listFolder adds the content of dir, or dir itself if it is a run folder.
+// listFolder appends the content of dir to tasks, or dir itself if it is a run
+// folder.
 func listFolder(tasks []*task, dir string) ([]*task, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return tasks, err
 	}
-	ours := func(e fs.DirEntry) bool { return e.Name() == "run.json" || e.Name() == "epochs.csv" } // if only the latter exists, runs.Read reports what is wrong
+	ours := func(e fs.DirEntry) bool { return e.Name() == "run.json" || e.Name() == "epochs.csv" } // runs.Read reports a problem if run.json is missing
 	if slices.ContainsFunc(entries, ours) {
 		tasks = append(tasks, &task{path: dir, folder: true, report: record.Report{Path: dir}})
 		for _, e := range entries { // traces of a profile
@@ -84,7 +87,7 @@ func listFolder(tasks []*task, dir string) ([]*task, error) {
 			}
 			continue
 		case e.Type()&fs.ModeSymlink != 0:
-			t.report.Skipped = "it is a link, which is not followed; name its target to read it"
+			t.report.Skipped = "it is a link, and links are not followed; name its target to read it"
 		case !e.Type().IsRegular():
 			t.report.Skipped = "it is neither a file nor a folder"
 		default:
@@ -97,14 +100,14 @@ func listFolder(tasks []*task, dir string) ([]*task, error) {
 	return tasks, nil
 }
 
-// taskResult is the result of reading a task.
+// taskResult is the result of reading one task.
 type taskResult struct {
 	parts []*record.Part
 	err   error
 }
 
-// readAll reads the tasks concurrently and returns their parts in the tasks'
-// order.
+// readAll reads the tasks concurrently and returns their parts in the order of
+// the tasks.
 func readAll(ctx context.Context, tasks []*task, progress func(read, total int64)) ([]*record.Part, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -148,7 +151,7 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 	}()
 	var all []*record.Part
 	var first error
-	for i, t := range tasks { // wait for every task, so that no goroutine outlives the call
+	for i, t := range tasks { // wait for every task, so that no goroutine outlives this call
 		d := <-results[i]
 		if d.err != nil && first == nil {
 			first = d.err
@@ -163,7 +166,7 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 }
 
 // readTask reads a run folder or a file. It returns only errors of the context;
-// all others are in the report.
+// other errors become problems in the report.
 func readTask(ctx context.Context, t *task) ([]*record.Part, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -191,10 +194,10 @@ func readTask(ctx context.Context, t *task) ([]*record.Part, error) {
 	return parts, nil
 }
 
-// runFolder is the kind of this project's run folders.
+// runFolder is the kind, in reports, of this project's run folders.
 const runFolder = "run folder"
 
-// readFile reads a file by the first format that recognizes it.
+// readFile reads a file with the first format that recognizes it.
 func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 	open := func() (*os.File, error) { return safeopen.Open(filepath.Dir(t.path), t.path) }
 	if t.named {
@@ -205,13 +208,13 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	in, head, closeIt, err := content(ctx, f, t.size, &t.report)
+	in, head, closeIt, err := openContent(ctx, f, t.size, &t.report)
 	if err != nil {
 		return nil, err
 	}
 	defer closeIt()
 	in.Goroutines = t.goroutines
-	if why := refusal(head); why != "" {
+	if why := refusalReason(head); why != "" {
 		t.report.Skipped = why
 		return nil, nil
 	}
@@ -226,18 +229,11 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 		}
 		for i, p := range parts {
 			p.Report = &t.report
-			if p.Run.Kind == "" {
-				p.Run.Kind = k.Name
+			dir := t.path
+			if i > 0 { // a file may have several runs
+				dir += "#" + strconv.Itoa(i+1)
 			}
-			if p.Run.Dir == "" {
-				p.Run.Dir = t.path
-				if i > 0 { // a file may have several runs
-					p.Run.Dir += "#" + strconv.Itoa(i+1)
-				}
-			}
-			if p.Run.File == "" {
-				p.Run.File = t.path
-			}
+			p.Run.Kind, p.Run.Dir, p.Run.File = cmp.Or(p.Run.Kind, k.Name), cmp.Or(p.Run.Dir, dir), cmp.Or(p.Run.File, t.path)
 		}
 		for _, p := range parts {
 			if p.Role != record.Config {
@@ -247,16 +243,18 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 		return parts, err
 	}
 	t.report.Kind = ""
-	t.report.Skipped = unknownKind(head)
+	t.report.Skipped = unknownReason(head)
 	return nil, nil
 }
 
-// unknownKind returns the reason for not reading a file of no known kind.
-func unknownKind(head []byte) string {
+// unknownReason returns the reason for not reading a file whose format is
+// unknown.
+func unknownReason(head []byte) string {
 	if len(head) == 0 {
 		return "the file is empty"
 	}
-	return noKind
+	return unknownFormat
 }
 
-const noKind = "it is of no known kind"
+// unknownFormat is the reason for not reading a file that no format recognizes.
+const unknownFormat = "unknown file format"

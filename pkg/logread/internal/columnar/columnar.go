@@ -12,8 +12,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// Row is a measured value; logread.Row, which says what the fields mean,
-// converts into it.
+// Row is one measured value. Its fields have the meaning of the fields of
+// logread.Row, which is converted to this type.
 type Row struct {
 	Run     string
 	Series  string
@@ -26,21 +26,21 @@ type Row struct {
 	Value   float64
 }
 
-// Rows calls use for each row. It may be called twice and must give the
-// same rows each time.
+// Rows calls use for each row to write. It may be called twice and must pass
+// the same rows each time.
 type Rows func(use func(Row) error) error
 
-// WriteArrow writes rows in the file format of Arrow IPC.
+// WriteArrow writes the rows as an Arrow IPC file.
 func WriteArrow(w io.Writer, rows Rows) error { return writeColumns(newArrowWriter(w), rows) }
 
-// WriteParquet writes rows as Parquet.
+// WriteParquet writes the rows as a Parquet file.
 func WriteParquet(w io.Writer, rows Rows) error { return writeColumns(newParquetWriter(w), rows) }
 
-// groupRows is the number of rows that are written together: a row group of
-// Parquet, a record batch of Arrow.
+// groupRows is the number of rows that are written together: as a row group in
+// Parquet, as a record batch in Arrow.
 const groupRows = 1 << 16
 
-// The columns of text, in their order in a group.
+// Indexes of the text columns of a group.
 const (
 	columnRun = iota
 	columnSeries
@@ -48,7 +48,7 @@ const (
 	textColumns
 )
 
-// The columns of counts that may be empty.
+// Indexes of the columns of numbers that may be empty.
 const (
 	columnRank = iota
 	columnEpoch
@@ -56,13 +56,13 @@ const (
 	countColumns
 )
 
-// dictionary numbers the distinct texts of a column.
+// dictionary assigns a number to each distinct text of a column.
 type dictionary struct {
 	texts []string
 	index map[string]int32
 }
 
-// number returns the number of a text, which is added if it is new.
+// number returns the number of text. A new text gets the next number.
 func (d *dictionary) number(text string) int32 {
 	i, ok := d.index[text]
 	if !ok {
@@ -75,17 +75,17 @@ func (d *dictionary) number(text string) int32 {
 	return i
 }
 
-// group is a group of rows, stored by columns.
+// group contains consecutive rows, stored by column.
 type group struct {
-	texts   [textColumns][]int32 // numbers of the texts in the column's dictionary
+	texts   [textColumns][]int32 // numbers from the column's dictionary
 	workers []int32
 	seeds   []int64
 	counts  [countColumns][]int64
-	there   [countColumns][]bool // whether the count applies
+	applies [countColumns][]bool // whether the number applies to the row
 	values  []float64
 }
 
-// add adds a row.
+// add appends a row. Its texts are added to the dictionaries d.
 func (g *group) add(d *[textColumns]dictionary, r Row) {
 	for i, text := range [textColumns]string{columnRun: r.Run, columnSeries: r.Series, columnName: r.Name} {
 		g.texts[i] = append(g.texts[i], d[i].number(text))
@@ -93,30 +93,31 @@ func (g *group) add(d *[textColumns]dictionary, r Row) {
 	g.workers, g.seeds, g.values = append(g.workers, int32(r.Workers)), append(g.seeds, r.Seed), append(g.values, r.Value)
 	least := [countColumns]int{columnRank: 0, columnEpoch: 1, columnStep: 0}
 	for i, n := range [countColumns]int{columnRank: r.Rank, columnEpoch: r.Epoch, columnStep: r.Step} {
-		g.counts[i], g.there[i] = append(g.counts[i], int64(n)), append(g.there[i], n >= least[i])
+		g.counts[i], g.applies[i] = append(g.counts[i], int64(n)), append(g.applies[i], n >= least[i])
 	}
 }
 
-// reset removes all rows.
+// reset removes all rows and keeps the memory.
 func (g *group) reset() {
 	for i := range g.texts {
 		g.texts[i] = g.texts[i][:0]
 	}
 	for i := range g.counts {
-		g.counts[i], g.there[i] = g.counts[i][:0], g.there[i][:0]
+		g.counts[i], g.applies[i] = g.counts[i][:0], g.applies[i][:0]
 	}
 	g.workers, g.seeds, g.values = g.workers[:0], g.seeds[:0], g.values[:0]
 }
 
-// columnWriter writes groups of rows in one format.
+// columnWriter writes groups of rows in one file format.
 type columnWriter interface {
-	// dictionaryFirst reports whether the format needs all texts before the first row.
+	// dictionaryFirst reports whether the format must know all texts before the
+	// first row.
 	dictionaryFirst() bool
 	write(d *[textColumns]dictionary, g *group) error
 	close() error
 }
 
-// writeColumns writes rows in groups.
+// writeColumns writes the rows with w, in groups of groupRows.
 func writeColumns(w columnWriter, rows Rows) error {
 	var d [textColumns]dictionary
 	var g group
@@ -160,8 +161,8 @@ func writeColumns(w columnWriter, rows Rows) error {
 	return w.close()
 }
 
-// arrowWriter writes Arrow's file format, with dictionaries for the texts. The
-// format has one dictionary per column, before all batches.
+// arrowWriter writes an Arrow file with dictionary-encoded texts. In this
+// format, one dictionary per column precedes all record batches.
 type arrowWriter struct {
 	w      *ipc.FileWriter
 	schema *arrow.Schema
@@ -169,6 +170,8 @@ type arrowWriter struct {
 	err    error
 }
 
+// newArrowWriter returns a writer of an Arrow file. Its first call of write
+// returns an error if the file could not be begun.
 func newArrowWriter(w io.Writer) *arrowWriter {
 	text := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.BinaryTypes.String}
 	s := arrow.NewSchema([]arrow.Field{
@@ -204,9 +207,9 @@ func (a *arrowWriter) write(d *[textColumns]dictionary, g *group) error {
 		b.AppendValues(g.texts[column], nil)
 		return array.NewDictionaryArray(a.schema.Field(0).Type, b.NewArray(), a.dicts[column])
 	}
-	ints := func(v []int64, there []bool) arrow.Array {
+	ints := func(v []int64, valid []bool) arrow.Array {
 		b := array.NewInt64Builder(mem)
-		b.AppendValues(v, there)
+		b.AppendValues(v, valid)
 		return b.NewArray()
 	}
 	workers := array.NewInt32Builder(mem)
@@ -215,8 +218,8 @@ func (a *arrowWriter) write(d *[textColumns]dictionary, g *group) error {
 	values.AppendValues(g.values, nil)
 	batch := array.NewRecordBatch(a.schema, []arrow.Array{
 		text(columnRun), text(columnSeries), workers.NewArray(), ints(g.seeds, nil),
-		ints(g.counts[columnRank], g.there[columnRank]), ints(g.counts[columnEpoch], g.there[columnEpoch]),
-		ints(g.counts[columnStep], g.there[columnStep]), text(columnName), values.NewArray(),
+		ints(g.counts[columnRank], g.applies[columnRank]), ints(g.counts[columnEpoch], g.applies[columnEpoch]),
+		ints(g.counts[columnStep], g.applies[columnStep]), text(columnName), values.NewArray(),
 	}, int64(len(g.values)))
 	defer batch.Release()
 	return a.w.Write(batch)
@@ -229,7 +232,8 @@ func (a *arrowWriter) close() error {
 	return a.w.Close()
 }
 
-// parquetRow is a row as Parquet stores it. A nil count does not apply.
+// parquetRow is a row in the form that the Parquet library encodes. A nil
+// number does not apply.
 type parquetRow struct {
 	Run     string  `parquet:"run,dict"`
 	Series  string  `parquet:"series,dict"`
@@ -242,13 +246,14 @@ type parquetRow struct {
 	Value   float64 `parquet:"value"`
 }
 
-// parquetWriter writes Parquet. Its dictionaries, one per row group, are made
-// by the library.
+// parquetWriter writes a Parquet file. The library builds the dictionaries, one
+// per row group.
 type parquetWriter struct {
 	w    *parquet.GenericWriter[parquetRow]
-	rows []parquetRow // of a group; the buffer is reused
+	rows []parquetRow // buffer for the rows of a group
 }
 
+// newParquetWriter returns a writer of a Parquet file, compressed with zstd.
 func newParquetWriter(w io.Writer) *parquetWriter {
 	return &parquetWriter{w: parquet.NewGenericWriter[parquetRow](w, parquet.Compression(&parquet.Zstd), parquet.CreatedBy("lockstep", "", ""))}
 }
@@ -258,7 +263,7 @@ func (p *parquetWriter) dictionaryFirst() bool { return false }
 func (p *parquetWriter) write(d *[textColumns]dictionary, g *group) error {
 	p.rows = p.rows[:0]
 	count := func(column, i int) *int64 {
-		if !g.there[column][i] {
+		if !g.applies[column][i] {
 			return nil
 		}
 		return &g.counts[column][i]

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/logread/internal/columnar/columnartest"
 )
 
-// columnsOf are the columns that rows should become.
+// columnsOf returns the columns that a file with the rows must contain.
 func columnsOf(rows []Row) []columnartest.Column {
 	columns := make([]columnartest.Column, 9)
 	opt := func(n, least int) any {
@@ -27,7 +27,8 @@ func columnsOf(rows []Row) []columnartest.Column {
 	return columns
 }
 
-// many gives n rows with values that are special, and texts that come late.
+// many returns n rows, with special values and with texts that first occur in
+// late rows.
 func many(n int) (rows []Row) {
 	special := []float64{0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.NaN(), math.MaxFloat64, math.SmallestNonzeroFloat64, 0.1}
 	for i := range n {
@@ -39,7 +40,8 @@ func many(n int) (rows []Row) {
 	return rows
 }
 
-// TestColumnarGroups: several groups, the last not full.
+// TestColumnarGroups writes several groups of rows, the last of them
+// incomplete.
 func TestColumnarGroups(t *testing.T) {
 	rows := many(2*groupRows + 10)
 	give := func(use func(Row) error) error {
@@ -87,7 +89,7 @@ func TestColumnarErrors(t *testing.T) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
-	// A text that was not there when the dictionary was made.
+	// A text that is missing in the dictionary.
 	n := 0
 	err := writeColumns(newArrowWriter(&bytes.Buffer{}), func(use func(Row) error) error {
 		n++
@@ -98,7 +100,7 @@ func TestColumnarErrors(t *testing.T) {
 	}
 }
 
-// failing is a writer that cannot write.
+// failing is a writer whose Write fails.
 type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }

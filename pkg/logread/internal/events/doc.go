@@ -1,11 +1,11 @@
 // Package events reads TensorBoard's event files.
 //
 // A file is a sequence of records with checksums (events.go), each of which is a
-// protobuf message (proto.go). [Reader] takes a file in pieces of any size, so
+// protobuf message (proto.go). [Reader] takes a file in chunks of any size, so
 // that package logread can follow a file that grows. Scalars become curves; all
 // other records (graphs, images, histograms) are checked and skipped.
 //
-// The files of a folder belong to one run, since a run that was resumed leaves
-// several. [Join] makes one part of them (run.go), and turns tags that describe
-// whole epochs into epochs.
+// The files of a folder belong to one run: a run that was resumed leaves
+// several. [Join] merges them into one part (run.go), and turns tags that describe
+// complete epochs into epochs.
 package events

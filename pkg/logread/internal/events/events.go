@@ -28,11 +28,11 @@ const (
 	recordHeader   = 12 // length and its CRC
 	recordOverhead = 16 // the header and the CRC of the data
 
-	// A longer record is checked and skipped in pieces. A record of scalars has
-	// some hundred bytes.
+	// A longer record is checked and skipped without keeping it in memory. A
+	// record of scalars has some hundred bytes.
 	maxHeldRecord = 64 << 20
 
-	// Limits of what a file may bring into memory. record.Curve limits the
+	// Limits of the memory that the values of a file may take. record.Curve limits the
 	// points of a curve.
 	maxCurves   = 1 << 14
 	maxTagBytes = 1 << 12
@@ -42,26 +42,28 @@ const (
 	crcMaskDelta = 0xa282ead8
 )
 
-// castagnoli returns the table with which hash/crc32 uses the processor's
-// instruction for CRC32C. The library makes it once.
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+// castagnoliTable returns the table for which hash/crc32 uses the processor's
+// CRC32C instruction. Package crc32 computes the table only once.
+func castagnoliTable() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// maskCRC returns a CRC as records store it: rotated, with a constant added.
+// maskCRC returns the masked form in which records store a CRC: rotated, plus a
+// constant.
 func maskCRC(crc uint32) uint32 { return (crc>>15 | crc<<17) + crcMaskDelta }
 
-// Format returns the format of event files.
+// Format returns the format of TensorBoard's event files.
 func Format() record.Format {
 	return record.Format{Name: Kind, Recognizes: recognizes, Read: readFile}
 }
 
 // recognizes reports whether head begins with a record whose length has the
-// right CRC. One other file in four billion passes by chance.
+// right CRC. A file of another format passes with a probability of 2^-32.
 func recognizes(_ string, head []byte) bool {
 	return len(head) >= recordHeader &&
-		maskCRC(crc32.Checksum(head[:8], castagnoli())) == binary.LittleEndian.Uint32(head[8:])
+		maskCRC(crc32.Checksum(head[:8], castagnoliTable())) == binary.LittleEndian.Uint32(head[8:])
 }
 
-// readFile reads an event file. Join makes a run of the files of a folder.
+// readFile reads an event file into one part. Join later merges the parts of a
+// folder into a run.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	r := NewReader()
 	buf := make([]byte, ChunkBytes)
@@ -82,23 +84,23 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Role: record.Companion, Source: r}}, nil
 }
 
-// Reader reads an event file in pieces of any size, and can return at any time
-// what it has read.
+// Reader reads an event file that arrives in chunks of any size. Its results so
+// far are available at any time.
 type Reader struct {
 	table *crc32.Table
 
-	offset int64  // in the file, of the current record
-	rest   []byte // the beginning of the current record, if a piece ended inside it
+	offset int64  // offset of the current record in the file
+	rest   []byte // the beginning of the current record, if a chunk ended inside it
 	large  largeRecord
 
-	stopped bool // by a wrong CRC
+	stopped bool // reading ended at a wrong CRC
 
 	curves    []*record.Curve
 	byTag     map[string]int
-	next      int // index of the curve that is likely to come next: tags repeat in the same order
-	began     float64
+	next      int     // index of the curve of the next value, probably: tags repeat in the same order
+	began     float64 // time of the first event, in seconds since 1970; NaN before it
 	restarted bool
-	restart   int64 // lowest step at which a session started; it replaces later steps of earlier files
+	restart   int64 // lowest step at which a session started; later steps of earlier files are superseded
 
 	records, scalars int64
 	dropped          int64 // scalars of tags beyond maxCurves
@@ -106,31 +108,32 @@ type Reader struct {
 	moreProblems     int
 }
 
-// largeRecord is a record that is skipped in pieces.
+// largeRecord is the progress in a record that is too large to keep in memory:
+// its bytes are checked and skipped.
 type largeRecord struct {
-	left int64 // bytes of the data and its CRC still to come
-	size int64
-	crc  uint32
-	on   bool
+	left   int64 // remaining bytes of the data and its CRC
+	size   int64 // bytes of the data
+	crc    uint32
+	active bool // the reader is inside such a record
 }
 
-// NewReader returns a reader of one event file.
+// NewReader returns a reader for one event file.
 func NewReader() *Reader {
-	return &Reader{table: castagnoli(), byTag: map[string]int{}, began: math.NaN()}
+	return &Reader{table: castagnoliTable(), byTag: map[string]int{}, began: math.NaN()}
 }
 
-// Write reads the next piece of the file. It keeps nothing of b except the
-// beginning of a record that continues in the next piece.
+// Write reads the next chunk of the file. It does not retain b, but copies the
+// beginning of a record that continues in the next chunk.
 func (r *Reader) Write(b []byte) {
 	for len(b) > 0 && !r.stopped {
 		switch {
-		case r.large.on:
-			b = r.skip(b)
+		case r.large.active:
+			b = r.skipLarge(b)
 		case len(r.rest) > 0:
-			b = r.complete(b)
+			b = r.completeRecord(b)
 		default:
-			b = b[r.whole(b):]
-			if r.large.on || r.stopped {
+			b = b[r.readRecords(b):]
+			if r.large.active || r.stopped {
 				continue
 			}
 			r.rest = append(r.rest[:0], b...)
@@ -139,9 +142,9 @@ func (r *Reader) Write(b []byte) {
 	}
 }
 
-// complete adds the missing bytes to the beginning of a record, reads the
-// record if it is whole, and returns what follows.
-func (r *Reader) complete(b []byte) []byte {
+// completeRecord appends bytes of b to the incomplete record from the previous
+// chunks, and reads the record once it is complete. It returns the rest of b.
+func (r *Reader) completeRecord(b []byte) []byte {
 	need := recordHeader
 	if len(r.rest) >= recordHeader {
 		// The length was checked when the header was there.
@@ -149,15 +152,16 @@ func (r *Reader) complete(b []byte) []byte {
 	}
 	n := min(need-len(r.rest), len(b))
 	r.rest = append(r.rest, b[:n]...)
-	if used := r.whole(r.rest); used > 0 || r.large.on || r.stopped {
+	if used := r.readRecords(r.rest); used > 0 || r.large.active || r.stopped {
 		r.rest = r.rest[:0]
 	}
 	return b[n:]
 }
 
-// whole reads the whole records at the beginning of b and returns their length.
-// If the next record is too large to be held, its header is included.
-func (r *Reader) whole(b []byte) (used int) {
+// readRecords reads the complete records at the beginning of b and returns
+// their total length. If the next record is too large to keep in memory, the
+// length includes the header of that record.
+func (r *Reader) readRecords(b []byte) (used int) {
 	for len(b)-used >= recordHeader {
 		at := b[used:]
 		if maskCRC(crc32.Checksum(at[:8], r.table)) != binary.LittleEndian.Uint32(at[8:]) {
@@ -167,10 +171,10 @@ func (r *Reader) whole(b []byte) (used int) {
 		length := binary.LittleEndian.Uint64(at)
 		if length > maxHeldRecord {
 			if length > math.MaxInt64-recordOverhead {
-				r.stop("the record is said to be %d bytes long", length)
+				r.stop("invalid record length %d", length)
 				return used
 			}
-			r.large = largeRecord{on: true, left: int64(length) + 4, size: int64(length)}
+			r.large = largeRecord{active: true, left: int64(length) + 4, size: int64(length)}
 			return used + recordHeader
 		}
 		n := int(length)
@@ -182,8 +186,8 @@ func (r *Reader) whole(b []byte) (used int) {
 			r.stop("the record has the wrong CRC")
 			return used
 		}
-		if err := r.event(data); err != nil {
-			r.problem("the record at byte %d is passed over: %v", r.offset, err)
+		if err := r.readEvent(data); err != nil {
+			r.problem("record at byte %d is skipped: %v", r.offset, err)
 		}
 		r.records++
 		used += recordOverhead + n
@@ -192,9 +196,9 @@ func (r *Reader) whole(b []byte) (used int) {
 	return used
 }
 
-// skip skips the bytes of b that belong to the large record, and returns what
-// follows.
-func (r *Reader) skip(b []byte) []byte {
+// skipLarge skips the bytes of b that belong to the current large record and
+// returns the rest of b.
+func (r *Reader) skipLarge(b []byte) []byte {
 	l := &r.large
 	if l.left > 4 {
 		n := int(min(l.left-4, int64(len(b))))
@@ -211,7 +215,7 @@ func (r *Reader) skip(b []byte) []byte {
 	if maskCRC(l.crc) != binary.LittleEndian.Uint32(r.rest) {
 		r.stop("the record has the wrong CRC")
 	} else {
-		r.problem("the record at byte %d is %d bytes long and is passed over; a record of scalars has no more than %d", r.offset, l.size, maxHeldRecord)
+		r.problem("record at byte %d is %d bytes long and is skipped; a record of scalars has at most %d", r.offset, l.size, maxHeldRecord)
 		r.records++
 		r.offset += recordOverhead + l.size
 	}
@@ -219,57 +223,59 @@ func (r *Reader) skip(b []byte) []byte {
 	return b[n:]
 }
 
-// stop ends the reading at the current record with a problem.
+// stop stops reading at the current record and adds a problem with the reason.
 func (r *Reader) stop(format string, a ...any) {
 	r.stopped = true
 	r.rest = nil
-	r.problem("reading stops at byte %d: %s; what stands before it is read", r.offset, fmt.Sprintf(format, a...))
+	r.problem("reading stops at byte %d: %s; the content before it is read", r.offset, fmt.Sprintf(format, a...))
 }
 
-// problem notes a problem of the file.
+// problem adds a problem of the file.
 func (r *Reader) problem(format string, a ...any) {
-	if len(r.problems) >= record.MaxUnused-2 { // room is left for a stop and a torn end, which are always noted
+	if len(r.problems) >= record.MaxUnused-2 { // the last two are reserved for a stop and a torn end, which are always reported
 		r.moreProblems++
 		return
 	}
 	r.problems = append(r.problems, fmt.Sprintf(format, a...))
 }
 
-// torn returns how many bytes there are of an incomplete record at the end of
-// the file.
-func (r *Reader) torn() int64 {
+// tornBytes returns the number of bytes of the incomplete record at the end of
+// the file, or 0 if the file ends after a record.
+func (r *Reader) tornBytes() int64 {
 	switch {
 	case r.stopped:
 		return 0
-	case r.large.on:
+	case r.large.active:
 		return recordHeader + r.large.size + 4 - r.large.left
 	}
 	return int64(len(r.rest))
 }
 
-// Report writes into a report what was read and what was not. ended says that
-// nothing will follow.
+// Report adds to a report what was read, what was skipped, and why. ended means
+// that the file is complete, so that an incomplete record at its end is a
+// problem.
 func (r *Reader) Report(to *record.Report, ended bool) {
 	to.Records = r.records
 	for _, p := range r.problems {
 		to.Problem(0, "%s", p)
 	}
-	if n := r.torn(); ended && n > 0 {
-		to.Problem(0, "the file ends inside the record at byte %d, of which %d bytes are there; what stands before it is read", r.offset, n)
+	if n := r.tornBytes(); ended && n > 0 {
+		to.Problem(0, "the file ends inside the record at byte %d, after %d of its bytes; the content before it is read", r.offset, n)
 	}
 	to.UnusedMore += r.moreProblems
 	if r.dropped > 0 {
 		to.Problem(0, "%d values are not read: the file has more than %d tags", r.dropped, maxCurves)
 	}
 	if r.records > r.scalars && r.scalars == 0 {
-		to.Assume("none of the %d records holds a scalar", r.records)
+		to.Assume("none of the %d records contains a scalar", r.records)
 	}
 }
 
-// scalar adds a value to its curve.
-func (r *Reader) scalar(tag []byte, step int64, at, value float64) {
+// addScalar adds a value to the curve of its tag. at is its time in seconds
+// since 1970.
+func (r *Reader) addScalar(tag []byte, step int64, at, value float64) {
 	r.scalars++
-	c := r.curve(tag)
+	c := r.findCurve(tag)
 	if c == nil {
 		r.dropped++
 		return
@@ -277,8 +283,9 @@ func (r *Reader) scalar(tag []byte, step int64, at, value float64) {
 	c.Add(step, value, at)
 }
 
-// curve returns the curve of a tag, or nil if there are too many.
-func (r *Reader) curve(tag []byte) *record.Curve {
+// findCurve returns the curve of a tag. It returns nil if the tag is new and
+// the file has too many tags or the tag is too long.
+func (r *Reader) findCurve(tag []byte) *record.Curve {
 	if r.next >= len(r.curves) {
 		r.next = 0
 	}
@@ -300,11 +307,11 @@ func (r *Reader) curve(tag []byte) *record.Curve {
 	return r.curves[i]
 }
 
-// sessionStart removes what the file has from step on. Join does the same with
-// earlier files of the run.
-func (r *Reader) sessionStart(step int64) {
+// restartAt handles a session that starts at step: it removes the points of the
+// file from that step on. Join does the same with earlier files of the run.
+func (r *Reader) restartAt(step int64) {
 	for _, c := range r.curves {
-		c.ForgetFrom(step)
+		c.RemoveFrom(step)
 	}
 	if !r.restarted || step < r.restart {
 		r.restarted, r.restart = true, step

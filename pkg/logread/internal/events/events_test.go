@@ -19,10 +19,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// The writer here is of protowire, the reader is by hand: they share nothing
-// but the numbers of the fields.
+// The tests write messages with package protowire and read them with this package.
+// Both share only the field numbers.
 
-// read gives a file to a reader in pieces of n bytes.
+// read passes a file to a new Reader in chunks of n bytes.
 func read(b []byte, n int) *Reader {
 	r := NewReader()
 	for len(b) > 0 {
@@ -33,8 +33,8 @@ func read(b []byte, n int) *Reader {
 	return r
 }
 
-// says are the problems of a reader of the file f.
-func says(r *Reader, ended bool) (texts []string) {
+// problemsOf returns the problems in the report of a Reader.
+func problemsOf(r *Reader, ended bool) (texts []string) {
 	report := record.Report{Path: "f"}
 	r.Report(&report, ended)
 	for _, p := range report.Problems() {
@@ -43,7 +43,7 @@ func says(r *Reader, ended bool) (texts []string) {
 	return texts
 }
 
-// eventRun is the run of several readers' files.
+// eventRun returns the run that Join makes of several files.
 func eventRun(files map[string]*Reader) runs.Run {
 	var parts []*record.Part
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -52,8 +52,8 @@ func eventRun(files map[string]*Reader) runs.Run {
 	return Join(parts)[0].Run
 }
 
-// TestMaskedCRC: the check value of CRC-32C for "123456789" is e3069283
-// (RFC 3720, appendix B.4 gives that of 32 zeros: 8a9136aa).
+// TestMaskedCRC checks the CRC-32C of "123456789", which is e3069283, and of 32
+// zero bytes, which is 8a9136aa (RFC 3720, appendix B.4).
 func TestMaskedCRC(t *testing.T) {
 	for text, crc := range map[string]uint32{"123456789": 0xe3069283, strings.Repeat("\x00", 32): 0x8a9136aa} {
 		if got, want := recordtest.MaskedCRC([]byte(text)), maskCRC(crc); got != want {
@@ -131,7 +131,8 @@ func TestEventScalars(t *testing.T) {
 	}
 }
 
-// mixed is a file as Keras leaves it: a graph, scalars, an image, scalars.
+// mixed returns a file in the form of Keras (a graph, scalars, an image,
+// scalars) and the offsets at which its records end.
 func mixed() (b []byte, ends []int) {
 	records := [][]byte{
 		recordtest.Message(recordtest.Fixed64Field(1, 1000), recordtest.BytesField(3, []byte("brain.Event:2"))),
@@ -147,14 +148,14 @@ func mixed() (b []byte, ends []int) {
 	return b, ends
 }
 
-// TestEventPieces: however the file comes in pieces, and wherever it is cut,
-// what is whole is read, and where it stops is said.
+// TestEventPieces checks that a file is read in chunks of any size, and that
+// all complete records of a truncated file are read and its end is reported.
 func TestEventPieces(t *testing.T) {
 	b, ends := mixed()
 	for _, n := range []int{1, 2, 3, 11, 12, 13, 16, 17, 100, 4096, len(b)} {
 		r := read(b, n)
-		if r.records != 5 || r.scalars != 4 || len(says(r, true)) > 0 || r.offset != int64(len(b)) {
-			t.Fatalf("pieces of %d: %d records, %d scalars, offset %d, %v", n, r.records, r.scalars, r.offset, says(r, true))
+		if r.records != 5 || r.scalars != 4 || len(problemsOf(r, true)) > 0 || r.offset != int64(len(b)) {
+			t.Fatalf("pieces of %d: %d records, %d scalars, offset %d, %v", n, r.records, r.scalars, r.offset, problemsOf(r, true))
 		}
 	}
 	for cut := range len(b) {
@@ -165,23 +166,24 @@ func TestEventPieces(t *testing.T) {
 				whole, at = whole+1, e
 			}
 		}
-		problems := says(r, true)
+		problems := problemsOf(r, true)
 		if int(r.records) != whole || (cut > at) != (len(problems) == 1) {
 			t.Fatalf("cut at %d: %d records, expected %d; %v", cut, r.records, whole, problems)
 		}
 		if len(problems) == 1 {
-			want := fmt.Sprintf("f: the file ends inside the record at byte %d, of which %d bytes are there; what stands before it is read", at, cut-at)
+			want := fmt.Sprintf("f: the file ends inside the record at byte %d, after %d of its bytes; the content before it is read", at, cut-at)
 			if problems[0] != want {
 				t.Fatalf("%s, expected %s", problems[0], want)
 			}
-			if len(says(r, false)) != 0 {
+			if len(problemsOf(r, false)) != 0 {
 				t.Fatal("a file that grows is not torn")
 			}
 		}
 	}
 }
 
-// TestEventCRC: no byte can change unnoticed, and what stands before it counts.
+// TestEventCRC checks that a change of any byte is detected and that the
+// records before it are read.
 func TestEventCRC(t *testing.T) {
 	b, ends := mixed()
 	for i := range b {
@@ -194,14 +196,15 @@ func TestEventCRC(t *testing.T) {
 				whole++
 			}
 		}
-		problems := says(r, true)
+		problems := problemsOf(r, true)
 		if int(r.records) != whole || len(problems) != 1 || !strings.Contains(problems[0], fmt.Sprintf("reading stops at byte %d: ", r.offset)) {
 			t.Fatalf("byte %d: %d records, expected %d; %v", i, r.records, whole, problems)
 		}
 	}
 }
 
-// TestEventLarge: a record beyond the limit is checked in pieces and passed over.
+// TestEventLarge checks that a record above the limit is checked and skipped
+// without keeping it in memory.
 func TestEventLarge(t *testing.T) {
 	large := recordtest.Record(make([]byte, maxHeldRecord+1))
 	tail := recordtest.Record(recordtest.Event(1, 2, recordtest.Scalar("a", 3)))
@@ -211,37 +214,37 @@ func TestEventLarge(t *testing.T) {
 		records int64
 		says    string
 	}{
-		{-1, 0, 2, "is 67108865 bytes long and is passed over"},
+		{-1, 0, 2, "is 67108865 bytes long and is skipped"},
 		{maxHeldRecord / 2, 0, 0, "reading stops at byte 0: the record has the wrong CRC"},
-		{-1, len(tail) + 2, 0, "the file ends inside the record at byte 0, of which 67108879 bytes are there"},
+		{-1, len(tail) + 2, 0, "the file ends inside the record at byte 0, after 67108879 of its bytes"},
 	} {
 		b := append(bytes.Clone(large), tail...)
 		if c.flip >= 0 {
 			b[c.flip] ^= 1
 		}
 		r := read(b[:len(b)-c.cut], 1<<20-1)
-		if p := says(r, true); r.records != c.records || len(p) != 1 || !strings.Contains(p[0], c.says) {
+		if p := problemsOf(r, true); r.records != c.records || len(p) != 1 || !strings.Contains(p[0], c.says) {
 			t.Errorf("%+v: %d records, %v", c, r.records, p)
 		}
 		if cap(r.rest) > 1<<20 {
-			t.Errorf("%d bytes were held", cap(r.rest))
+			t.Errorf("%d bytes were kept in memory", cap(r.rest))
 		}
 	}
 }
 
-// TestEventMalformed: a record that is no Event though its CRC is right is
-// said, and those after it are read.
+// TestEventMalformed checks that a malformed Event with a correct CRC is a
+// problem and that the records after it are read.
 func TestEventMalformed(t *testing.T) {
 	var bad [][]byte
 	for range record.MaxUnused + 3 {
 		bad = append(bad, []byte{0xff, 0xff, 0xff})
 	}
 	r := read(recordtest.EventFile(append(bad, recordtest.Event(1, 1, recordtest.Scalar("a", 1)))...), 64)
-	p := says(r, true)
+	p := problemsOf(r, true)
 	if r.scalars != 1 || len(p) != record.MaxUnused-1 {
 		t.Fatalf("%d scalars, %d problems", r.scalars, len(p))
 	}
-	if want := "f: the record at byte 40 is passed over: it is no whole protobuf message"; p[0] != want {
+	if want := "f: record at byte 40 is skipped: malformed or incomplete protobuf message"; p[0] != want {
 		t.Errorf("%s, expected %s", p[0], want) // the file version: 16 + 9 + 15 bytes
 	}
 	if want := "f: and 5 more lines that could not be used"; p[record.MaxUnused-2] != want {
@@ -249,7 +252,8 @@ func TestEventMalformed(t *testing.T) {
 	}
 }
 
-// TestEventRestart: a session that starts again at a step repeats it.
+// TestEventRestart checks that a session that starts again at a step replaces
+// the points from that step on.
 func TestEventRestart(t *testing.T) {
 	start := func(step int) []byte {
 		return recordtest.Message(recordtest.VarintField(2, uint64(step)), recordtest.BytesField(7, recordtest.VarintField(1, 1)))
@@ -264,22 +268,22 @@ func TestEventRestart(t *testing.T) {
 	}
 }
 
-// TestEventBounds: a file of many tags takes bounded memory, and what is left
-// out is said.
+// TestEventBounds checks that a file with many tags takes bounded memory and
+// that omitted values are reported.
 func TestEventBounds(t *testing.T) {
 	r := NewReader()
 	for i := range maxCurves + 9 {
-		r.scalar(fmt.Append(nil, "tag", i), 1, 0, 0)
+		r.addScalar(fmt.Append(nil, "tag", i), 1, 0, 0)
 	}
-	r.scalar(make([]byte, maxTagBytes+1), 1, 0, 0)
+	r.addScalar(make([]byte, maxTagBytes+1), 1, 0, 0)
 	want := []string{"f: 10 values are not read: the file has more than 16384 tags"}
-	if d := cmp.Diff(want, says(r, true)); d != "" || len(r.curves) != maxCurves {
+	if d := cmp.Diff(want, problemsOf(r, true)); d != "" || len(r.curves) != maxCurves {
 		t.Errorf("%d curves (-want +got)\n%s", len(r.curves), d)
 	}
 }
 
-// eventsOf is a file of about size bytes: records with a scalar each, or with
-// an image of n bytes beside the scalar.
+// eventsOf returns a file of about size bytes. Each record contains a scalar,
+// and an image of the given number of bytes if that is not 0.
 func eventsOf(size, image int) []byte {
 	var b []byte
 	tags := []string{"Loss/train", "Loss/valid", "Learning Rate", "Avg iters per sec"}
@@ -323,14 +327,14 @@ func FuzzEvents(f *testing.F) {
 	f.Add(recordtest.EventFile(recordtest.Event(1, 1, recordtest.Scalar("a", 1)), recordtest.Message(recordtest.VarintField(2, 1), recordtest.BytesField(7, recordtest.VarintField(1, 1)))), uint16(7))
 	f.Add(recordtest.EventFile(recordtest.Event(1, 1, recordtest.Tensor("a", 19, recordtest.BytesField(13, []byte{1})))), uint16(1))
 	f.Fuzz(func(t *testing.T, b []byte, piece uint16) {
-		// A fuzzer hardly finds a CRC: the bytes are the data of records too.
+		// A fuzzer hardly finds a correct CRC, so the bytes are also used as the data of records.
 		for _, data := range [][]byte{b, append(recordtest.Record(b), recordtest.Record(b[:len(b)/2])...)} {
 			once, pieces := read(data, len(data)+1), read(data, int(piece)+1)
 			a, c := eventRun(map[string]*Reader{"f": once}), eventRun(map[string]*Reader{"f": pieces})
 			if d := cmp.Diff(a, c, cmpopts.EquateNaNs()); d != "" {
 				t.Fatalf("in pieces it reads otherwise:\n%s", d)
 			}
-			recordtest.Fuzz(t, Format(), "events.out.tfevents.1", data)
+			recordtest.CheckFormat(t, Format(), "events.out.tfevents.1", data)
 		}
 	})
 }

@@ -52,31 +52,31 @@ const (
 	typeHalf, typeUint32, typeUint64                                 = 19, 22, 23
 )
 
-var errMessage = errors.New("it is no whole protobuf message")
+var errMalformed = errors.New("malformed or incomplete protobuf message")
 
-// fields iterates over the fields of a message.
-type fields struct {
+// fieldIterator iterates over the fields of a protobuf message.
+type fieldIterator struct {
 	b    []byte
 	num  uint64
 	wire uint64
-	u    uint64 // of a varint, or the bits of a fixed field
-	data []byte // of a field of bytes
-	bad  bool
+	u    uint64 // value of a varint field, or the bits of a fixed32 or fixed64 field
+	data []byte // content of a bytes field
+	bad  bool   // the message is malformed
 }
 
-// next moves to the next field. After the last one, bad reports whether the
-// message is malformed.
-func (f *fields) next() bool {
+// next moves to the next field and reports whether there is one. After it
+// returned false, f.bad reports whether the message is malformed.
+func (f *fieldIterator) next() bool {
 	if len(f.b) == 0 {
 		return false
 	}
-	key, n := varint(f.b)
+	key, n := parseVarint(f.b)
 	f.b = f.b[n:]
 	f.num, f.wire = key>>3, key&7
 	switch {
 	case n == 0 || f.num == 0:
 	case f.wire == wireVarint:
-		if f.u, n = varint(f.b); n > 0 {
+		if f.u, n = parseVarint(f.b); n > 0 {
 			f.b = f.b[n:]
 			return true
 		}
@@ -87,7 +87,7 @@ func (f *fields) next() bool {
 		f.u, f.b = uint64(binary.LittleEndian.Uint32(f.b)), f.b[4:]
 		return true
 	case f.wire == wireBytes:
-		if size, n := varint(f.b); n > 0 && size <= uint64(len(f.b)-n) {
+		if size, n := parseVarint(f.b); n > 0 && size <= uint64(len(f.b)-n) {
 			f.data, f.b = f.b[n:n+int(size)], f.b[n+int(size):]
 			return true
 		}
@@ -96,8 +96,9 @@ func (f *fields) next() bool {
 	return false
 }
 
-// varint decodes a number. n is 0 if b holds none.
-func varint(b []byte) (v uint64, n int) {
+// parseVarint parses the varint at the beginning of b and returns its length n.
+// n is 0 if b does not begin with a varint.
+func parseVarint(b []byte) (v uint64, n int) {
 	if len(b) > 0 && b[0] < 0x80 {
 		return uint64(b[0]), 1
 	}
@@ -107,22 +108,22 @@ func varint(b []byte) (v uint64, n int) {
 	return v, n
 }
 
-// event reads an Event.
-func (r *Reader) event(b []byte) error {
-	if r.usualEvent(b) {
+// readEvent reads an Event message.
+func (r *Reader) readEvent(b []byte) error {
+	if r.readFastEvent(b) {
 		return nil
 	}
-	return r.anyEvent(b)
+	return r.readAnyEvent(b)
 }
 
-// anyEvent reads an Event of any form. Every known writer puts the summary
-// after the time and the step, but nothing guarantees it, so the summary is
-// read last.
-func (r *Reader) anyEvent(b []byte) error {
-	f := fields{b: b}
+// readAnyEvent reads an Event message of any form. Every known writer stores
+// the summary after the time and the step, but this order is not guaranteed, so
+// the summary is parsed last.
+func (r *Reader) readAnyEvent(b []byte) error {
+	f := fieldIterator{b: b}
 	var step int64
 	var at float64
-	// No known writer has several summaries; of these the last would count.
+	// If an event has several summaries (no known writer does that), the last one counts.
 	var summary, session []byte
 	for f.next() {
 		switch {
@@ -137,33 +138,34 @@ func (r *Reader) anyEvent(b []byte) error {
 		}
 	}
 	if f.bad {
-		return errMessage
+		return errMalformed
 	}
 	if math.IsNaN(r.began) {
 		r.began = at
 	}
-	for s := (fields{b: session}); s.next(); {
+	for s := (fieldIterator{b: session}); s.next(); {
 		if s.num == sessionStatus && s.wire == wireVarint && s.u == sessionStart {
-			r.sessionStart(step)
+			r.restartAt(step)
 		}
 	}
-	s := fields{b: summary}
+	s := fieldIterator{b: summary}
 	for s.next() {
 		if s.num == summaryValue && s.wire == wireBytes {
-			if err := r.value(s.data, step, at); err != nil {
+			if err := r.readValue(s.data, step, at); err != nil {
 				return err
 			}
 		}
 	}
 	if s.bad {
-		return errMessage
+		return errMalformed
 	}
 	return nil
 }
 
-// value reads a Value of a Summary if it is a scalar.
-func (r *Reader) value(b []byte, step int64, at float64) error {
-	f := fields{b: b}
+// readValue reads a Value message of a summary and adds it to its curve if it
+// is a scalar.
+func (r *Reader) readValue(b []byte, step int64, at float64) error {
+	f := fieldIterator{b: b}
 	var tag []byte
 	v, scalar := 0.0, false
 	for f.next() {
@@ -173,22 +175,22 @@ func (r *Reader) value(b []byte, step int64, at float64) error {
 		case f.num == valueSimple && f.wire == wireFixed32:
 			v, scalar = float64(math.Float32frombits(uint32(f.u))), true
 		case f.num == valueTensor && f.wire == wireBytes:
-			v, scalar = tensorScalar(f.data)
+			v, scalar = parseTensorScalar(f.data)
 		}
 	}
 	if f.bad {
-		return errMessage
+		return errMalformed
 	}
 	if scalar {
-		r.scalar(tag, step, at, v)
+		r.addScalar(tag, step, at, v)
 	}
 	return nil
 }
 
-// tensorScalar returns the value of a tensor of numbers with exactly one
-// element.
-func tensorScalar(b []byte) (v float64, ok bool) {
-	f := fields{b: b}
+// parseTensorScalar returns the value of a tensor with exactly one element. ok
+// is false for any other tensor, and for one of strings.
+func parseTensorScalar(b []byte) (v float64, ok bool) {
+	f := fieldIterator{b: b}
 	kind := uint64(0)
 	var content []byte
 	values := 0
@@ -198,13 +200,13 @@ func tensorScalar(b []byte) (v float64, ok bool) {
 		case f.num == tensorType && f.wire == wireVarint:
 			kind = f.u
 		case f.num == tensorShape && f.wire == wireBytes:
-			if !oneElement(f.data) {
+			if !hasOneElement(f.data) {
 				return 0, false
 			}
 		case f.num == tensorContent && f.wire == wireBytes:
 			content, hasContent = f.data, len(f.data) > 0
 		case f.num >= tensorFloat && f.num <= tensorUint64:
-			one, n := f.number(kind)
+			one, n := f.decodeNumbers(kind)
 			v, values = one, values+n
 		}
 	}
@@ -212,23 +214,24 @@ func tensorScalar(b []byte) (v float64, ok bool) {
 	case f.bad || kind == 0:
 		return 0, false
 	case hasContent:
-		return contentScalar(kind, content)
+		return parseContent(kind, content)
 	case values == 0:
-		return 0, numeric(kind) // zero is the default, which is not written
+		return 0, isNumeric(kind) // writers omit zero, which is the default
 	}
 	return v, values == 1
 }
 
-// oneElement reports whether a shape has exactly one element: () or (1, 1, …).
-func oneElement(shape []byte) bool {
-	f := fields{b: shape}
+// hasOneElement reports whether a tensor shape has exactly one element, such as
+// () or (1, 1).
+func hasOneElement(shape []byte) bool {
+	f := fieldIterator{b: shape}
 	for f.next() {
 		switch {
 		case f.num == shapeUnknown && f.wire == wireVarint && f.u != 0:
 			return false
 		case f.num == shapeDim && f.wire == wireBytes:
 			size := uint64(0)
-			d := fields{b: f.data}
+			d := fieldIterator{b: f.data}
 			for d.next() {
 				if d.num == dimSize && d.wire == wireVarint {
 					size = d.u
@@ -242,8 +245,8 @@ func oneElement(shape []byte) bool {
 	return !f.bad
 }
 
-// numeric reports whether a DataType is a number.
-func numeric(kind uint64) bool {
+// isNumeric reports whether a DataType is a numeric type.
+func isNumeric(kind uint64) bool {
 	switch kind {
 	case typeFloat, typeDouble, typeInt32, typeUint8, typeInt16, typeInt8, typeInt64, typeBool,
 		typeBfloat16, typeUint16, typeHalf, typeUint32, typeUint64:
@@ -252,9 +255,10 @@ func numeric(kind uint64) bool {
 	return false
 }
 
-// number decodes the numbers of a tensor's field, packed or not. It returns the
-// last number and their count, which is 0 if the field has none.
-func (f *fields) number(kind uint64) (v float64, n int) {
+// decodeNumbers decodes the numbers in a field of a tensor, packed or not. It
+// returns the last number, and the number of elements (0 if the field has
+// none). It stops after two elements of a varint field.
+func (f *fieldIterator) decodeNumbers(kind uint64) (v float64, n int) {
 	b := f.data
 	if f.wire != wireBytes { // not packed
 		switch {
@@ -263,7 +267,7 @@ func (f *fields) number(kind uint64) (v float64, n int) {
 		case f.num == tensorDouble && f.wire == wireFixed64:
 			return math.Float64frombits(f.u), 1
 		case f.wire == wireVarint:
-			return integer(f.num, kind, f.u), 1
+			return convertVarint(f.num, kind, f.u), 1
 		}
 		return 0, 0
 	}
@@ -280,24 +284,24 @@ func (f *fields) number(kind uint64) (v float64, n int) {
 		return v, len(b) / 8
 	case tensorInt, tensorInt64, tensorBool, tensorHalf, tensorUint32, tensorUint64:
 		for n < 2 && len(b) > 0 { // with two or more the tensor is not a scalar
-			u, size := varint(b)
+			u, size := parseVarint(b)
 			if size == 0 {
 				return 0, 0
 			}
-			v, n, b = integer(f.num, kind, u), n+1, b[size:]
+			v, n, b = convertVarint(f.num, kind, u), n+1, b[size:]
 		}
 	}
 	return v, n
 }
 
-// integer converts a varint of a tensor's field to a number.
-func integer(field, kind, u uint64) float64 {
+// convertVarint returns the number that a varint in a tensor's field encodes.
+func convertVarint(field, kind, u uint64) float64 {
 	switch field {
 	case tensorHalf:
 		if kind == typeBfloat16 {
-			return bfloat16(uint16(u))
+			return bfloat16ToFloat64(uint16(u))
 		}
-		return float16(uint16(u))
+		return float16ToFloat64(uint16(u))
 	case tensorUint32, tensorUint64:
 		return float64(u)
 	case tensorInt:
@@ -306,8 +310,9 @@ func integer(field, kind, u uint64) float64 {
 	return float64(int64(u))
 }
 
-// contentScalar returns the value in a tensor's raw bytes.
-func contentScalar(kind uint64, b []byte) (v float64, ok bool) {
+// parseContent returns the value of a tensor's raw bytes. ok is false unless
+// they contain exactly one number.
+func parseContent(kind uint64, b []byte) (v float64, ok bool) {
 	le := binary.LittleEndian
 	switch kind {
 	case typeFloat, typeInt32, typeUint32:
@@ -340,9 +345,9 @@ func contentScalar(kind uint64, b []byte) (v float64, ok bool) {
 		}
 		switch u := le.Uint16(b); kind {
 		case typeHalf:
-			return float16(u), true
+			return float16ToFloat64(u), true
 		case typeBfloat16:
-			return bfloat16(u), true
+			return bfloat16ToFloat64(u), true
 		case typeInt16:
 			return float64(int16(u)), true
 		default:
@@ -360,12 +365,12 @@ func contentScalar(kind uint64, b []byte) (v float64, ok bool) {
 	return 0, false
 }
 
-// bfloat16 converts the upper half of a float32.
-func bfloat16(u uint16) float64 { return float64(math.Float32frombits(uint32(u) << 16)) }
+// bfloat16ToFloat64 converts a bfloat16, the upper half of a float32.
+func bfloat16ToFloat64(u uint16) float64 { return float64(math.Float32frombits(uint32(u) << 16)) }
 
-// float16 converts an IEEE 754 binary16: a sign, 5 bits of exponent (bias 15),
-// 10 of fraction.
-func float16(u uint16) float64 {
+// float16ToFloat64 converts an IEEE 754 binary16: one sign bit, 5 exponent bits
+// (bias 15), 10 fraction bits.
+func float16ToFloat64(u uint16) float64 {
 	fraction, exponent := float64(u&0x3ff), int(u>>10&0x1f)
 	var v float64
 	switch exponent {
@@ -384,11 +389,11 @@ func float16(u uint16) float64 {
 	return v
 }
 
-// usualEvent reads an Event of one scalar in the form that nearly every writer
-// uses: the time, the step, and a Summary with one Value, which has a tag and a
-// float. It returns false for any other form, which anyEvent reads.
-// TestUsualEvents compares both.
-func (r *Reader) usualEvent(b []byte) bool {
+// readFastEvent is the fast path for an Event with one scalar in the form of
+// nearly every writer: the time, the step, and a Summary of one Value with a
+// tag and a float. It returns false for any other form, which readAnyEvent
+// reads. TestFastEvents compares both.
+func (r *Reader) readFastEvent(b []byte) bool {
 	const (
 		timeKey    = eventWallTime<<3 | wireFixed64
 		stepKey    = eventStep<<3 | wireVarint
@@ -403,14 +408,14 @@ func (r *Reader) usualEvent(b []byte) bool {
 	}
 	step, k := uint64(b[10]), 11
 	for shift := 7; b[k-1] >= 0x80; shift += 7 {
-		if k == 14 { // at most 28 bits, so that what follows is inside b
+		if k == 14 { // at most 28 bits, so that the accesses below stay inside b
 			return false
 		}
 		step = step&(1<<shift-1) | uint64(b[k])<<shift
 		k++
 	}
 	m := b[k:]
-	// Each message ends where the enclosing one does, and the tag five bytes before that.
+	// All nested messages end at the same byte. The tag ends five bytes before it.
 	if n := len(m); n < least-12 || n > 2+0x7f || m[0] != summaryKey || int(m[1]) != n-2 || m[2] != valueKey || int(m[3]) != n-4 ||
 		m[4] != tagKey || int(m[5]) != n-11 || m[n-5] != simpleKey {
 		return false
@@ -420,6 +425,6 @@ func (r *Reader) usualEvent(b []byte) bool {
 	if math.IsNaN(r.began) {
 		r.began = at
 	}
-	r.scalar(m[6:n-5], int64(step), at, float64(math.Float32frombits(binary.LittleEndian.Uint32(m[n-4:]))))
+	r.addScalar(m[6:n-5], int64(step), at, float64(math.Float32frombits(binary.LittleEndian.Uint32(m[n-4:]))))
 	return true
 }

@@ -11,15 +11,16 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Join makes one part of the event files of each folder. A run that was resumed
-// leaves several files, whose points follow each other in time. A session that
-// starts again at a step replaces the points from that step on in earlier
-// files.
+// Join merges the event files of each folder into one part. A run that was
+// resumed leaves several files, whose points follow each other in time. If a
+// session of a later file starts again at a step, its points replace the points
+// from that step on in earlier files.
 //
-// All tags become curves. Tags that describe whole epochs by the convention of
-// their writer also become epochs: Keras' epoch_loss, epoch_accuracy and
-// epoch_lr (whose steps count epochs from 0), and train_loss_epoch, val_loss
-// and similar tags of Lightning if its tag epoch gives the epoch of a step.
+// All tags become curves. Tags that by the convention of their writer describe
+// complete epochs also become epochs: epoch_loss, epoch_accuracy and epoch_lr
+// of Keras (their steps count epochs from 0), and train_loss_epoch, val_loss
+// and similar tags of Lightning if its tag named epoch gives the epoch of a
+// step.
 func Join(parts []*record.Part) []*record.Part {
 	byFolder := map[string][]*record.Part{}
 	var kept []*record.Part
@@ -35,27 +36,27 @@ func Join(parts []*record.Part) []*record.Part {
 	}
 	for folder, files := range byFolder {
 		into := files[0]
-		slices.SortStableFunc(files, func(a, b *record.Part) int { return cmp.Compare(readerOf(a).began, readerOf(b).began) })
+		slices.SortStableFunc(files, func(a, b *record.Part) int { return cmp.Compare(eventReader(a).began, eventReader(b).began) })
 		into.Run.Curves = joinCurves(files)
-		into.Run.Epochs = epochs(into.Run.Curves, validationFolder(folder))
+		into.Run.Epochs = epochsOfCurves(into.Run.Curves, isValidationFolder(folder))
 		for _, p := range files {
 			if p != into {
-				p.Report.Assume("goes on with the curves of %s", into.Run.File)
+				p.Report.Assume("continues the curves of %s", into.Run.File)
 			}
 		}
 	}
 	return kept
 }
 
-// readerOf returns the reader of an event file.
-func readerOf(p *record.Part) *Reader { return p.Source.(*Reader) }
+// eventReader returns the Reader that read the event file of p.
+func eventReader(p *record.Part) *Reader { return p.Source.(*Reader) }
 
-// joinCurves returns the curves of a folder's files, which are in the order of
-// their times.
+// joinCurves returns the curves of a folder. files are its event files in
+// chronological order.
 func joinCurves(files []*record.Part) (curves []runs.Curve) {
 	index := map[string]int{}
 	for n, f := range files {
-		for _, c := range readerOf(f).curves {
+		for _, c := range eventReader(f).curves {
 			from := c.Finish(f.Report)
 			i, ok := index[from.Name]
 			if !ok {
@@ -64,7 +65,7 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 				curves = append(curves, runs.Curve{Name: from.Name, Rank: from.Rank})
 			}
 			to := &curves[i]
-			repeated := repeatedFrom(files[n+1:])
+			repeated := firstRepeatedStep(files[n+1:])
 			if repeated == math.MaxInt64 {
 				// Copied, since a file that is followed continues to grow.
 				to.Steps, to.Values, to.Times = append(to.Steps, from.Steps...), append(to.Values, from.Values...), append(to.Times, from.Times...)
@@ -80,20 +81,21 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 	return curves
 }
 
-// repeatedFrom returns the first step that the later files contain again.
-func repeatedFrom(later []*record.Part) int64 {
+// firstRepeatedStep returns the first step that the later files contain again,
+// or math.MaxInt64 if they repeat none.
+func firstRepeatedStep(later []*record.Part) int64 {
 	step := int64(math.MaxInt64)
 	for _, f := range later {
-		if r := readerOf(f); r.restarted {
+		if r := eventReader(f); r.restarted {
 			step = min(step, r.restart)
 		}
 	}
 	return step
 }
 
-// validationFolder reports whether a folder's files describe the validation.
-// Keras uses the same tags there as in its folder train.
-func validationFolder(folder string) bool {
+// isValidationFolder reports whether the files of a folder describe the
+// validation. Keras uses the same tags in the folders train and validation.
+func isValidationFolder(folder string) bool {
 	switch filepath.Base(folder) {
 	case "validation", "valid", "val":
 		return true
@@ -101,21 +103,21 @@ func validationFolder(folder string) bool {
 	return false
 }
 
-// epochField returns the address of the field of an epoch that a tag sets.
+// epochField returns a pointer to one field of an epoch.
 type epochField func(*runs.Epoch) *float64
 
-func trainLoss(e *runs.Epoch) *float64   { return &e.TrainLoss }
-func valLoss(e *runs.Epoch) *float64     { return &e.ValLoss }
-func accuracy(e *runs.Epoch) *float64    { return &e.Accuracy }
-func valAccuracy(e *runs.Epoch) *float64 { return &e.ValAccuracy }
-func learning(e *runs.Epoch) *float64    { return &e.LearningRate }
-func iou(e *runs.Epoch) *float64         { return &e.IoU }
-func dice(e *runs.Epoch) *float64        { return &e.Dice }
+func trainLoss(e *runs.Epoch) *float64    { return &e.TrainLoss }
+func valLoss(e *runs.Epoch) *float64      { return &e.ValLoss }
+func accuracy(e *runs.Epoch) *float64     { return &e.Accuracy }
+func valAccuracy(e *runs.Epoch) *float64  { return &e.ValAccuracy }
+func learningRate(e *runs.Epoch) *float64 { return &e.LearningRate }
+func iou(e *runs.Epoch) *float64          { return &e.IoU }
+func dice(e *runs.Epoch) *float64         { return &e.Dice }
 
-// kerasTag returns the field for a tag with which Keras describes epochs
-// (keras/callbacks: TensorBoard), or nil. The kind of accuracy may precede the
-// word.
-func kerasTag(tag string, validation bool) epochField {
+// kerasEpochField returns the field of an epoch that a tag of Keras sets
+// (keras/callbacks: TensorBoard), or nil. The name of an accuracy may have a
+// prefix, as in epoch_categorical_accuracy.
+func kerasEpochField(tag string, validation bool) epochField {
 	name, ok := strings.CutPrefix(tag, "epoch_")
 	if !ok {
 		return nil
@@ -128,7 +130,7 @@ func kerasTag(tag string, validation bool) epochField {
 	case name == "loss":
 		return trainLoss
 	case (name == "lr" || name == "learning_rate") && !validation:
-		return learning
+		return learningRate
 	case name == "acc" || name == "accuracy" || strings.HasSuffix(name, "_accuracy"):
 		if validation {
 			return valAccuracy
@@ -138,10 +140,11 @@ func kerasTag(tag string, validation bool) epochField {
 	return nil
 }
 
-// lightningTag returns the field for a tag that Lightning's users commonly
-// choose, or nil. For values logged in training steps, only the suffix _epoch
-// marks the mean over an epoch.
-func lightningTag(tag string) epochField {
+// lightningEpochField returns the field of an epoch that a common tag of
+// Lightning sets, or nil. A tag of training values must have the suffix _epoch,
+// which marks the mean over an epoch: without it the values are those of single
+// steps.
+func lightningEpochField(tag string) epochField {
 	if name, ok := strings.CutSuffix(tag, "_epoch"); ok && strings.HasPrefix(name, "train_") {
 		switch name {
 		case "train_loss":
@@ -162,17 +165,17 @@ func lightningTag(tag string) epochField {
 		return dice
 	}
 	if strings.HasPrefix(tag, "lr-") {
-		return learning
+		return learningRate
 	}
 	return nil
 }
 
-// maxEpoch limits the numbers that are taken for epochs.
+// maxEpoch limits the values that are accepted as epoch numbers.
 const maxEpoch = 1 << 24
 
-// epochs returns the epochs that the curves describe, in order. If an epoch was
-// logged twice, the later value counts.
-func epochs(curves []runs.Curve, validation bool) []runs.Epoch {
+// epochsOfCurves returns the epochs that the curves describe, in order, or nil.
+// If an epoch was logged twice, the later value counts.
+func epochsOfCurves(curves []runs.Curve, validation bool) []runs.Epoch {
 	byEpoch := map[int]*runs.Epoch{}
 	put := func(epoch float64, field epochField, v float64) {
 		if !(epoch >= 0 && epoch < maxEpoch) || epoch != math.Trunc(epoch) {
@@ -180,11 +183,8 @@ func epochs(curves []runs.Curve, validation bool) []runs.Epoch {
 		}
 		e := byEpoch[int(epoch)+1]
 		if e == nil {
-			nan := math.NaN()
-			e = &runs.Epoch{
-				Epoch: int(epoch) + 1, Seconds: nan, SamplesPerSecond: nan, TrainLoss: nan, ValLoss: nan, IoU: nan,
-				Dice: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan,
-			}
+			blank := record.UnmeasuredEpoch(int(epoch)+1, 0)
+			e = &blank
 			byEpoch[e.Epoch] = e
 		}
 		*field(e) = v
@@ -199,13 +199,13 @@ func epochs(curves []runs.Curve, validation bool) []runs.Epoch {
 		}
 	}
 	for _, c := range curves {
-		if field := kerasTag(c.Name, validation); field != nil {
+		if field := kerasEpochField(c.Name, validation); field != nil {
 			for i, s := range c.Steps {
 				put(float64(s), field, c.Values[i])
 			}
 			continue
 		}
-		field := lightningTag(c.Name)
+		field := lightningEpochField(c.Name)
 		for i, s := range c.Steps {
 			if epoch, ok := epochOf[s]; ok && field != nil {
 				put(epoch, field, c.Values[i])
@@ -216,7 +216,7 @@ func epochs(curves []runs.Curve, validation bool) []runs.Epoch {
 	for _, e := range byEpoch {
 		epochs = append(epochs, *e)
 	}
-	slices.SortFunc(epochs, func(a, b runs.Epoch) int { return a.Epoch - b.Epoch })
+	slices.SortFunc(epochs, record.CompareEpochs)
 	if len(epochs) == 0 {
 		return nil
 	}

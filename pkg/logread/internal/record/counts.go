@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// MaxWorkers is more workers than any machine has. A larger number in a log
-// counts something else.
+// MaxWorkers is larger than the number of workers of any machine. A larger
+// number in a log must count something else.
 const MaxWorkers = 1 << 22
 
 // IsCount reports whether v is a whole number from 1 to MaxWorkers.
 func IsCount(v float64) bool { return v >= 1 && v <= MaxWorkers && v == float64(int(v)) }
 
-// ConfigNumber returns the value of the first key in c that is a number or the
-// text of one.
-func ConfigNumber(c map[string]any, keys ...string) (float64, bool) {
+// ConfigNumber returns the value of the first of the keys whose value in c is a
+// number or a text that contains one. ok is false if no key has such a value.
+func ConfigNumber(c map[string]any, keys ...string) (v float64, ok bool) {
 	for _, k := range keys {
 		switch v := c[k].(type) {
 		case float64:
@@ -32,10 +32,11 @@ func ConfigNumber(c map[string]any, keys ...string) (float64, bool) {
 	return 0, false
 }
 
-// SlurmJob is the key of runs.Info.JobIDs for the number of a Slurm job.
+// SlurmJob is the key in runs.Info.JobIDs of the number of the Slurm job.
 const SlurmJob = "slurm"
 
-// UncompressedName returns path without the ending that a compressed file has.
+// UncompressedName returns path without the extension of a compressed file
+// (.gz, .zst or .zstd).
 func UncompressedName(path string) string {
 	for _, end := range []string{".gz", ".zst", ".zstd"} {
 		if bare, ok := strings.CutSuffix(path, end); ok {
@@ -45,9 +46,9 @@ func UncompressedName(path string) string {
 	return path
 }
 
-// TrainingSeconds is the key of runs.Info.Config for the seconds of the whole
-// training, if a log has them.
+// TrainingSeconds is the key in runs.Info.Config of the duration of the
+// complete training in seconds, if the log has it.
 const TrainingSeconds = "training_seconds"
 
-// MaxSettings limits the settings that are kept per run.
+// MaxSettings is the largest number of settings that are kept per run.
 const MaxSettings = 1000

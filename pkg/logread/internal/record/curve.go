@@ -6,31 +6,32 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxPoints limits the points of a curve; a figure shows no more. Of a longer
-// curve every second, fourth, … point is kept.
+// maxPoints is the largest number of points of a curve; a figure shows no more.
+// Of a longer curve, every second, fourth, eighth, … point is kept.
 const maxPoints = 1 << 18
 
-// Curve gathers the points of a runs.Curve in bounded memory.
+// Curve collects the points of a runs.Curve in bounded memory.
 type Curve struct {
 	runs.Curve
-	timed  bool
-	stride int64 // every stride-th point is kept
-	Points int64
-	due    int64 // number of points before the next one that is kept
+	timed     bool
+	stride    int64 // every stride-th point is kept
+	Points    int64 // number of points added, including those that were dropped
+	keepAfter int64 // value of Points after which the next point is kept
 }
 
-// NewCurve returns an empty curve. timed says whether its points have times.
+// NewCurve returns an empty curve. timed states whether its points have times.
 func NewCurve(name string, rank int, timed bool) *Curve {
 	return &Curve{Curve: runs.Curve{Name: name, Rank: rank}, timed: timed, stride: 1}
 }
 
-// Add adds a point. at is ignored if the curve has no times.
+// Add adds a point: its step, its value v and its time t in seconds since 1970,
+// which is ignored if the curve has no times.
 func (c *Curve) Add(step int64, v, t float64) {
 	c.Points++
-	if c.Points <= c.due {
+	if c.Points <= c.keepAfter {
 		return
 	}
-	c.due += c.stride
+	c.keepAfter += c.stride
 	if len(c.Steps) >= maxPoints {
 		n := 0
 		for i := 0; i < len(c.Steps); i += 2 {
@@ -46,10 +47,10 @@ func (c *Curve) Add(step int64, v, t float64) {
 		}
 		c.stride *= 2
 		if now := (c.Points - 1) % c.stride; now != 0 {
-			c.due = c.Points - 1 - now + c.stride
+			c.keepAfter = c.Points - 1 - now + c.stride
 			return
 		}
-		c.due = c.Points - 1 + c.stride
+		c.keepAfter = c.Points - 1 + c.stride
 	}
 	if n := len(c.Steps); n == cap(c.Steps) {
 		more := min(n+16, maxPoints-n) // append alone would copy a long curve five times
@@ -65,7 +66,8 @@ func (c *Curve) Add(step int64, v, t float64) {
 	}
 }
 
-// Finish returns the curve and notes in the report if points were dropped.
+// Finish returns the curve. It adds an assumption to the report if points were
+// dropped.
 func (c *Curve) Finish(r *Report) runs.Curve {
 	if c.stride > 1 {
 		r.Assume("%s has %d points; every %dth is kept", c.Name, c.Points, c.stride)
@@ -73,10 +75,10 @@ func (c *Curve) Finish(r *Report) runs.Curve {
 	return c.Curve
 }
 
-// ForgetFrom removes the points from a step on. A session that restarts at a
-// step repeats them (tensorboard/backend/event_processing, purge on
+// RemoveFrom removes the points at and after a step. A session that restarts at
+// a step logs them again (as tensorboard/backend/event_processing does on
 // SessionLog.START).
-func (c *Curve) ForgetFrom(step int64) {
+func (c *Curve) RemoveFrom(step int64) {
 	n := 0
 	for i, s := range c.Steps {
 		if s < step {
@@ -87,5 +89,5 @@ func (c *Curve) ForgetFrom(step int64) {
 	c.Steps, c.Times, c.Values = c.Steps[:n], c.Times[:n], c.Values[:n]
 }
 
-// MaxCurveNames limits the curves of a run.
+// MaxCurveNames is the largest number of curves that are kept per run.
 const MaxCurveNames = 1000

@@ -7,11 +7,12 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// JoinEpochs merges the epochs that each rank logged into one list. The time of
-// an epoch is that of its slowest rank, losses and accuracies are means over
-// the ranks, and rates are summed if sumRates is set (each rank logs the rate
-// of its own samples). The first rank's list may be overwritten.
-func JoinEpochs(ranks [][]runs.Epoch, rateSums bool) []runs.Epoch {
+// MergeEpochs merges the lists of epochs that the ranks logged into one list.
+// The duration of an epoch is that of its slowest rank. Losses and accuracies
+// are means over the ranks. Rates and sample counts are summed if sumRates is
+// set, because each rank logged its own share; otherwise those of the first
+// rank are kept. The first rank's list may be overwritten.
+func MergeEpochs(ranks [][]runs.Epoch, sumRates bool) []runs.Epoch {
 	ranks = slices.Clone(ranks)
 	longest := 0
 	for i, epochs := range ranks {
@@ -23,8 +24,8 @@ func JoinEpochs(ranks [][]runs.Epoch, rateSums bool) []runs.Epoch {
 	}
 	all := make([]*runs.Epoch, len(ranks)) // the ranks' values of one epoch
 	k := 0
-	for ; inStep(ranks, k, all); k++ { // usually every rank logs every epoch
-		joinEpoch(all[0], all, rateSums)
+	for ; epochsAgree(ranks, k, all); k++ { // usually every rank logs every epoch
+		mergeEpoch(all[0], all, sumRates)
 	}
 	if k == longest && k == len(ranks[0]) {
 		return ranks[0]
@@ -51,14 +52,14 @@ func JoinEpochs(ranks [][]runs.Epoch, rateSums bool) []runs.Epoch {
 			}
 		}
 		e := *all[0]
-		joinEpoch(&e, all, rateSums)
+		mergeEpoch(&e, all, sumRates)
 		joined = append(joined, e)
 	}
 }
 
-// inStep reports whether all ranks have the same epoch number at index k and
-// none repeats it at k+1. It stores these epochs in all.
-func inStep(ranks [][]runs.Epoch, k int, all []*runs.Epoch) bool {
+// epochsAgree reports whether all ranks have the same epoch number at index k
+// and no rank repeats it at k+1. It stores pointers to these epochs in all.
+func epochsAgree(ranks [][]runs.Epoch, k int, all []*runs.Epoch) bool {
 	for i, epochs := range ranks {
 		if k >= len(epochs) {
 			return false
@@ -72,12 +73,12 @@ func inStep(ranks [][]runs.Epoch, k int, all []*runs.Epoch) bool {
 	return len(ranks) > 0
 }
 
-// CompareEpochs orders epochs by their number.
+// CompareEpochs orders epochs by their numbers.
 func CompareEpochs(a, b runs.Epoch) int { return a.Epoch - b.Epoch }
 
-// joinEpoch sets e, which is the first of all, to the merged values of the
-// ranks.
-func joinEpoch(e *runs.Epoch, all []*runs.Epoch, rateSums bool) {
+// mergeEpoch sets e to the merged values of one epoch. all contains the epoch
+// of each rank; e may be its first element.
+func mergeEpoch(e *runs.Epoch, all []*runs.Epoch, sumRates bool) {
 	seconds, valSeconds, rate := math.NaN(), math.NaN(), 0.0
 	var trainLoss, valLoss, accuracy, valAccuracy, iou, dice Mean
 	rates, samples := 0, 0
@@ -103,15 +104,15 @@ func joinEpoch(e *runs.Epoch, all []*runs.Epoch, rateSums bool) {
 	e.Seconds, e.ValSeconds = seconds, valSeconds
 	e.TrainLoss, e.ValLoss, e.Accuracy, e.ValAccuracy = trainLoss.Value(), valLoss.Value(), accuracy.Value(), valAccuracy.Value()
 	e.IoU, e.Dice = iou.Value(), dice.Value()
-	if rateSums {
+	if sumRates {
 		if e.SamplesPerSecond, e.Samples = rate, samples; rates == 0 {
 			e.SamplesPerSecond = math.NaN()
 		}
 	}
 }
 
-// Mean is the mean of the values that are not NaN; without values it is NaN.
-type Mean struct{ N, sum float64 }
+// Mean accumulates the mean of the values that are not NaN.
+type Mean struct{ N, sum float64 } // N is the number of values
 
 // Add adds a value unless it is NaN.
 func (m *Mean) Add(v float64) {
@@ -121,11 +122,11 @@ func (m *Mean) Add(v float64) {
 	}
 }
 
-// Value returns the mean.
+// Value returns the mean, or NaN if no value was added.
 func (m Mean) Value() float64 { return m.sum / m.N } // 0/0 is NaN
 
-// UnmeasuredEpoch returns epoch n, found in a line of the log, with all values
-// NaN.
+// UnmeasuredEpoch returns epoch n with all measurements NaN. line is the line
+// of the log that describes it, or 0.
 func UnmeasuredEpoch(n, line int) runs.Epoch {
 	x := math.NaN()
 	return runs.Epoch{

@@ -5,21 +5,23 @@ import (
 	"errors"
 )
 
-// Format is a format of other programs' logs. A file is read by the first
-// format that recognizes it.
+// Format is a file format of other programs' logs. The first format that
+// recognizes a file reads it.
 type Format struct {
-	Name string // as runs.Run.Kind has it
-	// Recognizes reports whether a file may be of the format. head is the
-	// content's first 4096 bytes; the path may only break ties.
+	Name string // value of runs.Run.Kind for runs of this format
+	// Recognizes reports whether a file may have this format. head is the first
+	// 4096 bytes of its content. The path decides only between formats with the
+	// same beginning.
 	Recognizes func(path string, head []byte) bool
-	// Read returns the runs of one file, or what the file adds to a run, and
-	// writes what it did not use into in.report.
+	// Read returns the runs of one file, or what the file adds to a run. It
+	// reports in in.Report what it did not use.
 	Read func(ctx context.Context, in *Input) ([]*Part, error)
-	// Document says that files are written as a whole and may end without a line
-	// end, as JSON and YAML are. A file that grew is then read again from its start.
+	// Document is set if a file is one document, such as JSON or YAML, and may
+	// end without a newline. A file that grew is then read again from its
+	// start.
 	Document bool
 }
 
-// ErrUnknown is returned by a format's Read if nothing in the whole file
-// belongs to the format.
-var ErrUnknown = errors.New("of no known kind")
+// ErrUnknown is returned by a format's Read if the complete file contains
+// nothing of that format.
+var ErrUnknown = errors.New("unknown file format")

@@ -5,33 +5,35 @@ import (
 	"io"
 )
 
-// Input is a file that a format reads.
+// Input is the file that a format's Read reads.
 type Input struct {
-	Path   string    // as found; problems name it
-	Reader io.Reader // its content, decompressed
-	Size   int64     // of the content in bytes; 0 if the file is compressed
+	Path   string    // path of the file, for messages
+	Reader io.Reader // the decompressed content
+	Size   int64     // size of the content in bytes; 0 if the file is compressed
 	Report *Report
 
-	ReaderAt   io.ReaderAt // the content at any offset; nil if the file is compressed
+	ReaderAt   io.ReaderAt // reads the content at any offset; nil if the file is compressed
 	Goroutines int         // number of goroutines that may read the file
 }
 
-// Problem notes a line that could not be used. Line 0 means the whole file.
+// Problem adds a problem for a line that could not be used. Line 0 stands for
+// the complete file.
 func (in *Input) Problem(line int, format string, a ...any) { in.Report.Problem(line, format, a...) }
 
-// CountContent returns a reader of a file's content that adds what it reads to
-// the report and fails once ctx is done.
-func CountContent(ctx context.Context, r io.Reader, report *Report) io.Reader {
-	return &contentCounter{ctx: ctx, r: r, report: report}
+// NewContentReader returns a reader of a file's content that adds the number of
+// bytes read to report.Bytes and fails once ctx is done.
+func NewContentReader(ctx context.Context, r io.Reader, report *Report) io.Reader {
+	return &contentReader{ctx: ctx, r: r, report: report}
 }
 
-type contentCounter struct {
+// contentReader implements NewContentReader.
+type contentReader struct {
 	ctx    context.Context
 	r      io.Reader
 	report *Report
 }
 
-func (c *contentCounter) Read(p []byte) (int, error) {
+func (c *contentReader) Read(p []byte) (int, error) {
 	if err := c.ctx.Err(); err != nil {
 		return 0, err
 	}

@@ -2,31 +2,31 @@ package record
 
 import "lockstep/pkg/runs"
 
-// Role says how a part becomes a run or adds to one.
+// Role states how a part becomes a run or adds to one.
 type Role int
 
-// What a part is to the runs.
+// The roles of parts.
 const (
 	RunFolder  Role = iota // a run folder of this project; only spans are added to it
-	Principal              // a run of its own
-	Companion              // adds to a run; companions without one form a run together
-	Config                 // adds Info.Config to runs; never a run of its own
-	Accounting             // adds to the run of the job in Info.JobIDs["slurm"]
+	Principal              // forms a run
+	Companion              // adds to a run; if a folder has none, its companions form one
+	Config                 // adds Info.Config to runs; never forms a run
+	Accounting             // adds to the run with the same job in Info.JobIDs["slurm"], or forms one
 )
 
-// Part is what one file says about one run.
+// Part contains what one file states about one run.
 type Part struct {
 	Run            runs.Run
 	Role           Role
-	Line           int  // where the run begins in its file; 0 if it is the whole file
+	Line           int  // line at which the run begins in its file; 0 if the file has only this run
 	SeedKnown      bool // Run.Info.Seed comes from the content
 	SeriesFromPath bool // Run.Info.Series comes from the path
 	SumRates       bool // Epoch.SamplesPerSecond is per rank; the ranks' rates are summed
-	// State and StateOf order the files that hold states of the same run; the last counts.
+	// Files with the same StateOf contain states of one run; the file with the largest State counts.
 	State   int64
 	StateOf string
 	Report  *Report
-	// Source is what a format keeps of a companion until the companions of a
-	// folder are joined: *events.Reader, *trace.file, or nil.
+	// Source is the reader of a companion file. Its package needs it to join
+	// the companions of a folder: *events.Reader, *trace.traceFile, or nil.
 	Source any
 }

@@ -8,47 +8,50 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// MaxUnused limits the problems that are kept per file, and MaxIgnored the
-// reasons: a file may be damaged on every line.
+// MaxUnused limits the number of problems that are kept per file, and MaxIgnored
+// the number of reasons for ignored lines: every line of a file may be damaged.
 const (
 	MaxUnused  = 100
 	MaxIgnored = 16
 )
 
-// Report says what was done with a file, so that nothing is left out in
-// silence. A format fills Records, Lines and LinesUsed, and by the methods
-// Ignored, Unused and Assumed. logread.Report, which users see, has the same
-// fields.
+// Report describes what was read from a file, what was not, and why, so that
+// nothing is omitted silently. A format sets Records, Lines and LinesUsed, and
+// fills Ignored, Unused and Assumed by calling the methods. Users see the same
+// fields in logread.Report.
 type Report struct {
 	Path        string
-	Kind        string // of the log; empty if unknown
+	Kind        string // kind of the log; empty if unknown
 	Compression string // gzip or zstd; empty if the file is not compressed
-	Bytes       int64  // of content that was read, decompressed
-	Runs        int    // in the file, or 1 if it adds to a run of other files
-	Records     int64  // epochs, trials, events, … that were read
-	Lines       int64  // of text; 0 for a binary file
+	Bytes       int64  // bytes of content that were read, after decompression
+	Runs        int    // number of runs in the file; 1 if it adds to a run of other files
+	Records     int64  // number of epochs, trials, events, … that were read
+	Lines       int64  // number of lines; 0 for a binary file
 	LinesUsed   int64
-	Ignored     []Ignored // lines without a value of a known form, by reason
-	// Unused are the lines that should hold a value and could not be used, and
-	// other problems of the file: the first hundred. UnusedMore counts the rest.
+	Ignored     []Ignored // ignored lines by reason
+	// Unused lists the first hundred lines that should contain a value but
+	// could not be used, and other problems of the file. UnusedMore counts the
+	// rest.
 	Unused     []runs.Problem
 	UnusedMore int
-	// Assumed lists what was not in the file's values and where it came from.
+	// Assumed lists the properties that the values of the file do not contain,
+	// each with its source.
 	Assumed []string
 	Skipped string // why the file was not read; empty if it was
-	// CopyOf is the run folder, also read, of which the file is a copy
-	// (runs.WriteStudyLog); empty for other files.
+	// CopyOf is the path of the run folder of which the file is a copy (written
+	// by runs.WriteStudyLog), if that folder was read too; otherwise empty.
 	CopyOf string
 }
 
-// Ignored counts the lines that were left alone for a reason.
+// Ignored is the number of lines of a file that were ignored for one reason.
 type Ignored struct {
 	Reason string
 	Lines  int64
 	First  int // number of the first such line
 }
 
-// Problem notes what could not be used. Line 0 means the whole file.
+// Problem adds a problem for a line that could not be used. Line 0 stands for
+// the complete file.
 func (r *Report) Problem(line int, format string, a ...any) {
 	if len(r.Unused) >= MaxUnused {
 		r.UnusedMore++
@@ -57,12 +60,12 @@ func (r *Report) Problem(line int, format string, a ...any) {
 	r.Unused = append(r.Unused, runs.Problem{File: r.Path, Line: line, Reason: fmt.Sprintf(format, a...)})
 }
 
-// Ignore counts a line that was ignored.
+// Ignore counts one ignored line.
 func (r *Report) Ignore(line int, reason string) {
 	r.IgnoreLines(Ignored{Reason: reason, Lines: 1, First: line})
 }
 
-// IgnoreLines adds to the lines that were ignored for a reason.
+// IgnoreLines adds several lines that were ignored for the same reason.
 func (r *Report) IgnoreLines(more Ignored) {
 	for i := range r.Ignored {
 		if r.Ignored[i].Reason == more.Reason {
@@ -77,21 +80,21 @@ func (r *Report) IgnoreLines(more Ignored) {
 	r.Ignored = append(r.Ignored, more)
 }
 
-// Assume notes something that was not in the file's values and where it came
-// from.
+// Assume adds the description of a property that the values of the file do not
+// contain, and its source.
 func (r *Report) Assume(format string, a ...any) {
 	r.Assumed = append(r.Assumed, fmt.Sprintf(format, a...))
 }
 
-// AssumeOnce is Assume without repetition of the same text.
+// AssumeOnce is like Assume but adds the same text only once.
 func (r *Report) AssumeOnce(format string, a ...any) {
 	if text := fmt.Sprintf(format, a...); !slices.Contains(r.Assumed, text) {
 		r.Assumed = append(r.Assumed, text)
 	}
 }
 
-// Problems returns the problems of the file, and one more that counts those
-// that were not kept.
+// Problems returns the problems of the file. If there were too many to keep,
+// the last one contains the number of the others.
 func (r *Report) Problems() []runs.Problem {
 	if r.UnusedMore == 0 {
 		return r.Unused
@@ -100,9 +103,9 @@ func (r *Report) Problems() []runs.Problem {
 	return append(r.Unused[:len(r.Unused):len(r.Unused)], more)
 }
 
-// Add appends the report of the next piece of the file, whose line numbers
+// Append adds the report of the next chunk of the file, whose line numbers
 // begin at 1.
-func (r *Report) Add(next *Report) {
+func (r *Report) Append(next *Report) {
 	before := int(r.Lines)
 	for _, p := range next.Unused {
 		if p.Line > 0 {
@@ -125,5 +128,5 @@ func (r *Report) Add(next *Report) {
 	r.LinesUsed += next.LinesUsed
 }
 
-// BlankLine is the reason for which an empty line is ignored.
+// BlankLine is the reason for ignoring an empty line.
 const BlankLine = "blank"

@@ -2,7 +2,7 @@ package record
 
 import "math"
 
-// MeanAndSpread returns the mean and the standard deviation of the population.
+// MeanAndSpread returns the mean of v and its population standard deviation.
 func MeanAndSpread(v []float64) (mean, spread float64) {
 	for _, x := range v {
 		mean += x / float64(len(v))

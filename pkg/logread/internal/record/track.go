@@ -7,18 +7,18 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Track is the list of epochs that one rank logged.
+// Track contains the epochs that one rank logged.
 type Track struct {
 	Epochs []runs.Epoch
-	Blank  runs.Epoch  // an epoch without values: copying it is faster than setting NaN
-	Index  map[int]int // position of each epoch number; nil while the epochs are in order
+	Blank  runs.Epoch  // an epoch without values: copying it is faster than setting each value to NaN
+	Index  map[int]int // index in Epochs of each epoch number; nil while Epochs is sorted
 }
 
-// NewTrack returns a track without epochs.
+// NewTrack returns an empty track.
 func NewTrack() *Track { return &Track{Blank: UnmeasuredEpoch(0, 0)} }
 
-// Find returns the epoch with number n, or nil. The pointer is valid until the
-// next Add.
+// Find returns the epoch with number n, or nil if the track has none. The
+// pointer is valid until the next Add.
 func (tr *Track) Find(n int) *runs.Epoch {
 	k := len(tr.Epochs)
 	if k == 0 {
@@ -36,7 +36,7 @@ func (tr *Track) Find(n int) *runs.Epoch {
 	case n > last.Epoch:
 		return nil
 	}
-	if k > 1 && tr.Epochs[k-2].Epoch == n { // such as the validation of the previous epoch
+	if k > 1 && tr.Epochs[k-2].Epoch == n { // for example, the validation of the previous epoch was logged late
 		return &tr.Epochs[k-2]
 	}
 	if i, ok := slices.BinarySearchFunc(tr.Epochs, n, func(e runs.Epoch, n int) int { return e.Epoch - n }); ok {
@@ -45,8 +45,8 @@ func (tr *Track) Find(n int) *runs.Epoch {
 	return nil
 }
 
-// Add adds epoch n, which must not exist yet. l says how much text is left, and
-// so how many epochs to make room for.
+// Add adds epoch n, which must not exist yet, for the current line of l. The
+// progress of l determines for how many more epochs memory is allocated.
 func (tr *Track) Add(n int, l *scan.Lines) *runs.Epoch {
 	k := len(tr.Epochs)
 	if tr.Index == nil && k > 0 && n < tr.Epochs[k-1].Epoch {
@@ -59,7 +59,7 @@ func (tr *Track) Add(n int, l *scan.Lines) *runs.Epoch {
 		tr.Index[n] = k
 	}
 	if k == cap(tr.Epochs) {
-		tr.Epochs = slices.Grow(tr.Epochs, l.Room(k))
+		tr.Epochs = slices.Grow(tr.Epochs, l.EstimateMore(k))
 	}
 	tr.Epochs = tr.Epochs[:k+1]
 	e := &tr.Epochs[k]

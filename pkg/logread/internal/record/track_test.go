@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// TestEpochsOutOfOrder: an epoch's number finds its values in whichever order
-// epochs come.
+// TestEpochsOutOfOrder: Find returns each epoch, whatever the order in which the
+// epochs were added.
 func TestEpochsOutOfOrder(t *testing.T) {
 	tr, l := NewTrack(), scan.NewLines(strings.NewReader(""), 0)
 	for i, n := range []int{2, 5, 6, 3, 9, 1} {

@@ -1,4 +1,4 @@
-// Package recordtest helps the tests of formats: it checks what holds for every
-// reader of package record ([Fuzz]), reads the fixtures of package logread as seeds
-// of fuzz targets ([Seed]), and builds files of TensorBoard's events.
+// Package recordtest helps the tests of formats: it checks the properties that every
+// reader must have ([CheckFormat]), reads the fixtures of package logread as seeds
+// of fuzz targets ([AddSeeds]), and builds TensorBoard event files.
 package recordtest

@@ -7,30 +7,31 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Message joins the fields of a protobuf message.
+// Message returns a protobuf message that consists of the given encoded fields.
 func Message(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
-// BytesField encodes a field of bytes.
+// BytesField encodes a field of type bytes, string or message.
 func BytesField(num protowire.Number, b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), b)
 }
 
-// VarintField encodes a varint.
+// VarintField encodes a varint field.
 func VarintField(num protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.VarintType), v)
 }
 
-// Fixed64Field encodes a double.
+// Fixed64Field encodes a double field.
 func Fixed64Field(num protowire.Number, v float64) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(nil, num, protowire.Fixed64Type), math.Float64bits(v))
 }
 
-// Fixed32Field encodes a float.
+// Fixed32Field encodes a float field.
 func Fixed32Field(num protowire.Number, v float32) []byte {
 	return protowire.AppendFixed32(protowire.AppendTag(nil, num, protowire.Fixed32Type), math.Float32bits(v))
 }
 
-// Event encodes an Event with the values of a summary.
+// Event encodes an Event message. at is its time in seconds since 1970; values
+// are the encoded Value messages of its summary.
 func Event(at float64, step int, values ...[]byte) []byte {
 	var summary []byte
 	for _, v := range values {
@@ -39,20 +40,21 @@ func Event(at float64, step int, values ...[]byte) []byte {
 	return Message(Fixed64Field(1, at), VarintField(2, uint64(step)), BytesField(5, summary))
 }
 
-// Scalar encodes a value that is a float.
+// Scalar encodes a Value message with a float.
 func Scalar(tag string, v float32) []byte {
 	return Message(BytesField(1, []byte(tag)), Fixed32Field(2, v))
 }
 
-// Tensor encodes a value with a tensor of a DataType without dimensions.
+// Tensor encodes a Value message with a tensor of rank 0. kind is its DataType;
+// fields are the encoded fields with its value.
 func Tensor(tag string, kind uint64, fields ...[]byte) []byte {
 	return Message(BytesField(1, []byte(tag)), BytesField(9, BytesField(1, BytesField(1, []byte("scalars")))),
 		BytesField(8, Message(append([][]byte{VarintField(1, kind), BytesField(2, nil)}, fields...)...)))
 }
 
-// Record frames data with its length and CRCs. Package runs' writer computes
-// these CRCs in the same way, and a test there compares them with TensorFlow's
-// own golden file.
+// Record returns data framed as a TFRecord, with its length and CRCs. The
+// writer in package runs computes the CRCs in the same way, and a test there
+// compares them with TensorFlow's golden file.
 func Record(data []byte) []byte {
 	b := protowire.AppendFixed64(nil, uint64(len(data)))
 	b = protowire.AppendFixed32(b, MaskedCRC(b))
@@ -60,8 +62,8 @@ func Record(data []byte) []byte {
 	return protowire.AppendFixed32(b, MaskedCRC(data))
 }
 
-// MaskedCRC computes the masked CRC32C by its definition: bit by bit, with the
-// reflected polynomial 0x82f63b78.
+// MaskedCRC computes the masked CRC32C of data bit by bit, from the definition
+// with the reflected polynomial 0x82f63b78.
 func MaskedCRC(data []byte) uint32 {
 	crc := ^uint32(0)
 	for _, b := range data {
@@ -74,7 +76,8 @@ func MaskedCRC(data []byte) uint32 {
 	return (crc>>15 | crc<<17) + 0xa282ead8
 }
 
-// EventFile returns an event file of these events.
+// EventFile returns an event file with the given encoded events after the
+// version event.
 func EventFile(records ...[]byte) []byte {
 	out := Record(Message(Fixed64Field(1, 1000), BytesField(3, []byte("brain.Event:2"))))
 	for _, r := range records {
@@ -83,11 +86,12 @@ func EventFile(records ...[]byte) []byte {
 	return out
 }
 
-// OwnTrace is a trace as the CPU engine writes it: rows for steps, threads,
-// data, communication, and reductions that overlap with the computation. It has
-// two steps of 100 µs: 10 of data, 60 of kernels on two threads, of which 20
-// while a bucket is reduced, 20 more of waiting, and the optimizer.
-const OwnTrace = `{"displayTimeUnit":"ms","distributedInfo":{"rank":1,"world_size":2},"traceEvents":[
+// EngineTrace is a trace in the form that the CPU engine writes, with rows for
+// steps, threads, data, communication, and reductions that overlap with the
+// computation. One step lasts 100 µs: 10 µs of data loading, 60 µs of kernels
+// on two threads (during the last 20 µs of which a bucket is reduced), 20 µs of
+// waiting for gradients, and 10 µs of the optimizer.
+const EngineTrace = `{"displayTimeUnit":"ms","distributedInfo":{"rank":1,"world_size":2},"traceEvents":[
 {"name":"process_name","ph":"M","ts":0,"pid":1,"tid":0,"args":{"name":"rank 1 (cpu (avx2))"}},
 {"name":"thread_name","ph":"M","ts":0,"pid":1,"tid":1,"args":{"name":"steps"}},
 {"name":"load batch","cat":"input","ph":"X","ts":0,"dur":8,"pid":1,"tid":4},

@@ -19,10 +19,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Fuzz reads text with a format and checks what holds for every reader: it
-// ends, its problems name lines that exist, its epochs are consistent, and the
-// memory that it keeps is in proportion to the text.
-func Fuzz(t *testing.T, k record.Format, path string, text []byte) ([]*record.Part, *record.Report) {
+// CheckFormat reads text with format k and checks the properties that every
+// reader must have: it terminates, its problems name existing lines, its epochs
+// are consistent, and the memory of its result is proportional to the length of
+// the text. It returns the parts and the report.
+func CheckFormat(t *testing.T, k record.Format, path string, text []byte) ([]*record.Part, *record.Report) {
 	t.Helper()
 	report := &record.Report{Path: path, Kind: k.Name}
 	in := &record.Input{Path: path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: report}
@@ -31,61 +32,63 @@ func Fuzz(t *testing.T, k record.Format, path string, text []byte) ([]*record.Pa
 	parts, err := k.Read(context.Background(), in)
 	runtime.ReadMemStats(&after)
 	if err != nil && len(parts) > 0 {
-		t.Errorf("runs and an error: %v", err)
+		t.Errorf("got both runs and the error %v", err)
 	}
-	// A reader may allocate its buffers and, over the whole reading, some
-	// hundred bytes for each byte of a short line, but not orders of magnitude
+	// A reader may allocate its buffers and, in total, some hundred bytes for
+	// each byte of a short line, but not orders of magnitude
 	// more.
 	if got := after.TotalAlloc - before.TotalAlloc; got > 16<<20+1000*uint64(len(text)) {
-		t.Errorf("%d bytes allocated to read %d", got, len(text))
+		t.Errorf("reading %d bytes allocated %d bytes", len(text), got)
 	}
 	lines := bytes.Count(text, []byte("\n")) + 1
 	for _, p := range report.Unused {
 		if p.Line < 0 || p.Line > lines || p.File != path || p.Reason == "" {
-			t.Errorf("problem %v of a file of %d lines", p, lines)
+			t.Errorf("invalid problem %v: the file has %d lines", p, lines)
 		}
 	}
 	if len(report.Unused) > record.MaxUnused || len(report.Ignored) > record.MaxIgnored {
-		t.Errorf("%d problems, %d reasons", len(report.Unused), len(report.Ignored))
+		t.Errorf("got %d problems and %d reasons for ignored lines, want at most %d and %d", len(report.Unused), len(report.Ignored), record.MaxUnused, record.MaxIgnored)
 	}
 	if report.LinesUsed < 0 || report.Lines > int64(lines) || report.LinesUsed > report.Lines {
-		t.Errorf("the report has %d used lines of %d, but the file has %d lines", report.LinesUsed, report.Lines, lines)
+		t.Errorf("report: got %d used lines of %d, but the file has %d lines", report.LinesUsed, report.Lines, lines)
 	}
 	kept := 0
 	for _, p := range parts {
 		p.Report = report
 		p.Run.File, p.Run.Dir = path, path
 		checkRun(t, p.Run, lines)
-		kept += KeptBytes(p.Run)
+		kept += EstimateBytes(p.Run)
 	}
 	if kept > 1<<16+100*len(text) {
-		t.Errorf("%d bytes kept of %d", kept, len(text))
+		t.Errorf("the runs take %d bytes of memory, too many for a file of %d bytes", kept, len(text))
 	}
 	return parts, report
 }
 
-// checkRun checks what holds for every run.
+// checkRun checks that the epochs, curves and worker count of a run are
+// consistent. lines is the number of lines of the file.
 func checkRun(t *testing.T, run runs.Run, lines int) {
 	t.Helper()
 	seen := map[int]bool{}
 	for _, e := range run.Epochs {
 		if e.Epoch < 0 || seen[e.Epoch] || e.Line > lines || e.Samples < 0 {
-			t.Errorf("epoch %+v of a file of %d lines, again %v", e, lines, seen[e.Epoch])
+			t.Errorf("invalid epoch %+v: the file has %d lines, duplicate: %v", e, lines, seen[e.Epoch])
 		}
 		seen[e.Epoch] = true
 	}
 	for _, c := range run.Curves {
 		if len(c.Steps) != len(c.Values) || c.Times != nil && len(c.Times) != len(c.Steps) {
-			t.Errorf("curve %s: %d steps, %d values, %d times", c.Name, len(c.Steps), len(c.Values), len(c.Times))
+			t.Errorf("curve %s: got %d steps, %d values and %d times, want equal numbers", c.Name, len(c.Steps), len(c.Values), len(c.Times))
 		}
 	}
 	if run.Info.Workers < 0 || run.Info.Workers > record.MaxWorkers {
-		t.Errorf("%d workers", run.Info.Workers)
+		t.Errorf("got %d workers, want 0 to MaxWorkers", run.Info.Workers)
 	}
 }
 
-// KeptBytes returns about how much memory a run uses.
-func KeptBytes(run runs.Run) int {
+// EstimateBytes returns an estimate of the memory that a run occupies, in
+// bytes.
+func EstimateBytes(run runs.Run) int {
 	const epoch, span, trial = 15 * 8, 10 * 8, 9 * 8 // bytes of each struct
 	n := len(run.Epochs)*epoch + len(run.Spans)*span + len(run.Trials)*trial
 	for _, c := range run.Curves {
@@ -97,9 +100,9 @@ func KeptBytes(run runs.Run) int {
 	return n + len(run.Info.Error)
 }
 
-// Seed adds fixtures of package logread to the corpus: whole, cut in half, and
-// with the line ends of Windows.
-func Seed(f *testing.F, fixtures ...string) {
+// AddSeeds adds fixtures of package logread to the seed corpus of a fuzz
+// target: unchanged, cut in half, and with Windows line endings.
+func AddSeeds(f *testing.F, fixtures ...string) {
 	f.Helper()
 	for _, name := range fixtures {
 		text, err := os.ReadFile(filepath.Join("..", "..", "testdata", "tree", name))
@@ -112,18 +115,20 @@ func Seed(f *testing.F, fixtures ...string) {
 	}
 }
 
-// SmallReads returns a reader of r that reads at most n bytes at once.
-func SmallReads(r io.Reader, n int) io.Reader { return &small{r, n} }
+// SmallReads returns a reader of r whose Read returns at most n bytes.
+func SmallReads(r io.Reader, n int) io.Reader { return &smallReader{r, n} }
 
-type small struct {
+// smallReader implements SmallReads.
+type smallReader struct {
 	r io.Reader
 	n int
 }
 
-func (s *small) Read(p []byte) (int, error) { return s.r.Read(p[:min(len(p), s.n)]) }
+func (s *smallReader) Read(p []byte) (int, error) { return s.r.Read(p[:min(len(p), s.n)]) }
 
-// Text formats parts and their report so that two readings can be compared.
-func Text(parts []*record.Part, report *record.Report, counts [2]int64) string {
+// FormatParts formats parts, their report and two counters as text, so that the
+// results of two readings can be compared.
+func FormatParts(parts []*record.Part, report *record.Report, counts [2]int64) string {
 	var b strings.Builder
 	var line []byte
 	for _, p := range parts {
@@ -149,12 +154,12 @@ func Text(parts []*record.Part, report *record.Report, counts [2]int64) string {
 		fmt.Fprintln(&b, run)
 	}
 	r := *report
-	r.Bytes = 0 // which differs with the pieces in which a file is read
+	r.Bytes = 0 // differs if the file is read in chunks
 	fmt.Fprintln(&b, r, counts)
 	return b.String()
 }
 
-// Difference returns the first word in which two results differ.
+// Difference describes the first word in which two texts of FormatParts differ.
 func Difference(got, want string) string {
 	a, b := strings.Fields(got), strings.Fields(want)
 	for i := range min(len(a), len(b)) {
@@ -165,7 +170,9 @@ func Difference(got, want string) string {
 	return fmt.Sprintf("%d words, expected %d", len(a), len(b))
 }
 
-// Mutate changes some bytes, lines and stretches of text.
+// Mutate makes up to 19 random changes to text: it inserts one of the given
+// parts, deletes or replaces a byte, or duplicates a section. It may also
+// convert the line endings to those of Windows.
 func Mutate(rng *rand.Rand, text []byte, parts []string) []byte {
 	for range rng.IntN(20) * rng.IntN(2) {
 		at := rng.IntN(len(text))

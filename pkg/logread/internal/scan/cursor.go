@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// ParseFloat parses the whole of text as a number.
+// ParseFloat parses text, all of which must be one number.
 func ParseFloat(text []byte) (float64, bool) {
 	if v, n := Decimal(text); n == len(text) && n > 0 {
 		return v, true
@@ -18,14 +18,15 @@ func ParseFloat(text []byte) (float64, bool) {
 	return v, err == nil
 }
 
-// Cursor reads a line from the left. After the first mismatch it is failed, and
-// stays so.
+// Cursor parses a line from left to right. After the first mismatch, Failed
+// stays set.
 type Cursor struct {
 	Rest   []byte
 	Failed bool
 }
 
-// Expect reads text. The cursor fails if something else comes next.
+// Expect consumes text. The cursor fails if the rest of the line does not begin
+// with text.
 func (c *Cursor) Expect(text string) *Cursor {
 	if !HasPrefix(c.Rest, text) {
 		c.Failed = true
@@ -35,7 +36,8 @@ func (c *Cursor) Expect(text string) *Cursor {
 	return c
 }
 
-// Accept reads text if it comes next and reports whether it did.
+// Accept consumes text if the rest of the line begins with it, and reports
+// whether it did.
 func (c *Cursor) Accept(text string) bool {
 	if HasPrefix(c.Rest, text) {
 		c.Rest = c.Rest[len(text):]
@@ -44,7 +46,7 @@ func (c *Cursor) Accept(text string) bool {
 	return false
 }
 
-// SkipBlanks skips blanks and tabs.
+// SkipBlanks skips spaces and tabs.
 func (c *Cursor) SkipBlanks() *Cursor {
 	for len(c.Rest) > 0 && (c.Rest[0] == ' ' || c.Rest[0] == '\t') {
 		c.Rest = c.Rest[1:]
@@ -52,7 +54,8 @@ func (c *Cursor) SkipBlanks() *Cursor {
 	return c
 }
 
-// Float reads a number: digits with sign, point and exponent, nan, or inf.
+// Float parses a number: digits with optional sign, point and exponent, or nan
+// or inf. On a mismatch the cursor fails and Float returns NaN.
 func (c *Cursor) Float() float64 {
 	if v, n := Decimal(c.Rest); n > 0 && (n == len(c.Rest) || c.Rest[n] != '+' && c.Rest[n] != '-' && c.Rest[n] != '.') {
 		c.Rest = c.Rest[n:]
@@ -61,7 +64,7 @@ func (c *Cursor) Float() float64 {
 	n := 0
 	for n < len(c.Rest) {
 		x := c.Rest[n]
-		if !IsDigit(x) && x != '.' && x != '-' && x != '+' && !(n > 0 && (x == 'e' || x == 'E') && IsDigit(c.Rest[n-1]) && exponent(c.Rest[n+1:])) {
+		if !IsDigit(x) && x != '.' && x != '-' && x != '+' && !(n > 0 && (x == 'e' || x == 'E') && IsDigit(c.Rest[n-1]) && startsExponent(c.Rest[n+1:])) {
 			break
 		}
 		n++
@@ -83,15 +86,17 @@ func (c *Cursor) Float() float64 {
 	return v
 }
 
-// exponent reports whether b continues as the digits of an exponent do.
-func exponent(b []byte) bool {
+// startsExponent reports whether b begins with a digit, or with a sign and a
+// digit, as the rest of a number does after its e.
+func startsExponent(b []byte) bool {
 	return len(b) > 0 && (IsDigit(b[0]) || len(b) > 1 && (b[0] == '-' || b[0] == '+') && IsDigit(b[1]))
 }
 
-// IsLetter reports whether c is a letter of ASCII.
+// IsLetter reports whether c is an ASCII letter.
 func IsLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
-// Count reads a number without sign, below 2^31.
+// Count parses an integer without sign, below 2^31. On a mismatch the cursor
+// fails and Count returns 0.
 func (c *Cursor) Count() int {
 	n, v := 0, 0
 	for n < len(c.Rest) && IsDigit(c.Rest[n]) && v < 1<<31 {
@@ -106,12 +111,12 @@ func (c *Cursor) Count() int {
 	return v
 }
 
-// Complete reports whether everything was as expected and only white space is
+// Complete reports whether the cursor did not fail and at most white space is
 // left.
 func (c *Cursor) Complete() bool { return !c.Failed && len(bytes.TrimSpace(c.Rest)) == 0 }
 
-// IsName reports whether b has the form of an identifier in a program's output:
-// letters, digits, and the characters "_-.".
+// IsName reports whether b looks like a name in a program's output: at most 100
+// letters, digits, and the characters "_-.", with no digit at its beginning.
 func IsName(b []byte) bool {
 	for i, c := range b {
 		if !IsLetter(c) && c != '_' && c != '-' && c != '.' && (i == 0 || !IsDigit(c)) {
@@ -122,7 +127,8 @@ func IsName(b []byte) bool {
 }
 
 // HasPrefix reports whether m begins with prefix. Unlike bytes.HasPrefix it
-// takes a string, so that the compiler compares words for a constant prefix.
+// takes a string, so that the compiler compares a constant prefix in machine
+// words.
 func HasPrefix(m []byte, prefix string) bool {
 	return len(m) >= len(prefix) && string(m[:len(prefix)]) == prefix
 }
@@ -130,8 +136,8 @@ func HasPrefix(m []byte, prefix string) bool {
 // IsDigit reports whether c is a decimal digit.
 func IsDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// SkipBlanks returns b without blanks and tabs at its beginning. bytes.TrimLeft
-// would build a table of them for every line.
+// SkipBlanks returns b without the spaces and tabs at its beginning.
+// bytes.TrimLeft would build a table of the characters for every line.
 func SkipBlanks(b []byte) []byte {
 	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
 		b = b[1:]

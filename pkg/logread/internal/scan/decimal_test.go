@@ -9,17 +9,17 @@ import (
 	"testing"
 )
 
-// TestDecimal: numbers as programs write them, with every count of digits and
-// place of the point, are those of strconv, and none of up to 19 digits is
-// left to it.
+// TestDecimal compares Decimal with strconv for numbers with every count of
+// digits and every position of the point, and checks that Decimal parses all
+// numbers of up to 19 digits.
 func TestDecimal(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	same := func(text string) {
 		t.Helper()
-		// Whatever lies behind the number in its buffer, or if nothing does.
+		// The bytes after the number in its buffer must not matter.
 		for _, behind := range []string{"", "7", "23456789.23456789123456789", ".5", "e5", ",1"} {
 			if v, n := Decimal([]byte(text + behind)[:len(text)]); n != len(text) || v != first(strconv.ParseFloat(text, 64)) {
-				t.Errorf("%q in front of %q: %v of %d bytes", text, behind, v, n)
+				t.Errorf("%q before %q: got %v from %d bytes", text, behind, v, n)
 			}
 		}
 		v, n := Decimal(slices.Clip([]byte(text)))
@@ -44,8 +44,8 @@ func TestDecimal(t *testing.T) {
 				same(string(b))
 			}
 		}
-		// Halfway between two floats, where the last bit decides: 2^53+1 and
-		// its like, and what Python and %.6f write of floats.
+		// Numbers halfway between two floats, such as 2^53+1, for which the last bit
+		// decides, and floats as Python and %.6f write them.
 		odd := uint64(1)<<53 + 2*rng.Uint64N(1<<52) + 1
 		same(strconv.FormatUint(odd, 10))
 		same(strconv.FormatUint(odd, 10) + ".0")
@@ -64,13 +64,13 @@ func TestDecimal(t *testing.T) {
 	}
 }
 
-// TestReciprocals: the table is what its comment says, and where quotient
-// multiplies by it the result is that of the whole division, also next to the
-// middle between two floats, where the last bit of the mantissa decides.
+// TestReciprocals checks the table of reciprocals, and that quotients computed
+// with it equal those computed by division. Some of the mantissas are next to
+// the middle between two floats, where the last bit decides.
 func TestReciprocals(t *testing.T) {
 	for i, power := range integerPowers {
 		if got := bits.LeadingZeros64(power); leadingZeros[i] != got {
-			t.Errorf("10^%d has %d zeros in front, the table %d", i, got, leadingZeros[i])
+			t.Errorf("10^%d has %d leading zeros, the table has %d", i, got, leadingZeros[i])
 		}
 		if i == 0 {
 			continue
@@ -81,15 +81,15 @@ func TestReciprocals(t *testing.T) {
 	}
 	same := func(mantissa uint64, power int) {
 		t.Helper()
-		if got, want := quotient(mantissa, power), wholeQuotient(mantissa, power); got != want {
+		if got, want := quotient(mantissa, power), quotientByDivision(mantissa, power); got != want {
 			t.Errorf("%d / 10^%d: %v, expected %v", mantissa, power, got, want)
 		}
 		for m := mantissa; m > 0 && power > 0; m >>= 9 { // exact ones, too
-			if got, want := product(m, power), wholeQuotient(m, power); got != want {
+			if got, want := quotientByProduct(m, power), quotientByDivision(m, power); got != want {
 				t.Errorf("%d × 10^-%d: %v, expected %v", m, power, got, want)
 			}
-			if m < 1<<53 && product(m, power) != float64(m)/exactPowers[power] {
-				t.Errorf("%d × 10^-%d: %v, expected %v", m, power, product(m, power), float64(m)/exactPowers[power])
+			if m < 1<<53 && quotientByProduct(m, power) != float64(m)/exactPowers[power] {
+				t.Errorf("%d × 10^-%d: %v, expected %v", m, power, quotientByProduct(m, power), float64(m)/exactPowers[power])
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func TestReciprocals(t *testing.T) {
 		power := rng.IntN(20)
 		mantissa := rng.Uint64()>>rng.IntN(11) | 1<<53
 		same(mantissa, power)
-		// The middle above a random float64, times the power, lies next to a mantissa.
+		// Mantissas next to the product of the power and the middle above a random float64.
 		x := math.Ldexp(float64(mantissa), -64)
 		middle := x + (math.Nextafter(x, 2)-x)/2
 		product := middle * exactPowers[power]
@@ -115,8 +115,8 @@ func TestReciprocals(t *testing.T) {
 
 func first(v float64, _ error) float64 { return v }
 
-// TestCounts: one to seven digits, or up to fifteen, whatever follows, and none
-// else.
+// TestCounts checks that ShortCount accepts one to seven digits and LongCount
+// one to fifteen, whatever bytes follow.
 func TestCounts(t *testing.T) {
 	for _, c := range []struct {
 		text string
@@ -126,12 +126,12 @@ func TestCounts(t *testing.T) {
 		{"0,               ", 12, 0, 1},
 		{"1234567,         ", 12, 1234567, 7},
 		{"0012x            ", 12, 12, 4},
-		{"1234567890       ", 3, 0, 0}, // more digits behind it: left to decimal
+		{"1234567890       ", 3, 0, 0}, // more digits follow in the buffer
 		{"-1               ", 12, 0, 0},
 		{",1               ", 12, 0, 0},
 		{"1,", 2, 0, 0}, // too short a buffer
 	} {
-		for name, count := range map[string]func([]byte) (int, int){"short": ShortCount, "long": Count15} {
+		for name, count := range map[string]func([]byte) (int, int){"short": ShortCount, "long": LongCount} {
 			if v, n := count([]byte(c.text)[:c.cut:len(c.text)]); v != c.v || n != c.n {
 				t.Errorf("%s, %q[:%d]: %d of %d digits, expected %d of %d", name, c.text, c.cut, v, n, c.v, c.n)
 			}
@@ -151,7 +151,7 @@ func TestCounts(t *testing.T) {
 		if short, _ := ShortCount(b); short != wantShort {
 			t.Errorf("%d digits: short %d, expected %d", cut, short, wantShort)
 		}
-		if long, n := Count15(b); long != wantLong || n != cut && n != 0 {
+		if long, n := LongCount(b); long != wantLong || n != cut && n != 0 {
 			t.Errorf("%d digits: long %d of %d digits, expected %d", cut, long, n, wantLong)
 		}
 	}

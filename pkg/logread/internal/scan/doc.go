@@ -1,12 +1,12 @@
-// Package scan takes text apart without copying it: lines, numbers, the members
-// of JSON objects, and lines that differ in their numbers alone.
+// Package scan splits text without copying it: into lines, numbers, the members
+// of JSON objects, and lines that differ only in their numbers.
 //
-// The readers of logs spend nearly all their time here. [Lines] gives one line
-// after another from a buffer that it uses again, so a line is valid until the
+// The readers of logs spend nearly all their time here. [Lines] returns one line
+// after another from a buffer that it reuses, so a line is valid until the
 // next call. [Decimal] parses the numbers that programs print, eight digits at a
-// time, and leaves unusual ones to strconv. [Cursor] reads a line from the left
+// time, and leaves unusual ones to strconv. [Cursor] parses a line from the left
 // and remembers the first mismatch, so that a parser checks for errors once, at
-// its end. [Object] gives the members of a JSON object. [Shapes] remembers what a
+// its end. [Object] iterates over a JSON object. [Shapes] remembers what a
 // parser found out about a line, and reads later lines of the same shape by
 // comparing the text between their numbers.
 //

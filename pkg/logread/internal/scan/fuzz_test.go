@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// FuzzLines: the lines are those that bytes.Split gives, whatever the chunks.
+// FuzzLines checks that Lines returns the same lines as bytes.Lines, whatever
+// the sizes of the reads.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("a\nb\r\n\nc"), 3)
 	f.Add(bytes.Repeat([]byte("0123456789"), 1000), 1)
@@ -38,7 +39,7 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// FuzzDecimal: what the short way reads is what strconv reads.
+// FuzzDecimal compares Decimal with strconv.
 func FuzzDecimal(f *testing.F) {
 	for _, text := range []string{"752.9529612064362", "-0.001", "+5.", ".5", "9007199254740993", "1e5", "1.5.2", "00.10", "1_0", "0x1"} {
 		f.Add([]byte(text))
@@ -55,7 +56,7 @@ func FuzzDecimal(f *testing.F) {
 	})
 }
 
-// smallReads2 reads at most n bytes at once.
+// smallReads is a reader whose Read returns at most n bytes.
 type smallReads struct {
 	r io.Reader
 	n int

@@ -2,17 +2,19 @@ package scan
 
 import "bytes"
 
-// Object iterates over the members of a JSON object, without copies. It checks
-// only what it needs to find the end of each member: quotes and brackets.
+// Object iterates over the members of a JSON object without copying them. It
+// checks only the syntax that it needs to find the end of each member: quotes
+// and brackets.
 type Object struct {
-	Text  []byte
-	at    int // index in Text of the next member
-	begun bool
-	Bad   bool // the text is not a complete object
+	Text  []byte // the JSON object
+	at    int    // index in Text of the next member
+	begun bool   // the opening brace was read
+	Bad   bool   // the text is not a complete object
 }
 
-// Next returns the next member: its key without quotes, and its value, both
-// with escapes as written. ok is false at the end.
+// Next returns the key of the next member, without quotes, and its value.
+// Escape sequences are not decoded. ok is false after the last member or if the
+// object is malformed, which sets Bad.
 func (o *Object) Next() (key, value []byte, ok bool) {
 	switch c := o.peek(); {
 	case c == '}' && o.begun:
@@ -29,36 +31,37 @@ func (o *Object) Next() (key, value []byte, ok bool) {
 	case c == ',' && o.begun:
 		o.at++
 	default:
-		return o.broken()
+		return o.fail()
 	}
 	if o.peek() != '"' {
-		return o.broken()
+		return o.fail()
 	}
 	n := stringLength(o.Text[o.at:])
 	if n == 0 {
-		return o.broken()
+		return o.fail()
 	}
 	key = o.Text[o.at+1 : o.at+n-1]
 	o.at += n
 	if o.peek() != ':' {
-		return o.broken()
+		return o.fail()
 	}
 	o.at++
 	o.peek()
 	if n = valueLength(o.Text[o.at:]); n == 0 {
-		return o.broken()
+		return o.fail()
 	}
 	value = o.Text[o.at : o.at+n]
 	o.at += n
 	return key, value, true
 }
 
-func (o *Object) broken() (key, value []byte, ok bool) {
+// fail marks the object as malformed and returns the results of Next.
+func (o *Object) fail() (key, value []byte, ok bool) {
 	o.Bad = true
 	return nil, nil, false
 }
 
-// peek skips blanks and returns the byte after them, or 0 at the end.
+// peek skips spaces and tabs and returns the byte after them, or 0 at the end.
 func (o *Object) peek() byte {
 	for ; o.at < len(o.Text); o.at++ {
 		if c := o.Text[o.at]; c != ' ' && c != '\t' {
@@ -68,8 +71,8 @@ func (o *Object) peek() byte {
 	return 0
 }
 
-// stringLength returns the length of the string at the beginning of b, with its
-// quotes, or 0 if it does not end.
+// stringLength returns the length of the string at the beginning of b,
+// including its quotes, or 0 if the closing quote is missing.
 func stringLength(b []byte) int {
 	for i := 1; i < len(b); {
 		n := bytes.IndexByte(b[i:], '"')
@@ -88,8 +91,8 @@ func stringLength(b []byte) int {
 	return 0
 }
 
-// valueLength returns the length of the value at the beginning of b, or 0 if
-// there is none or it does not end.
+// valueLength returns the length of the value at the beginning of b, or 0 if b
+// does not begin with a value or the value is incomplete.
 func valueLength(b []byte) int {
 	if len(b) == 0 {
 		return 0
@@ -125,8 +128,8 @@ func valueLength(b []byte) int {
 	return len(b)
 }
 
-// Unquote returns the content of a string, with escapes as written. Any other
-// value is returned unchanged.
+// Unquote returns the content of a JSON string without decoding escape
+// sequences. Any other value is returned unchanged.
 func Unquote(value []byte) []byte {
 	if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' {
 		return value[1 : n-1]
@@ -134,5 +137,5 @@ func Unquote(value []byte) []byte {
 	return value
 }
 
-// JSONFloat parses a number, also one in quotes.
+// JSONFloat parses a JSON number, or a JSON string that contains a number.
 func JSONFloat(value []byte) (float64, bool) { return ParseFloat(Unquote(value)) }

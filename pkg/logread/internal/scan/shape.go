@@ -6,53 +6,54 @@ import (
 
 // A program that logs a million times writes a million lines that differ only
 // in their numbers. After a parser has read such a line, it records the line's
-// shape: where the numbers are and what they mean. A later line of the same
-// shape is read by comparing the text between the numbers and parsing these.
+// shape: the positions and meanings of the numbers. A later line of the same
+// shape is read by comparing the text between the numbers and parsing the numbers.
 // Any other line goes to the parser, which defines what a line means.
-// TestShapes compares both ways.
+// TestShapes compares the results of both.
 
 const (
-	maxShapes = 4       // kept per parser
-	maxSlots  = 64      // per shape
-	maxShape  = 1 << 12 // bytes of a line; longer lines get no shape
+	maxShapes = 4       // shapes kept per parser
+	maxSlots  = 64      // slots per shape
+	maxShape  = 1 << 12 // bytes of a line; longer lines have no shape
 )
 
-// slotKind is the kind of text that a slot holds.
+// slotKind is the kind of text that a slot contains.
 type slotKind uint8
 
-// Kinds of slots.
+// The kinds of slots.
 const (
-	SlotNumber slotKind = iota // a number that Decimal parses
-	slotCount                  // digits, below 2^31
-	slotText                   // of a JSON string without escapes
+	SlotNumber slotKind = iota // number that Decimal parses
+	slotCount                  // integer without sign, below 2^31
+	slotText                   // content of a JSON string without escape sequences
 )
 
-// slot is a place in a shape where lines differ.
+// slot is a position at which the lines of a shape differ.
 type slot struct {
 	kind     slotKind
-	Field    int // meaning of the value, as the parser numbers it; 0 if it is not used
-	from, to int // range in the shape's text
-	Name     []byte
-	Value    float64 // in the last line that matched
+	Field    int     // parser's number for the meaning of the value; 0 if the value is not used
+	from, to int     // range in the shape's text
+	Name     []byte  // name of the value, if the parser passed one
+	Value    float64 // value in the last line that matched
 }
 
-// Shape is what lines of the same form have in common.
+// Shape is the common form of lines that differ only in the contents of slots.
 type Shape struct {
-	text  []byte // the line from which the shape was learned
-	Slots []slot
-	line  []byte // the same line, while the shape is learned
-	bad   bool   // the line cannot be learned
-	keys  uint   // set of the JSON keys found, as the parser numbers them
+	text     []byte // the line from which the shape was learned
+	Slots    []slot
+	line     []byte // the same line in the parser's buffer, while the shape is being learned
+	unusable bool   // the shape is unusable
+	keys     uint   // bit set of the parser's numbers of the JSON keys found
 }
 
-// match reports whether line has the shape, and sets the slots' values.
+// match reports whether line has the shape, and if so sets the values of the
+// slots.
 func (s *Shape) match(line []byte) bool {
 	n, ok := s.matchFirst(line)
 	return ok && n == len(line)
 }
 
-// matchFirst reports whether lines begins with a line of the shape, and returns
-// the length of that line.
+// matchFirst reports whether lines begins with a line of the shape, returns the
+// length of that line without its line end, and sets the values of the slots.
 func (s *Shape) matchFirst(lines []byte) (length int, ok bool) {
 	from, line := 0, lines
 	for i := range s.Slots {
@@ -89,13 +90,15 @@ func (s *Shape) matchFirst(lines []byte) (length int, ok bool) {
 	return len(lines) - len(line) + len(same), true
 }
 
-// at returns the index of part in the line that is learned. Both are slices of
-// one buffer, so that their capacities tell the offset.
-func (s *Shape) at(part []byte) int { return cap(s.line) - cap(part) }
+// offset returns the index of part in the line that is being learned. part must
+// be a slice of the line's buffer up to the end of its capacity, so that the
+// capacities determine the offset.
+func (s *Shape) offset(part []byte) int { return cap(s.line) - cap(part) }
 
-// Add adds a slot for the value that part begins with. If the value is not of
-// that kind, the shape becomes unusable. On a nil shape it does nothing.
-func (s *Shape) Add(kind slotKind, part []byte, field int, name []byte) {
+// AddSlot adds a slot for the value at the beginning of part, a slice of the
+// line. The shape becomes unusable if the value is not of that kind. On a nil
+// shape, AddSlot does nothing.
+func (s *Shape) AddSlot(kind slotKind, part []byte, field int, name []byte) {
 	if s == nil {
 		return
 	}
@@ -110,95 +113,99 @@ func (s *Shape) Add(kind slotKind, part []byte, field int, name []byte) {
 	case slotText:
 		n = len(part)
 	}
-	from := s.at(part)
+	from := s.offset(part)
 	last := 0
 	if len(s.Slots) > 0 {
 		last = s.Slots[len(s.Slots)-1].to
 	}
 	if n == 0 && kind != slotText || from < last || from+n > len(s.line) || len(s.Slots) == maxSlots {
-		s.bad = true
+		s.unusable = true
 		return
 	}
-	if kind != slotText && from+n < len(s.line) && numberGoesOn(s.line[from+n]) {
-		s.bad = true
+	if kind != slotText && from+n < len(s.line) && mayContinueNumber(s.line[from+n]) {
+		s.unusable = true
 		return
 	}
 	x := slot{kind: kind, Field: field, from: from, to: from + n}
 	if len(name) > 0 {
-		x.Name = s.text[s.at(name) : s.at(name)+len(name)]
+		x.Name = s.text[s.offset(name) : s.offset(name)+len(name)]
 	}
 	s.Slots = append(s.Slots, x)
 }
 
-// Key notes a key of a JSON object. If a key occurs twice, the shape becomes
-// unusable, since the parser decides which value counts.
-func (s *Shape) Key(number uint) {
-	s.bad = s.bad || s.keys&(1<<number) != 0
+// AddKey records that the line has the JSON key with the parser's given number.
+// If a key occurs twice, the shape becomes unusable, since only the parser
+// knows which value counts.
+func (s *Shape) AddKey(number uint) {
+	s.unusable = s.unusable || s.keys&(1<<number) != 0
 	s.keys |= 1 << number
 }
 
-// RequireKey makes the shape unusable if the key was not met.
-func (s *Shape) RequireKey(number uint) { s.bad = s.bad || s.keys&(1<<number) == 0 }
+// RequireKey makes the shape unusable if AddKey was not called with number.
+func (s *Shape) RequireKey(number uint) { s.unusable = s.unusable || s.keys&(1<<number) == 0 }
 
-// RequireEnd makes the shape unusable if part does not end where its slot does.
-func (s *Shape) RequireEnd(part []byte) { s.bad = s.bad || !s.ends(part) }
+// RequireEnd makes the shape unusable if the last slot does not end at the end
+// of part.
+func (s *Shape) RequireEnd(part []byte) { s.unusable = s.unusable || !s.lastSlotEnds(part) }
 
-// Member adds a slot for a JSON value if it is a number, with or without
-// quotes, or a string without a number. Any other value has to be the same on
-// each line.
-func (s *Shape) Member(value []byte, field int, name []byte) {
+// AddMember adds a slot for a JSON value if it is a number, with or without
+// quotes, or a string that does not contain a number. Any other value must be
+// the same on each line.
+func (s *Shape) AddMember(value []byte, field int, name []byte) {
 	text := Unquote(value)
 	_, n := Decimal(text)
 	switch {
 	case n > 0 && n == len(text):
-		s.Add(SlotNumber, text, field, name)
+		s.AddSlot(SlotNumber, text, field, name)
 	case field != 0:
 		if _, ok := ParseFloat(text); ok { // such as 1e5
-			s.bad = true
+			s.unusable = true
 		}
 	case field == 0 && len(text) < len(value) && bytes.IndexByte(text, '\\') < 0:
-		s.Add(slotText, text, 0, nil)
+		s.AddSlot(slotText, text, 0, nil)
 	}
 }
 
-// Members adds slots for the numbers among the members of a JSON object. field
-// returns the meaning of a name.
-func (s *Shape) Members(value []byte, field func(name []byte) int) {
+// AddMembers adds slots for the numbers among the members of a JSON object.
+// field returns the parser's number for the meaning of a name, or 0.
+func (s *Shape) AddMembers(value []byte, field func(name []byte) int) {
 	members := Object{Text: value}
 	for {
 		name, value, more := members.Next()
 		if !more {
-			s.bad = s.bad || members.Bad
+			s.unusable = s.unusable || members.Bad
 			return
 		}
 		if text := Unquote(value); len(text) == len(value) || field(name) != 0 {
-			s.Member(value, field(name), name)
+			s.AddMember(value, field(name), name)
 		}
 	}
 }
 
-// ends reports whether the last slot ends where part does.
-func (s *Shape) ends(part []byte) bool {
+// lastSlotEnds reports whether the last slot ends at the end of part.
+func (s *Shape) lastSlotEnds(part []byte) bool {
 	n := len(s.Slots)
-	return n > 0 && s.Slots[n-1].to == s.at(part)+len(part)
+	return n > 0 && s.Slots[n-1].to == s.offset(part)+len(part)
 }
 
-// numberGoesOn reports whether c could continue the number before it.
-func numberGoesOn(c byte) bool {
+// mayContinueNumber reports whether c, which follows a number, may be part of
+// that number.
+func mayContinueNumber(c byte) bool {
 	return IsDigit(c) || bytes.IndexByte([]byte("+-._eExXpP"), c) >= 0
 }
 
-// Shapes are the shapes that a parser has learned.
+// Shapes contains the most recent shapes that a parser has learned.
 type Shapes struct {
 	known         [maxShapes]Shape
 	n             int
 	last          int   // index of the shape that matched last
 	next          int   // index of the shape to overwrite next
 	draft         Shape // the shape that is being learned
-	Learned, Hits int
+	Learned, Hits int   // number of lines learned, and of lines that matched a shape
 }
 
-// Match returns the shape of the line, or nil if it has none that is known.
+// Match returns the shape of line with the values of its slots set, or nil if
+// no learned shape matches.
 func (s *Shapes) Match(line []byte) *Shape {
 	for i, k := 0, s.last; i < s.n; i++ {
 		if s.known[k].match(line) {
@@ -214,8 +221,8 @@ func (s *Shapes) Match(line []byte) *Shape {
 }
 
 // MatchLast matches the beginning of lines against the shape that matched last.
-// It returns the length of the line with its line end, or 0 if the line has
-// another shape or does not end in lines.
+// It returns that shape and the length of the line with its line end. length is
+// 0 if the line has another shape or is incomplete.
 func (s *Shapes) MatchLast(lines []byte) (x *Shape, length int) {
 	if s.n == 0 {
 		return nil, 0
@@ -230,8 +237,8 @@ func (s *Shapes) MatchLast(lines []byte) (x *Shape, length int) {
 }
 
 // Learn begins a new shape from a line that the parser is about to read. It
-// returns nil if learning is not worth it, since hardly any line resembled an
-// earlier one.
+// returns nil if learning is not worthwhile because most lines match no earlier
+// shape.
 func (s *Shapes) Learn(line []byte) *Shape {
 	if len(line) > maxShape || s.Learned > 64+s.Hits {
 		return nil
@@ -239,13 +246,13 @@ func (s *Shapes) Learn(line []byte) *Shape {
 	s.Learned++
 	x := &s.draft
 	x.text = append(x.text[:0], line...)
-	x.line, x.Slots, x.bad, x.keys = line, x.Slots[:0], false, 0
+	x.line, x.Slots, x.unusable, x.keys = line, x.Slots[:0], false, 0
 	return x
 }
 
-// Keep stores the learned shape, if it is usable.
+// Keep stores the shape that Learn returned, unless it is nil or unusable.
 func (s *Shapes) Keep(x *Shape) {
-	if x == nil || x.bad {
+	if x == nil || x.unusable {
 		return
 	}
 	x.line = nil
@@ -255,16 +262,16 @@ func (s *Shapes) Keep(x *Shape) {
 	s.next = (s.next + 1) % maxShapes
 }
 
-// Counts adds a slot for each number of a JSON list of counts; their fields are
-// field, field+1, ….
-func (s *Shape) Counts(list []byte, field int) {
+// AddCounts adds a slot for each integer of a JSON list. The slots get the
+// fields field, field+1, ….
+func (s *Shape) AddCounts(list []byte, field int) {
 	for n := 0; len(list) > 0; n++ {
 		c := Cursor{Rest: list[1:]} // after the bracket or the comma
 		if c.SkipBlanks(); c.Accept("null") {
-			s.bad = true
+			s.unusable = true
 			return
 		}
-		s.Add(slotCount, c.Rest, field+n, nil)
+		s.AddSlot(slotCount, c.Rest, field+n, nil)
 		c.Count()
 		if c.SkipBlanks(); c.Accept("]") || c.Failed {
 			return

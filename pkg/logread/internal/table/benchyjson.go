@@ -11,20 +11,23 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// benchyKind is the JSON file of benchy (github.com/romerojosh/benchy).
+// benchyKind is the name of the format of benchy's JSON file
+// (github.com/romerojosh/benchy).
 const benchyKind = "benchy JSON"
 
-// isBenchyJSON reports whether head begins a JSON object with benchy's keys.
+// isBenchyJSON reports whether head begins a JSON object that contains keys of
+// benchy.
 func isBenchyJSON(_ string, head []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")) && bytes.Contains(head, []byte(`"nranks"`)) &&
 		(bytes.Contains(head, []byte(`"IO"`)) || bytes.Contains(head, []byte(`"SYNTHETIC"`)) || bytes.Contains(head, []byte(`"FULL"`)))
 }
 
-// maxDocument limits the length of a JSON document, which is held in memory.
+// maxDocument is the maximum length in bytes of a JSON document, which is read
+// into memory.
 const maxDocument = 256 << 20
 
-// document reads a whole document.
-func document(in *record.Input) ([]byte, error) {
+// readDocument reads a JSON document into memory.
+func readDocument(in *record.Input) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(in.Reader, maxDocument+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", in.Path, err)
@@ -35,9 +38,10 @@ func document(in *record.Input) ([]byte, error) {
 	return text, nil
 }
 
-// readBenchyJSON reads {"nranks": N, "IO": {"trial_throughput": [...], …}, …}.
+// readBenchyJSON reads a file of the form {"nranks": N, "IO":
+// {"trial_throughput": [...], …}, …}.
 func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	text, err := document(in)
+	text, err := readDocument(in)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +55,7 @@ func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error)
 		Full      *trials `json:"FULL"`
 	}
 	if err := json.Unmarshal(text, &v); err != nil {
-		in.Problem(lineOf(text, err), "%v", err)
+		in.Problem(errorLine(text, err), "%v", err)
 		return nil, nil
 	}
 	var run runs.Run
@@ -66,7 +70,7 @@ func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error)
 			continue
 		}
 		if len(c.t.Throughput) == 0 {
-			in.Problem(0, "%s holds no trial_throughput", c.name)
+			in.Problem(0, "%s has no trial_throughput", c.name)
 			continue
 		}
 		rate, spread := record.MeanAndSpread(c.t.Throughput)

@@ -2,12 +2,12 @@ package table
 
 import "lockstep/pkg/logread/internal/record"
 
-// Formats returns the formats in the order in which a file is tried against
-// them. A new format is one more entry, and a file with its functions.
+// Formats returns the formats in the order in which they are tried. To add a
+// format, add one entry here and a file with its functions.
 func Formats() []record.Format {
 	return []record.Format{
 		{Name: benchyKind, Recognizes: isBenchyJSON, Read: readBenchyJSON, Document: true},
-		{Name: huggingKind, Recognizes: isHugging, Read: readHugging, Document: true},
+		{Name: huggingFaceKind, Recognizes: isHuggingFace, Read: readHuggingFace, Document: true},
 		{Name: studyKind, Recognizes: isStudy, Read: readStudy},
 		{Name: lightningKind, Recognizes: isLightning, Read: readLightning},
 		{Name: sacctKind, Recognizes: isSacct, Read: readSacct},

@@ -13,42 +13,52 @@ func FuzzReadStudy(f *testing.F) {
 	f.Add([]byte("\"\"\n"))
 	f.Add([]byte("\"\"\nme_per_epoch,loss,lr,training_time,test_time,iou\n0,1.0,,,,,\n"))
 	f.Add([]byte(",loss,accuracy,val_loss,val_accuracy,lr,training_time,ranks\n0,0.5,0.8,0.6,0.7,0.001,100.0,1e300\n"))
-	f.Fuzz(func(t *testing.T, text []byte) { recordtest.Fuzz(t, tableFormat(t, studyKind), "log_2.csv", text) })
+	f.Fuzz(func(t *testing.T, text []byte) {
+		recordtest.CheckFormat(t, tableFormat(t, studyKind), "log_2.csv", text)
+	})
 }
 
 func FuzzReadBenchyJSON(f *testing.F) {
-	recordtest.Seed(f, "sc21/trials/benchy.json")
-	f.Fuzz(func(t *testing.T, text []byte) { recordtest.Fuzz(t, tableFormat(t, benchyKind), "benchy.json", text) })
+	recordtest.AddSeeds(f, "sc21/trials/benchy.json")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		recordtest.CheckFormat(t, tableFormat(t, benchyKind), "benchy.json", text)
+	})
 }
 
 func FuzzReadLightning(f *testing.F) {
-	recordtest.Seed(f, "lightning/version_0/metrics.csv")
+	recordtest.AddSeeds(f, "lightning/version_0/metrics.csv")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.Fuzz(t, tableFormat(t, lightningKind), "metrics.csv", text)
+		recordtest.CheckFormat(t, tableFormat(t, lightningKind), "metrics.csv", text)
 	})
 }
 
 func FuzzReadConfiguration(f *testing.F) {
-	recordtest.Seed(f, "lightning/version_0/hparams.yaml")
-	f.Fuzz(func(t *testing.T, text []byte) { recordtest.Fuzz(t, tableFormat(t, hparamsKind), "hparams.yaml", text) })
+	recordtest.AddSeeds(f, "lightning/version_0/hparams.yaml")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		recordtest.CheckFormat(t, tableFormat(t, hparamsKind), "hparams.yaml", text)
+	})
 }
 
 func FuzzReadHuggingFace(f *testing.F) {
-	recordtest.Seed(f, "hf/trainer_state.json", "hf/checkpoint-100/trainer_state.json")
+	recordtest.AddSeeds(f, "hf/trainer_state.json", "hf/checkpoint-100/trainer_state.json")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.Fuzz(t, tableFormat(t, huggingKind), "trainer_state.json", text)
+		recordtest.CheckFormat(t, tableFormat(t, huggingFaceKind), "trainer_state.json", text)
 	})
 }
 
 func FuzzReadSacct(f *testing.F) {
-	recordtest.Seed(f, "slurm/accounting.txt")
+	recordtest.AddSeeds(f, "slurm/accounting.txt")
 	f.Add([]byte("JobID|State|Elapsed\n42_1|FAILED|00:02:00\n42_[2-9]|PENDING|00:00:00\n43|PENDING|00:00:00\n43|COMPLETED|00:01:00\n43|PENDING|00:00:00\n"))
-	f.Fuzz(func(t *testing.T, text []byte) { recordtest.Fuzz(t, tableFormat(t, sacctKind), "sacct.txt", text) })
+	f.Fuzz(func(t *testing.T, text []byte) {
+		recordtest.CheckFormat(t, tableFormat(t, sacctKind), "sacct.txt", text)
+	})
 }
 
 func FuzzReadPlain(f *testing.F) {
-	recordtest.Seed(f, "plain/4gpu/main.log")
-	f.Fuzz(func(t *testing.T, text []byte) { recordtest.Fuzz(t, tableFormat(t, plainKind), "main.log", text) })
+	recordtest.AddSeeds(f, "plain/4gpu/main.log")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		recordtest.CheckFormat(t, tableFormat(t, plainKind), "main.log", text)
+	})
 }
 
 func FuzzReadTable(f *testing.F) {
@@ -56,7 +66,7 @@ func FuzzReadTable(f *testing.F) {
 	f.Add([]byte("workers,seconds\n1,1e400\n-1,NaN\n9,inf\n"))
 	f.Add([]byte("workers,samples,seconds,trial\n3,1e18,0,\n\"3\",,,IO\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		parts, _ := recordtest.Fuzz(t, tableFormat(t, tableKind), "typed.csv", text)
+		parts, _ := recordtest.CheckFormat(t, tableFormat(t, tableKind), "typed.csv", text)
 		for _, p := range parts {
 			if p.Run.Info.Workers < 1 || p.Run.Info.Status != runs.StatusDone {
 				t.Errorf("run %+v", p.Run.Info)
@@ -65,7 +75,7 @@ func FuzzReadTable(f *testing.F) {
 	})
 }
 
-// tableFormat returns the format of that name.
+// tableFormat returns the format with a name.
 func tableFormat(t testing.TB, name string) record.Format {
 	t.Helper()
 	for _, f := range Formats() {

@@ -17,17 +17,17 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// A configuration in YAML, such as Lightning's hparams.yaml. Only plain values
-// of the first two levels are read. Tags that name Python objects, which
-// Lightning writes, are not followed.
+// hparamsKind is the name of the format of YAML configurations such as
+// Lightning's hparams.yaml. Only scalar values of the first two levels are read.
+// Lightning also writes tags that name Python objects; these are ignored.
 const hparamsKind = "configuration"
 
-// maxYAML limits the bytes of a configuration.
+// maxYAML is the maximum length in bytes of a configuration.
 const maxYAML = 4 << 20
 
-// isHparams reports whether the file is named as YAML and its first line that
-// is not a comment is "key:". Many texts have such lines, so that the name
-// decides.
+// isHparams reports whether path has the extension .yaml or .yml, and the first
+// line that is neither empty nor a comment has the form "key: value". Many
+// texts have such lines, so the extension is required.
 func isHparams(path string, head []byte) bool {
 	switch filepath.Ext(record.UncompressedName(path)) {
 	case ".yaml", ".yml":
@@ -45,7 +45,7 @@ func isHparams(path string, head []byte) bool {
 	return false
 }
 
-// readHparams reads a configuration.
+// readHparams reads a YAML configuration.
 func readHparams(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	text, err := io.ReadAll(io.LimitReader(in.Reader, maxYAML+1))
 	if err != nil {
@@ -62,7 +62,7 @@ func readHparams(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	}
 	p := &record.Part{Role: record.Config, Run: runs.Run{Info: runs.Info{Config: map[string]any{}}}}
 	if node.Kind == yaml.DocumentNode && len(node.Content) == 1 {
-		yamlValues(node.Content[0], "", p.Run.Info.Config)
+		addYAMLValues(node.Content[0], "", p.Run.Info.Config)
 	}
 	in.Report.Lines = int64(bytes.Count(text, []byte("\n")))
 	in.Report.LinesUsed = min(int64(len(p.Run.Info.Config)), in.Report.Lines)
@@ -70,7 +70,8 @@ func readHparams(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{p}, nil
 }
 
-// decodeYAML decodes a document and returns the library's panics as errors.
+// decodeYAML parses a YAML document. A panic of the library is returned as an
+// error.
 func decodeYAML(text []byte, node *yaml.Node) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -84,9 +85,9 @@ func decodeYAML(text []byte, node *yaml.Node) (err error) {
 	return err
 }
 
-// yamlValues adds the plain values of a mapping to values. The keys of a nested
-// mapping are prefixed with its name.
-func yamlValues(n *yaml.Node, prefix string, values map[string]any) {
+// addYAMLValues adds the scalar values of a mapping to values. The keys of a
+// nested mapping are prefixed with its name and a slash.
+func addYAMLValues(n *yaml.Node, prefix string, values map[string]any) {
 	if n.Kind != yaml.MappingNode {
 		return
 	}
@@ -95,7 +96,7 @@ func yamlValues(n *yaml.Node, prefix string, values map[string]any) {
 		switch {
 		case key.Kind != yaml.ScalarNode || len(key.Value) > 100:
 		case v.Kind == yaml.MappingNode && prefix == "":
-			yamlValues(v, key.Value+"/", values)
+			addYAMLValues(v, key.Value+"/", values)
 		case v.Kind == yaml.ScalarNode && len(v.Value) <= 1000:
 			if f, err := strconv.ParseFloat(strings.ReplaceAll(v.Value, "_", ""), 64); err == nil && v.Style == 0 {
 				values[prefix+key.Value] = f

@@ -15,23 +15,24 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Hugging Face's trainer_state.json. log_history mixes what was logged in
-// training ({"epoch": 0.5, "loss": 0.7, "learning_rate": 2e-5, "step": 500}),
-// in evaluation (eval_loss, eval_accuracy, eval_runtime) and at the end
-// (train_runtime, train_samples_per_second). Each folder checkpoint-<step> has
-// the state at that step; the latest state counts.
-const huggingKind = "Hugging Face trainer state"
+// huggingFaceKind is the name of the format of Hugging Face's
+// trainer_state.json. Its log_history mixes entries from training ({"epoch":
+// 0.5, "loss": 0.7, "learning_rate": 2e-5, "step": 500}), from evaluation
+// (eval_loss, eval_accuracy, eval_runtime) and from the end (train_runtime,
+// train_samples_per_second). Each folder checkpoint-<step> contains the state
+// at that step; the latest state counts.
+const huggingFaceKind = "Hugging Face trainer state"
 
-// isHugging reports whether head begins a JSON object with the keys of a
-// trainer's state.
-func isHugging(_ string, head []byte) bool {
+// isHuggingFace reports whether head begins a JSON object that contains keys of
+// a trainer state.
+func isHuggingFace(_ string, head []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")) &&
 		(bytes.Contains(head, []byte(`"log_history"`)) || bytes.Contains(head, []byte(`"global_step"`)) && bytes.Contains(head, []byte(`"epoch"`)))
 }
 
-// readHugging reads the state of a trainer.
-func readHugging(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	text, err := document(in)
+// readHuggingFace reads a trainer state.
+func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	text, err := readDocument(in)
 	if err != nil {
 		return nil, err
 	}
@@ -40,16 +41,16 @@ func readHugging(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		Batch   float64                      `json:"train_batch_size"`
 		History []map[string]json.RawMessage `json:"log_history"`
 	}
-	if err := json.Unmarshal(bareNaN(text), &v); err != nil {
-		in.Problem(lineOf(text, err), "%v", err)
+	if err := json.Unmarshal(quoteNaN(text), &v); err != nil {
+		in.Problem(errorLine(text, err), "%v", err)
 		return nil, nil
 	}
 	if v.History == nil {
 		return nil, record.ErrUnknown
 	}
-	h := &huggingReader{in: in, at: map[int]int{}, curves: map[string]*record.Curve{}}
+	h := &huggingFaceReader{in: in, at: map[int]int{}, curves: map[string]*record.Curve{}}
 	for i, entry := range v.History {
-		h.entry(i, entry)
+		h.readEntry(i, entry)
 	}
 	p := &record.Part{Run: h.run, Role: record.Principal}
 	slices.SortFunc(h.epochs, func(a, b runs.Epoch) int { return a.Epoch - b.Epoch })
@@ -58,7 +59,7 @@ func readHugging(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		p.Run.Curves = append(p.Run.Curves, h.curves[name].Finish(in.Report))
 	}
 	if len(h.epochs) > 0 {
-		in.Report.Assume("an epoch's training loss is the last one that was logged in it")
+		in.Report.Assume("the training loss of an epoch is the last one logged in that epoch")
 	}
 	if record.IsCount(v.Batch) {
 		p.Run.Info.BatchPerWorker = int(v.Batch)
@@ -70,26 +71,26 @@ func readHugging(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		p.State = math.MaxInt64 // the state at the end
 	}
 	if len(p.Run.Epochs) == 0 && len(p.Run.Curves) == 0 && len(p.Run.Trials) == 0 {
-		in.Problem(0, "log_history holds no values")
+		in.Problem(0, "log_history has no values")
 		return nil, nil
 	}
 	return []*record.Part{p}, nil
 }
 
-// huggingReader gathers the entries of log_history.
-type huggingReader struct {
+// huggingFaceReader collects the entries of log_history.
+type huggingFaceReader struct {
 	in     *record.Input
 	run    runs.Run
 	epochs []runs.Epoch
-	at     map[int]int
+	at     map[int]int // index in epochs by epoch number
 	curves map[string]*record.Curve
-	names  []string
+	names  []string // names of the curves in order
 }
 
-// entry reads entry i of log_history.
-func (h *huggingReader) entry(i int, entry map[string]json.RawMessage) {
+// readEntry reads entry i of log_history.
+func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
 	value := func(key string) float64 {
-		if f, ok := jsonNumber(entry[key]); ok {
+		if f, ok := scan.JSONFloat(entry[key]); ok {
 			return f
 		}
 		return math.NaN()
@@ -105,13 +106,13 @@ func (h *huggingReader) entry(i int, entry map[string]json.RawMessage) {
 	}
 	slices.Sort(keys)
 	for _, k := range keys {
-		f, ok := jsonNumber(entry[k])
+		f, ok := scan.JSONFloat(entry[k])
 		if k == "epoch" || k == "step" || k == "total_flos" || !ok || len(k) > 100 {
 			continue
 		}
 		if h.curves[k] == nil {
 			if len(h.names) >= record.MaxCurveNames {
-				h.in.Problem(0, "more than %d names of values; %.40q is not used", record.MaxCurveNames, k)
+				h.in.Problem(0, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, k)
 				continue
 			}
 			h.curves[k] = record.NewCurve(k, -1, false)
@@ -132,20 +133,19 @@ func (h *huggingReader) entry(i int, entry map[string]json.RawMessage) {
 	if epoch != epoch || epoch > 1<<30 || epoch <= 0 || !math.IsNaN(value("train_runtime")) {
 		return
 	}
-	e := h.epoch(int(math.Ceil(epoch - 1e-6)))
+	e := h.epochAt(int(math.Ceil(epoch - 1e-6))) // 0.5 and 1.0 belong to the first epoch
 	for key, field := range map[string]*float64{
 		"loss": &e.TrainLoss, "learning_rate": &e.LearningRate, "eval_loss": &e.ValLoss, "eval_accuracy": &e.ValAccuracy,
 		"eval_mean_iou": &e.IoU, "eval_iou": &e.IoU, "eval_runtime": &e.ValSeconds,
 	} {
-		if f, ok := jsonNumber(entry[key]); ok {
+		if f, ok := scan.JSONFloat(entry[key]); ok {
 			*field = f
 		}
 	}
 }
 
-// epoch returns epoch n. A fraction of an epoch belongs to the epoch that it is
-// part of: 0.5 and 1.0 to the first.
-func (h *huggingReader) epoch(n int) *runs.Epoch {
+// epochAt returns epoch n, counted from 1, and adds it if it is new.
+func (h *huggingFaceReader) epochAt(n int) *runs.Epoch {
 	n = max(n, 1)
 	i, ok := h.at[n]
 	if !ok {
@@ -156,9 +156,10 @@ func (h *huggingReader) epoch(n int) *runs.Epoch {
 	return &h.epochs[i]
 }
 
-// bareNaN puts quotes around NaN and Infinity, which Python's json writes and
-// JSON does not allow. The text keeps its lines.
-func bareNaN(text []byte) []byte {
+// quoteNaN puts quotes around NaN and Infinity, which Python's json module
+// writes although JSON does not allow them. It does not change the line
+// numbers.
+func quoteNaN(text []byte) []byte {
 	if !bytes.Contains(text, []byte(": NaN")) && !bytes.Contains(text, []byte("Infinity")) {
 		return text
 	}
@@ -168,11 +169,8 @@ func bareNaN(text []byte) []byte {
 	return text
 }
 
-// jsonNumber parses a number, also one in quotes.
-func jsonNumber(text json.RawMessage) (float64, bool) { return scan.JSONFloat(text) }
-
-// lineOf returns the number of the line in which encoding/json found err.
-func lineOf(text []byte, err error) int {
+// errorLine returns the number of the line at which encoding/json found err.
+func errorLine(text []byte, err error) int {
 	offset := int64(len(text))
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError

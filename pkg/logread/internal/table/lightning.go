@@ -13,16 +13,17 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Lightning's CSVLogger writes a row each time something is logged, with most
-// cells empty. The columns epoch and step count from 0.
+// lightningKind is the name of the format of Lightning's CSVLogger, which
+// writes a row each time something is logged, with most cells empty. The
+// columns epoch and step count from 0.
 //
 //	epoch,step,train_loss,val_acc,val_f1,val_loss
 //	1,49,0.8741154670715332,,,
 //	1,49,,0.52,0.48,0.91
 const lightningKind = "Lightning metrics"
 
-// isLightning reports whether the first line of head has the columns epoch and
-// step.
+// isLightning reports whether the first line of head contains the columns epoch
+// and step.
 func isLightning(_ string, head []byte) bool {
 	first, _, ok := bytes.Cut(head, []byte("\n"))
 	if !ok || len(first) > 2000 {
@@ -32,22 +33,20 @@ func isLightning(_ string, head []byte) bool {
 	return slices.Contains(columns, "epoch") && slices.Contains(columns, "step") && len(columns) > 2
 }
 
-// lightningColumn says where the values of a column go.
+// lightningColumn is a column of the table and the destination of its values.
 type lightningColumn struct {
 	name  string
 	curve *record.Curve
-	epoch func(*runs.Epoch) *float64 // nil if the values only go to the curve
-	last  bool                       // the name marks the value of the whole epoch
+	epoch func(*runs.Epoch) *float64 // field of an epoch; nil if the values only belong to the curve
 }
 
-// lightningValue returns the field of an epoch that a column sets, or nil.
-// Users choose the names; these are the common ones. own reports whether the
-// name marks the value of the whole epoch.
-func lightningValue(name string) (field func(*runs.Epoch) *float64, own bool) {
+// lightningField returns the field of an epoch that a column sets, or nil.
+// Users choose the names of columns; the common ones are known.
+func lightningField(name string) (field func(*runs.Epoch) *float64) {
 	name = strings.ToLower(strings.ReplaceAll(name, "/", "_"))
-	name, own = strings.CutSuffix(name, "_epoch")
+	name = strings.TrimSuffix(name, "_epoch")
 	if strings.HasSuffix(name, "_step") {
-		return nil, false
+		return nil
 	}
 	switch name {
 	case "train_loss", "loss", "training_loss":
@@ -69,13 +68,13 @@ func lightningValue(name string) (field func(*runs.Epoch) *float64, own bool) {
 	case "samples_per_second", "throughput", "train_throughput":
 		field = func(e *runs.Epoch) *float64 { return &e.SamplesPerSecond }
 	}
-	return field, own
+	return field
 }
 
-// maxColumns limits the columns that are read.
+// maxColumns is the maximum number of columns that are read.
 const maxColumns = 1000
 
-// readLightning reads a table of metrics.
+// readLightning reads a table of Lightning's CSVLogger.
 func readLightning(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	l := scan.NewLines(in.Reader, in.Size)
 	r := &lightningReader{in: in, l: l, epochs: record.NewTrack()}
@@ -88,9 +87,9 @@ func readLightning(ctx context.Context, in *record.Input) ([]*record.Part, error
 			return nil, ctx.Err()
 		}
 		in.Report.Lines++
-		if l.Ended && r.usual(line, false) > 0 {
+		if l.Ended && r.readFastRow(line, false) > 0 {
 			r.countRows(1)
-			r.usualRows()
+			r.readFastRows()
 		} else {
 			r.readLine(line)
 		}
@@ -108,14 +107,14 @@ func (r *lightningReader) readLine(line []byte) {
 	case l.TooLong:
 		in.Problem(l.Number, "line is longer than %d bytes", scan.MaxLine)
 	case r.columns == nil:
-		r.header(string(line))
+		r.readHeader(string(line))
 		in.Report.LinesUsed++
 	case len(line) == 0:
 		in.Report.Ignore(l.Number, record.BlankLine)
 	case !l.Ended:
 		in.Problem(l.Number, "last line is torn: %.80q", line)
 	default:
-		r.row(l.Number, line)
+		r.readRow(l.Number, line)
 	}
 }
 
@@ -124,27 +123,27 @@ type lightningReader struct {
 	in          *record.Input
 	l           *scan.Lines
 	columns     []lightningColumn
-	epoch, step int // index of the columns
+	epoch, step int // indexes of these columns; -1 if missing
 	epochs      *record.Track
 	cells       []lightningCell // of the current row
 	rows        int
-	// The last row with a single value, apart from epoch and step: the text
+	// The form of the last row with a single value besides epoch and step: the text
 	// before and after the value, and its column, or 0 if there was no such
 	// row.
 	before, after prefix
 	column        int
-	cell          prefix   // the cell of the epoch in the previous row, with its comma
-	usualEpoch    int      // the number in cell
-	target        *float64 // destination of the column's values for toEpoch; nil if not yet known
+	cell          prefix   // the epoch cell of the previous row, with its comma
+	cellEpoch     int      // the number in cell
+	target        *float64 // destination of the column's values for targetEpoch; nil if not known yet
 	targetEpoch   int
 }
 
-// header reads the names of the columns.
-func (r *lightningReader) header(text string) {
+// readHeader reads the names of the columns.
+func (r *lightningReader) readHeader(text string) {
 	r.epoch, r.step = -1, -1
 	names := strings.Split(text, ",")
 	if len(names) > maxColumns {
-		r.in.Problem(1, "%d columns; those after %d are not used", len(names), maxColumns)
+		r.in.Problem(1, "the table has %d columns; only the first %d are used", len(names), maxColumns)
 	}
 	for i, name := range names {
 		c := lightningColumn{name: name}
@@ -155,22 +154,23 @@ func (r *lightningReader) header(text string) {
 			r.step = i
 		case name != "" && i < maxColumns:
 			c.curve = record.NewCurve(name, -1, false)
-			c.epoch, c.last = lightningValue(name)
+			c.epoch = lightningField(name)
 		}
 		r.columns = append(r.columns, c)
 	}
 }
 
-// usualRow is more bytes than a usual row has besides before and after.
-const usualRow = 64
+// maxFastCells is larger than the total length in bytes of the epoch, the step
+// and the value in a row of the usual form.
+const maxFastCells = 64
 
-// usualRows reads the following rows in the buffer that have the form of the
-// previous row.
-func (r *lightningReader) usualRows() {
+// readFastRows reads the following rows in the buffer as long as they have the
+// form of the previous row.
+func (r *lightningReader) readFastRows() {
 	l, rows := r.l, 0
-	for more := usualRow + len(r.before.text) + len(r.after.text); l.End-l.Start >= more; rows++ {
+	for more := maxFastCells + len(r.before.text) + len(r.after.text); l.End-l.Start >= more; rows++ {
 		l.Number++
-		n := r.usual(l.Buf[l.Start:l.End], true)
+		n := r.readFastRow(l.Buf[l.Start:l.End], true)
 		if n == 0 {
 			l.Number--
 			break
@@ -181,32 +181,33 @@ func (r *lightningReader) usualRows() {
 	r.countRows(rows)
 }
 
-// countRows counts rows with one value.
+// countRows adds to the counts of rows that have one value each.
 func (r *lightningReader) countRows(rows int) {
 	r.in.Report.Records += int64(rows)
 	r.in.Report.LinesUsed += int64(rows)
 	r.rows += rows
 }
 
-// usual reads a row that begins with epoch and step and has its single value in
-// the same column as the last such row, as nearly all rows do. If others is
-// set, other rows follow in text. It returns the length of the row with its
-// line end, or 0 if the row has another form, which row reads.
-func (r *lightningReader) usual(text []byte, others bool) int {
+// readFastRow is the fast path for a row that begins with epoch and step and
+// has its single value in the same column as the last such row. Nearly all rows
+// have this form. If others is set, text contains more rows after this one. It
+// returns the length of the row with its line end, or 0 if the row has another
+// form, which readRow reads.
+func (r *lightningReader) readFastRow(text []byte, others bool) int {
 	if r.column == 0 {
 		return 0
 	}
-	epoch, at := r.usualEpoch, len(r.cell.text)
+	epoch, at := r.cellEpoch, len(r.cell.text)
 	if at == 0 || !r.cell.matches(text) { // usually the same as in the previous row
 		v, n := scan.ShortCount(text)
 		if n == 0 || n == len(text) || text[n] != ',' {
 			return 0
 		}
 		epoch, at = v, n+1
-		r.usualEpoch = epoch
+		r.cellEpoch = epoch
 		r.cell.set(text[:at])
 	}
-	step, n := scan.Count15(text[at:])
+	step, n := scan.LongCount(text[at:])
 	if at += n; n == 0 {
 		return 0
 	}
@@ -233,20 +234,20 @@ func (r *lightningReader) usual(text []byte, others bool) int {
 	c.curve.Add(int64(step), v, 0)
 	if c.epoch != nil {
 		if r.target == nil || r.targetEpoch != epoch {
-			r.target, r.targetEpoch = c.epoch(r.epochOf(epoch)), epoch
+			r.target, r.targetEpoch = c.epoch(r.epochAt(epoch)), epoch
 		}
 		*r.target = v
 	}
 	return at
 }
 
-// prefix is a text that can be compared quickly with the beginning of another text.
+// prefix is a text that is compared quickly with the beginning of another text.
 type prefix struct {
 	text       []byte
-	word, mask uint64 // the same text, if it fits into a word
+	word, mask uint64 // the same text as a word and the mask of its bytes, if it has at most eight
 }
 
-// set sets the text.
+// set replaces the text.
 func (p *prefix) set(text []byte) {
 	p.text = append(p.text[:0], text...)
 	p.word, p.mask = 0, 0
@@ -266,9 +267,9 @@ func (p *prefix) matches(b []byte) bool {
 	return bytes.HasPrefix(b, p.text)
 }
 
-// learn notes the column of the single value of a row, after the commas of
-// empty cells.
-func (r *lightningReader) learn(text []byte, column int) {
+// learnForm stores the form of a row whose single value is in the given column,
+// for readFastRow.
+func (r *lightningReader) learnForm(text []byte, column int) {
 	r.column = 0
 	second := bytes.IndexByte(text, ',') + 1
 	second += bytes.IndexByte(text[second:], ',') // before the third cell
@@ -285,17 +286,19 @@ func (r *lightningReader) learn(text []byte, column int) {
 	r.column, r.target = column, nil
 }
 
-// value adds the value of a cell.
-func (r *lightningReader) value(c *lightningColumn, epoch, step int, v float64) {
+// addValue adds the value of a cell to its curve and, if the column describes
+// epochs, to its epoch. A negative epoch or step is unknown.
+func (r *lightningReader) addValue(c *lightningColumn, epoch, step int, v float64) {
 	c.curve.Add(int64(max(step, 0)), v, 0)
 	r.in.Report.Records++
 	if c.epoch != nil && epoch >= 0 {
-		*c.epoch(r.epochOf(epoch)) = v
+		*c.epoch(r.epochAt(epoch)) = v
 	}
 }
 
-// row reads a row, whose values belong to its epoch and step.
-func (r *lightningReader) row(line int, text []byte) {
+// readRow reads a row of any form. Its values belong to the epoch and step in
+// the row.
+func (r *lightningReader) readRow(line int, text []byte) {
 	r.cells = r.cells[:0]
 	epoch, step := -1, -1
 	rest := text
@@ -345,10 +348,10 @@ func (r *lightningReader) row(line int, text []byte) {
 			continue
 		}
 		good = true
-		r.value(c, epoch, step, cell.v)
+		r.addValue(c, epoch, step, cell.v)
 	}
 	if good && len(r.cells) == 1 && epoch >= 0 && step >= 0 {
-		r.learn(text, r.cells[0].column)
+		r.learnForm(text, r.cells[0].column)
 	}
 	if good {
 		r.in.Report.LinesUsed++
@@ -358,14 +361,14 @@ func (r *lightningReader) row(line int, text []byte) {
 	}
 }
 
-// lightningCell is a cell that is not empty.
+// lightningCell is the value of a cell that is not empty.
 type lightningCell struct {
 	column int
 	v      float64
 }
 
-// epochOf returns the epoch with number n, counted from 0.
-func (r *lightningReader) epochOf(n int) *runs.Epoch {
+// epochAt returns epoch n, counted from 0, and adds it if it is new.
+func (r *lightningReader) epochAt(n int) *runs.Epoch {
 	if e := r.epochs.Find(n + 1); e != nil {
 		return e
 	}
@@ -373,11 +376,11 @@ func (r *lightningReader) epochOf(n int) *runs.Epoch {
 	return r.epochs.Add(n+1, r.l)
 }
 
-// finish returns the run of the table.
+// finish returns the run that the table describes, or nil if it has no values.
 func (r *lightningReader) finish() []*record.Part {
 	if r.rows == 0 {
 		if len(r.in.Report.Unused) == 0 {
-			r.in.Problem(0, "the file has a header and no values")
+			r.in.Problem(0, "the file has a header but no values")
 		}
 		return nil
 	}
@@ -387,7 +390,7 @@ func (r *lightningReader) finish() []*record.Part {
 		slices.SortFunc(run.Epochs, record.CompareEpochs)
 	}
 	if len(run.Epochs) > 0 {
-		r.in.Report.Assume("of a value that was logged several times in an epoch the last counts; Lightning counts epochs from 0, here they count from 1")
+		r.in.Report.Assume("if a value was logged several times in an epoch, the last one counts; Lightning counts epochs from 0, here they count from 1")
 	}
 	for _, c := range r.columns {
 		if c.curve != nil && c.curve.Points > 0 {

@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// lightningText reads a table of Lightning's, each of its rows by itself or as
-// readLightning does it.
+// lightningText reads a table of Lightning, with the fast path or with readRow
+// for each row, and returns the result as text.
 func lightningText(text []byte, usual bool, n int) string {
 	var r io.Reader = bytes.NewReader(text)
 	if n > 0 {
@@ -37,7 +37,7 @@ func lightningText(text []byte, usual bool, n int) string {
 		}
 		parts = one.finish()
 	}
-	return recordtest.Text(parts, in.Report, [2]int64{})
+	return recordtest.FormatParts(parts, in.Report, [2]int64{})
 }
 
 func lightningTable(rng *rand.Rand, rows int) []byte {
@@ -55,9 +55,8 @@ func lightningTable(rng *rand.Rand, rows int) []byte {
 	return b.Bytes()
 }
 
-// TestUsualRows: rows of Lightning's that are taken many at once give what each
-// gives by itself.
-func TestUsualRows(t *testing.T) {
+// TestFastRows compares the fast path for Lightning's rows with readRow.
+func TestFastRows(t *testing.T) {
 	parts := []string{",", ",,", "-", "e5", ".", " ", "\r", "x", "nan", "0", "123456789", "12345678901234567", "\n", "5,5,0.5,,,", "1,,0.5,,,", ",5,0.5,,,", "7,7,,0.5,,"}
 	rng := rand.New(rand.NewPCG(15, 16))
 	for round := range 400 {
@@ -71,9 +70,9 @@ func TestUsualRows(t *testing.T) {
 	}
 }
 
-// FuzzUsualRows: whatever a table holds, its rows give what each gives by itself.
-func FuzzUsualRows(f *testing.F) {
-	recordtest.Seed(f, "lightning/version_0/metrics.csv")
+// FuzzFastRows compares the fast path for Lightning's rows with readRow.
+func FuzzFastRows(f *testing.F) {
+	recordtest.AddSeeds(f, "lightning/version_0/metrics.csv")
 	f.Add(lightningTable(rand.New(rand.NewPCG(1, 2)), 50))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 1<<14 {

@@ -11,18 +11,18 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// plainKind is a file of lines with a step and a loss, such as "1
-// 8.049097061157227".
+// plainKind is the name of the format of files whose lines contain a step and a
+// loss, such as "1 8.049097061157227".
 const plainKind = "plain loss lines"
 
-// isPlain reports whether all whole lines of head have this form.
+// isPlain reports whether all complete lines of head contain a step and a loss.
 func isPlain(_ string, head []byte) bool {
 	n := 0
 	for line := range bytes.Lines(head) {
 		if !bytes.HasSuffix(line, []byte("\n")) && n > 0 {
 			break
 		}
-		if _, _, ok := plainLine(bytes.TrimRight(line, "\r\n")); !ok {
+		if _, _, ok := parsePlainLine(bytes.TrimRight(line, "\r\n")); !ok {
 			return false
 		}
 		n++
@@ -30,9 +30,9 @@ func isPlain(_ string, head []byte) bool {
 	return n > 0
 }
 
-// plainLine parses a step and a value. The value needs a point unless it is not
-// finite, so that two integers are no loss.
-func plainLine(line []byte) (step int, v float64, ok bool) {
+// parsePlainLine parses a step and a loss. A finite loss must have a decimal
+// point, so that a line of two integers is not accepted.
+func parsePlainLine(line []byte) (step int, v float64, ok bool) {
 	c := scan.Cursor{Rest: line}
 	step = c.Count()
 	c.Expect(" ")
@@ -41,8 +41,8 @@ func plainLine(line []byte) (step int, v float64, ok bool) {
 	return step, v, !c.Failed && len(c.Rest) == 0 && point
 }
 
-// readPlain reads lines of a step and a loss. If a line has another form, the format of the
-// file is unknown.
+// readPlain reads lines with a step and a loss. It returns record.ErrUnknown if
+// a line has another form.
 func readPlain(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	l := scan.NewLines(in.Reader, in.Size)
 	loss := record.NewCurve("loss", -1, false)
@@ -56,14 +56,14 @@ func readPlain(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 			return nil, ctx.Err()
 		}
 		in.Report.Lines++
-		step, v, good := plainLine(line)
+		step, v, good := parsePlainLine(line)
 		switch {
 		case !l.Ended:
 			in.Problem(l.Number, "last line is torn: %.80q", line)
 		case !good || l.TooLong:
 			return nil, record.ErrUnknown
 		case step <= last:
-			in.Problem(l.Number, "step %d comes after step %d", step, last)
+			in.Problem(l.Number, "got step %d after step %d", step, last)
 		default:
 			loss.Add(int64(step), v, 0)
 			last = step
@@ -77,6 +77,6 @@ func readPlain(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	if last < 0 {
 		return nil, nil
 	}
-	in.Report.Assume("the second number of each line is a loss, the first its step %s", strconv.Quote("1 8.049"))
+	in.Report.Assume("the first number of each line is a step, the second its loss: %s", strconv.Quote("1 8.049"))
 	return []*record.Part{{Run: runs.Run{Curves: []runs.Curve{loss.Finish(in.Report)}}, Role: record.Principal}}, nil
 }

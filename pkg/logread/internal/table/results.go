@@ -20,30 +20,30 @@ import (
 // A results table is a CSV file that a person typed, for example from a paper.
 // Lines that begin with # are comments, the header has a column workers, and
 // each row is a measurement. Rows with the same study, series, workers and seed
-// are one run. The columns are those of tableColumns and tableTexts, in any
-// order. An empty cell means unknown.
+// are one run. The columns are those of numberColumns and textColumns, in any
+// order. An empty cell stands for an unknown value.
 //
 //	# ResNet-50 on ImageNet; source: …
 //	series,workers,wall_seconds
 //	ours,1,20531.864
 //	ours,4,5355.923
 
-// tableKind is the name of the format.
+// tableKind is the name of the format of results tables.
 const tableKind = "results table"
 
-// tableTexts returns the columns that hold text.
-func tableTexts() []string { return []string{"study", "series", "trial"} }
+// textColumns returns the names of the columns that contain text.
+func textColumns() []string { return []string{"study", "series", "trial"} }
 
-// tableColumns returns the columns that hold a number.
-func tableColumns() []string {
+// numberColumns returns the names of the columns that contain numbers.
+func numberColumns() []string {
 	return []string{
 		"workers", "seed", "nodes", "batch_per_worker", "epoch", "seconds", "samples", "samples_per_second", "spread",
 		"train_loss", "val_loss", "iou", "dice", "accuracy", "val_accuracy", "lr", "training_seconds", "wall_seconds",
 	}
 }
 
-// isTable reports whether the first line that is not a comment is a header with
-// the column workers and at least one column for a measurement.
+// isTable reports whether the first line that is neither empty nor a comment is
+// a header with the column workers and at least one column of measurements.
 func isTable(_ string, head []byte) bool {
 	for len(head) > 0 {
 		line, rest, _ := bytes.Cut(head, []byte("\n"))
@@ -51,7 +51,7 @@ func isTable(_ string, head []byte) bool {
 		if len(line) > 0 && line[0] != '#' {
 			names := strings.Split(string(line), ",")
 			measured := func(name string) bool {
-				return slices.Contains(tableColumns()[5:], name) && name != "spread"
+				return slices.Contains(numberColumns()[5:], name) && name != "spread"
 			}
 			return slices.Contains(names, "workers") && slices.ContainsFunc(names, measured)
 		}
@@ -60,11 +60,11 @@ func isTable(_ string, head []byte) bool {
 	return false
 }
 
-// tableRow is a row and its line number.
+// tableRow is a parsed row, by column name, and its line number.
 type tableRow struct {
 	line   int
 	texts  map[string]string
-	values map[string]float64 // without unknown values
+	values map[string]float64 // unknown values are missing
 }
 
 // readTable reads a results table.
@@ -76,7 +76,7 @@ func readTable(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		if !ok {
 			break
 		}
-		t.line(l.Number, text, l.TooLong)
+		t.readLine(l.Number, text, l.TooLong)
 	}
 	in.Report.Lines = int64(l.Number)
 	if err := l.Err; err != nil {
@@ -90,11 +90,12 @@ type tableReader struct {
 	in     *record.Input
 	header []string
 	parts  []*record.Part
-	byName map[string]*record.Part
+	byRun  map[string]*record.Part // by study, series, workers and seed
 }
 
-// line reads a line of any form.
-func (t *tableReader) line(number int, text []byte, cut bool) {
+// readLine reads a comment, the header or a row. cut is set if the line is too
+// long.
+func (t *tableReader) readLine(number int, text []byte, cut bool) {
 	text = bytes.TrimRight(text, "\r\n")
 	switch trimmed := bytes.TrimSpace(text); {
 	case len(trimmed) == 0:
@@ -104,28 +105,28 @@ func (t *tableReader) line(number int, text []byte, cut bool) {
 		t.in.Report.Ignore(number, "comment")
 		return
 	case cut:
-		t.in.Problem(number, "the line is too long for a row of results")
+		t.in.Problem(number, "the line is too long for a results table")
 		return
 	}
-	cells, err := csvCells(text)
+	cells, err := splitCSV(text)
 	if err != nil {
 		t.in.Problem(number, "%v", err)
 		return
 	}
 	if t.header == nil {
-		t.header, t.byName = cells, map[string]*record.Part{}
+		t.header, t.byRun = cells, map[string]*record.Part{}
 		for _, name := range cells {
-			if !slices.Contains(tableColumns(), name) && !slices.Contains(tableTexts(), name) {
-				t.in.Problem(number, "column %.40q is not known and is not used; known: %s, %s",
-					name, strings.Join(tableTexts(), ", "), strings.Join(tableColumns(), ", "))
+			if !slices.Contains(numberColumns(), name) && !slices.Contains(textColumns(), name) {
+				t.in.Problem(number, "unknown column %.40q is not used; known columns: %s, %s",
+					name, strings.Join(textColumns(), ", "), strings.Join(numberColumns(), ", "))
 			}
 		}
 		t.in.Report.LinesUsed++
 		return
 	}
-	row, err := t.row(number, cells)
+	row, err := t.parseRow(number, cells)
 	if err == nil {
-		err = t.add(row)
+		err = t.addRow(row)
 	}
 	if err != nil {
 		t.in.Problem(number, "%v", err)
@@ -135,8 +136,8 @@ func (t *tableReader) line(number int, text []byte, cut bool) {
 	t.in.Report.Records++
 }
 
-// csvCells splits a line as CSV, with quotes.
-func csvCells(text []byte) ([]string, error) {
+// splitCSV splits a line into its cells.
+func splitCSV(text []byte) ([]string, error) {
 	r := csv.NewReader(bytes.NewReader(text))
 	r.TrimLeadingSpace = true
 	cells, err := r.Read()
@@ -150,8 +151,8 @@ func csvCells(text []byte) ([]string, error) {
 	return cells, nil
 }
 
-// row assigns the cells of a line to the columns of the header.
-func (t *tableReader) row(number int, cells []string) (tableRow, error) {
+// parseRow assigns the cells of a line to the columns of the header.
+func (t *tableReader) parseRow(number int, cells []string) (tableRow, error) {
 	row := tableRow{line: number, texts: map[string]string{}, values: map[string]float64{}}
 	if len(cells) != len(t.header) {
 		return row, fmt.Errorf("expected %d cells, got %d", len(t.header), len(cells))
@@ -160,9 +161,9 @@ func (t *tableReader) row(number int, cells []string) (tableRow, error) {
 		cell := strings.TrimSpace(cells[i])
 		switch {
 		case cell == "":
-		case slices.Contains(tableTexts(), name):
+		case slices.Contains(textColumns(), name):
 			row.texts[name] = cell
-		case slices.Contains(tableColumns(), name):
+		case slices.Contains(numberColumns(), name):
 			v, err := strconv.ParseFloat(cell, 64)
 			if err != nil {
 				return row, fmt.Errorf("column %s: expected a number, got %.40q", name, cell)
@@ -173,8 +174,9 @@ func (t *tableReader) row(number int, cells []string) (tableRow, error) {
 	return row, nil
 }
 
-// count returns a whole number of a row, or 0 if it is unknown.
-func (r tableRow) count(name string, least, most float64) (int, error) {
+// integer returns the integer in a column, or 0 if the cell is empty. It
+// returns an error if the value is not an integer from least to most.
+func (r tableRow) integer(name string, least, most float64) (int, error) {
 	v, ok := r.values[name]
 	if !ok {
 		return 0, nil
@@ -185,16 +187,16 @@ func (r tableRow) count(name string, least, most float64) (int, error) {
 	return int(v), nil
 }
 
-// value returns a number of a row, or NaN if it is unknown.
-func (r tableRow) value(name string) float64 {
+// number returns the number in a column, or NaN if the cell is empty.
+func (r tableRow) number(name string) float64 {
 	if v, ok := r.values[name]; ok {
 		return v
 	}
 	return math.NaN()
 }
 
-// add adds a row to its run.
-func (t *tableReader) add(row tableRow) error {
+// addRow adds the values of a row to its run.
+func (t *tableReader) addRow(row tableRow) error {
 	counts := map[string]int{}
 	for _, c := range []struct {
 		name        string
@@ -207,7 +209,7 @@ func (t *tableReader) add(row tableRow) error {
 		{"epoch", 1, 1 << 31},
 		{"samples", 0, 1 << 53},
 	} {
-		n, err := row.count(c.name, c.least, c.most)
+		n, err := row.integer(c.name, c.least, c.most)
 		if err != nil {
 			return err
 		}
@@ -217,30 +219,31 @@ func (t *tableReader) add(row tableRow) error {
 		return errors.New("column workers: expected a number, got an empty cell")
 	}
 	key := fmt.Sprintf("%q %q %d %d", row.texts["study"], row.texts["series"], counts["workers"], counts["seed"])
-	p := t.byName[key]
+	p := t.byRun[key]
 	if p == nil {
 		p = t.newRun(row, counts)
-		t.byName[key] = p
+		t.byRun[key] = p
 		t.parts = append(t.parts, p)
 	}
 	for name, keep := range map[string]func(float64){
 		"training_seconds": func(v float64) { p.Run.Info.Config[record.TrainingSeconds] = v },
 		"wall_seconds":     func(v float64) { p.Run.WallSeconds = v },
 	} {
-		if v := row.value(name); v > 0 && !math.IsInf(v, 0) {
+		if v := row.number(name); v > 0 && !math.IsInf(v, 0) {
 			keep(v)
 		}
 	}
 	if name := row.texts["trial"]; name != "" {
 		p.Run.Trials = append(p.Run.Trials, runs.Trial{
-			Name: name, Rate: row.value("samples_per_second"), Spread: row.value("spread"), Line: row.line,
+			Name: name, Rate: row.number("samples_per_second"), Spread: row.number("spread"), Line: row.line,
 		})
 		return nil
 	}
-	return t.epoch(p, row, counts)
+	return t.addEpoch(p, row, counts)
 }
 
-// newRun returns a run with what its first row says about it.
+// newRun returns a run with the properties in its first row. counts contains
+// the integers of the row by column.
 func (t *tableReader) newRun(row tableRow, counts map[string]int) *record.Part {
 	_, seeded := row.values["seed"]
 	return &record.Part{
@@ -253,14 +256,14 @@ func (t *tableReader) newRun(row tableRow, counts map[string]int) *record.Part {
 	}
 }
 
-// epoch adds the measurements of a row. A row without an epoch number describes
-// the whole run; its epoch is 0.
-func (t *tableReader) epoch(p *record.Part, row tableRow, counts map[string]int) error {
+// addEpoch adds the measurements of a row as an epoch. A row without an epoch
+// number describes the complete run and is stored as epoch 0.
+func (t *tableReader) addEpoch(p *record.Part, row tableRow, counts map[string]int) error {
 	e := runs.Epoch{
-		Epoch: counts["epoch"], Seconds: row.value("seconds"), Samples: counts["samples"], SamplesPerSecond: row.value("samples_per_second"),
-		TrainLoss: row.value("train_loss"), ValLoss: row.value("val_loss"), IoU: row.value("iou"), Dice: row.value("dice"),
-		ValSeconds: math.NaN(), LearningRate: row.value("lr"),
-		Accuracy: row.value("accuracy"), ValAccuracy: row.value("val_accuracy"), Line: row.line,
+		Epoch: counts["epoch"], Seconds: row.number("seconds"), Samples: counts["samples"], SamplesPerSecond: row.number("samples_per_second"),
+		TrainLoss: row.number("train_loss"), ValLoss: row.number("val_loss"), IoU: row.number("iou"), Dice: row.number("dice"),
+		ValSeconds: math.NaN(), LearningRate: row.number("lr"),
+		Accuracy: row.number("accuracy"), ValAccuracy: row.number("val_accuracy"), Line: row.line,
 	}
 	if math.IsNaN(e.SamplesPerSecond) && e.Samples > 0 && e.Seconds > 0 {
 		e.SamplesPerSecond = float64(e.Samples) / e.Seconds
@@ -269,10 +272,10 @@ func (t *tableReader) epoch(p *record.Part, row tableRow, counts map[string]int)
 	if !slices.ContainsFunc([]float64{
 		e.Seconds, e.SamplesPerSecond, e.TrainLoss, e.ValLoss, e.IoU, e.Dice, e.LearningRate, e.Accuracy, e.ValAccuracy,
 	}, known) {
-		return nil // the row describes the whole run
+		return nil // the row has only values of the complete run
 	}
 	if slices.ContainsFunc(p.Run.Epochs, func(x runs.Epoch) bool { return x.Epoch == e.Epoch }) {
-		return fmt.Errorf("epoch %d of this run stands on an earlier line; tell repeats apart by a column seed", e.Epoch)
+		return fmt.Errorf("duplicate epoch %d of this run; add a column seed to distinguish repeats", e.Epoch)
 	}
 	p.Run.Epochs = append(p.Run.Epochs, e)
 	return nil

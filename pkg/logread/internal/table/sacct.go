@@ -13,21 +13,23 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Slurm's accounting, as sacct -P (or --parsable2) prints it: a header, and one
-// row per job and per step of a job (.batch, .extern, .0).
+// sacctKind is the name of the format of Slurm's accounting, as sacct -P
+// (--parsable2) prints it: a header, and one row per job and per step of a job
+// (.batch, .extern, .0).
 //
 //	JobID|JobName|Partition|State|ExitCode|Elapsed
 //	1234|unet|gpu|COMPLETED|0:0|05:42:11
 //	1234.batch|batch||COMPLETED|0:0|05:42:11
 const sacctKind = "sacct"
 
-// isSacct reports whether the first line has the column JobID.
+// isSacct reports whether the first line of head contains the column JobID or
+// begins with JobIDRaw.
 func isSacct(_ string, head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	return bytes.HasPrefix(first, []byte("JobID|")) || bytes.HasPrefix(first, []byte("JobIDRaw|")) || bytes.Contains(first, []byte("|JobID|"))
 }
 
-// readSacct returns one part per job.
+// readSacct reads the rows and returns one part per job.
 func readSacct(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	l := scan.NewLines(in.Reader, in.Size)
 	var columns []string
@@ -60,22 +62,22 @@ func readSacct(_ context.Context, in *record.Input) ([]*record.Part, error) {
 			for i, c := range columns {
 				row[c] = cells[i]
 			}
-			parts = sacctRow(in, l.Number, row, parts, byID)
+			parts = addSacctRow(in, l.Number, row, parts, byID)
 		}
 	}
 	if l.Err != nil {
 		return nil, fmt.Errorf("read %s after line %d: %w", in.Path, l.Number, l.Err)
 	}
 	if len(parts) == 0 && len(in.Report.Unused) == 0 {
-		in.Problem(0, "no job that has begun stands there")
+		in.Problem(0, "the file contains no job that has begun")
 	}
 	in.Report.Records = int64(len(parts))
 	return parts, nil
 }
 
-// sacctRow reads the row of a job, or adds what the row of a step says to its
-// job.
-func sacctRow(in *record.Input, line int, row map[string]string, parts []*record.Part, byID map[string]*record.Part) []*record.Part {
+// addSacctRow adds a row to parts: a new part for a job, or the values of a
+// step to the part of its job.
+func addSacctRow(in *record.Input, line int, row map[string]string, parts []*record.Part, byID map[string]*record.Part) []*record.Part {
 	id := row["JobID"]
 	if id == "" {
 		id = row["JobIDRaw"]
@@ -87,7 +89,7 @@ func sacctRow(in *record.Input, line int, row map[string]string, parts []*record
 			return parts
 		}
 		in.Report.LinesUsed++
-		sacctNumbers(in, line, row, &p.Run, step != "batch")
+		setSacctNumbers(in, line, row, &p.Run, step != "batch")
 		return parts
 	}
 	if job == "" || strings.Trim(job[:1], "0123456789") != "" {
@@ -99,7 +101,7 @@ func sacctRow(in *record.Input, line int, row map[string]string, parts []*record
 		return parts
 	}
 	if byID[job] != nil {
-		in.Problem(line, "job %s stands here again (it was queued again); the later row counts", job)
+		in.Problem(line, "duplicate job %s (it was requeued); the later row counts", job)
 		byID[job].Run = runs.Run{Dir: byID[job].Run.Dir}
 	} else {
 		byID[job] = &record.Part{Role: record.Accounting, Line: line}
@@ -110,20 +112,21 @@ func sacctRow(in *record.Input, line int, row map[string]string, parts []*record
 	p := byID[job]
 	p.Run.Info.JobIDs = map[string]string{record.SlurmJob: job}
 	p.Run.Info.Series = row["JobName"]
-	p.Run.Info.Status, p.Run.Info.Error = sacctState(row["State"], row["ExitCode"])
+	p.Run.Info.Status, p.Run.Info.Error = slurmStatus(row["State"], row["ExitCode"])
 	for column, at := range map[string]*time.Time{"Start": &p.Run.Info.Started, "End": &p.Run.Info.Ended} {
 		if t, err := time.Parse("2006-01-02T15:04:05", row[column]); err == nil {
 			*at = t
 		}
 	}
-	sacctNumbers(in, line, row, &p.Run, true)
+	setSacctNumbers(in, line, row, &p.Run, true)
 	return parts
 }
 
-// sacctNumbers reads elapsed time, nodes, devices and energy of a row.
-func sacctNumbers(in *record.Input, line int, row map[string]string, run *runs.Run, tasks bool) {
+// setSacctNumbers sets the run's elapsed time, nodes, workers and energy from a
+// row. tasks states whether the row's number of tasks is the number of workers.
+func setSacctNumbers(in *record.Input, line int, row map[string]string, run *runs.Run, tasks bool) {
 	if text, ok := row["Elapsed"]; ok && run.WallSeconds == 0 {
-		v, ok := slurmSeconds(text)
+		v, ok := parseSlurmDuration(text)
 		if !ok {
 			in.Problem(line, "column Elapsed: expected [days-]hours:minutes:seconds, got %.40q", text)
 		}
@@ -149,9 +152,9 @@ func sacctNumbers(in *record.Input, line int, row map[string]string, run *runs.R
 	}
 }
 
-// sacctState returns the status of a job, and the reason if it did not
-// complete.
-func sacctState(state, exit string) (status, why string) {
+// slurmStatus returns the status of a run for the state and exit code of its
+// job, and the reason if the job did not complete.
+func slurmStatus(state, exit string) (status, why string) {
 	word, _, _ := strings.Cut(state, " ")
 	switch word {
 	case "COMPLETED":
@@ -170,9 +173,9 @@ func sacctState(state, exit string) (status, why string) {
 	return status, why
 }
 
-// slurmSeconds parses [days-]hours:minutes:seconds[.fraction] or
-// minutes:seconds.
-func slurmSeconds(text string) (float64, bool) {
+// parseSlurmDuration parses [days-]hours:minutes:seconds[.fraction] or
+// minutes:seconds and returns the number of seconds.
+func parseSlurmDuration(text string) (float64, bool) {
 	days, rest, hasDays := strings.Cut(text, "-")
 	if !hasDays {
 		days, rest = "0", text

@@ -21,13 +21,13 @@ import (
 // The CSV logs of the U-Net scaling study, as pandas wrote them: an index
 // column without a name, numbers as %.6f, one row per epoch, and the totals of
 // the run (training_time and test_time in seconds, iou over the test set)
-// repeated on each row.
+// repeated in each row.
 //
-// Three defects occur: a file with only "" (the run wrote nothing), a header
-// torn by two writers (line 1 is "", line 2 the end of the header, good rows
-// after it), and an empty cell instead of NaN.
+// The files have three defects: a file with only "" (the run wrote nothing), a header
+// torn by two writers (line 1 is "", line 2 is the end of the header, correct rows
+// follow), and an empty cell instead of NaN.
 
-// studyHeaders returns the headers that occur.
+// studyHeaders returns the known headers.
 func studyHeaders() []string {
 	return []string{
 		",time_per_epoch,loss,lr,training_time,test_time,iou",
@@ -37,28 +37,30 @@ func studyHeaders() []string {
 	}
 }
 
-// studyEmpty is line 1 of the defective files.
+// studyEmpty is line 1 of a defective file.
 const studyEmpty = `""`
 
-// studyName is what the name of a file says: log_4.csv, log_hvd_4.csv,
-// log_g4_r2.csv.
-type studyName struct {
+// studyFileName contains the fields of a file name such as log_4.csv,
+// log_hvd_4.csv or log_g4_r2.csv.
+type studyFileName struct {
 	series  string // native or horovod
 	workers int
 	repeat  int // 0 if the name has none
 }
 
-var studyNames = sync.OnceValue(func() *regexp.Regexp {
+// studyNamePattern matches the names of the study's files.
+var studyNamePattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^log_(hvd_)?(?:g(\d+)_r(\d+)|(\d+))\.csv$`)
 })
 
-// parseStudyName parses the base name of path.
-func parseStudyName(path string) (studyName, bool) {
-	m := studyNames().FindStringSubmatch(filepath.Base(record.UncompressedName(path)))
+// parseStudyName parses the base name of path. ok is false if it has another
+// form.
+func parseStudyName(path string) (name studyFileName, ok bool) {
+	m := studyNamePattern().FindStringSubmatch(filepath.Base(record.UncompressedName(path)))
 	if m == nil {
-		return studyName{}, false
+		return studyFileName{}, false
 	}
-	n := studyName{series: "native"}
+	n := studyFileName{series: "native"}
 	if m[1] != "" {
 		n.series = "horovod"
 	}
@@ -70,18 +72,18 @@ func parseStudyName(path string) (studyName, bool) {
 	return n, err == nil && repeatErr == nil && n.workers > 0
 }
 
-// IsStudyName reports whether a file is named as the study's logs are: log_4.csv,
-// log_hvd_4.csv, log_g4_r2.csv.
+// IsStudyName reports whether path has a file name of the study's logs:
+// log_4.csv, log_hvd_4.csv or log_g4_r2.csv.
 func IsStudyName(path string) bool {
 	_, ok := parseStudyName(path)
 	return ok
 }
 
-// studyKind is the name of the format.
+// studyKind is the name of the format of the study's logs.
 const studyKind = "study CSV"
 
-// isStudy reports whether the file has one of the headers, or the name of such
-// a file, since its header may be damaged.
+// isStudy reports whether the file has one of the headers or a file name of the
+// study. The name suffices, since the header may be damaged.
 func isStudy(path string, head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	if slices.Contains(studyHeaders(), strings.TrimRight(string(first), "\r")) {
@@ -91,11 +93,11 @@ func isStudy(path string, head []byte) bool {
 	return named
 }
 
-// readStudy reads a file of the study into a run.
+// readStudy reads a log of the study into one run.
 func readStudy(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	sr := &studyReader{in: in}
-	if pieces := in.Pieces(); len(pieces) > 1 {
-		sr.readPieces(ctx, pieces)
+	if chunks := in.Split(); len(chunks) > 1 {
+		sr.readChunks(ctx, chunks)
 	} else {
 		sr.l = scan.NewLines(in.Reader, in.Size)
 		sr.read()
@@ -103,19 +105,19 @@ func readStudy(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	}
 	run := runs.Run{Epochs: sr.epochs}
 	if sr.unsorted {
-		run.Epochs = laterRows(in, run.Epochs)
+		run.Epochs = keepLaterRows(in, run.Epochs)
 	}
 	in.Report.Records = int64(len(run.Epochs))
 	if len(run.Epochs) == 0 {
 		if len(in.Report.Unused) == 0 {
-			in.Problem(0, "the file has a header and no epochs")
+			in.Problem(0, "the file has a header but no epochs")
 		}
 		return nil, sr.err
 	}
 	name, _ := parseStudyName(in.Path)
-	if ranks := sr.last("ranks"); record.IsCount(ranks) {
+	if ranks := sr.lastValue("ranks"); record.IsCount(ranks) {
 		if name.workers > 0 && name.workers != int(ranks) {
-			in.Problem(0, "the name says %s, the column ranks %d; the column counts", english.Count(name.workers, "worker"), int(ranks))
+			in.Problem(0, "got %s in the file name, %d in the column ranks; the column counts", english.Count(name.workers, "worker"), int(ranks))
 		}
 		run.Info.Workers = int(ranks)
 	} else if name.workers > 0 {
@@ -130,26 +132,27 @@ func readStudy(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	for column, key := range map[string]string{
 		"training_time": record.TrainingSeconds, "test_time": "test_seconds", "accuracy": "accuracy", "val_accuracy": "val_accuracy",
 	} {
-		if v := sr.last(column); !math.IsNaN(v) {
+		if v := sr.lastValue(column); !math.IsNaN(v) {
 			run.Info.Config[key] = v
 		}
 	}
 	if slices.Contains(sr.columns, "iou") {
 		nan := math.NaN()
 		run.Info.Test = &runs.Test{
-			IoU: sr.last("iou"), Seconds: sr.last("test_time"),
+			IoU: sr.lastValue("iou"), Seconds: sr.lastValue("test_time"),
 			Loss: nan, Dice: nan, IoUConstant: nan, DiceConstant: nan, IoUUntrained: nan, DiceUntrained: nan,
 		}
 	}
 	return []*record.Part{{Run: run, Role: record.Principal, SeedKnown: name.repeat > 0}}, sr.err
 }
 
-// laterRows removes rows whose epoch occurs again in a later row.
-func laterRows(in *record.Input, epochs []runs.Epoch) []runs.Epoch {
+// keepLaterRows removes each row whose epoch occurs again in a later row, with
+// a problem.
+func keepLaterRows(in *record.Input, epochs []runs.Epoch) []runs.Epoch {
 	at := make(map[int]int, len(epochs))
 	for i, e := range epochs {
 		if first, again := at[e.Epoch]; again {
-			in.Problem(e.Line, "row %d stands here again; the later one counts", e.Epoch-1)
+			in.Problem(e.Line, "duplicate row %d; the later one counts", e.Epoch-1)
 			epochs[first].Epoch = 0
 		}
 		at[e.Epoch] = i
@@ -158,37 +161,37 @@ func laterRows(in *record.Input, epochs []runs.Epoch) []runs.Epoch {
 	return slices.DeleteFunc(epochs, func(e runs.Epoch) bool { return e.Epoch == 0 })
 }
 
-// studyReader reads a file of the study row by row.
+// studyReader reads a log of the study row by row.
 type studyReader struct {
 	l             *scan.Lines
 	in            *record.Input
-	columns       []string  // nil before the header
-	fields        [6]int    // columns of the values that set uses
-	row           []float64 // of the last good row, by column
-	next          []float64 // buffer for the row that is read
-	firstTotal    int       // first column of the totals, which are the same on each row
+	columns       []string  // names from the header; nil before it was read
+	fields        [6]int    // indexes of the columns that setEpoch uses; at most 0 if missing
+	row           []float64 // values of the last good row, by column
+	next          []float64 // buffer for the row being read
+	firstTotal    int       // index of the first of the columns with totals, which are the same in each row
 	totals        []byte    // text of the totals in the last good row
-	rateAndTotals []byte    // text of the totals and the learning rate before them; nil if not yet known
-	done          bool
+	rateAndTotals []byte    // text of the learning rate and the totals in the last good row; nil if not known
+	done          bool      // the header is unusable or the reader is at the end
 
 	epochs   []runs.Epoch
-	unsorted bool  // an epoch comes after a later one, or again
-	err      error // of reading, not of the content
+	unsorted bool  // an epoch follows a later one or the same one
+	err      error // error of reading the file, not of its content
 }
 
-// read reads the rows up to the end.
+// read reads all rows into s.epochs.
 func (s *studyReader) read() {
 	blank := record.UnmeasuredEpoch(0, 0)
-	for s.Next() {
+	for s.nextRow() {
 		n := len(s.epochs)
 		if n == cap(s.epochs) {
-			s.epochs = slices.Grow(s.epochs, s.l.Room(n))
+			s.epochs = slices.Grow(s.epochs, s.l.EstimateMore(n))
 		}
 		s.epochs = s.epochs[:n+1]
 		e := &s.epochs[n]
 		*e = blank
 		e.Epoch, e.Line = int(s.row[0])+1, s.l.Number // the index counts from 0
-		s.set(e)
+		s.setEpoch(e)
 		if n > 0 && e.Epoch <= s.epochs[n-1].Epoch || e.Epoch < 1 {
 			s.unsorted = true
 		}
@@ -198,60 +201,61 @@ func (s *studyReader) read() {
 	}
 }
 
-// readPieces reads the pieces of the file with one goroutine each. Their epochs
-// go into one list from the start, each piece at its estimated place.
-func (s *studyReader) readPieces(ctx context.Context, pieces []record.Piece) {
-	const more = 1.03 // room for 3 % more rows than estimated
-	place := make([]int, len(pieces)+1)
-	for i, p := range pieces {
-		place[i+1] = place[i] + int(more*p.Lines) + 16
+// readChunks reads each chunk of the file in a separate goroutine. The epochs
+// of all chunks are stored in one array, in which each chunk has a section of
+// its estimated length.
+func (s *studyReader) readChunks(ctx context.Context, chunks []record.Chunk) {
+	const margin = 1.03                 // 3 % more rows than estimated
+	start := make([]int, len(chunks)+1) // of each chunk's section in all
+	for i, p := range chunks {
+		start[i+1] = start[i] + int(margin*p.Lines) + 16
 	}
-	room := make([]runs.Epoch, place[len(pieces)])
-	readers := make([]*studyReader, len(pieces))
+	all := make([]runs.Epoch, start[len(chunks)])
+	readers := make([]*studyReader, len(chunks))
 	var wg sync.WaitGroup
-	for i, p := range pieces {
-		r := &studyReader{in: s.in.Piece(ctx, p), epochs: room[place[i]:place[i]:place[i+1]]}
+	for i, p := range chunks {
+		r := &studyReader{in: s.in.ChunkInput(ctx, p), epochs: all[start[i]:start[i]:start[i+1]]}
 		r.l = scan.NewLines(r.in.Reader, r.in.Size)
 		readers[i] = r
 		if i == 0 {
-			r.untilHeader()
+			r.findHeader()
 			continue
 		}
 		if r.columns = readers[0].columns; r.columns == nil {
 			readers = readers[:1]
 			break // the file is not a table
 		}
-		r.setFields()
+		r.findColumns()
 		wg.Go(r.read)
 	}
 	readers[0].read()
 	wg.Wait()
 	for i, r := range readers {
-		if cap(r.epochs) != place[i+1]-place[i] { // it had more rows than room
-			room = nil
+		if cap(r.epochs) != start[i+1]-start[i] { // the chunk had more rows than its section, so append has moved them
+			all = nil
 		}
 	}
-	s.join(room, readers)
+	s.joinChunks(all, readers)
 }
 
-// join takes the epochs that the readers of the pieces have read, which are in
-// room or in lists of their own.
-func (s *studyReader) join(room []runs.Epoch, readers []*studyReader) {
+// joinChunks concatenates the epochs of the chunks' readers. all is the array
+// that contains their sections, or nil if a reader stores its epochs elsewhere.
+func (s *studyReader) joinChunks(all []runs.Epoch, readers []*studyReader) {
 	total := 0
 	for _, r := range readers {
 		total += len(r.epochs)
 	}
-	if room == nil {
-		room = make([]runs.Epoch, total)
+	if all == nil {
+		all = make([]runs.Epoch, total)
 	}
 	s.columns, s.fields, s.firstTotal = readers[0].columns, readers[0].fields, readers[0].firstTotal
 	n := 0
 	for _, r := range readers {
-		s.unsorted = s.unsorted || r.unsorted || n > 0 && len(r.epochs) > 0 && r.epochs[0].Epoch <= room[n-1].Epoch
+		s.unsorted = s.unsorted || r.unsorted || n > 0 && len(r.epochs) > 0 && r.epochs[0].Epoch <= all[n-1].Epoch
 		before := int(s.in.Report.Lines)
-		for i := range r.epochs { // each moves towards the front, so none is overwritten before it is moved
-			room[n] = r.epochs[i]
-			room[n].Line += before
+		for i := range r.epochs { // epochs only move towards the front, so none is overwritten before it is moved
+			all[n] = r.epochs[i]
+			all[n].Line += before
 			n++
 		}
 		if r.row != nil {
@@ -261,13 +265,13 @@ func (s *studyReader) join(room []runs.Epoch, readers []*studyReader) {
 			s.err = fmt.Errorf("read %s after line %d: %w", s.in.Path, before+r.l.Number, r.l.Err)
 		}
 		r.in.Report.Lines = int64(r.l.Number)
-		s.in.Report.Add(r.in.Report)
+		s.in.Report.Append(r.in.Report)
 	}
-	s.epochs = room[:n]
+	s.epochs = all[:n]
 }
 
-// untilHeader reads the header unless it has been read.
-func (s *studyReader) untilHeader() {
+// findHeader reads lines until it has read the header.
+func (s *studyReader) findHeader() {
 	for s.columns == nil && !s.done {
 		text, ok := s.l.Next()
 		if !ok {
@@ -278,18 +282,19 @@ func (s *studyReader) untilHeader() {
 			s.done = true
 			return
 		}
-		s.header(string(text))
+		s.readHeader(string(text))
 	}
 }
 
-// Next reads up to the next good row, which is then s.row.
-func (s *studyReader) Next() bool {
-	s.untilHeader()
+// nextRow reads up to the next good row and stores it in s.row. It returns false
+// at the end.
+func (s *studyReader) nextRow() bool {
+	s.findHeader()
 	for !s.done {
 		text, ok := s.l.Next()
 		if !ok {
 			if s.columns == nil && s.l.Number < 2 {
-				s.in.Problem(1, "the file holds no table: the run wrote nothing")
+				s.in.Problem(1, "the file contains no table: the run wrote nothing")
 			}
 			return false
 		}
@@ -299,11 +304,11 @@ func (s *studyReader) Next() bool {
 		case len(text) == 0:
 			s.in.Report.Ignore(s.l.Number, record.BlankLine)
 		default:
-			if s.usual(text) {
+			if s.readFastRow(text) {
 				s.in.Report.LinesUsed++
 				return true
 			}
-			if err := s.parse(text, s.l.Ended); err != nil {
+			if err := s.readRow(text, s.l.Ended); err != nil {
 				s.in.Problem(s.l.Number, "%v", err)
 				continue
 			}
@@ -314,16 +319,16 @@ func (s *studyReader) Next() bool {
 	return false
 }
 
-// header reads line 1, or line 2 of a file whose line 1 is "".
-func (s *studyReader) header(text string) {
+// readHeader reads the header: line 1, or line 2 if line 1 is "".
+func (s *studyReader) readHeader(text string) {
 	line := s.l.Number
 	switch {
 	case line == 1 && text == studyEmpty:
-		s.in.Report.Ignore(1, `"", as a writer that failed leaves it`)
+		s.in.Report.Ignore(1, `"" from a writer that failed`)
 		return // the end of the header may follow
 	case slices.Contains(studyHeaders(), text):
 		s.columns = strings.Split(text, ",")
-		s.setFields()
+		s.findColumns()
 		s.in.Report.LinesUsed++
 		return
 	case line == 2 && text != "":
@@ -336,8 +341,8 @@ func (s *studyReader) header(text string) {
 		}
 		if len(found) == 1 {
 			s.columns = strings.Split(found[0], ",")
-			s.setFields()
-			s.in.Problem(2, "the header is torn: %q is taken for the end of %q", text, found[0])
+			s.findColumns()
+			s.in.Problem(2, "the header is torn: %q is taken as the end of %q", text, found[0])
 			return
 		}
 	}
@@ -345,10 +350,10 @@ func (s *studyReader) header(text string) {
 	s.done = true
 }
 
-// usual reads a row of plain numbers with the same totals as the previous row,
-// as nearly all rows have. It returns false for any other row, which parse
-// reads.
-func (s *studyReader) usual(text []byte) bool {
+// readFastRow is the fast path for a row of plain numbers with the same totals
+// as the previous row, as nearly all rows have. It returns false for any other
+// row, which readRow reads.
+func (s *studyReader) readFastRow(text []byte) bool {
 	if s.firstTotal < 1 || s.row == nil || !s.l.Ended {
 		return false
 	}
@@ -356,7 +361,7 @@ func (s *studyReader) usual(text []byte) bool {
 	rest := text
 	for i := range next[:s.firstTotal] {
 		if i == s.firstTotal-1 {
-			if i > 0 && s.rateAndTotals != nil && string(rest) == string(s.rateAndTotals) { // usually the same, too
+			if i > 0 && s.rateAndTotals != nil && string(rest) == string(s.rateAndTotals) { // usually the learning rate is also the same
 				rest = s.totals
 				break
 			}
@@ -377,8 +382,9 @@ func (s *studyReader) usual(text []byte) bool {
 	return true
 }
 
-// parse reads the cells of a row. An empty cell is NaN.
-func (s *studyReader) parse(text []byte, ended bool) error {
+// readRow reads a row of any form. An empty cell becomes NaN. ended states
+// whether the line ended with a newline.
+func (s *studyReader) readRow(text []byte, ended bool) error {
 	if !ended {
 		// The format %.6f shows whether a last line without its end is complete.
 		last := text[bytes.LastIndexByte(text, ',')+1:]
@@ -387,10 +393,10 @@ func (s *studyReader) parse(text []byte, ended bool) error {
 		}
 	}
 	s.next = s.next[:0]
-	rest, told := text, []byte(nil)
+	rest, totals := text, []byte(nil)
 	for i := range s.columns {
 		if i == s.firstTotal {
-			if told = rest; s.row != nil && bytes.Equal(told, s.totals) {
+			if totals = rest; s.row != nil && bytes.Equal(totals, s.totals) {
 				s.next = append(s.next, s.row[i:]...)
 				break
 			}
@@ -422,33 +428,33 @@ func (s *studyReader) parse(text []byte, ended bool) error {
 		}
 	}
 	s.row, s.next = s.next, s.row
-	s.totals, s.rateAndTotals = append(s.totals[:0], told...), nil
+	s.totals, s.rateAndTotals = append(s.totals[:0], totals...), nil
 	return nil
 }
 
-// set copies the values of the current row into an epoch.
-func (s *studyReader) set(e *runs.Epoch) {
+// setEpoch copies the values of the current row to e.
+func (s *studyReader) setEpoch(e *runs.Epoch) {
 	for i, to := range [...]*float64{&e.Seconds, &e.TrainLoss, &e.ValLoss, &e.LearningRate, &e.Accuracy, &e.ValAccuracy} {
 		if k := s.fields[i]; k > 0 {
 			*to = s.row[k]
 		}
 	}
 	if e.Seconds <= 0 {
-		s.in.Problem(s.l.Number, "an epoch of %g s: the clock was set while it ran; its time is not used", e.Seconds)
+		s.in.Problem(s.l.Number, "got an epoch of %g s: the clock was set during the epoch; its time is not used", e.Seconds)
 		e.Seconds = math.NaN()
 	}
 }
 
-// setFields finds the columns of an epoch's values and of the totals.
-func (s *studyReader) setFields() {
+// findColumns finds the columns of an epoch's values and of the totals.
+func (s *studyReader) findColumns() {
 	s.firstTotal = slices.Index(s.columns, "training_time")
 	for i, name := range [...]string{"time_per_epoch", "loss", "val_loss", "lr", "accuracy", "val_accuracy"} {
 		s.fields[i] = slices.Index(s.columns, name)
 	}
 }
 
-// last returns a column's value in the last good row, or NaN.
-func (s *studyReader) last(column string) float64 {
+// lastValue returns a column's value in the last good row, or NaN.
+func (s *studyReader) lastValue(column string) float64 {
 	i := slices.Index(s.columns, column)
 	if i < 1 || s.row == nil {
 		return math.NaN()

@@ -13,60 +13,61 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// The meaning of a line depends on the lines above it, so a text log is read
-// from its beginning to its end. But once a log turns out to have epochs by the
-// ten thousand (epochlines.go), the only thing that a usual line needs from
-// above is its epoch. The rest of the file is then read ahead in pieces by
-// several goroutines, each from the line with an epoch's time to the first line
-// of another form. When the reading from the beginning reaches a piece, it
-// takes over the piece's epochs if they continue what is above; otherwise it
-// reads the piece itself. TestAhead compares both ways.
+// The meaning of a line depends on the lines before it, so a text log is read
+// from its beginning to its end. But in a log with tens of thousands of epochs
+// (epochlines.go), the only context that a line of the usual form needs is
+// its epoch. Then several goroutines read the rest of the file ahead in chunks,
+// each from a line with an epoch's time to the first line
+// of another form. When the reader reaches a chunk, it
+// adopts the chunk's epochs if they continue the previous ones; otherwise it
+// reads the chunk itself. TestAhead compares both.
 
 const (
-	leastAhead = 1 << 17 // least bytes of a piece
-	// aheadShare divides what is left by the number of goroutines, so that
-	// pieces become shorter towards the end and all goroutines finish at the
+	minAheadBytes = 1 << 17 // minimum length of a chunk in bytes
+	// A chunk has 1/aheadShare of the remaining bytes per goroutine: the
+	// chunks become shorter towards the end, so that all goroutines finish at the
 	// same time.
 	aheadShare = 2
-	// aheadChunk is the number of bytes read at once. It is larger than
-	// elsewhere, since the scanner is slow for a while after a system call.
-	aheadChunk = 1 << 20
-	// usualFrom is how many bytes of a log must have the usual form before the
-	// rest is read ahead.
-	usualFrom = 1 << 15
-	// aheadProbe is how many bytes are searched for the line with an epoch's
-	// time at which a piece begins.
+	// aheadReadBytes is the number of bytes read at once. It is larger than
+	// scan.Lines uses, since parsing is slow for a while after a system call.
+	aheadReadBytes = 1 << 20
+	// minFastBytes is the number of bytes that must have the usual form before the
+	// rest of the log is read ahead.
+	minFastBytes = 1 << 15
+	// aheadProbe is the number of bytes in which the line with an epoch's
+	// time at the beginning of a chunk is searched.
 	aheadProbe = 1 << 12
 )
 
-// ahead reads a file ahead of the reading from its beginning.
-type ahead struct {
-	ctx     context.Context // of the call that waits for all goroutines
+// readAhead is the state of the goroutines that read a file ahead of the
+// reader, which begins at the start of the file.
+type readAhead struct {
+	ctx     context.Context // context of the call that waits for all goroutines
 	at      io.ReaderAt
-	heading string
-	room    []runs.Epoch // the epochs of all pieces, each with its place
-	pieces  []aheadPiece
-	joined  int           // number of pieces that the reading from the beginning has passed
-	ready   chan struct{} // closed when the pieces are known
-	next    atomic.Int64  // index of the first piece that no goroutine has begun
-	stopped atomic.Bool
+	heading string       // text between stamp and message of the lines
+	epochs  []runs.Epoch // the epochs of all chunks, with a section for each chunk
+	chunks  []aheadChunk
+	joined  int           // number of chunks that the reader has passed
+	ready   chan struct{} // closed when the chunks are known
+	next    atomic.Int64  // index of the first chunk that no goroutine has begun
+	stopped atomic.Bool   // the goroutines must end
 	wg      sync.WaitGroup
 }
 
-// aheadPiece is a part of the file made of whole lines, the first of which has
-// an epoch's time. Its estimates follow from that epoch's number.
-type aheadPiece struct {
-	from, to int64
-	place    int        // index of its first epoch in room, if no epoch is missing
-	above    int        // number of the line above it, if all epochs have equally many lines
-	lines    epochLines // reads the piece
-	read     int64      // offset up to which it was read
-	done     chan struct{}
+// aheadChunk is a range of the file with complete lines, the first of which has
+// an epoch's time. The number of that epoch determines the estimates.
+type aheadChunk struct {
+	from, to   int64           // offsets in the file
+	start      int             // estimated index of its first epoch in the array of all epochs
+	lineBefore int             // estimated number of the line before it
+	lines      epochLineParser // reads the chunk
+	read       int64           // offset up to which it was read
+	done       chan struct{}   // closed when it was read
 }
 
-// usualTrack returns the track to which usual lines add epochs, or nil if such
-// lines mean something else here.
-func (t *textLog) usualTrack() *record.Track {
+// epochTrack returns the track to which fast epoch lines add epochs. It returns
+// nil if such lines may have another meaning at the current line.
+func (t *textLog) epochTrack() *record.Track {
 	if t.rank >= 0 || t.inBlock != noBlock || t.cur.closed || !t.cur.hasTimes {
 		return nil
 	}
@@ -77,33 +78,35 @@ func (t *textLog) usualTrack() *record.Track {
 	return tr
 }
 
-// epochLines reads the following usual lines in the buffer.
-func (t *textLog) epochLines(ctx context.Context) {
-	tr := t.usualTrack()
-	if tr == nil || !t.fast.setHeading(t.heading) {
+// readEpochLines reads the following lines in the buffer as long as
+// epochLineParser recognizes them.
+func (t *textLog) readEpochLines(ctx context.Context) {
+	tr := t.epochTrack()
+	if tr == nil || !t.epochParser.setHeading(t.heading) {
 		return
 	}
-	f, l := &t.fast, t.l
+	f, l := &t.epochParser, t.l
 	f.day, f.stamp, f.ended = &t.day, [3]uint64{}, t.cur.ended
 	f.epochs, f.blank, f.line = tr.Epochs, tr.Blank, l.Number
 	limit := math.MaxInt
-	if t.ahead == nil { // all goroutines wait for this decision
-		limit = int(usualFrom)
+	if t.ahead == nil { // decide early whether to read ahead
+		limit = int(minFastBytes)
 	}
-	n := f.read(l.Buf[l.Start:l.End], limit)
+	n := f.parse(l.Buf[l.Start:l.End], limit)
 	l.Start += n
-	t.takeEpochs(f)
-	t.usualBytes += int64(n)
-	if t.ahead == nil && t.usualBytes >= min(usualFrom, t.pieceBytes()) && t.usualBytes > (l.BytesRead-int64(l.End-l.Start))*3/4 {
-		t.startAhead(ctx)
+	t.adoptEpochs(f)
+	t.parsedBytes += int64(n)
+	if t.ahead == nil && t.parsedBytes >= min(minFastBytes, t.minChunkBytes()) && t.parsedBytes > (l.BytesRead-int64(l.End-l.Start))*3/4 {
+		t.startReadAhead(ctx)
 	}
 }
 
-// takeEpochs takes over what f has read after the current line.
-func (t *textLog) takeEpochs(f *epochLines) {
-	tr, n := t.usualTrack(), f.line-t.l.Number
+// adoptEpochs adds the epochs that f has parsed from the lines after the
+// current line.
+func (t *textLog) adoptEpochs(f *epochLineParser) {
+	tr, n := t.epochTrack(), f.line-t.l.Number
 	t.l.Number = f.line
-	t.cur.forms[formSC21] += n
+	t.cur.linesByFormat[formatSC21] += n
 	t.cur.lines += n
 	t.cur.ended = f.ended
 	t.in.Report.LinesUsed += int64(n)
@@ -111,103 +114,107 @@ func (t *textLog) takeEpochs(f *epochLines) {
 	tr.Epochs = f.epochs
 }
 
-// startAhead begins to read the rest of the file in pieces, if that is worth it.
-func (t *textLog) startAhead(ctx context.Context) {
-	in, tr := t.in, t.usualTrack()
-	a := &ahead{ctx: ctx, at: in.ReaderAt, heading: string(t.heading), ready: make(chan struct{})}
-	t.ahead = a // so that it is tried only once
-	if in.ReaderAt == nil || in.Goroutines < 2 || len(tr.Epochs) < 2 || in.Size-t.l.BytesRead < t.pieceBytes() {
+// startReadAhead starts goroutines that read the rest of the file in chunks, if
+// it is long enough.
+func (t *textLog) startReadAhead(ctx context.Context) {
+	in, tr := t.in, t.epochTrack()
+	a := &readAhead{ctx: ctx, at: in.ReaderAt, heading: string(t.heading), ready: make(chan struct{})}
+	t.ahead = a // set in any case, so that this is tried only once
+	if in.ReaderAt == nil || in.Goroutines < 2 || len(tr.Epochs) < 2 || in.Size-t.l.BytesRead < t.minChunkBytes() {
 		return
 	}
-	for range min(int64(in.Goroutines-1), (in.Size-t.l.BytesRead)/t.pieceBytes()) { // they start while the pieces are computed
+	for range min(int64(in.Goroutines-1), (in.Size-t.l.BytesRead)/t.minChunkBytes()) { // the goroutines start while the chunks are being computed
 		a.wg.Go(func() {
-			buf := make([]byte, min(aheadChunk, in.Size))
+			buf := make([]byte, min(aheadReadBytes, in.Size))
 			<-a.ready
-			for a.readPiece(buf) {
+			for a.readChunk(buf) {
 			}
 		})
 	}
 	defer close(a.ready)
-	pieces, places := t.divide(tr.Epochs)
-	if len(pieces) == 0 {
+	chunks, total := t.splitRest(tr.Epochs)
+	if len(chunks) == 0 {
 		return
 	}
-	a.pieces, a.room = pieces, make([]runs.Epoch, places)
-	days := make([]calendar, len(pieces))
-	for i := range pieces {
-		p := &pieces[i]
+	a.chunks, a.epochs = chunks, make([]runs.Epoch, total)
+	days := make([]dayCache, len(chunks))
+	for i := range chunks {
+		p := &chunks[i]
 		p.read, p.done = p.from, make(chan struct{})
-		p.lines = t.fast
-		p.lines.reset(&days[i], a.room[p.place:p.place:a.end(i)])
-		p.lines.line = p.above
+		p.lines = t.epochParser
+		p.lines.reset(&days[i], a.epochs[p.start:p.start:a.sectionEnd(i)])
+		p.lines.line = p.lineBefore
 	}
-	tr.Epochs = a.room[:copy(a.room, tr.Epochs):pieces[0].place]
-	t.l.Source = io.LimitReader(t.l.Source, pieces[0].from-t.l.BytesRead)
+	tr.Epochs = a.epochs[:copy(a.epochs, tr.Epochs):chunks[0].start]
+	t.l.Source = io.LimitReader(t.l.Source, chunks[0].from-t.l.BytesRead)
 }
 
-// pieceBytes returns the least length of a piece.
-func (t *textLog) pieceBytes() int64 {
-	if t.least > 0 {
-		return t.least
+// minChunkBytes returns the minimum length of a chunk in bytes.
+func (t *textLog) minChunkBytes() int64 {
+	if t.minChunk > 0 {
+		return t.minChunk
 	}
-	return leastAhead
+	return minAheadBytes
 }
 
-// divide divides the unread part of the file into pieces, and returns how many
-// epochs there may be in all. It returns no pieces if that part is too short or
-// does not look like the epochs that were read.
-func (t *textLog) divide(epochs []runs.Epoch) (pieces []aheadPiece, places int) {
+// splitRest splits the unread part of the file into chunks, and estimates the
+// total number of epochs in the file. It returns no chunks if that part is too
+// short or does not continue the epochs that were read.
+func (t *textLog) splitRest(epochs []runs.Epoch) (chunks []aheadChunk, total int) {
 	in, taken := t.in, t.l.BytesRead-int64(t.l.End-t.l.Start)
 	last := epochs[len(epochs)-1]
 	lines := last.Line - epochs[len(epochs)-2].Line // per epoch
 	each := float64(taken) / float64(len(epochs))   // bytes per epoch
-	places = len(epochs) - 1
+	total = len(epochs) - 1
 	probe := make([]byte, aheadProbe)
 	for next := t.l.BytesRead; ; {
-		share := max((in.Size-next)/int64(aheadShare*in.Goroutines), t.pieceBytes())
+		share := max((in.Size-next)/int64(aheadShare*in.Goroutines), t.minChunkBytes())
 		from := next
 		if next += share; next > in.Size {
 			break
 		}
 		k, err := in.ReaderAt.ReadAt(probe, from)
-		begins, number := t.fast.findTime(probe[:k])
+		begins, number := t.epochParser.findEpochTime(probe[:k])
 		more := number - last.Epoch
-		p := aheadPiece{from: from + int64(begins), to: in.Size, place: len(epochs) + more - 1, above: last.Line + more*lines - 1}
+		p := aheadChunk{from: from + int64(begins), to: in.Size, start: len(epochs) + more - 1, lineBefore: last.Line + more*lines - 1}
 		switch {
-		case err != nil && !errors.Is(err, io.EOF), begins > 0 && (p.place <= places || float64(p.place) > 2*float64(from)/each):
+		case err != nil && !errors.Is(err, io.EOF), begins > 0 && (p.start <= total || float64(p.start) > 2*float64(from)/each):
 			return nil, 0
 		case begins == 0:
 			continue
 		}
-		places = p.place
-		if k := len(pieces); k > 0 {
-			pieces[k-1].to = p.from
+		total = p.start
+		if k := len(chunks); k > 0 {
+			chunks[k-1].to = p.from
 		}
-		pieces = append(pieces, p)
+		chunks = append(chunks, p)
 	}
-	if len(pieces) == 0 {
+	if len(chunks) == 0 {
 		return nil, 0
 	}
-	return pieces, places + int(1.05*float64(in.Size-pieces[len(pieces)-1].from)/each) + 16
+	return chunks, total + int(1.05*float64(in.Size-chunks[len(chunks)-1].from)/each) + 16
 }
 
-// end returns the end of the place for the epochs of piece i.
-func (a *ahead) end(i int) int {
-	if i+1 < len(a.pieces) {
-		return a.pieces[i+1].place
+// sectionEnd returns the end of the section of chunk i in the array of all
+// epochs.
+func (a *readAhead) sectionEnd(i int) int {
+	if i+1 < len(a.chunks) {
+		return a.chunks[i+1].start
 	}
-	return len(a.room)
+	return len(a.epochs)
 }
 
-// reset prepares s for another part of the log.
-func (s *epochLines) reset(day *calendar, epochs []runs.Epoch) {
+// reset prepares the parser for another part of the log: the epochs are
+// appended to epochs, and day becomes the cache of its current day.
+func (s *epochLineParser) reset(day *dayCache, epochs []runs.Epoch) {
 	s.day, s.stamp, s.ended, s.epochs = day, [3]uint64{}, noStamp, epochs
 }
 
-// findTime returns the index in b, after another line, of the first line with
-// an epoch's time, and the number of the epoch. begins is 0 if there is none.
-func (s *epochLines) findTime(b []byte) (begins, number int) {
-	one, day, epochs := *s, calendar{}, [1]runs.Epoch{}
+// findEpochTime returns the index in b of the first line after a line end that
+// contains an epoch's time, and the number of the epoch. begins is 0 if b has
+// no such line.
+func (s *epochLineParser) findEpochTime(b []byte) (begins, number int) {
+	one, day, epochs := *s, dayCache{}, [1]runs.Epoch{}
 	for {
 		i := bytes.IndexByte(b[begins:], '\n')
 		if i < 0 {
@@ -215,55 +222,56 @@ func (s *epochLines) findTime(b []byte) (begins, number int) {
 		}
 		begins += i + 1
 		one.reset(&day, epochs[:0])
-		if one.read(b[begins:], 1); len(one.epochs) > 0 {
+		if one.parse(b[begins:], 1); len(one.epochs) > 0 {
 			return begins, epochs[0].Epoch
 		}
 	}
 }
 
-// readPiece reads a piece that no goroutine has begun. It returns false if there is
-// none.
-func (a *ahead) readPiece(buf []byte) bool {
+// readChunk reads the next chunk that no goroutine has begun. It returns false
+// if no such chunk is left.
+func (a *readAhead) readChunk(buf []byte) bool {
 	i := int(a.next.Add(1)) - 1
-	if i >= len(a.pieces) {
+	if i >= len(a.chunks) {
 		return false
 	}
-	p := &a.pieces[i]
+	p := &a.chunks[i]
 	for p.read < p.to && !a.stopped.Load() && a.ctx.Err() == nil {
 		left := p.to - p.read
-		n, err := a.at.ReadAt(buf[:min(int64(len(buf)), left+epochLine)], p.read)
-		used := p.lines.read(buf[:n], int(left))
+		n, err := a.at.ReadAt(buf[:min(int64(len(buf)), left+maxEpochLine)], p.read)
+		used := p.lines.parse(buf[:n], int(left))
 		p.read += int64(used)
-		if n-used >= epochLine || used == 0 || err != nil {
-			break // at a line of another form, or the end
+		if n-used >= maxEpochLine || used == 0 || err != nil {
+			break // reached a line of another form or the end
 		}
 	}
 	close(p.done)
 	return true
 }
 
-// nextPiece continues with the pieces once the reading from the beginning has
-// reached the first of them. It returns false after the last piece.
-func (t *textLog) nextPiece() bool {
+// nextChunk continues after the reader has reached the first chunk that it has
+// not passed: it adopts the epochs of chunks and reads what their goroutines
+// left. It returns false after the last chunk.
+func (t *textLog) nextChunk() bool {
 	a, l := t.ahead, t.l
 	if a == nil || l.Err != nil {
 		return false
 	}
-	for a.joined < len(a.pieces) {
-		p := &a.pieces[a.joined]
+	for a.joined < len(a.chunks) {
+		p := &a.chunks[a.joined]
 		for reading := true; reading; {
 			select {
 			case <-p.done:
 				reading = false
 			default:
-				if !a.readPiece(l.Buf) { // the buffer is empty
+				if !a.readChunk(l.Buf) { // the buffer is empty
 					<-p.done
 				}
 			}
 		}
-		last := a.joined == len(a.pieces)-1
+		last := a.joined == len(a.chunks)-1
 		from := p.from
-		if t.join(p) {
+		if t.joinChunk(p) {
 			from = p.read
 		}
 		if a.joined++; from < p.to || last { // the file may have grown
@@ -271,23 +279,23 @@ func (t *textLog) nextPiece() bool {
 			if last {
 				to = math.MaxInt64
 			}
-			l.Continue(record.CountContent(a.ctx, io.NewSectionReader(a.at, from, to-from), t.in.Report))
+			l.Continue(record.NewContentReader(a.ctx, io.NewSectionReader(a.at, from, to-from), t.in.Report))
 			return true
 		}
 	}
 	return false
 }
 
-// join appends the epochs that were parsed from the next piece of the file. It reports
-// whether they continue the run of the lines before.
-func (t *textLog) join(p *aheadPiece) bool {
-	a, f, tr := t.ahead, &p.lines, t.usualTrack()
+// joinChunk appends the epochs that were read ahead from chunk p. It returns
+// false, and stops reading ahead, if they do not continue the current run.
+func (t *textLog) joinChunk(p *aheadChunk) bool {
+	a, f, tr := t.ahead, &p.lines, t.epochTrack()
 	if tr == nil || string(t.heading) != a.heading || len(f.epochs) == 0 || p.read > p.to ||
 		f.epochs[0].Epoch <= tr.Epochs[len(tr.Epochs)-1].Epoch || t.cur.ended-f.started > clockTolerance {
 		a.stopped.Store(true)
 		return false
 	}
-	if more := t.l.Number - p.above; more != 0 {
+	if more := t.l.Number - p.lineBefore; more != 0 {
 		f.line += more
 		for i := range f.epochs {
 			f.epochs[i].Line += more
@@ -296,17 +304,17 @@ func (t *textLog) join(p *aheadPiece) bool {
 	n := p.read - p.from
 	t.l.BytesRead += n
 	t.in.Report.Bytes += n
-	if k := len(tr.Epochs); k == p.place && &tr.Epochs[0] == &a.room[0] {
-		f.epochs = a.room[: k+len(f.epochs) : a.end(a.joined)]
+	if k := len(tr.Epochs); k == p.start && &tr.Epochs[0] == &a.epochs[0] {
+		f.epochs = a.epochs[: k+len(f.epochs) : a.sectionEnd(a.joined)]
 	} else {
 		f.epochs = append(tr.Epochs, f.epochs...)
 	}
-	t.takeEpochs(f)
+	t.adoptEpochs(f)
 	return true
 }
 
-// wait stops the goroutines and waits for them.
-func (a *ahead) wait() {
+// stop stops the goroutines and waits for them. It does nothing if a is nil.
+func (a *readAhead) stop() {
 	if a != nil {
 		a.stopped.Store(true)
 		a.wg.Wait()

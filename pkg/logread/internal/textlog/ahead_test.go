@@ -11,9 +11,8 @@ import (
 	"lockstep/pkg/logread/internal/recordtest"
 )
 
-// TestAheadOfClockSetBack: a piece that was read ahead and begins more than a
-// second before the end of what stands above it says that the clock was set
-// there, as the same line does when it is read in its turn.
+// TestAheadOfClockSetBack checks that a clock that was set back is reported if
+// the stamp at which it happens begins a chunk that was read ahead.
 func TestAheadOfClockSetBack(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
 	for _, back := range []time.Duration{time.Hour, 1500 * time.Millisecond, 500 * time.Millisecond} {

@@ -9,33 +9,35 @@ import "lockstep/pkg/logread/internal/scan"
 //	user    2105m3.120s
 //	sys     101m0.005s
 
-// bashReal reads the wall time of the run above. What follows belongs to
-// another run.
+// bashReal handles the line "real": the wall time of the preceding run. The
+// lines after it belong to another run.
 func (t *textLog) bashReal(m []byte) verdict {
-	seconds, ok := bashSeconds(m, "real")
+	seconds, ok := parseBashTime(m, "real")
 	if !ok {
 		return unknown
 	}
-	run := t.form(formBash)
+	run := t.countLine(formatBash)
 	run.run.WallSeconds = seconds
 	run.closed = true
 	t.in.Report.Records++
 	return used
 }
 
-// bashOther recognizes the processor times, which are not used.
+// bashOther handles the lines "user" and "sys". These processor times are not
+// used.
 func (t *textLog) bashOther(m []byte) verdict {
 	for _, name := range []string{"user", "sys"} {
-		if _, ok := bashSeconds(m, name); ok {
+		if _, ok := parseBashTime(m, name); ok {
 			return idle
 		}
 	}
 	return unknown
 }
 
-// bashSeconds parses "real\t342m11.864s", or "real 12.34" of TIMEFORMAT and
-// time -p.
-func bashSeconds(m []byte, name string) (float64, bool) {
+// parseBashTime parses "real\t342m11.864s", or "real 12.34" as printed with
+// TIMEFORMAT or time -p, and returns the number of seconds. name is the first
+// word of the line.
+func parseBashTime(m []byte, name string) (float64, bool) {
 	c := scan.Cursor{Rest: m}
 	c.Expect(name)
 	if c.Failed || len(c.Rest) == 0 || c.Rest[0] != ' ' && c.Rest[0] != '\t' {

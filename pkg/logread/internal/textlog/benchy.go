@@ -20,6 +20,7 @@ import (
 //	BENCHY::FULL_0::Trial Throughput: 90.1
 //	BENCHY::IO_WARMUP_0::Iteration Throughput: 88.3
 
+// benchy handles lines that begin with "BENCHY::".
 func (t *textLog) benchy(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	c.Expect("BENCHY::")
@@ -42,21 +43,23 @@ func (t *textLog) benchy(m []byte) verdict {
 	if i := bytes.LastIndexByte(name, '_'); i > 0 {
 		name = name[:i]
 	}
-	if !trialName(name) {
+	if !isTrialName(name) {
 		return idle
 	}
-	t.form(formBenchy)
-	tr := t.trial(string(name))
+	t.countLine(formatBenchy)
+	tr := t.findTrial(string(name))
 	tr.Rates = append(tr.Rates, v)
 	t.in.Report.Records++
 	return used
 }
 
-// trialName reports whether benchy has a measurement of this name.
-func trialName(b []byte) bool {
+// isTrialName reports whether b is the name of one of benchy's measurements.
+func isTrialName(b []byte) bool {
 	return string(b) == "IO" || string(b) == "SYNTHETIC" || string(b) == "FULL"
 }
 
+// benchySummary handles the line m with the summary of a measurement. c is the
+// rest of the line after "BENCHY::SUMMARY::".
 func (t *textLog) benchySummary(c scan.Cursor, m []byte) verdict {
 	c.SkipBlanks()
 	name, after, _ := bytes.Cut(c.Rest, []byte(" "))
@@ -68,30 +71,32 @@ func (t *textLog) benchySummary(c scan.Cursor, m []byte) verdict {
 	if c.SkipBlanks(); c.Accept("+/- ") {
 		spread = c.Float()
 	}
-	if !c.Complete() || !trialName(name) {
+	if !c.Complete() || !isTrialName(name) {
 		t.in.Problem(t.l.Number, "expected \"BENCHY::SUMMARY::IO average trial throughput: R +/- D\", got %.80q", m)
 		return unused
 	}
 	if old := t.cur.trials[string(name)]; old != nil && old.Line > 0 {
-		t.begin() // each run has one summary
+		t.beginRun() // each run has one summary
 	}
-	t.form(formBenchy)
-	tr := t.trial(string(name))
+	t.countLine(formatBenchy)
+	tr := t.findTrial(string(name))
 	tr.Rate, tr.Spread, tr.Line = rate, spread, t.l.Number
 	t.in.Report.Records++
 	return used
 }
 
-// finishTrials gives trials without a summary the mean of their rates, and
-// orders them.
+// finishTrials sets the rates of trials without a summary to the mean of their
+// single rates, and sorts the trials.
 func finishTrials(trials []runs.Trial, report *record.Report) {
 	for i := range trials {
 		if tr := &trials[i]; math.IsNaN(tr.Rate) && len(tr.Rates) > 0 {
 			tr.Rate, tr.Spread = record.MeanAndSpread(tr.Rates)
-			report.Assume("%s: the mean of %d trials, for the log has no summary", tr.Name, len(tr.Rates))
+			report.Assume("%s: the mean of %d trials, since the log has no summary", tr.Name, len(tr.Rates))
 		}
 	}
 	slices.SortStableFunc(trials, func(a, b runs.Trial) int { return trialOrder(a.Name) - trialOrder(b.Name) })
 }
 
+// trialOrder returns the position at which a measurement is listed; -1 for
+// other names.
 func trialOrder(name string) int { return slices.Index([]string{"IO", "SYNTHETIC", "FULL"}, name) }

@@ -12,13 +12,13 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// command reads a command that starts a training, as a script prints it (set
+// command handles a command that starts a training, as a script prints it (set
 // -x):
 //
 //	srun -n 4 python train.py
 //	+ python ResNet50.py --epochs 5 --batch_size 256 --n_gpus 1
 //
-// It begins a run if the current one already has values.
+// It begins a new run if the current one already has values.
 func (t *textLog) command(m []byte) verdict {
 	m = bytes.TrimLeft(m, "+$ ")
 	first, _, _ := bytes.Cut(m, []byte(" "))
@@ -39,10 +39,10 @@ func (t *textLog) command(m []byte) verdict {
 			return unknown
 		}
 	}
-	if t.cur.closed || len(t.cur.tracks.all) > 0 || len(t.cur.trials) > 0 || len(t.cur.curves) > 0 || len(t.cur.rates.iterations) > 0 {
-		t.begin()
+	if t.cur.closed || len(t.cur.tracks.all) > 0 || len(t.cur.trials) > 0 || len(t.cur.curves) > 0 || len(t.cur.horovod.iterations) > 0 {
+		t.beginRun()
 	}
-	run := t.form(formCommand)
+	run := t.countLine(formatCommand)
 	if len(run.run.Info.Command) > 0 { // the command of another rank, or the one that srun starts
 		return idle
 	}
@@ -55,12 +55,12 @@ func (t *textLog) command(m []byte) verdict {
 		run.run.Info.Series = name
 		t.in.Report.Assume("series %q: the script in line %d", name, t.l.Number)
 	}
-	t.commandConfig(words)
+	t.addFlags(words)
 	return used
 }
 
-// scriptName returns the name of a command's script, or "" for a common name
-// such as train.py.
+// scriptName returns the name of a command's script without .py, or "" if the
+// command has no script or the name is a common one such as train.py.
 func scriptName(words []string) string {
 	for _, w := range words {
 		if stem, ok := strings.CutSuffix(filepath.Base(w), ".py"); ok {
@@ -73,8 +73,8 @@ func scriptName(words []string) string {
 	return ""
 }
 
-// commandWorkers returns how many workers a command starts, or 0 if it does not
-// say.
+// commandWorkers returns the number of workers that a command starts, or 0 if
+// its arguments do not contain it.
 func commandWorkers(words []string) int {
 	value := func(names ...string) int {
 		for i, w := range words {
@@ -117,8 +117,9 @@ func commandWorkers(words []string) int {
 	return 0
 }
 
-// commandConfig stores the flags whose value is a number.
-func (t *textLog) commandConfig(words []string) {
+// addFlags adds the command's flags with a numeric value to the run's
+// configuration.
+func (t *textLog) addFlags(words []string) {
 	for i, w := range words {
 		name, isFlag := strings.CutPrefix(w, "--")
 		if !isFlag {
@@ -129,19 +130,19 @@ func (t *textLog) commandConfig(words []string) {
 			text = words[i+1]
 		}
 		if v, err := strconv.ParseFloat(text, 64); err == nil && scan.IsName([]byte(name)) {
-			t.set(name, v)
+			t.addSetting(name, v)
 		}
 	}
 }
 
-// slurmCancel reads the line with which Slurm ends a job.
+// slurmCancel handles the line that Slurm prints when it cancels a job.
 //
 //	slurmstepd: error: *** JOB 1234 ON node01 CANCELLED AT 2024-05-04T10:00:00 DUE TO TIME LIMIT ***
 func (t *textLog) slurmCancel(m []byte) verdict {
 	if !bytes.Contains(m, []byte(" CANCELLED AT ")) {
 		return unknown
 	}
-	run := t.form(formSlurm)
+	run := t.countLine(formatSlurm)
 	run.run.Info.Status, run.run.Info.Error = runs.StatusCanceled, "Slurm: "+strings.Trim(strings.TrimPrefix(string(m[:min(len(m), 300)]), "slurmstepd: error: "), "* ")
 	t.in.Report.Records++
 	return used

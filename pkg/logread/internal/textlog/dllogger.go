@@ -15,21 +15,22 @@ import (
 //	DLLL {"timestamp": "1587451057.91385", "datetime": "…", "elapsedtime": "91.665232", "type": "LOG",
 //	      "step": [0, 0], "data": {"average_loss": 3.62}}
 
-// dllState numbers the iterations across epochs.
+// dllState is the state of a run with DLLogger lines. It numbers the iterations
+// across epochs.
 type dllState struct {
-	epoch, iteration, offset int64
-	elapsed                  float64 // seconds at the end of the last epoch
-	started                  bool
-	reported                 bool // the report says where the seconds come from
+	epoch, iteration, offset int64   // of the last iteration; offset is the number of iterations in earlier epochs
+	elapsed                  float64 // elapsed time at the end of the last epoch, in seconds
+	started                  bool    // an iteration was read
+	reported                 bool    // the report contains the source of the epochs' seconds
 }
 
-// dllLine is the document of a line.
+// dllLine contains the members of a line's JSON document.
 type dllLine struct {
 	stamp, elapsed   float64 // NaN if missing
 	kind, step, data []byte
 }
 
-// parseDLL splits the document into its members.
+// parseDLL parses the JSON document of a line. ok is false if it is malformed.
 func parseDLL(text []byte) (v dllLine, ok bool) {
 	v = dllLine{stamp: math.NaN(), elapsed: math.NaN()}
 	doc := scan.Object{Text: text}
@@ -53,7 +54,8 @@ func parseDLL(text []byte) (v dllLine, ok bool) {
 	}
 }
 
-// floatOrNaN parses a number.
+// floatOrNaN parses a JSON number, or a JSON string that contains a number. It
+// returns NaN for any other value.
 func floatOrNaN(value []byte) float64 {
 	if v, ok := scan.JSONFloat(value); ok {
 		return v
@@ -61,8 +63,8 @@ func floatOrNaN(value []byte) float64 {
 	return math.NaN()
 }
 
-// values calls use for each value of the data whose name is not too long. It
-// returns false if the data is malformed.
+// values calls use for each member of the line's data whose name is not too
+// long. It returns false if the data is malformed.
 func (v dllLine) values(use func(name, value []byte)) bool {
 	data := scan.Object{Text: v.data}
 	for {
@@ -76,25 +78,25 @@ func (v dllLine) values(use func(name, value []byte)) bool {
 	}
 }
 
-// dllogger reads a line of any form.
+// dllogger handles lines that begin with "DLLL".
 func (t *textLog) dllogger(m []byte) verdict {
 	if s := t.dllShapes.Match(m); s != nil {
 		return t.dllShaped(s)
 	}
 	v, ok := parseDLL(m[len("DLLL "):])
 	if !ok {
-		t.in.Problem(t.l.Number, "DLLL: expected an object, whole up to its brace, got %.80q", m)
+		t.in.Problem(t.l.Number, "DLLL: expected a complete JSON object, got %.80q", m)
 		return unused
 	}
 	if string(v.kind) == "METADATA" { // describes units
 		return idle
 	}
-	step, n := dllStep(v.step)
+	step, n := parseDLLStep(v.step)
 	if n < 0 {
 		t.in.Problem(t.l.Number, "DLLL: expected the step \"PARAMETER\", [], [e] or [e, i], got %.40q", v.step)
 		return unused
 	}
-	run := t.form(formDLL)
+	run := t.countLine(formatDLL)
 	switch {
 	case string(v.step) == `"PARAMETER"`:
 		ok = v.values(func(k, x []byte) { t.dllSetting(string(k), x) })
@@ -103,10 +105,10 @@ func (t *textLog) dllogger(m []byte) verdict {
 	case n == 1:
 		ok = t.dllEpoch(run, step[0], v)
 	default:
-		at := run.dll.iterate(step)
+		at := run.dll.globalIteration(step)
 		ok = v.values(func(k, x []byte) {
 			if f, ok := scan.JSONFloat(x); ok {
-				t.point(k, -1, at, f, v.stamp)
+				t.addPoint(k, -1, at, f, v.stamp)
 			}
 		})
 		if ok {
@@ -114,14 +116,15 @@ func (t *textLog) dllogger(m []byte) verdict {
 		}
 	}
 	if !ok {
-		t.in.Problem(t.l.Number, "DLLL: expected an object of data, got %.40q", v.data)
+		t.in.Problem(t.l.Number, "DLLL: expected a JSON object as data, got %.40q", v.data)
 	}
 	return used
 }
 
-// iterate moves to an iteration of an epoch, and returns its number across
-// epochs.
-func (s *dllState) iterate(step [2]int64) int64 {
+// globalIteration returns the number, across all epochs, of an iteration with
+// step [epoch, iteration]. The iterations must be passed in the order of the
+// log.
+func (s *dllState) globalIteration(step [2]int64) int64 {
 	if s.started && step[0] != s.epoch && step[1] <= s.iteration {
 		s.offset += s.iteration + 1
 	}
@@ -129,14 +132,14 @@ func (s *dllState) iterate(step [2]int64) int64 {
 	return s.offset + step[1]
 }
 
-// Meaning of the slots of an iteration's line.
+// The fields of the slots in the shape of an iteration's line.
 const (
 	dllStamp = 1 + iota
 	dllValue
-	dllOfStep // first number of the step; the next ones follow
+	dllOfStep // the first number of the step; the fields of the others follow
 )
 
-// dllLearn learns the shape of an iteration's line that has just been read.
+// dllLearn learns the shape of an iteration's line that was just read.
 func (t *textLog) dllLearn(m []byte) {
 	shape := t.dllShapes.Learn(m)
 	if shape == nil {
@@ -150,23 +153,23 @@ func (t *textLog) dllLearn(m []byte) {
 		}
 		switch string(key) {
 		case "timestamp":
-			shape.Key(0)
-			shape.Member(value, dllStamp, nil)
+			shape.AddKey(0)
+			shape.AddMember(value, dllStamp, nil)
 		case "type":
-			shape.Key(1)
+			shape.AddKey(1)
 		case "step":
-			shape.Key(2)
-			shape.Counts(value, dllOfStep)
+			shape.AddKey(2)
+			shape.AddCounts(value, dllOfStep)
 		case "data":
-			shape.Key(3)
-			shape.Members(value, func(name []byte) int {
+			shape.AddKey(3)
+			shape.AddMembers(value, func(name []byte) int {
 				if len(name) > 100 {
 					return 0
 				}
 				return dllValue
 			})
 		default:
-			shape.Member(value, 0, nil)
+			shape.AddMember(value, 0, nil)
 		}
 	}
 	t.dllShapes.Keep(shape)
@@ -174,7 +177,7 @@ func (t *textLog) dllLearn(m []byte) {
 
 // dllShaped reads an iteration's line of a known shape.
 func (t *textLog) dllShaped(s *scan.Shape) verdict {
-	run := t.form(formDLL)
+	run := t.countLine(formatDLL)
 	stamp, step := math.NaN(), [2]int64{}
 	for i := range s.Slots {
 		switch x := &s.Slots[i]; x.Field {
@@ -184,18 +187,18 @@ func (t *textLog) dllShaped(s *scan.Shape) verdict {
 			step[x.Field-dllOfStep] = int64(x.Value)
 		}
 	}
-	at := run.dll.iterate(step)
+	at := run.dll.globalIteration(step)
 	for i := range s.Slots {
 		if x := &s.Slots[i]; x.Field == dllValue {
-			t.point(x.Name, -1, at, x.Value, stamp)
+			t.addPoint(x.Name, -1, at, x.Value, stamp)
 		}
 	}
 	return used
 }
 
-// dllStep parses the first two numbers of a step and returns how many it has:
-// -1 if it is malformed, and 0 also for "PARAMETER".
-func dllStep(text []byte) (step [2]int64, n int) {
+// parseDLLStep parses a step and returns its first two numbers and the count n
+// of its numbers. n is -1 if the step is malformed, and 0 for "PARAMETER".
+func parseDLLStep(text []byte) (step [2]int64, n int) {
 	if string(text) == `"PARAMETER"` {
 		return step, 0
 	}
@@ -220,14 +223,15 @@ func dllStep(text []byte) (step [2]int64, n int) {
 	return step, n
 }
 
-// dllSetting reads a setting.
+// dllSetting adds a setting to the run's configuration, and to its properties
+// if it is a known one.
 func (t *textLog) dllSetting(key string, x []byte) {
 	v, ok := scan.JSONFloat(x)
 	if !ok {
-		t.set(key, string(scan.Unquote(x[:min(len(x), 1000)])))
+		t.addSetting(key, string(scan.Unquote(x[:min(len(x), 1000)])))
 		return
 	}
-	t.set(key, v)
+	t.addSetting(key, v)
 	info := &t.cur.run.Info
 	switch {
 	case !record.IsCount(v):
@@ -238,13 +242,14 @@ func (t *textLog) dllSetting(key string, x []byte) {
 	}
 }
 
-// dllEpoch reads the line of an epoch. If it has no time of its own, the time
-// since the line of the previous epoch is used, and the report says so.
+// dllEpoch handles the line of epoch n. If the line has no duration of the
+// epoch, the time since the line of the previous epoch is used, and the report
+// states this. It returns false if the line's data is malformed.
 func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
 	rank := t.rank
 	t.rank = -1 // all ranks print the same
 	defer func() { t.rank = rank }()
-	e := t.epoch(int(n), 0)
+	e := t.epochAt(int(n), 0)
 	good := line.values(func(k, x []byte) {
 		v, ok := scan.JSONFloat(x)
 		if !ok {
@@ -256,9 +261,9 @@ func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
 		case "val_loss", "validation_loss", "eval_loss":
 			e.ValLoss = v
 		case "accuracy", "train_accuracy", "train_top1":
-			e.Accuracy = fraction(v)
+			e.Accuracy = toFraction(v)
 		case "val_accuracy", "val_top1", "eval_accuracy", "validation_accuracy":
-			e.ValAccuracy = fraction(v)
+			e.ValAccuracy = toFraction(v)
 		case "epoch_time", "train_epoch_time", "train_time", "time_per_epoch":
 			e.Seconds = t.validSeconds(v)
 		case "throughput", "train_throughput", "train_ips", "train_compute_ips", "samples_per_second", "average_train_throughput":
@@ -266,12 +271,12 @@ func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
 		case "lr", "learning_rate", "train_lr":
 			e.LearningRate = v
 		}
-		t.point(k, -1, n, v, math.NaN())
+		t.addPoint(k, -1, n, v, math.NaN())
 	})
 	s := &run.dll
 	if s.elapsed > 0 && e.Seconds != e.Seconds && line.elapsed > s.elapsed {
 		if !s.reported {
-			t.in.Report.Assume("seconds of an epoch: from the line of the epoch before to its own (elapsedtime), validation included; the first has none")
+			t.in.Report.Assume("seconds of an epoch: elapsedtime between the lines of the previous epoch and of this one, including validation; unknown for the first epoch")
 			s.reported = true
 		}
 		e.Seconds = line.elapsed - s.elapsed
@@ -282,8 +287,9 @@ func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
 	return good
 }
 
-// fraction returns an accuracy from 0 to 1; a value above 1 is a percentage.
-func fraction(v float64) float64 {
+// toFraction converts a percentage to a fraction. Values up to 1 already are
+// fractions.
+func toFraction(v float64) float64 {
 	if v > 1 {
 		return v / 100
 	}

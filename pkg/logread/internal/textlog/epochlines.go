@@ -7,65 +7,66 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// A long log of the SC21 logger has four lines per epoch, a hundred thousand
-// times. Lines of the usual form (a whole time stamp, the same heading as
-// before, the program's own spelling) are parsed here in place, several words
-// of memory at a time, without finding their end first. Any other line is left
-// to sc21.go, which defines what a line means. TestEpochLines and
+// A long log of the SC21 logger has hundreds of thousands of lines, four per epoch.
+// Lines of the usual form (a complete time stamp, the same heading as
+// before, the unmodified text of the program) are parsed here in place, several words
+// of memory at a time, without finding their ends first. All other lines are left
+// to sc21.go, which defines their meaning. TestEpochLines and
 // FuzzEpochLines compare both.
 
 const (
 	stampBytes = len("2006-01-02 15:04:05,000")
-	// epochLine is more bytes than such a line has, so that parsing needs no
+	// maxEpochLine is larger than the length of such a line in bytes, so that parsing needs no
 	// checks for the end of the text.
-	epochLine = 256
+	maxEpochLine = 256
 	// maxOpening limits the bytes between the stamp and a line's first number.
 	maxOpening = 56
-	// noStamp is earlier than every stamp; differences from it do not overflow.
+	// noStamp is before every stamp, and differences between stamps and noStamp do not overflow.
 	noStamp = -1 << 62
 )
 
-// usualForm is one of the forms of lines, in the order in which they come.
-type usualForm int
+// epochLineForm is one of the forms of an epoch's lines, in the order in which
+// the program writes them.
+type epochLineForm int
 
 const (
-	epochTimeLine usualForm = iota
+	epochTimeLine epochLineForm = iota
 	trainLossLine
 	valLossLine
 	valTimeLine
-	usualForms // their number, a power of two
+	epochLineForms // number of forms, a power of two
 )
 
-// opening is the text between the stamp and the first number of a line.
+// opening is the text between the stamp of a line and its first number.
 type opening struct {
 	text, mask [maxOpening / 8]uint64
 	length     int
 }
 
-// matches reports whether h begins with the text.
+// matches reports whether h begins with the text of the opening.
 func (o *opening) matches(h *[maxOpening]byte) bool {
 	word := func(i int) uint64 { return (binary.LittleEndian.Uint64(h[8*i:]) ^ o.text[i]) & o.mask[i] }
 	return word(0)|word(1)|word(2)|word(3)|word(4)|word(5)|word(6) == 0
 }
 
-// epochLines parses such lines into epochs.
-type epochLines struct {
-	openings [usualForms]opening
-	next     usualForm // the most likely form of the next line
+// epochLineParser parses the usual lines of the SC21 logger into epochs.
+type epochLineParser struct {
+	openings [epochLineForms]opening
+	next     epochLineForm // the most likely form of the next line
 
-	day            *calendar
-	stamp          [3]uint64 // of the previous line, whose time is in ended
+	day            *dayCache
+	stamp          [3]uint64 // words of the previous line's stamp, whose time is ended
 	started, ended int64     // first and last stamp, in milliseconds since 1970
 
-	epochs []runs.Epoch // epochs are appended up to its capacity
-	blank  runs.Epoch
-	line   int // number of the last line that was read
+	epochs []runs.Epoch // parsed epochs; appended only up to the capacity
+	blank  runs.Epoch   // an epoch without values
+	line   int          // number of the last line that was parsed
 }
 
-// setHeading sets the text between the stamp and the message. It returns false
-// if the text is too long.
-func (s *epochLines) setHeading(heading []byte) bool {
-	messages := [usualForms]string{"Time taken for epoch ", "  Avg train loss=", "  Avg val loss=", "  Total validation time: "}
+// setHeading sets the text between the stamp and the message of the lines. It
+// returns false if the text is too long.
+func (s *epochLineParser) setHeading(heading []byte) bool {
+	messages := [epochLineForms]string{"Time taken for epoch ", "  Avg train loss=", "  Avg val loss=", "  Total validation time: "}
 	for i, message := range messages {
 		o := &s.openings[i]
 		if o.length = 1 + len(heading) + len(message); o.length > maxOpening {
@@ -84,16 +85,17 @@ func (s *epochLines) setHeading(heading []byte) bool {
 	return true
 }
 
-// read reads lines that begin in the first limit bytes of b, up to a line of
-// another form or too near the end of b, and returns the number of bytes read.
-func (s *epochLines) read(b []byte, limit int) int {
+// parse parses lines that begin in the first limit bytes of b and returns the
+// number of bytes parsed. It stops before a line of another form, or one that
+// begins less than maxEpochLine bytes before the end of b.
+func (s *epochLineParser) parse(b []byte, limit int) int {
 	at := 0
-	limit = min(limit, len(b)-epochLine+1)
+	limit = min(limit, len(b)-maxEpochLine+1)
 	for at < limit {
 		ended := s.ended
-		n := s.oneLine((*[epochLine]byte)(b[at:]))
+		n := s.parseLine((*[maxEpochLine]byte)(b[at:]))
 		if n == 0 {
-			s.ended, s.stamp = ended, [3]uint64{} // the stamp of a line that was not read does not count
+			s.ended, s.stamp = ended, [3]uint64{} // the stamp of a line of another form does not count
 			return at
 		}
 		s.line++
@@ -102,20 +104,20 @@ func (s *epochLines) read(b []byte, limit int) int {
 	return at
 }
 
-// oneLine reads the line that p begins with and returns its length, or 0 if it
-// has another form.
-func (s *epochLines) oneLine(p *[epochLine]byte) int {
+// parseLine parses the line at the beginning of p and returns its length, or 0
+// if the line has another form.
+func (s *epochLineParser) parseLine(p *[maxEpochLine]byte) int {
 	w0, w1, w2 := binary.LittleEndian.Uint64(p[:]), binary.LittleEndian.Uint64(p[8:]), binary.LittleEndian.Uint64(p[15:])
-	if (w0^s.stamp[0])|(w1^s.stamp[1])|(w2^s.stamp[2]) != 0 && !s.newStamp(p, w0, w1, w2) {
+	if (w0^s.stamp[0])|(w1^s.stamp[1])|(w2^s.stamp[2]) != 0 && !s.parseStamp(p, w0, w1, w2) {
 		return 0
 	}
 	h := (*[maxOpening]byte)(p[stampBytes:])
-	for range usualForms {
-		form := s.next & (usualForms - 1)
+	for range epochLineForms {
+		form := s.next & (epochLineForms - 1)
 		s.next = form + 1
 		if o := &s.openings[form]; o.matches(h) {
 			k := stampBytes + o.length
-			if n := s.numbers(form, p[k:]); n > 0 {
+			if n := s.parseNumbers(form, p[k:]); n > 0 {
 				return k + n
 			}
 			return 0
@@ -124,16 +126,16 @@ func (s *epochLines) oneLine(p *[epochLine]byte) int {
 	return 0
 }
 
-// newStamp parses the stamp that p begins with, whose words are w0, w1 and w2.
-// It returns false if the stamp has another form or is more than a second
-// before the previous one.
-func (s *epochLines) newStamp(p *[epochLine]byte, w0, w1, w2 uint64) bool {
-	const date = 1<<24 - 1 // mask for w1: two digits and the blank
-	if (w0^s.stamp[0])|(w1^s.stamp[1])&date != 0 && !s.newDay(p) {
+// parseStamp parses the stamp at the beginning of p, whose words are w0, w1 and
+// w2. It returns false if the stamp has another form or is more than
+// clockTolerance before the previous one.
+func (s *epochLineParser) parseStamp(p *[maxEpochLine]byte, w0, w1, w2 uint64) bool {
+	const date = 1<<24 - 1 // mask of the day's digits and the space in w1
+	if (w0^s.stamp[0])|(w1^s.stamp[1])&date != 0 && !s.parseDay(p) {
 		return false
 	}
-	// XOR with the expected text leaves a digit's value, and 0 for a separator.
-	// Anything larger has its highest bit set, or gets it by the addition.
+	// XOR with the expected text turns a digit into its value and a separator into 0.
+	// For any other character, the result or the sum below has its highest bit set.
 	const digits, none = 0x76, 0x7f
 	hourMinute := w1>>24 ^ ('0' | '0'<<8 | ':'<<16 | '0'<<24 | '0'<<32)
 	second := w2>>8 ^ (':' | '0'<<8 | '0'<<16 | ','<<24 | '0'<<32 | '0'<<40 | '0'<<48)
@@ -152,15 +154,16 @@ func (s *epochLines) newStamp(p *[epochLine]byte, w0, w1, w2 uint64) bool {
 	if s.ended == noStamp {
 		s.started = now
 	}
-	s.ended, s.stamp[0], s.stamp[1], s.stamp[2] = now, w0, w1, w2 // one word each, as they are loaded
+	s.ended, s.stamp[0], s.stamp[1], s.stamp[2] = now, w0, w1, w2 // stored word by word, as they are loaded
 	return true
 }
 
-// wholeStamp reports whether s begins with a stamp of the usual form.
-func wholeStamp(s []byte) bool {
-	// The words of "0000-00-", "00 00:00" and "0:00,000", and the words whose
-	// addition sets the highest bit of any digit above 9 and of any other
-	// character in place of a separator.
+// isFullStamp reports whether s begins with a complete time stamp, except that
+// the values of its numbers are not checked.
+func isFullStamp(s []byte) bool {
+	// The constants are the words of "0000-00-", "00 00:00" and "0:00,000", and
+	// words whose addition sets the highest bit of each digit above 9 and of each
+	// wrong separator.
 	const (
 		year, yearMost     = 0x2d30302d30303030, 0x7f76767f76767676
 		day, dayMost       = 0x30303a3030203030, 0x76767f76767f7676
@@ -172,23 +175,24 @@ func wholeStamp(s []byte) bool {
 	return ((x+yearMost)|x|(y+dayMost)|y|(z+secondMost)|z)&0x8080808080808080 == 0
 }
 
-// newDay parses the day that p begins with.
-func (s *epochLines) newDay(p *[epochLine]byte) bool {
+// parseDay parses the date at the beginning of p. It returns false if p does
+// not begin with a date.
+func (s *epochLineParser) parseDay(p *[maxEpochLine]byte) bool {
 	if p[4] != '-' || p[7] != '-' || p[10] != ' ' || !scan.IsDigit(p[0]) {
 		return false
 	}
 	if day := p[:len("2006-01-02")]; string(day) != string(s.day.text) {
 		s.day.set(day, string(day))
 	}
-	return !s.day.bad
+	return !s.day.invalid
 }
 
-// numbers parses the numbers at the beginning of m up to the end of a line of
-// that form, and returns their length with the line end, or 0 if they have
+// parseNumbers parses the rest of a line of the given form after its opening.
+// It returns the length of the rest including the line end, or 0 if it has
 // another form.
-func (s *epochLines) numbers(form usualForm, m []byte) int {
+func (s *epochLineParser) parseNumbers(form epochLineForm, m []byte) int {
 	if form == epochTimeLine {
-		return s.time(m)
+		return s.parseEpochTime(m)
 	}
 	v, n := scan.Decimal(m)
 	if n == 0 || len(s.epochs) == 0 {
@@ -213,8 +217,10 @@ func (s *epochLines) numbers(form usualForm, m []byte) int {
 	return n + 1
 }
 
-// time parses the numbers of an epoch's time, and adds the epoch.
-func (s *epochLines) time(m []byte) int {
+// parseEpochTime parses the rest of an epochTimeLine and adds the epoch. It
+// returns the length of the rest including the line end, or 0 if it has another
+// form.
+func (s *epochLineParser) parseEpochTime(m []byte) int {
 	number, k := scan.ShortCount(m)
 	if k == 0 || !scan.HasPrefix(m[k:], " is ") {
 		return 0
@@ -237,6 +243,6 @@ func (s *epochLines) time(m []byte) int {
 	e := &s.epochs[i]
 	*e = s.blank
 	e.Epoch, e.Line = number, s.line+1
-	e.Seconds, e.SamplesPerSecond, e.Samples = seconds, rate, wholeSamples(seconds, rate)
+	e.Seconds, e.SamplesPerSecond, e.Samples = seconds, rate, samplesOf(seconds, rate)
 	return k + len(" samples/sec\n")
 }

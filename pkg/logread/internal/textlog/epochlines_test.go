@@ -18,7 +18,7 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// slowText reads a text line by line, each by the function of its format.
+// slowText reads a text without fast paths and returns the result as text.
 func slowText(text []byte) string {
 	in := &record.Input{Path: "a.log", Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &record.Report{Path: "a.log"}}
 	log := newTextLog(in)
@@ -30,12 +30,12 @@ func slowText(text []byte) string {
 		log.readLine(line)
 	}
 	in.Report.Lines = int64(log.l.Number)
-	return recordtest.Text(log.finish(), in.Report, log.counts)
+	return recordtest.FormatParts(log.finish(), in.Report, log.counts)
 }
 
-// fastText reads it as readText does: in pieces of least bytes, by so many
-// goroutines, and the first n bytes of each Read, 0 being as many as there is
-// room for.
+// fastText reads a text with fast paths, in chunks of at least the given number
+// of bytes and by the given number of goroutines, and returns the result as
+// text. Each Read returns at most n bytes; 0 means no limit.
 func fastText(ctx context.Context, text []byte, least int64, abreast, n int) string {
 	var r io.Reader = bytes.NewReader(text)
 	if n > 0 {
@@ -43,15 +43,15 @@ func fastText(ctx context.Context, text []byte, least int64, abreast, n int) str
 	}
 	in := &record.Input{Path: "a.log", Reader: r, Size: int64(len(text)), Report: &record.Report{Path: "a.log"}, ReaderAt: bytes.NewReader(text), Goroutines: abreast}
 	log := newTextLog(in)
-	log.least = least
+	log.minChunk = least
 	if err := log.read(ctx); err != nil {
 		return err.Error()
 	}
 	in.Report.Lines, in.Report.Bytes = int64(log.l.Number), 0
-	return recordtest.Text(log.finish(), in.Report, log.counts)
+	return recordtest.FormatParts(log.finish(), in.Report, log.counts)
 }
 
-// sc21Text is a log of so many epochs from the first on.
+// sc21Text returns a log with the given number of epochs, numbered from first.
 func sc21Text(rng *rand.Rand, first, epochs int) []byte {
 	at := time.Date(2021, 11, 12, 0, 32, 26, 118e6, time.UTC)
 	var b bytes.Buffer
@@ -74,8 +74,9 @@ func sc21Text(rng *rand.Rand, first, epochs int) []byte {
 	return b.Bytes()
 }
 
-// TestEpochLines: lines in usual form give what the grammar gives, whatever is
-// among them or wrong with them, in whatever stretches the file is read.
+// TestEpochLines compares the fast path for epoch lines with the functions of
+// the formats. The logs contain other lines and defects, and are read with
+// various sizes of reads.
 func TestEpochLines(t *testing.T) {
 	parts := []string{
 		"-", "+", "e5", ".", " ", "  ", ",", ":", "\r", "\t", "x", "_", "nan", "0", "9", "12345678", "12345678901234567890", "\n", "- ", "=",
@@ -133,22 +134,22 @@ func TestEpochLines(t *testing.T) {
 	}
 }
 
-// TestEpochLinesAreUsed: of a log in usual form nearly all lines are read so, and
-// none of its epochs is one by one.
+// TestEpochLinesAreUsed checks that the fast path reads nearly all lines of a
+// log of the usual form.
 func TestEpochLinesAreUsed(t *testing.T) {
 	text := sc21Text(rand.New(rand.NewPCG(1, 2)), 1, 2000)
 	log := newTextLog(&record.Input{Path: "a.log", Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &record.Report{}})
 	if err := log.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if log.usualBytes < int64(len(text))*99/100 {
-		t.Errorf("%d of %d bytes were read in usual form", log.usualBytes, len(text))
+	if log.parsedBytes < int64(len(text))*99/100 {
+		t.Errorf("%d of %d bytes were read in usual form", log.parsedBytes, len(text))
 	}
 }
 
-// TestAhead: a long log that is read in pieces gives what it gives in one,
-// whatever stands in it and wherever: in a piece that was read ahead, in the
-// one that is read from the beginning, or where one begins.
+// TestAhead checks that a long log gives the same result whether it is read
+// ahead in chunks or not. The logs contain other lines in chunks that are read
+// ahead, before the first chunk, and at the beginnings of chunks.
 func TestAhead(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	in := func(text []byte, at float64, what string) []byte {
@@ -195,29 +196,29 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// TestAheadTakes: of a log in usual form every piece is taken as it was read,
-// and its epochs lie where they were read to.
+// TestAheadTakes checks that every chunk of a log of the usual form is adopted
+// without copying its epochs.
 func TestAheadTakes(t *testing.T) {
 	text := sc21Text(rand.New(rand.NewPCG(3, 4)), 1, 4000)
 	in := &record.Input{Path: "a.log", Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &record.Report{}, ReaderAt: bytes.NewReader(text), Goroutines: 4}
 	log := newTextLog(in)
-	log.least = 1 << 15
+	log.minChunk = 1 << 15
 	if err := log.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	a := log.ahead
-	if a == nil || len(a.pieces) < 8 || a.joined != len(a.pieces) || a.stopped.Load() && log.l.Err != nil {
+	if a == nil || len(a.chunks) < 8 || a.joined != len(a.chunks) || a.stopped.Load() && log.l.Err != nil {
 		t.Fatalf("it was not read in pieces: %+v", a)
 	}
 	epochs := log.cur.tracks.all[0].Epochs
-	if len(epochs) != 4000 || &epochs[0] != &a.room[0] {
+	if len(epochs) != 4000 || &epochs[0] != &a.epochs[0] {
 		t.Errorf("%d epochs, expected 4000, in the room that was made for them", len(epochs))
 	}
-	if len(a.room) > 4000*5/4 {
-		t.Errorf("room for %d epochs was made of 4000", len(a.room))
+	if len(a.epochs) > 4000*5/4 {
+		t.Errorf("room for %d epochs was made of 4000", len(a.epochs))
 	}
-	for i, p := range a.pieces {
-		if i < len(a.pieces)-1 && p.read != p.to {
+	for i, p := range a.chunks {
+		if i < len(a.chunks)-1 && p.read != p.to {
 			t.Errorf("piece %d of [%d, %d) was read up to %d", i, p.from, p.to, p.read)
 		}
 	}
@@ -226,40 +227,41 @@ func TestAheadTakes(t *testing.T) {
 	}
 }
 
-// TestAheadOfShort: what FuzzEpochLines reads is read in pieces, as a long log is.
+// TestAheadOfShort checks that the short logs of FuzzEpochLines are read in
+// chunks, like long logs.
 func TestAheadOfShort(t *testing.T) {
 	text := sc21Text(rand.New(rand.NewPCG(3, 4)), 1, 90)
 	in := &record.Input{Path: "a.log", Reader: recordtest.SmallReads(bytes.NewReader(text), 1<<12), Size: int64(len(text)), Report: &record.Report{}, ReaderAt: bytes.NewReader(text), Goroutines: 3}
 	log := newTextLog(in)
-	log.least = 1 << 10
+	log.minChunk = 1 << 10
 	if err := log.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	joined := 0
-	for _, p := range log.ahead.pieces {
+	for _, p := range log.ahead.chunks {
 		if p.read == p.to {
 			joined++
 		}
 	}
 	if joined < 10 {
-		t.Errorf("%d of %d pieces were taken, expected more than half of some 20", joined, len(log.ahead.pieces))
+		t.Errorf("%d of %d pieces were taken, expected more than half of some 20", joined, len(log.ahead.chunks))
 	}
 }
 
-// TestAheadOfFile: a file whose size was not what it is by now, that cannot be
-// read in a place, or whose reading was called off.
+// TestAheadOfFile reads a file whose size has changed, a file with an
+// unreadable part, and a file with a canceled context.
 func TestAheadOfFile(t *testing.T) {
 	text := sc21Text(rand.New(rand.NewPCG(5, 6)), 1, 2000)
 	want := slowText(text)
 	read := func(ctx context.Context, size int64, at io.ReaderAt) (string, error) {
 		in := &record.Input{Path: "a.log", Reader: bytes.NewReader(text), Size: size, Report: &record.Report{Path: "a.log"}, ReaderAt: at, Goroutines: 3}
 		log := newTextLog(in)
-		log.least = 1 << 14
+		log.minChunk = 1 << 14
 		if err := log.read(ctx); err != nil {
 			return "", err
 		}
 		in.Report.Lines = int64(log.l.Number)
-		return recordtest.Text(log.finish(), in.Report, log.counts), nil
+		return recordtest.FormatParts(log.finish(), in.Report, log.counts), nil
 	}
 	for _, size := range []int64{int64(len(text)), int64(len(text)) * 3 / 4, int64(len(text)) / 3} { // it has grown since
 		if got, err := read(t.Context(), size, bytes.NewReader(text)); err != nil || got != want {
@@ -281,7 +283,8 @@ func TestAheadOfFile(t *testing.T) {
 	}
 }
 
-// failingAt fails from some place on, except where a piece is looked for.
+// failingAt is an io.ReaderAt that fails from an offset on, except for the
+// short reads that search for the beginning of a chunk.
 type failingAt struct {
 	r    io.ReaderAt
 	from int64
@@ -295,23 +298,24 @@ func (f *failingAt) ReadAt(p []byte, at int64) (int, error) {
 	return f.r.ReadAt(p, at)
 }
 
-// TestWholeStamp: a digit is a digit, and a separator that separator.
-func TestWholeStamp(t *testing.T) {
+// TestFullStamp checks that isFullStamp rejects a wrong character at each
+// position of a stamp.
+func TestFullStamp(t *testing.T) {
 	const good = "2021-11-12 00:32:26,118"
 	for i := range len(good) {
 		for c := range 256 {
 			b := []byte(good)
 			b[i] = byte(c)
 			want := b[i] == good[i] || scan.IsDigit(good[i]) && scan.IsDigit(b[i])
-			if got := wholeStamp(b); got != want {
+			if got := isFullStamp(b); got != want {
 				t.Errorf("%q: %v, expected %v", b, got, want)
 			}
 		}
 	}
 }
 
-// TestWholeSamples: the nearest whole number, as math.Round has it.
-func TestWholeSamples(t *testing.T) {
+// TestSamplesOf compares samplesOf with math.Round.
+func TestSamplesOf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	old := func(seconds, rate float64) int {
 		if samples := seconds * rate; samples > 0.5 && samples < 1<<40 && math.Abs(samples-math.Round(samples)) < 1e-9*samples {
@@ -323,24 +327,24 @@ func TestWholeSamples(t *testing.T) {
 		n := math.Trunc(math.Ldexp(rng.Float64(), rng.IntN(45)))
 		seconds := 1000 * rng.Float64()
 		for _, rate := range []float64{n / seconds, (n + 0.5) / seconds, math.Nextafter(n/seconds, 0), math.Nextafter((n+0.5)/seconds, 0)} {
-			if got, want := wholeSamples(seconds, rate), old(seconds, rate); got != want {
+			if got, want := samplesOf(seconds, rate), old(seconds, rate); got != want {
 				t.Fatalf("%v s × %v: %d, expected %d", seconds, rate, got, want)
 			}
 		}
 	}
 	for _, v := range []float64{math.NaN(), math.Inf(1), -1, 0, 0.3, 1 << 41} {
-		if got := wholeSamples(1, v); got != 0 {
+		if got := samplesOf(1, v); got != 0 {
 			t.Errorf("%v samples are taken for %d", v, got)
 		}
 	}
 }
 
-// FuzzEpochLines: whatever a text holds, it gives what its lines give one by
-// one. It stands behind and in front of a log in usual form, so that it is read
-// as lines of that, too, and ahead, and behind itself, so that its own lines
-// are usual.
+// FuzzEpochLines compares the fast path for epoch lines with the functions of
+// the formats. The text is placed before, between and after parts of a log of
+// the usual form, and after itself, so that its lines are also read by the fast
+// path and in chunks.
 func FuzzEpochLines(f *testing.F) {
-	recordtest.Seed(f, "sc21/base/4GPU/00/out.log", "sc21/pm-crop64-1234567.out", "srun/hep.log", "keras/resnet-501.out", "horovod/synthetic.log")
+	recordtest.AddSeeds(f, "sc21/base/4GPU/00/out.log", "sc21/pm-crop64-1234567.out", "srun/hep.log", "keras/resnet-501.out", "horovod/synthetic.log")
 	rng := rand.New(rand.NewPCG(11, 12))
 	good := sc21Text(rng, 1, 30)
 	more := sc21Text(rng, 31, 60)
@@ -360,9 +364,9 @@ func FuzzEpochLines(f *testing.F) {
 	})
 }
 
-// TestUsualLines: lines of Keras, of Horovod's benchmark and of ranks' rates that
-// are taken many at once give what they give one by one.
-func TestUsualLines(t *testing.T) {
+// TestFastLines compares the fast paths for lines of Keras, of Horovod's
+// benchmark and of the ranks' rates with the functions of the formats.
+func TestFastLines(t *testing.T) {
 	parts := []string{
 		"-", "+", "e5", ".", " ", "\r", "x", "nan", "0", "123456789", "\n", ":", "/", "Epoch 1/9", "Epoch 7/9", "Epoch 9/7", "0: ", "[rank1]: ",
 		"10/10 - 2s - loss: 0.5", " - 2s - loss: 0.5", "10/10 - 2s - loss: x", "Root Cause (first observed failure):", "PyTorch Settings:",

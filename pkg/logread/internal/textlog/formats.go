@@ -9,113 +9,115 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// form numbers the formats of lines. If two formats have equally many lines in a
-// run, the later one gives the run its kind; commands come first, since any other
-// format does.
-type form int
+// formatID identifies a format of lines. If several formats have the most lines
+// of a run, the last of them determines the run's kind. Commands come first,
+// since they never do so if the run has lines of another format.
+type formatID int
 
 const (
-	formCommand form = iota
-	formSlurm
-	formBash
-	formFailure
-	formMemory
-	formStudy
-	formRates
-	formTitan
-	formHorovod
-	formBenchy
-	formDLL
-	formMLPerf
-	formKeras
-	formSC21
-	formCount
+	formatCommand formatID = iota
+	formatSlurm
+	formatBash
+	formatFailure
+	formatMemory
+	formatStudy
+	formatRates
+	formatTitan
+	formatHorovod
+	formatBenchy
+	formatDLL
+	formatMLPerf
+	formatKeras
+	formatSC21
+	formatCount
 )
 
-// format describes one format of lines.
+// format describes the lines of one program.
 type format struct {
-	name  string // as runs.Run.Kind has it
+	name  string // value of runs.Run.Kind for runs of this format
 	lines []lineRule
-	// finish is called at the end of each run that the file describes; nil if the
+	// finish is called at the end of each run of a file. It is nil if the
 	// format needs no such call.
 	finish func(r *textRun, report *record.Report)
 }
 
-// lineRule recognizes a line by how it begins, after its labels, and reads it.
+// lineRule recognizes lines by how they begin, after the labels were removed,
+// and reads them.
 type lineRule struct {
-	// prefix is how the line begins. If it is empty, first lists the bytes with
-	// which the line may begin; rules with a prefix are tried before.
+	// prefix is the text with which the line begins. If it is empty, first
+	// lists the possible first bytes of the line; such rules are tried after
+	// those with a prefix.
 	prefix, first string
-	// read takes the values of the line. It may return unknown: programs of other
-	// formats print lines that begin alike.
+	// read reads the line m. It may return unknown, since programs of other
+	// formats may print lines that begin in the same way.
 	read func(t *textLog, m []byte) verdict
-	// values: the line ends with a number that counts, so that a last line without
-	// its end is reported as torn.
-	values bool
+	// endsWithValue is set if the line ends with a number. If the last line of
+	// a file does so but has no line end, it is reported as torn.
+	endsWithValue bool
 }
 
-// formats is the table of all formats. A new format is one more entry, and a file
+// formats returns all formats. To add a format, add one entry here and a file
 // with its functions.
-func formats() [formCount]format {
-	return [formCount]format{
-		formCommand: {name: "command", lines: []lineRule{
+func formats() [formatCount]format {
+	return [formatCount]format{
+		formatCommand: {name: "command", lines: []lineRule{
 			{first: "rusp+$mhtda", read: (*textLog).command},
 		}},
-		formSlurm: {name: "Slurm", lines: []lineRule{
+		formatSlurm: {name: "Slurm", lines: []lineRule{
 			{prefix: "slurmstepd: ", read: (*textLog).slurmCancel},
 		}},
-		formBash: {name: "bash time", lines: []lineRule{
+		formatBash: {name: "bash time", lines: []lineRule{
 			{prefix: "real", read: (*textLog).bashReal},
 			{prefix: "user", read: (*textLog).bashOther},
 			{prefix: "sys", read: (*textLog).bashOther},
 		}},
-		formFailure: {name: "torchrun failure", lines: []lineRule{
+		formatFailure: {name: "torchrun failure", lines: []lineRule{
 			{prefix: "Root Cause", read: (*textLog).rootCause},
 		}},
-		// Messages about memory are looked for in lines that no rule recognizes.
-		formMemory: {name: "out of memory"},
-		formStudy: {name: "U-Net study stdout", lines: []lineRule{
+		// Messages about memory are searched in the lines that no rule recognizes.
+		formatMemory: {name: "out of memory"},
+		formatStudy: {name: "U-Net study stdout", lines: []lineRule{
 			{prefix: "[INFO] EPOCH: ", read: (*textLog).studyEpoch},
-			{prefix: "Train loss: ", read: (*textLog).studyLoss, values: true},
-			{prefix: "Test loss: ", read: (*textLog).studyLoss, values: true},
-			{prefix: "IOU on test: ", read: (*textLog).studyIoU, values: true},
+			{prefix: "Train loss: ", read: (*textLog).studyLoss, endsWithValue: true},
+			{prefix: "Test loss: ", read: (*textLog).studyLoss, endsWithValue: true},
+			{prefix: "IOU on test: ", read: (*textLog).studyIoU, endsWithValue: true},
 			{prefix: "Elapsed execution time: ", read: (*textLog).studyElapsed},
 			{prefix: "PyTorch Settings:", read: (*textLog).studySettings},
 			{prefix: "TensorFlow Settings:", read: (*textLog).studySettings},
 		}},
-		formRates: {name: "rates by rank", lines: []lineRule{
-			{prefix: "Train samples ", read: (*textLog).rate, values: true},
+		formatRates: {name: "rates by rank", lines: []lineRule{
+			{prefix: "Train samples ", read: (*textLog).rankRate, endsWithValue: true},
 		}},
-		formTitan: {name: "torchtitan", lines: []lineRule{
-			{prefix: "step:", read: (*textLog).titan, values: true},
+		formatTitan: {name: "torchtitan", lines: []lineRule{
+			{prefix: "step:", read: (*textLog).titanStep, endsWithValue: true},
 			{first: "\x1b", read: (*textLog).colored},
 		}},
-		formHorovod: {name: "Horovod synthetic", finish: (*textRun).finishHorovod, lines: []lineRule{
+		formatHorovod: {name: "Horovod synthetic", finish: (*textRun).finishHorovod, lines: []lineRule{
 			{prefix: "Model: ", read: (*textLog).horovodSetting},
 			{prefix: "Batch size: ", read: (*textLog).horovodSetting},
 			{prefix: "Number of GPUs: ", read: (*textLog).horovodSetting},
-			{prefix: "Iter #", read: (*textLog).horovodRate, values: true},
-			{prefix: "Img/sec per ", read: (*textLog).horovodRate, values: true},
-			{prefix: "Total img/sec on ", read: (*textLog).horovodTotal, values: true},
+			{prefix: "Iter #", read: (*textLog).horovodRate, endsWithValue: true},
+			{prefix: "Img/sec per ", read: (*textLog).horovodRate, endsWithValue: true},
+			{prefix: "Total img/sec on ", read: (*textLog).horovodTotal, endsWithValue: true},
 		}},
-		formBenchy: {name: "benchy", lines: []lineRule{
-			{prefix: "BENCHY::", read: (*textLog).benchy, values: true},
+		formatBenchy: {name: "benchy", lines: []lineRule{
+			{prefix: "BENCHY::", read: (*textLog).benchy, endsWithValue: true},
 		}},
-		formDLL: {name: "DLLogger", lines: []lineRule{
+		formatDLL: {name: "DLLogger", lines: []lineRule{
 			{prefix: "DLLL ", read: (*textLog).dllogger},
 		}},
-		formMLPerf: {name: "MLPerf log", finish: (*textRun).finishMLPerf, lines: []lineRule{
+		formatMLPerf: {name: "MLPerf log", finish: (*textRun).finishMLPerf, lines: []lineRule{
 			{prefix: ":::MLLOG ", read: (*textLog).mlperf},
 		}},
-		formKeras: {name: "Keras log", finish: (*textRun).finishKeras, lines: []lineRule{
-			{prefix: "Epoch ", read: (*textLog).kerasEpoch, values: true},
+		formatKeras: {name: "Keras log", finish: (*textRun).finishKeras, lines: []lineRule{
+			{prefix: "Epoch ", read: (*textLog).kerasEpoch, endsWithValue: true},
 			{first: "-", read: (*textLog).kerasDash},
 			{first: "0123456789", read: (*textLog).kerasSummary},
 		}},
-		formSC21: {name: "SC21 log", lines: []lineRule{
-			{prefix: "Time taken for epoch ", read: (*textLog).sc21Epoch, values: true},
-			{prefix: "Avg train loss=", read: (*textLog).sc21Loss, values: true},
-			{prefix: "Avg val loss=", read: (*textLog).sc21Loss, values: true},
+		formatSC21: {name: "SC21 log", lines: []lineRule{
+			{prefix: "Time taken for epoch ", read: (*textLog).sc21Epoch, endsWithValue: true},
+			{prefix: "Avg train loss=", read: (*textLog).sc21Loss, endsWithValue: true},
+			{prefix: "Avg val loss=", read: (*textLog).sc21Loss, endsWithValue: true},
 			{prefix: "Total validation time: ", read: (*textLog).sc21Validation},
 			{prefix: "Configuration name: ", read: (*textLog).sc21Name},
 			{prefix: "DONE ---- rank ", read: (*textLog).sc21Done},
@@ -124,18 +126,20 @@ func formats() [formCount]format {
 }
 
 // String returns the name of the format.
-func (f form) String() string { return formats()[f].name }
+func (f formatID) String() string { return formats()[f].name }
 
-// formatIndex holds the rules of all formats by the first byte of the line.
+// formatIndex contains the rules of all formats by the first byte of the line.
 type formatIndex [256][]indexedRule
 
-// indexedRule is a rule with the first bytes of its prefix as a word, since every
-// line is compared with the rules.
+// indexedRule is a rule with the first bytes of its prefix as a word, for fast
+// comparison.
 type indexedRule struct {
 	lineRule
 	word, mask uint64
 }
 
+// newIndexedRule returns the rule with its word and the mask of the word's
+// bytes.
 func newIndexedRule(r lineRule) indexedRule {
 	x := indexedRule{lineRule: r}
 	for i := range min(len(r.prefix), 8) {
@@ -145,7 +149,7 @@ func newIndexedRule(r lineRule) indexedRule {
 	return x
 }
 
-// matches reports whether m begins with the prefix.
+// matches reports whether m begins with the prefix of the rule.
 func (r *indexedRule) matches(m []byte) bool {
 	w := m[:cap(m)]
 	if len(w) < 8 {
@@ -157,9 +161,10 @@ func (r *indexedRule) matches(m []byte) bool {
 	return len(r.prefix) <= 8 || string(m[8:len(r.prefix)]) == r.prefix[8:]
 }
 
-// sharedIndex returns the index, which is built once and not changed.
+// sharedIndex returns the index of all formats, which is built only once.
 var sharedIndex = sync.OnceValue(newFormatIndex)
 
+// newFormatIndex builds the index of all formats.
 func newFormatIndex() *formatIndex {
 	var x formatIndex
 	for _, f := range formats() {
@@ -179,9 +184,9 @@ func newFormatIndex() *formatIndex {
 	return &x
 }
 
-// read reads a line by the first rule that recognizes it. It returns unknown if
-// none does.
-func (x *formatIndex) read(t *textLog, m []byte) verdict {
+// readLine reads a line with the first rule that matches it. It returns unknown
+// if no rule does.
+func (x *formatIndex) readLine(t *textLog, m []byte) verdict {
 	rules := x[m[0]]
 	for i := range rules {
 		if rules[i].matches(m) {
@@ -191,12 +196,13 @@ func (x *formatIndex) read(t *textLog, m []byte) verdict {
 	return unknown
 }
 
-// holdValues reports whether a line, judged by how it begins, holds values.
-func (x *formatIndex) holdValues(m []byte) bool {
+// endsWithValue reports whether a line ends with a value, judging by its
+// beginning.
+func (x *formatIndex) endsWithValue(m []byte) bool {
 	for _, r := range x[m[0]] {
-		if r.values && r.matches(m) {
+		if r.endsWithValue && r.matches(m) {
 			return true
 		}
 	}
-	return bytes.Contains(m, []byte("s - loss: ")) // of Keras, whose lines begin with any number
+	return bytes.Contains(m, []byte("s - loss: ")) // a line of Keras, which begins with a number of steps
 }

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestRuleMatches compares the word of a prefix with the prefix, for every
-// length, with and without room behind the line, and with one byte changed.
+// TestRuleMatches compares indexedRule.matches with bytes.HasPrefix for
+// prefixes of every length, with and without more bytes in the buffer, and with
+// one byte changed.
 func TestRuleMatches(t *testing.T) {
 	const text = "Total validation time: 5 sec"
 	for n := range len(text) {
@@ -27,7 +28,7 @@ func TestRuleMatches(t *testing.T) {
 	}
 }
 
-// TestFormatNames checks that each format has a name of its own.
+// TestFormatNames checks that the names of the formats are distinct.
 func TestFormatNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range formats() {

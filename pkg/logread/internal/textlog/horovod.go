@@ -23,28 +23,29 @@ const (
 	horovodInterval = 1.96
 )
 
-// horovodState is what the lines of a run have said so far, in images per
-// second and GPU.
+// horovodState contains the values in the Horovod lines of a run so far. Rates
+// are in images per second and GPU.
 type horovodState struct {
 	iterations []float64
 	perGPU     float64
 	spread     float64
-	summary    int // number of the line with the total; 0 if it has not come
-	// Settings, which belong to other programs if no rates follow.
+	summary    int // number of the line with the total; 0 before that line
+	// Settings. They are ignored if no rates follow, since other programs print such lines too.
 	model     string
 	batch     int // per GPU
-	settings  int // number of their lines
-	settingAt int // number of the first line
+	settings  int // number of lines with settings
+	settingAt int // number of the first of these lines
 }
 
-// otherSettings is the reason for ignoring settings that no rates follow. It is
-// unknown whether such a batch size is per worker.
-const otherSettings = "a batch size or a model that no rates of Horovod's benchmark follow: other programs print them, too"
+// otherSettings is the reason for ignoring settings without rates after them.
+// Such a batch size may be that of a worker or of all workers.
+const otherSettings = "a batch size or model without rates of Horovod's benchmark after it: other programs print such lines too"
 
-// maxRates limits the single rates that are kept per trial.
+// maxRates is the maximum number of single rates that are kept per trial.
 const maxRates = 1 << 16
 
-// horovodRate reads the rate of an iteration, or the mean over iterations.
+// horovodRate handles the lines "Iter #" and "Img/sec per": the rate of an
+// iteration, and the mean over all iterations.
 func (t *textLog) horovodRate(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	if c.Accept("Iter #") {
@@ -54,14 +55,14 @@ func (t *textLog) horovodRate(m []byte) verdict {
 			t.in.Problem(t.l.Number, "expected \"Iter #N: R img/sec per GPU\", got %.80q", m)
 			return unused
 		}
-		if n == 0 && t.cur.rates.summary > 0 {
-			t.begin()
+		if n == 0 && t.cur.horovod.summary > 0 {
+			t.beginRun()
 		}
-		run := t.form(formHorovod)
-		if len(run.rates.iterations) < maxRates {
-			run.rates.iterations = append(run.rates.iterations, v)
+		run := t.countLine(formatHorovod)
+		if len(run.horovod.iterations) < maxRates {
+			run.horovod.iterations = append(run.horovod.iterations, v)
 		}
-		t.usual = formHorovod
+		t.repeating = formatHorovod
 		return used
 	}
 	c.Expect("Img/sec per ")
@@ -73,14 +74,15 @@ func (t *textLog) horovodRate(m []byte) verdict {
 		t.in.Problem(t.l.Number, "expected \"Img/sec per GPU: R +-D\", got %.80q", m)
 		return unused
 	}
-	run := t.form(formHorovod)
-	run.rates.perGPU, run.rates.spread = v, spread
+	run := t.countLine(formatHorovod)
+	run.horovod.perGPU, run.horovod.spread = v, spread
 	return used
 }
 
-// horovodLine reads the iteration that b begins with, for usualLines.
-func (t *textLog) horovodLine(b []byte) (int, verdict) {
-	if !scan.HasPrefix(b, "Iter #") || t.cur.rates.summary > 0 {
+// fastHorovodLine is the fast path of horovodRate for iterations, called by
+// readFastLines.
+func (t *textLog) fastHorovodLine(b []byte) (int, verdict) {
+	if !scan.HasPrefix(b, "Iter #") || t.cur.horovod.summary > 0 {
 		return 0, unknown
 	}
 	k := len("Iter #")
@@ -93,14 +95,13 @@ func (t *textLog) horovodLine(b []byte) (int, verdict) {
 	if k += n; n == 0 || !scan.HasPrefix(b[k:], " img/sec") || !scan.HasPrefix(b[k+8:], " per GPU\n") {
 		return 0, unknown
 	}
-	if run := t.form(formHorovod); len(run.rates.iterations) < maxRates {
-		run.rates.iterations = append(run.rates.iterations, v)
+	if run := t.countLine(formatHorovod); len(run.horovod.iterations) < maxRates {
+		run.horovod.iterations = append(run.horovod.iterations, v)
 	}
 	return k + len(" img/sec per GPU\n"), used
 }
 
-// horovodTotal reads the line with the total rate of all GPUs, which is the last line of a
-// run.
+// horovodTotal handles the line "Total img/sec on", the last line of a run.
 func (t *textLog) horovodTotal(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("Total img/sec on ").Count()
@@ -112,31 +113,32 @@ func (t *textLog) horovodTotal(m []byte) verdict {
 		t.in.Problem(t.l.Number, "expected \"Total img/sec on N GPU(s): R +-D\", got %.80q", m)
 		return unused
 	}
-	if t.cur.rates.summary > 0 {
-		t.begin()
+	if t.cur.horovod.summary > 0 {
+		t.beginRun()
 	}
-	run := t.form(formHorovod)
+	run := t.countLine(formatHorovod)
 	run.run.Info.Workers = n
-	run.rates.summary = t.l.Number
-	tr := t.trial("SYNTHETIC")
+	run.horovod.summary = t.l.Number
+	tr := t.findTrial("SYNTHETIC")
 	tr.Rate, tr.Spread, tr.Line = rate, spread/horovodInterval, t.l.Number
 	t.in.Report.Records++
 	return used
 }
 
-// horovodSetting reads the model, the batch size or the number of GPUs.
+// horovodSetting handles the lines "Model:", "Batch size:" and "Number of
+// GPUs:".
 func (t *textLog) horovodSetting(m []byte) verdict {
 	key, value, _ := bytes.Cut(m, []byte(": "))
 	text := strings.TrimSpace(string(value))
 	if text == "" || len(text) > 200 {
 		return unknown
 	}
-	if t.cur.rates.summary > 0 && string(key) == "Model" {
-		t.begin()
+	if t.cur.horovod.summary > 0 && string(key) == "Model" {
+		t.beginRun()
 	}
 	c := scan.Cursor{Rest: value}
 	n := c.Count()
-	h := &t.cur.rates
+	h := &t.cur.horovod
 	switch {
 	case string(key) == "Model":
 		h.model = text
@@ -156,9 +158,10 @@ func (t *textLog) horovodSetting(m []byte) verdict {
 	return pending
 }
 
-// finishHorovod completes the trial of the run.
+// finishHorovod computes the trial of the run if the log ends before the line
+// with the total.
 func (r *textRun) finishHorovod(report *record.Report) {
-	h := r.rates
+	h := r.horovod
 	if h.summary == 0 && len(h.iterations) == 0 && h.perGPU == 0 {
 		if h.settings > 0 {
 			report.IgnoreLines(record.Ignored{Reason: otherSettings, Lines: int64(h.settings), First: h.settingAt})
@@ -181,15 +184,15 @@ func (r *textRun) finishHorovod(report *record.Report) {
 	case tr != nil:
 		report.Assume("± is 1.96 standard deviations, as Horovod's benchmark writes it")
 	case n == 0:
-		report.Problem(r.line, "images a second and GPU, but no line \"Total img/sec on N GPU(s)\": how many GPUs there were is not said")
+		report.Problem(r.line, "images per second and GPU, but no line \"Total img/sec on N GPU(s)\": the number of GPUs is unknown")
 		return
 	default:
 		rate, spread := h.perGPU, h.spread/horovodInterval
 		if rate == 0 {
 			rate, spread = record.MeanAndSpread(h.iterations)
 		}
-		report.Assume("the total is %g times the rate of a GPU, for the log ends before its own total", n)
-		r.trial(n*rate, n*spread)
+		report.Assume("the total is %g times the rate of one GPU, since the log ends before the line with the total", n)
+		r.setSyntheticTrial(n*rate, n*spread)
 		tr = r.trials["SYNTHETIC"]
 	}
 	for _, v := range h.iterations {

@@ -19,39 +19,41 @@ import (
 //	196/196 [==============================] - 49s 245ms/step - loss: 2.0408 - accuracy: 0.2506
 //	196/196 ━━━━━━━━━━━━━━━━━━━━ 49s 245ms/step - accuracy: 0.2506 - loss: 2.0408
 //
-// The last form is that of Keras 3, usually in color.
+// The last form is written by Keras 3, usually in color.
 //
 // The lines of several ranks are interleaved. Each rank writes "Epoch N/M"
-// before the line with that epoch's values, so that a line of values belongs to
-// the open epoch that was opened first. A line without an open epoch is an
+// before the line with that epoch's values, so a line of values belongs to
+// the rank's open epoch that was opened first. Without an open epoch, it is an
 // evaluation (kerastest.go).
 
-// kerasState is what the Keras lines of a run have said so far.
+// kerasState is the state of a run with Keras lines.
 type kerasState struct {
 	ranks map[int]*kerasRank // by label
-	label int                // label of the last line
-	cur   *kerasRank         // that rank
-	// behind are the evaluations after the last epoch.
-	behind []kerasEvaluation
-	zeros  int          // epochs of 0 s
-	labels map[int]bool // labels with a line "Epoch N/M", in any run of the log
+	label int                // label of the line read last
+	cur   *kerasRank         // state of the rank with that label
+	// evaluations contains the evaluations after the last epoch.
+	evaluations []kerasEvaluation
+	zeros       int          // number of epochs with a time of 0 s
+	labels      map[int]bool // labels of lines "Epoch N/M" in any run of the log
 }
 
-// kerasRank is what the lines with one label, or without a label, have said.
+// kerasRank is the state of one rank: of the lines with one label, or without a
+// label.
 type kerasRank struct {
-	opened bool  // there are lines "Epoch N/M" with this label
-	open   []int // epochs whose values have not come yet, in order
-	first  int   // index in open of the first of them
-	last   int   // last epoch with values
-	count  tally // lines of values per epoch
-	again  tally // lines that repeat the values, per epoch
-	// unfinished counts the epochs whose values are of a bar with 0 s left, and
-	// steps is the number of steps of such a bar.
+	opened   bool    // a line "Epoch N/M" has this label
+	open     []int   // epochs in the order of their lines "Epoch N/M"; those from index first on have no values yet
+	first    int     // index in open of the first epoch without values
+	last     int     // number of the last epoch with values
+	count    counter // number of lines of values per epoch
+	repeated counter // number of lines that repeat the values, per epoch
+	// unfinished is the number of epochs whose values come from a progress bar
+	// with 0 s left, and steps is the number of steps of the last such bar.
 	unfinished, steps int
 }
 
-// rank returns the state of the rank with a label.
-func (k *kerasState) rank(label int) *kerasRank {
+// rankState returns the state of the rank with a label, and makes it the
+// current one.
+func (k *kerasState) rankState(label int) *kerasRank {
 	if k.cur != nil && k.label == label {
 		return k.cur
 	}
@@ -67,9 +69,10 @@ func (k *kerasState) rank(label int) *kerasRank {
 	return r
 }
 
-// next removes and returns the epoch to which a line of values belongs. Without
-// lines "Epoch N/M", epochs are counted.
-func (r *kerasRank) next() int {
+// nextEpoch closes the open epoch to which the next line of values belongs and
+// returns its number. If the log has no lines "Epoch N/M", the lines of values
+// are counted.
+func (r *kerasRank) nextEpoch() int {
 	n := r.last + 1
 	if r.first < len(r.open) {
 		n = r.open[r.first]
@@ -81,11 +84,11 @@ func (r *kerasRank) next() int {
 	return n
 }
 
-// maxOpen limits the open epochs.
+// maxOpen is the maximum number of open epochs.
 const maxOpen = 1 << 16
 
-// kerasEpoch opens an epoch. Epoch 1 after a later epoch or after an evaluation
-// begins a run.
+// kerasEpoch handles the line "Epoch N/M", which opens an epoch. Epoch 1 after
+// a later epoch or after an evaluation begins a run.
 func (t *textLog) kerasEpoch(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("Epoch ").Count()
@@ -93,38 +96,38 @@ func (t *textLog) kerasEpoch(m []byte) verdict {
 	if !c.Complete() || n < 1 || total < n {
 		return unknown
 	}
-	if r := t.cur.keras.rank(t.rank); !r.opened {
-		t.kerasFirst(r)
+	if r := t.cur.keras.rankState(t.rank); !r.opened {
+		t.kerasFirstEpoch(r)
 	}
-	if r := t.cur.keras.rank(t.rank); n == 1 && (r.last > 1 || r.last == 1 && len(t.cur.keras.behind) > 0) && len(r.open) == 0 {
-		t.begin()
+	if r := t.cur.keras.rankState(t.rank); n == 1 && (r.last > 1 || r.last == 1 && len(t.cur.keras.evaluations) > 0) && len(r.open) == 0 {
+		t.beginRun()
 	}
-	k := &t.form(formKeras).keras
+	k := &t.countLine(formatKeras).keras
 	k.ignoreEvaluations(t.in.Report, kerasBetween)
-	r := k.rank(t.rank)
+	r := k.rankState(t.rank)
 	if len(r.open)-r.first >= maxOpen {
-		t.in.Problem(t.l.Number, "more than %d epochs are open; this one is left out", maxOpen)
+		t.in.Problem(t.l.Number, "more than %d epochs are open; this one is ignored", maxOpen)
 		return unused
 	}
 	r.openEpoch(n)
 	return used
 }
 
-// openEpoch opens an epoch.
+// openEpoch adds epoch n to the open epochs.
 func (r *kerasRank) openEpoch(n int) {
-	if len(r.open) == cap(r.open) && r.first > len(r.open)/2 { // reuse the room of finished epochs
+	if len(r.open) == cap(r.open) && r.first > len(r.open)/2 { // reuse the space of finished epochs
 		r.open = r.open[:copy(r.open, r.open[r.first:])]
 		r.first = 0
 	}
 	r.open = append(r.open, n)
 }
 
-// kerasLine reads the line that b begins with, for usualLines: "Epoch N/M", or
-// a line of values with the shape of the previous one.
-func (t *textLog) kerasLine(b []byte) (int, verdict) {
+// fastKerasLine is the fast path for the line "Epoch N/M" and for a line of
+// values with the shape of the previous one, called by readFastLines.
+func (t *textLog) fastKerasLine(b []byte) (int, verdict) {
 	if !scan.HasPrefix(b, "Epoch ") {
 		k := &t.cur.keras
-		if c := b[0]; c != '-' && !scan.IsDigit(c) || k.cur == nil || k.label != t.rank || k.cur.orphan() {
+		if c := b[0]; c != '-' && !scan.IsDigit(c) || k.cur == nil || k.label != t.rank || k.cur.nothingOpen() {
 			return 0, unknown
 		}
 		s, n := t.kerasShapes.MatchLast(b)
@@ -143,16 +146,17 @@ func (t *textLog) kerasLine(b []byte) (int, verdict) {
 	if k += n; n == 0 || total < epoch || b[k] != '\n' {
 		return 0, unknown
 	}
-	if r := t.cur.keras.rank(t.rank); t.cur.closed || len(r.open)-r.first >= maxOpen || !r.opened || len(t.cur.keras.behind) > 0 {
+	if r := t.cur.keras.rankState(t.rank); t.cur.closed || len(r.open)-r.first >= maxOpen || !r.opened || len(t.cur.keras.evaluations) > 0 {
 		return 0, unknown
 	}
-	t.form(formKeras).keras.rank(t.rank).openEpoch(epoch)
+	t.countLine(formatKeras).keras.rankState(t.rank).openEpoch(epoch)
 	return k + 1, used
 }
 
-// kerasDash reads a line such as " - 89s - loss: …", of old versions of Keras.
+// kerasDash handles lines such as " - 89s - loss: …", which old versions of
+// Keras write.
 func (t *textLog) kerasDash(m []byte) verdict {
-	if !t.kerasOrphan() {
+	if !t.kerasNothingOpen() {
 		if s := t.kerasShapes.Match(m); s != nil {
 			return t.kerasShaped(s)
 		}
@@ -163,10 +167,10 @@ func (t *textLog) kerasDash(m []byte) verdict {
 	return unknown
 }
 
-// kerasSummary reads "196/196 - …", "196/196 [===] - …" or "196/196 ━━━ …". The
-// epoch is not finished if the first number is not the second.
+// kerasSummary handles lines such as "196/196 - …", "196/196 [===] - …" and
+// "196/196 ━━━ …". If the numbers differ, the epoch is not finished.
 func (t *textLog) kerasSummary(m []byte) verdict {
-	if !t.kerasOrphan() {
+	if !t.kerasNothingOpen() {
 		if s := t.kerasShapes.Match(m); s != nil {
 			return t.kerasShaped(s)
 		}
@@ -178,11 +182,11 @@ func (t *textLog) kerasSummary(m []byte) verdict {
 		return unknown
 	}
 	if c.SkipBlanks(); scan.HasPrefix(c.Rest, "\x1b") {
-		c.Rest = scan.SkipBlanks(withoutColors(c.Rest))
+		c.Rest = scan.SkipBlanks(stripColors(c.Rest))
 	}
 	bar := scan.HasPrefix(c.Rest, "━")
 	switch {
-	case bar: // of Keras 3
+	case bar: // progress bar of Keras 3
 		c.Rest = scan.SkipBlanks(bytes.TrimLeft(c.Rest, "━"))
 	case c.Accept("["):
 		i := bytes.Index(c.Rest, []byte(" - "))
@@ -200,7 +204,7 @@ func (t *textLog) kerasSummary(m []byte) verdict {
 	return t.kerasTail(m, c, total, bar)
 }
 
-// Meaning of the slots of a line of values.
+// The fields of the slots in the shape of a line of values.
 const (
 	kerasSeconds = 1 + iota
 	kerasMilliseconds
@@ -211,8 +215,8 @@ const (
 	kerasLearningRate
 )
 
-// kerasField returns the meaning of a value's name, or 0 if the value is not
-// used.
+// kerasField returns the slot field for the name of a value, or 0 if the value
+// is not used.
 func kerasField(key []byte) int {
 	switch string(key) {
 	case "loss":
@@ -229,8 +233,8 @@ func kerasField(key []byte) int {
 	return 0
 }
 
-// kerasSet sets a value of an epoch.
-func kerasSet(e *runs.Epoch, field int, v float64) {
+// setKerasValue sets the value of an epoch that a slot field stands for.
+func setKerasValue(e *runs.Epoch, field int, v float64) {
 	switch field {
 	case kerasLoss:
 		e.TrainLoss = v
@@ -251,37 +255,40 @@ func (t *textLog) kerasShaped(s *scan.Shape) verdict {
 	if s.Slots[0].Field == kerasMilliseconds {
 		seconds /= 1000
 	}
-	e := t.kerasValues(seconds)
+	e := t.kerasValuesEpoch(seconds)
 	if e == nil {
 		return unused
 	}
 	for i := range s.Slots[1:] {
 		x := &s.Slots[i+1]
-		kerasSet(e, x.Field, x.Value)
+		setKerasValue(e, x.Field, x.Value)
 	}
-	t.usual = formKeras
+	t.repeating = formatKeras
 	return used
 }
 
-// kerasValues returns the epoch to which a line of values belongs, or nil if
-// there are too many.
-func (t *textLog) kerasValues(seconds float64) *runs.Epoch {
-	r := t.form(formKeras).keras.rank(t.rank)
-	n := r.next()
-	nth := r.count.add(n)
-	if nth >= maxOpen {
-		t.in.Problem(t.l.Number, "epoch %d stands here more than %d times", n, maxOpen)
+// kerasValuesEpoch returns the epoch to which a line of values belongs, with
+// its time set to seconds. It returns nil if the log repeats the epoch too
+// often.
+func (t *textLog) kerasValuesEpoch(seconds float64) *runs.Epoch {
+	r := t.countLine(formatKeras).keras.rankState(t.rank)
+	n := r.nextEpoch()
+	ordinal := r.count.add(n)
+	if ordinal >= maxOpen {
+		t.in.Problem(t.l.Number, "the log has epoch %d more than %d times", n, maxOpen)
 		return nil
 	}
-	e := t.epoch(n, nth)
+	e := t.epochAt(n, ordinal)
 	if e.Seconds, e.Line = seconds, t.l.Number; !(seconds > 0) {
 		e.Seconds = t.kerasEpochSeconds(seconds)
 	}
 	return e
 }
 
-// kerasTail reads "49s - loss: 2.0408 - accuracy: 0.2506 …", the end of a line
-// with the given number of steps, or 0 if it has none.
+// kerasTail reads the part c of a line of values that begins with the time,
+// such as "49s - loss: 2.0408 - accuracy: 0.2506". steps is the number of steps
+// at the beginning of the line, or 0; bar reports whether the line is a
+// progress bar of Keras 3.
 func (t *textLog) kerasTail(line []byte, c scan.Cursor, steps int, bar bool) verdict {
 	text, field := c.Rest, kerasSeconds
 	seconds := c.Float()
@@ -307,28 +314,28 @@ func (t *textLog) kerasTail(line []byte, c scan.Cursor, steps int, bar bool) ver
 	if c.Failed || !scan.HasPrefix(c.Rest, "- ") || !bytes.Contains(c.Rest, []byte("loss: ")) {
 		return unknown
 	}
-	if t.kerasOrphan() {
+	if t.kerasNothingOpen() {
 		e := record.UnmeasuredEpoch(0, t.l.Number)
 		e.Seconds = seconds
 		t.kerasItems(c.Rest[len("- "):], &e, nil)
-		return t.kerasBelow(e, steps, bar)
+		return t.kerasExtraValues(e, steps, bar)
 	}
-	e := t.kerasValues(seconds)
+	e := t.kerasValuesEpoch(seconds)
 	if e == nil {
 		return unused
 	}
 	var shape *scan.Shape
 	if bar { // such lines are long, and few of them end an epoch
 		if seconds == 0 {
-			r := t.cur.keras.rank(t.rank)
+			r := t.cur.keras.rankState(t.rank)
 			r.unfinished, r.steps = r.unfinished+1, steps
 		}
 	} else {
 		shape = t.kerasShapes.Learn(line)
 	}
-	shape.Add(scan.SlotNumber, text, field, nil)
+	shape.AddSlot(scan.SlotNumber, text, field, nil)
 	if _, n := scan.Decimal(perStep); n > 0 {
-		shape.Add(scan.SlotNumber, perStep, 0, nil)
+		shape.AddSlot(scan.SlotNumber, perStep, 0, nil)
 	}
 	if !t.kerasItems(c.Rest[len("- "):], e, shape) {
 		shape = nil
@@ -337,8 +344,9 @@ func (t *textLog) kerasTail(line []byte, c scan.Cursor, steps int, bar bool) ver
 	return used
 }
 
-// kerasItems reads "loss: 2.0408 - accuracy: 0.2506 …" into e, and learns its
-// shape. It returns false if an item has another form.
+// kerasItems reads the values in items, such as "loss: 2.0408 - accuracy:
+// 0.2506", into e, and adds them to shape. It returns false if an item has
+// another form.
 func (t *textLog) kerasItems(items []byte, e *runs.Epoch, shape *scan.Shape) bool {
 	good := true
 	for len(items) > 0 {
@@ -347,7 +355,7 @@ func (t *textLog) kerasItems(items []byte, e *runs.Epoch, shape *scan.Shape) boo
 		key, text, ok := bytes.Cut(item, []byte(": "))
 		if !ok { // 24s/epoch, 121ms/step
 			if _, n := scan.Decimal(item); n > 0 {
-				shape.Add(scan.SlotNumber, item, 0, nil)
+				shape.AddSlot(scan.SlotNumber, item, 0, nil)
 			}
 			continue
 		}
@@ -359,8 +367,8 @@ func (t *textLog) kerasItems(items []byte, e *runs.Epoch, shape *scan.Shape) boo
 			continue
 		}
 		field := kerasField(key)
-		kerasSet(e, field, v)
-		shape.Add(scan.SlotNumber, text, field, nil)
+		setKerasValue(e, field, v)
+		shape.AddSlot(scan.SlotNumber, text, field, nil)
 	}
 	return good
 }

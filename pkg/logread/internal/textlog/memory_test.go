@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestLongLine: a line of 100 MB is cut, counted, said, and not held; what
-// stands before and behind it is read.
+// TestLongLine checks that a line of 100 MB is cut, counted, reported and not
+// kept in memory, and that the lines before and after it are read.
 func TestLongLine(t *testing.T) {
 	const long = 100 << 20
 	before, behind := "Epoch 1/2\n2/2 - 9s - loss: 1.5\n", "\nEpoch 2/2\n2/2 - 8s - loss: 1.25\n"
@@ -48,8 +48,8 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestMemory: of a long log only its values are held, and of a curve so many
-// points that a figure shows no more.
+// TestMemory checks that only the values of a long log are kept in memory, and
+// of a curve only as many points as a figure shows.
 func TestMemory(t *testing.T) {
 	const steps = 1 << 20 // about 90 MB
 	report := &record.Report{Path: "llama_8gpu.log"}
@@ -61,17 +61,17 @@ func TestMemory(t *testing.T) {
 	if len(parts) != 1 || report.LinesUsed != steps {
 		t.Fatalf("%d parts, %d lines used", len(parts), report.LinesUsed)
 	}
-	if kept := recordtest.KeptBytes(parts[0].Run); kept > 16<<20 {
+	if kept := recordtest.EstimateBytes(parts[0].Run); kept > 16<<20 {
 		t.Errorf("%d bytes kept of %d", kept, r.bytes)
 	}
 	loss := parts[0].Run.Curves[0]
-	// Of 2^20 points at most 2^18 are kept: every fourth.
+	// Of 2^20 points every fourth is kept, since the maximum is 2^18.
 	if len(loss.Steps) != steps/4 || loss.Steps[1]-loss.Steps[0] != 4 || !strings.Contains(fmt.Sprint(report.Assumed), "loss has 1048576 points; every 4th is kept") {
 		t.Errorf("%d points, %v", len(loss.Steps), report.Assumed)
 	}
 }
 
-// stepLines are lines of torchtitan, made as they are read.
+// stepLines generates lines of torchtitan while they are read.
 type stepLines struct {
 	next, last int
 	rest       []byte

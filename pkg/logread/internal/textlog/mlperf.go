@@ -11,30 +11,32 @@ import (
 )
 
 // MLPerf's logging (github.com/mlcommons/logging, mllog) writes one JSON
-// document per line. The time to train is from run_start to run_stop. An epoch
-// is from epoch_start to epoch_stop (block_start and block_stop in older
+// document per line. The time to train is the time from run_start to run_stop. An epoch
+// lasts from epoch_start to epoch_stop (block_start and block_stop in older
 // rules).
 //
 //	:::MLLOG {"namespace": "", "time_ms": 1714835509498, "event_type": "POINT_IN_TIME", "key": "tracked_stats",
 //	          "value": {"throughput": 341.957}, "metadata": {"step": 1}}
 
-// mlperfState is what the lines of a run have said so far, with times in ms.
+// mlperfState is the state of a run with MLPerf lines. Times are in ms.
 type mlperfState struct {
 	start, stop float64
-	epochs      map[int]float64 // start of each open epoch
-	label       int             // label of the rank whose lines count, plus 2; 0 before the first line
-	result      string
+	epochs      map[int]float64 // start of each open epoch by number
+	label       int             // label of the rank whose lines are used, plus 2; 0 before the first line
+	result      string          // status in run_stop
 }
 
-// mlperfLine is the document of a line. A missing value is NaN or empty.
+// mlperfLine contains the members of a line's JSON document. A missing value is
+// NaN or empty.
 type mlperfLine struct {
 	time               float64 // ms
 	key, value, status []byte
 	epoch, step, count float64
 }
 
-// parseMLPerf splits the document into its members. It stops at a key that is
-// not used.
+// parseMLPerf parses the JSON document of a line, up to the member key if lines
+// with this key are not used. ok is false if the document is malformed or has
+// no key or time.
 func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
 	v = mlperfLine{time: math.NaN(), epoch: math.NaN(), step: math.NaN(), count: math.NaN()}
 	doc := scan.Object{Text: text}
@@ -47,20 +49,20 @@ func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
 		case "time_ms":
 			v.time, _ = scan.JSONFloat(value)
 		case "key":
-			if v.key = scan.Unquote(value); !mlperfKey(v.key) {
+			if v.key = scan.Unquote(value); !isUsedMLPerfKey(v.key) {
 				return v, true
 			}
 		case "value":
 			v.value = value
 		case "metadata":
-			v.metadata(value)
+			v.parseMetadata(value)
 		}
 	}
 	return v, !doc.Bad && len(v.key) > 0 && v.time == v.time
 }
 
-// metadata reads the metadata.
-func (v *mlperfLine) metadata(text []byte) {
+// parseMetadata parses the object metadata of a line.
+func (v *mlperfLine) parseMetadata(text []byte) {
 	meta := scan.Object{Text: text}
 	for {
 		key, value, more := meta.Next()
@@ -82,28 +84,28 @@ func (v *mlperfLine) metadata(text []byte) {
 	}
 }
 
-// mlperf reads a line of any form.
+// mlperf handles lines that begin with ":::MLLOG".
 func (t *textLog) mlperf(m []byte) verdict {
 	if s := t.mlperfShapes.Match(m); s != nil {
 		return t.mlperfShaped(s)
 	}
 	text := m[len(":::MLLOG "):]
 	v, ok := parseMLPerf(text)
-	if ok && !mlperfKey(v.key) { // most keys describe the submission
+	if ok && !isUsedMLPerfKey(v.key) { // most keys describe the submission
 		return idle
 	}
 	if !ok {
-		t.in.Problem(t.l.Number, "MLLOG: expected an object with time_ms and key, whole up to its brace, got %.80q", text)
+		t.in.Problem(t.l.Number, "MLLOG: expected a complete JSON object with time_ms and key, got %.80q", text)
 		return unused
 	}
 	if string(v.key) == "run_start" && (t.cur.mlperf.stop > 0 || t.cur.closed) {
-		t.begin()
+		t.beginRun()
 	}
-	s := t.mlperfRank()
+	s := t.mlperfRunState()
 	if s == nil {
 		return idle
 	}
-	epoch, hasEpoch := metaEpoch(v)
+	epoch, hasEpoch := epochNumber(v)
 	switch string(v.key) {
 	case "run_start":
 		s.start = v.time
@@ -119,7 +121,7 @@ func (t *textLog) mlperf(m []byte) verdict {
 		}
 	case "epoch_stop", "block_stop":
 		if start, ok := s.epochs[epoch]; ok && hasEpoch {
-			e := t.mlperfEpoch(epoch)
+			e := t.findMLPerfEpoch(epoch)
 			e.Seconds, e.Line = t.validSeconds((v.time-start)/1000), t.l.Number
 			delete(s.epochs, epoch)
 		}
@@ -134,10 +136,11 @@ func (t *textLog) mlperf(m []byte) verdict {
 	return used
 }
 
-// mlperfRank returns the state of the run if the line is of the rank whose
-// lines count, since all ranks print the same; otherwise nil.
-func (t *textLog) mlperfRank() *mlperfState {
-	s := &t.form(formMLPerf).mlperf
+// mlperfRunState returns the state of the run if the rank of the current line
+// is the one whose lines are used, otherwise nil. All ranks print the same
+// values, so the lines of the first rank suffice.
+func (t *textLog) mlperfRunState() *mlperfState {
+	s := &t.countLine(formatMLPerf).mlperf
 	if s.label == 0 {
 		s.label = t.rank + 2
 	}
@@ -147,7 +150,7 @@ func (t *textLog) mlperfRank() *mlperfState {
 	return s
 }
 
-// Meaning of the slots of a line of tracked_stats.
+// The fields of the slots in the shape of a tracked_stats line.
 const (
 	mlperfTime = 1 + iota
 	mlperfValue
@@ -155,8 +158,7 @@ const (
 	mlperfStep
 )
 
-// mlperfLearn learns the shape of a line of tracked_stats that has just been
-// read.
+// mlperfLearn learns the shape of a tracked_stats line that was just read.
 func (t *textLog) mlperfLearn(m []byte) {
 	shape := t.mlperfShapes.Learn(m)
 	if shape == nil {
@@ -170,24 +172,24 @@ func (t *textLog) mlperfLearn(m []byte) {
 		}
 		switch string(key) {
 		case "time_ms":
-			shape.Key(0)
-			shape.Add(scan.SlotNumber, scan.Unquote(value), mlperfTime, nil)
+			shape.AddKey(0)
+			shape.AddSlot(scan.SlotNumber, scan.Unquote(value), mlperfTime, nil)
 			shape.RequireEnd(scan.Unquote(value))
 		case "key":
-			shape.Key(1)
+			shape.AddKey(1)
 		case "value":
-			shape.Key(2)
-			shape.Members(value, func(name []byte) int {
+			shape.AddKey(2)
+			shape.AddMembers(value, func(name []byte) int {
 				if len(name) > 100 {
 					return 0
 				}
 				return mlperfValue
 			})
 		case "metadata":
-			shape.Members(value, func(name []byte) int {
+			shape.AddMembers(value, func(name []byte) int {
 				switch string(name) {
 				case "epoch_num", "first_epoch_num":
-					shape.Key(3) // the first of both counts
+					shape.AddKey(3) // the first of both counts
 					return mlperfEpoch
 				case "step":
 					return mlperfStep
@@ -195,16 +197,16 @@ func (t *textLog) mlperfLearn(m []byte) {
 				return 0
 			})
 		default:
-			shape.Member(value, 0, nil)
+			shape.AddMember(value, 0, nil)
 		}
 	}
 	shape.RequireKey(2) // a line without a value is a problem
 	t.mlperfShapes.Keep(shape)
 }
 
-// mlperfShaped reads a line of tracked_stats of a known shape.
+// mlperfShaped reads a tracked_stats line of a known shape.
 func (t *textLog) mlperfShaped(s *scan.Shape) verdict {
-	if t.mlperfRank() == nil {
+	if t.mlperfRunState() == nil {
 		return idle
 	}
 	v := mlperfLine{epoch: math.NaN(), step: math.NaN()}
@@ -218,18 +220,18 @@ func (t *textLog) mlperfShaped(s *scan.Shape) verdict {
 			v.step = x.Value
 		}
 	}
-	epoch, _ := metaEpoch(v)
+	epoch, _ := epochNumber(v)
 	step := v.statsStep(epoch)
 	for i := range s.Slots {
 		if x := &s.Slots[i]; x.Field == mlperfValue {
-			t.point(x.Name, -1, step, x.Value, v.time/1000)
+			t.addPoint(x.Name, -1, step, x.Value, v.time/1000)
 		}
 	}
 	return used
 }
 
-// mlperfKey reports whether lines with this key are used.
-func mlperfKey(key []byte) bool {
+// isUsedMLPerfKey reports whether lines with this key are used.
+func isUsedMLPerfKey(key []byte) bool {
 	switch string(key) {
 	case "run_start", "run_stop", "epoch_start", "epoch_stop", "block_start", "block_stop",
 		"eval_accuracy", "eval_error", "eval_loss", "tracked_stats",
@@ -240,23 +242,26 @@ func mlperfKey(key []byte) bool {
 	return false
 }
 
-// metaEpoch returns the epoch in a line's metadata.
-func metaEpoch(v mlperfLine) (int, bool) {
+// epochNumber returns the epoch in a line's metadata. ok is false if it is
+// missing or not an integer.
+func epochNumber(v mlperfLine) (n int, ok bool) {
 	if e := v.epoch; e >= 0 && e < 1<<31 && e == float64(int(e)) {
 		return int(e), true
 	}
 	return 0, false
 }
 
-// mlperfEpoch returns an epoch of the run, independent of the line's rank.
-func (t *textLog) mlperfEpoch(n int) *runs.Epoch {
+// findMLPerfEpoch returns epoch n of the run, whatever the rank of the current
+// line.
+func (t *textLog) findMLPerfEpoch(n int) *runs.Epoch {
 	rank := t.rank
 	t.rank = -1
 	defer func() { t.rank = rank }()
-	return t.epoch(n, 0)
+	return t.epochAt(n, 0)
 }
 
-// mlperfQuality reads the result of an evaluation.
+// mlperfQuality handles the result of an evaluation: eval_accuracy, eval_error
+// or eval_loss.
 func (t *textLog) mlperfQuality(v mlperfLine, epoch int, hasEpoch bool) {
 	x, ok := scan.JSONFloat(v.value)
 	if !ok {
@@ -267,7 +272,7 @@ func (t *textLog) mlperfQuality(v mlperfLine, epoch int, hasEpoch bool) {
 	if !hasEpoch && v.count >= 0 && v.count < 1<<53 {
 		step = int64(v.count)
 	}
-	t.point(v.key, -1, step, x, v.time/1000)
+	t.addPoint(v.key, -1, step, x, v.time/1000)
 	tr := t.cur.tracks.find(trackID{-1, 0})
 	if !hasEpoch || tr == nil {
 		return
@@ -282,7 +287,8 @@ func (t *textLog) mlperfQuality(v mlperfLine, epoch int, hasEpoch bool) {
 	}
 }
 
-// statsStep returns the step of a line of tracked_stats.
+// statsStep returns the step of a tracked_stats line: the one in its metadata,
+// otherwise epoch.
 func (v mlperfLine) statsStep(epoch int) int64 {
 	if v.step >= 0 && v.step < 1<<53 {
 		return int64(v.step)
@@ -290,7 +296,8 @@ func (v mlperfLine) statsStep(epoch int) int64 {
 	return int64(epoch)
 }
 
-// mlperfStats reads a line of tracked_stats.
+// mlperfStats handles a tracked_stats line: each of its values is a point of a
+// curve.
 func (t *textLog) mlperfStats(v mlperfLine, epoch int) {
 	step := v.statsStep(epoch)
 	stats := scan.Object{Text: v.value}
@@ -300,7 +307,7 @@ func (t *textLog) mlperfStats(v mlperfLine, epoch int) {
 			break
 		}
 		if x, ok := scan.JSONFloat(value); ok && len(key) <= 100 {
-			t.point(key, -1, step, x, v.time/1000)
+			t.addPoint(key, -1, step, x, v.time/1000)
 		}
 	}
 	if stats.Bad {
@@ -308,21 +315,21 @@ func (t *textLog) mlperfStats(v mlperfLine, epoch int) {
 	}
 }
 
-// mlperfSetting reads a setting of the run.
+// mlperfSetting handles a line with a setting of the run.
 func (t *textLog) mlperfSetting(v mlperfLine) verdict {
 	info := &t.cur.run.Info
 	key := string(v.key)
 	x, ok := scan.JSONFloat(v.value)
 	if !ok {
 		if text := scan.Unquote(v.value); len(text) < len(v.value) && len(text) <= 200 {
-			t.set(key, string(text))
+			t.addSetting(key, string(text))
 			if key == "submission_benchmark" {
 				info.Series = string(text)
 			}
 		}
 		return used
 	}
-	t.set(key, x)
+	t.addSetting(key, x)
 	switch {
 	case key == "seed" && x >= 0 && x < 1<<53:
 		info.Seed, t.cur.seedKnown = int64(x), true
@@ -337,8 +344,7 @@ func (t *textLog) mlperfSetting(v mlperfLine) verdict {
 	return used
 }
 
-// finishMLPerf computes the time to train and reads whether the target was
-// reached.
+// finishMLPerf computes the run's time to train, status and number of workers.
 func (r *textRun) finishMLPerf(report *record.Report) {
 	s := r.mlperf
 	if s.label == 0 {
@@ -347,7 +353,7 @@ func (r *textRun) finishMLPerf(report *record.Report) {
 	info := &r.run.Info
 	switch {
 	case s.start == 0 || s.stop == 0:
-		report.Problem(r.line, "MLLOG: run_start and run_stop do not both stand there; the time to train is not known")
+		report.Problem(r.line, "MLLOG: run_start or run_stop is missing; the time to train is unknown")
 		if s.start > 0 {
 			info.Status, info.Error = runs.StatusFailed, "MLLOG: the run did not stop by itself (no run_stop)"
 		}

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Messages of programs that ran out of memory, usually in a job's error file:
+// Programs that run out of memory write these messages, usually to a job's error file:
 //
 //	torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.78 GiB total capacity; …)
 //	tensorflow.python.framework.errors_impl.ResourceExhaustedError: … OOM when allocating tensor with shape[64,512,512,64] …
@@ -17,11 +17,11 @@ import (
 //	slurmstepd: error: Detected 1 oom-kill event(s) in StepId=77001.0. Some of your processes may have been killed by the cgroup out-of-memory handler.
 //	srun: error: node01: task 0: Out Of Memory
 //
-// PyTorch and TensorFlow print the same message for a step that they repeat in
-// another way. A run with epochs after the message has continued.
+// PyTorch and TensorFlow print the same message for an operation that they retry with
+// another algorithm. If epochs follow the message, the run has continued.
 
-// memoryMarks lists texts by which an out-of-memory message is recognized, each with the
-// program that writes it.
+// memoryMarks lists the texts that identify an out-of-memory message, with the
+// program that writes them.
 var memoryMarks = []struct {
 	mark []byte
 	who  string
@@ -36,21 +36,21 @@ var memoryMarks = []struct {
 }
 
 const (
-	// maxMemoryLine limits how much of a line is searched.
+	// maxMemoryLine is the number of bytes of a line that are searched.
 	maxMemoryLine = 1 << 12
-	// maxMemoryMessages limits the messages kept per run: each rank and each
-	// allocation writes its own.
+	// maxMemoryMessages is the number of messages kept per run: each rank and each
+	// failed allocation writes one.
 	maxMemoryMessages = 16
-	// maxMemoryText limits the characters kept per message.
+	// maxMemoryText is the number of characters kept per message.
 	maxMemoryText = 240
 )
 
-// outOfMemory reads a line that no format recognizes if it says that memory ran
-// out.
+// outOfMemory handles a line that no format recognizes: it is used if it
+// reports that memory ran out.
 func (t *textLog) outOfMemory(m []byte) verdict {
 	m = m[:min(len(m), maxMemoryLine)]
 	if !bytes.Contains(m, []byte("emory")) && !bytes.Contains(m, []byte("MEMORY")) && !bytes.Contains(m, []byte("OOM")) && !bytes.Contains(m, []byte("oom")) {
-		return unknown // as for nearly every line
+		return unknown // nearly every line
 	}
 	for _, k := range memoryMarks {
 		if !bytes.Contains(m, k.mark) {
@@ -60,7 +60,7 @@ func (t *textLog) outOfMemory(m []byte) verdict {
 			t.cur.closed = false
 			defer func() { t.cur.closed = true }()
 		}
-		run := t.form(formMemory)
+		run := t.countLine(formatMemory)
 		if len(run.run.OutOfMemory) < maxMemoryMessages {
 			text := strings.ToValidUTF8(strings.TrimSpace(string(m)), "")
 			if cut := []rune(text); len(cut) > maxMemoryText {
@@ -74,8 +74,9 @@ func (t *textLog) outOfMemory(m []byte) verdict {
 	return unknown
 }
 
-// finishMemory marks a run as failed if it ended for lack of memory. A run with
-// an epoch after the message has continued, so its messages are removed.
+// finishMemory marks the run as failed if it ran out of memory. If an epoch
+// follows the last message, the run has continued, and its messages are
+// removed.
 func (r *textRun) finishMemory(report *record.Report) {
 	n := len(r.run.OutOfMemory)
 	if n == 0 {
@@ -84,7 +85,7 @@ func (r *textRun) finishMemory(report *record.Report) {
 	last := r.run.OutOfMemory[n-1]
 	for _, e := range r.run.Epochs {
 		if e.Line > last.Line {
-			report.Assume("line %d says that memory ran out, and the run went on: it does not count as failed", last.Line)
+			report.Assume("line %d reports that memory ran out, but the run continued: it does not count as failed", last.Line)
 			r.run.OutOfMemory = nil
 			return
 		}

@@ -8,8 +8,9 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// strip removes what precedes a program's own line: the label of a rank, a time
-// stamp, a level. It sets t.rank and t.stamp.
+// stripPrefix returns line without the text that launchers and loggers put
+// before a program's message: the label of a rank, a time stamp, a level. It
+// sets t.rank and t.stamp.
 //
 //	0: line                               srun -l
 //	[1,0]<stdout>:line                    mpirun --tag-output, horovodrun
@@ -19,25 +20,26 @@ import (
 //	[titan] 2021-11-12 00:32:26,118 - root - INFO - line
 //	2021-11-12 00:32:26,118 - root - INFO - line
 //	2018-10-07 20:36:09,348 INFO line
-func (t *textLog) strip(line []byte) []byte {
+func (t *textLog) stripPrefix(line []byte) []byte {
 	m := scan.SkipBlanks(line)
 	if len(m) < 3 {
 		return m
 	}
 	if scan.IsDigit(m[0]) || m[0] == '[' {
-		m = t.label(m)
+		m = t.stripLabel(m)
 		if len(m) > 0 && m[0] == '[' {
-			m = t.inner(m)
+			m = t.stripInnerLabel(m)
 		}
 		if len(m) > 20 && (scan.IsDigit(m[0]) || m[0] == '-') {
-			m = t.timeStamp(m)
+			m = t.stripTimeStamp(m)
 		}
 	}
 	return m
 }
 
-// label removes the label of a rank.
-func (t *textLog) label(m []byte) []byte {
+// stripLabel returns m without the label of a rank at its beginning, and sets
+// t.rank if m has such a label.
+func (t *textLog) stripLabel(m []byte) []byte {
 	if scan.IsDigit(m[0]) {
 		i, rank := 1, int(m[0]-'0')
 		for i < len(m) && i < 8 && scan.IsDigit(m[i]) {
@@ -47,7 +49,7 @@ func (t *textLog) label(m []byte) []byte {
 		if i == len(m) || m[i] != ':' || i+1 < len(m) && m[i+1] != ' ' {
 			return m
 		}
-		return t.labelled(m, scan.Cursor{Rest: m[i+1:]}, rank)
+		return t.acceptLabel(m, scan.Cursor{Rest: m[i+1:]}, rank)
 	}
 	c := scan.Cursor{Rest: m}
 	c.Expect("[")
@@ -55,9 +57,9 @@ func (t *textLog) label(m []byte) []byte {
 	case c.Accept("rank"), c.Accept("default"):
 		rank := c.Count()
 		c.Expect("]:")
-		return t.labelled(m, c, rank)
+		return t.acceptLabel(m, c, rank)
 	case c.Accept("prterun-"):
-		at := bytes.IndexByte(c.Rest[:min(len(c.Rest), 300)], '@') // after the host's name and a process
+		at := bytes.IndexByte(c.Rest[:min(len(c.Rest), 300)], '@') // after the host name and a process number
 		c.Failed = at < 0
 		c.Rest = c.Rest[at+1:]
 		fallthrough
@@ -70,13 +72,14 @@ func (t *textLog) label(m []byte) []byte {
 		if !c.Accept("out>:") {
 			c.Expect("err>:")
 		}
-		return t.labelled(m, c, rank)
+		return t.acceptLabel(m, c, rank)
 	}
 	return m
 }
 
-// labelled sets the rank of a label, unless the label is malformed.
-func (t *textLog) labelled(m []byte, c scan.Cursor, rank int) []byte {
+// acceptLabel sets t.rank and returns the rest of the line after a label, where
+// c is. It returns m unchanged if c failed or the rank is too large.
+func (t *textLog) acceptLabel(m []byte, c scan.Cursor, rank int) []byte {
 	if c.Failed || rank > record.MaxWorkers {
 		return m
 	}
@@ -84,18 +87,20 @@ func (t *textLog) labelled(m []byte, c scan.Cursor, rank int) []byte {
 	return scan.SkipBlanks(c.Rest)
 }
 
-// ranksPerNode is the distance between the numbers of two nodes' ranks, if labels
-// count within a node and the number of ranks per node is unknown.
+// ranksPerNode is the difference between the first rank numbers of successive
+// nodes, used if labels count ranks within a node and the number of ranks per
+// node is unknown.
 const ranksPerNode = 1 << 10
 
-// inner removes what follows a label: the label of a rank within its node, and
-// torchtitan's name. torchrun's [defaultN] counts the ranks of a node, its
-// [rankN] those of all nodes.
-func (t *textLog) inner(m []byte) []byte {
+// stripInnerLabel returns m, which follows a label, without a second label (of
+// a rank within its node) and without torchtitan's name. torchrun's label
+// [defaultN] counts the ranks of a node, its label [rankN] the ranks of all
+// nodes.
+func (t *textLog) stripInnerLabel(m []byte) []byte {
 	if node := t.rank; node >= 0 {
 		local := scan.HasPrefix(m, "[default")
 		t.rank = -1
-		m = t.label(m)
+		m = t.stripLabel(m)
 		switch {
 		case t.rank < 0, local && (t.rank >= ranksPerNode || node > record.MaxWorkers/ranksPerNode-1):
 			t.rank = node
@@ -103,7 +108,7 @@ func (t *textLog) inner(m []byte) []byte {
 			t.rank += ranksPerNode * node
 			if !t.nodesReported {
 				t.nodesReported = true
-				t.in.Report.Assume("labels such as [default1] count within a node: the ranks of node N are numbered from %d·N on", ranksPerNode)
+				t.in.Report.Assume("labels such as [default1] count within a node: the ranks of node N are numbered from %d·N", ranksPerNode)
 			}
 		}
 	}
@@ -113,14 +118,14 @@ func (t *textLog) inner(m []byte) []byte {
 	return m
 }
 
-// stampLength is the length of a time stamp after its year: -11-12
-// 00:32:26,118.
+// stampLength is the length in bytes of a time stamp after its year, as in
+// -11-12 00:32:26,118.
 const stampLength = 19
 
-// timeStamp removes a time stamp and the level after it. Leading digits of the
-// year may be missing, since several writers of one file tear each other's
-// lines.
-func (t *textLog) timeStamp(m []byte) []byte {
+// stripTimeStamp returns m without a time stamp and the level after it, and
+// sets t.stamp. Leading digits of the year may be missing, since several
+// writers of one file overwrite parts of each other's lines.
+func (t *textLog) stripTimeStamp(m []byte) []byte {
 	year := 0
 	for year < 4 && scan.IsDigit(m[year]) {
 		year++
@@ -138,7 +143,7 @@ func (t *textLog) timeStamp(m []byte) []byte {
 		rest = rest[1:]
 	}
 	if len(rest) > 1 && rest[0] == '-' && rest[1] == ' ' {
-		return t.nameAndLevel(rest)
+		return t.stripNameAndLevel(rest)
 	}
 	for _, level := range [...]string{"INFO", "WARNING", "ERROR", "DEBUG", "[INFO]", "[WARNING]"} {
 		if scan.HasPrefix(rest, level) {
@@ -152,9 +157,9 @@ func (t *textLog) timeStamp(m []byte) []byte {
 	return rest
 }
 
-// nameAndLevel removes "- name - LEVEL - ", up to the second dash after the
-// name. It is usually the same as in the previous line.
-func (t *textLog) nameAndLevel(m []byte) []byte {
+// stripNameAndLevel returns m without a logger's "- name - LEVEL - ", which is
+// usually the same as in the previous line.
+func (t *textLog) stripNameAndLevel(m []byte) []byte {
 	if n := len(t.heading); n > 0 && bytes.HasPrefix(m, t.heading) {
 		return bytes.TrimLeft(m[n:], " ")
 	}
@@ -166,15 +171,16 @@ func (t *textLog) nameAndLevel(m []byte) []byte {
 	return bytes.TrimLeft(message, " ")
 }
 
-// clockTolerance is by how many milliseconds a stamp may precede the one above it:
-// lines written at the same time need not be in order.
+// clockTolerance is the time in milliseconds by which a stamp may precede the
+// stamp of the previous line: lines written at the same time may be out of
+// order.
 const clockTolerance = 1000
 
-// clock updates the run's start and end from the time stamp of a used line. A
-// stamp that precedes an earlier one of the same rank shows that the clock was
-// set.
-func (t *textLog) clock() {
-	now, ok := t.milliseconds()
+// updateTimes updates the run's start and end from the time stamp of a used
+// line. If a line without a rank has an earlier stamp than the line before it,
+// the clock was set back, which is reported.
+func (t *textLog) updateTimes() {
+	now, ok := t.stampMilliseconds()
 	if !ok {
 		return
 	}
@@ -183,31 +189,32 @@ func (t *textLog) clock() {
 		run.hasTimes, run.started, run.ended = true, now, now
 		if !t.zoneReported {
 			t.zoneReported = true
-			t.in.Report.Assume("time stamps are of UTC, for the log does not say its zone")
+			t.in.Report.Assume("time stamps are taken as UTC, since the log has no time zone")
 		}
 	}
 	if run.ended-now > clockTolerance && t.rank < 0 {
 		back := time.UnixMilli(run.ended).Sub(time.UnixMilli(now))
-		t.in.Problem(t.l.Number, "the clock goes back by %s here; the epochs' seconds are the log's own and stay as they are", back)
+		t.in.Problem(t.l.Number, "the clock goes back by %s; the seconds of the epochs are kept as logged", back)
 	}
 	if now > run.ended || t.rank < 0 {
 		run.ended = now
 	}
 }
 
-// milliseconds returns the time stamp of the current line in milliseconds since
-// 1970, as UTC, since the log does not say its time zone. The day is only
-// converted if it differs from that of the previous line.
-func (t *textLog) milliseconds() (int64, bool) {
+// stampMilliseconds returns the time stamp of the current line in milliseconds
+// since 1970. Logs do not contain the time zone, so UTC is assumed. ok is false
+// if the stamp is not a valid time. The date is parsed only if it differs from
+// that of the previous line.
+func (t *textLog) stampMilliseconds() (ms int64, ok bool) {
 	year := len(t.stamp) - stampLength
 	if day := t.stamp[:year+6]; !bytes.Equal(day, t.day.text) {
-		t.newDay(day, year)
+		t.setDay(day, year)
 	}
-	if t.day.bad {
+	if t.day.invalid {
 		return 0, false
 	}
 	s := t.stamp[year:][:stampLength]
-	two := func(i int) uint32 { // at most 99, or a large number if these are not digits
+	two := func(i int) uint32 { // the value of two digits, or 1<<20 if s[i:i+2] are not digits
 		a, b := uint32(s[i])-'0', uint32(s[i+1])-'0'
 		if a > 9 || b > 9 {
 			return 1 << 20
@@ -221,8 +228,9 @@ func (t *textLog) milliseconds() (int64, bool) {
 	return t.day.midnight + int64(((hour*60+minute)*60+second)*1000+10*hundredths+thousandth), true
 }
 
-// newDay converts a day whose year has so many digits.
-func (t *textLog) newDay(day []byte, year int) {
+// setDay parses the date of a time stamp whose year has the given number of
+// digits. Missing digits are taken from the previous stamp.
+func (t *textLog) setDay(day []byte, year int) {
 	text := string(day)
 	if missing := 4 - year; missing > 0 && t.cur.hasTimes {
 		text = time.UnixMilli(t.cur.ended).UTC().Format("2006")[:missing] + text
@@ -230,17 +238,17 @@ func (t *textLog) newDay(day []byte, year int) {
 	t.day.set(day, text)
 }
 
-// calendar stores when a day began, usually the day of the previous line.
-type calendar struct {
-	text     []byte // the day as written
-	midnight int64  // its beginning, in milliseconds since 1970
-	bad      bool   // the text is not a day
+// dayCache contains the parsed date of the previous line.
+type dayCache struct {
+	text     []byte // the date as written in the log
+	midnight int64  // beginning of the day in milliseconds since 1970
+	invalid  bool   // text is not a valid date
 }
 
-// set sets the day. text is the day as written, whole the day with all its
-// digits.
-func (c *calendar) set(text []byte, whole string) {
+// set parses a date. text is the date as written in the log; full is the date
+// with all digits of its year.
+func (c *dayCache) set(text []byte, full string) {
 	c.text = append(c.text[:0], text...)
-	midnight, err := time.Parse("2006-01-02", whole)
-	c.midnight, c.bad = midnight.UnixMilli(), err != nil
+	midnight, err := time.Parse("2006-01-02", full)
+	c.midnight, c.invalid = midnight.UnixMilli(), err != nil
 }

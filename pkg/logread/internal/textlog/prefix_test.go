@@ -2,7 +2,8 @@ package textlog
 
 import "testing"
 
-// TestLabels: what stands in front of a line, and what only looks like it.
+// TestLabels checks the text before messages, and text that only resembles a
+// label.
 func TestLabels(t *testing.T) {
 	for _, c := range []struct {
 		line, message, stamp string
@@ -24,7 +25,7 @@ func TestLabels(t *testing.T) {
 		{"1:", "1:", "", -1},
 	} {
 		log := &textLog{rank: -1}
-		if got := log.strip([]byte(c.line)); string(got) != c.message || log.rank != c.rank || string(log.stamp) != c.stamp {
+		if got := log.stripPrefix([]byte(c.line)); string(got) != c.message || log.rank != c.rank || string(log.stamp) != c.stamp {
 			t.Errorf("%q: message %q, rank %d, stamp %q", c.line, got, log.rank, log.stamp)
 		}
 	}

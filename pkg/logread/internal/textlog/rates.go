@@ -8,16 +8,16 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// One line per rank and epoch, as programs under srun -l write it:
+// Some programs under srun -l write one line per rank and epoch:
 //
 //	0: 2018-10-07 20:36:09,348 INFO Train samples 32768 time 1442.17s rate 22.7212 samples/s
 //
-// Samples and rate are the rank's own. The run's samples and rate are their
+// Samples and rate are those of one rank. The run's samples and rate are their
 // sums, and the time of an epoch is that of its slowest rank. The n-th line of
-// a rank is for epoch n.
+// a rank describes epoch n.
 
-// rate reads a line of any rank.
-func (t *textLog) rate(m []byte) verdict {
+// rankRate handles the line "Train samples".
+func (t *textLog) rankRate(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	samples := c.Expect("Train samples ").Count()
 	seconds := c.Expect(" time ").Float()
@@ -27,13 +27,13 @@ func (t *textLog) rate(m []byte) verdict {
 		t.in.Problem(t.l.Number, "expected \"Train samples N time Ss rate R samples/s\", got %.80q", m)
 		return unused
 	}
-	t.rateOf(samples, seconds, rate)
-	t.usual = formRates
+	t.addRate(samples, seconds, rate)
+	t.repeating = formatRates
 	return used
 }
 
-// rateLine reads the line that b begins with, for usualLines.
-func (t *textLog) rateLine(b []byte) (int, verdict) {
+// fastRateLine is the fast path of rankRate, called by readFastLines.
+func (t *textLog) fastRateLine(b []byte) (int, verdict) {
 	k := 0
 	for b[k] == ' ' && k < 8 {
 		k++
@@ -44,7 +44,7 @@ func (t *textLog) rateLine(b []byte) (int, verdict) {
 	}
 	k += len(": ")
 	s := b[k : k+stampBytes]
-	if !wholeStamp(s) {
+	if !isFullStamp(s) {
 		return 0, unknown
 	}
 	m := b[k+stampBytes:]
@@ -68,26 +68,27 @@ func (t *textLog) rateLine(b []byte) (int, verdict) {
 	}
 	at += len(" samples/s\n")
 	t.rank, t.stamp = rank, s
-	t.rateOf(samples, seconds, rate)
+	t.addRate(samples, seconds, rate)
 	return len(b) - len(m) + at, used
 }
 
-// rateOf adds an epoch of the current line's rank.
-func (t *textLog) rateOf(samples int, seconds, rate float64) {
-	run := t.form(formRates)
+// addRate adds the next epoch of the current line's rank. rate is in samples
+// per second.
+func (t *textLog) addRate(samples int, seconds, rate float64) {
+	run := t.countLine(formatRates)
 	run.sumRates = true
 	n := 1
-	if last := t.last(); last != nil {
+	if last := t.lastEpoch(); last != nil {
 		n = last.Epoch + 1
 	}
-	e := t.epoch(n, 0)
+	e := t.epochAt(n, 0)
 	e.Seconds, e.SamplesPerSecond, e.Samples = t.validSeconds(seconds), rate, samples
 	if off := math.Abs(float64(samples)/seconds - rate); off > 0.01*rate {
-		t.in.Problem(t.l.Number, "%d samples in %g s are not %g samples/s; both are kept as the log has them", samples, seconds, rate)
+		t.in.Problem(t.l.Number, "got %d samples in %g s but %g samples/s; both are kept as logged", samples, seconds, rate)
 	}
 }
 
-// trial sets the run's trial SYNTHETIC.
-func (r *textRun) trial(rate, spread float64) {
+// setSyntheticTrial sets the run's trial named SYNTHETIC.
+func (r *textRun) setSyntheticTrial(rate, spread float64) {
 	r.trials["SYNTHETIC"] = &runs.Trial{Name: "SYNTHETIC", Rate: rate, Spread: spread}
 }

@@ -12,45 +12,45 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// textRun is a run that a text log describes.
+// textRun is one run that a text log describes.
 type textRun struct {
-	line     int
-	run      runs.Run
-	tracks   tracks
-	forms    [formCount]int        // number of used lines, by format
-	lines    int                   // number of used lines
-	ranks    map[int]bool          // labels of used lines
-	seen     [fewRanks / 64]uint64 // bit set of the small labels
-	trials   map[string]*runs.Trial
-	curves   map[string]*runCurve
-	last     *runCurve // to which the last point was added
-	closed   bool      // what follows belongs to another run
-	sumRates bool      // rates are per rank
-	keras    kerasState
-	mlperf   mlperfState
-	dll      dllState
-	rates    horovodState
-	hasTimes bool // lines have time stamps:
-	// the first and the last, in milliseconds since 1970
+	line          int // number of the line at which the run begins
+	run           runs.Run
+	tracks        tracks                // epochs by rank
+	linesByFormat [formatCount]int      // number of used lines, by format
+	lines         int                   // number of used lines
+	ranks         map[int]bool          // ranks in the labels of used lines
+	seen          [fewRanks / 64]uint64 // bit set of those ranks below fewRanks
+	trials        map[string]*runs.Trial
+	curves        map[string]*runCurve
+	last          *runCurve // curve to which the last point was added
+	closed        bool      // the next lines belong to another run
+	sumRates      bool      // rates are per rank and must be summed
+	keras         kerasState
+	mlperf        mlperfState
+	dll           dllState
+	horovod       horovodState
+	hasTimes      bool // lines have time stamps
+	// First and last time stamp, in milliseconds since 1970.
 	started, ended int64
-	done           int  // highest rank that has reported its end, plus one
-	seedKnown      bool // the seed is in the lines
+	done           int  // highest rank that reported its end, plus one
+	seedKnown      bool // the lines contain the seed
 }
 
-// newRun returns a run that begins with a line.
+// newRun returns a run that begins at the given line.
 func (t *textLog) newRun(line int) *textRun {
 	return &textRun{
 		line: line, ranks: map[int]bool{}, trials: map[string]*runs.Trial{}, curves: map[string]*runCurve{},
 	}
 }
 
-// form counts a used line in the current run. After the end of a run it begins
-// a new one.
-func (t *textLog) form(name form) *textRun {
+// countLine counts the current line as one that the format uses, and returns
+// its run. If the current run has ended, it begins a new one.
+func (t *textLog) countLine(name formatID) *textRun {
 	if t.cur.closed {
-		t.begin()
+		t.beginRun()
 	}
-	t.cur.forms[name]++
+	t.cur.linesByFormat[name]++
 	t.cur.lines++
 	if t.rank >= 0 {
 		t.cur.addRank(t.rank)
@@ -58,7 +58,7 @@ func (t *textLog) form(name form) *textRun {
 	return t.cur
 }
 
-// addRank notes the label of a used line.
+// addRank adds the rank in the label of a used line.
 func (r *textRun) addRank(rank int) {
 	if rank < fewRanks {
 		word, bit := &r.seen[rank/64], uint64(1)<<(rank%64)
@@ -72,42 +72,42 @@ func (r *textRun) addRank(rank int) {
 	}
 }
 
-// runCurve is a curve of a run. next is the curve to which the point after the
-// last point of this one was added.
+// runCurve is a curve of a run. next is the curve that got the next point after
+// the last point of this curve.
 type runCurve struct {
 	record.Curve
 	next *runCurve
 }
 
-// maxRuns limits the runs that are kept per file.
+// maxRuns is the maximum number of runs that are kept per file.
 const maxRuns = 4096
 
-// begin begins a run with the current line.
-func (t *textLog) begin() {
+// beginRun begins a run at the current line.
+func (t *textLog) beginRun() {
 	if t.cur.lines > 0 {
 		if len(t.runs) < maxRuns {
 			t.runs = append(t.runs, t.cur)
 		} else {
-			t.in.Problem(t.l.Number, "the file holds more than %d runs; the one that ends here is not kept", maxRuns)
+			t.in.Problem(t.l.Number, "the file has more than %d runs; the one that ends before this line is not kept", maxRuns)
 		}
 		labels := t.cur.keras.labels
 		t.cur = t.newRun(t.l.Number)
 		t.cur.keras.labels = labels
 	}
-	t.setConfig(t.config)
+	t.addConfig(t.config)
 	t.config = nil
 }
 
-// setConfig adds settings to the run's configuration.
-func (t *textLog) setConfig(c map[string]any) {
+// addConfig adds settings to the run's configuration.
+func (t *textLog) addConfig(c map[string]any) {
 	if len(c) > 0 && t.cur.run.Info.Config == nil {
 		t.cur.run.Info.Config = map[string]any{}
 	}
 	maps.Copy(t.cur.run.Info.Config, c)
 }
 
-// set sets a value of the run's configuration.
-func (t *textLog) set(key string, v any) {
+// addSetting adds one setting to the run's configuration.
+func (t *textLog) addSetting(key string, v any) {
 	if t.cur.run.Info.Config == nil {
 		t.cur.run.Info.Config = map[string]any{}
 	}
@@ -116,10 +116,10 @@ func (t *textLog) set(key string, v any) {
 	}
 }
 
-// epoch returns epoch n of the current line's rank. nth distinguishes ranks
-// without labels.
-func (t *textLog) epoch(n, nth int) *runs.Epoch {
-	id := trackID{t.rank, nth}
+// epochAt returns epoch n of the current line's rank, and adds it if it is new.
+// ordinal distinguishes ranks without labels; see trackID.
+func (t *textLog) epochAt(n, ordinal int) *runs.Epoch {
+	id := trackID{t.rank, ordinal}
 	tr := t.cur.tracks.find(id)
 	if tr == nil {
 		tr = t.cur.tracks.add(id)
@@ -132,8 +132,9 @@ func (t *textLog) epoch(n, nth int) *runs.Epoch {
 	return e
 }
 
-// last returns the last epoch of the current line's rank, or nil.
-func (t *textLog) last() *runs.Epoch {
+// lastEpoch returns the last epoch of the current line's rank, or nil if it has
+// none.
+func (t *textLog) lastEpoch() *runs.Epoch {
 	tr := t.cur.tracks.find(trackID{t.rank, 0})
 	if tr == nil || len(tr.Epochs) == 0 {
 		return nil
@@ -141,18 +142,19 @@ func (t *textLog) last() *runs.Epoch {
 	return &tr.Epochs[len(tr.Epochs)-1]
 }
 
-// validSeconds returns an epoch's time. If it is not positive, because the clock was set
-// back during the epoch, it returns NaN.
+// validSeconds returns the time of an epoch unchanged if it is positive or NaN.
+// Otherwise the clock was set back during the epoch: it reports a problem and
+// returns NaN.
 func (t *textLog) validSeconds(seconds float64) float64 {
 	if seconds > 0 || seconds != seconds {
 		return seconds
 	}
-	t.in.Problem(t.l.Number, "an epoch of %g s: the clock was set while it ran; its time is not used", seconds)
+	t.in.Problem(t.l.Number, "got an epoch of %g s: the clock was set during the epoch; its time is not used", seconds)
 	return math.NaN()
 }
 
-// trial returns the run's trial of that name.
-func (t *textLog) trial(name string) *runs.Trial {
+// findTrial returns the run's trial with a name, and adds it if it is new.
+func (t *textLog) findTrial(name string) *runs.Trial {
 	tr := t.cur.trials[name]
 	if tr == nil {
 		tr = &runs.Trial{Name: name, Rate: math.NaN(), Spread: math.NaN()}
@@ -161,16 +163,17 @@ func (t *textLog) trial(name string) *runs.Trial {
 	return tr
 }
 
-// point adds a point to the run's curve of that name. Lines list their values
-// in the same order, so the curve is usually the one that followed the last one
-// before.
-func (t *textLog) point(name []byte, rank int, step int64, v, at float64) {
+// addPoint adds a point to the run's curve with a name: its step, its value v
+// and its time at in seconds since 1970, or NaN. Lines list their values in the
+// same order, so the curve that followed the previous curve last time is tried
+// first.
+func (t *textLog) addPoint(name []byte, rank int, step int64, v, at float64) {
 	last := t.cur.last
 	if last == nil || last.next == nil || last.next.Name != string(name) {
 		c := t.cur.curves[string(name)]
 		if c == nil {
 			if len(t.cur.curves) >= record.MaxCurveNames {
-				t.in.Problem(t.l.Number, "more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
+				t.in.Problem(t.l.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
 				return
 			}
 			c = &runCurve{Curve: *record.NewCurve(string(name), rank, at == at)}
@@ -186,11 +189,11 @@ func (t *textLog) point(name []byte, rank int, step int64, v, at float64) {
 	t.in.Report.Records++
 }
 
-// finish returns the parts of the file.
+// finish ends the last run and returns the parts of the file.
 func (t *textLog) finish() []*record.Part {
-	t.failed()
+	t.finishFailure()
 	if len(t.config) > 0 {
-		t.setConfig(t.config)
+		t.addConfig(t.config)
 	}
 	if t.cur.lines > 0 {
 		t.runs = append(t.runs, t.cur)
@@ -200,7 +203,7 @@ func (t *textLog) finish() []*record.Part {
 	var parts []*record.Part
 	kinds := map[string]bool{}
 	for _, r := range t.runs {
-		if p := r.part(t.in.Report); p != nil {
+		if p := r.toPart(t.in.Report); p != nil {
 			if len(parts) > 0 {
 				p.Run.Dir = fmt.Sprintf("%s#%d", t.in.Path, len(parts)+1)
 			}
@@ -214,9 +217,9 @@ func (t *textLog) finish() []*record.Part {
 	return parts
 }
 
-// part returns the run, or nil if its lines have no values, such as a command
-// alone.
-func (r *textRun) part(report *record.Report) *record.Part {
+// toPart completes the run and returns it as a part. It returns nil if the run
+// has no values, for example if it consists only of a command.
+func (r *textRun) toPart(report *record.Report) *record.Part {
 	for _, f := range formats() {
 		if f.finish != nil {
 			f.finish(r, report)
@@ -235,8 +238,8 @@ func (r *textRun) part(report *record.Report) *record.Part {
 			slices.SortStableFunc(r.run.Epochs, record.CompareEpochs)
 		}
 	case len(by) > 1:
-		r.run.Epochs = record.JoinEpochs(by, r.sumRates)
-		report.Assume("the lines of %d ranks are one run: the slowest rank's time, the mean of losses and accuracies", len(by))
+		r.run.Epochs = record.MergeEpochs(by, r.sumRates)
+		report.Assume("the lines of %d ranks are one run: times of the slowest rank, mean losses and accuracies", len(by))
 	}
 	if len(r.run.Epochs) > 0 && r.run.Epochs[0].Epoch == 0 {
 		report.Assume("the log counts epochs from 0; here they count from 1")
@@ -255,36 +258,38 @@ func (r *textRun) part(report *record.Report) *record.Part {
 	if len(r.run.Epochs) == 0 && len(r.run.Curves) == 0 && len(r.run.Trials) == 0 && r.run.WallSeconds == 0 && r.run.Info.Status == "" {
 		return nil
 	}
-	r.run.Kind = r.kind()
-	r.workers(report)
+	r.run.Kind = r.formatName()
+	r.deriveWorkers(report)
 	return &record.Part{Run: r.run, Role: record.Principal, Line: r.line, SeedKnown: r.seedKnown}
 }
 
-// kind returns the name of the format with the most lines, apart from commands.
-func (r *textRun) kind() string {
-	best := formCommand
-	for f := best + 1; f < formCount; f++ {
-		if r.forms[f] > 0 && (best == formCommand || r.forms[f] >= r.forms[best]) {
+// formatName returns the name of the format with the most lines, not counting
+// commands.
+func (r *textRun) formatName() string {
+	best := formatCommand
+	for f := best + 1; f < formatCount; f++ {
+		if r.linesByFormat[f] > 0 && (best == formatCommand || r.linesByFormat[f] >= r.linesByFormat[best]) {
 			best = f
 		}
 	}
 	return best.String()
 }
 
-// workers derives the world size from the lines if none of them states it.
-func (r *textRun) workers(report *record.Report) {
+// deriveWorkers sets the number of workers from the ranks in the lines, unless
+// a line contained it.
+func (r *textRun) deriveWorkers(report *record.Report) {
 	if r.run.Info.Workers > 0 {
 		return
 	}
 	switch {
 	case len(r.ranks) > 1:
 		r.run.Info.Workers = len(r.ranks)
-		report.Assume("%d workers: the lines bear so many ranks", len(r.ranks))
+		report.Assume("%d workers: the lines have that many ranks", len(r.ranks))
 	case r.done > 1:
 		r.run.Info.Workers = r.done
-		report.Assume("%d workers: rank %d said it was done", r.done, r.done-1)
+		report.Assume("%d workers: rank %d reported that it was done", r.done, r.done-1)
 	case len(r.tracks.all) > 1:
 		r.run.Info.Workers = len(r.tracks.all)
-		report.Assume("%d workers: each epoch stands there so many times", len(r.tracks.all))
+		report.Assume("%d workers: each epoch was logged that many times", len(r.tracks.all))
 	}
 }

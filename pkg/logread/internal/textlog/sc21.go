@@ -22,23 +22,24 @@ import (
 //	2021-11-12 00:47:36,657 - root - INFO -   Total validation time: 73.16 sec
 //	2021-11-12 02:50:57,853 - root - INFO - DONE ---- rank 0
 
-// sc21Name begins a run. One line per setting follows.
+// sc21Name handles the line "Configuration name:", which begins a run. One line
+// per setting follows.
 func (t *textLog) sc21Name(m []byte) verdict {
 	name := strings.TrimSpace(string(m[len("Configuration name: "):]))
 	if name == "" || len(name) > 200 {
 		return unknown
 	}
 	if len(t.cur.tracks.all) > 0 || t.cur.run.Info.Series != "" && t.cur.run.Info.Series != name {
-		t.begin()
+		t.beginRun()
 	}
-	run := t.form(formSC21)
+	run := t.countLine(formatSC21)
 	run.run.Info.Series = name
 	t.inBlock = sc21Block
 	return used
 }
 
-// sc21Setting reads "name value" below the configuration's name, up to a line
-// of dashes.
+// sc21Setting handles a line "name value" after the configuration's name, up to
+// a line of dashes.
 func (t *textLog) sc21Setting(m []byte) verdict {
 	if m[0] == '-' {
 		t.inBlock = noBlock
@@ -54,10 +55,10 @@ func (t *textLog) sc21Setting(m []byte) verdict {
 	text := strings.TrimSpace(string(value))
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		t.set(string(key), text)
+		t.addSetting(string(key), text)
 		return used
 	}
-	t.set(string(key), v)
+	t.addSetting(string(key), v)
 	info := &t.cur.run.Info
 	switch n := int(v); {
 	case !record.IsCount(v):
@@ -71,8 +72,8 @@ func (t *textLog) sc21Setting(m []byte) verdict {
 	return used
 }
 
-// sc21Epoch reads the time of an epoch. Epoch 1 after other epochs begins a
-// run.
+// sc21Epoch handles the line "Time taken for epoch". Epoch 1 after other epochs
+// begins a run.
 func (t *textLog) sc21Epoch(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("Time taken for epoch ").Count()
@@ -88,24 +89,25 @@ func (t *textLog) sc21Epoch(m []byte) verdict {
 		return unused
 	}
 	t.inBlock = noBlock
-	if last := t.last(); last != nil && n <= last.Epoch {
+	if last := t.lastEpoch(); last != nil && n <= last.Epoch {
 		if n <= 1 {
-			t.begin()
+			t.beginRun()
 		} else {
-			t.in.Problem(t.l.Number, "epoch %d stands here again; the later line counts", n)
+			t.in.Problem(t.l.Number, "duplicate epoch %d; the later line counts", n)
 		}
 	}
-	t.form(formSC21)
-	e := t.epoch(n, 0)
+	t.countLine(formatSC21)
+	e := t.epochAt(n, 0)
 	*e = record.UnmeasuredEpoch(n, t.l.Number)
-	e.Seconds, e.SamplesPerSecond, e.Samples = t.validSeconds(seconds), rate, wholeSamples(seconds, rate)
-	t.usual = formSC21
+	e.Seconds, e.SamplesPerSecond, e.Samples = t.validSeconds(seconds), rate, samplesOf(seconds, rate)
+	t.repeating = formatSC21
 	return used
 }
 
-// wholeSamples returns the number of samples of an epoch if the log has its
-// time and rate with all digits, otherwise 0.
-func wholeSamples(seconds, rate float64) int {
+// samplesOf returns the number of samples of an epoch, which is seconds × rate.
+// It returns 0 if this product is not an integer because the log has rounded
+// numbers.
+func samplesOf(seconds, rate float64) int {
 	samples := seconds * rate
 	if !(samples > 0.5 && samples < 1<<40) {
 		return 0
@@ -116,7 +118,7 @@ func wholeSamples(seconds, rate float64) int {
 	return 0
 }
 
-// sc21Loss reads the loss of the training or the validation.
+// sc21Loss handles the lines "Avg train loss=" and "Avg val loss=".
 func (t *textLog) sc21Loss(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	c.Expect("Avg ")
@@ -129,7 +131,7 @@ func (t *textLog) sc21Loss(m []byte) verdict {
 		t.in.Problem(t.l.Number, "expected \"Avg train loss=L\", got %.80q", m)
 		return unused
 	}
-	return t.setLast(func(e *runs.Epoch) *float64 {
+	return t.setLastEpoch(func(e *runs.Epoch) *float64 {
 		if train {
 			return &e.TrainLoss
 		}
@@ -137,7 +139,7 @@ func (t *textLog) sc21Loss(m []byte) verdict {
 	}, v)
 }
 
-// sc21Validation reads the time of the validation.
+// sc21Validation handles the line "Total validation time:".
 func (t *textLog) sc21Validation(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	v := c.Expect("Total validation time: ").Float()
@@ -145,30 +147,31 @@ func (t *textLog) sc21Validation(m []byte) verdict {
 		t.in.Problem(t.l.Number, "expected \"Total validation time: S sec\", got %.80q", m)
 		return unused
 	}
-	return t.setLast(func(e *runs.Epoch) *float64 { return &e.ValSeconds }, v)
+	return t.setLastEpoch(func(e *runs.Epoch) *float64 { return &e.ValSeconds }, v)
 }
 
-// setLast sets a value of the last epoch.
-func (t *textLog) setLast(field func(*runs.Epoch) *float64, v float64) verdict {
-	e := t.last()
+// setLastEpoch sets a field of the last epoch.
+func (t *textLog) setLastEpoch(field func(*runs.Epoch) *float64, v float64) verdict {
+	e := t.lastEpoch()
 	if e == nil {
-		t.in.Problem(t.l.Number, "a value of an epoch whose time does not stand above it")
+		t.in.Problem(t.l.Number, "value of an epoch without a line with the epoch's time before it")
 		return unused
 	}
 	*field(e) = v
-	t.form(formSC21)
-	t.usual = formSC21
+	t.countLine(formatSC21)
+	t.repeating = formatSC21
 	return used
 }
 
-// sc21Done reads that a rank is done. Ranks count from 0. Rank 0 alone, which
-// also writes the log file, does not tell how many ranks there were.
+// sc21Done handles the line "DONE ---- rank N", with ranks from 0. If only rank
+// 0, which also writes the log file, reports its end, the number of ranks stays
+// unknown.
 func (t *textLog) sc21Done(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	rank := c.Expect("DONE ---- rank ").Count()
 	if !c.Complete() || rank >= record.MaxWorkers {
 		return unknown
 	}
-	t.form(formSC21).done = max(t.cur.done, rank+1)
+	t.countLine(formatSC21).done = max(t.cur.done, rank+1)
 	return used
 }

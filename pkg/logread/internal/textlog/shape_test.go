@@ -14,9 +14,9 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// TestShapes: lines of a shape that was learned give what their grammar gives,
-// whatever differs in them. The same lines are read once as they are and once
-// each behind so many lines of no shape that none is ever learned.
+// TestShapes compares lines that are read by their learned shape with the same
+// lines read by the functions of the formats. For the latter, so many lines
+// without a shape precede each line that no shape is learned.
 func TestShapes(t *testing.T) {
 	parts := []string{"-", "+", "e5", ".", ".5", " ", "\"", "\\", "x", "_", "nan", "1e999", "12345678901234567890", "0.12345678901234567", ",", "}", "]", "null", "true", "- ", ": "}
 	for name, line := range map[string]string{
@@ -62,7 +62,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// readShapeLog reads a log, in which shapes are learned or not.
+// readShapeLog reads a log, with or without learning shapes.
 func readShapeLog(text string, learn bool) *textLog {
 	in := &record.Input{Path: "a.log", Reader: strings.NewReader(text), Size: int64(len(text)), Report: &record.Report{Path: "a.log"}}
 	log := newTextLog(in)
@@ -78,11 +78,11 @@ func readShapeLog(text string, learn bool) *textLog {
 	}
 }
 
-// FuzzShapes: whatever the lines are, those that are read by their shape give
-// what their grammar gives. Each text is read twice over, so that the second
-// time its lines have shapes.
+// FuzzShapes compares lines that are read by their learned shape with the same
+// lines read by the functions of the formats. Each text is read twice, so that
+// its lines have shapes the second time.
 func FuzzShapes(f *testing.F) {
-	recordtest.Seed(f, "keras/resnet-501.out", "keras/1/horovod_gpus-2.log", "mlperf/result_0.txt", "dllogger/log_8gpu.json", "srun/hep.log")
+	recordtest.AddSeeds(f, "keras/resnet-501.out", "keras/1/horovod_gpus-2.log", "mlperf/result_0.txt", "dllogger/log_8gpu.json", "srun/hep.log")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 1<<15 {
 			return
@@ -107,8 +107,8 @@ func shapeLogResult(log *textLog) string {
 	return b.String()
 }
 
-// TestShapesGiveUp: a log in which no line is like one before costs no more
-// than so many shapes that are learned in vain.
+// TestShapesGiveUp checks that only a limited number of shapes is learned from
+// a log whose lines do not resemble each other.
 func TestShapesGiveUp(t *testing.T) {
 	var b bytes.Buffer
 	for i := range 1000 {

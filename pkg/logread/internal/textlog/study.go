@@ -21,7 +21,7 @@ import (
 //	Test loss: 0.21, elapsed time: 29.63
 //	IOU on test: 0.8998
 
-// studyEpoch begins an epoch.
+// studyEpoch handles the line "[INFO] EPOCH: N/M", which begins an epoch.
 func (t *textLog) studyEpoch(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("[INFO] EPOCH: ").Count()
@@ -30,19 +30,20 @@ func (t *textLog) studyEpoch(m []byte) verdict {
 		return unknown
 	}
 	t.inBlock = noBlock
-	if last := t.last(); last != nil && n < last.Epoch {
-		t.begin()
+	if last := t.lastEpoch(); last != nil && n < last.Epoch {
+		t.beginRun()
 	}
 	if len(t.config) > 0 { // settings before the first epoch
-		t.setConfig(t.config)
+		t.addConfig(t.config)
 		t.config = nil
 	}
-	t.form(formStudy)
-	t.epoch(n, 0)
+	t.countLine(formatStudy)
+	t.epochAt(n, 0)
 	return used
 }
 
-// studyLoss reads the loss of the current epoch's training, or of the test.
+// studyLoss handles the lines "Train loss:", of the current epoch, and "Test
+// loss:".
 func (t *textLog) studyLoss(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	train := c.Accept("Train ")
@@ -56,47 +57,49 @@ func (t *textLog) studyLoss(m []byte) verdict {
 		return unknown // many programs print a loss
 	}
 	if !train {
-		t.form(formStudy)
-		test := t.cur.test()
+		t.countLine(formatStudy)
+		test := t.cur.testResult()
 		test.Loss, test.Seconds = loss, seconds
 		return used
 	}
-	e := t.last()
+	e := t.lastEpoch()
 	if e == nil {
-		t.in.Problem(t.l.Number, "a loss without the line \"[INFO] EPOCH: N/M\" above it")
+		t.in.Problem(t.l.Number, "loss without a line \"[INFO] EPOCH: N/M\" before it")
 		return unused
 	}
-	t.form(formStudy)
+	t.countLine(formatStudy)
 	e.TrainLoss, e.Seconds, e.Line = loss, t.validSeconds(seconds), t.l.Number
 	return used
 }
 
-// studyElapsed reads the time of the whole training.
+// studyElapsed handles the line "Elapsed execution time:" with the time of the
+// complete training.
 func (t *textLog) studyElapsed(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	v := c.Expect("Elapsed execution time: ").Float()
 	if c.Expect(" sec"); !c.Complete() {
 		return unknown
 	}
-	t.form(formStudy)
-	t.set(record.TrainingSeconds, v)
+	t.countLine(formatStudy)
+	t.addSetting(record.TrainingSeconds, v)
 	return used
 }
 
-// studyIoU reads the result of the test.
+// studyIoU handles the line "IOU on test:".
 func (t *textLog) studyIoU(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	v := c.Expect("IOU on test: ").Float()
 	if !c.Complete() {
 		return unknown
 	}
-	t.form(formStudy)
-	t.cur.test().IoU = v
+	t.countLine(formatStudy)
+	t.cur.testResult().IoU = v
 	return used
 }
 
-// test returns the test of the run.
-func (r *textRun) test() *runs.Test {
+// testResult returns the test of the run, and adds it without values if it is
+// missing.
+func (r *textRun) testResult() *runs.Test {
 	info := &r.run.Info
 	if info.Test == nil {
 		x := math.NaN()
@@ -105,13 +108,15 @@ func (r *textRun) test() *runs.Test {
 	return info.Test
 }
 
-// studySettings begins a list of settings.
+// studySettings handles the lines "PyTorch Settings:" and "TensorFlow
+// Settings:", which begin a list of settings.
 func (t *textLog) studySettings([]byte) verdict {
 	t.inBlock = settingsBlock
 	return idle
 }
 
-// studySetting reads "--key: value", which belongs to the run that follows.
+// studySetting handles the line "--key: value" in a list of settings, which
+// belongs to the run after it.
 func (t *textLog) studySetting(m []byte) verdict {
 	if !scan.HasPrefix(m, "--") {
 		t.inBlock = noBlock

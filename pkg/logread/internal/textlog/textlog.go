@@ -9,72 +9,75 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// kind is the name of this file format in reports. The kind of a run is more specific: the
-// name of the format of its lines.
+// kind is the name of this file format in reports. The kind of a run is the
+// name of its lines' format.
 const kind = "text log"
 
-// Format returns the format of text logs. It recognizes every text and looks
-// at every line, so that it has to be tried last.
+// Format returns the format of text logs. It recognizes every text and examines
+// every line, so it must be tried last.
 func Format() record.Format {
 	return record.Format{Name: kind, Recognizes: recognizes, Read: readFile}
 }
 
-// recognizes reports whether head can be text, which has no NUL.
+// recognizes reports whether head can be the beginning of a text: it is not
+// empty and contains no NUL byte.
 func recognizes(_ string, head []byte) bool {
 	return len(head) > 0 && bytes.IndexByte(head, 0) < 0
 }
 
-// verdict says what became of a line.
+// verdict is the result of reading a line. The functions that read a line of a
+// format (lineRule.read) are named for that line.
 type verdict int
 
 const (
-	unknown verdict = iota // no format recognizes it
-	used                   // its values are used
-	idle                   // of a known format, without a value
-	unused                 // should have a value; a problem says why it is not used
-	pending                // decided, and counted, at the end of the run
+	unknown verdict = iota // no format recognizes the line
+	used                   // the values of the line are used
+	idle                   // the line has a known format but contains no value
+	unused                 // the line should contain a value, and a problem explains why it is not used
+	pending                // the line is counted as used or ignored at the end of the run
 )
 
-// Reasons for ignoring lines.
+// The reasons for ignoring lines.
 const (
-	otherLine = "of no known form"
-	idleLine  = "of a known form that holds no value of its own (settings, warm-up, headings)"
+	otherLine = "of unknown form"
+	idleLine  = "of a known form without a value (settings, warm-up, headings)"
 )
 
-// textLog reads a text log.
+// textLog is the reader of one text log.
 type textLog struct {
 	in      *record.Input
 	formats *formatIndex
 	l       *scan.Lines
-	cur     *textRun
-	runs    []*textRun
-	// The current line:
-	rank  int    // -1 if the line has no label
-	stamp []byte // its time stamp, or empty
-	// config are settings outside a run. They belong to the next run, or to the
-	// last if there is none.
+	cur     *textRun   // the current run
+	runs    []*textRun // the runs before it
+	// Properties of the current line.
+	rank  int    // rank in the label; -1 if the line has no label
+	stamp []byte // time stamp; empty if the line has none
+	// config contains settings outside of a run. They belong to the next run, or to the
+	// last run if no run follows.
 	config        map[string]any
-	counts        [2]int64 // of unknown and of idle lines
-	firsts        [2]int
-	inBlock       block
-	failing       failure
-	day           calendar // of the last time stamp
+	counts        [2]int64 // numbers of unknown and of idle lines
+	firsts        [2]int   // number of the first unknown and the first idle line
+	inBlock       block    // kind of the block that contains the current line
+	failing       failure  // what was read of torchrun's failure message
+	day           dayCache // date of the last time stamp
 	heading       []byte   // the last "- name - LEVEL - "
-	zoneReported  bool     // the report names the assumed time zone
-	nodesReported bool     // the report says how the ranks of several nodes are numbered
-	// usual is the format of the current line if lines that differ from it only
-	// in their numbers may follow, otherwise formCommand. fast reads such lines
-	// of epochs, and ahead those in later pieces of the file.
-	usual      form
-	usualBytes int64 // number of bytes that fast has read
-	fast       epochLines
-	ahead      *ahead
-	least      int64 // least bytes of a piece that is read ahead; 0 means leastAhead
-	// Shapes of lines that occur a million times.
+	zoneReported  bool     // the report contains the assumed time zone
+	nodesReported bool     // the report contains how the ranks of several nodes are numbered
+	// repeating is the format of the current line if similar lines that a fast
+	// path reads may follow, otherwise formatCommand. epochParser reads such lines
+	// of epochs, and ahead reads later chunks of the file.
+	repeating   formatID
+	parsedBytes int64 // number of bytes that epochParser has parsed
+	epochParser epochLineParser
+	ahead       *readAhead
+	minChunk    int64 // minimum bytes of a chunk that is read ahead; 0 means minAheadBytes
+	// Shapes of frequent lines.
 	kerasShapes, mlperfShapes, dllShapes scan.Shapes
 }
 
-// block is a group of lines that only mean something together.
+// block is a kind of group of lines whose meaning depends on the first line of
+// the group.
 type block int
 
 const (
@@ -84,7 +87,7 @@ const (
 	failureBlock        // torchrun's root cause
 )
 
-// readFile reads a text log.
+// readFile reads a text log and returns its runs.
 func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	t := newTextLog(in)
 	err := t.read(ctx)
@@ -114,10 +117,10 @@ func newTextLog(in *record.Input) *textLog {
 
 // read reads all lines.
 func (t *textLog) read(ctx context.Context) error {
-	defer func() { t.ahead.wait() }()
+	defer func() { t.ahead.stop() }()
 	for {
 		line, ok := t.l.Next()
-		if !ok && t.nextPiece() {
+		if !ok && t.nextChunk() {
 			continue
 		} else if !ok {
 			break
@@ -126,17 +129,17 @@ func (t *textLog) read(ctx context.Context) error {
 			return ctx.Err()
 		}
 		t.readLine(line)
-		switch t.usual {
-		case formSC21:
-			t.epochLines(ctx)
-		case formKeras:
-			t.usualLines(t.kerasLine)
-		case formHorovod:
-			t.usualLines(t.horovodLine)
-		case formRates:
-			t.usualLines(t.rateLine)
+		switch t.repeating {
+		case formatSC21:
+			t.readEpochLines(ctx)
+		case formatKeras:
+			t.readFastLines(t.fastKerasLine)
+		case formatHorovod:
+			t.readFastLines(t.fastHorovodLine)
+		case formatRates:
+			t.readFastLines(t.fastRateLine)
 		}
-		t.usual = formCommand
+		t.repeating = formatCommand
 	}
 	if t.l.Err != nil {
 		return fmt.Errorf("read %s after line %d: %w", t.in.Path, t.l.Number, t.l.Err)
@@ -144,19 +147,19 @@ func (t *textLog) read(ctx context.Context) error {
 	return nil
 }
 
-// usualLines reads the following lines in the buffer as long as the function
-// line can. line reads the line that b begins with and returns its length with
-// the line end, or 0 if the line has another form. TestUsualLines compares the
-// result with that of readLine.
-func (t *textLog) usualLines(line func(b []byte) (n int, used verdict)) {
+// readFastLines reads the following lines in the buffer as long as the fast
+// path recognizes them. fast reads the line at the beginning of b and returns
+// its length including the line end, or 0 if the line has another form.
+// TestFastLines compares the results with those of readLine.
+func (t *textLog) readFastLines(fast func(b []byte) (n int, used verdict)) {
 	if t.inBlock != noBlock {
 		return
 	}
 	l := t.l
-	for l.End-l.Start >= usualLine {
+	for l.End-l.Start >= maxFastLine {
 		t.rank, t.stamp = -1, nil
 		l.Number++
-		n, v := line(l.Buf[l.Start:l.End])
+		n, v := fast(l.Buf[l.Start:l.End])
 		if n == 0 {
 			l.Number--
 			return
@@ -165,15 +168,15 @@ func (t *textLog) usualLines(line func(b []byte) (n int, used verdict)) {
 		if v == used {
 			t.in.Report.LinesUsed++
 			if len(t.stamp) > 0 {
-				t.clock()
+				t.updateTimes()
 			}
 		}
 	}
 }
 
-// usualLine is more bytes than a usual line has, so that parsing needs no
-// checks for the end of the text.
-const usualLine = 160
+// maxFastLine is larger than the length in bytes of a line that a fast path
+// reads, so that parsing needs no checks for the end of the text.
+const maxFastLine = 160
 
 // readLine reads a line of any form.
 func (t *textLog) readLine(line []byte) {
@@ -181,18 +184,18 @@ func (t *textLog) readLine(line []byte) {
 		t.in.Problem(t.l.Number, "line is longer than %d bytes", scan.MaxLine)
 		return
 	}
-	if t.l.HasCR { // a progress bar overwrote itself; the last text is visible
+	if t.l.HasCR { // a progress bar has overwritten the line; the text after the last \r counts
 		line = line[bytes.LastIndexByte(line, '\r')+1:]
 	}
 	t.rank, t.stamp = -1, nil
-	message := t.strip(line)
+	message := t.stripPrefix(line)
 	if len(message) == 0 {
 		t.count(0)
 		return
 	}
 	if !t.l.Ended && scan.IsDigit(message[len(message)-1]) {
 		// The last number may be incomplete.
-		if t.formats.holdValues(message) {
+		if t.formats.endsWithValue(message) {
 			t.in.Problem(t.l.Number, "last line is torn: %.80q", line)
 		} else {
 			t.count(0)
@@ -204,7 +207,7 @@ func (t *textLog) readLine(line []byte) {
 		v = t.blockLine(message)
 	}
 	if v == unknown {
-		v = t.formats.read(t, message)
+		v = t.formats.readLine(t, message)
 	}
 	if v == unknown {
 		v = t.outOfMemory(message)
@@ -213,7 +216,7 @@ func (t *textLog) readLine(line []byte) {
 	case used:
 		t.in.Report.LinesUsed++
 		if len(t.stamp) > 0 {
-			t.clock()
+			t.updateTimes()
 		}
 	case unknown:
 		t.count(0)
@@ -223,7 +226,7 @@ func (t *textLog) readLine(line []byte) {
 	}
 }
 
-// count counts an unknown line (0) or an idle line (1).
+// count counts an unknown line (i = 0) or an idle line (i = 1).
 func (t *textLog) count(i int) {
 	if t.counts[i] == 0 {
 		t.firsts[i] = t.l.Number

@@ -7,18 +7,13 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// torchtitan's line of a step, with colours or without; tps are tokens a second
-// and device, mfu is in percent.
+// titanStep handles torchtitan's line "step:", with or without colors. tps is
+// in tokens per second and device, mfu in percent.
 //
 //	step:  1  loss:  8.1309  grad_norm:  1.5  memory:  0.53GiB(0.56%)  tps: 7,123  tflops: 10.1  mfu: 35.20%
-
-// titan reads torchtitan's line of a step, with colors or without. tps are
-// tokens per second and device, mfu is in percent.
-//
-//	step:  1  loss:  8.1309  grad_norm:  1.5  memory:  0.53GiB(0.56%)  tps: 7,123  tflops: 10.1  mfu: 35.20%
-func (t *textLog) titan(m []byte) verdict {
+func (t *textLog) titanStep(m []byte) verdict {
 	if bytes.IndexByte(m, 0x1b) >= 0 {
-		m = withoutColors(m)
+		m = stripColors(m)
 	}
 	c := scan.Cursor{Rest: bytes.TrimLeft(m, " ")}
 	step := c.Expect("step:").SkipBlanks().Count()
@@ -28,11 +23,11 @@ func (t *textLog) titan(m []byte) verdict {
 	}
 	now := math.NaN()
 	if len(t.stamp) > 0 {
-		if at, ok := t.milliseconds(); ok {
+		if at, ok := t.stampMilliseconds(); ok {
 			now = float64(at) / 1000
 		}
 	}
-	t.form(formTitan)
+	t.countLine(formatTitan)
 	for len(c.Rest) > 0 {
 		key, after, ok := bytes.Cut(c.Rest, []byte(":"))
 		if !ok || !scan.IsName(key) {
@@ -50,33 +45,33 @@ func (t *textLog) titan(m []byte) verdict {
 		c.SkipBlanks()
 		v, n := scan.Decimal(word)
 		if n == 0 || n < len(word) && (word[n] == ',' || word[n] == '.') {
-			var room [64]byte
-			number := scan.Cursor{Rest: withoutCommas(room[:0], word)} // 7,123
+			var buf [64]byte
+			number := scan.Cursor{Rest: appendWithoutCommas(buf[:0], word)} // 7,123
 			v = number.Float()
 			if number.Failed {
 				t.in.Problem(t.l.Number, "%s: expected a number, got %.40q", key, word)
 				continue
 			}
 		} // a unit such as % or GiB may follow
-		t.point(key, max(t.rank, -1), int64(step), v, now)
+		t.addPoint(key, max(t.rank, -1), int64(step), v, now)
 	}
 	return used
 }
 
-// colored reads a line that begins with a terminal's color: torchtitan's, or the
-// bar of Keras 3.
+// colored handles a line that begins with an escape sequence for a color:
+// torchtitan's step or the progress bar of Keras 3.
 func (t *textLog) colored(m []byte) verdict {
 	if bytes.Contains(m, []byte("step:")) {
-		return t.titan(m)
+		return t.titanStep(m)
 	}
-	if plain := scan.SkipBlanks(withoutColors(m)); len(plain) > 0 && scan.IsDigit(plain[0]) {
+	if plain := scan.SkipBlanks(stripColors(m)); len(plain) > 0 && scan.IsDigit(plain[0]) {
 		return t.kerasSummary(plain)
 	}
 	return unknown
 }
 
-// withoutCommas appends word without commas.
-func withoutCommas(to, word []byte) []byte {
+// appendWithoutCommas appends word, without its commas, to to.
+func appendWithoutCommas(to, word []byte) []byte {
 	for _, c := range word {
 		if c != ',' {
 			to = append(to, c)
@@ -85,8 +80,9 @@ func withoutCommas(to, word []byte) []byte {
 	return to
 }
 
-// withoutColors removes a terminal's escape sequences: ESC [ … letter.
-func withoutColors(m []byte) []byte {
+// stripColors returns m without the escape sequences of a terminal (ESC [ …
+// letter).
+func stripColors(m []byte) []byte {
 	var out []byte
 	for i := 0; i < len(m); i++ {
 		if m[i] != 0x1b {

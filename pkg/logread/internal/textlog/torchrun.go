@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// The message of torchrun when a rank fails:
+// torchrun prints this block of lines when a rank fails:
 //
 //	Root Cause (first observed failure):
 //	[0]:
@@ -20,25 +20,26 @@ import (
 //	  error_file: <N/A>
 //	  traceback : To enable traceback see: …
 
-// failure is what was read of such a block.
+// failure contains the fields of torchrun's block of lines about a failed rank.
 type failure struct {
-	line                  int
+	line                  int // number of the block's first line; 0 if there was no block
 	rank, host, code, why string
 }
 
-// rootCause begins a block.
+// rootCause handles the line "Root Cause", which begins the block about the
+// first rank that failed.
 func (t *textLog) rootCause([]byte) verdict {
-	t.failed()
+	t.finishFailure()
 	t.failing = failure{line: t.l.Number}
 	t.inBlock = failureBlock
 	return used
 }
 
-// failureLine reads a line of the block, which ends at a line of = or -.
+// failureLine handles a line of the block, which ends at a line of = or -.
 func (t *textLog) failureLine(m []byte) verdict {
 	if scan.HasPrefix(m, "====") || scan.HasPrefix(m, "----") {
 		t.inBlock = noBlock
-		t.failed()
+		t.finishFailure()
 		return idle
 	}
 	key, value, ok := bytes.Cut(m, []byte(":"))
@@ -64,14 +65,15 @@ func (t *textLog) failureLine(m []byte) verdict {
 	return used
 }
 
-// failed sets the run to failed once the block has been read.
-func (t *textLog) failed() {
+// finishFailure sets the status of the run to failed once the block has been
+// read. It does nothing if no block was read.
+func (t *textLog) finishFailure() {
 	p := t.failing
 	if p.line == 0 {
 		return
 	}
 	t.failing = failure{}
-	run := t.form(formFailure)
+	run := t.countLine(formatFailure)
 	text := "torchrun: a rank failed"
 	if p.rank != "" {
 		text = "torchrun: rank " + p.rank + " failed"

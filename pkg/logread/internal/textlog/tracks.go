@@ -2,28 +2,29 @@ package textlog
 
 import "lockstep/pkg/logread/internal/record"
 
-// A log of a thousand ranks has a line for each rank and epoch. Finding the
-// place for its values must not take longer than parsing them. There are few
-// ranks, and their epochs come in order, so that both are usually found without
+// A log of a thousand ranks has one line per rank and epoch. Finding the
+// destination of its values must not take longer than parsing them. There are few
+// ranks, and their epochs are in order, so both are usually found without
 // a map.
 
-// trackID identifies a track: the label of a rank, or a count of ranks among
-// lines without labels.
-type trackID struct{ rank, nth int }
+// trackID identifies the track of a rank: by the rank in its labels, or, for
+// rank -1, by the ordinal of the rank among the ranks without labels.
+type trackID struct{ rank, ordinal int }
 
-// fewRanks is the number of labels, from -1 on, that need no map.
+// fewRanks is the number of ranks, from -1 on, whose tracks are found without a
+// map.
 const fewRanks = 256
 
-// tracks are the epochs of a run, by the rank that logged them.
+// tracks contains the epochs of a run by rank.
 type tracks struct {
-	all   []*record.Track // in the order of their first lines
-	few   []*record.Track // by label + 1, for nth 0
-	index map[trackID]*record.Track
+	all   []*record.Track           // in the order of their first lines
+	few   []*record.Track           // tracks with ordinal 0 by rank + 1
+	index map[trackID]*record.Track // the other tracks
 }
 
-// find returns the track of a rank, or nil.
+// find returns the track of a rank, or nil if it has none.
 func (ts *tracks) find(id trackID) *record.Track {
-	if i := id.rank + 1; id.nth == 0 && i < fewRanks {
+	if i := id.rank + 1; id.ordinal == 0 && i < fewRanks {
 		if i < len(ts.few) {
 			return ts.few[i]
 		}
@@ -32,11 +33,11 @@ func (ts *tracks) find(id trackID) *record.Track {
 	return ts.index[id]
 }
 
-// add adds a track, which must not exist yet.
+// add adds an empty track, which must not exist yet.
 func (ts *tracks) add(id trackID) *record.Track {
 	tr := record.NewTrack()
 	ts.all = append(ts.all, tr)
-	if i := id.rank + 1; id.nth == 0 && i < fewRanks {
+	if i := id.rank + 1; id.ordinal == 0 && i < fewRanks {
 		if i >= len(ts.few) {
 			ts.few = append(ts.few, make([]*record.Track, i+1-len(ts.few))...)
 		}
@@ -50,14 +51,14 @@ func (ts *tracks) add(id trackID) *record.Track {
 	return tr
 }
 
-// tally counts how often each number occurs.
-type tally struct {
-	dense  []int32 // counts of 0, 1, 2, …, as far as they came in order
-	sparse map[int]int
+// counter counts the occurrences of integers.
+type counter struct {
+	dense  []int32     // counts of 0, 1, 2, …, as far as these were added in order
+	sparse map[int]int // counts of other integers
 }
 
-// add counts n, and returns how often it occurred before.
-func (t *tally) add(n int) int {
+// add counts n and returns the number of its previous occurrences.
+func (t *counter) add(n int) int {
 	if k := len(t.dense); n == k || n == k+1 {
 		for ; k <= n; k++ {
 			t.dense = append(t.dense, int32(t.sparse[k]))
@@ -74,8 +75,8 @@ func (t *tally) add(n int) int {
 	return t.sparse[n] - 1
 }
 
-// count returns how often n has occurred.
-func (t *tally) count(n int) int {
+// count returns the number of occurrences of n.
+func (t *counter) count(n int) int {
 	if n >= 0 && n < len(t.dense) {
 		return int(t.dense[n])
 	}

@@ -2,8 +2,8 @@ package textlog
 
 import "testing"
 
-// TestTracksOutOfOrder: a track is found by its name however ranks with small and
-// large labels are mixed, and a tally counts numbers in any order.
+// TestTracksOutOfOrder checks that tracks are found if small and large ranks
+// are mixed, and that a counter counts numbers in any order.
 func TestTracksOutOfOrder(t *testing.T) {
 	var ts tracks
 	ids := []trackID{{-1, 0}, {-1, 1}, {0, 0}, {254, 0}, {255, 0}, {1 << 20, 0}, {3, 0}}
@@ -18,7 +18,7 @@ func TestTracksOutOfOrder(t *testing.T) {
 			t.Errorf("track %v is not the one that was added", id)
 		}
 	}
-	var c tally
+	var c counter
 	times := map[int]int{}
 	for _, n := range []int{3, 1, 1, 2, 3, 0, 4, 4, 3, -1, 1 << 40, -1, 1 << 40} {
 		if before := c.add(n); before != times[n] {

@@ -9,15 +9,15 @@ const (
 	stepName         = "ProfilerStep#"
 )
 
-// classOf classifies a span by its category and name. Sources: libkineto's
-// ActivityType.cpp (categories), PyTorch's torch/profiler and torch/utils/data
-// (annotations), horovod/common/common.h (activities of the timeline), NCCL's
-// and RCCL's kernel names.
-func classOf(cat, name string) spanClass {
+// classify returns the class of a span with the given category and name.
+// Sources: libkineto's ActivityType.cpp (categories), PyTorch's torch/profiler
+// and torch/utils/data (annotations), horovod/common/common.h (activities of
+// the timeline), and the names of NCCL's and RCCL's kernels.
+func classify(cat, name string) spanClass {
 	low := strings.ToLower(name)
 	switch cat {
 	case "python_function", "ac2g", "async_cpu_gpu", "cuda_profiler_range", "overhead":
-		return classIgnored // frames of the interpreter, of which there are more than of all else, and what is no time of its own
+		return classIgnored // frames of the interpreter, the most frequent events, and events that take no time themselves
 	case "kernel", "Kernel":
 		if isCollective(low) {
 			return classCommunicate
@@ -26,10 +26,10 @@ func classOf(cat, name string) spanClass {
 	case "gpu_memset", "Memset":
 		return classCompute
 	case "gpu_memcpy", "Memcpy":
-		return copyClass(low)
+		return classifyCopy(low)
 	case deviceAnnotation:
 		if strings.HasPrefix(name, stepName) {
-			return classIgnored // a step, which the host's annotation of that name marks: a second step of the same would count twice
+			return classIgnored // the host's annotation of the same step counts; this copy would count the step twice
 		}
 		return classOther // a copy of the host's annotation over a stream
 	case "cuda_runtime", "cuda_driver", "xpu_runtime", "hip_runtime", "Runtime":
@@ -39,8 +39,8 @@ func classOf(cat, name string) spanClass {
 	case strings.HasPrefix(name, stepName):
 		return classStep
 	}
-	// The parts of a step in traces of this project's engines. If a GPU
-	// computes, its own commands are in the trace too.
+	// The phases of a step in traces of this project's engines. If a GPU
+	// computes, the trace also contains its commands.
 	switch cat {
 	case "forward", "backward", "optimizer":
 		return classHostCompute
@@ -57,7 +57,7 @@ func classOf(cat, name string) spanClass {
 	case strings.HasPrefix(low, "negotiate_"), low == "queue", strings.HasPrefix(low, "wait_for_"), isCollective(low):
 		return classCommunicate
 	case strings.HasPrefix(name, "Memcpy "):
-		return copyClass(low)
+		return classifyCopy(low)
 	}
 	switch cat {
 	case "cpu_op", "Operator", "Op":
@@ -78,42 +78,44 @@ func classOf(cat, name string) spanClass {
 	return classOther
 }
 
-// copyClass classifies a copy: to the device it brings a batch, between devices
-// it is communication, within a device it belongs to the computation.
-func copyClass(low string) spanClass {
+// classifyCopy returns the class of a memory copy. name is in lower case. A
+// copy from host to device loads a batch, a copy between devices is
+// communication, and a copy within a device is computation.
+func classifyCopy(name string) spanClass {
 	switch {
-	case strings.Contains(low, "htod"):
+	case strings.Contains(name, "htod"):
 		return classData
-	case strings.Contains(low, "ptop"):
+	case strings.Contains(name, "ptop"):
 		return classCommunicate
-	case strings.Contains(low, "dtod"):
+	case strings.Contains(name, "dtod"):
 		return classCompute
 	}
 	return classOther
 }
 
-// isNCCL reports whether a name is of NCCL or RCCL.
+// isNCCL reports whether a span has a name of NCCL or RCCL.
 func isNCCL(name string) bool {
 	return strings.HasPrefix(name, "nccl") || strings.HasPrefix(name, "rccl") ||
 		strings.HasPrefix(name, "NCCL_") || strings.HasPrefix(name, "RCCL_")
 }
 
-// isCollectiveItself reports whether a span of communication is the collective
-// itself and not only its launch: NCCL's kernels, and the work of the threads
-// of PyTorch's process groups for hosts (ProcessGroupGloo, -MPI, -UCC).
-func isCollectiveItself(name string) bool {
+// isCollectiveExecution reports whether a span of communication is the
+// execution of a collective, not only its launch: a kernel of NCCL, or the work
+// of a thread of PyTorch's process groups for hosts (ProcessGroupGloo, -MPI,
+// -UCC).
+func isCollectiveExecution(name string) bool {
 	return isNCCL(name) || strings.HasPrefix(name, "gloo:") || strings.HasPrefix(name, "mpi:") || strings.HasPrefix(name, "ucc:")
 }
 
-// isCollective reports whether a name in lower case is one that libraries give
-// to collectives.
-func isCollective(low string) bool {
+// isCollective reports whether a name, in lower case, is a usual name of a
+// collective.
+func isCollective(name string) bool {
 	for _, begin := range []string{"nccl", "rccl", "gloo", "mpi_", "mpi:", "ucc", "xccl", "oneccl"} {
-		if strings.HasPrefix(low, begin) {
+		if strings.HasPrefix(name, begin) {
 			return true
 		}
 	}
-	plain := strings.NewReplacer("_", "", "-", "").Replace(low)
+	plain := strings.NewReplacer("_", "", "-", "").Replace(name)
 	for _, part := range []string{"allreduce", "allgather", "reducescatter", "alltoall", "crossdevicereduce"} {
 		if strings.Contains(plain, part) {
 			return true

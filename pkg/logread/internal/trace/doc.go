@@ -4,9 +4,9 @@
 // A trace has millions of events, so it is scanned once (scanner.go), one event at
 // a time, in bounded memory. Each event gets a class from its category and name
 // (class.go). When the whole file is known, the class gives the kind of the span
-// (spans.go): where a device computes, operators on the host only hand over work
-// and do not count as computing.
+// (spans.go): if a device computes, operators on the host only launch work
+// and do not count as computation.
 //
-// The traces of a folder are those of one run's ranks. [Join] makes one part of
-// them.
+// The traces of a folder belong to the ranks of one run. [Join] merges them into one
+// part.
 package trace

@@ -8,17 +8,17 @@ import (
 	"strconv"
 )
 
-// scanner reads JSON of any length with a buffer of bounded length.
+// scanner reads a JSON file of any length with a bounded buffer.
 type scanner struct {
 	r      io.Reader
-	buf    []byte
-	pos    int
-	offset int64 // of buf[0] in the file
-	err    error // of r, io.EOF at the end
+	buf    []byte // content that was read
+	pos    int    // index in buf of the next byte to scan
+	offset int64  // offset of buf[0] in the file
+	err    error  // error of r; io.EOF at the end
 }
 
-// fill reads more after the bytes from pos on. It returns false at the end of
-// the file.
+// fill discards the bytes before pos and reads more bytes. It returns false at
+// the end of the file.
 func (s *scanner) fill() bool {
 	if s.err != nil {
 		return false
@@ -30,7 +30,7 @@ func (s *scanner) fill() bool {
 	if len(s.buf) == cap(s.buf) {
 		s.buf = append(s.buf, 0)[:len(s.buf)]
 	}
-	for range 100 { // a reader may return nothing sometimes, but not forever
+	for range 100 { // a reader that returns nothing a hundred times is broken
 		n, err := s.r.Read(s.buf[len(s.buf):cap(s.buf)])
 		s.buf, s.err = s.buf[:len(s.buf)+n], err
 		if n > 0 || err != nil {
@@ -41,14 +41,16 @@ func (s *scanner) fill() bool {
 	return false
 }
 
-// peek returns up to n bytes that come next.
+// peek returns the next n bytes without consuming them, or fewer at the end of
+// the file.
 func (s *scanner) peek(n int) []byte {
 	for len(s.buf)-s.pos < n && s.fill() {
 	}
 	return s.buf[s.pos:min(len(s.buf), s.pos+n)]
 }
 
-// next reads the next byte that is not white space. It returns 0 at the end.
+// next consumes the next byte that is not white space and returns it. It
+// returns 0 at the end.
 func (s *scanner) next() byte {
 	for {
 		for s.pos < len(s.buf) {
@@ -67,23 +69,25 @@ func (s *scanner) next() byte {
 	}
 }
 
-// whole returns the value that begins at pos. end returns its length, 0 if it
-// needs more bytes, or a negative number if the value is malformed.
-func (s *scanner) whole(most int, end func([]byte) int) ([]byte, error) {
+// peekValue returns the complete value that begins at pos, without consuming
+// it. end returns the length of the value at the beginning of its argument, 0
+// if the value is incomplete, or a negative number if it is malformed. A value
+// longer than most bytes is an error.
+func (s *scanner) peekValue(most int, end func([]byte) int) ([]byte, error) {
 	for ended := false; ; {
-		// At most this many bytes are looked at, so that the result does not
-		// depend on the pieces in which the file is read.
+		// At most most+1 bytes are examined, so that the result does not
+		// depend on the sizes of the reads.
 		there := s.buf[s.pos:]
 		n := end(there[:min(len(there), most+1)])
 		switch {
 		case n > 0:
 			return there[:n], nil
 		case n < 0:
-			return nil, errors.New("expected JSON")
+			return nil, errors.New("malformed JSON value")
 		case len(there) > most:
-			return nil, fmt.Errorf("a value is longer than %d bytes", most)
+			return nil, fmt.Errorf("a JSON value is longer than %d bytes", most)
 		case ended:
-			return nil, errFileEnds
+			return nil, errTruncated
 		}
 		// The buffer doubles each time, so that searching again from the start
 		// costs at most twice the length.
@@ -96,9 +100,10 @@ func (s *scanner) whole(most int, end func([]byte) int) ([]byte, error) {
 	}
 }
 
-// text reads a string of at most limit bytes, whose opening quote has been read.
-func (s *scanner) text(limit int) ([]byte, error) {
-	b, err := s.whole(limit, stringEnd)
+// readString reads the rest of a string whose opening quote has been read, and
+// returns its content. More than limit bytes are an error.
+func (s *scanner) readString(limit int) ([]byte, error) {
+	b, err := s.peekValue(limit, stringEnd)
 	if err != nil {
 		return nil, err
 	}
@@ -106,9 +111,9 @@ func (s *scanner) text(limit int) ([]byte, error) {
 	return b[:len(b)-1], nil
 }
 
-// skip skips a value whose first byte c has been read. The value may be longer
-// than any buffer.
-func (s *scanner) skip(c byte) error {
+// skipValue skips a value whose first byte c has been read. The value may be
+// longer than the buffer.
+func (s *scanner) skipValue(c byte) error {
 	depth := 0
 	for {
 		switch c {
@@ -123,7 +128,7 @@ func (s *scanner) skip(c byte) error {
 				return err
 			}
 		case 0:
-			return errFileEnds
+			return errTruncated
 		default: // a number, a word, a comma, a colon
 			if depth == 0 {
 				return s.skipWord()
@@ -136,7 +141,7 @@ func (s *scanner) skip(c byte) error {
 	}
 }
 
-// skipWord skips the rest of a number or a word.
+// skipWord skips the rest of a number, true, false or null.
 func (s *scanner) skipWord() error {
 	for {
 		for s.pos < len(s.buf) {
@@ -147,12 +152,12 @@ func (s *scanner) skipWord() error {
 			s.pos++
 		}
 		if !s.fill() {
-			return errFileEnds
+			return errTruncated
 		}
 	}
 }
 
-// skipString skips the rest of a string.
+// skipString skips the rest of a string whose opening quote has been read.
 func (s *scanner) skipString() error {
 	for {
 		for s.pos < len(s.buf) {
@@ -163,19 +168,19 @@ func (s *scanner) skipString() error {
 			}
 			if c == '\\' {
 				if len(s.peek(1)) == 0 {
-					return errFileEnds
+					return errTruncated
 				}
 				s.pos++
 			}
 		}
 		if !s.fill() {
-			return errFileEnds
+			return errTruncated
 		}
 	}
 }
 
-// stringEnd returns the length of the rest of a string with its closing quote,
-// or 0 if it does not end in b.
+// stringEnd returns the length of the rest of a string including its closing
+// quote, or 0 if b does not contain the closing quote.
 func stringEnd(b []byte) int {
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
@@ -189,7 +194,7 @@ func stringEnd(b []byte) int {
 }
 
 // jsonEnd returns the length of the object or array at the beginning of b, 0 if
-// it does not end in b, or -1 if it is nested too deeply.
+// it is incomplete, or -1 if it is nested too deeply.
 func jsonEnd(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {
@@ -213,8 +218,8 @@ func jsonEnd(b []byte) int {
 	return 0
 }
 
-// event is an event of the trace. Its texts are slices of the buffer from which
-// it was parsed, with escapes as written.
+// event is one event of the trace. Its texts are slices of the scanner's
+// buffer; escape sequences are not decoded.
 type event struct {
 	ph                byte
 	cat, name         []byte
@@ -225,12 +230,12 @@ type event struct {
 }
 
 // parse parses the event at the beginning of b and returns its length, 0 if it
-// does not end in b, or -1 if it is malformed.
+// is incomplete, or -1 if it is malformed.
 func (e *event) parse(b []byte) int {
 	*e = event{}
 	i := 1 // after the brace
 	for {
-		i = space(b, i)
+		i = skipSpace(b, i)
 		if i >= len(b) {
 			return 0
 		}
@@ -250,15 +255,15 @@ func (e *event) parse(b []byte) int {
 			return 0
 		}
 		key := b[i : i+n-1]
-		i = space(b, i+n)
+		i = skipSpace(b, i+n)
 		if i >= len(b) {
 			return 0
 		}
 		if b[i] != ':' {
 			return -1
 		}
-		i = space(b, i+1)
-		value, next := valueAt(b, i)
+		i = skipSpace(b, i+1)
+		value, next := parseValue(b, i)
 		if next <= 0 {
 			return next
 		}
@@ -267,7 +272,7 @@ func (e *event) parse(b []byte) int {
 	}
 }
 
-// set sets the field for a key.
+// set sets the field that belongs to a JSON key.
 func (e *event) set(key, value []byte) {
 	switch string(key) {
 	case "ph":
@@ -283,26 +288,27 @@ func (e *event) set(key, value []byte) {
 	case "tid":
 		e.tid = value
 	case "ts":
-		e.ts, e.timed = nanoseconds(value)
+		e.ts, e.timed = parseMicroseconds(value)
 	case "dur":
-		e.dur, e.hasSeconds = nanoseconds(value)
+		e.dur, e.hasSeconds = parseMicroseconds(value)
 	case "args":
 		e.args = value
 	}
 }
 
-// space returns the index of the first byte from i on that is not white space.
-func space(b []byte, i int) int {
+// skipSpace returns the index of the first byte of b[i:] that is not white
+// space.
+func skipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
 		i++
 	}
 	return i
 }
 
-// valueAt returns the value at b[i:], a string without its quotes, and the
-// index after it. The index is 0 if the value does not end in b, or -1 if it is
-// malformed.
-func valueAt(b []byte, i int) (value []byte, next int) {
+// parseValue returns the value at the beginning of b[i:], a string without its
+// quotes, and the index after it. next is 0 if the value is incomplete, or -1
+// if it is malformed.
+func parseValue(b []byte, i int) (value []byte, next int) {
 	if i >= len(b) {
 		return nil, 0
 	}
@@ -334,12 +340,13 @@ func valueAt(b []byte, i int) (value []byte, next int) {
 	return nil, 0
 }
 
-// maxMicroseconds keeps nanoseconds, and sums of two of them, within an int64.
+// maxMicroseconds is the largest accepted time: as nanoseconds, the sum of two
+// such times fits into an int64.
 const maxMicroseconds = math.MaxInt64 / 4000
 
-// nanoseconds parses a number of microseconds. A float64 would lose the
-// fraction of a time since 1970.
-func nanoseconds(b []byte) (ns int64, ok bool) {
+// parseMicroseconds parses a number of microseconds and returns it in
+// nanoseconds. A float64 would lose the fraction of a time since 1970.
+func parseMicroseconds(b []byte) (ns int64, ok bool) {
 	i, sign := 0, int64(1)
 	if len(b) > 0 && b[0] == '-' {
 		i, sign = 1, -1

@@ -12,58 +12,65 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// spanClass classifies a span. The kind of the span follows when the whole
-// trace is known.
+// spanClass is the class of a span by its category and name. The final kind of
+// the span depends on the other spans, so it is determined after the complete
+// trace was read.
 type spanClass uint8
 
 const (
-	classIgnored     spanClass = iota
-	classOther                 //
-	classStep                  // a training step, always kept
-	classData                  //
-	classCompute               // on a device
-	classCommunicate           //
-	classHostCompute           // an operator on the host: computation, unless a device computes
-	classHostEnqueue           // the launch of a collective: communication, unless the collective itself is in the trace
+	classIgnored     spanClass = iota // not a span of the run
+	classOther                        // neither data, computation nor communication
+	classStep                         // a training step; never removed as nested
+	classData                         // loading of a batch
+	classCompute                      // computation on a device
+	classCommunicate                  // communication between ranks
+	classHostCompute                  // an operator on the host: computation, unless a device computes
+	classHostEnqueue                  // the launch of a collective: communication, unless the collective itself is in the trace
 )
 
-// spanSet stores the spans of a trace in a compact form.
+// spanSet collects the spans of a trace in compact form.
 type spanSet struct {
 	spans  []compactSpan
 	names  []string
 	lanes  []lane
-	named  map[string]spanName // by category and name
-	byLane map[string]int32    // by process and thread
-	byPid  map[string]int      // rank of a process, if its name has one
-	key    []byte              // scratch
+	named  map[string]spanName // by category and name of the event
+	byLane map[string]int32    // index in lanes by process and thread
+	byPid  map[string]int      // rank by process, for processes with a rank in their name
+	key    []byte              // scratch buffer for map keys
 
-	first                   int64 // nanoseconds
-	any, device, collective bool
-	compactAt               int
-	full                    bool
+	first                             int64 // start of the earliest span in nanoseconds
+	hasSpan, hasDevice, hasCollective bool  // the trace has a span, a computation on a device, an execution of a collective
+	compactAt                         int   // number of spans at which compact is called
+	full                              bool  // compact is not called any more
 
+	// Numbers of events that were left out, by reason.
 	nested, drawn, tooMany, unnamed, unopened, noLane, tooDeep, untimed int64
 }
 
+// compactSpan is a span with the indexes of its lane and name.
 type compactSpan struct {
 	start, length int64 // nanoseconds
 	lane, name    int32
 	class         spanClass
 }
 
+// spanName is the index of a name in spanSet.names and the class of the spans
+// with this name.
 type spanName struct {
 	name  int32
 	class spanClass
 }
 
+// lane is one row of the trace: a thread of a process.
 type lane struct {
 	name, pid string
-	open      []compactSpan // began by an event B and did not end yet; innermost last
+	open      []compactSpan // spans that an event B began and no event E has ended; innermost last
 }
 
-// noName is the name of a span whose own name exceeds the limits.
+// noName is the name of a span whose name exceeds the limits.
 const noName = "(name left out)"
 
+// newSpanSet returns an empty set.
 func newSpanSet() *spanSet {
 	return &spanSet{
 		names: []string{noName}, named: map[string]spanName{}, byLane: map[string]int32{},
@@ -71,11 +78,12 @@ func newSpanSet() *spanSet {
 	}
 }
 
-// add adds an event.
-func (s *spanSet) add(e *event) {
+// addEvent adds the span that an event describes, begins or ends. Other events
+// are ignored.
+func (s *spanSet) addEvent(e *event) {
 	switch e.ph {
 	case 'M':
-		s.metadata(e)
+		s.readMetadata(e)
 		return
 	case 'X', 'B', 'E':
 	default:
@@ -86,24 +94,24 @@ func (s *spanSet) add(e *event) {
 		return
 	}
 	if e.ph == 'E' {
-		s.end(e)
+		s.endSpan(e)
 		return
 	}
-	n := s.nameOf(e)
+	n := s.internName(e)
 	if n.class == classIgnored && e.ph == 'X' {
 		if string(e.cat) == deviceAnnotation {
 			s.drawn++
 		}
 		return
 	}
-	at, ok := s.laneOf(e)
+	at, ok := s.findLane(e)
 	if !ok {
 		s.noLane++
 		return
 	}
 	span := compactSpan{start: e.ts, length: e.dur, lane: at, name: n.name, class: n.class}
 	if e.ph == 'X' {
-		s.put(span)
+		s.addSpan(span)
 		return
 	}
 	if l := &s.lanes[at]; len(l.open) < maxOpenSpans {
@@ -113,9 +121,9 @@ func (s *spanSet) add(e *event) {
 	}
 }
 
-// end ends the span of its lane that began last.
-func (s *spanSet) end(e *event) {
-	at, ok := s.laneOf(e)
+// endSpan ends the innermost open span of the event's lane.
+func (s *spanSet) endSpan(e *event) {
+	at, ok := s.findLane(e)
 	if !ok || len(s.lanes[at].open) == 0 {
 		s.unopened++
 		return
@@ -124,20 +132,20 @@ func (s *spanSet) end(e *event) {
 	span := l.open[len(l.open)-1]
 	l.open = l.open[:len(l.open)-1]
 	if span.length = e.ts - span.start; span.length >= 0 && span.class != classIgnored {
-		s.put(span)
+		s.addSpan(span)
 	}
 }
 
-// put adds a complete span.
-func (s *spanSet) put(span compactSpan) {
+// addSpan adds a complete span.
+func (s *spanSet) addSpan(span compactSpan) {
 	switch span.class {
 	case classCompute:
-		s.device = true
+		s.hasDevice = true
 	case classCommunicate:
-		s.collective = s.collective || isCollectiveItself(s.names[span.name])
+		s.hasCollective = s.hasCollective || isCollectiveExecution(s.names[span.name])
 	}
-	if !s.any || span.start < s.first {
-		s.first, s.any = span.start, true
+	if !s.hasSpan || span.start < s.first {
+		s.first, s.hasSpan = span.start, true
 	}
 	if len(s.spans) >= s.compactAt && !s.full {
 		s.compact()
@@ -151,9 +159,9 @@ func (s *spanSet) put(span compactSpan) {
 	s.spans = append(s.spans, span)
 }
 
-// compact removes the spans that are inside another span of the same class and lane.
-// Operators call dozens of other operators, and the outermost span includes their time.
-// Steps are kept.
+// compact removes each span that is inside another span of the same class and
+// lane, except steps. Operators call dozens of other operators, and the
+// outermost span includes their time.
 func (s *spanSet) compact() {
 	slices.SortFunc(s.spans, func(a, b compactSpan) int {
 		return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.class, b.class), cmp.Compare(a.start, b.start), cmp.Compare(b.length, a.length), cmp.Compare(a.name, b.name))
@@ -172,14 +180,15 @@ func (s *spanSet) compact() {
 	s.spans = kept
 }
 
-// nameOf returns the name and class of an event by its category and name.
-func (s *spanSet) nameOf(e *event) spanName {
+// internName returns the index of an event's name and its class. A new name is
+// added.
+func (s *spanSet) internName(e *event) spanName {
 	s.key = append(append(append(s.key[:0], e.cat...), 0), e.name...)
 	if n, ok := s.named[string(s.key)]; ok {
 		return n
 	}
-	name := unquoted(e.name)
-	n := spanName{class: classOf(string(e.cat), name)}
+	name := unescape(e.name)
+	n := spanName{class: classify(string(e.cat), name)}
 	if len(s.names) >= maxNames || len(e.name)+len(e.cat) > maxNameBytes {
 		if n.class != classIgnored {
 			s.unnamed++
@@ -196,8 +205,9 @@ func (s *spanSet) nameOf(e *event) spanName {
 	return n
 }
 
-// unquoted returns a string with JSON's escapes resolved.
-func unquoted(b []byte) string {
+// unescape returns the string with the JSON content b: it decodes the escape
+// sequences.
+func unescape(b []byte) string {
 	if bytes.IndexByte(b, '\\') < 0 {
 		return string(b)
 	}
@@ -208,8 +218,9 @@ func unquoted(b []byte) string {
 	return text
 }
 
-// laneOf returns the index of the event's lane, or false if there are too many.
-func (s *spanSet) laneOf(e *event) (int32, bool) {
+// findLane returns the index of the event's lane, which is added if it is new.
+// ok is false if there are too many lanes or its name is too long.
+func (s *spanSet) findLane(e *event) (i int32, ok bool) {
 	s.key = append(append(append(s.key[:0], e.pid...), '/'), e.tid...)
 	if i, ok := s.byLane[string(s.key)]; ok {
 		return i, true
@@ -217,18 +228,18 @@ func (s *spanSet) laneOf(e *event) (int32, bool) {
 	if len(s.lanes) >= maxLanes || len(s.key) > maxNameBytes {
 		return 0, false
 	}
-	i := int32(len(s.lanes))
+	i = int32(len(s.lanes))
 	s.byLane[string(s.key)] = i
 	s.lanes = append(s.lanes, lane{name: string(s.key), pid: string(e.pid)})
 	return i, true
 }
 
-// rankInProcess matches the rank in the name of a process, if a trace has
-// several ranks: "rank 3", "Rank: 3 (GPU 0)".
+// rankInProcess matches the rank in the name of a process, such as "rank 3" or
+// "Rank: 3 (GPU 0)", in a trace of several ranks.
 func rankInProcess() *regexp.Regexp { return regexp.MustCompile(`^(?i:rank)[ _:#-]*(\d{1,6})\b`) }
 
-// metadata reads the rank from the name of a process.
-func (s *spanSet) metadata(e *event) {
+// readMetadata stores the rank of a process if its name contains one.
+func (s *spanSet) readMetadata(e *event) {
 	if string(e.name) != "process_name" || len(s.byPid) >= maxLanes || len(e.pid) > maxNameBytes || len(e.args) > maxNameBytes {
 		return
 	}
@@ -243,8 +254,8 @@ func (s *spanSet) metadata(e *event) {
 	}
 }
 
-// ranked reports whether the name of every process has a rank.
-func (s *spanSet) ranked() bool {
+// allRanked reports whether the process of every lane has a rank in its name.
+func (s *spanSet) allRanked() bool {
 	for _, l := range s.lanes {
 		if _, ok := s.byPid[l.pid]; !ok {
 			return false
@@ -253,23 +264,24 @@ func (s *spanSet) ranked() bool {
 	return len(s.lanes) > 0
 }
 
-// kind returns the kind of runs.Span for a class. If a device computes, the
-// host only launches work; the same holds for NCCL's collectives.
-func (s *spanSet) kind(c spanClass) string {
+// kindOf returns the kind of runs.Span for a class. Launches on the host count
+// as computation only if the trace has no computation on a device, and as
+// communication only if it has no execution of a collective.
+func (s *spanSet) kindOf(c spanClass) string {
 	switch {
 	case c == classData:
 		return runs.SpanData
-	case c == classCompute, c == classHostCompute && !s.device:
+	case c == classCompute, c == classHostCompute && !s.hasDevice:
 		return runs.SpanCompute
-	case c == classCommunicate, c == classHostEnqueue && !s.collective:
+	case c == classCommunicate, c == classHostEnqueue && !s.hasCollective:
 		return runs.SpanCommunication
 	}
 	return runs.SpanOther
 }
 
-// result returns the spans ordered by rank, lane and start. rank is used for
-// processes whose name has none.
-func (s *spanSet) result(rank int) []runs.Span {
+// sortedSpans returns the spans, ordered by rank, lane and start. rank is the
+// rank of processes without a rank in their name.
+func (s *spanSet) sortedSpans(rank int) []runs.Span {
 	s.compact()
 	if len(s.spans) == 0 {
 		return nil
@@ -278,7 +290,7 @@ func (s *spanSet) result(rank int) []runs.Span {
 	for i, x := range s.spans {
 		l := &s.lanes[x.lane]
 		out[i] = runs.Span{
-			Rank: rank, Lane: l.name, Kind: s.kind(x.class), Name: s.names[x.name],
+			Rank: rank, Lane: l.name, Kind: s.kindOf(x.class), Name: s.names[x.name],
 			Start: float64(x.start-s.first) / 1e9, Seconds: float64(x.length) / 1e9,
 		}
 		if r, ok := s.byPid[l.pid]; ok {
@@ -291,8 +303,8 @@ func (s *spanSet) result(rank int) []runs.Span {
 	return out
 }
 
-// left returns a text for each kind of event that was left out.
-func (s *spanSet) left() (says []string) {
+// omissions returns a description of each kind of event that was left out.
+func (s *spanSet) omissions() (descriptions []string) {
 	open := int64(0)
 	for _, l := range s.lanes {
 		open += int64(len(l.open))
@@ -302,16 +314,16 @@ func (s *spanSet) left() (says []string) {
 		text string
 	}{
 		{s.tooMany, "%d spans are not read: the trace has more than " + strconv.Itoa(maxSpans)},
-		{s.unnamed, "%d spans have no name here: the trace has too many or too long names"},
+		{s.unnamed, "the names of %d spans are left out: the trace has too many or too long names"},
 		{s.noLane, "%d spans are not read: the trace has more than " + strconv.Itoa(maxLanes) + " threads"},
-		{s.tooDeep, "%d spans are not read: too many lie in each other"},
-		{s.untimed, "%d spans are not read: they lack their time"},
-		{s.unopened, "%d ends of spans have no beginning"},
-		{open, "%d spans that begin do not end"},
+		{s.tooDeep, "%d spans are not read: nested too deeply"},
+		{s.untimed, "%d spans are not read: start or duration missing"},
+		{s.unopened, "%d span ends have no begin"},
+		{open, "%d spans have no end"},
 	} {
 		if x.n > 0 {
-			says = append(says, fmt.Sprintf(x.text, x.n))
+			descriptions = append(descriptions, fmt.Sprintf(x.text, x.n))
 		}
 	}
-	return says
+	return descriptions
 }

@@ -18,7 +18,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// A trace is a JSON array of events, or an object with the array under
+// A trace is a JSON array of events, or an object with this array under the key
 // traceEvents, as PyTorch's profiler (Kineto), Horovod's timeline and Chrome
 // write it ("Trace Event Format", Google, 2016). A file has some hundred bytes
 // per event and up to millions of events, so it is read once, one event at a
@@ -28,16 +28,16 @@ const (
 
 	bufferBytes = 1 << 20
 	maxEvent    = 16 << 20 // bytes of one event
-	maxValue    = 1 << 20  // bytes of a value beside the events
-	maxDepth    = 512      // nesting of values
+	maxValue    = 1 << 20  // bytes of a value other than an event
+	maxDepth    = 512      // nesting depth of values
 
-	// Limits of what a trace may bring into memory. Spans beyond them are left
-	// out, and so are names.
+	// Limits of the memory that a trace may take. Spans and names beyond them are left
+	// out.
 	maxSpans     = 1 << 21
 	maxNames     = 1 << 16
 	maxNameBytes = 1 << 11
 	maxLanes     = 1 << 14
-	maxOpenSpans = 1 << 12 // spans of a lane that began and did not end yet
+	maxOpenSpans = 1 << 12 // open spans of a lane
 )
 
 // Format returns the format of traces.
@@ -56,48 +56,49 @@ func recognizes(_ string, head []byte) bool {
 		rest := bytes.TrimLeft(head[1:], " \t\r\n")
 		return len(rest) > 0 && rest[0] == '{' && has(`"ph"`) && (has(`"ts"`) || has(`"pid"`))
 	}
-	// Kineto's file begins with the properties of the devices, which may fill
-	// head.
+	// A file of Kineto begins with the properties of the devices, which may fill
+	// head completely.
 	return head[0] == '{' && (has(`"traceEvents"`) || has(`"schemaVersion"`) && (has(`"deviceProperties"`) || has(`"distributedInfo"`)))
 }
 
-// file is the content of one trace.
-type file struct {
-	rank   int // -1 if the file does not have it
-	world  int // 0 if the file does not have it
-	events int64
+// traceFile is the content of one trace file.
+type traceFile struct {
+	rank   int   // rank of the process; -1 if unknown
+	world  int   // number of ranks; 0 if unknown
+	events int64 // number of events read
 	set    *spanSet
-	spans  []runs.Span
+	spans  []runs.Span // result; set after reading
 }
 
-// readFile reads a trace. Join makes one run of the traces of a folder.
+// readFile reads a trace file into one part. Join later merges the parts of a
+// folder into a run.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	t := &file{rank: -1, set: newSpanSet()}
+	t := &traceFile{rank: -1, set: newSpanSet()}
 	s := &scanner{r: in.Reader, buf: make([]byte, 0, bufferBytes)}
 	err := t.read(s)
 	if s.err != nil && !errors.Is(s.err, io.EOF) {
 		return nil, s.err
 	}
 	if err != nil {
-		in.Problem(0, "reading stops at byte %d: %v; what stands before it is read", s.offset+int64(s.pos), err)
+		in.Problem(0, "reading stops at byte %d: %v; the content before it is read", s.offset+int64(s.pos), err)
 	}
 	in.Report.Records = t.events
 	if m := rankInName().FindStringSubmatch(filepath.Base(in.Path)); t.rank < 0 && m != nil {
 		t.rank, _ = strconv.Atoi(m[1]) // six digits at most
-		in.Report.Assume("rank %d: from the name", t.rank)
+		in.Report.Assume("rank %d: from the file name", t.rank)
 	}
-	if t.rank < 0 && !t.set.ranked() {
-		in.Report.Assume("rank 0: nothing says it; a name such as rank3.json would")
+	if t.rank < 0 && !t.set.allRanked() {
+		in.Report.Assume("rank 0: the trace has no rank; a file name such as rank3.json sets it")
 	}
-	t.spans = t.set.result(max(t.rank, 0))
-	for _, x := range t.set.left() {
+	t.spans = t.set.sortedSpans(max(t.rank, 0))
+	for _, x := range t.set.omissions() {
 		in.Problem(0, "%s", x)
 	}
 	if n := t.set.nested; n > 0 {
-		in.Report.Assume("%s inside others of their kind, which count instead", english.Count(int(n), "span"))
+		in.Report.Assume("%s inside another span of the same kind, which counts instead", english.Count(int(n), "span"))
 	}
 	if n := t.set.drawn; n > 0 {
-		in.Report.Assume("%d marks of steps are drawn over a device's stream; the host's count", n)
+		in.Report.Assume("%d step marks on device streams are ignored: the host's marks count", n)
 	}
 	if len(t.spans) == 0 {
 		in.Problem(0, "none of the %d events of the trace is a span", t.events)
@@ -106,14 +107,14 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Role: record.Companion, Source: t}}, nil
 }
 
-// Join makes one part of the traces of each folder. A folder has a trace for
-// each rank, and several for a rank that was profiled several times.
+// Join merges the traces of each folder into one part. A folder has a trace for
+// each rank, and several traces for a rank that was profiled several times.
 func Join(parts []*record.Part) []*record.Part {
 	byFolder := map[string][]*record.Part{}
 	var kept []*record.Part
 	for _, p := range parts {
 		folder := filepath.Dir(p.Run.File)
-		_, isTrace := p.Source.(*file)
+		_, isTrace := p.Source.(*traceFile)
 		if !isTrace || len(byFolder[folder]) == 0 {
 			kept = append(kept, p)
 		}
@@ -127,67 +128,69 @@ func Join(parts []*record.Part) []*record.Part {
 	return kept
 }
 
-// fileOf returns the trace of a part.
-func fileOf(p *record.Part) *file { return p.Source.(*file) }
+// traceOf returns the trace from which p was read.
+func traceOf(p *record.Part) *traceFile { return p.Source.(*traceFile) }
 
-// joinRanks moves the spans of all files into the first part. The times of one
-// rank are on one clock, so that later files of the rank begin later.
+// joinRanks moves the spans of all files into the first part. All files of a
+// rank use the same clock, so the spans of a later file are shifted by the time
+// between the starts of the files.
 func joinRanks(files []*record.Part) {
 	first := map[int]int64{} // nanoseconds, by rank
 	for _, p := range files {
-		rank := max(fileOf(p).rank, 0)
-		if at, ok := first[rank]; !ok || fileOf(p).set.first < at {
-			first[rank] = fileOf(p).set.first
+		rank := max(traceOf(p).rank, 0)
+		if at, ok := first[rank]; !ok || traceOf(p).set.first < at {
+			first[rank] = traceOf(p).set.first
 		}
 	}
 	run := &files[0].Run
 	highest := 0
 	seen := map[int]bool{}
 	for _, p := range files {
-		later := float64(fileOf(p).set.first-first[max(fileOf(p).rank, 0)]) / 1e9
+		later := float64(traceOf(p).set.first-first[max(traceOf(p).rank, 0)]) / 1e9
 		from := len(run.Spans)
-		run.Spans = append(run.Spans, fileOf(p).spans...)
+		run.Spans = append(run.Spans, traceOf(p).spans...)
 		for i := range run.Spans[from:] {
 			s := &run.Spans[from+i]
 			s.Start += later
 			seen[s.Rank] = true
 			highest = max(highest, s.Rank)
 		}
-		run.Info.Workers = max(run.Info.Workers, fileOf(p).world)
+		run.Info.Workers = max(run.Info.Workers, traceOf(p).world)
 		if p != files[0] {
-			p.Report.Assume("the spans of rank %d belong to those in %s", max(fileOf(p).rank, 0), run.File)
+			p.Report.Assume("the spans of rank %d are added to those of %s", max(traceOf(p).rank, 0), run.File)
 		}
 	}
 	if run.Info.Workers == 0 && len(seen) > 1 && len(seen) == highest+1 {
 		run.Info.Workers = len(seen)
-		files[0].Report.Assume("%s: the ranks of the traces", english.Count(len(seen), "worker"))
+		files[0].Report.Assume("%s: number of ranks in the traces", english.Count(len(seen), "worker"))
 	}
 	slices.SortStableFunc(run.Spans, func(a, b runs.Span) int {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), runs.NaturalCompare(a.Lane, b.Lane), cmp.Compare(a.Start, b.Start), cmp.Compare(b.Seconds, a.Seconds))
 	})
 }
 
-var errFileEnds = errors.New("the file ends inside the trace")
+// errTruncated is the error for a file that ends inside the trace.
+var errTruncated = errors.New("the file ends inside the trace")
 
-// read reads the whole trace.
-func (t *file) read(s *scanner) error {
+// read reads the complete file.
+func (t *traceFile) read(s *scanner) error {
 	if bytes.HasPrefix(s.peek(3), []byte("\xef\xbb\xbf")) {
 		s.pos += 3
 	}
 	switch c := s.next(); c {
 	case '[':
-		return t.array(s, true)
+		return t.readArray(s, true)
 	case '{':
-		return t.object(s)
+		return t.readObject(s)
 	case 0:
-		return errFileEnds
+		return errTruncated
 	default:
 		return fmt.Errorf("expected [ or {, got %q", c)
 	}
 }
 
-// object reads the outer object, whose opening brace has been read.
-func (t *file) object(s *scanner) error {
+// readObject reads the outermost object, whose opening brace has been read.
+func (t *traceFile) readObject(s *scanner) error {
 	for {
 		switch c := s.next(); c {
 		case '}':
@@ -196,27 +199,27 @@ func (t *file) object(s *scanner) error {
 			continue
 		case '"':
 		case 0:
-			return errFileEnds
+			return errTruncated
 		default:
 			return fmt.Errorf("expected a key, got %q", c)
 		}
-		key, err := s.text(maxNameBytes)
+		key, err := s.readString(maxNameBytes)
 		if err != nil {
 			return err
 		}
 		name := string(key)
 		if c := s.next(); c != ':' {
-			return orEnds(c, "expected : after a key, got %q", c)
+			return unexpectedByte(c, "expected : after a key, got %q", c)
 		}
 		switch c := s.next(); {
 		case name == "traceEvents" && c == '[':
-			err = t.array(s, false)
+			err = t.readArray(s, false)
 		case name == "distributedInfo" && c == '{':
-			err = t.distributed(s)
+			err = t.readDistributed(s)
 		case c == 0:
-			return errFileEnds
+			return errTruncated
 		default:
-			err = s.skip(c)
+			err = s.skipValue(c)
 		}
 		if err != nil {
 			return err
@@ -224,20 +227,20 @@ func (t *file) object(s *scanner) error {
 	}
 }
 
-// orEnds returns the error for an unexpected byte, or for the end of the file
-// if c is 0.
-func orEnds(c byte, format string, a ...any) error {
+// unexpectedByte returns the formatted error for an unexpected byte c, or
+// errTruncated if c is 0, which stands for the end of the file.
+func unexpectedByte(c byte, format string, a ...any) error {
 	if c == 0 {
-		return errFileEnds
+		return errTruncated
 	}
 	return fmt.Errorf(format, a...)
 }
 
-// distributed reads Kineto's rank and world size from an object whose opening
-// brace has been read.
-func (t *file) distributed(s *scanner) error {
+// readDistributed reads the rank and world size from Kineto's object
+// distributedInfo, whose opening brace has been read.
+func (t *traceFile) readDistributed(s *scanner) error {
 	s.pos--
-	b, err := s.whole(maxValue, func(b []byte) int { return jsonEnd(b) })
+	b, err := s.peekValue(maxValue, func(b []byte) int { return jsonEnd(b) })
 	if err != nil {
 		return err
 	}
@@ -257,10 +260,10 @@ func (t *file) distributed(s *scanner) error {
 	return nil
 }
 
-// array reads the events of an array whose opening bracket has been read. A
-// bare array need not be closed, so that a program that is killed leaves a
-// valid file.
-func (t *file) array(s *scanner, bare bool) error {
+// readArray reads the events of an array whose opening bracket has been read.
+// bare states that the array is the complete file; it then need not be closed,
+// so that the file of a killed program is valid.
+func (t *traceFile) readArray(s *scanner, bare bool) error {
 	var e event
 	for {
 		switch c := s.next(); c {
@@ -271,15 +274,15 @@ func (t *file) array(s *scanner, bare bool) error {
 			if bare {
 				return nil
 			}
-			return errFileEnds
+			return errTruncated
 		case '{':
 			s.pos--
-			b, err := s.whole(maxEvent, e.parse)
+			b, err := s.peekValue(maxEvent, e.parse)
 			if err != nil {
 				return err
 			}
 			t.events++
-			t.set.add(&e)
+			t.set.addEvent(&e)
 			s.pos += len(b)
 		default:
 			s.pos--
@@ -288,6 +291,6 @@ func (t *file) array(s *scanner, bare bool) error {
 	}
 }
 
-// rankInName matches the rank in the name of a file: rank3.json,
-// trace_rank-3.pt.trace.json, worker3.….
+// rankInName matches the rank in a file name, as in rank3.json,
+// trace_rank-3.pt.trace.json and worker3.json.
 func rankInName() *regexp.Regexp { return regexp.MustCompile(`(?i)(?:rank|worker)[_.-]?(\d{1,6})`) }

@@ -18,9 +18,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// kineto is in the form of PyTorch's profiler on a GPU (torch 2.x): host
-// operators that call each other, the kernels they hand over, a collective, a
-// copy of a batch, a step around them, frames of Python, flows and counters.
+// kineto is a trace in the form of PyTorch's profiler on a GPU (torch 2.x):
+// host operators that call each other, the kernels that they launch, a
+// collective, a copy of a batch, an enclosing step, Python frames, flows and
+// counters.
 const kineto = `{
   "schemaVersion": 1,
   "deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-40GB", "totalGlobalMem": 42297786368}],
@@ -47,15 +48,15 @@ const kineto = `{
 
 func readTraceText(t *testing.T, name, text string) runs.Run {
 	t.Helper()
-	run, _, err := traceOf(name, strings.NewReader(text))
+	run, _, err := readTrace(name, strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return run
 }
 
-// traceOf reads a trace alone.
-func traceOf(name string, r io.Reader) (runs.Run, *record.Report, error) {
+// readTrace reads a single trace.
+func readTrace(name string, r io.Reader) (runs.Run, *record.Report, error) {
 	report := &record.Report{Path: name, Kind: kind}
 	parts, err := readFile(context.Background(), &record.Input{Path: name, Reader: r, Report: report})
 	run := runs.Run{}
@@ -68,7 +69,7 @@ func traceOf(name string, r io.Reader) (runs.Run, *record.Report, error) {
 	return run, report, err
 }
 
-// one is a span of microseconds.
+// one returns a span. Its times are in microseconds.
 func one(rank int, lane, kind, name string, start, length float64) runs.Span {
 	return runs.Span{Rank: rank, Lane: lane, Kind: kind, Name: name, Start: start, Seconds: length}
 }
@@ -92,10 +93,10 @@ func TestTraceKineto(t *testing.T) {
 	}
 }
 
-// TestTraceStepsOfDevice: Kineto marks a step on the host and again over each
-// stream; the host's is the step.
+// TestTraceStepsOfDevice checks that steps are counted once: Kineto marks a
+// step on the host and again on each stream, and only the host's mark counts.
 func TestTraceStepsOfDevice(t *testing.T) {
-	run, report, err := traceOf("rank0.json", strings.NewReader(`[
+	run, report, err := readTrace("rank0.json", strings.NewReader(`[
 {"name":"ProfilerStep#10","cat":"user_annotation","ph":"X","ts":0,"dur":100,"pid":1,"tid":1},
 {"name":"ProfilerStep#10","cat":"gpu_user_annotation","ph":"X","ts":5,"dur":90,"pid":0,"tid":7},
 {"name":"ProfilerStep#10","cat":"gpu_user_annotation","ph":"X","ts":20,"dur":50,"pid":0,"tid":20},
@@ -110,14 +111,14 @@ func TestTraceStepsOfDevice(t *testing.T) {
 		one(0, "0/7", runs.SpanCompute, "gemm", 10e-6, 80e-6),
 		one(0, "1/1", runs.SpanOther, "ProfilerStep#10", 0, 100e-6),
 	}
-	if d := cmp.Diff(want, run.Spans); d != "" || len(run.Problems) > 0 || !strings.Contains(fmt.Sprint(report.Assumed), "2 marks of steps are drawn over a device's stream; the host's count") {
+	if d := cmp.Diff(want, run.Spans); d != "" || len(run.Problems) > 0 || !strings.Contains(fmt.Sprint(report.Assumed), "2 step marks on device streams are ignored: the host's marks count") {
 		t.Errorf("%v (-want +got)\n%s%v", run.Problems, d, report.Assumed)
 	}
 }
 
-// TestTraceHost: without kernels the host's operators are the computing and
-// what gloo's threads do the communication, not the call that hands it over;
-// the rank is in the name.
+// TestTraceHost checks a trace without kernels: the host's operators are the
+// computation, the work of gloo's threads is the communication, not the call
+// that launches it, and the rank comes from the file name.
 func TestTraceHost(t *testing.T) {
 	run := readTraceText(t, "logs/worker_12.pt.trace.json", `[
 {"name":"aten::mm","cat":"cpu_op","ph":"X","ts":5,"dur":10,"pid":1,"tid":"thread 1"},
@@ -134,9 +135,10 @@ func TestTraceHost(t *testing.T) {
 	}
 }
 
-// TestTraceWithoutCategories is what PyTorch 1.13 that was built without Kineto
-// (Debian's) writes of a step of DDP with gloo: a bare array, no categories.
-// The collective is what the thread of gloo does, not that it was handed over.
+// TestTraceWithoutCategories reads a DDP step with gloo in the form of PyTorch
+// 1.13 built without Kineto (Debian's package): a bare array without
+// categories. The work of gloo's thread is the collective, not the call that
+// launches it.
 func TestTraceWithoutCategories(t *testing.T) {
 	run := readTraceText(t, "rank0.json", `[
 	{"name": "ProfilerStep#3", "ph": "X", "ts": 112811, "dur": 34855, "tid": 1, "pid": "CPU functions", "args": {}},
@@ -167,8 +169,8 @@ func TestTraceWithoutCategories(t *testing.T) {
 	}
 }
 
-// TestTraceHorovod: Horovod's timeline is a bare array that is not closed,
-// with beginnings and ends, a process a tensor.
+// TestTraceHorovod reads Horovod's timeline: a bare array that is not closed,
+// with begin and end events and one process per tensor.
 func TestTraceHorovod(t *testing.T) {
 	run := readTraceText(t, "timeline.json", `[
 {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "DistributedAdam/grad_0"}},
@@ -195,7 +197,7 @@ func TestTraceHorovod(t *testing.T) {
 	}
 }
 
-// TestTraceRanks: one file of several ranks, a process each.
+// TestTraceRanks reads one file with several ranks, each a process.
 func TestTraceRanks(t *testing.T) {
 	run := readTraceText(t, "all.json", `{"traceEvents":[
 {"name":"compute","ph":"X","ts":0,"dur":1,"pid":5,"tid":1},
@@ -216,15 +218,15 @@ func TestTraceDamaged(t *testing.T) {
 		name, text, says string
 		spans            int
 	}{
-		{"cut in an event", kineto[:strings.Index(kineto, `"aten::convolution"`)], "the file ends inside the trace; what stands before it is read", 3},
+		{"cut in an event", kineto[:strings.Index(kineto, `"aten::convolution"`)], "the file ends inside the trace; the content before it is read", 3},
 		{"no JSON", `{"traceEvents":[{"name":"a","ph":"X","ts":0,"dur":1,"pid":0,"tid":0}, oops`, "reading stops at byte 70: expected an event, got 'o'", 1},
-		{"lost colon", `{"traceEvents":[{"name" "ph":"X"}]}`, "reading stops at byte 16: expected JSON", 0},
-		{"deep", `{"traceEvents":[{"args":` + strings.Repeat("[", maxDepth+1), "expected JSON", 0},
-		{"no times", `[{"ph":"X","name":"a","ts":1},{"ph":"X","name":"a","ts":"soon","dur":1},{"ph":"X","ts":1,"dur":-1},{"ph":"X","ts":1e300,"dur":1}]`, "4 spans are not read: they lack their time", 0},
-		{"ends", `[{"ph":"E","ts":1,"pid":1},{"ph":"B","ts":1,"pid":1,"name":"x"}]`, "1 ends of spans have no beginning", 0},
-		{"begins", `[{"ph":"B","ts":1,"pid":1,"name":"x"}]`, "1 spans that begin do not end", 0},
+		{"lost colon", `{"traceEvents":[{"name" "ph":"X"}]}`, "reading stops at byte 16: malformed JSON value", 0},
+		{"deep", `{"traceEvents":[{"args":` + strings.Repeat("[", maxDepth+1), "malformed JSON value", 0},
+		{"no times", `[{"ph":"X","name":"a","ts":1},{"ph":"X","name":"a","ts":"soon","dur":1},{"ph":"X","ts":1,"dur":-1},{"ph":"X","ts":1e300,"dur":1}]`, "4 spans are not read: start or duration missing", 0},
+		{"ends", `[{"ph":"E","ts":1,"pid":1},{"ph":"B","ts":1,"pid":1,"name":"x"}]`, "1 span ends have no begin", 0},
+		{"begins", `[{"ph":"B","ts":1,"pid":1,"name":"x"}]`, "1 spans have no end", 0},
 		{"nothing", `[]`, "none of the 0 events of the trace is a span", 0},
-		{"zeros", "[{\x00", "expected JSON", 0},
+		{"zeros", "[{\x00", "malformed JSON value", 0},
 		{"after key", `{"a" 1}`, "expected : after a key", 0},
 		{"ends in a string", `{"a": "b\`, "the file ends inside the trace", 0},
 		{"ends in a word", `{"a": tr`, "the file ends inside the trace", 0},
@@ -243,7 +245,7 @@ func TestTraceDamaged(t *testing.T) {
 		}
 	}
 	broken := errors.New("the disk broke")
-	if _, _, err := traceOf("f", io.MultiReader(strings.NewReader(kineto[:900]), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+	if _, _, err := readTrace("f", io.MultiReader(strings.NewReader(kineto[:900]), iotest.ErrReader(broken))); !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -253,12 +255,12 @@ func TestTraceNanoseconds(t *testing.T) {
 		"0": 0, "12": 12000, "1.5": 1500, "1700000000000000.1239": 1700000000000000123, "-2.001": -2001, "1.5e3": 1500000,
 		".5": 500, "1e-3": 1,
 	} {
-		if got, ok := nanoseconds([]byte(text)); !ok || got != want {
+		if got, ok := parseMicroseconds([]byte(text)); !ok || got != want {
 			t.Errorf("%s: %d, %v, expected %d", text, got, ok, want)
 		}
 	}
 	for _, text := range []string{"", "-", ".", "x", "1x", "1e300", "99999999999999999999", "NaN", "nul"} {
-		if got, ok := nanoseconds([]byte(text)); ok {
+		if got, ok := parseMicroseconds([]byte(text)); ok {
 			t.Errorf("%q: %d", text, got)
 		}
 	}
@@ -276,7 +278,8 @@ func TestTraceRecognised(t *testing.T) {
 	}
 }
 
-// traceText generates a trace of n events; the spans nest as operators do.
+// traceText generates a trace of n events whose spans are nested like those of
+// operators.
 type traceText struct {
 	n, i int
 	rest []byte
@@ -309,11 +312,12 @@ func (g *traceText) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestTraceBounded: a trace is read with memory for its spans, not for itself.
-// Of eight operators that call each other the outermost is kept.
+// TestTraceBounded checks that reading a trace takes memory in proportion to
+// its spans, not to its length, and that only the outermost of eight nested
+// operators is kept.
 func TestTraceBounded(t *testing.T) {
 	const events = 400_000
-	run, report, err := traceOf("rank1.json", &traceText{n: events})
+	run, report, err := readTrace("rank1.json", &traceText{n: events})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +334,7 @@ func BenchmarkTrace(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		run, _, err := traceOf("rank1.json", bytes.NewReader(text))
+		run, _, err := readTrace("rank1.json", bytes.NewReader(text))
 		if err != nil || len(run.Problems) > 0 {
 			b.Fatal(err, run.Problems)
 		}
@@ -343,17 +347,17 @@ func FuzzTrace(f *testing.F) {
 	f.Add(`[{"0"0`) // no JSON already, though the file ends here
 	f.Add(`{"traceEvents":[{"ph":"X","ts":1e2,"dur":3,"cat":"kernel","name":"nccl\u0041"}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		whole, _, err := traceOf("rank0.json", strings.NewReader(text))
+		whole, _, err := readTrace("rank0.json", strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		bytewise, _, err := traceOf("rank0.json", iotest.OneByteReader(strings.NewReader(text)))
+		bytewise, _, err := readTrace("rank0.json", iotest.OneByteReader(strings.NewReader(text)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(whole, bytewise); d != "" {
 			t.Fatalf("byte by byte it reads otherwise:\n%s", d)
 		}
-		recordtest.Fuzz(t, Format(), "rank0.json", []byte(text))
+		recordtest.CheckFormat(t, Format(), "rank0.json", []byte(text))
 	})
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
 
-// Column is a column as the format's reader returns it, with nil for an empty
-// value.
+// Column contains the values of a column as the library returns them. An empty
+// value is nil.
 type Column []any
 
-// ReadArrow reads an Arrow file with Arrow's own reader.
+// ReadArrow returns the column names and columns of an Arrow file, read with
+// the Arrow library.
 func ReadArrow(t testing.TB, b []byte) (names []string, columns []Column) {
 	t.Helper()
 	r, err := ipc.NewFileReader(bytes.NewReader(b))
@@ -58,8 +59,8 @@ func ReadArrow(t testing.TB, b []byte) (names []string, columns []Column) {
 	return names, columns
 }
 
-// ReadParquet reads a Parquet file with a library other than the one that wrote
-// it.
+// ReadParquet returns the column names and columns of a Parquet file. It uses a
+// library other than the one that wrote the file.
 func ReadParquet(t testing.TB, b []byte) (names []string, columns []Column) {
 	t.Helper()
 	r, err := file.NewParquetReader(bytes.NewReader(b))

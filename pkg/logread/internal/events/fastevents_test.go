@@ -10,15 +10,16 @@ import (
 	"lockstep/pkg/logread/internal/recordtest"
 )
 
-// sameEvent reads an Event both ways.
+// sameEvent reads an Event with readFastEvent and readAnyEvent, compares the
+// results, and reports whether readFastEvent accepted it.
 func sameEvent(t *testing.T, b []byte) (usual bool) {
 	t.Helper()
 	a, whole := NewReader(), NewReader()
-	usual = a.usualEvent(b)
+	usual = a.readFastEvent(b)
 	if !usual {
 		return false
 	}
-	if err := whole.anyEvent(b); err != nil {
+	if err := whole.readAnyEvent(b); err != nil {
 		t.Errorf("%x: %v", b, err)
 	}
 	told := func(r *Reader) string {
@@ -34,8 +35,8 @@ func sameEvent(t *testing.T, b []byte) (usual bool) {
 	return true
 }
 
-// TestUsualEvents: what usualEvent takes is what the whole message says.
-func TestUsualEvents(t *testing.T) {
+// TestFastEvents compares readFastEvent with readAnyEvent.
+func TestFastEvents(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 18))
 	usual := 0
 	for range 20_000 {
@@ -59,8 +60,8 @@ func TestUsualEvents(t *testing.T) {
 	}
 }
 
-// FuzzUsualEvents: what usualEvent takes is what the whole message says.
-func FuzzUsualEvents(f *testing.F) {
+// FuzzFastEvents compares readFastEvent with readAnyEvent.
+func FuzzFastEvents(f *testing.F) {
 	f.Add(recordtest.Event(5, 1000, recordtest.Scalar("Loss/train", 1)))
 	f.Add(recordtest.Event(5, 1<<28-1, recordtest.Scalar("Loss/train", 1)))
 	f.Fuzz(func(t *testing.T, b []byte) { sameEvent(t, b) })

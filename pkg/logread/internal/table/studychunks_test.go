@@ -15,7 +15,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// sameEpoch compares two epochs bit by bit, so that NaN is NaN.
+// sameEpoch reports whether two epochs are equal bit by bit, so that NaN equals
+// NaN.
 func sameEpoch(a, b runs.Epoch) bool {
 	for _, e := range []*runs.Epoch{&a, &b} {
 		for _, v := range []*float64{
@@ -29,9 +30,10 @@ func sameEpoch(a, b runs.Epoch) bool {
 	return a == b
 }
 
-// TestPieces: a long table in pieces gives what it gives in one, with the same
-// line numbers, whatever its defects are and wherever they lie.
-func TestPieces(t *testing.T) {
+// TestChunks checks that a long table gives the same result, including line
+// numbers, whether it is read in chunks or not. The tables have defects at
+// various positions.
+func TestChunks(t *testing.T) {
 	row := func(b *bytes.Buffer, i int) {
 		fmt.Fprintf(b, "%d,%.6f,%.6f,0.001000,38765.412019,29.629347,0.899849\n", i, 189+float64(i%97)/7, 1/(1+float64(i)))
 	}
@@ -72,7 +74,7 @@ func TestPieces(t *testing.T) {
 		read := func(abreast int, text []byte) ([]*record.Part, *record.Report) {
 			report := &record.Report{Path: "log_4.csv"}
 			in := &record.Input{Path: report.Path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: report, ReaderAt: bytes.NewReader(text), Goroutines: abreast}
-			if pieces := in.Pieces(); (len(pieces) > 1) != (abreast > 1) {
+			if pieces := in.Split(); (len(pieces) > 1) != (abreast > 1) {
 				t.Fatalf("%s: %d pieces for %d goroutines", name, len(pieces), abreast)
 			}
 			parts, err := readStudy(context.Background(), in)
@@ -84,7 +86,7 @@ func TestPieces(t *testing.T) {
 		}
 		texts := [][]byte{b.Bytes()}
 		if name == "good" {
-			texts = append(texts, append([]byte("\"\"\niou\n"), b.Bytes()...)) // of no known header
+			texts = append(texts, append([]byte("\"\"\niou\n"), b.Bytes()...)) // with an unknown header
 		}
 		for _, text := range texts {
 			want, wantReport := read(1, text)

@@ -7,9 +7,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestOwnTrace: each span of our own trace is of the kind that it is.
-func TestOwnTrace(t *testing.T) {
-	run := readTraceText(t, "trace-1.json", recordtest.OwnTrace)
+// TestEngineTrace checks the kinds of the spans in a trace of this project's
+// CPU engine.
+func TestEngineTrace(t *testing.T) {
+	run := readTraceText(t, "trace-1.json", recordtest.EngineTrace)
 	want := map[string]string{
 		"load batch": runs.SpanData, "image": runs.SpanData, "ProfilerStep#4": runs.SpanOther,
 		"conv": runs.SpanCompute, "conv_backward_data": runs.SpanCompute, "adam": runs.SpanCompute,
