@@ -186,12 +186,12 @@ func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error)
 	data, _ := d.Get("data")
 	a, ok := data.(*pickle.Array)
 	if !ok || a.Kind != "u1" || a.Fortran || len(a.Shape) != 2 || a.Shape[1] != cifarPixels || a.Shape[0] == 0 {
-		return nil, nil, fmt.Errorf("data is not an array [N,%d] of bytes: not a file of CIFAR-10's Python version", cifarPixels)
+		return nil, nil, fmt.Errorf("key data is not an array [N,%d] of bytes: not a file of CIFAR-10's Python version", cifarPixels)
 	}
 	labels, _ := d.Get("labels")
 	l, ok := labels.(*pickle.List)
 	if !ok || len(l.Items) != a.Shape[0] {
-		return nil, nil, fmt.Errorf("labels is not a list of %d classes, one per picture", a.Shape[0])
+		return nil, nil, fmt.Errorf("key labels is not a list of %d classes, one per picture", a.Shape[0])
 	}
 	for i, item := range l.Items {
 		class, ok := pickle.Int(item)

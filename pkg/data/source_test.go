@@ -142,7 +142,7 @@ func TestChannels(t *testing.T) {
 		t.Error(err)
 	}
 	c.Path, c.Input = train, "gas"
-	if _, err := data.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "gas does not exist; its group contains: Hydro, Nbody (data.input and data.target name them)") {
+	if _, err := data.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "gas does not exist; its group contains: Hydro, Nbody (data.input and data.target select the data sets)") {
 		t.Error(err)
 	}
 }

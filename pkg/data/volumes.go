@@ -141,7 +141,7 @@ func (v *Volumes) addHDF5(path string, open openFunc, o VolumeOptions) error {
 	for i, name := range []string{o.Input, o.Target} {
 		d, err := f.Dataset(name)
 		if err != nil {
-			return fmt.Errorf("%s: %w (data.input and data.target name them)", path, err)
+			return fmt.Errorf("%s: %w (data.input and data.target select the data sets)", path, err)
 		}
 		both[i] = hdf5Volume{d.Reader()}
 	}

@@ -214,7 +214,7 @@ func (g *Graph) Gradients() (grads gorgonia.Nodes, err error) {
 	case g.loss == nil:
 		return nil, errors.New("differentiate the loss: the graph has no loss: call SetLoss")
 	case len(g.parameters) == 0:
-		return nil, errors.New("differentiate the loss: the graph has no parameters")
+		return nil, errors.New("differentiate the loss: the graph has no parameters: add a layer with parameters")
 	}
 	reached := g.lossDependencies()
 	wrt := make(gorgonia.Nodes, len(g.parameters))

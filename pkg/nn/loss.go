@@ -41,7 +41,7 @@ func SoftmaxCrossEntropy(z, t *gorgonia.Node, smoothing float64) (*gorgonia.Node
 	case ts[0] != zs[0] || ts[1] != 1:
 		return nil, fmt.Errorf("%s: logits have shape %v, targets %v: want targets [%d,1], the index of each sample's class", name, zs, ts, zs[0])
 	case t.Op() != nil:
-		return nil, fmt.Errorf("%s: the target must be an input, because an engine checks the indexes before the step", name)
+		return nil, fmt.Errorf("%s: the targets must be an input of the graph, because engines check the class indices before the step", name)
 	case !(smoothing >= 0 && smoothing < 1):
 		return nil, fmt.Errorf("%s: invalid smoothing %v: use at least 0 (none) and less than 1", name, smoothing)
 	}

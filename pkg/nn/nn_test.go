@@ -124,7 +124,7 @@ func TestErrors(t *testing.T) {
 		}, "targets (2, 5): want targets [2,1], the index of each sample's class"},
 		{"computed classes", func(g *nn.Graph, x *gorgonia.Node) {
 			g.SoftmaxCrossEntropy(g.Input("z", 2, 5), g.ReLU(g.Input("class", 2, 1)), 0)
-		}, "the target must be an input"},
+		}, "the targets must be an input"},
 		{"smoothing", func(g *nn.Graph, x *gorgonia.Node) {
 			g.SoftmaxCrossEntropy(g.Input("z", 2, 5), g.Input("class", 2, 1), 1)
 		}, "invalid smoothing 1: use at least 0 (none) and less than 1"},
@@ -179,7 +179,7 @@ func TestOperationErrors(t *testing.T) {
 		{"linear features", func() (*gorgonia.Node, error) { return nn.Linear(g.Input("r", 2, 3), g.Input("m", 4, 5), nil) }, "linear: input (2, 3) has 3 features, weight (4, 5) expects 5"},
 		{"linear bias", func() (*gorgonia.Node, error) { return nn.Linear(g.Input("r2", 2, 3), g.Input("m2", 4, 3), v) }, "linear: bias has 5 elements, but the output has 4 features"},
 		{"weight of a volume", func() (*gorgonia.Node, error) { return nn.Conv(x, g.Input("w3", 2, 3, 1, 1, 1), nil, nil, nil) }, "conv2d: weight has shape (2, 3, 1, 1, 1), want 4 dimensions"},
-		{"gamma", func() (*gorgonia.Node, error) { return nn.BatchNorm(x, v, v, v, v, nn.Eval) }, "gamma has 5 elements, the input (1, 3, 4, 4) has 3 channels"},
+		{"gamma", func() (*gorgonia.Node, error) { return nn.BatchNorm(x, v, v, v, v, nn.Eval) }, "gamma has 5 elements, but the input (1, 3, 4, 4) has 3 channels"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

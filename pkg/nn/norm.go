@@ -37,7 +37,7 @@ func BatchNormWith(x, gamma, beta, runningMean, runningVar *gorgonia.Node, mode 
 	s := x.Shape()
 	for _, v := range vectors {
 		if got := v.node.Shape()[0]; got != s[1] {
-			return nil, fmt.Errorf("batch norm: %s has %d elements, the input %v has %d channels", v.name, got, s, s[1])
+			return nil, fmt.Errorf("batch norm: %s has %d elements, but the input %v has %d channels", v.name, got, s, s[1])
 		}
 	}
 	if mode == Train && elementCount(s)/s[1] < 2 {

@@ -104,7 +104,7 @@ func extractFile(ctx context.Context, dir, name string, r io.Reader, remaining *
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
 		n, err := io.Copy(f, io.LimitReader(r, *remaining+1))
 		if *remaining -= n; err == nil && *remaining < 0 {
-			err = fmt.Errorf("refused archive: its files have more than %d bytes", int64(maxUnpackedBytes))
+			err = fmt.Errorf("refused archive: its files have more than %d bytes in total", int64(maxUnpackedBytes))
 		}
 		return err
 	})

@@ -36,9 +36,6 @@ type chunk struct {
 // Shape returns the shape of the data set. The caller must not modify it.
 func (d *Dataset) Shape() []int { return d.shape }
 
-// Chunk returns the shape of a chunk, or nil if the data set is not chunked.
-func (d *Dataset) Chunk() []int { return d.chunk }
-
 // openDataset reads the header of the data set at position at.
 func (f *File) openDataset(at int64) (*Dataset, error) {
 	all, err := f.readHeader(at)

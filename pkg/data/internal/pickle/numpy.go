@@ -51,7 +51,7 @@ func (r *reader) executeCall(op byte) error {
 		function, ok := v[0].(name)
 		arguments, isTuple := v[1].(Tuple)
 		if !ok || !isTuple {
-			return errors.New("calls a value that is not a function")
+			return errors.New("the pickle calls a value that is not a function")
 		}
 		made, err := constructValue(function, arguments)
 		if err != nil {

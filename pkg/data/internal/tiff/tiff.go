@@ -147,7 +147,7 @@ func (f *File) readPage(at int64) (p Page, next uint32, err error) {
 			continue
 		}
 		if width == 0 {
-			return p, 0, fmt.Errorf("field %d has invalid type %d: the file is damaged", tag, kind)
+			return p, 0, fmt.Errorf("TIFF field %d has invalid type %d: the file is damaged", tag, kind)
 		}
 		b := e[8:12]
 		if count*width > 4 {
