@@ -44,8 +44,8 @@ func (a Augment) Validate() error {
 	return nil
 }
 
-// checkShapes returns an error if a cannot augment samples whose image and target have the given
-// shapes.
+// checkShapes returns an error if a cannot augment samples whose image and target have the
+// given shapes.
 func (a Augment) checkShapes(image, target []int) error {
 	size, ok := spatialSize(image)
 	if !ok {
@@ -83,9 +83,9 @@ func (a Augment) outputShape(shape []int) []int {
 	return out
 }
 
-// augmentation contains the random choices for augmenting one sample. The sample is cropped to
-// window. Axis k of the result is axis[k] of the window, reversed if mirror[k] is set. Then
-// brightness and contrast are applied.
+// augmentation contains the random choices for augmenting one sample. The sample is cropped
+// to window. Axis k of the result is axis[k] of the window, reversed if mirror[k] is set.
+// Then brightness and contrast are applied.
 type augmentation struct {
 	window               window
 	axis                 [3]int

@@ -204,8 +204,8 @@ func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error)
 	return images, classes, nil
 }
 
-// readCIFARClassNames reads the class names from batches.meta or batches.meta.txt in dir. If the
-// file does not exist, it returns the names of CIFAR-10's classes.
+// readCIFARClassNames reads the class names from batches.meta or batches.meta.txt in dir.
+// If the file does not exist, it returns the names of CIFAR-10's classes.
 func readCIFARClassNames(ctx context.Context, dir string, binary bool) ([]string, error) {
 	file := filepath.Join(dir, "batches.meta")
 	if binary {

@@ -40,8 +40,8 @@ type pictureSource interface {
 	picture(i int) (image.Image, error)
 }
 
-// planarSource is implemented by sources that keep pictures in memory as bytes. planes returns
-// the red plane of picture i, followed by the green and the blue plane.
+// planarSource is implemented by sources that keep pictures in memory as bytes. planes
+// returns the red plane of picture i, followed by the green and the blue plane.
 type planarSource interface{ planes(i int) []uint8 }
 
 func newClasses(source pictureSource, names []string, labels []int32, height, width int, o ClassOptions) *Classes {

@@ -40,8 +40,8 @@ func NewEvaluation(ds Dataset, c EvaluationOptions) (*Loader, error) {
 	return newLoader(ds, s, c.Batch, LoaderOptions{Workers: c.Workers, Prefetch: c.Prefetch})
 }
 
-// evaluationShard is the batchSampler of NewEvaluation. It returns samples lo to hi−1 in ascending order,
-// in batches of the given size.
+// evaluationShard is the batchSampler of NewEvaluation. It returns samples lo to hi−1 in
+// ascending order, in batches of the given size.
 type evaluationShard struct{ lo, hi, batch int }
 
 func (s *evaluationShard) Steps() int { return (s.hi - s.lo + s.batch - 1) / s.batch }

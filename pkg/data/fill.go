@@ -67,8 +67,8 @@ func (l *Loader) fillSample(ctx context.Context, b *buffer, s *sampleScratch, ep
 	return load()
 }
 
-// loadSample reads sample i into image and target, and augments it for the given epoch. It uses
-// s as temporary memory.
+// loadSample reads sample i into image and target, and augments it for the given epoch. It
+// uses s as temporary memory.
 func (l *Loader) loadSample(s *sampleScratch, epoch, i int, image, target []float32) error {
 	is, ts := l.ds.ImageShape(), l.ds.TargetShape()
 	if _, ok := spatialSize(is); !ok {
@@ -181,8 +181,8 @@ func (c *workerPool) run(f func()) {
 	})
 }
 
-// markIdle adds the goroutine that receives from work to the idle goroutines. It returns false
-// if the pool is closed and the goroutine must end.
+// markIdle adds the goroutine that receives from work to the idle goroutines. It returns
+// false if the pool is closed and the goroutine must end.
 func (c *workerPool) markIdle(work chan func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

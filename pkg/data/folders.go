@@ -181,9 +181,9 @@ func (s *pictureFiles) path(i int) string {
 	return filepath.Join(s.dir, s.paths[i])
 }
 
-// readFile returns the content of the file of picture i. An ImageNet list may contain absolute
-// paths outside of its folder. readFile has no context because Dataset.Get, which calls it for
-// one picture at a time, has none.
+// readFile returns the content of the file of picture i. An ImageNet list may contain
+// absolute paths outside of its folder. readFile has no context because Dataset.Get, which
+// calls it for one picture at a time, has none.
 func (s *pictureFiles) readFile(i int) ([]byte, error) {
 	if filepath.IsAbs(s.paths[i]) {
 		return picture.ReadFile(context.Background(), filepath.Dir(s.paths[i]), s.paths[i])

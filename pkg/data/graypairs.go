@@ -31,8 +31,8 @@ func (s *grayPairs) getWindow(i int, w window, image, target []float32) error {
 	return nil
 }
 
-// byteToUnit[b] is b/255 and byteToFloat[b] is b. A table lookup takes a third of the time of a
-// division, and the loader's goroutines take time from training.
+// byteToUnit[b] is b/255 and byteToFloat[b] is b. A table lookup takes a third of the time
+// of a division, and the loader's goroutines take time from training.
 var byteToUnit, byteToFloat = func() (s, c [256]float32) {
 	for v := range s {
 		s[v], c[v] = float32(v)/255, float32(v)

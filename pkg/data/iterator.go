@@ -47,8 +47,8 @@ type preparedBatch struct {
 	err  error
 }
 
-// startGoroutines allocates the buffers and starts the goroutines. The caller holds the loader's
-// lock.
+// startGoroutines allocates the buffers and starts the goroutines. The caller holds the
+// loader's lock.
 func (it *Iterator) startGoroutines() {
 	workers := min(it.loader.iteratorGoroutines(), len(it.batches))
 	// One buffer is used by the caller of Next while the others are filled.
@@ -76,10 +76,10 @@ func (it *Iterator) startGoroutines() {
 	}
 }
 
-// prepareBatches fills free buffers with batches until the epoch ends or the context is canceled.
-// It cannot deadlock: a goroutine claims a step only after it has received a buffer, so
-// every claimed step has a buffer, and the step that Next waits for is always claimed
-// first.
+// prepareBatches fills free buffers with batches until the epoch ends or the context is
+// canceled. It cannot deadlock: a goroutine claims a step only after it has received a
+// buffer, so every claimed step has a buffer, and the step that Next waits for is always
+// claimed first.
 func (it *Iterator) prepareBatches() {
 	for {
 		var b *buffer

@@ -248,8 +248,8 @@ func (l *Loader) takeBuffer() *buffer {
 	return b
 }
 
-// iteratorGoroutines returns the number of goroutines of an iterator, each of which prepares a
-// different batch. If it is 0, Next loads the batches.
+// iteratorGoroutines returns the number of goroutines of an iterator, each of which
+// prepares a different batch. If it is 0, Next loads the batches.
 func (l *Loader) iteratorGoroutines() int {
 	switch {
 	case l.p.bySample && l.c.Prefetch > 0 && l.c.Workers > 0:

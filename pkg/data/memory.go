@@ -34,8 +34,8 @@ func InMemory(ds Dataset) Dataset {
 	return &memoryDataset{ds: ds, image: ds.ImageShape(), target: ds.TargetShape(), samples: make([]memorySample, ds.Len())}
 }
 
-// memoryDataset is a data set that keeps the samples of another data set in memory after they were
-// first read.
+// memoryDataset is a data set that keeps the samples of another data set in memory after
+// they were first read.
 type memoryDataset struct {
 	ds            Dataset
 	image, target []int
@@ -100,7 +100,8 @@ func (s *memoryDataset) readSample(i int) (*memorySample, error) {
 	}
 	of.target = target
 	if of.bytes = scaleToBytes(image); of.bytes == nil {
-		// All samples probably need 4 bytes per value: report the error now, not when the memory is full.
+		// All samples probably need 4 bytes per value: report the error now, not when the
+		// memory is full.
 		s.wide.Do(func() { s.wideErr = s.checkMemory(4) })
 		if s.wideErr != nil {
 			return nil, s.wideErr
@@ -172,7 +173,8 @@ func (s *memoryDataset) getWindow(i int, w window, image, target []float32) erro
 	return nil
 }
 
-// copyWindowBytes is like copyWindow, but for values that are stored as bytes (value times 255).
+// copyWindowBytes is like copyWindow, but for values that are stored as bytes (value times
+// 255).
 func copyWindowBytes(dst []float32, src []uint8, shape []int, w window) {
 	size, _ := spatialSize(shape)
 	for c := range shape[0] {

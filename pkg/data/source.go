@@ -148,8 +148,8 @@ func (c Config) Validate() error {
 	return c.Augment.Validate()
 }
 
-// pathLayouts describes, for each kind of data, the files that a path must contain. It is used
-// in error messages.
+// pathLayouts describes, for each kind of data, the files that a path must contain. It is
+// used in error messages.
 var pathLayouts = map[string]string{
 	KindPairs: "a folder with image/ and label/", KindStacks: "a folder with image/ and label/ of TIFF stacks",
 	KindCIFAR10: "the folder of CIFAR-10's batches", KindFolders: classLayout,
@@ -247,8 +247,8 @@ func (c Config) testPath() string {
 	return c.Path
 }
 
-// openSource opens the data set at path before splitting and cutting, and sets o.ClassNames and
-// o.Notes. test selects the test batch of CIFAR-10.
+// openSource opens the data set at path before splitting and cutting, and sets o.ClassNames
+// and o.Notes. test selects the test batch of CIFAR-10.
 func (o *Opened) openSource(ctx context.Context, c Config, path string, test bool) (Dataset, error) {
 	classes := func(set *Classes, err error) (Dataset, error) {
 		if err != nil {

@@ -97,8 +97,8 @@ func (t *tileDataset) Len() int           { return t.ds.Len() * t.rows * t.colum
 func (t *tileDataset) ImageShape() []int  { return []int{t.ds.ImageShape()[0], t.height, t.width} }
 func (t *tileDataset) TargetShape() []int { return []int{t.ds.TargetShape()[0], t.height, t.width} }
 
-// locateTile returns the index of the image that contains tile i, and the tile's row and column
-// in the grid of the image's tiles.
+// locateTile returns the index of the image that contains tile i, and the tile's row and
+// column in the grid of the image's tiles.
 func (t *tileDataset) locateTile(i int) (image, row, column int) {
 	k := i % (t.rows * t.columns)
 	return i / (t.rows * t.columns), k / t.columns, k % t.columns

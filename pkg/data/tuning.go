@@ -18,8 +18,8 @@ func SameBatches(order, other []string) (bool, error) {
 	return a.withoutSpeedOptions() == b.withoutSpeedOptions(), nil
 }
 
-// withoutSpeedOptions returns a copy of p in which the options that do not affect the batches are zero,
-// for comparisons.
+// withoutSpeedOptions returns a copy of p in which the options that do not affect the
+// batches are zero, for comparisons.
 func (p pipeline) withoutSpeedOptions() pipeline {
 	if p.cache == cacheSamples {
 		p.cache = cacheNothing

@@ -36,8 +36,8 @@ type volumePair struct {
 	image, target volumeReader
 }
 
-// volumeReader is a volume of shape [C,D,H,W] in a file. read copies a window of all channels to
-// dst.
+// volumeReader is a volume of shape [C,D,H,W] in a file. read copies a window of all
+// channels to dst.
 type volumeReader interface {
 	shape() []int
 	read(dst []float32, w window) error

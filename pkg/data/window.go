@@ -94,8 +94,8 @@ func copyWindow(dst, src []float32, shape []int, w window) {
 	}
 }
 
-// checkGetArguments returns an error if ds has no sample i, if the window exceeds the sample, or if
-// a buffer has the wrong length.
+// checkGetArguments returns an error if ds has no sample i, if the window exceeds the
+// sample, or if a buffer has the wrong length.
 func checkGetArguments(ds Dataset, i int, w window, image, target []float32) error {
 	if i < 0 || i >= ds.Len() {
 		return fmt.Errorf("get sample %d: the data set has samples 0 to %d", i, ds.Len()-1)

@@ -166,8 +166,8 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 	return nil
 }
 
-// newBoxCopier returns a function for hdf5.Output.Values, which copies boxes of v, an array of the
-// given shape [C,D,H,W], to dst.
+// newBoxCopier returns a function for hdf5.Output.Values, which copies boxes of v, an array
+// of the given shape [C,D,H,W], to dst.
 func newBoxCopier(v []float32, shape []int) func(dst []float32, at, size []int) error {
 	plane := elementCount(shape[1:])
 	return func(dst []float32, at, size []int) error {
@@ -293,8 +293,8 @@ func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, ma
 	return nil
 }
 
-// checkNoOtherPictures returns an error if dir contains pictures other than the files of n samples
-// (see sampleFileName).
+// checkNoOtherPictures returns an error if dir contains pictures other than the files of n
+// samples (see sampleFileName).
 func checkNoOtherPictures(dir string, n int) error {
 	ours := map[string]bool{}
 	for i := range n {

@@ -99,9 +99,9 @@ func newConvolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int
 	return o, nil
 }
 
-// expandPerDimension returns one number for each of n spatial dimensions. If v has one number, it
-// is used for all dimensions; if v is empty, missing is used. A number below least is an
-// error. op and what describe v in error messages.
+// expandPerDimension returns one number for each of n spatial dimensions. If v has one
+// number, it is used for all dimensions; if v is empty, missing is used. A number below
+// least is an error. op and what describe v in error messages.
 func expandPerDimension(op, what string, v []int, n, missing, least int) ([]int, error) {
 	if len(v) == 0 {
 		v = []int{missing}

@@ -129,8 +129,8 @@ func (g *Graph) State(name string, init Initializer, shape ...int) *gorgonia.Nod
 	return g.addVariable(&g.states, "state", name, init, shape)
 }
 
-// addVariable adds a tensor to the graph and appends it to list. what names the kind of tensor
-// in error messages.
+// addVariable adds a tensor to the graph and appends it to list. what names the kind of
+// tensor in error messages.
 func (g *Graph) addVariable(list *[]Variable, what, name string, init Initializer, shape []int) (n *gorgonia.Node) {
 	if g.err != nil {
 		return nil

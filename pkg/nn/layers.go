@@ -52,9 +52,9 @@ func squareConvolution(out, kernel, stride, pad int, bias bool) Convolution {
 	return Convolution{Out: out, Kernel: []int{kernel}, Stride: []int{stride}, Pad: []int{pad}, Bias: bias}
 }
 
-// addConvolution adds a convolution or a transposed convolution layer. apply adds the operation
-// to the graph. If transposed is true, the weight has the shape [in,out,kernel…], otherwise
-// [out,in,kernel…].
+// addConvolution adds a convolution or a transposed convolution layer. apply adds the
+// operation to the graph. If transposed is true, the weight has the shape [in,out,kernel…],
+// otherwise [out,in,kernel…].
 func (g *Graph) addConvolution(name, kind string, x *gorgonia.Node, c Convolution, apply func(x, w, b *gorgonia.Node, stride, pad []int) (*gorgonia.Node, error), transposed bool) *gorgonia.Node {
 	in, ok := g.checkLayerInput(name, x, imageOrVolume, c.Out)
 	if !ok {
@@ -83,9 +83,9 @@ func (g *Graph) addConvolution(name, kind string, x *gorgonia.Node, c Convolutio
 	return g.addLayer(name, fmt.Sprintf("%s%dD", kind, spatial), y, err, countParameters(w, b))
 }
 
-// addWeights adds the parameters of a layer: w with the given shape [a,c,window…] and, if bias
-// is true, b with the shape [out]; otherwise b is nil. As in PyTorch and Keras, the fan-in
-// is c·window and the fan-out a·window.
+// addWeights adds the parameters of a layer: w with the given shape [a,c,window…] and, if
+// bias is true, b with the shape [out]; otherwise b is nil. As in PyTorch and Keras, the
+// fan-in is c·window and the fan-out a·window.
 func (g *Graph) addWeights(name string, shape []int, out int, bias bool, weight, biasInit Scheme) (w, b *gorgonia.Node) {
 	window := elementCount(shape[2:])
 	initial := func(s Scheme) Initializer {
@@ -231,9 +231,9 @@ func (g *Graph) L1(y, t *gorgonia.Node, expWeight float64) *gorgonia.Node {
 	return g.addUnparameterized("L1", func() (*gorgonia.Node, error) { return L1(y, t, expWeight) })
 }
 
-// checkLayerInput checks arguments that all layers with parameters have. It returns the number of
-// channels (or features) of x, and false after an error. dims is the required number of
-// dimensions of x, and out the number of output channels.
+// checkLayerInput checks arguments that all layers with parameters have. It returns the
+// number of channels (or features) of x, and false after an error. dims is the required
+// number of dimensions of x, and out the number of output channels.
 func (g *Graph) checkLayerInput(name string, x *gorgonia.Node, dims, out int) (int, bool) {
 	switch {
 	case g.err != nil:
@@ -250,9 +250,9 @@ func (g *Graph) checkLayerInput(name string, x *gorgonia.Node, dims, out int) (i
 	return 0, false
 }
 
-// addUnparameterized adds a layer without parameters, whose operation apply adds to the graph.
-// The layer's name consists of its kind and the number of earlier layers of that kind, such
-// as "relu.0".
+// addUnparameterized adds a layer without parameters, whose operation apply adds to the
+// graph. The layer's name consists of its kind and the number of earlier layers of that
+// kind, such as "relu.0".
 func (g *Graph) addUnparameterized(kind string, apply func() (*gorgonia.Node, error)) *gorgonia.Node {
 	if g.err != nil {
 		return nil
@@ -289,8 +289,8 @@ func (g *Graph) addLayer(name, kind string, y *gorgonia.Node, err error, paramet
 	return y
 }
 
-// countFLOPs returns the number of floating-point operations that compute y in the forward pass
-// (see Layer.FLOPs).
+// countFLOPs returns the number of floating-point operations that compute y in the forward
+// pass (see Layer.FLOPs).
 func (g *Graph) countFLOPs(y *gorgonia.Node) int64 {
 	in := Operands(g.expr, y)
 	switch mustCall(y).Kind {

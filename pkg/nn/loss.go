@@ -98,8 +98,8 @@ func L1(y, t *gorgonia.Node, expWeight float64) (*gorgonia.Node, error) {
 	return newLoss(KindL1, KindL1Backward, Attr{ExpWeight: expWeight}, y, t)
 }
 
-// newLoss adds an operation that computes a scalar from y and t. It has a gradient only for y,
-// which an operation of kind back computes.
+// newLoss adds an operation that computes a scalar from y and t. It has a gradient only for
+// y, which an operation of kind back computes.
 func newLoss(kind, back Kind, attr Attr, y, t *gorgonia.Node) (*gorgonia.Node, error) {
 	o := &operation{kind: kind, attr: attr, of: -1, shape: tensor.ScalarShape(), wrt: []bool{true, false}}
 	o.grad = func(in gorgonia.Nodes, out, dloss *gorgonia.Node) (gorgonia.Nodes, error) {

@@ -194,8 +194,8 @@ func (o *operation) SymDiff(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgon
 // errNilNode is the error for a nil input. An input is nil if an earlier layer failed.
 var errNilNode = errors.New("the node is nil")
 
-// addOperation adds an operation to the graph of its inputs and returns the node of its result. A
-// panic in gorgonia is returned as an error.
+// addOperation adds an operation to the graph of its inputs and returns the node of its
+// result. A panic in gorgonia is returned as an error.
 func addOperation(o *operation, in ...*gorgonia.Node) (n *gorgonia.Node, err error) {
 	defer recoverAsError(&err, "add %s to the graph", o.kind)
 	o.dims = make([]int, len(in))
@@ -219,8 +219,8 @@ func addBackward(kind Kind, attr Attr, out, like *gorgonia.Node, in ...*gorgonia
 	return addOperation(o, in...)
 }
 
-// recoverAsError is a deferred function that converts a panic to an error, because this package must
-// not panic in a notebook. format and args describe the failed call.
+// recoverAsError is a deferred function that converts a panic to an error, because this
+// package must not panic in a notebook. format and args describe the failed call.
 func recoverAsError(err *error, format string, args ...any) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf(format+": gorgonia: %v", append(args, r)...)
@@ -240,8 +240,9 @@ const (
 	batched       = -2 // at least 2: a batch of tensors of any shape
 )
 
-// checkOperands returns an error if an operand is nil, has a wrong number of dimensions or belongs
-// to a different graph than the first operand. op is the operation's name in messages.
+// checkOperands returns an error if an operand is nil, has a wrong number of dimensions or
+// belongs to a different graph than the first operand. op is the operation's name in
+// messages.
 func checkOperands(op string, operands ...operand) error {
 	for _, v := range operands {
 		if v.node == nil {

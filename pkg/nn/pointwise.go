@@ -27,8 +27,8 @@ func Tanh(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return newActivation("tanh", KindTanh, KindTanhBackward, x, Attr{})
 }
 
-// newActivation adds an element-wise function of x. Its derivative must be computable from its
-// result, so that engines do not have to keep x in memory.
+// newActivation adds an element-wise function of x. Its derivative must be computable from
+// its result, so that engines do not have to keep x in memory.
 func newActivation(name string, kind, back Kind, x *gorgonia.Node, attr Attr) (*gorgonia.Node, error) {
 	if err := checkOperands(name, operand{"input", x, batched}); err != nil {
 		return nil, err

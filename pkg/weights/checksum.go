@@ -27,8 +27,8 @@ type DamagedError struct {
 func (e *DamagedError) Error() string { return "read weights " + e.Path + ": " + e.Err.Error() }
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// newChecksum returns a CRC-32C hash. It detects every change that is limited to 32 consecutive
-// bits, and any other change with probability 1 − 2⁻³².
+// newChecksum returns a CRC-32C hash. It detects every change that is limited to 32
+// consecutive bits, and any other change with probability 1 − 2⁻³².
 func newChecksum() hash.Hash32 { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
 
 // writeStrings writes each text to h, preceded by its length.
@@ -42,8 +42,8 @@ func writeStrings(h hash.Hash32, texts ...string) {
 // formatChecksum formats the checksum of h as 8 hexadecimal digits.
 func formatChecksum(h hash.Hash32) string { return fmt.Sprintf("%08x", h.Sum32()) }
 
-// newTensorChecksum returns a hash to which name, dtype and shape of a tensor have been written. The
-// caller must write the tensor's bytes to it.
+// newTensorChecksum returns a hash to which name, dtype and shape of a tensor have been
+// written. The caller must write the tensor's bytes to it.
 func newTensorChecksum(name, dtype string, shape []int) hash.Hash32 {
 	h := newChecksum()
 	writeStrings(h, name, dtype, fmt.Sprint(shape))

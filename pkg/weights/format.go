@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// valueFormat describes how to decode a value of a safetensors data type. One of f32 and f64 is
-// set: f32 if float32 represents every value exactly, otherwise f64. exact is false for
-// integers that float64 may not represent exactly (beyond ±2⁵³).
+// valueFormat describes how to decode a value of a safetensors data type. One of f32 and
+// f64 is set: f32 if float32 represents every value exactly, otherwise f64. exact is false
+// for integers that float64 may not represent exactly (beyond ±2⁵³).
 type valueFormat struct {
 	width int64 // bytes per value
 	f32   func(b []byte) float32
@@ -47,8 +47,8 @@ func valueFormats() map[string]valueFormat {
 	}
 }
 
-// decodeFloat16 decodes a number in IEEE 754's binary16 format: 1 sign bit, 5 exponent bits with a
-// bias of 15, 10 mantissa bits.
+// decodeFloat16 decodes a number in IEEE 754's binary16 format: 1 sign bit, 5 exponent bits
+// with a bias of 15, 10 mantissa bits.
 func decodeFloat16(b uint16) float32 {
 	sign, exponent, mantissa := uint32(b>>15)<<31, int(b>>10)&31, uint32(b)&1023
 	switch exponent {

@@ -15,7 +15,8 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// maxFileBytes limits the size of a file in bytes, because Read loads it into memory completely.
+// maxFileBytes limits the size of a file in bytes, because Read loads it into memory
+// completely.
 const maxFileBytes = 64 << 30
 
 // Read loads a safetensors file. It returns an error unless lengths and offsets fit the

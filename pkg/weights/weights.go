@@ -97,8 +97,8 @@ func (t Tensor) validate() error {
 	return nil
 }
 
-// valueCount returns the number of values of a tensor with the given shape. A negative dimension
-// or a product that is too large is an error.
+// valueCount returns the number of values of a tensor with the given shape. A negative
+// dimension or a product that is too large is an error.
 func valueCount(shape []int) (int64, error) {
 	n := int64(1)
 	for _, d := range shape {

@@ -170,8 +170,8 @@ func (o Options) download(ctx context.Context, f File, path string) error {
 	return os.Rename(part, path)
 }
 
-// downloadRest downloads the bytes of f that are missing in the file part, and appends them to
-// part. The error wraps errConnection if a retry may succeed.
+// downloadRest downloads the bytes of f that are missing in the file part, and appends them
+// to part. The error wraps errConnection if a retry may succeed.
 func (o Options) downloadRest(ctx context.Context, f File, part string) (err error) {
 	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {

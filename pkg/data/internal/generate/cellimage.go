@@ -89,8 +89,8 @@ func (s *scene) addTexture(spacing, amplitude float64) {
 	}
 }
 
-// smoothstep returns 3t² − 2t³, which rises from 0 at t = 0 to 1 at t = 1 with slope 0 at both
-// ends.
+// smoothstep returns 3t² − 2t³, which rises from 0 at t = 0 to 1 at t = 1 with slope 0 at
+// both ends.
 func smoothstep(t float64) float64 { return t * t * (3 - 2*t) }
 
 // drawSpecks adds blurred bright or dark spots that are not part of the mask.
@@ -172,8 +172,8 @@ func (s *scene) drawCell(o *cellOutline, body, rim float64) {
 	})
 }
 
-// eachPixelNear calls f for each pixel in the square of edge 2·reach around (cy, cx). at is the
-// index of the pixel; dy and dx are its distances from the center.
+// eachPixelNear calls f for each pixel in the square of edge 2·reach around (cy, cx). at is
+// the index of the pixel; dy and dx are its distances from the center.
 func (s *scene) eachPixelNear(cy, cx, reach float64, f func(at int, dy, dx float64)) {
 	for y := max(0, int(cy-reach)); y < min(s.height, int(cy+reach)+1); y++ {
 		for x := max(0, int(cx-reach)); x < min(s.width, int(cx+reach)+1); x++ {
@@ -182,8 +182,8 @@ func (s *scene) eachPixelNear(cy, cx, reach float64, f func(at int, dy, dx float
 	}
 }
 
-// randomCount returns a random number of objects, at least 1, for a mean density in objects per
-// pixel.
+// randomCount returns a random number of objects, at least 1, for a mean density in objects
+// per pixel.
 func (s *scene) randomCount(density float64) int {
 	mean := density * float64(s.height*s.width)
 	return max(1, int(mean*(0.75+0.5*s.r.Float64())+0.5))

@@ -29,8 +29,8 @@ const (
 	fieldSmooth = 1.5 // standard deviation of the Gaussian filter, in cells
 )
 
-// randomWaves returns random waves for box i. Wavelengths are between 6 and 32 cells, so that a
-// crop of a few tens of cells contains several periods.
+// randomWaves returns random waves for box i. Wavelengths are between 6 and 32 cells, so
+// that a crop of a few tens of cells contains several periods.
 func randomWaves(seed int64, i, edge int) []wave {
 	r := stream.New(seed, stream.Fields, uint64(i), uint64(edge))
 	all := make([]wave, fieldWaves)

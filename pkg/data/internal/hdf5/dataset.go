@@ -116,8 +116,8 @@ func (d *Dataset) parseDataspace(c *cursor) error {
 	return nil
 }
 
-// parseDatatype parses a datatype message (IV.A.2.d). It returns an error unless the type is an
-// integer of 1 to 8 bytes or an IEEE 754 float.
+// parseDatatype parses a datatype message (IV.A.2.d). It returns an error unless the type
+// is an integer of 1 to 8 bytes or an IEEE 754 float.
 func parseDatatype(c *cursor) (values.Number, error) {
 	class := c.uint(1) & 0xf
 	bits := c.uint(3)
@@ -173,8 +173,8 @@ func (d *Dataset) parseFillValue(c *cursor) error {
 	return c.err
 }
 
-// parseLayout parses a data layout message (IV.A.2.i) of version 3 or 4, and reads the positions
-// of the chunks if the data are chunked.
+// parseLayout parses a data layout message (IV.A.2.i) of version 3 or 4, and reads the
+// positions of the chunks if the data are chunked.
 func (d *Dataset) parseLayout(c *cursor) error {
 	version := c.uint(1)
 	if version != 3 && version != 4 {
@@ -311,8 +311,8 @@ func (d *Dataset) readBTreeChunks(c *cursor) error {
 	})
 }
 
-// readIndexedChunks reads the positions of the chunks from the chunk index (VII) of a version 4
-// layout: a single chunk, an implicit index, or a fixed array.
+// readIndexedChunks reads the positions of the chunks from the chunk index (VII) of a
+// version 4 layout: a single chunk, an implicit index, or a fixed array.
 func (d *Dataset) readIndexedChunks(c *cursor) error {
 	f := d.file
 	flags, rank, width := c.uint(1), int(c.uint(1)), int(c.uint(1))

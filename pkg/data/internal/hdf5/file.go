@@ -166,7 +166,8 @@ func (f *File) readAt(b []byte, at int64) error {
 	return fmt.Errorf("read bytes %d to %d: %w", at, at+int64(len(b)), err)
 }
 
-// bytesLeft returns the number of bytes from position at to the end of the file, but at most n.
+// bytesLeft returns the number of bytes from position at to the end of the file, but at
+// most n.
 func (f *File) bytesLeft(at, n int64) int64 { return max(0, min(n, f.size-at)) }
 
 // Names returns the sorted names of the links in the root group.
@@ -212,8 +213,8 @@ func (f *File) Dataset(path string) (*Dataset, error) {
 	return d, nil
 }
 
-// joinNames joins names by commas. It omits names after the tenth, and returns "none" if there
-// are no names.
+// joinNames joins names by commas. It omits names after the tenth, and returns "none" if
+// there are no names.
 func joinNames(names []string) string {
 	if len(names) == 0 {
 		return "none"

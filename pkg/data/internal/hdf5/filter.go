@@ -24,8 +24,8 @@ type filter struct {
 	values []uint32
 }
 
-// parseFilters parses a filter pipeline message (IV.A.2.l). It returns the filters in the order
-// in which they were applied. An unsupported filter is an error.
+// parseFilters parses a filter pipeline message (IV.A.2.l). It returns the filters in the
+// order in which they were applied. An unsupported filter is an error.
 func parseFilters(c *cursor) ([]filter, error) {
 	version, n := c.uint(1), int(c.uint(1))
 	switch version {
@@ -125,7 +125,8 @@ func (d *Dataset) loadChunk(where chunk, s *chunkScratch) ([]byte, error) {
 	return b, nil
 }
 
-// resizeBuffer returns a slice of n bytes, which reuses the memory of b if its capacity suffices.
+// resizeBuffer returns a slice of n bytes, which reuses the memory of b if its capacity
+// suffices.
 func resizeBuffer(b []byte, n int) []byte {
 	if cap(b) < n {
 		return make([]byte, n)
@@ -154,9 +155,9 @@ func (s *chunkScratch) inflate(b []byte, full int) ([]byte, error) {
 	return s.plain[:n], nil
 }
 
-// decompressLZF decompresses the LibLZF data b into dst and returns the part of dst that it wrote. The
-// data consist of literals and references to earlier output; lzf_d.c of liblzf describes
-// the format.
+// decompressLZF decompresses the LibLZF data b into dst and returns the part of dst that it
+// wrote. The data consist of literals and references to earlier output; lzf_d.c of liblzf
+// describes the format.
 func decompressLZF(dst, b []byte) ([]byte, error) {
 	damaged := errors.New("decompress lzf: the data are damaged")
 	n := 0
@@ -213,9 +214,9 @@ func unshuffle(dst, b []byte, size int) {
 	copy(dst[n*size:], b[n*size:])
 }
 
-// checkFletcher32 verifies the checksum in the last four bytes of b and returns the bytes before
-// it. The checksum is Fletcher's (1982), over big-endian 16-bit words with ones' complement
-// sums.
+// checkFletcher32 verifies the checksum in the last four bytes of b and returns the bytes
+// before it. The checksum is Fletcher's (1982), over big-endian 16-bit words with ones'
+// complement sums.
 func checkFletcher32(b []byte) ([]byte, error) {
 	if len(b) < 4 {
 		return nil, errors.New("fletcher32 checksum is missing: the file is damaged")

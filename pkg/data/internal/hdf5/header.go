@@ -58,7 +58,8 @@ func (f *File) readHeader(at int64) ([]headerMessage, error) {
 	}, 0)
 }
 
-// readHeaderV2 is like readHeader, but for version 2 headers. b contains the first bytes of the header.
+// readHeaderV2 is like readHeader, but for version 2 headers. b contains the first bytes of
+// the header.
 func (f *File) readHeaderV2(at int64, b []byte) ([]headerMessage, error) {
 	c := cursor{b: b, at: 4}
 	if v := c.uint(1); v != 2 {
@@ -181,7 +182,8 @@ func (f *File) readLinks(at int64) (map[string]int64, error) {
 	return links, nil
 }
 
-// parseLink parses a link message (IV.A.2.g). at is the position of the object, or notFollowed.
+// parseLink parses a link message (IV.A.2.g). at is the position of the object, or
+// notFollowed.
 func (f *File) parseLink(b []byte) (name string, at int64, err error) {
 	c := cursor{b: b}
 	version, flags := c.uint(1), c.uint(1)
@@ -211,8 +213,8 @@ func (f *File) parseLink(b []byte) (name string, at int64, err error) {
 	return name, at, err
 }
 
-// readSymbols adds the links of a group in the older format to links. Such a group is a B-tree
-// of symbol tables (III.A.1, III.B) and a local heap with the names (III.D).
+// readSymbols adds the links of a group in the older format to links. Such a group is a
+// B-tree of symbol tables (III.A.1, III.B) and a local heap with the names (III.D).
 func (f *File) readSymbols(tree, heap uint64, links map[string]int64) error {
 	at, err := f.filePosition(heap)
 	if err != nil {
@@ -288,9 +290,9 @@ func (f *File) readSymbolTable(at int64, names []byte, links map[string]int64) e
 	return nil
 }
 
-// walkBTree calls leaf for each entry of a version 1 B-tree (III.A.1), with its key of keyBytes
-// bytes and the position of its child. kind is 0 for symbols and 1 for chunks. It reads
-// at most as many nodes as fit into the file, so that a cyclic tree is an error.
+// walkBTree calls leaf for each entry of a version 1 B-tree (III.A.1), with its key of
+// keyBytes bytes and the position of its child. kind is 0 for symbols and 1 for chunks. It
+// reads at most as many nodes as fit into the file, so that a cyclic tree is an error.
 func (f *File) walkBTree(tree uint64, kind uint64, keyBytes int, leaf func(key []byte, child int64) error) error {
 	left := f.size/int64(8+2*f.offsets) + 1
 	var node func(a uint64, level int) error

@@ -81,8 +81,8 @@ func Write(w io.WriteSeeker, sets ...Output) error {
 	return err
 }
 
-// appendLE appends values in little-endian order to b. Each value is a byte, uint16, uint32 or
-// uint64; values of other types are ignored.
+// appendLE appends values in little-endian order to b. Each value is a byte, uint16, uint32
+// or uint64; values of other types are ignored.
 func appendLE(b []byte, values ...any) []byte {
 	for _, v := range values {
 		switch v := v.(type) {
@@ -99,16 +99,16 @@ func appendLE(b []byte, values ...any) []byte {
 	return b
 }
 
-// encodeSuperblock encodes a version 0 superblock (II.A). end is the size of the file, and root
-// the position of the root group's header.
+// encodeSuperblock encodes a version 0 superblock (II.A). end is the size of the file, and
+// root the position of the root group's header.
 func encodeSuperblock(end, root uint64) []byte {
 	b := appendLE([]byte(hdf5Signature), byte(0), byte(0), byte(0), byte(0), byte(0), byte(8), byte(8), byte(0),
 		uint16(symbolsHalf), uint16(groupHalf), uint32(0), uint64(0), uint64(none), end, uint64(none))
 	return append(appendLE(b, uint64(0), root, uint32(0), uint32(0)), make([]byte, 16)...)
 }
 
-// writeRootGroup writes the root group (heap of names, symbol table, B-tree and header) and returns
-// the position of its header.
+// writeRootGroup writes the root group (heap of names, symbol table, B-tree and header) and
+// returns the position of its header.
 func (w *writer) writeRootGroup(sets []Output, headers []uint64) (uint64, error) {
 	heap := make([]byte, 8)
 	symbols := appendLE([]byte("SNOD"), byte(1), byte(0), uint16(len(sets)))
@@ -153,7 +153,8 @@ func (w *writer) writeHeader(all ...headerMessage) (uint64, error) {
 	return w.write(append(appendLE(nil, byte(1), byte(0), uint16(len(all)), uint32(1), uint32(len(body)), uint32(0)), body...))
 }
 
-// writeDataset writes the values of a data set, and then its header, whose position it returns.
+// writeDataset writes the values of a data set, and then its header, whose position it
+// returns.
 func (w *writer) writeDataset(s Output) (uint64, error) {
 	rank := len(s.Shape)
 	if rank == 0 || rank > maxRank || s.Name == "" || slices.Min(s.Shape) < 1 || (s.Chunk != nil && (len(s.Chunk) != rank || slices.Min(s.Chunk) < 1)) {
@@ -193,8 +194,8 @@ func (w *writer) writeDataset(s Output) (uint64, error) {
 
 const gzipLevel = 4 // h5py's default
 
-// writeContiguous writes all values, one plane of the last two dimensions at a time, and returns
-// the position of the first.
+// writeContiguous writes all values, one plane of the last two dimensions at a time, and
+// returns the position of the first.
 func (w *writer) writeContiguous(s Output) (uint64, error) {
 	rank := len(s.Shape)
 	size := slices.Repeat([]int{1}, rank)
@@ -326,8 +327,8 @@ func (w *writer) writeChunked(s Output) (uint64, error) {
 	}
 }
 
-// encodeChunkKey encodes the B-tree key of a chunk: its size in bytes, the mask of skipped filters
-// (none), and its start index at.
+// encodeChunkKey encodes the B-tree key of a chunk: its size in bytes, the mask of skipped
+// filters (none), and its start index at.
 func (s Output) encodeChunkKey(size uint32, at []int) []byte {
 	b := appendLE(nil, size, uint32(0))
 	for _, v := range at {

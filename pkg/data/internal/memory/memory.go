@@ -41,7 +41,8 @@ func Available() float64 {
 	if err != nil {
 		return available
 	}
-	// cgroups(7), version 2: one line "0::/path". The limits of all parent groups also apply.
+	// cgroups(7), version 2: one line "0::/path". The limits of all parent groups also
+	// apply.
 	_, path, ok := strings.Cut(strings.TrimSpace(string(group)), "0::")
 	for ok && path != "" {
 		dir := filepath.Join("/sys/fs/cgroup", path)

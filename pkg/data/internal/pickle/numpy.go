@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// executeCall executes the opcodes that name and call Python functions. It calls no Python code:
-// it constructs NumPy arrays itself, and returns an error for every other function.
+// executeCall executes the opcodes that name and call Python functions. It calls no Python
+// code: it constructs NumPy arrays itself, and returns an error for every other function.
 func (r *reader) executeCall(op byte) error {
 	switch op {
 	case 'c': // GLOBAL
@@ -75,8 +75,8 @@ func (r *reader) pushName(module, function string) error {
 	return err
 }
 
-// constructValue returns the value that Python would return for a call of a known function with
-// the arguments v.
+// constructValue returns the value that Python would return for a call of a known function
+// with the arguments v.
 func constructValue(function name, v Tuple) (any, error) {
 	wrong := fmt.Errorf("unexpected arguments of %s: want the arguments that NumPy writes", function)
 	switch function {
@@ -145,7 +145,8 @@ func (t Tuple) first() any {
 	return t[0]
 }
 
-// encodeLatin1 converts text to bytes in the encoding Latin-1, in which protocol 2 stores bytes.
+// encodeLatin1 converts text to bytes in the encoding Latin-1, in which protocol 2 stores
+// bytes.
 func encodeLatin1(s string) ([]byte, error) {
 	b := make([]byte, 0, utf8.RuneCountInString(s))
 	for _, c := range s {
@@ -169,8 +170,8 @@ func newDtype(kind string) (*dtype, error) {
 	return t, nil
 }
 
-// executeBuild executes the opcode BUILD: it pops a state and applies it to the value that is then
-// on top of the stack.
+// executeBuild executes the opcode BUILD: it pops a state and applies it to the value that
+// is then on top of the stack.
 func (r *reader) executeBuild() error {
 	v, err := r.popN(2)
 	if err != nil {
@@ -194,8 +195,8 @@ func (r *reader) executeBuild() error {
 	return errors.New("refused opcode BUILD for an object that is neither a NumPy type nor an array")
 }
 
-// setContents sets type, shape, order and data of the array. It returns an error if the length of
-// data does not match shape and type.
+// setContents sets type, shape, order and data of the array. It returns an error if the
+// length of data does not match shape and type.
 func (a *Array) setContents(shape, of any, fortran bool, data any) error {
 	dims, ok := shape.(Tuple)
 	t, isType := of.(*dtype)

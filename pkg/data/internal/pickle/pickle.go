@@ -210,8 +210,8 @@ func (r *reader) readLine() (string, error) {
 
 func (r *reader) push(v any) { r.stack = append(r.stack, v) }
 
-// stackFloor returns the height of the stack at the latest mark, or 0 if there is none. Values
-// below it cannot be popped.
+// stackFloor returns the height of the stack at the latest mark, or 0 if there is none.
+// Values below it cannot be popped.
 func (r *reader) stackFloor() int {
 	if len(r.marks) == 0 {
 		return 0
@@ -285,8 +285,8 @@ func parseInt(s string) (any, error) {
 	return v, nil
 }
 
-// parseLong decodes a little-endian two's complement integer of up to 8 bytes. Longer integers
-// are an error.
+// parseLong decodes a little-endian two's complement integer of up to 8 bytes. Longer
+// integers are an error.
 func parseLong(b []byte) (any, error) {
 	if len(b) > 8 {
 		return nil, fmt.Errorf("integer has %d bytes, want at most 8", len(b))

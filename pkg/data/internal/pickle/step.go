@@ -121,8 +121,8 @@ func (r *reader) readScalar(op byte) (any, error) {
 	return nil, fmt.Errorf("unknown opcode %#02x: the file is damaged or not a pickle", op)
 }
 
-// readTextLine reads the line with the argument of the opcodes STRING (a quoted Python string)
-// and UNICODE (text with the escapes \u and \U) of protocol 0.
+// readTextLine reads the line with the argument of the opcodes STRING (a quoted Python
+// string) and UNICODE (text with the escapes \u and \U) of protocol 0.
 func (r *reader) readTextLine(op byte) (any, error) {
 	s, err := r.readLine()
 	if err != nil {
@@ -189,8 +189,8 @@ func unescape(s string) ([]byte, error) {
 	return out, nil
 }
 
-// executeMemo executes the opcodes that store the top of the stack in the memo, or push a value
-// of the memo.
+// executeMemo executes the opcodes that store the top of the stack in the memo, or push a
+// value of the memo.
 func (r *reader) executeMemo(op byte) error {
 	var key int64
 	switch op {

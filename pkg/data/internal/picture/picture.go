@@ -48,7 +48,8 @@ type Format struct {
 	decode func(io.Reader) (image.Image, error) // nil for TIFF, which has a separate reader
 }
 
-// DetectFormat detects the format of a file by its first bytes. It does not use the file name.
+// DetectFormat detects the format of a file by its first bytes. It does not use the file
+// name.
 func DetectFormat(text []byte) (Format, error) {
 	for _, f := range []Format{
 		{"PNG", []string{"\x89PNG\r\n\x1a\n"}, png.DecodeConfig, png.Decode},
@@ -102,8 +103,8 @@ func ReadGray(ctx context.Context, dir, path string) (pixels []uint8, height, wi
 	return DecodeGray(ctx, text)
 }
 
-// grayRowsPerCheck is the number of rows that are converted to gray between two checks whether the
-// context is canceled.
+// grayRowsPerCheck is the number of rows that are converted to gray between two checks
+// whether the context is canceled.
 const grayRowsPerCheck = 64
 
 // DecodeGray decodes the content of a picture file to 8-bit gray values, row by row. 16-bit

@@ -53,12 +53,13 @@ func isCopyName(name string) bool {
 
 const keyBytes = 16 // length of a hash in names of copies
 
-// listSources finds all files of the sources. It follows links within a source. A link that leads
-// out of its source is an error.
+// listSources finds all files of the sources. It follows links within a source. A link that
+// leads out of its source is an error.
 func listSources(ctx context.Context, sources []string) (*sourceFiles, error) {
 	set := &sourceFiles{}
 	h := sha256.New()
-	// A copy on a disk may be damaged if the machine crashed: do not reuse it after a reboot.
+	// A copy on a disk may be damaged if the machine crashed: do not reuse it after a
+	// reboot.
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	fmt.Fprintf(h, "%s\n", boot)
 	for i, source := range sources {
@@ -77,9 +78,9 @@ func listSources(ctx context.Context, sources []string) (*sourceFiles, error) {
 	return set, nil
 }
 
-// addPath adds a file, or a folder and its contents, of the source root. from and to are as in
-// type file, and inside are the folders around it. add writes names, sizes and modification
-// times to the hash h.
+// addPath adds a file, or a folder and its contents, of the source root. from and to are as
+// in type file, and inside are the folders around it. add writes names, sizes and
+// modification times to the hash h.
 func (s *sourceFiles) addPath(ctx context.Context, root, from, to string, inside []os.FileInfo, h io.Writer) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -120,8 +121,8 @@ func (s *sourceFiles) addPath(ctx context.Context, root, from, to string, inside
 	return nil
 }
 
-// requiredBytes returns the number of bytes that the copy occupies on a file system, whose blocks
-// are assumed to have 4096 bytes.
+// requiredBytes returns the number of bytes that the copy occupies on a file system, whose
+// blocks are assumed to have 4096 bytes.
 func (s *sourceFiles) requiredBytes() int64 {
 	const block = 4096
 	var sum int64
@@ -131,7 +132,8 @@ func (s *sourceFiles) requiredBytes() int64 {
 	return sum
 }
 
-// freeBytes returns the number of bytes that are available to users on the file system of dir.
+// freeBytes returns the number of bytes that are available to users on the file system of
+// dir.
 func freeBytes(dir string) (int64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

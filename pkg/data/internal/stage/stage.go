@@ -159,8 +159,8 @@ func (o stager) tryOpen(ctx context.Context, s *Stage, set *sourceFiles) (done b
 	return true, nil
 }
 
-// privateRoot returns the path of folder/lockstep-stage-UID and creates this folder if it does
-// not exist. It returns an error if other users have access to the folder.
+// privateRoot returns the path of folder/lockstep-stage-UID and creates this folder if it
+// does not exist. It returns an error if other users have access to the folder.
 func privateRoot(folder string) (string, error) {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 		return "", errors.New("the folder does not exist on this machine: name a folder that exists on every node, such as /dev/shm, or leave data.stage out")
@@ -203,8 +203,8 @@ func tryLock(f *os.File, how int) bool {
 	return syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB) == nil
 }
 
-// isCurrentLock reports whether dir still contains the lock file that is open as lock. It does
-// not if another process has removed dir.
+// isCurrentLock reports whether dir still contains the lock file that is open as lock. It
+// does not if another process has removed dir.
 func isCurrentLock(lock *os.File, dir string) bool {
 	a, err := lock.Stat()
 	if err != nil {
@@ -241,8 +241,8 @@ func removeUnused(dir string, lock *os.File) error {
 // goneSuffix is appended to the name of a copy that is being removed.
 const goneSuffix = ".gone"
 
-// removeAbandoned removes the copies in root that no process uses because their users were killed,
-// except keep. It ignores errors.
+// removeAbandoned removes the copies in root that no process uses because their users were
+// killed, except keep. It ignores errors.
 func removeAbandoned(root, keep string) {
 	entries, err := os.ReadDir(root)
 	if err != nil {

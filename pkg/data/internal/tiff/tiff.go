@@ -187,7 +187,8 @@ func (f *File) readPage(at int64) (p Page, next uint32, err error) {
 	return p, f.order.Uint32(f.text[end:]), nil
 }
 
-// fieldValue returns the first value of a field, or missing if the page does not have the field.
+// fieldValue returns the first value of a field, or missing if the page does not have the
+// field.
 func (p Page) fieldValue(tag uint16, missing uint32) uint32 {
 	if v := p.fields[tag]; len(v) > 0 {
 		return v[0]
@@ -388,8 +389,8 @@ func (f *File) decodeWide(ctx context.Context, p Page) ([]float32, error) {
 	return v, nil
 }
 
-// decompressPart decompresses the strip or tile of size bytes at position at, which must have n bytes
-// after decompression.
+// decompressPart decompresses the strip or tile of size bytes at position at, which must
+// have n bytes after decompression.
 func (f *File) decompressPart(p Page, at, size int64, n int) ([]byte, error) {
 	if at+size > int64(len(f.text)) {
 		return nil, fmt.Errorf("strip or tile at byte %d has %d bytes, which exceeds the file of %d bytes: the file is truncated; copy it again", at, size, len(f.text))
