@@ -191,7 +191,7 @@ func (s *Study) explainEpochMetric(x *Explained, i int) {
 		x.Formula = fmt.Sprintf("r/N = samples of the counted epochs / their seconds / %d", p.Size)
 	}
 	if p.Runs > 1 {
-		x.Formula += fmt.Sprintf(", then the %s over %s", s.Rule.repeats(), english.Count(p.Runs, "run"))
+		x.Formula += fmt.Sprintf(", then the %s over %s", s.Rule.repeatsStatistic(), english.Count(p.Runs, "run"))
 	}
 	var each []string
 	for _, m := range s.cells[i].Measured {
@@ -214,7 +214,7 @@ func (s *Study) explainRunMetric(x *Explained, i int) {
 	p := s.Points[i]
 	x.Formula = x.Metric + " of the run"
 	if p.Runs > 1 {
-		x.Formula = fmt.Sprintf("%s over %s", s.Rule.repeats(), english.Count(p.Runs, "run"))
+		x.Formula = fmt.Sprintf("%s over %s", s.Rule.repeatsStatistic(), english.Count(p.Runs, "run"))
 	}
 	var each []string
 	for k, r := range s.cells[i].Runs {
@@ -256,8 +256,8 @@ func (r Rule) describeEpochs() string {
 	return "epoch " + r.Epochs
 }
 
-// repeats returns how repeated runs are combined: "mean" or "median".
-func (r Rule) repeats() string {
+// repeatsStatistic returns the statistic that combines repeated runs: "mean" or "median".
+func (r Rule) repeatsStatistic() string {
 	if r.Repeats == Mean {
 		return Mean
 	}

@@ -124,7 +124,7 @@ func (l *LoaderTuning) Write(w io.Writer) error {
 	for _, n := range l.Notes {
 		fmt.Fprintln(w, "note:", n)
 	}
-	_, err := fmt.Fprintf(w, "medians of rounds in turns, with 95 %% intervals of the ratio in the same round (Student's t)\n%s\n%s\n", l.Sentence(), l.Flags())
+	_, err := fmt.Fprintf(w, "samples/s: median over the rounds; intervals: 95 %% (Student's t), of the ratio to the config's setting in the same round\n%s\n%s\n", l.Sentence(), l.Flags())
 	return err
 }
 

@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// enoughRuns is the smallest number of runs at which the small-sample correction of AICc,
-// which favors laws with few parameters, does not dominate the choice.
-const enoughRuns = 8
+// minRunsForChoice is the smallest number of runs at which the small-sample correction of
+// AICc, which favors laws with few parameters, does not dominate the choice of a law.
+const minRunsForChoice = 8
 
 // summarize describes the result of the fits in plain sentences.
 func (f *Fits) summarize() string {
@@ -47,7 +47,7 @@ func (f *Fits) summarize() string {
 	if peak, ok := law.Peak(); ok {
 		text = append(text, f.describePeak(peak))
 	}
-	if len(f.series.Runs) < enoughRuns {
+	if len(f.series.Runs) < minRunsForChoice {
 		text = append(text, fmt.Sprintf("%s are few to choose a law by: see the others, or run more", english.Count(len(f.series.Runs), "run")))
 	}
 	return strings.Join(text, "; ") + "."
