@@ -75,17 +75,17 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	writeTable(&table, rows)
 	if *pattern != "" {
 		_, err := table.WriteTo(progress)
-		return errors.Join(err, failed(rows))
+		return errors.Join(err, checkVerdicts(rows))
 	}
 	if err := os.WriteFile(*out, table.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
-	return failed(rows)
+	return checkVerdicts(rows)
 }
 
-// failed returns an error with the number of rows whose verdict is bad, or nil if there
-// are none.
-func failed(rows []row) error {
+// checkVerdicts returns an error with the number of rows whose verdict is bad, or nil if
+// there are none.
+func checkVerdicts(rows []row) error {
 	n := 0
 	for _, r := range rows {
 		if r.verdict() == verdictBad {
@@ -93,13 +93,13 @@ func failed(rows []row) error {
 		}
 	}
 	if n > 0 {
-		return fmt.Errorf("%d of %d rows are bad", n, len(rows))
+		return fmt.Errorf("%d of %d faults have the verdict bad", n, len(rows))
 	}
 	return nil
 }
 
 // findTests returns the names of the test functions below root that inject faults and
-// match only. The keys are folders, such as ./pkg/launch.
+// match only. The keys of the map are folders, such as ./pkg/launch.
 func findTests(root string, only *regexp.Regexp) (map[string][]string, error) {
 	found := map[string][]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -190,14 +190,14 @@ func runTests(ctx context.Context, folder string, names []string) ([]row, error)
 	return rows, nil
 }
 
-// writeTable writes the Markdown document with the table of rows.
+// writeTable writes the Markdown document with the table of faults.
 func writeTable(w io.Writer, rows []row) {
 	fmt.Fprintf(w, `# Faults
 
-What Lockstep does when something breaks. `+"`environment/faults`"+` runs the tests that
-inject these faults and writes this file; the outcome is what the test saw or
-what it demands, the verdict whether it passed. "not run" names what the machine
-lacks. Seconds are of the whole test, its set-up included.
+How Lockstep handles faults. `+"`environment/faults`"+` runs the tests that inject these
+faults and writes this file. The outcome is what the test observed or requires; the
+verdict is whether the test passed. If the verdict is "not run", the outcome is the
+reason. The seconds are the duration of the complete test, including its set-up.
 
 Written on %s, %s/%s, %d cores, %s.
 
@@ -205,19 +205,20 @@ Written on %s, %s/%s, %d cores, %s.
 |---|---|---|---|---|
 `, time.Now().UTC().Format("2006-01-02"), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 	for _, r := range rows {
-		fmt.Fprintf(w, "| %s | %s | %.1f | %s | `%s` |\n", cell(r.fault), cell(r.outcome), r.seconds, r.verdict(), r.test)
+		fmt.Fprintf(w, "| %s | %s | %.1f | %s | `%s` |\n", formatCell(r.fault), formatCell(r.outcome), r.seconds, r.verdict(), r.test)
 	}
 }
 
-const cellLimit = 300 // characters
+// cellLimit is the maximum length of a table cell in characters.
+const cellLimit = 300
 
-// temporary matches the path of a test's temporary folder.
-var temporary = regexp.MustCompile(`/[^\s"]*/Test[^\s"/]*\d/\d{3}(/|\b)`)
+// temporaryPath matches the path of a test's temporary folder.
+var temporaryPath = regexp.MustCompile(`/[^\s"]*/Test[^\s"/]*\d/\d{3}(/|\b)`)
 
-// cell returns a text for a cell of a Markdown table: without the names of temporary
-// folders, shortened, and with special characters escaped.
-func cell(text string) string {
-	text = temporary.ReplaceAllStringFunc(strings.Join(strings.Fields(text), " "), func(path string) string {
+// formatCell returns text for a cell of a Markdown table: it removes the paths of
+// temporary folders, shortens the text, and escapes special characters.
+func formatCell(text string) string {
+	text = temporaryPath.ReplaceAllStringFunc(strings.Join(strings.Fields(text), " "), func(path string) string {
 		if strings.HasSuffix(path, "/") {
 			return ""
 		}

@@ -43,7 +43,7 @@ func TestReadRows(t *testing.T) {
 			t.Errorf("row %d: got %+v (%s), want %+v", i, r, r.verdict(), w)
 		}
 	}
-	if err := failed(rows); err == nil || !strings.Contains(err.Error(), "3 of 5") {
+	if err := checkVerdicts(rows); err == nil || !strings.Contains(err.Error(), "3 of 5") {
 		t.Errorf("failed: got %v, want 3 of 5 rows", err)
 	}
 }
@@ -76,7 +76,7 @@ func helper(t *testing.T) { t.Attr("fault", "kill") }
 }
 
 func TestCellKeepsTheTable(t *testing.T) {
-	if got, want := cell("a | b\n<c> of /tmp/TestX_y.z123/001/run/a.csv in /tmp/TestX123/002: full"), `a \| b &lt;c> of run/a.csv in /tmp: full`; got != want {
+	if got, want := formatCell("a | b\n<c> of /tmp/TestX_y.z123/001/run/a.csv in /tmp/TestX123/002: full"), `a \| b &lt;c> of run/a.csv in /tmp: full`; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -32,6 +32,7 @@ type row struct {
 	seconds float64 // duration of the complete test
 }
 
+// verdict returns the verdict of the test: verdictGood, verdictBad or verdictNone.
 func (r row) verdict() string {
 	switch r.action {
 	case "pass":
@@ -88,6 +89,8 @@ func readRows(r *bufio.Reader, names []string) ([]row, error) {
 	return rows, nil
 }
 
+// addEvent processes one event and returns rows, with a new row if a test has ended that
+// belongs in the table.
 func addEvent(rows []row, tests map[string]*row, lastLine map[string]string, hasRow map[string]bool, names []string, ev event) []row {
 	t := tests[ev.Test]
 	if t == nil {
@@ -123,7 +126,7 @@ func addEvent(rows []row, tests map[string]*row, lastLine map[string]string, has
 	return rows
 }
 
-// topLevel returns the name of the test function without package and subtests.
+// topLevel returns the name of the test function, without package and subtests.
 func topLevel(test string) string {
 	if at := strings.Index(test, ".Test"); at >= 0 {
 		test = test[at+1:]

@@ -19,7 +19,7 @@ type event struct {
 	Elapsed    float64 // seconds
 }
 
-// events collects the results of one go test command. Of a test with subtests only the
+// events collects the results of one go test command. If a test has subtests, only the
 // subtests are counted.
 type events struct {
 	line        func(string)
@@ -52,7 +52,8 @@ type skip struct {
 	Listed bool   `json:"listed"`
 }
 
-const outputLimit = 200 // lines of output that are kept per test
+// outputLimit is the number of lines of output that are kept per test.
+const outputLimit = 200
 
 func newEvents(line func(string)) *events {
 	return &events{
@@ -62,8 +63,8 @@ func newEvents(line func(string)) *events {
 	}
 }
 
-// add processes one line of the output of go test -json. Lines that are not events (go
-// prints downloads and invalid flags as text) are printed unchanged.
+// add processes one line of the output of go test -json. Lines that are not events are
+// printed unchanged: go prints downloads and invalid flags as text.
 func (e *events) add(text string) {
 	var ev event
 	if !strings.HasPrefix(text, "{") || json.Unmarshal([]byte(text), &ev) != nil {
@@ -74,12 +75,12 @@ func (e *events) add(text string) {
 	case ev.Action == "build-output":
 		// The path may be followed by the package under test: "p [p.test]".
 		path, _, _ := strings.Cut(ev.ImportPath, " ")
-		keep(e.buildOutput, path, ev.Output)
+		addOutput(e.buildOutput, path, ev.Output)
 	case ev.Test != "":
 		e.addTest(ev)
 	case ev.Action == "output":
-		keep(e.otherOutput, ev.Package, ev.Output)
-		if m := covered.FindStringSubmatch(ev.Output); m != nil {
+		addOutput(e.otherOutput, ev.Package, ev.Output)
+		if m := coverageLine.FindStringSubmatch(ev.Output); m != nil {
 			if percent, err := strconv.ParseFloat(m[1], 64); err == nil {
 				e.coverage = append(e.coverage, coverage{ev.Package, percent})
 			}
@@ -89,13 +90,15 @@ func (e *events) add(text string) {
 	}
 }
 
-func keep(to map[string]*tailLines, name, text string) {
+// addOutput adds a line of output to the entry name of a map.
+func addOutput(to map[string]*tailLines, name, text string) {
 	if to[name] == nil {
 		to[name] = &tailLines{limit: outputLimit}
 	}
 	to[name].add(strings.TrimRight(text, "\n"))
 }
 
+// addTest processes the event of a test.
 func (e *events) addTest(ev event) {
 	tests := e.tests[ev.Package]
 	if tests == nil {
@@ -148,7 +151,7 @@ func (e *events) endPackage(ev event) {
 	}
 	e.failures = append(e.failures, failures...)
 	e.line(fmt.Sprintf("%-4s %-42s %6.1f s  %d passed, %d failed, %d skipped%s", map[string]string{"pass": "ok", "fail": "FAIL", "skip": "ok"}[ev.Action],
-		ev.Package, ev.Elapsed, e.passed-passedBefore, len(failures), len(e.skips)-skipsBefore, e.coverageOf(ev.Package)))
+		ev.Package, ev.Elapsed, e.passed-passedBefore, len(failures), len(e.skips)-skipsBefore, e.formatCoverage(ev.Package)))
 	for _, f := range failures {
 		e.line("     FAIL " + f.Name)
 		for _, l := range strings.Split(f.Output, "\n") {
@@ -157,6 +160,9 @@ func (e *events) endPackage(ev event) {
 	}
 }
 
+// packageOutput returns the output of a failed package outside of its tests. If there is
+// none, the build of an imported package has failed, and packageOutput returns the
+// compiler's output.
 func (e *events) packageOutput(path string) string {
 	var lines []string
 	for _, from := range []map[string]*tailLines{e.buildOutput, e.otherOutput} {
@@ -172,8 +178,9 @@ func (e *events) packageOutput(path string) string {
 	return strings.Join(lines, "\n")
 }
 
-// end counts the tests of packages without a final event, because go test was killed.
-func (e *events) end() {
+// endOpenPackages counts the tests of packages that have no final event because go test
+// was killed.
+func (e *events) endOpenPackages() {
 	var open []string
 	for path := range e.tests {
 		open = append(open, path)
@@ -189,14 +196,14 @@ func hasChild(names []string, name string, is func(string) bool) bool {
 	return slices.ContainsFunc(names, func(c string) bool { return strings.HasPrefix(c, name+"/") && is(c) })
 }
 
-// covered matches the line with the coverage. A test binary prints it last under -cover,
-// and go test prints it for a package without tests. The line "ok" repeats it. There is
-// none for a package without statements.
-var covered = regexp.MustCompile(`^(?:\t\S+\t\t)?coverage: ([0-9.]+)% of statements`)
+// coverageLine matches the line with the coverage. With -cover, a test binary prints it
+// last, and go test prints it for a package without tests. The line that begins with "ok"
+// repeats it. A package without statements has no such line.
+var coverageLine = regexp.MustCompile(`^(?:\t\S+\t\t)?coverage: ([0-9.]+)% of statements`)
 
-// coverageOf returns the coverage of a package as text for its result line, or "" if it
-// was not measured.
-func (e *events) coverageOf(path string) string {
+// formatCoverage returns the coverage of a package for its result line, or "" if it was
+// not measured.
+func (e *events) formatCoverage(path string) string {
 	for _, c := range e.coverage {
 		if c.Package == path {
 			return fmt.Sprintf(", %.1f %% covered", c.Percent)
@@ -205,6 +212,7 @@ func (e *events) coverageOf(path string) string {
 	return ""
 }
 
+// sourceLine matches the file and line with which t.Skip begins its output.
 var sourceLine = regexp.MustCompile(`^\s*[^\s:]+\.go:\d+: `)
 
 // skipReason returns the text passed to t.Skip, from a test's output.

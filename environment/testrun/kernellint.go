@@ -15,16 +15,16 @@ const (
 	upstreamPrefix = "gophernotes_" // prefix of the names of gophernotes' files in kernelDir
 )
 
-// kernelLint runs go vet and the linter on the kernel. Half of the kernel's files exist
+// lintKernel runs go vet and the linter on the kernel. Half of the kernel's files exist
 // only in the overlay with which kernels/build compiles it, but go vet starts its tool in
-// the folder of each package. Therefore the overlay's files are copied to their paths in
-// a tree next to the module; the other folders in that tree are links to the module's.
-func kernelLint(ctx context.Context, r *runner) error {
+// the folder of each package. Therefore lintKernel creates a copy of the module in which
+// the overlay's files are real files.
+func lintKernel(ctx context.Context, r *runner) error {
 	if err := r.command(ctx, nil, "go", "run", "./kernels/build"); err != nil { // quick if the phase binaries has run
 		return err
 	}
-	tree := absolute("kernels/.build/vet")
-	if err := writeKernelTree(absolute("."), tree); err != nil {
+	tree := absolutePath("kernels/.build/vet")
+	if err := writeKernelTree(absolutePath("."), tree); err != nil {
 		return fmt.Errorf("write the kernel's files: %w", err)
 	}
 	own, upstream := 0, 0 // numbers of findings; findings in gophernotes' files are not reported as errors
@@ -34,21 +34,21 @@ func kernelLint(ctx context.Context, r *runner) error {
 			return
 		}
 		own++
-		r.line(line)
+		r.printLine(line)
 	}
 	err := r.stream(ctx, nil, sort, "go", "vet", "-C", tree, "-trimpath", "-tags=notebook", "./"+kernelDir)
 	if err != nil && (own > 0 || upstream == 0) {
 		return fmt.Errorf("go vet of the kernel: %w", err)
 	}
-	linter, env, err := r.linter(ctx)
+	linter, env, err := r.findLinter(ctx)
 	if err != nil {
 		return err
 	}
 	return r.command(ctx, env, "sh", "-c", `cd "$1" && exec "$2" run --timeout=10m --build-tags=notebook "./$3"`, "sh", tree, linter, kernelDir)
 }
 
-// writeKernelTree creates a copy of the module root in the folder tree, in which the
-// files of the kernel's overlay are real files. Folders without files of the overlay are
+// writeKernelTree creates a copy of the module root in the folder tree. The files of the
+// kernel's overlay are copied to their paths; folders without files of the overlay are
 // links.
 func writeKernelTree(root, tree string) error {
 	generated := filepath.Join(root, "kernels", ".build", "gen")
@@ -71,7 +71,7 @@ func writeKernelTree(root, tree string) error {
 	for seen, real := range overlay.Replace {
 		name, err := filepath.Rel(root, seen)
 		if err != nil || !filepath.IsLocal(name) {
-			return errors.Join(fmt.Errorf("overlay.json shows %s, which is outside %s", seen, root), err)
+			return errors.Join(fmt.Errorf("overlay.json maps %s, which is outside %s", seen, root), err)
 		}
 		files[name] = real
 	}
@@ -85,7 +85,7 @@ func writeKernelTree(root, tree string) error {
 		}
 	}
 	for name, from := range files {
-		if err := copyFile(filepath.Join(tree, name), from); err != nil {
+		if err := copyFileTo(filepath.Join(tree, name), from); err != nil {
 			return err
 		}
 	}
@@ -107,8 +107,8 @@ func writeKernelTree(root, tree string) error {
 	return nil
 }
 
-// copyFile copies the file from to the path to and creates the folder of to.
-func copyFile(to, from string) error {
+// copyFileTo copies a file and creates the destination's folder.
+func copyFileTo(to, from string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {
 		return err

@@ -74,7 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "test: %v\n", err)
 		return exitUsage
 	}
-	chosen, err := choose(allPhases(), o.only)
+	chosen, err := selectPhases(allPhases(), o.only)
 	if err != nil {
 		fmt.Fprintf(stderr, "test: %v\n", err)
 		return exitUsage
@@ -103,9 +103,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// choose returns the phases named, in the order of all, or all phases if names is empty.
-// An unknown name is an error.
-func choose(all []phase, names []string) ([]phase, error) {
+// selectPhases returns the phases with the given names, in the order of all. It returns
+// all phases if names is empty, and an error for an unknown name.
+func selectPhases(all []phase, names []string) ([]phase, error) {
 	if len(names) == 0 {
 		return all, nil
 	}
@@ -115,7 +115,7 @@ func choose(all []phase, names []string) ([]phase, error) {
 	}
 	for _, n := range names {
 		if !slices.Contains(known, n) {
-			return nil, fmt.Errorf("unknown phase %q; there are %s", n, strings.Join(known, ", "))
+			return nil, fmt.Errorf("unknown phase %q: use %s", n, strings.Join(known, ", "))
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(p phase) bool { return !slices.Contains(names, p.name) }), nil

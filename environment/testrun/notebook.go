@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// notebooks executes every notebook from top to bottom, the demo's notebook with small
+// runNotebooks executes every notebook from top to bottom, the demo's notebook with small
 // settings. It checks that all cells have run and that the notebooks have produced
 // images, saved figures and a report, and verifies the run folders.
-func notebooks(ctx context.Context, r *runner) error {
-	out := absolute(filepath.Join(cache, "notebook"))
+func runNotebooks(ctx context.Context, r *runner) error {
+	out := absolutePath(filepath.Join(cache, "notebook"))
 	if err := os.RemoveAll(out); err != nil {
 		return err
 	}
@@ -33,15 +33,15 @@ func notebooks(ctx context.Context, r *runner) error {
 		return err
 	}
 	if len(all) == 0 {
-		return errors.New("there is no notebook in notebooks/")
+		return errors.New("found no notebook in notebooks/")
 	}
 	for _, path := range all {
 		source, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		if strings.Contains(string(source), "gorgonia.org/cu") { // of the kernel with -tags nvgpu: the tests of kernels/ run it
-			r.line(path + ": left to the tests of kernels/, since it needs the kernel with gorgonia.org/cu")
+		if strings.Contains(string(source), "gorgonia.org/cu") { // needs the kernel with -tags nvgpu; the tests of kernels/ run it
+			r.printLine(path + ": skipped here: it needs the kernel with gorgonia.org/cu, and the tests of kernels/ run it")
 			continue
 		}
 		if err := runNotebook(ctx, r, env, path, out); err != nil {
@@ -56,28 +56,28 @@ func notebooks(ctx context.Context, r *runner) error {
 		return fmt.Errorf("the demo's notebook saved no figure in %s", figures)
 	}
 	if _, err := os.Stat(report); err != nil {
-		return fmt.Errorf("notebooks/your-logs.ipynb left no report: %w", err)
+		return fmt.Errorf("notebooks/your-logs.ipynb wrote no report: %w", err)
 	}
-	r.line(fmt.Sprintf("%d files in figures", len(saved)))
+	r.printLine(fmt.Sprintf("%d files in figures", len(saved)))
 	return verifyRuns(ctx, r, logs)
 }
 
-// runNotebook executes the notebook path and writes the result to the folder out.
+// runNotebook executes the notebook at path and writes the result to the folder out.
 func runNotebook(ctx context.Context, r *runner, env []string, path, out string) error {
 	executed := filepath.Join(out, filepath.Base(path))
 	page := strings.TrimSuffix(executed, ".ipynb") + ".html"
-	if err := r.command(ctx, env, python(), "environment/execute-notebook", "--kernel", "lockstep", "--html", page, path, executed); err != nil {
+	if err := r.command(ctx, env, pythonInterpreter(), "environment/execute-notebook", "--kernel", "lockstep", "--html", page, path, executed); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	data, err := os.ReadFile(executed)
 	if err != nil {
 		return err
 	}
-	pictures, err := checkNotebook(data)
+	images, err := checkNotebook(data)
 	if err != nil {
-		return fmt.Errorf("executed notebook %s: %w", executed, err)
+		return fmt.Errorf("check executed notebook %s: %w", executed, err)
 	}
-	r.line(fmt.Sprintf("%s: %d pictures", path, pictures))
+	r.printLine(fmt.Sprintf("%s: %d images", path, images))
 	return nil
 }
 
@@ -94,7 +94,7 @@ func verifyRuns(ctx context.Context, r *runner, dir string) error {
 		return err
 	}
 	if len(infos) < 2 { // one run with 1 worker and one with 2
-		return fmt.Errorf("the demo's notebook left %d run folders below %s, expected at least 2", len(infos), dir)
+		return fmt.Errorf("the demo's notebook wrote %d run folders below %s, want at least 2", len(infos), dir)
 	}
 	for _, info := range infos {
 		if err := r.command(ctx, nil, "kernels/.build/bin/lockstep", "verify", "run", filepath.Dir(info)); err != nil {
@@ -106,7 +106,7 @@ func verifyRuns(ctx context.Context, r *runner, dir string) error {
 
 // checkNotebook checks an executed notebook (nbformat 4): every code cell has run, none
 // ended in an error, and there is at least one image. It returns the number of images.
-func checkNotebook(data []byte) (pictures int, err error) {
+func checkNotebook(data []byte) (images int, err error) {
 	var nb struct {
 		Cells []struct {
 			Type    string          `json:"cell_type"`
@@ -125,7 +125,7 @@ func checkNotebook(data []byte) (pictures int, err error) {
 	}
 	code := 0
 	for i, c := range nb.Cells {
-		source, err := joined(c.Source)
+		source, err := joinSource(c.Source)
 		if err != nil {
 			return 0, fmt.Errorf("cell %d: %w", i+1, err)
 		}
@@ -141,22 +141,22 @@ func checkNotebook(data []byte) (pictures int, err error) {
 				return 0, fmt.Errorf("cell %d ended in an error: %s: %s", i+1, o.Name, o.Value)
 			}
 			if o.Data["image/svg+xml"] != nil || o.Data["image/png"] != nil {
-				pictures++
+				images++
 			}
 		}
 	}
 	if code == 0 {
-		return 0, errors.New("no cell with code")
+		return 0, errors.New("found no cell with code")
 	}
-	if pictures == 0 {
-		return 0, errors.New("no picture in any output")
+	if images == 0 {
+		return 0, errors.New("found no image in the outputs")
 	}
-	return pictures, nil
+	return images, nil
 }
 
-// joined decodes a multi-line string of nbformat, which is either one string or a list
-// with one string per line.
-func joined(raw json.RawMessage) (string, error) {
+// joinSource decodes a multi-line string of nbformat, which is either one string or a
+// list with one string per line.
+func joinSource(raw json.RawMessage) (string, error) {
 	var one string
 	if json.Unmarshal(raw, &one) == nil {
 		return one, nil

@@ -18,10 +18,10 @@ const (
 	linter = "github.com/golangci/golangci-lint/v2"
 )
 
-// concurrent returns the packages in which goroutines or processes share data, for the
-// race detector. The numerics of pkg/engine/cpu/internal start no goroutines, so they are
-// left out; the engine that divides their work among goroutines is included.
-func concurrent() []string {
+// racePackages returns the packages for the race detector: those in which goroutines or
+// processes share data. The numerics of pkg/engine/cpu/internal start no goroutines, so
+// they are left out; the engine that divides their work among goroutines is included.
+func racePackages() []string {
 	return []string{
 		"./pkg/collective/...", "./pkg/strategy/...", "./pkg/data/...", "./pkg/launch/...", "./pkg/runs/...",
 		"./pkg/notebook/...", "./pkg/train/...", "./pkg/tune/...", "./pkg/verify/...", "./pkg/engine/cpu",
@@ -31,27 +31,28 @@ func concurrent() []string {
 // allPhases returns all phases, the quick ones first.
 func allPhases() []phase {
 	return []phase{
-		{"gofmt", "all Go files are formatted", gofmt},
-		{"scripts", "shell and Python scripts parse", scripts},
+		{"gofmt", "all Go files are formatted", checkFormat},
+		{"scripts", "shell and Python scripts have valid syntax", checkScripts},
 		{"build", "everything builds without cgo", func(ctx context.Context, r *runner) error {
 			return r.command(ctx, nil, "go", "build", "./...")
 		}},
-		{"vet", "go vet of the packages with assembly; of all others in lint", func(ctx context.Context, r *runner) error {
+		{"vet", "go vet of the packages with assembly; lint covers the others", func(ctx context.Context, r *runner) error {
 			return r.vetAssembly(ctx, nil)
 		}},
-		{"arm64", "everything builds on a processor without assembly of ours", arm64},
-		{"lint", "golangci-lint with .golangci.yml", lint},
-		{"binaries", "the command and the kernel", binaries},
-		{"kernellint", "go vet and golangci-lint of the kernel", kernelLint},
-		{"unit", "unit, property, golden and example tests, with coverage", unit},
-		{"race", "race detector, where goroutines meet", race},
-		{"kernel", "the kernel, under a real Jupyter", kernel},
-		{"notebook", "every notebook of notebooks/, run from top to bottom", notebooks},
+		{"arm64", "everything builds for a processor without our assembly", buildForOtherProcessor},
+		{"lint", "golangci-lint with .golangci.yml", runLinter},
+		{"binaries", "the command and the kernel", buildBinaries},
+		{"kernellint", "go vet and golangci-lint of the kernel", lintKernel},
+		{"unit", "unit, property, golden and example tests, with coverage", runUnitTests},
+		{"race", "race detector, for packages in which goroutines share data", runRaceTests},
+		{"kernel", "the kernel, in a real Jupyter", runKernelTests},
+		{"notebook", "every notebook of notebooks/, run from top to bottom", runNotebooks},
 	}
 }
 
-func gofmt(ctx context.Context, r *runner) error {
-	files, err := sources(".go")
+// checkFormat returns an error unless gofmt would leave all Go files unchanged.
+func checkFormat(ctx context.Context, r *runner) error {
+	files, err := listSources(".go")
 	if err != nil {
 		return err
 	}
@@ -66,13 +67,13 @@ func gofmt(ctx context.Context, r *runner) error {
 	if out != "" {
 		return fmt.Errorf("not formatted (gofmt -w): %s", strings.Join(strings.Fields(out), ", "))
 	}
-	r.line(fmt.Sprintf("%d files", len(files)))
+	r.printLine(fmt.Sprintf("%d files", len(files)))
 	return nil
 }
 
-// sources returns the files of the checkout whose names have one of the endings, without
-// generated files and test data.
-func sources(endings ...string) ([]string, error) {
+// listSources returns the files of the checkout whose names have one of the endings,
+// without generated files and test data.
+func listSources(endings ...string) ([]string, error) {
 	var files []string
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch name := d.Name(); {
@@ -88,8 +89,9 @@ func sources(endings ...string) ([]string, error) {
 	return files, err
 }
 
-func scripts(ctx context.Context, r *runner) error {
-	shell, err := sources(".sh")
+// checkScripts checks the syntax of the shell and Python scripts.
+func checkScripts(ctx context.Context, r *runner) error {
+	shell, err := listSources(".sh")
 	if err != nil {
 		return err
 	}
@@ -100,10 +102,12 @@ func scripts(ctx context.Context, r *runner) error {
 		}
 	}
 	check := "import ast,sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]"
-	return r.command(ctx, nil, python(), "-c", check, "environment/execute-notebook")
+	return r.command(ctx, nil, pythonInterpreter(), "-c", check, "environment/execute-notebook")
 }
 
-func arm64(ctx context.Context, r *runner) error {
+// buildForOtherProcessor builds everything for a processor architecture other than this
+// machine's: arm64, or amd64 on an arm64 machine.
+func buildForOtherProcessor(ctx context.Context, r *runner) error {
 	env := []string{"GOARCH=arm64"}
 	if runtime.GOARCH == "arm64" {
 		env = []string{"GOARCH=amd64"}
@@ -123,22 +127,23 @@ func (r *runner) vetAssembly(ctx context.Context, env []string) error {
 	if err := r.stream(ctx, env, list, "go", "list", "-f", "{{if or .SFiles .IgnoredOtherFiles}}{{.ImportPath}}{{end}}", "./..."); err != nil {
 		return err
 	}
-	r.line(strings.Join(packages, ", "))
+	r.printLine(strings.Join(packages, ", "))
 	return r.command(ctx, env, "go", append([]string{"vet"}, packages...)...)
 }
 
-func lint(ctx context.Context, r *runner) error {
-	file, env, err := r.linter(ctx)
+// runLinter runs golangci-lint on all packages.
+func runLinter(ctx context.Context, r *runner) error {
+	file, env, err := r.findLinter(ctx)
 	if err != nil {
 		return err
 	}
 	return r.command(ctx, env, file, "run", "--timeout=10m", "./...")
 }
 
-// linter returns the path of the linter and the environment variables to run it with. If
-// the linter has not been built yet, it is built in the version that environment/tools
-// selects.
-func (r *runner) linter(ctx context.Context) (file string, env []string, err error) {
+// findLinter returns the path of the linter and the environment variables to run it with.
+// It builds the linter, in the version that environment/tools selects, if that has not
+// been done yet.
+func (r *runner) findLinter(ctx context.Context) (file string, env []string, err error) {
 	version, err := output(ctx, "go", "list", "-C", "environment/tools", "-m", "-f", "{{.Version}}", linter)
 	if err != nil {
 		return "", nil, err
@@ -154,7 +159,7 @@ func (r *runner) linter(ctx context.Context) (file string, env []string, err err
 		return "", nil, err
 	}
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		r.line("building golangci-lint " + version)
+		r.printLine("building golangci-lint " + version)
 		if err := r.command(ctx, nil, "go", "build", "-C", "environment/tools", "-trimpath", "-ldflags=-s -w", "-o", file+".next", linter+"/cmd/golangci-lint"); err != nil {
 			return "", nil, err
 		}
@@ -169,27 +174,29 @@ func (r *runner) linter(ctx context.Context) (file string, env []string, err err
 	return file, []string{"GOLANGCI_LINT_CACHE=" + lintCache}, nil
 }
 
-// binaries builds the command and the kernel. It installs the kernel in a separate
+// buildBinaries builds the command and the kernel. It installs the kernel in a separate
 // folder, so that the user's kernelspecs are not changed.
-func binaries(ctx context.Context, r *runner) error {
+func buildBinaries(ctx context.Context, r *runner) error {
 	if err := r.command(ctx, nil, "go", "run", "./kernels/build"); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(prefix()); err != nil {
+	if err := os.RemoveAll(kernelPrefix()); err != nil {
 		return err
 	}
-	return r.command(ctx, nil, "kernels/.build/bin/lockstep", "kernel", "install", "--prefix", prefix())
+	return r.command(ctx, nil, "kernels/.build/bin/lockstep", "kernel", "install", "--prefix", kernelPrefix())
 }
 
-func prefix() string { return absolute(filepath.Join(cache, "prefix")) }
+// kernelPrefix returns the folder into which buildBinaries installs the kernel.
+func kernelPrefix() string { return absolutePath(filepath.Join(cache, "prefix")) }
 
-// jupyterEnv returns the environment variable with which Jupyter finds the kernel of the
-// phase binaries before any other kernel of the same name.
+// jupyterEnv returns the environment variable with which Jupyter finds the kernel in
+// kernelPrefix before any other kernel of the same name.
 func jupyterEnv() []string {
-	return []string{"JUPYTER_PATH=" + filepath.Join(prefix(), "share", "jupyter")}
+	return []string{"JUPYTER_PATH=" + filepath.Join(kernelPrefix(), "share", "jupyter")}
 }
 
-func unit(ctx context.Context, r *runner) error {
+// runUnitTests runs all tests except those of the kernel, and measures the coverage.
+func runUnitTests(ctx context.Context, r *runner) error {
 	out, err := output(ctx, "go", "list", "./...")
 	if err != nil {
 		return err
@@ -198,25 +205,28 @@ func unit(ctx context.Context, r *runner) error {
 	return r.goTest(ctx, nil, append([]string{"-cover"}, packages...)...)
 }
 
-func race(ctx context.Context, r *runner) error {
-	return r.goTest(ctx, []string{"CGO_ENABLED=1"}, append([]string{"-race"}, concurrent()...)...)
+// runRaceTests runs the tests of racePackages with the race detector.
+func runRaceTests(ctx context.Context, r *runner) error {
+	return r.goTest(ctx, []string{"CGO_ENABLED=1"}, append([]string{"-race"}, racePackages()...)...)
 }
 
-// kernel runs the kernel's tests. Their results are never cached: the tests run binaries
-// that go test does not track.
-func kernel(ctx context.Context, r *runner) error {
+// runKernelTests runs the kernel's tests. Their results are never cached, because the
+// tests run binaries that go test does not track.
+func runKernelTests(ctx context.Context, r *runner) error {
 	return r.goTest(ctx, jupyterEnv(), "-count=1", "./kernels/...")
 }
 
-// python returns the Python interpreter for which environment/test has found Jupyter.
-func python() string {
+// pythonInterpreter returns the Python interpreter for which environment/test has found
+// Jupyter.
+func pythonInterpreter() string {
 	if p := os.Getenv("LOCKSTEP_PYTHON"); p != "" {
 		return p
 	}
 	return "python3"
 }
 
-func absolute(path string) string {
+// absolutePath returns path relative to the working directory as an absolute path.
+func absolutePath(path string) string {
 	wd, err := os.Getwd()
 	if err != nil {
 		return path // a relative path works as well

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A phase is a group of checks that succeeds or fails as one.
+// A phase is a group of checks that together pass or fail.
 type phase struct {
 	name string
 	what string
@@ -60,7 +60,7 @@ const (
 )
 
 // phase runs one phase and appends its result. The phase fails if it returns an error or
-// one of its tests fails; later phases run in any case.
+// if one of its tests fails; later phases run in any case.
 func (r *runner) phase(ctx context.Context, p phase) {
 	fmt.Fprintf(r.out, "== %s: %s\n", p.name, p.what)
 	begin := time.Now()
@@ -84,22 +84,22 @@ func (r *runner) phase(ctx context.Context, p phase) {
 	fmt.Fprintf(r.out, "== %s: %s, %.1f s\n\n", p.name, res.Result, res.Seconds)
 }
 
-// line prints a line of the running phase's output and keeps it for the summary.
-func (r *runner) line(text string) {
+// printLine prints a line of the running phase's output and keeps it for the summary.
+func (r *runner) printLine(text string) {
 	r.tail.add(text)
 	fmt.Fprintf(r.out, "   %s\n", text)
 }
 
 // command runs a program and prints its output line by line. env contains variables
-// ("NAME=value") to add to the environment.
+// ("NAME=value") that are added to the environment.
 func (r *runner) command(ctx context.Context, env []string, name string, args ...string) error {
-	return r.stream(ctx, env, r.line, name, args...)
+	return r.stream(ctx, env, r.printLine, name, args...)
 }
 
-// stream runs a program and calls eat with each line of its output. The program has its
-// own process group, which is killed when ctx is canceled, so that none of its child
+// stream runs a program and calls use with each line of its output. The program gets its
+// own process group. If ctx is canceled, the group is killed, so that none of its
 // processes keep running.
-func (r *runner) stream(ctx context.Context, env []string, eat func(string), name string, args ...string) error {
+func (r *runner) stream(ctx context.Context, env []string, use func(string), name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -111,7 +111,7 @@ func (r *runner) stream(ctx context.Context, env []string, eat func(string), nam
 		return fmt.Errorf("start %s: %w", name, err)
 	}
 	read := make(chan error, 1)
-	go func() { read <- eachLine(pipe, eat) }()
+	go func() { read <- eachLine(pipe, use) }()
 	err := cmd.Wait()
 	if cerr := write.Close(); err == nil {
 		err = cerr
@@ -125,14 +125,14 @@ func (r *runner) stream(ctx context.Context, env []string, eat func(string), nam
 	return nil
 }
 
-// eachLine calls eat with every line of r, without the line ending. Lines may be of any
+// eachLine calls use with every line of r, without the line ending. Lines may have any
 // length.
-func eachLine(r io.Reader, eat func(string)) error {
+func eachLine(r io.Reader, use func(string)) error {
 	b := bufio.NewReader(r)
 	for {
 		text, err := b.ReadString('\n')
 		if text != "" {
-			eat(strings.TrimRight(text, "\r\n"))
+			use(strings.TrimRight(text, "\r\n"))
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -162,14 +162,14 @@ func (r *runner) goTest(ctx context.Context, env []string, args ...string) error
 	if r.strict {
 		args = append(args[:2:2], append([]string{"-count=1"}, args[2:]...)...)
 	}
-	events := newEvents(r.line)
+	events := newEvents(r.printLine)
 	err := r.stream(ctx, env, events.add, "go", args...)
-	events.end()
+	events.endOpenPackages()
 	r.now.Passed += events.passed
 	r.now.Coverage = append(r.now.Coverage, events.coverage...)
 	r.now.Failures = append(r.now.Failures, events.failures...)
 	for _, s := range events.skips {
-		s.Listed = listed(r.skips, s)
+		s.Listed = isListed(r.skips, s)
 		r.now.Skips = append(r.now.Skips, s)
 		if !s.Listed && r.strict {
 			r.now.Failures = append(r.now.Failures, failure{
@@ -186,7 +186,7 @@ func (r *runner) goTest(ctx context.Context, env []string, args ...string) error
 	return err
 }
 
-// tailLines stores the last limit lines that were added.
+// tailLines stores the last lines that were added, at most limit.
 type tailLines struct {
 	limit int
 	lines []string

@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// skipRule is a line of environment/skips.txt: a pattern of tests that may be skipped.
+// skipRule is a line of environment/skips.txt: a pattern for the names of tests that may
+// be skipped.
 type skipRule struct {
 	pattern *regexp.Regexp // matches the complete name import/path.TestName/subtest
 	reason  string         // part of the text passed to t.Skip
 }
 
-// readSkips reads the list of allowed skips. Each line has a pattern, blanks and a
-// reason.
+// readSkips reads the list of allowed skips. Each line consists of a pattern, a blank and
+// a reason.
 func readSkips(path string) ([]skipRule, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -30,7 +31,7 @@ func readSkips(path string) ([]skipRule, error) {
 		pattern, reason, _ := strings.Cut(line, " ")
 		reason = strings.TrimSpace(reason)
 		if reason == "" {
-			return nil, fmt.Errorf("read skips: %s:%d: expected a pattern, a blank and a reason, got %q", path, i+1, line)
+			return nil, fmt.Errorf("read skips: %s:%d: got %q, want a pattern, a blank and a reason", path, i+1, line)
 		}
 		re, err := regexp.Compile("^(?:" + pattern + ")$")
 		if err != nil {
@@ -41,9 +42,9 @@ func readSkips(path string) ([]skipRule, error) {
 	return rules, nil
 }
 
-// listed reports whether a rule allows the test to be skipped for the reason that it
-// gave.
-func listed(rules []skipRule, s skip) bool {
+// isListed reports whether a rule allows the test to be skipped for the reason that the
+// test gave.
+func isListed(rules []skipRule, s skip) bool {
 	return slices.ContainsFunc(rules, func(r skipRule) bool {
 		return r.pattern.MatchString(s.Name) && strings.Contains(s.Reason, r.reason)
 	})

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// summary is the result of all phases, as printed and as written to JSON.
+// summary is the result of all phases, in the form in which it is printed and written as
+// JSON.
 type summary struct {
 	Passed  int      `json:"passed"` // tests and phases
 	Failed  int      `json:"failed"`
@@ -51,7 +52,7 @@ func (r *runner) summary() summary {
 	return s
 }
 
-// print writes the summary as text. Its last line is "N passed, N failed, N skipped".
+// print writes the summary as text. The last line is "N passed, N failed, N skipped".
 func (s summary) print(w io.Writer) {
 	fmt.Fprintf(w, "phase      result   seconds  tests\n")
 	for _, p := range s.Phases {
@@ -90,7 +91,7 @@ func (s summary) print(w io.Writer) {
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", s.Passed, s.Failed, s.Skipped)
 }
 
-// printCoverage prints the coverage of each package, the lowest first.
+// printCoverage prints the coverage of each package, in ascending order.
 func (p result) printCoverage(w io.Writer) {
 	if len(p.Coverage) == 0 {
 		return

@@ -29,7 +29,7 @@ func TestSkipsFile(t *testing.T) {
 		{Name: "lockstep/pkg/engine/cpu.TestConv", Reason: "cuda: no NVIDIA driver here"}:      false,
 		{Name: "x/lockstep/pkg/engine/cuda.TestConv", Reason: "cuda: no NVIDIA driver here"}:   false, // the whole name, not a part
 	} {
-		if got := listed(rules, s); got != want {
+		if got := isListed(rules, s); got != want {
 			t.Errorf("listed(%+v) = %t, want %t", s, got, want)
 		}
 	}
@@ -56,7 +56,7 @@ func TestSummaryCounts(t *testing.T) {
 			return nil
 		}})
 		r.phase(t.Context(), phase{"lint", "linter", func(context.Context, *runner) error {
-			r.line("x.go:1: unused")
+			r.printLine("x.go:1: unused")
 			return errors.New("exit status 1")
 		}})
 		r.phase(t.Context(), phase{"vet", "go vet", func(context.Context, *runner) error { return nil }})
@@ -85,11 +85,11 @@ func TestSummaryCounts(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	got, err := choose(allPhases(), []string{"unit", "gofmt"})
+	got, err := selectPhases(allPhases(), []string{"unit", "gofmt"})
 	if err != nil || len(got) != 2 || got[0].name != "gofmt" {
 		t.Errorf("got %v, %v; want gofmt, unit", got, err)
 	}
-	if _, err := choose(allPhases(), []string{"units"}); err == nil || !strings.Contains(err.Error(), "gofmt, ") {
+	if _, err := selectPhases(allPhases(), []string{"units"}); err == nil || !strings.Contains(err.Error(), "gofmt, ") {
 		t.Errorf("got %v, want an error that lists the phases", err)
 	}
 }
@@ -103,7 +103,7 @@ func TestCheckNotebook(t *testing.T) {
 		{"whole", `{"cell_type":"markdown","source":"# t"},` + cell("1", picture), ""},
 		{"not run", cell("1", picture) + "," + cell("null", ""), "cell 2 has not run"},
 		{"error", cell("1", `{"output_type":"error","ename":"ERROR","evalue":"no data"}`), "cell 1 ended in an error: ERROR: no data"},
-		{"no picture", cell("1", ""), "no picture"},
+		{"no image", cell("1", ""), "no image"},
 		{"no code", `{"cell_type":"markdown","source":"# t"}`, "no cell with code"},
 	} {
 		_, err := checkNotebook([]byte(`{"cells":[` + c.cells + `]}`))
