@@ -156,7 +156,7 @@ func TestPanicInAGoroutine(t *testing.T) {
 	want := []string{
 		"", `error "panic in a goroutine: assignment to entry in nil map"`, `error "panic in a goroutine: no"`,
 		`execute_result "1"`, `execute_result "3"`, `execute_result "4"`, `execute_result "5"`,
-		`error "line 3, column 9: go statement: a goroutine cannot be given the several results of two(); assign them to variables first"`,
+		`error "line 3, column 9: go statement: the results of two() cannot be passed to a goroutine directly; assign them to variables first"`,
 		"", "stderr \"panic in a goroutine: late\\n\"\nexecute_result \"42\"",
 	}
 	for i, a := range drive(t, cells(code...)...) {
@@ -184,7 +184,7 @@ func TestInput(t *testing.T) {
 			t.Errorf("cell %d shows\n%s\nwant\n%s", i, got, want)
 		}
 	}
-	for i, want := range map[int]string{3: "nobody can be asked", 4: "os.Stdin of a notebook (use fmt.Scan", 5: `error "interrupted"`} {
+	for i, want := range map[int]string{3: "the front-end does not allow input", 4: "os.Stdin of a notebook (use fmt.Scan", 5: `error "interrupted"`} {
 		if got := a[i].show(); !strings.Contains(got, want) || a[i].Seconds > 10 {
 			t.Errorf("cell %d shows after %.1f s\n%s\nwant %q in it", i, a[i].Seconds, got, want)
 		}

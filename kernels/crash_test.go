@@ -27,7 +27,7 @@ func TestNextKernelShowsHowTheFormerEnded(t *testing.T) {
 		},
 		{"import \"time\"\ntime.AfterFunc(0, func() { panic(\"in a timer\") })\ntime.Sleep(time.Minute)", "while cell [2] ran: panic: in a timer; its variables are lost"},
 		{"huge := make([]byte, 1<<47)", "while cell [2] ran: fatal error: out of memory; its variables are lost"},
-		{exitInCompiledCode, "while cell [2] ran and left no message: it was killed, for want of memory or by a person, or compiled code called os.Exit or log.Fatal; its variables are lost"},
+		{exitInCompiledCode, "while cell [2] ran without a message: it was killed, by the system for lack of memory or by a user, or compiled code called os.Exit or log.Fatal; its variables are lost"},
 	} {
 		steps = append(steps, step{Execute: "0"}, step{Execute: row[0], Dies: true}, step{Restart: true})
 		want = append(want, row[1])
@@ -70,7 +70,7 @@ func TestMemoryLimit(t *testing.T) {
 	outcome(t, "the cell: "+a[1].show()+"; the next cell: "+a[2].show()+"; the next kernel: "+a[8].show())
 	for _, i := range []int{1, 4} {
 		got := a[i].show()
-		if !strings.HasPrefix(got, `error "memory limit: the kernel uses `) || !strings.HasSuffix(got, `; the limit is 400 MiB, which LOCKSTEP_MEMORY sets"`) {
+		if !strings.HasPrefix(got, `error "memory limit: the kernel uses `) || !strings.HasSuffix(got, `; the limit is 400 MiB, set by LOCKSTEP_MEMORY"`) {
 			t.Errorf("cell %d, which fills the memory, shows\n%s", i, got)
 		}
 	}
@@ -78,7 +78,7 @@ func TestMemoryLimit(t *testing.T) {
 		t.Errorf("after the limit the variable is lost: %s", got)
 	}
 	if got := a[8].show(); !strings.HasPrefix(got, `stderr "the kernel ended while cell [7] ran: memory limit: the kernel used `) ||
-		!strings.Contains(got, "memory still grew 2s after the interrupt, so the kernel ended itself") {
+		!strings.Contains(got, "its memory use still grew 2s after the interrupt, so it exited") {
 		t.Errorf("after the kernel ended itself the next one shows\n%s", got)
 	}
 }

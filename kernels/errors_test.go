@@ -150,7 +150,7 @@ func TestErrorThatIsTaken(t *testing.T) {
 		{"func both(s string) (int, error) { return number(s) }\nfunc one(s string) int { return number(s) }\n" +
 			"func given(n int, err error) string { return fmt.Sprint(n, err != nil) }\nfmt.Println(given(both(\"x\")), one(\"3\"))", `stdout "0 true 3\n"`},
 		{`one("x")`, `error "line 1, column 1: strconv.Atoi: parsing \"x\": invalid syntax (line 2, column 33 of cell [6])"`},
-		{"k := named(1, \"a\")", `error "line 1, column 6: named(1, \"a\") returns 2 values and an error, and 1 would be used: assign the values to 2 variables"`},
+		{"k := named(1, \"a\")", `error "line 1, column 6: named(1, \"a\") returns 2 values and an error, but the cell uses 1: assign the values to 2 variables"`},
 		// No other type than error is one.
 		{"type failed struct{}\nfunc (f failed) Error() string { return \"failed\" }\nfunc other() (int, failed) { return 4, failed{} }\nm, _ := other()\nm", `execute_result "4"`},
 		{"func bools() (int, bool) { return 5, false }\nbools()", `execute_result "5 false"`},
@@ -231,7 +231,7 @@ func TestErrorThatCannotEndTheCell(t *testing.T) {
 
 // An error that is assigned and not used gives a notice, and the cell goes on.
 func TestUnusedErrorIsNoticed(t *testing.T) {
-	const notice = `stderr "line %d: err is assigned and not used in this cell; without it, an error ends the cell\n"`
+	const notice = `stderr "line %d: err is assigned but not used in this cell; without the assignment, an error ends the cell\n"`
 	checkCells(t, [][2]string{
 		{prepare, ""},
 		{`k, err := number("x")

@@ -79,7 +79,7 @@ func TestFirstGPUKernelWithoutCu(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"There is no GPU that can be used here: this kernel was built without gorgonia.org/cu (to have it: run \"go run ./kernels/build -tags nvgpu\"",
+		"There is no GPU that can be used here: this kernel was built without gorgonia.org/cu (to use it: run \"go run ./kernels/build -tags nvgpu\"",
 		"left out: free and total memory", "left out: load the kernel", "left out: saxpy over 16 million numbers", "gonum, one core",
 	} {
 		if !strings.Contains(shown.String(), want) {

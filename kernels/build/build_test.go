@@ -43,7 +43,7 @@ func TestSubstitutionsFitUpstream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := upstream(t.Context(), b.goTool)
+	dir, err := findUpstream(t.Context(), b.goTool)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestImportable(t *testing.T) {
 		{"x", "vendor/golang.org/x", false},
 		{"unsafe", "unsafe", false},
 	} {
-		if got := importable(tt.name, tt.path); got != tt.want {
+		if got := isImportable(tt.name, tt.path); got != tt.want {
 			t.Errorf("importable(%q, %q) = %v", tt.name, tt.path, got)
 		}
 	}
@@ -332,11 +332,11 @@ func TestBrokenPackageIsAnError(t *testing.T) {
 		"good/good.go":  "package good\n\nconst X = 1\n",
 		"wrong/oops.go": "package wrong\n\nvar X int = \"text\"\n",
 	})
-	pkgs, err := load(t.Context(), g, "", []string{"example.org/broken/good"})
+	pkgs, err := loadPackages(t.Context(), g, "", []string{"example.org/broken/good"})
 	if err != nil || len(pkgs) != 1 || pkgs[0].Types.Scope().Lookup("X") == nil {
 		t.Fatalf("load of a good package gives %v, %v", pkgs, err)
 	}
-	_, err = load(t.Context(), g, "", []string{"example.org/broken/good", "example.org/broken/wrong"})
+	_, err = loadPackages(t.Context(), g, "", []string{"example.org/broken/good", "example.org/broken/wrong"})
 	if err == nil {
 		t.Fatal("a package that does not compile gives no error")
 	}
@@ -345,7 +345,7 @@ func TestBrokenPackageIsAnError(t *testing.T) {
 			t.Errorf("error is %q, want %q in it", err, want)
 		}
 	}
-	if _, err := load(t.Context(), g, "", []string{"example.org/broken/none"}); err == nil {
+	if _, err := loadPackages(t.Context(), g, "", []string{"example.org/broken/none"}); err == nil {
 		t.Error("a package that is not there gives no error")
 	}
 }
@@ -404,7 +404,7 @@ func TestStampKnowsWhenNothingIsToBeDone(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "lockstep-kernel")
 	s := newStamp(dir, "id", "tags ")
-	if s.current([]string{out}) || s.write([]string{out}) == nil {
+	if s.isCurrent([]string{out}) || s.write([]string{out}) == nil {
 		t.Error("a build without its binary counts as done")
 	}
 	if err := os.WriteFile(out, []byte("kernel"), 0o755); err != nil {
@@ -413,16 +413,16 @@ func TestStampKnowsWhenNothingIsToBeDone(t *testing.T) {
 	if err := s.write([]string{out}); err != nil {
 		t.Fatal(err)
 	}
-	if !s.current([]string{out}) {
+	if !s.isCurrent([]string{out}) {
 		t.Error("a finished build does not count as done")
 	}
-	if newStamp(dir, "other", "tags ").current([]string{out}) || newStamp(dir, "id", "tags nvgpu").current([]string{out}) {
+	if newStamp(dir, "other", "tags ").isCurrent([]string{out}) || newStamp(dir, "id", "tags nvgpu").isCurrent([]string{out}) {
 		t.Error("other sources or other tags count as done")
 	}
 	if err := os.WriteFile(out, []byte("something else"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if s.current([]string{out}) {
+	if s.isCurrent([]string{out}) {
 		t.Error("a binary that was overwritten counts as done")
 	}
 }

@@ -11,12 +11,13 @@ import (
 	"lockstep/kernels/internal/docs"
 )
 
-// docsFile is the name of the embedded table of doc comments.
+// docsFile is the name of the file with the table of doc comments, which is embedded in
+// the kernel.
 const docsFile = "docs.zip"
 
-// documentation returns the compressed table of the doc comments of pkgs and of Go's
-// builtin functions.
-func documentation(ctx context.Context, g goTool, pkgs []*packages.Package) ([]byte, error) {
+// encodeDocs returns the compressed table of the doc comments of pkgs and of Go's builtin
+// functions.
+func encodeDocs(ctx context.Context, g goTool, pkgs []*packages.Package) ([]byte, error) {
 	table := map[string]docs.Package{}
 	for _, p := range pkgs {
 		d, err := docs.Read(p.PkgPath, p.GoFiles)

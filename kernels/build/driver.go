@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// gpuTag is the build tag that links gorgonia.org/cu into the kernel. It must not be
-// "cuda": that tag enables files of gorgonia itself that do not compile.
+// gpuTag is the build tag with which gorgonia.org/cu is linked into the kernel. It must
+// not be "cuda": that tag enables files of gorgonia itself that do not compile.
 const gpuTag = "nvgpu"
 
 const (
@@ -30,11 +30,11 @@ const (
 	gpuHeader = "cmd/genlib/cuda.h"
 )
 
-// A driver describes the header and the static library with which gorgonia.org/cu is
-// compiled and linked in place of CUDA's toolkit. The library forwards calls to the
-// installed CUDA driver, if there is one when the program starts.
+// A driver contains the C header and the source of the static library with which
+// gorgonia.org/cu is compiled and linked in place of CUDA's toolkit. The library forwards
+// calls to the CUDA driver, if one is installed when the program starts.
 //
-// The plain libcuda cannot be used for three reasons. It exists only on machines with a
+// Linking with libcuda itself has three disadvantages. It exists only on machines with a
 // driver or a toolkit. A program that is linked with it does not start without it. And
 // gorgonia.org/cu ends the process in an init function if the driver cannot be
 // initialized.
@@ -47,11 +47,11 @@ type driver struct {
 // library's source.
 func newDriver(ctx context.Context, g goTool) (*driver, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		return nil, fmt.Errorf("%s can be linked on linux/amd64 only, this is %s/%s", gpuPackage, runtime.GOOS, runtime.GOARCH)
+		return nil, fmt.Errorf("%s can be linked only on linux/amd64, not on %s/%s", gpuPackage, runtime.GOOS, runtime.GOARCH)
 	}
 	for _, program := range []string{"gcc", "ar"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return nil, fmt.Errorf("no %s is on PATH: apt-get install gcc libc6-dev", program)
+			return nil, fmt.Errorf("found no %s in PATH: run apt-get install gcc libc6-dev", program)
 		}
 	}
 	version, dir, err := findModule(ctx, g, gpuPackage)
@@ -59,7 +59,7 @@ func newDriver(ctx context.Context, g goTool) (*driver, error) {
 		return nil, fmt.Errorf("find %s: %w", gpuPackage, err)
 	}
 	if version != gpuVersion {
-		return nil, fmt.Errorf("find %s: go.mod selects %s, the recipe in kernels/build/driver.go fits %s only", gpuPackage, version, gpuVersion)
+		return nil, fmt.Errorf("find %s: go.mod selects %s, but kernels/build/driver.go supports only %s", gpuPackage, version, gpuVersion)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(gpuHeader)))
 	if err != nil {
@@ -76,7 +76,7 @@ func newDriver(ctx context.Context, g goTool) (*driver, error) {
 }
 
 // env returns the environment variables with which cgo finds the header and the library.
-// Their folders are searched before those that gorgonia.org/cu names, so that an
+// Their folders are searched before the folders that gorgonia.org/cu names, so that an
 // installed toolkit has no effect.
 func (d *driver) env() []string {
 	cflags, isSet := os.LookupEnv("CGO_CFLAGS")
@@ -90,9 +90,9 @@ func (d *driver) env() []string {
 	}
 }
 
-// tags returns the build tags for a kernel with a driver. They select name look-ups in
-// Go, as in the kernel without cgo, so that half of the standard library need not be
-// compiled a second time.
+// tags returns the build tags for a kernel with a driver. With these tags names are
+// resolved in Go, as in the kernel without cgo, so that half of the standard library need
+// not be compiled a second time.
 func (d *driver) tags() []string { return []string{"netgo", "osusergo"} }
 
 // write writes the header and compiles the library.
@@ -113,24 +113,26 @@ func (d *driver) write(ctx context.Context) error {
 		{"ar", "rcs", next, object},
 	} {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("make %s: %s: %w\n%s", library, args[0], err, bytes.TrimSpace(out))
+			return fmt.Errorf("build %s: %s: %w\n%s", library, args[0], err, bytes.TrimSpace(out))
 		}
 	}
 	if err := os.Rename(next, library); err != nil {
-		return fmt.Errorf("make %s: %w", library, err)
+		return fmt.Errorf("build %s: %w", library, err)
 	}
 	return nil
 }
 
+// isFile reports whether path is a regular file.
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
 }
 
-// versioned lists the functions whose symbol differs from their name. The plain symbol
-// belongs to an older version of the function (mostly with 32-bit sizes) that the driver
-// still supports. Source: the macros of cuda.h, CUDA 11.6.
-const versioned = `
+// versionedSymbols lists the functions whose symbol in the driver differs from their name
+// in cuda.h. The symbol without a suffix belongs to an older version of the function
+// (mostly with 32-bit sizes) that the driver still supports. Source: the macros of
+// cuda.h, CUDA 11.6.
+const versionedSymbols = `
 cuDeviceTotalMem_v2 cuCtxCreate_v2 cuModuleGetGlobal_v2 cuMemGetInfo_v2 cuMemAlloc_v2 cuMemAllocPitch_v2
 cuMemFree_v2 cuMemGetAddressRange_v2 cuMemAllocHost_v2 cuMemHostGetDevicePointer_v2 cuMemcpyHtoD_v2
 cuMemcpyDtoH_v2 cuMemcpyDtoD_v2 cuMemcpyDtoA_v2 cuMemcpyAtoD_v2 cuMemcpyHtoA_v2 cuMemcpyAtoH_v2
@@ -144,9 +146,9 @@ cuLinkCreate_v2 cuLinkAddData_v2 cuLinkAddFile_v2 cuMemHostRegister_v2 cuGraphic
 cuStreamBeginCapture_v2 cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
 cuDevicePrimaryCtxSetFlags_v2 cuIpcOpenMemHandle_v2 cuGraphInstantiate_v2`
 
-// driverHeader converts gpuHeader's text into a header that compiles: it removes the
-// parts of C's own headers that the preprocessor has inserted, and adds the macros that
-// the preprocessor has removed.
+// driverHeader converts gpuHeader's text to a header that compiles: it removes the parts
+// of C's own headers that the preprocessor has inserted, and adds the macros that the
+// preprocessor has removed.
 func driverHeader(text string) ([]byte, error) {
 	const first = "typedef uint32_t cuuint32_t;\n"
 	_, rest, ok := strings.Cut(text, first)
@@ -159,7 +161,7 @@ func driverHeader(text string) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	b.WriteString("/* Written by kernels/build from " + gpuHeader + " of " + gpuPackage + ". */\n#pragma once\n#include <stdint.h>\n#include <stdlib.h>\n\n")
-	for symbol := range strings.FieldsSeq(versioned) {
+	for symbol := range strings.FieldsSeq(versionedSymbols) {
 		name := symbol[:strings.LastIndex(symbol, "_v")]
 		if !declared[name] {
 			return nil, fmt.Errorf("read the driver's interface: %s of %s does not declare %s", gpuHeader, gpuPackage, name)
@@ -194,8 +196,8 @@ func driverSymbols(header string) []string {
 }
 
 // driverSource returns the library's source in C. Every function jumps to the address in
-// its entry of a table and leaves the arguments where they are, so their types need not
-// be known. cuInit, which gorgonia.org/cu calls before all others, fills the table.
+// its entry of a table. It does not touch the arguments, so their types need not be
+// known. cuInit, which gorgonia.org/cu calls first, fills the table.
 func driverSource(symbols []string) []byte {
 	var b bytes.Buffer
 	b.WriteString(driverSourceHead)
@@ -221,7 +223,7 @@ typedef int (*function)(void);
 /* Results of the driver's functions. */
 enum { no_device = 100, not_supported = 801 };
 
-/* What every function answers while there is no driver that works. */
+/* The result of every function while there is no working driver. */
 static int reason = no_device;
 
 static int refuse(void) { return reason; }
@@ -230,7 +232,7 @@ static int missing(void) { return not_supported; }
 
 const driverSourceInit = `
 static void *open_driver(void) {
-	/* The loader knows the driver where it is installed; containers put it elsewhere. */
+	/* The loader finds an installed driver; containers mount it in other folders. */
 	static const char *const files[] = {
 		"libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1",
 	};
@@ -241,8 +243,8 @@ static void *open_driver(void) {
 	return NULL;
 }
 
-/* Answers 0 in any case: gorgonia.org/cu ends the process otherwise. Where the
-   driver is not there or cannot be initialised, the calls that follow say so. */
+/* Returns 0 in any case, because gorgonia.org/cu ends the process otherwise. If the driver
+   is missing or cannot be initialized, the later calls return the error. */
 int cuInit(unsigned int flags) {
 	void *handle = open_driver();
 	if (handle == NULL) return 0;

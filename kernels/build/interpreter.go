@@ -14,7 +14,7 @@ const (
 	interpreterVersion = "v0.0.0-20240506194242-2ff796e3da10"
 )
 
-// interpreterSubstitutions returns the differences between the kernel's interpreter and
+// interpreterSubstitutions returns the changes that the kernel makes to the source of
 // gomacro. The first group makes the implicit conversion of constants as strict as in Go:
 // gomacro evaluates "a" + 1 as "a" + "a", and accepts var s string = 65 as "A".
 func interpreterSubstitutions() []substitution {
@@ -57,7 +57,7 @@ func interpreterSubstitutions() []substitution {
 	// allow inexact`,
 		},
 		{
-			"base/untyped/lit.go", "func (untyp *Lit) EqualInt64(i int64) bool {", `// Source describes the constant in an error.
+			"base/untyped/lit.go", "func (untyp *Lit) EqualInt64(i int64) bool {", `// Source describes the constant for an error message.
 func (untyp *Lit) Source() string {
 	return untyp.Val.String() + " (untyped " + untyp.Kind.String() + " constant)"
 }
@@ -98,7 +98,7 @@ func (untyp *Lit) EqualInt64(i int64) bool {`,
 		xb`,
 		},
 		{
-			"fast/binary.go", "func (c *Comp) BinaryExprUntyped(", `// checkUntyped refuses an operation on two untyped constants that Go refuses.
+			"fast/binary.go", "func (c *Comp) BinaryExprUntyped(", `// checkUntyped reports an error for an operation on two untyped constants that Go rejects.
 func checkUntyped(c *Comp, node *ast.BinaryExpr, x, y UntypedLit) {
 	class := func(k untyped.Kind) untyped.Kind {
 		if k == untyped.String || k == untyped.Bool {
@@ -203,14 +203,14 @@ func (run *Run) new(goid uintptr) *Run {`,
 }
 
 // addInterpreter maps the files of gomacro, with the substitutions applied, into a folder
-// that is otherwise empty. It returns the flag that makes go build use that folder.
+// that is otherwise empty. It returns the flag with which go build uses that folder.
 func (b *build) addInterpreter(ctx context.Context, ov *overlay) (flag string, err error) {
 	version, dir, err := findModule(ctx, b.goTool, interpreterModule)
 	if err != nil {
 		return "", fmt.Errorf("find interpreter: %w", err)
 	}
 	if version != interpreterVersion {
-		return "", fmt.Errorf("find interpreter: go.mod selects %s %s, the recipe in kernels/build/interpreter.go fits %s only",
+		return "", fmt.Errorf("find interpreter: go.mod selects %s %s, but kernels/build/interpreter.go supports only %s",
 			interpreterModule, version, interpreterVersion)
 	}
 	seen := filepath.Join(b.dir, "kernels", ".build", "gomacro")
@@ -227,13 +227,13 @@ func (b *build) addInterpreter(ctx context.Context, ov *overlay) (flag string, e
 	}
 	mod = fmt.Appendf(mod, "\nreplace %s => ./kernels/.build/gomacro\n", interpreterModule)
 	file := filepath.Join(ov.genDir, "go.mod")
-	if err := ov.keep(file, mod); err != nil {
+	if err := ov.writeUnmapped(file, mod); err != nil {
 		return "", err
 	}
-	return "-modfile=" + file, ov.keep(filepath.Join(ov.genDir, "go.sum"), sum)
+	return "-modfile=" + file, ov.writeUnmapped(filepath.Join(ov.genDir, "go.sum"), sum)
 }
 
-// addModule maps the files of the module in the folder dir to the folder seen, with the
+// addModule maps the files of a module from the folder dir into the folder seen, with the
 // substitutions applied. It creates the folder of each package with assembly, because the
 // go command starts the assembler in that folder.
 func (o *overlay) addModule(module, dir, seen string, subs []substitution) error {
@@ -248,12 +248,11 @@ func (o *overlay) addModule(module, dir, seen string, subs []substitution) error
 		}
 		name = filepath.ToSlash(name)
 		if strings.HasSuffix(name, ".s") {
-			// The go command starts the assembler in the folder of the package.
 			if err := os.MkdirAll(filepath.Join(seen, filepath.Dir(name)), 0o755); err != nil {
 				return err
 			}
 		}
-		if !concerns(name, subs) {
+		if !isChanged(name, subs) {
 			o.replace[filepath.Join(seen, name)] = path
 			return nil
 		}
@@ -273,14 +272,14 @@ func (o *overlay) addModule(module, dir, seen string, subs []substitution) error
 	}
 	for _, s := range subs {
 		if !made[s.file] {
-			return fmt.Errorf("substitute in %s: no file %s", module, s.file)
+			return fmt.Errorf("substitute in %s: found no file %s", module, s.file)
 		}
 	}
 	return nil
 }
 
-// concerns reports whether one of the substitutions changes the file.
-func concerns(file string, subs []substitution) bool {
+// isChanged reports whether one of the substitutions changes the file.
+func isChanged(file string, subs []substitution) bool {
 	for _, s := range subs {
 		if s.file == file {
 			return true

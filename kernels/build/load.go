@@ -11,10 +11,10 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// paths returns the sorted import paths of all packages that a cell can import in this
-// build.
-func (b *build) paths(ctx context.Context) ([]string, error) {
-	list, err := standardLibrary(ctx, b.goTool)
+// importPaths returns the sorted import paths of all packages that a cell can import in
+// this build.
+func (b *build) importPaths(ctx context.Context) ([]string, error) {
+	list, err := standardPackages(ctx, b.goTool)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func (b *build) paths(ctx context.Context) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(append(list, own...), thirdParty()...)
+		list = append(append(list, own...), thirdPartyPackages()...)
 	}
 	if b.driver != nil {
 		list = append(list, gpuPackage)
@@ -41,14 +41,14 @@ func (b *build) paths(ctx context.Context) ([]string, error) {
 	return slices.Compact(list), nil
 }
 
-// registerAll generates the registrations of the packages paths, the table of their doc
-// comments, and the file that imports the registrations.
+// registerAll generates the registrations of the packages with the given import paths,
+// the table of their doc comments, and the file that imports the registrations.
 func (b *build) registerAll(ctx context.Context, ov *overlay, kernelDir string, paths []string) error {
-	pkgs, err := load(ctx, b.goTool, b.tags, paths)
+	pkgs, err := loadPackages(ctx, b.goTool, b.tags, paths)
 	if err != nil {
 		return err
 	}
-	documents, err := documentation(ctx, b.goTool, pkgs)
+	documents, err := encodeDocs(ctx, b.goTool, pkgs)
 	if err != nil {
 		return err
 	}
@@ -74,10 +74,10 @@ func (b *build) registerAll(ctx context.Context, ov *overlay, kernelDir string, 
 	return ov.generate(filepath.Join(kernelDir, "registrations.go"), "registrations.go", link.Bytes())
 }
 
-// load reads the types of packages from their compiled form, and compiles them for that.
-// The flags are the same as in the later build, so that the later build finds the
-// compiled packages in Go's build cache.
-func load(ctx context.Context, g goTool, tags string, paths []string) ([]*packages.Package, error) {
+// loadPackages compiles packages and reads their types from the compiled form. The flags
+// are the same as in the later build, so that the later build finds the compiled packages
+// in Go's build cache.
+func loadPackages(ctx context.Context, g goTool, tags string, paths []string) ([]*packages.Package, error) {
 	pkgs, err := packages.Load(&packages.Config{
 		Context:    ctx,
 		Mode:       packages.NeedName | packages.NeedFiles | packages.NeedTypes | packages.NeedImports | packages.NeedDeps | packages.NeedExportFile,

@@ -52,7 +52,7 @@ type options struct {
 	packages []string // replace the default list of packages
 	add      []string // added to the list of packages
 	force    bool
-	kernel   bool // build only the kernel
+	kernel   bool // build only the kernel, not the command
 	printID  bool
 }
 
@@ -61,9 +61,9 @@ func parseOptions(args []string) (options, error) {
 	var packages, add string
 	fs := flag.NewFlagSet("kernels/build", flag.ContinueOnError)
 	fs.StringVar(&o.out, "o", "", "folder for the binaries (default kernels/.build/bin)")
-	fs.StringVar(&o.tags, "tags", "", "extra build tags, such as nvgpu, which links "+gpuPackage+" in (needs gcc)")
-	fs.StringVar(&add, "add", "", "more packages for a cell to import, comma-separated; their modules must stand in go.mod")
-	fs.StringVar(&packages, "packages", "", "own and third-party packages or patterns in place of the default list, comma-separated")
+	fs.StringVar(&o.tags, "tags", "", "extra build tags, such as nvgpu, which links "+gpuPackage+" (needs gcc)")
+	fs.StringVar(&add, "add", "", "more packages for a cell to import, comma-separated; their modules must be in go.mod")
+	fs.StringVar(&packages, "packages", "", "packages or patterns to import in place of the default list, comma-separated")
 	fs.BoolVar(&o.force, "f", false, "build even if nothing has changed")
 	fs.BoolVar(&o.kernel, "kernel", false, "build the kernel alone, without the lockstep command")
 	fs.BoolVar(&o.printID, "id", false, "print the build id of the sources and build nothing")
@@ -74,12 +74,13 @@ func parseOptions(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q; see -help", fs.Arg(0))
 	}
 	if slices.Contains(splitList(o.tags), "cuda") {
-		return o, fmt.Errorf("-tags cuda switches files of gorgonia on that do not compile; gorgonia.org/cu comes with -tags %s", gpuTag)
+		return o, fmt.Errorf("-tags cuda enables files of gorgonia that do not compile: to link gorgonia.org/cu use -tags %s", gpuTag)
 	}
 	o.packages, o.add = splitList(packages), splitList(add)
 	return o, nil
 }
 
+// splitList splits a list whose elements are separated by commas or blanks.
 func splitList(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }
@@ -98,20 +99,20 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	}
 	begin := time.Now()
-	if !o.force && b.stamp.current(b.outputs()) {
+	if !o.force && b.stamp.isCurrent(b.outputs()) {
 		fmt.Printf("kernel is up to date: %s (build %s)\n", b.kernelFile(), b.id)
 		return nil
 	}
 	if err := os.MkdirAll(b.out, 0o755); err != nil {
-		return fmt.Errorf("make folder of the binaries: %w", err)
+		return fmt.Errorf("create folder for the binaries: %w", err)
 	}
-	if err := b.all(ctx); err != nil {
+	if err := b.runSteps(ctx); err != nil {
 		return err
 	}
 	if err := b.stamp.write(b.outputs()); err != nil {
 		return err
 	}
-	fmt.Printf("built %s (build %s) in %s\n", strings.Join(b.outputs(), " and "), b.id, seconds(begin))
+	fmt.Printf("built %s (build %s) in %s\n", strings.Join(b.outputs(), " and "), b.id, formatSeconds(begin))
 	return nil
 }
 
@@ -134,7 +135,7 @@ func newBuild(ctx context.Context, o options) (*build, error) {
 	}
 	path, dir, _ := strings.Cut(strings.TrimSpace(out), "\n")
 	if path != modulePath {
-		return nil, fmt.Errorf("find module: this folder belongs to module %q, run the command inside %q", path, modulePath)
+		return nil, fmt.Errorf("find module: this folder belongs to module %q: run the command inside module %q", path, modulePath)
 	}
 	g.dir = dir
 	var gpu *driver
@@ -149,7 +150,7 @@ func newBuild(ctx context.Context, o options) (*build, error) {
 		o.out = filepath.Join(dir, "kernels", ".build", "bin")
 	}
 	if o.out, err = filepath.Abs(o.out); err != nil {
-		return nil, fmt.Errorf("find folder of the binaries: %w", err)
+		return nil, fmt.Errorf("resolve folder for the binaries: %w", err)
 	}
 	id, err := buildID(dir)
 	if err != nil {
@@ -157,7 +158,7 @@ func newBuild(ctx context.Context, o options) (*build, error) {
 	}
 	goEnv, err := g.output(ctx, "env", "GOVERSION", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOFLAGS", "GOEXPERIMENT", "CGO_ENABLED", "CGO_CFLAGS", "CGO_LDFLAGS")
 	if err != nil {
-		return nil, fmt.Errorf("describe build: %w", err)
+		return nil, fmt.Errorf("read go env: %w", err)
 	}
 	_, err = os.Stat(filepath.Join(dir, "pkg", "cmd", "lockstep"))
 	return &build{
@@ -178,8 +179,8 @@ func (b *build) outputs() []string {
 	return []string{b.kernelFile()}
 }
 
-// all runs the three steps of the build.
-func (b *build) all(ctx context.Context) error {
+// runSteps runs the three steps of the build.
+func (b *build) runSteps(ctx context.Context) error {
 	begin := time.Now()
 	if b.driver != nil {
 		if err := b.driver.write(ctx); err != nil {
@@ -192,7 +193,7 @@ func (b *build) all(ctx context.Context) error {
 		gen += "-" + gpuTag // builds with and without the tag keep separate files
 	}
 	ov := newOverlay(filepath.Join(b.dir, "kernels", ".build", gen))
-	dir, err := upstream(ctx, b.goTool)
+	dir, err := findUpstream(ctx, b.goTool)
 	if err != nil {
 		return err
 	}
@@ -203,11 +204,11 @@ func (b *build) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	paths, err := b.paths(ctx)
+	paths, err := b.importPaths(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("1/3 registrations of %d packages (compiles them; minutes the first time) ... ", len(paths))
+	fmt.Printf("1/3 registrations of %d packages (the first build takes minutes) ... ", len(paths))
 	if err := b.registerAll(ctx, ov, kernelDir, paths); err != nil {
 		fmt.Println("failed")
 		return err
@@ -216,13 +217,13 @@ func (b *build) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(seconds(begin))
+	fmt.Println(formatSeconds(begin))
 
 	if err := b.compile(ctx, "2/3 lockstep-kernel", b.kernelFile(), kernelPath, modfile, "-overlay", overlayFile, "-tags", b.kernelTags()); err != nil {
 		return err
 	}
 	if !b.command {
-		fmt.Println("3/3 lockstep ... left out")
+		fmt.Println("3/3 lockstep ... skipped")
 		return nil
 	}
 	// The workers' program does not depend on the GPU package in the notebook's kernel.
@@ -230,12 +231,13 @@ func (b *build) all(ctx context.Context) error {
 	return b.compile(ctx, "3/3 lockstep", b.commandFile(), commandPath)
 }
 
+// kernelTags returns the build tags of the kernel.
 func (b *build) kernelTags() string {
 	return strings.Join(append([]string{"notebook"}, splitList(b.tags)...), ",")
 }
 
 // compile builds one binary under a temporary name and then renames it to file, so that a
-// kernel that is running keeps its old binary.
+// running kernel keeps its old binary.
 func (b *build) compile(ctx context.Context, label, file, pkg string, flags ...string) error {
 	begin := time.Now()
 	fmt.Printf("%s ... ", label)
@@ -252,10 +254,11 @@ func (b *build) compile(ctx context.Context, label, file, pkg string, flags ...s
 	if err := os.Rename(next, file); err != nil {
 		return fmt.Errorf("compile %s: %w", pkg, err)
 	}
-	fmt.Println(seconds(begin))
+	fmt.Println(formatSeconds(begin))
 	return nil
 }
 
-func seconds(since time.Time) string {
+// formatSeconds formats the time that has passed since the given time.
+func formatSeconds(since time.Time) string {
 	return fmt.Sprintf("%.1f s", time.Since(since).Seconds())
 }

@@ -17,21 +17,21 @@ const (
 )
 
 // upstreamFiles returns the names of the files of gophernotes that become part of the
-// kernel. compiler_version.go is left out: it rejects compilers older than Go 1.11 by a
-// form of build constraint that Go no longer supports.
+// kernel. compiler_version.go is left out: it rejects Go versions before 1.11 with a
+// build constraint in a syntax that Go no longer supports.
 func upstreamFiles() []string {
 	return []string{"complete.go", "display.go", "image.go", "kernel.go", "main.go", "messages.go", "x_package.go"}
 }
 
-// A substitution replaces a piece of code in an upstream file.
+// A substitution replaces a piece of code in a file of another module.
 type substitution struct {
 	file string // file name in gophernotes
 	old  string // text that must occur in the file exactly once
 	new  string // text that replaces it
 }
 
-// substitutions returns the differences between the kernel and gophernotes. The functions
-// that the new code calls are in kernels/lockstep-kernel.
+// substitutions returns the changes that the kernel makes to the source of gophernotes.
+// The functions that the new code calls are in kernels/lockstep-kernel.
 func substitutions() []substitution {
 	return []substitution{
 		{"kernel.go", "ir := interp.New()", "ir := newInterp()"},
@@ -49,7 +49,7 @@ func substitutions() []substitution {
 			"if err := publishError(receipt, content, executionErr); err != nil {",
 		},
 		{"kernel.go", `log.Println("Shutting down in response to shutdown_request")`, "lockstep.shutDown()"},
-		{"kernel.go", "go poll(stdin, sockets.StdinSocket.Socket)", "go lockstep.asker.listen(sockets)"},
+		{"kernel.go", "go poll(stdin, sockets.StdinSocket.Socket)", "go lockstep.stdin.listen(sockets)"},
 		{"kernel.go", "handleCompleteRequest(ir, receipt)", "replyComplete(ir, receipt)"},
 		{
 			"kernel.go", `log.Println("Unhandled shell message: ", receipt.Msg.Header.MsgType)`,
@@ -58,9 +58,9 @@ func substitutions() []substitution {
 	}
 }
 
-// substitute returns src with the substitutions for file applied. The old text of each
-// must occur exactly once: otherwise upstream's source has changed, and a kernel built
-// from it could misbehave unnoticed.
+// substitute returns src with the substitutions for file applied. Each old text must
+// occur exactly once: otherwise the module's source has changed, and a kernel built from
+// it could misbehave unnoticed.
 func substitute(module, file, src string, subs []substitution) (string, error) {
 	for _, s := range subs {
 		if s.file != file {
@@ -68,22 +68,22 @@ func substitute(module, file, src string, subs []substitution) (string, error) {
 		}
 		if n := strings.Count(src, s.old); n != 1 {
 			return "", fmt.Errorf("substitute in %s %s: found %q %d times, want exactly once; "+
-				"the recipe in kernels/build fits one version only", module, file, s.old, n)
+				"kernels/build supports only one version", module, file, s.old, n)
 		}
 		src = strings.Replace(src, s.old, s.new, 1)
 	}
 	return src, nil
 }
 
-// upstream returns the folder of gophernotes in the module cache. It returns an error if
-// the version or the list of files differs from the expected one.
-func upstream(ctx context.Context, g goTool) (string, error) {
+// findUpstream returns the folder of gophernotes in the module cache. It returns an error
+// if the version or the list of files differs from the expected one.
+func findUpstream(ctx context.Context, g goTool) (string, error) {
 	version, dir, err := findModule(ctx, g, upstreamModule)
 	if err != nil {
 		return "", fmt.Errorf("find gophernotes: %w", err)
 	}
 	if version != upstreamVersion {
-		return "", fmt.Errorf("find gophernotes: go.mod selects %s, the recipe fits %s only", version, upstreamVersion)
+		return "", fmt.Errorf("find gophernotes: go.mod selects %s, but kernels/build/overlay.go supports only %s", version, upstreamVersion)
 	}
 	return dir, checkUpstreamFiles(dir)
 }
@@ -102,7 +102,8 @@ func findModule(ctx context.Context, g goTool, path string) (version, dir string
 	return mod.Version, mod.Dir, nil
 }
 
-// checkUpstreamFiles returns an error if the Go files in dir are not the expected ones.
+// checkUpstreamFiles returns an error unless the Go files in dir are those of
+// upstreamFiles.
 func checkUpstreamFiles(dir string) error {
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -115,7 +116,7 @@ func checkUpstreamFiles(dir string) error {
 		}
 	}
 	if want := upstreamFiles(); !slices.Equal(got, want) {
-		return fmt.Errorf("check gophernotes %s: its files are %v, want %v", dir, got, want)
+		return fmt.Errorf("check gophernotes in %s: got files %v, want %v", dir, got, want)
 	}
 	return nil
 }
@@ -134,7 +135,7 @@ func newOverlay(genDir string) *overlay {
 }
 
 // generate writes src to the file name in the folder of generated files and maps path to
-// it. It does not write if the content is unchanged.
+// it. It keeps the file if the content is unchanged.
 func (o *overlay) generate(path, name string, src []byte) error {
 	real := filepath.Join(o.genDir, name)
 	o.replace[path] = real
@@ -142,8 +143,9 @@ func (o *overlay) generate(path, name string, src []byte) error {
 	return writeIfChanged(real, src)
 }
 
-// keep writes a generated file that the compiler reads directly, without a mapping.
-func (o *overlay) keep(path string, src []byte) error {
+// writeUnmapped writes a generated file that the compiler reads directly, without a
+// mapping.
+func (o *overlay) writeUnmapped(path string, src []byte) error {
 	o.written[path] = true
 	return writeIfChanged(path, src)
 }

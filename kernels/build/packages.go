@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// thirdParty returns the import paths of other modules' packages that a cell can import.
-// Use the flag -add for a notebook that needs another one.
-func thirdParty() []string {
+// thirdPartyPackages returns the import paths of other modules' packages that a cell can
+// import. The flag -add adds more packages for a notebook.
+func thirdPartyPackages() []string {
 	return []string{
 		"github.com/go-gota/gota/dataframe",
 		"github.com/go-gota/gota/series",
@@ -63,9 +63,9 @@ func ownPackages(ctx context.Context, g goTool) ([]string, error) {
 	return listPackages(ctx, g, modulePath+"/pkg/...")
 }
 
-// standardLibrary returns the import paths of the public packages of the standard
+// standardPackages returns the import paths of the public packages of the standard
 // library.
-func standardLibrary(ctx context.Context, g goTool) ([]string, error) {
+func standardPackages(ctx context.Context, g goTool) ([]string, error) {
 	return listPackages(ctx, g, "std")
 }
 
@@ -79,17 +79,17 @@ func listPackages(ctx context.Context, g goTool, pattern string) ([]string, erro
 	var paths []string
 	for line := range strings.Lines(out) {
 		name, path, ok := strings.Cut(strings.TrimSpace(line), " ")
-		if ok && importable(name, path) {
+		if ok && isImportable(name, path) {
 			paths = append(paths, path)
 		}
 	}
 	return paths, nil
 }
 
-// importable reports whether a cell may import a package. unsafe is excluded because it
+// isImportable reports whether a cell may import a package. unsafe is excluded because it
 // has no object file from which to read types; the interpreter supports it without
 // registration.
-func importable(name, path string) bool {
+func isImportable(name, path string) bool {
 	if name == "main" || path == "unsafe" || path == "builtin" {
 		return false
 	}

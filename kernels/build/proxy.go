@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// proxy generates the struct through which an interpreted value satisfies a compiled
-// interface. It has one function field per method, and methods that call the fields. The
-// interpreter sets the fields; it prescribes their names and order.
-func (reg *registration) proxy(name string, face *types.Interface) {
+// writeProxy generates the struct type through which an interpreted value satisfies a
+// compiled interface. The struct has one function field per method, and its methods call
+// the fields. The interpreter sets the fields; it prescribes their names and order.
+func (reg *registration) writeProxy(name string, face *types.Interface) {
 	var fields, methods strings.Builder
 	for m := range face.Methods() {
 		sig := m.Signature()
-		params, args := reg.parameters(sig)
-		results, ret := reg.results(sig), ""
+		params, args := reg.formatParameters(sig)
+		results, ret := reg.formatResults(sig), ""
 		if results != "" {
 			ret = "return "
 		}
@@ -26,13 +26,13 @@ func (reg *registration) proxy(name string, face *types.Interface) {
 	fmt.Fprintf(&reg.decls, "\ntype proxy%s struct {\nObject interface{}\n%s}\n%s", name, &fields, &methods)
 }
 
-// parameters returns a signature's parameters, and the arguments with which a method
-// passes them on.
-func (reg *registration) parameters(sig *types.Signature) (params, args []string) {
+// formatParameters returns a signature's parameters, and the arguments with which a
+// method passes them on.
+func (reg *registration) formatParameters(sig *types.Signature) (params, args []string) {
 	n := sig.Params().Len()
 	for i := range n {
 		arg := fmt.Sprintf("a%d", i)
-		t := types.TypeString(sig.Params().At(i).Type(), reg.qualifier)
+		t := types.TypeString(sig.Params().At(i).Type(), reg.importName)
 		if sig.Variadic() && i == n-1 {
 			params = append(params, arg+" ..."+strings.TrimPrefix(t, "[]"))
 			args = append(args, arg+"...")
@@ -44,12 +44,13 @@ func (reg *registration) parameters(sig *types.Signature) (params, args []string
 	return params, args
 }
 
-// results returns a signature's result types, in parentheses, or "" if it has none. The
-// names of the results are left out: one of them might be the same as the receiver's.
-func (reg *registration) results(sig *types.Signature) string {
+// formatResults returns a signature's result types in parentheses, or "" if there are
+// none. It omits the names of the results, because one of them might be the receiver's
+// name.
+func (reg *registration) formatResults(sig *types.Signature) string {
 	var list []string
 	for v := range sig.Results().Variables() {
-		list = append(list, types.TypeString(v.Type(), reg.qualifier))
+		list = append(list, types.TypeString(v.Type(), reg.importName))
 	}
 	if len(list) == 0 {
 		return ""
@@ -57,53 +58,56 @@ func (reg *registration) results(sig *types.Signature) string {
 	return "(" + strings.Join(list, ", ") + ")"
 }
 
-// writable reports whether the types of all methods can be written in the source of
-// another package. An interface for which this is impossible is registered without a
-// proxy: no interpreted type could satisfy it.
-func writable(face *types.Interface) bool {
+// canWriteInterface reports whether the types of all methods can be written in the source
+// of another package. Otherwise the interface is registered without a proxy, and no
+// interpreted type can satisfy it.
+func canWriteInterface(face *types.Interface) bool {
 	for m := range face.Methods() {
 		// A proxy has a field named Object, so it cannot have a method of this name.
-		if !m.Exported() || m.Name() == "Object" || !writableTuple(m.Signature().Params()) || !writableTuple(m.Signature().Results()) {
+		if !m.Exported() || m.Name() == "Object" || !canWriteTuple(m.Signature().Params()) || !canWriteTuple(m.Signature().Results()) {
 			return false
 		}
 	}
 	return true
 }
 
-func writableTuple(t *types.Tuple) bool {
+// canWriteTuple reports whether another package can refer to all types of a parameter or
+// result list.
+func canWriteTuple(t *types.Tuple) bool {
 	for v := range t.Variables() {
-		if !writableType(v.Type()) {
+		if !canWriteType(v.Type()) {
 			return false
 		}
 	}
 	return true
 }
 
-func writableType(t types.Type) bool {
+// canWriteType reports whether another package can refer to the type in its source.
+func canWriteType(t types.Type) bool {
 	switch t := t.(type) {
 	case *types.Basic:
 		return t.Kind() != types.UnsafePointer && t.Kind() != types.Invalid
 	case *types.Alias:
-		return writableName(t.Obj()) && writableTypes(t.TypeArgs())
+		return canWriteName(t.Obj()) && canWriteTypes(t.TypeArgs())
 	case *types.Named:
-		return writableName(t.Obj()) && writableTypes(t.TypeArgs())
+		return canWriteName(t.Obj()) && canWriteTypes(t.TypeArgs())
 	case *types.Pointer:
-		return writableType(t.Elem())
+		return canWriteType(t.Elem())
 	case *types.Slice:
-		return writableType(t.Elem())
+		return canWriteType(t.Elem())
 	case *types.Array:
-		return writableType(t.Elem())
+		return canWriteType(t.Elem())
 	case *types.Chan:
-		return writableType(t.Elem())
+		return canWriteType(t.Elem())
 	case *types.Map:
-		return writableType(t.Key()) && writableType(t.Elem())
+		return canWriteType(t.Key()) && canWriteType(t.Elem())
 	case *types.Signature:
-		return writableTuple(t.Params()) && writableTuple(t.Results())
+		return canWriteTuple(t.Params()) && canWriteTuple(t.Results())
 	case *types.Interface:
-		return writable(t)
+		return canWriteInterface(t)
 	case *types.Struct:
 		for f := range t.Fields() {
-			if !f.Exported() || !writableType(f.Type()) {
+			if !f.Exported() || !canWriteType(f.Type()) {
 				return false
 			}
 		}
@@ -112,17 +116,18 @@ func writableType(t types.Type) bool {
 	return false
 }
 
-func writableTypes(list *types.TypeList) bool {
+// canWriteTypes reports whether another package can refer to all types of the list.
+func canWriteTypes(list *types.TypeList) bool {
 	for t := range list.Types() {
-		if !writableType(t) {
+		if !canWriteType(t) {
 			return false
 		}
 	}
 	return true
 }
 
-// writableName reports whether a type's name is exported by a package that the
-// generated source may import.
-func writableName(o *types.TypeName) bool {
-	return o.Pkg() == nil || o.Exported() && importable(o.Pkg().Name(), o.Pkg().Path())
+// canWriteName reports whether a type's name is exported by a package that the generated
+// source may import.
+func canWriteName(o *types.TypeName) bool {
+	return o.Pkg() == nil || o.Exported() && isImportable(o.Pkg().Name(), o.Pkg().Path())
 }

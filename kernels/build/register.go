@@ -13,9 +13,9 @@ import (
 )
 
 // A registration generates the source of a package that enters another package's exported
-// objects into the interpreter's table, so that a cell can import that package:
+// objects into the interpreter's table, so that a cell can import that other package:
 //
-//	imports.Packages["path"] = imports.Package{Name, Binds, Types, Proxies, Untypeds}
+// \timports.Packages["path"] = imports.Package{Name, Binds, Types, Proxies, Untypeds}
 //
 // Generic functions and types are left out: the interpreter uses package reflect, which
 // cannot represent them.
@@ -35,57 +35,59 @@ func register(p *types.Package, name string) (src []byte, skipped []string, err 
 	scope := p.Scope()
 	for _, n := range scope.Names() {
 		if o := scope.Lookup(n); o.Exported() {
-			reg.object(o)
+			reg.registerObject(o)
 		}
 	}
-	src, err = format.Source(reg.source(name))
+	src, err = format.Source(reg.generateSource(name))
 	if err != nil {
 		return nil, nil, fmt.Errorf("format registration of %s: %w", p.Path(), err)
 	}
 	return src, reg.skipped, nil
 }
 
-// object registers one exported object of the package's scope.
-func (reg *registration) object(o types.Object) {
+// registerObject registers one exported object.
+func (reg *registration) registerObject(o types.Object) {
 	switch o := o.(type) {
 	case *types.Const:
-		reg.constant(o)
+		reg.registerConstant(o)
 	case *types.Var:
-		fmt.Fprintf(&reg.binds, "%q: r.ValueOf(&%s).Elem(),\n", o.Name(), reg.local(o.Name()))
+		fmt.Fprintf(&reg.binds, "%q: r.ValueOf(&%s).Elem(),\n", o.Name(), reg.qualifiedName(o.Name()))
 	case *types.Func:
 		if o.Signature().TypeParams().Len() > 0 {
-			reg.skip(&reg.binds, o, "is generic")
+			reg.writeSkipped(&reg.binds, o, "is generic")
 			return
 		}
-		fmt.Fprintf(&reg.binds, "%q: r.ValueOf(%s),\n", o.Name(), reg.local(o.Name()))
+		fmt.Fprintf(&reg.binds, "%q: r.ValueOf(%s),\n", o.Name(), reg.qualifiedName(o.Name()))
 	case *types.TypeName:
-		reg.typeName(o)
+		reg.registerType(o)
 	}
 }
 
-// skip writes a comment line with the reason why an object is left out.
-func (reg *registration) skip(b *bytes.Buffer, o types.Object, why string) {
+// writeSkipped writes a comment line with the reason why an object is left out.
+func (reg *registration) writeSkipped(b *bytes.Buffer, o types.Object, why string) {
 	fmt.Fprintf(b, "// %s %s\n", o.Name(), why)
 	reg.skipped = append(reg.skipped, o.Name())
 }
 
-// constant registers a constant. reflect.ValueOf needs a typed value, so an untyped
-// integer gets the first of the types int, uint64 and float64 that can represent it. Its
-// exact value is also written to Untypeds.
-func (reg *registration) constant(o *types.Const) {
-	expr := reg.local(o.Name())
+// registerConstant registers a constant. reflect.ValueOf needs a typed value, so an
+// untyped integer gets the first of the types int, uint64 and float64 that can represent
+// it. Its exact value is also written to Untypeds.
+func (reg *registration) registerConstant(o *types.Const) {
+	expr := reg.qualifiedName(o.Name())
 	if b, ok := o.Type().(*types.Basic); ok && b.Info()&types.IsUntyped != 0 {
 		if b.Kind() == types.UntypedInt {
-			expr = typedInt(expr, o.Val())
+			expr = convertInt(expr, o.Val())
 		}
-		if u := untypedText(b.Kind(), o.Val()); u != "" {
+		if u := formatUntyped(b.Kind(), o.Val()); u != "" {
 			fmt.Fprintf(&reg.untypeds, "%q: %s,\n", o.Name(), strconv.Quote(u))
 		}
 	}
 	fmt.Fprintf(&reg.binds, "%q: r.ValueOf(%s),\n", o.Name(), expr)
 }
 
-func typedInt(expr string, v constant.Value) string {
+// convertInt returns expr, converted to the first of the types int, uint64 and float64
+// that can represent v.
+func convertInt(expr string, v constant.Value) string {
 	if _, exact := constant.Int64Val(v); exact {
 		return expr
 	}
@@ -95,9 +97,8 @@ func typedInt(expr string, v constant.Value) string {
 	return "float64(" + expr + ")"
 }
 
-// untypedText returns the text that the interpreter uses to represent an untyped
-// constant.
-func untypedText(kind types.BasicKind, v constant.Value) string {
+// formatUntyped returns the text by which the interpreter represents an untyped constant.
+func formatUntyped(kind types.BasicKind, v constant.Value) string {
 	switch kind {
 	case types.UntypedBool:
 		return "bool:" + v.ExactString()
@@ -115,21 +116,21 @@ func untypedText(kind types.BasicKind, v constant.Value) string {
 	return ""
 }
 
-// typeName registers a type. For an interface it also registers the proxy type through
-// which compiled code calls the methods of an interpreted type.
-func (reg *registration) typeName(o *types.TypeName) {
+// registerType registers a type. For an interface it also registers the proxy type
+// through which compiled code calls the methods of an interpreted type.
+func (reg *registration) registerType(o *types.TypeName) {
 	if isGeneric(o.Type()) {
-		reg.skip(&reg.types, o, "is generic")
+		reg.writeSkipped(&reg.types, o, "is generic")
 		return
 	}
 	face, isInterface := o.Type().Underlying().(*types.Interface)
 	if isInterface && !face.IsMethodSet() {
-		reg.skip(&reg.types, o, "is a constraint")
+		reg.writeSkipped(&reg.types, o, "is a constraint")
 		return
 	}
-	fmt.Fprintf(&reg.types, "%q: r.TypeOf((*%s)(nil)).Elem(),\n", o.Name(), reg.local(o.Name()))
-	if isInterface && face.NumMethods() > 0 && writable(face) {
-		reg.proxy(o.Name(), face)
+	fmt.Fprintf(&reg.types, "%q: r.TypeOf((*%s)(nil)).Elem(),\n", o.Name(), reg.qualifiedName(o.Name()))
+	if isInterface && face.NumMethods() > 0 && canWriteInterface(face) {
+		reg.writeProxy(o.Name(), face)
 		fmt.Fprintf(&reg.proxies, "%q: r.TypeOf((*proxy%s)(nil)).Elem(),\n", o.Name(), o.Name())
 	}
 }
@@ -145,13 +146,14 @@ func isGeneric(t types.Type) bool {
 	return false
 }
 
-// local returns the expression that names an object of the registered package.
-func (reg *registration) local(name string) string {
-	return reg.qualifier(reg.pkg) + "." + name
+// qualifiedName returns the expression that refers to an object of the registered
+// package.
+func (reg *registration) qualifiedName(name string) string {
+	return reg.importName(reg.pkg) + "." + name
 }
 
-// qualifier returns the name under which the generated file imports a package.
-func (reg *registration) qualifier(p *types.Package) string {
+// importName returns the name under which the generated file imports a package.
+func (reg *registration) importName(p *types.Package) string {
 	name, ok := reg.imports[p.Path()]
 	if !ok {
 		name = fmt.Sprintf("p%d_%s", len(reg.imports), p.Name())
@@ -160,8 +162,8 @@ func (reg *registration) qualifier(p *types.Package) string {
 	return name
 }
 
-// source returns the complete generated file.
-func (reg *registration) source(name string) []byte {
+// generateSource returns the complete generated file.
+func (reg *registration) generateSource(name string) []byte {
 	if _, ok := reg.imports[reg.pkg.Path()]; !ok {
 		// All exported objects are generic, but the package is still linked in.
 		reg.imports[reg.pkg.Path()] = "_"

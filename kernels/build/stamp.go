@@ -72,33 +72,33 @@ func hashFile(h hash.Hash, root, name string) error {
 	return nil
 }
 
-// A stamp describes the inputs of a build. The build stores it with the binaries. If the
-// stored stamp is the same as the stamp of the next build, that build has nothing to do.
+// A stamp describes the inputs of a build. It is stored with the binaries. If it equals
+// the stamp of the next build, that build has nothing to do.
 type stamp struct {
 	path string
 	text string
 }
 
-// newStamp returns the stamp of a build into the folder dir, with the given build id and
-// other inputs.
+// newStamp returns the stamp of a build. dir is the folder of the binaries, id the build
+// id.
 func newStamp(dir, id string, inputs ...string) stamp {
 	return stamp{path: filepath.Join(dir, ".stamp"), text: "build id " + id + "\n" + strings.Join(inputs, "\n") + "\n"}
 }
 
-// current reports whether the last build had the same stamp and the output files have not
-// changed since.
-func (s stamp) current(outputs []string) bool {
+// isCurrent reports whether the last build had the same stamp and the output files have
+// not changed since.
+func (s stamp) isCurrent(outputs []string) bool {
 	old, err := os.ReadFile(s.path)
 	if err != nil {
 		return false
 	}
-	files, ok := fileTimes(outputs)
+	files, ok := describeFiles(outputs)
 	return ok && string(old) == s.text+files
 }
 
 // write stores the stamp after a successful build.
 func (s stamp) write(outputs []string) error {
-	files, ok := fileTimes(outputs)
+	files, ok := describeFiles(outputs)
 	if !ok {
 		return fmt.Errorf("write stamp: a binary is missing: %s", strings.Join(outputs, ", "))
 	}
@@ -108,9 +108,9 @@ func (s stamp) write(outputs []string) error {
 	return nil
 }
 
-// fileTimes returns the sizes and modification times of files as text. ok is false if a
-// file is missing.
-func fileTimes(paths []string) (text string, ok bool) {
+// describeFiles returns the names, sizes and modification times of files as text. ok is
+// false if a file is missing.
+func describeFiles(paths []string) (text string, ok bool) {
 	var b strings.Builder
 	for _, p := range paths {
 		info, err := os.Stat(p)

@@ -43,8 +43,8 @@ const (
 	commandFile = "lockstep"
 )
 
-// Options contains the destination and the binaries of a kernelspec. At most one of User,
-// Prefix and Sys may be set; the zero value installs for this user.
+// Options contains the destination of a kernelspec and the paths of its binaries. At most
+// one of User, Prefix and Sys may be set; the zero value installs for this user.
 type Options struct {
 	User   bool   // for this user: $JUPYTER_DATA_DIR, $XDG_DATA_HOME/jupyter or ~/.local/share/jupyter
 	Prefix string // for an environment: share/jupyter in this folder
@@ -68,8 +68,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// spec is the content of kernel.json.
-type spec struct {
+// kernelJSON is the content of kernel.json.
+type kernelJSON struct {
 	Argv          []string          `json:"argv"`
 	DisplayName   string            `json:"display_name"`
 	Language      string            `json:"language"`
@@ -79,13 +79,13 @@ type spec struct {
 }
 
 // Install writes the kernelspec and returns its folder. It replaces the files of an
-// earlier kernelspec one by one, each atomically, so that a running kernel continues. An
-// error names what is missing and how to create it.
+// earlier kernelspec one by one, each atomically, so that a running kernel continues. If
+// a file is missing, the error describes how to create it.
 func Install(o Options) (dir string, err error) {
 	if dir, err = Dir(o); err != nil {
 		return "", err
 	}
-	kernel, command, err := o.binaries()
+	kernel, command, err := o.findBinaries()
 	if err != nil {
 		return "", err
 	}
@@ -98,7 +98,7 @@ func Install(o Options) (dir string, err error) {
 			return "", fmt.Errorf("install kernel: %w", err)
 		}
 	}
-	doc, err := json.MarshalIndent(spec{
+	doc, err := json.MarshalIndent(kernelJSON{
 		Argv:          []string{installedKernel, "{connection_file}"},
 		DisplayName:   DisplayName,
 		Language:      "go",
@@ -116,27 +116,12 @@ func Install(o Options) (dir string, err error) {
 	return dir, nil
 }
 
-// Uninstall removes the folder that Install with the same Options has written, and
-// returns its path.
-func Uninstall(o Options) (dir string, err error) {
-	if dir, err = Dir(o); err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(filepath.Join(dir, "kernel.json")); err != nil {
-		return "", fmt.Errorf("uninstall kernel: no kernelspec is there: %w", err)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return "", fmt.Errorf("uninstall kernel: %w", err)
-	}
-	return dir, nil
-}
-
 // Dir returns the absolute path of the folder that Install writes.
 func Dir(o Options) (string, error) {
 	if err := o.Validate(); err != nil {
 		return "", err
 	}
-	data, err := dataDir(o)
+	data, err := jupyterDataDir(o)
 	if err != nil {
 		return "", err
 	}
@@ -147,8 +132,8 @@ func Dir(o Options) (string, error) {
 	return dir, nil
 }
 
-// dataDir returns Jupyter's data folder for the options, by the rules of jupyter_core.
-func dataDir(o Options) (string, error) {
+// jupyterDataDir returns Jupyter's data folder for the options, by the rules of jupyter_core.
+func jupyterDataDir(o Options) (string, error) {
 	switch {
 	case o.Prefix != "":
 		return filepath.Join(o.Prefix, "share", "jupyter"), nil
@@ -170,9 +155,9 @@ func dataDir(o Options) (string, error) {
 
 const howToBuild = "in the project's folder run \"go run ./kernels/build\", then \"kernels/.build/bin/lockstep kernel install\""
 
-// binaries returns the paths of the two programs and checks that they are of the same
-// build.
-func (o Options) binaries() (kernel, command string, err error) {
+// findBinaries returns the paths of the kernel and the command. It returns an error
+// unless both belong to the same build.
+func (o Options) findBinaries() (kernel, command string, err error) {
 	kernel, command = o.Kernel, o.Command
 	if command == "" {
 		if command, err = os.Executable(); err != nil {
@@ -197,34 +182,34 @@ func (o Options) binaries() (kernel, command string, err error) {
 	if o.Command != "" {
 		return kernel, command, nil // the build id of another program than the running one is unknown
 	}
-	id, err := kernelID(kernel)
+	id, err := readKernelID(kernel)
 	if err != nil {
 		return "", "", err
 	}
 	if ours := notebook.BuildID(); id != ours {
-		return "", "", fmt.Errorf("install kernel: %s is of build %s and this command of build %s: workers would be refused; %s",
+		return "", "", fmt.Errorf("install kernel: %s has build id %s but this command has build id %s, so its workers would be rejected; %s",
 			kernel, id, ours, howToBuild)
 	}
 	return kernel, command, nil
 }
 
-// kernelID runs a kernel binary to get its build id.
-func kernelID(kernel string) (string, error) {
+// readKernelID runs a kernel binary to get its build id.
+func readKernelID(kernel string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, kernel, "--version").Output()
 	if err != nil {
-		return "", fmt.Errorf("install kernel: ask %s for its version: %w; %s", kernel, err, howToBuild)
+		return "", fmt.Errorf("install kernel: get version of %s: %w; %s", kernel, err, howToBuild)
 	}
 	id, ok := strings.CutPrefix(strings.TrimSpace(string(out)), kernelFile+" ")
 	if !ok {
-		return "", fmt.Errorf("install kernel: %s --version says %q, want %q and a build id; %s", kernel, out, kernelFile, howToBuild)
+		return "", fmt.Errorf("install kernel: %s --version printed %q, want %q and a build id; %s", kernel, out, kernelFile, howToBuild)
 	}
 	return id, nil
 }
 
-// copyProgram copies a program atomically: to is always either the old file or the
-// complete new one.
+// copyProgram copies a program atomically: a reader of the path to sees either the old
+// file or the complete new one.
 func copyProgram(from, to string) (err error) {
 	src, err := os.Open(from)
 	if err != nil {

@@ -40,7 +40,7 @@ func TestInstallWritesAKernelspec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var s spec
+	var s kernelJSON
 	if err := json.Unmarshal(doc, &s); err != nil {
 		t.Fatal(err)
 	}
@@ -75,15 +75,6 @@ func TestInstallWritesAKernelspec(t *testing.T) {
 	}
 	if len(entries) != 3 {
 		t.Errorf("the folder holds %v, want three files and nothing half-written", entries)
-	}
-	if _, err := Uninstall(Options{Prefix: prefix}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("%s is still there after Uninstall: %v", dir, err)
-	}
-	if _, err := Uninstall(Options{Prefix: prefix}); err == nil {
-		t.Error("Uninstall of nothing gives no error")
 	}
 }
 
@@ -138,11 +129,11 @@ func TestInstallSaysHowToBuild(t *testing.T) {
 
 	// Without Command the running program, this test, is the command.
 	program(t, kernel, "echo lockstep-kernel 0123456789abcdef")
-	install(Options{Kernel: kernel}, "is of build 0123456789abcdef and this command of build "+notebook.BuildID())
+	install(Options{Kernel: kernel}, "has build id 0123456789abcdef but this command has build id "+notebook.BuildID())
 	program(t, kernel, "echo something else")
-	install(Options{Kernel: kernel}, "--version says")
+	install(Options{Kernel: kernel}, "--version printed")
 	program(t, kernel, "exit 1")
-	install(Options{Kernel: kernel}, "ask "+kernel+" for its version")
+	install(Options{Kernel: kernel}, "get version of "+kernel)
 	if _, err := os.Stat(filepath.Join(prefix, "share")); !os.IsNotExist(err) {
 		t.Errorf("a failed Install left %s behind: %v", filepath.Join(prefix, "share"), err)
 	}

@@ -12,22 +12,22 @@ import (
 	"lockstep/kernels/internal/memory"
 )
 
-// openCrash reads from the crash file how the notebook's previous kernel ended, and
-// starts the crash file of this kernel. If that fails, the error is logged and the kernel
-// runs without a crash file.
-func (k *kernelState) openCrash(connectionFile string) {
+// openCrashFile reads how the notebook's previous kernel ended from its crash file, and
+// creates the crash file of this kernel. If that fails, the error is logged and the
+// kernel runs without a crash file.
+func (k *kernelState) openCrashFile(connectionFile string) {
 	var err error
-	if k.crash, k.former, err = crash.Open(connectionFile); err != nil {
+	if k.crash, k.previousEnd, err = crash.Open(connectionFile); err != nil {
 		fmt.Fprintf(k.log, "lockstep-kernel: %v\n", err)
 	}
 }
 
-// showFormer prints, once, how the notebook's previous kernel ended.
-func (k *kernelState) showFormer() {
-	if k.former != "" {
-		fmt.Fprintln(k.stderr.File(), k.former)
+// showPreviousEnd prints, once, how the notebook's previous kernel ended.
+func (k *kernelState) showPreviousEnd() {
+	if k.previousEnd != "" {
+		fmt.Fprintln(k.stderr.File(), k.previousEnd)
 		k.stderr.Flush()
-		k.former = ""
+		k.previousEnd = ""
 	}
 }
 
@@ -46,7 +46,7 @@ type memoryError struct{ error }
 // watchMemory starts to watch the kernel's memory use. At the limit the running cell is
 // interrupted; if memory use still grows, the kernel exits. An invalid limit is an error.
 func (k *kernelState) watchMemory() error {
-	limit, err := memory.NewLimit(os.Getenv(memory.Variable))
+	limit, err := memory.NewLimit(os.Getenv(memory.EnvVariable))
 	if err != nil {
 		return err
 	}
@@ -58,11 +58,11 @@ func (k *kernelState) watchMemory() error {
 		Limit: limit, Used: memory.Used, Cell: k.session.Cell,
 		Interrupt: func(err error) {
 			if !k.session.Fail(k.session.Cell(), memoryError{err}) {
-				fmt.Fprintf(k.stderr.File(), "%v (no cell runs: a goroutine uses it)\n", err)
+				fmt.Fprintf(k.stderr.File(), "%v (used by a goroutine; no cell is running)\n", err)
 			}
 		},
 		End: func(err error) {
-			k.crash.Write(err.Error())
+			k.crash.WriteCause(err.Error())
 			fmt.Fprintf(k.log, "lockstep-kernel: %v\n", err)
 			os.Exit(1)
 		},

@@ -20,8 +20,9 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// An ending is the value with which a cell panics at an error that it does not handle.
-type ending struct {
+// An unhandledError is the value with which a cell panics because of an error that it
+// does not handle.
+type unhandledError struct {
 	err error
 	at  token.Pos
 
@@ -32,8 +33,8 @@ type ending struct {
 	bodies int
 }
 
-func (e *ending) Error() string { return e.err.Error() }
-func (e *ending) Unwrap() error { return e.err }
+func (e *unhandledError) Error() string { return e.err.Error() }
+func (e *unhandledError) Unwrap() error { return e.err }
 
 // An errorState contains the kernel's state for the handling of errors in cells.
 type errorState struct {
@@ -47,8 +48,8 @@ type errorState struct {
 	reported map[string]bool // errors that were printed in the output of this cell
 }
 
-// redeclared removes the functions that a cell is about to declare from s.safe.
-func (s *errorState) redeclared(nodes []ast.Node) {
+// removeRedeclared removes the functions that a cell is about to declare from s.safe.
+func (s *errorState) removeRedeclared(nodes []ast.Node) {
 	for _, n := range nodes {
 		if d, ok := n.(*ast.FuncDecl); ok {
 			delete(s.safe, d.Name.Name)
@@ -56,19 +57,21 @@ func (s *errorState) redeclared(nodes []ast.Node) {
 	}
 }
 
-// fail ends the cell or goroutine because of an error that the cell does not handle. If
-// compiled code has called the current function, the error is only printed.
-func (k *kernelState) fail(at token.Pos, err error) {
-	e := &ending{err: err, at: at, bodies: bodiesToLeave()}
+// endCell ends the cell or goroutine because of an error that the cell does not handle.
+// If compiled code has called the current function, endCell only prints the error and
+// returns.
+func (k *kernelState) endCell(at token.Pos, err error) {
+	e := &unhandledError{err: err, at: at, bodies: bodiesToLeave()}
 	if e.bodies == 0 { // a panic through the compiled code would be unsafe
-		k.report(e, calledBack)
+		k.reportError(e, inCallback)
 		return
 	}
 	panic(e)
 }
 
-// calledBack describes in a message where an error occurred that could not end the cell.
-const calledBack = "in a function that compiled code called, which got zero values"
+// inCallback is the end of a message about an error that could not end the cell, because
+// it occurred in a function that compiled code called.
+const inCallback = "in a function that compiled code called, which got zero values"
 
 // bodiesToLeave inspects the stack of a goroutine that interprets a cell. It returns -1
 // if the stack has only interpreted code above the kernel's own call. Otherwise it
@@ -99,10 +102,10 @@ func bodiesToLeave() int {
 	}
 }
 
-// report prints an error that could not end the cell. The same text is printed only once
-// per cell.
-func (k *kernelState) report(e *ending, where string) {
-	text := fmt.Sprintf("%s: %v (%s)", k.cells.in(placeOf(k.inspector.Interp.Comp.Fileset, e.at)), e.err, where)
+// reportError prints an error that could not end the cell. where describes the place of
+// the error. The same text is printed only once per cell.
+func (k *kernelState) reportError(e *unhandledError, where string) {
+	text := fmt.Sprintf("%s: %v (%s)", k.cells.formatPosition(positionInCell(k.inspector.Interp.Comp.Fileset, e.at)), e.err, where)
 	k.errors.mu.Lock()
 	defer k.errors.mu.Unlock()
 	if !k.errors.reported[text] {
@@ -111,27 +114,27 @@ func (k *kernelState) report(e *ending, where string) {
 	}
 }
 
-// newCell resets the state that belongs to the previous cell.
-func (s *errorState) newCell() {
+// reset clears the state that belongs to the previous cell.
+func (s *errorState) reset() {
 	s.callee, s.mayEnd = nil, false
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reported = map[string]bool{}
 }
 
-// position returns the position of a call for error messages: usually its start, but the
+// errorPosition returns the position of a call for error messages: usually its start, but the
 // method's name in a chain of calls over several lines.
-func position(files *etoken.FileSet, node *ast.CallExpr) token.Pos {
+func errorPosition(files *etoken.FileSet, node *ast.CallExpr) token.Pos {
 	if sel, ok := ast.Unparen(node.Fun).(*ast.SelectorExpr); ok && files.Position(sel.Sel.Pos()).Line > files.Position(node.Pos()).Line {
 		return sel.Sel.Pos()
 	}
 	return node.Pos()
 }
 
-// compileBody compiles the body of a function. If the function may end the cell,
-// its body runs in runBody.
+// compileBody compiles a call of the function Body, which contains the body of a
+// function. If the function may end the cell, its body runs in runBody.
 func (k *kernelState) compileBody(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
-	name, body := cell.Function(node)
+	name, body := cell.ParseBodyCall(node)
 	outer := k.errors.mayEnd
 	k.errors.mayEnd, k.errors.safe[name] = false, true // a recursive call does not make the function unsafe
 	defer func() {
@@ -147,15 +150,15 @@ func (k *kernelState) compileBody(c *interp.Comp, _ interp.Symbol, node *ast.Cal
 		c.Block(body)
 	}
 	if k.errors.mayEnd {
-		k.enclose(c, start, body.Pos())
+		k.wrapStatements(c, start, body.Pos())
 	}
 	// The statement is replaced by a constant, which does nothing.
-	return same(c, &interp.Expr{Lit: interp.Lit{Type: c.TypeOfBool(), Value: true}})
+	return identityCall(c, &interp.Expr{Lit: interp.Lit{Type: c.TypeOfBool(), Value: true}})
 }
 
-// enclose replaces the statements from index start on by one statement, which runs them
-// in runBody.
-func (k *kernelState) enclose(c *interp.Comp, start int, at token.Pos) {
+// wrapStatements replaces the compiled statements from index start on by one statement,
+// which runs them in runBody.
+func (k *kernelState) wrapStatements(c *interp.Comp, start int, at token.Pos) {
 	// Statements refer to each other by index, so they must keep their indices.
 	code := interp.Code{List: slices.Clone(c.Code.List), DebugPos: slices.Clone(c.Code.DebugPos), WithDefers: c.Code.WithDefers}
 	if start > 0 {
@@ -174,8 +177,8 @@ func (k *kernelState) enclose(c *interp.Comp, start int, at token.Pos) {
 	}, at)
 }
 
-// runBody runs the body of a function. An ending stops here if compiled code has called
-// the function.
+// runBody runs the body of a function. If compiled code has called the function, runBody
+// recovers from an unhandledError and reports it.
 func (k *kernelState) runBody(env *interp.Env, body func(*interp.Env)) {
 	run := env.Run
 	interrupt, flags := run.Interrupt, run.ExecFlags
@@ -183,13 +186,13 @@ func (k *kernelState) runBody(env *interp.Env, body func(*interp.Env)) {
 	defer func() {
 		switch e := recover().(type) {
 		case nil:
-		case *ending:
+		case *unhandledError:
 			if e.bodies--; e.bodies != 0 {
 				panic(e)
 			}
 			run.Interrupt, run.ExecFlags, run.Signals.Sync = interrupt, flags, base.SigNone
 			run.Panic, run.PanicFun = nil, nil
-			k.report(e, calledBack)
+			k.reportError(e, inCallback)
 		default:
 			panic(e)
 		}
@@ -200,7 +203,7 @@ func (k *kernelState) runBody(env *interp.Env, body func(*interp.Env)) {
 // compileDeferred compiles deferred(f), where f is the function of a defer statement. The
 // result is a function of the same type that calls f and reports its error.
 func (k *kernelState) compileDeferred(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
-	f := k.exiting(c, c.Expr1(node.Args[0], nil), node.Args[0])
+	f := k.replaceFatal(c, c.Expr1(node.Args[0], nil), node.Args[0])
 	t := f.Type
 	if t == nil || t.Kind() != reflect.Func {
 		c.Errorf("call of non-function: %v <%v>", node.Args[0], t)
@@ -210,10 +213,10 @@ func (k *kernelState) compileDeferred(c *interp.Comp, _ interp.Symbol, node *ast
 		mayEnd = k.errors.bodyMayEnd
 	}
 	if !mayEnd && !isError(lastResult(t)) {
-		return same(c, f)
+		return identityCall(c, f)
 	}
 	at := node.Pos()
-	return made(c, []xreflect.Type{t}, []xreflect.Type{t}, []*interp.Expr{f}, func(in []reflect.Value) []reflect.Value {
+	return newCall(c, []xreflect.Type{t}, []xreflect.Type{t}, []*interp.Expr{f}, func(in []reflect.Value) []reflect.Value {
 		return []reflect.Value{reflect.MakeFunc(t.ReflectType(), func(args []reflect.Value) []reflect.Value {
 			return k.runDeferred(at, in[0], args)
 		})}
@@ -222,56 +225,57 @@ func (k *kernelState) compileDeferred(c *interp.Comp, _ interp.Symbol, node *ast
 
 // runDeferred calls the function of a defer statement and reports its error.
 func (k *kernelState) runDeferred(at token.Pos, f reflect.Value, args []reflect.Value) (results []reflect.Value) {
-	results = zeros(f.Type()) //nolint:wastedassign // the results if the call panics
+	results = zeroResults(f.Type()) //nolint:wastedassign // the results if the call panics
 	defer func() {
 		switch e := recover().(type) {
 		case nil:
-		case *ending:
-			k.report(e, "in a deferred call")
+		case *unhandledError:
+			k.reportError(e, "in a deferred call")
 		default:
 			panic(e)
 		}
 	}()
-	results = call(f, args)
+	results = callFunction(f, args)
 	k.reportResult(at, results, "in a deferred call")
 	return results
 }
 
-// reportResult prints the error that a call has returned and no code can receive.
+// reportResult prints the error that a call has returned to no code.
 func (k *kernelState) reportResult(at token.Pos, results []reflect.Value, where string) {
 	if n := len(results); n > 0 && results[n-1].Type() == errorType {
 		if err, ok := results[n-1].Interface().(error); ok {
-			k.report(&ending{err: err, at: at}, where)
+			k.reportError(&unhandledError{err: err, at: at}, where)
 		}
 	}
 }
 
-// zeros returns zero values as the results of a function of type t that did not return.
-func zeros(t reflect.Type) (list []reflect.Value) {
+// zeroResults returns zero values as the results of a function of type t that did not return.
+func zeroResults(t reflect.Type) (list []reflect.Value) {
 	for i := range t.NumOut() {
 		list = append(list, reflect.Zero(t.Out(i)))
 	}
 	return list
 }
 
-// call calls f with arguments as reflect.MakeFunc passes them.
-func call(f reflect.Value, args []reflect.Value) []reflect.Value {
+// callFunction calls f. args are as reflect.MakeFunc passes them: the last argument of a
+// variadic function is a slice.
+func callFunction(f reflect.Value, args []reflect.Value) []reflect.Value {
 	if f.Type().IsVariadic() {
 		return f.CallSlice(args)
 	}
 	return f.Call(args)
 }
 
-// compileRecover wraps compile, which compiles calls of recover: in the result, recover
-// returns nil for an ending, so that a cell cannot recover from it.
-func compileRecover(compile func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call) func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call {
+// wrapRecover returns a compiler for calls of recover that uses compile. In the compiled
+// code, recover returns nil for an unhandledError, so that a cell cannot recover from it.
+func wrapRecover(compile func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call) func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call {
 	return func(c *interp.Comp, sym interp.Symbol, node *ast.CallExpr) *interp.Call {
 		call := compile(c, sym, node)
 		recovered := call.Fun.Value.(func(xreflect.Value) xreflect.Value)
 		none := xreflect.Zero(c.TypeOfInterface())
 		call.Fun.Value = func(v xreflect.Value) xreflect.Value {
 			if env, ok := v.Interface().(*interp.Env); ok {
-				if _, ok := env.Run.Panic.(*ending); ok {
+				if _, ok := env.Run.Panic.(*unhandledError); ok {
 					return none
 				}
 			}

@@ -12,10 +12,10 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// checks returns the names of the functions in which the kernel wraps the calls of a
-// cell, so that an error which the cell does not handle ends the cell; see package cell.
-func checks(c *interp.Comp) cell.Checks {
-	return cell.Checks{
+// checkFuncs returns the names of the functions in which the kernel wraps the calls of a
+// cell, so that an error that the cell does not handle ends the cell; see package cell.
+func checkFuncs(c *interp.Comp) cell.CheckFuncs {
+	return cell.CheckFuncs{
 		Values: "\u00b7values", Last: "\u00b7last", Argument: "\u00b7argument", Ignored: "\u00b7ignored",
 		Deferred: "\u00b7deferred", Body: "\u00b7body",
 		IsType: func(e ast.Expr) bool { return isType(c, e) },
@@ -35,15 +35,15 @@ func isType(c *interp.Comp, e ast.Expr) bool {
 			}
 		}
 	case *ast.SelectorExpr:
-		imp := imported(c, e)
+		imp := selectedPackage(c, e)
 		return imp != nil && imp.Types[e.Sel.Name] != nil
 	}
 	return false
 }
 
-// imported returns the package of the selector e, such as fmt in fmt.Println, or nil if e
-// does not select from a package.
-func imported(c *interp.Comp, e *ast.SelectorExpr) *interp.Import {
+// selectedPackage returns the package that e selects from, such as fmt in fmt.Println, or
+// nil if e does not select from a package.
+func selectedPackage(c *interp.Comp, e *ast.SelectorExpr) *interp.Import {
 	id, ok := e.X.(*ast.Ident)
 	if !ok {
 		return nil
@@ -56,9 +56,9 @@ func imported(c *interp.Comp, e *ast.SelectorExpr) *interp.Import {
 	return imp
 }
 
-// declareChecks declares the functions named by checks in the interpreter.
+// declareChecks declares the functions of checkFuncs in the interpreter.
 func (k *kernelState) declareChecks(ir *interp.Interp) {
-	names := checks(ir.Comp)
+	names := checkFuncs(ir.Comp)
 	ir.DeclBuiltin(names.Values, interp.Builtin{Compile: k.compileValues, ArgMin: 2, ArgMax: 2})
 	ir.DeclBuiltin(names.Last, interp.Builtin{Compile: k.compileLast, ArgMin: 1, ArgMax: 1})
 	ir.DeclBuiltin(names.Argument, interp.Builtin{Compile: k.compileArgument, ArgMin: 1, ArgMax: 1})
@@ -67,34 +67,35 @@ func (k *kernelState) declareChecks(ir *interp.Interp) {
 	ir.DeclBuiltin(names.Body, interp.Builtin{Compile: k.compileBody, ArgMin: 2, ArgMax: 2})
 
 	universe := ir.Comp.TopComp().Binds["recover"]
-	universe.Value = interp.Builtin{Compile: compileRecover(universe.Value.(interp.Builtin).Compile)}
+	universe.Value = interp.Builtin{Compile: wrapRecover(universe.Value.(interp.Builtin).Compile)}
 }
 
-// compileValues compiles a call of which the cell uses n results. The call is checked if
-// its last result is an error and the cell uses all results but this one, or none.
+// compileValues compiles a call of which the cell uses n results. The error is checked if
+// it is the last result and the cell uses either all other results or none.
 func (k *kernelState) compileValues(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
-	inner, n := cell.Checked(node)
+	inner, n := cell.ParseCheckCall(node)
 	call := k.compileCall(c, inner)
 	out := len(call.OutTypes)
 	switch {
 	case !endsInError(call), out == n:
-		return unchanged(call)
+		return asBuiltinCall(call)
 	case n == 0 || out == n+1:
-		return k.checked(c, call, inner, n)
+		return k.compileChecked(c, call, inner, n)
 	}
 	c.Pos = inner.Pos()
-	c.Errorf("%v returns %d values and an error, and %d would be used: assign the values to %d variables", inner, out-1, n, out-1)
+	c.Errorf("%v returns %d values and an error, but the cell uses %d: assign the values to %d variables", inner, out-1, n, out-1)
 	return nil
 }
 
-// compileLast compiles a call whose results the cell shows.
+// compileLast compiles a call whose results the notebook shows, because it is the last
+// line of the cell.
 func (k *kernelState) compileLast(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
-	inner, _ := cell.Checked(node)
+	inner, _ := cell.ParseCheckCall(node)
 	call := k.compileCall(c, inner)
 	if !endsInError(call) {
-		return unchanged(call)
+		return asBuiltinCall(call)
 	}
-	return k.checked(c, call, inner, len(call.OutTypes)-1)
+	return k.compileChecked(c, call, inner, len(call.OutTypes)-1)
 }
 
 // compileArgument compiles a call that is the only argument of another call. If the outer
@@ -102,16 +103,17 @@ func (k *kernelState) compileLast(c *interp.Comp, _ interp.Symbol, node *ast.Cal
 // is checked.
 func (k *kernelState) compileArgument(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	outer := k.errors.callee
-	inner, _ := cell.Checked(node)
+	inner, _ := cell.ParseCheckCall(node)
 	call := k.compileCall(c, inner)
-	if out := len(call.OutTypes); endsInError(call) && out > 1 && !accepts(outer, call.OutTypes) {
-		return k.checked(c, call, inner, out-1)
+	if out := len(call.OutTypes); endsInError(call) && out > 1 && !acceptsArguments(outer, call.OutTypes) {
+		return k.compileChecked(c, call, inner, out-1)
 	}
-	return unchanged(call)
+	return asBuiltinCall(call)
 }
 
-// accepts reports whether a function of type f accepts arguments of the types args.
-func accepts(f xreflect.Type, args []xreflect.Type) bool {
+// acceptsArguments reports whether a function of type f accepts arguments of the types
+// args.
+func acceptsArguments(f xreflect.Type, args []xreflect.Type) bool {
 	if f == nil || f.Kind() != reflect.Func {
 		return false
 	}
@@ -133,15 +135,15 @@ func accepts(f xreflect.Type, args []xreflect.Type) bool {
 	return true
 }
 
-// compileIgnored compiles a call whose results are assigned to n blank identifiers, which
-// means that its error is ignored deliberately.
+// compileIgnored compiles a call whose results are assigned to n blank identifiers: the
+// cell ignores its error deliberately.
 func (k *kernelState) compileIgnored(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
-	inner, n := cell.Checked(node)
+	inner, n := cell.ParseCheckCall(node)
 	call := k.compileCall(c, inner)
 	if endsInError(call) && len(call.OutTypes) == n+1 {
-		return first(c, finishCall(c, call), n)
+		return firstResults(c, finishCall(c, call), n)
 	}
-	return unchanged(call)
+	return asBuiltinCall(call)
 }
 
 // compileCall compiles a call or a conversion; the syntax alone does not distinguish
@@ -151,12 +153,12 @@ func (k *kernelState) compileCall(c *interp.Comp, node *ast.CallExpr) *interp.Ca
 	if _, literal := node.Fun.(*ast.FuncLit); len(node.Args) <= 1 && !literal {
 		var t xreflect.Type
 		if fun, t = c.Expr1OrType(node.Fun); t != nil {
-			return first(c, c.CallExpr(node), 1)
+			return firstResults(c, c.CallExpr(node), 1)
 		}
 	} else {
 		fun = c.Expr1(node.Fun, nil)
 	}
-	fun = k.exiting(c, fun, node.Fun)
+	fun = k.replaceFatal(c, fun, node.Fun)
 	k.errors.callee = fun.Type
 	call := prepareCall(c, node, fun)
 	k.errors.callee = nil
@@ -187,9 +189,9 @@ func isError(t xreflect.Type) bool {
 	return t != nil && t.ReflectType() == errorType && t.Name() == "error"
 }
 
-// unchanged adapts a call for the interpreter's callBuiltin, which expects that the
-// called function is built in and therefore a constant.
-func unchanged(call *interp.Call) *interp.Call {
+// asBuiltinCall returns the call in the form that the interpreter's callBuiltin expects:
+// the called function must not be a constant.
+func asBuiltinCall(call *interp.Call) *interp.Call {
 	if !call.Builtin && call.Fun.Const() {
 		fun := *call.Fun
 		fun.WithFun()
@@ -199,35 +201,35 @@ func unchanged(call *interp.Call) *interp.Call {
 	return call
 }
 
-// checked compiles a call that ends the cell if its last result is a non-nil error, and
-// otherwise returns the first n results.
-func (k *kernelState) checked(c *interp.Comp, call *interp.Call, node *ast.CallExpr, n int) *interp.Call {
+// compileChecked compiles a call that ends the cell if its last result is a non-nil
+// error, and otherwise returns the first n results.
+func (k *kernelState) compileChecked(c *interp.Comp, call *interp.Call, node *ast.CallExpr, n int) *interp.Call {
 	k.errors.mayEnd = true
-	at := position(c.Fileset, node)
+	at := errorPosition(c.Fileset, node)
 	e := finishCall(c, call)
 	last := e.NumOut() - 1
 	if last == 0 {
 		get := e.AsX1()
-		return first(c, &interp.Expr{Lit: interp.Lit{Type: e.Type}, Fun: func(env *interp.Env) xreflect.Value {
+		return firstResults(c, &interp.Expr{Lit: interp.Lit{Type: e.Type}, Fun: func(env *interp.Env) xreflect.Value {
 			v := get(env)
-			if err := asError(v); err != nil {
-				k.fail(at, err)
+			if err := toError(v); err != nil {
+				k.endCell(at, err)
 			}
 			return v
 		}}, 0)
 	}
 	get := e.AsXV(interp.COptDefaults)
-	return first(c, &interp.Expr{Lit: interp.Lit{Type: e.Out(0)}, Types: e.Types, Fun: func(env *interp.Env) (xreflect.Value, []xreflect.Value) {
+	return firstResults(c, &interp.Expr{Lit: interp.Lit{Type: e.Out(0)}, Types: e.Types, Fun: func(env *interp.Env) (xreflect.Value, []xreflect.Value) {
 		v, all := get(env)
-		if err := asError(all[last]); err != nil {
-			k.fail(at, err)
+		if err := toError(all[last]); err != nil {
+			k.endCell(at, err)
 		}
 		return v, all
 	}}, n)
 }
 
-// asError converts a value of type error to an error; it may be nil.
-func asError(v xreflect.Value) error {
+// toError converts a value of type error to an error; the result may be nil.
+func toError(v xreflect.Value) error {
 	if !v.IsValid() || v.IsNil() {
 		return nil
 	}
@@ -235,9 +237,9 @@ func asError(v xreflect.Value) error {
 	return err
 }
 
-// mayEndCell reports whether a call of the function f may end the cell: f may be a
-// function declared in a cell, with a checked call in its body. Compiled functions return
-// their errors instead.
+// mayEndCell reports whether a call of the function f may end the cell. A function may
+// end the cell if it was declared in a cell and its body contains a checked call.
+// Compiled functions return their errors instead.
 func (k *kernelState) mayEndCell(c *interp.Comp, f *interp.Expr, node ast.Expr) bool {
 	if f.Const() {
 		return false
@@ -246,12 +248,12 @@ func (k *kernelState) mayEndCell(c *interp.Comp, f *interp.Expr, node ast.Expr) 
 		return !k.errors.safe[f.Sym.Name]
 	}
 	sel, ok := ast.Unparen(node).(*ast.SelectorExpr)
-	return !ok || imported(c, sel) == nil && !compiledMethod(c, sel)
+	return !ok || selectedPackage(c, sel) == nil && !isCompiledMethod(c, sel)
 }
 
-// compiledMethod reports whether e selects a method of a compiled type from a variable or
-// a field of a variable.
-func compiledMethod(c *interp.Comp, e *ast.SelectorExpr) (is bool) {
+// isCompiledMethod reports whether e selects a method of a compiled type from a variable
+// or a field of a variable.
+func isCompiledMethod(c *interp.Comp, e *ast.SelectorExpr) (is bool) {
 	for x := e.X; ; {
 		if sel, ok := x.(*ast.SelectorExpr); ok {
 			x = sel.X

@@ -35,7 +35,7 @@ import (
 // gophernotes cannot pass it to its functions.
 var lockstep *kernelState
 
-// kernelState is the kernel's state that Lockstep adds to gophernotes. It lasts from cell
+// kernelState contains the state that Lockstep adds to gophernotes. It is kept from cell
 // to cell.
 type kernelState struct {
 	session        *session.Session
@@ -43,20 +43,21 @@ type kernelState struct {
 	receipt        atomic.Pointer[msgReceipt] // message with the running cell, or with the last one
 	log            io.Writer                  // log of the Jupyter server
 	inspector      introspect.Inspector
-	asker          *asker
+	stdin          *promptReader
 	at             int            // index of the running statement of the cell; see withChecks
 	inner          token.Pos      // position of the interpreted statement that panicked
 	called         bool           // the statement at inner is in a function or block
 	goroutine      atomic.Uintptr // id of the goroutine in which cells run
 	jobs           chan func()    // functions to run in that goroutine
 	crash          *crash.File
-	former         string // how the previous kernel ended; empty once it was shown
+	previousEnd    string // how the previous kernel ended; empty once it was shown
 	exitError      error  // why the cell ended its goroutine; see exit
 	errors         errorState
 	cells          cells
 }
 
-// newLockstep redirects the output to pipes and sets the hooks that compiled code calls.
+// newLockstep creates the state, redirects the output to pipes and sets the hooks that
+// compiled code calls.
 func newLockstep() (*kernelState, error) {
 	k := &kernelState{session: session.New(), log: os.Stderr, jobs: make(chan func())}
 	k.errors.safe = map[string]bool{}
@@ -68,17 +69,17 @@ func newLockstep() (*kernelState, error) {
 	if k.stderr, err = stream.Open(os.Stderr); err != nil {
 		return nil, err
 	}
-	if err := k.openStdin(); err != nil {
+	if err := k.replaceStdin(); err != nil {
 		return nil, err
 	}
 	k.session.Slow = func() {
-		fmt.Fprintln(k.stderr.File(), "interrupt: a compiled function is still running and takes no notice; "+
+		fmt.Fprintln(k.stderr.File(), "interrupt: a compiled function is still running and cannot be interrupted; "+
 			"the cell ends when it returns. To end it now, restart the kernel.")
 	}
 	k.session.Again = func() {
-		fmt.Fprintln(k.stderr.File(), "interrupt: the cell was interrupted before and has not ended: a compiled function runs that takes "+
-			"no notice. Wait for it, or restart the kernel, which loses the variables. A function that takes a context "+
-			"ends at once if it is given notebook.Context().")
+		fmt.Fprintln(k.stderr.File(), "interrupt: the cell was interrupted before and has not ended: a compiled function is running "+
+			"that cannot be interrupted. Wait for it, or restart the kernel, which loses the variables. A function that takes "+
+			"a context ends at once if its argument is notebook.Context().")
 	}
 	notebook.SetHook(notebook.Hook{Context: k.session.Context, Display: k.display, Go: k.guardedGo})
 
@@ -91,12 +92,13 @@ func newLockstep() (*kernelState, error) {
 			k.session.Sleep(d)
 		}
 	})
-	k.bindExits()
+	k.replaceExits()
 	return k, nil
 }
 
-// inspect creates the inspector, which answers questions about the code of a cell.
-func (k *kernelState) inspect(ir *interp.Interp) error {
+// initInspector initializes the inspector, which completes and describes names in the
+// code of a cell.
+func (k *kernelState) initInspector(ir *interp.Interp) error {
 	table, err := docs.Open(docsTable)
 	if err != nil {
 		return err
@@ -110,46 +112,46 @@ func evalCell(ir *interp.Interp, outerr OutErr, code string) ([]interface{}, []x
 	return lockstep.eval(ir, outerr, code)
 }
 
-// eval runs one cell. It returns the values and types of the last line if that is an
-// expression, or the error that ended the cell.
+// eval runs one cell. If the last line is an expression, it returns the values and types
+// of that line. It returns the error that ended the cell, if one did.
 func (k *kernelState) eval(ir *interp.Interp, outerr OutErr, code string) ([]interface{}, []xreflect.Type, error) {
-	k.enter(outerr)
-	defer k.leave()
-	k.showFormer()
+	k.redirectOutput(outerr)
+	defer k.flushOutput()
+	k.showPreviousEnd()
 
 	parsed, err := cell.Parse(code)
 	if err == nil {
 		// If the cell does not parse, the interpreter reports the error below.
-		if err := parsed.CheckImports(compiledIn, registeredPackages); err != nil {
+		if err := parsed.CheckImports(isCompiledIn, registeredPackages); err != nil {
 			return nil, nil, err
 		}
 	}
-	k.session.Begin(stopper(ir))
+	k.session.Begin(newStopper(ir))
 	var out outcome
 	k.crash.Begin(ExecCounter)
 	defer k.crash.End(ExecCounter)
-	k.inCells(ir, func() { k.run(ir, outerr, code, &out) })
+	k.inCellGoroutine(ir, func() { k.run(ir, outerr, code, &out) })
 	if k.session.End() {
 		if cause := k.session.Cause(); cause != nil {
 			freeMemory(cause)
 			return nil, nil, cause
 		}
-		return nil, nil, interrupted(out.err)
+		return nil, nil, interruptError(out.err)
 	}
 	if out.err != nil {
 		return nil, nil, out.err
 	}
-	return k.results(ir, parsed, out.vals, out.types)
+	return k.shownResults(ir, parsed, out.vals, out.types)
 }
 
-// compiledIn reports whether a cell can import a package.
-func compiledIn(path string) bool {
+// isCompiledIn reports whether a cell can import a package.
+func isCompiledIn(path string) bool {
 	_, ok := imports.Packages[path]
 	return ok
 }
 
-// enter directs all output to the cell that begins.
-func (k *kernelState) enter(outerr OutErr) {
+// redirectOutput directs all output to the cell that begins.
+func (k *kernelState) redirectOutput(outerr OutErr) {
 	if w, ok := outerr.out.(*JupyterStreamWriter); ok {
 		k.receipt.Store(w.receipt)
 	}
@@ -161,30 +163,33 @@ func (k *kernelState) enter(outerr OutErr) {
 	log.SetOutput(k.stderr.File())
 }
 
-// leave waits until everything that the cell has printed was sent to the notebook. Output
-// of its goroutines after that still goes to the same cell until the next one begins.
-func (k *kernelState) leave() {
+// flushOutput waits until everything that the cell has printed has been sent to the
+// notebook. Later output of its goroutines still goes to the same cell until the next one
+// begins.
+func (k *kernelState) flushOutput() {
 	k.stdout.Flush()
 	k.stderr.Flush()
 	log.SetOutput(k.log)
 }
 
-// errInterrupted is the error of an interrupted cell.
+// errInterrupted is the error of a cell that was interrupted.
 var errInterrupted = errors.New("interrupted")
 
-// interrupted returns the error of a cell that was interrupted and ended with err.
-func interrupted(err error) error {
+// interruptError returns the error of a cell that was interrupted and then ended with
+// err.
+func interruptError(err error) error {
 	if err == nil || errors.Is(err, errInterrupted) || strings.HasSuffix(err.Error(), base.SigInterrupt.String()) || errors.Is(err, context.Canceled) {
 		return errInterrupted
 	}
 	return fmt.Errorf("interrupted: %w", err)
 }
 
-// results returns the values and types of a cell's last line that the notebook shows.
+// shownResults returns the values and types of a cell's last line that the notebook
+// shows.
 //
-// The results of fmt.Print and the like are not shown. Other values are replaced by their
-// forms, whose size is limited.
-func (k *kernelState) results(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xreflect.Type) ([]interface{}, []xreflect.Type, error) {
+// The results of fmt.Print and the like are not shown. Other values are converted to MIME
+// bundles, whose size is limited.
+func (k *kernelState) shownResults(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xreflect.Type) ([]interface{}, []xreflect.Type, error) {
 	if len(vals) == 0 || parsed.EndsWithPrint() {
 		return nil, nil, nil
 	}
@@ -192,27 +197,27 @@ func (k *kernelState) results(ir *interp.Interp, parsed cell.Cell, vals []interf
 		vals, types = vals[:1], types[:1]
 	}
 	if len(vals) == 1 {
-		if list, ok, err := show.Elements(vals[0]); ok || err != nil {
+		if list, ok, err := show.RenderElements(vals[0]); ok || err != nil {
 			return nil, nil, errors.Join(err, k.displayAll(list))
 		}
-		if implementsForm(vals[0], types[0]) {
+		if hasDisplayMethod(vals[0], types[0]) {
 			return vals, types, nil // gophernotes calls the methods through the interpreter
 		}
 	}
-	forms, err := show.Several(vals)
+	bundle, err := show.RenderResults(vals)
 	if err != nil {
 		return nil, nil, err
 	}
-	if text, ok := forms[show.Text].(string); ok && len(vals) == 1 {
-		forms[show.Text] = named(text, types[0])
+	if text, ok := bundle[show.Text].(string); ok && len(vals) == 1 {
+		bundle[show.Text] = addTypeName(text, types[0])
 	}
-	data := Data{Data: forms}
+	data := Data{Data: bundle}
 	return []interface{}{data}, []xreflect.Type{ir.Comp.TypeOf(data)}, nil
 }
 
-// named adds the name of a struct type that the interpreter has created to text, because
-// package reflect does not know the name.
-func named(text string, t xreflect.Type) string {
+// addTypeName inserts the name of a struct type into text, the formatted value, if the
+// interpreter has created the type. Package reflect does not know that name.
+func addTypeName(text string, t xreflect.Type) string {
 	pointer := ""
 	if t != nil && t.Kind() == reflect.Pointer && !t.Named() {
 		t, pointer = t.Elem(), "&"
@@ -223,24 +228,25 @@ func named(text string, t xreflect.Type) string {
 	return pointer + t.Name() + text[len(pointer):]
 }
 
-// implementsForm reports whether an interpreted type has a method that returns a form.
+// hasDisplayMethod reports whether an interpreted type has one of displayMethods.
 // Compiled code cannot detect such a method.
-func implementsForm(v any, t xreflect.Type) bool {
+func hasDisplayMethod(v any, t xreflect.Type) bool {
 	if _, ok := v.(Data); ok {
 		return true
 	}
-	return t != nil && slices.ContainsFunc(formMethods, func(name string) bool {
+	return t != nil && slices.ContainsFunc(displayMethods, func(name string) bool {
 		_, n := t.MethodByName(name, "main")
 		return n > 0 && !reflect.ValueOf(v).MethodByName(name).IsValid()
 	})
 }
 
-var formMethods = []string{"Render", "SimpleRender", "HTML", "JavaScript", "JPEG", "JSON", "Latex", "Markdown", "PNG", "PDF", "SVG"}
+// displayMethods are the names of the methods by which gophernotes shows a value.
+var displayMethods = []string{"Render", "SimpleRender", "HTML", "JavaScript", "JPEG", "JSON", "Latex", "Markdown", "PNG", "PDF", "SVG"}
 
 // displayAll shows the elements of a slice one below the other.
-func (k *kernelState) displayAll(list []show.Forms) error {
-	for _, forms := range list {
-		if err := k.display(Data{Data: forms}, "", false); err != nil {
+func (k *kernelState) displayAll(list []show.Bundle) error {
+	for _, bundle := range list {
+		if err := k.display(Data{Data: bundle}, "", false); err != nil {
 			return err
 		}
 	}
@@ -255,11 +261,11 @@ func (k *kernelState) display(v any, id string, update bool) error {
 	}
 	data, ok := v.(Data)
 	if !ok {
-		forms, err := show.All(v)
+		bundle, err := show.RenderAny(v)
 		if err != nil {
 			return err
 		}
-		data = Data{Data: forms}
+		data = Data{Data: bundle}
 	}
 	// Text that was printed earlier must appear first.
 	k.stdout.Flush()

@@ -23,8 +23,8 @@ import (
 // a Go program end the cell by runtime.Goexit too: no code, not even compiled code, can
 // recover from it, and deferred calls run.
 
-// startCells starts the goroutine in which cells run.
-func (k *kernelState) startCells(ir *interp.Interp) {
+// startCellGoroutine starts the goroutine in which cells run.
+func (k *kernelState) startCellGoroutine(ir *interp.Interp) {
 	started := make(chan struct{})
 	go func() {
 		ir.SetGoroutine(gls.GoID())
@@ -37,9 +37,9 @@ func (k *kernelState) startCells(ir *interp.Interp) {
 	<-started
 }
 
-// inCells runs f in the goroutine of the cells. If f calls runtime.Goexit, a new
+// inCellGoroutine runs f in the goroutine of the cells. If f calls runtime.Goexit, a new
 // goroutine is started for the next call.
-func (k *kernelState) inCells(ir *interp.Interp, f func()) {
+func (k *kernelState) inCellGoroutine(ir *interp.Interp, f func()) {
 	done := make(chan bool)
 	k.jobs <- func() {
 		returned := false
@@ -54,14 +54,14 @@ func (k *kernelState) inCells(ir *interp.Interp, f func()) {
 		returned = true
 	}
 	if !<-done {
-		k.startCells(ir)
+		k.startCellGoroutine(ir)
 	}
 }
 
 // errGoexit is the error of a cell that calls runtime.Goexit.
 var errGoexit = errors.New("runtime.Goexit")
 
-// exit ends the cell with err. It ends the calling goroutine, which may be the cell's or
+// exit ends the cell with err. It ends the calling goroutine: the cell's goroutine, or
 // one that the cell started.
 func (k *kernelState) exit(err error) {
 	if k.inGoroutine() {
@@ -75,38 +75,38 @@ func (k *kernelState) exit(err error) {
 	runtime.Goexit()
 }
 
-// exited returns the error of a cell whose goroutine was ended, and resets it.
-func (k *kernelState) exited() *ending {
+// takeExitError returns the error of a cell whose goroutine was ended, and resets it.
+func (k *kernelState) takeExitError() *unhandledError {
 	err := k.exitError
 	k.exitError = nil
 	if err == nil {
 		err = errGoexit
 	}
-	return &ending{err: err}
+	return &unhandledError{err: err}
 }
 
-// bindExits replaces the functions that end a program by functions that end the cell.
-func (k *kernelState) bindExits() {
+// replaceExits replaces the functions that end a program by functions that end the cell.
+func (k *kernelState) replaceExits() {
 	exit := func(code int) { k.exit(fmt.Errorf("os.Exit(%d)", code)) }
 	bind := func(pkg, name string, f any) { imports.Packages[pkg].Binds[name] = reflect.ValueOf(f) }
 	bind("os", "Exit", exit)
 	bind("syscall", "Exit", exit)
-	bind("log", "Fatal", func(v ...any) { k.fatal(log.Default(), fmt.Sprint(v...)) })
-	bind("log", "Fatalf", func(format string, v ...any) { k.fatal(log.Default(), fmt.Sprintf(format, v...)) })
-	bind("log", "Fatalln", func(v ...any) { k.fatal(log.Default(), fmt.Sprintln(v...)) })
+	bind("log", "Fatal", func(v ...any) { k.logFatal(log.Default(), fmt.Sprint(v...)) })
+	bind("log", "Fatalf", func(format string, v ...any) { k.logFatal(log.Default(), fmt.Sprintf(format, v...)) })
+	bind("log", "Fatalln", func(v ...any) { k.logFatal(log.Default(), fmt.Sprintln(v...)) })
 }
 
-// fatal logs a message and ends the cell with it.
-func (k *kernelState) fatal(l *log.Logger, message string) {
+// logFatal logs a message and ends the cell with it.
+func (k *kernelState) logFatal(l *log.Logger, message string) {
 	_ = l.Output(3, message) // the cell ends with the message in any case
 	k.exit(fmt.Errorf("log.Fatal: %s", strings.TrimSuffix(message, "\n")))
 }
 
-// exiting returns f, the compiled function of a call. If f is a method of log.Logger that
-// ends the program, it returns a function that ends the cell instead.
-func (k *kernelState) exiting(c *interp.Comp, f *interp.Expr, node ast.Expr) *interp.Expr {
+// replaceFatal returns f, the compiled function of a call. If f is a method of log.Logger
+// that ends the program, it returns a function that ends the cell instead.
+func (k *kernelState) replaceFatal(c *interp.Comp, f *interp.Expr, node ast.Expr) *interp.Expr {
 	sel, ok := ast.Unparen(node).(*ast.SelectorExpr)
-	if !ok || !slices.Contains([]string{"Fatal", "Fatalf", "Fatalln"}, sel.Sel.Name) || imported(c, sel) != nil {
+	if !ok || !slices.Contains([]string{"Fatal", "Fatalf", "Fatalln"}, sel.Sel.Name) || selectedPackage(c, sel) != nil {
 		return f
 	}
 	logger := c.Expr1(sel.X, nil)
@@ -119,26 +119,26 @@ func (k *kernelState) exiting(c *interp.Comp, f *interp.Expr, node ast.Expr) *in
 		var f any
 		switch sel.Sel.Name {
 		case "Fatal":
-			f = func(v ...any) { k.fatal(l, fmt.Sprint(v...)) }
+			f = func(v ...any) { k.logFatal(l, fmt.Sprint(v...)) }
 		case "Fatalf":
-			f = func(format string, v ...any) { k.fatal(l, fmt.Sprintf(format, v...)) }
+			f = func(format string, v ...any) { k.logFatal(l, fmt.Sprintf(format, v...)) }
 		default:
-			f = func(v ...any) { k.fatal(l, fmt.Sprintln(v...)) }
+			f = func(v ...any) { k.logFatal(l, fmt.Sprintln(v...)) }
 		}
 		return xreflect.ValueOf(f)
 	}}
 }
 
-// render returns the forms of a cell's values, including those from methods of
-// interpreted types. It wraps autoRenderResults of gophernotes in the goroutine of the
+// render returns the MIME bundle of a cell's values, including the results of methods of
+// interpreted types. It runs autoRenderResults of gophernotes in the goroutine of the
 // cells.
 func (k *kernelState) render(kernel *Kernel, vals []interface{}, types []xreflect.Type) (data Data) {
-	k.inCells(kernel.ir, func() {
+	k.inCellGoroutine(kernel.ir, func() {
 		over := false
 		defer func() {
 			r := recover()
 			if r == nil && !over {
-				r = k.exited()
+				r = k.takeExitError()
 			}
 			if r != nil {
 				fmt.Fprintf(k.stderr.File(), "show value: %v\n", r)

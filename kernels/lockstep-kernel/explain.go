@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// fieldValues returns functions that list the valid values of string fields, by field;
-// see introspect.Inspector.Values.
+// fieldValues returns functions that list the valid values of string fields. The keys are
+// described in introspect.Inspector.Values.
 func fieldValues() map[string]func() []string {
 	return map[string]func() []string{
 		"lockstep/pkg/launch.Sweep.Config": train.Names,
@@ -23,37 +23,37 @@ func fieldValues() map[string]func() []string {
 	}
 }
 
-// placed adds a position to r, the value with which the compilation of a cell panicked,
-// if r is an error of the interpreter without one. The position is that of the node that
-// was compiled last.
-func placed(ir *interp.Interp, r any) any {
+// addPosition returns r, the value with which the compilation of a cell panicked. If r is
+// an error of the interpreter without a position, addPosition adds the position of the
+// node that was compiled last.
+func addPosition(ir *interp.Interp, r any) any {
 	var e output.RuntimeError
 	err, ok := r.(error)
-	if !ok || !errors.As(err, &e) || filePlace.MatchString(err.Error()) {
+	if !ok || !errors.As(err, &e) || positionPattern.MatchString(err.Error()) {
 		return r
 	}
 	pos := ir.Comp.Fileset.Position(ir.Comp.Pos)
-	if placeOf(ir.Comp.Fileset, ir.Comp.Pos).line == 0 {
+	if positionInCell(ir.Comp.Fileset, ir.Comp.Pos).line == 0 {
 		return r
 	}
 	return fmt.Errorf("%s:%d:%d: %w", pos.Filename, pos.Line, pos.Column, err)
 }
 
-// explained adds advice to the error of a cell that could not be compiled. It returns
+// addAdvice adds advice to the error of a cell that could not be compiled. It returns
 // other errors unchanged.
-func (k *kernelState) explained(code string, err error) error {
+func (k *kernelState) addAdvice(code string, err error) error {
 	var c *cellError
 	if !errors.As(err, &c) {
 		return err
 	}
 	text := c.err.Error()
-	m := filePlace.FindStringSubmatch(text)
+	m := positionPattern.FindStringSubmatch(text)
 	if m == nil {
 		return err // an error at run time
 	}
-	p := placeIn(m)
-	text = cell.Source(text[len(m[0]):])
-	text = guarded(func() string { return k.inspector.Explain(code, p.line, p.column, text) })
+	p := parsePosition(m)
+	text = cell.RestoreSource(text[len(m[0]):])
+	text = callOrZero(func() string { return k.inspector.Explain(code, p.line, p.column, text) })
 	if text == "" {
 		return err
 	}

@@ -12,22 +12,22 @@ import (
 	"github.com/cosmos72/gomacro/xreflect"
 )
 
-// compileGuard returns the compiler of the call guard(f) in a go statement of a cell. The
-// result of that call is a function of the same type as f that calls f and recovers from
+// compileGuard returns a function that compiles the call guard(f) in a go statement of a
+// cell. The result of guard(f) is a function of f's type that calls f and recovers from
 // its panic, so the interpreter converts the arguments as it would for f. If spread is
-// set, a variadic parameter becomes a plain slice.
+// set, a variadic parameter becomes a slice.
 func (k *kernelState) compileGuard(spread bool) func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call {
 	return func(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
-		f := k.exiting(c, c.Expr1(node.Args[0], nil), node.Args[0])
+		f := k.replaceFatal(c, c.Expr1(node.Args[0], nil), node.Args[0])
 		if f.Type == nil || f.Type.Kind() != reflect.Func {
 			c.Errorf("call of non-function: %v <%v>", node.Args[0], f.Type)
 		}
 		if len(node.Args) > 1 && c.Expr(node.Args[1], nil).NumOut() > 1 {
-			c.Errorf("go statement: a goroutine cannot be given the several results of %v; assign them to variables first", node.Args[1])
+			c.Errorf("go statement: the results of %v cannot be passed to a goroutine directly; assign them to variables first", node.Args[1])
 		}
 		out := f.Type
 		if spread {
-			out = c.Universe.FuncOf(list(f.Type.NumIn(), f.Type.In), list(f.Type.NumOut(), f.Type.Out), false)
+			out = c.Universe.FuncOf(collectTypes(f.Type.NumIn(), f.Type.In), collectTypes(f.Type.NumOut(), f.Type.Out), false)
 		}
 		typ := c.Universe.FuncOf([]xreflect.Type{f.Type}, []xreflect.Type{out}, false)
 		guard := xreflect.ValueOf(reflect.MakeFunc(typ.ReflectType(), func(in []reflect.Value) []reflect.Value {
@@ -41,7 +41,8 @@ func (k *kernelState) compileGuard(spread bool) func(*interp.Comp, interp.Symbol
 	}
 }
 
-func list(n int, at func(int) xreflect.Type) []xreflect.Type {
+// collectTypes returns the n types at(0), at(1) and so on.
+func collectTypes(n int, at func(int) xreflect.Type) []xreflect.Type {
 	types := make([]xreflect.Type, n)
 	for i := range types {
 		types[i] = at(i)
@@ -54,35 +55,36 @@ func list(n int, at func(int) xreflect.Type) []xreflect.Type {
 func (k *kernelState) guard(f reflect.Value, t reflect.Type, at token.Pos) reflect.Value {
 	cell := k.session.Cell()
 	return reflect.MakeFunc(t, func(in []reflect.Value) (out []reflect.Value) {
-		out = zeros(t) //nolint:wastedassign // the results if the call panics
-		defer k.survive(cell)
-		out = call(f, in)
+		out = zeroResults(t) //nolint:wastedassign // the results if the call panics
+		defer k.recoverPanic(cell)
+		out = callFunction(f, in)
 		k.reportResult(at, out, inGoroutine)
 		return out
 	})
 }
 
-// inGoroutine describes in a message where an error occurred that could not end the cell.
+// inGoroutine is the end of a message about an error that could not end the cell, because
+// it occurred in a goroutine.
 const inGoroutine = "in a goroutine"
 
 // guardedGo implements notebook.Go in this kernel.
 func (k *kernelState) guardedGo(f func()) {
 	cell := k.session.Cell()
 	go func() {
-		defer k.survive(cell)
+		defer k.recoverPanic(cell)
 		f()
 	}()
 }
 
-// survive recovers from a panic; goroutines that a cell starts defer it. The panic ends
-// the cell, or is printed if the cell has ended already.
-func (k *kernelState) survive(cell int) {
+// recoverPanic recovers from a panic in a goroutine that a cell started, which must defer
+// it. The panic ends the cell, or is printed if the cell has already ended.
+func (k *kernelState) recoverPanic(cell int) {
 	r := recover()
 	if r == nil {
 		return
 	}
-	if e, ok := r.(*ending); ok {
-		k.report(e, inGoroutine)
+	if e, ok := r.(*unhandledError); ok {
+		k.reportError(e, inGoroutine)
 		return
 	}
 	err := fmt.Errorf("panic in a goroutine: %v", r)

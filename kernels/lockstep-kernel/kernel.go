@@ -26,8 +26,8 @@ import (
 	"lockstep/pkg/notebook"
 )
 
-// jsonProxy lets an interpreted type have a JSON method. The proxy in gophernotes v0.7.5
-// has the wrong result type, which the interpreter rejects.
+// jsonProxy allows interpreted types to have a method JSON. The proxy in gophernotes
+// v0.7.5 has the wrong result type, which the interpreter rejects.
 type jsonProxy struct {
 	Object interface{}
 	JSON_  func(interface{}) map[string]interface{}
@@ -35,7 +35,7 @@ type jsonProxy struct {
 
 func (p *jsonProxy) JSON() map[string]interface{} { return p.JSON_(p.Object) }
 
-// init answers the flag -version, and otherwise makes the settings that must precede the
+// init handles the flag -version. Otherwise it makes the settings that must precede the
 // creation of the interpreter.
 func init() {
 	for _, arg := range os.Args[1:] {
@@ -52,8 +52,8 @@ func init() {
 	display.Proxies["JSONer"] = reflect.TypeOf(jsonProxy{})
 }
 
-// newInterp creates the interpreter and everything else that lasts as long as the kernel.
-// It replaces interp.New in gophernotes' runKernel.
+// newInterp creates the interpreter and the rest of the kernel's state. It replaces
+// interp.New in gophernotes' runKernel.
 func newInterp() *interp.Interp {
 	k, err := newLockstep()
 	if err != nil {
@@ -65,7 +65,7 @@ func newInterp() *interp.Interp {
 		fmt.Fprintf(os.Stderr, "lockstep-kernel: %v\n", err)
 		os.Exit(1)
 	}
-	k.openCrash(flag.Arg(0))
+	k.openCrashFile(flag.Arg(0))
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -78,9 +78,9 @@ func newInterp() *interp.Interp {
 		}
 	}()
 	ir := interp.New()
-	k.startCells(ir)
+	k.startCellGoroutine(ir)
 	k.declareHelpers(ir)
-	if err := k.inspect(ir); err != nil {
+	if err := k.initInspector(ir); err != nil {
 		fmt.Fprintf(os.Stderr, "lockstep-kernel: %v\n", err)
 		os.Exit(1)
 	}

@@ -8,8 +8,8 @@ import (
 	interp "github.com/cosmos72/gomacro/fast"
 )
 
-// handleOther answers messages of types that gophernotes does not support. It is called in
-// place of the statement in gophernotes that only logs them.
+// handleOther answers messages of types that gophernotes does not support. It replaces
+// the statement in gophernotes that only logs them.
 func handleOther(receipt msgReceipt) {
 	content, _ := receipt.Msg.Content.(map[string]interface{})
 	var err error
@@ -35,7 +35,7 @@ func replyInspect(receipt msgReceipt, content MIMEMap) error {
 	code, _ := content["code"].(string)
 	pos, _ := content["cursor_pos"].(float64)
 	detail, _ := content["detail_level"].(float64)
-	text := guarded(func() string { return lockstep.inspector.Inspect(code, int(pos), int(detail)) })
+	text := callOrZero(func() string { return lockstep.inspector.Inspect(code, int(pos), int(detail)) })
 	data := MIMEMap{}
 	if text != "" {
 		data["text/plain"] = text
@@ -55,7 +55,7 @@ func replyComplete(_ *interp.Interp, receipt msgReceipt) error {
 		matches    []string
 		start, end int
 	}
-	c := guarded(func() (c completion) {
+	c := callOrZero(func() (c completion) {
 		c.matches, c.start, c.end = lockstep.inspector.Complete(code, int(pos))
 		return c
 	})
@@ -67,9 +67,9 @@ func replyComplete(_ *interp.Interp, receipt msgReceipt) error {
 	})
 }
 
-// guarded returns the result of f, or the zero value if f panics: the kernel must not end
-// because the interpreter fails on code that is only being inspected.
-func guarded[T any](f func() T) (v T) {
+// callOrZero returns the result of f, or the zero value if f panics. The interpreter may
+// panic on code that is only being inspected, and this must not end the kernel.
+func callOrZero[T any](f func() T) (v T) {
 	defer func() { _ = recover() }()
 	return f()
 }

@@ -20,20 +20,20 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// checkName is the name of the function that is called between the statements of a cell.
-// It begins with a character that Go does not allow in identifiers, so no program can use
-// it.
+// checkName is the name of the function that the kernel calls between the statements of a
+// cell. It begins with a character that Go does not allow in identifiers, so no program
+// can use it.
 const checkName = "\u00b7interrupted"
 
 // guardName and spreadName are the functions that wrap the function of a go statement;
-// see cell.Guard.
+// see cell.GuardGoroutines.
 const (
 	guardName  = "\u00b7guard"
 	spreadName = "\u00b7spread"
 )
 
-// declareHelpers declares the functions that the kernel inserts into cells in the
-// interpreter.
+// declareHelpers declares in the interpreter the functions that the kernel inserts into
+// cells.
 func (k *kernelState) declareHelpers(ir *interp.Interp) {
 	ir.DeclFunc(checkName, func(next int) {
 		if k.session.Interrupted() {
@@ -56,38 +56,38 @@ type outcome struct {
 }
 
 // run parses, compiles and runs a cell and stores the result in out. If the cell panics
-// or ends its goroutine, out contains that as an error. out is a parameter because run
-// does not return if the goroutine ends.
+// or ends its goroutine, run stores an error. out is a parameter because run does not
+// return if the goroutine ends.
 func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string, out *outcome) {
 	var rest []ast.Node
-	k.at, k.inner = nowhere, token.NoPos
+	k.at, k.inner = noStatement, token.NoPos
 	before := maps.Clone(ir.Comp.Binds)
 	over := false
 	defer func() {
 		r := recover()
 		if r == nil && !over {
-			r = k.exited()
+			r = k.takeExitError()
 		}
 		if r != nil {
-			forget(ir, before, rest, k.at)
-			*out = outcome{err: k.explained(code, k.failure(ir, rest, r))}
+			restoreVariables(ir, before, rest, k.at)
+			*out = outcome{err: k.addAdvice(code, k.newCellError(ir, rest, r))}
 		}
 	}()
-	out.vals, out.types = k.values(ir, outerr, code, &rest)
+	out.vals, out.types = k.evaluate(ir, outerr, code, &rest)
 	over = true
 }
 
-// values runs a cell and returns the values of its last line. It stores the nodes that
+// evaluate runs a cell and returns the values of its last line. It stores the nodes that
 // run after the cell's declarations in rest.
-func (k *kernelState) values(ir *interp.Interp, outerr OutErr, code string, rest *[]ast.Node) (vals []interface{}, types []xreflect.Type) {
+func (k *kernelState) evaluate(ir *interp.Interp, outerr OutErr, code string, rest *[]ast.Node) (vals []interface{}, types []xreflect.Type) {
 	code = evalSpecialCommands(ir, outerr, code)
 	// The interpreter must not print panics, since run handles them. Line numbers in
 	// errors must count from the start of the cell.
 	ir.Comp.Options &^= base.OptShowPrompt | base.OptTrapPanic
 	ir.Comp.Line = 0
-	ir.Comp.Filepath = fileOf(ExecCounter)
+	ir.Comp.Filepath = cellFileName(ExecCounter)
 	k.cells.add(ExecCounter, code)
-	k.errors.newCell()
+	k.errors.reset()
 
 	nodes := ir.Comp.ParseBytes([]byte(code))
 	if len(nodes) == 0 {
@@ -95,16 +95,16 @@ func (k *kernelState) values(ir *interp.Interp, outerr OutErr, code string, rest
 	}
 	_, ends := nodes[len(nodes)-1].(ast.Expr)
 	unused := cell.UnusedErrors(nodes)
-	plan := cell.Order(nodes)
+	plan := cell.NewPlan(nodes)
 	if *rest = plan.Rest; len(plan.Types) > 0 {
 		ir.RunExpr(ir.CompileAst(ast2.AnyToAst(plan.Types, "cell")))
 	}
-	k.errors.redeclared(nodes)
-	rewrite(ir, plan.Declarations(), false)
-	rewrite(ir, *rest, ends)
-	compiled := compile(ir, plan)
+	k.errors.removeRedeclared(nodes)
+	insertCalls(ir, plan.Declarations(), false)
+	insertCalls(ir, *rest, ends)
+	compiled := compileCell(ir, plan)
 	for _, id := range unused {
-		fmt.Fprintf(k.stderr.File(), "line %d: %s is assigned and not used in this cell; without it, an error ends the cell\n",
+		fmt.Fprintf(k.stderr.File(), "line %d: %s is assigned but not used in this cell; without the assignment, an error ends the cell\n",
 			ir.Comp.Fileset.Position(id.Pos()).Line, id.Name)
 	}
 	if len(*rest) == 0 {
@@ -125,13 +125,14 @@ func (k *kernelState) values(ir *interp.Interp, outerr OutErr, code string, rest
 	return vals, types
 }
 
-// forget restores variables after a failed cell. The statement with index at has failed,
-// so the variables that it and the later statements declare have no value: they become
-// what they were before the cell, or undeclared. If at is nowhere, it is unknown which
-// declaration has failed, and the variables of all declarations are restored.
-func forget(ir *interp.Interp, before map[string]*interp.Bind, rest []ast.Node, at int) {
-	if at == nowhere {
-		rest = slices.DeleteFunc(slices.Clone(rest), statement)
+// restoreVariables restores variables after a failed cell. The statement with index at
+// has failed, so the variables that it and the later statements declare have no value:
+// they get the value from before the cell, or become undeclared. If at is noStatement, it
+// is unknown which declaration has failed, and the variables of all declarations are
+// restored.
+func restoreVariables(ir *interp.Interp, before map[string]*interp.Bind, rest []ast.Node, at int) {
+	if at == noStatement {
+		rest = slices.DeleteFunc(slices.Clone(rest), isStatement)
 	} else if at < len(rest) {
 		rest = rest[at:]
 	}
@@ -144,15 +145,15 @@ func forget(ir *interp.Interp, before map[string]*interp.Bind, rest []ast.Node, 
 	}
 }
 
-// rewrite inserts the kernel's functions into nodes of a cell. shows is set if the
-// notebook shows the value of the last node.
-func rewrite(ir *interp.Interp, nodes []ast.Node, shows bool) {
-	checks(ir.Comp).Apply(nodes, shows)
-	cell.Guard(nodes, guardName, spreadName)
-	waits().Waiting(nodes)
+// insertCalls inserts calls of the kernel's functions into the nodes of a cell. showsLast
+// reports whether the notebook shows the value of the last node.
+func insertCalls(ir *interp.Interp, nodes []ast.Node, showsLast bool) {
+	checkFuncs(ir.Comp).Apply(nodes, showsLast)
+	cell.GuardGoroutines(nodes, guardName, spreadName)
+	waitFuncs().Rewrite(nodes)
 }
 
-// runExpr does the same as the interpreter's RunExpr, but also records which statement
+// runExpr runs e as the interpreter's RunExpr does. It also records which statement
 // panicked, in the innermost interpreted function.
 func (k *kernelState) runExpr(ir *interp.Interp, e *interp.Expr) (values []xreflect.Value, types []xreflect.Type) {
 	env := ir.PrepareEnv()
@@ -174,29 +175,29 @@ func (k *kernelState) runExpr(ir *interp.Interp, e *interp.Expr) (values []xrefl
 	return basereflect.PackValues(v, vs), basereflect.PackTypes(e.Type, e.Types)
 }
 
-// compile compiles the functions and the rest of a cell. If that fails, it restores the
-// names that were declared before: a variable without a value or a function without a
+// compileCell compiles the functions and the remaining nodes of a cell. If that fails, it
+// restores the previous declarations: a variable without a value or a function without a
 // body would only cause errors in later cells.
-func compile(ir *interp.Interp, plan cell.Plan) *interp.Expr {
+func compileCell(ir *interp.Interp, plan cell.Plan) *interp.Expr {
 	before := maps.Clone(ir.Comp.Binds)
 	defer func() {
 		if r := recover(); r != nil {
-			r = placed(ir, r)
+			r = addPosition(ir, r)
 			ir.Comp.Binds = before
 			ir.Comp.Code.Clear()
 			panic(r)
 		}
 	}()
-	declare(ir, plan)
+	compileDeclarations(ir, plan)
 	if len(plan.Rest) == 0 {
 		return nil
 	}
-	return ir.CompileAst(ast2.AnyToAst(withChecks(plan.Rest), "cell"))
+	return ir.CompileAst(ast2.AnyToAst(insertChecks(plan.Rest), "cell"))
 }
 
-// declare compiles the methods and functions that come first. It declares all of them
-// before it compiles the first body, since they may call each other.
-func declare(ir *interp.Interp, plan cell.Plan) {
+// compileDeclarations compiles the methods and functions that come first in the plan. It
+// declares all of them before it compiles the first body, since they may call each other.
+func compileDeclarations(ir *interp.Interp, plan cell.Plan) {
 	for _, d := range plan.Methods {
 		if plan.Own[cell.Receiver(d)] {
 			ir.RunExpr(ir.CompileNode(cell.Stub(d)))
@@ -215,17 +216,19 @@ func declare(ir *interp.Interp, plan cell.Plan) {
 	}
 }
 
-// withChecks inserts a call of the check before the first statement or expression of a
-// cell and before each node that follows one. The interpreter runs these nodes in order
-// and checks for an interrupt only inside some of them, so without the calls the lines
-// after an interrupted call would still run. The argument is the index of the next node.
-// For declarations, which the interpreter orders by their dependencies, it is nowhere.
-func withChecks(nodes []ast.Node) []ast.Node {
+// insertChecks inserts a call of the function checkName before the first statement or
+// expression of a cell and before each node that follows one. The interpreter runs these
+// nodes in order and checks for an interrupt only inside some of them, so without the
+// calls the lines after an interrupted call would still run.
+//
+// The argument of the call is the index of the next node. It is noStatement for
+// declarations, which the interpreter orders by their dependencies.
+func insertChecks(nodes []ast.Node) []ast.Node {
 	var list []ast.Node
 	for i, n := range nodes {
-		if i > 0 && statement(nodes[i-1]) || i == 0 && statement(n) {
-			next := nowhere
-			if statement(n) {
+		if i > 0 && isStatement(nodes[i-1]) || i == 0 && isStatement(n) {
+			next := noStatement
+			if isStatement(n) {
 				next = i
 			}
 			list = append(list, &ast.CallExpr{
@@ -238,9 +241,9 @@ func withChecks(nodes []ast.Node) []ast.Node {
 	return list
 }
 
-// statement reports whether a node is a statement or an expression, which the interpreter
-// runs in the order of the source.
-func statement(n ast.Node) bool {
+// isStatement reports whether a node is a statement or an expression, which the
+// interpreter runs in the order of the source.
+func isStatement(n ast.Node) bool {
 	switch n.(type) {
 	case ast.Expr, ast.Stmt:
 		return true
@@ -248,14 +251,14 @@ func statement(n ast.Node) bool {
 	return false
 }
 
-// stopper returns the function that stops the cell that is about to run.
+// newStopper returns the function that stops the cell that is about to run.
 //
 // Inside a block the interpreter checks for an interrupt only every 15 statements.
 // Therefore the function also overwrites the statements of the running block. Like the
-// interpreter's own flag this is not synchronized with the cell, so that statements run
+// interpreter's own flag, this is not synchronized with the cell, so that statements run
 // without the cost of a check. Each write is one word, so the cell reads either the old
 // or the new statement.
-func stopper(ir *interp.Interp) func() {
+func newStopper(ir *interp.Interp) func() {
 	env := ir.PrepareEnv()
 	return func() {
 		ir.Interrupt(os.Interrupt)

@@ -17,32 +17,33 @@ import (
 	"github.com/go-zeromq/zmq4"
 )
 
-// An asker is the standard input of the cells: if a read finds no input left, it asks the
-// notebook's user for a line.
+// A promptReader is the standard input of the cells: when its input is used up, it asks
+// the notebook's user for another line.
 //
-// A file cannot detect that somebody is about to read from it. Therefore the functions
-// that read from standard input are replaced in cells by functions that use the asker.
-// os.Stdin itself is a file that cannot be read from, so that code which does not use the
-// asker gets an error and does not wait forever.
-type asker struct {
+// A file cannot detect that a program is about to read from it. Therefore the functions
+// that read from standard input are replaced in cells by functions that read from the
+// promptReader. os.Stdin itself is a file that cannot be read from, so that other code
+// gets an error and does not wait forever.
+type promptReader struct {
 	k       *kernelState
 	replies chan string
 	mu      sync.Mutex // held while a line is requested
 	rest    []byte     // unread bytes of the last line
 }
 
-// stdinName is the file name in the error of a direct read from os.Stdin.
+// stdinName is the file name of os.Stdin, which appears in the error of a direct read.
 const stdinName = "os.Stdin of a notebook (use fmt.Scan, bufio.NewReader(os.Stdin) or bufio.NewScanner(os.Stdin))"
 
-// openStdin creates the asker and replaces the functions that read from standard input.
-func (k *kernelState) openStdin() error {
+// replaceStdin creates the promptReader and replaces the functions that read from
+// standard input.
+func (k *kernelState) replaceStdin() error {
 	fd, err := syscall.Open(os.DevNull, syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open standard input: %w", err)
 	}
 	os.Stdin = os.NewFile(uintptr(fd), stdinName)
-	k.asker = &asker{k: k, replies: make(chan string, 1)}
-	in := bufio.NewReader(k.asker) // lets a scan look ahead without losing a character
+	k.stdin = &promptReader{k: k, replies: make(chan string, 1)}
+	in := bufio.NewReader(k.stdin) // lets a scan look ahead without losing a character
 	from := func(r io.Reader) io.Reader {
 		if f, ok := r.(*os.File); ok && f == os.Stdin {
 			return in
@@ -71,13 +72,13 @@ func (k *kernelState) openStdin() error {
 	return nil
 }
 
-// Read returns the unread bytes of the last line, or asks for a new line if there are
-// none.
-func (a *asker) Read(b []byte) (int, error) {
+// Read returns the unread bytes of the last line. If there are none, it asks for a new
+// line.
+func (a *promptReader) Read(b []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.rest) == 0 {
-		line, err := a.ask()
+		line, err := a.requestLine()
 		if err != nil {
 			// Programs often ignore the error of a scan, so print it.
 			fmt.Fprintln(a.k.stderr.File(), err)
@@ -90,15 +91,16 @@ func (a *asker) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// ask sends an input request to the front-end and waits for the answer or an interrupt.
-func (a *asker) ask() (string, error) {
+// requestLine sends an input request to the front-end and waits for the answer or an
+// interrupt.
+func (a *promptReader) requestLine() (string, error) {
 	receipt := a.k.receipt.Load()
 	if receipt == nil {
 		return "", errors.New("read input: no cell has run yet")
 	}
 	content, _ := receipt.Msg.Content.(map[string]interface{})
 	if allowed, _ := content["allow_stdin"].(bool); !allowed {
-		return "", errors.New("read input: this notebook runs where nobody can be asked; give the value in the cell")
+		return "", errors.New("read input: the front-end does not allow input; set the value in the cell")
 	}
 	a.k.stdout.Flush() // so that the question appears before the input field
 	a.k.stderr.Flush()
@@ -113,7 +115,7 @@ func (a *asker) ask() (string, error) {
 	msg.Content = MIMEMap{"prompt": "", "password": false}
 	err = receipt.Sockets.StdinSocket.RunWithSocket(func(s zmq4.Socket) error { return receipt.SendResponse(s, msg) })
 	if err != nil {
-		return "", fmt.Errorf("read input: ask front-end: %w", err)
+		return "", fmt.Errorf("read input: send request to front-end: %w", err)
 	}
 	select {
 	case line := <-a.replies:
@@ -125,7 +127,7 @@ func (a *asker) ask() (string, error) {
 
 // listen receives the front-end's answers. It replaces gophernotes' poll of the socket,
 // which does not deliver messages before the cell has ended.
-func (a *asker) listen(sockets SocketGroup) {
+func (a *promptReader) listen(sockets SocketGroup) {
 	for {
 		m, err := sockets.StdinSocket.Socket.Recv()
 		if err != nil {
@@ -133,7 +135,7 @@ func (a *asker) listen(sockets SocketGroup) {
 		}
 		msg, _, err := WireMsgToComposedMsg(m.Frames, sockets.Key)
 		if err != nil {
-			log.Printf("read answer of front-end: %v", err)
+			log.Printf("read input: read reply of front-end: %v", err)
 			continue
 		}
 		content, _ := msg.Content.(map[string]interface{})

@@ -9,11 +9,11 @@ import (
 	"github.com/cosmos72/gomacro/xreflect"
 )
 
-// first returns a call that evaluates e and returns the first n of its values. It must be
-// a call, because the interpreter allows built-in functions to return only calls.
-func first(c *interp.Comp, e *interp.Expr, n int) *interp.Call {
+// firstResults returns a call that evaluates e and returns the first n of its values. The
+// result is a call, because builtin functions of the interpreter may return only calls.
+func firstResults(c *interp.Comp, e *interp.Expr, n int) *interp.Call {
 	if e.NumOut() == 1 && n == 1 {
-		return same(c, e)
+		return identityCall(c, e)
 	}
 	if n == 0 {
 		t := c.Universe.FuncOf([]xreflect.Type{c.TypeOfInterface()}, nil, false)
@@ -21,16 +21,16 @@ func first(c *interp.Comp, e *interp.Expr, n int) *interp.Call {
 		return &interp.Call{Fun: drop, Args: []*interp.Expr{{Lit: interp.Lit{Type: c.TypeOfInterface()}, Fun: firstValue(e)}}}
 	}
 	if n > 1 {
-		return made(c, e.Types, e.Types[:n], []*interp.Expr{e}, func(in []reflect.Value) []reflect.Value { return in[:n] })
+		return newCall(c, e.Types, e.Types[:n], []*interp.Expr{e}, func(in []reflect.Value) []reflect.Value { return in[:n] })
 	}
 	one := &interp.Expr{Lit: interp.Lit{Type: e.Type}, Fun: firstValue(e)}
-	if b, ok := basics[e.Type.Kind()]; ok {
+	if b, ok := basicKinds[e.Type.Kind()]; ok {
 		one.Fun = b.read(firstValue(e))
 	}
-	return same(c, one)
+	return identityCall(c, one)
 }
 
-// firstValue evaluates e and returns its first value.
+// firstValue returns a function that evaluates e and returns its first value.
 func firstValue(e *interp.Expr) func(*interp.Env) xreflect.Value {
 	if e.NumOut() == 1 {
 		return e.AsX1()
@@ -42,15 +42,15 @@ func firstValue(e *interp.Expr) func(*interp.Env) xreflect.Value {
 	}
 }
 
-// same returns a call whose result is the only value of e.
-func same(c *interp.Comp, e *interp.Expr) *interp.Call {
+// identityCall returns a call whose result is the only value of e.
+func identityCall(c *interp.Comp, e *interp.Expr) *interp.Call {
 	t := e.Type
 	if e.Const() {
 		t = e.DefaultType()
 		e.ConstTo(t)
 	}
 	call := &interp.Call{Args: []*interp.Expr{e}, OutTypes: []xreflect.Type{t}, Const: e.Const()}
-	b, ok := basics[t.Kind()]
+	b, ok := basicKinds[t.Kind()]
 	if !ok {
 		f := c.Universe.FuncOf(call.OutTypes, call.OutTypes, false)
 		call.Fun = &interp.Expr{Lit: interp.Lit{Type: f, Value: func(v xreflect.Value) xreflect.Value { return v }}}
@@ -66,26 +66,28 @@ func same(c *interp.Comp, e *interp.Expr) *interp.Call {
 	return call
 }
 
-// A basic contains functions for expressions of a basic type T, which the interpreter
-// compiles to functions of type func(*interp.Env) T.
-type basic struct {
+// A basicKind contains functions for expressions of a basic type T. The interpreter
+// compiles such an expression to a func(*interp.Env) T.
+type basicKind struct {
 	same any                                        // the identity function, of type func(T) T
 	read func(func(*interp.Env) xreflect.Value) any // converts a function that returns a reflected value to a func(*interp.Env) T
 }
 
-var basics = map[reflect.Kind]basic{
-	reflect.Bool: basicOf(xreflect.Value.Bool), reflect.String: basicOf(xreflect.Value.String),
-	reflect.Int: signed[int](), reflect.Int8: signed[int8](), reflect.Int16: signed[int16](),
-	reflect.Int32: signed[int32](), reflect.Int64: signed[int64](),
-	reflect.Uint: unsigned[uint](), reflect.Uint8: unsigned[uint8](), reflect.Uint16: unsigned[uint16](),
-	reflect.Uint32: unsigned[uint32](), reflect.Uint64: unsigned[uint64](), reflect.Uintptr: unsigned[uintptr](),
-	reflect.Float32:   basicOf(func(v xreflect.Value) float32 { return float32(v.Float()) }),
-	reflect.Float64:   basicOf(xreflect.Value.Float),
-	reflect.Complex64: basicOf(func(v xreflect.Value) complex64 { return complex64(v.Complex()) }), reflect.Complex128: basicOf(xreflect.Value.Complex),
+// basicKinds contains the functions for each basic type.
+var basicKinds = map[reflect.Kind]basicKind{
+	reflect.Bool: newBasicKind(xreflect.Value.Bool), reflect.String: newBasicKind(xreflect.Value.String),
+	reflect.Int: signedKind[int](), reflect.Int8: signedKind[int8](), reflect.Int16: signedKind[int16](),
+	reflect.Int32: signedKind[int32](), reflect.Int64: signedKind[int64](),
+	reflect.Uint: unsignedKind[uint](), reflect.Uint8: unsignedKind[uint8](), reflect.Uint16: unsignedKind[uint16](),
+	reflect.Uint32: unsignedKind[uint32](), reflect.Uint64: unsignedKind[uint64](), reflect.Uintptr: unsignedKind[uintptr](),
+	reflect.Float32:   newBasicKind(func(v xreflect.Value) float32 { return float32(v.Float()) }),
+	reflect.Float64:   newBasicKind(xreflect.Value.Float),
+	reflect.Complex64: newBasicKind(func(v xreflect.Value) complex64 { return complex64(v.Complex()) }), reflect.Complex128: newBasicKind(xreflect.Value.Complex),
 }
 
-func basicOf[T any](convert func(xreflect.Value) T) basic {
-	return basic{
+// newBasicKind returns the functions for the type T.
+func newBasicKind[T any](convert func(xreflect.Value) T) basicKind {
+	return basicKind{
 		same: func(v T) T { return v },
 		read: func(get func(*interp.Env) xreflect.Value) any {
 			return func(env *interp.Env) T { return convert(get(env)) }
@@ -93,10 +95,12 @@ func basicOf[T any](convert func(xreflect.Value) T) basic {
 	}
 }
 
-func signed[T int | int8 | int16 | int32 | int64]() basic {
-	return basicOf(func(v xreflect.Value) T { return T(v.Int()) })
+// signedKind returns the functions for a signed integer type.
+func signedKind[T int | int8 | int16 | int32 | int64]() basicKind {
+	return newBasicKind(func(v xreflect.Value) T { return T(v.Int()) })
 }
 
-func unsigned[T uint | uint8 | uint16 | uint32 | uint64 | uintptr]() basic {
-	return basicOf(func(v xreflect.Value) T { return T(v.Uint()) })
+// unsignedKind returns the functions for an unsigned integer type.
+func unsignedKind[T uint | uint8 | uint16 | uint32 | uint64 | uintptr]() basicKind {
+	return newBasicKind(func(v xreflect.Value) T { return T(v.Uint()) })
 }

@@ -15,17 +15,18 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// waits returns the names of the functions that the kernel inserts where a cell may wait,
-// so that an interrupt ends the wait. Waits in goroutines are not interrupted.
-func waits() cell.Waits {
-	return cell.Waits{
+// waitFuncs returns the names of the functions that the kernel inserts where a cell may
+// wait, so that an interrupt ends the wait. Waits in goroutines that a cell started are
+// not interrupted.
+func waitFuncs() cell.WaitFuncs {
+	return cell.WaitFuncs{
 		From: "\u00b7from", Send: "\u00b7send", Done: "\u00b7done", Check: checkName, Range: "\u00b7range", Wait: "\u00b7wait",
 	}
 }
 
-// declareWaits declares the functions named by waits in the interpreter.
+// declareWaits declares the functions of waitFuncs in the interpreter.
 func (k *kernelState) declareWaits(ir *interp.Interp) {
-	w := waits()
+	w := waitFuncs()
 	ir.DeclFunc(w.Done, func() <-chan struct{} {
 		if k.inGoroutine() {
 			return nil
@@ -48,14 +49,15 @@ func (k *kernelState) compileFrom(c *interp.Comp, _ interp.Symbol, node *ast.Cal
 	if t == nil || t.Kind() != reflect.Chan {
 		c.Errorf("receive from %v <%v>: expected a channel", node.Args[0], t)
 	}
-	return made(c, []xreflect.Type{t}, []xreflect.Type{t}, []*interp.Expr{ch}, func(in []reflect.Value) []reflect.Value {
-		return []reflect.Value{k.from(in[0])}
+	return newCall(c, []xreflect.Type{t}, []xreflect.Type{t}, []*interp.Expr{ch}, func(in []reflect.Value) []reflect.Value {
+		return []reflect.Value{k.receive(in[0])}
 	})
 }
 
-// from receives a value from ch and returns a new channel that contains it, or is closed
-// if ch is. It panics at an interrupt.
-func (k *kernelState) from(ch reflect.Value) reflect.Value {
+// receive receives a value from ch and returns a new channel of the same type that
+// contains the value. If ch is closed, the new channel is closed too. receive panics at
+// an interrupt.
+func (k *kernelState) receive(ch reflect.Value) reflect.Value {
 	t := ch.Type()
 	if k.inGoroutine() || t.ChanDir()&reflect.RecvDir == 0 {
 		return ch
@@ -64,7 +66,7 @@ func (k *kernelState) from(ch reflect.Value) reflect.Value {
 	if !v.IsValid() { // nothing yet
 		var chosen int
 		chosen, v, open = reflect.Select([]reflect.SelectCase{
-			{Dir: reflect.SelectRecv, Chan: ch}, {Dir: reflect.SelectRecv, Chan: k.done()},
+			{Dir: reflect.SelectRecv, Chan: ch}, {Dir: reflect.SelectRecv, Chan: k.interruptChannel()},
 		})
 		if chosen == 1 {
 			panic(base.SigInterrupt)
@@ -79,8 +81,10 @@ func (k *kernelState) from(ch reflect.Value) reflect.Value {
 	return box.Convert(t)
 }
 
-// done returns the channel that is closed at the next interrupt.
-func (k *kernelState) done() reflect.Value { return reflect.ValueOf(k.session.Context().Done()) }
+// interruptChannel returns the channel that is closed at the next interrupt.
+func (k *kernelState) interruptChannel() reflect.Value {
+	return reflect.ValueOf(k.session.Context().Done())
+}
 
 // compileSend compiles send(ch, v), which replaces ch <- v.
 func (k *kernelState) compileSend(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
@@ -101,28 +105,28 @@ func (k *kernelState) compileSend(c *interp.Comp, _ interp.Symbol, node *ast.Cal
 	default:
 		v.To(c, elem)
 	}
-	return made(c, []xreflect.Type{t, elem}, nil, []*interp.Expr{ch, v}, func(in []reflect.Value) []reflect.Value {
+	return newCall(c, []xreflect.Type{t, elem}, nil, []*interp.Expr{ch, v}, func(in []reflect.Value) []reflect.Value {
 		k.send(in[0], in[1])
 		return nil
 	})
 }
 
-// send sends v to ch, or panics at an interrupt.
+// send sends v to ch. It panics at an interrupt.
 func (k *kernelState) send(ch, v reflect.Value) {
 	if k.inGoroutine() {
 		ch.Send(v)
 		return
 	}
 	chosen, _, _ := reflect.Select([]reflect.SelectCase{
-		{Dir: reflect.SelectSend, Chan: ch, Send: v}, {Dir: reflect.SelectRecv, Chan: k.done()},
+		{Dir: reflect.SelectSend, Chan: ch, Send: v}, {Dir: reflect.SelectRecv, Chan: k.interruptChannel()},
 	})
 	if chosen == 1 {
 		panic(base.SigInterrupt)
 	}
 }
 
-// compileWait compiles wait(x, x.Wait). If x is a sync.WaitGroup, the result is a call
-// that returns at an interrupt; otherwise it is the same as x.Wait().
+// compileWait compiles wait(x, x.Wait). If x is a sync.WaitGroup, an interrupt ends the
+// compiled call; otherwise the compiled call is x.Wait().
 func (k *kernelState) compileWait(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	wait := c.Expr1(node.Args[1], nil)
 	if wait.Type == nil || wait.Type.Kind() != reflect.Func {
@@ -132,17 +136,18 @@ func (k *kernelState) compileWait(c *interp.Comp, _ interp.Symbol, node *ast.Cal
 		c.Errorf("not enough arguments in call to %v", node.Args[1])
 	}
 	if !isWaitGroup(c, node.Args[0]) {
-		return &interp.Call{Fun: wait, OutTypes: list(wait.Type.NumOut(), wait.Type.Out)}
+		return &interp.Call{Fun: wait, OutTypes: collectTypes(wait.Type.NumOut(), wait.Type.Out)}
 	}
-	return made(c, []xreflect.Type{wait.Type}, nil, []*interp.Expr{wait}, func(in []reflect.Value) []reflect.Value {
+	return newCall(c, []xreflect.Type{wait.Type}, nil, []*interp.Expr{wait}, func(in []reflect.Value) []reflect.Value {
 		f, _ := in[0].Interface().(func())
 		k.wait(f)
 		return nil
 	})
 }
 
-// isWaitGroup reports whether x is a value of type sync.WaitGroup or a pointer to one. x
-// may also be the name of a package with a function Wait.
+// isWaitGroup reports whether x is a value of type sync.WaitGroup or a pointer to one. It
+// returns false if x is not a value, for example the name of a package with a function
+// Wait.
 func isWaitGroup(c *interp.Comp, x ast.Expr) (is bool) {
 	defer func() { _ = recover() }() // x has no value
 	t := c.Expr1(x, nil).Type
@@ -153,7 +158,8 @@ func isWaitGroup(c *interp.Comp, x ast.Expr) (is bool) {
 	return r == reflect.TypeFor[sync.WaitGroup]() || r == reflect.TypeFor[*sync.WaitGroup]()
 }
 
-// wait waits until f returns. At an interrupt it panics, and f goes on in its goroutine.
+// wait waits until f returns. It panics at an interrupt; f then continues in its
+// goroutine.
 func (k *kernelState) wait(f func()) {
 	if k.inGoroutine() {
 		f()
@@ -174,19 +180,19 @@ func (k *kernelState) wait(f func()) {
 // compileRange compiles a range loop. A range loop over a channel is rewritten to a loop
 // that receives, since the interpreter's own loop cannot be interrupted while it waits.
 func compileRange(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
-	loop := cell.Loop(node)
+	loop := cell.ParseRangeCall(node)
 	if t := c.Expr1(node.Args[0], nil).Type; t != nil && t.Kind() == reflect.Chan {
-		if r := ranged(loop); r.Value != nil {
+		if r := rangeStatement(loop); r.Value != nil {
 			c.Errorf("range over %v <%v> permits only one iteration variable", node.Args[0], t)
 		}
-		loop = waits().ByReceive(loop)
+		loop = waitFuncs().RewriteRange(loop)
 	}
 	c.Stmt(loop)
-	return made(c, nil, nil, nil, func([]reflect.Value) []reflect.Value { return nil })
+	return newCall(c, nil, nil, nil, func([]reflect.Value) []reflect.Value { return nil })
 }
 
-// ranged returns the range statement of a loop that may have a label.
-func ranged(loop ast.Stmt) *ast.RangeStmt {
+// rangeStatement returns the range statement of a loop, which may have a label.
+func rangeStatement(loop ast.Stmt) *ast.RangeStmt {
 	if l, ok := loop.(*ast.LabeledStmt); ok {
 		loop = l.Stmt
 	}
@@ -194,9 +200,9 @@ func ranged(loop ast.Stmt) *ast.RangeStmt {
 	return r
 }
 
-// made returns a call of the function f with the parameter types in, the result types out
-// and the arguments args.
-func made(c *interp.Comp, in, out []xreflect.Type, args []*interp.Expr, f func([]reflect.Value) []reflect.Value) *interp.Call {
+// newCall returns a call of f with the arguments args. in and out are the types of f's
+// parameters and results.
+func newCall(c *interp.Comp, in, out []xreflect.Type, args []*interp.Expr, f func([]reflect.Value) []reflect.Value) *interp.Call {
 	t := c.Universe.FuncOf(in, out, false)
 	fun := xreflect.ValueOf(reflect.MakeFunc(t.ReflectType(), f).Interface())
 	return &interp.Call{

@@ -14,7 +14,7 @@ import (
 	"github.com/cosmos72/gomacro/go/parser"
 )
 
-// A Cell is the source of a cell, parsed.
+// A Cell is the parsed source of a notebook cell.
 type Cell struct {
 	Imports []Import
 	last    ast.Node // the last statement or declaration, or nil
@@ -26,12 +26,12 @@ type Import struct {
 	Line int // line in the cell, counted from 1
 }
 
-// macroChar is the character that begins the interpreter's macros. It is the same as in
-// the interpreter, so that Parse accepts the same source.
+// macroChar is the character that begins the interpreter's macros. Parse and the
+// interpreter must use the same character, so that they accept the same source.
 const macroChar = '~'
 
-// Parse parses a cell as the interpreter does. The error is the interpreter's; running
-// the cell gives the same error.
+// Parse parses a cell with the interpreter's parser. If it returns an error, running the
+// cell fails with the same error.
 func Parse(code string) (c Cell, err error) {
 	defer func() {
 		// The parser reports some errors by a panic.
@@ -42,19 +42,19 @@ func Parse(code string) (c Cell, err error) {
 	var p parser.Parser
 	files := etoken.NewFileSet()
 	p.Configure(0, macroChar)
-	p.Init(files, "cell", 0, []byte(withoutCommands(code)))
+	p.Init(files, "cell", 0, []byte(BlankCommands(code)))
 	nodes, err := p.Parse()
 	if err != nil {
 		return Cell{}, fmt.Errorf("parse cell: %w", err)
 	}
 	for _, n := range nodes {
-		c.add(files, n)
+		c.addNode(files, n)
 	}
 	return c, nil
 }
 
-// add records a top-level node of the cell.
-func (c *Cell) add(files *etoken.FileSet, n ast.Node) {
+// addNode stores a top-level node of the cell.
+func (c *Cell) addNode(files *etoken.FileSet, n ast.Node) {
 	c.last = n
 	decl, ok := n.(*ast.GenDecl)
 	if !ok || decl.Tok != token.IMPORT {
@@ -69,26 +69,32 @@ func (c *Cell) add(files *etoken.FileSet, n ast.Node) {
 	}
 }
 
-// withoutCommands replaces the lines at the start of a cell that are commands of the
-// kernel (%cd, %help) or of the shell ($ls) by blanks, as the kernel does.
-func withoutCommands(code string) string {
-	lines := strings.Split(code, "\n")
+// BlankCommands replaces the lines at the start of a cell that are commands of the kernel
+// (%cd, %help) or of the shell ($ls) by blanks. All other characters keep their positions.
+func BlankCommands(code string) string {
+	lines := strings.SplitAfter(code, "\n")
 	for i, line := range lines {
-		switch line = strings.TrimSpace(line); {
-		case line == "":
-		case line[0] == '%' || line[0] == '$':
-			lines[i] = ""
-		default:
-			return strings.Join(lines, "\n")
+		text := strings.TrimSpace(line)
+		if text == "" {
+			continue
 		}
+		if text[0] != '%' && text[0] != '$' {
+			break
+		}
+		lines[i] = strings.Map(func(r rune) rune {
+			if r == '\n' {
+				return r
+			}
+			return ' '
+		}, line)
 	}
-	return strings.Join(lines, "\n")
+	return strings.Join(lines, "")
 }
 
 // EndsWithPrint reports whether the cell's last line calls a print function of package
 // fmt. The results of such a call, a count and an error, are not shown.
 func (c Cell) EndsWithPrint() bool {
-	call, ok := c.call()
+	call, ok := c.lastCall()
 	if !ok {
 		return false
 	}
@@ -111,7 +117,9 @@ func (c Cell) EndsWithReceive() bool {
 	return ok && u.Op == token.ARROW
 }
 
-func (c Cell) call() (*ast.CallExpr, bool) {
+// lastCall returns the call that the cell's last line consists of. ok is false if that
+// line is not a call.
+func (c Cell) lastCall() (call *ast.CallExpr, ok bool) {
 	n := c.last
 	for {
 		switch x := n.(type) {

@@ -88,7 +88,7 @@ func TestMissingImport(t *testing.T) {
 	check("import \"fmt\"\nimport \"github.com/kniren/gota/dataframe\"",
 		`line 2: import "github.com/kniren/gota/dataframe": this package is not compiled into the kernel`,
 		`did you mean "github.com/go-gota/gota/dataframe"?`,
-		"compiled in are: the Go standard library, lockstep/pkg/{runs,scaling}, github.com/go-gota/gota, gonum.org/v1/plot, gorgonia.org/tensor\n",
+		"the kernel contains: the Go standard library, lockstep/pkg/{runs,scaling}, github.com/go-gota/gota, gonum.org/v1/plot, gorgonia.org/tensor\n",
 		"go run ./kernels/build -add github.com/kniren/gota/dataframe")
 	if text := check(`import "gorgonia.org/cu"`, "go run ./kernels/build -tags nvgpu", "neither CUDA nor a GPU"); strings.Contains(text, "-add") {
 		t.Errorf("a package that needs a tag is offered by -add: %q", text)
@@ -115,7 +115,7 @@ func TestDistance(t *testing.T) {
 		a, b string
 		want int
 	}{{"kitten", "sitting", 3}, {"", "abc", 3}, {"abc", "", 3}, {"plot", "plot", 0}, {"plot", "polt", 1}} {
-		if got := distance(tt.a, tt.b); got != tt.want {
+		if got := editDistance(tt.a, tt.b); got != tt.want {
 			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
 		}
 	}

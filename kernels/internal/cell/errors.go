@@ -10,10 +10,10 @@ import (
 	"golang.org/x/tools/go/ast/astutil"
 )
 
-// Checks contains the names of the functions in which Apply wraps the calls of a cell, so
-// that an error which the cell does not handle ends the cell. These functions examine the
-// types of the results, which only the compiler knows.
-type Checks struct {
+// CheckFuncs contains the names of the functions in which Apply wraps the calls of a
+// cell. These functions end the cell if a call returns an error that the cell does not
+// handle. They examine the types of the results, which only the compiler knows.
+type CheckFuncs struct {
 	Values   string // values(f(), n): the cell uses n results of f(); n is 0 if the call is a statement
 	Last     string // last(f()): the call is the last line of the cell, whose results are shown
 	Argument string // argument(f()): the call is the only argument of another call, which may accept several results
@@ -22,23 +22,23 @@ type Checks struct {
 	Body     string // body("name", func() { statements }) replaces the body of a function
 
 	// IsType reports whether an identifier or a selector is the name of a type, so
-	// that the expression around it is a conversion and no call.
+	// that the expression around it is a conversion and not a call.
 	IsType func(ast.Expr) bool
 }
 
-// Apply wraps the calls in nodes of a cell. It changes the nodes in place, or replaces
-// them in the slice. If shows is set, the last node is the cell's last line, whose value
-// is shown.
-func (c Checks) Apply(nodes []ast.Node, shows bool) {
-	w := checker{Checks: c, used: map[ast.Expr]use{}}
+// Apply wraps the calls in the nodes of a cell. It changes the nodes in place, or
+// replaces them in the slice. showsLast reports whether the last node is the cell's last
+// line, whose value the notebook shows.
+func (c CheckFuncs) Apply(nodes []ast.Node, showsLast bool) {
+	w := checker{CheckFuncs: c, used: map[ast.Expr]use{}}
 	for i, n := range nodes {
 		if e, ok := n.(ast.Expr); ok {
 			w.used[e] = use{function: c.Values}
-			if shows && i == len(nodes)-1 {
+			if showsLast && i == len(nodes)-1 {
 				w.used[e] = use{function: c.Last, any: true}
 			}
 		}
-		nodes[i] = astutil.Apply(n, w.enter, w.leave)
+		nodes[i] = astutil.Apply(n, w.recordUses, w.wrapNode)
 	}
 }
 
@@ -49,16 +49,17 @@ type use struct {
 	any      bool   // the number of used results is unknown
 }
 
-// A checker applies Checks to one node at a time.
+// A checker applies CheckFuncs to one node at a time.
 type checker struct {
-	Checks
+	CheckFuncs
 	used      map[ast.Expr]use
 	functions []*ast.FuncType // types of the functions around the node
 }
 
-// enter records how a node uses the results of the calls among its children. Calls
-// without a record are used as one value.
-func (w *checker) enter(c *astutil.Cursor) bool {
+// recordUses is called for each node before its children. It records how the node uses
+// the results of the calls among its children. A call without such a record is used as
+// one value.
+func (w *checker) recordUses(c *astutil.Cursor) bool {
 	switch n := c.Node().(type) {
 	case *ast.GenDecl:
 		return n.Tok == token.VAR
@@ -75,7 +76,7 @@ func (w *checker) enter(c *astutil.Cursor) bool {
 		w.used[n.X] = use{function: w.Values}
 	case *ast.AssignStmt:
 		if len(n.Rhs) == 1 && (n.Tok == token.ASSIGN || n.Tok == token.DEFINE) {
-			w.used[n.Rhs[0]] = w.assigned(n.Lhs)
+			w.used[n.Rhs[0]] = w.classifyAssignment(n.Lhs)
 		}
 	case *ast.ValueSpec:
 		if len(n.Values) == 1 {
@@ -83,7 +84,7 @@ func (w *checker) enter(c *astutil.Cursor) bool {
 			for _, id := range n.Names {
 				names = append(names, id)
 			}
-			w.used[n.Values[0]] = w.assigned(names)
+			w.used[n.Values[0]] = w.classifyAssignment(names)
 		}
 	case *ast.ReturnStmt:
 		if len(n.Results) == 1 && len(w.functions) > 0 {
@@ -110,8 +111,9 @@ func (w *checker) enter(c *astutil.Cursor) bool {
 	return true
 }
 
-// assigned returns the use of a call whose results are assigned to left.
-func (w *checker) assigned(left []ast.Expr) use {
+// classifyAssignment returns the use of a call whose results are assigned to left:
+// Ignored if all of left are blank identifiers, Values otherwise.
+func (w *checker) classifyAssignment(left []ast.Expr) use {
 	blank := func(e ast.Expr) bool {
 		id, ok := e.(*ast.Ident)
 		return ok && id.Name == "_"
@@ -122,14 +124,14 @@ func (w *checker) assigned(left []ast.Expr) use {
 	return use{function: w.Values, results: len(left)}
 }
 
-// isCall reports whether a call may return an error: it is not a conversion, and the
-// called function is not built in.
+// isCall reports whether n may return an error. It returns false for conversions and for
+// calls of builtin functions.
 func (w *checker) isCall(n *ast.CallExpr) bool {
 	switch f := ast.Unparen(n.Fun).(type) {
 	case *ast.ArrayType, *ast.MapType, *ast.ChanType, *ast.FuncType, *ast.InterfaceType, *ast.StructType:
 		return false
 	case *ast.Ident:
-		return !slices.Contains(builtins(), f.Name) && !w.IsType(f)
+		return !slices.Contains(builtinFunctions(), f.Name) && !w.IsType(f)
 	case *ast.StarExpr:
 		return !w.IsType(f.X)
 	default:
@@ -137,39 +139,41 @@ func (w *checker) isCall(n *ast.CallExpr) bool {
 	}
 }
 
-// leave wraps a node after its children have been processed.
-func (w *checker) leave(c *astutil.Cursor) bool {
+// wrapNode is called for each node after its children. It wraps calls, function bodies
+// and the functions of defer statements.
+func (w *checker) wrapNode(c *astutil.Cursor) bool {
 	switch n := c.Node().(type) {
 	case *ast.FuncDecl:
 		w.functions = w.functions[:len(w.functions)-1]
 		if n.Recv == nil {
-			n.Body = w.body(n.Name.Name, n.Body)
+			n.Body = w.wrapBody(n.Name.Name, n.Body)
 		} else {
-			n.Body = w.body("", n.Body)
+			n.Body = w.wrapBody("", n.Body)
 		}
 	case *ast.FuncLit:
 		w.functions = w.functions[:len(w.functions)-1]
-		n.Body = w.body("", n.Body)
+		n.Body = w.wrapBody("", n.Body)
 	case *ast.DeferStmt:
-		if id, ok := n.Call.Fun.(*ast.Ident); !ok || !slices.Contains(builtins(), id.Name) {
-			n.Call.Fun = call(w.Deferred, n.Call.Pos(), n.Call.Fun)
+		if id, ok := n.Call.Fun.(*ast.Ident); !ok || !slices.Contains(builtinFunctions(), id.Name) {
+			n.Call.Fun = newCall(w.Deferred, n.Call.Pos(), n.Call.Fun)
 		}
 	case *ast.CallExpr:
 		u := w.used[n]
 		switch {
 		case u.function == "":
 		case u.any:
-			c.Replace(call(u.function, n.Pos(), n))
+			c.Replace(newCall(u.function, n.Pos(), n))
 		default:
 			count := &ast.BasicLit{ValuePos: n.Pos(), Kind: token.INT, Value: strconv.Itoa(u.results)}
-			c.Replace(call(u.function, n.Pos(), n, count))
+			c.Replace(newCall(u.function, n.Pos(), n, count))
 		}
 	}
 	return true
 }
 
-// body wraps the statements of a function in a call of the function Body.
-func (w *checker) body(name string, b *ast.BlockStmt) *ast.BlockStmt {
+// wrapBody returns a block that passes the name and the statements of a function to the
+// function Body.
+func (w *checker) wrapBody(name string, b *ast.BlockStmt) *ast.BlockStmt {
 	if len(b.List) == 0 {
 		return b
 	}
@@ -178,20 +182,20 @@ func (w *checker) body(name string, b *ast.BlockStmt) *ast.BlockStmt {
 	literal := &ast.BasicLit{ValuePos: at, Kind: token.STRING, Value: strconv.Quote(name)}
 	return &ast.BlockStmt{
 		Lbrace: b.Lbrace, Rbrace: b.Rbrace,
-		List: []ast.Stmt{&ast.ExprStmt{X: call(w.Body, at, literal, statements)}},
+		List: []ast.Stmt{&ast.ExprStmt{X: newCall(w.Body, at, literal, statements)}},
 	}
 }
 
-// Function returns the name and the statements in a call of the function Body, as created
-// by Apply.
-func Function(c *ast.CallExpr) (name string, body *ast.BlockStmt) {
+// ParseBodyCall returns the two arguments of a call of the function Body that Apply has
+// created: the function's name and its statements.
+func ParseBodyCall(c *ast.CallExpr) (name string, body *ast.BlockStmt) {
 	name, _ = strconv.Unquote(c.Args[0].(*ast.BasicLit).Value)
 	return name, c.Args[1].(*ast.FuncLit).Body
 }
 
-// Checked returns the call that Apply has wrapped in the call c, and the number of its
-// results that the cell uses; the number is 0 if Apply does not know it.
-func Checked(c *ast.CallExpr) (inner *ast.CallExpr, results int) {
+// ParseCheckCall returns the call inside c, which Apply has created, and the number of
+// results that the cell uses. The number is 0 if c does not contain it.
+func ParseCheckCall(c *ast.CallExpr) (inner *ast.CallExpr, results int) {
 	inner = c.Args[0].(*ast.CallExpr)
 	if len(c.Args) > 1 {
 		results, _ = strconv.Atoi(c.Args[1].(*ast.BasicLit).Value)
@@ -199,11 +203,12 @@ func Checked(c *ast.CallExpr) (inner *ast.CallExpr, results int) {
 	return inner, results
 }
 
-// Source restores the source of a cell in a message of the compiler: it replaces each
-// call of a function that the kernel has inserted by the call's first argument.
-func Source(message string) string {
+// RestoreSource restores the cell's source in an error message of the compiler: it
+// replaces each call of a function that the kernel has inserted by the call's first
+// argument.
+func RestoreSource(message string) string {
 	for {
-		at := strings.LastIndex(message, hidden)
+		at := strings.LastIndex(message, hiddenPrefix)
 		if at < 0 {
 			return message
 		}
@@ -211,18 +216,19 @@ func Source(message string) string {
 		if open < 0 {
 			return message
 		}
-		first, end := arguments(message[at+open+1:])
+		first, end := splitFirstArgument(message[at+open+1:])
 		message = message[:at] + first + message[at+open+1+end:]
 	}
 }
 
-// hidden is the first character of the names of the functions that the kernel inserts
-// into a cell. Go does not allow it in identifiers.
-const hidden = "\u00b7"
+// hiddenPrefix is the first character of the names of the functions that the kernel
+// inserts into a cell. Go does not allow it in identifiers.
+const hiddenPrefix = "\u00b7"
 
-// arguments parses the arguments of a call at the start of text. It returns the first
-// argument and the offset after the closing parenthesis.
-func arguments(text string) (first string, end int) {
+// splitFirstArgument parses the arguments of a call; text begins after the opening
+// parenthesis. It returns the first argument and the offset after the closing
+// parenthesis.
+func splitFirstArgument(text string) (first string, end int) {
 	depth, comma := 0, -1
 	for i := range len(text) {
 		switch text[i] {

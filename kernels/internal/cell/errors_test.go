@@ -6,7 +6,7 @@ import (
 )
 
 func TestChecks(t *testing.T) {
-	c := Checks{
+	c := CheckFuncs{
 		Values: "values", Last: "last", Argument: "argument", Ignored: "ignored", Deferred: "deferred", Body: "body",
 		IsType: func(e ast.Expr) bool {
 			switch e := e.(type) {
@@ -103,7 +103,7 @@ func TestSource(t *testing.T) {
 		"bad ·last(f(·values(g(), 1), h[1, 2])).x": "bad f(g(), h[1, 2]).x",
 		"bad ·values(f(":                           "bad f(",
 	} {
-		if got := Source(message); got != want {
+		if got := RestoreSource(message); got != want {
 			t.Errorf("Source(%q) = %q, want %q", message, got, want)
 		}
 	}
@@ -112,12 +112,12 @@ func TestSource(t *testing.T) {
 // The call that a function of Checks gets, and the number, come back.
 func TestChecked(t *testing.T) {
 	nodes := parse(t, "values(f(a), 3)")
-	inner, n := Checked(nodes[0].(*ast.CallExpr))
+	inner, n := ParseCheckCall(nodes[0].(*ast.CallExpr))
 	if got := source(t, inner); got != "f(a)" || n != 3 {
 		t.Errorf("Checked gives %q and %d, want f(a) and 3", got, n)
 	}
 	nodes = parse(t, `body("name", func() { x() })`)
-	name, body := Function(nodes[0].(*ast.CallExpr))
+	name, body := ParseBodyCall(nodes[0].(*ast.CallExpr))
 	if got := source(t, body); name != "name" || got != "{ x() }" {
 		t.Errorf("Function gives %q and %q", name, got)
 	}

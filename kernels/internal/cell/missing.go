@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// CheckImports returns an error for the cell's first import that is not compiled into the
-// kernel. has reports whether a package is compiled in; known lists the packages that the
-// error may name or suggest. Without this check the interpreter would try to fetch and
-// compile the package, which is impossible in a kernel without compiler and network.
+// CheckImports returns a *MissingError for the cell's first import of a package that is
+// not compiled into the kernel, or nil. has reports whether a package is compiled in;
+// known lists the packages that the error may name or suggest. Without this check the
+// interpreter would try to fetch and compile the package, which is impossible in a kernel
+// without compiler and network.
 func (c Cell) CheckImports(has func(path string) bool, known []string) error {
 	for _, imp := range c.Imports {
 		if !has(imp.Path) {
@@ -36,12 +37,12 @@ func (e *MissingError) Error() string {
 		}
 		fmt.Fprintf(&b, "\ndid you mean %s?", strings.Join(near, " or "))
 	}
-	fmt.Fprintf(&b, "\ncompiled in are: %s", strings.Join(Summary(e.Known), ", "))
+	fmt.Fprintf(&b, "\nthe kernel contains: %s", strings.Join(summarizePaths(e.Known), ", "))
 	switch {
 	case path == GPUPackage || strings.HasPrefix(path, GPUPackage+"/"):
-		b.WriteString("\nto have it: " + GPUBuild)
+		b.WriteString("\nto use it: " + GPUBuild)
 	case !strings.Contains("/"+path+"/", "/internal/") && strings.Contains(path, "."):
-		fmt.Fprintf(&b, "\nto have it: add its module to the project's go.mod, run \"go run ./kernels/build -add %s\" "+
+		fmt.Fprintf(&b, "\nto use it: add its module to the project's go.mod, run \"go run ./kernels/build -add %s\" "+
 			"and \"kernels/.build/bin/lockstep kernel install\", and restart the kernel", path)
 	}
 	return b.String()
@@ -51,15 +52,15 @@ const (
 	// GPUPackage needs cgo, so a kernel has it only if it was built with a tag.
 	GPUPackage = "gorgonia.org/cu"
 
-	// GPUBuild is the advice how to build a kernel with GPUPackage.
+	// GPUBuild is advice on how to build a kernel with GPUPackage.
 	GPUBuild = "run \"go run ./kernels/build -tags nvgpu\" and \"kernels/.build/bin/lockstep kernel install\", " +
 		"and restart the kernel; it needs gcc, but neither CUDA nor a GPU"
 )
 
-// Summary shortens a list of packages for readers: one entry for the standard library,
-// each of this project's packages by name, and other modules' packages by their common
-// folder.
-func Summary(paths []string) []string {
+// summarizePaths shortens a list of import paths for an error message: one entry for the
+// standard library, one for all packages of this project, and one per common folder of
+// other modules' packages.
+func summarizePaths(paths []string) []string {
 	var own, others []string
 	std := false
 	for _, p := range paths {
@@ -68,7 +69,7 @@ func Summary(paths []string) []string {
 		} else if !strings.Contains(strings.Split(p, "/")[0], ".") {
 			std = true
 		} else {
-			others = append(others, head(p))
+			others = append(others, modulePrefix(p))
 		}
 	}
 	var list []string
@@ -85,9 +86,9 @@ func Summary(paths []string) []string {
 // ownPrefix is the start of the import paths of this project's packages.
 const ownPrefix = "lockstep/pkg/"
 
-// head returns the part of the import path of another module's package that Summary
-// shows.
-func head(path string) string {
+// modulePrefix returns the first elements of the import path of another module's package,
+// such as gonum.org/v1/gonum.
+func modulePrefix(path string) string {
 	elems := strings.Split(path, "/")
 	n := 2
 	if len(elems) > 2 && (elems[1] == "v1" || elems[0] == "github.com") {
@@ -97,25 +98,25 @@ func head(path string) string {
 }
 
 // Nearest returns at most 3 of the known import paths or names that are similar to path,
-// the most similar first: those with the same last element, then those that differ by few
-// typing errors, in the complete path or in the last element.
+// the most similar first. Paths with the same last element come first, then paths with
+// few typing errors in the complete path or in the last element.
 func Nearest(path string, known []string) []string {
-	const slip = 2 // typing errors
+	const maxEdits = 2
 	type candidate struct {
 		path string
 		at   int
 	}
 	var list []candidate
-	name := last(path)
+	name := lastElement(path)
 	for _, k := range known {
-		whole, end := distance(path, k), distance(name, last(k))
+		whole, end := editDistance(path, k), editDistance(name, lastElement(k))
 		switch {
 		case end == 0:
 			list = append(list, candidate{k, 0})
-		case whole <= slip && whole < len(path)/2:
+		case whole <= maxEdits && whole < len(path)/2:
 			list = append(list, candidate{k, whole})
-		case end <= slip && end < len(name)/2:
-			list = append(list, candidate{k, slip + end})
+		case end <= maxEdits && end < len(name)/2:
+			list = append(list, candidate{k, maxEdits + end})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b candidate) int { return a.at - b.at })
@@ -126,13 +127,13 @@ func Nearest(path string, known []string) []string {
 	return near
 }
 
-// last returns the last element of an import path.
-func last(path string) string { return path[strings.LastIndex(path, "/")+1:] }
+// lastElement returns the last element of an import path.
+func lastElement(path string) string { return path[strings.LastIndex(path, "/")+1:] }
 
-// distance returns the smallest number of typing errors that turn a into b: inserted,
-// deleted or changed bytes, and exchanged neighbors (the optimal string alignment
-// distance).
-func distance(a, b string) int {
+// editDistance returns the smallest number of edits that turn a into b. An edit inserts,
+// deletes or changes a byte, or exchanges two adjacent bytes (the optimal string
+// alignment distance).
+func editDistance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {
 		rows[i] = make([]int, len(b)+1)

@@ -16,11 +16,11 @@ type Plan struct {
 	Methods   []*ast.FuncDecl
 	Functions []*ast.FuncDecl
 	Rest      []ast.Node
-	Own       map[string]bool // the types that the cell declares
+	Own       map[string]bool // names of the types that the cell declares
 }
 
-// Order returns the plan of a cell.
-func Order(nodes []ast.Node) Plan {
+// NewPlan returns the order of the nodes of a cell.
+func NewPlan(nodes []ast.Node) Plan {
 	p := Plan{Own: map[string]bool{}}
 	early := earlyFunctions(nodes)
 	for _, n := range nodes {
@@ -52,7 +52,7 @@ func Order(nodes []ast.Node) Plan {
 	return p
 }
 
-// Declarations returns the methods and functions that come first.
+// Declarations returns the methods and functions that are compiled before the rest.
 func (p Plan) Declarations() []ast.Node {
 	var nodes []ast.Node
 	for _, d := range slices.Concat(p.Methods, p.Functions) {
@@ -61,15 +61,16 @@ func (p Plan) Declarations() []ast.Node {
 	return nodes
 }
 
-// Stub returns a function or method without its body. Compiling the stub first declares
-// the function to others that are compiled before it.
+// Stub returns a copy of a function or method with an empty body. Compiling the stub
+// first declares the name to functions that are compiled before it.
 func Stub(d *ast.FuncDecl) *ast.FuncDecl {
 	s := *d
 	s.Body = &ast.BlockStmt{Lbrace: d.Body.Lbrace, Rbrace: d.Body.Rbrace}
 	return &s
 }
 
-// Receiver returns the name of the type that a method belongs to.
+// Receiver returns the name of the type that a method belongs to, or "" for a function
+// and for a receiver that is not a type name.
 func Receiver(d *ast.FuncDecl) string {
 	if d.Recv == nil || len(d.Recv.List) == 0 {
 		return ""
@@ -84,8 +85,8 @@ func Receiver(d *ast.FuncDecl) string {
 	return ""
 }
 
-// earlyFunctions returns the functions and methods that use no name which the rest of the
-// cell declares.
+// earlyFunctions reports for each function and method whether it can be declared before
+// the rest of the cell: it uses no name that the rest declares.
 func earlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
 	late, early := map[string]bool{}, map[*ast.FuncDecl]bool{}
 	for _, n := range nodes {
@@ -105,7 +106,7 @@ func earlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
 	for changed := true; changed; {
 		changed = false
 		for d := range early {
-			if early[d] && mentions(d, late) {
+			if early[d] && usesAny(d, late) {
 				early[d], changed = false, true
 				if d.Recv == nil {
 					late[d.Name.Name] = true
@@ -116,7 +117,8 @@ func earlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
 	return early
 }
 
-// declared returns the names of the variables that a node of a cell declares.
+// declared returns the names of the variables that a node of a cell declares, including
+// "_".
 func declared(n ast.Node) (names []string) {
 	add := func(e ast.Expr) {
 		if id, ok := e.(*ast.Ident); ok {
@@ -146,9 +148,9 @@ func declared(n ast.Node) (names []string) {
 	return names
 }
 
-// mentions reports whether a function uses one of the names, except as the name of its
-// own receiver, parameter or result.
-func mentions(d *ast.FuncDecl, names map[string]bool) (found bool) {
+// usesAny reports whether a function uses one of the names. Names of its receiver,
+// parameters and results do not count.
+func usesAny(d *ast.FuncDecl, names map[string]bool) (found bool) {
 	own := map[string]bool{}
 	for _, list := range []*ast.FieldList{d.Recv, d.Type.Params, d.Type.Results} {
 		if list == nil {
@@ -168,33 +170,36 @@ func mentions(d *ast.FuncDecl, names map[string]bool) (found bool) {
 	return found
 }
 
-// Guard rewrites each go statement of a cell so that a panic in the goroutine does not
-// end the kernel. go f(a, b) becomes go guard(f)(a, b); guard is the name of a function
-// that returns a function of f's type. go f(a, list...), which the interpreter compiles
-// wrongly, becomes go spread(f)(a, list); spread returns a function whose last parameter
-// is a plain slice. If the only argument is a call, it is also passed to guard, which
-// rejects a call with several results: the interpreter would compile it to a call that
-// ends the kernel. A call of a builtin function is not changed.
-func Guard(nodes []ast.Node, guard, spread string) {
+// GuardGoroutines rewrites each go statement of a cell so that a panic in the goroutine
+// does not end the kernel. guard and spread are names of functions that the kernel
+// declares.
+//
+// go f(a, b) becomes go guard(f)(a, b), where guard(f) returns a function of f's type. go
+// f(a, list...), which the interpreter compiles wrongly, becomes go spread(f)(a, list),
+// where spread(f) returns a function whose last parameter is a slice. If the only
+// argument is a call, it is also passed to guard, which rejects a call with several
+// results: the interpreter would compile it to a call that ends the kernel. A call of a
+// builtin function is not changed.
+func GuardGoroutines(nodes []ast.Node, guard, spread string) {
 	for _, n := range nodes {
 		ast.Inspect(n, func(n ast.Node) bool {
 			g, ok := n.(*ast.GoStmt)
 			if !ok {
 				return true
 			}
-			name, shown := guard, []ast.Expr{g.Call.Fun}
+			name, args := guard, []ast.Expr{g.Call.Fun}
 			if len(g.Call.Args) == 1 {
 				if call, ok := g.Call.Args[0].(*ast.CallExpr); ok {
-					shown = append(shown, call)
+					args = append(args, call)
 				}
 			}
 			if g.Call.Ellipsis.IsValid() {
 				name, g.Call.Ellipsis = spread, token.NoPos
 			}
-			if id, ok := g.Call.Fun.(*ast.Ident); !ok || !slices.Contains(builtins(), id.Name) {
+			if id, ok := g.Call.Fun.(*ast.Ident); !ok || !slices.Contains(builtinFunctions(), id.Name) {
 				g.Call.Fun = &ast.CallExpr{
 					Fun:    &ast.Ident{NamePos: g.Call.Fun.Pos(), Name: name},
-					Lparen: g.Call.Fun.Pos(), Args: shown, Rparen: g.Call.Fun.End(),
+					Lparen: g.Call.Fun.Pos(), Args: args, Rparen: g.Call.Fun.End(),
 				}
 			}
 			return true
@@ -202,37 +207,17 @@ func Guard(nodes []ast.Node, guard, spread string) {
 	}
 }
 
-// builtins returns the names of the builtin functions, which cannot be used as values.
-func builtins() []string {
+// builtinFunctions returns the names of the builtin functions, which cannot be used as
+// values.
+func builtinFunctions() []string {
 	return []string{"append", "cap", "clear", "close", "complex", "copy", "delete", "imag", "len", "make", "max", "min", "new", "panic", "print", "println", "real", "recover"}
 }
 
-// Variables returns the names of the variables that top-level nodes of a cell
-// declare.
+// Variables returns the names of the variables that top-level nodes of a cell declare.
 func Variables(nodes []ast.Node) []string {
 	var names []string
-	add := func(e ast.Expr) {
-		if id, ok := e.(*ast.Ident); ok && id.Name != "_" {
-			names = append(names, id.Name)
-		}
-	}
 	for _, n := range nodes {
-		switch n := n.(type) {
-		case *ast.AssignStmt:
-			if n.Tok == token.DEFINE {
-				for _, e := range n.Lhs {
-					add(e)
-				}
-			}
-		case *ast.GenDecl:
-			for _, s := range n.Specs {
-				if v, ok := s.(*ast.ValueSpec); ok && n.Tok == token.VAR {
-					for _, id := range v.Names {
-						add(id)
-					}
-				}
-			}
-		}
+		names = append(names, declared(n)...)
 	}
-	return names
+	return slices.DeleteFunc(names, func(name string) bool { return name == "_" })
 }

@@ -34,7 +34,7 @@ func TestOrder(t *testing.T) {
 		{"w := T{}\nn := 1\nfunc (w T) M(n int) int { return n + w.n }\ntype T struct { n int }", "M", "", "statement statement"},
 		{"for i := 0; i < 3; i++ {}\nfunc f(i int) int { return i }", "", "f", "statement"},
 	} {
-		p := Order(parse(t, tt.code))
+		p := NewPlan(parse(t, tt.code))
 		names := func(list []*ast.FuncDecl) string {
 			var s []string
 			for _, d := range list {
@@ -57,7 +57,7 @@ func TestOrder(t *testing.T) {
 			t.Errorf("%q gives methods %q, functions %q, rest %q, want %q, %q, %q", tt.code, m, f, r, tt.methods, tt.functions, tt.rest)
 		}
 	}
-	p := Order(parse(t, "var v T\ntype T struct{}\nconst c = 1\nimport \"fmt\""))
+	p := NewPlan(parse(t, "var v T\ntype T struct{}\nconst c = 1\nimport \"fmt\""))
 	if len(p.Types) != 3 || !p.Own["T"] || p.Own["c"] {
 		t.Errorf("the plan is %+v", p)
 	}
@@ -76,7 +76,7 @@ func TestGuard(t *testing.T) {
 		"x := func() { go f(1) }": "x := func() { go guard(f)(1) }",
 	} {
 		nodes := parse(t, code)
-		Guard(nodes, "guard", "spread")
+		GuardGoroutines(nodes, "guard", "spread")
 		var b bytes.Buffer
 		if err := format.Node(&b, token.NewFileSet(), nodes[0]); err != nil {
 			t.Fatal(err)

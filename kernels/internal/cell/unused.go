@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// UnusedErrors returns the identifiers of a cell that meet three conditions: the last
-// result of a call is assigned to them, they are named like errors (err, errRead,
-// readErr), and the cell does not read them afterwards. nodes must not have been
-// rewritten yet.
+// UnusedErrors returns the identifiers of error variables that the cell assigns but does
+// not read afterwards. An error variable is named like one (err, errRead, readErr) and is
+// assigned the last result of a call. nodes must not have been rewritten yet.
 func UnusedErrors(nodes []ast.Node) []*ast.Ident {
-	u := unused{read: map[string][]token.Pos{}, anywhere: map[string]bool{}, written: map[*ast.Ident]bool{}}
+	u := nameUses{read: map[string][]token.Pos{}, anywhere: map[string]bool{}, written: map[*ast.Ident]bool{}}
 	for _, n := range nodes {
 		if n != nil {
 			ast.Walk(visitor{&u, nil, token.NoPos, false}, n)
@@ -26,21 +25,22 @@ func UnusedErrors(nodes []ast.Node) []*ast.Ident {
 	return list
 }
 
-// unused records where a cell assigns and reads names.
-type unused struct {
+// nameUses records where a cell assigns and reads names.
+type nameUses struct {
 	assigned []assignment
 	written  map[*ast.Ident]bool
 	read     map[string][]token.Pos
 	anywhere map[string]bool // names that a function literal reads, which may run at any time
 }
 
-// An assignment assigns the last result of a call to a name.
+// An assignment is an assignment of the last result of a call to a name.
 type assignment struct {
 	id   *ast.Ident
 	from token.Pos // reads after this position may see the value; it is the start of the outermost loop around the assignment, if there is one
 }
 
-func (u *unused) isRead(a assignment) bool {
+// isRead reports whether the cell reads the name after the assignment.
+func (u *nameUses) isRead(a assignment) bool {
 	if u.anywhere[a.id.Name] {
 		return true
 	}
@@ -52,8 +52,9 @@ func (u *unused) isRead(a assignment) bool {
 	return false
 }
 
-// assign records the names on the left of an assignment.
-func (u *unused) assign(left []ast.Expr, right []ast.Expr, loop token.Pos) {
+// recordAssignment records an assignment. loop is the start of the outermost loop around
+// it, or token.NoPos.
+func (u *nameUses) recordAssignment(left []ast.Expr, right []ast.Expr, loop token.Pos) {
 	for _, e := range left {
 		if id, ok := e.(*ast.Ident); ok {
 			u.written[id] = true
@@ -63,7 +64,7 @@ func (u *unused) assign(left []ast.Expr, right []ast.Expr, loop token.Pos) {
 		return
 	}
 	id, ok := left[len(left)-1].(*ast.Ident)
-	if _, isCall := ast.Unparen(right[0]).(*ast.CallExpr); !ok || !isCall || !namesError(id.Name) {
+	if _, isCall := ast.Unparen(right[0]).(*ast.CallExpr); !ok || !isCall || !isErrorName(id.Name) {
 		return
 	}
 	from := right[0].End()
@@ -73,14 +74,14 @@ func (u *unused) assign(left []ast.Expr, right []ast.Expr, loop token.Pos) {
 	u.assigned = append(u.assigned, assignment{id, from})
 }
 
-// namesError reports whether name is a usual name for an error: err, errRead or readErr.
-func namesError(name string) bool {
+// isErrorName reports whether name is a usual name for an error: err, errRead or readErr.
+func isErrorName(name string) bool {
 	return name == "err" || strings.HasPrefix(name, "err") && ast.IsExported(name[3:]) || strings.HasSuffix(name, "Err")
 }
 
-// A visitor walks through the syntax tree of a cell.
+// A visitor walks through the syntax tree of a cell and records how names are used.
 type visitor struct {
-	*unused
+	*nameUses
 	results *ast.FieldList // results of the function around the node
 	loop    token.Pos      // start of the outermost loop around the node, if there is one
 	literal bool           // the node is in a function literal
@@ -99,14 +100,14 @@ func (v visitor) Visit(n ast.Node) ast.Visitor {
 		}
 	case *ast.AssignStmt:
 		if n.Tok == token.ASSIGN || n.Tok == token.DEFINE {
-			v.assign(n.Lhs, n.Rhs, v.loop)
+			v.recordAssignment(n.Lhs, n.Rhs, v.loop)
 		}
 	case *ast.ValueSpec:
 		var left []ast.Expr
 		for _, id := range n.Names {
 			left = append(left, id)
 		}
-		v.assign(left, n.Values, v.loop)
+		v.recordAssignment(left, n.Values, v.loop)
 	case *ast.ReturnStmt:
 		if len(n.Results) == 0 && v.results != nil { // a return without values reads all named results
 			for _, f := range v.results.List {
@@ -129,6 +130,7 @@ func (v visitor) Visit(n ast.Node) ast.Visitor {
 	return v
 }
 
+// markRead records that the cell reads name at the given position.
 func (v visitor) markRead(name string, at token.Pos) {
 	v.read[name] = append(v.read[name], at)
 	if v.literal {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/tools/go/ast/astutil"
 )
 
-// Waits contains the names of the functions that Waiting inserts into a cell.
-type Waits struct {
+// WaitFuncs contains the names of the functions that Rewrite inserts into a cell.
+type WaitFuncs struct {
 	From  string // from(ch) receives from ch and returns a channel of the same type with the received value
 	Send  string // send(ch, v) sends v to ch
 	Done  string // done() returns a channel that is closed at an interrupt, or nil in a goroutine
@@ -17,13 +17,13 @@ type Waits struct {
 	Wait  string // wait(x, x.Wait) calls x.Wait; an interrupt ends the wait
 }
 
-// Waiting rewrites the operations in a cell that may wait for a goroutine, so that an
+// Rewrite changes the operations of a cell that may wait for a goroutine, so that an
 // interrupt ends the wait: <-ch becomes <-from(ch), ch <- v becomes send(ch, v), a select
-// without default gets one more case, and x.Wait() becomes wait(x, x.Wait). A loop
-// "for … range x" becomes the argument of a function that compiles it according to the type
-// of x, because only the compiler knows whether x is a channel. The nodes are changed in
+// without default gets one more case, and x.Wait() becomes wait(x, x.Wait). A loop "for …
+// range x" becomes the argument of a function that compiles it according to the type of
+// x, because only the compiler knows whether x is a channel. The nodes are changed in
 // place, or replaced in the slice.
-func (w Waits) Waiting(nodes []ast.Node) {
+func (w WaitFuncs) Rewrite(nodes []ast.Node) {
 	// Nodes that are not rewritten: parts of a statement that is rewritten as a whole, or
 	// that cannot be rewritten.
 	keep := map[ast.Node]bool{}
@@ -31,7 +31,7 @@ func (w Waits) Waiting(nodes []ast.Node) {
 		switch n := c.Node().(type) {
 		case *ast.CommClause:
 			keep[n.Comm] = true
-			if r := received(n.Comm); r != nil {
+			if r := findReceive(n.Comm); r != nil {
 				keep[r] = true
 			}
 		case *ast.LabeledStmt:
@@ -48,26 +48,26 @@ func (w Waits) Waiting(nodes []ast.Node) {
 		switch n := n.(type) {
 		case *ast.UnaryExpr:
 			if n.Op == token.ARROW && !keep[n] {
-				n.X = call(w.From, n.X.Pos(), n.X)
+				n.X = newCall(w.From, n.X.Pos(), n.X)
 			}
 		case *ast.SendStmt:
 			if !keep[n] {
-				c.Replace(&ast.ExprStmt{X: call(w.Send, n.Pos(), n.Chan, n.Value)})
+				c.Replace(&ast.ExprStmt{X: newCall(w.Send, n.Pos(), n.Chan, n.Value)})
 			}
 		case *ast.SelectStmt:
-			w.addCase(n)
+			w.addInterruptCase(n)
 		case *ast.CallExpr:
 			sel, ok := n.Fun.(*ast.SelectorExpr)
 			if ok && sel.Sel.Name == "Wait" && len(n.Args) == 0 && !keep[n] {
-				c.Replace(call(w.Wait, n.Pos(), sel.X, sel))
+				c.Replace(newCall(w.Wait, n.Pos(), sel.X, sel))
 			}
 		case *ast.RangeStmt:
 			if !keep[n] {
-				c.Replace(w.loop(n, n))
+				c.Replace(w.wrapLoop(n, n))
 			}
 		case *ast.LabeledStmt:
 			if r, ok := n.Stmt.(*ast.RangeStmt); ok {
-				c.Replace(w.loop(r, n))
+				c.Replace(w.wrapLoop(r, n))
 			}
 		}
 		return true
@@ -77,8 +77,8 @@ func (w Waits) Waiting(nodes []ast.Node) {
 	}
 }
 
-// call returns a call of an inserted function.
-func call(name string, at token.Pos, args ...ast.Expr) *ast.CallExpr {
+// newCall returns a call of the function name at the given position.
+func newCall(name string, at token.Pos, args ...ast.Expr) *ast.CallExpr {
 	end := at
 	for _, a := range args {
 		end = max(end, a.End()-1)
@@ -86,9 +86,9 @@ func call(name string, at token.Pos, args ...ast.Expr) *ast.CallExpr {
 	return &ast.CallExpr{Fun: &ast.Ident{NamePos: at, Name: name}, Lparen: at, Args: args, Rparen: end}
 }
 
-// received returns the receive operation of a select case, or nil if the case does not
+// findReceive returns the receive operation of a select case, or nil if the case does not
 // receive.
-func received(comm ast.Stmt) ast.Node {
+func findReceive(comm ast.Stmt) ast.Node {
 	var e ast.Expr
 	switch s := comm.(type) {
 	case *ast.ExprStmt:
@@ -104,8 +104,9 @@ func received(comm ast.Stmt) ast.Node {
 	return nil
 }
 
-// addCase adds a case to a select statement so that an interrupt ends it.
-func (w Waits) addCase(s *ast.SelectStmt) {
+// addInterruptCase adds a case to a select statement without default, so that an
+// interrupt ends the wait.
+func (w WaitFuncs) addInterruptCase(s *ast.SelectStmt) {
 	for _, clause := range s.Body.List {
 		if c, ok := clause.(*ast.CommClause); ok && c.Comm == nil {
 			return
@@ -115,76 +116,80 @@ func (w Waits) addCase(s *ast.SelectStmt) {
 	minusOne := &ast.UnaryExpr{OpPos: at, Op: token.SUB, X: &ast.BasicLit{ValuePos: at, Kind: token.INT, Value: "1"}}
 	s.Body.List = append(s.Body.List, &ast.CommClause{
 		Case: at, Colon: at,
-		Comm: &ast.ExprStmt{X: &ast.UnaryExpr{OpPos: at, Op: token.ARROW, X: call(w.Done, at)}},
-		Body: []ast.Stmt{&ast.ExprStmt{X: call(w.Check, at, minusOne)}},
+		Comm: &ast.ExprStmt{X: &ast.UnaryExpr{OpPos: at, Op: token.ARROW, X: newCall(w.Done, at)}},
+		Body: []ast.Stmt{&ast.ExprStmt{X: newCall(w.Check, at, minusOne)}},
 	})
 }
 
-// loop wraps a range loop, with its label if it has one, in a call of the function Range.
-func (w Waits) loop(r *ast.RangeStmt, whole ast.Stmt) ast.Stmt {
+// wrapLoop wraps a range loop in a call of the function Range. whole is the loop with its
+// label, or the loop itself.
+func (w WaitFuncs) wrapLoop(r *ast.RangeStmt, whole ast.Stmt) ast.Stmt {
 	at := r.Pos()
 	body := &ast.FuncLit{
 		Type: &ast.FuncType{Func: at, Params: &ast.FieldList{Opening: at, Closing: at}},
 		Body: &ast.BlockStmt{Lbrace: at, List: []ast.Stmt{whole}, Rbrace: r.End()},
 	}
-	return &ast.BlockStmt{Lbrace: at, List: []ast.Stmt{&ast.ExprStmt{X: call(w.Range, at, r.X, body)}}, Rbrace: r.End()}
+	return &ast.BlockStmt{Lbrace: at, List: []ast.Stmt{&ast.ExprStmt{X: newCall(w.Range, at, r.X, body)}}, Rbrace: r.End()}
 }
 
-// Loop returns the loop that Waiting has put into the arguments of a call of Range.
-func Loop(c *ast.CallExpr) ast.Stmt {
+// ParseRangeCall returns the loop in the arguments of a call of Range that Rewrite has
+// created.
+func ParseRangeCall(c *ast.CallExpr) ast.Stmt {
 	return c.Args[1].(*ast.FuncLit).Body.List[0]
 }
 
-// channelName and openName are variables of the loops that ByReceive creates. Go does not
-// allow their first character in identifiers.
+// Names of the variables in the loops that RewriteRange creates. Go does not allow their
+// first character in identifiers.
 const (
 	channelName = "\u00b7channel"
 	valueName   = "\u00b7value"
 	openName    = "\u00b7open"
 )
 
-// ByReceive rewrites a range loop over a channel, which may have a label, to a loop that
-// receives with the function From.
-func (w Waits) ByReceive(loop ast.Stmt) ast.Stmt {
+// RewriteRange rewrites a range loop over a channel to a loop that receives with the
+// function From. The loop may have a label.
+func (w WaitFuncs) RewriteRange(loop ast.Stmt) ast.Stmt {
 	if l, ok := loop.(*ast.LabeledStmt); ok {
 		r := l.Stmt.(*ast.RangeStmt)
 		labelled := *l
-		labelled.Stmt = w.receiveLoop(r)
+		labelled.Stmt = w.newReceiveLoop(r)
 		return declareChannel(r, &labelled)
 	}
 	r := loop.(*ast.RangeStmt)
-	return declareChannel(r, w.receiveLoop(r))
+	return declareChannel(r, w.newReceiveLoop(r))
 }
 
-// declareChannel returns a block that evaluates the channel once and then runs the loop.
+// declareChannel returns a block that evaluates the channel of the range loop r once and
+// then runs loop.
 func declareChannel(r *ast.RangeStmt, loop ast.Stmt) ast.Stmt {
 	at := r.Pos()
 	return &ast.BlockStmt{Lbrace: at, Rbrace: r.End(), List: []ast.Stmt{
-		&ast.AssignStmt{Lhs: []ast.Expr{ident(channelName, at)}, TokPos: at, Tok: token.DEFINE, Rhs: []ast.Expr{r.X}},
+		&ast.AssignStmt{Lhs: []ast.Expr{newIdent(channelName, at)}, TokPos: at, Tok: token.DEFINE, Rhs: []ast.Expr{r.X}},
 		loop,
 	}}
 }
 
-// receiveLoop returns for { v, open := <-from(channel); if !open { break }; body }.
-func (w Waits) receiveLoop(r *ast.RangeStmt) ast.Stmt {
+// newReceiveLoop returns the loop for { v, open := <-from(channel); if !open { break };
+// body }.
+func (w WaitFuncs) newReceiveLoop(r *ast.RangeStmt) ast.Stmt {
 	at := r.Pos()
-	v := ident("_", at)
+	v := newIdent("_", at)
 	var assign []ast.Stmt
 	switch {
 	case r.Key == nil:
 	case r.Tok == token.DEFINE:
 		v = r.Key.(*ast.Ident)
 	default:
-		v = ident(valueName, at)
-		assign = []ast.Stmt{&ast.AssignStmt{Lhs: []ast.Expr{r.Key}, TokPos: at, Tok: token.ASSIGN, Rhs: []ast.Expr{ident(valueName, at)}}}
+		v = newIdent(valueName, at)
+		assign = []ast.Stmt{&ast.AssignStmt{Lhs: []ast.Expr{r.Key}, TokPos: at, Tok: token.ASSIGN, Rhs: []ast.Expr{newIdent(valueName, at)}}}
 	}
 	list := []ast.Stmt{
 		&ast.AssignStmt{
-			Lhs: []ast.Expr{v, ident(openName, at)}, TokPos: at, Tok: token.DEFINE,
-			Rhs: []ast.Expr{&ast.UnaryExpr{OpPos: at, Op: token.ARROW, X: call(w.From, at, ident(channelName, at))}},
+			Lhs: []ast.Expr{v, newIdent(openName, at)}, TokPos: at, Tok: token.DEFINE,
+			Rhs: []ast.Expr{&ast.UnaryExpr{OpPos: at, Op: token.ARROW, X: newCall(w.From, at, newIdent(channelName, at))}},
 		},
 		&ast.IfStmt{
-			If: at, Cond: &ast.UnaryExpr{OpPos: at, Op: token.NOT, X: ident(openName, at)},
+			If: at, Cond: &ast.UnaryExpr{OpPos: at, Op: token.NOT, X: newIdent(openName, at)},
 			Body: &ast.BlockStmt{Lbrace: at, List: []ast.Stmt{&ast.BranchStmt{TokPos: at, Tok: token.BREAK}}, Rbrace: at},
 		},
 	}
@@ -192,4 +197,5 @@ func (w Waits) receiveLoop(r *ast.RangeStmt) ast.Stmt {
 	return &ast.ForStmt{For: at, Body: &ast.BlockStmt{Lbrace: r.Body.Lbrace, List: list, Rbrace: r.Body.Rbrace}}
 }
 
-func ident(name string, at token.Pos) *ast.Ident { return &ast.Ident{NamePos: at, Name: name} }
+// newIdent returns an identifier at the given position.
+func newIdent(name string, at token.Pos) *ast.Ident { return &ast.Ident{NamePos: at, Name: name} }

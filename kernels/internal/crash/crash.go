@@ -21,54 +21,55 @@ const (
 	headSize = 32
 	running  = "cell %d runs"
 	idle     = "cell %d ended"
-	maxRead  = 64 << 10 // enough for the cause, which precedes the stacks of all goroutines
+	maxRead  = 64 << 10 // bytes; enough for the cause, which precedes the stacks of all goroutines
 	maxCause = 1000     // maximum number of bytes of a cause to show
 )
 
-// A File is the crash file of one kernel. The methods of a nil File do nothing.
+// A File is the crash file of a running kernel. The methods of a nil File do nothing.
 type File struct{ f *os.File }
 
-// path returns the name of the crash file for a connection file. Jupyter restarts a
-// kernel with the same connection file, and ignores hidden files.
-func path(connection string) string {
+// crashPath returns the path of the crash file for a connection file. A kernel that
+// Jupyter restarts gets the same connection file. The name begins with a period, because
+// Jupyter ignores hidden files.
+func crashPath(connection string) string {
 	name := strings.TrimSuffix(filepath.Base(connection), ".json")
 	return filepath.Join(filepath.Dir(connection), ".lockstep-"+name+".crash")
 }
 
-// Open creates the crash file of a kernel; if the runtime ends the process, it writes its
-// message there. former describes how the previous kernel of this connection ended. It is
-// "" if there was none, or if that kernel shut down in order or ended without a message
-// between two cells.
-func Open(connection string) (file *File, former string, err error) {
-	old, err := os.Open(path(connection))
+// Open creates the crash file of a kernel, to which the Go runtime writes its message if
+// it ends the process. previous describes how the previous kernel of this connection
+// ended. It is "" if there was none, if that kernel shut down in order, or if it ended
+// between two cells without a message.
+func Open(connection string) (file *File, previous string, err error) {
+	old, err := os.Open(crashPath(connection))
 	if err == nil {
 		var text []byte
 		text, err = io.ReadAll(io.LimitReader(old, maxRead))
-		err = errors.Join(err, old.Close(), os.Remove(path(connection)))
-		former = describe(string(text))
+		err = errors.Join(err, old.Close(), os.Remove(crashPath(connection)))
+		previous = describeEnd(string(text))
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, former, fmt.Errorf("read how the former kernel ended: %w", err)
+		return nil, previous, fmt.Errorf("read crash file of the previous kernel: %w", err)
 	}
 	removeLeftover(filepath.Dir(connection))
-	f, err := os.OpenFile(path(connection), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(crashPath(connection), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, former, fmt.Errorf("make crash file: %w", err)
+		return nil, previous, fmt.Errorf("create crash file: %w", err)
 	}
 	file = &File{f}
-	if _, err = f.WriteString(head(idle, 0)); err == nil { // the runtime appends to this line
+	if _, err = f.WriteString(headLine(idle, 0)); err == nil { // the runtime appends to this line
 		err = debug.SetCrashOutput(f, debug.CrashOptions{})
 	}
 	if err != nil {
-		return nil, former, errors.Join(fmt.Errorf("make crash file: %w", err), file.Remove())
+		return nil, previous, errors.Join(fmt.Errorf("create crash file: %w", err), file.Remove())
 	}
-	return file, former, nil
+	return file, previous, nil
 }
 
-// removeLeftover removes the crash files of kernels that will not be restarted: Jupyter
-// has removed their connection files.
+// removeLeftover removes the crash files in dir of kernels that will not be restarted,
+// because Jupyter has removed their connection files.
 func removeLeftover(dir string) {
-	files, _ := filepath.Glob(path(filepath.Join(dir, "*"))) // the pattern is valid
+	files, _ := filepath.Glob(crashPath(filepath.Join(dir, "*"))) // the pattern is valid
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), ".lockstep-"), ".crash")
 		_, withSuffix := os.Stat(filepath.Join(dir, name+".json"))
@@ -79,31 +80,32 @@ func removeLeftover(dir string) {
 	}
 }
 
-// head returns the first line of the file.
-func head(format string, cell int) string {
+// headLine returns the first line of the file, padded to headSize bytes.
+func headLine(format string, cell int) string {
 	return fmt.Sprintf("%-*s\n", headSize-1, fmt.Sprintf(format, cell))
 }
 
-// Begin records that a cell runs.
-func (c *File) Begin(cell int) { c.note(running, cell) }
+// Begin records that the cell is running.
+func (c *File) Begin(cell int) { c.writeState(running, cell) }
 
 // End records that the cell has ended.
-func (c *File) End(cell int) { c.note(idle, cell) }
+func (c *File) End(cell int) { c.writeState(idle, cell) }
 
-func (c *File) note(format string, cell int) {
+// writeState overwrites the first line of the file.
+func (c *File) writeState(format string, cell int) {
 	if c != nil {
-		_, _ = c.f.WriteAt([]byte(head(format, cell)), 0) // a full disk must not fail the cell
+		_, _ = c.f.WriteAt([]byte(headLine(format, cell)), 0) // a full disk must not fail the cell
 	}
 }
 
-// Write records the reason why the kernel is about to exit.
-func (c *File) Write(cause string) {
+// WriteCause records the reason why the kernel is about to exit.
+func (c *File) WriteCause(cause string) {
 	if c != nil {
 		_, _ = c.f.WriteString(cause + "\n") // the kernel exits even if this fails
 	}
 }
 
-// Remove removes the file in an orderly shutdown.
+// Remove removes the file. It is called in an orderly shutdown.
 func (c *File) Remove() error {
 	if c == nil {
 		return nil
@@ -111,8 +113,9 @@ func (c *File) Remove() error {
 	return errors.Join(os.Remove(c.f.Name()), c.f.Close())
 }
 
-// describe returns a message about how a kernel ended, from the text of its crash file.
-func describe(text string) string {
+// describeEnd returns a message about how a kernel ended, from the text of its crash
+// file. It returns "" if the kernel ended between two cells without a message.
+func describeEnd(text string) string {
 	var cell int
 	var where string
 	if n, _ := fmt.Sscanf(text, running, &cell); n == 1 && strings.HasPrefix(text, fmt.Sprintf(running, cell)) {
@@ -124,23 +127,23 @@ func describe(text string) string {
 	}
 	why := ""
 	if len(text) > headSize {
-		why = cause(text[headSize:])
+		why = parseCause(text[headSize:])
 	}
 	const lost = "; its variables are lost"
 	switch {
 	case why != "":
 		return "the kernel ended " + where + ": " + why + lost
 	case strings.HasPrefix(where, "while"):
-		return "the kernel ended " + where + " and left no message: it was killed, for want of memory or by a person, " +
+		return "the kernel ended " + where + " without a message: it was killed, by the system for lack of memory or by a user, " +
 			"or compiled code called os.Exit or log.Fatal" + lost
 	}
 	return ""
 }
 
-// cause returns the runtime's message about why the process ended: the lines before the
-// stacks of the goroutines. For some fatal errors there are none; then the functions in
-// the first stack describe the cause.
-func cause(text string) string {
+// parseCause returns the runtime's message about why the process ended: the lines before
+// the stacks of the goroutines. Some fatal errors have no such lines; then the functions
+// in the first stack determine the message.
+func parseCause(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)

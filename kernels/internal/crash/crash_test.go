@@ -40,7 +40,7 @@ var endings = map[string]func(*File){
 	"panic after a cell": func(f *File) { f.Begin(7); f.End(7); panic("late") },
 	"exit":               func(f *File) { f.Begin(7); os.Exit(3) },
 	"exit after a cell":  func(f *File) { f.Begin(7); f.End(7); os.Exit(3) },
-	"own message":        func(f *File) { f.Begin(12345678); f.Write("memory limit: too much"); os.Exit(1) },
+	"own message":        func(f *File) { f.Begin(12345678); f.WriteCause("memory limit: too much"); os.Exit(1) },
 	"in order":           func(f *File) { f.Begin(7); _ = f.Remove(); os.Exit(0) },
 }
 
@@ -69,7 +69,7 @@ func TestNextKernelReadsHowTheFormerEnded(t *testing.T) {
 		"signal":               "the kernel ended while cell [7] ran: SIGABRT: abort; PC=",
 		"stack overflow":       "the kernel ended while cell [7] ran: fatal error: stack overflow: a function calls itself without end; its variables are lost",
 		"panic after a cell":   "the kernel ended after cell [7]: panic: late; its variables are lost",
-		"exit":                 "the kernel ended while cell [7] ran and left no message: ",
+		"exit":                 "the kernel ended while cell [7] ran without a message: ",
 		"exit after a cell":    "",
 		"own message":          "the kernel ended while cell [12345678] ran: memory limit: too much; its variables are lost",
 		"in order":             "",
@@ -135,7 +135,7 @@ func TestFolderThatCannotBeWritten(t *testing.T) {
 	}
 	f.Begin(1)
 	f.End(1)
-	f.Write("x")
+	f.WriteCause("x")
 	if err := f.Remove(); err != nil {
 		t.Error(err)
 	}

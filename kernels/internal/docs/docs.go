@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// An Entry is the documentation of one name.
+// An Entry is the documentation of one name of a package.
 type Entry struct {
 	Decl string `json:"d,omitempty"` // the declaration without the comments inside
 	Full string `json:"f,omitempty"` // the declaration with the comments inside, if it has any
@@ -26,7 +26,8 @@ type Entry struct {
 // "Name" an object of the package, and "Type.Name" a field or a method.
 type Package map[string]Entry
 
-// Encode returns the compressed table of packages, which is keyed by import path.
+// Encode returns the compressed table of the documentation of packages. The key of the
+// map is the import path.
 func Encode(packages map[string]Package) ([]byte, error) {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
@@ -45,10 +46,11 @@ func Encode(packages map[string]Package) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// A Table reads the output of Encode. The zero Table is empty.
+// A Table looks up documentation in the output of Encode. The zero Table is empty.
 type Table struct{ zip *zip.Reader }
 
-// Open reads only the index of a table. The table keeps a reference to data.
+// Open opens a table that Encode has written. It reads only the index, and the Table
+// keeps a reference to data.
 func Open(data []byte) (*Table, error) {
 	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {

@@ -15,45 +15,45 @@ import (
 // of characters in the code that a completion replaces. As in Jupyter, positions count
 // characters, not bytes.
 func (x *Inspector) Complete(code string, cursor int) (matches []string, start, end int) {
-	p := x.at(code, cursor)
+	p := x.contextAt(code, cursor)
 	from := p.cursor
-	if t, ok := p.inside(); ok {
-		if p.isImport(t) {
+	if t, ok := p.enclosingText(); ok {
+		if p.isImportPath(t) {
 			from = t.from + 1
-			matches = x.paths(p.code[from:p.cursor])
+			matches = x.completePath(p.code[from:p.cursor])
 		} else if t.tok == token.STRING {
 			from = t.from + 1
-			matches = x.values(p, t, p.code[from:p.cursor])
+			matches = x.completeValue(p, t, p.code[from:p.cursor])
 		}
 	} else {
-		from, matches = x.words(p)
+		from, matches = x.completeWord(p)
 	}
 	return matches, charOffset(p.code, from), charOffset(p.code, p.cursor)
 }
 
-// isImport reports whether a string token is an import path.
-func (p *place) isImport(t tok) bool {
+// isImportPath reports whether a string token is an import path.
+func (p *cursorContext) isImportPath(t lexeme) bool {
 	if t.tok != token.STRING {
 		return false
 	}
-	list := p.before(t.from)
+	list := p.tokensBefore(t.from)
 	if n := len(list); n > 0 && (list[n-1].tok == token.IDENT || list[n-1].tok == token.PERIOD) {
 		list = list[:n-1] // the import has an explicit name
 	}
 	if n := len(list); n > 0 && list[n-1].tok == token.IMPORT {
 		return true
 	}
-	brackets := open(list)
+	brackets := openBrackets(list)
 	if len(brackets) != 1 || brackets[0].tok != token.LPAREN {
 		return false
 	}
-	i := slices.IndexFunc(list, func(t tok) bool { return t.from == brackets[0].from })
+	i := slices.IndexFunc(list, func(t lexeme) bool { return t.from == brackets[0].from })
 	return i > 0 && list[i-1].tok == token.IMPORT
 }
 
-// paths returns the import paths that begin with prefix, or have a later element that
-// does.
-func (x *Inspector) paths(prefix string) []string {
+// completePath returns the import paths that begin with prefix, followed by those of
+// which a later element begins with prefix.
+func (x *Inspector) completePath(prefix string) []string {
 	var list, inner []string
 	for _, path := range x.Known {
 		if strings.HasPrefix(path, prefix) {
@@ -65,39 +65,39 @@ func (x *Inspector) paths(prefix string) []string {
 	return append(list, inner...)
 }
 
-// words returns the completions of a name; from is the byte offset at which the name
-// begins.
-func (x *Inspector) words(p *place) (from int, matches []string) {
-	list, from := p.before(p.cursor), p.cursor
+// completeWord returns the completions of the name before the cursor. from is the byte
+// offset at which the name begins.
+func (x *Inspector) completeWord(p *cursorContext) (from int, matches []string) {
+	list, from := p.tokensBefore(p.cursor), p.cursor
 	// If the word continues after the cursor, that part is not replaced.
 	for _, t := range p.tokens {
 		if t.isWord() && t.from < p.cursor && p.cursor <= t.to {
 			from = t.from
-			list = p.before(from)
+			list = p.tokensBefore(from)
 		} else if t.tok.IsLiteral() && !t.isWord() && p.cursor == t.to && t.tok != token.STRING {
 			return p.cursor, nil // a number is not completed
 		}
 	}
 	prefix := p.code[from:p.cursor]
 	if n := len(list); n > 0 && list[n-1].tok == token.PERIOD {
-		begin, ok := operand(list[:n-1])
+		begin, ok := operandStart(list[:n-1])
 		if !ok {
 			return from, nil
 		}
 		c := x.scopeAt(p, begin)
-		return from, visible(x.members(c, p.code[begin:list[n-1].from], prefix))
+		return from, withoutHidden(x.memberNames(c, p.code[begin:list[n-1].from], prefix))
 	}
-	matches = x.literalFields(p, list, prefix)
+	matches = x.completeFields(p, list, prefix)
 	if prefix != "" {
 		matches = append(matches, x.scopeAt(p, from).CompleteWords([]string{prefix})...)
 	}
-	return from, visible(matches)
+	return from, withoutHidden(matches)
 }
 
-// literalFields returns the fields of the struct in whose literal the cursor is, without
-// the fields that the literal sets before the cursor.
-func (x *Inspector) literalFields(p *place, list []tok, prefix string) []string {
-	stack := open(list)
+// completeFields completes the field name in a struct literal. It leaves out the fields
+// that the literal sets before the cursor. list contains the tokens before the name.
+func (x *Inspector) completeFields(p *cursorContext, list []lexeme, prefix string) []string {
+	stack := openBrackets(list)
 	n := len(list)
 	if len(stack) == 0 || list[n-1].tok != token.LBRACE && list[n-1].tok != token.COMMA {
 		return nil
@@ -109,20 +109,20 @@ func (x *Inspector) literalFields(p *place, list []tok, prefix string) []string 
 	}
 	set := map[string]bool{}
 	for i := 1; i < n; i++ {
-		if list[i].tok == token.COLON && list[i-1].from > brace.from && len(open(list[:i])) == len(stack) {
+		if list[i].tok == token.COLON && list[i-1].from > brace.from && len(openBrackets(list[:i])) == len(stack) {
 			set[list[i-1].lit] = true
 		}
 	}
-	return slices.DeleteFunc(x.fields(t), func(name string) bool { return set[name] || !strings.HasPrefix(name, prefix) })
+	return slices.DeleteFunc(x.usableFields(t), func(name string) bool { return set[name] || !strings.HasPrefix(name, prefix) })
 }
 
-// literalType returns the struct type of the literal that a brace opens, or nil if it
-// does not open one.
-func (x *Inspector) literalType(p *place, brace tok) xr.Type {
+// literalType returns the struct type of the literal that a brace opens, or nil if the
+// brace does not open a struct literal.
+func (x *Inspector) literalType(p *cursorContext, brace lexeme) xr.Type {
 	if brace.tok != token.LBRACE {
 		return nil
 	}
-	begin, ok := operand(p.before(brace.from))
+	begin, ok := operandStart(p.tokensBefore(brace.from))
 	if !ok {
 		return nil
 	}
@@ -133,26 +133,27 @@ func (x *Inspector) literalType(p *place, brace tok) xr.Type {
 	return t
 }
 
-// fields returns the fields of a struct type that a cell can use.
-func (x *Inspector) fields(t xr.Type) []string {
+// usableFields returns the names of a struct's fields that a cell can use.
+func (x *Inspector) usableFields(t xr.Type) []string {
 	var fields []string
 	for i := range t.NumField() {
-		if name := t.Field(i).Name; ast.IsExported(name) || !x.compiled(t) {
+		if name := t.Field(i).Name; ast.IsExported(name) || !x.isCompiled(t) {
 			fields = append(fields, name)
 		}
 	}
 	return fields
 }
 
-// values returns the valid values of a string that is the value of a struct's field, as
-// in Sweep{Config: "…"}, or an element of that value, as in Options{Only: []string{"…"}}.
-func (x *Inspector) values(p *place, t tok, prefix string) []string {
-	list := p.before(t.from)
-	stack := open(list)
+// completeValue returns the valid values of the string t that begin with prefix. The
+// string is the value of a struct's field, as in Sweep{Config: "…"}, or an element of
+// that value, as in Options{Only: []string{"…"}}.
+func (x *Inspector) completeValue(p *cursorContext, t lexeme, prefix string) []string {
+	list := p.tokensBefore(t.from)
+	stack := openBrackets(list)
 	n := len(list)
 	if len(stack) > 1 && (list[n-1].tok == token.LBRACE || list[n-1].tok == token.COMMA) {
 		// The string is an element: continue before the literal's []string.
-		list = p.before(stack[len(stack)-1].from)
+		list = p.tokensBefore(stack[len(stack)-1].from)
 		stack = stack[:len(stack)-1]
 		if n = len(list); n > 3 && list[n-1].lit == "string" && list[n-2].tok == token.RBRACK && list[n-3].tok == token.LBRACK {
 			n -= 3
@@ -173,11 +174,11 @@ func (x *Inspector) values(p *place, t tok, prefix string) []string {
 	return slices.DeleteFunc(slices.Clone(names()), func(name string) bool { return !strings.HasPrefix(name, prefix) })
 }
 
-// members returns the names that may follow a period after an expression.
-func (x *Inspector) members(c *interp.Comp, base, prefix string) []string {
-	if base = strings.TrimSpace(base); identifier(base) {
-		if imp := x.imported(c, base); imp != nil {
-			return exported(packageNames(imp, prefix))
+// memberNames returns the names that begin with prefix and may follow base and a period.
+func (x *Inspector) memberNames(c *interp.Comp, base, prefix string) []string {
+	if base = strings.TrimSpace(base); token.IsIdentifier(base) {
+		if imp := x.resolvePackage(c, base); imp != nil {
+			return onlyExported(packageNames(imp, prefix))
 		}
 	}
 	t, _ := typeOf(c, base)
@@ -187,8 +188,8 @@ func (x *Inspector) members(c *interp.Comp, base, prefix string) []string {
 	inner := interp.NewComp(c, nil)
 	inner.NewBind(cursorName, interp.VarBind, t)
 	names := inner.CompleteWords([]string{cursorName, prefix})
-	if x.compiled(t) {
-		names = exported(names)
+	if x.isCompiled(t) {
+		names = onlyExported(names)
 	}
 	return names
 }
@@ -207,22 +208,23 @@ func packageNames(imp *interp.Import, prefix string) []string {
 	return slices.Compact(names)
 }
 
-// compiled reports whether a type is declared in a package that is compiled in. A cell
+// isCompiled reports whether a type is declared in a package that is compiled in. A cell
 // cannot use the unexported names of such a package.
-func (x *Inspector) compiled(t xr.Type) bool {
+func (x *Inspector) isCompiled(t xr.Type) bool {
 	for t.Kind() == reflect.Pointer && t.Name() == "" {
 		t = t.Elem()
 	}
 	return slices.Contains(x.Known, t.PkgPath())
 }
 
-func exported(names []string) []string {
+// onlyExported removes the names that are not exported.
+func onlyExported(names []string) []string {
 	return slices.DeleteFunc(names, func(n string) bool { return !ast.IsExported(n) })
 }
 
-// visible removes names that a program cannot or should not use: the names of the
+// withoutHidden removes names that a program cannot or should not use: the names of the
 // kernel's functions and the keywords of the interpreter's macros.
-func visible(names []string) []string {
+func withoutHidden(names []string) []string {
 	return slices.DeleteFunc(names, func(n string) bool {
 		return !token.IsIdentifier(n) && !token.IsKeyword(n) || n == "macro" || n == "template" || n == cursorName
 	})

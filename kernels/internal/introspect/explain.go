@@ -26,14 +26,14 @@ var (
 	noField       = regexp.MustCompile(`unknown field '(\w+)' in struct literal of type (\S+)`)
 )
 
-// Explain extends the interpreter's message about an unknown name by advice: the missing
+// Explain adds advice to the interpreter's message about an unknown name: the missing
 // import, the name that was probably meant, or the reason why the name is not available.
 // The error is at a line and column of code, counted from 1 in bytes. Explain returns the
 // message unchanged if it has no advice.
 func (x *Inspector) Explain(code string, line, column int, message string) string {
 	if m := notAType.FindStringSubmatch(message); m != nil {
 		message = fmt.Sprintf("undefined: %s.%s", m[1], m[2])
-		if hint := x.hint(code, line, column, m[0]); strings.HasPrefix(hint, m[1]+".") {
+		if hint := x.findAdvice(code, line, column, m[0]); strings.HasPrefix(hint, m[1]+".") {
 			return hint
 		} else if hint != "" {
 			return message + "; " + hint
@@ -43,7 +43,7 @@ func (x *Inspector) Explain(code string, line, column int, message string) strin
 	if strings.Contains(message, "internal error, method type is nil") {
 		return "methods of a type that refers to itself do not work in cells; write a plain function"
 	}
-	hint := x.hint(code, line, column, message)
+	hint := x.findAdvice(code, line, column, message)
 	switch {
 	case hint == "":
 		return message
@@ -53,26 +53,27 @@ func (x *Inspector) Explain(code string, line, column int, message string) strin
 	return message + "; " + hint
 }
 
-// notInCells is the start of the advice for a generic name.
+// notInCells is the text by which Explain recognizes advice about a name that exists but
+// cannot be used in cells.
 const notInCells = "not available in cells; "
 
-// hint returns the advice of Explain, or "" if there is none.
-func (x *Inspector) hint(code string, line, column int, message string) string {
-	p := &place{code: withoutCommands(code), tokens: scan(withoutCommands(code))}
-	p.cursor = offsetOf(p.code, line, column)
+// findAdvice returns the advice that Explain adds to the message, or "" if there is none.
+func (x *Inspector) findAdvice(code string, line, column int, message string) string {
+	p := &cursorContext{code: cell.BlankCommands(code), tokens: scanTokens(cell.BlankCommands(code))}
+	p.cursor = byteOffsetAt(p.code, line, column)
 	if m := noSymbol.FindStringSubmatch(message); m != nil {
 		return x.explainSymbol(m[1], m[2])
 	}
 	if m := notAType.FindStringSubmatch(message); m != nil {
-		if imp := x.imported(x.scopeAt(p, p.cursor), m[1]); imp != nil {
+		if imp := x.resolvePackage(x.scopeAt(p, p.cursor), m[1]); imp != nil {
 			return x.explainSymbol(imp.Path, m[2])
 		}
 	}
-	if before := p.before(p.cursor); brackets.MatchString(message) && len(before) > 2 && before[len(before)-2].tok == token.PERIOD {
+	if before := p.tokensBefore(p.cursor); brackets.MatchString(message) && len(before) > 2 && before[len(before)-2].tok == token.PERIOD {
 		// The interpreter's parser does not support type arguments.
 		n := len(before)
-		if imp := x.imported(x.scopeAt(p, before[n-3].from), before[n-3].lit); imp != nil {
-			if e, ok := x.docs(imp.Path)[before[n-1].lit]; ok && generic(e.Decl, before[n-1].lit) {
+		if imp := x.resolvePackage(x.scopeAt(p, before[n-3].from), before[n-3].lit); imp != nil {
+			if e, ok := x.packageDocs(imp.Path)[before[n-1].lit]; ok && isGeneric(e.Decl, before[n-1].lit) {
 				return x.explainSymbol(imp.Path, before[n-1].lit)
 			}
 		}
@@ -80,24 +81,24 @@ func (x *Inspector) hint(code string, line, column int, message string) string {
 	if m := undefinedBase.FindStringSubmatch(message); m != nil {
 		return x.explainName(p, m[1], m[2])
 	}
-	if m := undefinedName.FindStringSubmatch(message); m != nil && identifier(m[1]) {
-		return x.explainName(p, m[1], p.selected(m[1]))
+	if m := undefinedName.FindStringSubmatch(message); m != nil && token.IsIdentifier(m[1]) {
+		return x.explainName(p, m[1], p.selectedName(m[1]))
 	}
 	if m := noMember.FindStringSubmatch(message); m != nil {
 		base := strings.TrimSuffix(m[2], "."+m[1])
-		return didYouMean(m[1], x.members(x.scopeAt(p, p.cursor), base, ""))
+		return didYouMean(m[1], x.memberNames(x.scopeAt(p, p.cursor), base, ""))
 	}
 	if m := noField.FindStringSubmatch(message); m != nil {
 		name := strings.TrimPrefix(m[2][strings.LastIndex(m[2], "/")+1:], "main.")
 		if t, isType := typeOf(x.scopeAt(p, p.cursor), name); isType && t.Kind() == reflect.Struct {
-			return didYouMean(m[1], x.fields(t))
+			return didYouMean(m[1], x.usableFields(t))
 		}
 	}
 	return ""
 }
 
-// offsetOf returns the byte offset of a line and column.
-func offsetOf(code string, line, column int) int {
+// byteOffsetAt returns the byte offset of a line and column, both counted from 1.
+func byteOffsetAt(code string, line, column int) int {
 	at := 0
 	for ; line > 1; line-- {
 		i := strings.IndexByte(code[at:], '\n')
@@ -109,10 +110,10 @@ func offsetOf(code string, line, column int) int {
 	return min(at+max(column-1, 0), len(code))
 }
 
-// selected returns the name that the code selects from name, such as Println in
-// fmt.Println: the first from the cursor on, or else the last before it. It returns "" if
-// name is never followed by a period.
-func (p *place) selected(name string) string {
+// selectedName returns the name that follows name and a period in the code, such as
+// Println in fmt.Println. It prefers the first occurrence after the cursor, and then the
+// last before it. It returns "" if name is never followed by a period.
+func (p *cursorContext) selectedName(name string) string {
 	found := ""
 	for i, t := range p.tokens {
 		if t.tok != token.IDENT || t.lit != name || i+2 >= len(p.tokens) || p.tokens[i+1].tok != token.PERIOD {
@@ -125,11 +126,11 @@ func (p *place) selected(name string) string {
 	return found
 }
 
-// explainName returns advice for the undefined name from which the code selects another
-// name.
-func (x *Inspector) explainName(p *place, name, selected string) string {
+// explainName returns advice for an undefined name. selected is the name that follows it
+// and a period, or "".
+func (x *Inspector) explainName(p *cursorContext, name, selected string) string {
 	if selected != "" {
-		if imports := x.importsOf(name, selected); len(imports) > 0 {
+		if imports := x.findImports(name, selected); len(imports) > 0 {
 			return fmt.Sprintf("the package is not imported: write %s at the top of the cell", strings.Join(imports, " or "))
 		}
 	}
@@ -147,17 +148,17 @@ func (x *Inspector) explainName(p *place, name, selected string) string {
 			packages = append(packages, path[strings.LastIndex(path, "/")+1:])
 		}
 		slices.Sort(packages)
-		return didYouMean(name, append(names(c), slices.Compact(packages)...))
+		return didYouMean(name, append(visibleNames(c), slices.Compact(packages)...))
 	}
-	return didYouMean(name, names(c))
+	return didYouMean(name, visibleNames(c))
 }
 
-// importsOf returns the import declarations of the packages with this name that declare
-// selected, or of all packages with this name if none does.
-func (x *Inspector) importsOf(name, selected string) []string {
+// findImports returns the import declarations of the packages called name that declare
+// selected. If none does, it returns the declarations of all packages called name.
+func (x *Inspector) findImports(name, selected string) []string {
 	var all, having []string
 	for _, path := range x.Known {
-		p := x.docs(path)
+		p := x.packageDocs(path)
 		base := path[strings.LastIndex(path, "/")+1:]
 		if base != name && !strings.HasPrefix(p[""].Decl, "package "+name+" ") {
 			continue
@@ -174,8 +175,8 @@ func (x *Inspector) importsOf(name, selected string) []string {
 	return all
 }
 
-// names returns all names that are visible in a scope.
-func names(c *interp.Comp) []string {
+// visibleNames returns all names that are visible in a scope.
+func visibleNames(c *interp.Comp) []string {
 	var list []string
 	for ; c != nil; c = c.Outer {
 		for name := range c.Binds {
@@ -186,23 +187,24 @@ func names(c *interp.Comp) []string {
 		}
 	}
 	slices.Sort(list)
-	return visible(slices.Compact(list))
+	return withoutHidden(slices.Compact(list))
 }
 
-// explainSymbol returns the reason why a package does not have a name.
+// explainSymbol returns advice for a name that the interpreter does not find in a
+// package, or "".
 func (x *Inspector) explainSymbol(path, name string) string {
 	if path == cell.GPUPackage && !slices.Contains(x.Known, path) {
 		return "this kernel has only the part of " + path + " that notebooks/first-gpu-kernel.ipynb needs; to have all of it: " + cell.GPUBuild
 	}
-	docs := x.docs(path)
+	docs := x.packageDocs(path)
 	if e, ok := docs[name]; ok {
 		short := path[strings.LastIndex(path, "/")+1:] + "." + name
-		if generic(e.Decl, name) {
+		if isGeneric(e.Decl, name) {
 			kind := "functions"
 			if strings.HasPrefix(e.Decl, "type ") {
 				kind = "types"
 			}
-			return fmt.Sprintf("%s: generic %s are %s%s", short, kind, notInCells, insteadOf(short))
+			return fmt.Sprintf("%s: generic %s are %s%s", short, kind, notInCells, suggestAlternative(short))
 		}
 		if strings.HasPrefix(e.Decl, "type ") {
 			return short + ": constraints are " + notInCells + "name the types themselves"
@@ -210,11 +212,11 @@ func (x *Inspector) explainSymbol(path, name string) string {
 	}
 	var known []string
 	for n, e := range docs {
-		if !generic(e.Decl, n) {
+		if !isGeneric(e.Decl, n) {
 			known = append(known, n)
 		}
 	}
-	if imp := x.importPath(path); imp != nil {
+	if imp := x.importPackage(path); imp != nil {
 		known = append(known, packageNames(imp, "")...)
 	}
 	slices.Sort(known)
@@ -222,14 +224,15 @@ func (x *Inspector) explainSymbol(path, name string) string {
 	return didYouMean(name, known)
 }
 
-// generic reports whether a declaration of this name has type parameters.
-func generic(decl, name string) bool {
+// isGeneric reports whether the declaration of name has type parameters.
+func isGeneric(decl, name string) bool {
 	return strings.HasPrefix(decl, "func "+name+"[") ||
 		strings.HasPrefix(decl, "type "+name+"[") && !strings.HasPrefix(decl, "type "+name+"[]")
 }
 
-// insteadOf returns advice what to use in place of a generic function or type.
-func insteadOf(name string) string {
+// suggestAlternative returns advice about what to use in place of a generic function or
+// type.
+func suggestAlternative(name string) string {
 	switch name {
 	case "slices.Max", "slices.Min":
 		return "write a loop, or for []float64 use floats." + strings.TrimPrefix(name, "slices.") + ` of import "gonum.org/v1/gonum/floats"`
@@ -255,7 +258,8 @@ func insteadOf(name string) string {
 	return "write a loop, or put the call into a compiled package: kernels/README.md says how to add one to the kernel"
 }
 
-// didYouMean returns a suggestion with the known names that are most similar to name.
+// didYouMean returns a suggestion with the known names that are most similar to name, or
+// "" if none is similar.
 func didYouMean(name string, known []string) string {
 	near := cell.Nearest(name, slices.DeleteFunc(slices.Clone(known), func(n string) bool { return n == name }))
 	if len(near) == 0 {

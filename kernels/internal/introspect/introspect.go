@@ -7,18 +7,18 @@
 package introspect
 
 import (
-	"go/token"
 	"strings"
 	"unicode/utf8"
 
 	interp "github.com/cosmos72/gomacro/fast"
 	xr "github.com/cosmos72/gomacro/xreflect"
 
+	"lockstep/kernels/internal/cell"
 	"lockstep/kernels/internal/docs"
 )
 
-// An Inspector answers questions with the state of one interpreter. It must not be used
-// while a cell runs in that interpreter.
+// An Inspector completes and describes names with the state of one interpreter. It must
+// not be used while a cell runs in that interpreter.
 type Inspector struct {
 	Interp *interp.Interp
 	Docs   *docs.Table
@@ -29,20 +29,20 @@ type Inspector struct {
 	Values map[string]func() []string
 }
 
-// A place is a position in a cell with the tokens of the cell.
-type place struct {
+// A cursorContext contains the code of a cell, its tokens and the position of the cursor.
+type cursorContext struct {
 	code   string
 	cursor int // byte offset
-	tokens []tok
+	tokens []lexeme
 }
 
-// at returns the place at a position that is counted in characters.
-func (x *Inspector) at(code string, cursor int) *place {
-	code = withoutCommands(code)
-	return &place{code: code, cursor: byteOffset(code, cursor), tokens: scan(code)}
+// contextAt returns the context of a cursor position that is counted in characters.
+func (x *Inspector) contextAt(code string, cursor int) *cursorContext {
+	code = cell.BlankCommands(code)
+	return &cursorContext{code: code, cursor: byteOffset(code, cursor), tokens: scanTokens(code)}
 }
 
-// byteOffset converts a position in characters to one in bytes.
+// byteOffset converts an offset in characters to an offset in bytes.
 func byteOffset(code string, chars int) int {
 	at := 0
 	for range chars {
@@ -55,34 +55,13 @@ func byteOffset(code string, chars int) int {
 	return at
 }
 
-// charOffset converts a position in bytes to one in characters.
+// charOffset converts an offset in bytes to an offset in characters.
 func charOffset(code string, at int) int { return utf8.RuneCountInString(code[:at]) }
 
-// withoutCommands replaces the lines at the start of a cell that are commands of the
-// kernel or the shell by blanks. Every other character keeps its position.
-func withoutCommands(code string) string {
-	lines := strings.SplitAfter(code, "\n")
-	for i, line := range lines {
-		text := strings.TrimSpace(line)
-		if text == "" {
-			continue
-		}
-		if text[0] != '%' && text[0] != '$' {
-			break
-		}
-		lines[i] = strings.Map(func(r rune) rune {
-			if r == '\n' {
-				return r
-			}
-			return ' '
-		}, line)
-	}
-	return strings.Join(lines, "")
-}
-
-// imported returns the package that an expression names. If the name is not declared, it
-// may be the name of a package that a cell can import, if there is only one of that name.
-func (x *Inspector) imported(c *interp.Comp, name string) *interp.Import {
+// resolvePackage returns the package that name refers to, or nil. If name is not
+// declared, it may be the name of a package that a cell can import; then only one such
+// package may exist.
+func (x *Inspector) resolvePackage(c *interp.Comp, name string) *interp.Import {
 	if sym := c.TryResolve(name); sym != nil {
 		imp, _ := sym.Value.(*interp.Import)
 		return imp
@@ -103,12 +82,12 @@ func (x *Inspector) imported(c *interp.Comp, name string) *interp.Import {
 	if n != 1 {
 		return nil
 	}
-	return x.importPath(path)
+	return x.importPackage(path)
 }
 
-// importPath returns a package without declaring it in the session, or nil if the package
-// cannot be imported.
-func (x *Inspector) importPath(path string) *interp.Import {
+// importPackage returns a package without declaring it in the session, or nil if the
+// package cannot be imported.
+func (x *Inspector) importPackage(path string) *interp.Import {
 	found, err := interp.NewComp(x.Interp.Comp, nil).ImportPackagesOrError(map[string]interp.PackageName{path: ""})
 	if err != nil {
 		return nil
@@ -116,8 +95,9 @@ func (x *Inspector) importPath(path string) *interp.Import {
 	return found[path]
 }
 
-// typeOf returns the type of an expression's value, or the type that the expression
-// names; in the latter case isType is true.
+// typeOf returns the type of an expression's value. If the expression names a type,
+// typeOf returns that type and isType is true. t is nil if the expression does not
+// compile.
 func typeOf(c *interp.Comp, text string) (t xr.Type, isType bool) {
 	defer func() {
 		// The interpreter panics if it cannot compile the expression.
@@ -138,6 +118,3 @@ func typeOf(c *interp.Comp, text string) (t xr.Type, isType bool) {
 	}
 	return t, t != nil
 }
-
-// identifier reports whether text is a single identifier.
-func identifier(text string) bool { return token.IsIdentifier(text) }

@@ -19,27 +19,27 @@ import (
 // cursorName is an identifier that is inserted at the cursor before the code is parsed.
 const cursorName = "lockstepCursor"
 
-// scopeAt returns the scope at the byte offset at: a scope inside the session's, with the
-// names that the cell declares before the offset.
-func (x *Inspector) scopeAt(p *place, at int) *interp.Comp {
+// scopeAt returns the scope at a byte offset: a scope inside the session's scope, with
+// the names that the cell declares before the offset.
+func (x *Inspector) scopeAt(p *cursorContext, at int) *interp.Comp {
 	c := interp.NewComp(x.Interp.Comp, nil)
 	files := etoken.NewFileSet()
 	var nodes []ast.Node
-	for _, src := range p.closed(at) {
-		if nodes = parse(files, src); nodes != nil {
+	for _, src := range p.completeSyntax(at) {
+		if nodes = parseCell(files, src); nodes != nil {
 			break
 		}
 	}
-	s := scoper{Inspector: x, c: c, own: map[string]bool{}}
+	s := scopeBuilder{Inspector: x, c: c, own: map[string]bool{}}
 	for i, n := range nodes {
-		if hasCursor(n) {
+		if containsCursor(n) {
 			// A cell's functions may be used before they are declared.
 			for _, later := range nodes[i+1:] {
 				if _, ok := later.(*ast.FuncDecl); ok {
 					s.declare(later)
 				}
 			}
-			s.descend(n)
+			s.visit(n)
 			break
 		}
 		s.declare(n)
@@ -47,12 +47,12 @@ func (x *Inspector) scopeAt(p *place, at int) *interp.Comp {
 	return s.c
 }
 
-// closed returns the code before the offset at, completed in several ways so that one of
-// them may parse: with the open brackets closed, with a block after the head of an if or
-// a for, and with a colon after a case.
-func (p *place) closed(at int) []string {
-	list := p.before(at)
-	stack := open(list)
+// completeSyntax returns variants of the code before the byte offset at that are
+// completed so that one of them may parse: with the open brackets closed, with a block
+// after the head of an if or a for statement, and with a colon after a case.
+func (p *cursorContext) completeSyntax(at int) []string {
+	list := p.tokensBefore(at)
+	stack := openBrackets(list)
 	head := p.code[:at] + " " + cursorName + " "
 	var inner, outer strings.Builder
 	block := false
@@ -69,7 +69,7 @@ func (p *place) closed(at int) []string {
 		default:
 			block = true
 			b.WriteString("\n}")
-			if started(list, t) {
+			if opensGoOrDefer(list, t) {
 				b.WriteString("()")
 			}
 		}
@@ -78,10 +78,10 @@ func (p *place) closed(at int) []string {
 	return []string{head + in + out, head + in + " {}" + out, head + in + ":" + out, head + in + " = 0" + out}
 }
 
-// started reports whether a brace opens the function literal of a go or defer
+// opensGoOrDefer reports whether a brace opens the function literal of a go or defer
 // statement, which must be called.
-func started(list []tok, brace tok) bool {
-	i := slices.IndexFunc(list, func(t tok) bool { return t.from == brace.from })
+func opensGoOrDefer(list []lexeme, brace lexeme) bool {
+	i := slices.IndexFunc(list, func(t lexeme) bool { return t.from == brace.from })
 	for i--; i > 0; i-- {
 		switch list[i].tok {
 		case token.FUNC:
@@ -93,8 +93,8 @@ func started(list []tok, brace tok) bool {
 	return false
 }
 
-// parse returns the nodes of a cell, or nil if the cell has a syntax error.
-func parse(files *etoken.FileSet, src string) (nodes []ast.Node) {
+// parseCell returns the nodes of a cell, or nil if the cell has a syntax error.
+func parseCell(files *etoken.FileSet, src string) (nodes []ast.Node) {
 	defer func() {
 		// The parser reports some errors by a panic.
 		if recover() != nil {
@@ -111,8 +111,9 @@ func parse(files *etoken.FileSet, src string) (nodes []ast.Node) {
 	return nodes
 }
 
+// parseExpr parses a single expression. It returns nil if text is anything else.
 func parseExpr(text string) ast.Expr {
-	nodes := parse(etoken.NewFileSet(), text)
+	nodes := parseCell(etoken.NewFileSet(), text)
 	if len(nodes) != 1 {
 		return nil
 	}
@@ -125,8 +126,8 @@ func parseExpr(text string) ast.Expr {
 	return nil
 }
 
-// hasCursor reports whether the cursor is inside a node.
-func hasCursor(n ast.Node) bool {
+// containsCursor reports whether the cursor is inside a node.
+func containsCursor(n ast.Node) bool {
 	found := false
 	if reflect.ValueOf(n).IsNil() {
 		return false
@@ -140,28 +141,28 @@ func hasCursor(n ast.Node) bool {
 	return found
 }
 
-// A scoper visits the nodes on the path to the cursor and declares their names.
-type scoper struct {
+// A scopeBuilder visits the nodes on the path to the cursor and declares their names.
+type scopeBuilder struct {
 	*Inspector
 	c   *interp.Comp
-	own map[string]bool // names of the types that the cell declares
+	own map[string]bool // names of the types that the cell declares itself
 }
 
-// push starts an inner scope.
-func (s *scoper) push() { s.c = interp.NewComp(s.c, nil) }
+// pushScope starts an inner scope.
+func (s *scopeBuilder) pushScope() { s.c = interp.NewComp(s.c, nil) }
 
-// try calls f, which compiles code, and recovers from the interpreter's panic if the code
-// does not compile. The name in question then stays unknown.
-func (s *scoper) try(f func()) {
+// tryCompile calls f, which compiles code, and recovers from the interpreter's panic if
+// the code does not compile. The name that f would declare then stays unknown.
+func (s *scopeBuilder) tryCompile(f func()) {
 	defer func() { _ = recover() }()
 	f()
 }
 
 // declare compiles a statement or declaration if it declares a name.
-func (s *scoper) declare(n ast.Node) {
+func (s *scopeBuilder) declare(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.GenDecl:
-		s.genDecl(n)
+		s.declareSpecs(n)
 	case *ast.DeclStmt:
 		s.declare(n.Decl)
 	case *ast.LabeledStmt:
@@ -169,20 +170,20 @@ func (s *scoper) declare(n ast.Node) {
 	case *ast.FuncDecl:
 		// A method of a type from an earlier cell would change the session.
 		if n.Body != nil && (n.Recv == nil || s.own[cell.Receiver(n)]) {
-			s.try(func() { s.c.Decl(cell.Stub(n)) })
+			s.tryCompile(func() { s.c.Decl(cell.Stub(n)) })
 		}
 	case *ast.AssignStmt:
 		if n.Tok == token.DEFINE {
-			s.try(func() { s.c.Stmt(n) })
+			s.tryCompile(func() { s.c.Stmt(n) })
 		}
 	}
 }
 
-// genDecl compiles the specs of a declaration separately, so that an invalid one does not
+// declareSpecs compiles the specs of a declaration separately, so that an invalid one does not
 // affect the others.
-func (s *scoper) genDecl(n *ast.GenDecl) {
+func (s *scopeBuilder) declareSpecs(n *ast.GenDecl) {
 	if n.Tok == token.CONST { // iota depends on the complete declaration
-		s.try(func() { s.c.Decl(n) })
+		s.tryCompile(func() { s.c.Decl(n) })
 		return
 	}
 	for _, spec := range n.Specs {
@@ -195,19 +196,19 @@ func (s *scoper) genDecl(n *ast.GenDecl) {
 		case *ast.TypeSpec:
 			s.own[spec.Name.Name] = true
 		}
-		s.try(func() { s.c.Decl(&ast.GenDecl{Tok: n.Tok, TokPos: n.TokPos, Specs: []ast.Spec{spec}}) })
+		s.tryCompile(func() { s.c.Decl(&ast.GenDecl{Tok: n.Tok, TokPos: n.TokPos, Specs: []ast.Spec{spec}}) })
 	}
 }
 
-// variable declares a variable without a value.
-func (s *scoper) variable(name string, t xr.Type) {
+// declareVariable declares a variable of type t.
+func (s *scopeBuilder) declareVariable(name string, t xr.Type) {
 	if name != "_" && t != nil {
-		s.try(func() { s.c.NewBind(name, interp.VarBind, t) })
+		s.tryCompile(func() { s.c.NewBind(name, interp.VarBind, t) })
 	}
 }
 
-// list declares the names in a list of parameters or results.
-func (s *scoper) list(l *ast.FieldList) {
+// declareFields declares the names in a list of parameters or results.
+func (s *scopeBuilder) declareFields(l *ast.FieldList) {
 	if l == nil {
 		return
 	}
@@ -216,122 +217,124 @@ func (s *scoper) list(l *ast.FieldList) {
 		if e, ok := typ.(*ast.Ellipsis); ok {
 			typ = &ast.ArrayType{Elt: e.Elt}
 		}
-		s.try(func() {
+		s.tryCompile(func() {
 			t := s.c.Type(typ)
 			for _, n := range f.Names {
-				s.variable(n.Name, t)
+				s.declareVariable(n.Name, t)
 			}
 		})
 	}
 }
 
-// block declares the names of the statements before the one with the cursor, and then
+// visitBlock declares the names of the statements before the cursor's statement, and then
 // visits that statement.
-func (s *scoper) block(list []ast.Stmt) {
+func (s *scopeBuilder) visitBlock(list []ast.Stmt) {
 	for _, n := range list {
-		if hasCursor(n) {
-			s.descend(n)
+		if containsCursor(n) {
+			s.visit(n)
 			return
 		}
 		s.declare(n)
 	}
 }
 
-// descend visits the node that contains the cursor.
-func (s *scoper) descend(n ast.Node) {
+// visit declares the names that are visible at the cursor inside the node n.
+func (s *scopeBuilder) visit(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.FuncDecl:
-		if hasCursor(n.Type) {
+		if containsCursor(n.Type) {
 			return
 		}
 		s.declare(n) // a function may call itself
-		s.push()
+		s.pushScope()
 		if n.Recv != nil {
-			s.list(n.Recv)
+			s.declareFields(n.Recv)
 		}
-		s.function(n.Type, n.Body)
+		s.visitFunction(n.Type, n.Body)
 	case *ast.FuncLit:
-		s.push()
-		s.function(n.Type, n.Body)
+		s.pushScope()
+		s.visitFunction(n.Type, n.Body)
 	case *ast.BlockStmt:
-		s.push()
-		s.block(n.List)
+		s.pushScope()
+		s.visitBlock(n.List)
 	case *ast.IfStmt:
-		s.push()
-		s.head(n.Init, n.Cond, n.Body, n.Else)
+		s.pushScope()
+		s.visitHead(n.Init, n.Cond, n.Body, n.Else)
 	case *ast.ForStmt:
-		s.push()
-		s.head(n.Init, n.Cond, n.Post, n.Body)
+		s.pushScope()
+		s.visitHead(n.Init, n.Cond, n.Post, n.Body)
 	case *ast.SwitchStmt:
-		s.push()
-		s.head(n.Init, n.Tag, n.Body)
+		s.pushScope()
+		s.visitHead(n.Init, n.Tag, n.Body)
 	case *ast.TypeSwitchStmt:
-		s.push()
-		s.head(n.Init, n.Assign, n.Body)
+		s.pushScope()
+		s.visitHead(n.Init, n.Assign, n.Body)
 	case *ast.RangeStmt:
-		s.push()
-		if hasCursor(n.Body) {
-			s.rangeVars(n)
-			s.descend(n.Body)
+		s.pushScope()
+		if containsCursor(n.Body) {
+			s.declareRangeVars(n)
+			s.visit(n.Body)
 		} else {
-			s.descend(n.X)
+			s.visit(n.X)
 		}
 	case *ast.CaseClause:
-		s.push()
-		s.block(n.Body)
+		s.pushScope()
+		s.visitBlock(n.Body)
 	case *ast.CommClause:
-		s.push()
+		s.pushScope()
 		s.declare(n.Comm)
-		s.block(n.Body)
+		s.visitBlock(n.Body)
 	default:
-		s.children(n)
+		s.visitChildren(n)
 	}
 }
 
-func (s *scoper) function(t *ast.FuncType, body *ast.BlockStmt) {
-	s.list(t.Params)
-	s.list(t.Results)
+// visitFunction declares the parameters and results of a function and visits its body.
+func (s *scopeBuilder) visitFunction(t *ast.FuncType, body *ast.BlockStmt) {
+	s.declareFields(t.Params)
+	s.declareFields(t.Results)
 	if body != nil {
-		s.block(body.List)
+		s.visitBlock(body.List)
 	}
 }
 
-// head declares the names in the parts of a statement's head before the part with the
-// cursor.
-func (s *scoper) head(parts ...ast.Node) {
+// visitHead declares the names in the parts of a statement, up to the part that contains
+// the cursor, and visits that part.
+func (s *scopeBuilder) visitHead(parts ...ast.Node) {
 	for _, p := range parts {
 		if p == nil || reflect.ValueOf(p).IsNil() {
 			continue
 		}
-		if hasCursor(p) {
-			s.descend(p)
+		if containsCursor(p) {
+			s.visit(p)
 			return
 		}
 		s.declare(p)
 	}
 }
 
-// children visits the child with the cursor of a node that declares no names.
-func (s *scoper) children(n ast.Node) {
+// visitChildren visits the child that contains the cursor, of a node that declares no
+// names.
+func (s *scopeBuilder) visitChildren(n ast.Node) {
 	done := false
 	ast.Inspect(n, func(child ast.Node) bool {
 		if child == nil || child == n || done {
 			return child == n
 		}
-		if hasCursor(child) {
+		if containsCursor(child) {
 			done = true
-			s.descend(child)
+			s.visit(child)
 		}
 		return false
 	})
 }
 
-// rangeVars declares the variables of a range clause.
-func (s *scoper) rangeVars(n *ast.RangeStmt) {
+// declareRangeVars declares the variables of a range clause.
+func (s *scopeBuilder) declareRangeVars(n *ast.RangeStmt) {
 	if n.Tok != token.DEFINE {
 		return
 	}
-	s.try(func() {
+	s.tryCompile(func() {
 		t := s.c.Expr1(n.X, nil).Type
 		intType := s.c.TypeOf(0)
 		var key, value xr.Type
@@ -352,7 +355,7 @@ func (s *scoper) rangeVars(n *ast.RangeStmt) {
 			t    xr.Type
 		}{{n.Key, key}, {n.Value, value}} {
 			if id, ok := v.name.(*ast.Ident); ok {
-				s.variable(id.Name, v.t)
+				s.declareVariable(id.Name, v.t)
 			}
 		}
 	})

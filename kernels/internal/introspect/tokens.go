@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// A tok is a token of a cell's source.
-type tok struct {
+// A lexeme is a token of a cell's source with its text and position.
+type lexeme struct {
 	tok      token.Token
 	lit      string
 	from, to int // byte offsets
 }
 
-// scan splits a cell into tokens, including comments. It leaves out invalid characters.
-func scan(code string) []tok {
+// scanTokens splits a cell into tokens, including comments. It leaves out invalid characters.
+func scanTokens(code string) []lexeme {
 	var s scanner.Scanner
 	file := token.NewFileSet().AddFile("cell", -1, len(code))
 	s.Init(file, []byte(code), func(token.Position, string) {}, scanner.ScanComments)
-	var list []tok
+	var list []lexeme
 	for {
 		pos, t, lit := s.Scan()
 		if t == token.EOF {
@@ -32,16 +32,17 @@ func scan(code string) []tok {
 			text = t.String()
 		}
 		from := file.Offset(pos)
-		list = append(list, tok{t, text, from, min(from+len(text), len(code))})
+		list = append(list, lexeme{t, text, from, min(from+len(text), len(code))})
 	}
 }
 
-// isWord reports whether a token may be the start of a name.
-func (t tok) isWord() bool { return t.tok == token.IDENT || t.tok.IsKeyword() }
+// isWord reports whether a token may be the start of a name. Keywords count, because the
+// name may not be complete yet.
+func (t lexeme) isWord() bool { return t.tok == token.IDENT || t.tok.IsKeyword() }
 
-// inside returns the string or comment that contains the cursor. ok is false if there is
-// none.
-func (p *place) inside() (tok, bool) {
+// enclosingText returns the string or comment that contains the cursor. ok is false if
+// there is none.
+func (p *cursorContext) enclosingText() (t lexeme, ok bool) {
 	for _, t := range p.tokens {
 		if t.from >= p.cursor {
 			break
@@ -63,12 +64,12 @@ func (p *place) inside() (tok, bool) {
 			}
 		}
 	}
-	return tok{}, false
+	return lexeme{}, false
 }
 
-// before returns the tokens before the byte offset at, without comments.
-func (p *place) before(at int) []tok {
-	var list []tok
+// tokensBefore returns the tokens before the byte offset at, without comments.
+func (p *cursorContext) tokensBefore(at int) []lexeme {
+	var list []lexeme
 	for _, t := range p.tokens {
 		if t.to > at {
 			break
@@ -80,9 +81,9 @@ func (p *place) before(at int) []tok {
 	return list
 }
 
-// operand returns the byte offset at which the expression begins that ends with the last
-// token of list, such as a.b(c)[d]. ok is false if no expression ends there.
-func operand(list []tok) (from int, ok bool) {
+// operandStart returns the byte offset at which the operand begins that ends with the
+// last token of list, such as a.b(c)[d]. ok is false if no operand ends there.
+func operandStart(list []lexeme) (from int, ok bool) {
 	for i := len(list) - 1; i >= 0; {
 		switch t := list[i]; {
 		case t.tok == token.IDENT || t.tok.IsLiteral():
@@ -92,12 +93,12 @@ func operand(list []tok) (from int, ok bool) {
 			}
 			i -= 2
 		case t.tok == token.RPAREN || t.tok == token.RBRACK || t.tok == token.RBRACE:
-			j := opener(list, i)
+			j := matchingBracket(list, i)
 			if j < 0 {
 				return 0, false
 			}
 			from, ok = list[j].from, true
-			if j == 0 || !operandEnd(list[j-1], t.tok) {
+			if j == 0 || !continuesOperand(list[j-1], t.tok) {
 				return from, t.tok == token.RPAREN
 			}
 			i = j - 1
@@ -108,9 +109,9 @@ func operand(list []tok) (from int, ok bool) {
 	return from, ok
 }
 
-// operandEnd reports whether brackets that end with closer belong to the operand t: they
-// are a call, an index or a composite literal of it.
-func operandEnd(t tok, closer token.Token) bool {
+// continuesOperand reports whether brackets after the token t, which end with closer,
+// continue an operand: they are the arguments of a call, an index or a composite literal.
+func continuesOperand(t lexeme, closer token.Token) bool {
 	switch t.tok {
 	case token.IDENT:
 		return true
@@ -122,8 +123,9 @@ func operandEnd(t tok, closer token.Token) bool {
 	return false
 }
 
-// opener returns the index of the bracket that list[i] closes, or -1 if there is none.
-func opener(list []tok, i int) int {
+// matchingBracket returns the index of the opening bracket that list[i] closes, or -1 if
+// there is none.
+func matchingBracket(list []lexeme, i int) int {
 	depth := 0
 	for ; i >= 0; i-- {
 		switch list[i].tok {
@@ -138,9 +140,9 @@ func opener(list []tok, i int) int {
 	return -1
 }
 
-// open returns the brackets that are not closed in list, the outermost first.
-func open(list []tok) []tok {
-	var stack []tok
+// openBrackets returns the brackets that are not closed in list, the outermost first.
+func openBrackets(list []lexeme) []lexeme {
+	var stack []lexeme
 	for _, t := range list {
 		switch t.tok {
 		case token.LPAREN, token.LBRACK, token.LBRACE:

@@ -13,53 +13,53 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Variable is the environment variable that sets the limit. Its value is a size, such as
-// 8GiB, or off.
-const Variable = "LOCKSTEP_MEMORY"
+// EnvVariable is the name of the environment variable that sets the limit. Its value is a
+// size, such as 8GiB, or off.
+const EnvVariable = "LOCKSTEP_MEMORY"
 
 // A Limit is the amount of memory that the kernel may use.
 type Limit struct {
 	Bytes    int64 // 0 if there is no limit
 	Capacity int64 // memory of the machine or of the container; 0 if unknown
-	Set      bool  // whether the environment variable sets the limit
+	Set      bool  // the environment variable sets the limit
 }
 
 // NewLimit parses the value of the environment variable. If it is empty, the limit is 80
-// % of the memory of the machine or the container.
+// percent of the memory of the machine or the container.
 func NewLimit(setting string) (Limit, error) {
-	l := Limit{Capacity: capacity("/", runs.CollectHost().MemoryBytes), Set: setting != ""}
+	l := Limit{Capacity: memoryCapacity("/", runs.CollectHost().MemoryBytes), Set: setting != ""}
 	switch setting {
 	case "":
 		l.Bytes = l.Capacity / 10 * 8
 	case "off":
 	default:
-		n, err := parse(setting)
+		n, err := parseSize(setting)
 		if err != nil {
-			return Limit{}, fmt.Errorf("read %s: %w", Variable, err)
+			return Limit{}, fmt.Errorf("read %s: %w", EnvVariable, err)
 		}
 		l.Bytes = n
 	}
 	return l, nil
 }
 
-// String describes the limit in an error.
+// String describes the limit for an error message.
 func (l Limit) String() string {
 	if l.Set {
-		return fmt.Sprintf("%s, which %s sets", text(l.Bytes), Variable)
+		return fmt.Sprintf("%s, set by %s", formatBytes(l.Bytes), EnvVariable)
 	}
-	return fmt.Sprintf("%s, which is 80 %% of the memory here; %s sets another limit", text(l.Bytes), Variable)
+	return fmt.Sprintf("%s, 80 %% of the available memory; set %s to change it", formatBytes(l.Bytes), EnvVariable)
 }
 
-// text formats a number of bytes for people.
-func text(n int64) string {
+// formatBytes formats a number of bytes in MiB or GiB.
+func formatBytes(n int64) string {
 	if n < 1<<30 {
 		return fmt.Sprintf("%d MiB", n>>20)
 	}
 	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }
 
-// parse reads a size such as 8GiB, 512MB or 1000000.
-func parse(s string) (int64, error) {
+// parseSize parses a size such as 8GiB, 512MB or 1000000.
+func parseSize(s string) (int64, error) {
 	digits := strings.TrimRight(s, "kKMGTiB ")
 	factor, ok := map[string]float64{
 		"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
@@ -69,13 +69,13 @@ func parse(s string) (int64, error) {
 	if n := v * factor; ok && err == nil && n >= 1 && n < math.MaxInt64 {
 		return int64(n), nil
 	}
-	return 0, fmt.Errorf("unknown size %q: want a number with MiB, GiB, MB or GB, such as 8GiB, or off", s)
+	return 0, fmt.Errorf("invalid size %q: want a number with MiB, GiB, MB or GB, such as 8GiB, or off", s)
 }
 
-// capacity returns the memory of the machine, or the smallest memory limit of the control
-// groups that contain the process if that is smaller. It reads the system's files below
-// root.
-func capacity(root string, machine int64) int64 {
+// memoryCapacity returns the memory that this process can use, in bytes: machine, the
+// memory of the machine, or a smaller memory limit of a control group that contains the
+// process. It reads the files proc and sys below root.
+func memoryCapacity(root string, machine int64) int64 {
 	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
 		return machine // not Linux
@@ -109,8 +109,8 @@ func capacity(root string, machine int64) int64 {
 	return limit
 }
 
-// Used returns the number of bytes of memory that this process uses, or 0 if the system
-// has no /proc/self/statm.
+// Used returns the resident memory of this process in bytes, or 0 if the system has no
+// /proc/self/statm.
 func Used() int64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

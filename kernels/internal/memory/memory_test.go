@@ -15,17 +15,17 @@ func TestNewLimit(t *testing.T) {
 		"off": 0, "1000000": 1000000, "512MB": 512e6, "512 MiB": 512 * mib, "1.5GiB": 1536 * mib, "2GB": 2e9, "64KiB": 64 << 10, "3kB": 3000,
 	} {
 		if l, err := NewLimit(setting); err != nil || l.Bytes != want || !l.Set {
-			t.Errorf("%s=%s gives %+v, %v; want %d bytes", Variable, setting, l, err, want)
+			t.Errorf("%s=%s gives %+v, %v; want %d bytes", EnvVariable, setting, l, err, want)
 		}
 	}
 	for _, setting := range []string{"much", "0", "-1GB", "8gib", "8Gi B", "GB", "NaN", "1e300GB", "80%"} {
-		if l, err := NewLimit(setting); err == nil || !strings.Contains(err.Error(), Variable) {
-			t.Errorf("%s=%s gives %+v, %v", Variable, setting, l, err)
+		if l, err := NewLimit(setting); err == nil || !strings.Contains(err.Error(), EnvVariable) {
+			t.Errorf("%s=%s gives %+v, %v", EnvVariable, setting, l, err)
 		}
 	}
 	l, err := NewLimit("")
 	if err != nil || l.Set || l.Bytes != l.Capacity/10*8 {
-		t.Errorf("without %s the limit is %+v, %v", Variable, l, err)
+		t.Errorf("without %s the limit is %+v, %v", EnvVariable, l, err)
 	}
 }
 
@@ -57,11 +57,11 @@ func TestCapacity(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := capacity(root, machine); got != tt.want {
+		if got := memoryCapacity(root, machine); got != tt.want {
 			t.Errorf("%s: capacity is %d, want %d", tt.name, got, tt.want)
 		}
 	}
-	if got := capacity(t.TempDir(), 0); got != 0 {
+	if got := memoryCapacity(t.TempDir(), 0); got != 0 {
 		t.Errorf("where nothing is known the capacity is %d", got)
 	}
 }
@@ -125,7 +125,7 @@ func TestWatch(t *testing.T) {
 		w.Interrupt, w.End = do("interrupt"), do("end")
 		start := time.Now()
 		for i = range tt.used {
-			w.step(start.Add(time.Duration(i) * grace / 4))
+			w.check(start.Add(time.Duration(i) * grace / 4))
 			if slices.ContainsFunc(did, func(s string) bool { return strings.HasSuffix(s, "end") }) {
 				break
 			}

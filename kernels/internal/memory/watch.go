@@ -10,7 +10,8 @@ const (
 	grace    = 2 * time.Second // time after the interrupt in which memory use may still grow
 )
 
-// A Watch compares the process's memory use with a limit and acts when it is exceeded.
+// A Watch compares the process's memory use with a limit. Above the limit it interrupts
+// the running cell, and if memory use still grows, it exits the kernel.
 type Watch struct {
 	Limit     Limit
 	Used      func() int64    // returns the memory in use, in bytes
@@ -31,18 +32,18 @@ func (w *Watch) Run() {
 		return
 	}
 	for now := range time.Tick(interval) {
-		w.step(now)
+		w.check(now)
 	}
 }
 
-// step checks the memory use once.
-func (w *Watch) step(now time.Time) {
+// check compares the memory use with the limit once.
+func (w *Watch) check(now time.Time) {
 	used := w.Used()
 	limit := w.Limit.Bytes
-	// Close to the capacity the machine would become too slow to wait until grace is
-	// over.
+	// Near its capacity, the machine would become too slow to wait until grace has
+	// passed.
 	if c := w.Limit.Capacity; c > 0 && used >= c/100*95 {
-		w.End(fmt.Errorf("memory limit: the kernel used %s of the %s here, and ended itself", text(used), text(c)))
+		w.End(fmt.Errorf("memory limit: the kernel used %s of the %s available and exited", formatBytes(used), formatBytes(c)))
 		return
 	}
 	slack := limit / 20 // memory for the next cell, which may inspect and free variables
@@ -53,8 +54,8 @@ func (w *Watch) step(now time.Time) {
 		case now.Sub(w.at) < grace:
 			w.peak = max(w.peak, used)
 		case used > w.peak+slack:
-			w.End(fmt.Errorf("memory limit: the kernel used %s (the limit is %v), and memory still grew %v after the interrupt, so the kernel ended itself",
-				text(used), w.Limit, grace))
+			w.End(fmt.Errorf("memory limit: the kernel used %s (the limit is %v), and its memory use still grew %v after the interrupt, so it exited",
+				formatBytes(used), w.Limit, grace))
 		}
 		return
 	}
@@ -65,5 +66,5 @@ func (w *Watch) step(now time.Time) {
 		return
 	}
 	w.at, w.cell, w.peak = now, w.Cell(), used
-	w.Interrupt(fmt.Errorf("memory limit: the kernel uses %s; the limit is %v", text(used), w.Limit))
+	w.Interrupt(fmt.Errorf("memory limit: the kernel uses %s; the limit is %v", formatBytes(used), w.Limit))
 }

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// A cell contains the context of one cell.
-type cell struct {
+// A cancelableContext is the context of one cell and the function that cancels it.
+type cancelableContext struct {
 	context.Context
 	cancel context.CancelFunc
 }
 
-func newCell() *cell {
-	c := &cell{}
+func newCancelableContext() *cancelableContext {
+	c := &cancelableContext{}
 	c.Context, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
-// A cellContext is a context whose methods use the context of the cell that runs when
-// they are called.
+// A cellContext is a context whose methods use the context of the cell that is running
+// when they are called.
 //
 // A context that is derived from it belongs to the cell in which it was derived, because
 // Value gives package context that cell's own context. An interrupt of that cell cancels

@@ -9,44 +9,44 @@ import (
 	"time"
 )
 
-// again is the time after which an interrupt is repeated, because the interpreter loses
-// an interrupt that it receives while it compiles the cell.
-const again = 500 * time.Millisecond
+// repeatInterval is the time after which an interrupt is repeated, because the
+// interpreter ignores an interrupt that arrives while it compiles the cell.
+const repeatInterval = 500 * time.Millisecond
 
-// A Session is safe for concurrent use. Use New to create one; the zero value is not
-// valid.
+// A Session keeps track of the running cell and its interrupts. It is safe for concurrent
+// use. Use New to create one; the zero value is not valid.
 type Session struct {
-	// Slow, if not nil, is called once for a cell that still runs SlowAfter an interrupt,
-	// because a compiled function does not react to interrupts.
+	// Slow, if not nil, is called once if a cell is still running when SlowAfter has passed
+	// since the interrupt, because a compiled function does not react to interrupts.
 	Slow      func()
 	SlowAfter time.Duration
 
-	// Again, if not nil, is called for each further interrupt of a cell that still runs
-	// after its first interrupt.
+	// Again, if not nil, is called for each further interrupt of a cell that is still
+	// running after its first interrupt.
 	Again func()
 
 	mu        sync.Mutex
-	cell      atomic.Pointer[cell] // the running cell, or the last one
-	interrupt func()               // stops the running cell; nil if no cell runs
-	ended     chan struct{}        // closed at the end of the running cell
-	hit       atomic.Bool          // the running cell was interrupted
-	count     int                  // number of cells that have begun
-	cause     error                // error that stopped the cell, or nil after an interrupt
+	cell      atomic.Pointer[cancelableContext] // the running cell, or the last one
+	interrupt func()                            // stops the running cell; nil if no cell runs
+	ended     chan struct{}                     // closed at the end of the running cell
+	hit       atomic.Bool                       // the running cell was interrupted
+	count     int                               // number of cells that have begun
+	cause     error                             // error that stopped the cell, or nil after an interrupt
 }
 
 // New returns a session in which no cell runs.
 func New() *Session {
 	s := &Session{SlowAfter: 3 * time.Second}
-	s.cell.Store(newCell())
+	s.cell.Store(newCancelableContext())
 	return s
 }
 
-// Begin records that a cell begins. interrupt is called to stop the cell, possibly more
-// than once.
+// Begin records that a cell begins. interrupt stops the cell; it may be called more than
+// once.
 func (s *Session) Begin(interrupt func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cell.Store(newCell())
+	s.cell.Store(newCancelableContext())
 	s.interrupt, s.ended = interrupt, make(chan struct{})
 	s.count++
 	s.cause = nil
@@ -62,14 +62,14 @@ func (s *Session) End() (interrupted bool) {
 	return s.hit.Load()
 }
 
-// Cell returns the number of the running cell, or of the last one if none runs.
+// Cell returns the number of the running cell, or of the last cell if none is running.
 func (s *Session) Cell() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.count
 }
 
-// Fail stops a cell, as an interrupt does, because of an error. It reports whether the
+// Fail stops the cell because of an error, as an interrupt does. It reports whether the
 // cell was still running; if not, Fail does nothing.
 func (s *Session) Fail(cell int, err error) bool {
 	s.mu.Lock()
@@ -80,23 +80,23 @@ func (s *Session) Fail(cell int, err error) bool {
 	if s.cause == nil && !s.hit.Load() {
 		s.cause = err
 	}
-	s.stop()
+	s.stopCell()
 	return true
 }
 
-// Cause returns the error that stopped the last cell, or nil.
+// Cause returns the error that stopped the last cell, or nil if no error did.
 func (s *Session) Cause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cause
 }
 
-// Context returns the context that an interrupt of the running cell cancels. A cell may
-// keep it: in the next cell it is no longer canceled.
+// Context returns a context that is canceled when the running cell is interrupted. A
+// later cell can use the same value: it is no longer canceled when the next cell begins.
 func (s *Session) Context() context.Context { return cellContext{s} }
 
 // Interrupt stops the running cell and cancels its context. If no cell runs it does
-// nothing, and goroutines that earlier cells started go on.
+// nothing; goroutines that earlier cells started continue.
 func (s *Session) Interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,24 +106,24 @@ func (s *Session) Interrupt() {
 	if s.hit.Load() && s.Again != nil {
 		s.Again()
 	}
-	s.stop()
+	s.stopCell()
 }
 
-// stop stops the running cell and cancels its context. The caller must hold mu.
-func (s *Session) stop() {
+// stopCell stops the running cell and cancels its context. The caller must hold mu.
+func (s *Session) stopCell() {
 	// Stop the cell first, so that it cannot continue after a call that returns because
 	// the context is canceled.
 	if s.interrupt != nil && !s.hit.Load() {
 		s.hit.Store(true)
 		s.interrupt()
-		go s.insist(s.interrupt, s.ended)
+		go s.repeatInterrupt(s.interrupt, s.ended)
 	}
 	s.cell.Load().cancel()
 }
 
-// insist repeats the interrupt until the cell has ended.
-func (s *Session) insist(interrupt func(), ended <-chan struct{}) {
-	tick := time.NewTicker(again)
+// repeatInterrupt repeats the interrupt until the cell has ended.
+func (s *Session) repeatInterrupt(interrupt func(), ended <-chan struct{}) {
+	tick := time.NewTicker(repeatInterval)
 	defer tick.Stop()
 	slow := time.NewTimer(s.SlowAfter)
 	defer slow.Stop()
@@ -144,7 +144,7 @@ func (s *Session) insist(interrupt func(), ended <-chan struct{}) {
 // Interrupted reports whether the running cell was interrupted.
 func (s *Session) Interrupted() bool { return s.hit.Load() }
 
-// Sleep does the same as time.Sleep in a cell, but an interrupt ends it early.
+// Sleep replaces time.Sleep in a cell. An interrupt ends it early.
 func (s *Session) Sleep(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -130,7 +130,7 @@ func TestInterruptInsists(t *testing.T) {
 	}
 	s.End()
 	n := hits.Load()
-	time.Sleep(again + 100*time.Millisecond)
+	time.Sleep(repeatInterval + 100*time.Millisecond)
 	if hits.Load() > n+1 { // one may have been on its way
 		t.Errorf("the cell was told %d times after its end", hits.Load()-n)
 	}

@@ -12,20 +12,20 @@ import (
 	"github.com/go-gota/gota/series"
 )
 
-// Limits of the rows and columns of a table: a notebook stores its output, and nobody can
-// read or save a page of a hundred thousand rows.
+// Maximum numbers of rows and columns of a table: a notebook stores its output, and nobody
+// can read or save a page of a hundred thousand rows.
 const (
 	maxRows = 60
 	maxCols = 30
 )
 
-// frame formats a DataFrame as an HTML table. If the DataFrame contains an error, as
-// after a failed operation of gota, frame returns that error.
-func frame(df dataframe.DataFrame) (Forms, error) {
+// renderTable formats a DataFrame as an HTML table and as text. If the DataFrame contains
+// an error, as after a failed operation of gota, renderTable returns that error.
+func renderTable(df dataframe.DataFrame) (Bundle, error) {
 	if df.Err != nil {
 		return nil, df.Err
 	}
-	df, more := forPeople(df)
+	df, more := selectMainColumns(df)
 	rows, cols := df.Dims()
 	names, types := df.Names(), df.Types()
 	var b strings.Builder
@@ -37,7 +37,7 @@ func frame(df dataframe.DataFrame) (Forms, error) {
 	for r := range min(rows, maxRows) {
 		b.WriteString("<tr>")
 		for c := range min(cols, maxCols) {
-			b.WriteString(element(df.Elem(r, c)))
+			b.WriteString(formatElement(df.Elem(r, c)))
 		}
 		b.WriteString("</tr>\n")
 	}
@@ -51,11 +51,12 @@ func frame(df dataframe.DataFrame) (Forms, error) {
 		fmt.Fprintf(&b, "<p title=\"%s\">%d more columns; Names() lists them all</p>\n", html.EscapeString(strings.Join(more, ", ")), len(more))
 		text += "\n" + note
 	}
-	return Forms{HTML: b.String(), Text: text}, nil
+	return Bundle{HTML: b.String(), Text: text}, nil
 }
 
-// mainColumns returns the columns of a study's table that people read, in reading order.
-// Each may have two more columns with the ends of an interval, named _low and _high.
+// mainColumns returns the columns of a study's table that matter to most readers, in
+// reading order. A column may have two companions with the bounds of its interval, named
+// _low and _high.
 func mainColumns() []string {
 	return []string{
 		"series", "workers", "runs", "epoch_seconds", "throughput", "speedup", "efficiency",
@@ -63,9 +64,9 @@ func mainColumns() []string {
 	}
 }
 
-// forPeople splits a study's table into the columns that people read and the names of the
-// others. It returns any other DataFrame unchanged.
-func forPeople(df dataframe.DataFrame) (shown dataframe.DataFrame, more []string) {
+// selectMainColumns removes the columns of a study's table that are not main columns, and
+// returns their names in more. It returns any other DataFrame unchanged.
+func selectMainColumns(df dataframe.DataFrame) (shown dataframe.DataFrame, more []string) {
 	names := df.Names()
 	for _, needed := range []string{"series", "workers", "epoch_seconds", "throughput", "speedup", "efficiency"} {
 		if !slices.Contains(names, needed) {
@@ -78,7 +79,7 @@ func forPeople(df dataframe.DataFrame) (shown dataframe.DataFrame, more []string
 			if !slices.Contains(names, name+end) || !isInformative(df.Col(name+end), name) {
 				continue
 			}
-			if end == "" || !equal(df.Col(name+end), df.Col(name)) {
+			if end == "" || !equalsWhereKnown(df.Col(name+end), df.Col(name)) {
 				read = append(read, name+end)
 			}
 		}
@@ -101,8 +102,9 @@ func isInformative(s series.Series, name string) bool {
 	})
 }
 
-// element formats one cell of the table, numbers right-aligned and text left-aligned.
-func element(e series.Element) string {
+// formatElement formats one cell of the HTML table, numbers right-aligned and text
+// left-aligned.
+func formatElement(e series.Element) string {
 	switch {
 	case e.IsNA() && e.Type() != series.Float:
 		return "<td>NaN</td>"
@@ -114,9 +116,10 @@ func element(e series.Element) string {
 	return "<td style=\"text-align: left\">" + html.EscapeString(e.String()) + "</td>"
 }
 
-// equal reports whether an end of an interval equals the value wherever both are known.
-// This is so for the speed-up of the baseline relative to itself.
-func equal(end, value series.Series) bool {
+// equalsWhereKnown reports whether a bound of an interval equals the value in all rows in
+// which the bound is known. This is so for the speed-up of the baseline relative to
+// itself.
+func equalsWhereKnown(end, value series.Series) bool {
 	v := value.Float()
 	for i, e := range end.Float() {
 		if !math.IsNaN(e) && e != v[i] {

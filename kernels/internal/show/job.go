@@ -11,7 +11,8 @@ import (
 	"lockstep/pkg/launch"
 )
 
-// A sweep has runs that may be in progress. *launch.Job implements it.
+// A sweep reports the status of its runs, which may be in progress. *launch.Job
+// implements it.
 type sweep interface {
 	Dir() string
 	Note() string // message of package launch, such as that the sweep ran already
@@ -20,9 +21,9 @@ type sweep interface {
 
 var _ sweep = (*launch.Job)(nil)
 
-// status formats the progress of a sweep's runs, one row per run, followed by the notes
-// that are not empty.
-func status(notes []string, runs []launch.RunStatus) Forms {
+// renderStatus returns a table of the runs' progress with one row per run, followed by
+// the notes that are not empty.
+func renderStatus(notes []string, runs []launch.RunStatus) Bundle {
 	head := []string{"run", "workers", "seed", "state", "epoch", "seconds", "train_loss", "samples_per_second"}
 	var rows [][]string
 	failed := false
@@ -34,13 +35,13 @@ func status(notes []string, runs []launch.RunStatus) Forms {
 	}
 	for _, r := range runs {
 		row := []string{
-			r.Name, strconv.Itoa(r.Workers), strconv.FormatInt(r.Seed, 10), r.State, progress(r),
-			figures(r.Seconds, r.Seconds > 0), figures(r.Last.TrainLoss, r.Epoch > 0), figures(r.Last.SamplesPerSecond, r.Epoch > 0),
+			r.Name, strconv.Itoa(r.Workers), strconv.FormatInt(r.Seed, 10), r.State, formatProgress(r),
+			formatNumber(r.Seconds, r.Seconds > 0), formatNumber(r.Last.TrainLoss, r.Epoch > 0), formatNumber(r.Last.SamplesPerSecond, r.Epoch > 0),
 		}
 		if failed {
 			text := ""
 			if r.Err != nil {
-				text = cut(r.Err.Error(), 4*maxItems)
+				text = shorten(r.Err.Error(), 4*maxItems)
 			}
 			row = append(row, text)
 		}
@@ -74,12 +75,12 @@ func status(notes []string, runs []launch.RunStatus) Forms {
 			fmt.Fprintln(&text, n)
 		}
 	}
-	return Forms{HTML: page.String(), Text: strings.TrimSuffix(text.String(), "\n")}
+	return Bundle{HTML: page.String(), Text: strings.TrimSuffix(text.String(), "\n")}
 }
 
-// progress returns the number of epochs done, or the number of lines of output if the
+// formatProgress returns the number of epochs done, or the number of lines of output if the
 // number of epochs is unknown. It returns "" if there are no lines either.
-func progress(r launch.RunStatus) string {
+func formatProgress(r launch.RunStatus) string {
 	switch {
 	case r.Epochs > 0:
 		return fmt.Sprintf("%d of %d", r.Epoch, r.Epochs)
@@ -89,8 +90,9 @@ func progress(r launch.RunStatus) string {
 	return ""
 }
 
-// figures formats a measured number, or returns "" if the number is not known.
-func figures(v float64, known bool) string {
+// formatNumber formats a measured number. It returns "" if the number is not known or
+// NaN.
+func formatNumber(v float64, known bool) string {
 	if !known || math.IsNaN(v) {
 		return ""
 	}

@@ -14,8 +14,8 @@ const (
 	plotHeight = 4 * vg.Inch
 )
 
-// drawing returns a plot as an SVG image.
-func drawing(p *plot.Plot) (Forms, error) {
+// renderPlot draws a plot as an SVG image.
+func renderPlot(p *plot.Plot) (Bundle, error) {
 	w, err := p.WriterTo(plotWidth, plotHeight, "svg")
 	if err != nil {
 		return nil, err
@@ -28,5 +28,5 @@ func drawing(p *plot.Plot) (Forms, error) {
 	if p.Title.Text != "" {
 		text = fmt.Sprintf("(plot: %s)", p.Title.Text)
 	}
-	return Forms{SVG: b.String(), Text: text}, nil
+	return Bundle{SVG: b.String(), Text: text}, nil
 }

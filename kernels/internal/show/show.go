@@ -1,9 +1,10 @@
-// Package show converts a value to the forms in which a notebook can show it, by MIME
-// type. There is always a text form, for front-ends that support nothing else.
+// Package show converts a value to a Jupyter MIME bundle, which contains the value in all
+// formats in which a notebook can show it. Every bundle contains text, for front-ends that
+// support nothing else.
 //
-// A value provides its forms by methods (HTML() string, SVG() string and so on; see
-// Forms). This package draws gota's DataFrame and Series, *plot.Plot and image.Image,
-// which have no such methods.
+// A value provides formats by methods (HTML() string, SVG() string and so on; see
+// renderByMethods). This package draws gota's DataFrame and Series, *plot.Plot and
+// image.Image, which have no such methods.
 package show
 
 import (
@@ -23,11 +24,11 @@ import (
 	"lockstep/pkg/launch"
 )
 
-// Forms maps a MIME type to content: a string, a []byte for an image (which JSON encodes
-// as base64, as notebooks expect), or a JSON value.
-type Forms = map[string]any
+// Bundle is a Jupyter MIME bundle: it maps a MIME type to content, which is a string, a
+// []byte for an image (JSON encodes it as base64, as notebooks expect), or a JSON value.
+type Bundle = map[string]any
 
-// MIME types of the forms.
+// MIME types of a bundle.
 const (
 	Text       = "text/plain"
 	HTML       = "text/html"
@@ -41,171 +42,175 @@ const (
 	JavaScript = "application/javascript"
 )
 
-// Rich returns the forms of a value that has a form besides text. ok is false if the
-// value has only a text form. It returns an error if the value cannot be drawn.
-func Rich(v any) (forms Forms, ok bool, err error) {
+// Render returns the MIME bundle of a value that can be shown in other ways than as text.
+// ok is false if the value can be shown only as text. Render returns an error if the
+// value cannot be drawn.
+func Render(v any) (bundle Bundle, ok bool, err error) {
 	defer func() {
 		// Drawing may panic, for example on an axis of length zero.
 		if r := recover(); r != nil {
-			forms, ok, err = nil, true, fmt.Errorf("show %T: %v", v, r)
+			bundle, ok, err = nil, true, fmt.Errorf("show %T: %v", v, r)
 		}
 	}()
-	forms, err = rich(v)
+	bundle, err = renderByType(v)
 	if err != nil {
 		return nil, true, fmt.Errorf("show %T: %w", v, err)
 	}
-	if len(forms) == 0 {
+	if len(bundle) == 0 {
 		return nil, false, nil
 	}
-	if _, has := forms[Text]; !has {
-		forms[Text] = plain(v)
+	if _, has := bundle[Text]; !has {
+		bundle[Text] = describeBriefly(v)
 	}
-	embed(forms)
-	return forms, true, nil
+	addHTML(bundle)
+	return bundle, true, nil
 }
 
 // maxElements is the maximum number of elements of a slice that are shown.
 const maxElements = 50
 
-// Elements returns the forms of the elements of a slice or array if each element has a
-// form besides text, as in a list of figures. ok is false for any other value.
-func Elements(v any) (list []Forms, ok bool, err error) {
+// RenderElements returns the bundles of the elements of a slice or array if Render
+// supports each element, as in a list of figures. ok is false for any other value.
+func RenderElements(v any) (list []Bundle, ok bool, err error) {
 	s := reflect.ValueOf(v)
 	if !s.IsValid() || s.Kind() != reflect.Slice && s.Kind() != reflect.Array || s.Len() == 0 {
 		return nil, false, nil
 	}
-	if _, whole, err := Rich(v); whole || err != nil {
-		return nil, false, nil // the slice itself has a form
+	if _, whole, err := Render(v); whole || err != nil {
+		return nil, false, nil // the slice itself can be rendered
 	}
 	for i := range min(s.Len(), maxElements) {
 		e := s.Index(i)
 		if !e.CanInterface() || e.Kind() == reflect.Pointer && e.IsNil() {
 			return nil, false, nil
 		}
-		forms, ok, err := Rich(e.Interface())
+		bundle, ok, err := Render(e.Interface())
 		if err != nil {
 			return list, true, fmt.Errorf("element %d: %w", i, err)
 		}
 		if !ok {
 			return nil, false, nil
 		}
-		list = append(list, forms)
+		list = append(list, bundle)
 	}
 	if s.Len() > maxElements {
-		list = append(list, Forms{Text: fmt.Sprintf("(%d of %d elements)", maxElements, s.Len())})
+		list = append(list, Bundle{Text: fmt.Sprintf("(%d of %d elements)", maxElements, s.Len())})
 	}
 	return list, true, nil
 }
 
-// embed adds an HTML form to an SVG image, because nbconvert removes the content of SVG
-// output from its page, but keeps HTML unchanged. The image is embedded as data and not
-// as SVG elements, so that its styles do not affect other images.
-func embed(forms Forms) {
-	svg, ok := forms[SVG].(string)
-	if _, has := forms[HTML]; has || !ok {
+// addHTML adds HTML to a bundle with an SVG image, because nbconvert removes the content
+// of SVG output from its page, but keeps HTML unchanged. The image is embedded as data
+// and not as SVG elements, so that its styles do not affect other images.
+func addHTML(bundle Bundle) {
+	svg, ok := bundle[SVG].(string)
+	if _, has := bundle[HTML]; has || !ok {
 		return
 	}
-	forms[HTML] = fmt.Sprintf(`<img alt="%s" src="data:image/svg+xml;base64,%s"/>`,
-		html.EscapeString(fmt.Sprint(forms[Text])), base64.StdEncoding.EncodeToString([]byte(svg)))
+	bundle[HTML] = fmt.Sprintf(`<img alt="%s" src="data:image/svg+xml;base64,%s"/>`,
+		html.EscapeString(fmt.Sprint(bundle[Text])), base64.StdEncoding.EncodeToString([]byte(svg)))
 }
 
-// All returns the forms of any value.
-func All(v any) (Forms, error) {
-	forms, ok, err := Rich(v)
+// RenderAny returns the bundle of any value.
+func RenderAny(v any) (Bundle, error) {
+	bundle, ok, err := Render(v)
 	if err != nil || ok {
-		return forms, err
+		return bundle, err
 	}
-	return Forms{Text: Plain(v)}, nil
+	return Bundle{Text: formatText(v)}, nil
 }
 
-// Several returns the forms of the values of one expression: all forms of a single value,
-// or one text for several values.
-func Several(vals []any) (Forms, error) {
+// RenderResults returns the bundle of the values of one expression: everything that
+// RenderAny returns for a single value, or one text for several values.
+func RenderResults(vals []any) (Bundle, error) {
 	if len(vals) == 1 {
-		return All(vals[0])
+		return RenderAny(vals[0])
 	}
 	texts := make([]string, len(vals))
 	for i, v := range vals {
-		texts[i] = Plain(v)
+		texts[i] = formatText(v)
 	}
-	return Forms{Text: strings.Join(texts, " ")}, nil
+	return Bundle{Text: strings.Join(texts, " ")}, nil
 }
 
-func rich(v any) (Forms, error) {
+// renderByType returns the bundle of a value without the text that Render adds. It is
+// empty if the value can be shown only as text.
+func renderByType(v any) (Bundle, error) {
 	switch v := v.(type) {
 	case dataframe.DataFrame:
-		return frame(v)
+		return renderTable(v)
 	case *dataframe.DataFrame:
 		if v != nil {
-			return frame(*v)
+			return renderTable(*v)
 		}
 		return nil, nil
 	case series.Series:
-		return frame(dataframe.New(v))
+		return renderTable(dataframe.New(v))
 	case *plot.Plot:
 		if v != nil {
-			return drawing(v)
+			return renderPlot(v)
 		}
 		return nil, nil
 	}
 	if list, ok := v.([]launch.RunStatus); ok {
-		return status(nil, list), nil
+		return renderStatus(nil, list), nil
 	}
-	if j, ok := v.(sweep); ok && !isNil(v) {
-		return status([]string{j.Note(), j.Dir()}, j.Status()), nil
+	if j, ok := v.(sweep); ok && !isNilPointer(v) {
+		return renderStatus([]string{j.Note(), j.Dir()}, j.Status()), nil
 	}
-	if forms := byMethod(v); len(forms) > 0 {
-		return forms, nil
+	if bundle := renderByMethods(v); len(bundle) > 0 {
+		return bundle, nil
 	}
 	if img, ok := v.(image.Image); ok {
-		return picture(img)
+		return renderImage(img)
 	}
 	return nil, nil
 }
 
-// isNil reports whether v is a nil pointer.
-func isNil(v any) bool {
+// isNilPointer reports whether v is a nil pointer.
+func isNilPointer(v any) bool {
 	r := reflect.ValueOf(v)
 	return r.Kind() == reflect.Pointer && r.IsNil()
 }
 
-// byMethod returns the forms that the methods of a value provide.
-func byMethod(v any) Forms {
-	forms := Forms{}
+// renderByMethods returns the results of the value's methods HTML, Markdown, SVG and so
+// on.
+func renderByMethods(v any) Bundle {
+	bundle := Bundle{}
 	if v, ok := v.(interface{ HTML() string }); ok {
-		forms[HTML] = v.HTML()
+		bundle[HTML] = v.HTML()
 	}
 	if v, ok := v.(interface{ Markdown() string }); ok {
-		forms[Markdown] = v.Markdown()
+		bundle[Markdown] = v.Markdown()
 	}
 	if v, ok := v.(interface{ Latex() string }); ok {
-		forms[Latex] = v.Latex()
+		bundle[Latex] = v.Latex()
 	}
 	if v, ok := v.(interface{ SVG() string }); ok {
-		forms[SVG] = v.SVG()
+		bundle[SVG] = v.SVG()
 	}
 	if v, ok := v.(interface{ PNG() []byte }); ok {
-		forms[PNG] = v.PNG()
+		bundle[PNG] = v.PNG()
 	}
 	if v, ok := v.(interface{ JPEG() []byte }); ok {
-		forms[JPEG] = v.JPEG()
+		bundle[JPEG] = v.JPEG()
 	}
 	if v, ok := v.(interface{ PDF() []byte }); ok {
-		forms[PDF] = v.PDF()
+		bundle[PDF] = v.PDF()
 	}
 	if v, ok := v.(interface{ JSON() map[string]any }); ok {
-		forms[JSON] = v.JSON()
+		bundle[JSON] = v.JSON()
 	}
 	if v, ok := v.(interface{ JavaScript() string }); ok {
-		forms[JavaScript] = v.JavaScript()
+		bundle[JavaScript] = v.JavaScript()
 	}
-	return forms
+	return bundle
 }
 
-// plain returns the text form of a value that has a richer form: the result of its String
-// method, or else only a description of its type, since the fields of a drawing are of no
-// use to a reader.
-func plain(v any) string {
+// describeBriefly returns the text for a value that can also be shown in another way: the
+// result of its String method, or else only its type, since the fields of a drawing are
+// of no use to a reader.
+func describeBriefly(v any) string {
 	switch v := v.(type) {
 	case fmt.Stringer:
 		return v.String()
@@ -215,11 +220,11 @@ func plain(v any) string {
 	return fmt.Sprintf("(%T)", v)
 }
 
-// picture encodes an image as PNG.
-func picture(img image.Image) (Forms, error) {
+// renderImage encodes an image as PNG.
+func renderImage(img image.Image) (Bundle, error) {
 	var b bytes.Buffer
 	if err := png.Encode(&b, img); err != nil {
 		return nil, err
 	}
-	return Forms{PNG: b.Bytes()}, nil
+	return Bundle{PNG: b.Bytes()}, nil
 }

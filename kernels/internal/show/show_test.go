@@ -19,9 +19,9 @@ import (
 	"gonum.org/v1/plot/plotter"
 )
 
-func forms(t *testing.T, v any) Forms {
+func forms(t *testing.T, v any) Bundle {
 	t.Helper()
-	f, ok, err := Rich(v)
+	f, ok, err := Render(v)
 	if err != nil || !ok {
 		t.Fatalf("Rich(%T) = %v, %v", v, ok, err)
 	}
@@ -88,7 +88,7 @@ func TestDataFrameIsATable(t *testing.T) {
 }
 
 func TestBrokenDataFrameIsAnError(t *testing.T) {
-	_, ok, err := Rich(table(2).Select("no such column"))
+	_, ok, err := Render(table(2).Select("no such column"))
 	if !ok || err == nil || !strings.Contains(err.Error(), "no such column") {
 		t.Errorf("Rich = %v, %v", ok, err)
 	}
@@ -113,7 +113,7 @@ func TestPlotIsSVG(t *testing.T) {
 	}
 	p.X.Min, p.X.Max = 2, 1 // drawing this panics in gonum/plot
 	p.Add(plotter.NewFunction(func(float64) float64 { panic("no value here") }))
-	if _, ok, err := Rich(p); !ok || err == nil {
+	if _, ok, err := Render(p); !ok || err == nil {
 		t.Errorf("a plot that cannot be drawn gives %v, %v", ok, err)
 	}
 }
@@ -167,18 +167,18 @@ func TestMethodsAreForms(t *testing.T) {
 	if got := forms(t, titled{})[Text]; got != "a title" {
 		t.Errorf("text form of a Stringer is %q", got)
 	}
-	if _, _, err := Rich(broken{}); err == nil || !strings.Contains(err.Error(), "nothing to draw") {
+	if _, _, err := Render(broken{}); err == nil || !strings.Contains(err.Error(), "nothing to draw") {
 		t.Errorf("a method that panics gives %v", err)
 	}
 }
 
 func TestPlainValuesStayPlain(t *testing.T) {
 	for _, v := range []any{1, "text", nil, []float64{1}, errors.New("e"), (*plot.Plot)(nil), (*dataframe.DataFrame)(nil)} {
-		if _, ok, err := Rich(v); ok || err != nil {
+		if _, ok, err := Render(v); ok || err != nil {
 			t.Errorf("Rich(%#v) = %v, %v, want a plain value", v, ok, err)
 		}
 	}
-	f, err := All(42)
+	f, err := RenderAny(42)
 	if err != nil || len(f) != 1 || f[Text] != "42" {
 		t.Errorf("All(42) = %v, %v", f, err)
 	}
@@ -186,7 +186,7 @@ func TestPlainValuesStayPlain(t *testing.T) {
 
 func TestElements(t *testing.T) {
 	p := plot.New()
-	list, ok, err := Elements([]*plot.Plot{p, p})
+	list, ok, err := RenderElements([]*plot.Plot{p, p})
 	if err != nil || !ok || len(list) != 2 || list[1][SVG] == nil || list[1][Text] == nil {
 		t.Errorf("two plots give %d forms, %v, %v", len(list), ok, err)
 	}
@@ -194,11 +194,11 @@ func TestElements(t *testing.T) {
 	for i := range many {
 		many[i] = p
 	}
-	if list, ok, err := Elements(many); err != nil || !ok || len(list) != maxElements+1 || list[maxElements][Text] != "(50 of 51 elements)" {
+	if list, ok, err := RenderElements(many); err != nil || !ok || len(list) != maxElements+1 || list[maxElements][Text] != "(50 of 51 elements)" {
 		t.Errorf("many plots give %d forms, %v, %v", len(list), ok, err)
 	}
 	for _, v := range []any{nil, 3, []int{1}, []*plot.Plot{}, []*plot.Plot{nil}, []any{p, 1}, "text"} {
-		if list, ok, err := Elements(v); ok || list != nil || err != nil {
+		if list, ok, err := RenderElements(v); ok || list != nil || err != nil {
 			t.Errorf("%v gives %v, %v, %v", v, list, ok, err)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// The size of what is shown is limited before formatting: a notebook stores its output,
-// and nobody can read or save ten million numbers.
+// Limits of the shown text. They apply before formatting: a notebook stores its output, and
+// nobody can read or save ten million numbers.
 const (
 	maxItems  = 100     // elements of a slice or map, and bytes of a string in a slice or map
 	maxString = 10_000  // bytes of a string that is the value itself
@@ -28,27 +28,27 @@ const (
 	maxLeaves = 100_000 // values in a config that is written as YAML
 )
 
-// Plain returns the text form of a value: structs with the names of their fields,
-// pointers followed, configs as YAML, matrices in rows. Long parts are elided, so that
-// time and memory do not grow with the value.
-func Plain(v any) string {
-	if text, ok := special(v); ok {
-		return cut(text, maxText)
+// formatText formats a value as text: structs with the names of their fields, pointers
+// followed, configs as YAML, matrices in rows. Long parts are omitted, so that time and
+// memory do not grow with the value.
+func formatText(v any) string {
+	if text, ok := formatSpecial(v); ok {
+		return shorten(text, maxText)
 	}
 	if s, ok := v.(string); ok {
-		return cut(s, maxString)
+		return shorten(s, maxString)
 	}
 	p := printer{}
-	p.value(reflect.ValueOf(v), 0, true)
-	return cut(p.b.String(), maxText)
+	p.writeValue(reflect.ValueOf(v), 0, true)
+	return shorten(p.b.String(), maxText)
 }
 
-// cut shortens a text to at most n bytes and adds its original length.
-func cut(s string, n int) string { return cutOf(s, n, len(s)) }
+// shorten shortens a text to at most n bytes and adds its original length.
+func shorten(s string, n int) string { return shortenStart(s, n, len(s)) }
 
-// cutOf does the same as cut for a text of size bytes of which s is the start. s may be
-// shorter than the text only if s has more than n bytes.
-func cutOf(s string, n, size int) string {
+// shortenStart shortens a text of size bytes to at most n bytes and adds its original
+// length. s is the text, or at least its first n+1 bytes.
+func shortenStart(s string, n, size int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -58,9 +58,8 @@ func cutOf(s string, n, size int) string {
 	return fmt.Sprintf("%s… (%d of %d bytes)", s[:n], n, size)
 }
 
-// special returns the text of a value with a special form: a config, a matrix and the
-// like. ok is false for any other value.
-func special(v any) (text string, ok bool) {
+// formatSpecial formats a config or a matrix. ok is false for any other value.
+func formatSpecial(v any) (text string, ok bool) {
 	defer func() {
 		// The methods may panic for a nil pointer in an interface.
 		if recover() != nil {
@@ -68,7 +67,7 @@ func special(v any) (text string, ok bool) {
 		}
 	}()
 	if m, is := v.(mat.Matrix); is {
-		return matrix(m), true
+		return formatMatrix(m), true
 	}
 	t := reflect.TypeOf(v)
 	if t == nil {
@@ -78,7 +77,7 @@ func special(v any) (text string, ok bool) {
 		t = t.Elem()
 	}
 	if _, is := v.(yaml.Marshaler); is || isConfig(t) {
-		if count(reflect.ValueOf(v), maxLeaves, 0) > maxLeaves {
+		if countValues(reflect.ValueOf(v), maxLeaves, 0) > maxLeaves {
 			return "", false
 		}
 		b, err := yaml.Marshal(v)
@@ -87,8 +86,8 @@ func special(v any) (text string, ok bool) {
 	return "", false
 }
 
-// isConfig reports whether a struct is written as YAML, because its fields have YAML
-// tags.
+// isConfig reports whether a struct is a config, which is written as YAML: it has a field
+// with a YAML tag.
 func isConfig(t reflect.Type) bool {
 	if t.Kind() != reflect.Struct {
 		return false
@@ -101,9 +100,9 @@ func isConfig(t reflect.Type) bool {
 	return false
 }
 
-// count returns the number of values inside v, or a number above limit as soon as it is
-// exceeded. Nesting deeper than in any config also gives a number above limit.
-func count(v reflect.Value, limit, depth int) int {
+// countValues returns the number of values inside v. It returns a number above limit as
+// soon as limit is exceeded, and for values that are nested too deeply.
+func countValues(v reflect.Value, limit, depth int) int {
 	const deepest = 50
 	if depth > deepest {
 		return limit + 1
@@ -112,19 +111,19 @@ func count(v reflect.Value, limit, depth int) int {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() {
-			n += count(v.Elem(), limit, depth+1)
+			n += countValues(v.Elem(), limit, depth+1)
 		}
 	case reflect.Struct:
 		for i := 0; i < v.NumField() && n <= limit; i++ {
-			n += count(v.Field(i), limit-n, depth+1)
+			n += countValues(v.Field(i), limit-n, depth+1)
 		}
 	case reflect.Slice, reflect.Array:
 		for i := 0; i < v.Len() && n <= limit; i++ {
-			n += count(v.Index(i), limit-n, depth+1)
+			n += countValues(v.Index(i), limit-n, depth+1)
 		}
 	case reflect.Map:
 		for it := v.MapRange(); n <= limit && it.Next(); {
-			n += count(it.Value(), limit-n, depth+1)
+			n += countValues(it.Value(), limit-n, depth+1)
 		}
 	case reflect.String:
 		n += v.Len() / maxItems
@@ -132,8 +131,8 @@ func count(v reflect.Value, limit, depth int) int {
 	return n
 }
 
-// matrix formats a matrix in rows; of a large matrix only the corners.
-func matrix(m mat.Matrix) string {
+// formatMatrix formats a matrix in rows. It shows only the corners of a large matrix.
+func formatMatrix(m mat.Matrix) string {
 	rows, cols := m.Dims()
 	options := []mat.FormatOption{mat.Squeeze()}
 	if rows > maxMatrix || cols > maxMatrix {
@@ -148,23 +147,23 @@ type printer struct {
 	path []uintptr // addresses of the pointers, slices and maps that contain the value
 }
 
-// full reports whether the text has reached its maximum length.
-func (p *printer) full() bool { return p.b.Len() > maxText }
+// isFull reports whether the text has reached its maximum length.
+func (p *printer) isFull() bool { return p.b.Len() > maxText }
 
-// value writes v, which is nested depth levels deep. top is set if v is the printed value
-// itself.
-func (p *printer) value(v reflect.Value, depth int, top bool) {
+// writeValue writes v, which is nested depth levels deep. top reports whether v is the
+// printed value itself.
+func (p *printer) writeValue(v reflect.Value, depth int, top bool) {
 	if !v.IsValid() {
 		p.b.WriteString("<nil>")
 		return
 	}
-	if p.own(v) {
+	if p.writeOwnFormat(v) {
 		return
 	}
-	if around, again := p.enter(v); again {
+	if entered, cycle := p.enterReference(v); cycle {
 		p.b.WriteString("… (cycle)")
 		return
-	} else if around {
+	} else if entered {
 		defer func() { p.path = p.path[:len(p.path)-1] }()
 	}
 	if depth > maxDepth {
@@ -178,23 +177,23 @@ func (p *printer) value(v reflect.Value, depth int, top bool) {
 			p.b.WriteString("<nil>")
 		case top || v.Elem().Kind() == reflect.Struct || v.Elem().Kind() == reflect.Pointer:
 			p.b.WriteByte('&')
-			p.value(v.Elem(), depth, false)
+			p.writeValue(v.Elem(), depth, false)
 		default:
-			p.value(v.Elem(), depth, false)
+			p.writeValue(v.Elem(), depth, false)
 		}
 	case reflect.Interface:
-		p.value(v.Elem(), depth, false)
+		p.writeValue(v.Elem(), depth, false)
 	case reflect.Struct:
-		p.fields(v, depth)
+		p.writeFields(v, depth)
 	case reflect.Slice, reflect.Array:
-		p.elements(v, depth)
+		p.writeElements(v, depth)
 	case reflect.Map:
-		p.entries(v, depth)
+		p.writeMap(v, depth)
 	case reflect.String:
 		if depth == 0 {
-			p.b.WriteString(cut(v.String(), maxString))
+			p.b.WriteString(shorten(v.String(), maxString))
 		} else {
-			p.b.WriteString(quoted(v.String()))
+			p.b.WriteString(quote(v.String()))
 		}
 	case reflect.Func, reflect.Chan, reflect.UnsafePointer:
 		if v.IsNil() {
@@ -207,17 +206,17 @@ func (p *printer) value(v reflect.Value, depth int, top bool) {
 	}
 }
 
-// quoted writes a string inside another value.
-func quoted(s string) string {
+// quote quotes a string inside another value. It shortens a long string.
+func quote(s string) string {
 	if len(s) > maxItems {
 		return strconv.Quote(s[:maxItems]) + fmt.Sprintf("… (%d bytes)", len(s))
 	}
 	return strconv.Quote(s)
 }
 
-// enter records a pointer, slice or map before its content is written. again reports
-// whether the value contains itself.
-func (p *printer) enter(v reflect.Value) (around, again bool) {
+// enterReference records a pointer or map before its content is written. entered reports
+// whether it was recorded; cycle reports whether the value contains itself.
+func (p *printer) enterReference(v reflect.Value) (entered, cycle bool) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Map:
 		if v.IsNil() {
@@ -233,9 +232,9 @@ func (p *printer) enter(v reflect.Value) (around, again bool) {
 	return false, false
 }
 
-// own writes a value that has its own format, such as a time, an error or a matrix. It
-// reports whether it did.
-func (p *printer) own(v reflect.Value) (ok bool) {
+// writeOwnFormat writes a value that has its own format, such as a time, an error or a
+// matrix. It returns false, and writes nothing, for any other value.
+func (p *printer) writeOwnFormat(v reflect.Value) (ok bool) {
 	if !v.CanInterface() || v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer && v.IsNil() {
 		return false
 	}
@@ -249,49 +248,50 @@ func (p *printer) own(v reflect.Value) (ok bool) {
 	x := v.Interface()
 	switch x := x.(type) {
 	case mat.Matrix:
-		p.b.WriteString(cut(matrix(x), maxText))
+		p.b.WriteString(shorten(formatMatrix(x), maxText))
 		return true
 	case *strings.Builder: // its String method does not copy
-		p.b.WriteString(cut(x.String(), maxString))
+		p.b.WriteString(shorten(x.String(), maxString))
 		return true
 	}
-	if _, ok := x.(error); !ok && large(v) {
-		return p.ownLarge(x)
+	if _, ok := x.(error); !ok && isLarge(v) {
+		return p.writeLarge(x)
 	}
 	switch x := x.(type) {
 	case fmt.Formatter:
 		fmt.Fprint(&p.b, x)
 	case error:
-		p.b.WriteString(cut(x.Error(), maxString))
+		p.b.WriteString(shorten(x.Error(), maxString))
 	case fmt.Stringer:
-		p.b.WriteString(cut(x.String(), maxString))
+		p.b.WriteString(shorten(x.String(), maxString))
 	default:
 		return false
 	}
 	return true
 }
 
-// large reports whether formatting v with its own method may take long.
-func large(v reflect.Value) bool {
-	return v.Type().NumMethod() > 0 && count(v, maxLeaves, 0) > maxLeaves
+// isLarge reports whether formatting v with its own method may take long.
+func isLarge(v reflect.Value) bool {
+	return v.Type().NumMethod() > 0 && countValues(v, maxLeaves, 0) > maxLeaves
 }
 
-// ownLarge writes a large value of a known type without its own method, which would
-// format all of it. It reports false for other types; their fields are written instead.
-func (p *printer) ownLarge(x any) bool {
+// writeLarge writes a large value of a known type without its own method, which would
+// format all of it. It returns false for other types; their fields are written instead.
+func (p *printer) writeLarge(x any) bool {
 	switch x := x.(type) {
 	case *bytes.Buffer:
-		p.b.WriteString(cutOf(string(x.Bytes()[:min(x.Len(), maxString+1)]), maxString, x.Len()))
+		p.b.WriteString(shortenStart(string(x.Bytes()[:min(x.Len(), maxString+1)]), maxString, x.Len()))
 	case tensor.Tensor:
 		fmt.Fprintf(&p.b, "%T of shape %v: ", x, x.Shape())
-		p.value(reflect.ValueOf(x.Data()), 1, false)
+		p.writeValue(reflect.ValueOf(x.Data()), 1, false)
 	default:
 		return false
 	}
 	return true
 }
 
-// typeName returns a struct type's name, without the interpreter's package name main.
+// typeName returns the name of a struct type, without main, the name of the interpreter's
+// package.
 func typeName(t reflect.Type) string {
 	if t.Name() == "" {
 		return ""
@@ -299,8 +299,8 @@ func typeName(t reflect.Type) string {
 	return strings.TrimPrefix(t.String(), "main.")
 }
 
-// readableFields returns the indices of the fields that a cell can use, or of all fields if it
-// can use none.
+// readableFields returns the indices of the fields that a cell can use. If it can use
+// none, it returns the indices of all fields.
 func readableFields(t reflect.Type) []int {
 	var some, all []int
 	for i := range t.NumField() {
@@ -315,19 +315,20 @@ func readableFields(t reflect.Type) []int {
 	return some
 }
 
-// fields writes a struct in one line if it fits, and otherwise with one line per field.
-func (p *printer) fields(v reflect.Value, depth int) {
+// writeFields writes a struct in one line if it fits, and otherwise with one line per
+// field.
+func (p *printer) writeFields(v reflect.Value, depth int) {
 	t := v.Type()
 	var names, texts []string
 	width, size, lines := 0, len(typeName(t)), false
 	list := readableFields(t)
 	for n, i := range list {
-		if p.full() || size > maxText {
+		if p.isFull() || size > maxText {
 			names, texts = append(names, "…"), append(texts, fmt.Sprintf("(%d more fields)", len(list)-n))
 			break
 		}
 		inner := printer{path: p.path}
-		inner.value(v.Field(i), depth+1, false)
+		inner.writeValue(v.Field(i), depth+1, false)
 		name, text := fieldName(t.Field(i).Name), inner.b.String()
 		names, texts = append(names, name), append(texts, text)
 		width = max(width, utf8.RuneCountInString(name))
@@ -353,15 +354,15 @@ func (p *printer) fields(v reflect.Value, depth int) {
 	p.b.WriteString("\n}")
 }
 
-// fieldName returns the name of a field as the cell wrote it. The interpreter adds a
-// special character before the names of unexported and embedded fields.
+// fieldName returns the name of a field as it is written in the cell. The interpreter
+// adds a special character before the names of unexported and embedded fields.
 func fieldName(name string) string {
 	return strings.TrimLeft(name, "\U00012038\U00012039")
 }
 
-// elements writes a slice or an array in brackets, as package fmt does, with the number
-// of omitted elements at the end.
-func (p *printer) elements(v reflect.Value, depth int) {
+// writeElements writes a slice or an array in brackets, as package fmt does. If it omits
+// elements, it adds their number.
+func (p *printer) writeElements(v reflect.Value, depth int) {
 	n := v.Len()
 	// Up to a thousand numbers are readable; of a longer list only the first elements are
 	// shown.
@@ -378,14 +379,14 @@ func (p *printer) elements(v reflect.Value, depth int) {
 		if i > 0 {
 			p.b.WriteString(sep)
 		}
-		if p.full() {
+		if p.isFull() {
 			shown = i
 			break
 		}
 		if e := v.Index(i); e.Kind() == reflect.String {
-			p.b.WriteString(cut(e.String(), maxItems))
+			p.b.WriteString(shorten(e.String(), maxItems))
 		} else {
-			p.value(e, depth+1, false)
+			p.writeValue(e, depth+1, false)
 		}
 	}
 	if shown < n {
@@ -394,23 +395,23 @@ func (p *printer) elements(v reflect.Value, depth int) {
 	p.b.WriteByte(']')
 }
 
-// entries writes a map as package fmt does. Of a large map it writes only some entries.
-// They are not the first in the order of the keys, because that would require reading all
-// keys.
-func (p *printer) entries(v reflect.Value, depth int) {
+// writeMap writes a map as package fmt does. Of a large map it writes only some entries.
+// These are not the first in the order of the keys, because sorting would require reading
+// all keys.
+func (p *printer) writeMap(v reflect.Value, depth int) {
 	type entry struct{ key, value string }
 	var list []entry
 	size := 0
 	for it := v.MapRange(); it.Next() && len(list) < maxItems && size < maxText; {
 		var key, value printer
 		value.path = p.path
-		key.value(it.Key(), 0, false)
-		value.value(it.Value(), depth+1, false)
+		key.writeValue(it.Key(), 0, false)
+		value.writeValue(it.Value(), depth+1, false)
 		if it.Value().Kind() == reflect.String {
 			value.b.Reset()
-			value.b.WriteString(cut(it.Value().String(), maxItems))
+			value.b.WriteString(shorten(it.Value().String(), maxItems))
 		}
-		list = append(list, entry{cut(key.b.String(), maxItems), value.b.String()})
+		list = append(list, entry{shorten(key.b.String(), maxItems), value.b.String()})
 		size += key.b.Len() + value.b.Len()
 	}
 	slices.SortFunc(list, func(a, b entry) int {

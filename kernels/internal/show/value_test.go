@@ -78,11 +78,11 @@ func TestPlain(t *testing.T) {
 }`},
 		{struct{ M *mat.Dense }{mat.NewDense(1, 2, []float64{1, 2})}, "{M: [1  2]}"},
 	} {
-		if got := Plain(tt.v); got != tt.want {
+		if got := formatText(tt.v); got != tt.want {
 			t.Errorf("%T is shown as\n%s\nwant\n%s", tt.v, got, tt.want)
 		}
 	}
-	if got := Plain(loop); !strings.Contains(got, "Next:  … (cycle)") {
+	if got := formatText(loop); !strings.Contains(got, "Next:  … (cycle)") {
 		t.Errorf("a value that points to itself is shown as\n%s", got)
 	}
 }
@@ -93,27 +93,27 @@ func TestConfigsAreYAML(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, v := range []any{cfg, &cfg} {
-		text := Plain(v)
+		text := formatText(v)
 		if !strings.HasPrefix(text, "name: unet2d-cells\n") || !strings.Contains(text, "\noptimizer:\n    name: adam\n") {
 			t.Errorf("a config is shown as\n%s", text)
 		}
 		again, err := train.Parse("again", []byte(text))
-		if err != nil || Plain(again) != text {
+		if err != nil || formatText(again) != text {
 			t.Errorf("what is shown does not read back: %v", err)
 		}
 	}
 }
 
 func TestMatrices(t *testing.T) {
-	if got, want := Plain(mat.NewDense(2, 3, []float64{1, 2, 3, 4, 5.5, 6})), "⎡1    2  3⎤\n⎣4  5.5  6⎦"; got != want {
+	if got, want := formatText(mat.NewDense(2, 3, []float64{1, 2, 3, 4, 5.5, 6})), "⎡1    2  3⎤\n⎣4  5.5  6⎦"; got != want {
 		t.Errorf("a matrix is shown as\n%s\nwant\n%s", got, want)
 	}
-	large := Plain(mat.NewDense(2000, 2000, nil))
+	large := formatText(mat.NewDense(2000, 2000, nil))
 	if lines := strings.Count(large, "\n"); lines > 20 || !strings.Contains(large, "Dims(2000, 2000)") {
 		t.Errorf("a large matrix is shown as\n%s", large)
 	}
 	var none *mat.Dense
-	if got := Plain(none); got != "<nil>" {
+	if got := formatText(none); got != "<nil>" {
 		t.Errorf("a nil matrix is shown as %q", got)
 	}
 }
@@ -164,7 +164,7 @@ func TestLargeValuesAreElided(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		got := Plain(tt.v)
+		got := formatText(tt.v)
 		runtime.ReadMemStats(&after)
 		if len(got) > maxText+100 || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %d bytes are shown, ending in %q; want %q in it", tt.what, len(got), got[max(0, len(got)-60):], tt.want)
@@ -218,7 +218,7 @@ func TestJobsAreTables(t *testing.T) {
 		t.Errorf("a status is shown as %v", list[Text])
 	}
 	var none *launch.Job
-	if got, err := All(none); err != nil || got[Text] != "<nil>" {
+	if got, err := RenderAny(none); err != nil || got[Text] != "<nil>" {
 		t.Errorf("a nil job is shown as %v, %v", got, err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"unicode/utf8"
 )
 
-// A Pipe copies what is written to its File to a writer.
+// A Pipe copies the data that is written to its File to a writer.
 type Pipe struct {
 	r, w *os.File
 	conn syscall.RawConn
@@ -28,8 +28,8 @@ type Pipe struct {
 	buf  []byte
 }
 
-// Open returns a Pipe that passes data on to out. It ends when all holders of the write
-// end have closed it.
+// Open returns a Pipe that passes data on to out. The Pipe ends when every holder of the
+// write end has closed it.
 func Open(out io.Writer) (*Pipe, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -40,15 +40,15 @@ func Open(out io.Writer) (*Pipe, error) {
 		return nil, errors.Join(fmt.Errorf("open output pipe: %w", err), r.Close(), w.Close())
 	}
 	p := &Pipe{r: r, w: w, conn: conn, out: out, buf: make([]byte, 64<<10)}
-	go p.copy()
+	go p.copyToOutput()
 	return p, nil
 }
 
 // File returns the file to print to.
 func (p *Pipe) File() *os.File { return p.w }
 
-// SetOutput changes the writer for data that is printed from now on. Data that was
-// printed before is passed on to the old writer first.
+// SetOutput changes the writer for data that is printed after the call. Data that was
+// printed before is passed on to the old writer.
 func (p *Pipe) SetOutput(out io.Writer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,8 +69,8 @@ func (p *Pipe) Close() error {
 	return p.w.Close()
 }
 
-// copy passes data on until the end of the file.
-func (p *Pipe) copy() {
+// copyToOutput passes data on until the end of the file.
+func (p *Pipe) copyToOutput() {
 	for end := false; !end; {
 		// Read calls the function when data is available, and again after it has returned
 		// false.
@@ -87,7 +87,7 @@ func (p *Pipe) copy() {
 				end = true
 				return true
 			}
-			p.pass(p.buf[:n])
+			p.writeComplete(p.buf[:n])
 			return true
 		})
 		if err != nil {
@@ -98,7 +98,7 @@ func (p *Pipe) copy() {
 }
 
 // drain passes on the data that is in the pipe now. The caller must hold mu, so that no
-// data is between the pipe and the writer.
+// data is in transit between the pipe and the writer.
 func (p *Pipe) drain() {
 	// An error means that the pipe is closed, and then it contains no data.
 	_ = p.conn.Control(func(fd uintptr) {
@@ -110,14 +110,15 @@ func (p *Pipe) drain() {
 			if n <= 0 {
 				return
 			}
-			p.pass(p.buf[:n])
+			p.writeComplete(p.buf[:n])
 		}
 	})
 }
 
-// pass writes b to the output, except for an incomplete character at the end. Its bytes
-// wait for the rest, since the notebook would show them as garbage in a separate message.
-func (p *Pipe) pass(b []byte) {
+// writeComplete writes b to the output, except for the bytes of an incomplete character
+// at the end. They are kept until the character is complete, since the notebook would
+// show them as garbage.
+func (p *Pipe) writeComplete(b []byte) {
 	b = append(p.part, b...)
 	cut := len(b) - incompleteSuffix(b)
 	p.part = append([]byte(nil), b[cut:]...)
@@ -128,7 +129,7 @@ func (p *Pipe) pass(b []byte) {
 }
 
 // incompleteSuffix returns the number of bytes at the end of b that are the start of an
-// incompleteSuffix character.
+// incomplete character.
 func incompleteSuffix(b []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
 		c := b[len(b)-n]

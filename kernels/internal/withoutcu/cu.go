@@ -15,9 +15,9 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-var errWithout = errors.New("this kernel was built without " + cell.GPUPackage + " (to have it: " + cell.GPUBuild + ")")
+var errWithout = errors.New("this kernel was built without " + cell.GPUPackage + " (to use it: " + cell.GPUBuild + ")")
 
-// Types with the names of those in gorgonia.org/cu.
+// Types with the same names as in gorgonia.org/cu.
 type (
 	CUContext       struct{}
 	Device          int
@@ -30,7 +30,7 @@ type (
 	Stream          struct{}
 )
 
-// Constants with the names and values of those in gorgonia.org/cu.
+// Constants with the same names and values as in gorgonia.org/cu.
 const (
 	MultiprocessorCount DeviceAttribute = 16
 	DefaultEvent        EventFlags      = 0
@@ -63,7 +63,7 @@ func (Function) Launch(gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes 
 }
 
 // Register makes this package importable as gorgonia.org/cu, unless the kernel contains
-// the real one.
+// the original package.
 func Register() {
 	if _, has := imports.Packages[cell.GPUPackage]; has {
 		return
