@@ -17,44 +17,44 @@ type AllReduceOptions struct {
 	Output  io.Writer
 }
 
-// Each repeat reduces about this many bytes in a number of sums within these limits, so
-// that small buffers take long enough to be timed and large ones do not take
-// minutes.
+// Each repeat consists of several all-reduces: as many as are needed to reduce about
+// repeatBytes bytes, within the limits. Small buffers then take long enough to be timed, and
+// large ones do not take minutes.
 const (
-	sumBytes = 100_000_000
-	leastSum = 2
-	mostSums = 500
+	repeatBytes = 100_000_000
+	minReduces  = 2
+	maxReduces  = 500
 )
 
-// DefaultSizes returns sizes from those that latency dominates to those that bandwidth
-// dominates.
+// DefaultSizes returns buffer sizes in bytes, from sizes at which latency dominates to
+// sizes at which bandwidth dominates.
 func DefaultSizes() []int { return []int{1_000, 100_000, 1_000_000, 8_000_000, 100_000_000} }
 
 // Validate returns an error for the first invalid option.
 func (o AllReduceOptions) Validate() error {
 	if o.Workers < 2 || o.Repeats < 1 {
-		return fmt.Errorf("bench allreduce: workers are %d and repeats %d: use at least 2 and 1", o.Workers, o.Repeats)
+		return fmt.Errorf("bench allreduce: got %d workers and %d repeats, want at least 2 and 1", o.Workers, o.Repeats)
 	}
 	if len(o.Sizes) == 0 {
-		return fmt.Errorf("bench allreduce: there is nothing to measure: name sizes in bytes, for example 1000,8000000")
+		return fmt.Errorf("bench allreduce: no sizes were given: use sizes in bytes, for example 1000,8000000")
 	}
 	for _, n := range o.Sizes {
 		if n < 4 || n%4 != 0 {
-			return fmt.Errorf("bench allreduce: size is %d bytes: use a positive multiple of 4, the size of a float32", n)
+			return fmt.Errorf("bench allreduce: invalid size %d: use a positive multiple of 4 bytes, the size of a float32", n)
 		}
 	}
 	return nil
 }
 
-// AllReduceRuns measures sums over all workers by Lockstep and by PyTorch's gloo,
-// alternating, in bytes of the buffer per second.
+// AllReduceRuns measures all-reduces by Lockstep and by PyTorch's gloo, alternating, in
+// bytes of the buffer per second.
 func AllReduceRuns(ctx context.Context, o AllReduceOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	records, err := o.run(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("bench allreduce: %w", beside.Stopped(ctx, err))
+		return nil, fmt.Errorf("bench allreduce: %w", beside.ContextCause(ctx, err))
 	}
 	return records, nil
 }
@@ -64,7 +64,7 @@ func (o AllReduceOptions) run(ctx context.Context) ([]Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	command, err := beside.OwnCommand(ctx)
+	command, err := beside.WorkerCommand(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -81,29 +81,29 @@ func (o AllReduceOptions) run(ctx context.Context) ([]Record, error) {
 	defer ours.Close()
 	var records []Record
 	for _, size := range o.Sizes {
-		count := min(max(sumBytes/size, leastSum), mostSums)
+		count := min(max(repeatBytes/size, minReduces), maxReduces)
 		request := fmt.Sprintf("%s %d %d", beside.RequestAllReduce, size, count)
-		if _, _, err := alternate(ours, peer, request, 1); err != nil { // warm-up, not counted
+		if _, _, err := measureAlternately(ours, peer, request, 1); err != nil { // warm-up, not counted
 			return nil, err
 		}
-		a, p, err := alternate(ours, peer, request, o.Repeats)
+		a, p, err := measureAlternately(ours, peer, request, o.Repeats)
 		if err != nil {
 			return nil, err
 		}
 		r := Record{
-			Name: fmt.Sprintf("all-reduce of %s, %d workers", bytesText(size), o.Workers), Unit: "GB/s",
+			Name: fmt.Sprintf("all-reduce of %s, %d workers", formatBytes(size), o.Workers), Unit: "GB/s",
 			Peer: peer.About.Name, Machine: beside.Machine(), Commit: beside.Commit(ctx),
 		}
 		gigabytes := float64(size) * float64(count) / 1e9
-		r = beside.Compared(r, beside.PerSecond(gigabytes, a), beside.PerSecond(gigabytes, p))
-		beside.Say(o.Output, "%s: %.3f GB/s; %s: %.3f GB/s", r.Name, r.Value, r.Peer, r.PeerValue)
+		r = beside.Compare(r, beside.PerSecond(gigabytes, a), beside.PerSecond(gigabytes, p))
+		beside.Logf(o.Output, "%s: %.3f GB/s; %s: %.3f GB/s", r.Name, r.Value, r.Peer, r.PeerValue)
 		records = append(records, r)
 	}
 	return records, nil
 }
 
-// bytesText formats a size in powers of a thousand.
-func bytesText(n int) string {
+// formatBytes formats a number of bytes in MB or kB.
+func formatBytes(n int) string {
 	switch {
 	case n >= 1_000_000:
 		return fmt.Sprintf("%.4g MB", float64(n)/1e6)

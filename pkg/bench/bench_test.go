@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/bench/internal/benchtest"
 	"lockstep/pkg/bench/internal/beside"
 	"lockstep/pkg/engine"
 )
@@ -68,17 +69,8 @@ func fake(t *testing.T) PeerOptions {
 	if err := os.WriteFile(filepath.Join(dir, torchScript), []byte(fakePeer), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	asWorker(t)
+	benchtest.AsWorker(t)
 	return PeerOptions{Scripts: dir, Python: "sh"}
-}
-
-func asWorker(t *testing.T) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("LOCKSTEP_BIN", self)
 }
 
 func TestEngineRuns(t *testing.T) {
@@ -117,7 +109,7 @@ func TestEngineRuns(t *testing.T) {
 			t.Errorf("record %d: target %g at a shape that has none", i, r.Target)
 		}
 	}
-	for _, want := range []string{"fake, contiguous, rank none, 1 thread: 4.000 s a step", "lockstep cpu (go)"} {
+	for _, want := range []string{"fake, contiguous, rank none, 1 thread: 4.000 s per step", "lockstep cpu (go)"} {
 		if !strings.Contains(lines.String(), want) {
 			t.Errorf("the lines do not say %q:\n%s", want, lines.String())
 		}
@@ -129,8 +121,8 @@ func TestEngineRuns(t *testing.T) {
 func TestEngineRunsRefuse(t *testing.T) {
 	for _, c := range []struct{ variable, value, want string }{
 		{"FAKE_PARAMETERS", "446", "447 and 446 parameters"},
-		{"FAKE_FLOPS", "21697", "21696 and 21697 FLOPs an image"},
-		{"FAKE_THREADS", "2", "they use 1 and 2 threads, both should use 1"},
+		{"FAKE_FLOPS", "21697", "21696 and 21697 FLOPs per image"},
+		{"FAKE_THREADS", "2", "got 1 and 2 threads, want 1 for both"},
 		{"FAKE_DIES_AT", "4", "out of luck"},
 		{"FAKE_EXIT", "1", "no module named torch"},
 	} {
@@ -189,7 +181,7 @@ func TestInTurns(t *testing.T) {
 		}
 		defer sides[i].Close()
 	}
-	a, b, err := alternate(sides[0], sides[1], beside.RequestStep, 3)
+	a, b, err := measureAlternately(sides[0], sides[1], beside.RequestStep, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +199,7 @@ func TestInTurns(t *testing.T) {
 }
 
 func TestAblationRuns(t *testing.T) {
-	asWorker(t)
+	benchtest.AsWorker(t)
 	o := AblationOptions{Shape: tiny, Threads: 1, Workers: 2, Repeats: 2}
 	records, err := AblationRuns(t.Context(), o)
 	if err != nil {
@@ -254,11 +246,11 @@ func TestInvalidOptions(t *testing.T) {
 		change func(*EngineOptions)
 		want   string
 	}{
-		{func(o *EngineOptions) { o.Threads = []int{0} }, "threads is 0"},
-		{func(o *EngineOptions) { o.Threads = nil }, "nothing to measure"},
-		{func(o *EngineOptions) { o.Workers = 1 }, "workers is 1"},
-		{func(o *EngineOptions) { o.Repeats = 0 }, "repeats are 0"},
-		{func(o *EngineOptions) { o.Shape.Batch = 0 }, "batch is 0"},
+		{func(o *EngineOptions) { o.Threads = []int{0} }, "got 0 threads"},
+		{func(o *EngineOptions) { o.Threads = nil }, "neither threads nor workers"},
+		{func(o *EngineOptions) { o.Workers = 1 }, "got 1 workers"},
+		{func(o *EngineOptions) { o.Repeats = 0 }, "got 0 repeats"},
+		{func(o *EngineOptions) { o.Shape.Batch = 0 }, "a batch of 0 images"},
 		{func(o *EngineOptions) { o.Shape.Size = 5 }, "multiple of 2"},
 	} {
 		o := good
@@ -286,11 +278,11 @@ func TestWorkerRefuses(t *testing.T) {
 	for _, c := range []struct {
 		task, request, want string
 	}{
-		{"sing", "", `task "sing" is not known`},
-		{taskAllReduce, "step\n", `request "step" is not known`},
+		{"sing", "", `unknown task "sing"`},
+		{taskAllReduce, "step\n", `unknown request "step"`},
 		{taskAllReduce, "allreduce x 1\n", "invalid syntax"},
 	} {
-		err := Work(context.Background(), WorkerOptions{Task: c.task}, strings.NewReader(c.request), &out)
+		err := RunWorker(context.Background(), WorkerOptions{Task: c.task}, strings.NewReader(c.request), &out)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s, %q: error %v, want one that says %q", c.task, c.request, err, c.want)
 		}
@@ -305,11 +297,11 @@ func TestPeakBytes(t *testing.T) {
 		}
 	}
 	write("Name:\tlockstep\nVmPeak:\t  9 kB\nVmHWM:\t    2048 kB\n") // as proc(5) shows it
-	if n, err := peakBytes(file); err != nil || n != 2<<20 {
+	if n, err := readPeakBytes(file); err != nil || n != 2<<20 {
 		t.Errorf("got %d, %v, want %d", n, err, 2<<20)
 	}
 	write("Name:\tlockstep\n")
-	if _, err := peakBytes(file); err == nil {
+	if _, err := readPeakBytes(file); err == nil {
 		t.Error("a status without VmHWM is read")
 	}
 }
@@ -317,7 +309,7 @@ func TestPeakBytes(t *testing.T) {
 // TestTorch compares with the real peer, on a network so small that it takes
 // no time.
 func TestTorch(t *testing.T) {
-	asWorker(t)
+	benchtest.AsWorker(t)
 	peer := PeerOptions{Scripts: "../../environment/peers"}
 	if _, err := peer.Torch(t.Context(), torchScript); errors.Is(err, ErrPeerMissing) {
 		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
@@ -354,7 +346,7 @@ func TestSameCounts(t *testing.T) {
 		{Shape{Model: modelUNet3DK3, Base: 2, Depth: 1, Size: 4, Batch: 1}, 3989, 6 * 150016},
 	} {
 		var out strings.Builder
-		err := Work(t.Context(), WorkerOptions{Task: TaskTrain, Shape: c.shape, Engine: engine.DefaultOptions()}, strings.NewReader("step\n"), &out)
+		err := RunWorker(t.Context(), WorkerOptions{Task: TaskTrain, Shape: c.shape, Engine: engine.DefaultOptions()}, strings.NewReader("step\n"), &out)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,7 +388,7 @@ func TestShapes(t *testing.T) {
 			t.Error(err)
 		}
 		targets, _ := s.targets()
-		for _, at := range []setting{{1, 1}, {1, 2}, {2, 1}} {
+		for _, at := range []workerSetting{{1, 1}, {1, 2}, {2, 1}} {
 			if !(targets[at] > 1) {
 				t.Errorf("%s, %s: target %g", s, at, targets[at])
 			}
@@ -413,7 +405,7 @@ func TestShapes(t *testing.T) {
 		t.Error("an unknown model is taken")
 	}
 	err := Shape{Model: modelUNet3DK3, Base: 2, Depth: 3, Size: 12, Batch: 1}.validate()
-	if err == nil || !strings.Contains(err.Error(), "depth 3 and size 12: use a base of at least 1") {
+	if err == nil || !strings.Contains(err.Error(), "depth 3 and size 12, want a base of at least 1") {
 		t.Errorf("a size that cannot be halved: %v", err)
 	}
 }

@@ -10,21 +10,21 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// cicek returns a network built from nn's layers: the 3-D U-Net of Çiçek et
-// al., 3D U-Net: Learning Dense Volumetric Segmentation from Sparse Annotation,
-// 2016, arXiv:1606.06650, for volumes of size voxels per side, with three
-// channels and three logits per voxel as in the paper.
+// newCicekUNet returns a network built from nn's layers: the 3-D U-Net of Çiçek et al.,
+// 3D U-Net: Learning Dense Volumetric Segmentation from Sparse Annotation, 2016,
+// arXiv:1606.06650. Its inputs are volumes of size voxels per side with three channels,
+// and its outputs three logits per voxel, as in the paper.
 //
-// Each of depth levels down is two 3×3×3 convolutions, to base·2^level channels
-// and to twice as many, each with batch norm and ReLU, and a 2×2×2 pooling. Two
-// such convolutions are the bridge. Each level up is a 2×2×2 transposed
-// convolution that keeps the channels, the concatenation [up, skip], and two
-// convolutions to the skip's channels; and a 1×1×1 convolution is the head. As is
-// usual today the convolutions are padded, and have no biases before a batch norm.
-func cicek(base, depth, size int) (model.Network, error) {
+// Each of the depth levels of the encoder has two 3×3×3 convolutions, to base·2^level and
+// twice as many channels, each with batch norm and ReLU, followed by a 2×2×2 pooling. The
+// bridge has two such convolutions. Each level of the decoder has a 2×2×2 transposed
+// convolution that keeps the channels, the concatenation [up, skip], and two convolutions
+// to the skip's channels. The head is a 1×1×1 convolution. As is usual today, the
+// convolutions are padded, and have no biases before a batch norm.
+func newCicekUNet(base, depth, size int) (model.Network, error) {
 	const channels = 3
 	if base < 1 || depth < 1 || depth > 8 || size < 1 || size%(1<<depth) != 0 {
-		return nil, fmt.Errorf("bench: %s of base %d, depth %d and size %d: use a base of at least 1, a depth of 1 to 8, and a size that can be halved that often",
+		return nil, fmt.Errorf("bench: %s: got base %d, depth %d and size %d, want a base of at least 1, a depth of 1 to 8, and a size that is divisible by 2 to the power of depth",
 			modelUNet3DK3, base, depth, size)
 	}
 	conv := func(g *nn.Graph, name string, x *gorgonia.Node, out int) *gorgonia.Node {

@@ -17,18 +17,18 @@ const (
 	oneThreadTarget  = 2.2
 	twoThreadsTarget = 2.5
 	twoWorkersTarget = 2.2
-	plainGoTarget    = 0.1     // plain Go, for processors without AVX2, on one thread
+	plainGoTarget    = 0.1     // plain Go kernels, for processors without AVX2, on one thread
 	memoryTarget     = 1 / 0.6 // at most 0.6 times PyTorch's
 )
 
 // EngineOptions configures EngineRuns.
 type EngineOptions struct {
 	Shape   Shape
-	Threads []int // threads of one worker; each number is measured in turn
-	Workers int   // processes with one thread each that exchange gradients; 0: not measured
+	Threads []int // numbers of threads of one worker; each is measured separately
+	Workers int   // number of processes that exchange gradients, each with one thread; 0: not measured
 	Repeats int   // measured steps of each side, alternating
-	// PlainRepeats is the number of measured steps for plain Go on one thread, which
-	// takes many times as long. 0: not measured.
+	// PlainRepeats is the number of measured steps of the plain Go kernels on one thread,
+	// which are many times slower. 0: not measured.
 	PlainRepeats int
 	Peer         PeerOptions
 	Output       io.Writer // progress messages; nil: none
@@ -38,24 +38,24 @@ type EngineOptions struct {
 func (o EngineOptions) Validate() error {
 	for _, t := range o.Threads {
 		if t < 1 {
-			return fmt.Errorf("bench engine: threads is %d: use at least 1", t)
+			return fmt.Errorf("bench engine: got %d threads, want at least 1", t)
 		}
 	}
 	switch {
 	case o.Workers < 0 || o.Workers == 1:
-		return fmt.Errorf("bench engine: workers is %d: use at least 2, or 0 for none", o.Workers)
+		return fmt.Errorf("bench engine: got %d workers, want at least 2, or 0 to skip this measurement", o.Workers)
 	case len(o.Threads) == 0 && o.Workers == 0:
-		return errors.New("bench engine: there is nothing to measure: name numbers of threads, for example 1,2, or workers")
+		return errors.New("bench engine: neither threads nor workers were given: use numbers of threads, for example 1,2, or a number of workers")
 	case o.Repeats < 1 || o.PlainRepeats < 0:
-		return fmt.Errorf("bench engine: repeats are %d, those of plain Go %d: use at least 1 and 0", o.Repeats, o.PlainRepeats)
+		return fmt.Errorf("bench engine: got %d repeats and %d repeats of plain Go, want at least 1 and 0", o.Repeats, o.PlainRepeats)
 	}
 	return o.Shape.validate()
 }
 
-// setting is a number of workers and the number of threads of each.
-type setting struct{ workers, threads int }
+// workerSetting is a number of workers and the number of threads of each worker.
+type workerSetting struct{ workers, threads int }
 
-func (s setting) String() string {
+func (s workerSetting) String() string {
 	threads := english.Count(s.threads, "thread")
 	if s.workers == 1 {
 		return threads
@@ -75,37 +75,39 @@ func EngineRuns(ctx context.Context, o EngineOptions) ([]Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench engine: %w", err)
 	}
-	ours, err := beside.OwnCommand(ctx)
+	ours, err := beside.WorkerCommand(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("bench engine: %w", err)
 	}
 	b := engineBench{EngineOptions: o, torch: torch, ours: ours, record: Record{Machine: beside.Machine(), Commit: beside.Commit(ctx)}}
-	var settings []setting
+	var settings []workerSetting
 	for _, t := range o.Threads {
-		settings = append(settings, setting{1, t})
+		settings = append(settings, workerSetting{1, t})
 	}
 	if o.Workers > 0 {
-		settings = append(settings, setting{o.Workers, 1})
+		settings = append(settings, workerSetting{o.Workers, 1})
 	}
 	var records []Record
 	for _, s := range settings {
 		r, err := b.compare(ctx, s)
 		if err != nil {
-			return nil, fmt.Errorf("bench engine, %s: %w", s, beside.Stopped(ctx, err))
+			return nil, fmt.Errorf("bench engine, %s: %w", s, beside.ContextCause(ctx, err))
 		}
 		records = append(records, r...)
 	}
 	return records, nil
 }
 
+// engineBench contains the options and the commands of both sides.
 type engineBench struct {
 	EngineOptions
 	torch, ours []string
 	record      Record // fields that all records share
 }
 
-// name returns a record's name. It includes the network if that is not the default.
-func (b engineBench) name(format string, s setting) string {
+// recordName returns the name of a record. It includes the network, except for the
+// default network.
+func (b engineBench) recordName(format string, s workerSetting) string {
 	name := fmt.Sprintf(format, s)
 	if b.Shape.Model != "" && b.Shape.Model != modelUNet2D {
 		name = b.Shape.Model + " " + name
@@ -113,82 +115,83 @@ func (b engineBench) name(format string, s setting) string {
 	return name
 }
 
-func (b engineBench) say(format string, a ...any) { beside.Say(b.Output, format, a...) }
+func (b engineBench) logf(format string, a ...any) { beside.Logf(b.Output, format, a...) }
 
 // compare measures one setting: throughput, peak memory, and with one thread also plain
 // Go.
-func (b engineBench) compare(ctx context.Context, s setting) ([]Record, error) {
-	peer, err := fastestTorch(ctx, b.torch, b.Shape, s, b.say)
+func (b engineBench) compare(ctx context.Context, s workerSetting) ([]Record, error) {
+	peer, err := startFastestTorch(ctx, b.torch, b.Shape, s, b.logf)
 	if err != nil {
 		return nil, err
 	}
 	defer peer.Close()
-	ours, err := b.startOurs(ctx, s, peer)
+	ours, err := b.startChecked(ctx, s, peer)
 	if err != nil {
 		return nil, err
 	}
 	defer ours.Close()
-	throughput, err := b.throughput(ours, peer, s, b.Repeats)
+	throughput, err := b.compareThroughput(ours, peer, s, b.Repeats)
 	if err != nil {
 		return nil, err
 	}
-	memory, err := b.memory(ours, peer, s)
+	memory, err := b.compareMemory(ours, peer, s)
 	if err != nil {
 		return nil, err
 	}
-	throughput.Name = b.name("training, %s", s)
+	throughput.Name = b.recordName("training, %s", s)
 	targets, mostMemory := b.Shape.targets()
 	throughput.Target, memory.Target = targets[s], mostMemory
 	records := []Record{throughput, memory}
-	if b.PlainRepeats == 0 || s != (setting{1, 1}) {
+	if b.PlainRepeats == 0 || s != (workerSetting{1, 1}) {
 		return records, nil
 	}
 	ours.Close()
-	plain, err := b.startOurs(ctx, s, peer, "LOCKSTEP_CPU=go")
+	plain, err := b.startChecked(ctx, s, peer, "LOCKSTEP_CPU=go")
 	if err != nil {
 		return nil, err
 	}
 	defer plain.Close()
-	slow, err := b.throughput(plain, peer, s, b.PlainRepeats)
+	slow, err := b.compareThroughput(plain, peer, s, b.PlainRepeats)
 	if err != nil {
 		return nil, err
 	}
-	slow.Name = b.name("training, %s, plain Go", s)
+	slow.Name = b.recordName("training, %s, plain Go", s)
 	if b.Shape == DefaultShape() {
 		slow.Target = plainGoTarget
 	}
 	return append(records, slow), nil
 }
 
-// startOurs starts Lockstep's side, checks that it does the same work as the peer, and
-// warms it up.
-func (b engineBench) startOurs(ctx context.Context, s setting, peer *beside.Side, env ...string) (*beside.Side, error) {
-	ours, err := startOurs(ctx, b.ours, b.Shape, s, engine.DefaultOptions(), env...)
+// startChecked starts Lockstep's side, runs the first step, and checks that both sides do
+// the same work.
+func (b engineBench) startChecked(ctx context.Context, s workerSetting, peer *beside.Side, env ...string) (*beside.Side, error) {
+	ours, err := startLockstep(ctx, b.ours, b.Shape, s, engine.DefaultOptions(), env...)
 	if err != nil {
 		return nil, err
 	}
-	if err := beside.SameWork(ours.About, peer.About, s.threads); err != nil {
+	if err := beside.CheckSameWork(ours.About, peer.About, s.threads); err != nil {
 		ours.Close()
 		return nil, err
 	}
-	b.say("%s, %s: ready", ours.About.Name, s)
+	b.logf("%s, %s: ready", ours.About.Name, s)
 	return ours, nil
 }
 
-// throughput measures steps of both sides, alternating.
-func (b engineBench) throughput(ours, peer *beside.Side, s setting, repeats int) (Record, error) {
-	a, p, err := alternate(ours, peer, beside.RequestStep, repeats)
+// compareThroughput measures training steps of both sides, alternating.
+func (b engineBench) compareThroughput(ours, peer *beside.Side, s workerSetting, repeats int) (Record, error) {
+	a, p, err := measureAlternately(ours, peer, beside.RequestStep, repeats)
 	if err != nil {
 		return Record{}, err
 	}
-	b.say("%s, %s: %.3f s a step; %s: %.3f s", ours.About.Name, s, beside.Median(a), peer.About.Name, beside.Median(p))
+	b.logf("%s, %s: %.3f s per step; %s: %.3f s per step", ours.About.Name, s, beside.Median(a), peer.About.Name, beside.Median(p))
 	r := b.record
 	r.Unit, r.Peer = "images/s", peer.About.Name
 	images := float64(b.Shape.Batch * s.workers)
-	return beside.Compared(r, beside.PerSecond(images, a), beside.PerSecond(images, p)), nil
+	return beside.Compare(r, beside.PerSecond(images, a), beside.PerSecond(images, p)), nil
 }
 
-func (b engineBench) memory(ours, peer *beside.Side, s setting) (Record, error) {
+// compareMemory compares the peak memory of both sides.
+func (b engineBench) compareMemory(ours, peer *beside.Side, s workerSetting) (Record, error) {
 	a, err := ours.PeakBytes()
 	if err != nil {
 		return Record{}, err
@@ -198,13 +201,14 @@ func (b engineBench) memory(ours, peer *beside.Side, s setting) (Record, error) 
 		return Record{}, err
 	}
 	r := b.record
-	r.Name, r.Unit, r.Peer = b.name("peak memory, %s", s), "MiB", peer.About.Name
-	return beside.ComparedCost(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
+	r.Name, r.Unit, r.Peer = b.recordName("peak memory, %s", s), "MiB", peer.About.Name
+	return beside.CompareCosts(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
 }
 
-// alternate sends the same request to both sides, one at a time. The sides take turns in
-// being first. It returns the seconds that each request took.
-func alternate(ours, peer *beside.Side, request string, repeats int) (a, p []float64, err error) {
+// measureAlternately sends the same request to both sides, one at a time. The sides take
+// turns in being first. a and p are the seconds that each request took on our side and on
+// the peer's.
+func measureAlternately(ours, peer *beside.Side, request string, repeats int) (a, p []float64, err error) {
 	for i := range repeats {
 		order := []struct {
 			side    *beside.Side
@@ -224,9 +228,9 @@ func alternate(ours, peer *beside.Side, request string, repeats int) (a, p []flo
 	return a, p, nil
 }
 
-// startOurs starts Lockstep's side with engine options o, except that s determines the
-// threads, and runs the first step, which is not counted.
-func startOurs(ctx context.Context, command []string, shape Shape, s setting, o engine.Options, env ...string) (*beside.Side, error) {
+// startLockstep starts Lockstep's side with the engine options o and runs the first step,
+// which is not counted. s determines the number of threads.
+func startLockstep(ctx context.Context, command []string, shape Shape, s workerSetting, o engine.Options, env ...string) (*beside.Side, error) {
 	argv := append(append([]string{}, command...), "--task", TaskTrain, "--threads", strconv.Itoa(s.threads),
 		"--convolution", o.Convolution, "--fuse="+strconv.FormatBool(o.Fuse), "--overlap="+strconv.FormatBool(o.Overlap))
 	if s.workers == 1 {
@@ -234,7 +238,7 @@ func startOurs(ctx context.Context, command []string, shape Shape, s setting, o 
 		// more for the exchange, as their peers have.
 		env = append(env, "GOMAXPROCS="+strconv.Itoa(s.threads))
 	}
-	ours, err := beside.Start(ctx, beside.Program{Argv: append(argv, shape.arguments()...), Env: env, Workers: s.workers})
+	ours, err := beside.Start(ctx, beside.Program{Argv: append(argv, shape.commonFlags()...), Env: env, Workers: s.workers})
 	if err != nil {
 		return nil, err
 	}

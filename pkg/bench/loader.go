@@ -18,11 +18,11 @@ import (
 
 // LoaderOptions configures LoaderRuns.
 type LoaderOptions struct {
-	Pictures int // number of pictures of each kind
-	Edge     int // of a picture, in pixels
-	Box      int // edge of the box that crops are cut from; 0: not measured
-	Crop     int // edge of a crop
-	Crops    int // in each repeat
+	Pictures int // number of images of each kind
+	Edge     int // edge of an image in pixels
+	Box      int // edge in voxels of the box that crops are taken from; 0: not measured
+	Crop     int // edge of a crop in voxels
+	Crops    int // number of crops per repeat
 	Workers  int // goroutines of the loader for the comparison of orders; 0: not compared
 	Repeats  int
 	Peer     PeerOptions
@@ -33,11 +33,11 @@ type LoaderOptions struct {
 func (o LoaderOptions) Validate() error {
 	switch {
 	case o.Pictures < 8 || o.Edge < 16 || o.Repeats < 1:
-		return fmt.Errorf("bench loader: pictures are %d of edge %d and repeats %d: use at least 8, 16 and 1", o.Pictures, o.Edge, o.Repeats)
+		return fmt.Errorf("bench loader: got %d pictures of edge %d and %d repeats, want at least 8, 16 and 1", o.Pictures, o.Edge, o.Repeats)
 	case o.Box != 0 && (o.Crop < 1 || o.Crop > o.Box || o.Crops < 1):
-		return fmt.Errorf("bench loader: %d crops of edge %d of a box of %d: use at least 1, of at most the box's edge; --box 0 leaves them out", o.Crops, o.Crop, o.Box)
+		return fmt.Errorf("bench loader: got %d crops of edge %d of a box of edge %d, want at least 1 crop of at most the box's edge, or --box 0 to skip crops", o.Crops, o.Crop, o.Box)
 	case o.Workers < 0:
-		return fmt.Errorf("bench loader: workers are %d: use 0 (not measured) or more", o.Workers)
+		return fmt.Errorf("bench loader: got %d workers, want at least 1, or 0 to skip the comparison of orders", o.Workers)
 	}
 	return nil
 }
@@ -45,9 +45,9 @@ func (o LoaderOptions) Validate() error {
 const picturesScript = "pictures.py"
 
 // LoaderRuns measures how fast samples are read, decoded and converted to float32 planes
-// of 0 to 1, with one thread each, alternating with Pillow (pictures), or h5py and NumPy
-// (crops). Both sides must get the same mean value. Then it compares orders of the
-// loader's stages with the default, from the second epoch on. The data are generated
+// of 0 to 1, with one thread each, alternating with Pillow (images) or with h5py and
+// NumPy (crops). Both sides must get the same mean value. Then it compares orders of the
+// loader's stages with the default order, in the second epoch. The data are generated
 // from a seed in the folder for temporary files. If a peer is not installed, the error
 // wraps ErrPeerMissing.
 func LoaderRuns(ctx context.Context, o LoaderOptions) (records []Record, err error) {
@@ -69,7 +69,7 @@ func LoaderRuns(ctx context.Context, o LoaderOptions) (records []Record, err err
 	}
 	defer peer.Close()
 	b := loaderBench{LoaderOptions: o, dir: dir, peer: peer, record: Record{Machine: beside.Machine(), Commit: beside.Commit(ctx), Peer: peer.About.Name}}
-	for _, measure := range []func(context.Context) ([]Record, error){b.pictures, b.crops, b.orders} {
+	for _, measure := range []func(context.Context) ([]Record, error){b.compareImages, b.compareCrops, b.compareOrders} {
 		r, err := measure(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("bench loader: %w", err)
@@ -79,6 +79,7 @@ func LoaderRuns(ctx context.Context, o LoaderOptions) (records []Record, err err
 	return records, nil
 }
 
+// loaderBench contains the options, the folder of the generated data and the peer.
 type loaderBench struct {
 	LoaderOptions
 	dir    string
@@ -86,8 +87,9 @@ type loaderBench struct {
 	record Record // fields that all records share
 }
 
-// beside compares reading n samples of ds with a request to the peer.
-func (b loaderBench) beside(ctx context.Context, name, unit string, ds data.Dataset, n int, request string) (Record, error) {
+// compareReading reads n samples of ds, sends the request to the peer, which reads as many,
+// and compares the speed.
+func (b loaderBench) compareReading(ctx context.Context, name, unit string, ds data.Dataset, n int, request string) (Record, error) {
 	var ours, peers []float64
 	for range b.Repeats {
 		seconds, mean, err := readSamples(ctx, ds, n)
@@ -100,20 +102,21 @@ func (b loaderBench) beside(ctx context.Context, name, unit string, ds data.Data
 		}
 		// Decoders and filters differ in the last bits, and crops are at other places.
 		if a := answers[0]; !(a.Seconds > 0) || !(math.Abs(a.Loss-mean) < 0.01+0.2*math.Abs(mean)) {
-			return Record{}, fmt.Errorf("%s: values are %.4f on average, %s reads %.4f in %g s: they must be equal", name, mean, b.peer.About.Name, a.Loss, a.Seconds)
+			return Record{}, fmt.Errorf("%s: the mean value is %.4f, but %s read %.4f in %g s: they must be equal", name, mean, b.peer.About.Name, a.Loss, a.Seconds)
 		}
 		ours, peers = append(ours, float64(n)/seconds), append(peers, float64(n)/answers[0].Seconds)
-		beside.Say(b.Output, "%s: %.1f and %.1f %s", name, ours[len(ours)-1], peers[len(peers)-1], unit)
+		beside.Logf(b.Output, "%s: %.1f and %.1f %s", name, ours[len(ours)-1], peers[len(peers)-1], unit)
 	}
 	r := b.record
 	r.Name, r.Unit = name, unit
-	return beside.Compared(r, ours, peers), nil
+	return beside.Compare(r, ours, peers), nil
 }
 
-// readSamples reads n samples on one thread. mean is the mean of |values| of the images.
+// readSamples reads n samples on one thread. mean is the mean of the absolute values of
+// the last image.
 func readSamples(ctx context.Context, ds data.Dataset, n int) (seconds, mean float64, err error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	image, target := make([]float32, elements(ds.ImageShape())), make([]float32, elements(ds.TargetShape()))
+	image, target := make([]float32, countElements(ds.ImageShape())), make([]float32, countElements(ds.TargetShape()))
 	start := time.Now()
 	for i := range n {
 		if err := ctx.Err(); err != nil {
@@ -130,7 +133,8 @@ func readSamples(ctx context.Context, ds data.Dataset, n int) (seconds, mean flo
 	return seconds, mean, nil
 }
 
-func elements(shape []int) int {
+// countElements returns the number of elements of an array of the given shape.
+func countElements(shape []int) int {
 	n := 1
 	for _, v := range shape {
 		n *= v
@@ -138,14 +142,14 @@ func elements(shape []int) int {
 	return n
 }
 
-// Edges that the courses and the study resize to.
+// Edges in pixels to which the courses and the study resize images.
 const (
 	imageNetEdge = 256
 	cifarResized = 128
 )
 
-// pictures measures PNG, JPEG and CIFAR-10.
-func (b loaderBench) pictures(ctx context.Context) ([]Record, error) {
+// compareImages compares the reading of PNG, JPEG and CIFAR-10 images.
+func (b loaderBench) compareImages(ctx context.Context) ([]Record, error) {
 	shapes, err := data.Shapes(ctx, data.ShapesOptions{Count: b.Pictures, Classes: 2, Edge: b.Edge, Seed: 1})
 	if err != nil {
 		return nil, err
@@ -163,7 +167,7 @@ func (b loaderBench) pictures(ctx context.Context) ([]Record, error) {
 		if err != nil {
 			return err
 		}
-		r, err := b.beside(ctx, name, "images/s", ds, b.Pictures, strings.Join(request, "\t"))
+		r, err := b.compareReading(ctx, name, "images/s", ds, b.Pictures, strings.Join(request, "\t"))
 		records = append(records, r)
 		return err
 	}
@@ -186,8 +190,8 @@ func (b loaderBench) pictures(ctx context.Context) ([]Record, error) {
 	return records, err
 }
 
-// crops measures random crops of a box in each file format.
-func (b loaderBench) crops(ctx context.Context) ([]Record, error) {
+// compareCrops compares the reading of random crops of a box in each file format.
+func (b loaderBench) compareCrops(ctx context.Context) ([]Record, error) {
 	if b.Box == 0 {
 		return nil, nil
 	}
@@ -215,7 +219,7 @@ func (b loaderBench) crops(ctx context.Context) ([]Record, error) {
 		crops, err := data.Crops(v, b.Crop, b.Crops, 1)
 		if err == nil {
 			var r Record
-			r, err = b.beside(ctx, fmt.Sprintf("crop %d³ of %d³, %s", b.Crop, b.Box, form.name), "crops/s", crops, b.Crops, strings.Join([]string{"crops", dir, fmt.Sprint(b.Crop), fmt.Sprint(b.Crops)}, "\t"))
+			r, err = b.compareReading(ctx, fmt.Sprintf("crop %d³ of %d³, %s", b.Crop, b.Box, form.name), "crops/s", crops, b.Crops, strings.Join([]string{"crops", dir, fmt.Sprint(b.Crop), fmt.Sprint(b.Crops)}, "\t"))
 			records = append(records, r)
 		}
 		if err = errors.Join(err, v.Close()); err != nil {
@@ -225,9 +229,9 @@ func (b loaderBench) crops(ctx context.Context) ([]Record, error) {
 	return records, nil
 }
 
-// orders measures the loader with its stages in several orders, each beside the default
-// order, on JPEG images with random flips.
-func (b loaderBench) orders(ctx context.Context) ([]Record, error) {
+// compareOrders compares several orders of the loader's stages with the default order, on
+// JPEG images with random flips.
+func (b loaderBench) compareOrders(ctx context.Context) ([]Record, error) {
 	if b.Workers == 0 {
 		return nil, nil
 	}
@@ -242,26 +246,26 @@ func (b loaderBench) orders(ctx context.Context) ([]Record, error) {
 	} {
 		var ours, peers []float64
 		for range b.Repeats {
-			v, err := b.epochs(ctx, jpegs, strings.Fields(order))
+			v, err := b.measureSecondEpoch(ctx, jpegs, strings.Fields(order))
 			if err != nil {
 				return nil, err
 			}
-			p, err := b.epochs(ctx, jpegs, nil)
+			p, err := b.measureSecondEpoch(ctx, jpegs, nil)
 			if err != nil {
 				return nil, err
 			}
 			ours, peers = append(ours, v), append(peers, p)
-			beside.Say(b.Output, "order %s: %.1f, default %.1f images/s", order, v, p)
+			beside.Logf(b.Output, "order %s: %.1f, default %.1f images/s", order, v, p)
 		}
 		r := b.record
 		r.Name, r.Unit, r.Peer = "loader order "+order, "images/s", "order "+strings.Join(data.DefaultOrder(), " ")
-		records = append(records, beside.Compared(r, ours, peers))
+		records = append(records, beside.Compare(r, ours, peers))
 	}
 	return records, nil
 }
 
-// epochs returns the images per second of a loader in its second epoch.
-func (b loaderBench) epochs(ctx context.Context, ds data.Dataset, order []string) (float64, error) {
+// measureSecondEpoch returns the images per second of a loader in its second epoch.
+func (b loaderBench) measureSecondEpoch(ctx context.Context, ds data.Dataset, order []string) (float64, error) {
 	const batch = 8
 	s, err := data.NewSampler(data.SamplerOptions{Samples: ds.Len(), World: 1, BatchPerWorker: batch, Shuffle: true, Seed: 1})
 	if err != nil {

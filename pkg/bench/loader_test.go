@@ -87,21 +87,21 @@ func TestLoaderRuns(t *testing.T) {
 	}
 
 	t.Setenv("FAKE_CIFAR", "0.01")
-	if _, err := LoaderRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), "fake Pillow reads 0.0100 in 1 s: they must be equal") {
+	if _, err := LoaderRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), "fake Pillow read 0.0100 in 1 s: they must be equal") {
 		t.Errorf("other values: %v", err)
 	}
 	t.Setenv("FAKE_EXIT", "3")
-	if _, err := LoaderRuns(t.Context(), o); !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), Advice) {
+	if _, err := LoaderRuns(t.Context(), o); !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), InstallCommand) {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestLoaderOptions(t *testing.T) {
 	for want, o := range map[string]LoaderOptions{
-		"pictures are 1 of edge 32":   {Pictures: 1, Edge: 32, Repeats: 1},
-		"repeats 0":                   {Pictures: 8, Edge: 32},
+		"got 1 pictures of edge 32":   {Pictures: 1, Edge: 32, Repeats: 1},
+		"0 repeats":                   {Pictures: 8, Edge: 32},
 		"10 crops of edge 9 of a box": {Pictures: 8, Edge: 32, Repeats: 1, Box: 8, Crop: 9, Crops: 10},
-		"workers are -1":              {Pictures: 8, Edge: 32, Repeats: 1, Workers: -1},
+		"got -1 workers":              {Pictures: 8, Edge: 32, Repeats: 1, Workers: -1},
 	} {
 		if _, err := LoaderRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -12,28 +12,28 @@ const torchScript = "torch_cpu.py"
 // memoryFormats returns PyTorch's memory formats. The faster one is used in comparisons.
 func memoryFormats() []string { return []string{"contiguous", "channels_last"} }
 
-// formatSteps is the number of steps by which the memory format is chosen, after one
+// formatSteps is the number of steps that are timed to choose the memory format, after one
 // step that is not counted.
 const formatSteps = 2
 
-// fastestTorch starts PyTorch in each memory format, warms it up, and leaves
+// startFastestTorch starts PyTorch in each memory format, measures some steps, and leaves
 // the faster one running.
-func fastestTorch(ctx context.Context, torch []string, shape Shape, s setting, say func(string, ...any)) (best *beside.Side, err error) {
+func startFastestTorch(ctx context.Context, torch []string, shape Shape, s workerSetting, say func(string, ...any)) (best *beside.Side, err error) {
 	fastest := 0.0
 	for _, format := range memoryFormats() {
 		argv := append(append([]string{}, torch...), "--threads", strconv.Itoa(s.threads), "--format", format)
-		one, err := beside.StartPeer(ctx, beside.Program{Argv: append(argv, shape.arguments()...), Workers: s.workers})
+		one, err := beside.StartPeer(ctx, beside.Program{Argv: append(argv, shape.commonFlags()...), Workers: s.workers})
 		if err != nil {
 			best.Close()
 			return nil, err
 		}
-		seconds, err := warmedUp(one, formatSteps)
+		seconds, err := measureWarm(one, formatSteps)
 		if err != nil {
 			best.Close()
 			one.Close()
 			return nil, err
 		}
-		say("%s, %s: %.3f s a step", one.About.Name, s, seconds)
+		say("%s, %s: %.3f s per step", one.About.Name, s, seconds)
 		if best == nil || seconds < fastest {
 			best.Close()
 			best, fastest = one, seconds
@@ -44,8 +44,9 @@ func fastestTorch(ctx context.Context, torch []string, shape Shape, s setting, s
 	return best, nil
 }
 
-// warmedUp returns the median time of some steps, after one step that is not counted.
-func warmedUp(s *beside.Side, steps int) (float64, error) {
+// measureWarm returns the median time of the given number of steps in seconds, after one
+// step that is not counted.
+func measureWarm(s *beside.Side, steps int) (float64, error) {
 	var seconds []float64
 	for i := range 1 + steps {
 		v, err := s.Seconds(beside.RequestStep)

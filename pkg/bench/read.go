@@ -13,16 +13,16 @@ import (
 	"lockstep/pkg/bench/internal/beside"
 )
 
-// Targets for reading. Ratios are relative to pandas and matplotlib;
-// the others are values that are required of one core of any machine.
+// Targets for reading. panelsTarget and parseTarget are ratios to pandas and matplotlib; the
+// others are values that one core of any machine must reach.
 const (
-	panelsTarget = 10  // times as fast, whole processes
-	parseTarget  = 20  // times as fast, the parse alone
-	textRate     = 500 // MB/s of each kind of text
-	eventsRate   = 1500
-	scalarsRate  = 300
-	firstSeconds = 1   // seconds from the start to the first figure of 1,000 runs
-	memoryMiB    = 256 // limit for the peak memory, for files of any length
+	panelsTarget = 10   // times as fast; complete processes
+	parseTarget  = 20   // times as fast; only the parsing
+	textRate     = 500  // MB/s, for each kind of text
+	eventsRate   = 1500 // MB/s, for event files with images
+	scalarsRate  = 300  // MB/s, for event files with scalars only
+	firstSeconds = 1    // seconds from the start to the first figure of 1,000 runs
+	memoryMiB    = 256  // limit for the peak memory, for files of any length
 )
 
 // ReadOptions configures ReadRuns.
@@ -31,7 +31,7 @@ type ReadOptions struct {
 	Runs      int // number of runs in the folder whose first figure is drawn; 0: not measured
 	Megabytes int // size of each file whose reading is timed; 0: not measured
 	// LongMegabytes is the size of the files that are read to measure the peak memory.
-	// They are in the system's folder for temporary files meanwhile. 0: not measured.
+	// They are written to the system's folder for temporary files. 0: not measured.
 	LongMegabytes int
 	Repeats       int
 	Peer          PeerOptions
@@ -41,19 +41,20 @@ type ReadOptions struct {
 // Validate returns an error for the first invalid option.
 func (o ReadOptions) Validate() error {
 	if o.Lines < 2 || o.Repeats < 1 {
-		return fmt.Errorf("bench read: lines are %d and repeats %d: use at least 2 and 1", o.Lines, o.Repeats)
+		return fmt.Errorf("bench read: got %d lines and %d repeats, want at least 2 and 1", o.Lines, o.Repeats)
 	}
 	if o.Runs < 0 || o.Megabytes < 0 || o.LongMegabytes < 0 {
-		return errors.New("bench read: runs and megabytes cannot be negative; 0 leaves a measurement out")
+		return errors.New("bench read: runs and megabytes must not be negative; 0 skips a measurement")
 	}
 	return nil
 }
 
-// ReadRuns measures the reading of logs that are generated from a seed. It compares a
-// text log and a table of numbers with pandas and matplotlib, alternating, and compares
-// the speed of each kind of text, of event files and of long files with a required
-// value. Event files have no peer, because no Debian package contains TensorBoard's
-// reader. If pandas or matplotlib is not installed, the error wraps ErrPeerMissing.
+// ReadRuns measures the reading of logs that are generated from a seed. It compares the
+// reading of a text log and of a table of numbers with pandas and matplotlib,
+// alternating. For each kind of text, for event files and for long files it compares the
+// speed with a required value. Event files have no peer, because no Debian package
+// contains TensorBoard's reader. If pandas or matplotlib is not installed, the error
+// wraps ErrPeerMissing.
 func ReadRuns(ctx context.Context, o ReadOptions) (records []Record, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func ReadRuns(ctx context.Context, o ReadOptions) (records []Record, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("bench read: %w", err)
 	}
-	ours, err := beside.OwnCommand(ctx)
+	ours, err := beside.WorkerCommand(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("bench read: %w", err)
 	}
@@ -75,10 +76,10 @@ func ReadRuns(ctx context.Context, o ReadOptions) (records []Record, err error) 
 		ReadOptions: o, dir: dir, peer: peer, ours: append(ours, "--task", TaskRead),
 		record: Record{Machine: beside.Machine(), Commit: beside.Commit(ctx), Peer: "required"},
 	}
-	for _, measure := range []func(context.Context) ([]Record, error){b.besidePandas, b.firstFigure, b.rates, b.memory} {
+	for _, measure := range []func(context.Context) ([]Record, error){b.compareWithPandas, b.measureFirstFigure, b.measureReading, b.measureMemory} {
 		r, err := measure(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("bench read: %w", beside.Stopped(ctx, err))
+			return nil, fmt.Errorf("bench read: %w", beside.ContextCause(ctx, err))
 		}
 		records = append(records, r...)
 	}
@@ -87,6 +88,8 @@ func ReadRuns(ctx context.Context, o ReadOptions) (records []Record, err error) 
 
 const pandasScript = "pandas_logs.py"
 
+// readBench contains the options, the folder of the generated logs and the commands of
+// both sides.
 type readBench struct {
 	ReadOptions
 	dir        string
@@ -94,7 +97,7 @@ type readBench struct {
 	record     Record // fields that all records share
 }
 
-func (b readBench) say(format string, a ...any) { beside.Say(b.Output, format, a...) }
+func (b readBench) logf(format string, a ...any) { beside.Logf(b.Output, format, a...) }
 
 // peerLog is a log that both sides read and draw.
 type peerLog struct {
@@ -107,8 +110,9 @@ type peerLog struct {
 	targets  bool // whether targets apply to this log
 }
 
-// peerLogs returns a text log, from which pandas users extract values by a regular
-// expression, and a table of numbers, for which pandas has a parser written in C.
+// peerLogs returns the logs that both sides read: a text log, from which pandas users
+// extract values by a regular expression, and a table of numbers, for which pandas has a
+// parser written in C.
 func peerLogs() []peerLog {
 	return []peerLog{
 		{name: "SC21 log", file: "4GPU/out.log", write: writeSC21, requests: []string{requestParse, requestExtract}, targets: true},
@@ -116,27 +120,27 @@ func peerLogs() []peerLog {
 	}
 }
 
-// besidePandas measures the parsing in processes that are warmed up, and the time from
-// the start of a process to the finished image on disk.
-func (b readBench) besidePandas(ctx context.Context) (records []Record, err error) {
+// compareWithPandas compares the parsing in processes that are warmed up, and the time
+// from the start of a process to the finished image on disk.
+func (b readBench) compareWithPandas(ctx context.Context) (records []Record, err error) {
 	for _, l := range peerLogs() {
 		path := filepath.Join(b.dir, "beside", l.file)
 		size, err := l.write(path, b.Lines)
 		if err != nil {
 			return nil, err
 		}
-		parses, err := b.parses(ctx, l, path, size)
+		parses, err := b.compareParsing(ctx, l, path, size)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.name, err)
 		}
 		panels := b.record
 		panels.Name, panels.Unit = fmt.Sprintf("%s of %d lines to a PNG of 4 panels, whole process", l.name, b.Lines), "s"
 		var a, p []float64
-		if a, p, panels.Peer, err = b.panels(ctx, path); err != nil {
+		if a, p, panels.Peer, err = b.compareDrawing(ctx, path); err != nil {
 			return nil, fmt.Errorf("%s: %w", l.name, err)
 		}
-		panels = beside.ComparedCost(panels, a, p)
-		b.say("%s: %.3f s; %s: %.3f s", panels.Name, panels.Value, panels.Peer, panels.PeerValue)
+		panels = beside.CompareCosts(panels, a, p)
+		b.logf("%s: %.3f s; %s: %.3f s", panels.Name, panels.Value, panels.Peer, panels.PeerValue)
 		if l.targets && b.Lines == 100_000 { // targets are set for this size only
 			for i := range parses {
 				parses[i].Target = parseTarget
@@ -148,8 +152,8 @@ func (b readBench) besidePandas(ctx context.Context) (records []Record, err erro
 	return records, nil
 }
 
-// parses measures the parsing of a log, alternating between the sides.
-func (b readBench) parses(ctx context.Context, l peerLog, path string, size float64) (records []Record, err error) {
+// compareParsing compares the parsing of a log, alternating between the sides.
+func (b readBench) compareParsing(ctx context.Context, l peerLog, path string, size float64) (records []Record, err error) {
 	peer, err := beside.StartPeer(ctx, beside.Program{Argv: append(b.peer, "--task", "parse"), Workers: 1})
 	if err != nil {
 		return nil, err
@@ -162,10 +166,10 @@ func (b readBench) parses(ctx context.Context, l peerLog, path string, size floa
 	defer ours.Close()
 	for _, how := range l.requests {
 		request := how + "\t" + path
-		if _, _, err := alternate(ours, peer, request, 2); err != nil { // does not count
+		if _, _, err := measureAlternately(ours, peer, request, 2); err != nil { // does not count
 			return nil, err
 		}
-		a, p, err := alternate(ours, peer, request, b.Repeats)
+		a, p, err := measureAlternately(ours, peer, request, b.Repeats)
 		if err != nil {
 			return nil, err
 		}
@@ -174,21 +178,22 @@ func (b readBench) parses(ctx context.Context, l peerLog, path string, size floa
 		if how == requestExtract {
 			r.Peer += ", str.extract"
 		}
-		r = beside.Compared(r, beside.PerSecond(size/1e6, a), beside.PerSecond(size/1e6, p))
-		b.say("%s: %.0f MB/s; %s: %.0f MB/s", r.Name, r.Value, r.Peer, r.PeerValue)
+		r = beside.Compare(r, beside.PerSecond(size/1e6, a), beside.PerSecond(size/1e6, p))
+		b.logf("%s: %.0f MB/s; %s: %.0f MB/s", r.Name, r.Value, r.Peer, r.PeerValue)
 		records = append(records, r)
 	}
 	return records, nil
 }
 
-// panels measures complete processes, alternating between the sides.
-func (b readBench) panels(ctx context.Context, path string) (ours, peers []float64, peer string, err error) {
+// compareDrawing measures complete processes that draw a log, alternating between the
+// sides. It returns the seconds of each repeat, and the peer's name.
+func (b readBench) compareDrawing(ctx context.Context, path string) (ours, peers []float64, peer string, err error) {
 	for i := range 1 + b.Repeats { // the first is not counted, because it reads files from the disk
-		a, _, err := wholeProcess(ctx, b.ours, requestPanels, path, filepath.Join(b.dir, "ours.png"))
+		a, _, err := timeProcess(ctx, b.ours, requestPanels, path, filepath.Join(b.dir, "ours.png"))
 		if err != nil {
 			return nil, nil, "", err
 		}
-		p, name, err := wholeProcess(ctx, append(b.peer, "--task", "panels"), requestPanels, path, filepath.Join(b.dir, "peer.png"))
+		p, name, err := timeProcess(ctx, append(b.peer, "--task", "panels"), requestPanels, path, filepath.Join(b.dir, "peer.png"))
 		if err != nil {
 			return nil, nil, "", err
 		}
@@ -199,9 +204,10 @@ func (b readBench) panels(ctx context.Context, path string) (ours, peers []float
 	return ours, peers, peer, nil
 }
 
-// wholeProcess returns the time from the start of a process to the answer to its only
-// request. The request's last word is the path of an image, which must exist then.
-func wholeProcess(ctx context.Context, argv []string, request ...string) (seconds float64, name string, err error) {
+// timeProcess returns the time from the start of a process to the answer to its only
+// request. The last word of the request is the path of an image that the process must
+// write.
+func timeProcess(ctx context.Context, argv []string, request ...string) (seconds float64, name string, err error) {
 	picture := request[len(request)-1]
 	begin := time.Now()
 	s, err := beside.StartPeer(ctx, beside.Program{Argv: argv, Workers: 1})
@@ -215,30 +221,31 @@ func wholeProcess(ctx context.Context, argv []string, request ...string) (second
 	seconds = time.Since(begin).Seconds()
 	info, err := os.Stat(picture)
 	if err != nil || info.Size() == 0 {
-		return 0, "", fmt.Errorf("%s drew no picture: %w", s.About.Name, err)
+		return 0, "", fmt.Errorf("%s wrote no image: %w", s.About.Name, err)
 	}
 	return seconds, s.About.Name, os.Remove(picture)
 }
 
-// required fills in a record from repeats and the value that each must reach.
-func (b readBench) required(r Record, values []float64, required float64, less bool) Record {
+// compareWithRequired fills in a record from repeats and the value that each must reach.
+// less reports whether smaller values are better.
+func (b readBench) compareWithRequired(r Record, values []float64, required float64, less bool) Record {
 	must := make([]float64, len(values))
 	for i := range must {
 		must[i] = required
 	}
 	r.Peer, r.Target = "required", 1
 	if less {
-		r = beside.ComparedCost(r, values, must)
+		r = beside.CompareCosts(r, values, must)
 	} else {
-		r = beside.Compared(r, values, must)
+		r = beside.Compare(r, values, must)
 	}
-	b.say("%s: %.4g %s, required %.4g", r.Name, r.Value, r.Unit, required)
+	b.logf("%s: %.4g %s, required %.4g", r.Name, r.Value, r.Unit, required)
 	return r
 }
 
-// firstFigure measures the time from the start of a process to the first figure of a
-// folder of many runs.
-func (b readBench) firstFigure(ctx context.Context) ([]Record, error) {
+// measureFirstFigure measures the time from the start of a process to the first figure of
+// a folder of many runs.
+func (b readBench) measureFirstFigure(ctx context.Context) ([]Record, error) {
 	if b.Runs == 0 {
 		return nil, nil
 	}
@@ -250,7 +257,7 @@ func (b readBench) firstFigure(ctx context.Context) ([]Record, error) {
 	}
 	var values []float64
 	for i := range 1 + b.Repeats {
-		v, _, err := wholeProcess(ctx, b.ours, requestFirst, folder, filepath.Join(b.dir, "first.png"))
+		v, _, err := timeProcess(ctx, b.ours, requestFirst, folder, filepath.Join(b.dir, "first.png"))
 		if err != nil {
 			return nil, err
 		}
@@ -260,11 +267,11 @@ func (b readBench) firstFigure(ctx context.Context) ([]Record, error) {
 	}
 	r := b.record
 	r.Name, r.Unit = fmt.Sprintf("%d runs to the first figure, whole process", b.Runs), "s"
-	return []Record{b.required(r, values, firstSeconds, true)}, nil
+	return []Record{b.compareWithRequired(r, values, firstSeconds, true)}, nil
 }
 
-// rates measures the speed of reading each kind of file on one core.
-func (b readBench) rates(ctx context.Context) (records []Record, err error) {
+// measureReading measures the speed of reading each kind of file on one core.
+func (b readBench) measureReading(ctx context.Context) (records []Record, err error) {
 	if b.Megabytes == 0 {
 		return nil, nil
 	}
@@ -275,7 +282,7 @@ func (b readBench) rates(ctx context.Context) (records []Record, err error) {
 	defer ours.Close()
 	for _, k := range readKinds() {
 		path := filepath.Join(b.dir, "rates", k.file)
-		size, err := writeLong(path, k.piece, int64(b.Megabytes)*1e6)
+		size, err := writeUntil(path, k.piece, int64(b.Megabytes)*1e6)
 		if err != nil {
 			return nil, err
 		}
@@ -291,7 +298,7 @@ func (b readBench) rates(ctx context.Context) (records []Record, err error) {
 		}
 		r := b.record
 		r.Name, r.Unit = "read "+k.name+", one core", "MB/s"
-		records = append(records, b.required(r, values, k.required, false))
+		records = append(records, b.compareWithRequired(r, values, k.required, false))
 		if err := os.Remove(path); err != nil {
 			return nil, err
 		}
@@ -299,29 +306,31 @@ func (b readBench) rates(ctx context.Context) (records []Record, err error) {
 	return records, nil
 }
 
-// memory measures the peak memory of reading a long file, in a separate process.
-func (b readBench) memory(ctx context.Context) (records []Record, err error) {
+// measureMemory measures the peak memory of reading long files, each in a separate
+// process.
+func (b readBench) measureMemory(ctx context.Context) (records []Record, err error) {
 	if b.LongMegabytes == 0 {
 		return nil, nil
 	}
 	for _, k := range longKinds() {
 		path := filepath.Join(b.dir, "long", k.file)
-		size, err := writeLong(path, k.piece, int64(b.LongMegabytes)*1e6)
+		size, err := writeUntil(path, k.piece, int64(b.LongMegabytes)*1e6)
 		if err != nil {
 			return nil, err
 		}
-		peak, err := b.peakOf(ctx, path)
+		peak, err := b.measurePeak(ctx, path)
 		if err = errors.Join(err, os.Remove(path)); err != nil {
 			return nil, fmt.Errorf("%s: %w", k.name, err)
 		}
 		r := b.record
 		r.Name, r.Unit = fmt.Sprintf("peak memory, %s of %.3g GB", k.name, float64(size)/1e9), "MiB"
-		records = append(records, b.required(r, []float64{peak / (1 << 20)}, memoryMiB, true))
+		records = append(records, b.compareWithRequired(r, []float64{peak / (1 << 20)}, memoryMiB, true))
 	}
 	return records, nil
 }
 
-func (b readBench) peakOf(ctx context.Context, path string) (float64, error) {
+// measurePeak returns the peak memory in bytes of a process that reads a file.
+func (b readBench) measurePeak(ctx context.Context, path string) (float64, error) {
 	ours, err := beside.Start(ctx, beside.Program{Argv: b.ours, Workers: 1})
 	if err != nil {
 		return 0, err

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/bench/internal/benchtest"
 	"lockstep/pkg/logread"
 )
 
@@ -35,7 +36,7 @@ func fakeReader(t *testing.T) PeerOptions {
 	if err := os.WriteFile(filepath.Join(dir, pandasScript), []byte(fakePandas), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	asWorker(t)
+	benchtest.AsWorker(t)
 	return PeerOptions{Scripts: dir, Python: "sh"}
 }
 
@@ -88,11 +89,11 @@ func TestReadRunsErrors(t *testing.T) {
 	peer := fakeReader(t)
 	o := ReadOptions{Lines: 50, Repeats: 1, Peer: peer}
 	t.Setenv("FAKE_BLIND", "1")
-	if _, err := ReadRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), "fake pandas drew no picture") {
+	if _, err := ReadRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), "fake pandas wrote no image") {
 		t.Errorf("error %v", err)
 	}
 	t.Setenv("FAKE_EXIT", "3")
-	if _, err := ReadRuns(t.Context(), o); !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), Advice) {
+	if _, err := ReadRuns(t.Context(), o); !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), InstallCommand) {
 		t.Errorf("error %v", err)
 	}
 	for _, bad := range []ReadOptions{{Lines: 1, Repeats: 1}, {Lines: 10}, {Lines: 10, Repeats: 1, Runs: -1}} {
@@ -101,7 +102,7 @@ func TestReadRunsErrors(t *testing.T) {
 		}
 	}
 	for _, request := range []string{"parse", "parse\t/nowhere", "other\ta\tb"} {
-		if err := readWork(t.Context(), strings.NewReader(request+"\n"), io.Discard); err == nil {
+		if err := answerReadRequests(t.Context(), strings.NewReader(request+"\n"), io.Discard); err == nil {
 			t.Errorf("request %q is accepted", request)
 		}
 	}
@@ -112,7 +113,7 @@ func TestReadRunsErrors(t *testing.T) {
 func TestReadFiles(t *testing.T) {
 	for _, k := range append(readKinds(), longKinds()...) {
 		path := filepath.Join(t.TempDir(), k.file)
-		if _, err := writeLong(path, k.piece, 3_000_000); err != nil {
+		if _, err := writeUntil(path, k.piece, 3_000_000); err != nil {
 			t.Fatal(err)
 		}
 		logs, err := logread.Options{}.Read(context.Background(), path)
@@ -166,7 +167,7 @@ func TestBesideLogs(t *testing.T) {
 			t.Errorf("%s: the last epoch is %+v", l.name, last)
 		}
 		picture := filepath.Join(t.TempDir(), "four.png")
-		if err := panels(path, picture); err != nil {
+		if err := drawPanels(path, picture); err != nil {
 			t.Fatalf("%s: %v", l.name, err)
 		}
 		f, err := os.Open(picture)
@@ -187,7 +188,7 @@ func BenchmarkRead(b *testing.B) {
 	for _, k := range readKinds() {
 		b.Run(strings.ReplaceAll(k.name, " ", "_"), func(b *testing.B) {
 			path := filepath.Join(b.TempDir(), k.file)
-			size, err := writeLong(path, k.piece, 8_000_000)
+			size, err := writeUntil(path, k.piece, 8_000_000)
 			if err != nil {
 				b.Fatal(err)
 			}

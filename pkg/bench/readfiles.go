@@ -18,30 +18,30 @@ import (
 // The files for measuring reading are generated from a seed, in the formats that
 // programs write.
 
-// filePiece appends the n-th piece of a file, from 0.
-type filePiece func(b []byte, rng *rand.Rand, n int) []byte
+// A pieceWriter appends the n-th piece of a file to b. n begins at 0.
+type pieceWriter func(b []byte, rng *rand.Rand, n int) []byte
 
 // fileKind describes a kind of file that the benchmark writes and reads.
 type fileKind struct {
 	name, file string
 	required   float64 // MB/s
-	piece      filePiece
+	piece      pieceWriter
 }
 
-// readKinds returns the kinds of files whose reading speed is measured. Each text
-// contains what its program logs all the time, and an epoch now and then.
+// readKinds returns the kinds of files whose reading speed is measured. The files contain
+// the lines that a program writes constantly, and now and then the lines of an epoch.
 func readKinds() []fileKind {
 	return []fileKind{
-		{"study CSV", "log_4.csv", textRate, studyRow},
-		{"SC21 log", "4GPU/out.log", textRate, sc21(8)},
-		{"Keras output", "n4/keras.out", textRate, kerasEpoch},
-		{"Horovod synthetic", "n4/horovod.out", textRate, horovodIteration},
-		{"srun -l", "n4/srun.out", textRate, srunLine},
-		{"MLPerf log", "n4/mlperf.log", textRate, mlperfLine},
-		{"DLLogger", "n4/dllogger.log", textRate, dlloggerLine},
-		{"Lightning metrics", "n4/metrics.csv", textRate, lightningRow},
-		{"events, scalars alone", "n4/events.out.tfevents.1", scalarsRate, events(0)},
-		{"events, records of 4 kB", "n4/events.out.tfevents.2", eventsRate, events(4096)},
+		{"study CSV", "log_4.csv", textRate, appendStudyRow},
+		{"SC21 log", "4GPU/out.log", textRate, newSC21Writer(8)},
+		{"Keras output", "n4/keras.out", textRate, appendKerasEpoch},
+		{"Horovod synthetic", "n4/horovod.out", textRate, appendHorovodIteration},
+		{"srun -l", "n4/srun.out", textRate, appendSrunLine},
+		{"MLPerf log", "n4/mlperf.log", textRate, appendMLPerfLine},
+		{"DLLogger", "n4/dllogger.log", textRate, appendDLLoggerLine},
+		{"Lightning metrics", "n4/metrics.csv", textRate, appendLightningRow},
+		{"events, scalars alone", "n4/events.out.tfevents.1", scalarsRate, newEventWriter(0)},
+		{"events, records of 4 kB", "n4/events.out.tfevents.2", eventsRate, newEventWriter(4096)},
 	}
 }
 
@@ -49,25 +49,27 @@ func readKinds() []fileKind {
 // skips most of their contents.
 func longKinds() []fileKind {
 	return []fileKind{
-		{"SC21 log", "4GPU/out.log", 0, sc21(1000)},
-		{"events", "n4/events.out.tfevents.1", 0, events(1 << 16)},
+		{"SC21 log", "4GPU/out.log", 0, newSC21Writer(1000)},
+		{"events", "n4/events.out.tfevents.1", 0, newEventWriter(1 << 16)},
 	}
 }
 
-// writeStudy writes a log of the U-Net study with the given number of rows, and returns
-// its size in bytes.
+// writeStudy writes a log in the format of the U-Net study with the given number of rows,
+// and returns its size in bytes.
 func writeStudy(path string, rows int) (float64, error) {
-	size, err := writePieces(path, studyRow, func(n int, _ int64) bool { return n <= rows }) // the first is the header
+	size, err := writePieces(path, appendStudyRow, func(n int, _ int64) bool { return n <= rows }) // the first is the header
 	return float64(size), err
 }
 
-// writeLong appends pieces to a file until it has at least the given size.
-func writeLong(path string, piece filePiece, size int64) (int64, error) {
+// writeUntil appends pieces to a file until it has at least the given size. It returns
+// the size in bytes.
+func writeUntil(path string, piece pieceWriter, size int64) (int64, error) {
 	return writePieces(path, piece, func(_ int, written int64) bool { return written < size })
 }
 
-// writePieces writes a file. All files use the same seed.
-func writePieces(path string, piece filePiece, more func(n int, written int64) bool) (size int64, err error) {
+// writePieces writes pieces to a file while more returns true. All files use the same
+// seed.
+func writePieces(path string, piece pieceWriter, more func(n int, written int64) bool) (size int64, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return 0, err
 	}
@@ -88,16 +90,17 @@ func writePieces(path string, piece filePiece, more func(n int, written int64) b
 	return size, errors.Join(w.Flush(), f.Close())
 }
 
-// writeSC21 writes a log in the SC21 format with the given number of lines. Each is one
-// of the lines that the program writes for an epoch.
+// writeSC21 writes a log in the format of the SC21 study with the given number of lines,
+// and returns its size in bytes. It contains only the lines that the program writes for
+// each epoch.
 func writeSC21(path string, lines int) (float64, error) {
-	size, err := writePieces(path, sc21Line, func(n int, _ int64) bool { return n < lines })
+	size, err := writePieces(path, appendSC21Line, func(n int, _ int64) bool { return n < lines })
 	return float64(size), err
 }
 
-// sc21Line appends the n-th line of an SC21 log. Numbers have as many digits as in
-// Python's output, and losses fall and scatter.
-func sc21Line(b []byte, rng *rand.Rand, n int) []byte {
+// appendSC21Line appends the n-th line of an SC21 log. Numbers have as many digits as in
+// Python's output; losses decrease with noise.
+func appendSC21Line(b []byte, rng *rand.Rand, n int) []byte {
 	start := time.Date(2021, 11, 12, 0, 32, 26, 118e6, time.UTC)
 	const each = 4
 	header := []string{"Configuration name: base", "global_batch_size 64", "world_size 4", "num_epochs 25000"}
@@ -121,7 +124,8 @@ func sc21Line(b []byte, rng *rand.Rand, n int) []byte {
 	return append(b, '\n')
 }
 
-func studyRow(b []byte, rng *rand.Rand, n int) []byte {
+// appendStudyRow appends the header (n = 0) or a row of a log of the U-Net study.
+func appendStudyRow(b []byte, rng *rand.Rand, n int) []byte {
 	if n == 0 {
 		return append(b, ",time_per_epoch,loss,val_loss,lr,training_time,test_time,iou\n"...)
 	}
@@ -131,9 +135,9 @@ func studyRow(b []byte, rng *rand.Rand, n int) []byte {
 		n-1, 190+10*rng.Float64(), loss+0.002*rng.Float64(), loss+0.02+0.002*rng.Float64())
 }
 
-// sc21 returns a filePiece that writes an epoch, and after it the given number of lines
-// of a hundred bytes.
-func sc21(between int) filePiece {
+// newSC21Writer returns a pieceWriter that writes the lines of an epoch, then between
+// lines of a hundred bytes, and so on.
+func newSC21Writer(between int) pieceWriter {
 	start := time.Date(2021, 11, 12, 0, 32, 26, 0, time.UTC)
 	return func(b []byte, rng *rand.Rand, n int) []byte {
 		line := func(format string, a ...any) {
@@ -157,24 +161,29 @@ func sc21(between int) filePiece {
 	}
 }
 
-func kerasEpoch(b []byte, rng *rand.Rand, n int) []byte {
+// appendKerasEpoch appends the output of Keras for one epoch.
+func appendKerasEpoch(b []byte, rng *rand.Rand, n int) []byte {
 	return fmt.Appendf(b, "Epoch %d/1000000\n196/196 - 24s - loss: %.4f - accuracy: %.4f - val_loss: %.4f - val_accuracy: %.4f - 24s/epoch - 121ms/step\n",
 		n+1, rng.Float64(), rng.Float64(), rng.Float64(), rng.Float64())
 }
 
-func horovodIteration(b []byte, rng *rand.Rand, n int) []byte {
+// appendHorovodIteration appends the header (n = 0) or an iteration of Horovod's
+// synthetic benchmark.
+func appendHorovodIteration(b []byte, rng *rand.Rand, n int) []byte {
 	if n == 0 {
 		return append(b, "Model: resnet50\nBatch size: 64\nNumber of GPUs: 4\nRunning benchmark...\n"...)
 	}
 	return fmt.Appendf(b, "Iter #%d: %.1f img/sec per GPU\n", n-1, 1700+100*rng.Float64())
 }
 
-func srunLine(b []byte, rng *rand.Rand, n int) []byte {
+// appendSrunLine appends a line of one of four ranks, labeled by srun -l.
+func appendSrunLine(b []byte, rng *rand.Rand, n int) []byte {
 	seconds := 1400 + 100*rng.Float64()
 	return fmt.Appendf(b, "%d: 2018-10-07 20:36:09,348 INFO Train samples 32768 time %.2fs rate %.4f samples/s\n", n%4, seconds, 32768/seconds)
 }
 
-func mlperfLine(b []byte, rng *rand.Rand, n int) []byte {
+// appendMLPerfLine appends a line of an MLPerf log.
+func appendMLPerfLine(b []byte, rng *rand.Rand, n int) []byte {
 	if n == 0 {
 		return append(b, `:::MLLOG {"namespace": "", "time_ms": 1714835509000, "event_type": "INTERVAL_START", "key": "run_start", "value": null, "metadata": {"file": "train.py", "lineno": 1}}`+"\n"...)
 	}
@@ -182,12 +191,15 @@ func mlperfLine(b []byte, rng *rand.Rand, n int) []byte {
 		1714835509498+n, 300+100*rng.Float64(), n)
 }
 
-func dlloggerLine(b []byte, rng *rand.Rand, n int) []byte {
+// appendDLLoggerLine appends a line of a DLLogger log.
+func appendDLLoggerLine(b []byte, rng *rand.Rand, n int) []byte {
 	return fmt.Appendf(b, `DLLL {"timestamp": "%d.91385", "datetime": "2020-04-21 02:24:17.913850", "elapsedtime": "%.6f", "type": "LOG", "step": [%d, %d], "data": {"average_loss": %.6f}}`+"\n",
 		1587451057+n, float64(n), n/1000, n%1000, rng.Float64())
 }
 
-func lightningRow(b []byte, rng *rand.Rand, n int) []byte {
+// appendLightningRow appends the header (n = 0) or a row of the metrics of PyTorch
+// Lightning.
+func appendLightningRow(b []byte, rng *rand.Rand, n int) []byte {
 	switch {
 	case n == 0:
 		return append(b, "epoch,step,train_loss,val_acc,val_f1,val_loss\n"...)
@@ -197,9 +209,9 @@ func lightningRow(b []byte, rng *rand.Rand, n int) []byte {
 	return fmt.Appendf(b, "%d,%d,%v,,,\n", n/20, n*50-1, rng.Float64())
 }
 
-// events returns a filePiece for event files: records with a scalar, each followed by an
-// image of the given number of bytes.
-func events(image int) filePiece {
+// newEventWriter returns a pieceWriter for TensorBoard's event files: each record
+// contains a scalar and, if image > 0, an image of that many bytes.
+func newEventWriter(image int) pieceWriter {
 	tags := []string{"Loss/train", "Loss/valid", "Learning Rate", "Avg iters per sec"}
 	blob := make([]byte, image)
 	table := crc32.MakeTable(crc32.Castagnoli)

@@ -20,22 +20,22 @@ import (
 // TaskRead is the task (WorkerOptions.Task) of a worker that reads logs.
 const TaskRead = "read"
 
-// Requests to a worker of that task. Words are separated by tabs.
+// Requests to a worker with TaskRead. The words of a request are separated by tabs.
 const (
-	requestParse   = "parse"   // PATH: parse the runs in it
-	requestExtract = "extract" // PATH: the same as parse; the peer uses another method
-	requestPanels  = "panels"  // PATH IMAGE: draw its four panels as a PNG
-	requestFirst   = "first"   // FOLDER IMAGE: draw the epoch times of all its runs
+	requestParse   = "parse"   // parse PATH: parse the runs in PATH
+	requestExtract = "extract" // extract PATH: the same as parse; the peer uses another method
+	requestPanels  = "panels"  // panels PATH IMAGE: draw four panels of the runs in PATH as a PNG
+	requestFirst   = "first"   // first FOLDER IMAGE: draw the epoch times of all runs in FOLDER
 )
 
-// The size of the image of four panels, the same as the peer's.
+// The size of the image of four panels is the same as the peer's.
 const (
 	panelsWidth, panelsHeight = 1200, 800 // pixels
 	panelsDPI                 = 100
 )
 
-// readWork answers requests to read logs.
-func readWork(ctx context.Context, in io.Reader, out io.Writer) error {
+// answerReadRequests answers requests from in to read logs until in ends.
+func answerReadRequests(ctx context.Context, in io.Reader, out io.Writer) error {
 	encoder := json.NewEncoder(out)
 	if err := encoder.Encode(beside.Greeting{Name: "lockstep", Threads: 1}); err != nil {
 		return err
@@ -43,7 +43,7 @@ func readWork(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		begin := time.Now()
-		a, err := readAnswer(ctx, strings.Split(lines.Text(), "\t"))
+		a, err := answerReadRequest(ctx, strings.Split(lines.Text(), "\t"))
 		if err != nil {
 			return fmt.Errorf("bench worker: %w", err)
 		}
@@ -57,10 +57,11 @@ func readWork(ctx context.Context, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-func readAnswer(ctx context.Context, words []string) (beside.Answer, error) {
+// answerReadRequest answers one request.
+func answerReadRequest(ctx context.Context, words []string) (beside.Answer, error) {
 	switch {
 	case len(words) == 1 && words[0] == beside.RequestMemory:
-		n, err := peakBytes("/proc/self/status")
+		n, err := readPeakBytes("/proc/self/status")
 		return beside.Answer{PeakBytes: n}, err
 	case len(words) == 2 && (words[0] == requestParse || words[0] == requestExtract):
 		logs, err := logread.Options{}.Read(ctx, words[1])
@@ -68,11 +69,11 @@ func readAnswer(ctx context.Context, words []string) (beside.Answer, error) {
 			return beside.Answer{}, err
 		}
 		if len(logs.Runs) == 0 {
-			return beside.Answer{}, fmt.Errorf("no run in %s: %.500s", words[1], fmt.Sprint(logs.Problems))
+			return beside.Answer{}, fmt.Errorf("found no run in %s: %.500s", words[1], fmt.Sprint(logs.Problems))
 		}
 		return beside.Answer{}, nil
 	case len(words) == 3 && words[0] == requestPanels:
-		return beside.Answer{}, panels(words[1], words[2])
+		return beside.Answer{}, drawPanels(words[1], words[2])
 	case len(words) == 3 && words[0] == requestFirst:
 		study, err := scaling.Read(words[1])
 		if err != nil {
@@ -84,12 +85,12 @@ func readAnswer(ctx context.Context, words []string) (beside.Answer, error) {
 		}
 		return beside.Answer{}, f.Save(words[2])
 	}
-	return beside.Answer{}, fmt.Errorf("request %q is not known to this task", words)
+	return beside.Answer{}, fmt.Errorf("unknown request %q for this task", words)
 }
 
-// panels draws four figures of a log into one PNG: the losses by epoch and by
-// time, and the epoch time and what else it tells by workers.
-func panels(path, picture string) error {
+// drawPanels draws four figures of a log into one PNG: the losses by epoch, the losses by
+// time, the epoch time by workers, and the throughput or else the IoU by workers.
+func drawPanels(path, picture string) error {
 	study, err := scaling.Read(path)
 	if err != nil {
 		return err

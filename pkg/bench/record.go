@@ -26,11 +26,11 @@ import (
 // Record is one measured comparison.
 type Record = beside.Record
 
-// PeerOptions describes where the peers are.
+// PeerOptions describes how to find the peers.
 type PeerOptions = beside.PeerOptions
 
-// Advice is the command that installs the peers.
-const Advice = beside.Advice
+// InstallCommand is the command that installs the peers.
+const InstallCommand = beside.InstallCommand
 
 // ErrPeerMissing is wrapped by the error of a comparison if the peer is not installed.
 var ErrPeerMissing = beside.ErrPeerMissing

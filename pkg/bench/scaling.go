@@ -28,20 +28,20 @@ type ScalingOptions struct {
 	Output  io.Writer
 }
 
-// ScalingRuns measures weak scaling: the throughput of each worker count, with a
-// fixed batch per worker, relative to the first worker count. The runs are complete trainings
-// in separate processes, interleaved so that changes of the machine's speed
-// affect all of them. Their folders are deleted afterwards.
+// ScalingRuns measures weak scaling: the throughput of each worker count with a fixed
+// batch per worker, relative to the first worker count. The runs are complete trainings
+// in separate processes, interleaved so that changes of the machine's speed affect all
+// worker counts. Their folders are deleted afterwards.
 //
-// If the first worker count is one, each other count is also compared with that number of
-// simultaneous runs of one worker. These exchange nothing and do not wait, so their loss
-// of speed is caused by the machine (memory, clock rates, other load).
+// If the first worker count is one, each other count N is also compared with N
+// simultaneous runs of one worker. These exchange nothing and do not wait for each other,
+// so their loss of speed is caused by the machine (memory, clock rates, other load).
 func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	if len(o.Workers) < 2 {
-		return nil, errors.New("bench scaling: name at least two worker counts, for example 1,2")
+		return nil, errors.New("bench scaling: use at least two worker counts, for example 1,2")
 	}
 	if o.Repeats < 1 {
-		return nil, fmt.Errorf("bench scaling: repeats is %d: use at least 1", o.Repeats)
+		return nil, fmt.Errorf("bench scaling: got %d repeats, want at least 1", o.Repeats)
 	}
 	if o.Config == "" {
 		o.Config = "unet2d-cells"
@@ -50,7 +50,7 @@ func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 		o.Epochs = 4
 	}
 	if o.Epochs < 2 {
-		return nil, fmt.Errorf("bench scaling: epochs is %d: use at least 2, since the first is left out", o.Epochs)
+		return nil, fmt.Errorf("bench scaling: got %d epochs, want at least 2, because the first is not counted", o.Epochs)
 	}
 	logs, err := os.MkdirTemp("", "lockstep-bench-")
 	if err != nil {
@@ -60,7 +60,7 @@ func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	throughput, alone := map[int][]float64{}, map[int][]float64{}
 	base := o.Workers[0]
 	for i := range o.Repeats {
-		measured, err := scalingRepeat(ctx, o, logs, i+1)
+		measured, err := runScalingRepeat(ctx, o, logs, i+1)
 		if err != nil {
 			return nil, fmt.Errorf("bench scaling, repeat %d: %w", i+1, err)
 		}
@@ -71,7 +71,7 @@ func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 			if base != 1 {
 				continue
 			}
-			v, err := sideBySide(ctx, o, logs, i+1, n)
+			v, err := runSideBySide(ctx, o, logs, i+1, n)
 			if err != nil {
 				return nil, fmt.Errorf("bench scaling, repeat %d, %d runs side by side: %w", i+1, n, err)
 			}
@@ -87,23 +87,23 @@ func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 		if base == 1 && n == 2 {
 			r.Target = weakScalingTarget
 		}
-		records = append(records, beside.Compared(r, throughput[n], throughput[base]))
+		records = append(records, beside.Compare(r, throughput[n], throughput[base]))
 		if base == 1 {
 			r.Name, r.Target = fmt.Sprintf("%d runs of 1 worker side by side, %s", n, o.Config), 0
-			records = append(records, beside.Compared(r, alone[n], throughput[base]))
+			records = append(records, beside.Compare(r, alone[n], throughput[base]))
 		}
 	}
 	return records, nil
 }
 
-// sideBySide returns the total throughput of n simultaneous runs of one worker.
-func sideBySide(ctx context.Context, o ScalingOptions, logs string, repeat, n int) (float64, error) {
+// runSideBySide returns the total throughput of n simultaneous runs of one worker.
+func runSideBySide(ctx context.Context, o ScalingOptions, logs string, repeat, n int) (float64, error) {
 	o.Workers, o.Output = []int{1}, nil
 	sums, errs := make([]float64, n), make([]error, n)
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			v, err := scalingRepeat(ctx, o, filepath.Join(logs, fmt.Sprintf("beside-%d-%d", n, i)), repeat)
+			v, err := runScalingRepeat(ctx, o, filepath.Join(logs, fmt.Sprintf("beside-%d-%d", n, i)), repeat)
 			sums[i], errs[i] = v[1], err
 		})
 	}
@@ -115,8 +115,9 @@ func sideBySide(ctx context.Context, o ScalingOptions, logs string, repeat, n in
 	return sum, errors.Join(errs...)
 }
 
-// scalingRepeat returns the throughput of one run of each worker count.
-func scalingRepeat(ctx context.Context, o ScalingOptions, logs string, repeat int) (map[int]float64, error) {
+// runScalingRepeat runs each worker count once. It returns the throughputs in samples per
+// second by worker count.
+func runScalingRepeat(ctx context.Context, o ScalingOptions, logs string, repeat int) (map[int]float64, error) {
 	job, err := launch.Local(ctx, launch.Sweep{
 		Config: o.Config, Workers: o.Workers, Seeds: []int64{int64(repeat)}, Epochs: o.Epochs, Threads: o.Threads,
 		Logs: logs, Study: fmt.Sprintf("repeat-%d", repeat), Output: o.Output, Now: true,

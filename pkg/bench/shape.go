@@ -21,34 +21,35 @@ const (
 // default first.
 func Models() []string { return []string{modelUNet2D, modelResNet50V2, modelUNet3D, modelUNet3DK3} }
 
-// Shape is a network and its size: a 2-D U-Net with batch norm for images of one
+// Shape selects a network and its size: a 2-D U-Net with batch norm for images of one
 // channel, Keras' ResNet50V2 with 10 classes for images of three channels, the 3-D U-Net
-// of strided convolutions that maps 4 fields to 5, or the 3-D U-Net of 3×3×3
-// convolutions with batch norm (see cicek).
+// of strided convolutions that maps 4 fields to 5, or the 3-D U-Net of 3×3×3 convolutions
+// with batch norm (see newCicekUNet).
 type Shape struct {
 	Model  string // one of Models; empty: the 2-D U-Net
 	Base   int    // channels of the first level
-	Depth  int    // U-Nets: levels (2-D and 3×3×3: above the bridge)
-	Size   int    // height of an image, side of a volume
-	Width  int    // of an image, pixels; 0: as its height
+	Depth  int    // levels of a U-Net (2-D and 3×3×3: without the bridge)
+	Size   int    // height of an image in pixels, or side of a volume in voxels
+	Width  int    // width of an image in pixels; 0: the same as the height
 	Batch  int    // samples per worker and step
-	Biases bool   // 2-D U-Net: convolutions before a batch norm have biases, as in the U-Net study
+	Biases bool   // whether convolutions of the 2-D U-Net before a batch norm have biases, as in the U-Net study
 
 	// Network is one of model.Names() and replaces Model. The network has its published
 	// size, and all other fields except Batch are ignored.
 	Network string
 }
 
-// DefaultShape returns the 2-D U-Net for which targets are set: 7,762,465 parameters.
+// DefaultShape returns the 2-D U-Net with 7,762,465 parameters, for which targets are
+// set.
 func DefaultShape() Shape { return Shape{Base: 32, Depth: 4, Size: 128, Batch: 8} }
 
-// classes is the number of classes of ResNet50V2.
-const classes = 10
+// resNetClasses is the number of classes of ResNet50V2.
+const resNetClasses = 10
 
-// ShapeOf returns the size for which targets are set, for one of Models: DefaultShape
-// for the 2-D U-Net; ResNet50V2 with 23,539,850 trained parameters and images of 32×32;
-// the 3-D U-Net with five levels and volumes of 32×32×32; the U-Net of 3×3×3
-// convolutions with the paper's channels and 19,073,187 parameters.
+// ShapeOf returns the shape at which a network of Models has targets: DefaultShape for
+// the 2-D U-Net; ResNet50V2 with 23,539,850 trained parameters and images of 32×32; the
+// 3-D U-Net with five levels and volumes of 32×32×32; the U-Net of 3×3×3 convolutions
+// with the paper's channels and 19,073,187 parameters.
 func ShapeOf(name string) (Shape, error) {
 	switch name {
 	case "", modelUNet2D:
@@ -60,12 +61,12 @@ func ShapeOf(name string) (Shape, error) {
 	case modelUNet3DK3:
 		return Shape{Model: modelUNet3DK3, Base: 32, Depth: 3, Size: 32, Batch: 1}, nil
 	}
-	return Shape{}, fmt.Errorf("bench: model %q is not known: use %s", name, strings.Join(Models(), ", "))
+	return Shape{}, fmt.Errorf("bench: unknown model %q: use %s", name, strings.Join(Models(), ", "))
 }
 
 func (s Shape) validate() error {
 	if s.Batch < 1 {
-		return fmt.Errorf("bench: batch is %d: use at least 1 image", s.Batch)
+		return fmt.Errorf("bench: got a batch of %d images, want at least 1", s.Batch)
 	}
 	_, err := s.Build()
 	return err
@@ -83,14 +84,14 @@ func (s Shape) Build() (model.Network, error) {
 		})
 	case modelResNet50V2:
 		return model.ResNetV2(model.ResNetConfig{
-			Blocks: []int{3, 4, 6, 3}, Base: s.Base, Classes: classes, InChannels: 3, Height: s.Size, Width: s.width(), Stem: model.StemImageNet,
+			Blocks: []int{3, 4, 6, 3}, Base: s.Base, Classes: resNetClasses, InChannels: 3, Height: s.Size, Width: s.width(), Stem: model.StemImageNet,
 		})
 	case modelUNet3D:
 		return model.UNet3D(model.UNet3DConfig{
 			Base: s.Base, Depth: s.Depth, InChannels: 4, OutChannels: 5, Size: slices.Repeat([]int{s.Size}, 3),
 		})
 	case modelUNet3DK3:
-		return cicek(s.Base, s.Depth, s.Size)
+		return newCicekUNet(s.Base, s.Depth, s.Size)
 	}
 	_, err := ShapeOf(s.Model)
 	return nil, err
@@ -103,8 +104,8 @@ func (s Shape) width() int {
 	return s.Width
 }
 
-// arguments returns the flags that both sides accept.
-func (s Shape) arguments() []string {
+// commonFlags returns the flags that Lockstep's worker and PyTorch's script both accept.
+func (s Shape) commonFlags() []string {
 	if s.Network != "" {
 		return []string{"--network", s.Network, "--batch", strconv.Itoa(s.Batch)}
 	}
@@ -133,33 +134,34 @@ func (s Shape) String() string {
 	return fmt.Sprintf("U-Net base %d, depth %d, %d×%d×1, batch %d", s.Base, s.Depth, s.Size, s.width(), s.Batch)
 }
 
-// targets returns the required ratios of Lockstep to PyTorch at the model's own shape:
-// the throughput of each setting, and the peak memory. 0: no target.
-func (s Shape) targets() (throughput map[setting]float64, memory float64) {
+// targets returns the required ratios of Lockstep to PyTorch: the throughput of each
+// setting, and the peak memory; 0 is no target. The network must have the shape of
+// ShapeOf; otherwise there are no targets.
+func (s Shape) targets() (throughput map[workerSetting]float64, memory float64) {
 	if own, err := ShapeOf(s.Model); err != nil || s != own {
 		return nil, 0
 	}
 	switch s.Model {
 	case modelResNet50V2:
-		return map[setting]float64{{1, 1}: 1.4, {1, 2}: 1.5, {2, 1}: 1.5}, 0
+		return map[workerSetting]float64{{1, 1}: 1.4, {1, 2}: 1.5, {2, 1}: 1.5}, 0
 	case modelUNet3D, modelUNet3DK3:
-		return map[setting]float64{{1, 1}: 1.8, {1, 2}: 1.8, {2, 1}: 1.8}, 0
+		return map[workerSetting]float64{{1, 1}: 1.8, {1, 2}: 1.8, {2, 1}: 1.8}, 0
 	}
-	return map[setting]float64{{1, 1}: oneThreadTarget, {1, 2}: twoThreadsTarget, {2, 1}: twoWorkersTarget}, memoryTarget
+	return map[workerSetting]float64{{1, 1}: oneThreadTarget, {1, 2}: twoThreadsTarget, {2, 1}: twoWorkersTarget}, memoryTarget
 }
 
-// OwnArguments returns the flags of a worker of Lockstep.
-func (s Shape) OwnArguments() []string {
+// WorkerFlags returns the flags that select the network for a worker of Lockstep.
+func (s Shape) WorkerFlags() []string {
 	if s.Network != "" {
-		return s.arguments()
+		return s.commonFlags()
 	}
-	return append(s.arguments(), "--width", strconv.Itoa(s.width()), "--biases="+strconv.FormatBool(s.Biases))
+	return append(s.commonFlags(), "--width", strconv.Itoa(s.width()), "--biases="+strconv.FormatBool(s.Biases))
 }
 
-// GPUArguments returns the flags of PyTorch's side on a GPU.
-func (s Shape) GPUArguments() []string {
+// GPUPeerFlags returns the flags that select the network for PyTorch's side on a GPU.
+func (s Shape) GPUPeerFlags() []string {
 	if s.Network != "" {
-		return s.arguments()
+		return s.commonFlags()
 	}
 	list := []string{
 		"--base", strconv.Itoa(s.Base), "--depth", strconv.Itoa(s.Depth),

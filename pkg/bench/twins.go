@@ -21,7 +21,7 @@ type TwinOptions struct {
 	Configs []string // configs of lockstep train; empty: every shipped config whose name ends in -laptop
 	Workers []int    // worker counts that are compared with one worker
 	Seeds   []int64  // seeds of the runs of each worker count
-	Set     []string // key=value, changed in each config
+	Set     []string // settings key=value that are changed in each config
 	Output  io.Writer
 }
 
@@ -29,28 +29,29 @@ type TwinOptions struct {
 func (o TwinOptions) Validate() error {
 	switch {
 	case len(o.Workers) == 0 || slices.Min(o.Workers) < 2:
-		return fmt.Errorf("bench twins: workers are %v: name numbers above 1, which are compared with one worker", o.Workers)
+		return fmt.Errorf("bench twins: got worker counts %v, want counts above 1 to compare with one worker", o.Workers)
 	case len(o.Seeds) < 3:
-		return fmt.Errorf("bench twins: %d seeds: use at least 3, from which one worker's interval is estimated", len(o.Seeds))
+		return fmt.Errorf("bench twins: got %d seeds, want at least 3 to estimate the interval of one worker", len(o.Seeds))
 	}
 	return nil
 }
 
-// Twins returns the names of the shipped configs for a laptop.
-func Twins() []string {
+// laptopConfigs returns the names of the shipped configs that are small enough for a
+// laptop.
+func laptopConfigs() []string {
 	return slices.DeleteFunc(train.Names(), func(n string) bool { return !strings.HasSuffix(n, "-laptop") })
 }
 
-// TwinRuns trains each config with one worker and with more, to its end, with several
-// seeds, and compares the measure of quality (IoU, accuracy on held-out images, else the
-// held-out loss) with that of one worker. It must stay within one worker's interval over
-// the seeds: the courses teach that quality does not depend on the number of workers.
+// TwinRuns trains each config to its end with one worker and with more, with several
+// seeds. It compares the measure of quality (IoU, accuracy on held-out images, or else
+// the held-out loss) with the interval of one worker over the seeds: the courses teach
+// that quality does not depend on the number of workers.
 func TwinRuns(ctx context.Context, o TwinOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	if len(o.Configs) == 0 {
-		o.Configs = Twins()
+		o.Configs = laptopConfigs()
 	}
 	logs, err := os.MkdirTemp("", "lockstep-bench-")
 	if err != nil {
@@ -59,17 +60,18 @@ func TwinRuns(ctx context.Context, o TwinOptions) ([]Record, error) {
 	defer os.RemoveAll(logs)
 	var records []Record
 	for _, config := range o.Configs {
-		r, err := twinRecords(ctx, o, config, logs)
+		r, err := trainAndCompare(ctx, o, config, logs)
 		if err != nil {
-			return nil, fmt.Errorf("bench twins, %s: %w", config, beside.Stopped(ctx, err))
+			return nil, fmt.Errorf("bench twins, %s: %w", config, beside.ContextCause(ctx, err))
 		}
 		records = append(records, r...)
 	}
 	return records, nil
 }
 
-// twinRecords trains one config with every worker count and seed.
-func twinRecords(ctx context.Context, o TwinOptions, config, logs string) ([]Record, error) {
+// trainAndCompare trains one config with every worker count and seed, and compares the
+// quality.
+func trainAndCompare(ctx context.Context, o TwinOptions, config, logs string) ([]Record, error) {
 	job, err := launch.Local(ctx, launch.Sweep{
 		Config: config, Workers: append([]int{1}, o.Workers...), Seeds: o.Seeds, Set: o.Set,
 		Oversubscribe: true, Logs: logs, Output: o.Output, Now: true, // simultaneous runs are allowed, because no times are compared
@@ -84,14 +86,15 @@ func twinRecords(ctx context.Context, o TwinOptions, config, logs string) ([]Rec
 	if err != nil {
 		return nil, err
 	}
-	return qualityRecords(study.Quality(), Record{Name: config, Machine: beside.Machine(), Commit: beside.Commit(ctx)})
+	return compareQuality(study.Quality(), Record{Name: config, Machine: beside.Machine(), Commit: beside.Commit(ctx)})
 }
 
-// qualityRecords compares each worker count with the interval of one worker.
-func qualityRecords(q *scaling.Quality, r Record) ([]Record, error) {
-	span, higher := qualityOf(q.Measure)
+// compareQuality returns one record per worker count, which compares its quality with the
+// interval of one worker.
+func compareQuality(q *scaling.Quality, r Record) ([]Record, error) {
+	span, higher := qualityMeasure(q.Measure)
 	if span == nil || len(q.Rows) == 0 || q.Rows[0].Workers != 1 {
-		return nil, errors.New("the runs have no IoU, accuracy or held-out loss of one worker")
+		return nil, errors.New("found no IoU, accuracy or held-out loss of a run with one worker")
 	}
 	one := span(q.Rows[0])
 	config := r.Name
@@ -113,8 +116,9 @@ func qualityRecords(q *scaling.Quality, r Record) ([]Record, error) {
 	return records, nil
 }
 
-// qualityOf returns the values of a measure, and whether higher ones are better.
-func qualityOf(measure string) (span func(scaling.QualityRow) scaling.Estimate, higher bool) {
+// qualityMeasure returns the function that selects a measure of a row, and reports
+// whether higher values are better. span is nil if the measure is unknown.
+func qualityMeasure(measure string) (span func(scaling.QualityRow) scaling.Estimate, higher bool) {
 	switch measure {
 	case "iou":
 		return func(r scaling.QualityRow) scaling.Estimate { return r.IoU }, true

@@ -21,14 +21,14 @@ func TestQualityRecords(t *testing.T) {
 		{Workers: 2, Runs: 3, ValAccuracy: span(0.85, 0, 1)},
 		{Workers: 4, Runs: 3, ValAccuracy: span(0.7, 0, 1)},
 	}}
-	got, err := qualityRecords(accuracy, Record{Name: "twin"})
+	got, err := compareQuality(accuracy, Record{Name: "twin"})
 	if err != nil || len(got) != 2 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if r := got[0]; !r.Met() || r.Name != "twin, 2 workers" || r.Unit != "val_accuracy" || r.PeerValue != 0.9 || r.Ratio != 0.85/0.9 || r.Repeats != 3 {
+	if r := got[0]; !r.MeetsTarget() || r.Name != "twin, 2 workers" || r.Unit != "val_accuracy" || r.PeerValue != 0.9 || r.Ratio != 0.85/0.9 || r.Repeats != 3 {
 		t.Errorf("%+v", r)
 	}
-	if r := got[1]; r.Met() || r.Name != "twin, 4 workers" || r.Value != 0.7 {
+	if r := got[1]; r.MeetsTarget() || r.Name != "twin, 4 workers" || r.Value != 0.7 {
 		t.Errorf("%+v", r)
 	}
 	var text bytes.Buffer
@@ -44,10 +44,10 @@ func TestQualityRecords(t *testing.T) {
 		{Workers: 1, TestLoss: span(0.625, 0.55, 0.7)}, {Workers: 2, TestLoss: span(0.5, 0, 1)},
 	}}
 	// Better than the interval is outside of it, too: the quality depends on the workers.
-	if got, err = qualityRecords(loss, Record{}); err != nil || got[0].Ratio != 1.25 || got[0].Met() {
+	if got, err = compareQuality(loss, Record{}); err != nil || got[0].Ratio != 1.25 || got[0].MeetsTarget() {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := qualityRecords(&scaling.Quality{Measure: "train_loss", Rows: loss.Rows}, Record{}); err == nil {
+	if _, err := compareQuality(&scaling.Quality{Measure: "train_loss", Rows: loss.Rows}, Record{}); err == nil {
 		t.Error("the loss of training was taken for held-out quality")
 	}
 }
@@ -57,15 +57,15 @@ func TestTwinOptions(t *testing.T) {
 		o    TwinOptions
 		want string
 	}{
-		{TwinOptions{Seeds: []int64{1, 2, 3}}, "name numbers above 1"},
-		{TwinOptions{Workers: []int{1, 2}, Seeds: []int64{1, 2, 3}}, "name numbers above 1"},
-		{TwinOptions{Workers: []int{2}, Seeds: []int64{1, 2}}, "2 seeds: use at least 3"},
+		{TwinOptions{Seeds: []int64{1, 2, 3}}, "want counts above 1"},
+		{TwinOptions{Workers: []int{1, 2}, Seeds: []int64{1, 2, 3}}, "want counts above 1"},
+		{TwinOptions{Workers: []int{2}, Seeds: []int64{1, 2}}, "got 2 seeds, want at least 3"},
 	} {
 		if err := c.o.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.o, err, c.want)
 		}
 	}
-	if names := Twins(); len(names) != 13 || !slices.Contains(names, "resnet50v2-cifar10-laptop") || slices.Contains(names, "unet2d-cells") {
+	if names := laptopConfigs(); len(names) != 13 || !slices.Contains(names, "resnet50v2-cifar10-laptop") || slices.Contains(names, "unet2d-cells") {
 		t.Errorf("twins are %v", names)
 	}
 }

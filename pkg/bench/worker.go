@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -30,7 +31,7 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// The tasks of a worker.
+// The tasks of a worker; see also TaskRead.
 const (
 	TaskTrain     = "train"
 	taskAllReduce = "allreduce"
@@ -42,10 +43,31 @@ type WorkerOptions struct {
 	Shape  Shape
 	Engine engine.Options
 
-	Open func(engine.Options) (engine.Engine, error) // starts the engine; nil: the one that Engine names
+	Open func(engine.Options) (engine.Engine, error) // starts the engine; nil: openEngine
 }
 
-// openEngine starts the engine that o names. If o names none, it uses the first GPU.
+// AddFlags adds the flags of a worker to f. Their defaults are the current values of o.
+func (o *WorkerOptions) AddFlags(f *flag.FlagSet) {
+	f.StringVar(&o.Task, "task", TaskTrain, "train, allreduce or read")
+	f.IntVar(&o.Engine.Threads, "threads", 1, "number of threads")
+	f.StringVar(&o.Engine.Convolution, "convolution", o.Engine.Convolution, "algorithm of convolutions")
+	f.BoolVar(&o.Engine.Fuse, "fuse", o.Engine.Fuse, "compute batch norm and ReLU in one kernel")
+	f.BoolVar(&o.Engine.Overlap, "overlap", o.Engine.Overlap, "exchange gradients during the backward pass")
+	f.StringVar(&o.Engine.Device, "device", o.Engine.Device, "cpu or cuda")
+	f.StringVar(&o.Engine.Precision, "precision", o.Engine.Precision, "precision on a GPU")
+	f.BoolVar(&o.Engine.TF32, "tf32", o.Engine.TF32, "use TF32 in fp32 on a GPU")
+	f.StringVar(&o.Shape.Model, "model", o.Shape.Model, "network: "+strings.Join(Models(), ", "))
+	f.StringVar(&o.Shape.Network, "network", o.Shape.Network, "network of lockstep model, in place of --model")
+	f.IntVar(&o.Shape.Base, "base", o.Shape.Base, "channels of the first level")
+	f.IntVar(&o.Shape.Depth, "depth", o.Shape.Depth, "levels of a U-Net")
+	f.IntVar(&o.Shape.Size, "size", o.Shape.Size, "height of an image, side of a volume")
+	f.IntVar(&o.Shape.Width, "width", o.Shape.Width, "width of an image; 0: the same as the height")
+	f.IntVar(&o.Shape.Batch, "batch", o.Shape.Batch, "images per step")
+	f.BoolVar(&o.Shape.Biases, "biases", o.Shape.Biases, "convolutions before a batch norm have biases")
+}
+
+// openEngine starts the engine that o selects: the first GPU for a CUDA device, the CPU
+// otherwise.
 func openEngine(o engine.Options) (engine.Engine, error) {
 	if _, ok := o.CUDA(); ok {
 		return cuda.New(o, 0)
@@ -53,12 +75,12 @@ func openEngine(o engine.Options) (engine.Engine, error) {
 	return cpu.New(o)
 }
 
-// Work runs Lockstep's side of a comparison: one process that answers requests from in
-// on out until in ends. With RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
-// LOCKSTEP_TOKEN in the environment it is one of several.
-func Work(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (err error) {
+// RunWorker runs a worker, Lockstep's side of a comparison: it answers the requests that it
+// reads from in until in ends. If RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
+// LOCKSTEP_TOKEN are in the environment, it is one of several workers.
+func RunWorker(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (err error) {
 	if o.Task == TaskRead {
-		return readWork(ctx, in, out)
+		return answerReadRequests(ctx, in, out)
 	}
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
@@ -72,11 +94,11 @@ func Work(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (er
 	w := &worker{ctx: ctx, group: group}
 	switch o.Task {
 	case TaskTrain:
-		err = w.load(o)
+		err = w.loadNetwork(o)
 	case taskAllReduce:
 		w.about = beside.Greeting{Name: "lockstep, " + group.Name(), Threads: 1}
 	default:
-		err = fmt.Errorf("bench worker: task %q is not known: use %s, %s or %s", o.Task, TaskTrain, taskAllReduce, TaskRead)
+		err = fmt.Errorf("bench worker: unknown task %q: use %s, %s or %s", o.Task, TaskTrain, taskAllReduce, TaskRead)
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err != nil {
@@ -88,7 +110,7 @@ func Work(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (er
 	}
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
-		a, err := w.answer(strings.Fields(lines.Text()))
+		a, err := w.answerRequest(strings.Fields(lines.Text()))
 		if err != nil {
 			return fmt.Errorf("bench worker: %w", err)
 		}
@@ -99,6 +121,7 @@ func Work(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (er
 	return lines.Err()
 }
 
+// worker is the state of a worker that trains or measures all-reduces.
 type worker struct {
 	ctx    context.Context
 	group  collective.Group
@@ -111,12 +134,13 @@ type worker struct {
 	onGPU  bool
 
 	image, target []float32
-	draws         func() float32 // an element of target
+	draws         func() float32 // returns a random element of target
 	sum           device.Buffer
 }
 
-// load loads the network for its first step, with the same parameters on all ranks.
-func (w *worker) load(o WorkerOptions) error {
+// loadNetwork builds the network and loads it into the engine, with the same parameters
+// on all ranks.
+func (w *worker) loadNetwork(o WorkerOptions) error {
 	net, err := o.Shape.Build()
 	if err != nil {
 		return err
@@ -159,7 +183,7 @@ func (w *worker) load(o WorkerOptions) error {
 		w.sync = strategy.NewDDP(w.ctx, w.group)
 	}
 	w.rng = rand.New(rand.NewPCG(1, uint64(w.group.Rank())))
-	image, target, whole := beside.BatchOf(p)
+	image, target, whole := beside.NewBatch(p)
 	w.image, w.target, w.draws = image, target, func() float32 { return float32(w.rng.IntN(whole)) }
 	if net.Task() == model.Regression {
 		w.draws = func() float32 { return 2*w.rng.Float32() - 1 }
@@ -181,16 +205,17 @@ func (w *worker) close() error {
 	return errors.Join(errs...)
 }
 
-func (w *worker) answer(request []string) (beside.Answer, error) {
+// answerRequest answers one request, whose words have been split.
+func (w *worker) answerRequest(request []string) (beside.Answer, error) {
 	switch {
 	case len(request) == 1 && request[0] == beside.RequestStep && w.exe != nil:
-		return w.step()
+		return w.timeStep()
 	case len(request) == 2 && request[0] == beside.RequestSteps && w.exe != nil:
 		n, err := strconv.Atoi(request[1])
 		if err != nil || n < 1 {
-			return beside.Answer{}, fmt.Errorf("%s %s: name a number of steps", beside.RequestSteps, request[1])
+			return beside.Answer{}, fmt.Errorf("request %s: got %q, want a positive number of steps", beside.RequestSteps, request[1])
 		}
-		return w.manySteps(n)
+		return w.timeSteps(n)
 	case len(request) == 3 && request[0] == beside.RequestAllReduce && w.exe == nil:
 		size, err := strconv.Atoi(request[1])
 		if err != nil {
@@ -200,42 +225,42 @@ func (w *worker) answer(request []string) (beside.Answer, error) {
 		if err != nil {
 			return beside.Answer{}, err
 		}
-		return w.allReduce(size, count)
+		return w.timeAllReduce(size, count)
 	case len(request) == 1 && request[0] == beside.RequestMemory:
 		if w.onGPU {
 			return beside.Answer{PeakBytes: w.exe.MemoryBytes()}, nil
 		}
-		n, err := peakBytes("/proc/self/status")
+		n, err := readPeakBytes("/proc/self/status")
 		return beside.Answer{PeakBytes: n}, err
 	}
-	return beside.Answer{}, fmt.Errorf("request %q is not known to this task", strings.Join(request, " "))
+	return beside.Answer{}, fmt.Errorf("unknown request %q for this task", strings.Join(request, " "))
 }
 
-// step trains on new images. Copying them to the engine's layout is timed, and
-// generating them is not, as on the other side.
-func (w *worker) step() (beside.Answer, error) {
-	w.draw()
+// timeStep trains one step on new images. Copying them to the engine's layout is timed,
+// but generating them is not, as on the peer's side.
+func (w *worker) timeStep() (beside.Answer, error) {
+	w.fillBatch()
 	if err := w.group.Barrier(w.ctx); err != nil {
 		return beside.Answer{}, err
 	}
 	begin := time.Now()
-	if err := w.feed(); err != nil {
+	if err := w.copyBatch(); err != nil {
 		return beside.Answer{}, err
 	}
-	if err := w.train(); err != nil {
+	if err := w.trainStep(); err != nil {
 		return beside.Answer{}, err
 	}
 	return beside.Answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
 }
 
-// manySteps runs consecutive steps on one batch. On a GPU, the batch is already in its
-// memory, as the peer's batches are, and each step reads it anew.
-func (w *worker) manySteps(count int) (beside.Answer, error) {
-	w.draw()
-	if err := w.feed(); err != nil {
+// timeSteps times count consecutive steps on one batch. On a GPU, the batch is already in
+// its memory, as the peer's batches are.
+func (w *worker) timeSteps(count int) (beside.Answer, error) {
+	w.fillBatch()
+	if err := w.copyBatch(); err != nil {
 		return beside.Answer{}, err
 	}
-	if err := w.train(); err != nil { // completes the copy to the device
+	if err := w.trainStep(); err != nil { // completes the copy to the device
 		return beside.Answer{}, err
 	}
 	if err := w.group.Barrier(w.ctx); err != nil {
@@ -243,15 +268,15 @@ func (w *worker) manySteps(count int) (beside.Answer, error) {
 	}
 	begin := time.Now()
 	for range count {
-		if err := w.train(); err != nil {
+		if err := w.trainStep(); err != nil {
 			return beside.Answer{}, err
 		}
 	}
 	return beside.Answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
 }
 
-// draw generates a new batch.
-func (w *worker) draw() {
+// fillBatch fills the batch with new random values.
+func (w *worker) fillBatch() {
 	for i := range w.image {
 		w.image[i] = w.rng.Float32()
 	}
@@ -260,16 +285,16 @@ func (w *worker) draw() {
 	}
 }
 
-// feed copies the batch to the engine.
-func (w *worker) feed() error {
+// copyBatch copies the batch to the engine.
+func (w *worker) copyBatch() error {
 	if err := w.exe.SetInput(model.ImageInput, w.image); err != nil {
 		return err
 	}
 	return w.exe.SetInput(model.TargetInput, w.target)
 }
 
-// train runs one step on the engine's current batch.
-func (w *worker) train() error {
+// trainStep trains one step on the engine's current batch.
+func (w *worker) trainStep() error {
 	w.steps++
 	c := optim.DefaultConfig()
 	update := c.Update(c.LearningRate, w.steps)
@@ -281,8 +306,8 @@ func (w *worker) train() error {
 	return err
 }
 
-// allReduce performs count sums of a buffer of size bytes.
-func (w *worker) allReduce(size, count int) (beside.Answer, error) {
+// timeAllReduce times count all-reduces of a buffer of size bytes.
+func (w *worker) timeAllReduce(size, count int) (beside.Answer, error) {
 	if n := size / 4; w.sum.Len() != n {
 		w.sum = device.Buffer{F32: make([]float32, n)}
 	}
@@ -298,10 +323,10 @@ func (w *worker) allReduce(size, count int) (beside.Answer, error) {
 	return beside.Answer{Seconds: time.Since(begin).Seconds()}, nil
 }
 
-// peakBytes returns the peak resident memory of a process from its status in /proc.
-// getrusage is not used, because its maximum is at least that of the program that
+// readPeakBytes returns the peak resident memory of a process from the file status in
+// /proc. getrusage is not used, because its maximum is at least that of the program that
 // started the process.
-func peakBytes(status string) (int64, error) {
+func readPeakBytes(status string) (int64, error) {
 	text, err := os.ReadFile(status)
 	if err != nil {
 		return 0, fmt.Errorf("read peak memory: %w", err)
@@ -315,5 +340,5 @@ func peakBytes(status string) (int64, error) {
 			return kib << 10, nil
 		}
 	}
-	return 0, fmt.Errorf("read peak memory: %s has no line VmHWM", status)
+	return 0, fmt.Errorf("read peak memory: found no line VmHWM in %s", status)
 }

@@ -31,13 +31,14 @@ type CurvePair struct {
 
 	Loss    []float64 `json:"loss"` // training loss of each epoch
 	CPULoss []float64 `json:"cpu_loss"`
-	// Worst is the largest |Loss/CPULoss − 1|, at epoch WorstEpoch. Band is its limit.
+	// Worst is the largest |Loss/CPULoss − 1|, which occurred in epoch WorstEpoch. It may be
+	// at most Band.
 	Worst      float64 `json:"worst"`
 	WorstEpoch int     `json:"worst_epoch"`
 	Band       float64 `json:"band"`
 
-	// IoU is the value over the test images after training. It may be at most IoUBand
-	// below the CPU's.
+	// IoU is the IoU of the test images after training on the GPU. It may be lower than
+	// CPUIoU by at most IoUBand.
 	IoU     float64 `json:"iou"`
 	CPUIoU  float64 `json:"cpu_iou"`
 	IoUBand float64 `json:"iou_band"`
@@ -46,27 +47,27 @@ type CurvePair struct {
 	Reason string `json:"reason,omitempty"` // reason of a failure
 }
 
-// lossBand returns the largest relative difference from the CPU's loss that an epoch may
-// have.
+// lossTolerance returns the largest relative difference between the losses of an epoch on the
+// GPU and on the CPU that is accepted.
 //
-// Training amplifies small differences: two algorithms of the CPU engine itself
-// (Winograd and direct convolution; unet2d-cells, 12 epochs, seeds 1 and 2) differ by up
-// to 1.1 % in an epoch's loss, and two seeds by up to 60 %. For fp32 the limit is five
-// times 1.1 %. TF32, bf16 and fp16 round to 8 to 11 bits in place of 24; their limit is
-// 15 %.
-func lossBand(precision string, tf32 bool) float64 {
+// Training amplifies small differences: two algorithms of the CPU engine itself (Winograd
+// and direct convolution; unet2d-cells, 12 epochs, seeds 1 and 2) differ by up to 1.1 %
+// in an epoch's loss, and two seeds by up to 60 %. For fp32 the limit is five times 1.1
+// %. TF32, bf16 and fp16 round to 8 to 11 bits in place of 24; their limit is 15 %.
+func lossTolerance(precision string, tf32 bool) float64 {
 	if precision == "fp32" && !tf32 {
 		return 0.05
 	}
 	return 0.15
 }
 
-// iouBand is the largest difference by which the IoU may be below the CPU's.
-const iouBand = 0.02
+// iouTolerance is the largest accepted difference by which the IoU on the GPU is below the IoU
+// on the CPU.
+const iouTolerance = 0.02
 
-// CompareCurves pairs each GPU run below dir with the CPU run of the same seed and
-// worker count, and checks its training loss epoch by epoch and its final IoU. It is an
-// error if there is no pair.
+// CompareCurves pairs each GPU run below dir with the CPU run of the same seed and worker
+// count, and compares the training loss of each epoch and the final IoU. It returns an
+// error if a GPU run has no CPU run, or if there is no GPU run.
 func CompareCurves(dir string) (*Curves, error) {
 	folders, err := runs.Find(dir)
 	if err != nil {
@@ -83,7 +84,7 @@ func CompareCurves(dir string) (*Curves, error) {
 		if err != nil {
 			return nil, fmt.Errorf("compare curves: %w", err)
 		}
-		if _, ok := engineOf(r.Info).CUDA(); ok {
+		if _, ok := engineOptions(r.Info).CUDA(); ok {
 			onGPU = append(onGPU, r)
 		} else {
 			onCPU[key{r.Info.Workers, r.Info.Seed}] = r
@@ -93,22 +94,22 @@ func CompareCurves(dir string) (*Curves, error) {
 	for _, r := range onGPU {
 		cpu, ok := onCPU[key{r.Info.Workers, r.Info.Seed}]
 		if !ok {
-			return nil, fmt.Errorf("compare curves: %s has no run on the CPU with %d workers and seed %d beside it: train one", r.Dir, r.Info.Workers, r.Info.Seed)
+			return nil, fmt.Errorf("compare curves: found no CPU run with %d workers and seed %d to compare with %s: train one", r.Info.Workers, r.Info.Seed, r.Dir)
 		}
-		p := pair(r, cpu)
+		p := newCurvePair(r, cpu)
 		if !p.OK {
 			c.Failed++
 		}
 		c.Pairs = append(c.Pairs, p)
 	}
 	if len(c.Pairs) == 0 {
-		return nil, fmt.Errorf("compare curves: %s holds no run on a GPU (of %s): give a folder that environment/gpu-check train has filled", dir, english.Count(len(folders), "run"))
+		return nil, fmt.Errorf("compare curves: found no GPU run in %s (%s): use a folder that environment/gpu-check train has written", dir, english.Count(len(folders), "run"))
 	}
 	return c, nil
 }
 
-// engineOf returns the engine options in a run's config.
-func engineOf(i runs.Info) engine.Options {
+// engineOptions returns the engine options in a run's config.
+func engineOptions(i runs.Info) engine.Options {
 	var o engine.Options
 	if doc, ok := i.Config["engine"]; ok {
 		// A config that cannot be read is not of a GPU run.
@@ -119,12 +120,12 @@ func engineOf(i runs.Info) engine.Options {
 	return o
 }
 
-// pair compares one run with its CPU run.
-func pair(r, cpu runs.Run) CurvePair {
-	o := engineOf(r.Info)
+// newCurvePair compares a GPU run with its CPU run.
+func newCurvePair(r, cpu runs.Run) CurvePair {
+	o := engineOptions(r.Info)
 	p := CurvePair{
 		Series: r.Info.Series, Workers: r.Info.Workers, Seed: r.Info.Seed, Device: r.Info.Engine,
-		Precision: o.Precision, Band: lossBand(o.Precision, o.TF32), IoUBand: iouBand,
+		Precision: o.Precision, Band: lossTolerance(o.Precision, o.TF32), IoUBand: iouTolerance,
 	}
 	for _, e := range r.Epochs {
 		p.Loss = append(p.Loss, e.TrainLoss)
@@ -132,34 +133,35 @@ func pair(r, cpu runs.Run) CurvePair {
 	for _, e := range cpu.Epochs {
 		p.CPULoss = append(p.CPULoss, e.TrainLoss)
 	}
-	if err := p.judge(r, cpu); err != nil {
+	if err := p.compare(r, cpu); err != nil {
 		p.Reason = err.Error()
 	}
 	p.OK = p.Reason == ""
 	return p
 }
 
-func (p *CurvePair) judge(r, cpu runs.Run) error {
+// compare sets Worst and the IoUs, and returns the reason of a failure.
+func (p *CurvePair) compare(r, cpu runs.Run) error {
 	for _, run := range []runs.Run{r, cpu} {
 		switch {
 		case run.Info.Status != runs.StatusDone:
-			return fmt.Errorf("%s is %s, not done", run.Dir, run.Info.Status)
+			return fmt.Errorf("%s has the status %s, want done", run.Dir, run.Info.Status)
 		case run.Info.Test == nil:
 			return fmt.Errorf("%s has no final scores", run.Dir)
 		}
 	}
 	switch {
 	case len(p.Loss) == 0:
-		return errors.New("no epoch was trained")
+		return errors.New("the GPU run has no epochs")
 	case len(p.Loss) != len(p.CPULoss):
-		return fmt.Errorf("%d epochs on the GPU, %d on the CPU", len(p.Loss), len(p.CPULoss))
+		return fmt.Errorf("got %d epochs on the GPU and %d on the CPU", len(p.Loss), len(p.CPULoss))
 	case r.Info.GlobalBatch != cpu.Info.GlobalBatch || r.Info.SamplesPerEpoch != cpu.Info.SamplesPerEpoch || r.Info.Parameters != cpu.Info.Parameters:
 		return errors.New("the two runs differ in their batch, data or network")
 	}
 	for i, loss := range p.Loss {
 		d := math.Abs(loss/p.CPULoss[i] - 1)
 		if math.IsNaN(d) || math.IsInf(d, 0) {
-			return fmt.Errorf("the loss of epoch %d is %v on the GPU and %v on the CPU", i+1, loss, p.CPULoss[i])
+			return fmt.Errorf("invalid loss in epoch %d: %v on the GPU, %v on the CPU", i+1, loss, p.CPULoss[i])
 		}
 		if d > p.Worst {
 			p.Worst, p.WorstEpoch = d, i+1
@@ -168,14 +170,14 @@ func (p *CurvePair) judge(r, cpu runs.Run) error {
 	p.IoU, p.CPUIoU = r.Info.Test.IoU, cpu.Info.Test.IoU
 	switch {
 	case p.Worst > p.Band:
-		return fmt.Errorf("the loss of epoch %d is %.1f %% off the CPU's: %.0f %% is the band", p.WorstEpoch, 100*p.Worst, 100*p.Band)
+		return fmt.Errorf("the loss of epoch %d differs by %.1f %% from the CPU, want at most %.0f %%", p.WorstEpoch, 100*p.Worst, 100*p.Band)
 	case !(p.IoU >= p.CPUIoU-p.IoUBand):
-		return fmt.Errorf("the IoU is %.4f, the CPU's %.4f: it may be %.2f less", p.IoU, p.CPUIoU, p.IoUBand)
+		return fmt.Errorf("the IoU is %.4f, and %.4f on the CPU: it may be at most %.2f lower", p.IoU, p.CPUIoU, p.IoUBand)
 	}
 	return nil
 }
 
-// Write writes the verdicts as a table, or as JSON.
+// Write writes the results as a table, or as JSON.
 func (c *Curves) Write(w io.Writer, asJSON bool) error {
 	if asJSON {
 		e := json.NewEncoder(w)

@@ -54,13 +54,13 @@ func TestGPUCurves(t *testing.T) {
 	}{
 		{"equal", "fp32", 0.9, cpu, ""},
 		{"within the band of fp32", "fp32", 0.885, []float64{0.61, 0.29, 0.1049}, ""},
-		{"outside of it", "fp32", 0.9, []float64{0.6, 0.3, 0.1051}, "the loss of epoch 3 is 5.1 % off the CPU's: 5 % is the band"},
-		{"below it", "fp32", 0.9, []float64{0.56, 0.3, 0.1}, "the loss of epoch 1 is 6.7 % off"},
+		{"outside of it", "fp32", 0.9, []float64{0.6, 0.3, 0.1051}, "the loss of epoch 3 differs by 5.1 % from the CPU, want at most 5 %"},
+		{"below it", "fp32", 0.9, []float64{0.56, 0.3, 0.1}, "the loss of epoch 1 differs by 6.7 %"},
 		{"within that of bf16", "bf16", 0.9, []float64{0.6, 0.3, 0.114}, ""},
-		{"outside of that", "bf16", 0.9, []float64{0.6, 0.3, 0.116}, "16.0 % off the CPU's: 15 % is the band"},
-		{"a worse IoU", "fp32", 0.87, cpu, "the IoU is 0.8700, the CPU's 0.9000: it may be 0.02 less"},
-		{"no loss", "fp32", 0.9, []float64{0.6, math.NaN(), 0.1}, "the loss of epoch 2 is NaN on the GPU and 0.3 on the CPU"},
-		{"cut short", "fp32", 0.9, cpu[:2], "2 epochs on the GPU, 3 on the CPU"},
+		{"outside of that", "bf16", 0.9, []float64{0.6, 0.3, 0.116}, "differs by 16.0 % from the CPU, want at most 15 %"},
+		{"a worse IoU", "fp32", 0.87, cpu, "the IoU is 0.8700, and 0.9000 on the CPU: it may be at most 0.02 lower"},
+		{"no loss", "fp32", 0.9, []float64{0.6, math.NaN(), 0.1}, "invalid loss in epoch 2: NaN on the GPU, 0.3 on the CPU"},
+		{"cut short", "fp32", 0.9, cpu[:2], "got 2 epochs on the GPU and 3 on the CPU"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			root := t.TempDir()
@@ -86,10 +86,10 @@ func TestGPUCurvesPairs(t *testing.T) {
 	root := t.TempDir()
 	curve(t, root, "cuda", "cuda", "fp32", 2, 0.9, 1)
 	curve(t, root, "cpu", "cpu", "fp32", 1, 0.9, 1)
-	if _, err := CompareCurves(root); err == nil || !strings.Contains(err.Error(), "has no run on the CPU with 2 workers and seed 1") {
+	if _, err := CompareCurves(root); err == nil || !strings.Contains(err.Error(), "found no CPU run with 2 workers and seed 1") {
 		t.Errorf("a run without its pair: %v", err)
 	}
-	if _, err := CompareCurves(filepath.Join(root, "cpu")); err == nil || !strings.Contains(err.Error(), "holds no run on a GPU (of 1 run)") {
+	if _, err := CompareCurves(filepath.Join(root, "cpu")); err == nil || !strings.Contains(err.Error(), "(1 run): use a folder") {
 		t.Errorf("no run on a GPU: %v", err)
 	}
 }

@@ -31,7 +31,7 @@ type Report struct {
 	Network   string `json:"network"`
 	Precision string `json:"precision"`
 	Device    string `json:"device"`
-	// Records compares images per second with the roofline, and contains the network's
+	// Records contains the images per second compared with the roofline, and the network's
 	// memory.
 	Records []beside.Record `json:"records"`
 	// StepMilliseconds is the time of a training step that is captured as a CUDA graph.
@@ -42,7 +42,7 @@ type Report struct {
 	BoundMilliseconds  float64 `json:"bound_milliseconds"`
 	MemoryBytes        int64   `json:"memory_bytes"`
 	LoadSeconds        float64 `json:"load_seconds"` // time for allocating memory, loading kernels and choosing algorithms
-	// The ceilings were measured in the same call.
+	// The following ceilings of the GPU were measured in the same call.
 	TensorFLOPS    float64 `json:"tensor_flops"`
 	TensorBy       string  `json:"tensor_by"` // the method of measurement
 	FLOPS          float64 `json:"flops"`
@@ -56,7 +56,8 @@ type Report struct {
 	NoKernels          string   `json:"no_graph_kernels,omitempty"`
 }
 
-// Layer is one task of a step, with its measured and its least time.
+// Layer is one task of a training step, with its measured time and the least time by the
+// roofline.
 type Layer struct {
 	Part              string   `json:"part"`  // "forward", "backward", "optimizer"
 	Layer             string   `json:"layer"` // "down.0.a.conv"
@@ -70,20 +71,20 @@ type Layer struct {
 	Kernels           []Kernel `json:"kernels"`
 }
 
-// Kernel is one kernel of a layer, or all kernels of one name in a step.
+// Kernel is one kernel of a layer, or the sum of all calls of one kernel in a step.
 type Kernel struct {
 	Name         string  `json:"name"`
 	Calls        float64 `json:"calls,omitempty"` // per step
 	Milliseconds float64 `json:"milliseconds"`    // per step
 }
 
-// roofline names the peer of the comparison in Runs.
-const roofline = "the roofline of its own kernels, with ceilings measured in this run"
+// rooflinePeer is the name of the peer in the records of Runs.
+const rooflinePeer = "the roofline of its own kernels, with ceilings measured in this run"
 
 // Runs measures training steps of Lockstep on a GPU: forward, backward and Adam on a
-// batch that is already on the GPU. Then it measures each kernel by events, without a
-// captured graph, and then the GPU's memory bandwidth and arithmetic throughput for the
-// roofline.
+// batch that is already on the GPU. Then it measures each kernel with events, without a
+// captured graph. Finally it measures the GPU's memory bandwidth and arithmetic
+// throughput for the roofline.
 func Runs(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -95,29 +96,30 @@ func Runs(ctx context.Context, o Options) (*Report, error) {
 		}
 		o.open = func(o engine.Options) (engine.Engine, error) { return cuda.New(o, 0) }
 	}
-	m, err := o.model()
+	m, err := o.findNetwork()
 	if err != nil {
 		return nil, err
 	}
-	r, err := o.alone(ctx, m)
+	r, err := o.measureLayers(ctx, m)
 	if err != nil {
-		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, beside.Stopped(ctx, err))
+		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, beside.ContextCause(ctx, err))
 	}
 	return r, nil
 }
 
-func (o Options) alone(ctx context.Context, m network) (r *Report, err error) {
-	opened, err := o.open(o.engine())
+// measureLayers loads the network m and measures its steps, its kernels and the ceilings.
+func (o Options) measureLayers(ctx context.Context, m network) (r *Report, err error) {
+	opened, err := o.open(o.engineOptions())
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
 	e, ok := opened.(*cuda.Engine)
 	if !ok {
-		return nil, fmt.Errorf("%s is no engine on a GPU", opened.Name())
+		return nil, fmt.Errorf("%s is not a GPU engine", opened.Name())
 	}
 	begin := time.Now()
-	exe, err := load(e, m.shape)
+	exe, err := loadNetwork(e, m.shape)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +127,7 @@ func (o Options) alone(ctx context.Context, m network) (r *Report, err error) {
 		Model: m.name, Network: m.shape.String(), Precision: o.precisionName(), Device: e.Name(),
 		MemoryBytes: exe.MemoryBytes(), LoadSeconds: time.Since(begin).Seconds(),
 	}
-	beside.Say(o.Output, "%s on %s: loaded in %.1f s", m.name, e.Name(), r.LoadSeconds)
+	beside.Logf(o.Output, "%s on %s: loaded in %.1f s", m.name, e.Name(), r.LoadSeconds)
 	update := optim.DefaultConfig()
 	steps := 0
 	train := func(count int) error {
@@ -138,15 +140,15 @@ func (o Options) alone(ctx context.Context, m network) (r *Report, err error) {
 		}
 		return nil
 	}
-	seconds, err := o.times(train)
+	seconds, err := o.timeSteps(train)
 	if err == nil {
-		err = o.layers(r, e, exe, train)
+		err = o.traceKernels(r, e, exe, train)
 	}
 	if err == nil && o.Kernels {
 		// Last, and an error here does not fail the measurement: a machine may forbid profiling.
-		if err := o.graphKernels(r, e, train); err != nil {
+		if err := o.traceGraphKernels(r, e, train); err != nil {
 			r.NoKernels = err.Error()
-			beside.Say(o.Output, "the kernels of recorded steps are left out: %v", err)
+			beside.Logf(o.Output, "skipped the kernels of captured steps: %v", err)
 		}
 	}
 	if err = errors.Join(err, exe.Close()); err != nil { // frees memory for measuring the bandwidth
@@ -156,14 +158,14 @@ func (o Options) alone(ctx context.Context, m network) (r *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r.finish(o, m, ceilings, seconds)
+	r.computeBounds(o, m, ceilings, seconds)
 	r.Records[0].Machine, r.Records[0].Commit = beside.Machine(), beside.Commit(ctx)
 	r.Records[1].Machine, r.Records[1].Commit = r.Records[0].Machine, r.Records[0].Commit
 	return r, nil
 }
 
-// load builds the network and loads it with a batch of noise.
-func load(e engine.Engine, s bench.Shape) (engine.Executable, error) {
+// loadNetwork builds the network, loads it and sets a batch of random inputs.
+func loadNetwork(e engine.Engine, s bench.Shape) (engine.Executable, error) {
 	net, err := s.Build()
 	if err != nil {
 		return nil, err
@@ -186,7 +188,7 @@ func load(e engine.Engine, s bench.Shape) (engine.Executable, error) {
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	image, target, classes := beside.BatchOf(p)
+	image, target, classes := beside.NewBatch(p)
 	for i := range image {
 		image[i] = random.Float32()
 	}
@@ -199,8 +201,9 @@ func load(e engine.Engine, s bench.Shape) (engine.Executable, error) {
 	return exe, nil
 }
 
-// times returns the seconds of o.Steps consecutive steps, measured o.Repeats times.
-func (o Options) times(train func(int) error) ([]float64, error) {
+// timeSteps returns the seconds that o.Steps consecutive steps take, measured o.Repeats
+// times.
+func (o Options) timeSteps(train func(int) error) ([]float64, error) {
 	if err := train(o.Steps); err != nil { // the first steps capture the graph
 		return nil, err
 	}
@@ -218,8 +221,8 @@ func (o Options) times(train func(int) error) ([]float64, error) {
 // tracedSteps is the number of steps whose kernels are timed.
 const tracedSteps = 5
 
-// layers measures each kernel, and lists the work of each task.
-func (o Options) layers(r *Report, e *cuda.Engine, exe engine.Executable, train func(int) error) (err error) {
+// traceKernels measures the time of each kernel and sets the layers of the report.
+func (o Options) traceKernels(r *Report, e *cuda.Engine, exe engine.Executable, train func(int) error) (err error) {
 	file := o.Trace
 	if file == "" {
 		dir, err := os.MkdirTemp("", "lockstep-trace-")
@@ -248,9 +251,9 @@ func (o Options) layers(r *Report, e *cuda.Engine, exe engine.Executable, train 
 	return nil
 }
 
-// graphKernels measures by CUPTI the kernels of steps that run in the usual way, as a
+// traceGraphKernels measures with CUPTI the kernels of steps that run as a captured
 // graph.
-func (o Options) graphKernels(r *Report, e *cuda.Engine, train func(int) error) error {
+func (o Options) traceGraphKernels(r *Report, e *cuda.Engine, train func(int) error) error {
 	if err := e.Profile(cuda.Profile{First: 1, Steps: tracedSteps, Kernels: true}); err != nil {
 		return err
 	}
@@ -270,15 +273,15 @@ func (o Options) graphKernels(r *Report, e *cuda.Engine, train func(int) error) 
 		r.KernelMilliseconds += ms
 	}
 	if len(r.Kernels) == 0 {
-		return errors.New("CUPTI saw no kernel of a CUDA graph")
+		return errors.New("CUPTI recorded no kernels of CUDA graphs")
 	}
 	return nil
 }
 
-// joinLayers assigns each kernel to its task. The name of a cuDNN convolution contains its
-// task. Any other kernel is assigned to the remaining task of the same layer and part, if
-// there is exactly one, or to the convolution that it completes. Otherwise it becomes a
-// separate task.
+// joinLayers assigns the time of each kernel to a task. The name of a kernel of cuDNN
+// contains its task. Any other kernel is assigned to the remaining task of the same layer
+// and part, if there is exactly one, or to the convolution that it completes. A kernel
+// without a task becomes a separate layer.
 func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
 	var list []Layer
 	for _, w := range work {
@@ -302,9 +305,8 @@ func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
 			}
 		}
 		if at < 0 && (strings.HasPrefix(k.Kernel, "bias_act") || strings.HasPrefix(k.Kernel, "bn_") || strings.HasPrefix(k.Kernel, "sum_chunks")) {
-			// The bias or the statistics of a product of matrices, where no graph of
-			// cuDNN has both.
-			// Backward these are behind the gradient of the data.
+			// The bias or the statistics of a matrix product, if no graph of cuDNN includes
+			// them. In the backward pass they belong to the gradient of the data.
 			at = slices.IndexFunc(work, func(w cuda.Work) bool {
 				return w.Tensor && w.Part == k.Part && w.Layer == k.Layer && (k.Part == "backward") == strings.HasSuffix(w.Task, "_data")
 			})
@@ -321,8 +323,8 @@ func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
 	return list
 }
 
-// canBelong reports whether a kernel of that name can be part of a task, for a layer
-// that has several tasks in one part of a step.
+// canBelong reports whether a kernel of the given name can be part of a task. It is
+// needed for layers that have several tasks in one part of a step.
 func canBelong(task, kernel string) bool {
 	for prefix, kernels := range map[string][]string{
 		"batch_norm": {"bn_", "sum_chunks"}, "bias_backward": {"bias_backward", "sum_chunks"}, "bias": {"bias_act"},
@@ -348,8 +350,8 @@ func canBelong(task, kernel string) bool {
 	return false
 }
 
-// finish computes bounds, fractions and records.
-func (r *Report) finish(o Options, m network, c cuda.Ceilings, seconds []float64) {
+// computeBounds sets the bounds, the fractions of the roofline and the records.
+func (r *Report) computeBounds(o Options, m network, c cuda.Ceilings, seconds []float64) {
 	r.TensorFLOPS, r.TensorBy, r.FLOPS, r.BytesPerSecond = c.TensorFLOPS, c.TensorBy, c.FLOPS, c.BytesPerSecond
 	for i := range r.Layers {
 		l := &r.Layers[i]
@@ -365,15 +367,15 @@ func (r *Report) finish(o Options, m network, c cuda.Ceilings, seconds []float64
 	for i := range bound {
 		bound[i] = 1e3 * float64(m.shape.Batch) / r.BoundMilliseconds
 	}
-	throughput := beside.Compared(beside.Record{
-		Name: fmt.Sprintf("training %s, %s, of the roofline", m.name, r.Precision), Unit: "images/s", Peer: roofline, Target: m.roofline,
+	throughput := beside.Compare(beside.Record{
+		Name: fmt.Sprintf("training %s, %s, of the roofline", m.name, r.Precision), Unit: "images/s", Peer: rooflinePeer, Target: m.roofline,
 	}, beside.PerSecond(float64(o.Steps*m.shape.Batch), seconds), bound)
 	mib := float64(r.MemoryBytes) / (1 << 20)
 	memory := beside.Record{Name: fmt.Sprintf("memory of %s, %s", m.name, r.Precision), Value: mib, Unit: "MiB", Peer: "nothing", PeerValue: mib, Ratio: 1, Repeats: 1, Spread: [2]float64{1, 1}}
 	r.Records = []beside.Record{throughput, memory}
 }
 
-// layersShown limits the layers and the kernels in the tables.
+// layersShown is the maximum number of layers and of kernels in the tables.
 const layersShown = 25
 
 // Write writes the report as a table, or as JSON.

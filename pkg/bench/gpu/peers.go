@@ -16,20 +16,20 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// ErrMissing is wrapped by the error of a benchmark that needs a GPU if none can be
-// used. The error lists where the libraries were searched for.
+// ErrMissing is wrapped by the error of a benchmark if no GPU can be used. The error
+// lists the places in which the libraries were searched.
 var ErrMissing = errors.New("no GPU can be used")
 
 // Models returns the names of the networks that are measured on a GPU.
 func Models() []string {
 	var names []string
-	for _, m := range models() {
+	for _, m := range networks() {
 		names = append(names, m.name)
 	}
 	return names
 }
 
-// network is a network with its target ratios.
+// network is a network with its shape and target ratios.
 type network struct {
 	name  string
 	shape bench.Shape
@@ -41,7 +41,7 @@ type network struct {
 	half float64
 }
 
-// target returns the target ratio to a mode of PyTorch; 0: none.
+// target returns the target ratio to PyTorch in the given mode, or 0 if there is none.
 func (m network) target(mode, precision string) float64 {
 	switch {
 	case mode == "eager":
@@ -54,7 +54,8 @@ func (m network) target(mode, precision string) float64 {
 	return m.compiled
 }
 
-func models() []network {
+// networks returns the networks that are measured on a GPU.
+func networks() []network {
 	return []network{
 		{"unet-512", bench.Shape{Base: 64, Depth: 4, Size: 512, Batch: 16}, 1.1, 1, 0.6, 0},
 		{"unet-128", bench.Shape{Base: 64, Depth: 4, Size: 128, Batch: 16}, 1.3, 1, 0.6, 0},
@@ -86,10 +87,11 @@ type Options struct {
 	peerDevice string
 }
 
-// Modes returns the modes in which PyTorch runs: as written, and through torch.compile
-// in two modes.
+// Modes returns the modes in which PyTorch runs: eager, and through torch.compile in two
+// modes.
 func Modes() []string { return []string{"eager", "default", "max-autotune"} }
 
+// withDefaults returns the options with the empty fields set to their defaults.
 func (o Options) withDefaults() Options {
 	if o.Precision == "" {
 		o.Precision = "bf16"
@@ -113,25 +115,26 @@ func (o Options) withDefaults() Options {
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	if o.Repeats < 1 || o.Steps < 1 {
-		return fmt.Errorf("bench on a GPU: %d repeats of %d steps: use at least 1 of each", o.Repeats, o.Steps)
+		return fmt.Errorf("bench on a GPU: got %d repeats of %d steps, want at least 1 of each", o.Repeats, o.Steps)
 	}
 	for _, m := range o.Modes {
 		if !slices.Contains(Modes(), m) {
-			return fmt.Errorf("bench on a GPU: mode %q of PyTorch is not known: use %s", m, strings.Join(Modes(), ", "))
+			return fmt.Errorf("bench on a GPU: unknown mode %q of PyTorch: use %s", m, strings.Join(Modes(), ", "))
 		}
 	}
-	if _, err := o.model(); err != nil {
+	if _, err := o.findNetwork(); err != nil {
 		return err
 	}
-	e := o.engine()
+	e := o.engineOptions()
 	if _, ok := e.CUDA(); !ok {
-		return fmt.Errorf("bench on a GPU: device %q is none: use cuda, or cuda:1 for the second GPU", o.Device)
+		return fmt.Errorf("bench on a GPU: invalid device %q: use cuda, or cuda:1 for the second GPU", o.Device)
 	}
 	return e.Validate()
 }
 
-func (o Options) model() (network, error) {
-	for _, m := range models() {
+// findNetwork returns the network that the options select.
+func (o Options) findNetwork() (network, error) {
+	for _, m := range networks() {
 		if m.name == o.Model {
 			if o.shape != nil {
 				return network{name: m.name, shape: *o.shape}, nil // without targets, which are for the model's own shape
@@ -139,17 +142,17 @@ func (o Options) model() (network, error) {
 			return m, nil
 		}
 	}
-	return network{}, fmt.Errorf("bench on a GPU: model %q is not known: use %s", o.Model, strings.Join(Models(), ", "))
+	return network{}, fmt.Errorf("bench on a GPU: unknown model %q: use %s", o.Model, strings.Join(Models(), ", "))
 }
 
-// engine returns the engine's options.
-func (o Options) engine() engine.Options {
+// engineOptions returns the options for starting the engine.
+func (o Options) engineOptions() engine.Options {
 	e := engine.DefaultOptions()
 	e.Device, e.Precision, e.TF32 = o.Device, o.Precision, o.TF32
 	return e
 }
 
-// precisionName returns the precision under the name that PyTorch's side uses.
+// precisionName returns the name of the precision in the arguments of PyTorch's script.
 func (o Options) precisionName() string {
 	if o.Precision == "fp32" && o.TF32 {
 		return "tf32"
@@ -166,14 +169,15 @@ func checkGPU() error {
 }
 
 // PeerRuns measures training steps (forward, backward and Adam) of Lockstep and of
-// PyTorch in each of its modes, alternating, on data that are already on the GPU. Each
-// measurement is a row of o.Steps consecutive steps, with the GPU idle before and after
-// it. The results are medians over o.Repeats rows. Lockstep trains on one batch, which
-// it converts to its layout in each step; PyTorch cycles through four batches. Both
-// sides must have the same number of parameters and FLOPs. If a mode does not start,
-// PeerRuns returns an error together with the records of the other modes. The error
-// wraps ErrPeerMissing if PyTorch or its GPU is missing, and ErrMissing if Lockstep has
-// no GPU.
+// PyTorch in each of its modes, alternating, on data that are already on the GPU. One
+// measurement covers o.Steps consecutive steps, with the GPU idle before and after it;
+// the results are medians over o.Repeats measurements. Lockstep trains on one batch,
+// which it converts to its layout in each step; PyTorch cycles through four batches. Both
+// sides must have the same number of parameters and FLOPs.
+//
+// If a mode does not start, PeerRuns returns an error together with the records of the
+// other modes. The error wraps ErrPeerMissing if PyTorch or its GPU is missing, and
+// ErrMissing if Lockstep has no GPU.
 func PeerRuns(ctx context.Context, o Options) ([]beside.Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -184,7 +188,7 @@ func PeerRuns(ctx context.Context, o Options) ([]beside.Record, error) {
 			return nil, fmt.Errorf("bench on a GPU: %w", err)
 		}
 	}
-	m, err := o.model()
+	m, err := o.findNetwork()
 	if err != nil {
 		return nil, err
 	}
@@ -192,14 +196,14 @@ func PeerRuns(ctx context.Context, o Options) ([]beside.Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench on a GPU: %w", err)
 	}
-	b := peers{Options: o, model: m, record: beside.Record{Machine: beside.Machine(), Commit: beside.Commit(ctx)}}
+	b := peerBench{Options: o, model: m, record: beside.Record{Machine: beside.Machine(), Commit: beside.Commit(ctx)}}
 	defer b.close()
 	if err := b.start(ctx, torch); err != nil {
-		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, beside.Stopped(ctx, err))
+		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, beside.ContextCause(ctx, err))
 	}
-	records, err := b.measure()
+	records, err := b.measureAll()
 	if err = errors.Join(err, b.failed); err != nil {
-		return records, fmt.Errorf("bench on a GPU, %s: %w", m.name, beside.Stopped(ctx, err))
+		return records, fmt.Errorf("bench on a GPU, %s: %w", m.name, beside.ContextCause(ctx, err))
 	}
 	return records, nil
 }
@@ -207,8 +211,8 @@ func PeerRuns(ctx context.Context, o Options) ([]beside.Record, error) {
 // torchScript is the script of PyTorch's side on a GPU.
 const torchScript = "torch_gpu.py"
 
-// peers contains both sides of the comparison.
-type peers struct {
+// peerBench contains the running sides of the comparison.
+type peerBench struct {
 	Options
 	model  network
 	record beside.Record  // fields that all records share
@@ -217,18 +221,19 @@ type peers struct {
 	failed error // errors of the modes that did not start
 }
 
-func (b *peers) close() {
+// close ends all sides.
+func (b *peerBench) close() {
 	for _, s := range b.sides {
 		s.Close()
 	}
 }
 
-// start starts all sides. PyTorch's modes start one after the other, so that each has
-// the GPU for itself while it chooses its algorithms. Lockstep's side starts last.
-func (b *peers) start(ctx context.Context, torch []string) error {
+// start starts all sides. PyTorch's modes start one after the other, so that each has the
+// GPU to itself while it chooses its algorithms. Lockstep's side starts last.
+func (b *peerBench) start(ctx context.Context, torch []string) error {
 	var peers []*beside.Side
 	for _, mode := range b.Modes {
-		argv := append(append([]string{}, torch...), b.model.shape.GPUArguments()...)
+		argv := append(append([]string{}, torch...), b.model.shape.GPUPeerFlags()...)
 		argv = append(argv, "--mode", mode, "--precision", b.precisionName())
 		if b.peerDevice != "" {
 			argv = append(argv, "--device", b.peerDevice)
@@ -241,11 +246,11 @@ func (b *peers) start(ctx context.Context, torch []string) error {
 			return err
 		}
 		if err != nil {
-			b.failed = errors.Join(b.failed, fmt.Errorf("start PyTorch, %s: %w", mode, err))
-			beside.Say(b.Output, "PyTorch, %s: %v", mode, err)
+			b.failed = errors.Join(b.failed, fmt.Errorf("start PyTorch in mode %s: %w", mode, err))
+			beside.Logf(b.Output, "PyTorch, %s: %v", mode, err)
 			continue
 		}
-		beside.Say(b.Output, "%s: ready", s.About.Name)
+		beside.Logf(b.Output, "%s: ready", s.About.Name)
 		peers, b.modes = append(peers, s), append(b.modes, mode)
 	}
 	ours, err := b.startOurs(ctx)
@@ -253,28 +258,29 @@ func (b *peers) start(ctx context.Context, torch []string) error {
 	if err != nil {
 		return err
 	}
-	beside.Say(b.Output, "%s: ready", ours.About.Name)
+	beside.Logf(b.Output, "%s: ready", ours.About.Name)
 	for _, p := range peers {
-		if err := sameNetwork(ours.About, p.About); err != nil {
+		if err := checkSameNetwork(ours.About, p.About); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *peers) startOurs(ctx context.Context) (*beside.Side, error) {
-	command, err := beside.OwnCommand(ctx)
+// startOurs starts Lockstep's side.
+func (b *peerBench) startOurs(ctx context.Context) (*beside.Side, error) {
+	command, err := beside.WorkerCommand(ctx)
 	if err != nil {
 		return nil, err
 	}
 	argv := append(command, "--task", bench.TaskTrain, "--device", b.Device, "--precision", b.Precision, "--tf32="+strconv.FormatBool(b.TF32))
-	return beside.Start(ctx, beside.Program{Argv: append(argv, b.model.shape.OwnArguments()...), Workers: 1})
+	return beside.Start(ctx, beside.Program{Argv: append(argv, b.model.shape.WorkerFlags()...), Workers: 1})
 }
 
-// measure measures all sides in turns, starting with another side each time.
-func (b *peers) measure() ([]beside.Record, error) {
+// measureAll measures all sides in turn, and begins each repeat with another side.
+func (b *peerBench) measureAll() ([]beside.Record, error) {
 	request := fmt.Sprint(beside.RequestSteps, " ", b.Steps)
-	for _, s := range b.sides { // the first row compiles and captures, and is not counted
+	for _, s := range b.sides { // the first measurement compiles and captures, and is not counted
 		if _, err := s.Seconds(request); err != nil {
 			return nil, err
 		}
@@ -298,10 +304,10 @@ func (b *peers) measure() ([]beside.Record, error) {
 		r := b.record
 		r.Name, r.Unit, r.Peer = fmt.Sprintf("training %s, %s", b.model.name, b.precisionName()), "images/s", peer.About.Name
 		r.Target = b.model.target(mode, b.Precision)
-		r = beside.Compared(r, beside.PerSecond(images, seconds[0]), beside.PerSecond(images, seconds[i+1]))
-		beside.Say(b.Output, "%s: %.2f ms a step, %s: %.2f ms", b.sides[0].About.Name, 1e3*beside.Median(seconds[0])/float64(b.Steps), peer.About.Name, 1e3*beside.Median(seconds[i+1])/float64(b.Steps))
+		r = beside.Compare(r, beside.PerSecond(images, seconds[0]), beside.PerSecond(images, seconds[i+1]))
+		beside.Logf(b.Output, "%s: %.2f ms per step, %s: %.2f ms per step", b.sides[0].About.Name, 1e3*beside.Median(seconds[0])/float64(b.Steps), peer.About.Name, 1e3*beside.Median(seconds[i+1])/float64(b.Steps))
 		records = append(records, r)
-		m, err := b.memory(peer)
+		m, err := b.compareMemory(peer)
 		if err != nil {
 			first = errors.Join(first, err)
 			continue
@@ -311,7 +317,8 @@ func (b *peers) measure() ([]beside.Record, error) {
 	return records, first
 }
 
-func (b *peers) memory(peer *beside.Side) (beside.Record, error) {
+// compareMemory compares the peak memory of Lockstep and one mode of PyTorch.
+func (b *peerBench) compareMemory(peer *beside.Side) (beside.Record, error) {
 	r := b.record
 	r.Name, r.Unit, r.Peer = fmt.Sprintf("memory of %s, %s", b.model.name, b.precisionName()), "MiB", peer.About.Name
 	a, err := b.sides[0].PeakBytes()
@@ -322,11 +329,11 @@ func (b *peers) memory(peer *beside.Side) (beside.Record, error) {
 	if err != nil {
 		return r, err
 	}
-	return beside.ComparedCost(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
+	return beside.CompareCosts(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
 }
 
-// sameNetwork returns an error unless both sides train the same network.
-func sameNetwork(ours, peers beside.Greeting) error {
+// checkSameNetwork returns an error unless both sides train the same network.
+func checkSameNetwork(ours, peers beside.Greeting) error {
 	ours.Threads, peers.Threads = 1, 1
-	return beside.SameWork(ours, peers, 1)
+	return beside.CheckSameWork(ours, peers, 1)
 }

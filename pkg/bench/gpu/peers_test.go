@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/bench"
+	"lockstep/pkg/bench/internal/benchtest"
 	"lockstep/pkg/bench/internal/beside"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda"
@@ -115,7 +116,7 @@ func TestGPUKernelsLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Layers) == 0 || len(r.Kernels) != 0 || !strings.Contains(r.NoKernels, "CUPTI") || !strings.Contains(lines.String(), "left out") {
+	if len(r.Layers) == 0 || len(r.Kernels) != 0 || !strings.Contains(r.NoKernels, "CUPTI") || !strings.Contains(lines.String(), "skipped the kernels") {
 		t.Errorf("the report says %q, %d kernels; lines are %s", r.NoKernels, len(r.Kernels), lines.String())
 	}
 }
@@ -168,7 +169,7 @@ func TestGPUPeerRuns(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, torchScript), []byte(gpuPeer), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	asWorker(t)
+	benchtest.AsWorker(t)
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	o := Options{Model: "unet-128", Repeats: 3, Steps: 4, Peer: beside.PeerOptions{Scripts: dir, Python: "sh"}, shape: &tiny, open: onSimulatedGPU}
 	records, err := PeerRuns(t.Context(), o)
@@ -197,14 +198,14 @@ func TestGPUPeerRuns(t *testing.T) {
 		t.Errorf("a mode that does not start: %d records, %v", len(records), err)
 	}
 	t.Setenv("FAKE_FLOPS", "1")
-	if _, err := PeerRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), "different networks") {
+	if _, err := PeerRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), "the networks differ") {
 		t.Errorf("another network: %v", err)
 	}
 }
 
 // TestGPUTargets are those that the models are held to.
 func TestGPUTargets(t *testing.T) {
-	for _, m := range models() {
+	for _, m := range networks() {
 		eager, half, roofline, batch := 1.1, 1.0, 0.6, 16
 		switch m.name {
 		case "unet-128":
@@ -254,7 +255,7 @@ func TestTorchGPU(t *testing.T) {
 	if _, err := peer.Torch(t.Context(), torchScript); errors.Is(err, beside.ErrPeerMissing) {
 		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
 	}
-	asWorker(t)
+	benchtest.AsWorker(t)
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	s := tiny
 	s.Biases = true
@@ -262,7 +263,7 @@ func TestTorchGPU(t *testing.T) {
 		Model: "unet-128", Precision: "fp32", Repeats: 1, Steps: 1, Modes: []string{"eager"}, shape: &s, open: onSimulatedGPU, peerDevice: "cpu",
 	})
 	// On a processor it has no memory of a device to name.
-	if err == nil || !strings.Contains(err.Error(), "0 bytes cannot be") || len(records) != 1 || !strings.HasPrefix(records[0].Peer, "PyTorch") || !(records[0].PeerValue > 0) {
+	if err == nil || !strings.Contains(err.Error(), "got 0 bytes, want a positive number") || len(records) != 1 || !strings.HasPrefix(records[0].Peer, "PyTorch") || !(records[0].PeerValue > 0) {
 		t.Errorf("%+v, %v", records, err)
 	}
 }

@@ -32,24 +32,24 @@ const (
 	planFLOPS = 60e12
 )
 
-// PlanReport is the work of the kernels of a step, counted without a GPU.
+// PlanReport describes the work of the kernels of a step, counted without a GPU.
 type PlanReport struct {
-	Model     string    `json:"model"`
-	Network   string    `json:"network"`
-	Precision string    `json:"precision"`
-	Batch     int       `json:"batch"`
-	Ceilings  Ceilings  `json:"ceilings"`
-	Ways      []PlanWay `json:"ways"`
+	Model     string        `json:"model"`
+	Network   string        `json:"network"`
+	Precision string        `json:"precision"`
+	Batch     int           `json:"batch"`
+	Ceilings  Ceilings      `json:"ceilings"`
+	Ways      []PlanVariant `json:"ways"`
 }
 
-// Ceilings are assumed, not measured.
+// Ceilings are the assumed throughputs of the GPU; they are not measured.
 type Ceilings struct {
 	TensorFLOPS    float64 `json:"tensor_flops"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
 }
 
-// PlanWay is a step with a certain set of the engine's fusions.
-type PlanWay struct {
+// PlanVariant describes the work of a step with a certain set of the engine's fusions.
+type PlanVariant struct {
 	Name            string             `json:"name"`
 	Tasks           int                `json:"tasks"`
 	FLOPs           float64            `json:"flops"`
@@ -61,7 +61,7 @@ type PlanWay struct {
 	Layers          []PlanLayer        `json:"layers"`
 }
 
-// PlanLayer is one task.
+// PlanLayer describes the work of one task of a layer.
 type PlanLayer struct {
 	Part      string  `json:"part"`
 	Layer     string  `json:"layer"`
@@ -74,22 +74,22 @@ type PlanLayer struct {
 // Validate returns an error for the first invalid option.
 func (o PlanOptions) Validate() error {
 	if o.Batch < 0 || o.TFLOPS < 0 || o.TBPS < 0 {
-		return fmt.Errorf("plan for a GPU: batch %d, %g TFLOP/s, %g TB/s: use numbers above 0", o.Batch, o.TFLOPS, o.TBPS)
+		return fmt.Errorf("plan for a GPU: got batch %d, %g TFLOP/s and %g TB/s, want positive numbers", o.Batch, o.TFLOPS, o.TBPS)
 	}
 	return Options{Model: o.Model, Precision: o.Precision}.Validate()
 }
 
-// Plan counts the bytes and products of the kernels of a training step with Adam, and
-// computes the least time that they need: without fusions, with fusions, and in fp16
-// with convolutions that include batch norms. It assumes that cuDNN supports every
-// requested graph. If some are missing on a GPU, the step takes longer.
+// Plan counts the bytes and floating-point operations of the kernels of a training step
+// with Adam, and computes the least time that they need: without fusions, with fusions,
+// and in fp16 with convolutions that include batch norms. It assumes that cuDNN supports
+// every requested graph. If some are missing on a GPU, the step takes longer.
 func Plan(o PlanOptions) (*PlanReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o.Precision = cmp.Or(o.Precision, "bf16")
 	c := cuda.Ceilings{TensorFLOPS: 1e12 * cmp.Or(o.TFLOPS, planTFLOPS), BytesPerSecond: 1e12 * cmp.Or(o.TBPS, planTBPS), FLOPS: planFLOPS}
-	m, err := Options{Model: o.Model}.model()
+	m, err := Options{Model: o.Model}.findNetwork()
 	if err != nil {
 		return nil, err
 	}
@@ -120,20 +120,21 @@ func Plan(o PlanOptions) (*PlanReport, error) {
 		if err != nil {
 			return nil, err
 		}
-		e := Options{Precision: o.Precision}.withDefaults().engine()
+		e := Options{Precision: o.Precision}.withDefaults().engineOptions()
 		e.Fuse, e.FuseNorm = way.fuse, way.norm
 		update := optim.DefaultConfig().Update(1e-3, 1)
 		work, err := cuda.PlannedWork(p, e, &update)
 		if err != nil {
 			return nil, fmt.Errorf("plan for a GPU, %s: %w", m.name, err)
 		}
-		r.Ways = append(r.Ways, planWay(way.name, work, c, m.shape.Batch))
+		r.Ways = append(r.Ways, newPlanVariant(way.name, work, c, m.shape.Batch))
 	}
 	return r, nil
 }
 
-func planWay(name string, work []cuda.Work, c cuda.Ceilings, batch int) PlanWay {
-	w := PlanWay{Name: name, Tasks: len(work), PartBytes: map[string]float64{}, TaskBytes: map[string]float64{}}
+// newPlanVariant adds up the work of a step and computes the least time that it needs.
+func newPlanVariant(name string, work []cuda.Work, c cuda.Ceilings, batch int) PlanVariant {
+	w := PlanVariant{Name: name, Tasks: len(work), PartBytes: map[string]float64{}, TaskBytes: map[string]float64{}}
 	each, sum := c.Bounds(work)
 	for i, t := range work {
 		w.FLOPs += t.FLOPs

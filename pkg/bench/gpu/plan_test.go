@@ -50,10 +50,10 @@ func TestGPUPlan(t *testing.T) {
 		}
 	}
 	for want, o := range map[string]PlanOptions{
-		`model "vgg" is not known`:     {Model: "vgg"},
-		`precision "int8" is not`:      {Model: "unet-128", Precision: "int8"},
-		"batch -1":                     {Model: "unet-128", Batch: -1},
-		"-3 TB/s: use numbers above 0": {Model: "unet-128", TBPS: -3},
+		`unknown model "vgg"`:            {Model: "vgg"},
+		`precision "int8" is not`:        {Model: "unet-128", Precision: "int8"},
+		"batch -1":                       {Model: "unet-128", Batch: -1},
+		"-3 TB/s, want positive numbers": {Model: "unet-128", TBPS: -3},
 	} {
 		if _, err := Plan(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)

@@ -18,8 +18,8 @@ import (
 	"lockstep/pkg/engine"
 )
 
-// Results contains the results of environment/gpu-check in a folder of logs/gpu. For a
-// stage that was not run, the texts state that.
+// Results contains the results of environment/gpu-check that are in a folder of logs/gpu.
+// The methods return text; for a stage that was not run, the text states that.
 type Results struct {
 	Folder   string // logs/gpu/2026-11-21; empty: there is none
 	root     string
@@ -30,9 +30,9 @@ type Results struct {
 	Training *Curves
 }
 
-// ReadResults reads the newest folder of results below root (logs/gpu of the checkout)
-// in which a stage has succeeded. A missing folder, or one without results, is not an
-// error; an unreadable file is.
+// ReadResults reads the newest folder of results below root (logs/gpu of the checkout) in
+// which a stage has succeeded. If there is none, the Results are empty. An unreadable
+// file is an error.
 func ReadResults(root string) (*Results, error) {
 	r := &Results{root: root}
 	days, err := filepath.Glob(filepath.Join(root, "20??-??-??"))
@@ -56,7 +56,7 @@ func ReadResults(root string) (*Results, error) {
 		r.Folder = day
 		slices.Sort(files)
 		for _, file := range files {
-			if err := r.read(file); err != nil {
+			if err := r.readStage(file); err != nil {
 				return nil, fmt.Errorf("read results of a GPU: %w", err)
 			}
 		}
@@ -65,8 +65,8 @@ func ReadResults(root string) (*Results, error) {
 	return r, nil
 }
 
-// read reads the file of one stage.
-func (r *Results) read(path string) error {
+// readStage reads the file of one stage.
+func (r *Results) readStage(path string) error {
 	var to any
 	name := strings.TrimSuffix(filepath.Base(path), ".json")
 	switch {
@@ -96,8 +96,8 @@ func (r *Results) read(path string) error {
 	return nil
 }
 
-// notRun returns a text that a stage was not run.
-func (r *Results) notRun(stage string) string {
+// describeMissing returns a text which states that a stage was not run.
+func (r *Results) describeMissing(stage string) string {
 	if r.Folder == "" && r.failed != "" {
 		return fmt.Sprintf("No stage has been done on a GPU yet: %s holds those that failed. environment/gpu-check %s runs this one again.\n", r.failed, stage)
 	}
@@ -110,7 +110,7 @@ func (r *Results) notRun(stage string) string {
 // Versions describes the machine: devices and libraries.
 func (r *Results) Versions() string {
 	if r.Machine == nil {
-		return r.notRun("versions")
+		return r.describeMissing("versions")
 	}
 	return r.Machine.String()
 }
@@ -119,9 +119,9 @@ func (r *Results) Versions() string {
 // and memory.
 func (r *Results) Speed() string {
 	if len(r.Reports) == 0 {
-		return r.notRun("bench")
+		return r.describeMissing("bench")
 	}
-	return table(func(w io.Writer) {
+	return formatTable(func(w io.Writer) {
 		fmt.Fprintln(w, "network\tprecision\timages/s\tms a step\tof the roofline\tmust be\tMiB")
 		for _, b := range r.Reports {
 			if len(b.Records) == 0 {
@@ -136,15 +136,15 @@ func (r *Results) Speed() string {
 // Comparison returns one line per network and mode of PyTorch.
 func (r *Results) Comparison() string {
 	if len(r.Peers) == 0 {
-		return r.notRun("peers")
+		return r.describeMissing("peers")
 	}
-	return table(func(w io.Writer) {
+	return formatTable(func(w io.Writer) {
 		fmt.Fprintln(w, "what\tours\tpeer\tits\tunit\tratio\tmust be\t")
 		for _, p := range r.Peers {
 			verdict, target := "", ""
 			if p.Target > 0 {
 				target, verdict = fmt.Sprintf("%.2f", p.Target), "missed"
-				if p.Met() {
+				if p.MeetsTarget() {
 					verdict = "reached"
 				}
 			}
@@ -153,17 +153,18 @@ func (r *Results) Comparison() string {
 	})
 }
 
-// Verdict describes whether training on the GPU followed the CPU's curve.
+// Verdict describes whether the loss of training on the GPU followed the CPU's curve.
 func (r *Results) Verdict() string {
 	if r.Training == nil {
-		return r.notRun("train")
+		return r.describeMissing("train")
 	}
 	var b strings.Builder
 	_ = r.Training.Write(&b, false) // A strings.Builder takes everything.
 	return b.String()
 }
 
-func table(f func(io.Writer)) string {
+// formatTable returns the text that f writes, with aligned columns.
+func formatTable(f func(io.Writer)) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	f(w)
@@ -171,7 +172,7 @@ func table(f func(io.Writer)) string {
 	return b.String()
 }
 
-// runsLimit limits the size of the run folders of a check, in bytes.
+// runsLimit is the maximum size of the unpacked run folders of a check, in bytes.
 const runsLimit = 256 << 20
 
 // Runs unpacks the run folders of the train stage into dir and returns the folder of the
@@ -194,7 +195,7 @@ func (r *Results) Runs(dir string) (study string, err error) {
 	return filepath.Join(dir, "gpu"), nil
 }
 
-// unpack writes the files in a .tar.gz below dir.
+// unpack extracts the files of a .tar.gz into dir.
 func unpack(from io.Reader, dir string) error {
 	z, err := gzip.NewReader(from)
 	if err != nil {
@@ -220,9 +221,9 @@ func unpack(from io.Reader, dir string) error {
 			err = root.MkdirAll(name, 0o755)
 		case tar.TypeReg:
 			if left -= h.Size; left < 0 {
-				return fmt.Errorf("it holds more than %d MiB", runsLimit>>20)
+				return fmt.Errorf("the unpacked files are larger than %d MiB", runsLimit>>20)
 			}
-			err = writeAll(root, name, files)
+			err = writeFile(root, name, files)
 		}
 		if err != nil {
 			return err
@@ -230,7 +231,8 @@ func unpack(from io.Reader, dir string) error {
 	}
 }
 
-func writeAll(root *os.Root, name string, from io.Reader) error {
+// writeFile writes a file below root and creates its folder.
+func writeFile(root *os.Root, name string, from io.Reader) error {
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}

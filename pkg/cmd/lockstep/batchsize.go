@@ -15,8 +15,9 @@ import (
 	"lockstep/pkg/tune"
 )
 
-// memoryShare is the fraction of a machine's memory that the workers may use. The rest
-// is for the system and for memory that Go's garbage collector has not released yet.
+// memoryShare is the fraction of a machine's memory that the workers may use. The
+// remainder is for the system and for memory that Go's garbage collector has not released
+// yet.
 const memoryShare = 0.8
 
 func batchsizeCommand() *cobra.Command {
@@ -26,46 +27,47 @@ func batchsizeCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "batchsize",
-		Short: "Find the largest batch that memory takes, with the evidence",
-		Long: `Finds the largest batch per worker that the memory takes: by powers of 2 until
+		Short: "Find the largest batch that fits into memory, with the evidence",
+		Long: `Finds the largest batch per worker that fits into memory: by powers of 2 until
 one does not fit, then by bisection between the last that fits and the first
-that does not. Each line says what was tried and what it needs. On the CPU a
-batch is weighed by the memory plan (activations, parameters, gradients, the
-optimiser's slots, the loader's batches) and the result by loading it; on a GPU
-each batch is loaded and does one step. Workers of one machine share its memory.
+that does not. Each line shows a batch and the memory that it needs. On the CPU
+the memory plan determines what a batch needs (activations, parameters,
+gradients, the optimizer's state, the loader's batches), and the result is
+checked by loading it; on a GPU each batch is loaded and trains one step.
+Workers on one machine share its memory.
 
   lockstep batchsize --config unet2d-cells
   lockstep batchsize --config unet2d-study --memory 16GiB --workers 2
   lockstep batchsize --logs DIR
 
-With --logs it reads the logs of jobs that were run instead (their error files
-too: PyTorch's, TensorFlow's and CUDA's messages, and Slurm's oom-kill), and
-names for each series the last batch that trained and the first that ran out of
-memory, with the files and lines that show it.`,
+With --logs it tries no batches, but reads the logs of jobs that have run (also
+their error files: messages of PyTorch, TensorFlow and CUDA, and Slurm's
+oom-kill). For each series it prints the largest batch that trained and the
+smallest that ran out of memory, with the files and lines of the evidence.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("logs") {
 				for _, name := range []string{"config", "memory", "workers", "most", "device", "set"} {
 					if c.Flags().Changed(name) {
-						return usage(fmt.Errorf("--logs and --%s: --logs reads what jobs left and tries nothing; leave --%s out", name, name))
+						return usageError(fmt.Errorf("--logs and --%s cannot be combined: with --logs no batches are tried; omit --%s", name, name))
 					}
 				}
-				return batchLimits(c, logs, asJSON)
+				return printBatchLimits(c, logs, asJSON)
 			}
 			if device != "" {
 				set = append([]string{"engine.device=" + train.Quoted(device)}, set...)
 			}
 			cfg, err := train.Named(config, set...)
 			if err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if workers < 1 {
-				return usage(fmt.Errorf("--workers is %d: use at least 1", workers))
+				return usageError(fmt.Errorf("invalid --workers %d: use at least 1", workers))
 			}
 			o := tune.BatchOptions{Workers: workers, Most: most, Memory: int64(memoryShare * float64(runs.CollectHost().MemoryBytes))}
 			if memory != "" {
 				if o.Memory, err = parseBytes(memory); err != nil {
-					return usage(err)
+					return usageError(err)
 				}
 			}
 			if !asJSON {
@@ -84,19 +86,19 @@ memory, with the files and lines that show it.`,
 	}
 	f := c.Flags()
 	f.StringVar(&config, "config", "unet2d-cells", "a shipped config or a .yaml file")
-	f.StringVar(&memory, "memory", "", "of all workers together, such as 8GiB (default: 80 % of this machine's); a GPU knows its own")
-	f.IntVar(&workers, "workers", 1, "on this machine, which share the memory")
+	f.StringVar(&memory, "memory", "", "memory of all workers together, such as 8GiB (default: 80 % of this machine's); not used on a GPU")
+	f.IntVar(&workers, "workers", 1, "workers on this machine, which share the memory")
 	f.IntVar(&most, "most", 0, "largest batch to try (default: as many samples as each worker gets)")
-	f.StringVar(&device, "device", "", "cpu or cuda, instead of the config's")
-	f.StringArrayVar(&set, "set", nil, "key=value in the config, repeatable")
-	f.StringVar(&logs, "logs", "", "take the evidence from the logs under this folder, instead of trying batches")
+	f.StringVar(&device, "device", "", "cpu or cuda, in place of the config's")
+	f.StringArrayVar(&set, "set", nil, "key=value to change in the config; repeatable")
+	f.StringVar(&logs, "logs", "", "read the evidence from the logs under this folder; try no batches")
 	f.BoolVar(&asJSON, "json", false, "the result and the evidence as a JSON object")
 	return c
 }
 
-// batchLimits prints the batch sizes with which the jobs below a folder trained, and
-// those with which they ran out of memory.
-func batchLimits(c *cobra.Command, path string, asJSON bool) error {
+// printBatchLimits reads the logs of the jobs below a folder, and prints for each series
+// the batch sizes that trained and those that ran out of memory.
+func printBatchLimits(c *cobra.Command, path string, asJSON bool) error {
 	place, err := runs.LocateLogs(path)
 	if err != nil {
 		return err
@@ -107,7 +109,7 @@ func batchLimits(c *cobra.Command, path string, asJSON bool) error {
 	}
 	limits := logread.BatchLimits(read.Runs)
 	if len(limits) == 0 {
-		return fmt.Errorf("find batches in %s: no job trained an epoch or ran out of memory; lockstep read --explain says what each file is", place)
+		return fmt.Errorf("find batches in %s: no job trained an epoch or ran out of memory; lockstep read --explain describes each file", place)
 	}
 	if asJSON {
 		return json.NewEncoder(c.OutOrStdout()).Encode(limits)
@@ -135,5 +137,5 @@ func parseBytes(s string) (int64, error) {
 		}
 		break
 	}
-	return 0, fmt.Errorf("%q is no size: use a number with KiB, MiB, GiB, MB or GB, such as 8GiB", s)
+	return 0, fmt.Errorf("invalid size %q: use a number with KiB, MiB, GiB, MB or GB, such as 8GiB", s)
 }

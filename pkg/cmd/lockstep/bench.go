@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,26 +15,28 @@ import (
 func benchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure Lockstep beside what it is compared with",
-		Long: `Measures Lockstep and what it is compared with in turns, in one call. Run it on
-an idle machine. Peers are installed by ` + bench.Advice + `; one that is
-missing is exit code 3.`,
+		Short: "Compare Lockstep with other programs",
+		Long: `Measures Lockstep and the programs that it is compared with (the peers),
+alternating, in one call. Run it on an idle machine. ` + bench.InstallCommand + `
+installs the peers; if one is missing, the exit code is 3.`,
 	}
 	c.AddCommand(benchEngineCommand(), benchAblationCommand(), benchAllReduceCommand(), benchReadCommand(), benchLoaderCommand(), benchScalingCommand(), benchTwinsCommand(), benchWorkerCommand())
 	return c
 }
 
-// benchOutput contains the flags that all benchmarks have.
+// benchOutput contains the output flags that all benchmarks have.
 type benchOutput struct{ json, verbose bool }
 
-func (o *benchOutput) flags(f *pflag.FlagSet) {
-	f.BoolVar(&o.json, "json", false, "as a JSON array")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "say how it goes")
+func (o *benchOutput) addFlags(f *pflag.FlagSet) {
+	f.BoolVar(&o.json, "json", false, "print a JSON array")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "print progress messages")
 }
 
+// write writes the records. If a peer is missing, it returns an error with the exit code
+// exitMissing.
 func (o *benchOutput) write(c *cobra.Command, records []bench.Record, err error) error {
 	if errors.Is(err, bench.ErrPeerMissing) {
-		return missing(err)
+		return missingError(err)
 	}
 	if err != nil {
 		return err
@@ -41,21 +44,22 @@ func (o *benchOutput) write(c *cobra.Command, records []bench.Record, err error)
 	return bench.Write(c.OutOrStdout(), records, o.json)
 }
 
-func shapeFlags(f *pflag.FlagSet, s *bench.Shape) {
+// addShapeFlags adds flags for the network of a benchmark.
+func addShapeFlags(f *pflag.FlagSet, s *bench.Shape) {
 	*s = bench.DefaultShape()
-	f.StringVar(&s.Model, "model", s.Model, "network: "+strings.Join(bench.Models(), ", ")+" (default the first); it has a size of its own")
+	f.StringVar(&s.Model, "model", s.Model, "network: "+strings.Join(bench.Models(), ", ")+" (default: the first); each has its own default size")
 	f.IntVar(&s.Base, "base", s.Base, "channels of the network's first level")
 	f.IntVar(&s.Depth, "depth", s.Depth, "levels of a U-Net (2-D: above its bridge)")
 	f.IntVar(&s.Size, "size", s.Size, "height and width of an image, side of a volume")
 	f.IntVar(&s.Batch, "batch", s.Batch, "images per worker and step")
 }
 
-// modelShape sets the dimensions of s to the defaults of its model, except those that
-// were set by flags.
-func modelShape(f *pflag.FlagSet, s *bench.Shape) error {
+// setModelDefaults sets the dimensions of s to the defaults of its model, except those
+// that were set by flags.
+func setModelDefaults(f *pflag.FlagSet, s *bench.Shape) error {
 	own, err := bench.ShapeOf(s.Model)
 	if err != nil {
-		return usage(err)
+		return usageError(err)
 	}
 	s.Model = own.Model
 	for _, v := range []struct {
@@ -69,9 +73,10 @@ func modelShape(f *pflag.FlagSet, s *bench.Shape) error {
 	return nil
 }
 
-func peerFlags(f *pflag.FlagSet, p *bench.PeerOptions) {
-	f.StringVar(&p.Scripts, "peers", "", "folder of the peers' scripts (default: environment/peers of the checkout)")
-	f.StringVar(&p.Python, "python", "", "interpreter that has PyTorch (default: the first python3 that has)")
+// addPeerFlags adds flags for finding the peers.
+func addPeerFlags(f *pflag.FlagSet, p *bench.PeerOptions) {
+	f.StringVar(&p.Scripts, "peers", "", "folder with the peers' scripts (default: environment/peers of the checkout)")
+	f.StringVar(&p.Python, "python", "", "Python interpreter with PyTorch (default: the first python3 that has it)")
 }
 
 func benchEngineCommand() *cobra.Command {
@@ -79,25 +84,26 @@ func benchEngineCommand() *cobra.Command {
 	var out benchOutput
 	c := &cobra.Command{
 		Use:   "engine",
-		Short: "Training steps of the CPU engine beside PyTorch's",
-		Long: `Trains a network (forward, backward, Adam, fp32) here and in PyTorch, in turns:
-with each number of threads, in plain Go (LOCKSTEP_CPU=go) on one, and with several
-workers of one thread that exchange gradients, against gloo. Both must have the
-same parameters and FLOPs; PyTorch uses the faster of its memory formats. Peak
-memory is that of each side's processes. The networks are a 2-D U-Net, Keras'
-ResNet50V2 at 32×32, and at 32×32×32 the 3-D U-Net of strided convolutions and
-that of 3×3×3 convolutions (unet3d-k3; Çiçek et al., 2016).
+		Short: "Compare training steps of the CPU engine with PyTorch's",
+		Long: `Trains a network (forward, backward, Adam, fp32) in Lockstep and in PyTorch,
+alternating: with each number of threads, with the plain Go kernels
+(LOCKSTEP_CPU=go) on one thread, and with several workers of one thread that
+exchange gradients (PyTorch with gloo). Both sides must have the same parameters
+and FLOPs; PyTorch uses the faster of its memory formats. The peak memory of each
+side's processes is compared too. The networks are a 2-D U-Net, Keras' ResNet50V2
+at 32×32, and at 32×32×32 the 3-D U-Net of strided convolutions and the 3-D U-Net
+of 3×3×3 convolutions (unet3d-k3; Çiçek et al., 2016).
 
   lockstep bench engine --json
   lockstep bench engine --model resnet50v2 --plain-repeats 0
   lockstep bench engine --threads 1 --workers 0 --plain-repeats 0 -v`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := modelShape(c.Flags(), &o.Shape); err != nil {
+			if err := setModelDefaults(c.Flags(), &o.Shape); err != nil {
 				return err
 			}
 			if err := o.Validate(); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
@@ -110,10 +116,10 @@ that of 3×3×3 convolutions (unet3d-k3; Çiçek et al., 2016).
 	f.IntSliceVar(&o.Threads, "threads", []int{1, 2}, "numbers of threads of one worker")
 	f.IntVar(&o.Workers, "workers", 2, "workers of one thread that exchange gradients; 0: none")
 	f.IntVar(&o.Repeats, "repeats", 5, "steps of each side")
-	f.IntVar(&o.PlainRepeats, "plain-repeats", 2, "steps of plain Go; 0: it is not measured")
-	shapeFlags(f, &o.Shape)
-	peerFlags(f, &o.Peer)
-	out.flags(f)
+	f.IntVar(&o.PlainRepeats, "plain-repeats", 2, "steps with the plain Go kernels; 0: not measured")
+	addShapeFlags(f, &o.Shape)
+	addPeerFlags(f, &o.Peer)
+	out.addFlags(f)
 	return c
 }
 
@@ -122,19 +128,20 @@ func benchAblationCommand() *cobra.Command {
 	var out benchOutput
 	c := &cobra.Command{
 		Use:   "ablation",
-		Short: "What each optimisation of the engine gives",
-		Long: `Trains the benchmarks' U-Net with all optimisations and without one of them, in
-turns: the choice of convolution against each algorithm alone, fused kernels, and
-with several workers the exchange of gradients during the backward pass.
+		Short: "Measure the gain of each optimization of the engine",
+		Long: `Trains the benchmarks' U-Net with all optimizations and without one of them,
+alternating: the choice of the convolution algorithm compared with each algorithm
+alone, fused kernels, and with several workers the exchange of gradients during
+the backward pass.
 
   lockstep bench ablation --repeats 5`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := modelShape(c.Flags(), &o.Shape); err != nil {
+			if err := setModelDefaults(c.Flags(), &o.Shape); err != nil {
 				return err
 			}
 			if err := o.Validate(); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
@@ -144,11 +151,11 @@ with several workers the exchange of gradients during the backward pass.
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&o.Threads, "threads", 1, "of one worker")
+	f.IntVar(&o.Threads, "threads", 1, "threads of one worker")
 	f.IntVar(&o.Workers, "workers", 2, "workers of one thread that exchange gradients; 0: none")
-	f.IntVar(&o.Repeats, "repeats", 5, "steps with and without")
-	shapeFlags(f, &o.Shape)
-	out.flags(f)
+	f.IntVar(&o.Repeats, "repeats", 5, "measured steps with and without each optimization")
+	addShapeFlags(f, &o.Shape)
+	out.addFlags(f)
 	return c
 }
 
@@ -157,15 +164,15 @@ func benchAllReduceCommand() *cobra.Command {
 	var out benchOutput
 	c := &cobra.Command{
 		Use:   "allreduce",
-		Short: "Sums over all workers beside those of gloo",
-		Long: `Adds up buffers of float32 over all workers, here and with PyTorch's gloo, in
-turns: bytes of the buffer a second.
+		Short: "Compare all-reduces with those of gloo",
+		Long: `Adds up float32 buffers over all workers, with Lockstep and with PyTorch's gloo,
+alternating, and reports the bytes of the buffer per second.
 
   lockstep bench allreduce --workers 2 --sizes 1000,8000000`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
@@ -176,10 +183,10 @@ turns: bytes of the buffer a second.
 	}
 	f := c.Flags()
 	f.IntVar(&o.Workers, "workers", 2, "processes; each needs a core")
-	f.IntSliceVar(&o.Sizes, "sizes", bench.DefaultSizes(), "bytes of the buffer")
-	f.IntVar(&o.Repeats, "repeats", 5, "of each size and side")
-	peerFlags(f, &o.Peer)
-	out.flags(f)
+	f.IntSliceVar(&o.Sizes, "sizes", bench.DefaultSizes(), "sizes of the buffer in bytes")
+	f.IntVar(&o.Repeats, "repeats", 5, "repeats of each size and side")
+	addPeerFlags(f, &o.Peer)
+	out.addFlags(f)
 	return c
 }
 
@@ -188,19 +195,19 @@ func benchTwinsCommand() *cobra.Command {
 	var out benchOutput
 	c := &cobra.Command{
 		Use:   "twins [CONFIG…]",
-		Short: "Quality of the -laptop configs with more workers beside one worker",
-		Long: `Trains the configs for a laptop (or those that are named) to their end with one
-worker and with more, once per seed, and compares IoU, accuracy on held-out images or
-held-out loss with those of one worker. A value is to be within one worker's 95 %
-interval over the seeds: quality does not depend on the number of workers, as the
-courses teach. Workers may outnumber the cores: no times are compared.
+		Short: "Compare the quality of several workers with one worker",
+		Long: `Trains the -laptop configs (or the given CONFIGs) to their end with one worker and
+with more, once per seed, and compares IoU, accuracy on held-out images or held-out
+loss with one worker. The value must be within one worker's 95 % interval over the
+seeds: quality does not depend on the number of workers, as the courses teach. There
+may be more workers than cores, because no times are compared.
 
   lockstep bench twins
   lockstep bench twins resnet50v2-cifar10-laptop --seeds 1,2,3,4,5 -v`,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.Configs = args
 			if err := o.Validate(); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
@@ -211,9 +218,9 @@ courses teach. Workers may outnumber the cores: no times are compared.
 	}
 	f := c.Flags()
 	f.IntSliceVar(&o.Workers, "workers", []int{2, 4}, "worker counts to compare with one worker")
-	f.Int64SliceVar(&o.Seeds, "seeds", []int64{1, 2, 3}, "a run of each worker count for each")
-	f.StringArrayVar(&o.Set, "set", nil, "key=value in each config, repeatable")
-	out.flags(f)
+	f.Int64SliceVar(&o.Seeds, "seeds", []int64{1, 2, 3}, "seeds; each worker count is trained once per seed")
+	f.StringArrayVar(&o.Set, "set", nil, "key=value to change in each config; repeatable")
+	out.addFlags(f)
 	return c
 }
 
@@ -222,11 +229,12 @@ func benchScalingCommand() *cobra.Command {
 	var out benchOutput
 	c := &cobra.Command{
 		Use:   "scaling",
-		Short: "Weak scaling: throughput of N workers over that of one",
-		Long: `Measures throughput with a fixed batch per worker at each number of workers,
-interleaved, and reports the median of the ratios. Run it on an idle machine.
-Beside N workers stand N runs of one worker at the same time: they exchange
-nothing and wait for nobody, so they show how much this machine can give.
+		Short: "Measure weak scaling: the throughput of N workers relative to one",
+		Long: `Measures the throughput of each number of workers with a fixed batch per worker,
+interleaved, and reports the median of the ratios. Run it on an idle machine. The
+throughput of N workers is also compared with N simultaneous runs of one worker:
+these exchange nothing and do not wait for each other, so they show the limit of
+this machine.
 
   lockstep bench scaling --workers 1,2 --repeats 5 --json`,
 		Args: cobra.NoArgs,
@@ -242,38 +250,28 @@ nothing and wait for nobody, so they show how much this machine can give.
 	f.StringVar(&o.Config, "config", "unet2d-cells", "a shipped config or a .yaml file")
 	f.IntSliceVar(&o.Workers, "workers", []int{1, 2}, "numbers of workers; the first is the baseline")
 	f.IntVar(&o.Repeats, "repeats", 5, "runs of each number of workers")
-	f.IntVar(&o.Epochs, "epochs", 4, "of each run; the first is left out")
-	f.IntVar(&o.Threads, "threads", 1, "per worker")
-	out.flags(f)
+	f.IntVar(&o.Epochs, "epochs", 4, "epochs of each run; the first is not counted")
+	f.IntVar(&o.Threads, "threads", 1, "threads per worker")
+	out.addFlags(f)
 	return c
 }
 
-// benchWorkerCommand returns the command of Lockstep's side of a comparison, which the
-// other benchmarks start.
+// benchWorkerCommand returns the hidden command of Lockstep's side of a comparison, which
+// the other benchmarks start.
 func benchWorkerCommand() *cobra.Command {
-	o := bench.WorkerOptions{Engine: engine.DefaultOptions()}
+	o := bench.WorkerOptions{Engine: engine.DefaultOptions(), Shape: bench.DefaultShape()}
 	c := &cobra.Command{
 		Use: "worker", Hidden: true, Args: cobra.NoArgs,
 		Short: "Answer requests from standard input until it ends",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.Task == bench.TaskRead {
-				collectRarely() // as in the commands that read logs
+				reduceGC() // as in the commands that read logs
 			}
-			return bench.Work(c.Context(), o, c.InOrStdin(), c.OutOrStdout())
+			return bench.RunWorker(c.Context(), o, c.InOrStdin(), c.OutOrStdout())
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&o.Task, "task", "train", "train, allreduce or read")
-	f.IntVar(&o.Engine.Threads, "threads", 1, "of this worker")
-	f.StringVar(&o.Engine.Convolution, "convolution", o.Engine.Convolution, "algorithm")
-	f.BoolVar(&o.Engine.Fuse, "fuse", o.Engine.Fuse, "batch norm and ReLU in one kernel")
-	f.BoolVar(&o.Engine.Overlap, "overlap", o.Engine.Overlap, "exchange gradients during backward")
-	f.StringVar(&o.Engine.Device, "device", o.Engine.Device, "cpu or cuda")
-	f.StringVar(&o.Engine.Precision, "precision", o.Engine.Precision, "of a GPU")
-	f.BoolVar(&o.Engine.TF32, "tf32", o.Engine.TF32, "in fp32 on a GPU")
-	shapeFlags(f, &o.Shape)
-	f.IntVar(&o.Shape.Width, "width", 0, "width of an image; 0: as its height")
-	f.StringVar(&o.Shape.Network, "network", "", "one of lockstep model's, in place of a U-Net")
-	f.BoolVar(&o.Shape.Biases, "biases", false, "convolutions before a batch norm have biases")
+	f := flag.NewFlagSet("worker", flag.ContinueOnError)
+	o.AddFlags(f)
+	c.Flags().AddGoFlagSet(f)
 	return c
 }

@@ -11,13 +11,14 @@ func benchReadCommand() *cobra.Command {
 	var out benchOutput
 	c := &cobra.Command{
 		Use:   "read",
-		Short: "Reading and drawing logs beside pandas and matplotlib",
-		Long: `Reads a text log (SC21) and a table of numbers (the U-Net study) here and with
-pandas, and draws four panels of each here and with matplotlib, in turns; then reads files of each kind on one core,
-draws the first figure of a folder of many runs, and reads long files to see how
-much memory that takes. These have no peer: what they are compared with is what
-is required. All files are made from a seed, in the folder for temporary files,
-which must have room for the long one (--long-megabytes).
+		Short: "Compare reading and drawing logs with pandas and matplotlib",
+		Long: `Reads a text log (SC21) and a table of numbers (the U-Net study) with Lockstep and
+with pandas, and draws four panels of each with Lockstep and with matplotlib,
+alternating. Then it reads files of each kind on one core, draws the first figure of a
+folder of many runs, and measures the peak memory of reading long files. These
+measurements have no peer and are compared with required values. All files are
+generated from a seed in the folder for temporary files, which must have enough free
+space for the long files (--long-megabytes).
 
   lockstep bench read --json
   lockstep bench read --megabytes 0 --long-megabytes 0 -v
@@ -25,7 +26,7 @@ which must have room for the long one (--long-megabytes).
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
@@ -35,13 +36,13 @@ which must have room for the long one (--long-megabytes).
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&o.Lines, "lines", 100_000, "of the log that is drawn")
-	f.IntVar(&o.Runs, "runs", 1000, "of the folder whose first figure is drawn; 0: not measured")
-	f.IntVar(&o.Megabytes, "megabytes", 64, "of a file of each kind; 0: not measured")
-	f.IntVar(&o.LongMegabytes, "long-megabytes", 2000, "of the long files; 0: not measured")
-	f.IntVar(&o.Repeats, "repeats", 5, "of each measurement")
-	f.StringVar(&o.Peer.Scripts, "peers", "", "folder of the peers' scripts (default: environment/peers of the checkout)")
-	f.StringVar(&o.Peer.Python, "python", "", "interpreter that has pandas and matplotlib (default: the first python3 that has)")
-	out.flags(f)
+	f.IntVar(&o.Lines, "lines", 100_000, "lines of the log that is parsed and drawn")
+	f.IntVar(&o.Runs, "runs", 1000, "runs in the folder whose first figure is drawn; 0: not measured")
+	f.IntVar(&o.Megabytes, "megabytes", 64, "size of a file of each kind in MB; 0: not measured")
+	f.IntVar(&o.LongMegabytes, "long-megabytes", 2000, "size of the long files in MB; 0: not measured")
+	f.IntVar(&o.Repeats, "repeats", 5, "repeats of each measurement")
+	f.StringVar(&o.Peer.Scripts, "peers", "", "folder with the peers' scripts (default: environment/peers of the checkout)")
+	f.StringVar(&o.Peer.Python, "python", "", "Python interpreter with pandas and matplotlib (default: the first python3 that has them)")
+	out.addFlags(f)
 	return c
 }

@@ -11,20 +11,22 @@ func compareCommand() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use:   "compare A B [PATH…]",
-		Short: "Is A faster than B? Effect, interval and test at each number of workers",
-		Long: `Compares the speed of two folders of logs, or with PATHs of two series in them,
-at each number of workers that both have: how many times A is as fast as B, the
-interval of that from repeated runs (seeds), Welch's test of the logarithms and
-the exact permutation test, and the verdict in a sentence. Over all worker counts
-it gives one answer by Wilcoxon's signed-rank test, whose pairs are the counts.
+		Short: "Test whether A is faster than B at each number of workers",
+		Long: `Compares the speed of two folders of logs or, if PATHs are given, of two series in
+them, at each number of workers that both contain. It prints how many times A is as
+fast as B, the confidence interval of this ratio from repeated runs (seeds), Welch's
+test of the logarithms, the exact permutation test, and the verdict in a sentence. For
+all worker counts together it uses Wilcoxon's signed-rank test, with one pair per
+worker count.
 
   lockstep compare logs/before logs/after
   lockstep compare horovod native logs/unet2d-cells
 
-One run of each says nothing of noise: the verdict at that count is then "cannot
-tell". Six worker counts or more have a pooled answer without repeated runs.`,
+A single run of each contains no information about noise: the verdict at that worker
+count is then "cannot tell". With six or more worker counts there is a pooled answer
+without repeated runs.`,
 		Args: func(c *cobra.Command, args []string) error {
-			return someArgs("name two folders, or two series and the folder that has them: lockstep compare A B [PATH…]")(c, args[:max(0, len(args)-1)])
+			return minimumOneArg("name two folders, or two series and the folder that has them: lockstep compare A B [PATH…]")(c, args[:max(0, len(args)-1)])
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			var result *scaling.Comparisons

@@ -19,13 +19,13 @@ import (
 func dataCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "data",
-		Short: "Make data to train on without a network, or download public sets",
+		Short: "Generate training data, or download public data sets",
 	}
 	c.AddCommand(dataMakeCommand(), dataGetCommand(), dataListCommand())
 	return c
 }
 
-// makeFlags contains the flags of data make.
+// makeFlags contains the flags of lockstep data make.
 type makeFlags struct {
 	count, test         int
 	height, width, edge int
@@ -36,18 +36,18 @@ type makeFlags struct {
 	gzip                bool
 }
 
-// generator is a kind of data that data make can write.
+// generator is a kind of data that lockstep data make can generate.
 type generator struct {
 	name, does, formats string
 	make                func(c *cobra.Command, dir string, f makeFlags) (trains string, err error)
 }
 
-// generators returns all kinds with their formats. A kind's first format is the default.
+// generators returns all kinds of data. The first of a kind's formats is the default.
 func generators() []generator {
 	return []generator{
 		{"cells", "microscope images of cells and their masks (data kind pairs)", "png tiff", makeCells},
-		{"cifar10", "pictures of ten shapes, in the form of CIFAR-10 (data kind cifar10)", "bin", makeCIFAR10},
-		{"folders", "the same, a folder a class (data kind folders)", "png jpeg", makeFolders},
+		{"cifar10", "images of ten shapes in the format of CIFAR-10 (data kind cifar10)", "bin", makeCIFAR10},
+		{"folders", "images of ten shapes, one folder per class (data kind folders)", "png jpeg", makeFolders},
 		{"fields", "volumes Nbody and Hydro with a relation to be learned (data kind volumes)", "hdf5 npy", makeFields},
 	}
 }
@@ -60,9 +60,9 @@ func dataMakeCommand() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "make KIND DIR",
-		Short: "Generate data into a folder, the same ones for a seed",
-		Long: `Generates data that can be learned from, without a network: the same files for
-the same seed. Kinds, and the formats that --format chooses from:
+		Short: "Generate training data in a folder from a seed",
+		Long: `Generates data that a network can learn from; no network connection is needed. The
+same seed gives the same files. Kinds of data, and the formats for --format:
 
 ` + list.String() + `
   lockstep data make cifar10 data/shapes --count 5000 --test 1000
@@ -79,7 +79,7 @@ the same seed. Kinds, and the formats that --format chooses from:
 					f.format = formats[0]
 				}
 				if !strings.Contains(" "+m.formats+" ", " "+f.format+" ") {
-					return usage(fmt.Errorf("%s cannot be made as %q: use --format %s", m.name, f.format, strings.Join(formats, " or ")))
+					return usageError(fmt.Errorf("%s: unknown format %q: use --format %s", m.name, f.format, strings.Join(formats, " or ")))
 				}
 				if err := checkEmpty(args[1]); err != nil {
 					return err
@@ -91,24 +91,24 @@ the same seed. Kinds, and the formats that --format chooses from:
 				_, err = fmt.Fprintf(c.OutOrStdout(), "made %s in %s; in a config: %s\n", m.name, args[1], trains)
 				return err
 			}
-			return usage(fmt.Errorf("no kind is called %q: use %s", args[0], strings.Join(names, ", ")))
+			return usageError(fmt.Errorf("unknown kind %q: use %s", args[0], strings.Join(names, ", ")))
 		},
 	}
 	flags := c.Flags()
-	flags.IntVar(&f.count, "count", 0, "images, pictures or boxes to train on (default: 40 cells, 5000 pictures, 2 boxes)")
-	flags.IntVar(&f.test, "test", 0, "held-out pictures of cifar10, or boxes of fields in DIR/test (default: a fifth, 1 box)")
-	flags.IntVar(&f.height, "height", 128, "of cells, in pixels")
-	flags.IntVar(&f.width, "width", 128, "of cells, in pixels")
-	flags.IntVar(&f.edge, "edge", 0, "of pictures in folders (default 32) or of boxes (default 64)")
-	flags.IntVar(&f.classes, "classes", 10, "of pictures")
-	flags.Int64Var(&f.seed, "seed", 1, "of what is drawn")
-	flags.StringVar(&f.format, "format", "", "of the files")
-	flags.IntVar(&f.chunk, "chunk", 0, "edge of a chunk in HDF5 files; 0: in one piece")
-	flags.BoolVar(&f.gzip, "gzip", false, "pack the chunks of HDF5 files")
+	flags.IntVar(&f.count, "count", 0, "images or boxes to train on (default: 40 images of cells, 5000 images of shapes, 2 boxes)")
+	flags.IntVar(&f.test, "test", 0, "held-out images of cifar10, or boxes of fields in DIR/test (default: a fifth of --count, 1 box)")
+	flags.IntVar(&f.height, "height", 128, "height of images of cells in pixels")
+	flags.IntVar(&f.width, "width", 128, "width of images of cells in pixels")
+	flags.IntVar(&f.edge, "edge", 0, "edge of images in folders (default 32) or of boxes (default 64)")
+	flags.IntVar(&f.classes, "classes", 10, "number of classes of images of shapes")
+	flags.Int64Var(&f.seed, "seed", 1, "seed of the data")
+	flags.StringVar(&f.format, "format", "", "format of the files (default: the first of the kind)")
+	flags.IntVar(&f.chunk, "chunk", 0, "edge of a chunk in HDF5 files; 0: no chunks")
+	flags.BoolVar(&f.gzip, "gzip", false, "compress the chunks of HDF5 files with gzip")
 	return c
 }
 
-// checkEmpty returns an error if a folder is not empty: the user's data would be
+// checkEmpty returns an error if a folder is not empty, because the user's data would be
 // overwritten or mixed with generated data.
 func checkEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
@@ -118,24 +118,26 @@ func checkEmpty(dir string) error {
 	case err != nil:
 		return fmt.Errorf("make data: %w", err)
 	case len(entries) > 0:
-		return fmt.Errorf("make data: %s is not empty (it holds %s), and would be written over or mixed with what is made: name a new folder, or remove this one", dir, entries[0].Name())
+		return fmt.Errorf("make data: folder %s is not empty (it contains %s): use a new folder, or remove this one", dir, entries[0].Name())
 	}
 	return nil
 }
 
-// or returns v, or without if v is 0.
-func or(v, without int) int {
+// orDefault returns v, or value if v is 0.
+func orDefault(v, value int) int {
 	if v == 0 {
-		return without
+		return value
 	}
 	return v
 }
 
+// makeCells generates images of cells. Like the other generators it returns the setting
+// with which a config uses the data.
 func makeCells(c *cobra.Command, dir string, f makeFlags) (string, error) {
-	config := data.CellsOptions{Count: or(f.count, 40), Height: f.height, Width: f.width, Seed: f.seed}
+	config := data.CellsOptions{Count: orDefault(f.count, 40), Height: f.height, Width: f.width, Seed: f.seed}
 	trains := fmt.Sprintf("data: {kind: pairs, path: %s, test_images: %d}", dir, max(1, config.Count/5))
 	if err := config.Validate(); err != nil {
-		return "", usage(err)
+		return "", usageError(err)
 	}
 	if f.format == "png" {
 		return trains, data.WriteCells(c.Context(), dir, config)
@@ -149,15 +151,15 @@ func makeCells(c *cobra.Command, dir string, f makeFlags) (string, error) {
 
 func makeCIFAR10(c *cobra.Command, dir string, f makeFlags) (string, error) {
 	if f.edge != 0 && f.edge != 32 {
-		return "", usage(fmt.Errorf("--edge is %d: CIFAR-10's pictures are 32×32; data kind folders takes any", f.edge))
+		return "", usageError(fmt.Errorf("invalid --edge %d: images of CIFAR-10 are 32×32; the kind folders supports any edge", f.edge))
 	}
-	count := or(f.count, 5000)
+	count := orDefault(f.count, 5000)
 	train := data.ShapesOptions{Count: count, Classes: f.classes, Seed: f.seed}
-	test := data.ShapesOptions{Count: or(f.test, max(1, count/5)), Classes: f.classes, Seed: f.seed + 1}
+	test := data.ShapesOptions{Count: orDefault(f.test, max(1, count/5)), Classes: f.classes, Seed: f.seed + 1}
 	var sets [2]*data.Classes
 	for i, config := range []data.ShapesOptions{train, test} {
 		if err := config.Validate(); err != nil {
-			return "", usage(err)
+			return "", usageError(err)
 		}
 		var err error
 		if sets[i], err = data.Shapes(c.Context(), config); err != nil {
@@ -168,9 +170,9 @@ func makeCIFAR10(c *cobra.Command, dir string, f makeFlags) (string, error) {
 }
 
 func makeFolders(c *cobra.Command, dir string, f makeFlags) (string, error) {
-	config := data.ShapesOptions{Count: or(f.count, 5000), Classes: f.classes, Edge: f.edge, Seed: f.seed}
+	config := data.ShapesOptions{Count: orDefault(f.count, 5000), Classes: f.classes, Edge: f.edge, Seed: f.seed}
 	if err := config.Validate(); err != nil {
-		return "", usage(err)
+		return "", usageError(err)
 	}
 	shapes, err := data.Shapes(c.Context(), config)
 	if err != nil {
@@ -182,19 +184,19 @@ func makeFolders(c *cobra.Command, dir string, f makeFlags) (string, error) {
 func makeFields(c *cobra.Command, dir string, f makeFlags) (string, error) {
 	format := data.VolumeFormat{NPY: f.format == "npy", Chunk: f.chunk, Gzip: f.gzip}
 	if format.NPY && (f.chunk != 0 || f.gzip) {
-		return "", usage(fmt.Errorf("--chunk and --gzip are of HDF5 files: leave them out with --format npy"))
+		return "", usageError(fmt.Errorf("--chunk and --gzip are only for HDF5 files: omit them with --format npy"))
 	}
 	if f.gzip && f.chunk == 0 {
-		return "", usage(fmt.Errorf("--gzip packs chunks: set --chunk too, for example to 32"))
+		return "", usageError(fmt.Errorf("--gzip compresses chunks: set --chunk too, for example to 32"))
 	}
 	test := filepath.Join(dir, "test")
 	for i, part := range []string{dir, test} {
-		config := data.FieldsOptions{Count: or(f.count, 2), Edge: or(f.edge, 64), Seed: f.seed}
+		config := data.FieldsOptions{Count: orDefault(f.count, 2), Edge: orDefault(f.edge, 64), Seed: f.seed}
 		if i == 1 {
-			config.Count, config.Seed = or(f.test, 1), f.seed+1
+			config.Count, config.Seed = orDefault(f.test, 1), f.seed+1
 		}
 		if err := config.Validate(); err != nil {
-			return "", usage(err)
+			return "", usageError(err)
 		}
 		fields, err := data.Fields(c.Context(), config)
 		if err != nil {
@@ -205,7 +207,7 @@ func makeFields(c *cobra.Command, dir string, f makeFlags) (string, error) {
 		}
 	}
 	crop := 1 // a power of 2, as U-Nets need it
-	for 4*crop <= or(f.edge, 64) {
+	for 4*crop <= orDefault(f.edge, 64) {
 		crop *= 2
 	}
 	return fmt.Sprintf("data: {kind: volumes, path: %s, test_path: %s, test_images: 0, samples: 64, test_samples: 8, augment: {crop: %d, rotate: true}}", dir, test, crop), nil
@@ -215,23 +217,23 @@ func dataGetCommand() *cobra.Command {
 	var o fetch.Options
 	c := &cobra.Command{
 		Use:   "get NAME [DIR]",
-		Short: "Download a public data set, compare its checksum, unpack it",
-		Long: `Downloads a public data set into DIR (default: data/NAME), compares its checksum
-and unpacks it. A download that broke off is taken up where it ended by the same
-command. "lockstep data list" shows the sets and where they come from.
+		Short: "Download a public data set, check it and unpack it",
+		Long: `Downloads a public data set into DIR (default: data/NAME), verifies its checksum
+and unpacks it. The same command resumes an interrupted download. "lockstep data
+list" shows the data sets and their sources.
 
   lockstep data get cifar10`,
 		Args: cobra.MatchAll(cobra.MinimumNArgs(1), cobra.MaximumNArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {
 			set, err := fetch.Lookup(args[0])
 			if err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			dir := filepath.Join("data", set.Name)
 			if len(args) == 2 {
 				dir = args[1]
 			}
-			o.Progress = progressOf(c.ErrOrStderr())
+			o.Progress = newProgressPrinter(c.ErrOrStderr())
 			if err := fetch.Get(c.Context(), set, dir, o); err != nil {
 				return err
 			}
@@ -239,13 +241,13 @@ command. "lockstep data list" shows the sets and where they come from.
 			return err
 		},
 	}
-	c.Flags().StringVar(&o.Site, "site", os.Getenv("LOCKSTEP_DATA_SITE"), "a mirror, in place of the sets' own hosts (default: $LOCKSTEP_DATA_SITE)")
-	c.Flags().IntVar(&o.Retries, "retries", 3, "how often to take up a broken download at once")
+	c.Flags().StringVar(&o.Site, "site", os.Getenv("LOCKSTEP_DATA_SITE"), "URL of a mirror, in place of the data sets' hosts (default: $LOCKSTEP_DATA_SITE)")
+	c.Flags().IntVar(&o.Retries, "retries", 3, "how often to resume a broken download immediately")
 	return c
 }
 
-// progressOf returns a function that writes one line for each tenth of a file.
-func progressOf(w io.Writer) func(file string, done, total int64) {
+// newProgressPrinter returns a function that writes a line after each tenth of a file.
+func newProgressPrinter(w io.Writer) func(file string, done, total int64) {
 	said, name := int64(0), ""
 	return func(file string, done, total int64) {
 		if file != name {
@@ -262,7 +264,7 @@ func progressOf(w io.Writer) func(file string, done, total int64) {
 func dataListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "Show the public sets: files, checksums, where they come from",
+		Short: "List the public data sets: files, checksums and sources",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -270,7 +272,7 @@ func dataListCommand() *cobra.Command {
 			for _, s := range fetch.Sets() {
 				files := s.Files
 				if s.Record != "" {
-					files = []fetch.File{{Name: "record " + s.Record, MD5: "asked for"}}
+					files = []fetch.File{{Name: "record " + s.Record, MD5: "from the record"}}
 				}
 				for _, f := range files {
 					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.Title, s.Kind, f.Name, f.MD5, s.Source)

@@ -20,7 +20,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// finding is one line of the doctor's report.
+// finding is one line of the report of lockstep doctor.
 type finding struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
@@ -32,10 +32,10 @@ func doctorCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this machine offers, and what is missing for what",
+		Short: "Show what this machine offers and what is missing",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			found := examine(c.Context())
+			found := runChecks(c.Context())
 			if asJSON {
 				return json.NewEncoder(c.OutOrStdout()).Encode(found)
 			}
@@ -56,33 +56,34 @@ func doctorCommand() *cobra.Command {
 			return w.Flush()
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "as a JSON array")
+	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	return c
 }
 
-func examine(ctx context.Context) []finding {
+// runChecks examines this machine.
+func runChecks(ctx context.Context) []finding {
 	host := runs.CollectHost()
 	fast := cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3)
 	found := []finding{
 		{Name: "lockstep", OK: true, Detail: fmt.Sprintf("build %s, %s %s/%s", buildid.ID, runtime.Version(), runtime.GOOS, runtime.GOARCH)},
 		{Name: "processor", OK: fast, Detail: fmt.Sprintf("%s, %s, AVX2+FMA: %t", host.CPU, english.Count(host.Cores, "core"), fast)},
 		{Name: "memory", OK: true, Detail: fmt.Sprintf("%.1f GiB", float64(host.MemoryBytes)/(1<<30))},
-		sharedMemory(),
-		logsFolder(),
+		checkSharedMemory(),
+		checkLogsFolder(),
 	}
 	if !fast {
 		found[1].Advice = "the plain Go kernels are used, which are slower"
 	}
-	found = append(found, graphics(engine.Devices())...)
+	found = append(found, checkGPUs(engine.Devices())...)
 	return append(found,
-		program(ctx, "jupyter", "notebooks", "apt-get install jupyter-notebook jupyter-nbconvert jupyter-client", "--version"),
-		kernelspecs(ctx),
-		program(ctx, "go", "building the kernel", "install Go 1.26 or newer", "version"),
+		checkProgram(ctx, "jupyter", "notebooks", "apt-get install jupyter-notebook jupyter-nbconvert jupyter-client", "--version"),
+		checkKernelspec(ctx),
+		checkProgram(ctx, "go", "building the kernel", "install Go 1.26 or newer", "version"),
 	)
 }
 
-// graphics reports the GPUs, and the libraries that training on them needs.
-func graphics(m *engine.Machine) []finding {
+// checkGPUs reports the GPUs and the libraries for training on them.
+func checkGPUs(m *engine.Machine) []finding {
 	var found []finding
 	gpus := false
 	for _, d := range m.Devices {
@@ -93,7 +94,7 @@ func graphics(m *engine.Machine) []finding {
 		}
 	}
 	if m.NoGPU != "" {
-		found = append(found, finding{Name: "GPU", Detail: m.NoGPU, Advice: "runs on the CPU go on without"})
+		found = append(found, finding{Name: "GPU", Detail: m.NoGPU, Advice: "training on the CPU does not need it"})
 	}
 	for _, l := range m.Libraries {
 		f := finding{Name: l.Name, OK: l.Problem == "", Detail: strings.TrimSpace(l.Version + " " + l.Path)}
@@ -111,7 +112,8 @@ func graphics(m *engine.Machine) []finding {
 	return found
 }
 
-func sharedMemory() finding {
+// checkSharedMemory reports whether files can be created in /dev/shm.
+func checkSharedMemory() finding {
 	f := finding{Name: "shared memory", Detail: "/dev/shm"}
 	t, err := os.CreateTemp("/dev/shm", "lockstep-doctor-")
 	if err != nil {
@@ -126,7 +128,8 @@ func sharedMemory() finding {
 	return f
 }
 
-func logsFolder() finding {
+// checkLogsFolder reports the folder of logs.
+func checkLogsFolder() finding {
 	dir, err := runs.ResolveLogs("logs")
 	if err != nil {
 		return finding{Name: "logs", Detail: err.Error()}
@@ -134,8 +137,9 @@ func logsFolder() finding {
 	return finding{Name: "logs", OK: true, Detail: dir}
 }
 
-// program reports the first line of a program's version output.
-func program(ctx context.Context, name, use, advice string, args ...string) finding {
+// checkProgram reports whether a program is installed, and the first line of its version
+// output. use describes what it is needed for.
+func checkProgram(ctx context.Context, name, use, advice string, args ...string) finding {
 	f := finding{Name: name}
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -154,14 +158,14 @@ func program(ctx context.Context, name, use, advice string, args ...string) find
 	return f
 }
 
-// kernelspecs reports whether Lockstep's kernel is among those that Jupyter lists.
-func kernelspecs(ctx context.Context) finding {
+// checkKernelspec reports whether Jupyter finds Lockstep's kernel.
+func checkKernelspec(ctx context.Context) finding {
 	f := finding{Name: "kernel Go (Lockstep)", Advice: "lockstep kernel install --user"}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "jupyter", "kernelspec", "list", "--json").Output()
 	if err != nil {
-		f.Detail = "cannot ask Jupyter for its kernels: " + err.Error()
+		f.Detail = "list Jupyter's kernels: " + err.Error()
 		return f
 	}
 	var list struct {
@@ -170,7 +174,7 @@ func kernelspecs(ctx context.Context) finding {
 		} `json:"kernelspecs"`
 	}
 	if err := json.Unmarshal(out, &list); err != nil {
-		f.Detail = "cannot read Jupyter's list of kernels: " + err.Error()
+		f.Detail = "read Jupyter's list of kernels: " + err.Error()
 		return f
 	}
 	k, ok := list.Kernelspecs["lockstep"]

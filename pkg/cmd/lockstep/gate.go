@@ -23,22 +23,22 @@ func gateCommand() *cobra.Command {
 	var baseline, candidate, limit, format string
 	c := &cobra.Command{
 		Use:   "gate --baseline A --candidate B",
-		Short: "Fail where a candidate is slower than a baseline beyond noise",
-		Long: `Compares the speed of a candidate's runs with a baseline's at each series and
-number of workers, and knows noise from change: it fails only where the whole
-interval of what is lost, from the repeated runs (seeds) of both, lies above
-what is allowed.
+		Short: "Fail if a candidate is slower than a baseline by more than noise",
+		Long: `Compares the speed of a candidate's runs with a baseline's for each series and
+number of workers, and distinguishes noise from changes: it fails only if the
+complete confidence interval of the loss of speed, from the repeated runs (seeds)
+of both, is above the allowed loss.
 
   lockstep gate --baseline logs/main --candidate logs/branch --max-regression 5%
 
-Exit codes: 0 pass: nowhere more than that is lost. 1 regression: somewhere
-more is lost, beyond noise. 2 cannot tell: too few runs (give each 3 seeds or
-more) or too much noise (the output says how many runs would do), no runs of
-the candidate where the baseline has some, logs that cannot be read, or wrong
-use. 130 interrupted.`,
+Exit codes: 0 pass: no worker count loses more than allowed. 1 regression: a
+worker count loses more than allowed, beyond noise. 2 cannot tell: too few runs
+(use 3 seeds or more), too much noise (the output shows how many runs would be
+enough), no runs of the candidate for a worker count of the baseline, logs that
+cannot be read, or wrong usage. 130 interrupted.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			g, err := f.gate(c, baseline, candidate, limit)
+			g, err := f.compareSpeed(c, baseline, candidate, limit)
 			if err == nil {
 				err = g.Write(c.OutOrStdout(), format)
 			}
@@ -56,17 +56,17 @@ use. 130 interrupted.`,
 		},
 	}
 	c.Flags().StringVar(&baseline, "baseline", "", "folder of the runs to compare with")
-	c.Flags().StringVar(&candidate, "candidate", "", "folder of the runs to judge")
-	c.Flags().StringVar(&limit, "max-regression", "5%", "share of the speed that may be lost")
+	c.Flags().StringVar(&candidate, "candidate", "", "folder of the runs to check")
+	c.Flags().StringVar(&limit, "max-regression", "5%", "allowed loss of speed")
 	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv or json")
 	f.addMeasures(c)
 	return c
 }
 
-// gate reads the baseline and the candidate and compares them.
-func (f *ruleFlags) gate(c *cobra.Command, baseline, candidate, limit string) (*scaling.GateResult, error) {
+// compareSpeed reads the baseline and the candidate and compares their speed.
+func (f *ruleFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit string) (*scaling.GateResult, error) {
 	if baseline == "" || candidate == "" {
-		return nil, errors.New("name both folders: lockstep gate --baseline A --candidate B")
+		return nil, errors.New("--baseline or --candidate is missing: use lockstep gate --baseline A --candidate B")
 	}
 	share, err := parseShare(limit)
 	if err != nil {
@@ -83,7 +83,7 @@ func (f *ruleFlags) gate(c *cobra.Command, baseline, candidate, limit string) (*
 	return scaling.Gate(a, b, share)
 }
 
-// parseShare parses a fraction such as 5% or 0.05.
+// parseShare parses a share of 1, such as 5% or 0.05.
 func parseShare(text string) (float64, error) {
 	number, isPercent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
@@ -91,7 +91,7 @@ func parseShare(text string) (float64, error) {
 		v /= 100
 	}
 	if err != nil || !(v >= 0 && v < 1) {
-		return 0, fmt.Errorf("%q: expected a share such as 5%% or 0.05", text)
+		return 0, fmt.Errorf("%q: want a share such as 5%% or 0.05", text)
 	}
 	return v, nil
 }

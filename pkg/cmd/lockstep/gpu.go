@@ -24,34 +24,34 @@ import (
 func gpuCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gpu",
-		Short: "Prove and measure the GPU engine on this machine",
-		Long: `Checks and measures the engine on this machine's GPU. Where none can be used the
-exit code is 3, and the message says where its libraries were looked for; lockstep
-doctor lists them. environment/gpu-check runs all of it and keeps what came out.`,
+		Short: "Check and measure the GPU engine on this machine",
+		Long: `Checks and measures the engine on this machine's GPU. If no GPU can be used, the
+exit code is 3, and the message lists where the libraries were searched; lockstep
+doctor lists them too. environment/gpu-check runs all checks and stores the results.`,
 	}
 	c.AddCommand(gpuVersionsCommand(), gpuFirstCommand(), gpuSelfTestCommand(), gpuPlanCommand(), gpuBenchCommand(), gpuPeersCommand(), gpuCurvesCommand())
 	return c
 }
 
-// noGPU returns an error with the exit code for a missing dependency if this machine has
-// no usable GPU.
-func noGPU() error {
+// missingGPUError returns an error with the exit code exitMissing if this machine has no
+// usable GPU, and nil otherwise.
+func missingGPUError() error {
 	m := engine.Devices()
 	if m.NoGPU == "" {
 		return nil
 	}
 	looked := ""
 	if len(m.Looked) > 0 {
-		looked = "; looked in " + strings.Join(m.Looked, "; ")
+		looked = "; searched in " + strings.Join(m.Looked, "; ")
 	}
-	return missing(fmt.Errorf("no GPU can be used: %s%s", m.NoGPU, looked))
+	return missingError(fmt.Errorf("no GPU can be used: %s%s", m.NoGPU, looked))
 }
 
 func gpuVersionsCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "versions",
-		Short: "GPUs, driver and libraries, with versions and files",
+		Short: "List GPUs, driver and libraries, with versions and files",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			m := engine.Devices()
@@ -64,23 +64,24 @@ func gpuVersionsCommand() *cobra.Command {
 			} else if _, err := fmt.Fprint(c.OutOrStdout(), m); err != nil {
 				return err
 			}
-			return noGPU()
+			return missingGPUError()
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
 
 func gpuFirstCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "first",
-		Short: "What is needed most of a machine with a GPU, in some minutes (JSON)",
-		Long: `Writes, as JSON, versions and files of the libraries, the properties of the GPU from
-which cuDNN compiles for it on a machine without one, and how whole steps of small
-U-Nets in bf16 compare with the reference. The exit code is 1 when these differ.`,
+		Short: "Collect the most important facts about a GPU in a few minutes (JSON)",
+		Long: `Prints as JSON the versions and files of the libraries, the properties of the GPU
+that cuDNN needs to compile for it on a machine without a GPU, and a comparison of
+complete steps of small U-Nets in bf16 with the reference engine. The exit code is 1
+if they differ.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := noGPU(); err != nil {
+			if err := missingGPUError(); err != nil {
 				return err
 			}
 			first, err := selftest.First(c.Context())
@@ -96,7 +97,7 @@ U-Nets in bf16 compare with the reference. The exit code is 1 when these differ.
 	}
 }
 
-// selfTestResult is the JSON output of the self-test.
+// selfTestResult is the output of lockstep gpu selftest as JSON.
 type selfTestResult struct {
 	Build   string           `json:"build"`
 	Device  string           `json:"device"`
@@ -111,21 +112,22 @@ func gpuSelfTestCommand() *cobra.Command {
 	var asJSON, small bool
 	c := &cobra.Command{
 		Use:   "selftest",
-		Short: "Compare every kernel and plan with the reference",
+		Short: "Compare every kernel and plan with the reference engine",
 		Long: `Runs every kernel, every plan that cuDNN offers for a set of convolutions, and
-whole steps of U-Nets, recorded and not, on new random data in memory that was
-filled with NaN, and compares with the reference engine in float64. Each line of
-the table is a check: its worst error, relative to the greatest value, and what
-that may be. The exit code is 1 when a check fails.
+complete steps of U-Nets, with and without captured graphs, on random data in
+memory that was filled with NaN before, and compares the results with the
+reference engine in float64. Each line of the table is a check with its largest
+error, relative to the largest value, and the limit of that error. The exit code
+is 1 if a check fails.
 
   lockstep gpu selftest
   lockstep gpu selftest --precision bf16 --only conv --seed 7`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
-			if err := noGPU(); err != nil {
+			if err := missingGPUError(); err != nil {
 				return err
 			}
 			o.Large = !small
@@ -134,7 +136,7 @@ that may be. The exit code is 1 when a check fails.
 			}
 			o.Report = func(k selftest.Check) {
 				if !k.OK {
-					fmt.Fprintf(c.ErrOrStderr(), "FAILED %s, %s, %s: %.3g, may be %.3g; %s\n", k.Name, k.Type, k.Shape, k.Error, k.Bound, k.Detail)
+					fmt.Fprintf(c.ErrOrStderr(), "FAILED %s, %s, %s: error %.3g, want at most %.3g; %s\n", k.Name, k.Type, k.Shape, k.Error, k.Bound, k.Detail)
 				}
 			}
 			begin := time.Now()
@@ -147,18 +149,18 @@ that may be. The exit code is 1 when a check fails.
 				return writeErr
 			}
 			if err == nil && r.Failed > 0 {
-				err = fmt.Errorf("self-test: %d of %d checks failed (--seed %d runs the same again)", r.Failed, len(checks), o.Seed)
+				err = fmt.Errorf("self-test: %d of %d checks failed (--seed %d repeats the same checks)", r.Failed, len(checks), o.Seed)
 			}
 			return err
 		},
 	}
 	f := c.Flags()
-	f.BoolVar(&asJSON, "json", false, "as JSON")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
 	f.StringVar(&o.Device, "device", "cuda", "cuda, or cuda:1 for the second GPU")
-	f.StringSliceVar(&o.Precisions, "precision", nil, "of "+strings.Join(selftest.Precisions(), ", ")+" (default: all)")
-	f.StringVar(&o.Only, "only", "", "checks whose name has this in it")
-	f.Uint64Var(&o.Seed, "seed", 0, "of the data; 0: another one each time")
-	f.BoolVar(&small, "small", false, "leave the shapes of real networks out")
+	f.StringSliceVar(&o.Precisions, "precision", nil, "precisions to check, of "+strings.Join(selftest.Precisions(), ", ")+" (default: all)")
+	f.StringVar(&o.Only, "only", "", "only checks whose names contain this text")
+	f.Uint64Var(&o.Seed, "seed", 0, "seed of the data; 0: a random seed")
+	f.BoolVar(&small, "small", false, "skip the shapes of real networks")
 	return c
 }
 
@@ -198,20 +200,22 @@ func (r selfTestResult) write(w io.Writer, asJSON bool) error {
 	return err
 }
 
-func gpuFlags(f *pflag.FlagSet, o *gpu.Options, out *benchOutput) {
+// addGPUFlags adds the flags of the benchmarks on a GPU.
+func addGPUFlags(f *pflag.FlagSet, o *gpu.Options, out *benchOutput) {
 	f.StringVar(&o.Model, "model", "unet-512", "one of "+strings.Join(gpu.Models(), ", "))
 	f.StringVar(&o.Precision, "precision", "bf16", "bf16, fp16 or fp32")
-	f.BoolVar(&o.TF32, "tf32", false, "with --precision fp32: convolutions may round their inputs")
+	f.BoolVar(&o.TF32, "tf32", false, "with --precision fp32: convolutions may round their inputs to TF32")
 	f.StringVar(&o.Device, "device", "cuda", "cuda, or cuda:1 for the second GPU")
 	f.IntVar(&o.Repeats, "repeats", 7, "measurements of each side")
-	f.IntVar(&o.Steps, "steps", 20, "steps of training in a row, in each")
-	out.flags(f)
+	f.IntVar(&o.Steps, "steps", 20, "consecutive training steps in each measurement")
+	out.addFlags(f)
 }
 
-// gpuFailed adds the exit code for a missing dependency to err, if err reports one.
-func gpuFailed(err error) error {
+// withMissingCode adds the exit code exitMissing to err if err reports a missing GPU or
+// peer.
+func withMissingCode(err error) error {
 	if errors.Is(err, gpu.ErrMissing) || errors.Is(err, bench.ErrPeerMissing) {
-		return missing(err)
+		return missingError(err)
 	}
 	return err
 }
@@ -221,19 +225,19 @@ func gpuBenchCommand() *cobra.Command {
 	var out benchOutput
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Images a second, milliseconds of each layer, and the roofline",
-		Long: `Trains a network (forward, backward, Adam) on a batch that lies on the GPU, times
-each kernel, and says how far that is from what the GPU could do: the operations
-and bytes of its own kernels over ceilings that are measured in the same call.
+		Short: "Measure images per second, the time of each layer, and the roofline",
+		Long: `Trains a network (forward, backward, Adam) on a batch in the GPU's memory, measures
+the time of each kernel, and compares it with the roofline: the operations and bytes
+of the kernels divided by ceilings of the GPU that are measured in the same call.
 
   lockstep gpu bench --model unet-128 --json
   lockstep gpu bench --model unet-512 --trace trace.json   (for Perfetto)`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
-			if err := noGPU(); err != nil {
+			if err := missingGPUError(); err != nil {
 				return err
 			}
 			if out.verbose {
@@ -241,14 +245,14 @@ and bytes of its own kernels over ceilings that are measured in the same call.
 			}
 			r, err := gpu.Runs(c.Context(), o)
 			if err != nil {
-				return gpuFailed(err)
+				return withMissingCode(err)
 			}
 			return r.Write(c.OutOrStdout(), out.json)
 		},
 	}
-	gpuFlags(c.Flags(), &o, &out)
-	c.Flags().StringVar(&o.Trace, "trace", "", "file for the times of all kernels of some steps, as Chrome's trace viewer reads it")
-	c.Flags().BoolVar(&o.Kernels, "kernels", false, "also ask CUPTI for the kernels of recorded steps (not under a profiler of NVIDIA's)")
+	addGPUFlags(c.Flags(), &o, &out)
+	c.Flags().StringVar(&o.Trace, "trace", "", "write the times of all kernels of some steps to this file, for Chrome's trace viewer")
+	c.Flags().BoolVar(&o.Kernels, "kernels", false, "also measure the kernels of captured steps with CUPTI (not possible under a profiler of NVIDIA)")
 	return c
 }
 
@@ -257,20 +261,20 @@ func gpuPeersCommand() *cobra.Command {
 	var out benchOutput
 	c := &cobra.Command{
 		Use:   "peers",
-		Short: "Training steps beside PyTorch's on the same GPU",
-		Long: `Trains a network (forward, backward, Adam) here and in PyTorch, as it is and
-through torch.compile, in turns: some steps in a row of each, on batches that lie
-on the GPU. Both must have the same parameters and FLOPs. PyTorch with CUDA must be
-there, or the exit code is 3.
+		Short: "Compare training steps with PyTorch's on the same GPU",
+		Long: `Trains a network (forward, backward, Adam) in Lockstep and in PyTorch, in eager mode
+and through torch.compile, alternating: some consecutive steps of each, on batches in
+the GPU's memory. Both sides must have the same parameters and FLOPs. If PyTorch with
+CUDA is missing, the exit code is 3.
 
   lockstep gpu peers --model unet-128 --json -v
   lockstep gpu peers --model unet-512 --modes eager`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
-			if err := noGPU(); err != nil {
+			if err := missingGPUError(); err != nil {
 				return err
 			}
 			if out.verbose {
@@ -280,11 +284,11 @@ there, or the exit code is 3.
 			if len(records) > 0 { // results of the modes that did start
 				err = errors.Join(bench.Write(c.OutOrStdout(), records, out.json), err)
 			}
-			return gpuFailed(err)
+			return withMissingCode(err)
 		},
 	}
-	gpuFlags(c.Flags(), &o, &out)
-	c.Flags().StringSliceVar(&o.Modes, "modes", gpu.Modes(), "of PyTorch")
-	peerFlags(c.Flags(), &o.Peer)
+	addGPUFlags(c.Flags(), &o, &out)
+	c.Flags().StringSliceVar(&o.Modes, "modes", gpu.Modes(), "modes of PyTorch")
+	addPeerFlags(c.Flags(), &o.Peer)
 	return c
 }

@@ -12,11 +12,11 @@ func gpuCurvesCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "curves DIR",
-		Short: "Judge training on a GPU by the same training on the CPU",
-		Long: `Pairs each run on a GPU below DIR with the run on the CPU of the same seed and
-number of workers. In every epoch its training loss must lie within a band around
-the CPU's (5 % in fp32 without TF32, else 15 %), and its final IoU may be 0.02
-less. The exit code is 1 when one does not.
+		Short: "Compare training on a GPU with the same training on the CPU",
+		Long: `Pairs each GPU run below DIR with the CPU run of the same seed and number of
+workers. In every epoch the training loss must be within 5 % of the CPU's (15 % with
+TF32, bf16 or fp16), and the final IoU may be at most 0.02 lower. The exit code is 1
+if a run fails.
 
   lockstep gpu curves logs/gpu-train`,
 		Args: cobra.ExactArgs(1),
@@ -29,11 +29,11 @@ less. The exit code is 1 when one does not.
 				return err
 			}
 			if r.Failed > 0 {
-				return fmt.Errorf("compare curves: %d of %d runs do not keep to the CPU's", r.Failed, len(r.Pairs))
+				return fmt.Errorf("compare curves: %d of %d GPU runs differ too much from the CPU runs", r.Failed, len(r.Pairs))
 			}
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

@@ -15,8 +15,9 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// killTime limits the action that a command takes at the second interrupt.
-const killTime = 2 * time.Second
+// killTimeout limits the time for the action that a command takes at the second
+// interrupt.
+const killTimeout = 2 * time.Second
 
 // secondInterrupt is the action that a command takes at the second interrupt.
 type secondInterrupt struct {
@@ -26,8 +27,8 @@ type secondInterrupt struct {
 
 type secondInterruptKey struct{}
 
-// onSecondInterrupt registers do to be called at the second interrupt. If do ends what
-// the command waits for, the command can still end normally, within killTime.
+// onSecondInterrupt registers do as the action at the second interrupt. If do ends what
+// the command waits for, the command can still end normally, within killTimeout.
 func onSecondInterrupt(ctx context.Context, do func()) {
 	if a, ok := ctx.Value(secondInterruptKey{}).(*secondInterrupt); ok {
 		a.mu.Lock()
@@ -69,28 +70,28 @@ func runInterruptible(args []string) int {
 		do()
 		select {
 		case <-ended:
-		case <-time.After(killTime):
+		case <-time.After(killTimeout):
 		}
 	}
 	return exitInterrupted
 }
 
-// forTraining changes c so that training continues after the reader of its output has
+// withUnbrokenOutput changes c so that it continues after the reader of its output has
 // ended (lockstep launch | head), and returns c.
-func forTraining(c *cobra.Command) *cobra.Command {
+func withUnbrokenOutput(c *cobra.Command) *cobra.Command {
 	c.PreRun = func(c *cobra.Command, _ []string) {
 		process.SurviveBrokenPipes()
-		c.SetOut(untilClosed{c.OutOrStdout()})
-		c.SetErr(untilClosed{c.ErrOrStderr()})
+		c.SetOut(pipeWriter{c.OutOrStdout()})
+		c.SetErr(pipeWriter{c.ErrOrStderr()})
 	}
 	return c
 }
 
-// untilClosed is a writer that discards its input once the reader of the pipe has
-// ended or the terminal was closed.
-type untilClosed struct{ io.Writer }
+// A pipeWriter discards its input once the reader of the pipe has ended or the terminal
+// was closed.
+type pipeWriter struct{ io.Writer }
 
-func (w untilClosed) Write(p []byte) (int, error) {
+func (w pipeWriter) Write(p []byte) (int, error) {
 	n, err := w.Writer.Write(p)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EIO) {
 		return len(p), nil
@@ -98,7 +99,7 @@ func (w untilClosed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// adviseResume adds to the error of an interrupted training how to continue it.
+// adviseResume adds advice on how to continue to the error of an interrupted training.
 func adviseResume(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err

@@ -17,8 +17,8 @@ func jobsCommand() *cobra.Command {
 		Short: "List your sweeps on this machine",
 		Long: `Lists your sweeps on this machine, the newest first: those that wait or run, with
 the process that runs them, and the last ones that have ended since the machine
-was started. launch.Attach(STUDY) shows one in a notebook; so does the command
-that launched it, given again.`,
+was started. To watch a sweep, use launch.Attach(STUDY) in a notebook, or run the
+command that launched it again.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			jobs, err := launch.Jobs()
@@ -34,6 +34,6 @@ that launched it, given again.`,
 			return err
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

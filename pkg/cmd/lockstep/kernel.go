@@ -16,15 +16,15 @@ func kernelCommand() *cobra.Command {
 	var o kernelspec.Options
 	install := &cobra.Command{
 		Use:   "install",
-		Short: "Write the kernelspec, the kernel and the matching lockstep binary",
-		Long: `Writes the kernelspec "Go (Lockstep)" with the kernel and this command beside
-it, for this user unless --prefix or --sys says otherwise. The kernel binary is
-taken from beside this command; go run ./kernels/build makes both.`,
+		Short: "Install the kernelspec with the kernel and the matching lockstep binary",
+		Long: `Installs the kernelspec "Go (Lockstep)" with the kernel and a copy of this command,
+for this user unless --prefix or --sys is given. The kernel binary must be in the
+folder of this command; go run ./kernels/build builds both.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := kernelspec.Install(o)
 			if errors.Is(err, fs.ErrNotExist) {
-				return missing(err)
+				return missingError(err)
 			}
 			if err != nil {
 				return err

@@ -21,10 +21,10 @@ func launchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "launch [flags] [-- COMMAND ARGS…]",
 		Short: "Start a sweep of runs, each with its number of workers",
-		Long: `Starts training runs one after another, for each number of workers and each
-seed: a process a worker, with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
-MASTER_PORT and a secret LOCKSTEP_TOKEN in its environment. When a worker fails
-its run ends, and the error says which worker and why.
+		Long: `Starts training runs one after another, one for each number of workers and each
+seed. Each worker is a process with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
+MASTER_PORT and a secret LOCKSTEP_TOKEN in its environment. If a worker fails, its
+run ends, and the error names the worker and the cause.
 
   lockstep launch --config unet2d-cells --workers 1,2 --seeds 1,2
   lockstep launch --config em-membrane --data DIR --workers 1,2
@@ -33,31 +33,32 @@ its run ends, and the error says which worker and why.
   lockstep launch --workers 2 --profile epoch=1,steps=0-9
   lockstep launch --workers 1,2 -- python train.py --epochs 3
 
-Behind -- any program can stand: it gets the same variables, a run folder and
-its wall time in it.
+After --, any program can follow: it gets the same environment variables and a run
+folder, in which its wall time is recorded.
 
-Workers of one machine exchange gradients through shared memory, those of
-several by TCP; LOCKSTEP_COLLECTIVE=shm, unix or tcp says otherwise.
+Workers on one machine exchange gradients through shared memory, workers on several
+machines by TCP. LOCKSTEP_COLLECTIVE=shm, unix or tcp overrides this.
 
-One sweep runs at a time: while another one of this user runs on this machine,
-this one waits, since times that were measured beside it would be wrong. --now
-starts it anyway, --no-wait ends with exit code 4. In a run of another sweep and
-in a scheduler's job nothing waits. lockstep jobs lists the sweeps. LOCKSTEP_LOCKS
-is the folder in which they find each other (default: $XDG_RUNTIME_DIR/lockstep).
-Finished runs are not run again; runs that are being trained are shown.
+One sweep runs at a time: while another sweep of this user runs on this machine, this
+one waits, because simultaneous sweeps disturb each other's times. --now starts it
+anyway, --no-wait ends with exit code 4. A sweep inside a run of another sweep or
+inside a scheduler's job does not wait. lockstep jobs lists the sweeps. Sweeps find
+each other in the folder LOCKSTEP_LOCKS (default: $XDG_RUNTIME_DIR/lockstep). Finished
+runs are not repeated. If another process is already training these runs, its progress
+is shown.
 
-Ctrl-C ends the run after the step under way and saves it, and --resume goes on
-with the next step; a second Ctrl-C ends it at once. So do SIGTERM and a closed
-terminal (SIGHUP), unless nohup has it ignored. Ctrl-Z stops the workers too, and
-fg continues them; the time between counts for no time-out. After a kill, --resume does
-again what came after the last checkpoint: see checkpoint.every and every_steps
-of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
+Ctrl-C ends the run after the current step and saves it, and --resume continues with
+the next step; a second Ctrl-C ends it at once. SIGTERM and a closed terminal (SIGHUP)
+have the same effect; under nohup, SIGHUP is ignored. Ctrl-Z stops the workers too, and
+fg continues them; the time in between does not count for any timeout. After a kill,
+--resume repeats the steps after the last checkpoint: see checkpoint.every and
+every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if watched {
 				return serveSweep(c)
 			}
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
-				return usage(fmt.Errorf("%q is no flag: put the command to launch behind --", args[0]))
+				return usageError(fmt.Errorf("unexpected argument %q: put the command to launch after --", args[0]))
 			}
 			s.Command = args
 			if len(args) == 0 && s.Config == "" {
@@ -65,59 +66,59 @@ of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml fi
 			}
 			if device != "" {
 				if len(args) > 0 {
-					return usage(errors.New("--device is for our own training: give it to the program behind --"))
+					return usageError(errors.New("--device is only for Lockstep's training: pass the device to the program after --"))
 				}
 				s.Set = append([]string{"engine.device=" + train.Quoted(device)}, s.Set...)
 			}
 			if timeoutCollective != 0 {
 				if len(args) > 0 {
-					return usage(errors.New("--timeout-collective is for our own training: give it to the program behind --"))
+					return usageError(errors.New("--timeout-collective is only for Lockstep's training: pass a timeout to the program after --"))
 				}
 				s.Set = append([]string{"timeout_collective=" + timeoutCollective.String()}, s.Set...)
 			}
 			if _, err := train.ParseProfile(s.Profile); err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			return runSweep(c, s, lines)
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&s.Config, "config", "", "a shipped config or a .yaml file (default unet2d-cells)")
-	f.IntSliceVar(&s.Workers, "workers", []int{1}, "numbers of workers, for example 1,2,4")
+	f.IntSliceVar(&s.Workers, "workers", []int{1}, "worker counts, for example 1,2,4")
 	f.Int64SliceVar(&s.Seeds, "seeds", []int64{1}, "seeds, for example 1,2,3")
-	f.IntVar(&s.Threads, "threads", 1, "per worker, the same in every run")
+	f.IntVar(&s.Threads, "threads", 1, "threads per worker, the same in every run")
 	f.BoolVar(&s.Oversubscribe, "oversubscribe", false, "allow more workers × threads than cores")
 	f.StringVar(&s.Study, "study", "", "folder of the runs in logs/ (default: the config's or program's name)")
-	f.StringVar(&s.Series, "series", "", "what is compared (default: ddp, or the program's name)")
+	f.StringVar(&s.Series, "series", "", "name of the series (default: ddp, or the program's name)")
 	f.StringVar(&s.Logs, "logs", "", "folder of all studies (default: logs/, see LOCKSTEP_LOGS)")
-	f.StringVar(&s.Data, "data", "", "a folder with image/ and label/, instead of the config's data")
-	f.IntVar(&s.Epochs, "epochs", 0, "instead of the config's")
-	f.StringVar(&device, "device", "", "cpu, reference, cuda (each worker the GPU of its local rank) or cuda:1, instead of the config's")
-	f.StringArrayVar(&s.Set, "set", nil, "key=value in the config, repeatable")
-	f.StringArrayVar(&s.Vary, "vary", nil, "key=value,value…: a series for each value, repeatable")
-	f.StringVar(&s.Profile, "profile", "", "FIRST:STEPS, or epoch=1,steps=0-9: steps that each worker looks into, as trace-<rank>.json of its run folder (see lockstep train --help)")
+	f.StringVar(&s.Data, "data", "", "a folder with image/ and label/, in place of the config's data")
+	f.IntVar(&s.Epochs, "epochs", 0, "number of epochs, in place of the config's")
+	f.StringVar(&device, "device", "", "cpu, reference, cuda (each worker the GPU of its local rank) or cuda:1, in place of the config's")
+	f.StringArrayVar(&s.Set, "set", nil, "key=value to change in the config; repeatable")
+	f.StringArrayVar(&s.Vary, "vary", nil, "key=value,value…: one series per value; repeatable")
+	f.StringVar(&s.Profile, "profile", "", "FIRST:STEPS, or epoch=1,steps=0-9: steps that each worker profiles into trace-<rank>.json in its run folder (see lockstep train --help)")
 	f.StringVar(&s.StudyLogs, "study-logs", "", "also write each run as log_<N>.csv of the U-Net study, other seeds in seed<S>/: --study-logs for logs/<study>/study-logs, --study-logs=DIR for another folder")
 	f.Lookup("study-logs").NoOptDefVal = launch.DefaultStudyLogs
-	f.BoolVar(&s.Resume, "resume", false, "go on from the newest checkpoints of these runs")
-	f.DurationVar(&s.Timeout, "timeout", 0, "of each run, not counting the time for which it was stopped (Ctrl-Z); 0: none")
-	f.DurationVar(&timeoutCollective, "timeout-collective", 0, "how long a worker waits for another in one exchange, instead of the config's (2m0s where it has none)")
-	f.BoolVar(&s.Now, "now", false, "start though another sweep runs on this machine")
+	f.BoolVar(&s.Resume, "resume", false, "continue from the newest checkpoints of these runs")
+	f.DurationVar(&s.Timeout, "timeout", 0, "maximum duration of each run, without the time for which it was stopped (Ctrl-Z); 0: none")
+	f.DurationVar(&timeoutCollective, "timeout-collective", 0, "how long a worker waits for the others in one exchange, in place of the config's (2m0s by default)")
+	f.BoolVar(&s.Now, "now", false, "start even if another sweep runs on this machine")
 	f.BoolVar(&s.NoWait, "no-wait", false, "end with exit code 4 instead of waiting for another sweep")
 	f.BoolVar(&watched, "watched", false, "")
 	_ = f.MarkHidden("watched") // a hidden flag that only a notebook's kernel uses; the flag exists, so there is no error
-	f.BoolVar(&lines, "lines", false, "show the workers' lines in a terminal too, in place of a bar a run")
+	f.BoolVar(&lines, "lines", false, "show the workers' lines even in a terminal, in place of one progress bar per run")
 	return c
 }
 
-// runSweep shows one progress bar per run in a terminal, and the workers' lines
-// otherwise. The run folders contain the lines in both cases.
+// runSweep runs a sweep. In a terminal it shows one progress bar per run, otherwise or if
+// lines is set the workers' lines. The run folders contain the lines in both cases.
 func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 	end := (*launch.Job).Watch
-	if lines || !atTerminal() {
+	if lines || !stderrIsTerminal() {
 		s.Output, end = c.ErrOrStderr(), (*launch.Job).Wait
 	}
 	if err := s.Validate(); err != nil {
-		return usage(err)
+		return usageError(err)
 	}
 	if s.Logs != "" {
 		noteWrittenPath(c, s.Logs)
@@ -127,7 +128,7 @@ func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 	var busy *launch.BusyError
 	switch {
 	case errors.As(err, &wrong):
-		return usage(err)
+		return usageError(err)
 	case errors.As(err, &busy):
 		return &exitError{exitBusy, err}
 	case err != nil:
@@ -152,7 +153,7 @@ func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 	return err
 }
 
-// serveSweep runs the sweep that a notebook's kernel requests.
+// serveSweep runs the sweep that a notebook's kernel sends through standard input.
 func serveSweep(c *cobra.Command) error {
 	job, err := launch.Serve(c.Context(), os.Stdin, c.OutOrStdout(), c.ErrOrStderr())
 	if err != nil || job == nil {

@@ -31,7 +31,7 @@ const (
 	exitInterrupted = 130
 )
 
-// exitError carries the exit code of an error.
+// An exitError is an error with the exit code of the command.
 type exitError struct {
 	code int
 	err  error
@@ -40,14 +40,16 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-func usage(err error) error {
+// usageError returns err with the exit code exitUsage, or nil.
+func usageError(err error) error {
 	if err == nil {
 		return nil
 	}
 	return &exitError{exitUsage, err}
 }
 
-func missing(err error) error {
+// missingError returns err with the exit code exitMissing, or nil.
+func missingError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -80,26 +82,27 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lockstep",
 		Short: "Data-parallel training and its scaling analysis",
-		Long: `Lockstep launches data-parallel training runs, reads the folders of logs that
-they leave, and draws epoch time, throughput, speed-up and IoU.
+		Long: `Lockstep launches data-parallel training runs, reads their folders of logs, and
+draws epoch time, throughput, speed-up and IoU.
 
-Exit codes: 0 done; 1 failed; 2 wrong use; 3 something needed is missing on
-this machine; 4 another sweep runs (launch --no-wait); 130 interrupted. "lockstep gate" has its own: see its help.`,
+Exit codes: 0 done; 1 failed; 2 wrong usage; 3 something that is needed is missing
+on this machine; 4 another sweep is running (launch --no-wait); 130 interrupted.
+"lockstep gate" has different ones: see its help.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	for _, g := range []struct {
 		id, title string
 		commands  []*cobra.Command
 	}{
 		{"run", "Run", []*cobra.Command{
-			forTraining(trainCommand()), forTraining(launchCommand()), jobsCommand(), forTraining(trialsCommand()), forTraining(batchsizeCommand()), forTraining(tuneCommand()),
+			withUnbrokenOutput(trainCommand()), withUnbrokenOutput(launchCommand()), jobsCommand(), withUnbrokenOutput(trialsCommand()), withUnbrokenOutput(batchsizeCommand()), withUnbrokenOutput(tuneCommand()),
 		}},
 		{"analyze", "Analyze", []*cobra.Command{
-			forReading(scalingCommand()), forReading(compareCommand()), forReading(plotCommand()), forReading(reportCommand()), forReading(readCommand()),
+			withRareGC(scalingCommand()), withRareGC(compareCommand()), withRareGC(plotCommand()), withRareGC(reportCommand()), withRareGC(readCommand()),
 		}},
-		{"prove", "Prove", []*cobra.Command{verifyCommand(), forReading(gateCommand()), benchCommand()}},
+		{"prove", "Prove", []*cobra.Command{verifyCommand(), withRareGC(gateCommand()), benchCommand()}},
 		{"data", "Data and models", []*cobra.Command{dataCommand(), modelCommand()}},
 		{"system", "System", []*cobra.Command{doctorCommand(), gpuCommand(), kernelCommand(), versionCommand()}},
 	} {
@@ -114,15 +117,16 @@ this machine; 4 another sweep runs (launch --no-wait); 130 interrupted. "lockste
 	return root
 }
 
-// forReading makes the garbage collector run less often while c runs, and returns c. A
-// command that reads logs usually ends before a collection would free much, and its
-// readers limit their memory. GOGC overrides this.
-func forReading(c *cobra.Command) *cobra.Command {
-	c.PreRun = func(*cobra.Command, []string) { collectRarely() }
+// withRareGC makes the garbage collector run less often while c runs, and returns c. A
+// command that reads logs usually ends before a collection would free much memory, and
+// its readers limit their memory.
+func withRareGC(c *cobra.Command) *cobra.Command {
+	c.PreRun = func(*cobra.Command, []string) { reduceGC() }
 	return c
 }
 
-func collectRarely() {
+// reduceGC makes the garbage collector run less often, unless GOGC is set.
+func reduceGC() {
 	const percent = 400
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(percent)

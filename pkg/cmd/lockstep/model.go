@@ -16,14 +16,14 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// modelFlags select a network by name or spec, and change its settings.
+// modelFlags contains the flags that change the settings of a network.
 type modelFlags struct {
 	set   []string
 	image string
 }
 
-func (f *modelFlags) add(c *cobra.Command) {
-	c.Flags().StringArrayVar(&f.set, "set", nil, "key=value in the network's config, repeatable (--set classes=1000 --set base=16)")
+func (f *modelFlags) addTo(c *cobra.Command) {
+	c.Flags().StringArrayVar(&f.set, "set", nil, "key=value to change in the network's config; repeatable (--set classes=1000 --set base=16)")
 	c.Flags().StringVar(&f.image, "image", "", "shape of one image or volume, such as 3x64x64, in place of the published one")
 }
 
@@ -34,28 +34,28 @@ func modelCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "model NAME|FILE.yaml",
 		Short: "Print a network layer by layer: shapes, parameters, FLOPs, memory",
-		Long: `Prints a network layer by layer, and what a step of it needs. FILE.yaml is the
-spec of a network of one's own.
+		Long: `Prints a network layer by layer, and the memory that a step needs. FILE.yaml is the
+spec of a custom network.
 
   lockstep model resnet50v2 --set classes=1000 --image 3x224x224
   lockstep model unet3d-sc21 --set base=8 --spec small.yaml
 
 Networks:
-` + networks(),
+` + listNetworks(),
 		Args: exactArgs(1, "name a network, for example unet2d-study"),
 		RunE: func(c *cobra.Command, args []string) error {
 			net, err := f.network(args[0])
 			if err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if batch < 1 {
-				return usage(fmt.Errorf("--batch is %d: use at least 1", batch))
+				return usageError(fmt.Errorf("invalid --batch %d: use at least 1", batch))
 			}
 			s, err := model.Summarize(net, batch)
 			if err != nil {
 				return err
 			}
-			needs, err := planned(net, batch)
+			needs, err := describeMemory(net, batch)
 			if err != nil {
 				return err
 			}
@@ -69,15 +69,15 @@ Networks:
 		},
 		ValidArgs: model.Names(),
 	}
-	f.add(c)
-	c.Flags().IntVar(&batch, "batch", 1, "samples a step, for the shapes, FLOPs and memory")
-	c.Flags().StringVar(&spec, "spec", "", "write the network as a spec, a YAML file to change and to train (model: {kind: spec, file: FILE})")
+	f.addTo(c)
+	c.Flags().IntVar(&batch, "batch", 1, "samples per step, for the shapes, FLOPs and memory")
+	c.Flags().StringVar(&spec, "spec", "", "write the network as a spec, a YAML file that you can edit and train (model: {kind: spec, file: FILE})")
 	c.AddCommand(convertCommand())
 	return c
 }
 
-// networks returns a list of the networks with their descriptions.
-func networks() string {
+// listNetworks returns the networks with their descriptions, one per line.
+func listNetworks() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, name := range model.Names() {
@@ -87,8 +87,8 @@ func networks() string {
 	return b.String()
 }
 
-// network returns the network with the given name or from the given file, with the
-// changes that the flags request.
+// network returns the network with the given name or spec file, with the changes that the
+// flags request.
 func (f modelFlags) network(name string) (model.Network, error) {
 	var cfg model.Config
 	var image, target []int
@@ -125,22 +125,22 @@ func (f modelFlags) network(name string) (model.Network, error) {
 	return cfg.Network(image, target)
 }
 
-// parseShape parses 3x64x64, or 3×64×64 as printed by the summary.
+// parseShape parses a shape such as 3x64x64, or 3×64×64 as printed by the summary.
 func parseShape(text string) ([]int, error) {
 	var shape []int
 	for part := range strings.SplitSeq(strings.ReplaceAll(text, "×", "x"), "x") {
 		n, err := strconv.Atoi(part)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("--image %q: give channels and sides as whole numbers, such as 3x64x64", text)
+			return nil, fmt.Errorf("--image %q: use positive integers for channels and sides, such as 3x64x64", text)
 		}
 		shape = append(shape, n)
 	}
 	return shape, nil
 }
 
-// planned describes the memory that a step needs, according to the plan of tensor
+// describeMemory describes the memory that a step needs, according to the plan of tensor
 // lifetimes.
-func planned(net model.Network, batch int) (string, error) {
+func describeMemory(net model.Network, batch int) (string, error) {
 	memory := func(mode nn.Mode) (plan.Memory, error) {
 		g, err := net.Graph(batch, mode)
 		if err != nil {
@@ -159,13 +159,14 @@ func planned(net model.Network, batch int) (string, error) {
 	train, err := memory(nn.Train)
 	if err != nil {
 		// A batch norm over a single value per channel can be evaluated, but not trained.
-		return fmt.Sprintf("planned memory at batch %d in fp32: evaluation %s of activations; training: %v\n", batch, mebibytes(eval.Activations), err), nil
+		return fmt.Sprintf("planned memory at batch %d in fp32: evaluation %s of activations; training: %v\n", batch, formatMiB(eval.Activations), err), nil
 	}
 	return fmt.Sprintf("planned memory at batch %d in fp32: training %s of activations, evaluation %s; parameters %s, gradients as much, Adam's slots twice as much\n",
-		batch, mebibytes(train.Activations), mebibytes(eval.Activations), mebibytes(train.Parameters)), nil
+		batch, formatMiB(train.Activations), formatMiB(eval.Activations), formatMiB(train.Parameters)), nil
 }
 
-func mebibytes(n int) string {
+// formatMiB formats a number of bytes in MiB.
+func formatMiB(n int) string {
 	v := float64(n) / (1 << 20)
 	if v < 10 {
 		return fmt.Sprintf("%.2g MiB", v)
@@ -173,10 +174,10 @@ func mebibytes(n int) string {
 	return fmt.Sprintf("%.1f MiB", v)
 }
 
-// writeSpec writes the spec of net to a file.
+// writeSpec writes the spec of net to a YAML file.
 func writeSpec(net model.Network, path string) error {
 	if ext := filepath.Ext(path); ext != ".yaml" && ext != ".yml" {
-		return usage(fmt.Errorf("--spec %s: end its name in .yaml", path))
+		return usageError(fmt.Errorf("--spec %s: use a file name that ends in .yaml", path))
 	}
 	s, err := model.SpecOf(net)
 	if err != nil {
@@ -185,21 +186,23 @@ func writeSpec(net model.Network, path string) error {
 	return s.Write(path)
 }
 
-// exactArgs does the same as cobra.ExactArgs, with an error that describes the expected
-// arguments.
+// exactArgs replaces cobra.ExactArgs. Its error describes the expected arguments: what
+// completes the sentence.
 func exactArgs(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usage(fmt.Errorf("%s needs %d argument(s), not %d: %s", c.CommandPath(), n, len(args), what))
+			return usageError(fmt.Errorf("%s needs %d argument(s), got %d: %s", c.CommandPath(), n, len(args), what))
 		}
 		return nil
 	}
 }
 
-func someArgs(what string) cobra.PositionalArgs {
+// minimumOneArg requires at least one argument. what describes the arguments in the
+// error.
+func minimumOneArg(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usage(fmt.Errorf("%s needs an argument: %s", c.CommandPath(), what))
+			return usageError(fmt.Errorf("%s needs an argument: %s", c.CommandPath(), what))
 		}
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// oldViews are the flags that --show replaced, one for each view. They are hidden, still
+// oldViews contains the flags that --show replaced, one per view. They are hidden, still
 // work, and will be removed in the next release.
 type oldViews struct {
 	explain, overhead, without, timeTo, scalingRule string
@@ -19,17 +19,16 @@ type oldViews struct {
 	chosen                                          func(name string) bool
 }
 
-// firstMeasure is the value of --scaling-rule that selects the first measure of quality
-// in the runs.
+// firstMeasure is the value of the old flag --scaling-rule that selects the first measure
+// of quality in the runs.
 const firstMeasure = "auto"
 
-// oldNames returns the names of the flags, in the order in which an error lists two of
-// them.
-func oldNames() []string {
+// oldFlagNames returns the names of the flags, in the order in which an error lists them.
+func oldFlagNames() []string {
 	return []string{"explain", "fit", "collective", "breakdown", "time-use", "stragglers", "bottleneck", "overhead", "quality", "scaling-rule", "time-to", "cost", "budget", "modes", "epoch-spread"}
 }
 
-func (o *oldViews) add(c *cobra.Command) {
+func (o *oldViews) addTo(c *cobra.Command) {
 	fs := c.Flags()
 	fs.StringVar(&o.explain, "explain", "", "")
 	fs.StringVar(&o.overhead, "overhead", "", "")
@@ -40,7 +39,7 @@ func (o *oldViews) add(c *cobra.Command) {
 	fs.Float64Var(&o.cost, "cost", 0, "")
 	fs.Float64Var(&o.budget, "budget", 0, "")
 	o.switches = map[string]*bool{}
-	for _, name := range oldNames() {
+	for _, name := range oldFlagNames() {
 		if fs.Lookup(name) == nil {
 			o.switches[name] = fs.Bool(name, false, "")
 		}
@@ -56,17 +55,17 @@ type oldView struct {
 	value string
 }
 
-// given returns the requested view, or nil if none was requested. Two views, or an
-// invalid value, are an error.
-func (o *oldViews) given() (*oldView, error) {
+// requested returns the requested view, or nil if none was requested. It returns an error
+// for more than one view and for an invalid value.
+func (o *oldViews) requested() (*oldView, error) {
 	var names []string
-	for _, name := range oldNames() {
+	for _, name := range oldFlagNames() {
 		if o.chosen(name) {
 			names = append(names, "--"+name)
 		}
 	}
 	if len(names) > 1 {
-		return nil, fmt.Errorf("%s show different things: give one of them", strings.Join(names, " and "))
+		return nil, fmt.Errorf("%s cannot be combined: use one of them", strings.Join(names, " and "))
 	}
 	if len(names) == 0 {
 		return nil, nil
@@ -94,8 +93,8 @@ func (o *oldViews) given() (*oldView, error) {
 	return x, nil
 }
 
-// write writes the view as the old flag did: the results of several series one after the
-// other, in CSV each with a header.
+// write writes the view in the format of the old flag: the results of several series one
+// after the other, in CSV each with a header.
 func (o *oldViews) write(c *cobra.Command, x *oldView, s *scaling.Study, format string) error {
 	results, err := o.results(c, x, s)
 	if err != nil {
@@ -115,19 +114,20 @@ func (o *oldViews) write(c *cobra.Command, x *oldView, s *scaling.Study, format 
 	return nil
 }
 
+// results computes the view x.
 func (o *oldViews) results(c *cobra.Command, x *oldView, s *scaling.Study) ([]result, error) {
 	switch x.flag {
 	case "explain":
-		if _, _, ok := metricAt(x.value); !ok {
-			return nil, usage(fmt.Errorf("--explain %q: expected METRIC@WORKERS, such as speedup@14", x.value))
+		if _, _, ok := parseMetricAt(x.value); !ok {
+			return nil, usageError(fmt.Errorf("--explain %q: want METRIC@WORKERS, such as speedup@14", x.value))
 		}
 	case "time-to":
-		if _, _, ok := metricTarget(x.value); !ok {
-			return nil, usage(fmt.Errorf("--time-to %q: expected METRIC=VALUE, such as val_loss=0.0075", x.value))
+		if _, _, ok := parseMetricTarget(x.value); !ok {
+			return nil, usageError(fmt.Errorf("--time-to %q: want METRIC=VALUE, such as val_loss=0.0075", x.value))
 		}
 	case "overhead":
 		if o.without == "" {
-			return nil, usage(fmt.Errorf("--overhead %q: name the series without communication too, --without SERIES", x.value))
+			return nil, usageError(fmt.Errorf("--overhead %q: --without SERIES is missing, which names the series without communication", x.value))
 		}
 		r, err := s.Overhead(x.value, o.without)
 		if err != nil {

@@ -11,11 +11,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// powerCut returns an error that names a text file that ends with NUL bytes, as after a
-// power cut. It returns nil if no problem has such a file. The caller has already
-// printed the readable part; the error makes the exit code 1, so that a script notices
-// that rows are lost.
-func powerCut(problems []runs.Problem) error {
+// powerCutError returns an error that names a text file which ends with NUL bytes, as
+// after a power cut. It returns nil if no problem is about such a file. The caller has
+// already printed the readable part; the error makes the exit code 1, so that a script
+// notices that rows are lost.
+func powerCutError(problems []runs.Problem) error {
 	var cut []string
 	for _, p := range problems {
 		for _, path := range []string{p.File, filepath.Join(p.File, "run.json"), filepath.Join(p.File, "epochs.csv")} {
@@ -31,7 +31,7 @@ func powerCut(problems []runs.Problem) error {
 	if len(cut) > 1 {
 		more = fmt.Sprintf(" (and %d more)", len(cut)-1)
 	}
-	return fmt.Errorf("%s%s ends with NUL bytes, as a power cut leaves them; whole lines before them were read; put the file back from a copy if there is one", clean.Text(cut[0]), more)
+	return fmt.Errorf("%s%s ends with NUL bytes, as after a power cut; the complete lines before them were read; restore the file from a backup if there is one", clean.Text(cut[0]), more)
 }
 
 // textWithNULTail reports whether path is a regular file that ends with eight NUL bytes

@@ -30,35 +30,36 @@ func readCommand() *cobra.Command {
 	var f readFlags
 	c := &cobra.Command{
 		Use:   "read PATH…",
-		Short: "Every measured value of a folder of logs as tidy rows",
-		Long: `Reads run folders, and what other programs left, under each PATH, and prints a
-row a measured value, with the columns
+		Short: "Print every measured value of a folder of logs as tidy rows",
+		Long: `Reads run folders and the logs of other programs under each PATH, and prints one
+row per measured value, with the columns
 
   run, series, workers, seed, rank, epoch, step, name, value
 
-as they are read, always in the same order. Rank, epoch and step are empty
-where the value is of all ranks, of the run, or of the epoch. What could not be
-used goes to stderr; --explain says of each file what was done with it.
+The rows are printed while the logs are read, always in the same order. The rank is
+empty for a value of all ranks, the epoch for a value of the run, and the step for a
+value of the epoch. Problems are printed to stderr; --explain describes for each file
+what was read from it.
 
-Files are recognised by their content, also when gzip or zstd packed them:
-TensorBoard events, traces of PyTorch's profiler and Horovod's timeline, and
-the text logs, tables and reports of many programs. What a file does not say of
-itself (series, workers, seed) a pattern can tell: {workers}, {seed}, {series},
-{rank} and * match parts of the path's end.
+Files are recognized by their content, also if they are compressed with gzip or zstd:
+TensorBoard events, traces of PyTorch's profiler and Horovod's timeline, and the text
+logs, tables and reports of many programs. Information that a file does not contain
+(series, workers, seed) can be taken from its path by a pattern: {workers}, {seed},
+{series}, {rank} and * match parts of the path's end.
 
   lockstep read logs/unet2d-cells
   lockstep read logs/unet2d-cells --what steps --format json
   lockstep read results --what all --format parquet --out results.parquet
   lockstep read results --as 'log_hvd_{workers}.csv=PyTorch Horovod'
   lockstep read results --explain`,
-		Args: someArgs("name folders of logs, for example logs/unet2d-cells"),
+		Args: minimumOneArg("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {
 			options, err := f.validate(c)
 			if err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			done := showProgress(c, &options)
-			problems, err := f.run(c, options, args)
+			problems, err := f.writeOutput(c, options, args)
 			done()
 			for _, p := range problems {
 				fmt.Fprintln(c.ErrOrStderr(), "problem:", p)
@@ -66,14 +67,14 @@ itself (series, workers, seed) a pattern can tell: {workers}, {seed}, {series},
 			if err != nil {
 				return err
 			}
-			return powerCut(problems)
+			return powerCutError(problems)
 		},
 	}
 	c.Flags().StringVar(&f.format, "format", logread.FormatCSV, strings.Join(logread.Formats(), ", "))
 	c.Flags().StringVar(&f.what, "what", logread.Epochs, strings.Join(logread.Kinds(), ", "))
-	c.Flags().StringVarP(&f.out, "out", "o", "", "file to write, whole or not at all (default: standard output)")
-	c.Flags().StringArrayVar(&f.as, "as", nil, "what paths tell, such as 'log_hvd_{workers}.csv=PyTorch Horovod'; may be repeated")
-	c.Flags().BoolVar(&f.explain, "explain", false, "say of each file what was read, what not and why, instead of the rows")
+	c.Flags().StringVarP(&f.out, "out", "o", "", "file to write; it is written only if everything succeeds (default: standard output)")
+	c.Flags().StringArrayVar(&f.as, "as", nil, "pattern for information in paths, such as 'log_hvd_{workers}.csv=PyTorch Horovod'; repeatable")
+	c.Flags().BoolVar(&f.explain, "explain", false, "describe for each file what was read, what was not and why, in place of the rows")
 	return c
 }
 
@@ -88,7 +89,7 @@ func (f *readFlags) validate(c *cobra.Command) (logread.Options, error) {
 		{"what", f.what, logread.Kinds()},
 	} {
 		if !slices.Contains(x.known, x.got) {
-			return options, fmt.Errorf("--%s %q is not known; use one of %q", x.flag, x.got, x.known)
+			return options, fmt.Errorf("unknown --%s %q: use one of %q", x.flag, x.got, x.known)
 		}
 	}
 	for _, text := range f.as {
@@ -100,16 +101,16 @@ func (f *readFlags) validate(c *cobra.Command) (logread.Options, error) {
 	}
 	binary := f.format == logread.FormatParquet || f.format == logread.FormatArrow
 	if binary && !f.explain && f.out == "" && isTerminal(c.OutOrStdout()) {
-		return options, fmt.Errorf("--format %s is not for a terminal; name a file with --out, or send it to another program", f.format)
+		return options, fmt.Errorf("--format %s cannot be printed to a terminal: use --out FILE, or pipe it to another program", f.format)
 	}
 	return options, nil
 }
 
-// progressBarBytes is the size of logs from which a progress bar is shown.
+// progressBarBytes is the total size of logs above which a progress bar is shown.
 const progressBarBytes = 256 << 20
 
 // showProgress shows a progress bar while large logs are read, if standard error is a
-// terminal. done ends it.
+// terminal. The caller must call done when reading ends.
 func showProgress(c *cobra.Command, o *logread.Options) (done func()) {
 	var bar *notebook.Progress
 	last := int64(0)
@@ -140,8 +141,8 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// run writes the rows or the reports to the output that the flags select.
-func (f *readFlags) run(c *cobra.Command, o logread.Options, paths []string) ([]runs.Problem, error) {
+// writeOutput writes the rows or the reports to standard output or to the file of --out.
+func (f *readFlags) writeOutput(c *cobra.Command, o logread.Options, paths []string) ([]runs.Problem, error) {
 	noteReadPaths(c, paths...)
 	if f.out == "" {
 		return f.write(c.Context(), c.OutOrStdout(), o, paths)
@@ -154,6 +155,7 @@ func (f *readFlags) run(c *cobra.Command, o logread.Options, paths []string) ([]
 	return problems, err
 }
 
+// write writes the rows, or with --explain the reports, to w.
 func (f *readFlags) write(ctx context.Context, w io.Writer, o logread.Options, paths []string) ([]runs.Problem, error) {
 	if !f.explain {
 		return o.Write(ctx, w, f.format, f.what, paths...)

@@ -19,16 +19,16 @@ type reportFlags struct {
 	options report.Options
 }
 
-func (f *reportFlags) add(c *cobra.Command) {
+func (f *reportFlags) addTo(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVarP(&f.out, "out", "o", "report.html", "file to write; .html, or .pdf (which chromium prints)")
-	flags.StringVar(&f.options.Title, "title", "", "title of the page; the study's name without")
-	flags.StringArrayVar(&f.options.Figures.Series, "series", nil, "only this series; may be repeated")
+	flags.StringVarP(&f.out, "out", "o", "report.html", "file to write: .html, or .pdf (printed by chromium)")
+	flags.StringVar(&f.options.Title, "title", "", "title of the page (default: the study's name)")
+	flags.StringArrayVar(&f.options.Figures.Series, "series", nil, "only this series; repeatable")
 	flags.StringSliceVar(&f.options.Only, "only", nil, "only these figures: "+strings.Join(figure.Names(), ", "))
-	flags.BoolVar(&f.options.Costs, "cost", false, "time against device-hours too")
+	flags.BoolVar(&f.options.Costs, "cost", false, "also show time against device-hours")
 	flags.Float64Var(&f.options.Price, "price", 0, "price of a device-hour; shows what each run costs")
-	flags.StringVar(&f.options.Currency, "currency", "", "of the price")
-	flags.Float64Var(&f.options.Budget, "budget", 0, "how many workers so many device-hours buy")
+	flags.StringVar(&f.options.Currency, "currency", "", "currency of the price")
+	flags.Float64Var(&f.options.Budget, "budget", 0, "device-hours for which to compute how many workers they pay for")
 	flags.Float64Var(&f.options.Figures.Smooth, "smooth", 0, "TensorBoard's smoothing of curves, 0 to below 1")
 	flags.BoolVar(&f.options.Figures.LogY, "log-y", false, "logarithmic axis of the values")
 }
@@ -37,19 +37,19 @@ func (f *reportFlags) add(c *cobra.Command) {
 func (f *reportFlags) validate() error {
 	ext := strings.TrimPrefix(strings.ToLower(filepath.Ext(f.out)), ".")
 	if !slices.Contains(report.Formats(), ext) {
-		return usage(fmt.Errorf("--out %q: use a name that ends in .html or .pdf", f.out))
+		return usageError(fmt.Errorf("--out %q: use a name that ends in .html or .pdf", f.out))
 	}
 	for _, name := range f.options.Only {
 		if !slices.Contains(figure.Names(), name) && !strings.Contains(name, " by ") {
-			return usage(fmt.Errorf("figure %q is not known: use %s, or a metric and an axis as in \"Loss/train by step\"", name, strings.Join(figure.Names(), ", ")))
+			return usageError(fmt.Errorf("unknown figure %q: use %s, or a metric and an axis as in \"Loss/train by step\"", name, strings.Join(figure.Names(), ", ")))
 		}
 	}
 	if err := f.options.Validate(); err != nil {
-		return usage(err)
+		return usageError(err)
 	}
 	if ext == "pdf" {
 		if _, err := report.FindBrowser(); err != nil {
-			return missing(err)
+			return missingError(err)
 		}
 	}
 	return nil
@@ -60,19 +60,19 @@ func reportCommand() *cobra.Command {
 	var f reportFlags
 	c := &cobra.Command{
 		Use:   "report PATH…",
-		Short: "One page with verdict, tables and figures of a folder of logs",
-		Long: `Writes one page that needs nothing else (no network, no script): the verdict in
-sentences, the tables, every figure that the logs have numbers for, the runs,
-what was read and what could not be, and for each number at the top the formula,
-the file and the line behind it.
+		Short: "Write one page with the verdict, tables and figures of a folder of logs",
+		Long: `Writes one self-contained page (no network, no scripts): the verdict in sentences,
+the tables, every figure for which the logs contain data, the runs, which files
+could be read and which could not, and for each number at the top its formula and
+the file and line of its data.
 
   lockstep report logs/unet2d-cells --out report.html
   lockstep report logs/unet2d-cells --out report.pdf --title "U-Net on two cores"
   lockstep report results --as 'log_hvd_{workers}.csv=PyTorch Horovod' --epochs 5 --price 2.50 --currency EUR
 
-The HTML is the same, byte for byte, for the same logs. The PDF is printed by
-chromium (apt-get install chromium); without it the exit code is 3.`,
-		Args: someArgs("name folders of logs, for example logs/unet2d-cells"),
+The same logs give the same HTML, byte for byte. chromium prints the PDF (apt-get
+install chromium); if it is missing, the exit code is 3.`,
+		Args: minimumOneArg("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := f.validate(); err != nil {
 				return err
@@ -86,7 +86,7 @@ chromium (apt-get install chromium); without it the exit code is 3.`,
 				return err
 			}
 			if err := r.Save(c.Context(), f.out); errors.Is(err, report.ErrNoBrowser) {
-				return missing(err)
+				return missingError(err)
 			} else if err != nil {
 				return err
 			}
@@ -97,7 +97,7 @@ chromium (apt-get install chromium); without it the exit code is 3.`,
 			return nil
 		},
 	}
-	f.add(c)
-	rule.add(c)
+	f.addTo(c)
+	rule.addTo(c)
 	return c
 }

@@ -14,20 +14,21 @@ import (
 	"lockstep/pkg/train"
 )
 
-// scalingRule returns the scaling rule of a study. The command that it suggests next
-// repeats all settings of the study's runs.
+// scalingRule returns the learning-rate scaling rule of a study. The command that it
+// suggests repeats all settings of the study's runs.
 func scalingRule(s *scaling.Study, measure string) (*scaling.LRScaling, error) {
 	r, err := s.ScalingRule(measure)
 	if err == nil {
-		r.Launch = launchAgain(s.Runs[0])
+		r.Launch = repeatCommand(s.Runs[0])
 	}
 	return r, err
 }
 
-// launchAgain returns the start of a command that trains like the run r, without its
-// batch, learning rate and seed. It is empty if the run's config is not a shipped one,
-// because a run folder does not record a config's file.
-func launchAgain(r runs.Run) string {
+// repeatCommand returns the start of a command that trains like the run r, without its
+// batch, learning rate and seed. A run folder does not record the path of a config file,
+// so for a config that is not shipped the command contains a guess: the config's name
+// with .yaml. repeatCommand returns "" if the config is unknown.
+func repeatCommand(r runs.Run) string {
 	name, _ := r.Info.Config["name"].(string)
 	switch {
 	case name == "":
@@ -51,7 +52,7 @@ func launchAgain(r runs.Run) string {
 	if n := r.Info.ThreadsPerWorker; n > 1 {
 		command += fmt.Sprintf(" --threads %d", n)
 	}
-	for _, kv := range settings(doc, r.Info.Config, "") {
+	for _, kv := range changedSettings(doc, r.Info.Config, "") {
 		if strings.ContainsAny(kv, " \"'[]{}*?$&;|<>()") {
 			kv = "'" + strings.ReplaceAll(kv, "'", `'\''`) + "'"
 		}
@@ -60,9 +61,10 @@ func launchAgain(r runs.Run) string {
 	return command
 }
 
-// settings returns the values of a config that differ from another config, as key=value,
-// in alphabetical order. Values for which a sweep has flags are omitted.
-func settings(was, is map[string]any, at string) []string {
+// changedSettings returns the settings in is that differ from was, as key=value, in
+// alphabetical order. It omits settings for which a sweep has flags. prefix is the path
+// of the settings inside the config, such as "optimizer.".
+func changedSettings(was, is map[string]any, prefix string) []string {
 	var keys, out []string
 	for k := range is {
 		keys = append(keys, k)
@@ -70,13 +72,13 @@ func settings(was, is map[string]any, at string) []string {
 	slices.Sort(keys)
 	for _, k := range keys {
 		before, known := was[k]
-		if !known || slices.Contains([]string{"name", "seed", "batch", "optimizer.learning_rate", "engine.threads"}, at+k) || reflect.DeepEqual(before, is[k]) {
+		if !known || slices.Contains([]string{"name", "seed", "batch", "optimizer.learning_rate", "engine.threads"}, prefix+k) || reflect.DeepEqual(before, is[k]) {
 			continue
 		}
 		a, inner := before.(map[string]any)
 		b, both := is[k].(map[string]any)
 		if inner && both {
-			out = append(out, settings(a, b, at+k+".")...)
+			out = append(out, changedSettings(a, b, prefix+k+".")...)
 			continue
 		}
 		value, err := json.Marshal(is[k])
@@ -89,7 +91,7 @@ func settings(was, is map[string]any, at string) []string {
 				value = []byte(train.Quoted(text))
 			}
 		}
-		out = append(out, at+k+"="+string(value))
+		out = append(out, prefix+k+"="+string(value))
 	}
 	return out
 }

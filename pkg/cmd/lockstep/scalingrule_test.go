@@ -74,7 +74,7 @@ func TestLaunchAgain(t *testing.T) {
 	r.Info.Config = document(t, "batch=2", "optimizer.learning_rate=0.5", "epochs=3", "schedule.decay=[]", "model.norm=none")
 	r.Info.Config["data"].(map[string]any)["path"] = "it's here"
 	want := `lockstep launch --config unet2d-cells --threads 2 --set 'data.path=it'\''s here' --set epochs=3 --set model.norm=none --set 'schedule.decay=[]'`
-	got := launchAgain(r)
+	got := repeatCommand(r)
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

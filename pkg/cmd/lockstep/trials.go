@@ -26,17 +26,17 @@ func trialsCommand() *cobra.Command {
 	var o tune.TrialOptions
 	c := &cobra.Command{
 		Use:   "trials",
-		Short: "Measure the loader alone, training alone, and both: where the bottleneck is",
-		Long: `Measures samples per second of the loader alone (IO), of training on one batch
-that is there already (SYNTHETIC), and of both (FULL), prints benchy's lines and
-says in a sentence what bounds the training, with the numbers that prove it.
---out writes benchy's JSON, which "lockstep read" and "lockstep scaling" take.
+		Short: "Find the bottleneck: measure the loader alone, training alone, and both",
+		Long: `Measures samples per second of the loader alone (IO), of training on one batch that
+is already in memory (SYNTHETIC), and of both (FULL). It prints benchy's lines and a
+sentence that states what limits the training, with the numbers as evidence. --out
+writes benchy's JSON, which "lockstep read" and "lockstep scaling" can read.
 
-With data.stage in the config it measures the staged copy, then IO and FULL of the
-files where they are, and compares both in a table. Files that were read a moment
-ago are in memory too: a difference shows on a slow or a cold file system only.
+With data.stage in the config it measures the staged copy, then IO and FULL with the
+original files, and compares both in a table. Files that were read recently are cached
+in memory, so only a slow or cold file system shows a difference.
 
-With RANK, WORLD_SIZE, … in the environment it is one worker of several:
+If RANK, WORLD_SIZE and so on are in the environment, it is one of several workers:
 
   lockstep trials --config unet2d-cells
   lockstep launch --workers 2 -- lockstep trials --config unet2d-cells`,
@@ -50,7 +50,7 @@ With RANK, WORLD_SIZE, … in the environment it is one worker of several:
 			}
 			cfg, err := train.Named(config, set...)
 			if err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if o.Warmup == 0 {
 				o.Warmup = -1 // -1: no warm-up, as the user requested
@@ -60,21 +60,23 @@ With RANK, WORLD_SIZE, … in the environment it is one worker of several:
 	}
 	f := c.Flags()
 	f.StringVar(&config, "config", "unet2d-cells", "a shipped config or a .yaml file")
-	f.IntVar(&o.Batches, "batches", 50, "in a trial")
-	f.IntVar(&o.Trials, "trials", 3, "that count")
-	f.IntVar(&o.Warmup, "warmup", 1, "trials before them, which do not")
-	f.StringVar(&out, "out", "", "a `file` for benchy's JSON")
-	f.IntVar(&threads, "threads", 0, "of this worker, instead of the config's")
-	f.StringVar(&device, "device", "", "cpu, reference or cuda, instead of the config's")
-	f.StringArrayVar(&set, "set", nil, "key=value in the config, repeatable")
+	f.IntVar(&o.Batches, "batches", 50, "batches per trial")
+	f.IntVar(&o.Trials, "trials", 3, "trials that are counted")
+	f.IntVar(&o.Warmup, "warmup", 1, "trials before the counted ones")
+	f.StringVar(&out, "out", "", "write benchy's JSON to this `file`")
+	f.IntVar(&threads, "threads", 0, "threads of this worker, in place of the config's")
+	f.StringVar(&device, "device", "", "cpu, reference or cuda, in place of the config's")
+	f.StringArrayVar(&set, "set", nil, "key=value to change in the config; repeatable")
 	return c
 }
 
+// runTrials runs the trials in the worker group of the environment, and rank 0 prints and
+// writes the results.
 func runTrials(c *cobra.Command, cfg train.Config, o tune.TrialOptions, out string) (err error) {
 	ctx := c.Context()
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
-		return usage(err)
+		return usageError(err)
 	}
 	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID, Group: cfg.Collective()})
 	if err != nil {
@@ -107,7 +109,7 @@ func writeTrials(path string, t *tune.Trials) error {
 	return wholefile.WriteBytes(path, append(text, '\n'), 0o644)
 }
 
-// printBottleneck prints what limits the speed of the training.
+// printBottleneck prints which part limits the speed of the training.
 func printBottleneck(c *cobra.Command, cfg train.Config, group collective.Group, t *tune.Trials) error {
 	run := runs.Run{Info: runs.Info{Study: cfg.Name, Series: cfg.Name, Workers: group.Size()}, Trials: t.Results}
 	study, err := scaling.FromRuns([]runs.Run{run})

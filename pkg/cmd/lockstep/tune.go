@@ -14,7 +14,7 @@ import (
 func tuneCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tune",
-		Short: "Find the best setting of something, by measuring",
+		Short: "Find the best settings by measuring",
 		Args:  cobra.NoArgs,
 	}
 	c.AddCommand(tuneLoaderCommand())
@@ -29,16 +29,16 @@ func tuneLoaderCommand() *cobra.Command {
 	var asJSON, verbose bool
 	c := &cobra.Command{
 		Use:   "loader",
-		Short: "Find the loader's setting for a config and its data, and whether it matters",
-		Long: `Measures the loader of a config on its data with every kind (lowmem, inmem) and
-0 to 16 workers; then, of the smallest that are as fast as the fastest within
-noise, other depths of prefetch and orders of the stages; then the training
-with the config's own setting and with the best one, beside the training on data
-that is there already. Settings are measured in turns, round by round. The last
-line is to be pasted behind "lockstep train" or "launch".
+		Short: "Find the best loader settings for a config and its data, and whether they matter",
+		Long: `Measures the loader of a config on its data with every kind (lowmem, inmem) and 0 to
+16 loader workers. For the smallest settings that are as fast as the fastest within
+noise, it then measures other prefetch depths and orders of the stages. Finally it
+measures training with the config's own settings, with the best settings, and on data
+that are already in memory. The settings are measured in rounds. The last line contains
+the flags to append to "lockstep train" or "lockstep launch".
 
-It measures one worker, with the processors that a worker gets. Orders that
-would change the batches that are trained on are measured, but never advised.
+It measures one worker, with the processors that a worker gets. Orders of the stages
+that would change the training batches are measured, but never recommended.
 
   lockstep tune loader --config unet2d-cells
   lockstep tune loader --config resnet50v2-cifar10 --data DIR --budget 2m --loader-only`,
@@ -52,10 +52,10 @@ would change the batches that are trained on are measured, but never advised.
 			}
 			cfg, err := train.Worker{Config: config, Data: dataDir, Seed: 1, Set: set}.Resolve()
 			if err != nil {
-				return usage(err)
+				return usageError(err)
 			}
 			if o.Budget < time.Second {
-				return usage(fmt.Errorf("--budget is %v: use at least 1s", o.Budget))
+				return usageError(fmt.Errorf("invalid --budget %v: use at least 1s", o.Budget))
 			}
 			if verbose {
 				o.Line = func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) }
@@ -76,13 +76,13 @@ would change the batches that are trained on are measured, but never advised.
 	}
 	f := c.Flags()
 	f.StringVar(&config, "config", "unet2d-cells", "a shipped config or a .yaml file")
-	f.StringVar(&dataDir, "data", "", "the folder of the data; in place of generated cells one with image/ and label/")
-	f.DurationVar(&o.Budget, "budget", 30*time.Second, "that all measuring aims at")
-	f.BoolVar(&o.LoaderOnly, "loader-only", false, "measure no training")
-	f.IntVar(&threads, "threads", 0, "of the training worker, instead of the config's")
-	f.StringVar(&device, "device", "", "cpu, reference or cuda, instead of the config's")
-	f.StringArrayVar(&set, "set", nil, "key=value in the config, repeatable")
-	f.BoolVar(&asJSON, "json", false, "the table, the sentence and the setting as a JSON object")
-	f.BoolVarP(&verbose, "verbose", "v", false, "each measurement, while it goes on")
+	f.StringVar(&dataDir, "data", "", "folder of the data; for configs with generated cells, a folder with image/ and label/")
+	f.DurationVar(&o.Budget, "budget", 30*time.Second, "approximate time for all measurements")
+	f.BoolVar(&o.LoaderOnly, "loader-only", false, "measure only the loader, not training")
+	f.IntVar(&threads, "threads", 0, "threads of the training worker, in place of the config's")
+	f.StringVar(&device, "device", "", "cpu, reference or cuda, in place of the config's")
+	f.StringArrayVar(&set, "set", nil, "key=value to change in the config; repeatable")
+	f.BoolVar(&asJSON, "json", false, "print the table, the sentence and the settings as a JSON object")
+	f.BoolVarP(&verbose, "verbose", "v", false, "print each measurement")
 	return c
 }

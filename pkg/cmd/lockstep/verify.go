@@ -15,7 +15,7 @@ import (
 )
 
 func verifyCommand() *cobra.Command {
-	c := &cobra.Command{Use: "verify", Short: "Prove what Lockstep claims: dp (the invariant), run (a run folder)"}
+	c := &cobra.Command{Use: "verify", Short: "Verify Lockstep's claims: dp (data parallelism), run (a run folder)"}
 	c.AddCommand(verifyDPCommand(), verifyRunCommand())
 	return c
 }
@@ -25,15 +25,16 @@ func verifyDPCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "dp",
-		Short: "N workers equal 1 worker with an N-fold batch, and broken exchanges are noticed",
-		Long: `Trains the same network with 1 worker and an N-fold batch and with N workers,
-compares every parameter after 20 steps (float64: 1e-10; float32 SGD: 1e-5), and
-shows that a sum in place of the mean, a bucket left out, equal shards and batch
-norms that do not exchange their statistics make the comparison fail: with SGD,
-Adam, AdamW, LARS and LAMB, and with Nesterov's momentum, clipping, accumulation
-and averaged parameters at once; with BCE, soft Dice, smoothed labels and L1; with
-synchronised batch norms. Those that are not synchronised take a shard's
-statistics, so that they are left out. With --device cuda on the GPU, in float32.`,
+		Short: "Verify that N workers equal 1 worker with an N-fold batch, and that broken exchanges are detected",
+		Long: `Trains the same network with 1 worker and an N-fold batch and with N workers, and
+compares every parameter after 20 steps (tolerance 1e-10 in float64, 1e-5 for SGD in
+float32). It also checks that the comparison fails if gradients are summed in place of
+averaged, a bucket is omitted, all shards are equal, or batch norms do not exchange
+their statistics. It covers SGD, Adam, AdamW, LARS and LAMB; Nesterov momentum,
+clipping, accumulation and averaged parameters together; BCE, soft Dice, smoothed
+labels and L1; and synchronized batch norms. Batch norms that are not synchronized use
+the statistics of a shard and are not compared. With --device cuda it runs on the GPU,
+in float32.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			checks, err := verify.DP(c.Context(), o)
@@ -43,9 +44,9 @@ statistics, so that they are left out. With --device cuda on the GPU, in float32
 			return printVerdict(c.OutOrStdout(), checks, asJSON)
 		},
 	}
-	c.Flags().IntVar(&o.Workers, "workers", 2, "N")
-	c.Flags().StringVar(&o.Device, "device", "", "a GPU: cuda, or cuda:1 for all workers on that one; cpu, as without, for the CPU and the reference engine")
-	c.Flags().BoolVar(&asJSON, "json", false, "as a JSON array")
+	c.Flags().IntVar(&o.Workers, "workers", 2, "number of workers (N)")
+	c.Flags().StringVar(&o.Device, "device", "", "cuda, or cuda:1 for all workers on that GPU; cpu (the default) for the CPU and the reference engine")
+	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	return c
 }
 
@@ -54,12 +55,11 @@ func verifyRunCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "run DIR",
-		Short: "Recompute what a run folder claims",
-		Long: `Recomputes what a run folder claims: its samples and world size from the steps
-of each rank, that each rank was a process of its own, that one process at a time
-owned the run and every step that was done again was replayed from a checkpoint,
-that the checkpoint loads, and IoU, Dice and loss from the checkpoint and the
-data.`,
+		Short: "Verify a run folder by recomputing its results",
+		Long: `Verifies a run folder: samples and world size from the steps of each rank, that each
+rank was a separate process, that only one process at a time owned the run, that every
+repeated step was replayed from a checkpoint, that the checkpoint loads, and IoU, Dice
+and loss, which are recomputed from the checkpoint and the data.`,
 		Args: exactArgs(1, "name a run folder, for example logs/unet2d-cells/ddp-n2-s1"),
 		RunE: func(c *cobra.Command, args []string) error {
 			noteReadPaths(c, args[0])
@@ -74,12 +74,12 @@ data.`,
 			return printVerdict(c.OutOrStdout(), checks, asJSON)
 		},
 	}
-	c.Flags().StringVar(&o.Data, "data", "", "where the data lie now, if they were moved")
-	c.Flags().BoolVar(&asJSON, "json", false, "as a JSON array")
+	c.Flags().StringVar(&o.Data, "data", "", "folder of the data, if they were moved")
+	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	return c
 }
 
-// printVerdict prints the checks, and returns an error if one failed.
+// printVerdict prints the checks. It returns an error if one failed or if there are none.
 func printVerdict(w io.Writer, checks []verify.Check, asJSON bool) error {
 	failed := 0
 	var rows []map[string]any
@@ -107,7 +107,7 @@ func printVerdict(w io.Writer, checks []verify.Check, asJSON bool) error {
 		return fmt.Errorf("%d of %d checks failed", failed, len(checks))
 	}
 	if len(checks) == 0 {
-		return errors.New("nothing was checked")
+		return errors.New("no checks were run")
 	}
 	return nil
 }

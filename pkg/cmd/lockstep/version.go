@@ -14,7 +14,7 @@ func versionCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "version",
-		Short: "Print the build id (launch compares it with its workers')",
+		Short: "Print the build id (launch compares it with the build ids of its workers)",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if asJSON {
@@ -24,6 +24,6 @@ func versionCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "as a JSON object")
+	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return c
 }

@@ -20,7 +20,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// result is the result of an analysis, which can write itself in several formats.
+// result is the result of an analysis.
 type result interface {
 	Write(w io.Writer, format string) error
 }
@@ -53,13 +53,13 @@ func views() []view {
 		},
 		{
 			name: "explain", value: "METRIC@WORKERS", example: "speedup@14",
-			about: "how a number came about: formula, runs, file and line of each input",
+			about: "how a number was computed: formula, runs, file and line of each input",
 			valid: func(value string) bool {
-				_, _, ok := metricAt(value)
+				_, _, ok := parseMetricAt(value)
 				return ok
 			},
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
-				metric, workers, _ := metricAt(value)
+				metric, workers, _ := parseMetricAt(value)
 				r, err := s.Explain(metric, workers)
 				return one(r, err)
 			},
@@ -67,29 +67,29 @@ func views() []view {
 		{
 			name: "fit", about: "Amdahl's, Gustafson's and the universal scalability law fitted to each series, the best by AICc",
 			results: func(s *scaling.Study, _ string, notes io.Writer) ([]result, error) {
-				return fits(s, notes, func(series string) (result, error) { return s.Fit(series) })
+				return fitEachSeries(s, notes, func(series string) (result, error) { return s.Fit(series) })
 			},
 		},
 		{
 			name: "collective", about: "latency and bandwidth of the all-reduce, from the step spans of 3 or more numbers of workers",
 			results: func(s *scaling.Study, _ string, notes io.Writer) ([]result, error) {
-				return fits(s, notes, func(series string) (result, error) { return s.Collective(series) })
+				return fitEachSeries(s, notes, func(series string) (result, error) { return s.Collective(series) })
 			},
 		},
 		{
-			name: "breakdown", about: "where a step's time goes, from the step spans of every rank",
+			name: "breakdown", about: "how a step's time is used, from the step spans of every rank",
 			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.Breakdown(), nil) },
 		},
 		{
-			name: "time-use", about: "the same of step spans and traces, with intervals: data, compute, exposed and hidden communication, idle",
+			name: "time-use", about: "how a step's time is used, from step spans and traces, with intervals: data, compute, exposed and hidden communication, idle",
 			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.TimeUse(), nil) },
 		},
 		{
-			name: "stragglers", about: "which rank the others wait for, and what it costs",
+			name: "stragglers", about: "which rank the others wait for, and the time that this costs",
 			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.Stragglers(), nil) },
 		},
 		{
-			name: "bottleneck", about: "input or computation, from the trials IO, SYNTHETIC and FULL",
+			name: "bottleneck", about: "whether input or computation limits the speed, from the trials IO, SYNTHETIC and FULL",
 			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) {
 				r, err := s.Bottleneck()
 				return one(r, err)
@@ -97,13 +97,13 @@ func views() []view {
 		},
 		{
 			name: "overhead", value: "WITH:WITHOUT", example: "ddp:ddp-local",
-			about: "what communication costs the series WITH, from the series WITHOUT it",
+			about: "cost of communication in the series WITH, compared with the series WITHOUT it",
 			valid: func(value string) bool {
 				with, without, ok := strings.Cut(value, ":")
 				return ok && with != "" && without != ""
 			},
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
-				with, without := seriesPair(s, value)
+				with, without := splitSeriesPair(s, value)
 				r, err := s.Overhead(with, without)
 				return one(r, err)
 			},
@@ -114,7 +114,7 @@ func views() []view {
 		},
 		{
 			name: "scaling-rule", value: "MEASURE", example: "val_loss", optional: true,
-			about: "how the best learning rate grows with the global batch (none, √, linear), and up to which, by a measure of quality",
+			about: "how the best learning rate grows with the global batch (none, √, linear), and up to which batch, by a measure of quality",
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
 				r, err := scalingRule(s, value)
 				return one(r, err)
@@ -124,33 +124,33 @@ func views() []view {
 			name: "time-to", value: "METRIC=TARGET", example: "val_loss=0.0075",
 			about: "when each run reached a target",
 			valid: func(value string) bool {
-				_, _, ok := metricTarget(value)
+				_, _, ok := parseMetricTarget(value)
 				return ok
 			},
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
-				metric, target, _ := metricTarget(value)
+				metric, target, _ := parseMetricTarget(value)
 				r, err := s.TimeTo(metric, target)
 				return one(r, err)
 			},
 		},
 		{
 			name: "cost", value: "PRICE", example: "2.5", optional: true, valid: isNumber,
-			about: "device-hours against time, and the Pareto front; with the price of a device-hour also what they cost",
+			about: "device-hours against time, and the Pareto front; with the price of a device-hour also the cost",
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
-				r, err := s.Cost(number(value))
+				r, err := s.Cost(parseOptionalNumber(value))
 				return one(r, err)
 			},
 		},
 		{
 			name: "budget", value: "DEVICE-HOURS", example: "100", valid: isNumber,
-			about: "how many workers for so many device-hours",
+			about: "how many workers the given device-hours pay for",
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
-				r, err := s.Budget(number(value))
+				r, err := s.Budget(parseOptionalNumber(value))
 				return one(r, err)
 			},
 		},
 		{
-			name: "epoch-spread", about: "how much the epochs scatter, of single runs too",
+			name: "epoch-spread", about: "how much the epoch times vary, also of single runs",
 			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.EpochSpreads(), nil) },
 		},
 		{
@@ -160,27 +160,29 @@ func views() []view {
 	}
 }
 
-// metricAt parses METRIC@WORKERS.
-func metricAt(value string) (metric string, workers int, ok bool) {
+// parseMetricAt parses METRIC@WORKERS.
+func parseMetricAt(value string) (metric string, workers int, ok bool) {
 	metric, n, ok := strings.Cut(value, "@")
 	workers, err := strconv.Atoi(n)
 	return metric, workers, ok && err == nil && metric != ""
 }
 
-// metricTarget parses METRIC=TARGET.
-func metricTarget(value string) (metric string, target float64, ok bool) {
+// parseMetricTarget parses METRIC=TARGET.
+func parseMetricTarget(value string) (metric string, target float64, ok bool) {
 	metric, text, ok := strings.Cut(value, "=")
 	target, err := strconv.ParseFloat(text, 64)
 	return metric, target, ok && err == nil && metric != ""
 }
 
+// isNumber reports whether value is a number other than NaN.
 func isNumber(value string) bool {
 	v, err := strconv.ParseFloat(value, 64)
 	return err == nil && !math.IsNaN(v)
 }
 
-// number parses a value that isNumber has accepted. It returns 0 for an empty value.
-func number(value string) float64 {
+// parseOptionalNumber parses a value that isNumber has accepted. It returns 0 for an
+// empty value.
+func parseOptionalNumber(value string) float64 {
 	v, err := strconv.ParseFloat(value, 64)
 	if err != nil {
 		return 0
@@ -188,9 +190,9 @@ func number(value string) float64 {
 	return v
 }
 
-// seriesPair splits WITH:WITHOUT at the colon for which both parts are series of the
-// study, or at the first colon if there is no such colon.
-func seriesPair(s *scaling.Study, value string) (with, without string) {
+// splitSeriesPair splits WITH:WITHOUT at the first colon. If series names contain colons,
+// it splits at a colon for which both parts are series of the study.
+func splitSeriesPair(s *scaling.Study, value string) (with, without string) {
 	names := s.Series()
 	for i, c := range value {
 		if c == ':' && slices.Contains(names, value[:i]) && slices.Contains(names, value[i+1:]) {
@@ -201,8 +203,9 @@ func seriesPair(s *scaling.Study, value string) (with, without string) {
 	return with, without
 }
 
-// form returns the syntax of the view: fit, scaling-rule[=MEASURE], budget=HOURS.
-func (v view) form() string {
+// syntax returns how the view is requested: fit, scaling-rule[=MEASURE] or
+// budget=DEVICE-HOURS.
+func (v view) syntax() string {
 	switch {
 	case v.value == "":
 		return v.name
@@ -212,15 +215,15 @@ func (v view) form() string {
 	return v.name + "=" + v.value
 }
 
-// shown is a requested view with its value.
-type shown struct {
+// requestedView is a requested view with its value.
+type requestedView struct {
 	view
 	given string
 	text  string // the text of the request
 }
 
-// parseShow parses a value of --show.
-func parseShow(text string) (shown, error) {
+// parseShow parses one value of --show.
+func parseShow(text string) (requestedView, error) {
 	name, value, has := strings.Cut(text, "=")
 	all := views()
 	i := slices.IndexFunc(all, func(v view) bool { return v.name == name })
@@ -229,25 +232,26 @@ func parseShow(text string) (shown, error) {
 		for _, v := range all {
 			names = append(names, v.name)
 		}
-		return shown{}, fmt.Errorf("--show %s: unknown view %q%s; use %s; --show help explains each", text, name, nearest.Hint(name, names), strings.Join(names, ", "))
+		return requestedView{}, fmt.Errorf("--show %s: unknown view %q%s; use %s; --show help explains each", text, name, nearest.Hint(name, names), strings.Join(names, ", "))
 	}
 	v := all[i]
-	form := "--show " + v.form()
+	form := "--show " + v.syntax()
 	if v.example != "" {
 		form += fmt.Sprintf(", such as --show %s=%s", v.name, v.example)
 	}
 	switch {
 	case v.value == "" && has:
-		return shown{}, fmt.Errorf("--show %s: %s takes no value; expected %s", text, name, form)
+		return requestedView{}, fmt.Errorf("--show %s: %s takes no value; use %s", text, name, form)
 	case v.value != "" && !has && !v.optional:
-		return shown{}, fmt.Errorf("--show %s: a value is missing; expected %s", text, form)
+		return requestedView{}, fmt.Errorf("--show %s: a value is missing; use %s", text, form)
 	case has && (value == "" || v.valid != nil && !v.valid(value)):
-		return shown{}, fmt.Errorf("--show %s: invalid value %q; expected %s", text, value, form)
+		return requestedView{}, fmt.Errorf("--show %s: invalid value %q; use %s", text, value, form)
 	}
-	return shown{v, value, text}, nil
+	return requestedView{v, value, text}, nil
 }
 
-// analysisFlags select the analyses that lockstep scaling shows in place of its table.
+// analysisFlags contains the flags that select the analyses which lockstep scaling shows
+// in place of its table.
 type analysisFlags struct {
 	series []string
 	show   []string
@@ -255,15 +259,15 @@ type analysisFlags struct {
 	old    oldViews
 }
 
-func (a *analysisFlags) add(c *cobra.Command) {
+func (a *analysisFlags) addTo(c *cobra.Command) {
 	fs := c.Flags()
-	fs.StringArrayVar(&a.series, "series", nil, "show this series alone; may be repeated")
-	fs.StringArrayVar(&a.show, "show", nil, "view of the runs: NAME[=VALUE], such as fit or explain=speedup@14; may be repeated; --show help explains each")
-	fs.StringVar(&a.out, "out", "", "folder into which each view of --show is written as a file, made if it is not there")
+	fs.StringArrayVar(&a.series, "series", nil, "show only this series; repeatable")
+	fs.StringArrayVar(&a.show, "show", nil, "view of the runs: NAME[=VALUE], such as fit or explain=speedup@14; repeatable; --show help explains each")
+	fs.StringVar(&a.out, "out", "", "folder into which each view of --show is written as a file; it is created if necessary")
 	if err := c.RegisterFlagCompletionFunc("show", completeShow); err != nil {
 		panic(err) // cannot fail: the line above defines the flag
 	}
-	a.old.add(c)
+	a.old.addTo(c)
 }
 
 // completeShow returns the names of the views for shell completion.
@@ -281,8 +285,8 @@ func completeShow(_ *cobra.Command, _ []string, _ string) ([]string, cobra.Shell
 	return append(out, "help\texplains each view"), directive
 }
 
-// asksHelp reports whether the user requested an explanation of the views.
-func (a *analysisFlags) asksHelp() bool { return slices.Contains(a.show, "help") }
+// requestsHelp reports whether the user requested an explanation of the views.
+func (a *analysisFlags) requestsHelp() bool { return slices.Contains(a.show, "help") }
 
 // writeHelp explains each view.
 func writeHelp(w io.Writer) error {
@@ -292,51 +296,51 @@ func writeHelp(w io.Writer) error {
 		if v.example != "" {
 			example = fmt.Sprintf(" (such as %s=%s)", v.name, v.example)
 		}
-		if _, err := fmt.Fprintf(tw, "%s\t%s%s\n", v.form(), v.about, example); err != nil {
+		if _, err := fmt.Fprintf(tw, "%s\t%s%s\n", v.syntax(), v.about, example); err != nil {
 			return err
 		}
 	}
 	return tw.Flush()
 }
 
-// parse returns the requested views. It is empty if the table of the study was
-// requested.
-func (a *analysisFlags) parse(format string) ([]shown, error) {
-	old, err := a.old.given()
+// parse returns the requested views. The list is empty if the user requested none, so
+// that the table of the study is shown.
+func (a *analysisFlags) parse(format string) ([]requestedView, error) {
+	old, err := a.old.requested()
 	switch {
 	case err != nil:
-		return nil, usage(err)
+		return nil, usageError(err)
 	case old != nil && len(a.show) > 0:
-		return nil, usage(fmt.Errorf("--%s and --show cannot be combined: write --show %s", old.flag, old.flag))
+		return nil, usageError(fmt.Errorf("--%s and --show cannot be combined: write --show %s", old.flag, old.flag))
 	case a.out != "" && len(a.show) == 0:
-		return nil, usage(errors.New("--out is for the views of --show: name them, such as --show points"))
+		return nil, usageError(errors.New("--out needs a view: add --show, for example --show points"))
 	}
-	var all []shown
+	var all []requestedView
 	for _, text := range a.show {
 		one, err := parseShow(text)
 		if err != nil {
-			return nil, usage(err)
+			return nil, usageError(err)
 		}
-		if slices.ContainsFunc(all, func(s shown) bool { return s.text == text }) {
-			return nil, usage(fmt.Errorf("duplicate --show %s", text))
+		if slices.ContainsFunc(all, func(s requestedView) bool { return s.text == text }) {
+			return nil, usageError(fmt.Errorf("duplicate --show %s", text))
 		}
 		all = append(all, one)
 	}
 	if len(all) > 1 && format == scaling.FormatCSV && a.out == "" {
-		return nil, usage(fmt.Errorf("%d views as CSV need one file each: name a folder with --out DIR", len(all)))
+		return nil, usageError(fmt.Errorf("%d views as CSV need one file each: use --out DIR", len(all)))
 	}
 	return all, nil
 }
 
-// write writes the requested views.
-func (a *analysisFlags) write(c *cobra.Command, s *scaling.Study, all []shown, format string) error {
+// write computes and writes the requested views.
+func (a *analysisFlags) write(c *cobra.Command, s *scaling.Study, all []requestedView, format string) error {
 	parts := make([][]byte, len(all))
 	for i, v := range all {
 		results, err := v.results(s, v.given, c.ErrOrStderr())
 		if err != nil {
 			return err
 		}
-		if parts[i], err = joined(results, format); err != nil {
+		if parts[i], err = joinResults(results, format); err != nil {
 			return err
 		}
 		if format != scaling.FormatTable {
@@ -346,12 +350,12 @@ func (a *analysisFlags) write(c *cobra.Command, s *scaling.Study, all []shown, f
 	if a.out != "" {
 		return a.writeFiles(c.OutOrStdout(), all, parts, format)
 	}
-	_, err := c.OutOrStdout().Write(together(all, parts, format))
+	_, err := c.OutOrStdout().Write(joinViews(all, parts, format))
 	return err
 }
 
-// joined combines the results of a view into one table, CSV file or JSON value.
-func joined(results []result, format string) ([]byte, error) {
+// joinResults combines the results of one view into one table, CSV file or JSON value.
+func joinResults(results []result, format string) ([]byte, error) {
 	var whole bytes.Buffer
 	var rows []json.RawMessage
 	for i, r := range results {
@@ -388,26 +392,27 @@ func joined(results []result, format string) ([]byte, error) {
 	return whole.Bytes(), nil
 }
 
-// keys returns the names of the views. If a name occurs twice, its value is appended.
-func keys(all []shown) []string {
+// viewKeys returns a unique key for each view: its name, or the text of the request if
+// two requests have the same name.
+func viewKeys(all []requestedView) []string {
 	out := make([]string, len(all))
 	for i, v := range all {
 		out[i] = v.name
-		if slices.ContainsFunc(all, func(o shown) bool { return o.name == v.name && o.text != v.text }) {
+		if slices.ContainsFunc(all, func(o requestedView) bool { return o.name == v.name && o.text != v.text }) {
 			out[i] = v.text
 		}
 	}
 	return out
 }
 
-// together combines the output of several views: tables with headings, or one JSON
+// joinViews combines the output of several views: tables with headings, or one JSON
 // object.
-func together(all []shown, parts [][]byte, format string) []byte {
+func joinViews(all []requestedView, parts [][]byte, format string) []byte {
 	if len(all) == 1 {
 		return parts[0]
 	}
 	var b bytes.Buffer
-	for i, key := range keys(all) {
+	for i, key := range viewKeys(all) {
 		if format == scaling.FormatJSON {
 			fmt.Fprintf(&b, "%s%q: %s", []string{"{\n", ",\n"}[min(i, 1)], key, bytes.TrimSpace(parts[i]))
 			continue
@@ -424,13 +429,13 @@ func together(all []shown, parts [][]byte, format string) []byte {
 }
 
 // writeFiles writes one file for each view and prints its path.
-func (a *analysisFlags) writeFiles(names io.Writer, all []shown, parts [][]byte, format string) error {
+func (a *analysisFlags) writeFiles(names io.Writer, all []requestedView, parts [][]byte, format string) error {
 	if err := os.MkdirAll(a.out, 0o755); err != nil {
 		return fmt.Errorf("write views: %w", err)
 	}
 	ending := map[string]string{scaling.FormatTable: ".txt", scaling.FormatCSV: ".csv", scaling.FormatJSON: ".json"}[format]
-	for i, key := range keys(all) {
-		path := filepath.Join(a.out, strings.Map(inFileName, key)+ending)
+	for i, key := range viewKeys(all) {
+		path := filepath.Join(a.out, strings.Map(replaceUnsafe, key)+ending)
 		if err := os.WriteFile(path, parts[i], 0o644); err != nil {
 			return fmt.Errorf("write views: %w", err)
 		}
@@ -439,8 +444,8 @@ func (a *analysisFlags) writeFiles(names io.Writer, all []shown, parts [][]byte,
 	return nil
 }
 
-// inFileName replaces characters that are unsuitable in a file name.
-func inFileName(r rune) rune {
+// replaceUnsafe returns r, or '-' if r should not be in a file name.
+func replaceUnsafe(r rune) rune {
 	switch {
 	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
 		return r
@@ -448,9 +453,10 @@ func inFileName(r rune) rune {
 	return '-'
 }
 
-// fits returns the fits of all series that have enough points. It is an error if no
-// series has.
-func fits(s *scaling.Study, notes io.Writer, fit func(series string) (result, error)) ([]result, error) {
+// fitEachSeries returns the results of fit for all series that have enough points. It
+// writes to notes why the other series were not fitted. If no series could be fitted, it
+// returns the reasons as an error.
+func fitEachSeries(s *scaling.Study, notes io.Writer, fit func(series string) (result, error)) ([]result, error) {
 	var out []result
 	var refused []error
 	for _, name := range s.Series() {

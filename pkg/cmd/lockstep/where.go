@@ -11,39 +11,41 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// noteReadPaths prints to stderr which folder is read for each path that exists twice:
-// in the folder of logs, which takes precedence, and in the working directory. It
-// ignores errors; the code that reads reports them.
+// noteReadPaths prints to stderr which folder is read for each path that exists both in
+// the folder of logs, which takes precedence, and in the working directory. It ignores
+// errors, because the code that reads the paths reports them.
 func noteReadPaths(c *cobra.Command, paths ...string) {
 	for _, path := range paths {
 		place, err := runs.LocateLogs(path)
-		sayWhere(c, path, place, err, false)
+		notePath(c, path, place, err, false)
 	}
 }
 
-// noteWrittenPath prints to stderr the folder of a path to be written, if it differs
-// from the folder that a shell would use.
+// noteWrittenPath prints to stderr the folder of a path to be written, if it differs from
+// the folder that a shell would use.
 func noteWrittenPath(c *cobra.Command, path string) {
 	place, err := runs.ResolveLogs(path)
-	sayWhere(c, path, place, err, true)
+	notePath(c, path, place, err, true)
 }
 
-func sayWhere(c *cobra.Command, path, place string, err error, always bool) {
+// notePath prints that path means place, if place is not the path relative to the working
+// directory. If always is false, it prints this only if both exist.
+func notePath(c *cobra.Command, path, place string, err error, always bool) {
 	here, absErr := filepath.Abs(path)
 	if err != nil || absErr != nil || place == here {
 		return
 	}
-	note := fmt.Sprintf("lockstep: %s means %s", path, fromHere(place))
+	note := fmt.Sprintf("lockstep: %s means %s", path, displayPath(place))
 	_, err = os.Stat(here)
 	if err != nil && !always {
 		return
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "%s; for the one in this folder write ./%s\n", note, filepath.ToSlash(path))
+	fmt.Fprintf(c.ErrOrStderr(), "%s; to use the path in this folder, write ./%s\n", note, filepath.ToSlash(path))
 }
 
-// fromHere returns a path relative to the working directory if it is below that
+// displayPath returns a path relative to the working directory if it is below that
 // directory, otherwise the absolute path.
-func fromHere(place string) string {
+func displayPath(place string) string {
 	wd, err := os.Getwd()
 	if err != nil {
 		return place

@@ -15,7 +15,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Machine returns the name of the processor and its features.
+// Machine describes this machine: the processor, the number of cores, the operating
+// system and the architecture.
 func Machine() string {
 	h := runs.CollectHost()
 	return fmt.Sprintf("%s, %s, %s/%s", h.CPU, english.Count(h.Cores, "core"), h.OS, h.Arch)
@@ -35,23 +36,23 @@ func Commit(ctx context.Context) string {
 	return "build " + buildid.ID
 }
 
-// Stopped returns the reason why ctx ended. If ctx has not ended, it returns err.
-func Stopped(ctx context.Context, err error) error {
+// ContextCause returns the cause of ctx's end, or err if ctx has not ended.
+func ContextCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// Say writes a line to w. If w is nil, it does nothing.
-func Say(w io.Writer, format string, a ...any) {
+// Logf writes a formatted line to w. If w is nil, it does nothing.
+func Logf(w io.Writer, format string, a ...any) {
 	if w != nil {
 		fmt.Fprintf(w, format+"\n", a...)
 	}
 }
 
-// OwnCommand returns the command line that starts a worker of Lockstep.
-func OwnCommand(ctx context.Context) ([]string, error) {
+// WorkerCommand returns the command line that starts a worker of Lockstep.
+func WorkerCommand(ctx context.Context) ([]string, error) {
 	binary, err := launch.Binary(ctx)
 	if err != nil {
 		return nil, err

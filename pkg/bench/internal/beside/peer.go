@@ -9,25 +9,25 @@ import (
 	"path/filepath"
 )
 
-// Advice is the command that installs the peers.
-const Advice = "environment/peers/install"
+// InstallCommand is the command that installs the peers; error messages name it.
+const InstallCommand = "environment/peers/install"
 
 // ErrPeerMissing is wrapped by the error of a comparison if the peer is not installed.
 var ErrPeerMissing = errors.New("the peer of this benchmark is missing")
 
-// PeerOptions describes where the peers are.
+// PeerOptions describes how to find the peers.
 type PeerOptions struct {
-	Scripts string // folder of the peers' scripts; empty: environment/peers of the checkout
-	Python  string // interpreter; empty: the first of Debian's and PATH's python3 that has PyTorch
+	Scripts string // folder with the peers' scripts; empty: environment/peers of the checkout
+	Python  string // interpreter; empty: the first of /usr/bin/python3 and the python3 in PATH that has the modules
 }
 
-// missingExit is the exit code of a peer's script if its library is missing.
-const missingExit = 3
+// missingExitCode is the exit code of a peer's script if a library that it needs is missing.
+const missingExitCode = 3
 
-// Command returns the command line of a peer's script, without the script's arguments.
-// It uses the first python3 that has the modules. what names the modules in the error.
+// Command returns the command line of a peer's script, without the script's arguments. It
+// uses the first python3 that has the modules. what describes the modules in the error.
 func (o PeerOptions) Command(ctx context.Context, script, what string, modules ...string) ([]string, error) {
-	path, err := o.script(script)
+	path, err := o.findScript(script)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (o PeerOptions) Command(ctx context.Context, script, what string, modules .
 	if len(modules) > 1 {
 		it = "them"
 	}
-	return nil, fmt.Errorf("%w: no python3 here has %s: install %s with %s", ErrPeerMissing, what, it, Advice)
+	return nil, fmt.Errorf("%w: found no python3 with %s: install %s with %s", ErrPeerMissing, what, it, InstallCommand)
 }
 
 // Torch returns the command line of a script that needs PyTorch.
@@ -53,13 +53,13 @@ func (o PeerOptions) Torch(ctx context.Context, script string) ([]string, error)
 	return o.Command(ctx, script, "PyTorch", "torch")
 }
 
-// script returns the path of a peer's script: in o.Scripts if that is set, otherwise in
-// environment/peers above the working directory or above this program.
-func (o PeerOptions) script(name string) (string, error) {
+// findScript returns the path of a peer's script: in o.Scripts if that is set, otherwise
+// in environment/peers in a parent folder of the working directory or of this program.
+func (o PeerOptions) findScript(name string) (string, error) {
 	if o.Scripts != "" {
 		path := filepath.Join(o.Scripts, name)
 		if _, err := os.Stat(path); err != nil {
-			return "", fmt.Errorf("%w: %w: name the folder environment/peers of the checkout", ErrPeerMissing, err)
+			return "", fmt.Errorf("%w: %w: use the folder environment/peers of the checkout", ErrPeerMissing, err)
 		}
 		return path, nil
 	}
@@ -81,16 +81,16 @@ func (o PeerOptions) script(name string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("%w: there is no environment/peers/%s above %v: run this in the checkout, where %s lies too, or name that folder with --peers", ErrPeerMissing, name, from, Advice)
+	return "", fmt.Errorf("%w: found no environment/peers/%s in the parent folders of %v: run this in the checkout, which contains %s, or set --peers to that folder", ErrPeerMissing, name, from, InstallCommand)
 }
 
-// StartPeer starts a peer. If its library is missing, the error describes how to install
-// it.
+// StartPeer starts a peer. If a library that it needs is missing, the error describes how
+// to install it.
 func StartPeer(ctx context.Context, p Program) (*Side, error) {
 	s, err := Start(ctx, p)
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == missingExit {
-		return nil, fmt.Errorf("%w: %w: install it with %s", ErrPeerMissing, err, Advice)
+	if errors.As(err, &exit) && exit.ExitCode() == missingExitCode {
+		return nil, fmt.Errorf("%w: %w: install it with %s", ErrPeerMissing, err, InstallCommand)
 	}
 	return s, err
 }

@@ -20,16 +20,17 @@ type Record struct {
 	Target    float64    `json:"target"`  // least Ratio that is required; 0: no target
 	Repeats   int        `json:"repeats"` // interleaved measurements of each side
 	Spread    [2]float64 `json:"spread"`  // lowest and highest ratio of the repeats
-	// Within is the interval in which Value must be; it replaces the target. nil: no
-	// interval.
+	// Within is the interval in which Value must be, in place of a target; nil if there is
+	// none.
 	Within *[2]float64 `json:"within,omitempty"`
 
 	Machine string `json:"machine"`
 	Commit  string `json:"commit"`
 }
 
-// Met reports whether the target is reached and Value is within its interval.
-func (r Record) Met() bool {
+// MeetsTarget reports whether the ratio reaches the target and Value is within its
+// interval.
+func (r Record) MeetsTarget() bool {
 	if w := r.Within; w != nil && !(r.Value >= w[0] && r.Value <= w[1]) {
 		return false
 	}
@@ -49,13 +50,13 @@ func Write(w io.Writer, records []Record, asJSON bool) error {
 		target := "none"
 		if r.Target > 0 {
 			target = fmt.Sprintf("≥ %.2f, missed", r.Target)
-			if r.Met() {
+			if r.MeetsTarget() {
 				target = fmt.Sprintf("≥ %.2f, reached", r.Target)
 			}
 		}
 		if w := r.Within; w != nil {
 			target = fmt.Sprintf("%.4g … %.4g, missed", w[0], w[1])
-			if r.Met() {
+			if r.MeetsTarget() {
 				target = fmt.Sprintf("%.4g … %.4g, reached", w[0], w[1])
 			}
 		}
@@ -72,19 +73,21 @@ func Write(w io.Writer, records []Record, asJSON bool) error {
 	return nil
 }
 
-// Compared fills in the numbers of a record from interleaved repeats: ours[i] and
-// peers[i] were measured one after the other, and larger values are better.
-func Compared(r Record, ours, peers []float64) Record {
-	return r.filled(ours, peers, func(ours, peers float64) float64 { return ours / peers })
+// Compare fills in the numbers of a record from interleaved repeats, for values of which
+// larger ones are better: ours[i] and peers[i] were measured one after the other.
+func Compare(r Record, ours, peers []float64) Record {
+	return r.fillIn(ours, peers, func(ours, peers float64) float64 { return ours / peers })
 }
 
-// ComparedCost does the same as Compared for values of which smaller ones are better,
-// such as memory.
-func ComparedCost(r Record, ours, peers []float64) Record {
-	return r.filled(ours, peers, func(ours, peers float64) float64 { return peers / ours })
+// CompareCosts fills in the numbers of a record as Compare does, for values of which
+// smaller ones are better, such as memory.
+func CompareCosts(r Record, ours, peers []float64) Record {
+	return r.fillIn(ours, peers, func(ours, peers float64) float64 { return peers / ours })
 }
 
-func (r Record) filled(ours, peers []float64, ratio func(ours, peers float64) float64) Record {
+// fillIn returns the record with the medians, the spread and the number of repeats. ratio
+// is greater than 1 if Lockstep is better.
+func (r Record) fillIn(ours, peers []float64, ratio func(ours, peers float64) float64) Record {
 	ratios := make([]float64, len(ours))
 	for i := range ours {
 		ratios[i] = ratio(ours[i], peers[i])
@@ -95,16 +98,16 @@ func (r Record) filled(ours, peers []float64, ratio func(ours, peers float64) fl
 	return r
 }
 
-// PerSecond converts the seconds that n items took to items per second.
-func PerSecond(n float64, Seconds []float64) []float64 {
-	v := make([]float64, len(Seconds))
-	for i, s := range Seconds {
+// PerSecond converts the seconds that n items took in each repeat to items per second.
+func PerSecond(n float64, seconds []float64) []float64 {
+	v := make([]float64, len(seconds))
+	for i, s := range seconds {
 		v[i] = n / s
 	}
 	return v
 }
 
-// Median returns the median of v, NaN if v is empty.
+// Median returns the median of v, or NaN if v is empty.
 func Median(v []float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()

@@ -13,13 +13,13 @@ import (
 // median of 20/10, 30/10 and 40/40, not the ratio of the medians (30/10).
 func TestCompared(t *testing.T) {
 	ours, peers := []float64{20, 30, 40}, []float64{10, 10, 40}
-	got := Compared(Record{Name: "speed"}, ours, peers)
+	got := Compare(Record{Name: "speed"}, ours, peers)
 	want := Record{Name: "speed", Value: 30, PeerValue: 10, Ratio: 2, Repeats: 3, Spread: [2]float64{1, 3}}
 	if got != want {
 		t.Errorf("more is better: got %+v, want %+v", got, want)
 	}
 	// Less is better: the median of 10/20, 10/30 and 40/40 is 1/2.
-	got = ComparedCost(Record{Name: "memory"}, ours, peers)
+	got = CompareCosts(Record{Name: "memory"}, ours, peers)
 	want = Record{Name: "memory", Value: 30, PeerValue: 10, Ratio: 0.5, Repeats: 3, Spread: [2]float64{1. / 3, 1}}
 	if got != want {
 		t.Errorf("less is better: got %+v, want %+v", got, want)

@@ -17,30 +17,30 @@ import (
 	"time"
 )
 
-// The two sides of a comparison are separate programs that
-// use the same protocol: a side describes itself in one line of JSON (Greeting),
-// answers each line that it reads by one line of JSON (Answer), and ends when
-// its input ends. Between two requests it is idle, so that both can be measured
-// alternately, and the peak memory of each is measured separately.
+// Requests to a side. The two sides of a comparison are separate programs that use the same
+// protocol: a side describes itself in one line of JSON (Greeting), answers each line that
+// it reads by one line of JSON (Answer), and ends when its input ends. Between two requests
+// it is idle, so that both sides can be measured alternately. The peak memory of each side
+// is measured separately.
 const (
-	RequestStep      = "step"      // one step of training
-	RequestSteps     = "steps"     // COUNT: that many in a row
-	RequestAllReduce = "allreduce" // BYTES COUNT: that many sums of that many bytes of float32
-	RequestMemory    = "memory"
+	RequestStep      = "step"      // train one step
+	RequestSteps     = "steps"     // steps COUNT: train COUNT consecutive steps
+	RequestAllReduce = "allreduce" // allreduce BYTES COUNT: COUNT all-reduces of a float32 buffer of BYTES bytes
+	RequestMemory    = "memory"    // report the peak memory
 )
 
-// Greeting is a side's description of itself.
+// Greeting is the first line that a side writes: it describes the side.
 type Greeting struct {
 	Name       string `json:"name"`
 	Device     string `json:"device,omitempty"`
 	Threads    int    `json:"threads"`
 	Parameters int    `json:"parameters,omitempty"`
-	// FLOPsPerImage counts the convolutions forward and backward, with backward as twice
-	// forward.
+	// FLOPsPerImage counts the floating-point operations of the convolutions. The backward
+	// pass counts as twice the forward pass.
 	FLOPsPerImage int64 `json:"flops_per_image,omitempty"`
 }
 
-// Answer is the answer to a request.
+// Answer is a side's answer to a request.
 type Answer struct {
 	Seconds   float64 `json:"seconds,omitempty"`
 	Loss      float64 `json:"loss,omitempty"`
@@ -54,39 +54,40 @@ type Program struct {
 	Workers int      // processes
 }
 
-// SameWork returns an error unless both sides train the same network with the requested
-// number of threads.
-func SameWork(ours, peers Greeting, threads int) error {
+// CheckSameWork returns an error unless both sides train the same network with the
+// requested number of threads.
+func CheckSameWork(ours, peers Greeting, threads int) error {
 	switch {
 	case ours.Parameters != peers.Parameters:
-		return fmt.Errorf("compare %s with %s: %d and %d parameters: they train different networks", ours.Name, peers.Name, ours.Parameters, peers.Parameters)
+		return fmt.Errorf("compare %s with %s: the networks differ: got %d and %d parameters", ours.Name, peers.Name, ours.Parameters, peers.Parameters)
 	case ours.FLOPsPerImage != peers.FLOPsPerImage:
-		return fmt.Errorf("compare %s with %s: %d and %d FLOPs an image: they train different networks", ours.Name, peers.Name, ours.FLOPsPerImage, peers.FLOPsPerImage)
+		return fmt.Errorf("compare %s with %s: the networks differ: got %d and %d FLOPs per image", ours.Name, peers.Name, ours.FLOPsPerImage, peers.FLOPsPerImage)
 	case ours.Threads != threads || peers.Threads != threads:
-		return fmt.Errorf("compare %s with %s: they use %d and %d threads, both should use %d", ours.Name, peers.Name, ours.Threads, peers.Threads, threads)
+		return fmt.Errorf("compare %s with %s: got %d and %d threads, want %d for both", ours.Name, peers.Name, ours.Threads, peers.Threads, threads)
 	}
 	return nil
 }
 
-// Side is a running program, with one process per worker.
+// Side is one side of a comparison: a running program with one process per worker.
 type Side struct {
 	About     Greeting // greeting of rank 0
 	processes []*process
 	cancel    context.CancelFunc
 }
 
+// process is a running process of a side.
 type process struct {
 	rank   int
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *bufio.Reader
-	stderr tail
+	stderr tailWriter
 	About  Greeting
 	wait   func() error // once
 }
 
-// endTime is how long a side may take to end after its input has ended.
-const endTime = 10 * time.Second
+// endTimeout is the time that a side may take to end after its input has ended.
+const endTimeout = 10 * time.Second
 
 // Start starts the processes of p and reads their greetings.
 func Start(ctx context.Context, p Program) (*Side, error) {
@@ -105,7 +106,7 @@ func Start(ctx context.Context, p Program) (*Side, error) {
 		}
 		s.processes = append(s.processes, one)
 	}
-	err = s.each(func(p *process) error { return p.read(&p.About) })
+	err = s.forEachProcess(func(p *process) error { return p.readAnswer(&p.About) })
 	if err != nil {
 		s.Close()
 		return nil, err
@@ -114,11 +115,12 @@ func Start(ctx context.Context, p Program) (*Side, error) {
 	return s, nil
 }
 
+// startProcess starts the process of one worker.
 func startProcess(ctx context.Context, p Program, rank, port int, token string) (*process, error) {
 	one := &process{rank: rank, cmd: exec.CommandContext(ctx, p.Argv[0], p.Argv[1:]...)}
-	one.cmd.Env = environment(p, rank, port, token)
+	one.cmd.Env = sideEnvironment(p, rank, port, token)
 	one.cmd.Stderr = &one.stderr
-	one.cmd.WaitDelay = endTime // limits the wait for child processes that keep the pipes open
+	one.cmd.WaitDelay = endTimeout // limits the wait for child processes that keep the pipes open
 	in, err := one.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -135,10 +137,10 @@ func startProcess(ctx context.Context, p Program, rank, port int, token string) 
 	return one, nil
 }
 
-// environment returns the environment of this process, without variables that would
-// change a side's behavior. If there are several workers, it includes the worker's rank
-// and address.
-func environment(p Program, rank, port int, token string) []string {
+// sideEnvironment returns the environment of a side's process: the environment of this
+// process, without variables that would change the side's behavior. If there are several
+// workers, it includes the worker's rank and address.
+func sideEnvironment(p Program, rank, port int, token string) []string {
 	set := slices.Clone(p.Env)
 	drop := []string{
 		"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
@@ -150,14 +152,14 @@ func environment(p Program, rank, port int, token string) []string {
 		set = append(set, "RANK="+r, "WORLD_SIZE="+n, "LOCAL_RANK="+r, "LOCAL_WORLD_SIZE="+n,
 			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "LOCKSTEP_TOKEN="+token)
 	}
-	Env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains(drop, name)
 	})
-	return append(Env, set...)
+	return append(env, set...)
 }
 
-// freePort returns a port on which no program currently listens.
+// freePort returns a TCP port on which no program currently listens.
 func freePort(ctx context.Context) (int, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -169,16 +171,16 @@ func freePort(ctx context.Context) (int, error) {
 // Ask sends one request to every process and returns their answers by rank.
 func (s *Side) Ask(request string) ([]Answer, error) {
 	answers := make([]Answer, len(s.processes))
-	err := s.each(func(p *process) error {
+	err := s.forEachProcess(func(p *process) error {
 		if _, err := io.WriteString(p.in, request+"\n"); err != nil {
-			return p.failed(err)
+			return p.exitReason(err)
 		}
-		return p.read(&answers[p.rank])
+		return p.readAnswer(&answers[p.rank])
 	})
 	return answers, err
 }
 
-// Seconds returns the time that a request took on the slowest process.
+// Seconds sends a request and returns the seconds that it took on the slowest process.
 func (s *Side) Seconds(request string) (float64, error) {
 	answers, err := s.Ask(request)
 	if err != nil {
@@ -187,14 +189,14 @@ func (s *Side) Seconds(request string) (float64, error) {
 	longest := 0.0
 	for _, a := range answers {
 		if !(a.Seconds > 0) {
-			return 0, fmt.Errorf("ask %s for %q: it took %g seconds, which cannot be", s.About.Name, request, a.Seconds)
+			return 0, fmt.Errorf("send request to %s: %q: got a duration of %g seconds, want a positive one", s.About.Name, request, a.Seconds)
 		}
 		longest = max(longest, a.Seconds)
 	}
 	return longest, nil
 }
 
-// PeakBytes returns the sum of the processes' peak memory.
+// PeakBytes returns the sum of the processes' peak memory in bytes.
 func (s *Side) PeakBytes() (float64, error) {
 	answers, err := s.Ask(RequestMemory)
 	if err != nil {
@@ -203,16 +205,16 @@ func (s *Side) PeakBytes() (float64, error) {
 	sum := 0.0
 	for _, a := range answers {
 		if a.PeakBytes <= 0 {
-			return 0, fmt.Errorf("ask %s for its memory: %d bytes cannot be", s.About.Name, a.PeakBytes)
+			return 0, fmt.Errorf("get peak memory of %s: got %d bytes, want a positive number", s.About.Name, a.PeakBytes)
 		}
 		sum += float64(a.PeakBytes)
 	}
 	return sum, nil
 }
 
-// each calls f for all processes in parallel. If one fails, it kills the others, since
-// they may wait for it, and returns the first error.
-func (s *Side) each(f func(*process) error) error {
+// forEachProcess calls f for all processes in parallel. If one call fails, it kills the
+// other processes, since they may wait for the failed one, and returns the first error.
+func (s *Side) forEachProcess(f func(*process) error) error {
 	errs := make(chan error)
 	for _, p := range s.processes {
 		go func() { errs <- f(p) }()
@@ -236,7 +238,7 @@ func (s *Side) Close() {
 	for _, p := range s.processes {
 		_ = p.in.Close()
 	}
-	late := time.AfterFunc(endTime, s.cancel)
+	late := time.AfterFunc(endTimeout, s.cancel)
 	defer late.Stop()
 	for _, p := range s.processes {
 		_ = p.wait()
@@ -244,30 +246,33 @@ func (s *Side) Close() {
 	s.cancel()
 }
 
-// read reads one line of JSON into v.
-func (p *process) read(v any) error {
+// readAnswer reads one line of JSON into v.
+func (p *process) readAnswer(v any) error {
 	line, err := p.out.ReadBytes('\n')
 	if err != nil {
-		return p.failed(err)
+		return p.exitReason(err)
 	}
 	if err := json.Unmarshal(line, v); err != nil {
-		return fmt.Errorf("read the answer of %s: %q: %w", p.name(), line, err)
+		return fmt.Errorf("read answer of %s: %q: %w", p.name(), line, err)
 	}
 	return nil
 }
 
-// failed waits for the end of a process that no longer answers and returns the reason.
-func (p *process) failed(cause error) error {
+// exitReason waits for the end of a process that no longer answers and returns an error
+// with the reason and its last output. cause is used if the process ended normally.
+func (p *process) exitReason(cause error) error {
 	_ = p.in.Close()
 	if err := p.wait(); err != nil {
 		cause = err
 	}
 	if text := p.stderr.String(); text != "" {
-		return fmt.Errorf("%s ended: %w; its last lines:\n%s", p.name(), cause, text)
+		return fmt.Errorf("%s ended: %w; last lines of its output:\n%s", p.name(), cause, text)
 	}
 	return fmt.Errorf("%s ended: %w", p.name(), cause)
 }
 
+// name returns the name that the process has sent, or else its command line, and its
+// rank.
 func (p *process) name() string {
 	name := p.About.Name
 	if name == "" {
@@ -276,15 +281,15 @@ func (p *process) name() string {
 	return fmt.Sprintf("%s (rank %d)", name, p.rank)
 }
 
-// tail is a writer that keeps only the end of its input.
-type tail struct{ text []byte }
+// A tailWriter keeps only the last tailBytes bytes that were written to it.
+type tailWriter struct{ text []byte }
 
 const tailBytes = 2000
 
-func (t *tail) Write(b []byte) (int, error) {
+func (t *tailWriter) Write(b []byte) (int, error) {
 	t.text = append(t.text, b...)
 	t.text = t.text[max(0, len(t.text)-tailBytes):]
 	return len(b), nil
 }
 
-func (t *tail) String() string { return strings.TrimSpace(string(t.text)) }
+func (t *tailWriter) String() string { return strings.TrimSpace(string(t.text)) }

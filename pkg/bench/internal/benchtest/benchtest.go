@@ -1,0 +1,35 @@
+// Package benchtest lets the test binary of a package be the lockstep command that a
+// benchmark starts as its worker.
+package benchtest
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Main is the body of TestMain. If the test binary was started as "lockstep bench worker",
+// Main calls work with the flags of the worker and exits. Otherwise it runs the tests and
+// fails if goroutines are left.
+func Main(m *testing.M, work func(args []string) error) {
+	if len(os.Args) > 2 && os.Args[1] == "bench" && os.Args[2] == "worker" {
+		if err := work(os.Args[3:]); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// AsWorker makes the benchmarks of a test start this test binary as the lockstep command.
+func AsWorker(t *testing.T) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LOCKSTEP_BIN", self)
+}
