@@ -44,7 +44,7 @@ type kernelState struct {
 	log            io.Writer                  // log of the Jupyter server
 	inspector      introspect.Inspector
 	stdin          *promptReader
-	at             int            // index of the running statement of the cell; see withChecks
+	at             int            // index of the running statement of the cell; see insertChecks
 	inner          token.Pos      // position of the interpreted statement that panicked
 	called         bool           // the statement at inner is in a function or block
 	goroutine      atomic.Uintptr // id of the goroutine in which cells run

@@ -37,7 +37,7 @@ const (
 	taskAllReduce = "allreduce"
 )
 
-// WorkerOptions configures Work.
+// WorkerOptions configures RunWorker.
 type WorkerOptions struct {
 	Task   string // "train", "allreduce" or "read"
 	Shape  Shape

@@ -13,7 +13,7 @@ type WaitFuncs struct {
 	Send  string // send(ch, v) sends v to ch
 	Done  string // done() returns a channel that is closed at an interrupt, or nil in a goroutine
 	Check string // check(-1) panics if the cell was interrupted
-	Range string // range(x, func() { loop }) runs the loop, rewritten by ByReceive if x is a channel
+	Range string // range(x, func() { loop }) runs the loop, rewritten by RewriteRange if x is a channel
 	Wait  string // wait(x, x.Wait) calls x.Wait; an interrupt ends the wait
 }
 

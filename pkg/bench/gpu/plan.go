@@ -24,11 +24,12 @@ type PlanOptions struct {
 	TBPS      float64 // memory bandwidth, 10¹² bytes per second; 0: an H200's
 }
 
-// Throughput of one H200 in other measurements: dense products in bf16 and fp16, and a copy in memory.
+// Default ceilings: the throughput of one H200 in dense bf16 and fp16 products and in a copy
+// within its memory, as measured elsewhere.
 const (
 	planTFLOPS = 790
 	planTBPS   = 4.3
-	// fp32 outside of the tensor cores.
+	// planFLOPS is the throughput of fp32 arithmetic outside of the tensor cores, per second.
 	planFLOPS = 60e12
 )
 

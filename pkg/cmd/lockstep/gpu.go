@@ -164,7 +164,7 @@ is 1 if a check fails.
 	return c
 }
 
-// deviceName returns the name of the first GPU.
+// deviceName returns the name of the first GPU, or "" if there is none.
 func deviceName() string {
 	for _, d := range engine.Devices().Devices {
 		if d.Kind == "cuda" {

@@ -230,7 +230,7 @@ func (s *Side) forEachProcess(f func(*process) error) error {
 }
 
 // Close closes the side's input, and kills the processes that have not ended after
-// endTime. Exit codes are ignored, because the answers have been received.
+// endTimeout. Exit codes are ignored, because the answers have been received.
 func (s *Side) Close() {
 	if s == nil {
 		return
