@@ -73,8 +73,8 @@ func TestNewWithoutGPU(t *testing.T) {
 	}
 }
 
-// TestOutOfMemory: the error says how much is needed and which batch would do,
-// which is true: it loads. Nothing is left behind.
+// TestOutOfMemory checks that an out-of-memory error contains the size that is needed and a
+// batch size that fits, and that all memory is freed.
 func TestOutOfMemory(t *testing.T) {
 	const batch = 16
 	_, p := programOf(t, trainedUNet(), batch, nn.Train, plan.Options{Fuse: true})

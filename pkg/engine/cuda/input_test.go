@@ -62,8 +62,8 @@ func prefetched(t *testing.T, e *Engine, g *nn.Graph, p *plan.Program, sync engi
 	return losses, after
 }
 
-// TestAhead: batches that come ahead train to the same bits, whole or cut at
-// the buckets; and their copies are enqueued behind the launch of a step.
+// TestAhead checks that training on prefetched batches gives the same bits, in unsplit and
+// split steps, and that the copies are enqueued after the launch of a step.
 func TestAhead(t *testing.T) {
 	const steps = 7
 	g, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true, BucketBytes: 8192})

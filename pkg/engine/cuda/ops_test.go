@@ -14,8 +14,8 @@ func shapes() [][]int {
 	return [][]int{{1, 1, 1, 1}, {2, 3, 5, 7}, {3, 8, 4, 4}, {1, 17, 9, 6}, {2, 16, 40, 33}, {1, 9, 23, 50}}
 }
 
-// TestBatchNorm has more than one chunk in two shapes. The tolerance is that of
-// a few roundings; backward divides by σ and subtracts close numbers.
+// TestBatchNorm uses two shapes with more than one chunk. The tolerance allows a few roundings,
+// because the backward pass divides by σ and subtracts numbers that are nearly equal.
 func TestBatchNorm(t *testing.T) {
 	on := everyPrecision(t)
 	for _, s := range shapes() {

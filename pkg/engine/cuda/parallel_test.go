@@ -70,7 +70,7 @@ func onTheirOwn(t *testing.T, n int, o engine.Options, options strategy.NCCLOpti
 	return ranks
 }
 
-// plainUNet has no batch norm, whose statistics would be those of a shard.
+// plainUNet returns a U-Net without batch norms, whose statistics would depend on the shard.
 func plainUNet() model.UNet2DConfig {
 	return model.UNet2DConfig{Base: 8, Depth: 1, InChannels: 1, OutChannels: 1, Height: 8, Width: 8, Norm: "none", Bias: true}
 }

@@ -342,8 +342,8 @@ func TestPeak(t *testing.T) {
 	}
 }
 
-// TestKernels: CUPTI's kernels of recorded steps are those of the step, each as often as
-// there are steps; graphs that were made before are made once more, and no more.
+// TestKernels checks that CUPTI records each kernel of a captured step once per step, and that
+// graphs from before the profile are captured exactly once more.
 func TestKernels(t *testing.T) {
 	m := clibtest.New(clibtest.Options{})
 	e := openOn(t, m, gpuOptions("bf16"))
@@ -463,8 +463,8 @@ func TestKernelsRefused(t *testing.T) {
 	}
 }
 
-// TestTracedStepIsHeldBack: a traced step is put in the stream behind work that takes the
-// GPU longer than the host needs; one that is not traced is not.
+// TestTracedStepIsHeldBack checks that a traced step is enqueued after work that takes the GPU
+// longer than the host needs, and that other steps are not.
 func TestTracedStepIsHeldBack(t *testing.T) {
 	m := clibtest.New(clibtest.Options{})
 	e := openOn(t, m, gpuOptions("bf16"))

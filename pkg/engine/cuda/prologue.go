@@ -199,9 +199,9 @@ type cost struct{ ms, bytes float64 }
 
 func (c *cost) add(p chosenPlan) { c.ms, c.bytes = c.ms+p.ms, c.bytes+p.bytes() }
 
-// addNormCosts adds the cost of the batch norm's own task to with, where its readers apply
-// the batch norm so that it only computes scale and shift, and to without, where it reads
-// and writes a map. It measures the times only if timed is set.
+// addNormCosts adds the cost of the batch norm's own task. In the case with, its readers apply
+// the batch norm, so the task only computes scale and shift. In the case without, the task
+// reads and writes a map. Times are measured only if timed is set.
 func (x *executable) addNormCosts(p *prologue, timed bool, with, without *cost) error {
 	without.bytes += float64(x.memory.locations[p.x].bytes() + x.memory.locations[p.y].bytes())
 	if !timed {

@@ -22,8 +22,8 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// smallResNet has blocks of all kinds, and batch norms in front of and behind its
-// convolutions.
+// smallResNet returns a network with blocks of all kinds, and with batch norms before and after
+// its convolutions.
 func smallResNet(t testing.TB, v2 bool) (*nn.Graph, *plan.Program) {
 	t.Helper()
 	build := model.ResNetV1
@@ -37,8 +37,7 @@ func smallResNet(t testing.TB, v2 bool) (*nn.Graph, *plan.Program) {
 	return loweredNetwork(t, net, 3, nn.Train, plan.Options{Fuse: true, BucketBytes: 4096})
 }
 
-// firstStep is the executable behind one step with a loss scale at which nothing
-// overflows.
+// firstStep loads p and runs one step, with a loss scale at which nothing overflows.
 func firstStep(t *testing.T, e *Engine, g *nn.Graph, p *plan.Program) *executable {
 	t.Helper()
 	loadedOne := loaded(t, e, p, g)
@@ -319,9 +318,9 @@ func TestFindPrologues(t *testing.T) {
 		norms      bool
 		folds, sum int
 	}{
-		// Keras' blocks: three batch norms each, and one in front of the average.
+		// Keras' blocks: three batch norms each, and one before the average.
 		{"v2", v2, device.F16, true, 12, 10},
-		// torchvision's: those in front of the sums have no ReLU of their own.
+		// torchvision's blocks: batch norms before the sums have no ReLU.
 		{"v1", v1, device.F16, true, 9, 8},
 		{"bf16", v2, device.BF16, true, 0, 0},
 		{"fp32", v2, device.F32, true, 0, 0},
@@ -350,7 +349,7 @@ func TestFindPrologues(t *testing.T) {
 func TestNormMutations(t *testing.T) {
 	g, p := smallResNet(t, true)
 	want := gradientsOf(t, loaded(t, truth(t), p, g))
-	cudatest.NewMachine(t, clibtest.Options{}) // leaves the test out where it cannot be
+	cudatest.NewMachine(t, clibtest.Options{}) // skips the test if there is no C++ compiler
 	run, err := hostsim.Shared()
 	if err != nil {
 		t.Fatal(err)
@@ -422,8 +421,8 @@ func TestNormMutations(t *testing.T) {
 	}
 }
 
-// TestTuningLeavesStatistics: what runs behind a convolution while it is timed does not
-// move the running statistics that a loaded executable shares.
+// TestTuningLeavesStatistics checks that kernels after a timed convolution do not change the
+// running statistics that a loaded executable shares.
 func TestTuningLeavesStatistics(t *testing.T) {
 	g, p := smallResNet(t, true)
 	e := open(t, tunedOptions("fp16"))

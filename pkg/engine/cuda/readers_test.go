@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// TestReLUOfOneReader: a ReLU is part of the convolution in front of it where nothing
-// else reads what the convolution makes; else both results are made.
+// TestReLUOfOneReader checks that a ReLU is fused with the convolution before it only if no
+// other kernel reads the convolution's result.
 func TestReLUOfOneReader(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		p := &plan.Program{Loss: -1}

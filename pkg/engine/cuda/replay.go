@@ -192,7 +192,7 @@ func (c *bucketCall) run(g *gpu, s driver.Stream) error {
 	return c.enqueue(g)
 }
 
-// runTraced is run with events for a trace before and after the exchange.
+// runTraced does the same as run, and records the exchange for a trace.
 func (c *bucketCall) runTraced(g *gpu, s driver.Stream) error {
 	if err := c.begin(g, s); err != nil {
 		return err

@@ -48,9 +48,9 @@ func (s maskSet) resident(seed int64) engine.DeviceDataset {
 	}
 }
 
-// TestResident: training on a set that lies on the GPU gives the bits of training on
-// the batches that the loader cuts, flips and turns on the host, over two epochs, in
-// each precision, as it is, recorded and not; and so do steps of both kinds in turns.
+// TestResident checks that training on a data set on the GPU gives the same bits as training on
+// the batches that the loader crops, flips and rotates on the host: over two epochs, in each
+// precision, with and without graphs, and also if both kinds of steps alternate.
 func TestResident(t *testing.T) {
 	const samples, batch, crop, seed = 9, 3, 8, 11
 	set := drawnSet(samples, 2, 12, 10)
@@ -119,7 +119,7 @@ func TestResident(t *testing.T) {
 	}
 }
 
-// TestResidentErrors: what cannot be held or named is refused, and says what to do.
+// TestResidentErrors checks the errors for invalid data sets and samples.
 func TestResidentErrors(t *testing.T) {
 	set := drawnSet(4, 1, 8, 8)
 	c := model.UNet2DConfig{Base: 5, Depth: 1, InChannels: 1, OutChannels: 1, Height: 8, Width: 8, Norm: "batch"}

@@ -156,13 +156,13 @@ func TestAccumulate(t *testing.T) {
 	}
 }
 
-// gathered does updates of three batches, and one of two, and returns what they led
-// to. With host the sums are made there.
+// gathered runs updates of three batches and one of two batches, and returns the resulting
+// parameters. With host, gradients are accumulated on the host.
 func gathered(t *testing.T, kind, precision string, host bool) map[string][]float64 {
 	t.Helper()
 	n := map[string]int{"alone": 1, "host": 2, "nccl": 2}[kind]
 	var ranks []rank
-	// What NCCL exchanges lies on the GPU: its sums on the host do not go through it.
+	// NCCL exchanges GPU memory, so it is not used if gradients are accumulated on the host.
 	if kind == "nccl" && !host {
 		ranks = onTheirOwn(t, n, gpuOptions(precision), strategy.NCCLOptions{}, cudatest.NewMachine)
 	} else {

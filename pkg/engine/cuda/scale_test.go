@@ -217,8 +217,8 @@ func TestInfiniteLossOfFiniteGradients(t *testing.T) {
 	}
 }
 
-// TestSetAfterAStep: weights that are set after an update are those that the next step
-// multiplies by, their copies of 16 bits too.
+// TestSetAfterAStep checks that the next step uses weights that are set after an update,
+// including their 16-bit copies.
 func TestSetAfterAStep(t *testing.T) {
 	g, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	x, err := open(t, gpuOptions("bf16")).Load(p, nil)

@@ -76,7 +76,7 @@ func (c *normSyncCall) run(g *gpu, s driver.Stream) error {
 	return c.end(g, s)
 }
 
-// runTraced is run with events for a trace before and after the exchange.
+// runTraced does the same as run, and records the exchange for a trace.
 func (c *normSyncCall) runTraced(g *gpu, s driver.Stream) error {
 	if err := c.begin(g, s); err != nil {
 		return err

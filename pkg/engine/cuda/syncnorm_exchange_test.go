@@ -38,9 +38,9 @@ func (d *dying) SumStatistics(v device.Buffer, s device.Stream) error {
 	return d.NCCL.SumStatistics(v, s)
 }
 
-// TestSynchronisedRankKilled: a rank that ends between two batch norms, or before a
-// replayed step, or before the first of two batches, whose gradients nobody waits for,
-// ends the others' step, with its name, however they exchange.
+// TestSynchronisedRankKilled checks that the steps of the other ranks fail with an error that
+// names the killed rank, for each kind of exchange, if a rank ends between two batch norms,
+// before a replayed step, or before the first of two accumulated batches.
 func TestSynchronisedRankKilled(t *testing.T) {
 	// Kernels that do nothing: a step takes no time, so that the time-out is long
 	// beside it on a busy machine too.

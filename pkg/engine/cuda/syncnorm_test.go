@@ -54,8 +54,8 @@ func normAndGradient(shape []int, relu, sync bool) *plan.Program {
 	return p
 }
 
-// normed runs p, whose batch are images lo… of all, for some steps, and returns what the
-// last left: outputs and states by name.
+// normed runs some steps of p on the part of all images that starts at lo, and returns the
+// outputs and states after the last step, by name.
 func normed(t testing.TB, e engine.Engine, p *plan.Program, sync engine.GradSync, lo, all int, precision string) (map[string][]float64, error) {
 	x, err := e.Load(p, nil)
 	if err != nil {

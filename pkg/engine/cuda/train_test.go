@@ -26,7 +26,7 @@ func adam(step int) *optim.Update {
 	return &optim.Update{Rule: "adam", LearningRate: 1e-3, Step: step, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-6}
 }
 
-// trained does some Adam steps and returns their losses and what they led to.
+// trained runs some steps with Adam and returns their losses and the resulting parameters.
 func trained(t testing.TB, e engine.Engine, g *nn.Graph, p *plan.Program, steps int) (losses []float64, after map[string][]float64) {
 	t.Helper()
 	x, err := e.Load(p, nil)

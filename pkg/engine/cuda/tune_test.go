@@ -21,8 +21,8 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// executions loads the U-Net on a new machine with a cache folder, and returns how
-// often an algorithm was run to be timed.
+// executions loads the U-Net on a new machine with a cache folder, and returns how many times
+// algorithms were run for timing.
 func executions(t *testing.T, dir string, on clibtest.Options, o engine.Options, change ...func(*cudnn.Library)) int {
 	t.Helper()
 	m := clibtest.New(on)

@@ -10,11 +10,10 @@ import (
 )
 
 // TestUNetGradients compares a whole network's loss, gradients and running
-// statistics with the reference in float64. Roundings may turn a ReLU's or a
-// pool's decision, so that in fp32 1e-3 of a gradient's greatest value is
-// allowed; in 16 bits, where they turn many, the angle between all gradients
-// taken together and the reference's counts. Single kernels are held to one
-// rounding elsewhere.
+// statistics with the reference in float64. Rounding may change the decision of a ReLU
+// or a pooling, so fp32 gradients may differ by 1e-3 of their greatest value. In 16 bits
+// it changes many decisions, so the test compares the angle between all gradients
+// together and the reference's. Other tests compare single kernels to within a rounding.
 func TestUNetGradients(t *testing.T) {
 	for _, fuse := range []bool{true, false} {
 		g, p := programOf(t, smallUNet(), 3, nn.Train, plan.Options{Fuse: fuse, BucketBytes: 4096})

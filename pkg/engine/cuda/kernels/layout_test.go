@@ -104,9 +104,8 @@ func (p pictures) Get(i int, image, target []float32) error {
 	return nil
 }
 
-// TestAugment2D compares with the batches of pkg/data's loader, bit for bit in
-// float32: crops, flips, turns, several epochs and seeds, images that are no
-// squares.
+// TestAugment2D compares the kernel bit for bit in float32 with the batches of pkg/data's
+// loader: crops, flips, rotations, several epochs and seeds, and images that are not square.
 func TestAugment2D(t *testing.T) {
 	for _, c := range []struct {
 		height, width, crop int

@@ -57,9 +57,9 @@ func (o *optimizer) gradients() []float64 {
 	return g
 }
 
-// TestAdam follows optim.Apply over steps, one of them left out because of an
-// infinite gradient: nothing may change then but the scale, and Adam's count of
-// steps stands still, as with PyTorch's GradScaler.
+// TestAdam compares several steps with optim.Apply. One step has an infinite gradient: it
+// may change only the loss scale and must not count as a step of Adam, as with PyTorch's
+// GradScaler.
 func TestAdam(t *testing.T) {
 	for _, n := range []int{1, 13, 16, 4099} {
 		for _, shift := range []int{0, 1} {

@@ -60,7 +60,7 @@ type tensor struct {
 	mem    *hostsim.Memory
 	typ    kernels.Type
 	before []byte // of an input, which must stay
-	// A map: logical shape NC…, rows at a pitch behind a margin.
+	// For a map: its logical shape NC…, the pitch of its rows, and the margin before them.
 	shape         []int
 	pitch, margin int
 }
@@ -102,7 +102,7 @@ func (d *device) finish() [][]byte {
 	var all [][]byte
 	for _, x := range d.memory {
 		if err := x.mem.CheckSurroundings(); err != nil {
-			d.Errorf("%s: beside it, %v", x.name, err)
+			d.Errorf("%s: %v", x.name, err)
 		}
 		if x.before != nil && !bytes.Equal(x.before, x.mem.Bytes()) {
 			d.Errorf("%s: an input was changed", x.name)
@@ -218,8 +218,8 @@ func (x *tensor) m() kernels.Map {
 	return kernels.Map{Data: x.pointer(), Pitch: x.pitch}.Channels(x.typ, x.margin)
 }
 
-// logical are the values of a map in NC… order. The padding must be zero, what
-// lies beside the map untouched.
+// logical returns the values of a map in NC… order. It checks that the padding is zero and that
+// the memory around the map is unchanged.
 func (d *device) logical(x *tensor) []float64 {
 	d.Helper()
 	all := x.mem.Values(x.typ)

@@ -161,7 +161,7 @@ func (d *device) mapAt(m kernels.Map) *tensor {
 	return nil
 }
 
-// TestSynchronisedBatchNormErrors: what cannot be is refused.
+// TestSynchronisedBatchNormErrors checks the errors for invalid arguments.
 func TestSynchronisedBatchNormErrors(t *testing.T) {
 	m := kernels.Map{Data: 1 << 12, Pitch: 8}
 	norm := kernels.BatchNorm{Rows: 4, Channels: 8, X: m, Y: m, Gamma: 16, Beta: 16, RunningMean: 16, RunningVar: 16, Mean: 16, InvStd: 16, Partial: 16}
