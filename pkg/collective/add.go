@@ -2,12 +2,13 @@ package collective
 
 import "unsafe"
 
-// number is the element type of a buffer. Nothing generic is exported.
+// number is the element type of a buffer on the host. The exported functions take
+// device.Buffer instead, because notebooks call nothing generic.
 type number interface{ ~float32 | ~float64 }
 
-// view returns b as a slice of numbers without copying it. b must be aligned to a
-// cache line.
-func view[T number](b []byte) []T {
+// asNumbers returns the bytes b as a slice of numbers without copying them. b must be
+// aligned for T.
+func asNumbers[T number](b []byte) []T {
 	if len(b) == 0 {
 		return nil
 	}

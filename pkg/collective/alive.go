@@ -12,31 +12,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sign records this process in the control block, so that the other ranks can see
-// when it ends.
-func (c *control) sign() {
+// recordProcess writes this process's ID, start time and PID namespace to the control
+// block, so that the other ranks can see when the process ends.
+func (c *control) recordProcess() {
 	pid := os.Getpid()
 	startTime, _ := processStart(pid)
 	c.startTime.Store(startTime)
-	c.namespace.Store(processNamespace())
-	c.pid.Store(int64(pid)) // last: the other ranks read the rest only once this is set
+	c.namespace.Store(pidNamespace())
+	c.pid.Store(int64(pid)) // last, because the other ranks read the other two only once it is set
 }
 
-// running reports whether the rank's process still exists, stopped or not. It is true
-// for a process that cannot be seen from here, such as one in another container; on
-// Linux, the lock in liveness detects when that process ends.
-func (c *control) running() bool {
+// processExists reports whether the rank's process still exists, stopped or not. It also
+// returns true for a process that is not visible here, such as one in another container;
+// on Linux, its liveness lock shows when it ends.
+func (c *control) processExists() bool {
 	pid := int(c.pid.Load())
-	if pid == 0 || c.namespace.Load() != processNamespace() {
+	if pid == 0 || c.namespace.Load() != pidNamespace() {
 		return true
 	}
 	startTime, running := processStart(pid)
-	return running && startTime == c.startTime.Load() // otherwise the id belongs to another process now
+	return running && startTime == c.startTime.Load() // otherwise another process has the ID now
 }
 
-// processNamespace identifies this process's PID namespace; 0 if it is unknown. Process
-// ids can be compared only within one namespace.
-func processNamespace() uint64 {
+// pidNamespace returns a number that identifies this process's PID namespace, or 0 if it
+// is unknown. Process IDs can be compared only within one namespace.
+func pidNamespace() uint64 {
 	var s unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/pid", &s); err != nil {
 		return 0
@@ -44,8 +44,8 @@ func processNamespace() uint64 {
 	return s.Ino
 }
 
-// processStart returns when a process started, in the kernel's clock ticks, and whether
-// it is running. A zombie is not running.
+// processStart returns the start time of a process in clock ticks since boot, and whether
+// the process is running. A zombie is not running.
 func processStart(pid int) (startTime uint64, running bool) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -5,48 +5,47 @@ import (
 	"unsafe"
 )
 
-// pieces divides each rank's shard of a buffer of n numbers into pieces. All shards are
-// processed together, one piece of each shard per step.
-type pieces struct {
+// pieceLayout divides a buffer of n numbers into one shard per rank, and each shard into
+// pieces. Each step processes one piece of every shard.
+type pieceLayout struct {
 	n, size int
-	length  int // numbers in one piece
+	length  int // numbers per piece
 	steps   int
 }
 
-func splitShards[T number](g *memoryGroup, n int) pieces {
+func newPieceLayout[T number](g *memoryGroup, n int) pieceLayout {
 	var v T
-	p := pieces{n: n, size: g.size, length: g.memory.pieceBytes / int(unsafe.Sizeof(v))}
+	p := pieceLayout{n: n, size: g.size, length: g.memory.pieceBytes / int(unsafe.Sizeof(v))}
 	longest := (n + g.size - 1) / g.size
 	p.steps = (longest + p.length - 1) / p.length
 	return p
 }
 
-// bounds returns the range [lo, hi) of the piece of rank's shard that is processed in a
-// step. The lengths of shards differ by at most one, so a shard's last piece may be
-// empty.
-func (p pieces) bounds(rank, step int) (lo, hi int) {
+// bounds returns the range [lo, hi) of the buffer that step processes in the shard of rank.
+// The lengths of the shards differ by at most one, so a shard's last piece may be empty.
+func (p pieceLayout) bounds(rank, step int) (lo, hi int) {
 	begin, end := Shard(p.n, p.size, rank)
 	lo = min(begin+step*p.length, end)
 	return lo, min(lo+p.length, end)
 }
 
-// reduce writes the sum over all ranks to this rank's shard of b, or to every shard if
-// all is true.
+// reduce adds up the buffers b of all ranks. It writes the sum to this rank's shard of b,
+// or to all of b if all is true.
 func reduce[T number](ctx context.Context, g *memoryGroup, b []T, all bool) error {
-	p, m := splitShards[T](g, len(b)), g.memory
+	p, m := newPieceLayout[T](g, len(b)), g.memory
 	for step := range p.steps {
 		for rank := range g.size {
 			if rank != g.rank {
 				lo, hi := p.bounds(rank, step)
-				copy(view[T](m.piece(m.slot(g.rank), rank)), b[lo:hi])
+				copy(asNumbers[T](m.piece(m.slot(g.rank), rank)), b[lo:hi])
 			}
 		}
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 		lo, hi := p.bounds(g.rank, step)
-		sum := view[T](m.piece(m.result(), g.rank))[:hi-lo]
-		addRanks(g, sum, b[lo:hi])
+		sum := asNumbers[T](m.piece(m.result(), g.rank))[:hi-lo]
+		sumRanks(g, sum, b[lo:hi])
 		copy(b[lo:hi], sum)
 		if err := g.synchronize(ctx); err != nil {
 			return err
@@ -54,41 +53,41 @@ func reduce[T number](ctx context.Context, g *memoryGroup, b []T, all bool) erro
 		for rank := 0; all && rank < g.size; rank++ {
 			if rank != g.rank {
 				lo, hi := p.bounds(rank, step)
-				copy(b[lo:hi], view[T](m.piece(m.result(), rank)))
+				copy(b[lo:hi], asNumbers[T](m.piece(m.result(), rank)))
 			}
 		}
 	}
 	return nil
 }
 
-// addRanks sets sum to the sum of all ranks' pieces of this rank's shard, added in rank
-// order. own is this rank's piece.
-func addRanks[T number](g *memoryGroup, sum, own []T) {
-	of := func(rank int) []T {
+// sumRanks adds up all ranks' copies of one piece of this rank's shard, in rank order, and
+// writes the result to sum. own is this rank's copy; the others are in the slots.
+func sumRanks[T number](g *memoryGroup, sum, own []T) {
+	pieceOf := func(rank int) []T {
 		if rank == g.rank {
 			return own
 		}
-		return view[T](g.memory.piece(g.memory.slot(rank), g.rank))[:len(own)]
+		return asNumbers[T](g.memory.piece(g.memory.slot(rank), g.rank))[:len(own)]
 	}
-	addTo(sum, of(0), of(1))
+	addTo(sum, pieceOf(0), pieceOf(1))
 	for rank := 2; rank < g.size; rank++ {
-		addTo(sum, sum, of(rank))
+		addTo(sum, sum, pieceOf(rank))
 	}
 }
 
-// gather fills b with every rank's shard.
+// gather copies each rank's shard of b to the buffers b of all ranks.
 func gather[T number](ctx context.Context, g *memoryGroup, b []T) error {
-	p, m := splitShards[T](g, len(b)), g.memory
+	p, m := newPieceLayout[T](g, len(b)), g.memory
 	for step := range p.steps {
 		lo, hi := p.bounds(g.rank, step)
-		copy(view[T](m.slot(g.rank)), b[lo:hi])
+		copy(asNumbers[T](m.slot(g.rank)), b[lo:hi])
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 		for rank := range g.size {
 			if rank != g.rank {
 				lo, hi := p.bounds(rank, step)
-				copy(b[lo:hi], view[T](m.slot(rank)))
+				copy(b[lo:hi], asNumbers[T](m.slot(rank)))
 			}
 		}
 		if err := g.synchronize(ctx); err != nil {
@@ -98,9 +97,9 @@ func gather[T number](ctx context.Context, g *memoryGroup, b []T) error {
 	return nil
 }
 
-// broadcast copies root's b to every rank, one slot's length at a time.
+// broadcast copies root's b to all ranks, in parts that fit into root's slot.
 func broadcast[T number](ctx context.Context, g *memoryGroup, b []T, root int) error {
-	slot := view[T](g.memory.slot(root))
+	slot := asNumbers[T](g.memory.slot(root))
 	for lo := 0; lo < len(b); lo += len(slot) {
 		part := b[lo:min(lo+len(slot), len(b))]
 		if g.rank == root {

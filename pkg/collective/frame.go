@@ -2,16 +2,16 @@ package collective
 
 import "encoding/binary"
 
-// frame is the header of every message between the ranks of a ring. It takes frameBytes
-// bytes, little-endian. In a frameNumbers message the numbers follow in the machine's
-// byte order; all ranks run the same build.
+// frame is the header of every message between the ranks of a ring. It is encoded in
+// frameBytes bytes, little-endian. In a frameNumbers message the numbers follow in the
+// machine's byte order, which is the same on all ranks because they run the same build.
 //
 //	byte 0       frameType
-//	byte 1       state: what a note reports about a rank
-//	bytes 4-7    rank: the sender, or the rank that a note is about
+//	byte 1       state of the rank, in a frameNote only
+//	bytes 4-7    rank: the sender, or in a frameNote the rank that it describes
 //	bytes 8-15   number of that rank's last operation
 //	bytes 16-23  signature of that operation
-//	bytes 24-31  elements of that operation, or bytes that follow the header
+//	bytes 24-31  frameCall: number of elements; frameNumbers: number of bytes that follow
 type frame struct {
 	kind   frameType
 	state  uint8
@@ -30,12 +30,12 @@ const (
 	frameNote                         // the state of a rank
 )
 
-// What a note reports about a rank.
+// The states of a rank that a frameNote reports.
 const (
-	noteMissing uint8 = iota + 1 // it has not called the operation yet
-	noteClosed                   // it closed its group
-	noteFailed                   // it left the group because of an error
-	noteGone                     // its connection has ended
+	noteMissing uint8 = iota + 1 // the rank has not called the operation yet
+	noteClosed                   // the rank closed its group
+	noteFailed                   // the rank left the group because of an error
+	noteGone                     // the rank's connection has ended
 )
 
 const frameBytes = 32

@@ -17,10 +17,10 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Group is a set of ranks that call the same operations in the same order. Every
-// operation works in place. If the context ends or a rank is gone, the operation returns
-// an error that names the missing rank. A Group must not be used by several goroutines at
-// a time.
+// Group is this rank's membership in a set of ranks that call the same operations in the
+// same order. Every operation works in place. If the context ends or another rank is gone,
+// the operation returns an error that names the missing rank. Only one goroutine may use a
+// Group at a time.
 type Group interface {
 	Rank() int
 	Size() int
@@ -42,5 +42,6 @@ type Group interface {
 	Close() error
 }
 
-// Shard returns the range [lo, hi) of n elements that belongs to rank.
+// Shard returns the range [lo, hi) of rank's shard when n elements are divided among size
+// ranks.
 func Shard(n, size, rank int) (lo, hi int) { return n * rank / size, n * (rank + 1) / size }

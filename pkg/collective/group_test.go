@@ -18,7 +18,7 @@ import (
 
 // memoryGroups makes groups of each kind for n ranks in this process.
 var memoryGroups = map[string]func(n int, o Options) ([]Group, error){
-	"in-process": func(n int, o Options) ([]Group, error) { return inProcess(n, o), nil },
+	"in-process": func(n int, o Options) ([]Group, error) { return newInProcessGroups(n, o), nil },
 	"shared memory": func(n int, o Options) ([]Group, error) {
 		first, err := CreateSharedMemory(n, o)
 		if err != nil {
@@ -226,8 +226,8 @@ func TestTimeoutNamesTheMissingRankAndWhatItLastDid(t *testing.T) {
 			err = together(groups[:2], one)
 			wantError(t, err, "all-reduce 2: rank 2 (last seen in all-reduce 1) did not arrive within 1s")
 			// Rank 2 comes too late, and is told.
-			wantError(t, one(groups[2]), "all-reduce 2: rank 0 gave up on an error (last seen in all-reduce 2)")
-			wantError(t, one(groups[0]), "the group stopped at an earlier error")
+			wantError(t, one(groups[2]), "all-reduce 2: rank 0 failed (last seen in all-reduce 2)")
+			wantError(t, one(groups[0]), "the group stopped after an earlier error")
 			if err := closeAll(groups); err != nil {
 				t.Fatal(err)
 			}
@@ -313,7 +313,7 @@ func TestDifferentCallsAreRefused(t *testing.T) {
 			wantError(t, together(InProcess(2), tt.call), tt.want)
 		})
 	}
-	wantError(t, InProcess(2)[0].Broadcast(ctx, device.Buffer{}, 2), "root is 2: use 0 to 1")
+	wantError(t, InProcess(2)[0].Broadcast(ctx, device.Buffer{}, 2), "invalid root 2: use 0 to 1")
 }
 
 func TestSingleNeedsNobody(t *testing.T) {
@@ -334,7 +334,7 @@ func TestSingleNeedsNobody(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	_, err := CreateSharedMemory(0, Options{})
-	wantError(t, err, "0 ranks")
+	wantError(t, err, "invalid number of ranks 0")
 	_, err = CreateSharedMemory(2, Options{Timeout: -1})
 	wantError(t, err, "invalid time-out -1ns")
 	_, err = CreateSharedMemory(2, Options{ChunkBytes: -1})
@@ -342,7 +342,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	_, err = OpenSharedMemory("/nowhere/else", 1, 2, Options{})
 	wantError(t, err, "rank 1 does not see rank 0's files")
 	_, err = OpenSharedMemory("/nowhere/else", 2, 2, Options{})
-	wantError(t, err, "rank is 2 of 2")
+	wantError(t, err, "invalid rank 2 of 2")
 }
 
 func BenchmarkAllReduce(b *testing.B) {

@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// InProcess returns the groups of n ranks within this process, one for each of n
-// goroutines. They exchange data as SharedMemory does, over ordinary memory. Tests use
-// them, and proofs that N workers compute what one worker does. n below 1 counts as 1.
+// InProcess returns one group per rank for n ranks that are goroutines of this process. The
+// ranks exchange data as with SharedMemory, but through ordinary memory. Tests use them,
+// and so does the check that n workers compute the same as one. If n is below 1, there is
+// one rank.
 func InProcess(n int) []Group {
-	return inProcess(max(n, 1), Options{})
+	return newInProcessGroups(max(n, 1), Options{})
 }
 
-func inProcess(n int, o Options) []Group {
+func newInProcessGroups(n int, o Options) []Group {
 	o = o.withDefaults()
 	memory := heapSegment(n, o.ChunkBytes)
 	b := &channelNotifier{memory: memory, notified: make([]chan struct{}, n)}
@@ -28,18 +29,18 @@ func inProcess(n int, o Options) []Group {
 	return groups
 }
 
-// Single returns the group of a world of size 1, where every operation returns at once.
+// Single returns a group of one rank, whose operations return at once.
 func Single() Group {
-	g := inProcess(1, Options{ChunkBytes: 1})[0].(*memoryGroup)
+	g := newInProcessGroups(1, Options{ChunkBytes: 1})[0].(*memoryGroup)
 	g.name = "none"
 	return g
 }
 
-// channelNotifier wakes goroutines of this process.
+// channelNotifier is a notifier for ranks that are goroutines of this process.
 type channelNotifier struct {
 	memory   segment
 	mu       sync.Mutex
-	notified []chan struct{} // one per rank: closed by notify, which puts a new one in its place
+	notified []chan struct{} // one channel per rank; notify closes it and replaces it by a new one
 }
 
 func (b *channelNotifier) sleep(ctx context.Context, rank int, seen uint32, d time.Duration) {

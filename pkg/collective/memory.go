@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// memoryGroup is a Group over a segment. A buffer is divided into one shard per rank,
-// and each shard into pieces. For each piece:
+// memoryGroup is a Group whose ranks exchange data through a segment. A buffer is divided
+// into one shard per rank, and each shard into pieces. For each piece:
 //
 //  1. Every rank copies its piece of each other rank's shard into its own slot. The
 //     ranks synchronize.
@@ -20,17 +20,17 @@ import (
 //  3. Every rank copies the pieces of the other shards from the result area.
 //
 // Each sum is computed once, by the owner of the shard, in an order that does not depend
-// on which rank came first. So all ranks get the same bits in every run.
+// on timing. So all ranks get the same bits in every run.
 //
 // Slots are written before the first synchronization of a piece and read before the
 // second. The result area is written between the two and read after the second; no rank
-// can pass the first synchronization of the next piece before all have read it.
+// can pass the first synchronization of the next piece before all ranks have read it.
 type memoryGroup struct {
 	name     string
 	rank     int
 	size     int
 	memory   segment
-	control  *control // this rank's
+	control  *control // this rank's control block
 	notifier notifier
 	options  Options
 	running  func(rank int) bool // reports whether rank's process exists; nil if all ranks share a process
@@ -73,7 +73,7 @@ func (g *memoryGroup) AllGather(ctx context.Context, b device.Buffer) error {
 
 func (g *memoryGroup) Broadcast(ctx context.Context, b device.Buffer, root int) error {
 	if root < 0 || root >= g.size {
-		return fmt.Errorf("broadcast: root is %d: use 0 to %d", root, g.size-1)
+		return fmt.Errorf("broadcast: invalid root %d: use 0 to %d", root, g.size-1)
 	}
 	return g.do(ctx, kindBroadcast, b, root, func() error {
 		if b.F64 != nil {
@@ -87,9 +87,9 @@ func (g *memoryGroup) Barrier(ctx context.Context) error {
 	return g.do(ctx, kindBarrier, device.Buffer{}, 0, func() error { return nil })
 }
 
-// Close leaves the group. A rank that still waits for this one gets an error.
+// Close leaves the group. Ranks that are waiting for this one get an error.
 func (g *memoryGroup) Close() error {
-	return g.end(func() error {
+	return g.closeOnce(func() error {
 		if g.broken == nil {
 			g.leave(stateClosed)
 		}
@@ -100,16 +100,17 @@ func (g *memoryGroup) Close() error {
 	})
 }
 
-// leave tells the other ranks that this one will not synchronize again, and why.
+// leave notifies the other ranks that this one will not synchronize again. state is the
+// reason.
 func (g *memoryGroup) leave(state uint32) {
 	g.control.state.Store(state)
 	g.notifier.notify(g.rank)
 }
 
-// do runs an operation: it announces the call, checks that all ranks make the same call,
-// and then runs body. After an error the group refuses further operations.
-func (g *memoryGroup) do(ctx context.Context, k kind, b device.Buffer, root int, body func() error) error {
-	return g.take(ctx, k, b, g.size, func() error {
+// do runs an operation: it announces the call to the other ranks, checks that all ranks
+// make the same call, and runs body. After an error the group refuses further operations.
+func (g *memoryGroup) do(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
+	return g.runExclusive(ctx, k, b, g.size, func() error {
 		c := &g.control.calls[g.number%2]
 		c.what.Store(signature(k, b, root))
 		c.length.Store(uint64(b.Len()))
@@ -117,15 +118,16 @@ func (g *memoryGroup) do(ctx context.Context, k kind, b device.Buffer, root int,
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
-		if err := g.compare(); err != nil {
+		if err := g.compareCalls(); err != nil {
 			return err
 		}
 		return body()
 	}, func() { g.leave(stateFailed) })
 }
 
-// compare checks that all ranks call the same operation with buffers of the same size.
-func (g *memoryGroup) compare() error {
+// compareCalls returns an error if the ranks call different operations, or the same one
+// with buffers of different sizes.
+func (g *memoryGroup) compareCalls() error {
 	at := func(rank int) *call { return &g.memory.control(rank).calls[g.number%2] }
 	mine := at(g.rank)
 	for rank := range g.size {
@@ -139,46 +141,46 @@ func (g *memoryGroup) compare() error {
 }
 
 // String describes the call for an error message.
-func (c *call) String() string { return callText(c.what.Load(), c.length.Load()) }
+func (c *call) String() string { return formatCall(c.what.Load(), c.length.Load()) }
 
-// missing returns the error that ends the wait for rank, or nil to go on waiting. With
-// checkProcess it also checks that the rank's process exists.
-func (g *memoryGroup) missing(ctx context.Context, rank int, waited time.Duration, checkProcess bool) error {
+// checkWait returns the error that ends the wait for rank, or nil if the wait goes on. If
+// checkProcess is true, it also checks that the rank's process exists.
+func (g *memoryGroup) checkWait(ctx context.Context, rank int, waited time.Duration, checkProcess bool) error {
 	c := g.memory.control(rank)
 	switch state := c.state.Load(); {
 	case state == stateFailed:
-		return fmt.Errorf("%s: rank %d gave up on an error (%s); its own message says which", g.what, rank, lastSeen(c))
+		return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", g.what, rank, c.lastCall())
 	case state == stateClosed:
-		return fmt.Errorf("%s: rank %d has left the group (%s)", g.what, rank, lastSeen(c))
+		return fmt.Errorf("%s: rank %d has left the group (%s)", g.what, rank, c.lastCall())
 	case checkProcess && g.running != nil && !g.running(rank):
-		return fmt.Errorf("%s: rank %d is gone: its process %d has ended (%s)", g.what, rank, c.pid.Load(), lastSeen(c))
+		return fmt.Errorf("%s: rank %d is gone: its process %d has ended (%s)", g.what, rank, c.pid.Load(), c.lastCall())
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s: %w while waiting for %s", g.what, context.Cause(ctx), g.absent())
+		return fmt.Errorf("%s: %w while waiting for %s", g.what, context.Cause(ctx), g.describeAbsent())
 	}
 	if waited >= g.options.Timeout {
-		return fmt.Errorf("%s: %s did not arrive within %v", g.what, g.absent(), g.options.Timeout)
+		return fmt.Errorf("%s: %s did not arrive within %v", g.what, g.describeAbsent(), g.options.Timeout)
 	}
 	return nil
 }
 
-// absent lists the ranks that have not arrived, each with its last operation.
-func (g *memoryGroup) absent() string {
+// describeAbsent lists the ranks that have not arrived, each with its last operation.
+func (g *memoryGroup) describeAbsent() string {
 	var names []string
 	for rank := range g.size {
 		if c := g.memory.control(rank); rank != g.rank && !g.hasArrived(c) {
-			names = append(names, fmt.Sprintf("rank %d (%s)", rank, lastSeen(c)))
+			names = append(names, fmt.Sprintf("rank %d (%s)", rank, c.lastCall()))
 		}
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")
 }
 
-// lastSeen describes the operation that a rank announced last.
-func lastSeen(c *control) string {
+// lastCall describes the last operation that the rank announced.
+func (c *control) lastCall() string {
 	last := &c.calls[0]
 	if c.calls[1].number.Load() > last.number.Load() {
 		last = &c.calls[1]
 	}
-	return lastCall(last.number.Load(), last.what.Load())
+	return formatLastCall(last.number.Load(), last.what.Load())
 }

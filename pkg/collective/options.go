@@ -8,12 +8,12 @@ import (
 // DefaultTimeout is how long a rank waits for the others in one operation.
 const DefaultTimeout = 2 * time.Minute
 
-// defaultChunk is a compromise: small enough for the slots and the result to stay in a
-// cache, large enough for copying to take longer than the two waits, also if ranks share
-// a core.
+// defaultChunk is the default of Options.ChunkBytes. It is small enough for the slots and
+// the result to stay in a cache, and large enough for copying to take longer than the two
+// synchronizations per chunk, even if ranks share a core.
 const defaultChunk = 1 << 20
 
-// Options are the options of a group. The zero value suits most uses.
+// Options configure a group. The zero value suits most uses.
 type Options struct {
 	// Timeout limits every wait for another rank; 0 means DefaultTimeout.
 	Timeout time.Duration

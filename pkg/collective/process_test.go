@@ -18,10 +18,10 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// TestMain makes the test binary a rank of its own where a test starts it so.
+// TestMain runs the test binary as a rank of a process group if groupVariable is set.
 func TestMain(m *testing.M) {
-	if place := os.Getenv(crewVariable); place != "" {
-		if err := beMember(place); err != nil {
+	if value := os.Getenv(groupVariable); value != "" {
+		if err := runMember(value); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -30,15 +30,15 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// pair is this process as rank 0 and another as rank 1, over shared memory.
+// pair is a group of two processes over shared memory. This process is rank 0.
 type pair struct {
 	*SharedMemory
-	*crew
+	*processGroup
 }
 
 func newPair(t testing.TB) pair {
 	t.Helper()
-	c := newCrew(t, "shared memory", 2)
+	c := newProcessGroup(t, "shared memory", 2)
 	return pair{c.group.(*SharedMemory), c}
 }
 
@@ -91,10 +91,10 @@ func TestWaitingCostsNoProcessor(t *testing.T) {
 	p := newPair(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	before := processorTime(t)
+	before := cpuTime(t)
 	wantError(t, p.Barrier(ctx), "barrier 1: context deadline exceeded while waiting for rank 1")
 	// A rank that spins would use all of the half second.
-	if used := processorTime(t) - before; used > 100*time.Millisecond {
+	if used := cpuTime(t) - before; used > 100*time.Millisecond {
 		t.Errorf("waiting for 500 ms took %v of processor time", used)
 	}
 	if err := p.end(); err != nil {
@@ -102,7 +102,7 @@ func TestWaitingCostsNoProcessor(t *testing.T) {
 	}
 }
 
-func processorTime(t *testing.T) time.Duration {
+func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -118,7 +118,7 @@ func BenchmarkAllReduceProcesses(b *testing.B) {
 		for _, bytes := range []int{1e3, 100e3, 8e6, 100e6} {
 			for _, transport := range transports {
 				b.Run(fmt.Sprintf("%d/%dkB/%s", n, bytes/1000, transport), func(b *testing.B) {
-					c := newCrew(b, transport, n)
+					c := newProcessGroup(b, transport, n)
 					b.SetBytes(int64(bytes))
 					b.ResetTimer()
 					if err := c.sum(bytes/4, b.N); err != nil {

@@ -20,17 +20,17 @@ import (
 // An all-reduce is a reduce-scatter followed by an all-gather (P. Patarasuk and X. Yuan,
 // "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009). Shard c
 // starts at rank c+1. Each rank adds its own numbers and sends the shard on, until rank c
-// has the complete sum. Then the sums go around the ring. So each rank sends and receives
-// 2(n−1)/n of the buffer for n ranks. Shards are sent in pieces: a rank forwards one piece
-// while it receives the next. The order of the additions depends only on the shard, and
-// each sum is computed once, so all ranks get the same bits in every run.
+// has the complete sum. Then the sums are passed around the ring. With n ranks, each rank
+// sends and receives 2(n−1)/n of the buffer. Shards are sent in pieces: a rank forwards one
+// piece while it receives the next. The order of the additions depends only on the shard,
+// and each sum is computed once, so all ranks get the same bits in every run.
 //
 // A waiting rank sleeps in the kernel until data arrive, so there may be more ranks than
 // cores.
 //
-// Failures are passed around the ring too. The rank after one that is missing, gone or
-// failed notices it first and notifies the next rank, and so on. So every rank's error
-// names the rank that failed.
+// Failures are passed around the ring too. If a rank is missing, gone or failed, the rank
+// after it notices first and notifies the next rank, and so on. So every rank's error names
+// the rank that failed.
 type Ring struct {
 	serializer
 	name       string
@@ -39,7 +39,7 @@ type Ring struct {
 	in         net.Conn // from the previous rank
 	reader     *bufio.Reader
 	out        *sender // to the next rank
-	piece      int     // bytes in one piece
+	piece      int     // bytes per piece
 	scratch    []byte
 
 	mine            frame             // this rank's last call
@@ -50,35 +50,37 @@ type Ring struct {
 	failureNote     *frame            // the note about the rank that ended the group, to be passed on
 }
 
-// Times within a wait, the same as for shared memory.
+// Durations within one wait.
 const (
-	checkTime = maxSleep // between two checks of the context, the time-out and the sender
+	// checkInterval is the time between two checks of the context, the time-out and the
+	// sender. It is the same as for shared memory.
+	checkInterval = maxSleep
 	// reportMissingAfter is how long the previous rank may be missing before this rank
 	// reports it to the next one.
-	reportMissingAfter = 4 * checkTime
-	// graceTime is how long a rank that can no longer send goes on receiving: the note
-	// that names the failed rank comes from the other side of the ring.
-	graceTime = 5 * checkTime
+	reportMissingAfter = 4 * checkInterval
+	// graceTime is how long a rank that can no longer send goes on receiving, because the
+	// note that names the failed rank arrives from the previous rank.
+	graceTime = 5 * checkInterval
 )
 
-// NewRing joins a ring of two or more ranks. The previous rank sends on the connection
-// from, and the next rank receives on the connection to. The ring closes both. name is
-// what Name returns, such as "tcp ring".
+// NewRing joins a ring of two or more ranks. from is the connection from the previous rank,
+// and to is the connection to the next rank; the ring closes both. name is the result of
+// Name, such as "tcp ring".
 func NewRing(name string, rank, size int, from, to net.Conn, o Options) (*Ring, error) {
 	if size < 2 || rank < 0 || rank >= size {
-		return nil, fmt.Errorf("make ring: rank %d of %d: use at least 2 ranks, numbered from 0", rank, size)
+		return nil, fmt.Errorf("create ring: invalid rank %d of %d: use at least 2 ranks, numbered from 0", rank, size)
 	}
 	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("make ring: %w", err)
+		return nil, fmt.Errorf("create ring: %w", err)
 	}
 	o = o.withDefaults()
-	r := &Ring{name: name, rank: rank, size: size, options: o, in: from, piece: ringPiece(o.ChunkBytes)}
+	r := &Ring{name: name, rank: rank, size: size, options: o, in: from, piece: ringPieceBytes(o.ChunkBytes)}
 	if err := from.SetReadDeadline(time.Now()); err != nil {
-		return nil, fmt.Errorf("make ring: %w", err)
+		return nil, fmt.Errorf("create ring: %w", err)
 	}
 	for _, c := range []net.Conn{from, to} {
 		if err := errors.Join(growBuffers(c), enableKeepAlive(c)); err != nil {
-			return nil, fmt.Errorf("make ring: %w", err)
+			return nil, fmt.Errorf("create ring: %w", err)
 		}
 	}
 	r.reader = bufio.NewReaderSize(from, 4096)
@@ -117,9 +119,9 @@ func enableKeepAlive(c net.Conn) error {
 	return t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepAliveInterval, Interval: keepAliveInterval, Count: keepAliveCount})
 }
 
-// ringPiece returns the bytes in one piece: a quarter of a chunk, in full cache lines.
-// Several pieces are in flight at a time.
-func ringPiece(chunk int) int { return pieceBytes(4, chunk) }
+// ringPieceBytes returns the size of a piece: a quarter of a chunk, in full cache lines, so
+// that several pieces are in flight at a time.
+func ringPieceBytes(chunk int) int { return pieceBytes(4, chunk) }
 
 // Rank returns this process's rank, from 0.
 func (r *Ring) Rank() int { return r.rank }
@@ -163,7 +165,7 @@ func (r *Ring) AllGather(ctx context.Context, b device.Buffer) error {
 // Broadcast copies root's b to every rank.
 func (r *Ring) Broadcast(ctx context.Context, b device.Buffer, root int) error {
 	if root < 0 || root >= r.size {
-		return fmt.Errorf("broadcast: root is %d: use 0 to %d", root, r.size-1)
+		return fmt.Errorf("broadcast: invalid root %d: use 0 to %d", root, r.size-1)
 	}
 	return r.do(ctx, kindBroadcast, b, root, func() error {
 		if b.F64 != nil {
@@ -179,10 +181,10 @@ func (r *Ring) Barrier(ctx context.Context) error {
 		if err := r.compareCalls(ctx); err != nil {
 			return err
 		}
-		// After k tokens, the k+1 previous ranks have made the call.
+		// After k tokens, the k+1 ranks before this one have made the call.
 		for range r.size - 2 {
-			r.out.put(frame{kind: frameToken, rank: r.rank, number: r.number}, nil)
-			if _, err := r.expect(ctx, frameToken); err != nil {
+			r.out.enqueue(frame{kind: frameToken, rank: r.rank, number: r.number}, nil)
+			if _, err := r.receiveKind(ctx, frameToken); err != nil {
 				return err
 			}
 		}
@@ -192,11 +194,11 @@ func (r *Ring) Barrier(ctx context.Context) error {
 
 // Close leaves the group and notifies the other ranks.
 func (r *Ring) Close() error {
-	return r.end(func() error {
-		if r.broken != nil { // fail has notified them
+	return r.closeOnce(func() error {
+		if r.broken != nil { // fail has notified the other ranks
 			return r.in.Close()
 		}
-		return errors.Join(r.out.close(r.note(noteClosed)), r.in.Close())
+		return errors.Join(r.out.close(r.newNote(noteClosed)), r.in.Close())
 	})
 }
 
@@ -206,58 +208,58 @@ func (r *Ring) previous() int { return (r.rank + r.size - 1) % r.size }
 // next returns the rank that this one sends to.
 func (r *Ring) next() int { return (r.rank + 1) % r.size }
 
-// note returns the frame that reports this rank's state to the other ranks.
-func (r *Ring) note(state uint8) frame {
+// newNote returns the note that reports this rank's state to the other ranks.
+func (r *Ring) newNote(state uint8) frame {
 	return frame{kind: frameNote, state: state, rank: r.rank, number: r.mine.number, what: r.mine.what}
 }
 
-// do runs an operation. It sends the call to the next rank; body compares the call of the
-// previous rank with this one, so around the ring all calls are compared. do returns once
-// everything is sent, because the caller may then change b.
-func (r *Ring) do(ctx context.Context, k kind, b device.Buffer, root int, body func() error) error {
-	return r.take(ctx, k, b, r.size, func() error {
+// do runs an operation. It sends the call to the next rank, and body compares the previous
+// rank's call with this rank's, so that all calls around the ring are compared. do returns
+// once everything is sent, because the caller may then change b.
+func (r *Ring) do(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
+	return r.runExclusive(ctx, k, b, r.size, func() error {
 		r.missing, r.missingReported, r.idle = nil, false, process.Stopwatch{}
 		r.mine = frame{kind: frameCall, rank: r.rank, number: r.number, what: signature(k, b, root), length: uint64(b.Len())}
-		r.out.put(r.mine, nil)
+		r.out.enqueue(r.mine, nil)
 		if err := body(); err != nil {
 			return err
 		}
-		return r.sent(ctx, 0, true)
+		return r.waitSent(ctx, 0, true)
 	}, r.fail)
 }
 
-// compareCalls receives the call of the previous rank and compares it with this rank's.
-// Pieces may be sent before.
+// compareCalls receives the call of the previous rank and returns an error if it differs
+// from this rank's call. This rank may have sent pieces already.
 func (r *Ring) compareCalls(ctx context.Context) error {
-	theirs, err := r.expect(ctx, frameCall)
+	theirs, err := r.receiveKind(ctx, frameCall)
 	if err != nil {
 		return err
 	}
 	r.last = theirs
 	if theirs.what != r.mine.what || theirs.length != r.mine.length {
 		return fmt.Errorf("%s: rank %d calls %s, rank %d calls %s: every rank must call the same operations in the same order",
-			r.what, r.rank, callText(r.mine.what, r.mine.length), theirs.rank, callText(theirs.what, theirs.length))
+			r.what, r.rank, formatCall(r.mine.what, r.mine.length), theirs.rank, formatCall(theirs.what, theirs.length))
 	}
 	return nil
 }
 
-// fail sends the next rank the reason why this rank leaves the group, and closes the
-// sender.
+// fail sends the next rank a note with the reason why this rank leaves the group, and
+// closes the sender.
 func (r *Ring) fail() {
-	f := r.note(noteFailed)
+	f := r.newNote(noteFailed)
 	if r.failureNote != nil {
 		f = *r.failureNote
 	}
 	_ = r.out.close(f) // the next rank may be the one that is gone
 }
 
-// receive receives the header of the next frame that is not a note, and handles the notes
-// before it.
+// receive handles notes until another frame arrives, and returns that frame. If numbers
+// follow the frame, the caller reads them.
 func (r *Ring) receive(ctx context.Context) (frame, error) {
 	var header [frameBytes]byte
 	for {
 		idle, missing := r.idle, r.missing
-		if err := r.fill(ctx, header[:]); err != nil {
+		if err := r.readFull(ctx, header[:]); err != nil {
 			return frame{}, err
 		}
 		f := decodeFrame(header[:])
@@ -271,8 +273,9 @@ func (r *Ring) receive(ctx context.Context) (frame, error) {
 	}
 }
 
-// expect receives the next frame and checks its kind and its operation.
-func (r *Ring) expect(ctx context.Context, kind frameType) (frame, error) {
+// receiveKind receives the next frame. It returns an error if the frame is of another kind
+// or belongs to another operation.
+func (r *Ring) receiveKind(ctx context.Context, kind frameType) (frame, error) {
 	f, err := r.receive(ctx)
 	if err == nil && (f.kind != kind || f.number != r.number) {
 		err = fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d): the connection is damaged or used by another program", r.what, r.previous(), f.kind, f.number)
@@ -280,31 +283,31 @@ func (r *Ring) expect(ctx context.Context, kind frameType) (frame, error) {
 	return f, err
 }
 
-// handleNote records a note about another rank. It returns an error if that rank has left
-// the group.
+// handleNote records a note about another rank. It returns an error if that rank has
+// failed or left the group.
 func (r *Ring) handleNote(f frame) error {
 	if f.rank == r.rank {
 		return nil // the note has come around the ring
 	}
 	if f.state == noteMissing {
 		r.missing = &f
-		r.out.put(f, nil)
+		r.out.enqueue(f, nil)
 		return nil
 	}
 	r.failureNote = &f
-	seen := lastCall(f.number, f.what)
+	seen := formatLastCall(f.number, f.what)
 	switch f.state {
 	case noteClosed:
 		return fmt.Errorf("%s: rank %d has left the group (%s)", r.what, f.rank, seen)
 	case noteGone:
 		return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", r.what, f.rank, seen)
 	}
-	return fmt.Errorf("%s: rank %d gave up on an error (%s); its own message says which", r.what, f.rank, seen)
+	return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", r.what, f.rank, seen)
 }
 
-// fill receives len(p) bytes into p. It returns an error if ctx ends, the wait times out
-// or the connection ends.
-func (r *Ring) fill(ctx context.Context, p []byte) error {
+// readFull receives len(p) bytes into p. It returns an error if ctx ends, the wait times
+// out or the connection ends.
+func (r *Ring) readFull(ctx context.Context, p []byte) error {
 	for len(p) > 0 {
 		n, err := r.reader.Read(p)
 		p = p[n:]
@@ -314,73 +317,75 @@ func (r *Ring) fill(ctx context.Context, p []byte) error {
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			if err := r.checkWait(ctx, r.absent); err != nil {
+			if err := r.checkWait(ctx, r.describeAbsent); err != nil {
 				return err
 			}
-			if err := r.in.SetReadDeadline(time.Now().Add(checkTime)); err != nil {
+			if err := r.in.SetReadDeadline(time.Now().Add(checkInterval)); err != nil {
 				return fmt.Errorf("%s: %w", r.what, err)
 			}
 		default:
-			return r.gone(r.previous())
+			return r.connectionLost(r.previous())
 		}
 	}
 	return nil
 }
 
-// checkWait returns the error that ends a wait, or nil to go on waiting. who describes the
-// ranks that this one waits for.
+// checkWait returns the error that ends a wait, or nil if the wait goes on. who describes
+// the rank that this one waits for.
 func (r *Ring) checkWait(ctx context.Context, who func() string) error {
 	waited := r.idle.Elapsed()
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w while waiting for %s", r.what, context.Cause(ctx), who())
 	case r.out.error() != nil && waited >= graceTime:
-		return r.gone(r.next())
+		return r.connectionLost(r.next())
 	case waited >= r.options.Timeout:
 		return fmt.Errorf("%s: %s did not arrive within %v", r.what, who(), r.options.Timeout)
 	case waited >= reportMissingAfter && !r.missingReported && r.last.number < r.number:
 		r.missingReported = true
-		r.out.put(r.missingNote(), nil)
+		r.out.enqueue(r.missingNote(), nil)
 	}
 	return nil
 }
 
-// notHere returns the note that the previous rank has not called this operation.
+// missingNote returns the note that the previous rank is missing, because it has not
+// called this operation.
 func (r *Ring) missingNote() frame {
 	return frame{kind: frameNote, state: noteMissing, rank: r.previous(), number: r.last.number, what: r.last.what}
 }
 
-// absent describes the rank that this one waits for: the previous rank, or the rank that
-// the previous one waits for.
-func (r *Ring) absent() string {
+// describeAbsent describes the rank that this one waits for: the rank that the last note
+// about a missing rank names, or else the previous rank.
+func (r *Ring) describeAbsent() string {
 	f := r.missingNote()
 	if r.last.number == r.number && r.missing != nil {
 		f = *r.missing
 	}
-	return fmt.Sprintf("rank %d (%s)", f.rank, lastCall(f.number, f.what))
+	return fmt.Sprintf("rank %d (%s)", f.rank, formatLastCall(f.number, f.what))
 }
 
-// gone returns the error for a neighbor whose connection has ended.
-func (r *Ring) gone(rank int) error {
+// connectionLost records that the connection to a neighbor has ended, and returns the error
+// that reports it.
+func (r *Ring) connectionLost(rank int) error {
 	f := frame{kind: frameNote, state: noteGone, rank: rank}
 	seen := "it no longer receives"
 	if rank == r.previous() {
 		f.number, f.what = r.last.number, r.last.what
-		seen = lastCall(f.number, f.what)
+		seen = formatLastCall(f.number, f.what)
 	}
 	r.failureNote = &f
 	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", r.what, rank, seen)
 }
 
-// sent waits until n pieces are written, or every frame if all is true.
-func (r *Ring) sent(ctx context.Context, n int, all bool) error {
-	if r.out.done(n, all) {
+// waitSent waits until the first n pieces are written, or every frame if all is true.
+func (r *Ring) waitSent(ctx context.Context, n int, all bool) error {
+	if r.out.hasWritten(n, all) {
 		return r.sendError()
 	}
-	timer := time.NewTicker(checkTime)
+	timer := time.NewTicker(checkInterval)
 	defer timer.Stop()
 	r.idle = process.Stopwatch{}
-	for !r.out.done(n, all) {
+	for !r.out.hasWritten(n, all) {
 		select {
 		case <-r.out.progress:
 			r.idle = process.Stopwatch{}
@@ -397,11 +402,11 @@ func (r *Ring) sent(ctx context.Context, n int, all bool) error {
 	return r.sendError()
 }
 
-// sendError returns the error of a rank that can no longer send, once there is nothing
-// left to receive that could name the reason; nil if sending works.
+// sendError returns an error if this rank can no longer send to the next rank, and nil
+// otherwise.
 func (r *Ring) sendError() error {
 	if r.out.error() == nil {
 		return nil
 	}
-	return r.gone(r.next())
+	return r.connectionLost(r.next())
 }

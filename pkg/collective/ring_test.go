@@ -164,14 +164,14 @@ func TestRingNamesTheMissingRank(t *testing.T) {
 				"[3] all-reduce 2: context deadline exceeded while waiting for rank 2 (last seen in all-reduce 1)")
 			for _, rank := range []string{"[0]", "[1]"} { // they may first hear that the one before has given up
 				if !containsAny(err, rank+" all-reduce 2: context deadline exceeded while waiting for rank 2 (last seen in all-reduce 1)",
-					rank+" all-reduce 2: rank 3 gave up on an error (last seen in all-reduce 2)",
-					rank+" all-reduce 2: rank 0 gave up on an error (last seen in all-reduce 2)") {
+					rank+" all-reduce 2: rank 3 failed (last seen in all-reduce 2)",
+					rank+" all-reduce 2: rank 0 failed (last seen in all-reduce 2)") {
 					t.Errorf("error of rank %s in\n%v", rank, err)
 				}
 			}
 			// Rank 2 comes too late, and is told.
-			wantError(t, one(ctx)(groups[2]), "all-reduce 2: rank ", " gave up on an error (last seen in all-reduce 2); its own message says which")
-			wantError(t, one(ctx)(groups[0]), "the group stopped at an earlier error")
+			wantError(t, one(ctx)(groups[2]), "all-reduce 2: rank ", " failed (last seen in all-reduce 2); see the error message of that rank")
+			wantError(t, one(ctx)(groups[0]), "the group stopped after an earlier error")
 			if err := closeAll(groups); err != nil {
 				t.Fatal(err)
 			}
@@ -209,9 +209,9 @@ func TestRingTimesOut(t *testing.T) {
 	}
 }
 
-// TestRingThatIsNotTakenFrom: what a rank sends is not received, so that the
+// TestRingWhoseNextRankDoesNotReceive: what a rank sends is not received, so that the
 // rank is stuck in sending and not in receiving.
-func TestRingThatIsNotTakenFrom(t *testing.T) {
+func TestRingWhoseNextRankDoesNotReceive(t *testing.T) {
 	groups, err := ring("unix")(3, Options{Timeout: 600 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -250,9 +250,9 @@ func TestRingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestRingHearsWhoLeft, whether it says so or its connections just end, all
+// TestRingNamesTheRankThatLeft, whether it says so or its connections just end, all
 // round the ring.
-func TestRingHearsWhoLeft(t *testing.T) {
+func TestRingNamesTheRankThatLeft(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		leave func(g *Ring) error
@@ -333,7 +333,7 @@ func TestRingRefusesDifferentCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, groups[0].Broadcast(ctx, device.Buffer{}, 2), "root is 2: use 0 to 1")
+	wantError(t, groups[0].Broadcast(ctx, device.Buffer{}, 2), "invalid root 2: use 0 to 1")
 	if err := closeAll(groups); err != nil {
 		t.Fatal(err)
 	}

@@ -6,32 +6,29 @@ import (
 	"unsafe"
 )
 
-// bytesOf returns the memory of v as bytes.
-func bytesOf[T number](v []T) []byte {
+// asBytes returns the numbers v as bytes without copying them.
+func asBytes[T number](v []T) []byte {
 	if len(v) == 0 {
 		return nil
 	}
 	return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*int(unsafe.Sizeof(v[0])))
 }
 
-// alignedBytes allocates n bytes that are aligned for every type of number.
+// alignedBytes allocates n > 0 bytes that are aligned for 64-bit numbers and atomic fields.
 func alignedBytes(n int) []byte {
 	words := make([]uint64, (n+7)/8)
-	return bytesOfWords(words)[:n]
+	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), n)
 }
 
-func bytesOfWords(w []uint64) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(&w[0])), 8*len(w))
+// forEachShardPiece calls f for each piece of the shard of rank in b, in order. rank is
+// taken modulo the number of ranks and may be negative.
+func forEachShardPiece[T number](r *Ring, b []T, rank int, f func(part []T) error) error {
+	lo, hi := Shard(len(b), r.size, ((rank%r.size)+r.size)%r.size)
+	return forEachPiece(r, b[lo:hi], f)
 }
 
-// eachPiece calls f for each piece of shard i of b, in order. i is taken modulo the
-// number of ranks and may be negative.
-func eachPiece[T number](r *Ring, b []T, i int, f func(part []T) error) error {
-	lo, hi := Shard(len(b), r.size, ((i%r.size)+r.size)%r.size)
-	return inPieces(r, b[lo:hi], f)
-}
-
-func inPieces[T number](r *Ring, b []T, f func(part []T) error) error {
+// forEachPiece calls f for each piece of b, in order.
+func forEachPiece[T number](r *Ring, b []T, f func(part []T) error) error {
 	var v T
 	length := r.piece / int(unsafe.Sizeof(v))
 	for lo := 0; lo < len(b); lo += length {
@@ -44,39 +41,39 @@ func inPieces[T number](r *Ring, b []T, f func(part []T) error) error {
 
 // sendPiece queues a piece to be sent. The piece must not change until it is written.
 func sendPiece[T number](r *Ring, part []T) error {
-	p := bytesOf(part)
-	r.out.put(frame{kind: frameNumbers, rank: r.rank, number: r.number, length: uint64(len(p))}, p)
+	p := asBytes(part)
+	r.out.enqueue(frame{kind: frameNumbers, rank: r.rank, number: r.number, length: uint64(len(p))}, p)
 	return nil
 }
 
 // receivePiece receives the next piece into part.
 func receivePiece[T number](ctx context.Context, r *Ring, part []T) error {
-	f, err := r.expect(ctx, frameNumbers)
+	f, err := r.receiveKind(ctx, frameNumbers)
 	if err != nil {
 		return err
 	}
-	p := bytesOf(part)
+	p := asBytes(part)
 	if f.length != uint64(len(p)) {
 		return fmt.Errorf("%s: rank %d sent a piece of %d bytes, want %d: all ranks must have the same chunk size", r.what, r.previous(), f.length, len(p))
 	}
-	return r.fill(ctx, p)
+	return r.readFull(ctx, p)
 }
 
-// ringReduce writes the sum over all ranks to this rank's shard of b, or to every shard
-// if all is true. Rank r sends shard r−1 first. It adds its own numbers to each shard
-// that it receives and sends the shard on, except the last one: that is shard r, whose
-// sum is then complete.
+// ringReduce adds up the buffers b of all ranks. It writes the sum to this rank's shard of
+// b, or to all of b if all is true. Rank r sends shard r−1 first. It adds its own numbers to
+// each shard that it receives and sends the shard on, except the last one: that is shard r,
+// whose sum is then complete.
 func ringReduce[T number](ctx context.Context, r *Ring, b []T, all bool) error {
-	before := r.out.queued()
-	if err := eachPiece(r, b, r.rank-1, func(part []T) error { return sendPiece(r, part) }); err != nil {
+	sent := r.out.queuedPieces()
+	if err := forEachShardPiece(r, b, r.rank-1, func(part []T) error { return sendPiece(r, part) }); err != nil {
 		return err
 	}
 	if err := r.compareCalls(ctx); err != nil {
 		return err
 	}
-	scratch := view[T](r.scratch)
+	scratch := asNumbers[T](r.scratch)
 	for step := 2; step <= r.size; step++ {
-		err := eachPiece(r, b, r.rank-step, func(part []T) error {
+		err := forEachShardPiece(r, b, r.rank-step, func(part []T) error {
 			got := scratch[:len(part)]
 			if err := receivePiece(ctx, r, got); err != nil {
 				return err
@@ -93,14 +90,14 @@ func ringReduce[T number](ctx context.Context, r *Ring, b []T, all bool) error {
 	}
 	// The sums arrive in the order in which the pieces were sent above.
 	return ringCollect(ctx, r, b, func() error {
-		before++
-		return r.sent(ctx, before, false)
+		sent++
+		return r.waitSent(ctx, sent, false)
 	})
 }
 
-// ringGather fills b with every rank's shard.
+// ringGather copies each rank's shard of b to the buffers b of all ranks.
 func ringGather[T number](ctx context.Context, r *Ring, b []T) error {
-	if err := eachPiece(r, b, r.rank, func(part []T) error { return sendPiece(r, part) }); err != nil {
+	if err := forEachShardPiece(r, b, r.rank, func(part []T) error { return sendPiece(r, part) }); err != nil {
 		return err
 	}
 	if err := r.compareCalls(ctx); err != nil {
@@ -109,12 +106,13 @@ func ringGather[T number](ctx context.Context, r *Ring, b []T) error {
 	return ringCollect(ctx, r, b, func() error { return nil })
 }
 
-// ringCollect receives all shards but this rank's own, which is sent already, and
-// forwards them. free returns once the next piece of b may be overwritten.
-func ringCollect[T number](ctx context.Context, r *Ring, b []T, free func() error) error {
+// ringCollect receives the shards of all other ranks into b and forwards them. This rank's
+// shard must have been sent already. Before each piece is overwritten, ringCollect calls
+// waitFree, which returns once the piece's old content has been sent.
+func ringCollect[T number](ctx context.Context, r *Ring, b []T, waitFree func() error) error {
 	for step := 1; step < r.size; step++ {
-		err := eachPiece(r, b, r.rank-step, func(part []T) error {
-			if err := free(); err != nil {
+		err := forEachShardPiece(r, b, r.rank-step, func(part []T) error {
+			if err := waitFree(); err != nil {
 				return err
 			}
 			if err := receivePiece(ctx, r, part); err != nil || step == r.size-1 {
@@ -134,7 +132,7 @@ func ringBroadcast[T number](ctx context.Context, r *Ring, b []T, root int) erro
 	if err := r.compareCalls(ctx); err != nil {
 		return err
 	}
-	return inPieces(r, b, func(part []T) error {
+	return forEachPiece(r, b, func(part []T) error {
 		if r.rank != root {
 			if err := receivePiece(ctx, r, part); err != nil {
 				return err

@@ -23,20 +23,20 @@ const (
 	controlStride = 4 * cacheLine // a multiple of the two lines that processors prefetch together
 )
 
-// control is one rank's control block, which the other ranks read. Only its owner writes
-// it, except for waiters.
+// control is one rank's control block, which the other ranks read. Only the rank itself
+// writes to it, except for the field waiters.
 type control struct {
 	arrived   atomic.Uint32 // how often the rank has synchronized
 	state     atomic.Uint32 // statePresent, stateClosed or stateFailed
-	pid       atomic.Int64  // of the rank's process, see sign; 0 if all ranks share a process
+	pid       atomic.Int64  // ID of the rank's process, see recordProcess; 0 if all ranks share a process
 	startTime atomic.Uint64
 	namespace atomic.Uint64
 	_         [cacheLine - 32]byte
 	waiters   atomic.Int32 // ranks that sleep until arrived changes
 	_         [cacheLine - 4]byte
-	// calls contains the rank's last two operations, at index number%2. A rank may be
-	// one operation ahead of the slowest rank, never two, and the slowest rank must
-	// still find the call that it compares.
+	// calls contains the rank's last two operations: operation number n is at index n%2.
+	// Two are enough, because a rank may be one operation ahead of the slowest rank, which
+	// still has to compare the earlier call, but never two.
 	calls [2]call
 }
 
@@ -49,16 +49,18 @@ type call struct {
 // States of a rank.
 const (
 	statePresent uint32 = iota
-	stateClosed         // it closed its group
-	stateFailed         // it left the group because of an error
+	stateClosed         // the rank closed its group
+	stateFailed         // the rank left the group because of an error
 )
 
-// pieceBytes returns the bytes in one of size pieces of a chunk, in full cache lines, so
-// that two ranks never write to the same line.
-func pieceBytes(size, chunk int) int {
-	return (max(chunk/size, 1) + cacheLine - 1) / cacheLine * cacheLine
+// pieceBytes returns the size of a piece when a chunk of chunk bytes is divided into count
+// pieces. It is a multiple of the cache line, so that two ranks never write to the same
+// line.
+func pieceBytes(count, chunk int) int {
+	return (max(chunk/count, 1) + cacheLine - 1) / cacheLine * cacheLine
 }
 
+// segmentBytes returns the size of the segment of size ranks with pieces of piece bytes.
 func segmentBytes(size, piece int) int {
 	return size*controlStride + (size+1)*size*piece
 }
@@ -67,7 +69,7 @@ func (s segment) control(rank int) *control {
 	return (*control)(unsafe.Pointer(&s.memory[rank*controlStride]))
 }
 
-// slot returns the area that rank writes for the other ranks to read.
+// slot returns the area to which rank writes data for the other ranks.
 func (s segment) slot(rank int) []byte {
 	n := s.size * s.pieceBytes
 	begin := s.size*controlStride + rank*n
@@ -77,17 +79,16 @@ func (s segment) slot(rank int) []byte {
 // result returns the area to which each rank writes its shard of a sum.
 func (s segment) result() []byte { return s.slot(s.size) }
 
+// piece returns the part of a slot, or of the result area, that contains the piece of rank.
 func (s segment) piece(area []byte, rank int) []byte {
 	return area[rank*s.pieceBytes : (rank+1)*s.pieceBytes]
 }
 
-// heapSegment allocates a segment for the ranks of one process. It consists of 64-bit
-// words, so that the atomic fields are aligned.
+// heapSegment allocates a segment for the ranks of one process.
 func heapSegment(size, chunk int) segment {
 	piece := pieceBytes(size, chunk)
 	n := segmentBytes(size, piece)
-	words := make([]uint64, (n+cacheLine)/8+1)
-	memory := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words))
+	memory := alignedBytes(n + cacheLine)
 	skip := int(-uintptr(unsafe.Pointer(&memory[0])) % cacheLine)
 	return segment{memory: memory[skip : skip+n], size: size, pieceBytes: piece}
 }

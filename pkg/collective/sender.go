@@ -12,26 +12,27 @@ type sender struct {
 	conn   net.Conn
 	failed func() // called once, when writing fails
 	exited chan struct{}
-	// progress has an element if a frame was written since it was last emptied.
+	// progress receives an element after every write. Its capacity is 1, so an element
+	// means that frames were written since the last receive.
 	progress chan struct{}
 
 	mu      sync.Mutex
 	changed sync.Cond
-	queue   []outgoing
+	queue   []outgoingFrame
 	writing bool
-	pieces  int // frames of numbers that were queued since the sender started
-	written int // frames of numbers that were written
+	pieces  int // pieces that were queued since the sender was created
+	written int // pieces that were written
 	err     error
 	closed  bool
 }
 
-type outgoing struct {
+type outgoingFrame struct {
 	header  [frameBytes]byte
 	payload []byte // belongs to the sender until it is written
 }
 
-// batchFrames limits the frames that one system call writes, because progress is known
-// only after the call.
+// batchFrames limits the number of frames that one system call writes, because progress is
+// known only after the call.
 const batchFrames = 4
 
 func newSender(conn net.Conn, failed func()) *sender {
@@ -41,14 +42,15 @@ func newSender(conn net.Conn, failed func()) *sender {
 	return s
 }
 
-// put queues a frame. After an error it drops the frame.
-func (s *sender) put(f frame, payload []byte) {
+// enqueue appends a frame to the queue. It drops the frame if an earlier frame could not be
+// written or the sender is closed.
+func (s *sender) enqueue(f frame, payload []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil || s.closed {
 		return
 	}
-	s.queue = append(s.queue, outgoing{f.encode(), payload})
+	s.queue = append(s.queue, outgoingFrame{f.encode(), payload})
 	if len(payload) > 0 {
 		s.pieces++
 	}
@@ -59,7 +61,7 @@ func (s *sender) run() {
 	defer close(s.exited)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	batch := make([]outgoing, 0, batchFrames)
+	batch := make([]outgoingFrame, 0, batchFrames)
 	for {
 		for len(s.queue) == 0 {
 			if s.closed {
@@ -95,7 +97,7 @@ func (s *sender) run() {
 }
 
 // write writes the frames of a batch with as few system calls as possible.
-func write(conn net.Conn, batch []outgoing) error {
+func write(conn net.Conn, batch []outgoingFrame) error {
 	parts := make(net.Buffers, 0, 2*batchFrames)
 	for i := range batch {
 		parts = append(parts, batch[i].header[:])
@@ -107,14 +109,16 @@ func write(conn net.Conn, batch []outgoing) error {
 	return err
 }
 
-// done reports whether n pieces are written, and with all whether every frame is.
-func (s *sender) done(n int, all bool) bool {
+// hasWritten reports whether the first n pieces are written. If all is true, it reports
+// whether every queued frame is written.
+func (s *sender) hasWritten(n int, all bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.written >= n && (!all || len(s.queue) == 0 && !s.writing)
 }
 
-func (s *sender) queued() int {
+// queuedPieces returns the number of pieces that were ever queued.
+func (s *sender) queuedPieces() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pieces
@@ -126,13 +130,13 @@ func (s *sender) error() error {
 	return s.err
 }
 
-// closeTimeout limits how long a rank that leaves tries to send its last frame.
+// closeTimeout limits how long a rank that leaves the group tries to send its last frame.
 const closeTimeout = 200 * time.Millisecond
 
 // close sends f as the last frame, waits at most closeTimeout until it is written, and
-// closes the connection. After it returns the payloads are no longer read.
+// closes the connection. After close returns, the payloads are no longer read.
 func (s *sender) close(f frame) error {
-	s.put(f, nil)
+	s.enqueue(f, nil)
 	s.mu.Lock()
 	s.closed = true
 	s.changed.Signal()

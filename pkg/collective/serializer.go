@@ -9,18 +9,18 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// kind is the kind of an operation.
-type kind uint8
+// opKind is the kind of a collective operation.
+type opKind uint8
 
 const (
-	kindAllReduce kind = iota + 1
+	kindAllReduce opKind = iota + 1
 	kindBroadcast
 	kindReduceScatter
 	kindAllGather
 	kindBarrier
 )
 
-func (k kind) String() string {
+func (k opKind) String() string {
 	switch k {
 	case kindAllReduce:
 		return "all-reduce"
@@ -37,18 +37,19 @@ func (k kind) String() string {
 }
 
 // serializer lets a group run one operation at a time. After an error it refuses further
-// operations, because the ranks may no longer be in the same one.
+// operations, because the ranks may no longer be in the same operation.
 type serializer struct {
 	number uint64 // operations so far
 	what   string // the current operation, such as "all-reduce 17"
 	busy   atomic.Bool
-	broken error // of the operation that failed
+	broken error // the error of the operation that failed, or nil
 	closed bool
 }
 
-// take runs an operation of a group of size ranks. If the operation fails, take calls
-// failed, which notifies the other ranks.
-func (t *serializer) take(ctx context.Context, k kind, b device.Buffer, size int, operation func() error, failed func()) error {
+// runExclusive runs an operation of a group of size ranks, or returns an error if another
+// operation is running. If the operation fails, it calls failed, which notifies the other
+// ranks.
+func (t *serializer) runExclusive(ctx context.Context, k opKind, b device.Buffer, size int, operation func() error, failed func()) error {
 	if !b.OnHost() {
 		return fmt.Errorf("%v: the buffer is in GPU memory, but this group exchanges host memory", k)
 	}
@@ -60,7 +61,7 @@ func (t *serializer) take(ctx context.Context, k kind, b device.Buffer, size int
 	case t.closed:
 		return fmt.Errorf("%v: the group is closed", k)
 	case t.broken != nil:
-		return fmt.Errorf("%v: the group stopped at an earlier error: %w", k, t.broken)
+		return fmt.Errorf("%v: the group stopped after an earlier error: %w", k, t.broken)
 	}
 	if ctx.Err() != nil {
 		// The other ranks will wait for this one, although it has not announced the call.
@@ -79,8 +80,8 @@ func (t *serializer) take(ctx context.Context, k kind, b device.Buffer, size int
 	return t.broken
 }
 
-// end closes the group, once.
-func (t *serializer) end(release func() error) error {
+// closeOnce closes the group by calling release. Further calls do nothing.
+func (t *serializer) closeOnce(release func() error) error {
 	if !t.busy.CompareAndSwap(false, true) {
 		return errors.New("close group: an operation is still running: end its context and wait for it first")
 	}
@@ -92,8 +93,9 @@ func (t *serializer) end(release func() error) error {
 	return release()
 }
 
-// signature encodes an operation's kind, element size and root in one word.
-func signature(k kind, b device.Buffer, root int) uint64 {
+// signature encodes an operation's kind, element size and root in one number. Two calls
+// match if their signatures and lengths are equal.
+func signature(k opKind, b device.Buffer, root int) uint64 {
 	element := uint64(4)
 	if b.F64 != nil {
 		element = 8
@@ -101,10 +103,10 @@ func signature(k kind, b device.Buffer, root int) uint64 {
 	return uint64(k) | element<<8 | uint64(root)<<16
 }
 
-// callText describes a call, given its signature and length, such as "all-reduce of 8
-// float32".
-func callText(what, length uint64) string {
-	k := kind(what)
+// formatCall describes a call with the given signature and length, such as "all-reduce of
+// 8 float32".
+func formatCall(what, length uint64) string {
+	k := opKind(what)
 	if k == kindBarrier || k == 0 {
 		return k.String()
 	}
@@ -115,10 +117,11 @@ func callText(what, length uint64) string {
 	return text
 }
 
-// lastCall describes the last operation in which a rank was seen.
-func lastCall(number, what uint64) string {
+// formatLastCall describes the last operation of a rank, given its number and signature;
+// number 0 means that there was none.
+func formatLastCall(number, what uint64) string {
 	if number == 0 {
 		return "not seen in any operation"
 	}
-	return fmt.Sprintf("last seen in %v %d", kind(what), number)
+	return fmt.Sprintf("last seen in %v %d", opKind(what), number)
 }

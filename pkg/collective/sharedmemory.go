@@ -15,26 +15,26 @@ import (
 
 // SharedMemory is a Group of processes on one machine that exchange data through a
 // mapped file. Rank 0 calls CreateSharedMemory and sends the Path to the other ranks,
-// which call OpenSharedMemory. Then rank 0 calls Unlink: the file has no name any more
-// and disappears when the last process ends, however it ends. rendezvous.Join does all
-// this.
+// which call OpenSharedMemory. Then rank 0 calls Unlink, which removes the file's name,
+// so that the file disappears when the last process ends, however it ends. rendezvous.Join
+// does all this.
 //
 // A waiting rank polls for some microseconds, then sleeps in the kernel until the other
 // rank arrives, so there may be more ranks than cores.
 type SharedMemory struct {
 	memoryGroup
 	path string
-	file *os.File // of rank 0, until Unlink
+	file *os.File // on rank 0 only, open until Unlink
 }
 
-// memoryFolders returns the folders in which the file may be created, in the order in
-// which they are tried. The first is in memory.
+// memoryFolders returns the folders in which the shared file may be created, in the order
+// in which they are tried. The first one is a file system in memory.
 func memoryFolders() []string { return []string{"/dev/shm", os.TempDir()} }
 
 // CreateSharedMemory creates the shared memory of size ranks and joins it as rank 0.
 func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 	if size < 1 {
-		return nil, fmt.Errorf("create shared memory: %d ranks: use at least 1", size)
+		return nil, fmt.Errorf("create shared memory: invalid number of ranks %d: use at least 1", size)
 	}
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -56,11 +56,11 @@ func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 		s.file = f
 		return s, nil
 	}
-	return nil, fmt.Errorf("create shared memory of %d bytes for %d ranks: %w; free space there, or set TMPDIR to a folder with enough space", n, size, errors.Join(errs...))
+	return nil, fmt.Errorf("create shared memory of %d bytes for %d ranks: %w; free some space, or set TMPDIR to a folder with enough space", n, size, errors.Join(errs...))
 }
 
-// createMemoryFile creates a file of n bytes in dir and allocates all of them. Otherwise
-// a write to a mapped page could kill the process when the file system is full.
+// createMemoryFile creates a file of n bytes in dir and allocates all of them, because a
+// write to an unallocated page would kill the process when the file system is full.
 func createMemoryFile(dir string, n int) (*os.File, error) {
 	f, err := newMemoryFile(dir)
 	if err != nil {
@@ -72,7 +72,7 @@ func createMemoryFile(dir string, n int) (*os.File, error) {
 	return f, nil
 }
 
-// newNamedFile creates a file with an unpredictable name that only this user may open.
+// newNamedFile creates a file in dir with an unpredictable name. Only this user may open it.
 func newNamedFile(dir string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, "lockstep-"+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
@@ -90,7 +90,7 @@ func discard(f *os.File) error {
 // ranks and with the same Options.
 func OpenSharedMemory(path string, rank, size int, o Options) (*SharedMemory, error) {
 	if rank < 1 || rank >= size {
-		return nil, fmt.Errorf("open shared memory: rank is %d of %d: use 1 to %d", rank, size, size-1)
+		return nil, fmt.Errorf("open shared memory: invalid rank %d of %d: use 1 to %d", rank, size, size-1)
 	}
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -126,17 +126,17 @@ func mapMemory(f *os.File, n, rank, size int, o Options) (*SharedMemory, error) 
 		name: "shared memory", rank: rank, size: size,
 		memory: seg, control: seg.control(rank), notifier: newProcessNotifier(seg), options: o,
 		running: func(rank int) bool {
-			c := seg.control(rank) // its pid is set once the process has the lock
-			return c.running() && (c.pid.Load() == 0 || life.alive(rank))
+			c := seg.control(rank) // its pid is set after the process has locked its byte
+			return c.processExists() && (c.pid.Load() == 0 || life.alive(rank))
 		},
 		release: func() error { return errors.Join(unix.Munmap(memory), life.Close()) },
 	}}
-	s.control.sign()
+	s.control.recordProcess()
 	return s, nil
 }
 
-// Path returns the path of the shared file. Whoever knows it and is the same user can
-// join.
+// Path returns the path of the shared file. Every process of the same user that knows the
+// path can join.
 func (s *SharedMemory) Path() string { return s.path }
 
 // Unlink removes the file's name. Rank 0 calls it once, after all ranks have opened the

@@ -10,8 +10,8 @@ import (
 
 const (
 	// spinTime is how long a rank polls before it sleeps. It is a little longer than the
-	// exchange of a chunk, so that ranks on different cores do not sleep and ranks that
-	// share a core soon do.
+	// exchange of a chunk. So ranks on different cores do not sleep, and ranks that share a
+	// core soon yield it.
 	spinTime = 30 * time.Microsecond
 	// maxSleep limits a sleep, so that the context, the time-out and the other processes
 	// are checked now and then. The arrival of a rank ends a sleep at once.
@@ -23,14 +23,14 @@ const (
 
 // notifier wakes ranks that wait for another rank to arrive.
 type notifier interface {
-	// sleep returns when the arrived counter of rank is no longer seen, when notify is
+	// sleep returns when the arrived counter of rank differs from seen, when notify is
 	// called for rank, or after d. It may also return when ctx ends.
 	sleep(ctx context.Context, rank int, seen uint32, d time.Duration)
 	// notify wakes the ranks that wait for rank.
 	notify(rank int)
 }
 
-// arrive tells the other ranks that this one has reached its next synchronization.
+// arrive notifies the other ranks that this one has reached its next synchronization.
 func (g *memoryGroup) arrive() {
 	c := g.control
 	g.syncs++
@@ -40,7 +40,8 @@ func (g *memoryGroup) arrive() {
 	}
 }
 
-// synchronize arrives and waits until every other rank has arrived too.
+// synchronize notifies the other ranks that this one has arrived, and waits until they have
+// arrived too.
 func (g *memoryGroup) synchronize(ctx context.Context) error {
 	g.arrive()
 	var waited process.Stopwatch
@@ -52,18 +53,19 @@ func (g *memoryGroup) synchronize(ctx context.Context) error {
 		if g.spin(c) {
 			continue
 		}
-		if err := g.sleepUntil(ctx, rank, &waited); err != nil {
+		if err := g.sleepUntilArrived(ctx, rank, &waited); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// hasArrived reports whether the rank of c has reached this rank's synchronization. The
-// counters may wrap around.
+// hasArrived reports whether the rank with control block c has reached this rank's
+// synchronization. It allows for counters that wrap around.
 func (g *memoryGroup) hasArrived(c *control) bool { return int32(c.arrived.Load()-g.syncs) >= 0 }
 
-// spin polls for a short time and reports whether the rank of c has arrived.
+// spin polls for at most about spinTime and reports whether the rank with control block c
+// has arrived.
 func (g *memoryGroup) spin(c *control) bool {
 	if g.hasArrived(c) {
 		return true
@@ -82,8 +84,9 @@ func (g *memoryGroup) spin(c *control) bool {
 	}
 }
 
-// sleepUntil waits, mostly asleep, until rank has arrived.
-func (g *memoryGroup) sleepUntil(ctx context.Context, rank int, waited *process.Stopwatch) error {
+// sleepUntilArrived sleeps until rank has arrived. It returns an error if the wait must
+// end; waited measures the time of the whole synchronization.
+func (g *memoryGroup) sleepUntilArrived(ctx context.Context, rank int, waited *process.Stopwatch) error {
 	c := g.memory.control(rank)
 	c.waiters.Add(1)
 	defer c.waiters.Add(-1)
@@ -92,7 +95,7 @@ func (g *memoryGroup) sleepUntil(ctx context.Context, rank int, waited *process.
 		if g.hasArrived(c) {
 			return nil
 		}
-		if err := g.missing(ctx, rank, waited.Elapsed(), sleeps%checkEvery == 0); err != nil {
+		if err := g.checkWait(ctx, rank, waited.Elapsed(), sleeps%checkEvery == 0); err != nil {
 			// The rank may have left after it arrived.
 			if g.hasArrived(c) {
 				return nil

@@ -30,7 +30,7 @@ import (
 	"strings"
 )
 
-// The variables that FromEnv reads.
+// The environment variables that FromEnv reads.
 const (
 	rankVariable       = "RANK"
 	worldVariable      = "WORLD_SIZE"
@@ -42,7 +42,7 @@ const (
 	collectiveVariable = "LOCKSTEP_COLLECTIVE"
 )
 
-// Env describes a worker's place in its run.
+// Env contains a worker's rank, and the address and the secret of its run.
 type Env struct {
 	Rank, World           int
 	LocalRank, LocalWorld int
@@ -52,7 +52,8 @@ type Env struct {
 	Collective            string // "shm", "unix", "tcp", or empty: rank 0 chooses
 }
 
-func validCollective(v string) error {
+// checkCollective returns an error if v is not a value of LOCKSTEP_COLLECTIVE.
+func checkCollective(v string) error {
 	switch v {
 	case "", transportShared, transportUnix, transportTCP:
 		return nil
@@ -60,12 +61,12 @@ func validCollective(v string) error {
 	return fmt.Errorf("invalid %s %q: use %s (shared memory), %s or %s (a ring of sockets), or leave it unset", collectiveVariable, v, transportShared, transportUnix, transportTCP)
 }
 
-// FromEnv reads a worker's place in its run from the environment. getenv is os.Getenv
-// outside of tests. If neither RANK nor WORLD_SIZE is set, the world size is 1. It is an
-// error if only some of the variables that the worker needs are set.
+// FromEnv reads an Env from the environment. getenv is os.Getenv except in tests. If
+// neither RANK nor WORLD_SIZE is set, the world size is 1. It returns an error if only some
+// of the variables that the worker needs are set.
 func FromEnv(getenv func(string) string) (Env, error) {
 	e := Env{World: 1, LocalWorld: 1, Token: getenv(tokenVariable), Collective: strings.TrimSpace(getenv(collectiveVariable))}
-	if err := validCollective(e.Collective); err != nil {
+	if err := checkCollective(e.Collective); err != nil {
 		return Env{}, fmt.Errorf("read rank from environment: %w", err)
 	}
 	if getenv(rankVariable) == "" && getenv(worldVariable) == "" {

@@ -14,29 +14,28 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// DefaultTimeout is how long the ranks wait for each other.
+// DefaultTimeout is the default of Options.Timeout.
 const DefaultTimeout = time.Minute
 
-// Options are the options of Join.
+// Options configure Join.
 type Options struct {
 	// BuildID identifies the build of the program. Rank 0 refuses workers of another
 	// build.
 	BuildID string
-	// Timeout limits the whole rendezvous; 0 means DefaultTimeout.
+	// Timeout is how long the ranks wait for each other to join; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Group contains the options of the resulting group. They must be the same on all
-	// ranks.
+	// Group configures the resulting group. It must be the same on all ranks.
 	Group collective.Options
 
-	machine string // replaces the result of machine in a test
+	machine string // in a test: replaces the result of machineID
 }
 
 // Join waits until all ranks have joined and returns their group. With a world size of 1
-// it uses no network. An error names the ranks that are missing, or the worker that does
-// not fit and the reason; every rank that has joined gets this error.
+// it uses no network. An error names the ranks that are missing, or the worker that was
+// refused and the reason. Every rank that has joined gets this error.
 func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if e.World < 1 || e.Rank < 0 || e.Rank >= e.World {
-		return nil, fmt.Errorf("join run: rank %d of %d: use ranks from 0 to one less than the world size", e.Rank, e.World)
+		return nil, fmt.Errorf("join run: invalid rank %d of %d: use ranks from 0 to one less than the world size", e.Rank, e.World)
 	}
 	if e.World == 1 {
 		return collective.Single(), nil
@@ -47,20 +46,20 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
-	if err := validCollective(e.Collective); err != nil {
+	if err := checkCollective(e.Collective); err != nil {
 		return nil, fmt.Errorf("join run as rank %d: %w", e.Rank, err)
 	}
 	me := claim{Rank: e.Rank, World: e.World, BuildID: o.BuildID, Collective: e.Collective, Machine: o.machine, PID: os.Getpid()}
 	if me.Machine == "" {
-		me.Machine = machine()
+		me.Machine = machineID()
 	}
 	me.Host, _ = os.Hostname() // used in messages only
 	var group collective.Group
 	var err error
 	if e.Rank == 0 {
-		group, err = host(ctx, e, o, me)
+		group, err = serve(ctx, e, o, me)
 	} else {
-		group, err = visit(ctx, e, o, me)
+		group, err = joinServer(ctx, e, o, me)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("join run as rank %d of %d: %w", e.Rank, e.World, err)
@@ -68,9 +67,9 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	return group, nil
 }
 
-// machine identifies the boot of the machine that this worker runs on: two workers get
-// the same text if they run on the same boot of the same machine.
-func machine() string {
+// machineID identifies this machine and its boot: workers get the same text if they run on
+// the same machine and it has not been restarted in between.
+func machineID() string {
 	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		return strings.TrimSpace(string(id))
 	}
@@ -81,36 +80,37 @@ func machine() string {
 	return name
 }
 
-// extraTime is how much longer the other ranks wait than rank 0, which alone knows the
-// ranks that are missing and sends them an error.
+// extraTime is how much longer the other ranks wait than rank 0. Only rank 0 knows which
+// ranks are missing, and it sends the other ranks an error that names them.
 const extraTime = 3 * time.Second
 
-// visit runs the rendezvous on a rank other than 0.
-func visit(ctx context.Context, e Env, o Options, me claim) (collective.Group, error) {
-	w, err := call(ctx, e, o, me)
+// joinServer runs the rendezvous on a rank other than 0: it connects to rank 0 and follows
+// its orders.
+func joinServer(ctx context.Context, e Env, o Options, me claim) (collective.Group, error) {
+	w, err := connectToServer(ctx, e, o, me)
 	if err != nil {
 		return nil, err
 	}
 	// Rank 0 may have started only now, so its time-out may be just beginning.
 	ctx, cancel := process.WithTimeout(ctx, o.Timeout+extraTime)
 	defer cancel()
-	defer w.closeOnEnd(ctx)()
+	defer w.closeWhenDone(ctx)()
 	defer func() { _ = w.Close() }()
-	ord, err := w.next(ctx, o)
+	ord, err := w.receiveOrder(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	if ord.Network != "" {
-		return visitRing(ctx, e, o, me, w, ord)
+		return joinRing(ctx, e, o, me, w, ord)
 	}
 	group, err := collective.OpenSharedMemory(ord.Memory, e.Rank, e.World, o.Group)
 	if err != nil {
 		return nil, w.reportError(err)
 	}
 	if err = w.send(report{}); err != nil {
-		err = fmt.Errorf("report to rank 0: %w", err)
+		err = fmt.Errorf("send report to rank 0: %w", err)
 	} else {
-		_, err = w.next(ctx, o)
+		_, err = w.receiveOrder(ctx, o)
 	}
 	if err != nil {
 		return nil, errors.Join(err, group.Close())
@@ -118,11 +118,12 @@ func visit(ctx context.Context, e Env, o Options, me claim) (collective.Group, e
 	return group, nil
 }
 
-// next receives the next order of rank 0.
-func (w *wire) next(ctx context.Context, o Options) (order, error) {
+// receiveOrder waits for the next order of rank 0. It returns an error if the order
+// contains one.
+func (w *wire) receiveOrder(ctx context.Context, o Options) (order, error) {
 	var ord order
 	if err := w.receive(&ord); err != nil {
-		return ord, fmt.Errorf("wait for the other ranks: %w", lost(ctx, o, err))
+		return ord, fmt.Errorf("wait for the other ranks: %w", lostServerError(ctx, o, err))
 	}
 	if ord.Error != "" {
 		return ord, errors.New(ord.Error)
@@ -136,11 +137,12 @@ func (w *wire) reportError(err error) error {
 	return err
 }
 
-// lost returns the error for a failed receive from rank 0.
-func lost(ctx context.Context, o Options, err error) error {
+// lostServerError returns the error to report after receiving from rank 0 has failed with
+// err.
+func lostServerError(ctx context.Context, o Options, err error) error {
 	switch {
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		return fmt.Errorf("rank 0 sent nothing for %v", o.Timeout+extraTime)
+		return fmt.Errorf("no message from rank 0 within %v", o.Timeout+extraTime)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, errForeign):
@@ -149,9 +151,9 @@ func lost(ctx context.Context, o Options, err error) error {
 	return fmt.Errorf("rank 0 is gone (%w)", err)
 }
 
-// call connects to rank 0 and authenticates. Rank 0 may start later than this rank, so call
-// tries again until the time-out.
-func call(ctx context.Context, e Env, o Options, me claim) (*wire, error) {
+// connectToServer connects to rank 0 and authenticates. Rank 0 may start later than this
+// rank, so connectToServer tries again until the time-out.
+func connectToServer(ctx context.Context, e Env, o Options, me claim) (*wire, error) {
 	ctx, cancel := process.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	pause := 10 * time.Millisecond
@@ -181,38 +183,38 @@ func call(ctx context.Context, e Env, o Options, me claim) (*wire, error) {
 	}
 }
 
-// connect dials, and both sides prove that they know the token.
+// connect dials address. Both sides then prove that they know the token.
 func connect(ctx context.Context, network, address, token string, me claim) (*wire, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
 	w := newWire(c)
-	stop := w.closeOnEnd(ctx)
+	stop := w.closeWhenDone(ctx)
 	defer stop()
 	err = c.SetDeadline(time.Now().Add(handshakeTime))
 	if err == nil {
-		err = introduce(w, token, me)
+		err = clientHandshake(w, token, me)
 	}
 	if err == nil {
 		err = c.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		return nil, errors.Join(err, closed(c))
+		return nil, errors.Join(err, closeConnection(c))
 	}
 	return w, nil
 }
 
-// closed closes c. It is no error if c is already closed.
-func closed(c net.Conn) error {
+// closeConnection closes c. It returns nil if c is already closed.
+func closeConnection(c net.Conn) error {
 	if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return nil
 }
 
-// listen listens on exactly the given address, so that 127.0.0.1 is not reachable from
-// other machines.
+// listen listens on the address in e only, not on all interfaces, so that 127.0.0.1 is not
+// reachable from other machines.
 func listen(ctx context.Context, e Env) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.Address())
 	switch {

@@ -46,10 +46,10 @@ func TestAcceptErrors(t *testing.T) {
 	ranks := make([]*member, 2)
 	var wg sync.WaitGroup
 	var gerr error
-	wg.Go(func() { gerr = gather(ctx, f, e, Options{Timeout: time.Minute}, claim{World: 2}, ranks) })
+	wg.Go(func() { gerr = acceptMembers(ctx, f, e, Options{Timeout: time.Minute}, claim{World: 2}, ranks) })
 	second := e
 	second.Rank = 1
-	w, err := call(ctx, second, Options{Timeout: time.Minute}, claim{Rank: 1, World: 2})
+	w, err := connectToServer(ctx, second, Options{Timeout: time.Minute}, claim{Rank: 1, World: 2})
 	wg.Wait()
 	if err := errors.Join(err, gerr); err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	// Those that are too many end at once, not after handshakeTime; rank 1 has not
 	// come yet, so that nothing else ends them.
 	closed := 0
-	for i, c := range conns[:junk-minHalfOpen] {
+	for i, c := range conns[:junk-minPending] {
 		if err := c.SetReadDeadline(time.Now().Add(handshakeTime / 2)); err != nil {
 			t.Fatal(err)
 		}

@@ -203,7 +203,7 @@ func TestMisfitsAreRefused(t *testing.T) {
 	}{
 		{
 			"duplicate rank", func(e []Env, _ []Options) { e[2].Rank = 1 },
-			[]string{"give each worker a different RANK", "", ""},
+			[]string{"set a different RANK for each worker", "", ""},
 		},
 		{
 			"world size", func(e []Env, _ []Options) { e[2].World = 4 },
@@ -211,7 +211,7 @@ func TestMisfitsAreRefused(t *testing.T) {
 		},
 		{
 			"build", func(_ []Env, o []Options) { o[2].BuildID = "other" },
-			[]string{`is build "other", rank 0 is build "b": start all workers from the same lockstep binary`, "", "refused: rank 2"},
+			[]string{`runs build "other", rank 0 runs build "b": start all workers from the same lockstep binary`, "", "refused: rank 2"},
 		},
 		{
 			"token", func(e []Env, _ []Options) { e[2].Token = "guess" },
@@ -280,7 +280,7 @@ func TestTakenPort(t *testing.T) {
 	wantError(t, err, fmt.Sprintf("port %d on 127.0.0.1 is in use", port), "choose another MASTER_PORT")
 	e.Rank = 1
 	_, err = Join(context.Background(), e, Options{})
-	wantError(t, err, "the program that answers is not a lockstep worker", "choose another MASTER_PORT")
+	wantError(t, err, "the program at the other end is not a lockstep worker", "choose another MASTER_PORT")
 }
 
 // TestStrangersNeitherJoinNorDisturb connects with nothing, with noise and
@@ -309,7 +309,7 @@ func TestStrangersNeitherJoinNorDisturb(t *testing.T) {
 	replay := dial()
 	defer func() { _ = replay.Close() }()
 	_, _ = fmt.Fprintf(replay, `{"nonce":"00","claim":{"rank":1,"world":2},"proof":%q}`+"\n",
-		proof("secret", workerSide, "an earlier nonce", "00", []byte(`{"rank":1,"world":2}`)))
+		computeProof("secret", workerSide, "an earlier nonce", "00", []byte(`{"rank":1,"world":2}`)))
 	r := bufio.NewReader(replay)
 	if line, err := r.ReadString('\n'); err != nil || strings.Contains(line, "secret") {
 		t.Errorf("greeting %q, %v", line, err)
@@ -339,7 +339,7 @@ func TestWorkerDemandsProofToo(t *testing.T) {
 		}
 		defer func() { _ = c.Close() }()
 		w := newWire(c)
-		_, answer, _ := examine(w, "another secret") // sends the refusal …
+		_, answer, _ := serverHandshake(w, "another secret") // sends the refusal …
 		_ = w.send(answer)
 	})
 	defer wg.Wait()
@@ -354,9 +354,9 @@ func TestWorkerDemandsProofToo(t *testing.T) {
 		_ = w.send(greeting{protocol, "11"})
 		var h hello
 		_ = w.receive(&h)
-		_ = w.send(reply{Proof: proof("another secret", masterSide, h.Nonce, "11", h.Claim)})
+		_ = w.send(reply{Proof: computeProof("another secret", serverSide, h.Nonce, "11", h.Claim)})
 	})
-	err = introduce(newWire(client), "secret", claim{Rank: 1, World: 2})
+	err = clientHandshake(newWire(client), "secret", claim{Rank: 1, World: 2})
 	wantError(t, err, "rank 0 does not know this run's LOCKSTEP_TOKEN")
 	_ = client.Close()
 	_ = server.Close()

@@ -17,9 +17,9 @@ import (
 	"lockstep/pkg/collective"
 )
 
-// reasonTime is how long rank 0 goes on collecting reports after one rank's error, because
-// another rank's error may be the cause.
-const reasonTime = time.Second
+// collectErrorsTime is how long rank 0 goes on collecting reports after the first error,
+// because another rank's error may be its cause.
+const collectErrorsTime = time.Second
 
 // The values of LOCKSTEP_COLLECTIVE.
 const (
@@ -28,26 +28,26 @@ const (
 	transportTCP    = "tcp"
 )
 
-// transport returns the transport to use: the one asked for, or by default shared memory
-// on one machine and TCP between several.
-func transport(me claim, ranks []*member) (string, error) {
-	var far *member
+// chooseTransport returns the transport that LOCKSTEP_COLLECTIVE selects. By default it is
+// shared memory on one machine and TCP between several.
+func chooseTransport(me claim, ranks []*member) (string, error) {
+	var remote *member // on another machine
 	for _, g := range ranks[1:] {
 		if g.Machine != me.Machine {
-			far = g
+			remote = g
 			break
 		}
 	}
 	switch {
-	case far == nil && me.Collective == "":
+	case remote == nil && me.Collective == "":
 		return transportShared, nil
-	case far == nil || me.Collective == transportTCP:
+	case remote == nil || me.Collective == transportTCP:
 		return me.Collective, nil
 	case me.Collective == "":
 		return transportTCP, nil
 	}
 	return "", fmt.Errorf("%s is %s, which joins workers of one machine, but rank %d is on %s and rank 0 on %s: set it to %s on all workers, or leave it unset",
-		collectiveVariable, me.Collective, far.Rank, far.Host, me.Host, transportTCP)
+		collectiveVariable, me.Collective, remote.Rank, remote.Host, me.Host, transportTCP)
 }
 
 // ringListener accepts the connection of the previous rank in a ring. It is open only
@@ -57,15 +57,15 @@ type ringListener struct {
 	network string
 }
 
-// listenForRing listens on an address that the other ranks can reach. For TCP that is
-// local, the address of this rank's connection to rank 0; on one machine it is a loopback
-// address.
+// listenForRing listens on an address that the other ranks can reach. For TCP it uses the
+// IP address of local, the local address of this rank's connection to rank 0, which is a
+// loopback address if all ranks run on one machine.
 func listenForRing(ctx context.Context, network string, local net.Addr) (*ringListener, error) {
 	address := socketName()
 	if network == transportTCP {
 		ap, err := netip.ParseAddrPort(local.String())
 		if err != nil {
-			return nil, fmt.Errorf("find own address: %w", err)
+			return nil, fmt.Errorf("parse local address: %w", err)
 		}
 		address = netip.AddrPortFrom(ap.Addr(), 0).String()
 	}
@@ -76,8 +76,8 @@ func listenForRing(ctx context.Context, network string, local net.Addr) (*ringLi
 	return &ringListener{l, network}, nil
 }
 
-// socketName returns an unpredictable name for a unix socket. On Linux it is an abstract
-// name rather than a file, so that nothing is left on disk.
+// socketName returns an unpredictable name for a unix socket. On Linux it is in the abstract
+// namespace (unix(7)) rather than a file, so that nothing is left on disk.
 func socketName() string {
 	name := "lockstep-" + rand.Text()
 	if runtime.GOOS == "linux" {
@@ -86,9 +86,9 @@ func socketName() string {
 	return filepath.Join(os.TempDir(), name)
 }
 
-// join connects to the next rank at its address and accepts the previous rank. Both
-// connections are authenticated. Then it closes the listener and creates the ring.
-func (d *ringListener) join(ctx context.Context, e Env, o Options, me claim, next string) (_ collective.Group, err error) {
+// connectRing connects to the next rank at the address next and accepts the previous rank.
+// Both connections are authenticated. Then it closes the listener and creates the ring.
+func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me claim, next string) (_ collective.Group, err error) {
 	me.Ring = true
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -102,7 +102,7 @@ func (d *ringListener) join(ctx context.Context, e Env, o Options, me claim, nex
 	})
 	w, terr := connect(ctx, d.network, next, e.Token, me)
 	if terr != nil {
-		terr = fmt.Errorf("connect to rank %d at %s: %w; workers of a ring must reach each other", (e.Rank+1)%e.World, next, terr)
+		terr = fmt.Errorf("connect to rank %d at %s: %w; each worker of a ring must be able to reach the next one", (e.Rank+1)%e.World, next, terr)
 		cancel(terr)
 	} else {
 		to = w.Conn
@@ -126,13 +126,13 @@ func (d *ringListener) join(ctx context.Context, e Env, o Options, me claim, nex
 	return group, nil
 }
 
-// acceptPrevious accepts the connection of the previous rank and no other.
+// acceptPrevious accepts the connection of the previous rank and refuses all others.
 func (d *ringListener) acceptPrevious(ctx context.Context, e Env) (net.Conn, error) {
-	before := (e.Rank + e.World - 1) % e.World
+	previous := (e.Rank + e.World - 1) % e.World
 	accepting, stop := context.WithCancel(ctx)
 	var connections sync.WaitGroup
 	arrivals, refused := make(chan *member), make(chan string)
-	connections.Go(func() { admit(accepting, d.Listener, e, &connections, arrivals, refused) })
+	connections.Go(func() { acceptConnections(accepting, d.Listener, e, &connections, arrivals, refused) })
 	defer connections.Wait()
 	defer stop()
 	defer context.AfterFunc(accepting, func() { _ = d.Close() })()
@@ -140,25 +140,25 @@ func (d *ringListener) acceptPrevious(ctx context.Context, e Env) (net.Conn, err
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for rank %d to connect: %w", before, context.Cause(ctx))
+			return nil, fmt.Errorf("wait for rank %d to connect: %w", previous, context.Cause(ctx))
 		case <-refused: // not a worker of this run; go on waiting
 		case g := <-arrivals:
-			if !g.Ring || g.Rank != before || g.World != e.World {
+			if !g.Ring || g.Rank != previous || g.World != e.World {
 				_ = g.send(reply{Error: fmt.Sprintf("rank %d is not the rank before rank %d", g.Rank, e.Rank)})
 				_ = g.Close()
 				continue
 			}
 			if err := g.send(g.answer); err != nil {
 				_ = g.Close()
-				return nil, fmt.Errorf("rank %d is gone (%w)", before, err)
+				return nil, fmt.Errorf("rank %d is gone (%w)", previous, err)
 			}
 			return g.Conn, nil
 		}
 	}
 }
 
-// hostRing creates the ring of all ranks, on rank 0.
-func hostRing(ctx context.Context, e Env, o Options, me claim, network string, ranks []*member) (_ collective.Group, err error) {
+// serveRing creates the ring on rank 0, which sends the orders to the other ranks.
+func serveRing(ctx context.Context, e Env, o Options, me claim, network string, ranks []*member) (_ collective.Group, err error) {
 	d, err := listenForRing(ctx, network, ranks[1].LocalAddr())
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func hostRing(ctx context.Context, e Env, o Options, me claim, network string, r
 	defer func() { _ = d.Close() }()
 	for _, g := range ranks[1:] {
 		if err := g.send(order{Network: network, ChunkBytes: o.Group.ChunkBytes}); err != nil {
-			return nil, fmt.Errorf("send to rank %d: %w", g.Rank, err)
+			return nil, fmt.Errorf("send order to rank %d: %w", g.Rank, err)
 		}
 	}
 	addresses := make([]string, e.World)
@@ -180,12 +180,12 @@ func hostRing(ctx context.Context, e Env, o Options, me claim, network string, r
 	}
 	for _, g := range ranks[1:] {
 		if err := g.send(order{Next: addresses[(g.Rank+1)%e.World]}); err != nil {
-			return nil, fmt.Errorf("send to rank %d: %w", g.Rank, err)
+			return nil, fmt.Errorf("send order to rank %d: %w", g.Rank, err)
 		}
 	}
-	group, err := joinAll(ctx, e, o, me, d, addresses[1], ranks)
+	group, err := connectAll(ctx, e, o, me, d, addresses[1], ranks)
 	if err == nil {
-		err = start(ranks)
+		err = sendStart(ranks)
 	}
 	if err != nil && group != nil {
 		return nil, errors.Join(err, group.Close())
@@ -193,16 +193,17 @@ func hostRing(ctx context.Context, e Env, o Options, me claim, network string, r
 	return group, err
 }
 
-// errOtherRank ends a wait because of another rank's error.
+// errOtherRank is the cause that ends a wait for reports after another rank's error.
 var errOtherRank = errors.New("another rank failed")
 
-// joinAll joins the ring and waits until the other ranks have joined it. If one rank
-// fails, its neighbors soon fail too, so the error contains the reports of all ranks.
-func joinAll(ctx context.Context, e Env, o Options, me claim, d *ringListener, next string, ranks []*member) (collective.Group, error) {
+// connectAll connects rank 0 to its neighbors and waits until the other ranks report that
+// they are connected too. If one rank fails, its neighbors soon fail too, so the error
+// contains the reports of all ranks.
+func connectAll(ctx context.Context, e Env, o Options, me claim, d *ringListener, next string, ranks []*member) (collective.Group, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	wait := func() {
-		timer := time.AfterFunc(reasonTime, func() { cancel(errOtherRank) })
+	limitWait := func() {
+		timer := time.AfterFunc(collectErrorsTime, func() { cancel(errOtherRank) })
 		context.AfterFunc(ctx, func() { timer.Stop() })
 	}
 	errs := make([]error, e.World)
@@ -210,24 +211,24 @@ func joinAll(ctx context.Context, e Env, o Options, me claim, d *ringListener, n
 	for _, g := range ranks[1:] {
 		wg.Go(func() {
 			if _, errs[g.Rank] = g.receiveReport(ctx, "connect"); errs[g.Rank] != nil {
-				wait()
+				limitWait()
 			}
 		})
 	}
-	group, err := d.join(ctx, e, o, me, next)
+	group, err := d.connectRing(ctx, e, o, me, next)
 	if err != nil {
 		errs[0] = err
-		wait()
+		limitWait()
 	}
 	wg.Wait()
 	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, errOtherRank) })
 	return group, errors.Join(errs...)
 }
 
-// visitRing joins the ring on a rank other than 0, following rank 0's order.
-func visitRing(ctx context.Context, e Env, o Options, me claim, w *wire, ord order) (collective.Group, error) {
+// joinRing joins the ring on a rank other than 0. ord is rank 0's first order.
+func joinRing(ctx context.Context, e Env, o Options, me claim, w *wire, ord order) (collective.Group, error) {
 	if ord.ChunkBytes != o.Group.ChunkBytes {
-		return nil, w.reportError(fmt.Errorf("got chunks of %d bytes, rank 0 has %d (0: the default): all ranks must have the same chunk size", o.Group.ChunkBytes, ord.ChunkBytes))
+		return nil, w.reportError(fmt.Errorf("invalid chunk size %d bytes: rank 0 has %d (0 is the default): use the same chunk size on all ranks", o.Group.ChunkBytes, ord.ChunkBytes))
 	}
 	d, err := listenForRing(ctx, ord.Network, w.LocalAddr())
 	if err != nil {
@@ -235,9 +236,9 @@ func visitRing(ctx context.Context, e Env, o Options, me claim, w *wire, ord ord
 	}
 	defer func() { _ = d.Close() }()
 	if err := w.send(report{Address: d.Addr().String()}); err != nil {
-		return nil, fmt.Errorf("report to rank 0: %w", err)
+		return nil, fmt.Errorf("send report to rank 0: %w", err)
 	}
-	if ord, err = w.next(ctx, o); err != nil {
+	if ord, err = w.receiveOrder(ctx, o); err != nil {
 		return nil, err
 	}
 	// Rank 0 may end the rendezvous while this rank waits for its neighbors.
@@ -246,15 +247,15 @@ func visitRing(ctx context.Context, e Env, o Options, me claim, w *wire, ord ord
 	var verdict error
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if _, verdict = w.next(ctx, o); verdict != nil {
+		if _, verdict = w.receiveOrder(ctx, o); verdict != nil {
 			cancel(verdict)
 		}
 	})
-	group, err := d.join(jctx, e, o, me, ord.Next)
+	group, err := d.connectRing(jctx, e, o, me, ord.Next)
 	if err != nil {
 		err = w.reportError(err)
 	} else if err = w.send(report{}); err != nil {
-		err = fmt.Errorf("report to rank 0: %w", err)
+		err = fmt.Errorf("send report to rank 0: %w", err)
 	}
 	if err != nil {
 		_ = w.Close() // this ends the goroutine that receives the verdict

@@ -148,11 +148,11 @@ func TestRingMisfits(t *testing.T) {
 		{
 			"collective", func(e []Env, _ []Options) { e[2].Collective = "unix" },
 			// Rank 1 may come when all is over.
-			[]string{`has LOCKSTEP_COLLECTIVE "unix", rank 0 has "tcp": give all workers the same`, "", "refused: rank 2"},
+			[]string{`has LOCKSTEP_COLLECTIVE "unix", rank 0 has "tcp": set the same value on all workers`, "", "refused: rank 2"},
 		},
 		{
 			"chunk size", func(_ []Env, o []Options) { o[2].Group.ChunkBytes = 64 },
-			[]string{"rank 2: got chunks of 64 bytes, rank 0 has 0", "rank 2: got chunks of 64", "all ranks must have the same chunk size"},
+			[]string{"rank 2: invalid chunk size 64 bytes: rank 0 has 0", "rank 2: invalid chunk size 64", "use the same chunk size on all ranks"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -229,8 +229,8 @@ func TestNeighboursThatDoNotMeet(t *testing.T) {
 	// In place of rank 2 comes one that gives an address at which nobody is.
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		me := claim{Rank: 2, World: 3, Collective: "tcp", Machine: machine()}
-		w, err := call(context.Background(), envs[2], options[2], me)
+		me := claim{Rank: 2, World: 3, Collective: "tcp", Machine: machineID()}
+		w, err := connectToServer(context.Background(), envs[2], options[2], me)
 		if err != nil {
 			t.Error(err)
 			return
@@ -248,7 +248,7 @@ func TestNeighboursThatDoNotMeet(t *testing.T) {
 	groups, errs := join(context.Background(), envs[:2], options)
 	wg.Wait()
 	closeAll(t, groups)
-	wantError(t, errs[0], "rank 1: connect to rank 2 at 127.0.0.1:1", "connection refused", "must reach each other")
+	wantError(t, errs[0], "rank 1: connect to rank 2 at 127.0.0.1:1", "connection refused", "must be able to reach the next one")
 	wantError(t, errs[1], "connect to rank 2 at 127.0.0.1:1", "connection refused")
 }
 

@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// protocol is the version of the protocol. Messages are lines of JSON. Both sides prove
-// that they know the token without sending it, by an HMAC-SHA-256 (RFC 2104) of both
-// sides' new random numbers and the worker's claim:
+// protocol is the version of the protocol between the ranks of a rendezvous. Messages are
+// lines of JSON. Both sides prove that they know the token without sending it, by an
+// HMAC-SHA-256 (RFC 2104) over a new random number of each side and the worker's claim:
 //
 //	rank 0 → greeting{Lockstep, Nonce}
 //	worker → hello{Nonce, claim, Proof}   Proof = HMAC(token, "worker", nonces, claim)
@@ -41,19 +41,20 @@ import (
 // Neighbors in a ring exchange greeting, hello and reply as above, with claim.Ring.
 const protocol = 2
 
-// handshakeTime limits how long a connection may take to authenticate.
+// handshakeTime limits the duration of a handshake.
 const handshakeTime = 10 * time.Second
 
-// maxMessage limits the bytes in one message, also from programs that do not know the
-// token.
+// maxMessage limits the size of a message in bytes, because programs that do not know the
+// token can send messages too.
 const maxMessage = 16 << 10
 
+// greeting is the first message on a connection, sent by the side that listens.
 type greeting struct {
 	Lockstep int    `json:"lockstep"`
 	Nonce    string `json:"nonce"`
 }
 
-// claim describes a worker.
+// claim contains what a worker states about itself; the proof in its hello covers the claim.
 type claim struct {
 	Rank    int    `json:"rank"`
 	World   int    `json:"world"`
@@ -61,24 +62,27 @@ type claim struct {
 	Machine string `json:"machine"`
 	Host    string `json:"host"`
 	PID     int    `json:"pid"`
-	// Collective is the transport asked for; empty if rank 0 chooses it.
+	// Collective is the requested transport; empty if rank 0 chooses it.
 	Collective string `json:"collective,omitempty"`
-	// Ring is true in a claim sent to the next rank of a ring, false in one sent to rank
-	// 0. So a proof made for one cannot be replayed to the other.
+	// Ring is true in a claim sent to the next rank of a ring, and false in a claim sent to
+	// rank 0, so that a proof for one cannot be replayed to the other.
 	Ring bool `json:"ring,omitempty"`
 }
 
+// hello is a worker's answer to a greeting.
 type hello struct {
 	Nonce string          `json:"nonce"`
 	Claim json.RawMessage `json:"claim"`
 	Proof string          `json:"proof"`
 }
 
+// reply is the answer to a hello.
 type reply struct {
 	Proof string `json:"proof,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
+// order is an instruction of rank 0 to another rank, or the error that ends the rendezvous.
 type order struct {
 	Memory     string `json:"memory,omitempty"`
 	Network    string `json:"network,omitempty"`
@@ -87,6 +91,7 @@ type order struct {
 	Error      string `json:"error,omitempty"`
 }
 
+// report is a rank's answer to an order.
 type report struct {
 	Address string `json:"address,omitempty"`
 	Error   string `json:"error,omitempty"`
@@ -109,8 +114,8 @@ func (w *wire) send(v any) error {
 	return err
 }
 
-// errForeign means that the peer does not speak this protocol.
-var errForeign = errors.New("the program that answers is not a lockstep worker")
+// errForeign means that the program at the other end does not use this protocol.
+var errForeign = errors.New("the program at the other end is not a lockstep worker")
 
 func (w *wire) receive(v any) error {
 	line, err := w.lines.ReadSlice('\n')
@@ -129,24 +134,28 @@ func (w *wire) receive(v any) error {
 	return nil
 }
 
-// closeOnEnd closes the connection when ctx ends, which ends a blocked read.
-func (w *wire) closeOnEnd(ctx context.Context) (stop func() bool) {
+// closeWhenDone closes the connection when ctx ends, which ends a blocked read. stop undoes
+// closeWhenDone, as in context.AfterFunc.
+func (w *wire) closeWhenDone(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = w.Close() })
 }
 
-func proof(token, side, first, second string, claim []byte) string {
+// computeProof returns the proof, in hexadecimal, by which side shows that it knows the
+// token.
+func computeProof(token, side, verifierNonce, ownNonce string, claim []byte) string {
 	m := hmac.New(sha256.New, []byte(token))
 	// Nonces are hexadecimal and side is a constant, so the separator occurs in no part.
-	_, _ = io.WriteString(m, strings.Join([]string{"lockstep", side, first, second, ""}, "|"))
+	_, _ = io.WriteString(m, strings.Join([]string{"lockstep", side, verifierNonce, ownNonce, ""}, "|"))
 	_, _ = m.Write(claim)
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-func proven(token, side, first, second string, claim []byte, got string) bool {
-	return hmac.Equal([]byte(got), []byte(proof(token, side, first, second, claim)))
+// proofMatches reports whether got is the proof of the other side, whose nonce is theirNonce.
+func proofMatches(token, side, ownNonce, theirNonce string, claim []byte, got string) bool {
+	return hmac.Equal([]byte(got), []byte(computeProof(token, side, ownNonce, theirNonce, claim)))
 }
 
-func nonce() string {
+func newNonce() string {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails: crypto/rand ends the program instead
 	return hex.EncodeToString(b)
@@ -154,11 +163,12 @@ func nonce() string {
 
 const (
 	workerSide = "worker"
-	masterSide = "rank 0"
+	serverSide = "rank 0"
 )
 
-// introduce authenticates a worker to rank 0, and rank 0 to the worker.
-func introduce(w *wire, token string, c claim) error {
+// clientHandshake is the side of the handshake that connects. It proves that this worker
+// knows the token, and returns an error unless the other side proves it too.
+func clientHandshake(w *wire, token string, c claim) error {
 	var g greeting
 	if err := w.receive(&g); err != nil {
 		return fmt.Errorf("read greeting: %w", err)
@@ -170,8 +180,8 @@ func introduce(w *wire, token string, c claim) error {
 	if err != nil {
 		return err
 	}
-	mine := nonce()
-	if err := w.send(hello{mine, text, proof(token, workerSide, g.Nonce, mine, text)}); err != nil {
+	mine := newNonce()
+	if err := w.send(hello{mine, text, computeProof(token, workerSide, g.Nonce, mine, text)}); err != nil {
 		return fmt.Errorf("send proof: %w", err)
 	}
 	var r reply
@@ -180,22 +190,23 @@ func introduce(w *wire, token string, c claim) error {
 		return fmt.Errorf("read reply: %w", err)
 	case r.Error != "":
 		return &refusal{r.Error}
-	case !proven(token, masterSide, mine, g.Nonce, text, r.Proof):
-		return &refusal{"rank 0 does not know this run's " + tokenVariable + "; another run listens on this address"}
+	case !proofMatches(token, serverSide, mine, g.Nonce, text, r.Proof):
+		return &refusal{"rank 0 does not know this run's " + tokenVariable + "; perhaps another run listens on this address"}
 	}
 	return nil
 }
 
-// refusal is an error that does not go away by trying again.
+// refusal is an error that would occur again if the caller tried again.
 type refusal struct{ reason string }
 
 func (r *refusal) Error() string { return r.reason }
 
-// examine is rank 0's side of introduce. It returns the claim of a worker that knows the
-// token, and the reply that proves that rank 0 knows it too. The caller sends the reply.
-func examine(w *wire, token string) (claim, reply, error) {
+// serverHandshake is the side of the handshake that listens. It returns the claim of a worker
+// that knows the token, and the reply which proves that this rank knows it too. The caller
+// sends the reply once it has checked the claim.
+func serverHandshake(w *wire, token string) (claim, reply, error) {
 	var c claim
-	mine := nonce()
+	mine := newNonce()
 	if err := w.send(greeting{protocol, mine}); err != nil {
 		return c, reply{}, fmt.Errorf("send greeting: %w", err)
 	}
@@ -203,7 +214,7 @@ func examine(w *wire, token string) (claim, reply, error) {
 	if err := w.receive(&h); err != nil {
 		return c, reply{}, fmt.Errorf("read proof: %w", err)
 	}
-	if !proven(token, workerSide, mine, h.Nonce, h.Claim, h.Proof) {
+	if !proofMatches(token, workerSide, mine, h.Nonce, h.Claim, h.Proof) {
 		const reason = "the worker's " + tokenVariable + " differs from this run's"
 		_ = w.send(reply{Error: reason}) // the worker may be gone
 		return c, reply{}, &refusal{reason}
@@ -211,5 +222,5 @@ func examine(w *wire, token string) (claim, reply, error) {
 	if err := json.Unmarshal(h.Claim, &c); err != nil {
 		return c, reply{}, errForeign
 	}
-	return c, reply{Proof: proof(token, masterSide, h.Nonce, mine, h.Claim)}, nil
+	return c, reply{Proof: computeProof(token, serverSide, h.Nonce, mine, h.Claim)}, nil
 }

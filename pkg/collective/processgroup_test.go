@@ -26,18 +26,18 @@ import (
 // transports between processes.
 var transports = []string{"shared memory", "unix ring", "tcp ring"}
 
-// crewVariable makes the test binary a member of a crew: its rank, the crew's
-// size, the transport, and the path of shared memory.
-const crewVariable = "COLLECTIVE_TEST_CREW"
+// groupVariable makes the test binary a rank of a process group. Its value consists of the
+// rank, the size of the group, the transport, and the path of the shared memory.
+const groupVariable = "COLLECTIVE_TEST_GROUP"
 
-// crew is this process as rank 0 and others as the other ranks.
-type crew struct {
+// processGroup is a group of processes: this one is rank 0, and cmds are the other ranks.
+type processGroup struct {
 	group Group
 	cmds  []*exec.Cmd
 	tasks []io.WriteCloser
 }
 
-func newCrew(t testing.TB, transport string, n int) *crew {
+func newProcessGroup(t testing.TB, transport string, n int) *processGroup {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -45,7 +45,7 @@ func newCrew(t testing.TB, transport string, n int) *crew {
 			t.Fatal(err)
 		}
 	}
-	c := &crew{}
+	c := &processGroup{}
 	var shared *SharedMemory
 	var from, to []net.Conn
 	var err error
@@ -64,7 +64,7 @@ func newCrew(t testing.TB, transport string, n int) *crew {
 	must(err)
 	for rank := 1; rank < n; rank++ {
 		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s %s", crewVariable, rank, n, strings.ReplaceAll(transport, " ", "_"), path))
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s %s", groupVariable, rank, n, strings.ReplaceAll(transport, " ", "_"), path))
 		cmd.Stderr = os.Stderr
 		if from != nil {
 			for _, conn := range []net.Conn{from[rank], to[rank]} {
@@ -93,15 +93,15 @@ func newCrew(t testing.TB, transport string, n int) *crew {
 	return c
 }
 
-// beMember does operations of the length that a line of standard input names,
-// until there is no further line.
-func beMember(place string) error {
+// runMember joins the group that the value of groupVariable describes. For each line of
+// standard input, which contains n and times, it calls addUp.
+func runMember(value string) error {
 	var rank, size int
 	var transport, path string
-	if _, err := fmt.Sscan(place, &rank, &size, &transport, &path); err != nil {
+	if _, err := fmt.Sscan(value, &rank, &size, &transport, &path); err != nil {
 		return err
 	}
-	g, err := member(strings.ReplaceAll(transport, "_", " "), path, rank, size)
+	g, err := joinGroup(strings.ReplaceAll(transport, "_", " "), path, rank, size)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func beMember(place string) error {
 	return g.Close()
 }
 
-func member(transport, path string, rank, size int) (Group, error) {
+func joinGroup(transport, path string, rank, size int) (Group, error) {
 	if transport == "shared memory" {
 		return OpenSharedMemory(path, rank, size, Options{})
 	}
@@ -135,8 +135,8 @@ func member(transport, path string, rank, size int) (Group, error) {
 	return NewRing(transport, rank, size, conns[0], conns[1], Options{})
 }
 
-// order tells the other ranks to add up n numbers, times times.
-func (c *crew) order(n, times int) error {
+// order makes the other ranks call addUp with n and times.
+func (c *processGroup) order(n, times int) error {
 	for _, t := range c.tasks {
 		if _, err := fmt.Fprintln(t, n, times); err != nil {
 			return err
@@ -145,15 +145,16 @@ func (c *crew) order(n, times int) error {
 	return nil
 }
 
-// sum has all ranks add up n numbers, times times.
-func (c *crew) sum(n, times int) error {
+// sum makes all ranks call addUp with n and times.
+func (c *processGroup) sum(n, times int) error {
 	if err := c.order(n, times); err != nil {
 		return err
 	}
 	return addUp(c.group, n, times)
 }
 
-// addUp is one rank's part: n numbers rank+1, added up times times.
+// addUp calls AllReduce the given number of times on n numbers, which are all rank+1 at first,
+// and checks the result.
 func addUp(g Group, n, times int) error {
 	b := device.Buffer{F32: make32(n, float32(g.Rank()+1))}
 	for range times {
@@ -161,7 +162,8 @@ func addUp(g Group, n, times int) error {
 			return err
 		}
 	}
-	// 1 + 2 + … of all ranks, then as many times that each time, in the end infinity.
+	// The first sum is 1 + 2 + …. Each further call multiplies it by the number of ranks; the
+	// result may overflow to infinity.
 	ranks := float64(g.Size())
 	want := float32(ranks * (ranks + 1) / 2 * math.Pow(ranks, float64(times-1)))
 	for i, v := range b.F32 {
@@ -172,7 +174,8 @@ func addUp(g Group, n, times int) error {
 	return nil
 }
 
-func (c *crew) end() error {
+// end ends the other ranks, waits for them and closes the group.
+func (c *processGroup) end() error {
 	var errs []error
 	for i, cmd := range c.cmds {
 		errs = append(errs, c.tasks[i].Close(), cmd.Wait())
@@ -180,10 +183,10 @@ func (c *crew) end() error {
 	return errors.Join(append(errs, c.group.Close())...)
 }
 
-func TestCrewsAddUp(t *testing.T) {
+func TestProcessGroupsAddUp(t *testing.T) {
 	for _, transport := range transports {
 		t.Run(transport, func(t *testing.T) {
-			c := newCrew(t, transport, 3)
+			c := newProcessGroup(t, transport, 3)
 			for _, n := range []int{0, 1, 1_000_003} {
 				if err := c.sum(n, 2); err != nil {
 					t.Fatal(err)
@@ -196,16 +199,17 @@ func TestCrewsAddUp(t *testing.T) {
 	}
 }
 
-// noticeTime is how soon the end of a rank's process must be noticed. DefaultTimeout
-// is two minutes: whoever notices it within this time has not waited for that.
+// noticeTime is the time within which the end of a rank's process must be noticed. It is much
+// less than DefaultTimeout, so an error within it does not come from the time-out.
 const noticeTime = 10 * time.Second
 
-// TestKilledRingMemberIsNoticed by a rank that is not its successor, too.
+// TestKilledRingMemberIsNoticed checks that a rank which is not a neighbor of the killed rank
+// also names it.
 func TestKilledRingMemberIsNoticed(t *testing.T) {
 	for _, transport := range transports[1:] {
 		t.Run(transport, func(t *testing.T) {
 			t.Attr("fault", "kill -9 of one of three ranks of a ring over "+transport)
-			c := newCrew(t, transport, 3)
+			c := newProcessGroup(t, transport, 3)
 			if err := c.sum(10, 1); err != nil {
 				t.Fatal(err)
 			}
@@ -228,30 +232,29 @@ func TestKilledRingMemberIsNoticed(t *testing.T) {
 	}
 }
 
-// TestWaitingCrewsYield: four ranks share one core. Three wait for half a
-// second for the fourth, then all go on. If the three looked again and again,
-// that would cost the half second.
-func TestWaitingCrewsYield(t *testing.T) {
+// TestWaitingProcessesYield checks that waiting ranks sleep. Four ranks share one core, and three
+// of them wait for half a second for the fourth. If they polled, they would use most of that
+// time.
+func TestWaitingProcessesYield(t *testing.T) {
 	for _, transport := range transports {
 		t.Run(transport, func(t *testing.T) {
-			c := newCrew(t, transport, 4)
+			c := newProcessGroup(t, transport, 4)
 			for _, cmd := range c.cmds {
-				if err := pin(cmd.Process.Pid); err != nil {
+				if err := pinToFirstCore(cmd.Process.Pid); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if err := c.sum(100_000, 3); err != nil {
 				t.Fatal(err)
 			}
-			before := c.processorTime(t)
+			before := c.cpuTime(t)
 			if err := c.order(100_000, 2); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(500 * time.Millisecond)
-			// Each fills its buffer, goes a third of a millisecond without an
-			// answer, and sleeps.
-			if used := c.processorTime(t) - before; used > 150*time.Millisecond {
-				t.Errorf("waiting for 500 ms took three ranks %v of processor time", used)
+			// Each rank fills its buffer, polls for a short time, and sleeps.
+			if used := c.cpuTime(t) - before; used > 150*time.Millisecond {
+				t.Errorf("waiting for 500 ms took three ranks %v of CPU time", used)
 			}
 			if err := errors.Join(addUp(c.group, 100_000, 2), c.end()); err != nil {
 				t.Fatal(err)
@@ -260,8 +263,8 @@ func TestWaitingCrewsYield(t *testing.T) {
 	}
 }
 
-// pin keeps a process on one core: the first that it may use.
-func pin(pid int) error {
+// pinToFirstCore restricts all threads of a process to the first core that it may use.
+func pinToFirstCore(pid int) error {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(pid, &set); err != nil {
 		return err
@@ -276,7 +279,7 @@ func pin(pid int) error {
 	if err != nil {
 		return err
 	}
-	for _, thread := range threads { // threads made later inherit it
+	for _, thread := range threads { // threads that are created later inherit the restriction
 		id, err := strconv.Atoi(thread.Name())
 		if err != nil {
 			return err
@@ -288,9 +291,9 @@ func pin(pid int) error {
 	return nil
 }
 
-// processorTime is what the other ranks have used, by fields 14 and 15 of
-// /proc/PID/stat, in ticks of 10 ms.
-func (c *crew) processorTime(t *testing.T) time.Duration {
+// cpuTime returns the CPU time of the other ranks, from fields 14 and 15 of /proc/PID/stat,
+// which are in ticks of 10 ms.
+func (c *processGroup) cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var sum time.Duration
 	for _, cmd := range c.cmds {
@@ -310,16 +313,15 @@ func (c *crew) processorTime(t *testing.T) time.Duration {
 	return sum
 }
 
-// TestStoppedMemberHasUntilTheTimeout: a process that is stopped is not gone, so
-// that nothing but the time-out ends the wait for it. Were it taken for dead, that
-// would show within 10 s.
+// TestStoppedMemberHasUntilTheTimeout checks that only the time-out ends the wait for a process
+// that is stopped. If it counted as gone, the wait would end within 10 s.
 func TestStoppedMemberHasUntilTheTimeout(t *testing.T) {
 	const timeout = 12 * time.Second
 	for _, transport := range transports {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
 			t.Attr("fault", "SIGSTOP of a rank that exchanges by "+transport)
-			c := newCrew(t, transport, 2)
+			c := newProcessGroup(t, transport, 2)
 			switch g := c.group.(type) {
 			case *SharedMemory:
 				g.options.Timeout = timeout
@@ -348,8 +350,8 @@ func TestStoppedMemberHasUntilTheTimeout(t *testing.T) {
 	}
 }
 
-// TestKilledInAnotherContainer: a process whose number means nothing here is seen to
-// end by the lock that it held.
+// TestKilledInAnotherContainer checks that the lock of a process shows when it ends, if its PID
+// belongs to another PID namespace.
 func TestKilledInAnotherContainer(t *testing.T) {
 	t.Attr("fault", "kill -9 of a rank in another container, that exchanges through shared memory")
 	p := newPair(t)
@@ -358,7 +360,7 @@ func TestKilledInAnotherContainer(t *testing.T) {
 	}
 	p.memory.control(1).namespace.Store(1)
 	if !p.running(1) {
-		t.Error("it runs, but is taken for dead")
+		t.Error("the process runs, but running returned false")
 	}
 	if err := p.cmds[0].Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,311 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/internal/process"
+)
+
+// member is the connection of a worker that has proved that it knows the token.
+type member struct {
+	*wire
+	claim
+	answer reply // proves to the worker that this rank knows the token too
+}
+
+// serve runs the rendezvous on rank 0: it listens, waits for all ranks, and creates the
+// shared memory or the ring with them.
+func serve(ctx context.Context, e Env, o Options, me claim) (group collective.Group, err error) {
+	ctx, cancel := process.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	l, err := listen(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	ranks := make([]*member, e.World)
+	defer func() {
+		for _, g := range ranks {
+			if g == nil {
+				continue
+			}
+			if err != nil {
+				_ = g.send(order{Error: "rank 0: " + err.Error()}) // the rank may be gone
+			}
+			_ = g.Close()
+		}
+	}()
+	if err := acceptMembers(ctx, l, e, o, me, ranks); err != nil {
+		return nil, err
+	}
+	network, err := chooseTransport(me, ranks)
+	if err != nil {
+		return nil, err
+	}
+	if network != transportShared {
+		return serveRing(ctx, e, o, me, network, ranks)
+	}
+	return shareMemory(ctx, e, o, ranks)
+}
+
+// acceptMembers accepts workers from l until ranks[1:] is complete, and closes l. It
+// returns an error if a worker that knows the token does not belong to this run, or if ctx
+// ends first.
+func acceptMembers(ctx context.Context, l net.Listener, e Env, o Options, me claim, ranks []*member) error {
+	accepting, stop := context.WithCancel(ctx)
+	var connections sync.WaitGroup
+	arrivals := make(chan *member)
+	refused := make(chan string)
+	connections.Go(func() { acceptConnections(accepting, l, e, &connections, arrivals, refused) })
+	defer connections.Wait()
+	defer stop()
+	defer context.AfterFunc(accepting, func() { _ = l.Close() })()
+	defer func() { _ = l.Close() }()
+	var refusals []string
+	for have := 1; have < e.World; {
+		select {
+		case <-ctx.Done():
+			return missingRanksError(ctx, o, ranks, refusals)
+		case s := <-refused:
+			if len(refusals) < maxRefusals { // enough for an error
+				refusals = append(refusals, s)
+			}
+		case g := <-arrivals:
+			if err := checkMember(g, me, ranks); err != nil {
+				_ = g.send(reply{Error: err.Error()})
+				_ = g.Close()
+				return err
+			}
+			if err := g.send(g.answer); err != nil {
+				_ = g.Close()
+				continue // the worker has disconnected; it may connect again
+			}
+			ranks[g.Rank] = g
+			have++
+		}
+	}
+	return nil
+}
+
+// maxRefusals limits the number of refused connections that an error lists.
+const maxRefusals = 8
+
+// acceptConnections accepts connections from l until ctx ends. It authenticates each one in
+// a separate goroutine of connections, so that a silent one does not delay the others. It
+// sends the workers that know the token to arrivals, and the reasons for refusals to
+// refused. While Accept fails, for example because this process has too many open files, it
+// tries again after a pause.
+func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *sync.WaitGroup, arrivals chan<- *member, refused chan<- string) {
+	pending := pendingConnections{limit: max(minPending, e.World)}
+	const shortest, longest = 5 * time.Millisecond, time.Second
+	pause := shortest
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return // all ranks have joined, or ctx has ended
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			pause = min(2*pause, longest)
+			continue
+		}
+		pause = shortest
+		pending.add(c)
+		connections.Go(func() {
+			defer pending.remove(c)
+			g := &member{wire: newWire(c)}
+			stop := g.closeWhenDone(ctx)
+			defer stop()
+			err := c.SetDeadline(time.Now().Add(handshakeTime))
+			if err == nil {
+				g.claim, g.answer, err = serverHandshake(g.wire, e.Token)
+			}
+			if err == nil {
+				err = c.SetDeadline(time.Time{})
+			}
+			if err == nil {
+				stop() // from here on the receiver of arrivals closes the connection
+				pending.remove(c)
+				select {
+				case arrivals <- g:
+					return
+				case <-ctx.Done():
+				}
+			}
+			_ = c.Close()
+			var r *refusal
+			if errors.As(err, &r) {
+				select {
+				case refused <- fmt.Sprintf("a worker from %s was refused: %v", c.RemoteAddr(), r):
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+}
+
+// minPending is the limit of pending connections per address, unless the run has more
+// ranks: then it is the number of ranks.
+const minPending = 32
+
+// pendingConnections contains the connections that have not authenticated yet, and limits
+// how many each address may have. At the limit it closes the oldest one. A worker
+// authenticates within milliseconds, so the oldest connection probably does not belong to a
+// worker; if it does, the worker connects again.
+type pendingConnections struct {
+	limit int // connections per address
+
+	mu        sync.Mutex
+	byAddress map[string][]net.Conn // oldest first
+}
+
+// remoteAddress returns the address of the other end of c, without its port.
+func remoteAddress(c net.Conn) string {
+	text := c.RemoteAddr().String()
+	if host, _, err := net.SplitHostPort(text); err == nil {
+		return host
+	}
+	return text
+}
+
+// add adds c. If the address of c is over the limit, add closes its oldest connection.
+func (h *pendingConnections) add(c net.Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byAddress == nil {
+		h.byAddress = map[string][]net.Conn{}
+	}
+	address := remoteAddress(c)
+	h.byAddress[address] = append(h.byAddress[address], c)
+	if all := h.byAddress[address]; len(all) > h.limit {
+		_ = all[0].Close() // this ends its goroutine
+		h.byAddress[address] = all[1:]
+	}
+}
+
+// remove removes c after it has authenticated or ended.
+func (h *pendingConnections) remove(c net.Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	address := remoteAddress(c)
+	h.byAddress[address] = slices.DeleteFunc(h.byAddress[address], func(o net.Conn) bool { return o == c })
+	if len(h.byAddress[address]) == 0 {
+		delete(h.byAddress, address)
+	}
+}
+
+// checkMember returns an error if the claim of a worker does not match this run.
+func checkMember(g *member, me claim, ranks []*member) error {
+	name := fmt.Sprintf("rank %d (process %d on %s)", g.Rank, g.PID, g.Host)
+	switch {
+	case g.World != me.World:
+		return fmt.Errorf("%s has %s %d, rank 0 has %d: set the same value on all workers", name, worldVariable, g.World, me.World)
+	case g.Rank < 1 || g.Rank >= me.World:
+		return fmt.Errorf("%s: invalid rank: want 1 to %d", name, me.World-1)
+	case g.Ring:
+		return fmt.Errorf("%s: invalid connection: it is for the next rank of a ring, not for rank 0", name)
+	case ranks[g.Rank] != nil:
+		return fmt.Errorf("%s: process %d on %s already has rank %d: set a different %s for each worker", name, ranks[g.Rank].PID, ranks[g.Rank].Host, g.Rank, rankVariable)
+	case g.BuildID != me.BuildID:
+		return fmt.Errorf("%s runs build %q, rank 0 runs build %q: start all workers from the same lockstep binary", name, g.BuildID, me.BuildID)
+	case g.Collective != me.Collective:
+		return fmt.Errorf("%s has %s %q, rank 0 has %q: set the same value on all workers", name, collectiveVariable, g.Collective, me.Collective)
+	}
+	return nil
+}
+
+// missingRanksError returns the error for a rendezvous whose ctx has ended. After a
+// time-out, the error lists the ranks that did not join and the refused connections.
+func missingRanksError(ctx context.Context, o Options, ranks []*member, refusals []string) error {
+	if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return context.Cause(ctx)
+	}
+	var names []string
+	for r, g := range ranks {
+		if r > 0 && g == nil {
+			names = append(names, fmt.Sprint(r))
+		}
+	}
+	text := "rank " + strings.Join(names, ", ")
+	if len(names) > 1 {
+		text = "ranks " + strings.Join(names, ", ")
+	}
+	for _, s := range refusals {
+		text += "; " + s
+	}
+	return fmt.Errorf("not all of %d ranks joined within %v: missing %s", len(ranks), o.Timeout, text)
+}
+
+// shareMemory creates the shared memory and waits until all ranks have mapped it.
+func shareMemory(ctx context.Context, e Env, o Options, ranks []*member) (collective.Group, error) {
+	group, err := collective.CreateSharedMemory(e.World, o.Group)
+	if err != nil {
+		return nil, err
+	}
+	err = mapOnAllRanks(ctx, group.Path(), ranks)
+	// After Unlink, no file is left on disk, however the ranks end.
+	if err = errors.Join(err, group.Unlink()); err == nil {
+		err = sendStart(ranks)
+	}
+	if err != nil {
+		return nil, errors.Join(err, group.Close())
+	}
+	return group, nil
+}
+
+// mapOnAllRanks sends the path of the shared memory to all ranks and waits until each rank has
+// mapped it.
+func mapOnAllRanks(ctx context.Context, path string, ranks []*member) error {
+	for _, g := range ranks[1:] {
+		if err := g.send(order{Memory: path}); err != nil {
+			return fmt.Errorf("send order to rank %d: %w", g.Rank, err)
+		}
+	}
+	for _, g := range ranks[1:] {
+		if _, err := g.receiveReport(ctx, "map the shared memory"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receiveReport waits for the rank's report on an order. It returns an error if the report
+// contains an error, the rank is gone, or ctx ends first. what describes the order in the error
+// message.
+func (g *member) receiveReport(ctx context.Context, what string) (report, error) {
+	// The end of ctx ends only the read and keeps the connection open: rank 0 still sends
+	// the reason to the rank.
+	defer context.AfterFunc(ctx, func() { _ = g.SetReadDeadline(time.Now()) })()
+	var rep report
+	err := g.receive(&rep)
+	switch {
+	case ctx.Err() != nil:
+		return rep, fmt.Errorf("wait for rank %d to %s: %w", g.Rank, what, context.Cause(ctx))
+	case err != nil:
+		return rep, fmt.Errorf("rank %d is gone (%w)", g.Rank, err)
+	case rep.Error != "":
+		return rep, fmt.Errorf("rank %d: %s", g.Rank, rep.Error)
+	}
+	return rep, nil
+}
+
+// sendStart notifies the other ranks that all ranks are ready.
+func sendStart(ranks []*member) error {
+	for _, g := range ranks[1:] {
+		if err := g.send(order{}); err != nil {
+			return fmt.Errorf("send start to rank %d: %w", g.Rank, err)
+		}
+	}
+	return nil
+}

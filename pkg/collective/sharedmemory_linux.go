@@ -1,0 +1,99 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Operations of futex(2), from linux/futex.h. Without FUTEX_PRIVATE_FLAG they work between
+// processes.
+const (
+	futexWait = 0
+	futexWake = 1
+)
+
+// processNotifier is a notifier for ranks that are processes. A rank sleeps in futex(2)
+// until another rank's arrived counter changes.
+type processNotifier struct{ memory segment }
+
+func newProcessNotifier(s segment) notifier { return processNotifier{s} }
+
+// sleep implements notifier. It ignores ctx, because futex(2) cannot wait for a context.
+func (b processNotifier) sleep(_ context.Context, rank int, seen uint32, d time.Duration) {
+	t := unix.NsecToTimespec(int64(d))
+	// After EAGAIN (the counter has changed), ETIMEDOUT and EINTR the caller checks again.
+	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&b.memory.control(rank).arrived)),
+		futexWait, uintptr(seen), uintptr(unsafe.Pointer(&t)), 0, 0)
+}
+
+func (b processNotifier) notify(rank int) {
+	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&b.memory.control(rank).arrived)),
+		futexWake, math.MaxInt32, 0, 0, 0)
+}
+
+// newMemoryFile creates a file in dir without a name, so that nothing is left when a
+// rank is killed. Until rank 0 closes the file, the other ranks can open it by the path in
+// /proc that Name returns, if they run as the same user.
+func newMemoryFile(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil { // the file system does not support O_TMPFILE
+		return newNamedFile(dir)
+	}
+	return os.NewFile(uintptr(fd), fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd)), nil
+}
+
+// hasName reports whether f has a name in its folder and must be removed.
+func hasName(f *os.File) bool {
+	var stat unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &stat) != nil || stat.Nlink > 0
+}
+
+// reserve sets the size of f to n bytes and allocates them in the file system.
+func reserve(f *os.File, n int64) error { return unix.Fallocate(int(f.Fd()), 0, 0, n) }
+
+// liveness detects when the process of a rank ends. Each process locks one byte of the
+// shared file for as long as it exists, stopped or not. The kernel releases the lock when
+// the process ends, however it ends. Ranks in another container see the lock too, although
+// they cannot see the process.
+type liveness struct{ file *os.File }
+
+// lockLiveness locks the byte of f that belongs to rank, until the result is closed or the
+// process ends.
+func lockLiveness(f *os.File, rank int) (liveness, error) {
+	// The lock needs a descriptor that stays open, but f is closed once all ranks have
+	// opened it.
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return liveness{}, err
+	}
+	l := liveness{os.NewFile(uintptr(fd), f.Name())}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, byteLock(rank)); err != nil {
+		_ = l.Close()
+		return liveness{}, err
+	}
+	return l, nil
+}
+
+// byteLock describes a write lock on the byte of the file at offset rank. The lock does not
+// affect the content of the byte.
+func byteLock(rank int) *unix.Flock_t {
+	return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: int64(rank), Len: 1}
+}
+
+// alive reports whether the process of another rank still has its byte locked. It also
+// returns true if the lock cannot be examined.
+func (l liveness) alive(rank int) bool {
+	lock := byteLock(rank)
+	return unix.FcntlFlock(l.file.Fd(), unix.F_OFD_GETLK, lock) != nil || lock.Type != unix.F_UNLCK
+}
+
+// Close releases the lock.
+func (l liveness) Close() error { return l.file.Close() }
