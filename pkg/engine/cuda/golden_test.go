@@ -63,7 +63,7 @@ func TestCalls(t *testing.T) {
 				"images": x.data.images, "masks": x.data.targets, "samples": x.data.samples, "statistics": x.exchange.norms.vector, "sums": x.exchange.norms.partial, "weights": x.store.masters, "low weights": x.store.copies, "states": x.store.states,
 			} {
 				if b.ptr != 0 {
-					m.Name(b.ptr, name)
+					m.SetName(b.ptr, name)
 				}
 			}
 			var sync engine.GradSync

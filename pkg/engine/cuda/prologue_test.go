@@ -231,7 +231,7 @@ func TestNormsThatAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		on      clibtest.Options
 		missing string
-	}{{clibtest.Options{}, ""}, {clibtest.Options{Capability: [2]int{8, 9}, Name: "Simulated L40"}, "has no convolution behind a batch norm"}} {
+	}{{clibtest.Options{}, ""}, {clibtest.Options{Capability: [2]int{8, 9}, Name: "Simulated L40"}, "has no convolution after a batch norm"}} {
 		e, first := load(c.on)
 		sites, folded := 0, 0
 		for key, choice := range e.cache.Choices() {

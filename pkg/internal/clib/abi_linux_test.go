@@ -428,7 +428,7 @@ finalize`)
 	pack, err := l.NewPack(map[int64]cuda.Ptr{2: big, 1: big + 1}, big+2)
 	check(t, err)
 	err = l.Run(h, plans[0], pack)
-	if !errors.Is(err, cudnn.MisalignedPointer) || !strings.Contains(err.Error(), "(cuDNN says: room for 2048)") {
+	if !errors.Is(err, cudnn.MisalignedPointer) || !strings.Contains(err.Error(), "(cuDNN: room for 2048)") {
 		t.Errorf("run: %v", err)
 	}
 	lib, err := s.Open(clib.CUDNN)

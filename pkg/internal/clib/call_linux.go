@@ -13,10 +13,9 @@ import (
 // Supported reports whether C libraries can be opened on this system.
 const Supported = true
 
-// Call calls a C function whose arguments and result are integers or addresses.
-// An argument written as uintptr(unsafe.Pointer(&x)) is on the heap and alive for
-// the length of the call. The upper half of a 32-bit result is undefined:
-// convert it to int32 first.
+// Call calls a C function whose arguments and result are integers or addresses. A variable x
+// whose address is passed as uintptr(unsafe.Pointer(&x)) is on the heap and stays alive during
+// the call. The upper half of a 32-bit result is undefined: convert it to int32 first.
 //
 //go:uintptrescapes
 func Call(fn uintptr, args ...uintptr) uintptr {
@@ -34,8 +33,9 @@ func dlopen(path string) (uintptr, error) {
 
 func dlsym(handle uintptr, name string) (uintptr, error) { return purego.Dlsym(handle, name) }
 
-// mapped returns the path of the file that the loader chose for a plain soname, or "".
-func mapped(soname string) string {
+// mappedPath returns the path of the file that the loader has mapped for a soname, or the
+// soname itself if the path is unknown.
+func mappedPath(soname string) string {
 	f, err := os.Open("/proc/self/maps")
 	if err != nil {
 		return soname

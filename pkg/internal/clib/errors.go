@@ -14,13 +14,13 @@ var ErrUnsupported = errors.New("calling C libraries works on linux/amd64 and li
 // searched.
 type NotFoundError struct {
 	Library Name
-	Sonames []string // file names, each of which would be accepted
+	Sonames []string // the accepted file names
 	Looked  []Place
-	Advice  string // the remedy
-	Broken  []string
+	Advice  string   // the remedy
+	Broken  []string // errors of opening files that were found
 }
 
-// Place is one place that was searched.
+// Place is one source of folders that was searched, such as an environment variable.
 type Place struct {
 	Source  string   `json:"source"`  // "LOCKSTEP_CUDA_PATH", "the loader's path", …
 	Folders []string `json:"folders"` // folders that exist and were searched
@@ -52,7 +52,8 @@ func (e *NotFoundError) Error() string {
 	return b.String()
 }
 
-// SymbolError reports that a library lacks functions: it is too old, or is another library.
+// SymbolError reports that a library lacks functions: it is too old, or it is a different
+// library with the same file name.
 type SymbolError struct {
 	Library Name
 	Path    string
@@ -64,7 +65,7 @@ func (e *SymbolError) Error() string {
 	if len(e.Symbols) > 1 {
 		kind = "functions"
 	}
-	return fmt.Sprintf("bind %s (%s): it has no %s %s: it is too old, or another library of that name; install a newer one or name its folder in LOCKSTEP_CUDA_PATH",
+	return fmt.Sprintf("bind %s (%s): it has no %s %s: it is too old, or a different library with the same file name; install a newer one or name its folder in LOCKSTEP_CUDA_PATH",
 		e.Library, e.Path, kind, strings.Join(e.Symbols, ", "))
 }
 

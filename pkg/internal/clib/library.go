@@ -2,11 +2,11 @@ package clib
 
 import "strings"
 
-// Name is one of the libraries that a GPU run uses.
+// Name is the name of a library that GPU runs use.
 type Name string
 
-// Libraries, in the order in which they must be opened: cuDNN's run-time compiled engines
-// need NVRTC, and its matrix engines need cublasLt.
+// The libraries, in the order in which they must be opened: cuDNN's run-time compiled engines
+// need NVRTC, and its matrix engines need cuBLASLt.
 const (
 	CUDA      Name = "CUDA driver"
 	NVJitLink Name = "nvJitLink"
@@ -20,14 +20,13 @@ const (
 	CUPTI     Name = "CUPTI"
 )
 
-// spec describes how a library is installed: its file names, the libraries to open before
-// it, and the remedy if it is missing.
+// spec describes how to find and open a library.
 type spec struct {
-	sonames []string // the first one that is found is used
-	needs   []Name   // libraries to open first, if they are found
-	beside  string   // pattern of files in its folder that it opens by their plain names
-	toolkit bool     // cuDNN opens it too, by the plain name of the version that it was built for
-	advice  string
+	sonames    []string // file names, newest version first; the first one that is found is used
+	needs      []Name   // libraries to open first, if they are found
+	companions string   // pattern of files in its folder that the library opens by their plain names
+	toolkit    bool     // cuDNN opens this library too, in the version that it was built for
+	advice     string   // the remedy if the library is missing
 }
 
 const (
@@ -35,8 +34,8 @@ const (
 	toolkitAdvice = "it comes with the CUDA toolkit and with PyTorch's CUDA wheels (pip install %s): install it, load the cluster's module, or name its folder in LOCKSTEP_CUDA_PATH"
 )
 
-// specOf returns the description of a library. Newer versions come first.
-func specOf(n Name) spec {
+// librarySpec returns the description of a library. It has no sonames if the name is unknown.
+func librarySpec(n Name) spec {
 	wheel := func(name string) string { return strings.Replace(toolkitAdvice, "%s", name, 1) }
 	switch n {
 	case CUDA:
@@ -47,11 +46,11 @@ func specOf(n Name) spec {
 		return spec{sonames: []string{"libnvJitLink.so.13", "libnvJitLink.so.12"}, toolkit: true, advice: wheel("nvidia-nvjitlink")}
 	case NVRTC:
 		return spec{
-			sonames: []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"},
-			needs:   []Name{NVJitLink},
-			beside:  "libnvrtc-builtins.so.*",
-			toolkit: true,
-			advice:  wheel("nvidia-cuda-nvrtc"),
+			sonames:    []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"},
+			needs:      []Name{NVJitLink},
+			companions: "libnvrtc-builtins.so.*",
+			toolkit:    true,
+			advice:     wheel("nvidia-cuda-nvrtc"),
 		}
 	case CublasLt:
 		return spec{sonames: []string{"libcublasLt.so.13", "libcublasLt.so.12"}, toolkit: true, advice: wheel("nvidia-cublas")}

@@ -20,7 +20,7 @@ for p in sys.path + site.getsitepackages() + [site.getusersitepackages()]:
     if p.endswith(("site-packages", "dist-packages")):
         print(p)`
 
-// sitePackages returns python3's site-packages folders.
+// sitePackages runs python3 and returns its site-packages folders.
 func sitePackages(ctx context.Context) ([]string, error) {
 	path, err := exec.LookPath("python3")
 	if err != nil {
@@ -37,7 +37,7 @@ func sitePackages(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("%s did not answer within %s", path, pythonTimeout)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s could not say where its packages are: %w %s", path, err, strings.TrimSpace(stderr.String()))
+		return nil, fmt.Errorf("%s could not list its package folders: %w %s", path, err, strings.TrimSpace(stderr.String()))
 	}
 	var dirs []string
 	for line := range strings.Lines(string(out)) {
@@ -48,10 +48,10 @@ func sitePackages(ctx context.Context) ([]string, error) {
 	return dirs, nil
 }
 
-// python returns the site-packages folders of VIRTUAL_ENV and of python3. If there are
-// none, note explains why.
-func (s *Search) python() (dirs []string, note string) {
-	note = "they hold no CUDA libraries"
+// pythonFolders returns the site-packages folders of VIRTUAL_ENV and of python3. note explains
+// why no library was found there, in case none is.
+func (s *Search) pythonFolders() (dirs []string, note string) {
+	note = "they contain no CUDA libraries"
 	if venv := s.env.Getenv("VIRTUAL_ENV"); venv != "" {
 		found, err := filepath.Glob(filepath.Join(escapeGlob(venv), "lib", "python3*", "site-packages"))
 		if err == nil {

@@ -2,7 +2,7 @@ package clib
 
 import "fmt"
 
-// Code is the result of a C function: a number that is 0 if the call succeeded.
+// Code is the result code of a C function, which is 0 if the call succeeded.
 type Code interface {
 	~int32
 	error
@@ -10,13 +10,13 @@ type Code interface {
 	Library() Name
 }
 
-// CallError reports a call of a C library that failed. Each library's package has it
-// under the name Error.
+// CallError reports a failed call of a C library. The package of each library declares its
+// instance of it as Error.
 type CallError[R Code] struct {
 	Call    string // the C function, such as "cuMemAlloc"
-	Detail  string // what was asked for, such as "of 4096 bytes", or empty
+	Detail  string // follows Call in the error, such as "of 4096 bytes"; may be empty
 	Result  R
-	Message string // the library's own explanation, or empty
+	Message string // the library's own explanation; may be empty
 }
 
 func (e *CallError[R]) Error() string {
@@ -25,7 +25,7 @@ func (e *CallError[R]) Error() string {
 		call += " " + e.Detail
 	}
 	if e.Message != "" {
-		message = fmt.Sprintf(" (%s says: %s)", e.Result.Library(), e.Message)
+		message = fmt.Sprintf(" (%s: %s)", e.Result.Library(), e.Message)
 	}
 	return fmt.Sprintf("%s: %v%s", call, e.Result, message)
 }
@@ -33,8 +33,8 @@ func (e *CallError[R]) Error() string {
 // Unwrap returns the code, so that errors.Is(err, cuda.ErrorOutOfMemory) works.
 func (e *CallError[R]) Unwrap() error { return e.Result }
 
-// Failed returns nil if result is 0, and otherwise a *CallError. It allocates nothing
-// for a call that succeeded.
+// Failed returns nil if result is 0, and a *CallError otherwise. It does not allocate memory if
+// result is 0.
 func Failed[R Code](call string, result R) error {
 	if result == 0 {
 		return nil

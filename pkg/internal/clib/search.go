@@ -11,18 +11,19 @@ import (
 	"sync"
 )
 
-// PathVariable is an environment variable with folders that are searched first.
+// PathVariable is the environment variable that lists the folders to search first.
 const PathVariable = "LOCKSTEP_CUDA_PATH"
 
-// Environment contains the functions with which a Search examines the machine. In the zero
-// value they examine this process's environment.
+// Environment contains the functions by which a Search accesses the machine. A nil field means
+// the environment of this process.
 type Environment struct {
 	Getenv func(string) string
 	// Python returns the site-packages folders of python3.
 	Python func(context.Context) ([]string, error)
-	// System lists the folders that are searched last; nil means the usual ones.
+	// System lists the folders that are searched last; nil means the usual system folders.
 	System []string
-	// Open opens a path or a plain soname, Lookup finds a symbol in it.
+	// Open opens a library by its path or its plain soname. Lookup returns the address of a
+	// symbol in an open library.
 	Open   func(path string) (uintptr, error)
 	Lookup func(handle uintptr, symbol string) (uintptr, error)
 }
@@ -46,39 +47,38 @@ func (e Environment) withDefaults() Environment {
 	return e
 }
 
-// Search finds and opens libraries, each of them once. It may be used by several
-// goroutines.
+// Search finds libraries and opens each of them once. Several goroutines may use it.
 type Search struct {
 	env Environment
 
 	mu     sync.Mutex
-	places []Place // set by the first call of look
-	found  map[Name]*opened
+	places []Place // set by the first call of findPlaces
+	found  map[Name]*openResult
 	driver int // major CUDA version of the driver; 0: unknown
 }
 
-type opened struct {
+type openResult struct {
 	lib *Library
 	err error
 }
 
-// NewSearch returns a search in env. It does not search before Open is called.
+// NewSearch returns a Search in env. It does not search until Open is called.
 func NewSearch(env Environment) *Search {
-	return &Search{env: env.withDefaults(), found: map[Name]*opened{}}
+	return &Search{env: env.withDefaults(), found: map[Name]*openResult{}}
 }
 
-// Prefer sets the major version of CUDA that the driver supports. Open then tries libraries
-// of this version and older ones in all places before a newer one, whose code the driver
-// refuses. Libraries that are open already stay open.
+// Prefer sets the major CUDA version that the driver supports. Open then tries libraries of
+// this or an older version in all places before newer libraries, whose code the driver
+// rejects. Libraries that are already open stay open.
 func (s *Search) Prefer(major int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.driver = major
 }
 
-// ranked divides the names of a library into those for the driver's version or older, and
-// those that are newer. Both lists keep their order.
-func (s *Search) ranked(sonames []string) [][]string {
+// splitNewer divides the sonames of a library into two lists: versions that the driver
+// supports, and newer versions. Both lists keep the order of sonames.
+func (s *Search) splitNewer(sonames []string) [][]string {
 	var fit, newer []string
 	for _, name := range sonames {
 		var major int
@@ -92,8 +92,8 @@ func (s *Search) ranked(sonames []string) [][]string {
 	return [][]string{fit, newer}
 }
 
-// Open opens a library, after the libraries that it needs. If the library is open already,
-// it is returned. If it is not found, the error is a *NotFoundError that lists the places.
+// Open opens the libraries that n needs, and then n. If n is already open, Open returns the
+// open library. If n is not found, the error is a *NotFoundError that lists the places.
 // On systems where libraries cannot be called, the error wraps ErrUnsupported.
 func (s *Search) Open(n Name) (*Library, error) {
 	s.mu.Lock()
@@ -101,26 +101,26 @@ func (s *Search) Open(n Name) (*Library, error) {
 	return s.open(n)
 }
 
-// Places returns the places that are searched, in order.
+// Places returns the places that Open searches, in order.
 func (s *Search) Places() []Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.look())
+	return slices.Clone(s.findPlaces())
 }
 
 func (s *Search) open(n Name) (*Library, error) {
 	if o := s.found[n]; o != nil {
 		return o.lib, o.err
 	}
-	o := &opened{}
+	o := &openResult{}
 	s.found[n] = o
 	if !Supported {
 		o.err = fmt.Errorf("open %s on %s/%s: %w", n, runtime.GOOS, runtime.GOARCH, ErrUnsupported)
 		return nil, o.err
 	}
-	sp := specOf(n)
+	sp := librarySpec(n)
 	if len(sp.sonames) == 0 {
-		o.err = fmt.Errorf("open %s: this library is not known", n)
+		o.err = fmt.Errorf("open %s: unknown library", n)
 		return nil, o.err
 	}
 	for _, need := range sp.needs {
@@ -128,15 +128,15 @@ func (s *Search) open(n Name) (*Library, error) {
 		// fail later.
 		_, _ = s.open(need)
 	}
-	if o.lib, o.err = s.find(n, sp); o.err == nil && sp.beside != "" {
-		s.openBeside(o.lib, sp.beside)
+	if o.lib, o.err = s.find(n, sp); o.err == nil && sp.companions != "" {
+		s.openCompanions(o.lib, sp.companions)
 	}
 	return o.lib, o.err
 }
 
-// openBeside opens the files that l will open by their plain names. The loader does not
-// search l's folder for them, but uses files that are open already.
-func (s *Search) openBeside(l *Library, pattern string) {
+// openCompanions opens the files in l's folder that match pattern. l opens them later by their
+// plain names; the loader does not search l's folder, but uses files that are already open.
+func (s *Search) openCompanions(l *Library, pattern string) {
 	if !filepath.IsAbs(l.Path) {
 		return // the loader has not reported l's path
 	}
@@ -161,15 +161,15 @@ func (s *Search) find(n Name, sp spec) (*Library, error) {
 			return nil
 		}
 		if !filepath.IsAbs(path) {
-			path = mapped(path)
+			path = mappedPath(path)
 		}
 		return &Library{Name: n, Path: path, handle: h, lookup: s.env.Lookup}
 	}
-	places := s.look()
+	places := s.findPlaces()
 	if sp.toolkit {
-		places = s.withCUDNN(places)
+		places = s.moveCUDNNFirst(places)
 	}
-	for _, sonames := range s.ranked(sp.sonames) {
+	for _, sonames := range s.splitNewer(sp.sonames) {
 		for _, place := range places {
 			if l := tryPlace(place, sonames, try); l != nil {
 				return l, nil
@@ -179,7 +179,7 @@ func (s *Search) find(n Name, sp spec) (*Library, error) {
 	return nil, &NotFoundError{Library: n, Sonames: sp.sonames, Looked: slices.Clone(places), Advice: sp.advice, Broken: broken}
 }
 
-// tryPlace tries to open each name in a place, and returns nil if none can be opened.
+// tryPlace tries to open each soname in a place. It returns nil if none can be opened.
 func tryPlace(place Place, sonames []string, try func(path string) *Library) *Library {
 	for _, soname := range sonames {
 		if place.Source == loaderPath {
@@ -201,13 +201,13 @@ func tryPlace(place Place, sonames []string, try func(path string) *Library) *Li
 	return nil
 }
 
-// withCUDNN moves the place with cuDNN before all others except PathVariable's. cuDNN needs
-// libraries of the CUDA version that it was built for, which are installed with it. The
-// loader's path may contain another version, such as a cluster's module for CUDA 12 while
-// PyTorch is built for CUDA 13.
-func (s *Search) withCUDNN(places []Place) []Place {
+// moveCUDNNFirst moves the place that contains cuDNN before all others except PathVariable.
+// cuDNN needs libraries of the CUDA version that it was built for, which are installed with
+// it. The loader's path may contain another version: a cluster's module for CUDA 12, for
+// example, while PyTorch is built for CUDA 13.
+func (s *Search) moveCUDNNFirst(places []Place) []Place {
 	has := func(dir string) bool {
-		_, err := os.Stat(filepath.Join(dir, specOf(CUDNN).sonames[0]))
+		_, err := os.Stat(filepath.Join(dir, librarySpec(CUDNN).sonames[0]))
 		return err == nil
 	}
 	for i, place := range places {
@@ -226,11 +226,11 @@ func (s *Search) withCUDNN(places []Place) []Place {
 	return places
 }
 
-// loaderPath is the name of the place that the loader itself searches.
+// loaderPath is the source of the place that the dynamic loader itself searches.
 const loaderPath = "the loader's path"
 
-// look returns the places in order. It determines them once.
-func (s *Search) look() []Place {
+// findPlaces returns the places to search, in order. The first call determines them.
+func (s *Search) findPlaces() []Place {
 	if s.places != nil {
 		return s.places
 	}
@@ -244,29 +244,29 @@ func (s *Search) look() []Place {
 		}
 		note := "not set"
 		if value != "" {
-			note = value + " holds no such folder"
+			note = value + " contains no such folder"
 		}
-		return place(name, note, dirs)
+		return newPlace(name, note, dirs)
 	}
 	loader := Place{Source: loaderPath, Note: "LD_LIBRARY_PATH is not set"}
 	if v := s.env.Getenv("LD_LIBRARY_PATH"); v != "" {
 		loader.Note = "LD_LIBRARY_PATH=" + v
 	}
-	python, note := s.python()
+	python, note := s.pythonFolders()
 	s.places = []Place{
 		variable(PathVariable, "", "lib", "lib64"),
 		loader,
 		variable("CUDA_HOME", "lib64", "lib"),
 		variable("CUDA_PATH", "lib64", "lib"),
 		variable("CONDA_PREFIX", "lib"),
-		place("Python's site-packages", note, wheelFolders(python)),
-		place("system folders", "none is there", s.env.System),
+		newPlace("Python's site-packages", note, wheelFolders(python)),
+		newPlace("system folders", "none exists", s.env.System),
 	}
 	return s.places
 }
 
-// place returns a Place with the folders that exist. note explains why there is none.
-func place(source, note string, dirs []string) Place {
+// newPlace returns a Place with those of dirs that exist. If none exists, it has the note.
+func newPlace(source, note string, dirs []string) Place {
 	p := Place{Source: source}
 	for _, dir := range dirs {
 		// With a relative folder, the library would depend on the working directory.
@@ -284,6 +284,7 @@ func place(source, note string, dirs []string) Place {
 	return p
 }
 
+// systemFolders returns the folders in which CUDA libraries are usually installed.
 func systemFolders() []string {
 	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[runtime.GOARCH]
 	target := map[string]string{"amd64": "x86_64-linux", "arm64": "sbsa-linux"}[runtime.GOARCH]
@@ -316,6 +317,7 @@ func wheelFolders(sitePackages []string) []string {
 	return dirs
 }
 
+// escapeGlob escapes the characters of path that are special in filepath.Glob.
 func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

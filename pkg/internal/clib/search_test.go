@@ -187,8 +187,8 @@ func TestNotFound(t *testing.T) {
 	}
 	for _, want := range []string{
 		"open cuDNN: libcudnn.so.9 or libcudnn.so.8 not found", "pip install nvidia-cudnn-cu13", "name its folder in LOCKSTEP_CUDA_PATH",
-		"LOCKSTEP_CUDA_PATH: " + dir, "LD_LIBRARY_PATH=/opt/a", "CUDA_HOME (/nowhere holds no such folder)", "CONDA_PREFIX (not set)",
-		"Python's site-packages (python3 has none)", "system folders (none is there)",
+		"LOCKSTEP_CUDA_PATH: " + dir, "LD_LIBRARY_PATH=/opt/a", "CUDA_HOME (/nowhere contains no such folder)", "CONDA_PREFIX (not set)",
+		"Python's site-packages (python3 has none)", "system folders (none exists)",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q\nlacks %q", err, want)
@@ -234,7 +234,7 @@ func TestMissingSymbolsOfARealLibrary(t *testing.T) {
 	if _, err := dlopen("libm.so.6"); err != nil {
 		t.Fatal(err)
 	}
-	raw, err := os.ReadFile(mapped("libm.so.6"))
+	raw, err := os.ReadFile(mappedPath("libm.so.6"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestMissingSymbolsOfARealLibrary(t *testing.T) {
 	if b.need("cos") == 0 || b.need("ncclAllReduce") != 0 || b.need("ncclBroadcast") != 0 {
 		t.Error("symbols are not found as they are")
 	}
-	want := "bind NCCL (" + path + "): it has no functions ncclAllReduce, ncclBroadcast: it is too old, or another library of that name; " +
+	want := "bind NCCL (" + path + "): it has no functions ncclAllReduce, ncclBroadcast: it is too old, or a different library with the same file name; " +
 		"install a newer one or name its folder in LOCKSTEP_CUDA_PATH"
 	if err := b.err(); err == nil || err.Error() != want {
 		t.Errorf("error %v\nwant  %s", err, want)

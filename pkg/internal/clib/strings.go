@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// CString returns s with a zero byte at its end, as C expects it.
+// CString returns s as a C string, with a zero byte at its end.
 func CString(s string) []byte {
 	b := make([]byte, len(s)+1)
 	copy(b, s)

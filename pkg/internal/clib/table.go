@@ -2,16 +2,16 @@ package clib
 
 import "slices"
 
-// Version names the C function that returns a library's version, and checks that
-// version in the filled table. The zero Version accepts every version.
+// Version describes how to check the version of a library with function table T. The zero
+// Version accepts every version.
 type Version[T any] struct {
-	Symbol string
-	Check  func(*T) error
+	Symbol string         // the C function that returns the version
+	Check  func(*T) error // returns an error if the version is not supported
 }
 
-// Load opens library n and fills its table of functions. bind asks need for the address
-// of each C function; path is the library's file. The error is a *NotFoundError, a
-// *VersionError or a *SymbolError.
+// Load opens library n and returns its table of functions, which bind creates. bind gets the
+// path of the library's file, and calls need for the address of each C function. The error is
+// a *NotFoundError, a *VersionError or a *SymbolError.
 func Load[T any](s *Search, n Name, bind func(path string, need func(symbol string) uintptr) *T, version Version[T]) (*T, error) {
 	lib, err := s.Open(n)
 	if err != nil {
@@ -31,7 +31,7 @@ func Load[T any](s *Search, n Name, bind func(path string, need func(symbol stri
 	return table, nil
 }
 
-// Symbols lists the C functions that bind asks for.
+// Symbols returns the names of the C functions that bind needs.
 func Symbols[T any](bind func(path string, need func(symbol string) uintptr) *T) []string {
 	var names []string
 	bind("", func(name string) uintptr {
@@ -41,8 +41,7 @@ func Symbols[T any](bind func(path string, need func(symbol string) uintptr) *T)
 	return names
 }
 
-// binder looks symbols up and remembers the missing ones, so that one error names all
-// of them.
+// binder looks up symbols and collects the missing ones, so that one error names all of them.
 type binder struct {
 	lib     *Library
 	missing []string

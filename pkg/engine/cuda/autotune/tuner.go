@@ -153,7 +153,7 @@ func (t *Tuner) restorePlan(known Choice, ops []cudnn.Op) (*cudnn.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := graph.PlanOf(known.Choices)
+	p, err := graph.PlanFromChoices(known.Choices)
 	if err != nil {
 		return nil, errors.Join(err, graph.Close())
 	}

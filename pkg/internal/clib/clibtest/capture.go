@@ -6,19 +6,19 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// capture collects the work of streams in a graph.
+// capture collects the work that is enqueued in captured streams, for a graph.
 type capture struct {
 	origin  *stream
 	mode    cuda.CaptureMode
 	thread  int
 	nodes   []*node
-	last    map[*stream]int
-	invalid bool
+	last    map[*stream]int // index of each stream's last node
+	invalid bool            // a forbidden call was made during the capture
 }
 
-// node is captured work, with the nodes that must run before it.
+// node is one captured operation, with the indexes of the nodes that must run before it.
 type node struct {
-	op     *op
+	op     *streamOp
 	stream *stream
 	after  []int
 }
@@ -28,19 +28,20 @@ type graph struct {
 	nodes []*node
 }
 
-// hold adds n to the number of graphs of each communicator that has a collective in g.
-func (g *graph) hold(n int) {
+// addToComms adds n to the graph count of each communicator that has a collective in g.
+func (g *graph) addToComms(n int) {
 	seen := map[*comm]bool{nil: true}
 	for _, node := range g.nodes {
 		if k := node.op.comm; !seen[k] {
 			seen[k] = true
-			k.hold(n)
+			k.addGraphs(n)
 		}
 	}
 }
 
-// add appends work to a captured stream and returns the index of its node.
-func (c *capture) add(s *stream, o *op, after ...int) int {
+// add appends an operation to a captured stream and returns the index of its node. The node
+// runs after the stream's last node and after the nodes in after.
+func (c *capture) add(s *stream, o *streamOp, after ...int) int {
 	if i, ok := c.last[s]; ok {
 		after = append(after, i)
 	}
@@ -49,40 +50,40 @@ func (c *capture) add(s *stream, o *op, after ...int) int {
 	return len(c.nodes) - 1
 }
 
-// joined makes s wait for a captured event, so that s becomes part of the capture.
-func (e *event) joined(s *stream) error {
+// joinCapture makes s wait for the captured event e, so that s becomes part of its capture.
+func (e *event) joinCapture(s *stream) error {
 	const call = "cuStreamWaitEvent"
 	switch {
 	case e.capture == nil:
 		s.capture.invalid = true
-		return fail(call, cuda.ErrorCaptureIsolation, "%s is captured, %s was recorded outside of the capture", s.name, e.name)
+		return newError(call, cuda.ErrorCaptureIsolation, "%s is being captured, but %s was recorded outside the capture", s.name, e.name)
 	case s.capture != nil && s.capture != e.capture:
-		return fail(call, 902, "%s and %s belong to two captures", s.name, e.name)
+		return newError(call, 902, "%s and %s belong to different captures", s.name, e.name)
 	case e.capture.invalid:
-		return fail(call, cuda.ErrorCaptureInvalidated, "%s", e.name)
+		return newError(call, cuda.ErrorCaptureInvalidated, "%s", e.name)
 	}
 	s.capture = e.capture
-	e.capture.add(s, &op{label: call}, e.index)
+	e.capture.add(s, &streamOp{label: call}, e.index)
 	return nil
 }
 
-// unsafeInCapture returns an error for calls that may wait, such as allocations, if the
-// thread captures.
-func (m *Machine) unsafeInCapture(call string) error {
+// checkUnsafeCall returns an error and invalidates the capture if a capture forbids calls
+// that may wait, such as allocations, in this thread.
+func (m *Machine) checkUnsafeCall(call string) error {
 	for _, s := range m.streams {
 		c := s.capture
 		if c == nil || c.mode == cuda.CaptureRelaxed || (c.mode == cuda.CaptureThreadLocal && c.thread != thread()) {
 			continue
 		}
 		c.invalid = true
-		return fail(call, cuda.ErrorCaptureUnsupported, "while %s is captured", s.name)
+		return newError(call, cuda.ErrorCaptureUnsupported, "not allowed while %s is being captured", s.name)
 	}
 	return nil
 }
 
-// unjoined returns a stream whose work is not joined to the origin stream at the end of the
-// capture, or nil.
-func (c *capture) unjoined() *stream {
+// findUnjoined returns a stream with work that the origin stream does not wait for at the
+// end of the capture, or nil if there is none.
+func (c *capture) findUnjoined() *stream {
 	reached := make([]bool, len(c.nodes))
 	var visit func(int)
 	visit = func(i int) {
@@ -105,10 +106,10 @@ func (c *capture) unjoined() *stream {
 	return nil
 }
 
-// replay runs a graph stream by stream, the last stream first. A node runs only after the
-// nodes before it.
+// replay runs the nodes of a graph, stream by stream. It begins with the stream that joined
+// the capture last, but runs each node after the nodes that must run before it.
 func (m *Machine) replay(g *graph) {
-	defer m.enter(g)()
+	defer m.enterGraph(g)()
 	done := make([]bool, len(g.nodes))
 	var visit func(int)
 	visit = func(i int) {
@@ -120,7 +121,7 @@ func (m *Machine) replay(g *graph) {
 			visit(j)
 		}
 		if o := g.nodes[i].op; o.run != nil {
-			m.perform(o)
+			m.runOp(o)
 		}
 	}
 	var order []*stream
@@ -145,14 +146,14 @@ func (m *Machine) bindCapture(d *cuda.Driver) {
 			s := m.byStream[id]
 			switch {
 			case s == nil:
-				return fail(call, cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(id)))
+				return newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			case id == 0:
-				return fail(call, cuda.ErrorCaptureUnsupported, "of the default stream")
+				return newError(call, cuda.ErrorCaptureUnsupported, "the default stream cannot be captured")
 			case s.capture != nil:
-				return fail(call, cuda.ErrorIllegalState, "%s is captured already", s.name)
+				return newError(call, cuda.ErrorIllegalState, "%s is already being captured", s.name)
 			}
 			s.capture = &capture{origin: s, mode: mode, thread: thread(), last: map[*stream]int{}}
-			m.note("%s %s, %d", call, s.name, mode)
+			m.logCall("%s %s, %d", call, s.name, mode)
 			return nil
 		})
 	}
@@ -168,7 +169,7 @@ func (m *Machine) bindCapture(d *cuda.Driver) {
 			s := m.byStream[id]
 			switch {
 			case s == nil:
-				return fail("cuStreamIsCapturing", cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(id)))
+				return newError("cuStreamIsCapturing", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			case s.capture != nil && s.capture.invalid:
 				status = cuda.CaptureInvalidated
 			case s.capture != nil:
@@ -185,16 +186,16 @@ func (m *Machine) endCapture(id cuda.Stream) (cuda.Graph, error) {
 	const call = "cuStreamEndCapture"
 	s := m.byStream[id]
 	if s == nil {
-		return 0, fail(call, cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(id)))
+		return 0, newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 	}
 	c := s.capture
 	switch {
 	case c == nil:
-		return 0, fail(call, cuda.ErrorIllegalState, "%s is not captured", s.name)
+		return 0, newError(call, cuda.ErrorIllegalState, "%s is not being captured", s.name)
 	case c.origin != s:
-		return 0, fail(call, cuda.ErrorCaptureUnmatched, "%s joined the capture of %s", s.name, c.origin.name)
+		return 0, newError(call, cuda.ErrorCaptureUnmatched, "%s joined the capture of %s", s.name, c.origin.name)
 	case c.mode != cuda.CaptureRelaxed && c.thread != thread():
-		return 0, fail(call, cuda.ErrorCaptureWrongThread, "%s", s.name)
+		return 0, newError(call, cuda.ErrorCaptureWrongThread, "%s", s.name)
 	}
 	for _, o := range m.streams {
 		if o.capture == c {
@@ -207,16 +208,16 @@ func (m *Machine) endCapture(id cuda.Stream) (cuda.Graph, error) {
 		}
 	}
 	if c.invalid {
-		return 0, fail(call, cuda.ErrorCaptureInvalidated, "%s", s.name)
+		return 0, newError(call, cuda.ErrorCaptureInvalidated, "%s", s.name)
 	}
-	if o := c.unjoined(); o != nil {
-		return 0, fail(call, cuda.ErrorCaptureUnjoined, "%s has work that %s does not wait for", o.name, s.name)
+	if o := c.findUnjoined(); o != nil {
+		return 0, newError(call, cuda.ErrorCaptureUnjoined, "%s has work that %s does not wait for", o.name, s.name)
 	}
 	h, name := m.handle("graph")
 	g := &graph{name: name, nodes: c.nodes}
 	m.graphs[cuda.Graph(h)] = g
-	g.hold(1)
-	m.note("%s %s = %s", call, s.name, name)
+	g.addToComms(1)
+	m.logCall("%s %s = %s", call, s.name, name)
 	return cuda.Graph(h), nil
 }
 
@@ -225,7 +226,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		err = m.do("cuGraphGetNodes", true, func() error {
 			g := m.graphs[id]
 			if g == nil {
-				return fail("cuGraphGetNodes", cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(id)))
+				return newError("cuGraphGetNodes", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			for _, node := range g.nodes {
 				if node.op.run != nil {
@@ -239,10 +240,10 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 	d.GraphDestroy = func(id cuda.Graph) error {
 		return m.do("cuGraphDestroy", true, func() error {
 			if m.graphs[id] == nil {
-				return fail("cuGraphDestroy", cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(id)))
+				return newError("cuGraphDestroy", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
-			m.note("cuGraphDestroy %s", m.nameOf(uintptr(id)))
-			m.graphs[id].hold(-1)
+			m.logCall("cuGraphDestroy %s", m.handleName(uintptr(id)))
+			m.graphs[id].addToComms(-1)
 			delete(m.graphs, id)
 			return nil
 		})
@@ -251,16 +252,16 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		err = m.do("cuGraphInstantiate", true, func() error {
 			g := m.graphs[id]
 			if g == nil {
-				return fail("cuGraphInstantiate", cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(id)))
+				return newError("cuGraphInstantiate", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			h, name := m.handle("exec")
 			e = cuda.GraphExec(h)
 			m.execs[e] = &graph{name: name, nodes: slices.Clone(g.nodes)}
-			m.execs[e].hold(1)
-			if m.watched != nil {
-				m.watched.known[m.execs[e]] = true
+			m.execs[e].addToComms(1)
+			if m.recording != nil {
+				m.recording.known[m.execs[e]] = true
 			}
-			m.note("cuGraphInstantiate %s = %s", g.name, name)
+			m.logCall("cuGraphInstantiate %s = %s", g.name, name)
 			return nil
 		})
 		return e, err
@@ -268,9 +269,9 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 	d.GraphUpload = func(id cuda.GraphExec, s cuda.Stream) error {
 		return m.do("cuGraphUpload", true, func() error {
 			if m.execs[id] == nil || m.byStream[s] == nil {
-				return fail("cuGraphUpload", cuda.ErrorInvalidHandle, "%s, %s", m.nameOf(uintptr(id)), m.streamName(s))
+				return newError("cuGraphUpload", cuda.ErrorInvalidHandle, "%s, %s", m.handleName(uintptr(id)), m.streamName(s))
 			}
-			m.note("cuGraphUpload %s, %s", m.nameOf(uintptr(id)), m.streamName(s))
+			m.logCall("cuGraphUpload %s, %s", m.handleName(uintptr(id)), m.streamName(s))
 			return nil
 		})
 	}
@@ -278,10 +279,10 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		return m.do("cuGraphLaunch", true, func() error {
 			g := m.execs[id]
 			if g == nil {
-				return fail("cuGraphLaunch", cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(id)))
+				return newError("cuGraphLaunch", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
-			m.note("cuGraphLaunch %s, %s", g.name, m.streamName(s))
-			return m.enqueue("cuGraphLaunch", s, &op{label: "cuGraphLaunch " + g.name, run: func() error {
+			m.logCall("cuGraphLaunch %s, %s", g.name, m.streamName(s))
+			return m.enqueue("cuGraphLaunch", s, &streamOp{label: "cuGraphLaunch " + g.name, run: func() error {
 				m.replay(g)
 				return nil
 			}})
@@ -290,11 +291,11 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 	d.GraphExecDestroy = func(id cuda.GraphExec) error {
 		return m.do("cuGraphExecDestroy", true, func() error {
 			if m.execs[id] == nil {
-				return fail("cuGraphExecDestroy", cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(id)))
+				return newError("cuGraphExecDestroy", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			m.drainAll()
-			m.note("cuGraphExecDestroy %s", m.nameOf(uintptr(id)))
-			m.execs[id].hold(-1)
+			m.logCall("cuGraphExecDestroy %s", m.handleName(uintptr(id)))
+			m.execs[id].addToComms(-1)
 			delete(m.execs, id)
 			return nil
 		})

@@ -7,18 +7,19 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// hostBytes returns n bytes of host memory at p, page-locked or not.
+// hostBytes returns the n bytes of host memory at p, which may be page-locked or pageable.
 func hostBytes(p unsafe.Pointer, n int64) []byte { return unsafe.Slice((*byte)(p), n) }
 
-// copyOp creates the operation of a copy. The copy is checked now and again when it runs.
-func (m *Machine) copyOp(call string, get func() (dst, src []byte, err error)) (*op, error) {
+// newCopy returns the operation that copies src to dst, which get returns. It calls get now,
+// to check the addresses, and again when the operation runs.
+func (m *Machine) newCopy(call string, get func() (dst, src []byte, err error)) (*streamOp, error) {
 	if _, _, err := get(); err != nil {
-		return nil, fail(call, cuda.ErrorInvalidValue, "%v", err)
+		return nil, newError(call, cuda.ErrorInvalidValue, "%v", err)
 	}
-	return &op{label: call, cost: 2, run: func() error {
+	return &streamOp{label: call, cost: 2, run: func() error {
 		dst, src, err := get()
 		if err != nil {
-			return fail(call, cuda.ErrorIllegalAddress, "%v", err)
+			return newError(call, cuda.ErrorIllegalAddress, "%v", err)
 		}
 		copy(dst, src)
 		return nil
@@ -30,18 +31,18 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	locked := func(p unsafe.Pointer, n int64) ([]byte, error) {
 		return m.memory.span(uint64(uintptr(p)), n, true)
 	}
-	both := func(a, b []byte, e1, e2 error) ([]byte, []byte, error) {
+	firstError := func(dst, src []byte, e1, e2 error) ([]byte, []byte, error) {
 		if e1 != nil {
 			return nil, nil, e1
 		}
-		return a, b, e2
+		return dst, src, e2
 	}
 	enqueue := func(call string, s cuda.Stream, n int64, dst, src string, get func() ([]byte, []byte, error)) error {
-		o, err := m.copyOp(call, get)
+		o, err := m.newCopy(call, get)
 		if err != nil {
 			return err
 		}
-		m.note("%s %s <- %s, %d bytes, %s", call, dst, src, n, m.streamName(s))
+		m.logCall("%s %s <- %s, %d bytes, %s", call, dst, src, n, m.streamName(s))
 		return m.enqueue(call, s, o)
 	}
 	d.MemcpyHtoDAsync = func(dst cuda.Ptr, src unsafe.Pointer, n int64, s cuda.Stream) error {
@@ -50,7 +51,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 			return enqueue(call, s, n, m.memory.describe(uint64(dst)), m.memory.describe(uint64(uintptr(src))), func() ([]byte, []byte, error) {
 				a, e1 := device(dst, n)
 				b, e2 := locked(src, n)
-				return both(a, b, e1, e2)
+				return firstError(a, b, e1, e2)
 			})
 		})
 	}
@@ -60,7 +61,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 			return enqueue(call, s, n, m.memory.describe(uint64(uintptr(dst))), m.memory.describe(uint64(src)), func() ([]byte, []byte, error) {
 				a, e1 := locked(dst, n)
 				b, e2 := device(src, n)
-				return both(a, b, e1, e2)
+				return firstError(a, b, e1, e2)
 			})
 		})
 	}
@@ -70,7 +71,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 			return enqueue(call, s, n, m.memory.describe(uint64(dst)), m.memory.describe(uint64(src)), func() ([]byte, []byte, error) {
 				a, e1 := device(dst, n)
 				b, e2 := device(src, n)
-				return both(a, b, e1, e2)
+				return firstError(a, b, e1, e2)
 			})
 		})
 	}
@@ -81,8 +82,8 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	d.MemcpyHtoD = func(dst cuda.Ptr, src unsafe.Pointer, n int64) error {
 		const call = "cuMemcpyHtoD"
 		staged := slices.Clone(hostBytes(src, n))
-		return m.pageable(call, dst, n, func() error {
-			o, err := m.copyOp(call, func() ([]byte, []byte, error) {
+		return m.copyPageable(call, dst, n, func() error {
+			o, err := m.newCopy(call, func() ([]byte, []byte, error) {
 				b, err := device(dst, n)
 				return b, staged, err
 			})
@@ -94,24 +95,24 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	}
 	d.MemcpyDtoH = func(dst unsafe.Pointer, src cuda.Ptr, n int64) error {
 		const call = "cuMemcpyDtoH"
-		return m.pageable(call, src, n, func() error {
+		return m.copyPageable(call, src, n, func() error {
 			m.drain(m.byStream[0])
 			b, err := device(src, n)
 			if err != nil {
-				return fail(call, cuda.ErrorInvalidValue, "%v", err)
+				return newError(call, cuda.ErrorInvalidValue, "%v", err)
 			}
 			copy(hostBytes(dst, n), b)
-			return m.settled(call)
+			return m.checkLost(call)
 		})
 	}
 	m.bindSets(d)
 }
 
-// pageable runs a copy from or to pageable memory, after the work in the legacy default
-// stream.
-func (m *Machine) pageable(call string, p cuda.Ptr, n int64, f func() error) error {
+// copyPageable calls f to copy n bytes between pageable memory and the device memory at p. It
+// first runs the work in the legacy default stream.
+func (m *Machine) copyPageable(call string, p cuda.Ptr, n int64, f func() error) error {
 	return m.do(call, true, func() error {
-		if err := m.unsafeInCapture(call); err != nil {
+		if err := m.checkUnsafeCall(call); err != nil {
 			return err
 		}
 		if err := m.orderLegacy(call, m.byStream[0]); err != nil {
@@ -119,9 +120,9 @@ func (m *Machine) pageable(call string, p cuda.Ptr, n int64, f func() error) err
 		}
 		m.drain(m.byStream[0])
 		if _, err := m.memory.span(uint64(p), n, false); err != nil {
-			return fail(call, cuda.ErrorInvalidValue, "%v", err)
+			return newError(call, cuda.ErrorInvalidValue, "%v", err)
 		}
-		m.note("%s %s, %d bytes", call, m.memory.describe(uint64(p)), n)
+		m.logCall("%s %s, %d bytes", call, m.memory.describe(uint64(p)), n)
 		return f()
 	})
 }
@@ -130,13 +131,13 @@ func (m *Machine) bindSets(d *cuda.Driver) {
 	set := func(call string, dst cuda.Ptr, n int64, s cuda.Stream, value uint32, write func([]byte)) error {
 		return m.do(call, true, func() error {
 			if _, err := m.memory.span(uint64(dst), n, false); err != nil {
-				return fail(call, cuda.ErrorInvalidValue, "%v", err)
+				return newError(call, cuda.ErrorInvalidValue, "%v", err)
 			}
-			m.note("%s %s, %d bytes of %#x, %s", call, m.memory.describe(uint64(dst)), n, value, m.streamName(s))
-			return m.enqueue(call, s, &op{label: call, cost: 1, run: func() error {
+			m.logCall("%s %s, %d bytes of %#x, %s", call, m.memory.describe(uint64(dst)), n, value, m.streamName(s))
+			return m.enqueue(call, s, &streamOp{label: call, cost: 1, run: func() error {
 				b, err := m.memory.span(uint64(dst), n, false)
 				if err != nil {
-					return fail(call, cuda.ErrorIllegalAddress, "%v", err)
+					return newError(call, cuda.ErrorIllegalAddress, "%v", err)
 				}
 				write(b)
 				return nil
@@ -144,11 +145,11 @@ func (m *Machine) bindSets(d *cuda.Driver) {
 		})
 	}
 	d.MemsetD8Async = func(dst cuda.Ptr, v byte, n int64, s cuda.Stream) error {
-		return set("cuMemsetD8Async", dst, n, s, uint32(v), func(b []byte) { fill(b, v) })
+		return set("cuMemsetD8Async", dst, n, s, uint32(v), func(b []byte) { fillBytes(b, v) })
 	}
 	d.MemsetD32Async = func(dst cuda.Ptr, v uint32, n int64, s cuda.Stream) error {
 		if dst%4 != 0 {
-			return fail("cuMemsetD32Async", cuda.ErrorInvalidValue, "at %#x, which is no multiple of 4", uint64(dst))
+			return newError("cuMemsetD32Async", cuda.ErrorInvalidValue, "address %#x is not a multiple of 4", uint64(dst))
 		}
 		return set("cuMemsetD32Async", dst, 4*n, s, v, func(b []byte) {
 			for i := 0; i+4 <= len(b); i += 4 {

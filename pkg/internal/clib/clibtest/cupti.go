@@ -8,19 +8,20 @@ import (
 	"lockstep/pkg/internal/clib/cupti"
 )
 
-// watched records the kernels that ran since CUPTI was started.
-type watched struct {
+// recording contains the kernels that have run since CUPTI was started.
+type recording struct {
 	kernels []cupti.Kernel
-	in      *graph // the graph that is running, or nil
+	running *graph // nil if no graph is running
 	// known contains the graphs that were instantiated after Start. CUPTI does not report
 	// kernels of earlier graphs: see cupti.Library.Start.
 	known map[*graph]bool
 }
 
-// CUPTI returns a table that records when each kernel ran, by the machine's clock. Kernels
-// in graphs are recorded only if the graph was instantiated during the recording.
+// CUPTI returns a simulated CUPTI, which records when each kernel ran by the machine's
+// clock. Kernels in a graph are recorded only if the graph was instantiated during the
+// recording.
 func (m *Machine) CUPTI() (*cupti.Library, error) {
-	if err := m.require(clib.CUPTI, cupti.Symbols()); err != nil {
+	if err := m.checkLibrary(clib.CUPTI, cupti.Symbols()); err != nil {
 		return nil, err
 	}
 	return &cupti.Library{
@@ -29,50 +30,51 @@ func (m *Machine) CUPTI() (*cupti.Library, error) {
 		Start: func() error {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			if m.watched != nil {
+			if m.recording != nil {
 				return errors.New("CUPTI is already running")
 			}
-			m.note("cuptiActivityEnable")
-			m.watched = &watched{known: map[*graph]bool{}}
+			m.logCall("cuptiActivityEnable")
+			m.recording = &recording{known: map[*graph]bool{}}
 			return nil
 		},
 		Stop: func() ([]cupti.Kernel, error) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			if m.watched == nil {
-				return nil, errors.New("CUPTI is stopped, but was not started")
+			if m.recording == nil {
+				return nil, errors.New("CUPTI is not running")
 			}
-			m.note("cuptiActivityDisable")
-			list := m.watched.kernels
-			m.watched = nil
+			m.logCall("cuptiActivityDisable")
+			list := m.recording.kernels
+			m.recording = nil
 			return list, nil
 		},
 	}, nil
 }
 
-// watch records a kernel, or a plan of cuDNN's, that has run since begin.
-func (m *Machine) watch(label string, begin float64) {
+// recordKernel adds an operation that began at time begin and ends now to the recording, if
+// CUPTI would report it: if it is a kernel or a cuDNN plan. label is the operation's label.
+func (m *Machine) recordKernel(label string, begin float64) {
 	name, ok := strings.CutPrefix(label, "cuLaunchKernel ")
 	if !ok {
 		name, ok = strings.CutPrefix(label, "cudnnBackendExecute ")
 	}
-	w := m.watched
-	if !ok || w == nil || w.in != nil && !w.known[w.in] {
+	r := m.recording
+	if !ok || r == nil || r.running != nil && !r.known[r.running] {
 		return
 	}
 	k := cupti.Kernel{Name: name, Start: uint64(1e3 * begin), End: uint64(1e3 * m.clock)}
-	if w.in != nil {
-		k.GraphNode = uint64(len(w.kernels) + 1)
+	if r.running != nil {
+		k.GraphNode = uint64(len(r.kernels) + 1)
 	}
-	w.kernels = append(w.kernels, k)
+	r.kernels = append(r.kernels, k)
 }
 
-// enter records that graph g is running until leave is called.
-func (m *Machine) enter(g *graph) (leave func()) {
-	w := m.watched
-	if w == nil {
+// enterGraph marks g as the running graph until leave is called.
+func (m *Machine) enterGraph(g *graph) (leave func()) {
+	r := m.recording
+	if r == nil {
 		return func() {}
 	}
-	w.in = g
-	return func() { w.in = nil }
+	r.running = g
+	return func() { r.running = nil }
 }

@@ -16,31 +16,32 @@ type dnn struct {
 	m       *Machine
 	handles map[cudnn.Handle]*cuda.Stream
 	all     map[cudnn.Descriptor]*descriptor
-	last    string
-	plans   int
+	last    string // message of the last error
+	plans   int    // number of plans created so far
 }
 
-// descriptor contains the attributes that were set, as bytes.
+// descriptor is an object of cuDNN's backend API, with the attributes that were set.
 type descriptor struct {
 	kind      cudnn.DescriptorType
 	attrs     map[cudnn.Attribute]value
-	finalised bool
+	finalized bool
 	engine    *engine // for engines, engine configurations and plans
 	ops       []*operation
 	plan      string
-	loaded    bool // for plans: it has run once
+	loaded    bool // for plans: has run at least once
 }
 
+// value contains the elements of an attribute, as bytes.
 type value struct {
 	kind cudnn.AttributeType
 	n    int64
 	raw  []byte
 }
 
-// spec describes the values that are valid for an attribute.
-type spec struct {
+// attributeSpec describes the valid values of an attribute.
+type attributeSpec struct {
 	kind     cudnn.AttributeType
-	most     int64
+	most     int64 // maximum number of elements
 	required bool
 	refers   []cudnn.DescriptorType // for descriptors: the valid types
 }
@@ -59,31 +60,36 @@ func elementSize(t cudnn.AttributeType) int64 {
 	return 4
 }
 
-// specs returns the attributes of a type of descriptor.
-func specs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
+// attributeSpecs returns the attributes that a type of descriptor has, or nil if the type is
+// not simulated.
+func attributeSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSpec {
 	tensor := []cudnn.DescriptorType{cudnn.DescTensor}
-	one := func(kind cudnn.AttributeType) spec { return spec{kind: kind, most: 1, required: true} }
-	ref := func(d ...cudnn.DescriptorType) spec {
-		return spec{kind: cudnn.TypeDescriptor, most: 1, required: true, refers: d}
+	one := func(kind cudnn.AttributeType) attributeSpec {
+		return attributeSpec{kind: kind, most: 1, required: true}
 	}
-	list := func(most int64) spec { return spec{kind: cudnn.TypeInt64, most: most, required: true} }
-	optional := func(s spec) spec { s.required = false; return s }
+	ref := func(d ...cudnn.DescriptorType) attributeSpec {
+		return attributeSpec{kind: cudnn.TypeDescriptor, most: 1, required: true, refers: d}
+	}
+	list := func(most int64) attributeSpec {
+		return attributeSpec{kind: cudnn.TypeInt64, most: most, required: true}
+	}
+	optional := func(s attributeSpec) attributeSpec { s.required = false; return s }
 	conv := []cudnn.DescriptorType{cudnn.DescConvolution}
-	convOp := func(alpha, beta, c, a, b, d cudnn.Attribute) map[cudnn.Attribute]spec {
-		return map[cudnn.Attribute]spec{
+	convOp := func(alpha, beta, c, a, b, d cudnn.Attribute) map[cudnn.Attribute]attributeSpec {
+		return map[cudnn.Attribute]attributeSpec{
 			alpha: one(cudnn.TypeFloat), beta: one(cudnn.TypeFloat), c: ref(conv...),
 			a: ref(tensor...), b: ref(tensor...), d: ref(tensor...),
 		}
 	}
 	switch t {
 	case cudnn.DescTensor:
-		return map[cudnn.Attribute]spec{
+		return map[cudnn.Attribute]attributeSpec{
 			cudnn.AttrTensorID: one(cudnn.TypeInt64), cudnn.AttrTensorType: one(cudnn.TypeDataType),
 			cudnn.AttrTensorAlignment: one(cudnn.TypeInt64), cudnn.AttrTensorDims: list(8),
 			cudnn.AttrTensorStrides: list(8), cudnn.AttrTensorVirtual: optional(one(cudnn.TypeBoolean)),
 		}
 	case cudnn.DescConvolution:
-		return map[cudnn.Attribute]spec{
+		return map[cudnn.Attribute]attributeSpec{
 			cudnn.AttrConvSpatialDims: one(cudnn.TypeInt64), cudnn.AttrConvCompType: one(cudnn.TypeDataType),
 			cudnn.AttrConvMode: one(cudnn.TypeConvolutionMode), cudnn.AttrConvPrePaddings: list(3),
 			cudnn.AttrConvPostPaddings: list(3), cudnn.AttrConvDilations: list(3), cudnn.AttrConvStrides: list(3),
@@ -95,69 +101,70 @@ func specs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
 	case cudnn.DescConvFilter:
 		return convOp(cudnn.AttrFilterAlpha, cudnn.AttrFilterBeta, cudnn.AttrFilterConv, cudnn.AttrFilterX, cudnn.AttrFilterDW, cudnn.AttrFilterDY)
 	case cudnn.DescPointwise:
-		return map[cudnn.Attribute]spec{
+		return map[cudnn.Attribute]attributeSpec{
 			cudnn.AttrPointwiseMode: one(cudnn.TypePointwiseMode), cudnn.AttrPointwisePrec: one(cudnn.TypeDataType),
 		}
 	case cudnn.DescPointwiseOp:
-		return map[cudnn.Attribute]spec{
+		return map[cudnn.Attribute]attributeSpec{
 			cudnn.AttrOpPointwise: ref(cudnn.DescPointwise), cudnn.AttrOpX: ref(tensor...),
 			cudnn.AttrOpB: optional(ref(tensor...)), cudnn.AttrOpY: optional(ref(tensor...)),
 			cudnn.AttrOpDX: optional(ref(tensor...)), cudnn.AttrOpDY: optional(ref(tensor...)),
 			cudnn.AttrOpAlpha1: optional(one(cudnn.TypeFloat)), cudnn.AttrOpAlpha2: optional(one(cudnn.TypeFloat)),
 		}
 	case cudnn.DescGenstats:
-		return map[cudnn.Attribute]spec{
+		return map[cudnn.Attribute]attributeSpec{
 			cudnn.AttrGenstatsMode: one(cudnn.TypeGenstatsMode), cudnn.AttrGenstatsPrec: one(cudnn.TypeDataType),
 			cudnn.AttrGenstatsX: ref(tensor...), cudnn.AttrGenstatsSum: ref(tensor...), cudnn.AttrGenstatsSqSum: ref(tensor...),
 		}
 	case cudnn.DescBNBackwardWeights:
-		all := map[cudnn.Attribute]spec{cudnn.AttrBNBackwardPrec: one(cudnn.TypeDataType)}
+		all := map[cudnn.Attribute]attributeSpec{cudnn.AttrBNBackwardPrec: one(cudnn.TypeDataType)}
 		for name := cudnn.AttrBNBackwardMean; name <= cudnn.AttrBNBackwardEqBias; name++ {
 			all[name] = ref(tensor...)
 		}
 		return all
 	}
-	return lateSpecs(t)
+	return graphSpecs(t)
 }
 
-// lateSpecs returns the attributes of descriptors that depend on operations.
-func lateSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
-	one := func(kind cudnn.AttributeType, d ...cudnn.DescriptorType) spec {
-		return spec{kind: kind, most: 1, required: true, refers: d}
+// graphSpecs is attributeSpecs for the descriptors that are created after the operations:
+// graphs, engines, engine configurations, plans and the like.
+func graphSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSpec {
+	one := func(kind cudnn.AttributeType, d ...cudnn.DescriptorType) attributeSpec {
+		return attributeSpec{kind: kind, most: 1, required: true, refers: d}
 	}
 	switch t {
 	case cudnn.DescGraph:
 		ops := one(cudnn.TypeDescriptor, cudnn.DescConvForward, cudnn.DescConvData, cudnn.DescConvFilter, cudnn.DescPointwiseOp, cudnn.DescGenstats, cudnn.DescBNBackwardWeights)
 		ops.most = 64
-		return map[cudnn.Attribute]spec{cudnn.AttrGraphHandle: one(cudnn.TypeHandle), cudnn.AttrGraphOps: ops}
+		return map[cudnn.Attribute]attributeSpec{cudnn.AttrGraphHandle: one(cudnn.TypeHandle), cudnn.AttrGraphOps: ops}
 	case cudnn.DescEngineHeur:
-		return map[cudnn.Attribute]spec{
+		return map[cudnn.Attribute]attributeSpec{
 			cudnn.AttrHeurGraph: one(cudnn.TypeDescriptor, cudnn.DescGraph), cudnn.AttrHeurMode: one(cudnn.TypeHeurMode),
 		}
 	case cudnn.DescPlan:
 		config, text := one(cudnn.TypeDescriptor, cudnn.DescEngineConfig), one(cudnn.TypeChar)
 		config.required, text.required, text.most = false, false, math.MaxInt64 // one of the two is required
-		return map[cudnn.Attribute]spec{
+		return map[cudnn.Attribute]attributeSpec{
 			cudnn.AttrPlanHandle: one(cudnn.TypeHandle), cudnn.AttrPlanConfig: config, cudnn.AttrPlanJSON: text,
 		}
 	case cudnn.DescPack:
 		ids, pointers, workspace := one(cudnn.TypeInt64), one(cudnn.TypeVoidPtr), one(cudnn.TypeVoidPtr)
 		ids.most, pointers.most, workspace.required = 64, 64, false
-		return map[cudnn.Attribute]spec{
+		return map[cudnn.Attribute]attributeSpec{
 			cudnn.AttrPackIDs: ids, cudnn.AttrPackPointers: pointers, cudnn.AttrPackWorkspace: workspace,
 		}
 	case cudnn.DescDeviceProperties:
-		return map[cudnn.Attribute]spec{cudnn.AttrDeviceHandle: one(cudnn.TypeHandle)}
+		return map[cudnn.Attribute]attributeSpec{cudnn.AttrDeviceHandle: one(cudnn.TypeHandle)}
 	case cudnn.DescEngine:
-		return map[cudnn.Attribute]spec{
+		return map[cudnn.Attribute]attributeSpec{
 			cudnn.AttrEngineGraph: one(cudnn.TypeDescriptor, cudnn.DescGraph), cudnn.AttrEngineIndex: one(cudnn.TypeInt64),
 		}
 	case cudnn.DescKnobChoice:
-		return map[cudnn.Attribute]spec{cudnn.AttrKnobType: one(cudnn.TypeKnobType), cudnn.AttrKnobValue: one(cudnn.TypeInt64)}
+		return map[cudnn.Attribute]attributeSpec{cudnn.AttrKnobType: one(cudnn.TypeKnobType), cudnn.AttrKnobValue: one(cudnn.TypeInt64)}
 	case cudnn.DescEngineConfig:
 		knobs := one(cudnn.TypeDescriptor, cudnn.DescKnobChoice)
 		knobs.required, knobs.most = false, 64
-		return map[cudnn.Attribute]spec{
+		return map[cudnn.Attribute]attributeSpec{
 			cudnn.AttrConfigEngine: one(cudnn.TypeDescriptor, cudnn.DescEngine), cudnn.AttrConfigKnobs: knobs,
 		}
 	}
@@ -168,11 +175,11 @@ func lateSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
 func (m *Machine) CUDNN() *cudnn.Library {
 	d := m.dnn
 	l := &cudnn.Library{Path: simulated, Version: func() int { return m.opt.CUDNNVersion }}
-	// locked runs one call at a time, and fails if the device is lost.
+	// locked calls f under the machine's lock, or returns an error status if the device is lost.
 	locked := func(f func() cudnn.Status) cudnn.Status {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if err := m.gate("cudnn", true); err != nil {
+		if err := m.checkCall("cudnn", true); err != nil {
 			d.last = err.Error()
 			if m.lost != nil {
 				return cudnn.ExecutionFailedDriver
@@ -197,7 +204,7 @@ func (m *Machine) CUDNN() *cudnn.Library {
 			n, name := m.handle("cudnn")
 			h = cudnn.Handle(n)
 			d.handles[h] = new(cuda.Stream)
-			m.note("cudnnCreate = %s", name)
+			m.logCall("cudnnCreate = %s", name)
 			return cudnn.Success
 		})
 		return h, asError("cudnnCreate", s)
@@ -205,9 +212,9 @@ func (m *Machine) CUDNN() *cudnn.Library {
 	l.Destroy = func(h cudnn.Handle) error {
 		return asError("cudnnDestroy", locked(func() cudnn.Status {
 			if d.handles[h] == nil {
-				return d.fail(cudnn.BadParam, "no such handle")
+				return d.fail(cudnn.BadParam, "unknown handle")
 			}
-			m.note("cudnnDestroy %s", m.nameOf(uintptr(h)))
+			m.logCall("cudnnDestroy %s", m.handleName(uintptr(h)))
 			delete(d.handles, h)
 			return cudnn.Success
 		}))
@@ -215,16 +222,16 @@ func (m *Machine) CUDNN() *cudnn.Library {
 	l.SetStream = func(h cudnn.Handle, s cuda.Stream) error {
 		return asError("cudnnSetStream", locked(func() cudnn.Status {
 			if d.handles[h] == nil || m.byStream[s] == nil {
-				return d.fail(cudnn.BadParam, "no such handle or stream")
+				return d.fail(cudnn.BadParam, "unknown handle or stream")
 			}
-			m.note("cudnnSetStream %s, %s", m.nameOf(uintptr(h)), m.streamName(s))
+			m.logCall("cudnnSetStream %s, %s", m.handleName(uintptr(h)), m.streamName(s))
 			*d.handles[h] = s
 			return cudnn.Success
 		}))
 	}
 	l.CreateDescriptor = func(t cudnn.DescriptorType) (out cudnn.Descriptor, s cudnn.Status) {
 		s = locked(func() cudnn.Status {
-			if specs(t) == nil || t == cudnn.DescDeviceProperties && m.opt.CUDNNVersion < 90800 {
+			if attributeSpecs(t) == nil || t == cudnn.DescDeviceProperties && m.opt.CUDNNVersion < 90800 {
 				return d.fail(cudnn.NotSupported, "descriptors of type %d are not simulated", t)
 			}
 			n, _ := m.handle("descriptor")
@@ -237,7 +244,7 @@ func (m *Machine) CUDNN() *cudnn.Library {
 	l.DestroyDescriptor = func(x cudnn.Descriptor) cudnn.Status {
 		return locked(func() cudnn.Status {
 			if d.all[x] == nil {
-				return d.fail(cudnn.NullPointer, "no such descriptor")
+				return d.fail(cudnn.NullPointer, "unknown descriptor")
 			}
 			delete(d.all, x)
 			return cudnn.Success
@@ -256,20 +263,22 @@ func (m *Machine) CUDNN() *cudnn.Library {
 	return l
 }
 
+// fail stores the message of an error and returns the status.
 func (d *dnn) fail(s cudnn.Status, format string, args ...any) cudnn.Status {
 	d.last = fmt.Sprintf(format, args...)
 	return s
 }
 
+// set implements cudnnBackendSetAttribute.
 func (d *dnn) set(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, n int64, p unsafe.Pointer) cudnn.Status {
 	desc := d.all[x]
 	if desc == nil || p == nil {
-		return d.fail(cudnn.NullPointer, "attribute %d: no descriptor or no values", name)
+		return d.fail(cudnn.NullPointer, "attribute %d: the descriptor is unknown or there are no values", name)
 	}
-	s, ok := specs(desc.kind)[name]
+	s, ok := attributeSpecs(desc.kind)[name]
 	switch {
-	case desc.finalised:
-		return d.fail(cudnn.BadParam, "attribute %d: the descriptor is finalised", name)
+	case desc.finalized:
+		return d.fail(cudnn.BadParam, "attribute %d: the descriptor is already finalized", name)
 	case !ok:
 		return d.fail(cudnn.BadParam, "descriptors of type %d have no attribute %d", desc.kind, name)
 	case t != s.kind:
@@ -283,11 +292,11 @@ func (d *dnn) set(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeTyp
 			other := d.all[cudnn.Descriptor(binary.LittleEndian.Uint64(raw[8*i:]))]
 			switch {
 			case other == nil:
-				return d.fail(cudnn.NullPointer, "attribute %d: value %d is no descriptor", name, i)
+				return d.fail(cudnn.NullPointer, "attribute %d: value %d is not a descriptor", name, i)
 			case !slices.Contains(s.refers, other.kind):
 				return d.fail(cudnn.WrongDescriptorType, "attribute %d cannot be a descriptor of type %d", name, other.kind)
-			case !other.finalised:
-				return d.fail(cudnn.NotFinalized, "attribute %d: the descriptor is not finalised", name)
+			case !other.finalized:
+				return d.fail(cudnn.NotFinalized, "attribute %d: the descriptor that it refers to is not finalized", name)
 			}
 		}
 	}
@@ -334,15 +343,16 @@ func (d *dnn) ref(desc *descriptor, name cudnn.Attribute) *descriptor {
 	return d.refs(desc, name)[0]
 }
 
+// finalize implements cudnnBackendFinalize.
 func (d *dnn) finalize(x cudnn.Descriptor) cudnn.Status {
 	desc := d.all[x]
 	if desc == nil {
-		return d.fail(cudnn.NullPointer, "no such descriptor")
+		return d.fail(cudnn.NullPointer, "unknown descriptor")
 	}
-	if desc.finalised {
-		return d.fail(cudnn.BadParam, "the descriptor is finalised already")
+	if desc.finalized {
+		return d.fail(cudnn.BadParam, "the descriptor is already finalized")
 	}
-	for name, s := range specs(desc.kind) {
+	for name, s := range attributeSpecs(desc.kind) {
 		if _, ok := desc.attrs[name]; s.required && !ok {
 			return d.fail(cudnn.BadParam, "attribute %d of a descriptor of type %d is not set", name, desc.kind)
 		}
@@ -365,10 +375,10 @@ func (d *dnn) finalize(x cudnn.Descriptor) cudnn.Status {
 		ids := desc.int64s(cudnn.AttrPackIDs)
 		slices.Sort(ids)
 		if len(slices.Compact(ids)) != int(desc.attrs[cudnn.AttrPackPointers].n) {
-			status = d.fail(cudnn.DuplicatedEntries, "the IDs of a pack are not one for each address")
+			status = d.fail(cudnn.DuplicatedEntries, "a pack must have one distinct ID per address")
 		}
 	}
-	desc.finalised = status == cudnn.Success
+	desc.finalized = status == cudnn.Success
 	return status
 }
 
@@ -377,11 +387,11 @@ func (d *dnn) finalizeTensor(desc *descriptor) cudnn.Status {
 	align := desc.int64(cudnn.AttrTensorAlignment)
 	switch {
 	case len(dims) != len(strides):
-		return d.fail(cudnn.BadParam, "a tensor of %d dimensions has %d strides", len(dims), len(strides))
+		return d.fail(cudnn.BadParam, "tensor has %d dimensions but %d strides", len(dims), len(strides))
 	case slices.Min(dims) < 1 || slices.Min(strides) < 0:
-		return d.fail(cudnn.BadParam, "dimensions %v, strides %v", dims, strides)
+		return d.fail(cudnn.BadParam, "invalid dimensions %v or strides %v", dims, strides)
 	case align < 1 || align&(align-1) != 0:
-		return d.fail(cudnn.BadParam, "an alignment of %d is no power of two", align)
+		return d.fail(cudnn.BadParam, "alignment %d is not a power of two", align)
 	}
 	return cudnn.Success
 }
@@ -395,7 +405,7 @@ func (d *dnn) finalizeConvolution(desc *descriptor) cudnn.Status {
 	}
 	switch {
 	case n < 1 || n > 3:
-		return d.fail(cudnn.BadParam, "%d spatial dimensions", n)
+		return d.fail(cudnn.BadParam, "invalid number of spatial dimensions %d: want 1 to 3", n)
 	case slices.Min(desc.int64s(cudnn.AttrConvStrides)) < 1 || slices.Min(desc.int64s(cudnn.AttrConvDilations)) < 1:
 		return d.fail(cudnn.BadParam, "strides and dilations must be at least 1")
 	case desc.int32(cudnn.AttrConvMode) != 1:

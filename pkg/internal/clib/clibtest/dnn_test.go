@@ -112,7 +112,7 @@ func (g *gpu) run(h cudnn.Handle, s cuda.Stream, at map[int64]cuda.Ptr, ops ...c
 	check(g.t, graph.Close())
 }
 
-func near(t *testing.T, what string, got []float32, want []float64) {
+func wantNear(t *testing.T, what string, got []float32, want []float64) {
 	t.Helper()
 	for i, w := range want {
 		if math.Abs(float64(got[i])-w) > 1e-5*(1+math.Abs(w)) { // fp32 sums of some hundred eighths
@@ -152,9 +152,9 @@ func TestConvolutions(t *testing.T) {
 			g.run(h, stream, map[int64]cuda.Ptr{1: dx, 2: at[2], 3: at[3]}, cudnn.ConvBackwardData{Conv: conv, DX: tx, W: tw, DY: ty})
 			g.run(h, stream, map[int64]cuda.Ptr{1: at[1], 2: dw, 3: at[3]}, cudnn.ConvBackwardFilter{Conv: conv, X: tx, DW: tw, DY: ty})
 			g.run(h, stream, at, cudnn.ConvForward{Conv: conv, X: tx, W: tw, Y: ty, Alpha: 2, Beta: 0.5})
-			near(t, "y", g.floats(at[3], len(y)), wantY)
-			near(t, "dx", g.floats(dx, len(x)), wantX)
-			near(t, "dw", g.floats(dw, len(w)), wantW)
+			wantNear(t, "y", g.floats(at[3], len(y)), wantY)
+			wantNear(t, "dx", g.floats(dx, len(x)), wantX)
+			wantNear(t, "dw", g.floats(dw, len(w)), wantW)
 		})
 	}
 }
@@ -206,15 +206,15 @@ func TestStatisticsAndPointwise(t *testing.T) {
 	tx := cudnn.Tensor{ID: 1, Dims: dims}
 	g.run(h, s, map[int64]cuda.Ptr{1: x, 2: sum, 3: square},
 		cudnn.Genstats{X: tx, Sum: cudnn.Tensor{ID: 2, Dims: stats}, SqSum: cudnn.Tensor{ID: 3, Dims: stats}})
-	near(t, "sum", g.floats(sum, 2), []float64{-1, 8})
-	near(t, "square", g.floats(square, 2), []float64{35, 56})
+	wantNear(t, "sum", g.floats(sum, 2), []float64{-1, 8})
+	wantNear(t, "square", g.floats(square, 2), []float64{35, 56})
 	scale, y := g.tensor("scale", []float32{10, 100}), g.alloc("y", 24)
 	g.run(h, s, map[int64]cuda.Ptr{1: x, 2: scale, 3: y},
 		cudnn.Pointwise{Mode: cudnn.PointwiseMul, X: tx, B: cudnn.Tensor{ID: 2, Dims: stats}, Y: cudnn.Tensor{ID: 3, Dims: dims}})
-	near(t, "x·scale", g.floats(y, 6), []float64{10, -200, 30, 400, -50, 600})
+	wantNear(t, "x·scale", g.floats(y, 6), []float64{10, -200, 30, 400, -50, 600})
 	g.run(h, s, map[int64]cuda.Ptr{1: x, 2: y, 3: y},
 		cudnn.Pointwise{Mode: cudnn.PointwiseReLUBack, X: tx, DY: cudnn.Tensor{ID: 2, Dims: dims}, DX: cudnn.Tensor{ID: 3, Dims: dims}})
-	near(t, "gradient", g.floats(y, 6), []float64{10, 0, 30, 400, 0, 600})
+	wantNear(t, "gradient", g.floats(y, 6), []float64{10, 0, 30, 400, 0, 600})
 }
 
 // What is written through strides leaves the gaps alone: the right half of the
@@ -226,7 +226,7 @@ func TestStridesIntoAWiderTensor(t *testing.T) {
 	dims := []int64{1, 2, 1, 2}
 	g.run(h, s, map[int64]cuda.Ptr{1: x, 2: wide.Add(8)},
 		cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: cudnn.Tensor{ID: 1, Dims: dims}, Y: cudnn.Tensor{ID: 2, Dims: dims, Strides: []int64{8, 1, 8, 4}, Align: 8}})
-	near(t, "wide", g.floats(wide, 8), []float64{0, 0, 1, 2, 0, 0, 3, 4})
+	wantNear(t, "wide", g.floats(wide, 8), []float64{0, 0, 1, 2, 0, 0, 3, 4})
 }
 
 func TestPlans(t *testing.T) {
@@ -267,9 +267,9 @@ func TestPlans(t *testing.T) {
 	check(t, err)
 	check(t, g.CUDNN.Run(h, again, pack))
 	check(t, g.Driver.StreamSynchronize(s))
-	near(t, "y", g.floats(y, 4), []float64{0, 2, 3, 0})
+	wantNear(t, "y", g.floats(y, 4), []float64{0, 2, 3, 0})
 	_, err = g.CUDNN.PlanFromJSON(h, `{"damaged`)
-	wants(t, err, "Finalize of plan from text", "the text is no plan")
+	wants(t, err, "Finalize of plan from text", "the text is not a plan")
 	_, err = g.CUDNN.PlanFromJSON(h, strings.Replace(text, "91900", "90100", 1))
 	wants(t, err, "SERIALIZATION_VERSION_MISMATCH (1003)")
 }
@@ -305,7 +305,7 @@ func TestDescriptorsAreChecked(t *testing.T) {
 		"count":       {l.SetAttribute(tensor, cudnn.AttrTensorID, cudnn.TypeInt64, 2, unsafe.Pointer(&[2]int64{})), cudnn.OutOfBound},
 		"null":        {l.SetAttribute(tensor, cudnn.AttrTensorID, cudnn.TypeInt64, 1, nil), cudnn.NullPointer},
 		"missing":     {l.Finalize(tensor), cudnn.BadParam},
-		"unfinalised": {l.SetAttribute(conv, cudnn.AttrForwardX, cudnn.TypeDescriptor, 1, unsafe.Pointer(&tensor)), cudnn.NotFinalized},
+		"unfinalized": {l.SetAttribute(conv, cudnn.AttrForwardX, cudnn.TypeDescriptor, 1, unsafe.Pointer(&tensor)), cudnn.NotFinalized},
 		"no kind":     {func() cudnn.Status { _, s := l.CreateDescriptor(99); return s }(), cudnn.NotSupported},
 	} {
 		if c.got != c.want {
@@ -317,12 +317,12 @@ func TestDescriptorsAreChecked(t *testing.T) {
 		Conv: cudnn.Conv{Pad: []int64{0, 0}}, X: x,
 		W: cudnn.Tensor{ID: 2, Dims: []int64{3, 2, 3, 3}}, Y: cudnn.Tensor{ID: 3, Dims: []int64{1, 3, 4, 4}},
 	})
-	wants(t, err, "cudnnBackendFinalize of forward convolution", "CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH (2008)", "padding [0 0]")
+	wants(t, err, "cudnnBackendFinalize of forward convolution", "CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH (2008)", "paddings [0 0]")
 	_, err = l.NewGraph(h, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: x, B: cudnn.Tensor{ID: 1, Dims: []int64{1, 2, 1, 1}}, Y: cudnn.Tensor{ID: 2, Dims: x.Dims}})
-	wants(t, err, "describe tensor 1: it is described in two ways")
+	wants(t, err, "describe tensor 1: two different descriptions")
 	virtual := cudnn.Tensor{ID: 1, Dims: x.Dims, Virtual: true}
 	_, err = l.NewGraph(h, cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: virtual, Y: cudnn.Tensor{ID: 2, Dims: x.Dims}})
-	wants(t, err, "NOT_SUPPORTED_GRAPH_PATTERN (3001)", "tensor 1 is virtual and nothing makes it")
+	wants(t, err, "NOT_SUPPORTED_GRAPH_PATTERN (3001)", "tensor 1 is virtual and no operation writes it")
 }
 
 func TestExecutionIsChecked(t *testing.T) {
@@ -340,8 +340,8 @@ func TestExecutionIsChecked(t *testing.T) {
 		return g.CUDNN.Run(h, plans[0], pack)
 	}
 	check(t, run(map[int64]cuda.Ptr{1: p, 2: p.Add(16)}))
-	wants(t, run(map[int64]cuda.Ptr{1: p, 2: p.Add(4)}), "BAD_PARAM_MISALIGNED_POINTER (2003)", "tensor 2 at buffer+4 is not at a multiple of 16 bytes")
+	wants(t, run(map[int64]cuda.Ptr{1: p, 2: p.Add(4)}), "BAD_PARAM_MISALIGNED_POINTER (2003)", "tensor 2 at buffer+4 is not aligned to 16 bytes")
 	wants(t, run(map[int64]cuda.Ptr{1: p}), "BAD_PARAM (2000)", "no address for tensor 2")
 	wants(t, run(map[int64]cuda.Ptr{1: p, 2: 0}), "the address of tensor 2 is 0")
-	wants(t, run(map[int64]cuda.Ptr{1: p, 2: p.Add(32)}), "tensor 2: buffer+32 (after its end, it has 32 bytes)")
+	wants(t, run(map[int64]cuda.Ptr{1: p, 2: p.Add(32)}), "tensor 2: buffer+32 (after its end at 32 bytes)")
 }

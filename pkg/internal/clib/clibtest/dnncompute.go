@@ -7,14 +7,15 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// dense contains a tensor's values in fp32, in the order N,(D,)H,W,C.
+// dense contains a tensor's values in fp32, without gaps and in the order N,(D,)H,W,C.
 type dense struct {
 	dims []int64 // N,C,(D,)H,W
 	v    []float32
 }
 
-// walk calls f for each element with its index in dense order and its offset in memory.
-func walk(t *tensor, f func(i int, offset int64)) {
+// forEachElement calls f for each element of t, with its index in the order of dense and its
+// offset in memory, counted in elements.
+func forEachElement(t *tensor, f func(i int, offset int64)) {
 	rank := len(t.Dims)
 	order := []int{0}
 	for a := 2; a < rank; a++ {
@@ -41,6 +42,7 @@ func walk(t *tensor, f func(i int, offset int64)) {
 	}
 }
 
+// count returns the number of elements of a tensor with dimensions dims.
 func count(dims []int64) int64 {
 	n := int64(1)
 	for _, d := range dims {
@@ -49,9 +51,10 @@ func count(dims []int64) int64 {
 	return n
 }
 
+// read converts the tensor t in mem to dense.
 func read(t *tensor, mem []byte) *dense {
 	d := &dense{dims: t.Dims, v: make([]float32, count(t.Dims))}
-	walk(t, func(i int, at int64) {
+	forEachElement(t, func(i int, at int64) {
 		switch t.Type {
 		case cudnn.Float32:
 			d.v[i] = math.Float32frombits(binary.LittleEndian.Uint32(mem[4*at:]))
@@ -64,8 +67,9 @@ func read(t *tensor, mem []byte) *dense {
 	return d
 }
 
+// write converts d to the type and layout of t and stores it in mem.
 func write(t *tensor, mem []byte, d *dense) {
-	walk(t, func(i int, at int64) {
+	forEachElement(t, func(i int, at int64) {
 		switch t.Type {
 		case cudnn.Float32:
 			binary.LittleEndian.PutUint32(mem[4*at:], math.Float32bits(d.v[i]))
@@ -77,8 +81,8 @@ func write(t *tensor, mem []byte, d *dense) {
 	})
 }
 
-// rounded returns d after rounding to a type.
-func rounded(t cudnn.DataType, d *dense) *dense {
+// roundTo rounds the values of d to type t and returns d.
+func roundTo(t cudnn.DataType, d *dense) *dense {
 	for i, v := range d.v {
 		switch t {
 		case cudnn.BFloat16:
@@ -90,14 +94,15 @@ func rounded(t cudnn.DataType, d *dense) *dense {
 	return d
 }
 
-// compute runs the operations of a plan on the memory at the given addresses.
-func (m *Machine) compute(ops []*operation, at map[int64]uint64) error {
+// runOperations computes the operations of a plan. at contains the address of each stored
+// tensor by ID.
+func (m *Machine) runOperations(ops []*operation, at map[int64]uint64) error {
 	virtual := map[int64]*dense{}
 	load := func(t *tensor) (*dense, error) {
 		if t.Virtual {
 			return virtual[t.ID], nil
 		}
-		mem, err := m.memory.span(at[t.ID], t.bytes(), false)
+		mem, err := m.memory.span(at[t.ID], t.extentBytes(), false)
 		if err != nil {
 			return nil, err
 		}
@@ -115,10 +120,10 @@ func (m *Machine) compute(ops []*operation, at map[int64]uint64) error {
 		for i, result := range o.evaluate(in) {
 			t := o.Out[i]
 			if t.Virtual {
-				virtual[t.ID] = rounded(t.Type, result)
+				virtual[t.ID] = roundTo(t.Type, result)
 				continue
 			}
-			mem, err := m.memory.span(at[t.ID], t.bytes(), false)
+			mem, err := m.memory.span(at[t.ID], t.extentBytes(), false)
 			if err != nil {
 				return err
 			}
@@ -133,14 +138,15 @@ func (m *Machine) compute(ops []*operation, at map[int64]uint64) error {
 	return nil
 }
 
+// evaluate computes the outputs of an operation from its inputs.
 func (o *operation) evaluate(in []*dense) []*dense {
 	switch o.Kind {
 	case cudnn.DescPointwiseOp:
-		return []*dense{o.elementwise(in)}
+		return []*dense{o.computePointwise(in)}
 	case cudnn.DescGenstats:
-		return statistics(in[0])
+		return computeStatistics(in[0])
 	case cudnn.DescBNBackwardWeights:
-		return normSums(in)
+		return computeNormSums(in)
 	}
 	out := &dense{dims: o.Out[0].Dims, v: make([]float32, count(o.Out[0].Dims))}
 	switch o.Kind {
@@ -157,8 +163,8 @@ func (o *operation) evaluate(in []*dense) []*dense {
 	return []*dense{out}
 }
 
-// One tap of the three computations: y += x·w, dx += y·w, dw += y·x over the channels. x
-// has C values, y has K values, and w has K rows whose starts are step apart.
+// forward computes y += w·x for one tap of a convolution's filter. x has C values, y has K
+// values, and w has K rows of C values whose starts are step apart.
 func forward(x, w, y []float32, step int) {
 	for k := range y {
 		var sum float32
@@ -169,6 +175,7 @@ func forward(x, w, y []float32, step int) {
 	}
 }
 
+// dataGradient computes x += wᵀ·y for one tap; x and y are gradients. See forward.
 func dataGradient(x, w, y []float32, step int) {
 	for k, g := range y {
 		for c, v := range w[k*step : k*step+len(x)] {
@@ -177,6 +184,7 @@ func dataGradient(x, w, y []float32, step int) {
 	}
 }
 
+// filterGradient computes w += y·xᵀ for one tap; w and y are gradients. See forward.
 func filterGradient(x, w, y []float32, step int) {
 	for k, g := range y {
 		row := w[k*step : k*step+len(x)]
@@ -186,17 +194,18 @@ func filterGradient(x, w, y []float32, step int) {
 	}
 }
 
-// spatial extends dimensions to three, with fill at the front.
-func spatial(v []int64, fill int64) [3]int64 {
+// extendTo3D extends v to three values by repeating fill before them.
+func extendTo3D(v []int64, fill int64) [3]int64 {
 	out := [3]int64{fill, fill, fill}
 	copy(out[3-len(v):], v)
 	return out
 }
 
-// convolve calls tap for every tap of every output point.
+// convolve calls tap for each output point and each tap of the filter whose input point is
+// inside x.
 func (o *operation) convolve(x, w, y *dense, tap func(x, w, y []float32, step int)) {
-	xs, ws, ys := spatial(x.dims[2:], 1), spatial(w.dims[2:], 1), spatial(y.dims[2:], 1)
-	pad, stride, dilation := spatial(o.Pad, 0), spatial(o.Stride, 1), spatial(o.Dilation, 1)
+	xs, ws, ys := extendTo3D(x.dims[2:], 1), extendTo3D(w.dims[2:], 1), extendTo3D(y.dims[2:], 1)
+	pad, stride, dilation := extendTo3D(o.Pad, 0), extendTo3D(o.Stride, 1), extendTo3D(o.Dilation, 1)
 	c, k := x.dims[1], y.dims[1]
 	taps := ws[0] * ws[1] * ws[2]
 	for n := range x.dims[0] {
@@ -221,14 +230,15 @@ func (o *operation) convolve(x, w, y *dense, tap func(x, w, y []float32, step in
 	}
 }
 
-func (o *operation) elementwise(in []*dense) *dense {
+// computePointwise computes a pointwise operation. Dimensions of 1 are repeated.
+func (o *operation) computePointwise(in []*dense) *dense {
 	out := o.Out[0]
 	result := &dense{dims: out.Dims, v: make([]float32, count(out.Dims))}
 	second := 0
 	if len(in) > 1 {
 		second = 1
 	}
-	first, other := spread(in[0], out.Dims), spread(in[second], out.Dims)
+	first, other := broadcastIndex(in[0], out.Dims), broadcastIndex(in[second], out.Dims)
 	for i := range result.v {
 		a, b := in[0].v[first(i)], in[second].v[other(i)]
 		switch o.Mode {
@@ -249,9 +259,9 @@ func (o *operation) elementwise(in []*dense) *dense {
 	return result
 }
 
-// spread returns a function that maps index i of a tensor with dims to the index of the
-// value in d that is repeated there.
-func spread(d *dense, dims []int64) func(i int) int {
+// broadcastIndex returns a function that maps index i of a tensor with dimensions dims to the
+// index of the value in d that is repeated at i. Both indexes are in the order of dense.
+func broadcastIndex(d *dense, dims []int64) func(i int) int {
 	order := []int{0}
 	for a := 2; a < len(dims); a++ {
 		order = append(order, a)
@@ -272,7 +282,8 @@ func spread(d *dense, dims []int64) func(i int) int {
 	}
 }
 
-func statistics(x *dense) []*dense {
+// computeStatistics returns Σ x and Σ x² per channel.
+func computeStatistics(x *dense) []*dense {
 	c := x.dims[1]
 	dims := make([]int64, len(x.dims))
 	for i := range dims {

@@ -12,29 +12,29 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// engine is one of the simulated engines for a graph. All of them compute the same result.
-// They differ in time and workspace, and in whether they work.
+// engine is one of the simulated engines for a graph. All engines compute the same result.
+// They differ in time and workspace, and some of them do not support the graph.
 type engine struct {
 	Index     int64
 	workspace int64
-	cost      float64 // microseconds
-	status    cudnn.Status
+	cost      float64      // microseconds
+	status    cudnn.Status // of creating a plan
 	notes     []int32
-	behaviour []int32
-	tile      int64 // the value of its only knob
+	behavior  []int32
+	tile      int64 // the value of its only knob, the tile size
 }
 
 // fastEngine is the number of the fastest engine.
 const fastEngine = 1
 
-// spoil writes a wrong number into the result of an operation on volumes. Engines with
-// different numbers write different ones.
-func (d *dnn) spoil(engine int64, o *operation, at map[int64]uint64) error {
+// corruptOutput overwrites one element of the result if the operation is on volumes. The
+// value that it writes depends on the engine's number.
+func (d *dnn) corruptOutput(engine int64, o *operation, at map[int64]uint64) error {
 	for _, t := range o.Out {
 		if len(t.Dims) != 5 {
 			continue
 		}
-		b, err := d.m.memory.span(at[t.ID], t.bytes(), false)
+		b, err := d.m.memory.span(at[t.ID], t.extentBytes(), false)
 		if err != nil {
 			return err
 		}
@@ -50,16 +50,16 @@ const firstExecution = 5000
 // tileKnob is CUDNN_KNOB_TYPE_TILE_SIZE.
 const tileKnob = 2
 
-// engines returns the engines that a heuristic suggests. The fastest is not the first, one
-// is not supported, one cannot be compiled, and one is not deterministic. Modes A and B
-// suggest engine 1 with different tiles.
-func engines(mode cudnn.HeurMode) []engine {
+// suggestedEngines returns the engines that a heuristic suggests. The fastest engine is not
+// the first, one is not supported, one cannot be compiled, and one is not deterministic.
+// Modes A and B suggest engine 1 with different tiles.
+func suggestedEngines(mode cudnn.HeurMode) []engine {
 	plain := engine{Index: 0, cost: 10, notes: []int32{cudnn.NoteTensorCore}}
 	fast := engine{Index: fastEngine, cost: 5, workspace: 4096, notes: []int32{cudnn.NoteTensorCore}}
 	refused := engine{Index: 2, cost: 1, status: cudnn.NotSupported}
 	atomic := engine{Index: 3, cost: 7, workspace: 512, notes: []int32{cudnn.NoteNondeterministic}}
 	fallback := engine{Index: 40, cost: 50}
-	compiled := engine{Index: 41, cost: 2, status: cudnn.CompilationFailed, behaviour: []int32{cudnn.NoteRuntimeCompilation}}
+	compiled := engine{Index: 41, cost: 2, status: cudnn.CompilationFailed, behavior: []int32{cudnn.NoteRuntimeCompilation}}
 	switch mode {
 	case cudnn.HeurA, cudnn.HeurInstant:
 		return []engine{plain, refused, fast}
@@ -72,10 +72,10 @@ func engines(mode cudnn.HeurMode) []engine {
 	return nil
 }
 
-// engineOf returns the engine with the given number, or nil.
-func engineOf(index int64) *engine {
+// findEngine returns the engine with the given number, or nil if there is none.
+func findEngine(index int64) *engine {
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback} {
-		for _, e := range engines(mode) {
+		for _, e := range suggestedEngines(mode) {
 			if e.Index == index {
 				return &e
 			}
@@ -84,21 +84,22 @@ func engineOf(index int64) *engine {
 	return nil
 }
 
-// saved is the text form of a plan.
-type saved struct {
+// savedPlan is the JSON form of a plan.
+type savedPlan struct {
 	Version    int
 	Engine     int64
 	Operations []*operation
 }
 
+// get implements cudnnBackendGetAttribute.
 func (d *dnn) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
 	desc := d.all[x]
 	if desc == nil || got == nil {
-		return d.fail(cudnn.NullPointer, "attribute %d: no descriptor or no count", name)
+		return d.fail(cudnn.NullPointer, "attribute %d: the descriptor is unknown or there is no address for the count", name)
 	}
 	// Descriptors that a heuristic has filled are finalized already.
-	if !desc.finalised && desc.engine == nil {
-		return d.fail(cudnn.NotFinalized, "attribute %d of a descriptor that is not finalised", name)
+	if !desc.finalized && desc.engine == nil {
+		return d.fail(cudnn.NotFinalized, "attribute %d: the descriptor is not finalized", name)
 	}
 	out := func(kind cudnn.AttributeType, raw []byte) cudnn.Status {
 		if t != kind {
@@ -113,20 +114,20 @@ func (d *dnn) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeTyp
 	}
 	switch {
 	case desc.kind == cudnn.DescEngineHeur && name == cudnn.AttrHeurResults:
-		return d.suggest(desc, t, want, got, p)
+		return d.fillConfigs(desc, t, want, got, p)
 	case desc.kind == cudnn.DescEngineConfig && name == cudnn.AttrConfigEngine && t == cudnn.TypeDescriptor && p != nil:
 		e := d.all[*(*cudnn.Descriptor)(p)]
 		if e == nil || e.kind != cudnn.DescEngine {
-			return d.fail(cudnn.WrongDescriptorType, "attribute %d wants an engine to write to", name)
+			return d.fail(cudnn.WrongDescriptorType, "attribute %d: the result must be written to an engine descriptor", name)
 		}
-		e.engine, e.finalised, *got = desc.engine, true, 1
+		e.engine, e.finalized, *got = desc.engine, true, 1
 		return cudnn.Success
 	case desc.kind == cudnn.DescEngineConfig && name == cudnn.AttrConfigKnobs && t == cudnn.TypeDescriptor && want > 0 && p != nil:
 		k := d.all[*(*cudnn.Descriptor)(p)]
 		if k == nil || k.kind != cudnn.DescKnobChoice {
-			return d.fail(cudnn.WrongDescriptorType, "attribute %d wants knobs to write to", name)
+			return d.fail(cudnn.WrongDescriptorType, "attribute %d: the result must be written to knob choice descriptors", name)
 		}
-		k.engine, k.finalised, *got = desc.engine, true, 1
+		k.engine, k.finalized, *got = desc.engine, true, 1
 		return cudnn.Success
 	case desc.kind == cudnn.DescKnobChoice && name == cudnn.AttrKnobType:
 		return out(cudnn.TypeKnobType, int32Bytes([]int32{tileKnob}))
@@ -137,7 +138,7 @@ func (d *dnn) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeTyp
 	case desc.kind == cudnn.DescEngine && name == cudnn.AttrEngineNumerical:
 		return out(cudnn.TypeNumericalNote, int32Bytes(desc.engine.notes))
 	case desc.kind == cudnn.DescEngine && name == cudnn.AttrEngineBehavior:
-		return out(cudnn.TypeBehaviorNote, int32Bytes(desc.engine.behaviour))
+		return out(cudnn.TypeBehaviorNote, int32Bytes(desc.engine.behavior))
 	case desc.kind == cudnn.DescPlan && name == cudnn.AttrPlanWorkspace:
 		return out(cudnn.TypeInt64, binary.LittleEndian.AppendUint64(nil, uint64(desc.engine.workspace)))
 	case desc.kind == cudnn.DescDeviceProperties && name == cudnn.AttrDeviceJSON:
@@ -147,7 +148,7 @@ func (d *dnn) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeTyp
 		}
 		return out(cudnn.TypeChar, text)
 	case desc.kind == cudnn.DescPlan && name == cudnn.AttrPlanJSON:
-		text, err := json.Marshal(saved{d.m.opt.CUDNNVersion, desc.engine.Index, desc.ops})
+		text, err := json.Marshal(savedPlan{d.m.opt.CUDNNVersion, desc.engine.Index, desc.ops})
 		if err != nil {
 			return d.fail(cudnn.InternalError, "%v", err)
 		}
@@ -164,13 +165,14 @@ func int32Bytes(v []int32) []byte {
 	return raw
 }
 
-// suggest fills the engine configurations that the caller has created.
-func (d *dnn) suggest(heur *descriptor, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
+// fillConfigs writes the suggested engines to the engine configurations that the caller has
+// created, and their number to got.
+func (d *dnn) fillConfigs(heur *descriptor, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
 	if t != cudnn.TypeDescriptor {
-		return d.fail(cudnn.WrongAttributeType, "results are descriptors")
+		return d.fail(cudnn.WrongAttributeType, "the results of a heuristic are descriptors, not values of type %d", t)
 	}
 	g := d.ref(heur, cudnn.AttrHeurGraph)
-	list := engines(cudnn.HeurMode(heur.int32(cudnn.AttrHeurMode)))
+	list := suggestedEngines(cudnn.HeurMode(heur.int32(cudnn.AttrHeurMode)))
 	if want == 0 || p == nil {
 		*got = int64(len(list))
 		return cudnn.Success
@@ -180,9 +182,9 @@ func (d *dnn) suggest(heur *descriptor, t cudnn.AttributeType, want int64, got *
 	for i := range n {
 		c := d.all[configs[i]]
 		if c == nil || c.kind != cudnn.DescEngineConfig {
-			return d.fail(cudnn.WrongDescriptorType, "result %d is no engine configuration", i)
+			return d.fail(cudnn.WrongDescriptorType, "result %d is not an engine configuration", i)
 		}
-		c.engine, c.ops, c.finalised = &list[i], g.ops, true
+		c.engine, c.ops, c.finalized = &list[i], g.ops, true
 	}
 	*got = int64(n)
 	return cudnn.Success
@@ -190,8 +192,8 @@ func (d *dnn) suggest(heur *descriptor, t cudnn.AttributeType, want int64, got *
 
 // finalizeConfig sets the engine of a configuration from its number and tile.
 func (d *dnn) finalizeConfig(desc *descriptor) cudnn.Status {
-	named := d.ref(desc, cudnn.AttrConfigEngine)
-	index, tile := named.int64(cudnn.AttrEngineIndex), int64(0)
+	choice := d.ref(desc, cudnn.AttrConfigEngine)
+	index, tile := choice.int64(cudnn.AttrEngineIndex), int64(0)
 	if _, ok := desc.attrs[cudnn.AttrConfigKnobs]; ok {
 		for _, k := range d.refs(desc, cudnn.AttrConfigKnobs) {
 			if k.int32(cudnn.AttrKnobType) != tileKnob {
@@ -201,40 +203,40 @@ func (d *dnn) finalizeConfig(desc *descriptor) cudnn.Status {
 		}
 	}
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback} {
-		for _, e := range engines(mode) {
+		for _, e := range suggestedEngines(mode) {
 			if e.Index == index && e.tile == tile {
-				desc.engine, desc.ops = &e, d.ref(named, cudnn.AttrEngineGraph).ops
+				desc.engine, desc.ops = &e, d.ref(choice, cudnn.AttrEngineGraph).ops
 				return cudnn.Success
 			}
 		}
 	}
-	return d.fail(cudnn.NotSupported, "there is no engine %d with tile %d", index, tile)
+	return d.fail(cudnn.NotSupported, "no engine %d with tile %d", index, tile)
 }
 
 func (d *dnn) finalizePlan(desc *descriptor) cudnn.Status {
 	if config := d.ref(desc, cudnn.AttrPlanConfig); config != nil {
 		desc.engine, desc.ops = config.engine, config.ops
 	} else if text, ok := desc.attrs[cudnn.AttrPlanJSON]; ok {
-		var s saved
-		if err := json.Unmarshal(text.raw, &s); err != nil || len(s.Operations) == 0 || engineOf(s.Engine) == nil {
-			return d.fail(cudnn.BadParam, "the text is no plan")
+		var s savedPlan
+		if err := json.Unmarshal(text.raw, &s); err != nil || len(s.Operations) == 0 || findEngine(s.Engine) == nil {
+			return d.fail(cudnn.BadParam, "the text is not a plan")
 		}
 		if s.Version != d.m.opt.CUDNNVersion {
 			return d.fail(1003, "the text was written by version %s", cudnn.VersionText(s.Version))
 		}
-		desc.engine, desc.ops = engineOf(s.Engine), s.Operations
+		desc.engine, desc.ops = findEngine(s.Engine), s.Operations
 	} else {
-		return d.fail(cudnn.BadParam, "a plan needs an engine configuration or a text")
+		return d.fail(cudnn.BadParam, "a plan needs an engine configuration or a JSON text")
 	}
 	if desc.engine.status != cudnn.Success {
-		return d.fail(desc.engine.status, "engine %d does not run this graph here", desc.engine.Index)
+		return d.fail(desc.engine.status, "engine %d does not support this graph", desc.engine.Index)
 	}
-	if d.m.opt.Gaps == GapsRefused && slices.ContainsFunc(operands(desc.ops), (*tensor).gaps) {
+	if d.m.opt.Gaps == GapsRefused && slices.ContainsFunc(storedTensors(desc.ops), (*tensor).hasGaps) {
 		return d.fail(cudnn.NotSupported, "engine %d does not support tensors with gaps", desc.engine.Index)
 	}
 	d.plans++
 	desc.plan = fmt.Sprintf("plan#%d", d.plans)
-	d.m.note("cudnn plan: engine %d of %s = %s", desc.engine.Index, describeOps(desc.ops), desc.plan)
+	d.m.logCall("cudnn plan: engine %d of %s = %s", desc.engine.Index, describeOps(desc.ops), desc.plan)
 	return cudnn.Success
 }
 
@@ -246,16 +248,17 @@ func describeOps(ops []*operation) string {
 	return strings.Join(words, ", ")
 }
 
-// execute checks a pack against a plan and enqueues the plan's operations.
+// execute implements cudnnBackendExecute. It checks that the pack has valid addresses for
+// all tensors of the plan, and enqueues the plan's operations.
 func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.Status {
 	plan, pack, s := d.all[planned], d.all[packed], d.handles[h]
 	switch {
 	case plan == nil || pack == nil || s == nil:
-		return d.fail(cudnn.NullPointer, "no such handle, plan or pack")
+		return d.fail(cudnn.NullPointer, "unknown handle, plan or pack")
 	case plan.kind != cudnn.DescPlan || pack.kind != cudnn.DescPack:
-		return d.fail(cudnn.WrongDescriptorType, "types %d and %d are no plan and pack", plan.kind, pack.kind)
-	case !plan.finalised || !pack.finalised:
-		return d.fail(cudnn.NotFinalized, "the plan or the pack is not finalised")
+		return d.fail(cudnn.WrongDescriptorType, "got descriptors of types %d and %d, want a plan and a pack", plan.kind, pack.kind)
+	case !plan.finalized || !pack.finalized:
+		return d.fail(cudnn.NotFinalized, "the plan or the pack is not finalized")
 	}
 	at := map[int64]uint64{}
 	pointers := pack.attrs[cudnn.AttrPackPointers].raw
@@ -263,7 +266,7 @@ func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.St
 		at[id] = binary.LittleEndian.Uint64(pointers[8*i:])
 	}
 	var words []string
-	for _, t := range operands(plan.ops) {
+	for _, t := range storedTensors(plan.ops) {
 		p, ok := at[t.ID]
 		switch {
 		case !ok:
@@ -271,20 +274,20 @@ func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.St
 		case p == 0:
 			return d.fail(cudnn.NullPointer, "the address of tensor %d is 0", t.ID)
 		case p%uint64(t.Align) != 0:
-			return d.fail(cudnn.MisalignedPointer, "tensor %d at %s is not at a multiple of %d bytes", t.ID, d.m.memory.describe(p), t.Align)
+			return d.fail(cudnn.MisalignedPointer, "tensor %d at %s is not aligned to %d bytes", t.ID, d.m.memory.describe(p), t.Align)
 		}
-		if _, err := d.m.memory.span(p, t.bytes(), false); err != nil {
+		if _, err := d.m.memory.span(p, t.extentBytes(), false); err != nil {
 			return d.fail(cudnn.ExecutionFailedDriver, "tensor %d: %v", t.ID, err)
 		}
 		words = append(words, fmt.Sprintf("%d=%s", t.ID, d.m.memory.describe(p)))
 	}
-	if status := d.workspace(plan, pack); status != cudnn.Success {
+	if status := d.checkWorkspace(plan, pack); status != cudnn.Success {
 		return status
 	}
-	d.m.note("cudnnBackendExecute %s %s: %s", plan.plan, d.m.streamName(*s), strings.Join(words, " "))
+	d.m.logCall("cudnnBackendExecute %s %s: %s", plan.plan, d.m.streamName(*s), strings.Join(words, " "))
 	ops, label := slices.Clone(plan.ops), "cudnnBackendExecute "+plan.plan
 	cost := plan.engine.cost
-	if d.m.opt.Gaps == GapsSlow && slices.ContainsFunc(operands(ops), (*tensor).gaps) {
+	if d.m.opt.Gaps == GapsSlow && slices.ContainsFunc(storedTensors(ops), (*tensor).hasGaps) {
 		cost *= 100
 	}
 	if !plan.loaded {
@@ -293,15 +296,15 @@ func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.St
 		plan.loaded = true
 		cost += firstExecution
 	}
-	err := d.m.enqueue("cudnnBackendExecute", *s, &op{label: label, cost: cost, run: func() error {
+	err := d.m.enqueue("cudnnBackendExecute", *s, &streamOp{label: label, cost: cost, run: func() error {
 		if d.m.opt.Shallow {
 			return nil
 		}
-		if err := d.m.compute(ops, at); err != nil {
-			return fail(label, cuda.ErrorIllegalAddress, "%v", err)
+		if err := d.m.runOperations(ops, at); err != nil {
+			return newError(label, cuda.ErrorIllegalAddress, "%v", err)
 		}
 		if d.m.opt.WrongVolumes == WrongFastest && plan.engine.Index == fastEngine || d.m.opt.WrongVolumes == WrongAll {
-			return d.spoil(plan.engine.Index, ops[len(ops)-1], at)
+			return d.corruptOutput(plan.engine.Index, ops[len(ops)-1], at)
 		}
 		return nil
 	}})
@@ -311,7 +314,8 @@ func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.St
 	return cudnn.Success
 }
 
-func (d *dnn) workspace(plan, pack *descriptor) cudnn.Status {
+// checkWorkspace checks that the pack has the workspace that the plan needs.
+func (d *dnn) checkWorkspace(plan, pack *descriptor) cudnn.Status {
 	need := plan.engine.workspace
 	if need == 0 {
 		return cudnn.Success
@@ -321,7 +325,7 @@ func (d *dnn) workspace(plan, pack *descriptor) cudnn.Status {
 		p = binary.LittleEndian.Uint64(w.raw)
 	}
 	if p == 0 {
-		return d.fail(cudnn.NullPointer, "%s needs a workspace of %d bytes, the pack has none", plan.plan, need)
+		return d.fail(cudnn.NullPointer, "%s needs a workspace of %d bytes, but the pack has no workspace", plan.plan, need)
 	}
 	if _, err := d.m.memory.span(p, need, false); err != nil {
 		return d.fail(cudnn.ExecutionFailedDriver, "workspace of %d bytes: %v", need, err)

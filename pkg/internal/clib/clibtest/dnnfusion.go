@@ -6,34 +6,33 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// pattern returns an error status for graphs that cuDNN has no engine for. It accepts the
-// graphs in the section on specialized engines of cuDNN's developer guide, with the
-// restrictions listed there, and operations that run-time compilation can append to an
-// operation.
-func (d *dnn) pattern(ops []*operation) cudnn.Status {
-	conv := slices.IndexFunc(ops, func(o *operation) bool { return o.convolution() })
+// checkPattern returns an error status if cuDNN has no engine for the graph ops. It accepts
+// the graphs in the section on specialized engines of cuDNN's developer guide, with the
+// restrictions listed there, and any operation followed by operations that run-time
+// compilation can append.
+func (d *dnn) checkPattern(ops []*operation) cudnn.Status {
+	conv := slices.IndexFunc(ops, func(o *operation) bool { return o.isConvolution() })
 	sums := slices.ContainsFunc(ops, func(o *operation) bool { return o.Kind == cudnn.DescBNBackwardWeights })
 	switch {
 	case sums:
-		return d.gradientSums(ops)
+		return d.checkGradientSums(ops)
 	case conv > 0:
-		return d.prologue(ops, conv)
+		return d.checkPrologue(ops, conv)
 	}
 	for i, o := range ops {
 		if i > 0 && o.Kind != cudnn.DescPointwiseOp && o.Kind != cudnn.DescGenstats {
-			return d.fail(cudnn.GraphNotSupported, "%v after another operation", o)
+			return d.fail(cudnn.GraphNotSupported, "%v cannot follow another operation", o)
 		}
 	}
 	return cudnn.Success
 }
 
-func (o *operation) convolution() bool {
+func (o *operation) isConvolution() bool {
 	return o.Kind == cudnn.DescConvForward || o.Kind == cudnn.DescConvData || o.Kind == cudnn.DescConvFilter
 }
 
-// kinds returns the kinds of a graph's operations; a pointwise operation's kind is its
-// mode.
-func kinds(ops []*operation) []any {
+// opKinds returns the kind of each operation, or its mode if it is a pointwise operation.
+func opKinds(ops []*operation) []any {
 	var list []any
 	for _, o := range ops {
 		if o.Kind == cudnn.DescPointwiseOp {
@@ -52,10 +51,11 @@ func (d *dnn) fusesNorms() bool {
 	return c[0] >= 8 && c != [2]int{8, 9}
 }
 
-// prologue checks a graph with operations before a convolution: ConvBNfprop and
-// ConvBNwgrad. From compute capability 9.0 on, the graph must be complete: scale, bias,
-// ReLU, convolution, and in the forward pass the statistics.
-func (d *dnn) prologue(ops []*operation, conv int) cudnn.Status {
+// checkPrologue checks a graph with operations before a convolution, which must be ConvBNfprop
+// or ConvBNwgrad. conv is the index of the convolution. Since compute capability 9.0, the
+// graph must be complete: scale, bias, ReLU, convolution, and in the forward pass the
+// statistics.
+func (d *dnn) checkPrologue(ops []*operation, conv int) cudnn.Status {
 	o := ops[conv]
 	want := []any{cudnn.PointwiseMul, cudnn.PointwiseAdd, cudnn.PointwiseReLU, o.Kind}
 	if o.Kind == cudnn.DescConvForward {
@@ -63,11 +63,11 @@ func (d *dnn) prologue(ops []*operation, conv int) cudnn.Status {
 	}
 	switch {
 	case !d.fusesNorms():
-		return d.fail(cudnn.GraphNotSupported, "compute capability %v has no convolution behind a batch norm", d.m.opt.Capability)
-	case o.Kind == cudnn.DescConvData || !slices.Equal(kinds(ops), want):
-		return d.fail(cudnn.GraphNotSupported, "%s: of convolutions behind other operations only the whole patterns ConvBNfprop and ConvBNwgrad are there", describeOps(ops))
+		return d.fail(cudnn.GraphNotSupported, "compute capability %v has no convolution after a batch norm", d.m.opt.Capability)
+	case o.Kind == cudnn.DescConvData || !slices.Equal(opKinds(ops), want):
+		return d.fail(cudnn.GraphNotSupported, "%s: a convolution after other operations must have the complete pattern ConvBNfprop or ConvBNwgrad", describeOps(ops))
 	case o.In[0].ID != ops[2].Out[0].ID || ops[2].In[0].ID != ops[1].Out[0].ID || ops[1].In[0].ID != ops[0].Out[0].ID:
-		return d.fail(cudnn.GraphNotSupported, "%s: not one behind the other", describeOps(ops))
+		return d.fail(cudnn.GraphNotSupported, "%s: each operation must read the output of the one before it", describeOps(ops))
 	}
 	for _, p := range ops[:3] {
 		if !p.Out[0].Virtual {
@@ -82,20 +82,21 @@ func (d *dnn) prologue(ops []*operation, conv int) cudnn.Status {
 			return d.fail(cudnn.GraphNotSupported, "%v is virtual", o.Out[0])
 		}
 	}
-	return d.halves(half, x.Dims[1], scale, bias)
+	return d.checkHalfTensors(half, x.Dims[1], scale, bias)
 }
 
-// halves checks that the tensors in list are fp16, packed channels-last, aligned and have
-// four dimensions, and that each vector has c elements.
-func (d *dnn) halves(list []*tensor, c int64, vectors ...*tensor) cudnn.Status {
+// checkHalfTensors checks that the tensors in list are fp16, four-dimensional, packed
+// channels-last and aligned to 16 bytes, and that each of vectors has one element for each of
+// c channels.
+func (d *dnn) checkHalfTensors(list []*tensor, c int64, vectors ...*tensor) cudnn.Status {
 	for _, t := range list {
 		switch {
 		case t.Type != cudnn.Float16:
 			return d.fail(cudnn.TypeNotSupported, "%v is not fp16", t)
 		case len(t.Dims) != 4:
-			return d.fail(cudnn.ShapeNotSupported, "%v has not four dimensions", t)
+			return d.fail(cudnn.ShapeNotSupported, "%v does not have four dimensions", t)
 		case !slices.Equal(t.Strides, cudnn.ChannelsLast(t.Dims)):
-			return d.fail(cudnn.LayoutNotSupported, "%v with strides %v is not packed, channels last", t, t.Strides)
+			return d.fail(cudnn.LayoutNotSupported, "%v with strides %v is not packed channels-last", t, t.Strides)
 		}
 	}
 	for _, t := range list {
@@ -105,25 +106,26 @@ func (d *dnn) halves(list []*tensor, c int64, vectors ...*tensor) cudnn.Status {
 	}
 	for _, t := range vectors {
 		if !slices.Equal(t.Dims, []int64{1, c, 1, 1}) {
-			return d.fail(cudnn.ShapeNotSupported, "%v is not a number for each of %d channels", t, c)
+			return d.fail(cudnn.ShapeNotSupported, "%v does not have one element for each of %d channels", t, c)
 		}
 	}
 	return cudnn.Success
 }
 
-// gradientSums checks a graph of DgradDreluBNBwdWeight.
-func (d *dnn) gradientSums(ops []*operation) cudnn.Status {
+// checkGradientSums checks a graph with the gradient of a batch norm's parameters, which must
+// have the pattern DgradDreluBNBwdWeight.
+func (d *dnn) checkGradientSums(ops []*operation) cudnn.Status {
 	want := []any{
 		cudnn.DescConvData, cudnn.PointwiseSub, cudnn.PointwiseMul, cudnn.PointwiseMul, cudnn.PointwiseAdd,
 		cudnn.PointwiseReLUBack, cudnn.DescBNBackwardWeights,
 	}
 	switch {
 	case !d.fusesNorms() || d.m.opt.Capability[0] > 9:
-		return d.fail(cudnn.GraphNotSupported, "compute capability %v has no data gradient with the sums of a batch norm's", d.m.opt.Capability)
+		return d.fail(cudnn.GraphNotSupported, "compute capability %v has no data gradient with the gradient sums of a batch norm", d.m.opt.Capability)
 	case d.m.opt.CUDNNVersion < 90800:
-		return d.fail(cudnn.GraphNotSupported, "version %s has no such graph", cudnn.VersionText(d.m.opt.CUDNNVersion))
-	case !slices.Equal(kinds(ops), want):
-		return d.fail(cudnn.GraphNotSupported, "%s: not the pattern DgradDreluBNBwdWeight", describeOps(ops))
+		return d.fail(cudnn.GraphNotSupported, "version %s does not support DgradDreluBNBwdWeight", cudnn.VersionText(d.m.opt.CUDNNVersion))
+	case !slices.Equal(opKinds(ops), want):
+		return d.fail(cudnn.GraphNotSupported, "%s: want the pattern DgradDreluBNBwdWeight", describeOps(ops))
 	}
 	conv, normed, back, sums := ops[0], ops[4], ops[5], ops[6]
 	for _, o := range ops[:5] {
@@ -135,7 +137,7 @@ func (d *dnn) gradientSums(ops []*operation) cudnn.Status {
 	chain := back.In[0].ID == normed.Out[0].ID && back.In[1].ID == conv.Out[0].ID && sums.In[4].ID == back.Out[0].ID &&
 		ops[1].In[0].ID == x.ID && ops[1].In[1].ID == mean.ID && ops[2].In[1].ID == invstd.ID && ops[3].In[1].ID == scale.ID
 	if !chain || back.Out[0].Virtual {
-		return d.fail(cudnn.GraphNotSupported, "%s: not one behind the other", describeOps(ops))
+		return d.fail(cudnn.GraphNotSupported, "%s: each operation must read the output of the one before it", describeOps(ops))
 	}
 	vectors := append([]*tensor{mean, invstd, scale, normed.In[1]}, sums.Out...)
 	for _, t := range vectors {
@@ -143,30 +145,31 @@ func (d *dnn) gradientSums(ops []*operation) cudnn.Status {
 			return d.fail(cudnn.TypeNotSupported, "%v is not fp32", t)
 		}
 	}
-	return d.halves([]*tensor{conv.In[0], conv.In[1], x, back.Out[0]}, x.Dims[1], vectors...)
+	return d.checkHalfTensors([]*tensor{conv.In[0], conv.In[1], x, back.Out[0]}, x.Dims[1], vectors...)
 }
 
-// normSums returns the operation for the gradient of a batch norm's parameters from its
-// descriptor.
-func (d *dnn) normSums(desc *descriptor) (*operation, cudnn.Status) {
+// newNormSums reads the operation that computes the gradient of a batch norm's parameters
+// from its descriptor.
+func (d *dnn) newNormSums(desc *descriptor) (*operation, cudnn.Status) {
 	o := &operation{Kind: desc.kind}
 	for _, name := range []cudnn.Attribute{cudnn.AttrBNBackwardX, cudnn.AttrBNBackwardMean, cudnn.AttrBNBackwardInvStd, cudnn.AttrBNBackwardScale, cudnn.AttrBNBackwardDY} {
-		o.In = append(o.In, d.tensor(desc, name))
+		o.In = append(o.In, d.readTensor(desc, name))
 	}
 	for _, name := range []cudnn.Attribute{cudnn.AttrBNBackwardDScale, cudnn.AttrBNBackwardDBias, cudnn.AttrBNBackwardEqDY, cudnn.AttrBNBackwardEqX, cudnn.AttrBNBackwardEqBias} {
-		o.Out = append(o.Out, d.tensor(desc, name))
+		o.Out = append(o.Out, d.readTensor(desc, name))
 	}
 	x, dy := o.In[0], o.In[4]
 	if !slices.Equal(x.Dims, dy.Dims) {
-		return nil, d.fail(cudnn.ShapeMismatch, "%v and its gradient %v", x, dy)
+		return nil, d.fail(cudnn.ShapeMismatch, "%v and its gradient %v have different dimensions", x, dy)
 	}
-	return o, d.types(o)
+	return o, d.checkTypes(o)
 }
 
-// normSums computes the sums of a batch norm's gradient dy over all dimensions but the
-// channels (Ioffe and Szegedy, Batch Normalization, 2015, arXiv:1502.03167, section 3), and
-// the factors of the gradient of its input: eqDY·dy + eqX·x + eqBias.
-func normSums(in []*dense) []*dense {
+// computeNormSums computes the gradients of a batch norm's scale and bias, which are sums over
+// all dimensions but the channels (Ioffe and Szegedy, Batch Normalization, 2015,
+// arXiv:1502.03167, section 3). It also computes the factors of the gradient of the batch
+// norm's input: eqDY·dy + eqX·x + eqBias.
+func computeNormSums(in []*dense) []*dense {
 	x, mean, invstd, scale, dy := in[0], in[1].v, in[2].v, in[3].v, in[4]
 	c := x.dims[1]
 	vector := func() *dense { return &dense{dims: []int64{1, c, 1, 1}, v: make([]float32, c)} }

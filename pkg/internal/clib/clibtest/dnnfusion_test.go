@@ -23,7 +23,7 @@ func halfBits(f float32) uint16 {
 	return uint16(b>>16&0x8000) | uint16((b>>13&0x3ffff)-(112<<10))
 }
 
-func (g *gpu) halves(name string, v []float32) cuda.Ptr {
+func (g *gpu) writeHalves(name string, v []float32) cuda.Ptr {
 	g.t.Helper()
 	p := g.alloc(name, int64(2*len(v)))
 	raw := make([]byte, 2*len(v))
@@ -125,10 +125,10 @@ func TestNormsInConvolutions(t *testing.T) {
 	for i := range read {
 		read[i] = max(0, float64(x[i])*float64(scale[i%8])+float64(shift[i%8]))
 	}
-	px, pw, pdy := g.halves("x", x), g.halves("w", w), g.halves("dy", dy)
+	px, pw, pdy := g.writeHalves("x", x), g.writeHalves("w", w), g.writeHalves("dy", dy)
 	{ // forward
 		py, sum, square := g.alloc("y", int64(2*len(dy))), g.alloc("sum", 64), g.alloc("square", 64)
-		g.run(h, s, map[int64]cuda.Ptr{1: px, 2: pw, 3: py, 4: g.halves("scale", scale), 5: g.halves("shift", shift), 6: sum, 7: square}, forwardGraph()...)
+		g.run(h, s, map[int64]cuda.Ptr{1: px, 2: pw, 3: py, 4: g.writeHalves("scale", scale), 5: g.writeHalves("shift", shift), 6: sum, 7: square}, forwardGraph()...)
 		want := make([]float64, len(dy))
 		normShape().visit(func(i, j, k int) { want[k] += read[i] * float64(w[j]) })
 		got := g.readHalves(py, len(want))
@@ -140,15 +140,15 @@ func TestNormsInConvolutions(t *testing.T) {
 			sums[i%16] += v
 			squares[i%16] += v * v
 		}
-		near(t, "sum", g.floats(sum, 16), sums[:])
-		near(t, "squares", g.floats(square, 16), squares[:])
+		wantNear(t, "sum", g.floats(sum, 16), sums[:])
+		wantNear(t, "squares", g.floats(square, 16), squares[:])
 	}
 	{ // weights
 		dw := g.alloc("dw", int64(4*len(w)))
-		g.run(h, s, map[int64]cuda.Ptr{1: px, 2: dw, 3: pdy, 4: g.halves("scale", scale), 5: g.halves("shift", shift)}, filterGraph()...)
+		g.run(h, s, map[int64]cuda.Ptr{1: px, 2: dw, 3: pdy, 4: g.writeHalves("scale", scale), 5: g.writeHalves("shift", shift)}, filterGraph()...)
 		want := make([]float64, len(w))
 		normShape().visit(func(i, j, k int) { want[j] += read[i] * float64(dy[k]) })
-		near(t, "dw", g.floats(dw, len(w)), want)
+		wantNear(t, "dw", g.floats(dw, len(w)), want)
 	}
 	{ // data
 		mean, invstd, gamma, beta := random(r, 8), []float32{1, 2, 1, 1, 0.5, 1, 1, 2}, []float32{1, -1, 2, 1, 1, 1, -2, 1}, random(r, 8)
@@ -176,8 +176,8 @@ func TestNormsInConvolutions(t *testing.T) {
 			dbias[c] += v
 			dscale[c] += v * (float64(x[i]) - float64(mean[c])) * float64(invstd[c])
 		}
-		near(t, "dscale", g.floats(at[20], 8), dscale[:])
-		near(t, "dbias", g.floats(at[21], 8), dbias[:])
+		wantNear(t, "dscale", g.floats(at[20], 8), dscale[:])
+		wantNear(t, "dbias", g.floats(at[21], 8), dbias[:])
 		// eqDY·dy + eqX·x + eqBias is the gradient of the batch norm's input.
 		a, b, c := g.floats(at[22], 8), g.floats(at[23], 8), g.floats(at[24], 8)
 		n := float64(len(x) / 8)
@@ -221,8 +221,8 @@ func TestNormGraphsThatAreRefused(t *testing.T) {
 		"an older version":  {clibtest.Options{CUDNNVersion: 90700}, dataGraph(), []string{"9.7.0"}},
 		"bf16":              {clibtest.Options{}, brain(), []string{"not fp16"}},
 		"fp32 scale":        {clibtest.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.B.Type = cudnn.Float32 })), []string{"not fp16"}},
-		"no statistics":     {clibtest.Options{}, forwardGraph()[:4], []string{"whole patterns"}},
-		"no ReLU":           {clibtest.Options{}, noReLU(), []string{"whole patterns"}},
+		"no statistics":     {clibtest.Options{}, forwardGraph()[:4], []string{"complete pattern"}},
+		"no ReLU":           {clibtest.Options{}, noReLU(), []string{"complete pattern"}},
 		"a pitch":           {clibtest.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.X.Strides = []int64{320, 1, 64, 16} })), []string{"not packed"}},
 		"alignment":         {clibtest.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.X.Align = 8 })), []string{"aligned to 8"}},
 		"a stored half way": {clibtest.Options{}, stored(), []string{"not virtual"}},

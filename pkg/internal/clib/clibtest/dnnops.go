@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// tensor is a finalised tensor descriptor.
+// tensor is a finalized tensor descriptor.
 type tensor struct {
 	ID            int64
 	Type          cudnn.DataType
@@ -16,17 +16,15 @@ type tensor struct {
 	Virtual       bool
 }
 
-// gaps reports whether there are elements of another tensor between those of t.
-func (t *tensor) gaps() bool {
-	n := int64(1)
-	for _, d := range t.Dims {
-		n *= d
-	}
-	return t.bytes() > n*t.Type.Size()
+// hasGaps reports whether the elements of t are not contiguous, such as those of a slice of a
+// larger tensor.
+func (t *tensor) hasGaps() bool {
+	return t.extentBytes() > count(t.Dims)*t.Type.Size()
 }
 
-// bytes returns the number of bytes from the first to the end of the last element.
-func (t *tensor) bytes() int64 {
+// extentBytes returns the number of bytes from the start of the first element of t to the
+// end of the last one.
+func (t *tensor) extentBytes() int64 {
 	n := int64(1)
 	for i, d := range t.Dims {
 		n += (d - 1) * t.Strides[i]
@@ -36,13 +34,13 @@ func (t *tensor) bytes() int64 {
 
 func (t *tensor) String() string { return fmt.Sprintf("%d:%s%v", t.ID, t.Type, t.Dims) }
 
-// operation is a finalized operation that reads the tensors in and writes the tensors out.
+// operation is a finalized operation. It reads the tensors In and writes the tensors Out.
 type operation struct {
 	Kind        cudnn.DescriptorType
 	Mode        cudnn.PointwiseMode
 	In, Out     []*tensor
 	Alpha, Beta float32
-	Pad, Post   []int64
+	Pad, Post   []int64 // padding before and after each spatial dimension
 	Stride      []int64
 	Dilation    []int64
 }
@@ -61,8 +59,9 @@ func (o *operation) String() string {
 	return fmt.Sprintf("%s %v -> %v", name, o.In, o.Out)
 }
 
-// operands returns the tensors of operations that are stored in memory, by ID.
-func operands(ops []*operation) []*tensor {
+// storedTensors returns the operations' tensors that are stored in memory, sorted by ID.
+// Virtual tensors are not stored.
+func storedTensors(ops []*operation) []*tensor {
 	var all []*tensor
 	for _, o := range ops {
 		for _, t := range slices.Concat(o.In, o.Out) {
@@ -75,7 +74,9 @@ func operands(ops []*operation) []*tensor {
 	return all
 }
 
-func (d *dnn) tensor(desc *descriptor, name cudnn.Attribute) *tensor {
+// readTensor reads the tensor to which an attribute refers. It returns nil if the attribute is
+// not set.
+func (d *dnn) readTensor(desc *descriptor, name cudnn.Attribute) *tensor {
 	t := d.ref(desc, name)
 	if t == nil {
 		return nil
@@ -92,17 +93,17 @@ func (d *dnn) finalizeOperation(desc *descriptor) cudnn.Status {
 	var status cudnn.Status
 	switch desc.kind {
 	case cudnn.DescConvForward:
-		o, status = d.convolution(desc, cudnn.AttrForwardConv, cudnn.AttrForwardX, cudnn.AttrForwardW, cudnn.AttrForwardY, cudnn.AttrForwardAlpha, cudnn.AttrForwardBeta)
+		o, status = d.newConvolution(desc, cudnn.AttrForwardConv, cudnn.AttrForwardX, cudnn.AttrForwardW, cudnn.AttrForwardY, cudnn.AttrForwardAlpha, cudnn.AttrForwardBeta)
 	case cudnn.DescConvData:
-		o, status = d.convolution(desc, cudnn.AttrDataConv, cudnn.AttrDataDX, cudnn.AttrDataW, cudnn.AttrDataDY, cudnn.AttrDataAlpha, cudnn.AttrDataBeta)
+		o, status = d.newConvolution(desc, cudnn.AttrDataConv, cudnn.AttrDataDX, cudnn.AttrDataW, cudnn.AttrDataDY, cudnn.AttrDataAlpha, cudnn.AttrDataBeta)
 	case cudnn.DescConvFilter:
-		o, status = d.convolution(desc, cudnn.AttrFilterConv, cudnn.AttrFilterX, cudnn.AttrFilterDW, cudnn.AttrFilterDY, cudnn.AttrFilterAlpha, cudnn.AttrFilterBeta)
+		o, status = d.newConvolution(desc, cudnn.AttrFilterConv, cudnn.AttrFilterX, cudnn.AttrFilterDW, cudnn.AttrFilterDY, cudnn.AttrFilterAlpha, cudnn.AttrFilterBeta)
 	case cudnn.DescPointwiseOp:
-		o, status = d.pointwise(desc)
+		o, status = d.newPointwise(desc)
 	case cudnn.DescBNBackwardWeights:
-		o, status = d.normSums(desc)
+		o, status = d.newNormSums(desc)
 	default:
-		o, status = d.genstats(desc)
+		o, status = d.newGenstats(desc)
 	}
 	if status == cudnn.Success {
 		desc.ops = []*operation{o}
@@ -110,11 +111,12 @@ func (d *dnn) finalizeOperation(desc *descriptor) cudnn.Status {
 	return status
 }
 
-// convolution returns a convolution or one of its gradients from its descriptor. x, w and y
-// are the operands of the forward pass, or their gradients.
-func (d *dnn) convolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cudnn.Attribute) (*operation, cudnn.Status) {
+// newConvolution reads a convolution or one of its gradients from its descriptor. The
+// arguments after desc are the attributes of the convolution, of its operands x, w and y (or
+// their gradients), and of its factors.
+func (d *dnn) newConvolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cudnn.Attribute) (*operation, cudnn.Status) {
 	c := d.ref(desc, conv)
-	x, w, y := d.tensor(desc, xa), d.tensor(desc, wa), d.tensor(desc, ya)
+	x, w, y := d.readTensor(desc, xa), d.readTensor(desc, wa), d.readTensor(desc, ya)
 	o := &operation{
 		Kind: desc.kind, Alpha: desc.float32(alpha), Beta: desc.float32(beta),
 		Pad: c.int64s(cudnn.AttrConvPrePaddings), Post: c.int64s(cudnn.AttrConvPostPaddings),
@@ -122,7 +124,7 @@ func (d *dnn) convolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cudnn.
 	}
 	n := len(o.Pad) + 2
 	if len(x.Dims) != n || len(w.Dims) != n || len(y.Dims) != n {
-		return nil, d.fail(cudnn.ShapeMismatch, "%v, %v and %v in %d spatial dimensions", x, w, y, n-2)
+		return nil, d.fail(cudnn.ShapeMismatch, "%v, %v and %v must have %d spatial dimensions each", x, w, y, n-2)
 	}
 	fits := x.Dims[0] == y.Dims[0] && x.Dims[1] == w.Dims[1] && w.Dims[0] == y.Dims[1]
 	for i := 2; i < n; i++ {
@@ -131,7 +133,7 @@ func (d *dnn) convolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cudnn.
 		fits = fits && out == y.Dims[i]
 	}
 	if !fits {
-		return nil, d.fail(cudnn.ShapeMismatch, "x %v, w %v and y %v with padding %v %v, stride %v, dilation %v", x.Dims, w.Dims, y.Dims, o.Pad, o.Post, o.Stride, o.Dilation)
+		return nil, d.fail(cudnn.ShapeMismatch, "x %v, w %v and y %v do not match with paddings %v and %v, stride %v and dilation %v", x.Dims, w.Dims, y.Dims, o.Pad, o.Post, o.Stride, o.Dilation)
 	}
 	switch desc.kind {
 	case cudnn.DescConvForward:
@@ -141,19 +143,20 @@ func (d *dnn) convolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cudnn.
 	default:
 		o.In, o.Out = []*tensor{x, y}, []*tensor{w}
 	}
-	return o, d.types(o)
+	return o, d.checkTypes(o)
 }
 
-func (d *dnn) types(o *operation) cudnn.Status {
+// checkTypes checks that the element types of an operation's tensors are simulated.
+func (d *dnn) checkTypes(o *operation) cudnn.Status {
 	for _, t := range slices.Concat(o.In, o.Out) {
 		if t.Type != cudnn.Float32 && t.Type != cudnn.Float16 && t.Type != cudnn.BFloat16 {
-			return d.fail(cudnn.TypeNotSupported, "tensor %v", t)
+			return d.fail(cudnn.TypeNotSupported, "tensor %v: only fp32, fp16 and bf16 are simulated", t)
 		}
 	}
 	return cudnn.Success
 }
 
-func (d *dnn) pointwise(desc *descriptor) (*operation, cudnn.Status) {
+func (d *dnn) newPointwise(desc *descriptor) (*operation, cudnn.Status) {
 	mode := cudnn.PointwiseMode(d.ref(desc, cudnn.AttrOpPointwise).int32(cudnn.AttrPointwiseMode))
 	o := &operation{Kind: desc.kind, Mode: mode}
 	second, out := cudnn.Attribute(-1), cudnn.AttrOpY
@@ -166,15 +169,15 @@ func (d *dnn) pointwise(desc *descriptor) (*operation, cudnn.Status) {
 	default:
 		return nil, d.fail(cudnn.NotSupported, "pointwise mode %d is not simulated", mode)
 	}
-	o.In = []*tensor{d.tensor(desc, cudnn.AttrOpX)}
+	o.In = []*tensor{d.readTensor(desc, cudnn.AttrOpX)}
 	if second >= 0 {
-		t := d.tensor(desc, second)
+		t := d.readTensor(desc, second)
 		if t == nil {
 			return nil, d.fail(cudnn.BadParam, "pointwise mode %d needs attribute %d", mode, second)
 		}
 		o.In = append(o.In, t)
 	}
-	y := d.tensor(desc, out)
+	y := d.readTensor(desc, out)
 	if y == nil {
 		return nil, d.fail(cudnn.BadParam, "pointwise mode %d needs attribute %d", mode, out)
 	}
@@ -182,53 +185,52 @@ func (d *dnn) pointwise(desc *descriptor) (*operation, cudnn.Status) {
 	for _, t := range o.In {
 		for i := range y.Dims {
 			if len(t.Dims) != len(y.Dims) || (t.Dims[i] != y.Dims[i] && t.Dims[i] != 1) {
-				return nil, d.fail(cudnn.ShapeMismatch, "%v does not spread to %v", t, y)
+				return nil, d.fail(cudnn.ShapeMismatch, "%v cannot be broadcast to %v", t, y)
 			}
 		}
 	}
-	return o, d.types(o)
+	return o, d.checkTypes(o)
 }
 
-func (d *dnn) genstats(desc *descriptor) (*operation, cudnn.Status) {
-	x, sum, square := d.tensor(desc, cudnn.AttrGenstatsX), d.tensor(desc, cudnn.AttrGenstatsSum), d.tensor(desc, cudnn.AttrGenstatsSqSum)
+func (d *dnn) newGenstats(desc *descriptor) (*operation, cudnn.Status) {
+	x, sum, square := d.readTensor(desc, cudnn.AttrGenstatsX), d.readTensor(desc, cudnn.AttrGenstatsSum), d.readTensor(desc, cudnn.AttrGenstatsSqSum)
 	want := make([]int64, len(x.Dims))
 	for i := range want {
 		want[i] = 1
 	}
 	want[1] = x.Dims[1]
 	if !slices.Equal(sum.Dims, want) || !slices.Equal(square.Dims, want) {
-		return nil, d.fail(cudnn.ShapeMismatch, "statistics of %v are %v, not %v and %v", x, want, sum, square)
+		return nil, d.fail(cudnn.ShapeMismatch, "statistics of %v must have dimensions %v, not %v and %v", x, want, sum, square)
 	}
 	if sum.Type != cudnn.Float32 || square.Type != cudnn.Float32 {
-		return nil, d.fail(cudnn.TypeNotSupported, "statistics are fp32")
+		return nil, d.fail(cudnn.TypeNotSupported, "statistics must be fp32")
 	}
 	o := &operation{Kind: desc.kind, In: []*tensor{x}, Out: []*tensor{sum, square}}
-	return o, d.types(o)
+	return o, d.checkTypes(o)
 }
 
-// finalizeGraph checks that virtual tensors are written before they are read, and that the
-// graph has a simulated pattern: an operation with pointwise operations or statistics after
-// it, or one of the patterns in fused.
+// finalizeGraph checks that virtual tensors are written before they are read, and that
+// checkPattern accepts the graph.
 func (d *dnn) finalizeGraph(desc *descriptor) cudnn.Status {
 	h := cudnn.Handle(desc.int64(cudnn.AttrGraphHandle))
 	if d.handles[h] == nil {
-		return d.fail(cudnn.NullPointer, "no such handle")
+		return d.fail(cudnn.NullPointer, "unknown handle")
 	}
-	made := map[int64]bool{}
+	written := map[int64]bool{}
 	for _, r := range d.refs(desc, cudnn.AttrGraphOps) {
 		o := r.ops[0]
 		for _, t := range o.In {
-			if t.Virtual && !made[t.ID] {
-				return d.fail(cudnn.GraphNotSupported, "tensor %d is virtual and nothing makes it", t.ID)
+			if t.Virtual && !written[t.ID] {
+				return d.fail(cudnn.GraphNotSupported, "tensor %d is virtual and no operation writes it", t.ID)
 			}
 		}
 		for _, t := range o.Out {
-			if made[t.ID] {
-				return d.fail(cudnn.GraphNotSupported, "tensor %d is made twice", t.ID)
+			if written[t.ID] {
+				return d.fail(cudnn.GraphNotSupported, "tensor %d is written twice", t.ID)
 			}
-			made[t.ID] = true
+			written[t.ID] = true
 		}
 		desc.ops = append(desc.ops, o)
 	}
-	return d.pattern(desc.ops)
+	return d.checkPattern(desc.ops)
 }

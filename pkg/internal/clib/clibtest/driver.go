@@ -6,7 +6,7 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// Driver returns the machine's CUDA driver.
+// Driver returns the machine's simulated CUDA driver.
 func (m *Machine) Driver() *cuda.Driver {
 	d := &cuda.Driver{Path: simulated}
 	d.Version = func() (int, error) { return m.opt.DriverVersion, nil }
@@ -16,32 +16,32 @@ func (m *Machine) Driver() *cuda.Driver {
 		if m.opt.Devices == 0 {
 			return &cuda.Error{Call: "cuInit", Result: cuda.ErrorNoDevice}
 		}
-		m.initialised = true
+		m.initialized = true
 		return nil
 	}
 	d.DeviceCount = func() (n int, err error) {
 		return m.opt.Devices, m.do("cuDeviceGetCount", false, func() error { return nil })
 	}
 	d.DeviceGet = func(i int) (cuda.Device, error) {
-		return cuda.Device(i), m.device("cuDeviceGet", cuda.Device(i), nil)
+		return cuda.Device(i), m.doOnDevice("cuDeviceGet", cuda.Device(i), nil)
 	}
 	d.DeviceName = func(dev cuda.Device) (string, error) {
-		return m.opt.Name, m.device("cuDeviceGetName", dev, nil)
+		return m.opt.Name, m.doOnDevice("cuDeviceGetName", dev, nil)
 	}
 	d.DeviceTotalMem = func(dev cuda.Device) (int64, error) {
-		return m.opt.Memory, m.device("cuDeviceTotalMem", dev, nil)
+		return m.opt.Memory, m.doOnDevice("cuDeviceTotalMem", dev, nil)
 	}
 	d.DevicePCIBusID = func(dev cuda.Device) (string, error) {
-		return fmt.Sprintf("0000:%02x:00.0", int(dev)+1), m.device("cuDeviceGetPCIBusId", dev, nil)
+		return fmt.Sprintf("0000:%02x:00.0", int(dev)+1), m.doOnDevice("cuDeviceGetPCIBusId", dev, nil)
 	}
 	d.DeviceUUID = func(dev cuda.Device) ([16]byte, error) {
-		return [16]byte{15: byte(dev) + 1}, m.device("cuDeviceGetUuid", dev, nil)
+		return [16]byte{15: byte(dev) + 1}, m.doOnDevice("cuDeviceGetUuid", dev, nil)
 	}
 	d.DeviceAttribute = func(dev cuda.Device, a cuda.Attribute) (v int, err error) {
-		err = m.device("cuDeviceGetAttribute", dev, func() error {
+		err = m.doOnDevice("cuDeviceGetAttribute", dev, func() error {
 			var ok bool
-			if v, ok = m.attribute(a); !ok {
-				return fail("cuDeviceGetAttribute", cuda.ErrorInvalidValue, "%d is not simulated", a)
+			if v, ok = m.deviceAttribute(a); !ok {
+				return newError("cuDeviceGetAttribute", cuda.ErrorInvalidValue, "attribute %d is not simulated", a)
 			}
 			return nil
 		})
@@ -57,11 +57,12 @@ func (m *Machine) Driver() *cuda.Driver {
 	return d
 }
 
-// device runs a call that concerns a device, after checking the device's number.
-func (m *Machine) device(call string, dev cuda.Device, f func() error) error {
+// doOnDevice is do for a call on a device. It returns an error if the machine does not have the
+// device dev. f may be nil.
+func (m *Machine) doOnDevice(call string, dev cuda.Device, f func() error) error {
 	return m.do(call, false, func() error {
 		if dev < 0 || int(dev) >= m.opt.Devices {
-			return fail(call, cuda.ErrorInvalidDevice, "%d of %d", dev, m.opt.Devices)
+			return newError(call, cuda.ErrorInvalidDevice, "device %d of %d", dev, m.opt.Devices)
 		}
 		if f == nil {
 			return nil
@@ -70,9 +71,10 @@ func (m *Machine) device(call string, dev cuda.Device, f func() error) error {
 	})
 }
 
-// attribute returns the attributes of an H200 (CUDA C++ Programming Guide, table of compute
-// capability 9.0, and NVIDIA's data sheet), or false for an unknown attribute.
-func (m *Machine) attribute(a cuda.Attribute) (int, bool) {
+// deviceAttribute returns the value of an attribute of an H200 (CUDA C++ Programming Guide,
+// table of compute capability 9.0, and NVIDIA's data sheet), or false if the attribute is not
+// simulated.
+func (m *Machine) deviceAttribute(a cuda.Attribute) (int, bool) {
 	switch a {
 	case cuda.ComputeCapabilityMajor:
 		return m.opt.Capability[0], true
@@ -90,22 +92,22 @@ func (m *Machine) attribute(a cuda.Attribute) (int, bool) {
 
 func (m *Machine) bindContext(d *cuda.Driver) {
 	d.PrimaryCtxRetain = func(dev cuda.Device) (c cuda.Context, err error) {
-		err = m.device("cuDevicePrimaryCtxRetain", dev, func() error {
+		err = m.doOnDevice("cuDevicePrimaryCtxRetain", dev, func() error {
 			c = cuda.Context(dev) + 1
 			m.retained[c]++
-			m.note("cuDevicePrimaryCtxRetain %d", dev)
+			m.logCall("cuDevicePrimaryCtxRetain %d", dev)
 			return nil
 		})
 		return c, err
 	}
 	d.PrimaryCtxRelease = func(dev cuda.Device) error {
-		return m.device("cuDevicePrimaryCtxRelease", dev, func() error {
+		return m.doOnDevice("cuDevicePrimaryCtxRelease", dev, func() error {
 			c := cuda.Context(dev) + 1
 			if m.retained[c] == 0 {
-				return fail("cuDevicePrimaryCtxRelease", cuda.ErrorInvalidContext, "of device %d: it is not retained", dev)
+				return newError("cuDevicePrimaryCtxRelease", cuda.ErrorInvalidContext, "the context of device %d is not retained", dev)
 			}
 			m.retained[c]--
-			m.note("cuDevicePrimaryCtxRelease %d", dev)
+			m.logCall("cuDevicePrimaryCtxRelease %d", dev)
 			return nil
 		})
 	}
@@ -116,7 +118,7 @@ func (m *Machine) bindContext(d *cuda.Driver) {
 				return nil
 			}
 			if m.retained[c] == 0 {
-				return fail("cuCtxSetCurrent", cuda.ErrorInvalidContext, "%d is not retained", c)
+				return newError("cuCtxSetCurrent", cuda.ErrorInvalidContext, "context %d is not retained", c)
 			}
 			m.current[thread()] = c
 			return nil
@@ -124,13 +126,13 @@ func (m *Machine) bindContext(d *cuda.Driver) {
 	}
 	d.ProfilerStart = func() error {
 		return m.do("cuProfilerStart", true, func() error {
-			m.note("cuProfilerStart")
+			m.logCall("cuProfilerStart")
 			return nil
 		})
 	}
 	d.ProfilerStop = func() error {
 		return m.do("cuProfilerStop", true, func() error {
-			m.note("cuProfilerStop")
+			m.logCall("cuProfilerStop")
 			return nil
 		})
 	}

@@ -27,13 +27,13 @@ func Example() {
 	if err != nil {
 		return
 	}
-	m.Name(p, "weights")
+	m.SetName(p, "weights")
 	fmt.Println(d.MemsetD8Async(p.Add(1000), 0, 100, 0))
 	for _, call := range m.Calls() {
 		fmt.Println(call)
 	}
 	// Output:
-	// cuMemsetD8Async 100 bytes at weights+1000 leave it: it has 1024: CUDA_ERROR_INVALID_VALUE (1): an argument cannot be
+	// cuMemsetD8Async (100 bytes at weights+1000 exceed the allocation of 1024 bytes): CUDA_ERROR_INVALID_VALUE (1): an argument is invalid
 	// cuDevicePrimaryCtxRetain 0
 	// cuMemAlloc 1024 = memory#1
 }

@@ -14,17 +14,15 @@ import (
 
 const (
 	defaultShared = 48 << 10  // bytes per block without a request
-	mostShared    = 227 << 10 // bytes per block that can be requested with compute capability 9.0
+	mostShared    = 227 << 10 // maximum bytes per block on request, for compute capability 9.0
 )
 
-// function is a kernel of a loaded module. params has one letter per parameter: p for a
-// pointer, w for 8 bytes, i for 4 bytes. If unknown is set, the source did not contain the
-// parameters, and launches are not checked.
+// function is a kernel of a loaded module.
 type function struct {
 	name    string
-	params  string
-	unknown bool
-	shared  int
+	params  string // one letter per parameter: p for a pointer, w for 8 bytes, i for 4 bytes
+	unknown bool   // the types of some parameters are unknown, so arguments are not checked
+	shared  int    // bytes of dynamic shared memory that a block may have
 }
 
 type module struct {
@@ -32,23 +30,23 @@ type module struct {
 	functions map[string]*function
 }
 
-// magic is the beginning of an image that the simulated compiler created.
-const magic = "simulated image\n"
+// imageHeader is the first line of an image that the simulated compiler creates.
+const imageHeader = "simulated image\n"
 
-// NVRTC returns a compiler that does not compile. It reads the names and the parameters of
-// a source's kernels. Sources must have balanced brackets.
+// NVRTC returns a simulated compiler. It only reads the names and the parameters of the
+// source's kernels, and returns an error if the numbers of opening and closing braces differ.
 func (m *Machine) NVRTC() *nvrtc.Library {
 	return &nvrtc.Library{
 		Path:          simulated,
 		Version:       func() (int, int, error) { return m.opt.NVRTCVersion[0], m.opt.NVRTCVersion[1], nil },
 		Architectures: func() ([]int, error) { return []int{75, 80, 86, 89, 90, 100, 120}, nil },
 		Compile: func(source, name string, options []string) (nvrtc.Output, error) {
-			m.note("nvrtcCompileProgram %s %s", name, strings.Join(options, " "))
+			m.logCall("nvrtcCompileProgram %s %s", name, strings.Join(options, " "))
 			if o, c := strings.Count(source, "{"), strings.Count(source, "}"); o != c {
-				log := fmt.Sprintf("%s: error: %d opening and %d closing brackets", name, o, c)
+				log := fmt.Sprintf("%s: error: %d opening and %d closing braces", name, o, c)
 				return nvrtc.Output{Log: log}, &nvrtc.CompileError{Name: name, Result: nvrtc.ErrorCompilation, Log: log}
 			}
-			image := []byte(magic)
+			image := []byte(imageHeader)
 			for _, f := range sourceKernels(source) {
 				image = fmt.Appendf(image, "%s %s\n", f.name, f.signature())
 			}
@@ -61,6 +59,7 @@ func (m *Machine) NVRTC() *nvrtc.Library {
 	}
 }
 
+// signature returns the letters of the parameters in parentheses, or "?" if they are unknown.
 func (f *function) signature() string {
 	if f.unknown {
 		return "?"
@@ -76,8 +75,8 @@ var (
 	ptxParam = regexp.MustCompile(`\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)`)
 )
 
-// sourceKernels returns the kernels of CUDA C++ source: those written with __global__, and
-// those that begin with a macro of one argument whose text contains __global__.
+// sourceKernels returns the kernels of CUDA C++ source. A kernel is a function with
+// __global__ in its declaration, or in the text of the macro that begins its declaration.
 func sourceKernels(source string) []*function {
 	var all []*function
 	starts := map[string]bool{} // macros with which a kernel begins
@@ -98,16 +97,17 @@ func sourceKernels(source string) []*function {
 		}
 		for name, begins := range starts {
 			if at := strings.Index(line, name+"("); begins && at == 0 {
-				inner, after := bracketed(rest[len(name):])
-				all = append(all, newFunction(expand(inner, macros), after))
+				inner, after := splitBrackets(rest[len(name):])
+				all = append(all, newFunction(expandMacro(inner, macros), after))
 			}
 		}
 	}
 	return all
 }
 
-// bracketed splits "(a(b)) c" into "a(b)" and " c".
-func bracketed(s string) (inner, after string) {
+// splitBrackets splits "(a(b)) c" into "a(b)" and " c". It returns empty strings if the
+// brackets are not balanced.
+func splitBrackets(s string) (inner, after string) {
 	open := strings.IndexByte(s, '(')
 	depth := 0
 	for i := max(open, 0); i < len(s); i++ {
@@ -124,14 +124,15 @@ func bracketed(s string) (inner, after string) {
 	return "", ""
 }
 
-// expand replaces a macro that appends to a name, such as TYPED(relu) by relu_f32.
-func expand(s string, macros map[string][2]string) string {
+// expandMacro expands a call of a macro that pastes its argument into a name with ##, such as
+// TYPED(relu) to relu_f32. It returns other text unchanged.
+func expandMacro(s string, macros map[string][2]string) string {
 	name, _, ok := strings.Cut(s, "(")
 	m, known := macros[strings.TrimSpace(name)]
 	if !ok || !known {
 		return strings.TrimSpace(s)
 	}
-	argument, _ := bracketed(s)
+	argument, _ := splitBrackets(s)
 	pasted := strings.ReplaceAll(m[1], " ", "")
 	var b strings.Builder
 	for i, part := range strings.Split(pasted, "##") {
@@ -143,9 +144,10 @@ func expand(s string, macros map[string][2]string) string {
 	return b.String()
 }
 
+// newFunction returns the kernel whose parameters are in brackets at the start of after.
 func newFunction(name, after string) *function {
 	f := &function{name: name, shared: defaultShared}
-	inner, _ := bracketed(after)
+	inner, _ := splitBrackets(after)
 	for _, p := range strings.Split(inner, ",") {
 		p = strings.TrimSpace(p)
 		words := strings.Fields(p)
@@ -154,7 +156,7 @@ func newFunction(name, after string) *function {
 		case strings.Contains(p, "*"):
 			f.params += "p"
 		default:
-			size, ok := scalarSize(words)
+			size, ok := scalarLetter(words)
 			f.params += size
 			f.unknown = f.unknown || !ok
 		}
@@ -162,9 +164,9 @@ func newFunction(name, after string) *function {
 	return f
 }
 
-// scalarSize returns the letter of a parameter's type. The type is all words but the last
-// one, the parameter's name.
-func scalarSize(words []string) (string, bool) {
+// scalarLetter returns the letter (see function) of a parameter that is not a pointer, or
+// false if its type is unknown. The last word is the parameter's name, the others its type.
+func scalarLetter(words []string) (string, bool) {
 	kind := strings.Join(slices.DeleteFunc(slices.Clone(words[:len(words)-1]), func(w string) bool { return w == "const" }), " ")
 	switch kind {
 	case "int", "unsigned", "unsigned int", "float", "u32", "i32", "uint32_t", "int32_t":
@@ -175,7 +177,8 @@ func scalarSize(words []string) (string, bool) {
 	return "?", false
 }
 
-// ptxKernels returns the kernels of PTX, where pointers look like other 8-byte numbers.
+// ptxKernels returns the kernels of PTX, which does not distinguish pointers from other 8-byte
+// parameters.
 func ptxKernels(text string) []*function {
 	var all []*function
 	for _, e := range entry.FindAllStringSubmatch(text, -1) {
@@ -195,10 +198,10 @@ func ptxKernels(text string) []*function {
 	return all
 }
 
-// load returns the kernels of an image.
-func load(image []byte) []*function {
+// imageKernels returns the kernels of an image: the output of the simulated compiler, or PTX.
+func imageKernels(image []byte) []*function {
 	text := string(bytes.TrimRight(image, "\x00"))
-	rest, ours := strings.CutPrefix(text, magic)
+	rest, ours := strings.CutPrefix(text, imageHeader)
 	if !ours {
 		return ptxKernels(text)
 	}
@@ -210,8 +213,9 @@ func load(image []byte) []*function {
 	return all
 }
 
-// arguments checks packed arguments and formats them.
-func (m *Machine) arguments(f *function, args []byte) (string, error) {
+// checkArguments formats the packed arguments of a launch. It returns an error if they do not
+// match the parameters of f, or a pointer points outside all allocations.
+func (m *Machine) checkArguments(f *function, args []byte) (string, error) {
 	if f.unknown {
 		return fmt.Sprintf("%d bytes", len(args)), nil
 	}
@@ -224,33 +228,34 @@ func (m *Machine) arguments(f *function, args []byte) (string, error) {
 		}
 		at = (at + size - 1) / size * size
 		if at+size > len(args) {
-			return "", fmt.Errorf("%s takes %s, the arguments have %d bytes", f.name, f.signature(), len(args))
+			return "", fmt.Errorf("%s has parameters %s, got only %d bytes of arguments", f.name, f.signature(), len(args))
 		}
 		switch k {
 		case 'p':
 			p := binary.LittleEndian.Uint64(args[at:])
 			if p != 0 {
 				if _, err := m.memory.span(p, 1, false); err != nil {
-					return "", fmt.Errorf("%s, argument %d: %w", f.name, i+1, err)
+					return "", fmt.Errorf("%s: argument %d: %w", f.name, i+1, err)
 				}
 			}
 			words = append(words, m.memory.describe(p))
 		case 'w':
-			words = append(words, m.word(binary.LittleEndian.Uint64(args[at:])))
+			words = append(words, m.formatWord(binary.LittleEndian.Uint64(args[at:])))
 		default:
 			words = append(words, fmt.Sprint(int32(binary.LittleEndian.Uint32(args[at:]))))
 		}
 		at += size
 	}
 	if at != len(args) {
-		return "", fmt.Errorf("%s takes %d bytes of arguments %s, there are %d", f.name, at, f.signature(), len(args))
+		return "", fmt.Errorf("%s has %d bytes of parameters %s, got %d bytes of arguments", f.name, at, f.signature(), len(args))
 	}
 	return strings.Join(words, " "), nil
 }
 
-// word formats a number of 8 bytes, or names the allocation into which it points.
-func (m *Machine) word(v uint64) string {
-	if a := m.memory.near(v); a != nil {
+// formatWord formats an 8-byte argument as the name of the allocation into which it points, or
+// else as a number.
+func (m *Machine) formatWord(v uint64) string {
+	if a := m.memory.findNear(v); a != nil {
 		return m.memory.describe(v)
 	}
 	return fmt.Sprint(int64(v))
@@ -259,9 +264,9 @@ func (m *Machine) word(v uint64) string {
 func (m *Machine) bindKernels(d *cuda.Driver) {
 	d.ModuleLoadData = func(image []byte) (id cuda.Module, err error) {
 		err = m.do("cuModuleLoadData", true, func() error {
-			functions := load(image)
+			functions := imageKernels(image)
 			if len(functions) == 0 {
-				return fail("cuModuleLoadData", cuda.ErrorInvalidImage, "of %d bytes: no kernel in it", len(image))
+				return newError("cuModuleLoadData", cuda.ErrorInvalidImage, "image of %d bytes has no kernel", len(image))
 			}
 			h, name := m.handle("module")
 			id = cuda.Module(h)
@@ -270,7 +275,7 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 				mod.functions[f.name] = f
 			}
 			m.modules[id] = mod
-			m.note("cuModuleLoadData = %s", name)
+			m.logCall("cuModuleLoadData = %s", name)
 			return nil
 		})
 		return id, err
@@ -278,10 +283,10 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 	d.ModuleUnload = func(id cuda.Module) error {
 		return m.do("cuModuleUnload", true, func() error {
 			if m.modules[id] == nil {
-				return fail("cuModuleUnload", cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(id)))
+				return newError("cuModuleUnload", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			m.drainAll()
-			m.note("cuModuleUnload %s", m.modules[id].name)
+			m.logCall("cuModuleUnload %s", m.modules[id].name)
 			for h, f := range m.functions {
 				if m.modules[id].functions[f.name] == f {
 					delete(m.functions, h)
@@ -295,11 +300,11 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 		err = m.do("cuModuleGetFunction", true, func() error {
 			mod := m.modules[id]
 			if mod == nil {
-				return fail("cuModuleGetFunction", cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(id)))
+				return newError("cuModuleGetFunction", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			f := mod.functions[name]
 			if f == nil {
-				return fail("cuModuleGetFunction", cuda.ErrorNotFound, "%s", name)
+				return newError("cuModuleGetFunction", cuda.ErrorNotFound, "%s", name)
 			}
 			n, _ := m.handle("function")
 			h = cuda.Function(n)
@@ -313,17 +318,17 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 }
 
 func (m *Machine) bindFunctions(d *cuda.Driver) {
-	with := func(call string, h cuda.Function, do func(*function) error) error {
+	doWithFunction := func(call string, h cuda.Function, do func(*function) error) error {
 		return m.do(call, true, func() error {
 			f := m.functions[h]
 			if f == nil {
-				return fail(call, cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(h)))
+				return newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(h)))
 			}
 			return do(f)
 		})
 	}
 	d.FuncGetAttribute = func(h cuda.Function, a cuda.FunctionAttribute) (v int, err error) {
-		err = with("cuFuncGetAttribute", h, func(f *function) error {
+		err = doWithFunction("cuFuncGetAttribute", h, func(f *function) error {
 			switch a {
 			case cuda.FuncMaxThreads:
 				v = 1024
@@ -337,19 +342,19 @@ func (m *Machine) bindFunctions(d *cuda.Driver) {
 		return v, err
 	}
 	d.FuncSetAttribute = func(h cuda.Function, a cuda.FunctionAttribute, v int) error {
-		return with("cuFuncSetAttribute", h, func(f *function) error {
+		return doWithFunction("cuFuncSetAttribute", h, func(f *function) error {
 			if a != cuda.FuncMaxDynamicShared || v < 0 || v > mostShared {
-				return fail("cuFuncSetAttribute", cuda.ErrorInvalidValue, "%s: attribute %d to %d", f.name, a, v)
+				return newError("cuFuncSetAttribute", cuda.ErrorInvalidValue, "%s: cannot set attribute %d to %d", f.name, a, v)
 			}
 			f.shared = v
-			m.note("cuFuncSetAttribute %s, %d, %d", f.name, a, v)
+			m.logCall("cuFuncSetAttribute %s, %d, %d", f.name, a, v)
 			return nil
 		})
 	}
 	d.Occupancy = func(h cuda.Function, threads int, shared int64) (n int, err error) {
-		err = with("cuOccupancyMaxActiveBlocksPerMultiprocessor", h, func(f *function) error {
+		err = doWithFunction("cuOccupancyMaxActiveBlocksPerMultiprocessor", h, func(f *function) error {
 			if threads < 1 || threads > 1024 {
-				return fail("cuOccupancyMaxActiveBlocksPerMultiprocessor", cuda.ErrorInvalidValue, "%s: %d threads", f.name, threads)
+				return newError("cuOccupancyMaxActiveBlocksPerMultiprocessor", cuda.ErrorInvalidValue, "%s: invalid block of %d threads", f.name, threads)
 			}
 			n = min(2048/threads, 32)
 			if shared > 0 {
@@ -360,7 +365,7 @@ func (m *Machine) bindFunctions(d *cuda.Driver) {
 		return n, err
 	}
 	d.LaunchKernel = func(h cuda.Function, grid, block cuda.Dim3, shared uint32, s cuda.Stream, args []byte) error {
-		return with("cuLaunchKernel", h, func(f *function) error { return m.launch(f, grid, block, shared, s, args) })
+		return doWithFunction("cuLaunchKernel", h, func(f *function) error { return m.launch(f, grid, block, shared, s, args) })
 	}
 }
 
@@ -368,28 +373,28 @@ func (m *Machine) launch(f *function, grid, block cuda.Dim3, shared uint32, s cu
 	const call = "cuLaunchKernel"
 	switch threads := block.Count(); {
 	case grid.Count() == 0 || threads == 0 || grid[1] > 65535 || grid[2] > 65535 || block[2] > 64:
-		return fail(call, cuda.ErrorInvalidValue, "%s: grid %v, block %v", f.name, grid, block)
+		return newError(call, cuda.ErrorInvalidValue, "%s: invalid grid %v or block %v", f.name, grid, block)
 	case threads > 1024:
-		return fail(call, cuda.ErrorInvalidValue, "%s: a block of %d threads, 1024 is the most", f.name, threads)
+		return newError(call, cuda.ErrorInvalidValue, "%s: block of %d threads is too large: use at most 1024", f.name, threads)
 	case int(shared) > f.shared:
-		return fail(call, cuda.ErrorInvalidValue, "%s: %d bytes of shared memory, it may have %d", f.name, shared, f.shared)
+		return newError(call, cuda.ErrorInvalidValue, "%s: %d bytes of shared memory are too many: use at most %d", f.name, shared, f.shared)
 	}
-	text, err := m.arguments(f, args)
+	text, err := m.checkArguments(f, args)
 	if err != nil {
-		return fail(call, cuda.ErrorInvalidValue, "%v", err)
+		return newError(call, cuda.ErrorInvalidValue, "%v", err)
 	}
-	m.note("%s %s %v %v %d %s: %s", call, f.name, grid, block, shared, m.streamName(s), text)
+	m.logCall("%s %s %v %v %d %s: %s", call, f.name, grid, block, shared, m.streamName(s), text)
 	// The driver copies the arguments when the launch is enqueued.
-	held := bytes.Clone(args)
-	return m.enqueue(call, s, &op{label: call + " " + f.name, cost: 3, run: func() error {
-		if _, err := m.arguments(f, held); err != nil {
-			return fail(call, cuda.ErrorIllegalAddress, "%v", err)
+	copied := bytes.Clone(args)
+	return m.enqueue(call, s, &streamOp{label: call + " " + f.name, cost: 3, run: func() error {
+		if _, err := m.checkArguments(f, copied); err != nil {
+			return newError(call, cuda.ErrorIllegalAddress, "%v", err)
 		}
 		if m.opt.Execute == nil {
 			return nil
 		}
-		if err := m.opt.Execute(f.name, grid, block, shared, held); err != nil {
-			return fail(call, cuda.ErrorLaunchFailed, "%s: %v", f.name, err)
+		if err := m.opt.Execute(f.name, grid, block, shared, copied); err != nil {
+			return newError(call, cuda.ErrorLaunchFailed, "%s: %v", f.name, err)
 		}
 		return nil
 	}})

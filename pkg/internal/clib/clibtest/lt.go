@@ -7,11 +7,10 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// ltFLOPS is the speed of simulated products, in operations per microsecond. It is above
-// the speed of simulated kernels, whose time does not depend on their work.
-const ltFLOPS = 2e12
+// ltOpsPerMicrosecond is the speed of simulated matrix products.
+const ltOpsPerMicrosecond = 2e12
 
-// CublasLt returns the machine's library of matrix products. It checks the addresses of the
+// CublasLt returns the machine's simulated cuBLASLt. It checks the addresses of the
 // matrices and advances the clock, but computes nothing.
 func (m *Machine) CublasLt() *cublaslt.Library {
 	type product struct {
@@ -38,7 +37,7 @@ func (m *Machine) CublasLt() *cublaslt.Library {
 			}
 			p := &cublaslt.Plan{Workspace: min(x.WorkspaceLimit, 1<<20)}
 			plans[p] = product{x, x.M * x.K * size(x.TypeA), x.K * x.N * size(x.TypeB), x.M * x.N * size(x.TypeD)}
-			m.note("cublasLt plan %d×%d×%d", x.M, x.N, x.K)
+			m.logCall("cublasLt plan %d×%d×%d", x.M, x.N, x.K)
 			return p, nil
 		},
 		Close: func(p *cublaslt.Plan) error {
@@ -51,20 +50,20 @@ func (m *Machine) CublasLt() *cublaslt.Library {
 				return failed("cublasLtMatmul", cublaslt.InvalidValue)
 			}
 			return m.do("cublasLtMatmul", true, func() error {
-				for _, of := range []struct {
+				for _, operand := range []struct {
 					at    cuda.Ptr
 					bytes int64
 				}{{a, x.bytesA}, {b, x.bytesB}, {d, x.d}, {workspace, p.Workspace}} {
-					if of.bytes == 0 {
+					if operand.bytes == 0 {
 						continue
 					}
-					if _, err := m.memory.span(uint64(of.at), of.bytes, false); err != nil {
+					if _, err := m.memory.span(uint64(operand.at), operand.bytes, false); err != nil {
 						return fmt.Errorf("cublasLtMatmul: %w", err)
 					}
 				}
-				cost := 2 * float64(x.matmul.M) * float64(x.matmul.N) * float64(x.matmul.K) / ltFLOPS
-				m.note("cublasLtMatmul %d×%d×%d in %s", x.matmul.M, x.matmul.N, x.matmul.K, m.streamName(s))
-				return m.enqueue("cublasLtMatmul", s, &op{label: "cublasLtMatmul", cost: cost, run: func() error { return nil }})
+				cost := 2 * float64(x.matmul.M) * float64(x.matmul.N) * float64(x.matmul.K) / ltOpsPerMicrosecond
+				m.logCall("cublasLtMatmul %d×%d×%d in %s", x.matmul.M, x.matmul.N, x.matmul.K, m.streamName(s))
+				return m.enqueue("cublasLtMatmul", s, &streamOp{label: "cublasLtMatmul", cost: cost, run: func() error { return nil }})
 			})
 		},
 	}

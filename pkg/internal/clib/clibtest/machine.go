@@ -17,53 +17,53 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// Executor runs a kernel. args contains the packed arguments; pointers among them are
-// addresses in this process. An error is reported as a failure of the device.
+// Executor runs a kernel. grid and block are the launch dimensions, and shared is the number
+// of bytes of dynamic shared memory. args contains the packed arguments; pointers among them
+// are addresses in this process. An error is reported as a failure of the device.
 type Executor func(name string, grid, block [3]uint32, shared uint32, args []byte) error
 
-// Options describe a machine. The zero value is a machine with one device like an H200, all
-// libraries, and kernels that do nothing.
+// Options describe a machine. The zero value describes a machine with one device like an H200
+// and all libraries, whose kernels do nothing.
 type Options struct {
 	Name          string // of each device
 	Devices       int    // number of devices; −1: none
-	Memory        int64  // bytes per device; a larger allocation is out of memory
+	Memory        int64  // bytes per device
 	Capability    [2]int // compute capability
-	DriverVersion int    // 13000
-	NVRTCVersion  [2]int // 13, 0
-	CUDNNVersion  int    // 91900
-	NCCLVersion   int    // 22809
+	DriverVersion int    // default: 13000 (13.0)
+	NVRTCVersion  [2]int // default: 13, 0
+	CUDNNVersion  int    // default: 91900 (9.19.0)
+	NCCLVersion   int    // default: 22809 (2.28.9)
 	Execute       Executor
 	Eager         bool         // run work when it is enqueued, not when a call waits
 	Shallow       bool         // cuDNN's plans are checked, but compute nothing
 	WrongVolumes  WrongVolumes // which of cuDNN's engines compute wrong 3-D convolutions
 	Gaps          Gaps         // how cuDNN treats tensors that have gaps between their pixels
-	Network       *Network     // shared by the ranks of a group
+	Network       *Network     // shared by all ranks of a group; nil for a separate network
 
 	Absent       []clib.Name // libraries that are missing
-	MissingCalls []string    // functions that their libraries lack
-	// LoseAt is the number of the driver call (counted from 1, see Machine.Count) at which
-	// the device is lost; 0: never. LoseWith is the result of that call; 0 means
-	// cuda.ErrorLaunchFailed.
+	MissingCalls []string    // C functions that the libraries do not have
+	// LoseAt is the number of the driver call (counted from 1, see Machine.DriverCalls) that
+	// fails because the device is lost; 0 means none. LoseWith is the result of that call; 0
+	// means cuda.ErrorLaunchFailed.
 	LoseAt   int
 	LoseWith cuda.Result
 }
 
-// WrongVolumes selects the engines of the simulated cuDNN that compute wrong 3-D
-// convolutions.
+// WrongVolumes selects which engines of the simulated cuDNN compute 3-D convolutions wrongly.
 type WrongVolumes int
 
-// Engines with wrong results.
+// The engines with wrong results.
 const (
 	WrongNone    WrongVolumes = iota
 	WrongFastest              // the fastest engine
 	WrongAll                  // all engines, each with a different result
 )
 
-// Gaps selects how the simulated cuDNN treats tensors that have gaps between their pixels.
-// The documentation of the real cuDNN promises no engine for them.
+// Gaps selects how the simulated cuDNN handles tensors with gaps between their pixels, such
+// as slices along the channels. cuDNN does not document whether its engines support them.
 type Gaps int
 
-// Treatments of tensors with gaps.
+// How engines handle tensors with gaps.
 const (
 	GapsFast    Gaps = iota // like tensors without gaps
 	GapsSlow                // a hundred times slower
@@ -107,8 +107,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Machine is a simulated machine. Its tables may be used by several goroutines, with the
-// same rules as for the real libraries.
+// Machine is a simulated machine. Several goroutines may use its libraries, under the same
+// rules as for the real ones.
 type Machine struct {
 	opt Options
 
@@ -116,15 +116,15 @@ type Machine struct {
 	log   []string
 
 	mu          sync.Mutex
-	initialised bool
+	initialized bool
 	count       int
 	lost        *cuda.Error
 	retained    map[cuda.Context]int
 	current     map[int]cuda.Context // by thread
 	memory      memory
-	next        uintptr // handles count from 1, separately for each kind
+	next        uintptr // the last handle
 	names       map[uintptr]string
-	numbers     map[string]int
+	numbers     map[string]int // how many handles or allocations of each kind were created
 	streams     []*stream
 	byStream    map[cuda.Stream]*stream
 	events      map[cuda.Event]*event
@@ -132,12 +132,12 @@ type Machine struct {
 	functions   map[cuda.Function]*function
 	graphs      map[cuda.Graph]*graph
 	execs       map[cuda.GraphExec]*graph
-	clock       float64  // microseconds
-	watched     *watched // what CUPTI records; nil if it is not started
+	clock       float64    // microseconds
+	recording   *recording // what CUPTI records; nil if it is not started
 	dnn         *dnn
 }
 
-// New returns a machine.
+// New returns a simulated machine.
 func New(o Options) *Machine {
 	m := &Machine{
 		opt: o.withDefaults(), retained: map[cuda.Context]int{}, current: map[int]cuda.Context{},
@@ -155,7 +155,7 @@ func New(o Options) *Machine {
 
 // Stack opens the machine's libraries as stack.Open does, with the same checks.
 func (m *Machine) Stack() (*stack.Stack, error) {
-	if err := m.require(clib.CUDA, cuda.Symbols()); err != nil {
+	if err := m.checkLibrary(clib.CUDA, cuda.Symbols()); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
 	driver := m.Driver()
@@ -165,24 +165,24 @@ func (m *Machine) Stack() (*stack.Stack, error) {
 	if err := driver.Init(); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
-	if err := m.require(clib.NVRTC, nvrtc.Symbols()); err != nil {
+	if err := m.checkLibrary(clib.NVRTC, nvrtc.Symbols()); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
-	if err := m.require(clib.CUDNN, cudnn.Symbols()); err != nil {
+	if err := m.checkLibrary(clib.CUDNN, cudnn.Symbols()); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
 	st := &stack.Stack{Driver: driver, NVRTC: m.NVRTC(), CUDNN: m.CUDNN(), NVTX: m.NVTX(), CUPTI: m.CUPTI, Missing: map[clib.Name]error{}}
-	if err := m.require(clib.NCCL, nccl.Symbols()); err != nil {
+	if err := m.checkLibrary(clib.NCCL, nccl.Symbols()); err != nil {
 		st.Missing[clib.NCCL] = err
 	} else {
 		st.NCCL = m.NCCL()
 	}
-	if err := m.require(clib.NVML, nvml.Symbols()); err != nil {
+	if err := m.checkLibrary(clib.NVML, nvml.Symbols()); err != nil {
 		st.Missing[clib.NVML] = err
 	} else {
 		st.NVML = m.NVML()
 	}
-	if err := m.require(clib.CublasLt, cublaslt.Symbols()); err != nil {
+	if err := m.checkLibrary(clib.CublasLt, cublaslt.Symbols()); err != nil {
 		st.Missing[clib.CublasLt] = err
 	} else {
 		st.CublasLt = m.CublasLt()
@@ -190,12 +190,13 @@ func (m *Machine) Stack() (*stack.Stack, error) {
 	return st, st.Check()
 }
 
-// require returns the error of opening a library of this machine, or nil.
-func (m *Machine) require(n clib.Name, symbols []string) error {
+// checkLibrary returns an error if this machine does not have the library or one of the
+// symbols.
+func (m *Machine) checkLibrary(n clib.Name, symbols []string) error {
 	if slices.Contains(m.opt.Absent, n) {
 		return &clib.NotFoundError{
 			Library: n, Sonames: []string{"lib" + strings.ToLower(string(n)) + ".so"},
-			Looked: []clib.Place{{Source: "the simulated machine", Note: "Options.Absent"}}, Advice: "take it out of Absent",
+			Looked: []clib.Place{{Source: "the simulated machine", Note: "Options.Absent"}}, Advice: "remove it from Options.Absent",
 		}
 	}
 	var missing []string
@@ -210,21 +211,21 @@ func (m *Machine) require(n clib.Name, symbols []string) error {
 	return nil
 }
 
-// simulated replaces the path of a library.
+// simulated stands for the path of a simulated library.
 const simulated = "simulated"
 
-// NVTX returns a table that adds the ranges to Calls.
+// NVTX returns a simulated NVTX, which adds the ranges to Calls.
 func (m *Machine) NVTX() *nvtx.Library {
 	return &nvtx.Library{
 		Path: simulated,
-		Push: func(name string) { m.note("nvtxRangePush %q", name) },
-		Pop:  func() { m.note("nvtxRangePop") },
+		Push: func(name string) { m.logCall("nvtxRangePush %q", name) },
+		Pop:  func() { m.logCall("nvtxRangePop") },
 	}
 }
 
-// Calls returns the calls since the last Reset, one line per call. Handles are numbered in
-// the order in which they were created, and addresses are named by their allocations.
-// Queries without side effects are left out.
+// Calls returns the library calls since the last Reset, one line per call. Handles are
+// numbered in the order in which they were created, and addresses are named after their
+// allocations. Calls without side effects are omitted.
 func (m *Machine) Calls() []string {
 	m.logMu.Lock()
 	defer m.logMu.Unlock()
@@ -245,27 +246,29 @@ func (m *Machine) Advance(microseconds float64) {
 	m.clock += microseconds
 }
 
-// Count returns the number of driver calls.
-func (m *Machine) Count() int {
+// DriverCalls returns the number of calls of the driver and of the other libraries that
+// Options.LoseAt counts.
+func (m *Machine) DriverCalls() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.count
 }
 
-// Lose makes every further call fail with r, as after a failure of the device.
+// Lose simulates the loss of the device: every further call fails with r.
 func (m *Machine) Lose(r cuda.Result) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lost = &cuda.Error{Result: r}
 }
 
-func (m *Machine) note(format string, args ...any) {
+// logCall adds a line to Calls.
+func (m *Machine) logCall(format string, args ...any) {
 	m.logMu.Lock()
 	defer m.logMu.Unlock()
 	m.log = append(m.log, fmt.Sprintf(format, args...))
 }
 
-// handle returns a new handle and its name, which consists of its kind and number.
+// handle returns a new handle and its name, such as "stream#1" for kind "stream".
 func (m *Machine) handle(kind string) (uintptr, string) {
 	m.next += 16
 	m.numbers[kind]++
@@ -274,47 +277,55 @@ func (m *Machine) handle(kind string) (uintptr, string) {
 	return m.next, name
 }
 
-func (m *Machine) nameOf(h uintptr) string {
+// handleName returns the name of a handle for Calls and errors.
+func (m *Machine) handleName(h uintptr) string {
 	if n, ok := m.names[h]; ok {
 		return n
 	}
 	return fmt.Sprintf("unknown handle %#x", h)
 }
 
-func fail(call string, r cuda.Result, format string, args ...any) error {
-	return &cuda.Error{Call: call, Result: r, Detail: fmt.Sprintf(format, args...)}
+// newError returns the driver error of a call. The format and args explain the error; they may
+// be empty.
+func newError(call string, r cuda.Result, format string, args ...any) error {
+	e := &cuda.Error{Call: call, Result: r}
+	if format != "" {
+		e.Detail = fmt.Sprintf("("+format+")", args...)
+	}
+	return e
 }
 
-// do runs f as a driver call under the machine's lock. It counts the call, and returns an
-// error without running f if the driver is not initialized, the device is lost, or context
-// is set and the thread has no current context.
+// do calls f as the driver call named call, under the machine's lock, unless checkCall
+// returns an error.
 func (m *Machine) do(call string, context bool, f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.gate(call, context); err != nil {
+	if err := m.checkCall(call, context); err != nil {
 		return err
 	}
 	return f()
 }
 
-func (m *Machine) gate(call string, context bool) error {
+// checkCall counts a call. It returns an error if the driver is not initialized, the device is
+// lost, or context is true and the thread has no current context.
+func (m *Machine) checkCall(call string, context bool) error {
 	m.count++
 	if m.opt.LoseAt > 0 && m.count >= m.opt.LoseAt && m.lost == nil {
 		m.lost = &cuda.Error{Result: m.opt.LoseWith}
 	}
 	switch {
-	case !m.initialised:
-		return fail(call, cuda.ErrorNotInitialized, "")
+	case !m.initialized:
+		return newError(call, cuda.ErrorNotInitialized, "")
 	case m.lost != nil:
-		return m.again(call)
+		return m.lostError(call)
 	case context && m.current[thread()] == 0:
-		return fail(call, cuda.ErrorInvalidContext, "in thread %d: hold the thread (runtime.LockOSThread) and call CtxSetCurrent in it", thread())
+		return newError(call, cuda.ErrorInvalidContext, "thread %d has no current context: lock the thread (runtime.LockOSThread) and call CtxSetCurrent", thread())
 	}
 	return nil
 }
 
-// again returns the error of every call after the device was lost.
-func (m *Machine) again(call string) error {
+// lostError returns the error of a call after the device was lost.
+func (m *Machine) lostError(call string) error {
 	detail := m.lost.Detail
 	if m.lost.Call != "" && m.lost.Call != call {
 		detail = strings.TrimSpace("after " + m.lost.Call + " " + detail)

@@ -75,7 +75,7 @@ func (g *gpu) alloc(name string, n int64) cuda.Ptr {
 	g.t.Helper()
 	p, err := g.Driver.MemAlloc(n)
 	check(g.t, err)
-	g.machine.Name(p, name)
+	g.machine.SetName(p, name)
 	return p
 }
 
@@ -200,13 +200,13 @@ func TestMemoryIsPoisonedAndGuarded(t *testing.T) {
 		}
 	}
 	var one [4]float32
-	wants(t, g.Driver.MemcpyHtoD(x.Add(4), unsafe.Pointer(&one), 16), "cuMemcpyHtoD", "INVALID_VALUE", "16 bytes at weights+4 leave it: it has 16")
-	wants(t, g.scale(g.function("scale"), s, x.Add(16), y, 4, 1), "scale, argument 1", "weights+16 (after its end, it has 16 bytes)")
+	wants(t, g.Driver.MemcpyHtoD(x.Add(4), unsafe.Pointer(&one), 16), "cuMemcpyHtoD", "INVALID_VALUE", "16 bytes at weights+4 exceed the allocation of 16 bytes")
+	wants(t, g.scale(g.function("scale"), s, x.Add(16), y, 4, 1), "scale: argument 1", "weights+16 (after its end at 16 bytes)")
 	host := make([]byte, 16)
 	wants(t, g.Driver.MemcpyHtoDAsync(x, unsafe.Pointer(&host[0]), 16, s), "is not allocated")
 	check(t, g.Driver.MemFree(x))
 	wants(t, g.scale(g.function("scale"), s, x, y, 3, 1), "weights+0 (freed)")
-	if got := g.machine.Live(); !slices.Equal(got, []string{"out"}) {
+	if got := g.machine.LiveAllocations(); !slices.Equal(got, []string{"out"}) {
 		t.Errorf("live: %v", got)
 	}
 }
@@ -217,7 +217,7 @@ func TestKernelThatLeavesItsMemory(t *testing.T) {
 	var args cuda.Args
 	check(t, g.Driver.LaunchKernel(g.function("fill_f32"), cuda.Dim3{1, 1, 1}, cuda.Dim3{32, 1, 1}, 0, s, args.Ptr(y).Int32(4).Float32(1).Bytes()))
 	err := g.Driver.StreamSynchronize(s)
-	wants(t, err, "after cuLaunchKernel fill_f32", "CUDA_ERROR_ILLEGAL_ADDRESS (700)", "memory after out (12 bytes) was written over, at byte 12")
+	wants(t, err, "after cuLaunchKernel fill_f32", "CUDA_ERROR_ILLEGAL_ADDRESS (700)", "memory after out (12 bytes) was overwritten at byte 12")
 	var e *cuda.Error
 	if !errors.As(err, &e) || !e.Result.Lost() {
 		t.Error("the device is not lost")
@@ -237,13 +237,13 @@ func TestLaunchesAreChecked(t *testing.T) {
 	}
 	one := cuda.Dim3{1, 1, 1}
 	check(t, launch(one, one, 0, good))
-	wants(t, launch(cuda.Dim3{0, 1, 1}, one, 0, good), "grid [0 1 1]")
-	wants(t, launch(one, cuda.Dim3{2048, 1, 1}, 0, good), "a block of 2048 threads")
-	wants(t, launch(one, one, 64<<10, good), "65536 bytes of shared memory, it may have 49152")
+	wants(t, launch(cuda.Dim3{0, 1, 1}, one, 0, good), "invalid grid [0 1 1]")
+	wants(t, launch(one, cuda.Dim3{2048, 1, 1}, 0, good), "block of 2048 threads")
+	wants(t, launch(one, one, 64<<10, good), "65536 bytes of shared memory are too many: use at most 49152")
 	check(t, g.Driver.FuncSetAttribute(f, cuda.FuncMaxDynamicShared, 64<<10))
 	check(t, launch(one, one, 64<<10, good))
-	wants(t, launch(one, one, 0, good[:24]), "scale takes (ppwi), the arguments have 24 bytes")
-	wants(t, launch(one, one, 0, append(slices.Clone(good), 0, 0, 0, 0)), "takes 28 bytes")
+	wants(t, launch(one, one, 0, good[:24]), "scale has parameters (ppwi), got only 24 bytes of arguments")
+	wants(t, launch(one, one, 0, append(slices.Clone(good), 0, 0, 0, 0)), "has 28 bytes of parameters")
 	_, err := g.Driver.ModuleGetFunction(0, "scale")
 	wants(t, err, "INVALID_HANDLE")
 	_, err = g.NVRTC.Compile("__global__ void f() {", "broken.cu", nil)
@@ -435,7 +435,7 @@ func TestThreadWithoutContext(t *testing.T) {
 		_, err := g.Driver.MemAlloc(4)
 		errs <- err
 	}()
-	wants(t, <-errs, "CUDA_ERROR_INVALID_CONTEXT (201)", "call CtxSetCurrent in it")
+	wants(t, <-errs, "CUDA_ERROR_INVALID_CONTEXT (201)", "call CtxSetCurrent")
 }
 
 func TestFaults(t *testing.T) {
@@ -515,8 +515,8 @@ func TestLostDevice(t *testing.T) {
 		_, err = g.Driver.MemAlloc(4)
 	}
 	wants(t, err, "CUDA_ERROR_LAUNCH_FAILED (719)")
-	if g.machine.Count() != 6 {
-		t.Errorf("lost at call %d", g.machine.Count())
+	if g.machine.DriverCalls() != 6 {
+		t.Errorf("lost at call %d", g.machine.DriverCalls())
 	}
 }
 

@@ -2,6 +2,7 @@ package clibtest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -10,13 +11,13 @@ import (
 )
 
 const (
-	guard     = 256  // bytes of known content on each side of an allocation
-	alignment = 512  // of the addresses that cuMemAlloc returns
-	filler    = 0xC5 // content of a guard
-	poison    = 0xFF // content of new memory: NaN in fp32, fp16 and bf16
-	// quarantine limits the freed memory that is kept so that its addresses are not reused
-	// at once.
-	quarantine = 64 << 20
+	guardBytes = 256  // bytes of known content on each side of an allocation
+	alignment  = 512  // of the addresses that cuMemAlloc returns
+	guardFill  = 0xC5 // content of a guard
+	nanFill    = 0xFF // content of new and of freed memory: NaN in fp32, fp16 and bf16
+	// quarantineBytes limits the freed memory that is kept, so that its addresses are not
+	// reused at once.
+	quarantineBytes = 64 << 20
 )
 
 type allocation struct {
@@ -24,29 +25,30 @@ type allocation struct {
 	base uint64
 	size int64
 	raw  []byte
-	at   int // index in raw where the allocation starts
+	at   int // index in raw at which the allocation starts
 	host bool
 	free bool
 }
 
+// data returns the memory of a without the guards.
 func (a *allocation) data() []byte { return a.raw[a.at : a.at+int(a.size)] }
 
 type memory struct {
 	all   []*allocation // sorted by base address
 	used  int64         // bytes of device memory
-	freed int64
+	freed int64         // bytes of freed memory that is kept
 }
 
-// add creates an allocation.
+// add creates an allocation of size bytes, in host memory if host is true.
 func (mem *memory) add(name string, size int64, host bool) *allocation {
-	raw := make([]byte, int(size)+2*guard+alignment)
-	start := uint64(uintptr(unsafe.Pointer(&raw[0]))) + guard
+	raw := make([]byte, int(size)+2*guardBytes+alignment)
+	start := uint64(uintptr(unsafe.Pointer(&raw[0]))) + guardBytes
 	base := (start + alignment - 1) / alignment * alignment
-	a := &allocation{name: name, base: base, size: size, raw: raw, at: int(base-start) + guard, host: host}
-	fill(raw[:a.at], filler)
-	fill(raw[a.at:a.at+int(size)], poison)
-	fill(raw[a.at+int(size):], filler)
-	i, _ := slices.BinarySearchFunc(mem.all, base, func(a *allocation, b uint64) int { return compare(a.base, b) })
+	a := &allocation{name: name, base: base, size: size, raw: raw, at: int(base-start) + guardBytes, host: host}
+	fillBytes(raw[:a.at], guardFill)
+	fillBytes(raw[a.at:a.at+int(size)], nanFill)
+	fillBytes(raw[a.at+int(size):], guardFill)
+	i, _ := slices.BinarySearchFunc(mem.all, base, func(a *allocation, b uint64) int { return cmp.Compare(a.base, b) })
 	mem.all = slices.Insert(mem.all, i, a)
 	if !host {
 		mem.used += size
@@ -54,19 +56,9 @@ func (mem *memory) add(name string, size int64, host bool) *allocation {
 	return a
 }
 
-func compare(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
-// fill sets all bytes of b to v. It copies the part that is filled already, which is many
-// times as fast as a loop over the bytes, especially with the race detector.
-func fill(b []byte, v byte) {
+// fillBytes sets all bytes of b to v. It repeatedly copies the part that is already filled,
+// which is much faster than a loop over the bytes, especially with the race detector.
+func fillBytes(b []byte, v byte) {
 	if len(b) == 0 {
 		return
 	}
@@ -76,8 +68,8 @@ func fill(b []byte, v byte) {
 	}
 }
 
-// start returns the live allocation that starts at p, or nil.
-func (mem *memory) start(p uint64, host bool) *allocation {
+// findStart returns the allocation that starts at p and is not freed, or nil if there is none.
+func (mem *memory) findStart(p uint64, host bool) *allocation {
 	for _, a := range mem.all {
 		if a.base == p && !a.free && a.host == host {
 			return a
@@ -86,104 +78,106 @@ func (mem *memory) start(p uint64, host bool) *allocation {
 	return nil
 }
 
-// release frees an allocation. Its memory is filled with NaN and kept for a while.
+// release frees an allocation. It fills the memory with NaN patterns and keeps it, so that a
+// later access is detected, until more than quarantineBytes are kept.
 func (mem *memory) release(a *allocation) {
 	a.free = true
-	fill(a.data(), poison)
+	fillBytes(a.data(), nanFill)
 	if !a.host {
 		mem.used -= a.size
 	}
 	mem.freed += a.size
-	for mem.freed > quarantine {
+	for mem.freed > quarantineBytes {
 		i := slices.IndexFunc(mem.all, func(a *allocation) bool { return a.free })
 		mem.freed -= mem.all[i].size
 		mem.all = slices.Delete(mem.all, i, i+1)
 	}
 }
 
-// near returns the allocation, live or freed, that contains p or has p in its guards, or
-// nil.
-func (mem *memory) near(p uint64) *allocation {
+// findNear returns the allocation that contains p in its memory or its guards, or nil if there
+// is none. The allocation may have been freed.
+func (mem *memory) findNear(p uint64) *allocation {
 	for _, a := range mem.all {
-		if p+guard >= a.base && p < a.base+uint64(a.size)+guard {
+		if p+guardBytes >= a.base && p < a.base+uint64(a.size)+guardBytes {
 			return a
 		}
 	}
 	return nil
 }
 
-// describe returns a readable name for an address.
+// describe returns a readable name of an address: an allocation and an offset.
 func (mem *memory) describe(p uint64) string {
-	a := mem.near(p)
+	a := mem.findNear(p)
 	switch {
 	case p == 0:
 		return "0"
 	case a == nil:
-		return fmt.Sprintf("%#x (in no allocation)", p)
+		return fmt.Sprintf("%#x (outside all allocations)", p)
 	case a.free:
 		return fmt.Sprintf("%s+%d (freed)", a.name, p-a.base)
 	case p < a.base:
-		return fmt.Sprintf("%s-%d (before its begin)", a.name, a.base-p)
+		return fmt.Sprintf("%s-%d (before its start)", a.name, a.base-p)
 	case p >= a.base+uint64(a.size) && a.size > 0:
-		return fmt.Sprintf("%s+%d (after its end, it has %d bytes)", a.name, p-a.base, a.size)
+		return fmt.Sprintf("%s+%d (after its end at %d bytes)", a.name, p-a.base, a.size)
 	case p == a.base:
 		return a.name
 	}
 	return fmt.Sprintf("%s+%d", a.name, p-a.base)
 }
 
-// span returns the memory [p, p+n), which must be within one live allocation.
+// span returns the memory [p, p+n). It returns an error unless this memory is inside one
+// allocation that is not freed and is of the right kind: host or device.
 func (mem *memory) span(p uint64, n int64, host bool) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	a := mem.near(p)
+	a := mem.findNear(p)
 	switch {
 	case a == nil || a.free || p < a.base || p >= a.base+uint64(a.size):
 		return nil, fmt.Errorf("%s is not allocated", mem.describe(p))
 	case n < 0 || p-a.base+uint64(n) > uint64(a.size):
-		return nil, fmt.Errorf("%d bytes at %s leave it: it has %d", n, mem.describe(p), a.size)
+		return nil, fmt.Errorf("%d bytes at %s exceed the allocation of %d bytes", n, mem.describe(p), a.size)
 	case a.host != host:
-		return nil, fmt.Errorf("%s is memory of the %s", mem.describe(p), map[bool]string{true: "host", false: "device"}[a.host])
+		return nil, fmt.Errorf("%s is not in the memory of the %s", mem.describe(p), map[bool]string{true: "host", false: "device"}[host])
 	}
 	lo := a.at + int(p-a.base)
 	return a.raw[lo : lo+int(n)], nil
 }
 
-// intact returns an error if a guard was overwritten.
-func (mem *memory) intact() error {
-	var want [guard]byte
-	fill(want[:], filler)
+// checkGuards returns an error if the guard of an allocation was overwritten.
+func (mem *memory) checkGuards() error {
+	var want [guardBytes]byte
+	fillBytes(want[:], guardFill)
 	for _, a := range mem.all {
 		if a.free {
 			continue
 		}
 		end := a.at + int(a.size)
-		if !bytes.Equal(a.raw[a.at-guard:a.at], want[:]) {
-			return fmt.Errorf("memory before %s was written over", a.name)
+		if !bytes.Equal(a.raw[a.at-guardBytes:a.at], want[:]) {
+			return fmt.Errorf("memory before %s was overwritten", a.name)
 		}
-		if !bytes.Equal(a.raw[end:end+guard], want[:]) {
+		if !bytes.Equal(a.raw[end:end+guardBytes], want[:]) {
 			i := 0
-			for a.raw[end+i] == filler {
+			for a.raw[end+i] == guardFill {
 				i++
 			}
-			return fmt.Errorf("memory after %s (%d bytes) was written over, at byte %d", a.name, a.size, a.size+int64(i))
+			return fmt.Errorf("memory after %s (%d bytes) was overwritten at byte %d", a.name, a.size, a.size+int64(i))
 		}
 	}
 	return nil
 }
 
-// Name sets the name of an allocation in errors and calls.
-func (m *Machine) Name(p cuda.Ptr, name string) {
+// SetName sets the name by which Calls and errors refer to the allocation at p.
+func (m *Machine) SetName(p cuda.Ptr, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if a := m.memory.start(uint64(p), false); a != nil {
+	if a := m.memory.findStart(uint64(p), false); a != nil {
 		a.name = name
 	}
 }
 
-// Bytes returns the device memory [p, p+n) after all enqueued work has run. Changes of the
-// slice change the device's memory.
+// Bytes runs all enqueued work and returns the device memory [p, p+n). The result is not a
+// copy.
 func (m *Machine) Bytes(p cuda.Ptr, n int64) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,14 +185,14 @@ func (m *Machine) Bytes(p cuda.Ptr, n int64) ([]byte, error) {
 	return m.memory.span(uint64(p), n, false)
 }
 
-// Span is like Bytes, but does not run enqueued work. It is for Executors, which run within
-// a call.
+// Span is like Bytes, but does not run enqueued work. It is for Executors, which run during a
+// call.
 func (m *Machine) Span(p cuda.Ptr, n int64) ([]byte, error) {
 	return m.memory.span(uint64(p), n, false)
 }
 
-// Live returns the names of the device allocations that were not freed.
-func (m *Machine) Live() []string {
+// LiveAllocations returns the names of the device allocations that are not freed, sorted.
+func (m *Machine) LiveAllocations() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var names []string
@@ -213,18 +207,18 @@ func (m *Machine) Live() []string {
 
 func (m *Machine) bindMemory(d *cuda.Driver) {
 	alloc := func(call, kind string, size int64, host bool) (*allocation, error) {
-		if err := m.unsafeInCapture(call); err != nil {
+		if err := m.checkUnsafeCall(call); err != nil {
 			return nil, err
 		}
 		if size <= 0 {
-			return nil, fail(call, cuda.ErrorInvalidValue, "of %d bytes", size)
+			return nil, newError(call, cuda.ErrorInvalidValue, "invalid size %d bytes", size)
 		}
 		if !host && m.memory.used+size > m.opt.Memory {
-			return nil, fail(call, cuda.ErrorOutOfMemory, "of %d bytes", size)
+			return nil, &cuda.Error{Call: call, Result: cuda.ErrorOutOfMemory, Detail: fmt.Sprintf("of %d bytes", size)}
 		}
 		m.numbers[kind]++
 		a := m.memory.add(fmt.Sprintf("%s#%d", kind, m.numbers[kind]), size, host)
-		m.note("%s %d = %s", call, size, a.name)
+		m.logCall("%s %d = %s", call, size, a.name)
 		return a, nil
 	}
 	d.MemAlloc = func(size int64) (p cuda.Ptr, err error) {
@@ -249,18 +243,18 @@ func (m *Machine) bindMemory(d *cuda.Driver) {
 	}
 	release := func(call string, p uint64, host bool) error {
 		return m.do(call, true, func() error {
-			if err := m.unsafeInCapture(call); err != nil {
+			if err := m.checkUnsafeCall(call); err != nil {
 				return err
 			}
-			a := m.memory.start(p, host)
+			a := m.memory.findStart(p, host)
 			if a == nil {
-				return fail(call, cuda.ErrorInvalidValue, "%s is no allocation", m.memory.describe(p))
+				return newError(call, cuda.ErrorInvalidValue, "%s is not the start of an allocation", m.memory.describe(p))
 			}
 			// The memory may still be in use, so all work is run first.
 			m.drainAll()
-			m.note("%s %s", call, a.name)
+			m.logCall("%s %s", call, a.name)
 			m.memory.release(a)
-			return m.settled(call)
+			return m.checkLost(call)
 		})
 	}
 	d.MemFree = func(p cuda.Ptr) error { return release("cuMemFree", uint64(p), false) }

@@ -2,6 +2,7 @@ package clibtest
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -11,18 +12,17 @@ import (
 	"lockstep/pkg/internal/clib/nccl"
 )
 
-// Network connects the machines of one group's ranks.
+// Network connects the machines of the ranks that exchange data through NCCL.
 type Network struct {
 	mu     sync.Mutex
 	next   uint64
 	groups map[nccl.UniqueID]*group
 }
 
-// NewNetwork returns a network without groups.
+// NewNetwork returns a network without communicators.
 func NewNetwork() *Network { return &Network{groups: map[nccl.UniqueID]*group{}} }
 
-// Close ends the calls that wait for other ranks, as the end of those ranks' processes
-// does.
+// Close ends all calls that wait for other ranks, as if the processes of those ranks ended.
 func (n *Network) Close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -31,36 +31,38 @@ func (n *Network) Close() {
 	}
 }
 
+// group is the set of ranks with the same nccl.UniqueID.
 type group struct {
 	mu        sync.Mutex
 	changed   *sync.Cond
 	members   map[int]*Machine
 	ranks     int
-	connected int // ranks that have called their first collective
-	rounds    map[int]*round
-	broken    bool
+	connected int            // ranks that have called their first collective
+	rounds    map[int]*round // by number of the collective
+	broken    bool           // a rank has left: no call waits any more
 }
 
-// round is one collective: the contribution of each rank, and the result.
+// round is one collective.
 type round struct {
-	given  map[int][]float64
-	what   string
+	given  map[int][]float64 // contributions by rank
+	what   string            // the first rank's call
 	result []float64
-	wrong  error
-	taken  int
+	wrong  error // the ranks make different calls
+	left   int   // ranks that have the result
 }
 
+// comm is one rank's communicator.
 type comm struct {
 	g         *group
 	rank      int
-	turn      int
+	calls     int          // collectives so far
 	state     atomic.Int32 // nccl.Result
 	name      string
 	connected bool // by its first collective
 	graphs    int  // number of captured and executable graphs that contain its collectives
 }
 
-// NCCL returns the machine's NCCL. CommInit, and the first collective of a
+// NCCL returns the machine's simulated NCCL. CommInit, and the first collective of a
 // communicator, block the caller until all ranks have called them. Other collectives
 // wait for the other ranks when their stream runs them. CommAbort ends all these waits.
 // As in NCCL, CommDestroy and CommAbort return only when all graphs that captured a
@@ -74,12 +76,12 @@ func (m *Machine) NCCL() *nccl.Library {
 		if k := comms[c]; k != nil {
 			return k, nil
 		}
-		return nil, &nccl.Error{Call: call, Result: nccl.InvalidArgument, Message: "no such communicator"}
+		return nil, &nccl.Error{Call: call, Result: nccl.InvalidArgument, Message: "unknown communicator"}
 	}
 	l := &nccl.Library{
 		Path:        simulated,
 		Version:     func() (int, error) { return m.opt.NCCLVersion, nil },
-		GetUniqueID: m.opt.Network.unique,
+		GetUniqueID: m.opt.Network.newUniqueID,
 		GroupStart:  func() error { return nil },
 		GroupEnd:    func() error { return nil },
 		LastError:   func(nccl.Comm) string { return "" },
@@ -96,7 +98,7 @@ func (m *Machine) NCCL() *nccl.Library {
 		}
 		m.mu.Lock()
 		h, name := m.handle("comm")
-		m.note("%s %d, %d = %s", call, ranks, rank, name)
+		m.logCall("%s %d, %d = %s", call, ranks, rank, name)
 		m.mu.Unlock()
 		mu.Lock()
 		defer mu.Unlock()
@@ -108,7 +110,7 @@ func (m *Machine) NCCL() *nccl.Library {
 		if err != nil {
 			return err
 		}
-		m.note("%s %s", call, k.name)
+		m.logCall("%s %s", call, k.name)
 		if abort {
 			k.g.abort()
 		}
@@ -151,7 +153,7 @@ func (m *Machine) NCCL() *nccl.Library {
 	return l
 }
 
-func (n *Network) unique() (nccl.UniqueID, error) {
+func (n *Network) newUniqueID() (nccl.UniqueID, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.next++
@@ -161,13 +163,14 @@ func (n *Network) unique() (nccl.UniqueID, error) {
 	return id, nil
 }
 
-// join waits until all ranks have joined and returns the group.
+// join adds rank, on machine m, to the group of id. It waits until all ranks have joined and
+// returns the group.
 func (n *Network) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*group, error) {
 	wrong := func(r nccl.Result, format string, args ...any) error {
 		return &nccl.Error{Call: "ncclCommInitRankScalable", Result: r, Message: fmt.Sprintf(format, args...)}
 	}
 	if ranks < 1 || rank < 0 || rank >= ranks || id.IsZero() {
-		return nil, wrong(nccl.InvalidArgument, "rank %d of %d, %v", rank, ranks, id)
+		return nil, wrong(nccl.InvalidArgument, "invalid rank %d of %d or id %v", rank, ranks, id)
 	}
 	n.mu.Lock()
 	g := n.groups[id]
@@ -180,7 +183,7 @@ func (n *Network) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*group, e
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ranks != ranks || g.members[rank] != nil {
-		return nil, wrong(nccl.InvalidUsage, "rank %d of %d joined twice, or the ranks disagree about their number", rank, ranks)
+		return nil, wrong(nccl.InvalidUsage, "rank %d of %d joined twice, or the ranks have different numbers of ranks", rank, ranks)
 	}
 	for other, o := range g.members {
 		if o == m {
@@ -200,8 +203,8 @@ func (n *Network) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*group, e
 	return g, nil
 }
 
-// hold adds n to the number of graphs that contain a collective of k.
-func (k *comm) hold(n int) {
+// addGraphs adds n to the number of graphs that contain a collective of k.
+func (k *comm) addGraphs(n int) {
 	k.g.mu.Lock()
 	defer k.g.mu.Unlock()
 	k.graphs += n
@@ -217,8 +220,8 @@ func (k *comm) waitForGraphs() {
 	}
 }
 
-// connect is the part of a communicator's first collective that runs on the host: it waits
-// until the other ranks call theirs.
+// connect waits on the host until every rank has called its communicator's first collective.
+// Further calls return at once.
 func (k *comm) connect(call string) error {
 	g := k.g
 	g.mu.Lock()
@@ -237,6 +240,7 @@ func (k *comm) connect(call string) error {
 	return nil
 }
 
+// abort ends all waits in g.
 func (g *group) abort() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -244,7 +248,8 @@ func (g *group) abort() {
 	g.changed.Broadcast()
 }
 
-// collective enqueues a collective, which waits for all ranks when it runs.
+// collective enqueues a collective, which waits for all ranks when it runs. merge computes the
+// result from the contributions of the ranks.
 func (m *Machine) collective(call string, send, recv cuda.Ptr, n int64, t nccl.DataType, k *comm, s cuda.Stream, detail string, merge func(*group, map[int][]float64) []float64) error {
 	bytes := n * t.Size()
 	check := func() error {
@@ -268,15 +273,15 @@ func (m *Machine) collective(call string, send, recv cuda.Ptr, n int64, t nccl.D
 		if err := check(); err != nil {
 			return err
 		}
-		m.note("%s %s -> %s, %d of type %d, %s, %s, %s", call, m.memory.describe(uint64(send)), m.memory.describe(uint64(recv)), n, t, detail, k.name, m.streamName(s))
-		return m.enqueue(call, s, &op{label: call, cost: 20, comm: k, run: func() error {
+		m.logCall("%s %s -> %s, %d of type %d, %s, %s, %s", call, m.memory.describe(uint64(send)), m.memory.describe(uint64(recv)), n, t, detail, k.name, m.streamName(s))
+		return m.enqueue(call, s, &streamOp{label: call, cost: 20, comm: k, run: func() error {
 			from, err1 := m.memory.span(uint64(send), bytes, false)
 			to, err2 := m.memory.span(uint64(recv), bytes, false)
 			if err1 != nil || err2 != nil {
-				return fail(call, cuda.ErrorIllegalAddress, "%v %v", err1, err2)
+				return newError(call, cuda.ErrorIllegalAddress, "%v", errors.Join(err1, err2))
 			}
 			what := fmt.Sprintf("%s of %d elements of type %d, %s", call, n, t, detail)
-			result, err := k.meet(what, decode(from, t), merge)
+			result, err := k.exchange(what, decode(from, t), merge)
 			if err != nil {
 				// An aborted collective ends without a result; the device can still be
 				// used.
@@ -288,18 +293,18 @@ func (m *Machine) collective(call string, send, recv cuda.Ptr, n int64, t nccl.D
 	})
 }
 
-// meet waits for the contributions of all ranks and returns the merged values to each of
-// them.
-func (k *comm) meet(what string, mine []float64, merge func(*group, map[int][]float64) []float64) ([]float64, error) {
+// exchange contributes mine to the next collective, waits for the contributions of all ranks
+// and returns the merged values. what describes the call, which must be the same on all ranks.
+func (k *comm) exchange(what string, mine []float64, merge func(*group, map[int][]float64) []float64) ([]float64, error) {
 	g := k.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	turn := k.turn
-	k.turn++
-	r := g.rounds[turn]
+	number := k.calls
+	k.calls++
+	r := g.rounds[number]
 	if r == nil {
 		r = &round{given: map[int][]float64{}, what: what}
-		g.rounds[turn] = r
+		g.rounds[number] = r
 	}
 	if r.what != what {
 		r.wrong = &nccl.Error{Call: what, Result: nccl.InvalidUsage, Message: "another rank calls " + r.what}
@@ -312,9 +317,9 @@ func (k *comm) meet(what string, mine []float64, merge func(*group, map[int][]fl
 	for len(r.given) < g.ranks && !g.broken && r.wrong == nil {
 		g.changed.Wait()
 	}
-	r.taken++
-	if r.taken == g.ranks {
-		delete(g.rounds, turn)
+	r.left++
+	if r.left == g.ranks {
+		delete(g.rounds, number)
 	}
 	switch {
 	case r.wrong != nil:
@@ -327,8 +332,8 @@ func (k *comm) meet(what string, mine []float64, merge func(*group, map[int][]fl
 	return r.result, nil
 }
 
-// reduce computes a reduction in the order of the ranks, in fp64 for fp64 and in fp32 for
-// other types.
+// reduce combines the contributions in the order of the ranks. For types other than fp64 it
+// rounds each partial result to fp32.
 func reduce(op nccl.ReduceOp, ranks int, given map[int][]float64, t nccl.DataType) []float64 {
 	out := append([]float64(nil), given[0]...)
 	for rank := 1; rank < ranks; rank++ {

@@ -6,8 +6,8 @@ import (
 	"lockstep/pkg/internal/clib/nvml"
 )
 
-// NVML returns the machine's management library. A device draws 300 W plus a number that
-// grows with the machine's clock.
+// NVML returns the machine's simulated NVML. The power of a device is 300 W plus an amount
+// that grows with the machine's clock.
 func (m *Machine) NVML() *nvml.Library {
 	check := func(call string, d nvml.Device) error {
 		if d == 0 || int(d) > m.opt.Devices {

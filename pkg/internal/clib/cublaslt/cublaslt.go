@@ -22,8 +22,8 @@ import (
 // Handle is the state of the library for one device.
 type Handle uintptr
 
-// object is a descriptor that the library has created.
-type object uintptr
+// descriptor is the address of a descriptor that the library has created.
+type descriptor uintptr
 
 // DataType is cudaDataType_t.
 type DataType int32
@@ -38,7 +38,7 @@ const (
 // Compute is cublasComputeType_t.
 type Compute int32
 
-// The precisions of products and sums. TF32 is used for fp32 matrices only.
+// The precisions of a matrix product. TF32 is used for fp32 matrices only.
 const (
 	ComputeFloat32 Compute = 68
 	ComputeTF32    Compute = 77
@@ -47,8 +47,8 @@ const (
 // MinVersion is the oldest supported version: 12.0.
 const MinVersion = 120000
 
-// Matmul describes D = Alpha·op(A)·op(B) + Beta·D. op(A) has M×K, op(B) K×N and D M×N
-// elements.
+// Matmul describes the product D = Alpha·op(A)·op(B) + Beta·D, where op transposes a matrix or
+// leaves it unchanged. op(A) has M×K elements, op(B) has K×N and D has M×N.
 type Matmul struct {
 	M, N, K        int64
 	TransA, TransB bool
@@ -62,13 +62,14 @@ type Matmul struct {
 	ReLU           bool
 }
 
-// Plan is a matrix product with its algorithm. C code reads its memory only during a call.
+// Plan is a matrix product with the algorithm that computes it. C code reads a Plan only
+// during a call.
 type Plan struct {
 	Workspace int64 // bytes that Run needs
 
 	matmul      Matmul
-	desc        object
-	a, b, d     object
+	desc        descriptor
+	a, b, d     descriptor
 	algorithm   [8]uint64 // cublasLtMatmulAlgo_t
 	alpha, beta float32
 }
@@ -170,7 +171,7 @@ func bind(path string, need func(string) uintptr) *Library {
 			return h, clib.Failed("cublasLtCreate", s)
 		},
 		Destroy: func(h Handle) error { return clib.Failed("cublasLtDestroy", call(destroy, uintptr(h))) },
-		Plan:    m.plan,
+		Plan:    m.newPlan,
 		Close:   m.close,
 		Run:     m.run,
 	}

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// Attributes that this package sets (cublasLt.h).
+// Attributes and values that this package sets, from cublasLt.h.
 const (
 	descTransA   = 3
 	descTransB   = 4
@@ -23,8 +23,8 @@ const (
 	epilogueBias = 4
 )
 
-// heuristic is cublasLtMatmulHeuristicResult_t.
-type heuristic struct {
+// heuristicResult is cublasLtMatmulHeuristicResult_t.
+type heuristicResult struct {
 	algorithm [8]uint64
 	workspace uint64
 	status    Status
@@ -32,15 +32,16 @@ type heuristic struct {
 	_         [4]int32
 }
 
-type matmuls struct {
+// matmulFunctions contains the addresses of the C functions for matrix products.
+type matmulFunctions struct {
 	descCreate, descDestroy, descSet       uintptr
 	layoutCreate, layoutDestroy            uintptr
 	preferCreate, preferDestroy, preferSet uintptr
 	suggest, multiply                      uintptr
 }
 
-func bindMatmul(need func(string) uintptr) *matmuls {
-	return &matmuls{
+func bindMatmul(need func(string) uintptr) *matmulFunctions {
+	return &matmulFunctions{
 		descCreate: need("cublasLtMatmulDescCreate"), descDestroy: need("cublasLtMatmulDescDestroy"),
 		descSet:      need("cublasLtMatmulDescSetAttribute"),
 		layoutCreate: need("cublasLtMatrixLayoutCreate"), layoutDestroy: need("cublasLtMatrixLayoutDestroy"),
@@ -50,13 +51,13 @@ func bindMatmul(need func(string) uintptr) *matmuls {
 	}
 }
 
-func (m *matmuls) layout(t DataType, rows, cols, ld int64) (object, error) {
-	var o object
+func (m *matmulFunctions) newLayout(t DataType, rows, cols, ld int64) (descriptor, error) {
+	var o descriptor
 	s := call(m.layoutCreate, uintptr(unsafe.Pointer(&o)), uintptr(t), uintptr(rows), uintptr(cols), uintptr(ld))
 	return o, clib.Failed("cublasLtMatrixLayoutCreate", s)
 }
 
-func (m *matmuls) describe(p *Plan) error {
+func (m *matmulFunctions) createDescriptor(p *Plan) error {
 	x := p.matmul
 	const scale = Float32
 	if s := call(m.descCreate, uintptr(unsafe.Pointer(&p.desc)), uintptr(x.Compute), uintptr(scale)); s != Success {
@@ -83,8 +84,9 @@ func (m *matmuls) describe(p *Plan) error {
 	return err
 }
 
-// layouts creates the descriptors of the matrices as they are stored, before transposition.
-func (m *matmuls) layouts(p *Plan) error {
+// createLayouts creates the layout descriptors of the matrices as they are stored, before they
+// are transposed.
+func (m *matmulFunctions) createLayouts(p *Plan) error {
 	x := p.matmul
 	stored := func(transposed bool, rows, cols int64) (int64, int64) {
 		if transposed {
@@ -94,28 +96,28 @@ func (m *matmuls) layouts(p *Plan) error {
 	}
 	var err error
 	rows, cols := stored(x.TransA, x.M, x.K)
-	if p.a, err = m.layout(x.TypeA, rows, cols, x.LDA); err != nil {
+	if p.a, err = m.newLayout(x.TypeA, rows, cols, x.LDA); err != nil {
 		return err
 	}
 	rows, cols = stored(x.TransB, x.K, x.N)
-	if p.b, err = m.layout(x.TypeB, rows, cols, x.LDB); err != nil {
+	if p.b, err = m.newLayout(x.TypeB, rows, cols, x.LDB); err != nil {
 		return err
 	}
-	p.d, err = m.layout(x.TypeD, x.M, x.N, x.LDD)
+	p.d, err = m.newLayout(x.TypeD, x.M, x.N, x.LDD)
 	return err
 }
 
-func (m *matmuls) plan(h Handle, x Matmul) (*Plan, error) {
+func (m *matmulFunctions) newPlan(h Handle, x Matmul) (*Plan, error) {
 	p := &Plan{matmul: x, alpha: x.Alpha, beta: x.Beta}
 	if p.alpha == 0 {
 		p.alpha = 1
 	}
-	err := m.describe(p)
+	err := m.createDescriptor(p)
 	if err == nil {
-		err = m.layouts(p)
+		err = m.createLayouts(p)
 	}
 	if err == nil {
-		err = m.choose(h, p)
+		err = m.chooseAlgorithm(h, p)
 	}
 	if err != nil {
 		return nil, errors.Join(err, m.close(p))
@@ -123,8 +125,8 @@ func (m *matmuls) plan(h Handle, x Matmul) (*Plan, error) {
 	return p, nil
 }
 
-func (m *matmuls) choose(h Handle, p *Plan) (err error) {
-	var preference object
+func (m *matmulFunctions) chooseAlgorithm(h Handle, p *Plan) (err error) {
+	var preference descriptor
 	if s := call(m.preferCreate, uintptr(unsafe.Pointer(&preference))); s != Success {
 		return clib.Failed("cublasLtMatmulPreferenceCreate", s)
 	}
@@ -136,7 +138,7 @@ func (m *matmuls) choose(h Handle, p *Plan) (err error) {
 	if s != Success {
 		return clib.Failed("cublasLtMatmulPreferenceSetAttribute", s)
 	}
-	var best heuristic
+	var best heuristicResult
 	var found int32
 	s = call(m.suggest, uintptr(h), uintptr(p.desc), uintptr(p.a), uintptr(p.b), uintptr(p.d), uintptr(p.d),
 		uintptr(preference), 1, uintptr(unsafe.Pointer(&best)), uintptr(unsafe.Pointer(&found)))
@@ -150,22 +152,22 @@ func (m *matmuls) choose(h Handle, p *Plan) (err error) {
 	return clib.Failed("cublasLtMatmulAlgoGetHeuristic", s)
 }
 
-func (m *matmuls) close(p *Plan) error {
+func (m *matmulFunctions) close(p *Plan) error {
 	var errs []error
-	destroy := func(name string, fn uintptr, o *object) {
+	destroy := func(name string, fn uintptr, o *descriptor) {
 		if *o != 0 {
 			errs = append(errs, clib.Failed(name, call(fn, uintptr(*o))))
 			*o = 0
 		}
 	}
 	destroy("cublasLtMatmulDescDestroy", m.descDestroy, &p.desc)
-	for _, o := range []*object{&p.a, &p.b, &p.d} {
+	for _, o := range []*descriptor{&p.a, &p.b, &p.d} {
 		destroy("cublasLtMatrixLayoutDestroy", m.layoutDestroy, o)
 	}
 	return errors.Join(errs...)
 }
 
-func (m *matmuls) run(h Handle, p *Plan, a, b, d, workspace cuda.Ptr, s cuda.Stream) error {
+func (m *matmulFunctions) run(h Handle, p *Plan, a, b, d, workspace cuda.Ptr, s cuda.Stream) error {
 	r := call(m.multiply, uintptr(h), uintptr(p.desc), uintptr(unsafe.Pointer(&p.alpha)), uintptr(a), uintptr(p.a),
 		uintptr(b), uintptr(p.b), uintptr(unsafe.Pointer(&p.beta)), uintptr(d), uintptr(p.d), uintptr(d), uintptr(p.d),
 		uintptr(unsafe.Pointer(&p.algorithm)), uintptr(workspace), uintptr(p.Workspace), uintptr(s))

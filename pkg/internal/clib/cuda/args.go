@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Args packs the arguments of a kernel for LaunchKernel: each one at a multiple of its
-// size. The zero value is empty. Reset empties it and keeps the memory.
+// Args packs the arguments of a kernel for LaunchKernel. Each argument is at an offset that is a
+// multiple of its size. The zero value is empty. Reset empties it and keeps the memory.
 type Args struct{ buf []byte }
 
 // Bytes returns the packed arguments.

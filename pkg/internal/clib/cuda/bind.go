@@ -7,22 +7,22 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// call is clib.Call with the result that the driver's functions give. Addresses
-// of Go variables must be converted to uintptr in the argument list itself: only
-// then do they stay where they are for the length of the call.
+// call is clib.Call for functions of the driver. As there, the address of a Go variable must be
+// converted to uintptr in the argument list itself, so that the variable stays alive and in
+// place during the call.
 //
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
 
-// failedSize is like failed, for calls whose number of bytes explains the error.
-func failedSize(name string, r Result, bytes int64) error {
+// failedWithSize is like clib.Failed, but adds the number of bytes to the error.
+func failedWithSize(name string, r Result, bytes int64) error {
 	if r == Success {
 		return nil
 	}
 	return &Error{Call: name, Result: r, Detail: fmt.Sprintf("of %d bytes", bytes)}
 }
 
-// bind fills the table with functions whose addresses need returns.
+// bind returns the table of the driver's functions. need returns the address of a C function.
 func bind(path string, need func(string) uintptr) *Driver {
 	d := &Driver{Path: path}
 	bindDevice(d, need)
@@ -36,16 +36,16 @@ func bind(path string, need func(string) uintptr) *Driver {
 }
 
 func bindDevice(d *Driver, need func(string) uintptr) {
-	initialise, count := need("cuInit"), need("cuDeviceGetCount")
+	initialize, count := need("cuInit"), need("cuDeviceGetCount")
 	get, name := need("cuDeviceGet"), need("cuDeviceGetName")
 	total, attribute := need("cuDeviceTotalMem_v2"), need("cuDeviceGetAttribute")
 	bus, uuid := need("cuDeviceGetPCIBusId"), need("cuDeviceGetUuid_v2")
 	retain, release := need("cuDevicePrimaryCtxRetain"), need("cuDevicePrimaryCtxRelease_v2")
-	current, synchronise := need("cuCtxSetCurrent"), need("cuCtxSynchronize")
+	current, synchronize := need("cuCtxSetCurrent"), need("cuCtxSynchronize")
 	start, stop := need("cuProfilerStart"), need("cuProfilerStop")
 	version := need("cuDriverGetVersion")
 
-	d.Init = func() error { return clib.Failed("cuInit", call(initialise, 0)) }
+	d.Init = func() error { return clib.Failed("cuInit", call(initialize, 0)) }
 	d.Version = func() (int, error) {
 		var v int32
 		r := call(version, uintptr(unsafe.Pointer(&v)))
@@ -95,7 +95,7 @@ func bindDevice(d *Driver, need func(string) uintptr) {
 		return clib.Failed("cuDevicePrimaryCtxRelease", call(release, uintptr(dev)))
 	}
 	d.CtxSetCurrent = func(c Context) error { return clib.Failed("cuCtxSetCurrent", call(current, uintptr(c))) }
-	d.CtxSynchronize = func() error { return clib.Failed("cuCtxSynchronize", call(synchronise)) }
+	d.CtxSynchronize = func() error { return clib.Failed("cuCtxSynchronize", call(synchronize)) }
 	d.ProfilerStart = func() error { return clib.Failed("cuProfilerStart", call(start)) }
 	d.ProfilerStop = func() error { return clib.Failed("cuProfilerStop", call(stop)) }
 }
@@ -107,7 +107,7 @@ func bindMemory(d *Driver, need func(string) uintptr) {
 	d.MemAlloc = func(bytes int64) (Ptr, error) {
 		var p Ptr
 		r := call(alloc, uintptr(unsafe.Pointer(&p)), uintptr(bytes))
-		return p, failedSize("cuMemAlloc", r, bytes)
+		return p, failedWithSize("cuMemAlloc", r, bytes)
 	}
 	d.MemFree = func(p Ptr) error { return clib.Failed("cuMemFree", call(free, uintptr(p))) }
 	d.MemGetInfo = func() (int64, int64, error) {
@@ -119,7 +119,7 @@ func bindMemory(d *Driver, need func(string) uintptr) {
 		var p unsafe.Pointer
 		const portable = 1 // CU_MEMHOSTALLOC_PORTABLE: page-locked for every context
 		r := call(hostAlloc, uintptr(unsafe.Pointer(&p)), uintptr(bytes), portable)
-		return p, failedSize("cuMemHostAlloc", r, bytes)
+		return p, failedWithSize("cuMemHostAlloc", r, bytes)
 	}
 	d.MemFreeHost = func(p unsafe.Pointer) error { return clib.Failed("cuMemFreeHost", call(hostFree, uintptr(p))) }
 }
@@ -130,24 +130,24 @@ func bindCopies(d *Driver, need func(string) uintptr) {
 	set8, set32 := need("cuMemsetD8Async"), need("cuMemsetD32Async")
 
 	d.MemcpyHtoD = func(dst Ptr, src unsafe.Pointer, n int64) error {
-		return failedSize("cuMemcpyHtoD", call(htod, uintptr(dst), uintptr(src), uintptr(n)), n)
+		return failedWithSize("cuMemcpyHtoD", call(htod, uintptr(dst), uintptr(src), uintptr(n)), n)
 	}
 	d.MemcpyDtoH = func(dst unsafe.Pointer, src Ptr, n int64) error {
-		return failedSize("cuMemcpyDtoH", call(dtoh, uintptr(dst), uintptr(src), uintptr(n)), n)
+		return failedWithSize("cuMemcpyDtoH", call(dtoh, uintptr(dst), uintptr(src), uintptr(n)), n)
 	}
 	d.MemcpyHtoDAsync = func(dst Ptr, src unsafe.Pointer, n int64, s Stream) error {
-		return failedSize("cuMemcpyHtoDAsync", call(htodAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s)), n)
+		return failedWithSize("cuMemcpyHtoDAsync", call(htodAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s)), n)
 	}
 	d.MemcpyDtoHAsync = func(dst unsafe.Pointer, src Ptr, n int64, s Stream) error {
-		return failedSize("cuMemcpyDtoHAsync", call(dtohAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s)), n)
+		return failedWithSize("cuMemcpyDtoHAsync", call(dtohAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s)), n)
 	}
 	d.MemcpyDtoDAsync = func(dst, src Ptr, n int64, s Stream) error {
-		return failedSize("cuMemcpyDtoDAsync", call(dtodAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s)), n)
+		return failedWithSize("cuMemcpyDtoDAsync", call(dtodAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s)), n)
 	}
 	d.MemsetD8Async = func(dst Ptr, v byte, n int64, s Stream) error {
-		return failedSize("cuMemsetD8Async", call(set8, uintptr(dst), uintptr(v), uintptr(n), uintptr(s)), n)
+		return failedWithSize("cuMemsetD8Async", call(set8, uintptr(dst), uintptr(v), uintptr(n), uintptr(s)), n)
 	}
 	d.MemsetD32Async = func(dst Ptr, v uint32, n int64, s Stream) error {
-		return failedSize("cuMemsetD32Async", call(set32, uintptr(dst), uintptr(v), uintptr(n), uintptr(s)), 4*n)
+		return failedWithSize("cuMemsetD32Async", call(set32, uintptr(dst), uintptr(v), uintptr(n), uintptr(s)), 4*n)
 	}
 }

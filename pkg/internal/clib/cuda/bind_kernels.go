@@ -8,12 +8,12 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// launch contains the memory that a call of cuLaunchKernel reads: the list with the address
-// and the size of the packed arguments. It is reused, so that a launch does not allocate.
-type launch struct {
-	args  [11]uintptr
-	extra [5]uintptr
-	size  uint64
+// launchBuffers contains the memory that a call of cuLaunchKernel reads. It is reused, so that
+// a launch does not allocate memory.
+type launchBuffers struct {
+	args  [11]uintptr // the arguments of cuLaunchKernel
+	extra [5]uintptr  // its last argument: the address and the size of the kernel's arguments
+	size  uint64      // of the kernel's packed arguments, in bytes
 }
 
 func bindKernels(d *Driver, need func(string) uintptr) {
@@ -23,7 +23,7 @@ func bindKernels(d *Driver, need func(string) uintptr) {
 
 	d.ModuleLoadData = func(image []byte) (Module, error) {
 		if len(image) == 0 {
-			return 0, &Error{Call: "cuModuleLoadData", Result: ErrorInvalidImage, Detail: "of no bytes"}
+			return 0, &Error{Call: "cuModuleLoadData", Result: ErrorInvalidImage, Detail: "of 0 bytes"}
 		}
 		var m Module
 		r := call(load, uintptr(unsafe.Pointer(&m)), uintptr(unsafe.Pointer(&image[0])))
@@ -51,10 +51,10 @@ func bindKernels(d *Driver, need func(string) uintptr) {
 		r := call(occupancy, uintptr(unsafe.Pointer(&n)), uintptr(f), uintptr(threads), uintptr(shared))
 		return int(n), clib.Failed("cuOccupancyMaxActiveBlocksPerMultiprocessor", r)
 	}
-	pool := sync.Pool{New: func() any { return new(launch) }}
+	pool := sync.Pool{New: func() any { return new(launchBuffers) }}
 	d.LaunchKernel = func(f Function, grid, block Dim3, shared uint32, s Stream, args []byte) error {
 		const pointer, size = 1, 2 // CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE
-		l := pool.Get().(*launch)
+		l := pool.Get().(*launchBuffers)
 		l.size = uint64(len(args))
 		// The garbage collector does not see these addresses. l and args are kept alive
 		// below, and are on the heap, which does not move (l comes from the pool, args was

@@ -6,8 +6,9 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// polled converts the result of a query to whether the work is done.
-func polled(name string, r Result) (bool, error) {
+// pollResult converts the result of a query. It returns true if the work is done, and false
+// without an error if the driver reports that it is not ready.
+func pollResult(name string, r Result) (bool, error) {
 	if r == ErrorNotReady {
 		return false, nil
 	}
@@ -17,7 +18,7 @@ func polled(name string, r Result) (bool, error) {
 
 func bindStreams(d *Driver, need func(string) uintptr) {
 	create, priorities := need("cuStreamCreateWithPriority"), need("cuCtxGetStreamPriorityRange")
-	destroy, synchronise := need("cuStreamDestroy_v2"), need("cuStreamSynchronize")
+	destroy, synchronize := need("cuStreamDestroy_v2"), need("cuStreamSynchronize")
 	query, wait := need("cuStreamQuery"), need("cuStreamWaitEvent")
 
 	d.StreamCreate = func(flags uint32, priority int) (Stream, error) {
@@ -31,8 +32,8 @@ func bindStreams(d *Driver, need func(string) uintptr) {
 		return int(v[0]), int(v[1]), clib.Failed("cuCtxGetStreamPriorityRange", r)
 	}
 	d.StreamDestroy = func(s Stream) error { return clib.Failed("cuStreamDestroy", call(destroy, uintptr(s))) }
-	d.StreamSynchronize = func(s Stream) error { return clib.Failed("cuStreamSynchronize", call(synchronise, uintptr(s))) }
-	d.StreamQuery = func(s Stream) (bool, error) { return polled("cuStreamQuery", call(query, uintptr(s))) }
+	d.StreamSynchronize = func(s Stream) error { return clib.Failed("cuStreamSynchronize", call(synchronize, uintptr(s))) }
+	d.StreamQuery = func(s Stream) (bool, error) { return pollResult("cuStreamQuery", call(query, uintptr(s))) }
 	d.StreamWaitEvent = func(s Stream, e Event) error {
 		return clib.Failed("cuStreamWaitEvent", call(wait, uintptr(s), uintptr(e), 0))
 	}
@@ -40,7 +41,7 @@ func bindStreams(d *Driver, need func(string) uintptr) {
 
 func bindEvents(d *Driver, need func(string) uintptr) {
 	create, destroy, record := need("cuEventCreate"), need("cuEventDestroy_v2"), need("cuEventRecord")
-	synchronise, query, elapsed := need("cuEventSynchronize"), need("cuEventQuery"), need("cuEventElapsedTime")
+	synchronize, query, elapsed := need("cuEventSynchronize"), need("cuEventQuery"), need("cuEventElapsedTime")
 
 	d.EventCreate = func(flags uint32) (Event, error) {
 		var e Event
@@ -51,8 +52,8 @@ func bindEvents(d *Driver, need func(string) uintptr) {
 	d.EventRecord = func(e Event, s Stream) error {
 		return clib.Failed("cuEventRecord", call(record, uintptr(e), uintptr(s)))
 	}
-	d.EventSynchronize = func(e Event) error { return clib.Failed("cuEventSynchronize", call(synchronise, uintptr(e))) }
-	d.EventQuery = func(e Event) (bool, error) { return polled("cuEventQuery", call(query, uintptr(e))) }
+	d.EventSynchronize = func(e Event) error { return clib.Failed("cuEventSynchronize", call(synchronize, uintptr(e))) }
+	d.EventQuery = func(e Event) (bool, error) { return pollResult("cuEventQuery", call(query, uintptr(e))) }
 	d.EventElapsed = func(start, end Event) (float32, error) {
 		var ms float32
 		r := call(elapsed, uintptr(unsafe.Pointer(&ms)), uintptr(start), uintptr(end))

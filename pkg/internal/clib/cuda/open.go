@@ -6,15 +6,15 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// MinVersion is the oldest supported driver: CUDA 12.0, the first with every function of
-// the table.
+// MinVersion is the oldest supported version of the driver: CUDA 12.0, the first one with all
+// functions of the table.
 const MinVersion = 12000
 
 // VersionText formats a version: 13000 as "13.0".
 func VersionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// Open finds the driver, looks up its functions and checks its version. Call Init before
-// other functions.
+// Open finds the driver, looks up its functions and checks its version. Init must be called
+// before the other functions.
 func Open(s *clib.Search) (*Driver, error) {
 	return clib.Load(s, clib.CUDA, bind, clib.Version[Driver]{Symbol: "cuDriverGetVersion", Check: (*Driver).Check})
 }

@@ -9,7 +9,7 @@ import (
 // Result is CUresult.
 type Result int32
 
-// Results that callers and tests compare with. Errors name all other results too.
+// The results that callers and tests compare with.
 const (
 	Success                   Result = 0
 	ErrorInvalidValue         Result = 1
@@ -48,101 +48,102 @@ const (
 	ErrorUnknown              Result = 999
 )
 
-// described is a result's name without CUDA_ERROR_, and an explanation for users.
-type described struct{ name, text string }
+// resultText contains a result's name without the prefix CUDA_ERROR_, and an explanation for
+// users.
+type resultText struct{ name, text string }
 
-const restart = "the device's context is lost: end this process and start again from a checkpoint"
+// restartAdvice ends the explanation of results after which the context cannot be used.
+const restartAdvice = "the device's context is lost: end this process and start again from a checkpoint"
 
-func (r Result) described() described {
+func (r Result) describe() resultText {
 	switch r {
 	case Success:
-		return described{"SUCCESS", "no error"}
+		return resultText{"SUCCESS", "no error"}
 	case ErrorInvalidValue:
-		return described{"INVALID_VALUE", "an argument cannot be"}
+		return resultText{"INVALID_VALUE", "an argument is invalid"}
 	case ErrorOutOfMemory:
-		return described{"OUT_OF_MEMORY", "the device has not enough free memory: use a smaller batch, or end what else runs on the device (nvidia-smi lists it)"}
+		return resultText{"OUT_OF_MEMORY", "the device has too little free memory: use a smaller batch, or end other programs that run on the device (nvidia-smi lists them)"}
 	case ErrorNotInitialized:
-		return described{"NOT_INITIALIZED", "cuInit was not called"}
+		return resultText{"NOT_INITIALIZED", "cuInit was not called"}
 	case ErrorDeinitialized:
-		return described{"DEINITIALIZED", "the driver is shutting down"}
+		return resultText{"DEINITIALIZED", "the driver is shutting down"}
 	case ErrorStubLibrary:
-		return described{"STUB_LIBRARY", "libcuda is the toolkit's stub: take the folder \"stubs\" out of LD_LIBRARY_PATH"}
+		return resultText{"STUB_LIBRARY", "libcuda is the toolkit's stub: remove the folder \"stubs\" from LD_LIBRARY_PATH"}
 	case 46:
-		return described{"DEVICE_UNAVAILABLE", "another process has the device for itself (compute mode exclusive)"}
+		return resultText{"DEVICE_UNAVAILABLE", "another process has exclusive use of the device (exclusive compute mode)"}
 	case ErrorNoDevice:
-		return described{"NO_DEVICE", "no CUDA device is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES"}
+		return resultText{"NO_DEVICE", "no CUDA device is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES"}
 	case ErrorInvalidDevice:
-		return described{"INVALID_DEVICE", "there is no device of that number"}
+		return resultText{"INVALID_DEVICE", "no device has this number"}
 	case ErrorInvalidImage:
-		return described{"INVALID_IMAGE", "the kernel image is damaged"}
+		return resultText{"INVALID_IMAGE", "the kernel image is damaged"}
 	case ErrorInvalidContext:
-		return described{"INVALID_CONTEXT", "no context is current in this thread"}
+		return resultText{"INVALID_CONTEXT", "no context is current in this thread"}
 	case ErrorNoBinaryForGPU:
-		return described{"NO_BINARY_FOR_GPU", "the kernel was compiled for another device"}
+		return resultText{"NO_BINARY_FOR_GPU", "the kernel was compiled for another device"}
 	case ErrorECCUncorrectable:
-		return described{"ECC_UNCORRECTABLE", "the device's memory is damaged: tell the administrator; " + restart}
+		return resultText{"ECC_UNCORRECTABLE", "the device's memory is damaged: inform the administrator; " + restartAdvice}
 	case ErrorInvalidPTX:
-		return described{"INVALID_PTX", "the kernel did not assemble"}
+		return resultText{"INVALID_PTX", "the PTX of the kernel cannot be assembled"}
 	case ErrorUnsupportedPTX:
-		return described{"UNSUPPORTED_PTX_VERSION", "NVRTC is newer than the driver: install a newer driver or an older NVRTC"}
+		return resultText{"UNSUPPORTED_PTX_VERSION", "NVRTC is newer than the driver: install a newer driver or an older NVRTC"}
 	case ErrorInvalidHandle:
-		return described{"INVALID_HANDLE", "a handle is not of the current context"}
+		return resultText{"INVALID_HANDLE", "a handle is invalid or belongs to another context"}
 	case ErrorIllegalState:
-		return described{"ILLEGAL_STATE", "not allowed in this state"}
+		return resultText{"ILLEGAL_STATE", "not allowed in this state"}
 	case ErrorNotFound:
-		return described{"NOT_FOUND", "no such name"}
+		return resultText{"NOT_FOUND", "unknown name"}
 	case ErrorNotReady:
-		return described{"NOT_READY", "work is still going on"}
+		return resultText{"NOT_READY", "the work is not finished"}
 	}
-	return r.describedLate()
+	return r.describeAsync()
 }
 
-// describedLate describes results of asynchronous errors, which appear after work was
-// enqueued.
-func (r Result) describedLate() described {
+// describeAsync is describe for errors of enqueued work, which a later call reports.
+func (r Result) describeAsync() resultText {
 	switch r {
 	case ErrorIllegalAddress:
-		return described{"ILLEGAL_ADDRESS", "a kernel left its memory; " + restart}
+		return resultText{"ILLEGAL_ADDRESS", "a kernel accessed memory outside its allocations; " + restartAdvice}
 	case ErrorLaunchOutOfResources:
-		return described{"LAUNCH_OUT_OF_RESOURCES", "a kernel needs more registers or shared memory than a block can have"}
+		return resultText{"LAUNCH_OUT_OF_RESOURCES", "a kernel needs more registers or shared memory than a block can have"}
 	case ErrorLaunchTimeout:
-		return described{"LAUNCH_TIMEOUT", "a kernel ran longer than the display allows; " + restart}
+		return resultText{"LAUNCH_TIMEOUT", "a kernel ran longer than the display allows; " + restartAdvice}
 	case 710:
-		return described{"ASSERT", "a kernel's assertion failed; " + restart}
+		return resultText{"ASSERT", "a kernel's assertion failed; " + restartAdvice}
 	case 715:
-		return described{"ILLEGAL_INSTRUCTION", restart}
+		return resultText{"ILLEGAL_INSTRUCTION", restartAdvice}
 	case ErrorMisalignedAddress:
-		return described{"MISALIGNED_ADDRESS", "a kernel read or wrote an address that is no multiple of the size; " + restart}
+		return resultText{"MISALIGNED_ADDRESS", "a kernel read or wrote an address that is not a multiple of the size; " + restartAdvice}
 	case ErrorLaunchFailed:
-		return described{"LAUNCH_FAILED", "a kernel failed on the device; " + restart}
+		return resultText{"LAUNCH_FAILED", "a kernel failed on the device; " + restartAdvice}
 	case ErrorNotPermitted:
-		return described{"NOT_PERMITTED", "not permitted"}
+		return resultText{"NOT_PERMITTED", "not permitted"}
 	case ErrorNotSupported:
-		return described{"NOT_SUPPORTED", "this device or driver does not offer it"}
+		return resultText{"NOT_SUPPORTED", "this device or driver does not offer it"}
 	case ErrorSystemNotReady:
-		return described{"SYSTEM_NOT_READY", "the driver's services are not running (nvidia-fabricmanager on machines with NVSwitch)"}
+		return resultText{"SYSTEM_NOT_READY", "the driver's services are not running (nvidia-fabricmanager on machines with NVSwitch)"}
 	case ErrorDriverMismatch:
-		return described{"SYSTEM_DRIVER_MISMATCH", "libcuda and the loaded kernel module have different versions: restart the machine, or the container with the host's libcuda"}
+		return resultText{"SYSTEM_DRIVER_MISMATCH", "libcuda and the loaded kernel module have different versions: restartAdvice the machine, or the container with the host's libcuda"}
 	case ErrorCaptureUnsupported:
-		return described{"STREAM_CAPTURE_UNSUPPORTED", "this call cannot be captured"}
+		return resultText{"STREAM_CAPTURE_UNSUPPORTED", "this call cannot be captured"}
 	case ErrorCaptureInvalidated:
-		return described{"STREAM_CAPTURE_INVALIDATED", "an earlier error ended the capture"}
+		return resultText{"STREAM_CAPTURE_INVALIDATED", "an earlier error ended the capture"}
 	case ErrorCaptureUnmatched:
-		return described{"STREAM_CAPTURE_UNMATCHED", "this stream did not begin the capture"}
+		return resultText{"STREAM_CAPTURE_UNMATCHED", "this stream did not begin the capture"}
 	case ErrorCaptureUnjoined:
-		return described{"STREAM_CAPTURE_UNJOINED", "a second stream was not joined before the end of the capture"}
+		return resultText{"STREAM_CAPTURE_UNJOINED", "a second stream was not joined before the end of the capture"}
 	case ErrorCaptureIsolation:
-		return described{"STREAM_CAPTURE_ISOLATION", "a captured stream would wait for work that is not captured"}
+		return resultText{"STREAM_CAPTURE_ISOLATION", "a captured stream would wait for work that is not captured"}
 	case ErrorCaptureImplicit:
-		return described{"STREAM_CAPTURE_IMPLICIT", "a captured stream would wait for the default stream"}
+		return resultText{"STREAM_CAPTURE_IMPLICIT", "a captured stream would wait for the default stream"}
 	case ErrorCaptureWrongThread:
-		return described{"STREAM_CAPTURE_WRONG_THREAD", "another thread began the capture"}
+		return resultText{"STREAM_CAPTURE_WRONG_THREAD", "another thread began the capture"}
 	case 910:
-		return described{"GRAPH_EXEC_UPDATE_FAILURE", "the graph has changed too much"}
+		return resultText{"GRAPH_EXEC_UPDATE_FAILURE", "the graph has changed too much"}
 	case ErrorUnknown:
-		return described{"UNKNOWN", "the driver does not say why; " + restart}
+		return resultText{"UNKNOWN", "the driver does not say why; " + restartAdvice}
 	}
-	return described{"RESULT_" + strconv.Itoa(int(r)), "see the CUDA Driver API reference, CUresult"}
+	return resultText{"RESULT_" + strconv.Itoa(int(r)), "see the CUDA Driver API reference, CUresult"}
 }
 
 // Name returns the result's name in cuda.h.
@@ -150,14 +151,14 @@ func (r Result) Name() string {
 	if r == Success {
 		return "CUDA_SUCCESS"
 	}
-	return "CUDA_ERROR_" + r.described().name
+	return "CUDA_ERROR_" + r.describe().name
 }
 
 func (r Result) Error() string {
-	return clib.CodeText(r.Name(), int32(r), r.described().text)
+	return clib.CodeText(r.Name(), int32(r), r.describe().text)
 }
 
-// Lost reports whether the context cannot be used any more.
+// Lost reports whether the context cannot be used after this result.
 func (r Result) Lost() bool {
 	switch {
 	case r >= ErrorIllegalAddress && r <= ErrorLaunchFailed && r != ErrorLaunchOutOfResources:

@@ -20,13 +20,13 @@ package cuda
 
 import "unsafe"
 
-// Device is a GPU's index in the driver.
+// Device is the driver's index of a GPU.
 type Device int32
 
-// Handles of the driver; 0 is no handle. Stream 0 is the legacy default stream, which is
-// never used while a step is captured.
+// Handles of the driver; 0 means none. Stream 0 is the legacy default stream, which must not be
+// used while a stream is being captured.
 type (
-	// Context is the state of a process on a device.
+	// Context contains the state of a process on a device.
 	Context uintptr
 	// Module is loaded machine code.
 	Module uintptr
@@ -36,7 +36,7 @@ type (
 	Stream uintptr
 	// Event is a point in a Stream.
 	Event uintptr
-	// Graph is captured work.
+	// Graph is the captured work of streams.
 	Graph uintptr
 	// GraphExec is a Graph that can be launched.
 	GraphExec uintptr
@@ -51,13 +51,13 @@ func (p Ptr) Add(n int64) Ptr { return p + Ptr(n) }
 // Dim3 is the size of a grid (in blocks) or of a block (in threads).
 type Dim3 [3]uint32
 
-// Count returns the number of blocks or threads.
+// Count returns the number of blocks or threads: the product of the three sizes.
 func (d Dim3) Count() int64 { return int64(d[0]) * int64(d[1]) * int64(d[2]) }
 
 // CaptureMode selects which other calls are forbidden during a capture.
 type CaptureMode int32
 
-// Capture modes. ThreadLocal forbids unsafe calls only in the capturing thread.
+// Capture modes. CaptureThreadLocal forbids unsafe calls only in the thread that captures.
 const (
 	CaptureGlobal      CaptureMode = 0
 	CaptureThreadLocal CaptureMode = 1
@@ -143,13 +143,13 @@ type Driver struct {
 	MemHostAlloc func(bytes int64) (unsafe.Pointer, error) // page-locked host memory
 	MemFreeHost  func(unsafe.Pointer) error
 
-	// Copies that return after the data have arrived. They wait only for earlier work of
-	// the legacy default stream: synchronize the streams in use first.
+	// Synchronous copies between device memory and any host memory. They wait for earlier
+	// work only in the legacy default stream, so synchronize the streams in use first.
 	MemcpyHtoD func(dst Ptr, src unsafe.Pointer, bytes int64) error
 	MemcpyDtoH func(dst unsafe.Pointer, src Ptr, bytes int64) error
 
 	// Copies in stream order. Host memory must come from MemHostAlloc, and must not change
-	// until the copy has been executed.
+	// until the copy is done.
 	MemcpyHtoDAsync func(dst Ptr, src unsafe.Pointer, bytes int64, s Stream) error
 	MemcpyDtoHAsync func(dst unsafe.Pointer, src Ptr, bytes int64, s Stream) error
 	MemcpyDtoDAsync func(dst, src Ptr, bytes int64, s Stream) error

@@ -8,14 +8,15 @@ import (
 	"unsafe"
 )
 
-// maxKnobs is more than the number of knobs of any engine (cuDNN 9.21 has 44 kinds of
-// knobs).
+// maxKnobs limits the number of knobs of an engine that are read. cuDNN 9.21 has 44 kinds of
+// knobs.
 const maxKnobs = 64
 
-// choices returns a configuration's engine and knobs as text, which identifies it among the
-// configurations of a graph, or "" if the library does not report them.
-func (l *Library) choices(config Descriptor) string {
-	b := l.builder()
+// readChoices returns the engine and the knobs of an engine configuration as text, such as
+// "1 2=0" for engine 1 with value 0 for knob 2. The text identifies the configuration among
+// those of a graph. It is "" if the library does not report the engine or the knobs.
+func (l *Library) readChoices(config Descriptor) string {
+	b := l.newBuilder()
 	defer func() { _ = b.release() }()
 	engine := b.create(DescEngine)
 	var knobs [maxKnobs]Descriptor
@@ -42,45 +43,45 @@ func (l *Library) choices(config Descriptor) string {
 	return text
 }
 
-// PlanOf creates a plan from the Choices of an earlier Plan, without a heuristic. The graph
-// must have the same operations, and the library and the kind of device must be the same.
-// Unlike PlanFromJSON, which cuDNN supports for some engines only, it works for engines
-// that are compiled when their plan is created.
-func (g *Graph) PlanOf(choices string) (*Plan, error) {
+// PlanFromChoices creates a plan from the Choices of an earlier Plan, without a heuristic. The
+// operations of the graph, the library and the kind of device must be the same. It also works
+// for engines that are compiled when their plan is created, for which cuDNN does not support
+// PlanFromJSON.
+func (g *Graph) PlanFromChoices(choices string) (*Plan, error) {
 	lib := g.b.lib
-	b := lib.builder()
+	b := lib.newBuilder()
 	text, rest, _ := strings.Cut(choices, " ")
 	index, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("make plan of %q: it names no engine", choices)
+		return nil, fmt.Errorf("create plan from %q: no engine number", choices)
 	}
 	engine := b.create(DescEngine)
-	b.descriptors(engine, AttrEngineGraph, g.desc)
-	b.ints(engine, AttrEngineIndex, index)
+	b.setDescriptors(engine, AttrEngineGraph, g.desc)
+	b.setInts(engine, AttrEngineIndex, index)
 	b.finalize(engine, fmt.Sprintf("engine %d", index))
 	var knobs []Descriptor
 	for word := range strings.FieldsSeq(rest) {
 		var kind int32
 		var value int64
 		if _, err := fmt.Sscanf(word, "%d=%d", &kind, &value); err != nil {
-			return nil, errors.Join(fmt.Errorf("make plan of %q: %q is no knob", choices, word), b.release())
+			return nil, errors.Join(fmt.Errorf("create plan from %q: invalid knob %q", choices, word), b.release())
 		}
 		knob := b.create(DescKnobChoice)
-		b.enum(knob, AttrKnobType, TypeKnobType, kind)
-		b.ints(knob, AttrKnobValue, value)
+		b.setEnum(knob, AttrKnobType, TypeKnobType, kind)
+		b.setInts(knob, AttrKnobValue, value)
 		b.finalize(knob, "knob "+word)
 		knobs = append(knobs, knob)
 	}
 	config := b.create(DescEngineConfig)
-	b.descriptors(config, AttrConfigEngine, engine)
+	b.setDescriptors(config, AttrConfigEngine, engine)
 	if len(knobs) > 0 {
-		b.descriptors(config, AttrConfigKnobs, knobs...)
+		b.setDescriptors(config, AttrConfigKnobs, knobs...)
 	}
 	b.finalize(config, "configuration of engine "+choices)
 	if b.err != nil {
 		return nil, errors.Join(b.err, b.release())
 	}
-	p, err := lib.planOf(g.handle, b, config)
+	p, err := lib.createPlan(g.handle, b, config)
 	if err != nil {
 		return nil, errors.Join(err, b.release())
 	}

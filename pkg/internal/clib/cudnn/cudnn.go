@@ -30,7 +30,7 @@ import (
 // Handle is the state of the library for one context. Only one thread may use it at a time.
 type Handle uintptr
 
-// Descriptor is an object of the backend API.
+// Descriptor is the handle of an object of the backend API.
 type Descriptor uintptr
 
 // DataType is cudnnDataType_t.
@@ -272,10 +272,10 @@ const (
 	PointwiseReLUBack PointwiseMode = 200
 )
 
-// Numerical and behavior notes of an engine.
+// Numerical notes of an engine, and one behavior note.
 const (
 	NoteTensorCore       int32 = 0
-	NoteDownConvert      int32 = 1 // the inputs are rounded
+	NoteDownConvert      int32 = 1 // the inputs are rounded to a smaller type
 	NoteReducedPrecision int32 = 2 // sums have a lower precision than requested
 	NoteNondeterministic int32 = 4
 	NoteWinograd         int32 = 5

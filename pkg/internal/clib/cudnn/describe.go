@@ -7,15 +7,15 @@ import (
 	"unsafe"
 )
 
-// Tensor describes an operand. Operations that use the same ID use the same tensor and must
-// describe it in the same way.
+// Tensor describes an operand. Operations that share a tensor describe it by equal values,
+// including the ID.
 type Tensor struct {
 	ID      int64
 	Type    DataType
 	Dims    []int64 // N,C,(D,)H,W; for a filter K,C,(T,)R,S
 	Strides []int64 // elements from one index to the next; nil means ChannelsLast(Dims)
-	Align   int64   // its address is a multiple of Align bytes; 0 means 16
-	Virtual bool    // passed between two operations of one graph, never stored
+	Align   int64   // alignment of the address in bytes; 0 means 16
+	Virtual bool    // passed between operations of one graph and not stored in memory
 }
 
 func (t Tensor) strides() []int64 {
@@ -25,15 +25,15 @@ func (t Tensor) strides() []int64 {
 	return t.Strides
 }
 
-func (t Tensor) align() int64 {
+func (t Tensor) alignment() int64 {
 	if t.Align == 0 {
 		return 16
 	}
 	return t.Align
 }
 
-func (t Tensor) same(o Tensor) bool {
-	return t.ID == o.ID && t.Type == o.Type && t.Virtual == o.Virtual && t.align() == o.align() &&
+func (t Tensor) equal(o Tensor) bool {
+	return t.ID == o.ID && t.Type == o.Type && t.Virtual == o.Virtual && t.alignment() == o.alignment() &&
 		slices.Equal(t.Dims, o.Dims) && slices.Equal(t.strides(), o.strides())
 }
 
@@ -77,7 +77,7 @@ type Conv struct {
 	Compute  DataType
 }
 
-// Op is an operation of a graph.
+// Op is an operation of a graph: one of the types below.
 type Op interface {
 	describe(b *builder) Descriptor
 }
@@ -104,9 +104,9 @@ type ConvBackwardFilter struct {
 	Alpha, Beta float32
 }
 
-// Pointwise computes each element separately: Y = X + B, X − B, X·B or max(X, 0), where
-// dimensions of B that are 1 are repeated. PointwiseReLUBack computes DX = DY where X > 0,
-// 0 elsewhere.
+// Pointwise computes each element separately: Y = X + B, X − B, X·B or max(X, 0). B is repeated
+// along its dimensions of size 1. PointwiseReLUBack computes DX, which is DY where X > 0 and 0
+// elsewhere.
 type Pointwise struct {
 	Mode    PointwiseMode
 	Compute DataType
@@ -124,9 +124,9 @@ type Genstats struct {
 // BNBackwardWeights computes the gradients of a batch norm's scale and bias, DBias = Σ DY
 // and DScale = Σ DY·(X − Mean)·InvStd over all dimensions but the channels. It also
 // computes the factors of the gradient of the batch norm's input, EqDY·DY + EqX·X + EqBias.
-// All tensors but X and DY have the shape 1,C,1,(1,)1 and are fp32. cuDNN supports it after
-// the gradients of a convolution's data and of ReLU (DgradDreluBNBwdWeight in its developer
-// guide).
+// All tensors but X and DY have the shape 1,C,1,(1,)1 and are fp32. cuDNN supports this
+// operation only after the data gradient of a convolution and the gradient of ReLU
+// (DgradDreluBNBwdWeight in its developer guide).
 type BNBackwardWeights struct {
 	X, Mean, InvStd, Scale, DY Tensor
 	DScale, DBias              Tensor
@@ -134,7 +134,7 @@ type BNBackwardWeights struct {
 	Compute                    DataType
 }
 
-// builder creates descriptors and keeps the first error.
+// builder creates descriptors and stores the first error, after which its methods do nothing.
 type builder struct {
 	lib     *Library
 	err     error
@@ -142,12 +142,13 @@ type builder struct {
 	tensors map[int64]knownTensor
 }
 
+// knownTensor is a tensor whose descriptor exists.
 type knownTensor struct {
 	spec Tensor
 	desc Descriptor
 }
 
-func (l *Library) builder() *builder {
+func (l *Library) newBuilder() *builder {
 	return &builder{lib: l, tensors: map[int64]knownTensor{}}
 }
 
@@ -173,27 +174,27 @@ func (b *builder) set(d Descriptor, name Attribute, t AttributeType, n int, valu
 	}
 }
 
-func (b *builder) ints(d Descriptor, name Attribute, v ...int64) {
+func (b *builder) setInts(d Descriptor, name Attribute, v ...int64) {
 	b.set(d, name, TypeInt64, len(v), unsafe.Pointer(unsafe.SliceData(v)))
 }
 
-func (b *builder) enum(d Descriptor, name Attribute, t AttributeType, v int32) {
+func (b *builder) setEnum(d Descriptor, name Attribute, t AttributeType, v int32) {
 	b.set(d, name, t, 1, unsafe.Pointer(&v))
 }
 
-func (b *builder) float(d Descriptor, name Attribute, v float32) {
+func (b *builder) setFloat(d Descriptor, name Attribute, v float32) {
 	b.set(d, name, TypeFloat, 1, unsafe.Pointer(&v))
 }
 
-func (b *builder) bool(d Descriptor, name Attribute, v bool) {
+func (b *builder) setBool(d Descriptor, name Attribute, v bool) {
 	b.set(d, name, TypeBoolean, 1, unsafe.Pointer(&v))
 }
 
-func (b *builder) descriptors(d Descriptor, name Attribute, v ...Descriptor) {
+func (b *builder) setDescriptors(d Descriptor, name Attribute, v ...Descriptor) {
 	b.set(d, name, TypeDescriptor, len(v), unsafe.Pointer(unsafe.SliceData(v)))
 }
 
-func (b *builder) handle(d Descriptor, name Attribute, h Handle) {
+func (b *builder) setHandle(d Descriptor, name Attribute, h Handle) {
 	b.set(d, name, TypeHandle, 1, unsafe.Pointer(&h))
 }
 
@@ -218,28 +219,28 @@ func (b *builder) release() error {
 	return errors.Join(errs...)
 }
 
-// tensor returns the descriptor of t, which it creates once per ID.
+// tensor returns the descriptor of t. It creates one descriptor per tensor ID.
 func (b *builder) tensor(t Tensor) Descriptor {
 	if b.err != nil {
 		return 0
 	}
 	if known, ok := b.tensors[t.ID]; ok {
-		if !known.spec.same(t) {
-			b.err = fmt.Errorf("describe tensor %d: it is described in two ways, %v and %v", t.ID, known.spec, t)
+		if !known.spec.equal(t) {
+			b.err = fmt.Errorf("describe tensor %d: two different descriptions, %v and %v", t.ID, known.spec, t)
 		}
 		return known.desc
 	}
 	if len(t.Dims) == 0 || len(t.strides()) != len(t.Dims) {
-		b.err = fmt.Errorf("describe tensor %d: %d dimensions and %d strides", t.ID, len(t.Dims), len(t.strides()))
+		b.err = fmt.Errorf("describe tensor %d: got %d dimensions and %d strides, want the same number of both", t.ID, len(t.Dims), len(t.strides()))
 		return 0
 	}
 	d := b.create(DescTensor)
-	b.ints(d, AttrTensorID, t.ID)
-	b.enum(d, AttrTensorType, TypeDataType, int32(t.Type))
-	b.ints(d, AttrTensorAlignment, t.align())
-	b.ints(d, AttrTensorDims, t.Dims...)
-	b.ints(d, AttrTensorStrides, t.strides()...)
-	b.bool(d, AttrTensorVirtual, t.Virtual)
+	b.setInts(d, AttrTensorID, t.ID)
+	b.setEnum(d, AttrTensorType, TypeDataType, int32(t.Type))
+	b.setInts(d, AttrTensorAlignment, t.alignment())
+	b.setInts(d, AttrTensorDims, t.Dims...)
+	b.setInts(d, AttrTensorStrides, t.strides()...)
+	b.setBool(d, AttrTensorVirtual, t.Virtual)
 	b.finalize(d, fmt.Sprintf("tensor %d %s %v", t.ID, t.Type, t.Dims))
 	b.tensors[t.ID] = knownTensor{spec: t, desc: d}
 	return d

@@ -42,9 +42,9 @@ func call(fn uintptr, args ...uintptr) Status { return Status(int32(clib.Call(fn
 func bind(path string, need func(string) uintptr) *Library {
 	last, create, destroy := need("cudnnGetLastErrorString"), need("cudnnCreate"), need("cudnnDestroy")
 	stream, version := need("cudnnSetStream"), need("cudnnGetVersion")
-	make1, remove := need("cudnnBackendCreateDescriptor"), need("cudnnBackendDestroyDescriptor")
+	createDescriptor, remove := need("cudnnBackendCreateDescriptor"), need("cudnnBackendDestroyDescriptor")
 	set, get := need("cudnnBackendSetAttribute"), need("cudnnBackendGetAttribute")
-	finalise, execute := need("cudnnBackendFinalize"), need("cudnnBackendExecute")
+	finalize, execute := need("cudnnBackendFinalize"), need("cudnnBackendExecute")
 
 	l := &Library{Path: path, Version: func() int { return int(clib.Call(version)) }}
 	l.LastError = func() string {
@@ -63,7 +63,7 @@ func bind(path string, need func(string) uintptr) *Library {
 	}
 	l.CreateDescriptor = func(t DescriptorType) (Descriptor, Status) {
 		var d Descriptor
-		s := call(make1, uintptr(t), uintptr(unsafe.Pointer(&d)))
+		s := call(createDescriptor, uintptr(t), uintptr(unsafe.Pointer(&d)))
 		return d, s
 	}
 	l.SetAttribute = func(d Descriptor, name Attribute, t AttributeType, n int64, values unsafe.Pointer) Status {
@@ -72,7 +72,7 @@ func bind(path string, need func(string) uintptr) *Library {
 	l.GetAttribute = func(d Descriptor, name Attribute, t AttributeType, want int64, got *int64, values unsafe.Pointer) Status {
 		return call(get, uintptr(d), uintptr(name), uintptr(t), uintptr(want), uintptr(unsafe.Pointer(got)), uintptr(values))
 	}
-	l.Finalize = func(d Descriptor) Status { return call(finalise, uintptr(d)) }
+	l.Finalize = func(d Descriptor) Status { return call(finalize, uintptr(d)) }
 	l.Execute = func(h Handle, plan, pack Descriptor) Status {
 		return call(execute, uintptr(h), uintptr(plan), uintptr(pack))
 	}

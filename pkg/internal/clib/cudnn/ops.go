@@ -2,6 +2,7 @@ package cudnn
 
 import "fmt"
 
+// ones returns n ones.
 func ones(n int) []int64 {
 	v := make([]int64, n)
 	for i := range v {
@@ -10,7 +11,7 @@ func ones(n int) []int64 {
 	return v
 }
 
-func (b *builder) conv(c Conv) Descriptor {
+func (b *builder) convolution(c Conv) Descriptor {
 	const crossCorrelation = 1
 	n := len(c.Pad)
 	post, stride, dilation := c.PostPad, c.Stride, c.Dilation
@@ -24,21 +25,22 @@ func (b *builder) conv(c Conv) Descriptor {
 		dilation = ones(n)
 	}
 	if b.err == nil && (n == 0 || len(post) != n || len(stride) != n || len(dilation) != n) {
-		b.err = fmt.Errorf("describe convolution: paddings %v and %v, strides %v, dilations %v are not of one length", c.Pad, post, stride, dilation)
+		b.err = fmt.Errorf("describe convolution: paddings %v and %v, strides %v and dilations %v must have the same length", c.Pad, post, stride, dilation)
 	}
 	d := b.create(DescConvolution)
-	b.ints(d, AttrConvSpatialDims, int64(n))
-	b.enum(d, AttrConvCompType, TypeDataType, int32(c.Compute))
-	b.enum(d, AttrConvMode, TypeConvolutionMode, crossCorrelation)
-	b.ints(d, AttrConvPrePaddings, c.Pad...)
-	b.ints(d, AttrConvPostPaddings, post...)
-	b.ints(d, AttrConvDilations, dilation...)
-	b.ints(d, AttrConvStrides, stride...)
+	b.setInts(d, AttrConvSpatialDims, int64(n))
+	b.setEnum(d, AttrConvCompType, TypeDataType, int32(c.Compute))
+	b.setEnum(d, AttrConvMode, TypeConvolutionMode, crossCorrelation)
+	b.setInts(d, AttrConvPrePaddings, c.Pad...)
+	b.setInts(d, AttrConvPostPaddings, post...)
+	b.setInts(d, AttrConvDilations, dilation...)
+	b.setInts(d, AttrConvStrides, stride...)
 	b.finalize(d, "convolution")
 	return d
 }
 
-func orOne(alpha float32) float32 {
+// oneIfZero returns the factor alpha, or 1 if it is not set.
+func oneIfZero(alpha float32) float32 {
 	if alpha == 0 {
 		return 1
 	}
@@ -46,48 +48,48 @@ func orOne(alpha float32) float32 {
 }
 
 func (o ConvForward) describe(b *builder) Descriptor {
-	c, x, w, y := b.conv(o.Conv), b.tensor(o.X), b.tensor(o.W), b.tensor(o.Y)
+	c, x, w, y := b.convolution(o.Conv), b.tensor(o.X), b.tensor(o.W), b.tensor(o.Y)
 	d := b.create(DescConvForward)
-	b.descriptors(d, AttrForwardConv, c)
-	b.descriptors(d, AttrForwardX, x)
-	b.descriptors(d, AttrForwardW, w)
-	b.descriptors(d, AttrForwardY, y)
-	b.float(d, AttrForwardAlpha, orOne(o.Alpha))
-	b.float(d, AttrForwardBeta, o.Beta)
+	b.setDescriptors(d, AttrForwardConv, c)
+	b.setDescriptors(d, AttrForwardX, x)
+	b.setDescriptors(d, AttrForwardW, w)
+	b.setDescriptors(d, AttrForwardY, y)
+	b.setFloat(d, AttrForwardAlpha, oneIfZero(o.Alpha))
+	b.setFloat(d, AttrForwardBeta, o.Beta)
 	b.finalize(d, "forward convolution")
 	return d
 }
 
 func (o ConvBackwardData) describe(b *builder) Descriptor {
-	c, dx, w, dy := b.conv(o.Conv), b.tensor(o.DX), b.tensor(o.W), b.tensor(o.DY)
+	c, dx, w, dy := b.convolution(o.Conv), b.tensor(o.DX), b.tensor(o.W), b.tensor(o.DY)
 	d := b.create(DescConvData)
-	b.descriptors(d, AttrDataConv, c)
-	b.descriptors(d, AttrDataDX, dx)
-	b.descriptors(d, AttrDataW, w)
-	b.descriptors(d, AttrDataDY, dy)
-	b.float(d, AttrDataAlpha, orOne(o.Alpha))
-	b.float(d, AttrDataBeta, o.Beta)
+	b.setDescriptors(d, AttrDataConv, c)
+	b.setDescriptors(d, AttrDataDX, dx)
+	b.setDescriptors(d, AttrDataW, w)
+	b.setDescriptors(d, AttrDataDY, dy)
+	b.setFloat(d, AttrDataAlpha, oneIfZero(o.Alpha))
+	b.setFloat(d, AttrDataBeta, o.Beta)
 	b.finalize(d, "convolution, gradient of the data")
 	return d
 }
 
 func (o ConvBackwardFilter) describe(b *builder) Descriptor {
-	c, x, dw, dy := b.conv(o.Conv), b.tensor(o.X), b.tensor(o.DW), b.tensor(o.DY)
+	c, x, dw, dy := b.convolution(o.Conv), b.tensor(o.X), b.tensor(o.DW), b.tensor(o.DY)
 	d := b.create(DescConvFilter)
-	b.descriptors(d, AttrFilterConv, c)
-	b.descriptors(d, AttrFilterX, x)
-	b.descriptors(d, AttrFilterDW, dw)
-	b.descriptors(d, AttrFilterDY, dy)
-	b.float(d, AttrFilterAlpha, orOne(o.Alpha))
-	b.float(d, AttrFilterBeta, o.Beta)
+	b.setDescriptors(d, AttrFilterConv, c)
+	b.setDescriptors(d, AttrFilterX, x)
+	b.setDescriptors(d, AttrFilterDW, dw)
+	b.setDescriptors(d, AttrFilterDY, dy)
+	b.setFloat(d, AttrFilterAlpha, oneIfZero(o.Alpha))
+	b.setFloat(d, AttrFilterBeta, o.Beta)
 	b.finalize(d, "convolution, gradient of the filter")
 	return d
 }
 
 func (o Pointwise) describe(b *builder) Descriptor {
 	p := b.create(DescPointwise)
-	b.enum(p, AttrPointwiseMode, TypePointwiseMode, int32(o.Mode))
-	b.enum(p, AttrPointwisePrec, TypeDataType, int32(o.Compute))
+	b.setEnum(p, AttrPointwiseMode, TypePointwiseMode, int32(o.Mode))
+	b.setEnum(p, AttrPointwisePrec, TypeDataType, int32(o.Compute))
 	b.finalize(p, "pointwise")
 	x := b.tensor(o.X)
 	var second, out Descriptor
@@ -102,12 +104,12 @@ func (o Pointwise) describe(b *builder) Descriptor {
 		out = b.tensor(o.Y)
 	}
 	d := b.create(DescPointwiseOp)
-	b.descriptors(d, AttrOpPointwise, p)
-	b.descriptors(d, AttrOpX, x)
+	b.setDescriptors(d, AttrOpPointwise, p)
+	b.setDescriptors(d, AttrOpX, x)
 	if second != 0 {
-		b.descriptors(d, secondAttr, second)
+		b.setDescriptors(d, secondAttr, second)
 	}
-	b.descriptors(d, outAttr, out)
+	b.setDescriptors(d, outAttr, out)
 	b.finalize(d, fmt.Sprintf("pointwise operation %d", o.Mode))
 	return d
 }
@@ -116,11 +118,11 @@ func (o Genstats) describe(b *builder) Descriptor {
 	const sumAndSquares = 0
 	x, sum, square := b.tensor(o.X), b.tensor(o.Sum), b.tensor(o.SqSum)
 	d := b.create(DescGenstats)
-	b.enum(d, AttrGenstatsMode, TypeGenstatsMode, sumAndSquares)
-	b.enum(d, AttrGenstatsPrec, TypeDataType, int32(o.Compute))
-	b.descriptors(d, AttrGenstatsX, x)
-	b.descriptors(d, AttrGenstatsSum, sum)
-	b.descriptors(d, AttrGenstatsSqSum, square)
+	b.setEnum(d, AttrGenstatsMode, TypeGenstatsMode, sumAndSquares)
+	b.setEnum(d, AttrGenstatsPrec, TypeDataType, int32(o.Compute))
+	b.setDescriptors(d, AttrGenstatsX, x)
+	b.setDescriptors(d, AttrGenstatsSum, sum)
+	b.setDescriptors(d, AttrGenstatsSqSum, square)
 	b.finalize(d, "statistics")
 	return d
 }
@@ -146,9 +148,9 @@ func (o BNBackwardWeights) describe(b *builder) Descriptor {
 		made[i] = b.tensor(t.tensor)
 	}
 	d := b.create(DescBNBackwardWeights)
-	b.enum(d, AttrBNBackwardPrec, TypeDataType, int32(o.Compute))
+	b.setEnum(d, AttrBNBackwardPrec, TypeDataType, int32(o.Compute))
 	for i, t := range operands {
-		b.descriptors(d, t.name, made[i])
+		b.setDescriptors(d, t.name, made[i])
 	}
 	b.finalize(d, "gradient of a batch norm's parameters")
 	return d

@@ -3,34 +3,35 @@ package cudnn
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"unsafe"
 
+	"lockstep/pkg/internal/clib"
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// maxConfigs is the number of engine configurations that are requested from one heuristic.
-// It returns fewer: cuDNN 9 has some tens of engines for a convolution.
+// maxConfigs is the number of engine configurations that are requested from one heuristic. It
+// is more than cuDNN returns: version 9 has some tens of engines for a convolution.
 const maxConfigs = 128
 
-// Graph is a finalized graph of operations.
+// Graph is a graph of operations. Its descriptors are finalized.
 type Graph struct {
 	b      *builder
 	handle Handle
 	desc   Descriptor
 }
 
-// NewGraph creates the graph of ops. Close must be called to destroy its descriptors.
+// NewGraph creates a graph of the operations ops. Close destroys its descriptors.
 func (l *Library) NewGraph(h Handle, ops ...Op) (*Graph, error) {
-	b := l.builder()
+	b := l.newBuilder()
 	var list []Descriptor
 	for _, op := range ops {
 		list = append(list, op.describe(b))
 	}
 	d := b.create(DescGraph)
-	b.handle(d, AttrGraphHandle, h)
-	b.descriptors(d, AttrGraphOps, list...)
+	b.setHandle(d, AttrGraphHandle, h)
+	b.setDescriptors(d, AttrGraphOps, list...)
 	b.finalize(d, "operation graph")
 	if b.err != nil {
 		return nil, errors.Join(b.err, b.release())
@@ -41,15 +42,15 @@ func (l *Library) NewGraph(h Handle, ops ...Op) (*Graph, error) {
 // Close destroys the graph's descriptors. Plans of the graph remain valid.
 func (g *Graph) Close() error { return g.b.release() }
 
-// Plan is an executable plan.
+// Plan is an execution plan: a graph with the engine that executes it.
 type Plan struct {
 	Workspace     int64 // bytes that Run needs
 	Mode          HeurMode
-	Rank          int   // index among the suggestions of Mode
-	Engine        int64 // number of the engine, −1 if unknown
-	Numerical     []int32
-	Behavior      []int32
-	Choices       string // the engine and its knobs, for Graph.PlanOf; "" where unknown
+	Rank          int     // index among the suggestions of Mode
+	Engine        int64   // number of the engine, −1 if unknown
+	Numerical     []int32 // numerical notes of the engine
+	Behavior      []int32 // behavior notes of the engine
+	Choices       string  // the engine and its knobs, for Graph.PlanFromChoices; "" if unknown
 	lib           *Library
 	desc          Descriptor
 	configuration *builder // the descriptors that the plan depends on
@@ -69,37 +70,38 @@ func (p *Plan) Close() error { return p.configuration.release() }
 // for this graph.
 type Rejected struct {
 	Mode   HeurMode
-	Rank   int // −1: the heuristic returned nothing
+	Rank   int // index among the suggestions of Mode; −1: the heuristic itself failed
 	Engine int64
 	Err    error
 }
 
-// Plans creates a plan for each engine configuration that the modes suggest and the machine
-// supports, in this order. It leaves out a configuration that an earlier mode has
-// suggested, if the library reports its knobs. It returns an error if the library or the
-// device cannot go on, or if there is no plan.
+// Plans creates a plan for each engine configuration that the modes suggest, in their order,
+// and returns the configurations that the machine does not support as rejected. A
+// configuration that several modes suggest gets one plan, if the library reports its knobs.
+// The error is not nil if the library or the device cannot be used any more, or if there is
+// no plan.
 func (g *Graph) Plans(modes ...HeurMode) ([]*Plan, []Rejected, error) {
 	return g.PlansAtMost(maxConfigs, modes...)
 }
 
-// PlansAtMost is like Plans, but uses only the first n configurations of each mode. The
-// plan of a graph with several operations takes about a second, since the graph is compiled
-// then.
+// PlansAtMost is like Plans, but uses only the first n configurations of each mode. Creating
+// the plan of a graph with several operations takes about a second, because the graph is
+// compiled.
 func (g *Graph) PlansAtMost(n int, modes ...HeurMode) ([]*Plan, []Rejected, error) {
 	var plans []*Plan
 	var rejected []Rejected
 	seen := map[string]bool{}
 	for _, mode := range modes {
-		more, not, err := g.plansOf(mode, min(n, maxConfigs), seen)
+		more, not, err := g.createPlans(mode, min(n, maxConfigs), seen)
 		plans, rejected = append(plans, more...), append(rejected, not...)
 		if err != nil {
 			return nil, rejected, errors.Join(err, closePlans(plans))
 		}
 	}
 	if len(plans) == 0 {
-		err := errors.New("make plans: the library suggests no engine for this graph")
+		err := errors.New("create plans: the library suggested no engine for this graph")
 		for _, r := range rejected {
-			err = fmt.Errorf("make plans: no engine supports this graph: %w", r.Err)
+			err = fmt.Errorf("create plans: no engine supports this graph: %w", r.Err)
 			if r.Rank >= 0 {
 				break
 			}
@@ -117,32 +119,32 @@ func closePlans(plans []*Plan) error {
 	return errors.Join(errs...)
 }
 
-// plansOf creates the plans that one heuristic suggests. It skips configurations in seen,
-// whose plans exist already.
-func (g *Graph) plansOf(mode HeurMode, most int, seen map[string]bool) (plans []*Plan, rejected []Rejected, err error) {
+// createPlans creates plans for the first limit configurations that one heuristic suggests. It
+// skips configurations whose choices are in seen, and adds the others to seen.
+func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (plans []*Plan, rejected []Rejected, err error) {
 	lib := g.b.lib
-	b := lib.builder()
+	b := lib.newBuilder()
 	defer func() { err = errors.Join(err, b.release()) }()
 	heur := b.create(DescEngineHeur)
-	b.descriptors(heur, AttrHeurGraph, g.desc)
-	b.enum(heur, AttrHeurMode, TypeHeurMode, int32(mode))
+	b.setDescriptors(heur, AttrHeurGraph, g.desc)
+	b.setEnum(heur, AttrHeurMode, TypeHeurMode, int32(mode))
 	b.finalize(heur, "heuristics")
 	if b.err != nil {
-		return nil, []Rejected{{Mode: mode, Rank: -1, Engine: -1, Err: b.err}}, fatal(b.err)
+		return nil, []Rejected{{Mode: mode, Rank: -1, Engine: -1, Err: b.err}}, fatalError(b.err)
 	}
-	configs := make([]Descriptor, most)
-	owners := make([]*builder, most)
+	configs := make([]Descriptor, limit)
+	owners := make([]*builder, limit)
 	for i := range configs {
-		owners[i] = lib.builder()
+		owners[i] = lib.newBuilder()
 		configs[i] = owners[i].create(DescEngineConfig)
 		if owners[i].err != nil {
 			return nil, nil, owners[i].err
 		}
 	}
 	var n int64
-	if s := lib.GetAttribute(heur, AttrHeurResults, TypeDescriptor, int64(most), &n, unsafe.Pointer(&configs[0])); s != Success {
+	if s := lib.GetAttribute(heur, AttrHeurResults, TypeDescriptor, int64(limit), &n, unsafe.Pointer(&configs[0])); s != Success {
 		e := lib.failed("cudnnBackendGetAttribute of heuristics "+mode.String(), s)
-		rejected, err = []Rejected{{Mode: mode, Rank: -1, Engine: -1, Err: e}}, fatal(e)
+		rejected, err = []Rejected{{Mode: mode, Rank: -1, Engine: -1, Err: e}}, fatalError(e)
 		n = 0
 	}
 	for i, owner := range owners {
@@ -150,7 +152,7 @@ func (g *Graph) plansOf(mode HeurMode, most int, seen map[string]bool) (plans []
 			err = errors.Join(err, owner.release())
 			continue
 		}
-		choices := lib.choices(configs[i])
+		choices := lib.readChoices(configs[i])
 		if choices != "" {
 			if seen[choices] {
 				err = errors.Join(err, owner.release())
@@ -158,10 +160,10 @@ func (g *Graph) plansOf(mode HeurMode, most int, seen map[string]bool) (plans []
 			}
 			seen[choices] = true
 		}
-		p, planErr := lib.planOf(g.handle, owner, configs[i])
+		p, planErr := lib.createPlan(g.handle, owner, configs[i])
 		if planErr != nil {
 			rejected = append(rejected, Rejected{Mode: mode, Rank: i, Engine: p.Engine, Err: planErr})
-			err = errors.Join(fatal(planErr), owner.release())
+			err = errors.Join(fatalError(planErr), owner.release())
 			continue
 		}
 		p.Mode, p.Rank, p.Choices = mode, i, choices
@@ -173,10 +175,10 @@ func (g *Graph) plansOf(mode HeurMode, most int, seen map[string]bool) (plans []
 	return plans, rejected, nil
 }
 
-// fatal returns err if the library or the device cannot go on, and nil if err only means
-// that one engine or heuristic failed. An engine may reject a parameter, or fail
-// internally, where another one succeeds. If all of them fail, Plans returns their errors.
-func fatal(err error) error {
+// fatalError returns err if it means that the library or the device cannot be used any more,
+// and nil if it only means that one engine or heuristic failed. An engine may reject a
+// parameter or fail internally where another engine succeeds.
+func fatalError(err error) error {
 	var e *Error
 	if errors.As(err, &e) && (e.Result.Unsupported() || (e.Result >= BadParam && e.Result < NotSupported) || (e.Result >= InternalError && e.Result < ExecutionFailed)) {
 		return nil
@@ -184,22 +186,22 @@ func fatal(err error) error {
 	return err
 }
 
-// planOf finalizes the plan of one configuration. If that fails, the plan is returned
-// together with the error, because it contains the engine's number.
-func (l *Library) planOf(h Handle, b *builder, config Descriptor) (*Plan, error) {
+// createPlan creates the plan of one configuration, whose descriptors b has created. It returns
+// a plan even if it fails, because the plan contains the engine's number.
+func (l *Library) createPlan(h Handle, b *builder, config Descriptor) (*Plan, error) {
 	p := &Plan{lib: l, configuration: b, Engine: -1}
 	if err := l.describeEngine(p, config); err != nil {
 		return p, err
 	}
 	p.desc = b.create(DescPlan)
-	b.handle(p.desc, AttrPlanHandle, h)
-	b.descriptors(p.desc, AttrPlanConfig, config)
+	b.setHandle(p.desc, AttrPlanHandle, h)
+	b.setDescriptors(p.desc, AttrPlanConfig, config)
 	b.finalize(p.desc, fmt.Sprintf("plan of engine %d", p.Engine))
-	return p, p.measure()
+	return p, p.readWorkspace()
 }
 
-// measure sets Workspace of a finalized plan.
-func (p *Plan) measure() error {
+// readWorkspace sets p.Workspace. The plan's descriptor must be finalized.
+func (p *Plan) readWorkspace() error {
 	b := p.configuration
 	if b.err != nil {
 		return b.err
@@ -211,11 +213,11 @@ func (p *Plan) measure() error {
 	return nil
 }
 
-// describeEngine sets the engine's number and notes. An engine whose numerical notes cannot
-// be read is rejected, since they decide whether it may be used (Deterministic). The other
-// attributes are only informative.
+// describeEngine sets the number and the notes of p's engine. It returns an error if the
+// numerical notes cannot be read, because they determine whether the engine is deterministic.
+// The other attributes are only informative.
 func (l *Library) describeEngine(p *Plan, config Descriptor) error {
-	b := l.builder()
+	b := l.newBuilder()
 	engine := b.create(DescEngine)
 	defer func() { _ = b.release() }()
 	if b.err != nil {
@@ -230,14 +232,14 @@ func (l *Library) describeEngine(p *Plan, config Descriptor) error {
 		p.Engine = index
 	}
 	var s Status
-	if p.Numerical, s = l.notes(engine, AttrEngineNumerical, TypeNumericalNote); s != Success {
+	if p.Numerical, s = l.readNotes(engine, AttrEngineNumerical, TypeNumericalNote); s != Success {
 		return l.failed("cudnnBackendGetAttribute of an engine's numerical notes", s)
 	}
-	p.Behavior, _ = l.notes(engine, AttrEngineBehavior, TypeBehaviorNote)
+	p.Behavior, _ = l.readNotes(engine, AttrEngineBehavior, TypeBehaviorNote)
 	return nil
 }
 
-func (l *Library) notes(engine Descriptor, name Attribute, t AttributeType) ([]int32, Status) {
+func (l *Library) readNotes(engine Descriptor, name Attribute, t AttributeType) ([]int32, Status) {
 	buf := make([]int32, 64) // cuDNN 9 has about ten
 	var n int64
 	if s := l.GetAttribute(engine, name, t, int64(len(buf)), &n, unsafe.Pointer(&buf[0])); s != Success {
@@ -246,29 +248,29 @@ func (l *Library) notes(engine Descriptor, name Attribute, t AttributeType) ([]i
 	return buf[:min(max(n, 0), int64(len(buf)))], Success
 }
 
-// JSON returns the plan as text. PlanFromJSON creates the plan again from this text on a
-// machine with the same kind of device and the same library version.
+// JSON returns the plan as JSON. PlanFromJSON creates the plan from this text on a machine with
+// the same kind of device and the same library version.
 func (p *Plan) JSON() (string, error) {
-	return p.lib.text(p.desc, AttrPlanJSON, "the plan's text")
+	return p.lib.readText(p.desc, AttrPlanJSON, "the plan's text")
 }
 
 // DeviceProperties returns cuDNN's description of a handle's device as JSON (cuDNN 9.8 and
-// later). With this text cuDNN can compile plans for such a device on a machine without
-// one.
+// later). From this text, cuDNN can compile plans for the same kind of device on a machine
+// that does not have one.
 func (l *Library) DeviceProperties(h Handle) (text string, err error) {
-	b := l.builder()
+	b := l.newBuilder()
 	defer func() { err = errors.Join(err, b.release()) }()
 	d := b.create(DescDeviceProperties)
-	b.handle(d, AttrDeviceHandle, h)
+	b.setHandle(d, AttrDeviceHandle, h)
 	b.finalize(d, "device properties")
 	if b.err != nil {
 		return "", b.err
 	}
-	return l.text(d, AttrDeviceJSON, "the device's properties")
+	return l.readText(d, AttrDeviceJSON, "the device's properties")
 }
 
-// text returns the value of an attribute that is a text.
-func (l *Library) text(d Descriptor, name Attribute, what string) (string, error) {
+// readText returns the value of a text attribute. what describes the attribute in an error.
+func (l *Library) readText(d Descriptor, name Attribute, what string) (string, error) {
 	var n int64
 	if s := l.GetAttribute(d, name, TypeChar, 0, &n, nil); s != Success {
 		return "", l.failed("cudnnBackendGetAttribute of "+what, s)
@@ -280,57 +282,46 @@ func (l *Library) text(d Descriptor, name Attribute, what string) (string, error
 	if s := l.GetAttribute(d, name, TypeChar, n, &n, unsafe.Pointer(&buf[0])); s != Success {
 		return "", l.failed("cudnnBackendGetAttribute of "+what, s)
 	}
-	return trimZero(buf), nil
+	return clib.GoString(buf), nil
 }
 
-func trimZero(buf []byte) string {
-	if i := slices.Index(buf, 0); i >= 0 {
-		buf = buf[:i]
-	}
-	return string(buf)
-}
-
-// PlanFromJSON creates a plan from the result of JSON. It returns an error if the text is
-// not for this library and device; choose a plan again then.
+// PlanFromJSON creates a plan from the result of JSON. It returns an error if the text is for
+// another library version or kind of device; a plan must then be chosen again.
 func (l *Library) PlanFromJSON(h Handle, text string) (*Plan, error) {
 	if text == "" {
-		return nil, errors.New("read plan: its text is empty")
+		return nil, errors.New("create plan: the JSON text is empty")
 	}
-	b := l.builder()
+	b := l.newBuilder()
 	p := &Plan{lib: l, configuration: b, Engine: -1, Rank: -1}
 	p.desc = b.create(DescPlan)
-	b.handle(p.desc, AttrPlanHandle, h)
+	b.setHandle(p.desc, AttrPlanHandle, h)
 	buf := []byte(text)
 	b.set(p.desc, AttrPlanJSON, TypeChar, len(buf), unsafe.Pointer(&buf[0]))
 	b.finalize(p.desc, "plan from text")
-	if err := p.measure(); err != nil {
+	if err := p.readWorkspace(); err != nil {
 		return nil, errors.Join(err, b.release())
 	}
 	return p, nil
 }
 
-// Pack contains the addresses of a plan's tensors. It can be used for any number of
-// executions.
+// Pack contains the addresses of a plan's tensors (cuDNN's variant pack). It can be used for
+// any number of executions.
 type Pack struct {
 	b    *builder
 	desc Descriptor
 }
 
-// NewPack creates a Pack from the addresses of tensors by ID. workspace may be 0 if the
-// plan needs none.
+// NewPack creates a Pack from the addresses of the tensors, by ID, and of the workspace, which
+// may be 0 if the plan needs none.
 func (l *Library) NewPack(tensors map[int64]cuda.Ptr, workspace cuda.Ptr) (*Pack, error) {
-	ids := make([]int64, 0, len(tensors))
-	for id := range tensors {
-		ids = append(ids, id)
-	}
-	sort.Slice(ids, func(i, j int) bool { return ids[i] < ids[j] })
+	ids := slices.Sorted(maps.Keys(tensors))
 	pointers := make([]cuda.Ptr, len(ids))
 	for i, id := range ids {
 		pointers[i] = tensors[id]
 	}
-	b := l.builder()
+	b := l.newBuilder()
 	d := b.create(DescPack)
-	b.ints(d, AttrPackIDs, ids...)
+	b.setInts(d, AttrPackIDs, ids...)
 	b.set(d, AttrPackPointers, TypeVoidPtr, len(pointers), unsafe.Pointer(unsafe.SliceData(pointers)))
 	b.set(d, AttrPackWorkspace, TypeVoidPtr, 1, unsafe.Pointer(&workspace))
 	b.finalize(d, "variant pack")

@@ -101,12 +101,12 @@ func TestConfigurationsThatTwoModesSuggest(t *testing.T) {
 }
 
 // A plan's choices make it again, without a heuristic.
-func TestPlanOfChoices(t *testing.T) {
+func TestPlanFromChoices(t *testing.T) {
 	_, graph := ready(t)
 	plans, _, err := graph.Plans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
 	check(t, err)
 	for _, p := range plans {
-		again, err := graph.PlanOf(p.Choices)
+		again, err := graph.PlanFromChoices(p.Choices)
 		if err != nil || again.Engine != p.Engine || again.Workspace != p.Workspace || !slices.Equal(again.Numerical, p.Numerical) || again.Choices != p.Choices {
 			t.Errorf("%q gives %+v, %v, want %+v", p.Choices, again, err, p)
 			continue
@@ -114,11 +114,11 @@ func TestPlanOfChoices(t *testing.T) {
 		check(t, again.Close())
 	}
 	for choices, want := range map[string]string{
-		"": "names no engine", "fast": "names no engine", "1 tile": `"tile" is no knob`,
-		"1 2=9": "configuration of engine 1 2=9", "1 5=0": "has no knob 5", "77 2=0": "there is no engine 77",
+		"": "no engine number", "fast": "no engine number", "1 tile": `invalid knob "tile"`,
+		"1 2=9": "configuration of engine 1 2=9", "1 5=0": "has no knob 5", "77 2=0": "no engine 77",
 		"2 2=0": "plan of engine 2", // it is not supported here
 	} {
-		if _, err := graph.PlanOf(choices); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := graph.PlanFromChoices(choices); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", choices, err, want)
 		}
 	}

@@ -35,13 +35,14 @@ const (
 
 // Name returns the status's name in cuDNN's headers.
 func (s Status) Name() string {
-	if name, ok := names()[s]; ok {
+	if name, ok := statusNames()[s]; ok {
 		return "CUDNN_STATUS_" + name
 	}
 	return "CUDNN_STATUS"
 }
 
-func names() map[Status]string {
+// statusNames returns the names of the statuses without the prefix CUDNN_STATUS_.
+func statusNames() map[Status]string {
 	return map[Status]string{
 		Success: "SUCCESS", NotInitialized: "NOT_INITIALIZED", 1002: "SUBLIBRARY_VERSION_MISMATCH",
 		1003: "SERIALIZATION_VERSION_MISMATCH", 1004: "DEPRECATED", 1005: "LICENSE_ERROR",
@@ -74,7 +75,7 @@ func (s Status) Error() string {
 	case NotInitialized:
 		text = "the device or its driver cannot be used"
 	case 1002, 1008, 3009:
-		text = "parts of cuDNN are missing or of another version: install nvidia-cudnn-cu13 again, and keep one version on LD_LIBRARY_PATH"
+		text = "parts of cuDNN are missing or have another version: install nvidia-cudnn-cu13 again, and keep only one version on LD_LIBRARY_PATH"
 	case 3005, 3006:
 		text = "cuDNN is newer than the driver: install a newer driver"
 	case CompilationFailed, PrerequisiteMissing:
@@ -83,7 +84,8 @@ func (s Status) Error() string {
 	return clib.CodeText(s.Name(), int32(s), text)
 }
 
-// Unsupported reports whether the engine does not support the request. Another engine may.
+// Unsupported reports whether the engine does not support the request. Another engine may
+// support it.
 func (s Status) Unsupported() bool {
 	return (s >= 3000 && s < 4000) || s == CompilationFailed
 }
@@ -94,7 +96,7 @@ func (s Status) Library() clib.Name { return clib.CUDNN }
 // Error reports a failed call. errors.Is(err, MisalignedPointer) works.
 type Error = clib.CallError[Status]
 
-// failed returns nil if s is Success, and otherwise an *Error with cuDNN's own explanation.
+// failed returns nil if s is Success, and an *Error with cuDNN's own explanation otherwise.
 func (l *Library) failed(call string, s Status) error {
 	if s == Success {
 		return nil

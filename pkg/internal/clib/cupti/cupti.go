@@ -34,10 +34,10 @@ type Library struct {
 	Path string
 
 	Version func() (int, error)
-	// Start starts to record kernels. Call it before the context is created, or at least
-	// before the graph is instantiated.
+	// Start starts to record kernels. It should be called before the context is created, and
+	// must be called before the instantiation of graphs whose kernels are to be recorded.
 	Start func() error
-	// Stop ends the recording and returns the kernels in CUPTI's order.
+	// Stop ends the recording and returns the kernels in the order of CUPTI's records.
 	Stop func() ([]Kernel, error)
 }
 
@@ -88,9 +88,9 @@ func (r Result) Error() string {
 	case NotInitialized:
 		advice = "the driver has no device, or is older than this CUPTI"
 	case InsufficientPrivileges:
-		advice = "the driver lets only root profile: see NVreg_RestrictProfilingToAdminUsers"
+		advice = "the driver allows profiling by root only: see NVreg_RestrictProfilingToAdminUsers"
 	case MultipleSubscribers:
-		advice = "another profiler is at work in this process, such as nsys or ncu"
+		advice = "another profiler, such as nsys or ncu, is active in this process"
 	}
 	return clib.CodeText(r.Name(), int32(r), advice)
 }
@@ -101,8 +101,8 @@ func (r Result) Library() clib.Name { return clib.CUPTI }
 // Error reports a failed call. errors.Is(err, InsufficientPrivileges) works.
 type Error = clib.CallError[Result]
 
-// concurrentKernel is CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.
-const concurrentKernel = 10
+// activityConcurrentKernel is CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.
+const activityConcurrentKernel = 10
 
 // Open finds CUPTI and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
@@ -120,7 +120,7 @@ func bind(path string, need func(string) uintptr) *Library {
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
 
-// recorder contains the buffers that CUPTI has returned.
+// recorder calls CUPTI's functions and collects the buffers that CUPTI returns.
 type recorder struct {
 	getVersion, register, enable, disable, flush, next, malloc, free uintptr
 
@@ -131,6 +131,7 @@ type recorder struct {
 	filled []buffer
 }
 
+// buffer is a returned buffer: its address and the number of used bytes.
 type buffer struct{ at, used uintptr }
 
 const (
@@ -138,8 +139,8 @@ const (
 	bufferAlignment = 8 // malloc aligns to 16
 )
 
-// newRecorder creates a recorder. It looks up malloc and free through need too: CUPTI
-// depends on the C library.
+// newRecorder creates a recorder. need also finds malloc and free, because CUPTI depends on the
+// C library.
 func newRecorder(need func(string) uintptr) *recorder {
 	return &recorder{
 		getVersion: need("cuptiGetVersion"), register: need("cuptiActivityRegisterCallbacks"),
@@ -155,9 +156,9 @@ func (r *recorder) version() (int, error) {
 	return int(v), clib.Failed("cuptiGetVersion", s)
 }
 
-// requested is CUPTI's callback that requests a buffer. It sets the buffer's address, its
-// size and the maximum number of records (0: as many as fit).
-func (r *recorder) requested(at, size, records *uintptr) uintptr {
+// requestBuffer is the callback by which CUPTI requests a buffer. It allocates the buffer and
+// sets its address, its size and the maximum number of records (0: as many as fit).
+func (r *recorder) requestBuffer(at, size, records *uintptr) uintptr {
 	*at = clib.Call(r.malloc, bufferBytes)
 	*size, *records = bufferBytes, 0
 	if *at == 0 {
@@ -166,9 +167,9 @@ func (r *recorder) requested(at, size, records *uintptr) uintptr {
 	return 0
 }
 
-// completed is CUPTI's callback that returns a buffer, in which the first used bytes
-// contain records.
-func (r *recorder) completed(_ uintptr, _ uint32, at, _, used uintptr) uintptr {
+// returnBuffer is the callback by which CUPTI returns a buffer. The first used bytes of the
+// buffer contain records.
+func (r *recorder) returnBuffer(_ uintptr, _ uint32, at, _, used uintptr) uintptr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.filled = append(r.filled, buffer{at, used})
@@ -178,13 +179,13 @@ func (r *recorder) completed(_ uintptr, _ uint32, at, _, used uintptr) uintptr {
 func (r *recorder) start() error {
 	r.once.Do(func() {
 		// Callbacks cannot be freed, so they are created once.
-		requested, completed := clib.Callback(r.requested), clib.Callback(r.completed)
+		requested, completed := clib.Callback(r.requestBuffer), clib.Callback(r.returnBuffer)
 		r.failed = clib.Failed("cuptiActivityRegisterCallbacks", call(r.register, requested, completed))
 	})
 	if r.failed != nil {
 		return r.failed
 	}
-	return clib.Failed("cuptiActivityEnable", call(r.enable, concurrentKernel))
+	return clib.Failed("cuptiActivityEnable", call(r.enable, activityConcurrentKernel))
 }
 
 func (r *recorder) stop() ([]Kernel, error) {
@@ -192,7 +193,7 @@ func (r *recorder) stop() ([]Kernel, error) {
 	if err := clib.Failed("cuptiActivityFlushAll", call(r.flush, force)); err != nil {
 		return nil, err
 	}
-	if err := clib.Failed("cuptiActivityDisable", call(r.disable, concurrentKernel)); err != nil {
+	if err := clib.Failed("cuptiActivityDisable", call(r.disable, activityConcurrentKernel)); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -201,28 +202,28 @@ func (r *recorder) stop() ([]Kernel, error) {
 	r.mu.Unlock()
 	var all []Kernel
 	for _, b := range filled {
-		all = append(all, r.read(b)...)
+		all = append(all, r.readKernels(b)...)
 		clib.Call(r.free, b.at)
 	}
 	return all, nil
 }
 
-// read returns the kernels in a buffer's records.
-func (r *recorder) read(b buffer) []Kernel {
+// readKernels returns the kernels in the records of a buffer.
+func (r *recorder) readKernels(b buffer) []Kernel {
 	var all []Kernel
 	var record unsafe.Pointer
 	for {
 		if call(r.next, b.at, b.used, uintptr(unsafe.Pointer(&record))) != Success {
 			return all // maxLimitReached marks the end of the buffer
 		}
-		if *(*uint32)(record) == concurrentKernel {
+		if *(*uint32)(record) == activityConcurrentKernel {
 			all = append(all, (*kernelRecord)(record).kernel())
 		}
 	}
 }
 
-// kernelRecord is the beginning of CUpti_ActivityKernel9, 10 and 11, packed to 8
-// bytes; later versions only append to it.
+// kernelRecord is the common beginning of CUpti_ActivityKernel9, 10 and 11, with an alignment of
+// 8 bytes. Later versions only append fields.
 type kernelRecord struct {
 	kind                  uint32
 	cacheConfig           uint8

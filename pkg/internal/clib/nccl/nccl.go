@@ -21,8 +21,8 @@ import (
 // Comm is a communicator: one rank's membership in a group of GPUs.
 type Comm uintptr
 
-// UniqueID identifies a group before it exists. One rank creates it, and the rendezvous
-// sends it to the others, as bytes or as text (base64).
+// UniqueID identifies a group that is to be created. One rank creates the ID and sends it to
+// the other ranks, as bytes or as text (base64).
 type UniqueID [128]byte
 
 // MarshalBinary returns the 128 bytes of id.
@@ -31,13 +31,13 @@ func (id UniqueID) MarshalBinary() ([]byte, error) { return append([]byte(nil), 
 // UnmarshalBinary sets id from 128 bytes.
 func (id *UniqueID) UnmarshalBinary(b []byte) error {
 	if len(b) != len(id) {
-		return fmt.Errorf("read NCCL id: it has %d bytes, want %d", len(b), len(id))
+		return fmt.Errorf("read NCCL ID: got %d bytes, want %d", len(b), len(id))
 	}
 	copy(id[:], b)
 	return nil
 }
 
-// MarshalText encodes the id as one word, for JSON and environment variables.
+// MarshalText encodes id in base64, for JSON and environment variables.
 func (id UniqueID) MarshalText() ([]byte, error) {
 	return base64.StdEncoding.AppendEncode(nil, id[:]), nil
 }
@@ -46,17 +46,16 @@ func (id UniqueID) MarshalText() ([]byte, error) {
 func (id *UniqueID) UnmarshalText(text []byte) error {
 	b, err := base64.StdEncoding.DecodeString(string(text))
 	if err != nil {
-		return fmt.Errorf("read NCCL id: %w", err)
+		return fmt.Errorf("read NCCL ID: %w", err)
 	}
 	return id.UnmarshalBinary(b)
 }
 
-// IsZero reports whether the id has not been set.
+// IsZero reports whether id is not set.
 func (id UniqueID) IsZero() bool { return id == UniqueID{} }
 
-// String returns a short form of id, enough to see in a log whether two ranks have the same
-// id. The complete id contains an address of the machine that created it and is not
-// printed.
+// String returns a short form of id, which shows in a log whether two ranks have the same ID.
+// The complete ID contains an address of the machine that created it, so it is not printed.
 func (id UniqueID) String() string {
 	var sum [4]byte
 	for i, b := range id {
@@ -114,15 +113,15 @@ type Library struct {
 
 	Version     func() (int, error) // 22809 for 2.28.9
 	GetUniqueID func() (UniqueID, error)
-	// CommInit joins the group that id identifies. It blocks until all ranks have joined,
-	// without a time-out.
+	// CommInit joins the group that id identifies. It blocks, without a time-out, until all
+	// ranks have joined.
 	CommInit func(ranks, rank int, id UniqueID) (Comm, error)
 	// CommDestroy ends a communicator after its work is done. It blocks until all graphs
 	// that captured one of its collectives are destroyed.
 	CommDestroy func(Comm) error
 	// CommAbort ends the kernels that wait for other ranks. Any thread may call it. Like
-	// CommDestroy it blocks until the graphs are destroyed, so the code that destroys them
-	// must not wait for it.
+	// CommDestroy, it blocks until the graphs are destroyed, so the code that destroys the
+	// graphs must not wait for CommAbort.
 	CommAbort   func(Comm) error
 	AsyncError  func(Comm) error // the error of an asynchronous operation, or nil
 	LastError   func(Comm) string

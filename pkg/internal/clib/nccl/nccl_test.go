@@ -27,7 +27,7 @@ func TestUniqueIDTravels(t *testing.T) {
 	if err != nil || back.UnmarshalBinary(raw) != nil || back != id {
 		t.Errorf("by bytes: %v", err)
 	}
-	if err := back.UnmarshalText([]byte("AAAA")); err == nil || err.Error() != "read NCCL id: it has 3 bytes, want 128" {
+	if err := back.UnmarshalText([]byte("AAAA")); err == nil || err.Error() != "read NCCL ID: got 3 bytes, want 128" {
 		t.Errorf("short id: %v", err)
 	}
 	if s := id.String(); len(s) != len("nccl-01234567") || !strings.HasPrefix(s, "nccl-") || s == (nccl.UniqueID{}).String() {

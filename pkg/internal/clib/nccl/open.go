@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// MinVersion is the oldest supported NCCL: 2.23 introduced ncclCommInitRankScalable, to
-// which the id is passed by address.
+// MinVersion is the oldest supported version, 2.23. It introduced ncclCommInitRankScalable, to
+// which the ID is passed by address, so that it can be called without cgo.
 const MinVersion = 22300
 
 // VersionText formats a version: 22809 as "2.28.9".
@@ -55,7 +55,7 @@ func bind(path string, need func(string) uintptr) *Library {
 }
 
 func bindGroup(l *Library, need func(string) uintptr) {
-	unique, initialise := need("ncclGetUniqueId"), need("ncclCommInitRankScalable")
+	unique, initialize := need("ncclGetUniqueId"), need("ncclCommInitRankScalable")
 	destroy, abort, async := need("ncclCommDestroy"), need("ncclCommAbort"), need("ncclCommGetAsyncError")
 	last, text := need("ncclGetLastError"), need("ncclGetErrorString")
 
@@ -64,15 +64,15 @@ func bindGroup(l *Library, need func(string) uintptr) {
 	l.GetUniqueID = func() (UniqueID, error) {
 		var id UniqueID
 		r := call(unique, uintptr(unsafe.Pointer(&id)))
-		return id, l.explain(clib.Failed("ncclGetUniqueId", r), 0)
+		return id, l.addMessage(clib.Failed("ncclGetUniqueId", r), 0)
 	}
 	l.CommInit = func(ranks, rank int, id UniqueID) (Comm, error) {
 		var c Comm
 		const ids = 1 // one id for all ranks
-		r := call(initialise, uintptr(unsafe.Pointer(&c)), uintptr(ranks), uintptr(rank), ids, uintptr(unsafe.Pointer(&id)), 0)
-		return c, l.explain(clib.Failed("ncclCommInitRankScalable", r), c)
+		r := call(initialize, uintptr(unsafe.Pointer(&c)), uintptr(ranks), uintptr(rank), ids, uintptr(unsafe.Pointer(&id)), 0)
+		return c, l.addMessage(clib.Failed("ncclCommInitRankScalable", r), c)
 	}
-	l.CommDestroy = func(c Comm) error { return l.explain(clib.Failed("ncclCommDestroy", call(destroy, uintptr(c))), 0) }
+	l.CommDestroy = func(c Comm) error { return l.addMessage(clib.Failed("ncclCommDestroy", call(destroy, uintptr(c))), 0) }
 	l.CommAbort = func(c Comm) error { return clib.Failed("ncclCommAbort", call(abort, uintptr(c))) }
 	l.AsyncError = func(c Comm) error {
 		var state int32
@@ -82,7 +82,7 @@ func bindGroup(l *Library, need func(string) uintptr) {
 		if Result(state) == InProgress {
 			return nil
 		}
-		return l.explain(clib.Failed("NCCL communicator", Result(state)), c)
+		return l.addMessage(clib.Failed("NCCL communicator", Result(state)), c)
 	}
 }
 
@@ -97,19 +97,20 @@ func bindCollectives(l *Library, need func(string) uintptr) {
 		if r == Success {
 			return nil
 		}
-		return l.explain(clib.Failed("ncclAllReduce", r), c)
+		return l.addMessage(clib.Failed("ncclAllReduce", r), c)
 	}
 	l.Broadcast = func(send, recv cuda.Ptr, n int64, t DataType, root int, c Comm, s cuda.Stream) error {
 		r := call(broadcast, uintptr(send), uintptr(recv), uintptr(n), uintptr(t), uintptr(root), uintptr(c), uintptr(s))
 		if r == Success {
 			return nil
 		}
-		return l.explain(clib.Failed("ncclBroadcast", r), c)
+		return l.addMessage(clib.Failed("ncclBroadcast", r), c)
 	}
 }
 
-// explain adds NCCL's own description of the last error to err.
-func (l *Library) explain(err error, c Comm) error {
+// addMessage adds NCCL's own description of the last error to err and returns err, which may be
+// nil.
+func (l *Library) addMessage(err error, c Comm) error {
 	if e, ok := err.(*Error); ok && e != nil { //nolint:errorlint // created here, never wrapped
 		e.Message = l.LastError(c)
 	}

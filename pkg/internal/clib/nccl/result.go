@@ -39,15 +39,15 @@ func (r Result) Error() string {
 	case SystemError:
 		text = "a system call inside NCCL failed (sockets, shared memory): set NCCL_DEBUG=INFO; NCCL_SOCKET_IFNAME chooses the network"
 	case InternalError:
-		text = "NCCL failed inside: set NCCL_DEBUG=INFO"
+		text = "internal error of NCCL: set NCCL_DEBUG=INFO"
 	case InvalidArgument:
-		text = "an argument cannot be"
+		text = "an argument is invalid"
 	case InvalidUsage:
-		text = "ranks disagree, or two ranks share one GPU, which NCCL refuses: give each rank a GPU of its own, or use the host ring"
+		text = "the ranks make different calls, or two ranks share a GPU, which NCCL does not support: give each rank a separate GPU, or use the host ring"
 	case RemoteError:
 		text = "another rank left or its network failed: see that rank's log"
 	case InProgress:
-		text = "still going on"
+		text = "the call is not finished"
 	}
 	return clib.CodeText(r.Name(), int32(r), text)
 }

@@ -13,14 +13,15 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// Device is a GPU's handle.
+// Device is the handle of a GPU.
 type Device uintptr
 
-// Memory contains sizes of a device's memory in bytes.
+// Memory contains the size of a device's memory, and how much of it is free and used, in
+// bytes.
 type Memory struct{ Total, Free, Used uint64 }
 
-// Utilization contains the percentages of the last sample period during which a kernel ran
-// (GPU) and during which memory was read or written (Memory).
+// Utilization contains the percentage of the last sample period in which a kernel ran (GPU),
+// and in which memory was read or written (Memory).
 type Utilization struct{ GPU, Memory uint32 }
 
 // Clock is one of a device's clocks.
@@ -126,7 +127,7 @@ func Open(s *clib.Search) (*Library, error) {
 // Symbols lists the functions that the library must have.
 func Symbols() []string { return clib.Symbols(bind) }
 
-// Unmeasured reports whether err means that the device has no such sensor.
+// Unmeasured reports whether err means that the device does not measure the requested value.
 func Unmeasured(err error) bool {
 	return errors.Is(err, NotSupported) || errors.Is(err, FunctionMissing)
 }
@@ -142,11 +143,11 @@ func bind(path string, need func(string) uintptr) *Library {
 }
 
 func bindDevices(l *Library, need func(string) uintptr) {
-	initialise, shutdown, driver := need("nvmlInit_v2"), need("nvmlShutdown"), need("nvmlSystemGetDriverVersion")
+	initialize, shutdown, driver := need("nvmlInit_v2"), need("nvmlShutdown"), need("nvmlSystemGetDriverVersion")
 	count, byIndex := need("nvmlDeviceGetCount_v2"), need("nvmlDeviceGetHandleByIndex_v2")
 	byBus, name := need("nvmlDeviceGetHandleByPciBusId_v2"), need("nvmlDeviceGetName")
 
-	l.Init = func() error { return clib.Failed("nvmlInit", call(initialise)) }
+	l.Init = func() error { return clib.Failed("nvmlInit", call(initialize)) }
 	l.Shutdown = func() error { return clib.Failed("nvmlShutdown", call(shutdown)) }
 	l.DriverVersion = func() (string, error) {
 		buf := make([]byte, 96)

@@ -21,20 +21,21 @@ type Library struct {
 	Version func() (major, minor int, err error)
 	// Architectures returns the supported compute capabilities times ten (90 for 9.0).
 	Architectures func() ([]int, error)
-	// Compile compiles a source. With the option "--gpu-architecture=sm_90" the output
-	// contains machine code for that device only, with "compute_90" PTX. If the program has
-	// errors, the error is a *CompileError. The output's log may contain warnings.
+	// Compile compiles CUDA C++ source; name is the file name in messages. The option
+	// "--gpu-architecture=compute_90" produces PTX, and "=sm_90" also machine code for this
+	// architecture. If the source has errors, the error is a *CompileError. The output's log
+	// may contain warnings.
 	Compile func(source, name string, options []string) (out Output, err error)
 }
 
 // Output is a compiled program.
 type Output struct {
 	PTX   []byte // text that ends with a zero byte, as the driver expects it
-	CUBIN []byte // empty if the architecture is a compute_ one
-	Log   string
+	CUBIN []byte // machine code; empty if the architecture is a compute_ one
+	Log   string // messages of the compiler
 }
 
-// Image returns the machine code, or PTX if there is none, for the driver to load.
+// Image returns the image for the driver to load: the machine code, or PTX if there is none.
 func (o Output) Image() []byte {
 	if len(o.CUBIN) > 0 {
 		return o.CUBIN
@@ -75,9 +76,9 @@ func (r Result) Error() string {
 	advice := ""
 	switch r {
 	case ErrorInvalidOption:
-		advice = "this NVRTC does not know an option; a newer GPU needs a newer NVRTC"
+		advice = "this version of NVRTC does not support an option; a newer GPU needs a newer NVRTC"
 	case ErrorBuiltins:
-		advice = "libnvrtc-builtins of the same version was not found beside it"
+		advice = "libnvrtc-builtins of the same version was not found in the folder of libnvrtc"
 	}
 	return clib.CodeText(r.Name(), int32(r), advice)
 }
@@ -88,7 +89,7 @@ func (r Result) Library() clib.Name { return clib.NVRTC }
 // Error reports a failed call. errors.Is(err, ErrorInvalidOption) works.
 type Error = clib.CallError[Result]
 
-// CompileError is the error for a program that cannot be compiled.
+// CompileError reports that a program cannot be compiled.
 type CompileError struct {
 	Name   string
 	Result Result
@@ -130,13 +131,13 @@ func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn
 
 func bind(path string, need func(string) uintptr) *Library {
 	version, count, archs := need("nvrtcVersion"), need("nvrtcGetNumSupportedArchs"), need("nvrtcGetSupportedArchs")
-	p := programs{
+	p := programFunctions{
 		create: need("nvrtcCreateProgram"), compile: need("nvrtcCompileProgram"), destroy: need("nvrtcDestroyProgram"),
 		ptx:   getter{"nvrtcGetPTX", need("nvrtcGetPTXSize"), need("nvrtcGetPTX")},
 		cubin: getter{"nvrtcGetCUBIN", need("nvrtcGetCUBINSize"), need("nvrtcGetCUBIN")},
 		log:   getter{"nvrtcGetProgramLog", need("nvrtcGetProgramLogSize"), need("nvrtcGetProgramLog")},
 	}
-	l := &Library{Path: path, Compile: p.run}
+	l := &Library{Path: path, Compile: p.compileProgram}
 	l.Version = func() (int, int, error) {
 		var v [2]int32
 		r := call(version, uintptr(unsafe.Pointer(&v[0])), uintptr(unsafe.Pointer(&v[1])))

@@ -8,13 +8,13 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// programs contains the functions that compile one program.
-type programs struct {
+// programFunctions contains the addresses of the C functions that compile a program.
+type programFunctions struct {
 	create, compile, destroy uintptr
 	ptx, cubin, log          getter
 }
 
-// getter is a pair of functions: one returns a size, the other copies that many bytes.
+// getter is a pair of C functions that return a result of a program: its size and its content.
 type getter struct {
 	name      string
 	size, get uintptr
@@ -33,8 +33,8 @@ func (g getter) bytes(program uintptr) ([]byte, error) {
 	return buf, clib.Failed(g.name, r)
 }
 
-// run compiles one program.
-func (p programs) run(source, name string, options []string) (out Output, err error) {
+// compileProgram compiles one program.
+func (p programFunctions) compileProgram(source, name string, options []string) (out Output, err error) {
 	var program uintptr
 	src, label := clib.CString(source), clib.CString(name)
 	r := call(p.create, uintptr(unsafe.Pointer(&program)), uintptr(unsafe.Pointer(&src[0])), uintptr(unsafe.Pointer(&label[0])), 0, 0, 0)
@@ -53,15 +53,15 @@ func (p programs) run(source, name string, options []string) (out Output, err er
 	if compiled != Success {
 		return out, &CompileError{Name: name, Result: compiled, Log: out.Log}
 	}
-	return p.fetch(program, out, options)
+	return p.addResults(program, out, options)
 }
 
-func (p programs) compileWith(program uintptr, options []string) Result {
+func (p programFunctions) compileWith(program uintptr, options []string) Result {
 	if len(options) == 0 {
 		return call(p.compile, program, 0, 0)
 	}
-	// C receives a list of pointers to Go memory, so all of this memory is pinned during
-	// the call.
+	// C receives a list of pointers to Go memory, so this memory must be pinned during the
+	// call.
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	list := make([]*byte, len(options))
@@ -72,9 +72,9 @@ func (p programs) compileWith(program uintptr, options []string) Result {
 	return call(p.compile, program, uintptr(len(options)), uintptr(unsafe.Pointer(&list[0])))
 }
 
-// fetch adds to out the results that exist: machine code only for an sm_ architecture, and
-// PTX unless an option suppresses it.
-func (p programs) fetch(program uintptr, out Output, options []string) (Output, error) {
+// addResults adds the PTX to out, and the machine code if the options select an sm_
+// architecture.
+func (p programFunctions) addResults(program uintptr, out Output, options []string) (Output, error) {
 	var err error
 	if out.PTX, err = p.ptx.bytes(program); err != nil {
 		return out, err

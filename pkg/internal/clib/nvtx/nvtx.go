@@ -10,10 +10,10 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// Library is the table of NVTX's functions. A range belongs to the thread that pushed it:
-// lock the thread (runtime.LockOSThread) from Push to Pop.
+// Library is the table of NVTX's functions. Push begins a range with a name, and Pop ends the
+// last range of the same thread: lock the thread (runtime.LockOSThread) from Push to Pop.
 type Library struct {
-	Path string // "" where nothing is marked
+	Path string // "" if the functions do nothing
 
 	Push func(name string)
 	Pop  func()
@@ -24,7 +24,7 @@ func None() *Library {
 	return &Library{Push: func(string) {}, Pop: func() {}}
 }
 
-// Open finds the library. If it returns an error, the table is None.
+// Open finds NVTX and looks up its functions. If it returns an error, it also returns None.
 func Open(s *clib.Search) (*Library, error) {
 	l, err := clib.Load(s, clib.NVTX, bind, clib.Version[Library]{})
 	if err != nil {

@@ -28,7 +28,7 @@ type Library struct {
 	Name    clib.Name
 	Version string
 	Path    string
-	Use     string // purpose of the library
+	Use     string // what Lockstep uses the library for
 	Problem error  // why it cannot be used, or nil
 }
 
@@ -40,11 +40,11 @@ type Device struct {
 	Compute         [2]int // compute capability
 	Multiprocessors int
 	ClockMHz        int    // 0 if the driver does not report it
-	BusID           string // "" where the driver does not tell
+	BusID           string // "" if the driver does not report it
 }
 
-// Probe opens every library separately and lists the driver's devices. It does not create a
-// context on a device.
+// Probe opens each library separately, so that the report lists the problems of all of them,
+// and lists the driver's devices. It does not create a context on a device.
 func Probe(s *clib.Search) *Report {
 	r := &Report{}
 	if clib.Supported {
@@ -52,7 +52,7 @@ func Probe(s *clib.Search) *Report {
 	}
 	driver, err := cuda.Open(s)
 	if err == nil {
-		prefer(s, driver)
+		preferDriverVersion(s, driver)
 	}
 	r.addDriver(driver, err)
 	nv, err := nvml.Open(s)
@@ -80,7 +80,7 @@ func Probe(s *clib.Search) *Report {
 		}
 	}
 	r.Libraries = append(r.Libraries, l)
-	r.finish(driver, &Stack{Driver: driver, NVRTC: rt, CUDNN: dnn})
+	r.addDevices(driver, &Stack{Driver: driver, NVRTC: rt, CUDNN: dnn})
 	return r
 }
 
@@ -92,12 +92,12 @@ func (st *Stack) Report() *Report {
 	r.addNVRTC(st.NVRTC, nil)
 	r.addCUDNN(st.CUDNN, nil)
 	r.addNCCL(st.NCCL, st.Missing[clib.NCCL])
-	r.finish(st.Driver, st)
+	r.addDevices(st.Driver, st)
 	return r
 }
 
-// finish lists the devices and sets the reasons why libraries or GPUs cannot be used.
-func (r *Report) finish(driver *cuda.Driver, st *Stack) {
+// addDevices adds the devices to the report, and sets Problem if no GPU can be used.
+func (r *Report) addDevices(driver *cuda.Driver, st *Stack) {
 	for _, l := range r.Libraries {
 		if l.Problem == nil {
 			continue
@@ -113,13 +113,13 @@ func (r *Report) finish(driver *cuda.Driver, st *Stack) {
 	}
 	err := driver.Init()
 	if err == nil {
-		r.Devices, err = devices(driver)
+		r.Devices, err = describeDevices(driver)
 	}
 	if err == nil && len(r.Devices) == 0 {
 		err = &cuda.Error{Call: "cuDeviceGetCount", Result: cuda.ErrorNoDevice}
 	}
 	if err == nil && r.Problem == nil {
-		err = st.major()
+		err = st.checkMajorVersions()
 	}
 	r.Problem = errors.Join(err, r.Problem)
 }
@@ -135,7 +135,7 @@ func (r *Report) addDriver(d *cuda.Driver, err error) {
 }
 
 func (r *Report) addNVML(n *nvml.Library, err error) {
-	l := Library{Name: clib.NVML, Use: "utilisation, power and energy", Problem: err}
+	l := Library{Name: clib.NVML, Use: "utilization, power and energy", Problem: err}
 	if err == nil {
 		l.Path = n.Path
 		if l.Problem = n.Init(); l.Problem == nil {
@@ -173,8 +173,8 @@ func (r *Report) addNCCL(n *nccl.Library, err error) {
 	r.Libraries = append(r.Libraries, l)
 }
 
-// devices describes each device. The driver must be initialized.
-func devices(d *cuda.Driver) ([]Device, error) {
+// describeDevices describes each device. The driver must be initialized.
+func describeDevices(d *cuda.Driver) ([]Device, error) {
 	n, err := d.DeviceCount()
 	if err != nil {
 		return nil, err

@@ -18,8 +18,8 @@ import (
 	"lockstep/pkg/internal/clib/nvtx"
 )
 
-// Stack contains the open libraries. Driver, NVRTC and CUDNN are never nil. The others may
-// be nil; then Missing contains the reason.
+// Stack contains the open libraries. Driver, NVRTC, CUDNN and NVTX are never nil. Any other
+// library may be nil; then Missing contains the reason.
 type Stack struct {
 	Driver   *cuda.Driver
 	NVRTC    *nvrtc.Library
@@ -27,27 +27,27 @@ type Stack struct {
 	CublasLt *cublaslt.Library // nil: no matrix products outside cuDNN
 	NCCL     *nccl.Library     // nil: ranks exchange through the host
 	NVML     *nvml.Library     // nil: utilization, power and energy are not measured
-	NVTX     *nvtx.Library     // never nil; its functions do nothing if the library is missing
+	NVTX     *nvtx.Library     // its functions do nothing if the library is missing
 	// CUPTI opens NVIDIA's profiling interface. It is opened only on request, because it
 	// hooks into the driver.
 	CUPTI func() (*cupti.Library, error)
 
 	Missing map[clib.Name]error
 
-	// Images contains the machine code that NVRTC has compiled in this process. Engines
+	// Images caches the machine code that NVRTC has compiled in this process, because engines
 	// that are started one after another use the same kernels.
 	Images sync.Map
 }
 
-// Open opens and checks the libraries and initializes the driver. The error names the first
-// of Driver, NVRTC and CUDNN that cannot be used, and the remedy.
+// Open opens and checks the libraries and initializes the driver. The error names the first of
+// the driver, NVRTC and cuDNN that cannot be used, and the remedy.
 func Open(s *clib.Search) (*Stack, error) {
 	st := &Stack{Missing: map[clib.Name]error{}, CUPTI: func() (*cupti.Library, error) { return cupti.Open(s) }}
 	var err error
 	if st.Driver, err = cuda.Open(s); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
-	prefer(s, st.Driver)
+	preferDriverVersion(s, st.Driver)
 	if err := st.Driver.Init(); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
@@ -74,16 +74,15 @@ func Open(s *clib.Search) (*Stack, error) {
 	return st, st.Check()
 }
 
-// prefer makes s prefer libraries for the driver's CUDA version. If the driver does not
-// report its version, Check fails later.
-func prefer(s *clib.Search, driver *cuda.Driver) {
+// preferDriverVersion calls s.Prefer with the driver's CUDA version. If the driver does not
+// report its version, Check returns an error later.
+func preferDriverVersion(s *clib.Search, driver *cuda.Driver) {
 	if v, err := driver.Version(); err == nil {
 		s.Prefer(v / 1000)
 	}
 }
 
-// Check returns an error if the libraries cannot be used together or the machine has no
-// GPU.
+// Check returns an error if the libraries cannot be used together or the machine has no GPU.
 func (st *Stack) Check() error {
 	if err := st.Driver.Check(); err != nil {
 		return fmt.Errorf("use the GPU: %w", err)
@@ -99,7 +98,7 @@ func (st *Stack) Check() error {
 			st.NCCL, st.Missing[clib.NCCL] = nil, err
 		}
 	}
-	if err := st.major(); err != nil {
+	if err := st.checkMajorVersions(); err != nil {
 		return fmt.Errorf("use the GPU: %w", err)
 	}
 	n, err := st.Driver.DeviceCount()
@@ -112,9 +111,9 @@ func (st *Stack) Check() error {
 	return nil
 }
 
-// major returns an error if NVRTC has a newer major version than the driver, which would
-// refuse its PTX.
-func (st *Stack) major() error {
+// checkMajorVersions returns an error if the major version of NVRTC is newer than the driver's,
+// because the driver would reject its PTX.
+func (st *Stack) checkMajorVersions() error {
 	driver, err := st.Driver.Version()
 	if err != nil {
 		return err
