@@ -12,7 +12,8 @@ import (
 	"syscall"
 )
 
-// ticksPerSecond is the unit of CPU times in /proc (USER_HZ, proc(5)).
+// ticksPerSecond is the number of clock ticks per second in the CPU times of /proc (USER_HZ,
+// proc(5)).
 const ticksPerSecond = 100
 
 // CPUTimes contains CPU times in seconds since the machine was started.
@@ -25,8 +26,8 @@ type CPUTimes struct {
 }
 
 // CPU reads the CPU times of this machine and of process trees. A tree consists of its root
-// and all descendants of the root, including those that have ended. CPU must not be used by
-// several goroutines at once.
+// and all descendants of the root, including those that have ended. Only one goroutine may use
+// a CPU at a time.
 type CPU struct {
 	proc  string // path of the proc file system
 	roots []int
@@ -49,14 +50,14 @@ func NewCPU(roots ...int) *CPU { return &CPU{proc: "/proc", roots: roots} }
 // Sample reads the current times. It returns an error if they cannot be read, for example
 // because there is no /proc or a root has ended.
 func (c *CPU) Sample() (CPUTimes, error) {
-	now, err := c.machine()
+	now, err := c.readMachine()
 	if err != nil {
 		return CPUTimes{}, fmt.Errorf("sample CPU times: %w", err)
 	}
 	seen := map[int]process{}
 	for _, root := range c.roots {
 		before, again := c.known[root]
-		if err := c.walk(root, seen); err != nil {
+		if err := c.addTree(root, seen); err != nil {
 			return CPUTimes{}, fmt.Errorf("sample CPU times of process %d: %w", root, err)
 		}
 		if again && before.start != seen[root].start {
@@ -72,23 +73,23 @@ func (c *CPU) Sample() (CPUTimes, error) {
 	return now, nil
 }
 
-// addOrphans adds processes whose parent has ended since the last sample: the living ones to
-// seen, and the CPU time of the ended ones to c.ended. The process that adopted such a
-// process waits for it outside the tree.
+// addOrphans adds processes whose parent has ended since the last sample: it adds running ones
+// to seen, and the CPU time of ended ones to c.ended. No process of the tree waits for such a
+// process, so its time is not part of another process's time.
 func (c *CPU) addOrphans(seen map[int]process) {
 	for pid, before := range c.known {
 		if _, ok := seen[pid]; ok {
 			continue
 		}
-		p, err := c.process(pid)
+		p, err := c.readProcess(pid)
 		if err != nil || p.start != before.start {
 			if before.orphaned {
 				c.ended += before.seconds
 			}
 			continue // if it was no orphan, its time is now part of its parent's
 		}
-		if c.walk(pid, seen) != nil {
-			continue // it has ended since the call of c.process
+		if c.addTree(pid, seen) != nil {
+			continue // it has ended since the call of readProcess
 		}
 		p = seen[pid]
 		_, p.orphaned = seen[p.parent]
@@ -97,8 +98,8 @@ func (c *CPU) addOrphans(seen map[int]process) {
 	}
 }
 
-// machine reads the CPU times of the machine from /proc/stat.
-func (c *CPU) machine() (CPUTimes, error) {
+// readMachine reads the CPU times of the machine from /proc/stat.
+func (c *CPU) readMachine() (CPUTimes, error) {
 	path := filepath.Join(c.proc, "stat")
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -109,7 +110,7 @@ func (c *CPU) machine() (CPUTimes, error) {
 	// nice include guest and guest_nice.
 	fields := strings.Fields(line)
 	if len(fields) < 9 || fields[0] != "cpu" {
-		return CPUTimes{}, fmt.Errorf("%s: first line is %.80q, expected cpu and 8 numbers or more", path, line)
+		return CPUTimes{}, fmt.Errorf("%s: invalid first line %.80q: want cpu and at least 8 numbers", path, line)
 	}
 	var t [8]float64
 	var all CPUTimes
@@ -128,28 +129,28 @@ func (c *CPU) machine() (CPUTimes, error) {
 		}
 	}
 	if all.Cores == 0 {
-		return CPUTimes{}, fmt.Errorf("%s: no line with a core such as cpu0", path)
+		return CPUTimes{}, fmt.Errorf("%s: no line for a core, such as cpu0", path)
 	}
 	return all, nil
 }
 
-// walk adds the process pid and its descendants to seen. It reads a process after its
-// children. So if a child ends in between, its time counts twice in this sample, instead of
-// counting as the time of another program.
-func (c *CPU) walk(pid int, seen map[int]process) error {
+// addTree adds the process pid and its descendants to seen. It reads each process after the
+// children of that process: if a child ends in between, its time counts twice in this sample,
+// rather than as time of another program.
+func (c *CPU) addTree(pid int, seen map[int]process) error {
 	if _, ok := seen[pid]; ok {
 		return nil
 	}
-	children, err := c.children(pid)
+	children, err := c.readChildren(pid)
 	if err != nil {
 		return err
 	}
 	for _, child := range children {
-		if err := c.walk(child, seen); err != nil && !gone(err) {
+		if err := c.addTree(child, seen); err != nil && !hasEnded(err) {
 			return err
 		}
 	}
-	p, err := c.process(pid)
+	p, err := c.readProcess(pid)
 	if err != nil {
 		return err
 	}
@@ -157,8 +158,8 @@ func (c *CPU) walk(pid int, seen map[int]process) error {
 	return nil
 }
 
-// children returns the pids of the children of all threads of pid.
-func (c *CPU) children(pid int) ([]int, error) {
+// readChildren returns the pids of the children of all threads of pid.
+func (c *CPU) readChildren(pid int) ([]int, error) {
 	tasks := filepath.Join(c.proc, strconv.Itoa(pid), "task")
 	threads, err := os.ReadDir(tasks)
 	if err != nil {
@@ -168,7 +169,7 @@ func (c *CPU) children(pid int) ([]int, error) {
 	for i, thread := range threads {
 		text, err := os.ReadFile(filepath.Join(tasks, thread.Name(), "children"))
 		if err != nil {
-			if i > 0 && gone(err) { // the thread has ended; for i = 0 the kernel may not support this file
+			if i > 0 && hasEnded(err) { // the thread has ended; for i = 0 the kernel may not support this file
 				continue
 			}
 			return nil, err
@@ -176,7 +177,7 @@ func (c *CPU) children(pid int) ([]int, error) {
 		for _, field := range strings.Fields(string(text)) {
 			child, err := strconv.Atoi(field)
 			if err != nil {
-				return nil, fmt.Errorf("children of process %d: %w", pid, err)
+				return nil, fmt.Errorf("read children of process %d: %w", pid, err)
 			}
 			pids = append(pids, child)
 		}
@@ -184,8 +185,8 @@ func (c *CPU) children(pid int) ([]int, error) {
 	return pids, nil
 }
 
-// process reads /proc/<pid>/stat.
-func (c *CPU) process(pid int) (process, error) {
+// readProcess reads /proc/<pid>/stat.
+func (c *CPU) readProcess(pid int) (process, error) {
 	path := filepath.Join(c.proc, strconv.Itoa(pid), "stat")
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -194,7 +195,7 @@ func (c *CPU) process(pid int) (process, error) {
 	// pid (name) state ppid …: the name may contain spaces and parentheses.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 20 {
-		return process{}, fmt.Errorf("%s: %d fields after the name, expected 20 or more", path, len(fields))
+		return process{}, fmt.Errorf("%s: got %d fields after the process name, want at least 20", path, len(fields))
 	}
 	parent, err := strconv.Atoi(fields[1])
 	start, startErr := strconv.ParseUint(fields[19], 10, 64)
@@ -209,5 +210,5 @@ func (c *CPU) process(pid int) (process, error) {
 	return process{start: start, parent: parent, seconds: float64(ticks) / ticksPerSecond}, nil
 }
 
-// gone reports whether err means that a process has ended.
-func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
+// hasEnded reports whether err means that a process has ended.
+func hasEnded(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }

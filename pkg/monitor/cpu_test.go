@@ -116,12 +116,12 @@ func TestCPUUnknown(t *testing.T) {
 		want   string
 	}{
 		"no proc":         {func() { _ = os.RemoveAll(dir) }, "no such file"},
-		"another stat":    {func() { write(t, dir, "stat", "disk 1 2\n") }, "expected cpu and 8 numbers"},
+		"another stat":    {func() { write(t, dir, "stat", "disk 1 2\n") }, "want cpu and at least 8 numbers"},
 		"not a number":    {func() { write(t, dir, "stat", "cpu a b c d e f g h\n") }, `parsing "a"`},
-		"no cores":        {func() { write(t, dir, "stat", "cpu 1 2 3 4 5 6 7 8\n") }, "no line with a core"},
+		"no cores":        {func() { write(t, dir, "stat", "cpu 1 2 3 4 5 6 7 8\n") }, "no line for a core"},
 		"no process":      {func() { _ = os.RemoveAll(filepath.Join(dir, "10")) }, "process 10"},
 		"no children":     {func() { _ = os.Remove(filepath.Join(dir, "10/task/10/children")) }, "children: no such file"},
-		"a short process": {func() { write(t, dir, "10/stat", "10 (a) S 1\n") }, "fields after the name"},
+		"a short process": {func() { write(t, dir, "10/stat", "10 (a) S 1\n") }, "fields after the process name"},
 		"another process": {func() { fakeProc(t, dir, [10]int{1}, map[int]fakeProcess{10: {parent: 1, start: 101}}) }, "process has ended"},
 	} {
 		fakeProc(t, dir, [10]int{1}, map[int]fakeProcess{10: root})

@@ -53,15 +53,15 @@ type Sampler struct {
 	err          error
 }
 
-// Start takes a first sample of the GPUs with the given PCI bus ids, which have the driver's
-// spelling, and then samples them in the background with the period every. It writes one
-// CSV line per GPU and sample to w, unless w is nil. The library must be initialized.
+// Start takes a first sample of the GPUs with the given PCI bus IDs, and then samples them in
+// the background, once per period every. The IDs have the form that the CUDA driver returns.
+// Start writes one CSV line per GPU and sample to w, unless w is nil. lib must be initialized.
 func Start(lib *nvml.Library, busIDs []string, every time.Duration, w io.Writer) (*Sampler, error) {
 	if lib == nil {
 		return nil, errors.New("monitor GPUs: NVIDIA's management library (libnvidia-ml) was not found")
 	}
 	if every <= 0 {
-		return nil, fmt.Errorf("monitor GPUs: invalid period %v: use at least some milliseconds", every)
+		return nil, fmt.Errorf("monitor GPUs: invalid period %v: use a positive period, such as 1s", every)
 	}
 	s := &Sampler{lib: lib, begin: time.Now(), end: make(chan struct{})}
 	for _, id := range busIDs {
@@ -71,12 +71,12 @@ func Start(lib *nvml.Library, busIDs []string, every time.Duration, w io.Writer)
 		}
 		s.devices = append(s.devices, d)
 	}
-	s.energy = s.counters()
+	s.energy = s.readEnergy()
 	if w != nil {
 		s.csv = csv.NewWriter(w)
 		s.err = s.csv.Write(Columns())
 	}
-	s.sample()
+	s.takeSample()
 	s.done.Go(func() {
 		ticks := time.NewTicker(every)
 		defer ticks.Stop()
@@ -85,15 +85,15 @@ func Start(lib *nvml.Library, busIDs []string, every time.Duration, w io.Writer)
 			case <-s.end:
 				return
 			case <-ticks.C:
-				s.sample()
+				s.takeSample()
 			}
 		}
 	})
 	return s, nil
 }
 
-// counters returns the energy counters of all GPUs in joules, or nil if a GPU has none.
-func (s *Sampler) counters() []float64 {
+// readEnergy returns the energy counters of all GPUs in joules, or nil if a GPU has none.
+func (s *Sampler) readEnergy() []float64 {
 	var all []float64
 	for _, d := range s.devices {
 		joules, err := s.lib.Energy(d)
@@ -105,8 +105,8 @@ func (s *Sampler) counters() []float64 {
 	return all
 }
 
-// sample takes one sample of each GPU.
-func (s *Sampler) sample() {
+// takeSample takes one sample of each GPU.
+func (s *Sampler) takeSample() {
 	at := strconv.FormatFloat(time.Since(s.begin).Seconds(), 'f', 3, 64)
 	sum, measured := 0.0, false
 	for i, d := range s.devices {
@@ -143,12 +143,12 @@ func (s *Sampler) sample() {
 	}
 }
 
-// Stop takes a last sample and returns the summary. The error is that of writing the CSV
-// lines; the summary is valid even then.
+// Stop takes a last sample and returns the summary. If the CSV lines could not be written, it
+// returns the error together with a valid summary.
 func (s *Sampler) Stop() (Summary, error) {
 	close(s.end)
 	s.done.Wait()
-	s.sample()
+	s.takeSample()
 	if s.busyN > 0 {
 		s.summary.Utilization = s.busy / float64(s.busyN)
 	}
@@ -156,7 +156,7 @@ func (s *Sampler) Stop() (Summary, error) {
 		s.summary.PowerWatts = s.watts / float64(s.wattN)
 	}
 	s.summary.EnergyJoules = s.summary.PowerWatts * time.Since(s.begin).Seconds()
-	if now := s.counters(); len(now) == len(s.energy) && len(now) > 0 {
+	if now := s.readEnergy(); len(now) == len(s.energy) && len(now) > 0 {
 		s.summary.EnergyJoules = 0
 		for i := range now {
 			s.summary.EnergyJoules += now[i] - s.energy[i]

@@ -2,6 +2,6 @@ package notebook
 
 import "lockstep/pkg/internal/buildid"
 
-// BuildID returns an id of the sources that this kernel or program was built from, or
-// "dev". A notebook and its workers must have the same id.
+// BuildID returns an ID of the sources from which this kernel or program was built, or "dev" if
+// it is unknown. A notebook and its workers must have the same ID.
 func BuildID() string { return buildid.ID }

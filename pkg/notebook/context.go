@@ -11,12 +11,12 @@ import (
 
 // Context returns the context to pass to every call that may take long.
 //
-// In a notebook the interrupt button cancels it for the running cell only: work that
-// earlier cells started goes on, and the next cell can use the context again. So it may be
-// kept in a variable. A context derived from it belongs to the cell that derived it.
+// In a notebook the interrupt button cancels the context for the running cell only: work that
+// earlier cells started goes on, and the next cell can use the context again. So the context
+// may be kept in a variable. A context derived from it belongs to the cell that derived it.
 //
-// In a terminal Ctrl-C (SIGINT), SIGTERM and the SIGHUP of a closed terminal cancel it; a
-// second Ctrl-C or SIGTERM ends the program.
+// In a terminal the context is canceled by Ctrl-C (SIGINT), SIGTERM, and the SIGHUP of a closed
+// terminal; a second Ctrl-C or SIGTERM ends the program.
 func Context() context.Context {
 	if h := hook.Load(); h != nil {
 		return h.Context()
@@ -28,7 +28,8 @@ func Context() context.Context {
 // handle signals.
 var terminalContext = sync.OnceValue(cancelOnSignal)
 
-// cancelOnSignal returns a context that a signal cancels.
+// cancelOnSignal returns a context that is canceled by the first signal that asks the program
+// to end.
 func cancelOnSignal() context.Context {
 	ctx, stop := signal.NotifyContext(context.Background(), process.EndSignals()...)
 	// After the first interrupt the default action is restored, so that a second one

@@ -43,8 +43,8 @@ type Live struct {
 // NewLive returns a Live that shows nothing yet.
 func NewLive() *Live { return &Live{id: rand.Text()} }
 
-// Show replaces the content by v, in the form that Display would show. In a terminal every
-// value is printed below the last one, because nothing can be replaced.
+// Show replaces the content by v, which is shown as Display would show it. In a terminal each
+// value is printed below the one before it, because nothing can be replaced.
 func (l *Live) Show(v any) error {
 	h := hook.Load()
 	if h == nil {

@@ -5,14 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// A Hook contains the functions by which the kernel serves the code in its cells.
+// A Hook contains the functions with which the kernel implements this package in its cells.
 type Hook struct {
 	// Context returns a context that an interrupt cancels for the running cell only; in
 	// the next cell it is no longer canceled.
 	Context func() context.Context
 
 	// Display shows v in the output of the running cell. If id is not "", a later call
-	// with the same id and update set replaces what the first call showed.
+	// with the same id and update = true replaces what the first call showed.
 	Display func(v any, id string, update bool) error
 
 	// Go implements the function Go. It may be nil.

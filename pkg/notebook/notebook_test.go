@@ -195,8 +195,8 @@ type lines struct {
 	last  []bool
 }
 
-func (l *lines) due(since time.Duration, _ bool) bool { return since >= l.every }
-func (l *lines) line(s string, last bool) {
+func (l *lines) isDue(since time.Duration, _ bool) bool { return since >= l.every }
+func (l *lines) showLine(s string, last bool) {
 	l.got, l.last = append(l.got, s), append(l.last, last)
 }
 
@@ -245,7 +245,7 @@ func TestProgressOfUnknownTotal(t *testing.T) {
 }
 
 // A thousand steps of 20 ms are 20 s of work.
-func work(show surface) {
+func work(show progressOutput) {
 	p := newProgress("step", 1000, show, time.Now)
 	for i := range 1000 {
 		time.Sleep(20 * time.Millisecond)
@@ -257,7 +257,7 @@ func work(show surface) {
 func TestProgressIsThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, _ := kernel(t)
-		work(&cellSurface{live: NewLive()})
+		work(&cellOutput{live: NewLive()})
 		// One line at the start, one every 13 steps (260 ms is the first
 		// multiple of 20 ms above 250 ms), and the last.
 		if n, want := len(*calls), 1+1000/13+1; n != want {
@@ -269,7 +269,7 @@ func TestProgressIsThrottled(t *testing.T) {
 			}
 		}
 		var file bytes.Buffer
-		work(fileSurface{&file})
+		work(fileOutput{&file})
 		// The start, ten tenths, and the last.
 		if n := strings.Count(file.String(), "\n"); n != 12 || strings.ContainsAny(file.String(), "\r\x1b") {
 			t.Errorf("a file gets %d lines, want 12:\n%s", n, &file)
@@ -280,7 +280,7 @@ func TestProgressIsThrottled(t *testing.T) {
 func TestProgressOfSlowWorkIsSeenInAFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var file bytes.Buffer
-		p := newProgress("step", 1000, fileSurface{&file}, time.Now)
+		p := newProgress("step", 1000, fileOutput{&file}, time.Now)
 		for i := range 60 { // one minute, 6 % of the work
 			time.Sleep(time.Second)
 			p.Set(i+1, "")
@@ -294,9 +294,9 @@ func TestProgressOfSlowWorkIsSeenInAFile(t *testing.T) {
 
 func TestProgressInATerminalFitsTheLine(t *testing.T) {
 	var out bytes.Buffer
-	s := &terminalSurface{w: &out, width: func() int { return 20 }}
-	s.line("époque [####....] 1/2", false)
-	s.line("short", true)
+	s := &terminalOutput{w: &out, width: func() int { return 20 }}
+	s.showLine("époque [####....] 1/2", false)
+	s.showLine("short", true)
 	// 19 characters are left of 21: the last column stays free.
 	if want := "\répoque [####....] 1\x1b[K\rshort\x1b[K\n"; out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
@@ -311,11 +311,11 @@ func TestSurfaceFollowsThePlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	os.Stderr = w
-	if s, ok := newSurface().(fileSurface); !ok || s.w != w {
-		t.Errorf("a pipe gets a %T", newSurface())
+	if s, ok := newOutput().(fileOutput); !ok || s.w != w {
+		t.Errorf("a pipe gets a %T", newOutput())
 	}
 	kernel(t)
-	if _, ok := newSurface().(*cellSurface); !ok {
-		t.Errorf("a cell gets a %T", newSurface())
+	if _, ok := newOutput().(*cellOutput); !ok {
+		t.Errorf("a cell gets a %T", newOutput())
 	}
 }

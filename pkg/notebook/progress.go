@@ -25,7 +25,7 @@ type Progress struct {
 	total int
 	begin time.Time
 	now   func() time.Time
-	show  surface
+	show  progressOutput
 
 	mu    sync.Mutex
 	count int
@@ -35,23 +35,23 @@ type Progress struct {
 	done  bool
 }
 
-// A surface displays the lines of a Progress.
-type surface interface {
-	// due reports whether another line may be shown, given the time since the last line.
-	// tenth is true if another tenth of the work has been done since.
-	due(since time.Duration, tenth bool) bool
-	// line shows a line. last is true for the last line, which stays.
-	line(s string, last bool)
+// A progressOutput displays the lines of a Progress.
+type progressOutput interface {
+	// isDue reports whether another line may be shown, given the time since the last line.
+	// tenth is true if another tenth of the work has been done since that line.
+	isDue(since time.Duration, tenth bool) bool
+	// showLine shows a line. last is true for the last line, which stays.
+	showLine(s string, last bool)
 }
 
-// NewProgress starts to show the progress of total units of work under a label. If total
-// is 0 or less, it is unknown, and a count is shown in place of a bar.
+// NewProgress starts to show the progress of total units of work, after the given label. If
+// total is 0 or less, the total is unknown, and a count is shown in place of a bar.
 func NewProgress(label string, total int) *Progress {
-	return newProgress(label, total, newSurface(), time.Now)
+	return newProgress(label, total, newOutput(), time.Now)
 }
 
-// newProgress is NewProgress with a given surface and clock, for tests.
-func newProgress(label string, total int, show surface, now func() time.Time) *Progress {
+// newProgress is NewProgress with a given output and clock, for tests.
+func newProgress(label string, total int, show progressOutput, now func() time.Time) *Progress {
 	p := &Progress{label: label, total: total, begin: now(), now: now, show: show}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,13 +59,14 @@ func newProgress(label string, total int, show surface, now func() time.Time) *P
 	return p
 }
 
-// newSurface returns the surface for where the program runs.
-func newSurface() surface {
+// newOutput returns the output for a cell, a terminal or a file, depending on where the program
+// runs.
+func newOutput() progressOutput {
 	if InNotebook() {
-		return &cellSurface{live: NewLive()}
+		return &cellOutput{live: NewLive()}
 	}
 	if fd := int(os.Stderr.Fd()); term.IsTerminal(fd) && os.Getenv("TERM") != "dumb" {
-		return &terminalSurface{w: os.Stderr, width: func() int {
+		return &terminalOutput{w: os.Stderr, width: func() int {
 			w, _, err := term.GetSize(fd)
 			if err != nil || w <= 0 {
 				return 80
@@ -73,7 +74,7 @@ func newSurface() surface {
 			return w
 		}}
 	}
-	return fileSurface{os.Stderr}
+	return fileOutput{os.Stderr}
 }
 
 // Set sets the number of units that are done. The note, such as the current loss, is shown
@@ -97,17 +98,17 @@ func (p *Progress) Done(note string) {
 		return
 	}
 	p.done, p.note = true, note
-	p.show.line(p.text(), true)
+	p.show.showLine(p.formatLine(), true)
 }
 
 // refresh shows a line if one is due or force is true.
 func (p *Progress) refresh(force bool) {
 	now, tenth := p.now(), p.tenths()
-	if !force && !p.show.due(now.Sub(p.shown), tenth > p.tenth) {
+	if !force && !p.show.isDue(now.Sub(p.shown), tenth > p.tenth) {
 		return
 	}
 	p.shown, p.tenth = now, tenth
-	p.show.line(p.text(), false)
+	p.show.showLine(p.formatLine(), false)
 }
 
 // tenths returns how many tenths of the work are done.
@@ -120,20 +121,20 @@ func (p *Progress) tenths() int {
 
 const barWidth = 24
 
-// text returns the line: label, bar, count, times and note.
-func (p *Progress) text() string {
+// formatLine returns the line to show: label, bar, count, times and note.
+func (p *Progress) formatLine() string {
 	var b strings.Builder
 	b.WriteString(p.label)
 	elapsed := p.now().Sub(p.begin)
 	if p.total > 0 {
 		full := barWidth * min(max(p.count, 0), p.total) / p.total
 		fmt.Fprintf(&b, " [%s%s] %d/%d %s", strings.Repeat("#", full), strings.Repeat(".", barWidth-full),
-			p.count, p.total, clock(elapsed))
+			p.count, p.total, formatDuration(elapsed))
 		if left := p.remaining(elapsed); left > 0 {
-			fmt.Fprintf(&b, ", %s left", clock(left))
+			fmt.Fprintf(&b, ", %s left", formatDuration(left))
 		}
 	} else {
-		fmt.Fprintf(&b, " %d %s", p.count, clock(elapsed))
+		fmt.Fprintf(&b, " %d %s", p.count, formatDuration(elapsed))
 	}
 	if p.note != "" {
 		b.WriteString("  " + p.note)
@@ -141,8 +142,8 @@ func (p *Progress) text() string {
 	return b.String()
 }
 
-// remaining estimates the time that is left from the rate so far. It returns 0 if no
-// estimate is possible or needed.
+// remaining estimates the remaining time from the rate so far. It returns 0 if no estimate is
+// possible or needed.
 func (p *Progress) remaining(elapsed time.Duration) time.Duration {
 	if p.done || p.count <= 0 || p.count >= p.total || elapsed < time.Second {
 		return 0
@@ -150,8 +151,8 @@ func (p *Progress) remaining(elapsed time.Duration) time.Duration {
 	return time.Duration(float64(elapsed) * float64(p.total-p.count) / float64(p.count))
 }
 
-// clock formats a duration as minutes:seconds or hours:minutes:seconds.
-func clock(d time.Duration) string {
+// formatDuration formats a duration as minutes:seconds or hours:minutes:seconds.
+func formatDuration(d time.Duration) string {
 	s := int(d.Round(time.Second) / time.Second)
 	if s >= 3600 {
 		return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
@@ -159,24 +160,27 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }
 
-// cellSurface replaces one output of the cell. A carriage return on standard output would
-// look the same, but the notebook file would contain every line.
-type cellSurface struct{ live *Live }
+// cellOutput shows each line in place of the one before it in the cell's output. Writing
+// carriage returns to standard output would look the same, but the notebook file would contain
+// every line.
+type cellOutput struct{ live *Live }
 
-func (c *cellSurface) due(since time.Duration, _ bool) bool { return since >= 250*time.Millisecond }
+func (c *cellOutput) isDue(since time.Duration, _ bool) bool { return since >= 250*time.Millisecond }
 
-// line shows s as text. It ignores errors, because a failed display must not end the work.
-func (c *cellSurface) line(s string, _ bool) { _ = c.live.Show(s) }
+// showLine shows s as text. It ignores errors, because a failed display must not end the work.
+func (c *cellOutput) showLine(s string, _ bool) { _ = c.live.Show(s) }
 
-// terminalSurface rewrites one line of a terminal.
-type terminalSurface struct {
+// terminalOutput shows each line in place of the one before it in a terminal.
+type terminalOutput struct {
 	w     io.Writer
 	width func() int
 }
 
-func (t *terminalSurface) due(since time.Duration, _ bool) bool { return since >= 100*time.Millisecond }
+func (t *terminalOutput) isDue(since time.Duration, _ bool) bool {
+	return since >= 100*time.Millisecond
+}
 
-func (t *terminalSurface) line(s string, last bool) {
+func (t *terminalOutput) showLine(s string, last bool) {
 	// A line as wide as the terminal would wrap, and a wrapped line cannot be
 	// rewritten.
 	s = truncate(s, t.width()-1)
@@ -195,12 +199,12 @@ func truncate(s string, n int) string {
 	return string([]rune(s)[:n])
 }
 
-// fileSurface writes a plain line after each tenth of the work, and every 30 seconds if a
-// tenth takes longer.
-type fileSurface struct{ w io.Writer }
+// fileOutput writes a plain line after each tenth of the work, or after 30 seconds if a tenth
+// takes longer.
+type fileOutput struct{ w io.Writer }
 
-func (f fileSurface) due(since time.Duration, tenth bool) bool {
+func (f fileOutput) isDue(since time.Duration, tenth bool) bool {
 	return tenth && since >= time.Second || since >= 30*time.Second
 }
 
-func (f fileSurface) line(s string, _ bool) { fmt.Fprintln(f.w, s) }
+func (f fileOutput) showLine(s string, _ bool) { fmt.Fprintln(f.w, s) }

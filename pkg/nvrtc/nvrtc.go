@@ -29,8 +29,8 @@ type Compiler struct {
 	library *nvrtc.Library
 }
 
-// Open finds the compiler. If this machine has none, the error lists the places that were
-// searched and how to install it.
+// Open finds the compiler. If this machine has no compiler, the error lists the places that
+// were searched and describes how to install one.
 func Open() (*Compiler, error) { return open(clib.Environment{}) }
 
 func open(env clib.Environment) (*Compiler, error) {
@@ -48,9 +48,9 @@ func open(env clib.Environment) (*Compiler, error) {
 // String returns the compiler's name, version and path.
 func (c *Compiler) String() string { return fmt.Sprintf("NVRTC %s (%s)", c.Version, c.Path) }
 
-// PTX compiles a source for GPUs of a compute capability, such as 9, 0 for an H200, and
-// for newer GPUs. options are passed to the compiler, such as "--use_fast_math". If the
-// source does not compile, the error contains the compiler's messages with line numbers.
+// PTX compiles CUDA C++ source for GPUs of compute capability major.minor, such as 9, 0 for an
+// H200, and for newer GPUs. options are passed to the compiler, such as "--use_fast_math". If
+// the source does not compile, the error contains the compiler's messages with line numbers.
 //
 // Declare a kernel extern "C" so that it can be found by its name.
 func (c *Compiler) PTX(source string, major, minor int, options ...string) (string, error) {

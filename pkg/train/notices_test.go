@@ -21,7 +21,7 @@ func TestNoticesOfTheEngine(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		gputest.NothingRepeats(s)
+		gputest.MakeNondeterministic(s)
 		return cuda.NewWithLibraries(s, os.Getenv, o, localRank)
 	}
 	cfg := onGPU(tiny())

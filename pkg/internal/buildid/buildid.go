@@ -11,12 +11,11 @@
 //	}
 package buildid
 
-// Dev is the id of a binary that kernels/build did not link, such as one made
-// by a plain "go build" or a test.
+// Dev is the ID of a binary that kernels/build did not link, such as the result of a plain "go
+// build" or a test binary.
 const Dev = "dev"
 
-// ID is the build id of the running binary: 16 hexadecimal digits of a hash
-// over go.mod, go.sum and the sources of pkg/ and kernels/, or Dev. The linker
-// sets it (-X lockstep/pkg/internal/buildid.ID=...), which is why it is a
-// variable; nothing in the program assigns to it.
+// ID is the build ID of the running binary: 16 hexadecimal digits of a hash over go.mod, go.sum
+// and the sources of pkg/ and kernels/, or Dev. It is a variable because the linker sets it (-X
+// lockstep/pkg/internal/buildid.ID=...). The program does not assign to it.
 var ID = Dev

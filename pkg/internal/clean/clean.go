@@ -14,12 +14,12 @@ import (
 // syntax, such as \n, \x1b or \u202e.
 func Text(s string) string { return escape(s, "") }
 
-// Lines is Text for text of several lines: line ends and tabs stay.
+// Lines is Text for text of several lines: it keeps line ends and tabs.
 func Lines(s string) string { return escape(s, "\n\t") }
 
-// escape returns s with the unsafe characters, except those in kept, replaced by escapes.
+// escape replaces each unsafe character of s that is not in kept by an escape.
 func escape(s, kept string) string {
-	isUnsafe := func(r rune) bool { return !displayable(r) && !strings.ContainsRune(kept, r) }
+	isUnsafe := func(r rune) bool { return !isDisplayable(r) && !strings.ContainsRune(kept, r) }
 	if utf8.ValidString(s) && strings.IndexFunc(s, isUnsafe) < 0 {
 		return s
 	}
@@ -47,11 +47,11 @@ func escape(s, kept string) string {
 	return b.String()
 }
 
-// displayable reports whether r can be displayed safely without an escape. It returns false
+// isDisplayable reports whether r can be displayed safely without an escape. It returns false
 // for control characters, characters that XML 1.0 does not allow (section 2.2), line
 // separators, and characters that change the writing direction (Unicode Standard Annex 9,
 // section 2).
-func displayable(r rune) bool {
+func isDisplayable(r rune) bool {
 	switch {
 	case unicode.IsControl(r), r == 0xfffe, r == 0xffff:
 		return false

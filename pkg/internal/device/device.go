@@ -5,8 +5,8 @@ package device
 // Type is the type of a buffer's elements.
 type Type uint8
 
-// The element types. A buffer on the host has the type Host; which of its slices is set
-// gives the precision.
+// The element types. A buffer in host memory has the type Host; its precision is given by which
+// of its slices is set.
 const (
 	Host Type = iota
 	F32
@@ -85,8 +85,8 @@ func (b Buffer) Slice(lo, hi int) Buffer {
 	return Buffer{F32: b.F32[lo:hi]}
 }
 
-// Stream orders work on a device. The zero Stream belongs to the host: a buffer passed
-// with it is valid already. Any other Stream is a GPU's stream (CUstream): a buffer passed
-// with it becomes valid in stream order, and all further work on the buffer must be queued
-// in the same stream.
+// Stream orders work on a device. The zero Stream stands for the host: a buffer that is passed
+// with it is already valid. Any other Stream is a stream of a GPU (CUstream): a buffer that is
+// passed with it becomes valid in stream order, and all further work on the buffer must be
+// queued in the same stream.
 type Stream struct{ Handle uintptr }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Count formats a number with its noun, which is in the plural unless n is 1:
+// Count formats a number with a noun, which it puts in the plural unless n is 1:
 // "1 worker", "4 workers", "0 classes", "2 batches", "3 series".
 func Count(n int, noun string) string {
 	if n == 1 {

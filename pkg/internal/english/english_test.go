@@ -44,8 +44,8 @@ func TestLists(t *testing.T) {
 		{Interval(math.NaN(), 1), "-"},
 		{Percent(0.95), "95 %"},
 		{Percent(0.0512), "5.1 %"},
-		{PIs(0.032), "= 0.032"},
-		{PIs(1e-9), "< 0.0001"},
+		{PWithRelation(0.032), "= 0.032"},
+		{PWithRelation(1e-9), "< 0.0001"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)

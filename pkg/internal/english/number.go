@@ -18,7 +18,7 @@ func Short(v float64) string {
 	return strconv.FormatFloat(v, 'f', Decimals(v), 64)
 }
 
-// Decimals returns the number of decimals with which v has about four digits.
+// Decimals returns the number of decimals to print so that v has about four digits.
 func Decimals(v float64) int {
 	switch a := math.Abs(v); {
 	case a >= 1000:
@@ -46,8 +46,8 @@ func Interval(low, high float64) string {
 	return fmt.Sprintf("[%s, %s]", strconv.FormatFloat(low, 'f', d, 64), strconv.FormatFloat(high, 'f', d, 64))
 }
 
-// Percent formats a fraction in percent, with one decimal unless that is 0: Percent(0.95) is
-// "95 %" and Percent(0.975) is "97.5 %".
+// Percent formats a fraction in percent, with at most one decimal: Percent(0.95) is "95 %" and
+// Percent(0.975) is "97.5 %".
 func Percent(share float64) string {
 	text := strconv.FormatFloat(100*share, 'f', 1, 64)
 	return strings.TrimSuffix(text, ".0") + " %"
@@ -61,9 +61,9 @@ func P(p float64) string {
 	return fmt.Sprintf("%.2g", p)
 }
 
-// PIs formats a p-value with its relation, to be written after the letter p: "= 0.032",
+// PWithRelation formats a p-value with = or <, to be written after the letter p: "= 0.032",
 // "< 0.0001".
-func PIs(p float64) string {
+func PWithRelation(p float64) string {
 	if text := P(p); text[0] == '<' {
 		return text
 	}

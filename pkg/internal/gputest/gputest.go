@@ -1,5 +1,5 @@
-// Package gputest starts CUDA engines on simulated GPUs, for tests of packages that
-// train on an engine. The GPUs' kernels run on this processor.
+// Package gputest starts CUDA engines on simulated GPUs, for tests of packages that train on
+// an engine. The kernels are compiled for the CPU.
 package gputest
 
 import (
@@ -19,35 +19,35 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// Opener starts an engine for the worker of that number on its machine.
+// Opener starts an engine for the worker with the given local rank.
 type Opener func(o engine.Options, localRank int) (engine.Engine, error)
 
-// kernels are the GPU's kernels, compiled for this processor once.
+// kernels compiles the CUDA kernels for the CPU, once.
 var kernels = sync.OnceValues(func() (*hostsim.Simulator, error) { return hostsim.Open(context.Background()) })
 
-// Shared returns an Opener of engines on one simulated GPU, which all workers share. It
-// skips the test if the machine has no C++ compiler.
+// Shared returns an Opener for engines of workers that share one simulated GPU. It skips the
+// test if the machine has no C++ compiler.
 func Shared(t *testing.T) Opener {
 	t.Helper()
-	needKernels(t)
+	requireKernels(t)
 	m := clibtest.New(clibtest.Options{Execute: Execute})
-	return func(o engine.Options, localRank int) (engine.Engine, error) { return on(m, o, localRank) }
+	return func(o engine.Options, localRank int) (engine.Engine, error) { return openEngine(m, o, localRank) }
 }
 
-// Each returns an Opener of engines on simulated machines: each worker has one of its
-// own, as processes have CUDA contexts of their own, with n GPUs. With one GPU all
-// workers have the same GPU, with more each worker has another. It skips the test if
-// the machine has no C++ compiler.
-func Each(t *testing.T, n int) Opener {
+// PerWorker returns an Opener for engines of workers in separate processes: each worker has a
+// separate simulated machine with n GPUs. If n is 1, all workers use GPU 0; otherwise each
+// worker uses a different GPU. PerWorker skips the test if the machine has no C++
+// compiler.
+func PerWorker(t *testing.T, n int) Opener {
 	t.Helper()
-	needKernels(t)
+	requireKernels(t)
 	network := clibtest.NewNetwork()
 	return func(o engine.Options, localRank int) (engine.Engine, error) {
-		return on(clibtest.New(clibtest.Options{Execute: Execute, Devices: n, Network: network}), o, localRank)
+		return openEngine(clibtest.New(clibtest.Options{Execute: Execute, Devices: n, Network: network}), o, localRank)
 	}
 }
 
-func on(m *clibtest.Machine, o engine.Options, localRank int) (engine.Engine, error) {
+func openEngine(m *clibtest.Machine, o engine.Options, localRank int) (engine.Engine, error) {
 	s, err := m.Stack()
 	if err != nil {
 		return nil, err
@@ -55,8 +55,8 @@ func on(m *clibtest.Machine, o engine.Options, localRank int) (engine.Engine, er
 	return cuda.NewWithLibraries(s, os.Getenv, o, localRank)
 }
 
-// needKernels compiles the kernels, and turns the file of tuning results off.
-func needKernels(t *testing.T) {
+// requireKernels compiles the kernels or skips the test, and disables the tuning cache.
+func requireKernels(t *testing.T) {
 	t.Helper()
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	_, err := kernels()
@@ -68,10 +68,10 @@ func needKernels(t *testing.T) {
 	}
 }
 
-// Execute runs a kernel on this processor; it is for clibtest.Options.
+// Execute runs a kernel on the CPU. It is a clibtest.Executor.
 func Execute(name string, grid, block [3]uint32, shared uint32, args []byte) error {
 	if strings.Contains(name, "ceiling") {
-		return nil // what measures a GPU takes a processor long
+		return nil // kernels that measure the speed of a GPU would take long on a CPU
 	}
 	sim, err := kernels()
 	if err != nil {
@@ -80,9 +80,9 @@ func Execute(name string, grid, block [3]uint32, shared uint32, args []byte) err
 	return sim.Run(name, grid, block, shared, args)
 }
 
-// NothingRepeats makes every algorithm of the stack's cuDNN one whose results may differ
-// from run to run.
-func NothingRepeats(s *stack.Stack) {
+// MakeNondeterministic marks every engine of the stack's cuDNN as nondeterministic, so that its
+// results may differ from run to run.
+func MakeNondeterministic(s *stack.Stack) {
 	get := s.CUDNN.GetAttribute
 	s.CUDNN.GetAttribute = func(d cudnn.Descriptor, name cudnn.Attribute, typ cudnn.AttributeType, want int64, got *int64, values unsafe.Pointer) cudnn.Status {
 		if name == cudnn.AttrEngineNumerical {

@@ -26,8 +26,8 @@ func Encoding(head []byte) string {
 	return ""
 }
 
-// Reader returns a reader of the text of r in UTF-8 without a byte-order mark. name is the
-// result of Encoding for the start of r; if it is "", text is r.
+// Reader returns a reader that decodes r to UTF-8 without a byte-order mark. name is the result
+// of Encoding for the start of r; if it is "", text is r itself.
 func Reader(r *bufio.Reader) (text io.Reader, name string) {
 	head, _ := r.Peek(4) // the next read returns the error
 	if name = Encoding(head); name == "" {
@@ -36,8 +36,8 @@ func Reader(r *bufio.Reader) (text io.Reader, name string) {
 	return transform.NewReader(r, unicode.BOMOverride(encoding.Nop.NewDecoder())), name
 }
 
-// Decode returns text in UTF-8 without a byte-order mark. Text without such a mark is
-// returned unchanged.
+// Decode decodes text to UTF-8 without a byte-order mark. It returns text without such a mark
+// unchanged.
 func Decode(text []byte) ([]byte, error) {
 	if Encoding(text) == "" {
 		return text, nil

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EndAs ends this process with the same exit code or signal as another process, whose wait
-// status is ended.
+// EndAs ends this process with the exit code or the signal of another process, which ended with
+// the wait status ended.
 func EndAs(ended unix.WaitStatus) {
 	if !ended.Signaled() {
 		os.Exit(ended.ExitStatus())

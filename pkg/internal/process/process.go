@@ -1,5 +1,5 @@
-// Package process contains functions of a training program for its own process: the
-// signals that ask it to end, survival of broken pipes, and timers that stand still while
+// Package process contains functions that a training program uses for its own process: the
+// signals that ask it to end, survival of broken pipes, and timers that do not advance while
 // the process is stopped.
 package process
 
@@ -28,7 +28,7 @@ func EndSignals() []os.Signal {
 func SurviveBrokenPipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 const (
-	// checkInterval is the time after which a time-out checks its stopwatch again.
+	// checkInterval is the time between two checks of a time-out.
 	checkInterval = 250 * time.Millisecond
 	// maxInterval limits the time that counts between two calls of Elapsed. A longer
 	// interval means that the process, or the machine, was stopped in between.

@@ -16,7 +16,7 @@ import (
 	"syscall"
 )
 
-// RefusedError reports a file that is not read because of its kind, its place or its size.
+// RefusedError reports a file that is not read because of its kind, location or size.
 type RefusedError struct {
 	Path   string
 	Reason string // such as "it is a named pipe, not a file"
@@ -32,15 +32,15 @@ func File(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := refuse(path, info); err != nil {
+	if err := checkRegular(path, info); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	return requireRegular(path, f, err)
 }
 
-// Open opens the regular file at path for reading. The path must be in or below the folder
-// dir. The folder may be a link, but links inside it that lead out of it are refused.
+// Open opens the regular file at path for reading. The path must be in or below the folder dir.
+// The folder itself may be a link, but Open refuses links that lead out of the folder.
 func Open(dir, path string) (f *os.File, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -61,7 +61,7 @@ func Open(dir, path string) (f *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := refuse(path, info); err != nil {
+	if err := checkRegular(path, info); err != nil {
 		return nil, err
 	}
 	// The file may have been replaced since root.Stat: without O_NONBLOCK a named pipe
@@ -70,8 +70,8 @@ func Open(dir, path string) (f *os.File, err error) {
 	return requireRegular(path, f, err)
 }
 
-// Inside follows the links of path and returns the path of their target relative to dir. It
-// returns a *RefusedError if the target is not in or below dir.
+// Inside follows the links in path and returns the resulting path relative to dir. It returns a
+// *RefusedError if the result is not in or below dir.
 func Inside(dir, path string) (name string, err error) {
 	folder, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -90,8 +90,8 @@ func Inside(dir, path string) (name string, err error) {
 	return name, nil
 }
 
-// refuse returns a *RefusedError unless info describes a regular file.
-func refuse(path string, info fs.FileInfo) error {
+// checkRegular returns a *RefusedError unless info describes a regular file.
+func checkRegular(path string, info fs.FileInfo) error {
 	var kind string
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
@@ -118,7 +118,7 @@ func requireRegular(path string, f *os.File, err error) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = refuse(path, info)
+		err = checkRegular(path, info)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

@@ -39,8 +39,8 @@ func Decode(doc *yaml.Node, dst any) error {
 	return doc.Decode(dst)
 }
 
-// CheckCycles returns an error if the value of an anchor in doc contains the anchor
-// itself, as a config that is merged into itself does.
+// CheckCycles returns an error if the value of an anchor in doc contains an alias of the same
+// anchor, as in a config that is merged into itself.
 func CheckCycles(doc *yaml.Node) error { return checkCycles(doc, nil, map[*yaml.Node]bool{}) }
 
 // checkCycles returns an error if n contains a cycle. inside is the path of nodes from the
@@ -54,8 +54,8 @@ func checkCycles(n *yaml.Node, inside []*yaml.Node, clean map[*yaml.Node]bool) e
 					path += " in &" + between.Anchor
 				}
 			}
-			return fmt.Errorf("%scycle: alias *%s is used%s inside its own anchor &%s (line %d): a config cannot be merged into itself; move what both need into another anchor",
-				line(n), n.Value, path, n.Alias.Anchor, n.Alias.Line)
+			return fmt.Errorf("%scycle: alias *%s is used%s inside its own anchor &%s (line %d): a config cannot be merged into itself; move the keys that both need into another anchor",
+				linePrefix(n), n.Value, path, n.Alias.Anchor, n.Alias.Line)
 		}
 		n = n.Alias
 	}
@@ -116,7 +116,7 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 		if n.Kind == yaml.SequenceNode {
 			got = "a list"
 		}
-		return fmt.Errorf("%s%s needs keys and values, not %s", line(n), what, got)
+		return fmt.Errorf("%s%s needs keys and values, not %s", linePrefix(n), what, got)
 	}
 	fields, names := Fields(t)
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -129,7 +129,7 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 		}
 		ft, ok := fields[k.Value]
 		if !ok {
-			return fmt.Errorf("%sunknown key %q%s; known here: %s", line(k), at+k.Value, nearest.Hint(k.Value, names), strings.Join(names, ", "))
+			return fmt.Errorf("%sunknown key %q%s; known here: %s", linePrefix(k), at+k.Value, nearest.Hint(k.Value, names), strings.Join(names, ", "))
 		}
 		if err := checkKeys(v, ft, at+k.Value+"."); err != nil {
 			return err
@@ -160,7 +160,7 @@ func Key(f reflect.StructField) string {
 	return name
 }
 
-// checkMerged checks n, the value of a merge key, like checkKeys: a mapping, or a list of
+// checkMerged is checkKeys for the value of a merge key, which is a mapping or a list of
 // mappings.
 func checkMerged(n *yaml.Node, t reflect.Type, at string) error {
 	if n.Kind != yaml.SequenceNode {
@@ -199,12 +199,12 @@ func checkValue(n *yaml.Node, t reflect.Type, key string) error {
 	case yaml.SequenceNode:
 		got = "a list"
 	}
-	return fmt.Errorf("%s%s is %s: expected %s", line(n), key, got, want)
+	return fmt.Errorf("%s%s is %s: expected %s", linePrefix(n), key, got, want)
 }
 
-// line returns the line of n as a prefix of an error message, as in "line 3: ". It returns
-// "" for a node that Set has created, which has no line.
-func line(n *yaml.Node) string {
+// linePrefix returns the line of n as a prefix of an error message, such as "line 3: ". It
+// returns "" for a node that Set has created, which has no line.
+func linePrefix(n *yaml.Node) string {
 	if n.Line == 0 {
 		return ""
 	}
@@ -235,15 +235,15 @@ func Set(dst any, assignment string, unset func() any) error {
 	if err := Decode(node, dst); err != nil {
 		return err
 	}
-	reset(node, reflect.ValueOf(dst).Elem(), reflect.ValueOf(unset()))
+	resetNulls(node, reflect.ValueOf(dst).Elem(), reflect.ValueOf(unset()))
 	return nil
 }
 
-// reset copies the value of each field that is null in n from without to field, because
-// the decoder leaves fields with a null value unchanged.
-func reset(n *yaml.Node, field, without reflect.Value) {
+// resetNulls sets each field that is null in n to its value in unset, because the decoder leaves
+// fields with a null value unchanged.
+func resetNulls(n *yaml.Node, field, unset reflect.Value) {
 	if n.Tag == "!!null" {
-		field.Set(without)
+		field.Set(unset)
 		return
 	}
 	if n.Kind != yaml.MappingNode || field.Kind() != reflect.Struct {
@@ -253,7 +253,7 @@ func reset(n *yaml.Node, field, without reflect.Value) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		for k := range t.NumField() {
 			if Key(t.Field(k)) == n.Content[i].Value {
-				reset(n.Content[i+1], field.Field(k), without.Field(k))
+				resetNulls(n.Content[i+1], field.Field(k), unset.Field(k))
 			}
 		}
 	}

@@ -18,16 +18,16 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Write replaces the content of the file path with the bytes that fill writes to f. It
-// follows symbolic links: the link stays, and the file at its end is replaced. A new file
-// gets the permissions perm, minus the umask; an existing file keeps its permissions. The
-// content is on the disk before the rename. Write returns an error if path is a folder, or a
-// file that this process has no permission to write.
+// Write replaces the content of the file at path with the bytes that fill writes to f. It
+// follows symbolic links: the link stays, and its target is replaced. A new file gets the
+// permissions perm, minus the umask; an existing file keeps its permissions. The content is
+// synced to disk before the rename. Write returns an error if path is a folder, or a file that
+// this process has no permission to write.
 func Write(path string, perm fs.FileMode, fill func(f *os.File) error) error {
 	return write(path, perm, fill, (*renameio.PendingFile).CloseAtomicallyReplace)
 }
 
-// WriteBytes replaces the content of the file path with content, as Write does.
+// WriteBytes replaces the content of the file at path with content, as Write does.
 func WriteBytes(path string, content []byte, perm fs.FileMode) error {
 	return Write(path, perm, func(f *os.File) error {
 		_, err := f.Write(content)
@@ -35,8 +35,8 @@ func WriteBytes(path string, content []byte, perm fs.FileMode) error {
 	})
 }
 
-// WriteUnsynced is Write without waiting for the disk, for the thousands of files of a data
-// set. A file may be empty after a power cut.
+// WriteUnsynced is Write without syncing to disk, for the thousands of files of a data set. A
+// file may be empty after a power cut.
 func WriteUnsynced(path string, perm fs.FileMode, fill func(f *os.File) error) error {
 	target, _, err := resolve(path)
 	if err != nil {
@@ -50,7 +50,7 @@ func WriteUnsynced(path string, perm fs.FileMode, fill func(f *os.File) error) e
 	})
 }
 
-// write replaces the file path, or writes to it directly if it is not a regular file.
+// write replaces the file at path, or writes to it directly if it is not a regular file.
 // replace closes the temporary file and renames it to the target.
 func write(path string, perm fs.FileMode, fill func(f *os.File) error, replace func(*renameio.PendingFile) error) error {
 	target, direct, err := resolve(path)
@@ -87,8 +87,8 @@ func write(path string, perm fs.FileMode, fill func(f *os.File) error, replace f
 const maxLinks = 40
 
 // resolve follows the symbolic links of path and returns the target, which need not exist
-// yet. direct reports that path must be opened and written to directly: it is not a regular
-// file, or it is a link of /proc, such as /dev/stdout, to an open file. Then target is "".
+// yet. direct is true, and target is "", if path must be opened and written to directly: if
+// it is not a regular file, or if it is a link in /proc to an open file, such as /dev/stdout.
 func resolve(path string) (target string, direct bool, err error) {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):

@@ -81,7 +81,7 @@ func (f *Fits) objection(law *Fit) string {
 		return ""
 	}
 	if rho, p := stats.SpearmanTest(sizes, residuals); p < maxTrendP {
-		return fmt.Sprintf("its residuals have a trend over the %s counts (Spearman's ρ = %s, p %s)", f.series.Unit, english.Short(rho), english.PIs(p))
+		return fmt.Sprintf("its residuals have a trend over the %s counts (Spearman's ρ = %s, p %s)", f.series.Unit, english.Short(rho), english.PWithRelation(p))
 	}
 	return ""
 }

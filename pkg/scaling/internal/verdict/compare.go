@@ -249,9 +249,9 @@ func (c *Comparison) decide(m observe.SpeedMeasure, level float64) {
 			effect, english.Count(c.RunsA, "run"), c.A, english.Count(c.RunsB, "run"), c.B)
 		return
 	}
-	c.Test = fmt.Sprintf("Welch's t-test of the logarithms, p %s", english.PIs(c.P))
+	c.Test = fmt.Sprintf("Welch's t-test of the logarithms, p %s", english.PWithRelation(c.P))
 	if !math.IsNaN(c.PermutationP) {
-		c.Test += fmt.Sprintf("; exact permutation test, p %s (at best %s with so many runs)", english.PIs(c.PermutationP), english.P(stats.MinPermutationP(c.RunsA, c.RunsB)))
+		c.Test += fmt.Sprintf("; exact permutation test, p %s (at best %s with so many runs)", english.PWithRelation(c.PermutationP), english.P(stats.MinPermutationP(c.RunsA, c.RunsB)))
 	}
 	said := fmt.Sprintf("%s, %s interval %s, n = %d and %d; %s", effect, english.Percent(level), c.Ratio.Interval(), c.RunsA, c.RunsB, c.Test)
 	excludes := c.Ratio.Low > 1 || c.Ratio.High < 1
