@@ -128,7 +128,7 @@ func (g *memoryGroup) do(ctx context.Context, k opKind, b device.Buffer, root in
 // compareCalls returns an error if the ranks call different operations, or the same one
 // with buffers of different sizes.
 func (g *memoryGroup) compareCalls() error {
-	at := func(rank int) *call { return &g.memory.control(rank).calls[g.number%2] }
+	at := func(rank int) *announcedCall { return &g.memory.control(rank).calls[g.number%2] }
 	mine := at(g.rank)
 	for rank := range g.size {
 		c := at(rank)
@@ -141,7 +141,7 @@ func (g *memoryGroup) compareCalls() error {
 }
 
 // String describes the call for an error message.
-func (c *call) String() string { return formatCall(c.what.Load(), c.length.Load()) }
+func (c *announcedCall) String() string { return formatCall(c.what.Load(), c.length.Load()) }
 
 // checkWait returns the error that ends the wait for rank, or nil if the wait goes on. If
 // checkProcess is true, it also checks that the rank's process exists.
@@ -156,16 +156,16 @@ func (g *memoryGroup) checkWait(ctx context.Context, rank int, waited time.Durat
 		return fmt.Errorf("%s: rank %d is gone: its process %d has ended (%s)", g.what, rank, c.pid.Load(), c.lastCall())
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s: %w while waiting for %s", g.what, context.Cause(ctx), g.describeAbsent())
+		return fmt.Errorf("%s: %w while waiting for %s", g.what, context.Cause(ctx), g.describeMissing())
 	}
 	if waited >= g.options.Timeout {
-		return fmt.Errorf("%s: %s did not arrive within %v", g.what, g.describeAbsent(), g.options.Timeout)
+		return fmt.Errorf("%s: %s did not arrive within %v", g.what, g.describeMissing(), g.options.Timeout)
 	}
 	return nil
 }
 
-// describeAbsent lists the ranks that have not arrived, each with its last operation.
-func (g *memoryGroup) describeAbsent() string {
+// describeMissing lists the ranks that have not arrived, each with its last operation.
+func (g *memoryGroup) describeMissing() string {
 	var names []string
 	for rank := range g.size {
 		if c := g.memory.control(rank); rank != g.rank && !g.hasArrived(c) {

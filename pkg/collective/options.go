@@ -8,10 +8,10 @@ import (
 // DefaultTimeout is how long a rank waits for the others in one operation.
 const DefaultTimeout = 2 * time.Minute
 
-// defaultChunk is the default of Options.ChunkBytes. It is small enough for the slots and
+// defaultChunkBytes is the default of Options.ChunkBytes. It is small enough for the slots and
 // the result to stay in a cache, and large enough for copying to take longer than the two
 // synchronizations per chunk, even if ranks share a core.
-const defaultChunk = 1 << 20
+const defaultChunkBytes = 1 << 20
 
 // Options configure a group. The zero value suits most uses.
 type Options struct {
@@ -28,7 +28,7 @@ func (o Options) Validate() error {
 	case o.Timeout < 0:
 		return fmt.Errorf("validate collective options: invalid time-out %v: use a positive one, or 0 for %v", o.Timeout, DefaultTimeout)
 	case o.ChunkBytes < 0 || o.ChunkBytes > 1<<30:
-		return fmt.Errorf("validate collective options: invalid chunk size %d bytes: use 1 to %d, or 0 for %d", o.ChunkBytes, 1<<30, defaultChunk)
+		return fmt.Errorf("validate collective options: invalid chunk size %d bytes: use 1 to %d, or 0 for %d", o.ChunkBytes, 1<<30, defaultChunkBytes)
 	}
 	return nil
 }
@@ -38,7 +38,7 @@ func (o Options) withDefaults() Options {
 		o.Timeout = DefaultTimeout
 	}
 	if o.ChunkBytes == 0 {
-		o.ChunkBytes = defaultChunk
+		o.ChunkBytes = defaultChunkBytes
 	}
 	return o
 }

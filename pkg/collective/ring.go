@@ -317,7 +317,7 @@ func (r *Ring) readFull(ctx context.Context, p []byte) error {
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			if err := r.checkWait(ctx, r.describeAbsent); err != nil {
+			if err := r.checkWait(ctx, r.describeMissing); err != nil {
 				return err
 			}
 			if err := r.in.SetReadDeadline(time.Now().Add(checkInterval)); err != nil {
@@ -337,7 +337,7 @@ func (r *Ring) checkWait(ctx context.Context, who func() string) error {
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w while waiting for %s", r.what, context.Cause(ctx), who())
-	case r.out.error() != nil && waited >= graceTime:
+	case r.out.lastError() != nil && waited >= graceTime:
 		return r.connectionLost(r.next())
 	case waited >= r.options.Timeout:
 		return fmt.Errorf("%s: %s did not arrive within %v", r.what, who(), r.options.Timeout)
@@ -354,9 +354,9 @@ func (r *Ring) missingNote() frame {
 	return frame{kind: frameNote, state: noteMissing, rank: r.previous(), number: r.last.number, what: r.last.what}
 }
 
-// describeAbsent describes the rank that this one waits for: the rank that the last note
+// describeMissing describes the rank that this one waits for: the rank that the last note
 // about a missing rank names, or else the previous rank.
-func (r *Ring) describeAbsent() string {
+func (r *Ring) describeMissing() string {
 	f := r.missingNote()
 	if r.last.number == r.number && r.missing != nil {
 		f = *r.missing
@@ -380,7 +380,7 @@ func (r *Ring) connectionLost(rank int) error {
 // waitSent waits until the first n pieces are written, or every frame if all is true.
 func (r *Ring) waitSent(ctx context.Context, n int, all bool) error {
 	if r.out.hasWritten(n, all) {
-		return r.sendError()
+		return r.checkSend()
 	}
 	timer := time.NewTicker(checkInterval)
 	defer timer.Stop()
@@ -399,13 +399,13 @@ func (r *Ring) waitSent(ctx context.Context, n int, all bool) error {
 		}
 	}
 	r.idle = process.Stopwatch{}
-	return r.sendError()
+	return r.checkSend()
 }
 
-// sendError returns an error if this rank can no longer send to the next rank, and nil
+// checkSend returns an error if this rank can no longer send to the next rank, and nil
 // otherwise.
-func (r *Ring) sendError() error {
-	if r.out.error() == nil {
+func (r *Ring) checkSend() error {
+	if r.out.lastError() == nil {
 		return nil
 	}
 	return r.connectionLost(r.next())

@@ -37,10 +37,10 @@ type control struct {
 	// calls contains the rank's last two operations: operation number n is at index n%2.
 	// Two are enough, because a rank may be one operation ahead of the slowest rank, which
 	// still has to compare the earlier call, but never two.
-	calls [2]call
+	calls [2]announcedCall
 }
 
-type call struct {
+type announcedCall struct {
 	number atomic.Uint64
 	what   atomic.Uint64 // see signature
 	length atomic.Uint64 // elements

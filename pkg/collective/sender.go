@@ -74,7 +74,7 @@ func (s *sender) run() {
 		s.queue = append(s.queue[:0], s.queue[n:]...)
 		s.writing = true
 		s.mu.Unlock()
-		err := write(s.conn, batch)
+		err := writeBatch(s.conn, batch)
 		s.mu.Lock()
 		s.writing = false
 		for _, o := range batch {
@@ -96,8 +96,8 @@ func (s *sender) run() {
 	}
 }
 
-// write writes the frames of a batch with as few system calls as possible.
-func write(conn net.Conn, batch []outgoingFrame) error {
+// writeBatch writes the frames of a batch with as few system calls as possible.
+func writeBatch(conn net.Conn, batch []outgoingFrame) error {
 	parts := make(net.Buffers, 0, 2*batchFrames)
 	for i := range batch {
 		parts = append(parts, batch[i].header[:])
@@ -124,7 +124,7 @@ func (s *sender) queuedPieces() int {
 	return s.pieces
 }
 
-func (s *sender) error() error {
+func (s *sender) lastError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err

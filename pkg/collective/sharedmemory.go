@@ -51,7 +51,7 @@ func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 		}
 		s, err := mapMemory(f, n, 0, size, o)
 		if err != nil {
-			return nil, errors.Join(err, discard(f))
+			return nil, errors.Join(err, closeAndRemove(f))
 		}
 		s.file = f
 		return s, nil
@@ -60,14 +60,14 @@ func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 }
 
 // createMemoryFile creates a file of n bytes in dir and allocates all of them, because a
-// write to an unallocated page would kill the process when the file system is full.
+// writeBatch to an unallocated page would kill the process when the file system is full.
 func createMemoryFile(dir string, n int) (*os.File, error) {
 	f, err := newMemoryFile(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := reserve(f, int64(n)); err != nil {
-		return nil, errors.Join(fmt.Errorf("reserve %d bytes in %s: %w", n, dir, err), discard(f))
+	if err := allocateFile(f, int64(n)); err != nil {
+		return nil, errors.Join(fmt.Errorf("reserve %d bytes in %s: %w", n, dir, err), closeAndRemove(f))
 	}
 	return f, nil
 }
@@ -77,8 +77,8 @@ func newNamedFile(dir string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, "lockstep-"+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// discard closes f and removes its name, if it has one.
-func discard(f *os.File) error {
+// closeAndRemove closes f and removes its name, if it has one.
+func closeAndRemove(f *os.File) error {
 	var err error
 	if hasName(f) {
 		err = os.Remove(f.Name())
@@ -142,7 +142,7 @@ func (s *SharedMemory) Path() string { return s.path }
 // Unlink removes the file's name. Rank 0 calls it once, after all ranks have opened the
 // file.
 func (s *SharedMemory) Unlink() error {
-	if err := discard(s.file); err != nil {
+	if err := closeAndRemove(s.file); err != nil {
 		return fmt.Errorf("unlink shared memory: %w", err)
 	}
 	return nil

@@ -56,8 +56,8 @@ func hasName(f *os.File) bool {
 	return unix.Fstat(int(f.Fd()), &stat) != nil || stat.Nlink > 0
 }
 
-// reserve sets the size of f to n bytes and allocates them in the file system.
-func reserve(f *os.File, n int64) error { return unix.Fallocate(int(f.Fd()), 0, 0, n) }
+// allocateFile sets the size of f to n bytes and allocates them in the file system.
+func allocateFile(f *os.File, n int64) error { return unix.Fallocate(int(f.Fd()), 0, 0, n) }
 
 // liveness detects when the process of a rank ends. Each process locks one byte of the
 // shared file for as long as it exists, stopped or not. The kernel releases the lock when
@@ -75,23 +75,23 @@ func lockLiveness(f *os.File, rank int) (liveness, error) {
 		return liveness{}, err
 	}
 	l := liveness{os.NewFile(uintptr(fd), f.Name())}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, byteLock(rank)); err != nil {
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, newByteLock(rank)); err != nil {
 		_ = l.Close()
 		return liveness{}, err
 	}
 	return l, nil
 }
 
-// byteLock describes a write lock on the byte of the file at offset rank. The lock does not
+// newByteLock describes a write lock on the byte of the file at offset rank. The lock does not
 // affect the content of the byte.
-func byteLock(rank int) *unix.Flock_t {
+func newByteLock(rank int) *unix.Flock_t {
 	return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: int64(rank), Len: 1}
 }
 
 // alive reports whether the process of another rank still has its byte locked. It also
 // returns true if the lock cannot be examined.
 func (l liveness) alive(rank int) bool {
-	lock := byteLock(rank)
+	lock := newByteLock(rank)
 	return unix.FcntlFlock(l.file.Fd(), unix.F_OFD_GETLK, lock) != nil || lock.Type != unix.F_UNLCK
 }
 

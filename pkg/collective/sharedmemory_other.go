@@ -26,7 +26,7 @@ func newMemoryFile(dir string) (*os.File, error) { return newNamedFile(dir) }
 // hasName reports whether a file has a name in its folder and must be removed.
 func hasName(*os.File) bool { return true }
 
-func reserve(f *os.File, n int64) error { return f.Truncate(n) }
+func allocateFile(f *os.File, n int64) error { return f.Truncate(n) }
 
 // liveness reports every rank as alive, because this system has no locks that belong to
 // an open file.

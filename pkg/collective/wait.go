@@ -50,7 +50,7 @@ func (g *memoryGroup) synchronize(ctx context.Context) error {
 			continue
 		}
 		c := g.memory.control(rank)
-		if g.spin(c) {
+		if g.spinUntilArrived(c) {
 			continue
 		}
 		if err := g.sleepUntilArrived(ctx, rank, &waited); err != nil {
@@ -64,9 +64,9 @@ func (g *memoryGroup) synchronize(ctx context.Context) error {
 // synchronization. It allows for counters that wrap around.
 func (g *memoryGroup) hasArrived(c *control) bool { return int32(c.arrived.Load()-g.syncs) >= 0 }
 
-// spin polls for at most about spinTime and reports whether the rank with control block c
+// spinUntilArrived polls for at most about spinTime and reports whether the rank with control block c
 // has arrived.
-func (g *memoryGroup) spin(c *control) bool {
+func (g *memoryGroup) spinUntilArrived(c *control) bool {
 	if g.hasArrived(c) {
 		return true
 	}

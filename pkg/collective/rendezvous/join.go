@@ -80,9 +80,9 @@ func machineID() string {
 	return name
 }
 
-// extraTime is how much longer the other ranks wait than rank 0. Only rank 0 knows which
+// extraWait is how much longer the other ranks wait than rank 0. Only rank 0 knows which
 // ranks are missing, and it sends the other ranks an error that names them.
-const extraTime = 3 * time.Second
+const extraWait = 3 * time.Second
 
 // joinServer runs the rendezvous on a rank other than 0: it connects to rank 0 and follows
 // its orders.
@@ -92,7 +92,7 @@ func joinServer(ctx context.Context, e Env, o Options, me claim) (collective.Gro
 		return nil, err
 	}
 	// Rank 0 may have started only now, so its time-out may be just beginning.
-	ctx, cancel := process.WithTimeout(ctx, o.Timeout+extraTime)
+	ctx, cancel := process.WithTimeout(ctx, o.Timeout+extraWait)
 	defer cancel()
 	defer w.closeWhenDone(ctx)()
 	defer func() { _ = w.Close() }()
@@ -120,7 +120,7 @@ func joinServer(ctx context.Context, e Env, o Options, me claim) (collective.Gro
 
 // receiveOrder waits for the next order of rank 0. It returns an error if the order
 // contains one.
-func (w *wire) receiveOrder(ctx context.Context, o Options) (order, error) {
+func (w *jsonConn) receiveOrder(ctx context.Context, o Options) (order, error) {
 	var ord order
 	if err := w.receive(&ord); err != nil {
 		return ord, fmt.Errorf("wait for the other ranks: %w", lostServerError(ctx, o, err))
@@ -132,7 +132,7 @@ func (w *wire) receiveOrder(ctx context.Context, o Options) (order, error) {
 }
 
 // reportError sends err to rank 0 and returns it.
-func (w *wire) reportError(err error) error {
+func (w *jsonConn) reportError(err error) error {
 	_ = w.send(report{Error: err.Error()}) // rank 0 may be gone
 	return err
 }
@@ -142,7 +142,7 @@ func (w *wire) reportError(err error) error {
 func lostServerError(ctx context.Context, o Options, err error) error {
 	switch {
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		return fmt.Errorf("no message from rank 0 within %v", o.Timeout+extraTime)
+		return fmt.Errorf("no message from rank 0 within %v", o.Timeout+extraWait)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, errForeign):
@@ -153,7 +153,7 @@ func lostServerError(ctx context.Context, o Options, err error) error {
 
 // connectToServer connects to rank 0 and authenticates. Rank 0 may start later than this
 // rank, so connectToServer tries again until the time-out.
-func connectToServer(ctx context.Context, e Env, o Options, me claim) (*wire, error) {
+func connectToServer(ctx context.Context, e Env, o Options, me claim) (*jsonConn, error) {
 	ctx, cancel := process.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	pause := 10 * time.Millisecond
@@ -184,15 +184,15 @@ func connectToServer(ctx context.Context, e Env, o Options, me claim) (*wire, er
 }
 
 // connect dials address. Both sides then prove that they know the token.
-func connect(ctx context.Context, network, address, token string, me claim) (*wire, error) {
+func connect(ctx context.Context, network, address, token string, me claim) (*jsonConn, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	w := newWire(c)
+	w := newJSONConn(c)
 	stop := w.closeWhenDone(ctx)
 	defer stop()
-	err = c.SetDeadline(time.Now().Add(handshakeTime))
+	err = c.SetDeadline(time.Now().Add(handshakeTimeout))
 	if err == nil {
 		err = clientHandshake(w, token, me)
 	}

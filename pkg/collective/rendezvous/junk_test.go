@@ -80,11 +80,11 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 		defer func() { _ = c.Close() }()
 		conns = append(conns, c)
 	}
-	// Those that are too many end at once, not after handshakeTime; rank 1 has not
+	// Those that are too many end at once, not after handshakeTimeout; rank 1 has not
 	// come yet, so that nothing else ends them.
 	closed := 0
-	for i, c := range conns[:junk-minPending] {
-		if err := c.SetReadDeadline(time.Now().Add(handshakeTime / 2)); err != nil {
+	for i, c := range conns[:junk-minPendingLimit] {
+		if err := c.SetReadDeadline(time.Now().Add(handshakeTimeout / 2)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.Copy(io.Discard, c); err != nil && !errors.Is(err, syscall.ECONNRESET) {

@@ -303,7 +303,7 @@ func TestStrangersNeitherJoinNorDisturb(t *testing.T) {
 	silent := dial()
 	defer func() { _ = silent.Close() }()
 	noisy := dial()
-	_, _ = io.WriteString(noisy, strings.Repeat("x", 2*maxMessage))
+	_, _ = io.WriteString(noisy, strings.Repeat("x", 2*maxMessageBytes))
 	_ = noisy.Close()
 	// A proof for one nonce is worth nothing for the next.
 	replay := dial()
@@ -338,7 +338,7 @@ func TestWorkerDemandsProofToo(t *testing.T) {
 			return
 		}
 		defer func() { _ = c.Close() }()
-		w := newWire(c)
+		w := newJSONConn(c)
 		_, answer, _ := serverHandshake(w, "another secret") // sends the refusal …
 		_ = w.send(answer)
 	})
@@ -350,13 +350,13 @@ func TestWorkerDemandsProofToo(t *testing.T) {
 
 	client, server := net.Pipe()
 	wg.Go(func() { // … and one that lets everyone in without knowing the token
-		w := newWire(server)
-		_ = w.send(greeting{protocol, "11"})
+		w := newJSONConn(server)
+		_ = w.send(greeting{protocolVersion, "11"})
 		var h hello
 		_ = w.receive(&h)
 		_ = w.send(reply{Proof: computeProof("another secret", serverSide, h.Nonce, "11", h.Claim)})
 	})
-	err = clientHandshake(newWire(client), "secret", claim{Rank: 1, World: 2})
+	err = clientHandshake(newJSONConn(client), "secret", claim{Rank: 1, World: 2})
 	wantError(t, err, "rank 0 does not know this run's LOCKSTEP_TOKEN")
 	_ = client.Close()
 	_ = server.Close()

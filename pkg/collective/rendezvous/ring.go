@@ -17,9 +17,9 @@ import (
 	"lockstep/pkg/collective"
 )
 
-// collectErrorsTime is how long rank 0 goes on collecting reports after the first error,
+// collectErrorsTimeout is how long rank 0 goes on collecting reports after the first error,
 // because another rank's error may be its cause.
-const collectErrorsTime = time.Second
+const collectErrorsTimeout = time.Second
 
 // The values of LOCKSTEP_COLLECTIVE.
 const (
@@ -203,7 +203,7 @@ func connectAll(ctx context.Context, e Env, o Options, me claim, d *ringListener
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limitWait := func() {
-		timer := time.AfterFunc(collectErrorsTime, func() { cancel(errOtherRank) })
+		timer := time.AfterFunc(collectErrorsTimeout, func() { cancel(errOtherRank) })
 		context.AfterFunc(ctx, func() { timer.Stop() })
 	}
 	errs := make([]error, e.World)
@@ -226,7 +226,7 @@ func connectAll(ctx context.Context, e Env, o Options, me claim, d *ringListener
 }
 
 // joinRing joins the ring on a rank other than 0. ord is rank 0's first order.
-func joinRing(ctx context.Context, e Env, o Options, me claim, w *wire, ord order) (collective.Group, error) {
+func joinRing(ctx context.Context, e Env, o Options, me claim, w *jsonConn, ord order) (collective.Group, error) {
 	if ord.ChunkBytes != o.Group.ChunkBytes {
 		return nil, w.reportError(fmt.Errorf("invalid chunk size %d bytes: rank 0 has %d (0 is the default): use the same chunk size on all ranks", o.Group.ChunkBytes, ord.ChunkBytes))
 	}

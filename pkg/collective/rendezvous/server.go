@@ -16,7 +16,7 @@ import (
 
 // member is the connection of a worker that has proved that it knows the token.
 type member struct {
-	*wire
+	*jsonConn
 	claim
 	answer reply // proves to the worker that this rank knows the token too
 }
@@ -103,7 +103,7 @@ const maxRefusals = 8
 // refused. While Accept fails, for example because this process has too many open files, it
 // tries again after a pause.
 func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *sync.WaitGroup, arrivals chan<- *member, refused chan<- string) {
-	pending := pendingConnections{limit: max(minPending, e.World)}
+	pending := pendingConnections{limit: max(minPendingLimit, e.World)}
 	const shortest, longest = 5 * time.Millisecond, time.Second
 	pause := shortest
 	for {
@@ -124,12 +124,12 @@ func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *
 		pending.add(c)
 		connections.Go(func() {
 			defer pending.remove(c)
-			g := &member{wire: newWire(c)}
+			g := &member{jsonConn: newJSONConn(c)}
 			stop := g.closeWhenDone(ctx)
 			defer stop()
-			err := c.SetDeadline(time.Now().Add(handshakeTime))
+			err := c.SetDeadline(time.Now().Add(handshakeTimeout))
 			if err == nil {
-				g.claim, g.answer, err = serverHandshake(g.wire, e.Token)
+				g.claim, g.answer, err = serverHandshake(g.jsonConn, e.Token)
 			}
 			if err == nil {
 				err = c.SetDeadline(time.Time{})
@@ -155,9 +155,9 @@ func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *
 	}
 }
 
-// minPending is the limit of pending connections per address, unless the run has more
+// minPendingLimit is the limit of pending connections per address, unless the run has more
 // ranks: then it is the number of ranks.
-const minPending = 32
+const minPendingLimit = 32
 
 // pendingConnections contains the connections that have not authenticated yet, and limits
 // how many each address may have. At the limit it closes the oldest one. A worker

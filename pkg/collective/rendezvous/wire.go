@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// protocol is the version of the protocol between the ranks of a rendezvous. Messages are
+// protocolVersion is the version of the protocol between the ranks of a rendezvous. Messages are
 // lines of JSON. Both sides prove that they know the token without sending it, by an
 // HMAC-SHA-256 (RFC 2104) over a new random number of each side and the worker's claim:
 //
@@ -39,14 +39,14 @@ import (
 //	rank 0 → order{Error}                 all ranks are connected: start
 //
 // Neighbors in a ring exchange greeting, hello and reply as above, with claim.Ring.
-const protocol = 2
+const protocolVersion = 2
 
-// handshakeTime limits the duration of a handshake.
-const handshakeTime = 10 * time.Second
+// handshakeTimeout limits the duration of a handshake.
+const handshakeTimeout = 10 * time.Second
 
-// maxMessage limits the size of a message in bytes, because programs that do not know the
+// maxMessageBytes limits the size of a message in bytes, because programs that do not know the
 // token can send messages too.
-const maxMessage = 16 << 10
+const maxMessageBytes = 16 << 10
 
 // greeting is the first message on a connection, sent by the side that listens.
 type greeting struct {
@@ -97,15 +97,15 @@ type report struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// wire sends and receives lines of JSON on a connection.
-type wire struct {
+// jsonConn sends and receives lines of JSON on a connection.
+type jsonConn struct {
 	net.Conn
 	lines *bufio.Reader
 }
 
-func newWire(c net.Conn) *wire { return &wire{c, bufio.NewReaderSize(c, maxMessage)} }
+func newJSONConn(c net.Conn) *jsonConn { return &jsonConn{c, bufio.NewReaderSize(c, maxMessageBytes)} }
 
-func (w *wire) send(v any) error {
+func (w *jsonConn) send(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (w *wire) send(v any) error {
 // errForeign means that the program at the other end does not use this protocol.
 var errForeign = errors.New("the program at the other end is not a lockstep worker")
 
-func (w *wire) receive(v any) error {
+func (w *jsonConn) receive(v any) error {
 	line, err := w.lines.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
 		return errForeign
@@ -136,7 +136,7 @@ func (w *wire) receive(v any) error {
 
 // closeWhenDone closes the connection when ctx ends, which ends a blocked read. stop undoes
 // closeWhenDone, as in context.AfterFunc.
-func (w *wire) closeWhenDone(ctx context.Context) (stop func() bool) {
+func (w *jsonConn) closeWhenDone(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = w.Close() })
 }
 
@@ -168,12 +168,12 @@ const (
 
 // clientHandshake is the side of the handshake that connects. It proves that this worker
 // knows the token, and returns an error unless the other side proves it too.
-func clientHandshake(w *wire, token string, c claim) error {
+func clientHandshake(w *jsonConn, token string, c claim) error {
 	var g greeting
 	if err := w.receive(&g); err != nil {
 		return fmt.Errorf("read greeting: %w", err)
 	}
-	if g.Lockstep != protocol || g.Nonce == "" {
+	if g.Lockstep != protocolVersion || g.Nonce == "" {
 		return errForeign
 	}
 	text, err := json.Marshal(c)
@@ -204,10 +204,10 @@ func (r *refusal) Error() string { return r.reason }
 // serverHandshake is the side of the handshake that listens. It returns the claim of a worker
 // that knows the token, and the reply which proves that this rank knows it too. The caller
 // sends the reply once it has checked the claim.
-func serverHandshake(w *wire, token string) (claim, reply, error) {
+func serverHandshake(w *jsonConn, token string) (claim, reply, error) {
 	var c claim
 	mine := newNonce()
-	if err := w.send(greeting{protocol, mine}); err != nil {
+	if err := w.send(greeting{protocolVersion, mine}); err != nil {
 		return c, reply{}, fmt.Errorf("send greeting: %w", err)
 	}
 	var h hello

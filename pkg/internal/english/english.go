@@ -12,11 +12,11 @@ func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return strconv.Itoa(n) + " " + plural(noun)
+	return strconv.Itoa(n) + " " + pluralize(noun)
 }
 
-// plural returns the plural of noun.
-func plural(noun string) string {
+// pluralize returns the plural of noun.
+func pluralize(noun string) string {
 	for _, end := range []string{"series"} {
 		if strings.HasSuffix(noun, end) {
 			return noun

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// exponentBelow is the absolute value below which Short may write an exponent.
-const exponentBelow = 1e-2
+// exponentThreshold is the absolute value below which Short may write an exponent.
+const exponentThreshold = 1e-2
 
 // Short formats a number with about four digits: "194.2", "0.0126", "1.2e-05".
 func Short(v float64) string {
-	if a := math.Abs(v); a > 0 && a < exponentBelow {
+	if a := math.Abs(v); a > 0 && a < exponentThreshold {
 		return strconv.FormatFloat(v, 'g', 3, 64)
 	}
 	return strconv.FormatFloat(v, 'f', Decimals(v), 64)
@@ -39,7 +39,7 @@ func Interval(low, high float64) string {
 	if math.IsNaN(low) || math.IsNaN(high) {
 		return "-"
 	}
-	if max(math.Abs(low), math.Abs(high)) < exponentBelow {
+	if max(math.Abs(low), math.Abs(high)) < exponentThreshold {
 		return fmt.Sprintf("[%s, %s]", Short(low), Short(high))
 	}
 	d := max(Decimals(low), Decimals(high))

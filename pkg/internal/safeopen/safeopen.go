@@ -126,14 +126,9 @@ func requireRegular(path string, f *os.File, err error) (*os.File, error) {
 	return f, nil
 }
 
-// ReadNamed opens the file at path as File does and returns its content. It returns a
-// *RefusedError if the file has more than limit bytes, before it allocates memory for it.
-func ReadNamed(path string, limit int64) ([]byte, error) {
-	return ReadNamedContext(context.Background(), path, limit)
-}
-
-// ReadNamedContext is ReadNamed with a context. If ctx is canceled, it stops reading and
-// returns the error of ctx.
+// ReadNamedContext opens the file at path as File does and returns its content. It returns a
+// *RefusedError if the file has more than limit bytes, before it allocates memory for it. If
+// ctx is canceled, it stops reading and returns the error of ctx.
 func ReadNamedContext(ctx context.Context, path string, limit int64) ([]byte, error) {
 	f, err := File(path)
 	if err != nil {
@@ -158,8 +153,8 @@ func ReadFileContext(ctx context.Context, dir, path string, limit int64) ([]byte
 	return readAll(ctx, f, path, limit)
 }
 
-// readBytes is the number of bytes that are read between two checks of the context.
-const readBytes = 16 << 20
+// readChunkBytes is the number of bytes that are read between two checks of the context.
+const readChunkBytes = 16 << 20
 
 // readAll returns the content of f and closes it. It returns a *RefusedError if f has more
 // than limit bytes, and the error of ctx if ctx is canceled.
@@ -178,7 +173,7 @@ func readAll(ctx context.Context, f *os.File, path string, limit int64) (text []
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("read %s: %w", path, err)
 		}
-		n, err := f.Read(text[len(text):min(cap(text), len(text)+readBytes)])
+		n, err := f.Read(text[len(text):min(cap(text), len(text)+readChunkBytes)])
 		text = text[:len(text)+n]
 		switch {
 		case errors.Is(err, io.EOF):

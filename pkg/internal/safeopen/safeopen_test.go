@@ -119,7 +119,7 @@ func TestReadFileLimit(t *testing.T) {
 	if _, err := ReadFile(dir, path, 1<<20); !errors.As(err, &refused) {
 		t.Errorf("sparse file: got error %v", err)
 	}
-	if _, err := ReadNamed(path, 1<<20); !errors.As(err, &refused) {
+	if _, err := ReadNamedContext(t.Context(), path, 1<<20); !errors.As(err, &refused) {
 		t.Errorf("named sparse file: got error %v", err)
 	} else {
 		t.Attr("outcome", err.Error())

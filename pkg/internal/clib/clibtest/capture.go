@@ -28,8 +28,8 @@ type graph struct {
 	nodes []*node
 }
 
-// addToComms adds n to the graph count of each communicator that has a collective in g.
-func (g *graph) addToComms(n int) {
+// addGraphToComms adds n to the graph count of each communicator that has a collective in g.
+func (g *graph) addGraphToComms(n int) {
 	seen := map[*comm]bool{nil: true}
 	for _, node := range g.nodes {
 		if k := node.op.comm; !seen[k] {
@@ -72,7 +72,7 @@ func (e *event) joinCapture(s *stream) error {
 func (m *Machine) checkUnsafeCall(call string) error {
 	for _, s := range m.streams {
 		c := s.capture
-		if c == nil || c.mode == cuda.CaptureRelaxed || (c.mode == cuda.CaptureThreadLocal && c.thread != thread()) {
+		if c == nil || c.mode == cuda.CaptureRelaxed || (c.mode == cuda.CaptureThreadLocal && c.thread != threadID()) {
 			continue
 		}
 		c.invalid = true
@@ -152,7 +152,7 @@ func (m *Machine) bindCapture(d *cuda.Driver) {
 			case s.capture != nil:
 				return newError(call, cuda.ErrorIllegalState, "%s is already being captured", s.name)
 			}
-			s.capture = &capture{origin: s, mode: mode, thread: thread(), last: map[*stream]int{}}
+			s.capture = &capture{origin: s, mode: mode, thread: threadID(), last: map[*stream]int{}}
 			m.logCall("%s %s, %d", call, s.name, mode)
 			return nil
 		})
@@ -194,7 +194,7 @@ func (m *Machine) endCapture(id cuda.Stream) (cuda.Graph, error) {
 		return 0, newError(call, cuda.ErrorIllegalState, "%s is not being captured", s.name)
 	case c.origin != s:
 		return 0, newError(call, cuda.ErrorCaptureUnmatched, "%s joined the capture of %s", s.name, c.origin.name)
-	case c.mode != cuda.CaptureRelaxed && c.thread != thread():
+	case c.mode != cuda.CaptureRelaxed && c.thread != threadID():
 		return 0, newError(call, cuda.ErrorCaptureWrongThread, "%s", s.name)
 	}
 	for _, o := range m.streams {
@@ -213,10 +213,10 @@ func (m *Machine) endCapture(id cuda.Stream) (cuda.Graph, error) {
 	if o := c.findUnjoined(); o != nil {
 		return 0, newError(call, cuda.ErrorCaptureUnjoined, "%s has work that %s does not wait for", o.name, s.name)
 	}
-	h, name := m.handle("graph")
+	h, name := m.newHandle("graph")
 	g := &graph{name: name, nodes: c.nodes}
 	m.graphs[cuda.Graph(h)] = g
-	g.addToComms(1)
+	g.addGraphToComms(1)
 	m.logCall("%s %s = %s", call, s.name, name)
 	return cuda.Graph(h), nil
 }
@@ -243,7 +243,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 				return newError("cuGraphDestroy", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			m.logCall("cuGraphDestroy %s", m.handleName(uintptr(id)))
-			m.graphs[id].addToComms(-1)
+			m.graphs[id].addGraphToComms(-1)
 			delete(m.graphs, id)
 			return nil
 		})
@@ -254,10 +254,10 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 			if g == nil {
 				return newError("cuGraphInstantiate", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
-			h, name := m.handle("exec")
+			h, name := m.newHandle("exec")
 			e = cuda.GraphExec(h)
 			m.execs[e] = &graph{name: name, nodes: slices.Clone(g.nodes)}
-			m.execs[e].addToComms(1)
+			m.execs[e].addGraphToComms(1)
 			if m.recording != nil {
 				m.recording.known[m.execs[e]] = true
 			}
@@ -295,7 +295,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 			}
 			m.drainAll()
 			m.logCall("cuGraphExecDestroy %s", m.handleName(uintptr(id)))
-			m.execs[id].addToComms(-1)
+			m.execs[id].addGraphToComms(-1)
 			delete(m.execs, id)
 			return nil
 		})

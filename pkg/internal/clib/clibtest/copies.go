@@ -105,7 +105,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 			return m.checkLost(call)
 		})
 	}
-	m.bindSets(d)
+	m.bindMemsets(d)
 }
 
 // copyPageable calls f to copy n bytes between pageable memory and the device memory at p. It
@@ -127,7 +127,7 @@ func (m *Machine) copyPageable(call string, p cuda.Ptr, n int64, f func() error)
 	})
 }
 
-func (m *Machine) bindSets(d *cuda.Driver) {
+func (m *Machine) bindMemsets(d *cuda.Driver) {
 	set := func(call string, dst cuda.Ptr, n int64, s cuda.Stream, value uint32, write func([]byte)) error {
 		return m.do(call, true, func() error {
 			if _, err := m.memory.span(uint64(dst), n, false); err != nil {

@@ -25,7 +25,7 @@ func (m *Machine) CUPTI() (*cupti.Library, error) {
 		return nil, err
 	}
 	return &cupti.Library{
-		Path:    simulated,
+		Path:    simulatedPath,
 		Version: func() (int, error) { return 130000, nil },
 		Start: func() error {
 			m.mu.Lock()

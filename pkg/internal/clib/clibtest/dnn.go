@@ -23,7 +23,7 @@ type dnn struct {
 // descriptor is an object of cuDNN's backend API, with the attributes that were set.
 type descriptor struct {
 	kind      cudnn.DescriptorType
-	attrs     map[cudnn.Attribute]value
+	attrs     map[cudnn.Attribute]attributeValue
 	finalized bool
 	engine    *engine // for engines, engine configurations and plans
 	ops       []*operation
@@ -31,8 +31,8 @@ type descriptor struct {
 	loaded    bool // for plans: has run at least once
 }
 
-// value contains the elements of an attribute, as bytes.
-type value struct {
+// attributeValue contains the elements of an attribute, as bytes.
+type attributeValue struct {
 	kind cudnn.AttributeType
 	n    int64
 	raw  []byte
@@ -174,7 +174,7 @@ func graphSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSpec {
 // CUDNN returns the machine's simulated cuDNN.
 func (m *Machine) CUDNN() *cudnn.Library {
 	d := m.dnn
-	l := &cudnn.Library{Path: simulated, Version: func() int { return m.opt.CUDNNVersion }}
+	l := &cudnn.Library{Path: simulatedPath, Version: func() int { return m.opt.CUDNNVersion }}
 	// locked calls f under the machine's lock, or returns an error status if the device is lost.
 	locked := func(f func() cudnn.Status) cudnn.Status {
 		m.mu.Lock()
@@ -201,7 +201,7 @@ func (m *Machine) CUDNN() *cudnn.Library {
 	}
 	l.Create = func() (h cudnn.Handle, err error) {
 		s := locked(func() cudnn.Status {
-			n, name := m.handle("cudnn")
+			n, name := m.newHandle("cudnn")
 			h = cudnn.Handle(n)
 			d.handles[h] = new(cuda.Stream)
 			m.logCall("cudnnCreate = %s", name)
@@ -234,9 +234,9 @@ func (m *Machine) CUDNN() *cudnn.Library {
 			if attributeSpecs(t) == nil || t == cudnn.DescDeviceProperties && m.opt.CUDNNVersion < 90800 {
 				return d.fail(cudnn.NotSupported, "descriptors of type %d are not simulated", t)
 			}
-			n, _ := m.handle("descriptor")
+			n, _ := m.newHandle("descriptor")
 			out = cudnn.Descriptor(n)
-			d.all[out] = &descriptor{kind: t, attrs: map[cudnn.Attribute]value{}}
+			d.all[out] = &descriptor{kind: t, attrs: map[cudnn.Attribute]attributeValue{}}
 			return cudnn.Success
 		})
 		return out, s
@@ -300,7 +300,7 @@ func (d *dnn) set(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeTyp
 			}
 		}
 	}
-	desc.attrs[name] = value{kind: t, n: n, raw: raw}
+	desc.attrs[name] = attributeValue{kind: t, n: n, raw: raw}
 	return cudnn.Success
 }
 
@@ -328,7 +328,7 @@ func (desc *descriptor) bool(name cudnn.Attribute) bool {
 	return v.n > 0 && v.raw[0] != 0
 }
 
-func (d *dnn) refs(desc *descriptor, name cudnn.Attribute) []*descriptor {
+func (d *dnn) descriptorAttrs(desc *descriptor, name cudnn.Attribute) []*descriptor {
 	var out []*descriptor
 	for _, v := range desc.int64s(name) {
 		out = append(out, d.all[cudnn.Descriptor(v)])
@@ -336,11 +336,11 @@ func (d *dnn) refs(desc *descriptor, name cudnn.Attribute) []*descriptor {
 	return out
 }
 
-func (d *dnn) ref(desc *descriptor, name cudnn.Attribute) *descriptor {
+func (d *dnn) descriptorAttr(desc *descriptor, name cudnn.Attribute) *descriptor {
 	if _, ok := desc.attrs[name]; !ok {
 		return nil
 	}
-	return d.refs(desc, name)[0]
+	return d.descriptorAttrs(desc, name)[0]
 }
 
 // finalize implements cudnnBackendFinalize.

@@ -7,13 +7,13 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// dense contains a tensor's values in fp32, without gaps and in the order N,(D,)H,W,C.
-type dense struct {
+// denseTensor contains a tensor's values in fp32, without gaps and in the order N,(D,)H,W,C.
+type denseTensor struct {
 	dims []int64 // N,C,(D,)H,W
 	v    []float32
 }
 
-// forEachElement calls f for each element of t, with its index in the order of dense and its
+// forEachElement calls f for each element of t, with its index in the order of denseTensor and its
 // offset in memory, counted in elements.
 func forEachElement(t *tensor, f func(i int, offset int64)) {
 	rank := len(t.Dims)
@@ -25,7 +25,7 @@ func forEachElement(t *tensor, f func(i int, offset int64)) {
 		order = append(order, 1)
 	}
 	index := make([]int64, rank)
-	total := int(count(t.Dims))
+	total := int(elementCount(t.Dims))
 	var offset int64
 	for i := range total {
 		f(i, offset)
@@ -42,8 +42,8 @@ func forEachElement(t *tensor, f func(i int, offset int64)) {
 	}
 }
 
-// count returns the number of elements of a tensor with dimensions dims.
-func count(dims []int64) int64 {
+// elementCount returns the number of elements of a tensor with dimensions dims.
+func elementCount(dims []int64) int64 {
 	n := int64(1)
 	for _, d := range dims {
 		n *= d
@@ -51,9 +51,9 @@ func count(dims []int64) int64 {
 	return n
 }
 
-// read converts the tensor t in mem to dense.
-func read(t *tensor, mem []byte) *dense {
-	d := &dense{dims: t.Dims, v: make([]float32, count(t.Dims))}
+// readDense converts the tensor t in mem to denseTensor.
+func readDense(t *tensor, mem []byte) *denseTensor {
+	d := &denseTensor{dims: t.Dims, v: make([]float32, elementCount(t.Dims))}
 	forEachElement(t, func(i int, at int64) {
 		switch t.Type {
 		case cudnn.Float32:
@@ -67,8 +67,8 @@ func read(t *tensor, mem []byte) *dense {
 	return d
 }
 
-// write converts d to the type and layout of t and stores it in mem.
-func write(t *tensor, mem []byte, d *dense) {
+// writeDense converts d to the type and layout of t and stores it in mem.
+func writeDense(t *tensor, mem []byte, d *denseTensor) {
 	forEachElement(t, func(i int, at int64) {
 		switch t.Type {
 		case cudnn.Float32:
@@ -82,7 +82,7 @@ func write(t *tensor, mem []byte, d *dense) {
 }
 
 // roundTo rounds the values of d to type t and returns d.
-func roundTo(t cudnn.DataType, d *dense) *dense {
+func roundTo(t cudnn.DataType, d *denseTensor) *denseTensor {
 	for i, v := range d.v {
 		switch t {
 		case cudnn.BFloat16:
@@ -97,8 +97,8 @@ func roundTo(t cudnn.DataType, d *dense) *dense {
 // runOperations computes the operations of a plan. at contains the address of each stored
 // tensor by ID.
 func (m *Machine) runOperations(ops []*operation, at map[int64]uint64) error {
-	virtual := map[int64]*dense{}
-	load := func(t *tensor) (*dense, error) {
+	virtual := map[int64]*denseTensor{}
+	load := func(t *tensor) (*denseTensor, error) {
 		if t.Virtual {
 			return virtual[t.ID], nil
 		}
@@ -106,10 +106,10 @@ func (m *Machine) runOperations(ops []*operation, at map[int64]uint64) error {
 		if err != nil {
 			return nil, err
 		}
-		return read(t, mem), nil
+		return readDense(t, mem), nil
 	}
 	for _, o := range ops {
-		var in []*dense
+		var in []*denseTensor
 		for _, t := range o.In {
 			d, err := load(t)
 			if err != nil {
@@ -128,27 +128,27 @@ func (m *Machine) runOperations(ops []*operation, at map[int64]uint64) error {
 				return err
 			}
 			if o.Beta != 0 {
-				for i, old := range read(t, mem).v {
+				for i, old := range readDense(t, mem).v {
 					result.v[i] += o.Beta * old
 				}
 			}
-			write(t, mem, result)
+			writeDense(t, mem, result)
 		}
 	}
 	return nil
 }
 
 // evaluate computes the outputs of an operation from its inputs.
-func (o *operation) evaluate(in []*dense) []*dense {
+func (o *operation) evaluate(in []*denseTensor) []*denseTensor {
 	switch o.Kind {
 	case cudnn.DescPointwiseOp:
-		return []*dense{o.computePointwise(in)}
+		return []*denseTensor{o.computePointwise(in)}
 	case cudnn.DescGenstats:
 		return computeStatistics(in[0])
 	case cudnn.DescBNBackwardWeights:
 		return computeNormSums(in)
 	}
-	out := &dense{dims: o.Out[0].Dims, v: make([]float32, count(o.Out[0].Dims))}
+	out := &denseTensor{dims: o.Out[0].Dims, v: make([]float32, elementCount(o.Out[0].Dims))}
 	switch o.Kind {
 	case cudnn.DescConvForward:
 		o.convolve(in[0], in[1], out, forward)
@@ -160,7 +160,7 @@ func (o *operation) evaluate(in []*dense) []*dense {
 	for i := range out.v {
 		out.v[i] *= o.Alpha
 	}
-	return []*dense{out}
+	return []*denseTensor{out}
 }
 
 // forward computes y += w·x for one tap of a convolution's filter. x has C values, y has K
@@ -203,7 +203,7 @@ func extendTo3D(v []int64, fill int64) [3]int64 {
 
 // convolve calls tap for each output point and each tap of the filter whose input point is
 // inside x.
-func (o *operation) convolve(x, w, y *dense, tap func(x, w, y []float32, step int)) {
+func (o *operation) convolve(x, w, y *denseTensor, tap func(x, w, y []float32, step int)) {
 	xs, ws, ys := extendTo3D(x.dims[2:], 1), extendTo3D(w.dims[2:], 1), extendTo3D(y.dims[2:], 1)
 	pad, stride, dilation := extendTo3D(o.Pad, 0), extendTo3D(o.Stride, 1), extendTo3D(o.Dilation, 1)
 	c, k := x.dims[1], y.dims[1]
@@ -231,9 +231,9 @@ func (o *operation) convolve(x, w, y *dense, tap func(x, w, y []float32, step in
 }
 
 // computePointwise computes a pointwise operation. Dimensions of 1 are repeated.
-func (o *operation) computePointwise(in []*dense) *dense {
+func (o *operation) computePointwise(in []*denseTensor) *denseTensor {
 	out := o.Out[0]
-	result := &dense{dims: out.Dims, v: make([]float32, count(out.Dims))}
+	result := &denseTensor{dims: out.Dims, v: make([]float32, elementCount(out.Dims))}
 	second := 0
 	if len(in) > 1 {
 		second = 1
@@ -260,8 +260,8 @@ func (o *operation) computePointwise(in []*dense) *dense {
 }
 
 // broadcastIndex returns a function that maps index i of a tensor with dimensions dims to the
-// index of the value in d that is repeated at i. Both indexes are in the order of dense.
-func broadcastIndex(d *dense, dims []int64) func(i int) int {
+// index of the value in d that is repeated at i. Both indexes are in the order of denseTensor.
+func broadcastIndex(d *denseTensor, dims []int64) func(i int) int {
 	order := []int{0}
 	for a := 2; a < len(dims); a++ {
 		order = append(order, a)
@@ -283,17 +283,17 @@ func broadcastIndex(d *dense, dims []int64) func(i int) int {
 }
 
 // computeStatistics returns Σ x and Σ x² per channel.
-func computeStatistics(x *dense) []*dense {
+func computeStatistics(x *denseTensor) []*denseTensor {
 	c := x.dims[1]
 	dims := make([]int64, len(x.dims))
 	for i := range dims {
 		dims[i] = 1
 	}
 	dims[1] = c
-	sum, square := &dense{dims: dims, v: make([]float32, c)}, &dense{dims: dims, v: make([]float32, c)}
+	sum, square := &denseTensor{dims: dims, v: make([]float32, c)}, &denseTensor{dims: dims, v: make([]float32, c)}
 	for i, v := range x.v {
 		sum.v[int64(i)%c] += v
 		square.v[int64(i)%c] += v * v
 	}
-	return []*dense{sum, square}
+	return []*denseTensor{sum, square}
 }

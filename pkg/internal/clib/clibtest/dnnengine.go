@@ -44,8 +44,8 @@ func (d *dnn) corruptOutput(engine int64, o *operation, at map[int64]uint64) err
 	return nil
 }
 
-// firstExecution is the additional time of a plan's first execution, in microseconds.
-const firstExecution = 5000
+// firstExecutionCost is the additional time of a plan's first execution, in microseconds.
+const firstExecutionCost = 5000
 
 // tileKnob is CUDNN_KNOB_TYPE_TILE_SIZE.
 const tileKnob = 2
@@ -171,7 +171,7 @@ func (d *dnn) fillConfigs(heur *descriptor, t cudnn.AttributeType, want int64, g
 	if t != cudnn.TypeDescriptor {
 		return d.fail(cudnn.WrongAttributeType, "the results of a heuristic are descriptors, not values of type %d", t)
 	}
-	g := d.ref(heur, cudnn.AttrHeurGraph)
+	g := d.descriptorAttr(heur, cudnn.AttrHeurGraph)
 	list := suggestedEngines(cudnn.HeurMode(heur.int32(cudnn.AttrHeurMode)))
 	if want == 0 || p == nil {
 		*got = int64(len(list))
@@ -192,10 +192,10 @@ func (d *dnn) fillConfigs(heur *descriptor, t cudnn.AttributeType, want int64, g
 
 // finalizeConfig sets the engine of a configuration from its number and tile.
 func (d *dnn) finalizeConfig(desc *descriptor) cudnn.Status {
-	choice := d.ref(desc, cudnn.AttrConfigEngine)
+	choice := d.descriptorAttr(desc, cudnn.AttrConfigEngine)
 	index, tile := choice.int64(cudnn.AttrEngineIndex), int64(0)
 	if _, ok := desc.attrs[cudnn.AttrConfigKnobs]; ok {
-		for _, k := range d.refs(desc, cudnn.AttrConfigKnobs) {
+		for _, k := range d.descriptorAttrs(desc, cudnn.AttrConfigKnobs) {
 			if k.int32(cudnn.AttrKnobType) != tileKnob {
 				return d.fail(cudnn.NotSupported, "engine %d has no knob %d", index, k.int32(cudnn.AttrKnobType))
 			}
@@ -205,7 +205,7 @@ func (d *dnn) finalizeConfig(desc *descriptor) cudnn.Status {
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback} {
 		for _, e := range suggestedEngines(mode) {
 			if e.Index == index && e.tile == tile {
-				desc.engine, desc.ops = &e, d.ref(choice, cudnn.AttrEngineGraph).ops
+				desc.engine, desc.ops = &e, d.descriptorAttr(choice, cudnn.AttrEngineGraph).ops
 				return cudnn.Success
 			}
 		}
@@ -214,7 +214,7 @@ func (d *dnn) finalizeConfig(desc *descriptor) cudnn.Status {
 }
 
 func (d *dnn) finalizePlan(desc *descriptor) cudnn.Status {
-	if config := d.ref(desc, cudnn.AttrPlanConfig); config != nil {
+	if config := d.descriptorAttr(desc, cudnn.AttrPlanConfig); config != nil {
 		desc.engine, desc.ops = config.engine, config.ops
 	} else if text, ok := desc.attrs[cudnn.AttrPlanJSON]; ok {
 		var s savedPlan
@@ -294,7 +294,7 @@ func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.St
 		// The driver loads a kernel at its first launch (CUDA C++ Programming Guide, "Lazy
 		// Loading").
 		plan.loaded = true
-		cost += firstExecution
+		cost += firstExecutionCost
 	}
 	err := d.m.enqueue("cudnnBackendExecute", *s, &streamOp{label: label, cost: cost, run: func() error {
 		if d.m.opt.Shallow {

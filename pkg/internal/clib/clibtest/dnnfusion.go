@@ -169,10 +169,10 @@ func (d *dnn) newNormSums(desc *descriptor) (*operation, cudnn.Status) {
 // all dimensions but the channels (Ioffe and Szegedy, Batch Normalization, 2015,
 // arXiv:1502.03167, section 3). It also computes the factors of the gradient of the batch
 // norm's input: eqDY·dy + eqX·x + eqBias.
-func computeNormSums(in []*dense) []*dense {
+func computeNormSums(in []*denseTensor) []*denseTensor {
 	x, mean, invstd, scale, dy := in[0], in[1].v, in[2].v, in[3].v, in[4]
 	c := x.dims[1]
-	vector := func() *dense { return &dense{dims: []int64{1, c, 1, 1}, v: make([]float32, c)} }
+	vector := func() *denseTensor { return &denseTensor{dims: []int64{1, c, 1, 1}, v: make([]float32, c)} }
 	dscale, dbias, eqDY, eqX, eqBias := vector(), vector(), vector(), vector(), vector()
 	for i, g := range dy.v {
 		k := int64(i) % c
@@ -186,5 +186,5 @@ func computeNormSums(in []*dense) []*dense {
 		eqX.v[k] = -a * invstd[k] * dscale.v[k] / n
 		eqBias.v[k] = -a*dbias.v[k]/n - eqX.v[k]*mean[k]
 	}
-	return []*dense{dscale, dbias, eqDY, eqX, eqBias}
+	return []*denseTensor{dscale, dbias, eqDY, eqX, eqBias}
 }

@@ -19,7 +19,7 @@ type tensor struct {
 // hasGaps reports whether the elements of t are not contiguous, such as those of a slice of a
 // larger tensor.
 func (t *tensor) hasGaps() bool {
-	return t.extentBytes() > count(t.Dims)*t.Type.Size()
+	return t.extentBytes() > elementCount(t.Dims)*t.Type.Size()
 }
 
 // extentBytes returns the number of bytes from the start of the first element of t to the
@@ -77,7 +77,7 @@ func storedTensors(ops []*operation) []*tensor {
 // readTensor reads the tensor to which an attribute refers. It returns nil if the attribute is
 // not set.
 func (d *dnn) readTensor(desc *descriptor, name cudnn.Attribute) *tensor {
-	t := d.ref(desc, name)
+	t := d.descriptorAttr(desc, name)
 	if t == nil {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (d *dnn) finalizeOperation(desc *descriptor) cudnn.Status {
 // arguments after desc are the attributes of the convolution, of its operands x, w and y (or
 // their gradients), and of its factors.
 func (d *dnn) newConvolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cudnn.Attribute) (*operation, cudnn.Status) {
-	c := d.ref(desc, conv)
+	c := d.descriptorAttr(desc, conv)
 	x, w, y := d.readTensor(desc, xa), d.readTensor(desc, wa), d.readTensor(desc, ya)
 	o := &operation{
 		Kind: desc.kind, Alpha: desc.float32(alpha), Beta: desc.float32(beta),
@@ -157,7 +157,7 @@ func (d *dnn) checkTypes(o *operation) cudnn.Status {
 }
 
 func (d *dnn) newPointwise(desc *descriptor) (*operation, cudnn.Status) {
-	mode := cudnn.PointwiseMode(d.ref(desc, cudnn.AttrOpPointwise).int32(cudnn.AttrPointwiseMode))
+	mode := cudnn.PointwiseMode(d.descriptorAttr(desc, cudnn.AttrOpPointwise).int32(cudnn.AttrPointwiseMode))
 	o := &operation{Kind: desc.kind, Mode: mode}
 	second, out := cudnn.Attribute(-1), cudnn.AttrOpY
 	switch mode {
@@ -217,7 +217,7 @@ func (d *dnn) finalizeGraph(desc *descriptor) cudnn.Status {
 		return d.fail(cudnn.NullPointer, "unknown handle")
 	}
 	written := map[int64]bool{}
-	for _, r := range d.refs(desc, cudnn.AttrGraphOps) {
+	for _, r := range d.descriptorAttrs(desc, cudnn.AttrGraphOps) {
 		o := r.ops[0]
 		for _, t := range o.In {
 			if t.Virtual && !written[t.ID] {

@@ -8,7 +8,7 @@ import (
 
 // Driver returns the machine's simulated CUDA driver.
 func (m *Machine) Driver() *cuda.Driver {
-	d := &cuda.Driver{Path: simulated}
+	d := &cuda.Driver{Path: simulatedPath}
 	d.Version = func() (int, error) { return m.opt.DriverVersion, nil }
 	d.Init = func() error {
 		m.mu.Lock()
@@ -82,10 +82,10 @@ func (m *Machine) deviceAttribute(a cuda.Attribute) (int, bool) {
 		return m.opt.Capability[1], true
 	}
 	v, ok := map[cuda.Attribute]int{
-		cuda.MaxThreadsPerBlock: 1024, cuda.MaxSharedMemoryPerBlock: defaultShared, cuda.WarpSize: 32,
+		cuda.MaxThreadsPerBlock: 1024, cuda.MaxSharedMemoryPerBlock: defaultSharedBytes, cuda.WarpSize: 32,
 		cuda.ClockRate: 1980000, cuda.MultiprocessorCount: 132, cuda.Integrated: 0, cuda.MemoryClockRate: 3201000,
 		cuda.MemoryBusWidth: 6144, cuda.L2CacheSize: 60 << 20, cuda.MaxThreadsPerMultiprocessor: 2048,
-		cuda.AsyncEngineCount: 3, cuda.MaxSharedMemoryPerSM: 228 << 10, cuda.MaxSharedMemoryOptin: mostShared,
+		cuda.AsyncEngineCount: 3, cuda.MaxSharedMemoryPerSM: 228 << 10, cuda.MaxSharedMemoryOptin: maxSharedBytes,
 	}[a]
 	return v, ok
 }
@@ -114,13 +114,13 @@ func (m *Machine) bindContext(d *cuda.Driver) {
 	d.CtxSetCurrent = func(c cuda.Context) error {
 		return m.do("cuCtxSetCurrent", false, func() error {
 			if c == 0 {
-				delete(m.current, thread())
+				delete(m.current, threadID())
 				return nil
 			}
 			if m.retained[c] == 0 {
 				return newError("cuCtxSetCurrent", cuda.ErrorInvalidContext, "context %d is not retained", c)
 			}
-			m.current[thread()] = c
+			m.current[threadID()] = c
 			return nil
 		})
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	defaultShared = 48 << 10  // bytes per block without a request
-	mostShared    = 227 << 10 // maximum bytes per block on request, for compute capability 9.0
+	defaultSharedBytes = 48 << 10  // bytes per block without a request
+	maxSharedBytes     = 227 << 10 // maximum bytes per block on request, for compute capability 9.0
 )
 
 // function is a kernel of a loaded module.
@@ -37,7 +37,7 @@ const imageHeader = "simulated image\n"
 // source's kernels, and returns an error if the numbers of opening and closing braces differ.
 func (m *Machine) NVRTC() *nvrtc.Library {
 	return &nvrtc.Library{
-		Path:          simulated,
+		Path:          simulatedPath,
 		Version:       func() (int, int, error) { return m.opt.NVRTCVersion[0], m.opt.NVRTCVersion[1], nil },
 		Architectures: func() ([]int, error) { return []int{75, 80, 86, 89, 90, 100, 120}, nil },
 		Compile: func(source, name string, options []string) (nvrtc.Output, error) {
@@ -146,7 +146,7 @@ func expandMacro(s string, macros map[string][2]string) string {
 
 // newFunction returns the kernel whose parameters are in brackets at the start of after.
 func newFunction(name, after string) *function {
-	f := &function{name: name, shared: defaultShared}
+	f := &function{name: name, shared: defaultSharedBytes}
 	inner, _ := splitBrackets(after)
 	for _, p := range strings.Split(inner, ",") {
 		p = strings.TrimSpace(p)
@@ -182,7 +182,7 @@ func scalarLetter(words []string) (string, bool) {
 func ptxKernels(text string) []*function {
 	var all []*function
 	for _, e := range entry.FindAllStringSubmatch(text, -1) {
-		f := &function{name: e[1], shared: defaultShared}
+		f := &function{name: e[1], shared: defaultSharedBytes}
 		for _, p := range ptxParam.FindAllStringSubmatch(e[2], -1) {
 			switch p[1] {
 			case "u64", "s64", "b64", "f64":
@@ -208,7 +208,7 @@ func imageKernels(image []byte) []*function {
 	var all []*function
 	for line := range strings.Lines(rest) {
 		name, params, _ := strings.Cut(strings.TrimSpace(line), " ")
-		all = append(all, &function{name: name, params: strings.Trim(params, "()"), unknown: params == "?", shared: defaultShared})
+		all = append(all, &function{name: name, params: strings.Trim(params, "()"), unknown: params == "?", shared: defaultSharedBytes})
 	}
 	return all
 }
@@ -268,7 +268,7 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 			if len(functions) == 0 {
 				return newError("cuModuleLoadData", cuda.ErrorInvalidImage, "image of %d bytes has no kernel", len(image))
 			}
-			h, name := m.handle("module")
+			h, name := m.newHandle("module")
 			id = cuda.Module(h)
 			mod := &module{name: name, functions: map[string]*function{}}
 			for _, f := range functions {
@@ -306,7 +306,7 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 			if f == nil {
 				return newError("cuModuleGetFunction", cuda.ErrorNotFound, "%s", name)
 			}
-			n, _ := m.handle("function")
+			n, _ := m.newHandle("function")
 			h = cuda.Function(n)
 			m.names[n] = name
 			m.functions[h] = f
@@ -343,7 +343,7 @@ func (m *Machine) bindFunctions(d *cuda.Driver) {
 	}
 	d.FuncSetAttribute = func(h cuda.Function, a cuda.FunctionAttribute, v int) error {
 		return doWithFunction("cuFuncSetAttribute", h, func(f *function) error {
-			if a != cuda.FuncMaxDynamicShared || v < 0 || v > mostShared {
+			if a != cuda.FuncMaxDynamicShared || v < 0 || v > maxSharedBytes {
 				return newError("cuFuncSetAttribute", cuda.ErrorInvalidValue, "%s: cannot set attribute %d to %d", f.name, a, v)
 			}
 			f.shared = v

@@ -26,7 +26,7 @@ func (m *Machine) CublasLt() *cublaslt.Library {
 	}
 	failed := func(call string, s cublaslt.Status) error { return &cublaslt.Error{Call: call, Result: s} }
 	return &cublaslt.Library{
-		Path:    simulated,
+		Path:    simulatedPath,
 		Version: func() int { return 130100 },
 		Create:  func() (cublaslt.Handle, error) { return 1, nil },
 		Destroy: func(cublaslt.Handle) error { return nil },

@@ -206,18 +206,18 @@ func (m *Machine) checkLibrary(n clib.Name, symbols []string) error {
 		}
 	}
 	if len(missing) > 0 {
-		return &clib.SymbolError{Library: n, Path: simulated, Symbols: missing}
+		return &clib.SymbolError{Library: n, Path: simulatedPath, Symbols: missing}
 	}
 	return nil
 }
 
-// simulated stands for the path of a simulated library.
-const simulated = "simulated"
+// simulatedPath stands for the path of a simulated library.
+const simulatedPath = "simulated"
 
 // NVTX returns a simulated NVTX, which adds the ranges to Calls.
 func (m *Machine) NVTX() *nvtx.Library {
 	return &nvtx.Library{
-		Path: simulated,
+		Path: simulatedPath,
 		Push: func(name string) { m.logCall("nvtxRangePush %q", name) },
 		Pop:  func() { m.logCall("nvtxRangePop") },
 	}
@@ -268,8 +268,8 @@ func (m *Machine) logCall(format string, args ...any) {
 	m.log = append(m.log, fmt.Sprintf(format, args...))
 }
 
-// handle returns a new handle and its name, such as "stream#1" for kind "stream".
-func (m *Machine) handle(kind string) (uintptr, string) {
+// newHandle returns a new handle and its name, such as "stream#1" for kind "stream".
+func (m *Machine) newHandle(kind string) (uintptr, string) {
 	m.next += 16
 	m.numbers[kind]++
 	name := fmt.Sprintf("%s#%d", kind, m.numbers[kind])
@@ -318,8 +318,8 @@ func (m *Machine) checkCall(call string, context bool) error {
 		return newError(call, cuda.ErrorNotInitialized, "")
 	case m.lost != nil:
 		return m.lostError(call)
-	case context && m.current[thread()] == 0:
-		return newError(call, cuda.ErrorInvalidContext, "thread %d has no current context: lock the thread (runtime.LockOSThread) and call CtxSetCurrent", thread())
+	case context && m.current[threadID()] == 0:
+		return newError(call, cuda.ErrorInvalidContext, "thread %d has no current context: lock the thread (runtime.LockOSThread) and call CtxSetCurrent", threadID())
 	}
 	return nil
 }

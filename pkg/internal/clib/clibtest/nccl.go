@@ -79,7 +79,7 @@ func (m *Machine) NCCL() *nccl.Library {
 		return nil, &nccl.Error{Call: call, Result: nccl.InvalidArgument, Message: "unknown communicator"}
 	}
 	l := &nccl.Library{
-		Path:        simulated,
+		Path:        simulatedPath,
 		Version:     func() (int, error) { return m.opt.NCCLVersion, nil },
 		GetUniqueID: m.opt.Network.newUniqueID,
 		GroupStart:  func() error { return nil },
@@ -97,7 +97,7 @@ func (m *Machine) NCCL() *nccl.Library {
 			return 0, err
 		}
 		m.mu.Lock()
-		h, name := m.handle("comm")
+		h, name := m.newHandle("comm")
 		m.logCall("%s %d, %d = %s", call, ranks, rank, name)
 		m.mu.Unlock()
 		mu.Lock()
@@ -281,13 +281,13 @@ func (m *Machine) collective(call string, send, recv cuda.Ptr, n int64, t nccl.D
 				return newError(call, cuda.ErrorIllegalAddress, "%v", errors.Join(err1, err2))
 			}
 			what := fmt.Sprintf("%s of %d elements of type %d, %s", call, n, t, detail)
-			result, err := k.exchange(what, decode(from, t), merge)
+			result, err := k.exchange(what, decodeElements(from, t), merge)
 			if err != nil {
 				// An aborted collective ends without a result; the device can still be
 				// used.
 				return nil
 			}
-			encode(to, result, t)
+			encodeElements(to, result, t)
 			return nil
 		}})
 	})
@@ -361,7 +361,7 @@ func reduce(op nccl.ReduceOp, ranks int, given map[int][]float64, t nccl.DataTyp
 	return out
 }
 
-func decode(b []byte, t nccl.DataType) []float64 {
+func decodeElements(b []byte, t nccl.DataType) []float64 {
 	out := make([]float64, int64(len(b))/t.Size())
 	for i := range out {
 		switch t {
@@ -384,7 +384,7 @@ func decode(b []byte, t nccl.DataType) []float64 {
 	return out
 }
 
-func encode(b []byte, v []float64, t nccl.DataType) {
+func encodeElements(b []byte, v []float64, t nccl.DataType) {
 	for i, x := range v {
 		switch t {
 		case nccl.Float32:

@@ -174,7 +174,7 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 			if flags&^cuda.StreamNonBlocking != 0 {
 				return newError("cuStreamCreateWithPriority", cuda.ErrorInvalidValue, "invalid flags %d", flags)
 			}
-			h, name := m.handle("stream")
+			h, name := m.newHandle("stream")
 			id = cuda.Stream(h)
 			s := &stream{id: id, name: name, blocking: flags&cuda.StreamNonBlocking == 0}
 			m.streams, m.byStream[id] = append(m.streams, s), s
@@ -262,7 +262,7 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 func (m *Machine) bindEvents(d *cuda.Driver) {
 	d.EventCreate = func(flags uint32) (id cuda.Event, err error) {
 		err = m.do("cuEventCreate", true, func() error {
-			h, name := m.handle("event")
+			h, name := m.newHandle("event")
 			id = cuda.Event(h)
 			m.events[id] = &event{name: name, timed: flags&cuda.EventDisableTiming == 0, pending: map[uint64]*stream{}}
 			m.logCall("cuEventCreate %d = %s", flags, name)

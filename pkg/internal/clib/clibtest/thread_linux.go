@@ -2,6 +2,6 @@ package clibtest
 
 import "syscall"
 
-// thread returns the ID of the calling thread. A context is current in one thread, and a
+// threadID returns the ID of the calling thread. A context is current in one thread, and a
 // goroutine that is not locked to its thread may continue in another one.
-func thread() int { return syscall.Gettid() }
+func threadID() int { return syscall.Gettid() }

@@ -2,5 +2,5 @@
 
 package clibtest
 
-// thread returns 0, because threads cannot be distinguished on this system.
-func thread() int { return 0 }
+// threadID returns 0, because threads cannot be distinguished on this system.
+func threadID() int { return 0 }

@@ -42,7 +42,7 @@ func (t Tensor) equal(o Tensor) bool {
 func ChannelsLast(dims []int64) []int64 {
 	n := len(dims)
 	if n < 2 {
-		return Packed(dims)
+		return packed(dims)
 	}
 	s := make([]int64, n)
 	s[1] = 1
@@ -55,9 +55,9 @@ func ChannelsLast(dims []int64) []int64 {
 	return s
 }
 
-// Packed returns the strides of a tensor that is stored in the order of its dimensions
+// packed returns the strides of a tensor that is stored in the order of its dimensions
 // (NCHW) without gaps.
-func Packed(dims []int64) []int64 {
+func packed(dims []int64) []int64 {
 	s := make([]int64, len(dims))
 	step := int64(1)
 	for i := len(dims) - 1; i >= 0; i-- {

@@ -180,7 +180,7 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 // parameter or fail internally where another engine succeeds.
 func fatalError(err error) error {
 	var e *Error
-	if errors.As(err, &e) && (e.Result.Unsupported() || (e.Result >= BadParam && e.Result < NotSupported) || (e.Result >= InternalError && e.Result < ExecutionFailed)) {
+	if errors.As(err, &e) && (e.Result.isUnsupported() || (e.Result >= BadParam && e.Result < NotSupported) || (e.Result >= InternalError && e.Result < ExecutionFailed)) {
 		return nil
 	}
 	return err

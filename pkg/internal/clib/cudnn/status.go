@@ -84,9 +84,9 @@ func (s Status) Error() string {
 	return clib.CodeText(s.Name(), int32(s), text)
 }
 
-// Unsupported reports whether the engine does not support the request. Another engine may
+// isUnsupported reports whether the engine does not support the request. Another engine may
 // support it.
-func (s Status) Unsupported() bool {
+func (s Status) isUnsupported() bool {
 	return (s >= 3000 && s < 4000) || s == CompilationFailed
 }
 

@@ -7,7 +7,6 @@
 package nvml
 
 import (
-	"errors"
 	"unsafe"
 
 	"lockstep/pkg/internal/clib"
@@ -126,11 +125,6 @@ func Open(s *clib.Search) (*Library, error) {
 
 // Symbols lists the functions that the library must have.
 func Symbols() []string { return clib.Symbols(bind) }
-
-// Unmeasured reports whether err means that the device does not measure the requested value.
-func Unmeasured(err error) bool {
-	return errors.Is(err, NotSupported) || errors.Is(err, FunctionMissing)
-}
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }

@@ -20,7 +20,7 @@ type getter struct {
 	size, get uintptr
 }
 
-func (g getter) bytes(program uintptr) ([]byte, error) {
+func (g getter) read(program uintptr) ([]byte, error) {
 	var n uint64
 	if r := call(g.size, program, uintptr(unsafe.Pointer(&n))); r != Success {
 		return nil, clib.Failed(g.name+"Size", r)
@@ -46,8 +46,8 @@ func (p programFunctions) compileProgram(source, name string, options []string) 
 			err = clib.Failed("nvrtcDestroyProgram", r)
 		}
 	}()
-	compiled := p.compileWith(program, options)
-	if text, logErr := p.log.bytes(program); logErr == nil {
+	compiled := p.compileWithOptions(program, options)
+	if text, logErr := p.log.read(program); logErr == nil {
 		out.Log = strings.TrimSpace(clib.GoString(text))
 	}
 	if compiled != Success {
@@ -56,7 +56,7 @@ func (p programFunctions) compileProgram(source, name string, options []string) 
 	return p.addResults(program, out, options)
 }
 
-func (p programFunctions) compileWith(program uintptr, options []string) Result {
+func (p programFunctions) compileWithOptions(program uintptr, options []string) Result {
 	if len(options) == 0 {
 		return call(p.compile, program, 0, 0)
 	}
@@ -76,12 +76,12 @@ func (p programFunctions) compileWith(program uintptr, options []string) Result 
 // architecture.
 func (p programFunctions) addResults(program uintptr, out Output, options []string) (Output, error) {
 	var err error
-	if out.PTX, err = p.ptx.bytes(program); err != nil {
+	if out.PTX, err = p.ptx.read(program); err != nil {
 		return out, err
 	}
 	for _, o := range options {
 		if strings.Contains(o, "arch") && strings.Contains(o, "sm_") {
-			out.CUBIN, err = p.cubin.bytes(program)
+			out.CUBIN, err = p.cubin.read(program)
 			return out, err
 		}
 	}
