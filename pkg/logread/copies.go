@@ -24,7 +24,7 @@ func skipCopies(tasks []*task, paths []string) error {
 		}
 		if folders == nil {
 			var err error
-			if folders, err = runFolders(paths); err != nil {
+			if folders, err = findRunFolders(paths); err != nil {
 				return err
 			}
 		}
@@ -35,9 +35,9 @@ func skipCopies(tasks []*task, paths []string) error {
 	return nil
 }
 
-// runFolders returns the set of absolute paths of the run folders in or below
+// findRunFolders returns the set of absolute paths of the run folders in or below
 // the paths.
-func runFolders(paths []string) (map[string]bool, error) {
+func findRunFolders(paths []string) (map[string]bool, error) {
 	folders := map[string]bool{}
 	for _, path := range paths {
 		tasks, err := listTasks(path)

@@ -21,13 +21,22 @@ func splitFolders() []string { return []string{"train", "validation", "valid", "
 // merger merges parts into runs, since several files may describe one run. It
 // applies these rules in order:
 //
-//   - A run folder of this project is one run. The traces in it become its spans.
+//   - A run folder of this project is one run. The traces in it become its
+//     spans.
 //   - Files that differ only in the {rank} of a pattern are one run.
-//   - Of several states of one run (the trainer_state.json of each checkpoint), only the last counts.
-//   - Two logs with the same start time and the same epochs are one run (out.log and the job's stdout). Values that only the second log has are added to the first.
-//   - A companion (TensorBoard event files, traces) belongs to the only run in its folder, in the parent folder, or in the grandparent folder. But a folder whose name has a worker count or a repeat number is a separate run. If no such run exists, the companions of a folder form one run, together with those in its subfolders train/ and validation/.
+//   - Of several states of one run (the trainer_state.json of each checkpoint),
+//     only the last counts.
+//   - Two logs with the same start time and the same epochs are one run
+//     (out.log and the job's stdout). Values that only the second log has are
+//     added to the first.
+//   - A companion (TensorBoard event files, traces) belongs to the only run in
+//     its folder, in the parent folder, or in the grandparent folder. But a
+//     folder whose name has a worker count or a repeat number is a separate
+//     run. If no such run exists, the companions of a folder form one run,
+//     together with those in its subfolders train/ and validation/.
 //   - A configuration file adds settings that the runs of its folder lack.
-//   - The accounting of a job belongs to the run whose file name has the job's number. If no such run exists, it forms a run.
+//   - The accounting of a job belongs to the run whose file name has the job's
+//     number. If no such run exists, it forms a run.
 type merger struct {
 	options    Options
 	names      *identifier

@@ -62,8 +62,8 @@ type dictionary struct {
 	index map[string]int32
 }
 
-// number returns the number of text. A new text gets the next number.
-func (d *dictionary) number(text string) int32 {
+// intern returns the number of text. A new text gets the next number.
+func (d *dictionary) intern(text string) int32 {
 	i, ok := d.index[text]
 	if !ok {
 		if d.index == nil {
@@ -88,7 +88,7 @@ type group struct {
 // add appends a row. Its texts are added to the dictionaries d.
 func (g *group) add(d *[textColumns]dictionary, r Row) {
 	for i, text := range [textColumns]string{columnRun: r.Run, columnSeries: r.Series, columnName: r.Name} {
-		g.texts[i] = append(g.texts[i], d[i].number(text))
+		g.texts[i] = append(g.texts[i], d[i].intern(text))
 	}
 	g.workers, g.seeds, g.values = append(g.workers, int32(r.Workers)), append(g.seeds, r.Seed), append(g.values, r.Value)
 	least := [countColumns]int{columnRank: 0, columnEpoch: 1, columnStep: 0}
@@ -123,9 +123,9 @@ func writeColumns(w columnWriter, rows Rows) error {
 	var g group
 	if w.dictionaryFirst() {
 		err := rows(func(r Row) error {
-			d[columnRun].number(r.Run)
-			d[columnSeries].number(r.Series)
-			d[columnName].number(r.Name)
+			d[columnRun].intern(r.Run)
+			d[columnSeries].intern(r.Series)
+			d[columnName].intern(r.Name)
 			return nil
 		})
 		if err != nil {

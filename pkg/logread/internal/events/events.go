@@ -52,12 +52,12 @@ func maskCRC(crc uint32) uint32 { return (crc>>15 | crc<<17) + crcMaskDelta }
 
 // Format returns the format of TensorBoard's event files.
 func Format() record.Format {
-	return record.Format{Name: Kind, Recognizes: recognizes, Read: readFile}
+	return record.Format{Name: Kind, Recognizes: isEventFile, Read: readFile}
 }
 
-// recognizes reports whether head begins with a record whose length has the
+// isEventFile reports whether head begins with a record whose length has the
 // right CRC. A file of another format passes with a probability of 2^-32.
-func recognizes(_ string, head []byte) bool {
+func isEventFile(_ string, head []byte) bool {
 	return len(head) >= recordHeader &&
 		maskCRC(crc32.Checksum(head[:8], castagnoliTable())) == binary.LittleEndian.Uint32(head[8:])
 }

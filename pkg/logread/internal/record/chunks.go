@@ -18,7 +18,7 @@ const (
 
 // Chunk is a range of a file that contains complete lines.
 type Chunk struct {
-	from, to int64   // offsets in the file; to of the last piece is math.MaxInt64
+	from, to int64   // offsets in the file; to of the last chunk is math.MaxInt64
 	Lines    float64 // estimated number of lines
 }
 

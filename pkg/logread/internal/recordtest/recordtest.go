@@ -115,10 +115,10 @@ func AddSeeds(f *testing.F, fixtures ...string) {
 	}
 }
 
-// SmallReads returns a reader of r whose Read returns at most n bytes.
-func SmallReads(r io.Reader, n int) io.Reader { return &smallReader{r, n} }
+// NewSmallReader returns a reader of r whose Read returns at most n bytes.
+func NewSmallReader(r io.Reader, n int) io.Reader { return &smallReader{r, n} }
 
-// smallReader implements SmallReads.
+// smallReader implements NewSmallReader.
 type smallReader struct {
 	r io.Reader
 	n int

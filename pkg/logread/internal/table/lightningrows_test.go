@@ -19,7 +19,7 @@ import (
 func lightningText(text []byte, usual bool, n int) string {
 	var r io.Reader = bytes.NewReader(text)
 	if n > 0 {
-		r = recordtest.SmallReads(r, n)
+		r = recordtest.NewSmallReader(r, n)
 	}
 	in := &record.Input{Path: "metrics.csv", Reader: r, Size: int64(len(text)), Report: &record.Report{Path: "metrics.csv"}}
 	var parts []*record.Part

@@ -15,12 +15,11 @@ import (
 
 // The meaning of a line depends on the lines before it, so a text log is read
 // from its beginning to its end. But in a log with tens of thousands of epochs
-// (epochlines.go), the only context that a line of the usual form needs is
-// its epoch. Then several goroutines read the rest of the file ahead in chunks,
-// each from a line with an epoch's time to the first line
-// of another form. When the reader reaches a chunk, it
-// adopts the chunk's epochs if they continue the previous ones; otherwise it
-// reads the chunk itself. TestAhead compares both.
+// (epochlines.go), the only context that a line of the usual form needs is its
+// epoch. Then several goroutines read the rest of the file ahead in chunks, each
+// from a line with an epoch's time to the first line of another form. When the
+// reader reaches a chunk, it adopts the chunk's epochs if they continue the
+// previous ones; otherwise it reads the chunk itself. TestAhead compares both.
 
 const (
 	minAheadBytes = 1 << 17 // minimum length of a chunk in bytes

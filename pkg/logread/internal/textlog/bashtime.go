@@ -23,9 +23,9 @@ func (t *textLog) bashReal(m []byte) verdict {
 	return used
 }
 
-// bashOther handles the lines "user" and "sys". These processor times are not
+// bashCPUTime handles the lines "user" and "sys". These processor times are not
 // used.
-func (t *textLog) bashOther(m []byte) verdict {
+func (t *textLog) bashCPUTime(m []byte) verdict {
 	for _, name := range []string{"user", "sys"} {
 		if _, ok := parseBashTime(m, name); ok {
 			return idle

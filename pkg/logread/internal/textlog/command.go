@@ -47,7 +47,7 @@ func (t *textLog) command(m []byte) verdict {
 		return idle
 	}
 	run.run.Info.Command = words
-	if n := commandWorkers(words); n > 0 {
+	if n := findWorkers(words); n > 0 {
 		run.run.Info.Workers = n
 		t.in.Report.Assume("%s: the command %.100q in line %d", english.Count(n, "worker"), m, t.l.Number)
 	}
@@ -73,9 +73,9 @@ func scriptName(words []string) string {
 	return ""
 }
 
-// commandWorkers returns the number of workers that a command starts, or 0 if
+// findWorkers returns the number of workers that a command starts, or 0 if
 // its arguments do not contain it.
-func commandWorkers(words []string) int {
+func findWorkers(words []string) int {
 	value := func(names ...string) int {
 		for i, w := range words {
 			for _, name := range names {

@@ -63,9 +63,9 @@ func floatOrNaN(value []byte) float64 {
 	return math.NaN()
 }
 
-// values calls use for each member of the line's data whose name is not too
+// forEachValue calls use for each member of the line's data whose name is not too
 // long. It returns false if the data is malformed.
-func (v dllLine) values(use func(name, value []byte)) bool {
+func (v dllLine) forEachValue(use func(name, value []byte)) bool {
 	data := scan.Object{Text: v.data}
 	for {
 		key, value, more := data.Next()
@@ -81,7 +81,7 @@ func (v dllLine) values(use func(name, value []byte)) bool {
 // dllogger handles lines that begin with "DLLL".
 func (t *textLog) dllogger(m []byte) verdict {
 	if s := t.dllShapes.Match(m); s != nil {
-		return t.dllShaped(s)
+		return t.readDLLShape(s)
 	}
 	v, ok := parseDLL(m[len("DLLL "):])
 	if !ok {
@@ -99,20 +99,20 @@ func (t *textLog) dllogger(m []byte) verdict {
 	run := t.countLine(formatDLL)
 	switch {
 	case string(v.step) == `"PARAMETER"`:
-		ok = v.values(func(k, x []byte) { t.dllSetting(string(k), x) })
+		ok = v.forEachValue(func(k, x []byte) { t.dllSetting(string(k), x) })
 	case n == 0:
-		ok = v.values(func(k, x []byte) { t.dllSetting("summary/"+string(k), x) })
+		ok = v.forEachValue(func(k, x []byte) { t.dllSetting("summary/"+string(k), x) })
 	case n == 1:
 		ok = t.dllEpoch(run, step[0], v)
 	default:
 		at := run.dll.globalIteration(step)
-		ok = v.values(func(k, x []byte) {
+		ok = v.forEachValue(func(k, x []byte) {
 			if f, ok := scan.JSONFloat(x); ok {
 				t.addPoint(k, -1, at, f, v.stamp)
 			}
 		})
 		if ok {
-			t.dllLearn(m)
+			t.learnDLLShape(m)
 		}
 	}
 	if !ok {
@@ -139,8 +139,8 @@ const (
 	dllOfStep // the first number of the step; the fields of the others follow
 )
 
-// dllLearn learns the shape of an iteration's line that was just read.
-func (t *textLog) dllLearn(m []byte) {
+// learnDLLShape learns the shape of an iteration's line that was just read.
+func (t *textLog) learnDLLShape(m []byte) {
 	shape := t.dllShapes.Learn(m)
 	if shape == nil {
 		return
@@ -175,8 +175,8 @@ func (t *textLog) dllLearn(m []byte) {
 	t.dllShapes.Keep(shape)
 }
 
-// dllShaped reads an iteration's line of a known shape.
-func (t *textLog) dllShaped(s *scan.Shape) verdict {
+// readDLLShape reads an iteration's line of a known shape.
+func (t *textLog) readDLLShape(s *scan.Shape) verdict {
 	run := t.countLine(formatDLL)
 	stamp, step := math.NaN(), [2]int64{}
 	for i := range s.Slots {
@@ -250,7 +250,7 @@ func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
 	t.rank = -1 // all ranks print the same
 	defer func() { t.rank = rank }()
 	e := t.epochAt(int(n), 0)
-	good := line.values(func(k, x []byte) {
+	good := line.forEachValue(func(k, x []byte) {
 		v, ok := scan.JSONFloat(x)
 		if !ok {
 			return

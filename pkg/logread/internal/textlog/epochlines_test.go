@@ -39,7 +39,7 @@ func slowText(text []byte) string {
 func fastText(ctx context.Context, text []byte, least int64, abreast, n int) string {
 	var r io.Reader = bytes.NewReader(text)
 	if n > 0 {
-		r = recordtest.SmallReads(r, n)
+		r = recordtest.NewSmallReader(r, n)
 	}
 	in := &record.Input{Path: "a.log", Reader: r, Size: int64(len(text)), Report: &record.Report{Path: "a.log"}, ReaderAt: bytes.NewReader(text), Goroutines: abreast}
 	log := newTextLog(in)
@@ -231,7 +231,7 @@ func TestAheadTakes(t *testing.T) {
 // chunks, like long logs.
 func TestAheadOfShort(t *testing.T) {
 	text := sc21Text(rand.New(rand.NewPCG(3, 4)), 1, 90)
-	in := &record.Input{Path: "a.log", Reader: recordtest.SmallReads(bytes.NewReader(text), 1<<12), Size: int64(len(text)), Report: &record.Report{}, ReaderAt: bytes.NewReader(text), Goroutines: 3}
+	in := &record.Input{Path: "a.log", Reader: recordtest.NewSmallReader(bytes.NewReader(text), 1<<12), Size: int64(len(text)), Report: &record.Report{}, ReaderAt: bytes.NewReader(text), Goroutines: 3}
 	log := newTextLog(in)
 	log.minChunk = 1 << 10
 	if err := log.read(t.Context()); err != nil {

@@ -68,8 +68,8 @@ func formats() [formatCount]format {
 		}},
 		formatBash: {name: "bash time", lines: []lineRule{
 			{prefix: "real", read: (*textLog).bashReal},
-			{prefix: "user", read: (*textLog).bashOther},
-			{prefix: "sys", read: (*textLog).bashOther},
+			{prefix: "user", read: (*textLog).bashCPUTime},
+			{prefix: "sys", read: (*textLog).bashCPUTime},
 		}},
 		formatFailure: {name: "torchrun failure", lines: []lineRule{
 			{prefix: "Root Cause", read: (*textLog).rootCause},
@@ -161,8 +161,8 @@ func (r *indexedRule) matches(m []byte) bool {
 	return len(r.prefix) <= 8 || string(m[8:len(r.prefix)]) == r.prefix[8:]
 }
 
-// sharedIndex returns the index of all formats, which is built only once.
-var sharedIndex = sync.OnceValue(newFormatIndex)
+// sharedFormatIndex returns the index of all formats, which is built only once.
+var sharedFormatIndex = sync.OnceValue(newFormatIndex)
 
 // newFormatIndex builds the index of all formats.
 func newFormatIndex() *formatIndex {

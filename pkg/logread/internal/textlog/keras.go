@@ -84,8 +84,8 @@ func (r *kerasRank) nextEpoch() int {
 	return n
 }
 
-// maxOpen is the maximum number of open epochs.
-const maxOpen = 1 << 16
+// maxOpenEpochs is the maximum number of open epochs.
+const maxOpenEpochs = 1 << 16
 
 // kerasEpoch handles the line "Epoch N/M", which opens an epoch. Epoch 1 after
 // a later epoch or after an evaluation begins a run.
@@ -105,8 +105,8 @@ func (t *textLog) kerasEpoch(m []byte) verdict {
 	k := &t.countLine(formatKeras).keras
 	k.ignoreEvaluations(t.in.Report, kerasBetween)
 	r := k.rankState(t.rank)
-	if len(r.open)-r.first >= maxOpen {
-		t.in.Problem(t.l.Number, "more than %d epochs are open; this one is ignored", maxOpen)
+	if len(r.open)-r.first >= maxOpenEpochs {
+		t.in.Problem(t.l.Number, "more than %d epochs are open; this one is ignored", maxOpenEpochs)
 		return unused
 	}
 	r.openEpoch(n)
@@ -127,14 +127,14 @@ func (r *kerasRank) openEpoch(n int) {
 func (t *textLog) fastKerasLine(b []byte) (int, verdict) {
 	if !scan.HasPrefix(b, "Epoch ") {
 		k := &t.cur.keras
-		if c := b[0]; c != '-' && !scan.IsDigit(c) || k.cur == nil || k.label != t.rank || k.cur.nothingOpen() {
+		if c := b[0]; c != '-' && !scan.IsDigit(c) || k.cur == nil || k.label != t.rank || k.cur.hasNoOpenEpoch() {
 			return 0, unknown
 		}
 		s, n := t.kerasShapes.MatchLast(b)
 		if n == 0 {
 			return 0, unknown
 		}
-		return n, t.kerasShaped(s)
+		return n, t.readKerasShape(s)
 	}
 	k := len("Epoch ")
 	epoch, n := scan.ShortCount(b[k:])
@@ -146,7 +146,7 @@ func (t *textLog) fastKerasLine(b []byte) (int, verdict) {
 	if k += n; n == 0 || total < epoch || b[k] != '\n' {
 		return 0, unknown
 	}
-	if r := t.cur.keras.rankState(t.rank); t.cur.closed || len(r.open)-r.first >= maxOpen || !r.opened || len(t.cur.keras.evaluations) > 0 {
+	if r := t.cur.keras.rankState(t.rank); t.cur.closed || len(r.open)-r.first >= maxOpenEpochs || !r.opened || len(t.cur.keras.evaluations) > 0 {
 		return 0, unknown
 	}
 	t.countLine(formatKeras).keras.rankState(t.rank).openEpoch(epoch)
@@ -156,13 +156,13 @@ func (t *textLog) fastKerasLine(b []byte) (int, verdict) {
 // kerasDash handles lines such as " - 89s - loss: …", which old versions of
 // Keras write.
 func (t *textLog) kerasDash(m []byte) verdict {
-	if !t.kerasNothingOpen() {
+	if !t.kerasHasNoOpenEpoch() {
 		if s := t.kerasShapes.Match(m); s != nil {
-			return t.kerasShaped(s)
+			return t.readKerasShape(s)
 		}
 	}
 	if scan.HasPrefix(m, "- ") {
-		return t.kerasTail(m, scan.Cursor{Rest: m[len("- "):]}, 0, false)
+		return t.readKerasTail(m, scan.Cursor{Rest: m[len("- "):]}, 0, false)
 	}
 	return unknown
 }
@@ -170,9 +170,9 @@ func (t *textLog) kerasDash(m []byte) verdict {
 // kerasSummary handles lines such as "196/196 - …", "196/196 [===] - …" and
 // "196/196 ━━━ …". If the numbers differ, the epoch is not finished.
 func (t *textLog) kerasSummary(m []byte) verdict {
-	if !t.kerasNothingOpen() {
+	if !t.kerasHasNoOpenEpoch() {
 		if s := t.kerasShapes.Match(m); s != nil {
-			return t.kerasShaped(s)
+			return t.readKerasShape(s)
 		}
 	}
 	c := scan.Cursor{Rest: m}
@@ -201,7 +201,7 @@ func (t *textLog) kerasSummary(m []byte) verdict {
 	if done != total {
 		return idle
 	}
-	return t.kerasTail(m, c, total, bar)
+	return t.readKerasTail(m, c, total, bar)
 }
 
 // The fields of the slots in the shape of a line of values.
@@ -249,8 +249,8 @@ func setKerasValue(e *runs.Epoch, field int, v float64) {
 	}
 }
 
-// kerasShaped reads a line of values of a known shape.
-func (t *textLog) kerasShaped(s *scan.Shape) verdict {
+// readKerasShape reads a line of values of a known shape.
+func (t *textLog) readKerasShape(s *scan.Shape) verdict {
 	seconds := s.Slots[0].Value
 	if s.Slots[0].Field == kerasMilliseconds {
 		seconds /= 1000
@@ -274,8 +274,8 @@ func (t *textLog) kerasValuesEpoch(seconds float64) *runs.Epoch {
 	r := t.countLine(formatKeras).keras.rankState(t.rank)
 	n := r.nextEpoch()
 	ordinal := r.count.add(n)
-	if ordinal >= maxOpen {
-		t.in.Problem(t.l.Number, "the log has epoch %d more than %d times", n, maxOpen)
+	if ordinal >= maxOpenEpochs {
+		t.in.Problem(t.l.Number, "the log has epoch %d more than %d times", n, maxOpenEpochs)
 		return nil
 	}
 	e := t.epochAt(n, ordinal)
@@ -285,11 +285,11 @@ func (t *textLog) kerasValuesEpoch(seconds float64) *runs.Epoch {
 	return e
 }
 
-// kerasTail reads the part c of a line of values that begins with the time,
+// readKerasTail reads the part c of a line of values that begins with the time,
 // such as "49s - loss: 2.0408 - accuracy: 0.2506". steps is the number of steps
 // at the beginning of the line, or 0; bar reports whether the line is a
 // progress bar of Keras 3.
-func (t *textLog) kerasTail(line []byte, c scan.Cursor, steps int, bar bool) verdict {
+func (t *textLog) readKerasTail(line []byte, c scan.Cursor, steps int, bar bool) verdict {
 	text, field := c.Rest, kerasSeconds
 	seconds := c.Float()
 	switch {
@@ -314,10 +314,10 @@ func (t *textLog) kerasTail(line []byte, c scan.Cursor, steps int, bar bool) ver
 	if c.Failed || !scan.HasPrefix(c.Rest, "- ") || !bytes.Contains(c.Rest, []byte("loss: ")) {
 		return unknown
 	}
-	if t.kerasNothingOpen() {
+	if t.kerasHasNoOpenEpoch() {
 		e := record.UnmeasuredEpoch(0, t.l.Number)
 		e.Seconds = seconds
-		t.kerasItems(c.Rest[len("- "):], &e, nil)
+		t.readKerasItems(c.Rest[len("- "):], &e, nil)
 		return t.kerasExtraValues(e, steps, bar)
 	}
 	e := t.kerasValuesEpoch(seconds)
@@ -337,17 +337,17 @@ func (t *textLog) kerasTail(line []byte, c scan.Cursor, steps int, bar bool) ver
 	if _, n := scan.Decimal(perStep); n > 0 {
 		shape.AddSlot(scan.SlotNumber, perStep, 0, nil)
 	}
-	if !t.kerasItems(c.Rest[len("- "):], e, shape) {
+	if !t.readKerasItems(c.Rest[len("- "):], e, shape) {
 		shape = nil
 	}
 	t.kerasShapes.Keep(shape)
 	return used
 }
 
-// kerasItems reads the values in items, such as "loss: 2.0408 - accuracy:
+// readKerasItems reads the values in items, such as "loss: 2.0408 - accuracy:
 // 0.2506", into e, and adds them to shape. It returns false if an item has
 // another form.
-func (t *textLog) kerasItems(items []byte, e *runs.Epoch, shape *scan.Shape) bool {
+func (t *textLog) readKerasItems(items []byte, e *runs.Epoch, shape *scan.Shape) bool {
 	good := true
 	for len(items) > 0 {
 		var item []byte

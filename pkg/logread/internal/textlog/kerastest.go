@@ -38,9 +38,9 @@ type kerasEvaluation struct {
 	unfinished             bool    // the line is a progress bar with 0 s left
 }
 
-// kerasNothingOpen reports whether the rank of the current line writes lines
+// kerasHasNoOpenEpoch reports whether the rank of the current line writes lines
 // "Epoch N/M" and has no open epoch, so that a line of values belongs to none.
-func (t *textLog) kerasNothingOpen() bool {
+func (t *textLog) kerasHasNoOpenEpoch() bool {
 	k := &t.cur.keras
 	r := k.cur
 	if r == nil || k.label != t.rank {
@@ -48,12 +48,12 @@ func (t *textLog) kerasNothingOpen() bool {
 			return k.labels[t.rank]
 		}
 	}
-	return r.nothingOpen()
+	return r.hasNoOpenEpoch()
 }
 
-// nothingOpen reports whether the rank writes lines "Epoch N/M" and has no open
+// hasNoOpenEpoch reports whether the rank writes lines "Epoch N/M" and has no open
 // epoch.
-func (r *kerasRank) nothingOpen() bool { return r.opened && r.first == len(r.open) }
+func (r *kerasRank) hasNoOpenEpoch() bool { return r.opened && r.first == len(r.open) }
 
 // kerasFirstEpoch handles the first line "Epoch N/M" of rank r. It removes the
 // rank's earlier lines, which were counted as epochs, unless other programs
@@ -85,7 +85,7 @@ func (t *textLog) kerasFirstEpoch(r *kerasRank) {
 
 // kerasExtraValues handles a line of values, parsed into e, of a rank without
 // an open epoch: an evaluation, or a repetition of an epoch. steps and bar are
-// as in kerasTail.
+// as in readKerasTail.
 func (t *textLog) kerasExtraValues(e runs.Epoch, steps int, bar bool) verdict {
 	run := t.countLine(formatKeras)
 	r := run.keras.rankState(t.rank)

@@ -87,7 +87,7 @@ func (v *mlperfLine) parseMetadata(text []byte) {
 // mlperf handles lines that begin with ":::MLLOG".
 func (t *textLog) mlperf(m []byte) verdict {
 	if s := t.mlperfShapes.Match(m); s != nil {
-		return t.mlperfShaped(s)
+		return t.readMLPerfShape(s)
 	}
 	text := m[len(":::MLLOG "):]
 	v, ok := parseMLPerf(text)
@@ -129,7 +129,7 @@ func (t *textLog) mlperf(m []byte) verdict {
 		t.mlperfQuality(v, epoch, hasEpoch)
 	case "tracked_stats":
 		t.mlperfStats(v, epoch)
-		t.mlperfLearn(m)
+		t.learnMLPerfShape(m)
 	default:
 		return t.mlperfSetting(v)
 	}
@@ -158,8 +158,8 @@ const (
 	mlperfStep
 )
 
-// mlperfLearn learns the shape of a tracked_stats line that was just read.
-func (t *textLog) mlperfLearn(m []byte) {
+// learnMLPerfShape learns the shape of a tracked_stats line that was just read.
+func (t *textLog) learnMLPerfShape(m []byte) {
 	shape := t.mlperfShapes.Learn(m)
 	if shape == nil {
 		return
@@ -204,8 +204,8 @@ func (t *textLog) mlperfLearn(m []byte) {
 	t.mlperfShapes.Keep(shape)
 }
 
-// mlperfShaped reads a tracked_stats line of a known shape.
-func (t *textLog) mlperfShaped(s *scan.Shape) verdict {
+// readMLPerfShape reads a tracked_stats line of a known shape.
+func (t *textLog) readMLPerfShape(s *scan.Shape) verdict {
 	if t.mlperfRunState() == nil {
 		return idle
 	}

@@ -16,12 +16,12 @@ const kind = "text log"
 // Format returns the format of text logs. It recognizes every text and examines
 // every line, so it must be tried last.
 func Format() record.Format {
-	return record.Format{Name: kind, Recognizes: recognizes, Read: readFile}
+	return record.Format{Name: kind, Recognizes: isText, Read: readFile}
 }
 
-// recognizes reports whether head can be the beginning of a text: it is not
+// isText reports whether head can be the beginning of a text: it is not
 // empty and contains no NUL byte.
-func recognizes(_ string, head []byte) bool {
+func isText(_ string, head []byte) bool {
 	return len(head) > 0 && bytes.IndexByte(head, 0) < 0
 }
 
@@ -110,7 +110,7 @@ func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 
 // newTextLog returns a reader of a text log.
 func newTextLog(in *record.Input) *textLog {
-	t := &textLog{in: in, l: scan.NewLines(in.Reader, in.Size), formats: sharedIndex()}
+	t := &textLog{in: in, l: scan.NewLines(in.Reader, in.Size), formats: sharedFormatIndex()}
 	t.cur = t.newRun(1)
 	return t
 }

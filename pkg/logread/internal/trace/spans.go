@@ -67,13 +67,13 @@ type lane struct {
 	open      []compactSpan // spans that an event B began and no event E has ended; innermost last
 }
 
-// noName is the name of a span whose name exceeds the limits.
-const noName = "(name left out)"
+// omittedName is the name of a span whose name exceeds the limits.
+const omittedName = "(name left out)"
 
 // newSpanSet returns an empty set.
 func newSpanSet() *spanSet {
 	return &spanSet{
-		names: []string{noName}, named: map[string]spanName{}, byLane: map[string]int32{},
+		names: []string{omittedName}, named: map[string]spanName{}, byLane: map[string]int32{},
 		byPid: map[string]int{}, compactAt: 1 << 17,
 	}
 }

@@ -42,11 +42,11 @@ const (
 
 // Format returns the format of traces.
 func Format() record.Format {
-	return record.Format{Name: kind, Recognizes: recognizes, Read: readFile, Document: true}
+	return record.Format{Name: kind, Recognizes: isTrace, Read: readFile, Document: true}
 }
 
-// recognizes reports whether a file that begins with head is a trace.
-func recognizes(_ string, head []byte) bool {
+// isTrace reports whether a file that begins with head is a trace.
+func isTrace(_ string, head []byte) bool {
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")
 	if len(head) == 0 {
 		return false

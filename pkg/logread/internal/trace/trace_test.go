@@ -272,7 +272,7 @@ func TestTraceRecognised(t *testing.T) {
 		`{"schemaVersion": 1, "deviceProperties": [`: true,
 		`[{"a": 1}]`: false, `{"log_history": []}`: false, "": false, "[": false, ",time_per_epoch": false,
 	} {
-		if got := recognizes("", []byte(text)); got != want {
+		if got := isTrace("", []byte(text)); got != want {
 			t.Errorf("%.40q: %v", text, got)
 		}
 	}
