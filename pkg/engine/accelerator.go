@@ -20,16 +20,16 @@ type Accelerated interface {
 	Watch(every time.Duration, w io.Writer) (*monitor.Sampler, error)
 }
 
-// LossScale is the state of loss scaling in fp16: gradients are multiplied by Scale, so
-// that small ones do not underflow.
+// LossScale is the state of loss scaling in fp16. Gradients are multiplied by Scale, so
+// that small gradients do not underflow.
 type LossScale struct {
 	Scale     float64 `json:"scale"`      // scale of the next step
 	GoodSteps int     `json:"good_steps"` // steps since the scale last changed
 	Skipped   int     `json:"skipped"`    // updates skipped so far
 }
 
-// LossScaler is an Executable that may scale its loss. To resume a training exactly, its
-// LossScale must be restored in addition to the persistent tensors.
+// LossScaler is an Executable that may scale its loss. To resume a training run exactly,
+// restore its LossScale in addition to the persistent tensors.
 type LossScaler interface {
 	// LossScale returns the state, or false if the precision needs no loss scaling.
 	LossScale() (LossScale, bool)
@@ -37,21 +37,23 @@ type LossScaler interface {
 	SetLossScale(LossScale) error
 }
 
-// DeviceDataset is a training set with samples of 8-bit numbers that is stored completely
-// in device memory. The device also augments the samples, exactly as data.Augment does on
-// the host, with the same random numbers.
+// DeviceDataset is a training set of 8-bit samples that is stored entirely in device
+// memory. The device also augments the samples, with the same random numbers and the same
+// results as data.Augment on the host.
 type DeviceDataset struct {
 	// Image and Target contain the samples one after another, each in row-major order of
-	// the shapes below. The program's shapes may be smaller: it then reads a crop.
+	// ImageShape and TargetShape. If the program's input shapes are smaller, a step reads a
+	// crop of each sample.
 	Image, Target           []byte
 	ImageShape, TargetShape []int // [c,h,w] or [c,d,h,w]; equal except for the channels
-	// A value is its byte divided by these: 255 for images, 1 or 255 for masks.
+	// Each byte is divided by the divisor of its array: 255 for images, 1 or 255 for masks.
 	ImageDivisor, TargetDivisor float64
-	// Values replaces Target if targets are class indexes, one per sample, which are not
-	// augmented with the image.
+	// Values replaces Target if the targets are class indexes, one per sample. Class
+	// indexes are not augmented with the image.
 	Values []float32
-	// Stored contains, for each sample, the index of the stored sample that it reads.
-	// Several samples may be augmented variants of one. nil: sample i is stored sample i.
+	// Stored maps each sample to the index of its stored image and target, so that several
+	// augmented samples can share one stored sample. If Stored is nil, sample i uses stored
+	// sample i.
 	Stored []int
 
 	Flip, Rotate         bool
@@ -59,14 +61,14 @@ type DeviceDataset struct {
 	Seed                 int64
 }
 
-// DatasetHolder is an Executable that can store a DeviceDataset. The host then only
-// passes the indexes of a step's samples.
+// DatasetHolder is an Executable that can store a DeviceDataset in device memory. Before
+// each step the host then passes only the indexes of the samples, not their values.
 type DatasetHolder interface {
-	// Hold copies set to the device for the inputs with the names image and target. It
-	// replaces an earlier set.
+	// Hold copies set to the device. image and target are the names of the inputs that it
+	// feeds. It replaces an earlier dataset.
 	Hold(image, target string, set DeviceDataset) error
-	// Samples selects the samples that the next Step reads, one per batch element, and
-	// the epoch (from 0) of their augmentation. SetInput of one of the two inputs cancels
-	// the selection.
+	// Samples selects the samples of the next Step, one per batch element, and the epoch
+	// (from 0) whose augmentation they get. A call of SetInput for one of the two inputs
+	// cancels the selection.
 	Samples(epoch int, indexes []int) error
 }

@@ -37,29 +37,31 @@ type Library struct {
 	Advice  string `json:"advice,omitempty"`  // how to solve the problem
 }
 
-// Machine is the result of Devices. It is displayed as a table.
+// Machine lists the devices of a machine and the libraries for GPUs. Notebooks display it
+// as two tables.
 type Machine struct {
 	Devices   []Device  `json:"devices"`
 	Libraries []Library `json:"libraries"`
-	// NoGPU explains why no GPU can be used, and what to do; empty if one can.
+	// NoGPU explains why no GPU can be used and what to do. It is empty if a GPU can be
+	// used.
 	NoGPU string `json:"no_gpu,omitempty"`
-	// Looked lists the places that were searched for libraries.
+	// Looked lists the folders that were searched for libraries.
 	Looked []string `json:"looked"`
 }
 
-// Devices lists what this machine can train on: the CPU first, then its CUDA GPUs. It
-// loads the GPU libraries, which takes up to some seconds the first time. A machine
-// without a GPU is not an error: NoGPU explains what is missing.
-func Devices() *Machine { return machine(stack.Probe(clib.NewSearch(clib.Environment{}))) }
+// Devices lists the devices that this machine can train on: the CPU first, then its CUDA
+// GPUs. It loads the GPU libraries, which takes up to a few seconds the first time. A
+// missing GPU is not an error: NoGPU explains what is missing.
+func Devices() *Machine { return newMachine(stack.Probe(clib.NewSearch(clib.Environment{}))) }
 
-// machine converts a report to a Machine.
-func machine(r *stack.Report) *Machine {
-	m := &Machine{Devices: []Device{cpu()}}
+// newMachine converts the report of the GPU libraries to a Machine.
+func newMachine(r *stack.Report) *Machine {
+	m := &Machine{Devices: []Device{describeCPU()}}
 	driver := ""
 	for _, l := range r.Libraries {
 		x := Library{Name: string(l.Name), Version: l.Version, Path: l.Path, Use: l.Use}
 		if l.Problem != nil {
-			x.Problem, x.Advice = brief(l.Problem)
+			x.Problem, x.Advice = splitAdvice(l.Problem)
 		}
 		m.Libraries = append(m.Libraries, x)
 		switch {
@@ -77,7 +79,7 @@ func machine(r *stack.Report) *Machine {
 		})
 	}
 	if r.Problem != nil {
-		m.NoGPU = sentence(r.Problem)
+		m.NoGPU = formatError(r.Problem)
 	}
 	for _, p := range r.Looked {
 		m.Looked = append(m.Looked, p.String())
@@ -85,9 +87,9 @@ func machine(r *stack.Report) *Machine {
 	return m
 }
 
-// brief splits an error into the problem and the advice, without the list of searched
-// folders, which is displayed once.
-func brief(err error) (problem, advice string) {
+// splitAdvice returns the problem that err describes and the advice how to solve it. It
+// omits the list of searched folders, which is displayed once for all libraries.
+func splitAdvice(err error) (problem, advice string) {
 	var missing *clib.NotFoundError
 	if !errors.As(err, &missing) {
 		return err.Error(), ""
@@ -99,25 +101,25 @@ func brief(err error) (problem, advice string) {
 	return problem, missing.Advice
 }
 
-// sentence formats an error, or several joined errors, in one line.
-func sentence(err error) string {
+// formatError formats an error, or several joined errors, in one line.
+func formatError(err error) string {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var words []string
 		for _, e := range many.Unwrap() {
-			words = append(words, sentence(e))
+			words = append(words, formatError(e))
 		}
 		return strings.Join(words, "; ")
 	}
 	var missing *clib.NotFoundError
-	problem, advice := brief(err)
+	problem, advice := splitAdvice(err)
 	if errors.As(err, &missing) {
 		return fmt.Sprintf("%s %s: %s", missing.Library, problem, advice)
 	}
 	return problem
 }
 
-// cpu describes this machine's CPU.
-func cpu() Device {
+// describeCPU returns the Device of this machine's CPU.
+func describeCPU() Device {
 	host := runs.CollectHost()
 	compute := runtime.GOARCH
 	if cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3) {
@@ -126,8 +128,8 @@ func cpu() Device {
 	return Device{Name: host.CPU, Kind: "cpu", MemoryBytes: host.MemoryBytes, Units: host.Cores, Compute: compute}
 }
 
-// rows returns the cells of the table of devices.
-func (m *Machine) rows() [][]string {
+// deviceRows returns the cells of the table of devices. The first row is the header.
+func (m *Machine) deviceRows() [][]string {
 	rows := [][]string{{"device", "name", "memory", "cores or SMs", "compute", "driver"}}
 	for _, d := range m.Devices {
 		name := d.Kind
@@ -139,7 +141,7 @@ func (m *Machine) rows() [][]string {
 	return rows
 }
 
-// libraryRows returns the cells of the table of libraries.
+// libraryRows returns the cells of the table of libraries. The first row is the header.
 func (m *Machine) libraryRows() [][]string {
 	rows := [][]string{{"library", "version", "for", "file"}}
 	for _, l := range m.Libraries {
@@ -152,7 +154,7 @@ func (m *Machine) libraryRows() [][]string {
 	return rows
 }
 
-// notes returns the lines below the tables.
+// notes returns the lines below the tables; nil if a GPU can be used.
 func (m *Machine) notes() []string {
 	if m.NoGPU == "" {
 		return nil
@@ -167,7 +169,7 @@ func (m *Machine) notes() []string {
 // String formats the tables as text.
 func (m *Machine) String() string {
 	var b strings.Builder
-	for i, rows := range [][][]string{m.rows(), m.libraryRows()} {
+	for i, rows := range [][][]string{m.deviceRows(), m.libraryRows()} {
 		if i > 0 {
 			b.WriteString("\n")
 		}
@@ -190,7 +192,7 @@ func (m *Machine) String() string {
 // HTML formats the tables for a notebook.
 func (m *Machine) HTML() string {
 	var b strings.Builder
-	for _, rows := range [][][]string{m.rows(), m.libraryRows()} {
+	for _, rows := range [][][]string{m.deviceRows(), m.libraryRows()} {
 		b.WriteString("<table>\n")
 		for i, r := range rows {
 			tag := "td"

@@ -23,7 +23,7 @@ func TestDevicesWithoutGPU(t *testing.T) {
 		Getenv: func(name string) string { return map[string]string{clib.PathVariable: dir}[name] },
 		System: []string{}, Open: nothing,
 	})
-	m := machine(stack.Probe(search))
+	m := newMachine(stack.Probe(search))
 	if len(m.Devices) != 1 || m.Devices[0].Kind != "cpu" || m.Devices[0].Units != runtime.NumCPU() || m.Devices[0].MemoryBytes < 1<<20 {
 		t.Errorf("devices: %+v", m.Devices)
 	}
@@ -52,7 +52,7 @@ func TestDevicesWithGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := machine(st.Report())
+	m := newMachine(st.Report())
 	if m.NoGPU != "" || len(m.Devices) != 3 {
 		t.Fatalf("%+v", m)
 	}
@@ -82,7 +82,7 @@ func TestDevicesWithLibrariesThatDoNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	st.Driver.Version = func() (int, error) { return 12040, nil }
-	m := machine(st.Report())
+	m := newMachine(st.Report())
 	if !strings.Contains(m.NoGPU, "NVRTC") || !strings.Contains(m.NoGPU, "12.x, as the driver's CUDA 12.4") {
 		t.Errorf("NoGPU %q", m.NoGPU)
 	}

@@ -14,47 +14,51 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// ErrNonFinite is wrapped by the error of Step if the loss is NaN or infinite. The
-// parameters are then the same as before the step.
+// ErrNonFinite is the error that Step wraps if the loss is NaN or infinite. The parameters
+// then have the values from before the step.
 var ErrNonFinite = errors.New("loss is not finite")
 
-// ErrOutOfMemory is wrapped by errors of an engine whose device has not enough memory for
-// a program or a step.
+// ErrOutOfMemory is the error that an engine wraps if its device lacks the memory for a
+// program or a step.
 var ErrOutOfMemory = errors.New("out of memory of the device")
 
-// GradSync replaces a worker's gradients by the mean over all workers. The engine calls
-// Bucket as soon as the gradients of a bucket are final, in the order of
-// plan.Program.Buckets, and continues with the backward pass. It calls Wait before the
-// optimizer runs.
+// GradSync replaces a worker's gradients by their mean over all workers. The engine calls
+// ReduceBucket as soon as the gradients of a bucket are final, in the order of
+// plan.Program.Buckets, and continues with the backward pass. It calls Wait before it
+// updates the parameters.
 type GradSync interface {
-	// Bucket starts the reduction of bucket i in place. If possible it returns at once.
-	Bucket(i int, b device.Buffer, s device.Stream) error
-	// Wait returns once all buckets since the last Wait are reduced.
+	// ReduceBucket starts to reduce bucket i in place, if possible without waiting for the
+	// result.
+	ReduceBucket(i int, b device.Buffer, s device.Stream) error
+	// Wait returns when all buckets since the previous call of Wait are reduced.
 	Wait() error
 	// Capturable reports whether the calls may be captured in a CUDA graph.
 	Capturable() bool
 }
 
-// Reducing is a GradSync that reports when each bucket was reduced, for a trace.
-type Reducing interface {
-	// Reduced returns the reductions before the last Wait. The result is valid until the
-	// next call of Bucket or ShareStatistics.
+// ReductionReporter is a GradSync that reports when each bucket was reduced. Traces show
+// these times.
+type ReductionReporter interface {
+	// Reduced returns the reductions that finished before the last return of Wait. The
+	// result is valid until the next call of ReduceBucket or ShareStatistics.
 	Reduced() []Reduction
 }
 
-// Accumulating is a GradSync that accumulates the gradients of several steps and reduces
-// their mean with the last step. An engine whose gradients are on a GPU adds them there:
-// it calls Part before a step and Accumulated after it, instead of Bucket and Wait.
-type Accumulating interface {
+// AccumulatingSync is a GradSync that accumulates the gradients of several steps and
+// reduces their mean in the last of them. An engine whose gradients are on a GPU adds them
+// there: it calls Part before a step and Accumulated after it, instead of ReduceBucket and
+// Wait.
+type AccumulatingSync interface {
 	GradSync
-	// Part returns the number of the next step, from 1, and the number of steps to
-	// accumulate. inner reduces the mean of all of them, with the last step.
+	// Part returns the number of the next step (from 1), the number of steps to accumulate,
+	// and the GradSync with which the engine reduces the mean in the last step.
 	Part() (part, parts int, inner GradSync)
-	// Accumulated records that the step has been added.
+	// Accumulated records that the engine has added the gradients of a step.
 	Accumulated()
 }
 
-// Reduction is the time that a bucket spent in the collective.
+// Reduction records when a bucket of gradients, or the statistics of a batch norm, were
+// exchanged between the workers.
 type Reduction struct {
 	Bucket int // −1 for the statistics of a batch norm
 	Begin  time.Time
@@ -72,32 +76,34 @@ type Timing struct {
 type Engine interface {
 	Name() string
 	Options() Options
-	// Load prepares p. If share is not nil, the executable uses share's parameters,
-	// states and optimizer slots, for example for training and evaluation, or for several
-	// batch sizes. share must be an Executable of this engine. It is an error if share
-	// lacks a parameter or state of p, or has it with another shape.
+	// Load prepares p. If share is not nil, the new executable uses the parameters, states
+	// and optimizer slots of share, for example to evaluate what another executable trains,
+	// or to train with several batch sizes. share must be an executable of this engine.
+	// Load returns an error if share lacks a parameter or state of p or has it with another
+	// shape.
 	Load(p *plan.Program, share Executable) (Executable, error)
 	Close() error
 }
 
-// Peaked is an Engine that measures the peak performance of its device.
-type Peaked interface {
+// PeakMeasurer is an Engine that measures the peak performance of its device.
+type PeakMeasurer interface {
 	Engine
-	// PeakFLOPS measures floating-point operations per second on all of the engine's
-	// threads, within 50 ms. No step may run meanwhile.
+	// PeakFLOPS measures the floating-point operations per second of all of the engine's
+	// threads together. It takes less than 50 ms. No step may run meanwhile.
 	PeakFLOPS() float64
 }
 
 // Executable is a loaded program with its memory. It is not safe for concurrent use.
 type Executable interface {
 	Program() *plan.Program
-	// SetInput copies v, in row-major order of the input's shape.
+	// SetInput copies v, which is in row-major order, to the input.
 	SetInput(name string, v []float32) error
-	// Step runs the forward pass, the backward pass if the program has one, passes the
-	// buckets to sync (nil: the worker is the only one), and applies update (nil:
-	// computes gradients only). A program with synchronized batch norms needs a sync that
-	// is a NormSync. If the loss is not finite, Step returns ErrNonFinite before it
-	// passes any bucket and before the optimizer.
+	// Step runs the forward pass and, if the program has one, the backward pass. It passes
+	// the buckets of gradients to sync, which is nil if there is only one worker. Then it
+	// applies update; if update is nil, it only computes the gradients. A program with
+	// synchronized batch norms needs a sync that is a NormSync. If the loss is not finite,
+	// Step returns ErrNonFinite before it passes any bucket to sync and before it updates
+	// the parameters.
 	Step(ctx context.Context, sync GradSync, update *optim.Update) (Timing, error)
 	// Loss returns the loss of the last Step.
 	Loss() float64
@@ -105,34 +111,34 @@ type Executable interface {
 	Output(name string, dst []float32) error
 	// Gradient returns a parameter's gradient after the last Step, in row-major order.
 	Gradient(param string) ([]float64, error)
-	// Names lists every persistent tensor: parameters, states, and the optimizer's slots
-	// as "optimizer.m.<param>" and "optimizer.v.<param>" (Adam) or
+	// Names lists every persistent tensor: parameters, states, and the optimizer's slots as
+	// "optimizer.m.<param>" and "optimizer.v.<param>" (Adam) or
 	// "optimizer.momentum.<param>" (SGD with momentum). Slots are zero before the first
 	// step.
 	Names() []string
-	// Get and Set copy a persistent tensor from and to the executable, in row-major
-	// order. float64 represents the values of either precision exactly.
+	// Get and Set copy a persistent tensor from and to the executable, in row-major order.
+	// float64 represents the values of both precisions exactly.
 	Get(name string) ([]float64, error)
 	Set(name string, v []float64) error
-	// MemoryBytes returns the size of the executable's memory: arena, parameters,
-	// gradients and slots.
+	// MemoryBytes returns the size of the executable's memory: activations, parameters,
+	// gradients and optimizer slots.
 	MemoryBytes() int64
 	Close() error
 }
 
-// Noticer is an Executable that reports notices to the user.
-type Noticer interface {
-	// Notices returns facts about the loaded program that change the results but are not
-	// errors, one sentence each; nil if there are none.
+// NoticeReporter is an Executable that can report notices to the user.
+type NoticeReporter interface {
+	// Notices returns one sentence for each property of the loaded program that changes its
+	// results but is not an error; nil if there are none.
 	Notices() []string
 }
 
-// Prefetcher is an Executable that copies the next step's inputs to a device while a step
-// runs.
+// Prefetcher is an Executable that copies the inputs of the next step to the device while a
+// step runs.
 type Prefetcher interface {
-	// Ahead sets a function that every Step calls once while the device is busy. next
-	// returns the inputs of the following Step by name, in row-major order, or nil for
-	// none; SetInput overrides them. The values must not change before the next call of
-	// next. A nil next turns prefetching off.
-	Ahead(next func() map[string][]float32)
+	// SetPrefetch sets a function that every Step calls once while the device is busy. next
+	// returns the inputs of the following step by name, in row-major order, or nil if there
+	// are none. The values must not change before next is called again. SetInput overrides
+	// a prefetched input. If next is nil, prefetching is off.
+	SetPrefetch(next func() map[string][]float32)
 }

@@ -9,35 +9,37 @@ import (
 )
 
 // NormSync is a GradSync that also exchanges the statistics of synchronized batch norms
-// (plan.Attr.Sync). An engine calls ShareStatistics and Bucket in the order of the
+// (plan.Attr.Sync). An engine calls ShareStatistics and ReduceBucket in the order of the
 // program, which is the same on all ranks.
 type NormSync interface {
 	GradSync
 	// ShareStatistics returns the numbers of all workers, concatenated in rank order. All
-	// workers pass the same count of numbers. It waits for the buckets that were passed
-	// before. The result is valid until the next call; own is not retained.
+	// workers must pass equally many numbers. It first waits for the buckets that are being
+	// reduced. The result is valid until the next call. ShareStatistics does not retain
+	// own.
 	ShareStatistics(own []float64) (all []float64, err error)
 }
 
-// DeviceNormSync is a GradSync that sums the statistics of synchronized batch norms on
-// the workers' devices, in one order with the buckets.
+// DeviceNormSync is a GradSync that sums the statistics of synchronized batch norms on the
+// workers' devices. Sums and buckets are exchanged in the order of the calls.
 type DeviceNormSync interface {
 	GradSync
-	// SumStatistics replaces v, float64 on the device, by its sum over all workers, on
-	// stream s. All workers pass the same count of numbers.
+	// SumStatistics replaces v, float64 values on the device, by their sum over all
+	// workers, on stream s. All workers must pass equally many values.
 	SumStatistics(v device.Buffer, s device.Stream) error
 }
 
-// NormExchange combines the statistics of an executable's synchronized batch norms over
-// all workers. Every worker computes the same bits, with any transport. For a single
-// worker the result has the same bits as a batch norm without synchronization.
+// NormExchange combines the statistics of an executable's synchronized batch norms over all
+// workers. All workers compute identical bits, with any transport. With a single worker the
+// result is identical to that of a batch norm without synchronization.
 type NormExchange struct {
 	sync  NormSync // nil: there is one worker
 	own   []float64
 	spent time.Duration
 }
 
-// Begin starts a step with sync; nil means that there is only one worker.
+// Begin starts a step whose statistics are exchanged by sync; nil means that there is only
+// one worker. It returns an error if sync is not a NormSync.
 func (s *NormExchange) Begin(sync GradSync) error {
 	s.sync, s.spent = nil, 0
 	if sync == nil {
@@ -51,18 +53,19 @@ func (s *NormExchange) Begin(sync GradSync) error {
 	return nil
 }
 
-// Spent returns the time in exchanges since the last call of Spent or Begin.
-func (s *NormExchange) Spent() time.Duration {
+// TakeExchangeTime returns the time spent in exchanges since the previous call of
+// TakeExchangeTime or Begin.
+func (s *NormExchange) TakeExchangeTime() time.Duration {
 	d := s.spent
 	s.spent = 0
 	return d
 }
 
-// Moments replaces each channel's mean and its sum of squared distances from the mean by
-// the values over all workers. count is the number of elements per channel on this
-// worker; total is the number over all workers. The sums are combined as in Chan, Golub
+// Moments replaces each channel's mean, and its sum of squared differences from the mean,
+// by the values over all workers. count is the number of elements per channel on this
+// worker; total is their number over all workers. The sums are combined as in Chan, Golub
 // and LeVeque (Updating Formulae and a Pairwise Algorithm for Computing Sample Variances,
-// 1979, equation 2.1), which stays accurate if the mean is far from zero.
+// 1979, equation 2.1), which is accurate even if the mean is far from zero.
 func (s *NormExchange) Moments(count float64, mean, squares []float64) (total float64, err error) {
 	all, err := s.gather(count, mean, squares)
 	if err != nil || len(all) == len(s.own) {
@@ -85,8 +88,9 @@ func (s *NormExchange) Moments(count float64, mean, squares []float64) (total fl
 	return total, nil
 }
 
-// Sums replaces each channel's two sums by the sums over all workers. count is the number
-// of elements per channel on this worker; total is the number over all workers.
+// Sums replaces the two sums of each channel, a and b, by their sums over all workers.
+// count is the number of elements per channel on this worker; total is their number over
+// all workers.
 func (s *NormExchange) Sums(count float64, a, b []float64) (total float64, err error) {
 	all, err := s.gather(count, a, b)
 	if err != nil || len(all) == len(s.own) {
@@ -105,7 +109,7 @@ func (s *NormExchange) Sums(count float64, a, b []float64) (total float64, err e
 	return total, nil
 }
 
-// gather returns count, a and b of each worker, concatenated in rank order.
+// gather returns the values count, a and b of each worker, concatenated in rank order.
 func (s *NormExchange) gather(count float64, a, b []float64) ([]float64, error) {
 	s.own = append(append(append(s.own[:0], count), a...), b...)
 	if s.sync == nil {
@@ -115,7 +119,7 @@ func (s *NormExchange) gather(count float64, a, b []float64) ([]float64, error) 
 	all, err := s.sync.ShareStatistics(s.own)
 	s.spent += time.Since(begin)
 	if err == nil && (len(all) == 0 || len(all)%len(s.own) != 0) {
-		err = errors.New("workers passed different counts of numbers")
+		err = errors.New("the workers passed different numbers of statistics")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("exchange statistics: %w", err)

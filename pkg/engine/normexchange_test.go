@@ -14,9 +14,9 @@ import (
 // alone is a GradSync that exchanges gradients alone.
 type alone struct{}
 
-func (alone) Bucket(int, device.Buffer, device.Stream) error { return nil }
-func (alone) Wait() error                                    { return nil }
-func (alone) Capturable() bool                               { return false }
+func (alone) ReduceBucket(int, device.Buffer, device.Stream) error { return nil }
+func (alone) Wait() error                                          { return nil }
+func (alone) Capturable() bool                                     { return false }
 
 // shared is a NormSync among workers of which the others have given theirs.
 type shared struct {
@@ -90,7 +90,7 @@ func TestStatisticsMoments(t *testing.T) {
 		} else if !slices.Equal(first[1:], own[1:]) {
 			t.Errorf("worker %d has %v, worker 0 has %v", worker, own, first)
 		}
-		if s.Spent() < 0 || s.Spent() != 0 {
+		if s.TakeExchangeTime() < 0 || s.TakeExchangeTime() != 0 {
 			t.Error("the time spent does not begin anew")
 		}
 	}
@@ -123,8 +123,8 @@ func TestStatisticsErrors(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	for want, sync := range map[string]shared{
-		"exchange statistics: peer is gone":                               {err: errors.New("peer is gone")},
-		"exchange statistics: workers passed different counts of numbers": {after: []float64{1, 2}},
+		"exchange statistics: peer is gone":                                       {err: errors.New("peer is gone")},
+		"exchange statistics: the workers passed different numbers of statistics": {after: []float64{1, 2}},
 	} {
 		if err := s.Begin(sync); err != nil {
 			t.Fatal(err)

@@ -7,42 +7,44 @@ import (
 	"strings"
 )
 
-// Options configures an engine. Each field has a flag of the command and is recorded in
+// Options configures an engine. Each field has a command-line flag and is recorded in
 // run.json. The zero value is invalid; start from DefaultOptions. An option that a device
-// does not support (see each field) has no effect there.
+// does not support (see each field) has no effect on that device.
 type Options struct {
-	// Device is "cpu", "reference", "cuda" (the GPU of this worker's local rank)
-	// or "cuda:1" (that GPU).
+	// Device is "cpu", "reference", "cuda" (the GPU with the index of this worker's local
+	// rank) or, for example, "cuda:1" (the GPU with index 1).
 	Device string `yaml:"device" json:"device"`
-	// Convolution selects the algorithm. On the CPU: "auto", "winograd" (wherever
-	// possible) or "direct". On a GPU: "auto" (time cuDNN's first suggestions on the real
-	// shapes) or "heuristic" (cuDNN's first suggestion, without timing).
+	// Convolution selects the algorithm. On the CPU: "auto", "winograd" (wherever possible)
+	// or "direct". On a GPU: "auto" (measure the time of cuDNN's first suggestions for the
+	// actual shapes) or "heuristic" (use cuDNN's first suggestion without measuring).
 	Convolution string `yaml:"convolution" json:"convolution"`
-	// Precision is "fp32"; "fp64" only on the reference engine; "bf16" and "fp16" on a
-	// GPU and, emulated, on the reference engine. The 16-bit types apply to activations
-	// and to the weights used in multiplications. The optimizer's weights, gradients and
-	// statistics stay in fp32.
+	// Precision is "fp32", or "fp64" (reference engine only), or "bf16" or "fp16" (GPU; the
+	// reference engine emulates them). The 16-bit types apply to activations and to the
+	// weights used in multiplications. The optimizer's weights, the gradients of parameters
+	// and the statistics remain in fp32.
 	Precision string `yaml:"precision" json:"precision"`
 	// Fuse fuses batch norm and ReLU into one kernel. On a GPU it also fuses bias and
 	// ReLU, sums of gradients, and a convolution with a residual sum.
 	Fuse bool `yaml:"fuse" json:"fuse"`
-	// FuseNorm fuses batch norm and ReLU into the convolution that reads their result,
-	// and the sums for the batch norm's gradient, if cuDNN supports it (fp16, images) and
-	// it is faster. It needs Fuse (GPU).
+	// FuseNorm fuses a batch norm and its ReLU into the convolutions that read their
+	// result. It also fuses the sums for the batch norm's gradient into a backward
+	// convolution. Both need Fuse, cuDNN's support (fp16, images) and a measured gain
+	// (GPU).
 	FuseNorm bool `yaml:"fuse_norm" json:"fuse_norm"`
-	// ConcatInPlace stores the operands of a concatenation, and slices, as parts of one
-	// buffer, without copies. Convolutions then read and write maps with gaps between
-	// pixels (GPU).
+	// ConcatInPlace stores the operands of a concatenation, and the results of slices, as
+	// parts of one buffer instead of copying them. Convolutions then read and write feature
+	// maps with gaps between pixels (GPU).
 	ConcatInPlace bool `yaml:"concat_in_place" json:"concat_in_place"`
 	// FusedOptimizer updates all parameters in one kernel launch instead of one per
 	// parameter (GPU).
 	FusedOptimizer bool `yaml:"fused_optimizer" json:"fused_optimizer"`
 	// Graph captures a step in a CUDA graph and replays it (GPU).
 	Graph bool `yaml:"graph" json:"graph"`
-	// TF32 lets fp32 convolutions round their inputs to 10 bits of mantissa, to use the
-	// tensor cores (GPU). NVIDIA_TF32_OVERRIDE=0 in the environment takes precedence.
+	// TF32 allows fp32 convolutions to round their inputs to a mantissa of 10 bits, so that
+	// they run on tensor cores (GPU). NVIDIA_TF32_OVERRIDE=0 in the environment takes
+	// precedence.
 	TF32 bool `yaml:"tf32" json:"tf32"`
-	// Overlap reduces each bucket of gradients during the backward pass.
+	// Overlap reduces each bucket of gradients while the backward pass is still running.
 	Overlap bool `yaml:"overlap" json:"overlap"`
 	// Threads is the number of compute threads per worker (CPU).
 	Threads int `yaml:"threads" json:"threads"`
@@ -64,7 +66,7 @@ type kind struct {
 	precisions   []string
 }
 
-// kinds returns all engines.
+// kinds returns the descriptions of all engines.
 func kinds() []kind {
 	return []kind{
 		{"cpu", []string{"auto", "winograd", "direct"}, []string{"fp32"}},
@@ -78,7 +80,7 @@ func (o Options) Validate() error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("validate engine options: "+format, a...)
 	}
-	name, _, err := o.split()
+	name, _, err := o.parseDevice()
 	if err != nil {
 		return bad("%w", err)
 	}
@@ -86,27 +88,28 @@ func (o Options) Validate() error {
 	k := all[slices.IndexFunc(all, func(k kind) bool { return k.name == name })]
 	switch {
 	case !slices.Contains(k.convolutions, o.Convolution):
-		return bad("unknown convolution %q on %s: use %s", o.Convolution, name, choices(k.convolutions))
+		return bad("unknown convolution %q on %s: use %s", o.Convolution, name, joinChoices(k.convolutions))
 	case !slices.Contains(k.precisions, o.Precision):
-		return bad("precision %q is not supported on %s: use %s", o.Precision, name, precisions(o.Precision, k))
+		return bad("precision %q is not supported on %s: use %s", o.Precision, name, describePrecisions(o.Precision, k))
 	case o.Threads < 1 || o.Threads > MaxThreads:
 		return bad("threads is %d: use 1 to %d", o.Threads, MaxThreads)
 	}
 	return nil
 }
 
-// MaxThreads is the upper limit of the total number of threads of a machine's workers.
+// MaxThreads limits the total number of threads of all workers on a machine.
 const MaxThreads = 1024
 
-// CUDA reports whether the options select a GPU, and returns its index; −1 means the GPU
-// of the worker's local rank.
+// CUDA reports whether Device is a GPU, and returns the GPU's index, or −1 for the GPU of
+// the worker's local rank.
 func (o Options) CUDA() (device int, ok bool) {
-	name, device, err := o.split()
+	name, device, err := o.parseDevice()
 	return device, err == nil && name == "cuda"
 }
 
-// split parses Device. device is −1 if Device has no number.
-func (o Options) split() (name string, device int, err error) {
+// parseDevice returns the name of the engine in Device, and the number after the colon, or
+// −1 if there is none.
+func (o Options) parseDevice() (name string, device int, err error) {
 	name, number, numbered := strings.Cut(o.Device, ":")
 	if !slices.ContainsFunc(kinds(), func(k kind) bool { return k.name == name }) {
 		return "", 0, fmt.Errorf("unknown device %q: use cpu, reference, cuda, or cuda:1 for the second GPU", o.Device)
@@ -121,17 +124,18 @@ func (o Options) split() (name string, device int, err error) {
 	return name, device, nil
 }
 
-// choices formats a list as "a", "a or b", "a, b or c".
-func choices(list []string) string {
+// joinChoices formats a list as "a", "a or b", or "a, b or c".
+func joinChoices(list []string) string {
 	if n := len(list); n > 1 {
 		return strings.Join(list[:n-1], ", ") + " or " + list[n-1]
 	}
 	return list[0]
 }
 
-// precisions lists the precisions of k, and the engines that support the wanted one.
-func precisions(wanted string, k kind) string {
-	s := choices(k.precisions)
+// describePrecisions lists the precisions that engine k supports, followed by the other
+// engines that support the wanted precision, if any.
+func describePrecisions(wanted string, k kind) string {
+	s := joinChoices(k.precisions)
 	var others []string
 	for _, other := range kinds() {
 		if other.name != k.name && slices.Contains(other.precisions, wanted) {
@@ -139,7 +143,7 @@ func precisions(wanted string, k kind) string {
 		}
 	}
 	if len(others) > 0 {
-		s += fmt.Sprintf(" (%s only on %s)", wanted, choices(others))
+		s += fmt.Sprintf(" (%s only on %s)", wanted, joinChoices(others))
 	}
 	return s
 }

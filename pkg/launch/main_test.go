@@ -184,7 +184,7 @@ func (f sums) train(ctx context.Context, g collective.Group) (err error) {
 		for i := range b.F32 {
 			b.F32[i] = float32(g.Rank() + 1)
 		}
-		if err := sync.Bucket(0, b, device.Stream{}); err != nil {
+		if err := sync.ReduceBucket(0, b, device.Stream{}); err != nil {
 			return err
 		}
 		if err := sync.Wait(); err != nil {

@@ -18,7 +18,7 @@ import (
 //	timing, err = exe.Step(ctx, acc, &update)   // update by both batches
 //
 // The Accumulator itself sums gradients on the host. A GPU engine sums them on the device
-// (engine.Accumulating).
+// (engine.AccumulatingSync).
 type Accumulator struct {
 	inner engine.GradSync
 	sums  []device.Buffer // sum of each bucket
@@ -27,8 +27,8 @@ type Accumulator struct {
 }
 
 var (
-	_ engine.Accumulating = (*Accumulator)(nil)
-	_ engine.NormSync     = (*Accumulator)(nil)
+	_ engine.AccumulatingSync = (*Accumulator)(nil)
+	_ engine.NormSync         = (*Accumulator)(nil)
 )
 
 // NewAccumulator returns an Accumulator that passes mean gradients to inner.
@@ -37,11 +37,11 @@ func NewAccumulator(inner engine.GradSync) *Accumulator { return &Accumulator{in
 // Begin starts an update of the given number of parts, at least 1.
 func (a *Accumulator) Begin(parts int) { a.parts, a.part = max(1, parts), 1 }
 
-// Bucket adds bucket i to the sum. With the last part, it passes the mean to the inner
+// ReduceBucket adds bucket i to the sum. With the last part, it passes the mean to the inner
 // GradSync.
-func (a *Accumulator) Bucket(i int, b device.Buffer, s device.Stream) error {
+func (a *Accumulator) ReduceBucket(i int, b device.Buffer, s device.Stream) error {
 	if a.parts <= 1 {
-		return a.inner.Bucket(i, b, s)
+		return a.inner.ReduceBucket(i, b, s)
 	}
 	if !b.OnHost() {
 		return errors.New("accumulate gradients: this engine keeps them on its device and does not add them up there: use accumulate 1")
@@ -65,7 +65,7 @@ func (a *Accumulator) Bucket(i int, b device.Buffer, s device.Stream) error {
 	plus(b.F32, sum.F32)
 	plus(b.F64, sum.F64)
 	divide(b, a.parts)
-	return a.inner.Bucket(i, b, s)
+	return a.inner.ReduceBucket(i, b, s)
 }
 
 func plus[T float32 | float64](to, from []T) {
@@ -94,7 +94,7 @@ func (a *Accumulator) Wait() error {
 	return a.inner.Wait()
 }
 
-// Part implements engine.Accumulating.
+// Part implements engine.AccumulatingSync.
 func (a *Accumulator) Part() (part, parts int, inner engine.GradSync) {
 	return a.part, max(1, a.parts), a.inner
 }
@@ -105,7 +105,7 @@ func (a *Accumulator) Accumulated() { a.part++ }
 // Reduced returns the inner GradSync's reductions; nil before the last part, because
 // nothing is reduced then.
 func (a *Accumulator) Reduced() []engine.Reduction {
-	if r, ok := a.inner.(engine.Reducing); ok && a.part > a.parts {
+	if r, ok := a.inner.(engine.ReductionReporter); ok && a.part > a.parts {
 		return r.Reduced()
 	}
 	return nil

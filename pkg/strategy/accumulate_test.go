@@ -15,7 +15,7 @@ type noted struct {
 	waits   int
 }
 
-func (n *noted) Bucket(_ int, b device.Buffer, _ device.Stream) error {
+func (n *noted) ReduceBucket(_ int, b device.Buffer, _ device.Stream) error {
 	n.buckets = append(n.buckets, slices.Clone(b.F64))
 	return nil
 }
@@ -31,7 +31,7 @@ func TestAccumulator(t *testing.T) {
 		a.Begin(3)
 		for _, g := range []float64{1, 2, 6} {
 			for bucket := range 2 {
-				if err := a.Bucket(bucket, device.Buffer{F64: []float64{g, -g * float64(bucket)}}, device.Stream{}); err != nil {
+				if err := a.ReduceBucket(bucket, device.Buffer{F64: []float64{g, -g * float64(bucket)}}, device.Stream{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -52,7 +52,7 @@ func TestAccumulator(t *testing.T) {
 		t.Error("one part is not as the exchange is")
 	}
 	a.Begin(2)
-	err := a.Bucket(0, device.Buffer{Pointer: 8, Type: device.F32, Elements: 2}, device.Stream{})
+	err := a.ReduceBucket(0, device.Buffer{Pointer: 8, Type: device.F32, Elements: 2}, device.Stream{})
 	if err == nil || !strings.Contains(err.Error(), "use accumulate 1") {
 		t.Errorf("a GPU's memory: %v", err)
 	}

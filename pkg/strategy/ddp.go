@@ -26,7 +26,7 @@ type Stats struct {
 // in the order in which they are queued: in its own goroutine, in Wait or in
 // ShareStatistics. The statistics of synchronized batch norms are queued after the
 // buckets, so that all ranks take part in the same operation at any pace. Nothing else
-// may use the group between a step's first Bucket or ShareStatistics and its Wait.
+// may use the group between a step's first ReduceBucket or ShareStatistics and its Wait.
 type DDP struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -52,8 +52,8 @@ type bucket struct {
 }
 
 var (
-	_ engine.NormSync = (*DDP)(nil)
-	_ engine.Reducing = (*DDP)(nil)
+	_ engine.NormSync          = (*DDP)(nil)
+	_ engine.ReductionReporter = (*DDP)(nil)
 )
 
 // NewDDP returns a DDP that exchanges through group. If ctx ends, so do operations in
@@ -68,9 +68,9 @@ func NewDDP(ctx context.Context, group collective.Group) *DDP {
 	return d
 }
 
-// Bucket queues the all-reduce of bucket i and returns at once. The caller must not use
+// ReduceBucket queues the all-reduce of bucket i and returns at once. The caller must not use
 // b until Wait has returned.
-func (d *DDP) Bucket(i int, b device.Buffer, _ device.Stream) error {
+func (d *DDP) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 	if d.group.Size() == 1 {
 		return nil
 	}

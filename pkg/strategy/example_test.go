@@ -18,7 +18,7 @@ func ExampleNewDDP() {
 	for rank, group := range collective.InProcess(2) {
 		wg.Go(func() {
 			ddp := strategy.NewDDP(context.Background(), group)
-			if err := ddp.Bucket(0, device.Buffer{F32: gradients[rank]}, device.Stream{}); err != nil {
+			if err := ddp.ReduceBucket(0, device.Buffer{F32: gradients[rank]}, device.Stream{}); err != nil {
 				fmt.Println(err)
 			}
 			// Here backward goes on.

@@ -228,9 +228,9 @@ func (n *NCCL) shareID(ctx context.Context) (nccl.UniqueID, error) {
 	return id, nil
 }
 
-// Bucket enqueues in stream s the operation that replaces bucket i by its mean over all
+// ReduceBucket enqueues in stream s the operation that replaces bucket i by its mean over all
 // ranks.
-func (n *NCCL) Bucket(i int, b device.Buffer, s device.Stream) error {
+func (n *NCCL) ReduceBucket(i int, b device.Buffer, s device.Stream) error {
 	if b.OnHost() {
 		return fmt.Errorf("reduce bucket %d by NCCL: it lies on the host", i)
 	}

@@ -140,7 +140,7 @@ func TestNCCL(t *testing.T) {
 		}
 		bucket := binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(10*rank)))
 		mean, err := g.exchanged(bucket, func(p uintptr, s device.Stream) error {
-			return n.Bucket(0, device.Buffer{Pointer: p, Type: device.F32, Elements: 1}, s)
+			return n.ReduceBucket(0, device.Buffer{Pointer: p, Type: device.F32, Elements: 1}, s)
 		})
 		if err != nil {
 			return err
@@ -167,13 +167,13 @@ func TestNCCL(t *testing.T) {
 			return fmt.Errorf("then stats are %+v", s)
 		}
 		for want, refused := range map[string]func() error{
-			"reduce bucket 4 by NCCL: it lies on the host": func() error { return n.Bucket(4, device.Buffer{F32: make([]float32, 1)}, device.Stream{}) },
+			"reduce bucket 4 by NCCL: it lies on the host": func() error { return n.ReduceBucket(4, device.Buffer{F32: make([]float32, 1)}, device.Stream{}) },
 			"they are fp32: must be fp64 on the GPU":       func() error { return n.SumStatistics(device.Buffer{Pointer: 1, Type: device.F32}, device.Stream{}) },
 			"ncclAllReduce": func() error {
 				return n.SumStatistics(device.Buffer{Pointer: 1, Type: device.F64, Elements: 1}, device.Stream{})
 			},
 			"reduce bucket 1 by NCCL: ncclAllReduce": func() error {
-				return n.Bucket(1, device.Buffer{Pointer: 1, Type: device.F32, Elements: 1}, device.Stream{})
+				return n.ReduceBucket(1, device.Buffer{Pointer: 1, Type: device.F32, Elements: 1}, device.Stream{})
 			},
 		} {
 			if err := g.Do(refused); err == nil || !strings.Contains(err.Error(), want) {
@@ -185,7 +185,7 @@ func TestNCCL(t *testing.T) {
 		}
 		for _, refused := range []func() error{
 			func() error {
-				return n.Bucket(0, device.Buffer{Pointer: 1, Type: device.F32, Elements: 1}, device.Stream{})
+				return n.ReduceBucket(0, device.Buffer{Pointer: 1, Type: device.F32, Elements: 1}, device.Stream{})
 			},
 			func() error {
 				return n.SumStatistics(device.Buffer{Pointer: 1, Type: device.F64, Elements: 1}, device.Stream{})
@@ -387,8 +387,8 @@ func TestNCCLWatch(t *testing.T) {
 				if !errors.Is(n.Wait(), watched) {
 					return fmt.Errorf("then Wait says %w", n.Wait())
 				}
-				if err := n.Bucket(0, device.Buffer{Pointer: 1, Type: device.F32}, device.Stream{}); !errors.Is(err, watched) {
-					return fmt.Errorf("then Bucket says %w", err)
+				if err := n.ReduceBucket(0, device.Buffer{Pointer: 1, Type: device.F32}, device.Stream{}); !errors.Is(err, watched) {
+					return fmt.Errorf("then ReduceBucket says %w", err)
 				}
 				if err := n.Close(); c.close != "" && (err == nil || !strings.Contains(err.Error(), c.close)) || c.close == "" && err != nil {
 					return fmt.Errorf("Close returns %w, want %q", err, c.close)

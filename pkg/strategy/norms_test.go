@@ -299,7 +299,7 @@ func TestStatisticsTakeTheirTurn(t *testing.T) {
 						}
 						b := device.Buffer{F32: slices.Repeat([]float32{float32(part + g.Rank())}, 1+1000*part)}
 						buckets = append(buckets, b)
-						if err := d.Bucket(part, b, device.Stream{}); err != nil {
+						if err := d.ReduceBucket(part, b, device.Stream{}); err != nil {
 							return err
 						}
 					}
@@ -406,7 +406,7 @@ type failing struct {
 
 var errGone = errors.New("peer is gone")
 
-func (f *failing) Bucket(int, device.Buffer, device.Stream) error {
+func (f *failing) ReduceBucket(int, device.Buffer, device.Stream) error {
 	f.bucket = true
 	return nil
 }
@@ -463,9 +463,9 @@ func TestStatisticsErrorInBackward(t *testing.T) {
 // deaf is a GradSync that exchanges nothing.
 type deaf struct{}
 
-func (deaf) Bucket(int, device.Buffer, device.Stream) error { return nil }
-func (deaf) Wait() error                                    { return nil }
-func (deaf) Capturable() bool                               { return false }
+func (deaf) ReduceBucket(int, device.Buffer, device.Stream) error { return nil }
+func (deaf) Wait() error                                          { return nil }
+func (deaf) Capturable() bool                                     { return false }
 
 // TestCloseEndsAWaitForStatistics: Close from elsewhere, while a rank waits for
 // one that does not come.

@@ -46,7 +46,7 @@ func TestOneBucketAtATime(t *testing.T) {
 	var want []int
 	for step := range 10 {
 		for i := range 4 {
-			if err := d.Bucket(i, device.Buffer{F32: make([]float32, 1+i)}, device.Stream{}); err != nil {
+			if err := d.ReduceBucket(i, device.Buffer{F32: make([]float32, 1+i)}, device.Stream{}); err != nil {
 				t.Fatal(err)
 			}
 			want = append(want, 1+i)

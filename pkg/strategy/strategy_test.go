@@ -74,7 +74,7 @@ func TestDDPMakesTheMean(t *testing.T) {
 						begin := time.Now()
 						bs := gradients(g.Rank(), f64)
 						for i, b := range bs {
-							if err := d.Bucket(i, b, device.Stream{}); err != nil {
+							if err := d.ReduceBucket(i, b, device.Stream{}); err != nil {
 								return err
 							}
 						}
@@ -122,14 +122,14 @@ func TestBucketDoesNotWait(t *testing.T) {
 	first := NewDDP(context.Background(), groups[0])
 	a := device.Buffer{F32: []float32{1}}
 	for i := range 3 {
-		if err := first.Bucket(i, a, device.Stream{}); err != nil { // it would hang here
+		if err := first.ReduceBucket(i, a, device.Stream{}); err != nil { // it would hang here
 			t.Fatal(err)
 		}
 	}
 	second := NewDDP(context.Background(), groups[1])
 	b := device.Buffer{F32: []float32{3}}
 	for i := range 3 {
-		if err := second.Bucket(i, b, device.Stream{}); err != nil {
+		if err := second.ReduceBucket(i, b, device.Stream{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -145,7 +145,7 @@ func TestBucketDoesNotWait(t *testing.T) {
 func TestErrorStaysAndCloseEndsWhatWaits(t *testing.T) {
 	groups := collective.InProcess(2)
 	d := NewDDP(context.Background(), groups[0])
-	if err := d.Bucket(0, device.Buffer{F32: []float32{1}}, device.Stream{}); err != nil {
+	if err := d.ReduceBucket(0, device.Buffer{F32: []float32{1}}, device.Stream{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := groups[1].Close(); err != nil {
@@ -156,7 +156,7 @@ func TestErrorStaysAndCloseEndsWhatWaits(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	if err := d.Bucket(1, device.Buffer{}, device.Stream{}); err == nil {
+	if err := d.ReduceBucket(1, device.Buffer{}, device.Stream{}); err == nil {
 		t.Error("a bucket after an error was taken")
 	}
 	if err := d.Close(); err != nil {
@@ -165,7 +165,7 @@ func TestErrorStaysAndCloseEndsWhatWaits(t *testing.T) {
 
 	groups = collective.InProcess(2)
 	d = NewDDP(context.Background(), groups[0])
-	if err := d.Bucket(0, device.Buffer{F32: []float32{1}}, device.Stream{}); err != nil {
+	if err := d.ReduceBucket(0, device.Buffer{F32: []float32{1}}, device.Stream{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Close(); err != nil {
@@ -174,7 +174,7 @@ func TestErrorStaysAndCloseEndsWhatWaits(t *testing.T) {
 	if err := d.Wait(); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if err := d.Bucket(1, device.Buffer{}, device.Stream{}); err == nil {
+	if err := d.ReduceBucket(1, device.Buffer{}, device.Stream{}); err == nil {
 		t.Error("a bucket after Close was taken")
 	}
 }

@@ -38,7 +38,7 @@ func (t *Trainer) feedFrom(ctx context.Context, batch int) *feeder {
 	f.batches = t.loader.EpochFrom(ctx, t.epoch, batch)
 	if p, ok := t.train.(engine.Prefetcher); ok {
 		f.engine = p
-		p.Ahead(f.ahead)
+		p.SetPrefetch(f.ahead)
 	}
 	return f
 }
@@ -123,7 +123,7 @@ func (f *feeder) labels() []float32 {
 // stop stops loading and prefetching.
 func (f *feeder) stop() {
 	if f.engine != nil {
-		f.engine.Ahead(nil)
+		f.engine.SetPrefetch(nil)
 	}
 	if f.batches != nil {
 		f.batches.Close()

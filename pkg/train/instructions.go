@@ -34,9 +34,9 @@ func (t *Trainer) openShared(ctx context.Context) (engine.Engine, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("resume: %w", err)
 		}
-		recorded = cpu.SetOf(before.Info.Engine)
+		recorded = cpu.ParseInstructionSet(before.Info.Engine)
 	}
-	names := cpu.SetNames()
+	names := cpu.AllInstructionSets()
 	counts := make([]float64, len(names))
 	have := map[string]int{}
 	for _, set := range mine {
@@ -53,17 +53,17 @@ func (t *Trainer) openShared(ctx context.Context) (engine.Engine, error) {
 	for i, set := range names {
 		have[set] = int(counts[i])
 	}
-	set := cpu.CommonSet(have, t.group.Size(), recorded)
+	set := cpu.CommonInstructionSet(have, t.group.Size(), recorded)
 	if set == "" {
 		return nil, errors.New("agree on an instruction set: the workers have none in common: set LOCKSTEP_CPU to the same for all of them, or unset it")
 	}
-	return cpu.NewWith(t.cfg.Engine, set)
+	return cpu.NewWithInstructionSet(t.cfg.Engine, set)
 }
 
 // otherSet returns a note if a run was trained on the engine was and continues, or is
 // evaluated, on the engine now with another instruction set. Otherwise it returns "".
 func otherSet(was, now string) string {
-	if was == now || cpu.SetOf(was) == "" || cpu.SetOf(now) == "" {
+	if was == now || cpu.ParseInstructionSet(was) == "" || cpu.ParseInstructionSet(now) == "" {
 		return ""
 	}
 	return fmt.Sprintf("trained on %s, now on %s: results differ in their last bits", was, now)
@@ -74,8 +74,8 @@ func otherSet(was, now string) string {
 // difference if another engine or instruction set is used, and is empty otherwise.
 func openMatchingEngine(o engine.Options, trainedOn string) (e engine.Engine, note string, err error) {
 	sets, err := cpu.InstructionSets()
-	if set := cpu.SetOf(trainedOn); err == nil && o.Device == "cpu" && slices.Contains(sets, set) {
-		e, err = cpu.NewWith(o, set)
+	if set := cpu.ParseInstructionSet(trainedOn); err == nil && o.Device == "cpu" && slices.Contains(sets, set) {
+		e, err = cpu.NewWithInstructionSet(o, set)
 		return e, "", err
 	}
 	if e, note, err = openAnywhere(o); err == nil && note == "" {

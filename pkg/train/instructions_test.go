@@ -62,7 +62,7 @@ func TestResumeInstructionSet(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "cpu (go)", "cpu ("+missing+")", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if i := train("", true); cpu.SetOf(i.Engine) != sets[0] || !noted() {
+	if i := train("", true); cpu.ParseInstructionSet(i.Engine) != sets[0] || !noted() {
 		t.Errorf("resumed on %s, a notice: %v, want %s and one", i.Engine, noted(), sets[0])
 	}
 }

@@ -79,7 +79,7 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 		if err := rec.start(s); err != nil {
 			return res, err
 		}
-		if n, ok := t.train.(engine.Noticer); ok {
+		if n, ok := t.train.(engine.NoticeReporter); ok {
 			for _, notice := range n.Notices() {
 				if err := rec.log("note: %s", notice); err != nil {
 					return res, err

@@ -102,7 +102,7 @@ func (p Profile) window(steps, epochs int) (first, last int, err error) {
 // time.
 func (t *Trainer) waited(since time.Time) {
 	if e, ok := t.engine.(*cpu.Engine); ok && t.options.Profile.Steps > 0 {
-		e.Waited("load batch", since)
+		e.RecordWait("load batch", since)
 	}
 }
 

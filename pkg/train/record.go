@@ -81,7 +81,7 @@ func (t *Trainer) record(ctx context.Context) (r *recorder, err error) {
 	}()
 	if t.group.Rank() == 0 {
 		// The other ranks wait for rank 0 below, so they do not disturb the measurement.
-		if e, ok := t.engine.(engine.Peaked); ok {
+		if e, ok := t.engine.(engine.PeakMeasurer); ok {
 			t.peak = e.PeakFLOPS()
 		}
 		err = r.open()

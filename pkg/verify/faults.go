@@ -52,20 +52,20 @@ type sumExchange struct {
 	group collective.Group
 }
 
-// Bucket adds b up over all workers.
-func (s sumExchange) Bucket(_ int, b device.Buffer, _ device.Stream) error {
+// ReduceBucket adds b up over all workers.
+func (s sumExchange) ReduceBucket(_ int, b device.Buffer, _ device.Stream) error {
 	return s.group.AllReduce(s.ctx, b)
 }
 
 // partialExchange is an exchange that does not reduce bucket 0.
 type partialExchange struct{ *strategy.DDP }
 
-// Bucket exchanges every bucket but the first.
-func (s partialExchange) Bucket(i int, b device.Buffer, stream device.Stream) error {
+// ReduceBucket exchanges every bucket but the first.
+func (s partialExchange) ReduceBucket(i int, b device.Buffer, stream device.Stream) error {
 	if i == 0 {
 		return nil
 	}
-	return s.DDP.Bucket(i, b, stream)
+	return s.DDP.ReduceBucket(i, b, stream)
 }
 
 // localStatisticsExchange is an exchange that keeps the statistics of batch norms local.

@@ -55,7 +55,7 @@ func checkExchange(p train.WorkerOptions, g collective.Group, want func(bucket i
 		for i := range buckets {
 			v := float64(10*g.Rank() + i)
 			buckets[i] = device.Buffer{F64: []float64{v, v}}
-			if err := x.Bucket(i, buckets[i], device.Stream{}); err != nil {
+			if err := x.ReduceBucket(i, buckets[i], device.Stream{}); err != nil {
 				return err
 			}
 		}

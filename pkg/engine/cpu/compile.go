@@ -7,14 +7,14 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// compile returns the tasks of kernel at.
-func (l *loader) compile(at int) ([]threads.Task, error) {
+// compileKernel returns the tasks of the kernel with index at.
+func (l *loader) compileKernel(at int) ([]threads.Task, error) {
 	k := l.program.Kernels[at]
 	c := layer.Call{Kernel: k, Inputs: l.operands(k.In), Outputs: l.operands(k.Out), NeedsStatistics: l.needsStatistics(at)}
 	switch k.Op {
 	case plan.OpConcat, plan.OpSlice:
 		if id := k.Out[0]; id >= 0 {
-			c.Fused = l.origins[id].how == joined || l.origins[id].how == sliced
+			c.Fused = l.origins[id].kind == concatenated || l.origins[id].kind == sliced
 		}
 	case plan.OpBatchNorm:
 		if id := k.Out[0]; id >= 0 {
@@ -28,21 +28,21 @@ func (l *loader) compile(at int) ([]threads.Task, error) {
 	return l.builder.Tasks(c)
 }
 
-// maxOperands is at least the number of tensors that any kernel reads or writes.
+// maxOperands is the length of the lists of operands. No kernel reads or writes more
+// tensors.
 const maxOperands = 8
 
-// operands returns the operands with the given tensors; operands beyond ids are
-// absent.
+// operands returns maxOperands operands: the tensors with the given IDs, then absent ones.
 func (l *loader) operands(ids []int) []tensor.Operand {
 	list := make([]tensor.Operand, maxOperands)
 	for i := range list {
 		if i < len(ids) && ids[i] >= 0 {
 			id := ids[i]
 			t := l.program.Tensors[id]
-			list[i] = tensor.Operand{Tensor: t, Logical: t.Shape, Space: tensor.Spatial(t.Shape), ID: id, Layout: l.layouts[id], Data: l.data[id]}
-			list[i].Shape = tensor.Folded(t.Shape)
+			list[i] = tensor.Operand{Tensor: t, Logical: t.Shape, Space: tensor.SpatialSize(t.Shape), ID: id, Layout: l.layouts[id], Data: l.data[id]}
+			list[i].Shape = tensor.Fold4D(t.Shape)
 			if l.layouts[id] == tensor.ActivationLayout {
-				list[i].Pieces = l.pieces(id)
+				list[i].Pieces = l.listPieces(id)
 			}
 		} else {
 			list[i] = tensor.Operand{ID: -1}

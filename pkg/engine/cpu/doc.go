@@ -1,5 +1,5 @@
-// Package cpu is the fast engine for processors. It runs a program of plan in float32
-// with goroutines, without any C library.
+// Package cpu is the fast engine for CPUs. It runs programs of package plan in float32 with
+// goroutines, without any C library.
 //
 // # Packages
 //
@@ -9,9 +9,9 @@
 //
 //   - layer turns the operations of a program into tasks,
 //   - conv computes convolutions,
-//   - workspace holds the memory that the operations share,
+//   - workspace contains the memory that the operations share,
 //   - threads runs tasks, and tensor describes layouts and operands,
-//   - kernel has the inner loops: assembly, and a plain Go twin of each function.
+//   - kernel contains the inner loops: assembly, and a plain Go version of each function.
 //
 // # Layout
 //
@@ -80,17 +80,17 @@
 // With Options.Fuse, operations that only move or scale values take no memory and no pass
 // over it (see origins.go). The output of a batch norm, with its ReLU, is not stored if
 // only convolutions and poolings read it: they normalize its input as they read it, and
-// the backward pass computes the decision of the ReLU again. A concatenation is read from
+// the backward pass computes again where the ReLU is active. A concatenation is read from
 // its operands, and the slices of its gradient are parts of that gradient. The gradient of
 // a max pooling is added to a slice in place, and the gradient of a batch norm overwrites
-// the gradient that it is computed from. The statistics of a batch norm are taken while
+// the gradient that it is computed from. The statistics of a batch norm are computed while
 // the output of the convolution is in the cache. With or without Fuse, a max pooling
-// stores one byte per maximum, its number in the window; the gradient reads nothing else.
+// stores one byte per maximum, its index in the window; the gradient reads nothing else.
 //
 // # Reproducibility
 //
-// The work of an operation is divided into pieces that do not depend on the number of
-// threads. One worker computes each piece, and partial sums are added in a fixed order.
+// The work of an operation is divided into items that do not depend on the number of
+// threads. One worker computes each item, and partial sums are added in a fixed order.
 // Results have the same bits in every run and for any number of threads, with either
 // algorithm. Another algorithm, or another instruction set, rounds differently.
 //

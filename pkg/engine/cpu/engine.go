@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Engine loads programs on this machine's processor. It owns the goroutines
-// that compute; Close ends them.
+// Engine loads programs for this machine's processor. It owns the goroutines that compute.
+// Close stops them.
 type Engine struct {
 	options engine.Options
 	kernels *kernel.Set
@@ -20,24 +20,26 @@ type Engine struct {
 }
 
 var (
-	_ engine.Engine = (*Engine)(nil)
-	_ engine.Peaked = (*Engine)(nil)
+	_ engine.Engine       = (*Engine)(nil)
+	_ engine.PeakMeasurer = (*Engine)(nil)
 )
 
-// New starts an engine that computes with o.Threads goroutines, one of which is the
-// caller's. The environment variable LOCKSTEP_CPU ("avx512", "avx2" or "go") overrides
-// the choice of instruction set.
-func New(o engine.Options) (engine.Engine, error) { return NewWith(o, os.Getenv(kernel.EnvVar)) }
+// New starts an engine that computes with o.Threads goroutines, including the caller's. It
+// chooses the best instruction set unless the environment variable LOCKSTEP_CPU ("avx512",
+// "avx2" or "go") selects one.
+func New(o engine.Options) (engine.Engine, error) {
+	return NewWithInstructionSet(o, os.Getenv(kernel.EnvVar))
+}
 
-// Name returns "cpu" with the instruction set, such as "cpu (avx2)".
+// Name returns "cpu" and the instruction set, for example "cpu (avx2)".
 func (e *Engine) Name() string { return "cpu (" + e.kernels.Name + ")" }
 
-// Options returns the options that the engine was started with.
+// Options returns the options with which the engine was started.
 func (e *Engine) Options() engine.Options { return e.options }
 
-// Load prepares p: it checks the shapes of every kernel, lays out the memory and
-// builds the tables. If share, an executable of this engine, is not nil, the new
-// executable uses its parameters, states and optimizer slots.
+// Load prepares p: it checks the shapes of all kernels, lays out the memory and builds the
+// tables. If share is not nil, it must be an executable of this engine; the new executable
+// then uses its parameters, states and optimizer slots.
 func (e *Engine) Load(p *plan.Program, share engine.Executable) (engine.Executable, error) {
 	l, err := e.load(p, share)
 	if err != nil {
@@ -46,7 +48,7 @@ func (e *Engine) Load(p *plan.Program, share engine.Executable) (engine.Executab
 	return l.x, nil
 }
 
-// Close ends the engine's goroutines. Its executables cannot step any more.
+// Close stops the engine's goroutines. Its executables can then no longer run steps.
 func (e *Engine) Close() error {
 	e.threads.Close()
 	return nil

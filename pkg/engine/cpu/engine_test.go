@@ -141,7 +141,7 @@ func TestCompileErrors(t *testing.T) {
 	} {
 		k.Name = "layer"
 		l.program.Kernels[0] = k
-		_, err := l.compile(0)
+		_, err := l.compileKernel(0)
 		if err == nil {
 			t.Errorf("%s compiles %v → %v with %+v", k.Op, k.In, k.Out, k.Attr)
 			continue

@@ -35,13 +35,13 @@ type executable struct {
 	gradients gradients
 	optimizer optimizer
 
-	norms  *layer.Norms
+	norms  *layer.NormState
 	loss   float64
 	closed bool
 	trace  trace
 }
 
-// gradients are the gradients of the parameters, bucket after bucket.
+// gradients contains the gradients of the parameters, one bucket after another.
 type gradients struct {
 	flat    []float32
 	at      map[string]region // by parameter
@@ -50,13 +50,13 @@ type gradients struct {
 
 var _ engine.Executable = (*executable)(nil)
 
-// errClosed is the error of calls on a closed executable or engine.
+// errClosed is the cause of errors on a closed executable or engine.
 var errClosed = errors.New("the executable or its engine is closed")
 
-// Program returns the program that was loaded.
+// Program returns the loaded program.
 func (x *executable) Program() *plan.Program { return x.program }
 
-// SetInput copies v, in the logical order of the input's shape.
+// SetInput copies v, which is in logical order, to an input.
 func (x *executable) SetInput(name string, v []float32) error {
 	if x.closed {
 		return fmt.Errorf("set input %q: %w", name, errClosed)
@@ -69,20 +69,20 @@ func (x *executable) SetInput(name string, v []float32) error {
 		if len(v) != t.Elements() {
 			return fmt.Errorf("set input %q: %d values for shape %v, which has %d", name, len(v), t.Shape, t.Elements())
 		}
-		if classes := x.program.Classes(id); classes > 0 {
+		if classes := x.program.ClassCount(id); classes > 0 {
 			if err := plan.CheckClasses(name, v, classes); err != nil {
 				return err
 			}
 		}
 		start := time.Now()
 		tensor.Pack(x.layouts[id], t.Shape, x.data[id], v)
-		x.spent(name, partInput, rowInput, start)
+		x.recordSpan(name, partInput, rowInput, start)
 		return nil
 	}
 	return fmt.Errorf("set input %q: the program has no such input", name)
 }
 
-// Output copies an output of the last Step to dst, in the logical order of its shape.
+// Output copies an output of the last Step to dst, in logical order.
 func (x *executable) Output(name string, dst []float32) error {
 	if x.closed {
 		return fmt.Errorf("read output %q: %w", name, errClosed)
@@ -93,7 +93,7 @@ func (x *executable) Output(name string, dst []float32) error {
 			continue
 		}
 		if len(dst) != t.Elements() {
-			return fmt.Errorf("read output %q: room for %d values, shape %v has %d", name, len(dst), t.Shape, t.Elements())
+			return fmt.Errorf("read output %q: got a slice of %d values for shape %v, which has %d", name, len(dst), t.Shape, t.Elements())
 		}
 		tensor.Unpack(x.layouts[id], t.Shape, dst, x.data[id])
 		return nil
@@ -112,50 +112,50 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 		return t, fmt.Errorf("step: %w", errClosed)
 	}
 	if update != nil {
-		if err := x.canUpdate(update); err != nil {
+		if err := x.checkUpdate(update); err != nil {
 			return t, fmt.Errorf("step: %w", err)
 		}
 	}
 	x.norms.Failed = nil
-	if x.program.Synchronised() {
+	if x.program.HasSyncBatchNorm() {
 		if err := x.norms.Statistics.Begin(sync); err != nil {
 			return t, fmt.Errorf("step: %w", err)
 		}
 	}
 	copy(x.backup, x.store.states)
-	x.watched()
+	x.beginTrace()
 	if err := x.step(ctx, sync, update, &t); err != nil {
 		copy(x.store.states, x.backup)
-		return t, fmt.Errorf("step: %w", errors.Join(err, x.unwatched()))
+		return t, fmt.Errorf("step: %w", errors.Join(err, x.endTrace()))
 	}
-	if err := x.unwatched(); err != nil {
+	if err := x.endTrace(); err != nil {
 		return t, fmt.Errorf("step: %w", err)
 	}
 	return t, nil
 }
 
-// step runs a step. If it fails, the caller must restore the states.
+// step implements Step. If it fails, the caller must restore the states.
 func (x *executable) step(ctx context.Context, sync engine.GradSync, update *optim.Update, t *engine.Timing) error {
 	begin := time.Now()
 	start := begin
 	if err := x.forward(ctx); err != nil {
 		return err
 	}
-	exposed := x.norms.Statistics.Spent()
+	exposed := x.norms.Statistics.TakeExchangeTime()
 	t.Forward, t.Wait = time.Since(start)-exposed, exposed
 
 	start = time.Now()
 	if err := x.backward(ctx, sync); err != nil {
 		return err
 	}
-	exposed = x.norms.Statistics.Spent()
+	exposed = x.norms.Statistics.TakeExchangeTime()
 	t.Backward, t.Wait = time.Since(start)-exposed, t.Wait+exposed
 
 	if sync != nil && len(x.gradients.buckets) > 0 {
 		start = time.Now()
 		if !x.engine.options.Overlap {
 			for i, b := range x.gradients.buckets {
-				if err := handOver(sync, i, b); err != nil {
+				if err := reduceBucket(sync, i, b); err != nil {
 					return err
 				}
 			}
@@ -164,12 +164,12 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 			return fmt.Errorf("wait for gradients: %w", err)
 		}
 		t.Wait += time.Since(start)
-		x.spent("wait for gradients", partExchange, rowExchange, start)
-		x.reduced(sync, begin)
+		x.recordSpan("wait for gradients", partExchange, rowExchange, start)
+		x.recordReductions(sync, begin)
 	}
 	if update != nil {
 		start = time.Now()
-		if err := x.optimize(update); err != nil {
+		if err := x.updateParameters(update); err != nil {
 			return fmt.Errorf("update parameters: %w", err)
 		}
 		t.Optimizer = time.Since(start)
@@ -177,7 +177,8 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	return nil
 }
 
-// forward runs the forward kernels and reads the loss.
+// forward runs the forward kernels and sets x.loss. It returns ErrNonFinite if the loss is
+// not finite.
 func (x *executable) forward(ctx context.Context) error {
 	for i := range x.steps[:x.program.Forward] {
 		if err := ctx.Err(); err != nil {
@@ -197,8 +198,8 @@ func (x *executable) forward(ctx context.Context) error {
 	return nil
 }
 
-// backward runs the backward kernels. It hands each bucket to sync when its gradients
-// are final, if Options.Overlap is set.
+// backward runs the backward kernels. If Options.Overlap is set, it passes each bucket to
+// sync as soon as the gradients of the bucket are final.
 func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err error) {
 	next := 0
 	defer func() {
@@ -212,11 +213,11 @@ func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err er
 	ready := func(kernel int) error {
 		for ; sync != nil && x.engine.options.Overlap && next < len(x.gradients.buckets) && x.program.Buckets[next].Ready <= kernel; next++ {
 			start := time.Now()
-			if err := handOver(sync, next, x.gradients.buckets[next]); err != nil {
+			if err := reduceBucket(sync, next, x.gradients.buckets[next]); err != nil {
 				return err
 			}
 			if x.trace.on {
-				x.spent(fmt.Sprint("hand over bucket ", next), partExchange, rowExchange, start)
+				x.recordSpan(fmt.Sprint("hand over bucket ", next), partExchange, rowExchange, start)
 			}
 		}
 		return nil
@@ -235,10 +236,10 @@ func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err er
 	return ready(math.MaxInt)
 }
 
-// handOver passes bucket i to sync.
-func handOver(sync engine.GradSync, i int, b []float32) error {
-	if err := sync.Bucket(i, device.Buffer{F32: b}, device.Stream{}); err != nil {
-		return fmt.Errorf("hand over gradient bucket %d: %w", i, err)
+// reduceBucket passes gradient bucket i to sync.
+func reduceBucket(sync engine.GradSync, i int, b []float32) error {
+	if err := sync.ReduceBucket(i, device.Buffer{F32: b}, device.Stream{}); err != nil {
+		return fmt.Errorf("reduce gradient bucket %d: %w", i, err)
 	}
 	return nil
 }
@@ -251,7 +252,7 @@ func (x *executable) runKernel(i int) error {
 			if k.Backward {
 				part = partBackward
 			}
-			t = x.timed(t, string(k.Op), k.Name, part)
+			t = x.withTiming(t, string(k.Op), k.Name, part)
 		}
 		x.engine.threads.Run(t, x.workers)
 		if x.norms.Failed != nil {
@@ -261,16 +262,17 @@ func (x *executable) runKernel(i int) error {
 	return nil
 }
 
-// runTask runs a task that does not belong to a kernel of the program.
+// runTask runs a task that belongs to no kernel of the program, such as an optimizer's.
+// name and part identify it in traces.
 func (x *executable) runTask(name, part string, t threads.Task) {
 	if x.trace.on {
-		t = x.timed(t, name, "", part)
+		t = x.withTiming(t, name, "", part)
 	}
 	x.engine.threads.Run(t, x.workers)
 }
 
-// MemoryBytes returns the size of the executable's memory, including the parameters,
-// states and slots that it may share.
+// MemoryBytes returns the size of the executable's memory, including parameters, states and
+// optimizer slots that it may share with other executables.
 func (x *executable) MemoryBytes() int64 {
 	n := len(x.arena) + len(x.inputs) + len(x.gradients.flat) + len(x.backup) + x.constants
 	for _, w := range x.workers {
@@ -279,7 +281,7 @@ func (x *executable) MemoryBytes() int64 {
 	return 4*int64(n) + x.work.Bytes() + x.store.bytes()
 }
 
-// Close drops the executable's memory, but not what it shares with others.
+// Close releases the executable's memory, except for what it shares with others.
 func (x *executable) Close() error {
 	x.closed = true
 	x.data, x.steps, x.arena, x.inputs, x.workers, x.constants = nil, nil, nil, nil, nil, 0

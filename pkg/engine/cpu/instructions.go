@@ -11,9 +11,10 @@ import (
 	"lockstep/pkg/engine/cpu/internal/threads"
 )
 
-// InstructionSets returns the names of the instruction sets that an engine can use on
-// this processor, the best first. The last one is "go", plain Go. If LOCKSTEP_CPU is set,
-// it returns that name alone, and an error if the processor or the build lacks it.
+// InstructionSets returns the names of the instruction sets that an engine can use on this
+// processor, the best first. The last one is "go", which is plain Go. If LOCKSTEP_CPU is
+// set, InstructionSets returns only that name, and an error if the processor or the build
+// does not support it.
 func InstructionSets() ([]string, error) {
 	if set := os.Getenv(kernel.EnvVar); set != "" {
 		_, err := kernel.Choose(set)
@@ -26,10 +27,10 @@ func InstructionSets() ([]string, error) {
 	return names, nil
 }
 
-// CommonSet returns the instruction set that all workers should use. have is the number
-// of workers that support each set. The result is prefer if all workers support it, else
-// the best set that all support, or "" if there is none.
-func CommonSet(have map[string]int, workers int, prefer string) string {
+// CommonInstructionSet returns the instruction set that all workers should use. have
+// contains the number of workers that support each set. The result is prefer if all workers
+// support it, else the best set that all workers support, or "" if there is none.
+func CommonInstructionSet(have map[string]int, workers int, prefer string) string {
 	if prefer != "" && have[prefer] == workers {
 		return prefer
 	}
@@ -41,13 +42,13 @@ func CommonSet(have map[string]int, workers int, prefer string) string {
 	return ""
 }
 
-// SetNames returns the names of all instruction sets, the best first, whether or not
-// this processor supports them.
-func SetNames() []string { return slices.Clone(kernel.InstructionSets) }
+// AllInstructionSets returns the names of all instruction sets, the best first, including
+// those that this processor does not support.
+func AllInstructionSets() []string { return slices.Clone(kernel.InstructionSets) }
 
-// SetOf returns the instruction set in the name of an engine, as run.json records it:
-// "avx2" for "cpu (avx2)". It returns "" for an engine of another package.
-func SetOf(name string) string {
+// ParseInstructionSet returns the instruction set in the name of an engine, as recorded in
+// run.json: "avx2" for "cpu (avx2)". It returns "" for engines of other packages.
+func ParseInstructionSet(name string) string {
 	set, ok := strings.CutPrefix(name, "cpu (")
 	if !ok {
 		return ""
@@ -55,14 +56,14 @@ func SetOf(name string) string {
 	return strings.TrimSuffix(set, ")")
 }
 
-// NewWith starts an engine as New does, with the given instruction set instead of the
-// one that LOCKSTEP_CPU names.
-func NewWith(o engine.Options, set string) (engine.Engine, error) {
+// NewWithInstructionSet starts an engine like New, but with the named instruction set; it
+// ignores LOCKSTEP_CPU. If set is "", it chooses the best one.
+func NewWithInstructionSet(o engine.Options, set string) (engine.Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	if o.Device != "cpu" {
-		return nil, fmt.Errorf("start cpu engine: the options ask for device %q: use cpu", o.Device)
+		return nil, fmt.Errorf("start cpu engine: got device %q, want cpu", o.Device)
 	}
 	k, err := kernel.Choose(set)
 	if err != nil {

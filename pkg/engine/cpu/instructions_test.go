@@ -15,11 +15,11 @@ func TestInstructionSets(t *testing.T) {
 	if err != nil || len(sets) == 0 || sets[len(sets)-1] != "go" {
 		t.Fatalf("got %v, %v, want sets that end with go", sets, err)
 	}
-	if want := slices.DeleteFunc(SetNames(), func(s string) bool { return !slices.Contains(sets, s) }); !slices.Equal(sets, want) {
+	if want := slices.DeleteFunc(AllInstructionSets(), func(s string) bool { return !slices.Contains(sets, s) }); !slices.Equal(sets, want) {
 		t.Errorf("got %v, want %v: the best first", sets, want)
 	}
 	for _, set := range sets {
-		if e := open(t, set, 1); SetOf(e.Name()) != set {
+		if e := open(t, set, 1); ParseInstructionSet(e.Name()) != set {
 			t.Errorf("the engine of %s is named %s", set, e.Name())
 		}
 	}
@@ -35,8 +35,8 @@ func TestInstructionSets(t *testing.T) {
 
 func TestSetOf(t *testing.T) {
 	for name, want := range map[string]string{"cpu (avx2)": "avx2", "cpu (go)": "go", "reference (float32)": "", "": ""} {
-		if got := SetOf(name); got != want {
-			t.Errorf("SetOf(%q) is %q, want %q", name, got, want)
+		if got := ParseInstructionSet(name); got != want {
+			t.Errorf("ParseInstructionSet(%q) is %q, want %q", name, got, want)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestCommonSet(t *testing.T) {
 		{map[string]int{"avx512": 1, "go": 1}, 2, "", ""},
 		{map[string]int{"avx2": 2, "go": 2}, 2, "sse", "avx2"},
 	} {
-		if got := CommonSet(c.have, c.workers, c.prefer); got != c.want {
+		if got := CommonInstructionSet(c.have, c.workers, c.prefer); got != c.want {
 			t.Errorf("%v of %d workers, preferred %q: got %q, want %q", c.have, c.workers, c.prefer, got, c.want)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// loader builds an executable. It holds what is needed only while loading.
+// loader builds an executable. It contains what is only needed while a program is loaded.
 type loader struct {
 	x       *executable
 	fuse    bool // engine.Options.Fuse
@@ -29,7 +29,7 @@ type loader struct {
 	builder *layer.Builder
 }
 
-// load builds the executable of p and returns it in a loader.
+// load builds the executable of p and returns it in a loader, for tests.
 func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error) {
 	if e.threads.Closed() {
 		return nil, errors.New("the engine is closed")
@@ -41,9 +41,9 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error)
 	if err != nil {
 		return nil, err
 	}
-	x := &executable{engine: e, program: p, layouts: layouts, norms: &layer.Norms{}, work: workspace.New(e.kernels, e.threads.Size)}
-	x.norms.Waited = func(start time.Time) { x.spent("wait for statistics", partExchange, rowExchange, start) }
-	if x.store, err = e.storeFor(p, layouts, share); err != nil {
+	x := &executable{engine: e, program: p, layouts: layouts, norms: &layer.NormState{}, work: workspace.New(e.kernels, e.threads.Size)}
+	x.norms.OnWait = func(start time.Time) { x.recordSpan("wait for statistics", partExchange, rowExchange, start) }
+	if x.store, err = e.resolveStore(p, layouts, share); err != nil {
 		return nil, err
 	}
 	l := &loader{
@@ -51,12 +51,12 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error)
 		builder: layer.NewBuilder(x.work, x.norms, e.options.Convolution),
 	}
 	x.data = l.data
-	l.layGradients()
+	l.layOutGradients()
 	l.chooseOrigins()
-	l.layActivations()
+	l.layOutActivations()
 	l.fillConstants()
 	for at := range p.Kernels {
-		tasks, err := l.compile(at)
+		tasks, err := l.compileKernel(at)
 		if err != nil {
 			return nil, err
 		}
@@ -72,9 +72,9 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error)
 	return l, nil
 }
 
-// storeFor returns the store of share, an executable of this engine, or a new one
-// if share is nil.
-func (e *Engine) storeFor(p *plan.Program, layouts []tensor.Layout, share engine.Executable) (*store, error) {
+// resolveStore returns the store of share, which must be an executable of this engine, or a
+// new store if share is nil.
+func (e *Engine) resolveStore(p *plan.Program, layouts []tensor.Layout, share engine.Executable) (*store, error) {
 	if share == nil {
 		return newStore(p, layouts)
 	}
@@ -82,7 +82,7 @@ func (e *Engine) storeFor(p *plan.Program, layouts []tensor.Layout, share engine
 	if !ok || other.engine != e {
 		return nil, errors.New("the executable to share with belongs to another engine")
 	}
-	if err := other.store.covers(p, layouts); err != nil {
+	if err := other.store.checkContains(p, layouts); err != nil {
 		return nil, err
 	}
 	if other.closed {
@@ -94,7 +94,7 @@ func (e *Engine) storeFor(p *plan.Program, layouts []tensor.Layout, share engine
 // checkProgram returns an error if p is invalid or this engine cannot run it.
 func checkProgram(p *plan.Program) error {
 	if p == nil {
-		return errors.New("it is nil")
+		return errors.New("the program is nil")
 	}
 	for _, k := range p.Kernels {
 		if err := checkKernel(p, k); err != nil {
@@ -104,10 +104,10 @@ func checkProgram(p *plan.Program) error {
 	return plan.Validate(p)
 }
 
-// checkKernel checks the numbers of dimensions and the attributes of k. The other checks
-// rely on them.
+// checkKernel checks the attributes of k and the numbers of dimensions of its tensors. The
+// checks of the operations rely on it.
 func checkKernel(p *plan.Program, k plan.Kernel) error {
-	least := leastDimensions(k.Op)
+	least := minDimensions(k.Op)
 	for i, id := range slices.Concat(k.In, k.Out) {
 		if id < 0 || id >= len(p.Tensors) {
 			continue // left out, or for Validate to report
@@ -116,28 +116,29 @@ func checkKernel(p *plan.Program, k plan.Kernel) error {
 		n := len(t.Shape)
 		switch {
 		case n != 1 && n != 2 && n != 4 && n != 5:
-			return fmt.Errorf("tensor %q has shape %v: this engine takes 1, 2, 4 or 5 dimensions", t.Name, t.Shape)
+			return fmt.Errorf("tensor %q has shape %v: this engine supports 1, 2, 4 or 5 dimensions", t.Name, t.Shape)
 		case n < least && (i == 0 || i == 1 && k.Op == plan.OpConcat):
-			return fmt.Errorf("tensor %q has shape %v: the operation takes %d dimensions or more", t.Name, t.Shape, least)
+			return fmt.Errorf("tensor %q has shape %v: the operation needs %d dimensions or more", t.Name, t.Shape, least)
 		case slices.Min(t.Shape) < 1:
 			return fmt.Errorf("tensor %q has shape %v: every dimension must be at least 1", t.Name, t.Shape)
-		case max(tensor.ActivationLayout.Size(shape4(t.Shape)), tensor.WeightLayout.Size(shape4(t.Shape))) > maxFloats:
-			return fmt.Errorf("tensor %q of shape %v is too large: this engine's tables reach 2 GiB", t.Name, t.Shape)
+		case max(tensor.ActivationLayout.Size(fold4D(t.Shape)), tensor.WeightLayout.Size(fold4D(t.Shape))) > maxFloats:
+			return fmt.Errorf("tensor %q of shape %v is too large: this engine supports at most 2 GiB per tensor", t.Name, t.Shape)
 		}
 	}
 	for what, v := range map[string][]int{"kernel": k.Attr.Kernel, "stride": k.Attr.Stride} {
 		if len(v) > 0 && slices.Min(v) < 1 {
-			return fmt.Errorf("%s is %v: every number must be at least 1", what, v)
+			return fmt.Errorf("invalid %s: %[1]s is %v, want numbers of at least 1", what, v)
 		}
 	}
 	if len(k.Attr.Pad) > 0 && slices.Min(k.Attr.Pad) < 0 {
-		return fmt.Errorf("pad is %v: no number may be negative", k.Attr.Pad)
+		return fmt.Errorf("invalid padding: pad is %v, want numbers of at least 0", k.Attr.Pad)
 	}
 	return nil
 }
 
-// leastDimensions returns the least number of dimensions of the operation's first tensor.
-func leastDimensions(op plan.Op) int {
+// minDimensions returns the least number of dimensions that the first tensor of the
+// operation must have.
+func minDimensions(op plan.Op) int {
 	switch op {
 	case plan.OpAdd, plan.OpReLU, plan.OpReLUBackward, plan.OpLeakyReLU, plan.OpLeakyReLUBackward, plan.OpTanh, plan.OpTanhBackward,
 		plan.OpReshape, plan.OpBCEWithLogits, plan.OpBCEWithLogitsBackward, plan.OpL1, plan.OpL1Backward:
@@ -149,20 +150,21 @@ func leastDimensions(op plan.Op) int {
 	return 4
 }
 
-// maxFloats is the greatest size of a tensor: an int32 can hold its offsets in bytes.
+// maxFloats is the greatest size of a tensor in floats, so that an int32 can hold offsets
+// in bytes.
 const maxFloats = 1 << 29
 
-// shape4 returns the shape s with four dimensions.
-func shape4(s []int) []int {
+// fold4D returns the shape s, which may be a vector, with four dimensions.
+func fold4D(s []int) []int {
 	if len(s) == 1 {
 		return []int{1, s[0], 1, 1}
 	}
-	return tensor.Folded(s)
+	return tensor.Fold4D(s)
 }
 
 // chooseLayouts chooses the layout of each tensor. Tensors that convolutions use as
-// weights, and sums of their gradients, have the layout of weights; other tensors of two
-// dimensions or more are activations.
+// weights, the gradients of such tensors, and sums of these gradients get the layout of
+// weights. Other tensors with two or more dimensions are activations.
 func chooseLayouts(p *plan.Program) ([]tensor.Layout, error) {
 	list := make([]tensor.Layout, len(p.Tensors))
 	for i, t := range p.Tensors {
@@ -189,7 +191,7 @@ func chooseLayouts(p *plan.Program) ([]tensor.Layout, error) {
 		changed = false
 		for _, k := range p.Kernels {
 			ids := slices.Concat(k.In, k.Out)
-			if k.Op != plan.OpAdd && !copies(p, k) {
+			if k.Op != plan.OpAdd && !isCopy(p, k) {
 				continue
 			}
 			some := slices.ContainsFunc(ids, func(id int) bool { return id >= 0 && list[id] == tensor.WeightLayout })
@@ -206,21 +208,22 @@ func chooseLayouts(p *plan.Program) ([]tensor.Layout, error) {
 		}
 		w, g := p.Tensors[q.Tensor], p.Tensors[q.Grad]
 		if !slices.Equal(w.Shape, g.Shape) || list[q.Tensor] != list[q.Grad] {
-			return nil, fmt.Errorf("parameter %q is a %s of shape %v, its gradient a %s of shape %v",
+			return nil, fmt.Errorf("parameter %q has layout %s and shape %v, but its gradient has layout %s and shape %v",
 				q.Name, list[q.Tensor], w.Shape, list[q.Grad], g.Shape)
 		}
 	}
 	return list, nil
 }
 
-// copies reports whether k only copies a tensor.
-func copies(p *plan.Program, k plan.Kernel) bool {
+// isCopy reports whether k only copies a tensor.
+func isCopy(p *plan.Program, k plan.Kernel) bool {
 	return (k.Op == plan.OpReshape || k.Op == plan.OpSlice) && len(k.In) == 1 && len(k.Out) == 1 && min(k.In[0], k.Out[0]) >= 0 &&
 		slices.Equal(p.Tensors[k.In[0]].Shape, p.Tensors[k.Out[0]].Shape)
 }
 
-// layGradients lays out the gradients in one flat buffer, bucket after bucket.
-func (l *loader) layGradients() {
+// layOutGradients lays out the gradients in one flat buffer, one bucket after another. It
+// also assigns the memory of parameters and states.
+func (l *loader) layOutGradients() {
 	p := l.program
 	l.x.gradients.at = map[string]region{}
 	start := make([]int, len(p.Buckets))
@@ -245,8 +248,8 @@ func (l *loader) layGradients() {
 		r := region{total, p.Tensors[q.Tensor].Shape, l.layouts[q.Tensor]}
 		l.x.gradients.at[name] = r
 		placed, ids = append(placed, r), append(ids, q.Grad)
-		size := tensor.RoundUp(r.size(), tensor.RegionAlign)
-		l.x.optimizer.add(l.x.store.paramAt[name].offset, total, size)
+		size := tensor.RoundUp(r.size(), tensor.AlignFloats)
+		l.x.optimizer.addRun(l.x.store.paramAt[name].offset, total, size)
 		total += size
 		if b, ok := of[j]; ok {
 			if start[b] < 0 {
@@ -268,16 +271,17 @@ func (l *loader) layGradients() {
 	}
 }
 
-// layActivations lays out inputs and constants, which keep their values from step to
-// step, and everything else in the arena, where tensors share memory by their lifetimes.
-func (l *loader) layActivations() {
+// layOutActivations lays out inputs and constants, which keep their values from step to
+// step, and all other tensors in the arena, where tensors with disjoint lifetimes share
+// memory.
+func (l *loader) layOutActivations() {
 	p := l.program
 	life := make([]plan.Interval, len(p.Tensors))
 	for i, t := range p.Tensors {
-		life[i] = plan.Interval{Size: tensor.RoundUp(l.layouts[i].Size(t.Shape), tensor.RegionAlign), First: len(p.Kernels), Last: -1}
+		life[i] = plan.Interval{Size: tensor.RoundUp(l.layouts[i].Size(t.Shape), tensor.AlignFloats), First: len(p.Kernels), Last: -1}
 	}
 	for i := range p.Kernels {
-		l.eachUse(i, func(id int) { life[id].First, life[id].Last = min(life[id].First, i), max(life[id].Last, i) })
+		l.forEachStored(i, func(id int) { life[id].First, life[id].Last = min(life[id].First, i), max(life[id].Last, i) })
 	}
 	keep := func(id int) {
 		life[id].First = min(life[id].First, len(p.Kernels))
@@ -295,7 +299,7 @@ func (l *loader) layActivations() {
 	at := map[int]int{}
 	for id, t := range p.Tensors {
 		switch {
-		case l.data[id] != nil || l.origins[id].how != stored:
+		case l.data[id] != nil || l.origins[id].kind != stored:
 		case t.Role == plan.Input || t.Role == plan.Constant || t.Role == plan.Parameter || t.Role == plan.State || t.Role == plan.Gradient || slices.Contains(p.Inputs, id):
 			at[id] = fixed
 			fixed += life[id].Size
@@ -308,7 +312,7 @@ func (l *loader) layActivations() {
 		n := l.layouts[id].Size(p.Tensors[id].Shape)
 		l.data[id] = l.x.inputs[offset : offset+n : offset+n]
 	}
-	indexed, lives := l.indexes()
+	indexed, lives := l.listMaxIndexes()
 	list = append(list, lives...)
 	offsets, total := plan.Arena(list)
 	l.x.arena = kernel.AlignedFloats(total)
@@ -317,8 +321,8 @@ func (l *loader) layActivations() {
 		l.data[id] = l.x.arena[offsets[i] : offsets[i]+n : offsets[i]+n]
 	}
 	for id, o := range l.origins {
-		if o.how == overwriting {
-			if at := l.region(id); l.origins[at].how == stored {
+		if o.kind == overwriting {
+			if at := l.memoryOwner(id); l.origins[at].kind == stored {
 				l.data[id] = l.data[at]
 			}
 		}
@@ -330,7 +334,7 @@ func (l *loader) layActivations() {
 	}
 }
 
-// fillConstants writes the values of the constants. Their padding stays zero.
+// fillConstants sets the values of the constants. Their padding remains zero.
 func (l *loader) fillConstants() {
 	for id, t := range l.program.Tensors {
 		if t.Role != plan.Constant {

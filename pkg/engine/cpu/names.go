@@ -8,11 +8,11 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// slotPrefix begins the names of the optimizer's slots.
+// slotPrefix is the prefix of the names of optimizer slots.
 const slotPrefix = "optimizer."
 
-// Names returns the names of the parameters, the states and all slots that an optimizer
-// may have. They are the same for every optimizer, so that ranks agree.
+// Names returns the names of all parameters, states and possible optimizer slots. They are
+// the same for every optimizer, so that all ranks agree.
 func (x *executable) Names() []string {
 	names := append(append([]string(nil), x.store.paramSeq...), x.store.stateSeq...)
 	for _, slot := range slotNames() {
@@ -23,8 +23,9 @@ func (x *executable) Names() []string {
 	return names
 }
 
-// splitSlot parses a name of the form "optimizer.<slot>.<param>".
-func (x *executable) splitSlot(name string) (slot string, at region, ok bool) {
+// parseSlotName parses a name of the form "optimizer.<slot>.<param>". at is the position of
+// the parameter. ok is false if name is not the name of a slot.
+func (x *executable) parseSlotName(name string) (slot string, at region, ok bool) {
 	rest, isSlot := strings.CutPrefix(name, slotPrefix)
 	if !isSlot {
 		return "", region{}, false
@@ -38,8 +39,8 @@ func (x *executable) splitSlot(name string) (slot string, at region, ok bool) {
 	return "", region{}, false
 }
 
-// Get returns the values of a persistent tensor in logical order. An optimizer slot that
-// does not exist yet is zero.
+// Get returns the values of a persistent tensor in logical order. Optimizer slots that do
+// not exist yet are zero.
 func (x *executable) Get(name string) ([]float64, error) {
 	read := func(r region, flat []float32) []float64 {
 		v := make([]float64, tensor.Elements(r.shape))
@@ -52,18 +53,18 @@ func (x *executable) Get(name string) ([]float64, error) {
 	if r, ok := x.store.stateAt[name]; ok {
 		return read(r, x.store.states), nil
 	}
-	if slot, r, ok := x.splitSlot(name); ok {
+	if slot, r, ok := x.parseSlotName(name); ok {
 		if x.store.slots[slot] == nil {
 			return make([]float64, tensor.Elements(r.shape)), nil
 		}
 		return read(r, x.store.slots[slot]), nil
 	}
-	return nil, fmt.Errorf("get tensor: the program has no parameter, state or optimiser slot %q", name)
+	return nil, fmt.Errorf("get tensor: the program has no parameter, state or optimizer slot %q", name)
 }
 
 // Set sets the values of a persistent tensor to v, which is in logical order.
 func (x *executable) Set(name string, v []float64) error {
-	slot, r, isSlot := x.splitSlot(name)
+	slot, r, isSlot := x.parseSlotName(name)
 	param, isParam := x.store.paramAt[name]
 	state, isState := x.store.stateAt[name]
 	switch {
@@ -72,7 +73,7 @@ func (x *executable) Set(name string, v []float64) error {
 	case isState:
 		r = state
 	case !isSlot:
-		return fmt.Errorf("set tensor: the program has no parameter, state or optimiser slot %q", name)
+		return fmt.Errorf("set tensor: the program has no parameter, state or optimizer slot %q", name)
 	}
 	if len(v) != tensor.Elements(r.shape) {
 		return fmt.Errorf("set tensor %q: %d values for shape %v, which has %d", name, len(v), r.shape, tensor.Elements(r.shape))
@@ -95,7 +96,7 @@ func (x *executable) Set(name string, v []float64) error {
 func (x *executable) Gradient(param string) ([]float64, error) {
 	r, ok := x.gradients.at[param]
 	if !ok {
-		return nil, fmt.Errorf("read gradient: the program computes none for a parameter %q", param)
+		return nil, fmt.Errorf("read gradient: the program computes no gradient of a parameter %q", param)
 	}
 	v := make([]float64, tensor.Elements(r.shape))
 	tensor.Unpack(r.layout, r.shape, v, r.view(x.gradients.flat))

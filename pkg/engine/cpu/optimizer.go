@@ -12,26 +12,27 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// segment is a run of parameters and of their gradients, which have the same order.
+// segment is a range of the parameters and the range of their gradients, which have the
+// same order and size.
 type segment struct{ param, grad, size int }
 
-// sliceFloats is the number of floats per item of the optimizer's tasks.
+// sliceFloats is the number of floats that an item of the optimizer's tasks processes.
 const sliceFloats = 16 * 1024
 
-// optimizer is the prepared update of an executable's parameters.
+// optimizer updates the parameters of an executable.
 type optimizer struct {
-	runs      []segment             // of parameters that are contiguous and whose gradients are, too
+	runs      []segment             // contiguous parameters whose gradients are contiguous too
 	pieces    []segment             // runs, cut into slices
 	constants [kernel.Lanes]float32 // of this step, for the kernels to read
-	keep      []float32             // constants that first multiply the weights (AdamW's decay); nil if nothing does
+	keep      []float32             // constants by which AdamW's weight decay multiplies the weights; nil for other rules
 	ahead     [kernel.Lanes]float32 // constants of Nesterov's step along the momentum buffer; 0 without it
 	squares   []float64             // by piece
 	adam, sgd threads.Task
 }
 
-// add adds a region to the runs. It extends the last run if both buffers continue
-// without a gap.
-func (o *optimizer) add(param, grad, size int) {
+// addRun adds a range to the runs. If both its parameters and its gradients directly follow
+// the last run, addRun extends that run.
+func (o *optimizer) addRun(param, grad, size int) {
 	if n := len(o.runs); n > 0 {
 		if l := &o.runs[n-1]; l.param+l.size == param && l.grad+l.size == grad {
 			l.size += size
@@ -41,8 +42,8 @@ func (o *optimizer) add(param, grad, size int) {
 	o.runs = append(o.runs, segment{param, grad, size})
 }
 
-// prepareOptimizer splits the contiguous ranges of parameters into pieces and prepares the
-// tasks that update the pieces.
+// prepareOptimizer divides the runs into pieces and prepares the tasks that update the
+// pieces.
 func (x *executable) prepareOptimizer() {
 	o := &x.optimizer
 	for _, r := range o.runs {
@@ -82,20 +83,20 @@ func (x *executable) prepareOptimizer() {
 	}}
 }
 
-// canUpdate returns an error if the update u is invalid or impossible here.
-func (x *executable) canUpdate(u *optim.Update) error {
+// checkUpdate returns an error if u is invalid or the program computes no gradients.
+func (x *executable) checkUpdate(u *optim.Update) error {
 	if err := u.Validate(); err != nil {
 		return fmt.Errorf("update parameters: %w", err)
 	}
 	if len(x.optimizer.pieces) == 0 {
-		return errors.New("update parameters: the program computes no gradients: give no update")
+		return errors.New("update parameters: the program computes no gradients: pass a nil update")
 	}
 	return nil
 }
 
-// clip scales the gradients so that their norm is at most most, as optim.Clip32 does.
-// The squares are summed in pieces that do not depend on the number of threads.
-func (x *executable) clip(most float64) {
+// clipGradients scales the gradients so that their norm is at most maxNorm, as optim.Clip32
+// does. The squares are summed in pieces that do not depend on the number of threads.
+func (x *executable) clipGradients(maxNorm float64) {
 	o, k := &x.optimizer, x.work.Set
 	o.squares = slices.Grow(o.squares[:0], len(o.pieces))[:len(o.pieces)]
 	x.runTask("clip", partOptimizer, threads.Task{Items: len(o.pieces), Run: func(_ *threads.Worker, lo, hi int) {
@@ -117,15 +118,15 @@ func (x *executable) clip(most float64) {
 		sum += v
 	}
 	const slack = 1e-6 // keeps the quotient finite where all gradients are 0
-	if f := most / (math.Sqrt(sum) + slack); f < 1 {
-		x.runTask("clip", partOptimizer, x.scaling(x.gradients.flat, float32(f), func(s segment) int { return s.grad }))
+	if f := maxNorm / (math.Sqrt(sum) + slack); f < 1 {
+		x.runTask("clip", partOptimizer, x.newScalingTask(x.gradients.flat, float32(f), func(s segment) int { return s.grad }))
 	}
 }
 
-// scaling returns a task that multiplies the pieces of a flat buffer by f. at returns
-// the index of a piece in the buffer.
-func (x *executable) scaling(flat []float32, f float32, at func(s segment) int) threads.Task {
-	scale := scaleBy(f)
+// newScalingTask returns a task that multiplies the pieces of a flat buffer by f. at
+// returns the index of a piece in the buffer.
+func (x *executable) newScalingTask(flat []float32, f float32, at func(s segment) int) threads.Task {
+	scale := newScaleConstants(f)
 	return threads.Task{Items: len(x.optimizer.pieces), Run: func(_ *threads.Worker, lo, hi int) {
 		for _, s := range x.optimizer.pieces[lo:hi] {
 			x.work.Set.Normalize(&flat[at(s)], &flat[at(s)], &scale[0], s.size/kernel.Lanes)
@@ -133,8 +134,8 @@ func (x *executable) scaling(flat []float32, f float32, at func(s segment) int) 
 	}}
 }
 
-// scaleBy returns the constants with which kernel.Set.Normalize multiplies by f.
-func scaleBy(f float32) []float32 {
+// newScaleConstants returns the constants with which kernel.Set.Normalize multiplies by f.
+func newScaleConstants(f float32) []float32 {
 	scale := kernel.AlignedFloats(kernel.NormFloats)
 	for i := range kernel.Lanes {
 		kernel.SetNorm(scale, i, f, 0, float32(math.Inf(-1)))
@@ -142,9 +143,10 @@ func scaleBy(f float32) []float32 {
 	return scale
 }
 
-// byLayer applies the rules that need the norm of each parameter. The padding of
-// weights, gradients and slots is zero, so that it adds nothing to a norm and stays zero.
-func (x *executable) byLayer(u optim.Update) error {
+// updateByLayer applies rules that need the norm of each parameter, such as LARS. Padding
+// of weights, gradients and slots is zero, so that it adds nothing to a norm and remains
+// zero.
+func (x *executable) updateByLayer(u optim.Update) error {
 	u.ClipNorm = 0 // done
 	slots := u.Slots()
 	var list []optim.Tensor32
@@ -169,12 +171,12 @@ func (x *executable) byLayer(u optim.Update) error {
 	return errors.Join(errs...)
 }
 
-// optimize applies u to the parameters: one pass over the flat buffers, after
-// one or two over the gradients where they are clipped.
-func (x *executable) optimize(u *optim.Update) error {
+// updateParameters applies u in one pass over the flat buffers of parameters and gradients.
+// To clip the gradients takes one or two more passes.
+func (x *executable) updateParameters(u *optim.Update) error {
 	o := &x.optimizer
 	if u.ClipNorm > 0 {
-		x.clip(u.ClipNorm)
+		x.clipGradients(u.ClipNorm)
 	}
 	switch u.Rule {
 	case optim.RuleAdam, optim.RuleAdamW:
@@ -191,7 +193,7 @@ func (x *executable) optimize(u *optim.Update) error {
 		if u.Rule == optim.RuleAdamW { // the decay applies to the weights, not to the gradients
 			o.constants[0] = 0
 			if u.WeightDecay != 0 {
-				o.keep = scaleBy(float32(1 - u.LearningRate*u.WeightDecay))
+				o.keep = newScaleConstants(float32(1 - u.LearningRate*u.WeightDecay))
 			}
 		}
 		x.runTask(u.Rule, partOptimizer, o.adam)
@@ -206,7 +208,7 @@ func (x *executable) optimize(u *optim.Update) error {
 		}
 		x.runTask(u.Rule, partOptimizer, o.sgd)
 	default:
-		return x.byLayer(*u)
+		return x.updateByLayer(*u)
 	}
 	return nil
 }

@@ -41,17 +41,17 @@ func alignedUNet() model.UNet2DConfig {
 // all ten batch norms' outputs, both concatenations, their four gradients, the
 // ten batch norms' gradients, and the poolings' with the sums of them.
 func TestOrigins(t *testing.T) {
-	count := func(e engine.Engine, c model.UNet2DConfig) (map[how]int, int) {
+	count := func(e engine.Engine, c model.UNet2DConfig) (map[originKind]int, int) {
 		_, p := lowered(t, c, 2, nn.Train, plan.Options{Fuse: true})
 		l := loaderOf(t, e, p)
-		n := map[how]int{}
+		n := map[originKind]int{}
 		for _, o := range l.origins {
-			n[o.how]++
+			n[o.kind]++
 		}
 		return n, len(l.x.arena)
 	}
 	with, less := count(open(t, "", 1), alignedUNet())
-	if with[normalized] != 10 || with[joined] != 2 || with[sliced] != 4 || with[overwriting] != 14 {
+	if with[normalized] != 10 || with[concatenated] != 2 || with[sliced] != 4 || with[overwriting] != 14 {
 		t.Errorf("origins are %v", with)
 	}
 	without, more := count(unfused(t, "", 1), alignedUNet())
@@ -61,9 +61,9 @@ func TestOrigins(t *testing.T) {
 	if less*4 > more*3 {
 		t.Errorf("activations take %d floats with fusion and %d without", less, more)
 	}
-	// Five channels fill no block: what is joined must be copied, and so stored.
+	// Five channels fill no block: what is concatenated must be copied, and so stored.
 	odd, _ := count(open(t, "", 1), smallUNet())
-	if odd[joined] != 0 || odd[sliced] != 0 || odd[normalized] == 0 {
+	if odd[concatenated] != 0 || odd[sliced] != 0 || odd[normalized] == 0 {
 		t.Errorf("with odd channels origins are %v", odd)
 	}
 }
@@ -303,7 +303,7 @@ func TestFusionIsInvisible(t *testing.T) {
 	for _, set := range sets {
 		t.Run(set, func(t *testing.T) {
 			one, three, plain := open(t, set, 1), open(t, set, 3), unfused(t, set, 2)
-			met := map[how]int{}
+			met := map[originKind]int{}
 			for seed := range uint64(60) {
 				p := newRandomProgram(seed)
 				want, got, again := outputs(t, plain, p), outputs(t, one, p), outputs(t, three, p)
@@ -317,7 +317,7 @@ func TestFusionIsInvisible(t *testing.T) {
 					near(t, fmt.Sprintf("seed %d: %s by three threads", seed, name), again[name], got[name], 0)
 				}
 				for _, o := range loaderOf(t, one, p).origins {
-					met[o.how]++
+					met[o.kind]++
 				}
 			}
 			for h := stored; h <= overwriting; h++ {

@@ -8,19 +8,19 @@ import (
 	"lockstep/pkg/engine/cpu/internal/threads"
 )
 
-// Constants of the measurement of PeakFLOPS.
+// Settings of the measurement by PeakFLOPS.
 const (
 	peakTries   = 5
-	peakTime    = 4 * time.Millisecond // of a try
-	peakWeights = 4096                 // they fill half of a first-level cache
-	peakTiles   = 16                   // a call, all of the same rows
+	peakTime    = 4 * time.Millisecond // duration of a try
+	peakWeights = 4096                 // number of weights; they fill half of a first-level cache
+	peakTiles   = 16                   // tiles per call, all with the same rows
 )
 
-// PeakFLOPS measures the floating-point operations per second of the engine's matrix
-// kernel, on all threads at once, with operands in the cache. Only an algorithm with
-// fewer operations, such as Winograd's, can exceed it. The measurement takes about
-// 20 ms. It returns the best of several tries, each from the median time of its calls,
-// so that interruptions do not lower the result. Do not call Step meanwhile.
+// PeakFLOPS measures the floating-point operations per second of the engine's matrix kernel
+// on all threads together, with operands in the cache. Only an algorithm with fewer
+// operations, such as Winograd's, can be faster. The measurement takes about 20 ms. It is
+// the best of several tries, each based on the median time of its calls, so that
+// interruptions do not lower the result. Do not call Step meanwhile.
 func (e *Engine) PeakFLOPS() float64 {
 	const depth = kernel.Lanes
 	set := &e.kernels.GEMM

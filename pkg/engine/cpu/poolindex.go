@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// pairPoolings finds, for each gradient of a max pooling, the pooling that writes the
-// index of the maxima.
+// pairPoolings finds, for each gradient of a max pooling, the pooling that stores the
+// indexes of the maxima.
 func (l *loader) pairPoolings() {
 	kernels := l.program.Kernels
 	l.pooling = make([]int, len(kernels))
@@ -27,9 +27,9 @@ func (l *loader) pairPoolings() {
 	}
 }
 
-// indexes lists the kernels that write an index of maxima, and the lifetimes of the
-// indexes.
-func (l *loader) indexes() (kernels []int, lives []plan.Interval) {
+// listMaxIndexes returns the kernels that store indexes of maxima, and the lifetimes of
+// these indexes.
+func (l *loader) listMaxIndexes() (kernels []int, lives []plan.Interval) {
 	place := map[int]int{} // kernel → position in the lists
 	for at, k := range l.program.Kernels {
 		if k.Op != plan.OpMaxPool && k.Op != plan.OpMaxPoolBackward {
@@ -45,7 +45,7 @@ func (l *loader) indexes() (kernels []int, lives []plan.Interval) {
 			i = len(kernels)
 			place[from] = i
 			size := l.layouts[y].Size(l.program.Tensors[y].Shape) / 4 // bytes
-			kernels, lives = append(kernels, at), append(lives, plan.Interval{Size: tensor.RoundUp(size, tensor.RegionAlign), First: at})
+			kernels, lives = append(kernels, at), append(lives, plan.Interval{Size: tensor.RoundUp(size, tensor.AlignFloats), First: at})
 		}
 		lives[i].Last = at
 	}

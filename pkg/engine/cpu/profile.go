@@ -20,12 +20,12 @@ import (
 type Profile struct {
 	First int // step, from 1
 	Steps int
-	// Trace is the file to write, in the format of Chrome's trace viewer and Perfetto.
-	// It has one row per thread with the time of every kernel, and rows for the steps,
-	// the data (see Waited), the exchange of gradients and the reductions meanwhile.
-	// Recording reads the clock twice per thread and kernel.
+	// Trace is the file to write, in the format of Chrome's trace viewer and Perfetto. It
+	// has one row per thread with the time of every kernel, and rows for steps, data (see
+	// RecordWait), the exchange of gradients, and reductions. Recording reads the clock
+	// twice per thread and kernel.
 	Trace string
-	// Rank is the rank of this worker among World workers. A World of 0 means 1.
+	// Rank is the rank of this worker among World workers. A World of 0 means one worker.
 	Rank, World int
 }
 
@@ -33,18 +33,18 @@ type Profile struct {
 func (p Profile) Validate() error {
 	switch {
 	case p.First < 1:
-		return fmt.Errorf("validate profile: the first step is %d: count from 1", p.First)
+		return fmt.Errorf("validate profile: invalid first step %d: steps are counted from 1", p.First)
 	case p.Steps < 1:
-		return fmt.Errorf("validate profile: %d steps: use at least 1", p.Steps)
+		return fmt.Errorf("validate profile: invalid number of steps %d: use at least 1", p.Steps)
 	case p.Rank < 0 || p.World < 0:
-		return fmt.Errorf("validate profile: rank %d of %d workers cannot be", p.Rank, p.World)
+		return fmt.Errorf("validate profile: invalid rank %d of %d workers: neither may be negative", p.Rank, p.World)
 	case p.Trace == "":
-		return errors.New("validate profile: there is no file for the trace: name one")
+		return errors.New("validate profile: no file was given for the trace")
 	}
 	return nil
 }
 
-// KernelTime is the time of one kernel in a profile.
+// KernelTime is the total time of one kernel in a profile.
 type KernelTime struct {
 	Kernel       string // "conv", "adam"
 	Layer        string // "down.0.a.norm"
@@ -53,8 +53,8 @@ type KernelTime struct {
 	Milliseconds float64 // of all calls and threads
 }
 
-// Profile sets the window of training steps to record. Steps are counted from this call
-// on, and only steps with a backward pass are counted.
+// Profile sets which training steps to record. Steps are counted from this call on; only
+// steps with a backward pass count.
 func (e *Engine) Profile(p Profile) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (e *Engine) Profile(p Profile) error {
 	return nil
 }
 
-// KernelTimes returns the times of the kernels in the last profile, the longest first.
+// KernelTimes returns the times of the kernels in the last profile, longest first.
 func (e *Engine) KernelTimes() []KernelTime {
 	e.profile.mu.Lock()
 	defer e.profile.mu.Unlock()
@@ -89,7 +89,7 @@ func (e *Engine) KernelTimes() []KernelTime {
 	return list
 }
 
-// profiler counts training steps and keeps the spans of the window.
+// profiler counts training steps and keeps the recorded spans.
 type profiler struct {
 	mu     sync.Mutex
 	window Profile
@@ -108,14 +108,14 @@ const (
 	partStep      = "step"
 )
 
-// trace is what an executable records of a step.
+// trace contains what an executable has recorded of the current step.
 type trace struct {
 	on      bool     // the step is in the profile's window
 	spans   []span   // of rows that are not threads
 	threads [][]span // by worker
 }
 
-// span is a time in which a row of the trace was busy.
+// span is an interval in which a row of the trace was busy.
 type span struct {
 	name, layer, part string
 	row               int // thread; rowInput or rowExchange
@@ -131,9 +131,9 @@ const (
 	rowStep     = -4
 )
 
-// watched begins a step: it switches the trace on if the step is a training step in the
-// profile's window. A step that fails counts too.
-func (x *executable) watched() {
+// beginTrace begins a step. It turns recording on if the step is a training step that the
+// profile selects. Steps that fail count too.
+func (x *executable) beginTrace() {
 	p := &x.engine.profile
 	x.trace.on = false
 	if x.program.Forward == len(x.program.Kernels) {
@@ -151,8 +151,8 @@ func (x *executable) watched() {
 	}
 }
 
-// unwatched ends a step. After the last step of the window it writes the trace.
-func (x *executable) unwatched() error {
+// endTrace ends a step. After the last selected step it writes the trace.
+func (x *executable) endTrace() error {
 	if !x.trace.on {
 		return nil
 	}
@@ -183,21 +183,21 @@ func (x *executable) unwatched() error {
 	}
 	slices.SortStableFunc(p.done, func(a, b span) int { return a.start.Compare(b.start) })
 	p.window.Steps = 0
-	return p.write(len(x.workers), x.engine.Name())
+	return p.writeTrace(len(x.workers), x.engine.Name())
 }
 
-// spent records a span from start until now in a row that is not a thread.
-func (x *executable) spent(name, part string, row int, start time.Time) {
-	if x.trace.on || row == rowInput && x.engine.watches() {
+// recordSpan records a span from start until now in a row that is not a thread's.
+func (x *executable) recordSpan(name, part string, row int, start time.Time) {
+	if x.trace.on || row == rowInput && x.engine.recordsNextStep() {
 		x.trace.spans = append(x.trace.spans, span{name: name, part: part, row: row, start: start, took: time.Since(start)})
 	}
 }
 
-// Waited records in the row of the data that the next training step has waited since
-// start, for example for the loader; name says for what. Outside of the profile's window
-// it does nothing.
-func (e *Engine) Waited(name string, start time.Time) {
-	if !e.watches() {
+// RecordWait records, in the trace's row for data, that the next training step has waited
+// since start, for example for the data loader. name names the reason. It does nothing if
+// the profile does not select the step.
+func (e *Engine) RecordWait(name string, start time.Time) {
+	if !e.recordsNextStep() {
 		return
 	}
 	took := time.Since(start)
@@ -206,11 +206,11 @@ func (e *Engine) Waited(name string, start time.Time) {
 	e.profile.ahead = append(e.profile.ahead, span{name: name, part: partInput, row: rowInput, start: start, took: took})
 }
 
-// reduced records the reductions of buckets and statistics in the step that began at
-// begin, if sync knows their times. sync may also know reductions of earlier steps, whose
-// gradients are accumulated; they are left out.
-func (x *executable) reduced(sync engine.GradSync, begin time.Time) {
-	s, ok := sync.(engine.Reducing)
+// recordReductions records the reductions of buckets and statistics in the step that began
+// at begin, if sync reports their times. It omits reductions of earlier steps, which sync
+// reports too if gradients are accumulated.
+func (x *executable) recordReductions(sync engine.GradSync, begin time.Time) {
+	s, ok := sync.(engine.ReductionReporter)
 	if !x.trace.on || !ok {
 		return
 	}
@@ -226,17 +226,17 @@ func (x *executable) reduced(sync engine.GradSync, begin time.Time) {
 	}
 }
 
-// watches reports whether the next training step is in the window. Inputs are copied
-// before that step begins.
-func (e *Engine) watches() bool {
+// recordsNextStep reports whether the profile selects the next training step. SetInput
+// needs it, because inputs are copied before the step begins.
+func (e *Engine) recordsNextStep() bool {
 	e.profile.mu.Lock()
 	defer e.profile.mu.Unlock()
 	p := &e.profile
 	return p.window.Steps > 0 && p.step+1 >= p.window.First && p.step+1 < p.window.First+p.window.Steps
 }
 
-// timed returns t with the time of each worker recorded.
-func (x *executable) timed(t threads.Task, name, layer, part string) threads.Task {
+// withTiming returns t with the time of each worker recorded.
+func (x *executable) withTiming(t threads.Task, name, layer, part string) threads.Task {
 	run := t.Run
 	t.Run = func(w *threads.Worker, lo, hi int) {
 		start := time.Now()
@@ -259,8 +259,8 @@ type traceEvent struct {
 	Arguments map[string]string `json:"args,omitempty"`
 }
 
-// write writes the spans in done to the trace's file.
-func (p *profiler) write(threads int, name string) error {
+// writeTrace writes the recorded spans to the trace file. name is the name of the engine.
+func (p *profiler) writeTrace(threads int, name string) error {
 	rank := p.window.Rank
 	meta := func(what string, row int, name string) traceEvent {
 		return traceEvent{Name: what, Phase: "M", Process: rank, Thread: row, Arguments: map[string]string{"name": name}}

@@ -130,7 +130,7 @@ func TestTraceAddsUp(t *testing.T) {
 		}
 		u := optim.Update{Rule: "sgd", LearningRate: 1e-3}
 		for u.Step = 1; u.Step <= 3; u.Step++ {
-			e.Waited("load batch", time.Now())
+			e.RecordWait("load batch", time.Now())
 			feed(t, x, uint64(u.Step))
 			if _, err := x.Step(context.Background(), &timedSync{}, &u); err != nil {
 				t.Fatal(err)
@@ -227,8 +227,8 @@ func TestProfileErrors(t *testing.T) {
 		p    Profile
 		want string
 	}{
-		{Profile{First: 0, Steps: 1, Trace: "x"}, "first step is 0"},
-		{Profile{First: 1, Steps: 0, Trace: "x"}, "0 steps"},
+		{Profile{First: 0, Steps: 1, Trace: "x"}, "invalid first step 0"},
+		{Profile{First: 1, Steps: 0, Trace: "x"}, "invalid number of steps 0"},
 		{Profile{First: 1, Steps: 1}, "no file"},
 	} {
 		if err := e.Profile(c.p); err == nil || !strings.Contains(err.Error(), c.want) {

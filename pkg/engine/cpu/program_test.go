@@ -27,7 +27,9 @@ type node struct {
 }
 
 // program builds n's program.
-func (n node) program() *plan.Program { return enginetest.Program(n.op, n.attr, n.in, n.out, n.state) }
+func (n node) program() *plan.Program {
+	return enginetest.SingleKernelProgram(n.op, n.attr, n.in, n.out, n.state)
+}
 
 // open starts an engine with an instruction set. It skips the test if this processor
 // lacks that.
@@ -54,7 +56,7 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 		t.Fatal(err)
 	}
 	if wide {
-		e.(*Engine).kernels = kernel.WideGo()
+		e.(*Engine).kernels = kernel.PlainGoAVX512()
 	}
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {
@@ -72,7 +74,7 @@ const wideGo = "go, wide"
 func (n node) results(t testing.TB, e engine.Engine, seed uint64) [][]float64 {
 	t.Helper()
 	o := enginetest.Operation{Op: n.op, Attr: n.attr, In: n.in, Out: n.out, State: n.state, Fill: n.fill}
-	return o.Results(t, e, seed, enginetest.Memory{Poison: poisoned, Padding: checkPadding})
+	return o.Run(t, e, seed, enginetest.Hooks{FillNaN: poisoned, CheckPadding: checkPadding})
 }
 
 // everyway calls f for each instruction set, with one thread and with three. Under the
@@ -123,7 +125,7 @@ func checkPadding(e engine.Executable) error {
 			continue
 		}
 		used := make([]bool, len(x.data[id]))
-		x.layouts[id].Runs(t.Shape, func(_, at, count, stride int) {
+		x.layouts[id].ForEachRun(t.Shape, func(_, at, count, stride int) {
 			for range count {
 				used[at] = true
 				at += stride

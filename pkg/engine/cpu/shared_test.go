@@ -11,15 +11,15 @@ import (
 
 // Helpers of the tests of all engines, under the names that this package's tests use.
 var (
-	near           = enginetest.Near
-	largest        = enginetest.Largest
+	near           = enginetest.CheckNear
+	largest        = enginetest.MaxMagnitude
 	snapshot       = enginetest.Snapshot
-	truth          = enginetest.Reference
-	initialise     = enginetest.Initialise
-	feed           = enginetest.Feed
+	truth          = enginetest.NewReference
+	initialise     = enginetest.Initialize
+	feed           = enginetest.SetRandomInputs
 	smallUNet      = enginetest.SmallUNet
-	lowered        = enginetest.Lowered
-	loweredNetwork = enginetest.LoweredNetwork
+	lowered        = enginetest.LowerUNet
+	loweredNetwork = enginetest.LowerNetwork
 )
 
 type (
@@ -30,7 +30,7 @@ type (
 // loaded returns p loaded on e, after one step.
 func loaded(t testing.TB, e engine.Engine, p *plan.Program, g *nn.Graph) engine.Executable {
 	t.Helper()
-	return enginetest.Loaded(t, e, p, g, poisoned)
+	return enginetest.LoadAndStep(t, e, p, g, poisoned)
 }
 
 // TestEngine runs the checks that every engine must pass.
@@ -51,7 +51,7 @@ func TestEngine(t *testing.T) {
 			}
 		})
 		return e
-	}, Poison: poisoned, Padding: checkPadding}.Check(t)
+	}, FillNaN: poisoned, CheckPadding: checkPadding}.Check(t)
 }
 
 // poisoned calls poison; its type is the one that the tests of all engines expect.

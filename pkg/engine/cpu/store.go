@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// region is the place of a persistent tensor in a flat buffer.
+// region is the position of a persistent tensor in a flat buffer.
 type region struct {
 	offset int // floats
 	shape  []int
@@ -19,8 +19,8 @@ type region struct {
 // size returns the number of floats of r, including padding.
 func (r region) size() int { return r.layout.Size(r.shape) }
 
-// store holds parameters, states and optimizer slots, which keep their values from step
-// to step. Several executables may share one store.
+// store contains parameters, states and optimizer slots, which keep their values from step
+// to step. Several executables may share a store.
 type store struct {
 	params, states     []float32
 	paramAt, stateAt   map[string]region
@@ -28,18 +28,18 @@ type store struct {
 	slots              map[string][]float32 // by slot; each has the layout of params
 }
 
-// The optimizer's slots, as they are named in "optimizer.<slot>.<param>".
+// Names of the optimizer's slots, as in "optimizer.<slot>.<param>".
 const (
 	slotM        = "m"
 	slotV        = "v"
 	slotMomentum = "momentum"
 )
 
-// slotNames lists the slots in the order of Names.
+// slotNames returns the slots in the order of Names.
 func slotNames() []string { return []string{slotM, slotV, slotMomentum} }
 
-// paramOrder returns the order of the program's parameters in the flat buffers: bucket
-// after bucket, in the order of the bucket, then the parameters without a bucket.
+// paramOrder returns the order of the program's parameters in the flat buffers: bucket by
+// bucket, in the order of each bucket, then the parameters that are in no bucket.
 func paramOrder(p *plan.Program) []int {
 	var order []int
 	seen := make([]bool, len(p.Params))
@@ -59,7 +59,7 @@ func paramOrder(p *plan.Program) []int {
 	return order
 }
 
-// newStore lays out the parameters and states of p.
+// newStore allocates and lays out the parameters and states of p.
 func newStore(p *plan.Program, layouts []tensor.Layout) (*store, error) {
 	s := &store{paramAt: map[string]region{}, stateAt: map[string]region{}, slots: map[string][]float32{}}
 	total := 0
@@ -67,11 +67,11 @@ func newStore(p *plan.Program, layouts []tensor.Layout) (*store, error) {
 		id := p.Params[i].Tensor
 		name := p.Tensors[id].Name
 		if _, double := s.paramAt[name]; double {
-			return nil, fmt.Errorf("lay out parameters: two are named %q", name)
+			return nil, fmt.Errorf("lay out parameters: duplicate name %q", name)
 		}
 		r := region{total, slices.Clone(p.Tensors[id].Shape), layouts[id]}
 		s.paramAt[name] = r
-		total += tensor.RoundUp(r.size(), tensor.RegionAlign)
+		total += tensor.RoundUp(r.size(), tensor.AlignFloats)
 	}
 	s.params = kernel.AlignedFloats(total)
 	for _, q := range p.Params {
@@ -81,19 +81,20 @@ func newStore(p *plan.Program, layouts []tensor.Layout) (*store, error) {
 	for _, id := range p.States {
 		name := p.Tensors[id].Name
 		if _, double := s.stateAt[name]; double {
-			return nil, fmt.Errorf("lay out states: two are named %q", name)
+			return nil, fmt.Errorf("lay out states: duplicate name %q", name)
 		}
 		r := region{total, slices.Clone(p.Tensors[id].Shape), layouts[id]}
 		s.stateAt[name] = r
 		s.stateSeq = append(s.stateSeq, name)
-		total += tensor.RoundUp(r.size(), tensor.RegionAlign)
+		total += tensor.RoundUp(r.size(), tensor.AlignFloats)
 	}
 	s.states = kernel.AlignedFloats(total)
 	return s, nil
 }
 
-// covers reports the first parameter or state of p that s lacks or has in another shape.
-func (s *store) covers(p *plan.Program, layouts []tensor.Layout) error {
+// checkContains returns an error for the first parameter or state of p that s lacks or has
+// with another shape or layout.
+func (s *store) checkContains(p *plan.Program, layouts []tensor.Layout) error {
 	check := func(kind string, at map[string]region, id int) error {
 		t := p.Tensors[id]
 		r, ok := at[t.Name]
@@ -118,8 +119,8 @@ func (s *store) covers(p *plan.Program, layouts []tensor.Layout) error {
 	return nil
 }
 
-// slot returns the flat buffer of an optimizer slot. It makes the buffer, all zeros, if
-// it does not exist yet.
+// slot returns the flat buffer of an optimizer slot. If the buffer does not exist yet, slot
+// allocates it, all zeros.
 func (s *store) slot(name string) []float32 {
 	if s.slots[name] == nil {
 		s.slots[name] = kernel.AlignedFloats(len(s.params))
@@ -127,13 +128,13 @@ func (s *store) slot(name string) []float32 {
 	return s.slots[name]
 }
 
-// view returns the part of a flat buffer that r describes.
+// view returns the part of a flat buffer that region r covers.
 func (r region) view(flat []float32) []float32 {
 	n := r.size()
 	return flat[r.offset : r.offset+n : r.offset+n]
 }
 
-// bytes returns the size of the memory of s.
+// bytes returns the size of the store in bytes.
 func (s *store) bytes() int64 {
 	n := len(s.params) + len(s.states)
 	for _, b := range s.slots {

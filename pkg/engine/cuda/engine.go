@@ -27,7 +27,7 @@ type Engine struct {
 	tuneBudget time.Duration // autotune.Budget, except in tests
 }
 
-var _ engine.Peaked = (*Engine)(nil)
+var _ engine.PeakMeasurer = (*Engine)(nil)
 
 // New starts an engine on the GPU that o.Device names. If o.Device is "cuda" without a
 // number, it uses GPU number localRank modulo the number of GPUs, where localRank is the

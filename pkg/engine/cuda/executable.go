@@ -158,7 +158,7 @@ func (x *executable) Output(name string, dst []float32) error {
 	return nil
 }
 
-// Notices implements engine.Noticer.
+// Notices implements engine.NoticeReporter.
 func (x *executable) Notices() []string { return slices.Clone(x.notices) }
 
 // MemoryBytes returns the size of the executable's GPU memory in bytes, including

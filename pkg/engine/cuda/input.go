@@ -44,7 +44,7 @@ func (x *executable) stagingBytes() int64 {
 func (x *executable) prepareInputs() error {
 	at := x.memory.staging.ptr
 	for _, id := range x.program.Inputs {
-		in := &input{id: id, classes: x.program.Classes(id)}
+		in := &input{id: id, classes: x.program.ClassCount(id)}
 		for i := range in.buffers {
 			host, err := x.gpu.allocatePinned(int64(x.inputBytes(id)))
 			if err != nil {
@@ -158,9 +158,9 @@ func (x *executable) checkClasses(in *input, v []float32) error {
 	return plan.CheckClasses(x.program.Tensors[in.id].Name, v, in.classes)
 }
 
-// Ahead implements engine.Prefetcher. It calls next on the engine's thread, so next must not
+// SetPrefetch implements engine.Prefetcher. It calls next on the engine's thread, so next must not
 // call the engine.
-func (x *executable) Ahead(next func() map[string][]float32) {
+func (x *executable) SetPrefetch(next func() map[string][]float32) {
 	_ = x.do(func() error { // on a closed executable there is nothing to do
 		x.data.ahead = next
 		return nil

@@ -30,7 +30,7 @@ func prefetched(t *testing.T, e *Engine, g *nn.Graph, p *plan.Program, sync engi
 	}
 	var losses []float64
 	step := 1
-	ahead.Ahead(func() map[string][]float32 {
+	ahead.SetPrefetch(func() map[string][]float32 {
 		if step == 5 {
 			return nil // as if the loader were late
 		}
@@ -51,11 +51,11 @@ func prefetched(t *testing.T, e *Engine, g *nn.Graph, p *plan.Program, sync engi
 		losses = append(losses, x.Loss())
 	}
 	after := snapshot(t, x)
-	ahead.Ahead(func() map[string][]float32 { return map[string][]float32{model.ImageInput: images[1][1:]} })
+	ahead.SetPrefetch(func() map[string][]float32 { return map[string][]float32{model.ImageInput: images[1][1:]} })
 	if _, err := x.Step(context.Background(), sync, adam(step)); err == nil || !strings.Contains(err.Error(), `set input "image" of the next step`) {
 		t.Errorf("values of another length give %v", err)
 	}
-	ahead.Ahead(nil)
+	ahead.SetPrefetch(nil)
 	if _, err := x.Step(context.Background(), sync, adam(step)); err != nil {
 		t.Error(err)
 	}

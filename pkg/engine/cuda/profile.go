@@ -276,7 +276,7 @@ func (g *gpu) recordSpan(name, layer, part string, s driver.Stream, f func() err
 // them. sync may also report exchanges of earlier steps; these are skipped.
 func (g *gpu) traceReductions(sync engine.GradSync, begin time.Time) {
 	t := g.profile.tracer
-	s, ok := sync.(engine.Reducing)
+	s, ok := sync.(engine.ReductionReporter)
 	if t == nil || !ok {
 		return
 	}

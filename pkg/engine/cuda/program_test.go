@@ -26,7 +26,9 @@ type node struct {
 }
 
 // program builds n's program.
-func (n node) program() *plan.Program { return enginetest.Program(n.op, n.attr, n.in, n.out, n.state) }
+func (n node) program() *plan.Program {
+	return enginetest.SingleKernelProgram(n.op, n.attr, n.in, n.out, n.state)
+}
 
 // noEnvironment is an environment without variables, and without tuning cache.
 func noEnvironment(name string) string {
@@ -95,8 +97,8 @@ func (n node) results(t testing.TB, e engine.Engine, seed uint64, precision stri
 	t.Helper()
 	o := enginetest.Operation{Op: n.op, Attr: n.attr, In: n.in, Out: n.out, State: n.state, Fill: n.fill}
 	typ := number.ActivationType(precision)
-	m := enginetest.Memory{
-		Poison: poison, Padding: checkPadding,
+	m := enginetest.Hooks{
+		FillNaN: poison, CheckPadding: checkPadding,
 		Round: func(v []float32) { copy(v, number.Decode(typ, number.Encode(typ, v))) },
 	}
 	if n.op == plan.OpBCEWithLogitsBackward {
@@ -107,7 +109,7 @@ func (n node) results(t testing.TB, e engine.Engine, seed uint64, precision stri
 			return 1
 		}
 	}
-	return o.Results(t, e, seed, m)
+	return o.Run(t, e, seed, m)
 }
 
 // tolerance is what a precision may be off, relative to the greatest value: the

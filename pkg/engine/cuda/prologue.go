@@ -43,7 +43,7 @@ func (l *lowering) isPackedF16Map(id int) bool {
 // none in a program that recomputes activations, because both computations of an activation
 // must give the same bits.
 func (l *lowering) findPrologues() {
-	if slices.ContainsFunc(l.program.Kernels, func(k plan.Kernel) bool { return k.Again }) {
+	if slices.ContainsFunc(l.program.Kernels, func(k plan.Kernel) bool { return k.Recomputed }) {
 		return
 	}
 	for i := range l.tasks {

@@ -210,7 +210,7 @@ func (c *bucketCall) begin(g *gpu, s driver.Stream) error {
 
 // enqueue passes the bucket to the strategy.
 func (c *bucketCall) enqueue(g *gpu) error {
-	if err := c.sync.Bucket(c.index, c.buffer, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
+	if err := c.sync.ReduceBucket(c.index, c.buffer, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
 		return fmt.Errorf("exchange gradient bucket %d: %w", c.index, err)
 	}
 	return nil

@@ -11,17 +11,17 @@ import (
 
 // What the tests of all engines share, by the names that this package's tests use.
 var (
-	near           = enginetest.Near
-	largest        = enginetest.Largest
+	near           = enginetest.CheckNear
+	largest        = enginetest.MaxMagnitude
 	snapshot       = enginetest.Snapshot
-	unchanged      = enginetest.Unchanged
-	truth          = enginetest.Reference
-	initialise     = enginetest.Initialise
-	feed           = enginetest.Feed
+	unchanged      = enginetest.CheckUnchanged
+	truth          = enginetest.NewReference
+	initialise     = enginetest.Initialize
+	feed           = enginetest.SetRandomInputs
 	smallUNet      = enginetest.SmallUNet
-	batchOf        = enginetest.Batch
-	programOf      = enginetest.Lowered
-	loweredNetwork = enginetest.LoweredNetwork
+	batchOf        = enginetest.RandomBatch
+	programOf      = enginetest.LowerUNet
+	loweredNetwork = enginetest.LowerNetwork
 )
 
 type quietSync = enginetest.NoOpSync
@@ -29,7 +29,7 @@ type quietSync = enginetest.NoOpSync
 // loaded is p on e, with one step done.
 func loaded(t testing.TB, e engine.Engine, p *plan.Program, g *nn.Graph) engine.Executable {
 	t.Helper()
-	return enginetest.Loaded(t, e, p, g, poison)
+	return enginetest.LoadAndStep(t, e, p, g, poison)
 }
 
 // TestEngine runs the checks that every engine must pass.
@@ -40,5 +40,5 @@ func TestEngine(t *testing.T) {
 			change(&o)
 		}
 		return open(t, o)
-	}, Poison: poison, Padding: checkPadding}.Check(t)
+	}, FillNaN: poison, CheckPadding: checkPadding}.Check(t)
 }

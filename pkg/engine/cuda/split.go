@@ -113,7 +113,7 @@ func (x *executable) splitStep(ctx context.Context, p *replay, sync, statisticsS
 	if err := x.readLoss(); err != nil {
 		return err
 	}
-	exposed := x.exchange.norms.statistics.Spent()
+	exposed := x.exchange.norms.statistics.TakeExchangeTime()
 	t.Forward, t.Wait = time.Since(start)-exposed, exposed
 	if err := ctx.Err(); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (x *executable) splitStep(ctx context.Context, p *replay, sync, statisticsS
 	if err := c.runBackward(ctx, p.sections[p.forward:len(p.sections)-1]); err != nil {
 		return err
 	}
-	exposed = x.exchange.norms.statistics.Spent()
+	exposed = x.exchange.norms.statistics.TakeExchangeTime()
 	t.Backward, t.Wait = time.Since(start)-exposed, t.Wait+exposed
 
 	start = time.Now()
@@ -247,7 +247,7 @@ func (c *hostExchange) exchangeCopied(ctx context.Context) error {
 			return c.gpu.checkLost(err)
 		}
 		c.exchanged++
-		if err := c.sync.Bucket(i, device.Buffer{F32: c.exchange.hostGrads.part(4*b.offset, 4*b.size).floats()}, device.Stream{}); err != nil {
+		if err := c.sync.ReduceBucket(i, device.Buffer{F32: c.exchange.hostGrads.part(4*b.offset, 4*b.size).floats()}, device.Stream{}); err != nil {
 			return fmt.Errorf("exchange gradient bucket %d: %w", i, err)
 		}
 	}

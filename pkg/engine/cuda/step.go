@@ -60,14 +60,14 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 		return err
 	}
 	statisticsSync := sync // exchanges statistics, after every batch of an update
-	if a, ok := statisticsSync.(engine.Accumulating); ok {
+	if a, ok := statisticsSync.(engine.AccumulatingSync); ok {
 		_, _, statisticsSync = a.Part()
 	}
 	if len(x.exchange.buckets) == 0 {
 		sync = nil
 	}
 	var batch microbatch
-	if a, ok := sync.(engine.Accumulating); ok {
+	if a, ok := sync.(engine.AccumulatingSync); ok {
 		defer a.Accumulated()
 		if batch, sync = nextMicrobatch(a); batch.kind == lastBatch && x.exchange.sums.ptr == 0 {
 			return errors.New("the last batch of an update comes before its first batch")
@@ -138,7 +138,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 // nextMicrobatch returns which batch of an update the next step computes, and the strategy
 // that exchanges gradients after it. The strategy is nil unless the batch is the update's
 // last one.
-func nextMicrobatch(a engine.Accumulating) (microbatch, engine.GradSync) {
+func nextMicrobatch(a engine.AccumulatingSync) (microbatch, engine.GradSync) {
 	at, parts, inner := a.Part()
 	switch {
 	case parts <= 1:

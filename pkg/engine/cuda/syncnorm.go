@@ -224,7 +224,7 @@ func joinCommands(synchronization command, before, after []command, errs ...erro
 // Otherwise device exchanges them between GPUs, or, if it is nil, they are exchanged on the
 // host.
 func (x *executable) resolveStatisticsSync(sync engine.GradSync) (synced bool, device engine.DeviceNormSync, err error) {
-	if sync == nil || !x.program.Synchronised() {
+	if sync == nil || !x.program.HasSyncBatchNorm() {
 		return false, nil, nil
 	}
 	if d, ok := sync.(engine.DeviceNormSync); ok && sync.Capturable() {

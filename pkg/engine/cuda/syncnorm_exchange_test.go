@@ -169,7 +169,7 @@ type sharing struct {
 	order []string
 }
 
-func (s *sharing) Bucket(i int, b device.Buffer, _ device.Stream) error {
+func (s *sharing) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 	s.order = append(s.order, fmt.Sprint("bucket ", i))
 	return nil
 }

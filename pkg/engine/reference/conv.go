@@ -2,12 +2,12 @@ package reference
 
 import "lockstep/pkg/internal/plan"
 
-// relation describes a convolution or a transposed convolution. Both relate a large map
-// (the input of a convolution, the output of a transposed one), a small map, and weights
-// w [channels of small, channels of large, q, r, s]: the product of w at tap (o, p, q)
-// relates position (h, i, j) of small to position (h·stride+o−pad, …) of large. Each of
-// the six kernels computes one of the three from the other two. An image is a volume of
-// depth 1.
+// relation describes a convolution or a transposed convolution. It relates a large map (the
+// input of a convolution, the output of a transposed one), a small map, and weights w with
+// the shape [channels of small, channels of large, q, r, s]. The weight at tap (o, p, q)
+// relates position (h, i, j) of small to position (h·stride+o−pad, …) of large. Each of the
+// six kernels computes one of small, large and w from the other two. An image is a volume
+// of depth 1.
 type relation struct {
 	n              int    // batch
 	smallC, largeC int    // channels
@@ -16,26 +16,26 @@ type relation struct {
 	stride, pad    [3]int
 }
 
-// newRelation returns the relation of the maps and weights with the given shapes.
+// newRelation returns the relation between maps and weights of the given shapes.
 func newRelation(attr plan.Attr, small, large, w []int) relation {
 	return relation{
 		n: small[0], smallC: w[0], largeC: w[1],
-		small: volume(small[2:], 1), large: volume(large[2:], 1), taps: volume(w[2:], 1),
-		stride: volume(attr.Stride, 1), pad: volume(attr.Pad, 0),
+		small: toVolume(small[2:], 1), large: toVolume(large[2:], 1), taps: toVolume(w[2:], 1),
+		stride: toVolume(attr.Stride, 1), pad: toVolume(attr.Pad, 0),
 	}
 }
 
-// volume returns v as three numbers. If v has two (an image), depth is added before them;
-// if v is nil, all three are depth.
-func volume(v []int, depth int) [3]int {
+// toVolume converts v to three numbers. If v has two numbers (an image), it puts depth
+// before them. If v is nil, it returns depth three times.
+func toVolume(v []int, depth int) [3]int {
 	full := [3]int{depth, depth, depth}
 	copy(full[3-len(v):], v)
 	return full
 }
 
-// span returns the range [lo, hi) of positions of small along an axis whose related
-// position under tap is within large.
-func (r relation) span(axis, tap int) (lo, hi int) {
+// validRange returns the range [lo, hi) of positions of small along an axis for which the
+// position of large that is related by tap exists.
+func (r relation) validRange(axis, tap int) (lo, hi int) {
 	stride, shift := r.stride[axis], tap-r.pad[axis]
 	if shift < 0 {
 		lo = (-shift + stride - 1) / stride
@@ -47,13 +47,13 @@ func (r relation) span(axis, tap int) (lo, hi int) {
 	return lo, max(lo, min(r.small[axis], last/stride+1))
 }
 
-// row is a part of a row of small. small is the index of its first element, large the
-// index of the related element of large, where consecutive elements are r.stride[2]
-// apart, and weight the index of the weight that relates them.
-type row struct{ small, large, length, weight int }
+// rowPair is part of a row of the small map and the elements of the large map that one
+// weight relates to it. small, large and weight are the indexes of their first elements.
+// Successive elements of the large map are r.stride[2] apart.
+type rowPair struct{ small, large, length, weight int }
 
-// rows calls visit for every pair of related rows.
-func (r relation) rows(visit func(row)) {
+// forEachRowPair calls visit for every pair of related rows.
+func (r relation) forEachRowPair(visit func(rowPair)) {
 	smallMap, largeMap := product(r.small), product(r.large)
 	for n := range r.n {
 		for k := range r.smallC {
@@ -62,18 +62,19 @@ func (r relation) rows(visit func(row)) {
 				for tap := range product(r.taps) {
 					o, p, q := tap/(r.taps[1]*r.taps[2]), tap/r.taps[2]%r.taps[1], tap%r.taps[2]
 					weight := (k*r.largeC+c)*product(r.taps) + tap
-					r.visitTapRows([3]int{o, p, q}, row{small: small, large: large, weight: weight}, visit)
+					r.forEachTapRowPair([3]int{o, p, q}, rowPair{small: small, large: large, weight: weight}, visit)
 				}
 			}
 		}
 	}
 }
 
-// visitTapRows calls visit for the rows of one pair of channels that are related by one tap.
-func (r relation) visitTapRows(tap [3]int, at row, visit func(row)) {
-	front, back := r.span(0, tap[0])
-	top, bottom := r.span(1, tap[1])
-	left, right := r.span(2, tap[2])
+// forEachTapRowPair calls visit for the rows of one pair of channels that are related by
+// one tap. first contains the indexes of the channels' first elements and of the weight.
+func (r relation) forEachTapRowPair(tap [3]int, first rowPair, visit func(rowPair)) {
+	front, back := r.validRange(0, tap[0])
+	top, bottom := r.validRange(1, tap[1])
+	left, right := r.validRange(2, tap[2])
 	if left >= right {
 		return
 	}
@@ -81,23 +82,22 @@ func (r relation) visitTapRows(tap [3]int, at row, visit func(row)) {
 		slab := h*r.stride[0] + tap[0] - r.pad[0]
 		for i := top; i < bottom; i++ {
 			line := i*r.stride[1] + tap[1] - r.pad[1]
-			visit(row{
-				small:  at.small + (h*r.small[1]+i)*r.small[2] + left,
-				large:  at.large + (slab*r.large[1]+line)*r.large[2] + left*r.stride[2] + tap[2] - r.pad[2],
-				length: right - left, weight: at.weight,
+			visit(rowPair{
+				small:  first.small + (h*r.small[1]+i)*r.small[2] + left,
+				large:  first.large + (slab*r.large[1]+line)*r.large[2] + left*r.stride[2] + tap[2] - r.pad[2],
+				length: right - left, weight: first.weight,
 			})
 		}
 	}
 }
 
-// product returns the product of three numbers.
+// product returns the product of the three numbers.
 func product(v [3]int) int { return v[0] * v[1] * v[2] }
 
-// gather adds to each position of small the weighted sum of the related positions of
-// large.
+// gather adds to each position of small the weighted sum of the related positions of large.
 func gather[T number](r relation, small, large, w []T) {
 	step := r.stride[2]
-	r.rows(func(a row) {
+	r.forEachRowPair(func(a rowPair) {
 		f, dst, src := w[a.weight], small[a.small:a.small+a.length], large[a.large:]
 		for i := range dst {
 			dst[i] += f * src[i*step]
@@ -109,7 +109,7 @@ func gather[T number](r relation, small, large, w []T) {
 // small.
 func scatter[T number](r relation, small, large, w []T) {
 	step := r.stride[2]
-	r.rows(func(a row) {
+	r.forEachRowPair(func(a rowPair) {
 		f, src, dst := w[a.weight], small[a.small:a.small+a.length], large[a.large:]
 		for i, v := range src {
 			dst[i*step] += f * v
@@ -117,12 +117,12 @@ func scatter[T number](r relation, small, large, w []T) {
 	})
 }
 
-// correlate sets each weight of w to the sum of products of related positions of small
+// correlate sets each weight of w to the sum of the products of related positions of small
 // and large.
 func correlate[T number](r relation, small, large, w []T) {
 	step := r.stride[2]
 	sum := make([]float64, len(w))
-	r.rows(func(a row) {
+	r.forEachRowPair(func(a rowPair) {
 		var s T
 		src := large[a.large:]
 		for i, v := range small[a.small : a.small+a.length] {
@@ -135,10 +135,10 @@ func correlate[T number](r relation, small, large, w []T) {
 	}
 }
 
-// bias sets each channel of y to its bias, or to zero if there is no bias.
-func (c *call[T]) bias() {
+// fillBias sets each channel of the output to its bias, or to zero if there is no bias.
+func (c *call[T]) fillBias() {
 	y, shape := c.out[0], c.outShape[0]
-	area := points(shape)
+	area := positions(shape)
 	for i := range shape[0] * shape[1] {
 		var b T
 		if len(c.in) == 3 {
@@ -149,7 +149,7 @@ func (c *call[T]) bias() {
 }
 
 func (c *call[T]) conv() {
-	c.bias()
+	c.fillBias()
 	gather(newRelation(c.attr, c.outShape[0], c.inShape[0], c.inShape[1]), c.out[0], c.in[0], c.in[1])
 }
 
@@ -163,7 +163,7 @@ func (c *call[T]) convBackwardWeights() {
 }
 
 func (c *call[T]) convTranspose() {
-	c.bias()
+	c.fillBias()
 	scatter(newRelation(c.attr, c.inShape[0], c.outShape[0], c.inShape[1]), c.in[0], c.out[0], c.in[1])
 }
 
@@ -177,7 +177,7 @@ func (c *call[T]) convTransposeBackwardWeights() {
 }
 
 func (c *call[T]) biasBackward() {
-	eachChannel(c.inShape[0], func(k int, parts [][2]int) {
+	forEachChannel(c.inShape[0], func(k int, parts [][2]int) {
 		sum := 0.0
 		for _, p := range parts {
 			for _, v := range c.in[0][p[0]:p[1]] {
@@ -188,8 +188,8 @@ func (c *call[T]) biasBackward() {
 	})
 }
 
-// points returns the number of positions of a feature map; 1 for [n,c].
-func points(shape []int) int {
+// positions returns the number of positions of a feature map, which is 1 for shape [n,c].
+func positions(shape []int) int {
 	n := 1
 	for _, d := range shape[2:] {
 		n *= d
@@ -197,10 +197,10 @@ func points(shape []int) int {
 	return n
 }
 
-// eachChannel calls visit for each channel of a tensor [n,c,…] with the ranges of its
-// elements, one per sample.
-func eachChannel(shape []int, visit func(channel int, parts [][2]int)) {
-	area := points(shape)
+// forEachChannel calls visit for each channel of a tensor [n,c,…]. parts contains the range
+// of the channel's elements for each sample.
+func forEachChannel(shape []int, visit func(channel int, parts [][2]int)) {
+	area := positions(shape)
 	parts := make([][2]int, shape[0])
 	for k := range shape[1] {
 		for n := range shape[0] {

@@ -30,12 +30,14 @@ type executable[T number] struct {
 
 func (x *executable[T]) Program() *plan.Program { return x.source }
 func (x *executable[T]) Loss() float64          { return x.loss }
-func (x *executable[T]) Names() []string        { return x.store.all() }
+func (x *executable[T]) Names() []string        { return x.store.allNames() }
 func (x *executable[T]) Close() error           { return nil }
 
-func (x *executable[T]) Get(name string) ([]float64, error)      { return x.store.get(name) }
-func (x *executable[T]) Set(name string, v []float64) error      { return x.store.set(name, v) }
-func (x *executable[T]) MemoryBytes() int64                      { return (x.elements + x.store.elements()) * size[T]() }
+func (x *executable[T]) Get(name string) ([]float64, error) { return x.store.get(name) }
+func (x *executable[T]) Set(name string, v []float64) error { return x.store.set(name, v) }
+func (x *executable[T]) MemoryBytes() int64 {
+	return (x.elements + x.store.elements()) * bytesPerValue[T]()
+}
 func (x *executable[T]) Output(name string, dst []float32) error { return x.output(name, dst) }
 
 // SetInput implements engine.Executable.
@@ -46,9 +48,9 @@ func (x *executable[T]) SetInput(name string, v []float32) error {
 	}
 	dst := x.tensors[id]
 	if len(v) != len(dst) {
-		return fmt.Errorf("set input %q: %d values for shape %v", name, len(v), x.program.Tensors[id].Shape)
+		return fmt.Errorf("set input %q: got %d values for shape %v", name, len(v), x.program.Tensors[id].Shape)
 	}
-	if classes := x.program.Classes(id); classes > 0 {
+	if classes := x.program.ClassCount(id); classes > 0 {
 		if err := plan.CheckClasses(name, v, classes); err != nil {
 			return err
 		}
@@ -60,7 +62,7 @@ func (x *executable[T]) SetInput(name string, v []float32) error {
 	return nil
 }
 
-// output implements Output.
+// output implements engine.Executable.Output.
 func (x *executable[T]) output(name string, dst []float32) error {
 	id := x.program.Lookup(plan.Output, name)
 	if id < 0 {
@@ -93,14 +95,14 @@ func (x *executable[T]) Gradient(param string) ([]float64, error) {
 // Step implements engine.Executable.
 func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
 	var t engine.Timing
-	apply, err := x.optimizer(x.scaler.counted(update))
+	apply, err := x.prepareUpdate(x.scaler.withoutSkipped(update))
 	if err != nil {
 		return t, fmt.Errorf("step: %w", err)
 	}
 	for i, id := range x.program.States {
 		copy(x.before[i], x.tensors[id])
 	}
-	if x.program.Synchronised() {
+	if x.program.HasSyncBatchNorm() {
 		if err := x.norms.Begin(sync); err != nil {
 			return t, fmt.Errorf("step: %w", err)
 		}
@@ -113,14 +115,14 @@ func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *
 		}
 		return t, fmt.Errorf("step: %w", err)
 	}
-	exposed := x.norms.Spent()
+	exposed := x.norms.TakeExchangeTime()
 	t.Forward, t.Wait = time.Since(start)-exposed, exposed
 
 	start = time.Now()
 	if err := x.backward(ctx, sync); err != nil {
 		return t, fmt.Errorf("step: %w", err)
 	}
-	exposed = x.norms.Spent()
+	exposed = x.norms.TakeExchangeTime()
 	t.Backward, t.Wait = time.Since(start)-exposed, t.Wait+exposed
 
 	if sync != nil && len(x.buckets) > 0 {
@@ -161,14 +163,14 @@ func (x *executable[T]) forward(ctx context.Context) error {
 	return nil
 }
 
-// backward runs the backward pass and passes each bucket to sync: as soon as it is final
-// if Options.Overlap is set, else after the backward pass.
+// backward runs the backward pass and passes each bucket of gradients to sync: as soon as
+// the bucket is final if Options.Overlap is set, else after the backward pass.
 func (x *executable[T]) backward(ctx context.Context, sync engine.GradSync) (err error) {
 	next := 0 // bucket
-	hand := func(at int) error {
+	reduceReady := func(at int) error {
 		for ; sync != nil && next < len(x.buckets) && x.program.Buckets[next].Ready <= at; next++ {
-			if err := sync.Bucket(next, buffer(x.buckets[next]), device.Stream{}); err != nil {
-				return fmt.Errorf("hand over bucket %d: %w", next, err)
+			if err := sync.ReduceBucket(next, asBuffer(x.buckets[next]), device.Stream{}); err != nil {
+				return fmt.Errorf("reduce gradient bucket %d: %w", next, err)
 			}
 		}
 		return nil
@@ -189,16 +191,16 @@ func (x *executable[T]) backward(ctx context.Context, sync engine.GradSync) (err
 			return err
 		}
 		if x.engine.options.Overlap {
-			if err := hand(at); err != nil {
+			if err := reduceReady(at); err != nil {
 				return err
 			}
 		}
 	}
-	return hand(len(x.program.Kernels))
+	return reduceReady(len(x.program.Kernels))
 }
 
-// buffer returns v as a device.Buffer, for a collective.
-func buffer[T number](v []T) device.Buffer {
+// asBuffer returns a device.Buffer with the memory of v.
+func asBuffer[T number](v []T) device.Buffer {
 	switch v := any(v).(type) {
 	case []float32:
 		return device.Buffer{F32: v}
@@ -208,8 +210,8 @@ func buffer[T number](v []T) device.Buffer {
 	return device.Buffer{}
 }
 
-// size returns the bytes per value.
-func size[T number]() int64 {
+// bytesPerValue returns the size of a T in bytes.
+func bytesPerValue[T number]() int64 {
 	var b [1]T
-	return int64(buffer(b[:]).Bytes())
+	return int64(asBuffer(b[:]).Bytes())
 }

@@ -140,7 +140,7 @@ func checkGradients(t *testing.T, g *nn.Graph, fuse bool) {
 		v := make([]float32, in.Elements())
 		for i := range v {
 			v[i] = rng.Float32()
-			if classes := p.Classes(p.Lookup(plan.Input, in.Name)); classes > 0 {
+			if classes := p.ClassCount(p.Lookup(plan.Input, in.Name)); classes > 0 {
 				v[i] = float32(i % classes)
 			}
 		}

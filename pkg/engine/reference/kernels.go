@@ -7,15 +7,15 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// call is a kernel with the memory and the shapes of its inputs and outputs, which are
-// nil if absent.
+// call is a kernel together with the memory and the shapes of its inputs and outputs. The
+// memory and shape of an absent output are nil.
 type call[T number] struct {
 	attr              plan.Attr
 	in, out           [][]T
 	inShape, outShape [][]int
 }
 
-// run computes one kernel and rounds its results to the types in which they are stored.
+// run computes kernel k and rounds its results to the types in which they are stored.
 func (x *executable[T]) run(k plan.Kernel) error {
 	if err := x.compute(k); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (x *executable[T]) run(k plan.Kernel) error {
 	return nil
 }
 
-// round rounds v to typ if typ is a 16-bit type.
+// round rounds the values of v to typ if typ is a 16-bit type; otherwise it does nothing.
 func round[T number](typ device.Type, v []T) {
 	if typ == device.Host {
 		return
@@ -38,7 +38,7 @@ func round[T number](typ device.Type, v []T) {
 	}
 }
 
-// compute computes one kernel without rounding the results.
+// compute computes kernel k without rounding its results.
 func (x *executable[T]) compute(k plan.Kernel) error {
 	c := call[T]{attr: k.Attr}
 	for _, id := range k.In {
@@ -93,14 +93,14 @@ func (x *executable[T]) compute(k plan.Kernel) error {
 	case plan.OpBCEWithLogitsBackward:
 		c.bceWithLogitsBackward()
 	default:
-		return c.runMore(k)
+		return c.computeOther(k)
 	}
 	return nil
 }
 
-// runMore computes the kernels that compute does not list: mainly those of classification
-// and volumes.
-func (c *call[T]) runMore(k plan.Kernel) error {
+// computeOther computes the operations that compute does not list: mainly those of
+// classification networks and volumes.
+func (c *call[T]) computeOther(k plan.Kernel) error {
 	switch k.Op {
 	case plan.OpAvgPool:
 		c.avgPool()

@@ -6,8 +6,9 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// bce returns the mean of max(z,0) − z·t + log(1+e^−|z|), a form that does not overflow.
-func (c *call[T]) bce() float64 {
+// meanBCE returns the mean of max(z,0) − z·t + log(1+e^−|z|), a form of the binary
+// cross-entropy that does not overflow.
+func (c *call[T]) meanBCE() float64 {
 	sum := 0.0
 	for i, v := range c.in[0] {
 		z, t := float64(v), float64(c.in[1][i])
@@ -16,7 +17,7 @@ func (c *call[T]) bce() float64 {
 	return sum / float64(len(c.in[0]))
 }
 
-func (c *call[T]) bceWithLogits() { c.out[0][0] = T(c.bce()) }
+func (c *call[T]) bceWithLogits() { c.out[0][0] = T(c.meanBCE()) }
 
 func (c *call[T]) bceWithLogitsBackward() {
 	scale := float64(c.in[2][0]) / float64(len(c.in[0]))
@@ -25,10 +26,11 @@ func (c *call[T]) bceWithLogitsBackward() {
 	}
 }
 
-// softmax calls visit for each sample with its logits, logSum = log Σ e^z (so that log p
-// = z − logSum), the smoothed label wanted(class), and the index of the sample's first
-// logit. It subtracts the largest logit first, so that no exponential overflows.
-func (c *call[T]) softmax(visit func(sample []T, logSum float64, wanted func(class int) float64, at int)) {
+// forEachSample calls visit for each sample with its logits z, logSum = log Σ e^z (so that
+// log p = z − logSum), the smoothed label target(class), and the index of the sample's
+// first logit. It computes logSum relative to the largest logit, so that no exponential
+// overflows.
+func (c *call[T]) forEachSample(visit func(sample []T, logSum float64, target func(class int) float64, at int)) {
 	z, t := c.in[0], c.in[1]
 	classes := c.inShape[0][1]
 	even := c.attr.Smoothing / float64(classes)
@@ -42,21 +44,21 @@ func (c *call[T]) softmax(visit func(sample []T, logSum float64, wanted func(cla
 		for _, v := range sample {
 			sum += math.Exp(float64(v) - top)
 		}
-		wanted := func(class int) float64 {
+		target := func(class int) float64 {
 			if class == int(t[i]) {
 				return even + 1 - c.attr.Smoothing
 			}
 			return even
 		}
-		visit(sample, top+math.Log(sum), wanted, i*classes)
+		visit(sample, top+math.Log(sum), target, i*classes)
 	}
 }
 
 func (c *call[T]) softmaxCrossEntropy() {
 	loss := 0.0
-	c.softmax(func(sample []T, logSum float64, wanted func(int) float64, _ int) {
+	c.forEachSample(func(sample []T, logSum float64, target func(int) float64, _ int) {
 		for j, v := range sample {
-			if q := wanted(j); q != 0 {
+			if q := target(j); q != 0 {
 				loss += q * (logSum - float64(v))
 			}
 		}
@@ -66,43 +68,44 @@ func (c *call[T]) softmaxCrossEntropy() {
 
 func (c *call[T]) softmaxCrossEntropyBackward() {
 	scale := float64(c.in[2][0]) / float64(len(c.in[1]))
-	c.softmax(func(sample []T, logSum float64, wanted func(int) float64, at int) {
+	c.forEachSample(func(sample []T, logSum float64, target func(int) float64, at int) {
 		for j, v := range sample {
-			c.out[0][at+j] = T(scale * (math.Exp(float64(v)-logSum) - wanted(j)))
+			c.out[0][at+j] = T(scale * (math.Exp(float64(v)-logSum) - target(j)))
 		}
 	})
 }
 
-// dice calls visit for each channel of each sample with the range of its elements, and
-// the numerator and the denominator of its Dice coefficient (2Σpt+1)/(Σp+Σt+1).
-func (c *call[T]) dice(visit func(lo, hi int, above, below float64)) {
+// forEachDiceMap calls visit for each channel of each sample, with the range [lo, hi) of
+// its elements and the numerator and denominator of its Dice coefficient
+// (2Σpt+1)/(Σp+Σt+1).
+func (c *call[T]) forEachDiceMap(visit func(lo, hi int, numerator, denominator float64)) {
 	z, t := c.in[0], c.in[1]
-	area := points(c.inShape[0])
+	area := positions(c.inShape[0])
 	for lo := 0; lo < len(z); lo += area {
-		above, below := 1.0, 1.0
+		numerator, denominator := 1.0, 1.0
 		for i := lo; i < lo+area; i++ {
 			p := logistic(float64(z[i]))
-			above += 2 * p * float64(t[i])
-			below += p + float64(t[i])
+			numerator += 2 * p * float64(t[i])
+			denominator += p + float64(t[i])
 		}
-		visit(lo, lo+area, above, below)
+		visit(lo, lo+area, numerator, denominator)
 	}
 }
 
 func (c *call[T]) diceBCE() {
-	w, maps := c.attr.DiceWeight, float64(len(c.in[0])/points(c.inShape[0]))
+	w, maps := c.attr.DiceWeight, float64(len(c.in[0])/positions(c.inShape[0]))
 	sum := 0.0
-	c.dice(func(_, _ int, above, below float64) { sum += 1 - above/below })
-	c.out[0][0] = T(w*sum/maps + (1-w)*c.bce())
+	c.forEachDiceMap(func(_, _ int, numerator, denominator float64) { sum += 1 - numerator/denominator })
+	c.out[0][0] = T(w*sum/maps + (1-w)*c.meanBCE())
 }
 
 func (c *call[T]) diceBCEBackward() {
 	z, t, dloss := c.in[0], c.in[1], float64(c.in[2][0])
-	w, maps := c.attr.DiceWeight, float64(len(z)/points(c.inShape[0]))
-	c.dice(func(lo, hi int, above, below float64) {
+	w, maps := c.attr.DiceWeight, float64(len(z)/positions(c.inShape[0]))
+	c.forEachDiceMap(func(lo, hi int, numerator, denominator float64) {
 		for i := lo; i < hi; i++ {
 			p := logistic(float64(z[i]))
-			dice := -p * (1 - p) * (2*float64(t[i])*below - above) / (below * below * maps)
+			dice := -p * (1 - p) * (2*float64(t[i])*denominator - numerator) / (denominator * denominator * maps)
 			c.out[0][i] = T(dloss * (w*dice + (1-w)*(p-float64(t[i]))/float64(len(z))))
 		}
 	})
@@ -111,8 +114,8 @@ func (c *call[T]) diceBCEBackward() {
 // logistic returns 1/(1+e^−z).
 func logistic(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
 
-// l1 computes the mean of |y−t|, plus the weighted mean of |e^{14y}−e^{14t}| over channel
-// 0.
+// l1 computes the mean of |y−t|, plus, if Attr.ExpWeight is set, the weighted mean of
+// |e^{14y}−e^{14t}| over channel 0.
 func (c *call[T]) l1() {
 	y, t := c.in[0], c.in[1]
 	sum, sumExp := 0.0, 0.0
@@ -143,15 +146,15 @@ func (c *call[T]) l1Backward() {
 	}
 }
 
-// firstChannel returns a function that reports whether an element is in channel 0, and
-// the number of these elements. Without the exponential term it is false for all
-// elements, and count is 0.
+// firstChannel returns a function that reports whether an element is in channel 0, and the
+// number of such elements. If Attr.ExpWeight is 0, the function always returns false and
+// count is 0.
 func (c *call[T]) firstChannel() (is func(i int) bool, count float64) {
 	if c.attr.ExpWeight == 0 {
 		return func(int) bool { return false }, 0
 	}
 	shape := c.inShape[0]
-	area, channels := points(shape), shape[1]
+	area, channels := positions(shape), shape[1]
 	return func(i int) bool { return i/area%channels == 0 }, float64(shape[0] * area)
 }
 

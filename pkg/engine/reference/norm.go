@@ -6,14 +6,15 @@ import (
 	"lockstep/pkg/engine"
 )
 
-// batchNorm computes y = gamma·(x − mean)·invstd + beta per channel.
+// batchNorm computes y = gamma·(x − mean)·invstd + beta for each channel, followed by a
+// ReLU with Attr.ReLU.
 func (c *call[T]) batchNorm(s *engine.NormExchange) error {
 	x, gamma, beta, y := c.in[0], c.in[1], c.in[2], c.out[0]
-	mean, invstd, err := c.normalizers(s)
+	mean, invstd, err := c.normStatistics(s)
 	if err != nil {
 		return err
 	}
-	eachChannel(c.inShape[0], func(k int, parts [][2]int) {
+	forEachChannel(c.inShape[0], func(k int, parts [][2]int) {
 		scale := invstd[k] * gamma[k]
 		for _, p := range parts {
 			for i := p[0]; i < p[1]; i++ {
@@ -28,10 +29,10 @@ func (c *call[T]) batchNorm(s *engine.NormExchange) error {
 	return nil
 }
 
-// normalizers returns the mean and 1/√(var+ε) of each channel: the saved ones with
-// Attr.Saved, those of the batch with Attr.Training, else those of the running
-// statistics. With Attr.Training it also saves them and updates the running statistics.
-func (c *call[T]) normalizers(s *engine.NormExchange) (mean, invstd []T, err error) {
+// normStatistics returns the mean and 1/√(var+ε) of each channel: the saved values with
+// Attr.Saved, the statistics of the batch with Attr.Training, else the running statistics.
+// With Attr.Training it also saves the values and updates the running statistics.
+func (c *call[T]) normStatistics(s *engine.NormExchange) (mean, invstd []T, err error) {
 	if c.attr.Saved {
 		return c.in[3], c.in[4], nil
 	}
@@ -45,7 +46,7 @@ func (c *call[T]) normalizers(s *engine.NormExchange) (mean, invstd []T, err err
 	}
 	means, squares := make([]float64, len(runningMean)), make([]float64, len(runningMean))
 	var m float64
-	eachChannel(c.inShape[0], func(k int, parts [][2]int) {
+	forEachChannel(c.inShape[0], func(k int, parts [][2]int) {
 		means[k], squares[k], m = moments(c.in[0], parts)
 	})
 	if c.attr.Sync {
@@ -83,15 +84,15 @@ func moments[T number](x []T, parts [][2]int) (mean, squares, m float64) {
 	return mean, squares, m
 }
 
-// batchNormBackward computes, with x̂ = (x − mean)·invstd and m values per channel, dbeta
-// = Σ dy, dgamma = Σ dy·x̂ and dx = gamma·invstd·(dy − dbeta/m − x̂·dgamma/m) (Ioffe and
-// Szegedy 2015, section 3). With Attr.Sync, dx uses sums and m over all workers.
+// batchNormBackward computes, with x̂ = (x − mean)·invstd and m values per channel, dbeta =
+// Σ dy, dgamma = Σ dy·x̂ and dx = gamma·invstd·(dy − dbeta/m − x̂·dgamma/m) (Ioffe and
+// Szegedy 2015, section 3). With Attr.Sync, dx uses the sums and m over all workers.
 func (c *call[T]) batchNormBackward(s *engine.NormExchange) error {
 	x, gamma, mean, invstd, dy := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4]
-	arriving := func(i int) T { return dy[i] }
+	maskedGradient := func(i int) T { return dy[i] }
 	if c.attr.ReLU {
 		y := c.in[5]
-		arriving = func(i int) T {
+		maskedGradient = func(i int) T {
 			if y[i] > 0 {
 				return dy[i]
 			}
@@ -100,11 +101,11 @@ func (c *call[T]) batchNormBackward(s *engine.NormExchange) error {
 	}
 	dgamma, dbeta := make([]float64, len(gamma)), make([]float64, len(gamma))
 	var m float64
-	eachChannel(c.inShape[0], func(k int, parts [][2]int) {
+	forEachChannel(c.inShape[0], func(k int, parts [][2]int) {
 		m = 0
 		for _, p := range parts {
 			for i := p[0]; i < p[1]; i++ {
-				d := float64(arriving(i))
+				d := float64(maskedGradient(i))
 				dbeta[k] += d
 				dgamma[k] += d * float64((x[i]-mean[k])*invstd[k])
 			}
@@ -128,11 +129,11 @@ func (c *call[T]) batchNormBackward(s *engine.NormExchange) error {
 			return err
 		}
 	}
-	eachChannel(c.inShape[0], func(k int, parts [][2]int) {
+	forEachChannel(c.inShape[0], func(k int, parts [][2]int) {
 		scale, meanD, meanDX := gamma[k]*invstd[k], T(dbeta[k]/m), T(dgamma[k]/m)
 		for _, p := range parts {
 			for i := p[0]; i < p[1]; i++ {
-				dx[i] = scale * (arriving(i) - meanD - (x[i]-mean[k])*invstd[k]*meanDX)
+				dx[i] = scale * (maskedGradient(i) - meanD - (x[i]-mean[k])*invstd[k]*meanDX)
 			}
 		}
 	})

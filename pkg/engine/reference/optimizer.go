@@ -10,23 +10,24 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// optimizer returns a function that updates every parameter, or does nothing if u is nil.
-// It returns an error for an invalid update, before anything runs.
-func (x *executable[T]) optimizer(u *optim.Update) (func() error, error) {
+// prepareUpdate validates u and returns a function that updates every parameter. If u is
+// nil, the function does nothing. Validating first means that an invalid update fails
+// before any kernel runs.
+func (x *executable[T]) prepareUpdate(u *optim.Update) (func() error, error) {
 	if u == nil {
 		return func() error { return nil }, nil
 	}
 	if len(x.buckets) == 0 {
-		return nil, errors.New("update parameters: the program has no backward pass: lower a graph built with nn.Train")
+		return nil, errors.New("update parameters: the program computes no gradients: lower a graph that was built with nn.Train")
 	}
 	if slices.Contains(optim.Rules(), u.Rule) && !u.Simple() {
-		return x.applyOptim(u)
+		return x.prepareOptimUpdate(u)
 	}
 	var rule func(w, g []T, name string)
 	switch u.Rule {
 	case "adam":
 		if u.Step < 1 {
-			return nil, fmt.Errorf("update parameters: step is %d: Adam counts from 1", u.Step)
+			return nil, fmt.Errorf("update parameters: invalid step %d: Adam counts steps from 1", u.Step)
 		}
 		rule = func(w, g []T, name string) {
 			adam(u, w, g, x.store.slot("optimizer.m.", name), x.store.slot("optimizer.v.", name))
@@ -40,7 +41,7 @@ func (x *executable[T]) optimizer(u *optim.Update) (func() error, error) {
 			sgd(u, w, g, momentum)
 		}
 	default:
-		return nil, fmt.Errorf("update parameters: rule %q is not known: use %s", u.Rule, strings.Join(optim.Rules(), ", "))
+		return nil, fmt.Errorf("update parameters: unknown rule %q: use %s", u.Rule, strings.Join(optim.Rules(), ", "))
 	}
 	return func() error {
 		for _, p := range x.program.Params {
@@ -50,9 +51,9 @@ func (x *executable[T]) optimizer(u *optim.Update) (func() error, error) {
 	}, nil
 }
 
-// applyOptim returns a function that applies the updates that only package optim
-// implements: layer-wise rules, decoupled weight decay, Nesterov's momentum, clipping.
-func (x *executable[T]) applyOptim(u *optim.Update) (func() error, error) {
+// prepareOptimUpdate is prepareUpdate for updates that only package optim implements:
+// layer-wise rules, decoupled weight decay, Nesterov's momentum and clipping.
+func (x *executable[T]) prepareOptimUpdate(u *optim.Update) (func() error, error) {
 	if err := u.Validate(); err != nil {
 		return nil, fmt.Errorf("update parameters: %w", err)
 	}
@@ -79,8 +80,8 @@ func (x *executable[T]) applyOptim(u *optim.Update) (func() error, error) {
 	}, nil
 }
 
-// adam applies one update of Kingma and Ba, Adam, 2015, arXiv:1412.6980, algorithm 1,
-// arranged as in torch.optim.Adam: w −= lr/(1−β₁ᵗ) · m / (√v/√(1−β₂ᵗ) + ε).
+// adam applies one update of Adam (Kingma and Ba, 2015, arXiv:1412.6980, algorithm 1), in
+// the form of torch.optim.Adam: w −= lr/(1−β₁ᵗ) · m / (√v/√(1−β₂ᵗ) + ε).
 func adam[T number](u *optim.Update, w, g, m, v []T) {
 	t := float64(u.Step)
 	rate := T(u.LearningRate / (1 - math.Pow(u.Beta1, t)))

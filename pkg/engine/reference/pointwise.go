@@ -2,7 +2,7 @@ package reference
 
 import "math"
 
-// relu keeps NaN, so that a NaN in the network reaches the loss.
+// relu computes max(x, 0). It keeps NaN, so that a NaN in the network reaches the loss.
 func (c *call[T]) relu() {
 	for i, v := range c.in[0] {
 		if v < 0 {
@@ -23,7 +23,7 @@ func (c *call[T]) reluBackward() {
 	}
 }
 
-// leakyReLU keeps NaN like relu.
+// leakyReLU multiplies negative values by Attr.Slope. It keeps NaN, as relu does.
 func (c *call[T]) leakyReLU() {
 	slope := T(c.attr.Slope)
 	for i, v := range c.in[0] {
@@ -69,20 +69,21 @@ func (c *call[T]) concat() {
 
 func (c *call[T]) slice() {
 	n := c.outShape[0][0]
-	offset := c.attr.Offset * points(c.outShape[0])
+	offset := c.attr.Offset * positions(c.outShape[0])
 	from, to := len(c.in[0])/n, len(c.out[0])/n // elements per sample
 	for i := range n {
 		copy(c.out[0][i*to:(i+1)*to], c.in[0][i*from+offset:])
 	}
 }
 
-// reshape copies the input, because tensors are stored in row-major order for any shape.
+// reshape copies the input. The order of the elements does not depend on the shape, because
+// tensors are stored in row-major order.
 func (c *call[T]) reshape() { copy(c.out[0], c.in[0]) }
 
-// padded calls visit for each row of a feature map with its index in the map, its index
-// in the padded map, and its length.
-func (c *call[T]) padded(inner, outer []int, visit func(inner, outer, length int)) {
-	size, full, front := volume(inner[2:], 1), volume(outer[2:], 1), volume(c.attr.Pad, 0)
+// forEachPaddedRow calls visit for each row of a feature map of shape inner, with the row's
+// index in the map, its index in the padded map of shape outer, and its length.
+func (c *call[T]) forEachPaddedRow(inner, outer []int, visit func(inner, outer, length int)) {
+	size, full, front := toVolume(inner[2:], 1), toVolume(outer[2:], 1), toVolume(c.attr.Pad, 0)
 	for i := range inner[0] * inner[1] * size[0] * size[1] {
 		plane, d, h := i/(size[0]*size[1]), i/size[1]%size[0], i%size[1]
 		at := ((plane*full[0]+d+front[0])*full[1]+h+front[1])*full[2] + front[2]
@@ -93,12 +94,12 @@ func (c *call[T]) padded(inner, outer []int, visit func(inner, outer, length int
 func (c *call[T]) pad() {
 	x, y := c.in[0], c.out[0]
 	fill(y, 0)
-	c.padded(c.inShape[0], c.outShape[0], func(inner, outer, n int) { copy(y[outer:outer+n], x[inner:]) })
+	c.forEachPaddedRow(c.inShape[0], c.outShape[0], func(inner, outer, n int) { copy(y[outer:outer+n], x[inner:]) })
 }
 
 func (c *call[T]) padBackward() {
 	dy, dx := c.in[0], c.out[0]
-	c.padded(c.outShape[0], c.inShape[0], func(inner, outer, n int) { copy(dx[inner:inner+n], dy[outer:]) })
+	c.forEachPaddedRow(c.outShape[0], c.inShape[0], func(inner, outer, n int) { copy(dx[inner:inner+n], dy[outer:]) })
 }
 
 func (c *call[T]) add() {

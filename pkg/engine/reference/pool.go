@@ -1,10 +1,11 @@
 package reference
 
-// windows calls visit for each window of a pooling: to is its index in the result, from
-// the indexes in x that it covers, in row order; −1 for the padding.
-func (c *call[T]) windows(in, out []int, visit func(to int, from []int)) {
-	kernel, stride, pad := volume(c.attr.Kernel, 1), volume(c.attr.Stride, 1), volume(c.attr.Pad, 0)
-	size, result := volume(in[2:], 1), volume(out[2:], 1)
+// forEachWindow calls visit for each window of a pooling. to is the index of the window's
+// result. from contains the indexes of the inputs that the window covers, in row order, −1
+// for padding.
+func (c *call[T]) forEachWindow(in, out []int, visit func(to int, from []int)) {
+	kernel, stride, pad := toVolume(c.attr.Kernel, 1), toVolume(c.attr.Stride, 1), toVolume(c.attr.Pad, 0)
+	size, result := toVolume(in[2:], 1), toVolume(out[2:], 1)
 	from := make([]int, product(kernel))
 	for to := range out[0] * out[1] * product(result) {
 		plane := to / product(result)
@@ -25,11 +26,12 @@ func (c *call[T]) windows(in, out []int, visit func(to int, from []int)) {
 	}
 }
 
-// maxima calls visit for each window with its maximum and the index of the first maximum
-// in row order. A NaN counts as the maximum. The padding is ignored, or with PadZeros
-// counts as zeros; from is −1 if such a zero is the maximum.
-func (c *call[T]) maxima(x []T, in, out []int, visit func(to, from int, v T)) {
-	c.windows(in, out, func(to int, from []int) {
+// forEachMaximum calls visit for each window of a pooling, with the index to of its result,
+// its maximum v, and the index from of the first maximum in row order. NaN counts as the
+// maximum. Padding is ignored, or counts as zeros with Attr.PadZeros; from is −1 if such a
+// zero is the first maximum.
+func (c *call[T]) forEachMaximum(x []T, in, out []int, visit func(to, from int, v T)) {
+	c.forEachWindow(in, out, func(to int, from []int) {
 		best, top, found := -1, T(0), false
 		for _, at := range from {
 			var v T
@@ -48,13 +50,13 @@ func (c *call[T]) maxima(x []T, in, out []int, visit func(to, from int, v T)) {
 }
 
 func (c *call[T]) maxPool() {
-	c.maxima(c.in[0], c.inShape[0], c.outShape[0], func(to, _ int, v T) { c.out[0][to] = v })
+	c.forEachMaximum(c.in[0], c.inShape[0], c.outShape[0], func(to, _ int, v T) { c.out[0][to] = v })
 }
 
 func (c *call[T]) maxPoolBackward() {
 	dy, dx := c.in[2], c.out[0]
 	fill(dx, 0)
-	c.maxima(c.in[0], c.inShape[0], c.inShape[1], func(to, from int, _ T) {
+	c.forEachMaximum(c.in[0], c.inShape[0], c.inShape[1], func(to, from int, _ T) {
 		if from >= 0 {
 			dx[from] += dy[to]
 		}
@@ -63,7 +65,7 @@ func (c *call[T]) maxPoolBackward() {
 
 func (c *call[T]) avgPool() {
 	x := c.in[0]
-	c.windows(c.inShape[0], c.outShape[0], func(to int, from []int) {
+	c.forEachWindow(c.inShape[0], c.outShape[0], func(to int, from []int) {
 		sum := 0.0
 		for _, at := range from {
 			sum += float64(x[at])
@@ -75,7 +77,7 @@ func (c *call[T]) avgPool() {
 func (c *call[T]) avgPoolBackward() {
 	dy, dx := c.in[0], c.out[0]
 	fill(dx, 0)
-	c.windows(c.outShape[0], c.inShape[0], func(to int, from []int) {
+	c.forEachWindow(c.outShape[0], c.inShape[0], func(to int, from []int) {
 		for _, at := range from {
 			dx[at] += dy[to] / T(len(from))
 		}
@@ -84,7 +86,7 @@ func (c *call[T]) avgPoolBackward() {
 
 func (c *call[T]) globalAvgPool() {
 	x := c.in[0]
-	area := points(c.inShape[0])
+	area := positions(c.inShape[0])
 	for i := range c.out[0] {
 		sum := 0.0
 		for _, v := range x[i*area : (i+1)*area] {
@@ -95,7 +97,7 @@ func (c *call[T]) globalAvgPool() {
 }
 
 func (c *call[T]) globalAvgPoolBackward() {
-	area := points(c.outShape[0])
+	area := positions(c.outShape[0])
 	for i, d := range c.in[0] {
 		fill(c.out[0][i*area:(i+1)*area], d/T(area))
 	}

@@ -21,11 +21,11 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// number is an element type of this engine.
+// number is the type of the elements of tensors.
 type number interface{ float32 | float64 }
 
-// New returns a reference engine with the precision fp32, fp64, bf16 or fp16. It uses one
-// thread.
+// New returns a reference engine with the precision fp32, fp64, bf16 or fp16. The engine
+// uses one thread.
 func New(o engine.Options) (engine.Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("open reference engine: %w", err)
@@ -73,7 +73,8 @@ func (e *reference) Load(p *plan.Program, share engine.Executable) (engine.Execu
 	return x, nil
 }
 
-// load allocates every tensor of p. source is the program before plan.MixedPrecision.
+// load allocates every tensor of p. source is the program before plan.MixedPrecision has
+// changed it.
 func load[T number](e *reference, source, p *plan.Program, share engine.Executable) (engine.Executable, error) {
 	x := &executable[T]{engine: e, source: source, program: p, scaler: newScaler(p), tensors: make([][]T, len(p.Tensors))}
 	if share == nil {
@@ -81,7 +82,7 @@ func load[T number](e *reference, source, p *plan.Program, share engine.Executab
 	} else {
 		other, ok := share.(*executable[T])
 		if !ok || other.engine != e {
-			return nil, fmt.Errorf("share parameters: the other program is loaded on another engine")
+			return nil, fmt.Errorf("share parameters: the other program was loaded by another engine")
 		}
 		x.store = other.store
 	}
@@ -108,7 +109,7 @@ func load[T number](e *reference, source, p *plan.Program, share engine.Executab
 	return x, nil
 }
 
-// allocateGradients allocates the gradients of each bucket as one slice.
+// allocateGradients allocates one slice for the gradients of each bucket.
 func (x *executable[T]) allocateGradients() {
 	p := x.program
 	for _, b := range p.Buckets {
@@ -126,8 +127,8 @@ func (x *executable[T]) allocateGradients() {
 	}
 }
 
-// allocateActivations assigns each activation a buffer that is unused from its first to
-// its last kernel. A buffer is only reused for a tensor of the same size.
+// allocateActivations assigns a buffer to each activation. A buffer is reused for a later
+// activation of the same size after the last kernel that uses the earlier one.
 func (x *executable[T]) allocateActivations() {
 	p := x.program
 	free := map[int][][]T{}
@@ -155,7 +156,7 @@ func (x *executable[T]) allocateActivations() {
 	}
 }
 
-// allocate allocates n values and counts them in x.elements.
+// allocate allocates n values and adds n to x.elements.
 func (x *executable[T]) allocate(n int) []T {
 	x.elements += int64(n)
 	return make([]T, n)

@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// The constants of loss scaling are the defaults of torch.amp.GradScaler.
+// Settings of loss scaling. They are the defaults of torch.amp.GradScaler.
 const (
 	firstScale    = 65536
 	scaleGrowth   = 2
@@ -15,10 +15,10 @@ const (
 	scaleInterval = 2000
 )
 
-// scaler is the state of loss scaling in fp16. If some gradients of a step are not
-// finite, the update is skipped and the scale is halved. After 2000 good steps in a row
-// it is doubled. Skipped steps do not count in the optimizer's bias correction
-// (Micikevicius et al., Mixed Precision Training, 2018, section 3.2).
+// scaler is the state of loss scaling in fp16. If some gradients of a step are not finite,
+// the update is skipped and the scale is halved. After scaleInterval successive steps with
+// finite gradients the scale is doubled. Skipped steps do not count in the optimizer's bias
+// correction (Micikevicius et al., Mixed Precision Training, 2018, section 3.2).
 type scaler struct {
 	input   int     // tensor ID of the scale, −1 if the program has no loss scaling
 	scale   float64 // a power of 2
@@ -27,13 +27,14 @@ type scaler struct {
 	skipped int     // skipped updates
 }
 
-// newScaler returns the initial state for p.
+// newScaler returns the initial state for program p.
 func newScaler(p *plan.Program) scaler {
 	return scaler{input: p.Lookup(plan.Input, plan.LossScale), scale: firstScale, used: 1}
 }
 
-// counted returns u with a step number that does not count skipped updates.
-func (s *scaler) counted(u *optim.Update) *optim.Update {
+// withoutSkipped returns u with the number of skipped updates subtracted from its step
+// number.
+func (s *scaler) withoutSkipped(u *optim.Update) *optim.Update {
 	if u == nil || s.skipped == 0 {
 		return u
 	}
@@ -42,7 +43,7 @@ func (s *scaler) counted(u *optim.Update) *optim.Update {
 	return &c
 }
 
-// scaleLoss sets the input by which the gradient of the loss is multiplied.
+// scaleLoss sets the input LossScale, by which the gradient of the loss is multiplied.
 func (x *executable[T]) scaleLoss() {
 	if s := &x.scaler; s.input >= 0 {
 		fill(x.tensors[s.input], T(s.scale))
@@ -50,8 +51,8 @@ func (x *executable[T]) scaleLoss() {
 	}
 }
 
-// unscale divides the gradients by the scale and returns true if all are finite.
-// Otherwise it returns false: the update must be skipped.
+// unscale divides the gradients by the scale and returns true if all of them are finite.
+// Otherwise it returns false, and the update must be skipped.
 func (x *executable[T]) unscale() (update bool) {
 	s := &x.scaler
 	if s.input < 0 {

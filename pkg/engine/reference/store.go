@@ -8,19 +8,19 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// store contains the persistent tensors by name: parameters, states and the optimizer's
-// slots. Programs that share parameters have the same store.
+// store contains the persistent tensors by name: parameters, states and optimizer slots.
+// Programs that share parameters have the same store.
 type store[T number] struct {
 	names   []string // parameters and states, in the program's order
 	params  []string
 	shapes  map[string][]int
 	tensors map[string][]T
-	// slots contains the optimizer's slots by full name. An absent slot is zero: an
-	// optimizer that is not used takes no memory.
+	// slots contains the optimizer slots by full name. A slot that is not in the map is
+	// zero, so that optimizers that are not used need no memory.
 	slots map[string][]T
 }
 
-// slotPrefixes returns the prefixes of the names of all slots.
+// slotPrefixes returns the prefixes of the names of all optimizer slots.
 func slotPrefixes() []string {
 	return []string{"optimizer.m.", "optimizer.v.", "optimizer.momentum."}
 }
@@ -42,8 +42,8 @@ func newStore[T number](p *plan.Program) *store[T] {
 	return s
 }
 
-// tensor returns the memory of t. It returns an error if the store lacks t or has another
-// shape.
+// tensor returns the memory of tensor t, or an error if the store lacks t or has it with
+// another shape.
 func (s *store[T]) tensor(t plan.Tensor) ([]T, error) {
 	shape, ok := s.shapes[t.Name]
 	if !ok {
@@ -55,7 +55,8 @@ func (s *store[T]) tensor(t plan.Tensor) ([]T, error) {
 	return s.tensors[t.Name], nil
 }
 
-// slot returns the memory of an optimizer's slot, and allocates it at the first call.
+// slot returns the memory of an optimizer slot. It allocates the slot if that does not
+// exist yet.
 func (s *store[T]) slot(prefix, param string) []T {
 	name := prefix + param
 	if s.slots[name] == nil {
@@ -64,9 +65,9 @@ func (s *store[T]) slot(prefix, param string) []T {
 	return s.slots[name]
 }
 
-// all lists the names of all persistent tensors. The list does not depend on which slots
+// allNames returns the names of all persistent tensors. They do not depend on which slots
 // are allocated, so that all ranks agree.
-func (s *store[T]) all() []string {
+func (s *store[T]) allNames() []string {
 	names := slices.Clone(s.names)
 	for _, prefix := range slotPrefixes() {
 		for _, p := range s.params {
@@ -76,8 +77,9 @@ func (s *store[T]) all() []string {
 	return names
 }
 
-// split splits the name of a slot; ok is false if name is not the name of a slot.
-func (s *store[T]) split(name string) (prefix, param string, ok bool) {
+// parseSlotName splits the name of an optimizer slot into prefix and parameter. ok is false
+// if name is not the name of a slot.
+func (s *store[T]) parseSlotName(name string) (prefix, param string, ok bool) {
 	for _, prefix := range slotPrefixes() {
 		if param, found := strings.CutPrefix(name, prefix); found && slices.Contains(s.params, param) {
 			return prefix, param, true
@@ -86,28 +88,27 @@ func (s *store[T]) split(name string) (prefix, param string, ok bool) {
 	return "", "", false
 }
 
-// get returns a copy of a persistent tensor.
+// get returns a copy of a persistent tensor. Slots that do not exist yet are zero.
 func (s *store[T]) get(name string) ([]float64, error) {
 	if v, ok := s.tensors[name]; ok {
 		return widen(v), nil
 	}
-	if _, param, ok := s.split(name); ok {
+	if _, param, ok := s.parseSlotName(name); ok {
 		if v := s.slots[name]; v != nil {
 			return widen(v), nil
 		}
 		return make([]float64, len(s.tensors[param])), nil
 	}
-	return nil, fmt.Errorf("get %s: there is no parameter, state or optimiser slot of this name", name)
+	return nil, fmt.Errorf("get tensor: the program has no parameter, state or optimizer slot %q", name)
 }
 
-// set replaces the values of a persistent tensor. Setting a slot to zero does not
-// allocate it.
+// set replaces the values of a persistent tensor. It does not allocate a slot for zeros.
 func (s *store[T]) set(name string, v []float64) error {
 	dst, ok := s.tensors[name]
 	if !ok {
-		prefix, param, found := s.split(name)
+		prefix, param, found := s.parseSlotName(name)
 		if !found {
-			return fmt.Errorf("set %s: there is no parameter, state or optimiser slot of this name", name)
+			return fmt.Errorf("set tensor: the program has no parameter, state or optimizer slot %q", name)
 		}
 		if s.slots[name] == nil && len(v) == len(s.tensors[param]) && !slices.ContainsFunc(v, func(f float64) bool { return f != 0 }) {
 			return nil
@@ -115,7 +116,7 @@ func (s *store[T]) set(name string, v []float64) error {
 		dst = s.slot(prefix, param)
 	}
 	if len(v) != len(dst) {
-		return fmt.Errorf("set %s: %d values for %d elements", name, len(v), len(dst))
+		return fmt.Errorf("set tensor %q: got %d values, want %d", name, len(v), len(dst))
 	}
 	for i, f := range v {
 		dst[i] = T(f)
@@ -135,7 +136,7 @@ func (s *store[T]) elements() int64 {
 	return int64(n)
 }
 
-// widen converts v to float64.
+// widen returns v converted to float64.
 func widen[T number](v []T) []float64 {
 	w := make([]float64, len(v))
 	for i, f := range v {
@@ -144,9 +145,9 @@ func widen[T number](v []T) []float64 {
 	return w
 }
 
-// fill sets every element of v to to.
-func fill[T number](v []T, to T) {
+// fill sets every element of v to x.
+func fill[T number](v []T, x T) {
 	for i := range v {
-		v[i] = to
+		v[i] = x
 	}
 }

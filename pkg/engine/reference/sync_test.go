@@ -28,7 +28,7 @@ type recorder struct {
 	probed  []bool // what probe said at each bucket
 }
 
-func (r *recorder) Bucket(i int, b device.Buffer, _ device.Stream) error {
+func (r *recorder) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 	if r.failing {
 		return errors.New("peer is gone")
 	}
@@ -98,7 +98,7 @@ func TestBucketsAreHandedOver(t *testing.T) {
 func TestReductionErrorStopsTheStep(t *testing.T) {
 	x := scalar(t)
 	_, err := x.Step(context.Background(), &recorder{failing: true}, &optim.Update{Rule: "sgd", LearningRate: 1, Step: 1})
-	if err == nil || !strings.Contains(err.Error(), "step: hand over bucket 0: peer is gone") {
+	if err == nil || !strings.Contains(err.Error(), "step: reduce gradient bucket 0: peer is gone") {
 		t.Errorf("error %v", err)
 	}
 	if get(t, x, "c.weight")[0] != 0 {

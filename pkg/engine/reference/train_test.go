@@ -38,7 +38,7 @@ func tinyUNet(t testing.TB) *model.UNet2DNetwork {
 // unless they are shared.
 func load(t testing.TB, e engine.Engine, n model.Network, batch int, mode nn.Mode, o plan.Options, share engine.Executable) engine.Executable {
 	t.Helper()
-	g, p := enginetest.LoweredNetwork(t, n, batch, mode, o)
+	g, p := enginetest.LowerNetwork(t, n, batch, mode, o)
 	x, err := e.Load(p, share)
 	if err != nil {
 		t.Fatal(err)

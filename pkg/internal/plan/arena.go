@@ -2,16 +2,16 @@ package plan
 
 import "sort"
 
-// Interval is the lifetime of a buffer, from step First to step Last, both included. Size
-// is in any unit.
+// Interval is a buffer's lifetime, from step First to step Last inclusive, and its size in
+// any unit.
 type Interval struct{ Size, First, Last int }
 
-// Arena assigns each interval an offset in one arena, so that buffers whose lifetimes
-// overlap do not overlap in memory, and returns the arena's size. Large buffers are
-// placed first, each at the lowest offset that is free during its lifetime (greedy by
+// Arena assigns each buffer an offset in one arena so that buffers with overlapping
+// lifetimes do not overlap in memory, and returns the size of the arena. It places large
+// buffers first, each at the lowest offset that is free during its lifetime (greedy by
 // size; Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference,
-// arXiv:2001.03288, 2020, section 5.2). If all sizes are multiples of a number, so are
-// the offsets.
+// arXiv:2001.03288, 2020, section 5.2). If all sizes are multiples of a number, the offsets
+// are too.
 func Arena(list []Interval) (offsets []int, total int) {
 	offsets = make([]int, len(list))
 	order := make([]int, len(list))

@@ -2,9 +2,9 @@ package plan
 
 import "fmt"
 
-// Classes returns the number of classes if the tensor with the given ID is an input of
-// class indexes, which OpSoftmaxCrossEntropy reads; else 0.
-func (p *Program) Classes(id int) int {
+// ClassCount returns the number of classes if the tensor with the given ID is an input of
+// class indexes, which OpSoftmaxCrossEntropy reads. For other tensors it returns 0.
+func (p *Program) ClassCount(id int) int {
 	for _, k := range p.Kernels {
 		if k.Op == OpSoftmaxCrossEntropy && k.In[1] == id {
 			return p.Tensors[k.In[0]].Shape[1]
@@ -13,9 +13,9 @@ func (p *Program) Classes(id int) int {
 	return 0
 }
 
-// CheckClasses returns an error if a value of v is not a class index from 0 to classes−1.
-// name is the input's name. Engines call it before they set the input, so that their
-// kernels need no bounds checks.
+// CheckClasses returns an error if a value in v is not a class index, an integer from 0 to
+// classes−1. name is the name of the input. Engines call it before they set the input, so
+// that their kernels need no bounds checks.
 func CheckClasses(name string, v []float32, classes int) error {
 	for i, c := range v {
 		if !(c >= 0 && c < float32(classes)) || c != float32(int(c)) {

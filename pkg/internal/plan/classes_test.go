@@ -85,10 +85,10 @@ func TestLowerTasksGolden(t *testing.T) {
 func TestClasses(t *testing.T) {
 	for _, mode := range []nn.Mode{nn.Train, nn.Eval} {
 		p := lower(t, classifier(t, mode))
-		if n := p.Classes(p.Lookup(plan.Input, "target")); n != 10 {
+		if n := p.ClassCount(p.Lookup(plan.Input, "target")); n != 10 {
 			t.Errorf("%s: the target holds indexes of %d classes, want 10", mode, n)
 		}
-		if n := p.Classes(p.Lookup(plan.Input, "image")); n != 0 {
+		if n := p.ClassCount(p.Lookup(plan.Input, "image")); n != 0 {
 			t.Errorf("%s: the image holds indexes of %d classes", mode, n)
 		}
 	}

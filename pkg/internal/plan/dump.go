@@ -9,8 +9,8 @@ import (
 )
 
 // FLOPs returns the number of floating-point operations of k. A multiplication and an
-// addition count as two. Only convolutions, transposed convolutions, linear layers and
-// their gradients are counted, as is usual.
+// addition count as two operations. As usual, only convolutions, transposed convolutions,
+// linear layers and their gradients are counted; the result for other kernels is 0.
 func (p *Program) FLOPs(k Kernel) int64 {
 	var w, small int // tensor IDs: the weights (or their gradient) and the smaller feature map
 	switch k.Op {
@@ -34,35 +34,35 @@ func (p *Program) FLOPs(k Kernel) int64 {
 	return 2 * int64(p.Tensors[w].Elements()) * int64(s.Elements()/s.Shape[1])
 }
 
-// StepFLOPs returns the number of floating-point operations of one step of p, counted as
-// in FLOPs. Kernels that Recompute repeats count once. An algorithm with fewer
-// operations, such as Winograd's, counts like the direct one. So rates based on StepFLOPs
-// can be compared between all of them.
+// StepFLOPs returns the number of floating-point operations of one step of p, see FLOPs.
+// Kernels that Recompute repeats count once, and algorithms with fewer operations, such as
+// Winograd's, count like the direct algorithm. So rates based on StepFLOPs are comparable
+// between engines and settings.
 func (p *Program) StepFLOPs() (n int64) {
 	for _, k := range p.Kernels {
-		if !k.Again {
+		if !k.Recomputed {
 			n += p.FLOPs(k)
 		}
 	}
 	return n
 }
 
-// String lists the kernels for people, one per line, with the tensors that each reads and
-// writes. Each bucket is listed after the kernel after which it is ready.
+// String lists the kernels for people to read, one per line, with the tensors that each
+// writes and reads. Each bucket is listed below the kernel that makes it ready.
 func (p *Program) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for at, k := range p.Kernels {
 		var out []string
 		for _, id := range k.Out {
-			out = append(out, p.label(id, true))
+			out = append(out, p.tensorLabel(id, true))
 		}
 		var in []string
 		for _, id := range k.In {
-			in = append(in, p.label(id, false))
+			in = append(in, p.tensorLabel(id, false))
 		}
 		name := k.Name
-		if k.Again {
+		if k.Recomputed {
 			name += " again"
 		}
 		fmt.Fprintf(w, "%d\t%s%s\t%s\t%s\t= (%s)\n", at, k.Op, k.Attr, name, strings.Join(out, ", "), strings.Join(in, ", "))
@@ -80,8 +80,9 @@ func (p *Program) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// label returns the name of a tensor in String, "-" if id is negative.
-func (p *Program) label(id int, shape bool) string {
+// tensorLabel returns the name of a tensor in the result of String, with its shape if shape
+// is set. It returns "-" if id is negative.
+func (p *Program) tensorLabel(id int, shape bool) string {
 	if id < 0 {
 		return "-"
 	}
@@ -104,7 +105,7 @@ func (p *Program) label(id int, shape bool) string {
 	return s
 }
 
-// String returns the attributes that are set, in parentheses, or "" if none is.
+// String lists the attributes that are set, in parentheses. It returns "" if none is set.
 func (a Attr) String() string {
 	var s []string
 	for _, v := range []struct {

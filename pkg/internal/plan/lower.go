@@ -20,15 +20,16 @@ type Options struct {
 	SyncBatchNorm    bool // batch norms in training use the statistics of all workers' batches
 }
 
-// The default sizes of buckets are PyTorch DistributedDataParallel's. The first bucket is
-// small, so that communication starts early (Li et al., PyTorch Distributed, 2020,
+// The default sizes of buckets are those of PyTorch's DistributedDataParallel. The first
+// bucket is small, so that communication starts early (Li et al., PyTorch Distributed, 2020,
 // arXiv:2006.15704, section 4.2).
 const (
 	DefaultBucketBytes      = 25 << 20
 	DefaultFirstBucketBytes = 1 << 20
 )
 
-// withDefaults returns o with the defaults for sizes of 0.
+// withDefaults returns o with bucket sizes of 0 replaced by the defaults. It returns an
+// error for negative sizes.
 func (o Options) withDefaults() (Options, error) {
 	if o.BucketBytes < 0 || o.FirstBucketBytes < 0 {
 		return o, fmt.Errorf("invalid bucket sizes %d and %d: they must not be negative", o.BucketBytes, o.FirstBucketBytes)
@@ -42,9 +43,9 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Lower converts a graph to a program. A graph in mode Train is differentiated: its
-// program has a backward pass and buckets. The program of a graph in mode Eval computes
-// the outputs, and the loss if the graph has one.
+// Lower converts a graph to a program. The program of a graph in mode Train has a backward
+// pass and buckets. The program of a graph in mode Eval computes the outputs, and the loss
+// if the graph has one.
 func Lower(g *nn.Graph, o Options) (*Program, error) {
 	p, err := lower(g, o)
 	if err != nil {
@@ -53,7 +54,7 @@ func Lower(g *nn.Graph, o Options) (*Program, error) {
 	return p, nil
 }
 
-// lower implements Lower, without the prefix of its errors.
+// lower implements Lower; its errors lack the prefix.
 func lower(g *nn.Graph, o Options) (*Program, error) {
 	if g == nil {
 		return nil, errors.New("the graph is nil")
@@ -66,16 +67,16 @@ func lower(g *nn.Graph, o Options) (*Program, error) {
 		return nil, err
 	}
 	l := lowering{graph: g, options: o, params: g.Parameters()}
-	if err := l.collect(); err != nil {
+	if err := l.collectNodes(); err != nil {
 		return nil, err
 	}
-	if err := l.kernels(); err != nil {
+	if err := l.createUnits(); err != nil {
 		return nil, err
 	}
 	if err := l.schedule(); err != nil {
 		return nil, err
 	}
-	p := l.program()
+	p := l.buildProgram()
 	if err := Validate(p); err != nil {
 		return nil, fmt.Errorf("the result is inconsistent, which is a bug of package plan: %w", err)
 	}
@@ -85,8 +86,8 @@ func lower(g *nn.Graph, o Options) (*Program, error) {
 	return p, nil
 }
 
-// value identifies a tensor before it has an ID. Most values are results of a node. If a
-// kernel has more results than its node, part distinguishes them.
+// value identifies a tensor that has no ID yet. Most values are the result of a node. If
+// the kernel for a node has more results than the node, part distinguishes them.
 type value struct {
 	node *gorgonia.Node
 	part int
@@ -107,10 +108,11 @@ type unit struct {
 	attr     Attr
 	in, out  []value // node is nil for an absent value
 	backward bool
-	// of is the ID of the forward node whose gradient the unit computes a part of. rank
-	// orders the units of one forward node: see schedule.
-	of   int64
-	rank int
+	// forward is the ID of a node of the forward pass; the unit computes the node, or part
+	// of the gradient of its operation. rank orders the units with the same forward, see
+	// schedule.
+	forward int64
+	rank    int
 }
 
 // lowering is the state of one call of Lower.
@@ -127,9 +129,9 @@ type lowering struct {
 	steps   int           // number of forward units, set by schedule
 }
 
-// collect finds the nodes that the loss, the outputs and the gradients need.
-// gorgonia.Grad adds more nodes than these.
-func (l *lowering) collect() error {
+// collectNodes finds the nodes on which the loss, the outputs and the gradients depend.
+// gorgonia.Grad also creates nodes that nothing depends on.
+func (l *lowering) collectNodes() error {
 	var roots []*gorgonia.Node
 	for _, o := range l.graph.Outputs() {
 		roots = append(roots, o.Node)
@@ -160,7 +162,8 @@ func (l *lowering) collect() error {
 	return nil
 }
 
-// walk appends to l.nodes all nodes that can be reached from roots and are not in seen.
+// walk appends to l.nodes all nodes that are reachable from roots and not in seen, and adds
+// them to seen.
 func (l *lowering) walk(roots []*gorgonia.Node, seen map[*gorgonia.Node]bool) {
 	todo := slices.Clone(roots)
 	for len(todo) > 0 {
@@ -178,8 +181,8 @@ func (l *lowering) walk(roots []*gorgonia.Node, seen map[*gorgonia.Node]bool) {
 	}
 }
 
-// constant returns the value of a constant node, or false if n is not a constant.
-func constant(n *gorgonia.Node) (float64, bool) {
+// constantValue returns the value of a constant node; ok is false if n is not a constant.
+func constantValue(n *gorgonia.Node) (v float64, ok bool) {
 	c, ok := n.Op().(interface{ Value() gorgonia.Value })
 	if !ok {
 		return 0, false
@@ -193,9 +196,9 @@ func constant(n *gorgonia.Node) (float64, bool) {
 	return 0, false
 }
 
-// isSum reports whether n is an addition that gorgonia.Grad inserts for a value that is
-// read more than once. It is the only operation outside of package nn that Lower
-// supports.
+// isSum reports whether n is an addition that gorgonia.Grad inserts to sum the gradients of
+// a value that is read more than once. It is the only operation outside of package nn that
+// Lower supports.
 func isSum(n *gorgonia.Node) bool {
 	return n.Op() != nil && strings.HasPrefix(n.Op().String(), "+ ")
 }

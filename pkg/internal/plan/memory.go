@@ -2,11 +2,12 @@ package plan
 
 import "lockstep/pkg/internal/device"
 
-// Memory is the memory that a program needs, in bytes, for float32 or the 16-bit types
-// that MixedPrecision chose. It does not include an engine's padding and workspace.
+// Memory is the memory that a program needs, in bytes, for elements of float32 or the
+// 16-bit types that MixedPrecision chose. It does not include the padding and workspace of
+// an engine.
 type Memory struct {
-	// Activations is the size of the arena of all tensors that live within a step:
-	// activations for the backward pass, outputs and gradients of activations.
+	// Activations is the size of the arena for all tensors that live within a step:
+	// activations, their gradients, and outputs.
 	Activations int
 	Inputs      int
 	Parameters  int
@@ -14,7 +15,7 @@ type Memory struct {
 	States      int // running statistics
 }
 
-// Memory returns the memory that p needs, with the activations placed by Arena.
+// Memory returns the memory that p needs if Arena places the activations.
 func (p *Program) Memory() Memory {
 	var m Memory
 	var list []Interval

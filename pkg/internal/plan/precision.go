@@ -8,15 +8,15 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// LossScale is the name of an additional input of programs for fp16: a number by which
-// the gradient of the loss is multiplied, so that small gradients do not underflow in
-// fp16. Every parameter's gradient is multiplied by it, too.
+// LossScale is the name of an additional input of programs for fp16. The gradient of the
+// loss, and thereby every parameter's gradient, is multiplied by this number, so that small
+// gradients do not underflow in fp16.
 const LossScale = "loss_scale"
 
-// MixedPrecision returns a copy of p that stores activations and their gradients in low
-// (fp16 or bf16). The weights of convolutions and linear layers are rounded to low once
-// per step. Sums are computed in fp32 and rounded when they are written (Tensor.Stored).
-// These tensors stay in fp32:
+// MixedPrecision returns a copy of p that stores activations and their gradients in the
+// type low (fp16 or bf16). The weights of convolutions and linear layers are rounded to low
+// once per step. Sums are computed in fp32 and rounded when they are written
+// (Tensor.Stored). These tensors remain in fp32:
 //
 //   - parameters (the master weights, which the optimizer updates), their gradients,
 //     and running statistics;
@@ -48,7 +48,7 @@ func MixedPrecision(p *Program, low device.Type) (*Program, error) {
 	for i := range m.Tensors {
 		m.Tensors[i].First, m.Tensors[i].Last = -1, -1
 	}
-	m.lifetimes()
+	m.setLifetimes()
 	if err := Validate(m.Program); err != nil {
 		return nil, fmt.Errorf("lower precision: the result is inconsistent, which is a bug of package plan: %w", err)
 	}
@@ -62,7 +62,8 @@ type mixedPrecision struct {
 	heads []int // kernel indexes of segmentation heads
 }
 
-// clone returns a copy of p. Kernels and tensors can be changed without changing p.
+// clone returns a copy of p whose tensors, kernels and buckets can be changed without
+// changing p.
 func (p *Program) clone() *Program {
 	c := *p
 	c.Tensors, c.Inputs, c.Buckets = slices.Clone(p.Tensors), slices.Clone(p.Inputs), slices.Clone(p.Buckets)
@@ -73,7 +74,7 @@ func (p *Program) clone() *Program {
 	return &c
 }
 
-// chooseStorage sets Tensor.Stored for each tensor that is stored in the low type.
+// chooseStorage sets Tensor.Stored of each tensor that is stored in the low type.
 func (m *mixedPrecision) chooseStorage() {
 	full := make([]bool, len(m.Tensors)) // whether a tensor stays in fp32
 	for id, t := range m.Tensors {
@@ -107,8 +108,8 @@ func (m *mixedPrecision) chooseStorage() {
 	}
 }
 
-// isLoss reports whether op is a loss or the gradient of a loss. Its inputs are the
-// prediction, the target and, for a gradient, the gradient of the loss.
+// isLoss reports whether op is a loss or the gradient of a loss. The inputs of such
+// operations are the prediction, the target and, for a gradient, the gradient of the loss.
 func isLoss(op Op) bool {
 	switch op {
 	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward,
@@ -118,8 +119,8 @@ func isLoss(op Op) bool {
 	return false
 }
 
-// readOnlyByLosses reports whether losses and their gradients are the only kernels that
-// read tensor id, and only as their prediction.
+// readOnlyByLosses reports whether only losses and their gradients read tensor id, and only
+// as their prediction.
 func (m *mixedPrecision) readOnlyByLosses(id int) bool {
 	for _, k := range m.Kernels {
 		if slices.Contains(k.In, id) && !(isLoss(k.Op) && k.In[0] == id && k.In[1] != id) {
@@ -129,10 +130,10 @@ func (m *mixedPrecision) readOnlyByLosses(id int) bool {
 	return true
 }
 
-// segmentationHead reports whether k is the head of a segmentation network, and returns
-// the ID of the gradient of its logits, or −1 if there is no backward pass. A head is a
+// segmentationHead reports whether k is the head of a segmentation network, and returns the
+// ID of the gradient of its logits, or −1 if there is no backward pass. A head is a
 // convolution with a window of 1 and one output channel, whose result is read only by a
-// binary cross-entropy, with or without a Dice term. A GPU library would pad the one
+// binary cross-entropy, with or without a Dice term. A GPU library would pad the single
 // channel to eight. The engine has separate kernels for heads, which multiply by the fp32
 // weights and keep the logits and their gradient in fp32.
 func (m *mixedPrecision) segmentationHead(k Kernel) (gradient int, ok bool) {
@@ -163,8 +164,8 @@ func (m *mixedPrecision) segmentationHead(k Kernel) (gradient int, ok bool) {
 	return gradient, gradient < 0 || m.Tensors[gradient].Role == Activation
 }
 
-// isPointFilter reports whether the weights w are one filter with a window of 1, a stride
-// of 1 and no padding.
+// isPointFilter reports whether the weights with ID w are a single filter with a window of
+// 1, a stride of 1 and no padding.
 func (m *mixedPrecision) isPointFilter(w int, a Attr) bool {
 	t := m.Tensors[w]
 	if t.Shape[0] != 1 || t.Elements() != t.Shape[1] {
@@ -178,8 +179,9 @@ func (m *mixedPrecision) isPointFilter(w int, a Attr) bool {
 	return true
 }
 
-// castWeights adds a kernel that rounds each weight to the low type, before the first
-// kernel that multiplies by the weight.
+// castWeights adds a kernel for each weight that rounds it to the low type. The kernel is
+// added before the first kernel that multiplies by the weight, and all such kernels read
+// its result.
 func (m *mixedPrecision) castWeights() {
 	masters := map[int]bool{} // weights of heads
 	for _, at := range m.heads {
@@ -190,7 +192,7 @@ func (m *mixedPrecision) castWeights() {
 	forward := 0
 	moved := make([]int, len(m.Kernels))
 	for at, k := range m.Kernels {
-		if i := weightsOf(k.Op); i >= 0 && m.Tensors[k.In[i]].Role == Parameter && !masters[k.In[i]] {
+		if i := weightInput(k.Op); i >= 0 && m.Tensors[k.In[i]].Role == Parameter && !masters[k.In[i]] {
 			w := k.In[i]
 			c, ok := copies[w]
 			if !ok {
@@ -214,9 +216,9 @@ func (m *mixedPrecision) castWeights() {
 	m.Kernels, m.Forward = kernels, forward
 }
 
-// weightsOf returns the index of the input of op that contains weights, or −1 if there is
-// none.
-func weightsOf(op Op) int {
+// weightInput returns which input of op contains weights, or −1 if op does not multiply by
+// weights.
+func weightInput(op Op) int {
 	switch op {
 	case OpConv, OpConvTranspose, OpLinear:
 		return 1
@@ -226,8 +228,8 @@ func weightsOf(op Op) int {
 	return -1
 }
 
-// scaleLoss replaces the constant 1, with which the gradient of the loss begins, by the
-// input LossScale.
+// scaleLoss replaces the constant 1, from which the gradient of the loss is computed, by
+// the input LossScale.
 func (m *mixedPrecision) scaleLoss() error {
 	if m.Forward == len(m.Kernels) {
 		return nil
@@ -239,13 +241,13 @@ func (m *mixedPrecision) scaleLoss() error {
 	for _, k := range m.Kernels {
 		if isLoss(k.Op) && len(k.In) == 3 {
 			if t := m.Tensors[k.In[2]]; t.Role != Constant || t.Value != 1 {
-				return fmt.Errorf("the gradient of loss %s does not begin with 1", k.Name)
+				return fmt.Errorf("the gradient of loss %s is not computed from the constant 1", k.Name)
 			}
 			k.In[2], found = id, true
 		}
 	}
 	if !found {
-		return errors.New("the backward pass has no gradient of a loss")
+		return errors.New("the backward pass computes no gradient of a loss")
 	}
 	return nil
 }

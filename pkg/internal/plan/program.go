@@ -20,7 +20,7 @@ import (
 // dimensions of either.
 type Op string
 
-// The kernels that an engine must implement.
+// The operations that an engine must implement.
 const (
 	// OpConv is a cross-correlation: x [n,c,h,w], w [k,c,r,s] (, b [k]) → y [n,k,h',w'],
 	// h' = (h+2·pad−r)/stride+1.
@@ -36,7 +36,7 @@ const (
 	OpConvTransposeBackwardData Op = "conv_transpose_backward_data"
 	// OpConvTransposeBackwardWeights: x [n,c,h,w], dy [n,k,h',w'] → dw [c,k,r,s].
 	OpConvTransposeBackwardWeights Op = "conv_transpose_backward_weights"
-	// OpBiasBackward: dy [n,k,h,w] or [n,k] → db [k], the sum over n, h, w.
+	// OpBiasBackward: dy [n,k,h,w] or [n,k] → db [k], the sum of dy over n, h, w.
 	OpBiasBackward Op = "bias_backward"
 	// OpBatchNorm: x [n,c,h,w], gamma [c], beta [c], running mean [c], running variance
 	// [c] → y [n,c,h,w], saved mean [c], saved 1/√(var+ε) [c].
@@ -77,8 +77,8 @@ const (
 	// OpAvgPool: x [n,c,h,w] → y [n,c,h',w'], the mean of each window Attr.Kernel,
 	// h' = (h−kernel)/stride+1.
 	OpAvgPool Op = "avg_pool"
-	// OpAvgPoolBackward: dy → dx [n,c,h,w]: for each element the sum of dy/(elements of a
-	// window) over the windows that contain it.
+	// OpAvgPoolBackward: dy → dx [n,c,h,w]. Each element of dx is the sum of dy/(number of
+	// elements of a window) over the windows that contain the element.
 	OpAvgPoolBackward Op = "avg_pool_backward"
 	// OpGlobalAvgPool: x [n,c,…] → y [n,c], the mean of each channel.
 	OpGlobalAvgPool Op = "global_avg_pool"
@@ -110,8 +110,8 @@ const (
 	OpTanhBackward Op = "tanh_backward"
 	// OpConcat: a [n,ca,h,w], b [n,cb,h,w] → y [n,ca+cb,h,w].
 	OpConcat Op = "concat"
-	// OpSlice: x [n,c,h,w] → y [n,c',h,w], the channels Attr.Offset … Attr.Offset+c'−1.
-	// It is the backward kernel of OpConcat.
+	// OpSlice: x [n,c,h,w] → y [n,c',h,w], the channels Attr.Offset … Attr.Offset+c'−1. It
+	// also computes the gradient of OpConcat.
 	OpSlice Op = "slice"
 	// OpAdd: a, b → y of the same shape.
 	OpAdd Op = "add"
@@ -123,7 +123,7 @@ const (
 	// OpSoftmaxCrossEntropy: z [n,k], t [n,1] → a scalar (shape [1]), the mean over n of
 	// −Σ_j q_j·log softmax(z)_j. q is Attr.Smoothing/k for each class, plus
 	// 1−Attr.Smoothing for class t. t is an Input that contains class indexes: see
-	// Program.Classes.
+	// Program.ClassCount.
 	OpSoftmaxCrossEntropy Op = "softmax_cross_entropy"
 	// OpSoftmaxCrossEntropyBackward: z, t, dloss [1] → dz = dloss·(softmax(z)−q)/n.
 	OpSoftmaxCrossEntropyBackward Op = "softmax_cross_entropy_backward"
@@ -145,7 +145,8 @@ const (
 	OpL1Backward Op = "l1_backward"
 )
 
-// Attr contains the constants of a kernel. Constants that its Op does not use are zero.
+// Attr contains the constants of a kernel. Constants that an operation does not use are
+// zero.
 type Attr struct {
 	Kernel   []int   // window of a pooling, one number per spatial dimension
 	Stride   []int   // one number per spatial dimension
@@ -187,8 +188,8 @@ type Tensor struct {
 	Shape []int  // logical: NCHW or NCDHW, [n,c], [k,c,r,s], [c], [1]
 	Role  Role
 	Value float64 // of a Constant
-	// Stored is the 16-bit type to which each element is rounded when it is written, if
-	// MixedPrecision chose one. The zero Type means the precision in which the engine
+	// Stored is the 16-bit type to which MixedPrecision rounds each element when it is
+	// written. The zero Type means that elements have the precision in which the engine
 	// computes.
 	Stored device.Type
 	// First and Last are the indexes of the first and last kernel that read or write the
@@ -207,12 +208,12 @@ func (t Tensor) Elements() int {
 
 // Kernel is one call of an operation. It reads the tensors In and writes the tensors Out.
 type Kernel struct {
-	Op       Op
-	Name     string // name of the layer, for people and profiles
-	In, Out  []int  // tensor IDs in the order of the Op's comment; absent ones are omitted at the end, else −1
-	Attr     Attr
-	Backward bool // the kernel is part of the backward pass
-	Again    bool // a forward kernel that is run a second time: see Recompute
+	Op         Op
+	Name       string // name of the layer, for people and profiles
+	In, Out    []int  // tensor IDs in the order of the Op's comment; absent ones are omitted at the end, else −1
+	Attr       Attr
+	Backward   bool // the kernel is part of the backward pass
+	Recomputed bool // a forward kernel that is run a second time: see Recompute
 }
 
 // Param pairs a parameter with its gradient.
@@ -223,8 +224,8 @@ type Param struct {
 	Bucket       int // index in Program.Buckets, −1 without backward pass
 }
 
-// Bucket is a group of gradients that are reduced together. Engines store gradients in
-// the order of the buckets, so that each bucket is a slice of one flat buffer.
+// Bucket is a group of gradients that are reduced together. Engines store gradients in the
+// order of the buckets, so that each bucket is a slice of one flat buffer.
 type Bucket struct {
 	Params []int // indexes in Program.Params, in the order in which they become final
 	Bytes  int   // size of the gradients in float32, without an engine's padding
@@ -241,18 +242,18 @@ type Program struct {
 	States  []int // tensor IDs
 	Outputs []int // tensor IDs
 	Loss    int   // tensor ID of the scalar loss, or −1
-	// Forward is the number of kernels of the forward pass: Kernels[:Forward].
+	// Forward is the number of kernels of the forward pass, which are Kernels[:Forward].
 	Forward int
 }
 
-// Synchronised reports whether p has batch norms that exchange their statistics between
+// HasSyncBatchNorm reports whether p has batch norms that exchange their statistics between
 // workers.
-func (p *Program) Synchronised() bool {
+func (p *Program) HasSyncBatchNorm() bool {
 	return slices.ContainsFunc(p.Kernels, func(k Kernel) bool { return k.Attr.Sync })
 }
 
-// Lookup returns the ID of the tensor with the given role and name, or −1 if there is
-// none.
+// Lookup returns the ID of the tensor with the given role and name, or −1 if there is no
+// such tensor.
 func (p *Program) Lookup(role Role, name string) int {
 	for i, t := range p.Tensors {
 		if t.Role == role && t.Name == name {

@@ -6,22 +6,23 @@ import (
 	"slices"
 )
 
-// Recompute returns a program that computes the same as p with less memory for
-// activations. It splits the forward pass into segments and keeps only the activations
-// that a later segment reads. The kernels of a segment run a second time before the first
-// backward kernel that reads their results (Chen et al., Training Deep Nets with
-// Sublinear Memory Cost, 2016, arXiv:1604.06174). The last segment, whose gradients are
-// computed first, is kept completely.
+// Recompute returns a program with the same results as p that needs less memory for
+// activations. It splits the forward pass into segments and keeps only the activations that
+// a later segment reads. The kernels of a segment run a second time before the first
+// backward kernel that reads their results (Chen et al., Training Deep Nets with Sublinear
+// Memory Cost, 2016, arXiv:1604.06174). The last segment, whose gradients are computed
+// first, keeps all of its activations.
 //
-// Recompute tries some dozen splits and chooses the one with the least Memory. It returns
-// p itself if none needs less, or if p has no backward pass. p does not change.
+// Recompute tries a few dozen splits and chooses the one that needs the least memory for
+// activations. It returns p itself if no split needs less, or if p has no backward pass. It
+// does not change p.
 //
-// Every kernel gets the same values in the same order, so the results are the same bit
-// for bit. A training batch norm that runs again updates scratch tensors in place of the
-// running statistics, which must be updated only once per step. Some engines compute a
-// batch norm's statistics together with the convolution before it, so the two always run
-// again together. A synchronized batch norm uses the saved statistics, so that workers do
-// not exchange them again.
+// Every kernel gets the same values in the same order, so the results are identical bit for
+// bit. A training batch norm that runs again updates scratch tensors instead of the running
+// statistics, which must be updated only once per step. Some engines compute a batch norm's
+// statistics together with the convolution before it, so these two always run again
+// together. A synchronized batch norm that runs again uses the saved statistics, so that
+// workers do not exchange them again.
 //
 // Call Recompute before MixedPrecision.
 func Recompute(p *Program) (*Program, error) {
@@ -29,7 +30,7 @@ func Recompute(p *Program) (*Program, error) {
 	best := p
 	least := p.Memory().Activations
 	for _, cuts := range r.candidates() {
-		c := r.build(cuts)
+		c := r.buildProgram(cuts)
 		if m := c.Memory().Activations; m < least {
 			best, least = c, m
 		}
@@ -40,7 +41,7 @@ func Recompute(p *Program) (*Program, error) {
 	return best, nil
 }
 
-// recomputation contains the uses of each tensor of a program.
+// recomputation contains, for each tensor of a program, which kernels use it.
 type recomputation struct {
 	*Program
 	producer []int  // by tensor ID: the forward kernel that writes the tensor, or −1
@@ -48,7 +49,7 @@ type recomputation struct {
 	saved    []bool // by tensor ID: whether a backward kernel reads the tensor
 }
 
-// newRecomputation returns the uses of p's tensors.
+// newRecomputation determines which kernels use each tensor of p.
 func newRecomputation(p *Program) *recomputation {
 	n := len(p.Tensors)
 	r := &recomputation{Program: p, producer: slices.Repeat([]int{-1}, n), reader: slices.Repeat([]int{-1}, n), saved: make([]bool, n)}
@@ -71,15 +72,15 @@ func newRecomputation(p *Program) *recomputation {
 	return r
 }
 
-// recomputable reports whether tensor id is an activation of the forward pass that is
-// worth recomputing. Vectors such as saved statistics are not.
+// recomputable reports whether tensor id is an activation of the forward pass that is worth
+// recomputing. Vectors, such as saved statistics, are too small.
 func (r *recomputation) recomputable(id int) bool {
 	return id >= 0 && r.producer[id] >= 0 && r.Tensors[id].Role == Activation && len(r.Tensors[id].Shape) > 1
 }
 
-// candidates returns lists of cuts to try. A cut is the index of the kernel before which
-// the forward pass is split. The segments of each list keep about a half, a third, a
-// fourth … of all activations.
+// candidates returns the lists of cuts to try. A cut is the index of a kernel before which
+// the forward pass is split. The lists are chosen so that each segment keeps about 1/2,
+// 1/2.8, 1/4, … of the memory of all activations.
 func (r *recomputation) candidates() (list [][]int) {
 	if r.Forward == len(r.Program.Kernels) {
 		return nil
@@ -94,7 +95,7 @@ func (r *recomputation) candidates() (list [][]int) {
 		}
 		total += kept[at]
 	}
-	crossing := r.crossing()
+	crossing := r.crossingBytes()
 	for parts := 2.0; parts <= 96; parts *= math.Sqrt2 {
 		cuts := chooseCuts(kept, crossing, float64(total)/parts)
 		if len(cuts) > 0 && !slices.ContainsFunc(list, func(c []int) bool { return slices.Equal(c, cuts) }) {
@@ -104,10 +105,10 @@ func (r *recomputation) candidates() (list [][]int) {
 	return list
 }
 
-// crossing returns, for a cut before each forward kernel, the bytes of activations that
-// later segments read, or −1 if a cut is not allowed: between a batch norm and the kernel
-// before it.
-func (r *recomputation) crossing() []int {
+// crossingBytes returns, for a cut before each forward kernel, the size in bytes of the
+// activations that later segments read. It is −1 if the cut is not allowed, because it is
+// before the first kernel or between a batch norm and the kernel before it.
+func (r *recomputation) crossingBytes() []int {
 	bytes := make([]int, r.Forward)
 	for id, t := range r.Tensors {
 		if r.recomputable(id) {
@@ -124,8 +125,10 @@ func (r *recomputation) crossing() []int {
 	return bytes
 }
 
-// chooseCuts chooses cuts such that each segment keeps about budget bytes. When a segment
-// exceeds the budget, it is cut within its second half, where the fewest bytes cross.
+// chooseCuts chooses cuts so that each segment keeps about budget bytes. kept and crossing
+// contain, for each kernel, the bytes of its results that the backward pass reads and the
+// result of crossingBytes. When a segment exceeds the budget, it is cut in its second half,
+// where the fewest bytes cross the cut.
 func chooseCuts(kept, crossing []int, budget float64) (cuts []int) {
 	start := 0
 	for {
@@ -147,8 +150,8 @@ func chooseCuts(kept, crossing []int, budget float64) (cuts []int) {
 	}
 }
 
-// rebuild is the state of building a program with given cuts.
-type rebuild struct {
+// rebuilder is the state of building a program from given cuts.
+type rebuilder struct {
 	*recomputation
 	to      *Program       // the program that is built
 	segment []int          // by forward kernel: its segment
@@ -159,9 +162,9 @@ type rebuild struct {
 	running map[int][2]int // channels → IDs of the scratch running statistics
 }
 
-// build returns the program whose forward pass is split before each kernel in cuts.
-func (r *recomputation) build(cuts []int) *Program {
-	b := rebuild{
+// buildProgram returns the program whose forward pass is split before each kernel in cuts.
+func (r *recomputation) buildProgram(cuts []int) *Program {
+	b := rebuilder{
 		recomputation: r, to: r.clone(), copies: map[int]int{}, running: map[int][2]int{},
 		start: slices.Concat([]int{0}, cuts, []int{r.Forward}), segment: make([]int, r.Forward), lost: make([]bool, len(r.Tensors)),
 	}
@@ -184,7 +187,7 @@ func (r *recomputation) build(cuts []int) *Program {
 		k.In = slices.Clone(k.In)
 		for i, id := range k.In {
 			if id >= 0 && b.lost[id] {
-				b.repeat(b.segment[r.producer[id]])
+				b.repeatSegment(b.segment[r.producer[id]])
 				k.In[i] = b.copies[id]
 			}
 		}
@@ -197,13 +200,13 @@ func (r *recomputation) build(cuts []int) *Program {
 	for i := range b.to.Tensors {
 		b.to.Tensors[i].First, b.to.Tensors[i].Last = -1, -1
 	}
-	b.to.lifetimes()
+	b.to.setLifetimes()
 	return b.to
 }
 
-// repeat appends the kernels of a segment whose results the backward pass needs. It does
-// nothing if the segment has been repeated.
-func (b *rebuild) repeat(segment int) {
+// repeatSegment appends the kernels of a segment whose results the backward pass needs. It
+// does nothing if that has already been done.
+func (b *rebuilder) repeatSegment(segment int) {
 	if b.again[segment] {
 		return
 	}
@@ -230,15 +233,15 @@ func (b *rebuild) repeat(segment int) {
 	}
 	for at := first; at < end; at++ {
 		if needed[at] {
-			b.copy(b.Kernels[at])
+			b.repeatKernel(b.Kernels[at])
 		}
 	}
 }
 
-// copy appends a kernel that repeats the forward kernel k.
-func (b *rebuild) copy(k Kernel) {
+// repeatKernel appends a kernel that repeats the forward kernel k.
+func (b *rebuilder) repeatKernel(k Kernel) {
 	k.In, k.Out = slices.Clone(k.In), slices.Clone(k.Out)
-	k.Backward, k.Again = true, true
+	k.Backward, k.Recomputed = true, true
 	for i, id := range k.In {
 		if c, ok := b.copies[id]; ok {
 			k.In[i] = c
@@ -254,7 +257,7 @@ func (b *rebuild) copy(k Kernel) {
 		scratch, ok := b.running[channels]
 		if !ok {
 			for i, name := range []string{"scratch.mean", "scratch.variance"} {
-				scratch[i] = b.add(Tensor{Name: name, Shape: []int{channels}, Role: Constant})
+				scratch[i] = b.addTensor(Tensor{Name: name, Shape: []int{channels}, Role: Constant})
 			}
 			b.running[channels] = scratch
 		}
@@ -264,15 +267,15 @@ func (b *rebuild) copy(k Kernel) {
 		if id >= 0 {
 			t := b.Tensors[id]
 			t.Role = Activation
-			k.Out[i] = b.add(t)
+			k.Out[i] = b.addTensor(t)
 			b.copies[id] = k.Out[i]
 		}
 	}
 	b.to.Kernels = append(b.to.Kernels, k)
 }
 
-// add appends a tensor and returns its ID.
-func (b *rebuild) add(t Tensor) int {
+// addTensor appends a tensor to the new program and returns its ID.
+func (b *rebuilder) addTensor(t Tensor) int {
 	b.to.Tensors = append(b.to.Tensors, t)
 	return len(b.to.Tensors) - 1
 }

@@ -65,7 +65,7 @@ func TestRecomputeMemory(t *testing.T) {
 		var forward, again int64
 		for _, k := range r.Kernels {
 			switch {
-			case k.Again:
+			case k.Recomputed:
 				again += r.FLOPs(k)
 			case !k.Backward:
 				forward += r.FLOPs(k)

@@ -10,12 +10,12 @@ import (
 )
 
 // schedule sorts the units into the order in which they run. The forward pass keeps the
-// order in which the network was built. In the backward pass, among the units whose
-// inputs are ready, the unit of the latest forward operation runs first. So gradients
-// become final from the last layer to the first, and activations are freed in the reverse
-// order of their creation. For each operation, the gradients of parameters are computed
-// before the gradient of the data, so that buckets are ready earlier. Sums of gradients
-// run at once.
+// order in which the network was built. In the backward pass, among the units whose inputs
+// are ready, the unit of the latest forward operation runs first. So gradients become final
+// from the last layer to the first, and activations are freed in the reverse order of their
+// creation. For each operation, the gradients of parameters are computed before the
+// gradient of the data, so that buckets are ready earlier. Sums of gradients run as soon as
+// their inputs are ready.
 func (l *lowering) schedule() error {
 	var ordered, backward []unit
 	for _, u := range l.units {
@@ -50,7 +50,7 @@ func (l *lowering) schedule() error {
 	for len(ready) > 0 {
 		// Later operation first, then rank, then the order of creation.
 		best := slices.MinFunc(ready, func(a, b int) int {
-			return cmp.Or(cmp.Compare(backward[b].of, backward[a].of), cmp.Compare(backward[a].rank, backward[b].rank), cmp.Compare(a, b))
+			return cmp.Or(cmp.Compare(backward[b].forward, backward[a].forward), cmp.Compare(backward[a].rank, backward[b].rank), cmp.Compare(a, b))
 		})
 		ready = slices.Delete(ready, slices.Index(ready, best), slices.Index(ready, best)+1)
 		ordered = append(ordered, backward[best])
@@ -67,8 +67,8 @@ func (l *lowering) schedule() error {
 	return nil
 }
 
-// program assigns IDs to the tensors and builds the program from the units.
-func (l *lowering) program() *Program {
+// buildProgram assigns IDs to the tensors and builds the program from the units.
+func (l *lowering) buildProgram() *Program {
 	p := &Program{Loss: -1, Forward: l.steps}
 	ids := map[value]int{}
 	add := func(v value, t Tensor) int {
@@ -88,7 +88,7 @@ func (l *lowering) program() *Program {
 		p.States = append(p.States, add(value{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: State}))
 	}
 	for _, n := range l.nodes {
-		if c, ok := constant(n); ok {
+		if c, ok := constantValue(n); ok {
 			add(value{node: n}, Tensor{Name: fmt.Sprint(c), Shape: []int{1}, Role: Constant, Value: c})
 		}
 	}
@@ -106,7 +106,7 @@ func (l *lowering) program() *Program {
 				k.Out = append(k.Out, -1)
 				continue
 			}
-			k.Out = append(k.Out, add(v, l.tensor(u, i)))
+			k.Out = append(k.Out, add(v, l.newTensor(u, i)))
 		}
 		p.Kernels = append(p.Kernels, k)
 	}
@@ -119,20 +119,20 @@ func (l *lowering) program() *Program {
 	if loss := l.graph.Loss(); loss != nil {
 		p.Loss = ids[value{node: loss}]
 	}
-	p.lifetimes()
-	p.bucket(l.options)
+	p.setLifetimes()
+	p.assignBuckets(l.options)
 	return p
 }
 
-// tensor returns the tensor of the i-th result of u.
-func (l *lowering) tensor(u unit, i int) Tensor {
+// newTensor describes the tensor that is result i of u.
+func (l *lowering) newTensor(u unit, i int) Tensor {
 	v := u.out[i]
-	t := Tensor{Name: u.layer, Shape: shape(v.node), Role: Activation}
+	t := Tensor{Name: u.layer, Shape: nodeShape(v.node), Role: Activation}
 	switch {
 	case v.part == partSavedMean || v.part == partSavedInvStd:
 		t.Shape = []int{v.node.Shape()[1]}
 		t.Name += map[int]string{partSavedMean: ".saved_mean", partSavedInvStd: ".saved_invstd"}[v.part]
-	case u.of == sumOf:
+	case u.forward == sumForward:
 		t.Name = "gradient sum"
 	case u.backward:
 		t.Name += ".gradient"
@@ -151,16 +151,16 @@ func (l *lowering) tensor(u unit, i int) Tensor {
 	return t
 }
 
-// shape returns n's shape; [1] for a scalar.
-func shape(n *gorgonia.Node) []int {
+// nodeShape returns the shape of n, which is [1] for a scalar.
+func nodeShape(n *gorgonia.Node) []int {
 	if n.Dims() == 0 {
 		return []int{1}
 	}
 	return slices.Clone(n.Shape())
 }
 
-// lifetimes sets First and Last of every tensor, which must be −1 before.
-func (p *Program) lifetimes() {
+// setLifetimes sets First and Last of every tensor. They must be −1 before the call.
+func (p *Program) setLifetimes() {
 	for i, k := range p.Kernels {
 		for _, ids := range [][]int{k.In, k.Out} {
 			for _, id := range ids {
@@ -177,8 +177,9 @@ func (p *Program) lifetimes() {
 	}
 }
 
-// bucket groups the gradients in the order in which they become final.
-func (p *Program) bucket(o Options) {
+// assignBuckets divides the gradients into buckets, in the order in which they become
+// final.
+func (p *Program) assignBuckets(o Options) {
 	param := map[int]int{}
 	for i, q := range p.Params {
 		if q.Grad >= 0 {

@@ -6,9 +6,10 @@ import (
 	"slices"
 )
 
-// validateShapes checks the attributes and the shapes of k against the comment of its Op.
+// validateShapes checks that the attributes and shapes of k are as in the comment of its
+// Op.
 func validateShapes(p *Program, k Kernel) error {
-	in := shapesOf(p, k.In)
+	in := lookupShapes(p, k.In)
 	if err := validateAttr(k, in); err != nil {
 		return err
 	}
@@ -24,8 +25,8 @@ func validateShapes(p *Program, k Kernel) error {
 	return nil
 }
 
-// validateAttr checks what the shape rules rely on: that windows, strides and paddings
-// are not too small, and that feature maps have four or five dimensions.
+// validateAttr checks the assumptions of the shape rules: windows and strides are at least
+// 1, paddings are not negative, and feature maps have four or five dimensions.
 func validateAttr(k Kernel, in [][]int) error {
 	for _, v := range append(slices.Clone(k.Attr.Kernel), k.Attr.Stride...) {
 		if v < 1 {
@@ -34,7 +35,7 @@ func validateAttr(k Kernel, in [][]int) error {
 	}
 	for _, v := range k.Attr.Pad {
 		if v < 0 {
-			return fmt.Errorf("padding %v is negative", k.Attr.Pad)
+			return fmt.Errorf("invalid padding %v: no number may be negative", k.Attr.Pad)
 		}
 	}
 	maps := 0
@@ -56,11 +57,11 @@ func validateAttr(k Kernel, in [][]int) error {
 	return nil
 }
 
-// isFeatureMap reports whether s is the shape of a feature map of an image or a volume.
+// isFeatureMap reports whether s is the shape of an image's or a volume's feature map.
 func isFeatureMap(s []int) bool { return len(s) == 4 || len(s) == 5 }
 
-// shapesOf returns the shape of each tensor, nil for a negative ID.
-func shapesOf(p *Program, ids []int) [][]int {
+// lookupShapes returns the shape of each tensor in ids, nil for a negative ID.
+func lookupShapes(p *Program, ids []int) [][]int {
 	s := make([][]int, len(ids))
 	for i, id := range ids {
 		if id >= 0 {
@@ -70,11 +71,12 @@ func shapesOf(p *Program, ids []int) [][]int {
 	return s
 }
 
-// resultShapes returns the shapes that k's results must have for the shapes in of its
-// inputs. If the inputs do not determine the result (as for a transposed convolution),
-// resultShapes checks the forward relation and returns the result's own shape.
+// resultShapes returns the shapes that the results of k must have if its inputs have the
+// shapes in. If the inputs do not determine the shape of the result (as for a transposed
+// convolution), resultShapes checks that the inputs are possible for the actual shape of
+// the result and returns that shape.
 func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
-	out := shapesOf(p, k.Out)
+	out := lookupShapes(p, k.Out)
 	switch k.Op {
 	case OpConv, OpConvBackwardData, OpConvBackwardWeights, OpConvTranspose, OpConvTransposeBackwardData, OpConvTransposeBackwardWeights:
 		return convShapes(k, in, out[0])
@@ -87,19 +89,19 @@ func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	case OpReLU, OpLeakyReLU, OpTanh, OpCast:
 		return in[:1], checkSlope(k)
 	case OpReLUBackward, OpAdd, OpLeakyReLUBackward, OpTanhBackward:
-		return in[:1], errors.Join(equalShapes(in...), checkSlope(k))
+		return in[:1], errors.Join(checkEqualShapes(in...), checkSlope(k))
 	case OpMaxPool, OpMaxPoolBackward, OpAvgPool, OpAvgPoolBackward, OpGlobalAvgPool, OpGlobalAvgPoolBackward:
 		return poolShapes(k, in, out[0])
 	case OpConcat, OpSlice, OpReshape, OpPad, OpPadBackward:
-		return movedShapes(k, in, out[0])
+		return moveShapes(k, in, out[0])
 	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward, OpDiceBCE, OpDiceBCEBackward, OpL1, OpL1Backward:
 		return lossShapes(p, k, in)
 	}
 	return nil, fmt.Errorf("unknown operation")
 }
 
-// checkSlope checks the slope of a leaky ReLU: its gradient relies on the slope being
-// positive.
+// checkSlope checks that the slope of a leaky ReLU is positive, because the gradient infers
+// the sign of the input from the output.
 func checkSlope(k Kernel) error {
 	if (k.Op == OpLeakyReLU || k.Op == OpLeakyReLUBackward) && !(k.Attr.Slope > 0) {
 		return fmt.Errorf("invalid slope %v: it must be above 0", k.Attr.Slope)
@@ -107,8 +109,8 @@ func checkSlope(k Kernel) error {
 	return nil
 }
 
-// poolShapes returns the result shapes of poolings and their gradients. out is the shape
-// of the gradient's result.
+// poolShapes returns the shapes of the results of a pooling or its gradient. out is the
+// actual shape of the result, which only gradients use.
 func poolShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	switch k.Op {
 	case OpMaxPool, OpAvgPool:
@@ -119,41 +121,42 @@ func poolShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		return in[:1], equalShapes(s, in[1], in[2])
+		return in[:1], checkEqualShapes(s, in[1], in[2])
 	case OpAvgPoolBackward:
 		s, err := pooledShape(k, out)
 		if err != nil {
 			return nil, err
 		}
-		return [][]int{out}, equalShapes(s, in[0])
+		return [][]int{out}, checkEqualShapes(s, in[0])
 	case OpGlobalAvgPool:
 		return [][]int{in[0][:2]}, nil
 	}
 	if !isFeatureMap(out) {
 		return nil, fmt.Errorf("a feature map has shape %v, not [n,c,h,w] or [n,c,d,h,w]", out)
 	}
-	return [][]int{out}, equalShapes(in[0], out[:2])
+	return [][]int{out}, checkEqualShapes(in[0], out[:2])
 }
 
-// movedShapes returns the result shapes of operations that only move elements.
-func movedShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
+// moveShapes returns the shapes of the results of operations that only copy elements. out
+// is the actual shape of the result.
+func moveShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	switch k.Op {
 	case OpConcat:
 		a, b := slices.Clone(in[0]), slices.Clone(in[1])
 		s := slices.Clone(a)
 		s[1] += b[1]
 		a[1], b[1] = 0, 0
-		return [][]int{s}, equalShapes(a, b)
+		return [][]int{s}, checkEqualShapes(a, b)
 	case OpSlice:
 		s := slices.Clone(in[0])
 		if out != nil {
 			if len(out) != len(s) {
-				return nil, fmt.Errorf("invalid slice of shape %v: the result has shape %v", s, out)
+				return nil, fmt.Errorf("invalid slice: input has shape %v and result has shape %v, want the same number of dimensions", s, out)
 			}
 			s[1] = out[1]
 		}
 		if k.Attr.Offset < 0 || k.Attr.Offset+s[1] > in[0][1] {
-			return nil, fmt.Errorf("invalid slice: channels %d to %d of %d", k.Attr.Offset, k.Attr.Offset+s[1], in[0][1])
+			return nil, fmt.Errorf("invalid slice: got channels %d to %d (exclusive), but the input has %d channels", k.Attr.Offset, k.Attr.Offset+s[1], in[0][1])
 		}
 		return [][]int{s}, nil
 	case OpReshape:
@@ -164,7 +167,7 @@ func movedShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	}
 	spatial := len(in[0]) - 2
 	if len(k.Attr.Pad) != spatial || len(k.Attr.PadEnd) != spatial || slices.Min(k.Attr.PadEnd) < 0 {
-		return nil, fmt.Errorf("invalid padding %v before and %v after %v", k.Attr.Pad, k.Attr.PadEnd, in[0])
+		return nil, fmt.Errorf("invalid padding %v before and %v after a map of shape %v", k.Attr.Pad, k.Attr.PadEnd, in[0])
 	}
 	s := slices.Clone(in[0])
 	for i := range spatial {
@@ -177,11 +180,11 @@ func movedShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	return [][]int{s}, nil
 }
 
-// lossShapes returns the result shapes of losses and their gradients.
+// lossShapes returns the shapes of the results of a loss or its gradient.
 func lossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	result := [][]int{{1}}
 	if len(in) == 3 {
-		if err := equalShapes(in[2], []int{1}); err != nil {
+		if err := checkEqualShapes(in[2], []int{1}); err != nil {
 			return nil, err
 		}
 		result = in[:1]
@@ -192,21 +195,21 @@ func lossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 			return nil, fmt.Errorf("invalid logits of shape %v, smoothing %v or target (tensor %d): want logits [n,k], smoothing at least 0 and below 1, and a target that is an input",
 				in[0], k.Attr.Smoothing, k.In[1])
 		}
-		return result, equalShapes(in[1], []int{in[0][0], 1})
+		return result, checkEqualShapes(in[1], []int{in[0][0], 1})
 	case OpDiceBCE, OpDiceBCEBackward:
 		if w := k.Attr.DiceWeight; !isFeatureMap(in[0]) || !(w > 0 && w <= 1) {
-			return nil, fmt.Errorf("invalid Dice weight %v or shape %v", w, in[0])
+			return nil, fmt.Errorf("invalid Dice weight %v or shape %v of the logits: want a weight above 0 and at most 1, and a feature map", w, in[0])
 		}
 	case OpL1, OpL1Backward:
 		if !(k.Attr.ExpWeight >= 0) || k.Attr.ExpWeight > 0 && len(in[0]) < 2 {
-			return nil, fmt.Errorf("invalid weight %v of the exponential term for shape %v", k.Attr.ExpWeight, in[0])
+			return nil, fmt.Errorf("invalid weight %v of the exponential term for shape %v: want at least 0, and two dimensions or more if it is above 0", k.Attr.ExpWeight, in[0])
 		}
 	}
-	return result, equalShapes(in[0], in[1])
+	return result, checkEqualShapes(in[0], in[1])
 }
 
-// linearShapes checks the shapes of y = x·wᵀ and returns the shape of the one that k
-// computes.
+// linearShapes checks the shapes in y = x·wᵀ, of which k computes one, and returns the
+// shape of that one.
 func linearShapes(k Kernel, in [][]int) ([][]int, error) {
 	for _, s := range in[:2] {
 		if len(s) != 2 {
@@ -216,20 +219,20 @@ func linearShapes(k Kernel, in [][]int) ([][]int, error) {
 	a, b := in[0], in[1]
 	switch k.Op {
 	case OpLinearBackwardData: // w [m,k], dy [n,m]
-		return [][]int{{b[0], a[1]}}, equalShapes(a[:1], b[1:])
+		return [][]int{{b[0], a[1]}}, checkEqualShapes(a[:1], b[1:])
 	case OpLinearBackwardWeights: // x [n,k], dy [n,m]
-		return [][]int{{b[1], a[1]}}, equalShapes(a[:1], b[:1])
+		return [][]int{{b[1], a[1]}}, checkEqualShapes(a[:1], b[:1])
 	}
 	if len(in) == 3 {
-		if err := equalShapes(in[2], b[:1]); err != nil {
+		if err := checkEqualShapes(in[2], b[:1]); err != nil {
 			return nil, err
 		}
 	}
-	return [][]int{{a[0], b[0]}}, equalShapes(a[1:], b[1:])
+	return [][]int{{a[0], b[0]}}, checkEqualShapes(a[1:], b[1:])
 }
 
-// convShapes checks the shapes of y = conv(x, w) or y = conv_transpose(x, w), of which k
-// computes one. It returns out.
+// convShapes checks the shapes in y = conv(x, w) or y = conv_transpose(x, w), of which k
+// computes one. out is the actual shape of the result, which convShapes returns.
 func convShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	var x, w, y []int
 	switch k.Op {
@@ -242,10 +245,10 @@ func convShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	}
 	spatial := len(x) - 2
 	if !isFeatureMap(x) || len(w) != len(x) || len(y) != len(x) || len(k.Attr.Stride) != spatial || len(k.Attr.Pad) != spatial {
-		return nil, fmt.Errorf("invalid shapes %v, %v, %v, stride %v or padding %v", x, w, y, k.Attr.Stride, k.Attr.Pad)
+		return nil, fmt.Errorf("invalid dimensions: x %v, w %v, y %v, stride %v, padding %v", x, w, y, k.Attr.Stride, k.Attr.Pad)
 	}
 	if len(in) == 3 {
-		if err := equalShapes(in[2], y[1:2]); err != nil {
+		if err := checkEqualShapes(in[2], y[1:2]); err != nil {
 			return nil, err
 		}
 	}
@@ -264,27 +267,27 @@ func convShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	return [][]int{out}, nil
 }
 
-// normShapes returns the result shapes of a batch norm or its gradient.
+// normShapes returns the shapes of the results of a batch norm or its gradient.
 func normShapes(k Kernel, in [][]int) ([][]int, error) {
 	c := []int{in[0][1]}
 	vectors, maps := in[1:], [][]int{in[0]}
 	if k.Op == OpBatchNormBackward {
 		vectors, maps = slices.Concat(in[1:4], in[min(6, len(in)):]), append(maps, in[4:min(6, len(in))]...)
 		if k.Attr.ReLU != (len(in) >= 6) {
-			return nil, fmt.Errorf("unexpected number of inputs %d (relu: %v)", len(in), k.Attr.ReLU)
+			return nil, fmt.Errorf("invalid number of inputs %d of a batch norm's gradient (fused ReLU: %v)", len(in), k.Attr.ReLU)
 		}
 	} else if k.Attr.Training != (len(k.Out) == 3) {
-		return nil, fmt.Errorf("unexpected number of results %d (training: %v)", len(k.Out), k.Attr.Training)
+		return nil, fmt.Errorf("invalid number of results %d of a batch norm (training: %v)", len(k.Out), k.Attr.Training)
 	} else if k.Attr.Training && k.Attr.Saved || k.Attr.Sync && !k.Attr.Training {
-		return nil, fmt.Errorf("invalid combination of training %v, saved %v and sync %v", k.Attr.Training, k.Attr.Saved, k.Attr.Sync)
+		return nil, fmt.Errorf("invalid combination of batch norm attributes: training %v, saved %v, sync %v", k.Attr.Training, k.Attr.Saved, k.Attr.Sync)
 	}
-	if err := equalShapes(append(slices.Clone(vectors), c)...); err != nil {
+	if err := checkEqualShapes(append(slices.Clone(vectors), c)...); err != nil {
 		return nil, err
 	}
-	return [][]int{in[0], c, c}, equalShapes(maps...)
+	return [][]int{in[0], c, c}, checkEqualShapes(maps...)
 }
 
-// pooledShape returns the shape of the result of pooling x.
+// pooledShape returns the shape of the result of pooling a map of shape x.
 func pooledShape(k Kernel, x []int) ([]int, error) {
 	a := k.Attr
 	spatial := len(x) - 2
@@ -306,8 +309,8 @@ func pooledShape(k Kernel, x []int) ([]int, error) {
 	return s, nil
 }
 
-// equalShapes returns an error if the shapes differ.
-func equalShapes(shapes ...[]int) error {
+// checkEqualShapes returns an error if the shapes differ.
+func checkEqualShapes(shapes ...[]int) error {
 	for _, s := range shapes[1:] {
 		if !slices.Equal(s, shapes[0]) {
 			return fmt.Errorf("shapes %v and %v differ", shapes[0], s)

@@ -27,8 +27,8 @@ func TestSyncBatchNorm(t *testing.T) {
 	for _, fuse := range []bool{true, false} {
 		plain := lowered(t, small(), 2, nn.Train, plan.Options{Fuse: fuse})
 		p := lowered(t, small(), 2, nn.Train, plan.Options{Fuse: fuse, SyncBatchNorm: true})
-		if plain.Synchronised() || !p.Synchronised() {
-			t.Errorf("fuse %v: synchronised is %v without the option, %v with it", fuse, plain.Synchronised(), p.Synchronised())
+		if plain.HasSyncBatchNorm() || !p.HasSyncBatchNorm() {
+			t.Errorf("fuse %v: synchronised is %v without the option, %v with it", fuse, plain.HasSyncBatchNorm(), p.HasSyncBatchNorm())
 		}
 		for _, k := range p.Kernels {
 			if want := k.Op == plan.OpBatchNorm || k.Op == plan.OpBatchNormBackward; k.Attr.Sync != want {
@@ -48,7 +48,7 @@ func TestSyncBatchNorm(t *testing.T) {
 			}
 		}
 		eval := lowered(t, small(), 2, nn.Eval, plan.Options{Fuse: fuse, SyncBatchNorm: true})
-		if eval.Synchronised() {
+		if eval.HasSyncBatchNorm() {
 			t.Errorf("fuse %v: a program for evaluation exchanges statistics", fuse)
 		}
 	}
@@ -66,7 +66,7 @@ func TestRecomputeSyncBatchNorm(t *testing.T) {
 	for _, k := range r.Kernels {
 		switch {
 		case k.Op != plan.OpBatchNorm:
-		case !k.Again:
+		case !k.Recomputed:
 			saved[k.Name] = k.Out[1:]
 		default:
 			again++

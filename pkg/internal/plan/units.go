@@ -8,13 +8,13 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// kernels creates the units of the graph, fused if the options request it.
-func (l *lowering) kernels() error {
+// createUnits creates the units of the graph. It fuses operations if Options.Fuse is set.
+func (l *lowering) createUnits() error {
 	grouped := map[int64]bool{} // batch norms whose backward unit has been created
 	dropped := map[*gorgonia.Node]bool{}
 	fused := map[*gorgonia.Node]*gorgonia.Node{} // batch norm → its ReLU
 	if l.options.Fuse {
-		fused = l.fusable()
+		fused = l.findFusable()
 		for bn, relu := range fused {
 			dropped[relu] = true
 			if g := l.incomingGradient(bn); g != nil {
@@ -26,7 +26,7 @@ func (l *lowering) kernels() error {
 		if n.Op() == nil || dropped[n] {
 			continue
 		}
-		if _, ok := constant(n); ok {
+		if _, ok := constantValue(n); ok {
 			continue
 		}
 		call, ours := nn.CallOf(n)
@@ -34,7 +34,7 @@ func (l *lowering) kernels() error {
 			if !isSum(n) {
 				return fmt.Errorf("operation %q is not from package nn, so no engine can run it", n.Op())
 			}
-			call = nn.Call{Kind: nn.KindAdd, Of: sumOf, Layer: sumLayer(n)}
+			call = nn.Call{Kind: nn.KindAdd, Of: sumForward, Layer: sumLayer(n)}
 		}
 		if call.Kind == nn.KindBatchNormBackward {
 			if grouped[call.Of] {
@@ -42,7 +42,7 @@ func (l *lowering) kernels() error {
 			}
 			grouped[call.Of] = true
 		}
-		u, err := l.unit(n, call, fused)
+		u, err := l.newUnit(n, call, fused)
 		if err != nil {
 			return err
 		}
@@ -53,12 +53,12 @@ func (l *lowering) kernels() error {
 	return nil
 }
 
-// sumOf is the value of Call.Of for a sum of gradients. It is the largest number, so that
-// schedule runs sums first: a sum replaces two tensors by one.
-const sumOf = int64(^uint64(0) >> 1)
+// sumForward is the value of unit.forward for a sum of gradients. It is the largest number,
+// so that schedule runs sums first: a sum replaces two tensors by one.
+const sumForward = int64(^uint64(0) >> 1)
 
-// sumLayer returns the layer whose result has the gradient n, where n is a sum; "" for a
-// partial sum or a parameter's gradient.
+// sumLayer returns the name of the layer if the sum n is the gradient of that layer's
+// result. It returns "" for partial sums and for gradients of parameters.
 func sumLayer(n *gorgonia.Node) string {
 	for _, of := range n.DerivOf() {
 		if c, ok := nn.CallOf(of); ok {
@@ -68,10 +68,11 @@ func sumLayer(n *gorgonia.Node) string {
 	return ""
 }
 
-// unit creates the unit of n.
-func (l *lowering) unit(n *gorgonia.Node, call nn.Call, fused map[*gorgonia.Node]*gorgonia.Node) (unit, error) {
+// newUnit returns the unit for node n. fused maps batch norms to the ReLUs that are fused
+// into them.
+func (l *lowering) newUnit(n *gorgonia.Node, call nn.Call, fused map[*gorgonia.Node]*gorgonia.Node) (unit, error) {
 	in := nn.Operands(l.graph.Expr(), n)
-	u := unit{op: Op(call.Kind), layer: call.Layer, of: call.Of, out: values(n), attr: attributes(call.Attr)}
+	u := unit{op: Op(call.Kind), layer: call.Layer, forward: call.Of, out: nodeValues(n), attr: convertAttr(call.Attr)}
 	u.attr.Sync = l.options.SyncBatchNorm && (u.op == OpBatchNorm && u.attr.Training || u.op == OpBatchNormBackward)
 	if _, known := arities[u.op]; !known {
 		return u, fmt.Errorf("package plan: unknown operation %q", call.Kind)
@@ -84,10 +85,10 @@ func (l *lowering) unit(n *gorgonia.Node, call nn.Call, fused map[*gorgonia.Node
 	}
 	switch call.Kind {
 	case nn.KindBatchNorm:
-		u.in = values(in...)
+		u.in = nodeValues(in...)
 		if relu := fused[n]; relu != nil {
 			u.attr.ReLU = true
-			u.out = values(relu)
+			u.out = nodeValues(relu)
 		}
 		if call.Attr.Training {
 			u.out = append(u.out, value{n, partSavedMean}, value{n, partSavedInvStd})
@@ -95,13 +96,13 @@ func (l *lowering) unit(n *gorgonia.Node, call nn.Call, fused map[*gorgonia.Node
 	case nn.KindBatchNormBackward:
 		l.batchNormBackward(&u, in, fused)
 	default:
-		u.in = values(in...)
+		u.in = nodeValues(in...)
 	}
 	return u, nil
 }
 
-// attributes converts the attributes of an operation to attributes of a kernel.
-func attributes(a nn.Attr) Attr {
+// convertAttr converts the attributes of a graph's operation to those of a kernel.
+func convertAttr(a nn.Attr) Attr {
 	return Attr{
 		Kernel: a.Kernel, Stride: a.Stride, Pad: a.Pad, PadEnd: a.PadEnd, PadZeros: a.PadZeros, Offset: a.Offset,
 		Training: a.Training, Epsilon: a.Epsilon, Momentum: a.Momentum,
@@ -109,8 +110,8 @@ func attributes(a nn.Attr) Attr {
 	}
 }
 
-// batchNormBackward merges the three nodes of a batch norm's gradient into one unit. in
-// is x, gamma, the forward node and dy; the third operand of the forward node is beta.
+// batchNormBackward merges the three nodes of a batch norm's gradient into unit u. in is x,
+// gamma, the forward node and dy. The third operand of the forward node is beta.
 func (l *lowering) batchNormBackward(u *unit, in []*gorgonia.Node, fused map[*gorgonia.Node]*gorgonia.Node) {
 	bn, dy := in[2], in[3]
 	u.in = []value{{node: in[0]}, {node: in[1]}, {bn, partSavedMean}, {bn, partSavedInvStd}, {node: dy}}
@@ -129,10 +130,10 @@ func (l *lowering) batchNormBackward(u *unit, in []*gorgonia.Node, fused map[*go
 	}
 }
 
-// fusable returns the batch norms that can be fused with the ReLU after them: the ReLU
-// must be the only reader of the batch norm's result. Then the gradient of the batch
-// norm's result is the ReLU's gradient, and nothing else reads it.
-func (l *lowering) fusable() map[*gorgonia.Node]*gorgonia.Node {
+// findFusable returns the batch norms that can be fused with the ReLU after them, mapped to
+// that ReLU. The ReLU must be the only reader of the batch norm's result. Then the gradient
+// of that result is the ReLU's gradient, and only the batch norm's gradient reads it.
+func (l *lowering) findFusable() map[*gorgonia.Node]*gorgonia.Node {
 	output := map[*gorgonia.Node]bool{}
 	for _, o := range l.graph.Outputs() {
 		output[o.Node] = true
@@ -143,16 +144,16 @@ func (l *lowering) fusable() map[*gorgonia.Node]*gorgonia.Node {
 		if !ok || call.Kind != nn.KindBatchNorm || output[bn] {
 			continue
 		}
-		if relu := l.onlyReader(bn); relu != nil {
+		if relu := l.soleReLU(bn); relu != nil {
 			pairs[bn] = relu
 		}
 	}
 	return pairs
 }
 
-// onlyReader returns the ReLU that is the only reader of bn's result in the forward pass,
-// or nil.
-func (l *lowering) onlyReader(bn *gorgonia.Node) *gorgonia.Node {
+// soleReLU returns the ReLU that is the only reader of bn's result in the forward pass, or
+// nil if there is another reader or no ReLU.
+func (l *lowering) soleReLU(bn *gorgonia.Node) *gorgonia.Node {
 	var relu *gorgonia.Node
 	for _, r := range l.readers[bn] {
 		c, ok := nn.CallOf(r)
@@ -168,8 +169,8 @@ func (l *lowering) onlyReader(bn *gorgonia.Node) *gorgonia.Node {
 	return relu
 }
 
-// incomingGradient returns the gradient of bn's result, which its backward kernel reads,
-// or nil without backward pass.
+// incomingGradient returns the gradient of bn's result, which the backward kernel of bn
+// reads, or nil if there is no backward pass.
 func (l *lowering) incomingGradient(bn *gorgonia.Node) *gorgonia.Node {
 	for _, r := range l.readers[bn] {
 		if c, ok := nn.CallOf(r); ok && c.Kind == nn.KindBatchNormBackward && c.Of == bn.ID() {
@@ -179,10 +180,10 @@ func (l *lowering) incomingGradient(bn *gorgonia.Node) *gorgonia.Node {
 	return nil
 }
 
-// findGradients finds the value that is the gradient of each parameter. A gradient is
-// stored in a bucket and reduced in place as soon as it is computed. So no other kernel
-// may read it, and no two parameters may share it; otherwise findGradients adds a unit
-// that copies it.
+// findGradients determines the value that is the gradient of each parameter. A gradient is
+// stored in a bucket and reduced in place as soon as it is computed, so no other kernel may
+// read it and no two parameters may share it. If that is not so, findGradients adds a unit
+// that copies the gradient.
 func (l *lowering) findGradients() {
 	l.results = map[value]int{}
 	read := map[value]bool{}
@@ -207,13 +208,13 @@ func (l *lowering) findGradients() {
 			copying = OpSlice
 		}
 		c := value{g, partCopy + i}
-		l.units = append(l.units, unit{op: copying, layer: name, in: []value{v}, out: []value{c}, backward: true, of: sumOf})
+		l.units = append(l.units, unit{op: copying, layer: name, in: []value{v}, out: []value{c}, backward: true, forward: sumForward})
 		l.results[c] = i
 	}
 }
 
-// values returns the result of each node as a value.
-func values(nodes ...*gorgonia.Node) []value {
+// nodeValues returns the result of each node as a value.
+func nodeValues(nodes ...*gorgonia.Node) []value {
 	v := make([]value, len(nodes))
 	for i, n := range nodes {
 		v[i] = value{node: n}

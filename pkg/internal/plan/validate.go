@@ -5,9 +5,11 @@ import (
 	"slices"
 )
 
-// arity limits how many tensors an Op reads and writes.
+// arity limits the numbers of inputs (in to inMax) and outputs (out to outMax) of an
+// operation.
 type arity struct{ in, inMax, out, outMax int }
 
+// arities contains the limits for every operation.
 var arities = map[Op]arity{
 	OpConv:                         {2, 3, 1, 1},
 	OpConvBackwardData:             {2, 2, 1, 1},
@@ -51,8 +53,9 @@ var arities = map[Op]arity{
 }
 
 // Validate returns an error for the first inconsistency of p that an engine could not
-// handle: a tensor that is read before it is written or is written twice, shapes that do
-// not fit an operation, a gradient that no kernel writes or that is in no bucket.
+// handle, such as a tensor that is read before it is written or is written twice, shapes
+// that are invalid for an operation, or a gradient that no kernel writes or that is in no
+// bucket.
 func Validate(p *Program) error {
 	for _, check := range []func(*Program) error{validateTensors, validateKernels, validateBuckets} {
 		if err := check(p); err != nil {
@@ -62,11 +65,12 @@ func Validate(p *Program) error {
 	return nil
 }
 
-// validateTensors checks the shapes, and the roles of inputs, states, outputs and loss.
+// validateTensors checks the shapes of all tensors, and the roles of inputs, states,
+// outputs and the loss.
 func validateTensors(p *Program) error {
 	for id, t := range p.Tensors {
 		if len(t.Shape) == 0 || slices.Min(t.Shape) < 1 {
-			return fmt.Errorf("tensor %d (%s) has shape %v", id, t.Name, t.Shape)
+			return fmt.Errorf("tensor %d (%s) has invalid shape %v: want one dimension or more, each at least 1", id, t.Name, t.Shape)
 		}
 	}
 	lists := []struct {
@@ -77,7 +81,7 @@ func validateTensors(p *Program) error {
 	for _, l := range lists {
 		for _, id := range l.ids {
 			if id < 0 || id >= len(p.Tensors) || p.Tensors[id].Role != l.role {
-				return fmt.Errorf("%s: tensor %d does not exist or has another role", l.what, id)
+				return fmt.Errorf("invalid %s: tensor %d does not exist or has another role", l.what, id)
 			}
 		}
 	}
@@ -87,8 +91,8 @@ func validateTensors(p *Program) error {
 	return nil
 }
 
-// validateKernels checks the order of kernels, and that each tensor is written before it
-// is read.
+// validateKernels checks the order of the kernels, that each tensor is written before it is
+// read, and the lifetimes of the tensors.
 func validateKernels(p *Program) error {
 	written := make([]bool, len(p.Tensors))
 	first := make([]int, len(p.Tensors))
@@ -145,19 +149,19 @@ func validateKernels(p *Program) error {
 	return nil
 }
 
-// validateBuckets checks that each gradient is in one bucket, and the fields of the
+// validateBuckets checks that each gradient is in exactly one bucket, and the fields of the
 // buckets.
 func validateBuckets(p *Program) error {
-	findGradients := map[int]int{} // gradient → kernel
+	producer := map[int]int{} // gradient → kernel
 	for at, k := range p.Kernels {
 		for _, id := range k.Out {
 			if id >= 0 && p.Tensors[id].Role == Gradient {
-				findGradients[id] = at
+				producer[id] = at
 			}
 		}
 		for _, id := range k.In {
 			if p.Tensors[id].Role == Gradient {
-				return fmt.Errorf("kernel %d (%s) reads gradient %s, which may be in a reduction", at, k.Op, p.Tensors[id].Name)
+				return fmt.Errorf("kernel %d (%s) reads the gradient of %s, which may already be replaced by its reduction", at, k.Op, p.Tensors[id].Name)
 			}
 		}
 	}
@@ -169,27 +173,27 @@ func validateBuckets(p *Program) error {
 				return fmt.Errorf("bucket %d: parameter %d is not in this bucket", i, j)
 			}
 			g := p.Params[j].Grad
-			at, ok := findGradients[g]
+			at, ok := producer[g]
 			if !ok || at < latest {
-				return fmt.Errorf("bucket %d: gradient of %s is not written in the order of the bucket", i, p.Params[j].Name)
+				return fmt.Errorf("bucket %d: the gradient of %s is never written, or not in the order of the bucket", i, p.Params[j].Name)
 			}
 			latest = at
 			bytes += 4 * p.Tensors[g].Elements()
 			grouped++
 		}
 		if b.Ready != latest || latest < ready || bytes != b.Bytes {
-			return fmt.Errorf("bucket %d: is ready after kernel %[4]d with %[5]d bytes, want kernel %[2]d and %[3]d bytes", i, latest, bytes, b.Ready, b.Bytes)
+			return fmt.Errorf("bucket %d is marked ready after kernel %[4]d with %[5]d bytes, want kernel %[2]d and %[3]d bytes", i, latest, bytes, b.Ready, b.Bytes)
 		}
 		ready = latest
 	}
 	backward := len(p.Kernels) > p.Forward
 	for _, q := range p.Params {
 		if backward != (q.Grad >= 0) || backward && !slices.Equal(p.Tensors[q.Grad].Shape, p.Tensors[q.Tensor].Shape) {
-			return fmt.Errorf("parameter %s and its gradient do not match", q.Name)
+			return fmt.Errorf("parameter %s: the gradient is missing, unexpected or has another shape", q.Name)
 		}
 	}
 	if backward && grouped != len(p.Params) {
-		return fmt.Errorf("%d of %d gradients are in buckets", grouped, len(p.Params))
+		return fmt.Errorf("only %d of %d gradients are in buckets", grouped, len(p.Params))
 	}
 	return nil
 }

@@ -11,5 +11,5 @@ func NewBatch(p *plan.Program) (image, target []float32, classes int) {
 	id := p.Lookup(plan.Input, model.TargetInput)
 	image = make([]float32, p.Tensors[p.Lookup(plan.Input, model.ImageInput)].Elements())
 	target = make([]float32, p.Tensors[id].Elements())
-	return image, target, max(2, p.Classes(id))
+	return image, target, max(2, p.ClassCount(id))
 }

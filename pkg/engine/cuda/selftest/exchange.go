@@ -24,7 +24,7 @@ type oneRank struct {
 	comm nccl.Comm
 }
 
-func (r oneRank) Bucket(i int, b device.Buffer, s device.Stream) error {
+func (r oneRank) ReduceBucket(i int, b device.Buffer, s device.Stream) error {
 	p := driver.Ptr(b.Pointer)
 	if err := r.lib.AllReduce(p, p, int64(b.Len()), nccl.Float32, nccl.Avg, r.comm, driver.Stream(s.Handle)); err != nil {
 		return fmt.Errorf("all-reduce bucket %d: %w", i, err)

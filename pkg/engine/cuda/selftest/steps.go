@@ -16,7 +16,7 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// localAccumulator is an engine.Accumulating without other ranks. It accumulates the
+// localAccumulator is an engine.AccumulatingSync without other ranks. It accumulates the
 // gradients of the reference engine on the host.
 type localAccumulator struct {
 	part, parts int
@@ -29,9 +29,9 @@ func (a *localAccumulator) Part() (part, parts int, inner engine.GradSync) {
 func (a *localAccumulator) Accumulated()     { a.part++ }
 func (a *localAccumulator) Capturable() bool { return false }
 
-// Bucket receives the gradients of the reference engine, which are float64. After the last
+// ReduceBucket receives the gradients of the reference engine, which are float64. After the last
 // part, it replaces them by the mean over all parts.
-func (a *localAccumulator) Bucket(i int, b device.Buffer, _ device.Stream) error {
+func (a *localAccumulator) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 	if a.part == 1 {
 		if i == len(a.sums) {
 			a.sums = append(a.sums, nil)

@@ -230,7 +230,7 @@ type hostSync struct {
 
 var _ engine.NormSync = (*hostSync)(nil)
 
-func (h *hostSync) Bucket(_ int, b device.Buffer, _ device.Stream) error {
+func (h *hostSync) ReduceBucket(_ int, b device.Buffer, _ device.Stream) error {
 	if err := h.group.AllReduce(h.ctx, b); err != nil {
 		return err
 	}

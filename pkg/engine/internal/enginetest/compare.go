@@ -8,9 +8,9 @@ import (
 	"lockstep/pkg/engine"
 )
 
-// Near fails the test if a value of got differs from want by more than tol times the
-// largest magnitude of want.
-func Near(t testing.TB, what string, got, want []float64, tol float64) {
+// CheckNear fails the test if a value of got differs from want by more than tol times the
+// largest magnitude in want. what names the values in the message.
+func CheckNear(t testing.TB, what string, got, want []float64, tol float64) {
 	t.Helper()
 	top := 1e-30
 	for _, v := range want {
@@ -23,15 +23,15 @@ func Near(t testing.TB, what string, got, want []float64, tol float64) {
 	}
 }
 
-// Largest returns the largest magnitude of v.
-func Largest(v []float64) (m float64) {
+// MaxMagnitude returns the largest absolute value in v, or 0 if v is empty.
+func MaxMagnitude(v []float64) (m float64) {
 	for _, f := range v {
 		m = max(m, math.Abs(f))
 	}
 	return m
 }
 
-// Snapshot returns every persistent tensor of x by name.
+// Snapshot returns copies of all persistent tensors of x by name.
 func Snapshot(t testing.TB, x engine.Executable) map[string][]float64 {
 	t.Helper()
 	all := map[string][]float64{}
@@ -45,8 +45,9 @@ func Snapshot(t testing.TB, x engine.Executable) map[string][]float64 {
 	return all
 }
 
-// Unchanged reports an error if a persistent tensor of x differs from before.
-func Unchanged(t testing.TB, x engine.Executable, before map[string][]float64) {
+// CheckUnchanged fails the test if a persistent tensor of x differs from the Snapshot
+// before.
+func CheckUnchanged(t testing.TB, x engine.Executable, before map[string][]float64) {
 	t.Helper()
 	for name, v := range Snapshot(t, x) {
 		if !slices.Equal(v, before[name]) {

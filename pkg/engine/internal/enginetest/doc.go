@@ -1,7 +1,7 @@
 // Package enginetest contains what the tests of several engines share: networks, batches,
 // comparisons, and checks that every engine must pass.
 //
-//	enginetest.Engine{Open: …, Poison: …, Padding: …}.Check(t)
+//	enginetest.Engine{Open: …, FillNaN: …, CheckPadding: …}.Check(t)
 package enginetest
 
 import (
@@ -13,56 +13,56 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// Engine is an engine under test.
+// Engine gives the checks access to an engine under test.
 type Engine struct {
-	// Open returns an engine in fp32 that is closed at the end of the test. change, if
-	// not nil, changes its options.
+	// Open returns an engine in fp32 that is closed at the end of the test. If change is
+	// not nil, it changes the engine's options.
 	Open func(t testing.TB, change func(o *engine.Options)) engine.Engine
-	// Poison fills activations and workspace with NaN, so that a read before a write is
-	// detected.
-	Poison func(t testing.TB, x engine.Executable)
-	// Padding returns an error if the padding of a layout is not zero.
-	Padding func(x engine.Executable) error
+	// FillNaN fills activations and workspace with NaN, so that the checks detect memory
+	// that is read before it is written.
+	FillNaN func(t testing.TB, x engine.Executable)
+	// CheckPadding returns an error if the padding of a tensor is not zero.
+	CheckPadding func(x engine.Executable) error
 }
 
-// Check runs all checks.
+// Check runs all checks as subtests.
 func (e Engine) Check(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		run  func(t *testing.T)
 	}{
-		{"sync", e.sync},
-		{"buckets", e.buckets},
-		{"non-finite", e.nonFinite},
-		{"interrupted", e.interrupted},
-		{"optimizers", e.optimizers},
-		{"update errors", e.updateErrors},
-		{"share", e.share},
-		{"names", e.names},
+		{"sync", e.checkSync},
+		{"buckets", e.checkBuckets},
+		{"non-finite", e.checkNonFinite},
+		{"interrupted", e.checkInterrupted},
+		{"optimizers", e.checkOptimizers},
+		{"update errors", e.checkUpdateErrors},
+		{"share", e.checkShare},
+		{"names", e.checkNames},
 	} {
 		t.Run(c.name, c.run)
 	}
 }
 
-// Loaded loads p on an engine, fills its memory with NaN, sets initial values and runs
-// one step on a batch, without update.
-func Loaded(t testing.TB, on engine.Engine, p *plan.Program, g *nn.Graph, poison func(t testing.TB, x engine.Executable)) engine.Executable {
+// LoadAndStep loads p on an engine, fills its memory with NaN, sets the initial values of g
+// and runs one step on a random batch, without updating the parameters.
+func LoadAndStep(t testing.TB, on engine.Engine, p *plan.Program, g *nn.Graph, fillNaN func(t testing.TB, x engine.Executable)) engine.Executable {
 	t.Helper()
 	x, err := on.Load(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	poison(t, x)
-	Initialise(t, x, g)
-	Feed(t, x, 1)
+	fillNaN(t, x)
+	Initialize(t, x, g)
+	SetRandomInputs(t, x, 1)
 	if _, err := x.Step(context.Background(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	return x
 }
 
-// loaded calls Loaded with a new engine.
-func (e Engine) loaded(t testing.TB, p *plan.Program, g *nn.Graph) engine.Executable {
+// loadAndStep calls LoadAndStep with a new engine.
+func (e Engine) loadAndStep(t testing.TB, p *plan.Program, g *nn.Graph) engine.Executable {
 	t.Helper()
-	return Loaded(t, e.Open(t, nil), p, g, e.Poison)
+	return LoadAndStep(t, e.Open(t, nil), p, g, e.FillNaN)
 }

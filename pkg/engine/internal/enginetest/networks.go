@@ -11,24 +11,24 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// SmallUNet returns a U-Net whose channels do not fill a block and whose maps are smaller
-// than a tile.
+// SmallUNet returns the config of a U-Net whose channels do not fill a channel block and
+// whose maps are smaller than a tile.
 func SmallUNet() model.UNet2DConfig {
 	return model.UNet2DConfig{Base: 5, Depth: 3, InChannels: 2, OutChannels: 1, Height: 24, Width: 16, Bias: true, Norm: "batch"}
 }
 
-// Lowered returns the graph and the program of a U-Net.
-func Lowered(t testing.TB, c model.UNet2DConfig, batch int, mode nn.Mode, o plan.Options) (*nn.Graph, *plan.Program) {
+// LowerUNet returns the graph and the program of a U-Net.
+func LowerUNet(t testing.TB, c model.UNet2DConfig, batch int, mode nn.Mode, o plan.Options) (*nn.Graph, *plan.Program) {
 	t.Helper()
 	u, err := model.UNet2D(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return LoweredNetwork(t, u, batch, mode, o)
+	return LowerNetwork(t, u, batch, mode, o)
 }
 
-// LoweredNetwork returns the graph and the program of a network.
-func LoweredNetwork(t testing.TB, net model.Network, batch int, mode nn.Mode, o plan.Options) (*nn.Graph, *plan.Program) {
+// LowerNetwork returns the graph and the program of a network.
+func LowerNetwork(t testing.TB, net model.Network, batch int, mode nn.Mode, o plan.Options) (*nn.Graph, *plan.Program) {
 	t.Helper()
 	g, err := net.Graph(batch, mode)
 	if err != nil {
@@ -41,8 +41,8 @@ func LoweredNetwork(t testing.TB, net model.Network, batch int, mode nn.Mode, o 
 	return g, p
 }
 
-// Reference returns the reference engine in float64.
-func Reference(t testing.TB) engine.Engine {
+// NewReference returns a reference engine in float64.
+func NewReference(t testing.TB) engine.Engine {
 	t.Helper()
 	o := engine.DefaultOptions()
 	o.Device, o.Precision = "reference", "fp64"
@@ -53,8 +53,8 @@ func Reference(t testing.TB) engine.Engine {
 	return e
 }
 
-// Initialise sets every parameter and state of x to its initial value.
-func Initialise(t testing.TB, x engine.Executable, g *nn.Graph) {
+// Initialize sets every parameter and state of x to its initial value in g.
+func Initialize(t testing.TB, x engine.Executable, g *nn.Graph) {
 	t.Helper()
 	for name, v := range g.InitialValues(3) {
 		if err := x.Set(name, v); err != nil {
@@ -63,10 +63,10 @@ func Initialise(t testing.TB, x engine.Executable, g *nn.Graph) {
 	}
 }
 
-// Feed sets the inputs of x to the result of Batch.
-func Feed(t testing.TB, x engine.Executable, seed uint64) {
+// SetRandomInputs sets the inputs of x to the result of RandomBatch.
+func SetRandomInputs(t testing.TB, x engine.Executable, seed uint64) {
 	t.Helper()
-	image, target := Batch(x, seed)
+	image, target := RandomBatch(x, seed)
 	if err := x.SetInput(model.ImageInput, image); err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +75,9 @@ func Feed(t testing.TB, x engine.Executable, seed uint64) {
 	}
 }
 
-// Batch returns random images and random masks or classes with the shapes of x.
-func Batch(x engine.Executable, seed uint64) (image, target []float32) {
+// RandomBatch returns random images, and random masks or classes, in the shapes of x's
+// inputs.
+func RandomBatch(x engine.Executable, seed uint64) (image, target []float32) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := x.Program()
 	image = make([]float32, p.Tensors[p.Lookup(plan.Input, model.ImageInput)].Elements())
@@ -84,16 +85,17 @@ func Batch(x engine.Executable, seed uint64) (image, target []float32) {
 		image[i] = rng.Float32()
 	}
 	target = make([]float32, p.Tensors[p.Lookup(plan.Input, model.TargetInput)].Elements())
-	classes := max(2, p.Classes(p.Lookup(plan.Input, model.TargetInput)))
+	classes := max(2, p.ClassCount(p.Lookup(plan.Input, model.TargetInput)))
 	for i := range target {
 		target[i] = float32(rng.IntN(classes))
 	}
 	return image, target
 }
 
-// Program returns a program with a single kernel. The operands are the inputs a, b, c …,
-// or states for the indexes in state; the results are the outputs A, B, C ….
-func Program(op plan.Op, attr plan.Attr, in, out [][]int, state []int) *plan.Program {
+// SingleKernelProgram returns a program with a single kernel. Its operands are the inputs
+// a, b, c …, except that operands whose index is in state are states. Its results are the
+// outputs A, B, C ….
+func SingleKernelProgram(op plan.Op, attr plan.Attr, in, out [][]int, state []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 1}
 	k := plan.Kernel{Op: op, Name: "layer", Attr: attr}
 	add := func(role plan.Role, name string, shape []int) int {

@@ -9,46 +9,48 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Operation describes a program with a single kernel: see Program.
+// Operation describes a program with a single kernel, see SingleKernelProgram.
 type Operation struct {
 	Op      plan.Op
 	Attr    plan.Attr
 	In, Out [][]int
 	State   []int // indexes of the operands that are states
-	// Fill changes the normally distributed values of input i; nil leaves them unchanged.
+	// Fill changes the values of operand i, which are normally distributed. If it is nil,
+	// they remain unchanged.
 	Fill func(rng *rand.Rand, i int, v []float32)
 }
 
-// Memory contains checks and conversions of the engine under test, for Results.
-type Memory struct {
-	Poison  func(t testing.TB, x engine.Executable) // see Engine
-	Padding func(x engine.Executable) error         // see Engine
-	// Round rounds feature maps and weights to the engine's precision; nil leaves them in
-	// fp32.
+// Hooks gives Operation.Run access to the engine under test.
+type Hooks struct {
+	FillNaN      func(t testing.TB, x engine.Executable) // see Engine
+	CheckPadding func(x engine.Executable) error         // see Engine
+	// Round rounds feature maps and weights to the engine's precision. If it is nil, they
+	// remain in fp32.
 	Round func(v []float32)
-	// Scale returns the factor by which the outputs are multiplied; nil means 1.
+	// Scale returns the factor by which the engine multiplies the outputs. If it is nil,
+	// the factor is 1.
 	Scale func(x engine.Executable) float64
 }
 
-// Results runs o on e with values from seed, and returns outputs and states. It runs o
-// twice with different values, so that the second run shows an error if the first one
-// leaves values in memory.
-func (o Operation) Results(t testing.TB, e engine.Engine, seed uint64, m Memory) (all [][]float64) {
+// Run runs o on e twice, each time with other random values from seed, and returns the
+// outputs and states of both runs. The second run detects memory in which the first one
+// left values.
+func (o Operation) Run(t testing.TB, e engine.Engine, seed uint64, h Hooks) (all [][]float64) {
 	t.Helper()
-	p := Program(o.Op, o.Attr, o.In, o.Out, o.State)
+	p := SingleKernelProgram(o.Op, o.Attr, o.In, o.Out, o.State)
 	x, err := e.Load(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Poison(t, x)
+	h.FillNaN(t, x)
 	for run := range uint64(2) {
-		o.setInputs(t, x, rand.New(rand.NewPCG(seed, run)), m.Round)
+		o.setInputs(t, x, rand.New(rand.NewPCG(seed, run)), h.Round)
 		if _, err := x.Step(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		scale := 1.0
-		if m.Scale != nil {
-			scale = m.Scale(x)
+		if h.Scale != nil {
+			scale = h.Scale(x)
 		}
 		for _, id := range p.Outputs {
 			v := make([]float32, p.Tensors[id].Elements())
@@ -69,7 +71,7 @@ func (o Operation) Results(t testing.TB, e engine.Engine, seed uint64, m Memory)
 			all = append(all, v)
 		}
 	}
-	if err := m.Padding(x); err != nil {
+	if err := h.CheckPadding(x); err != nil {
 		t.Fatal(err)
 	}
 	if err := x.Close(); err != nil {
@@ -78,7 +80,7 @@ func (o Operation) Results(t testing.TB, e engine.Engine, seed uint64, m Memory)
 	return all
 }
 
-// setInputs sets the inputs and states of o's program to random values.
+// setInputs sets the operands of o's program to random values.
 func (o Operation) setInputs(t testing.TB, x engine.Executable, rng *rand.Rand, round func(v []float32)) {
 	t.Helper()
 	p := x.Program()
@@ -110,7 +112,7 @@ func (o Operation) setInputs(t testing.TB, x engine.Executable, rng *rand.Rand, 
 	}
 }
 
-// MaxPool computes the maxima of the windows of x, which has the shape s, and writes them
+// MaxPool computes a max pooling without padding of x, which has the shape s, and writes it
 // to out, which has the shape y. Both are in row-major order.
 func MaxPool(x, out []float32, s, y []int, window, stride int) {
 	for i := range out {

@@ -10,17 +10,17 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// share checks that a program for evaluation reads what training writes, and that sharing
-// with a program that lacks parameters is an error.
-func (e Engine) share(t *testing.T) {
+// checkShare checks that a program for evaluation reads the tensors of a training program
+// that it shares, and that sharing with a program that lacks parameters is an error.
+func (e Engine) checkShare(t *testing.T) {
 	on := e.Open(t, nil)
-	g, train := Lowered(t, SmallUNet(), 3, nn.Train, plan.Options{Fuse: true})
-	_, eval := Lowered(t, SmallUNet(), 1, nn.Eval, plan.Options{Fuse: true})
+	g, train := LowerUNet(t, SmallUNet(), 3, nn.Train, plan.Options{Fuse: true})
+	_, eval := LowerUNet(t, SmallUNet(), 1, nn.Eval, plan.Options{Fuse: true})
 	x, err := on.Load(train, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	Initialise(t, x, g)
+	Initialize(t, x, g)
 	y, err := on.Load(eval, x)
 	if err != nil {
 		t.Fatal(err)
@@ -37,15 +37,15 @@ func (e Engine) share(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := y.Get(name); err != nil || !slices.Equal(got, v) {
-			t.Errorf("%s is not shared: %v", name, err)
+			t.Errorf("%s has different values in the two programs that share it, or an error: %v", name, err)
 		}
 	}
 	if !slices.Equal(x.Names(), y.Names()) {
-		t.Error("sharing programs name different tensors")
+		t.Error("programs that share parameters have different names of tensors")
 	}
 	other := SmallUNet()
 	other.Depth = 2
-	_, shallow := Lowered(t, other, 3, nn.Train, plan.Options{})
+	_, shallow := LowerUNet(t, other, 3, nn.Train, plan.Options{})
 	z, err := on.Load(shallow, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -54,20 +54,20 @@ func (e Engine) share(t *testing.T) {
 		t.Errorf("loading a deeper network that shares a shallower network's parameters must fail, got %v", err)
 	}
 	if _, err := e.Open(t, nil).Load(eval, x); err == nil || !strings.Contains(err.Error(), "another engine") {
-		t.Errorf("engines share: %v", err)
+		t.Errorf("loading a program that shares parameters with another engine's must fail, got %v", err)
 	}
 }
 
-// names checks that unknown names and wrong lengths are errors.
-func (e Engine) names(t *testing.T) {
+// checkNames checks that the engine returns errors for unknown names and wrong lengths.
+func (e Engine) checkNames(t *testing.T) {
 	on := e.Open(t, nil)
-	_, p := Lowered(t, SmallUNet(), 1, nn.Train, plan.Options{})
+	_, p := LowerUNet(t, SmallUNet(), 1, nn.Train, plan.Options{})
 	x, err := on.Load(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := 4*len(p.Params) + len(p.States); len(x.Names()) != want {
-		t.Errorf("%d names, not %d: parameters, three slots each, and states", len(x.Names()), want)
+		t.Errorf("got %d names, want %d: the parameters, three slots per parameter, and the states", len(x.Names()), want)
 	}
 	before := x.MemoryBytes()
 	for _, name := range x.Names() {
@@ -79,12 +79,12 @@ func (e Engine) names(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := x.Set(name, append(v, 0)); err == nil {
-			t.Errorf("%s takes a value too many", name)
+			t.Errorf("setting %s to more values than it has must fail", name)
 		}
 	}
-	// The last loop's failed sets may not make slots either.
+	// Set must not allocate slots for zeros, not even if it fails as in the loop above.
 	if after := x.MemoryBytes(); after != before {
-		t.Errorf("zero slots took %d bytes", after-before)
+		t.Errorf("setting slots to zero allocated %d bytes", after-before)
 	}
 	for _, f := range []func() error{
 		func() error { _, err := x.Get("nobody"); return err },
@@ -96,7 +96,7 @@ func (e Engine) names(t *testing.T) {
 		func() error { return x.Output(model.LogitsOutput, make([]float32, 3)) },
 	} {
 		if err := f(); err == nil {
-			t.Error("an unknown name or a wrong length is taken")
+			t.Error("an unknown name or a wrong length must be an error")
 		}
 	}
 	if err := x.Close(); err != nil {
@@ -108,7 +108,7 @@ func (e Engine) names(t *testing.T) {
 		func() error { _, err := x.Step(t.Context(), nil, nil); return err },
 	} {
 		if err := f(); err == nil || !strings.Contains(err.Error(), "closed") {
-			t.Errorf("a closed executable answers %v", err)
+			t.Errorf("calling a closed executable: got error %v, want one that contains \"closed\"", err)
 		}
 	}
 }

@@ -16,23 +16,23 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// RecordingSync is a GradSync that records buckets and does not change them.
+// RecordingSync is a GradSync that records the buckets and does not change them.
 type RecordingSync struct {
 	Buckets []device.Buffer
 	Waits   int
-	Err     error // returned by Bucket
+	Err     error // returned by ReduceBucket
 }
 
-// Bucket records b. It returns an error if buckets arrive out of order.
-func (s *RecordingSync) Bucket(i int, b device.Buffer, _ device.Stream) error {
+// ReduceBucket records b. It returns an error if buckets are not passed in order.
+func (s *RecordingSync) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 	if i != len(s.Buckets) {
-		return fmt.Errorf("bucket %d comes as number %d", i, len(s.Buckets))
+		return fmt.Errorf("bucket %d was passed as number %d", i, len(s.Buckets))
 	}
 	s.Buckets = append(s.Buckets, b)
 	return s.Err
 }
 
-// Wait counts its calls.
+// Wait counts its calls in s.Waits.
 func (s *RecordingSync) Wait() error { s.Waits++; return nil }
 
 // Capturable returns false.
@@ -41,8 +41,8 @@ func (s *RecordingSync) Capturable() bool { return false }
 // NoOpSync is a GradSync that does nothing.
 type NoOpSync struct{}
 
-// Bucket does nothing.
-func (NoOpSync) Bucket(int, device.Buffer, device.Stream) error { return nil }
+// ReduceBucket does nothing.
+func (NoOpSync) ReduceBucket(int, device.Buffer, device.Stream) error { return nil }
 
 // Wait does nothing.
 func (NoOpSync) Wait() error { return nil }
@@ -50,10 +50,11 @@ func (NoOpSync) Wait() error { return nil }
 // Capturable returns false.
 func (NoOpSync) Capturable() bool { return false }
 
-// doubling doubles every gradient in Wait, like a sum over two equal workers.
-type doubling struct{ RecordingSync }
+// doublingSync is a GradSync that doubles every gradient in Wait, like a sum over two
+// workers with equal gradients.
+type doublingSync struct{ RecordingSync }
 
-func (s *doubling) Wait() error {
+func (s *doublingSync) Wait() error {
 	for _, b := range s.Buckets {
 		for i := range b.F32 {
 			b.F32[i] *= 2
@@ -63,30 +64,30 @@ func (s *doubling) Wait() error {
 	return s.RecordingSync.Wait()
 }
 
-// sync checks that buckets arrive in order and contain all gradients, and that Gradient
-// and the optimizer use the reduced gradients, with and without overlap.
-func (e Engine) sync(t *testing.T) {
+// checkSync checks that Gradient and the optimizer use the reduced gradients, with and
+// without overlap.
+func (e Engine) checkSync(t *testing.T) {
 	for _, overlap := range []bool{true, false} {
 		var err error
-		g, p := Lowered(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true, BucketBytes: 2048})
+		g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true, BucketBytes: 2048})
 		if len(p.Buckets) < 3 {
 			t.Fatalf("the test needs several buckets, not %d", len(p.Buckets))
 		}
-		x := Loaded(t, e.Open(t, func(o *engine.Options) { o.Overlap = overlap }), p, g, e.Poison)
+		x := LoadAndStep(t, e.Open(t, func(o *engine.Options) { o.Overlap = overlap }), p, g, e.FillNaN)
 		alone := map[string][]float64{}
 		for _, q := range p.Params {
 			if alone[q.Name], err = x.Gradient(q.Name); err != nil {
 				t.Fatal(err)
 			}
 		}
-		Initialise(t, x, g) // the states moved
-		var s doubling
+		Initialize(t, x, g) // the states moved
+		var s doublingSync
 		timing, err := x.Step(context.Background(), &s, &optim.Update{Rule: "sgd", LearningRate: 0.5})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if s.Waits != 1 || timing.Forward <= 0 || timing.Backward <= 0 || timing.Optimizer <= 0 {
-			t.Errorf("waited %d times, timing %+v", s.Waits, timing)
+			t.Errorf("got %d calls of Wait and timing %+v, want one call and positive times", s.Waits, timing)
 		}
 		start := g.InitialValues(3)
 		for _, q := range p.Params {
@@ -107,16 +108,17 @@ func (e Engine) sync(t *testing.T) {
 	}
 }
 
-// buckets checks that a bucket is the memory of exactly its gradients.
-func (e Engine) buckets(t *testing.T) {
-	g, p := Lowered(t, SmallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
-	x := e.loaded(t, p, g)
+// checkBuckets checks that the program's buckets are passed, and that each contains exactly
+// its gradients.
+func (e Engine) checkBuckets(t *testing.T) {
+	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
+	x := e.loadAndStep(t, p, g)
 	var s RecordingSync
 	if _, err := x.Step(context.Background(), &s, nil); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.Buckets) != len(p.Buckets) {
-		t.Fatalf("%d buckets of %d", len(s.Buckets), len(p.Buckets))
+		t.Fatalf("got %d buckets, want %d", len(s.Buckets), len(p.Buckets))
 	}
 	for i, b := range p.Buckets {
 		want := 0.0
@@ -134,16 +136,16 @@ func (e Engine) buckets(t *testing.T) {
 			got += math.Abs(float64(f))
 		}
 		if math.Abs(got-want) > 1e-9*(1+want) {
-			t.Errorf("bucket %d holds %v, its gradients %v", i, got, want)
+			t.Errorf("bucket %d: the sum of magnitudes is %v, want %v as in its gradients", i, got, want)
 		}
 	}
 }
 
-// nonFinite checks that a loss of NaN or infinity ends the step before buckets and
-// optimizer, and changes nothing.
-func (e Engine) nonFinite(t *testing.T) {
-	g, p := Lowered(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true})
-	x := e.loaded(t, p, g)
+// checkNonFinite checks that a step whose loss is infinite stops before it passes any
+// bucket and changes nothing.
+func (e Engine) checkNonFinite(t *testing.T) {
+	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	x := e.loadAndStep(t, p, g)
 	u := &optim.Update{Rule: "adam", LearningRate: 1e-3, Step: 1, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
 	if _, err := x.Step(context.Background(), nil, u); err != nil {
 		t.Fatal(err)
@@ -157,56 +159,57 @@ func (e Engine) nonFinite(t *testing.T) {
 	var s RecordingSync
 	_, err := x.Step(context.Background(), &s, u)
 	if !errors.Is(err, engine.ErrNonFinite) || len(s.Buckets) != 0 || s.Waits != 0 {
-		t.Errorf("step says %v, handed over %d buckets and waited %d times", err, len(s.Buckets), s.Waits)
+		t.Errorf("step with an infinite loss: got error %v, %d buckets and %d calls of Wait, want ErrNonFinite and none", err, len(s.Buckets), s.Waits)
 	}
-	Unchanged(t, x, before)
-	Feed(t, x, 1)
+	CheckUnchanged(t, x, before)
+	SetRandomInputs(t, x, 1)
 	if _, err := x.Step(context.Background(), nil, u); err != nil {
-		t.Errorf("the next step fails: %v", err)
+		t.Errorf("the step after one with an infinite loss failed: %v", err)
 	}
-	if err := e.Padding(x); err != nil {
+	if err := e.CheckPadding(x); err != nil {
 		t.Error(err)
 	}
 }
 
-// cancelling cancels a context at its first bucket.
-type cancelling struct {
+// cancelingSync is a GradSync that cancels a context when the first bucket is passed.
+type cancelingSync struct {
 	RecordingSync
 	cancel context.CancelFunc
 }
 
-func (s *cancelling) Bucket(i int, b device.Buffer, d device.Stream) error {
+func (s *cancelingSync) ReduceBucket(i int, b device.Buffer, d device.Stream) error {
 	s.cancel()
-	return s.RecordingSync.Bucket(i, b, d)
+	return s.RecordingSync.ReduceBucket(i, b, d)
 }
 
-// interrupted checks that a canceled context or an error of the GradSync ends the step,
-// after waiting for the buckets in flight, and changes nothing.
-func (e Engine) interrupted(t *testing.T) {
-	g, p := Lowered(t, SmallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
-	x := e.loaded(t, p, g)
+// checkInterrupted checks that a canceled context or an error of the GradSync stops the
+// step after it has waited for the buckets that were passed, and changes nothing.
+func (e Engine) checkInterrupted(t *testing.T) {
+	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
+	x := e.loadAndStep(t, p, g)
 	before := Snapshot(t, x)
 	u := &optim.Update{Rule: "sgd", LearningRate: 1}
 
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &cancelling{cancel: cancel}
+	c := &cancelingSync{cancel: cancel}
 	if _, err := x.Step(ctx, c, u); !errors.Is(err, context.Canceled) || c.Waits != 1 || len(c.Buckets) == len(p.Buckets) {
-		t.Errorf("step says %v after %d buckets and %d waits", err, len(c.Buckets), c.Waits)
+		t.Errorf("canceled step: got error %v, %d buckets and %d calls of Wait", err, len(c.Buckets), c.Waits)
 	}
-	Unchanged(t, x, before)
+	CheckUnchanged(t, x, before)
 	if _, err := x.Step(ctx, nil, u); !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled context gives %v", err)
+		t.Errorf("step with a canceled context: got error %v", err)
 	}
 	broken := errors.New("wire cut")
 	if _, err := x.Step(context.Background(), &RecordingSync{Err: broken}, u); !errors.Is(err, broken) || !strings.Contains(err.Error(), "bucket 0") {
-		t.Errorf("step says %v", err)
+		t.Errorf("step with a failing sync: got error %v", err)
 	}
-	Unchanged(t, x, before)
+	CheckUnchanged(t, x, before)
 }
 
-// optimizers compares five updates of every rule with the reference.
-func (e Engine) optimizers(t *testing.T) {
-	g, p := Lowered(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true})
+// checkOptimizers compares the result of five updates by each rule with the reference
+// engine.
+func (e Engine) checkOptimizers(t *testing.T) {
+	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	for _, u := range []optim.Update{
 		{Rule: "sgd", LearningRate: 0.1},
 		{Rule: "sgd", LearningRate: 0.1, WeightDecay: 0.01},
@@ -218,9 +221,9 @@ func (e Engine) optimizers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			Initialise(t, x, g)
+			Initialize(t, x, g)
 			for step := 1; step <= 5; step++ {
-				Feed(t, x, 2) // not 1: there a ReLU's decision depends on the last bit (see cpu's TestFlips)
+				SetRandomInputs(t, x, 2) // not 1: there a ReLU's decision depends on the last bit (see cpu's TestFlips)
 				u.Step = step
 				if _, err := x.Step(context.Background(), nil, &u); err != nil {
 					t.Fatal(err)
@@ -228,24 +231,24 @@ func (e Engine) optimizers(t *testing.T) {
 			}
 			return Snapshot(t, x)
 		}
-		want, got := train(Reference(t)), train(e.Open(t, nil))
+		want, got := train(NewReference(t)), train(e.Open(t, nil))
 		if len(want) != len(got) {
-			t.Errorf("%d names, the reference has %d", len(got), len(want))
+			t.Errorf("got %d persistent tensors, want %d as in the reference engine", len(got), len(want))
 		}
 		for name := range want {
-			if Largest(want[name]) > 1e-7 { // slots of biases before a batch norm hold roundings
-				Near(t, u.Rule+" "+name, got[name], want[name], 2e-3)
+			if MaxMagnitude(want[name]) > 1e-7 { // slots of biases before a batch norm hold roundings
+				CheckNear(t, u.Rule+" "+name, got[name], want[name], 2e-3)
 			}
 		}
 	}
 }
 
-// updateErrors checks that an invalid update is an error before any kernel runs.
-func (e Engine) updateErrors(t *testing.T) {
-	g, p := Lowered(t, SmallUNet(), 1, nn.Train, plan.Options{})
+// checkUpdateErrors checks that an invalid update is an error.
+func (e Engine) checkUpdateErrors(t *testing.T) {
+	g, p := LowerUNet(t, SmallUNet(), 1, nn.Train, plan.Options{})
 	on := e.Open(t, nil)
-	x := Loaded(t, on, p, g, e.Poison)
-	_, q := Lowered(t, SmallUNet(), 1, nn.Eval, plan.Options{})
+	x := LoadAndStep(t, on, p, g, e.FillNaN)
+	_, q := LowerUNet(t, SmallUNet(), 1, nn.Eval, plan.Options{})
 	y, err := on.Load(q, x)
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +263,7 @@ func (e Engine) updateErrors(t *testing.T) {
 		{y, optim.Update{Rule: "sgd"}, "no gradients"},
 	} {
 		if _, err := c.x.Step(context.Background(), nil, &c.u); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("step says %v, not %q", err, c.want)
+			t.Errorf("step with an invalid update: got error %v, want %q", err, c.want)
 		}
 	}
 }

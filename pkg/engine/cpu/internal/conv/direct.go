@@ -7,58 +7,60 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// flatChannels is the greatest number of input channels for which a step of the
-// matrix kernel is one channel, not eight. A first layer, or the gradient of a last
-// one, then does not multiply seven channels of padding.
-const flatChannels = 4
+// maxFlatChannels is the greatest number of input channels that the matrix kernel reads one
+// at a time (kernel.GEMM.Flat) instead of eight at a time. So the first layer of a network,
+// or the gradient of its last layer, does not multiply channels that are padding.
+const maxFlatChannels = 4
 
-// weightBudget is the number of bytes of weights per pass over a block's pixels.
-// Together with a row of inputs they fit into the first-level cache.
-const weightBudget = 18 * 1024
+// passWeightBytes limits the weights that the matrix kernel reads per pass over a block's
+// pixels. Together with a row of inputs they fit into the first-level cache.
+const passWeightBytes = 18 * 1024
 
-// Direct computes a convolution (a cross-correlation) or a transposed convolution
-// product by product, over two or three spatial dimensions.
+// Direct computes a convolution (a cross-correlation) or a transposed convolution from its
+// definition, over two or three spatial dimensions.
 type Direct struct {
 	ws               *workspace.Workspace
 	in, weights, out tensor.Operand
 	bias             []float32 // nil if there is none
 	transposed       bool      // the weights are [in,out,…], not [out,in,…]
 	flat             bool      // a step of the matrix kernel is one channel, not eight
-	packOnce         bool      // the weights are copied to a new layout once for all phases
-	packedAt         int       // index in scratch memory of the copied weights, −1 if they are read in place
-	window           window
+	packOnce         bool      // the weights are packed once for all phases
+	packedAt         int       // index in scratch memory of the packed weights, −1 if weights are read in place
+	blocks           inputBlocks
 	taps             int // number of weights of the window
 	phases           []convPhase
 	groups           int                   // number of groups of output channels
 	statistics       *workspace.Statistics // of the output, nil if nobody needs them
 }
 
-// convPhase is the outputs that one phase of each axis selects.
+// convPhase is a combination of one phase along each axis, with the tables from which the
+// matrix kernel computes its outputs.
 type convPhase struct {
 	first              int // index of the first output in its plane, in floats
 	slices, rows, cols int
-	taps               []tap3
-	table              []int32 // rows of a full block, see kernel.TileTable
+	taps               []volumeTap
+	table              []int32 // rows of a full block, see kernel.NewTileTable
 	steps              []int32 // steps of the matrix kernel, see kernel.GEMMFunc
-	chunk              int     // number of steps per pass
+	stepsPerPass       int     // number of steps per pass
 }
 
-// tap3 is a tap in three dimensions.
-type tap3 struct{ slice, row, col, index int }
+// volumeTap is one weight of the window: its shift along each axis, and its index in the
+// window.
+type volumeTap struct{ slice, row, col, index int }
 
-// NewDirect prepares the convolution of in with weights, written to out. bias may be
-// nil. The axes of s determine whether it is a cross-correlation or its transpose;
-// transposed says that the weights are [in,out,…].
+// NewDirect prepares the convolution of in with weights; it writes the result to out. bias
+// may be nil. s determines whether it is a cross-correlation or its transpose. transposed
+// is set if the weights have the shape [in,out,…] instead of [out,in,…].
 func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, s space, transposed bool) *Direct {
-	c := &Direct{ws: ws, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: in.Shape[1] <= flatChannels, taps: s.taps()}
+	c := &Direct{ws: ws, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: in.Shape[1] <= maxFlatChannels, taps: s.taps()}
 	set := &ws.Set.GEMM
-	s = s.cutting(in, set.Rows)
-	c.window = newWindow(ws.Set, in, s, blockPixels, !transposed)
-	c.packOnce = (transposed || set.Joined) && !c.flat && s.isCut()
-	scratch, chunk := c.window.scratch(), 0
-	s.eachPhase(func(d, h, w axisPhase) {
-		p := c.phase(d, h, w)
-		chunk = max(chunk, p.chunk)
+	s = s.splitIfCheaper(in, set.Rows)
+	c.blocks = newInputBlocks(ws.Set, in, s, blockPixels, !transposed)
+	c.packOnce = (transposed || set.Interleaved) && !c.flat && s.isSplit()
+	scratch, chunk := c.blocks.scratchFloats(), 0
+	s.forEachPhase(func(d, h, w axisPhase) {
+		p := c.newPhase(d, h, w)
+		chunk = max(chunk, p.stepsPerPass)
 		c.phases = append(c.phases, p)
 	})
 	c.packedAt = -1
@@ -66,12 +68,12 @@ func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []
 	case c.packOnce:
 		c.packedAt = scratch
 		scratch += set.Blocks * tensor.Blocks(in.Shape[1]) * c.taps * lanes * lanes
-	case c.flat || transposed || set.Joined:
+	case c.flat || transposed || set.Interleaved:
 		c.packedAt = scratch
-		scratch += set.Blocks * chunk * c.depth() * lanes
+		scratch += set.Blocks * chunk * c.channelsPerStep() * lanes
 	}
-	ws.NeedScratch(scratch)
-	parts := c.window.blocks()
+	ws.ReserveScratch(scratch)
+	parts := c.blocks.count()
 	c.groups = 1
 	if threads := ws.Threads; parts < 4*threads && parts%threads != 0 {
 		c.groups = min(threads, tensor.CeilDiv(tensor.Blocks(out.Shape[1]), 2))
@@ -79,17 +81,19 @@ func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []
 	return c
 }
 
-// depth returns the number of channels per step.
-func (c *Direct) depth() int {
+// channelsPerStep returns the number of input channels that a step of the matrix kernel
+// reads.
+func (c *Direct) channelsPerStep() int {
 	if c.flat {
 		return 1
 	}
 	return lanes
 }
 
-// phase builds the tables for a phase of each axis.
-func (c *Direct) phase(pd, ph, pw axisPhase) convPhase {
-	v, set := &c.window, &c.ws.Set.GEMM
+// newPhase builds the tables for the combination of the given phases along depth, height
+// and width.
+func (c *Direct) newPhase(pd, ph, pw axisPhase) convPhase {
+	v, set := &c.blocks, &c.ws.Set.GEMM
 	rowOut := c.out.Space[2]
 	sliceOut := c.out.Space[1] * rowOut
 	p := convPhase{first: (pd.first*sliceOut + ph.first*rowOut + pw.first) * lanes, slices: pd.count, rows: ph.count, cols: pw.count}
@@ -97,27 +101,27 @@ func (c *Direct) phase(pd, ph, pw axisPhase) convPhase {
 	if c.flat {
 		for _, t := range p.taps {
 			for k := range c.in.Shape[1] {
-				p.steps = append(p.steps, int32(v.offset(t.slice, t.row, t.col)+4*k))
+				p.steps = append(p.steps, int32(v.byteOffset(t.slice, t.row, t.col)+4*k))
 			}
 		}
-		p.chunk = max(1, len(p.steps))
+		p.stepsPerPass = max(1, len(p.steps))
 	} else {
 		const tile = lanes * lanes * 4 // bytes
 		n := max(1, v.channels*len(p.taps))
-		p.chunk = tensor.CeilDiv(n, tensor.CeilDiv(n, weightBudget/(set.Blocks*tile)))
+		p.stepsPerPass = tensor.CeilDiv(n, tensor.CeilDiv(n, passWeightBytes/(set.Blocks*tile)))
 		for k := range v.channels {
 			for _, t := range p.taps {
 				weights := (k*c.taps + t.index) * tile
-				if (c.transposed || set.Joined) && !c.packOnce {
-					weights = len(p.steps) / 2 % p.chunk * tile
+				if (c.transposed || set.Interleaved) && !c.packOnce {
+					weights = len(p.steps) / 2 % p.stepsPerPass * tile
 				}
-				p.steps = append(p.steps, int32(k*v.plane*4+v.offset(t.slice, t.row, t.col)), int32(weights))
+				p.steps = append(p.steps, int32(k*v.plane*4+v.byteOffset(t.slice, t.row, t.col)), int32(weights))
 			}
 		}
 	}
 	slices, rows := min(v.slices, p.slices), min(v.rows, p.rows)
-	outImage := tensor.Blocks(c.out.Shape[1]) * c.out.Plane()
-	p.table = kernel.TileTable(v.images*slices*rows*p.cols, set.Rows, func(i int) (in, out int) {
+	outImage := tensor.Blocks(c.out.Shape[1]) * c.out.PlaneFloats()
+	p.table = kernel.NewTileTable(v.images*slices*rows*p.cols, set.Rows, func(i int) (in, out int) {
 		n, z, q, col := i/(slices*rows*p.cols), i/(rows*p.cols)%slices, i/p.cols%rows, i%p.cols
 		in = n*v.image*4 + ((z*v.d.stepIn*v.height+q*v.h.stepIn)*v.width+col*v.w.stepIn)*lanes*4
 		out = n*outImage*4 + (z*v.d.stepOut*sliceOut+q*v.h.stepOut*rowOut+col*v.w.stepOut)*lanes*4
@@ -126,60 +130,61 @@ func (c *Direct) phase(pd, ph, pw axisPhase) convPhase {
 	return p
 }
 
-// combineTaps returns the taps of a window in three dimensions from those of its
-// axes.
-func combineTaps(d, h, w []tap, kernel [3]int) (list []tap3) {
+// combineTaps returns the taps of a three-dimensional window: every combination of the taps
+// along its axes. kernel is the size of the window.
+func combineTaps(d, h, w []tap, kernel [3]int) (list []volumeTap) {
 	for _, a := range d {
 		for _, b := range h {
 			for _, c := range w {
-				list = append(list, tap3{a.shift, b.shift, c.shift, (a.index*kernel[1]+b.index)*kernel[2] + c.index})
+				list = append(list, volumeTap{a.shift, b.shift, c.shift, (a.index*kernel[1]+b.index)*kernel[2] + c.index})
 			}
 		}
 	}
 	return list
 }
 
-// Tasks returns the task that computes the convolution. An item is a group of output
-// channels of a block of pixels.
+// Tasks returns the task that computes the convolution. Each item of the task computes a
+// group of output channels of one block of pixels.
 func (c *Direct) Tasks() []threads.Task {
-	return []threads.Task{{Items: c.window.blocks() * c.groups, Run: c.run}}
+	return []threads.Task{{Items: c.blocks.count() * c.groups, Run: c.run}}
 }
 
-// TakeStatistics makes the convolution take the statistics of its output while this
-// is in the cache, with one part per block. It returns nil if it cannot, because a
-// block's outputs are not adjacent.
-func (c *Direct) TakeStatistics() *workspace.Statistics {
-	if len(c.phases) != 1 && !c.window.whole() {
+// EnableStatistics makes the convolution also compute the statistics of its output while
+// the output is in the cache. The statistics have one part per block. EnableStatistics
+// returns nil, and changes nothing, if the outputs of a block are not adjacent.
+func (c *Direct) EnableStatistics() *workspace.Statistics {
+	if len(c.phases) != 1 && !c.blocks.isWholeImage() {
 		return nil
 	}
 	c.statistics = &workspace.Statistics{Channels: tensor.Blocks(c.out.Shape[1])}
-	for b := range c.window.blocks() {
-		p := c.window.part(b)
-		_, pixels := c.outputs(p)
+	for b := range c.blocks.count() {
+		p := c.blocks.blockRange(b)
+		_, pixels := c.outputRange(p)
 		c.statistics.Pixels = append(c.statistics.Pixels, p.images*pixels)
 	}
-	c.ws.NeedStatistics(c.statistics.Size())
+	c.ws.ReserveStatistics(c.statistics.Size())
 	return c.statistics
 }
 
-// outputs returns the first output of a block in a plane, and their number.
-func (c *Direct) outputs(p part) (first, pixels int) {
-	if c.window.whole() {
-		return 0, c.out.Plane() / lanes
+// outputRange returns the index of the first output pixel of a block in each plane, and the
+// number of output pixels.
+func (c *Direct) outputRange(p blockRange) (first, pixels int) {
+	if c.blocks.isWholeImage() {
+		return 0, c.out.PlaneFloats() / lanes
 	}
 	rows, cols := c.out.Space[1], c.out.Space[2]
 	return (p.z0*rows + p.q0) * cols, p.slices * p.rows * cols
 }
 
-// measure takes the statistics of block b's output blocks [k0, k1), which have just
-// been written and are in the cache.
-func (c *Direct) measure(b int, p part, k0, k1 int) {
-	at, pixels := c.outputs(p)
+// computeStatistics computes the statistics of output blocks [k0, k1) in block b, whose
+// outputs have just been written and are in the cache.
+func (c *Direct) computeStatistics(b int, p blockRange, k0, k1 int) {
+	at, pixels := c.outputRange(p)
 	for k := k0; k < k1; k++ {
 		for i := range p.images {
 			y, _ := c.out.Block(p.n0+i, k)
 			y = y[at*lanes:]
-			to := c.ws.Partial[c.statistics.At(b, k):]
+			to := c.ws.Partial[c.statistics.Offset(b, k):]
 			if i == 0 {
 				to = c.statistics.Begin(c.ws.Partial, b, k, y)
 			}
@@ -188,22 +193,22 @@ func (c *Direct) measure(b int, p part, k0, k1 int) {
 	}
 }
 
-// run computes items [lo, hi), an item being a group of output channels of a block.
+// run computes the items [lo, hi) of the task, see Tasks.
 func (c *Direct) run(w *threads.Worker, lo, hi int) {
 	var x []float32
-	var p part
+	var p blockRange
 	outC := tensor.Blocks(c.out.Shape[1])
 	pairs := tensor.CeilDiv(outC, 2)
 	for item, loaded := lo, -1; item < hi; item++ {
 		b, g := item/c.groups, item%c.groups
 		if b != loaded {
-			p = c.window.part(b)
-			x = c.window.load(w.Scratch, p, 0, c.window.channels)
+			p = c.blocks.blockRange(b)
+			x = c.blocks.load(w.Scratch, p, 0, c.blocks.channels)
 			loaded = b
 		}
 		k0, k1 := g*pairs/c.groups*2, min(outC, (g+1)*pairs/c.groups*2)
 		for k := k0; k < k1; {
-			wide := c.ws.Set.GEMM.Wide(k1 - k)
+			wide := c.ws.Set.GEMM.NextBlocks(k1 - k)
 			if c.packOnce {
 				c.packAll(w.Scratch[c.packedAt:], k, wide)
 			}
@@ -213,50 +218,51 @@ func (c *Direct) run(w *threads.Worker, lo, hi int) {
 			k += wide
 		}
 		if c.statistics != nil {
-			c.measure(b, p, k0, k1)
+			c.computeStatistics(b, p, k0, k1)
 		}
 	}
 }
 
-// runPhase computes output blocks [k, k+wide) of a phase in block p.
-func (c *Direct) runPhase(w *threads.Worker, f *convPhase, x []float32, p part, k, wide int) {
+// runPhase computes the outputs of phase f in block p, for output blocks [k, k+wide).
+func (c *Direct) runPhase(w *threads.Worker, f *convPhase, x []float32, p blockRange, k, wide int) {
 	slices, rows := min(p.slices, f.slices-p.z0), min(p.rows, f.rows-p.q0)
 	if rows <= 0 || slices <= 0 {
 		return
 	}
-	plane, rowOut := c.out.Plane(), c.out.Space[2]
+	plane, rowOut := c.out.PlaneFloats(), c.out.Space[2]
 	set := &c.ws.Set.GEMM
 	tiles, width := &set.Deep[wide], 2
 	if c.flat {
 		tiles, width = &set.Flat[wide], 1
 	}
 	y := c.out.Data[(p.n0*tensor.Blocks(c.out.Shape[1])+k)*plane+f.first+
-		(p.z0*c.window.d.stepOut*c.out.Space[1]+p.q0*c.window.h.stepOut)*rowOut*lanes:]
+		(p.z0*c.blocks.d.stepOut*c.out.Space[1]+p.q0*c.blocks.h.stepOut)*rowOut*lanes:]
 	bias := c.ws.Zeros
 	if c.bias != nil {
 		bias = c.bias[k*lanes:]
 	}
 	all := len(f.steps) / width
-	for s := 0; s == 0 || s < all; s += f.chunk {
-		n := min(f.chunk, all-s)
-		weights, next := c.chunk(w, f, k, wide, s, n)
+	for s := 0; s == 0 || s < all; s += f.stepsPerPass {
+		n := min(f.stepsPerPass, all-s)
+		weights, next := c.prepareWeights(w, f, k, wide, s, n)
 		kernel.MultiplyRows(tiles, set.Rows, x, weights, y, bias, f.table, f.steps[s*width:], next*4, plane*4, n, p.images*slices*rows*f.cols, s > 0)
 	}
 }
 
-// chunk returns the weights of steps [s, s+n) of a phase for output blocks
-// [k, k+wide), and the parameter wNext of kernel.GEMMFunc in floats.
-func (c *Direct) chunk(w *threads.Worker, f *convPhase, k, wide, s, n int) (weights []float32, next int) {
-	all := c.window.channels * c.taps * lanes * lanes
+// prepareWeights returns the weights of steps [s, s+n) of phase f for output blocks [k,
+// k+wide), and the parameter wNext of kernel.GEMMFunc in floats. It packs the weights into
+// scratch memory unless they can be read in place.
+func (c *Direct) prepareWeights(w *threads.Worker, f *convPhase, k, wide, s, n int) (weights []float32, next int) {
+	all := c.blocks.channels * c.taps * lanes * lanes
 	switch {
 	case c.packedAt < 0:
 		return c.weights.Data[k*all:], all
 	case c.packOnce:
 		return w.Scratch[c.packedAt:], all
 	}
-	next = n * c.depth() * lanes
+	next = n * c.channelsPerStep() * lanes
 	to := w.Scratch[c.packedAt:][:wide*next]
-	from, step := c.packing(next, wide)
+	from, step := c.packedStrides(next, wide)
 	for v := range min(wide, len(to)) { // a phase may have no steps
 		if c.flat {
 			c.packFlat(to[v*from:], f, k+v, step)
@@ -270,21 +276,23 @@ func (c *Direct) chunk(w *threads.Worker, f *convPhase, k, wide, s, n int) (weig
 	return to, next
 }
 
-// packing returns the layout of copied weights, for wide output blocks of next floats
-// each: the distance of blocks, and the distance of a block's vectors, in floats.
-func (c *Direct) packing(next, wide int) (from, step int) {
-	if c.ws.Set.GEMM.Joined {
+// packedStrides returns the layout of packed weights, which are copied in the order in
+// which the matrix kernel reads them. There are wide output blocks of next floats each.
+// from is the distance between output blocks and step the distance between the vectors of a
+// block, in floats.
+func (c *Direct) packedStrides(next, wide int) (from, step int) {
+	if c.ws.Set.GEMM.Interleaved {
 		return lanes, wide * lanes
 	}
 	return next, lanes
 }
 
-// packAll copies all weights for output blocks [k, k+wide).
+// packAll copies all weights for output blocks [k, k+wide) to the packed layout.
 func (c *Direct) packAll(to []float32, k, wide int) {
-	all := c.window.channels * c.taps
-	from, step := c.packing(all*lanes*lanes, wide)
+	all := c.blocks.channels * c.taps
+	from, step := c.packedStrides(all*lanes*lanes, wide)
 	for v := range wide {
-		for j := range c.window.channels {
+		for j := range c.blocks.channels {
 			for t := range c.taps {
 				c.packTile(to[v*from+(j*c.taps+t)*lanes*step:], j, k+v, t, step)
 			}
@@ -292,7 +300,8 @@ func (c *Direct) packAll(to []float32, k, wide int) {
 	}
 }
 
-// packSteps copies the weights of steps [s, s+n) for output block k.
+// packSteps packs the weights of steps [s, s+n) of phase f for output block k, with vectors
+// that are step floats apart.
 func (c *Direct) packSteps(to []float32, f *convPhase, k, s, n, step int) {
 	taps := max(1, len(f.taps))
 	j, t := s/taps, s%taps
@@ -304,20 +313,20 @@ func (c *Direct) packSteps(to []float32, f *convPhase, k, s, n, step int) {
 	}
 }
 
-// packTile copies the tile of 8×8 weights from input block j to output block k at a
-// tap; the copy's vectors are step floats apart.
+// packTile packs the tile of 8×8 weights from input block j to output block k at one tap,
+// with vectors that are step floats apart.
 func (c *Direct) packTile(to []float32, j, k, tap, step int) {
 	const tile = lanes * lanes
 	if c.transposed {
 		outer := tensor.Blocks(c.weights.Shape[1])
 		c.ws.Set.Transpose(&to[0], &c.weights.Data[((j*outer+k)*c.taps+tap)*tile], step*4)
 	} else {
-		c.ws.Set.Spread(&to[0], &c.weights.Data[((k*c.window.channels+j)*c.taps+tap)*tile], step*4, lanes)
+		c.ws.Set.Spread(&to[0], &c.weights.Data[((k*c.blocks.channels+j)*c.taps+tap)*tile], step*4, lanes)
 	}
 }
 
-// packFlat copies the weights of all steps for output block k, without the padding
-// of the input channels.
+// packFlat packs the weights of all steps of phase f for output block k, without those of
+// padding channels, with vectors that are step floats apart.
 func (c *Direct) packFlat(to []float32, f *convPhase, k, step int) {
 	const tile = lanes * lanes
 	channels := c.in.Shape[1]
@@ -336,15 +345,15 @@ func (c *Direct) packFlat(to []float32, f *convPhase, k, step int) {
 	}
 }
 
-// SpaceOf returns the axes of a convolution from its large side (the input of a
-// convolution) to its small side, or those of its transpose.
-func SpaceOf(large, small, weights tensor.Operand, stride, pad [3]int, transposed bool) (s space) {
+// NewSpace describes the convolution from the map large to the smaller map small, or, if
+// transposed is set, the transposed convolution from small to large.
+func NewSpace(large, small, weights tensor.Operand, stride, pad [3]int, transposed bool) (s space) {
 	for i := range s {
 		l, m, k := large.Space[i], small.Space[i], weights.Space[i]
 		if transposed {
-			s[i] = scatterAxis(m, l, k, stride[i], pad[i])
+			s[i] = newScatterAxis(m, l, k, stride[i], pad[i])
 		} else {
-			s[i] = gatherAxis(l, m, k, stride[i], pad[i])
+			s[i] = newGatherAxis(l, m, k, stride[i], pad[i])
 		}
 	}
 	return s

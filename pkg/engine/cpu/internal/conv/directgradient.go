@@ -7,94 +7,96 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// maxBlockOutputs is the greatest number of outputs per block.
+// maxBlockOutputs is the greatest number of outputs in a block of DirectGradient.
 const maxBlockOutputs = 2048
 
-// weightBytes is the greatest size of the gradients of a group of input channels.
-// They stay in the second-level cache from block to block.
-const weightBytes = 512 * 1024
+// maxGroupBytes is the greatest size of the weight gradients for a group of input channels.
+// The gradients stay in the second-level cache while one block after another is added.
+const maxGroupBytes = 512 * 1024
 
-// DirectGradient computes the gradient of a convolution's weights product by product,
+// DirectGradient computes the gradient of a convolution's weights from its definition,
 //
 //	dw[k,c,r,s] = Σ over n, i, j of dy[n,k,i,j] · x[n,c,i·stride−pad+r,j·stride−pad+s],
 //
-// and the same with three spatial dimensions. In the matrix kernel the weights (c,r,s)
-// are the rows, the pixels are the steps, and dy takes the place of the weights.
+// or its equivalent with three spatial dimensions. The rows of the matrix kernel are the
+// weights (c,r,s), its steps are the pixels, and dy takes the place of the kernel's
+// weights.
 type DirectGradient struct {
-	ws        *workspace.Workspace
-	dy, dw    tensor.Operand
-	channels  int // of the input
-	taps      int // of the window
-	window    window
-	flat      bool // there are few input channels: padding is no row of the matrix kernel
-	dead      bool // some taps never reach the input: their gradient is zero
-	classes   []weightClass
-	group     int // channel blocks of a group
-	groups    int
-	parts     int // number of parts of a group's rows
-	dyScratch int // index in scratch memory of a copy of dy, −1 if dy is read in place
-	joinedAt  int // index in scratch memory of joined blocks of dy, see kernel.GEMM.Joined
+	ws            *workspace.Workspace
+	dy, dw        tensor.Operand
+	channels      int // of the input
+	taps          int // of the window
+	blocks        inputBlocks
+	flat          bool // there are few input channels: padding is no row of the matrix kernel
+	hasDeadTaps   bool // some taps never reach the input: their gradient is zero
+	classes       []weightClass
+	group         int // channel blocks of a group
+	groups        int
+	parts         int // number of parts of a group's rows
+	dyScratch     int // index in scratch memory of a copy of dy, −1 if dy is read in place
+	interleavedAt int // index in scratch memory of joined blocks of dy, see kernel.GEMM.Interleaved
 }
 
-// weightClass is the taps that are inside the input for the same outputs. If the
-// axes are not cut, there is one class, and windows have a halo.
+// weightClass is a set of taps that are inside the input for the same outputs. If the axes
+// are not split at the edges, there is one class with all taps, and blocks have a halo.
 type weightClass struct {
-	taps  []tap3
+	taps  []volumeTap
 	box   [3]axisPhase // the outputs: count of them, beginning with first
-	table []int32      // rows of a group of channel blocks, see kernel.TileTable
+	table []int32      // rows of a group of channel blocks, see kernel.NewTileTable
 	steps []int32      // one step per output of a block
 }
 
-// NewDirectGradient prepares the gradient dw of a convolution from in to an
-// output with gradient dy.
+// NewDirectGradient prepares the gradient dw of the weights of a convolution s with input
+// in. dy is the gradient of its output.
 func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s space) *DirectGradient {
 	channels := tensor.Blocks(in.Shape[1])
-	g := &DirectGradient{ws: ws, dy: dy, dw: dw, channels: in.Shape[1], taps: s.taps(), flat: in.Shape[1] <= flatChannels, dyScratch: -1}
+	g := &DirectGradient{ws: ws, dy: dy, dw: dw, channels: in.Shape[1], taps: s.taps(), flat: in.Shape[1] <= maxFlatChannels, dyScratch: -1}
 	set := &ws.Set.GEMM
-	axes := s.cutting(in, set.Rows)
-	g.window = newWindow(ws.Set, in, axes, maxBlockOutputs, true)
+	axes := s.splitIfCheaper(in, set.Rows)
+	g.blocks = newInputBlocks(ws.Set, in, axes, maxBlockOutputs, true)
 	g.groups = 1
 	units := g.units()
 	threads, bytes := ws.Threads, 4*dw.Layout.Size(dw.Shape)
-	large := g.window.blocks() > 1 && bytes > weightBytes // a block's sums do not stay in the cache
-	for g.groups < channels && (g.groups*units%threads != 0 || large && bytes/g.groups > weightBytes) {
+	large := g.blocks.count() > 1 && bytes > maxGroupBytes // a block's sums do not stay in the cache
+	for g.groups < channels && (g.groups*units%threads != 0 || large && bytes/g.groups > maxGroupBytes) {
 		g.groups++
 	}
 	g.group = tensor.CeilDiv(channels, g.groups)
 	g.groups = tensor.CeilDiv(channels, g.group)
-	g.classify(s, axes.isCut())
+	g.buildClasses(s, axes.isSplit())
 	if g.parts = 1; g.groups*units < threads {
-		g.parts = max(1, min(tensor.CeilDiv(threads, g.groups*units), tensor.CeilDiv(g.rows(&g.classes[0], g.group), set.Rows)))
+		g.parts = max(1, min(tensor.CeilDiv(threads, g.groups*units), tensor.CeilDiv(g.kernelRows(&g.classes[0], g.group), set.Rows)))
 	}
-	v := &g.window
-	scratch := v.scratch()
-	most := v.images * max(v.slices*v.rows*v.w.count, s.count()/(v.slabs()*v.bands())) * lanes // floats of a block of dy
-	if v.images > 1 || !dy.Whole() || axes.isCut() {
+	v := &g.blocks
+	scratch := v.scratchFloats()
+	most := v.images * max(v.slices*v.rows*v.w.count, s.maxPhaseOutputs()/(v.slabsPerImage()*v.bandsPerSlice())) * lanes // floats of a block of dy
+	if v.images > 1 || !dy.IsSinglePiece() || axes.isSplit() {
 		g.dyScratch = scratch
 		scratch += set.Blocks * most
 	}
-	if set.Joined {
-		g.joinedAt = tensor.RoundUp(scratch, tensor.RegionAlign)
-		scratch = g.joinedAt + set.Blocks*most
+	if set.Interleaved {
+		g.interleavedAt = tensor.RoundUp(scratch, tensor.AlignFloats)
+		scratch = g.interleavedAt + set.Blocks*most
 	}
-	ws.NeedScratch(scratch)
+	ws.ReserveScratch(scratch)
 	for i := range g.classes {
-		g.tabulate(&g.classes[i])
+		g.buildTables(&g.classes[i])
 	}
 	return g
 }
 
-// classify divides the taps into classes.
-func (g *DirectGradient) classify(s space, cut bool) {
+// buildClasses divides the taps into classes. isSplit reports whether the axes of the input
+// blocks are split at the edges.
+func (g *DirectGradient) buildClasses(s space, isSplit bool) {
 	var lists [3][]axisPhase
 	for i, a := range s {
 		p := a.phases[0]
-		if !cut {
+		if !isSplit {
 			lists[i] = []axisPhase{p}
 			continue
 		}
 		for _, t := range p.taps {
-			lo, hi := a.valid(p, t)
+			lo, hi := a.validOutputs(p, t)
 			at := 0
 			for at < len(lists[i]) && (lists[i][at].first != lo || lists[i][at].count != hi-lo) {
 				at++
@@ -115,25 +117,25 @@ func (g *DirectGradient) classify(s space, cut bool) {
 			}
 		}
 	}
-	g.dead = live < g.taps
+	g.hasDeadTaps = live < g.taps
 	if len(g.classes) == 0 { // no tap reaches the input
 		g.classes = []weightClass{{}}
 	}
 }
 
-// tabulate builds the tables of a class: for each weight the offsets of its first
-// input and of its gradient, and for each output the offset of its input.
-func (g *DirectGradient) tabulate(c *weightClass) {
-	v, taps := &g.window, len(c.taps)
+// buildTables builds the tables of a class: for each weight the offsets of its first input
+// and of its gradient, and for each output the offset of its input.
+func (g *DirectGradient) buildTables(c *weightClass) {
+	v, taps := &g.blocks, len(c.taps)
 	perTap := lanes
 	if g.flat {
 		perTap = g.channels
 	}
-	c.table = kernel.TileTable(g.rows(c, g.group), g.ws.Set.GEMM.Rows, func(i int) (in, out int) {
+	c.table = kernel.NewTileTable(g.kernelRows(c, g.group), g.ws.Set.GEMM.Rows, func(i int) (in, out int) {
 		b, t, l := i/(taps*perTap), c.taps[i/perTap%taps], i%perTap
-		return b*v.plane*4 + v.offset(t.slice, t.row, t.col) + 4*l, ((b*g.taps+t.index)*lanes + l) * lanes * 4
+		return b*v.plane*4 + v.byteOffset(t.slice, t.row, t.col) + 4*l, ((b*g.taps+t.index)*lanes + l) * lanes * 4
 	})
-	slices, rows, cols := g.clipped(c, v.slices, v.rows)
+	slices, rows, cols := g.outputExtent(c, v.slices, v.rows)
 	c.steps = make([]int32, v.images*slices*rows*cols)
 	for i := range c.steps {
 		n, z, q, col := i/(slices*rows*cols), i/(rows*cols)%slices, i/cols%rows, i%cols
@@ -141,50 +143,50 @@ func (g *DirectGradient) tabulate(c *weightClass) {
 	}
 }
 
-// clipped returns the depth, height and width of the outputs to which the weights of class c
-// contribute, in a block of so many slices and rows.
-func (g *DirectGradient) clipped(c *weightClass, slices, rows int) (d, h, w int) {
-	if g.window.d.isCut { // blocks are whole images
+// outputExtent returns the depth, height and width of the outputs to which the weights of
+// class c contribute, in a block with the given numbers of output slices and rows.
+func (g *DirectGradient) outputExtent(c *weightClass, slices, rows int) (d, h, w int) {
+	if g.blocks.d.isSplit { // blocks are whole images
 		return c.box[0].count, c.box[1].count, c.box[2].count
 	}
 	return min(slices, c.box[0].count), min(rows, c.box[1].count), c.box[2].count
 }
 
-// rows returns the number of rows of the matrix kernel for a class and the given
-// number of channel blocks.
-func (g *DirectGradient) rows(c *weightClass, channels int) int {
+// kernelRows returns the number of rows of the matrix kernel for class c and the given
+// number of input blocks.
+func (g *DirectGradient) kernelRows(c *weightClass, channels int) int {
 	if g.flat {
 		return len(c.taps) * g.channels
 	}
 	return channels * len(c.taps) * lanes
 }
 
-// Tasks returns the tasks that compute the gradient. An item is a part of the rows of
-// a group of input channels, for one unit of output blocks.
+// Tasks returns the tasks that compute the gradient. Each item computes part of the rows of
+// a group of input channels, for one unit of output blocks (see units).
 func (g *DirectGradient) Tasks() []threads.Task {
 	run := threads.Task{Items: g.groups * g.parts * g.units(), Run: g.run}
-	if !g.cleared() {
+	if !g.clearsFirst() {
 		return []threads.Task{run}
 	}
 	// Rows of padding, and of taps that never reach the input, are not computed but
 	// cleared.
 	dw := g.dw.Data
-	return []threads.Task{{Items: tensor.CeilDiv(len(dw), workspace.PieceFloats), Run: func(_ *threads.Worker, lo, hi int) {
-		clear(dw[lo*workspace.PieceFloats : min(len(dw), hi*workspace.PieceFloats)])
+	return []threads.Task{{Items: tensor.CeilDiv(len(dw), workspace.ItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
+		clear(dw[lo*workspace.ItemFloats : min(len(dw), hi*workspace.ItemFloats)])
 	}}, run}
 }
 
-// cleared reports whether dw is cleared first and every block is added to it.
-func (g *DirectGradient) cleared() bool { return g.flat || g.dead }
+// clearsFirst reports whether a first task sets dw to zero and every block is then added to
+// it. Otherwise the first block overwrites dw.
+func (g *DirectGradient) clearsFirst() bool { return g.flat || g.hasDeadTaps }
 
-// units returns the number of units of output blocks. A unit is the greatest number
-// of blocks that a tile of the matrix kernel computes.
+// units returns the number of units that the output blocks are divided into. A unit is as
+// many output blocks as one tile of the matrix kernel can compute.
 func (g *DirectGradient) units() int {
 	return tensor.CeilDiv(tensor.Blocks(g.dy.Shape[1]), g.ws.Set.GEMM.Blocks)
 }
 
-// run computes the work items [lo, hi). An item is a group of output blocks within one part
-// of the batch.
+// run computes the items [lo, hi) of the task, see Tasks.
 func (g *DirectGradient) run(w *threads.Worker, lo, hi int) {
 	units := g.units()
 	for item := lo; item < hi; {
@@ -195,29 +197,29 @@ func (g *DirectGradient) run(w *threads.Worker, lo, hi int) {
 	}
 }
 
-// runPart computes units [from, to) of output blocks for a part of the rows of a
-// group of input channels. It proceeds block by block, so that a block's inputs and
-// gradients are read while they are in the cache.
+// runPart computes part of the rows of a group of input channels, for units [from, to) of
+// output blocks. It proceeds block by block, so that it reads the inputs and gradients of a
+// block while they are in the cache.
 func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
-	v, set := &g.window, &g.ws.Set.GEMM
+	v, set := &g.blocks, &g.ws.Set.GEMM
 	kBlocks := tensor.Blocks(g.dy.Shape[1])
 	perChannel := g.taps * lanes * lanes // floats of a channel block's weights
 	perBlock := v.channels * perChannel
 	c0 := group * g.group
 	count := min(g.group, v.channels-c0)
-	for b := range v.blocks() {
-		p := v.part(b)
+	for b := range v.count() {
+		p := v.blockRange(b)
 		x := v.load(w.Scratch, p, c0, count)
 		for k := from * set.Blocks; k < min(to*set.Blocks, kBlocks); {
-			wide := set.Wide(kBlocks - k)
+			wide := set.NextBlocks(kBlocks - k)
 			dw := g.dw.Data[k*perBlock+c0*perChannel:]
 			for i := range g.classes {
 				c := &g.classes[i]
-				tiles := tensor.CeilDiv(g.rows(c, count), set.Rows)
+				tiles := tensor.CeilDiv(g.kernelRows(c, count), set.Rows)
 				first, last := part*tiles/g.parts, (part+1)*tiles/g.parts
-				if rows := min(last*set.Rows, g.rows(c, count)) - first*set.Rows; rows > 0 {
-					dy, next, n := g.gradients(w, c, p, k, wide)
-					kernel.MultiplyRows(&set.Flat[wide], set.Rows, x, dy, dw, g.ws.Zeros, c.table[first*2*set.Rows:], c.steps, next*4, perBlock*4, n, rows, b > 0 || g.cleared())
+				if rows := min(last*set.Rows, g.kernelRows(c, count)) - first*set.Rows; rows > 0 {
+					dy, next, n := g.loadGradients(w, c, p, k, wide)
+					kernel.MultiplyRows(&set.Flat[wide], set.Rows, x, dy, dw, g.ws.Zeros, c.table[first*2*set.Rows:], c.steps, next*4, perBlock*4, n, rows, b > 0 || g.clearsFirst())
 				}
 			}
 			k += wide
@@ -225,32 +227,33 @@ func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
 	}
 }
 
-// gradients returns dy of a class's outputs in block p for output blocks [k, k+wide),
-// pixel after pixel, the parameter wNext of kernel.GEMMFunc in floats, and the number
-// of pixels.
-func (g *DirectGradient) gradients(w *threads.Worker, c *weightClass, p part, k, wide int) (dy []float32, next, pixels int) {
-	dy, next, pixels = g.blockGradients(w, c, p, k, wide)
+// loadGradients returns dy for the outputs of class c in block p and for output blocks [k,
+// k+wide), in the layout that the matrix kernel needs for weights. It also returns the
+// parameter wNext of kernel.GEMMFunc in floats, and the number of pixels.
+func (g *DirectGradient) loadGradients(w *threads.Worker, c *weightClass, p blockRange, k, wide int) (dy []float32, next, pixels int) {
+	dy, next, pixels = g.loadBlockedGradients(w, c, p, k, wide)
 	switch {
-	case !g.ws.Set.GEMM.Joined:
+	case !g.ws.Set.GEMM.Interleaved:
 		return dy, next, pixels
 	case wide == 1:
 		return dy, lanes, pixels
 	}
-	to := w.Scratch[g.joinedAt:]
+	to := w.Scratch[g.interleavedAt:]
 	for b := range wide {
 		g.ws.Set.Spread(&to[b*lanes], &dy[b*next], wide*lanes*4, pixels)
 	}
 	return to, wide * lanes, pixels
 }
 
-// blockGradients returns dy of a class's outputs in block p for output blocks
-// [k, k+wide), pixel after pixel, the distance of output blocks in floats, and the
-// number of pixels.
-func (g *DirectGradient) blockGradients(w *threads.Worker, c *weightClass, p part, k, wide int) (dy []float32, next, pixels int) {
+// loadBlockedGradients returns dy for the outputs of class c in block p and for output
+// blocks [k, k+wide), one output block after another, the distance between output blocks in
+// floats, and the number of pixels. It copies dy to scratch memory unless dy can be read in
+// place.
+func (g *DirectGradient) loadBlockedGradients(w *threads.Worker, c *weightClass, p blockRange, k, wide int) (dy []float32, next, pixels int) {
 	rows, cols := g.dy.Space[1], g.dy.Space[2]
 	at := ((p.z0+c.box[0].first)*rows+p.q0+c.box[1].first)*cols + c.box[2].first
 	// The outputs in a plane are runs of adjacent pixels.
-	slices, height, run := g.clipped(c, p.slices, p.rows)
+	slices, height, run := g.outputExtent(c, p.slices, p.rows)
 	if run == cols {
 		run, height = run*height, 1
 		if run == rows*cols {
@@ -260,7 +263,7 @@ func (g *DirectGradient) blockGradients(w *threads.Worker, c *weightClass, p par
 	pixels = p.images * slices * height * run
 	if g.dyScratch < 0 {
 		dy, _ = g.dy.Block(p.n0, k)
-		return dy[at*lanes:], g.dy.Plane(), pixels
+		return dy[at*lanes:], g.dy.PlaneFloats(), pixels
 	}
 	dy = w.Scratch[g.dyScratch:]
 	to := dy
@@ -269,7 +272,7 @@ func (g *DirectGradient) blockGradients(w *threads.Worker, c *weightClass, p par
 			from, norm := g.dy.Block(p.n0+i, k+j)
 			for z := range slices {
 				for r := range height {
-					g.window.move(to, from[(at+(z*rows+r)*cols)*lanes:], norm, run)
+					g.blocks.copyPixels(to, from[(at+(z*rows+r)*cols)*lanes:], norm, run)
 					to = to[run*lanes:]
 				}
 			}

@@ -1,14 +1,25 @@
-// Package conv computes convolutions, transposed convolutions and their gradients
-// over two or three spatial dimensions, and fully connected layers, which are
-// convolutions of maps of one pixel.
+// Package conv computes convolutions, transposed convolutions and their gradients over two
+// or three spatial dimensions, and fully connected layers, which are convolutions of maps
+// of one pixel.
 //
-// There are two methods. [Direct] and [DirectGradient] sum outer products of gathered
-// rows and weights with the matrix kernel. [Winograd] and [WinogradGradient] transform
-// tiles of outputs, for windows of 3×3 and 3×3×3 with stride 1; [UseWinograd] chooses.
-// Constructors build all tables at load; the tasks that they return compute.
+// There are two algorithms. [Direct] and [DirectGradient] evaluate the definition: the
+// matrix kernel ([kernel.GEMMFunc]) sums outer products of rows that it gathers from the
+// input and of weights. [Winograd] and [WinogradGradient] transform tiles of outputs, for
+// windows of 3×3 and 3×3×3 with stride 1. [UseWinograd] chooses between them. The
+// constructors build all tables when a program is loaded; the tasks that they return
+// compute.
+//
+// # Terms
+//
+//   - A channel block is [kernel.Lanes] channels, which are adjacent in memory. Input blocks
+//     and output blocks are the channel blocks of a layer's inputs and outputs.
+//   - A tap is one weight of the window, with its shift relative to the output's position.
+//   - A phase is the outputs along an axis that have the same taps, see axis.
+//   - The halo is the zeros around the input that taps at its edges read.
+//   - A point is one of the 36 elements of a transformed tile.
 package conv
 
 import "lockstep/pkg/engine/cpu/internal/kernel"
 
-// lanes is the number of channels in a block.
+// lanes is the number of channels in a channel block.
 const lanes = kernel.Lanes

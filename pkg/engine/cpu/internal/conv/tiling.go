@@ -5,10 +5,10 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// tiling divides the slices of volumes into tiles, numbered image by image and row by
-// row. A map of two dimensions is a volume of one slice. Successive tiles form a block;
-// a block in successive slices is a chunk, which is transformed at once. Chunks are
-// numbered block by block.
+// tiling divides the slices of volumes into tiles, which are numbered image by image and
+// row by row. A two-dimensional map is a volume of one slice. Successive tiles of a slice
+// form a block of tiles. A chunk is such a block in several successive slices; its tiles
+// are transformed together. Chunks are numbered block by block.
 type tiling struct {
 	depth, h, w int
 	rows, cols  int
@@ -18,11 +18,12 @@ type tiling struct {
 	slices      int // output slices per chunk; the last one of a block may have fewer
 }
 
-// chunk is tiles [first, first+n) of output slices [z, z+slices).
+// chunk is a range of tiles, [first, first+n), in each of the output slices [z, z+slices).
 type chunk struct{ first, n, z, slices int }
 
-// newTiling returns the tiles of n volumes with the given depth, height and width, for
-// a window with the given number of taps along the depth. cut chooses its blocks.
+// newTiling returns the tiling of n volumes with the given depth, height and width, for a
+// window with the given number of taps along the depth. Call chooseChunks before any method
+// that uses chunks.
 func newTiling(n int, space [3]int, taps int) tiling {
 	t := tiling{depth: space[0], h: space[1], w: space[2], taps: taps}
 	t.rows, t.cols = tensor.CeilDiv(t.h, kernel.TileSide), tensor.CeilDiv(t.w, kernel.TileSide)
@@ -30,64 +31,68 @@ func newTiling(n int, space [3]int, taps int) tiling {
 	return t
 }
 
-// Sizes of a chunk, measured to be fast on a processor with 1 MiB of second-level
+// Limits of a chunk's size, measured to be fast on a processor with 1 MiB of second-level
 // cache.
 const (
-	winogradBytes = 512 << 10 // most bytes of transformed tiles, which stay in that cache
-	leastTiles    = 48        // fewer tiles would read the weights too often
-	sliceTiles    = 8         // tiles per slice of a volume, since neighboring slices are kept too
+	maxChunkBytes = 512 << 10 // most bytes of transformed tiles, which stay in that cache
+	minChunkTiles = 48        // least tiles of a chunk; with fewer the weights would be read too often
+	volumeTiles   = 8         // tiles per slice of a chunk of a volume, which also keeps neighboring slices
 )
 
-// cut chooses chunks for the given number of tiles of a slice. The points of a chunk's
-// inputs and outputs, with the given channels together, stay small, and its tiles fill
-// tiles of the matrix kernel with the given rows. The number of channels does not
-// change the order of blocks, slices and tiles: the blocks of a volume do not depend on
-// it, and a map has one slice.
-func (t *tiling) cut(tiles, channels, rows int) {
-	most := max(leastTiles, winogradBytes/(kernel.Points*channels*4))
+// chooseChunks chooses the sizes of blocks and chunks. tiles is the number of tiles per
+// slice that one worker computes, channels the number of input and output channels
+// together, and rows the number of rows of a full tile of the matrix kernel. The
+// transformed inputs and outputs of a chunk fit into the cache. channels may depend on the
+// number of workers, but the order in which sums over tiles are added does not: the blocks
+// of a volume do not depend on channels, and a two-dimensional map has only one slice.
+func (t *tiling) chooseChunks(tiles, channels, rows int) {
+	most := max(minChunkTiles, maxChunkBytes/(kernel.Points*channels*4))
 	if t.depth == 1 {
 		t.block = min(tiles, tensor.RoundUp(tensor.CeilDiv(tiles, tensor.CeilDiv(tiles, most)), rows))
 		t.slices = 1
 		return
 	}
 	// Blocks of equal size keep the workers equally busy, since there are few.
-	t.block = tensor.CeilDiv(tiles, tensor.CeilDiv(tiles, sliceTiles))
+	t.block = tensor.CeilDiv(tiles, tensor.CeilDiv(tiles, volumeTiles))
 	t.slices = tensor.CeilDiv(t.depth, max(1, (t.depth*t.block+most/2)/most)) // the nearest number of chunks
 }
 
-// at returns the first pixel of tile i.
-func (t *tiling) at(i int) (image, top, left int) {
+// firstPixel returns the image of tile i, and the row and column of its first pixel.
+func (t *tiling) firstPixel(i int) (image, top, left int) {
 	return i / (t.rows * t.cols), i / t.cols % t.rows * kernel.TileSide, i % t.cols * kernel.TileSide
 }
 
-// halo returns the number of input slices before and after an output slice that the
-// window reaches.
+// halo returns the number of input slices before an output slice, and after it, that the
+// window covers.
 func (t *tiling) halo() int { return t.taps / 2 }
 
-// slice returns the number of floats of a slice of a channel block, and plane that of
-// all its slices.
-func (t *tiling) slice() int { return t.h * t.w * lanes }
-func (t *tiling) plane() int { return t.depth * t.slice() }
+// sliceFloats returns the number of floats of one slice of a channel block.
+func (t *tiling) sliceFloats() int { return t.h * t.w * lanes }
 
-// perBlock returns the number of chunks of a block, and chunks that of all blocks.
-func (t *tiling) perBlock() int { return tensor.CeilDiv(t.depth, t.slices) }
-func (t *tiling) chunks() int   { return tensor.CeilDiv(t.count, t.block) * t.perBlock() }
+// planeFloats returns the number of floats of all slices of a channel block.
+func (t *tiling) planeFloats() int { return t.depth * t.sliceFloats() }
 
-// chunk returns chunk i.
+// chunksPerBlock returns the number of chunks of a block of tiles.
+func (t *tiling) chunksPerBlock() int { return tensor.CeilDiv(t.depth, t.slices) }
+
+// chunkCount returns the number of chunks of all blocks.
+func (t *tiling) chunkCount() int { return tensor.CeilDiv(t.count, t.block) * t.chunksPerBlock() }
+
+// chunk returns the chunk with number i.
 func (t *tiling) chunk(i int) chunk {
-	first, z := i/t.perBlock()*t.block, i%t.perBlock()*t.slices
+	first, z := i/t.chunksPerBlock()*t.block, i%t.chunksPerBlock()*t.slices
 	return chunk{first, min(t.block, t.count-first), z, min(t.slices, t.depth-z)}
 }
 
-// tapsInside returns the taps along the depth, [first, end), that are inside the volume
-// for output slice z.
+// tapsInside returns the range [first, end) of the taps along the depth that are inside the
+// volume for output slice z.
 func (t *tiling) tapsInside(z int) (first, end int) {
 	return max(0, t.halo()-z), min(t.taps, t.depth-z+t.halo())
 }
 
-// eachRun calls f for each run of successive slices of a chunk that have the same taps
-// inside the volume.
-func (t *tiling) eachRun(c chunk, f func(z, slices, first, end int)) {
+// forEachTapRun calls f for each run of successive slices of chunk c that have the same
+// taps [first, end) inside the volume.
+func (t *tiling) forEachTapRun(c chunk, f func(z, slices, first, end int)) {
 	for z := c.z; z < c.z+c.slices; {
 		first, end := t.tapsInside(z)
 		n := 1
@@ -101,18 +106,19 @@ func (t *tiling) eachRun(c chunk, f func(z, slices, first, end int)) {
 	}
 }
 
-// transformed is the layout of the points of a chunk's tiles: point p of tile t of slice
-// s and channel block b is at p·point + (s·n+t)·tile + b·block floats, with n tiles per
-// slice.
-type transformed struct{ point, tile, block int }
+// pointLayout is the layout of a chunk's transformed tiles in memory. Point p of tile t,
+// slice s and channel block b is at index p·point + (s·n+t)·tile + b·block, if there are n
+// tiles per slice.
+type pointLayout struct{ point, tile, block int }
 
-// pointGap is the number of unused floats after each point. Without it the distance of
-// points would often be a power of two, and a cache holds few lines at such a distance.
+// pointGap is the number of unused floats after each point. Without this gap the distance
+// between points would often be a power of two, and a cache holds few lines at such
+// distances.
 const pointGap = 16
 
-// tileFloats returns the distance of tiles with the given channels, rounded up to whole
-// vectors. It avoids powers of two, as pointGap does.
-func tileFloats(channels, vector int) int {
+// tileStride returns the distance in floats between tiles with the given number of
+// channels, in whole vectors. It avoids powers of two for the same reason as pointGap.
+func tileStride(channels, vector int) int {
 	channels = tensor.RoundUp(channels, vector)
 	if channels%128 == 0 {
 		return channels + pointGap
@@ -120,72 +126,76 @@ func tileFloats(channels, vector int) int {
 	return channels
 }
 
-// squares describes which squares of a map are transformed, and how.
-type squares struct {
+// tileTransform describes one of Winograd's transforms and the squares of pixels that it
+// reads.
+type tileTransform struct {
 	transform func(x, v, tmp *float32, row, plane, ld, step, blocks int)
 	norm      func(x, v, tmp, p *float32, row, plane, ld, step, blocks int) // normalizes first; may be nil
 	side      int                                                           // pixels
 	before    int                                                           // pixels of a square before its tile, in both directions
 }
 
-// inputSquares describes the squares of inputs that tiles of outputs depend on.
-func inputSquares(k *kernel.Winograd) squares {
-	return squares{k.Input, k.NormInput, kernel.PatchSide, 1}
+// newInputTransform describes the transform of the inputs on which a tile of outputs
+// depends.
+func newInputTransform(k *kernel.Winograd) tileTransform {
+	return tileTransform{k.Input, k.NormInput, kernel.PatchSide, 1}
 }
 
-// gradientSquares describes the tiles of gradients of outputs.
-func gradientSquares(k *kernel.Winograd) squares {
-	return squares{k.Gradient, nil, kernel.TileSide, 0}
+// newGradientTransform describes the transform of the gradients of a tile of outputs.
+func newGradientTransform(k *kernel.Winograd) tileTransform {
+	return tileTransform{k.Gradient, nil, kernel.TileSide, 0}
 }
 
-// load transforms the inputs that chunk c depends on, of channel blocks
-// [c0, c0+count). The first slice in v is slice c.z − halo; slices outside of the volume
-// are not written. If follows is set, v holds the inputs of the previous chunk of the
-// same block: the slices that both need are moved and not transformed again.
-func (t *tiling) load(k *kernel.Set, o tensor.Operand, c0, count int, c chunk, follows bool, v []float32, lie transformed, patch, tmp []float32) {
+// loadInputs transforms the inputs on which chunk c depends, for channel blocks [c0,
+// c0+count), and writes them to v. The first slice in v is slice c.z − halo; slices outside
+// of the volume are not written. If follows is set, v contains the inputs of the previous
+// chunk of the same block of tiles: slices that both chunks need are moved instead of being
+// transformed again.
+func (t *tiling) loadInputs(k *kernel.Set, o tensor.Operand, c0, count int, c chunk, follows bool, v []float32, layout pointLayout, patch, tmp []float32) {
 	slot, held := 0, 2*t.halo()
 	if follows {
 		slot = held
 		for p := range kernel.Points {
-			rows := v[p*lie.point:]
-			copy(rows[:held*c.n*lie.tile], rows[t.slices*c.n*lie.tile:])
+			rows := v[p*layout.point:]
+			copy(rows[:held*c.n*layout.tile], rows[t.slices*c.n*layout.tile:])
 		}
 	}
 	for ; slot < c.slices+held; slot++ {
 		if z := c.z - t.halo() + slot; z >= 0 && z < t.depth {
-			t.transform(k, inputSquares(&k.Winograd), o, c0, count, c.first, c.n, z, v[slot*c.n*lie.tile:], lie, patch, tmp)
+			t.transformTiles(k, newInputTransform(&k.Winograd), o, c0, count, c.first, c.n, z, v[slot*c.n*layout.tile:], layout, patch, tmp)
 		}
 	}
 }
 
-// transform computes the points of tiles [first, first+n) of slice z, of channel blocks
-// [c0, c0+count) of o, and writes them to v.
-func (t *tiling) transform(k *kernel.Set, s squares, o tensor.Operand, c0, count, first, n, z int, v []float32, lie transformed, patch, tmp []float32) {
+// transformTiles transforms tiles [first, first+n) of slice z, for channel blocks [c0,
+// c0+count) of o, and writes the points to v.
+func (t *tiling) transformTiles(k *kernel.Set, s tileTransform, o tensor.Operand, c0, count, first, n, z int, v []float32, layout pointLayout, patch, tmp []float32) {
 	for i := range o.Pieces {
 		p := &o.Pieces[i]
 		if from, to := max(c0, p.First), min(c0+count, p.First+p.Count); from < to {
-			t.transformPiece(k, s, p, from, to-from, first, n, z, v[(from-c0)*lie.block:], lie, patch, tmp)
+			t.transformPiece(k, s, p, from, to-from, first, n, z, v[(from-c0)*layout.block:], layout, patch, tmp)
 		}
 	}
 }
 
-// transformPiece transforms channel blocks of one piece of an activation. Squares that
-// cross the edge of the map are copied to patch, with zeros outside of the map.
-func (t *tiling) transformPiece(k *kernel.Set, s squares, p *tensor.Piece, c0, count, first, n, z int, v []float32, lie transformed, patch, tmp []float32) {
-	row, plane := t.w*lanes, t.plane()
+// transformPiece does the work of transformTiles for channel blocks that are in one piece
+// of an activation. It copies squares that cross the edge of the map to patch, with zeros
+// outside of the map.
+func (t *tiling) transformPiece(k *kernel.Set, s tileTransform, p *tensor.Piece, c0, count, first, n, z int, v []float32, layout pointLayout, patch, tmp []float32) {
+	row, plane := t.w*lanes, t.planeFloats()
 	var norm []float32
 	if p.Norm != nil {
 		norm = p.Norm[(c0-p.First)*kernel.NormFloats:]
 	}
 	for i := range n {
-		image, top, left := t.at(first + i)
+		image, top, left := t.firstPixel(first + i)
 		top, left = top-s.before, left-s.before
-		from := p.Data[image*p.Image+(c0-p.First)*plane+z*t.slice():]
+		from := p.Data[image*p.Image+(c0-p.First)*plane+z*t.sliceFloats():]
 		if top >= 0 && left >= 0 && top+s.side <= t.h && left+s.side <= t.w {
 			if norm == nil {
-				s.transform(&from[top*row+left*lanes], &v[i*lie.tile], &tmp[0], row*4, plane*4, lie.point*4, lie.block*4, count)
+				s.transform(&from[top*row+left*lanes], &v[i*layout.tile], &tmp[0], row*4, plane*4, layout.point*4, layout.block*4, count)
 			} else {
-				s.norm(&from[top*row+left*lanes], &v[i*lie.tile], &tmp[0], &norm[0], row*4, plane*4, lie.point*4, lie.block*4, count)
+				s.norm(&from[top*row+left*lanes], &v[i*layout.tile], &tmp[0], &norm[0], row*4, plane*4, layout.point*4, layout.block*4, count)
 			}
 			continue
 		}
@@ -203,12 +213,12 @@ func (t *tiling) transformPiece(k *kernel.Set, s squares, p *tensor.Piece, c0, c
 				}
 			}
 		}
-		s.transform(&patch[0], &v[i*lie.tile], &tmp[0], s.side*lanes*4, size*4, lie.point*4, lie.block*4, count)
+		s.transform(&patch[0], &v[i*layout.tile], &tmp[0], s.side*lanes*4, size*4, layout.point*4, layout.block*4, count)
 	}
 }
 
-// copyBlocks copies n vectors one at a time, since a call of memmove costs more if there
-// are few.
+// copyBlocks copies n channel blocks one by one. For the few blocks here that is faster
+// than calling memmove.
 func copyBlocks(to, from *float32, n int) {
 	dst, src := kernel.BlocksAt(to, n), kernel.BlocksAt(from, n)
 	for i := range dst {

@@ -7,12 +7,12 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// passBytes is the greatest size of the transformed weights in memory. The transformed
-// weights of all channels of a layer are four times as large as the weights.
-const passBytes = 19 << 20
+// maxPassBytes is the greatest size of the transformed weights in memory at a time.
+// Transformed weights take four times the memory of the weights.
+const maxPassBytes = 19 << 20
 
-// passes divides the output blocks of a layer into passes, so that the transformed
-// weights of a pass take at most passBytes. Each pass transforms the inputs again.
+// passes divides the output blocks of a layer into passes, so that the transformed weights
+// of a pass take at most maxPassBytes. Each pass transforms the inputs again.
 type passes struct {
 	count int // of passes
 	units int // of output blocks; a pass has whole units
@@ -20,33 +20,35 @@ type passes struct {
 	out   int // output blocks
 }
 
+// newPasses divides outC output blocks into passes. inC is the number of input blocks times
+// the taps along the depth; unit is the number of output blocks that stay together.
 func newPasses(inC, outC, unit int) passes {
 	units := tensor.CeilDiv(outC, unit)
-	count := tensor.CeilDiv(units, max(1, passBytes/(kernel.Points*inC*unit*lanes*lanes*4)))
+	count := tensor.CeilDiv(units, max(1, maxPassBytes/(kernel.Points*inC*unit*lanes*lanes*4)))
 	return passes{count, units, unit, outC}
 }
 
-// blocks returns the output blocks [first, end) of pass i.
-func (p passes) blocks(i int) (first, end int) {
+// outputBlocks returns the range [first, end) of the output blocks of pass i.
+func (p passes) outputBlocks(i int) (first, end int) {
 	return i * p.units / p.count * p.unit, min(p.out, (i+1)*p.units/p.count*p.unit)
 }
 
-// most returns the number of output blocks of the largest pass.
-func (p passes) most() int { return min(p.out, p.unit*tensor.CeilDiv(p.units, p.count)) }
+// maxBlocks returns the number of output blocks of the largest pass.
+func (p passes) maxBlocks() int { return min(p.out, p.unit*tensor.CeilDiv(p.units, p.count)) }
 
-// group returns the output blocks [k0, k1) of group g, if the pass over output blocks
-// [first, end) is divided into the given number of groups of whole units.
+// group returns the output blocks [k0, k1) of group g if the pass over output blocks
+// [first, end) is divided into the given number of groups. A group consists of whole units.
 func (p passes) group(first, end, g, groups int) (k0, k1 int) {
 	units := tensor.CeilDiv(end-first, p.unit)
 	return first + g*units/groups*p.unit, min(end, first+(g+1)*units/groups*p.unit)
 }
 
-// Winograd computes a convolution of stride 1 with a window of 3×3 and a pad of 1 in
-// each slice, or its transpose, tile by tile. The 36 points of inputs and of weights
-// are multiplied as 36 matrices, [tiles, in] by [in, out]. If the window has three taps
-// along the depth, the products of three successive slices are summed before they are
-// transformed back: the matrices are [tiles, 3·in] by [3·in, out], and each slice is
-// transformed once.
+// Winograd computes a convolution of stride 1 with a window of 3×3 and a padding of 1 in
+// each slice, or its transpose, tile by tile. The 36 points of the inputs and of the
+// weights are multiplied as 36 pairs of matrices, [tiles, in] by [in, out]. If the window
+// has three taps along the depth, the products of three successive slices are summed before
+// they are transformed back: the matrices are [tiles, 3·in] and [3·in, out], and each slice
+// is transformed once.
 type Winograd struct {
 	ws               *workspace.Workspace
 	in, weights, out tensor.Operand
@@ -56,39 +58,41 @@ type Winograd struct {
 	inC, outC        int    // numbers of channel blocks
 	passes           passes // over the output channels
 	groups           int    // number of groups of output channels per pass
-	u, v, m          transformed
+	u, v, m          pointLayout
 	pass             int                   // steps per call of the matrix kernel; a step is a channel block of a tap along the depth
 	statistics       *workspace.Statistics // of the output, nil if nobody needs them
-	table            []int32               // rows, see kernel.TileTable
+	table            []int32               // rows, see kernel.NewTileTable
 	steps            [2][]int32            // steps of the matrix kernel, for full blocks of tiles and for the last one
-	// Indexes in a worker's scratch memory; v is at 0.
+	// Indexes in a worker's scratch memory, of the sums of products, a tile that crosses
+	// the edge of the map, and the scratch memory of a transform. The transformed inputs
+	// are at 0.
 	mAt, patch, tmp int
 }
 
-// NewWinograd prepares the convolution of in with weights into out, or its
-// transpose. bias may be nil.
+// NewWinograd prepares the convolution of in with weights, or its transpose; it writes the
+// result to out. bias may be nil.
 func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, transposed bool) *Winograd {
 	c := &Winograd{
 		ws: ws, in: in, weights: weights, out: out, bias: bias, transposed: transposed,
 		tiling: newTiling(in.Shape[0], in.Space, weights.Space[0]), inC: tensor.Blocks(in.Shape[1]), outC: tensor.Blocks(out.Shape[1]),
 	}
 	t, inC, outC, k := &c.tiling, c.inC*lanes, c.outC*lanes, ws.Set
-	t.cut(t.count, inC+outC, k.GEMM.Rows)
+	t.chooseChunks(t.count, inC+outC, k.GEMM.Rows)
 	c.passes = newPasses(c.inC*t.taps, c.outC, k.GEMM.Blocks)
-	c.u = transformed{point: t.taps*inC*c.passes.most()*lanes + pointGap, block: t.taps * inC * lanes}
-	c.v = transformed{tile: tileFloats(inC, k.Vector), block: lanes}
-	c.m = transformed{tile: tileFloats(outC, k.Vector), block: lanes}
+	c.u = pointLayout{point: t.taps*inC*c.passes.maxBlocks()*lanes + pointGap, block: t.taps * inC * lanes}
+	c.v = pointLayout{tile: tileStride(inC, k.Vector), block: lanes}
+	c.m = pointLayout{tile: tileStride(outC, k.Vector), block: lanes}
 	c.v.point = (t.slices+2*t.halo())*t.block*c.v.tile + pointGap
 	c.m.point = t.slices*t.block*c.m.tile + pointGap
 	c.mAt = kernel.Points * c.v.point
 	c.patch = c.mAt + kernel.Points*c.m.point
 	c.tmp = c.patch + kernel.Points*lanes*max(c.inC, c.outC)
-	ws.NeedScratch(c.tmp + kernel.Points*k.Vector + 2*kernel.Taps*lanes*lanes) // rotated tiles of weights are after tmp
-	ws.NeedShared(kernel.Points * c.u.point)
-	most := weightBudget / (k.GEMM.Blocks * lanes * lanes * 4)
+	ws.ReserveScratch(c.tmp + kernel.Points*k.Vector + 2*kernel.Taps*lanes*lanes) // rotated tiles of weights are after tmp
+	ws.ReserveShared(kernel.Points * c.u.point)
+	most := passWeightBytes / (k.GEMM.Blocks * lanes * lanes * 4)
 	c.pass = tensor.CeilDiv(t.taps*c.inC, tensor.CeilDiv(t.taps*c.inC, most))
-	c.table = kernel.TileTable(t.slices*t.block, k.GEMM.Rows, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
-	for i, n := range []int{t.block, t.chunk(t.chunks() - 1).n} {
+	c.table = kernel.NewTileTable(t.slices*t.block, k.GEMM.Rows, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
+	for i, n := range []int{t.block, t.chunk(t.chunkCount() - 1).n} {
 		for d := range t.taps {
 			for b := range c.inC {
 				c.steps[i] = append(c.steps[i], int32((d*n*c.v.tile+b*lanes)*4), int32((d*c.inC+b)*lanes*lanes*4))
@@ -96,37 +100,36 @@ func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias 
 		}
 	}
 	c.groups = 1
-	if parts, threads := t.chunks(), ws.Threads; parts < 4*threads && parts%threads != 0 {
-		c.groups = min(threads, tensor.CeilDiv(c.passes.most(), k.GEMM.Blocks))
+	if parts, threads := t.chunkCount(), ws.Threads; parts < 4*threads && parts%threads != 0 {
+		c.groups = min(threads, tensor.CeilDiv(c.passes.maxBlocks(), k.GEMM.Blocks))
 	}
 	return c
 }
 
-// Tasks returns two tasks for each pass: the transform of the weights, and the
-// computation of the outputs by chunks and groups of output channels.
+// Tasks returns two tasks for each pass: one transforms the weights, one computes the
+// outputs. An item of the second computes a group of output blocks of one chunk.
 func (c *Winograd) Tasks() []threads.Task {
 	var all []threads.Task
 	for i := range c.passes.count {
-		first, end := c.passes.blocks(i)
+		first, end := c.passes.outputBlocks(i)
 		all = append(all,
 			threads.Task{Items: c.tiling.taps * c.inC * tensor.CeilDiv(end-first, weightUnit(c.ws)), Run: func(w *threads.Worker, lo, hi int) { c.transformWeights(w, first, end, lo, hi) }},
-			threads.Task{Items: c.tiling.chunks() * c.groups, Run: func(w *threads.Worker, lo, hi int) { c.run(w, first, end, lo, hi) }})
+			threads.Task{Items: c.tiling.chunkCount() * c.groups, Run: func(w *threads.Worker, lo, hi int) { c.run(w, first, end, lo, hi) }})
 	}
 	return all
 }
 
-// weightUnit returns the number of output blocks whose weights are transformed
-// together.
+// weightUnit returns the number of output blocks whose weights are transformed together.
 func weightUnit(ws *workspace.Workspace) int {
-	if set := &ws.Set.GEMM; set.Joined {
+	if set := &ws.Set.GEMM; set.Interleaved {
 		return set.Blocks
 	}
 	return 1
 }
 
-// transformWeights computes items [lo, hi) of the transform of the weights, in the
-// pass over output blocks [first, end). An item is the tiles of 8×8 weights of a unit
-// of output blocks, an input block and a tap along the depth.
+// transformWeights transforms the weights of items [lo, hi), in the pass over output blocks
+// [first, end). An item is the tiles of 8×8 weights from one input block to one unit of
+// output blocks at one tap along the depth.
 func (c *Winograd) transformWeights(w *threads.Worker, first, end, lo, hi int) {
 	unit, depth := weightUnit(c.ws), c.tiling.taps
 	for i := lo; i < hi; i++ {
@@ -134,7 +137,7 @@ func (c *Winograd) transformWeights(w *threads.Worker, first, end, lo, hi int) {
 		for k, last := first+i/(depth*c.inC)*unit, min(end, first+(i/(depth*c.inC)+1)*unit); k < last; {
 			wide := 1
 			if unit > 1 {
-				wide = c.ws.Set.GEMM.Wide(last - k)
+				wide = c.ws.Set.GEMM.NextBlocks(last - k)
 			}
 			c.transformBlocks(w, k-first, k, wide, d, in)
 			k += wide
@@ -142,30 +145,31 @@ func (c *Winograd) transformWeights(w *threads.Worker, first, end, lo, hi int) {
 	}
 }
 
-// transformBlocks transforms the tiles of tap d along the depth from input block in to
-// output blocks [out, out+wide). at is the number of block out in the pass.
+// transformBlocks transforms the tiles of weights from input block in to output blocks
+// [out, out+wide), at tap d along the depth. at is the index of block out in the pass.
 func (c *Winograd) transformBlocks(w *threads.Worker, at, out, wide, d, in int) {
 	const tile = lanes * lanes
 	k, depth := c.ws.Set, c.tiling.taps
 	tmp := w.Scratch[c.tmp:]
 	u := c.ws.Shared[at*c.u.block+(d*c.inC+in)*tile*wide:]
 	if wide == 1 {
-		k.Winograd.Weights(c.tile(tmp[kernel.Points*k.Vector:], d, in, out), &u[0], &tmp[0], c.u.point*4)
+		k.Winograd.Weights(c.weightTile(tmp[kernel.Points*k.Vector:], d, in, out), &u[0], &tmp[0], c.u.point*4)
 		return
 	}
 	for b := 0; b < wide; b += 2 {
-		from, next := c.tile(tmp[kernel.Points*k.Vector:], d, in, out+b), c.inC*depth*kernel.Taps*tile
+		from, next := c.weightTile(tmp[kernel.Points*k.Vector:], d, in, out+b), c.inC*depth*kernel.Taps*tile
 		if c.transposed {
 			next = kernel.Taps * tile
-			c.tile(tmp[kernel.Points*k.Vector+next:], d, in, out+b+1)
+			c.weightTile(tmp[kernel.Points*k.Vector+next:], d, in, out+b+1)
 		}
 		k.Winograd.WeightPair(from, &u[b*lanes], &tmp[0], next*4, c.u.point*4, wide*lanes*4)
 	}
 }
 
-// tile returns the 3×3 tiles of 8×8 weights of tap d along the depth from input block
-// in to output block out. For a transposed convolution they are rotated in scratch.
-func (c *Winograd) tile(scratch []float32, d, in, out int) *float32 {
+// weightTile returns the 3×3 tiles of 8×8 weights from input block in to output block out,
+// at tap d along the depth. For a transposed convolution it writes the rotated tiles to
+// scratch.
+func (c *Winograd) weightTile(scratch []float32, d, in, out int) *float32 {
 	const tile = lanes * lanes
 	depth := c.tiling.taps
 	if !c.transposed {
@@ -178,8 +182,8 @@ func (c *Winograd) tile(scratch []float32, d, in, out int) *float32 {
 	return &scratch[0]
 }
 
-// run computes items [lo, hi) of the pass over output blocks [first, end). An item is
-// a group of these blocks, of one chunk.
+// run computes the outputs of items [lo, hi), in the pass over output blocks [first, end),
+// see Tasks.
 func (c *Winograd) run(w *threads.Worker, first, end, lo, hi int) {
 	v, m := w.Scratch[:c.mAt], w.Scratch[c.mAt:c.patch]
 	patch, tmp := w.Scratch[c.patch:c.tmp], w.Scratch[c.tmp:]
@@ -187,20 +191,20 @@ func (c *Winograd) run(w *threads.Worker, first, end, lo, hi int) {
 		i, g := item/c.groups, item%c.groups
 		at := c.tiling.chunk(i)
 		if i != loaded {
-			c.tiling.load(c.ws.Set, c.in, 0, c.inC, at, item > lo && at.z > 0, v, c.v, patch, tmp)
+			c.tiling.loadInputs(c.ws.Set, c.in, 0, c.inC, at, item > lo && at.z > 0, v, c.v, patch, tmp)
 			loaded = i
 		}
 		k0, k1 := c.passes.group(first, end, g, c.groups)
 		c.multiply(v, m, at, first, k0, k1)
-		c.write(m, patch, tmp, at, k0, k1)
+		c.writeResults(m, patch, tmp, at, k0, k1)
 		if c.statistics != nil {
-			c.measure(i, at, k0, k1)
+			c.computeStatistics(i, at, k0, k1)
 		}
 	}
 }
 
-// multiply computes the sums of products of a chunk's points for output blocks
-// [k0, k1) of the pass that begins with block first.
+// multiply computes the sums m of products for output blocks [k0, k1) from the transformed
+// inputs v of a chunk. first is the first output block of the pass.
 func (c *Winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
 	set := &c.ws.Set.GEMM
 	steps := c.steps[0]
@@ -209,9 +213,9 @@ func (c *Winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
 	}
 	for p := range kernel.Points {
 		for k := k0; k < k1; {
-			wide := set.Wide(k1 - k)
+			wide := set.NextBlocks(k1 - k)
 			weights := c.ws.Shared[p*c.u.point+(k-first)*c.u.block:]
-			c.tiling.eachRun(at, func(z, slices, tap, end int) {
+			c.tiling.forEachTapRun(at, func(z, slices, tap, end int) {
 				row := (z - at.z) * at.n
 				for s := tap * c.inC; s < end*c.inC; s += c.pass {
 					kernel.MultiplyRows(&set.Deep[wide], set.Rows, v[p*c.v.point+row*c.v.tile:], weights,
@@ -224,9 +228,10 @@ func (c *Winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
 	}
 }
 
-// write transforms the sums of output blocks [k0, k1) back to outputs. A tile that
-// crosses the edge of the map is computed in patch and copied in part.
-func (c *Winograd) write(m, patch, tmp []float32, at chunk, k0, k1 int) {
+// writeResults transforms the sums m of output blocks [k0, k1) back and writes the outputs.
+// It computes a tile that crosses the edge of the map in patch and copies the part inside
+// the map.
+func (c *Winograd) writeResults(m, patch, tmp []float32, at chunk, k0, k1 int) {
 	t, output := &c.tiling, c.ws.Set.Winograd.Output
 	bias, biasStep := c.ws.Zeros, 0
 	if c.bias != nil {
@@ -234,11 +239,11 @@ func (c *Winograd) write(m, patch, tmp []float32, at chunk, k0, k1 int) {
 	}
 	row := t.w * lanes
 	for i := range at.slices * at.n {
-		image, top, left := t.at(at.first + i%at.n)
-		y := c.out.Data[(image*c.outC+k0)*t.plane()+(at.z+i/at.n)*t.slice()+top*row+left*lanes:]
+		image, top, left := t.firstPixel(at.first + i%at.n)
+		y := c.out.Data[(image*c.outC+k0)*t.planeFloats()+(at.z+i/at.n)*t.sliceFloats()+top*row+left*lanes:]
 		from := &m[i*c.m.tile+k0*lanes]
 		if top+kernel.TileSide <= t.h && left+kernel.TileSide <= t.w {
-			output(from, &y[0], &bias[0], &tmp[0], c.m.point*4, row*4, t.plane()*4, biasStep, k1-k0)
+			output(from, &y[0], &bias[0], &tmp[0], c.m.point*4, row*4, t.planeFloats()*4, biasStep, k1-k0)
 			continue
 		}
 		const size = kernel.TileSide * kernel.TileSide * lanes
@@ -246,7 +251,7 @@ func (c *Winograd) write(m, patch, tmp []float32, at chunk, k0, k1 int) {
 		width := min(kernel.TileSide, t.w-left) * lanes
 		for k := range k1 - k0 {
 			for r := range min(kernel.TileSide, t.h-top) {
-				copy(y[k*t.plane()+r*row:][:width], patch[k*size+r*kernel.TileSide*lanes:])
+				copy(y[k*t.planeFloats()+r*row:][:width], patch[k*size+r*kernel.TileSide*lanes:])
 			}
 		}
 	}

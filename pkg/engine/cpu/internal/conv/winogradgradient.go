@@ -7,17 +7,17 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// WinogradGradient computes the gradient of the weights of a convolution of stride 1
-// with a window of 3×3 and a pad of 1 in each slice. The 36 points of inputs and of
-// gradients of outputs are multiplied as matrices, [in, tiles] by [tiles, out], and the
-// sums over all tiles are transformed back. In the matrix kernel the input channels are
-// the rows and the tiles the steps. Each tap along the depth has matrices of its own,
-// with the inputs of the slices before or after.
+// WinogradGradient computes the gradient of the weights of a convolution of stride 1 with a
+// window of 3×3 and a padding of 1 in each slice. The 36 points of the inputs and of the
+// gradients of the outputs are multiplied as matrices, [in, tiles] by [tiles, out], and the
+// sums over all tiles are transformed back. The rows of the matrix kernel are the input
+// channels, its steps are the tiles. Each tap along the depth has separate matrices, with
+// the inputs of the slices before or after.
 //
-// The tiles are divided into parts, and these into blocks, by the shapes alone. One
-// worker computes the sum of a part in the order of blocks, slices and tiles, however
-// many slices a chunk has, and the sums of the parts are added in order. So the bits do
-// not depend on the number of workers.
+// How tiles are divided into parts, and parts into blocks, depends only on the shapes. One
+// worker computes the sum of a part, in the order of blocks, slices and tiles, which does
+// not depend on the size of chunks. The sums of the parts are added in order. So the
+// results have the same bits for any number of workers.
 type WinogradGradient struct {
 	ws         *workspace.Workspace
 	in, dy, dw tensor.Operand
@@ -28,24 +28,27 @@ type WinogradGradient struct {
 	inG, outG  int // numbers of groups of channel blocks per pass
 	inMost     int // input blocks of the largest group
 	outMost    int // output blocks of the largest group
-	d, v, z    transformed
+	d, v, z    pointLayout
 	steps      []int32                       // of the matrix kernel
-	tables     [kernel.MaxBlocks + 1][]int32 // rows by the blocks of outputs of a tile, see kernel.TileTable
-	// Indexes in a worker's scratch memory; v is at 0.
+	tables     [kernel.MaxBlocks + 1][]int32 // rows by the blocks of outputs of a tile, see kernel.NewTileTable
+	// Indexes in a worker's scratch memory, of the transformed gradients, a tile that
+	// crosses the edge of the map, and the scratch memory of a transform. The transformed
+	// inputs are at 0.
 	zAt, patch, tmp int
 }
 
-// A gradient with many tiles and few weights is computed in gradientParts parts, or in
-// half as many and so on, until each part has leastPart tiles, which pay for the memory
-// of its sums, and all sums take at most partFloats.
+// A gradient is computed in up to maxGradientParts parts, which several workers can compute
+// at once. The number is halved until each part has at least minPartTiles tiles, so that
+// adding up the parts takes little of the time, and the sums of all parts take at most
+// maxSumFloats.
 const (
-	gradientParts = 8
-	leastPart     = 192
-	partFloats    = 13 << 18
+	maxGradientParts = 8
+	minPartTiles     = 192
+	maxSumFloats     = 13 << 18
 )
 
-// NewWinogradGradient prepares the gradient dw of a convolution from in to an
-// output with gradient dy.
+// NewWinogradGradient prepares the gradient dw of the weights of a convolution with input
+// in. dy is the gradient of its output.
 func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *WinogradGradient {
 	g := &WinogradGradient{
 		ws: ws, in: in, dy: dy, dw: dw,
@@ -53,39 +56,39 @@ func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *Wi
 	}
 	t, k := &g.tiling, ws.Set
 	g.passes = newPasses(g.inC*t.taps, g.outC, k.GEMM.Blocks)
-	g.d = transformed{point: t.taps*g.inC*g.passes.most()*lanes*lanes + pointGap, block: t.taps * g.inC * lanes * lanes}
-	g.parts = gradientParts
-	for g.parts > 1 && g.parts > min(t.count, t.count*t.depth/leastPart, partFloats/(kernel.Points*g.d.point)) {
+	g.d = pointLayout{point: t.taps*g.inC*g.passes.maxBlocks()*lanes*lanes + pointGap, block: t.taps * g.inC * lanes * lanes}
+	g.parts = maxGradientParts
+	for g.parts > 1 && g.parts > min(t.count, t.count*t.depth/minPartTiles, maxSumFloats/(kernel.Points*g.d.point)) {
 		g.parts /= 2
 	}
 	// Where the parts do not occupy all workers alike, the channels are cut too.
-	threads, units := ws.Threads, tensor.CeilDiv(g.passes.most(), k.GEMM.Blocks)
+	threads, units := ws.Threads, tensor.CeilDiv(g.passes.maxBlocks(), k.GEMM.Blocks)
 	g.outG, g.inG = 1, 1
 	if g.parts < 4*threads && g.parts%threads != 0 {
 		g.outG = min(threads, units)
 		g.inG = min(tensor.CeilDiv(threads, g.outG), g.inC)
 	}
 	g.inMost, g.outMost = tensor.CeilDiv(g.inC, g.inG), k.GEMM.Blocks*tensor.CeilDiv(units, g.outG)
-	t.cut(tensor.CeilDiv(t.count, g.parts), (g.inMost+g.outMost)*lanes, k.GEMM.Rows)
+	t.chooseChunks(tensor.CeilDiv(t.count, g.parts), (g.inMost+g.outMost)*lanes, k.GEMM.Rows)
 	rows := t.slices * t.block
-	g.v = transformed{tile: tileFloats(g.inMost*lanes, k.Vector), block: lanes}
+	g.v = pointLayout{tile: tileStride(g.inMost*lanes, k.Vector), block: lanes}
 	g.v.point = (t.slices+2*t.halo())*t.block*g.v.tile + pointGap
-	g.z = transformed{tile: lanes, block: rows * lanes, point: rows*g.outMost*lanes + pointGap}
-	if k.GEMM.Joined {
-		g.z = transformed{tile: tileFloats(g.outMost*lanes, k.Vector), block: lanes}
+	g.z = pointLayout{tile: lanes, block: rows * lanes, point: rows*g.outMost*lanes + pointGap}
+	if k.GEMM.Interleaved {
+		g.z = pointLayout{tile: tileStride(g.outMost*lanes, k.Vector), block: lanes}
 		g.z.point = rows*g.z.tile + pointGap
 	}
 	g.zAt = kernel.Points * g.v.point
 	g.patch = g.zAt + kernel.Points*g.z.point
 	g.tmp = g.patch + kernel.Points*lanes*max(g.inMost, g.outMost)
-	ws.NeedScratch(g.tmp + kernel.Points*k.Vector + kernel.Points*lanes*lanes*weightUnit(ws))
-	ws.NeedShared(g.parts * kernel.Points * g.d.point)
+	ws.ReserveScratch(g.tmp + kernel.Points*k.Vector + kernel.Points*lanes*lanes*weightUnit(ws))
+	ws.ReserveShared(g.parts * kernel.Points * g.d.point)
 	for b := 1; b <= k.GEMM.Blocks; b *= 2 {
 		out := 4 * lanes
-		if k.GEMM.Joined {
+		if k.GEMM.Interleaved {
 			out *= b
 		}
-		g.tables[b] = kernel.TileTable(g.inMost*lanes, k.GEMM.Rows, func(i int) (int, int) { return 4 * i, out * i })
+		g.tables[b] = kernel.NewTileTable(g.inMost*lanes, k.GEMM.Rows, func(i int) (int, int) { return 4 * i, out * i })
 	}
 	g.steps = make([]int32, rows)
 	for i := range g.steps {
@@ -94,21 +97,22 @@ func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *Wi
 	return g
 }
 
-// Tasks returns two tasks for each pass: the sums, by parts, groups of input channels
-// and groups of output channels, and the transform of the sums.
+// Tasks returns two tasks for each pass. An item of the first computes the sums of one part
+// for a group of input channels and a group of output channels. The second adds the parts
+// and transforms the sums back.
 func (g *WinogradGradient) Tasks() []threads.Task {
 	var all []threads.Task
 	for i := range g.passes.count {
-		first, end := g.passes.blocks(i)
+		first, end := g.passes.outputBlocks(i)
 		all = append(all,
 			threads.Task{Items: g.parts * g.inG * g.outG, Run: func(w *threads.Worker, lo, hi int) { g.run(w, first, end, lo, hi) }},
-			threads.Task{Items: g.tiling.taps * g.inC * tensor.CeilDiv(end-first, weightUnit(g.ws)), Run: func(w *threads.Worker, lo, hi int) { g.write(w, first, end, lo, hi) }})
+			threads.Task{Items: g.tiling.taps * g.inC * tensor.CeilDiv(end-first, weightUnit(g.ws)), Run: func(w *threads.Worker, lo, hi int) { g.writeResults(w, first, end, lo, hi) }})
 	}
 	return all
 }
 
-// run computes items [lo, hi) of the pass over output blocks [pass, end). An item is a
-// group of input channels and a group of output channels, of one part.
+// run computes the sums of items [lo, hi), in the pass over output blocks [pass, end), see
+// Tasks.
 func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
 	k := g.ws.Set
 	v, z := w.Scratch[:g.zAt], w.Scratch[g.zAt:g.patch]
@@ -122,9 +126,9 @@ func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
 		for t0 := first; t0 < last; t0 += g.tiling.block {
 			for z0 := 0; z0 < g.tiling.depth; z0 += g.tiling.slices {
 				at := chunk{t0, min(g.tiling.block, last-t0), z0, min(g.tiling.slices, g.tiling.depth-z0)}
-				g.tiling.load(k, g.in, c0, c1-c0, at, z0 > 0, v, g.v, patch, tmp)
+				g.tiling.loadInputs(k, g.in, c0, c1-c0, at, z0 > 0, v, g.v, patch, tmp)
 				for s := range at.slices {
-					g.tiling.transform(k, gradientSquares(&k.Winograd), g.dy, k0, k1-k0, t0, at.n, z0+s, z[s*at.n*g.z.tile:], g.z, patch, tmp)
+					g.tiling.transformTiles(k, newGradientTransform(&k.Winograd), g.dy, k0, k1-k0, t0, at.n, z0+s, z[s*at.n*g.z.tile:], g.z, patch, tmp)
 				}
 				g.multiply(d[(k0-pass)*g.d.block:], v, z, at, c0, c1, k0, k1, t0 > first || z0 > 0)
 			}
@@ -132,16 +136,17 @@ func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
 	}
 }
 
-// multiply adds the products of a chunk to the sums d of input blocks [c0, c1) and
-// output blocks [k0, k1). d begins with output block k0.
+// multiply adds the products of a chunk to the sums d for input blocks [c0, c1) and output
+// blocks [k0, k1). The sums in d begin with output block k0. If accumulate is not set, it
+// overwrites them.
 func (g *WinogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 int, accumulate bool) {
 	const tile = lanes * lanes
 	set, t := &g.ws.Set.GEMM, &g.tiling
 	for p := range kernel.Points {
 		for k := k0; k < k1; {
-			wide := set.Wide(k1 - k)
+			wide := set.NextBlocks(k1 - k)
 			wNext, yNext, row := g.z.block, g.d.block, tile
-			if set.Joined {
+			if set.Interleaved {
 				wNext, yNext, row = g.z.tile, lanes, tile*wide
 			}
 			for tap := range t.taps {
@@ -157,27 +162,27 @@ func (g *WinogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 
 	}
 }
 
-// write adds the sums of the parts and transforms them to gradients, for items
-// [lo, hi) of the pass over output blocks [pass, end). An item is the tiles of 8×8
-// weights of a unit of output blocks, an input block and a tap along the depth.
-func (g *WinogradGradient) write(w *threads.Worker, pass, end, lo, hi int) {
+// writeResults adds the sums of all parts and transforms them to gradients, for items [lo,
+// hi) of the pass over output blocks [pass, end). An item is the tiles of 8×8 weights from
+// one input block to one unit of output blocks at one tap along the depth.
+func (g *WinogradGradient) writeResults(w *threads.Worker, pass, end, lo, hi int) {
 	unit, depth := weightUnit(g.ws), g.tiling.taps
 	for i := lo; i < hi; i++ {
 		out, in, tap := i/(g.inC*depth)*unit, i/depth%g.inC, i%depth
 		for k, last := pass+out, min(end, pass+out+unit); k < last; {
 			wide := 1
 			if unit > 1 {
-				wide = g.ws.Set.GEMM.Wide(last - k)
+				wide = g.ws.Set.GEMM.NextBlocks(last - k)
 			}
-			g.writeBlocks(w, k-pass, k, wide, in, tap)
+			g.writeGradients(w, k-pass, k, wide, in, tap)
 			k += wide
 		}
 	}
 }
 
-// writeBlocks writes the tiles of a tap along the depth from input block in to output
-// blocks [out, out+wide). at is the number of block out in the pass.
-func (g *WinogradGradient) writeBlocks(w *threads.Worker, at, out, wide, in, tap int) {
+// writeGradients writes the gradients of the weights from input block in to output blocks
+// [out, out+wide), at one tap along the depth. at is the index of block out in the pass.
+func (g *WinogradGradient) writeGradients(w *threads.Worker, at, out, wide, in, tap int) {
 	const tile = lanes * lanes
 	k, depth := g.ws.Set, g.tiling.taps
 	tmp, sum := &w.Scratch[g.tmp], w.Scratch[g.tmp+kernel.Points*k.Vector:]

@@ -5,39 +5,41 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// TakeStatistics makes the convolution take the statistics of its output while this
-// is in the cache, with one part per chunk.
-func (c *Winograd) TakeStatistics() *workspace.Statistics {
+// EnableStatistics makes the convolution also compute the statistics of its output while
+// the output is in the cache. The statistics have one part per chunk.
+func (c *Winograd) EnableStatistics() *workspace.Statistics {
 	c.statistics = &workspace.Statistics{Channels: c.outC}
-	for i := range c.tiling.chunks() {
+	for i := range c.tiling.chunkCount() {
 		pixels, at := 0, c.tiling.chunk(i)
-		c.tiling.runs(at.first, at.n, func(_, _, count int) { pixels += at.slices * count })
+		c.tiling.forEachPixelRun(at.first, at.n, func(_, _, count int) { pixels += at.slices * count })
 		c.statistics.Pixels = append(c.statistics.Pixels, pixels)
 	}
-	c.ws.NeedStatistics(c.statistics.Size())
+	c.ws.ReserveStatistics(c.statistics.Size())
 	return c.statistics
 }
 
-// measure takes the statistics of output blocks [k0, k1) of chunk i.
-func (c *Winograd) measure(i int, at chunk, k0, k1 int) {
+// computeStatistics computes the statistics of output blocks [k0, k1) of the chunk with
+// number i.
+func (c *Winograd) computeStatistics(i int, at chunk, k0, k1 int) {
 	for k := k0; k < k1; k++ {
-		image, top, left := c.tiling.at(at.first)
+		image, top, left := c.tiling.firstPixel(at.first)
 		y, _ := c.out.Block(image, k)
-		to := c.statistics.Begin(c.ws.Partial, i, k, y[at.z*c.tiling.slice()+(top*c.tiling.w+left)*lanes:])
+		to := c.statistics.Begin(c.ws.Partial, i, k, y[at.z*c.tiling.sliceFloats()+(top*c.tiling.w+left)*lanes:])
 		for z := range at.slices {
-			c.tiling.runs(at.first, at.n, func(image, pixel, pixels int) {
+			c.tiling.forEachPixelRun(at.first, at.n, func(image, pixel, pixels int) {
 				y, _ := c.out.Block(image, k)
-				c.ws.Set.Deviations(&y[(at.z+z)*c.tiling.slice()+pixel*lanes], pixels, &to[0])
+				c.ws.Set.Deviations(&y[(at.z+z)*c.tiling.sliceFloats()+pixel*lanes], pixels, &to[0])
 			})
 		}
 	}
 }
 
-// runs calls f for each run of adjacent pixels that tiles [first, first+n) of a slice
-// cover. A whole row of tiles is one run; part of a row is one run per row of pixels.
-func (t *tiling) runs(first, n int, f func(image, at, pixels int)) {
+// forEachPixelRun calls f for each run of adjacent pixels that tiles [first, first+n) of a
+// slice cover. A complete row of tiles is one run; part of a row is one run for each row of
+// pixels.
+func (t *tiling) forEachPixelRun(first, n int, f func(image, at, pixels int)) {
 	for end := first + n; first < end; {
-		image, top, left := t.at(first)
+		image, top, left := t.firstPixel(first)
 		height := min(kernel.TileSide, t.h-top)
 		if left == 0 && end-first >= t.cols {
 			f(image, top*t.w, height*t.w)

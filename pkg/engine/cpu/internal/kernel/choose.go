@@ -6,21 +6,20 @@ import (
 	"strings"
 )
 
-// EnvVar is the environment variable that forces one of InstructionSets. If it is
-// not set, the engine uses the best instruction set of the processor.
+// EnvVar is the environment variable that forces one of InstructionSets. If it is not set,
+// the engine uses the best instruction set that the processor supports.
 const EnvVar = "LOCKSTEP_CPU"
 
-// InstructionSets lists the names of all instruction sets, the best first,
-// including "neon", for which there is no assembly yet. "go" is plain Go, which
-// runs on every processor.
+// InstructionSets lists the names of all instruction sets, the best first. "neon" has no
+// assembly yet. "go" is plain Go, which runs on every processor.
 var InstructionSets = []string{"avx512", "avx2", "neon", "go"}
 
-// Available returns one Set for each instruction set that this processor and this
+// Available returns one Set for each instruction set that both this processor and this
 // build support, the best first. The last one is plain Go.
 func Available() []*Set { return append(assemblySets(), plainGo()) }
 
-// Choose returns the Set of the named instruction set. If set is "", it returns
-// the best one that is available.
+// Choose returns the Set of the named instruction set, or the best available one if set is
+// "". It returns an error if the instruction set is unknown or unavailable.
 func Choose(set string) (*Set, error) {
 	have := Available()
 	if set == "" {

@@ -1,30 +1,36 @@
-// Package kernel holds the inner loops of the engine on processors: the matrix
-// kernel, Winograd's transforms, batch norm, pooling, losses, elementwise
-// operations and optimizers. Each works on plain memory and knows no layer.
+// Package kernel contains the inner loops of the CPU engine: the matrix kernel, Winograd's
+// transforms, batch norm, pooling, losses, elementwise operations and optimizers. They work
+// on plain memory and know nothing about layers.
 //
-// A [Set] has all of them for one instruction set. [Available] lists the sets
-// that this processor has; [Choose] picks one by name. The environment variable
+// A [Set] contains all of them for one instruction set. [Available] lists the sets that
+// this processor supports; [Choose] selects one by name. The environment variable
 // LOCKSTEP_CPU ([EnvVar]) forces one.
 //
 // # Layout
 //
-// Memory is in blocks of [Lanes] floats: eight channels of one pixel, so that one
-// vector register of AVX2 holds a block. Functions take the address of the first
-// float and distances in bytes, as the assembly does.
+// Memory consists of blocks of [Lanes] floats: eight channels of one pixel, so that one
+// vector register of AVX2 holds a block. Functions take the address of the first float, and
+// distances in bytes, as the assembly does.
 //
 // # Assembly
 //
 // The assembly (AVX2 with FMA, and AVX-512) is written by the program in asmgen with avo;
-// run "go generate" after a change to it. Each of the assembly's functions has a
-// plain Go twin, in the files *_go.go, which other processors use, and amd64
-// processors when LOCKSTEP_CPU=go is set. The tests compare the twins.
+// run "go generate" after a change to it. Each assembly function has a plain Go version,
+// which is used on other processors, and on amd64 if LOCKSTEP_CPU=go is set. The tests
+// compare the assembly with the plain Go versions.
 //
-// With AVX-512 the blocks still have eight channels, and a vector register holds
-// two of them: two channel blocks of a pixel in Winograd's transforms, two pixels
-// elsewhere. The weights of 32 output channels are stored next to each other for
-// the matrix kernel (see [GEMM]). Each multiplication and addition is fused, as with
-// AVX2, but sums are added in another order, so that results differ in their last
-// bits.
+// With AVX-512 a block still has eight channels, and a vector register holds two blocks:
+// two channel blocks of a pixel in Winograd's transforms, two pixels elsewhere. The weights
+// of 32 output channels are interleaved for the matrix kernel (see [GEMM]). Each
+// multiplication and addition is fused, as with AVX2, but sums are added in another order,
+// so that results differ in their last bits.
+//
+// # Files
+//
+// The package has more files than others because each family of functions (gemm, gemmwide,
+// loss, norm, pointwise, pooling, update, winograd) has separate files for its plain Go
+// version (*_go.go), its assembly (*_amd64.s) and the generated declarations of the
+// assembly (*_amd64.go). The build selects them by these names.
 package kernel
 
 //go:generate go run ./asmgen -dir .

@@ -1,52 +1,52 @@
 package kernel
 
-// Limits of a tile of the matrix kernel, for every instruction set: rows, and
-// blocks of eight outputs.
+// Upper limits of a tile of the matrix kernel, for every instruction set: rows, and blocks
+// of eight outputs.
 const (
 	maxRows   = 12
 	MaxBlocks = 4
 )
 
-// GEMMFunc is the matrix kernel for one shape of tile: it adds up outer products
-// of gathered rows of x and weights w. For each of so many tiles, for each row i
-// of the tile and each output lane j of its blocks of eight outputs, it computes
+// GEMMFunc is the matrix kernel for tiles of a fixed size. It adds up outer products of
+// rows that it gathers from x and of weights w. For each of the given number of tiles, for
+// each row i of the tile and each output lane j of its blocks of eight outputs, it computes
 //
 //	y[out(i)][j] = start + Σ over t < nstep, c < depth of x[in(i) + at(t) + 4c] · w[t][c][j]
 //
-// where in, out and at are byte offsets from x and y. For each tile, rows holds
-// GEMM.Rows offsets in(i) and then GEMM.Rows offsets out(i); a function for fewer
-// rows uses the first of each. A step reads depth consecutive floats of x; depth
-// is eight (GEMM.Deep) or one (GEMM.Flat). Block b of a row's outputs is b·yNext
-// bytes after the first. The sum starts with bias[j], or with the value in y if
-// accumulate is set. nstep may be zero.
+// where in, out and at are byte offsets from x and y. For each tile, rows contains
+// GEMM.Rows offsets in(i) and then GEMM.Rows offsets out(i); a function for fewer rows uses
+// the first offsets of each. A step reads depth consecutive floats of x; depth is eight
+// (GEMM.Deep) or one (GEMM.Flat). Block b of a row's outputs is b·yNext bytes after the
+// first block. The sum starts with bias[j], or with the value in y if accumulate is set.
+// nstep may be zero.
 //
-// If depth is one, steps holds the offsets at(t), and w holds the weights in the
-// order of the steps. If depth is eight, steps holds pairs of offsets: at(t), and
-// the offset in w of the step's weights. The layout of several blocks' weights
-// depends on GEMM.Joined:
+// If depth is one, steps contains the offsets at(t), and w contains the weights in the
+// order of the steps. If depth is eight, steps contains pairs of offsets: at(t), and the
+// offset in w of the step's weights. The layout of the weights of several blocks depends on
+// GEMM.Interleaved:
 //
-//   - Not joined, a block's weights are [nstep][8] or [8][8] at the step's offset,
-//     and the weights of block b begin b·wNext bytes later.
-//   - Joined, the blocks' weights of a step are next to each other, [8·blocks] or
-//     [8][8·blocks]. If depth is one, the weights of successive steps are wNext
-//     bytes apart. If depth is eight, the function multiplies the offsets in w by
+//   - If it is not set, the weights of a block are [nstep][8], or [8][8] at the offset of a
+//     step, and the weights of block b begin b·wNext bytes after those of block 0.
+//   - If it is set, the weights of all blocks for a step are next to each other,
+//     [8·blocks] or [8][8·blocks]. If depth is one, the weights of successive steps are
+//     wNext bytes apart. If depth is eight, the function multiplies the offsets in w by
 //     the number of blocks.
 type GEMMFunc func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool)
 
-// GEMM holds the matrix kernel for every shape of tile.
+// GEMM contains the matrix kernels for all sizes of tiles.
 type GEMM struct {
-	Rows   int  // rows of a full tile
-	Blocks int  // the most blocks of eight outputs of a tile, 2 or 4
-	Joined bool // the layout of several blocks' weights, see GEMMFunc
+	Rows        int  // number of rows of a full tile
+	Blocks      int  // greatest number of blocks of eight outputs of a tile, 2 or 4
+	Interleaved bool // whether the weights of several blocks are interleaved, see GEMMFunc
 
-	// Deep[b][m] computes m rows and b blocks of eight outputs with eight floats
-	// per step, Flat[b][m] with one float per step. b is 1, 2 or 4.
+	// Deep[b][m] computes tiles of m rows and b blocks of eight outputs, and reads eight
+	// floats per step; Flat[b][m] reads one float per step. b is 1, 2 or 4.
 	Deep, Flat [MaxBlocks + 1][maxRows + 1]GEMMFunc
 }
 
-// Wide returns how many of n remaining blocks of outputs the next tile computes:
-// 1, 2 or 4.
-func (s *GEMM) Wide(n int) int {
+// NextBlocks returns how many of the n remaining output blocks the next tile should
+// compute: 1, 2 or 4.
+func (s *GEMM) NextBlocks(n int) int {
 	switch {
 	case n >= 4 && s.Blocks >= 4:
 		return 4
@@ -56,9 +56,9 @@ func (s *GEMM) Wide(n int) int {
 	return 1
 }
 
-// TileTable builds the table of byte offsets that GEMMFunc reads for n rows in
-// tiles of the given number of rows. offsets returns the offsets of row i.
-func TileTable(n, rows int, offsets func(i int) (in, out int)) []int32 {
+// NewTileTable builds the table of byte offsets that GEMMFunc reads, for n rows in tiles of
+// the given number of rows. offsets returns the offsets of row i.
+func NewTileTable(n, rows int, offsets func(i int) (in, out int)) []int32 {
 	table := make([]int32, (n+rows-1)/rows*2*rows)
 	for i := range n {
 		in, out := offsets(i)
@@ -68,19 +68,19 @@ func TileTable(n, rows int, offsets func(i int) (in, out int)) []int32 {
 	return table
 }
 
-// MultiplyRows calls the matrix kernel for the first n rows of a table of TileTable
-// with rows rows per tile. The last tile may have fewer.
+// MultiplyRows calls the matrix kernel for the first n rows of a table that NewTileTable
+// has built with tiles of the given number of rows. The last tile may have fewer rows.
 func MultiplyRows(set *[maxRows + 1]GEMMFunc, rows int, x, w, y, bias []float32, table, steps []int32, wNext, yNext, nstep, n int, accumulate bool) {
 	if tiles := n / rows; tiles > 0 {
-		set[rows](first(x), first(w), first(y), first(bias), first(table), first(steps), wNext, yNext, nstep, tiles, accumulate)
+		set[rows](dataPointer(x), dataPointer(w), dataPointer(y), dataPointer(bias), dataPointer(table), dataPointer(steps), wNext, yNext, nstep, tiles, accumulate)
 	}
 	if rest := n % rows; rest > 0 {
-		set[rest](first(x), first(w), first(y), first(bias), &table[n/rows*2*rows], first(steps), wNext, yNext, nstep, 1, accumulate)
+		set[rest](dataPointer(x), dataPointer(w), dataPointer(y), dataPointer(bias), &table[n/rows*2*rows], dataPointer(steps), wNext, yNext, nstep, 1, accumulate)
 	}
 }
 
-// first returns the address of s[0], or nil if s is empty.
-func first[T any](s []T) *T {
+// dataPointer returns the address of s[0], or nil if s is empty.
+func dataPointer[T any](s []T) *T {
 	if len(s) == 0 {
 		return nil
 	}

@@ -2,122 +2,122 @@
 
 package kernel
 
-// gemmDeep1x8 is a GEMMFunc for 1 rows, 8 outputs and 8 floats a step.
+// gemmDeep1x8 is a GEMMFunc for tiles of 1×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep1x8(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat1x8 is a GEMMFunc for 1 rows, 8 outputs and 1 floats a step.
+// gemmFlat1x8 is a GEMMFunc for tiles of 1×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat1x8(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep2x8 is a GEMMFunc for 2 rows, 8 outputs and 8 floats a step.
+// gemmDeep2x8 is a GEMMFunc for tiles of 2×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep2x8(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat2x8 is a GEMMFunc for 2 rows, 8 outputs and 1 floats a step.
+// gemmFlat2x8 is a GEMMFunc for tiles of 2×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat2x8(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep3x8 is a GEMMFunc for 3 rows, 8 outputs and 8 floats a step.
+// gemmDeep3x8 is a GEMMFunc for tiles of 3×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep3x8(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat3x8 is a GEMMFunc for 3 rows, 8 outputs and 1 floats a step.
+// gemmFlat3x8 is a GEMMFunc for tiles of 3×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat3x8(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep4x8 is a GEMMFunc for 4 rows, 8 outputs and 8 floats a step.
+// gemmDeep4x8 is a GEMMFunc for tiles of 4×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep4x8(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat4x8 is a GEMMFunc for 4 rows, 8 outputs and 1 floats a step.
+// gemmFlat4x8 is a GEMMFunc for tiles of 4×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat4x8(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep5x8 is a GEMMFunc for 5 rows, 8 outputs and 8 floats a step.
+// gemmDeep5x8 is a GEMMFunc for tiles of 5×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep5x8(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat5x8 is a GEMMFunc for 5 rows, 8 outputs and 1 floats a step.
+// gemmFlat5x8 is a GEMMFunc for tiles of 5×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat5x8(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep6x8 is a GEMMFunc for 6 rows, 8 outputs and 8 floats a step.
+// gemmDeep6x8 is a GEMMFunc for tiles of 6×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep6x8(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat6x8 is a GEMMFunc for 6 rows, 8 outputs and 1 floats a step.
+// gemmFlat6x8 is a GEMMFunc for tiles of 6×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat6x8(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep1x16 is a GEMMFunc for 1 rows, 16 outputs and 8 floats a step.
+// gemmDeep1x16 is a GEMMFunc for tiles of 1×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep1x16(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat1x16 is a GEMMFunc for 1 rows, 16 outputs and 1 floats a step.
+// gemmFlat1x16 is a GEMMFunc for tiles of 1×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat1x16(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep2x16 is a GEMMFunc for 2 rows, 16 outputs and 8 floats a step.
+// gemmDeep2x16 is a GEMMFunc for tiles of 2×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep2x16(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat2x16 is a GEMMFunc for 2 rows, 16 outputs and 1 floats a step.
+// gemmFlat2x16 is a GEMMFunc for tiles of 2×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat2x16(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep3x16 is a GEMMFunc for 3 rows, 16 outputs and 8 floats a step.
+// gemmDeep3x16 is a GEMMFunc for tiles of 3×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep3x16(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat3x16 is a GEMMFunc for 3 rows, 16 outputs and 1 floats a step.
+// gemmFlat3x16 is a GEMMFunc for tiles of 3×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat3x16(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep4x16 is a GEMMFunc for 4 rows, 16 outputs and 8 floats a step.
+// gemmDeep4x16 is a GEMMFunc for tiles of 4×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep4x16(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat4x16 is a GEMMFunc for 4 rows, 16 outputs and 1 floats a step.
+// gemmFlat4x16 is a GEMMFunc for tiles of 4×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat4x16(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep5x16 is a GEMMFunc for 5 rows, 16 outputs and 8 floats a step.
+// gemmDeep5x16 is a GEMMFunc for tiles of 5×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep5x16(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat5x16 is a GEMMFunc for 5 rows, 16 outputs and 1 floats a step.
+// gemmFlat5x16 is a GEMMFunc for tiles of 5×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat5x16(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep6x16 is a GEMMFunc for 6 rows, 16 outputs and 8 floats a step.
+// gemmDeep6x16 is a GEMMFunc for tiles of 6×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep6x16(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat6x16 is a GEMMFunc for 6 rows, 16 outputs and 1 floats a step.
+// gemmFlat6x16 is a GEMMFunc for tiles of 6×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat6x16(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)

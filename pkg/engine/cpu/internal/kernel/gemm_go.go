@@ -2,81 +2,83 @@ package kernel
 
 import "unsafe"
 
-// goGemmSet returns the matrix kernel in plain Go, for tiles of at most the given
-// rows and blocks of outputs.
-func goGemmSet(rows, blocks int, joined bool) GEMM {
-	s := GEMM{Rows: rows, Blocks: blocks, Joined: joined}
+// newGoGEMM returns the matrix kernels in plain Go, for tiles of at most the given numbers
+// of rows and of output blocks.
+func newGoGEMM(rows, blocks int, interleaved bool) GEMM {
+	s := GEMM{Rows: rows, Blocks: blocks, Interleaved: interleaved}
 	for b := 1; b <= blocks; b *= 2 {
 		for m := 1; m <= rows; m++ {
-			s.Deep[b][m] = goGemm(m, b, Lanes, rows, joined)
-			s.Flat[b][m] = goGemm(m, b, 1, rows, joined)
+			s.Deep[b][m] = newGoGEMMFunc(m, b, Lanes, rows, interleaved)
+			s.Flat[b][m] = newGoGEMMFunc(m, b, 1, rows, interleaved)
 		}
 	}
 	return s
 }
 
-// goGemm returns the matrix kernel for tiles of mr rows and the given blocks of
-// outputs, with depth floats per step. full is the number of rows of a full tile.
-func goGemm(mr, blocks, depth, full int, joined bool) GEMMFunc {
+// newGoGEMMFunc returns the matrix kernel in plain Go for tiles of tileRows rows and the
+// given number of output blocks, which reads depth floats per step. fullRows is the number
+// of rows of a full tile.
+func newGoGEMMFunc(tileRows, blocks, depth, fullRows int, interleaved bool) GEMMFunc {
 	return func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool) {
-		width := 2 * full
+		width := 2 * fullRows
 		offsets := unsafe.Slice(rows, tiles*width)
-		list := unsafe.Slice(steps, nstep*stepWidth(depth))
+		list := unsafe.Slice(steps, nstep*offsetsPerStep(depth))
 		lay := weightLayout{block: wNext, next: 4 * Lanes, scale: 1}
-		if joined {
+		if interleaved {
 			lay = weightLayout{block: 4 * Lanes, next: 4 * Lanes * blocks, scale: blocks}
 			if depth == 1 {
 				lay.next = wNext
 			}
 		}
 		for tile := range tiles {
-			in := offsets[tile*width:][:mr]
-			out := offsets[tile*width+full:][:mr]
+			in := offsets[tile*width:][:tileRows]
+			out := offsets[tile*width+fullRows:][:tileRows]
 			for b := range blocks {
 				from := w
 				if nstep > 0 { // else there are no weights, and w is nil
-					from = at(w, b*lay.block)
+					from = addBytes(w, b*lay.block)
 				}
-				for i := range mr {
+				for i := range tileRows {
 					to := blockAt(y, int(out[i])+b*yNext)
 					start := to
 					if !accumulate {
 						start = blockAt(bias, b*4*Lanes)
 					}
-					gemmRow(to, start, at(x, int(in[i])), from, list, depth, lay)
+					gemmRow(to, start, addBytes(x, int(in[i])), from, list, depth, lay)
 				}
 			}
 		}
 	}
 }
 
-// weightLayout is the layout of the matrix kernel's weights.
+// weightLayout is the layout of the weights that the matrix kernel reads.
 type weightLayout struct {
 	block int // bytes from one block to the next
 	next  int // bytes from one vector of a block to the next
-	scale int // factor of the steps' offsets
+	scale int // factor of the offsets of weights in the parameter steps
 }
 
-// stepWidth returns the number of offsets per step.
-func stepWidth(depth int) int {
+// offsetsPerStep returns the number of offsets in the parameter steps of GEMMFunc for each
+// step.
+func offsetsPerStep(depth int) int {
 	if depth == 1 {
 		return 1
 	}
 	return 2
 }
 
-// gemmRow computes eight outputs of one row. The eight sums are separate variables
-// so that they stay in registers.
+// gemmRow computes the eight outputs of one row and one block. The eight sums are separate
+// variables so that they stay in registers.
 func gemmRow(to, start *Block, x, w *float32, steps []int32, depth int, lay weightLayout) {
 	a, b, c, d := start[0], start[1], start[2], start[3]
 	e, f, g, h := start[4], start[5], start[6], start[7]
-	off, width := 0, stepWidth(depth)
+	off, width := 0, offsetsPerStep(depth)
 	for i := 0; i < len(steps); i += width {
 		if width > 1 {
 			off = int(steps[i+1]) * lay.scale
 		}
 		for k := range depth {
-			v := *at(x, int(steps[i])+4*k)
+			v := *addBytes(x, int(steps[i])+4*k)
 			u := blockAt(w, off)
 			a += v * u[0]
 			b += v * u[1]

@@ -2,362 +2,362 @@
 
 package kernel
 
-// gemmDeep1x8AVX512 is a joined GEMMFunc for 1 rows, 8 outputs and 8 floats per step.
+// gemmDeep1x8AVX512 is a GEMMFunc for interleaved weights and tiles of 1×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep1x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat1x8AVX512 is a joined GEMMFunc for 1 rows, 8 outputs and 1 floats per step.
+// gemmFlat1x8AVX512 is a GEMMFunc for interleaved weights and tiles of 1×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat1x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep2x8AVX512 is a joined GEMMFunc for 2 rows, 8 outputs and 8 floats per step.
+// gemmDeep2x8AVX512 is a GEMMFunc for interleaved weights and tiles of 2×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep2x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat2x8AVX512 is a joined GEMMFunc for 2 rows, 8 outputs and 1 floats per step.
+// gemmFlat2x8AVX512 is a GEMMFunc for interleaved weights and tiles of 2×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat2x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep3x8AVX512 is a joined GEMMFunc for 3 rows, 8 outputs and 8 floats per step.
+// gemmDeep3x8AVX512 is a GEMMFunc for interleaved weights and tiles of 3×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep3x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat3x8AVX512 is a joined GEMMFunc for 3 rows, 8 outputs and 1 floats per step.
+// gemmFlat3x8AVX512 is a GEMMFunc for interleaved weights and tiles of 3×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat3x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep4x8AVX512 is a joined GEMMFunc for 4 rows, 8 outputs and 8 floats per step.
+// gemmDeep4x8AVX512 is a GEMMFunc for interleaved weights and tiles of 4×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep4x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat4x8AVX512 is a joined GEMMFunc for 4 rows, 8 outputs and 1 floats per step.
+// gemmFlat4x8AVX512 is a GEMMFunc for interleaved weights and tiles of 4×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat4x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep5x8AVX512 is a joined GEMMFunc for 5 rows, 8 outputs and 8 floats per step.
+// gemmDeep5x8AVX512 is a GEMMFunc for interleaved weights and tiles of 5×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep5x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat5x8AVX512 is a joined GEMMFunc for 5 rows, 8 outputs and 1 floats per step.
+// gemmFlat5x8AVX512 is a GEMMFunc for interleaved weights and tiles of 5×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat5x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep6x8AVX512 is a joined GEMMFunc for 6 rows, 8 outputs and 8 floats per step.
+// gemmDeep6x8AVX512 is a GEMMFunc for interleaved weights and tiles of 6×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep6x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat6x8AVX512 is a joined GEMMFunc for 6 rows, 8 outputs and 1 floats per step.
+// gemmFlat6x8AVX512 is a GEMMFunc for interleaved weights and tiles of 6×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat6x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep7x8AVX512 is a joined GEMMFunc for 7 rows, 8 outputs and 8 floats per step.
+// gemmDeep7x8AVX512 is a GEMMFunc for interleaved weights and tiles of 7×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep7x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat7x8AVX512 is a joined GEMMFunc for 7 rows, 8 outputs and 1 floats per step.
+// gemmFlat7x8AVX512 is a GEMMFunc for interleaved weights and tiles of 7×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat7x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep8x8AVX512 is a joined GEMMFunc for 8 rows, 8 outputs and 8 floats per step.
+// gemmDeep8x8AVX512 is a GEMMFunc for interleaved weights and tiles of 8×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep8x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat8x8AVX512 is a joined GEMMFunc for 8 rows, 8 outputs and 1 floats per step.
+// gemmFlat8x8AVX512 is a GEMMFunc for interleaved weights and tiles of 8×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat8x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep9x8AVX512 is a joined GEMMFunc for 9 rows, 8 outputs and 8 floats per step.
+// gemmDeep9x8AVX512 is a GEMMFunc for interleaved weights and tiles of 9×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep9x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat9x8AVX512 is a joined GEMMFunc for 9 rows, 8 outputs and 1 floats per step.
+// gemmFlat9x8AVX512 is a GEMMFunc for interleaved weights and tiles of 9×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat9x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep10x8AVX512 is a joined GEMMFunc for 10 rows, 8 outputs and 8 floats per step.
+// gemmDeep10x8AVX512 is a GEMMFunc for interleaved weights and tiles of 10×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep10x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat10x8AVX512 is a joined GEMMFunc for 10 rows, 8 outputs and 1 floats per step.
+// gemmFlat10x8AVX512 is a GEMMFunc for interleaved weights and tiles of 10×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat10x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep11x8AVX512 is a joined GEMMFunc for 11 rows, 8 outputs and 8 floats per step.
+// gemmDeep11x8AVX512 is a GEMMFunc for interleaved weights and tiles of 11×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep11x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat11x8AVX512 is a joined GEMMFunc for 11 rows, 8 outputs and 1 floats per step.
+// gemmFlat11x8AVX512 is a GEMMFunc for interleaved weights and tiles of 11×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat11x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep12x8AVX512 is a joined GEMMFunc for 12 rows, 8 outputs and 8 floats per step.
+// gemmDeep12x8AVX512 is a GEMMFunc for interleaved weights and tiles of 12×8. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep12x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat12x8AVX512 is a joined GEMMFunc for 12 rows, 8 outputs and 1 floats per step.
+// gemmFlat12x8AVX512 is a GEMMFunc for interleaved weights and tiles of 12×8. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat12x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep1x16AVX512 is a joined GEMMFunc for 1 rows, 16 outputs and 8 floats per step.
+// gemmDeep1x16AVX512 is a GEMMFunc for interleaved weights and tiles of 1×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep1x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat1x16AVX512 is a joined GEMMFunc for 1 rows, 16 outputs and 1 floats per step.
+// gemmFlat1x16AVX512 is a GEMMFunc for interleaved weights and tiles of 1×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat1x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep2x16AVX512 is a joined GEMMFunc for 2 rows, 16 outputs and 8 floats per step.
+// gemmDeep2x16AVX512 is a GEMMFunc for interleaved weights and tiles of 2×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep2x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat2x16AVX512 is a joined GEMMFunc for 2 rows, 16 outputs and 1 floats per step.
+// gemmFlat2x16AVX512 is a GEMMFunc for interleaved weights and tiles of 2×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat2x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep3x16AVX512 is a joined GEMMFunc for 3 rows, 16 outputs and 8 floats per step.
+// gemmDeep3x16AVX512 is a GEMMFunc for interleaved weights and tiles of 3×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep3x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat3x16AVX512 is a joined GEMMFunc for 3 rows, 16 outputs and 1 floats per step.
+// gemmFlat3x16AVX512 is a GEMMFunc for interleaved weights and tiles of 3×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat3x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep4x16AVX512 is a joined GEMMFunc for 4 rows, 16 outputs and 8 floats per step.
+// gemmDeep4x16AVX512 is a GEMMFunc for interleaved weights and tiles of 4×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep4x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat4x16AVX512 is a joined GEMMFunc for 4 rows, 16 outputs and 1 floats per step.
+// gemmFlat4x16AVX512 is a GEMMFunc for interleaved weights and tiles of 4×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat4x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep5x16AVX512 is a joined GEMMFunc for 5 rows, 16 outputs and 8 floats per step.
+// gemmDeep5x16AVX512 is a GEMMFunc for interleaved weights and tiles of 5×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep5x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat5x16AVX512 is a joined GEMMFunc for 5 rows, 16 outputs and 1 floats per step.
+// gemmFlat5x16AVX512 is a GEMMFunc for interleaved weights and tiles of 5×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat5x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep6x16AVX512 is a joined GEMMFunc for 6 rows, 16 outputs and 8 floats per step.
+// gemmDeep6x16AVX512 is a GEMMFunc for interleaved weights and tiles of 6×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep6x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat6x16AVX512 is a joined GEMMFunc for 6 rows, 16 outputs and 1 floats per step.
+// gemmFlat6x16AVX512 is a GEMMFunc for interleaved weights and tiles of 6×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat6x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep7x16AVX512 is a joined GEMMFunc for 7 rows, 16 outputs and 8 floats per step.
+// gemmDeep7x16AVX512 is a GEMMFunc for interleaved weights and tiles of 7×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep7x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat7x16AVX512 is a joined GEMMFunc for 7 rows, 16 outputs and 1 floats per step.
+// gemmFlat7x16AVX512 is a GEMMFunc for interleaved weights and tiles of 7×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat7x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep8x16AVX512 is a joined GEMMFunc for 8 rows, 16 outputs and 8 floats per step.
+// gemmDeep8x16AVX512 is a GEMMFunc for interleaved weights and tiles of 8×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep8x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat8x16AVX512 is a joined GEMMFunc for 8 rows, 16 outputs and 1 floats per step.
+// gemmFlat8x16AVX512 is a GEMMFunc for interleaved weights and tiles of 8×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat8x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep9x16AVX512 is a joined GEMMFunc for 9 rows, 16 outputs and 8 floats per step.
+// gemmDeep9x16AVX512 is a GEMMFunc for interleaved weights and tiles of 9×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep9x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat9x16AVX512 is a joined GEMMFunc for 9 rows, 16 outputs and 1 floats per step.
+// gemmFlat9x16AVX512 is a GEMMFunc for interleaved weights and tiles of 9×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat9x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep10x16AVX512 is a joined GEMMFunc for 10 rows, 16 outputs and 8 floats per step.
+// gemmDeep10x16AVX512 is a GEMMFunc for interleaved weights and tiles of 10×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep10x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat10x16AVX512 is a joined GEMMFunc for 10 rows, 16 outputs and 1 floats per step.
+// gemmFlat10x16AVX512 is a GEMMFunc for interleaved weights and tiles of 10×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat10x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep11x16AVX512 is a joined GEMMFunc for 11 rows, 16 outputs and 8 floats per step.
+// gemmDeep11x16AVX512 is a GEMMFunc for interleaved weights and tiles of 11×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep11x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat11x16AVX512 is a joined GEMMFunc for 11 rows, 16 outputs and 1 floats per step.
+// gemmFlat11x16AVX512 is a GEMMFunc for interleaved weights and tiles of 11×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat11x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep12x16AVX512 is a joined GEMMFunc for 12 rows, 16 outputs and 8 floats per step.
+// gemmDeep12x16AVX512 is a GEMMFunc for interleaved weights and tiles of 12×16. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep12x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat12x16AVX512 is a joined GEMMFunc for 12 rows, 16 outputs and 1 floats per step.
+// gemmFlat12x16AVX512 is a GEMMFunc for interleaved weights and tiles of 12×16. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat12x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep1x32AVX512 is a joined GEMMFunc for 1 rows, 32 outputs and 8 floats per step.
+// gemmDeep1x32AVX512 is a GEMMFunc for interleaved weights and tiles of 1×32. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep1x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat1x32AVX512 is a joined GEMMFunc for 1 rows, 32 outputs and 1 floats per step.
+// gemmFlat1x32AVX512 is a GEMMFunc for interleaved weights and tiles of 1×32. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat1x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep2x32AVX512 is a joined GEMMFunc for 2 rows, 32 outputs and 8 floats per step.
+// gemmDeep2x32AVX512 is a GEMMFunc for interleaved weights and tiles of 2×32. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep2x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat2x32AVX512 is a joined GEMMFunc for 2 rows, 32 outputs and 1 floats per step.
+// gemmFlat2x32AVX512 is a GEMMFunc for interleaved weights and tiles of 2×32. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat2x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep3x32AVX512 is a joined GEMMFunc for 3 rows, 32 outputs and 8 floats per step.
+// gemmDeep3x32AVX512 is a GEMMFunc for interleaved weights and tiles of 3×32. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep3x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat3x32AVX512 is a joined GEMMFunc for 3 rows, 32 outputs and 1 floats per step.
+// gemmFlat3x32AVX512 is a GEMMFunc for interleaved weights and tiles of 3×32. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat3x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep4x32AVX512 is a joined GEMMFunc for 4 rows, 32 outputs and 8 floats per step.
+// gemmDeep4x32AVX512 is a GEMMFunc for interleaved weights and tiles of 4×32. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep4x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat4x32AVX512 is a joined GEMMFunc for 4 rows, 32 outputs and 1 floats per step.
+// gemmFlat4x32AVX512 is a GEMMFunc for interleaved weights and tiles of 4×32. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat4x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep5x32AVX512 is a joined GEMMFunc for 5 rows, 32 outputs and 8 floats per step.
+// gemmDeep5x32AVX512 is a GEMMFunc for interleaved weights and tiles of 5×32. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep5x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat5x32AVX512 is a joined GEMMFunc for 5 rows, 32 outputs and 1 floats per step.
+// gemmFlat5x32AVX512 is a GEMMFunc for interleaved weights and tiles of 5×32. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat5x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep6x32AVX512 is a joined GEMMFunc for 6 rows, 32 outputs and 8 floats per step.
+// gemmDeep6x32AVX512 is a GEMMFunc for interleaved weights and tiles of 6×32. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep6x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat6x32AVX512 is a joined GEMMFunc for 6 rows, 32 outputs and 1 floats per step.
+// gemmFlat6x32AVX512 is a GEMMFunc for interleaved weights and tiles of 6×32. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat6x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep7x32AVX512 is a joined GEMMFunc for 7 rows, 32 outputs and 8 floats per step.
+// gemmDeep7x32AVX512 is a GEMMFunc for interleaved weights and tiles of 7×32. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep7x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat7x32AVX512 is a joined GEMMFunc for 7 rows, 32 outputs and 1 floats per step.
+// gemmFlat7x32AVX512 is a GEMMFunc for interleaved weights and tiles of 7×32. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat7x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep8x32AVX512 is a joined GEMMFunc for 8 rows, 32 outputs and 8 floats per step.
+// gemmDeep8x32AVX512 is a GEMMFunc for interleaved weights and tiles of 8×32. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep8x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat8x32AVX512 is a joined GEMMFunc for 8 rows, 32 outputs and 1 floats per step.
+// gemmFlat8x32AVX512 is a GEMMFunc for interleaved weights and tiles of 8×32. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat8x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep9x32AVX512 is a joined GEMMFunc for 9 rows, 32 outputs and 8 floats per step.
+// gemmDeep9x32AVX512 is a GEMMFunc for interleaved weights and tiles of 9×32. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep9x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat9x32AVX512 is a joined GEMMFunc for 9 rows, 32 outputs and 1 floats per step.
+// gemmFlat9x32AVX512 is a GEMMFunc for interleaved weights and tiles of 9×32. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat9x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep10x32AVX512 is a joined GEMMFunc for 10 rows, 32 outputs and 8 floats per step.
+// gemmDeep10x32AVX512 is a GEMMFunc for interleaved weights and tiles of 10×32. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep10x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat10x32AVX512 is a joined GEMMFunc for 10 rows, 32 outputs and 1 floats per step.
+// gemmFlat10x32AVX512 is a GEMMFunc for interleaved weights and tiles of 10×32. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat10x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep11x32AVX512 is a joined GEMMFunc for 11 rows, 32 outputs and 8 floats per step.
+// gemmDeep11x32AVX512 is a GEMMFunc for interleaved weights and tiles of 11×32. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep11x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat11x32AVX512 is a joined GEMMFunc for 11 rows, 32 outputs and 1 floats per step.
+// gemmFlat11x32AVX512 is a GEMMFunc for interleaved weights and tiles of 11×32. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat11x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep12x32AVX512 is a joined GEMMFunc for 12 rows, 32 outputs and 8 floats per step.
+// gemmDeep12x32AVX512 is a GEMMFunc for interleaved weights and tiles of 12×32. Floats per step: 8.
 //
 //go:noescape
 func gemmDeep12x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmFlat12x32AVX512 is a joined GEMMFunc for 12 rows, 32 outputs and 1 floats per step.
+// gemmFlat12x32AVX512 is a GEMMFunc for interleaved weights and tiles of 12×32. Floats per step: 1.
 //
 //go:noescape
 func gemmFlat12x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)

@@ -2,20 +2,20 @@ package kernel
 
 import "github.com/klauspost/cpuid/v2"
 
-// assemblySets returns one Set for each instruction set with assembly that this
-// processor supports, the best first.
+// assemblySets returns one Set for each instruction set that has assembly and that this
+// processor supports, the best first; nil if there is none.
 func assemblySets() []*Set {
 	if !cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3) {
 		return nil
 	}
 	if !cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512BW, cpuid.AVX512DQ) {
-		return []*Set{avx2()}
+		return []*Set{avx2Set()}
 	}
-	return []*Set{avx512(), avx2()}
+	return []*Set{avx512Set(), avx2Set()}
 }
 
-// avx2 returns the Set for AVX2 with FMA.
-func avx2() *Set {
+// avx2Set returns the Set for AVX2 with FMA.
+func avx2Set() *Set {
 	return &Set{
 		Name: "avx2", Vector: Lanes, GEMM: GEMM{Rows: 6, Blocks: 2, Deep: gemmDeepAVX2(), Flat: gemmFlatAVX2()}, Transpose: transposeAVX2, Spread: spreadAVX2,
 		Winograd: Winograd{
@@ -31,12 +31,12 @@ func avx2() *Set {
 	}
 }
 
-// avx512 returns the Set for AVX-512 (F, VL, BW and DQ). Pooling, transposing and
-// spreading use the AVX2 functions.
-func avx512() *Set {
-	k := avx2()
+// avx512Set returns the Set for AVX-512 (F, VL, BW and DQ). Its functions for pooling,
+// Transpose and Spread are those of AVX2.
+func avx512Set() *Set {
+	k := avx2Set()
 	k.Name, k.Vector = "avx512", 2*Lanes
-	k.GEMM = GEMM{Rows: 12, Blocks: 4, Joined: true, Deep: gemmDeepAVX512(), Flat: gemmFlatAVX512()}
+	k.GEMM = GEMM{Rows: 12, Blocks: 4, Interleaved: true, Deep: gemmDeepAVX512(), Flat: gemmFlatAVX512()}
 	k.Winograd = Winograd{
 		Input: winogradInputAVX512, NormInput: winogradNormInputAVX512, Gradient: winogradGradientAVX512, Output: winogradOutputAVX512,
 		Weights: winogradWeightsAVX2, WeightGradient: winogradWeightGradientAVX2,
@@ -49,8 +49,7 @@ func avx512() *Set {
 	return k
 }
 
-// The functions below list the matrix kernel for each shape of tile, by blocks of
-// outputs and rows.
+// gemmDeepAVX2 returns GEMM.Deep for AVX2, by output blocks and rows of a tile.
 func gemmDeepAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {1: gemmDeep1x8, 2: gemmDeep2x8, 3: gemmDeep3x8, 4: gemmDeep4x8, 5: gemmDeep5x8, 6: gemmDeep6x8},
@@ -58,6 +57,7 @@ func gemmDeepAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	}
 }
 
+// gemmFlatAVX2 returns GEMM.Flat for AVX2, by output blocks and rows of a tile.
 func gemmFlatAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {1: gemmFlat1x8, 2: gemmFlat2x8, 3: gemmFlat3x8, 4: gemmFlat4x8, 5: gemmFlat5x8, 6: gemmFlat6x8},
@@ -65,6 +65,7 @@ func gemmFlatAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	}
 }
 
+// gemmDeepAVX512 returns GEMM.Deep for AVX-512, by output blocks and rows of a tile.
 func gemmDeepAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {
@@ -82,6 +83,7 @@ func gemmDeepAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	}
 }
 
+// gemmFlatAVX512 returns GEMM.Flat for AVX-512, by output blocks and rows of a tile.
 func gemmFlatAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {

@@ -2,5 +2,5 @@
 
 package kernel
 
-// assemblySets returns nil: there is assembly for amd64 only.
+// assemblySets returns nil, because only amd64 has assembly.
 func assemblySets() []*Set { return nil }

@@ -2,10 +2,10 @@ package kernel
 
 import "unsafe"
 
-// CacheLine is the alignment of every buffer, in bytes.
+// CacheLine is the alignment of every buffer, in bytes: the size of a cache line.
 const CacheLine = 64
 
-// AlignedFloats returns a slice of n zeros that begins at a cache line.
+// AlignedFloats returns a slice of n zeros whose address is aligned to a cache line.
 func AlignedFloats(n int) []float32 {
 	const slack = CacheLine / 4
 	s := make([]float32, n+slack)
@@ -16,19 +16,19 @@ func AlignedFloats(n int) []float32 {
 	return s[skip : skip+n : skip+n]
 }
 
-// Lanes is the number of channels in a block, and of float32 values in a vector
+// Lanes is the number of channels in a block, and the number of float32 values in a vector
 // register of AVX2.
 const Lanes = 8
 
-// Block holds eight channels of a pixel, or eight weights.
+// Block contains eight channels of a pixel, or eight weights.
 type Block = [Lanes]float32
 
-// at returns the address off bytes after p.
-func at(p *float32, off int) *float32 {
+// addBytes returns the address that is off bytes after p.
+func addBytes(p *float32, off int) *float32 {
 	return (*float32)(unsafe.Add(unsafe.Pointer(p), off))
 }
 
-// blockAt returns the block off bytes after p.
+// blockAt returns the block that begins off bytes after p.
 func blockAt(p *float32, off int) *Block {
 	return (*Block)(unsafe.Add(unsafe.Pointer(p), off))
 }

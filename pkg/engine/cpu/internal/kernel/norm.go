@@ -2,28 +2,29 @@ package kernel
 
 import "math"
 
-// DeviationFloats is the length of the statistics that Set.Deviations updates for
-// one channel block: eight reference values, eight sums and eight sums of squares.
+// DeviationFloats is the number of floats that Set.Deviations updates for a channel block:
+// eight reference values, eight sums and eight sums of squares.
 const DeviationFloats = 3 * Lanes
 
-// NormFloats is the number of constants with which Set.Normalize normalizes a
-// channel block: eight factors, eight summands and eight lower bounds.
+// NormFloats is the number of constants with which Set.Normalize normalizes a channel
+// block: eight factors, eight summands and eight lower bounds.
 const NormFloats = 3 * Lanes
 
-// GradFloats is the number of constants q that Set.NormGrad needs for a channel
-// block, in addition to the NormFloats constants p.
-const GradFloats = 4 * Lanes
+// NormGradFloats is the number of constants q that Set.NormGrad reads for a channel block,
+// in addition to the NormFloats constants p.
+const NormGradFloats = 4 * Lanes
 
-// SetNorm writes the constants with which Set.Normalize computes
-// max(factor·x + summand, least) for channel j.
+// SetNorm sets the constants in norm with which Set.Normalize computes max(factor·x +
+// summand, least) for channel j.
 func SetNorm(norm []float32, j int, factor, summand, least float32) {
 	n := norm[j/Lanes*NormFloats:]
 	n[j%Lanes], n[Lanes+j%Lanes], n[2*Lanes+j%Lanes] = factor, summand, least
 }
 
-// SetBatchNorm writes channel j's constants for gamma·(x − mean)·inv + beta,
-// followed by a ReLU if relu is set. The forward and the backward pass call it
-// with the same floats, so that they agree on which values the ReLU cuts off.
+// SetBatchNorm sets the constants in norm with which Set.Normalize computes gamma·(x −
+// mean)·inv + beta for channel j, followed by a ReLU if relu is set. The forward and the
+// backward pass call it with the same arguments, so that they agree on the values that the
+// ReLU sets to zero.
 func SetBatchNorm(norm []float32, j int, gamma, beta, mean, inv float32, relu bool) {
 	factor, least := gamma*inv, float32(math.Inf(-1))
 	if relu {

@@ -12,17 +12,17 @@ func deviationsAVX2(x *float32, pixels int, out *float32)
 //go:noescape
 func normalizeAVX2(x *float32, y *float32, p *float32, pixels int)
 
-// normSumsAVX2 writes Σ dy and Σ dy·(x − mean), dy where x·p[0] + p[1] > p[2].
+// normSumsAVX2 writes Σ dy and Σ dy·(x − mean) over the pixels where x·p[0] + p[1] > p[2].
 //
 //go:noescape
 func normSumsAVX2(x *float32, dy *float32, p *float32, mean *float32, out *float32, pixels int)
 
-// normGradAVX2 computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], dy where x·p[0] + p[1] > p[2].
+// normGradAVX2 computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], with dy replaced by 0 unless x·p[0] + p[1] > p[2].
 //
 //go:noescape
 func normGradAVX2(x *float32, dy *float32, dx *float32, p *float32, q *float32, pixels int)
 
-// sumsAVX2 writes the sums of the pixels' channels.
+// sumsAVX2 writes the sum over the pixels for each channel.
 //
 //go:noescape
 func sumsAVX2(x *float32, pixels int, out *float32)
@@ -37,17 +37,17 @@ func deviationsAVX512(x *float32, pixels int, out *float32)
 //go:noescape
 func normalizeAVX512(x *float32, y *float32, p *float32, pixels int)
 
-// normSumsAVX512 writes Σ dy and Σ dy·(x − mean), dy where x·p[0] + p[1] > p[2].
+// normSumsAVX512 writes Σ dy and Σ dy·(x − mean) over the pixels where x·p[0] + p[1] > p[2].
 //
 //go:noescape
 func normSumsAVX512(x *float32, dy *float32, p *float32, mean *float32, out *float32, pixels int)
 
-// normGradAVX512 computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], dy where x·p[0] + p[1] > p[2].
+// normGradAVX512 computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], with dy replaced by 0 unless x·p[0] + p[1] > p[2].
 //
 //go:noescape
 func normGradAVX512(x *float32, dy *float32, dx *float32, p *float32, q *float32, pixels int)
 
-// sumsAVX512 writes the sums of the pixels' channels.
+// sumsAVX512 writes the sum over the pixels for each channel.
 //
 //go:noescape
 func sumsAVX512(x *float32, pixels int, out *float32)

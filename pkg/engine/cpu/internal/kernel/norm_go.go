@@ -16,8 +16,8 @@ func goDeviations(x *float32, pixels int, out *float32) {
 	}
 }
 
-// goNormalized returns max(v·c[0] + c[1], c[2]), and NaN where v is NaN.
-func goNormalized(v *Block, c []Block) (to Block) {
+// goNormalizeBlock returns max(v·c[0] + c[1], c[2]) for each lane; NaN where v is NaN.
+func goNormalizeBlock(v *Block, c []Block) (to Block) {
 	for j := range v {
 		to[j] = max(v[j]*c[0][j]+c[1][j], c[2][j])
 	}
@@ -28,7 +28,7 @@ func goNormalize(x, y, p *float32, pixels int) {
 	c := BlocksAt(p, 3)
 	from, to := BlocksAt(x, pixels), BlocksAt(y, pixels)
 	for i := range from {
-		to[i] = goNormalized(&from[i], c)
+		to[i] = goNormalizeBlock(&from[i], c)
 	}
 }
 

@@ -37,12 +37,12 @@ func distancesAVX2(a *float32, b *float32, out *float32, n int)
 //go:noescape
 func signsAVX2(a *float32, b *float32, y *float32, scale *float32, n int)
 
-// transposeAVX2 writes the transpose of a tile of 8×8.
+// transposeAVX2 writes the transpose of an 8×8 tile.
 //
 //go:noescape
 func transposeAVX2(dst *float32, src *float32, stride int)
 
-// spreadAVX2 copies n vectors to places that are stride bytes apart.
+// spreadAVX2 copies n vectors to addresses that are stride bytes apart.
 //
 //go:noescape
 func spreadAVX2(dst *float32, src *float32, stride int, n int)

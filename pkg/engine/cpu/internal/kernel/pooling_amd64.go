@@ -2,12 +2,12 @@
 
 package kernel
 
-// maxPoolAVX2 writes the maxima of count windows of max(x·p[0] + p[1], p[2]), and which element of its window each is.
+// maxPoolAVX2 writes the maxima of max(x·p[0] + p[1], p[2]) over count windows, and the index of each maximum in its window.
 //
 //go:noescape
 func maxPoolAVX2(x *float32, y *float32, p *float32, index *byte, count int, kh int, kw int, row int, step int)
 
-// maxPoolGradAVX2 adds dy to the element of dx's windows that index names.
+// maxPoolGradAVX2 adds dy to the elements of dx that index selects.
 //
 //go:noescape
 func maxPoolGradAVX2(index *byte, dy *float32, dx *float32, count int, kh int, kw int, row int, step int)

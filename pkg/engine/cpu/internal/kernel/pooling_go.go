@@ -5,10 +5,10 @@ import "unsafe"
 func goMaxPool(x, y, p *float32, index *byte, count, kh, kw, row, step int) {
 	c, to, at := BlocksAt(p, 3), BlocksAt(y, count), unsafe.Slice((*[Lanes]byte)(unsafe.Pointer(index)), count)
 	for i := range count {
-		best := goNormalized(blockAt(x, i*step), c)
+		best := goNormalizeBlock(blockAt(x, i*step), c)
 		at[i] = [Lanes]byte{}
 		for e := range kh * kw {
-			v := goNormalized(blockAt(x, i*step+e/kw*row+e%kw*4*Lanes), c)
+			v := goNormalizeBlock(blockAt(x, i*step+e/kw*row+e%kw*4*Lanes), c)
 			for j := range v {
 				if v[j] > best[j] {
 					best[j], at[i][j] = v[j], byte(e)

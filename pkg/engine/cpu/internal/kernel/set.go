@@ -1,66 +1,69 @@
 package kernel
 
-// Set holds the inner loops for one instruction set. If a function has a parameter
-// pixels, its pointers point to that many blocks of eight channels.
+// Set contains the inner loops for one instruction set. If a function has a parameter
+// pixels, its pointers point to that number of blocks of eight channels. Sums over pixels
+// or floats are computed separately for each of the eight lanes.
 type Set struct {
 	Name     string
 	Vector   int // floats of a vector register, 8 or 16
 	GEMM     GEMM
 	Winograd Winograd
 
-	// Transpose writes the columns of an 8×8 tile to rows that are stride bytes
-	// apart.
+	// Transpose writes the columns of an 8×8 tile as rows that are stride bytes apart.
 	Transpose func(dst, src *float32, stride int)
-	// Spread copies n blocks of eight floats to addresses stride bytes apart.
+	// Spread copies n blocks of eight floats to addresses that are stride bytes apart.
 	Spread func(dst, src *float32, stride, n int)
 
-	// Deviations adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2]. out
-	// is three blocks: DeviationFloats floats.
+	// Deviations adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2]. out consists
+	// of three blocks (DeviationFloats floats).
 	Deviations func(x *float32, pixels int, out *float32)
-	// Normalize computes y = max(x·p[0] + p[1], p[2]) with three blocks of
-	// constants p (see SetNorm). NaN stays NaN.
+	// Normalize computes y = max(x·p[0] + p[1], p[2]), where p consists of three blocks of
+	// constants (see SetNorm). NaN stays NaN.
 	Normalize func(x, y, p *float32, pixels int)
-	// NormSums writes Σ dy and Σ dy·(x − mean), a block each, to out. The sums are
-	// over the pixels where x·p[0] + p[1] > p[2].
+	// NormSums writes a block of Σ dy and a block of Σ dy·(x − mean) to out. The sums
+	// include only pixels where x·p[0] + p[1] > p[2].
 	NormSums func(x, dy, p, mean, out *float32, pixels int)
-	// NormGrad computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], with dy replaced by 0
-	// unless x·p[0] + p[1] > p[2]. dx and dy may be the same memory.
+	// NormGrad computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], with dy replaced by 0 unless
+	// x·p[0] + p[1] > p[2]. dx and dy may be the same memory.
 	NormGrad func(x, dy, dx, p, q *float32, pixels int)
-	// Sums writes the sums of the pixels, one per channel, to out.
+	// Sums writes the sum over all pixels, one per channel, to out.
 	Sums func(x *float32, pixels int, out *float32)
 
-	// MaxPool writes a row of count pixels to y: the maxima of max(x·p[0] + p[1], p[2])
-	// over windows of kh×kw pixels. The rows of a window are row bytes apart,
-	// successive windows step bytes. To index it writes the number of the maximum
-	// in its window, one byte per channel; of equal elements the first counts.
+	// MaxPool writes a row of count output pixels to y: the maxima of max(x·p[0] + p[1],
+	// p[2]) over windows of kh×kw pixels. The rows of a window are row bytes apart, and
+	// successive windows are step bytes apart. MaxPool also writes the index of each
+	// maximum in its window to index, one byte per channel. If elements are equal, the
+	// first one is the maximum.
 	MaxPool func(x, y, p *float32, index *byte, count, kh, kw, row, step int)
-	// MaxPoolGrad adds dy to the elements of dx that index names.
+	// MaxPoolGrad adds dy to those elements of dx that index selects, see MaxPool.
 	MaxPoolGrad func(index *byte, dy, dx *float32, count, kh, kw, row, step int)
 
 	// The following functions process n floats, a multiple of eight.
 
-	// Add computes y = a + b, ReLU y = max(x, 0), and ReLUGrad dx = dy where y > 0,
-	// else 0.
+	// Add computes y = a + b. ReLU computes y = max(x, 0). ReLUGrad computes dx = dy where
+	// y > 0, else 0.
 	Add      func(a, b, y *float32, n int)
 	ReLU     func(x, y *float32, n int)
 	ReLUGrad func(y, dy, dx *float32, n int)
-	// Leaky computes y = b where a > 0, else slope·b.
+	// Leaky computes y = b where a > 0, else slope·b. With a = b it is the leaky ReLU, with
+	// b = dy its gradient.
 	Leaky func(a, b, y, slope *float32, n int)
 	// TanhGrad computes dx = dy·(1 − y²).
 	TanhGrad func(y, dy, dx *float32, n int)
-	// Distances writes eight sums of |a − b| to out. Signs computes
-	// y = scale·sign(a − b).
+	// Distances writes eight sums of |a − b|, one per lane, to out. Signs computes y =
+	// scale·sign(a − b).
 	Distances func(a, b, out *float32, n int)
 	Signs     func(a, b, y, scale *float32, n int)
-	// BCE writes eight sums of max(z,0) − z·t + log(1+e^−|z|) to out. BCEGrad
-	// computes dz = scale·(1/(1+e^−z) − t).
+	// BCE writes eight sums of max(z,0) − z·t + log(1+e^−|z|), one per lane, to out.
+	// BCEGrad computes dz = scale·(1/(1+e^−z) − t).
 	BCE     func(z, t, out *float32, n int)
 	BCEGrad func(z, t, dz, scale *float32, n int)
-	// Adam performs step t of Adam with c = weight decay, β1, 1−β1, β2, 1−β2,
-	// 1/√(1−β2^t), ε, lr/(1−β1^t).
+	// Adam performs one step of Adam. The constants c are weight decay, β1, 1−β1, β2, 1−β2,
+	// 1/√(1−β2^t), ε and lr/(1−β1^t), where t is the number of the step.
 	Adam func(w, g, m, v, c *float32, n int)
-	// Momentum performs a step of gradient descent with c = weight decay, momentum,
-	// lr. SGD performs one with momentum 0, which needs no buffer.
+	// Momentum performs one step of gradient descent with momentum. The constants c are
+	// weight decay, momentum and lr. SGD performs one step without momentum; it reads the
+	// same constants but needs no buffer.
 	Momentum func(w, g, buf, c *float32, n int)
 	SGD      func(w, g, c *float32, n int)
 }

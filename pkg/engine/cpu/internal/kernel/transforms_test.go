@@ -5,39 +5,39 @@ import (
 	"testing"
 )
 
-// TestWinogradTwin compares Winograd's transforms.
-func TestWinogradTwin(t *testing.T) { eachTwin(t, checkWinogradTwin) }
+// TestWinograd compares Winograd's transforms.
+func TestWinograd(t *testing.T) { forEachAssembly(t, checkWinograd) }
 
 // gap is the number of unused floats after each point, as in package conv.
 const gap = 16
 
-func checkWinogradTwin(t *testing.T, fast, slow *Set) {
+func checkWinograd(t *testing.T, fast, slow *Set) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	tmp := AlignedFloats(Points * fast.Vector)
 	run := func(name string, size int, f func(k *Winograd, from, to *float32)) {
 		t.Helper()
-		from, _ := values(rng, 10000)
-		a, allA := values(rng, size)
-		b, allB := copied(a)
+		from, _ := randomValues(rng, 10000)
+		a, allA := randomValues(rng, size)
+		b, allB := copyGuarded(a)
 		copy(allB, allA)
 		f(&fast.Winograd, &from[0], &a[0])
 		f(&slow.Winograd, &from[0], &b[0])
-		same(t, name, allA, allB, 2e-6)
+		checkSame(t, name, allA, allB, 2e-6)
 	}
 	for _, count := range []int{1, 3} {
 		const width, plane, ld = 9 * Lanes, 9 * 9 * Lanes, 3*Lanes + gap
 		run("input", Points*ld, func(k *Winograd, x, v *float32) {
 			k.Input(x, v, &tmp[0], 4*width, 4*plane, 4*ld, 4*Lanes, count)
 		})
-		run("normalised input", Points*ld, func(k *Winograd, x, v *float32) {
-			k.NormInput(x, v, &tmp[0], at(x, 8000), 4*width, 4*plane, 4*ld, 4*Lanes, count)
+		run("normalized input", Points*ld, func(k *Winograd, x, v *float32) {
+			k.NormInput(x, v, &tmp[0], addBytes(x, 8000), 4*width, 4*plane, 4*ld, 4*Lanes, count)
 		})
 		run("gradient", Points*ld, func(k *Winograd, x, v *float32) {
 			k.Gradient(x, v, &tmp[0], 4*width, 4*plane, 4*ld, 4*Lanes, count)
 		})
 		for _, step := range []int{0, 4 * Lanes} {
 			run("output", 3*plane, func(k *Winograd, m, y *float32) {
-				k.Output(m, y, at(m, 12000), &tmp[0], 4*ld, 4*width, 4*plane, step, count)
+				k.Output(m, y, addBytes(m, 12000), &tmp[0], 4*ld, 4*width, 4*plane, step, count)
 			})
 		}
 	}

@@ -2,32 +2,32 @@
 
 package kernel
 
-// adamAVX2 is one step of Adam.
+// adamAVX2 performs one step of Adam.
 //
 //go:noescape
 func adamAVX2(w *float32, grad *float32, m *float32, v *float32, c *float32, n int)
 
-// momentumAVX2 is one step of gradient descent with momentum.
+// momentumAVX2 performs one step of gradient descent with momentum.
 //
 //go:noescape
 func momentumAVX2(w *float32, grad *float32, buf *float32, c *float32, n int)
 
-// sgdAVX2 is one step of gradient descent.
+// sgdAVX2 performs one step of gradient descent without momentum.
 //
 //go:noescape
 func sgdAVX2(w *float32, grad *float32, c *float32, n int)
 
-// adamAVX512 is one step of Adam.
+// adamAVX512 performs one step of Adam.
 //
 //go:noescape
 func adamAVX512(w *float32, grad *float32, m *float32, v *float32, c *float32, n int)
 
-// momentumAVX512 is one step of gradient descent with momentum.
+// momentumAVX512 performs one step of gradient descent with momentum.
 //
 //go:noescape
 func momentumAVX512(w *float32, grad *float32, buf *float32, c *float32, n int)
 
-// sgdAVX512 is one step of gradient descent.
+// sgdAVX512 performs one step of gradient descent without momentum.
 //
 //go:noescape
 func sgdAVX512(w *float32, grad *float32, c *float32, n int)

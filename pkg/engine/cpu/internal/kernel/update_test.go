@@ -2,8 +2,8 @@ package kernel
 
 import "testing"
 
-// BenchmarkAdam reports the rate of the bytes that a step must move: it reads w, g, m and
-// v and writes w, m and v.
+// BenchmarkAdam reports how many bytes per second a step of Adam moves: it reads w, g, m
+// and v and writes w, m and v.
 func BenchmarkAdam(b *testing.B) {
 	const size = 8 << 20
 	for _, set := range []string{"avx512", "avx2", "go"} {

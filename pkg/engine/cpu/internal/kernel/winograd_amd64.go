@@ -7,7 +7,7 @@ package kernel
 //go:noescape
 func winogradInputAVX2(x *float32, v *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
 
-// winogradNormInputAVX2 transforms a normalised 6×6 patch of every channel block: Bᵀ·max(x·p[0] + p[1], p[2])·B.
+// winogradNormInputAVX2 transforms a normalized 6×6 patch of every channel block: Bᵀ·max(x·p[0] + p[1], p[2])·B.
 //
 //go:noescape
 func winogradNormInputAVX2(x *float32, v *float32, tmp *float32, p *float32, row int, plane int, ld int, step int, blocks int)
@@ -37,7 +37,7 @@ func winogradWeightGradientAVX2(d *float32, dw *float32, tmp *float32, ld int)
 //go:noescape
 func winogradInputAVX512(x *float32, v *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
 
-// winogradNormInputAVX512 transforms a normalised 6×6 patch of every channel block: Bᵀ·max(x·p[0] + p[1], p[2])·B.
+// winogradNormInputAVX512 transforms a normalized 6×6 patch of every channel block: Bᵀ·max(x·p[0] + p[1], p[2])·B.
 //
 //go:noescape
 func winogradNormInputAVX512(x *float32, v *float32, tmp *float32, p *float32, row int, plane int, ld int, step int, blocks int)

@@ -1,43 +1,45 @@
 package kernel
 
-// oneWay multiplies up to six vectors by one of the constant matrices of
-// Winograd's transforms.
-type oneWay func(d, to *[6]Block)
+// multiplyFunc multiplies up to six vectors by one of the constant matrices of Winograd's
+// transforms, which Lavin and Gray call Bᵀ, A and G.
+type multiplyFunc func(d, to *[6]Block)
 
-// goWinograd returns the transforms in plain Go.
-func goWinograd() Winograd {
+// newGoWinograd returns the transforms in plain Go.
+func newGoWinograd() Winograd {
 	return Winograd{
-		Input: goWinogradTransform(6, inputWay), NormInput: goWinogradNormInput, Gradient: goWinogradTransform(4, gradientWay), Output: goWinogradOutput,
+		Input: newGoWinogradTransform(6, multiplyBT), NormInput: goWinogradNormInput, Gradient: newGoWinogradTransform(4, multiplyA), Output: goWinogradOutput,
 		Weights: goWinogradWeights, WeightGradient: goWinogradWeightGradient,
 	}
 }
 
-// square transforms n×n vectors to m×m: it multiplies the columns by a matrix,
-// and then the rows.
-func square(n, m int, way oneWay, load, store func(i, j int) *Block) {
+// transformSquare transforms a square of n×n vectors to m×m vectors: it multiplies the
+// columns, and then the rows, by a matrix. load and store return the addresses of the
+// vectors.
+func transformSquare(n, m int, multiply multiplyFunc, load, store func(i, j int) *Block) {
 	var half [6][6]Block // [column][row]
 	var d, to [6]Block
 	for j := range n {
 		for i := range n {
 			d[i] = *load(i, j)
 		}
-		way(&d, &half[j])
+		multiply(&d, &half[j])
 	}
 	for i := range m {
 		for j := range n {
 			d[j] = half[j][i]
 		}
-		way(&d, &to)
+		multiply(&d, &to)
 		for j := range m {
 			*store(i, j) = to[j]
 		}
 	}
 }
 
-func goWinogradTransform(n int, way oneWay) func(x, v, tmp *float32, row, plane, ld, step, blocks int) {
+// newGoWinogradTransform returns a transform of squares of n×n vectors to 6×6 vectors.
+func newGoWinogradTransform(n int, multiply multiplyFunc) func(x, v, tmp *float32, row, plane, ld, step, blocks int) {
 	return func(x, v, _ *float32, row, plane, ld, step, blocks int) {
 		for b := range blocks {
-			square(n, 6, way,
+			transformSquare(n, 6, multiply,
 				func(i, j int) *Block { return blockAt(x, b*plane+i*row+j*4*Lanes) },
 				func(i, j int) *Block { return blockAt(v, b*step+(6*i+j)*ld) })
 		}
@@ -47,9 +49,9 @@ func goWinogradTransform(n int, way oneWay) func(x, v, tmp *float32, row, plane,
 func goWinogradNormInput(x, v, _, p *float32, row, plane, ld, step, blocks int) {
 	for b := range blocks {
 		var d Block
-		square(6, 6, inputWay,
+		transformSquare(6, 6, multiplyBT,
 			func(i, j int) *Block {
-				d = goNormalized(blockAt(x, b*plane+i*row+j*4*Lanes), BlocksAt(&blockAt(p, b*4*NormFloats)[0], 3))
+				d = goNormalizeBlock(blockAt(x, b*plane+i*row+j*4*Lanes), BlocksAt(&blockAt(p, b*4*NormFloats)[0], 3))
 				return &d
 			},
 			func(i, j int) *Block { return blockAt(v, b*step+(6*i+j)*ld) })
@@ -59,7 +61,7 @@ func goWinogradNormInput(x, v, _, p *float32, row, plane, ld, step, blocks int) 
 func goWinogradOutput(m, y, bias, _ *float32, ld, row, plane, biasStep, blocks int) {
 	for b := range blocks {
 		shift := blockAt(bias, b*biasStep)
-		square(6, 4, outputWay,
+		transformSquare(6, 4, multiplyAT,
 			func(i, j int) *Block { return blockAt(m, b*4*Lanes+(6*i+j)*ld) },
 			func(i, j int) *Block { return blockAt(y, b*plane+i*row+j*4*Lanes) })
 		for i := range 4 {
@@ -75,7 +77,7 @@ func goWinogradOutput(m, y, bias, _ *float32, ld, row, plane, biasStep, blocks i
 
 func goWinogradWeights(w, u, _ *float32, ld int) {
 	for c := range Lanes {
-		square(3, 6, weightsWay,
+		transformSquare(3, 6, multiplyG,
 			func(i, j int) *Block { return blockAt(w, ((3*i+j)*Lanes+c)*4*Lanes) },
 			func(i, j int) *Block { return blockAt(u, (6*i+j)*ld+c*4*Lanes) })
 	}
@@ -83,38 +85,37 @@ func goWinogradWeights(w, u, _ *float32, ld int) {
 
 func goWinogradWeightGradient(d, dw, _ *float32, ld int) {
 	for c := range Lanes {
-		square(6, 3, weightGradientWay,
+		transformSquare(6, 3, multiplyGT,
 			func(i, j int) *Block { return blockAt(d, (6*i+j)*ld+c*4*Lanes) },
 			func(i, j int) *Block { return blockAt(dw, ((3*i+j)*Lanes+c)*4*Lanes) })
 	}
 }
 
-// goWinogradWeightPair transforms two tiles of weights and interleaves the results point by
-// point.
+// goWinogradWeightPair transforms two tiles of weights and interleaves their points.
 func goWinogradWeightPair(w, u, _ *float32, next, ld, row int) {
 	for half := range 2 {
 		for c := range Lanes {
-			square(3, 6, weightsWay,
+			transformSquare(3, 6, multiplyG,
 				func(i, j int) *Block { return blockAt(w, half*next+((3*i+j)*Lanes+c)*4*Lanes) },
 				func(i, j int) *Block { return blockAt(u, (6*i+j)*ld+c*row+half*4*Lanes) })
 		}
 	}
 }
 
-// goWinogradWeightGradientPair transforms joined points back to two tiles of
+// goWinogradWeightGradientPair transforms interleaved points back to two tiles of weight
 // gradients.
 func goWinogradWeightGradientPair(d, dw, _ *float32, next, ld, row int) {
 	for half := range 2 {
 		for c := range Lanes {
-			square(6, 3, weightGradientWay,
+			transformSquare(6, 3, multiplyGT,
 				func(i, j int) *Block { return blockAt(d, (6*i+j)*ld+c*row+half*4*Lanes) },
 				func(i, j int) *Block { return blockAt(dw, half*next+((3*i+j)*Lanes+c)*4*Lanes) })
 		}
 	}
 }
 
-// inputWay multiplies by Bᵀ.
-func inputWay(d, to *[6]Block) {
+// multiplyBT multiplies by Bᵀ, for inputs.
+func multiplyBT(d, to *[6]Block) {
 	for l := range Lanes {
 		d0, d1, d2, d3, d4, d5 := d[0][l], d[1][l], d[2][l], d[3][l], d[4][l], d[5][l]
 		to[0][l] = 4*d0 - 5*d2 + d4
@@ -126,8 +127,8 @@ func inputWay(d, to *[6]Block) {
 	}
 }
 
-// gradientWay multiplies by A.
-func gradientWay(d, to *[6]Block) {
+// multiplyA multiplies by A, for gradients of outputs.
+func multiplyA(d, to *[6]Block) {
 	for l := range Lanes {
 		d0, d1, d2, d3 := d[0][l], d[1][l], d[2][l], d[3][l]
 		to[0][l], to[5][l] = d0, d3
@@ -138,8 +139,8 @@ func gradientWay(d, to *[6]Block) {
 	}
 }
 
-// outputWay multiplies by Aᵀ.
-func outputWay(d, to *[6]Block) {
+// multiplyAT multiplies by Aᵀ, for outputs.
+func multiplyAT(d, to *[6]Block) {
 	for l := range Lanes {
 		p, q, r, t := d[1][l]+d[2][l], d[1][l]-d[2][l], d[3][l]+d[4][l], d[3][l]-d[4][l]
 		to[0][l] = d[0][l] + p + r
@@ -149,8 +150,8 @@ func outputWay(d, to *[6]Block) {
 	}
 }
 
-// weightsWay multiplies by G.
-func weightsWay(d, to *[6]Block) {
+// multiplyG multiplies by G, for weights.
+func multiplyG(d, to *[6]Block) {
 	for l := range Lanes {
 		d0, d1, d2 := d[0][l], d[1][l], d[2][l]
 		to[0][l], to[5][l] = d0/4, d2
@@ -161,8 +162,8 @@ func weightsWay(d, to *[6]Block) {
 	}
 }
 
-// weightGradientWay multiplies by Gᵀ.
-func weightGradientWay(d, to *[6]Block) {
+// multiplyGT multiplies by Gᵀ, for gradients of weights.
+func multiplyGT(d, to *[6]Block) {
 	for l := range Lanes {
 		p, q, r, t := d[1][l]+d[2][l], d[2][l]-d[1][l], d[3][l]+d[4][l], d[3][l]-d[4][l]
 		to[0][l] = d[0][l]/4 - p/6 + r/24

@@ -10,16 +10,16 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// globalAverage prepares the mean of each channel, or its gradient.
-func (x *Builder) globalAverage(c Call) ([]threads.Task, error) {
+// buildGlobalAverage returns the tasks of a global average pooling, or of its gradient.
+func (x *Builder) buildGlobalAverage(c Call) ([]threads.Task, error) {
 	maps, means := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpGlobalAvgPoolBackward {
 		maps, means = c.Outputs[0], c.Inputs[0]
 	}
 	if maps.Layout != tensor.ActivationLayout || means.Layout != tensor.ActivationLayout || !slices.Equal(means.Logical, maps.Shape[:2]) {
-		return nil, c.errorf("it takes or makes an activation [n,c,…] and its means [n,c]")
+		return nil, c.errorf("want an activation [n,c,…] and its means [n,c]")
 	}
-	channels, pixels := tensor.Blocks(maps.Shape[1]), maps.Plane()/lanes
+	channels, pixels := tensor.Blocks(maps.Shape[1]), maps.PlaneFloats()/lanes
 	scale := 1 / float64(pixels)
 	k := x.Set
 	if c.Op == plan.OpGlobalAvgPool {
@@ -55,18 +55,18 @@ func (x *Builder) globalAverage(c Call) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// average prepares the mean of windows, or its gradient.
-func (x *Builder) average(c Call) ([]threads.Task, error) {
+// buildAveragePool returns the tasks of an average pooling, or of its gradient.
+func (x *Builder) buildAveragePool(c Call) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpAvgPoolBackward {
 		in, y = c.Outputs[0], c.Inputs[0]
 	}
-	window, stride, pad, err := poolAxes(c, in, y)
+	window, stride, pad, err := checkPooling(c, in, y)
 	if err != nil {
 		return nil, err
 	}
 	if pad != [3]int{} {
-		return nil, c.errorf("pad is %v: the mean of a window takes no padding", c.Attr.Pad)
+		return nil, c.errorf("pad is %v: average pooling does not support padding", c.Attr.Pad)
 	}
 	channels := tensor.Blocks(in.Shape[1])
 	scale := 1 / float32(window[0]*window[1]*window[2])
@@ -94,9 +94,9 @@ func (x *Builder) average(c Call) ([]threads.Task, error) {
 		for i := lo; i < hi; i++ {
 			from, _ := in.Block(i/channels, i%channels)
 			means, _ := y.Block(i/channels, i%channels)
-			maps, small := kernel.BlocksAt(&from[0], in.Plane()/lanes), kernel.BlocksAt(&means[0], y.Plane()/lanes)
+			maps, small := kernel.BlocksAt(&from[0], in.PlaneFloats()/lanes), kernel.BlocksAt(&means[0], y.PlaneFloats()/lanes)
 			if c.Op == plan.OpAvgPool {
-				clear(means[:y.Plane()])
+				clear(means[:y.PlaneFloats()])
 				eachElement(func(pixel, at int) {
 					for l, v := range maps[at] {
 						small[pixel][l] += v * scale
@@ -104,7 +104,7 @@ func (x *Builder) average(c Call) ([]threads.Task, error) {
 				})
 				continue
 			}
-			clear(from[:in.Plane()])
+			clear(from[:in.PlaneFloats()])
 			eachElement(func(pixel, at int) {
 				for l, v := range small[pixel] {
 					maps[at][l] += v * scale
@@ -114,8 +114,9 @@ func (x *Builder) average(c Call) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// padding prepares a border of zeros, or its gradient.
-func (x *Builder) padding(c Call) ([]threads.Task, error) {
+// buildPadding returns the tasks that surround an activation with zeros, or the gradient of
+// that.
+func (x *Builder) buildPadding(c Call) ([]threads.Task, error) {
 	small, large := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpPadBackward {
 		small, large = large, small
@@ -123,7 +124,7 @@ func (x *Builder) padding(c Call) ([]threads.Task, error) {
 	before, ok1 := perAxis(c.Attr.Pad, small.Logical, 0, 0)
 	after, ok2 := perAxis(c.Attr.PadEnd, small.Logical, 0, 0)
 	if !ok1 || !ok2 {
-		return nil, c.errorf("pad is %v in front and %v behind: give a number of at least 0 for each spatial dimension", c.Attr.Pad, c.Attr.PadEnd)
+		return nil, c.errorf("padding is %v before and %v after: want a number of at least 0 for each spatial dimension", c.Attr.Pad, c.Attr.PadEnd)
 	}
 	fits := small.Layout == tensor.ActivationLayout && large.Layout == tensor.ActivationLayout &&
 		len(small.Logical) == len(large.Logical) && slices.Equal(small.Shape[:2], large.Shape[:2])
@@ -131,7 +132,7 @@ func (x *Builder) padding(c Call) ([]threads.Task, error) {
 		fits = fits && large.Space[i] == before[i]+small.Space[i]+after[i]
 	}
 	if !fits {
-		return nil, c.errorf("the shapes do not fit together with %v zeros in front and %v behind", c.Attr.Pad, c.Attr.PadEnd)
+		return nil, c.errorf("the shapes do not match a padding of %v before and %v after", c.Attr.Pad, c.Attr.PadEnd)
 	}
 	channels := tensor.Blocks(small.Shape[1])
 	row, outRow := small.Space[2]*lanes, large.Space[2]*lanes
@@ -140,7 +141,7 @@ func (x *Builder) padding(c Call) ([]threads.Task, error) {
 			inner, _ := small.Block(i/channels, i%channels)
 			outer, _ := large.Block(i/channels, i%channels)
 			if c.Op == plan.OpPad {
-				clear(outer[:large.Plane()])
+				clear(outer[:large.PlaneFloats()])
 			}
 			for r := range small.Space[0] * small.Space[1] {
 				z, q := r/small.Space[1]+before[0], r%small.Space[1]+before[1]

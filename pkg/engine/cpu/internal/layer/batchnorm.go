@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// chunks divides the pixels of an activation: the plane of each channel block of
-// each image is cut into chunks of workspace.ChunkPixels.
+// chunks divides the pixels of an activation: the plane of each channel block and image is
+// divided into chunks of workspace.ChunkPixels pixels.
 type chunks struct {
 	images   int
 	channels int // in blocks
@@ -20,8 +20,8 @@ type chunks struct {
 	perPlane int // chunks
 }
 
-// chunksOf returns the chunks of the activation o.
-func chunksOf(o tensor.Operand) chunks {
+// newChunks returns the chunks of activation o.
+func newChunks(o tensor.Operand) chunks {
 	pixels := o.Shape[2] * o.Shape[3]
 	return chunks{o.Shape[0], tensor.Blocks(o.Shape[1]), pixels, tensor.CeilDiv(pixels, workspace.ChunkPixels)}
 }
@@ -29,15 +29,16 @@ func chunksOf(o tensor.Operand) chunks {
 // count returns the number of chunks.
 func (c chunks) count() int { return c.images * c.channels * c.perPlane }
 
-// at returns the place of chunk i: its image, its channel block, its first float in
-// the plane, and its number of pixels.
-func (c chunks) at(i int) (image, channel, first, pixels int) {
+// chunkAt returns the position of chunk i: its image, its channel block, the index of its
+// first float in the plane, and its number of pixels.
+func (c chunks) chunkAt(i int) (image, channel, first, pixels int) {
 	plane, q := i/c.perPlane, i%c.perPlane*workspace.ChunkPixels
 	return plane / c.channels, plane % c.channels, q * lanes, min(workspace.ChunkPixels, c.pixels-q)
 }
 
-// statistics returns the statistics of all pixels, with one part per chunk of a plane.
-func (c chunks) statistics() *workspace.Statistics {
+// newStatistics returns Statistics for all pixels, with one part per image and chunk of a
+// plane.
+func (c chunks) newStatistics() *workspace.Statistics {
 	s := &workspace.Statistics{Channels: c.channels}
 	for range c.images {
 		for q := range c.perPlane {
@@ -47,15 +48,16 @@ func (c chunks) statistics() *workspace.Statistics {
 	return s
 }
 
-// batchNorm prepares a batch norm: in training with the statistics of the batch, s
-// if the operation before takes them, else with running or saved statistics. If the
-// output is not stored, only the constants for its readers are computed.
-func (x *Builder) batchNorm(c Call, s *workspace.Statistics) ([]threads.Task, error) {
+// buildBatchNorm returns the tasks of a batch norm. In training it uses the statistics of
+// the batch: s if the previous operation computes them, else its own. Otherwise it uses
+// running or saved statistics. If the output is not stored, the tasks only compute the
+// constants with which its readers normalize the input.
+func (x *Builder) buildBatchNorm(c Call, s *workspace.Statistics) ([]threads.Task, error) {
 	in, gamma, beta, mean, variance, y := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[0]
 	if err := checkNorm(c, y, []tensor.Operand{gamma, beta, mean, variance}); err != nil {
 		return nil, err
 	}
-	cut := chunksOf(in)
+	cut := newChunks(in)
 	var all []threads.Task
 	norm := c.Norm
 	stored := norm == nil
@@ -64,15 +66,15 @@ func (x *Builder) batchNorm(c Call, s *workspace.Statistics) ([]threads.Task, er
 	}
 	if c.Attr.Training {
 		savedMean, savedInv := c.Outputs[1], c.Outputs[2]
-		if !savedMean.AbsentOr(in.Shape[1]) || !savedInv.AbsentOr(in.Shape[1]) {
+		if !savedMean.IsAbsentOrVector(in.Shape[1]) || !savedInv.IsAbsentOrVector(in.Shape[1]) {
 			return nil, c.errorf("the saved mean and 1/√(var+ε) must have shape [%d]", in.Shape[1])
 		}
 		if s == nil {
-			s = cut.statistics()
-			x.NeedStatistics(s.Size())
-			all = append(all, x.measureChunks(in, cut, s))
+			s = cut.newStatistics()
+			x.ReserveStatistics(s.Size())
+			all = append(all, x.newStatisticsTask(in, cut, s))
 		}
-		all = append(all, x.mergeStatistics(c, s, norm)...)
+		all = append(all, x.newStatisticsMerge(c, s, norm)...)
 	} else {
 		all = append(all, threads.Task{Items: 1, Run: func(*threads.Worker, int, int) {
 			for j := range in.Shape[1] {
@@ -90,7 +92,7 @@ func (x *Builder) batchNorm(c Call, s *workspace.Statistics) ([]threads.Task, er
 	normalize := x.Set.Normalize
 	return append(all, threads.Task{Items: cut.count(), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			n, channel, first, pixels := cut.at(i)
+			n, channel, first, pixels := cut.chunkAt(i)
 			from, _ := in.Block(n, channel)
 			to, _ := y.Block(n, channel)
 			normalize(&from[first], &to[first], &norm[channel*kernel.NormFloats], pixels)
@@ -98,11 +100,11 @@ func (x *Builder) batchNorm(c Call, s *workspace.Statistics) ([]threads.Task, er
 	}}), nil
 }
 
-// measureChunks returns the task that takes the statistics of a stored activation.
-func (x *Builder) measureChunks(in tensor.Operand, cut chunks, s *workspace.Statistics) threads.Task {
+// newStatisticsTask returns the task that computes the statistics s of a stored activation.
+func (x *Builder) newStatisticsTask(in tensor.Operand, cut chunks, s *workspace.Statistics) threads.Task {
 	return threads.Task{Items: cut.count(), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			n, channel, first, pixels := cut.at(i)
+			n, channel, first, pixels := cut.chunkAt(i)
 			from, _ := in.Block(n, channel)
 			to := s.Begin(x.Partial, n*cut.perPlane+i%cut.perPlane, channel, from[first:])
 			x.Set.Deviations(&from[first], pixels, &to[0])
@@ -110,13 +112,13 @@ func (x *Builder) measureChunks(in tensor.Operand, cut chunks, s *workspace.Stat
 	}}
 }
 
-// mergeStatistics returns the tasks that compute, from the statistics of a batch
-// norm's input, the saved mean and deviation, the running statistics, and the
-// constants norm with which the output is computed.
-func (x *Builder) mergeStatistics(c Call, s *workspace.Statistics, norm []float32) []threads.Task {
+// newStatisticsMerge returns the tasks that merge the statistics s of a batch norm's input.
+// They write the saved mean and 1/√(var+ε), the running statistics, and the constants norm
+// with which the output is computed.
+func (x *Builder) newStatisticsMerge(c Call, s *workspace.Statistics, norm []float32) []threads.Task {
 	in, gamma, beta, mean, variance, savedMean, savedInv := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[1], c.Outputs[2]
 	channels, all := in.Shape[1], s.Channels*lanes
-	x.NeedMoments(2 * all)
+	x.ReserveMoments(2 * all)
 	own := float64(in.Shape[0] * in.Shape[2] * in.Shape[3])
 	total := own
 	merge := func() {
@@ -130,7 +132,7 @@ func (x *Builder) mergeStatistics(c Call, s *workspace.Statistics, norm []float3
 		total, err = x.norms.Statistics.Moments(own, x.Moments[:channels], x.Moments[all:all+channels])
 		return err
 	}
-	return x.exchanged(c.Name, c.Attr.Sync, merge, exchange, func() {
+	return x.newExchangeTasks(c.Name, c.Attr.Sync, merge, exchange, func() {
 		unbiased := total / max(1, total-1)
 		for j := range all {
 			if j >= channels {
@@ -149,11 +151,11 @@ func (x *Builder) mergeStatistics(c Call, s *workspace.Statistics, norm []float3
 	})
 }
 
-// exchanged returns the tasks that run merge, which writes the sums of a layer to
-// x.Moments, and finish, which reads them. With sync, exchange runs between them: it
-// adds the sums of the other workers. One thread does all of it, since waking the
-// others would take longer.
-func (x *Builder) exchanged(layer string, sync bool, merge func(), exchange func() error, finish func()) []threads.Task {
+// newExchangeTasks returns the tasks that run merge, which writes the sums of a layer to
+// x.Moments, and finish, which reads them. If sync is set, exchange runs between them and
+// adds the sums of the other workers. One thread runs all tasks, because waking the others
+// would take longer.
+func (x *Builder) newExchangeTasks(layer string, sync bool, merge func(), exchange func() error, finish func()) []threads.Task {
 	if !sync {
 		return []threads.Task{{Items: 1, Run: func(*threads.Worker, int, int) {
 			merge()
@@ -167,19 +169,19 @@ func (x *Builder) exchanged(layer string, sync bool, merge func(), exchange func
 			if err := exchange(); err != nil {
 				x.norms.Failed = fmt.Errorf("batch norm %s: %w", layer, err)
 			}
-			x.norms.Waited(start)
+			x.norms.OnWait(start)
 		}},
 		{Items: 1, Run: func(*threads.Worker, int, int) { finish() }},
 	}
 }
 
-// checkNorm checks the operands that a batch norm and its gradient have in common:
-// an activation with the shape of the first input, and vectors with one element per
-// channel.
+// checkNorm checks the operands that a batch norm and its gradient have in common: like
+// must be an activation with the shape of the first input, and vectors must have one
+// element per channel.
 func checkNorm(c Call, like tensor.Operand, vectors []tensor.Operand) error {
 	s := c.Inputs[0].Shape
 	if c.Inputs[0].Layout != tensor.ActivationLayout || !like.IsActivation(s[0], s[1], s[2], s[3]) {
-		return c.errorf("it takes activations [n,c,h,w] of one shape")
+		return c.errorf("want activations [n,c,h,w] of the same shape")
 	}
 	for _, v := range vectors {
 		if !v.IsVector(s[1]) {
@@ -189,31 +191,31 @@ func checkNorm(c Call, like tensor.Operand, vectors []tensor.Operand) error {
 	return nil
 }
 
-// batchNormGradient prepares the gradient of a batch norm in training (Ioffe and
-// Szegedy, arXiv:1502.03167, section 3). With x̂ = (x−mean)/σ and m pixels,
+// buildBatchNormGradient returns the tasks of the gradient of a batch norm in training
+// (Ioffe and Szegedy, arXiv:1502.03167, section 3). With x̂ = (x−mean)/σ and m pixels,
 //
 //	dβ = Σ dy, dγ = Σ dy·x̂, dx = γ/σ · (dy − dβ/m − x̂·dγ/m).
 //
-// If a ReLU is fused in, dy counts only where γ·x̂ + β > 0, which is computed again
-// from x. In a synchronized batch norm, dx uses the sums and m of all workers.
-func (x *Builder) batchNormGradient(c Call) ([]threads.Task, error) {
+// If a ReLU is fused in, dy is replaced by 0 unless γ·x̂ + β > 0, which is computed again
+// from x. In a synchronized batch norm, dx uses the sums and the number m of all workers.
+func (x *Builder) buildBatchNormGradient(c Call) ([]threads.Task, error) {
 	in, gamma, mean, inv, dy, y, beta := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Inputs[5], c.Inputs[6]
 	dx, dgamma, dbeta := c.Outputs[0], c.Outputs[1], c.Outputs[2]
 	if err := checkNorm(c, dy, []tensor.Operand{gamma, mean, inv}); err != nil {
 		return nil, err
 	}
 	s := in.Shape
-	if !dgamma.AbsentOr(s[1]) || !dbeta.AbsentOr(s[1]) {
+	if !dgamma.IsAbsentOrVector(s[1]) || !dbeta.IsAbsentOrVector(s[1]) {
 		return nil, c.errorf("the gradients of scale and shift must have shape [%d]", s[1])
 	}
-	if (dx.Present() && !dx.IsActivation(s[0], s[1], s[2], s[3])) || (c.Attr.ReLU && (!y.Present() || !y.IsActivation(s[0], s[1], s[2], s[3]))) {
-		return nil, c.errorf("dx, and y where a ReLU is fused in, must have the shape of x")
+	if (dx.IsPresent() && !dx.IsActivation(s[0], s[1], s[2], s[3])) || (c.Attr.ReLU && (!y.IsPresent() || !y.IsActivation(s[0], s[1], s[2], s[3]))) {
+		return nil, c.errorf("dx must have the shape of x, and so must y if a ReLU is fused in")
 	}
-	if c.Attr.ReLU && (!beta.Present() || !beta.IsVector(s[1])) {
-		return nil, c.errorf("where a ReLU is fused in this engine needs the shift too, of shape [%d]", s[1])
+	if c.Attr.ReLU && (!beta.IsPresent() || !beta.IsVector(s[1])) {
+		return nil, c.errorf("with a fused ReLU this engine also needs the shift, of shape [%d]", s[1])
 	}
-	cut := chunksOf(in)
-	norm, params := make([]float32, cut.channels*kernel.NormFloats), make([]float32, cut.channels*kernel.GradFloats)
+	cut := newChunks(in)
+	norm, params := make([]float32, cut.channels*kernel.NormFloats), make([]float32, cut.channels*kernel.NormGradFloats)
 	constants := threads.Task{Items: 1, Run: func(*threads.Worker, int, int) {
 		for j := range s[1] {
 			if c.Attr.ReLU {
@@ -224,41 +226,41 @@ func (x *Builder) batchNormGradient(c Call) ([]threads.Task, error) {
 		}
 	}}
 	k := x.Set
-	x.NeedShared(cut.count() * 2 * lanes)
+	x.ReserveShared(cut.count() * 2 * lanes)
 	sums := threads.Task{Items: cut.count(), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			n, channel, first, pixels := cut.at(i)
+			n, channel, first, pixels := cut.chunkAt(i)
 			from, _ := in.Block(n, channel)
 			g, _ := dy.Block(n, channel)
 			k.NormSums(&from[first], &g[first], &norm[channel*kernel.NormFloats], &mean.Data[channel*lanes], &x.Shared[i*2*lanes], pixels)
 		}
 	}}
-	merged := x.mergeGradient(c, cut, params)
-	if !dx.Present() {
+	merged := x.newGradientMerge(c, cut, params)
+	if !dx.IsPresent() {
 		return append([]threads.Task{constants, sums}, merged...), nil
 	}
 	return append(append([]threads.Task{constants, sums}, merged...), threads.Task{Items: cut.count(), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			n, channel, first, pixels := cut.at(i)
+			n, channel, first, pixels := cut.chunkAt(i)
 			from, _ := in.Block(n, channel)
 			g, _ := dy.Block(n, channel)
 			to, _ := dx.Block(n, channel)
-			k.NormGrad(&from[first], &g[first], &to[first], &norm[channel*kernel.NormFloats], &params[channel*kernel.GradFloats], pixels)
+			k.NormGrad(&from[first], &g[first], &to[first], &norm[channel*kernel.NormFloats], &params[channel*kernel.NormGradFloats], pixels)
 		}
 	}}), nil
 }
 
-// mergeGradient returns the tasks that compute dγ and dβ from the sums of the chunks,
-// and from these params, the constants with which kernel.Set.NormGrad computes dx.
-func (x *Builder) mergeGradient(c Call, cut chunks, params []float32) []threads.Task {
+// newGradientMerge returns the tasks that compute dγ and dβ from the sums of the chunks,
+// and from dγ and dβ the constants params with which kernel.Set.NormGrad computes dx.
+func (x *Builder) newGradientMerge(c Call, cut chunks, params []float32) []threads.Task {
 	gamma, mean, inv, dgamma, dbeta := c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Outputs[1], c.Outputs[2]
 	channels, all := c.Inputs[0].Shape[1], cut.channels*lanes
-	x.NeedMoments(2 * all)
+	x.ReserveMoments(2 * all)
 	own := float64(cut.images * cut.pixels)
 	total := own
 	merge := func() {
 		for b := range cut.channels {
-			sum, dot := addPairs(cut, b, x.Shared)
+			sum, dot := sumChunkPairs(cut, b, x.Shared)
 			for l := range lanes {
 				j := b*lanes + l
 				dg, db := 0.0, 0.0
@@ -275,9 +277,9 @@ func (x *Builder) mergeGradient(c Call, cut chunks, params []float32) []threads.
 		total, err = x.norms.Statistics.Sums(own, x.Moments[:channels], x.Moments[all:all+channels])
 		return err
 	}
-	return x.exchanged(c.Name, c.Attr.Sync && c.Outputs[0].Present(), merge, exchange, func() {
+	return x.newExchangeTasks(c.Name, c.Attr.Sync && c.Outputs[0].IsPresent(), merge, exchange, func() {
 		for j := range channels {
-			p, l := params[j/lanes*kernel.GradFloats:], j%lanes
+			p, l := params[j/lanes*kernel.NormGradFloats:], j%lanes
 			inverse := float64(inv.Data[j])
 			a := float64(gamma.Data[j]) * inverse
 			p[l], p[lanes+l], p[2*lanes+l], p[3*lanes+l] = float32(a), float32(-a*inverse*x.Moments[j]/total), mean.Data[j], float32(-a*x.Moments[all+j]/total)
@@ -285,8 +287,9 @@ func (x *Builder) mergeGradient(c Call, cut chunks, params []float32) []threads.
 	})
 }
 
-// addPairs returns the two sums of a channel block over all chunks.
-func addPairs(cut chunks, channel int, parts []float32) (a, b [lanes]float64) {
+// sumChunkPairs returns, for each lane of a channel block, the totals of the two sums that
+// parts contains for each chunk.
+func sumChunkPairs(cut chunks, channel int, parts []float32) (a, b [lanes]float64) {
 	for img := range cut.images {
 		for q := range cut.perPlane {
 			i := (img*cut.channels+channel)*cut.perPlane + q
@@ -299,24 +302,24 @@ func addPairs(cut chunks, channel int, parts []float32) (a, b [lanes]float64) {
 	return a, b
 }
 
-// biasGradient prepares db[k] = Σ dy[n,k,h,w] over n, h and w.
-func (x *Builder) biasGradient(c Call) ([]threads.Task, error) {
+// buildBiasGradient returns the tasks that compute db[k] = Σ dy[n,k,h,w] over n, h and w.
+func (x *Builder) buildBiasGradient(c Call) ([]threads.Task, error) {
 	dy, db := c.Inputs[0], c.Outputs[0]
 	if dy.Layout != tensor.ActivationLayout || !db.IsVector(dy.Shape[1]) {
-		return nil, c.errorf("it takes dy [n,k,h,w] and writes [k]")
+		return nil, c.errorf("want dy [n,k,h,w] and a result [k]")
 	}
-	cut := chunksOf(dy)
-	x.NeedShared(cut.count() * 2 * lanes)
+	cut := newChunks(dy)
+	x.ReserveShared(cut.count() * 2 * lanes)
 	sums := threads.Task{Items: cut.count(), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			n, channel, first, pixels := cut.at(i)
+			n, channel, first, pixels := cut.chunkAt(i)
 			g, _ := dy.Block(n, channel)
 			x.Set.Sums(&g[first], pixels, &x.Shared[i*2*lanes])
 		}
 	}}
 	merge := threads.Task{Items: 1, Run: func(*threads.Worker, int, int) {
 		for b := range cut.channels {
-			sum, _ := addPairs(cut, b, x.Shared)
+			sum, _ := sumChunkPairs(cut, b, x.Shared)
 			for l := range lanes {
 				db.Data[b*lanes+l] = float32(sum[l])
 			}

@@ -9,72 +9,74 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Builder prepares the operations of a program, in their order.
+// Builder turns the operations of a program into tasks. Its methods build* check the shapes
+// of an operation and return its tasks; Tasks selects the method.
 type Builder struct {
 	*workspace.Workspace
-	norms       *Norms
+	norms       *NormState
 	convolution string
-	statistics  *workspace.Statistics // of the output of the last operation; nil if it takes none
+	statistics  *workspace.Statistics // of the output of the previous operation; nil if it computes none
 }
 
-// Norms holds what the synchronized batch norms of an executable share.
-type Norms struct {
+// NormState contains what the synchronized batch norms of an executable share.
+type NormState struct {
 	Statistics engine.NormExchange
 	Failed     error                 // the error of an exchange in the current step
-	Waited     func(start time.Time) // called when an exchange that began at start has ended
+	OnWait     func(start time.Time) // called when an exchange that began at start has ended
 }
 
-// NewBuilder returns a builder of operations that compute in w. convolution is
+// NewBuilder returns a Builder whose tasks use the memory of w. convolution is
 // engine.Options.Convolution.
-func NewBuilder(w *workspace.Workspace, n *Norms, convolution string) *Builder {
+func NewBuilder(w *workspace.Workspace, n *NormState, convolution string) *Builder {
 	return &Builder{Workspace: w, norms: n, convolution: convolution}
 }
 
-// Tasks checks the shapes of c and returns the tasks that compute it.
+// Tasks checks the shapes of c and returns the tasks that compute it. Call it for the
+// operations in the order of the program.
 func (x *Builder) Tasks(c Call) ([]threads.Task, error) {
 	statistics := x.statistics // of c.Inputs[0]
 	x.statistics = nil
-	if !c.Outputs[0].Present() && c.Op != plan.OpBatchNormBackward {
-		return nil, c.errorf("it must write its first tensor")
+	if !c.Outputs[0].IsPresent() && c.Op != plan.OpBatchNormBackward {
+		return nil, c.errorf("the first output is missing")
 	}
 	switch c.Op {
 	case plan.OpConv, plan.OpConvTranspose, plan.OpConvBackwardData, plan.OpConvTransposeBackwardData,
 		plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
-		return x.convolve(c)
+		return x.buildConvolution(c)
 	case plan.OpBiasBackward:
-		return x.biasGradient(c)
+		return x.buildBiasGradient(c)
 	case plan.OpBatchNorm:
-		return x.batchNorm(c, statistics)
+		return x.buildBatchNorm(c, statistics)
 	case plan.OpBatchNormBackward:
-		return x.batchNormGradient(c)
+		return x.buildBatchNormGradient(c)
 	case plan.OpMaxPool, plan.OpMaxPoolBackward:
-		return x.maxPool(c)
+		return x.buildMaxPool(c)
 	case plan.OpConcat:
-		return x.concat(c)
+		return x.buildConcat(c)
 	case plan.OpSlice:
-		return x.slice(c)
+		return x.buildSlice(c)
 	case plan.OpBCEWithLogits:
-		return x.bce(c)
+		return x.buildBCE(c)
 	case plan.OpBCEWithLogitsBackward:
-		return x.bceGradient(c)
+		return x.buildBCEGradient(c)
 	case plan.OpAdd, plan.OpReLU, plan.OpReLUBackward, plan.OpLeakyReLU, plan.OpLeakyReLUBackward, plan.OpTanh, plan.OpTanhBackward:
-		return x.pointwise(c)
+		return x.buildPointwise(c)
 	case plan.OpLinear, plan.OpLinearBackwardData, plan.OpLinearBackwardWeights:
-		return x.linear(c)
+		return x.buildLinear(c)
 	case plan.OpReshape:
-		return x.reshape(c)
+		return x.buildReshape(c)
 	case plan.OpGlobalAvgPool, plan.OpGlobalAvgPoolBackward:
-		return x.globalAverage(c)
+		return x.buildGlobalAverage(c)
 	case plan.OpAvgPool, plan.OpAvgPoolBackward:
-		return x.average(c)
+		return x.buildAveragePool(c)
 	case plan.OpPad, plan.OpPadBackward:
-		return x.padding(c)
+		return x.buildPadding(c)
 	case plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward:
-		return x.softmax(c)
+		return x.buildSoftmax(c)
 	case plan.OpDiceBCE, plan.OpDiceBCEBackward:
-		return x.diceBCE(c)
+		return x.buildDiceBCE(c)
 	case plan.OpL1, plan.OpL1Backward:
-		return x.l1(c)
+		return x.buildL1(c)
 	}
-	return nil, c.errorf("this engine does not offer the operation")
+	return nil, c.errorf("this engine does not support the operation")
 }

@@ -9,23 +9,23 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Call is an operation of a program with its operands, as Builder.Tasks reads it.
+// Call is an operation of a program with its operands.
 type Call struct {
 	plan.Kernel
 	Inputs, Outputs []tensor.Operand
-	// Fused has a meaning for each operation. A concatenation or a slice is not
-	// stored: its readers read the operands. A sum needs no work: the gradient of a
-	// max pooling has computed it. The gradient of a max pooling is added to what its
-	// output holds.
+	// Fused has a different meaning for each operation. A concatenation or a slice is not
+	// computed: readers of its result read its operands. A sum is not computed, because the
+	// gradient of a max pooling has computed it. The gradient of a max pooling is added to
+	// the present values of its output.
 	Fused bool
-	// NeedsStatistics is set if the next operation is a batch norm of the output, in
-	// training.
+	// NeedsStatistics is set if the next operation is a batch norm in training that
+	// normalizes the output.
 	NeedsStatistics bool
-	// Norm receives the constants of a batch norm whose output is not stored: its
-	// readers normalize the input with them. It is nil if the output is stored.
+	// Norm receives the constants of a batch norm whose output is not stored; readers of
+	// the output normalize the input with them. Norm is nil if the output is stored.
 	Norm []float32
-	// Index holds, for each maximum of a max pooling, the number of the element in
-	// its window. Indexed is set if an earlier operation writes it.
+	// Index contains, for each maximum of a max pooling, the index of the element in its
+	// window. Indexed is set if an earlier operation writes Index.
 	Index   []byte
 	Indexed bool
 }
@@ -35,7 +35,7 @@ func (c Call) errorf(format string, args ...any) error {
 	list := func(ops []tensor.Operand) string {
 		var s []string
 		for _, o := range ops {
-			if o.Present() {
+			if o.IsPresent() {
 				s = append(s, fmt.Sprint(o.Logical))
 			}
 		}
@@ -44,9 +44,9 @@ func (c Call) errorf(format string, args ...any) error {
 	return fmt.Errorf("kernel %s %q with shapes %s → %s: %s", c.Op, c.Name, list(c.Inputs), list(c.Outputs), fmt.Sprintf(format, args...))
 }
 
-// perAxis returns the values v of an attribute for depth, height and width. v must
-// have one value, at least the given least one, for each spatial dimension of shape;
-// dimensions that shape lacks get the value lacking. ok reports whether v is valid.
+// perAxis returns the values v of an attribute for depth, height and width. v must have one
+// value, not less than least, for each spatial dimension of shape; an axis that shape lacks
+// gets the value lacking. ok reports whether v is valid.
 func perAxis(v, shape []int, least, lacking int) (all [3]int, ok bool) {
 	n := len(shape) - 2
 	if len(v) != n || n < 1 || n > 3 || slices.Min(v) < least {

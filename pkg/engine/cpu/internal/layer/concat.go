@@ -5,9 +5,9 @@ import (
 	"lockstep/pkg/engine/cpu/internal/threads"
 )
 
-// copyChannels copies channels [from, from+count) of the image src to channels
-// [to, to+count) of the image dst. Both have planes of the given number of pixels.
-// Other channels of dst keep their values.
+// copyChannels copies channels [from, from+count) of image src to channels [to, to+count)
+// of image dst. Both images have planes of the given number of pixels. The other channels
+// of dst keep their values.
 func copyChannels(dst, src []float32, to, from, count, pixels int) {
 	for done := 0; done < count; {
 		d, s := (to+done)%lanes, (from+done)%lanes
@@ -25,21 +25,20 @@ func copyChannels(dst, src []float32, to, from, count, pixels int) {
 	}
 }
 
-// clearPadding zeroes the last channel block of the image dst if its channels do not
-// fill that block.
+// clearPadding zeroes the last channel block of image dst if the channels do not fill it.
 func clearPadding(dst []float32, channels, pixels int) {
 	if channels%lanes != 0 {
 		clear(dst[channels/lanes*pixels*lanes:][:pixels*lanes])
 	}
 }
 
-// concat prepares the concatenation of the channels of two activations.
-func (x *Builder) concat(c Call) ([]threads.Task, error) {
+// buildConcat returns the tasks that concatenate the channels of two activations.
+func (x *Builder) buildConcat(c Call) ([]threads.Task, error) {
 	a, b, y := c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	if a.Layout != tensor.ActivationLayout || b.Layout != tensor.ActivationLayout ||
 		!y.IsActivation(a.Shape[0], a.Shape[1]+b.Shape[1], a.Shape[2], a.Shape[3]) ||
 		!y.IsActivation(b.Shape[0], a.Shape[1]+b.Shape[1], b.Shape[2], b.Shape[3]) {
-		return nil, c.errorf("it takes activations that differ in their channels alone, and writes the sum of these")
+		return nil, c.errorf("want activations that differ only in their numbers of channels, and a result with the sum of these numbers")
 	}
 	if c.Fused {
 		return nil, nil // its readers read the two operands
@@ -47,24 +46,24 @@ func (x *Builder) concat(c Call) ([]threads.Task, error) {
 	pixels := y.Shape[2] * y.Shape[3]
 	return []threads.Task{{Items: y.Shape[0], Run: func(_ *threads.Worker, lo, hi int) {
 		for n := lo; n < hi; n++ {
-			out := image(y, n)
+			out := imageData(y, n)
 			clearPadding(out, y.Shape[1], pixels)
-			copyChannels(out, image(a, n), 0, 0, a.Shape[1], pixels)
-			copyChannels(out, image(b, n), a.Shape[1], 0, b.Shape[1], pixels)
+			copyChannels(out, imageData(a, n), 0, 0, a.Shape[1], pixels)
+			copyChannels(out, imageData(b, n), a.Shape[1], 0, b.Shape[1], pixels)
 		}
 	}}}, nil
 }
 
-// slice prepares the copy of some channels of an activation.
-func (x *Builder) slice(c Call) ([]threads.Task, error) {
+// buildSlice returns the tasks that copy a range of an activation's channels.
+func (x *Builder) buildSlice(c Call) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if in.Layout == tensor.WeightLayout && c.Attr.Offset == 0 {
-		return x.reshape(c)
+		return x.buildReshape(c)
 	}
 	if in.Layout != tensor.ActivationLayout || y.Layout != tensor.ActivationLayout ||
 		!y.IsActivation(in.Shape[0], y.Shape[1], in.Shape[2], in.Shape[3]) ||
 		c.Attr.Offset < 0 || c.Attr.Offset+y.Shape[1] > in.Shape[1] {
-		return nil, c.errorf("it takes channels %d to %d of an activation", c.Attr.Offset, c.Attr.Offset+y.Shape[min(1, len(y.Shape)-1)]-1)
+		return nil, c.errorf("channels %d to %d are not all in the activation, or the shapes differ otherwise", c.Attr.Offset, c.Attr.Offset+y.Shape[min(1, len(y.Shape)-1)]-1)
 	}
 	if c.Fused {
 		return nil, nil // its readers read the operand
@@ -72,15 +71,15 @@ func (x *Builder) slice(c Call) ([]threads.Task, error) {
 	pixels := y.Shape[2] * y.Shape[3]
 	return []threads.Task{{Items: y.Shape[0], Run: func(_ *threads.Worker, lo, hi int) {
 		for n := lo; n < hi; n++ {
-			out := image(y, n)
+			out := imageData(y, n)
 			clearPadding(out, y.Shape[1], pixels)
-			copyChannels(out, image(in, n), 0, c.Attr.Offset, y.Shape[1], pixels)
+			copyChannels(out, imageData(in, n), 0, c.Attr.Offset, y.Shape[1], pixels)
 		}
 	}}}, nil
 }
 
-// image returns the memory of image n of an activation.
-func image(o tensor.Operand, n int) []float32 {
+// imageData returns the memory of image n of activation o.
+func imageData(o tensor.Operand, n int) []float32 {
 	size := tensor.Blocks(o.Shape[1]) * o.Shape[2] * o.Shape[3] * lanes
 	return o.Data[n*size:][:size]
 }

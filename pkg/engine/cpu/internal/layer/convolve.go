@@ -8,10 +8,11 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// convolve prepares the six operations of convolutions. Each has a large side (the
-// input of a convolution, the output of a transposed one), a small side, and weights
-// [channels of the small side, channels of the large side, …].
-func (x *Builder) convolve(c Call) ([]threads.Task, error) {
+// buildConvolution returns the tasks of a convolution, a transposed convolution or one of
+// their gradients. These six operations relate a large map (the input of a convolution, the
+// output of a transposed one), a small map, and weights with the shape [channels of the
+// small map, channels of the large map, …].
+func (x *Builder) buildConvolution(c Call) ([]threads.Task, error) {
 	var large, weights, small, bias tensor.Operand
 	bias.ID = -1
 	switch c.Op {
@@ -29,23 +30,23 @@ func (x *Builder) convolve(c Call) ([]threads.Task, error) {
 		small, large, weights = c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	}
 	if large.Layout != tensor.ActivationLayout || small.Layout != tensor.ActivationLayout || weights.Layout != tensor.WeightLayout {
-		return nil, c.errorf("it takes activations [n,c,…] and weights of as many dimensions")
+		return nil, c.errorf("want activations [n,c,…] and weights with the same number of dimensions")
 	}
 	stride, ok1 := perAxis(c.Attr.Stride, large.Logical, 1, 1)
 	pad, ok2 := perAxis(c.Attr.Pad, large.Logical, 0, 0)
 	if !ok1 || !ok2 {
-		return nil, c.errorf("stride is %v and pad %v: give a number for each spatial dimension, strides of at least 1 and pads of at least 0", c.Attr.Stride, c.Attr.Pad)
+		return nil, c.errorf("stride is %v and pad is %v: want a stride of at least 1 and a pad of at least 0 for each spatial dimension", c.Attr.Stride, c.Attr.Pad)
 	}
 	l, s, w := large.Shape, small.Shape, weights.Shape
 	transposed := c.Op == plan.OpConvTranspose || c.Op == plan.OpConvTransposeBackwardData || c.Op == plan.OpConvTransposeBackwardWeights
 	fits := l[0] == s[0] && w[0] == s[1] && w[1] == l[1] && len(large.Logical) == len(small.Logical) && len(large.Logical) == len(weights.Logical)
 	for i := range stride {
-		fits = fits && matches(large.Space[i], small.Space[i], weights.Space[i], stride[i], pad[i], transposed)
+		fits = fits && sizesMatch(large.Space[i], small.Space[i], weights.Space[i], stride[i], pad[i], transposed)
 	}
 	if !fits {
-		return nil, c.errorf("the shapes do not fit together with stride %v and pad %v", c.Attr.Stride, c.Attr.Pad)
+		return nil, c.errorf("the shapes do not match stride %v and pad %v", c.Attr.Stride, c.Attr.Pad)
 	}
-	if bias.Present() && !bias.IsVector(c.Outputs[0].Shape[1]) {
+	if bias.IsPresent() && !bias.IsVector(c.Outputs[0].Shape[1]) {
 		return nil, c.errorf("the bias must have shape [%d]", c.Outputs[0].Shape[1])
 	}
 	if conv.UseWinograd(x.convolution, large, small, weights, stride, pad) {
@@ -53,42 +54,42 @@ func (x *Builder) convolve(c Call) ([]threads.Task, error) {
 		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
 			return conv.NewWinogradGradient(x.Workspace, large, small, weights).Tasks(), nil
 		case plan.OpConv, plan.OpConvTransposeBackwardData:
-			return x.withStatistics(c, conv.NewWinograd(x.Workspace, large, weights, small, bias.Data, false)), nil
+			return x.buildConvTasks(c, conv.NewWinograd(x.Workspace, large, weights, small, bias.Data, false)), nil
 		default:
-			return x.withStatistics(c, conv.NewWinograd(x.Workspace, small, weights, large, bias.Data, true)), nil
+			return x.buildConvTasks(c, conv.NewWinograd(x.Workspace, small, weights, large, bias.Data, true)), nil
 		}
 	}
-	gather := conv.SpaceOf(large, small, weights, stride, pad, false)
+	gather := conv.NewSpace(large, small, weights, stride, pad, false)
 	switch c.Op {
 	case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
 		return conv.NewDirectGradient(x.Workspace, large, small, weights, gather).Tasks(), nil
 	case plan.OpConv, plan.OpConvTransposeBackwardData:
-		return x.withStatistics(c, conv.NewDirect(x.Workspace, large, weights, small, bias.Data, gather, false)), nil
+		return x.buildConvTasks(c, conv.NewDirect(x.Workspace, large, weights, small, bias.Data, gather, false)), nil
 	default:
-		scatter := conv.SpaceOf(large, small, weights, stride, pad, true)
-		return x.withStatistics(c, conv.NewDirect(x.Workspace, small, weights, large, bias.Data, scatter, true)), nil
+		scatter := conv.NewSpace(large, small, weights, stride, pad, true)
+		return x.buildConvTasks(c, conv.NewDirect(x.Workspace, small, weights, large, bias.Data, scatter, true)), nil
 	}
 }
 
-// matches reports whether the lengths of the large and the small side fit the
-// window. The small length of a transposed convolution determines the large length;
-// a convolution ignores rows at the end that no window reaches.
-func matches(large, small, kernel, stride, pad int, transposed bool) bool {
+// sizesMatch reports whether the sizes of the large and the small map along an axis match
+// the window. For a transposed convolution the small size determines the large one. A
+// convolution ignores rows at the end that no window reaches.
+func sizesMatch(large, small, kernel, stride, pad int, transposed bool) bool {
 	if transposed {
 		return large == (small-1)*stride-2*pad+kernel
 	}
 	return large+2*pad >= kernel && small == (large+2*pad-kernel)/stride+1
 }
 
-// withStatistics returns the tasks of a convolution, which also take the statistics
-// of its output if the next operation needs them.
-func (x *Builder) withStatistics(c Call, conv interface {
+// buildConvTasks returns the tasks of conv. They also compute the statistics of its output
+// if the next operation needs them.
+func (x *Builder) buildConvTasks(c Call, conv interface {
 	Tasks() []threads.Task
-	TakeStatistics() *workspace.Statistics
+	EnableStatistics() *workspace.Statistics
 },
 ) []threads.Task {
 	if c.NeedsStatistics {
-		x.statistics = conv.TakeStatistics()
+		x.statistics = conv.EnableStatistics()
 	}
 	return conv.Tasks()
 }

@@ -1,10 +1,10 @@
-// Package layer turns the operations of a program into tasks for the engine's
-// threads: it checks the shapes of an operation's operands, cuts the work into
-// items and computes them with the functions of package kernel. [Builder.Tasks] is
-// the only entry. Convolutions are in package conv.
+// Package layer turns the operations of a program into tasks for the engine's threads. It
+// checks the shapes of an operation's operands, divides the work into items and computes
+// them with the functions of package kernel. Convolutions are in package conv. The entry
+// point is [Builder.Tasks].
 package layer
 
 import "lockstep/pkg/engine/cpu/internal/kernel"
 
-// lanes is the number of channels in a block.
+// lanes is the number of channels in a channel block.
 const lanes = kernel.Lanes

@@ -11,25 +11,26 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// l1Exponent is the factor in the exponents of the loss's second term.
+// l1Exponent is the factor 14 in the term |e^{14y}−e^{14t}| of the loss.
 const l1Exponent = 14
 
-// l1 prepares the mean absolute difference plus a weighted term on the exponentials
-// of channel 0, or its gradient. Padding adds nothing: it is 0 in both operands.
-func (x *Builder) l1(c Call) ([]threads.Task, error) {
+// buildL1 returns the tasks of the mean absolute difference plus a weighted term on the
+// exponentials of channel 0, or of its gradient. Padding adds nothing to the loss, because
+// it is 0 in both operands.
+func (x *Builder) buildL1(c Call) ([]threads.Task, error) {
 	y, t := c.Inputs[0], c.Inputs[1]
 	if !slices.Equal(y.Logical, t.Logical) || y.Layout != t.Layout || y.Layout == tensor.WeightLayout {
-		return nil, c.errorf("it takes two tensors of one shape")
+		return nil, c.errorf("want two tensors of the same shape")
 	}
 	weight := c.Attr.ExpWeight
 	if weight != 0 && y.Layout != tensor.ActivationLayout {
-		return nil, c.errorf("its term on exponentials takes an activation [n,c,…]")
+		return nil, c.errorf("the exponential term needs an activation [n,c,…]")
 	}
 	size := y.Layout.Size(y.Shape)
-	pieces, images := tensor.CeilDiv(size, workspace.PieceFloats), 0
+	pieces, images := tensor.CeilDiv(size, workspace.ItemFloats), 0
 	plane, image := 0, 0
 	if weight != 0 {
-		plane, images = y.Plane(), y.Shape[0]
+		plane, images = y.PlaneFloats(), y.Shape[0]
 		image = tensor.Blocks(y.Shape[1]) * plane
 	}
 	first := float64(max(1, images*plane/lanes)) // number of elements of channel 0
@@ -37,13 +38,13 @@ func (x *Builder) l1(c Call) ([]threads.Task, error) {
 	if c.Op == plan.OpL1 {
 		loss := c.Outputs[0]
 		if !loss.IsVector(1) {
-			return nil, c.errorf("it writes [1]")
+			return nil, c.errorf("want a result of shape [1]")
 		}
 		parts, more := make([]float64, pieces), make([]float64, images)
 		return []threads.Task{{Items: pieces, Run: func(_ *threads.Worker, lo, hi int) {
 			for i := lo; i < hi; i++ {
 				var sum kernel.Block
-				k.Distances(&y.Data[i*workspace.PieceFloats], &t.Data[i*workspace.PieceFloats], &sum[0], min(workspace.PieceFloats, size-i*workspace.PieceFloats))
+				k.Distances(&y.Data[i*workspace.ItemFloats], &t.Data[i*workspace.ItemFloats], &sum[0], min(workspace.ItemFloats, size-i*workspace.ItemFloats))
 				parts[i] = 0
 				for _, v := range sum {
 					parts[i] += float64(v)
@@ -69,12 +70,12 @@ func (x *Builder) l1(c Call) ([]threads.Task, error) {
 	}
 	dloss, dy := c.Inputs[2], c.Outputs[0]
 	if !dloss.IsVector(1) || !slices.Equal(dy.Logical, y.Logical) || dy.Layout != y.Layout {
-		return nil, c.errorf("it takes the loss's gradient [1] too and writes a tensor of the first one's shape")
+		return nil, c.errorf("want a gradient of the loss of shape [1] and a result with the shape of the first input")
 	}
 	return []threads.Task{{Items: pieces, Run: func(_ *threads.Worker, lo, hi int) {
 		scale := float32(float64(dloss.Data[0]) / float64(y.Elements()))
 		for i := lo; i < hi; i++ {
-			k.Signs(&y.Data[i*workspace.PieceFloats], &t.Data[i*workspace.PieceFloats], &dy.Data[i*workspace.PieceFloats], &scale, min(workspace.PieceFloats, size-i*workspace.PieceFloats))
+			k.Signs(&y.Data[i*workspace.ItemFloats], &t.Data[i*workspace.ItemFloats], &dy.Data[i*workspace.ItemFloats], &scale, min(workspace.ItemFloats, size-i*workspace.ItemFloats))
 		}
 	}}, {Items: images, Run: func(_ *threads.Worker, lo, hi int) {
 		scale := float64(dloss.Data[0]) * weight * l1Exponent / first

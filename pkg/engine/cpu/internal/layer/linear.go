@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// linear prepares a fully connected layer or one of its gradients: a convolution
-// whose features are the channels of a map of one pixel.
-func (x *Builder) linear(c Call) ([]threads.Task, error) {
+// buildLinear returns the tasks of a fully connected layer or of one of its gradients. The
+// layer is computed as a convolution of maps of one pixel, whose channels are the features.
+func (x *Builder) buildLinear(c Call) ([]threads.Task, error) {
 	var in, weights, out, bias tensor.Operand
 	bias.ID = -1
 	switch c.Op {
@@ -25,40 +25,41 @@ func (x *Builder) linear(c Call) ([]threads.Task, error) {
 	}
 	for _, o := range []tensor.Operand{in, weights, out} {
 		if len(o.Logical) != 2 {
-			return nil, c.errorf("it takes tensors of two dimensions")
+			return nil, c.errorf("want tensors of two dimensions")
 		}
 	}
 	if in.Layout != tensor.ActivationLayout || out.Layout != tensor.ActivationLayout || weights.Layout != tensor.WeightLayout ||
 		!slices.Equal(weights.Logical, []int{out.Logical[1], in.Logical[1]}) || in.Logical[0] != out.Logical[0] {
-		return nil, c.errorf("the shapes do not fit together: x [n,k], w [m,k] and y [n,m]")
+		return nil, c.errorf("want x [n,k], w [m,k] and y [n,m]")
 	}
-	if bias.Present() && !bias.IsVector(out.Logical[1]) {
+	if bias.IsPresent() && !bias.IsVector(out.Logical[1]) {
 		return nil, c.errorf("the bias must have shape [%d]", out.Logical[1])
 	}
 	one, none := [3]int{1, 1, 1}, [3]int{}
-	gather := conv.SpaceOf(in, out, weights, one, none, false)
+	gather := conv.NewSpace(in, out, weights, one, none, false)
 	switch c.Op {
 	case plan.OpLinear:
 		return conv.NewDirect(x.Workspace, in, weights, out, bias.Data, gather, false).Tasks(), nil
 	case plan.OpLinearBackwardData:
-		return conv.NewDirect(x.Workspace, out, weights, in, nil, conv.SpaceOf(in, out, weights, one, none, true), true).Tasks(), nil
+		return conv.NewDirect(x.Workspace, out, weights, in, nil, conv.NewSpace(in, out, weights, one, none, true), true).Tasks(), nil
 	}
 	return conv.NewDirectGradient(x.Workspace, in, out, weights, gather).Tasks(), nil
 }
 
-// reshape prepares the copy of all elements, in logical order, to another shape.
-func (x *Builder) reshape(c Call) ([]threads.Task, error) {
+// buildReshape returns the tasks that copy all elements, in logical order, to another
+// shape.
+func (x *Builder) buildReshape(c Call) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if in.Elements() != y.Elements() || in.Layout == tensor.WeightLayout && (y.Layout != tensor.WeightLayout || !slices.Equal(in.Logical, y.Logical)) {
-		return nil, c.errorf("it takes a tensor of as many elements, and of weights it makes a copy alone")
+		return nil, c.errorf("want tensors with the same number of elements; weights can only be copied to the same shape")
 	}
 	if in.Layout == y.Layout && slices.Equal(in.Logical, y.Logical) {
 		n := y.Layout.Size(y.Shape)
-		return []threads.Task{{Items: tensor.CeilDiv(n, workspace.PieceFloats), Run: func(_ *threads.Worker, lo, hi int) {
-			copy(y.Data[lo*workspace.PieceFloats:min(n, hi*workspace.PieceFloats)], in.Data[lo*workspace.PieceFloats:])
+		return []threads.Task{{Items: tensor.CeilDiv(n, workspace.ItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
+			copy(y.Data[lo*workspace.ItemFloats:min(n, hi*workspace.ItemFloats)], in.Data[lo*workspace.ItemFloats:])
 		}}}, nil
 	}
-	x.NeedShared(in.Elements())
+	x.ReserveShared(in.Elements())
 	return []threads.Task{{Items: 1, Run: func(*threads.Worker, int, int) {
 		tensor.Unpack(in.Layout, in.Shape, x.Shared[:in.Elements()], in.Data)
 		clear(y.Data) // padding

@@ -8,37 +8,38 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// lossElements divides the logical elements of a tensor into runs. The elements of a
-// run are stride floats apart.
-type lossElements struct {
-	runs   []lossRun
+// elementRuns divides the elements of a tensor, without padding, into runs. The elements of
+// a run are stride floats apart in memory.
+type elementRuns struct {
+	runs   []elementRun
 	stride int
 }
 
-// lossRun is count elements, the first at index at.
-type lossRun struct{ at, count int }
+// elementRun is a run of count elements, of which the first is at index at.
+type elementRun struct{ at, count int }
 
-// lossRunElements is the greatest number of elements of a run.
-const lossRunElements = 4096
+// maxRunElements is the greatest number of elements in a run.
+const maxRunElements = 4096
 
-// lossElementsOf divides the elements of o, without its padding, into runs.
-func lossElementsOf(o tensor.Operand) lossElements {
-	var e lossElements
-	o.Layout.Runs(o.Shape, func(_, at, count, stride int) {
+// newElementRuns divides the elements of o into runs.
+func newElementRuns(o tensor.Operand) elementRuns {
+	var e elementRuns
+	o.Layout.ForEachRun(o.Shape, func(_, at, count, stride int) {
 		e.stride = stride
-		for done := 0; done < count; done += lossRunElements {
-			e.runs = append(e.runs, lossRun{at + done*stride, min(lossRunElements, count-done)})
+		for done := 0; done < count; done += maxRunElements {
+			e.runs = append(e.runs, elementRun{at + done*stride, min(maxRunElements, count-done)})
 		}
 	})
 	return e
 }
 
-// lossScratch is the number of floats that a run takes in a worker's scratch memory:
-// logits, targets, and the gradients of the logits.
-const lossScratch = 3 * lossRunElements
+// runScratchFloats is the number of floats of a worker's scratch memory that a run needs:
+// for logits, targets, and the gradients of the logits.
+const runScratchFloats = 3 * maxRunElements
 
-// gather copies run i of o to dst and fills the last vector with the value fill.
-func (e *lossElements) gather(dst []float32, o tensor.Operand, i int, fill float32) {
+// gather copies run i of o to dst, and fills the rest of its last vector with the value
+// fill.
+func (e *elementRuns) gather(dst []float32, o tensor.Operand, i int, fill float32) {
 	r := e.runs[i]
 	at := r.at
 	for j := range r.count {
@@ -50,24 +51,24 @@ func (e *lossElements) gather(dst []float32, o tensor.Operand, i int, fill float
 	}
 }
 
-// farLogit is a logit whose loss against the target 0 is 0.
-const farLogit = -1000
+// zeroLossLogit is a logit so low that the binary cross-entropy with the target 0 is 0.
+const zeroLossLogit = -1000
 
-// bce prepares the mean binary cross-entropy of logits z and targets t:
-// max(z,0) − z·t + log(1+e^−|z|), which never overflows. Each run is added up in
-// float32, in eight sums; the sums of all runs are added in float64.
-func (x *Builder) bce(c Call) ([]threads.Task, error) {
+// buildBCE returns the tasks of the mean binary cross-entropy of logits z and targets t,
+// max(z,0) − z·t + log(1+e^−|z|), which never overflows. Each run is summed in float32, in
+// eight lanes; the sums of all runs are added in float64.
+func (x *Builder) buildBCE(c Call) ([]threads.Task, error) {
 	z, t, loss := c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	if !slices.Equal(z.Shape, t.Shape) || z.Layout != t.Layout || z.Layout == tensor.WeightLayout || !loss.IsVector(1) {
-		return nil, c.errorf("it takes logits and targets of one shape and writes [1]")
+		return nil, c.errorf("want logits and targets of the same shape and a result of shape [1]")
 	}
-	e := lossElementsOf(z)
+	e := newElementRuns(z)
 	parts := make([]float64, len(e.runs))
-	x.NeedScratch(lossScratch)
+	x.ReserveScratch(runScratchFloats)
 	return []threads.Task{{Items: len(e.runs), Run: func(w *threads.Worker, lo, hi int) {
-		logits, targets, out := w.Scratch[:lossRunElements], w.Scratch[lossRunElements:], w.Scratch[2*lossRunElements:]
+		logits, targets, out := w.Scratch[:maxRunElements], w.Scratch[maxRunElements:], w.Scratch[2*maxRunElements:]
 		for i := lo; i < hi; i++ {
-			e.gather(logits, z, i, farLogit)
+			e.gather(logits, z, i, zeroLossLogit)
 			e.gather(targets, t, i, 0)
 			x.Set.BCE(&logits[0], &targets[0], &out[0], tensor.RoundUp(e.runs[i].count, lanes))
 			parts[i] = 0
@@ -84,24 +85,24 @@ func (x *Builder) bce(c Call) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// bceGradient prepares dz = dloss·(σ(z) − t)/elements.
-func (x *Builder) bceGradient(c Call) ([]threads.Task, error) {
+// buildBCEGradient returns the tasks that compute dz = dloss·(σ(z) − t)/elements.
+func (x *Builder) buildBCEGradient(c Call) ([]threads.Task, error) {
 	z, t, dloss, dz := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Outputs[0]
 	if !slices.Equal(z.Shape, t.Shape) || !slices.Equal(z.Shape, dz.Shape) ||
 		z.Layout != t.Layout || z.Layout != dz.Layout || z.Layout == tensor.WeightLayout || !dloss.IsVector(1) {
-		return nil, c.errorf("it takes logits, targets of one shape and the loss's gradient [1], and writes a tensor of the logits' shape")
+		return nil, c.errorf("want logits and targets of the same shape, a gradient of the loss of shape [1], and a result with the shape of the logits")
 	}
-	e := lossElementsOf(z)
+	e := newElementRuns(z)
 	size := z.Layout.Size(z.Shape)
-	x.NeedScratch(lossScratch + lanes)
-	return []threads.Task{{Items: tensor.CeilDiv(size, workspace.PieceFloats), Run: func(_ *threads.Worker, lo, hi int) {
-		clear(dz.Data[lo*workspace.PieceFloats : min(size, hi*workspace.PieceFloats)]) // padding
+	x.ReserveScratch(runScratchFloats + lanes)
+	return []threads.Task{{Items: tensor.CeilDiv(size, workspace.ItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
+		clear(dz.Data[lo*workspace.ItemFloats : min(size, hi*workspace.ItemFloats)]) // padding
 	}}, {Items: len(e.runs), Run: func(w *threads.Worker, lo, hi int) {
-		logits, targets, grads := w.Scratch[:lossRunElements], w.Scratch[lossRunElements:], w.Scratch[2*lossRunElements:lossScratch]
-		scale := w.Scratch[lossScratch:]
+		logits, targets, grads := w.Scratch[:maxRunElements], w.Scratch[maxRunElements:], w.Scratch[2*maxRunElements:runScratchFloats]
+		scale := w.Scratch[runScratchFloats:]
 		scale[0] = float32(float64(dloss.Data[0]) / float64(z.Elements()))
 		for i := lo; i < hi; i++ {
-			e.gather(logits, z, i, farLogit)
+			e.gather(logits, z, i, zeroLossLogit)
 			e.gather(targets, t, i, 0)
 			x.Set.BCEGrad(&logits[0], &targets[0], &grads[0], &scale[0], tensor.RoundUp(e.runs[i].count, lanes))
 			at := e.runs[i].at

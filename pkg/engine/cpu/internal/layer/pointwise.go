@@ -10,20 +10,20 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// pointwise prepares operations on each float by itself. All of them compute 0 from
-// zeros, so that padding stays zero.
-func (x *Builder) pointwise(c Call) ([]threads.Task, error) {
+// buildPointwise returns the tasks of an elementwise operation. All of these operations
+// compute 0 from zeros, so that padding remains zero.
+func (x *Builder) buildPointwise(c Call) ([]threads.Task, error) {
 	y := c.Outputs[0]
 	if c.Fused {
 		return nil, nil // the gradient of a max pooling has computed the sum
 	}
 	for _, o := range c.Inputs[:len(c.In)] {
 		if !slices.Equal(o.Shape, y.Shape) || o.Layout != y.Layout {
-			return nil, c.errorf("all tensors must have one shape, and none may be weights where another is an activation")
+			return nil, c.errorf("want tensors of the same shape, either all weights or all activations")
 		}
 	}
 	if c.Op == plan.OpAdd && (c.Inputs[0].Data == nil || c.Inputs[1].Data == nil) {
-		return x.addPieces(c), nil
+		return x.buildAddPieces(c), nil
 	}
 	n := y.Layout.Size(y.Shape)
 	a, b := c.Inputs[0].Data, c.Inputs[len(c.In)-1].Data
@@ -42,19 +42,19 @@ func (x *Builder) pointwise(c Call) ([]threads.Task, error) {
 	case plan.OpTanhBackward:
 		run = func(at, n int) { kernels.TanhGrad(&a[at], &b[at], &y.Data[at], n) }
 	case plan.OpTanh:
-		x.NeedScratch(workspace.PieceFloats)
-		return x.tanh(a, y.Data, n), nil
+		x.ReserveScratch(workspace.ItemFloats)
+		return x.buildTanh(a, y.Data, n), nil
 	}
-	return []threads.Task{{Items: tensor.CeilDiv(n, workspace.PieceFloats), Run: func(_ *threads.Worker, lo, hi int) {
+	return []threads.Task{{Items: tensor.CeilDiv(n, workspace.ItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			run(i*workspace.PieceFloats, min(workspace.PieceFloats, n-i*workspace.PieceFloats))
+			run(i*workspace.ItemFloats, min(workspace.ItemFloats, n-i*workspace.ItemFloats))
 		}
 	}}}, nil
 }
 
-// addPieces adds activations plane by plane. At least one is a slice of a larger
-// activation, which has no memory of its own.
-func (x *Builder) addPieces(c Call) []threads.Task {
+// buildAddPieces returns the task that adds activations plane by plane, if at least one of
+// them is a slice of a larger activation and has no memory of its own.
+func (x *Builder) buildAddPieces(c Call) []threads.Task {
 	a, b, y := c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	channels := tensor.Blocks(y.Shape[1])
 	return []threads.Task{{Items: y.Shape[0] * channels, Run: func(_ *threads.Worker, lo, hi int) {
@@ -62,22 +62,22 @@ func (x *Builder) addPieces(c Call) []threads.Task {
 			from, _ := a.Block(i/channels, i%channels)
 			other, _ := b.Block(i/channels, i%channels)
 			to, _ := y.Block(i/channels, i%channels)
-			x.Set.Add(&from[0], &other[0], &to[0], y.Plane())
+			x.Set.Add(&from[0], &other[0], &to[0], y.PlaneFloats())
 		}
 	}}}
 }
 
-// tanh computes tanh(x) = 2·(σ(2x) − 1/2) with kernel.Set.BCEGrad, which computes the
-// logistic function σ.
-func (x *Builder) tanh(a, y []float32, n int) []threads.Task {
-	halves, two := kernel.AlignedFloats(workspace.PieceFloats), float32(2)
+// buildTanh returns the task that computes tanh(x) = 2·(σ(2x) − 1/2) with
+// kernel.Set.BCEGrad, which computes the logistic function σ.
+func (x *Builder) buildTanh(a, y []float32, n int) []threads.Task {
+	halves, two := kernel.AlignedFloats(workspace.ItemFloats), float32(2)
 	for i := range halves {
 		halves[i] = 0.5
 	}
 	kernels := x.Set
-	return []threads.Task{{Items: tensor.CeilDiv(n, workspace.PieceFloats), Run: func(w *threads.Worker, lo, hi int) {
+	return []threads.Task{{Items: tensor.CeilDiv(n, workspace.ItemFloats), Run: func(w *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			at, n := i*workspace.PieceFloats, min(workspace.PieceFloats, n-i*workspace.PieceFloats)
+			at, n := i*workspace.ItemFloats, min(workspace.ItemFloats, n-i*workspace.ItemFloats)
 			kernels.Add(&a[at], &a[at], &w.Scratch[0], n)
 			kernels.BCEGrad(&w.Scratch[0], &halves[0], &y[at], &two, n)
 		}

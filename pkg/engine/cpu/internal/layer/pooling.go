@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// poolAxes returns the attributes of a pooling from x to y for depth, height and
-// width. It checks the shapes.
-func poolAxes(c Call, x, y tensor.Operand) (window, stride, pad [3]int, err error) {
+// checkPooling returns the attributes of a pooling from x to y for depth, height and width,
+// or an error if the attributes or shapes are invalid.
+func checkPooling(c Call, x, y tensor.Operand) (window, stride, pad [3]int, err error) {
 	window, ok1 := perAxis(c.Attr.Kernel, x.Logical, 1, 1)
 	stride, ok2 := perAxis(c.Attr.Stride, x.Logical, 1, 1)
 	ok3 := true
@@ -20,7 +20,7 @@ func poolAxes(c Call, x, y tensor.Operand) (window, stride, pad [3]int, err erro
 		pad, ok3 = perAxis(c.Attr.Pad, x.Logical, 0, 0)
 	}
 	if !ok1 || !ok2 || !ok3 {
-		return window, stride, pad, c.errorf("kernel is %v, stride %v and pad %v: give a number for each spatial dimension, the first two at least 1, the last at least 0", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
+		return window, stride, pad, c.errorf("window is %v, stride is %v and pad is %v: want one number for each spatial dimension, windows and strides of at least 1 and pads of at least 0", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
 	}
 	fits := x.Layout == tensor.ActivationLayout && y.Layout == tensor.ActivationLayout && len(x.Logical) == len(y.Logical) && slices.Equal(x.Shape[:2], y.Shape[:2])
 	for i := range window {
@@ -28,23 +28,23 @@ func poolAxes(c Call, x, y tensor.Operand) (window, stride, pad [3]int, err erro
 		fits = fits && full >= 0 && pad[i] < window[i] && y.Space[i] == full/stride[i]+1
 	}
 	if !fits {
-		return window, stride, pad, c.errorf("the shapes do not fit together with kernel %v, stride %v and pad %v", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
+		return window, stride, pad, c.errorf("the shapes do not match window %v, stride %v and pad %v", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
 	}
 	return window, stride, pad, nil
 }
 
-// maxPool prepares the maximum over windows, or its gradient.
-func (x *Builder) maxPool(c Call) ([]threads.Task, error) {
+// buildMaxPool returns the tasks of a max pooling, or of its gradient.
+func (x *Builder) buildMaxPool(c Call) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpMaxPoolBackward {
 		y = c.Inputs[1]
 	}
-	window, stride, pad, err := poolAxes(c, in, y)
+	window, stride, pad, err := checkPooling(c, in, y)
 	if err != nil {
 		return nil, err
 	}
 	if n := window[0] * window[1] * window[2]; n > 256 {
-		return nil, c.errorf("the window has %d elements: this engine takes at most 256, for it keeps which is the greatest in a byte", n)
+		return nil, c.errorf("the window has %d elements: this engine supports at most 256, because it stores the index of the maximum in one byte", n)
 	}
 	p := &pooling{ws: x.Workspace, in: in, y: y, window: window, stride: stride, pad: pad, index: c.Index}
 	if !c.Attr.PadZeros {
@@ -53,7 +53,7 @@ func (x *Builder) maxPool(c Call) ([]threads.Task, error) {
 	p.direct = window[0] == 1 && pad == [3]int{}
 	if !p.direct {
 		p.width = (y.Space[2]-1)*stride[2] + window[2]
-		x.NeedScratch(window[0]*window[1]*p.width*lanes + y.Space[2]*lanes)
+		x.ReserveScratch(window[0]*window[1]*p.width*lanes + y.Space[2]*lanes)
 	}
 	rows := y.Space[0] * y.Space[1] // of a plane of y
 	if c.Op == plan.OpMaxPool {
@@ -61,7 +61,7 @@ func (x *Builder) maxPool(c Call) ([]threads.Task, error) {
 			for i := lo; i < hi; i++ {
 				plane, row := i/rows, i%rows
 				to, _ := y.Block(plane/tensor.Blocks(in.Shape[1]), plane%tensor.Blocks(in.Shape[1]))
-				p.maxima(w, plane, row, to[row*y.Space[2]*lanes:])
+				p.computeMaxima(w, plane, row, to[row*y.Space[2]*lanes:])
 			}
 		}}}, nil
 	}
@@ -73,9 +73,9 @@ func (x *Builder) maxPool(c Call) ([]threads.Task, error) {
 	run := threads.Task{Items: p.planes(), Run: func(w *threads.Worker, lo, hi int) {
 		for plane := lo; plane < hi; plane++ {
 			if p.direct {
-				p.gradient(plane)
+				p.writeGradient(plane)
 			} else {
-				p.scratchGradient(w, plane)
+				p.writeGradientInScratch(w, plane)
 			}
 		}
 	}}
@@ -87,15 +87,15 @@ func (x *Builder) maxPool(c Call) ([]threads.Task, error) {
 	if !p.direct {
 		at = window[0] * window[1] * p.width * lanes
 	}
-	x.NeedScratch(at + y.Space[2]*lanes)
+	x.ReserveScratch(at + y.Space[2]*lanes)
 	return []threads.Task{{Items: p.planes() * rows, Run: func(w *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			p.maxima(w, i/rows, i%rows, w.Scratch[at:])
+			p.computeMaxima(w, i/rows, i%rows, w.Scratch[at:])
 		}
 	}}, run}, nil
 }
 
-// pooling is a prepared maximum over windows, or its gradient.
+// pooling computes a max pooling or its gradient.
 type pooling struct {
 	ws                  *workspace.Workspace
 	in, y, dy, dx       tensor.Operand
@@ -107,12 +107,12 @@ type pooling struct {
 	add                 bool    // the gradient is added to what dx holds
 }
 
-// planes returns the number of channel blocks of all images.
+// planes returns the number of planes: the channel blocks of all images.
 func (p *pooling) planes() int { return p.in.Shape[0] * tensor.Blocks(p.in.Shape[1]) }
 
-// maxima computes a row of a plane: it writes the maxima to y and their numbers to
-// the index.
-func (p *pooling) maxima(w *threads.Worker, plane, row int, y []float32) {
+// computeMaxima computes a row of output in a plane. It writes the maxima to y, and their
+// indexes in the windows to p.index.
+func (p *pooling) computeMaxima(w *threads.Worker, plane, row int, y []float32) {
 	channels, inRow, cols := tensor.Blocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[2]
 	x, norm := p.in.Block(plane/channels, plane%channels)
 	index := &p.index[(plane*p.y.Space[0]*p.y.Space[1]+row)*cols*lanes]
@@ -125,7 +125,7 @@ func (p *pooling) maxima(w *threads.Worker, plane, row int, y []float32) {
 		p.ws.Set.MaxPool(&x[from], &y[0], &norm[0], index, cols, kh, kw, inRow*4, step)
 		return
 	}
-	p.eachRow(row, w.Scratch, func(band []float32, at, first, pixels int) {
+	p.forEachInputRow(row, w.Scratch, func(band []float32, at, first, pixels int) {
 		for i := range band {
 			band[i] = p.outside
 		}
@@ -142,10 +142,11 @@ func (p *pooling) maxima(w *threads.Worker, plane, row int, y []float32) {
 	p.ws.Set.MaxPool(&w.Scratch[0], &y[0], &p.ws.Identity[0], index, cols, p.window[0]*kh, kw, p.width*lanes*4, step)
 }
 
-// eachRow calls f for each row of inputs that the windows of a row of outputs cover.
-// band is the row's place in scratch. at is its first float in the plane of the input,
-// −1 if the row is padding. The input's pixels begin at pixel first of the band.
-func (p *pooling) eachRow(row int, scratch []float32, f func(band []float32, at, first, pixels int)) {
+// forEachInputRow calls f for each row of inputs that the windows of an output row cover.
+// band is the part of scratch for the row. at is the index of the row's first float in the
+// plane of the input, −1 if the row is padding. The input's pixels begin at pixel first of
+// band.
+func (p *pooling) forEachInputRow(row int, scratch []float32, f func(band []float32, at, first, pixels int)) {
 	d, h, w := p.in.Space[0], p.in.Space[1], p.in.Space[2]
 	z0, y0 := row/p.y.Space[1]*p.stride[0]-p.pad[0], row%p.y.Space[1]*p.stride[1]-p.pad[1]
 	pixels := min(w, p.width-p.pad[2])
@@ -159,8 +160,8 @@ func (p *pooling) eachRow(row int, scratch []float32, f func(band []float32, at,
 	}
 }
 
-// gradient writes a plane of dx, or adds to it, for windows that are read in place.
-func (p *pooling) gradient(plane int) {
+// writeGradient writes a plane of dx, or adds to it, if windows are read in place.
+func (p *pooling) writeGradient(plane int) {
 	channels, inRow, rows, cols := tensor.Blocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[1], p.y.Space[2]
 	dx, _ := p.dx.Block(plane/channels, plane%channels)
 	dy, _ := p.dy.Block(plane/channels, plane%channels)
@@ -180,20 +181,20 @@ func (p *pooling) gradient(plane int) {
 	clear(dx[cleared*inRow : height*inRow])
 }
 
-// scratchGradient computes a plane of dx for windows of three dimensions or with
-// padding: it computes a row of windows in scratch memory and adds it to dx.
-func (p *pooling) scratchGradient(w *threads.Worker, plane int) {
+// writeGradientInScratch computes a plane of dx if windows have three dimensions or
+// padding. It computes a row of windows in scratch memory and adds it to dx.
+func (p *pooling) writeGradientInScratch(w *threads.Worker, plane int) {
 	channels, rows, cols := tensor.Blocks(p.in.Shape[1]), p.y.Space[0]*p.y.Space[1], p.y.Space[2]
 	dx, _ := p.dx.Block(plane/channels, plane%channels)
 	dy, _ := p.dy.Block(plane/channels, plane%channels)
 	if !p.add {
-		clear(dx[:p.dx.Plane()])
+		clear(dx[:p.dx.PlaneFloats()])
 	}
 	height := p.window[0] * p.window[1]
 	for r := range rows {
 		clear(w.Scratch[:height*p.width*lanes])
 		p.ws.Set.MaxPoolGrad(&p.index[(plane*rows+r)*cols*lanes], &dy[r*cols*lanes], &w.Scratch[0], cols, height, p.window[2], p.width*lanes*4, p.stride[2]*lanes*4)
-		p.eachRow(r, w.Scratch, func(band []float32, at, first, pixels int) {
+		p.forEachInputRow(r, w.Scratch, func(band []float32, at, first, pixels int) {
 			if at >= 0 {
 				p.ws.Set.Add(&band[first*lanes], &dx[at], &dx[at], pixels*lanes)
 			}

@@ -9,12 +9,13 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// softmax prepares the cross-entropy of class indexes, or its gradient. Each row of
-// logits is computed by one worker in float64, since there are few.
-func (x *Builder) softmax(c Call) ([]threads.Task, error) {
+// buildSoftmax returns the tasks of the softmax cross-entropy with class indexes, or of its
+// gradient. One worker computes each row of logits, in float64, because there are few
+// logits.
+func (x *Builder) buildSoftmax(c Call) ([]threads.Task, error) {
 	z, t := c.Inputs[0], c.Inputs[1]
 	if len(z.Logical) != 2 || z.Layout != tensor.ActivationLayout || !slices.Equal(t.Logical, []int{z.Logical[0], 1}) || t.Layout != tensor.ActivationLayout {
-		return nil, c.errorf("it takes logits [n,classes] and class indexes [n,1]")
+		return nil, c.errorf("want logits [n,classes] and class indexes [n,1]")
 	}
 	n, classes := z.Logical[0], z.Logical[1]
 	stride := tensor.Blocks(classes) * lanes
@@ -22,13 +23,13 @@ func (x *Builder) softmax(c Call) ([]threads.Task, error) {
 	if c.Op == plan.OpSoftmaxCrossEntropy {
 		loss := c.Outputs[0]
 		if !loss.IsVector(1) {
-			return nil, c.errorf("it writes [1]")
+			return nil, c.errorf("want a result of shape [1]")
 		}
 		parts := make([]float64, n)
 		return []threads.Task{{Items: n, Run: func(_ *threads.Worker, lo, hi int) {
 			for i := lo; i < hi; i++ {
 				row := z.Data[i*stride:][:classes]
-				top, sum := logSum(row)
+				top, sum := logSumExp(row)
 				total := 0.0 // Σ of −log softmax
 				for _, v := range row {
 					total -= float64(v) - top - sum
@@ -46,14 +47,14 @@ func (x *Builder) softmax(c Call) ([]threads.Task, error) {
 	}
 	dloss, dz := c.Inputs[2], c.Outputs[0]
 	if !dloss.IsVector(1) || !slices.Equal(dz.Logical, z.Logical) {
-		return nil, c.errorf("it takes the loss's gradient [1] too and writes a tensor of the logits' shape")
+		return nil, c.errorf("want a gradient of the loss of shape [1] and a result with the shape of the logits")
 	}
 	return []threads.Task{{Items: n, Run: func(_ *threads.Worker, lo, hi int) {
 		scale := float64(dloss.Data[0]) / float64(n)
 		for i := lo; i < hi; i++ {
 			row, to := z.Data[i*stride:][:classes], dz.Data[i*stride:][:stride]
 			clear(to[classes:])
-			top, sum := logSum(row)
+			top, sum := logSumExp(row)
 			for j, v := range row {
 				to[j] = float32(scale * (math.Exp(float64(v)-top-sum) - even))
 			}
@@ -63,8 +64,9 @@ func (x *Builder) softmax(c Call) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// logSum returns the greatest value of row, and log Σ exp(v − top) over its values v.
-func logSum(row []float32) (top, sum float64) {
+// logSumExp returns top, the greatest value of row, and sum = log Σ exp(v − top) over the
+// values v of row. So log Σ exp(v) is top + sum.
+func logSumExp(row []float32) (top, sum float64) {
 	top = float64(slices.Max(row))
 	for _, v := range row {
 		sum += math.Exp(float64(v) - top)

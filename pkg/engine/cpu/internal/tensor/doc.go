@@ -1,9 +1,8 @@
-// Package tensor describes where the elements of a tensor are in memory: the
-// layout in blocks of eight channels, and the pieces of memory that an activation
-// consists of.
+// Package tensor describes where the elements of a tensor are in memory: the layout in
+// blocks of eight channels, and the pieces of memory that an activation consists of.
 package tensor
 
 import "lockstep/pkg/engine/cpu/internal/kernel"
 
-// lanes is the number of channels in a block.
+// lanes is the number of channels in a channel block.
 const lanes = kernel.Lanes

@@ -2,30 +2,30 @@ package tensor
 
 import "lockstep/pkg/engine/cpu/internal/kernel"
 
-// RegionAlign is the alignment of tensors in a flat buffer, in floats.
-const RegionAlign = kernel.CacheLine / 4
+// AlignFloats is the alignment, in floats, of the tensors in a flat buffer.
+const AlignFloats = kernel.CacheLine / 4
 
 // Layout is the order of a tensor's elements in memory.
 type Layout uint8
 
-// The layouts; see package cpu.
+// The layouts, see package cpu.
 const (
 	VectorLayout     Layout = iota // [n], padded to a multiple of eight
 	ActivationLayout               // [n,c,…] as [n][⌈c/8⌉][…][8]
 	WeightLayout                   // [k,c,…] as [⌈k/8⌉][⌈c/8⌉][…][8 of c][8 of k]
 )
 
-// String returns the name of l for errors.
+// String returns the name of l, for error messages.
 func (l Layout) String() string {
 	return [...]string{"vector", "activation", "weight"}[l]
 }
 
-// Blocks returns the number of blocks that c channels fill.
+// Blocks returns the number of channel blocks that c channels occupy.
 func Blocks(c int) int { return CeilDiv(c, lanes) }
 
-// Folded returns a shape of four dimensions with the same layout in memory: [n,k,1,1]
-// for [n,k], and [n,c,d·h,w] for [n,c,d,h,w]. It returns a vector unchanged.
-func Folded(shape []int) []int {
+// Fold4D returns a shape with four dimensions that has the same layout in memory: [n,k,1,1]
+// for [n,k], and [n,c,d·h,w] for [n,c,d,h,w]. It returns other shapes unchanged.
+func Fold4D(shape []int) []int {
 	switch len(shape) {
 	case 2:
 		return []int{shape[0], shape[1], 1, 1}
@@ -35,8 +35,9 @@ func Folded(shape []int) []int {
 	return shape
 }
 
-// Spatial returns the depth, height and width of a shape; 1 for those that it lacks.
-func Spatial(shape []int) (s [3]int) {
+// SpatialSize returns the depth, height and width of a shape. Axes that the shape lacks are
+// 1.
+func SpatialSize(shape []int) (s [3]int) {
 	s = [3]int{1, 1, 1}
 	if n := len(shape) - 2; n > 0 {
 		copy(s[3-n:], shape[2:])
@@ -46,7 +47,7 @@ func Spatial(shape []int) (s [3]int) {
 
 // Size returns the number of floats of a tensor, including padding.
 func (l Layout) Size(shape []int) int {
-	shape = Folded(shape)
+	shape = Fold4D(shape)
 	switch l {
 	case ActivationLayout:
 		return shape[0] * Blocks(shape[1]) * shape[2] * shape[3] * lanes
@@ -57,11 +58,11 @@ func (l Layout) Size(shape []int) int {
 	}
 }
 
-// Runs calls f for each run of elements that are adjacent in logical order and evenly
-// spaced in memory: element i of a run has the logical index first+i and the memory
-// index at+i·stride.
-func (l Layout) Runs(shape []int, f func(first, at, count, stride int)) {
-	shape = Folded(shape)
+// ForEachRun calls f for each run of elements that are adjacent in logical order and evenly
+// spaced in memory: element i of a run has the logical index first+i and the memory index
+// at+i·stride.
+func (l Layout) ForEachRun(shape []int, f func(first, at, count, stride int)) {
+	shape = Fold4D(shape)
 	switch l {
 	case ActivationLayout:
 		n, c, hw := shape[0], shape[1], shape[2]*shape[3]
@@ -83,9 +84,10 @@ func (l Layout) Runs(shape []int, f func(first, at, count, stride int)) {
 	}
 }
 
-// Pack copies src, in logical order, to dst, in the layout l. Padding keeps its values.
+// Pack copies src, which is in logical order, to dst, which has layout l. The padding of
+// dst keeps its values.
 func Pack[T float32 | float64](l Layout, shape []int, dst []float32, src []T) {
-	l.Runs(shape, func(first, at, count, stride int) {
+	l.ForEachRun(shape, func(first, at, count, stride int) {
 		for _, v := range src[first : first+count] {
 			dst[at] = float32(v)
 			at += stride
@@ -93,9 +95,9 @@ func Pack[T float32 | float64](l Layout, shape []int, dst []float32, src []T) {
 	})
 }
 
-// Unpack copies the elements of src, in the layout l, to dst, in logical order.
+// Unpack copies the elements of src, which has layout l, to dst in logical order.
 func Unpack[T float32 | float64](l Layout, shape []int, dst []T, src []float32) {
-	l.Runs(shape, func(first, at, count, stride int) {
+	l.ForEachRun(shape, func(first, at, count, stride int) {
 		out := dst[first : first+count]
 		for i := range out {
 			out[i] = T(src[at])

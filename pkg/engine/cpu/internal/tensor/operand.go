@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Operand is a tensor that an operation reads or writes, with its memory. Its Shape is
-// folded (see Folded). An optional operand that is absent has the ID −1.
+// Operand is a tensor that an operation reads or writes, with its memory. Its Shape has
+// four dimensions or one (see Fold4D). An absent optional operand has the ID −1.
 type Operand struct {
 	plan.Tensor
 	Logical []int  // the shape as the program has it
@@ -19,8 +19,8 @@ type Operand struct {
 	Pieces  []Piece   // of an activation only
 }
 
-// Present reports whether the operand is there.
-func (o Operand) Present() bool { return o.ID >= 0 }
+// IsPresent reports whether the operation has this operand.
+func (o Operand) IsPresent() bool { return o.ID >= 0 }
 
 // IsActivation reports whether o is an activation of shape [n,c,h,w].
 func (o Operand) IsActivation(n, c, h, w int) bool {
@@ -30,20 +30,20 @@ func (o Operand) IsActivation(n, c, h, w int) bool {
 // IsVector reports whether o has shape [n].
 func (o Operand) IsVector(n int) bool { return slices.Equal(o.Shape, []int{n}) }
 
-// AbsentOr reports whether o, an optional vector, is absent or has shape [n].
-func (o Operand) AbsentOr(n int) bool { return !o.Present() || o.IsVector(n) }
+// IsAbsentOrVector reports whether o, an optional vector, is absent or has shape [n].
+func (o Operand) IsAbsentOrVector(n int) bool { return !o.IsPresent() || o.IsVector(n) }
 
-// Set writes element i of a vector, if it is present.
+// Set sets element i of a vector to v. It does nothing if o is absent.
 func (o Operand) Set(i int, v float32) {
-	if o.Present() {
+	if o.IsPresent() {
 		o.Data[i] = v
 	}
 }
 
-// Piece is the memory of some successive channel blocks of an activation. Most
-// activations are one piece. A concatenation may consist of the pieces of its operands,
-// a slice may be part of a larger activation, and the output of a batch norm may be its
-// input with the constants to normalize it.
+// Piece is the memory of successive channel blocks of an activation. Most activations
+// consist of one piece. A concatenation may consist of the pieces of its operands, a slice
+// may be part of a larger activation, and the output of a batch norm may be its input
+// together with the constants to normalize it.
 type Piece struct {
 	First, Count int       // channel blocks of the activation
 	Data         []float32 // begins with block First of image 0
@@ -51,14 +51,14 @@ type Piece struct {
 	Norm         []float32 // constants of kernel.Set.Normalize for each block; nil if there are none
 }
 
-// Plane returns the number of floats of a channel block of an image.
-func (o Operand) Plane() int { return o.Shape[2] * o.Shape[3] * lanes }
+// PlaneFloats returns the number of floats of one channel block of one image.
+func (o Operand) PlaneFloats() int { return o.Shape[2] * o.Shape[3] * lanes }
 
-// Whole reports whether o is one piece that needs no normalization.
-func (o Operand) Whole() bool { return len(o.Pieces) == 1 && o.Pieces[0].Norm == nil }
+// IsSinglePiece reports whether o is one piece of memory that readers need not normalize.
+func (o Operand) IsSinglePiece() bool { return len(o.Pieces) == 1 && o.Pieces[0].Norm == nil }
 
-// Block returns the memory of channel block c of image n, beginning with its first
-// pixel, and the constants to normalize it with, nil if there are none.
+// Block returns the memory of channel block c of image n, beginning with its first pixel,
+// and the constants to normalize it, which are nil if it needs none.
 func (o Operand) Block(n, c int) (data, norm []float32) {
 	for i := range o.Pieces {
 		p := &o.Pieces[i]
@@ -69,7 +69,7 @@ func (o Operand) Block(n, c int) (data, norm []float32) {
 		if p.Norm != nil {
 			norm = p.Norm[at*kernel.NormFloats:]
 		}
-		return p.Data[n*p.Image+at*o.Plane():], norm
+		return p.Data[n*p.Image+at*o.PlaneFloats():], norm
 	}
 	return nil, nil // there is no such block
 }

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// Task is work that is divided into items, which may be computed in any order. Run
-// computes items [lo, hi) with the scratch memory of w. A task without items waits for
-// something: the goroutine that calls Group.Run calls its Run once.
+// Task is work that is divided into items, which may be computed in any order. Run computes
+// items [lo, hi) with the scratch memory of w. If Items is 0, the task waits for something
+// outside of the group: Group.Run calls Run once in the caller's goroutine.
 type Task struct {
 	Items int
 	Run   func(w *Worker, lo, hi int)
@@ -19,30 +19,31 @@ type Worker struct {
 	Number  int // from 0
 }
 
-// Group runs tasks on a fixed number of goroutines. One of them is the caller's.
+// Group runs tasks on a fixed number of goroutines, one of which is the caller's. The
+// others are called helpers.
 type Group struct {
-	mu     sync.Mutex   // one task at a time, also when two executables run at once
-	Size   int          // number of goroutines
-	work   []chan share // one channel per helper; there are Size−1 helpers
+	mu     sync.Mutex       // one task at a time, also when two executables run at once
+	Size   int              // number of goroutines
+	work   []chan itemRange // one channel per helper; there are Size−1 helpers
 	done   sync.WaitGroup
 	exited sync.WaitGroup
 	closed atomic.Bool
 }
 
-// share is the items of a task that one helper computes.
-type share struct {
+// itemRange is the part of a task that one helper computes.
+type itemRange struct {
 	run    func(w *Worker, lo, hi int)
 	worker *Worker
 	lo, hi int
 }
 
-// New returns a group of the given number of goroutines. It starts all but one.
+// New returns a group of the given number of goroutines and starts its helpers.
 func New(threads int) *Group {
-	g := &Group{Size: threads, work: make([]chan share, threads-1)}
+	g := &Group{Size: threads, work: make([]chan itemRange, threads-1)}
 	for i := range g.work {
-		g.work[i] = make(chan share, 1)
+		g.work[i] = make(chan itemRange, 1)
 		g.exited.Add(1)
-		go func(in <-chan share) {
+		go func(in <-chan itemRange) {
 			defer g.exited.Done()
 			for s := range in {
 				s.run(s.worker, s.lo, s.hi)
@@ -53,8 +54,8 @@ func New(threads int) *Group {
 	return g
 }
 
-// Run computes all items of t and returns when they are done. Worker i always computes
-// the same items of a task. A closed group computes them in the caller.
+// Run computes all items of t and returns when they are done. Worker i always computes the
+// same items of a task. If the group is closed, the caller computes all items.
 func (g *Group) Run(t Task, workers []Worker) {
 	parts := min(g.Size, t.Items)
 	if parts <= 1 {
@@ -69,13 +70,13 @@ func (g *Group) Run(t Task, workers []Worker) {
 	}
 	g.done.Add(parts - 1)
 	for i := 1; i < parts; i++ {
-		g.work[i-1] <- share{t.Run, &workers[i], i * t.Items / parts, (i + 1) * t.Items / parts}
+		g.work[i-1] <- itemRange{t.Run, &workers[i], i * t.Items / parts, (i + 1) * t.Items / parts}
 	}
 	t.Run(&workers[0], 0, t.Items/parts)
 	g.done.Wait()
 }
 
-// Close ends the helpers and waits for them. It may be called twice.
+// Close stops the helpers and waits until they have ended. It may be called twice.
 func (g *Group) Close() {
 	g.mu.Lock() // not in the middle of a task
 	defer g.mu.Unlock()

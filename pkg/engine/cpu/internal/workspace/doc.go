@@ -1,3 +1,3 @@
-// Package workspace holds the memory that all operations of a loaded program share,
-// and the statistics of batch norms that one operation takes for the next.
+// Package workspace contains the memory that all operations of a loaded program share, and
+// the statistics of batch norms that one operation computes for the next.
 package workspace

@@ -48,8 +48,8 @@ func TestMerge(t *testing.T) {
 			}
 		}
 	}
-	if s.At(3, 1)+kernel.DeviationFloats != s.Size() || slices.Max(partial) < 100 {
-		t.Errorf("the last part ends at %d of %d floats", s.At(3, 1)+kernel.DeviationFloats, s.Size())
+	if s.Offset(3, 1)+kernel.DeviationFloats != s.Size() || slices.Max(partial) < 100 {
+		t.Errorf("the last part ends at %d of %d floats", s.Offset(3, 1)+kernel.DeviationFloats, s.Size())
 	}
 }
 
@@ -62,10 +62,10 @@ func TestWorkspace(t *testing.T) {
 	w := New(set, 3)
 	before := w.Bytes()
 	for _, n := range []int{5, 20, 10} {
-		w.NeedScratch(n)
-		w.NeedShared(2 * n)
-		w.NeedStatistics(3 * n)
-		w.NeedMoments(4 * n)
+		w.ReserveScratch(n)
+		w.ReserveShared(2 * n)
+		w.ReserveStatistics(3 * n)
+		w.ReserveMoments(4 * n)
 	}
 	workers := w.Allocate()
 	if len(workers) != 3 || len(workers[2].Scratch) != 20 || workers[2].Number != 2 {

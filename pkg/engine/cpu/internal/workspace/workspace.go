@@ -7,15 +7,16 @@ import (
 	"lockstep/pkg/engine/cpu/internal/threads"
 )
 
-// ChunkPixels is the number of pixels whose sum is computed in float32. The sums of
-// several chunks are added in float64.
+// ChunkPixels is the greatest number of pixels whose sum is computed in float32. The sums
+// of chunks are added in float64.
 const ChunkPixels = 512
 
-// PieceFloats is the number of floats per item of an elementwise task.
-const PieceFloats = 8 * 1024
+// ItemFloats is the number of floats that an item of an elementwise task processes.
+const ItemFloats = 8 * 1024
 
-// Workspace is the memory that all kernels of an executable share. While a program
-// is loaded, the Need methods record the sizes; Allocate then makes the memory.
+// Workspace is the memory that all operations of an executable share. While a program is
+// loaded, the Reserve methods record the required sizes. Allocate then allocates the
+// memory.
 type Workspace struct {
 	Set      *kernel.Set
 	Threads  int
@@ -27,7 +28,7 @@ type Workspace struct {
 	need     struct{ scratch, shared, statistics int } // in floats; scratch for each worker
 }
 
-// New returns a workspace for a number of threads.
+// New returns a workspace for the given instruction set and number of threads.
 func New(set *kernel.Set, threads int) *Workspace {
 	w := &Workspace{Set: set, Threads: threads, Zeros: kernel.AlignedFloats(kernel.MaxBlocks * kernel.Lanes), Identity: kernel.AlignedFloats(kernel.NormFloats)}
 	for i := range kernel.Lanes {
@@ -36,22 +37,22 @@ func New(set *kernel.Set, threads int) *Workspace {
 	return w
 }
 
-// NeedScratch reserves n floats of scratch memory for each worker.
-func (w *Workspace) NeedScratch(n int) { w.need.scratch = max(w.need.scratch, n) }
+// ReserveScratch reserves at least n floats of scratch memory for each worker.
+func (w *Workspace) ReserveScratch(n int) { w.need.scratch = max(w.need.scratch, n) }
 
-// NeedStatistics reserves n floats for the statistics of one kernel's output.
-func (w *Workspace) NeedStatistics(n int) { w.need.statistics = max(w.need.statistics, n) }
+// ReserveStatistics reserves at least n floats for the statistics of an operation's output.
+func (w *Workspace) ReserveStatistics(n int) { w.need.statistics = max(w.need.statistics, n) }
 
-// NeedMoments reserves n numbers for the sums of one batch norm.
-func (w *Workspace) NeedMoments(n int) {
+// ReserveMoments reserves at least n numbers for the sums of a batch norm.
+func (w *Workspace) ReserveMoments(n int) {
 	w.Moments = append(w.Moments, make([]float64, max(0, n-len(w.Moments)))...)
 }
 
-// NeedShared reserves n floats of scratch memory that all workers share.
-func (w *Workspace) NeedShared(n int) { w.need.shared = max(w.need.shared, n) }
+// ReserveShared reserves at least n floats of scratch memory that all workers share.
+func (w *Workspace) ReserveShared(n int) { w.need.shared = max(w.need.shared, n) }
 
-// Allocate makes the memory that has been reserved, and returns one worker per
-// thread with its scratch memory.
+// Allocate allocates the reserved memory. It returns one worker per thread with its scratch
+// memory.
 func (w *Workspace) Allocate() []threads.Worker {
 	workers := make([]threads.Worker, w.Threads)
 	for i := range workers {
@@ -62,7 +63,7 @@ func (w *Workspace) Allocate() []threads.Worker {
 	return workers
 }
 
-// Bytes returns the size of the memory, without the scratch memory of the workers.
+// Bytes returns the size of the memory in bytes, without the scratch memory of the workers.
 func (w *Workspace) Bytes() int64 {
 	return 4*int64(len(w.Shared)+len(w.Partial)+len(w.Zeros)+len(w.Identity)) + 8*int64(len(w.Moments))
 }

@@ -84,7 +84,7 @@ func SetRandomInputs(x engine.Executable, seed uint64) error {
 			if name == model.TargetInput {
 				v[i] = float32(math.Round(float64(v[i])))
 			}
-			if classes := p.Classes(id); classes > 0 {
+			if classes := p.ClassCount(id); classes > 0 {
 				v[i] = float32(random.IntN(classes))
 			}
 		}

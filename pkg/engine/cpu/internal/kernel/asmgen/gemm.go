@@ -53,40 +53,40 @@ func row(i int) reg.GPPhysical {
 
 func (g gemmTile) write() {
 	kind := map[bool]string{true: "Deep", false: "Flat"}[g.deep]
-	g.function(fmt.Sprintf("gemm%s%dx%d", kind, g.rows, 8*g.vectors),
+	g.beginFunction(fmt.Sprintf("gemm%s%dx%d", kind, g.rows, 8*g.vectors),
 		"func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool)",
-		fmt.Sprintf("is a GEMMFunc for %d rows, %d outputs and %d floats a step.", g.rows, 8*g.vectors, map[bool]int{true: 8, false: 1}[g.deep]))
-	g.param("tiles", reg.R15)
-	g.param("rows", reg.RBX)
+		fmt.Sprintf("is a GEMMFunc for tiles of %d×%d. Floats per step: %d.", g.rows, 8*g.vectors, map[bool]int{true: 8, false: 1}[g.deep]))
+	g.loadParam("tiles", reg.R15)
+	g.loadParam("rows", reg.RBX)
 	g.Label("tile")
-	g.start()
+	g.initializeSums()
 	g.Comment("The rows' inputs.")
-	g.param("x", reg.RAX)
-	g.addresses(0)
-	g.param("steps", reg.RSI)
-	g.param("w", reg.RDI)
+	g.loadParam("x", reg.RAX)
+	g.loadAddresses(0)
+	g.loadParam("steps", reg.RSI)
+	g.loadParam("w", reg.RDI)
 	if g.vectors > 1 {
-		g.param("wNext", reg.RDX)
+		g.loadParam("wNext", reg.RDX)
 	}
-	g.param("nstep", reg.RCX)
+	g.loadParam("nstep", reg.RCX)
 	if g.deep {
 		g.deepSteps()
 	} else {
 		g.flatSteps()
 	}
 	g.Label("store")
-	g.param("y", reg.RAX)
-	g.addresses(maxRows)
-	g.outputs(func(m operand.Mem, sum reg.VecPhysical) { g.VMOVUPS(sum, m) })
+	g.loadParam("y", reg.RAX)
+	g.loadAddresses(maxRows)
+	g.accessOutputs(func(m operand.Mem, sum reg.VecPhysical) { g.VMOVUPS(sum, m) })
 	g.ADDQ(imm(2*maxRows*4), reg.RBX)
 	g.DECQ(reg.R15)
 	g.JNZ(operand.LabelRef("tile"))
-	g.end()
+	g.endFunction()
 }
 
 // addresses sets the registers of the rows to the base in AX plus the rows' offsets,
 // which begin at entry first of the table.
-func (g gemmTile) addresses(first int) {
+func (g gemmTile) loadAddresses(first int) {
 	for i := range g.rows {
 		g.MOVLQSX(mem(reg.RBX, 4*(first+i)), row(i))
 		g.ADDQ(reg.RAX, row(i))
@@ -95,9 +95,9 @@ func (g gemmTile) addresses(first int) {
 
 // outputs calls f with each sum and its place in memory. The registers of the rows hold
 // the addresses of the outputs.
-func (g gemmTile) outputs(f func(m operand.Mem, sum reg.VecPhysical)) {
+func (g gemmTile) accessOutputs(f func(m operand.Mem, sum reg.VecPhysical)) {
 	if g.vectors > 1 {
-		g.param("yNext", reg.RDX)
+		g.loadParam("yNext", reg.RDX)
 	}
 	for i := range g.rows {
 		f(mem(row(i), 0), g.sum(i, 0))
@@ -108,16 +108,16 @@ func (g gemmTile) outputs(f func(m operand.Mem, sum reg.VecPhysical)) {
 }
 
 // start sets the sums to the bias, or to the values of the outputs.
-func (g gemmTile) start() {
-	g.param("accumulate", reg.AL)
+func (g gemmTile) initializeSums() {
+	g.loadParam("accumulate", reg.AL)
 	g.TESTB(reg.AL, reg.AL)
 	g.JZ(operand.LabelRef("fresh"))
-	g.param("y", reg.RAX)
-	g.addresses(maxRows)
-	g.outputs(func(m operand.Mem, sum reg.VecPhysical) { g.VMOVUPS(m, sum) })
+	g.loadParam("y", reg.RAX)
+	g.loadAddresses(maxRows)
+	g.accessOutputs(func(m operand.Mem, sum reg.VecPhysical) { g.VMOVUPS(m, sum) })
 	g.JMP(operand.LabelRef("started"))
 	g.Label("fresh")
-	g.param("bias", reg.RAX)
+	g.loadParam("bias", reg.RAX)
 	for v := range g.vectors {
 		g.VMOVUPS(mem(reg.RAX, v*vector), g.sum(0, v))
 		for i := 1; i < g.rows; i++ {
@@ -129,7 +129,7 @@ func (g gemmTile) start() {
 
 // product adds the outer product of the rows' floats at AX + offset with the weights at
 // w + weights.
-func (g gemmTile) product(w reg.GPPhysical, offset, weights int) {
+func (g gemmTile) addProduct(w reg.GPPhysical, offset, weights int) {
 	g.VMOVUPS(mem(w, weights), reg.Y12)
 	if g.vectors > 1 {
 		g.VMOVUPS(indexed(w, reg.RDX, weights), reg.Y13)
@@ -151,7 +151,7 @@ func (g gemmTile) deepSteps() {
 	g.MOVLQSX(mem(reg.RSI, 4), reg.R14)
 	g.ADDQ(reg.RDI, reg.R14)
 	for k := range 8 {
-		g.product(reg.R14, 4*k, k*vector)
+		g.addProduct(reg.R14, 4*k, k*vector)
 	}
 	g.ADDQ(imm(8), reg.RSI)
 	g.DECQ(reg.RCX)
@@ -164,7 +164,7 @@ func (g gemmTile) flatSteps() {
 	g.Label("steps")
 	for k := range unroll {
 		g.MOVLQSX(mem(reg.RSI, 4*k), reg.RAX)
-		g.product(reg.RDI, 0, k*vector)
+		g.addProduct(reg.RDI, 0, k*vector)
 	}
 	g.ADDQ(imm(4*unroll), reg.RSI)
 	g.ADDQ(imm(unroll*vector), reg.RDI)
@@ -175,7 +175,7 @@ func (g gemmTile) flatSteps() {
 	g.JZ(operand.LabelRef("store"))
 	g.Label("step")
 	g.MOVLQSX(mem(reg.RSI, 0), reg.RAX)
-	g.product(reg.RDI, 0, 0)
+	g.addProduct(reg.RDI, 0, 0)
 	g.ADDQ(imm(4), reg.RSI)
 	g.ADDQ(imm(vector), reg.RDI)
 	g.DECQ(reg.RCX)

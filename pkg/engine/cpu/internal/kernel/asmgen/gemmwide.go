@@ -68,30 +68,30 @@ func (g wideTile) write() {
 	if g.deep {
 		kind, depth = "Deep", 8
 	}
-	g.function(fmt.Sprintf("gemm%s%dx%dAVX512", kind, g.rows, 8*g.blocks),
+	g.beginFunction(fmt.Sprintf("gemm%s%dx%dAVX512", kind, g.rows, 8*g.blocks),
 		"func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool)",
-		fmt.Sprintf("is a joined GEMMFunc for %d rows, %d outputs and %d floats per step.", g.rows, 8*g.blocks, depth))
+		fmt.Sprintf("is a GEMMFunc for interleaved weights and tiles of %d×%d. Floats per step: %d.", g.rows, 8*g.blocks, depth))
 	g.table, g.tiles, g.stepsAt, g.stepsLeft = g.AllocLocal(8), g.AllocLocal(8), g.AllocLocal(8), g.AllocLocal(8)
-	g.param("tiles", reg.RAX)
+	g.loadParam("tiles", reg.RAX)
 	g.MOVQ(reg.RAX, g.tiles)
-	g.param("rows", reg.RAX)
+	g.loadParam("rows", reg.RAX)
 	g.MOVQ(reg.RAX, g.table)
 	g.Label("tile")
-	g.start()
+	g.initializeSums()
 	g.Comment("The rows' inputs.")
-	g.param("steps", reg.RAX)
+	g.loadParam("steps", reg.RAX)
 	g.MOVQ(reg.RAX, g.stepsAt)
-	g.param("nstep", reg.RAX)
+	g.loadParam("nstep", reg.RAX)
 	g.MOVQ(reg.RAX, g.stepsLeft)
-	g.addresses("x", 0)
+	g.loadAddresses("x", 0)
 	if g.deep {
 		g.deepSteps()
 	} else {
 		g.flatSteps()
 	}
 	g.Label("store")
-	g.addresses("y", wideRows)
-	g.outputs("store", func(m operand.Mem, v reg.VecPhysical) { g.VMOVUPS(v, m) },
+	g.loadAddresses("y", wideRows)
+	g.accessOutputs("store", func(m operand.Mem, v reg.VecPhysical) { g.VMOVUPS(v, m) },
 		func(low, high operand.Mem, v reg.VecPhysical) {
 			g.VMOVUPS(v.AsY(), low)
 			g.VEXTRACTF64X4(operand.Imm(1), v, high)
@@ -99,14 +99,14 @@ func (g wideTile) write() {
 	g.ADDQ(imm(2*wideRows*4), g.table)
 	g.DECQ(g.tiles)
 	g.JNZ(operand.LabelRef("tile"))
-	g.end()
+	g.endFunction()
 }
 
 // addresses sets the registers of the rows to the base, a parameter, plus the rows'
 // offsets, which begin at entry first of the table.
-func (g wideTile) addresses(base string, first int) {
+func (g wideTile) loadAddresses(base string, first int) {
 	g.MOVQ(g.table, reg.RDI)
-	g.param(base, reg.RAX)
+	g.loadParam(base, reg.RAX)
 	for i := range g.rows {
 		g.MOVLQSX(mem(reg.RDI, 4*(first+i)), wideRow(i))
 		g.ADDQ(reg.RAX, wideRow(i))
@@ -117,14 +117,14 @@ func (g wideTile) addresses(base string, first int) {
 // blocks of a row are adjacent, else that of halves, which gets the places of the two
 // blocks. The registers of the rows hold the addresses of the outputs. Labels begin with
 // name.
-func (g wideTile) outputs(name string, whole func(m operand.Mem, sum reg.VecPhysical), halves func(low, high operand.Mem, sum reg.VecPhysical)) {
+func (g wideTile) accessOutputs(name string, whole func(m operand.Mem, sum reg.VecPhysical), halves func(low, high operand.Mem, sum reg.VecPhysical)) {
 	if g.blocks == 1 {
 		for i := range g.rows {
 			whole(mem(wideRow(i), 0), g.sum(i, 0))
 		}
 		return
 	}
-	g.param("yNext", reg.RAX)
+	g.loadParam("yNext", reg.RAX)
 	g.CMPQ(reg.RAX, imm(vector))
 	g.JNE(operand.LabelRef(name + "_apart"))
 	for i := range g.rows {
@@ -146,19 +146,19 @@ func (g wideTile) outputs(name string, whole func(m operand.Mem, sum reg.VecPhys
 }
 
 // start sets the sums to the bias, or to the values of the outputs.
-func (g wideTile) start() {
-	g.param("accumulate", reg.AL)
+func (g wideTile) initializeSums() {
+	g.loadParam("accumulate", reg.AL)
 	g.TESTB(reg.AL, reg.AL)
 	g.JZ(operand.LabelRef("fresh"))
-	g.addresses("y", wideRows)
-	g.outputs("load", func(m operand.Mem, v reg.VecPhysical) { g.VMOVUPS(m, v) },
+	g.loadAddresses("y", wideRows)
+	g.accessOutputs("load", func(m operand.Mem, v reg.VecPhysical) { g.VMOVUPS(m, v) },
 		func(low, high operand.Mem, v reg.VecPhysical) {
 			g.VMOVUPS(low, v.AsY())
 			g.VINSERTF64X4(operand.Imm(1), high, v, v)
 		})
 	g.JMP(operand.LabelRef("started"))
 	g.Label("fresh")
-	g.param("bias", reg.RAX)
+	g.loadParam("bias", reg.RAX)
 	for v := range g.vectors() {
 		g.VMOVUPS(mem(reg.RAX, 2*v*vector), g.sum(0, v))
 		for i := 1; i < g.rows; i++ {
@@ -170,7 +170,7 @@ func (g wideTile) start() {
 
 // product adds the outer product of the rows' floats at AX + offset with the weights at
 // DI + weights.
-func (g wideTile) product(offset, weights int) {
+func (g wideTile) addProduct(offset, weights int) {
 	for v := range g.vectors() {
 		g.VMOVUPS(mem(reg.RDI, weights+2*v*vector), g.register(24+v))
 	}
@@ -193,18 +193,18 @@ func (g wideTile) deepSteps() {
 	if g.blocks > 1 {
 		g.SHLQ(operand.Imm(uint64(g.blocks/2)), reg.RDI) // times 2 or 4
 	}
-	g.ADDQ(g.parameter("w"), reg.RDI)
+	g.ADDQ(g.stackParam("w"), reg.RDI)
 	g.ADDQ(imm(8), g.stepsAt)
 	if g.rows == wideRows {
 		for k := range 8 {
-			g.product(4*k, k*g.rowBytes())
+			g.addProduct(4*k, k*g.rowBytes())
 		}
 	} else {
 		const unrolled = 2 // of the eight floats: these tiles are the last of a call, and many
 		g.MOVQ(imm(8/unrolled), wideRow(spare))
 		g.Label("floats")
 		for k := range unrolled {
-			g.product(4*k, k*g.rowBytes())
+			g.addProduct(4*k, k*g.rowBytes())
 		}
 		g.ADDQ(imm(4*unrolled), reg.RAX)
 		g.ADDQ(imm(unrolled*g.rowBytes()), reg.RDI)
@@ -216,7 +216,7 @@ func (g wideTile) deepSteps() {
 }
 
 func (g wideTile) flatSteps() {
-	g.param("w", reg.RDI)
+	g.loadParam("w", reg.RDI)
 	if g.rows < wideRows {
 		steps := wideRow(spare)
 		g.MOVQ(g.stepsAt, steps)
@@ -224,9 +224,9 @@ func (g wideTile) flatSteps() {
 		g.JE(operand.LabelRef("store"))
 		g.Label("step")
 		g.MOVLQSX(mem(steps, 0), reg.RAX)
-		g.product(0, 0)
+		g.addProduct(0, 0)
 		g.ADDQ(imm(4), steps)
-		g.ADDQ(g.parameter("wNext"), reg.RDI)
+		g.ADDQ(g.stackParam("wNext"), reg.RDI)
 		g.DECQ(g.stepsLeft)
 		g.JNZ(operand.LabelRef("step"))
 		return
@@ -234,8 +234,8 @@ func (g wideTile) flatSteps() {
 	one := func(k int) {
 		g.MOVQ(g.stepsAt, reg.RAX)
 		g.MOVLQSX(mem(reg.RAX, 4*k), reg.RAX)
-		g.product(0, 0)
-		g.ADDQ(g.parameter("wNext"), reg.RDI)
+		g.addProduct(0, 0)
+		g.ADDQ(g.stackParam("wNext"), reg.RDI)
 	}
 	g.SUBQ(imm(unroll), g.stepsLeft)
 	g.JLT(operand.LabelRef("rest"))
@@ -257,7 +257,7 @@ func (g wideTile) flatSteps() {
 }
 
 // parameter returns the place of a parameter on the stack.
-func (a *assembler) parameter(name string) operand.Mem {
+func (a *assembler) stackParam(name string) operand.Mem {
 	b, err := a.Param(name).Resolve()
 	if err != nil {
 		panic(err) // the name is not in the signature

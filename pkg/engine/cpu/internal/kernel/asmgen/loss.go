@@ -8,60 +8,60 @@ import (
 
 // loss writes the binary cross-entropy of logits and its gradient.
 func loss(a *assembler) {
-	a.function("bce"+a.set(), "func(z, t, out *float32, n int)", "writes eight sums of max(z,0) − z·t + log(1+e^−|z|).")
-	r := a.params("z", "t", "out", "n")
-	sum := a.zero()
-	a.overPairs(r, func(z, u reg.VecVirtual) {
+	a.beginFunction("bce"+a.setName(), "func(z, t, out *float32, n int)", "writes eight sums of max(z,0) − z·t + log(1+e^−|z|).")
+	r := a.loadParams("z", "t", "out", "n")
+	sum := a.newZero()
+	a.loopLogits(r, func(z, u reg.VecVirtual) {
 		// log(1+u) is 2·artanh(s) with s = u/(2+u) of at most 1/3.
-		s, q, p := a.vec(), a.vec(), a.vec()
-		a.VADDPS(a.single("Two", 2), u, s)
+		s, q, p := a.newVector(), a.newVector(), a.newVector()
+		a.VADDPS(a.constantVector("Two", 2), u, s)
 		a.VDIVPS(s, u, s)
 		a.VMULPS(s, s, q)
 		a.polynomial("Log", q, p, 2./13, 2./11, 2./9, 2./7, 2./5, 2./3, 2)
-		a.VFMADD231PS(a.counted(s, p, sum)...)
-		a.VMAXPS(z, a.zero(), p)
+		a.VFMADD231PS(a.maskTail(s, p, sum)...)
+		a.VMAXPS(z, a.newZero(), p)
 		a.VADDPS(p, sum, sum)
-		a.VFNMADD231PS(a.source(mem(r[1], 0)), z, sum)
+		a.VFNMADD231PS(a.loadOperand(mem(r[1], 0)), z, sum)
 	}, r[:2])
-	a.VMOVUPS(a.folded(sum), mem(r[2], 0))
-	a.end()
+	a.VMOVUPS(a.addHalves(sum), mem(r[2], 0))
+	a.endFunction()
 
-	a.function("bceGrad"+a.set(), "func(z, t, dz, scale *float32, n int)", "computes dz = scale·(1/(1+e^−z) − t).")
-	r = a.params("z", "t", "dz", "scale", "n")
-	scale := a.vec()
+	a.beginFunction("bceGrad"+a.setName(), "func(z, t, dz, scale *float32, n int)", "computes dz = scale·(1/(1+e^−z) − t).")
+	r = a.loadParams("z", "t", "dz", "scale", "n")
+	scale := a.newVector()
 	a.VBROADCASTSS(mem(r[3], 0), scale)
-	a.overPairs([]reg.GPVirtual{r[0], r[1], r[2], r[4]}, func(z, u reg.VecVirtual) {
-		d, one := a.vec(), a.vec()
-		a.VADDPS(a.single("One", 1), u, d)
-		a.VMOVUPS(a.single("One", 1), one)
-		top := a.either(a.below(z, a.zero()), u, one) // 1/(1+u) where z is positive, u/(1+u) where it is not
+	a.loopLogits([]reg.GPVirtual{r[0], r[1], r[2], r[4]}, func(z, u reg.VecVirtual) {
+		d, one := a.newVector(), a.newVector()
+		a.VADDPS(a.constantVector("One", 1), u, d)
+		a.VMOVUPS(a.constantVector("One", 1), one)
+		top := a.selectEither(a.compareLess(z, a.newZero()), u, one) // 1/(1+u) where z is positive, u/(1+u) where it is not
 		a.VDIVPS(d, top, d)
-		a.VSUBPS(a.source(mem(r[1], 0)), d, d)
+		a.VSUBPS(a.loadOperand(mem(r[1], 0)), d, d)
 		a.VMULPS(scale, d, d)
-		a.write(d, mem(r[2], 0))
+		a.storeVector(d, mem(r[2], 0))
 	}, r[:3])
-	a.end()
+	a.endFunction()
 }
 
-// overPairs writes a loop over vectors of logits z, with u = e^−|z|, and advances the
+// loopLogits writes a loop over vectors of logits z, with u = e^−|z|, and advances the
 // pointers. r begins with the pointer to the logits and ends with their number.
-func (a *assembler) overPairs(r []reg.GPVirtual, body func(z, u reg.VecVirtual), moved []reg.GPVirtual) {
-	a.over("vector", r[len(r)-1], 1, moved, func(int) {
-		z, x, n, u := a.vec(), a.vec(), a.zero(), a.vec()
-		a.read(mem(r[0], 0), z)
+func (a *assembler) loopLogits(r []reg.GPVirtual, body func(z, u reg.VecVirtual), moved []reg.GPVirtual) {
+	a.loopVectors("vector", r[len(r)-1], 1, moved, func(int) {
+		z, x, n, u := a.newVector(), a.newVector(), a.newZero(), a.newVector()
+		a.loadVector(mem(r[0], 0), z)
 		a.VSUBPS(z, n, n)
 		a.VMINPS(z, n, x)
-		a.VMOVUPS(a.single("Least", -87), n)
+		a.VMOVUPS(a.constantVector("Least", -87), n)
 		a.VMAXPS(x, n, x) // NaN stays NaN
 		// e^x = 2^n·e^x', |x'| ≤ log(2)/2; the constants are those of Moshier's Cephes, expf.
-		a.VMULPS(a.single("PerOctave", 1.44269504088896341), x, n)
+		a.VMULPS(a.constantVector("PerOctave", 1.44269504088896341), x, n)
 		if a.wide {
 			a.VRNDSCALEPS(operand.Imm(0), n, n)
 		} else {
 			a.VROUNDPS(operand.Imm(0), n, n)
 		}
-		a.VFNMADD231PS(a.single("High", 0.693359375), n, x)
-		a.VFNMADD231PS(a.single("Low", -2.12194440e-4), n, x)
+		a.VFNMADD231PS(a.constantVector("High", 0.693359375), n, x)
+		a.VFNMADD231PS(a.constantVector("Low", -2.12194440e-4), n, x)
 		a.polynomial("Exp", x, u, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1, 1, 1)
 		a.VCVTPS2DQ(n, n)
 		a.VPSLLD(operand.Imm(23), n, n)
@@ -73,7 +73,7 @@ func (a *assembler) overPairs(r []reg.GPVirtual, body func(z, u reg.VecVirtual),
 // polynomial computes to = c[0]·xⁿ + … + c[n] by Horner's rule.
 func (a *assembler) polynomial(name string, x, to reg.VecVirtual, c ...float32) {
 	for i, v := range c {
-		m := a.single(name+string(rune('A'+i)), v)
+		m := a.constantVector(name+string(rune('A'+i)), v)
 		if i == 0 {
 			a.VMOVUPS(m, to)
 		} else {
@@ -83,16 +83,16 @@ func (a *assembler) polynomial(name string, x, to reg.VecVirtual, c ...float32) 
 }
 
 // single returns a vector in memory with value in every lane.
-func (a *assembler) single(name string, value float32) operand.Mem {
-	name = "loss" + name + a.set()
-	m, ok := a.singles[name]
+func (a *assembler) constantVector(name string, value float32) operand.Mem {
+	name = "loss" + name + a.setName()
+	m, ok := a.constantVectors[name]
 	if !ok {
 		m = a.StaticGlobal(name)
 		a.DataAttributes(attr.RODATA | attr.NOPTR)
-		for range a.bytes() / 4 {
+		for range a.vectorBytes() / 4 {
 			a.AppendDatum(operand.F32(value))
 		}
-		a.singles[name] = m
+		a.constantVectors[name] = m
 	}
 	return m
 }

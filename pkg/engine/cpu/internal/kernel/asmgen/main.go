@@ -26,12 +26,12 @@ func families() map[string]func(*assembler) {
 	return map[string]func(*assembler){
 		"gemm":      gemm,
 		"gemmwide":  gemmWide,
-		"loss":      bothSets(loss),
-		"norm":      bothSets(norm),
+		"loss":      forBothSets(loss),
+		"norm":      forBothSets(norm),
 		"pooling":   pooling,
-		"pointwise": bothSets(pointwise),
-		"update":    bothSets(update),
-		"winograd":  bothSets(winograd),
+		"pointwise": forBothSets(pointwise),
+		"update":    forBothSets(update),
+		"winograd":  forBothSets(winograd),
 	}
 }
 
@@ -47,7 +47,7 @@ func main() {
 // generate writes all families to dir.
 func generate(dir string) error {
 	for name, write := range families() {
-		a := &assembler{Context: build.NewContext(), singles: map[string]operand.Mem{}}
+		a := &assembler{Context: build.NewContext(), constantVectors: map[string]operand.Mem{}}
 		write(a)
 		file, err := a.Result()
 		if err != nil {
@@ -73,37 +73,37 @@ func generate(dir string) error {
 // assembler is avo's context with the idioms that several families use.
 type assembler struct {
 	*build.Context
-	singles map[string]operand.Mem // constants that have been written already
-	wide    bool                   // AVX-512: vectors of sixteen floats, two blocks of eight channels
-	tail    *reg.OpmaskVirtual     // wide: the lanes of the last eight floats, where code is written for these
+	constantVectors map[string]operand.Mem // constants that have been written already
+	wide            bool                   // AVX-512: vectors of sixteen floats, two blocks of eight channels
+	tail            *reg.OpmaskVirtual     // wide: the lanes of the last eight floats, where code is written for these
 }
 
-// set returns the instruction set in the names of functions.
-func (a *assembler) set() string {
+// setName returns the suffix for the names of functions: the instruction set.
+func (a *assembler) setName() string {
 	if a.wide {
 		return "AVX512"
 	}
 	return "AVX2"
 }
 
-// bytes returns the size of a vector register.
-func (a *assembler) bytes() int {
+// vectorBytes returns the size of a vector register in bytes.
+func (a *assembler) vectorBytes() int {
 	if a.wide {
 		return 2 * vector
 	}
 	return vector
 }
 
-// vec returns a new vector register.
-func (a *assembler) vec() reg.VecVirtual {
+// newVector returns a new vector register.
+func (a *assembler) newVector() reg.VecVirtual {
 	if a.wide {
 		return a.ZMM()
 	}
 	return a.YMM()
 }
 
-// bothSets writes a family for AVX2 and for AVX-512.
-func bothSets(family func(*assembler)) func(*assembler) {
+// forBothSets returns a function that writes a family for AVX2 and for AVX-512.
+func forBothSets(family func(*assembler)) func(*assembler) {
 	return func(a *assembler) {
 		family(a)
 		a.wide = true
@@ -111,8 +111,9 @@ func bothSets(family func(*assembler)) func(*assembler) {
 	}
 }
 
-// function begins a function of a signature, such as "func(x *float32, n int)".
-func (a *assembler) function(name, signature, doc string) {
+// beginFunction begins a function with a signature such as "func(x *float32, n int)". Its
+// doc comment is name followed by doc.
+func (a *assembler) beginFunction(name, signature, doc string) {
 	a.Function(name)
 	a.Attributes(attr.NOSPLIT)
 	a.Pragma("noescape")
@@ -120,22 +121,22 @@ func (a *assembler) function(name, signature, doc string) {
 	a.Doc(name + " " + doc)
 }
 
-// param loads a parameter into a register.
-func (a *assembler) param(name string, r reg.Register) { a.Load(a.Param(name), r) }
+// loadParam loads a parameter into a register.
+func (a *assembler) loadParam(name string, r reg.Register) { a.Load(a.Param(name), r) }
 
-// params loads parameters of 64 bits in order and returns their registers.
-func (a *assembler) params(names ...string) []reg.GPVirtual {
+// loadParams loads parameters of 64 bits and returns their registers in the same order.
+func (a *assembler) loadParams(names ...string) []reg.GPVirtual {
 	regs := make([]reg.GPVirtual, len(names))
 	for i, n := range names {
 		regs[i] = a.GP64()
-		a.param(n, regs[i])
+		a.loadParam(n, regs[i])
 	}
 	return regs
 }
 
-// zero returns a vector register of zeros.
-func (a *assembler) zero() reg.VecVirtual {
-	v := a.vec()
+// newZero returns a new vector register of zeros.
+func (a *assembler) newZero() reg.VecVirtual {
+	v := a.newVector()
 	if a.wide {
 		a.VPXORD(v, v, v) // AVX512F alone
 	} else {
@@ -144,8 +145,8 @@ func (a *assembler) zero() reg.VecVirtual {
 	return v
 }
 
-// read loads a vector, zeros beyond the tail.
-func (a *assembler) read(m operand.Mem, v reg.VecVirtual) {
+// loadVector loads a vector, with zeros beyond the tail.
+func (a *assembler) loadVector(m operand.Mem, v reg.VecVirtual) {
 	if a.tail != nil {
 		a.VMOVUPS_Z(m, *a.tail, v)
 	} else {
@@ -153,22 +154,22 @@ func (a *assembler) read(m operand.Mem, v reg.VecVirtual) {
 	}
 }
 
-// source returns the vector at m as an operand, with zeros beyond the tail.
-func (a *assembler) source(m operand.Mem) operand.Op {
+// loadOperand returns the vector at m as an operand, with zeros beyond the tail.
+func (a *assembler) loadOperand(m operand.Mem) operand.Op {
 	if a.tail == nil {
 		return m
 	}
-	v := a.vec()
-	a.read(m, v)
+	v := a.newVector()
+	a.loadVector(m, v)
 	return v
 }
 
-// write stores a vector, without the lanes beyond the tail.
-func (a *assembler) write(v reg.VecVirtual, m operand.Mem) { a.VMOVUPS(a.counted(v, m)...) }
+// storeVector stores a vector, without the lanes beyond the tail.
+func (a *assembler) storeVector(v reg.VecVirtual, m operand.Mem) { a.VMOVUPS(a.maskTail(v, m)...) }
 
-// counted returns the operands of an instruction that does not change its destination,
-// the last operand, beyond the tail.
-func (a *assembler) counted(list ...operand.Op) []operand.Op {
+// maskTail returns the operands of an instruction that must not change its destination, the
+// last operand, beyond the tail.
+func (a *assembler) maskTail(list ...operand.Op) []operand.Op {
 	if a.tail != nil {
 		n := len(list) - 1
 		list = append(list[:n:n], *a.tail, list[n])
@@ -176,17 +177,18 @@ func (a *assembler) counted(list ...operand.Op) []operand.Op {
 	return list
 }
 
-// over writes loops over count floats, a multiple of eight: first with several vectors
-// per turn, then with one. body writes the code for vector i of a turn. The loops advance
-// the pointers. With AVX-512 the last eight floats may be half a vector, the tail.
-func (a *assembler) over(name string, count reg.GPVirtual, several int, pointers []reg.GPVirtual, body func(i int)) {
-	floats := a.bytes() / 4
+// loopVectors writes loops over count floats, a multiple of eight: first with several
+// vectors per turn, then with one. body writes the code for vector i of a turn. The loops
+// advance the pointers. With AVX-512 the last eight floats may be half a vector, which is
+// called the tail.
+func (a *assembler) loopVectors(name string, count reg.GPVirtual, several int, pointers []reg.GPVirtual, body func(i int)) {
+	floats := a.vectorBytes() / 4
 	turn := func(n int) {
 		for i := range n {
 			body(i)
 		}
 		for _, p := range pointers {
-			a.ADDQ(imm(n*a.bytes()), p)
+			a.ADDQ(imm(n*a.vectorBytes()), p)
 		}
 	}
 	if several > 1 {
@@ -207,9 +209,9 @@ func (a *assembler) over(name string, count reg.GPVirtual, several int, pointers
 	a.Label(name + "_end")
 }
 
-// choice is the result of a comparison: a vector of masks with AVX2, a mask register with
-// AVX-512.
-type choice struct {
+// comparison is the result of comparing two vectors: a vector of masks with AVX2, a mask
+// register with AVX-512.
+type comparison struct {
 	vector reg.VecVirtual
 	mask   reg.OpmaskVirtual
 }
@@ -217,8 +219,9 @@ type choice struct {
 // less is the predicate of VCMPPS for first < second, which is false for NaN.
 const less = 0x11
 
-// below compares first < second. Beyond the tail the result is false.
-func (a *assembler) below(first reg.VecVirtual, second operand.Op) (c choice) {
+// compareLess returns whether first < second, for each lane. Beyond the tail the result is
+// false.
+func (a *assembler) compareLess(first reg.VecVirtual, second operand.Op) (c comparison) {
 	if !a.wide {
 		c.vector = a.YMM()
 		a.VCMPPS(operand.Imm(less), second, first, c.vector)
@@ -233,9 +236,9 @@ func (a *assembler) below(first reg.VecVirtual, second operand.Op) (c choice) {
 	return c
 }
 
-// kept returns v where the choice is true, else zero.
-func (a *assembler) kept(c choice, v operand.Op) reg.VecVirtual {
-	to := a.vec()
+// selectOrZero returns v where c is true, else zero.
+func (a *assembler) selectOrZero(c comparison, v operand.Op) reg.VecVirtual {
+	to := a.newVector()
 	if a.wide {
 		a.VMOVUPS_Z(v, c.mask, to)
 	} else {
@@ -244,9 +247,9 @@ func (a *assembler) kept(c choice, v operand.Op) reg.VecVirtual {
 	return to
 }
 
-// either returns yes where the choice is true, else no.
-func (a *assembler) either(c choice, yes, no reg.VecVirtual) reg.VecVirtual {
-	to := a.vec()
+// selectEither returns yes where c is true, else no.
+func (a *assembler) selectEither(c comparison, yes, no reg.VecVirtual) reg.VecVirtual {
+	to := a.newVector()
 	if a.wide {
 		a.VBLENDMPS(yes, no, c.mask, to)
 	} else {
@@ -255,8 +258,8 @@ func (a *assembler) either(c choice, yes, no reg.VecVirtual) reg.VecVirtual {
 	return to
 }
 
-// folded returns v with AVX2, and the sum of the two halves of v with AVX-512.
-func (a *assembler) folded(v reg.VecVirtual) reg.Register {
+// addHalves returns v with AVX2, and the sum of the two halves of v with AVX-512.
+func (a *assembler) addHalves(v reg.VecVirtual) reg.Register {
 	if !a.wide {
 		return v
 	}
@@ -266,15 +269,15 @@ func (a *assembler) folded(v reg.VecVirtual) reg.Register {
 	return sum
 }
 
-// end returns to Go. It clears the upper halves of the vector registers, since code that
-// uses only SSE is slow otherwise.
-func (a *assembler) end() {
+// endFunction writes the return to Go. It clears the upper halves of the vector registers,
+// since code that uses only SSE is slow otherwise.
+func (a *assembler) endFunction() {
 	a.VZEROUPPER()
 	a.RET()
 }
 
 // loop writes a loop that runs while count, a register or memory, is at least step, and
-// subtracts step from it in each turn. Its labels begin with name.
+// subtracts step from count in each turn. Its labels begin with name.
 func (a *assembler) loop(name string, count operand.Op, step int, body func()) {
 	a.Label(name)
 	a.CMPQ(count, imm(step))

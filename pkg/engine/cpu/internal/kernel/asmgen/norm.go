@@ -18,56 +18,56 @@ func norm(a *assembler) {
 const accumulators = 4
 
 // partials returns the given number of vector registers of zeros.
-func (a *assembler) partials() []reg.VecVirtual {
+func (a *assembler) newPartialSums() []reg.VecVirtual {
 	v := make([]reg.VecVirtual, accumulators)
 	for i := range v {
-		v[i] = a.zero()
+		v[i] = a.newZero()
 	}
 	return v
 }
 
 // join adds all partial sums to the first.
-func (a *assembler) join(v []reg.VecVirtual) reg.VecVirtual {
+func (a *assembler) addPartialSums(v []reg.VecVirtual) reg.VecVirtual {
 	a.VADDPS(v[1], v[0], v[0])
 	a.VADDPS(v[3], v[2], v[2])
 	a.VADDPS(v[2], v[0], v[0])
 	return v[0]
 }
 
-// overPixels writes a loop over vectors of pixels, several per turn, and advances the
+// loopPixels writes a loop over vectors of pixels, several per turn, and advances the
 // pointers. body adds the vector at the given offset to partial sum i.
-func (a *assembler) overPixels(name string, pixels reg.GPVirtual, pointers []reg.GPVirtual, body func(i, offset int)) {
+func (a *assembler) loopPixels(name string, pixels reg.GPVirtual, pointers []reg.GPVirtual, body func(i, offset int)) {
 	a.SHLQ(operand.Imm(3), pixels) // floats
-	a.over(name, pixels, accumulators, pointers, func(i int) { body(i, i*a.bytes()) })
+	a.loopVectors(name, pixels, accumulators, pointers, func(i int) { body(i, i*a.vectorBytes()) })
 }
 
 func deviations(a *assembler) {
-	a.function("deviations"+a.set(), "func(x *float32, pixels int, out *float32)",
+	a.beginFunction("deviations"+a.setName(), "func(x *float32, pixels int, out *float32)",
 		"adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2].")
-	r := a.params("x", "pixels", "out")
+	r := a.loadParams("x", "pixels", "out")
 	x, out := r[0], r[2]
-	from, sum, squares := a.constants(out, 1)[0], a.partials(), a.partials()
-	a.overPixels("pixel", r[1], []reg.GPVirtual{x}, func(i, offset int) {
-		d := a.vec()
-		a.read(mem(x, offset), d)
+	from, sum, squares := a.loadConstants(out, 1)[0], a.newPartialSums(), a.newPartialSums()
+	a.loopPixels("pixel", r[1], []reg.GPVirtual{x}, func(i, offset int) {
+		d := a.newVector()
+		a.loadVector(mem(x, offset), d)
 		a.VSUBPS(from, d, d)
-		a.VADDPS(a.counted(d, sum[i], sum[i])...)
-		a.VFMADD231PS(a.counted(d, d, squares[i])...)
+		a.VADDPS(a.maskTail(d, sum[i], sum[i])...)
+		a.VFMADD231PS(a.maskTail(d, d, squares[i])...)
 	})
 	for i, v := range [][]reg.VecVirtual{sum, squares} {
-		total := a.folded(a.join(v))
+		total := a.addHalves(a.addPartialSums(v))
 		a.VADDPS(mem(out, (i+1)*vector), total, total)
 		a.VMOVUPS(total, mem(out, (i+1)*vector))
 	}
-	a.end()
+	a.endFunction()
 }
 
 // constants loads the given number of blocks of eight constants, each into both halves
 // of a vector of sixteen floats.
-func (a *assembler) constants(p reg.GPVirtual, n int) []reg.VecVirtual {
+func (a *assembler) loadConstants(p reg.GPVirtual, n int) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
 	for i := range v {
-		v[i] = a.vec()
+		v[i] = a.newVector()
 		if a.wide {
 			a.VBROADCASTF64X4(mem(p, i*vector), v[i])
 		} else {
@@ -82,73 +82,73 @@ func (a *assembler) constants(p reg.GPVirtual, n int) []reg.VecVirtual {
 const normBlocks = 3
 
 // normalized computes v = max(v·c[0] + c[1], c[2]); NaN stays NaN.
-func (a *assembler) normalized(v reg.VecVirtual, c []reg.VecVirtual) {
+func (a *assembler) normalizeVector(v reg.VecVirtual, c []reg.VecVirtual) {
 	a.VFMADD213PS(c[1], c[0], v)
 	a.VMAXPS(v, c[2], v)
 }
 
 func normalize(a *assembler) {
-	a.function("normalize"+a.set(), "func(x, y, p *float32, pixels int)", "computes y = max(x·p[0] + p[1], p[2]).")
-	r := a.params("x", "y", "p", "pixels")
-	x, y, c := r[0], r[1], a.constants(r[2], normBlocks)
-	a.overPixels("pixel", r[3], []reg.GPVirtual{x, y}, func(_, offset int) {
-		v := a.vec()
-		a.read(mem(x, offset), v)
-		a.normalized(v, c)
-		a.write(v, mem(y, offset))
+	a.beginFunction("normalize"+a.setName(), "func(x, y, p *float32, pixels int)", "computes y = max(x·p[0] + p[1], p[2]).")
+	r := a.loadParams("x", "y", "p", "pixels")
+	x, y, c := r[0], r[1], a.loadConstants(r[2], normBlocks)
+	a.loopPixels("pixel", r[3], []reg.GPVirtual{x, y}, func(_, offset int) {
+		v := a.newVector()
+		a.loadVector(mem(x, offset), v)
+		a.normalizeVector(v, c)
+		a.storeVector(v, mem(y, offset))
 	})
-	a.end()
+	a.endFunction()
 }
 
 // passed loads dy, with zero where the ReLU after the normalized v has cut it off.
-func (a *assembler) passed(dy operand.Mem, v reg.VecVirtual, c []reg.VecVirtual) reg.VecVirtual {
-	y := a.vec()
+func (a *assembler) loadMaskedGradient(dy operand.Mem, v reg.VecVirtual, c []reg.VecVirtual) reg.VecVirtual {
+	y := a.newVector()
 	a.VMOVAPS(v, y)
 	a.VFMADD213PS(c[1], c[0], y)
-	return a.kept(a.below(c[2], y), dy)
+	return a.selectOrZero(a.compareLess(c[2], y), dy)
 }
 
 func normSums(a *assembler) {
-	a.function("normSums"+a.set(), "func(x, dy, p, mean, out *float32, pixels int)", "writes Σ dy and Σ dy·(x − mean), dy where x·p[0] + p[1] > p[2].")
-	r := a.params("x", "dy", "p", "mean", "out", "pixels")
+	a.beginFunction("normSums"+a.setName(), "func(x, dy, p, mean, out *float32, pixels int)", "writes Σ dy and Σ dy·(x − mean) over the pixels where x·p[0] + p[1] > p[2].")
+	r := a.loadParams("x", "dy", "p", "mean", "out", "pixels")
 	x, dy, out := r[0], r[1], r[4]
-	c, mean := a.constants(r[2], normBlocks), a.constants(r[3], 1)[0]
-	sum, dot := a.partials(), a.partials()
-	a.overPixels("pixel", r[5], []reg.GPVirtual{x, dy}, func(i, offset int) {
-		v := a.vec()
-		a.read(mem(x, offset), v)
-		g := a.passed(mem(dy, offset), v, c)
+	c, mean := a.loadConstants(r[2], normBlocks), a.loadConstants(r[3], 1)[0]
+	sum, dot := a.newPartialSums(), a.newPartialSums()
+	a.loopPixels("pixel", r[5], []reg.GPVirtual{x, dy}, func(i, offset int) {
+		v := a.newVector()
+		a.loadVector(mem(x, offset), v)
+		g := a.loadMaskedGradient(mem(dy, offset), v, c)
 		a.VADDPS(g, sum[i], sum[i])
 		a.VSUBPS(mean, v, v)
 		a.VFMADD231PS(v, g, dot[i])
 	})
-	a.VMOVUPS(a.folded(a.join(sum)), mem(out, 0))
-	a.VMOVUPS(a.folded(a.join(dot)), mem(out, vector))
-	a.end()
+	a.VMOVUPS(a.addHalves(a.addPartialSums(sum)), mem(out, 0))
+	a.VMOVUPS(a.addHalves(a.addPartialSums(dot)), mem(out, vector))
+	a.endFunction()
 }
 
 func normGrad(a *assembler) {
-	a.function("normGrad"+a.set(), "func(x, dy, dx, p, q *float32, pixels int)", "computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], dy where x·p[0] + p[1] > p[2].")
-	r := a.params("x", "dy", "dx", "p", "q", "pixels")
+	a.beginFunction("normGrad"+a.setName(), "func(x, dy, dx, p, q *float32, pixels int)", "computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], with dy replaced by 0 unless x·p[0] + p[1] > p[2].")
+	r := a.loadParams("x", "dy", "dx", "p", "q", "pixels")
 	x, dy, dx := r[0], r[1], r[2]
-	c, q := a.constants(r[3], normBlocks), a.constants(r[4], 4)
-	a.overPixels("pixel", r[5], []reg.GPVirtual{x, dy, dx}, func(_, offset int) {
-		v := a.vec()
-		a.read(mem(x, offset), v)
-		g := a.passed(mem(dy, offset), v, c)
+	c, q := a.loadConstants(r[3], normBlocks), a.loadConstants(r[4], 4)
+	a.loopPixels("pixel", r[5], []reg.GPVirtual{x, dy, dx}, func(_, offset int) {
+		v := a.newVector()
+		a.loadVector(mem(x, offset), v)
+		g := a.loadMaskedGradient(mem(dy, offset), v, c)
 		a.VSUBPS(q[2], v, v)
 		a.VFMADD213PS(q[3], q[1], v)
 		a.VFMADD231PS(g, q[0], v)
-		a.write(v, mem(dx, offset))
+		a.storeVector(v, mem(dx, offset))
 	})
-	a.end()
+	a.endFunction()
 }
 
 func sums(a *assembler) {
-	a.function("sums"+a.set(), "func(x *float32, pixels int, out *float32)", "writes the sums of the pixels' channels.")
-	r := a.params("x", "pixels", "out")
-	sum := a.partials()
-	a.overPixels("pixel", r[1], r[:1], func(i, offset int) { a.VADDPS(a.source(mem(r[0], offset)), sum[i], sum[i]) })
-	a.VMOVUPS(a.folded(a.join(sum)), mem(r[2], 0))
-	a.end()
+	a.beginFunction("sums"+a.setName(), "func(x *float32, pixels int, out *float32)", "writes the sum over the pixels for each channel.")
+	r := a.loadParams("x", "pixels", "out")
+	sum := a.newPartialSums()
+	a.loopPixels("pixel", r[1], r[:1], func(i, offset int) { a.VADDPS(a.loadOperand(mem(r[0], offset)), sum[i], sum[i]) })
+	a.VMOVUPS(a.addHalves(a.addPartialSums(sum)), mem(r[2], 0))
+	a.endFunction()
 }

@@ -8,29 +8,29 @@ import (
 // pointwise writes elementwise functions, and, for eight floats only, the functions that
 // move weights.
 func pointwise(a *assembler) {
-	a.function("add"+a.set(), "func(a, b, y *float32, n int)", "computes y = a + b.")
-	r := a.params("a", "b", "y", "n")
-	a.overFloats(r[3], r[:3], func() {
-		v := a.vec()
-		a.read(mem(r[0], 0), v)
-		a.VADDPS(a.source(mem(r[1], 0)), v, v)
-		a.write(v, mem(r[2], 0))
+	a.beginFunction("add"+a.setName(), "func(a, b, y *float32, n int)", "computes y = a + b.")
+	r := a.loadParams("a", "b", "y", "n")
+	a.loopFloats(r[3], r[:3], func() {
+		v := a.newVector()
+		a.loadVector(mem(r[0], 0), v)
+		a.VADDPS(a.loadOperand(mem(r[1], 0)), v, v)
+		a.storeVector(v, mem(r[2], 0))
 	})
 
-	a.function("relu"+a.set(), "func(x, y *float32, n int)", "computes y = max(x, 0).")
-	s := a.params("x", "y", "n")
-	zero := a.zero()
-	a.overFloats(s[2], s[:2], func() {
-		v := a.vec()
-		a.VMAXPS(a.source(mem(s[0], 0)), zero, v)
-		a.write(v, mem(s[1], 0))
+	a.beginFunction("relu"+a.setName(), "func(x, y *float32, n int)", "computes y = max(x, 0).")
+	s := a.loadParams("x", "y", "n")
+	zero := a.newZero()
+	a.loopFloats(s[2], s[:2], func() {
+		v := a.newVector()
+		a.VMAXPS(a.loadOperand(mem(s[0], 0)), zero, v)
+		a.storeVector(v, mem(s[1], 0))
 	})
 
-	a.function("reluGrad"+a.set(), "func(y, dy, dx *float32, n int)", "computes dx = dy where y > 0, else 0.")
-	t := a.params("y", "dy", "dx", "n")
-	none := a.zero()
-	a.overFloats(t[3], t[:3], func() {
-		a.write(a.kept(a.below(none, mem(t[0], 0)), mem(t[1], 0)), mem(t[2], 0))
+	a.beginFunction("reluGrad"+a.setName(), "func(y, dy, dx *float32, n int)", "computes dx = dy where y > 0, else 0.")
+	t := a.loadParams("y", "dy", "dx", "n")
+	none := a.newZero()
+	a.loopFloats(t[3], t[:3], func() {
+		a.storeVector(a.selectOrZero(a.compareLess(none, mem(t[0], 0)), mem(t[1], 0)), mem(t[2], 0))
 	})
 	activations(a)
 	distances(a)
@@ -42,71 +42,71 @@ func pointwise(a *assembler) {
 
 // activations writes the functions for activations other than ReLU.
 func activations(a *assembler) {
-	a.function("leaky"+a.set(), "func(a, b, y, slope *float32, n int)", "computes y = b where a > 0, else slope·b.")
-	r := a.params("a", "b", "y", "slope", "n")
-	slope, zero := a.vec(), a.zero()
+	a.beginFunction("leaky"+a.setName(), "func(a, b, y, slope *float32, n int)", "computes y = b where a > 0, else slope·b.")
+	r := a.loadParams("a", "b", "y", "slope", "n")
+	slope, zero := a.newVector(), a.newZero()
 	a.VBROADCASTSS(mem(r[3], 0), slope)
-	a.overFloats(r[4], r[:3], func() {
-		positive, v, w := a.below(zero, mem(r[0], 0)), a.vec(), a.vec()
-		a.read(mem(r[1], 0), v)
+	a.loopFloats(r[4], r[:3], func() {
+		positive, v, w := a.compareLess(zero, mem(r[0], 0)), a.newVector(), a.newVector()
+		a.loadVector(mem(r[1], 0), v)
 		a.VMULPS(v, slope, w)
-		a.write(a.either(positive, v, w), mem(r[2], 0))
+		a.storeVector(a.selectEither(positive, v, w), mem(r[2], 0))
 	})
 
-	a.function("tanhGrad"+a.set(), "func(y, dy, dx *float32, n int)", "computes dx = dy·(1 − y²).")
-	s := a.params("y", "dy", "dx", "n")
-	one := a.single("One", 1)
-	a.overFloats(s[3], s[:3], func() {
-		v, w := a.vec(), a.vec()
-		a.read(mem(s[0], 0), v)
+	a.beginFunction("tanhGrad"+a.setName(), "func(y, dy, dx *float32, n int)", "computes dx = dy·(1 − y²).")
+	s := a.loadParams("y", "dy", "dx", "n")
+	one := a.constantVector("One", 1)
+	a.loopFloats(s[3], s[:3], func() {
+		v, w := a.newVector(), a.newVector()
+		a.loadVector(mem(s[0], 0), v)
 		a.VMOVUPS(one, w)
 		a.VFNMADD231PS(v, v, w)
-		a.VMULPS(a.source(mem(s[1], 0)), w, w)
-		a.write(w, mem(s[2], 0))
+		a.VMULPS(a.loadOperand(mem(s[1], 0)), w, w)
+		a.storeVector(w, mem(s[2], 0))
 	})
 }
 
 // distances writes the functions for the mean absolute difference.
 func distances(a *assembler) {
-	a.function("distances"+a.set(), "func(a, b, out *float32, n int)", "writes to out eight sums of |a − b|.")
-	r := a.params("a", "b", "out", "n")
-	sum, zero := a.zero(), a.zero()
-	a.over("vector", r[3], 1, r[:2], func(int) {
-		v, w := a.vec(), a.vec()
-		a.read(mem(r[0], 0), v)
-		a.VSUBPS(a.source(mem(r[1], 0)), v, v)
+	a.beginFunction("distances"+a.setName(), "func(a, b, out *float32, n int)", "writes to out eight sums of |a − b|.")
+	r := a.loadParams("a", "b", "out", "n")
+	sum, zero := a.newZero(), a.newZero()
+	a.loopVectors("vector", r[3], 1, r[:2], func(int) {
+		v, w := a.newVector(), a.newVector()
+		a.loadVector(mem(r[0], 0), v)
+		a.VSUBPS(a.loadOperand(mem(r[1], 0)), v, v)
 		a.VSUBPS(v, zero, w)
 		a.VMAXPS(v, w, w)
 		a.VADDPS(w, sum, sum)
 	})
-	a.VMOVUPS(a.folded(sum), mem(r[2], 0))
-	a.end()
+	a.VMOVUPS(a.addHalves(sum), mem(r[2], 0))
+	a.endFunction()
 
-	a.function("signs"+a.set(), "func(a, b, y, scale *float32, n int)", "computes y = scale times the sign of a − b.")
-	s := a.params("a", "b", "y", "scale", "n")
-	scale := a.vec()
+	a.beginFunction("signs"+a.setName(), "func(a, b, y, scale *float32, n int)", "computes y = scale times the sign of a − b.")
+	s := a.loadParams("a", "b", "y", "scale", "n")
+	scale := a.newVector()
 	a.VBROADCASTSS(mem(s[3], 0), scale)
-	a.overFloats(s[4], s[:3], func() {
-		v, w := a.vec(), a.vec()
-		a.read(mem(s[0], 0), v)
-		a.read(mem(s[1], 0), w)
-		plus, minus := a.kept(a.below(w, v), scale), a.kept(a.below(v, w), scale)
+	a.loopFloats(s[4], s[:3], func() {
+		v, w := a.newVector(), a.newVector()
+		a.loadVector(mem(s[0], 0), v)
+		a.loadVector(mem(s[1], 0), w)
+		plus, minus := a.selectOrZero(a.compareLess(w, v), scale), a.selectOrZero(a.compareLess(v, w), scale)
 		a.VSUBPS(minus, plus, plus)
-		a.write(plus, mem(s[2], 0))
+		a.storeVector(plus, mem(s[2], 0))
 	})
 }
 
-// overFloats writes a loop over n floats, one vector per turn, and ends the function.
-func (a *assembler) overFloats(n reg.GPVirtual, pointers []reg.GPVirtual, body func()) {
-	a.over("vector", n, 1, pointers, func(int) { body() })
-	a.end()
+// loopFloats writes a loop over n floats, one vector per turn, and ends the function.
+func (a *assembler) loopFloats(n reg.GPVirtual, pointers []reg.GPVirtual, body func()) {
+	a.loopVectors("vector", n, 1, pointers, func(int) { body() })
+	a.endFunction()
 }
 
 // transpose exchanges rows and columns of an 8×8 tile in three rounds: it exchanges
 // floats within 64 bits, pairs of floats within 128 bits, and halves of a register.
 func transpose(a *assembler) {
-	a.function("transposeAVX2", "func(dst, src *float32, stride int)", "writes the transpose of a tile of 8×8.")
-	p := a.params("dst", "src", "stride")
+	a.beginFunction("transposeAVX2", "func(dst, src *float32, stride int)", "writes the transpose of an 8×8 tile.")
+	p := a.loadParams("dst", "src", "stride")
 	var r, t [8]reg.VecVirtual
 	for i := range r {
 		r[i], t[i] = a.YMM(), a.YMM()
@@ -130,12 +130,12 @@ func transpose(a *assembler) {
 		a.VMOVUPS(t[i], mem(p[0], 0))
 		a.ADDQ(p[2], p[0])
 	}
-	a.end()
+	a.endFunction()
 }
 
 func spread(a *assembler) {
-	a.function("spreadAVX2", "func(dst, src *float32, stride, n int)", "copies n vectors to places that are stride bytes apart.")
-	q := a.params("dst", "src", "stride", "n")
+	a.beginFunction("spreadAVX2", "func(dst, src *float32, stride, n int)", "copies n vectors to addresses that are stride bytes apart.")
+	q := a.loadParams("dst", "src", "stride", "n")
 	a.loop("vector", q[3], 1, func() {
 		v := a.YMM()
 		a.VMOVUPS(mem(q[1], 0), v)
@@ -143,5 +143,5 @@ func spread(a *assembler) {
 		a.ADDQ(imm(vector), q[1])
 		a.ADDQ(q[2], q[0])
 	})
-	a.end()
+	a.endFunction()
 }

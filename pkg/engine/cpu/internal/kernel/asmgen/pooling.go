@@ -37,22 +37,22 @@ func (a *assembler) windows(first []reg.GPVirtual, kh, kw, row reg.GPVirtual, bo
 }
 
 func maxPool(a *assembler) {
-	a.function("maxPoolAVX2", "func(x, y, p *float32, index *byte, count, kh, kw, row, step int)",
-		"writes the maxima of count windows of max(x·p[0] + p[1], p[2]), and which element of its window each is.")
-	r := a.params("x", "y", "index", "count")
+	a.beginFunction("maxPoolAVX2", "func(x, y, p *float32, index *byte, count, kh, kw, row, step int)",
+		"writes the maxima of max(x·p[0] + p[1], p[2]) over count windows, and the index of each maximum in its window.")
+	r := a.loadParams("x", "y", "index", "count")
 	x, y, index := r[0], r[1], r[2]
-	c := a.constants(a.params("p")[0], normBlocks)
+	c := a.loadConstants(a.loadParams("p")[0], normBlocks)
 	one := a.YMM()
 	a.VPCMPEQD(one, one, one)
 	a.VPSRLD(operand.Imm(31), one, one)
 	a.loop("window", r[3], 1, func() {
-		best, at, now, v, more := a.YMM(), a.zero(), a.zero(), a.YMM(), a.YMM()
+		best, at, now, v, more := a.YMM(), a.newZero(), a.newZero(), a.YMM(), a.YMM()
 		a.VMOVUPS(mem(x, 0), best)
-		a.normalized(best, c)
-		w := a.params("kh", "kw", "row")
+		a.normalizeVector(best, c)
+		w := a.loadParams("kh", "kw", "row")
 		a.windows([]reg.GPVirtual{x}, w[0], w[1], w[2], func(e []reg.GPVirtual) {
 			a.VMOVUPS(mem(e[0], 0), v)
-			a.normalized(v, c)
+			a.normalizeVector(v, c)
 			a.VCMPPS(operand.Imm(less), v, best, more) // best < v, so that the first of equals stays
 			a.VBLENDVPS(more, v, best, best)
 			a.VBLENDVPS(more, now, at, at)
@@ -64,26 +64,26 @@ func maxPool(a *assembler) {
 		a.VPACKUSDW(high, at.AsX(), high)
 		a.VPACKUSWB(high, high, high)
 		a.VMOVQ(high, mem(index, 0))
-		a.ADDQ(a.params("step")[0], x)
+		a.ADDQ(a.loadParams("step")[0], x)
 		a.ADDQ(imm(vector), y)
 		a.ADDQ(imm(vector/4), index)
 	})
-	a.end()
+	a.endFunction()
 }
 
 func maxPoolGrad(a *assembler) {
-	a.function("maxPoolGradAVX2", "func(index *byte, dy, dx *float32, count, kh, kw, row, step int)",
-		"adds dy to the element of dx's windows that index names.")
-	r := a.params("index", "dy", "dx", "count")
+	a.beginFunction("maxPoolGradAVX2", "func(index *byte, dy, dx *float32, count, kh, kw, row, step int)",
+		"adds dy to the elements of dx that index selects.")
+	r := a.loadParams("index", "dy", "dx", "count")
 	index, dy, dx := r[0], r[1], r[2]
 	one := a.YMM()
 	a.VPCMPEQD(one, one, one)
 	a.VPSRLD(operand.Imm(31), one, one)
 	a.loop("window", r[3], 1, func() {
-		g, at, now, v := a.YMM(), a.YMM(), a.zero(), a.YMM()
+		g, at, now, v := a.YMM(), a.YMM(), a.newZero(), a.YMM()
 		a.VMOVUPS(mem(dy, 0), g)
 		a.VPMOVZXBD(mem(index, 0), at)
-		w := a.params("kh", "kw", "row")
+		w := a.loadParams("kh", "kw", "row")
 		a.windows([]reg.GPVirtual{dx}, w[0], w[1], w[2], func(e []reg.GPVirtual) {
 			a.VPCMPEQD(now, at, v)
 			a.VANDPS(g, v, v)
@@ -91,9 +91,9 @@ func maxPoolGrad(a *assembler) {
 			a.VMOVUPS(v, mem(e[0], 0))
 			a.VPADDD(one, now, now)
 		})
-		a.ADDQ(a.params("step")[0], dx)
+		a.ADDQ(a.loadParams("step")[0], dx)
 		a.ADDQ(imm(vector), dy)
 		a.ADDQ(imm(vector/4), index)
 	})
-	a.end()
+	a.endFunction()
 }

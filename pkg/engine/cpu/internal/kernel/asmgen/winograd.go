@@ -11,8 +11,8 @@ import (
 // has two channel blocks (of weights, two blocks of output channels); if there is only
 // one, a mask leaves the second one out.
 func winograd(a *assembler) {
-	winogradInput(a, "winogradInput"+a.set(), false)
-	winogradInput(a, "winogradNormInput"+a.set(), true)
+	winogradInput(a, "winogradInput"+a.setName(), false)
+	winogradInput(a, "winogradNormInput"+a.setName(), true)
 	winogradGradient(a)
 	winogradOutput(a)
 	winogradWeights(a)
@@ -21,8 +21,8 @@ func winograd(a *assembler) {
 
 // spreadConstant returns a register with value in every lane.
 func (a *assembler) spreadConstant(name string, value float32) reg.VecVirtual {
-	v := a.vec()
-	a.VBROADCASTSS(a.ConstData(name+a.set(), operand.F32(value)), v)
+	v := a.newVector()
+	a.VBROADCASTSS(a.ConstData(name+a.setName(), operand.F32(value)), v)
 	return v
 }
 
@@ -30,7 +30,7 @@ func (a *assembler) spreadConstant(name string, value float32) reg.VecVirtual {
 func (a *assembler) vectors(n int, at func(i int) place) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
 	for i := range v {
-		v[i] = a.vec()
+		v[i] = a.newVector()
 		a.load(at(i), v[i])
 	}
 	return v
@@ -101,7 +101,7 @@ func (a *assembler) setMasks(m pairMasks, blocks operand.Op) {
 
 // product computes to = x·factor + add, or add − x·factor where negative.
 func (a *assembler) product(x, factor, add reg.VecVirtual, negative bool) reg.VecVirtual {
-	to := a.vec()
+	to := a.newVector()
 	a.VMOVAPS(add, to)
 	if negative {
 		a.VFNMADD231PS(factor, x, to)
@@ -113,19 +113,19 @@ func (a *assembler) product(x, factor, add reg.VecVirtual, negative bool) reg.Ve
 
 // sum is x + y, difference is x − y, scaled is x·factor.
 func (a *assembler) sum(x, y reg.VecVirtual) reg.VecVirtual {
-	to := a.vec()
+	to := a.newVector()
 	a.VADDPS(y, x, to)
 	return to
 }
 
 func (a *assembler) difference(x, y reg.VecVirtual) reg.VecVirtual {
-	to := a.vec()
+	to := a.newVector()
 	a.VSUBPS(y, x, to)
 	return to
 }
 
 func (a *assembler) scaled(x, factor reg.VecVirtual) reg.VecVirtual {
-	to := a.vec()
+	to := a.newVector()
 	a.VMULPS(factor, x, to)
 	return to
 }
@@ -170,7 +170,7 @@ func (a *assembler) inputRow(four, five reg.VecVirtual, d []reg.VecVirtual, stor
 
 // square returns the place of vector i of a row of scratch memory.
 func (a *assembler) square(tmp reg.GPVirtual, row, i int) place {
-	return whole(mem(tmp, (6*row+i)*a.bytes()))
+	return whole(mem(tmp, (6*row+i)*a.vectorBytes()))
 }
 
 // winogradInput writes the transform of inputs. If norm is set, each input is normalized
@@ -179,15 +179,15 @@ func winogradInput(a *assembler, name string, norm bool) {
 	constants := "input"
 	if norm {
 		constants = "normInput"
-		a.function(name, "func(x, v, tmp, p *float32, row, plane, ld, step, blocks int)", "transforms a normalised 6×6 patch of every channel block: Bᵀ·max(x·p[0] + p[1], p[2])·B.")
+		a.beginFunction(name, "func(x, v, tmp, p *float32, row, plane, ld, step, blocks int)", "transforms a normalized 6×6 patch of every channel block: Bᵀ·max(x·p[0] + p[1], p[2])·B.")
 	} else {
-		a.function(name, "func(x, v, tmp *float32, row, plane, ld, step, blocks int)", "transforms a 6×6 patch of every channel block: Bᵀ·x·B.")
+		a.beginFunction(name, "func(x, v, tmp *float32, row, plane, ld, step, blocks int)", "transforms a 6×6 patch of every channel block: Bᵀ·x·B.")
 	}
 	four, five := a.spreadConstant(constants+"Four", 4), a.spreadConstant(constants+"Five", 5)
 	var p reg.GPVirtual
 	var c []reg.VecVirtual
 	if norm {
-		p = a.params("p")[0]
+		p = a.loadParams("p")[0]
 	}
 	a.transform(6, func(m pairMasks) {
 		if norm {
@@ -197,7 +197,7 @@ func winogradInput(a *assembler, name string, norm bool) {
 		d := a.vectors(6, load)
 		if first && norm {
 			for _, v := range d {
-				a.normalized(v, c)
+				a.normalizeVector(v, c)
 			}
 		}
 		a.inputRow(four, five, d, store)
@@ -208,13 +208,13 @@ func winogradInput(a *assembler, name string, norm bool) {
 // normalized, and advances p.
 func (a *assembler) blockConstants(p reg.GPVirtual, m pairMasks) []reg.VecVirtual {
 	if !a.wide {
-		c := a.constants(p, normBlocks)
+		c := a.loadConstants(p, normBlocks)
 		a.ADDQ(imm(normBlocks*vector), p)
 		return c
 	}
 	c := make([]reg.VecVirtual, normBlocks)
 	for i := range c {
-		c[i] = a.vec()
+		c[i] = a.newVector()
 		second := mem(p, (normBlocks+i)*vector)
 		a.load(place{mem(p, i*vector), &second, &m}, c[i])
 	}
@@ -229,7 +229,7 @@ func (a *assembler) blockConstants(p reg.GPVirtual, m pairMasks) []reg.VecVirtua
 // writes the transform, first of the columns and then of the rows. With AVX-512 step must
 // be the size of a block.
 func (a *assembler) transform(n int, begin func(m pairMasks), oneWay func(first bool, load, store func(i int) place)) {
-	p := a.params("x", "v", "tmp", "row", "ld")
+	p := a.loadParams("x", "v", "tmp", "row", "ld")
 	x, v, tmp, row, ld, blocks := p[0], p[1], p[2], p[3], p[4], a.blocksLeft()
 	rows, to := a.newStrided(x, row), a.GP64()
 	points := a.newStrided(to, ld)
@@ -242,7 +242,7 @@ func (a *assembler) transform(n int, begin func(m pairMasks), oneWay func(first 
 		if a.wide {
 			a.setMasks(m, blocks)
 			a.MOVQ(x, next.base)
-			a.ADDQ(a.parameter("plane"), next.base)
+			a.ADDQ(a.stackParam("plane"), next.base)
 		}
 		begin(m)
 		for j := range n {
@@ -257,25 +257,25 @@ func (a *assembler) transform(n int, begin func(m pairMasks), oneWay func(first 
 		}
 		if a.wide {
 			a.MOVQ(next.base, x)
-			a.ADDQ(a.parameter("plane"), x)
+			a.ADDQ(a.stackParam("plane"), x)
 			a.ADDQ(imm(2*vector), v)
 			a.DECQ(blocks)
 			return
 		}
-		far := a.params("plane", "step") // from the stack: they are more than there are registers
+		far := a.loadParams("plane", "step") // from the stack: they are more than there are registers
 		a.ADDQ(far[0], x)
 		a.ADDQ(far[1], v)
 	})
-	a.end()
+	a.endFunction()
 }
 
 // blocksLeft returns the counter of remaining blocks: on the stack with AVX-512, whose
 // transforms need one more register.
 func (a *assembler) blocksLeft() operand.Op {
 	if a.wide {
-		return a.parameter("blocks")
+		return a.stackParam("blocks")
 	}
-	return a.params("blocks")[0]
+	return a.loadParams("blocks")[0]
 }
 
 // inBlocks returns the place of a vector whose channel blocks are not adjacent.
@@ -295,7 +295,7 @@ func (a *assembler) inLanes(first operand.Mem, m pairMasks) place {
 }
 
 func winogradGradient(a *assembler) {
-	a.function("winogradGradient"+a.set(), "func(x, v, tmp *float32, row, plane, ld, step, blocks int)", "transforms a 4×4 tile of every channel block: A·x·Aᵀ.")
+	a.beginFunction("winogradGradient"+a.setName(), "func(x, v, tmp *float32, row, plane, ld, step, blocks int)", "transforms a 4×4 tile of every channel block: A·x·Aᵀ.")
 	four, eight := a.spreadConstant("gradientFour", 4), a.spreadConstant("gradientEight", 8)
 	a.transform(4, func(pairMasks) {}, func(_ bool, load, store func(i int) place) {
 		d := a.vectors(4, load)
@@ -312,15 +312,15 @@ func winogradGradient(a *assembler) {
 }
 
 func winogradOutput(a *assembler) {
-	a.function("winogradOutput"+a.set(), "func(m, y, bias, tmp *float32, ld, row, plane, biasStep, blocks int)", "transforms products to a 4×4 tile of every channel block: Aᵀ·m·A + bias.")
-	p := a.params("m", "y", "bias", "tmp", "ld", "row")
+	a.beginFunction("winogradOutput"+a.setName(), "func(m, y, bias, tmp *float32, ld, row, plane, biasStep, blocks int)", "transforms products to a 4×4 tile of every channel block: Aᵀ·m·A + bias.")
+	p := a.loadParams("m", "y", "bias", "tmp", "ld", "row")
 	m, y, bias, tmp, ld, row, blocks := p[0], p[1], p[2], p[3], p[4], p[5], a.blocksLeft()
 	two, four, eight := a.spreadConstant("outputTwo", 2), a.spreadConstant("outputFour", 4), a.spreadConstant("outputEight", 8)
 	from, to, across := a.GP64(), a.GP64(), a.GP64()
 	a.LEAQ(operand.Mem{Base: ld, Index: ld, Scale: 2}, across)
 	a.ADDQ(across, across)
 	points := a.newStrided(from, across)
-	shift := a.vec()
+	shift := a.newVector()
 	oneWay := func(load func(i int) place, put func(i int, v reg.VecVirtual)) {
 		d := a.vectors(6, load)
 		p, q, r, t := a.sum(d[1], d[2]), a.difference(d[1], d[2]), a.sum(d[3], d[4]), a.difference(d[3], d[4])
@@ -338,7 +338,7 @@ func winogradOutput(a *assembler) {
 		if a.wide {
 			a.setMasks(masks, blocks)
 			a.MOVQ(bias, next)
-			a.ADDQ(a.parameter("biasStep"), next)
+			a.ADDQ(a.stackParam("biasStep"), next)
 		}
 		a.MOVQ(m, from)
 		for j := range 6 {
@@ -350,7 +350,7 @@ func winogradOutput(a *assembler) {
 		a.load(a.inBlocks(mem(bias, 0), mem(next, 0), masks), shift)
 		if a.wide {
 			a.MOVQ(y, next)
-			a.ADDQ(a.parameter("plane"), next)
+			a.ADDQ(a.stackParam("plane"), next)
 		}
 		for i := range 4 {
 			oneWay(func(k int) place { return a.square(tmp, i, k) }, func(k int, v reg.VecVirtual) {
@@ -362,16 +362,16 @@ func winogradOutput(a *assembler) {
 				a.ADDQ(row, next)
 			}
 		}
-		for range a.bytes() / vector {
-			a.ADDQ(a.parameter("plane"), y)
-			a.ADDQ(a.parameter("biasStep"), bias)
+		for range a.vectorBytes() / vector {
+			a.ADDQ(a.stackParam("plane"), y)
+			a.ADDQ(a.stackParam("biasStep"), bias)
 		}
-		a.ADDQ(imm(a.bytes()), m)
+		a.ADDQ(imm(a.vectorBytes()), m)
 		if a.wide {
 			a.DECQ(blocks)
 		}
 	})
-	a.end()
+	a.endFunction()
 }
 
 // tapBytes is the distance of taps of a tile of 8×8 weights.
@@ -383,25 +383,25 @@ const tapBytes = 8 * vector
 // of eight weights at a tap, and one that advances to the next row of weights.
 func (a *assembler) weightParams(name, parameters, tile, points, doc string) (r []reg.GPVirtual, tap func(t int) place, next func()) {
 	if !a.wide {
-		a.function(name+a.set(), "func("+parameters+", tmp *float32, ld int)", doc)
-		r = a.params(tile, points, "tmp", "ld")
+		a.beginFunction(name+a.setName(), "func("+parameters+", tmp *float32, ld int)", doc)
+		r = a.loadParams(tile, points, "tmp", "ld")
 		return r, func(t int) place { return whole(mem(r[0], t*tapBytes)) }, func() {
 			a.ADDQ(imm(vector), r[0])
 			a.ADDQ(imm(vector), r[1])
 		}
 	}
-	a.function(name+"Pair"+a.set(), "func("+parameters+", tmp *float32, next, ld, row int)", doc)
-	r = a.params(tile, points, "tmp", "ld")
+	a.beginFunction(name+"Pair"+a.setName(), "func("+parameters+", tmp *float32, next, ld, row int)", doc)
+	r = a.loadParams(tile, points, "tmp", "ld")
 	second := a.GP64()
 	a.MOVQ(r[0], second)
-	a.ADDQ(a.parameter("next"), second)
+	a.ADDQ(a.stackParam("next"), second)
 	return r, func(t int) place {
 			m := mem(second, t*tapBytes)
 			return place{first: mem(r[0], t*tapBytes), second: &m}
 		}, func() {
 			a.ADDQ(imm(vector), r[0])
 			a.ADDQ(imm(vector), second)
-			a.ADDQ(a.parameter("row"), r[1])
+			a.ADDQ(a.stackParam("row"), r[1])
 		}
 }
 
@@ -414,7 +414,7 @@ func winogradWeights(a *assembler) {
 		d := a.vectors(3, load)
 		put := func(i int, v reg.VecVirtual) { a.store(v, store(i)) }
 		put(0, a.scaled(d[0], quarter))
-		even, odd, zero := a.scaled(a.sum(d[0], d[2]), sixth), a.scaled(d[1], sixth), a.zero()
+		even, odd, zero := a.scaled(a.sum(d[0], d[2]), sixth), a.scaled(d[1], sixth), a.newZero()
 		negative := a.difference(zero, even)
 		put(1, a.difference(negative, odd))
 		put(2, a.difference(odd, even))
@@ -438,7 +438,7 @@ func winogradWeights(a *assembler) {
 		}
 		nextRow()
 	})
-	a.end()
+	a.endFunction()
 }
 
 func winogradWeightGradient(a *assembler) {
@@ -470,5 +470,5 @@ func winogradWeightGradient(a *assembler) {
 		}
 		nextRow()
 	})
-	a.end()
+	a.endFunction()
 }
