@@ -45,7 +45,7 @@ func TestNew(t *testing.T) {
 	refuses(o, "LOCKSTEP_CPU=neon, but this processor or this build lacks it: use one of ")
 	t.Setenv(kernel.EnvVar, "")
 	o.Device = "reference"
-	refuses(o, `use cpu`)
+	refuses(o, `got device "reference", want cpu`)
 	o.Device, o.Threads = "cpu", 0
 	refuses(o, "threads is 0")
 	if runtime.GOARCH == "amd64" && len(kernel.Available()) > 1 {
