@@ -20,7 +20,7 @@ var ErrNonFinite = errors.New("loss is not finite")
 
 // ErrOutOfMemory is the error that an engine wraps if its device lacks the memory for a
 // program or a step.
-var ErrOutOfMemory = errors.New("out of memory of the device")
+var ErrOutOfMemory = errors.New("device is out of memory")
 
 // GradSync replaces a worker's gradients by their mean over all workers. The engine calls
 // ReduceBucket as soon as the gradients of a bucket are final, in the order of

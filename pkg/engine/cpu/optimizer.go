@@ -172,7 +172,7 @@ func (x *executable) updateByLayer(u optim.Update) error {
 }
 
 // updateParameters applies u in one pass over the flat buffers of parameters and gradients.
-// To clip the gradients takes one or two more passes.
+// Clipping the gradients takes one or two more passes.
 func (x *executable) updateParameters(u *optim.Update) error {
 	o := &x.optimizer
 	if u.ClipNorm > 0 {

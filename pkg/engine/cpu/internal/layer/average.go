@@ -114,8 +114,8 @@ func (x *Builder) buildAveragePool(c Call) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// buildPadding returns the tasks that surround an activation with zeros, or the gradient of
-// that.
+// buildPadding returns the tasks that surround an activation with zeros, or the tasks of
+// the gradient of this operation.
 func (x *Builder) buildPadding(c Call) ([]threads.Task, error) {
 	small, large := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpPadBackward {

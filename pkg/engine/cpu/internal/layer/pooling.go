@@ -160,7 +160,8 @@ func (p *pooling) forEachInputRow(row int, scratch []float32, f func(band []floa
 	}
 }
 
-// writeGradient writes a plane of dx, or adds to it, if windows are read in place.
+// writeGradient computes a plane of dx if windows are read in place. It adds to the present
+// values of dx if p.add is set.
 func (p *pooling) writeGradient(plane int) {
 	channels, inRow, rows, cols := tensor.Blocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[1], p.y.Space[2]
 	dx, _ := p.dx.Block(plane/channels, plane%channels)
