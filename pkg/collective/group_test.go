@@ -16,7 +16,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// memoryGroups makes groups of each kind for n ranks in this process.
+// memoryGroups contains functions that create a group of each kind for n ranks in this process.
 var memoryGroups = map[string]func(n int, o Options) ([]Group, error){
 	"in-process": func(n int, o Options) ([]Group, error) { return newInProcessGroups(n, o), nil },
 	"shared memory": func(n int, o Options) ([]Group, error) {
@@ -36,7 +36,7 @@ var memoryGroups = map[string]func(n int, o Options) ([]Group, error){
 	},
 }
 
-// together runs f for every rank at once.
+// together calls f for all ranks concurrently.
 func together(groups []Group, f func(Group) error) error {
 	errs := make([]error, len(groups))
 	var wg sync.WaitGroup
@@ -55,7 +55,7 @@ func closeAll(groups []Group) error {
 	return errors.Join(errs...)
 }
 
-// buffers holds each rank's numbers in the drawn precision.
+// buffers returns one buffer per rank, in fp64 if f64 is true.
 func buffers(f64 bool, values [][]float64) []device.Buffer {
 	bs := make([]device.Buffer, len(values))
 	for i, v := range values {
@@ -78,7 +78,8 @@ func at(b device.Buffer, i int) float64 {
 	return float64(b.F32[i])
 }
 
-// naive is the sum over ranks of element i in rank order and in b's precision.
+// naive returns the sum over ranks of element i, in rank order and in the precision of the
+// buffers.
 func naive(bs []device.Buffer, i int) float64 {
 	if bs[0].F64 != nil {
 		sum := bs[0].F64[i]
@@ -94,12 +95,13 @@ func naive(bs []device.Buffer, i int) float64 {
 	return float64(sum)
 }
 
-// same compares bits, so that −0 and NaN count too.
+// same reports whether a and b have the same bits, which also distinguishes −0 from 0 and
+// compares NaN.
 func same(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
 
-// TestOperationsEqualNaiveOnes draws everything that could matter: ranks,
-// lengths around and far beyond a chunk, precision, root, and several
-// operations in a row on the same group.
+// TestOperationsEqualNaiveOnes compares random operations with naive ones: it draws the number
+// of ranks, lengths around and far beyond a chunk, the precision, the root, and several
+// operations on the same group.
 func TestOperationsEqualNaiveOnes(t *testing.T) {
 	for name, make := range memoryGroups {
 		t.Run(name, func(t *testing.T) {
@@ -175,8 +177,8 @@ func checkOperation(t *rapid.T, groups []Group, sum func(bs []device.Buffer, i i
 	}
 }
 
-// noise is a number of any sign and a magnitude of 1e-8 to 1e8, where the order of
-// additions shows.
+// noise returns a number with a magnitude of 1e-8 to 1e8. Sums of such numbers depend on the
+// order of the additions.
 func noise(seed uint64, rank, i int) float64 {
 	x := seed + uint64(rank)*0x9e3779b97f4a7c15 + uint64(i)*0xbf58476d1ce4e5b9
 	x ^= x >> 31
@@ -194,7 +196,7 @@ func owner(length, n, i int) int {
 	return -1
 }
 
-// wantError runs f on every rank and checks each rank's message.
+// wantError checks that the message of got contains all parts.
 func wantError(t *testing.T, got error, parts ...string) {
 	t.Helper()
 	if got == nil {
@@ -235,8 +237,8 @@ func TestTimeoutNamesTheMissingRankAndWhatItLastDid(t *testing.T) {
 	}
 }
 
-// endsInside is a context that ends once it was asked for the first time, 20 ms later:
-// the call that has asked has begun.
+// endsInside is a context that ends 20 ms after the first call of Err, so that it ends during
+// the operation that calls Err.
 type endsInside struct {
 	context.Context
 	cancel func()
@@ -370,7 +372,8 @@ func BenchmarkAllReduce(b *testing.B) {
 	}
 }
 
-// TestBuffersOfAGPU: a group of the host refuses them, and stays whole.
+// TestBuffersOfAGPU checks that a group of the host refuses buffers in GPU memory, and can still
+// be used afterwards.
 func TestBuffersOfAGPU(t *testing.T) {
 	g := Single()
 	b := device.Buffer{Pointer: 4096, Type: device.F32, Elements: 8}

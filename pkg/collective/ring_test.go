@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// ringConnections joins n ranks: rank i sends on to[i], and rank i+1 receives
-// that on from[i+1].
+// ringConnections connects n ranks: what rank i sends on to[i], rank i+1 receives on
+// from[i+1].
 func ringConnections(network string, n int) (from, to []net.Conn, err error) {
 	address := "127.0.0.1:0"
 	if network == "unix" {
@@ -38,7 +38,8 @@ func ringConnections(network string, n int) (from, to []net.Conn, err error) {
 	return from, to, nil
 }
 
-// ring makes a ring of n ranks in this process; n of 1 has no ring.
+// ring returns a function that creates a ring of n ranks in this process. If n is 1, it creates
+// a group without a ring.
 func ring(network string) func(n int, o Options) ([]Group, error) {
 	return func(n int, o Options) ([]Group, error) {
 		if n == 1 {
@@ -63,8 +64,8 @@ var ringGroups = map[string]func(n int, o Options) ([]Group, error){
 	"tcp":  ring("tcp"),
 }
 
-// TestRingsEqualNaiveOperations draws as for the memory groups. The sum is the
-// ring's: that of shard c begins at rank c+1.
+// TestRingsEqualNaiveOperations is TestOperationsEqualNaiveOnes for rings. A ring adds the
+// numbers of shard c in rank order, beginning with rank c+1.
 func TestRingsEqualNaiveOperations(t *testing.T) {
 	for name, make := range ringGroups {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +87,7 @@ func TestRingsEqualNaiveOperations(t *testing.T) {
 	}
 }
 
-// ringSum is the sum over ranks of element i, from the rank after its owner on.
+// ringSum returns the sum over ranks of element i, beginning with the rank after its owner.
 func ringSum(bs []device.Buffer, i int) float64 {
 	n := len(bs)
 	first := owner(bs[0].Len(), n, i) + 1
@@ -97,8 +98,8 @@ func ringSum(bs []device.Buffer, i int) float64 {
 	return naive(turned, i)
 }
 
-// TestRingOfManyPiecesInFlight sends far more than sockets hold, so that all
-// ranks are blocked in sending at once if they do not receive meanwhile.
+// TestRingOfManyPiecesInFlight sends far more than fits into socket buffers. All ranks would
+// block if they did not receive while they send.
 func TestRingOfManyPiecesInFlight(t *testing.T) {
 	const n, length = 3, 4_000_000
 	for name, make := range ringGroups {
@@ -136,8 +137,8 @@ func make32(n int, v float32) []float32 {
 	return b
 }
 
-// TestRingNamesTheMissingRank to every rank, also to those that are not its
-// neighbours.
+// TestRingNamesTheMissingRank checks that every rank's error names the missing rank, also the
+// errors of ranks that are not its neighbors.
 func TestRingNamesTheMissingRank(t *testing.T) {
 	for name, make := range ringGroups {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +180,7 @@ func TestRingNamesTheMissingRank(t *testing.T) {
 	}
 }
 
-// named puts the rank before an error.
+// named is a group whose errors begin with its rank.
 type named struct{ Group }
 
 func (n named) AllReduce(ctx context.Context, b device.Buffer) error {
@@ -209,8 +210,8 @@ func TestRingTimesOut(t *testing.T) {
 	}
 }
 
-// TestRingWhoseNextRankDoesNotReceive: what a rank sends is not received, so that the
-// rank is stuck in sending and not in receiving.
+// TestRingWhoseNextRankDoesNotReceive checks the error of a rank that is blocked in sending
+// rather than in receiving.
 func TestRingWhoseNextRankDoesNotReceive(t *testing.T) {
 	groups, err := ring("unix")(3, Options{Timeout: 600 * time.Millisecond})
 	if err != nil {
@@ -218,7 +219,7 @@ func TestRingWhoseNextRankDoesNotReceive(t *testing.T) {
 	}
 	ctx := context.Background()
 	big := func() device.Buffer { return device.Buffer{F32: make32(4_000_000, 1)} }
-	// Rank 1, which is to pass on rank 0's numbers, does not come.
+	// Rank 1, which should forward rank 0's numbers, does not call the operation.
 	err = together([]Group{groups[0], groups[2]}, func(g Group) error { return g.Broadcast(ctx, big(), 0) })
 	if !containsAny(err, "broadcast 1: rank 1, which does not receive", "broadcast 1: rank 1 (not seen in any operation) did not arrive") {
 		t.Error(err)
@@ -241,7 +242,7 @@ func TestRingEndsWithItsContext(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v is not context.Canceled", err)
 	}
-	// DefaultTimeout is minutes; this only tells a wait that ends from one that does not.
+	// DefaultTimeout is minutes, so a shorter wait was not ended by it.
 	if d := time.Since(begin); d > 10*time.Second {
 		t.Errorf("took %v", d)
 	}
@@ -250,8 +251,8 @@ func TestRingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestRingNamesTheRankThatLeft, whether it says so or its connections just end, all
-// round the ring.
+// TestRingNamesTheRankThatLeft checks that the errors of all ranks name a rank that has left,
+// whether it closed its group or its connections just ended.
 func TestRingNamesTheRankThatLeft(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -340,7 +341,7 @@ func TestRingRefusesDifferentCalls(t *testing.T) {
 	wantError(t, groups[0].Barrier(ctx), "the group is closed")
 }
 
-// TestRingRefusesNoise: what is no frame ends the group, not the program.
+// TestRingRefusesNoise checks that bytes which are not a frame end the group with an error.
 func TestRingRefusesNoise(t *testing.T) {
 	from, to, err := ringConnections("tcp", 2)
 	if err != nil {
@@ -370,7 +371,7 @@ func TestRingChecksItsArguments(t *testing.T) {
 	wantError(t, err, "invalid time-out -1ns")
 }
 
-// TestRingKeepsBits: a NaN's payload and −0 come through as they are.
+// TestRingKeepsBits checks that the payload of a NaN and the sign of −0 arrive unchanged.
 func TestRingKeepsBits(t *testing.T) {
 	groups, err := ring("unix")(2, Options{})
 	if err != nil {

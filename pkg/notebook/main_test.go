@@ -6,8 +6,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain demands that what a cell started, it ends. The context of a terminal
-// waits for Ctrl-C as long as the program lives.
+// TestMain checks that no goroutine is left, except that of the terminal's context, which waits
+// for Ctrl-C until the program ends.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/signal.NotifyContext.func1"))
 }

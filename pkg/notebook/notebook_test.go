@@ -24,7 +24,7 @@ type shown struct {
 	update bool
 }
 
-// kernel puts a fake kernel in place for the time of a test.
+// kernel sets the hook of a fake kernel for the duration of a test.
 func kernel(t *testing.T) (calls *[]shown, cancel context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -127,7 +127,7 @@ func TestTerminalHasOneContext(t *testing.T) {
 	}
 }
 
-// The test starts itself as the program that is interrupted.
+// TestInterruptInATerminal starts the test binary as the program that it interrupts.
 func TestInterruptInATerminal(t *testing.T) {
 	if os.Getenv("LOCKSTEP_TEST_INTERRUPT") == "1" {
 		ctx := Context()
@@ -187,8 +187,8 @@ func testInterrupt(t *testing.T, first syscall.Signal) {
 	}
 }
 
-// lines is a surface that records its lines and takes one whenever the time
-// since the last is at least every.
+// lines is a progressOutput that records its lines. A line is due if the time since the last one
+// is at least every.
 type lines struct {
 	every time.Duration
 	got   []string
@@ -244,7 +244,7 @@ func TestProgressOfUnknownTotal(t *testing.T) {
 	})
 }
 
-// A thousand steps of 20 ms are 20 s of work.
+// work shows the progress of a thousand steps of 20 ms each.
 func work(show progressOutput) {
 	p := newProgress("step", 1000, show, time.Now)
 	for i := range 1000 {

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// fetched is where environment/test puts Debian's compiler.
+// fetched is the folder to which environment/test fetches Debian's NVRTC.
 const fetched = "../../environment/.cache/nvrtc/lib"
 
 func compiler(t *testing.T) *Compiler {
@@ -76,7 +76,7 @@ func TestPTXOfABrokenSource(t *testing.T) {
 	}
 }
 
-// A machine without the compiler: the error says where it was looked for.
+// TestOpenWithoutCompiler checks that the error lists the places that were searched.
 func TestOpenWithoutCompiler(t *testing.T) {
 	if !clib.Supported {
 		t.Skip("no C library can be opened on this system")

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// failing is a listener whose first Accepts fail.
+// failing is a listener whose first calls of Accept fail.
 type failing struct {
 	net.Listener
 	errs []error
@@ -30,8 +30,8 @@ func (f *failing) Accept() (net.Conn, error) {
 	return f.Listener.Accept()
 }
 
-// TestAcceptErrors: too many open files, and whatever else Accept may fail with, do
-// not end the rendezvous.
+// TestAcceptErrors checks that errors of Accept, such as too many open files, do not end the
+// rendezvous.
 func TestAcceptErrors(t *testing.T) {
 	t.Attr("fault", "Accept fails: too many open files in the process, in the system, a connection that was aborted, no memory")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -60,8 +60,8 @@ func TestAcceptErrors(t *testing.T) {
 	t.Attr("outcome", fmt.Sprintf("Accept failed %d times, and both ranks joined", failures-len(f.errs)))
 }
 
-// TestHalfOpenConnectionsAreBounded: of those that say nothing, each address has a
-// few, the newest; and a worker gets in beside them.
+// TestHalfOpenConnectionsAreBounded checks that only the newest silent connections of an address
+// stay open, and that a worker can still join.
 func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	const junk = 200
 	t.Attr("fault", "200 connections that say nothing, while the ranks join")
@@ -80,8 +80,8 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 		defer func() { _ = c.Close() }()
 		conns = append(conns, c)
 	}
-	// Those that are too many end at once, not after handshakeTimeout; rank 1 has not
-	// come yet, so that nothing else ends them.
+	// Connections over the limit are closed at once, not after handshakeTimeout. Rank 1 has
+	// not joined yet, so nothing else closes them.
 	closed := 0
 	for i, c := range conns[:junk-minPendingLimit] {
 		if err := c.SetReadDeadline(time.Now().Add(handshakeTimeout / 2)); err != nil {
@@ -103,8 +103,8 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 }
 
 // BenchmarkJunk measures an epoch of 100 all-reduces of 4 MB over TCP between two
-// ranks, alone and while 200 strangers connect to the port of the rendezvous again
-// and again, before and during the epochs.
+// ranks, alone and while 200 clients that are not workers connect to the port of the
+// rendezvous again and again, before and during the epochs.
 func BenchmarkJunk(b *testing.B) {
 	for _, strangers := range []int{0, 200} {
 		b.Run(fmt.Sprint(strangers), func(b *testing.B) {
@@ -155,8 +155,8 @@ func BenchmarkJunk(b *testing.B) {
 	}
 }
 
-// connectAgain connects to address every 50 ms, says what no worker says, and waits
-// for the end of the connection.
+// connectAgain connects to address every 50 ms, sends bytes that no worker sends, and waits for
+// the end of the connection.
 func connectAgain(ctx context.Context, address string) {
 	for ctx.Err() == nil {
 		if c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address); err == nil {

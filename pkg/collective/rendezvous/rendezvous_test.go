@@ -19,7 +19,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// TestMain makes the test binary a worker where a test starts it so.
+// TestMain runs the test binary as a worker if a test has started it as one.
 func TestMain(m *testing.M) {
 	if os.Getenv(namespaceVariable) != "" {
 		if err := beWorker(); err != nil {
@@ -114,7 +114,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// join runs Join for every Env at once, each with its own Options.
+// join calls Join concurrently for every Env, with the Options of the same index.
 func join(ctx context.Context, envs []Env, options []Options) ([]collective.Group, []error) {
 	groups, errs := make([]collective.Group, len(envs)), make([]error, len(envs))
 	var wg sync.WaitGroup
@@ -125,7 +125,7 @@ func join(ctx context.Context, envs []Env, options []Options) ([]collective.Grou
 	return groups, errs
 }
 
-// run is world Envs of one run, all with the same Options.
+// run returns the Envs of one run of world workers, all with the same Options.
 func run(t *testing.T, world int, o Options) ([]Env, []Options) {
 	port := freePort(t)
 	var envs []Env
@@ -156,7 +156,7 @@ func TestRanksJoinAndAddUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeAll(t, groups)
-	// Other tests of this machine may be between creating and unlinking theirs.
+	// Other tests on this machine may have created files and not unlinked them yet.
 	if shared := groups[0].(*collective.SharedMemory).Path(); shared == "" {
 		t.Error("no path")
 	} else if _, err := os.Stat(shared); !errors.Is(err, os.ErrNotExist) {
@@ -193,7 +193,8 @@ func TestRankZeroMayComeLate(t *testing.T) {
 	closeAll(t, []collective.Group{first, second})
 }
 
-// TestMisfitsAreRefused changes one thing in one worker; all must be told.
+// TestMisfitsAreRefused changes one property of one worker, and checks that all ranks get an
+// error that describes it.
 func TestMisfitsAreRefused(t *testing.T) {
 	const short = 2 * time.Second
 	for _, tt := range []struct {
@@ -283,8 +284,8 @@ func TestTakenPort(t *testing.T) {
 	wantError(t, err, "the program at the other end is not a lockstep worker", "choose another MASTER_PORT")
 }
 
-// TestStrangersNeitherJoinNorDisturb connects with nothing, with noise and
-// with a replayed proof while the run comes together.
+// TestStrangersNeitherJoinNorDisturb connects clients that send nothing, noise and a replayed
+// proof while the workers join.
 func TestStrangersNeitherJoinNorDisturb(t *testing.T) {
 	envs, options := run(t, 2, Options{})
 	var first collective.Group
@@ -305,7 +306,7 @@ func TestStrangersNeitherJoinNorDisturb(t *testing.T) {
 	noisy := dial()
 	_, _ = io.WriteString(noisy, strings.Repeat("x", 2*maxMessageBytes))
 	_ = noisy.Close()
-	// A proof for one nonce is worth nothing for the next.
+	// A proof for one nonce is invalid for another.
 	replay := dial()
 	defer func() { _ = replay.Close() }()
 	_, _ = fmt.Fprintf(replay, `{"nonce":"00","claim":{"rank":1,"world":2},"proof":%q}`+"\n",
@@ -325,7 +326,7 @@ func TestStrangersNeitherJoinNorDisturb(t *testing.T) {
 	closeAll(t, []collective.Group{first, second})
 }
 
-// TestWorkerDemandsProofToo: a listener that accepts everyone is not rank 0.
+// TestWorkerDemandsProofToo checks that a worker refuses a server that does not know the token.
 func TestWorkerDemandsProofToo(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// addUp has every rank add one.
+// addUp makes every rank contribute 1 to an all-reduce, and checks the sums.
 func addUp(groups []collective.Group) error {
 	errs := make([]error, len(groups))
 	var wg sync.WaitGroup
@@ -38,7 +38,8 @@ func addUp(groups []collective.Group) error {
 	return errors.Join(errs...)
 }
 
-// TestTransports: what was asked for, or what the machines give.
+// TestTransports checks that the requested transport is used, or else the one that fits the
+// machines.
 func TestTransports(t *testing.T) {
 	for _, tt := range []struct {
 		collective string
@@ -88,7 +89,7 @@ func TestTransports(t *testing.T) {
 	}
 }
 
-// listening counts this process's sockets that listen, by proc(5).
+// listening returns the number of listening sockets of this process, from /proc.
 func listening(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -119,7 +120,8 @@ func listening(t *testing.T) int {
 	return n
 }
 
-// TestListeningSeesListeners: else its zero would prove nothing.
+// TestListeningSeesListeners checks that listening counts listeners, so that a result of 0 is
+// meaningful.
 func TestListeningSeesListeners(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		address := "127.0.0.1:0"
@@ -170,7 +172,7 @@ func TestRingMisfits(t *testing.T) {
 	}
 }
 
-// TestDoorOfARing lets in who proves to be the rank before, and no one else.
+// TestDoorOfARing checks that a ringListener accepts the previous rank only.
 func TestDoorOfARing(t *testing.T) {
 	ctx := context.Background()
 	e := Env{Rank: 2, World: 3, Token: "secret"}
@@ -219,14 +221,14 @@ func TestDoorOfARing(t *testing.T) {
 	}
 }
 
-// TestNeighboursThatDoNotMeet: a rank that cannot reach the next one says so,
-// and all others are told.
+// TestNeighboursThatDoNotMeet checks that all ranks get an error if one rank cannot connect to
+// the next one.
 func TestNeighboursThatDoNotMeet(t *testing.T) {
 	envs, options := run(t, 3, Options{Timeout: 10 * time.Second})
 	for r := range envs {
 		envs[r].Collective = "tcp"
 	}
-	// In place of rank 2 comes one that gives an address at which nobody is.
+	// The substitute for rank 2 reports an address on which nobody listens.
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		me := claim{Rank: 2, World: 3, Collective: "tcp", Machine: machineID()}
@@ -252,19 +254,18 @@ func TestNeighboursThatDoNotMeet(t *testing.T) {
 	wantError(t, errs[1], "connect to rank 2 at 127.0.0.1:1", "connection refused")
 }
 
-// The other side of TestHostsInNamespaces.
+// Environment variables of the workers that TestHostsInNamespaces starts.
 const namespaceVariable = "RENDEZVOUS_TEST_NAMESPACE"
 
-// lostVariable makes the workers of TestHostIsLost exchange with a host that is about
-// to be lost. Its value is what they do at that time.
+// lostVariable tells the workers of TestHostIsLost what they do when the host is lost.
 const (
 	lostVariable   = "RENDEZVOUS_TEST_LOST"
 	lostWaiting    = "waits for its rank"
 	lostExchanging = "is in the middle of an exchange with its rank"
 )
 
-// beWorker is a worker of TestHostsInNamespaces: it joins as the environment
-// says and adds up.
+// beWorker runs a worker of TestHostsInNamespaces: it joins the run that the environment
+// describes and calls addUp.
 func beWorker() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -299,8 +300,8 @@ func beWorker() error {
 	}
 }
 
-// twoHosts makes two network namespaces with a cable between them, and returns
-// their names and the command ip.
+// twoHosts creates two network namespaces that are connected by a virtual cable. It returns
+// their names and a function that runs the command ip.
 func twoHosts(t *testing.T) (hosts []string, ip func(args ...string) error) {
 	t.Helper()
 	ip = func(args ...string) error {
@@ -341,9 +342,8 @@ func twoHosts(t *testing.T) (hosts []string, ip func(args ...string) error) {
 	return hosts, ip
 }
 
-// TestHostsInNamespaces runs four workers on two hosts, as far as the network
-// can tell: two network namespaces with a cable between them. (They share
-// one kernel, so the test names the machine of each.)
+// TestHostsInNamespaces runs four workers on two simulated hosts: two network namespaces that
+// are connected by a virtual cable. They share one kernel, so the test sets their machine IDs.
 func TestHostsInNamespaces(t *testing.T) {
 	hosts, _ := twoHosts(t)
 	self, err := os.Executable()
@@ -366,9 +366,9 @@ func TestHostsInNamespaces(t *testing.T) {
 	wg.Wait()
 }
 
-// TestHostIsLost pulls the cable of a host, so that nothing says that its rank is
-// gone: no connection ends. The kernel's TCP keep-alive notices it within 10 s, long
-// before the time-out of two minutes, also while data are under way.
+// TestHostIsLost disconnects the cable of a host, so that no connection of its rank is closed.
+// TCP keep-alive must notice within 10 s, long before the time-out of two minutes, also while
+// data are in flight.
 func TestHostIsLost(t *testing.T) {
 	for _, doing := range []string{lostWaiting, lostExchanging} {
 		t.Run(doing, func(t *testing.T) {
@@ -385,8 +385,8 @@ func TestHostIsLost(t *testing.T) {
 	}
 }
 
-// loseHost cuts the network between two hosts while their ranks do what doing says. It
-// returns when rank 0 ended, and what it wrote to standard error.
+// loseHost disconnects two hosts while their ranks do what doing describes. It returns the time
+// until rank 0 ended, and its standard error.
 func loseHost(t *testing.T, doing string) (time.Duration, string) {
 	t.Helper()
 	hosts, ip := twoHosts(t)

@@ -26,7 +26,7 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// olderNVRTC, given to stubs, adds NVRTC 12 beside NVRTC 13.
+// olderNVRTC as an argument of stubs adds NVRTC 12 to the folder with NVRTC 13.
 const olderNVRTC = "NVRTC 12 too"
 
 // stubs compiles testdata/stub.c under the names of NVIDIA's libraries and
@@ -75,8 +75,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// saw compares what the stub library was called with since the last time, as C
-// saw it.
+// saw compares the calls that the stub library has received since the last call of saw,
+// formatted in C, with want.
 func saw(t *testing.T, s *clib.Search, n clib.Name, want string) {
 	t.Helper()
 	lib, err := s.Open(n)
@@ -278,7 +278,7 @@ cuStreamSynchronize 0x200
 cuStreamDestroy 0x200`)
 }
 
-// A launch is the hot call: it must not allocate.
+// Launches are frequent, so a launch must not allocate memory.
 func TestLaunchDoesNotAllocate(t *testing.T) {
 	s := stubs(t)
 	d, err := cuda.Open(s)
@@ -293,8 +293,8 @@ func TestLaunchDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// What C is given for the length of a call must stay where it is while the
-// garbage collector runs and stacks grow.
+// Memory that is passed to C must stay in place during the call while the garbage collector
+// runs and stacks grow.
 func TestCallsWhileTheCollectorRuns(t *testing.T) {
 	s := stubs(t)
 	d, err := cuda.Open(s)
@@ -523,7 +523,7 @@ func TestNVMLAndNVTXABI(t *testing.T) {
 	mem, err := l.MemoryInfo(d)
 	eq(t, "memory", mem, nvml.Memory{Total: 3, Free: 1, Used: 2}, err)
 	u, err := l.Utilization(d)
-	eq(t, "utilisation", u, nvml.Utilization{GPU: 97, Memory: 55}, err)
+	eq(t, "utilization", u, nvml.Utilization{GPU: 97, Memory: 55}, err)
 	w, err := l.Power(d)
 	eq(t, "power", w, 512.345, err)
 	j, err := l.Energy(d)
@@ -541,7 +541,7 @@ func TestNVMLAndNVTXABI(t *testing.T) {
 	saw(t, s, clib.NVTX, "push step 1\npop")
 }
 
-// The callbacks are called from a thread that Go did not make.
+// The callbacks are called from a thread that Go did not create.
 func TestCUPTIABI(t *testing.T) {
 	s := stubs(t)
 	l, err := cupti.Open(s)

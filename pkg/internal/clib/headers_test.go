@@ -24,11 +24,10 @@ import (
 	"lockstep/pkg/internal/clib/nvrtc"
 )
 
-// numbers are the values that a library's package has of its own, by the names that
-// NVIDIA's header gives them.
+// numbers contains the constants of a library's package, by their names in NVIDIA's header.
 type numbers map[string]int64
 
-// header is what is compared with one of NVIDIA's.
+// header contains what is compared with one of NVIDIA's headers.
 type header struct {
 	file    string
 	since   string // the condition that a version which can be used fulfils
@@ -36,7 +35,7 @@ type header struct {
 	prefix  string // of the names of its functions
 }
 
-// named collects the results that have a name.
+// named returns the results below most that have a name other than unknown.
 func named(most int, name func(int) string, unknown string) numbers {
 	list := numbers{}
 	for i := range most {
@@ -223,7 +222,7 @@ func headers() []header {
 	}
 }
 
-// includeFolders are where headers lie beside the libraries of this machine.
+// includeFolders returns the folders of headers that belong to this machine's libraries.
 func includeFolders() []string {
 	var list []string
 	add := func(parts ...string) {
@@ -246,9 +245,9 @@ func includeFolders() []string {
 	return list
 }
 
-// A header of NVIDIA's, where this machine has it, gives each number the value that we
-// use, and each function the parameters that testdata/stub.c has (which the other tests
-// show to be what a call passes).
+// TestHeaders compares each of NVIDIA's headers that this machine has with the numbers of the
+// packages, and with the parameters of the functions in testdata/stub.c. Other tests check that
+// calls pass these parameters.
 func TestHeaders(t *testing.T) {
 	cc, err := exec.LookPath("g++")
 	if err != nil {
@@ -266,7 +265,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// compare compiles and runs a program that prints what a header says.
+// compare compiles and runs a program that prints the numbers and functions of a header, and
+// compares them with h and prototypes.
 func compare(t *testing.T, cc string, folders []string, h header, prototypes map[string]string) {
 	var program strings.Builder
 	for _, file := range []string{"cstddef", "cstdio", "string", h.file} {
@@ -321,9 +321,9 @@ func compare(t *testing.T, cc string, folders []string, h header, prototypes map
 	t.Logf("%s: %d numbers, %d functions", h.file, len(h.numbers), strings.Count(body.String(), "function<"))
 }
 
-// shapes writes the result and the parameters of a function as C passes them: v nothing,
-// iN an integer or enumeration of N bytes, fN a floating-point number, sN a structure by
-// value, pN a pointer to one of N bytes, p? to anything else.
+// shapes is C++ code that prints how the result and the parameters of a function are passed: v
+// for nothing, iN for an integer or enumeration of N bytes, fN for a floating-point number, sN
+// for a structure by value, pN for a pointer to an object of N bytes, p? for other pointers.
 const shapes = `
 #include <type_traits>
 template <class T> struct kind {
@@ -354,7 +354,7 @@ template <class H, class S> void function(const char *name) {
 }
 `
 
-// sameShape compares two functions; a pointer to anything is as good as another.
+// sameShape reports whether two functions have the same shape. p? matches every pointer.
 func sameShape(a, b string) bool {
 	split := func(s string) []string {
 		return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == '(' || r == ')' })
@@ -364,7 +364,7 @@ func sameShape(a, b string) bool {
 	})
 }
 
-// stubPrototypes are the functions of testdata/stub.c.
+// stubPrototypes returns the prototypes of the functions in testdata/stub.c, by name.
 func stubPrototypes(t *testing.T) map[string]string {
 	raw, err := os.ReadFile("testdata/stub.c")
 	check(t, err)

@@ -20,9 +20,9 @@ import (
 	"lockstep/pkg/internal/clib/nvtx"
 )
 
-// installed is a search of this machine's libraries, and of those that environment/test
-// fetched: NVIDIA's compiler, and its driver's, which answer without a GPU that there is
-// none.
+// installed returns a search for the libraries of this machine and those that environment/test
+// has fetched: NVIDIA's compiler, and libraries of its driver, which report that there is no
+// GPU.
 func installed(t *testing.T) *clib.Search {
 	cache, err := filepath.Abs("../../../environment/.cache")
 	check(t, err)
@@ -35,7 +35,7 @@ func installed(t *testing.T) *clib.Search {
 	}})
 }
 
-// opened skips a test whose library is not there, or is not one that can be used.
+// opened skips the test if its library is missing or cannot be used.
 func opened(t *testing.T, err error) {
 	t.Helper()
 	var missing *clib.NotFoundError
@@ -49,8 +49,9 @@ func opened(t *testing.T, err error) {
 	check(t, err)
 }
 
-// The real libraries, where this machine has them, have every function that we ask for,
-// and those that need no device answer; those that do fail in order where there is none.
+// TestRealLibraries checks that the libraries of this machine have all functions of the tables.
+// It calls those that work without a device, and checks the errors of the others if there is no
+// device.
 func TestRealLibraries(t *testing.T) {
 	s := installed(t)
 	t.Run("driver", func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// machine is a search over made-up folders. open is called with each path that
-// exists, and with plain names.
+// machine returns a search in test folders. open is called with each path that exists, and with
+// plain names.
 func machine(t *testing.T, vars map[string]string, python []string, open func(string) (uintptr, error)) *Search {
 	t.Helper()
 	if !Supported {
@@ -37,8 +37,8 @@ func touch(t *testing.T, parts ...string) string {
 	return path
 }
 
-// Each place wins over those that follow: with all of them there, the first is
-// opened; when it is taken away, the next is.
+// TestOrderOfPlaces creates the library in all places. It then removes the library from the
+// place where it is found, and checks that the next place is used.
 func TestOrderOfPlaces(t *testing.T) {
 	root := t.TempDir()
 	site := filepath.Join(root, "site [x]") // a folder whose name looks like a pattern
@@ -84,8 +84,8 @@ func TestOrderOfPlaces(t *testing.T) {
 	}
 }
 
-// TestPreferredVersion: a driver of CUDA 12 gets NVRTC 12 from wherever it is before 13,
-// and 13 where there is no other, so that the error can name it.
+// TestPreferredVersion checks that for a driver of CUDA 12, NVRTC 12 is preferred to 13 wherever
+// it is, and that 13 is opened if there is no other, so that the error can name it.
 func TestPreferredVersion(t *testing.T) {
 	t.Attr("fault", "NVRTC of CUDA 13 was taken, and refused, although the driver is of CUDA 12 and NVRTC 12 is there too")
 	t.Attr("outcome", "libraries newer than the driver are tried last, in every place")
@@ -112,8 +112,8 @@ func TestPreferredVersion(t *testing.T) {
 	}
 }
 
-// cuDNN's needs are opened before it, by absolute path, in an order in which each
-// finds what it needs.
+// TestOrderOfLibraries checks that the libraries that cuDNN needs are opened before it, by
+// absolute path, and in an order in which each one finds the libraries that it needs.
 func TestOrderOfLibraries(t *testing.T) {
 	dir := t.TempDir()
 	// The builtins of whatever version lie beside NVRTC, which opens them by their plain
@@ -140,8 +140,8 @@ func TestOrderOfLibraries(t *testing.T) {
 	}
 }
 
-// The libraries that cuDNN needs come from where it is, whatever the loader's path holds;
-// only a folder that was named goes before.
+// TestLibrariesOfCUDNNsVersion checks that the libraries that cuDNN needs are taken from its
+// place, whatever the loader's path contains. Only the folders of PathVariable precede it.
 func TestLibrariesOfCUDNNsVersion(t *testing.T) {
 	root := t.TempDir()
 	module, site := filepath.Join(root, "cuda12"), filepath.Join(root, "site")
@@ -196,7 +196,8 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
-// A file that is there and does not load is told, and the search goes on.
+// TestBrokenLibrary checks that the error lists a file that cannot be loaded, and that the
+// search goes on after it.
 func TestBrokenLibrary(t *testing.T) {
 	root := t.TempDir()
 	broken, good := touch(t, root, "a", "libcudnn.so.9"), touch(t, root, "b", "libcudnn.so.9")
@@ -217,7 +218,7 @@ func TestBrokenLibrary(t *testing.T) {
 	}
 }
 
-// Nothing is looked for, and Python is not asked, before a library is.
+// TestSearchIsLazy checks that nothing is searched, and python3 is not run, before Open.
 func TestSearchIsLazy(t *testing.T) {
 	asked := 0
 	s := NewSearch(Environment{Getenv: func(string) string { asked++; return "" }, Python: func(context.Context) ([]string, error) { asked++; return nil, nil }})
@@ -226,7 +227,8 @@ func TestSearchIsLazy(t *testing.T) {
 	}
 }
 
-// The mathematics library under NCCL's name opens, and lacks every function.
+// TestMissingSymbolsOfARealLibrary opens the math library under NCCL's name. It lacks every
+// function.
 func TestMissingSymbolsOfARealLibrary(t *testing.T) {
 	if !Supported {
 		t.Skip("no C library can be opened on this system")

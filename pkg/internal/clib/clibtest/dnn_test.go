@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// shape is a convolution's sizes.
+// shape contains the sizes of a convolution.
 type shape struct {
 	x, w, y               []int64
 	pad, stride, dilation []int64
@@ -28,7 +28,7 @@ func product(v []int64) int {
 	return int(n)
 }
 
-// at is where an element of a channels-last tensor lies.
+// at returns the index in memory of an element of a channels-last tensor.
 func at(dims []int64, index ...int64) int {
 	n := int64(0)
 	for i, s := range cudnn.ChannelsLast(dims) {
@@ -94,7 +94,7 @@ func (g *gpu) handle() (cudnn.Handle, cuda.Stream) {
 	return h, s
 }
 
-// run makes a graph and executes the first plan that needs no workspace.
+// run creates a graph of ops and executes the first plan that needs no workspace.
 func (g *gpu) run(h cudnn.Handle, s cuda.Stream, at map[int64]cuda.Ptr, ops ...cudnn.Op) {
 	g.t.Helper()
 	graph, err := g.CUDNN.NewGraph(h, ops...)
@@ -159,8 +159,8 @@ func TestConvolutions(t *testing.T) {
 	}
 }
 
-// A fused graph must round only where a tensor lies in memory, and bf16 values
-// are those of the format: 1.00390625 = 1 + 2⁻⁸ is a tie and goes to the even 1.
+// TestFusedGraphInBF16 checks that a fused graph rounds to bf16: 1.00390625 = 1 + 2⁻⁸ is halfway
+// between two numbers and is rounded to the even one, 1.
 func TestFusedGraphInBF16(t *testing.T) {
 	g := ready(t, clibtest.Options{})
 	h, s := g.handle()
@@ -217,8 +217,8 @@ func TestStatisticsAndPointwise(t *testing.T) {
 	wantNear(t, "gradient", g.floats(y, 6), []float64{10, 0, 30, 400, 0, 600})
 }
 
-// What is written through strides leaves the gaps alone: the right half of the
-// channels of a wider buffer, as a transposed convolution writes into a concat.
+// TestStridesIntoAWiderTensor writes to half of the channels of a wider tensor, as a transposed
+// convolution writes into a concatenation. The other half must not change.
 func TestStridesIntoAWiderTensor(t *testing.T) {
 	g := ready(t, clibtest.Options{})
 	h, s := g.handle()

@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// halfBits are eighths in fp16, which holds them exactly: sign, exponent and mantissa by
-// IEEE 754-2008, section 3.4.
+// halfBits returns f, which must be a small multiple of 1/8, in fp16, where it is exact: sign,
+// exponent and mantissa as in IEEE 754-2008, section 3.4.
 func halfBits(f float32) uint16 {
 	if f == 0 {
 		return 0
@@ -68,7 +68,7 @@ func channels(id int64, typ cudnn.DataType, c int64) cudnn.Tensor {
 	return cudnn.Tensor{ID: id, Type: typ, Dims: []int64{1, c, 1, 1}}
 }
 
-// front is max(0, x·scale + shift).
+// front returns the operations that compute max(0, x·scale + shift).
 func front(x cudnn.Tensor, scale, shift cudnn.Tensor) []cudnn.Op {
 	a, b, r := virtual(11, cudnn.Float16, x.Dims), virtual(12, cudnn.Float16, x.Dims), virtual(13, cudnn.Float16, x.Dims)
 	return []cudnn.Op{
@@ -112,9 +112,8 @@ func normShape() shape {
 	return shape{x: normX, w: normW, y: normY, pad: []int64{1, 1}, stride: []int64{1, 1}, dilation: []int64{1, 1}}
 }
 
-// TestNormsInConvolutions compares the three graphs with their definitions in float64.
-// Eighths and their products with 1 and 2 are exact in fp16, so that only what is summed
-// up is rounded.
+// TestNormsInConvolutions compares the three graphs with their definitions in float64. Multiples
+// of 1/8 and their products with 1 and 2 are exact in fp16, so only the sums are rounded.
 func TestNormsInConvolutions(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	g := ready(t, clibtest.Options{})
@@ -192,8 +191,8 @@ func TestNormsInConvolutions(t *testing.T) {
 	}
 }
 
-// TestNormGraphsThatAreRefused: what cuDNN's developer guide leaves out of the three
-// patterns has no plan.
+// TestNormGraphsThatAreRefused checks graphs that are not among the three patterns of cuDNN's
+// developer guide.
 func TestNormGraphsThatAreRefused(t *testing.T) {
 	edited := func(graph []cudnn.Op, at int, edit func(op cudnn.Op) cudnn.Op) []cudnn.Op {
 		graph[at] = edit(graph[at])

@@ -7,8 +7,7 @@ import (
 	"lockstep/pkg/internal/clib/clibtest"
 )
 
-// A machine is used through the tables of the real libraries, and records what
-// was called.
+// A machine is used through the tables of the real libraries. It records the calls.
 func Example() {
 	runtime.LockOSThread() // a context is current in a thread
 	defer runtime.UnlockOSThread()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Every half is exact in fp32, so it must come back; and what lies halfway between
-// two goes to the even one, what is nearer to one goes there.
+// Every half is exact in fp32, so converting it there and back must not change it. A number
+// halfway between two halves is rounded to the even one, others to the nearer one.
 func TestHalvesRoundToNearestEven(t *testing.T) {
 	type format struct {
 		to   func(float32) uint16

@@ -17,8 +17,8 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// source has a kernel written out, one begun by a macro with a pasted name, and
-// one whose parameters cannot be told.
+// source has three kernels: a plain one, one that begins with a macro and has a pasted name, and
+// one with a parameter of unknown type.
 const source = `
 #define KERNEL(name) extern "C" __global__ void __launch_bounds__(256) name
 #define TYPED(name) name##_f32
@@ -29,7 +29,7 @@ KERNEL(TYPED(fill))(float *y, int n,
 extern "C" __global__ void odd(some_struct s) { }
 `
 
-// gpu is a machine that is ready, held by the test's thread.
+// gpu is a machine with a context that is current in the test's thread.
 type gpu struct {
 	machine *clibtest.Machine
 	*stack.Stack
@@ -58,7 +58,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// wants fails unless err holds every one of the words.
+// wants fails the test unless err contains all words.
 func wants(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
@@ -99,7 +99,7 @@ func (g *gpu) put(p cuda.Ptr, v ...float32) {
 	check(g.t, g.Driver.StreamSynchronize(0))
 }
 
-// floats is what lies at p after everything has run.
+// floats runs all work and returns the n numbers at p.
 func (g *gpu) floats(p cuda.Ptr, n int) []float32 {
 	g.t.Helper()
 	b, err := g.machine.Bytes(p, int64(4*n))
@@ -126,7 +126,7 @@ func (g *gpu) function(name string) cuda.Function {
 	return f
 }
 
-// execute runs the kernels of source. m is set after the machine is made.
+// execute returns an Executor for the kernels of source. *m is set after the machine is created.
 func execute(m **clibtest.Machine) clibtest.Executor {
 	return func(name string, _, _ [3]uint32, _ uint32, args []byte) error {
 		ptr := func(i int) cuda.Ptr { return cuda.Ptr(binary.LittleEndian.Uint64(args[i:])) }
@@ -301,9 +301,9 @@ cuStreamSynchronize stream#1`
 	}
 }
 
-// TestPageableCopiesAreLate: a copy from pageable memory has been read when the call
-// returns, and arrives when the legacy default stream gets to it: blocking streams wait for
-// that, others do not.
+// TestPageableCopiesAreLate checks that a copy from pageable memory has read the source when the
+// call returns, but writes the destination later, in the legacy default stream. Blocking
+// streams wait for it, others do not.
 func TestPageableCopiesAreLate(t *testing.T) {
 	t.Attr("fault", "a copy from Go memory may arrive after cuMemcpyHtoD returns, and our streams do not wait for it")
 	t.Attr("outcome", "writes wait for the legacy stream")
@@ -335,8 +335,8 @@ func TestPageableCopiesAreLate(t *testing.T) {
 	}
 }
 
-// Without the join the capture cannot end; without the fork the second stream's
-// work would not be in the graph; and what waits is refused.
+// TestCaptureRefuses checks that a capture cannot end before its streams are joined, that a
+// stream must be forked before its work is captured, and that calls which wait are refused.
 func TestCaptureRefuses(t *testing.T) {
 	t.Attr("fault", "the simulated GPU refused a synchronous copy while another thread captured, which CUDA allows")
 	t.Attr("outcome", "refused in global mode, by the capturing thread, and with blocking streams alone")

@@ -14,14 +14,14 @@ import (
 	"lockstep/pkg/internal/clib/nccl"
 )
 
-// rank is one rank's machine, in a goroutine of its own.
+// rank is the machine of one rank, which runs in a separate goroutine.
 type rank struct {
 	*gpu
 	comm   nccl.Comm
 	stream cuda.Stream
 }
 
-// each runs f as n ranks of one group and returns their errors.
+// each calls f concurrently for the n ranks of one group, and returns the errors.
 func each(t *testing.T, n int, f func(i int, r rank) error) []error {
 	t.Helper()
 	network := clibtest.NewNetwork()
@@ -111,7 +111,7 @@ func (r rank) reduce() (cuda.Ptr, error) {
 	return p, r.NCCL.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.comm, r.stream)
 }
 
-// captured captures an all-reduce after one that is not, and instantiates the graph.
+// captured runs an all-reduce, captures another one, and instantiates the graph.
 func (r rank) captured() (g cuda.Graph, exec cuda.GraphExec, err error) {
 	p, err := r.reduce()
 	if err != nil {
@@ -133,7 +133,7 @@ func (r rank) captured() (g cuda.Graph, exec cuda.GraphExec, err error) {
 	return g, exec, err
 }
 
-// begun runs f in a goroutine and reports whether it has returned within a moment.
+// begun calls f in a goroutine and reports whether f returns early, within a short time.
 func begun(f func() error) (result chan error, early bool) {
 	result = make(chan error, 1)
 	ended := make(chan struct{})
@@ -149,8 +149,8 @@ func begun(f func() error) (result chan error, early bool) {
 	}
 }
 
-// TestGraphsHoldTheCommunicator: neither ncclCommDestroy nor ncclCommAbort returns while a
-// graph exists that captured a collective, or one that was instantiated from it.
+// TestGraphsHoldTheCommunicator checks that ncclCommDestroy and ncclCommAbort block while there
+// is a graph that captured a collective, or an executable graph of it.
 func TestGraphsHoldTheCommunicator(t *testing.T) {
 	for name, end := range map[string]func(r rank) error{
 		"destroy": func(r rank) error { return r.NCCL.CommDestroy(r.comm) },
@@ -182,8 +182,8 @@ func TestGraphsHoldTheCommunicator(t *testing.T) {
 	}
 }
 
-// TestFirstCollectiveBlocks: the call itself waits for the other ranks, not the stream;
-// an abort ends it.
+// TestFirstCollectiveBlocks checks that the call of the first collective waits for the other
+// ranks, rather than its stream, and that an abort ends the wait.
 func TestFirstCollectiveBlocks(t *testing.T) {
 	errs := each(t, 2, func(i int, r rank) error {
 		if i == 1 {
@@ -207,8 +207,8 @@ func TestFirstCollectiveBlocks(t *testing.T) {
 	check(t, errs[1])
 }
 
-// A rank that never comes leaves the others waiting until a watchdog aborts, and
-// a captured collective waits when the graph is launched.
+// TestAbortEndsTheWait checks that an abort ends the wait for a rank that never calls the
+// collective, also in a captured collective whose graph was launched.
 func TestAbortEndsTheWait(t *testing.T) {
 	errs := each(t, 2, func(i int, r rank) error {
 		if i == 1 {

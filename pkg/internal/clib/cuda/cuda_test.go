@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// Arguments lie at multiples of their size, as the compiler lays out a struct.
+// The offset of each argument is a multiple of its size, as in a C struct.
 func ExampleArgs() {
 	var a cuda.Args
 	a.Int32(1).Ptr(0x7f00).Float32(0.5)
@@ -17,7 +17,7 @@ func ExampleArgs() {
 	// Output: 0100000000000000007f0000000000000000003f
 }
 
-// The results after which a context is gone (CUDA Driver API, CUresult: "This
+// The results after which a context cannot be used (CUDA Driver API, CUresult: "This
 // leaves the process in an inconsistent state").
 func TestLost(t *testing.T) {
 	for r, want := range map[cuda.Result]bool{

@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// ready is a simulated machine's cuDNN, and the graph of a ReLU.
+// ready returns a simulated cuDNN and the graph of a ReLU.
 func ready(t *testing.T) (*cudnn.Library, *cudnn.Graph) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -37,8 +37,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// An engine whose numerical notes cannot be read might give other bits from run to run:
-// it is no plan, and the error says what could not be read.
+// TestEnginesWithoutNotesAreRejected checks that an engine is rejected if its numerical notes
+// cannot be read, because it may be nondeterministic.
 func TestEnginesWithoutNotesAreRejected(t *testing.T) {
 	lib, graph := ready(t)
 	refuse := func(*int64, unsafe.Pointer) cudnn.Status { return cudnn.NotSupported }
@@ -53,7 +53,7 @@ func TestEnginesWithoutNotesAreRejected(t *testing.T) {
 	}
 }
 
-// answer overrides what the library answers to one attribute.
+// answer replaces the result of GetAttribute for one attribute.
 func answer(lib *cudnn.Library, name cudnn.Attribute, f func(got *int64, values unsafe.Pointer) cudnn.Status) {
 	get := lib.GetAttribute
 	lib.GetAttribute = func(d cudnn.Descriptor, n cudnn.Attribute, typ cudnn.AttributeType, want int64, got *int64, values unsafe.Pointer) cudnn.Status {
@@ -64,8 +64,8 @@ func answer(lib *cudnn.Library, name cudnn.Attribute, f func(got *int64, values 
 	}
 }
 
-// Modes A and B suggest the same engine: with other knobs, or where the library does not
-// tell them, that is two plans, with the same knobs one.
+// Modes A and B suggest the same engine. If its knobs differ or the library does not report
+// them, there are two plans, otherwise one.
 func TestConfigurationsThatTwoModesSuggest(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -100,7 +100,7 @@ func TestConfigurationsThatTwoModesSuggest(t *testing.T) {
 	}
 }
 
-// A plan's choices make it again, without a heuristic.
+// TestPlanFromChoices creates a plan again from its choices, without a heuristic.
 func TestPlanFromChoices(t *testing.T) {
 	_, graph := ready(t)
 	plans, _, err := graph.Plans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
@@ -124,8 +124,8 @@ func TestPlanFromChoices(t *testing.T) {
 	}
 }
 
-// An engine that fails inside is passed over as one that is not supported is; a device
-// that fails ends the search.
+// TestEnginesThatFailInside checks that an engine with an internal error is rejected like one
+// that is not supported, and that a failure of the device ends the search.
 func TestEnginesThatFailInside(t *testing.T) {
 	lib, graph := ready(t)
 	finalize, made, status := lib.Finalize, map[cudnn.Descriptor]bool{}, cudnn.Status(4005)

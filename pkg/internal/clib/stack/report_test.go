@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// A driver that does not tell a GPU's clock or bus, as that of a virtual GPU may not,
-// has a GPU all the same; one that does not tell its compute capability has none.
+// A GPU can be used if the driver does not report its clock or bus ID, as with some virtual
+// GPUs, but not if the driver does not report its compute capability.
 func TestReportOfAReticentDriver(t *testing.T) {
 	st, err := clibtest.New(clibtest.Options{}).Stack()
 	if err != nil {
