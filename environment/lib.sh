@@ -67,11 +67,14 @@ use_go() {
     PATH=$(dirname "$GO"):$PATH
     export PATH
     # Version stamps need git and a checkout that belongs to this user; builds
-    # are known by the hash of their sources instead (kernels/build).
-    case " $("$GO" env GOFLAGS) " in
-      *" -buildvcs="*) ;;
-      *) export GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false" ;;
-    esac
+    # are known by the hash of their sources instead (kernels/build). It builds
+    # the kernel with -trimpath: with it everywhere, all builds and tests share
+    # one cache.
+    local flags
+    flags=$("$GO" env GOFLAGS)
+    case " $flags " in *" -buildvcs="*) ;; *) flags="$flags -buildvcs=false" ;; esac
+    case " $flags " in *" -trimpath "*) ;; *) flags="$flags -trimpath" ;; esac
+    export GOFLAGS="$flags"
     say "Go $version ($GO)"
     return
   done

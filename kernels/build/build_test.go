@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"go/ast"
+	gobuild "go/build"
 	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -173,6 +175,20 @@ type (
 )
 `
 
+// sourceImporter returns an importer that reads the standard library's source. A test
+// binary that was built with -trimpath does not know where that is.
+func sourceImporter(t *testing.T, files *token.FileSet) types.Importer {
+	t.Helper()
+	if gobuild.Default.GOROOT == "" {
+		out, err := exec.Command("go", "env", "GOROOT").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		gobuild.Default.GOROOT = strings.TrimSpace(string(out))
+	}
+	return importer.ForCompiler(files, "source", nil)
+}
+
 func checkSample(t *testing.T) *types.Package {
 	t.Helper()
 	files := token.NewFileSet()
@@ -180,7 +196,7 @@ func checkSample(t *testing.T) *types.Package {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf := types.Config{Importer: importer.ForCompiler(files, "source", nil)}
+	conf := types.Config{Importer: sourceImporter(t, files)}
 	p, err := conf.Check("example.org/sample", files, []*ast.File{f}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +261,7 @@ func TestRegistrationTypeChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := token.NewFileSet()
-	source := importer.ForCompiler(files, "source", nil)
+	source := sourceImporter(t, files)
 	const table = `package imports
 import "reflect"
 type Package struct {

@@ -160,6 +160,8 @@ func newBuild(ctx context.Context, o options) (*build, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read go env: %w", err)
 	}
+	// compile passes these flags in any case.
+	goEnv = strings.NewReplacer("-trimpath", "", "-buildvcs=false", "").Replace(goEnv)
 	_, err = os.Stat(filepath.Join(dir, "pkg", "cmd", "lockstep"))
 	return &build{
 		options: o, goTool: g, id: id, command: err == nil && !o.kernel, driver: gpu,
