@@ -28,6 +28,17 @@ func racePackages() []string {
 	}
 }
 
+// numericTests returns the names of the tests of racePackages that the race phase leaves
+// out. They compare numbers, for many shapes or on the simulated GPU, and would take most
+// of the phase's time. Other tests of the same packages run the same goroutines.
+func numericTests() []string {
+	return []string{
+		"Convolution3D", "Flips", "FusionIsInvisible", "WinogradDeep", "WinogradDeep3D", "WinogradError", "WinogradError3D", // pkg/engine/cpu
+		"TrainingSetOnTheGPU", "TrainingSetTooLarge", // pkg/train
+		"VerifyDPOnGPU", // pkg/verify
+	}
+}
+
 // allPhases returns all phases, the quick ones first.
 func allPhases() []phase {
 	return []phase{
@@ -205,9 +216,9 @@ func runUnitTests(ctx context.Context, r *runner) error {
 	return r.goTest(ctx, nil, append([]string{"-cover"}, packages...)...)
 }
 
-// runRaceTests runs the tests of racePackages with the race detector.
+// runRaceTests runs the tests of racePackages, except numericTests, with the race detector.
 func runRaceTests(ctx context.Context, r *runner) error {
-	return r.goTest(ctx, []string{"CGO_ENABLED=1"}, append([]string{"-race"}, racePackages()...)...)
+	return r.goTest(ctx, []string{"CGO_ENABLED=1"}, append([]string{"-race", "-skip=^Test(" + strings.Join(numericTests(), "|") + ")$"}, racePackages()...)...)
 }
 
 // runKernelTests runs the kernel's tests. Their results are never cached, because the
