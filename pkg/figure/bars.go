@@ -125,12 +125,12 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 		f.caption = "Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL)." +
 			strings.Replace(combinedNote(many, "bars on top", "throughput"), "Line", "Bar", 1)
 	}
-	f.caption += conclusions(rows)
+	f.caption += joinConclusions(rows)
 	return f.finishLayout()
 }
 
-// sortByRuns returns rows in the order of the study's runs, in which the study was made,
-// such as from the baseline to all optimizations.
+// sortByRuns returns rows in the order of the study's runs, for example from the baseline
+// to all optimizations.
 func sortByRuns(study *scaling.Study, rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 	at := map[string]int{}
 	for i, r := range study.Runs {
@@ -143,9 +143,9 @@ func sortByRuns(study *scaling.Study, rows []scaling.BottleneckRow) []scaling.Bo
 	return out
 }
 
-// conclusions returns the sentences of at most three rows, for a caption. It returns ""
+// joinConclusions joins the sentences of at most three rows for a caption. It returns ""
 // if there are more rows.
-func conclusions(rows []scaling.BottleneckRow) string {
+func joinConclusions(rows []scaling.BottleneckRow) string {
 	const most = 3
 	if len(rows) > most {
 		return ""
@@ -177,7 +177,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	fullStudy, many := study, 0
 	if hasManySeries(study) {
 		many = len(study.Series())
-		study = combined(study, study.Points, func(p scaling.Point) int { return p.Workers })
+		study = combineSeries(study, study.Points, func(p scaling.Point) int { return p.Workers })
 	}
 	d.measure(study)
 	if len(d.sizes) == 0 {
@@ -204,7 +204,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	if d.log { // so that the lowest bar is visible
 		f.plot.Y.Min = d.values.Lo / 2
 	}
-	f.caption = d.caption(study, many) + notDrawn(study)
+	f.caption = d.caption(study, many) + notDrawnNote(study)
 	return f.finishLayout()
 }
 
@@ -289,7 +289,7 @@ func (d *timeBars) add(f *Figure, study *scaling.Study, series string, j, n int)
 		}
 		if lo, hi, confident, ok := d.o.reach(v); ok {
 			bounds.At = append(bounds.At, element.Interval{X: at.MiddleX(), Lo: lo / d.unit, Hi: hi / d.unit})
-			d.reach.AddOn(d.log, lo/d.unit, hi/d.unit)
+			d.reach.AddOnAxis(d.log, lo/d.unit, hi/d.unit)
 			d.intervals = d.intervals || confident
 		}
 	}
@@ -424,5 +424,5 @@ func useCaption(study *scaling.Study, use *scaling.TimeUse) string {
 		}
 	}
 	return fmt.Sprintf("Where the time of a step goes, mean over steps and ranks, from %s; n = %s, %s.%s",
-		strings.Join(sources, " and "), english.Count(runs, "run"), english.Count(steps, "step"), notDrawn(study))
+		strings.Join(sources, " and "), english.Count(runs, "run"), english.Count(steps, "step"), notDrawnNote(study))
 }

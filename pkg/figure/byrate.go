@@ -46,7 +46,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 			xy = append(xy, plotter.XY{X: t.LearningRate, Y: t.Quality.Value})
 			n = append(n, t.Quality.N)
 			x.Add(t.LearningRate)
-			values.AddOn(o.LogY, t.Quality.Value)
+			values.AddOnAxis(o.LogY, t.Quality.Value)
 			if lo, hi, _, ok := o.reach(scaling.Estimate{Value: t.Quality.Value, Min: t.Quality.Min, Max: t.Quality.Max, Low: math.NaN(), High: math.NaN(), N: t.Quality.N}); ok {
 				bounds.At = append(bounds.At, element.Interval{X: t.LearningRate, Lo: lo, Hi: hi})
 				reach.Add(lo, hi)
@@ -78,6 +78,6 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 		f.plot.Add(t)
 	}
 	f.caption = "Quality of the trained model (" + label + ") against the learning rate, a curve a global batch. " + runsPerPoint(n) +
-		" Bars: lowest and highest. Dotted: the best rate, between those tried." + strings.Replace(note, "counts", "rates", 1) + notDrawn(study)
+		" Bars: lowest and highest. Dotted: the best rate, between those tried." + strings.Replace(note, "counts", "rates", 1) + notDrawnNote(study)
 	return f.finishLayout()
 }

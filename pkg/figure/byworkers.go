@@ -151,8 +151,8 @@ func accuracy(study *scaling.Study) quantity {
 	return q
 }
 
-// addReferences draws what needs no training: the IoU of the constant predictor as a
-// horizontal line, and of the untrained network as rings.
+// addReferences draws what a trained network should exceed: the IoU of the constant
+// predictor as a horizontal line, and the IoU of the untrained network as rings.
 func (b *builder) addReferences() error {
 	var constants []float64
 	untrained := false

@@ -163,7 +163,7 @@ func (o Options) scalingFigure(study *scaling.Study, kind scalingKind) (*Figure,
 		q: quantity{name: kind.name, axis: label, span: span, what: kind.what, ofTime: true, proportional: true, columns: kind.columns},
 	}
 	b.Figure = b.o.newFigure(kind.name, kind.title, axis, label)
-	b.table = study.Table().Select(append(b.identity(), kind.columns...))
+	b.table = study.Table().Select(append(b.identityColumns(), kind.columns...))
 	if b.table.Err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", kind.name, b.table.Err)
 	}
@@ -190,7 +190,7 @@ func (b *builder) scalingLines(kind scalingKind, otherKind []string) error {
 		if slices.Contains(otherKind, series) {
 			return nil
 		}
-		return b.reaches(series)
+		return b.seriesRanges(series)
 	})
 	named := false
 	for _, series := range b.study.Series() {
@@ -302,14 +302,14 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	if drawn, err := element.LineWithGlyphs(zero, lineOnly(draw.LineStyle{Color: color.Gray{Y: 160}, Width: 0.8})); err == nil && values.Lo < 0 {
 		f.plot.Add(drawn...)
 	}
-	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(conclusions, " ") + " " + study.IntervalNote() + "." + note + notDrawn(study)
+	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(conclusions, " ") + " " + study.IntervalNote() + "." + note + notDrawnNote(study)
 	return f.finishLayout()
 }
 
 // addOverhead appends the rows of a pair to the figure's table.
 func (f *Figure) addOverhead(pair [2]string, over *scaling.Overhead) {
 	t := over.Table()
-	t = withText(withText(t, "without_series", pair[1]), "series", pair[0])
+	t = prependTextColumn(prependTextColumn(t, "without_series", pair[1]), "series", pair[0])
 	if f.table.Ncol() == 0 {
 		f.table = t
 		return
@@ -317,7 +317,7 @@ func (f *Figure) addOverhead(pair [2]string, over *scaling.Overhead) {
 	f.table = f.table.RBind(t)
 }
 
-// withText prepends to t a column whose cells all contain text.
-func withText(t dataframe.DataFrame, name, text string) dataframe.DataFrame {
+// prependTextColumn prepends to t a column whose cells all contain text.
+func prependTextColumn(t dataframe.DataFrame, name, text string) dataframe.DataFrame {
 	return textColumn(name, text, t.Nrow()).CBind(t)
 }

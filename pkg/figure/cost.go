@@ -81,10 +81,10 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 		what = strings.TrimSpace(fmt.Sprintf("price at %g %s a device-hour", o.Rate, o.Currency))
 	}
 	f.caption = fmt.Sprintf("Time of %s against %s; beside each point its workers. Grey: those that no other beats in both. %s%s Quality is not weighed.",
-		cost.Rows[0].Basis, what, runsPerPoint(n), notDrawn(study))
+		cost.Rows[0].Basis, what, runsPerPoint(n), notDrawnNote(study))
 	if many > 0 {
 		f.caption = fmt.Sprintf("Time of %s against %s, a point for each worker count of %d series. Grey line: those that no other beats in both; beside these their workers.%s%s Quality is not weighed.",
-			cost.Rows[0].Basis, what, many, howToChoose(), notDrawn(study))
+			cost.Rows[0].Basis, what, many, howToChoose(), notDrawnNote(study))
 	}
 	if cost.Sentence != "" {
 		f.caption += " " + strings.TrimSuffix(cost.Sentence, ".") + "."
@@ -195,8 +195,8 @@ func (p pareto) setRanges(f *Figure, xs, ys element.Extent) {
 func distance(a, b vg.Point) float64 { return math.Hypot(float64(a.X-b.X), float64(a.Y-b.Y)) }
 
 // labels returns the worker counts as notes beside the points. Each note is on the side
-// where it covers least, and never nearly as close to another point as to its own, so
-// that readers can tell which point it labels. A note without such a side is left out.
+// where it covers least. A note that would be about as close to another point as to its
+// own is left out, because readers could not tell which point it labels.
 func (p pareto) labels(f *Figure, study *scaling.Study, rows []scaling.CostRow) element.Notes {
 	style := element.TextStyle(element.FontSize - 3)
 	style.XAlign, style.YAlign = draw.XCenter, draw.YCenter
@@ -341,7 +341,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	if intervals {
 		f.caption += " Bars: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
 	}
-	f.caption += note + cutNote(f.plot, reach) + notDrawn(study)
+	f.caption += note + cutNote(f.plot, reach) + notDrawnNote(study)
 	return f.finishLayout()
 }
 

@@ -15,7 +15,7 @@ import (
 
 // LearningRate draws the learning rate of each epoch.
 func (o Options) LearningRate(study *scaling.Study) (*Figure, error) {
-	return o.metric(study, "learning_rate", "lr", scaling.AxisEpoch)
+	return o.metricFigure(study, "learning_rate", "lr", scaling.AxisEpoch)
 }
 
 // Curve draws a metric of every run over an axis: "epoch", "step", "relative" (time since
@@ -23,7 +23,7 @@ func (o Options) LearningRate(study *scaling.Study) (*Figure, error) {
 // by its name in the log, such as Loss/train. Each series and worker count has one color,
 // which its seeds and ranks share.
 func (o Options) Curve(study *scaling.Study, metric, axis string) (*Figure, error) {
-	return o.metric(study, texName(metric)+"_by_"+axis, metric, axis)
+	return o.metricFigure(study, texName(metric)+"_by_"+axis, metric, axis)
 }
 
 // metricTitle returns the title of a metric's figure and the label of its axis, with the
@@ -43,8 +43,8 @@ func metricTitle(metric string) (title, label string) {
 	return metric, metric
 }
 
-// metric draws the lines of a metric's CurveSet.
-func (o Options) metric(study *scaling.Study, name, metric, axis string) (*Figure, error) {
+// metricFigure draws the lines of a metric's CurveSet.
+func (o Options) metricFigure(study *scaling.Study, name, metric, axis string) (*Figure, error) {
 	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
@@ -66,10 +66,10 @@ func (o Options) metric(study *scaling.Study, name, metric, axis string) (*Figur
 	for _, g := range groups {
 		for _, l := range g.lines {
 			x.Add(l.X...)
-			y.AddOn(o.LogY, l.Y...)
+			y.AddOnAxis(o.LogY, l.Y...)
 		}
 		for _, r := range g.reach {
-			y.AddOn(o.LogY, r.Lo, r.Hi)
+			y.AddOnAxis(o.LogY, r.Lo, r.Hi)
 		}
 	}
 	if !(y.Hi >= y.Lo) {
@@ -217,5 +217,5 @@ func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title
 	if len(set.Problems) > 0 {
 		c += fmt.Sprintf(" %s without such a line: %s.", english.Count(len(set.Problems), "run"), strings.TrimSuffix(set.Problems[0].Reason, "."))
 	}
-	return c + commonWorkersNote(study) + notDrawn(study)
+	return c + commonWorkersNote(study) + notDrawnNote(study)
 }

@@ -90,12 +90,12 @@ func (f *Figure) SVG() string {
 		return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="640" height="40"><text x="4" y="24">%s</text></svg>`,
 			strings.NewReplacer("&", "&amp;", "<", "&lt;").Replace(clean.Text(err.Error())))
 	}
-	return inPage(b.String())
+	return withoutXMLDeclaration(b.String())
 }
 
-// inPage returns svg without its XML declaration, which is not allowed within an HTML
+// withoutXMLDeclaration returns svg without its XML declaration, which is not allowed within an HTML
 // page.
-func inPage(svg string) string {
+func withoutXMLDeclaration(svg string) string {
 	text := clean.Lines(fixTextWidths(svg)) // XML allows few controls
 	if i := strings.Index(text, "<svg"); i > 0 {
 		text = text[i:]
@@ -169,8 +169,8 @@ func (f *Figure) canvas(format string) (vg.CanvasWriterTo, error) {
 	return c, err
 }
 
-// straightAlpha works around a defect of gonum's PDF canvas, which multiplies colors by
-// their alpha although RGBA returns multiplied colors, so that pale colors become dark.
+// straightAlpha works around a defect of gonum's PDF canvas: it multiplies colors by their
+// alpha, although RGBA returns premultiplied colors. Pale colors become dark.
 type straightAlpha struct{ vg.CanvasWriterTo }
 
 // SetColor implements vg.Canvas.
@@ -184,11 +184,11 @@ func (s straightAlpha) SetColor(c color.Color) {
 	s.CanvasWriterTo.SetColor(c)
 }
 
-// straight is a color whose RGBA method returns components that are not multiplied by
+// straight is a color whose RGBA method returns components that are not premultiplied by
 // alpha.
 type straight color.NRGBA
 
-// RGBA implements color.Color, except that the components are not multiplied by alpha.
+// RGBA implements color.Color, except that the components are not premultiplied by alpha.
 func (s straight) RGBA() (r, g, b, a uint32) {
 	const widen = 0x101 // from 8 to 16 bits
 	return uint32(s.R) * widen, uint32(s.G) * widen, uint32(s.B) * widen, uint32(s.A) * widen

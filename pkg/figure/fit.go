@@ -41,7 +41,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	fits, failed := o.fits(b.fullStudy)
+	fits, failed := o.fitEach(b.fullStudy)
 	if len(fits) == 0 {
 		return nil, fmt.Errorf("draw figure %s: %w", name, joinErrors(failed))
 	}
@@ -93,7 +93,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	}
 	f := b.finish(math.NaN())
 	f.caption = fmt.Sprintf("Speed-up: measured (points) and fitted by least squares of the logarithm of the throughput (lines; dashed: beyond what was measured). %s Up to %s. %s",
-		bands, workersText(end), strings.TrimSpace(joinSentences(descriptions)+" "+b.repeats()))
+		bands, workersText(end), strings.TrimSpace(joinSentences(descriptions)+" "+b.repeatsNote()))
 	if len(failed) > 0 {
 		f.caption += notFitted(failed)
 	}
@@ -149,9 +149,9 @@ type fittedSeries struct {
 	sentence string
 }
 
-// fits fits each series. failed contains the reason for each series that cannot be
+// fitEach fits each series. failed contains the reason for each series that cannot be
 // fitted.
-func (o Options) fits(study *scaling.Study) (out map[string]fittedSeries, failed map[string]error) {
+func (o Options) fitEach(study *scaling.Study) (out map[string]fittedSeries, failed map[string]error) {
 	out, failed = map[string]fittedSeries{}, map[string]error{}
 	for _, s := range study.Series() {
 		all, err := study.Fit(s)

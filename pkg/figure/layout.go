@@ -270,10 +270,10 @@ func (f *Figure) sizeProblem(w, h vg.Length) string {
 	if len(f.panels) == 0 {
 		return f.arrange(whole).problem
 	}
-	for i, place := range f.places(f.belowTitle(whole)) {
+	for i, place := range f.panelRects(f.belowTitle(whole)) {
 		size := place.Size()
 		if problem := f.panels[i].sizeProblem(size.X, size.Y); problem != "" {
-			return "panel (" + letter(i) + "): " + problem
+			return "panel (" + panelLetters(i) + "): " + problem
 		}
 	}
 	return ""

@@ -23,7 +23,7 @@ const maxCurves = 6
 // LossByEpoch draws the training loss, and the validation loss if it is known, against
 // the epoch: one color per series and worker count.
 func (o Options) LossByEpoch(study *scaling.Study) (*Figure, error) {
-	return o.losses(study, lossAxis{
+	return o.lossFigure(study, lossAxis{
 		name: "loss_by_epoch", title: "Loss by epoch", label: "epoch", what: "Loss against the epoch",
 		x: func(c *scaling.LossCurve) []float64 { return c.Epoch },
 	})
@@ -32,7 +32,7 @@ func (o Options) LossByEpoch(study *scaling.Study) (*Figure, error) {
 // LossByTime draws the losses against the time spent on training, without validation: the
 // cumulative time of the U-Net scaling studies.
 func (o Options) LossByTime(study *scaling.Study) (*Figure, error) {
-	return o.losses(study, lossAxis{
+	return o.lossFigure(study, lossAxis{
 		name: "loss_by_time", title: "Loss by training time", label: "training time", what: "Loss against the cumulative training time (without validation)",
 		x: func(c *scaling.LossCurve) []float64 { return c.Elapsed }, time: true,
 	})
@@ -41,7 +41,7 @@ func (o Options) LossByTime(study *scaling.Study) (*Figure, error) {
 // LossByRelativeTime draws the losses against the time since the first epoch began,
 // including validation.
 func (o Options) LossByRelativeTime(study *scaling.Study) (*Figure, error) {
-	f, err := o.losses(study, lossAxis{
+	f, err := o.lossFigure(study, lossAxis{
 		name: "loss_by_relative_time", title: "Loss by time since the start", label: "time since the start",
 		what: "Loss against the time since the first epoch began (training and validation)",
 		x:    func(c *scaling.LossCurve) []float64 { return c.Clock }, time: true,
@@ -64,8 +64,8 @@ type lossAxis struct {
 	time                     bool // x is in seconds
 }
 
-// losses draws the losses of a study against an axis.
-func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
+// lossFigure draws the losses of a study against an axis.
+func (o Options) lossFigure(study *scaling.Study, axis lossAxis) (*Figure, error) {
 	name := axis.name
 	study, err := o.selectSeries(study, name)
 	if err != nil {
@@ -263,11 +263,11 @@ func (o Options) lossCaption(study *scaling.Study, what string, all, shown int) 
 	} else {
 		c += strings.Replace(runsPerPoint(n), "point", "curve", 1)
 	}
-	if !many && repeated(study) {
+	if !many && hasRepeats(study) {
 		c += " Lines: medians of repeated runs; bands: from the lowest to the highest training loss of them."
 	}
 	c += o.smoothText()
-	c += notDrawn(study)
+	c += notDrawnNote(study)
 	if shown < all {
 		c += fmt.Sprintf(" %d of %d curves are drawn; the table has all.", shown, all)
 	}
@@ -294,7 +294,7 @@ func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.Look, x []f
 		if t.Len() == 0 {
 			continue
 		}
-		values.AddOn(o.LogY, t.Y...)
+		values.AddOnAxis(o.LogY, t.Y...)
 		look := l
 		look.Line.Dashes = nil
 		if i == 1 && trains.Len() > 0 {
@@ -334,7 +334,7 @@ func (f *Figure) lossBand(o Options, c *scaling.LossCurve, l element.Look, x []f
 		}
 		spread = append(spread, element.Interval{X: at / unit, Lo: c.TrainMin[i], Hi: c.TrainMax[i]})
 		wide = wide || c.TrainMax[i] > c.TrainMin[i]
-		values.AddOn(o.LogY, c.TrainMin[i], c.TrainMax[i])
+		values.AddOnAxis(o.LogY, c.TrainMin[i], c.TrainMax[i])
 	}
 	if wide {
 		f.plot.Add(element.Band{At: element.CondensedBand(spread), Fill: element.WithAlpha(l.Line.Color, 40)})

@@ -77,10 +77,10 @@ func estimates(p *scaling.Point) []*scaling.Estimate {
 	}
 }
 
-// combined returns a study of one series, for drawing. At each count (Size or Workers),
+// combineSeries returns a study with one series that combines all series, for drawing. At each count (Size or Workers),
 // the series has the median and range of the values of all points with that count, and N
 // is the number of points that have the value.
-func combined(study *scaling.Study, points []scaling.Point, count func(scaling.Point) int) *scaling.Study {
+func combineSeries(study *scaling.Study, points []scaling.Point, count func(scaling.Point) int) *scaling.Study {
 	names := map[string]bool{}
 	byCount := map[int][]scaling.Point{}
 	for _, p := range points {
@@ -122,7 +122,7 @@ func (b *builder) combine(points []scaling.Point) {
 			names = append(names, p.Series)
 		}
 	}
-	b.study, b.many = combined(b.study, points, pointSize), len(names)
+	b.study, b.many = combineSeries(b.study, points, pointSize), len(names)
 	b.banded = len(b.sizes) > 1 && !b.q.points && b.o.Intervals != IntervalsNone
 	if b.o.Intervals == IntervalsEpochs {
 		b.o.Intervals = ""
@@ -156,7 +156,7 @@ func (b *builder) manyRepeats() string {
 	if fewest < b.many {
 		text += fmt.Sprintf(" At each count the median is of the series that have a value there, %d to %d.", fewest, most)
 	}
-	return text + notDrawn(b.fullStudy)
+	return text + notDrawnNote(b.fullStudy)
 }
 
 // combinedLosses returns one curve per worker count, with the median over the series at

@@ -6,7 +6,7 @@ import (
 	"lockstep/pkg/figure/internal/element"
 )
 
-// sideBySide is the caption's sentence about points that are not above their tick.
+// sideBySide is the caption's sentence about series that are shifted sideways.
 const sideBySide = " Series with bars are drawn side by side at equal counts."
 
 // markedSeries contains the marks of a series and its error bars.

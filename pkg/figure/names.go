@@ -27,9 +27,9 @@ func constructors() []constructor {
 	return []constructor{
 		{name: "epoch_time", draw: Options.EpochTime},
 		{name: "throughput", draw: Options.Throughput},
-		{name: "speedup", draw: Options.Speedup, inAll: compared},
-		{name: "efficiency", draw: Options.Efficiency, inAll: compared},
-		{name: "speedup_iou", draw: Options.SpeedupIoU, inAll: compared},
+		{name: "speedup", draw: Options.Speedup, inAll: hasSeveralWorkerCounts},
+		{name: "efficiency", draw: Options.Efficiency, inAll: hasSeveralWorkerCounts},
+		{name: "speedup_iou", draw: Options.SpeedupIoU, inAll: hasSeveralWorkerCounts},
 		{name: "iou", draw: Options.IoU},
 		{name: "accuracy", draw: Options.Accuracy},
 		{name: "loss_by_epoch", draw: Options.LossByEpoch},
@@ -47,7 +47,7 @@ func constructors() []constructor {
 		}},
 		{name: "overhead", draw: Options.Overhead},
 		{name: "fit", draw: Options.Fit},
-		{name: "pareto", draw: Options.Pareto, inAll: compared},
+		{name: "pareto", draw: Options.Pareto, inAll: hasSeveralWorkerCounts},
 		{name: "quality", draw: Options.Quality},
 		{name: "quality_by_rate", draw: Options.QualityByRate, inAll: func(*scaling.Study) bool { return false }}, // useful only for a sweep over learning rates
 		{name: "time_use", draw: Options.TimeUse},
@@ -55,8 +55,8 @@ func constructors() []constructor {
 	}
 }
 
-// compared reports whether any series was run with several worker counts.
-func compared(s *scaling.Study) bool {
+// hasSeveralWorkerCounts reports whether any series was run with several worker counts.
+func hasSeveralWorkerCounts(s *scaling.Study) bool {
 	return slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return p.Baseline > 0 && p.Size > p.Baseline })
 }
 

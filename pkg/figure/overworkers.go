@@ -79,7 +79,7 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 		axis = "nodes"
 	}
 	b.Figure = b.o.newFigure(q.name, q.title, axis, q.axis)
-	b.table = study.Table().Select(append(b.identity(), q.columns...))
+	b.table = study.Table().Select(append(b.identityColumns(), q.columns...))
 	if b.table.Err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", q.name, b.table.Err)
 	}
@@ -92,7 +92,7 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 		b.epochBars()
 	}
 	if !b.banded && b.sideShifts == nil {
-		b.placeBars(b.reaches)
+		b.placeBars(b.seriesRanges)
 	}
 	for i, series := range study.Series() {
 		b.bars(series, element.SeriesLook(i))
@@ -106,8 +106,8 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 	return b, nil
 }
 
-// identity returns the columns that identify a row of the table.
-func (b *builder) identity() []string {
+// identityColumns returns the columns that identify a row of the table.
+func (b *builder) identityColumns() []string {
 	columns := []string{"series", "workers", "runs"}
 	if b.study.Rule.Per == scaling.PerNode {
 		columns = []string{"series", "workers", "nodes", "runs"}
@@ -140,7 +140,7 @@ func (b *builder) epochBars() {
 			continue
 		}
 		at[e.Series] = append(at[e.Series], element.Interval{X: float64(e.Size), Lo: v.Low, Hi: v.High})
-		b.reach.AddOn(b.o.LogY || b.log, v.Low, v.High)
+		b.reach.AddOnAxis(b.o.LogY || b.log, v.Low, v.High)
 		b.spreads = true
 	}
 	b.placeBars(func(name string) []element.Interval { return at[name] })
@@ -179,7 +179,7 @@ func (b *builder) bars(series string, l element.Look) {
 			continue
 		}
 		at = append(at, element.Interval{X: float64(p.Size), Lo: lo, Hi: hi})
-		b.reach.AddOn(b.o.LogY || b.log, lo, hi)
+		b.reach.AddOnAxis(b.o.LogY || b.log, lo, hi)
 		if hi > lo {
 			b.intervals, b.ranges = b.intervals || confident, b.ranges || !confident
 		}
@@ -204,8 +204,8 @@ func (b *builder) placeBars(at func(series string) []element.Interval) {
 	}
 }
 
-// reaches returns the range of each value of a series.
-func (b *builder) reaches(series string) []element.Interval {
+// seriesRanges returns the range of each value of a series.
+func (b *builder) seriesRanges(series string) []element.Interval {
 	var at []element.Interval
 	for _, p := range b.study.Points {
 		if lo, hi, _, ok := b.o.reach(b.q.span(p)); ok && p.Series == series && p.Size > 0 {
@@ -238,7 +238,7 @@ func (b *builder) line(series string, l element.Look) error {
 		return nil
 	}
 	for _, v := range xy {
-		b.values.AddOn(b.o.LogY, v.Y)
+		b.values.AddOnAxis(b.o.LogY, v.Y)
 	}
 	if b.q.solid {
 		l.Line.Dashes = nil
@@ -398,18 +398,18 @@ func (b *builder) captionText() string {
 	c := b.q.what
 	if b.q.ofTime {
 		c += "; " + b.study.Rule.String()
-	} else if repeated(b.fullStudy) {
-		c += "; " + center(b.fullStudy) + " over repeated runs"
+	} else if hasRepeats(b.fullStudy) {
+		c += "; " + centerName(b.fullStudy) + " over repeated runs"
 	}
-	c += ". " + b.repeats()
+	c += ". " + b.repeatsNote()
 	if len(b.missing) > 0 {
 		c += " No value: " + listFew(b.missing) + "."
 	}
 	return c
 }
 
-// repeats describes the runs per point, what bars show, and which runs are not drawn.
-func (b *builder) repeats() string {
+// repeatsNote describes the runs per point, what bars show, and which runs are not drawn.
+func (b *builder) repeatsNote() string {
 	if b.many > 0 {
 		return b.manyRepeats()
 	}
@@ -443,7 +443,7 @@ func (b *builder) repeats() string {
 	if b.spreads {
 		c += " Bars are a " + b.study.SpreadNote() + "."
 	}
-	return c + notDrawn(b.study)
+	return c + notDrawnNote(b.study)
 }
 
 // anyMoved reports whether any series is shifted sideways.
@@ -472,9 +472,9 @@ func runsPerPoint(n []int) string {
 	return fmt.Sprintf("n = %d to %d runs per point.", lo, hi)
 }
 
-// notDrawn returns sentences about the failed and canceled runs, which are not drawn, and
+// notDrawnNote returns sentences about the failed and canceled runs, which are not drawn, and
 // about the runs that other load disturbed.
-func notDrawn(study *scaling.Study) string {
+func notDrawnNote(study *scaling.Study) string {
 	failed := 0
 	for _, p := range study.Points {
 		failed += p.Failed
@@ -492,13 +492,13 @@ func notDrawn(study *scaling.Study) string {
 	return fmt.Sprintf(" %d failed or cancelled runs are not drawn.", failed) + disturbed
 }
 
-// repeated reports whether any point represents several runs.
-func repeated(study *scaling.Study) bool {
+// hasRepeats reports whether any point represents several runs.
+func hasRepeats(study *scaling.Study) bool {
 	return slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return p.Runs > 1 })
 }
 
-// center returns the statistic that combines repeated runs.
-func center(study *scaling.Study) string {
+// centerName returns the name of the statistic that combines repeated runs.
+func centerName(study *scaling.Study) string {
 	if study.Rule.Repeats == scaling.Mean {
 		return scaling.Mean
 	}

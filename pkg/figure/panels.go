@@ -43,7 +43,7 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 			return nil, fmt.Errorf("draw panels: figure %d of %d is empty or a page of panels", i+1, len(figures))
 		}
 		page.panels = append(page.panels, f)
-		letters, names, captions = append(letters, letter(i)), append(names, f.name), append(captions, f.caption)
+		letters, names, captions = append(letters, panelLetters(i)), append(names, f.name), append(captions, f.caption)
 	}
 	page.Width = vg.Length(page.columns) * page.panelWidth()
 	for row := range page.rows() {
@@ -60,10 +60,10 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 	return page, nil
 }
 
-// letter returns the letters of the i-th panel: a to z, then aa, ab and so on.
-func letter(i int) string {
+// panelLetters returns the letters of the i-th panel: a to z, then aa, ab and so on.
+func panelLetters(i int) string {
 	if i >= 26 {
-		return letter(i/26-1) + letter(i%26)
+		return panelLetters(i/26-1) + panelLetters(i%26)
 	}
 	return string(rune('a' + i))
 }
@@ -111,9 +111,9 @@ func (f *Figure) belowTitle(page vg.Rectangle) vg.Rectangle {
 	return page
 }
 
-// places returns the rectangles of the panels within a rectangle. If the caller has
+// panelRects returns the rectangles of the panels within a rectangle. If the caller has
 // changed the page's size, the panels are scaled in proportion.
-func (f *Figure) places(all vg.Rectangle) []vg.Rectangle {
+func (f *Figure) panelRects(all vg.Rectangle) []vg.Rectangle {
 	natural := vg.Length(0)
 	for row := range f.rows() {
 		natural += f.rowHeight(row)
@@ -143,7 +143,7 @@ func (f *Figure) drawPanels(c draw.Canvas) {
 	}
 	var drawing parallel
 	defer drawing.wait()
-	for i, place := range f.places(f.belowTitle(c.Rectangle)) {
+	for i, place := range f.panelRects(f.belowTitle(c.Rectangle)) {
 		if page, ok := c.Canvas.(*raster.Canvas); ok {
 			tile, at := page.Tile(place)
 			drawing.do(func() { f.drawPanel(i, draw.Canvas{Canvas: tile, Rectangle: place.Add(at)}) })
@@ -160,8 +160,8 @@ type parallel struct {
 	reason any // value of the first panic
 }
 
-// do runs what in a new goroutine.
-func (a *parallel) do(what func()) {
+// do runs f in a new goroutine.
+func (a *parallel) do(f func()) {
 	a.doing.Go(func() {
 		defer func() {
 			if r := recover(); r != nil {
@@ -172,7 +172,7 @@ func (a *parallel) do(what func()) {
 				}
 			}
 		}()
-		what()
+		f()
 	})
 }
 
@@ -191,6 +191,6 @@ func (f *Figure) drawPanel(i int, place draw.Canvas) {
 		w, h := place.Size().X, place.Size().Y
 		style := element.TextStyle((element.FontSize + 1) * f.panels[i].zoom(w, h))
 		style.YAlign = draw.YTop
-		place.FillText(style, vg.Point{X: place.Min.X + element.Margin, Y: place.Max.Y - element.Margin}, "("+letter(i)+")")
+		place.FillText(style, vg.Point{X: place.Min.X + element.Margin, Y: place.Max.Y - element.Margin}, "("+panelLetters(i)+")")
 	}
 }

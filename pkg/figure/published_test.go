@@ -198,7 +198,7 @@ func TestLegendCoversNothing(t *testing.T) {
 		l := element.NewLegend(entries, LegendTop, width, width, 1)
 		for i, name := range l.Names {
 			left := l.Columns[i%len(l.Columns)]
-			right := left + l.Icon() + l.Style.Width(name)
+			right := left + l.IconWidth() + l.Style.Width(name)
 			if right > width {
 				t.Errorf("%d entries: %q ends at %g of %d", n+1, name, right.Points(), width)
 			}

@@ -72,7 +72,7 @@ func (f *Figure) encode(format string) ([]byte, error) {
 		if err := f.write(&b, format); err != nil { // SVG would draw the error's text
 			return nil, err
 		}
-		return []byte(`<?xml version="1.0"?>` + "\n" + inPage(b.String())), nil
+		return []byte(`<?xml version="1.0"?>` + "\n" + withoutXMLDeclaration(b.String())), nil
 	case "png":
 		err := f.write(&b, format)
 		return b.Bytes(), err

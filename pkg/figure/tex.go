@@ -131,7 +131,7 @@ func texNumber(v float64) string {
 	case math.IsInf(v, 0):
 		return map[bool]string{true: "$\\infty$", false: "$-\\infty$"}[v > 0]
 	case v == math.Trunc(v) && a < 1e7:
-		return minus(strconv.FormatFloat(v, 'f', 0, 64))
+		return texMinus(strconv.FormatFloat(v, 'f', 0, 64))
 	case a >= 1e7 || a < 1e-3:
 		mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(v, 'e', 3, 64), "e")
 		n, err := strconv.Atoi(exponent)
@@ -141,12 +141,12 @@ func texNumber(v float64) string {
 		return fmt.Sprintf("$%s\\cdot10^{%d}$", mantissa, n)
 	default:
 		digits := max(0, 3-int(math.Floor(math.Log10(a))))
-		return minus(strconv.FormatFloat(v, 'f', digits, 64))
+		return texMinus(strconv.FormatFloat(v, 'f', digits, 64))
 	}
 }
 
-// minus replaces a leading hyphen by a minus sign.
-func minus(text string) string {
+// texMinus replaces a leading hyphen by a minus sign.
+func texMinus(text string) string {
 	if strings.HasPrefix(text, "-") {
 		return "$" + text + "$"
 	}

@@ -1,6 +1,7 @@
 package figure
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"image/color"
@@ -232,7 +233,7 @@ func (o Options) timelineOfTrace(run *runs.Run) (*timeline, error) {
 			steps = append(steps, s)
 		}
 	}
-	slices.SortStableFunc(steps, func(a, b runs.Span) int { return compareFloats(a.Start, b.Start) })
+	slices.SortStableFunc(steps, func(a, b runs.Span) int { return cmp.Compare(a.Start, b.Start) })
 	from, to := math.Inf(-1), math.Inf(1)
 	if len(steps) > 0 {
 		a, b := o.window(1, len(steps))
@@ -278,17 +279,6 @@ func (o Options) timelineOfTrace(run *runs.Run) (*timeline, error) {
 		}
 	}
 	return t, nil
-}
-
-// compareFloats compares two numbers for sorting.
-func compareFloats(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // kinds returns the kinds of activities with their names, in the order of the legend.

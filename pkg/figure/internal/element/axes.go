@@ -236,9 +236,9 @@ func (e *Extent) Add(values ...float64) {
 	}
 }
 
-// AddOn is like Add, but omits values that are not positive if the axis is logarithmic,
+// AddOnAxis is like Add, but omits values that are not positive if the axis is logarithmic,
 // because it cannot show them.
-func (e *Extent) AddOn(log bool, values ...float64) {
+func (e *Extent) AddOnAxis(log bool, values ...float64) {
 	for _, v := range values {
 		if (v < e.Lo || v > e.Hi) && (!log || v > 0) {
 			e.Add(v)

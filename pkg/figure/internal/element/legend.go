@@ -56,7 +56,7 @@ type Legend struct {
 func NewLegend(entries []LegendEntry, position string, room, widest, shrunk vg.Length) Legend {
 	l := Legend{Position: position, Entries: entries, shrunk: shrunk, Style: TextStyle((FontSize - 1) * shrunk)}
 	l.Style.YAlign = draw.YCenter
-	widest = min(widest, room-l.Icon())
+	widest = min(widest, room-l.IconWidth())
 	for _, e := range entries {
 		l.Names = append(l.Names, Shortened(e.Name, widest, l.Style.Width))
 	}
@@ -67,7 +67,7 @@ func NewLegend(entries []LegendEntry, position string, room, widest, shrunk vg.L
 	for n := most; n >= 1; n-- {
 		widths := make([]vg.Length, n)
 		for i, name := range l.Names {
-			widths[i%n] = max(widths[i%n], l.Icon()+l.Style.Width(name)+columnGap*shrunk)
+			widths[i%n] = max(widths[i%n], l.IconWidth()+l.Style.Width(name)+columnGap*shrunk)
 		}
 		l.Columns, l.Size.X = make([]vg.Length, n), 0
 		for i, w := range widths {
@@ -85,8 +85,8 @@ func NewLegend(entries []LegendEntry, position string, room, widest, shrunk vg.L
 	return l
 }
 
-// Icon returns the width of an icon and of the gap after it.
-func (l Legend) Icon() vg.Length { return (iconWidth + iconGap) * l.shrunk }
+// IconWidth returns the width of an icon and of the gap after it.
+func (l Legend) IconWidth() vg.Length { return (iconWidth + iconGap) * l.shrunk }
 
 // RowHeight returns the height of one row of names.
 func (l Legend) RowHeight() vg.Length { return l.Style.FontExtents().Height + 3*l.shrunk }
@@ -116,7 +116,7 @@ func (l Legend) Draw(c draw.Canvas, corner vg.Point) {
 			t.Thumbnail(&box)
 		}
 		// +1: text looks centered if its lower-case letters are, without their descenders.
-		c.FillText(l.Style, vg.Point{X: x + l.Icon(), Y: y + 1}, l.Names[i])
+		c.FillText(l.Style, vg.Point{X: x + l.IconWidth(), Y: y + 1}, l.Names[i])
 	}
 }
 

@@ -57,7 +57,7 @@ func compressRows(img *image.RGBA, palette *pngPalette) ([]byte, error) {
 	for y := range img.Rect.Dy() {
 		pix := img.Pix[y*img.Stride:][:4*width]
 		if palette != nil {
-			row = palette.row(row[:1], pix)
+			row = palette.appendRow(row[:1], pix)
 		} else {
 			row = row[:1+3*width]
 			to := row[1 : 1+3*width+1] // one more byte for the last alpha, which is not part of the row
@@ -110,8 +110,8 @@ func paletteOf(img *image.RGBA) *pngPalette {
 	return p
 }
 
-// row appends the palette indices of a row of pixels to to.
-func (p *pngPalette) row(to, pix []byte) []byte {
+// appendRow appends the palette indices of a row of pixels to to.
+func (p *pngPalette) appendRow(to, pix []byte) []byte {
 	last, index := pixelAt(pix), p.index[pixelAt(pix)]
 	for ; len(pix) >= 4; pix = pix[4:] {
 		if c := pixelAt(pix); c != last {

@@ -50,7 +50,7 @@ func (s *stroker) add(l []dot) {
 		}
 		n := dot{-dy / length * s.half, dx / length * s.half}
 		if joined {
-			s.bend(from, before, n)
+			s.joinSegments(from, before, n)
 		}
 		s.to.dots = append(s.to.dots,
 			dot{from.x + n.x, from.y + n.y}, dot{to.x + n.x, to.y + n.y}, dot{to.x - n.x, to.y - n.y}, dot{from.x - n.x, from.y - n.y})
@@ -59,8 +59,8 @@ func (s *stroker) add(l []dot) {
 	}
 }
 
-// bend fills the outer side of the join of two segments at a point, given their normals.
-func (s *stroker) bend(at, n0, n1 dot) {
+// joinSegments fills the outer side of the join of two segments at a point, given their normals.
+func (s *stroker) joinSegments(at, n0, n1 dot) {
 	if math.Abs(n0.x-n1.x)+math.Abs(n0.y-n1.y) < minSegment {
 		return
 	}
