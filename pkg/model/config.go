@@ -31,16 +31,17 @@ type Config struct {
 	LabelSmoothing float64 `yaml:"label_smoothing" json:"label_smoothing,omitempty"` // ResNets: in [0,1)
 	ExpWeight      float64 `yaml:"exp_weight" json:"exp_weight,omitempty"`           // unet3d: λ of the loss' second term
 	// BatchNormMomentum is the weight of a batch in the running statistics of a
-	// ResNet's batch norms, in [0,1]. 0 is the kind's own: 0.1 as in PyTorch, or for
-	// V2 networks 0.01, which Keras writes as a momentum of 0.99.
+	// ResNet's batch norms, in [0,1]. 0 means the kind's default: 0.1 as in PyTorch, or
+	// 0.01 for V2 networks (Keras calls this a momentum of 0.99).
 	BatchNormMomentum float64 `yaml:"batchnorm_momentum,omitempty" json:"batchnorm_momentum,omitempty"`
 
 	Task Task   `yaml:"task" json:"task,omitempty"` // own: what it learns; the others know
 	File string `yaml:"file" json:"file,omitempty"` // spec: the YAML file that Resolve reads
 	Spec *Spec  `yaml:"spec" json:"spec,omitempty"` // spec: the graph itself
 
-	// Weights is a safetensors file to begin with, in place of values drawn by the
-	// seed: a checkpoint, or one with PyTorch's or Keras' names. Any kind.
+	// Weights is a safetensors file with the initial weights: a checkpoint, or a file with
+	// the tensor names of PyTorch or Keras. Empty means random weights. It applies to all
+	// kinds.
 	Weights string `yaml:"weights" json:"weights,omitempty"`
 }
 
@@ -61,16 +62,15 @@ const (
 type kind struct {
 	name string
 	uses []string // fields of Config that it has a use for, beside kind and weights
-	// image and target are shapes of samples that every valid network of the kind
-	// takes, and build returns a function that builds the network for samples of
-	// any shape, or the error of a size that cannot be. They are nil for the kinds
-	// spec and own, which are no sizes of a known network.
+	// image and target are shapes of one sample that every valid network of the kind
+	// accepts. build returns a function that builds the network for samples of the given
+	// shapes, or an error if the network cannot have these shapes. All three are nil for
+	// the kinds spec and own, whose networks are not defined by a Config's sizes.
 	image, target []int
 	build         func(c Config, image, target []int) (func() (Network, error), error)
 }
 
-// kinds is the table of all kinds, in the order of messages. A new kind is one
-// more row.
+// kinds returns the table of all kinds, in the order in which messages list them.
 func kinds() []kind {
 	const side = 1 << 12 // halved as often as any network halves it
 	picture, class := []int{3, side, side}, []int{1}
@@ -99,7 +99,7 @@ func kindOf(name string) (k kind, ok bool) {
 	return all[i], true
 }
 
-// Kinds returns the kinds that a Config may name.
+// Kinds returns the names that Config.Kind may have.
 func Kinds() []string {
 	var names []string
 	for _, k := range kinds() {
@@ -108,7 +108,7 @@ func Kinds() []string {
 	return names
 }
 
-// configField is a field of Config that only some kinds have a use for.
+// configField is a field of Config that applies to only some kinds.
 type configField struct {
 	name string // in YAML
 	set  bool
@@ -134,15 +134,15 @@ func (c Config) fields() []configField {
 	}
 }
 
-// Validate reports the first field that cannot be, with what would do.
+// Validate returns an error for the first invalid field, with the valid values.
 func (c Config) Validate() error {
 	k, ok := kindOf(c.Kind)
 	if !ok {
-		return fmt.Errorf("model.kind %q is not known: use one of %s", c.Kind, strings.Join(Kinds(), ", "))
+		return fmt.Errorf("unknown model.kind %q: use one of %s", c.Kind, strings.Join(Kinds(), ", "))
 	}
 	for _, f := range c.fields() {
 		if f.set && !slices.Contains(k.uses, f.name) {
-			return fmt.Errorf("model.%s has no use with model.kind %s: leave it out (this kind has %s)", f.name, c.Kind, strings.Join(k.uses, ", "))
+			return fmt.Errorf("model.%s does not apply to model.kind %s: leave it out (this kind has %s)", f.name, c.Kind, strings.Join(k.uses, ", "))
 		}
 	}
 	switch c.Kind {
@@ -161,7 +161,7 @@ func (c Config) Validate() error {
 	return err
 }
 
-// Network is the network for samples of these shapes, without the batch.
+// Network returns the network for the given shapes of one sample, without the batch.
 func (c Config) Network(image, target []int) (Network, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -169,11 +169,11 @@ func (c Config) Network(image, target []int) (Network, error) {
 	switch c.Kind {
 	case KindSpec:
 		if c.Spec == nil {
-			return nil, fmt.Errorf("build model from %s: it was not read: call Resolve", c.File)
+			return nil, fmt.Errorf("build model from %s: the file has not been read: call Config.Resolve first", c.File)
 		}
 		return c.Spec.Network(image, target)
 	case KindOwn:
-		return nil, errors.New("build model: one of kind own is built by the program that trains it: run that program, or save the network as a spec (model.SpecOf) and use kind spec")
+		return nil, errors.New("build model: a model of kind own is built by the program that trains it: run that program, or save the network as a spec (model.SpecOf) and use kind spec")
 	}
 	for _, s := range [][]int{image, target} {
 		if len(s) == 0 || slices.Min(s) < 1 {
@@ -188,10 +188,10 @@ func (c Config) Network(image, target []int) (Network, error) {
 	return build()
 }
 
-// unet2D is kind.build of the U-Net of images.
+// unet2D implements kind.build for the 2-D U-Net.
 func (c Config) unet2D(image, target []int) (build func() (Network, error), err error) {
 	if len(image) != 3 || len(target) != 3 {
-		return nil, fmt.Errorf("build %s: samples have shapes %v and %v: it needs images and masks (channels, height, width)", c.Kind, image, target)
+		return nil, fmt.Errorf("build %s: samples have shapes %v and %v, want images and masks (channels, height, width)", c.Kind, image, target)
 	}
 	u := UNet2DConfig{
 		Base: c.Base, Depth: c.Depth, InChannels: image[0], OutChannels: target[0],
@@ -200,10 +200,10 @@ func (c Config) unet2D(image, target []int) (build func() (Network, error), err 
 	return func() (Network, error) { return UNet2D(u) }, u.Validate()
 }
 
-// unet3D is kind.build of the U-Net of volumes.
+// unet3D implements kind.build for the 3-D U-Net.
 func (c Config) unet3D(image, target []int) (build func() (Network, error), err error) {
 	if len(image) != 4 || len(target) != 4 || !slices.Equal(image[1:], target[1:]) {
-		return nil, fmt.Errorf("build %s: samples have shapes %v and %v: it needs volumes of one size (channels, depth, height, width)", c.Kind, image, target)
+		return nil, fmt.Errorf("build %s: samples have shapes %v and %v, want volumes of one size (channels, depth, height, width)", c.Kind, image, target)
 	}
 	u := UNet3DConfig{
 		Base: cmp.Or(c.Base, unet3DBase), Depth: cmp.Or(c.Depth, unet3DDepth), InChannels: image[0], OutChannels: target[0],
@@ -212,19 +212,19 @@ func (c Config) unet3D(image, target []int) (build func() (Network, error), err 
 	return func() (Network, error) { return UNet3D(u) }, u.Validate()
 }
 
-// The published sizes.
+// The published sizes of the networks.
 const (
 	resNetBase  = 64
 	unet3DBase  = 64
 	unet3DDepth = 6
 )
 
-// resNetOf returns kind.build of ResNets of one version, which have the given
-// blocks unless the config has blocks of its own.
+// resNetOf returns the kind.build of a ResNet version. blocks are the numbers of blocks
+// per stage, unless the config sets them.
 func resNetOf(network func(ResNetConfig) (*ResNet, error), validate func(ResNetConfig) error, blocks ...int) func(Config, []int, []int) (func() (Network, error), error) {
 	return func(c Config, image, target []int) (func() (Network, error), error) {
 		if len(image) != 3 || !slices.Equal(target, []int{1}) {
-			return nil, fmt.Errorf("build %s: samples have shapes %v and %v: it needs images (channels, height, width) and the index of a class [1]", c.Kind, image, target)
+			return nil, fmt.Errorf("build %s: samples have shapes %v and %v, want images (channels, height, width) and the index of a class [1]", c.Kind, image, target)
 		}
 		r := ResNetConfig{
 			Blocks: c.Blocks, Base: cmp.Or(c.Base, resNetBase), Classes: cmp.Or(c.Classes, 10), Stem: cmp.Or(c.Stem, StemImageNet),
@@ -238,9 +238,9 @@ func resNetOf(network func(ResNetConfig) (*ResNet, error), validate func(ResNetC
 	}
 }
 
-// Resolve is c with its File read into Spec: what is recorded of a run and handed
-// to its workers is then the graph itself. File and Weights are relative to dir
-// where they are relative. A spec that is there already stays as it is.
+// Resolve returns c with the content of File in Spec, so that a run's record and its
+// workers get the graph itself. Relative paths in File and Weights are relative to dir. If
+// Spec is set already, File is not read.
 func (c Config) Resolve(dir string) (Config, error) {
 	within := func(path string) string {
 		if filepath.IsAbs(path) {
@@ -262,8 +262,8 @@ func (c Config) Resolve(dir string) (Config, error) {
 	return c, nil
 }
 
-// UnmarshalYAML reads what a document sets over what is there. A document that
-// names another kind begins anew: the sizes of a U-Net are none of a ResNet's.
+// UnmarshalYAML sets the fields that the document contains. If the document names another
+// kind, all other fields are reset first, because they belong to the previous kind.
 func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 	type plain Config
 	keys := []string{"kind"}

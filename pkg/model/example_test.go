@@ -92,5 +92,5 @@ layers:
   - {name: b, kind: Linear, in: pool, out: 10}
 `)))
 	fmt.Println(err)
-	// Output: read spec net.yaml: layer "b" (line 8) reads "pool", and there is no such layer: name one of the layers, or image
+	// Output: read spec net.yaml: layer "b" (line 8) reads unknown layer "pool": name one of the layers, or image
 }

@@ -37,23 +37,23 @@ type Network interface {
 	Parameters() int
 }
 
-// The names of the tensors that every Network has.
+// Names of the tensors that every Network has.
 const (
 	ImageInput   = "image"
 	TargetInput  = "target"
 	LogitsOutput = "logits"
 )
 
-// known is an entry of the catalogue of named networks.
-type known struct {
+// namedNetwork is a network that Named supports.
+type namedNetwork struct {
 	name, about   string
 	image, target []int // of one sample
 	config        Config
 }
 
-// catalogue returns the networks that Named supports, with their published sizes.
-func catalogue() []known {
-	return []known{
+// namedNetworks returns the networks that Named supports, with their published sizes.
+func namedNetworks() []namedNetwork {
+	return []namedNetwork{
 		{
 			"resnet152v2", "keras.applications' ResNet152V2, 10 classes of images 3×128×128",
 			[]int{3, 128, 128},
@@ -96,7 +96,7 @@ func catalogue() []known {
 // Names returns the names that Named supports.
 func Names() []string {
 	var names []string
-	for _, c := range catalogue() {
+	for _, c := range namedNetworks() {
 		names = append(names, c.name)
 	}
 	return names
@@ -105,7 +105,7 @@ func Names() []string {
 // About describes the network with the given name in one line, or returns "" if it is
 // unknown.
 func About(name string) string {
-	for _, c := range catalogue() {
+	for _, c := range namedNetworks() {
 		if c.name == name {
 			return c.about
 		}
@@ -125,10 +125,10 @@ func Named(name string) (Network, error) {
 // NamedConfig returns the config of the network with the given name and its published
 // shapes of one sample, for changing some of its fields.
 func NamedConfig(name string) (c Config, image, target []int, err error) {
-	for _, k := range catalogue() {
+	for _, k := range namedNetworks() {
 		if k.name == name {
 			return k.config, k.image, k.target, nil
 		}
 	}
-	return Config{}, nil, nil, fmt.Errorf("find network %q: it is not known: use one of %s", name, strings.Join(Names(), ", "))
+	return Config{}, nil, nil, fmt.Errorf("unknown network %q: use one of %s", name, strings.Join(Names(), ", "))
 }

@@ -66,15 +66,15 @@ func TestUNet2DErrors(t *testing.T) {
 		change func(c *model.UNet2DConfig)
 		want   string
 	}{
-		{"base", func(c *model.UNet2DConfig) { c.Base = 0 }, "base is 0: use 1 to 4096"},
-		{"depth", func(c *model.UNet2DConfig) { c.Depth = 0 }, "depth is 0: use 1 to 10"},
-		{"depth beyond reason", func(c *model.UNet2DConfig) { c.Depth = 64 }, "depth is 64"},
-		{"input channels", func(c *model.UNet2DConfig) { c.InChannels = -1 }, "input channels is -1"},
-		{"output channels", func(c *model.UNet2DConfig) { c.OutChannels = 0 }, "output channels is 0"},
-		{"height", func(c *model.UNet2DConfig) { c.Height = 21 }, "height is 21: depth 3 halves it 3 times, so it must be a multiple of 8: the nearest is 24"},
+		{"base", func(c *model.UNet2DConfig) { c.Base = 0 }, "invalid base 0: use 1 to 4096"},
+		{"depth", func(c *model.UNet2DConfig) { c.Depth = 0 }, "invalid depth 0: use 1 to 10"},
+		{"depth beyond reason", func(c *model.UNet2DConfig) { c.Depth = 64 }, "invalid depth 64"},
+		{"input channels", func(c *model.UNet2DConfig) { c.InChannels = -1 }, "invalid input channels -1"},
+		{"output channels", func(c *model.UNet2DConfig) { c.OutChannels = 0 }, "invalid output channels 0"},
+		{"height", func(c *model.UNet2DConfig) { c.Height = 21 }, "invalid height 21: depth 3 halves it 3 times, so it must be a multiple of 8: the nearest is 24"},
 		{"width below", func(c *model.UNet2DConfig) { c.Width = 19 }, "the nearest is 16"},
 		{"width too small", func(c *model.UNet2DConfig) { c.Width = 1 }, "the nearest is 8"},
-		{"norm", func(c *model.UNet2DConfig) { c.Norm = "layer" }, `norm "layer" is not known: use batch or none`},
+		{"norm", func(c *model.UNet2DConfig) { c.Norm = "layer" }, `unknown norm "layer": use batch or none`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestUNet2DErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := u.Graph(0, nn.Train); err == nil || !strings.Contains(err.Error(), "batch is 0: use at least 1") {
+	if _, err := u.Graph(0, nn.Train); err == nil || !strings.Contains(err.Error(), "invalid batch 0: use at least 1") {
 		t.Errorf("batch 0: error %v", err)
 	}
 	if _, err := model.Named("unet3"); err == nil || !strings.Contains(err.Error(), "use one of resnet152v2") {

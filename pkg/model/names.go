@@ -12,31 +12,31 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// Naming is whose names and layouts the tensors of a file have.
+// Naming is a convention for the names and layouts of the tensors in a file.
 type Naming string
 
-// The namings.
+// The supported namings.
 const (
-	// NamesLockstep are a checkpoint's: layer.weight [out,in,kernel…].
+	// NamesLockstep is the naming of checkpoints: layer.weight [out,in,kernel…].
 	NamesLockstep Naming = "lockstep"
-	// NamesPyTorch are those of a state_dict of the same modules. Our layers lie
-	// as PyTorch's and resnet50 has torchvision's names, so that they differ in
-	// nothing; "module." in front, which DistributedDataParallel adds, and the
-	// counters num_batches_tracked are overlooked.
+	// NamesPyTorch is the naming of a state_dict of the same modules. It equals
+	// NamesLockstep: layouts are PyTorch's, and resnet50 has torchvision's names. The
+	// prefix "module.", which DistributedDataParallel adds, and the counters
+	// num_batches_tracked are ignored.
 	NamesPyTorch Naming = "pytorch"
-	// NamesKeras are those of Keras' variables: layer/kernel:0 [kernel…,in,out],
-	// layer/gamma:0, layer/moving_mean:0. The path before the layer, and ":0",
-	// may be missing or longer.
+	// NamesKeras is the naming of Keras' variables: layer/kernel:0 [kernel…,in,out],
+	// layer/gamma:0, layer/moving_mean:0. A path before the layer and the suffix ":0" are
+	// optional.
 	NamesKeras Naming = "keras"
 )
 
-// Namings are the namings that Rename knows.
+// Namings returns the namings that Rename supports.
 func Namings() []Naming { return []Naming{NamesLockstep, NamesPyTorch, NamesKeras} }
 
-// Validate reports a naming that is not known.
+// Validate returns an error if n is not one of Namings.
 func (n Naming) Validate() error {
 	if !slices.Contains(Namings(), n) {
-		return fmt.Errorf("names of %q are not known: use %s, %s or %s", string(n), NamesLockstep, NamesPyTorch, NamesKeras)
+		return fmt.Errorf("unknown naming %q: use %s, %s or %s", string(n), NamesLockstep, NamesPyTorch, NamesKeras)
 	}
 	return nil
 }
@@ -101,12 +101,12 @@ func variables(net Network) (all []variable, flattens bool, err error) {
 }
 
 // Rename converts the tensors of a file from one naming to another. It returns net's
-// parameters and running statistics in the order of the network, with the layouts of the
-// naming to: Keras' kernels have the output axis last. It omits the other tensors of a
-// checkpoint, such as the optimizer's slots and the parameters' averages; see Averages.
+// parameters and running statistics in the order of the network, in the target naming's
+// layouts (Keras' kernels have the output axis last). It skips the other tensors of a
+// checkpoint: the optimizer's state and the averaged parameters; see Averages.
 //
 // It is an error if a tensor of the network is missing or has another shape, or if the
-// file has a tensor that the network lacks.
+// file has any other tensor that the network lacks.
 func Rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, error) {
 	tensors, err := rename(net, f, from, to)
 	if err != nil {
@@ -143,41 +143,41 @@ func rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, er
 		return nil, err
 	}
 	if flattens && (from == NamesKeras) != (to == NamesKeras) {
-		return nil, errors.New("the network flattens a feature map, and Keras has the features in another order (channels last): use a global pooling in its place")
+		return nil, errors.New("the network flattens a feature map, but Keras orders its features differently (channels last): use global pooling instead")
 	}
 	given := map[string]weights.Tensor{}
 	for _, t := range f.Tensors {
-		key, ok := key(from, t.Name)
+		key, ok := matchKey(from, t.Name)
 		if !ok {
 			continue
 		}
 		if other, twice := given[key]; twice {
-			return nil, fmt.Errorf("the file has %s and %s for one tensor", other.Name, t.Name)
+			return nil, fmt.Errorf("the file has both %s and %s, which name the same tensor", other.Name, t.Name)
 		}
 		given[key] = t
 	}
 	out := make([]weights.Tensor, 0, len(all))
 	for _, v := range all {
-		name := name(from, v)
+		name := variableKey(from, v)
 		if name == "" || to == NamesKeras && v.keras == "" {
-			return nil, fmt.Errorf("parameter %s belongs to no layer that Keras has a name for", v.own)
+			return nil, fmt.Errorf("Keras has no name for the layer of parameter %s", v.own)
 		}
 		t, ok := given[name]
 		if !ok {
-			return nil, fmt.Errorf("the file has no %s, of %s; %s", v.fullName(from), shapeOrScalar(v.storedShape(from)), firstTensor(f))
+			return nil, fmt.Errorf("the file has no tensor %s of %s; %s", v.fullName(from), shapeOrScalar(v.storedShape(from)), firstTensor(f))
 		}
 		delete(given, name)
 		if want := v.storedShape(from); !slices.Equal(t.Shape, want) {
-			return nil, fmt.Errorf("tensor %s has shape %v, the network's has %v: is it of another size, or another number of classes?", t.Name, t.Shape, want)
+			return nil, fmt.Errorf("tensor %s has shape %v, the network needs %v: does the network have another size or number of classes?", t.Name, t.Shape, want)
 		}
-		t = permuted(t, from, to)
+		t = convertLayout(t, from, to)
 		t.Name = v.fullName(to)
 		out = append(out, t)
 	}
 	for _, t := range f.Tensors { // in their order
-		if k, ok := key(from, t.Name); ok {
+		if k, ok := matchKey(from, t.Name); ok {
 			if _, left := given[k]; left {
-				return nil, fmt.Errorf("the file has %s %v, which the network has not (and %d more)", t.Name, t.Shape, len(given)-1)
+				return nil, fmt.Errorf("the network has no tensor %s of shape %v, which is in the file (and %d more)", t.Name, t.Shape, len(given)-1)
 			}
 		}
 	}
@@ -211,13 +211,13 @@ func Averages(f *weights.File) (*weights.File, error) {
 		}
 	}
 	if len(of) == 0 {
-		return nil, errors.New("the file has no averages (ema.…): it is no checkpoint of a run with ema.decay")
+		return nil, errors.New("the file has no averaged parameters (ema.…): use a checkpoint of a run with ema.decay")
 	}
 	out := &weights.File{Metadata: f.Metadata}
 	for _, t := range f.Tensors {
 		if a, ok := of[t.Name]; ok {
 			if a.Len() != t.Len() {
-				return nil, fmt.Errorf("the average of %s has %d values, it has %d", t.Name, a.Len(), t.Len())
+				return nil, fmt.Errorf("the average of %s has %d values, the parameter has %d", t.Name, a.Len(), t.Len())
 			}
 			averaged := weights.Tensor{Name: t.Name, Shape: t.Shape, F64: a.Float64s()}
 			if t.F32 != nil {
@@ -235,10 +235,9 @@ func Averages(f *weights.File) (*weights.File, error) {
 	return out, nil
 }
 
-// key returns the part of a tensor's name by which it is compared with the network's. It
-// returns false for a tensor that does not belong to the network, such as an optimizer's
-// slot.
-func key(n Naming, name string) (string, bool) {
+// matchKey returns the part of a tensor's name that identifies it in the network. ok is
+// false for a tensor that does not belong to the network, such as the optimizer's state.
+func matchKey(n Naming, name string) (key string, ok bool) {
 	switch n {
 	case NamesKeras:
 		path, _, _ := strings.Cut(name, ":")
@@ -257,10 +256,10 @@ func isCheckpointState(name string) bool {
 	return strings.HasPrefix(name, "optimizer.") || strings.HasPrefix(name, AveragePrefix)
 }
 
-// name returns the key of v.
-func name(n Naming, v variable) string {
+// variableKey returns the matchKey of v's name in a naming.
+func variableKey(n Naming, v variable) string {
 	if n == NamesKeras {
-		k, _ := key(n, v.keras)
+		k, _ := matchKey(n, v.keras)
 		return k
 	}
 	return v.own
@@ -279,7 +278,7 @@ func (v variable) storedShape(n Naming) []int {
 	if n != NamesKeras {
 		return v.shape
 	}
-	return pick(v.shape, toKeras(len(v.shape)))
+	return permuteShape(v.shape, toKeras(len(v.shape)))
 }
 
 // toKeras returns the permutation from Lockstep's axes to Keras': [out,in,kernel…]
@@ -306,8 +305,8 @@ func fromKeras(dims int) []int {
 	return axes
 }
 
-// pick returns shape with its axes permuted.
-func pick(shape, axes []int) []int {
+// permuteShape returns shape with its axes permuted.
+func permuteShape(shape, axes []int) []int {
 	out := make([]int, len(axes))
 	for i, a := range axes {
 		out[i] = shape[a]
@@ -315,8 +314,9 @@ func pick(shape, axes []int) []int {
 	return out
 }
 
-// permuted returns t in the layout of the naming to.
-func permuted(t weights.Tensor, from, to Naming) weights.Tensor {
+// convertLayout returns t, which has the layout of the naming from, in the layout of the
+// naming to.
+func convertLayout(t weights.Tensor, from, to Naming) weights.Tensor {
 	if (from == NamesKeras) == (to == NamesKeras) || len(t.Shape) < 2 {
 		return t
 	}
@@ -324,7 +324,7 @@ func permuted(t weights.Tensor, from, to Naming) weights.Tensor {
 	if from == NamesKeras {
 		axes = fromKeras(len(t.Shape))
 	}
-	return weights.Tensor{Shape: pick(t.Shape, axes), F32: permute(t.F32, t.Shape, axes), F64: permute(t.F64, t.Shape, axes)}
+	return weights.Tensor{Shape: permuteShape(t.Shape, axes), F32: permute(t.F32, t.Shape, axes), F64: permute(t.F64, t.Shape, axes)}
 }
 
 // permute returns the values v of a tensor of the given shape with the axes permuted.

@@ -143,7 +143,7 @@ func TestAverages(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := file(t, net)
-	if _, err := model.Averages(f); err == nil || !strings.Contains(err.Error(), "it is no checkpoint of a run with ema.decay") {
+	if _, err := model.Averages(f); err == nil || !strings.Contains(err.Error(), "use a checkpoint of a run with ema.decay") {
 		t.Errorf("without averages: %v", err)
 	}
 	first := trained[0]
@@ -202,13 +202,13 @@ func TestRenameErrors(t *testing.T) {
 		from, to model.Naming
 		want     string
 	}{
-		{"missing", net, change(func(f *weights.File) { f.Tensors = f.Tensors[2:] }), "lockstep", "keras", "the file has no conv1.weight, of shape [4×3×3×3]; it has bn1.weight and"},
-		{"empty", net, &weights.File{}, "keras", "lockstep", "the file has no conv1/kernel:0, of shape [3×3×3×4]; it is empty"},
-		{"shape", net, change(func(f *weights.File) { f.Tensors[0].Shape = []int{3, 4, 3, 3} }), "pytorch", "lockstep", "tensor conv1.weight has shape [3 4 3 3], the network's has [4 3 3 3]: is it of another size, or another number of classes?"},
-		{"unknown", net, change(func(f *weights.File) { f.Tensors[1].Name = "conv9.weight" }), "pytorch", "lockstep", "the file has conv9.weight [4 3 3 3], which the network has not (and 0 more)"},
-		{"twice", net, change(func(f *weights.File) { f.Tensors[2].Name = "module.conv1.weight" }), "pytorch", "lockstep", "the file has conv1.weight and module.conv1.weight for one tensor"},
-		{"naming", net, file(t, net), "torch", "keras", `names of "torch" are not known: use lockstep, pytorch or keras`},
-		{"flattened", flattens, file(t, flattens), "lockstep", "keras", "the network flattens a feature map, and Keras has the features in another order"},
+		{"missing", net, change(func(f *weights.File) { f.Tensors = f.Tensors[2:] }), "lockstep", "keras", "the file has no tensor conv1.weight of shape [4×3×3×3]; it has bn1.weight and"},
+		{"empty", net, &weights.File{}, "keras", "lockstep", "the file has no tensor conv1/kernel:0 of shape [3×3×3×4]; it is empty"},
+		{"shape", net, change(func(f *weights.File) { f.Tensors[0].Shape = []int{3, 4, 3, 3} }), "pytorch", "lockstep", "tensor conv1.weight has shape [3 4 3 3], the network needs [4 3 3 3]: does the network have another size or number of classes?"},
+		{"unknown", net, change(func(f *weights.File) { f.Tensors[1].Name = "conv9.weight" }), "pytorch", "lockstep", "the network has no tensor conv9.weight of shape [4 3 3 3], which is in the file (and 0 more)"},
+		{"twice", net, change(func(f *weights.File) { f.Tensors[2].Name = "module.conv1.weight" }), "pytorch", "lockstep", "the file has both conv1.weight and module.conv1.weight, which name the same tensor"},
+		{"naming", net, file(t, net), "torch", "keras", `unknown naming "torch": use lockstep, pytorch or keras`},
+		{"flattened", flattens, file(t, flattens), "lockstep", "keras", "the network flattens a feature map, but Keras orders its features differently"},
 	}
 	for _, tt := range tests {
 		_, err := model.Rename(tt.net, tt.file, tt.from, tt.to)

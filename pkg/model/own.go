@@ -16,8 +16,8 @@ import (
 // g.Inputs()[1].Node.
 type Builder func(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node
 
-// own is a network that is built by a Builder.
-type own struct {
+// customNetwork is a network that is built by a Builder.
+type customNetwork struct {
 	name          string
 	task          Task
 	input, target []int
@@ -32,15 +32,15 @@ type own struct {
 //
 // Own builds the network once, to return the errors of build.
 func Own(name string, task Task, image, target []int, build Builder) (Network, error) {
-	o := &own{name: name, task: task, input: slices.Clone(image), target: slices.Clone(target), build: build}
+	o := &customNetwork{name: name, task: task, input: slices.Clone(image), target: slices.Clone(target), build: build}
 	if name == "" {
-		return nil, errors.New("make network: it has no name")
+		return nil, errors.New("make network: name is empty")
 	}
 	if err := task.Validate(); err != nil {
 		return nil, fmt.Errorf("make network %s: %w", name, err)
 	}
 	if build == nil {
-		return nil, fmt.Errorf("make network %s: there is no function that builds it", name)
+		return nil, fmt.Errorf("make network %s: builder is nil", name)
 	}
 	g, err := o.Graph(1, nn.Eval)
 	if err != nil {
@@ -50,38 +50,38 @@ func Own(name string, task Task, image, target []int, build Builder) (Network, e
 	return o, nil
 }
 
-func (o *own) Name() string       { return o.name }
-func (o *own) Task() Task         { return o.task }
-func (o *own) InputShape() []int  { return slices.Clone(o.input) }
-func (o *own) TargetShape() []int { return slices.Clone(o.target) }
-func (o *own) Parameters() int    { return o.parameters }
+func (o *customNetwork) Name() string       { return o.name }
+func (o *customNetwork) Task() Task         { return o.task }
+func (o *customNetwork) InputShape() []int  { return slices.Clone(o.input) }
+func (o *customNetwork) TargetShape() []int { return slices.Clone(o.target) }
+func (o *customNetwork) Parameters() int    { return o.parameters }
 
-func (o *own) Graph(batch int, mode nn.Mode) (g *nn.Graph, err error) {
+func (o *customNetwork) Graph(batch int, mode nn.Mode) (g *nn.Graph, err error) {
 	if batch < 1 {
-		return nil, fmt.Errorf("build %s: batch is %d: use at least 1", o.name, batch)
+		return nil, fmt.Errorf("build %s: invalid batch %d: use at least 1", o.name, batch)
 	}
 	defer func() {
 		if r := recover(); r != nil { // a panic in a notebook's function must not end the kernel
-			g, err = nil, fmt.Errorf("build %s: its builder panicked: %v", o.name, r)
+			g, err = nil, fmt.Errorf("build %s: the builder panicked: %v", o.name, r)
 		}
 	}()
 	g = nn.NewGraph(mode)
 	image := g.Input(ImageInput, append([]int{batch}, o.input...)...)
 	g.Input(TargetInput, append([]int{batch}, o.target...)...)
 	logits := o.build(g, image)
-	if err := finish(g, o.task, logits); err != nil {
+	if err := finishGraph(g, o.task, logits); err != nil {
 		return nil, fmt.Errorf("build %s: %w", o.name, err)
 	}
 	return g, nil
 }
 
-// finish names the logits, and sets the task's loss if the graph has none.
-func finish(g *nn.Graph, task Task, logits *gorgonia.Node) error {
+// finishGraph names the logits, and sets the task's loss if the graph has none.
+func finishGraph(g *nn.Graph, task Task, logits *gorgonia.Node) error {
 	if err := g.Err(); err != nil {
 		return err
 	}
 	if logits == nil {
-		return errors.New("its builder returned nil in place of the logits")
+		return errors.New("the builder returned nil instead of the logits")
 	}
 	logits = g.Output(LogitsOutput, logits)
 	if g.Err() == nil && g.Loss() == nil {

@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// The stems of a ResNet: what comes before its first stage.
+// Stems of a ResNet: the layers before its first stage.
 const (
 	StemImageNet = "imagenet" // 7×7 convolution, stride 2, and 3×3 max-pool, stride 2
 	StemCIFAR    = "cifar"    // 3×3 convolution, stride 1, no pooling: for images of some 32×32
@@ -50,28 +50,28 @@ func (c ResNetConfig) Validate() error {
 		{"width", c.Width, maxSide},
 	} {
 		if f.value < 1 || f.value > f.hi {
-			return fmt.Errorf("validate resnet: %s is %d: use 1 to %d", f.name, f.value, f.hi)
+			return fmt.Errorf("validate resnet: invalid %s %d: use 1 to %d", f.name, f.value, f.hi)
 		}
 	}
 	const maxStages, maxBlocks = 6, 1000
 	switch {
 	case len(c.Blocks) < 1 || len(c.Blocks) > maxStages:
-		return fmt.Errorf("validate resnet: blocks %v are those of %d stages: use 1 to %d", c.Blocks, len(c.Blocks), maxStages)
+		return fmt.Errorf("validate resnet: blocks %v has %d stages: use 1 to %d", c.Blocks, len(c.Blocks), maxStages)
 	case slices.Min(c.Blocks) < 1 || slices.Max(c.Blocks) > maxBlocks:
-		return fmt.Errorf("validate resnet: blocks are %v: use 1 to %d a stage", c.Blocks, maxBlocks)
+		return fmt.Errorf("validate resnet: invalid blocks %v: use 1 to %d per stage", c.Blocks, maxBlocks)
 	case c.Stem != StemImageNet && c.Stem != StemCIFAR:
-		return fmt.Errorf("validate resnet: stem %q is not known: use %s or %s", c.Stem, StemImageNet, StemCIFAR)
+		return fmt.Errorf("validate resnet: unknown stem %q: use %s or %s", c.Stem, StemImageNet, StemCIFAR)
 	case !(c.BatchNormMomentum >= 0 && c.BatchNormMomentum <= 1):
-		return fmt.Errorf("validate resnet: batchnorm_momentum is %g: use the weight of a batch in the running statistics, above 0 and at most 1, or 0 for the network's own", c.BatchNormMomentum)
+		return fmt.Errorf("validate resnet: invalid batchnorm_momentum %g: use the weight of a batch in the running statistics, above 0 and at most 1, or 0 for the network's default", c.BatchNormMomentum)
 	case !(c.LabelSmoothing >= 0 && c.LabelSmoothing < 1):
-		return fmt.Errorf("validate resnet: label smoothing is %g: use 0 or more, and less than 1", c.LabelSmoothing)
+		return fmt.Errorf("validate resnet: invalid label smoothing %g: use 0 or more, and less than 1", c.LabelSmoothing)
 	}
 	return nil
 }
 
-// known returns the name of the published network that has these blocks, such as
+// publishedName returns the name of the published network that has these blocks, such as
 // ResNet-50; "" if there is none.
-func (c ResNetConfig) known() string {
+func (c ResNetConfig) publishedName() string {
 	switch {
 	case slices.Equal(c.Blocks, []int{3, 4, 6, 3}):
 		return "50"
@@ -122,7 +122,7 @@ func (c ResNetConfig) validateV2() error {
 	}
 	// A stage of one block would be its first and its last at once.
 	if slices.Min(c.Blocks) < 2 {
-		return fmt.Errorf("validate resnetv2: blocks are %v: use at least 2 a stage, one with the shortcut's convolution and one with the stride", c.Blocks)
+		return fmt.Errorf("validate resnetv2: invalid blocks %v: use at least 2 per stage, one with the shortcut's convolution and one with the stride", c.Blocks)
 	}
 	return nil
 }
@@ -142,15 +142,15 @@ func newResNet(c ResNetConfig, v2 bool) (*ResNet, error) {
 	return r, nil
 }
 
-// Name returns resnet50, resnet50v2 and so on for published networks. Other networks have
-// the differences in their names: resnetv2-2x2-base8-cifar.
+// Name returns resnet50, resnet50v2 and so on for published networks. The names of other
+// networks contain their settings, as in resnetv2-2x2-base8-cifar.
 func (r *ResNet) Name() string {
 	c := r.config
-	name := "resnet" + c.known()
+	name := "resnet" + c.publishedName()
 	if r.v2 {
 		name += "v2"
 	}
-	if c.known() == "" {
+	if c.publishedName() == "" {
 		name += "-" + strings.ReplaceAll(strings.Trim(fmt.Sprint(c.Blocks), "[]"), " ", "x")
 	}
 	if c.Base != resNetBase {
@@ -187,7 +187,7 @@ func (r *ResNet) Parameters() int { return r.parameters }
 // Graph builds the network.
 func (r *ResNet) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	if batch < 1 {
-		return nil, fmt.Errorf("build %s: batch is %d: use at least 1", r.Name(), batch)
+		return nil, fmt.Errorf("build %s: invalid batch %d: use at least 1", r.Name(), batch)
 	}
 	c := r.config
 	g := nn.NewGraph(mode)

@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// Spec is a network as a graph that can be written down: a list of layers, each
-// with the layers that it reads. As YAML:
+// Spec describes a network as a list of layers, each with the layers that it reads. In
+// YAML:
 //
 //	name: small
 //	task: segmentation
@@ -30,9 +30,9 @@ import (
 //	  - {name: sum, kind: Add, in: [a, b]}
 //	  - {name: head, kind: Conv, out: 1, kernel: 1}
 //
-// A layer without "in" reads the one before it, the first reads the image. The
-// order of the layers is otherwise free. The last layer gives the logits, and
-// the task the loss, where the spec does not say otherwise.
+// A layer without "in" reads the previous layer, or the image if it is the first.
+// Otherwise the order of the layers is free. By default the last layer returns the
+// logits, and the task determines the loss.
 type Spec struct {
 	Name   string      `yaml:"name" json:"name"`
 	Task   Task        `yaml:"task" json:"task"`
@@ -120,7 +120,7 @@ func single[T any](v []T) any {
 	return v
 }
 
-// What a spec may hold: enough for any network, and little enough that no
+// Limits of a spec. They are large enough for any network, and small enough that no
 // product of sizes overflows.
 const (
 	maxSpecBytes  = 16 << 20
@@ -148,13 +148,13 @@ func ReadSpec(path string) (*Spec, error) {
 // ParseSpec parses and validates a spec in YAML. file is its name in error messages.
 func ParseSpec(file string, text []byte) (*Spec, error) {
 	if len(text) > maxSpecBytes {
-		return nil, fmt.Errorf("read spec %s: it has more than %d MiB: this is no graph", file, maxSpecBytes>>20)
+		return nil, fmt.Errorf("read spec %s: the file is larger than %d MiB, so it is not a spec", file, maxSpecBytes>>20)
 	}
 	var s Spec
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	if err := d.Decode(&s); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = errors.New("it is empty: a spec has name, task, image, target and layers")
+			err = errors.New("the file is empty: a spec has name, task, image, target and layers")
 		}
 		return nil, fmt.Errorf("read spec %s: %w", file, err)
 	}
@@ -178,7 +178,7 @@ func (s *Spec) UnmarshalYAML(n *yaml.Node) error {
 func (l *SpecLayer) UnmarshalYAML(n *yaml.Node) error {
 	type plain SpecLayer
 	if n.Kind != yaml.MappingNode {
-		return fmt.Errorf("line %d: a layer is keys and values, such as {name: a, kind: Conv, out: 8, kernel: 3}", n.Line)
+		return fmt.Errorf("line %d: a layer must be a mapping, such as {name: a, kind: Conv, out: 8, kernel: 3}", n.Line)
 	}
 	var named struct {
 		Name, Kind string
@@ -188,7 +188,7 @@ func (l *SpecLayer) UnmarshalYAML(n *yaml.Node) error {
 	}
 	k, ok := layerKind(named.Kind)
 	if !ok {
-		return fmt.Errorf("line %d: layer %q: kind %q is not known: use one of %s", n.Line, named.Name, named.Kind, strings.Join(LayerKinds(), ", "))
+		return fmt.Errorf("line %d: layer %q: unknown kind %q: use one of %s", n.Line, named.Name, named.Kind, strings.Join(LayerKinds(), ", "))
 	}
 	if err := knownKeys(n, fmt.Sprintf("layer %q (%s)", named.Name, named.Kind), append([]string{"name", "kind", "in"}, k.fields...)...); err != nil {
 		return err
@@ -216,11 +216,11 @@ func knownKeys(n *yaml.Node, what string, known ...string) error {
 		n = n.Alias
 	}
 	if n.Kind != yaml.MappingNode {
-		return fmt.Errorf("line %d: %s needs keys and values: %s", n.Line, what, strings.Join(known, ", "))
+		return fmt.Errorf("line %d: %s must be a mapping with the keys %s", n.Line, what, strings.Join(known, ", "))
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if k := n.Content[i]; k.Value != "<<" && !slices.Contains(known, k.Value) {
-			return fmt.Errorf("line %d: %s: unknown key %q; known here: %s", k.Line, what, k.Value, strings.Join(known, ", "))
+			return fmt.Errorf("line %d: %s: unknown key %q: use one of %s", k.Line, what, k.Value, strings.Join(known, ", "))
 		}
 	}
 	return nil
@@ -294,7 +294,7 @@ func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *wiring) *gorgonia.Nod
 			return nil
 		}
 		if shape := made[i].Shape(); tooLarge(shape) {
-			g.Fail(fmt.Errorf("layer %s: its output %v is too large", s.label(i), shape))
+			g.Fail(fmt.Errorf("layer %s: output shape %v is too large", s.label(i), shape))
 			return nil
 		}
 	}
@@ -324,7 +324,7 @@ func checkShapes(image, target []int) error {
 		least int
 	}{{"image", image, 1}, {"target", target, 1}} {
 		if len(s.shape) < s.least || len(s.shape) > 4 || slices.Min(s.shape) < 1 || slices.Max(s.shape) > maxSide || tooLarge(s.shape) {
-			return fmt.Errorf("%s has shape %v: give 1 to 4 dimensions of one sample (channels, depth, height, width), each 1 to %d", s.name, s.shape, maxSide)
+			return fmt.Errorf("invalid %s shape %v: use the 1 to 4 dimensions of one sample (channels, depth, height, width), each 1 to %d", s.name, s.shape, maxSide)
 		}
 	}
 	return nil

@@ -187,44 +187,44 @@ func TestSpecErrors(t *testing.T) {
 	layers := func(lines ...string) string { return head + "  - " + strings.Join(lines, "\n  - ") + "\n" }
 	ok := "{name: a, kind: Conv, out: 1, kernel: 1}"
 	tests := []struct{ name, text, want string }{
-		{"empty", "", "it is empty: a spec has name"},
+		{"empty", "", "the file is empty: a spec has name"},
 		{"no YAML", "a: b: c", "mapping values are not allowed"},
-		{"a list", "[1]", "line 1: spec needs keys and values"},
-		{"unknown key", "name: n\nlayer: []", `line 2: spec: unknown key "layer"; known here: name`},
+		{"a list", "[1]", "line 1: spec must be a mapping with the keys"},
+		{"unknown key", "name: n\nlayer: []", `line 2: spec: unknown key "layer": use one of name`},
 		{"no name", "task: segmentation", "spec has no name"},
 		{"no layers", "name: n\ntask: segmentation", "spec n has no layers"},
-		{"task", strings.Replace(layers(ok), "segmentation", "dreaming", 1), `task "dreaming": it is not known: use segmentation`},
-		{"no task", strings.Replace(layers(ok), "task: segmentation\n", "", 1), `task "": it is not known`},
-		{"no image", strings.Replace(layers(ok), "image: [1, 8, 8]\n", "", 1), "image has shape []"},
-		{"image too large", strings.Replace(layers(ok), "image: [1, 8, 8]", "image: [65536, 65536, 65536]", 1), "image has shape [65536 65536 65536]"},
-		{"unknown kind", layers(ok, "{name: b, kind: Convolve}"), `line 7: layer "b": kind "Convolve" is not known: use one of Conv, `},
-		{"a field of another kind", layers("{name: b, kind: ReLU, out: 3}"), `line 6: layer "b" (ReLU): unknown key "out"; known here: name, kind, in`},
-		{"a layer that is a word", layers("ReLU"), "line 6: a layer is keys and values"},
+		{"task", strings.Replace(layers(ok), "segmentation", "dreaming", 1), `unknown task "dreaming": use segmentation`},
+		{"no task", strings.Replace(layers(ok), "task: segmentation\n", "", 1), `unknown task ""`},
+		{"no image", strings.Replace(layers(ok), "image: [1, 8, 8]\n", "", 1), "invalid image shape []"},
+		{"image too large", strings.Replace(layers(ok), "image: [1, 8, 8]", "image: [65536, 65536, 65536]", 1), "invalid image shape [65536 65536 65536]"},
+		{"unknown kind", layers(ok, "{name: b, kind: Convolve}"), `line 7: layer "b": unknown kind "Convolve": use one of Conv, `},
+		{"a field of another kind", layers("{name: b, kind: ReLU, out: 3}"), `line 6: layer "b" (ReLU): unknown key "out": use one of name, kind, in`},
+		{"a layer that is a word", layers("ReLU"), "line 6: a layer must be a mapping"},
 		{"no kernel", layers("{name: a, kind: Conv, out: 1}"), "kernel is missing"},
-		{"no out", layers("{name: a, kind: Conv, kernel: 1}"), "out is 0: use 1 to 65536"},
-		{"kernel 0", layers("{name: a, kind: Conv, out: 1, kernel: 0}"), "kernel is [0]"},
+		{"no out", layers("{name: a, kind: Conv, kernel: 1}"), "invalid out 0: use 1 to 65536"},
+		{"kernel 0", layers("{name: a, kind: Conv, out: 1, kernel: 0}"), "invalid kernel [0]"},
 		{"kernel a text", layers("{name: a, kind: Conv, out: 1, kernel: big}"), "cannot unmarshal"},
-		{"stride of a list too long", layers("{name: a, kind: Conv, out: 1, kernel: 1, stride: [1, 1, 1, 1]}"), "stride is [1 1 1 1]"},
+		{"stride of a list too long", layers("{name: a, kind: Conv, out: 1, kernel: 1, stride: [1, 1, 1, 1]}"), "invalid stride [1 1 1 1]"},
 		{"numbers for other dimensions", layers("{name: a, kind: Conv, out: 1, kernel: [1, 1, 1]}"), "3 numbers: give one number, or one for each of the 2 dimensions"},
-		{"no name for parameters", layers("{kind: Conv, out: 1, kernel: 1}"), "layer 1 (Conv) (line 6): it has parameters, so it needs a name"},
-		{"the name of the input", layers("{name: image, kind: ReLU}", ok), "the name is that of the input"},
-		{"name twice", layers(ok, ok), `layer "a" (line 7) has the name of layer 1`},
-		{"missing input", layers("{name: a, kind: Conv, in: nowhere, out: 1, kernel: 1}"), `layer "a" (line 6) reads "nowhere", and there is no such layer`},
-		{"one input of two", layers(ok, "{kind: Add, in: a}"), "reads 1: Add reads 2 (in: [a, b])"},
-		{"two inputs of one", layers(ok, "{kind: ReLU, in: [a, a]}"), "reads 2: ReLU reads 1"},
-		{"cycle", layers("{name: a, kind: Add, in: [image, c]}", "{name: b, kind: ReLU}", "{name: c, kind: ReLU}"), `layers read each other in a circle: "a" (line 6) reads "c" (line 8) reads "b" (line 7) reads "a" (line 6): each layer must come from the image`},
-		{"cycle of one", layers("{name: a, kind: ReLU, in: a}"), `in a circle: "a" (line 6) reads "a" (line 6)`},
-		{"layer for nothing", layers(ok, "{name: b, kind: ReLU, in: a}", "{name: c, kind: ReLU, in: a}"), `layer "b" (line 7) leads to no logits (layer "c" (line 8))`},
-		{"unknown logits", layers(ok) + "logits: z\n", `logits: there is no layer "z"`},
-		{"loss", layers(ok) + "loss: {kind: Hinge}\n", `loss: kind "Hinge" is not known: use BCEWithLogits`},
-		{"Dice without weight", layers(ok) + "loss: {kind: DiceBCE}\n", "dice is 0: use more than 0, up to 1"},
-		{"Dice of BCE", layers(ok) + "loss: {kind: BCEWithLogits, dice: 0.5}\n", "BCEWithLogits has no use for dice"},
+		{"no name for parameters", layers("{kind: Conv, out: 1, kernel: 1}"), "layer 1 (Conv) (line 6): a layer with parameters needs a name"},
+		{"the name of the input", layers("{name: image, kind: ReLU}", ok), "the name is reserved for the input"},
+		{"name twice", layers(ok, ok), `layer "a" (line 7) has the same name as layer 1`},
+		{"missing input", layers("{name: a, kind: Conv, in: nowhere, out: 1, kernel: 1}"), `layer "a" (line 6) reads unknown layer "nowhere"`},
+		{"one input of two", layers(ok, "{kind: Add, in: a}"), "reads 1 layers, but Add needs 2 (in: [a, b])"},
+		{"two inputs of one", layers(ok, "{kind: ReLU, in: [a, a]}"), "reads 2 layers, but ReLU needs 1"},
+		{"cycle", layers("{name: a, kind: Add, in: [image, c]}", "{name: b, kind: ReLU}", "{name: c, kind: ReLU}"), `layers read each other in a cycle: "a" (line 6) reads "c" (line 8) reads "b" (line 7) reads "a" (line 6): each layer must be computed from the image`},
+		{"cycle of one", layers("{name: a, kind: ReLU, in: a}"), `in a cycle: "a" (line 6) reads "a" (line 6)`},
+		{"layer for nothing", layers(ok, "{name: b, kind: ReLU, in: a}", "{name: c, kind: ReLU, in: a}"), `the output of layer "b" (line 7) does not reach the logits (layer "c" (line 8))`},
+		{"unknown logits", layers(ok) + "logits: z\n", `logits: no layer is named "z"`},
+		{"loss", layers(ok) + "loss: {kind: Hinge}\n", `loss: unknown kind "Hinge": use BCEWithLogits`},
+		{"Dice without weight", layers(ok) + "loss: {kind: DiceBCE}\n", "invalid dice 0: use more than 0, at most 1"},
+		{"Dice of BCE", layers(ok) + "loss: {kind: BCEWithLogits, dice: 0.5}\n", "dice does not apply to BCEWithLogits"},
 		{"loss key", layers(ok) + "loss: {name: L1}\n", `loss: unknown key "name"`},
-		{"smoothing", layers(ok) + "loss: {kind: SoftmaxCrossEntropy, smoothing: 1}\n", "smoothing is 1: use 0 or more, and less than 1"},
-		{"smoothing of L1", layers(ok) + "loss: {kind: L1, smoothing: 0.1}\n", "L1 has no use for smoothing"},
-		{"epsilon", layers("{name: a, kind: BatchNorm, epsilon: -1}"), "epsilon is -1"},
-		{"init", layers("{name: a, kind: Conv, out: 1, kernel: 1, init: zeros}"), `init "zeros" is not known: use one of pytorch`},
-		{"init without number", layers("{name: a, kind: Conv, out: 1, kernel: 1, init: normal}"), `init "normal" is not known`},
+		{"smoothing", layers(ok) + "loss: {kind: SoftmaxCrossEntropy, smoothing: 1}\n", "invalid smoothing 1: use 0 or more, and less than 1"},
+		{"smoothing of L1", layers(ok) + "loss: {kind: L1, smoothing: 0.1}\n", "smoothing does not apply to L1"},
+		{"epsilon", layers("{name: a, kind: BatchNorm, epsilon: -1}"), "invalid epsilon -1"},
+		{"init", layers("{name: a, kind: Conv, out: 1, kernel: 1, init: zeros}"), `unknown init "zeros": use one of pytorch`},
+		{"init without number", layers("{name: a, kind: Conv, out: 1, kernel: 1, init: normal}"), `unknown init "normal"`},
 		{"shape", layers("{name: a, kind: Conv, out: 2, kernel: 1}"), "logits have shape (1, 2, 8, 8), but targets have shape (1, 1, 8, 8)"},
 		{"growth without end", layers(slices.Repeat([]string{"{name: NAME, kind: ConvTranspose, out: 1, kernel: 256, stride: 256}"}, 8)...), "is too large"},
 	}
@@ -249,7 +249,7 @@ func TestSpecErrors(t *testing.T) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	large := make([]byte, 17<<20)
-	if _, err := model.ParseSpec("net.yaml", large); err == nil || !strings.Contains(err.Error(), "more than 16 MiB") {
+	if _, err := model.ParseSpec("net.yaml", large); err == nil || !strings.Contains(err.Error(), "larger than 16 MiB") {
 		t.Errorf("a large file: %v", err)
 	}
 }
@@ -275,10 +275,10 @@ func TestOwn(t *testing.T) {
 		build model.Builder
 		want  string
 	}{
-		{"no builder", model.Segmentation, nil, "there is no function that builds it"},
-		{"no task", "", block, `task "": it is not known`},
-		{"nil", model.Segmentation, func(*nn.Graph, *gorgonia.Node) *gorgonia.Node { return nil }, "its builder returned nil"},
-		{"panic", model.Segmentation, func(*nn.Graph, *gorgonia.Node) *gorgonia.Node { panic("oh") }, "its builder panicked: oh"},
+		{"no builder", model.Segmentation, nil, "builder is nil"},
+		{"no task", "", block, `unknown task ""`},
+		{"nil", model.Segmentation, func(*nn.Graph, *gorgonia.Node) *gorgonia.Node { return nil }, "the builder returned nil"},
+		{"panic", model.Segmentation, func(*nn.Graph, *gorgonia.Node) *gorgonia.Node { panic("oh") }, "the builder panicked: oh"},
 		{"another task", model.Classification, block, "softmax"},
 		{"an error in a layer", model.Segmentation, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.Conv2D("a", x, 0, 1, 1, 0, true) }, `layer "a"`},
 	}
@@ -303,7 +303,7 @@ func TestSpecOfErrors(t *testing.T) {
 				g.Fail(err)
 			}
 			return g.Conv2D("head", y, 1, 1, 1, 0, true)
-		}, "is no layer of a graph: use the methods of nn.Graph"},
+		}, "is not a layer of the graph: use methods of nn.Graph"},
 		{"values of one's own", func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 			odd := func(_ func() float64, v []float64) {
 				for i := range v {
@@ -311,12 +311,12 @@ func TestSpecOfErrors(t *testing.T) {
 				}
 			}
 			return g.Conv("head", x, nn.Convolution{Out: 1, Kernel: []int{3}, Pad: []int{1}, Weight: nn.Same(odd)})
-		}, "parameter head.weight: it begins with values that a spec has no name for"},
+		}, "parameter head.weight: a spec has no name for its initial values"},
 		{"a parameter of one's own", func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 			y := g.Conv2D("head", x, 1, 1, 1, 0, true)
 			g.Parameter("scale", nn.Constant(1), 3)
 			return y
-		}, "those of layers alone can be written"},
+		}, "only parameters of layers can be written"},
 	}
 	for _, tt := range tests {
 		net, err := model.Own("mine", model.Segmentation, []int{1, 8, 8}, []int{1, 8, 8}, tt.build)

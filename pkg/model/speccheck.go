@@ -28,12 +28,12 @@ const fromImage = -1
 // wire checks s except for the shapes of layers, and returns the connections.
 func (s *Spec) wire() (*wiring, error) {
 	if s == nil {
-		return nil, errors.New("spec: there is none")
+		return nil, errors.New("no spec was given")
 	}
 	if err := s.checkHead(); err != nil {
 		return nil, err
 	}
-	index, err := s.names()
+	index, err := s.checkLayers()
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (s *Spec) wire() (*wiring, error) {
 	if s.Logits != "" {
 		i, ok := index[s.Logits]
 		if !ok {
-			return nil, fmt.Errorf("logits: there is no layer %q", s.Logits)
+			return nil, fmt.Errorf("logits: no layer is named %q", s.Logits)
 		}
 		w.logits = i
 	}
@@ -49,9 +49,9 @@ func (s *Spec) wire() (*wiring, error) {
 		if w.reads[i], err = s.resolve(i, index); err != nil {
 			return nil, err
 		}
-		k, _ := layerKind(l.Kind) // names has checked the kind
+		k, _ := layerKind(l.Kind) // checkLayers has checked the kind
 		if got := len(w.reads[i]); got != k.inputs {
-			return nil, fmt.Errorf("layer %s reads %d: %s reads %d (in: %s)", s.label(i), got, l.Kind, k.inputs, example(k.inputs))
+			return nil, fmt.Errorf("layer %s reads %d layers, but %s needs %d (in: %s)", s.label(i), got, l.Kind, k.inputs, exampleInputs(k.inputs))
 		}
 	}
 	if w.order, err = s.sort(w.reads); err != nil {
@@ -60,8 +60,8 @@ func (s *Spec) wire() (*wiring, error) {
 	return w, s.checkUsed(w)
 }
 
-// example returns an example of the key in, for error messages.
-func example(inputs int) string {
+// exampleInputs returns an example of the key "in" for a number of inputs, for error messages.
+func exampleInputs(inputs int) string {
 	if inputs == 2 {
 		return "[a, b]"
 	}
@@ -90,8 +90,9 @@ func (s *Spec) checkHead() error {
 	return nil
 }
 
-// names checks the fields of each layer, and returns the index of each layer by name.
-func (s *Spec) names() (map[string]int, error) {
+// checkLayers checks the fields of each layer, and returns the index of each layer by
+// name.
+func (s *Spec) checkLayers() (map[string]int, error) {
 	index := map[string]int{}
 	for i, l := range s.Layers {
 		if err := l.check(); err != nil {
@@ -101,7 +102,7 @@ func (s *Spec) names() (map[string]int, error) {
 			continue
 		}
 		if j, ok := index[l.Name]; ok {
-			return nil, fmt.Errorf("layer %s has the name of layer %d: give each its own", s.label(i), j+1)
+			return nil, fmt.Errorf("layer %s has the same name as layer %d: give each layer a different name", s.label(i), j+1)
 		}
 		index[l.Name] = i
 	}
@@ -113,20 +114,20 @@ func (l SpecLayer) check() error {
 	k, ok := layerKind(l.Kind)
 	switch {
 	case !ok:
-		return fmt.Errorf("kind %q is not known: use one of %s", l.Kind, strings.Join(LayerKinds(), ", "))
+		return fmt.Errorf("unknown kind %q: use one of %s", l.Kind, strings.Join(LayerKinds(), ", "))
 	case l.Name == ImageInput:
-		return fmt.Errorf("the name is that of the input: choose another")
+		return fmt.Errorf("the name is reserved for the input: choose another")
 	case l.Name == "" && k.parameters:
-		return errors.New("it has parameters, so it needs a name")
+		return errors.New("a layer with parameters needs a name")
 	}
 	for _, f := range l.fields() {
 		if f.set && !slices.Contains(k.fields, f.name) {
-			return fmt.Errorf("%s has no use for %s: leave it out (it has %s)", l.Kind, f.name, strings.Join(k.fields, ", "))
+			return fmt.Errorf("%s does not apply to %s: leave it out (%s has %s)", f.name, l.Kind, l.Kind, strings.Join(k.fields, ", "))
 		}
 	}
 	switch {
 	case slices.Contains(k.fields, "out") && (l.Out < 1 || l.Out > maxChannels):
-		return fmt.Errorf("out is %d: use 1 to %d", l.Out, maxChannels)
+		return fmt.Errorf("invalid out %d: use 1 to %d", l.Out, maxChannels)
 	case slices.Contains(k.fields, "kernel") && len(l.Kernel) == 0:
 		return errors.New("kernel is missing: give one number, or one for each spatial dimension")
 	}
@@ -136,7 +137,7 @@ func (l SpecLayer) check() error {
 		least int
 	}{{"kernel", l.Kernel, 1}, {"stride", l.Stride, 1}, {"pad", l.Pad, 0}, {"pad_end", l.PadEnd, 0}} {
 		if len(f.sizes) > 3 || len(f.sizes) > 0 && (slices.Min(f.sizes) < f.least || slices.Max(f.sizes) > maxKernel) {
-			return fmt.Errorf("%s is %v: give one number, or one for each spatial dimension, each %d to %d", f.name, []int(f.sizes), f.least, maxKernel)
+			return fmt.Errorf("invalid %s %v: give one number, or one for each spatial dimension, each %d to %d", f.name, []int(f.sizes), f.least, maxKernel)
 		}
 	}
 	for _, f := range []struct {
@@ -144,7 +145,7 @@ func (l SpecLayer) check() error {
 		value, hi float64
 	}{{"epsilon", l.Epsilon, 1}, {"momentum", l.Momentum, 1}, {"slope", l.Slope, 1}} {
 		if !(f.value >= 0 && f.value <= f.hi) { // NaN too
-			return fmt.Errorf("%s is %g: use more than 0, up to %g", f.name, f.value, f.hi)
+			return fmt.Errorf("invalid %s %g: use more than 0, at most %g", f.name, f.value, f.hi)
 		}
 	}
 	for _, init := range []string{l.Init, l.BiasInit} {
@@ -191,7 +192,7 @@ func (s *Spec) resolve(i int, index map[string]int) ([]int, error) {
 		case name == ImageInput:
 			j = fromImage
 		case !ok:
-			return nil, fmt.Errorf("layer %s reads %q, and there is no such layer: name one of the layers, or %s", s.label(i), name, ImageInput)
+			return nil, fmt.Errorf("layer %s reads unknown layer %q: name one of the layers, or %s", s.label(i), name, ImageInput)
 		}
 		all = append(all, j)
 	}
@@ -243,7 +244,7 @@ func (s *Spec) cycleError(path []int) error {
 	if len(path) > fullName {
 		labels = append(labels, "…")
 	}
-	return fmt.Errorf("layers read each other in a circle: %s: each layer must come from the image", strings.Join(labels, " reads "))
+	return fmt.Errorf("layers read each other in a cycle: %s: each layer must be computed from the image", strings.Join(labels, " reads "))
 }
 
 // checkUsed returns an error if the logits do not depend on some layer.
@@ -261,7 +262,7 @@ func (s *Spec) checkUsed(w *wiring) error {
 		}
 	}
 	if i := slices.Index(used, false); i >= 0 {
-		return fmt.Errorf("layer %s leads to no logits (layer %s): read it, or leave it out", s.label(i), s.label(w.logits))
+		return fmt.Errorf("the output of layer %s does not reach the logits (layer %s): read it, or leave it out", s.label(i), s.label(w.logits))
 	}
 	return nil
 }
@@ -283,19 +284,19 @@ func (s *Spec) label(i int) string {
 func (l *SpecLoss) validate() error {
 	switch {
 	case !slices.Contains([]string{lossBCE, lossDice, lossSoftmax, lossL1}, l.Kind):
-		return fmt.Errorf("loss: kind %q is not known: use %s, %s, %s or %s", l.Kind, lossBCE, lossDice, lossSoftmax, lossL1)
+		return fmt.Errorf("loss: unknown kind %q: use %s, %s, %s or %s", l.Kind, lossBCE, lossDice, lossSoftmax, lossL1)
 	case l.Dice != 0 && l.Kind != lossDice:
-		return fmt.Errorf("loss: %s has no use for dice", l.Kind)
+		return fmt.Errorf("loss: dice does not apply to %s: leave it out", l.Kind)
 	case l.Kind == lossDice && !(l.Dice > 0 && l.Dice <= 1):
-		return fmt.Errorf("loss: dice is %g: use more than 0, up to 1", l.Dice)
+		return fmt.Errorf("loss: invalid dice %g: use more than 0, at most 1", l.Dice)
 	case l.Smoothing != 0 && l.Kind != lossSoftmax:
-		return fmt.Errorf("loss: %s has no use for smoothing", l.Kind)
+		return fmt.Errorf("loss: smoothing does not apply to %s: leave it out", l.Kind)
 	case l.ExpWeight != 0 && l.Kind != lossL1:
-		return fmt.Errorf("loss: %s has no use for exp_weight", l.Kind)
+		return fmt.Errorf("loss: exp_weight does not apply to %s: leave it out", l.Kind)
 	case !(l.Smoothing >= 0 && l.Smoothing < 1):
-		return fmt.Errorf("loss: smoothing is %g: use 0 or more, and less than 1", l.Smoothing)
+		return fmt.Errorf("loss: invalid smoothing %g: use 0 or more, and less than 1", l.Smoothing)
 	case !(l.ExpWeight >= 0) || math.IsInf(l.ExpWeight, 0):
-		return fmt.Errorf("loss: exp_weight is %g: use 0 or more", l.ExpWeight)
+		return fmt.Errorf("loss: invalid exp_weight %g: use 0 or more", l.ExpWeight)
 	}
 	return nil
 }

@@ -43,11 +43,11 @@ func parseInit(text string) (nn.Scheme, error) {
 			return nn.Same(nn.Constant(value)), nil
 		}
 	}
-	return nil, fmt.Errorf("init %q is not known: use one of %s", text, strings.Join(Inits(), ", "))
+	return nil, fmt.Errorf("unknown init %q: use one of %s", text, strings.Join(Inits(), ", "))
 }
 
-// scheme is parseInit of a text that was checked.
-func scheme(text string) nn.Scheme {
+// mustParseInit is like parseInit, for a text that has been validated.
+func mustParseInit(text string) nn.Scheme {
 	s, err := parseInit(text)
 	if err != nil {
 		return nil
@@ -64,14 +64,15 @@ func probe(init nn.Initializer) []float64 {
 	return v
 }
 
-// nameInit returns the names of an initializer, which it finds by comparing values. There
-// are several names if the fans are equal. PyTorch's is "", because it is the default.
+// nameInit returns the names of the schemes that draw the same values as an initializer.
+// There can be several names if fan-in and fan-out are equal. The name of PyTorch's scheme
+// is "", because it is the default.
 func nameInit(init nn.Initializer, fanIn, fanOut int) ([]string, error) {
 	var names []string
 	want := probe(init)
-	candidates := []string{"pytorch", "glorot_uniform", "kaiming_normal", "kaiming_fan_out", number("constant", want[0])}
+	candidates := []string{"pytorch", "glorot_uniform", "kaiming_normal", "kaiming_fan_out", formatScheme("constant", want[0])}
 	if unit := probe(nn.Normal(1)); unit[0] != 0 {
-		candidates = append(candidates, number("normal", want[0]/unit[0]))
+		candidates = append(candidates, formatScheme("normal", want[0]/unit[0]))
 	}
 	for _, name := range candidates {
 		s, err := parseInit(name)
@@ -82,12 +83,12 @@ func nameInit(init nn.Initializer, fanIn, fanOut int) ([]string, error) {
 	if len(names) > 0 {
 		return names, nil
 	}
-	return nil, fmt.Errorf("it begins with values that a spec has no name for: use one of %s", strings.Join(Inits(), ", "))
+	return nil, fmt.Errorf("a spec has no name for its initial values: use one of %s", strings.Join(Inits(), ", "))
 }
 
-// number formats a scheme with its number. The number was computed, so it is rounded to
-// the digits that a person would have written.
-func number(word string, value float64) string {
+// formatScheme formats the name of a scheme and its number, such as "normal 0.02". It
+// removes rounding errors from the number.
+func formatScheme(word string, value float64) string {
 	short, err := strconv.ParseFloat(strconv.FormatFloat(value, 'g', 12, 64), 64)
 	if err != nil {
 		short = value

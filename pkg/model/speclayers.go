@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// The losses that a spec may name, with the same names as in a Summary.
+// Kinds of losses in a spec. A Summary has the same names.
 const (
 	lossBCE     = "BCEWithLogits"
 	lossDice    = "DiceBCE"
@@ -45,7 +45,7 @@ func specKinds() []specKind {
 			return g.BatchNormWith(l.Name, in[0], cmp.Or(l.Epsilon, nn.BatchNormEpsilon), cmp.Or(l.Momentum, nn.BatchNormMomentum))
 		}},
 		{"Linear", "fully connected layer", 1, true, []string{"out", "bias", "init", "bias_init"}, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
-			return g.Linear(l.Name, in[0], nn.Dense{Out: l.Out, Bias: l.bias(), Weight: scheme(l.Init), BiasInit: scheme(l.BiasInit)})
+			return g.Linear(l.Name, in[0], nn.Dense{Out: l.Out, Bias: l.bias(), Weight: mustParseInit(l.Init), BiasInit: mustParseInit(l.BiasInit)})
 		}},
 		{"ReLU", "max(0, x)", 1, false, nil, func(g *nn.Graph, _ SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
 			return g.ReLU(in[0])
@@ -110,7 +110,7 @@ func (l SpecLayer) bias() bool { return l.Bias == nil || *l.Bias }
 func (l SpecLayer) convolution() nn.Convolution {
 	return nn.Convolution{
 		Out: l.Out, Kernel: l.Kernel, Stride: l.Stride, Pad: l.Pad,
-		Bias: l.bias(), Weight: scheme(l.Init), BiasInit: scheme(l.BiasInit),
+		Bias: l.bias(), Weight: mustParseInit(l.Init), BiasInit: mustParseInit(l.BiasInit),
 	}
 }
 
@@ -127,6 +127,6 @@ func (l *SpecLoss) add(g *nn.Graph, logits *gorgonia.Node) {
 	case lossL1:
 		g.SetLoss(g.L1(logits, target, l.ExpWeight))
 	default:
-		g.Fail(fmt.Errorf("loss %q is not known", l.Kind))
+		g.Fail(fmt.Errorf("unknown loss %q", l.Kind))
 	}
 }

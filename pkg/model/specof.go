@@ -109,7 +109,7 @@ func (w *writer) chooseInits(layers []SpecLayer) {
 // layer converts a node to a layer.
 func (w *writer) layer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
 	if c.Layer == "" {
-		return SpecLayer{}, fmt.Errorf("%s %s is no layer of a graph: use the methods of nn.Graph, such as g.ReLU(x), in place of the functions of package nn", c.Kind, n.Shape())
+		return SpecLayer{}, fmt.Errorf("%s %s is not a layer of the graph: use methods of nn.Graph, such as g.ReLU(x), instead of functions of package nn", c.Kind, n.Shape())
 	}
 	l := SpecLayer{Name: c.Layer}
 	operands := nn.Operands(w.graph.Expr(), n)
@@ -118,7 +118,7 @@ func (w *writer) layer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
 	case nn.KindConv, nn.KindConvTranspose:
 		l.Kind = map[nn.Kind]string{nn.KindConv: "Conv", nn.KindConvTranspose: "ConvTranspose"}[c.Kind]
 		l.Out, l.Kernel = n.Shape()[1], Sizes(operands[1].Shape()[2:]).shorten()
-		l.Stride, l.Pad = unless(c.Attr.Stride, 1), unless(c.Attr.Pad, 0)
+		l.Stride, l.Pad = omitDefault(c.Attr.Stride, 1), omitDefault(c.Attr.Pad, 0)
 		if err := w.weights(&l, operands); err != nil {
 			return l, err
 		}
@@ -129,16 +129,16 @@ func (w *writer) layer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
 		}
 	case nn.KindBatchNorm:
 		l.Kind = "BatchNorm"
-		l.Epsilon, l.Momentum = other(c.Attr.Epsilon, nn.BatchNormEpsilon), other(c.Attr.Momentum, nn.BatchNormMomentum)
+		l.Epsilon, l.Momentum = zeroIfDefault(c.Attr.Epsilon, nn.BatchNormEpsilon), zeroIfDefault(c.Attr.Momentum, nn.BatchNormMomentum)
 	case nn.KindReLU:
 		l.Kind = "ReLU"
 	case nn.KindLeakyReLU:
-		l.Kind, l.Slope = "LeakyReLU", other(c.Attr.Slope, leakySlope)
+		l.Kind, l.Slope = "LeakyReLU", zeroIfDefault(c.Attr.Slope, leakySlope)
 	case nn.KindTanh:
 		l.Kind = "Tanh"
 	case nn.KindMaxPool, nn.KindAvgPool:
 		l.Kind = map[nn.Kind]string{nn.KindMaxPool: "MaxPool", nn.KindAvgPool: "AvgPool"}[c.Kind]
-		l.Kernel, l.Pad, l.PadZeros = Sizes(c.Attr.Kernel).shorten(), unless(c.Attr.Pad, 0), c.Attr.PadZeros
+		l.Kernel, l.Pad, l.PadZeros = Sizes(c.Attr.Kernel).shorten(), omitDefault(c.Attr.Pad, 0), c.Attr.PadZeros
 		if !slices.Equal(c.Attr.Stride, c.Attr.Kernel) {
 			l.Stride = Sizes(c.Attr.Stride).shorten()
 		}
@@ -156,7 +156,7 @@ func (w *writer) layer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
 	case nn.KindAdd:
 		l.Kind, read = "Add", 2
 	default:
-		return l, fmt.Errorf("layer %q is %s, which a spec has no name for", c.Layer, c.Kind)
+		return l, fmt.Errorf("layer %q is %s, for which a spec has no name", c.Layer, c.Kind)
 	}
 	for _, o := range operands[:read] {
 		name, ok := w.names[o]
@@ -180,7 +180,7 @@ func (w *writer) weights(l *SpecLayer, operands []*gorgonia.Node) error {
 	for i := range operands[1:] {
 		v, ok := w.variables[operands[1+i]]
 		if !ok || v.Init == nil {
-			return fmt.Errorf("layer %q computes its weights: a spec has parameters alone", l.Name)
+			return fmt.Errorf("layer %q computes its weights: a spec allows only parameters as weights", l.Name)
 		}
 		names, err := nameInit(v.Init, shape[1]*window, shape[0]*window)
 		if err != nil {
@@ -198,9 +198,9 @@ func (w *writer) loss(n *gorgonia.Node, c nn.Call, task Task) (*SpecLoss, error)
 	in := nn.Operands(w.graph.Expr(), n)
 	switch {
 	case l.Kind == "":
-		return nil, fmt.Errorf("the loss is %s, which a spec has no name for", c.Kind)
+		return nil, fmt.Errorf("the loss is %s, for which a spec has no name", c.Kind)
 	case in[0] != w.graph.Outputs()[0].Node || w.names[in[1]] != TargetInput:
-		return nil, fmt.Errorf("the loss is not of the logits and the target")
+		return nil, fmt.Errorf("the loss is not computed from the logits and the target")
 	case *l == SpecLoss{Kind: defaultLoss(task)}:
 		return nil, nil
 	}
@@ -212,8 +212,8 @@ func defaultLoss(t Task) string {
 	return map[Task]string{Segmentation: lossBCE, Classification: lossSoftmax, Regression: lossL1}[t]
 }
 
-// shorten removes what is the default: reading the previous layer, and names that nothing
-// refers to.
+// shorten removes what a spec has by default: "in" of a layer that reads the previous one,
+// and names that nothing refers to.
 func (w *writer) shorten(s *Spec) {
 	before := ImageInput
 	asked := map[string]bool{s.Logits: true}
@@ -238,7 +238,7 @@ func (w *writer) shorten(s *Spec) {
 	}
 }
 
-// checkSame returns an error if s builds another network than g: other layers, or
+// checkSame returns an error if s does not build the same network as g: other layers, or
 // parameters with other names, shapes or initial values.
 func (s *Spec) checkSame(net Network, g *nn.Graph) error {
 	again, err := s.Network(nil, nil)
@@ -250,38 +250,38 @@ func (s *Spec) checkSame(net Network, g *nn.Graph) error {
 		return err
 	}
 	if len(g.Layers()) != len(h.Layers()) {
-		return fmt.Errorf("the spec has %d layers, the network %d", len(h.Layers()), len(g.Layers()))
+		return fmt.Errorf("the spec has %d layers, but the network has %d", len(h.Layers()), len(g.Layers()))
 	}
 	for i, l := range h.Layers() {
 		if want := g.Layers()[i]; l.Name != want.Name || l.Kind != want.Kind || !slices.Equal(l.Shape, want.Shape) {
-			return fmt.Errorf("layer %d of the spec is %s %s %v, the network's is %s %s %v", i+1, l.Name, l.Kind, l.Shape, want.Name, want.Kind, want.Shape)
+			return fmt.Errorf("layer %d is %s %s %v in the spec, but %s %s %v in the network", i+1, l.Name, l.Kind, l.Shape, want.Name, want.Kind, want.Shape)
 		}
 	}
 	got, want := slices.Concat(h.Parameters(), h.States()), slices.Concat(g.Parameters(), g.States())
 	if len(got) != len(want) {
-		return fmt.Errorf("the spec has %d parameters and states, %s %d: those of layers alone can be written", len(got), net.Name(), len(want))
+		return fmt.Errorf("the spec has %d parameters and states, but %s has %d: only parameters of layers can be written", len(got), net.Name(), len(want))
 	}
 	for i, v := range got {
 		if v.Name != want[i].Name || !slices.Equal(v.Shape, want[i].Shape) {
-			return fmt.Errorf("parameter %d of the spec is %s %v, the network's is %s %v: give a layer's parameters the layer's name", i+1, v.Name, v.Shape, want[i].Name, want[i].Shape)
+			return fmt.Errorf("parameter %d is %s %v in the spec, but %s %v in the network: give a layer's parameters the layer's name", i+1, v.Name, v.Shape, want[i].Name, want[i].Shape)
 		}
 		if !slices.Equal(probe(v.Init), probe(want[i].Init)) {
-			return fmt.Errorf("parameter %s begins otherwise in the spec: use one of %s", v.Name, strings.Join(Inits(), ", "))
+			return fmt.Errorf("parameter %s has other initial values in the spec: use one of %s", v.Name, strings.Join(Inits(), ", "))
 		}
 	}
 	return nil
 }
 
-// unless returns v, or nil if all of its numbers are usual.
-func unless(v []int, usual int) Sizes {
+// omitDefault returns v, or nil if all of its numbers are the default.
+func omitDefault(v []int, usual int) Sizes {
 	if !slices.ContainsFunc(v, func(n int) bool { return n != usual }) {
 		return nil
 	}
 	return Sizes(v).shorten()
 }
 
-// other returns v, or 0 if v is usual.
-func other(v, usual float64) float64 {
+// zeroIfDefault returns v, or 0 if v is the default.
+func zeroIfDefault(v, usual float64) float64 {
 	if v == usual {
 		return 0
 	}

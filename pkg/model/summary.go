@@ -31,7 +31,7 @@ type Summary struct {
 // Summarize builds net for the given batch size and returns its summary.
 func Summarize(net Network, batch int) (*Summary, error) {
 	if net == nil {
-		return nil, fmt.Errorf("summarize network: it is nil")
+		return nil, fmt.Errorf("summarize network: no network was given")
 	}
 	g, err := net.Graph(batch, nn.Eval)
 	if err != nil {

@@ -25,5 +25,5 @@ func (t Task) Validate() error {
 	case Segmentation, Classification, Regression:
 		return nil
 	}
-	return fmt.Errorf("validate task %q: it is not known: use %s, %s or %s", string(t), Segmentation, Classification, Regression)
+	return fmt.Errorf("unknown task %q: use %s, %s or %s", string(t), Segmentation, Classification, Regression)
 }

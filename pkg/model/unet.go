@@ -33,7 +33,7 @@ func (c UNet2DConfig) Validate() error {
 		{"base", c.Base, 1 << 12}, {"depth", c.Depth, maxDepth}, {"input channels", c.InChannels, 1 << 12}, {"output channels", c.OutChannels, 1 << 12},
 	} {
 		if f.value < 1 || f.value > f.hi {
-			return fmt.Errorf("validate unet2d: %s is %d: use 1 to %d", f.name, f.value, f.hi)
+			return fmt.Errorf("validate unet2d: invalid %s %d: use 1 to %d", f.name, f.value, f.hi)
 		}
 	}
 	step := 1 << c.Depth
@@ -42,15 +42,15 @@ func (c UNet2DConfig) Validate() error {
 		value int
 	}{{"height", c.Height}, {"width", c.Width}} {
 		if side.value < step || side.value%step != 0 {
-			return fmt.Errorf("validate unet2d: %s is %d: depth %d halves it %d times, so it must be a multiple of %d: the nearest is %d",
+			return fmt.Errorf("validate unet2d: invalid %s %d: depth %d halves it %d times, so it must be a multiple of %d: the nearest is %d",
 				side.name, side.value, c.Depth, c.Depth, step, max(step, (side.value+step/2)/step*step))
 		}
 	}
 	if c.Norm != "batch" && c.Norm != "none" {
-		return fmt.Errorf("validate unet2d: norm %q is not known: use batch or none", c.Norm)
+		return fmt.Errorf("validate unet2d: unknown norm %q: use batch or none", c.Norm)
 	}
 	if !(c.DiceWeight >= 0 && c.DiceWeight <= 1) {
-		return fmt.Errorf("validate unet2d: weight of Dice is %g: use 0 to 1", c.DiceWeight)
+		return fmt.Errorf("validate unet2d: invalid weight of Dice %g: use 0 to 1", c.DiceWeight)
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (u *UNet2DNetwork) Parameters() int { return u.parameters }
 // and a 1×1 convolution as head.
 func (u *UNet2DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	if batch < 1 {
-		return nil, fmt.Errorf("build %s: batch is %d: use at least 1", u.Name(), batch)
+		return nil, fmt.Errorf("build %s: invalid batch %d: use at least 1", u.Name(), batch)
 	}
 	c := u.config
 	g := nn.NewGraph(mode)

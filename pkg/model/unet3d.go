@@ -31,21 +31,21 @@ func (c UNet3DConfig) Validate() error {
 		{"base", c.Base, 1 << 12}, {"depth", c.Depth, maxDepth}, {"input channels", c.InChannels, 1 << 12}, {"output channels", c.OutChannels, 1 << 12},
 	} {
 		if f.value < 1 || f.value > f.hi {
-			return fmt.Errorf("validate unet3d: %s is %d: use 1 to %d", f.name, f.value, f.hi)
+			return fmt.Errorf("validate unet3d: invalid %s %d: use 1 to %d", f.name, f.value, f.hi)
 		}
 	}
 	if len(c.Size) != 3 {
-		return fmt.Errorf("validate unet3d: size is %v: give depth, height and width", c.Size)
+		return fmt.Errorf("validate unet3d: invalid size %v: give depth, height and width", c.Size)
 	}
 	step := 1 << c.Depth
 	for i, side := range c.Size {
 		if side < step || side%step != 0 || side > maxSide {
-			return fmt.Errorf("validate unet3d: %s is %d: depth %d halves it %d times, so it must be a multiple of %d: the nearest is %d",
+			return fmt.Errorf("validate unet3d: invalid %s %d: depth %d halves it %d times, so it must be a multiple of %d: the nearest is %d",
 				[]string{"depth of the volume", "height", "width"}[i], side, c.Depth, c.Depth, step, max(step, (min(side, maxSide)+step/2)/step*step))
 		}
 	}
 	if !(c.ExpWeight >= 0 && c.ExpWeight <= 1e6) {
-		return fmt.Errorf("validate unet3d: exp weight is %g: use 0 to 1e6", c.ExpWeight)
+		return fmt.Errorf("validate unet3d: invalid exp weight %g: use 0 to 1e6", c.ExpWeight)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (c UNet3DConfig) channels(level int) int { return c.Base << min(level, 3) }
 // Graph builds the network.
 func (u *UNet3DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	if batch < 1 {
-		return nil, fmt.Errorf("build %s: batch is %d: use at least 1", u.Name(), batch)
+		return nil, fmt.Errorf("build %s: invalid batch %d: use at least 1", u.Name(), batch)
 	}
 	c := u.config
 	g := nn.NewGraph(mode)
