@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// DefaultStudyLogs is the value of Sweep.StudyLogs for the folder study-logs in the study's
-// folder.
+// DefaultStudyLogs, as the value of Sweep.StudyLogs, selects the folder study-logs in the
+// study's folder.
 const DefaultStudyLogs = "default"
 
 // studyLogs returns the folder for the run's study log: the folder of the sweep, then a
