@@ -129,7 +129,7 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 		}
 		ft, ok := fields[k.Value]
 		if !ok {
-			return fmt.Errorf("%sunknown key %q%s; known here: %s", linePrefix(k), at+k.Value, nearest.Hint(k.Value, names), strings.Join(names, ", "))
+			return fmt.Errorf("%sunknown key %q%s: use one of %s", linePrefix(k), at+k.Value, nearest.Hint(k.Value, names), strings.Join(names, ", "))
 		}
 		if err := checkKeys(v, ft, at+k.Value+"."); err != nil {
 			return err
