@@ -528,6 +528,10 @@ func TestNames(t *testing.T) {
 	if s.Study != "my-unet" || s.Series != "ddp" || s.Threads != 1 || !slices.Equal(s.Seeds, []int64{1}) {
 		t.Errorf("defaults: %+v", s)
 	}
+	s = Sweep{Config: "unet2d-cells", Set: []string{"strategy=other"}}.withDefaults()
+	if s.Series != "other" {
+		t.Errorf("series %q, want the name of the strategy", s.Series)
+	}
 }
 
 func TestLines(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
-	"lockstep/pkg/strategy"
+	"lockstep/pkg/train"
 )
 
 // Sweep describes the runs to start. Workers and either Config or Command are required; all
@@ -40,8 +40,8 @@ type Sweep struct {
 	// Study is the name of the sweep's folder in Logs; empty: the name of the config or
 	// of the program.
 	Study string
-	// Series is the name by which runs are compared; empty: "ddp", or the name of the
-	// program.
+	// Series is the name by which runs are compared; empty: the name of the config's
+	// strategy, which is "ddp" by default, or the name of the program.
 	Series string
 
 	Data   string   // folder with image/ and label/ in place of the config's data; Config only
@@ -189,16 +189,19 @@ func (s Sweep) withDefaults() Sweep {
 	if s.grace == 0 {
 		s.grace = defaultGrace
 	}
-	name, series := stem(s.Config), strategy.NameDDP
+	name := stem(s.Config)
 	if s.foreign() {
 		name = programName(s.Command)
-		series = name
 	}
 	if s.Study == "" {
 		s.Study = name
 	}
-	if s.Series == "" {
-		s.Series = series
+	switch {
+	case s.Series != "":
+	case s.foreign():
+		s.Series = name
+	default:
+		s.Series = train.Worker{Config: s.Config, Set: s.Set}.StrategyName()
 	}
 	return s
 }

@@ -2,52 +2,39 @@ package strategy
 
 import (
 	"context"
-	"errors"
 
-	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
 )
 
-// NameDDP is the name of data parallelism with replicated parameters.
-const NameDDP = "ddp"
-
-// Exchange is a strategy that a trainer runs with.
+// Exchange is a strategy that a trainer runs with. It may also be an engine.NormSync, for
+// synchronized batch norms, an engine.Reducing, for traces, and a ParameterSync.
 type Exchange interface {
 	engine.GradSync
-	// Stats summarizes what was exchanged since the last call.
+	// Stats returns the statistics of the exchange since the previous call of Stats.
 	Stats() Stats
-	// Strategy returns the strategy's name, for run.json: NameDDP.
-	Strategy() string
-	// Name returns the transport of the gradients, for run.json.
+	// Name returns the transport of the gradients as recorded in run.json, such as
+	// "shared memory" or "nccl".
 	Name() string
 	Close() error
+}
+
+// ParameterSync is an Exchange that changes the parameters after an optimizer step, such as
+// one that averages parameters every few steps in place of the gradients. Checkpoints
+// contain the optimizer's state and the moving averages of rank 0 only.
+type ParameterSync interface {
+	Exchange
+	// AfterStep may change the parameters of exe after optimizer step number step, counted
+	// from 1. Every rank calls it after every step.
+	AfterStep(ctx context.Context, exe engine.Executable, step int) error
+	// Equalize makes the parameters of exe equal on all ranks. Every rank calls it before
+	// an evaluation and before a checkpoint.
+	Equalize(ctx context.Context, exe engine.Executable) error
 }
 
 var (
 	_ Exchange = (*DDP)(nil)
 	_ Exchange = (*NCCL)(nil)
 )
-
-// New returns the data parallelism that suits an engine: NCCL if every rank has its own
-// GPU and the NCCL library, otherwise DDP through the host. All ranks must call it at
-// the same time, and all get the same kind.
-func New(ctx context.Context, e engine.Engine, group collective.Group) (Exchange, error) {
-	gpu, ok := e.(GPU)
-	if !ok || group.Size() == 1 {
-		return NewDDP(ctx, group), nil
-	}
-	n, err := NewNCCL(ctx, gpu, group, NCCLOptions{})
-	if errors.Is(err, ErrSharedGPU) || errors.Is(err, ErrNoNCCL) {
-		return NewDDP(ctx, group), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return n, nil
-}
-
-// Strategy returns NameDDP.
-func (d *DDP) Strategy() string { return NameDDP }
 
 // Name returns the name of the group on the host.
 func (d *DDP) Name() string { return d.group.Name() }

@@ -299,9 +299,6 @@ func (n *NCCL) Stats() Stats {
 	return s
 }
 
-// Strategy returns NameDDP.
-func (n *NCCL) Strategy() string { return NameDDP }
-
 // Name returns the transport of the gradients, for run.json.
 func (n *NCCL) Name() string { return "nccl" }
 

@@ -246,7 +246,7 @@ func TestNew(t *testing.T) {
 			var mu sync.Mutex
 			var said []string
 			err := together(collective.InProcess(c.ranks), func(group collective.Group) error {
-				x, err := New(t.Context(), onGPU{plain, all[group.Rank()]}, group)
+				x, err := New(t.Context(), NameDDP, onGPU{plain, all[group.Rank()]}, group)
 				if err != nil {
 					mu.Lock()
 					defer mu.Unlock()
@@ -271,7 +271,7 @@ func TestNew(t *testing.T) {
 		})
 	}
 	// Without a GPU there is nothing to ask.
-	x, err := New(t.Context(), plain, collective.Single())
+	x, err := New(t.Context(), "", plain, collective.Single())
 	if err != nil || x.Name() != "none" || !x.Capturable() {
 		t.Errorf("%v: %v", x, err)
 	}

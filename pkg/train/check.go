@@ -75,7 +75,7 @@ type Difference struct {
 // of a run that is to be resumed, in alphabetical order. Keys that may change
 // between the two, and keys that only one of them has, are left out.
 func Differences(was, now map[string]any) []Difference {
-	all := differences(was, now, "")
+	all := differences(WithDefaultStrategy(was), WithDefaultStrategy(now), "")
 	slices.SortFunc(all, func(a, b Difference) int {
 		if a.Key < b.Key {
 			return -1

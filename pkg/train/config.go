@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 	"lockstep/pkg/model"
 	"lockstep/pkg/optim"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/strategy"
 )
 
 // Config is the complete configuration of a run. run.json records it.
@@ -41,6 +43,10 @@ type Config struct {
 	// N-fold batch. Each batch norm then needs one exchange in the forward pass and one in
 	// the backward pass.
 	SyncBatchNorm bool `yaml:"sync_batchnorm" json:"sync_batchnorm"`
+	// Strategy is the name of the strategy by which workers exchange gradients, see
+	// strategy.All; empty: strategy.NameDDP. run.json has the key in its config only if it is
+	// not the default, as configs without the key have always been recorded.
+	Strategy string `yaml:"strategy,omitempty" json:"strategy,omitempty"`
 	// TimeoutCollective is how long a worker waits for another in one exchange, such
 	// as 30s or 5m; empty: collective.DefaultTimeout. It matters for workers that are
 	// stopped or slow. The end of a worker is detected at once, or within 10 s if its
@@ -129,6 +135,9 @@ func (c Config) Validate() error {
 	if d, err := time.ParseDuration(c.TimeoutCollective); c.TimeoutCollective != "" && (err != nil || d <= 0) {
 		return bad("timeout_collective is %q: use a positive duration, such as 30s or 5m", c.TimeoutCollective)
 	}
+	if err := strategy.Validate(c.Strategy); err != nil {
+		return bad("%w", err)
+	}
 	if err := checkExact(reflect.ValueOf(c), ""); err != nil {
 		return bad("%w", err)
 	}
@@ -175,15 +184,32 @@ func (c Config) Collective() collective.Options {
 // parts returns the number of batches per optimizer step.
 func (c Config) parts() int { return max(1, c.Accumulate) }
 
+// strategyName returns the name of the config's strategy, also if it is the default.
+func (c Config) strategyName() string { return cmp.Or(c.Strategy, strategy.NameDDP) }
+
+// runFolder returns the default run folder of a run with the given number of workers.
+func (c Config) runFolder(workers int) string {
+	return fmt.Sprintf("logs/%s/%s-n%d-s%d", c.Name, c.strategyName(), workers, c.Seed)
+}
+
 // With returns a copy of c with the given overrides "key=value". It validates the result.
 func (c Config) With(overrides ...string) (Config, error) {
+	c, err := c.override(overrides)
+	if err != nil {
+		return Config{}, err
+	}
+	if err := c.Validate(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// override returns a copy of c with the given overrides "key=value", without validating it.
+func (c Config) override(overrides []string) (Config, error) {
 	for _, o := range overrides {
 		if err := strictyaml.Set(&c, o, func() any { return unset(c.Model.Kind) }); err != nil {
 			return Config{}, fmt.Errorf("set %q: %w", o, err)
 		}
-	}
-	if err := c.Validate(); err != nil {
-		return Config{}, err
 	}
 	return c, nil
 }

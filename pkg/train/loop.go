@@ -13,6 +13,7 @@ import (
 	"lockstep/pkg/model"
 	"lockstep/pkg/optim"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/strategy"
 )
 
 // Result is the outcome of a run.
@@ -322,6 +323,13 @@ func (t *Trainer) part(ctx context.Context, image, target []float32, rate float6
 	}
 	t.step++
 	span.Step = t.step
+	if s, ok := t.sync.(strategy.ParameterSync); ok {
+		begin := time.Now()
+		if err := s.AfterStep(ctx, t.train, t.step); err != nil {
+			return fmt.Errorf("exchange parameters after step %d: %w", t.step, err)
+		}
+		span.Wait += time.Since(begin).Seconds()
+	}
 	stats := t.sync.Stats()
 	span.AllReduce = stats.AllReduce.Seconds()
 	if !stats.First.IsZero() {

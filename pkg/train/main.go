@@ -81,7 +81,7 @@ func mainOf(args []string, cfg Config, build model.Builder, out, errs io.Writer)
 // register defines a flag for each field of w that users may set.
 func (w *Worker) register(f *flag.FlagSet) {
 	f.StringVar(&w.Config, "config", w.Config, "a shipped config or a .yaml `file`, in place of this program's")
-	f.StringVar(&w.Run, "run", w.Run, "run `folder` (default: logs/<config>/ddp-n<world>-s<seed>)")
+	f.StringVar(&w.Run, "run", w.Run, "run `folder` (default: logs/<config>/<strategy>-n<world>-s<seed>)")
 	f.StringVar(&w.Data, "data", w.Data, "the `folder` of the data; in place of generated cells one with image/ and label/")
 	f.Int64Var(&w.Seed, "seed", w.Seed, "of initial weights, order and augmentation")
 	f.IntVar(&w.Epochs, "epochs", w.Epochs, "instead of the config's")

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/strategy"
 )
 
 // mayDiffer are the keys of the config that may change when a run is resumed. They affect
@@ -51,7 +53,21 @@ func (c Config) document() (map[string]any, error) {
 	if err := json.Unmarshal(text, &doc); err != nil {
 		return nil, fmt.Errorf("write config: %w", err)
 	}
+	if c.Strategy == strategy.NameDDP {
+		delete(doc, "strategy") // the default is omitted, whether the config names it or not
+	}
 	return doc, nil
+}
+
+// WithDefaultStrategy returns doc, the config in run.json, with the key strategy also if it
+// is omitted there because it has its default value.
+func WithDefaultStrategy(doc map[string]any) map[string]any {
+	if _, ok := doc["strategy"]; ok || len(doc) == 0 {
+		return doc
+	}
+	doc = maps.Clone(doc)
+	doc["strategy"] = strategy.NameDDP
+	return doc
 }
 
 // differences returns the keys whose values differ, except those in mayDiffer. It ignores

@@ -66,7 +66,7 @@ func (t *Trainer) sameConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.same(ctx, "was given another config than", sharedConfig(doc),
+	return t.same(ctx, "was given another config than", sharedConfig(WithDefaultStrategy(doc)),
 		"give all workers the same config (only "+strings.Join(mayDifferByRank[:], ", ")+" and the folder of data.stage may differ)")
 }
 

@@ -44,8 +44,8 @@ type WorkerOptions struct {
 	// Open opens the engine. If it is nil, OpenEngine is used; on the CPU, all ranks then
 	// use one instruction set that all of them support.
 	Open func(o engine.Options, localRank int) (engine.Engine, error)
-	// Exchange creates the strategy for exchanging gradients; nil: strategy.New. Every
-	// rank calls it at the same time.
+	// Exchange creates the exchange of gradients in place of the config's strategy; nil:
+	// strategy.New. Every rank calls it at the same time.
 	Exchange func(ctx context.Context, e engine.Engine, group collective.Group) (strategy.Exchange, error)
 	// Sampler creates the sampler, which chooses the samples of a rank; nil:
 	// data.NewSampler.
@@ -132,7 +132,9 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	t.endWork = end
 	exchange := options.Exchange
 	if exchange == nil {
-		exchange = strategy.New
+		exchange = func(ctx context.Context, e engine.Engine, group collective.Group) (strategy.Exchange, error) {
+			return strategy.New(ctx, cfg.Strategy, e, group)
+		}
 	}
 	if t.sync, err = exchange(work, t.engine, group); err != nil {
 		return t, err

@@ -10,6 +10,7 @@ import (
 
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/model"
+	"lockstep/pkg/strategy"
 )
 
 // progress describes how much of the current epoch is done.
@@ -87,9 +88,14 @@ func (t *Trainer) betweenSteps(ctx, work context.Context, rec *recorder, done pr
 	return nil
 }
 
-// settle prepares the progress of the epoch for a checkpoint: every rank writes its steps
-// to disk, and all ranks exchange their sums of losses.
+// settle prepares for a checkpoint or the end of the epoch: every rank writes its steps to
+// disk, all ranks exchange their sums of losses, and the parameters become equal.
 func (t *Trainer) settle(ctx context.Context, rec *recorder, done progress, lossSum float64) error {
+	if s, ok := t.sync.(strategy.ParameterSync); ok {
+		if err := s.Equalize(ctx, t.train); err != nil {
+			return fmt.Errorf("make the parameters equal on all ranks: %w", err)
+		}
+	}
 	if rec.steps != nil {
 		if err := rec.timed(rec.steps.Flush); err != nil {
 			return err

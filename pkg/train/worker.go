@@ -32,7 +32,7 @@ type Worker struct {
 	Config  string   // a shipped config or a .yaml file; empty: Own
 	Own     *Config  // the config of the calling program, used if Config is empty
 	Set     []string // overrides key=value; they take precedence over the fields below
-	Run     string   // run folder; empty: logs/<config>/ddp-n<world>-s<seed>
+	Run     string   // run folder; empty: logs/<config>/<strategy>-n<world>-s<seed>
 	Data    string   // folder of the data, also in place of generated data; empty: the config's data
 	Seed    int64
 	Epochs  int    // number of epochs; 0: the config's
@@ -101,6 +101,20 @@ func (w Worker) Resolve() (c Config, err error) {
 	return c, nil
 }
 
+// StrategyName returns the name of the strategy in the worker's config, or
+// strategy.NameDDP if the config cannot be read. It does not check whether there is such a
+// strategy.
+func (w Worker) StrategyName() string {
+	c, err := load(w.Config)
+	if err == nil {
+		c, err = c.override(w.Set)
+	}
+	if err != nil {
+		return strategy.NameDDP
+	}
+	return c.strategyName()
+}
+
 // ThreadsPerCore is the largest number of threads per core that a worker may use without
 // Oversubscribe.
 const ThreadsPerCore = 4
@@ -138,7 +152,7 @@ func (w Worker) Work(ctx context.Context) error {
 	}
 	dir := w.Run
 	if dir == "" {
-		dir = fmt.Sprintf("logs/%s/%s-n%d-s%d", cfg.Name, strategy.NameDDP, env.World, cfg.Seed)
+		dir = cfg.runFolder(env.World)
 	}
 	if dir, err = runs.MakeLogs(dir, os.Stderr); err != nil {
 		return err

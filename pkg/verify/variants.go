@@ -9,6 +9,7 @@ import (
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/optim"
+	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
 )
 
@@ -45,7 +46,7 @@ func variants() []variant {
 		}
 	}
 	heavy := func(c *train.Config) { c.Optimizer.Momentum = 0.9 }
-	return []variant{
+	all := []variant{
 		{"SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, heavy), nil},
 		{"Adam, float64 reference engine", toleranceFloat64, exact("adam", optim.DefaultConfig().LearningRate, nil), nil},
 		{"SGD with momentum, float32 CPU engine", toleranceFloat32, func(c *train.Config) {
@@ -85,6 +86,14 @@ func variants() []variant {
 			c.Data, c.SyncBatchNorm = labeledDataConfig(), true
 		}, buildSmoothClassifier},
 	}
+	for _, s := range strategy.All() {
+		if s.Exact && s.Name != strategy.NameDDP { // the variants above use the default
+			all = append(all, variant{"strategy " + s.Name + ", SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
+				c.Strategy, c.Optimizer.Momentum = s.Name, 0.9
+			}), nil})
+		}
+	}
+	return all
 }
 
 // setFaultConfig sets up the config in which DP tests faults on the CPU.

@@ -89,7 +89,7 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 	f.IntVar(&s.Threads, "threads", 1, "threads per worker, the same in every run")
 	f.BoolVar(&s.Oversubscribe, "oversubscribe", false, "allow more workers × threads than cores")
 	f.StringVar(&s.Study, "study", "", "folder of the runs in logs/ (default: the config's or program's name)")
-	f.StringVar(&s.Series, "series", "", "name of the series (default: ddp, or the program's name)")
+	f.StringVar(&s.Series, "series", "", "name of the series (default: the config's strategy, such as ddp, or the program's name)")
 	f.StringVar(&s.Logs, "logs", "", "folder of all studies (default: logs/, see LOCKSTEP_LOGS)")
 	f.StringVar(&s.Data, "data", "", "a folder with image/ and label/, in place of the config's data")
 	f.IntVar(&s.Epochs, "epochs", 0, "number of epochs, in place of the config's")

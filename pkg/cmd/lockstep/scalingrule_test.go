@@ -73,7 +73,8 @@ func TestLaunchAgain(t *testing.T) {
 	r := runs.Run{Info: runs.Info{ThreadsPerWorker: 2}}
 	r.Info.Config = document(t, "batch=2", "optimizer.learning_rate=0.5", "epochs=3", "schedule.decay=[]", "model.norm=none")
 	r.Info.Config["data"].(map[string]any)["path"] = "it's here"
-	want := `lockstep launch --config unet2d-cells --threads 2 --set 'data.path=it'\''s here' --set epochs=3 --set model.norm=none --set 'schedule.decay=[]'`
+	r.Info.Config["strategy"] = "other"
+	want := `lockstep launch --config unet2d-cells --threads 2 --set 'data.path=it'\''s here' --set epochs=3 --set model.norm=none --set 'schedule.decay=[]' --set strategy=other`
 	got := repeatCommand(r)
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

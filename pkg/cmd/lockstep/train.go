@@ -2,12 +2,15 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
 )
 
@@ -30,7 +33,10 @@ once for all its workers, and removed at the end:
   lockstep train --config em-membrane --data DIR --set data.stage=/dev/shm
   lockstep train --config em-membrane --data DIR --set 'data.stage=$TMPDIR'
 
-Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
+Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.
+
+Strategies, by which workers exchange gradients (--set strategy=NAME):
+` + strategies(),
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if check == 0 {
@@ -45,7 +51,7 @@ Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 		},
 	}
 	c.Flags().StringVar(&w.Config, "config", "unet2d-cells", "a shipped config or a .yaml file")
-	c.Flags().StringVar(&w.Run, "run", "", "run folder (default: logs/<config>/ddp-n<world>-s<seed>)")
+	c.Flags().StringVar(&w.Run, "run", "", "run folder (default: logs/<config>/<strategy>-n<world>-s<seed>)")
 	c.Flags().StringVar(&w.Data, "data", "", "folder of the data; for configs with generated cells, a folder with image/ and label/")
 	c.Flags().Int64Var(&w.Seed, "seed", 1, "seed of the initial weights, the order of samples and the augmentation")
 	c.Flags().IntVar(&w.Epochs, "epochs", 0, "number of epochs, in place of the config's")
@@ -59,6 +65,17 @@ Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 	c.Flags().BoolVar(&w.Resume, "resume", false, "continue from the newest checkpoint of the run folder")
 	c.Flags().IntVar(&check, "check", 0, "check whether this number of workers could train with this config and these data, print the config, and do not train")
 	return c
+}
+
+// strategies returns a list of the strategies with their explanations.
+func strategies() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, s := range strategy.All() {
+		fmt.Fprintf(w, "  %s\t%s\n", s.Name, s.About)
+	}
+	_ = w.Flush() // writes to a strings.Builder never fail
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // runWorker trains as one worker.

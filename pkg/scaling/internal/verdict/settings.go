@@ -135,7 +135,7 @@ func flattenConfig(r runs.Run) map[string]string {
 		}
 	}
 	walk("", r.Info.Config)
-	for _, key := range append([]string{"optimizer.learning_rate", "engine.threads"}, excludedKeys...) { // compared separately in Settings
+	for _, key := range append([]string{"optimizer.learning_rate", "engine.threads", "strategy"}, excludedKeys...) { // compared separately in Settings
 		delete(out, key)
 	}
 	return out
