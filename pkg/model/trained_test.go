@@ -131,7 +131,7 @@ func TestBeginsWithWeights(t *testing.T) {
 		}
 	}
 	cfg.Model.Base = 8
-	if _, err := train.Replicas(t.Context(), cfg, nil, 1); err == nil || !strings.Contains(err.Error(), "begin with model.weights: read "+filepath.Join(dir, "keras.safetensors")) || !strings.Contains(err.Error(), "does the network have another size") {
+	if _, err := train.Replicas(t.Context(), cfg, nil, 1); err == nil || !strings.Contains(err.Error(), "load model.weights: read "+filepath.Join(dir, "keras.safetensors")) || !strings.Contains(err.Error(), "does the network have another size") {
 		t.Errorf("another size: %v", err)
 	}
 }

@@ -8,22 +8,22 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Accumulator is a GradSync for updates that use several batches, one after
-// another. It sums their gradients, and passes the mean to the
-// strategy with the last batch, bucket by bucket, while the backward pass of that batch
-// continues. So the exchange costs as much as for one batch.
+// Accumulator is a GradSync for optimizer steps that use several batches, one after
+// another. It adds up their gradients. During the last batch, it passes the mean of each
+// bucket to another GradSync while the backward pass continues, so the exchange takes as
+// long as for one batch.
 //
 //	acc.Begin(2)
 //	timing, err := exe.Step(ctx, acc, nil)      // gradients only
 //	timing, err = exe.Step(ctx, acc, &update)   // update by both batches
 //
-// The Accumulator itself sums gradients on the host. A GPU engine sums them on the device
-// (engine.AccumulatingSync).
+// The Accumulator adds up gradients on the host. A GPU engine adds them up on its device
+// instead; see engine.AccumulatingSync.
 type Accumulator struct {
 	inner engine.GradSync
 	sums  []device.Buffer // sum of each bucket
-	parts int             // number of parts of the current update
-	part  int             // the current part, from 1
+	parts int             // number of batches of the current optimizer step
+	part  int             // number of the current batch, from 1
 }
 
 var (
@@ -34,17 +34,17 @@ var (
 // NewAccumulator returns an Accumulator that passes mean gradients to inner.
 func NewAccumulator(inner engine.GradSync) *Accumulator { return &Accumulator{inner: inner} }
 
-// Begin starts an update of the given number of parts, at least 1.
+// Begin starts an optimizer step that uses the given number of batches, at least 1.
 func (a *Accumulator) Begin(parts int) { a.parts, a.part = max(1, parts), 1 }
 
-// ReduceBucket adds bucket i to the sum. With the last part, it passes the mean to the inner
-// GradSync.
+// ReduceBucket adds b to the sum of bucket i over the batches of the step. During the last batch,
+// it then replaces b by the mean over the batches and passes it to the inner GradSync.
 func (a *Accumulator) ReduceBucket(i int, b device.Buffer, s device.Stream) error {
 	if a.parts <= 1 {
 		return a.inner.ReduceBucket(i, b, s)
 	}
 	if !b.OnHost() {
-		return errors.New("accumulate gradients: this engine keeps them on its device and does not add them up there: use accumulate 1")
+		return errors.New("accumulate gradients: the engine keeps them on its device but cannot add them up there: set accumulate to 1")
 	}
 	for len(a.sums) <= i {
 		a.sums = append(a.sums, device.Buffer{})
@@ -55,36 +55,39 @@ func (a *Accumulator) ReduceBucket(i int, b device.Buffer, s device.Stream) erro
 		return nil
 	}
 	if len(sum.F32) != len(b.F32) || len(sum.F64) != len(b.F64) {
-		return fmt.Errorf("accumulate gradients: bucket %d has %d values, had %d", i, b.Len(), sum.Len())
+		return fmt.Errorf("accumulate gradients: bucket %d has %d values, want %d as in the first batch", i, b.Len(), sum.Len())
 	}
 	if a.part < a.parts {
-		plus(sum.F32, b.F32)
-		plus(sum.F64, b.F64)
+		addTo(sum.F32, b.F32)
+		addTo(sum.F64, b.F64)
 		return nil
 	}
-	plus(b.F32, sum.F32)
-	plus(b.F64, sum.F64)
+	addTo(b.F32, sum.F32)
+	addTo(b.F64, sum.F64)
 	divide(b, a.parts)
 	return a.inner.ReduceBucket(i, b, s)
 }
 
-func plus[T float32 | float64](to, from []T) {
+// addTo adds the elements of from to those of to, which has the same length.
+func addTo[T float32 | float64](to, from []T) {
 	for i, v := range from {
 		to[i] += v
 	}
 }
 
-// ShareStatistics calls the inner GradSync's method: in each part, batch norms use the
-// statistics of all workers' batches in that part.
+// ShareStatistics calls ShareStatistics of the inner GradSync, so that batch norms use the
+// statistics of all workers' current batches. It returns an error if the inner GradSync is
+// not an engine.NormSync.
 func (a *Accumulator) ShareStatistics(own []float64) ([]float64, error) {
 	g, ok := a.inner.(engine.NormSync)
 	if !ok {
-		return nil, fmt.Errorf("%T exchanges only gradients: use sync_batchnorm=false", a.inner)
+		return nil, fmt.Errorf("synchronize batch norms: %T exchanges only gradients: use sync_batchnorm=false", a.inner)
 	}
 	return g.ShareStatistics(own)
 }
 
-// Wait ends a part. With the last part, it waits for the exchange.
+// Wait ends a batch. After the last batch, it waits until the inner GradSync has reduced
+// all buckets.
 func (a *Accumulator) Wait() error {
 	last := a.part >= a.parts
 	a.part++
@@ -94,16 +97,17 @@ func (a *Accumulator) Wait() error {
 	return a.inner.Wait()
 }
 
-// Part implements engine.AccumulatingSync.
+// Part returns the number of the current batch from 1, the number of batches of the
+// optimizer step, and the inner GradSync, as engine.AccumulatingSync requires.
 func (a *Accumulator) Part() (part, parts int, inner engine.GradSync) {
 	return a.part, max(1, a.parts), a.inner
 }
 
-// Accumulated ends a part whose gradients the engine has summed itself.
+// Accumulated ends a batch whose gradients the engine has added up itself.
 func (a *Accumulator) Accumulated() { a.part++ }
 
-// Reduced returns the inner GradSync's reductions; nil before the last part, because
-// nothing is reduced then.
+// Reduced returns the reductions of the inner GradSync. It returns nil before the end of
+// the last batch, and if the inner GradSync is not an engine.ReductionReporter.
 func (a *Accumulator) Reduced() []engine.Reduction {
 	if r, ok := a.inner.(engine.ReductionReporter); ok && a.part > a.parts {
 		return r.Reduced()
@@ -111,6 +115,6 @@ func (a *Accumulator) Reduced() []engine.Reduction {
 	return nil
 }
 
-// Capturable reports whether updates have a single part and the inner GradSync is
-// capturable.
+// Capturable reports whether the optimizer step uses a single batch and the inner GradSync
+// is capturable.
 func (a *Accumulator) Capturable() bool { return a.parts <= 1 && a.inner.Capturable() }

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// noted is a GradSync that keeps what it was given.
+// noted is a GradSync that records the buckets it receives.
 type noted struct {
 	buckets [][]float64
 	waits   int
@@ -22,8 +22,8 @@ func (n *noted) ReduceBucket(_ int, b device.Buffer, _ device.Stream) error {
 func (n *noted) Wait() error      { n.waits++; return nil }
 func (n *noted) Capturable() bool { return true }
 
-// TestAccumulator: the exchange sees the mean of the parts, once; a part alone
-// goes through as it is, and a GPU's memory is refused with what would do.
+// TestAccumulator: the inner GradSync receives the mean of the batches once. A single batch is
+// passed on unchanged. The error for GPU memory says what to set instead.
 func TestAccumulator(t *testing.T) {
 	var n noted
 	a := strategy.NewAccumulator(&n)
@@ -53,7 +53,7 @@ func TestAccumulator(t *testing.T) {
 	}
 	a.Begin(2)
 	err := a.ReduceBucket(0, device.Buffer{Pointer: 8, Type: device.F32, Elements: 2}, device.Stream{})
-	if err == nil || !strings.Contains(err.Error(), "use accumulate 1") {
+	if err == nil || !strings.Contains(err.Error(), "set accumulate to 1") {
 		t.Errorf("a GPU's memory: %v", err)
 	}
 }

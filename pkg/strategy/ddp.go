@@ -13,39 +13,41 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Stats summarizes the exchange through the collective since the last call of DDP.Stats.
+// Stats contains statistics of the exchange since the previous call of Exchange.Stats.
 type Stats struct {
-	AllReduce time.Duration // time in the collective, whether it overlaps with backward or not
+	AllReduce time.Duration // time in operations of the group, also while the backward pass went on
 	First     time.Time     // when the first bucket or statistics were queued; zero if none were
-	Buckets   int
-	Shared    int // exchanges of batch norm statistics
-	Bytes     int // size of this worker's buckets and statistics
+	Buckets   int           // number of reduced buckets
+	Shared    int           // number of exchanges of batch norm statistics
+	Bytes     int           // size of this worker's buckets and statistics
 }
 
-// DDP is the engine.GradSync of data parallelism, for one engine. It reduces the buckets
-// in the order in which they are queued: in its own goroutine, in Wait or in
-// ShareStatistics. The statistics of synchronized batch norms are queued after the
-// buckets, so that all ranks take part in the same operation at any pace. Nothing else
-// may use the group between a step's first ReduceBucket or ShareStatistics and its Wait.
+// DDP is the engine.GradSync of data parallelism, for one engine. It replaces each bucket
+// by its mean over all ranks, in the order in which ReduceBucket was called: in a separate
+// goroutine, in Wait or in ShareStatistics. ShareStatistics first reduces all queued
+// buckets, so that all ranks call the operations of the group in the same order, however
+// fast each rank is. Nothing else may use the group between a step's first ReduceBucket or
+// ShareStatistics and its Wait.
 type DDP struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	group  collective.Group
 
-	mu      sync.Mutex
-	changed sync.Cond
-	queue   []bucket
-	pending int  // buckets in the queue or in the collective
-	busy    bool // whether an operation is in the collective
-	err     error
-	closed  bool
-	stats   Stats
-	reduced []engine.Reduction // buckets reduced since the last Wait
-	waited  bool               // nothing was queued since the last Wait
-	worker  sync.WaitGroup
-	all     []float64 // every worker's statistics
+	mu            sync.Mutex
+	changed       sync.Cond
+	queue         []bucket
+	pending       int  // number of buckets that are queued or being reduced
+	busy          bool // an operation of the group is running
+	err           error
+	closed        bool
+	stats         Stats
+	reduced       []engine.Reduction // buckets reduced since the last Wait
+	waited        bool               // nothing was queued since the last Wait
+	worker        sync.WaitGroup
+	allStatistics []float64 // statistics of all workers, by rank
 }
 
+// bucket is a gradient bucket that waits for its reduction.
 type bucket struct {
 	index  int
 	buffer device.Buffer
@@ -56,8 +58,8 @@ var (
 	_ engine.ReductionReporter = (*DDP)(nil)
 )
 
-// NewDDP returns a DDP that exchanges through group. If ctx ends, so do operations in
-// progress. In a group of one rank, DDP does nothing.
+// NewDDP returns a DDP that exchanges through group. If ctx is canceled, operations in
+// progress are canceled too. In a group of one rank, DDP does nothing.
 func NewDDP(ctx context.Context, group collective.Group) *DDP {
 	d := &DDP{group: group}
 	d.ctx, d.cancel = context.WithCancel(ctx)
@@ -82,15 +84,15 @@ func (d *DDP) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 	if d.err != nil {
 		return d.err
 	}
-	d.begin()
+	d.markQueued()
 	d.queue = append(d.queue, bucket{i, b})
 	d.pending++
 	d.changed.Broadcast()
 	return nil
 }
 
-// begin records that something was queued. The caller holds the lock.
-func (d *DDP) begin() {
+// markQueued records that a bucket or statistics were queued. The caller must hold d.mu.
+func (d *DDP) markQueued() {
 	if d.stats.First.IsZero() {
 		d.stats.First = time.Now()
 	}
@@ -99,8 +101,9 @@ func (d *DDP) begin() {
 	}
 }
 
-// ShareStatistics returns the statistics of all workers, by rank. It first waits until
-// all queued buckets are reduced.
+// ShareStatistics returns the concatenated statistics of all workers, in the order of their
+// ranks. own contains the statistics of this worker. It first waits until all queued buckets
+// are reduced.
 func (d *DDP) ShareStatistics(own []float64) ([]float64, error) {
 	n := d.group.Size()
 	if n == 1 {
@@ -109,19 +112,19 @@ func (d *DDP) ShareStatistics(own []float64) ([]float64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return nil, errors.New("the strategy is closed")
+		return nil, errors.New("share batch norm statistics: the strategy is closed")
 	}
-	d.begin()
+	d.markQueued()
 	if err := d.drain(); err != nil {
 		return nil, err
 	}
-	d.all = slices.Grow(d.all[:0], n*len(own))[:n*len(own)]
-	copy(d.all[d.group.Rank()*len(own):], own)
-	d.err = d.exchange(-1, func() error { return d.group.AllGather(d.ctx, device.Buffer{F64: d.all}) })
+	d.allStatistics = slices.Grow(d.allStatistics[:0], n*len(own))[:n*len(own)]
+	copy(d.allStatistics[d.group.Rank()*len(own):], own)
+	d.err = d.runOperation(-1, func() error { return d.group.AllGather(d.ctx, device.Buffer{F64: d.allStatistics}) })
 	d.stats.Shared++
 	d.stats.Bytes += 8 * len(own)
 	d.changed.Broadcast()
-	return d.all, d.err
+	return d.allStatistics, d.err
 }
 
 // Wait returns when every queued bucket contains the mean over all workers. After an
@@ -137,12 +140,13 @@ func (d *DDP) Wait() error {
 	return err
 }
 
-// drain returns when all queued buckets are reduced. The caller holds the lock, which
-// drain releases while an operation is in the collective.
+// drain returns when all queued buckets are reduced. It reduces buckets itself unless the
+// other goroutine is doing so. The caller must hold d.mu, which drain releases during each
+// operation of the group.
 func (d *DDP) drain() error {
 	for d.pending > 0 {
 		if len(d.queue) > 0 && !d.busy {
-			d.next()
+			d.reduceNext()
 			continue
 		}
 		d.changed.Wait()
@@ -150,19 +154,20 @@ func (d *DDP) drain() error {
 	return d.err
 }
 
-// Reduced returns the times during which the buckets before the last Wait were in the
-// collective.
+// Reduced returns when each bucket before the last Wait was reduced, and for how long. The
+// exchanges of batch norm statistics are included.
 func (d *DDP) Reduced() []engine.Reduction {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.reduced
 }
 
-// Capturable reports false, because the exchange runs on the host, except in a group of
-// one rank, which exchanges nothing.
+// Capturable reports whether the group has only one rank, which exchanges nothing.
+// Otherwise the exchange runs on the host, so a CUDA graph cannot contain it.
 func (d *DDP) Capturable() bool { return d.group.Size() == 1 }
 
-// Stats returns the exchange since its last call. Call it after Wait.
+// Stats returns statistics of the exchange since the previous call of Stats. Call it after
+// Wait.
 func (d *DDP) Stats() Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -171,7 +176,8 @@ func (d *DDP) Stats() Stats {
 	return s
 }
 
-// Close cancels operations in progress and waits for their end. The group remains open.
+// Close cancels operations in progress and returns when they have ended. It does not close
+// the group.
 func (d *DDP) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -193,16 +199,17 @@ func (d *DDP) serve() {
 			}
 			d.changed.Wait()
 		}
-		d.next()
+		d.reduceNext()
 	}
 }
 
-// next reduces the first bucket of the queue.
-func (d *DDP) next() {
+// reduceNext reduces the first bucket of the queue. The caller must hold d.mu, which
+// reduceNext releases during the operation of the group.
+func (d *DDP) reduceNext() {
 	b := d.queue[0]
 	d.queue = d.queue[1:]
 	if d.err == nil {
-		d.err = d.exchange(b.index, func() error { return d.reduce(b) })
+		d.err = d.runOperation(b.index, func() error { return d.reduce(b) })
 		d.stats.Buckets++
 		d.stats.Bytes += b.buffer.Bytes()
 	}
@@ -210,9 +217,10 @@ func (d *DDP) next() {
 	d.changed.Broadcast()
 }
 
-// exchange runs one operation of the group. The caller holds the lock, which exchange
-// releases during the operation; busy keeps other operations out meanwhile.
-func (d *DDP) exchange(bucket int, operation func() error) error {
+// runOperation calls operation, an operation of the group on the given bucket (-1:
+// statistics of a batch norm), and records its duration. The caller must hold d.mu, which
+// runOperation releases meanwhile; d.busy prevents other operations during that time.
+func (d *DDP) runOperation(bucket int, operation func() error) error {
 	d.busy = true
 	d.mu.Unlock()
 	begin := time.Now()
@@ -234,8 +242,8 @@ func (d *DDP) reduce(b bucket) error {
 	return nil
 }
 
-// divide divides by n. A product with 1/n gives the same bits when n is a
-// power of two, and is faster.
+// divide divides all values of b by n. If n is a power of two, it multiplies them by 1/n,
+// which gives the same bits and is faster.
 func divide(b device.Buffer, n int) {
 	if n&(n-1) == 0 {
 		f := 1 / float64(n)

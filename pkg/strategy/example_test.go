@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// Two workers make one update: each hands over its gradient of a bucket, as
-// the engine does during backward, and gets the mean.
+// Two workers exchange the gradients of one bucket, as the engine does during the backward pass:
+// both get the mean.
 func ExampleNewDDP() {
 	gradients := [][]float32{{1, 10}, {3, 30}}
 	var wg sync.WaitGroup
@@ -21,7 +21,7 @@ func ExampleNewDDP() {
 			if err := ddp.ReduceBucket(0, device.Buffer{F32: gradients[rank]}, device.Stream{}); err != nil {
 				fmt.Println(err)
 			}
-			// Here backward goes on.
+			// The backward pass continues here.
 			if err := ddp.Wait(); err != nil {
 				fmt.Println(err)
 			}

@@ -7,7 +7,7 @@ import (
 )
 
 // Exchange is a strategy that a trainer runs with. It may also be an engine.NormSync, for
-// synchronized batch norms, an engine.Reducing, for traces, and a ParameterSync.
+// synchronized batch norms, an engine.ReductionReporter, for traces, and a ParameterSync.
 type Exchange interface {
 	engine.GradSync
 	// Stats returns the statistics of the exchange since the previous call of Stats.
@@ -36,5 +36,5 @@ var (
 	_ Exchange = (*NCCL)(nil)
 )
 
-// Name returns the name of the group on the host.
+// Name returns the name of the group's transport.
 func (d *DDP) Name() string { return d.group.Name() }

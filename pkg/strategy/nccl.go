@@ -28,24 +28,26 @@ type GPU interface {
 	Apart(f func() error) error
 }
 
-// ErrSharedGPU is wrapped by NewNCCL's error if two ranks have the same GPU, which NCCL
-// does not support. DDP exchanges through the host in that case.
+// ErrSharedGPU is the error that NewNCCL wraps if two ranks have the same GPU, which NCCL
+// does not support. DDP then exchanges gradients through the host.
 var ErrSharedGPU = errors.New("ranks share a GPU")
 
-// ErrNoNCCL is wrapped by NewNCCL's error if a rank lacks the library.
-var ErrNoNCCL = errors.New("NCCL is not there")
+// ErrNoNCCL is the error that NewNCCL wraps if a rank lacks the library.
+var ErrNoNCCL = errors.New("the NCCL library is not available")
 
-// NCCLOptions contains the times of an exchange by NCCL. The zero value suits most uses.
+// NCCLOptions are the time limits of an exchange by NCCL. The zero value selects the
+// defaults.
 type NCCLOptions struct {
-	// Timeout limits a step, and the creation of the communicator. After it, the missing
-	// rank is searched for. 0: collective.DefaultTimeout.
+	// Timeout limits each step, and the creation of the communicator. When it expires, the
+	// ranks determine which rank is missing. 0: collective.DefaultTimeout.
 	Timeout time.Duration
-	Poll    time.Duration // interval between two checks of the communicator; 0: a tenth of a second
+	Poll    time.Duration // interval between two checks of the communicator; 0: 100 ms
 	// Search limits the search for the missing rank, and the time that Close waits for
-	// NCCL. 0: ten seconds.
+	// NCCL. 0: 10 s.
 	Search time.Duration
 }
 
+// withDefaults returns o with the default values of fields that are 0.
 func (o NCCLOptions) withDefaults() NCCLOptions {
 	if o.Timeout == 0 {
 		o.Timeout = collective.DefaultTimeout
@@ -59,28 +61,29 @@ func (o NCCLOptions) withDefaults() NCCLOptions {
 	return o
 }
 
-// NCCL is data parallelism that exchanges buckets between GPUs: the mean over all
-// ranks is computed by NVIDIA's library, in a stream parallel to backward. By NCCL's documentation its
-// calls may be captured in a CUDA graph, so that a step remains one launch. This was tested
-// with simulated libraries, not with a GPU.
+// NCCL is data parallelism whose workers exchange buckets between their GPUs: NVIDIA's
+// library replaces each bucket by its mean over all ranks, in a CUDA stream parallel to the
+// backward pass. According to NCCL's documentation, its calls may be captured in a CUDA
+// graph, so that a step remains a single launch. This was tested with simulated libraries,
+// not with a GPU.
 //
-// NCCL itself waits forever for a rank that is gone. While a step runs, a
-// watchdog checks the communicator for errors. After a time-out or an error, it
-// synchronizes with the other ranks in the group on the host, whose error names the
-// missing rank, and aborts the communicator. By NCCL's documentation the waiting kernels
-// then end, and so does the step. This was tested with simulated libraries only.
+// NCCL itself waits forever for a rank that is gone. While a step runs, a watchdog checks
+// the communicator for errors. After a time-out or an error, it synchronizes with the other
+// ranks in the group on the host, whose error names the missing rank, and aborts the
+// communicator. According to NCCL's documentation, the waiting kernels and so the step then
+// end. This was tested with simulated libraries only.
 //
 // NCCL destroys or aborts a communicator only after every graph that captured its
-// collectives: close the executables before the strategy.
+// collectives is destroyed: close the executables before the strategy.
 type NCCL struct {
 	gpu     GPU
 	lib     *nccl.Library
-	group   collective.Group
+	group   collective.Group // connects the ranks on the host
 	options NCCLOptions
 
 	// mu is never held during an NCCL call, which may block until another rank calls NCCL too.
 	mu    sync.Mutex
-	comm  nccl.Comm
+	comm  nccl.Comm  // 0 after an abort or Close
 	ended chan error // receives the result of an abort in progress; nil: no abort
 	err   error      // the watchdog's first error
 	stats Stats
@@ -88,10 +91,10 @@ type NCCL struct {
 
 var _ engine.DeviceNormSync = (*NCCL)(nil)
 
-// NewNCCL creates a communicator of the ranks of group, through which rank 0 sends its
-// id to the others. All ranks must call it at the same time. The engine must not capture
-// its first step, which includes the first exchange, because NCCL then loads modules
-// that may not be loaded during a capture.
+// NewNCCL creates an NCCL communicator of the ranks of group. Rank 0 sends the
+// communicator's id to the other ranks through group. All ranks must call NewNCCL at the
+// same time. The engine must not capture its first step in a graph: the first exchange
+// makes NCCL load modules, which is not allowed during a capture.
 func NewNCCL(ctx context.Context, gpu GPU, group collective.Group, o NCCLOptions) (*NCCL, error) {
 	n := &NCCL{gpu: gpu, group: group, options: o.withDefaults()}
 	if err := n.start(ctx); err != nil {
@@ -100,26 +103,28 @@ func NewNCCL(ctx context.Context, gpu GPU, group collective.Group, o NCCLOptions
 	return n, nil
 }
 
+// start loads the library and creates the communicator.
 func (n *NCCL) start(ctx context.Context) error {
 	lib, err := n.gpu.NCCL()
-	// All ranks must agree on whether to go on.
-	if err := n.agree(ctx, err); err != nil {
+	// If one rank has no library, no rank may continue.
+	if err := n.shareError(ctx, err); err != nil {
 		return fmt.Errorf("%w: %w", ErrNoNCCL, err)
 	}
 	n.lib = lib
-	if err := n.distinct(ctx); err != nil {
+	if err := n.checkDistinctGPUs(ctx); err != nil {
 		return err
 	}
 	id, err := n.shareID(ctx)
 	if err != nil {
 		return err
 	}
-	return n.join(ctx, id)
+	return n.createCommunicator(ctx, id)
 }
 
-// join creates the communicator. NCCL's call returns when all ranks have made it. So it
-// runs on a separate thread, which is abandoned after the time-out.
-func (n *NCCL) join(ctx context.Context, id nccl.UniqueID) error {
+// createCommunicator creates the communicator with the given id. NCCL's function returns
+// only when all ranks have called it, so createCommunicator calls it on a separate thread
+// and abandons the thread after the time-out.
+func (n *NCCL) createCommunicator(ctx context.Context, id nccl.UniqueID) error {
 	type result struct {
 		comm nccl.Comm
 		err  error
@@ -148,16 +153,16 @@ func (n *NCCL) join(ctx context.Context, id nccl.UniqueID) error {
 		return r.err
 	case <-ctx.Done():
 		if err := parent.Err(); err != nil {
-			return fmt.Errorf("make the communicator: %w", err)
+			return fmt.Errorf("create communicator: %w", err)
 		}
-		return n.search(parent, fmt.Errorf("make the communicator: not all ranks joined within %v", n.options.Timeout))
+		return n.findMissingRank(parent, fmt.Errorf("create communicator: not all ranks joined within %v", n.options.Timeout))
 	}
 }
 
-// search synchronizes with the other ranks in the group on the host, and adds the name
-// of a missing rank to cause.
-func (n *NCCL) search(ctx context.Context, cause error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, n.options.Search, errors.New("it did not come to look for the missing rank"))
+// findMissingRank synchronizes with the other ranks in the group on the host. If a rank is
+// missing, it returns cause with the error that names that rank, else cause.
+func (n *NCCL) findMissingRank(ctx context.Context, cause error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, n.options.Search, errors.New("the rank did not join the search for the missing rank"))
 	defer cancel()
 	if missing := n.group.Barrier(ctx); missing != nil {
 		return fmt.Errorf("%w: %w", cause, missing)
@@ -165,8 +170,9 @@ func (n *NCCL) search(ctx context.Context, cause error) error {
 	return cause
 }
 
-// agree returns an error on every rank if any rank has one.
-func (n *NCCL) agree(ctx context.Context, err error) error {
+// shareError returns an error on every rank if err is not nil on any rank: err where there
+// is one, else an error with the number of ranks that failed.
+func (n *NCCL) shareError(ctx context.Context, err error) error {
 	failed := []float64{0}
 	if err != nil {
 		failed[0] = 1
@@ -175,13 +181,13 @@ func (n *NCCL) agree(ctx context.Context, err error) error {
 		return errors.Join(err, sumErr)
 	}
 	if err == nil && failed[0] > 0 {
-		return fmt.Errorf("%g of the other ranks cannot", failed[0])
+		return fmt.Errorf("failed on %g of the other ranks", failed[0])
 	}
 	return err
 }
 
-// distinct returns an error if two ranks use the same GPU.
-func (n *NCCL) distinct(ctx context.Context) error {
+// checkDistinctGPUs returns an error if two ranks use the same GPU.
+func (n *NCCL) checkDistinctGPUs(ctx context.Context) error {
 	uuid := n.gpu.UUID()
 	all := make([]float64, n.group.Size()*len(uuid))
 	for i, b := range uuid {
@@ -201,8 +207,8 @@ func (n *NCCL) distinct(ctx context.Context) error {
 	return nil
 }
 
-// shareID sends rank 0's id to all ranks: one byte per number, which float64 represents
-// exactly.
+// shareID returns the communicator's id, which rank 0 creates and sends to all ranks. Each
+// byte is sent as a float64, which represents it exactly.
 func (n *NCCL) shareID(ctx context.Context) (nccl.UniqueID, error) {
 	var id nccl.UniqueID
 	var err error
@@ -212,15 +218,15 @@ func (n *NCCL) shareID(ctx context.Context) (nccl.UniqueID, error) {
 			return err
 		})
 	}
-	if err := n.agree(ctx, err); err != nil {
-		return id, fmt.Errorf("make an id: %w", err)
+	if err := n.shareError(ctx, err); err != nil {
+		return id, fmt.Errorf("create communicator id: %w", err)
 	}
 	numbers := make([]float64, len(id))
 	for i, b := range id {
 		numbers[i] = float64(b)
 	}
 	if err := n.group.Broadcast(ctx, device.Buffer{F64: numbers}, 0); err != nil {
-		return id, fmt.Errorf("broadcast the id: %w", err)
+		return id, fmt.Errorf("broadcast communicator id: %w", err)
 	}
 	for i, v := range numbers {
 		id[i] = byte(v)
@@ -228,11 +234,11 @@ func (n *NCCL) shareID(ctx context.Context) (nccl.UniqueID, error) {
 	return id, nil
 }
 
-// ReduceBucket enqueues in stream s the operation that replaces bucket i by its mean over all
-// ranks.
+// ReduceBucket enqueues an operation in stream s that replaces b, the gradients of bucket i, by
+// the mean over all ranks.
 func (n *NCCL) ReduceBucket(i int, b device.Buffer, s device.Stream) error {
 	if b.OnHost() {
-		return fmt.Errorf("reduce bucket %d by NCCL: it lies on the host", i)
+		return fmt.Errorf("reduce bucket %d by NCCL: got host memory, want GPU memory", i)
 	}
 	typ := map[device.Type]nccl.DataType{device.F32: nccl.Float32, device.F16: nccl.Float16, device.BF16: nccl.BFloat16}[b.Type]
 	if err := n.allReduce(b, typ, nccl.Avg, s); err != nil {
@@ -265,13 +271,12 @@ func (n *NCCL) allReduce(b device.Buffer, typ nccl.DataType, op nccl.ReduceOp, s
 	return nil
 }
 
-// SumStatistics enqueues in stream s the operation that replaces v by its sum over all
-// ranks. All ranks must enqueue a communicator's operations in the same order. The
-// engine ensures this: it enqueues statistics and buckets in one stream, in the
-// program's order.
+// SumStatistics enqueues an operation in stream s that replaces v by its sum over all
+// ranks. All ranks must enqueue a communicator's operations in the same order. The engine
+// ensures this: it enqueues statistics and buckets in one stream, in the program's order.
 func (n *NCCL) SumStatistics(v device.Buffer, s device.Stream) error {
 	if v.Type != device.F64 {
-		return fmt.Errorf("sum statistics by NCCL: they are %s: must be fp64 on the GPU", v.Type)
+		return fmt.Errorf("sum statistics by NCCL: got values of type %s, want fp64", v.Type)
 	}
 	if err := n.allReduce(v, nccl.Float64, nccl.Sum, s); err != nil {
 		return fmt.Errorf("sum statistics by NCCL: %w", err)
@@ -282,15 +287,16 @@ func (n *NCCL) SumStatistics(v device.Buffer, s device.Stream) error {
 	return nil
 }
 
-// Wait returns at once, because the GPU waits in its streams. It returns the watchdog's
-// error, if any.
-func (n *NCCL) Wait() error { return n.failure() }
+// Wait returns at once, because the GPU itself waits for the exchange in its streams. It
+// returns the watchdog's error, or nil.
+func (n *NCCL) Wait() error { return n.watchError() }
 
-// Capturable reports true.
+// Capturable returns true.
 func (n *NCCL) Capturable() bool { return true }
 
-// Stats summarizes what was enqueued since the last call. A step that is captured in a
-// graph is enqueued only once, so only its capture counts.
+// Stats returns statistics of the operations that were enqueued since the previous call of
+// Stats. The operations of a step that is captured in a graph are enqueued only once,
+// during the capture.
 func (n *NCCL) Stats() Stats {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -311,10 +317,11 @@ func (n *NCCL) Watch(ctx context.Context) (stop func() error) {
 	return func() error {
 		cancel()
 		watch.Wait()
-		return n.failure()
+		return n.watchError()
 	}
 }
 
+// watch checks the communicator until ctx ends, and aborts it after an error or a time-out.
 func (n *NCCL) watch(ctx context.Context) {
 	n.mu.Lock()
 	comm := n.comm
@@ -333,7 +340,7 @@ func (n *NCCL) watch(ctx context.Context) {
 		}
 		err := n.lib.AsyncError(comm)
 		if err == nil && time.Since(begin) > n.options.Timeout {
-			err = fmt.Errorf("a step takes longer than %v", n.options.Timeout)
+			err = fmt.Errorf("a step took longer than the time-out of %v", n.options.Timeout)
 		}
 		if err != nil {
 			n.abort(ctx, err)
@@ -342,12 +349,13 @@ func (n *NCCL) watch(ctx context.Context) {
 	}
 }
 
-// abort finds the missing rank and starts to abort the communicator, which ends the
-// waiting operations in the GPU's streams. All waiting ranks call it at about the same
-// time. Only Close waits for NCCL's call: it returns after all graphs that captured a
-// collective are destroyed, and the step that waits here still uses them.
+// abort records cause and the missing rank as the watchdog's error, and starts to abort the
+// communicator, which ends the waiting operations in the GPU's streams. All waiting ranks
+// call abort at about the same time. It does not wait until the communicator is aborted:
+// NCCL's function returns only after all graphs that captured a collective are destroyed,
+// and the current step still uses them. Close waits for it.
 func (n *NCCL) abort(ctx context.Context, cause error) {
-	err := fmt.Errorf("exchange gradients by NCCL: %w", n.search(ctx, cause))
+	err := fmt.Errorf("exchange gradients by NCCL: %w", n.findMissingRank(ctx, cause))
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.err = err
@@ -359,14 +367,15 @@ func (n *NCCL) abort(ctx context.Context, cause error) {
 	}
 }
 
-func (n *NCCL) failure() error {
+// watchError returns the watchdog's error, or nil.
+func (n *NCCL) watchError() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.err
 }
 
-// Close destroys the communicator, or waits for the end of its abort. Executables that
-// exchanged with it must be closed first. The group remains open.
+// Close destroys the communicator, or waits until its abort has ended. Executables that
+// used it must be closed first. Close does not close the group.
 func (n *NCCL) Close() error {
 	n.mu.Lock()
 	comm, ended := n.comm, n.ended
@@ -383,6 +392,6 @@ func (n *NCCL) Close() error {
 	case err := <-ended:
 		return err
 	case <-time.After(n.options.Search):
-		return fmt.Errorf("close the exchange by NCCL: the communicator did not end within %v", n.options.Search)
+		return fmt.Errorf("close NCCL exchange: the communicator was not destroyed within %v", n.options.Search)
 	}
 }

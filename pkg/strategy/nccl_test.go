@@ -33,7 +33,7 @@ type gpu struct {
 	calls   chan func()
 }
 
-// newGPU starts GPU number i of a network.
+// newGPU starts simulated GPU number i of a network.
 func newGPU(t *testing.T, network *clibtest.Network, i int) *gpu {
 	t.Helper()
 	m := clibtest.New(clibtest.Options{Network: network, Devices: i + 1})
@@ -88,7 +88,7 @@ func (g *gpu) Apart(f func() error) error {
 	return <-ended
 }
 
-// gpus are a GPU for each of n ranks.
+// gpus returns a simulated GPU for each of n ranks.
 func gpus(t *testing.T, n int) []*gpu {
 	t.Helper()
 	network := clibtest.NewNetwork()
@@ -100,8 +100,8 @@ func gpus(t *testing.T, n int) []*gpu {
 	return all
 }
 
-// exchanged puts v in the GPU's memory, has hand put an exchange of it in the stream, and
-// reads what it led to.
+// exchanged copies v to the GPU's memory, calls hand to enqueue an exchange of it, and returns
+// the resulting values.
 func (g *gpu) exchanged(v []byte, hand func(p uintptr, s device.Stream) error) (out []byte, err error) {
 	err = g.Do(func() error {
 		p, err := g.driver.MemAlloc(int64(len(v)))
@@ -125,8 +125,8 @@ func (g *gpu) exchanged(v []byte, hand func(p uintptr, s device.Stream) error) (
 	return out, err
 }
 
-// TestNCCL: buckets become the mean over three ranks, statistics the sum, in the order
-// in which they are put in the stream; what was put there is counted.
+// TestNCCL: buckets become the mean over three ranks, and statistics the sum, in the order in
+// which they are enqueued. Stats counts the enqueued operations.
 func TestNCCL(t *testing.T) {
 	all := gpus(t, 3)
 	err := together(collective.InProcess(3), func(group collective.Group) error {
@@ -167,8 +167,8 @@ func TestNCCL(t *testing.T) {
 			return fmt.Errorf("then stats are %+v", s)
 		}
 		for want, refused := range map[string]func() error{
-			"reduce bucket 4 by NCCL: it lies on the host": func() error { return n.ReduceBucket(4, device.Buffer{F32: make([]float32, 1)}, device.Stream{}) },
-			"they are fp32: must be fp64 on the GPU":       func() error { return n.SumStatistics(device.Buffer{Pointer: 1, Type: device.F32}, device.Stream{}) },
+			"reduce bucket 4 by NCCL: got host memory, want GPU memory": func() error { return n.ReduceBucket(4, device.Buffer{F32: make([]float32, 1)}, device.Stream{}) },
+			"got values of type fp32, want fp64":                        func() error { return n.SumStatistics(device.Buffer{Pointer: 1, Type: device.F32}, device.Stream{}) },
 			"ncclAllReduce": func() error {
 				return n.SumStatistics(device.Buffer{Pointer: 1, Type: device.F64, Elements: 1}, device.Stream{})
 			},
@@ -213,8 +213,8 @@ type onGPU struct {
 
 func (onGPU) Name() string { return "a GPU" }
 
-// TestNew: NCCL where every rank has a GPU of its own and the library, else the group on
-// the host, the same on all ranks.
+// TestNew: all ranks use NCCL if every rank has a separate GPU and the library, else the group
+// on the host.
 func TestNew(t *testing.T) {
 	plain, err := cpu.New(engine.DefaultOptions())
 	if err != nil {
@@ -265,12 +265,12 @@ func TestNew(t *testing.T) {
 				t.Errorf("errors are %q", said)
 			}
 			slices.Sort(said)
-			if c.want == "" && (len(said) != 2 || !strings.Contains(said[0], "make an id: 1 of the other ranks cannot") || !strings.Contains(said[1], "make an id: "+broken.Error())) {
+			if c.want == "" && (len(said) != 2 || !strings.Contains(said[0], "create communicator id: failed on 1 of the other ranks") || !strings.Contains(said[1], "create communicator id: "+broken.Error())) {
 				t.Errorf("errors are %q", said)
 			}
 		})
 	}
-	// Without a GPU there is nothing to ask.
+	// An engine without a GPU uses DDP.
 	x, err := New(t.Context(), "", plain, collective.Single())
 	if err != nil || x.Name() != "none" || !x.Capturable() {
 		t.Errorf("%v: %v", x, err)
@@ -280,7 +280,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestNewNCCLErrors: what keeps ranks from NCCL is said, with the ranks.
+// TestNewNCCLErrors: the error contains the reason why NCCL cannot be used, and the ranks.
 func TestNewNCCLErrors(t *testing.T) {
 	left := errors.New("not installed")
 	for _, c := range []struct {
@@ -289,7 +289,7 @@ func TestNewNCCLErrors(t *testing.T) {
 		is     error
 		want   []string // by rank
 	}{
-		{"no library", func(all []*gpu) { all[1].missing = left }, ErrNoNCCL, []string{"1 of the other ranks cannot", "not installed"}},
+		{"no library", func(all []*gpu) { all[1].missing = left }, ErrNoNCCL, []string{"failed on 1 of the other ranks", "not installed"}},
 		{"one GPU", func(all []*gpu) { all[1].uuid = all[0].uuid }, ErrSharedGPU, []string{"ranks 0 and 1", "ranks 0 and 1"}},
 		{"no communicator", func(all []*gpu) {
 			for _, g := range all {
@@ -312,7 +312,7 @@ func TestNewNCCLErrors(t *testing.T) {
 			}
 		})
 	}
-	// A rank that has left before it begins.
+	// A rank has left before the others call NewNCCL.
 	groups := collective.InProcess(2)
 	if err := groups[1].Close(); err != nil {
 		t.Fatal(err)
@@ -322,9 +322,9 @@ func TestNewNCCLErrors(t *testing.T) {
 	}
 }
 
-// TestNCCLWatch: a step that ends in time ends without an error; one that waits for a
-// rank that does not come, or whose communicator has an error, is ended with an error that
-// names that rank, once, and stays.
+// TestNCCLWatch: a step that ends in time has no error. A step that waits for a missing rank, or
+// whose communicator has an error, ends with an error that names the rank. Later calls return
+// the same error.
 func TestNCCLWatch(t *testing.T) {
 	t.Attr("fault", "a lock was held during a first collective that blocks, so that the watchdog could not abort it")
 	t.Attr("outcome", "no lock is held during NCCL's calls")
@@ -337,7 +337,7 @@ func TestNCCLWatch(t *testing.T) {
 		close  string   // what Close returns; empty: no error
 	}{
 		{"in time", -1, func(*nccl.Library) {}, nil, ""},
-		{"a missing rank", 1, func(*nccl.Library) {}, []string{"a step takes longer than 100ms", "rank 1"}, ""},
+		{"a missing rank", 1, func(*nccl.Library) {}, []string{"a step took longer than the time-out of 100ms", "rank 1"}, ""},
 		{"an error", -1, func(l *nccl.Library) { l.AsyncError = func(nccl.Comm) error { return stuck } }, []string{"exchange gradients by NCCL: the network is down"}, ""},
 		{"an error, and no end", -1, func(l *nccl.Library) {
 			abort := l.CommAbort
@@ -402,9 +402,9 @@ func TestNCCLWatch(t *testing.T) {
 	}
 }
 
-// TestNCCLAbortWithGraphs: where a captured exchange waits for a rank that does not come,
-// the watchdog ends the step although NCCL's abort waits for the graph to be destroyed,
-// which comes only after the step.
+// TestNCCLAbortWithGraphs: if a captured exchange waits for a missing rank, the watchdog ends the
+// step, although NCCL's abort waits until the graph is destroyed, which happens after the
+// step.
 func TestNCCLAbortWithGraphs(t *testing.T) {
 	t.Attr("fault", "the watchdog waited for ncclCommAbort, which waits for graphs that are destroyed after the step")
 	all := gpus(t, 2)
@@ -458,8 +458,8 @@ func TestNCCLAbortWithGraphs(t *testing.T) {
 	}
 }
 
-// TestNewNCCLTimeout: a rank that does not join the communicator is named after the
-// time-out.
+// TestNewNCCLTimeout: after the time-out, the error names the rank that did not join the
+// communicator.
 func TestNewNCCLTimeout(t *testing.T) {
 	t.Attr("fault", "a rank that never joins blocked ncclCommInitRank, and the engine's thread, for ever")
 	all := gpus(t, 2)
@@ -474,7 +474,7 @@ func TestNewNCCLTimeout(t *testing.T) {
 			}
 			return group.Close()
 		}
-		if err == nil || !strings.Contains(err.Error(), "make the communicator: not all ranks joined within 50ms") || !strings.Contains(err.Error(), "rank 1") {
+		if err == nil || !strings.Contains(err.Error(), "create communicator: not all ranks joined within 50ms") || !strings.Contains(err.Error(), "rank 1") {
 			return fmt.Errorf("rank 0 says %w", err)
 		}
 		t.Attr("outcome", err.Error())
@@ -485,8 +485,7 @@ func TestNewNCCLTimeout(t *testing.T) {
 	}
 }
 
-// TestNewNCCLTooLate: a communicator that is made after the time-out is aborted, since
-// nobody will use it.
+// TestNewNCCLTooLate: a communicator that is created after the time-out is aborted.
 func TestNewNCCLTooLate(t *testing.T) {
 	g := gpus(t, 1)[0]
 	join, late := g.library.CommInit, make(chan struct{})
@@ -506,8 +505,8 @@ func TestNewNCCLTooLate(t *testing.T) {
 	}
 }
 
-// TestNCCLCloseIsBounded: where a graph that captured an exchange is never destroyed,
-// Close returns an error instead of waiting for ever.
+// TestNCCLCloseIsBounded: if a graph that captured an exchange is never destroyed, Close returns
+// an error instead of waiting forever.
 func TestNCCLCloseIsBounded(t *testing.T) {
 	t.Attr("fault", "a graph that captured an exchange is not destroyed before NCCL's communicator")
 	g := gpus(t, 1)[0]
@@ -525,7 +524,7 @@ func TestNCCLCloseIsBounded(t *testing.T) {
 	go func() { ended <- n.Close() }()
 	select {
 	case err := <-ended:
-		if err == nil || !strings.Contains(err.Error(), "the communicator did not end within 20ms") {
+		if err == nil || !strings.Contains(err.Error(), "the communicator was not destroyed within 20ms") {
 			t.Error(err)
 		} else {
 			t.Attr("outcome", "Close: "+err.Error())
@@ -552,7 +551,7 @@ func TestNewNCCLCanceled(t *testing.T) {
 	}
 }
 
-// TestNCCLWatchEnds: a step whose context ends is not watched any more.
+// TestNCCLWatchEnds: the watchdog ends when the context of the step ends.
 func TestNCCLWatchEnds(t *testing.T) {
 	n, err := NewNCCL(t.Context(), gpus(t, 1)[0], collective.Single(), NCCLOptions{Poll: time.Hour})
 	if err != nil {
@@ -569,8 +568,8 @@ func TestNCCLWatchEnds(t *testing.T) {
 	}
 }
 
-// TestAccumulatorOfADevice: an engine that adds up itself asks which part is next, and
-// what exchanges the last.
+// TestAccumulatorOfADevice: an engine that adds up gradients itself asks for the number of the
+// batch, and for the GradSync that exchanges the sum.
 func TestAccumulatorOfADevice(t *testing.T) {
 	d := NewDDP(t.Context(), collective.Single())
 	a := NewAccumulator(d)
@@ -597,7 +596,7 @@ func TestAccumulatorOfADevice(t *testing.T) {
 	}
 }
 
-// failingTensors is an executable that fails at a tensor.
+// failingTensors is an executable whose Get or Set of a tensor fails.
 type failingTensors struct {
 	engine.Executable
 	get, set string

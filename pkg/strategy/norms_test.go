@@ -31,8 +31,8 @@ const (
 	normHigh, normWidth = 7, 5
 )
 
-// normProgram is x → convolution → batch norm → y → convolution → z, and the
-// batch norm's gradients for a dy that is an input, of a batch of n.
+// normProgram returns a program for batches of n: x → convolution → batch norm → y →
+// convolution → z, and the gradients of the batch norm for the input dy.
 func normProgram(n int, relu, sync bool) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 3}
 	add := func(role plan.Role, name string, shape ...int) int {
@@ -82,16 +82,16 @@ func normProgram(n int, relu, sync bool) *plan.Program {
 	return p
 }
 
-// normImages is the batch that is shared out.
+// normImages is the global batch, which the workers share.
 const normImages = 6
 
-// ownNorms is DDP which leaves statistics as they are.
+// ownNorms is a DDP that does not exchange statistics.
 type ownNorms struct{ *DDP }
 
 func (ownNorms) ShareStatistics(own []float64) ([]float64, error) { return own, nil }
 
-// normStep runs n of the images, from number lo on, through normProgram and
-// returns its outputs and its running statistics by name.
+// normStep runs normProgram on n images, starting with image lo, and returns its outputs and
+// running statistics by name.
 func normStep(e engine.Engine, sync engine.GradSync, lo, n int, relu, synchronised bool) (map[string][]float64, error) {
 	p := normProgram(n, relu, synchronised)
 	exe, err := e.Load(p, nil)
@@ -148,7 +148,7 @@ func openNorm(o engine.Options) (engine.Engine, error) {
 	return cpu.New(o)
 }
 
-// apart is the largest difference of two lists, relative to the largest number.
+// apart returns the largest difference of two lists, relative to the largest value.
 func apart(a, b []float64) float64 {
 	var d, size float64
 	for i := range a {
@@ -160,9 +160,9 @@ func apart(a, b []float64) float64 {
 	return d / size
 }
 
-// TestSynchronisedNorm: three workers with 3, 1 and 2 images compute what one
-// with all 6 does, and have the same running statistics, bit for bit; with their
-// own statistics they do not.
+// TestSynchronisedNorm: three workers with 3, 1 and 2 images compute the same as one worker with
+// all 6, and have the same running statistics bit by bit. Without exchanged statistics they do
+// not.
 func TestSynchronisedNorm(t *testing.T) {
 	shards := []int{3, 1, 2}
 	for _, tt := range []struct {
@@ -246,8 +246,7 @@ func TestSynchronisedNorm(t *testing.T) {
 	}
 }
 
-// TestSynchronisedNormAlone: in a world of one it has the bits of a batch norm
-// that is not synchronised.
+// TestSynchronisedNormAlone: on a single worker, synchronization does not change the bits.
 func TestSynchronisedNormAlone(t *testing.T) {
 	for _, device := range []string{"reference", "cpu"} {
 		o := engine.DefaultOptions()
@@ -270,9 +269,8 @@ func TestSynchronisedNormAlone(t *testing.T) {
 	}
 }
 
-// TestStatisticsTakeTheirTurn: whatever carries the numbers, and whichever
-// goroutine is at the buckets, the ranks meet in the same operation, and each
-// gets what the others gave.
+// TestStatisticsTakeTheirTurn: with every transport, and whichever goroutine reduces the buckets,
+// all ranks call the same operations in the same order and get the statistics of all ranks.
 func TestStatisticsTakeTheirTurn(t *testing.T) {
 	const world, steps, parts = 3, 40, 4
 	for _, transport := range []string{"in-process", "shm", "unix", "tcp"} {
@@ -332,7 +330,8 @@ func TestStatisticsTakeTheirTurn(t *testing.T) {
 	}
 }
 
-// groupsOver are world ranks of this process, over a transport between processes.
+// groupsOver returns the groups of world ranks in this process, connected by a transport that
+// is made for processes.
 func groupsOver(t testing.TB, transport string, world int) []collective.Group {
 	t.Helper()
 	if transport == "in-process" {
@@ -364,8 +363,8 @@ func groupsOver(t testing.TB, transport string, world int) []collective.Group {
 	return groups
 }
 
-// TestStatisticsErrors: one that has left ends the others' wait, with the layer
-// and the rank in the message, and the error stays.
+// TestStatisticsErrors: if a rank has left, the error of the others contains the layer and the
+// rank, and later calls return it too.
 func TestStatisticsErrors(t *testing.T) {
 	for _, device := range []string{"reference", "cpu"} {
 		groups := collective.InProcess(2)
@@ -398,7 +397,7 @@ func TestStatisticsErrors(t *testing.T) {
 	}
 }
 
-// failing is a NormSync whose peer is gone once it has a bucket.
+// failing is a NormSync that fails after its first bucket, as if a rank were gone.
 type failing struct {
 	deaf
 	bucket bool
@@ -420,8 +419,8 @@ func (f *failing) ShareStatistics(own []float64) ([]float64, error) {
 	return own, nil
 }
 
-// TestStatisticsErrorInBackward: with a bucket under way, the step ends with the
-// one error.
+// TestStatisticsErrorInBackward: if the exchange fails while a bucket is being reduced, the step
+// returns that error once.
 func TestStatisticsErrorInBackward(t *testing.T) {
 	g := nn.NewGraph(nn.Train)
 	x := g.Input("image", 2, 1, 8, 8)
@@ -467,8 +466,8 @@ func (deaf) ReduceBucket(int, device.Buffer, device.Stream) error { return nil }
 func (deaf) Wait() error                                          { return nil }
 func (deaf) Capturable() bool                                     { return false }
 
-// TestCloseEndsAWaitForStatistics: Close from elsewhere, while a rank waits for
-// one that does not come.
+// TestCloseEndsAWaitForStatistics calls Close in another goroutine while ShareStatistics waits
+// for a missing rank.
 func TestCloseEndsAWaitForStatistics(t *testing.T) {
 	d := NewDDP(context.Background(), collective.InProcess(2)[0])
 	ended := make(chan error)
@@ -485,8 +484,8 @@ func TestCloseEndsAWaitForStatistics(t *testing.T) {
 	}
 }
 
-// TestStatisticsInATrace: the wait for statistics is communication, not the
-// batch norm's time.
+// TestStatisticsInATrace: a trace shows the wait for statistics as communication, not as part of
+// the batch norm.
 func TestStatisticsInATrace(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "trace.json")
 	err := together(collective.InProcess(2), func(g collective.Group) (err error) {
@@ -522,8 +521,8 @@ func TestStatisticsInATrace(t *testing.T) {
 	}
 }
 
-// BenchmarkShareStatistics is the exchange of one batch norm of 256 channels
-// between two ranks of this process.
+// BenchmarkShareStatistics measures the exchange of one batch norm with 256 channels between two
+// ranks of this process.
 func BenchmarkShareStatistics(b *testing.B) {
 	for _, transport := range []string{"in-process", "shm", "unix", "tcp"} {
 		b.Run(transport, func(b *testing.B) {

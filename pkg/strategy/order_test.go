@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// slowGroup notes the sizes of its all-reduces, and whether two went on at once.
+// slowGroup records the sizes of its all-reduces, and whether two ran at the same time.
 type slowGroup struct {
 	collective.Group // nil: nothing else may be asked of it
 	inside           atomic.Int32
@@ -33,8 +33,8 @@ func (g *slowGroup) AllReduce(_ context.Context, b device.Buffer) error {
 	return nil
 }
 
-// TestOneBucketAtATime holds whether the goroutine or Wait reduces a bucket:
-// all ranks must meet in the same one.
+// TestOneBucketAtATime: all ranks reduce the buckets one at a time in the same order, whether the
+// goroutine or Wait does it.
 func TestOneBucketAtATime(t *testing.T) {
 	g := &slowGroup{}
 	d := NewDDP(t.Context(), g)

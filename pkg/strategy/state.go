@@ -10,13 +10,14 @@ import (
 )
 
 // BroadcastState copies rank 0's persistent tensors to all ranks: parameters, running
-// statistics and the optimizer's slots. They are sent in float64 and so are exact.
+// statistics and the optimizer's slots. They are sent as float64, which represents them
+// exactly.
 func BroadcastState(ctx context.Context, exe engine.Executable, group collective.Group) error {
 	return BroadcastTensors(ctx, exe, group, exe.Names())
 }
 
-// BroadcastTensors does the same as BroadcastState for the named tensors only. All ranks
-// must give the names in the same order.
+// BroadcastTensors copies rank 0's tensors with the given names to all ranks, like
+// BroadcastState. All ranks must pass the same names in the same order.
 func BroadcastTensors(ctx context.Context, exe engine.Executable, group collective.Group, names []string) error {
 	if group.Size() == 1 {
 		return nil
@@ -39,8 +40,8 @@ func BroadcastTensors(ctx context.Context, exe engine.Executable, group collecti
 	return nil
 }
 
-// AllReduceFloat64s replaces v by its sum over all ranks, such as counts of a metric or
-// sums of a loss.
+// AllReduceFloat64s replaces v, such as the counts of a metric or the sum of a loss, by its
+// element-wise sum over all ranks. For an empty v, it waits for all ranks.
 func AllReduceFloat64s(ctx context.Context, group collective.Group, v []float64) error {
 	if len(v) == 0 {
 		return group.Barrier(ctx) // a nil slice has no precision

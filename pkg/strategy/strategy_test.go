@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// together runs f for every rank at once.
+// together calls f for all ranks at the same time and returns their joined errors.
 func together(groups []collective.Group, f func(collective.Group) error) error {
 	errs := make([]error, len(groups))
 	var wg sync.WaitGroup
@@ -32,7 +32,7 @@ func together(groups []collective.Group, f func(collective.Group) error) error {
 	return errors.Join(errs...)
 }
 
-// gradients of three buckets: bucket b of rank r holds b+1 numbers 10·r + b.
+// gradients returns three buckets: bucket b of rank r has b+1 values 10·r + b.
 func gradients(rank int, f64 bool) []device.Buffer {
 	var bs []device.Buffer
 	for b := range 3 {
@@ -116,7 +116,7 @@ func checkStats(s Stats, world int, begin time.Time, bs []device.Buffer) error {
 	return nil
 }
 
-// TestBucketDoesNotWait: backward goes on while the other rank is not there.
+// TestBucketDoesNotWait: Bucket returns although the other rank has not called it yet.
 func TestBucketDoesNotWait(t *testing.T) {
 	groups := collective.InProcess(2)
 	first := NewDDP(context.Background(), groups[0])
@@ -179,7 +179,7 @@ func TestErrorStaysAndCloseEndsWhatWaits(t *testing.T) {
 	}
 }
 
-// tensors is an engine.Executable of persistent tensors and nothing else.
+// tensors is an engine.Executable that has only persistent tensors.
 type tensors map[string][]float64
 
 func (tensors) Program() *plan.Program             { return nil }

@@ -28,23 +28,23 @@ const checkpointDir = "checkpoints"
 const checkpointFormat = "lockstep checkpoint 1"
 
 // damagedSuffix is appended to the name of a damaged checkpoint when a run is resumed.
-// Lockstep neither reads nor deletes such files.
+// Lockstep neither reads nor deletes files with this suffix.
 const damagedSuffix = ".damaged"
 
-// ErrNoCheckpoint is wrapped by errors about a run folder without checkpoints.
+// ErrNoCheckpoint is the error that is wrapped if a run folder has no checkpoint.
 var ErrNoCheckpoint = errors.New("no checkpoint")
 
-// state is a checkpoint in memory.
-type state struct {
-	name     string // relative to the run folder
+// snapshot is the content of a checkpoint that is not written yet.
+type snapshot struct {
+	name     string // path of the checkpoint, relative to the run folder
 	tensors  []weights.Tensor
 	metadata map[string]string
 }
 
-// capture copies all persistent tensors on rank 0. On the other ranks, it returns only the
-// checkpoint's name.
-func (t *Trainer) capture() (state, error) {
-	s := state{name: filepath.Join(checkpointDir, fmt.Sprintf("epoch-%04d.safetensors", t.epoch))}
+// takeSnapshot copies all persistent tensors on rank 0. On the other ranks, the result has
+// only the checkpoint's name.
+func (t *Trainer) takeSnapshot() (snapshot, error) {
+	s := snapshot{name: filepath.Join(checkpointDir, fmt.Sprintf("epoch-%04d.safetensors", t.epoch))}
 	if t.group.Rank() != 0 {
 		return s, nil
 	}
@@ -59,50 +59,50 @@ func (t *Trainer) capture() (state, error) {
 	if t.average != nil {
 		s.metadata["averages"] = strconv.Itoa(t.average.updates)
 	}
-	scale, err := lossScaleOf(t.train)
+	scale, err := marshalLossScale(t.train)
 	if err != nil {
 		return s, err
 	}
 	if scale != "" {
 		s.metadata[lossScaleKey] = scale
 	}
-	s.tensors, err = t.tensors()
+	s.tensors, err = t.persistentTensors()
 	return s, err
 }
 
-// checkpoint saves the epoch that was completed if a checkpoint is due. Otherwise it keeps
-// the state in memory, so that it can be saved if the run ends early.
-func (t *Trainer) checkpoint(rec *recorder) error {
+// saveIfDue takes a snapshot after an epoch, and saves it if Checkpoint.Every says so.
+// Otherwise it keeps the snapshot in memory, to be saved if the run ends early.
+func (t *Trainer) saveIfDue(rec *recorder) error {
 	if t.options.Dir == "" {
 		return nil
 	}
-	now, err := t.capture()
+	now, err := t.takeSnapshot()
 	if err != nil {
 		return err
 	}
-	// The state may be saved now or at an interrupt, because every rank has written its
-	// steps to disk; see settle.
+	// The snapshot may be saved now or at an interrupt, because every rank has written its
+	// steps to disk; see prepareSave.
 	t.unsaved = &now
 	if t.epoch%t.cfg.Checkpoint.Every != 0 && t.epoch != t.cfg.Epochs {
 		return nil
 	}
-	return t.saveUnsaved(rec)
+	return t.saveLastEpoch(rec)
 }
 
-// saveUnsaved saves the last complete epoch if it is not saved yet. The file is written
-// completely or not at all.
-func (t *Trainer) saveUnsaved(rec *recorder) error {
+// saveLastEpoch saves the snapshot of the last complete epoch, unless it is saved already.
+// The file is written completely or not at all.
+func (t *Trainer) saveLastEpoch(rec *recorder) error {
 	s := t.unsaved
 	if s == nil {
 		return nil
 	}
 	t.unsaved, rec.saved = nil, s.name
-	return t.save(*s)
+	return t.writeCheckpoint(*s)
 }
 
-// save writes a checkpoint on rank 0, and deletes old ones. It returns a *runs.LostError if
-// the previous checkpoint was deleted by somebody else.
-func (t *Trainer) save(s state) error {
+// writeCheckpoint writes s to the run folder on rank 0, and deletes old checkpoints. It
+// returns a *runs.LostError if another program has deleted the previous checkpoint.
+func (t *Trainer) writeCheckpoint(s snapshot) error {
 	if t.group.Rank() != 0 {
 		return nil
 	}
@@ -120,12 +120,12 @@ func (t *Trainer) save(s state) error {
 		return err
 	}
 	t.saved = s.name
-	return t.prune()
+	return t.deleteOldCheckpoints()
 }
 
-// tensors returns the parameters, the running statistics, the optimizer's state, and the
-// averaged parameters if there are any.
-func (t *Trainer) tensors() ([]weights.Tensor, error) {
+// persistentTensors returns the parameters, the running statistics, the optimizer's state,
+// and the averaged parameters if the config averages parameters.
+func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 	p := t.train.Program()
 	shapes := map[string][]int{}
 	for _, x := range p.Tensors {
@@ -167,12 +167,12 @@ func (t *Trainer) tensors() ([]weights.Tensor, error) {
 	return out, nil
 }
 
-// prune deletes the oldest checkpoints, except the newest Checkpoint.Keep at the end of
-// epochs. A checkpoint within an epoch is kept while it is the newest or second newest one:
-// the second newest serves if the newest is damaged. At the end of its epoch it is deleted
-// if there is a checkpoint of an earlier epoch.
-func (t *Trainer) prune() error {
-	all, err := checkpoints(t.options.Dir)
+// deleteOldCheckpoints deletes all end-of-epoch checkpoints but the newest Checkpoint.Keep.
+// It keeps a checkpoint within an epoch while it is the newest or second newest checkpoint,
+// because the newest one may be damaged. After the end of that epoch, it deletes the
+// checkpoint if there is an end-of-epoch checkpoint of an earlier epoch.
+func (t *Trainer) deleteOldCheckpoints() error {
+	all, err := listCheckpoints(t.options.Dir)
 	if err != nil {
 		return err
 	}
@@ -197,10 +197,10 @@ func (t *Trainer) prune() error {
 	return nil
 }
 
-// checkpoints returns the paths of the checkpoints in a run folder, relative to it, oldest
-// first. This is the order of their names: epoch-0002-step-000007.safetensors, within epoch
-// 2, sorts before epoch-0002.safetensors, at its end.
-func checkpoints(dir string) ([]string, error) {
+// listCheckpoints returns the paths of the checkpoints in the run folder dir, relative to
+// dir, oldest first. This is the alphabetical order: epoch-0002-step-000007.safetensors,
+// within epoch 2, sorts before epoch-0002.safetensors, which is written at its end.
+func listCheckpoints(dir string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, checkpointDir, "epoch-*.safetensors"))
 	if err != nil {
 		return nil, err
@@ -213,56 +213,57 @@ func checkpoints(dir string) ([]string, error) {
 }
 
 // restore restores the newest undamaged checkpoint, or initializes the parameters if there
-// is no checkpoint. Every rank reads the checkpoint, but New then broadcasts the tensors of
-// rank 0.
+// is no checkpoint. Every rank reads the checkpoint. Nevertheless, New then broadcasts the
+// tensors of rank 0.
 func (t *Trainer) restore(ctx context.Context) error {
-	all, err := checkpoints(t.options.Dir)
+	all, err := listCheckpoints(t.options.Dir)
 	if err != nil {
 		return err
 	}
 	if len(all) == 0 { // the run ended before its first checkpoint, or never started
-		if err := t.sameCheckpoint(ctx, checkpoint{}); err != nil {
+		if err := t.checkSameCheckpoint(ctx, checkpoint{}); err != nil {
 			return err
 		}
-		return t.initialise(ctx)
+		return t.initParameters(ctx)
 	}
-	file, damaged, err := newestWhole(ctx, t.options.Dir, all, t.net.Name())
+	file, damaged, err := readNewestUndamaged(ctx, t.options.Dir, all, t.net.Name())
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", t.options.Dir, err)
 	}
 	t.saved = all[len(all)-1-len(damaged)]
 	// Wait until every rank has read the damaged files before they are renamed.
-	if err := t.sameCheckpoint(ctx, file); err != nil {
+	if err := t.checkSameCheckpoint(ctx, file); err != nil {
 		return err
 	}
-	if err := t.setAside(damaged); err != nil {
+	if err := t.renameDamaged(damaged); err != nil {
 		return err
 	}
 	if file.epoch > t.cfg.Epochs {
-		return fmt.Errorf("resume %s: %s already done, epochs is %d: use at least as many", t.options.Dir, english.Count(file.epoch, "epoch"), t.cfg.Epochs)
+		return fmt.Errorf("resume %s: the run has %s already, but epochs is %d: set epochs to at least %d", t.options.Dir, english.Count(file.epoch, "epoch"), t.cfg.Epochs, file.epoch)
 	}
-	if p := file.begun; p.steps > 0 {
+	if p := file.progress; p.steps > 0 {
 		switch {
 		case file.epoch+1 > t.cfg.Epochs:
 			return fmt.Errorf("resume %s: the checkpoint is in epoch %d, but epochs is %d: set epochs to at least %[2]d", t.options.Dir, file.epoch+1, t.cfg.Epochs)
-		case p.steps > t.steps() || len(p.losses) != t.group.Size():
-			return fmt.Errorf("resume %s: checkpoint %s is after step %d of an epoch of %d workers, here are %d steps and %d workers: use another run folder",
-				t.options.Dir, file.path, p.steps, len(p.losses), t.steps(), t.group.Size())
+		case p.steps > t.stepsPerEpoch() || len(p.losses) != t.group.Size():
+			return fmt.Errorf("resume %s: checkpoint %s is of step %d of an epoch with %d workers, but this run has %d steps per epoch and %d workers: use another run folder",
+				t.options.Dir, file.path, p.steps, len(p.losses), t.stepsPerEpoch(), t.group.Size())
 		}
 	}
-	t.epoch, t.step, t.untrained, t.begun, t.resumed = file.epoch, file.step, file.untrained, file.begun, &file
-	if err := file.apply(t.train); err != nil {
+	t.epoch, t.step, t.untrained, t.progress, t.resumed = file.epoch, file.step, file.untrained, file.progress, &file
+	if err := file.applyTo(t.train); err != nil {
 		return err
 	}
-	if err := applyLossScale(t.train, file.lossScale); err != nil {
+	if err := restoreLossScale(t.train, file.lossScale); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", file.path, err)
 	}
 	return nil
 }
 
-// newestWhole reads the newest undamaged checkpoint. all are the checkpoints, oldest first.
-// damaged are the errors of the newer ones, newest first.
-func newestWhole(ctx context.Context, dir string, all []string, modelName string) (file checkpoint, damaged []*weights.DamagedError, err error) {
+// readNewestUndamaged reads the newest undamaged checkpoint of the run folder dir. all are
+// the paths of the checkpoints, oldest first; modelName is the name of the network. damaged
+// contains the errors of the damaged checkpoints after the one that was read, newest first.
+func readNewestUndamaged(ctx context.Context, dir string, all []string, modelName string) (file checkpoint, damaged []*weights.DamagedError, err error) {
 	for _, name := range slices.Backward(all) {
 		file, err = readCheckpoint(ctx, filepath.Join(dir, name), modelName)
 		var d *weights.DamagedError
@@ -271,41 +272,41 @@ func newestWhole(ctx context.Context, dir string, all []string, modelName string
 		}
 		damaged = append(damaged, d)
 	}
-	return checkpoint{}, nil, fmt.Errorf("no checkpoint is whole: %w; put a copy of it back, or delete %s to train from the beginning",
+	return checkpoint{}, nil, fmt.Errorf("all checkpoints are damaged: %w; restore a copy of one, or delete %s to train from the beginning",
 		damaged[0], filepath.Join(dir, checkpointDir))
 }
 
-// sameCheckpoint returns an error unless all ranks resume from the same checkpoint. All
-// ranks must call it.
-func (t *Trainer) sameCheckpoint(ctx context.Context, c checkpoint) error {
+// checkSameCheckpoint returns an error on all ranks unless all ranks resume from the same
+// checkpoint. c is the checkpoint of this rank. All ranks must call it.
+func (t *Trainer) checkSameCheckpoint(ctx context.Context, c checkpoint) error {
 	size, rank := t.group.Size(), t.group.Rank()
 	if size == 1 {
 		return nil
 	}
 	const perRank = 3
 	all := make([]float64, perRank*size)
-	copy(all[perRank*rank:], []float64{float64(c.epoch), float64(c.step), float64(c.begun.steps)})
-	if err := t.sum(ctx, all); err != nil {
+	copy(all[perRank*rank:], []float64{float64(c.epoch), float64(c.step), float64(c.progress.steps)})
+	if err := t.allReduce(ctx, all); err != nil {
 		return err
 	}
 	for r := range size {
 		if of := all[perRank*r : perRank*(r+1)]; !slices.Equal(of, all[:perRank]) {
-			return fmt.Errorf("resume %s: rank 0 reads a checkpoint of step %.0f, rank %d one of step %.0f: the ranks need the same run folder",
+			return fmt.Errorf("resume %s: rank 0 has a checkpoint of step %.0f, but rank %d has one of step %.0f: give all ranks the same run folder",
 				t.options.Dir, all[1], r, of[1])
 		}
 	}
 	return nil
 }
 
-// setAside appends damagedSuffix to the names of damaged checkpoints, on rank 0, and adds
-// notes for the logs.
-func (t *Trainer) setAside(damaged []*weights.DamagedError) error {
+// renameDamaged appends damagedSuffix to the names of the damaged checkpoints, on rank 0,
+// and adds a note for the logs for each.
+func (t *Trainer) renameDamaged(damaged []*weights.DamagedError) error {
 	if t.group.Rank() != 0 {
 		return nil
 	}
 	for _, d := range damaged {
 		if err := os.Rename(d.Path, d.Path+damagedSuffix); err != nil {
-			return fmt.Errorf("resume %s: set a damaged checkpoint aside: %w", t.options.Dir, err)
+			return fmt.Errorf("resume %s: rename damaged checkpoint: %w", t.options.Dir, err)
 		}
 		t.notes = append(t.notes, fmt.Sprintf("checkpoint %s is damaged (%v); it is kept as %s, and the run goes on from %s",
 			filepath.Base(d.Path), d.Err, filepath.Base(d.Path)+damagedSuffix, filepath.Base(t.saved)))
@@ -315,18 +316,18 @@ func (t *Trainer) setAside(damaged []*weights.DamagedError) error {
 
 // checkpoint is the content of a checkpoint file.
 type checkpoint struct {
-	path        string
-	epoch, step int
-	begun       progress // within the next epoch
-	untrained   *Scores  // scores of the untrained network; nil if not recorded
-	tensors     map[string][]float64
-	averaged    bool // the checkpoint contains averaged parameters
-	averages    int  // number of updates of the average
-	lossScale   string
+	path           string
+	epoch, step    int
+	progress       progress // progress within the epoch after epoch
+	untrained      *Scores  // scores of the untrained network; nil if not recorded
+	tensors        map[string][]float64
+	hasAverages    bool   // the checkpoint contains averaged parameters
+	averageUpdates int    // number of updates of the averages
+	lossScale      string // loss scale of fp16 as JSON; empty if there is none
 }
 
-// readCheckpoint reads the checkpoint at path. It returns an error if the checkpoint is not
-// of the network modelName.
+// readCheckpoint reads the checkpoint at path. It returns an error if the checkpoint is of
+// another network than modelName.
 func readCheckpoint(ctx context.Context, path, modelName string) (checkpoint, error) {
 	file, err := weights.ReadContext(ctx, path)
 	if err != nil {
@@ -334,31 +335,31 @@ func readCheckpoint(ctx context.Context, path, modelName string) (checkpoint, er
 	}
 	meta := file.Metadata
 	if got := meta["format"]; got != "" && got != checkpointFormat {
-		return checkpoint{}, fmt.Errorf("checkpoint %s has format %q, this program reads %q: use the lockstep that wrote it, or another run folder", path, got, checkpointFormat)
+		return checkpoint{}, fmt.Errorf("checkpoint %s: got format %q, want %q: use the version of lockstep that wrote it, or another run folder", path, got, checkpointFormat)
 	}
 	c := checkpoint{path: path, tensors: map[string][]float64{}, lossScale: meta[lossScaleKey]}
 	if got := meta["model"]; got != modelName {
-		return c, fmt.Errorf("checkpoint %s is of %q, not of %q: use the config that it was trained with", path, got, modelName)
+		return c, fmt.Errorf("checkpoint %s: got network %q, want %q: use the config that the checkpoint was trained with", path, got, modelName)
 	}
 	if c.epoch, err = strconv.Atoi(meta["epoch"]); err != nil {
-		return c, unreadable(path, "epoch", err)
+		return c, newMetadataError(path, "epoch", err)
 	}
 	if c.step, err = strconv.Atoi(meta["step"]); err != nil {
-		return c, unreadable(path, "step", err)
+		return c, newMetadataError(path, "step", err)
 	}
-	if c.begun, err = readProgress(c.epoch, meta); err != nil {
-		return c, unreadable(path, "progress", err)
+	if c.progress, err = readProgress(c.epoch, meta); err != nil {
+		return c, newMetadataError(path, "progress", err)
 	}
 	if u, ok := meta["averages"]; ok {
-		c.averaged = true
-		if c.averages, err = strconv.Atoi(u); err != nil {
-			return c, unreadable(path, "averages", err)
+		c.hasAverages = true
+		if c.averageUpdates, err = strconv.Atoi(u); err != nil {
+			return c, newMetadataError(path, "averages", err)
 		}
 	}
 	if s := meta["untrained"]; s != "" && s != "null" {
 		c.untrained = new(Scores)
 		if err := json.Unmarshal([]byte(s), c.untrained); err != nil {
-			return c, unreadable(path, "untrained scores", err)
+			return c, newMetadataError(path, "untrained scores", err)
 		}
 	}
 	for _, w := range file.Tensors {
@@ -367,16 +368,16 @@ func readCheckpoint(ctx context.Context, path, modelName string) (checkpoint, er
 	return c, nil
 }
 
-// unreadable returns an error, with advice, for an undamaged checkpoint with invalid
-// metadata. what names the invalid part.
-func unreadable(path, what string, err error) error {
-	return fmt.Errorf("checkpoint %s: %s: %w; it is no checkpoint of this version of lockstep: use the version that wrote it, or delete the file to go on from the one before", path, what, err)
+// newMetadataError returns the error, with advice, for a checkpoint that is not damaged but
+// has invalid metadata. key is the name of the invalid value.
+func newMetadataError(path, key string, err error) error {
+	return fmt.Errorf("checkpoint %s: invalid %s: %w; this version of lockstep cannot read it: use the version that wrote it, or delete the file to continue from the checkpoint before it", path, key, err)
 }
 
-// apply sets the tensors of x from c. It returns an error if a parameter or a running
-// statistic is missing in c. It skips averages, and for an evaluation program the
-// optimizer's state.
-func (c checkpoint) apply(x engine.Executable) error {
+// applyTo sets the tensors of x to the values in c. It returns an error if c lacks a
+// parameter or a running statistic of x. It ignores averages, and also the optimizer's state
+// if x is an evaluation program.
+func (c checkpoint) applyTo(x engine.Executable) error {
 	p := x.Program()
 	for _, t := range p.Tensors {
 		if t.Role == plan.Parameter || t.Role == plan.State {
@@ -396,8 +397,8 @@ func (c checkpoint) apply(x engine.Executable) error {
 	return nil
 }
 
-// stateNames returns the names of the running statistics.
-func (t *Trainer) stateNames() []string {
+// runningStatNames returns the names of the running statistics of batch norms.
+func (t *Trainer) runningStatNames() []string {
 	p := t.train.Program()
 	names := make([]string, len(p.States))
 	for i, id := range p.States {
@@ -409,5 +410,5 @@ func (t *Trainer) stateNames() []string {
 // slotPrefix is the prefix of the optimizer's state tensors: optimizer.<slot>.<parameter>.
 const slotPrefix = "optimizer."
 
-// isSlot reports whether the persistent tensor belongs to the optimizer.
+// isSlot reports whether name is the name of a state tensor of the optimizer.
 func isSlot(name string) bool { return strings.HasPrefix(name, slotPrefix) }

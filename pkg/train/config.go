@@ -40,28 +40,28 @@ type Config struct {
 	Checkpoint Checkpoints    `yaml:"checkpoint" json:"checkpoint"`
 	// SyncBatchNorm makes batch norms use the statistics of the global batch, like
 	// torch.nn.SyncBatchNorm, so that N workers compute the same as one worker with an
-	// N-fold batch. Each batch norm then needs one exchange in the forward pass and one in
-	// the backward pass.
+	// N-fold batch. Each batch norm then exchanges its statistics once in the forward pass
+	// and once in the backward pass.
 	SyncBatchNorm bool `yaml:"sync_batchnorm" json:"sync_batchnorm"`
 	// Strategy is the name of the strategy by which workers exchange gradients, see
 	// strategy.All; empty: strategy.NameDDP. run.json has the key in its config only if it is
 	// not the default, as configs without the key have always been recorded.
 	Strategy string `yaml:"strategy,omitempty" json:"strategy,omitempty"`
-	// TimeoutCollective is how long a worker waits for another in one exchange, such
-	// as 30s or 5m; empty: collective.DefaultTimeout. It matters for workers that are
-	// stopped or slow. The end of a worker is detected at once, or within 10 s if its
-	// machine is gone.
+	// TimeoutCollective is how long a worker waits for another worker in one exchange, such
+	// as 30s or 5m; empty: collective.DefaultTimeout. It limits the wait for workers that
+	// are stopped or slow. The end of a worker process is detected at once, and a machine
+	// that does not answer within 10 s.
 	TimeoutCollective string `yaml:"timeout_collective,omitempty" json:"timeout_collective,omitempty"`
 }
 
 // ModelConfig describes the network. The sizes of its input come from the data.
 type ModelConfig = model.Config
 
-// DataConfig describes where samples come from and how they are cut.
+// DataConfig describes where the samples come from, and how images are cut into tiles.
 type DataConfig = data.Config
 
-// LoaderDevice is the kind of loader that keeps the training set in GPU memory. It is an
-// error if the GPU cannot hold the set. Without a GPU it is the same as data.LoaderInMem.
+// LoaderDevice is the kind of loader that keeps the training set in GPU memory. Training
+// fails if the GPU cannot hold the set. On another engine, it means data.LoaderInMem.
 const LoaderDevice = "device"
 
 // LoaderConfig describes how batches are loaded.
@@ -70,10 +70,10 @@ type LoaderConfig struct {
 	Workers  int      `yaml:"workers" json:"workers"`                 // loading goroutines per training worker; 0: load within the step
 	Prefetch int      `yaml:"prefetch" json:"prefetch"`               // number of batches loaded ahead
 	Order    []string `yaml:"order,omitempty" json:"order,omitempty"` // order of the loader's stages, see data.LoaderOptions; empty: the default order
-	// DeviceMiB is the most GPU memory that an 8-bit training set may take. The GPU then
-	// holds the complete set and cuts, rotates and normalizes samples itself, with the
-	// same bits as the CPU. A larger set, or one that is not 8-bit, is loaded batch by
-	// batch. 0: always load batches.
+	// DeviceMiB is the largest 8-bit training set, in MiB, that is copied to the GPU's
+	// memory. The GPU then cuts, rotates and normalizes samples itself, with the same bits
+	// as the CPU. A larger set, or one that is not 8-bit, is loaded batch by batch. 0: always
+	// load batches.
 	DeviceMiB float64 `yaml:"device_mib" json:"device_mib"`
 }
 
@@ -102,16 +102,16 @@ func DefaultConfig() Config {
 	}
 }
 
-// plainName matches valid names of configs. A folder of logs has the name of its config.
-var plainName = regexp.MustCompile(`^([\pL\pN][\pL\pN ._+-]*)?$`)
+// validName matches valid names of configs, which are also names of folders in logs/.
+var validName = regexp.MustCompile(`^([\pL\pN][\pL\pN ._+-]*)?$`)
 
-// Validate returns an error for the first invalid value, with advice.
+// Validate returns an error for the first invalid value, with a valid value to use instead.
 func (c Config) Validate() error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("validate config %s: "+format, append([]any{clean.Text(c.Name)}, a...)...)
 	}
-	if !plainName.MatchString(c.Name) {
-		return fmt.Errorf("validate config: name is %q, but a folder of logs is named for it: use letters, digits, spaces and . _ + -, a letter or digit first", c.Name)
+	if !validName.MatchString(c.Name) {
+		return fmt.Errorf("validate config: name is %q, which is also the name of a folder: use letters, digits, spaces and . _ + -, a letter or digit first", c.Name)
 	}
 	if err := c.Model.Validate(); err != nil {
 		return bad("%w", err)
@@ -138,7 +138,7 @@ func (c Config) Validate() error {
 	if err := strategy.Validate(c.Strategy); err != nil {
 		return bad("%w", err)
 	}
-	if err := checkExact(reflect.ValueOf(c), ""); err != nil {
+	if err := checkExactIntegers(reflect.ValueOf(c), ""); err != nil {
 		return bad("%w", err)
 	}
 	for _, v := range []interface{ Validate() error }{c.Data, c.DataLoader(), c.Optimizer, c.Schedule, c.EMA, c.Engine} {
@@ -158,8 +158,8 @@ func (c Config) DataLoader() data.LoaderOptions {
 	return data.LoaderOptions{Kind: l.Kind, Workers: l.Workers, Prefetch: l.Prefetch, Order: l.Order, Augment: c.Data.Augment, Seed: c.Seed}
 }
 
-// Sampler returns the options of the sampler for one of world ranks and a training set with
-// the given number of samples.
+// Sampler returns the options of the sampler of the given rank. world is the number of
+// ranks, and samples the size of the training set.
 func (c Config) Sampler(samples, world, rank int) data.SamplerOptions {
 	return data.SamplerOptions{
 		Samples: samples, World: world, Rank: rank,
@@ -172,17 +172,17 @@ func (c Config) Lowering() plan.Options {
 	return plan.Options{Fuse: c.Engine.Fuse, BucketBytes: int(c.BucketMiB * (1 << 20)), Recompute: c.Recompute, SyncBatchNorm: c.SyncBatchNorm}
 }
 
-// Collective returns the options of the group of the run's workers.
+// Collective returns the options of the group that connects the run's workers.
 func (c Config) Collective() collective.Options {
 	d, err := time.ParseDuration(c.TimeoutCollective)
 	if err != nil {
-		return collective.Options{} // empty, because Validate rejects all other errors
+		return collective.Options{} // TimeoutCollective is empty: Validate rejects all other invalid values
 	}
 	return collective.Options{Timeout: d}
 }
 
-// parts returns the number of batches per optimizer step.
-func (c Config) parts() int { return max(1, c.Accumulate) }
+// batchesPerStep returns the number of batches per optimizer step.
+func (c Config) batchesPerStep() int { return max(1, c.Accumulate) }
 
 // strategyName returns the name of the config's strategy, also if it is the default.
 func (c Config) strategyName() string { return cmp.Or(c.Strategy, strategy.NameDDP) }
@@ -207,14 +207,14 @@ func (c Config) With(overrides ...string) (Config, error) {
 // override returns a copy of c with the given overrides "key=value", without validating it.
 func (c Config) override(overrides []string) (Config, error) {
 	for _, o := range overrides {
-		if err := strictyaml.Set(&c, o, func() any { return unset(c.Model.Kind) }); err != nil {
+		if err := strictyaml.Set(&c, o, func() any { return defaultsForModel(c.Model.Kind) }); err != nil {
 			return Config{}, fmt.Errorf("set %q: %w", o, err)
 		}
 	}
 	return c, nil
 }
 
-// ConfigOf returns the config that run.json records.
+// ConfigOf returns the validated config in info, the content of run.json.
 func ConfigOf(info runs.Info) (Config, error) {
 	text, err := json.Marshal(info.Config)
 	if err != nil {
@@ -227,9 +227,9 @@ func ConfigOf(info runs.Info) (Config, error) {
 	return c, c.Validate()
 }
 
-// unset returns the default config for a model of the given kind. The default sizes of the
-// network apply only to the default kind; for other kinds they are zero.
-func unset(kind string) Config {
+// defaultsForModel returns the default config for a model of the given kind. The default
+// sizes of the network apply only to the default kind; for other kinds they are zero.
+func defaultsForModel(kind string) Config {
 	c := DefaultConfig()
 	if c.Model.Kind != kind {
 		c.Model = ModelConfig{Kind: kind}
@@ -237,30 +237,31 @@ func unset(kind string) Config {
 	return c
 }
 
-// exactMost is the largest integer up to which a float64, and so every JSON reader,
-// represents all integers exactly.
-const exactMost = 1 << 53
+// maxExactInteger is 2^53. A float64, and so every JSON reader, represents all integers up to
+// it exactly.
+const maxExactInteger = 1 << 53
 
-// checkExact returns an error for an integer that run.json cannot represent exactly. With
-// such a number, a run could not be resumed or verified. key is the path of v.
-func checkExact(v reflect.Value, key string) error {
+// checkExactIntegers returns an error if v contains an integer that run.json cannot
+// represent exactly. With such a number, a run could not be resumed or verified. key is the
+// path of v in the config, for the error.
+func checkExactIntegers(v reflect.Value, key string) error {
 	switch {
 	case v.CanInt():
-		if n := v.Int(); n > exactMost || n < -exactMost {
-			return fmt.Errorf("%s is %d: use a number of at most 2^53 (%d), which run.json keeps exactly", key, n, int64(exactMost))
+		if n := v.Int(); n > maxExactInteger || n < -maxExactInteger {
+			return fmt.Errorf("%s is %d, but run.json represents integers exactly only up to 2^53: use at most %d", key, n, int64(maxExactInteger))
 		}
 	case v.Kind() == reflect.Pointer && !v.IsNil():
-		return checkExact(v.Elem(), key)
+		return checkExactIntegers(v.Elem(), key)
 	case v.Kind() == reflect.Slice:
 		for i := range v.Len() {
-			if err := checkExact(v.Index(i), fmt.Sprintf("%s[%d]", key, i)); err != nil {
+			if err := checkExactIntegers(v.Index(i), fmt.Sprintf("%s[%d]", key, i)); err != nil {
 				return err
 			}
 		}
 	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {
 			if f := v.Type().Field(i); f.IsExported() {
-				if err := checkExact(v.Field(i), strings.TrimPrefix(key+"."+strictyaml.Key(f), ".")); err != nil {
+				if err := checkExactIntegers(v.Field(i), strings.TrimPrefix(key+"."+strictyaml.Key(f), ".")); err != nil {
 					return err
 				}
 			}

@@ -22,7 +22,7 @@ func sc21Names() []string {
 	return []string{"base", "short", "short_opt", "bs64_opt", "bs256_opt", "bs512_test", "bs512_opt", "bs2048_opt", "bs8192_opt"}
 }
 
-// twinned are the configs that have a twin for a laptop.
+// twinned are the configs that have a smaller variant for a laptop.
 func twinned() []string {
 	return append(sc21Names(), "unet2d-study", "resnet50v2-cifar10", "resnet152v2-cifar10", "resnet50-imagenet")
 }
@@ -48,8 +48,8 @@ func TestShippedConfigsAreValid(t *testing.T) {
 	}
 }
 
-// TestPublishedConfigs: the numbers that the works published, from the configs as
-// they are shipped: steps in all, first rates, parameters.
+// TestPublishedConfigs compares the shipped configs with the published numbers: total steps,
+// initial learning rates and parameters.
 func TestPublishedConfigs(t *testing.T) {
 	for i, want := range []struct {
 		name              string
@@ -117,8 +117,8 @@ func TestPublishedConfigs(t *testing.T) {
 	}
 }
 
-// TestStudyConfigs compares the schedules in YAML with those of package optim, and
-// the rest of the variants with unet2d-study.
+// TestStudyConfigs compares the schedules in YAML with the schedules of package optim, and
+// all other settings of the variants with unet2d-study.
 func TestStudyConfigs(t *testing.T) {
 	study, err := Named("unet2d-study", "data.path=somewhere")
 	if err != nil {
@@ -144,8 +144,8 @@ func TestStudyConfigs(t *testing.T) {
 	}
 }
 
-// TestSetAfterEpoch trains two workers by the study's PyTorch schedule and compares
-// the rates in the run's epochs: lr, then lr·2, then half of it one epoch after its milestone.
+// TestSetAfterEpoch trains two workers with the study's PyTorch schedule and checks the
+// learning rates of the epochs: lr, then 2·lr, then half of that one epoch after the milestone.
 func TestSetAfterEpoch(t *testing.T) {
 	c, err := Named("unet2d-study-laptop", "epochs=4", "data.count=12", "data.test_images=4", "batch=2", "data.height=16", "data.width=16",
 		"optimizer.learning_rate=0.001",
@@ -166,8 +166,8 @@ func TestSetAfterEpoch(t *testing.T) {
 	}
 }
 
-// TestLaptopTwins: each trains an epoch on little data and comes to finite scores
-// of its task.
+// TestLaptopTwins trains each laptop config for an epoch on few samples, and checks that its
+// scores are finite.
 func TestLaptopTwins(t *testing.T) {
 	for _, name := range twinned() {
 		t.Run(name, func(t *testing.T) {
@@ -201,9 +201,9 @@ func TestLaptopTwins(t *testing.T) {
 	}
 }
 
-// TestTwinsSettle holds the twins to sizes with which four workers come to the quality of
-// one, which 'lockstep bench twins' measures: at least 100 optimizer steps, and running
-// statistics that have forgotten their initial values (to 1 %) in half of these.
+// TestTwinsSettle checks that the laptop configs are large enough for four workers to reach
+// the quality of one, which 'lockstep bench twins' measures: at least 100 optimizer steps, in
+// half of which the weight of the running statistics' initial values falls below 1 %.
 func TestTwinsSettle(t *testing.T) {
 	for _, name := range twinned() {
 		c, err := Named(name + "-laptop")
@@ -214,7 +214,7 @@ func TestTwinsSettle(t *testing.T) {
 		if samples == 0 {
 			samples = c.Data.Count - c.Data.TestImages
 		}
-		steps := c.Epochs * (samples / (4 * c.Batch * c.parts()))
+		steps := c.Epochs * (samples / (4 * c.Batch * c.batchesPerStep()))
 		if steps < 100 {
 			t.Errorf("%s: %d steps with 4 workers, want at least 100", c.Name, steps)
 		}
@@ -231,7 +231,7 @@ func TestTwinsSettle(t *testing.T) {
 	}
 }
 
-// TestDataFlag: where the data lie is said by one folder, whatever their kind.
+// TestDataFlag: --data replaces the folder of every kind of data.
 func TestDataFlag(t *testing.T) {
 	for _, c := range []struct{ config, kind, path, test string }{
 		{"unet2d-cells", "pairs", "somewhere", ""},
@@ -274,8 +274,8 @@ func TestConfigErrors(t *testing.T) {
 		{"unet2d-cells", []string{"batch=many"}, []string{`set "batch=many": batch is "many": expected a whole number`}},
 		{"unet2d-cells", []string{"batch=0"}, []string{"batch is 0", "at least 1"}},
 		{"unet2d-cells", []string{"data.augment=yes"}, []string{"data.augment", "needs keys and values"}},
-		{"unet2d-cells", []string{"seed=9007199254740993"}, []string{"seed is 9007199254740993: use a number of at most 2^53"}},
-		{"unet2d-cells", []string{"data.data_seed=-9007199254740993"}, []string{"data.data_seed is -9007199254740993", "which run.json keeps exactly"}},
+		{"unet2d-cells", []string{"seed=9007199254740993"}, []string{"seed is 9007199254740993, but run.json represents integers exactly only up to 2^53"}},
+		{"unet2d-cells", []string{"data.data_seed=-9007199254740993"}, []string{"data.data_seed is -9007199254740993", "use at most 9007199254740992"}},
 		{"unet2d-cells", []string{"engine.threads=0"}, []string{"threads is 0"}},
 		{"unet2d-cells", []string{"engine.device=gpu"}, []string{`"gpu"`, "use cpu"}},
 		{"unet2d-cells", []string{"optimizer.learning_rate=.nan"}, []string{"learning", "NaN"}},
@@ -314,8 +314,7 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// TestOverrideWithNone: None sets a field to what it is where nothing sets it,
-// whatever the config has there.
+// TestOverrideWithNone: None resets a field to its default, whatever the config sets.
 func TestOverrideWithNone(t *testing.T) {
 	c, err := Named("unet2d-study-laptop", "optimizer.clip_norm=1", "optimizer={clip_norm: None, momentum: 0.5}", "schedule=None", "data.drop_last=null", "batch=None")
 	if err != nil {
@@ -341,8 +340,8 @@ func TestMergeKeys(t *testing.T) {
 	}
 }
 
-// TestAnchors: the tutorial's way to write a list of configs, one merged into the
-// next; what a member sets wins over what it merges.
+// TestAnchors reads a list of configs in the form of the tutorial, each merged into the next.
+// A value that a config sets takes precedence over a merged value.
 func TestAnchors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "list.yaml")
 	text := `_common: &common
@@ -369,14 +368,14 @@ short:
 		t.Errorf("%+v", c)
 	}
 	for _, c := range []struct{ name, text, want string }{
-		{file, "", "it holds several configs: name one of them: " + file + ":base, :short"},
-		{file + ":shot", "", `it has no config "shot" (did you mean short?): use one of base, short`},
+		{file, "", "the file has several configs: choose one of them: " + file + ":base, :short"},
+		{file + ":shot", "", `unknown config "shot" (did you mean short?): use one of base, short`},
 		{"", "model: &m\n  kind: unet2d\n  <<: *m\n", "line 3: cycle: alias *m is used inside its own anchor &m (line 1): a config cannot be merged into itself"},
 		{"", "a: &a\n  batch: 1\n  data: &d\n    <<: *a\n", "line 4: cycle: alias *a is used in &d inside its own anchor &a (line 1)"},
 		{"", "a: &a [*a]\n", "cycle: alias *a"},
 		{"", "batch: None\n", ""},
 		{"", "[1, 2]\n", "line 1: a config needs keys and values, not a list"},
-		{"", "batch: 2\n---\nbatch: 3\n", "line 2: a second document begins behind ---"},
+		{"", "batch: 2\n---\nbatch: 3\n", "line 2: unexpected second document after ---"},
 		{"", "---\nbatch: 2\n...\n", ""},
 		{"", "batch: 'None'\n", `batch is "None": expected a whole number`},
 		{"", "data: {<<: [{count: 3}, {hight: 3}]}\n", "did you mean height?"},
@@ -420,7 +419,7 @@ func TestTimeoutCollective(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", tt.set, c.Collective().Timeout, err, tt.want)
 		}
 	}
-	// The worker's flag is the same key, over which Set wins.
+	// The worker's flag sets the same key, but Set takes precedence.
 	w := Worker{Config: "unet2d-cells", Seed: 1, TimeoutCollective: time.Minute}
 	if c, err := w.Resolve(); err != nil || c.TimeoutCollective != "1m0s" {
 		t.Errorf("flag: %q, %v", c.TimeoutCollective, err)

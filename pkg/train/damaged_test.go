@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// damages are what a disk does to a file.
+// damages are the ways in which a disk damages a file.
 var damages = map[string]func(t *testing.T, path string){
 	"flipped bit": func(t *testing.T, path string) {
 		change(t, path, func(b []byte) []byte {
@@ -44,9 +44,9 @@ func change(t *testing.T, path string, how func([]byte) []byte) {
 	}
 }
 
-// TestDamagedCheckpoint: a resumed run names the newest checkpoint, which is
-// damaged, sets it aside, goes on from the one before, and ends with the bits of
-// a run that was not disturbed.
+// TestDamagedCheckpoint: if the newest checkpoint is damaged, a resumed run reports and
+// renames it, continues from the checkpoint before it, and ends with the same bits as an
+// uninterrupted run.
 func TestDamagedCheckpoint(t *testing.T) {
 	t.Attr("fault", "a flipped bit, a zeroed tail, a cut tail or no byte in the newest checkpoint")
 	cfg := tiny()
@@ -113,8 +113,8 @@ func TestDamagedCheckpoint(t *testing.T) {
 	t.Attr("outcome", fmt.Sprintf("--resume: checkpoint %s; %d of %d runs ended with the bits of an undisturbed run", seen, same, len(damages)))
 }
 
-// TestDamagedWithinAnEpoch: the checkpoint before the newest is kept within an
-// epoch too, also in the first.
+// TestDamagedWithinAnEpoch: within an epoch, also the first, the second newest checkpoint is
+// kept too.
 func TestDamagedWithinAnEpoch(t *testing.T) {
 	t.Attr("fault", "a flipped bit in the newest checkpoint within an epoch")
 	cfg := tiny()
@@ -157,8 +157,8 @@ func TestDamagedWithinAnEpoch(t *testing.T) {
 	t.Attr("outcome", "--resume ended with the bits of an undisturbed run, from "+strings.Join(served, ", "))
 }
 
-// TestNoWholeCheckpoint: nothing is trained from the beginning, or renamed,
-// unless somebody decides so.
+// TestNoWholeCheckpoint: if all checkpoints are damaged, the run neither starts from the
+// beginning nor renames files.
 func TestNoWholeCheckpoint(t *testing.T) {
 	t.Attr("fault", "the only checkpoint is damaged")
 	cfg := tiny()
@@ -171,7 +171,7 @@ func TestNoWholeCheckpoint(t *testing.T) {
 	damages["zeroed tail"](t, path)
 	cfg.Epochs, options.Resume = 2, true
 	_, refused := trainAll(t, cfg, 2, options)
-	wantError(t, refused, "resume "+options.Dir+": no checkpoint is whole", path, "checksum", "put a copy of it back, or delete "+filepath.Dir(path))
+	wantError(t, refused, "resume "+options.Dir+": all checkpoints are damaged", path, "checksum", "restore a copy of one, or delete "+filepath.Dir(path))
 	if names := namesIn(t, options.Dir); !slices.Equal(names, []string{"epoch-0001.safetensors"}) {
 		t.Errorf("checkpoints %v are left", names)
 	}
@@ -183,8 +183,8 @@ func TestNoWholeCheckpoint(t *testing.T) {
 	t.Attr("outcome", "--resume: "+refused.Error())
 }
 
-// TestCheckpointWithoutChecksums: one of an earlier version is resumed from as
-// ever.
+// TestCheckpointWithoutChecksums resumes from a checkpoint of an earlier version, which has no
+// checksums.
 func TestCheckpointWithoutChecksums(t *testing.T) {
 	cfg := tiny()
 	whole, options := filepath.Join(t.TempDir(), "whole"), WorkerOptions{Dir: filepath.Join(t.TempDir(), "run")}
@@ -222,7 +222,7 @@ func TestCheckpointWithoutChecksums(t *testing.T) {
 	}
 }
 
-// TestUnknownCheckpointFormat: a newer version's checkpoint is not guessed at.
+// TestUnknownCheckpointFormat: a checkpoint of a newer version is an error.
 func TestUnknownCheckpointFormat(t *testing.T) {
 	t.Attr("fault", "checkpoint of an unknown format")
 	cfg := tiny()
@@ -242,7 +242,7 @@ func TestUnknownCheckpointFormat(t *testing.T) {
 	}
 	options.Resume, cfg.Epochs = true, 2
 	_, err = trainAll(t, cfg, 1, options)
-	wantError(t, err, path, `has format "lockstep checkpoint 2", this program reads "lockstep checkpoint 1"`, "use the lockstep that wrote it")
+	wantError(t, err, path, `got format "lockstep checkpoint 2", want "lockstep checkpoint 1"`, "use the version of lockstep that wrote it")
 	t.Attr("outcome", fmt.Sprint(err))
 	if run, err := runs.Read(options.Dir); err != nil || len(run.Epochs) != 1 {
 		t.Errorf("%d epochs, %v", len(run.Epochs), err)

@@ -8,26 +8,27 @@ import (
 	"lockstep/pkg/model"
 )
 
-// onDevice is a training set in the memory of the engine's device.
-type onDevice struct {
+// deviceDataset is a training set in the memory of the engine's device.
+type deviceDataset struct {
 	engine engine.DatasetHolder
 	values []float32 // one target per stored sample, such as its class; nil if targets are masks
 	stored []int     // index of each sample's target in values
 	bytes  int64     // memory of the set
 }
 
-// labels appends the target of each sample, the index of its class, to to.
-func (d *onDevice) labels(to []float32, samples []int) []float32 {
+// appendTargets appends the target of each of the given samples to to, and returns it. The
+// target is the index of the sample's class.
+func (d *deviceDataset) appendTargets(to []float32, samples []int) []float32 {
 	for _, i := range samples {
 		to = append(to, d.values[d.stored[i]])
 	}
 	return to
 }
 
-// hold copies the training set to the engine's device if the device supports this and the
-// set has 8-bit values and is not too large. Otherwise batches are loaded, and t.atHost is
-// the reason; with loader.kind device, this is an error.
-func (t *Trainer) hold(ctx context.Context) error {
+// copyToDevice copies the training set to the engine's device if the device supports this
+// and the set has 8-bit values and is not too large. Otherwise batches are loaded, and
+// copyToDevice sets t.hostReason, or returns an error with loader.kind device.
+func (t *Trainer) copyToDevice(ctx context.Context) error {
 	device, ok := t.train.(engine.DatasetHolder)
 	c := t.cfg.Loader
 	if !ok || c.DeviceMiB == 0 {
@@ -47,20 +48,20 @@ func (t *Trainer) hold(ctx context.Context) error {
 		return err
 	case err != nil:
 		if c.Kind == LoaderDevice {
-			return fmt.Errorf("loader.kind device: %w (use lowmem or inmem, or raise loader.device_mib)", err)
+			return fmt.Errorf("loader.kind device: copy the training set to the GPU: %w (set loader.kind to lowmem or inmem, or raise loader.device_mib)", err)
 		}
-		t.atHost = fmt.Sprintf("the training set does not lie on the GPU, each batch is copied there: %v", err)
+		t.hostReason = fmt.Sprintf("the training set does not lie on the GPU, each batch is copied there: %v", err)
 		return nil
 	}
-	t.onDevice = &onDevice{engine: device, values: set.Values, stored: set.Stored, bytes: set.Size()}
+	t.deviceSet = &deviceDataset{engine: device, values: set.Values, stored: set.Stored, bytes: set.Size()}
 	return nil
 }
 
-// whereData returns a line for the log that says whether the GPU holds the training set. It
-// returns "" for an engine without such memory.
-func (t *Trainer) whereData() string {
-	if d := t.onDevice; d != nil {
+// describePlacement returns a log line with the reason why the GPU holds the training set or
+// does not. It returns "" if the engine or the config does not support this.
+func (t *Trainer) describePlacement() string {
+	if d := t.deviceSet; d != nil {
 		return fmt.Sprintf("the training set lies on the GPU: %d samples, %.1f MiB", t.samples.Train.Len(), float64(d.bytes)/(1<<20))
 	}
-	return t.atHost
+	return t.hostReason
 }

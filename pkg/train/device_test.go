@@ -11,21 +11,21 @@ import (
 	"lockstep/pkg/model"
 )
 
-// simulatedGPU has workers run on a simulated GPU, which all workers share.
+// simulatedGPU returns options with which all workers share a simulated GPU.
 func simulatedGPU(t *testing.T, options WorkerOptions) WorkerOptions {
 	t.Helper()
 	options.Open = gputest.Shared(t)
 	return options
 }
 
-// onGPU is a config for a simulated GPU, which takes cuDNN's first suggestions.
+// onGPU returns a config for a simulated GPU, with the algorithms that cuDNN suggests first.
 func onGPU(c Config) Config {
 	c.Engine.Device, c.Engine.Convolution = "cuda", "heuristic"
 	c.Epochs = 2
 	return c
 }
 
-// boxes is a set of volumes of bytes, with masks.
+// boxes is a data set of 8-bit volumes with masks.
 type boxes struct {
 	samples, edge int
 	image, mask   []byte
@@ -51,10 +51,10 @@ func (b *boxes) Get(i int, image, target []float32) error {
 	return nil
 }
 
-// TestTrainingSetOnTheGPU: training on a set that lies on the GPU gives the bits of
-// training on the loader's batches: masks, classes, and parts of volumes that an epoch
-// has several of; varied in every way that there is; with gradients of several batches,
-// with two workers, and gone on with within an epoch.
+// TestTrainingSetOnTheGPU: training on a set in GPU memory gives the same bits as training on
+// the loader's batches. The cases are masks, classes, and volumes of which an epoch uses
+// several crops; every augmentation; accumulated gradients; two workers; and a run resumed
+// within an epoch.
 func TestTrainingSetOnTheGPU(t *testing.T) {
 	every := data.Augment{Flip: true, Rotate: true, Brightness: 0.2, Contrast: 0.3}
 	pictures := onGPU(tiny())
@@ -131,8 +131,8 @@ func TestTrainingSetOnTheGPU(t *testing.T) {
 	}
 }
 
-// TestTrainingSetTooLarge: what does not fit, or is not of bytes, is loaded, and the
-// log says why; where the loader is to be of that kind, it is an error.
+// TestTrainingSetTooLarge: a training set that is too large or not 8-bit is loaded batch by
+// batch, and the log contains the reason. With loader.kind device it is an error.
 func TestTrainingSetTooLarge(t *testing.T) {
 	fields := onGPU(tiny())
 	fields.Model = ModelConfig{Kind: "unet3d", Base: 4, Depth: 1}

@@ -12,4 +12,15 @@
 //	cfg, err := train.Named("unet2d-cells")
 //	t, err := train.New(ctx, cfg, collective.InProcess(1)[0], train.WorkerOptions{})
 //	result, err := t.Run(ctx)
+//
+// The package is larger than others because the methods of Trainer share its state: the
+// executables, the group and the progress of the run. Each file covers one topic:
+//   - configs: config.go, named.go
+//   - starting a worker: main.go, worker.go, check.go, replicas.go, mirror.go, procs.go
+//   - training: trainer.go, loop.go, steps.go, feeder.go, ema.go
+//   - scores: evaluate.go, scores.go, predictor.go, picture.go
+//   - engines and devices: device.go, gpu.go, instructions.go, profile.go
+//   - run folder: record.go, outlog.go, runlock.go, throughput.go, loadmeter.go
+//   - checkpoints: checkpoint.go, progress.go, resume.go
+//   - equal configs and data on all ranks: samevalues.go, staging.go
 package train

@@ -8,9 +8,10 @@ import (
 	"lockstep/pkg/model"
 )
 
-// Average is the exponential moving average of the parameters (EMA, Polyak and
-// Juditsky 1992): a ← d·a + (1−d)·w after a step. The average is computed in addition to the
-// parameters, evaluated after each epoch, and saved in checkpoints.
+// Average configures the exponential moving average of the parameters (EMA, Polyak and
+// Juditsky 1992): a ← d·a + (1−d)·w after an optimizer step, where w are the parameters. The
+// averages are evaluated after each epoch, in addition to the parameters, and saved in
+// checkpoints.
 type Average struct {
 	Decay float64 `yaml:"decay" json:"decay"` // d; 0: no average
 	Every int     `yaml:"every" json:"every"` // optimizer steps per update; 0: 1
@@ -20,31 +21,32 @@ type Average struct {
 func (a Average) Validate() error {
 	switch {
 	case !(a.Decay >= 0 && a.Decay < 1):
-		return fmt.Errorf("validate average: ema.decay is %g: use at least 0 (none) and less than 1, such as 0.999", a.Decay)
+		return fmt.Errorf("ema.decay is %g: use at least 0 (no average) and less than 1, such as 0.999", a.Decay)
 	case a.Every < 0:
-		return fmt.Errorf("validate average: ema.every is %d: use 1 for each step", a.Every)
+		return fmt.Errorf("ema.every is %d: use the number of optimizer steps per update, or 0 for 1", a.Every)
 	}
 	return nil
 }
 
-// average computes an Average during training. A nil average does nothing.
-type average struct {
+// movingAverage computes the averages that Average configures. A nil movingAverage does
+// nothing.
+type movingAverage struct {
 	config  Average
 	updates int                  // number of updates so far
 	names   []string             // parameters, in the order of the program
-	values  map[string][]float64 // averages by parameter
+	values  map[string][]float64 // averages by the name of the parameter
 }
 
-// averagePrefix is the prefix of an average's name in a checkpoint: ema.<parameter>.
+// averagePrefix is the prefix of the names of averages in a checkpoint: ema.<parameter>.
 const averagePrefix = model.AveragePrefix
 
-// newAverage returns an average that starts with the current parameters of exe, and nil if
-// c.Decay is 0.
-func newAverage(c Average, exe engine.Executable) (*average, error) {
+// newAverage returns a movingAverage that starts with the current parameters of exe, or nil
+// if c.Decay is 0.
+func newAverage(c Average, exe engine.Executable) (*movingAverage, error) {
 	if c.Decay == 0 {
 		return nil, nil
 	}
-	a := &average{config: c, values: map[string][]float64{}}
+	a := &movingAverage{config: c, values: map[string][]float64{}}
 	for _, p := range exe.Program().Params {
 		v, err := exe.Get(p.Name)
 		if err != nil {
@@ -56,16 +58,17 @@ func newAverage(c Average, exe engine.Executable) (*average, error) {
 	return a, nil
 }
 
-// startAverage starts the average, or restores it from the checkpoint of a resumed run.
+// startAverage starts the moving average, or restores it from the checkpoint of a resumed
+// run. It does nothing if the config averages no parameters.
 func (t *Trainer) startAverage() (err error) {
-	if t.average, err = newAverage(t.cfg.EMA, t.train); err != nil || t.average == nil || t.resumed == nil || !t.resumed.averaged {
+	if t.average, err = newAverage(t.cfg.EMA, t.train); err != nil || t.average == nil || t.resumed == nil || !t.resumed.hasAverages {
 		return err
 	}
-	t.average.updates = t.resumed.averages
+	t.average.updates = t.resumed.averageUpdates
 	for _, name := range t.average.names {
 		v, ok := t.resumed.tensors[averagePrefix+name]
 		if !ok || len(v) != len(t.average.values[name]) {
-			return fmt.Errorf("checkpoint %s lacks the average of %s, or has another size", t.resumed.path, name)
+			return fmt.Errorf("checkpoint %s: average of %s: got %d values, want %d", t.resumed.path, name, len(v), len(t.average.values[name]))
 		}
 		t.average.values[name] = v
 	}
@@ -73,10 +76,11 @@ func (t *Trainer) startAverage() (err error) {
 	return nil
 }
 
-// after updates the average after an optimizer step. As in TensorFlow's
-// ExponentialMovingAverage, the decay after u updates is at most (1+u)/(10+u), so that the
-// random initial values do not dominate the average of a short run.
-func (a *average) after(step int, exe engine.Executable) error {
+// update updates the averages after the given optimizer step, unless Average.Every skips
+// this step. As in TensorFlow's ExponentialMovingAverage, the decay after u updates is at
+// most (1+u)/(10+u), so that the random initial values do not dominate the averages of a
+// short run.
+func (a *movingAverage) update(step int, exe engine.Executable) error {
 	if a == nil || step%max(1, a.config.Every) != 0 {
 		return nil
 	}
@@ -96,8 +100,8 @@ func (a *average) after(step int, exe engine.Executable) error {
 	return nil
 }
 
-// evaluateAverage evaluates the network with the averaged parameters, which replace the
-// trained ones during the evaluation.
+// evaluateAverage evaluates the network with the averaged parameters. It sets them before
+// the evaluation, and restores the trained parameters after it.
 func (t *Trainer) evaluateAverage(ctx context.Context) (Scores, error) {
 	trained := map[string][]float64{}
 	swap := func(values map[string][]float64) error {

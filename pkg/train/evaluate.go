@@ -16,23 +16,24 @@ import (
 // statistics of rank 0, so the evaluated network is the one in the checkpoints. All ranks
 // must call it.
 func (t *Trainer) Evaluate(ctx context.Context) (Scores, error) {
-	if err := strategy.BroadcastTensors(ctx, t.train, t.group, t.stateNames()); err != nil {
+	if err := strategy.BroadcastTensors(ctx, t.train, t.group, t.runningStatNames()); err != nil {
 		return Scores{}, fmt.Errorf("broadcast running statistics: %w", err)
 	}
-	s, err := score(ctx, t.eval, t.net.Task(), t.samples.Test, t.group.Size(), t.group.Rank())
+	s, err := evaluateShard(ctx, t.eval, t.net.Task(), t.samples.Test, t.group.Size(), t.group.Rank())
 	if err != nil {
 		return Scores{}, err
 	}
-	sums := s.slice()
-	if err := t.sum(ctx, sums); err != nil {
+	sums := s.toSlice()
+	if err := t.allReduce(ctx, sums); err != nil {
 		return Scores{}, err
 	}
-	return s.ofSums(sums), nil
+	return s.fromSums(sums), nil
 }
 
-// score evaluates one rank's shard of ds with an evaluation program.
-func score(ctx context.Context, exe engine.Executable, task model.Task, ds data.Dataset, world, rank int) (Scores, error) {
-	batch, outputs, err := outputSize(exe.Program())
+// evaluateShard evaluates the shard of ds that belongs to the given rank of world ranks. exe
+// is an evaluation program.
+func evaluateShard(ctx context.Context, exe engine.Executable, task model.Task, ds data.Dataset, world, rank int) (Scores, error) {
+	batch, outputs, err := batchAndOutputSize(exe.Program())
 	if err != nil {
 		return Scores{}, err
 	}
@@ -43,13 +44,13 @@ func score(ctx context.Context, exe engine.Executable, task model.Task, ds data.
 	}
 	defer loader.Close()
 	target := ds.TargetShape()
-	m := elements(target)
+	m := numElements(target)
 	out := make([]float32, batch*outputs)
 	batches := loader.Epoch(ctx, 0)
 	defer batches.Close()
 	for batches.Next() {
 		b := batches.Batch()
-		if err := forward(ctx, exe, b.Image, b.Target, out); err != nil {
+		if err := runForward(ctx, exe, b.Image, b.Target, out); err != nil {
 			return s, err
 		}
 		valid := b.Valid()
@@ -60,22 +61,22 @@ func score(ctx context.Context, exe engine.Executable, task model.Task, ds data.
 	if err := batches.Err(); err != nil {
 		return s, fmt.Errorf("load held-out samples: %w", err)
 	}
-	s.mean()
+	s.averageLoss()
 	return s, nil
 }
 
-// outputSize returns a program's batch size, and its number of outputs per sample.
-func outputSize(p *plan.Program) (batch, outputs int, err error) {
+// batchAndOutputSize returns a program's batch size, and its number of outputs per sample.
+func batchAndOutputSize(p *plan.Program) (batch, outputs int, err error) {
 	in, out := p.Lookup(plan.Input, model.ImageInput), p.Lookup(plan.Output, model.LogitsOutput)
 	if in < 0 || out < 0 {
-		return 0, 0, fmt.Errorf("evaluate: the network has no input %q or no output %q", model.ImageInput, model.LogitsOutput)
+		return 0, 0, fmt.Errorf("the network must have the input %q and the output %q", model.ImageInput, model.LogitsOutput)
 	}
 	batch = p.Tensors[in].Shape[0]
 	return batch, p.Tensors[out].Elements() / batch, nil
 }
 
-// elements returns the number of values in a tensor of the given shape.
-func elements(shape []int) int {
+// numElements returns the number of values in a tensor of the given shape.
+func numElements(shape []int) int {
 	n := 1
 	for _, d := range shape {
 		n *= d
@@ -83,13 +84,13 @@ func elements(shape []int) int {
 	return n
 }
 
-// sum adds v over all ranks, in place.
-func (t *Trainer) sum(ctx context.Context, v []float64) error {
+// allReduce replaces v by its element-wise sum over all ranks.
+func (t *Trainer) allReduce(ctx context.Context, v []float64) error {
 	return strategy.AllReduceFloat64s(ctx, t.group, v)
 }
 
-// forward runs an evaluation program on one batch.
-func forward(ctx context.Context, exe engine.Executable, image, target, logits []float32) error {
+// runForward runs the evaluation program exe on one batch, and copies its output to logits.
+func runForward(ctx context.Context, exe engine.Executable, image, target, logits []float32) error {
 	if err := exe.SetInput(model.ImageInput, image); err != nil {
 		return err
 	}

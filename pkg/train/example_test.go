@@ -10,7 +10,7 @@ import (
 )
 
 // A small U-Net on generated cells, trained by one worker in this process.
-// Keys of the config are changed as --set does it.
+// The overrides have the form of --set.
 func Example() {
 	cfg, err := train.Named("unet2d-cells", "epochs=2", "data.count=12", "data.test_images=4",
 		"data.height=32", "data.width=32", "model.base=4", "model.depth=2")
@@ -40,7 +40,7 @@ func Example() {
 	// better after training: true on 4 images
 }
 
-// A config says which key is wrong and what it could be.
+// The error for an unknown key suggests a known one.
 func ExampleParse() {
 	_, err := train.Parse("mine.yaml", []byte("batch: 4\nepoch: 3\n"))
 	before, _, _ := strings.Cut(err.Error(), ";") // the list of all keys follows

@@ -19,37 +19,39 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// watchEvery is the interval at which a GPU's utilization and power are sampled.
-const watchEvery = time.Second
+// gpuSampleInterval is the interval at which a GPU's utilization and power are sampled.
+const gpuSampleInterval = time.Second
 
-// gpuWatch samples the device of one worker into gpu-<rank>.csv of the run folder.
-// The zero value watches nothing.
-type gpuWatch struct {
+// gpuSampler samples the utilization and power of a worker's GPU, and writes them to
+// gpu-<rank>.csv in the run folder. The zero value does nothing.
+type gpuSampler struct {
 	device  engine.Accelerated
 	sampler *monitor.Sampler
 	file    *os.File
 }
 
-// watchGPU starts to sample the device of e if e computes on a GPU. If the GPU cannot be
-// sampled, watchGPU returns a note rather than an error.
-func watchGPU(e engine.Engine, dir string, rank int) (w gpuWatch, note string, err error) {
+// startGPUSampler starts to sample the device of e, and returns a zero gpuSampler if e does
+// not compute on a GPU. If the GPU cannot be sampled, it returns a note for the log in place
+// of an error.
+func startGPUSampler(e engine.Engine, dir string, rank int) (w gpuSampler, note string, err error) {
 	d, ok := e.(engine.Accelerated)
 	if !ok {
-		return gpuWatch{}, "", nil
+		return gpuSampler{}, "", nil
 	}
 	if w.file, err = newGPUFile(dir, rank); err != nil {
-		return gpuWatch{}, "", err
+		return gpuSampler{}, "", err
 	}
-	sampler, problem := d.Watch(watchEvery, w.file)
+	sampler, problem := d.Watch(gpuSampleInterval, w.file)
 	if problem != nil {
 		name := w.file.Name()
-		return gpuWatch{}, fmt.Sprintf("use and power of the GPU are not recorded: %v", problem), errors.Join(w.file.Close(), os.Remove(name))
+		return gpuSampler{}, fmt.Sprintf("use and power of the GPU are not recorded: %v", problem), errors.Join(w.file.Close(), os.Remove(name))
 	}
 	w.device, w.sampler = d, sampler
 	return w, "", nil
 }
 
-// newGPUFile creates gpu-<rank>.csv, or for a resumed run gpu-<rank>.2.csv and so on.
+// newGPUFile creates gpu-<rank>.csv in dir, or gpu-<rank>.2.csv and so on for a resumed run,
+// whose folder has the earlier files.
 func newGPUFile(dir string, rank int) (*os.File, error) {
 	for part := 1; ; part++ {
 		name := fmt.Sprintf("gpu-%d.csv", rank)
@@ -63,30 +65,30 @@ func newGPUFile(dir string, rank int) (*os.File, error) {
 	}
 }
 
-// check returns a *runs.LostError if the file with the samples was deleted.
-func (w *gpuWatch) check() error {
+// checkFile returns a *runs.LostError if the file with the samples was deleted.
+func (w *gpuSampler) checkFile() error {
 	if w.sampler == nil {
 		return nil
 	}
 	return runs.CheckPlace(w.file)
 }
 
-// stop ends the sampling and returns a summary. The error is a *runs.LostError if the file
-// with the samples was deleted.
-func (w *gpuWatch) stop() (monitor.Summary, error) {
+// stop ends the sampling and returns a summary of the samples, which is zero if nothing was
+// sampled. The error is a *runs.LostError if the file with the samples was deleted.
+func (w *gpuSampler) stop() (monitor.Summary, error) {
 	if w.sampler == nil {
 		return monitor.Summary{}, nil
 	}
-	lost := w.check()
+	lost := w.checkFile()
 	s, err := w.sampler.Stop()
 	w.sampler = nil
 	return s, errors.Join(lost, err, w.file.Close())
 }
 
-// total ends the sampling on all ranks, and returns this rank's summary and the energy of
-// all devices together, in joules. The energy of a device that ranks share counts once. The
-// energy is 0 if the device of any rank does not measure it. All ranks must call it.
-func (w *gpuWatch) total(ctx context.Context, group collective.Group) (monitor.Summary, float64, error) {
+// stopAll ends the sampling on all ranks. It returns this rank's summary, and the energy of
+// all devices together in joules, in which a device shared by several ranks counts once. The
+// energy is 0 if the device of any rank does not measure it. All ranks must call stopAll.
+func (w *gpuSampler) stopAll(ctx context.Context, group collective.Group) (monitor.Summary, float64, error) {
 	d := w.device
 	s, err := w.stop()
 	// Three numbers per rank: an identifier of its device, as two numbers that a float64
@@ -122,9 +124,9 @@ func (w *gpuWatch) total(ctx context.Context, group collective.Group) (monitor.S
 	return s, sum, err
 }
 
-// usage formats a GPU's utilization, power and energy for out.log. It returns "" if nothing
-// was measured.
-func usage(s monitor.Summary, joules float64) string {
+// formatGPUUsage formats the utilization and power of rank 0's GPU, and the energy of all
+// GPUs, for out.log. It returns "" if nothing was measured.
+func formatGPUUsage(s monitor.Summary, joules float64) string {
 	var parts []string
 	if s.Utilization > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f %% busy", s.Utilization))
@@ -141,11 +143,11 @@ func usage(s monitor.Summary, joules float64) string {
 	return "GPU of rank 0: " + strings.Join(parts, ", ")
 }
 
-// lossScaleKey is the key of the loss scale of fp16 in a checkpoint's metadata.
+// lossScaleKey is the key of the loss scale, which fp16 needs, in a checkpoint's metadata.
 const lossScaleKey = "loss_scale"
 
-// lossScaleOf returns the loss scale of x as JSON, and "" if x has none.
-func lossScaleOf(x engine.Executable) (string, error) {
+// marshalLossScale returns the loss scale of x as JSON, or "" if x has none.
+func marshalLossScale(x engine.Executable) (string, error) {
 	scaler, ok := x.(engine.LossScaler)
 	if !ok {
 		return "", nil
@@ -158,9 +160,10 @@ func lossScaleOf(x engine.Executable) (string, error) {
 	return string(text), err
 }
 
-// applyLossScale sets the loss scale of x from the text in a checkpoint. It does nothing if
-// x has no loss scale, or if text is empty, as with another precision or an earlier version.
-func applyLossScale(x engine.Executable, text string) error {
+// restoreLossScale sets the loss scale of x from text, the JSON in a checkpoint. It does
+// nothing if x has no loss scale, or if text is empty: a run with another precision, or of an
+// early version of Lockstep, has no loss scale in its checkpoints.
+func restoreLossScale(x engine.Executable, text string) error {
 	scaler, ok := x.(engine.LossScaler)
 	if !ok || text == "" {
 		return nil
@@ -170,14 +173,14 @@ func applyLossScale(x engine.Executable, text string) error {
 	}
 	var s engine.LossScale
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return fmt.Errorf("loss scale %q: %w", text, err)
+		return fmt.Errorf("restore loss scale %q: %w", text, err)
 	}
 	return scaler.SetLossScale(s)
 }
 
-// openAnywhere opens the engine that o names, or the CPU engine if that is a GPU that cannot
-// be used here. note describes the replacement, and is empty if there was none.
-func openAnywhere(o engine.Options) (e engine.Engine, note string, err error) {
+// openEngineOrCPU opens the engine for o.Device. If that is a GPU that this machine cannot
+// use, it opens the CPU engine instead, and note says so; otherwise note is empty.
+func openEngineOrCPU(o engine.Options) (e engine.Engine, note string, err error) {
 	e, err = OpenEngine(o, 0)
 	if _, onGPU := o.CUDA(); err == nil || !onGPU {
 		return e, "", err

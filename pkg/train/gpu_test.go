@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/internal/clib/clibtest"
 )
 
-// gpuEngine is an engine on a simulated GPU, which draws 300 W of its own time.
+// gpuEngine is an engine on a simulated GPU, which draws 300 W.
 func gpuEngine(t *testing.T, m *clibtest.Machine, localRank int) *cuda.Engine {
 	t.Helper()
 	libraries, err := m.Stack()
@@ -32,8 +32,8 @@ func gpuEngine(t *testing.T, m *clibtest.Machine, localRank int) *cuda.Engine {
 	return e
 }
 
-// TestGPUEnergy: each GPU's energy counts once, whoever shares it; a rank without a
-// GPU that measures makes the sum unknown.
+// TestGPUEnergy: the energy of a GPU counts once, also if ranks share it. The sum is unknown if
+// the device of any rank does not measure its energy.
 func TestGPUEnergy(t *testing.T) {
 	two := clibtest.New(clibtest.Options{Devices: 2})
 	for _, c := range []struct {
@@ -49,11 +49,11 @@ func TestGPUEnergy(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			n := len(c.engines)
-			watches := make([]gpuWatch, n)
+			watches := make([]gpuSampler, n)
 			for i, e := range c.engines {
 				var note string
 				var err error
-				if watches[i], note, err = watchGPU(e, dir, i); err != nil || (note != "") != (c.devices == 0 && i == 1) {
+				if watches[i], note, err = startGPUSampler(e, dir, i); err != nil || (note != "") != (c.devices == 0 && i == 1) {
 					t.Fatalf("rank %d: %q, %v", i, note, err)
 				}
 				if note != "" && !strings.Contains(note, "not recorded") {
@@ -66,7 +66,7 @@ func TestGPUEnergy(t *testing.T) {
 			var all sync.WaitGroup
 			for i, group := range collective.InProcess(n) {
 				all.Go(func() {
-					s, joules, err := watches[i].total(t.Context(), group)
+					s, joules, err := watches[i].stopAll(t.Context(), group)
 					if err != nil || c.devices > 0 && s.Samples != 2 {
 						t.Errorf("rank %d: %+v, %v", i, s, err)
 					}
@@ -87,11 +87,11 @@ func TestGPUEnergy(t *testing.T) {
 	}
 }
 
-// TestGPUFileOfAResumedRun: what the part before left stays.
+// TestGPUFileOfAResumedRun: a resumed run keeps the file of its earlier process.
 func TestGPUFileOfAResumedRun(t *testing.T) {
 	dir := t.TempDir()
 	for _, want := range []string{"gpu-1.csv", "gpu-1.2.csv", "gpu-1.3.csv"} {
-		w, note, err := watchGPU(gpuEngine(t, clibtest.New(clibtest.Options{}), 0), dir, 1)
+		w, note, err := startGPUSampler(gpuEngine(t, clibtest.New(clibtest.Options{}), 0), dir, 1)
 		if err != nil || note != "" || filepath.Base(w.file.Name()) != want {
 			t.Fatalf("%v, %q, %v, want %s", w.file, note, err, want)
 		}
@@ -101,7 +101,7 @@ func TestGPUFileOfAResumedRun(t *testing.T) {
 	}
 }
 
-// scaled is an executable with a loss scale and nothing else.
+// scaled is an executable that implements only engine.LossScaler.
 type scaled struct {
 	engine.Executable
 	scale engine.LossScale
@@ -113,31 +113,31 @@ func (s *scaled) SetLossScale(scale engine.LossScale) error { s.scale = scale; r
 
 func TestLossScaleInCheckpoint(t *testing.T) {
 	before := engine.LossScale{Scale: 4096, GoodSteps: 17, Skipped: 3}
-	text, err := lossScaleOf(&scaled{scale: before})
+	text, err := marshalLossScale(&scaled{scale: before})
 	if err != nil || text == "" {
 		t.Fatal(text, err)
 	}
 	after := &scaled{}
-	if err := applyLossScale(after, text); err != nil || after.scale != before {
+	if err := restoreLossScale(after, text); err != nil || after.scale != before {
 		t.Errorf("%+v, %v", after.scale, err)
 	}
 	other := &scaled{none: true}
-	if err := applyLossScale(other, text); err != nil || other.scale != (engine.LossScale{}) {
+	if err := restoreLossScale(other, text); err != nil || other.scale != (engine.LossScale{}) {
 		t.Errorf("a precision without one: %+v, %v", other.scale, err)
 	}
-	if text, err := lossScaleOf(other); text != "" || err != nil {
+	if text, err := marshalLossScale(other); text != "" || err != nil {
 		t.Errorf("a precision without one: %q, %v", text, err)
 	}
-	if err := applyLossScale(after, "{"); err == nil || !strings.Contains(err.Error(), `loss scale "{"`) {
+	if err := restoreLossScale(after, "{"); err == nil || !strings.Contains(err.Error(), `loss scale "{"`) {
 		t.Errorf("damaged: %v", err)
 	}
 }
 
-// TestOpenAnywhere: without the GPU that a run trained on, the CPU evaluates, and says so.
+// TestOpenAnywhere: without the GPU of the training, the CPU evaluates, and a note says so.
 func TestOpenAnywhere(t *testing.T) {
 	o := engine.DefaultOptions()
 	o.Device, o.Precision, o.Convolution = "cuda:99", "bf16", "heuristic" // no machine has so many
-	e, note, err := openAnywhere(o)
+	e, note, err := openEngineOrCPU(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestOpenAnywhere(t *testing.T) {
 		t.Errorf("%s: %q", e.Name(), note)
 	}
 	o = engine.DefaultOptions()
-	if e, note, err := openAnywhere(o); err != nil || note != "" {
+	if e, note, err := openEngineOrCPU(o); err != nil || note != "" {
 		t.Errorf("%v, %q, %v", e, note, err)
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// openShared opens the engine that the config names. On the CPU all ranks use one
-// instruction set, so that they compute the same bits: the one of the resumed run if all
-// processors support it, else the best one that all support. LOCKSTEP_CPU restricts the
-// choice of a rank.
-func (t *Trainer) openShared(ctx context.Context) (engine.Engine, error) {
+// openCommonEngine opens the engine for the config's device. On the CPU, all ranks use the
+// same instruction set, so that they compute the same bits. It is the instruction set of the
+// resumed run if the processors of all ranks support it, else the best one that all support.
+// LOCKSTEP_CPU restricts the instruction sets of a rank.
+func (t *Trainer) openCommonEngine(ctx context.Context) (engine.Engine, error) {
 	if t.options.Open != nil {
 		return t.options.Open(t.cfg.Engine, t.options.LocalRank)
 	}
@@ -26,7 +26,7 @@ func (t *Trainer) openShared(ctx context.Context) (engine.Engine, error) {
 	}
 	mine, err := cpu.InstructionSets()
 	if err != nil {
-		return nil, fmt.Errorf("start cpu engine: %w", err)
+		return nil, fmt.Errorf("open CPU engine: %w", err)
 	}
 	recorded := ""
 	if t.options.Resume {
@@ -47,7 +47,7 @@ func (t *Trainer) openShared(ctx context.Context) (engine.Engine, error) {
 	}
 	if t.group.Size() > 1 {
 		if err := t.group.AllReduce(ctx, device.Buffer{F64: counts}); err != nil {
-			return nil, fmt.Errorf("agree on an instruction set: %w", err)
+			return nil, fmt.Errorf("choose a common instruction set: %w", err)
 		}
 	}
 	for i, set := range names {
@@ -55,31 +55,33 @@ func (t *Trainer) openShared(ctx context.Context) (engine.Engine, error) {
 	}
 	set := cpu.CommonInstructionSet(have, t.group.Size(), recorded)
 	if set == "" {
-		return nil, errors.New("agree on an instruction set: the workers have none in common: set LOCKSTEP_CPU to the same for all of them, or unset it")
+		return nil, errors.New("choose a common instruction set: no instruction set is available on all workers: set LOCKSTEP_CPU to the same value for all workers, or unset it")
 	}
 	return cpu.NewWithInstructionSet(t.cfg.Engine, set)
 }
 
-// otherSet returns a note if a run was trained on the engine was and continues, or is
-// evaluated, on the engine now with another instruction set. Otherwise it returns "".
-func otherSet(was, now string) string {
+// instructionSetNote returns a note for the log if the engines was and now use different
+// instruction sets of the CPU, else "". A run was trained on the engine was, and continues or
+// is evaluated on the engine now.
+func instructionSetNote(was, now string) string {
 	if was == now || cpu.ParseInstructionSet(was) == "" || cpu.ParseInstructionSet(now) == "" {
 		return ""
 	}
 	return fmt.Sprintf("trained on %s, now on %s: results differ in their last bits", was, now)
 }
 
-// openMatchingEngine opens the engine that o names. On the CPU it uses the instruction set of the
-// engine on which the run was trained, if this processor supports it. note describes the
-// difference if another engine or instruction set is used, and is empty otherwise.
+// openMatchingEngine opens the engine for o.Device. On the CPU, it uses the instruction set
+// of trainedOn, the name of the engine on which the run was trained, if this processor
+// supports it. If it must use another engine or instruction set, note says so; otherwise
+// note is empty.
 func openMatchingEngine(o engine.Options, trainedOn string) (e engine.Engine, note string, err error) {
 	sets, err := cpu.InstructionSets()
 	if set := cpu.ParseInstructionSet(trainedOn); err == nil && o.Device == "cpu" && slices.Contains(sets, set) {
 		e, err = cpu.NewWithInstructionSet(o, set)
 		return e, "", err
 	}
-	if e, note, err = openAnywhere(o); err == nil && note == "" {
-		note = otherSet(trainedOn, e.Name())
+	if e, note, err = openEngineOrCPU(o); err == nil && note == "" {
+		note = instructionSetNote(trainedOn, e.Name())
 	}
 	return e, note, err
 }

@@ -10,9 +10,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestResumeInstructionSet: a resumed run keeps the instruction set that it was
-// begun with; where LOCKSTEP_CPU or the processor does not allow it, out.log says
-// so, and run.json has the new one.
+// TestResumeInstructionSet: a resumed run keeps its instruction set. If LOCKSTEP_CPU or the
+// processor does not allow that, out.log has a note, and run.json the new instruction set.
 func TestResumeInstructionSet(t *testing.T) {
 	cfg := tiny()
 	dir := filepath.Join(t.TempDir(), "run")
@@ -44,7 +43,7 @@ func TestResumeInstructionSet(t *testing.T) {
 	if i := train("", true); i.Engine != "cpu (go)" || noted() {
 		t.Fatalf("resumed on %s, a notice: %v, want cpu (go) and none", i.Engine, noted())
 	}
-	// A set that no processor has both with the others.
+	// An instruction set that no processor has together with the others.
 	path := filepath.Join(dir, "run.json")
 	text, err := os.ReadFile(path)
 	if err != nil {

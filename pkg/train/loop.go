@@ -23,52 +23,53 @@ type Result struct {
 }
 
 // Run trains for the configured number of epochs, evaluates the network on the complete
-// held-out set after each, and writes the run folder if WorkerOptions.Dir is set.
+// held-out set after each epoch, and writes the run folder if WorkerOptions.Dir is set.
 //
 // If ctx is canceled, Run completes the current step and saves a checkpoint. A resumed run
 // continues with the next step, and its results are bitwise equal to those of a run without
 // interruption. After any other end, such as a kill, a resumed run continues from the
-// newest checkpoint and repeats the steps since then; Checkpoint.Every and
-// Checkpoint.EverySteps limit how many.
+// newest checkpoint and repeats the steps after it; Checkpoint.Every and
+// Checkpoint.EverySteps limit how many steps it repeats.
 func (t *Trainer) Run(ctx context.Context) (Result, error) {
-	rec, err := t.record(ctx)
+	rec, err := t.newRecorder(ctx)
 	if err != nil {
-		return Result{}, advise(err, t.options.Dir)
+		return Result{}, addDiskAdvice(err, t.options.Dir)
 	}
-	res, err := t.run(ctx, rec)
+	res, err := t.trainAndEvaluate(ctx, rec)
 	if err != nil {
 		if serr := t.saveEarly(ctx, rec, err); serr != nil {
 			err = errors.Join(err, fmt.Errorf("save checkpoint: %w", serr))
 		}
 	}
-	return res, advise(rec.close(ctx, err), t.options.Dir)
+	return res, addDiskAdvice(rec.close(ctx, err), t.options.Dir)
 }
 
-// saveEarly saves a checkpoint after err has ended the run: of the last step if the run was
-// interrupted, else of the last complete epoch if it is not saved yet.
+// saveEarly saves a checkpoint after err has ended the run. If the run was interrupted, it
+// saves the state after the last step. Otherwise it saves the snapshot of the last complete
+// epoch, unless that is saved already.
 func (t *Trainer) saveEarly(ctx context.Context, rec *recorder, err error) error {
 	interrupted := ctx.Err() != nil || errors.Is(err, context.Canceled)
-	if !interrupted || !t.begun.settled {
-		return t.saveUnsaved(rec)
+	if !interrupted || !t.progress.savable {
+		return t.saveLastEpoch(rec)
 	}
-	t.unsaved = nil // older than what saveWithin saves
-	return t.saveWithin(rec)
+	t.unsaved = nil // older than the checkpoint of saveMidEpoch
+	return t.saveMidEpoch(rec)
 }
 
-// advise adds advice to an error about a full or read-only disk. It returns other errors
-// unchanged.
-func advise(err error, dir string) error {
+// addDiskAdvice adds advice to an error about a full or read-only disk. It returns other
+// errors unchanged. dir is the run folder.
+func addDiskAdvice(err error, dir string) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("%w; make room on the disk of %s, then go on with --resume: nothing before the last checkpoint is lost", err, dir)
+		return fmt.Errorf("%w; free space on the disk of %s, then continue with --resume: nothing before the last checkpoint is lost", err, dir)
 	case errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("%w; make the disk of %s writable again, then go on with --resume", err, dir)
+		return fmt.Errorf("%w; make the disk of %s writable again, then continue with --resume", err, dir)
 	}
 	return err
 }
 
-// run trains, evaluates and records all epochs that are not done yet.
-func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
+// trainAndEvaluate trains, evaluates and records the remaining epochs.
+func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, error) {
 	res := Result{Epochs: rec.epochs}
 	untrained := rec.untrained
 	if untrained == nil {
@@ -77,7 +78,7 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 			return res, fmt.Errorf("evaluate the untrained network: %w", err)
 		}
 		untrained, t.untrained = &s, &s // saved in checkpoints for resumed runs
-		if err := rec.start(s); err != nil {
+		if err := rec.logStart(s); err != nil {
 			return res, err
 		}
 		if n, ok := t.train.(engine.NoticeReporter); ok {
@@ -87,7 +88,7 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 				}
 			}
 		}
-		if where := t.whereData(); where != "" {
+		if where := t.describePlacement(); where != "" {
 			if err := rec.log("%s", where); err != nil {
 				return res, err
 			}
@@ -109,7 +110,7 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 		if last, err = t.Evaluate(ctx); err != nil {
 			return res, fmt.Errorf("evaluate after epoch %d: %w", t.epoch+1, err)
 		}
-		last.fill(&row)
+		last.fillRow(&row)
 		row.ValSeconds = time.Since(begin).Seconds()
 		averaged := ""
 		if t.average != nil {
@@ -117,13 +118,13 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 			if err != nil {
 				return res, fmt.Errorf("evaluate averaged parameters after epoch %d: %w", t.epoch+1, err)
 			}
-			averaged = s.line()
+			averaged = s.format()
 		}
 		t.epoch++
 		res.Epochs = append(res.Epochs, row)
 		// Write the row before the checkpoint. If the run is killed between the two, a
 		// resumed run trains the epoch again; in the other order, the row would be lost.
-		if err := rec.timed(func() error { return rec.epoch(row) }); err != nil {
+		if err := rec.timeWriting(func() error { return rec.writeEpoch(row) }); err != nil {
 			return res, err
 		}
 		if averaged != "" {
@@ -131,14 +132,14 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 				return res, err
 			}
 		}
-		if err := rec.timed(func() error { return t.checkpoint(rec) }); err != nil {
+		if err := rec.timeWriting(func() error { return t.saveIfDue(rec) }); err != nil {
 			return res, fmt.Errorf("save checkpoint of epoch %d: %w", t.epoch, err)
 		}
-		t.begun = progress{}
+		t.progress = progress{}
 		if err := rec.noteSlowWriting(t.epoch, time.Since(epochBegin)); err != nil {
 			return res, err
 		}
-		res.Test = last.test(*untrained, rec.lastCheckpoint(), row.ValSeconds)
+		res.Test = last.newTest(*untrained, rec.lastCheckpoint(), row.ValSeconds)
 	}
 	// The run was resumed after its last epoch. This condition must not depend on the
 	// earlier rows, which only rank 0 has: all ranks must take the same branch.
@@ -148,31 +149,31 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 		if err != nil {
 			return res, err
 		}
-		res.Test = s.test(*untrained, rec.lastCheckpoint(), time.Since(begin).Seconds())
+		res.Test = s.newTest(*untrained, rec.lastCheckpoint(), time.Since(begin).Seconds())
 	}
-	if err := rec.energy(ctx); err != nil {
+	if err := rec.addEnergy(ctx); err != nil {
 		return res, err
 	}
-	if err := rec.intact(ctx); err != nil {
+	if err := rec.checkFiles(ctx); err != nil {
 		return res, err
 	}
-	return res, rec.done(res.Test)
+	return res, rec.writeTest(res.Test)
 }
 
-// trainEpoch does the remaining steps of the current epoch, and returns its row without the
-// scores.
+// trainEpoch does the remaining steps of the current epoch. It returns the epoch's row for
+// epochs.csv without the scores of the evaluation.
 func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, error) {
 	row := runs.Epoch{Epoch: t.epoch + 1, Accuracy: math.NaN(), ValAccuracy: math.NaN()}
-	work, end := lag(ctx, stepPatience)
+	work, end := withDelayedCancel(ctx, stepGracePeriod)
 	defer end()
-	before := t.begun.within(t.group.Size())
-	t.begun = before
+	before := t.progress.unsettled(t.group.Size())
+	t.progress = before
 	if before.steps > 0 {
-		row.LearningRate = t.rate(t.epoch, before.steps-1)
+		row.LearningRate = t.learningRate(t.epoch, before.steps-1)
 	}
-	feed := t.feedFrom(work, before.steps*t.cfg.parts())
+	feed := t.newFeeder(work, before.steps*t.cfg.batchesPerStep())
 	defer feed.stop()
-	steps := t.steps()
+	steps := t.stepsPerEpoch()
 	lossSum, right := before.losses[t.group.Rank()], 0.0
 	if t.group.Rank() == 0 { // before.right is the sum over all ranks
 		right = before.right
@@ -185,13 +186,13 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	}
 	begin := time.Now()
 	for i := before.steps; i < steps; i++ {
-		row.LearningRate = t.rate(t.epoch, i)
-		span, err := t.update(work, feed, i, row.LearningRate, &right)
+		row.LearningRate = t.learningRate(t.epoch, i)
+		span, err := t.optimizerStep(work, feed, i, row.LearningRate, &right)
 		if err != nil {
 			return row, fmt.Errorf("batch %d: %w", i+1, err)
 		}
 		lossSum += span.Loss * float64(span.Samples/t.cfg.Batch)
-		if err := rec.step(span); err != nil {
+		if err := rec.writeStep(span); err != nil {
 			return row, err
 		}
 		if t.options.Progress != nil {
@@ -216,41 +217,42 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	row.Samples = t.sampler.Steps() * t.cfg.Batch * t.group.Size()
 	row.PaddingSamples = t.sampler.Padding()
 	row.SamplesPerSecond = float64(row.Samples) / row.Seconds
-	if err := t.settle(work, rec, progress{steps: steps, seconds: row.Seconds, right: right}, lossSum); err != nil {
+	if err := t.prepareSave(work, rec, progress{steps: steps, seconds: row.Seconds, right: right}, lossSum); err != nil {
 		return row, err
 	}
-	for _, sum := range t.begun.losses {
+	for _, sum := range t.progress.losses {
 		row.TrainLoss += sum
 	}
 	row.TrainLoss /= float64(t.sampler.Steps() * t.group.Size())
 	if t.net.Task() == model.Classification {
-		row.Accuracy = t.begun.right / float64(row.Samples)
+		row.Accuracy = t.progress.right / float64(row.Samples)
 	}
 	return row, nil
 }
 
-// update does optimizer step i of the epoch on the next Accumulate batches, and adds the
-// number of correctly classified samples to *right.
-func (t *Trainer) update(ctx context.Context, feed *feeder, i int, rate float64, right *float64) (runs.Step, error) {
-	parts := min(t.cfg.parts(), t.sampler.Steps()-i*t.cfg.parts())
+// optimizerStep does optimizer step i of the epoch, counted from 0, on the next
+// Config.Accumulate batches. It adds the number of correctly classified samples to *right,
+// and returns the step's times and mean loss.
+func (t *Trainer) optimizerStep(ctx context.Context, feed *feeder, i int, rate float64, right *float64) (runs.Step, error) {
+	parts := min(t.cfg.batchesPerStep(), t.sampler.Steps()-i*t.cfg.batchesPerStep())
 	span := runs.Step{Epoch: t.epoch + 1, Samples: parts * t.cfg.Batch}
-	t.gather.Begin(parts)
+	t.accumulator.Begin(parts)
 	for part := range parts {
 		waiting := time.Now()
 		if !feed.next() {
 			if err := feed.err(); err != nil {
 				return span, fmt.Errorf("load batches: %w", err)
 			}
-			return span, errors.New("load batches: the epoch ended early")
+			return span, errors.New("load batches: the loader returned too few batches for the epoch")
 		}
-		t.waited(waiting)
+		t.profileWait(waiting)
 		image, target := feed.batch()
 		span.Data += time.Since(waiting).Seconds()
-		if err := t.part(ctx, image, target, rate, part == parts-1, &span); err != nil {
+		if err := t.trainBatch(ctx, image, target, rate, part == parts-1, &span); err != nil {
 			return span, err
 		}
-		if feed.label {
-			n, err := t.rightOf(feed.labels())
+		if feed.needTargets {
+			n, err := t.countCorrect(feed.batchTargets())
 			if err != nil {
 				return span, err
 			}
@@ -261,9 +263,9 @@ func (t *Trainer) update(ctx context.Context, feed *feeder, i int, rate float64,
 	return span, nil
 }
 
-// rightOf returns how many samples of the last batch were classified correctly, by the
-// network before the step.
-func (t *Trainer) rightOf(labels []float32) (float64, error) {
+// countCorrect returns how many samples of the last batch the network classified correctly,
+// before its parameters were updated. labels are the classes of these samples.
+func (t *Trainer) countCorrect(labels []float32) (float64, error) {
 	n := len(t.outputs) / len(labels)
 	if err := t.train.Output(model.LogitsOutput, t.outputs); err != nil {
 		return 0, err
@@ -272,21 +274,21 @@ func (t *Trainer) rightOf(labels []float32) (float64, error) {
 	return float64(h.Right), err
 }
 
-// Step does one optimizer step on a batch of this rank, and adds its times and loss to
-// span, which may be nil. For segmentation, image has the shape [batch,C,H,W] and target
-// [batch,1,H,W]. image is nil if the engine already has the batch, for example because it
-// has prefetched it.
+// Step does one optimizer step on a batch of this rank with the learning rate rate, and adds
+// its times in seconds and its loss to span, which may be nil. For segmentation, image has
+// the shape [batch,C,H,W] and target [batch,1,H,W]. image is nil if the engine already has
+// the batch, for example because it has prefetched it.
 func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float64, span *runs.Step) error {
 	if span == nil {
 		span = &runs.Step{}
 	}
-	t.gather.Begin(1)
-	return t.part(ctx, image, target, rate, true, span)
+	t.accumulator.Begin(1)
+	return t.trainBatch(ctx, image, target, rate, true, span)
 }
 
-// part trains on one batch of an optimizer step, and adds its times and its loss to span.
-// If last is set, it also updates the parameters.
-func (t *Trainer) part(ctx context.Context, image, target []float32, rate float64, last bool, span *runs.Step) error {
+// trainBatch computes the gradients of one batch of an optimizer step, and adds its times
+// and loss to span. If last is true, it also updates the parameters.
+func (t *Trainer) trainBatch(ctx context.Context, image, target []float32, rate float64, last bool, span *runs.Step) error {
 	begin := time.Now()
 	if t.started.IsZero() {
 		t.started = begin
@@ -305,7 +307,7 @@ func (t *Trainer) part(ctx context.Context, image, target []float32, rate float6
 		u := t.cfg.Optimizer.Update(rate, t.step+1)
 		update = &u
 	}
-	timing, err := t.train.Step(ctx, t.gradients(), update)
+	timing, err := t.train.Step(ctx, t.gradSync(), update)
 	if errors.Is(err, engine.ErrNonFinite) {
 		return fmt.Errorf("%w; training diverged at learning rate %g: try a tenth of it, or schedule.warmup_epochs", err, rate)
 	}
@@ -336,14 +338,14 @@ func (t *Trainer) part(ctx context.Context, image, target []float32, rate float6
 		span.UntilCollective = stats.First.Sub(t.started).Seconds()
 	}
 	t.started = time.Time{}
-	return t.average.after(t.step, t.train)
+	return t.average.update(t.step, t.train)
 }
 
-// gradients returns the receiver of the engine's gradients: the accumulator if an optimizer
-// step has several batches, else the strategy.
-func (t *Trainer) gradients() engine.GradSync {
-	if t.cfg.parts() > 1 {
-		return t.gather
+// gradSync returns the GradSync for the engine: the accumulator if an optimizer step uses
+// several batches, else the strategy.
+func (t *Trainer) gradSync() engine.GradSync {
+	if t.cfg.batchesPerStep() > 1 {
+		return t.accumulator
 	}
 	return t.sync
 }

@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestLostDuringTheRun: a run whose folder is deleted, or which loses a file, ends
-// with an error, in its last epoch too, and does not make the folder anew.
+// TestLostDuringTheRun: a run whose folder or a file of it is deleted ends with an error, also
+// in its last epoch, and does not create the folder again.
 func TestLostDuringTheRun(t *testing.T) {
 	t.Attr("fault", "the run folder, or one of its files, deleted during the run")
 	failed, seen := 0, ""
@@ -74,8 +74,8 @@ func TestLostDuringTheRun(t *testing.T) {
 	t.Attr("outcome", fmt.Sprintf("%d of 15 runs ended with an error that names the file, one with: %s", failed, seen))
 }
 
-// TestLostSamplesOfTheGPU: a run that loses the file of a GPU's samples ends with an
-// error after the epoch, in its last epoch too, whichever rank wrote the file.
+// TestLostSamplesOfTheGPU: if a rank's file of GPU samples is deleted, the run ends with an
+// error after the epoch, also after its last epoch.
 func TestLostSamplesOfTheGPU(t *testing.T) {
 	for _, c := range []struct {
 		file           string

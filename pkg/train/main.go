@@ -17,7 +17,7 @@ import (
 	"lockstep/pkg/model"
 )
 
-// The exit codes of Main, the same as for the command lockstep.
+// The exit codes of Main. The command lockstep uses the same ones.
 const (
 	exitFailed      = 1
 	exitUsage       = 2
@@ -26,8 +26,8 @@ const (
 
 // Main turns a program into a worker: it parses the flags of "lockstep train", trains the
 // network that build builds (nil: the network of cfg) on the data of cfg, and exits. With
-// RANK, WORLD_SIZE and so on in the environment, the program is one of several workers. To
-// start it with "lockstep launch", set LOCKSTEP_BIN to its path:
+// RANK, WORLD_SIZE and the other variables of Worker in the environment, the program is one
+// of several workers. To start it with "lockstep launch", set LOCKSTEP_BIN to its path:
 //
 //	func main() { train.Main(cfg, build) }
 //
@@ -37,15 +37,15 @@ const (
 // The program and lockstep must be built from the same sources of this module. The flag
 // --config replaces cfg, but not the network of build.
 func Main(cfg Config, build model.Builder) {
-	os.Exit(mainOf(os.Args[1:], cfg, build, os.Stdout, os.Stderr))
+	os.Exit(runMain(os.Args[1:], cfg, build, os.Stdout, os.Stderr))
 }
 
-// mainOf does the work of Main with the given arguments and outputs, and returns the exit
-// code.
-func mainOf(args []string, cfg Config, build model.Builder, out, errs io.Writer) int {
+// runMain does the work of Main with the given arguments, standard output and standard
+// error, and returns the exit code.
+func runMain(args []string, cfg Config, build model.Builder, out, errs io.Writer) int {
 	if len(args) > 0 && args[0] == "version" { // a launcher calls this to compare builds
 		err := json.NewEncoder(out).Encode(map[string]string{"build_id": buildid.ID})
-		return exitCode(context.Background(), err, errs)
+		return reportError(context.Background(), err, errs)
 	}
 	if len(args) > 0 && args[0] == "train" { // the name of the lockstep command
 		args = args[1:]
@@ -56,17 +56,17 @@ func mainOf(args []string, cfg Config, build model.Builder, out, errs io.Writer)
 	}
 	flags := flag.NewFlagSet(cfg.Name, flag.ContinueOnError)
 	flags.SetOutput(errs)
-	w.register(flags)
-	check := flags.Int("check", 0, "check whether `N` workers could train, and print the config; train nothing")
+	w.registerFlags(flags)
+	check := flags.Int("check", 0, "check whether `N` workers could train and print the config, without training")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
 		return exitUsage // Parse has printed the error
 	case flags.NArg() > 0:
-		return exitCode(context.Background(), &UsageError{fmt.Errorf("what is %q? there are flags alone: see --help", flags.Arg(0))}, errs)
+		return reportError(context.Background(), &UsageError{fmt.Errorf("unexpected argument %q: only flags are allowed, see --help", flags.Arg(0))}, errs)
 	case *check != 0:
-		return exitCode(context.Background(), w.Check(context.Background(), *check, out), errs) // a signal ends the process at once
+		return reportError(context.Background(), w.Check(context.Background(), *check, out), errs) // a signal ends the process at once
 	}
 	process.SurviveBrokenPipes()
 	ctx, stop := signal.NotifyContext(context.Background(), process.EndSignals()...)
@@ -75,37 +75,38 @@ func mainOf(args []string, cfg Config, build model.Builder, out, errs io.Writer)
 		signal.Ignore(syscall.SIGHUP) // a closed terminal sends more than one
 		stop()                        // a second interrupt ends the process at once
 	})
-	return exitCode(ctx, w.Work(ctx), errs)
+	return reportError(ctx, w.Work(ctx), errs)
 }
 
-// register defines a flag for each field of w that users may set.
-func (w *Worker) register(f *flag.FlagSet) {
+// registerFlags defines a flag for each field of w that users may set.
+func (w *Worker) registerFlags(f *flag.FlagSet) {
 	f.StringVar(&w.Config, "config", w.Config, "a shipped config or a .yaml `file`, in place of this program's")
 	f.StringVar(&w.Run, "run", w.Run, "run `folder` (default: logs/<config>/<strategy>-n<world>-s<seed>)")
-	f.StringVar(&w.Data, "data", w.Data, "the `folder` of the data; in place of generated cells one with image/ and label/")
-	f.Int64Var(&w.Seed, "seed", w.Seed, "of initial weights, order and augmentation")
-	f.IntVar(&w.Epochs, "epochs", w.Epochs, "instead of the config's")
-	f.IntVar(&w.Threads, "threads", w.Threads, "of this worker, instead of the config's")
-	f.BoolVar(&w.Oversubscribe, "oversubscribe", w.Oversubscribe, "allow more than four threads for each core")
-	f.StringVar(&w.Device, "device", w.Device, "cpu, reference, cuda or cuda:1, instead of the config's")
-	f.DurationVar(&w.TimeoutCollective, "timeout-collective", w.TimeoutCollective, "how long to wait for another worker in one exchange, instead of the config's")
-	f.StringVar(&w.Profile, "profile", w.Profile, "`FIRST:STEPS`, or epoch=1,steps=0-59, that are traced")
-	f.BoolVar(&w.Trace, "trace", w.Trace, "on a GPU too the time of every kernel in the --profile")
+	f.StringVar(&w.Data, "data", w.Data, "`folder` of the data; a folder with image/ and label/ replaces generated cells")
+	f.Int64Var(&w.Seed, "seed", w.Seed, "random seed for initial weights, sample order and augmentation")
+	f.IntVar(&w.Epochs, "epochs", w.Epochs, "number of epochs (default: the config's)")
+	f.IntVar(&w.Threads, "threads", w.Threads, "number of computing threads of this worker (default: the config's)")
+	f.BoolVar(&w.Oversubscribe, "oversubscribe", w.Oversubscribe, "allow more than four threads per core")
+	f.StringVar(&w.Device, "device", w.Device, "cpu, reference, cuda or cuda:1 (default: the config's)")
+	f.DurationVar(&w.TimeoutCollective, "timeout-collective", w.TimeoutCollective, "how long to wait for another worker in one exchange (default: the config's)")
+	f.StringVar(&w.Profile, "profile", w.Profile, "steps to profile, as `FIRST:STEPS` or epoch=1,steps=0-59")
+	f.BoolVar(&w.Trace, "trace", w.Trace, "also record the time of every kernel of a GPU in the --profile")
 	f.Func("set", "`key=value` in the config, repeatable", func(s string) error {
 		w.Set = append(w.Set, s)
 		return nil
 	})
-	f.BoolVar(&w.Resume, "resume", w.Resume, "go on from the newest checkpoint of the run folder")
+	f.BoolVar(&w.Resume, "resume", w.Resume, "continue from the newest checkpoint of the run folder")
 }
 
-// exitCode prints err, if there is one, to errs, and returns the exit code of the process.
-func exitCode(ctx context.Context, err error, errs io.Writer) int {
+// reportError writes err to errs unless it is nil, and returns the exit code of the process.
+// ctx is done if the process was interrupted.
+func reportError(ctx context.Context, err error, errs io.Writer) int {
 	if err == nil {
 		return 0
 	}
 	interrupted := ctx.Err() != nil
 	if interrupted && !Launched() {
-		err = fmt.Errorf("interrupted: %w; to go on, give the same command again with --resume", err)
+		err = fmt.Errorf("interrupted: %w; to continue, run the same command again with --resume", err)
 	}
 	fmt.Fprintln(errs, "lockstep:", err)
 	var wrong *UsageError

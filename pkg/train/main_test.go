@@ -7,12 +7,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain makes the test binary a worker where a test starts it so, and demands
-// that a trainer's goroutines, its loader's and its engine's, end with it, after
-// a failure too.
+// TestMain makes the test binary a worker process if a test starts it as one. It checks that
+// the goroutines of trainers, loaders and engines have ended, also after a failure.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "train" {
-		os.Exit(mainOf(os.Args[1:], tiny(), nil, os.Stdout, os.Stderr))
+		os.Exit(runMain(os.Args[1:], tiny(), nil, os.Stdout, os.Stderr))
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -13,19 +13,19 @@ import (
 	"lockstep/pkg/model"
 )
 
-// MirrorOptions says on which devices of this process a network is trained, with one
-// replica per device, and with how many samples per pass over all of them. The zero
-// value takes all devices of the config's kind, each with the config's batch.
+// MirrorOptions are the options of Mirror: the devices, each of which trains one replica of
+// the network, and the number of samples per pass. The zero value selects all devices of the
+// config's kind, each with the config's batch.
 type MirrorOptions struct {
-	// Devices names the devices: "cpu:0", "cpu:1", or "cuda:0", "cuda:2". Replicas on
-	// the CPU share its cores and have engine.threads threads each, so the number after
-	// "cpu:" only tells them apart. nil: the first Count.
+	// Devices are the names of the devices, such as "cpu:0" and "cpu:1", or "cuda:0" and
+	// "cuda:2". Replicas on the CPU share its cores and have engine.threads threads each, so
+	// the number after "cpu:" only distinguishes them. nil: the first Count devices.
 	Devices []string
-	// Count takes the first Count devices of the config's kind (engine.device). 0
-	// without Devices: all, which on the CPU is one per engine.threads cores.
+	// Count selects the first Count devices of the config's kind (engine.device). 0: all
+	// devices, unless Devices names some; on the CPU, one per engine.threads cores.
 	Count int
-	// GlobalBatch is the samples per pass over all replicas, which share it evenly. 0:
-	// the config's batch times the number of replicas.
+	// GlobalBatch is the number of samples per pass over all replicas, which share them
+	// evenly. 0: the config's batch times the number of replicas.
 	GlobalBatch int
 }
 
@@ -35,20 +35,20 @@ type MirrorOptions struct {
 // bitwise equal to a run with one worker per replica and the replica's batch. build builds
 // the network (nil: the config's network).
 //
-// A global batch that the replicas cannot share evenly is refused. A config with
-// schedule.scaling: linear multiplies the learning rate by the number of replicas.
+// Mirror returns an error for a global batch that the replicas cannot share evenly. A config
+// with schedule.scaling: linear multiplies the learning rate by the number of replicas.
 // Mirror writes no run folder.
 func Mirror(ctx context.Context, cfg Config, build model.Builder, m MirrorOptions) (*Outcome, error) {
-	devices, err := m.devices(cfg)
+	devices, err := m.deviceNames(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("mirror: %w", err)
 	}
 	n := len(devices)
 	switch {
 	case m.GlobalBatch < 0:
-		return nil, fmt.Errorf("mirror: global batch is %d: use at least one sample per replica, or 0 for the config's batch on each", m.GlobalBatch)
+		return nil, fmt.Errorf("mirror: global batch is %d: use at least one sample per replica, or 0 for the config's batch on each device", m.GlobalBatch)
 	case m.GlobalBatch%n != 0:
-		return nil, fmt.Errorf("mirror: %d replicas cannot share a global batch of %d evenly: use %s", n, m.GlobalBatch, neighbors(m.GlobalBatch, n))
+		return nil, fmt.Errorf("mirror: %d replicas cannot share a global batch of %d evenly: use %s", n, m.GlobalBatch, nearestMultiples(m.GlobalBatch, n))
 	case m.GlobalBatch > 0:
 		cfg.Batch = m.GlobalBatch / n
 	}
@@ -67,8 +67,9 @@ func Mirror(ctx context.Context, cfg Config, build model.Builder, m MirrorOption
 	return o, nil
 }
 
-// neighbors returns the multiples of n next to batch, as text.
-func neighbors(batch, n int) string {
+// nearestMultiples returns the multiples of n just below and above batch, such as "6 or 8".
+// It omits the one below if that is 0.
+func nearestMultiples(batch, n int) string {
 	above := (batch/n + 1) * n
 	if batch < n {
 		return strconv.Itoa(above)
@@ -76,19 +77,20 @@ func neighbors(batch, n int) string {
 	return fmt.Sprintf("%d or %d", above-n, above)
 }
 
-// devices returns the names of the devices in the order of the replicas.
-func (m MirrorOptions) devices(cfg Config) ([]string, error) {
+// deviceNames returns the names of the devices in the order of the replicas. cfg provides
+// the kind of device if m.Devices is nil.
+func (m MirrorOptions) deviceNames(cfg Config) ([]string, error) {
 	switch {
 	case m.Count < 0:
-		return nil, fmt.Errorf("count is %d: use the number of devices, or 0 for all", m.Count)
+		return nil, fmt.Errorf("device count is %d: use the number of devices, or 0 for all", m.Count)
 	case m.Devices != nil && m.Count != 0:
-		return nil, errors.New("both devices and a count are given: use one of them")
+		return nil, errors.New("got both Devices and Count: set only one of them")
 	case m.Devices != nil:
 		return m.Devices, checkDevices(m.Devices)
 	}
 	kind, number, _ := strings.Cut(cfg.Engine.Device, ":")
 	if number != "" && m.Count != 1 {
-		return nil, fmt.Errorf("engine.device is %s, which is one device: name the devices, for example %s:0 and %s:1, or set engine.device to %s", cfg.Engine.Device, kind, kind, kind)
+		return nil, fmt.Errorf("engine.device is the single device %s: set Devices, for example to %s:0 and %s:1, or set engine.device to %s", cfg.Engine.Device, kind, kind, kind)
 	}
 	if number != "" {
 		return []string{cfg.Engine.Device}, nil
@@ -100,7 +102,7 @@ func (m MirrorOptions) devices(cfg Config) ([]string, error) {
 			return nil, err
 		}
 		if count > n {
-			return nil, fmt.Errorf("count is %d, but this machine has %d GPUs: use at most %d", count, n, n)
+			return nil, fmt.Errorf("device count is %d, but this machine has %d GPUs: use at most %d", count, n, n)
 		}
 		if count == 0 {
 			count = n
@@ -116,11 +118,11 @@ func (m MirrorOptions) devices(cfg Config) ([]string, error) {
 	return names, nil
 }
 
-// checkDevices returns an error for the first name that is not a device, is a duplicate, or
-// is of another kind than the first device.
+// checkDevices returns an error for the first name that is invalid, is a duplicate, or names
+// a device of another kind than the first name.
 func checkDevices(names []string) error {
 	if len(names) == 0 {
-		return errors.New("the list of devices is empty: name at least one, or leave it out for all")
+		return errors.New("the list of devices is empty: name at least one device, or use nil for all")
 	}
 	first, _, _ := strings.Cut(names[0], ":")
 	for i, name := range names {
@@ -129,10 +131,10 @@ func checkDevices(names []string) error {
 			return fmt.Errorf("unknown device %q: use a kind and a number, such as cpu:0 or cuda:1", name)
 		}
 		if slices.Contains(names[:i], name) {
-			return fmt.Errorf("device %s is named twice: each device has one replica", name)
+			return fmt.Errorf("duplicate device %s: each device has one replica", name)
 		}
 		if kind != first {
-			return fmt.Errorf("devices %s and %s are of two kinds, which do not compute the same bits: use devices of one kind", names[0], name)
+			return fmt.Errorf("devices %s and %s are of different kinds, which do not compute the same bits: use devices of one kind", names[0], name)
 		}
 	}
 	return nil

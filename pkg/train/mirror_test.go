@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestMirror trains with a global batch on named devices and compares with as many
-// workers of a data-parallel run, bit by bit, and with one worker that takes the
-// whole batch, to rounding.
+// TestMirror trains with a global batch on named devices. The parameters have the same bits as
+// in a data-parallel run with as many workers, and equal those of one worker with the global
+// batch up to rounding.
 func TestMirror(t *testing.T) {
 	cfg := exactConfig()
 	cfg.Epochs = 2
@@ -81,15 +81,15 @@ func TestMirrorErrors(t *testing.T) {
 		{"cpu", MirrorOptions{Count: 4, GlobalBatch: 10}, "4 replicas cannot share a global batch of 10 evenly: use 8 or 12"},
 		{"cpu", MirrorOptions{Count: 4, GlobalBatch: 3}, "evenly: use 4"},
 		{"cpu", MirrorOptions{GlobalBatch: -1}, "global batch is -1"},
-		{"cpu", MirrorOptions{Count: -2}, "count is -2"},
-		{"cpu", MirrorOptions{Devices: []string{"cpu:0"}, Count: 2}, "both devices and a count are given"},
+		{"cpu", MirrorOptions{Count: -2}, "device count is -2"},
+		{"cpu", MirrorOptions{Devices: []string{"cpu:0"}, Count: 2}, "got both Devices and Count"},
 		{"cpu", MirrorOptions{Devices: []string{}}, "the list of devices is empty"},
 		{"cpu", MirrorOptions{Devices: []string{"/gpu:0"}}, `unknown device "/gpu:0": use a kind and a number, such as cpu:0 or cuda:1`},
 		{"cpu", MirrorOptions{Devices: []string{"cpu"}}, `unknown device "cpu"`},
 		{"cpu", MirrorOptions{Devices: []string{"cpu:01"}}, `unknown device "cpu:01"`},
-		{"cpu", MirrorOptions{Devices: []string{"cpu:0", "cpu:1", "cpu:0"}}, "device cpu:0 is named twice"},
-		{"cpu", MirrorOptions{Devices: []string{"cpu:0", "cuda:0"}}, "devices cpu:0 and cuda:0 are of two kinds"},
-		{"cuda:1", MirrorOptions{Count: 2}, "engine.device is cuda:1, which is one device"},
+		{"cpu", MirrorOptions{Devices: []string{"cpu:0", "cpu:1", "cpu:0"}}, "duplicate device cpu:0"},
+		{"cpu", MirrorOptions{Devices: []string{"cpu:0", "cuda:0"}}, "devices cpu:0 and cuda:0 are of different kinds"},
+		{"cuda:1", MirrorOptions{Count: 2}, "engine.device is the single device cuda:1"},
 	} {
 		cfg := withoutNorms()
 		cfg.Engine.Device = c.device

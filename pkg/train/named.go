@@ -26,15 +26,15 @@ var shipped embed.FS
 // Names returns the names of the shipped configs, sorted.
 func Names() []string {
 	var names []string
-	for name := range catalogue() {
+	for name := range shippedFiles() {
 		names = append(names, name)
 	}
 	sort.Strings(names)
 	return names
 }
 
-// catalogue returns the file of each shipped config, by the config's name.
-func catalogue() map[string]string {
+// shippedFiles returns the path in shipped of each config's file, by the config's name.
+func shippedFiles() map[string]string {
 	files, err := fs.Glob(shipped, "configs/*.yaml")
 	if err != nil {
 		return nil
@@ -47,9 +47,9 @@ func catalogue() map[string]string {
 		}
 		var doc yaml.Node
 		if err := yaml.Unmarshal(text, &doc); err != nil {
-			continue // a test reads them all
+			continue // cannot happen: a test reads all shipped configs
 		}
-		members := several(&doc)
+		members := configsByName(&doc)
 		if members == nil {
 			in[strings.TrimSuffix(path.Base(f), ".yaml")] = f
 		}
@@ -60,10 +60,11 @@ func catalogue() map[string]string {
 	return in
 }
 
-// several returns the configs in a file with several configs, by name. The top-level keys
-// of such a file are the names; none of them is a key of Config. Keys that begin with _ are
-// not configs, but parts that others merge. The result is nil if the file has one config.
-func several(doc *yaml.Node) map[string]*yaml.Node {
+// configsByName returns the configs in a file with several configs, by name. The top-level
+// keys of such a file are the names, and none of them is a key of Config. Keys that begin
+// with _ are not configs but parts that configs merge. The result is nil if the file has
+// only one config.
+func configsByName(doc *yaml.Node) map[string]*yaml.Node {
 	if doc.Kind != yaml.DocumentNode || doc.Content[0].Kind != yaml.MappingNode {
 		return nil
 	}
@@ -88,20 +89,21 @@ func several(doc *yaml.Node) map[string]*yaml.Node {
 	return members
 }
 
-// Named returns the shipped config with the given name, or the config in a YAML file if the
-// name ends in .yaml or .yml (FILE:NAME for a file with several configs). overrides change
-// it, such as "batch=8" or "optimizer.learning_rate=0.01".
+// Named returns the shipped config with the given name. A name that ends in .yaml or .yml is
+// the path of a file with one config, and FILE:NAME a config in a file with several. The
+// overrides, such as "batch=8" or "optimizer.learning_rate=0.01", change the config. Named
+// validates it.
 func Named(name string, overrides ...string) (Config, error) {
-	c, err := load(name)
+	c, err := loadConfig(name)
 	if err != nil {
 		return Config{}, err
 	}
 	return c.With(overrides...)
 }
 
-// load returns the config with the given name, as Named does. It checks the keys but not
+// loadConfig returns the config with the given name, like Named. It checks the keys but not
 // the values.
-func load(name string) (Config, error) {
+func loadConfig(name string) (Config, error) {
 	file, member := name, ""
 	if i := strings.LastIndex(name, ":"); i >= 0 && isYAML(name[:i]) {
 		file, member = name[:i], name[i+1:]
@@ -110,7 +112,7 @@ func load(name string) (Config, error) {
 	var err error
 	if isYAML(file) {
 		text, err = os.ReadFile(file)
-	} else if in, ok := catalogue()[name]; ok {
+	} else if in, ok := shippedFiles()[name]; ok {
 		member = name
 		text, err = shipped.ReadFile(in)
 	} else {
@@ -119,7 +121,7 @@ func load(name string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("read config %s: %w", name, err)
 	}
-	c, err := decode(name, member, text)
+	c, err := decodeConfig(name, member, text)
 	if err != nil {
 		return Config{}, err
 	}
@@ -129,30 +131,31 @@ func load(name string) (Config, error) {
 	return c, nil
 }
 
-// isYAML reports whether name is the name of a YAML file.
+// isYAML reports whether name ends in .yaml or .yml.
 func isYAML(name string) bool {
 	ext := filepath.Ext(name)
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// Parse decodes a config from YAML, with the values of DefaultConfig for missing keys, and
-// applies the overrides. file is the name in error messages.
+// Parse decodes a config from YAML, with the values of DefaultConfig for missing keys,
+// applies the overrides, and validates it. file is the name of the file in error messages.
 func Parse(file string, text []byte, overrides ...string) (Config, error) {
 	return parseMember(file, "", text, overrides...)
 }
 
-// parseMember parses the config named member of a file with several configs.
+// parseMember is like Parse for the config with the name member in a file with several
+// configs. For a file with one config, member is ignored.
 func parseMember(file, member string, text []byte, overrides ...string) (Config, error) {
-	c, err := decode(file, member, text)
+	c, err := decodeConfig(file, member, text)
 	if err != nil {
 		return Config{}, err
 	}
 	return c.With(overrides...)
 }
 
-// decode decodes the config named member from a file with several configs. For a file with
-// one config, member is ignored.
-func decode(file, member string, text []byte) (Config, error) {
+// decodeConfig decodes the config with the name member in a file with several configs. For a
+// file with one config, member is ignored. It checks the keys but not the values.
+func decodeConfig(file, member string, text []byte) (Config, error) {
 	bad := func(err error) (Config, error) { return Config{}, fmt.Errorf("parse config %s: %w", file, err) }
 	c := DefaultConfig()
 	var doc yaml.Node
@@ -162,12 +165,12 @@ func decode(file, member string, text []byte) (Config, error) {
 	}
 	var second yaml.Node
 	if err := documents.Decode(&second); err == nil {
-		return bad(fmt.Errorf("line %d: a second document begins behind ---, which would be overlooked: write each config to a file of its own, or all as keys with names, one of which FILE:NAME chooses", second.Line))
+		return bad(fmt.Errorf("line %d: unexpected second document after ---: write each config to a separate file, or use the configs' names as top-level keys of one document and choose one by FILE:NAME", second.Line))
 	} else if !errors.Is(err, io.EOF) {
 		return bad(err)
 	}
 	node := &doc
-	if members := several(&doc); members != nil {
+	if members := configsByName(&doc); members != nil {
 		var names []string
 		for n := range members {
 			names = append(names, n)
@@ -176,9 +179,9 @@ func decode(file, member string, text []byte) (Config, error) {
 		value, ok := members[member]
 		switch {
 		case member == "":
-			return bad(fmt.Errorf("it holds several configs: name one of them: %s:%s", file, strings.Join(names, ", :")))
+			return bad(fmt.Errorf("the file has several configs: choose one of them: %s:%s", file, strings.Join(names, ", :")))
 		case !ok:
-			return bad(fmt.Errorf("it has no config %q%s: use one of %s", member, nearest.Hint(member, names), strings.Join(names, ", ")))
+			return bad(fmt.Errorf("unknown config %q%s: use one of %s", member, nearest.Hint(member, names), strings.Join(names, ", ")))
 		}
 		// Check the complete file, because merged parts may be anywhere in it.
 		if err := strictyaml.CheckCycles(&doc); err != nil {

@@ -8,10 +8,9 @@ import (
 	"lockstep/pkg/internal/gputest"
 )
 
-// TestSyncBatchNormOnGPU: two workers, with a GPU each or sharing one, train with
-// synchronised batch norms to the same bits, running statistics included, and as the CPU
-// engine does but for roundings; the steps' spans have the time of what is exchanged on
-// the host.
+// TestSyncBatchNormOnGPU trains two workers with synchronized batch norms, on one GPU each and
+// on a shared GPU. Both have the same bits, including the running statistics, and equal the
+// CPU engine's up to rounding. The steps record the time of exchanges on the host.
 func TestSyncBatchNormOnGPU(t *testing.T) {
 	cfg := onGPU(tiny())
 	cfg.SyncBatchNorm, cfg.BucketMiB, cfg.Accumulate = true, 0.01, 2

@@ -18,8 +18,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// stepped is what a rank has after some steps: parameters and running statistics
-// by name, each as it is, for what Evaluate broadcasts is rank 0's.
+// stepped returns a rank's parameters and running statistics after some steps, by name. It does
+// not call Evaluate, which replaces the running statistics by rank 0's.
 func stepped(ctx context.Context, cfg Config, g collective.Group, steps int, options WorkerOptions) (map[string][]float64, error) {
 	tr, err := New(ctx, cfg, g, options)
 	if err != nil {
@@ -37,7 +37,7 @@ func stepped(ctx context.Context, cfg Config, g collective.Group, steps int, opt
 	return all, tr.Close()
 }
 
-// steppedAll is stepped for every rank of a world.
+// steppedAll returns the result of stepped for every rank.
 func steppedAll(t *testing.T, cfg Config, workers, steps int) []map[string][]float64 {
 	t.Helper()
 	return steppedOn(t, cfg, workers, steps, WorkerOptions{})
@@ -59,10 +59,9 @@ func steppedOn(t *testing.T, cfg Config, workers, steps int, options WorkerOptio
 	return ranks
 }
 
-// TestSyncBatchNormRanksAgree: with synchronised batch norms all ranks have the
-// bits of the same running statistics, and the bits do not depend on whether
-// gradients are exchanged meanwhile or activations computed again; without they
-// have their own.
+// TestSyncBatchNormRanksAgree: with synchronized batch norms, all ranks have the same running
+// statistics bit by bit, with and without overlap and recomputed activations. Without
+// synchronization, their running statistics differ.
 func TestSyncBatchNormRanksAgree(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -116,7 +115,7 @@ func TestSyncBatchNormRanksAgree(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormAlone: one worker trains to the bits that it has without.
+// TestSyncBatchNormAlone: synchronization does not change the bits of a single worker.
 func TestSyncBatchNormAlone(t *testing.T) {
 	cfg := tiny()
 	want := steppedAll(t, cfg, 1, 6)[0]
@@ -128,8 +127,8 @@ func TestSyncBatchNormAlone(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormReplicas: two replicas end where one with the whole batch
-// does, running statistics included, in float64 but for the order of additions.
+// TestSyncBatchNormReplicas: two replicas reach the parameters and running statistics of one
+// replica with the global batch, in float64 up to the order of additions.
 func TestSyncBatchNormReplicas(t *testing.T) {
 	cfg := tiny()
 	cfg.Data.Count, cfg.Data.Height, cfg.Data.Width, cfg.Data.TestImages, cfg.Epochs = 21, 16, 16, 5, 1
@@ -153,9 +152,8 @@ func TestSyncBatchNormReplicas(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormTrace: the trace of a step has the exchanges of its own batch
-// norms, two for each, and not those of the batch before, whose gradients are of
-// the same update.
+// TestSyncBatchNormTrace: the trace of a step contains two exchanges for each of its batch
+// norms. It does not contain those of the previous batch of the same optimizer step.
 func TestSyncBatchNormTrace(t *testing.T) {
 	cfg := tiny()
 	cfg.SyncBatchNorm, cfg.Accumulate, cfg.Epochs = true, 2, 1
@@ -183,9 +181,8 @@ func TestSyncBatchNormTrace(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormSpans: what is exchanged in the forward pass is exposed
-// communication, and a step's first collective is there, also where it takes
-// several batches.
+// TestSyncBatchNormSpans: exchanges in the forward pass count as exposed communication, and the
+// time of a step's first collective is recorded, also with accumulated batches.
 func TestSyncBatchNormSpans(t *testing.T) {
 	cfg := tiny()
 	cfg.SyncBatchNorm, cfg.Accumulate, cfg.Epochs = true, 2, 1
@@ -214,7 +211,7 @@ func TestSyncBatchNormConfig(t *testing.T) {
 		t.Errorf("on a GPU: %v, sync_batchnorm is %v", err, c.SyncBatchNorm)
 	}
 	for _, name := range Names() {
-		c, err := load(name)
+		c, err := loadConfig(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,8 +221,8 @@ func TestSyncBatchNormConfig(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormNeedsAnExchange: an engine's step with a strategy that has
-// gradients in mind alone.
+// TestSyncBatchNormNeedsAnExchange: a step with a GradSync that exchanges only gradients is an
+// error.
 func TestSyncBatchNormNeedsAnExchange(t *testing.T) {
 	cfg := tiny()
 	cfg.SyncBatchNorm = true

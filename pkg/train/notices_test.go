@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/internal/gputest"
 )
 
-// TestNoticesOfTheEngine: where cuDNN has no repeatable algorithm for a convolution, the
-// run goes on, and its log says so.
+// TestNoticesOfTheEngine: if cuDNN has no deterministic algorithm for a convolution, the run
+// continues, and its log contains a note.
 func TestNoticesOfTheEngine(t *testing.T) {
 	var log []string
 	options := simulatedGPU(t, WorkerOptions{Dir: t.TempDir(), Log: func(l string) { log = append(log, l) }})

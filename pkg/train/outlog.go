@@ -13,35 +13,36 @@ import (
 // tutorial's trainer, which log readers search for, and scalars for TensorBoard, with the
 // tags of that trainer.
 
-// outLog writes a line to out.log only.
-func (r *recorder) outLog(format string, a ...any) error {
-	if r.w == nil {
+// logToFile writes a line to out.log, but not to the terminal.
+func (r *recorder) logToFile(format string, a ...any) error {
+	if r.writer == nil {
 		return nil
 	}
-	return r.w.Log(format, a...)
+	return r.writer.Log(format, a...)
 }
 
-// say writes a line to the terminal of rank 0 only.
-func (r *recorder) say(format string, a ...any) {
+// logToTerminal passes a line to WorkerOptions.Log on rank 0, but does not write it to
+// out.log.
+func (r *recorder) logToTerminal(format string, a ...any) {
 	if r.t.options.Log != nil && r.t.group.Rank() == 0 {
 		r.t.options.Log(fmt.Sprintf(format, a...))
 	}
 }
 
-// begin writes the first lines of out.log. A resumed run writes them again.
-func (r *recorder) begin() error {
-	if err := r.outLog("Configuration name: %s", r.t.cfg.Name); err != nil {
+// writeHeader writes the first lines of out.log. A resumed run writes them again.
+func (r *recorder) writeHeader() error {
+	if err := r.logToFile("Configuration name: %s", r.t.cfg.Name); err != nil {
 		return err
 	}
-	return r.outLog("global_batch_size %d", r.t.globalBatch())
+	return r.logToFile("global_batch_size %d", r.t.globalBatch())
 }
 
-// logEpoch writes the lines of an epoch.
+// logEpoch writes the log lines of a finished epoch.
 func (r *recorder) logEpoch(row runs.Epoch) error {
 	taken := fmt.Sprintf("Time taken for epoch %d is %v sec, avg %v samples/sec", row.Epoch, row.Seconds, row.SamplesPerSecond)
-	r.say("%s", taken)
-	short, long := r.scored(row)
-	r.say("  epoch %d/%d: train loss %.6f, val loss %.6f, %slr %.6g",
+	r.logToTerminal("%s", taken)
+	short, long := r.formatScores(row)
+	r.logToTerminal("  epoch %d/%d: train loss %.6f, val loss %.6f, %slr %.6g",
 		row.Epoch, r.t.cfg.Epochs, row.TrainLoss, row.ValLoss, short, row.LearningRate)
 	for _, line := range []string{
 		taken,
@@ -49,18 +50,18 @@ func (r *recorder) logEpoch(row runs.Epoch) error {
 		fmt.Sprintf("  Avg val loss=%f", row.ValLoss),
 		fmt.Sprintf("  Total validation time: %v sec", row.ValSeconds),
 		fmt.Sprintf("  %slearning rate=%.6g", long, row.LearningRate),
-		"  " + r.t.rateLine(r.t.rateOf(row.Samples/r.t.group.Size(), row.Seconds)),
+		"  " + r.t.formatThroughput(r.t.throughputOf(row.Samples/r.t.group.Size(), row.Seconds)),
 	} {
-		if err := r.outLog("%s", line); err != nil {
+		if err := r.logToFile("%s", line); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// scored formats the scores of an epoch: short for the terminal, long for out.log. Both are
-// empty for regression.
-func (r *recorder) scored(row runs.Epoch) (short, long string) {
+// formatScores formats the scores of an epoch: short for the terminal, long for out.log.
+// Both are empty for regression.
+func (r *recorder) formatScores(row runs.Epoch) (short, long string) {
 	switch r.t.net.Task() {
 	case model.Segmentation:
 		return fmt.Sprintf("IoU %.4f, Dice %.4f, ", row.IoU, row.Dice), fmt.Sprintf("IoU=%f, Dice=%f, ", row.IoU, row.Dice)
@@ -71,11 +72,11 @@ func (r *recorder) scored(row runs.Epoch) (short, long string) {
 	return "", ""
 }
 
-// exactRate returns seconds and a rate in samples per second whose float64 product is
-// exactly samples, for readers that multiply the two numbers in the log. Because of
+// exactRate returns seconds and the rate samples/seconds, adjusted so that their product in
+// float64 is exactly samples: readers of the log multiply the two numbers. Because of
 // rounding, samples/seconds alone does not always have this property. exactRate then tries
 // the neighboring float64 values of both numbers, and finally changes the seconds by up to
-// 4e-9 of their value, which rare cases need (29 samples in 176385.25 s).
+// 4e-9 of their value, which is needed in rare cases (29 samples in 176385.25 s).
 func exactRate(samples int, seconds float64) (exactSeconds, rate float64) {
 	n := float64(samples)
 	if !(seconds > 0) || math.IsInf(seconds, 1) || samples <= 0 {
@@ -109,8 +110,8 @@ func exactRate(samples int, seconds float64) (exactSeconds, rate float64) {
 	return seconds, n / seconds
 }
 
-// epochEvents writes the scalars of an epoch, at the run's last step.
-func (r *recorder) epochEvents(row runs.Epoch) error {
+// writeEpochEvents writes the TensorBoard scalars of an epoch, at the last completed step.
+func (r *recorder) writeEpochEvents(row runs.Epoch) error {
 	if r.events == nil {
 		return nil
 	}
@@ -127,7 +128,7 @@ func (r *recorder) epochEvents(row runs.Epoch) error {
 		{Tag: "Accuracy/train", Value: row.Accuracy},
 		{Tag: "Accuracy/valid", Value: row.ValAccuracy},
 	} {
-		if !math.IsNaN(s.Value) { // what the task has no score for
+		if !math.IsNaN(s.Value) { // NaN: the task does not have this score
 			scalars = append(scalars, s)
 		}
 	}
@@ -137,18 +138,19 @@ func (r *recorder) epochEvents(row runs.Epoch) error {
 	return r.events.Flush()
 }
 
-// stepEvents writes the scalars of a step of rank 0. The loss is the one of rank 0's batch,
-// so its tag differs from the tag of the epoch's mean loss over all ranks.
-func (r *recorder) stepEvents(s runs.Step) error {
+// writeStepEvents writes the TensorBoard scalars of a step of rank 0. Its loss is the loss of
+// rank 0's batch only, so its tag differs from the tag of the epoch's mean loss over all
+// ranks.
+func (r *recorder) writeStepEvents(s runs.Step) error {
 	if r.events == nil {
 		return nil
 	}
 	seconds := s.Data + s.Forward + s.Backward + s.Wait + s.Optimizer
 	scalars := []runs.Scalar{{Tag: "Loss/step", Value: s.Loss}, {Tag: "Seconds/step", Value: seconds}}
-	if speed := r.t.rateOf(s.Samples, seconds); speed.samples > 0 {
+	if speed := r.t.throughputOf(s.Samples, seconds); speed.samples > 0 {
 		scalars = append(scalars, runs.Scalar{Tag: "Samples per sec/step", Value: speed.samples}, runs.Scalar{Tag: "Effective FLOP per sec/step", Value: speed.flops})
-		if speed.peak > 0 {
-			scalars = append(scalars, runs.Scalar{Tag: "Part of peak FLOP per sec/step", Value: speed.peak})
+		if speed.fractionOfPeak > 0 {
+			scalars = append(scalars, runs.Scalar{Tag: "Part of peak FLOP per sec/step", Value: speed.fractionOfPeak})
 		}
 	}
 	return r.events.Scalars(s.Step, time.Now(), scalars...)

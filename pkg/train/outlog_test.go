@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestOutLog reads out.log as a program would that knows the SC21 tutorial's
-// logs: by these lines, in this order, with these digits.
+// TestOutLog checks the lines of out.log, their order and their digits, on which readers of the
+// SC21 tutorial's logs rely.
 func TestOutLog(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	cfg := tiny()
@@ -92,8 +92,8 @@ func parse(t *testing.T, text string) float64 {
 	return v
 }
 
-// TestEventFiles: one a start, with the tags of an epoch in each. Package runs
-// tests what is in a record.
+// TestEventFiles: each start of a run writes one event file with the tags of an epoch. Package
+// runs tests the content of the records.
 func TestEventFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	cfg := tiny()
@@ -123,7 +123,8 @@ func TestEventFiles(t *testing.T) {
 	}
 }
 
-// The two numbers of the log give back the samples, and stay what was measured.
+// The product of the two numbers in the log is the number of samples, and the numbers equal
+// the measured ones up to rounding.
 func TestExactRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		samples := rapid.IntRange(1, 1<<40).Draw(t, "samples")
@@ -132,7 +133,7 @@ func TestExactRate(t *testing.T) {
 		if s*rate != float64(samples) {
 			t.Errorf("%v × %v = %v", s, rate, s*rate)
 		}
-		// Nearly always the last digit gives way; see below.
+		// In nearly all cases changing the last bit suffices; see below.
 		if diff := (s - seconds) / seconds; diff > 4e-9 || diff < -4e-9 {
 			t.Errorf("%v s became %v", seconds, s)
 		}

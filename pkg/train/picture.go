@@ -9,39 +9,40 @@ import (
 	"lockstep/pkg/data"
 )
 
-// Picture draws training sample i: its image and its mask, side by side. It works for
-// segmentation only.
+// Picture draws the image and the mask of training sample i side by side. It returns an
+// error unless the samples are images with masks.
 func (s Samples) Picture(i int) (image.Image, error) {
-	img, mask, err := sample(s.Train, i, 1)
+	img, mask, err := readSample(s.Train, i, 1)
 	if err != nil {
 		return nil, err
 	}
 	shape := s.Train.ImageShape()
 	if target := s.Train.TargetShape(); len(shape) != 3 || len(target) != 3 {
-		return nil, fmt.Errorf("show sample %d: pictures are of images with a mask, these samples are %v with a target %v", i, shape, target)
+		return nil, fmt.Errorf("draw sample %d: got an image of shape %v and a target of shape %v, want an image with a mask", i, shape, target)
 	}
-	return sideBySide(shape[1], shape[2], img, mask), nil
+	return drawSideBySide(shape[1], shape[2], img, mask), nil
 }
 
-// sample reads sample i of ds into buffers that hold batch samples.
-func sample(ds data.Dataset, i, batch int) (img, mask []float32, err error) {
+// readSample reads sample i of ds into the beginning of buffers for batch samples.
+func readSample(ds data.Dataset, i, batch int) (img, mask []float32, err error) {
 	if i < 0 || i >= ds.Len() {
-		return nil, nil, fmt.Errorf("show sample %d: there are samples 0 to %d", i, ds.Len()-1)
+		return nil, nil, fmt.Errorf("draw sample %d: the data set has samples 0 to %d", i, ds.Len()-1)
 	}
 	is, ts := ds.ImageShape(), ds.TargetShape()
-	n, m := elements(is), elements(ts)
+	n, m := numElements(is), numElements(ts)
 	img, mask = make([]float32, batch*n), make([]float32, batch*m)
 	return img, mask, ds.Get(i, img[:n], mask[:m])
 }
 
-// leastHeight is the height in pixels that small pictures are enlarged to.
-const leastHeight = 256
+// minPictureHeight is the height in pixels to which smaller pictures are enlarged, by a
+// whole factor.
+const minPictureHeight = 256
 
-// sideBySide draws planes of height×width values from 0 (black) to 1 (white) side by side.
-// It enlarges small planes.
-func sideBySide(height, width int, planes ...[]float32) image.Image {
+// drawSideBySide draws planes of height×width values from 0 (black) to 1 (white) side by
+// side. It enlarges small planes; see minPictureHeight.
+func drawSideBySide(height, width int, planes ...[]float32) image.Image {
 	const gap = 4
-	scale := max(1, leastHeight/height)
+	scale := max(1, minPictureHeight/height)
 	out := image.NewGray(image.Rect(0, 0, len(planes)*(width*scale+gap)-gap, height*scale))
 	for i := range out.Pix {
 		out.Pix[i] = 255

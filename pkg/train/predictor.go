@@ -19,16 +19,16 @@ import (
 type Predictor struct {
 	Checkpoint string // relative to the run folder
 	Epoch      int    // number of complete epochs in the checkpoint
-	Note       string // the difference if another engine computes than in training; else empty
+	Note       string // says so if the engine differs from the one of the training; else empty
 	samples    Samples
 	task       model.Task
 	engine     engine.Engine
 	exe        engine.Executable
 }
 
-// OpenPredictor loads the newest checkpoint of the run folder dir, and opens the run's
-// data: from dataPath, or from the path in the run's config if dataPath is empty. The error
-// wraps ErrNoCheckpoint if there is no checkpoint.
+// OpenPredictor loads the newest checkpoint of the run folder dir, and opens the run's data
+// in dataPath, or in the path of the run's config if dataPath is empty. The error wraps
+// ErrNoCheckpoint if there is no checkpoint.
 func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err error) {
 	run, err := runs.Read(dir)
 	if err != nil {
@@ -39,9 +39,9 @@ func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
 	if dataPath != "" {
-		placeData(&cfg.Data, dataPath)
+		setDataPath(&cfg.Data, dataPath)
 	}
-	all, err := checkpoints(dir)
+	all, err := listCheckpoints(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,8 @@ func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err
 	return p, p.load(ctx, cfg, run.Info.Engine, filepath.Join(dir, p.Checkpoint))
 }
 
-// load opens the engine and loads the checkpoint at path.
+// load opens the engine and loads the checkpoint at path. trainedOn is the name of the
+// engine of the training.
 func (p *Predictor) load(ctx context.Context, cfg Config, trainedOn, path string) error {
 	image, target := p.samples.Test.ImageShape(), p.samples.Test.TargetShape()
 	net, err := cfg.Model.Network(image, target)
@@ -88,12 +89,12 @@ func (p *Predictor) load(ctx context.Context, cfg Config, trainedOn, path string
 	if p.exe, err = p.engine.Load(program, nil); err != nil {
 		return err
 	}
-	return file.apply(p.exe)
+	return file.applyTo(p.exe)
 }
 
 // Score evaluates the network on the complete held-out set.
 func (p *Predictor) Score(ctx context.Context) (Scores, error) {
-	return score(ctx, p.exe, p.task, p.samples.Test, 1, 0)
+	return evaluateShard(ctx, p.exe, p.task, p.samples.Test, 1, 0)
 }
 
 // TrainLen returns the number of training samples.
@@ -103,26 +104,26 @@ func (p *Predictor) TrainLen() int { return p.samples.Train.Len() }
 // tiles.
 func (p *Predictor) TestLen() int { return p.samples.Test.Len() }
 
-// Picture draws held-out sample i: its image, its mask and the predicted probability, side
-// by side. It works for segmentation only.
+// Picture draws the image, the mask and the predicted probability of held-out sample i side
+// by side. It returns an error unless the task is segmentation.
 func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 	if p.task != model.Segmentation {
-		return nil, fmt.Errorf("show prediction %d: pictures are of segmentation, this is %s", i, p.task)
+		return nil, fmt.Errorf("draw prediction %d: the task is %s, want segmentation", i, p.task)
 	}
 	ds := p.samples.Test
-	img, mask, err := sample(ds, i, EvalBatch)
+	img, mask, err := readSample(ds, i, EvalBatch)
 	if err != nil {
 		return nil, err
 	}
 	probability := make([]float32, len(mask))
-	if err := forward(ctx, p.exe, img, mask, probability); err != nil {
+	if err := runForward(ctx, p.exe, img, mask, probability); err != nil {
 		return nil, err
 	}
 	for k, z := range probability {
 		probability[k] = float32(1 / (1 + math.Exp(-float64(z))))
 	}
 	shape := ds.ImageShape()
-	return sideBySide(shape[1], shape[2], img, mask, probability), nil
+	return drawSideBySide(shape[1], shape[2], img, mask, probability), nil
 }
 
 // Close closes the engine.

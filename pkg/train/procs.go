@@ -5,10 +5,10 @@ import (
 	"runtime"
 )
 
-// Processors returns GOMAXPROCS for a worker: its computing threads, one more if gradients
-// are exchanged during the backward pass, and one more for the loader and the garbage
-// collector if the worker's share of the cores allows it. workers is the number of workers
-// on the machine.
+// Processors returns the value of GOMAXPROCS for a worker: its computing threads, one more if
+// gradients are exchanged during the backward pass, and one more for the loader and the
+// garbage collector if the worker's share of the cores allows it. workers is the number of
+// workers on this machine, and cores the number of cores.
 //
 // Go's default, one per core, is too large for several workers: each would collect garbage
 // on a quarter of all cores. With more than its share of cores, the threads of a worker
@@ -21,8 +21,8 @@ func Processors(threads, cores, workers int, overlaps bool) int {
 	return max(need, min(share, threads+2))
 }
 
-// limitProcs sets GOMAXPROCS to Processors, unless the environment sets it. It must be
-// called in worker processes only: a notebook that trains keeps all cores.
+// limitProcs sets GOMAXPROCS to the result of Processors, unless the environment sets it.
+// Call it in worker processes only: a notebook that trains keeps all cores.
 func limitProcs(threads, workers int, overlaps bool) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(Processors(threads, runtime.GOMAXPROCS(0), workers, overlaps))

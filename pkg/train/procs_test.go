@@ -29,7 +29,7 @@ func TestProcs(t *testing.T) {
 	}
 }
 
-// TestLimitProcs reads what the runtime was told.
+// TestLimitProcs checks GOMAXPROCS after limitProcs.
 func TestLimitProcs(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(before)

@@ -34,14 +34,14 @@ func TestParseProfile(t *testing.T) {
 		if got != c.want || (err == nil) != c.ok {
 			t.Errorf("%q is %+v, %v", c.text, got, err)
 		}
-		if err != nil && !strings.Contains(err.Error(), "as in ") {
+		if err != nil && !strings.Contains(err.Error(), "such as ") {
 			t.Errorf("%q: error %q does not say what would do", c.text, err)
 		}
 	}
 }
 
-// TestProfile: the CPU engine traces the steps of the epoch that were asked for,
-// and an engine that cannot says which it is.
+// TestProfile: the CPU engine traces the requested steps of an epoch. The error for an engine
+// without a profiler contains the engine's name.
 func TestProfile(t *testing.T) {
 	cfg := tiny()
 	cfg.Epochs = 2
@@ -61,17 +61,16 @@ func TestProfile(t *testing.T) {
 	if err := json.Unmarshal(text, &trace); err != nil || !strings.Contains(string(text), "conv") {
 		t.Errorf("the trace is no JSON with kernels: %v, %.200s", err, text)
 	}
-	if _, err := New(t.Context(), cfg, collective.Single(), WorkerOptions{Profile: p}); err == nil || !strings.Contains(err.Error(), "there is no run folder for it") {
+	if _, err := New(t.Context(), cfg, collective.Single(), WorkerOptions{Profile: p}); err == nil || !strings.Contains(err.Error(), "write trace of profile: the worker has no run folder") {
 		t.Errorf("without a folder: %v", err)
 	}
 	cfg.Engine.Device = "reference"
-	if _, err := New(t.Context(), cfg, collective.Single(), WorkerOptions{Dir: t.TempDir(), Profile: p}); err == nil || !strings.Contains(err.Error(), "the engine reference has no profile: use --device cpu or cuda") {
+	if _, err := New(t.Context(), cfg, collective.Single(), WorkerOptions{Dir: t.TempDir(), Profile: p}); err == nil || !strings.Contains(err.Error(), "the engine reference has no profiler: use --device cpu or cuda") {
 		t.Errorf("New says %v", err)
 	}
 }
 
-// TestProfileBeyond: a window that the run has not is refused, for its trace
-// would never be written.
+// TestProfileBeyond: steps that the run does not have are an error.
 func TestProfileBeyond(t *testing.T) {
 	for _, c := range []struct {
 		p    Profile
@@ -79,11 +78,11 @@ func TestProfileBeyond(t *testing.T) {
 	}{
 		{Profile{Epoch: 2, First: 1, Steps: 10}, ""},
 		{Profile{First: 20, Steps: 1}, ""},
-		{Profile{Epoch: 3, First: 1, Steps: 1}, "profile epoch 3: the run has 2"},
-		{Profile{Epoch: 1, First: 1, Steps: 11}, "profile steps 0 to 10 of epoch 1: an epoch has 10 batches: use steps=0-9 at most"},
-		{Profile{First: 20, Steps: 2}, "profile steps 20 to 21: the run has 20 (2 epochs of 10 batches)"},
+		{Profile{Epoch: 3, First: 1, Steps: 1}, "profile epoch 3: the run has the epochs 1 to 2"},
+		{Profile{Epoch: 1, First: 1, Steps: 11}, "profile steps 0 to 10 of epoch 1: an epoch has 10 batches: use steps within 0-9"},
+		{Profile{First: 20, Steps: 2}, "profile steps 20 to 21: the run has only 20 steps (2 epochs of 10 batches)"},
 	} {
-		first, last, err := c.p.window(10, 2)
+		first, last, err := c.p.stepRange(10, 2)
 		if c.want == "" {
 			if err != nil || last-first+1 != c.p.Steps || last > 20 {
 				t.Errorf("%+v is steps %d to %d, %v", c.p, first, last, err)
@@ -96,8 +95,8 @@ func TestProfileBeyond(t *testing.T) {
 	}
 }
 
-// TestProfileOfSeveral: each rank has its own trace, with the loader, and with
-// every bucket's all-reduce; accumulated batches are steps of the engine's.
+// TestProfileOfSeveral: each rank writes a trace with the loader and the all-reduce of every
+// bucket. Each accumulated batch is a step of the engine.
 func TestProfileOfSeveral(t *testing.T) {
 	cfg := tiny()
 	cfg.Epochs, cfg.Accumulate, cfg.BucketMiB = 1, 2, 0.001
@@ -118,7 +117,7 @@ func TestProfileOfSeveral(t *testing.T) {
 	}
 }
 
-// TestProfileResumed: a run that goes on has done the steps before.
+// TestProfileResumed: a resumed run cannot profile steps before its checkpoint.
 func TestProfileResumed(t *testing.T) {
 	cfg := tiny()
 	cfg.Epochs = 1
@@ -128,7 +127,7 @@ func TestProfileResumed(t *testing.T) {
 	}
 	cfg.Epochs = 2
 	options := WorkerOptions{Dir: dir, Resume: true, Profile: Profile{Epoch: 1, First: 1, Steps: 1}}
-	if _, err := trainAll(t, cfg, 1, options); err == nil || !strings.Contains(err.Error(), "the run that is resumed has done") {
+	if _, err := trainAll(t, cfg, 1, options); err == nil || !strings.Contains(err.Error(), "the resumed run has done") {
 		t.Errorf("a step that is done: %v", err)
 	}
 	options.Profile.Epoch = 2

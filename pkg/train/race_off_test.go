@@ -2,6 +2,6 @@
 
 package train
 
-// underRace reports whether the race detector is on. Then tests leave out
-// variants that differ in their numbers alone and start the same goroutines.
+// underRace reports whether the race detector is on. Tests then skip variants that start the
+// same goroutines and differ only in numbers.
 const underRace = false

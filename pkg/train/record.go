@@ -22,44 +22,45 @@ import (
 // other files. Without a run folder it writes nothing.
 type recorder struct {
 	t         *Trainer
-	w         *runs.Writer       // rank 0
+	writer    *runs.Writer       // rank 0
 	steps     *runs.StepWriter   // every rank
 	events    *runs.EventWriter  // rank 0
-	gpu       gpuWatch           // every rank that has one
-	load      *monitor.LoadMeter // rank 0; nil if the load cannot be measured
-	measured  *runs.Load         // load during the last epoch; nil if not measured
+	gpu       gpuSampler         // every rank that has one
+	meter     *monitor.LoadMeter // rank 0; nil if the load cannot be measured
+	lastLoad  *runs.Load         // load during the last epoch; nil if not measured
 	epochs    []runs.Epoch       // earlier epochs of a resumed run
 	untrained *Scores            // scores of the untrained network; nil until they are known
 	saved     string             // newest checkpoint, relative to the run folder
 
 	writing       time.Duration // time spent on writing since the last call of noteSlowWriting
-	slownessNoted bool          // slow writing has been reported
+	slownessNoted bool          // noteSlowWriting has logged its note
 }
 
 // If writing takes at least slowShare of an epoch's time and at least slowTime, it is
-// reported as slow. A usual disk takes a few milliseconds per epoch.
+// reported as slow. An ordinary disk takes a few milliseconds per epoch.
 const (
 	slowShare = 0.1
 	slowTime  = 500 * time.Millisecond
 )
 
-// predecessorPatience is how long a rank waits until the process that wrote its steps file
-// before has ended. It is longer than that process waits for its peers.
-const predecessorPatience = stepPatience + 4*time.Second
+// predecessorTimeout is how long a resumed rank waits for the end of the earlier process that
+// still has its steps file open. It exceeds the time for which that process waits for the
+// other ranks.
+const predecessorTimeout = stepGracePeriod + 4*time.Second
 
-// timed calls write and adds the time that it takes to r.writing.
-func (r *recorder) timed(write func() error) error {
+// timeWriting calls write, adds its duration to r.writing, and returns its error.
+func (r *recorder) timeWriting(write func() error) error {
 	begin := time.Now()
 	defer func() { r.writing += time.Since(begin) }()
 	return write()
 }
 
-// noteSlowWriting logs a note if writing took a large part of the epoch, at most once per run. lasted
-// is the duration of the epoch with its evaluation and its checkpoint.
+// noteSlowWriting logs a note if writing took a large part of the epoch, at most once per
+// run. lasted is the duration of the epoch including its evaluation and its checkpoint.
 func (r *recorder) noteSlowWriting(epoch int, lasted time.Duration) error {
 	wrote := r.writing
 	r.writing = 0
-	if r.slownessNoted || r.w == nil || wrote < slowTime || wrote.Seconds() < slowShare*lasted.Seconds() {
+	if r.slownessNoted || r.writer == nil || wrote < slowTime || wrote.Seconds() < slowShare*lasted.Seconds() {
 		return nil
 	}
 	r.slownessNoted = true
@@ -68,8 +69,8 @@ func (r *recorder) noteSlowWriting(epoch int, lasted time.Duration) error {
 		r.t.options.Dir, wrote.Seconds(), lasted.Seconds(), epoch, 100*wrote.Seconds()/lasted.Seconds())
 }
 
-// record creates the recorder and opens its files. All ranks must call it.
-func (t *Trainer) record(ctx context.Context) (r *recorder, err error) {
+// newRecorder creates the recorder and opens its files. All ranks must call it.
+func (t *Trainer) newRecorder(ctx context.Context) (r *recorder, err error) {
 	r = &recorder{t: t, untrained: t.untrained, saved: t.saved}
 	if t.options.Dir == "" {
 		return r, nil
@@ -84,28 +85,28 @@ func (t *Trainer) record(ctx context.Context) (r *recorder, err error) {
 		if e, ok := t.engine.(engine.PeakMeasurer); ok {
 			t.peak = e.PeakFLOPS()
 		}
-		err = r.open()
+		err = r.openRunFolder()
 	}
-	// No rank writes before rank 0 has made the folder, or has refused it.
-	if err := t.agree(ctx, err); err != nil {
+	// No rank writes before rank 0 has created the folder. If that failed, all ranks end.
+	if err := t.shareRank0Error(ctx, err); err != nil {
 		return r, err
 	}
 	if r.steps, err = t.openSteps(ctx); err != nil {
 		return r, err
 	}
-	if r.load, err = t.loadMeter(ctx); err != nil {
+	if r.meter, err = t.newLoadMeter(ctx); err != nil {
 		return r, err
 	}
 	var note string
-	if r.gpu, note, err = watchGPU(t.engine, t.options.Dir, t.group.Rank()); err == nil && note != "" && r.w != nil {
+	if r.gpu, note, err = startGPUSampler(t.engine, t.options.Dir, t.group.Rank()); err == nil && note != "" && r.writer != nil {
 		err = r.log("note: %s", note)
 	}
 	return r, err
 }
 
-// openSteps opens this rank's steps file. If another process still has it open, because its
-// rank 0 was killed a moment ago, openSteps waits until that process ends, for at most
-// predecessorPatience.
+// openSteps opens this rank's steps file. If rank 0 of an earlier process group was killed a
+// moment ago, the earlier process of this rank may still have the file open. openSteps then
+// waits until that process ends, for at most predecessorTimeout.
 func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -124,53 +125,54 @@ func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 			Rank: t.group.Rank(), LocalRank: t.options.LocalRank, WorldSize: t.group.Size(),
 			PID: os.Getpid(), Host: host, Started: time.Now(), BuildID: buildid.ID, FromStep: t.step, ConfigHash: config, DataHash: t.dataHash,
 		})
-		if !errors.Is(err, runs.ErrStepsInUse) || time.Since(begin) > predecessorPatience {
+		if !errors.Is(err, runs.ErrStepsInUse) || time.Since(begin) > predecessorTimeout {
 			return s, err
 		}
 		select {
 		case <-ctx.Done():
 			return nil, errors.Join(err, context.Cause(ctx))
-		case <-time.After(predecessorPatience / 100):
+		case <-time.After(predecessorTimeout / 100):
 		}
 	}
 }
 
-// energy adds the energy that the devices of all ranks have used to run.json. All ranks
+// addEnergy adds the energy that the devices of all ranks have used to run.json. All ranks
 // must call it.
-func (r *recorder) energy(ctx context.Context) error {
+func (r *recorder) addEnergy(ctx context.Context) error {
 	if _, ok := r.t.engine.(engine.Accelerated); !ok || r.steps == nil {
 		return nil
 	}
-	s, joules, err := r.gpu.total(ctx, r.t.group)
-	if err != nil || r.w == nil {
+	s, joules, err := r.gpu.stopAll(ctx, r.t.group)
+	if err != nil || r.writer == nil {
 		return err
 	}
-	if line := usage(s, joules); line != "" {
+	if line := formatGPUUsage(s, joules); line != "" {
 		if err := r.log("%s", line); err != nil {
 			return err
 		}
 	}
-	// A run that was resumed counts its parts that came to their end.
-	return r.w.Update(func(i *runs.Info) { i.EnergyJoules += joules })
+	// A resumed run adds the energy of all its processes that ended without an error.
+	return r.writer.Update(func(i *runs.Info) { i.EnergyJoules += joules })
 }
 
-// open creates the run folder, or opens the folder of the resumed run.
-func (r *recorder) open() (err error) {
+// openRunFolder creates the run folder, or opens the folder of the resumed run, and writes
+// the first lines of the logs. Only rank 0 calls it.
+func (r *recorder) openRunFolder() (err error) {
 	t := r.t
 	_, err = os.Stat(filepath.Join(t.options.Dir, "run.json"))
 	if !t.options.Resume || errors.Is(err, fs.ErrNotExist) {
-		info, err := t.info()
+		info, err := t.runInfo()
 		if err != nil {
 			return err
 		}
-		if r.w, err = t.lock.Create(info); err != nil {
+		if r.writer, err = t.lock.Create(info); err != nil {
 			return err
 		}
-		t.lock = nil // the writer's
+		t.lock = nil // the writer releases it
 		return r.openLogs()
 	}
 	var before runs.Run
-	if r.w, before, err = t.lock.Resume(); err != nil {
+	if r.writer, before, err = t.lock.Resume(); err != nil {
 		return err
 	}
 	t.lock = nil
@@ -189,40 +191,40 @@ func (r *recorder) open() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := r.w.Update(func(i *runs.Info) {
+	if err := r.writer.Update(func(i *runs.Info) {
 		i.Status, i.Error, i.Ended, i.Config, i.Engine = runs.StatusRunning, "", time.Time{}, doc, t.engine.Name()
 	}); err != nil {
 		return err
 	}
-	if err := r.w.Truncate(t.epoch); err != nil { // rows of epochs that no checkpoint holds are trained again
+	if err := r.writer.Truncate(t.epoch); err != nil { // epochs after the checkpoint are trained again
 		return err
 	}
 	if err := r.openLogs(); err != nil {
 		return err
 	}
-	if err := r.noteMissing(before, steps); err != nil {
+	if err := r.logMissing(before, steps); err != nil {
 		return err
 	}
-	if note := otherSet(before.Info.Engine, t.engine.Name()); note != "" {
+	if note := instructionSetNote(before.Info.Engine, t.engine.Name()); note != "" {
 		return r.log("note: %s", note)
 	}
 	return nil
 }
 
-// mostProblems limits the problems in a resumed run's folder that are logged one by one.
-const mostProblems = 10
+// maxLoggedProblems is how many problems of a resumed run's folder are logged one by one.
+const maxLoggedProblems = 10
 
-// noteMissing logs what is wrong in the folder of a resumed run: lines that cannot be read
-// or are out of order, and missing rows of epochs and steps before the checkpoint. steps
-// are the last recorded steps, by rank.
-func (r *recorder) noteMissing(before runs.Run, steps []int) error {
+// logMissing logs the problems in the folder of a resumed run: lines that cannot be read or
+// are out of order, and rows of epochs and steps that are missing before the checkpoint.
+// before is the content of the folder; steps are the last recorded steps, by rank.
+func (r *recorder) logMissing(before runs.Run, steps []int) error {
 	t := r.t
 	var notes []string
 	for _, p := range before.Problems {
 		notes = append(notes, p.String())
 	}
-	if n := len(notes) - mostProblems; n > 0 {
-		notes = append(notes[:mostProblems], fmt.Sprintf("%s more in %s", english.Count(n, "problem"), t.options.Dir))
+	if n := len(notes) - maxLoggedProblems; n > 0 {
+		notes = append(notes[:maxLoggedProblems], fmt.Sprintf("%s more in %s", english.Count(n, "problem"), t.options.Dir))
 	}
 	if last := lastEpoch(r.epochs); last < t.epoch {
 		notes = append(notes, fmt.Sprintf("%s ends with epoch %d, but the checkpoint is of epoch %d: rows are missing", before.File, last, t.epoch))
@@ -249,10 +251,11 @@ func lastEpoch(epochs []runs.Epoch) int {
 	return last
 }
 
-// openLogs opens the outputs for other programs, and writes their first lines.
+// openLogs writes the first lines of out.log, with the notes collected so far, and opens the
+// file of TensorBoard events.
 func (r *recorder) openLogs() (err error) {
-	for _, notice := range r.w.Notices() { // which are in out.log already
-		r.say("note: %s", notice)
+	for _, notice := range r.writer.Notices() { // the writer has written them to out.log
+		r.logToTerminal("note: %s", notice)
 	}
 	for _, note := range r.t.notes {
 		if err := r.log("note: %s", note); err != nil {
@@ -262,11 +265,11 @@ func (r *recorder) openLogs() (err error) {
 	if r.events, err = runs.OpenEvents(r.t.options.Dir, r.t.step); err != nil {
 		return err
 	}
-	return r.begin()
+	return r.writeHeader()
 }
 
-// info returns the content of run.json at the start of a run.
-func (t *Trainer) info() (runs.Info, error) {
+// runInfo returns the content of run.json at the start of a run.
+func (t *Trainer) runInfo() (runs.Info, error) {
 	doc, err := t.cfg.document()
 	if err != nil {
 		return runs.Info{}, err
@@ -283,12 +286,12 @@ func (t *Trainer) info() (runs.Info, error) {
 		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.globalBatch(), ThreadsPerWorker: t.cfg.Engine.Threads,
 		Parameters: t.net.Parameters(), SamplesPerEpoch: t.samples.Train.Len(),
 		FLOPsPerStep: t.train.Program().StepFLOPs(), PeakFLOPS: t.peak,
-		Host: runs.CollectHost(), Versions: versions(),
+		Host: runs.CollectHost(), Versions: moduleVersions(),
 	}, nil
 }
 
-// versions returns the versions of this program, Go and gorgonia, by name.
-func versions() map[string]string {
+// moduleVersions returns the versions of this program, Go and gorgonia, by name.
+func moduleVersions() map[string]string {
 	v := map[string]string{"lockstep": buildid.ID, "go": runtime.Version()}
 	if b, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range b.Deps {
@@ -302,95 +305,97 @@ func versions() map[string]string {
 
 // log writes a line to the terminal and to out.log.
 func (r *recorder) log(format string, a ...any) error {
-	r.say(format, a...)
-	return r.outLog(format, a...)
+	r.logToTerminal(format, a...)
+	return r.logToFile(format, a...)
 }
 
-// start logs a description of the run with the scores s of the untrained network.
-func (r *recorder) start(s Scores) error {
+// logStart logs a description of the run with the scores s of the untrained network.
+func (r *recorder) logStart(s Scores) error {
 	r.untrained = &s
 	t := r.t
 	return r.log("%s: %d parameters, %s × batch %d, %s each, %s, %d training samples, %d held out; %s",
 		t.cfg.Name, t.net.Parameters(), english.Count(t.group.Size(), "worker"), t.cfg.Batch, english.Count(t.cfg.Engine.Threads, "thread"), t.engine.Name(),
-		t.samples.Train.Len(), t.samples.Test.Len(), s.before())
+		t.samples.Train.Len(), t.samples.Test.Len(), s.formatUntrained())
 }
 
-func (r *recorder) step(s runs.Step) error {
+// writeStep writes a finished step.
+func (r *recorder) writeStep(s runs.Step) error {
 	if r.steps == nil {
 		return nil
 	}
-	return r.timed(func() error {
+	return r.timeWriting(func() error {
 		if err := r.steps.Step(s); err != nil {
 			return err
 		}
-		return r.stepEvents(s)
+		return r.writeStepEvents(s)
 	})
 }
 
-// epoch writes a finished epoch, before its checkpoint.
-func (r *recorder) epoch(row runs.Epoch) error {
+// writeEpoch writes a finished epoch. Call it before the epoch's checkpoint is saved.
+func (r *recorder) writeEpoch(row runs.Epoch) error {
 	if r.steps != nil {
 		if err := r.steps.Flush(); err != nil {
 			return err
 		}
 	}
-	if err := r.gpu.check(); err != nil {
+	if err := r.gpu.checkFile(); err != nil {
 		return err
 	}
 	row.Seconds, row.SamplesPerSecond = exactRate(row.Samples, row.Seconds)
-	if r.w != nil {
+	if r.writer != nil {
 		// Write the load first: readers look for it when they find a new row.
-		if r.measured != nil {
-			if err := r.w.Load(*r.measured); err != nil {
+		if r.lastLoad != nil {
+			if err := r.writer.Load(*r.lastLoad); err != nil {
 				return err
 			}
 		}
-		if err := r.w.Epoch(row); err != nil {
+		if err := r.writer.Epoch(row); err != nil {
 			return err
 		}
 	}
 	if err := r.logEpoch(row); err != nil {
 		return err
 	}
-	return r.epochEvents(row)
+	return r.writeEpochEvents(row)
 }
 
-// lastCheckpoint returns the newest checkpoint, relative to the run folder; empty if none.
+// lastCheckpoint returns the path of the newest checkpoint, relative to the run folder, or ""
+// if there is none.
 func (r *recorder) lastCheckpoint() string { return r.saved }
 
-// intact returns an error on every rank if one of them has lost a file of the run
-// folder that it wrote. All ranks must call it.
-func (r *recorder) intact(ctx context.Context) error {
+// checkFiles returns an error on every rank if a file that any rank writes in the run folder
+// was deleted. All ranks must call it.
+func (r *recorder) checkFiles(ctx context.Context) error {
 	if r.t.options.Dir == "" {
 		return nil
 	}
 	lost := []float64{0}
-	err := r.lost()
+	err := r.checkOwnFiles()
 	if err != nil {
 		lost[0] = 1
 	}
 	if r.t.group.Size() > 1 {
-		work, end := lag(ctx, stepPatience)
+		work, end := withDelayedCancel(ctx, stepGracePeriod)
 		defer end()
-		if serr := r.t.sum(work, lost); serr != nil {
+		if serr := r.t.allReduce(work, lost); serr != nil {
 			return errors.Join(err, serr)
 		}
 	}
 	if err == nil && lost[0] > 0 {
-		err = errors.New("another rank has lost files of the run folder")
+		err = errors.New("files of another rank in the run folder were deleted")
 	}
 	return err
 }
 
-// lost returns a *runs.LostError if a file that this rank writes was deleted.
-func (r *recorder) lost() error {
+// checkOwnFiles returns a *runs.LostError if a file that this rank writes was deleted.
+func (r *recorder) checkOwnFiles() error {
 	if err := r.steps.Flush(); err != nil {
 		return err
 	}
-	if r.w == nil {
+	if r.writer == nil {
 		return nil
 	}
-	if err := r.w.Check(); err != nil {
+	if err := r.writer.Check(); err != nil {
 		return err
 	}
 	if err := r.events.Flush(); err != nil {
@@ -403,18 +408,19 @@ func (r *recorder) lost() error {
 	return nil
 }
 
-// done writes the final scores to run.json.
-func (r *recorder) done(test runs.Test) error {
-	if r.w == nil {
+// writeTest writes the final scores to run.json.
+func (r *recorder) writeTest(test runs.Test) error {
+	if r.writer == nil {
 		return nil
 	}
-	return r.w.Update(func(i *runs.Info) { i.Test = &test })
+	return r.writer.Update(func(i *runs.Info) { i.Test = &test })
 }
 
-// close ends the run with the status that err means, and returns err.
+// close closes the files and records how the run ended: done if err is nil, else canceled or
+// failed. It returns err joined with errors of its own.
 func (r *recorder) close(ctx context.Context, err error) error {
 	var lost *runs.LostError
-	if _, gpuErr := r.gpu.stop(); !errors.As(err, &lost) || !errors.As(gpuErr, &lost) { // one lost file is enough
+	if _, gpuErr := r.gpu.stop(); !errors.As(err, &lost) || !errors.As(gpuErr, &lost) { // report one deleted file only
 		err = errors.Join(err, gpuErr)
 	}
 	if r.steps != nil {
@@ -423,11 +429,11 @@ func (r *recorder) close(ctx context.Context, err error) error {
 	if r.events != nil {
 		err = errors.Join(err, r.events.Close())
 	}
-	if r.w == nil {
+	if r.writer == nil {
 		return err
 	}
 	if err == nil {
-		err = r.outLog("DONE ---- rank %d", r.t.group.Rank())
+		err = r.logToFile("DONE ---- rank %d", r.t.group.Rank())
 	}
 	status := runs.StatusDone
 	switch {
@@ -436,8 +442,8 @@ func (r *recorder) close(ctx context.Context, err error) error {
 	case err != nil:
 		status = runs.StatusFailed
 	}
-	ferr := r.w.Finish(status, err)
-	if errors.As(err, &lost) && errors.As(ferr, &lost) { // the same, once more
+	ferr := r.writer.Finish(status, err)
+	if errors.As(err, &lost) && errors.As(ferr, &lost) { // report one deleted file only
 		return err
 	}
 	return errors.Join(err, ferr)

@@ -17,7 +17,7 @@ import (
 
 // Outcome is the result of training in this process.
 type Outcome struct {
-	Devices     []string // devices of the replicas, in the order of their ranks; nil from Replicas
+	Devices     []string // devices of the replicas by rank; nil if Replicas returned the Outcome
 	GlobalBatch int      // samples per pass over all replicas
 	Network     model.Network
 	Epochs      []runs.Epoch
@@ -25,8 +25,7 @@ type Outcome struct {
 	tensors     []weights.Tensor
 }
 
-// Weights returns the trained parameters and running statistics, with their names in the
-// network.
+// Weights returns the trained parameters and running statistics, named as in the network.
 func (o *Outcome) Weights() []weights.Tensor { return o.tensors }
 
 // String returns one line per epoch, and the final scores.
@@ -42,18 +41,18 @@ func (o *Outcome) String() string {
 }
 
 // Replicas trains with n workers that are goroutines of this process, for example in a
-// notebook cell. build builds the network (nil: the config's network). Each replica takes
+// notebook cell. build builds the network (nil: the config's network). Each worker trains on
 // cfg.Batch samples per pass; use Mirror to choose a global batch and devices. Replicas
-// writes no run folder. All ranks have the same result.
+// writes no run folder. It returns the outcome of rank 0; all ranks have equal parameters.
 func Replicas(ctx context.Context, cfg Config, build model.Builder, n int) (*Outcome, error) {
 	if n < 1 {
-		return nil, fmt.Errorf("train replicas: %d workers: use at least 1", n)
+		return nil, fmt.Errorf("train replicas: got %d workers: use at least 1", n)
 	}
 	return trainReplicas(ctx, slices.Repeat([]Config{cfg}, n), build)
 }
 
-// trainReplicas trains with one goroutine per config. The configs may differ in their
-// devices only.
+// trainReplicas trains with one worker per config, each in a goroutine, and returns the
+// outcome of rank 0. The configs may differ only in their devices.
 func trainReplicas(ctx context.Context, configs []Config, build model.Builder) (*Outcome, error) {
 	n := len(configs)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -76,6 +75,7 @@ func trainReplicas(ctx context.Context, configs []Config, build model.Builder) (
 	return outcomes[0], nil
 }
 
+// trainReplica trains the worker of one rank.
 func trainReplica(ctx context.Context, cfg Config, g collective.Group, build model.Builder) (o *Outcome, err error) {
 	t, err := New(ctx, cfg, g, WorkerOptions{Build: build})
 	if err != nil {

@@ -15,30 +15,31 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// mayDiffer are the keys of the config that may change when a run is resumed. They affect
-// neither what is trained nor how fast.
-var mayDiffer = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_collective"}
+// resumeMayChange are the config keys that may change when a run is resumed. They affect
+// neither the results of the training nor its speed.
+var resumeMayChange = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_collective"}
 
-// checkResumed returns an error if the run in the run folder has another number of workers
-// or another config than this one. Every rank calls it, so all end with the same error.
-func (t *Trainer) checkResumed() error {
+// checkResumable returns an error if the run in the run folder has another number of workers
+// or another config than this run. It returns nil if there is no such run. Every rank calls
+// it, so all ranks end with the same error.
+func (t *Trainer) checkResumable() error {
 	before, err := runs.Read(t.options.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the run has never started
+		return nil // the run was never started
 	}
 	if err != nil {
 		return fmt.Errorf("resume: %w", err)
 	}
 	if n := before.Info.Workers; n != t.group.Size() {
-		return fmt.Errorf("resume %s: it was begun with %s, not with %d: use as many, or another run folder", t.options.Dir, english.Count(n, "worker"), t.group.Size())
+		return fmt.Errorf("resume %s: the run was started with %s, not with %d: use the same number, or another run folder", t.options.Dir, english.Count(n, "worker"), t.group.Size())
 	}
 	now, err := t.cfg.document()
 	if err != nil {
 		return err
 	}
 	if d := Differences(before.Info.Config, now); len(d) > 0 {
-		return fmt.Errorf("resume %s: it was begun with %s %v, not %v: use the config that it was begun with (only %s may change), or another run folder",
-			t.options.Dir, d[0].Key, d[0].Was, d[0].Now, strings.Join(mayDiffer[:], ", "))
+		return fmt.Errorf("resume %s: the run was started with %s %v, not %v: use the config of the run (only %s may change), or another run folder",
+			t.options.Dir, d[0].Key, d[0].Was, d[0].Now, strings.Join(resumeMayChange[:], ", "))
 	}
 	return nil
 }
@@ -47,11 +48,11 @@ func (t *Trainer) checkResumed() error {
 func (c Config) document() (map[string]any, error) {
 	text, err := json.Marshal(c)
 	if err != nil {
-		return nil, fmt.Errorf("write config: %w", err)
+		return nil, fmt.Errorf("encode config: %w", err)
 	}
 	var doc map[string]any
 	if err := json.Unmarshal(text, &doc); err != nil {
-		return nil, fmt.Errorf("write config: %w", err)
+		return nil, fmt.Errorf("encode config: %w", err)
 	}
 	if c.Strategy == strategy.NameDDP {
 		delete(doc, "strategy") // the default is omitted, whether the config names it or not
@@ -70,20 +71,21 @@ func WithDefaultStrategy(doc map[string]any) map[string]any {
 	return doc
 }
 
-// differences returns the keys whose values differ, except those in mayDiffer. It ignores
-// keys that was does not have, because an earlier version may have written it. at is the
-// prefix of the keys.
-func differences(was, is map[string]any, at string) (all []Difference) {
+// compareConfigs returns the keys whose values differ between the configs was and is, except
+// the keys in resumeMayChange. It ignores keys that was does not have, because an earlier
+// version of Lockstep, without these keys, may have written was. at is the prefix of the
+// keys.
+func compareConfigs(was, is map[string]any, at string) (all []Difference) {
 	for k, v := range is {
 		before, ok := was[k]
-		if !ok || slices.Contains(mayDiffer[:], at+k) {
+		if !ok || slices.Contains(resumeMayChange[:], at+k) {
 			continue
 		}
 		a, inner := before.(map[string]any)
 		b, both := v.(map[string]any)
 		switch {
 		case inner && both:
-			all = append(all, differences(a, b, at+k+".")...)
+			all = append(all, compareConfigs(a, b, at+k+".")...)
 		case !reflect.DeepEqual(before, v):
 			all = append(all, Difference{at + k, before, v})
 		}

@@ -26,7 +26,8 @@ func wantError(t *testing.T, err error, parts ...string) {
 	}
 }
 
-// TestResumeRefused: a run goes on as it was begun; its epochs may grow.
+// TestResumeRefused: a resumed run must have the same config and workers, but may have more
+// epochs.
 func TestResumeRefused(t *testing.T) {
 	cfg := tiny()
 	cfg.Epochs = 2
@@ -44,14 +45,14 @@ func TestResumeRefused(t *testing.T) {
 		change  func(*Config)
 		want    string
 	}{
-		{"workers", 1, func(*Config) {}, "it was begun with 2 workers, not with 1: use as many, or another run folder"},
-		{"network", 2, func(c *Config) { c.Model.Base = 6 }, "it was begun with model.base 4, not 6: use the config that it was begun with (only name, epochs, checkpoint, data.path, data.test_path, data.stage, timeout_collective may change)"},
-		{"batch", 2, func(c *Config) { c.Batch = 3 }, "it was begun with batch 2, not 3"},
-		{"seed", 2, func(c *Config) { c.Seed = 2 }, "it was begun with seed 1, not 2"},
-		{"data", 2, func(c *Config) { c.Data.Augment.Flip = false }, "it was begun with data.augment.flip true, not false"},
-		{"optimiser", 2, func(c *Config) { c.Optimizer.Name = "sgd" }, "it was begun with optimizer.name adam, not sgd"},
-		{"threads", 2, func(c *Config) { c.Engine.Threads = 2 }, "it was begun with engine.threads 1, not 2"},
-		{"fewer epochs", 2, func(c *Config) { c.Epochs = 1 }, "2 epochs already done, epochs is 1: use at least as many"},
+		{"workers", 1, func(*Config) {}, "the run was started with 2 workers, not with 1: use the same number, or another run folder"},
+		{"network", 2, func(c *Config) { c.Model.Base = 6 }, "the run was started with model.base 4, not 6: use the config of the run (only name, epochs, checkpoint, data.path, data.test_path, data.stage, timeout_collective may change)"},
+		{"batch", 2, func(c *Config) { c.Batch = 3 }, "the run was started with batch 2, not 3"},
+		{"seed", 2, func(c *Config) { c.Seed = 2 }, "the run was started with seed 1, not 2"},
+		{"data", 2, func(c *Config) { c.Data.Augment.Flip = false }, "the run was started with data.augment.flip true, not false"},
+		{"optimiser", 2, func(c *Config) { c.Optimizer.Name = "sgd" }, "the run was started with optimizer.name adam, not sgd"},
+		{"threads", 2, func(c *Config) { c.Engine.Threads = 2 }, "the run was started with engine.threads 1, not 2"},
+		{"fewer epochs", 2, func(c *Config) { c.Epochs = 1 }, "the run has 2 epochs already, but epochs is 1: set epochs to at least 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := cfg
@@ -75,8 +76,8 @@ func TestResumeRefused(t *testing.T) {
 	}
 }
 
-// TestForeignCheckpoint: a checkpoint that another network left, and one that
-// says it is this network's but is not.
+// TestForeignCheckpoint resumes from a checkpoint of another network, and from one whose
+// metadata wrongly name this network.
 func TestForeignCheckpoint(t *testing.T) {
 	train := func(base int) (Config, string) {
 		cfg := tiny()
@@ -107,12 +108,12 @@ func TestForeignCheckpoint(t *testing.T) {
 		_, err := trainAll(t, cfg, 1, WorkerOptions{Dir: dir, Resume: true})
 		wantError(t, err, append(want, "checkpoint "+path)...)
 	}
-	resume(foreign, foreign.Metadata, `is of "unet2d-6x2", not of "unet2d-4x2": use the config that it was trained with`)
+	resume(foreign, foreign.Metadata, `got network "unet2d-6x2", want "unet2d-4x2": use the config that the checkpoint was trained with`)
 	resume(foreign, own.Metadata, "values")
 	short := *own
 	short.Tensors = own.Tensors[1:]
 	resume(&short, own.Metadata, "lacks "+own.Tensors[0].Name)
-	resume(own, map[string]string{"model": "unet2d-4x2", "epoch": "one"}, `epoch: strconv.Atoi: parsing "one"`)
+	resume(own, map[string]string{"model": "unet2d-4x2", "epoch": "one"}, `invalid epoch: strconv.Atoi: parsing "one"`)
 
 	if err := os.Truncate(path, 1000); err != nil {
 		t.Fatal(err)
@@ -125,13 +126,13 @@ func TestTooFewSamples(t *testing.T) {
 	cfg := tiny()
 	cfg.Data.Count, cfg.Data.TestImages = 4, 2
 	_, err := trainAll(t, cfg, 3, WorkerOptions{})
-	wantError(t, err, "feed 3 workers: there are 2 training samples", "use at most 2 workers")
+	wantError(t, err, "load batches: got only 2 training samples for 3 workers", "use at most 2 workers")
 	cfg.Data.DropLast = true
 	_, err = trainAll(t, cfg, 2, WorkerOptions{}) // 2 samples, a global batch of 4: no step at all
 	wantError(t, err, "2 samples do not fill one global batch of 4 (2 workers × 2), and drop_last omits incomplete batches", "drop_last: false")
 }
 
-// writeGrey saves a picture whose left half is of one grey and whose right half of another.
+// writeGrey writes an image with one gray level on the left and another on the right.
 func writeGrey(t *testing.T, path string, size int, left, right uint8) {
 	t.Helper()
 	m := image.NewGray(image.Rect(0, 0, size, size))
@@ -158,8 +159,8 @@ func writeGrey(t *testing.T, path string, size int, left, right uint8) {
 	}
 }
 
-// TestDoubtfulData: masks with the wrong polarity are trained on with a note;
-// masks without foreground, and images smaller than a tile, are refused.
+// TestDoubtfulData: masks whose polarity seems wrong lead to a note. Masks without foreground
+// and images smaller than a tile are errors.
 func TestDoubtfulData(t *testing.T) {
 	pairs := func(left, right uint8) Config {
 		cfg := tiny()

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestMissingRowsOfTheRun: --resume and verify run name rows and steps that are
-// missing or doubled.
+// TestMissingRowsOfTheRun: --resume and "verify run" report missing and duplicate rows and
+// steps.
 func TestMissingRowsOfTheRun(t *testing.T) {
 	t.Attr("fault", "rows of epochs.csv or lines of steps missing or doubled")
 	cfg := tiny()

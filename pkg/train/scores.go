@@ -26,7 +26,8 @@ func newScores(task model.Task, outputs int) Scores {
 	return Scores{}
 }
 
-// add adds the scores of n samples. Until mean is called, s.Loss is the sum over samples.
+// add adds the scores of a batch of n samples. s.Loss is the sum over the samples until
+// averageLoss is called.
 func (s *Scores) add(task model.Task, outputs, target []float32, n int) error {
 	k, m := len(outputs)/n, len(target)/n
 	loss := meanL1
@@ -47,15 +48,16 @@ func (s *Scores) add(task model.Task, outputs, target []float32, n int) error {
 	return nil
 }
 
-// mean turns the sum of losses into their mean; call it after the last add.
-func (s *Scores) mean() {
+// averageLoss replaces s.Loss, the sum over the samples, by the mean. Call it after the last
+// call of add.
+func (s *Scores) averageLoss() {
 	if s.Samples > 0 {
 		s.Loss /= float64(s.Samples)
 	}
 }
 
-// slice returns the scores as numbers that can be added up over ranks; see ofSums.
-func (s Scores) slice() []float64 {
+// toSlice returns the scores as numbers that can be added up over ranks; see fromSums.
+func (s Scores) toSlice() []float64 {
 	v := append(s.Counts.Slice(), float64(s.Samples), s.Loss*float64(s.Samples))
 	if s.Hits != nil {
 		v = append(v, s.Hits.Slice()...)
@@ -63,8 +65,8 @@ func (s Scores) slice() []float64 {
 	return v
 }
 
-// ofSums returns the scores of all ranks from v, the sum of their slices.
-func (s Scores) ofSums(v []float64) Scores {
+// fromSums returns the scores over all ranks. v is the sum of all ranks' toSlice results.
+func (s Scores) fromSums(v []float64) Scores {
 	s.Counts, s.Samples, s.Loss = metric.FromSlice(v[:4]), int(v[4]), v[5]/v[4]
 	if s.Hits != nil {
 		h := metric.HitsFromSlice(v[6:])
@@ -73,7 +75,8 @@ func (s Scores) ofSums(v []float64) Scores {
 	return s
 }
 
-// bceWithLogits returns the mean of max(z,0) − z·t + log(1+e^−|z|), as plan.OpBCEWithLogits.
+// bceWithLogits returns the mean of max(z,0) − z·t + log(1+e^−|z|) over the logits z and
+// their targets t, like plan.OpBCEWithLogits.
 func bceWithLogits(z, t []float32) float64 {
 	sum := 0.0
 	for i := range z {
@@ -83,7 +86,8 @@ func bceWithLogits(z, t []float32) float64 {
 	return sum / float64(len(z))
 }
 
-// softmaxCrossEntropy returns log Σ e^z − z of the true class, whose index is t[0].
+// softmaxCrossEntropy returns log Σ e^z − z[c] for the logits z of one sample, whose true
+// class is c = t[0].
 func softmaxCrossEntropy(z, t []float32) float64 {
 	top := math.Inf(-1)
 	for _, v := range z {
@@ -105,20 +109,21 @@ func meanL1(z, t []float32) float64 {
 	return sum / float64(len(z))
 }
 
-// constantIoU returns the IoU of the better of two constant predictors: all 0 and all 1.
+// constantIoU returns the IoU of predicting only background or only foreground, whichever is
+// larger.
 func (s Scores) constantIoU() float64 {
 	iou, _ := s.Constant()
 	return iou
 }
 
-// segmented reports whether the scores contain pixel counts.
-func (s Scores) segmented() bool { return s.Total() > 0 }
+// hasPixelCounts reports whether the scores are of segmentation.
+func (s Scores) hasPixelCounts() bool { return s.Total() > 0 }
 
-// fill stores the scores in a row of epochs.csv. IoU and Dice are NaN unless the task is
+// fillRow stores the scores in a row of epochs.csv. IoU and Dice are NaN unless the task is
 // segmentation.
-func (s Scores) fill(row *runs.Epoch) {
+func (s Scores) fillRow(row *runs.Epoch) {
 	row.ValLoss, row.IoU, row.Dice = s.Loss, math.NaN(), math.NaN()
-	if s.segmented() {
+	if s.hasPixelCounts() {
 		row.IoU, row.Dice = s.IoU(), s.Dice()
 	}
 	if s.Hits != nil {
@@ -126,16 +131,16 @@ func (s Scores) fill(row *runs.Epoch) {
 	}
 }
 
-// test returns the record for run.json with these scores, those of the untrained network,
-// the checkpoint's path and the seconds of the evaluation.
-func (s Scores) test(untrained Scores, checkpoint string, seconds float64) runs.Test {
+// newTest returns the final scores in the form of run.json, with the scores of the untrained
+// network, the path of the checkpoint and the duration of the evaluation in seconds.
+func (s Scores) newTest(untrained Scores, checkpoint string, seconds float64) runs.Test {
 	nan := math.NaN() // for scores that the task does not have
 	t := runs.Test{
 		Samples: s.Samples, Loss: s.Loss, Checkpoint: checkpoint, Seconds: seconds,
 		IoU: nan, Dice: nan, IoUConstant: nan, DiceConstant: nan, IoUUntrained: nan, DiceUntrained: nan,
 	}
 	switch {
-	case s.segmented():
+	case s.hasPixelCounts():
 		t.IoU, t.Dice = s.IoU(), s.Dice()
 		t.IoUConstant, t.DiceConstant = s.Constant()
 		t.IoUUntrained, t.DiceUntrained = untrained.IoU(), untrained.Dice()
@@ -150,10 +155,10 @@ func (s Scores) test(untrained Scores, checkpoint string, seconds float64) runs.
 	return t
 }
 
-// line formats the scores for a log line.
-func (s Scores) line() string {
+// format formats the scores for a log line.
+func (s Scores) format() string {
 	switch {
-	case s.segmented():
+	case s.hasPixelCounts():
 		return fmt.Sprintf("val loss %.6f, IoU %.4f, Dice %.4f", s.Loss, s.IoU(), s.Dice())
 	case s.Hits != nil:
 		return fmt.Sprintf("val loss %.6f, val accuracy %.4f", s.Loss, s.Hits.Accuracy())
@@ -161,10 +166,10 @@ func (s Scores) line() string {
 	return fmt.Sprintf("val loss %.6f", s.Loss)
 }
 
-// before formats the scores of the untrained network for the first line of the log.
-func (s Scores) before() string {
+// formatUntrained formats s, the scores of the untrained network, for the first log line.
+func (s Scores) formatUntrained() string {
 	switch {
-	case s.segmented():
+	case s.hasPixelCounts():
 		return fmt.Sprintf("untrained IoU %.4f, constant %.4f", s.IoU(), s.constantIoU())
 	case s.Hits != nil:
 		return fmt.Sprintf("untrained accuracy %.4f, constant %.4f", s.Hits.Accuracy(), s.Hits.Constant())

@@ -11,12 +11,21 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// agreeEvery is the interval at which ranks report to each other that they are still
-// staging data.
-const agreeEvery = time.Second
+// Samples are the training samples and the held-out samples of a config.
+type Samples struct{ data.Opened }
 
-// openSamples opens the config's data. With data.stage, it first copies them to this
-// machine and opens the copy.
+// OpenSamples opens the data of c; see data.Open.
+func OpenSamples(ctx context.Context, c DataConfig) (Samples, error) {
+	o, err := data.Open(ctx, c)
+	return Samples{o}, err
+}
+
+// stagingReportInterval is the interval at which ranks report to each other that they are
+// still staging data.
+const stagingReportInterval = time.Second
+
+// openSamples opens the config's data. If data.stage is set, it first copies the data to
+// that folder of this machine, and opens the copy.
 func (t *Trainer) openSamples(ctx context.Context) (err error) {
 	c, note := t.cfg.Data, ""
 	if c.Stage != "" {
@@ -33,7 +42,7 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 
 // stageTogether stages the data on every rank and returns when all ranks have finished.
 // Staging may take longer than the time-out of an exchange, so each rank keeps reporting to
-// the others that it is still copying.
+// the others until it has finished.
 func stageTogether(ctx context.Context, group collective.Group, c DataConfig) (*data.Staged, error) {
 	staging, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -44,7 +53,7 @@ func stageTogether(ctx context.Context, group collective.Group, c DataConfig) (*
 		defer close(ended)
 		staged, stageErr = data.Stage(staging, c)
 	}()
-	err := agree(ctx, group, ended, &stageErr)
+	err := waitForAllRanks(ctx, group, ended, &stageErr)
 	if err != nil {
 		cancel()
 	}
@@ -58,9 +67,10 @@ func stageTogether(ctx context.Context, group collective.Group, c DataConfig) (*
 	return staged, nil
 }
 
-// agree waits until ended is closed on every rank. It returns an error as soon as one rank
-// has failed: after ended is closed, *failure is the error of this rank, or nil.
-func agree(ctx context.Context, group collective.Group, ended <-chan struct{}, failure *error) error {
+// waitForAllRanks waits until ended is closed on every rank. It returns an error on every
+// rank as soon as one rank has failed. When ended is closed, *failure is this rank's error,
+// or nil.
+func waitForAllRanks(ctx context.Context, group collective.Group, ended <-chan struct{}, failure *error) error {
 	for {
 		var state [2]float64 // number of ranks that have ended, and of ranks that have failed
 		select {
@@ -69,14 +79,14 @@ func agree(ctx context.Context, group collective.Group, ended <-chan struct{}, f
 			if *failure != nil {
 				state[1] = 1
 			}
-		case <-time.After(agreeEvery):
+		case <-time.After(stagingReportInterval):
 		}
 		if err := strategy.AllReduceFloat64s(ctx, group, state[:]); err != nil {
 			return fmt.Errorf("wait for the data of all ranks: %w", err)
 		}
 		switch {
 		case state[1] > 0:
-			return fmt.Errorf("stage data: %g of %d ranks failed, see their messages", state[1], group.Size())
+			return fmt.Errorf("stage data: failed on %g of %d ranks, see their error messages", state[1], group.Size())
 		case state[0] == float64(group.Size()):
 			return nil
 		}

@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/data"
 )
 
-// TestStagedReplicas trains two replicas of this process from one copy, to the bits that
-// the original files give.
+// TestStagedReplicas trains two replicas on one copy of the data. They have the same bits as
+// with the original files.
 func TestStagedReplicas(t *testing.T) {
 	dir, folder := filepath.Join(t.TempDir(), "set"), t.TempDir()
 	if err := data.WriteCells(t.Context(), dir, data.CellsOptions{Count: 8, Height: 16, Width: 16, Seed: 1}); err != nil {
@@ -47,7 +47,7 @@ func TestStagedReplicas(t *testing.T) {
 	}
 }
 
-// TestAgree ends the wait of a rank that is still copying when another has failed.
+// TestAgree: a rank that is still copying stops waiting when another rank has failed.
 func TestAgree(t *testing.T) {
 	ended, still := make(chan struct{}), make(chan struct{})
 	close(ended)
@@ -58,15 +58,15 @@ func TestAgree(t *testing.T) {
 	for rank, g := range collective.InProcess(2) {
 		wg.Go(func() {
 			if rank == 0 {
-				errs[rank] = agree(t.Context(), g, still, &never)
+				errs[rank] = waitForAllRanks(t.Context(), g, still, &never)
 			} else {
-				errs[rank] = agree(t.Context(), g, ended, &failure)
+				errs[rank] = waitForAllRanks(t.Context(), g, ended, &failure)
 			}
 		})
 	}
 	wg.Wait()
 	for rank, err := range errs {
-		if got := fmt.Sprint(err); got != "stage data: 1 of 2 ranks failed, see their messages" {
+		if got := fmt.Sprint(err); got != "stage data: failed on 1 of 2 ranks, see their error messages" {
 			t.Errorf("rank %d: %s", rank, got)
 		}
 	}

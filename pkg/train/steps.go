@@ -10,43 +10,45 @@ import (
 	"lockstep/pkg/model"
 )
 
-// Loader returns the loader of this rank's training batches; Close closes it.
+// Loader returns the loader of this rank's training batches. Trainer.Close closes it.
 func (t *Trainer) Loader() *data.Loader { return t.loader }
 
 // Staged returns the copy of the data on this machine that the trainer reads, or nil
 // if the config has no data.stage.
 func (t *Trainer) Staged() *data.Staged { return t.staged }
 
-// Synchronize waits until the engine's device has done every step that was started.
+// Synchronize waits until the engine's device has completed all steps. A GPU may otherwise
+// still compute after Step has returned.
 func (t *Trainer) Synchronize() error {
 	if t.step == 0 {
 		return nil
 	}
-	_, outputs, err := outputSize(t.train.Program())
+	_, outputs, err := batchAndOutputSize(t.train.Program())
 	if err != nil {
 		return err
 	}
 	return t.train.Output(model.LogitsOutput, make([]float32, outputs*t.cfg.Batch)) // waits for the device
 }
 
-// TrainTo trains until the worker has done steps optimizer steps in all. It neither
-// evaluates nor writes anything. All ranks must call it.
+// TrainTo trains until the worker has done the given number of optimizer steps since the
+// start of the run. It neither evaluates the network nor writes files. All ranks must call
+// it.
 func (t *Trainer) TrainTo(ctx context.Context, steps int) error {
 	for t.step < steps {
-		if err := t.stepEpoch(ctx, steps); err != nil {
+		if err := t.trainStepsOfEpoch(ctx, steps); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// stepEpoch does the steps of the next epoch, until the worker has done limit steps
-// in all.
-func (t *Trainer) stepEpoch(ctx context.Context, limit int) error {
-	feed := t.feedFrom(ctx, 0)
+// trainStepsOfEpoch does the steps of the next epoch, but ends when the worker has done limit
+// steps since the start of the run.
+func (t *Trainer) trainStepsOfEpoch(ctx context.Context, limit int) error {
+	feed := t.newFeeder(ctx, 0)
 	defer feed.stop()
-	for i, right := 0, 0.0; t.step < limit && i < t.steps(); i++ {
-		if _, err := t.update(ctx, feed, i, t.rate(t.epoch, i), &right); err != nil {
+	for i, right := 0, 0.0; t.step < limit && i < t.stepsPerEpoch(); i++ {
+		if _, err := t.optimizerStep(ctx, feed, i, t.learningRate(t.epoch, i), &right); err != nil {
 			return err
 		}
 	}
@@ -55,7 +57,7 @@ func (t *Trainer) stepEpoch(ctx context.Context, limit int) error {
 }
 
 // Parameters returns copies of the parameters by name, and of their moving averages by
-// the name in a checkpoint ("ema." and the parameter's).
+// "ema." followed by the name of the parameter.
 func (t *Trainer) Parameters() (map[string][]float64, error) {
 	params := map[string][]float64{}
 	if t.average != nil {
@@ -73,13 +75,14 @@ func (t *Trainer) Parameters() (map[string][]float64, error) {
 	return params, nil
 }
 
-// SetParameters sets the parameters and moving averages in values, which has the names
-// of Parameters. The trainer keeps the slices of averages.
+// SetParameters sets parameters and moving averages to the given values. The keys are the
+// names that Parameters returns. The trainer uses the slices of averages without copying
+// them.
 func (t *Trainer) SetParameters(values map[string][]float64) error {
 	for name, v := range values {
 		if of, averaged := strings.CutPrefix(name, averagePrefix); averaged {
 			if t.average == nil {
-				return fmt.Errorf("set %s: the config averages no parameters", name)
+				return fmt.Errorf("set %s: the config has no moving averages: set ema.decay", name)
 			}
 			t.average.values[of] = v
 			continue

@@ -70,11 +70,11 @@ func TestStrategyIsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info, err := tr.info(); err != nil || info.Strategy != "ddp" {
+	if info, err := tr.runInfo(); err != nil || info.Strategy != "ddp" {
 		t.Errorf("run.json of the default: strategy %q, %v", info.Strategy, err)
 	}
 	tr.cfg.Strategy = "other"
-	if info, err := tr.info(); err != nil || info.Strategy != "other" || info.Config["strategy"] != "other" {
+	if info, err := tr.runInfo(); err != nil || info.Strategy != "other" || info.Config["strategy"] != "other" {
 		t.Errorf("run.json: strategy %q, in the config %v, %v", info.Strategy, info.Config["strategy"], err)
 	}
 	if got, want := tr.cfg.runFolder(2), "logs/tiny/other-n2-s1"; got != want {
@@ -164,12 +164,12 @@ func TestRanksNeedOneStrategy(t *testing.T) {
 		wg.Go(func() {
 			tr := &Trainer{cfg: tiny(), group: g}
 			tr.cfg.Strategy = []string{"", "other"}[rank]
-			errs[rank] = tr.sameConfig(t.Context())
+			errs[rank] = tr.checkSameConfig(t.Context())
 		})
 	}
 	wg.Wait()
 	for _, err := range errs {
-		wantError(t, err, "strategy is other there, ddp on rank 0")
+		wantError(t, err, "strategy is other there and ddp on rank 0")
 	}
 }
 
@@ -183,7 +183,7 @@ type averaging struct {
 
 var _ strategy.ParameterSync = (*averaging)(nil)
 
-func (*averaging) Bucket(int, device.Buffer, device.Stream) error { return nil }
+func (*averaging) ReduceBucket(int, device.Buffer, device.Stream) error { return nil }
 
 func (a *averaging) AfterStep(ctx context.Context, exe engine.Executable, step int) error {
 	if step%a.every != 0 {

@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// classes is a classification that trains in moments.
+// classes returns the config of a classification that trains fast.
 func classes() Config {
 	c := tiny()
 	c.Data = DataConfig{Kind: data.KindShapes, Count: 45, Edge: 16, Classes: 4, TestImages: 11, Augment: data.Augment{Flip: true}}
@@ -23,9 +23,9 @@ func classes() Config {
 	return c
 }
 
-// TestClassification: accuracy is over all ranks' samples and the whole held-out
-// set, stands in every place where IoU stands for a segmentation, and can be
-// verified; a run that was interrupted within an epoch counts what came before.
+// TestClassification: the accuracy is over the samples of all ranks and the complete held-out
+// set. It is recorded wherever segmentation records IoU, and can be verified. A run resumed
+// within an epoch also counts the samples before the interruption.
 func TestClassification(t *testing.T) {
 	for _, device := range []string{"cpu", "reference"} {
 		cfg := classes()
@@ -85,8 +85,7 @@ func TestClassification(t *testing.T) {
 	}
 }
 
-// TestScoresOfShards: whatever the number of ranks, the scores are those of the
-// whole held-out set.
+// TestScoresOfShards: the scores are over the complete held-out set for any number of ranks.
 func TestScoresOfShards(t *testing.T) {
 	var want runs.Test
 	for _, workers := range []int{1, 2, 3} {
@@ -106,7 +105,7 @@ func TestScoresOfShards(t *testing.T) {
 	}
 }
 
-// TestLosses: the losses of evaluation, by hand.
+// TestLosses compares the losses of the evaluation with values computed by hand.
 func TestLosses(t *testing.T) {
 	near := func(name string, got, want float64) {
 		if math.Abs(got-want) > 1e-12 {
@@ -120,8 +119,8 @@ func TestLosses(t *testing.T) {
 	near("BCE", bceWithLogits([]float32{0, 0}, []float32{1, 0}), math.Ln2)
 }
 
-// TestWrongTask: a network whose target the data have not is refused before
-// anything is trained, and says what both are.
+// TestWrongTask: a network whose target shape does not match the data is an error before
+// training, which contains both shapes.
 func TestWrongTask(t *testing.T) {
 	cfg := classes() // with a U-Net
 	if _, err := trainAll(t, cfg, 1, WorkerOptions{}); err == nil || !strings.Contains(err.Error(), "[3 16 16]") || !strings.Contains(err.Error(), "masks") {
@@ -133,8 +132,8 @@ func TestWrongTask(t *testing.T) {
 	}
 }
 
-// TestLastMapOfOnePixel: a ResNet whose last feature map is 1×1 trains with any
-// batch but 1, of which batch norm has no variance; that is said.
+// TestLastMapOfOnePixel: a ResNet whose last feature map is 1×1 cannot train with a batch of 1,
+// for which batch norm has no variance. The error says so.
 func TestLastMapOfOnePixel(t *testing.T) {
 	cfg := classes()
 	cfg.Model = ModelConfig{Kind: "resnet", Base: 4, Blocks: []int{1, 1, 1}, Classes: 4}

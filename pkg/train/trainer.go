@@ -27,8 +27,8 @@ import (
 // because batch norms then use running statistics.
 const EvalBatch = 4
 
-// WorkerOptions are the options of one worker: its run folder, its outputs, and
-// replacements for parts of the training.
+// WorkerOptions are the options of one worker: its run folder, its outputs, and functions
+// that replace parts of the training.
 type WorkerOptions struct {
 	Dir       string                       // run folder; empty: write no files
 	LocalRank int                          // rank among the workers on this machine
@@ -41,8 +41,8 @@ type WorkerOptions struct {
 	Study     string                       // name of the study, for run.json
 	Series    string                       // name of the series, for run.json
 
-	// Open opens the engine. If it is nil, OpenEngine is used; on the CPU, all ranks then
-	// use one instruction set that all of them support.
+	// Open opens the engine; nil: OpenEngine. If it is nil, all ranks on CPUs use the same
+	// instruction set.
 	Open func(o engine.Options, localRank int) (engine.Engine, error)
 	// Exchange creates the exchange of gradients in place of the config's strategy; nil:
 	// strategy.New. Every rank calls it at the same time.
@@ -54,40 +54,40 @@ type WorkerOptions struct {
 
 // Trainer is one worker of a data-parallel run.
 type Trainer struct {
-	cfg      Config
-	options  WorkerOptions
-	group    collective.Group
-	net      model.Network
-	lock     *runs.Lock // lock of the run folder, on rank 0 until the writer takes it over
-	engine   engine.Engine
-	train    engine.Executable
-	eval     engine.Executable
-	sync     strategy.Exchange
-	gather   *strategy.Accumulator
-	average  *average
-	samples  Samples
-	dataHash string       // the fingerprint of samples
-	staged   *data.Staged // the copy that samples are read from; nil: the data are not staged
-	sampler  *data.Sampler
-	loader   *data.Loader
-	outputs  []float32 // network outputs for one training batch; nil unless the task is classification
-	buckets  int       // number of gradient buckets
+	cfg         Config
+	options     WorkerOptions
+	group       collective.Group
+	net         model.Network
+	lock        *runs.Lock // lock of the run folder, on rank 0 until the writer takes it over
+	engine      engine.Engine
+	train       engine.Executable
+	eval        engine.Executable
+	sync        strategy.Exchange
+	accumulator *strategy.Accumulator // passes the gradients of several batches to sync
+	average     *movingAverage
+	samples     Samples
+	dataHash    string       // the fingerprint of samples
+	staged      *data.Staged // the copy that samples are read from; nil: the data are not staged
+	sampler     *data.Sampler
+	loader      *data.Loader
+	outputs     []float32 // network outputs for one training batch; nil unless the task is classification
+	buckets     int       // number of gradient buckets
 
-	onDevice *onDevice // the training set in the device's memory; nil: batches are loaded
-	atHost   string    // why a GPU does not hold the training set; empty if it does or need not
+	deviceSet  *deviceDataset // the training set in the device's memory; nil: batches are loaded
+	hostReason string         // why the GPU does not hold the training set; empty if it does, or if the config does not ask for it
 
-	peak    float64   // peak FLOP/s of the engine, on rank 0; 0: not measured
-	step    int       // completed optimizer steps
-	started time.Time // start of the current optimizer step; zero between steps
-	epoch   int       // completed epochs
-	begun   progress  // progress within the current epoch
+	peak     float64   // peak FLOP/s of the engine, on rank 0; 0: not measured
+	step     int       // completed optimizer steps
+	started  time.Time // start of the current optimizer step; zero between steps
+	epoch    int       // completed epochs
+	progress progress  // progress within the current epoch
 
-	untrained *Scores     // scores of the untrained network; nil until they are known
-	resumed   *checkpoint // the checkpoint from which this run was resumed; nil if none
-	notes     []string    // notes about resuming, for the logs
-	saved     string      // newest checkpoint, relative to the run folder
-	unsaved   *state      // the last complete epoch, if it is not saved yet
-	endWork   context.CancelFunc
+	untrained  *Scores            // scores of the untrained network; nil until they are known
+	resumed    *checkpoint        // the checkpoint from which this run was resumed; nil if none
+	notes      []string           // notes about resuming, for the logs
+	saved      string             // newest checkpoint, relative to the run folder
+	unsaved    *snapshot          // the last complete epoch, if it is not saved yet
+	cancelWork context.CancelFunc // cancels the exchange of gradients
 }
 
 // New creates a worker: it opens the data, builds the network, opens the engine, and makes
@@ -107,7 +107,7 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 			t = nil
 		}
 	}()
-	if err = t.sameConfig(ctx); err != nil {
+	if err = t.checkSameConfig(ctx); err != nil {
 		return t, err
 	}
 	if options.Samples != nil {
@@ -115,21 +115,21 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	} else if err = t.openSamples(ctx); err != nil {
 		return t, err
 	}
-	if err = t.sameData(ctx); err != nil {
+	if err = t.checkSameData(ctx); err != nil {
 		return t, err
 	}
-	if err = t.feed(); err != nil {
+	if err = t.openLoader(); err != nil {
 		return t, err
 	}
-	if err = t.load(ctx); err != nil {
+	if err = t.loadPrograms(ctx); err != nil {
 		return t, err
 	}
-	if err = t.hold(ctx); err != nil {
+	if err = t.copyToDevice(ctx); err != nil {
 		return t, err
 	}
 	// After an interrupt, the current step is completed.
-	work, end := lag(ctx, stepPatience)
-	t.endWork = end
+	work, end := withDelayedCancel(ctx, stepGracePeriod)
+	t.cancelWork = end
 	exchange := options.Exchange
 	if exchange == nil {
 		exchange = func(ctx context.Context, e engine.Engine, group collective.Group) (strategy.Exchange, error) {
@@ -139,11 +139,11 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	if t.sync, err = exchange(work, t.engine, group); err != nil {
 		return t, err
 	}
-	t.gather = strategy.NewAccumulator(t.sync)
-	if err = t.start(ctx); err != nil {
+	t.accumulator = strategy.NewAccumulator(t.sync)
+	if err = t.setInitialState(ctx); err != nil {
 		return t, err
 	}
-	if err = t.profile(); err != nil {
+	if err = t.startProfile(); err != nil {
 		return t, err
 	}
 	if err = strategy.BroadcastState(ctx, t.train, group); err != nil {
@@ -159,34 +159,34 @@ func (t *Trainer) Overlaps() bool {
 	return t.group.Size() > 1 && t.cfg.Engine.Overlap && t.buckets > 1
 }
 
-// load opens the engine, builds the network, and loads its training program and its
-// evaluation program, which share their parameters. The input sizes of the two may differ,
-// because augmentation may crop training images but not held-out ones.
-func (t *Trainer) load(ctx context.Context) (err error) {
-	if t.engine, err = t.openShared(ctx); err != nil {
+// loadPrograms opens the engine, builds the network, and loads its training program and its
+// evaluation program, which share their parameters. The programs may have different input
+// sizes, because augmentation may crop training images but not held-out images.
+func (t *Trainer) loadPrograms(ctx context.Context) (err error) {
+	if t.engine, err = t.openCommonEngine(ctx); err != nil {
 		return err
 	}
 	image, target := t.loader.ImageShape(), t.loader.TargetShape()
-	if t.net, t.train, err = t.program(image, target, t.cfg.Batch, nn.Train, nil); err != nil {
+	if t.net, t.train, err = t.loadProgram(image, target, t.cfg.Batch, nn.Train, nil); err != nil {
 		return err
 	}
 	image, target = t.samples.Test.ImageShape(), t.samples.Test.TargetShape()
 	if t.net.Task() == model.Classification {
-		batch, outputs, err := outputSize(t.train.Program())
+		batch, outputs, err := batchAndOutputSize(t.train.Program())
 		if err != nil {
 			return err
 		}
 		t.outputs = make([]float32, batch*outputs)
 	}
-	if _, t.eval, err = t.program(image, target, EvalBatch, nn.Eval, t.train); err != nil {
+	if _, t.eval, err = t.loadProgram(image, target, EvalBatch, nn.Eval, t.train); err != nil {
 		return err
 	}
-	t.recordOwn()
+	t.recordBuiltNetwork()
 	return nil
 }
 
-// OpenEngine opens the engine for o.Device. localRank is the worker's rank on its machine;
-// if o.Device is "cuda", it selects the GPU.
+// OpenEngine opens the engine for o.Device. If o.Device is "cuda", it uses the GPU with the
+// number localRank, the worker's rank on its machine.
 func OpenEngine(o engine.Options, localRank int) (engine.Engine, error) {
 	if o.Device == "reference" {
 		return reference.New(o)
@@ -197,10 +197,10 @@ func OpenEngine(o engine.Options, localRank int) (engine.Engine, error) {
 	return cpu.New(o)
 }
 
-// program builds the network for samples of the given shapes, and loads its program. share
-// is the executable that provides the parameters; nil: the new one has its own.
-func (t *Trainer) program(image, target []int, batch int, mode nn.Mode, share engine.Executable) (model.Network, engine.Executable, error) {
-	net, err := t.network(image, target)
+// loadProgram builds the network for samples of the given shapes, and loads its program. The
+// new executable shares the parameters of share, or has separate ones if share is nil.
+func (t *Trainer) loadProgram(image, target []int, batch int, mode nn.Mode, share engine.Executable) (model.Network, engine.Executable, error) {
+	net, err := t.buildNetwork(image, target)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -217,9 +217,9 @@ func (t *Trainer) program(image, target []int, batch int, mode nn.Mode, share en
 	return net, exe, err
 }
 
-// network returns the network that WorkerOptions.Build builds, or the config's network if
-// Build is nil. image and target are the shapes of one sample.
-func (t *Trainer) network(image, target []int) (model.Network, error) {
+// buildNetwork returns the network that WorkerOptions.Build builds, or the config's network
+// if Build is nil. image and target are the shapes of one sample.
+func (t *Trainer) buildNetwork(image, target []int) (model.Network, error) {
 	if t.options.Build == nil {
 		return t.cfg.Model.Network(image, target)
 	}
@@ -234,10 +234,10 @@ func (t *Trainer) network(image, target []int) (model.Network, error) {
 	return model.Own(t.cfg.Name, task, image, target, t.options.Build)
 }
 
-// recordOwn stores the network of WorkerOptions.Build in the config as a spec, so that
-// readers of the run folder can build it again. If there is no spec for the network, only
-// its task is stored.
-func (t *Trainer) recordOwn() {
+// recordBuiltNetwork stores the network of WorkerOptions.Build in the config as a spec, so
+// that readers of the run folder can build it again. If no spec can describe the network, it
+// stores only the task.
+func (t *Trainer) recordBuiltNetwork() {
 	if t.options.Build == nil {
 		return
 	}
@@ -248,11 +248,11 @@ func (t *Trainer) recordOwn() {
 	}
 }
 
-// feed creates the sampler and the loader of this rank.
-func (t *Trainer) feed() (err error) {
+// openLoader creates the sampler and the loader of this rank.
+func (t *Trainer) openLoader() (err error) {
 	if n := t.samples.Train.Len(); n < t.group.Size() {
-		return fmt.Errorf("feed %s: there are %s, so that some would train on repeated ones alone: use at most %s, or more data",
-			english.Count(t.group.Size(), "worker"), english.Count(n, "training sample"), english.Count(n, "worker"))
+		return fmt.Errorf("load batches: got only %s for %s, so that some workers would train on repeated samples only: use at most %s, or more data",
+			english.Count(n, "training sample"), english.Count(t.group.Size(), "worker"), english.Count(n, "worker"))
 	}
 	sampler := t.options.Sampler
 	if sampler == nil {
@@ -265,28 +265,28 @@ func (t *Trainer) feed() (err error) {
 	return err
 }
 
-// start takes ownership of the run folder and sets the initial parameters: from the newest
-// checkpoint with WorkerOptions.Resume, else from the seed. Afterwards New broadcasts the
-// parameters of rank 0 to the other ranks.
-func (t *Trainer) start(ctx context.Context) error {
+// setInitialState locks the run folder and sets the initial parameters: from the newest
+// checkpoint if WorkerOptions.Resume is set, else from the seed or from model.weights.
+// Afterwards New broadcasts the parameters of rank 0 to the other ranks.
+func (t *Trainer) setInitialState(ctx context.Context) error {
 	if t.options.Resume {
-		if err := t.checkResumed(); err != nil {
+		if err := t.checkResumable(); err != nil {
 			return err
 		}
 	}
-	// Do this before the checkpoint is read: the run's owner may be about to write another.
-	if err := t.own(ctx); err != nil {
+	// Lock the folder before reading the checkpoint: another process may be writing one.
+	if err := t.lockRunFolder(ctx); err != nil {
 		return err
 	}
 	if t.options.Resume {
 		return t.restore(ctx)
 	}
-	return t.initialise(ctx)
+	return t.initParameters(ctx)
 }
 
-// initialise sets the parameters from the seed, or from the weights file that the config
-// names (model.weights).
-func (t *Trainer) initialise(ctx context.Context) error {
+// initParameters sets the parameters from the seed, or from the weights file in the config's
+// model.weights.
+func (t *Trainer) initParameters(ctx context.Context) error {
 	// The initial parameters do not depend on the batch size. The evaluation graph has them
 	// too, and unlike the training graph it allows a batch of 1 with batch norm.
 	g, err := t.net.Graph(1, nn.Eval)
@@ -296,12 +296,12 @@ func (t *Trainer) initialise(ctx context.Context) error {
 	values := g.InitialValues(t.cfg.Seed)
 	if path := t.cfg.Model.Weights; path != "" {
 		if values, err = model.ReadWeights(ctx, t.net, path); err != nil {
-			return fmt.Errorf("begin with model.weights: %w", err)
+			return fmt.Errorf("load model.weights: %w", err)
 		}
 	}
 	for name, v := range values {
 		if err := t.train.Set(name, v); err != nil {
-			return fmt.Errorf("initialise %s: %w", name, err)
+			return fmt.Errorf("initialize %s: %w", name, err)
 		}
 	}
 	// The values are not needed anymore. Without this call the Go runtime would keep their
@@ -327,12 +327,13 @@ func (t *Trainer) Close() error {
 	if t.train != nil {
 		errs = append(errs, t.train.Close())
 	}
-	// Close it after the executables: NCCL's communicator cannot end while their graphs use it.
+	// Close the exchange after the executables: NCCL's communicator cannot be destroyed while
+	// their CUDA graphs use it.
 	if t.sync != nil {
 		errs = append(errs, t.sync.Close())
 	}
-	if t.endWork != nil {
-		t.endWork()
+	if t.cancelWork != nil {
+		t.cancelWork()
 	}
 	if t.engine != nil {
 		errs = append(errs, t.engine.Close())
@@ -340,18 +341,18 @@ func (t *Trainer) Close() error {
 	return errors.Join(errs...)
 }
 
-// steps returns the number of optimizer steps per epoch.
-func (t *Trainer) steps() int {
-	return (t.sampler.Steps() + t.cfg.parts() - 1) / t.cfg.parts()
+// stepsPerEpoch returns the number of optimizer steps per epoch.
+func (t *Trainer) stepsPerEpoch() int {
+	return (t.sampler.Steps() + t.cfg.batchesPerStep() - 1) / t.cfg.batchesPerStep()
 }
 
 // globalBatch returns the number of samples per optimizer step, over all workers.
-func (t *Trainer) globalBatch() int { return t.cfg.Batch * t.group.Size() * t.cfg.parts() }
+func (t *Trainer) globalBatch() int { return t.cfg.Batch * t.group.Size() * t.cfg.batchesPerStep() }
 
-// rate returns the learning rate of an optimizer step. epoch and step, its number within
-// the epoch, count from 0.
-func (t *Trainer) rate(epoch, step int) float64 {
+// learningRate returns the learning rate of an optimizer step. epoch counts from 0, and step
+// counts from 0 within the epoch.
+func (t *Trainer) learningRate(epoch, step int) float64 {
 	return t.cfg.Schedule.At(t.cfg.Optimizer.LearningRate, optim.Run{
-		Workers: t.group.Size(), GlobalBatch: t.globalBatch(), StepsPerEpoch: t.steps(), Epochs: t.cfg.Epochs,
+		Workers: t.group.Size(), GlobalBatch: t.globalBatch(), StepsPerEpoch: t.stepsPerEpoch(), Epochs: t.cfg.Epochs,
 	}, epoch, step)
 }

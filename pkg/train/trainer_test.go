@@ -19,7 +19,7 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// tiny trains in well under a second an epoch.
+// tiny returns a config that trains an epoch in well under a second.
 func tiny() Config {
 	c := DefaultConfig()
 	c.Name = "tiny"
@@ -31,7 +31,7 @@ func tiny() Config {
 	return c
 }
 
-// trainAll runs a world in this process; dir is the run folder, or empty.
+// trainAll trains with the given number of workers in this process, and returns their results.
 func trainAll(t *testing.T, cfg Config, workers int, options WorkerOptions) ([]Result, error) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -74,8 +74,8 @@ func TestTrainingLearns(t *testing.T) {
 	}
 }
 
-// The ranks agree on what they report, and padding is counted: 17 training
-// samples for batches of 2 on 2 workers are 5 steps of 4 with 3 repeated.
+// All ranks report the same scores, and padding is counted: 17 training samples in batches of 2
+// on 2 workers are 5 steps of 4 samples, 3 of them repeated.
 func TestTwoWorkers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	res, err := trainAll(t, tiny(), 2, WorkerOptions{Dir: dir})
@@ -97,7 +97,7 @@ func TestTwoWorkers(t *testing.T) {
 	}
 }
 
-// A run of 4 epochs ends with the same bits as one of 2 that is resumed.
+// A run of 4 epochs ends with the same bits as a run of 2 epochs that is resumed for 2 more.
 func TestResumeBitForBit(t *testing.T) {
 	for _, device := range []string{"cpu", "reference"} {
 		t.Run(device, func(t *testing.T) {
@@ -186,11 +186,11 @@ func TestScoresAtAnyBatch(t *testing.T) {
 		var scores []Scores
 		for _, batch := range []int{1, 8} {
 			image, target := tr.samples.Test.ImageShape(), tr.samples.Test.TargetShape()
-			_, exe, err := tr.program(image, target, batch, nn.Eval, tr.train)
+			_, exe, err := tr.loadProgram(image, target, batch, nn.Eval, tr.train)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := score(t.Context(), exe, tr.net.Task(), tr.samples.Test, 1, 0)
+			s, err := evaluateShard(t.Context(), exe, tr.net.Task(), tr.samples.Test, 1, 0)
 			if err := errors.Join(err, exe.Close()); err != nil {
 				t.Fatal(err)
 			}

@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// trained returns the parameters after 20 steps of one worker. Weights begin six times
-// as large as PyTorch's default, with He's variance of 2/fan-in: every layer learns then.
+// trained returns the parameters after 20 steps of one worker. It multiplies PyTorch's initial
+// weights by √6, which gives He's variance of 2/fan-in, so that every layer learns.
 func trained(t *testing.T, cfg Config) map[string][]float64 {
 	t.Helper()
 	tr, err := New(t.Context(), cfg, collective.InProcess(1)[0], WorkerOptions{})
@@ -50,7 +50,7 @@ func trained(t *testing.T, cfg Config) map[string][]float64 {
 	return params
 }
 
-// furthest is the largest relative distance of a parameter.
+// furthest returns the largest relative distance of a parameter in a from the one in b.
 func furthest(a, b map[string][]float64) float64 {
 	d := 0.0
 	for _, name := range slices.Sorted(maps.Keys(a)) {
@@ -59,7 +59,7 @@ func furthest(a, b map[string][]float64) float64 {
 	return d
 }
 
-// distance is ‖a−b‖₂/‖a‖₂.
+// distance returns ‖a−b‖₂/‖a‖₂.
 func distance(a, b []float64) float64 {
 	var d, n float64
 	for i := range a {
@@ -69,11 +69,12 @@ func distance(a, b []float64) float64 {
 	return math.Sqrt(d / n)
 }
 
-// toleranceFloat64 is what the order of additions may change in float64.
+// toleranceFloat64 is the largest relative difference that the order of additions causes in
+// float64.
 const toleranceFloat64 = 1e-10
 
-// withoutNorms is a small config without batch norm: N workers equal one with an N-fold
-// batch.
+// withoutNorms returns a small config without batch norm, for which N workers compute the same
+// as one worker with an N-fold batch.
 func withoutNorms() Config {
 	c := DefaultConfig()
 	c.Name = "without-norms"
@@ -85,7 +86,7 @@ func withoutNorms() Config {
 	return c
 }
 
-// exactConfig is withoutNorms in float64.
+// exactConfig returns the config of withoutNorms in float64 with SGD.
 func exactConfig() Config {
 	c := withoutNorms()
 	c.Engine.Device, c.Engine.Precision = "reference", "fp64"
@@ -93,8 +94,8 @@ func exactConfig() Config {
 	return c
 }
 
-// TestAccumulate: 3 batches of 2 make the step that one of 6 makes, and the last
-// step of an epoch takes what is left, here 1 batch of 4 and 8 of 12.
+// TestAccumulate: a step over 3 batches of 2 samples equals a step over one batch of 6. The last
+// step of an epoch uses the remaining batches.
 func TestAccumulate(t *testing.T) {
 	cfg := exactConfig()
 	cfg.Batch, cfg.Accumulate = 2, 3
@@ -103,7 +104,7 @@ func TestAccumulate(t *testing.T) {
 	if d := furthest(trained(t, whole), trained(t, cfg)); d > toleranceFloat64 {
 		t.Errorf("3 × 2 differs from 6 by %g", d)
 	}
-	// Nor do the losses differ, which are means over the step's samples.
+	// The losses, which are means over the samples of a step, are equal too.
 	var losses [2]float64
 	for i, c := range []Config{whole, cfg} {
 		c.Epochs = 1
@@ -116,7 +117,7 @@ func TestAccumulate(t *testing.T) {
 	if math.Abs(losses[0]-losses[1]) > 1e-12 || losses[0] < 0.1 {
 		t.Errorf("the loss of 3 × 2 is %g, of 6 %g", losses[1], losses[0])
 	}
-	// 24 samples: 6 batches of 4 by 4 are a step of 4 and one of 2.
+	// 24 samples are 6 batches of 4: a step over 4 batches and one over 2.
 	cfg.Batch, cfg.Accumulate = 4, 4
 	dir := filepath.Join(t.TempDir(), "run")
 	cfg.Epochs = 1
@@ -152,8 +153,8 @@ func TestAccumulate(t *testing.T) {
 	}
 }
 
-// TestRulesOnBothEngines: the CPU engine, whose layout pads 5 channels to 8, has
-// the reference engine's weights after 20 steps of every rule, but for rounding.
+// TestRulesOnBothEngines: after 20 steps of each optimizer rule, the CPU engine, whose layout
+// pads 5 channels to 8, has the weights of the reference engine up to rounding.
 func TestRulesOnBothEngines(t *testing.T) {
 	for _, c := range []optim.Config{
 		{Name: "sgd", LearningRate: 0.05, Momentum: 0.9, Nesterov: true, WeightDecay: 1e-3},
@@ -184,7 +185,7 @@ func TestRulesOnBothEngines(t *testing.T) {
 	}
 }
 
-// TestAverage follows the average of one parameter by hand, and its way through
+// TestAverage compares the average of one parameter with values computed by hand, also after a
 // checkpoint and resumption.
 func TestAverage(t *testing.T) {
 	cfg := tiny()
@@ -214,8 +215,8 @@ func TestAverage(t *testing.T) {
 	}
 }
 
-// TestResumeAll: a run with everything that has a state of its own, interrupted
-// and resumed within an epoch, ends with the bits of one that was not disturbed.
+// TestResumeAll: a run with all features that have a state, interrupted and resumed within an
+// epoch, ends with the same bits as an uninterrupted run.
 func TestResumeAll(t *testing.T) {
 	cfg := tiny()
 	cfg.Accumulate = 2
@@ -241,7 +242,7 @@ func TestResumeAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 5 batches by 2 are 3 steps an epoch; every second of 9 counts.
+	// 5 batches, 2 per step, are 3 steps per epoch. The average uses every second of 9 steps.
 	if f.Metadata["averages"] != "4" || !strings.Contains(want, "\n"+averagePrefix+"head.weight ") {
 		t.Errorf("%s updates of the average are saved, want 4", f.Metadata["averages"])
 	}
@@ -251,9 +252,8 @@ func TestResumeAll(t *testing.T) {
 	}
 }
 
-// TestResumeBeforeTheFirstAverage: averages that were not yet updated when the run
-// was interrupted begin with the parameters of its beginning, not with those of
-// its resumption.
+// TestResumeBeforeTheFirstAverage: averages that were not updated before the interruption start
+// with the initial parameters of the run, not with the parameters at its resumption.
 func TestResumeBeforeTheFirstAverage(t *testing.T) {
 	cfg := tiny()
 	cfg.EMA = Average{Decay: 0.9, Every: 7} // of 15 steps, 5 an epoch
@@ -273,9 +273,8 @@ func TestResumeBeforeTheFirstAverage(t *testing.T) {
 	}
 }
 
-// TestAverageLeavesTraining: parameters, statistics and slots are, to the bit, those
-// of a run without averages, though these stand in for them while they are scored,
-// and they are others than the averages.
+// TestAverageLeavesTraining: parameters, statistics and slots have the same bits as in a run
+// without averages, although the averages replace the parameters during their evaluation.
 func TestAverageLeavesTraining(t *testing.T) {
 	cfg := tiny()
 	cfg.Epochs = 4
@@ -307,9 +306,9 @@ func TestAverageLeavesTraining(t *testing.T) {
 	}
 }
 
-// TestFirstStepOfAdam: m̂/√v̂ of the first step is the sign of the gradient, so that
-// every weight that has a gradient moves by the learning rate; the bias correction
-// of another step would make it less.
+// TestFirstStepOfAdam: m̂/√v̂ of the first step is the sign of the gradient, so every weight with
+// a gradient moves by the learning rate. With the bias correction of a later step it would
+// move less.
 func TestFirstStepOfAdam(t *testing.T) {
 	cfg := exactConfig()
 	cfg.Optimizer = optim.Config{Name: "adam", LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-30}

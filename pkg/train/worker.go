@@ -29,18 +29,18 @@ import (
 // environment, it is the only worker of its run. With RANK, WORLD_SIZE, LOCAL_RANK,
 // MASTER_ADDR, MASTER_PORT and LOCKSTEP_TOKEN, it is one of several.
 type Worker struct {
-	Config  string   // a shipped config or a .yaml file; empty: Own
-	Own     *Config  // the config of the calling program, used if Config is empty
-	Set     []string // overrides key=value; they take precedence over the fields below
+	Config  string   // name of a shipped config, or path of a .yaml file; empty: Own
+	Own     *Config  // config of the calling program, used if Config is empty
+	Set     []string // config overrides key=value, which take precedence over the fields below
 	Run     string   // run folder; empty: logs/<config>/<strategy>-n<world>-s<seed>
-	Data    string   // folder of the data, also in place of generated data; empty: the config's data
+	Data    string   // folder of the data, which also replaces generated data; empty: the config's data
 	Seed    int64
 	Epochs  int    // number of epochs; 0: the config's
 	Threads int    // computing threads; 0: the config's
 	Device  string // device of the engine; empty: the config's
 	Resume  bool   // resume from the newest checkpoint of the run folder
 	Profile string // steps to profile, see ParseProfile; empty: none
-	Trace   bool   // record the time of every kernel in the profile
+	Trace   bool   // also record the time of every GPU kernel in the profile
 	// Oversubscribe allows more than four threads per core.
 	Oversubscribe bool
 	// TimeoutCollective is how long to wait for another worker in one exchange; 0: the
@@ -57,8 +57,8 @@ type UsageError struct{ Err error }
 func (e *UsageError) Error() string { return e.Err.Error() }
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// overrides returns the fields as overrides key=value of the config. Set comes last, so it
-// takes precedence.
+// overrides returns the fields that change the config as overrides key=value, followed by
+// Set, which takes precedence.
 func (w Worker) overrides() []string {
 	set := []string{fmt.Sprintf("seed=%d", w.Seed)}
 	if w.Epochs != 0 {
@@ -79,16 +79,17 @@ func (w Worker) overrides() []string {
 // Quoted returns s in single quotes, as a YAML string for the value of key=value.
 func Quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// Resolve returns the worker's config with all overrides. It does not read the data.
+// Resolve returns the worker's validated config with all overrides. It does not open the
+// data.
 func (w Worker) Resolve() (c Config, err error) {
 	if w.Config == "" && w.Own != nil {
 		c = *w.Own
-	} else if c, err = load(w.Config); err != nil {
+	} else if c, err = loadConfig(w.Config); err != nil {
 		return Config{}, err
 	}
 	if w.Data != "" {
-		placeData(&c.Data, w.Data)
-		if kind, ok := inFiles[c.Data.Kind]; ok {
+		setDataPath(&c.Data, w.Data)
+		if kind, ok := fileKinds[c.Data.Kind]; ok {
 			c.Data.Kind = kind
 		}
 	}
@@ -96,7 +97,7 @@ func (w Worker) Resolve() (c Config, err error) {
 		return Config{}, err
 	}
 	if cores := runtime.NumCPU(); c.Engine.Threads > ThreadsPerCore*cores && !w.Oversubscribe {
-		return Config{}, fmt.Errorf("engine.threads is %d, but this machine has %s: use at most %d for each, or allow more with --oversubscribe", c.Engine.Threads, english.Count(cores, "core"), ThreadsPerCore)
+		return Config{}, fmt.Errorf("engine.threads is %d, but this machine has %s: use at most %d threads per core, or allow more with --oversubscribe", c.Engine.Threads, english.Count(cores, "core"), ThreadsPerCore)
 	}
 	return c, nil
 }
@@ -105,7 +106,7 @@ func (w Worker) Resolve() (c Config, err error) {
 // strategy.NameDDP if the config cannot be read. It does not check whether there is such a
 // strategy.
 func (w Worker) StrategyName() string {
-	c, err := load(w.Config)
+	c, err := loadConfig(w.Config)
 	if err == nil {
 		c, err = c.override(w.Set)
 	}
@@ -119,9 +120,9 @@ func (w Worker) StrategyName() string {
 // Oversubscribe.
 const ThreadsPerCore = 4
 
-// placeData changes the path of the data to dir. If the held-out data have a separate path,
-// both paths change to dir with the last element of the old path.
-func placeData(c *DataConfig, dir string) {
+// setDataPath changes the path of the data to dir. If the held-out data have a separate path,
+// it changes both paths to a subfolder of dir with the name of the old folder.
+func setDataPath(c *DataConfig, dir string) {
 	if c.TestPath == "" {
 		c.Path = dir
 		return
@@ -129,8 +130,8 @@ func placeData(c *DataConfig, dir string) {
 	c.Path, c.TestPath = filepath.Join(dir, filepath.Base(c.Path)), filepath.Join(dir, filepath.Base(c.TestPath))
 }
 
-// inFiles maps each kind of generated data to the kind of data in files that replaces it.
-var inFiles = map[string]string{data.KindCells: data.KindPairs, data.KindShapes: data.KindFolders, data.KindFields: data.KindVolumes}
+// fileKinds maps each kind of generated data to the corresponding kind of data in files.
+var fileKinds = map[string]string{data.KindCells: data.KindPairs, data.KindShapes: data.KindFolders, data.KindFields: data.KindVolumes}
 
 // Work joins the other workers, trains, and writes the run folder. For invalid input it
 // returns a *UsageError.
@@ -157,7 +158,7 @@ func (w Worker) Work(ctx context.Context) error {
 	if dir, err = runs.MakeLogs(dir, os.Stderr); err != nil {
 		return err
 	}
-	if err := checkFree(dir); err != nil {
+	if err := checkNotOwned(dir); err != nil {
 		return err
 	}
 	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID, Group: cfg.Collective()})
@@ -165,11 +166,11 @@ func (w Worker) Work(ctx context.Context) error {
 		return err
 	}
 	options := WorkerOptions{Dir: dir, LocalRank: env.LocalRank, Resume: w.Resume, Profile: profile, Build: w.Build}
-	options.Study, options.Series = filepath.Base(filepath.Dir(dir)), series(filepath.Base(dir))
+	options.Study, options.Series = filepath.Base(filepath.Dir(dir)), seriesName(filepath.Base(dir))
 	if env.Rank == 0 && w.Out != nil {
 		options.Log = func(line string) { fmt.Fprintln(w.Out, line) }
 		if term.IsTerminal(int(os.Stderr.Fd())) {
-			options.Progress = epochBar()
+			options.Progress = newEpochBar()
 		}
 	}
 	err = trainAndClose(ctx, cfg, group, options, env.LocalWorld)
@@ -179,12 +180,13 @@ func (w Worker) Work(ctx context.Context) error {
 	return err
 }
 
-// Launched reports whether a launcher has started this process. The launcher then reports
-// the outcome of the run.
+// Launched reports whether a launcher has started this process. The launcher, not this
+// process, then reports the outcome of the run to the user.
 func Launched() bool { return os.Getenv("LOCKSTEP_RUN") != "" }
 
-// epochBar returns a function that shows a progress bar of the steps of each epoch.
-func epochBar() func(epoch, step, steps int) {
+// newEpochBar returns a function for WorkerOptions.Progress that shows a progress bar of the
+// steps of each epoch.
+func newEpochBar() func(epoch, step, steps int) {
 	var bar *notebook.Progress
 	return func(epoch, step, steps int) {
 		if bar == nil {
@@ -198,18 +200,20 @@ func epochBar() func(epoch, step, steps int) {
 	}
 }
 
-// series returns the name of a run folder without its suffix "-n<workers>-s<seed>".
-func series(name string) string {
-	if m := runName.FindStringSubmatch(name); m != nil {
+// seriesName returns the name of a run folder without its suffix "-n<workers>-s<seed>".
+func seriesName(name string) string {
+	if m := runNamePattern.FindStringSubmatch(name); m != nil {
 		return m[1]
 	}
 	return name
 }
 
-var runName = regexp.MustCompile(`^(.+)-n\d+-s-?\d+$`)
+// runNamePattern matches the names of run folders; its group is the name of the series.
+var runNamePattern = regexp.MustCompile(`^(.+)-n\d+-s-?\d+$`)
 
-// trainAndClose trains one worker. neighbours is the number of workers on this machine.
-func trainAndClose(ctx context.Context, cfg Config, group collective.Group, options WorkerOptions, neighbours int) (err error) {
+// trainAndClose creates a Trainer, trains, and closes it. localWorkers is the number of
+// workers on this machine.
+func trainAndClose(ctx context.Context, cfg Config, group collective.Group, options WorkerOptions, localWorkers int) (err error) {
 	begin := time.Now()
 	t, err := New(ctx, cfg, group, options)
 	if err != nil {
@@ -220,7 +224,7 @@ func trainAndClose(ctx context.Context, cfg Config, group collective.Group, opti
 			err = cerr
 		}
 	}()
-	limitProcs(cfg.Engine.Threads, neighbours, t.Overlaps())
+	limitProcs(cfg.Engine.Threads, localWorkers, t.Overlaps())
 	res, err := t.Run(ctx)
 	if err != nil {
 		return err

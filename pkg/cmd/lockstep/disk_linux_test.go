@@ -141,7 +141,7 @@ func TestFullDisk(t *testing.T) {
 			if !errors.As(err, &e) || e.ExitCode() != exitFailed {
 				t.Fatalf("ended with %v, want exit code 1\n%s", err, out)
 			}
-			for _, want := range append(tt.says, dir, "no space left on device; make room on the disk of "+dir+", then go on with --resume") {
+			for _, want := range append(tt.says, dir, "no space left on device; free space on the disk of "+dir+", then continue with --resume") {
 				if !strings.Contains(out.String(), want) {
 					t.Errorf("no %q in\n%s", want, out)
 				}

@@ -59,7 +59,7 @@ func TestFailingRunsLeaveNothing(t *testing.T) {
 		{"data/image/1.png: file is not a valid PNG", launch.Sweep{Config: p.config, Data: filepath.Join(p.dir, "data"), Workers: []int{2}}},
 		{`line 2: batch is "many": expected a whole number`, launch.Sweep{Config: wrong, Workers: []int{2}}},
 		{"training diverged at learning rate 1e+30", launch.Sweep{Config: p.config, Set: []string{"optimizer.name=sgd", "optimizer.learning_rate=1e30"}, Workers: []int{2}}},
-		{"there are 2 training samples", launch.Sweep{Config: p.config, Set: []string{"data.count=4"}, Workers: []int{3}}},
+		{"got only 2 training samples", launch.Sweep{Config: p.config, Set: []string{"data.count=4"}, Workers: []int{3}}},
 		{"drop_last omits incomplete batches", launch.Sweep{Config: p.config, Set: []string{"batch=4", "data.drop_last=true"}, Workers: []int{2}}},
 	}
 	const rounds = 10

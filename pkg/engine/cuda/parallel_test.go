@@ -235,7 +235,7 @@ func TestMissingRank(t *testing.T) {
 			return nil // it stays away
 		}
 		err := shardedSteps(exes[i], ranks[i].sync, i, 3, 1)
-		if err == nil || !strings.Contains(err.Error(), "a step takes longer than 3s") || !strings.Contains(err.Error(), "rank 1") {
+		if err == nil || !strings.Contains(err.Error(), "a step took longer than the time-out of 3s") || !strings.Contains(err.Error(), "rank 1") {
 			return fmt.Errorf("rank %d says %w", i, err)
 		}
 		return nil

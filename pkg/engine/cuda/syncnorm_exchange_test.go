@@ -53,8 +53,8 @@ func TestSynchronisedRankKilled(t *testing.T) {
 		parts  int // batches of a step
 		want   []string
 	}{
-		{"nccl", 0, 4, 1, []string{"a step takes longer than 3s", "rank 1"}},
-		{"nccl", 3, 0, 2, []string{"a step takes longer than 3s", "rank 1"}},
+		{"nccl", 0, 4, 1, []string{"a step took longer than the time-out of 3s", "rank 1"}},
+		{"nccl", 3, 0, 2, []string{"a step took longer than the time-out of 3s", "rank 1"}},
 		{"host", 0, 1, 1, []string{"batch norm block1.norm: exchange statistics", "rank 1 has left the group"}},
 		{"host", 3, 4, 1, []string{"batch norm block1.norm: exchange statistics", "rank 1 has left the group"}},
 	} {

@@ -17,20 +17,20 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// plain is a small network of one's own for the masks of cells.
+// plain builds a small custom network for the masks of cells.
 func plain(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 	x := g.ReLU(g.Conv("first", image, nn.Convolution{Out: 6, Kernel: []int{3}, Pad: []int{1}, Bias: true}))
 	return g.Conv("last", x, nn.Convolution{Out: 1, Kernel: []int{1}, Bias: true})
 }
 
-// TestMain30Lines: a program with a network of its own is a worker, whose run
-// folder can be verified by who has not the program: the network is in run.json.
+// TestMain30Lines runs a program with a custom network as a worker. Its run folder can be
+// verified without the program, because run.json contains the network.
 func TestMain30Lines(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "study", "own-n1-s1")
 	cfg := tiny()
 	cfg.Epochs = 1
 	var out, errs bytes.Buffer
-	if code := mainOf([]string{"train", "--run", dir, "--set", "batch=3", "--seed", "2"}, cfg, plain, &out, &errs); code != 0 {
+	if code := runMain([]string{"train", "--run", dir, "--set", "batch=3", "--seed", "2"}, cfg, plain, &out, &errs); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &errs)
 	}
 	if !strings.Contains(out.String(), "tiny: 67 parameters, 1 worker × batch 3") { // 6·9+6 + 6+1
@@ -58,14 +58,14 @@ func TestMain30Lines(t *testing.T) {
 		want string
 	}{
 		{[]string{"--sets", "x"}, 2, "flag provided but not defined: -sets"},
-		{[]string{"more"}, 2, `what is "more"?`},
+		{[]string{"more"}, 2, `unexpected argument "more"`},
 		{[]string{"--set", "batch=0"}, 2, "batch is 0"},
 		{[]string{"--config", "nothing"}, 2, `unknown config "nothing"`},
 		{[]string{"--run", dir}, 1, "it already holds a run"},
 	} {
 		out.Reset()
 		errs.Reset()
-		if code := mainOf(c.args, cfg, plain, &out, &errs); code != c.code || !strings.Contains(errs.String(), c.want) {
+		if code := runMain(c.args, cfg, plain, &out, &errs); code != c.code || !strings.Contains(errs.String(), c.want) {
 			t.Errorf("%v: exit code %d, %s; want %d, %q", c.args, code, &errs, c.code, c.want)
 		}
 	}
@@ -73,13 +73,13 @@ func TestMain30Lines(t *testing.T) {
 	var v struct {
 		BuildID string `json:"build_id"`
 	}
-	if code := mainOf([]string{"version", "--json"}, cfg, plain, &out, &errs); code != 0 || json.Unmarshal(out.Bytes(), &v) != nil || v.BuildID == "" {
+	if code := runMain([]string{"version", "--json"}, cfg, plain, &out, &errs); code != 0 || json.Unmarshal(out.Bytes(), &v) != nil || v.BuildID == "" {
 		t.Errorf("version: exit code %d, %s", code, &out)
 	}
 }
 
-// TestReplicas: two replicas in this process train a network of one's own to
-// what one with a batch of both has, and a mistake in the builder is an error.
+// TestReplicas: two replicas of a custom network reach the parameters of one replica with
+// twice the batch, and a panic of the builder becomes an error.
 func TestReplicas(t *testing.T) {
 	cfg := exactConfig()
 	cfg.Epochs = 2

@@ -15,31 +15,31 @@ import (
 
 // progress describes how much of the current epoch is done.
 type progress struct {
-	epoch   int       // number of complete epochs before it
-	steps   int       // completed steps of it
-	seconds float64   // time for these steps
+	epoch   int       // number of complete epochs before the current epoch
+	steps   int       // number of completed steps of the current epoch
+	seconds float64   // duration of these steps
 	losses  []float64 // sum of the losses of these steps, by rank
-	right   float64   // correctly classified samples: of this rank, or of all ranks if settled is true
-	settled bool      // the parameters are up to date with steps, and every rank has written its steps
+	right   float64   // number of correctly classified samples: of this rank, or of all ranks if savable is true
+	savable bool      // the parameters are those after these steps, and every rank has written its steps
 }
 
-// within returns a copy of p that is not settled and has one loss per rank of world ranks.
-func (p progress) within(world int) progress {
+// unsettled returns a copy of p that is not savable and has one loss for each of world ranks.
+func (p progress) unsettled(world int) progress {
 	if p.losses == nil {
 		p.losses = make([]float64, world)
 	}
-	p.settled = false
+	p.savable = false
 	return p
 }
 
-// stepPatience is how long the current step, with its exchange between ranks, may take
-// after an interrupt before it is canceled. It is shorter than the 10 s that a launcher
-// gives its workers to end.
-const stepPatience = 6 * time.Second
+// stepGracePeriod is the time after an interrupt in which the current step may be completed,
+// including its exchange between ranks. Then it is canceled. It is shorter than the 10 s that
+// a launcher gives its workers to end.
+const stepGracePeriod = 6 * time.Second
 
-// lag returns a context that is canceled d after ctx. Time during which this process is
-// stopped does not count.
-func lag(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// withDelayedCancel returns a context that is canceled when d has passed since ctx was
+// canceled. Time during which this process is stopped does not count.
+func withDelayedCancel(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		patience, end := process.WithTimeout(late, d)
@@ -53,15 +53,17 @@ func lag(ctx context.Context, d time.Duration) (context.Context, context.CancelF
 	}
 }
 
-// betweenSteps saves a checkpoint if one is due after this step. If any rank was
-// interrupted, it returns an error on all ranks, so that all stop after the same step.
+// betweenSteps saves a checkpoint if Checkpoint.EverySteps says so. If any rank was
+// interrupted, it returns an error on all ranks, so that all stop after the same step. done
+// is this rank's progress, and lossSum the sum of its losses in the current epoch. ctx ends
+// at an interrupt, and work somewhat later.
 func (t *Trainer) betweenSteps(ctx, work context.Context, rec *recorder, done progress, lossSum float64) error {
 	stop := []float64{0}
 	if ctx.Err() != nil {
 		stop[0] = 1
 	}
 	if t.group.Size() > 1 {
-		if err := t.sum(work, stop); err != nil {
+		if err := t.allReduce(work, stop); err != nil {
 			return err
 		}
 	}
@@ -70,7 +72,7 @@ func (t *Trainer) betweenSteps(ctx, work context.Context, rec *recorder, done pr
 	if stop[0] == 0 && !due {
 		return nil
 	}
-	if err := t.settle(work, rec, done, lossSum); err != nil {
+	if err := t.prepareSave(work, rec, done, lossSum); err != nil {
 		return err
 	}
 	if stop[0] > 0 {
@@ -78,51 +80,52 @@ func (t *Trainer) betweenSteps(ctx, work context.Context, rec *recorder, done pr
 		if why == nil {
 			why = fmt.Errorf("another worker was interrupted: %w", context.Canceled)
 		}
-		return fmt.Errorf("ended after step %d of %d: %w", done.steps, t.steps(), why)
+		return fmt.Errorf("ended after step %d of %d: %w", done.steps, t.stepsPerEpoch(), why)
 	}
-	err := rec.timed(func() error { return t.saveWithin(rec) })
-	t.begun.settled = false
+	err := rec.timeWriting(func() error { return t.saveMidEpoch(rec) })
+	t.progress.savable = false
 	if err != nil {
 		return fmt.Errorf("save checkpoint after step %d: %w", done.steps, err)
 	}
 	return nil
 }
 
-// settle prepares for a checkpoint or the end of the epoch: every rank writes its steps to
-// disk, all ranks exchange their sums of losses, and the parameters become equal.
-func (t *Trainer) settle(ctx context.Context, rec *recorder, done progress, lossSum float64) error {
+// prepareSave prepares for a checkpoint or the end of the epoch: it makes the parameters
+// equal on all ranks, every rank writes its steps to disk, and all ranks exchange their sums
+// of losses.
+func (t *Trainer) prepareSave(ctx context.Context, rec *recorder, done progress, lossSum float64) error {
 	if s, ok := t.sync.(strategy.ParameterSync); ok {
 		if err := s.Equalize(ctx, t.train); err != nil {
 			return fmt.Errorf("make the parameters equal on all ranks: %w", err)
 		}
 	}
 	if rec.steps != nil {
-		if err := rec.timed(rec.steps.Flush); err != nil {
+		if err := rec.timeWriting(rec.steps.Flush); err != nil {
 			return err
 		}
 	}
 	n := t.group.Size()
 	sums := make([]float64, n+1)
 	sums[t.group.Rank()], sums[n] = lossSum, done.right
-	if err := t.sum(ctx, sums); err != nil {
+	if err := t.allReduce(ctx, sums); err != nil {
 		return err
 	}
 	done.epoch, done.losses, done.right = t.epoch, sums[:n], sums[n]
-	done.settled = true
-	t.begun = done
+	done.savable = true
+	t.progress = done
 	return nil
 }
 
-// saveWithin saves a checkpoint within the current epoch.
-func (t *Trainer) saveWithin(rec *recorder) error {
+// saveMidEpoch saves a checkpoint within the current epoch.
+func (t *Trainer) saveMidEpoch(rec *recorder) error {
 	if t.options.Dir == "" {
 		return nil
 	}
-	s, err := t.capture()
+	s, err := t.takeSnapshot()
 	if err != nil {
 		return err
 	}
-	p := t.begun
+	p := t.progress
 	s.name = filepath.Join(checkpointDir, fmt.Sprintf("epoch-%04d-step-%06d.safetensors", p.epoch+1, p.steps))
 	if t.group.Rank() == 0 {
 		losses, err := json.Marshal(p.losses)
@@ -137,11 +140,11 @@ func (t *Trainer) saveWithin(rec *recorder) error {
 			s.metadata["epoch_right"] = strconv.FormatFloat(p.right, 'g', -1, 64)
 		}
 	}
-	return t.save(s)
+	return t.writeCheckpoint(s)
 }
 
-// readProgress reads the progress within an epoch from a checkpoint's metadata. It is zero
-// for a checkpoint at the end of an epoch.
+// readProgress reads the progress within an epoch from a checkpoint's metadata. The result is
+// zero for a checkpoint at the end of an epoch.
 func readProgress(epoch int, metadata map[string]string) (p progress, err error) {
 	steps, ok := metadata["epoch_steps"]
 	if !ok {

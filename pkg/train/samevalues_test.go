@@ -14,8 +14,7 @@ import (
 	"lockstep/pkg/data"
 )
 
-// newAll makes the trainers of as many ranks as there are configs, and returns
-// their errors. Those that have none are closed.
+// newAll creates one trainer per config, closes it, and returns the errors by rank.
 func newAll(ctx context.Context, configs []Config, change func(rank int, p *WorkerOptions)) []error {
 	errs := make([]error, len(configs))
 	var wg sync.WaitGroup
@@ -35,8 +34,8 @@ func newAll(ctx context.Context, configs []Config, change func(rank int, p *Work
 	return errs
 }
 
-// TestRanksNeedOneConfig: rank 0 refuses ranks of another config, and every rank's
-// error names the keys.
+// TestRanksNeedOneConfig: if a rank has another config than rank 0, the errors of all ranks
+// contain the keys that differ.
 func TestRanksNeedOneConfig(t *testing.T) {
 	t.Attr("fault", "a rank with another config: seed, data, augmentation, batch, loader, staging")
 	seen := ""
@@ -45,20 +44,20 @@ func TestRanksNeedOneConfig(t *testing.T) {
 		change func(cs []Config)
 		want   []string // in the error of each rank; none: no error
 	}{
-		{"seed", func(cs []Config) { cs[2].Seed = 7 }, []string{"rank 2 was given another config than rank 0: seed is 7 there, 1 on rank 0; give all workers the same config"}},
-		{"data", func(cs []Config) { cs[1].Data.DataSeed = 5 }, []string{"rank 1 was given another config than rank 0: data.data_seed is 5 there, 1 on rank 0"}},
-		{"augmentation", func(cs []Config) { cs[1].Data.Augment.Flip = false }, []string{"data.augment.flip is ", " there, true on rank 0"}},
+		{"seed", func(cs []Config) { cs[2].Seed = 7 }, []string{"rank 2 has another config than rank 0: seed is 7 there and 1 on rank 0; give all workers the same config"}},
+		{"data", func(cs []Config) { cs[1].Data.DataSeed = 5 }, []string{"rank 1 has another config than rank 0: data.data_seed is 5 there and 1 on rank 0"}},
+		{"augmentation", func(cs []Config) { cs[1].Data.Augment.Flip = false }, []string{"data.augment.flip is ", " there and true on rank 0"}},
 		{"several keys of several ranks", func(cs []Config) {
 			cs[1].Batch, cs[1].Epochs = 1, 9
 			cs[2].Loader.Kind = data.LoaderInMem
-		}, []string{"rank 1 (the first of 2 ranks) was given another config than rank 0: batch is 1 there, 2 on rank 0; epochs is 9 there, 3 on rank 0;"}},
-		{"a key that rank 0 does not set", func(cs []Config) { cs[1].Loader.Kind = data.LoaderInMem }, []string{"loader.kind is inmem there, not set on rank 0"}},
+		}, []string{"rank 1 (the first of 2 such ranks) has another config than rank 0: batch is 1 there and 2 on rank 0; epochs is 9 there and 3 on rank 0;"}},
+		{"a key that rank 0 does not set", func(cs []Config) { cs[1].Loader.Kind = data.LoaderInMem }, []string{"loader.kind is inmem there and not set on rank 0"}},
 		{"staging on one rank alone", func(cs []Config) {
 			for i := range cs {
 				cs[i].Data.Kind, cs[i].Data.Path = data.KindPairs, "pairs"
 			}
 			cs[1].Data.Stage = "/dev/shm"
-		}, []string{"data.stage is true there, not set on rank 0"}},
+		}, []string{"data.stage is true there and not set on rank 0"}},
 		{"what a rank may have of its own", func(cs []Config) { cs[1].Data.Path, cs[2].Engine.Device = "elsewhere", "reference" }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -91,7 +90,7 @@ func TestRanksNeedOneConfig(t *testing.T) {
 	t.Attr("outcome", "every rank ends with an error, such as: "+seen)
 }
 
-// TestRanksNeedTheSameData: the path may differ, what is there may not.
+// TestRanksNeedTheSameData: the paths of the data may differ between ranks, but not the data.
 func TestRanksNeedTheSameData(t *testing.T) {
 	t.Attr("fault", "a rank whose data differ in one image, at a path of its own")
 	base := t.TempDir()
@@ -109,7 +108,7 @@ func TestRanksNeedTheSameData(t *testing.T) {
 			t.Errorf("the same data at two paths: rank %d: %v", rank, err)
 		}
 	}
-	// Now rank 1 reads another first image.
+	// Give rank 1 another first image.
 	var refused error
 	images, err := filepath.Glob(filepath.Join(base, "b", "image", "*"))
 	if err != nil || len(images) < 2 {
@@ -124,7 +123,7 @@ func TestRanksNeedTheSameData(t *testing.T) {
 		t.Fatal(err)
 	}
 	for rank, err := range newAll(t.Context(), configs, nil) {
-		if err == nil || !strings.Contains(err.Error(), "rank 1 reads other data than rank 0: fingerprint is ") {
+		if err == nil || !strings.Contains(err.Error(), "rank 1 has other data than rank 0: fingerprint is ") {
 			t.Errorf("another image: rank %d: %v", rank, err)
 		} else {
 			refused = err

@@ -20,13 +20,13 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// workerProcess is a worker in a process of its own.
+// workerProcess is a worker in a separate process.
 type workerProcess struct {
 	*exec.Cmd
 	out bytes.Buffer
 }
 
-// startTrain starts "lockstep train" as this test binary, as one rank of world.
+// startTrain starts this test binary as "lockstep train" for one rank of world ranks.
 func startTrain(t *testing.T, rank, world, port int, args ...string) *workerProcess {
 	t.Helper()
 	program, err := os.Executable()
@@ -61,7 +61,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// waitForEpochs waits until the run has so many rows.
+// waitForEpochs waits until the run has the given number of epochs.
 func waitForEpochs(t *testing.T, dir string, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -74,7 +74,7 @@ func waitForEpochs(t *testing.T, dir string, n int) {
 	}
 }
 
-// verified fails unless every check of the folder passes, but for those named.
+// verified fails the test unless all checks of the folder pass, except the named ones.
 func verified(t *testing.T, dir string, but ...string) {
 	t.Helper()
 	checks, err := VerifyRun(t.Context(), dir, "")
@@ -88,9 +88,9 @@ func verified(t *testing.T, dir string, but ...string) {
 	}
 }
 
-// TestTrainTwice: while worlds of one and of two train, a second training of the
-// folder is refused on every rank and changes nothing; when a rank was killed,
-// the run goes on, and its folder is sound.
+// TestTrainTwice: while one or two workers train in a folder, a second training in it is an
+// error on every rank and changes nothing. After a rank was killed, the run can be resumed,
+// and its folder passes all checks.
 func TestTrainTwice(t *testing.T) {
 	for _, world := range []int{1, 2} {
 		t.Run(fmt.Sprint(world), func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestTrainTwice(t *testing.T) {
 	}
 }
 
-// TestOwnedOnEveryRank: that rank 0 does not get the lock is each rank's error.
+// TestOwnedOnEveryRank: if rank 0 cannot lock the folder, every rank returns an error.
 func TestOwnedOnEveryRank(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	w, err := runs.Create(dir, runs.Info{Workers: 3})
@@ -183,7 +183,7 @@ func TestOwnedOnEveryRank(t *testing.T) {
 	}
 }
 
-// TestReleasedUntrained: a trainer that is closed before it trains owns nothing.
+// TestReleasedUntrained: a trainer that is closed before training releases the lock.
 func TestReleasedUntrained(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	tr, err := New(t.Context(), tiny(), collective.Single(), WorkerOptions{Dir: dir})
@@ -201,8 +201,8 @@ func TestReleasedUntrained(t *testing.T) {
 	}
 }
 
-// TestWaitsForStragglers: the last steps of a rank that is still ending come
-// before those of the rank that goes on.
+// TestWaitsForStragglers: a resumed rank waits until its earlier process has written its last
+// steps.
 func TestWaitsForStragglers(t *testing.T) {
 	dir := t.TempDir()
 	straggler, err := runs.OpenSteps(dir, 0, runs.Worker{WorldSize: 1, PID: 1})
@@ -245,8 +245,8 @@ func TestWaitsForStragglers(t *testing.T) {
 	}
 }
 
-// TestDisturbed: what another process computes while a run trains is in its
-// folder, and what the run itself computes is not.
+// TestDisturbed: the run folder records the load of another process, but not the load of the
+// run's own processes.
 func TestDisturbed(t *testing.T) {
 	if _, err := monitor.NewCPU(os.Getpid()).Sample(); err != nil {
 		t.Skipf("this machine does not say what its processes use: %v", err)

@@ -18,9 +18,8 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// outcome is what must come out the same of a run that was done, in a text:
-// the bits of its last checkpoint, its epochs but for their times, and every
-// rank's steps, each once.
+// outcome returns as text what must be equal for interrupted and uninterrupted runs: the bits
+// of the last checkpoint, the epochs without their times, and each step of every rank once.
 func outcome(t *testing.T, dir string) string {
 	t.Helper()
 	ranks, err := runs.Ranks(dir)
@@ -43,8 +42,8 @@ func outcome(t *testing.T, dir string) string {
 	return replayed(t, dir)
 }
 
-// replayed is the outcome of a run that may have done steps again: those that
-// count.
+// replayed returns the outcome of a run that may have repeated steps: the last repetition
+// counts.
 func replayed(t *testing.T, dir string) string {
 	t.Helper()
 	r, err := runs.Read(dir)
@@ -80,8 +79,8 @@ func replayed(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// interruptedAt trains until all workers are interrupted as one of them has done
-// that step of that epoch.
+// interruptedAt trains until a worker has done the given step of the given epoch, and then
+// interrupts all workers.
 func interruptedAt(t *testing.T, cfg Config, workers int, options WorkerOptions, epoch, step int) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -103,7 +102,7 @@ func interruptedAt(t *testing.T, cfg Config, workers int, options WorkerOptions,
 
 func namesIn(t *testing.T, dir string) []string {
 	t.Helper()
-	all, err := checkpoints(dir)
+	all, err := listCheckpoints(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,8 +112,8 @@ func namesIn(t *testing.T, dir string) []string {
 	return all
 }
 
-// TestInterruptedWithinAnEpoch: the run ends after the step under way, and goes
-// on with the next; one with 17 samples has 5 steps an epoch on two workers.
+// TestInterruptedWithinAnEpoch: an interrupted run completes the current step, and the resumed
+// run continues with the next one. 17 samples are 5 steps per epoch on two workers.
 func TestInterruptedWithinAnEpoch(t *testing.T) {
 	for _, tt := range []struct {
 		device  string
@@ -144,10 +143,10 @@ func TestInterruptedWithinAnEpoch(t *testing.T) {
 				if !errors.Is(err, context.Canceled) {
 					t.Fatalf("it ended with %v", err)
 				}
-				if d := time.Since(begin); d > stepPatience {
+				if d := time.Since(begin); d > stepGracePeriod {
 					t.Errorf("it took %v", d)
 				}
-				// The other worker may be before or behind the end of a step.
+				// The other worker may be before or after the end of a step.
 				names := namesIn(t, options.Dir)
 				near := []string{}
 				for s := step; s <= step+1; s++ {
@@ -167,7 +166,7 @@ func TestInterruptedWithinAnEpoch(t *testing.T) {
 				if got := outcome(t, options.Dir); got != want {
 					t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
 				}
-				// With one epoch's checkpoint alone, that within the epoch is the one before the newest.
+				// With a single end-of-epoch checkpoint, the one within the epoch is the second newest.
 				if names := namesIn(t, options.Dir); tt.every == 1 && slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "step") }) || len(names) != 2 {
 					t.Errorf("checkpoints %v are left", names)
 				}
@@ -176,8 +175,8 @@ func TestInterruptedWithinAnEpoch(t *testing.T) {
 	}
 }
 
-// TestInterruptedAgainAndAgain: a run that is interrupted after every step ends
-// as one that was left alone.
+// TestInterruptedAgainAndAgain: a run that is interrupted after every step has the outcome of
+// an uninterrupted run.
 func TestInterruptedAgainAndAgain(t *testing.T) {
 	cfg := tiny()
 	cfg.Epochs = 2
@@ -208,8 +207,8 @@ func TestInterruptedAgainAndAgain(t *testing.T) {
 	}
 }
 
-// TestCheckpointsEverySteps: what a kill leaves, here a copy of the folder in the
-// middle of an epoch, goes on from the newest checkpoint within it.
+// TestCheckpointsEverySteps resumes a copy of the run folder made in the middle of an epoch, as
+// after a kill, from the newest checkpoint within the epoch.
 func TestCheckpointsEverySteps(t *testing.T) {
 	cfg := tiny()
 	cfg.Checkpoint.EverySteps = 2
@@ -241,7 +240,7 @@ func TestCheckpointsEverySteps(t *testing.T) {
 		t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
 	}
 
-	// What does not fit is refused.
+	// A checkpoint of another number of steps or workers is an error.
 	half := filepath.Join(t.TempDir(), "half")
 	if err := interruptedAt(t, cfg, 2, WorkerOptions{Dir: half}, 3, 2); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)

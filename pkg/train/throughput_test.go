@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestRateOf: by hand from the program's FLOPs, a batch and a peak, the same with
-// activations that are recomputed; run.json has both numbers.
+// TestRateOf compares the throughput with values computed by hand from the program's FLOPs, the
+// batch and the peak. Recomputed activations do not change it. run.json has both numbers.
 func TestRateOf(t *testing.T) {
 	var flops [2]int64
 	for i, again := range []bool{false, true} {
@@ -21,15 +21,15 @@ func TestRateOf(t *testing.T) {
 		}
 		flops[i] = tr.train.Program().StepFLOPs()
 		tr.peak = 8 * float64(flops[i])
-		// Two batches in half a second: four steps' FLOPs a second, of eight.
-		if r := tr.rateOf(2*cfg.Batch, 0.5); r.samples != float64(4*cfg.Batch) || r.flops != 4*float64(flops[i]) || r.peak != 0.5 {
+		// Two batches in half a second: FLOPs of four steps per second, at a peak of eight.
+		if r := tr.throughputOf(2*cfg.Batch, 0.5); r.samples != float64(4*cfg.Batch) || r.flops != 4*float64(flops[i]) || r.fractionOfPeak != 0.5 {
 			t.Errorf("recompute %v: %+v with %d FLOPs a step", again, r, flops[i])
 		}
 		tr.peak = 0
-		if r := tr.rateOf(1, 0); r != (rate{}) {
+		if r := tr.throughputOf(1, 0); r != (throughput{}) {
 			t.Errorf("in no time: %+v", r)
 		}
-		if r := tr.rateOf(1, 1); r.peak != 0 {
+		if r := tr.throughputOf(1, 1); r.fractionOfPeak != 0 {
 			t.Errorf("without a peak: %+v", r)
 		}
 		if err := tr.Close(); err != nil {

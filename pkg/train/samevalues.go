@@ -16,17 +16,17 @@ import (
 	"lockstep/pkg/data"
 )
 
-// mayDifferByRank are the config keys that may differ between the ranks of a run: the paths
+// ranksMayDiffer are the config keys that may differ between the ranks of a run: the paths
 // of the data and the device. The folder in data.stage may differ too, but it must be set
 // on all ranks or on none.
-var mayDifferByRank = [...]string{"data.path", "data.test_path", "engine.device"}
+var ranksMayDiffer = [...]string{"data.path", "data.test_path", "engine.device"}
 
 // sharedConfig returns the values in the config doc that must be equal on all ranks of a
 // run, by key, such as "data.augment.flip".
 func sharedConfig(doc map[string]any) map[string]any {
 	flat := map[string]any{}
 	flatten(doc, "", flat)
-	for _, key := range mayDifferByRank {
+	for _, key := range ranksMayDiffer {
 		delete(flat, key)
 	}
 	if folder, ok := flat["data.stage"].(string); ok {
@@ -35,7 +35,8 @@ func sharedConfig(doc map[string]any) map[string]any {
 	return flat
 }
 
-// flatten adds to flat the values in doc, with the path at before their keys.
+// flatten adds the values in doc and its nested maps to flat. The key of a value in flat is
+// at followed by its path in doc.
 func flatten(doc map[string]any, at string, flat map[string]any) {
 	for k, v := range doc {
 		if inner, ok := v.(map[string]any); ok {
@@ -46,48 +47,48 @@ func flatten(doc map[string]any, at string, flat map[string]any) {
 	}
 }
 
-// hashOf returns the SHA-256 of values, which come from JSON.
-func hashOf(values map[string]any) ([sha256.Size]byte, []byte, error) {
-	text, err := json.Marshal(values) // with its keys in order
+// hashJSON returns the SHA-256 of values encoded as JSON, and the encoded text.
+func hashJSON(values map[string]any) ([sha256.Size]byte, []byte, error) {
+	text, err := json.Marshal(values) // sorts the keys
 	return sha256.Sum256(text), text, err
 }
 
-// ConfigHash returns the hash of a config that is recorded in steps files. doc is the
-// config in run.json; keys that may differ between ranks do not affect the hash.
+// ConfigHash returns the hash of doc, the config in run.json, as it is recorded in
+// steps-<rank>.jsonl. Keys that may differ between ranks do not affect the hash.
 func ConfigHash(doc map[string]any) (string, error) {
-	hash, _, err := hashOf(sharedConfig(doc))
+	hash, _, err := hashJSON(sharedConfig(doc))
 	return hex.EncodeToString(hash[:]), err
 }
 
-// sameConfig returns an error on every rank if the config of one differs from that
-// of rank 0. All ranks must call it.
-func (t *Trainer) sameConfig(ctx context.Context) error {
+// checkSameConfig returns an error on every rank if any rank's config differs from rank 0's
+// in a key that must be equal on all ranks. All ranks must call it.
+func (t *Trainer) checkSameConfig(ctx context.Context) error {
 	doc, err := t.cfg.document()
 	if err != nil {
 		return err
 	}
-	return t.same(ctx, "was given another config than", sharedConfig(WithDefaultStrategy(doc)),
-		"give all workers the same config (only "+strings.Join(mayDifferByRank[:], ", ")+" and the folder of data.stage may differ)")
+	return t.checkSameValues(ctx, "has another config than", sharedConfig(WithDefaultStrategy(doc)),
+		"give all workers the same config (only "+strings.Join(ranksMayDiffer[:], ", ")+" and the folder of data.stage may differ)")
 }
 
-// sameData returns an error on every rank if the data of one differ from those of
-// rank 0, wherever each has them. All ranks must call it.
-func (t *Trainer) sameData(ctx context.Context) error {
+// checkSameData returns an error on every rank if any rank's data differ from rank 0's. The
+// paths of the data may differ. All ranks must call it.
+func (t *Trainer) checkSameData(ctx context.Context) error {
 	t.dataHash = fingerprint(t.samples.Train, t.samples.Test)
-	return t.same(ctx, "reads other data than", map[string]any{
+	return t.checkSameValues(ctx, "has other data than", map[string]any{
 		"training samples": float64(t.samples.Train.Len()), "held-out samples": float64(t.samples.Test.Len()), "fingerprint": t.dataHash,
 	}, "give all workers the same data")
 }
 
-// same returns an error on every rank if the values of one rank differ from those of rank
-// 0. values must come from JSON. differs and advice are parts of the error message. All
-// ranks must call it.
-func (t *Trainer) same(ctx context.Context, differs string, values map[string]any, advice string) error {
+// checkSameValues returns an error on every rank if any rank's values differ from rank 0's.
+// values must have the types that json.Unmarshal produces. differs and advice are parts of
+// the error message. All ranks must call it.
+func (t *Trainer) checkSameValues(ctx context.Context, differs string, values map[string]any, advice string) error {
 	size, rank := t.group.Size(), t.group.Rank()
 	if size == 1 {
 		return nil
 	}
-	hash, text, err := hashOf(values)
+	hash, text, err := hashJSON(values)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func (t *Trainer) same(ctx context.Context, differs string, values map[string]an
 	for i := range words {
 		all[rank*words+i] = float64(binary.BigEndian.Uint32(hash[4*i:]))
 	}
-	if err := t.sum(ctx, all); err != nil {
+	if err := t.allReduce(ctx, all); err != nil {
 		return fmt.Errorf("compare the ranks' configs: %w", err)
 	}
 	var others []int
@@ -111,19 +112,20 @@ func (t *Trainer) same(ctx context.Context, differs string, values map[string]an
 	if rank != others[0] {
 		text = nil
 	}
-	theirs, err := t.textOfOne(ctx, string(text))
+	theirs, err := t.shareText(ctx, string(text))
 	if err != nil {
 		return err
 	}
 	if rank == 0 {
-		err = otherValues(others, differs, values, theirs, advice)
+		err = newDifferenceError(others, differs, values, theirs, advice)
 	}
-	return t.agree(ctx, err)
+	return t.shareRank0Error(ctx, err)
 }
 
-// otherValues returns the error that lists the differing keys. values are those of rank 0;
-// text is the JSON of the values of the first rank in others.
-func otherValues(others []int, differs string, values map[string]any, text, advice string) error {
+// newDifferenceError returns the error that lists the keys whose values differ. others are
+// the ranks with other values than rank 0, values are rank 0's, and text contains the values
+// of the first rank in others, as JSON.
+func newDifferenceError(others []int, differs string, values map[string]any, text, advice string) error {
 	var theirs map[string]any
 	if err := json.Unmarshal([]byte(text), &theirs); err != nil {
 		return fmt.Errorf("read config of rank %d: %w", others[0], err)
@@ -139,29 +141,29 @@ func otherValues(others []int, differs string, values map[string]any, text, advi
 	var list []string
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if !reflect.DeepEqual(values[key], theirs[key]) {
-			list = append(list, fmt.Sprintf("%s is %v there, %v on rank 0", key, shown(theirs[key]), shown(values[key])))
+			list = append(list, fmt.Sprintf("%s is %v there and %v on rank 0", key, shown(theirs[key]), shown(values[key])))
 		}
 	}
 	first := ""
 	if len(others) > 1 {
-		first = fmt.Sprintf(" (the first of %d ranks)", len(others))
+		first = fmt.Sprintf(" (the first of %d such ranks)", len(others))
 	}
 	return fmt.Errorf("rank %d%s %s rank 0: %s; %s", others[0], first, differs, strings.Join(list, "; "), advice)
 }
 
-// A fingerprint reads at most fingerprintSamples samples of each set, with at most
-// fingerprintValues values together.
+// fingerprint reads at most fingerprintSamples samples of each data set, with at most
+// fingerprintValues values in total.
 const (
 	fingerprintSamples = 8
 	fingerprintValues  = 1 << 22
 )
 
-// fingerprint returns a hash of the numbers of samples in sets, of their shapes, and of some
-// samples spread over each set.
+// fingerprint returns a hash of the sizes of sets, the shapes of their samples, and some
+// samples of each set at equal distances.
 func fingerprint(sets ...data.Dataset) string {
 	h := sha256.New()
 	for _, set := range sets {
-		image, target := elements(set.ImageShape()), elements(set.TargetShape())
+		image, target := numElements(set.ImageShape()), numElements(set.TargetShape())
 		fmt.Fprintln(h, set.Len(), set.ImageShape(), set.TargetShape())
 		n := min(set.Len(), fingerprintSamples, max(1, fingerprintValues/max(1, image+target)))
 		values := make([]float32, image+target)

@@ -1,0 +1,69 @@
+package train
+
+import (
+	"context"
+	"hash/fnv"
+	"os"
+
+	"lockstep/pkg/monitor"
+)
+
+// newLoadMeter returns a meter of the load that other processes cause on the machine of rank
+// 0. It ignores the processes of this run: the launcher of rank 0, the ranks on its machine,
+// and all their child processes. The meter is nil on the other ranks, and if rank 0 cannot
+// see the processes of all ranks on its machine. All ranks must call newLoadMeter.
+func (t *Trainer) newLoadMeter(ctx context.Context) (*monitor.LoadMeter, error) {
+	const perRank = 3 // pid, machine, PID namespace
+	n, rank := t.group.Size(), t.group.Rank()
+	all := make([]float64, perRank*n)
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without /proc, the load is not measured
+	namespace, _ := os.Readlink("/proc/self/ns/pid")
+	copy(all[perRank*rank:], []float64{float64(os.Getpid()), hashToFloat64(string(boot)), hashToFloat64(namespace)})
+	if n > 1 {
+		if err := t.allReduce(ctx, all); err != nil {
+			return nil, err
+		}
+	}
+	if rank > 0 {
+		return nil, nil
+	}
+	var roots []int
+	if launcher := os.Getppid(); Launched() && launcher > 1 {
+		roots = append(roots, launcher)
+	}
+	for i := range n {
+		switch rank := all[perRank*i:]; {
+		case rank[1] != all[1]: // on another machine
+		case rank[2] != all[2]:
+			return nil, nil // in a container on this machine, whose processes rank 0 cannot see
+		default:
+			roots = append(roots, int(rank[0]))
+		}
+	}
+	return monitor.NewLoadMeter(roots...), nil
+}
+
+// hashToFloat64 returns a 32-bit hash of text, which a float64 represents exactly.
+func hashToFloat64(text string) float64 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(text)) // never returns an error
+	return float64(h.Sum32())
+}
+
+// beginLoad starts to measure the load of other processes at the start of an epoch.
+func (r *recorder) beginLoad() {
+	if r.meter != nil {
+		r.meter.Begin()
+	}
+}
+
+// endLoad ends the measurement of the load, and keeps the result for writeEpoch.
+func (r *recorder) endLoad(epoch int) {
+	r.lastLoad = nil
+	if r.meter == nil {
+		return
+	}
+	if l, ok := r.meter.End(epoch); ok {
+		r.lastLoad = &l
+	}
+}

@@ -1,0 +1,74 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"lockstep/pkg/runs"
+)
+
+// lockRunFolder locks the run folder on rank 0, so that no other process writes it. If that
+// fails, it returns an error on every rank.
+func (t *Trainer) lockRunFolder(ctx context.Context) (err error) {
+	if t.options.Dir == "" {
+		return nil
+	}
+	if t.group.Rank() == 0 {
+		t.lock, err = runs.Acquire(t.options.Dir, t.options.Resume)
+	}
+	return t.shareRank0Error(ctx, err)
+}
+
+// shareRank0Error returns rank 0's error on every rank, or nil. err is ignored on the other
+// ranks. All ranks must call it.
+func (t *Trainer) shareRank0Error(ctx context.Context, err error) error {
+	if t.group.Size() == 1 {
+		return err
+	}
+	root := t.group.Rank() == 0
+	text := ""
+	if root && err != nil {
+		text = err.Error()
+	}
+	text, serr := t.shareText(ctx, text)
+	if serr != nil || root {
+		return errors.Join(err, serr)
+	}
+	if text == "" {
+		return nil
+	}
+	return fmt.Errorf("rank 0: %s", text)
+}
+
+// shareText sends a text from one rank to all ranks, and returns it on every rank. All ranks
+// must call it, and at most one may pass a non-empty text.
+func (t *Trainer) shareText(ctx context.Context, text string) (string, error) {
+	length := []float64{float64(len(text))}
+	if err := t.allReduce(ctx, length); err != nil || length[0] == 0 {
+		return "", err
+	}
+	// All other ranks add zeros, so the sums are this rank's bytes.
+	letters := make([]float64, int(length[0]))
+	for i := range len(text) {
+		letters[i] = float64(text[i])
+	}
+	if err := t.allReduce(ctx, letters); err != nil {
+		return "", err
+	}
+	bytes := make([]byte, len(letters))
+	for i, v := range letters {
+		bytes[i] = byte(v)
+	}
+	return string(bytes), nil
+}
+
+// checkNotOwned returns a *runs.OwnedError if another process has locked the run folder dir.
+// It lets a worker fail early. Only lockRunFolder excludes other processes.
+func checkNotOwned(dir string) error {
+	owner, alive, err := runs.OwnerOf(dir)
+	if err != nil || !alive {
+		return err
+	}
+	return &runs.OwnedError{Dir: dir, Owner: owner}
+}
