@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"lockstep/pkg/collective"
@@ -51,7 +52,7 @@ func TestStrategyByName(t *testing.T) {
 		}
 	}
 	_, err := New(context.Background(), "dpp", nil, collective.Single())
-	if want := `unknown strategy "dpp" (did you mean ddp?): use one of ddp`; err == nil || err.Error() != want {
+	if want := `unknown strategy "dpp" (did you mean ddp?): use one of ` + strings.Join(Names(), ", "); err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 func TestUnknownStrategy(t *testing.T) {
 	_, err := tiny().With("strategy=dpp")
-	if want := `validate config tiny: unknown strategy "dpp" (did you mean ddp?): use one of ddp`; err == nil || err.Error() != want {
+	if want := `validate config tiny: unknown strategy "dpp" (did you mean ddp?): use one of ` + strings.Join(strategy.Names(), ", "); err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}
 	cfg := tiny()
