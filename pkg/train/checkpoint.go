@@ -31,7 +31,7 @@ const checkpointFormat = "lockstep checkpoint 1"
 // Lockstep neither reads nor deletes files with this suffix.
 const damagedSuffix = ".damaged"
 
-// ErrNoCheckpoint is the error that is wrapped if a run folder has no checkpoint.
+// ErrNoCheckpoint is the error that OpenPredictor wraps if a run folder has no checkpoint.
 var ErrNoCheckpoint = errors.New("no checkpoint")
 
 // snapshot is the content of a checkpoint that is not written yet.
@@ -167,7 +167,8 @@ func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 	return out, nil
 }
 
-// deleteOldCheckpoints deletes all end-of-epoch checkpoints but the newest Checkpoint.Keep.
+// deleteOldCheckpoints deletes all end-of-epoch checkpoints but the newest Checkpoint.Keep
+// (0: it deletes none).
 // It keeps a checkpoint within an epoch while it is the newest or second newest checkpoint,
 // because the newest one may be damaged. After the end of that epoch, it deletes the
 // checkpoint if there is an end-of-epoch checkpoint of an earlier epoch.

@@ -44,13 +44,12 @@ type Config struct {
 	// and once in the backward pass.
 	SyncBatchNorm bool `yaml:"sync_batchnorm" json:"sync_batchnorm"`
 	// Strategy is the name of the strategy by which workers exchange gradients, see
-	// strategy.All; empty: strategy.NameDDP. run.json has the key in its config only if it is
-	// not the default, as configs without the key have always been recorded.
+	// strategy.All; empty: strategy.NameDDP. run.json omits the default.
 	Strategy string `yaml:"strategy,omitempty" json:"strategy,omitempty"`
 	// TimeoutCollective is how long a worker waits for another worker in one exchange, such
 	// as 30s or 5m; empty: collective.DefaultTimeout. It limits the wait for workers that
-	// are stopped or slow. The end of a worker process is detected at once, and a machine
-	// that does not answer within 10 s.
+	// are stopped or slow. The end of a worker process is detected at once, and the loss of
+	// its machine within 10 s.
 	TimeoutCollective string `yaml:"timeout_collective,omitempty" json:"timeout_collective,omitempty"`
 }
 

@@ -16,8 +16,8 @@ type deviceDataset struct {
 	bytes  int64     // memory of the set
 }
 
-// appendTargets appends the target of each of the given samples to to, and returns it. The
-// target is the index of the sample's class.
+// appendTargets appends the target of each of the given samples, the index of its class, to
+// the slice to, and returns the result.
 func (d *deviceDataset) appendTargets(to []float32, samples []int) []float32 {
 	for _, i := range samples {
 		to = append(to, d.values[d.stored[i]])
