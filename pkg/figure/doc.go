@@ -17,8 +17,8 @@
 // be illegible is a SizeError. Captions say how the values were computed and from how
 // many runs.
 //
-// The package has one file per kind of figure, and each kind is a method of Options; that
-// is why the package is larger than others. Code that is common to all figures is in
+// Every figure is a method of Options, so that the package is larger than others. Each file
+// has the figures of one kind, such as all over the worker count. Code that is common to all figures is in
 // internal/element (the parts of a plot) and internal/raster (the canvas and encoder for
 // PNG images).
 package figure

@@ -1,14 +1,14 @@
 // Package logread reads training logs, both the run folders of this project and
 // the logs of other programs, into [runs.Run].
 //
-// [Read] walks a path. A folder with run.json is one run. Every other file is
-// decompressed if necessary (gzip, zstd), recognized by its first bytes, and read
-// by the first format that recognizes it. Below this package, internal/record contains
+// [Read] walks a path. A folder with run.json or epochs.csv is one run. In other
+// folders, every regular file that is not hidden is decompressed if necessary (gzip,
+// zstd) and read by the first format that recognizes its first bytes. Below this package, internal/record contains
 // what all formats share, and internal/scan splits text; the formats are in
 // internal/textlog (lines that programs print), internal/table (CSV, JSON, YAML),
-// internal/events (TensorBoard) and internal/trace. A log line is processed in three steps: the
-// format's reader puts its values into the epochs and curves of a record.Part
-// (merge.go), parts that belong to one run are merged into it, and identity.go
+// internal/events (TensorBoard) and internal/trace.
+// A file becomes runs in three steps: the format's reader returns a record.Part for
+// each run, merge.go and join.go merge the parts that belong to one run, and identity.go
 // adds what the content did not contain.
 //
 // The number of workers, the series and the seed come from the content, otherwise

@@ -1,5 +1,5 @@
 // Package cuda is the engine for NVIDIA GPUs. It has been tested only on a simulated GPU
-// (package clib/clibtest, with our own kernels compiled for the processor): nobody has run it
+// (package internal/clib/clibtest; our own kernels are compiled for the CPU): nobody has run it
 // on a real one yet, and we make no claims about its speed.
 //
 //	e, err := cuda.New(engine.Options{Device: "cuda", Precision: "bf16", …}, localRank)
@@ -41,10 +41,10 @@
 // # Fusion
 //
 // With Fuse, batch norm and ReLU, sums of gradients and copies of concatenations are
-// part of other kernels. cuDNN computes in one graph with a convolution its bias and ReLU, a
-// residual sum or another gradient that is added to its result, and in fp16 the statistics
-// of the batch norm after it, if it has a plan for the graph that is faster than its
-// convolution and our kernel. The tuning file contains what was chosen, and why a graph had
+// part of other kernels. A cuDNN graph may contain, besides a convolution, its bias and ReLU,
+// a residual sum or another gradient that is added to its result, and in fp16 the
+// statistics of the batch norm after it. The engine uses such a graph if cuDNN has a plan
+// for it that is faster than the convolution followed by our kernel. The tuning file contains what was chosen, and why a graph had
 // no plan.
 //
 // With FuseNorm, in fp16 and on images, convolutions and the gradients of their weights

@@ -5,8 +5,8 @@
 // (prefix.go): the rank that srun or mpirun writes, a time stamp, a level. Then the
 // table of formats (formats.go) determines the format from how the rest begins.
 // Finally the format's function for such lines adds their values to the current run
-// (run.go). Otherwise the line is counted as ignored, or a problem explains why it
-// could not be used. A line such as "Epoch 1/5" after later epochs begins a new run,
+// (run.go). A line that no format recognizes is counted as ignored; a damaged line is
+// reported as a problem. A line such as "Epoch 1/5" after later epochs begins a new run,
 // since a file may contain several.
 //
 // The package has many small files because each format has a separate file, which

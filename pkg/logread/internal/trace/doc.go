@@ -3,9 +3,9 @@
 //
 // A trace has millions of events, so it is scanned once (scanner.go), one event at
 // a time, in bounded memory. Each event gets a class from its category and name
-// (class.go). When the whole file is known, the class gives the kind of the span
-// (spans.go): if a device computes, operators on the host only launch work
-// and do not count as computation.
+// (class.go). The kinds of spans are assigned at the end of the file (spans.go), because
+// they depend on all of it: if there are events of a device, operators on the host only
+// launch work and do not count as computation.
 //
 // The traces of a folder belong to the ranks of one run. [Join] merges them into one
 // part.
