@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// DefaultStudyLogs, as the value of Sweep.StudyLogs, selects the folder study-logs in the
-// study's folder.
+// DefaultStudyLogs selects the folder study-logs in the study's folder, as the value of
+// Sweep.StudyLogs.
 const DefaultStudyLogs = "default"
 
 // studyLogs returns the folder for the run's study log: the folder of the sweep, then a

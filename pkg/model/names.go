@@ -160,7 +160,7 @@ func rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, er
 	for _, v := range all {
 		name := variableKey(from, v)
 		if name == "" || to == NamesKeras && v.keras == "" {
-			return nil, fmt.Errorf("Keras has no name for the layer of parameter %s", v.own)
+			return nil, fmt.Errorf("no name in Keras for the layer of parameter %s", v.own)
 		}
 		t, ok := given[name]
 		if !ok {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -204,8 +205,12 @@ func (c Config) With(overrides ...string) (Config, error) {
 }
 
 // override returns a copy of c with the given overrides "key=value", without validating it.
+// It sets model.kind first, because a new kind resets the other fields of the model.
 func (c Config) override(overrides []string) (Config, error) {
-	for _, o := range overrides {
+	setsKind := func(o string) bool { return strings.HasPrefix(o, "model.kind=") }
+	ordered := slices.DeleteFunc(slices.Clone(overrides), func(o string) bool { return !setsKind(o) })
+	ordered = append(ordered, slices.DeleteFunc(slices.Clone(overrides), setsKind)...)
+	for _, o := range ordered {
 		if err := strictyaml.Set(&c, o, func() any { return defaultsForModel(c.Model.Kind) }); err != nil {
 			return Config{}, fmt.Errorf("set %q: %w", o, err)
 		}

@@ -314,6 +314,15 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
+// TestOverrideOfKind checks that a field of the model has its value also if it is set
+// before the kind, which resets the other fields.
+func TestOverrideOfKind(t *testing.T) {
+	c, err := Named("unet2d-cells", "model.stem=cifar", "batch=4", "model.kind=resnet50v2")
+	if err != nil || c.Model.Kind != "resnet50v2" || c.Model.Stem != "cifar" || c.Batch != 4 {
+		t.Errorf("%+v, %v", c.Model, err)
+	}
+}
+
 // TestOverrideWithNone: None resets a field to its default, whatever the config sets.
 func TestOverrideWithNone(t *testing.T) {
 	c, err := Named("unet2d-study-laptop", "optimizer.clip_norm=1", "optimizer={clip_norm: None, momentum: 0.5}", "schedule=None", "data.drop_last=null", "batch=None")

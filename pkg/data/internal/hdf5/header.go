@@ -311,11 +311,11 @@ func (f *File) walkBTree(tree uint64, kind uint64, keyBytes int, leaf func(key [
 		}
 		c := cursor{b: b}
 		if string(c.take(4)) != "TREE" || c.uint(1) != kind {
-			return fmt.Errorf("B-tree signature is missing at byte %d: the file is damaged", at)
+			return fmt.Errorf("signature of a B-tree is missing at byte %d: the file is damaged", at)
 		}
 		depth, n := int(c.uint(1)), int64(c.uint(2))
 		if level >= 0 && depth != level {
-			return fmt.Errorf("B-tree node at byte %d has level %d, want %d: the file is damaged", at, depth, level)
+			return fmt.Errorf("node of a B-tree at byte %d has level %d, want %d: the file is damaged", at, depth, level)
 		}
 		each := int64(keyBytes + f.offsets)
 		if b, err = f.readBytes(at+head, n*each); err != nil {
