@@ -7,10 +7,10 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// compileKernel returns the tasks of the kernel with index at.
-func (l *loader) compileKernel(at int) ([]threads.Task, error) {
-	k := l.program.Kernels[at]
-	c := layer.Call{Kernel: k, Inputs: l.operands(k.In), Outputs: l.operands(k.Out), NeedsStatistics: l.needsStatistics(at)}
+// compileKernel returns the tasks of the kernel with the given index.
+func (l *loader) compileKernel(index int) ([]threads.Task, error) {
+	k := l.program.Kernels[index]
+	c := layer.Call{Kernel: k, Inputs: l.operands(k.In), Outputs: l.operands(k.Out), NeedsStatistics: l.needsStatistics(index)}
 	switch k.Op {
 	case plan.OpConcat, plan.OpSlice:
 		if id := k.Out[0]; id >= 0 {
@@ -21,18 +21,19 @@ func (l *loader) compileKernel(at int) ([]threads.Task, error) {
 			c.Norm = l.origins[id].norm
 		}
 	case plan.OpMaxPool, plan.OpMaxPoolBackward:
-		c.Index, c.Indexed, c.Fused = l.index[l.pooling[at]], l.pooling[at] != at, l.inPlace[at]
+		c.Index, c.Indexed, c.Fused = l.index[l.pooling[index]], l.pooling[index] != index, l.inPlace[index]
 	default:
-		c.Fused = l.inPlace[at]
+		c.Fused = l.inPlace[index]
 	}
 	return l.builder.Tasks(c)
 }
 
-// maxOperands is the length of the lists of operands. No kernel reads or writes more
-// tensors.
+// maxOperands is the number of elements in the operand lists of a layer.Call. No kernel
+// reads, or writes, more tensors.
 const maxOperands = 8
 
-// operands returns maxOperands operands: the tensors with the given IDs, then absent ones.
+// operands returns the tensors with the given IDs, followed by absent operands, maxOperands
+// in total.
 func (l *loader) operands(ids []int) []tensor.Operand {
 	list := make([]tensor.Operand, maxOperands)
 	for i := range list {

@@ -40,7 +40,7 @@ func TestNew(t *testing.T) {
 		}
 	}
 	t.Setenv(kernel.EnvVar, "sse")
-	refuses(o, `LOCKSTEP_CPU="sse" is not known: use one of `)
+	refuses(o, `unknown instruction set LOCKSTEP_CPU="sse": use one of `)
 	t.Setenv(kernel.EnvVar, "neon")
 	refuses(o, "LOCKSTEP_CPU=neon, but this processor or this build lacks it: use one of ")
 	t.Setenv(kernel.EnvVar, "")
@@ -48,7 +48,7 @@ func TestNew(t *testing.T) {
 	refuses(o, `got device "reference", want cpu`)
 	o.Device, o.Threads = "cpu", 0
 	refuses(o, "threads is 0")
-	if runtime.GOARCH == "amd64" && len(kernel.Available()) > 1 {
+	if runtime.GOARCH == "amd64" && len(kernel.AvailableSets()) > 1 {
 		if e := open(t, "avx2", 1); e.Name() != "cpu (avx2)" {
 			t.Errorf("engine is %s", e.Name())
 		}
@@ -72,8 +72,8 @@ func TestLoadErrors(t *testing.T) {
 		{node{op: plan.OpReLU, in: [][]int{{1, 1, 1 << 15, 1 << 15}}, out: [][]int{{1, 1, 1 << 15, 1 << 15}}}, []string{"too large"}},
 		{node{op: plan.OpConcat, in: [][]int{{4}, {4}}, out: [][]int{{8}}}, []string{"concat", "layer", "4 dimensions"}},
 		{node{op: plan.OpBiasBackward, in: [][]int{{4}}, out: [][]int{{4}}}, []string{"bias_backward", "2 dimensions or more"}},
-		{node{op: plan.OpMaxPool, attr: plan.Attr{Kernel: []int{2, 2}, Stride: []int{0, 2}}, in: [][]int{{1, 1, 4, 4}}, out: [][]int{{1, 1, 2, 2}}}, []string{"max_pool", "stride is [0 2]"}},
-		{node{op: plan.OpConv, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{-1, 0}}, in: [][]int{{1, 1, 4, 4}, {1, 1, 1, 1}}, out: [][]int{{1, 1, 2, 4}}}, []string{"conv", "pad is [-1 0]"}},
+		{node{op: plan.OpMaxPool, attr: plan.Attr{Kernel: []int{2, 2}, Stride: []int{0, 2}}, in: [][]int{{1, 1, 4, 4}}, out: [][]int{{1, 1, 2, 2}}}, []string{"max_pool", "invalid stride [0 2]"}},
+		{node{op: plan.OpConv, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{-1, 0}}, in: [][]int{{1, 1, 4, 4}, {1, 1, 1, 1}}, out: [][]int{{1, 1, 2, 4}}}, []string{"conv", "invalid padding [-1 0]"}},
 		{node{op: plan.OpAdd, in: [][]int{{1, 0, 4, 4}, {1, 0, 4, 4}}, out: [][]int{{1, 0, 4, 4}}}, []string{"add", "at least 1"}},
 	} {
 		_, err := e.Load(c.node.program(), nil)

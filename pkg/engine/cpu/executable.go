@@ -67,7 +67,7 @@ func (x *executable) SetInput(name string, v []float32) error {
 			continue
 		}
 		if len(v) != t.Elements() {
-			return fmt.Errorf("set input %q: %d values for shape %v, which has %d", name, len(v), t.Shape, t.Elements())
+			return fmt.Errorf("set input %q: got %d values, want %d for shape %v", name, len(v), t.Elements(), t.Shape)
 		}
 		if classes := x.program.ClassCount(id); classes > 0 {
 			if err := plan.CheckClasses(name, v, classes); err != nil {
@@ -93,7 +93,7 @@ func (x *executable) Output(name string, dst []float32) error {
 			continue
 		}
 		if len(dst) != t.Elements() {
-			return fmt.Errorf("read output %q: got a slice of %d values for shape %v, which has %d", name, len(dst), t.Shape, t.Elements())
+			return fmt.Errorf("read output %q: got a slice of %d values, want %d for shape %v", name, len(dst), t.Elements(), t.Shape)
 		}
 		tensor.Unpack(x.layouts[id], t.Shape, dst, x.data[id])
 		return nil
@@ -281,7 +281,8 @@ func (x *executable) MemoryBytes() int64 {
 	return 4*int64(n) + x.work.Bytes() + x.store.bytes()
 }
 
-// Close releases the executable's memory, except for what it shares with others.
+// Close releases the executable's memory, except for the part that it shares with other
+// executables.
 func (x *executable) Close() error {
 	x.closed = true
 	x.data, x.steps, x.arena, x.inputs, x.workers, x.constants = nil, nil, nil, nil, nil, 0

@@ -17,25 +17,26 @@ import (
 // does not support it.
 func InstructionSets() ([]string, error) {
 	if set := os.Getenv(kernel.EnvVar); set != "" {
-		_, err := kernel.Choose(set)
+		_, err := kernel.ChooseSet(set)
 		return []string{set}, err
 	}
 	var names []string
-	for _, k := range kernel.Available() {
+	for _, k := range kernel.AvailableSets() {
 		names = append(names, k.Name)
 	}
 	return names, nil
 }
 
-// CommonInstructionSet returns the instruction set that all workers should use. have
-// contains the number of workers that support each set. The result is prefer if all workers
-// support it, else the best set that all workers support, or "" if there is none.
-func CommonInstructionSet(have map[string]int, workers int, prefer string) string {
-	if prefer != "" && have[prefer] == workers {
-		return prefer
+// CommonInstructionSet returns the instruction set that all workers should use. support
+// contains the number of workers that support each set. The result is preferred if all
+// workers support it, else the best set that all workers support, or "" if there is no such
+// set.
+func CommonInstructionSet(support map[string]int, workers int, preferred string) string {
+	if preferred != "" && support[preferred] == workers {
+		return preferred
 	}
 	for _, set := range kernel.InstructionSets {
-		if have[set] == workers {
+		if support[set] == workers {
 			return set
 		}
 	}
@@ -65,7 +66,7 @@ func NewWithInstructionSet(o engine.Options, set string) (engine.Engine, error) 
 	if o.Device != "cpu" {
 		return nil, fmt.Errorf("start cpu engine: got device %q, want cpu", o.Device)
 	}
-	k, err := kernel.Choose(set)
+	k, err := kernel.ChooseSet(set)
 	if err != nil {
 		return nil, fmt.Errorf("start cpu engine: %w", err)
 	}

@@ -105,7 +105,7 @@ func checkProgram(p *plan.Program) error {
 }
 
 // checkKernel checks the attributes of k and the numbers of dimensions of its tensors. The
-// checks of the operations rely on it.
+// further checks of each operation rely on this.
 func checkKernel(p *plan.Program, k plan.Kernel) error {
 	least := minDimensions(k.Op)
 	for i, id := range slices.Concat(k.In, k.Out) {
@@ -127,11 +127,11 @@ func checkKernel(p *plan.Program, k plan.Kernel) error {
 	}
 	for what, v := range map[string][]int{"kernel": k.Attr.Kernel, "stride": k.Attr.Stride} {
 		if len(v) > 0 && slices.Min(v) < 1 {
-			return fmt.Errorf("invalid %s: %[1]s is %v, want numbers of at least 1", what, v)
+			return fmt.Errorf("invalid %s %v: want numbers of at least 1", what, v)
 		}
 	}
 	if len(k.Attr.Pad) > 0 && slices.Min(k.Attr.Pad) < 0 {
-		return fmt.Errorf("invalid padding: pad is %v, want numbers of at least 0", k.Attr.Pad)
+		return fmt.Errorf("invalid padding %v: want numbers of at least 0", k.Attr.Pad)
 	}
 	return nil
 }

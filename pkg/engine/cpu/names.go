@@ -23,17 +23,17 @@ func (x *executable) Names() []string {
 	return names
 }
 
-// parseSlotName parses a name of the form "optimizer.<slot>.<param>". at is the position of
-// the parameter. ok is false if name is not the name of a slot.
-func (x *executable) parseSlotName(name string) (slot string, at region, ok bool) {
+// parseSlotName parses a name of the form "optimizer.<slot>.<param>". r is the region
+// of the parameter. ok is false if name is not the name of a slot.
+func (x *executable) parseSlotName(name string) (slot string, r region, ok bool) {
 	rest, isSlot := strings.CutPrefix(name, slotPrefix)
 	if !isSlot {
 		return "", region{}, false
 	}
 	for _, slot := range slotNames() {
 		if param, found := strings.CutPrefix(rest, slot+"."); found {
-			at, ok := x.store.paramAt[param]
-			return slot, at, ok
+			r, ok := x.store.paramAt[param]
+			return slot, r, ok
 		}
 	}
 	return "", region{}, false
@@ -76,7 +76,7 @@ func (x *executable) Set(name string, v []float64) error {
 		return fmt.Errorf("set tensor: the program has no parameter, state or optimizer slot %q", name)
 	}
 	if len(v) != tensor.Elements(r.shape) {
-		return fmt.Errorf("set tensor %q: %d values for shape %v, which has %d", name, len(v), r.shape, tensor.Elements(r.shape))
+		return fmt.Errorf("set tensor %q: got %d values, want %d for shape %v", name, len(v), r.shape, tensor.Elements(r.shape))
 	}
 	flat := x.store.params
 	switch {

@@ -16,8 +16,8 @@ import (
 // same order and size.
 type segment struct{ param, grad, size int }
 
-// sliceFloats is the number of floats that an item of the optimizer's tasks processes.
-const sliceFloats = 16 * 1024
+// updateItemFloats is the number of floats that an item of the optimizer's tasks processes.
+const updateItemFloats = 16 * 1024
 
 // optimizer updates the parameters of an executable.
 type optimizer struct {
@@ -47,8 +47,8 @@ func (o *optimizer) addRun(param, grad, size int) {
 func (x *executable) prepareOptimizer() {
 	o := &x.optimizer
 	for _, r := range o.runs {
-		for at := 0; at < r.size; at += sliceFloats {
-			o.pieces = append(o.pieces, segment{r.param + at, r.grad + at, min(sliceFloats, r.size-at)})
+		for at := 0; at < r.size; at += updateItemFloats {
+			o.pieces = append(o.pieces, segment{r.param + at, r.grad + at, min(updateItemFloats, r.size-at)})
 		}
 	}
 	k := x.work.Set
@@ -123,13 +123,13 @@ func (x *executable) clipGradients(maxNorm float64) {
 	}
 }
 
-// newScalingTask returns a task that multiplies the pieces of a flat buffer by f. at
-// returns the index of a piece in the buffer.
-func (x *executable) newScalingTask(flat []float32, f float32, at func(s segment) int) threads.Task {
+// newScalingTask returns a task that multiplies the pieces of a flat buffer by f. start
+// returns the index of a piece's first element in the buffer.
+func (x *executable) newScalingTask(flat []float32, f float32, start func(s segment) int) threads.Task {
 	scale := newScaleConstants(f)
 	return threads.Task{Items: len(x.optimizer.pieces), Run: func(_ *threads.Worker, lo, hi int) {
 		for _, s := range x.optimizer.pieces[lo:hi] {
-			x.work.Set.Normalize(&flat[at(s)], &flat[at(s)], &scale[0], s.size/kernel.Lanes)
+			x.work.Set.Normalize(&flat[start(s)], &flat[start(s)], &scale[0], s.size/kernel.Lanes)
 		}
 	}}
 }

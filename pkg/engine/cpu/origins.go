@@ -47,34 +47,34 @@ func (l *loader) chooseOrigins() {
 	if !l.fuse {
 		return
 	}
-	for _, choose := range []func(at int, k plan.Kernel){l.chooseConcatenated, l.chooseSliced, l.chooseNormalized, l.chooseAccumulated, l.chooseOverwriting} {
-		for at, k := range l.program.Kernels {
-			choose(at, k)
+	for _, choose := range []func(index int, k plan.Kernel){l.chooseConcatOrigin, l.chooseSliceOrigin, l.chooseNormOrigin, l.chooseAccumulationOrigin, l.chooseOverwriteOrigin} {
+		for index, k := range l.program.Kernels {
+			choose(index, k)
 		}
 	}
 }
 
-// ignoresOperand reports whether the kernel with index at never reads the memory of its
+// ignoresOperand reports whether the kernel with the given index never reads the memory of
 // operand i. The gradient of a batch norm with ReLU recomputes from x where the ReLU was
 // active instead of reading y. The gradient of a max pooling reads the indexes of the
 // maxima.
-func (l *loader) ignoresOperand(at, i int) bool {
-	switch l.program.Kernels[at].Op {
+func (l *loader) ignoresOperand(index, i int) bool {
+	switch l.program.Kernels[index].Op {
 	case plan.OpBatchNormBackward:
 		return i == 5
 	case plan.OpMaxPoolBackward:
-		return i == 1 || i == 0 && l.pooling[at] != at
+		return i == 1 || i == 0 && l.pooling[index] != index
 	}
 	return false
 }
 
-// supportedOperand returns which kinds of tensors the kernel with index at can read as its
-// operand i.
-func (l *loader) supportedOperand(at, i int) operandSupport {
-	if l.ignoresOperand(at, i) {
+// supportedOperand returns which kinds of tensors the kernel with the given index can read
+// as operand i.
+func (l *loader) supportedOperand(index, i int) operandSupport {
+	if l.ignoresOperand(index, i) {
 		return operandSupport{true, true, true}
 	}
-	switch k := l.program.Kernels[at]; {
+	switch k := l.program.Kernels[index]; {
 	case k.Op == plan.OpConcat && l.origins[k.Out[0]].kind == concatenated,
 		k.Op == plan.OpMaxPool,
 		(k.Op == plan.OpConv || k.Op == plan.OpConvTranspose || k.Op == plan.OpLinear) && i == 0,
@@ -87,11 +87,12 @@ func (l *loader) supportedOperand(at, i int) operandSupport {
 	return operandSupport{}
 }
 
-// allReaders reports whether supports returns true for every kernel that reads tensor id.
-func (l *loader) allReaders(id int, supports func(s operandSupport) bool) bool {
-	for at, k := range l.program.Kernels {
+// allReadersSupport reports whether every kernel that reads tensor id meets the condition
+// supports.
+func (l *loader) allReadersSupport(id int, supports func(s operandSupport) bool) bool {
+	for index, k := range l.program.Kernels {
 		for i, in := range k.In {
-			if in == id && !supports(l.supportedOperand(at, i)) {
+			if in == id && !supports(l.supportedOperand(index, i)) {
 				return false
 			}
 		}
@@ -105,40 +106,40 @@ func (l *loader) isUnassigned(id int) bool {
 	return id >= 0 && l.program.Tensors[id].Role == plan.Activation && l.layouts[id] == tensor.ActivationLayout && l.origins[id].kind == stored
 }
 
-// chooseConcatenated lets readers of a concatenation read its operands instead.
-func (l *loader) chooseConcatenated(_ int, k plan.Kernel) {
+// chooseConcatOrigin lets readers of a concatenation read its operands instead.
+func (l *loader) chooseConcatOrigin(_ int, k plan.Kernel) {
 	if k.Op != plan.OpConcat || !l.isUnassigned(k.Out[0]) || l.program.Tensors[k.In[0]].Shape[1]%kernel.Lanes != 0 ||
 		l.layouts[k.In[0]] != tensor.ActivationLayout || l.layouts[k.In[1]] != tensor.ActivationLayout {
 		return
 	}
-	if l.allReaders(k.Out[0], func(s operandSupport) bool { return s.norm && s.many }) {
+	if l.allReadersSupport(k.Out[0], func(s operandSupport) bool { return s.norm && s.many }) {
 		l.origins[k.Out[0]] = origin{kind: concatenated, sources: k.In}
 	}
 }
 
-// chooseSliced lets readers of slices read the sliced tensor instead, if only slices read
-// that tensor.
-func (l *loader) chooseSliced(_ int, k plan.Kernel) {
+// chooseSliceOrigin lets readers of slices read the sliced tensor instead, if only slices
+// read that tensor.
+func (l *loader) chooseSliceOrigin(_ int, k plan.Kernel) {
 	if k.Op != plan.OpSlice || !l.isUnassigned(k.In[0]) {
 		return
 	}
 	t := k.In[0]
 	channels := l.program.Tensors[t].Shape[1]
-	taken := make([]bool, tensor.Blocks(channels))
+	taken := make([]bool, tensor.ChannelBlocks(channels))
 	var list []plan.Kernel
 	for _, r := range l.program.Kernels {
 		if !slices.Contains(r.In, t) {
 			continue
 		}
 		if r.Op != plan.OpSlice || !l.isUnassigned(r.Out[0]) || r.Attr.Offset%kernel.Lanes != 0 ||
-			!l.allReaders(r.Out[0], func(s operandSupport) bool { return s.part }) {
+			!l.allReadersSupport(r.Out[0], func(s operandSupport) bool { return s.part }) {
 			return
 		}
 		end := r.Attr.Offset + l.program.Tensors[r.Out[0]].Shape[1]
 		if end%kernel.Lanes != 0 && end != channels {
 			return // its last block holds other channels in place of padding
 		}
-		for b := r.Attr.Offset / kernel.Lanes; b < tensor.Blocks(end); b++ {
+		for b := r.Attr.Offset / kernel.Lanes; b < tensor.ChannelBlocks(end); b++ {
 			if taken[b] {
 				return // overwriting one of the slices would change the other
 			}
@@ -151,21 +152,21 @@ func (l *loader) chooseSliced(_ int, k plan.Kernel) {
 	}
 }
 
-// chooseNormalized lets readers of a batch norm's output read and normalize its input
+// chooseNormOrigin lets readers of a batch norm's output read and normalize its input
 // instead.
-func (l *loader) chooseNormalized(_ int, k plan.Kernel) {
+func (l *loader) chooseNormOrigin(_ int, k plan.Kernel) {
 	if k.Op != plan.OpBatchNorm || !l.isUnassigned(k.Out[0]) || l.origins[k.In[0]].kind != stored || l.layouts[k.In[0]] != tensor.ActivationLayout {
 		return
 	}
-	if l.allReaders(k.Out[0], func(s operandSupport) bool { return s.norm }) {
-		l.origins[k.Out[0]] = origin{kind: normalized, sources: k.In, norm: kernel.AlignedFloats(tensor.Blocks(l.program.Tensors[k.Out[0]].Shape[1]) * kernel.NormFloats)}
+	if l.allReadersSupport(k.Out[0], func(s operandSupport) bool { return s.norm }) {
+		l.origins[k.Out[0]] = origin{kind: normalized, sources: k.In, norm: kernel.AlignedFloats(tensor.ChannelBlocks(l.program.Tensors[k.Out[0]].Shape[1]) * kernel.NormFloats)}
 	}
 }
 
-// chooseAccumulated handles the gradient of a max pooling whose only reader is a sum. The
-// gradient is added directly to the other operand of the sum, so that the sum needs no pass
-// over memory.
-func (l *loader) chooseAccumulated(at int, k plan.Kernel) {
+// chooseAccumulationOrigin handles the gradient of a max pooling whose only reader is a
+// sum. The gradient is added directly to the other operand of the sum, so that the sum
+// needs no pass over memory.
+func (l *loader) chooseAccumulationOrigin(index int, k plan.Kernel) {
 	if k.Op != plan.OpMaxPoolBackward || !l.isUnassigned(k.Out[0]) {
 		return
 	}
@@ -184,26 +185,26 @@ func (l *loader) chooseAccumulated(at int, k plan.Kernel) {
 	}
 	add := l.program.Kernels[sum]
 	other := add.In[0] + add.In[1] - d
-	if other == d || !l.isUnassigned(add.Out[0]) || !l.canOverwrite(other, add.Out[0]) || l.program.Tensors[other].First >= at {
+	if other == d || !l.isUnassigned(add.Out[0]) || !l.canOverwrite(other, add.Out[0]) || l.program.Tensors[other].First >= index {
 		return
 	}
-	for i := at; i < len(l.program.Kernels); i++ {
+	for i := index; i < len(l.program.Kernels); i++ {
 		if i != sum && l.usesMemory(i, other) {
 			return
 		}
 	}
 	l.origins[d] = origin{kind: overwriting, sources: []int{other}}
 	l.origins[add.Out[0]] = origin{kind: overwriting, sources: []int{other}}
-	l.inPlace[at], l.inPlace[sum] = true, true
+	l.inPlace[index], l.inPlace[sum] = true, true
 }
 
-// chooseOverwriting lets the gradient of a batch norm overwrite the gradient from which it
-// is computed, if no later kernel reads that.
-func (l *loader) chooseOverwriting(at int, k plan.Kernel) {
+// chooseOverwriteOrigin lets the gradient of a batch norm overwrite the gradient from which
+// it is computed, unless a later kernel reads the overwritten gradient.
+func (l *loader) chooseOverwriteOrigin(index int, k plan.Kernel) {
 	if k.Op != plan.OpBatchNormBackward || !l.isUnassigned(k.Out[0]) || !l.canOverwrite(k.In[4], k.Out[0]) || l.memoryOwner(k.In[0]) == l.memoryOwner(k.In[4]) {
 		return
 	}
-	for i := at + 1; i < len(l.program.Kernels); i++ {
+	for i := index + 1; i < len(l.program.Kernels); i++ {
 		if l.usesMemory(i, k.In[4]) {
 			return
 		}
@@ -211,24 +212,24 @@ func (l *loader) chooseOverwriting(at int, k plan.Kernel) {
 	l.origins[k.Out[0]] = origin{kind: overwriting, sources: []int{k.In[4]}}
 }
 
-// canOverwrite reports whether tensor to can be stored in the memory of tensor id: the
-// memory must be one piece of the arena that all readers of to can read.
-func (l *loader) canOverwrite(id, to int) bool {
-	at := l.memoryOwner(id)
-	if at < 0 {
+// canOverwrite reports whether tensor result can be stored in the memory of tensor old.
+// This memory must be one piece of the arena that all readers of result can read.
+func (l *loader) canOverwrite(old, result int) bool {
+	owner := l.memoryOwner(old)
+	if owner < 0 {
 		return false
 	}
-	part := l.origins[at].kind == sliced
-	root := at
+	part := l.origins[owner].kind == sliced
+	root := owner
 	if part {
-		root = l.origins[at].sources[0]
+		root = l.origins[owner].sources[0]
 	}
 	return l.program.Tensors[root].Role == plan.Activation && l.layouts[root] == tensor.ActivationLayout &&
-		(!part || l.allReaders(to, func(s operandSupport) bool { return s.part }))
+		(!part || l.allReadersSupport(result, func(s operandSupport) bool { return s.part }))
 }
 
-// memoryOwner returns the tensor whose memory tensor id uses, −1 if there are several. A
-// slice is its own owner, because slices do not overlap.
+// memoryOwner returns the ID of the tensor whose memory tensor id uses, or −1 if there are
+// several such tensors. A slice is its own owner, because slices do not overlap.
 func (l *loader) memoryOwner(id int) int {
 	switch o := &l.origins[id]; o.kind {
 	case concatenated:
@@ -239,29 +240,29 @@ func (l *loader) memoryOwner(id int) int {
 	return id
 }
 
-// usesMemory reports whether the kernel with index at reads or writes the memory of tensor
-// id.
-func (l *loader) usesMemory(at, id int) bool {
-	r := l.memoryOwner(id)
-	var within func(id int) bool
-	within = func(id int) bool {
+// usesMemory reports whether the kernel with the given index reads or writes the memory of
+// tensor id.
+func (l *loader) usesMemory(index, id int) bool {
+	owner := l.memoryOwner(id)
+	var overlaps func(id int) bool
+	overlaps = func(id int) bool {
 		if o := &l.origins[id]; o.kind == concatenated {
-			return within(o.sources[0]) || within(o.sources[1])
+			return overlaps(o.sources[0]) || overlaps(o.sources[1])
 		}
-		return l.memoryOwner(id) == r
+		return l.memoryOwner(id) == owner
 	}
-	k := l.program.Kernels[at]
+	k := l.program.Kernels[index]
 	for i, in := range k.In {
-		if in >= 0 && !l.ignoresOperand(at, i) && within(in) {
+		if in >= 0 && !l.ignoresOperand(index, i) && overlaps(in) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(k.Out, func(id int) bool { return id >= 0 && within(id) })
+	return slices.ContainsFunc(k.Out, func(id int) bool { return id >= 0 && overlaps(id) })
 }
 
-// forEachStored calls f for every stored tensor whose memory the kernel with index at reads
-// or writes.
-func (l *loader) forEachStored(at int, f func(id int)) {
+// forEachStored calls f for every stored tensor whose memory the kernel with the given
+// index reads or writes.
+func (l *loader) forEachStored(index int, f func(id int)) {
 	var roots func(id int)
 	roots = func(id int) {
 		o := &l.origins[id]
@@ -275,9 +276,9 @@ func (l *loader) forEachStored(at int, f func(id int)) {
 			roots(o.sources[0])
 		}
 	}
-	k := l.program.Kernels[at]
+	k := l.program.Kernels[index]
 	for i, id := range k.In {
-		if id >= 0 && !l.ignoresOperand(at, i) {
+		if id >= 0 && !l.ignoresOperand(index, i) {
 			roots(id)
 		}
 	}
@@ -288,9 +289,10 @@ func (l *loader) forEachStored(at int, f func(id int)) {
 	}
 }
 
-// needsStatistics reports whether the kernel with index at should compute the statistics of
-// its output, because the next kernel is a batch norm in training that normalizes it.
-func (l *loader) needsStatistics(at int) bool {
-	k := l.program.Kernels
-	return l.fuse && at+1 < len(k) && k[at+1].Op == plan.OpBatchNorm && k[at+1].Attr.Training && k[at+1].In[0] == k[at].Out[0]
+// needsStatistics reports whether the kernel with the given index should compute the
+// statistics of its output, because the next kernel is a batch norm in training that
+// normalizes it.
+func (l *loader) needsStatistics(index int) bool {
+	kernels := l.program.Kernels
+	return l.fuse && index+1 < len(kernels) && kernels[index+1].Op == plan.OpBatchNorm && kernels[index+1].Attr.Training && kernels[index+1].In[0] == kernels[index].Out[0]
 }

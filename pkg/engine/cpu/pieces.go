@@ -9,12 +9,12 @@ import (
 func (l *loader) listPieces(id int) []tensor.Piece {
 	o := &l.origins[id]
 	s := tensor.Fold4D(l.program.Tensors[id].Shape)
-	n := tensor.Blocks(s[1])
+	n := tensor.ChannelBlocks(s[1])
 	switch o.kind {
 	case concatenated:
 		list := l.listPieces(o.sources[0])
 		for _, p := range l.listPieces(o.sources[1]) {
-			p.First += tensor.Blocks(l.program.Tensors[o.sources[0]].Shape[1])
+			p.First += tensor.ChannelBlocks(l.program.Tensors[o.sources[0]].Shape[1])
 			list = append(list, p)
 		}
 		return list

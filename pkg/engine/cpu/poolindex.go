@@ -29,7 +29,7 @@ func (l *loader) pairPoolings() {
 
 // listMaxIndexes returns the kernels that store indexes of maxima, and the lifetimes of
 // these indexes.
-func (l *loader) listMaxIndexes() (kernels []int, lives []plan.Interval) {
+func (l *loader) listMaxIndexes() (kernels []int, lifetimes []plan.Interval) {
 	place := map[int]int{} // kernel → position in the lists
 	for at, k := range l.program.Kernels {
 		if k.Op != plan.OpMaxPool && k.Op != plan.OpMaxPoolBackward {
@@ -45,9 +45,9 @@ func (l *loader) listMaxIndexes() (kernels []int, lives []plan.Interval) {
 			i = len(kernels)
 			place[from] = i
 			size := l.layouts[y].Size(l.program.Tensors[y].Shape) / 4 // bytes
-			kernels, lives = append(kernels, at), append(lives, plan.Interval{Size: tensor.RoundUp(size, tensor.AlignFloats), First: at})
+			kernels, lifetimes = append(kernels, at), append(lifetimes, plan.Interval{Size: tensor.RoundUp(size, tensor.AlignFloats), First: at})
 		}
-		lives[i].Last = at
+		lifetimes[i].Last = at
 	}
-	return kernels, lives
+	return kernels, lifetimes
 }

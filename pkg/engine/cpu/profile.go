@@ -98,7 +98,7 @@ type profiler struct {
 	done   []span
 }
 
-// The parts of a step.
+// Parts of a step, as they are called in the trace.
 const (
 	partForward   = "forward"
 	partBackward  = "backward"
@@ -123,7 +123,7 @@ type span struct {
 	took              time.Duration
 }
 
-// The rows that are not threads.
+// Rows of the trace that do not belong to a compute thread.
 const (
 	rowInput    = -1
 	rowExchange = -2
@@ -206,16 +206,16 @@ func (e *Engine) RecordWait(name string, start time.Time) {
 	e.profile.ahead = append(e.profile.ahead, span{name: name, part: partInput, row: rowInput, start: start, took: took})
 }
 
-// recordReductions records the reductions of buckets and statistics in the step that began
-// at begin, if sync reports their times. It omits reductions of earlier steps, which sync
-// reports too if gradients are accumulated.
-func (x *executable) recordReductions(sync engine.GradSync, begin time.Time) {
+// recordReductions records the reductions of buckets and statistics since stepStart, the
+// time at which the step began, if sync reports their times. It omits reductions of earlier
+// steps, which sync reports too if gradients are accumulated.
+func (x *executable) recordReductions(sync engine.GradSync, stepStart time.Time) {
 	s, ok := sync.(engine.ReductionReporter)
 	if !x.trace.on || !ok {
 		return
 	}
 	for _, r := range s.Reduced() {
-		if r.Begin.Before(begin) {
+		if r.Begin.Before(stepStart) {
 			continue
 		}
 		name := "all-gather of statistics"
@@ -235,7 +235,7 @@ func (e *Engine) recordsNextStep() bool {
 	return p.window.Steps > 0 && p.step+1 >= p.window.First && p.step+1 < p.window.First+p.window.Steps
 }
 
-// withTiming returns t with the time of each worker recorded.
+// withTiming returns a task that runs t and records the time that each worker takes.
 func (x *executable) withTiming(t threads.Task, name, layer, part string) threads.Task {
 	run := t.Run
 	t.Run = func(w *threads.Worker, lo, hi int) {

@@ -45,7 +45,7 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 	if wide {
 		set = "go"
 	}
-	if _, err := kernel.Choose(set); err != nil {
+	if _, err := kernel.ChooseSet(set); err != nil {
 		t.Skip(err)
 	}
 	t.Setenv(kernel.EnvVar, set)
@@ -56,7 +56,7 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 		t.Fatal(err)
 	}
 	if wide {
-		e.(*Engine).kernels = kernel.PlainGoAVX512()
+		e.(*Engine).kernels = kernel.NewPlainGoAVX512Set()
 	}
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {

@@ -35,7 +35,8 @@ const (
 	slotMomentum = "momentum"
 )
 
-// slotNames returns the slots in the order of Names.
+// slotNames returns the names of the optimizer's slots, in the order in which Names lists
+// them.
 func slotNames() []string { return []string{slotM, slotV, slotMomentum} }
 
 // paramOrder returns the order of the program's parameters in the flat buffers: bucket by

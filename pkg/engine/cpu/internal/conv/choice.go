@@ -5,8 +5,9 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// UseWinograd reports whether to compute a convolution from large to small, or its
-// transpose or a gradient, with Winograd's algorithm. method is engine.Options.Convolution.
+// UseWinograd reports whether to use Winograd's algorithm for a convolution of the map
+// large to the map small, for its transpose, or for one of its gradients. method is
+// engine.Options.Convolution.
 func UseWinograd(method string, large, small, weights tensor.Operand, stride, pad [3]int) bool {
 	if method == "direct" || stride != [3]int{1, 1, 1} ||
 		(weights.Space != [3]int{1, 3, 3} || pad != [3]int{0, 1, 1}) && (weights.Space != [3]int{3, 3, 3} || pad != [3]int{1, 1, 1}) {
@@ -16,7 +17,7 @@ func UseWinograd(method string, large, small, weights tensor.Operand, stride, pa
 }
 
 // Costs of Winograd's transforms, in units of one multiplication and addition of the matrix
-// kernel. They were measured on one core with the maps of 8×8 of BenchmarkConvolution.
+// kernel. They were measured on one core with the 8×8 maps of BenchmarkConvolution.
 const (
 	inputCost          = 500      // to transform the inputs of a tile, per channel
 	outputCost         = 250      // to transform the outputs of a tile, per channel

@@ -7,14 +7,15 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// maxFlatChannels is the greatest number of input channels that the matrix kernel reads one
-// at a time (kernel.GEMM.Flat) instead of eight at a time. So the first layer of a network,
-// or the gradient of its last layer, does not multiply channels that are padding.
+// maxFlatChannels is the greatest number of input channels for which the matrix kernel
+// reads one channel per step (kernel.GEMM.Flat) instead of eight. This avoids multiplying
+// padding channels in the first layer of a network and in the gradient of its last layer.
 const maxFlatChannels = 4
 
-// passWeightBytes limits the weights that the matrix kernel reads per pass over a block's
-// pixels. Together with a row of inputs they fit into the first-level cache.
-const passWeightBytes = 18 * 1024
+// maxPassWeightBytes is the greatest size of the weights that the matrix kernel reads in
+// one pass over a block's pixels. Together with a row of inputs they fit into the
+// first-level cache.
+const maxPassWeightBytes = 18 * 1024
 
 // Direct computes a convolution (a cross-correlation) or a transposed convolution from its
 // definition, over two or three spatial dimensions.
@@ -51,8 +52,8 @@ type volumeTap struct{ slice, row, col, index int }
 // NewDirect prepares the convolution of in with weights; it writes the result to out. bias
 // may be nil. s determines whether it is a cross-correlation or its transpose. transposed
 // is set if the weights have the shape [in,out,…] instead of [out,in,…].
-func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, s space, transposed bool) *Direct {
-	c := &Direct{ws: ws, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: in.Shape[1] <= maxFlatChannels, taps: s.taps()}
+func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, s geometry, transposed bool) *Direct {
+	c := &Direct{ws: ws, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: in.Shape[1] <= maxFlatChannels, taps: s.tapCount()}
 	set := &ws.Set.GEMM
 	s = s.splitIfCheaper(in, set.Rows)
 	c.blocks = newInputBlocks(ws.Set, in, s, blockPixels, !transposed)
@@ -67,7 +68,7 @@ func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []
 	switch {
 	case c.packOnce:
 		c.packedAt = scratch
-		scratch += set.Blocks * tensor.Blocks(in.Shape[1]) * c.taps * lanes * lanes
+		scratch += set.Blocks * tensor.ChannelBlocks(in.Shape[1]) * c.taps * lanes * lanes
 	case c.flat || transposed || set.Interleaved:
 		c.packedAt = scratch
 		scratch += set.Blocks * chunk * c.channelsPerStep() * lanes
@@ -76,7 +77,7 @@ func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []
 	parts := c.blocks.count()
 	c.groups = 1
 	if threads := ws.Threads; parts < 4*threads && parts%threads != 0 {
-		c.groups = min(threads, tensor.CeilDiv(tensor.Blocks(out.Shape[1]), 2))
+		c.groups = min(threads, tensor.CeilDiv(tensor.ChannelBlocks(out.Shape[1]), 2))
 	}
 	return c
 }
@@ -108,7 +109,7 @@ func (c *Direct) newPhase(pd, ph, pw axisPhase) convPhase {
 	} else {
 		const tile = lanes * lanes * 4 // bytes
 		n := max(1, v.channels*len(p.taps))
-		p.stepsPerPass = tensor.CeilDiv(n, tensor.CeilDiv(n, passWeightBytes/(set.Blocks*tile)))
+		p.stepsPerPass = tensor.CeilDiv(n, tensor.CeilDiv(n, maxPassWeightBytes/(set.Blocks*tile)))
 		for k := range v.channels {
 			for _, t := range p.taps {
 				weights := (k*c.taps + t.index) * tile
@@ -120,7 +121,7 @@ func (c *Direct) newPhase(pd, ph, pw axisPhase) convPhase {
 		}
 	}
 	slices, rows := min(v.slices, p.slices), min(v.rows, p.rows)
-	outImage := tensor.Blocks(c.out.Shape[1]) * c.out.PlaneFloats()
+	outImage := tensor.ChannelBlocks(c.out.Shape[1]) * c.out.PlaneFloats()
 	p.table = kernel.NewTileTable(v.images*slices*rows*p.cols, set.Rows, func(i int) (in, out int) {
 		n, z, q, col := i/(slices*rows*p.cols), i/(rows*p.cols)%slices, i/p.cols%rows, i%p.cols
 		in = n*v.image*4 + ((z*v.d.stepIn*v.height+q*v.h.stepIn)*v.width+col*v.w.stepIn)*lanes*4
@@ -156,7 +157,7 @@ func (c *Direct) EnableStatistics() *workspace.Statistics {
 	if len(c.phases) != 1 && !c.blocks.isWholeImage() {
 		return nil
 	}
-	c.statistics = &workspace.Statistics{Channels: tensor.Blocks(c.out.Shape[1])}
+	c.statistics = &workspace.Statistics{Channels: tensor.ChannelBlocks(c.out.Shape[1])}
 	for b := range c.blocks.count() {
 		p := c.blocks.blockRange(b)
 		_, pixels := c.outputRange(p)
@@ -197,7 +198,7 @@ func (c *Direct) computeStatistics(b int, p blockRange, k0, k1 int) {
 func (c *Direct) run(w *threads.Worker, lo, hi int) {
 	var x []float32
 	var p blockRange
-	outC := tensor.Blocks(c.out.Shape[1])
+	outC := tensor.ChannelBlocks(c.out.Shape[1])
 	pairs := tensor.CeilDiv(outC, 2)
 	for item, loaded := lo, -1; item < hi; item++ {
 		b, g := item/c.groups, item%c.groups
@@ -235,7 +236,7 @@ func (c *Direct) runPhase(w *threads.Worker, f *convPhase, x []float32, p blockR
 	if c.flat {
 		tiles, width = &set.Flat[wide], 1
 	}
-	y := c.out.Data[(p.n0*tensor.Blocks(c.out.Shape[1])+k)*plane+f.first+
+	y := c.out.Data[(p.n0*tensor.ChannelBlocks(c.out.Shape[1])+k)*plane+f.first+
 		(p.z0*c.blocks.d.stepOut*c.out.Space[1]+p.q0*c.blocks.h.stepOut)*rowOut*lanes:]
 	bias := c.ws.Zeros
 	if c.bias != nil {
@@ -261,79 +262,79 @@ func (c *Direct) prepareWeights(w *threads.Worker, f *convPhase, k, wide, s, n i
 		return w.Scratch[c.packedAt:], all
 	}
 	next = n * c.channelsPerStep() * lanes
-	to := w.Scratch[c.packedAt:][:wide*next]
-	from, step := c.packedStrides(next, wide)
-	for v := range min(wide, len(to)) { // a phase may have no steps
+	dst := w.Scratch[c.packedAt:][:wide*next]
+	blockStride, vectorStride := c.packedStrides(next, wide)
+	for v := range min(wide, len(dst)) { // a phase may have no steps
 		if c.flat {
-			c.packFlat(to[v*from:], f, k+v, step)
+			c.packFlat(dst[v*blockStride:], f, k+v, vectorStride)
 		} else {
-			c.packSteps(to[v*from:], f, k+v, s, n, step)
+			c.packSteps(dst[v*blockStride:], f, k+v, s, n, vectorStride)
 		}
 	}
-	if c.flat && from == lanes {
-		next = step
+	if c.flat && blockStride == lanes {
+		next = vectorStride
 	}
-	return to, next
+	return dst, next
 }
 
-// packedStrides returns the layout of packed weights, which are copied in the order in
-// which the matrix kernel reads them. There are wide output blocks of next floats each.
-// from is the distance between output blocks and step the distance between the vectors of a
-// block, in floats.
-func (c *Direct) packedStrides(next, wide int) (from, step int) {
+// packedStrides returns two distances in the layout of packed weights, in floats: between
+// output blocks, and between the vectors of a block. The weights are copied in the order in
+// which the matrix kernel reads them. They consist of the given number of output blocks,
+// which have blockFloats floats each.
+func (c *Direct) packedStrides(blockFloats, blocks int) (blockStride, vectorStride int) {
 	if c.ws.Set.GEMM.Interleaved {
-		return lanes, wide * lanes
+		return lanes, blocks * lanes
 	}
-	return next, lanes
+	return blockFloats, lanes
 }
 
-// packAll copies all weights for output blocks [k, k+wide) to the packed layout.
-func (c *Direct) packAll(to []float32, k, wide int) {
+// packAll copies all weights for output blocks [k, k+wide) to dst, in the packed layout.
+func (c *Direct) packAll(dst []float32, k, wide int) {
 	all := c.blocks.channels * c.taps
-	from, step := c.packedStrides(all*lanes*lanes, wide)
+	blockStride, vectorStride := c.packedStrides(all*lanes*lanes, wide)
 	for v := range wide {
 		for j := range c.blocks.channels {
 			for t := range c.taps {
-				c.packTile(to[v*from+(j*c.taps+t)*lanes*step:], j, k+v, t, step)
+				c.packTile(dst[v*blockStride+(j*c.taps+t)*lanes*vectorStride:], j, k+v, t, vectorStride)
 			}
 		}
 	}
 }
 
-// packSteps packs the weights of steps [s, s+n) of phase f for output block k, with vectors
-// that are step floats apart.
-func (c *Direct) packSteps(to []float32, f *convPhase, k, s, n, step int) {
+// packSteps packs the weights of steps [s, s+n) of phase f for output block k. vectorStride
+// is the distance between vectors in floats.
+func (c *Direct) packSteps(dst []float32, f *convPhase, k, s, n, vectorStride int) {
 	taps := max(1, len(f.taps))
 	j, t := s/taps, s%taps
 	for i := range n {
-		c.packTile(to[i*lanes*step:], j, k, f.taps[t].index, step)
+		c.packTile(dst[i*lanes*vectorStride:], j, k, f.taps[t].index, vectorStride)
 		if t++; t == taps {
 			j, t = j+1, 0
 		}
 	}
 }
 
-// packTile packs the tile of 8×8 weights from input block j to output block k at one tap,
-// with vectors that are step floats apart.
-func (c *Direct) packTile(to []float32, j, k, tap, step int) {
+// packTile packs the tile of 8×8 weights from input block j to output block k at one tap.
+// vectorStride is the distance between vectors in floats.
+func (c *Direct) packTile(dst []float32, j, k, tap, vectorStride int) {
 	const tile = lanes * lanes
 	if c.transposed {
-		outer := tensor.Blocks(c.weights.Shape[1])
-		c.ws.Set.Transpose(&to[0], &c.weights.Data[((j*outer+k)*c.taps+tap)*tile], step*4)
+		outer := tensor.ChannelBlocks(c.weights.Shape[1])
+		c.ws.Set.Transpose(&dst[0], &c.weights.Data[((j*outer+k)*c.taps+tap)*tile], vectorStride*4)
 	} else {
-		c.ws.Set.Spread(&to[0], &c.weights.Data[((k*c.blocks.channels+j)*c.taps+tap)*tile], step*4, lanes)
+		c.ws.Set.Spread(&dst[0], &c.weights.Data[((k*c.blocks.channels+j)*c.taps+tap)*tile], vectorStride*4, lanes)
 	}
 }
 
 // packFlat packs the weights of all steps of phase f for output block k, without those of
-// padding channels, with vectors that are step floats apart.
-func (c *Direct) packFlat(to []float32, f *convPhase, k, step int) {
+// padding channels. vectorStride is the distance between vectors in floats.
+func (c *Direct) packFlat(to []float32, f *convPhase, k, vectorStride int) {
 	const tile = lanes * lanes
 	channels := c.in.Shape[1]
 	for t, tp := range f.taps {
 		from := c.weights.Data[(k*c.taps+tp.index)*tile:][:tile]
 		for j := range channels {
-			dst := to[(t*channels+j)*step:][:lanes]
+			dst := to[(t*channels+j)*vectorStride:][:lanes]
 			if !c.transposed {
 				copy(dst, from[j*lanes:])
 				continue
@@ -345,9 +346,9 @@ func (c *Direct) packFlat(to []float32, f *convPhase, k, step int) {
 	}
 }
 
-// NewSpace describes the convolution from the map large to the smaller map small, or, if
+// NewGeometry describes the convolution from the map large to the smaller map small, or, if
 // transposed is set, the transposed convolution from small to large.
-func NewSpace(large, small, weights tensor.Operand, stride, pad [3]int, transposed bool) (s space) {
+func NewGeometry(large, small, weights tensor.Operand, stride, pad [3]int, transposed bool) (s geometry) {
 	for i := range s {
 		l, m, k := large.Space[i], small.Space[i], weights.Space[i]
 		if transposed {

@@ -48,14 +48,14 @@ type weightClass struct {
 
 // NewDirectGradient prepares the gradient dw of the weights of a convolution s with input
 // in. dy is the gradient of its output.
-func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s space) *DirectGradient {
-	channels := tensor.Blocks(in.Shape[1])
-	g := &DirectGradient{ws: ws, dy: dy, dw: dw, channels: in.Shape[1], taps: s.taps(), flat: in.Shape[1] <= maxFlatChannels, dyScratch: -1}
+func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geometry) *DirectGradient {
+	channels := tensor.ChannelBlocks(in.Shape[1])
+	g := &DirectGradient{ws: ws, dy: dy, dw: dw, channels: in.Shape[1], taps: s.tapCount(), flat: in.Shape[1] <= maxFlatChannels, dyScratch: -1}
 	set := &ws.Set.GEMM
 	axes := s.splitIfCheaper(in, set.Rows)
 	g.blocks = newInputBlocks(ws.Set, in, axes, maxBlockOutputs, true)
 	g.groups = 1
-	units := g.units()
+	units := g.unitCount()
 	threads, bytes := ws.Threads, 4*dw.Layout.Size(dw.Shape)
 	large := g.blocks.count() > 1 && bytes > maxGroupBytes // a block's sums do not stay in the cache
 	for g.groups < channels && (g.groups*units%threads != 0 || large && bytes/g.groups > maxGroupBytes) {
@@ -87,7 +87,7 @@ func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s spa
 
 // buildClasses divides the taps into classes. isSplit reports whether the axes of the input
 // blocks are split at the edges.
-func (g *DirectGradient) buildClasses(s space, isSplit bool) {
+func (g *DirectGradient) buildClasses(s geometry, isSplit bool) {
 	var lists [3][]axisPhase
 	for i, a := range s {
 		p := a.phases[0]
@@ -162,10 +162,10 @@ func (g *DirectGradient) kernelRows(c *weightClass, channels int) int {
 }
 
 // Tasks returns the tasks that compute the gradient. Each item computes part of the rows of
-// a group of input channels, for one unit of output blocks (see units).
+// a group of input channels, for one unit of output blocks (see unitCount).
 func (g *DirectGradient) Tasks() []threads.Task {
-	run := threads.Task{Items: g.groups * g.parts * g.units(), Run: g.run}
-	if !g.clearsFirst() {
+	run := threads.Task{Items: g.groups * g.parts * g.unitCount(), Run: g.run}
+	if !g.clearsGradientFirst() {
 		return []threads.Task{run}
 	}
 	// Rows of padding, and of taps that never reach the input, are not computed but
@@ -176,19 +176,19 @@ func (g *DirectGradient) Tasks() []threads.Task {
 	}}, run}
 }
 
-// clearsFirst reports whether a first task sets dw to zero and every block is then added to
+// clearsGradientFirst reports whether a first task sets dw to zero and every block is then added to
 // it. Otherwise the first block overwrites dw.
-func (g *DirectGradient) clearsFirst() bool { return g.flat || g.hasDeadTaps }
+func (g *DirectGradient) clearsGradientFirst() bool { return g.flat || g.hasDeadTaps }
 
-// units returns the number of units that the output blocks are divided into. A unit is as
+// unitCount returns the number of units that the output blocks are divided into. A unit is as
 // many output blocks as one tile of the matrix kernel can compute.
-func (g *DirectGradient) units() int {
-	return tensor.CeilDiv(tensor.Blocks(g.dy.Shape[1]), g.ws.Set.GEMM.Blocks)
+func (g *DirectGradient) unitCount() int {
+	return tensor.CeilDiv(tensor.ChannelBlocks(g.dy.Shape[1]), g.ws.Set.GEMM.Blocks)
 }
 
 // run computes the items [lo, hi) of the task, see Tasks.
 func (g *DirectGradient) run(w *threads.Worker, lo, hi int) {
-	units := g.units()
+	units := g.unitCount()
 	for item := lo; item < hi; {
 		part := item / units
 		end := min(hi, (part+1)*units)
@@ -202,7 +202,7 @@ func (g *DirectGradient) run(w *threads.Worker, lo, hi int) {
 // block while they are in the cache.
 func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
 	v, set := &g.blocks, &g.ws.Set.GEMM
-	kBlocks := tensor.Blocks(g.dy.Shape[1])
+	kBlocks := tensor.ChannelBlocks(g.dy.Shape[1])
 	perChannel := g.taps * lanes * lanes // floats of a channel block's weights
 	perBlock := v.channels * perChannel
 	c0 := group * g.group
@@ -219,7 +219,7 @@ func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
 				first, last := part*tiles/g.parts, (part+1)*tiles/g.parts
 				if rows := min(last*set.Rows, g.kernelRows(c, count)) - first*set.Rows; rows > 0 {
 					dy, next, n := g.loadGradients(w, c, p, k, wide)
-					kernel.MultiplyRows(&set.Flat[wide], set.Rows, x, dy, dw, g.ws.Zeros, c.table[first*2*set.Rows:], c.steps, next*4, perBlock*4, n, rows, b > 0 || g.clearsFirst())
+					kernel.MultiplyRows(&set.Flat[wide], set.Rows, x, dy, dw, g.ws.Zeros, c.table[first*2*set.Rows:], c.steps, next*4, perBlock*4, n, rows, b > 0 || g.clearsGradientFirst())
 				}
 			}
 			k += wide

@@ -37,9 +37,9 @@ type axisPhase struct {
 // see axis.
 type tap struct{ shift, index int }
 
-// space describes a convolution along depth, height and width. A two-dimensional map has a
+// geometry describes a convolution along depth, height and width. A two-dimensional map has a
 // depth of 1.
-type space [3]axis
+type geometry [3]axis
 
 // newGatherAxis returns the axis of a cross-correlation: output o depends on the inputs
 // o·stride − pad + r, where r is the index of the weight.
@@ -48,7 +48,7 @@ func newGatherAxis(in, out, kernel, stride, pad int) axis {
 	for r := range kernel {
 		p.taps = append(p.taps, tap{r - pad, r})
 	}
-	return axis{in: in, out: out, kernel: kernel, stepIn: stride, stepOut: 1, phases: []axisPhase{p}}.prune()
+	return axis{in: in, out: out, kernel: kernel, stepIn: stride, stepOut: 1, phases: []axisPhase{p}}.pruneTaps()
 }
 
 // newScatterAxis returns the axis of a transposed cross-correlation: input i is added to
@@ -65,7 +65,7 @@ func newScatterAxis(in, out, kernel, stride, pad int) axis {
 		}
 		a.phases = append(a.phases, p)
 	}
-	return a.prune()
+	return a.pruneTaps()
 }
 
 // validOutputs returns the range lo ≤ q < hi of the outputs of phase p for which tap t is
@@ -80,9 +80,9 @@ func (a axis) validOutputs(p axisPhase, t tap) (lo, hi int) {
 	return lo, max(lo, min(p.count, (a.in-1-t.shift)/a.stepIn+1))
 }
 
-// prune removes taps that never reach the input, and computes low, high, count and reach
-// from the phases.
-func (a axis) prune() axis {
+// pruneTaps removes taps that never reach the input, and computes the fields low, high,
+// count and reach from the phases.
+func (a axis) pruneTaps() axis {
 	first := true
 	a.count, a.reach = 0, 0
 	for i := range a.phases {
@@ -123,7 +123,7 @@ func (a axis) splitAtEdges() axis {
 		}
 	}
 	a.phases, a.isSplit = parts, true
-	return a.prune()
+	return a.pruneTaps()
 }
 
 // isInside reports whether no tap reaches outside of the input, for any output.
@@ -139,27 +139,27 @@ func (a axis) inputExtent(count int) int {
 }
 
 // splitAtEdges returns s with each axis split, see axis.splitAtEdges.
-func (s space) splitAtEdges() space {
-	return space{s[0].splitAtEdges(), s[1].splitAtEdges(), s[2].splitAtEdges()}
+func (s geometry) splitAtEdges() geometry {
+	return geometry{s[0].splitAtEdges(), s[1].splitAtEdges(), s[2].splitAtEdges()}
 }
 
 // isInside reports whether no tap reaches outside of the input, for any output.
-func (s space) isInside() bool { return s[0].isInside() && s[1].isInside() && s[2].isInside() }
+func (s geometry) isInside() bool { return s[0].isInside() && s[1].isInside() && s[2].isInside() }
 
 // isSplit reports whether splitAtEdges has split the axes.
-func (s space) isSplit() bool { return s[0].isSplit }
+func (s geometry) isSplit() bool { return s[0].isSplit }
 
 // maxPhaseOutputs returns the number of outputs of the largest phase.
-func (s space) maxPhaseOutputs() int { return s[0].count * s[1].count * s[2].count }
+func (s geometry) maxPhaseOutputs() int { return s[0].count * s[1].count * s[2].count }
 
-// outputs returns the number of outputs of all phases together, per image and channel.
-func (s space) outputs() int { return s[0].out * s[1].out * s[2].out }
+// outputCount returns the number of outputs of all phases together, per image and channel.
+func (s geometry) outputCount() int { return s[0].out * s[1].out * s[2].out }
 
-// taps returns the number of weights in the window.
-func (s space) taps() int { return s[0].kernel * s[1].kernel * s[2].kernel }
+// tapCount returns the number of weights in the window.
+func (s geometry) tapCount() int { return s[0].kernel * s[1].kernel * s[2].kernel }
 
 // forEachPhase calls f for every combination of a phase along each axis.
-func (s space) forEachPhase(f func(d, h, w axisPhase)) {
+func (s geometry) forEachPhase(f func(d, h, w axisPhase)) {
 	for _, d := range s[0].phases {
 		for _, h := range s[1].phases {
 			for _, w := range s[2].phases {
@@ -172,7 +172,7 @@ func (s space) forEachPhase(f func(d, h, w axisPhase)) {
 // estimateCost estimates the work per channel for the given number of images, as the number
 // of rows that the matrix kernel computes times their taps. maxRows is the number of rows
 // of a full tile. A tile with fewer than minRows rows takes as long as one with minRows.
-func (s space) estimateCost(images, maxRows int) (sum int) {
+func (s geometry) estimateCost(images, maxRows int) (sum int) {
 	const minRows = 4
 	s.forEachPhase(func(d, h, w axisPhase) {
 		rows := images * d.count * h.count * w.count
@@ -188,20 +188,20 @@ func (s space) estimateCost(images, maxRows int) (sum int) {
 // splitIfCheaper returns s.splitAtEdges() if that is estimated to be less work, else s.
 // Splitting helps for small maps, where a large part of the window is outside of the map.
 // rows is the number of rows of a full tile of the matrix kernel.
-func (s space) splitIfCheaper(in tensor.Operand, rows int) space {
+func (s geometry) splitIfCheaper(in tensor.Operand, rows int) geometry {
 	const maxCostRatio = 0.92 // splitting must save at least 8 % of the work
-	if s.isInside() || tensor.Blocks(in.Shape[1])*in.PlaneFloats() > 4*blockFloats || s.outputs() > splitPixels {
+	if s.isInside() || tensor.ChannelBlocks(in.Shape[1])*in.PlaneFloats() > 4*blockFloats || s.outputCount() > splitPixels {
 		return s
 	}
-	c, images := s.splitAtEdges(), min(in.Shape[0], splitPixels/s.outputs())
+	c, images := s.splitAtEdges(), min(in.Shape[0], splitPixels/s.outputCount())
 	if float64(c.estimateCost(images, rows)) > maxCostRatio*float64(s.estimateCost(images, rows)) {
 		return s
 	}
 	return c
 }
 
-// inputBlocks divides the images of an activation into blocks, each of which is loaded and
-// convolved at once. If taps reach outside of the input, load copies a block to a worker's
+// inputBlocks divides the images of an activation into blocks, which are loaded and
+// convolved one by one. If taps reach outside of the input, load copies a block to a worker's
 // scratch memory and adds a halo of zeros. Otherwise blocks are read in place.
 type inputBlocks struct {
 	in       tensor.Operand
@@ -235,8 +235,8 @@ const (
 // If contiguous is set, blocks of several images are copied, so that the images of a
 // channel block are next to each other. In place, the distance between images is often a
 // power of two, and a cache holds few lines at such distances.
-func newInputBlocks(k *kernel.Set, in tensor.Operand, s space, maxPixels int, contiguous bool) inputBlocks {
-	n, channels := in.Shape[0], tensor.Blocks(in.Shape[1])
+func newInputBlocks(k *kernel.Set, in tensor.Operand, s geometry, maxPixels int, contiguous bool) inputBlocks {
+	n, channels := in.Shape[0], tensor.ChannelBlocks(in.Shape[1])
 	d, h, w := s[0], s[1], s[2]
 	v := inputBlocks{in: in, kernels: k, d: d, h: h, w: w, channels: channels, direct: s.isInside() && in.IsSinglePiece(), images: 1, slices: 1, rows: 1}
 	v.width = w.inputExtent(w.count)
@@ -246,7 +246,7 @@ func newInputBlocks(k *kernel.Set, in tensor.Operand, s space, maxPixels int, co
 	pixels, limit := s.maxPhaseOutputs(), imagesPixels
 	if s.isSplit() {
 		v.slices, v.rows = d.count, h.count
-		pixels, limit = s.outputs(), splitPixels
+		pixels, limit = s.outputCount(), splitPixels
 	}
 	for v.rows < h.count && fits(1, v.rows+1) {
 		v.rows++
@@ -316,14 +316,14 @@ func (v *inputBlocks) blockRange(b int) blockRange {
 	return blockRange{n0, min(v.images, v.in.Shape[0]-n0), z0, min(v.slices, v.d.count-z0), q0, min(v.rows, v.h.count-q0)}
 }
 
-// byteOffset returns the distance, in bytes, from the beginning of a loaded block to the
-// input of output 0 that is shifted by slice, row and col.
+// byteOffset returns the offset in a loaded block, in bytes, of the input with the shifts
+// slice, row and col (see axis) for the first output of the block.
 func (v *inputBlocks) byteOffset(slice, row, col int) int {
 	return (((slice-v.d.low)*v.height+row-v.h.low)*v.width + col - v.w.low) * lanes * 4
 }
 
-// load returns the inputs for the outputs in p, of count channel blocks beginning with c0.
-// It reads them in place or copies them to scratch with a halo. If the activation is the
+// load returns the inputs for the outputs in p, for channel blocks [c0, c0+count). It reads
+// them in place or copies them to scratch with a halo. If the activation is the
 // output of a batch norm that is not stored, load normalizes the copy.
 func (v *inputBlocks) load(scratch []float32, p blockRange, c0, count int) []float32 {
 	inRow := v.w.in * lanes
@@ -350,8 +350,9 @@ func (v *inputBlocks) load(scratch []float32, p blockRange, c0, count int) []flo
 	return scratch
 }
 
-// loadSlice copies the given number of rows of one slice and channel block from src to dst,
-// beginning with row top. norm contains the constants to normalize them with, nil for none.
+// loadSlice copies rows [top, top+rows) of one slice of a channel block from src to dst. It
+// normalizes them with the constants in norm, unless norm is nil. Rows and columns outside
+// of the map are zeros.
 func (v *inputBlocks) loadSlice(dst, src, norm []float32, top, rows int) {
 	row, inRow := v.width*lanes, v.w.in*lanes
 	if v.w.low == 0 && v.width == v.w.in && top >= 0 && top+rows <= v.h.in {
@@ -375,11 +376,12 @@ func (v *inputBlocks) loadSlice(dst, src, norm []float32, top, rows int) {
 	}
 }
 
-// copyPixels copies pixels of one channel block. It normalizes them if norm is not nil.
-func (v *inputBlocks) copyPixels(to, from, norm []float32, pixels int) {
+// copyPixels copies the given number of pixels of one channel block from src to dst. It
+// normalizes them with the constants in norm, unless norm is nil.
+func (v *inputBlocks) copyPixels(dst, src, norm []float32, pixels int) {
 	if norm == nil {
-		copy(to[:pixels*lanes], from)
+		copy(dst[:pixels*lanes], src)
 	} else {
-		v.kernels.Normalize(&from[0], &to[0], &norm[0], pixels)
+		v.kernels.Normalize(&src[0], &dst[0], &norm[0], pixels)
 	}
 }

@@ -7,8 +7,8 @@ import (
 
 // tiling divides the slices of volumes into tiles, which are numbered image by image and
 // row by row. A two-dimensional map is a volume of one slice. Successive tiles of a slice
-// form a block of tiles. A chunk is such a block in several successive slices; its tiles
-// are transformed together. Chunks are numbered block by block.
+// form a block of tiles. A chunk is one block of tiles in several successive slices; the
+// tiles of a chunk are transformed together. Chunks are numbered block by block.
 type tiling struct {
 	depth, h, w int
 	rows, cols  int
@@ -42,9 +42,11 @@ const (
 // chooseChunks chooses the sizes of blocks and chunks. tiles is the number of tiles per
 // slice that one worker computes, channels the number of input and output channels
 // together, and rows the number of rows of a full tile of the matrix kernel. The
-// transformed inputs and outputs of a chunk fit into the cache. channels may depend on the
-// number of workers, but the order in which sums over tiles are added does not: the blocks
-// of a volume do not depend on channels, and a two-dimensional map has only one slice.
+// transformed inputs and outputs of a chunk fit into the cache.
+//
+// channels may depend on the number of workers. The order in which sums over tiles are added
+// does not, because the blocks of a volume do not depend on channels, and a two-dimensional
+// map has only one slice.
 func (t *tiling) chooseChunks(tiles, channels, rows int) {
 	most := max(minChunkTiles, maxChunkBytes/(kernel.Points*channels*4))
 	if t.depth == 1 {
@@ -217,7 +219,7 @@ func (t *tiling) transformPiece(k *kernel.Set, s tileTransform, p *tensor.Piece,
 	}
 }
 
-// copyBlocks copies n channel blocks one by one. For the few blocks here that is faster
+// copyBlocks copies n blocks of eight channels one by one. Since n is small, this is faster
 // than calling memmove.
 func copyBlocks(to, from *float32, n int) {
 	dst, src := kernel.BlocksAt(to, n), kernel.BlocksAt(from, n)

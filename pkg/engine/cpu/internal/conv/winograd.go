@@ -36,9 +36,9 @@ func (p passes) outputBlocks(i int) (first, end int) {
 // maxBlocks returns the number of output blocks of the largest pass.
 func (p passes) maxBlocks() int { return min(p.out, p.unit*tensor.CeilDiv(p.units, p.count)) }
 
-// group returns the output blocks [k0, k1) of group g if the pass over output blocks
+// groupRange returns the output blocks [k0, k1) of group g if the pass over output blocks
 // [first, end) is divided into the given number of groups. A group consists of whole units.
-func (p passes) group(first, end, g, groups int) (k0, k1 int) {
+func (p passes) groupRange(first, end, g, groups int) (k0, k1 int) {
 	units := tensor.CeilDiv(end-first, p.unit)
 	return first + g*units/groups*p.unit, min(end, first+(g+1)*units/groups*p.unit)
 }
@@ -63,9 +63,9 @@ type Winograd struct {
 	statistics       *workspace.Statistics // of the output, nil if nobody needs them
 	table            []int32               // rows, see kernel.NewTileTable
 	steps            [2][]int32            // steps of the matrix kernel, for full blocks of tiles and for the last one
-	// Indexes in a worker's scratch memory, of the sums of products, a tile that crosses
-	// the edge of the map, and the scratch memory of a transform. The transformed inputs
-	// are at 0.
+	// Indexes in a worker's scratch memory: mAt of the sums of products, patch of a tile
+	// that crosses the edge of the map, and tmp of the scratch memory of a transform. The
+	// transformed inputs begin at index 0.
 	mAt, patch, tmp int
 }
 
@@ -74,7 +74,7 @@ type Winograd struct {
 func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, transposed bool) *Winograd {
 	c := &Winograd{
 		ws: ws, in: in, weights: weights, out: out, bias: bias, transposed: transposed,
-		tiling: newTiling(in.Shape[0], in.Space, weights.Space[0]), inC: tensor.Blocks(in.Shape[1]), outC: tensor.Blocks(out.Shape[1]),
+		tiling: newTiling(in.Shape[0], in.Space, weights.Space[0]), inC: tensor.ChannelBlocks(in.Shape[1]), outC: tensor.ChannelBlocks(out.Shape[1]),
 	}
 	t, inC, outC, k := &c.tiling, c.inC*lanes, c.outC*lanes, ws.Set
 	t.chooseChunks(t.count, inC+outC, k.GEMM.Rows)
@@ -89,7 +89,7 @@ func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias 
 	c.tmp = c.patch + kernel.Points*lanes*max(c.inC, c.outC)
 	ws.ReserveScratch(c.tmp + kernel.Points*k.Vector + 2*kernel.Taps*lanes*lanes) // rotated tiles of weights are after tmp
 	ws.ReserveShared(kernel.Points * c.u.point)
-	most := passWeightBytes / (k.GEMM.Blocks * lanes * lanes * 4)
+	most := maxPassWeightBytes / (k.GEMM.Blocks * lanes * lanes * 4)
 	c.pass = tensor.CeilDiv(t.taps*c.inC, tensor.CeilDiv(t.taps*c.inC, most))
 	c.table = kernel.NewTileTable(t.slices*t.block, k.GEMM.Rows, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
 	for i, n := range []int{t.block, t.chunk(t.chunkCount() - 1).n} {
@@ -113,14 +113,14 @@ func (c *Winograd) Tasks() []threads.Task {
 	for i := range c.passes.count {
 		first, end := c.passes.outputBlocks(i)
 		all = append(all,
-			threads.Task{Items: c.tiling.taps * c.inC * tensor.CeilDiv(end-first, weightUnit(c.ws)), Run: func(w *threads.Worker, lo, hi int) { c.transformWeights(w, first, end, lo, hi) }},
+			threads.Task{Items: c.tiling.taps * c.inC * tensor.CeilDiv(end-first, blocksPerWeightUnit(c.ws)), Run: func(w *threads.Worker, lo, hi int) { c.transformWeights(w, first, end, lo, hi) }},
 			threads.Task{Items: c.tiling.chunkCount() * c.groups, Run: func(w *threads.Worker, lo, hi int) { c.run(w, first, end, lo, hi) }})
 	}
 	return all
 }
 
-// weightUnit returns the number of output blocks whose weights are transformed together.
-func weightUnit(ws *workspace.Workspace) int {
+// blocksPerWeightUnit returns the number of output blocks whose weights are transformed together.
+func blocksPerWeightUnit(ws *workspace.Workspace) int {
 	if set := &ws.Set.GEMM; set.Interleaved {
 		return set.Blocks
 	}
@@ -131,7 +131,7 @@ func weightUnit(ws *workspace.Workspace) int {
 // [first, end). An item is the tiles of 8×8 weights from one input block to one unit of
 // output blocks at one tap along the depth.
 func (c *Winograd) transformWeights(w *threads.Worker, first, end, lo, hi int) {
-	unit, depth := weightUnit(c.ws), c.tiling.taps
+	unit, depth := blocksPerWeightUnit(c.ws), c.tiling.taps
 	for i := lo; i < hi; i++ {
 		d, in := i/c.inC%depth, i%c.inC
 		for k, last := first+i/(depth*c.inC)*unit, min(end, first+(i/(depth*c.inC)+1)*unit); k < last; {
@@ -146,12 +146,12 @@ func (c *Winograd) transformWeights(w *threads.Worker, first, end, lo, hi int) {
 }
 
 // transformBlocks transforms the tiles of weights from input block in to output blocks
-// [out, out+wide), at tap d along the depth. at is the index of block out in the pass.
-func (c *Winograd) transformBlocks(w *threads.Worker, at, out, wide, d, in int) {
+// [out, out+wide), at tap d along the depth. first is the index of block out in the pass.
+func (c *Winograd) transformBlocks(w *threads.Worker, first, out, wide, d, in int) {
 	const tile = lanes * lanes
 	k, depth := c.ws.Set, c.tiling.taps
 	tmp := w.Scratch[c.tmp:]
-	u := c.ws.Shared[at*c.u.block+(d*c.inC+in)*tile*wide:]
+	u := c.ws.Shared[first*c.u.block+(d*c.inC+in)*tile*wide:]
 	if wide == 1 {
 		k.Winograd.Weights(c.weightTile(tmp[kernel.Points*k.Vector:], d, in, out), &u[0], &tmp[0], c.u.point*4)
 		return
@@ -189,38 +189,38 @@ func (c *Winograd) run(w *threads.Worker, first, end, lo, hi int) {
 	patch, tmp := w.Scratch[c.patch:c.tmp], w.Scratch[c.tmp:]
 	for item, loaded := lo, -1; item < hi; item++ {
 		i, g := item/c.groups, item%c.groups
-		at := c.tiling.chunk(i)
+		part := c.tiling.chunk(i)
 		if i != loaded {
-			c.tiling.loadInputs(c.ws.Set, c.in, 0, c.inC, at, item > lo && at.z > 0, v, c.v, patch, tmp)
+			c.tiling.loadInputs(c.ws.Set, c.in, 0, c.inC, part, item > lo && part.z > 0, v, c.v, patch, tmp)
 			loaded = i
 		}
-		k0, k1 := c.passes.group(first, end, g, c.groups)
-		c.multiply(v, m, at, first, k0, k1)
-		c.writeResults(m, patch, tmp, at, k0, k1)
+		k0, k1 := c.passes.groupRange(first, end, g, c.groups)
+		c.multiply(v, m, part, first, k0, k1)
+		c.writeResults(m, patch, tmp, part, k0, k1)
 		if c.statistics != nil {
-			c.computeStatistics(i, at, k0, k1)
+			c.computeStatistics(i, part, k0, k1)
 		}
 	}
 }
 
 // multiply computes the sums m of products for output blocks [k0, k1) from the transformed
-// inputs v of a chunk. first is the first output block of the pass.
-func (c *Winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
+// inputs v of the chunk part. first is the first output block of the pass.
+func (c *Winograd) multiply(v, m []float32, part chunk, first, k0, k1 int) {
 	set := &c.ws.Set.GEMM
 	steps := c.steps[0]
-	if at.n != c.tiling.block {
+	if part.n != c.tiling.block {
 		steps = c.steps[1]
 	}
 	for p := range kernel.Points {
 		for k := k0; k < k1; {
 			wide := set.NextBlocks(k1 - k)
 			weights := c.ws.Shared[p*c.u.point+(k-first)*c.u.block:]
-			c.tiling.forEachTapRun(at, func(z, slices, tap, end int) {
-				row := (z - at.z) * at.n
+			c.tiling.forEachTapRun(part, func(z, slices, tap, end int) {
+				row := (z - part.z) * part.n
 				for s := tap * c.inC; s < end*c.inC; s += c.pass {
 					kernel.MultiplyRows(&set.Deep[wide], set.Rows, v[p*c.v.point+row*c.v.tile:], weights,
 						m[p*c.m.point+row*c.m.tile+k*lanes:], c.ws.Zeros, c.table, steps[2*s:],
-						c.u.block*4, lanes*4, min(c.pass, end*c.inC-s), slices*at.n, s > tap*c.inC)
+						c.u.block*4, lanes*4, min(c.pass, end*c.inC-s), slices*part.n, s > tap*c.inC)
 				}
 			})
 			k += wide
@@ -231,16 +231,16 @@ func (c *Winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
 // writeResults transforms the sums m of output blocks [k0, k1) back and writes the outputs.
 // It computes a tile that crosses the edge of the map in patch and copies the part inside
 // the map.
-func (c *Winograd) writeResults(m, patch, tmp []float32, at chunk, k0, k1 int) {
+func (c *Winograd) writeResults(m, patch, tmp []float32, part chunk, k0, k1 int) {
 	t, output := &c.tiling, c.ws.Set.Winograd.Output
 	bias, biasStep := c.ws.Zeros, 0
 	if c.bias != nil {
 		bias, biasStep = c.bias[k0*lanes:], lanes*4
 	}
 	row := t.w * lanes
-	for i := range at.slices * at.n {
-		image, top, left := t.firstPixel(at.first + i%at.n)
-		y := c.out.Data[(image*c.outC+k0)*t.planeFloats()+(at.z+i/at.n)*t.sliceFloats()+top*row+left*lanes:]
+	for i := range part.slices * part.n {
+		image, top, left := t.firstPixel(part.first + i%part.n)
+		y := c.out.Data[(image*c.outC+k0)*t.planeFloats()+(part.z+i/part.n)*t.sliceFloats()+top*row+left*lanes:]
 		from := &m[i*c.m.tile+k0*lanes]
 		if top+kernel.TileSide <= t.h && left+kernel.TileSide <= t.w {
 			output(from, &y[0], &bias[0], &tmp[0], c.m.point*4, row*4, t.planeFloats()*4, biasStep, k1-k0)

@@ -31,9 +31,9 @@ type WinogradGradient struct {
 	d, v, z    pointLayout
 	steps      []int32                       // of the matrix kernel
 	tables     [kernel.MaxBlocks + 1][]int32 // rows by the blocks of outputs of a tile, see kernel.NewTileTable
-	// Indexes in a worker's scratch memory, of the transformed gradients, a tile that
-	// crosses the edge of the map, and the scratch memory of a transform. The transformed
-	// inputs are at 0.
+	// Indexes in a worker's scratch memory: zAt of the transformed gradients, patch of a
+	// tile that crosses the edge of the map, and tmp of the scratch memory of a transform.
+	// The transformed inputs begin at index 0.
 	zAt, patch, tmp int
 }
 
@@ -52,7 +52,7 @@ const (
 func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *WinogradGradient {
 	g := &WinogradGradient{
 		ws: ws, in: in, dy: dy, dw: dw,
-		tiling: newTiling(in.Shape[0], in.Space, dw.Space[0]), inC: tensor.Blocks(in.Shape[1]), outC: tensor.Blocks(dy.Shape[1]),
+		tiling: newTiling(in.Shape[0], in.Space, dw.Space[0]), inC: tensor.ChannelBlocks(in.Shape[1]), outC: tensor.ChannelBlocks(dy.Shape[1]),
 	}
 	t, k := &g.tiling, ws.Set
 	g.passes = newPasses(g.inC*t.taps, g.outC, k.GEMM.Blocks)
@@ -81,7 +81,7 @@ func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *Wi
 	g.zAt = kernel.Points * g.v.point
 	g.patch = g.zAt + kernel.Points*g.z.point
 	g.tmp = g.patch + kernel.Points*lanes*max(g.inMost, g.outMost)
-	ws.ReserveScratch(g.tmp + kernel.Points*k.Vector + kernel.Points*lanes*lanes*weightUnit(ws))
+	ws.ReserveScratch(g.tmp + kernel.Points*k.Vector + kernel.Points*lanes*lanes*blocksPerWeightUnit(ws))
 	ws.ReserveShared(g.parts * kernel.Points * g.d.point)
 	for b := 1; b <= k.GEMM.Blocks; b *= 2 {
 		out := 4 * lanes
@@ -106,7 +106,7 @@ func (g *WinogradGradient) Tasks() []threads.Task {
 		first, end := g.passes.outputBlocks(i)
 		all = append(all,
 			threads.Task{Items: g.parts * g.inG * g.outG, Run: func(w *threads.Worker, lo, hi int) { g.run(w, first, end, lo, hi) }},
-			threads.Task{Items: g.tiling.taps * g.inC * tensor.CeilDiv(end-first, weightUnit(g.ws)), Run: func(w *threads.Worker, lo, hi int) { g.writeResults(w, first, end, lo, hi) }})
+			threads.Task{Items: g.tiling.taps * g.inC * tensor.CeilDiv(end-first, blocksPerWeightUnit(g.ws)), Run: func(w *threads.Worker, lo, hi int) { g.writeResults(w, first, end, lo, hi) }})
 	}
 	return all
 }
@@ -122,7 +122,7 @@ func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
 		first, last := part*g.tiling.count/g.parts, (part+1)*g.tiling.count/g.parts
 		d := g.ws.Shared[part*kernel.Points*g.d.point:]
 		c0, c1 := i*g.inC/g.inG, (i+1)*g.inC/g.inG
-		k0, k1 := g.passes.group(pass, end, o, g.outG)
+		k0, k1 := g.passes.groupRange(pass, end, o, g.outG)
 		for t0 := first; t0 < last; t0 += g.tiling.block {
 			for z0 := 0; z0 < g.tiling.depth; z0 += g.tiling.slices {
 				at := chunk{t0, min(g.tiling.block, last-t0), z0, min(g.tiling.slices, g.tiling.depth-z0)}
@@ -137,8 +137,8 @@ func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
 }
 
 // multiply adds the products of a chunk to the sums d for input blocks [c0, c1) and output
-// blocks [k0, k1). The sums in d begin with output block k0. If accumulate is not set, it
-// overwrites them.
+// blocks [k0, k1). The sums in d begin with output block k0. If accumulate is not set,
+// multiply overwrites the sums.
 func (g *WinogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 int, accumulate bool) {
 	const tile = lanes * lanes
 	set, t := &g.ws.Set.GEMM, &g.tiling
@@ -166,7 +166,7 @@ func (g *WinogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 
 // hi) of the pass over output blocks [pass, end). An item is the tiles of 8×8 weights from
 // one input block to one unit of output blocks at one tap along the depth.
 func (g *WinogradGradient) writeResults(w *threads.Worker, pass, end, lo, hi int) {
-	unit, depth := weightUnit(g.ws), g.tiling.taps
+	unit, depth := blocksPerWeightUnit(g.ws), g.tiling.taps
 	for i := lo; i < hi; i++ {
 		out, in, tap := i/(g.inC*depth)*unit, i/depth%g.inC, i%depth
 		for k, last := pass+out, min(end, pass+out+unit); k < last; {
@@ -181,19 +181,19 @@ func (g *WinogradGradient) writeResults(w *threads.Worker, pass, end, lo, hi int
 }
 
 // writeGradients writes the gradients of the weights from input block in to output blocks
-// [out, out+wide), at one tap along the depth. at is the index of block out in the pass.
-func (g *WinogradGradient) writeGradients(w *threads.Worker, at, out, wide, in, tap int) {
+// [out, out+wide), at one tap along the depth. first is the index of block out in the pass.
+func (g *WinogradGradient) writeGradients(w *threads.Worker, first, out, wide, in, tap int) {
 	const tile = lanes * lanes
 	k, depth := g.ws.Set, g.tiling.taps
 	tmp, sum := &w.Scratch[g.tmp], w.Scratch[g.tmp+kernel.Points*k.Vector:]
-	sums, size := at*g.d.block+(tap*g.inC+in)*tile*wide, tile*wide
+	sums, size := first*g.d.block+(tap*g.inC+in)*tile*wide, tile*wide
 	from, ld := g.ws.Shared[sums:], g.d.point
 	if g.parts > 1 {
 		for p := range kernel.Points {
-			at := func(part int) *float32 { return &g.ws.Shared[(part*kernel.Points+p)*g.d.point+sums] }
-			k.Add(at(0), at(1), &sum[p*size], size)
+			partSum := func(part int) *float32 { return &g.ws.Shared[(part*kernel.Points+p)*g.d.point+sums] }
+			k.Add(partSum(0), partSum(1), &sum[p*size], size)
 			for part := 2; part < g.parts; part++ {
-				k.Add(&sum[p*size], at(part), &sum[p*size], size)
+				k.Add(&sum[p*size], partSum(part), &sum[p*size], size)
 			}
 		}
 		from, ld = sum, size

@@ -16,9 +16,9 @@ func forEachAssembly(t *testing.T, f func(t *testing.T, fast, slow *Set)) {
 		t.Skip("there is no assembly for this processor")
 	}
 	for _, fast := range all {
-		slow := plainGo()
+		slow := newPlainGoSet()
 		if fast.GEMM.Interleaved {
-			slow = PlainGoAVX512()
+			slow = NewPlainGoAVX512Set()
 		}
 		t.Run(fast.Name, func(t *testing.T) { f(t, fast, slow) })
 	}

@@ -14,14 +14,14 @@ const EnvVar = "LOCKSTEP_CPU"
 // assembly yet. "go" is plain Go, which runs on every processor.
 var InstructionSets = []string{"avx512", "avx2", "neon", "go"}
 
-// Available returns one Set for each instruction set that both this processor and this
+// AvailableSets returns one Set for each instruction set that both this processor and this
 // build support, the best first. The last one is plain Go.
-func Available() []*Set { return append(assemblySets(), plainGo()) }
+func AvailableSets() []*Set { return append(assemblySets(), newPlainGoSet()) }
 
-// Choose returns the Set of the named instruction set, or the best available one if set is
+// ChooseSet returns the Set of the named instruction set, or the best available one if set is
 // "". It returns an error if the instruction set is unknown or unavailable.
-func Choose(set string) (*Set, error) {
-	have := Available()
+func ChooseSet(set string) (*Set, error) {
+	have := AvailableSets()
 	if set == "" {
 		return have[0], nil
 	}
@@ -35,5 +35,5 @@ func Choose(set string) (*Set, error) {
 	if slices.Contains(InstructionSets, set) {
 		return nil, fmt.Errorf("%s=%s, but this processor or this build lacks it: use one of %s, or unset it", EnvVar, set, list)
 	}
-	return nil, fmt.Errorf("%s=%q is not known: use one of %s, or unset it", EnvVar, set, list)
+	return nil, fmt.Errorf("unknown instruction set %s=%q: use one of %s, or unset it", EnvVar, set, list)
 }

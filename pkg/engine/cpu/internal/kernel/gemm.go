@@ -11,17 +11,17 @@ const (
 // rows that it gathers from x and of weights w. For each of the given number of tiles, for
 // each row i of the tile and each output lane j of its blocks of eight outputs, it computes
 //
-//	y[out(i)][j] = start + Σ over t < nstep, c < depth of x[in(i) + at(t) + 4c] · w[t][c][j]
+//	y[out(i)][j] = start + Σ over t < nstep, c < depth of x[in(i) + s(t) + 4c] · w[t][c][j]
 //
-// where in, out and at are byte offsets from x and y. For each tile, rows contains
+// where in, s and out are byte offsets from x and y. For each tile, rows contains
 // GEMM.Rows offsets in(i) and then GEMM.Rows offsets out(i); a function for fewer rows uses
 // the first offsets of each. A step reads depth consecutive floats of x; depth is eight
 // (GEMM.Deep) or one (GEMM.Flat). Block b of a row's outputs is b·yNext bytes after the
 // first block. The sum starts with bias[j], or with the value in y if accumulate is set.
 // nstep may be zero.
 //
-// If depth is one, steps contains the offsets at(t), and w contains the weights in the
-// order of the steps. If depth is eight, steps contains pairs of offsets: at(t), and the
+// If depth is one, steps contains the offsets s(t), and w contains the weights in the
+// order of the steps. If depth is eight, steps contains pairs of offsets: s(t), and the
 // offset in w of the step's weights. The layout of the weights of several blocks depends on
 // GEMM.Interleaved:
 //

@@ -9,13 +9,13 @@ func assemblySets() []*Set {
 		return nil
 	}
 	if !cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512BW, cpuid.AVX512DQ) {
-		return []*Set{avx2Set()}
+		return []*Set{newAVX2Set()}
 	}
-	return []*Set{avx512Set(), avx2Set()}
+	return []*Set{newAVX512Set(), newAVX2Set()}
 }
 
-// avx2Set returns the Set for AVX2 with FMA.
-func avx2Set() *Set {
+// newAVX2Set returns the Set for AVX2 with FMA.
+func newAVX2Set() *Set {
 	return &Set{
 		Name: "avx2", Vector: Lanes, GEMM: GEMM{Rows: 6, Blocks: 2, Deep: gemmDeepAVX2(), Flat: gemmFlatAVX2()}, Transpose: transposeAVX2, Spread: spreadAVX2,
 		Winograd: Winograd{
@@ -31,10 +31,10 @@ func avx2Set() *Set {
 	}
 }
 
-// avx512Set returns the Set for AVX-512 (F, VL, BW and DQ). Its functions for pooling,
+// newAVX512Set returns the Set for AVX-512 (F, VL, BW and DQ). Its functions for pooling,
 // Transpose and Spread are those of AVX2.
-func avx512Set() *Set {
-	k := avx2Set()
+func newAVX512Set() *Set {
+	k := newAVX2Set()
 	k.Name, k.Vector = "avx512", 2*Lanes
 	k.GEMM = GEMM{Rows: 12, Blocks: 4, Interleaved: true, Deep: gemmDeepAVX512(), Flat: gemmFlatAVX512()}
 	k.Winograd = Winograd{

@@ -9,9 +9,11 @@ type Set struct {
 	GEMM     GEMM
 	Winograd Winograd
 
-	// Transpose writes the columns of an 8×8 tile as rows that are stride bytes apart.
+	// Transpose writes the columns of an 8×8 tile as rows. stride is the distance between
+	// the rows in bytes.
 	Transpose func(dst, src *float32, stride int)
-	// Spread copies n blocks of eight floats to addresses that are stride bytes apart.
+	// Spread copies n blocks of eight floats. stride is the distance in bytes between the
+	// copies.
 	Spread func(dst, src *float32, stride, n int)
 
 	// Deviations adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2]. out consists
@@ -30,8 +32,8 @@ type Set struct {
 	Sums func(x *float32, pixels int, out *float32)
 
 	// MaxPool writes a row of count output pixels to y: the maxima of max(x·p[0] + p[1],
-	// p[2]) over windows of kh×kw pixels. The rows of a window are row bytes apart, and
-	// successive windows are step bytes apart. MaxPool also writes the index of each
+	// p[2]) over windows of kh×kw pixels. The distance in bytes is row between the rows of a
+	// window, and step between successive windows. MaxPool also writes the index of each
 	// maximum in its window to index, one byte per channel. If elements are equal, the
 	// first one is the maximum.
 	MaxPool func(x, y, p *float32, index *byte, count, kh, kw, row, step int)

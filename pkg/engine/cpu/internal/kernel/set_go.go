@@ -1,17 +1,17 @@
 package kernel
 
-// PlainGoAVX512 returns the plain Go version of the AVX-512 Set. It has larger tiles of the
+// NewPlainGoAVX512Set returns the plain Go version of the AVX-512 Set. It has larger tiles of the
 // matrix kernel than the other plain Go Set, and another layout of their weights. Tests use
 // it on processors without AVX-512.
-func PlainGoAVX512() *Set {
-	k := plainGo()
+func NewPlainGoAVX512Set() *Set {
+	k := newPlainGoSet()
 	k.Vector, k.GEMM = 2*Lanes, newGoGEMM(12, 4, true)
 	k.Winograd.WeightPair, k.Winograd.WeightGradientPair = goWinogradWeightPair, goWinogradWeightGradientPair
 	return k
 }
 
-// plainGo returns the plain Go version of the AVX2 Set, which every processor can run.
-func plainGo() *Set {
+// newPlainGoSet returns the plain Go version of the AVX2 Set, which every processor can run.
+func newPlainGoSet() *Set {
 	return &Set{
 		Name: "go", Vector: Lanes, GEMM: newGoGEMM(6, 2, false), Winograd: newGoWinograd(), Transpose: goTranspose, Spread: goSpread,
 		Deviations: goDeviations, Normalize: goNormalize, NormSums: goNormSums, NormGrad: goNormGrad,

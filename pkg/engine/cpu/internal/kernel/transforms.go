@@ -14,10 +14,11 @@ const (
 // memory for 36 vectors of Set.Vector floats. If Set.Vector is sixteen, the transforms
 // process two blocks at a time, and step must be 32.
 type Winograd struct {
-	// Input transforms a 6×6 patch of the inputs, for each channel block. The blocks are
-	// plane bytes apart, the rows of a patch row bytes. Input writes point p of block b to
-	// v + p·ld + b·step. Gradient does the same for 4×4 gradients of outputs. NormInput
-	// first normalizes the inputs of each block with its constants for Set.Normalize.
+	// Input transforms a 6×6 patch of the inputs, for each channel block. The distance is
+	// plane between blocks, and row between the rows of a patch. Input writes point p of
+	// block b to v + p·ld + b·step. Gradient does the same for 4×4 gradients of outputs.
+	// NormInput first normalizes the inputs of each block with its constants for
+	// Set.Normalize.
 	Input, Gradient func(x, v, tmp *float32, row, plane, ld, step, blocks int)
 	NormInput       func(x, v, tmp, p *float32, row, plane, ld, step, blocks int)
 	// Output transforms the sums of products back to 4×4 outputs, and adds the eight biases
@@ -27,8 +28,8 @@ type Winograd struct {
 	// point p to u + p·ld. WeightGradient transforms sums of products in this layout back
 	// to a tile of weight gradients.
 	Weights, WeightGradient func(from, to, tmp *float32, ld int)
-	// WeightPair and WeightGradientPair do the same for two tiles of weights that are next
-	// bytes apart. They interleave the points of both tiles in vectors of sixteen floats,
-	// which are row bytes apart. Both are nil unless GEMM.Interleaved is set.
+	// WeightPair and WeightGradientPair do the same for two tiles of weights at the distance
+	// next. They interleave the points of both tiles in vectors of sixteen floats at the
+	// distance row. Both are nil unless GEMM.Interleaved is set.
 	WeightPair, WeightGradientPair func(from, to, tmp *float32, next, ld, row int)
 }

@@ -8,7 +8,7 @@ func BenchmarkAdam(b *testing.B) {
 	const size = 8 << 20
 	for _, set := range []string{"avx512", "avx2", "go"} {
 		b.Run(set, func(b *testing.B) {
-			k, err := Choose(set)
+			k, err := ChooseSet(set)
 			if err != nil {
 				b.Skip(err)
 			}

@@ -19,7 +19,7 @@ func (x *Builder) buildGlobalAverage(c Call) ([]threads.Task, error) {
 	if maps.Layout != tensor.ActivationLayout || means.Layout != tensor.ActivationLayout || !slices.Equal(means.Logical, maps.Shape[:2]) {
 		return nil, c.errorf("want an activation [n,c,…] and its means [n,c]")
 	}
-	channels, pixels := tensor.Blocks(maps.Shape[1]), maps.PlaneFloats()/lanes
+	channels, pixels := tensor.ChannelBlocks(maps.Shape[1]), maps.PlaneFloats()/lanes
 	scale := 1 / float64(pixels)
 	k := x.Set
 	if c.Op == plan.OpGlobalAvgPool {
@@ -68,7 +68,7 @@ func (x *Builder) buildAveragePool(c Call) ([]threads.Task, error) {
 	if pad != [3]int{} {
 		return nil, c.errorf("pad is %v: average pooling does not support padding", c.Attr.Pad)
 	}
-	channels := tensor.Blocks(in.Shape[1])
+	channels := tensor.ChannelBlocks(in.Shape[1])
 	scale := 1 / float32(window[0]*window[1]*window[2])
 	// eachElement calls f for each element of each window with the number of the
 	// window and the pixel of the input.
@@ -134,7 +134,7 @@ func (x *Builder) buildPadding(c Call) ([]threads.Task, error) {
 	if !fits {
 		return nil, c.errorf("the shapes do not match a padding of %v before and %v after", c.Attr.Pad, c.Attr.PadEnd)
 	}
-	channels := tensor.Blocks(small.Shape[1])
+	channels := tensor.ChannelBlocks(small.Shape[1])
 	row, outRow := small.Space[2]*lanes, large.Space[2]*lanes
 	return []threads.Task{{Items: small.Shape[0] * channels, Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {

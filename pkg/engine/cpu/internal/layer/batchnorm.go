@@ -23,7 +23,7 @@ type chunks struct {
 // newChunks returns the chunks of activation o.
 func newChunks(o tensor.Operand) chunks {
 	pixels := o.Shape[2] * o.Shape[3]
-	return chunks{o.Shape[0], tensor.Blocks(o.Shape[1]), pixels, tensor.CeilDiv(pixels, workspace.ChunkPixels)}
+	return chunks{o.Shape[0], tensor.ChannelBlocks(o.Shape[1]), pixels, tensor.CeilDiv(pixels, workspace.ChunkPixels)}
 }
 
 // count returns the number of chunks.
@@ -175,12 +175,12 @@ func (x *Builder) newExchangeTasks(layer string, sync bool, merge func(), exchan
 	}
 }
 
-// checkNorm checks the operands that a batch norm and its gradient have in common: like
-// must be an activation with the shape of the first input, and vectors must have one
-// element per channel.
-func checkNorm(c Call, like tensor.Operand, vectors []tensor.Operand) error {
+// checkNorm checks the operands that a batch norm and its gradient have in common:
+// activation must have the shape of the first input, and vectors must have one element per
+// channel.
+func checkNorm(c Call, activation tensor.Operand, vectors []tensor.Operand) error {
 	s := c.Inputs[0].Shape
-	if c.Inputs[0].Layout != tensor.ActivationLayout || !like.IsActivation(s[0], s[1], s[2], s[3]) {
+	if c.Inputs[0].Layout != tensor.ActivationLayout || !activation.IsActivation(s[0], s[1], s[2], s[3]) {
 		return c.errorf("want activations [n,c,h,w] of the same shape")
 	}
 	for _, v := range vectors {

@@ -13,10 +13,10 @@ import (
 type Call struct {
 	plan.Kernel
 	Inputs, Outputs []tensor.Operand
-	// Fused has a different meaning for each operation. A concatenation or a slice is not
-	// computed: readers of its result read its operands. A sum is not computed, because the
-	// gradient of a max pooling has computed it. The gradient of a max pooling is added to
-	// the present values of its output.
+	// Fused changes how three kinds of operations are computed. A concatenation or a slice
+	// is not computed; readers of its result read its operands. A gradient of a max pooling
+	// is added to its output instead of overwriting it. A sum is not computed, because such
+	// a gradient has already been added to its other operand.
 	Fused bool
 	// NeedsStatistics is set if the next operation is a batch norm in training that
 	// normalizes the output.
@@ -45,14 +45,14 @@ func (c Call) errorf(format string, args ...any) error {
 }
 
 // perAxis returns the values v of an attribute for depth, height and width. v must have one
-// value, not less than least, for each spatial dimension of shape; an axis that shape lacks
-// gets the value lacking. ok reports whether v is valid.
-func perAxis(v, shape []int, least, lacking int) (all [3]int, ok bool) {
+// value, not less than minimum, for each spatial dimension of shape. Axes that shape does
+// not have get the value missing. ok reports whether v is valid.
+func perAxis(v, shape []int, minimum, missing int) (all [3]int, ok bool) {
 	n := len(shape) - 2
-	if len(v) != n || n < 1 || n > 3 || slices.Min(v) < least {
+	if len(v) != n || n < 1 || n > 3 || slices.Min(v) < minimum {
 		return all, false
 	}
-	all = [3]int{lacking, lacking, lacking}
+	all = [3]int{missing, missing, missing}
 	copy(all[3-n:], v)
 	return all, true
 }

@@ -5,15 +5,15 @@ import (
 	"lockstep/pkg/engine/cpu/internal/threads"
 )
 
-// copyChannels copies channels [from, from+count) of image src to channels [to, to+count)
-// of image dst. Both images have planes of the given number of pixels. The other channels
-// of dst keep their values.
-func copyChannels(dst, src []float32, to, from, count, pixels int) {
+// copyChannels copies count channels of image src, beginning with channel srcFirst, to
+// channels of image dst, beginning with channel dstFirst. Both images have planes of the
+// given number of pixels. The other channels of dst keep their values.
+func copyChannels(dst, src []float32, dstFirst, srcFirst, count, pixels int) {
 	for done := 0; done < count; {
-		d, s := (to+done)%lanes, (from+done)%lanes
+		d, s := (dstFirst+done)%lanes, (srcFirst+done)%lanes
 		n := min(count-done, lanes-d, lanes-s)
-		out := dst[(to+done)/lanes*pixels*lanes:][:pixels*lanes]
-		in := src[(from+done)/lanes*pixels*lanes:][:pixels*lanes]
+		out := dst[(dstFirst+done)/lanes*pixels*lanes:][:pixels*lanes]
+		in := src[(srcFirst+done)/lanes*pixels*lanes:][:pixels*lanes]
 		if n == lanes {
 			copy(out, in)
 		} else {
@@ -80,6 +80,6 @@ func (x *Builder) buildSlice(c Call) ([]threads.Task, error) {
 
 // imageData returns the memory of image n of activation o.
 func imageData(o tensor.Operand, n int) []float32 {
-	size := tensor.Blocks(o.Shape[1]) * o.Shape[2] * o.Shape[3] * lanes
+	size := tensor.ChannelBlocks(o.Shape[1]) * o.Shape[2] * o.Shape[3] * lanes
 	return o.Data[n*size:][:size]
 }

@@ -59,14 +59,14 @@ func (x *Builder) buildConvolution(c Call) ([]threads.Task, error) {
 			return x.buildConvTasks(c, conv.NewWinograd(x.Workspace, small, weights, large, bias.Data, true)), nil
 		}
 	}
-	gather := conv.NewSpace(large, small, weights, stride, pad, false)
+	gather := conv.NewGeometry(large, small, weights, stride, pad, false)
 	switch c.Op {
 	case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
 		return conv.NewDirectGradient(x.Workspace, large, small, weights, gather).Tasks(), nil
 	case plan.OpConv, plan.OpConvTransposeBackwardData:
 		return x.buildConvTasks(c, conv.NewDirect(x.Workspace, large, weights, small, bias.Data, gather, false)), nil
 	default:
-		scatter := conv.NewSpace(large, small, weights, stride, pad, true)
+		scatter := conv.NewGeometry(large, small, weights, stride, pad, true)
 		return x.buildConvTasks(c, conv.NewDirect(x.Workspace, small, weights, large, bias.Data, scatter, true)), nil
 	}
 }

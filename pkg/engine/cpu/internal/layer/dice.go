@@ -40,7 +40,7 @@ func (x *Builder) buildDiceBCE(c Call) ([]threads.Task, error) {
 	d.perMap = len(d.elements.runs) / (z.Shape[0] * z.Shape[1])
 	d.sums = make([]diceSums, len(d.elements.runs))
 	x.ReserveScratch(runScratchFloats + lanes)
-	add := threads.Task{Items: len(d.elements.runs), Run: d.addRuns}
+	add := threads.Task{Items: len(d.elements.runs), Run: d.sumRuns}
 	if c.Op == plan.OpDiceBCE {
 		loss := c.Outputs[0]
 		if !loss.IsVector(1) {
@@ -74,8 +74,8 @@ func (d *dice) computeProbabilities(w *threads.Worker, i int) (logits, targets, 
 	return logits, targets, p
 }
 
-// addRuns computes the sums of runs [lo, hi).
-func (d *dice) addRuns(w *threads.Worker, lo, hi int) {
+// sumRuns computes the sums of runs [lo, hi).
+func (d *dice) sumRuns(w *threads.Worker, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		logits, targets, p := d.computeProbabilities(w, i)
 		n := d.elements.runs[i].count
@@ -123,7 +123,7 @@ func (d *dice) writeGradient(w *threads.Worker, i int, dloss float64, dz tensor.
 	numerator, denominator := d.coefficient(i)
 	maps, all := float64(len(d.sums)/d.perMap), float64(d.z.Elements())
 	r := d.elements.runs[i]
-	at := r.at
+	at := r.offset
 	for j := range r.count {
 		p, t := float64(probabilities[j]), float64(targets[j])
 		overlap := -p * (1 - p) * (2*t*denominator - numerator) / (denominator * denominator * maps)

@@ -31,7 +31,7 @@ func (x *Builder) buildL1(c Call) ([]threads.Task, error) {
 	plane, image := 0, 0
 	if weight != 0 {
 		plane, images = y.PlaneFloats(), y.Shape[0]
-		image = tensor.Blocks(y.Shape[1]) * plane
+		image = tensor.ChannelBlocks(y.Shape[1]) * plane
 	}
 	first := float64(max(1, images*plane/lanes)) // number of elements of channel 0
 	k := x.Set

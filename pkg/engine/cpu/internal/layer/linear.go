@@ -36,12 +36,12 @@ func (x *Builder) buildLinear(c Call) ([]threads.Task, error) {
 		return nil, c.errorf("the bias must have shape [%d]", out.Logical[1])
 	}
 	one, none := [3]int{1, 1, 1}, [3]int{}
-	gather := conv.NewSpace(in, out, weights, one, none, false)
+	gather := conv.NewGeometry(in, out, weights, one, none, false)
 	switch c.Op {
 	case plan.OpLinear:
 		return conv.NewDirect(x.Workspace, in, weights, out, bias.Data, gather, false).Tasks(), nil
 	case plan.OpLinearBackwardData:
-		return conv.NewDirect(x.Workspace, out, weights, in, nil, conv.NewSpace(in, out, weights, one, none, true), true).Tasks(), nil
+		return conv.NewDirect(x.Workspace, out, weights, in, nil, conv.NewGeometry(in, out, weights, one, none, true), true).Tasks(), nil
 	}
 	return conv.NewDirectGradient(x.Workspace, in, out, weights, gather).Tasks(), nil
 }

@@ -15,8 +15,8 @@ type elementRuns struct {
 	stride int
 }
 
-// elementRun is a run of count elements, of which the first is at index at.
-type elementRun struct{ at, count int }
+// elementRun is a run of count elements. offset is the index of the first one.
+type elementRun struct{ offset, count int }
 
 // maxRunElements is the greatest number of elements in a run.
 const maxRunElements = 4096
@@ -37,11 +37,11 @@ func newElementRuns(o tensor.Operand) elementRuns {
 // for logits, targets, and the gradients of the logits.
 const runScratchFloats = 3 * maxRunElements
 
-// gather copies run i of o to dst, and fills the rest of its last vector with the value
-// fill.
+// gather copies run i of o to dst. If the run does not end with a full vector, gather fills
+// the rest of its last vector with the value fill.
 func (e *elementRuns) gather(dst []float32, o tensor.Operand, i int, fill float32) {
 	r := e.runs[i]
-	at := r.at
+	at := r.offset
 	for j := range r.count {
 		dst[j] = o.Data[at]
 		at += e.stride
@@ -105,7 +105,7 @@ func (x *Builder) buildBCEGradient(c Call) ([]threads.Task, error) {
 			e.gather(logits, z, i, zeroLossLogit)
 			e.gather(targets, t, i, 0)
 			x.Set.BCEGrad(&logits[0], &targets[0], &grads[0], &scale[0], tensor.RoundUp(e.runs[i].count, lanes))
-			at := e.runs[i].at
+			at := e.runs[i].offset
 			for j := range e.runs[i].count {
 				dz.Data[at] = grads[j]
 				at += e.stride

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// buildPointwise returns the tasks of an elementwise operation. All of these operations
-// compute 0 from zeros, so that padding remains zero.
+// buildPointwise returns the tasks of an elementwise operation. If all operands are zero,
+// the result of each of these operations is zero, so that padding remains zero.
 func (x *Builder) buildPointwise(c Call) ([]threads.Task, error) {
 	y := c.Outputs[0]
 	if c.Fused {
@@ -56,7 +56,7 @@ func (x *Builder) buildPointwise(c Call) ([]threads.Task, error) {
 // them is a slice of a larger activation and has no memory of its own.
 func (x *Builder) buildAddPieces(c Call) []threads.Task {
 	a, b, y := c.Inputs[0], c.Inputs[1], c.Outputs[0]
-	channels := tensor.Blocks(y.Shape[1])
+	channels := tensor.ChannelBlocks(y.Shape[1])
 	return []threads.Task{{Items: y.Shape[0] * channels, Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			from, _ := a.Block(i/channels, i%channels)

@@ -60,7 +60,7 @@ func (x *Builder) buildMaxPool(c Call) ([]threads.Task, error) {
 		return []threads.Task{{Items: p.planes() * rows, Run: func(w *threads.Worker, lo, hi int) {
 			for i := lo; i < hi; i++ {
 				plane, row := i/rows, i%rows
-				to, _ := y.Block(plane/tensor.Blocks(in.Shape[1]), plane%tensor.Blocks(in.Shape[1]))
+				to, _ := y.Block(plane/tensor.ChannelBlocks(in.Shape[1]), plane%tensor.ChannelBlocks(in.Shape[1]))
 				p.computeMaxima(w, plane, row, to[row*y.Space[2]*lanes:])
 			}
 		}}}, nil
@@ -108,12 +108,12 @@ type pooling struct {
 }
 
 // planes returns the number of planes: the channel blocks of all images.
-func (p *pooling) planes() int { return p.in.Shape[0] * tensor.Blocks(p.in.Shape[1]) }
+func (p *pooling) planes() int { return p.in.Shape[0] * tensor.ChannelBlocks(p.in.Shape[1]) }
 
 // computeMaxima computes a row of output in a plane. It writes the maxima to y, and their
 // indexes in the windows to p.index.
 func (p *pooling) computeMaxima(w *threads.Worker, plane, row int, y []float32) {
-	channels, inRow, cols := tensor.Blocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[2]
+	channels, inRow, cols := tensor.ChannelBlocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[2]
 	x, norm := p.in.Block(plane/channels, plane%channels)
 	index := &p.index[(plane*p.y.Space[0]*p.y.Space[1]+row)*cols*lanes]
 	kh, kw, step := p.window[1], p.window[2], p.stride[2]*lanes*4
@@ -125,45 +125,45 @@ func (p *pooling) computeMaxima(w *threads.Worker, plane, row int, y []float32) 
 		p.ws.Set.MaxPool(&x[from], &y[0], &norm[0], index, cols, kh, kw, inRow*4, step)
 		return
 	}
-	p.forEachInputRow(row, w.Scratch, func(band []float32, at, first, pixels int) {
+	p.forEachInputRow(row, w.Scratch, func(band []float32, offset, first, pixels int) {
 		for i := range band {
 			band[i] = p.outside
 		}
-		if at < 0 {
+		if offset < 0 {
 			return
 		}
 		to := band[first*lanes:]
 		if norm == nil {
-			copy(to[:pixels*lanes], x[at:])
+			copy(to[:pixels*lanes], x[offset:])
 		} else {
-			p.ws.Set.Normalize(&x[at], &to[0], &norm[0], pixels)
+			p.ws.Set.Normalize(&x[offset], &to[0], &norm[0], pixels)
 		}
 	})
 	p.ws.Set.MaxPool(&w.Scratch[0], &y[0], &p.ws.Identity[0], index, cols, p.window[0]*kh, kw, p.width*lanes*4, step)
 }
 
 // forEachInputRow calls f for each row of inputs that the windows of an output row cover.
-// band is the part of scratch for the row. at is the index of the row's first float in the
-// plane of the input, −1 if the row is padding. The input's pixels begin at pixel first of
-// band.
-func (p *pooling) forEachInputRow(row int, scratch []float32, f func(band []float32, at, first, pixels int)) {
+// band is the part of scratch for the row. offset is the index of the row's first float in
+// the plane of the input, or −1 if the row is padding. The pixels of the input belong at
+// pixels [first, first+pixels) of band.
+func (p *pooling) forEachInputRow(row int, scratch []float32, f func(band []float32, offset, first, pixels int)) {
 	d, h, w := p.in.Space[0], p.in.Space[1], p.in.Space[2]
 	z0, y0 := row/p.y.Space[1]*p.stride[0]-p.pad[0], row%p.y.Space[1]*p.stride[1]-p.pad[1]
 	pixels := min(w, p.width-p.pad[2])
 	for i := range p.window[0] * p.window[1] {
 		z, y := z0+i/p.window[1], y0+i%p.window[1]
-		at := (z*h + y) * w * lanes
+		offset := (z*h + y) * w * lanes
 		if z < 0 || z >= d || y < 0 || y >= h {
-			at = -1
+			offset = -1
 		}
-		f(scratch[i*p.width*lanes:][:p.width*lanes], at, p.pad[2], pixels)
+		f(scratch[i*p.width*lanes:][:p.width*lanes], offset, p.pad[2], pixels)
 	}
 }
 
 // writeGradient computes a plane of dx if windows are read in place. It adds to the present
 // values of dx if p.add is set.
 func (p *pooling) writeGradient(plane int) {
-	channels, inRow, rows, cols := tensor.Blocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[1], p.y.Space[2]
+	channels, inRow, rows, cols := tensor.ChannelBlocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[1], p.y.Space[2]
 	dx, _ := p.dx.Block(plane/channels, plane%channels)
 	dy, _ := p.dy.Block(plane/channels, plane%channels)
 	height := p.in.Space[0] * p.in.Space[1]
@@ -185,7 +185,7 @@ func (p *pooling) writeGradient(plane int) {
 // writeGradientInScratch computes a plane of dx if windows have three dimensions or
 // padding. It computes a row of windows in scratch memory and adds it to dx.
 func (p *pooling) writeGradientInScratch(w *threads.Worker, plane int) {
-	channels, rows, cols := tensor.Blocks(p.in.Shape[1]), p.y.Space[0]*p.y.Space[1], p.y.Space[2]
+	channels, rows, cols := tensor.ChannelBlocks(p.in.Shape[1]), p.y.Space[0]*p.y.Space[1], p.y.Space[2]
 	dx, _ := p.dx.Block(plane/channels, plane%channels)
 	dy, _ := p.dy.Block(plane/channels, plane%channels)
 	if !p.add {
@@ -195,9 +195,9 @@ func (p *pooling) writeGradientInScratch(w *threads.Worker, plane int) {
 	for r := range rows {
 		clear(w.Scratch[:height*p.width*lanes])
 		p.ws.Set.MaxPoolGrad(&p.index[(plane*rows+r)*cols*lanes], &dy[r*cols*lanes], &w.Scratch[0], cols, height, p.window[2], p.width*lanes*4, p.stride[2]*lanes*4)
-		p.forEachInputRow(r, w.Scratch, func(band []float32, at, first, pixels int) {
-			if at >= 0 {
-				p.ws.Set.Add(&band[first*lanes], &dx[at], &dx[at], pixels*lanes)
+		p.forEachInputRow(r, w.Scratch, func(band []float32, offset, first, pixels int) {
+			if offset >= 0 {
+				p.ws.Set.Add(&band[first*lanes], &dx[offset], &dx[offset], pixels*lanes)
 			}
 		})
 	}

@@ -18,7 +18,7 @@ func (x *Builder) buildSoftmax(c Call) ([]threads.Task, error) {
 		return nil, c.errorf("want logits [n,classes] and class indexes [n,1]")
 	}
 	n, classes := z.Logical[0], z.Logical[1]
-	stride := tensor.Blocks(classes) * lanes
+	stride := tensor.ChannelBlocks(classes) * lanes
 	even := c.Attr.Smoothing / float64(classes) // probability that smoothing adds to each class
 	if c.Op == plan.OpSoftmaxCrossEntropy {
 		loss := c.Outputs[0]

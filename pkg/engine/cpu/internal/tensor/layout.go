@@ -20,8 +20,8 @@ func (l Layout) String() string {
 	return [...]string{"vector", "activation", "weight"}[l]
 }
 
-// Blocks returns the number of channel blocks that c channels occupy.
-func Blocks(c int) int { return CeilDiv(c, lanes) }
+// ChannelBlocks returns the number of channel blocks that c channels occupy.
+func ChannelBlocks(c int) int { return CeilDiv(c, lanes) }
 
 // Fold4D returns a shape with four dimensions that has the same layout in memory: [n,k,1,1]
 // for [n,k], and [n,c,d·h,w] for [n,c,d,h,w]. It returns other shapes unchanged.
@@ -50,9 +50,9 @@ func (l Layout) Size(shape []int) int {
 	shape = Fold4D(shape)
 	switch l {
 	case ActivationLayout:
-		return shape[0] * Blocks(shape[1]) * shape[2] * shape[3] * lanes
+		return shape[0] * ChannelBlocks(shape[1]) * shape[2] * shape[3] * lanes
 	case WeightLayout:
-		return Blocks(shape[0]) * Blocks(shape[1]) * shape[2] * shape[3] * lanes * lanes
+		return ChannelBlocks(shape[0]) * ChannelBlocks(shape[1]) * shape[2] * shape[3] * lanes * lanes
 	default:
 		return RoundUp(Elements(shape), lanes)
 	}
@@ -60,23 +60,23 @@ func (l Layout) Size(shape []int) int {
 
 // ForEachRun calls f for each run of elements that are adjacent in logical order and evenly
 // spaced in memory: element i of a run has the logical index first+i and the memory index
-// at+i·stride.
-func (l Layout) ForEachRun(shape []int, f func(first, at, count, stride int)) {
+// offset+i·stride.
+func (l Layout) ForEachRun(shape []int, f func(first, offset, count, stride int)) {
 	shape = Fold4D(shape)
 	switch l {
 	case ActivationLayout:
 		n, c, hw := shape[0], shape[1], shape[2]*shape[3]
 		for i := range n {
 			for j := range c {
-				f((i*c+j)*hw, (i*Blocks(c)+j/lanes)*hw*lanes+j%lanes, hw, lanes)
+				f((i*c+j)*hw, (i*ChannelBlocks(c)+j/lanes)*hw*lanes+j%lanes, hw, lanes)
 			}
 		}
 	case WeightLayout:
 		k, c, rs := shape[0], shape[1], shape[2]*shape[3]
 		for i := range k {
 			for j := range c {
-				at := ((i/lanes*Blocks(c)+j/lanes)*rs*lanes+j%lanes)*lanes + i%lanes
-				f((i*c+j)*rs, at, rs, lanes*lanes)
+				offset := ((i/lanes*ChannelBlocks(c)+j/lanes)*rs*lanes+j%lanes)*lanes + i%lanes
+				f((i*c+j)*rs, offset, rs, lanes*lanes)
 			}
 		}
 	default:
@@ -87,21 +87,21 @@ func (l Layout) ForEachRun(shape []int, f func(first, at, count, stride int)) {
 // Pack copies src, which is in logical order, to dst, which has layout l. The padding of
 // dst keeps its values.
 func Pack[T float32 | float64](l Layout, shape []int, dst []float32, src []T) {
-	l.ForEachRun(shape, func(first, at, count, stride int) {
+	l.ForEachRun(shape, func(first, offset, count, stride int) {
 		for _, v := range src[first : first+count] {
-			dst[at] = float32(v)
-			at += stride
+			dst[offset] = float32(v)
+			offset += stride
 		}
 	})
 }
 
 // Unpack copies the elements of src, which has layout l, to dst in logical order.
 func Unpack[T float32 | float64](l Layout, shape []int, dst []T, src []float32) {
-	l.ForEachRun(shape, func(first, at, count, stride int) {
+	l.ForEachRun(shape, func(first, offset, count, stride int) {
 		out := dst[first : first+count]
 		for i := range out {
-			out[i] = T(src[at])
-			at += stride
+			out[i] = T(src[offset])
+			offset += stride
 		}
 	})
 }

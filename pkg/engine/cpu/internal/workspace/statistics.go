@@ -21,12 +21,12 @@ func (s *Statistics) Offset(part, channel int) int {
 // Size returns the number of floats that all parts together need in Workspace.Partial.
 func (s *Statistics) Size() int { return len(s.Pixels) * s.Channels * kernel.DeviationFloats }
 
-// Begin initializes the sums of a part for a channel block. first begins with the first
-// pixel of the part. Begin returns the sums, to which the caller adds with
-// kernel.Set.Deviations.
-func (s *Statistics) Begin(to []float32, part, channel int, first []float32) []float32 {
+// Begin initializes the sums of a part for a channel block. pixels contains the pixels of
+// the part, of which Begin reads the first one. Begin returns the sums, to which the caller
+// adds with kernel.Set.Deviations.
+func (s *Statistics) Begin(to []float32, part, channel int, pixels []float32) []float32 {
 	to = to[s.Offset(part, channel):][:kernel.DeviationFloats]
-	copy(to, first[:kernel.Lanes])
+	copy(to, pixels[:kernel.Lanes])
 	clear(to[kernel.Lanes:])
 	return to
 }

@@ -13,7 +13,7 @@ import (
 // sizes, with two passes in float64. The mean is a hundred times the deviation, so that
 // sums of squares of the values themselves would lose the result.
 func TestMerge(t *testing.T) {
-	set, err := kernel.Choose("go")
+	set, err := kernel.ChooseSet("go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestMerge(t *testing.T) {
 
 // TestWorkspace checks that Allocate makes the largest sizes that were reserved.
 func TestWorkspace(t *testing.T) {
-	set, err := kernel.Choose("go")
+	set, err := kernel.ChooseSet("go")
 	if err != nil {
 		t.Fatal(err)
 	}

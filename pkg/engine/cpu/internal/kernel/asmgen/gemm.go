@@ -84,7 +84,7 @@ func (g gemmTile) write() {
 	g.endFunction()
 }
 
-// addresses sets the registers of the rows to the base in AX plus the rows' offsets,
+// loadAddresses sets the registers of the rows to the base in AX plus the rows' offsets,
 // which begin at entry first of the table.
 func (g gemmTile) loadAddresses(first int) {
 	for i := range g.rows {
@@ -93,8 +93,8 @@ func (g gemmTile) loadAddresses(first int) {
 	}
 }
 
-// outputs calls f with each sum and its place in memory. The registers of the rows hold
-// the addresses of the outputs.
+// accessOutputs calls f with the address of each output and the register of its sum. The
+// registers of the rows hold the addresses of the outputs.
 func (g gemmTile) accessOutputs(f func(m operand.Mem, sum reg.VecPhysical)) {
 	if g.vectors > 1 {
 		g.loadParam("yNext", reg.RDX)
@@ -107,7 +107,7 @@ func (g gemmTile) accessOutputs(f func(m operand.Mem, sum reg.VecPhysical)) {
 	}
 }
 
-// start sets the sums to the bias, or to the values of the outputs.
+// initializeSums sets the sums to the bias, or to the values of the outputs.
 func (g gemmTile) initializeSums() {
 	g.loadParam("accumulate", reg.AL)
 	g.TESTB(reg.AL, reg.AL)
@@ -127,7 +127,7 @@ func (g gemmTile) initializeSums() {
 	g.Label("started")
 }
 
-// product adds the outer product of the rows' floats at AX + offset with the weights at
+// addProduct adds the outer product of the rows' floats at AX + offset with the weights at
 // w + weights.
 func (g gemmTile) addProduct(w reg.GPPhysical, offset, weights int) {
 	g.VMOVUPS(mem(w, weights), reg.Y12)

@@ -102,7 +102,7 @@ func (g wideTile) write() {
 	g.endFunction()
 }
 
-// addresses sets the registers of the rows to the base, a parameter, plus the rows'
+// loadAddresses sets the registers of the rows to the base, a parameter, plus the rows'
 // offsets, which begin at entry first of the table.
 func (g wideTile) loadAddresses(base string, first int) {
 	g.MOVQ(g.table, reg.RDI)
@@ -113,10 +113,10 @@ func (g wideTile) loadAddresses(base string, first int) {
 	}
 }
 
-// outputs writes code that accesses each sum's place in memory: that of whole if the
-// blocks of a row are adjacent, else that of halves, which gets the places of the two
-// blocks. The registers of the rows hold the addresses of the outputs. Labels begin with
-// name.
+// accessOutputs writes code that loads or stores all outputs. It uses the instructions of
+// whole if the output blocks of a row are adjacent, else those of halves, which gets the
+// addresses of two blocks. The registers of the rows hold the addresses of the outputs.
+// Labels begin with name.
 func (g wideTile) accessOutputs(name string, whole func(m operand.Mem, sum reg.VecPhysical), halves func(low, high operand.Mem, sum reg.VecPhysical)) {
 	if g.blocks == 1 {
 		for i := range g.rows {
@@ -145,7 +145,7 @@ func (g wideTile) accessOutputs(name string, whole func(m operand.Mem, sum reg.V
 	g.Label(name + "_done")
 }
 
-// start sets the sums to the bias, or to the values of the outputs.
+// initializeSums sets the sums to the bias, or to the values of the outputs.
 func (g wideTile) initializeSums() {
 	g.loadParam("accumulate", reg.AL)
 	g.TESTB(reg.AL, reg.AL)
@@ -168,7 +168,7 @@ func (g wideTile) initializeSums() {
 	g.Label("started")
 }
 
-// product adds the outer product of the rows' floats at AX + offset with the weights at
+// addProduct adds the outer product of the rows' floats at AX + offset with the weights at
 // DI + weights.
 func (g wideTile) addProduct(offset, weights int) {
 	for v := range g.vectors() {
@@ -256,7 +256,7 @@ func (g wideTile) flatSteps() {
 	g.JNZ(operand.LabelRef("step"))
 }
 
-// parameter returns the place of a parameter on the stack.
+// stackParam returns the address of a parameter on the stack.
 func (a *assembler) stackParam(name string) operand.Mem {
 	b, err := a.Param(name).Resolve()
 	if err != nil {

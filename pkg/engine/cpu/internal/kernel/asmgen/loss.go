@@ -82,7 +82,7 @@ func (a *assembler) polynomial(name string, x, to reg.VecVirtual, c ...float32) 
 	}
 }
 
-// single returns a vector in memory with value in every lane.
+// constantVector returns a vector in memory with value in every lane.
 func (a *assembler) constantVector(name string, value float32) operand.Mem {
 	name = "loss" + name + a.setName()
 	m, ok := a.constantVectors[name]

@@ -17,7 +17,7 @@ func norm(a *assembler) {
 // accumulators is the number of partial sums that hide the latency of an addition.
 const accumulators = 4
 
-// partials returns the given number of vector registers of zeros.
+// newPartialSums returns one vector register of zeros for each of the accumulators.
 func (a *assembler) newPartialSums() []reg.VecVirtual {
 	v := make([]reg.VecVirtual, accumulators)
 	for i := range v {
@@ -26,7 +26,7 @@ func (a *assembler) newPartialSums() []reg.VecVirtual {
 	return v
 }
 
-// join adds all partial sums to the first.
+// addPartialSums adds all partial sums to the first.
 func (a *assembler) addPartialSums(v []reg.VecVirtual) reg.VecVirtual {
 	a.VADDPS(v[1], v[0], v[0])
 	a.VADDPS(v[3], v[2], v[2])
@@ -62,7 +62,7 @@ func deviations(a *assembler) {
 	a.endFunction()
 }
 
-// constants loads the given number of blocks of eight constants, each into both halves
+// loadConstants loads n blocks of eight constants, each into both halves
 // of a vector of sixteen floats.
 func (a *assembler) loadConstants(p reg.GPVirtual, n int) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
@@ -81,7 +81,7 @@ func (a *assembler) loadConstants(p reg.GPVirtual, n int) []reg.VecVirtual {
 // normalized.
 const normBlocks = 3
 
-// normalized computes v = max(v·c[0] + c[1], c[2]); NaN stays NaN.
+// normalizeVector computes v = max(v·c[0] + c[1], c[2]); NaN stays NaN.
 func (a *assembler) normalizeVector(v reg.VecVirtual, c []reg.VecVirtual) {
 	a.VFMADD213PS(c[1], c[0], v)
 	a.VMAXPS(v, c[2], v)
@@ -100,7 +100,8 @@ func normalize(a *assembler) {
 	a.endFunction()
 }
 
-// passed loads dy, with zero where the ReLU after the normalized v has cut it off.
+// loadMaskedGradient loads dy, replaced by zero where the ReLU after the normalization of v
+// returns zero.
 func (a *assembler) loadMaskedGradient(dy operand.Mem, v reg.VecVirtual, c []reg.VecVirtual) reg.VecVirtual {
 	y := a.newVector()
 	a.VMOVAPS(v, y)

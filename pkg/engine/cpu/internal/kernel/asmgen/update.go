@@ -13,7 +13,7 @@ func update(a *assembler) {
 	sgd(a, "sgd"+a.setName(), false)
 }
 
-// spread loads n constants, each into all lanes of a register.
+// loadLaneConstants loads n constants, each into all lanes of a register.
 func (a *assembler) loadLaneConstants(p reg.GPVirtual, n int) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
 	for i := range v {
