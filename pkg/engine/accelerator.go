@@ -46,7 +46,8 @@ type DeviceDataset struct {
 	// crop of each sample.
 	Image, Target           []byte
 	ImageShape, TargetShape []int // [c,h,w] or [c,d,h,w]; equal except for the channels
-	// Each byte is divided by the divisor of its array: 255 for images, 1 or 255 for masks.
+	// A byte of Image is divided by ImageDivisor (255), a byte of Target by TargetDivisor
+	// (1 or 255), to get the value that the program reads.
 	ImageDivisor, TargetDivisor float64
 	// Values replaces Target if the targets are class indexes, one per sample. Class
 	// indexes are not augmented with the image.

@@ -61,12 +61,12 @@ func (s *NormExchange) TakeExchangeTime() time.Duration {
 	return d
 }
 
-// Moments replaces each channel's mean, and its sum of squared differences from the mean,
+// CombineMoments replaces each channel's mean, and its sum of squared differences from the mean,
 // by the values over all workers. count is the number of elements per channel on this
 // worker; total is their number over all workers. The sums are combined as in Chan, Golub
 // and LeVeque (Updating Formulae and a Pairwise Algorithm for Computing Sample Variances,
 // 1979, equation 2.1), which is accurate even if the mean is far from zero.
-func (s *NormExchange) Moments(count float64, mean, squares []float64) (total float64, err error) {
+func (s *NormExchange) CombineMoments(count float64, mean, squares []float64) (total float64, err error) {
 	all, err := s.gather(count, mean, squares)
 	if err != nil || len(all) == len(s.own) {
 		return count, err
@@ -88,10 +88,10 @@ func (s *NormExchange) Moments(count float64, mean, squares []float64) (total fl
 	return total, nil
 }
 
-// Sums replaces the two sums of each channel, a and b, by their sums over all workers.
+// CombineSums replaces the two sums of each channel, a and b, by their sums over all workers.
 // count is the number of elements per channel on this worker; total is their number over
 // all workers.
-func (s *NormExchange) Sums(count float64, a, b []float64) (total float64, err error) {
+func (s *NormExchange) CombineSums(count float64, a, b []float64) (total float64, err error) {
 	all, err := s.gather(count, a, b)
 	if err != nil || len(all) == len(s.own) {
 		return count, err

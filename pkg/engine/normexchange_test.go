@@ -75,7 +75,7 @@ func TestStatisticsMoments(t *testing.T) {
 		}
 		own := vector(worker)
 		mean, squares := own[1:3], own[3:]
-		total, err := s.Moments(own[0], mean, squares)
+		total, err := s.CombineMoments(own[0], mean, squares)
 		if err != nil || total != 6 {
 			t.Fatalf("worker %d: %v elements, error %v, want 6", worker, total, err)
 		}
@@ -102,17 +102,17 @@ func TestStatisticsSums(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := []float64{4, 5}, []float64{40, 50}
-	total, err := s.Sums(2, a, b)
+	total, err := s.CombineSums(2, a, b)
 	if err != nil || total != 6 || !slices.Equal(a, []float64{12, 15}) || !slices.Equal(b, []float64{120, 150}) { // 1+4+7, 2+5+8
 		t.Errorf("%v elements, sums %v and %v, error %v", total, a, b, err)
 	}
 	if err := s.Begin(nil); err != nil {
 		t.Fatal(err)
 	}
-	if total, err = s.Sums(2, a, b); err != nil || total != 2 || a[0] != 12 || b[1] != 150 {
+	if total, err = s.CombineSums(2, a, b); err != nil || total != 2 || a[0] != 12 || b[1] != 150 {
 		t.Errorf("alone: %v elements, sums %v and %v, error %v", total, a, b, err)
 	}
-	if total, err = s.Moments(2, a, b); err != nil || total != 2 || a[0] != 12 || b[1] != 150 {
+	if total, err = s.CombineMoments(2, a, b); err != nil || total != 2 || a[0] != 12 || b[1] != 150 {
 		t.Errorf("alone: %v elements, moments %v and %v, error %v", total, a, b, err)
 	}
 }
@@ -129,10 +129,10 @@ func TestStatisticsErrors(t *testing.T) {
 		if err := s.Begin(sync); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Moments(1, []float64{1}, []float64{1}); err == nil || err.Error() != want {
+		if _, err := s.CombineMoments(1, []float64{1}, []float64{1}); err == nil || err.Error() != want {
 			t.Errorf("moments: error %v, want %q", err, want)
 		}
-		if _, err := s.Sums(1, []float64{1}, []float64{1}); err == nil || err.Error() != want {
+		if _, err := s.CombineSums(1, []float64{1}, []float64{1}); err == nil || err.Error() != want {
 			t.Errorf("sums: error %v, want %q", err, want)
 		}
 	}

@@ -59,16 +59,16 @@ func DefaultOptions() Options {
 	}
 }
 
-// kind describes an engine: its name in Options.Device and its supported options.
-type kind struct {
+// engineKind describes an engine: its name in Options.Device and its supported options.
+type engineKind struct {
 	name         string
 	convolutions []string
 	precisions   []string
 }
 
-// kinds returns the descriptions of all engines.
-func kinds() []kind {
-	return []kind{
+// engineKinds returns the descriptions of all engines.
+func engineKinds() []engineKind {
+	return []engineKind{
 		{"cpu", []string{"auto", "winograd", "direct"}, []string{"fp32"}},
 		{"reference", []string{"auto", "winograd", "direct"}, []string{"fp32", "fp64", "bf16", "fp16"}},
 		{"cuda", []string{"auto", "heuristic"}, []string{"fp32", "bf16", "fp16"}},
@@ -84,8 +84,8 @@ func (o Options) Validate() error {
 	if err != nil {
 		return bad("%w", err)
 	}
-	all := kinds()
-	k := all[slices.IndexFunc(all, func(k kind) bool { return k.name == name })]
+	all := engineKinds()
+	k := all[slices.IndexFunc(all, func(k engineKind) bool { return k.name == name })]
 	switch {
 	case !slices.Contains(k.convolutions, o.Convolution):
 		return bad("unknown convolution %q on %s: use %s", o.Convolution, name, joinChoices(k.convolutions))
@@ -111,7 +111,7 @@ func (o Options) CUDA() (device int, ok bool) {
 // −1 if there is none.
 func (o Options) parseDevice() (name string, device int, err error) {
 	name, number, numbered := strings.Cut(o.Device, ":")
-	if !slices.ContainsFunc(kinds(), func(k kind) bool { return k.name == name }) {
+	if !slices.ContainsFunc(engineKinds(), func(k engineKind) bool { return k.name == name }) {
 		return "", 0, fmt.Errorf("unknown device %q: use cpu, reference, cuda, or cuda:1 for the second GPU", o.Device)
 	}
 	if !numbered {
@@ -134,10 +134,10 @@ func joinChoices(list []string) string {
 
 // describePrecisions lists the precisions that engine k supports, followed by the other
 // engines that support the wanted precision, if any.
-func describePrecisions(wanted string, k kind) string {
+func describePrecisions(wanted string, k engineKind) string {
 	s := joinChoices(k.precisions)
 	var others []string
-	for _, other := range kinds() {
+	for _, other := range engineKinds() {
 		if other.name != k.name && slices.Contains(other.precisions, wanted) {
 			others = append(others, other.name)
 		}

@@ -314,7 +314,7 @@ func (l *loader) layOutActivations() {
 	}
 	indexed, lives := l.listMaxIndexes()
 	list = append(list, lives...)
-	offsets, total := plan.Arena(list)
+	offsets, total := plan.LayOutArena(list)
 	l.x.arena = kernel.AlignedFloats(total)
 	for i, id := range ids {
 		n := l.layouts[id].Size(p.Tensors[id].Shape)

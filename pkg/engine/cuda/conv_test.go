@@ -118,7 +118,7 @@ func TestOperandsWithGaps(t *testing.T) {
 	want := loaded(t, truth(t), p, g)
 	for _, c := range []struct {
 		name        string
-		gaps        clibtest.Gaps
+		gaps        clibtest.GapSupport
 		convolution string
 		inPlace     bool
 		copies      bool // some convolution uses copies

@@ -64,7 +64,7 @@ func TestNewWithoutGPU(t *testing.T) {
 		return
 	}
 	var missing *clib.NotFoundError
-	if errors.As(err, &missing) && !strings.Contains(err.Error(), "looked in") || !strings.Contains(err.Error(), "--device cpu") {
+	if errors.As(err, &missing) && !strings.Contains(err.Error(), "searched:") || !strings.Contains(err.Error(), "--device cpu") {
 		t.Errorf("New says %v", err)
 	}
 	o := engine.DefaultOptions()
@@ -132,7 +132,7 @@ func TestLostDevice(t *testing.T) {
 	if _, err := x.Step(context.Background(), nil, adam(1)); err != nil {
 		t.Fatal(err)
 	}
-	m.Lose(driver.ErrorIllegalAddress)
+	m.LoseDevice(driver.ErrorIllegalAddress)
 	for range 2 {
 		_, err = x.Step(context.Background(), nil, adam(2))
 		if !errors.Is(err, driver.ErrorIllegalAddress) || !strings.Contains(err.Error(), "GPU 0 (Simulated H200) is lost") || !strings.Contains(err.Error(), "--resume") {

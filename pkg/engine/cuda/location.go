@@ -57,7 +57,7 @@ func layOutTensors(p *plan.Program, l lowered) (places []location, arena, fixed 
 			}
 		}
 	}
-	offsets, arena := plan.Arena(list)
+	offsets, arena := plan.LayOutArena(list)
 	for i, id := range ids {
 		places[id].space, places[id].offset = arenaSpace, offsets[i]
 	}

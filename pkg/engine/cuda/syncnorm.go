@@ -296,7 +296,7 @@ func (x *executable) syncNormOnHost(m *normSyncCall) error {
 	}
 	v := unsafe.Slice((*float64)(x.exchange.norms.host.ptr), m.doubles)
 	n := (m.doubles - 1) / 2
-	rows, err := x.exchange.norms.statistics.Sums(v[0], v[1:1+n], v[1+n:])
+	rows, err := x.exchange.norms.statistics.CombineSums(v[0], v[1:1+n], v[1+n:])
 	if err != nil {
 		return fmt.Errorf("batch norm %s: %w", m.layer, err)
 	}

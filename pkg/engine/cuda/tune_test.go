@@ -201,10 +201,10 @@ func TestVolumesAreConfirmed(t *testing.T) {
 	t.Attr("fault", "cuDNN 9.8 to 9.15 has engines with wrong results of 3-D convolutions")
 	t.Attr("outcome", "the fastest plan whose result a second engine's plan gives too is chosen; else a notice")
 	const fastest = 1
-	for _, engines := range []clibtest.WrongVolumes{clibtest.WrongNone, clibtest.WrongFastest, clibtest.WrongAll} {
+	for _, engines := range []clibtest.WrongVolumeEngines{clibtest.WrongNone, clibtest.WrongFastest, clibtest.WrongAll} {
 		wrong, all := engines == clibtest.WrongFastest, engines == clibtest.WrongAll
 		for _, precision := range []string{"fp32", "bf16"} {
-			e := openOn(t, cudatest.NewMachine(t, clibtest.Options{WrongVolumes: engines}), tunedOptions(precision))
+			e := openOn(t, cudatest.NewMachine(t, clibtest.Options{WrongVolumeEngines: engines}), tunedOptions(precision))
 			u, err := model.UNet3D(model.UNet3DConfig{Base: 8, Depth: 1, InChannels: 1, OutChannels: 1, Size: []int{8, 8, 8}})
 			if err != nil {
 				t.Fatal(err)

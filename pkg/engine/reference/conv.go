@@ -2,13 +2,13 @@ package reference
 
 import "lockstep/pkg/internal/plan"
 
-// relation describes a convolution or a transposed convolution. It relates a large map (the
-// input of a convolution, the output of a transposed one), a small map, and weights w with
-// the shape [channels of small, channels of large, q, r, s]. The weight at tap (o, p, q)
-// relates position (h, i, j) of small to position (h·stride+o−pad, …) of large. Each of the
-// six kernels computes one of small, large and w from the other two. An image is a volume
-// of depth 1.
-type relation struct {
+// convolution describes a convolution or a transposed convolution between a large map (the
+// input of a convolution, the output of a transposed one) and a small map. The weights w
+// have the shape [channels of small, channels of large, q, r, s]. The weight at tap (o, p,
+// q) connects position (h, i, j) of small with position (h·stride+o−pad, …) of large. Each
+// of the six kernels computes one of small, large and w from the other two. An image is a
+// volume of depth 1.
+type convolution struct {
 	n              int    // batch
 	smallC, largeC int    // channels
 	small, large   [3]int // depth, height and width
@@ -16,9 +16,10 @@ type relation struct {
 	stride, pad    [3]int
 }
 
-// newRelation returns the relation between maps and weights of the given shapes.
-func newRelation(attr plan.Attr, small, large, w []int) relation {
-	return relation{
+// newConvolution returns the convolution between maps of the given shapes, with weights of
+// shape w.
+func newConvolution(attr plan.Attr, small, large, w []int) convolution {
+	return convolution{
 		n: small[0], smallC: w[0], largeC: w[1],
 		small: toVolume(small[2:], 1), large: toVolume(large[2:], 1), taps: toVolume(w[2:], 1),
 		stride: toVolume(attr.Stride, 1), pad: toVolume(attr.Pad, 0),
@@ -33,9 +34,9 @@ func toVolume(v []int, depth int) [3]int {
 	return full
 }
 
-// validRange returns the range [lo, hi) of positions of small along an axis for which the
-// position of large that is related by tap exists.
-func (r relation) validRange(axis, tap int) (lo, hi int) {
+// validRange returns the range [lo, hi) of the positions of small along an axis that the
+// tap connects with a position inside of large.
+func (r convolution) validRange(axis, tap int) (lo, hi int) {
 	stride, shift := r.stride[axis], tap-r.pad[axis]
 	if shift < 0 {
 		lo = (-shift + stride - 1) / stride
@@ -47,13 +48,14 @@ func (r relation) validRange(axis, tap int) (lo, hi int) {
 	return lo, max(lo, min(r.small[axis], last/stride+1))
 }
 
-// rowPair is part of a row of the small map and the elements of the large map that one
-// weight relates to it. small, large and weight are the indexes of their first elements.
+// rowPair is part of a row of the small map and the elements of the large map with which
+// one weight connects it. small, large and weight are the indexes of their first elements.
 // Successive elements of the large map are r.stride[2] apart.
 type rowPair struct{ small, large, length, weight int }
 
-// forEachRowPair calls visit for every pair of related rows.
-func (r relation) forEachRowPair(visit func(rowPair)) {
+// forEachRowPair calls visit for every rowPair: for each image, pair of channels, tap and
+// row of the small map.
+func (r convolution) forEachRowPair(visit func(rowPair)) {
 	smallMap, largeMap := product(r.small), product(r.large)
 	for n := range r.n {
 		for k := range r.smallC {
@@ -69,9 +71,9 @@ func (r relation) forEachRowPair(visit func(rowPair)) {
 	}
 }
 
-// forEachTapRowPair calls visit for the rows of one pair of channels that are related by
-// one tap. first contains the indexes of the channels' first elements and of the weight.
-func (r relation) forEachTapRowPair(tap [3]int, first rowPair, visit func(rowPair)) {
+// forEachTapRowPair calls visit for every rowPair of one tap in one pair of channels. first
+// contains the indexes of the first elements of both channels, and of the weight.
+func (r convolution) forEachTapRowPair(tap [3]int, first rowPair, visit func(rowPair)) {
 	front, back := r.validRange(0, tap[0])
 	top, bottom := r.validRange(1, tap[1])
 	left, right := r.validRange(2, tap[2])
@@ -94,8 +96,9 @@ func (r relation) forEachTapRowPair(tap [3]int, first rowPair, visit func(rowPai
 // product returns the product of the three numbers.
 func product(v [3]int) int { return v[0] * v[1] * v[2] }
 
-// gather adds to each position of small the weighted sum of the related positions of large.
-func gather[T number](r relation, small, large, w []T) {
+// gather adds to each position of small the weighted sum of the positions of large with
+// which the taps connect it.
+func gather[T number](r convolution, small, large, w []T) {
 	step := r.stride[2]
 	r.forEachRowPair(func(a rowPair) {
 		f, dst, src := w[a.weight], small[a.small:a.small+a.length], large[a.large:]
@@ -105,9 +108,9 @@ func gather[T number](r relation, small, large, w []T) {
 	})
 }
 
-// scatter adds to each position of large the weighted sum of the related positions of
-// small.
-func scatter[T number](r relation, small, large, w []T) {
+// scatter adds to each position of large the weighted sum of the positions of small with
+// which the taps connect it.
+func scatter[T number](r convolution, small, large, w []T) {
 	step := r.stride[2]
 	r.forEachRowPair(func(a rowPair) {
 		f, src, dst := w[a.weight], small[a.small:a.small+a.length], large[a.large:]
@@ -117,9 +120,9 @@ func scatter[T number](r relation, small, large, w []T) {
 	})
 }
 
-// correlate sets each weight of w to the sum of the products of related positions of small
-// and large.
-func correlate[T number](r relation, small, large, w []T) {
+// correlate sets each weight of w to the sum of small·large over all pairs of positions
+// that the weight connects.
+func correlate[T number](r convolution, small, large, w []T) {
 	step := r.stride[2]
 	sum := make([]float64, len(w))
 	r.forEachRowPair(func(a rowPair) {
@@ -138,7 +141,7 @@ func correlate[T number](r relation, small, large, w []T) {
 // fillBias sets each channel of the output to its bias, or to zero if there is no bias.
 func (c *call[T]) fillBias() {
 	y, shape := c.out[0], c.outShape[0]
-	area := positions(shape)
+	area := positionCount(shape)
 	for i := range shape[0] * shape[1] {
 		var b T
 		if len(c.in) == 3 {
@@ -150,30 +153,30 @@ func (c *call[T]) fillBias() {
 
 func (c *call[T]) conv() {
 	c.fillBias()
-	gather(newRelation(c.attr, c.outShape[0], c.inShape[0], c.inShape[1]), c.out[0], c.in[0], c.in[1])
+	gather(newConvolution(c.attr, c.outShape[0], c.inShape[0], c.inShape[1]), c.out[0], c.in[0], c.in[1])
 }
 
 func (c *call[T]) convBackwardData() {
 	fill(c.out[0], 0)
-	scatter(newRelation(c.attr, c.inShape[1], c.outShape[0], c.inShape[0]), c.in[1], c.out[0], c.in[0])
+	scatter(newConvolution(c.attr, c.inShape[1], c.outShape[0], c.inShape[0]), c.in[1], c.out[0], c.in[0])
 }
 
 func (c *call[T]) convBackwardWeights() {
-	correlate(newRelation(c.attr, c.inShape[1], c.inShape[0], c.outShape[0]), c.in[1], c.in[0], c.out[0])
+	correlate(newConvolution(c.attr, c.inShape[1], c.inShape[0], c.outShape[0]), c.in[1], c.in[0], c.out[0])
 }
 
 func (c *call[T]) convTranspose() {
 	c.fillBias()
-	scatter(newRelation(c.attr, c.inShape[0], c.outShape[0], c.inShape[1]), c.in[0], c.out[0], c.in[1])
+	scatter(newConvolution(c.attr, c.inShape[0], c.outShape[0], c.inShape[1]), c.in[0], c.out[0], c.in[1])
 }
 
 func (c *call[T]) convTransposeBackwardData() {
 	fill(c.out[0], 0)
-	gather(newRelation(c.attr, c.outShape[0], c.inShape[1], c.inShape[0]), c.out[0], c.in[1], c.in[0])
+	gather(newConvolution(c.attr, c.outShape[0], c.inShape[1], c.inShape[0]), c.out[0], c.in[1], c.in[0])
 }
 
 func (c *call[T]) convTransposeBackwardWeights() {
-	correlate(newRelation(c.attr, c.inShape[0], c.inShape[1], c.outShape[0]), c.in[0], c.in[1], c.out[0])
+	correlate(newConvolution(c.attr, c.inShape[0], c.inShape[1], c.outShape[0]), c.in[0], c.in[1], c.out[0])
 }
 
 func (c *call[T]) biasBackward() {
@@ -188,8 +191,8 @@ func (c *call[T]) biasBackward() {
 	})
 }
 
-// positions returns the number of positions of a feature map, which is 1 for shape [n,c].
-func positions(shape []int) int {
+// positionCount returns the number of positions of a feature map, which is 1 for shape [n,c].
+func positionCount(shape []int) int {
 	n := 1
 	for _, d := range shape[2:] {
 		n *= d
@@ -200,7 +203,7 @@ func positions(shape []int) int {
 // forEachChannel calls visit for each channel of a tensor [n,c,…]. parts contains the range
 // of the channel's elements for each sample.
 func forEachChannel(shape []int, visit func(channel int, parts [][2]int)) {
-	area := positions(shape)
+	area := positionCount(shape)
 	parts := make([][2]int, shape[0])
 	for k := range shape[1] {
 		for n := range shape[0] {

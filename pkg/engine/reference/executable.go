@@ -82,7 +82,7 @@ func (x *executable[T]) output(name string, dst []float32) error {
 func (x *executable[T]) Gradient(param string) ([]float64, error) {
 	for _, p := range x.program.Params {
 		if p.Name == param && p.Grad >= 0 {
-			g := widen(x.tensors[p.Grad])
+			g := toFloat64(x.tensors[p.Grad])
 			for i := range g {
 				g[i] /= x.scaler.used
 			}
@@ -95,7 +95,7 @@ func (x *executable[T]) Gradient(param string) ([]float64, error) {
 // Step implements engine.Executable.
 func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
 	var t engine.Timing
-	apply, err := x.prepareUpdate(x.scaler.withoutSkipped(update))
+	apply, err := x.prepareUpdate(x.scaler.subtractSkipped(update))
 	if err != nil {
 		return t, fmt.Errorf("step: %w", err)
 	}
@@ -133,7 +133,7 @@ func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *
 		t.Wait += time.Since(start)
 	}
 	start = time.Now()
-	if update != nil && x.unscale() {
+	if update != nil && x.unscaleGradients() {
 		if err := apply(); err != nil {
 			return t, fmt.Errorf("step: %w", err)
 		}

@@ -93,14 +93,14 @@ func (x *executable[T]) compute(k plan.Kernel) error {
 	case plan.OpBCEWithLogitsBackward:
 		c.bceWithLogitsBackward()
 	default:
-		return c.computeOther(k)
+		return c.computeFurther(k)
 	}
 	return nil
 }
 
-// computeOther computes the operations that compute does not list: mainly those of
-// classification networks and volumes.
-func (c *call[T]) computeOther(k plan.Kernel) error {
+// computeFurther continues the list of operations in compute. Most operations here occur
+// only in classification networks and networks for volumes.
+func (c *call[T]) computeFurther(k plan.Kernel) error {
 	switch k.Op {
 	case plan.OpAvgPool:
 		c.avgPool()

@@ -27,10 +27,10 @@ func (c *call[T]) bceWithLogitsBackward() {
 }
 
 // forEachSample calls visit for each sample with its logits z, logSum = log Σ e^z (so that
-// log p = z − logSum), the smoothed label target(class), and the index of the sample's
-// first logit. It computes logSum relative to the largest logit, so that no exponential
+// log p = z − logSum), the smoothed label target(class), and the index first of the
+// sample's first logit. It computes logSum relative to the largest logit, so that no exponential
 // overflows.
-func (c *call[T]) forEachSample(visit func(sample []T, logSum float64, target func(class int) float64, at int)) {
+func (c *call[T]) forEachSample(visit func(sample []T, logSum float64, target func(class int) float64, first int)) {
 	z, t := c.in[0], c.in[1]
 	classes := c.inShape[0][1]
 	even := c.attr.Smoothing / float64(classes)
@@ -80,7 +80,7 @@ func (c *call[T]) softmaxCrossEntropyBackward() {
 // (2Σpt+1)/(Σp+Σt+1).
 func (c *call[T]) forEachDiceMap(visit func(lo, hi int, numerator, denominator float64)) {
 	z, t := c.in[0], c.in[1]
-	area := positions(c.inShape[0])
+	area := positionCount(c.inShape[0])
 	for lo := 0; lo < len(z); lo += area {
 		numerator, denominator := 1.0, 1.0
 		for i := lo; i < lo+area; i++ {
@@ -93,7 +93,7 @@ func (c *call[T]) forEachDiceMap(visit func(lo, hi int, numerator, denominator f
 }
 
 func (c *call[T]) diceBCE() {
-	w, maps := c.attr.DiceWeight, float64(len(c.in[0])/positions(c.inShape[0]))
+	w, maps := c.attr.DiceWeight, float64(len(c.in[0])/positionCount(c.inShape[0]))
 	sum := 0.0
 	c.forEachDiceMap(func(_, _ int, numerator, denominator float64) { sum += 1 - numerator/denominator })
 	c.out[0][0] = T(w*sum/maps + (1-w)*c.meanBCE())
@@ -101,7 +101,7 @@ func (c *call[T]) diceBCE() {
 
 func (c *call[T]) diceBCEBackward() {
 	z, t, dloss := c.in[0], c.in[1], float64(c.in[2][0])
-	w, maps := c.attr.DiceWeight, float64(len(z)/positions(c.inShape[0]))
+	w, maps := c.attr.DiceWeight, float64(len(z)/positionCount(c.inShape[0]))
 	c.forEachDiceMap(func(lo, hi int, numerator, denominator float64) {
 		for i := lo; i < hi; i++ {
 			p := logistic(float64(z[i]))
@@ -119,7 +119,7 @@ func logistic(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
 func (c *call[T]) l1() {
 	y, t := c.in[0], c.in[1]
 	sum, sumExp := 0.0, 0.0
-	first, count := c.firstChannel()
+	first, count := c.firstChannelElements()
 	for i := range y {
 		sum += math.Abs(float64(y[i]) - float64(t[i]))
 		if first(i) {
@@ -135,7 +135,7 @@ func (c *call[T]) l1() {
 
 func (c *call[T]) l1Backward() {
 	y, t, dloss := c.in[0], c.in[1], float64(c.in[2][0])
-	first, count := c.firstChannel()
+	first, count := c.firstChannelElements()
 	for i := range y {
 		s := sign(float64(y[i]) - float64(t[i])) // also the sign for the exponentials, which are increasing
 		d := s / float64(len(y))
@@ -146,15 +146,15 @@ func (c *call[T]) l1Backward() {
 	}
 }
 
-// firstChannel returns a function that reports whether an element is in channel 0, and the
-// number of such elements. If Attr.ExpWeight is 0, the function always returns false and
-// count is 0.
-func (c *call[T]) firstChannel() (is func(i int) bool, count float64) {
+// firstChannelElements describes the elements of channel 0. contains reports whether element
+// i is one of them, and count is their number. If Attr.ExpWeight is 0, contains always
+// returns false and count is 0.
+func (c *call[T]) firstChannelElements() (contains func(i int) bool, count float64) {
 	if c.attr.ExpWeight == 0 {
 		return func(int) bool { return false }, 0
 	}
 	shape := c.inShape[0]
-	area, channels := positions(shape), shape[1]
+	area, channels := positionCount(shape), shape[1]
 	return func(i int) bool { return i/area%channels == 0 }, float64(shape[0] * area)
 }
 

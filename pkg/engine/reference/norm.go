@@ -50,7 +50,7 @@ func (c *call[T]) normStatistics(s *engine.NormExchange) (mean, invstd []T, err 
 		means[k], squares[k], m = moments(c.in[0], parts)
 	})
 	if c.attr.Sync {
-		if m, err = s.Moments(m, means, squares); err != nil {
+		if m, err = s.CombineMoments(m, means, squares); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -125,7 +125,7 @@ func (c *call[T]) batchNormBackward(s *engine.NormExchange) error {
 	}
 	if c.attr.Sync {
 		var err error
-		if m, err = s.Sums(m, dgamma, dbeta); err != nil {
+		if m, err = s.CombineSums(m, dgamma, dbeta); err != nil {
 			return err
 		}
 	}

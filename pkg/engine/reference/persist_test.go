@@ -179,7 +179,7 @@ func TestErrors(t *testing.T) {
 		{"share between engines", share(open(t, "fp32"), tinyUNet(t)), "the other program was loaded by another engine"},
 		{"share between precisions", share(open(t, "fp64"), tinyUNet(t)), "the other program was loaded by another engine"},
 		{"no program", loadError(nil), "load program: the program is nil"},
-		{"bad program", loadError(&plan.Program{Loss: 3}), "load program: validate program: loss 3 is not a scalar"},
+		{"bad program", loadError(&plan.Program{Loss: 3}), "load program: validate program: loss (tensor 3) is not a scalar"},
 		{"device", newError(func(o *engine.Options) { o.Device = "cpu" }), `got device "cpu", want reference`},
 		{"options", newError(func(o *engine.Options) { o.Threads = 0 }), "threads is 0"},
 	}

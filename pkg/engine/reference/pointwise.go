@@ -69,7 +69,7 @@ func (c *call[T]) concat() {
 
 func (c *call[T]) slice() {
 	n := c.outShape[0][0]
-	offset := c.attr.Offset * positions(c.outShape[0])
+	offset := c.attr.Offset * positionCount(c.outShape[0])
 	from, to := len(c.in[0])/n, len(c.out[0])/n // elements per sample
 	for i := range n {
 		copy(c.out[0][i*to:(i+1)*to], c.in[0][i*from+offset:])

@@ -1,9 +1,9 @@
 package reference
 
-// forEachWindow calls visit for each window of a pooling. to is the index of the window's
-// result. from contains the indexes of the inputs that the window covers, in row order, −1
-// for padding.
-func (c *call[T]) forEachWindow(in, out []int, visit func(to int, from []int)) {
+// forEachWindow calls visit for each window of a pooling. result is the index of the
+// window's result. inputs contains the indexes of the inputs that the window covers, in row
+// order, −1 for padding.
+func (c *call[T]) forEachWindow(in, out []int, visit func(result int, inputs []int)) {
 	kernel, stride, pad := toVolume(c.attr.Kernel, 1), toVolume(c.attr.Stride, 1), toVolume(c.attr.Pad, 0)
 	size, result := toVolume(in[2:], 1), toVolume(out[2:], 1)
 	from := make([]int, product(kernel))
@@ -26,11 +26,11 @@ func (c *call[T]) forEachWindow(in, out []int, visit func(to int, from []int)) {
 	}
 }
 
-// forEachMaximum calls visit for each window of a pooling, with the index to of its result,
-// its maximum v, and the index from of the first maximum in row order. NaN counts as the
-// maximum. Padding is ignored, or counts as zeros with Attr.PadZeros; from is −1 if such a
-// zero is the first maximum.
-func (c *call[T]) forEachMaximum(x []T, in, out []int, visit func(to, from int, v T)) {
+// forEachMaximum calls visit for each window of a pooling. result is the index of the
+// window's result, v is the maximum of the window, and input is the index of the first
+// maximum in row order. NaN counts as the maximum. Padding is ignored, or counts as zeros
+// with Attr.PadZeros; input is −1 if a zero of the padding is the first maximum.
+func (c *call[T]) forEachMaximum(x []T, in, out []int, visit func(result, input int, v T)) {
 	c.forEachWindow(in, out, func(to int, from []int) {
 		best, top, found := -1, T(0), false
 		for _, at := range from {
@@ -86,7 +86,7 @@ func (c *call[T]) avgPoolBackward() {
 
 func (c *call[T]) globalAvgPool() {
 	x := c.in[0]
-	area := positions(c.inShape[0])
+	area := positionCount(c.inShape[0])
 	for i := range c.out[0] {
 		sum := 0.0
 		for _, v := range x[i*area : (i+1)*area] {
@@ -97,7 +97,7 @@ func (c *call[T]) globalAvgPool() {
 }
 
 func (c *call[T]) globalAvgPoolBackward() {
-	area := positions(c.outShape[0])
+	area := positionCount(c.outShape[0])
 	for i, d := range c.in[0] {
 		fill(c.out[0][i*area:(i+1)*area], d/T(area))
 	}

@@ -22,7 +22,7 @@ const (
 type scaler struct {
 	input   int     // tensor ID of the scale, −1 if the program has no loss scaling
 	scale   float64 // a power of 2
-	used    float64 // scale of the current gradients; 1 after unscale has divided by it
+	used    float64 // scale of the current gradients; 1 after unscaleGradients has divided by it
 	good    int     // good steps in a row
 	skipped int     // skipped updates
 }
@@ -32,9 +32,9 @@ func newScaler(p *plan.Program) scaler {
 	return scaler{input: p.Lookup(plan.Input, plan.LossScale), scale: firstScale, used: 1}
 }
 
-// withoutSkipped returns u with the number of skipped updates subtracted from its step
+// subtractSkipped returns u with the number of skipped updates subtracted from its step
 // number.
-func (s *scaler) withoutSkipped(u *optim.Update) *optim.Update {
+func (s *scaler) subtractSkipped(u *optim.Update) *optim.Update {
 	if u == nil || s.skipped == 0 {
 		return u
 	}
@@ -43,7 +43,8 @@ func (s *scaler) withoutSkipped(u *optim.Update) *optim.Update {
 	return &c
 }
 
-// scaleLoss sets the input LossScale, by which the gradient of the loss is multiplied.
+// scaleLoss sets the input LossScale to the current scale. The gradient of the loss is
+// multiplied by this input.
 func (x *executable[T]) scaleLoss() {
 	if s := &x.scaler; s.input >= 0 {
 		fill(x.tensors[s.input], T(s.scale))
@@ -51,9 +52,9 @@ func (x *executable[T]) scaleLoss() {
 	}
 }
 
-// unscale divides the gradients by the scale and returns true if all of them are finite.
+// unscaleGradients divides the gradients by the scale and returns true if all of them are finite.
 // Otherwise it returns false, and the update must be skipped.
-func (x *executable[T]) unscale() (update bool) {
+func (x *executable[T]) unscaleGradients() (finite bool) {
 	s := &x.scaler
 	if s.input < 0 {
 		return true

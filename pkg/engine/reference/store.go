@@ -16,7 +16,7 @@ type store[T number] struct {
 	shapes  map[string][]int
 	tensors map[string][]T
 	// slots contains the optimizer slots by full name. A slot that is not in the map is
-	// zero, so that optimizers that are not used need no memory.
+	// zero, so that unused optimizers need no memory.
 	slots map[string][]T
 }
 
@@ -91,11 +91,11 @@ func (s *store[T]) parseSlotName(name string) (prefix, param string, ok bool) {
 // get returns a copy of a persistent tensor. Slots that do not exist yet are zero.
 func (s *store[T]) get(name string) ([]float64, error) {
 	if v, ok := s.tensors[name]; ok {
-		return widen(v), nil
+		return toFloat64(v), nil
 	}
 	if _, param, ok := s.parseSlotName(name); ok {
 		if v := s.slots[name]; v != nil {
-			return widen(v), nil
+			return toFloat64(v), nil
 		}
 		return make([]float64, len(s.tensors[param])), nil
 	}
@@ -136,8 +136,8 @@ func (s *store[T]) elements() int64 {
 	return int64(n)
 }
 
-// widen returns v converted to float64.
-func widen[T number](v []T) []float64 {
+// toFloat64 returns v converted to float64.
+func toFloat64[T number](v []T) []float64 {
 	w := make([]float64, len(v))
 	for i, f := range v {
 		w[i] = float64(f)

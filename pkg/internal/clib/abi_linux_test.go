@@ -83,7 +83,7 @@ func saw(t *testing.T, s *clib.Search, n clib.Name, want string) {
 	check(t, err)
 	text, err := lib.Symbol("stub_text")
 	check(t, err)
-	if got := strings.TrimSpace(clib.Text(clib.Call(text))); got != strings.TrimSpace(want) {
+	if got := strings.TrimSpace(clib.ReadCString(clib.Call(text))); got != strings.TrimSpace(want) {
 		t.Errorf("C saw:\n%s\nwant:\n%s", got, want)
 	}
 	clear, err := lib.Symbol("stub_clear")
@@ -418,7 +418,7 @@ create 15
 set 800 0 1: h
 set 801 15 1: h
 finalize`)
-	plans, rejected, err := g.Plans(cudnn.HeurB)
+	plans, rejected, err := g.CreatePlans(cudnn.HeurB)
 	check(t, err)
 	if len(plans) != 1 || len(rejected) != 0 || plans[0].Workspace != 1<<33 || plans[0].Deterministic() {
 		t.Fatalf("plans %v, rejected %v", plans, rejected)
@@ -440,7 +440,7 @@ finalize`)
 		"create 5\nset 400 0 1: h\nset 401 15 1: h\nfinalize\nget 402 3 1\n", "get 405 24 0\nget 405 24 6\n",
 		"create 16\nset 1000 3 2: 1 2\nset 1001 6 2: 0x7f0011223345 0x7f0011223344\nset 1003 6 1: 0x7f0011223346\nfinalize\ncudnnBackendExecute 0x900",
 	} {
-		if got := clib.Text(clib.Call(stub)); !strings.Contains(got, want) {
+		if got := clib.ReadCString(clib.Call(stub)); !strings.Contains(got, want) {
 			t.Errorf("C did not see\n%s\nin\n%s", want, got)
 		}
 	}

@@ -23,9 +23,9 @@ func Call(fn uintptr, args ...uintptr) uintptr {
 	return r
 }
 
-// Callback returns a C function pointer to fn, whose arguments and result must be integers
+// NewCallback returns a C function pointer to fn, whose arguments and result must be integers
 // or addresses. The pointer is never freed. A process can create about two thousand.
-func Callback(fn any) uintptr { return purego.NewCallback(fn) }
+func NewCallback(fn any) uintptr { return purego.NewCallback(fn) }
 
 func dlopen(path string) (uintptr, error) {
 	return purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)

@@ -8,8 +8,8 @@ const Supported = false
 // Call is never called on this system, because no library can be opened.
 func Call(fn uintptr, args ...uintptr) uintptr { panic(ErrUnsupported) }
 
-// Callback is never called on this system, because no library can be opened.
-func Callback(fn any) uintptr { panic(ErrUnsupported) }
+// NewCallback is never called on this system, because no library can be opened.
+func NewCallback(fn any) uintptr { panic(ErrUnsupported) }
 
 func dlopen(string) (uintptr, error) { return 0, ErrUnsupported }
 

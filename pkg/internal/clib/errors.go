@@ -39,7 +39,7 @@ func (p Place) String() string {
 
 func (e *NotFoundError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "open %s: %s not found; %s; looked in", e.Library, strings.Join(e.Sonames, " or "), e.Advice)
+	fmt.Fprintf(&b, "open %s: %s not found; %s; searched:", e.Library, strings.Join(e.Sonames, " or "), e.Advice)
 	for i, p := range e.Looked {
 		if i > 0 {
 			b.WriteString(";")

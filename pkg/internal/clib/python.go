@@ -48,8 +48,8 @@ func sitePackages(ctx context.Context) ([]string, error) {
 	return dirs, nil
 }
 
-// pythonFolders returns the site-packages folders of VIRTUAL_ENV and of python3. note explains
-// why no library was found there, in case none is.
+// pythonFolders returns the site-packages folders of VIRTUAL_ENV and of python3. If no
+// library is found in them, note explains why.
 func (s *Search) pythonFolders() (dirs []string, note string) {
 	note = "they contain no CUDA libraries"
 	if venv := s.env.Getenv("VIRTUAL_ENV"); venv != "" {

@@ -33,17 +33,17 @@ func (e *CallError[R]) Error() string {
 // Unwrap returns the code, so that errors.Is(err, cuda.ErrorOutOfMemory) works.
 func (e *CallError[R]) Unwrap() error { return e.Result }
 
-// Failed returns nil if result is 0, and a *CallError otherwise. It does not allocate memory if
+// CheckResult returns nil if result is 0, and a *CallError otherwise. It does not allocate memory if
 // result is 0.
-func Failed[R Code](call string, result R) error {
+func CheckResult[R Code](call string, result R) error {
 	if result == 0 {
 		return nil
 	}
 	return &CallError[R]{Call: call, Result: result}
 }
 
-// CodeText formats a code as "NAME (number): advice"; advice may be empty.
-func CodeText(name string, code int32, advice string) string {
+// FormatCode formats a code as "NAME (number): advice"; advice may be empty.
+func FormatCode(name string, code int32, advice string) string {
 	if advice == "" {
 		return fmt.Sprintf("%s (%d)", name, code)
 	}

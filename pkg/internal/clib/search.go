@@ -67,10 +67,10 @@ func NewSearch(env Environment) *Search {
 	return &Search{env: env.withDefaults(), found: map[Name]*openResult{}}
 }
 
-// Prefer sets the major CUDA version that the driver supports. Open then tries libraries of
+// PreferCUDA sets the major CUDA version that the driver supports. Open then tries libraries of
 // this or an older version in all places before newer libraries, whose code the driver
 // rejects. Libraries that are already open stay open.
-func (s *Search) Prefer(major int) {
+func (s *Search) PreferCUDA(major int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.driver = major
@@ -265,7 +265,8 @@ func (s *Search) findPlaces() []Place {
 	return s.places
 }
 
-// newPlace returns a Place with those of dirs that exist. If none exists, it has the note.
+// newPlace returns a Place with the existing folders of dirs. Its Note is set to note if none
+// of them exists.
 func newPlace(source, note string, dirs []string) Place {
 	p := Place{Source: source}
 	for _, dir := range dirs {

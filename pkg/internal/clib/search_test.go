@@ -104,7 +104,7 @@ func TestPreferredVersion(t *testing.T) {
 		want   string
 	}{{0, newer}, {13, newer}, {12, older}, {11, newer}} {
 		s := machine(t, vars, nil, open)
-		s.Prefer(c.driver)
+		s.PreferCUDA(c.driver)
 		lib, err := s.Open(NVRTC)
 		if err != nil || lib.Path != c.want {
 			t.Errorf("driver of CUDA %d: opened %v, want %s: %v", c.driver, lib, c.want, err)

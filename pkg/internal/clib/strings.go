@@ -20,8 +20,8 @@ func GoString(buf []byte) string {
 	return string(buf)
 }
 
-// Text returns a copy of the C string at address p in C memory, or "" if p is 0.
-func Text(p uintptr) string {
+// ReadCString returns a copy of the C string at address p in C memory, or "" if p is 0.
+func ReadCString(p uintptr) string {
 	if p == 0 {
 		return ""
 	}

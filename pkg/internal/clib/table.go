@@ -2,9 +2,9 @@ package clib
 
 import "slices"
 
-// Version describes how to check the version of a library with function table T. The zero
-// Version accepts every version.
-type Version[T any] struct {
+// VersionCheck describes how to check the version of a library with function table T. The
+// zero VersionCheck accepts every version.
+type VersionCheck[T any] struct {
 	Symbol string         // the C function that returns the version
 	Check  func(*T) error // returns an error if the version is not supported
 }
@@ -12,7 +12,7 @@ type Version[T any] struct {
 // Load opens library n and returns its table of functions, which bind creates. bind gets the
 // path of the library's file, and calls need for the address of each C function. The error is
 // a *NotFoundError, a *VersionError or a *SymbolError.
-func Load[T any](s *Search, n Name, bind func(path string, need func(symbol string) uintptr) *T, version Version[T]) (*T, error) {
+func Load[T any](s *Search, n Name, bind func(path string, need func(symbol string) uintptr) *T, version VersionCheck[T]) (*T, error) {
 	lib, err := s.Open(n)
 	if err != nil {
 		return nil, err

@@ -6,13 +6,13 @@ import "sort"
 // any unit.
 type Interval struct{ Size, First, Last int }
 
-// Arena assigns each buffer an offset in one arena so that buffers with overlapping
+// LayOutArena assigns each buffer an offset in one arena so that buffers with overlapping
 // lifetimes do not overlap in memory, and returns the size of the arena. It places large
 // buffers first, each at the lowest offset that is free during its lifetime (greedy by
 // size; Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference,
 // arXiv:2001.03288, 2020, section 5.2). If all sizes are multiples of a number, the offsets
 // are too.
-func Arena(list []Interval) (offsets []int, total int) {
+func LayOutArena(list []Interval) (offsets []int, total int) {
 	offsets = make([]int, len(list))
 	order := make([]int, len(list))
 	for i := range order {

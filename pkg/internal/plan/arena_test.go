@@ -17,7 +17,7 @@ func TestArena(t *testing.T) {
 			first := rapid.IntRange(0, 20).Draw(t, "first")
 			return plan.Interval{Size: 8 * rapid.IntRange(1, 100).Draw(t, "size"), First: first, Last: first + rapid.IntRange(0, 10).Draw(t, "length")}
 		})).Draw(t, "list")
-		offsets, total := plan.Arena(list)
+		offsets, total := plan.LayOutArena(list)
 		alive, sum := make([]int, 32), 0
 		for i, a := range list {
 			sum += a.Size
@@ -45,7 +45,7 @@ func TestArenaReuses(t *testing.T) {
 	for i := range 10 {
 		list = append(list, plan.Interval{Size: 64, First: i, Last: i + 1})
 	}
-	if _, total := plan.Arena(list); total != 128 {
+	if _, total := plan.LayOutArena(list); total != 128 {
 		t.Errorf("a chain of 64 needs %d, not 128", total)
 	}
 }

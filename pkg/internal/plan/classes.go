@@ -19,7 +19,7 @@ func (p *Program) ClassCount(id int) int {
 func CheckClasses(name string, v []float32, classes int) error {
 	for i, c := range v {
 		if !(c >= 0 && c < float32(classes)) || c != float32(int(c)) {
-			return fmt.Errorf("set input %q: class %v of sample %d: the network has classes 0 to %d: check the labels, or build the network with more classes", name, c, i, classes-1)
+			return fmt.Errorf("set input %q: invalid class %v of sample %d: the network has classes 0 to %d: check the labels, or build the network with more classes", name, c, i, classes-1)
 		}
 	}
 	return nil

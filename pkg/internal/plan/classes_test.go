@@ -96,7 +96,7 @@ func TestClasses(t *testing.T) {
 		t.Error(err)
 	}
 	err := plan.CheckClasses("target", []float32{0, 10, 4}, 10)
-	const want = `set input "target": class 10 of sample 1: the network has classes 0 to 9: check the labels, or build the network with more classes`
+	const want = `set input "target": invalid class 10 of sample 1: the network has classes 0 to 9: check the labels, or build the network with more classes`
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -80,9 +80,9 @@ func (p *Program) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// tensorLabel returns the name of a tensor in the result of String, with its shape if shape
-// is set. It returns "-" if id is negative.
-func (p *Program) tensorLabel(id int, shape bool) string {
+// tensorLabel returns the name of a tensor in the result of String, with its shape if
+// withShape is set. It returns "-" if id is negative.
+func (p *Program) tensorLabel(id int, withShape bool) string {
 	if id < 0 {
 		return "-"
 	}
@@ -96,7 +96,7 @@ func (p *Program) tensorLabel(id int, shape bool) string {
 	default:
 		s = t.Name
 	}
-	if shape {
+	if withShape {
 		s += strings.ReplaceAll(fmt.Sprint(t.Shape), " ", "×")
 		if t.Stored != device.Host {
 			s += " " + t.Stored.String()

@@ -108,11 +108,11 @@ type unit struct {
 	attr     Attr
 	in, out  []value // node is nil for an absent value
 	backward bool
-	// forward is the ID of a node of the forward pass; the unit computes the node, or part
-	// of the gradient of its operation. rank orders the units with the same forward, see
+	// forwardNode is the ID of a node of the forward pass. The unit computes this node, or
+	// part of the gradient of its operation. rank orders the units of the same node, see
 	// schedule.
-	forward int64
-	rank    int
+	forwardNode int64
+	rank        int
 }
 
 // lowering is the state of one call of Lower.

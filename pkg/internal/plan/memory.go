@@ -15,7 +15,7 @@ type Memory struct {
 	States      int // running statistics
 }
 
-// Memory returns the memory that p needs if Arena places the activations.
+// Memory returns the memory that p needs if LayOutArena places the activations.
 func (p *Program) Memory() Memory {
 	var m Memory
 	var list []Interval
@@ -40,6 +40,6 @@ func (p *Program) Memory() Memory {
 			m.States += bytes
 		}
 	}
-	_, m.Activations = Arena(list)
+	_, m.Activations = LayOutArena(list)
 	return m
 }

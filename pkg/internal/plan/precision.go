@@ -23,7 +23,7 @@ const LossScale = "loss_scale"
 //   - vectors: biases, scales and statistics of batch norm, losses;
 //   - the targets of losses;
 //   - the logits of a segmentation head, their gradient and the head's weights: see
-//     segmentationHead.
+//     matchSegmentationHead.
 //
 // Other logits are rounded, as in PyTorch's autocast; losses compute with them in fp32.
 //
@@ -89,7 +89,7 @@ func (m *mixedPrecision) chooseStorage() {
 				full[k.Out[0]] = true
 			}
 		case OpConv:
-			if gradient, ok := m.segmentationHead(k); ok {
+			if gradient, ok := m.matchSegmentationHead(k); ok {
 				m.heads = append(m.heads, at)
 				full[k.Out[0]] = true
 				if gradient >= 0 {
@@ -130,13 +130,13 @@ func (m *mixedPrecision) readOnlyByLosses(id int) bool {
 	return true
 }
 
-// segmentationHead reports whether k is the head of a segmentation network, and returns the
-// ID of the gradient of its logits, or −1 if there is no backward pass. A head is a
+// matchSegmentationHead reports whether k is the head of a segmentation network, and returns
+// the ID of the gradient of its logits, or −1 if there is no backward pass. A head is a
 // convolution with a window of 1 and one output channel, whose result is read only by a
 // binary cross-entropy, with or without a Dice term. A GPU library would pad the single
 // channel to eight. The engine has separate kernels for heads, which multiply by the fp32
 // weights and keep the logits and their gradient in fp32.
-func (m *mixedPrecision) segmentationHead(k Kernel) (gradient int, ok bool) {
+func (m *mixedPrecision) matchSegmentationHead(k Kernel) (gradient int, ok bool) {
 	gradient = -1
 	z := k.Out[0]
 	if !m.isPointFilter(k.In[1], k.Attr) || m.Tensors[k.In[1]].Role != Parameter || !m.readOnlyByLosses(z) {

@@ -29,7 +29,7 @@ func Recompute(p *Program) (*Program, error) {
 	r := newRecomputation(p)
 	best := p
 	least := p.Memory().Activations
-	for _, cuts := range r.candidates() {
+	for _, cuts := range r.listCandidateCuts() {
 		c := r.buildProgram(cuts)
 		if m := c.Memory().Activations; m < least {
 			best, least = c, m
@@ -72,16 +72,16 @@ func newRecomputation(p *Program) *recomputation {
 	return r
 }
 
-// recomputable reports whether tensor id is an activation of the forward pass that is worth
+// isRecomputable reports whether tensor id is an activation of the forward pass that is worth
 // recomputing. Vectors, such as saved statistics, are too small.
-func (r *recomputation) recomputable(id int) bool {
+func (r *recomputation) isRecomputable(id int) bool {
 	return id >= 0 && r.producer[id] >= 0 && r.Tensors[id].Role == Activation && len(r.Tensors[id].Shape) > 1
 }
 
-// candidates returns the lists of cuts to try. A cut is the index of a kernel before which
+// listCandidateCuts returns the lists of cuts to try. A cut is the index of a kernel before which
 // the forward pass is split. The lists are chosen so that each segment keeps about 1/2,
 // 1/2.8, 1/4, … of the memory of all activations.
-func (r *recomputation) candidates() (list [][]int) {
+func (r *recomputation) listCandidateCuts() (list [][]int) {
 	if r.Forward == len(r.Program.Kernels) {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (r *recomputation) candidates() (list [][]int) {
 	total := 0
 	for at, k := range r.Kernels[:r.Forward] {
 		for _, id := range k.Out {
-			if r.recomputable(id) && r.saved[id] {
+			if r.isRecomputable(id) && r.saved[id] {
 				kept[at] += 4 * r.Tensors[id].Elements()
 			}
 		}
@@ -105,13 +105,14 @@ func (r *recomputation) candidates() (list [][]int) {
 	return list
 }
 
-// crossingBytes returns, for a cut before each forward kernel, the size in bytes of the
-// activations that later segments read. It is −1 if the cut is not allowed, because it is
-// before the first kernel or between a batch norm and the kernel before it.
+// crossingBytes returns, for each forward kernel, how many bytes of activations must be kept
+// for later segments if the forward pass is cut before this kernel. The number is −1 where a
+// cut is not allowed: before the first kernel, and between a batch norm and the kernel before
+// it.
 func (r *recomputation) crossingBytes() []int {
 	bytes := make([]int, r.Forward)
 	for id, t := range r.Tensors {
-		if r.recomputable(id) {
+		if r.isRecomputable(id) {
 			for at := r.producer[id] + 1; at <= r.reader[id]; at++ {
 				bytes[at] += 4 * t.Elements()
 			}
@@ -125,10 +126,10 @@ func (r *recomputation) crossingBytes() []int {
 	return bytes
 }
 
-// chooseCuts chooses cuts so that each segment keeps about budget bytes. kept and crossing
-// contain, for each kernel, the bytes of its results that the backward pass reads and the
-// result of crossingBytes. When a segment exceeds the budget, it is cut in its second half,
-// where the fewest bytes cross the cut.
+// chooseCuts chooses cuts so that each segment keeps about budget bytes. kept contains, for
+// each kernel, how many bytes of its results the backward pass reads. crossing is the result
+// of crossingBytes. When a segment exceeds the budget, chooseCuts cuts it in its second half,
+// where crossing is smallest.
 func chooseCuts(kept, crossing []int, budget float64) (cuts []int) {
 	start := 0
 	for {
@@ -176,7 +177,7 @@ func (r *recomputation) buildProgram(cuts []int) *Program {
 		}
 	}
 	for id := range r.Tensors {
-		if r.recomputable(id) {
+		if r.isRecomputable(id) {
 			s := b.segment[r.producer[id]]
 			b.lost[id] = s < last && (r.reader[id] < 0 || b.segment[r.reader[id]] == s)
 		}
@@ -204,8 +205,8 @@ func (r *recomputation) buildProgram(cuts []int) *Program {
 	return b.to
 }
 
-// repeatSegment appends the kernels of a segment whose results the backward pass needs. It
-// does nothing if that has already been done.
+// repeatSegment appends those kernels of a segment whose results the backward pass needs. It
+// does nothing if it was already called for this segment.
 func (b *rebuilder) repeatSegment(segment int) {
 	if b.again[segment] {
 		return

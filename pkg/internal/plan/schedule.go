@@ -50,7 +50,7 @@ func (l *lowering) schedule() error {
 	for len(ready) > 0 {
 		// Later operation first, then rank, then the order of creation.
 		best := slices.MinFunc(ready, func(a, b int) int {
-			return cmp.Or(cmp.Compare(backward[b].forward, backward[a].forward), cmp.Compare(backward[a].rank, backward[b].rank), cmp.Compare(a, b))
+			return cmp.Or(cmp.Compare(backward[b].forwardNode, backward[a].forwardNode), cmp.Compare(backward[a].rank, backward[b].rank), cmp.Compare(a, b))
 		})
 		ready = slices.Delete(ready, slices.Index(ready, best), slices.Index(ready, best)+1)
 		ordered = append(ordered, backward[best])
@@ -132,7 +132,7 @@ func (l *lowering) newTensor(u unit, i int) Tensor {
 	case v.part == partSavedMean || v.part == partSavedInvStd:
 		t.Shape = []int{v.node.Shape()[1]}
 		t.Name += map[int]string{partSavedMean: ".saved_mean", partSavedInvStd: ".saved_invstd"}[v.part]
-	case u.forward == sumForward:
+	case u.forwardNode == sumForwardNode:
 		t.Name = "gradient sum"
 	case u.backward:
 		t.Name += ".gradient"

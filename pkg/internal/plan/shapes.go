@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// validateShapes checks that the attributes and shapes of k are as in the comment of its
+// validateShapes checks that the attributes and shapes of k agree with the comment of its
 // Op.
 func validateShapes(p *Program, k Kernel) error {
 	in := lookupShapes(p, k.In)
@@ -51,7 +51,7 @@ func validateAttr(k Kernel, in [][]int) error {
 	}
 	for _, s := range in[:maps] {
 		if !isFeatureMap(s) {
-			return fmt.Errorf("a feature map has shape %v, not [n,c,h,w] or [n,c,d,h,w]", s)
+			return fmt.Errorf("invalid shape %v of a feature map: want [n,c,h,w] or [n,c,d,h,w]", s)
 		}
 	}
 	return nil
@@ -93,7 +93,7 @@ func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	case OpMaxPool, OpMaxPoolBackward, OpAvgPool, OpAvgPoolBackward, OpGlobalAvgPool, OpGlobalAvgPoolBackward:
 		return poolShapes(k, in, out[0])
 	case OpConcat, OpSlice, OpReshape, OpPad, OpPadBackward:
-		return moveShapes(k, in, out[0])
+		return copyShapes(k, in, out[0])
 	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward, OpDiceBCE, OpDiceBCEBackward, OpL1, OpL1Backward:
 		return lossShapes(p, k, in)
 	}
@@ -132,14 +132,14 @@ func poolShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 		return [][]int{in[0][:2]}, nil
 	}
 	if !isFeatureMap(out) {
-		return nil, fmt.Errorf("a feature map has shape %v, not [n,c,h,w] or [n,c,d,h,w]", out)
+		return nil, fmt.Errorf("invalid shape %v of a feature map: want [n,c,h,w] or [n,c,d,h,w]", out)
 	}
 	return [][]int{out}, checkEqualShapes(in[0], out[:2])
 }
 
-// moveShapes returns the shapes of the results of operations that only copy elements. out
+// copyShapes returns the shapes of the results of operations that only copy elements. out
 // is the actual shape of the result.
-func moveShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
+func copyShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	switch k.Op {
 	case OpConcat:
 		a, b := slices.Clone(in[0]), slices.Clone(in[1])
@@ -208,8 +208,8 @@ func lossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	return result, checkEqualShapes(in[0], in[1])
 }
 
-// linearShapes checks the shapes in y = x·wᵀ, of which k computes one, and returns the
-// shape of that one.
+// linearShapes checks the shapes of the inputs of k, which computes one of x, w and y in
+// y = x·wᵀ from the other two, and returns the shape of the result.
 func linearShapes(k Kernel, in [][]int) ([][]int, error) {
 	for _, s := range in[:2] {
 		if len(s) != 2 {
@@ -231,8 +231,9 @@ func linearShapes(k Kernel, in [][]int) ([][]int, error) {
 	return [][]int{{a[0], b[0]}}, checkEqualShapes(a[1:], b[1:])
 }
 
-// convShapes checks the shapes in y = conv(x, w) or y = conv_transpose(x, w), of which k
-// computes one. out is the actual shape of the result, which convShapes returns.
+// convShapes checks the shapes of k, which computes one of x, w and y in y = conv(x, w) or
+// y = conv_transpose(x, w) from the other two. out is the actual shape of the result, which
+// convShapes returns.
 func convShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	var x, w, y []int
 	switch k.Op {
@@ -293,7 +294,7 @@ func pooledShape(k Kernel, x []int) ([]int, error) {
 	spatial := len(x) - 2
 	padded := len(a.Pad) > 0 && k.Op != OpAvgPool && k.Op != OpAvgPoolBackward
 	if !isFeatureMap(x) || len(a.Kernel) != spatial || len(a.Stride) != spatial || len(a.Pad) > 0 && (len(a.Pad) != spatial || !padded) || a.PadZeros && !padded {
-		return nil, fmt.Errorf("window %v with stride %v and padding %v over %v", a.Kernel, a.Stride, a.Pad, x)
+		return nil, fmt.Errorf("invalid window %v, stride %v or padding %v for a map of shape %v", a.Kernel, a.Stride, a.Pad, x)
 	}
 	s := slices.Clone(x)
 	for i := range spatial {
@@ -302,7 +303,7 @@ func pooledShape(k Kernel, x []int) ([]int, error) {
 			pad = a.Pad[i]
 		}
 		if pad >= a.Kernel[i] || x[2+i]+2*pad < a.Kernel[i] {
-			return nil, fmt.Errorf("window %v with stride %v and padding %v over %v", a.Kernel, a.Stride, a.Pad, x)
+			return nil, fmt.Errorf("invalid window %v, stride %v or padding %v for a map of shape %v", a.Kernel, a.Stride, a.Pad, x)
 		}
 		s[2+i] = (x[2+i]+2*pad-a.Kernel[i])/a.Stride[i] + 1
 	}

@@ -14,7 +14,7 @@ func (l *lowering) createUnits() error {
 	dropped := map[*gorgonia.Node]bool{}
 	fused := map[*gorgonia.Node]*gorgonia.Node{} // batch norm → its ReLU
 	if l.options.Fuse {
-		fused = l.findFusable()
+		fused = l.findFusableNorms()
 		for bn, relu := range fused {
 			dropped[relu] = true
 			if g := l.incomingGradient(bn); g != nil {
@@ -34,7 +34,7 @@ func (l *lowering) createUnits() error {
 			if !isSum(n) {
 				return fmt.Errorf("operation %q is not from package nn, so no engine can run it", n.Op())
 			}
-			call = nn.Call{Kind: nn.KindAdd, Of: sumForward, Layer: sumLayer(n)}
+			call = nn.Call{Kind: nn.KindAdd, Of: sumForwardNode, Layer: sumLayer(n)}
 		}
 		if call.Kind == nn.KindBatchNormBackward {
 			if grouped[call.Of] {
@@ -53,9 +53,9 @@ func (l *lowering) createUnits() error {
 	return nil
 }
 
-// sumForward is the value of unit.forward for a sum of gradients. It is the largest number,
+// sumForwardNode is the value of unit.forwardNode for a sum of gradients. It is the largest number,
 // so that schedule runs sums first: a sum replaces two tensors by one.
-const sumForward = int64(^uint64(0) >> 1)
+const sumForwardNode = int64(^uint64(0) >> 1)
 
 // sumLayer returns the name of the layer if the sum n is the gradient of that layer's
 // result. It returns "" for partial sums and for gradients of parameters.
@@ -72,7 +72,7 @@ func sumLayer(n *gorgonia.Node) string {
 // into them.
 func (l *lowering) newUnit(n *gorgonia.Node, call nn.Call, fused map[*gorgonia.Node]*gorgonia.Node) (unit, error) {
 	in := nn.Operands(l.graph.Expr(), n)
-	u := unit{op: Op(call.Kind), layer: call.Layer, forward: call.Of, out: nodeValues(n), attr: convertAttr(call.Attr)}
+	u := unit{op: Op(call.Kind), layer: call.Layer, forwardNode: call.Of, out: nodeValues(n), attr: convertAttr(call.Attr)}
 	u.attr.Sync = l.options.SyncBatchNorm && (u.op == OpBatchNorm && u.attr.Training || u.op == OpBatchNormBackward)
 	if _, known := arities[u.op]; !known {
 		return u, fmt.Errorf("package plan: unknown operation %q", call.Kind)
@@ -94,7 +94,7 @@ func (l *lowering) newUnit(n *gorgonia.Node, call nn.Call, fused map[*gorgonia.N
 			u.out = append(u.out, value{n, partSavedMean}, value{n, partSavedInvStd})
 		}
 	case nn.KindBatchNormBackward:
-		l.batchNormBackward(&u, in, fused)
+		l.mergeBatchNormBackward(&u, in, fused)
 	default:
 		u.in = nodeValues(in...)
 	}
@@ -110,9 +110,9 @@ func convertAttr(a nn.Attr) Attr {
 	}
 }
 
-// batchNormBackward merges the three nodes of a batch norm's gradient into unit u. in is x,
+// mergeBatchNormBackward merges the three nodes of a batch norm's gradient into unit u. in is x,
 // gamma, the forward node and dy. The third operand of the forward node is beta.
-func (l *lowering) batchNormBackward(u *unit, in []*gorgonia.Node, fused map[*gorgonia.Node]*gorgonia.Node) {
+func (l *lowering) mergeBatchNormBackward(u *unit, in []*gorgonia.Node, fused map[*gorgonia.Node]*gorgonia.Node) {
 	bn, dy := in[2], in[3]
 	u.in = []value{{node: in[0]}, {node: in[1]}, {bn, partSavedMean}, {bn, partSavedInvStd}, {node: dy}}
 	if relu := fused[bn]; relu != nil {
@@ -130,10 +130,10 @@ func (l *lowering) batchNormBackward(u *unit, in []*gorgonia.Node, fused map[*go
 	}
 }
 
-// findFusable returns the batch norms that can be fused with the ReLU after them, mapped to
+// findFusableNorms returns the batch norms that can be fused with the ReLU after them, mapped to
 // that ReLU. The ReLU must be the only reader of the batch norm's result. Then the gradient
 // of that result is the ReLU's gradient, and only the batch norm's gradient reads it.
-func (l *lowering) findFusable() map[*gorgonia.Node]*gorgonia.Node {
+func (l *lowering) findFusableNorms() map[*gorgonia.Node]*gorgonia.Node {
 	output := map[*gorgonia.Node]bool{}
 	for _, o := range l.graph.Outputs() {
 		output[o.Node] = true
@@ -144,16 +144,16 @@ func (l *lowering) findFusable() map[*gorgonia.Node]*gorgonia.Node {
 		if !ok || call.Kind != nn.KindBatchNorm || output[bn] {
 			continue
 		}
-		if relu := l.soleReLU(bn); relu != nil {
+		if relu := l.findSoleReLU(bn); relu != nil {
 			pairs[bn] = relu
 		}
 	}
 	return pairs
 }
 
-// soleReLU returns the ReLU that is the only reader of bn's result in the forward pass, or
+// findSoleReLU returns the ReLU that is the only reader of bn's result in the forward pass, or
 // nil if there is another reader or no ReLU.
-func (l *lowering) soleReLU(bn *gorgonia.Node) *gorgonia.Node {
+func (l *lowering) findSoleReLU(bn *gorgonia.Node) *gorgonia.Node {
 	var relu *gorgonia.Node
 	for _, r := range l.readers[bn] {
 		c, ok := nn.CallOf(r)
@@ -182,8 +182,8 @@ func (l *lowering) incomingGradient(bn *gorgonia.Node) *gorgonia.Node {
 
 // findGradients determines the value that is the gradient of each parameter. A gradient is
 // stored in a bucket and reduced in place as soon as it is computed, so no other kernel may
-// read it and no two parameters may share it. If that is not so, findGradients adds a unit
-// that copies the gradient.
+// read it and no two parameters may share it. Where this would happen, findGradients adds a
+// unit that copies the gradient.
 func (l *lowering) findGradients() {
 	l.results = map[value]int{}
 	read := map[value]bool{}
@@ -208,7 +208,7 @@ func (l *lowering) findGradients() {
 			copying = OpSlice
 		}
 		c := value{g, partCopy + i}
-		l.units = append(l.units, unit{op: copying, layer: name, in: []value{v}, out: []value{c}, backward: true, forward: sumForward})
+		l.units = append(l.units, unit{op: copying, layer: name, in: []value{v}, out: []value{c}, backward: true, forwardNode: sumForwardNode})
 		l.results[c] = i
 	}
 }

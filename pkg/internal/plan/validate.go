@@ -86,7 +86,7 @@ func validateTensors(p *Program) error {
 		}
 	}
 	if p.Loss >= len(p.Tensors) || p.Loss >= 0 && p.Tensors[p.Loss].Elements() != 1 {
-		return fmt.Errorf("loss %d is not a scalar", p.Loss)
+		return fmt.Errorf("loss (tensor %d) is not a scalar", p.Loss)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func validateBuckets(p *Program) error {
 		latest, bytes := -1, 0
 		for _, j := range b.Params {
 			if j < 0 || j >= len(p.Params) || p.Params[j].Bucket != i {
-				return fmt.Errorf("bucket %d: parameter %d is not in this bucket", i, j)
+				return fmt.Errorf("bucket %d: parameter %d does not exist or is assigned to another bucket", i, j)
 			}
 			g := p.Params[j].Grad
 			at, ok := producer[g]

@@ -59,7 +59,7 @@ func (t *Tuner) firstAllowedPlan(c Convolution, graph *cudnn.Graph, anyOrder boo
 	var why error
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurFallback} {
 		for _, most := range []int{1, 8, maxPlans} {
-			plans, _, err := graph.PlansAtMost(most, mode)
+			plans, _, err := graph.CreatePlansAtMost(most, mode)
 			if err != nil {
 				why = err
 				continue
@@ -95,7 +95,7 @@ func (t *Tuner) NewCandidates(c Convolution) (all []Candidate, missing error, er
 		if len(ops) > 1 {
 			most, asked = timedFused, modes[:1]
 		}
-		plans, _, err := graph.PlansAtMost(most, asked...)
+		plans, _, err := graph.CreatePlansAtMost(most, asked...)
 		if err != nil {
 			first = errors.Join(first, err)
 		}

@@ -9,8 +9,8 @@ import (
 )
 
 // CheckNear fails the test if a value of got differs from want by more than tol times the
-// largest magnitude in want. what names the values in the message.
-func CheckNear(t testing.TB, what string, got, want []float64, tol float64) {
+// largest magnitude in want. name names the values in the message.
+func CheckNear(t testing.TB, name string, got, want []float64, tol float64) {
 	t.Helper()
 	top := 1e-30
 	for _, v := range want {
@@ -18,7 +18,7 @@ func CheckNear(t testing.TB, what string, got, want []float64, tol float64) {
 	}
 	for i := range want {
 		if d := math.Abs(got[i] - want[i]); !(d <= tol*top) {
-			t.Fatalf("%s[%d] is %v, the reference has %v (greatest %v)", what, i, got[i], want[i], top)
+			t.Fatalf("%s[%d] is %v, the reference has %v (greatest %v)", name, i, got[i], want[i], top)
 		}
 	}
 }
@@ -45,8 +45,8 @@ func Snapshot(t testing.TB, x engine.Executable) map[string][]float64 {
 	return all
 }
 
-// CheckUnchanged fails the test if a persistent tensor of x differs from the Snapshot
-// before.
+// CheckUnchanged fails the test if a persistent tensor of x differs from before, an earlier
+// Snapshot.
 func CheckUnchanged(t testing.TB, x engine.Executable, before map[string][]float64) {
 	t.Helper()
 	for name, v := range Snapshot(t, x) {

@@ -31,13 +31,13 @@ func (e Engine) Check(t *testing.T) {
 		name string
 		run  func(t *testing.T)
 	}{
-		{"sync", e.checkSync},
+		{"sync", e.checkReducedGradients},
 		{"buckets", e.checkBuckets},
 		{"non-finite", e.checkNonFinite},
 		{"interrupted", e.checkInterrupted},
 		{"optimizers", e.checkOptimizers},
 		{"update errors", e.checkUpdateErrors},
-		{"share", e.checkShare},
+		{"share", e.checkSharing},
 		{"names", e.checkNames},
 	} {
 		t.Run(c.name, c.run)

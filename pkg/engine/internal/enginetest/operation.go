@@ -33,8 +33,8 @@ type Hooks struct {
 }
 
 // Run runs o on e twice, each time with other random values from seed, and returns the
-// outputs and states of both runs. The second run detects memory in which the first one
-// left values.
+// outputs and states of both runs. The second run detects kernels that read values which
+// the first run left in memory.
 func (o Operation) Run(t testing.TB, e engine.Engine, seed uint64, h Hooks) (all [][]float64) {
 	t.Helper()
 	p := SingleKernelProgram(o.Op, o.Attr, o.In, o.Out, o.State)

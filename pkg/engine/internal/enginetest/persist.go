@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// checkShare checks that a program for evaluation reads the tensors of a training program
+// checkSharing checks that a program for evaluation reads the tensors of a training program
 // that it shares, and that sharing with a program that lacks parameters is an error.
-func (e Engine) checkShare(t *testing.T) {
+func (e Engine) checkSharing(t *testing.T) {
 	on := e.Open(t, nil)
 	g, train := LowerUNet(t, SmallUNet(), 3, nn.Train, plan.Options{Fuse: true})
 	_, eval := LowerUNet(t, SmallUNet(), 1, nn.Eval, plan.Options{Fuse: true})

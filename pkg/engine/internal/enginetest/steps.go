@@ -26,7 +26,7 @@ type RecordingSync struct {
 // ReduceBucket records b. It returns an error if buckets are not passed in order.
 func (s *RecordingSync) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 	if i != len(s.Buckets) {
-		return fmt.Errorf("bucket %d was passed as number %d", i, len(s.Buckets))
+		return fmt.Errorf("got bucket %d, want bucket %d: buckets must be passed in order", i, len(s.Buckets))
 	}
 	s.Buckets = append(s.Buckets, b)
 	return s.Err
@@ -64,9 +64,9 @@ func (s *doublingSync) Wait() error {
 	return s.RecordingSync.Wait()
 }
 
-// checkSync checks that Gradient and the optimizer use the reduced gradients, with and
+// checkReducedGradients checks that Gradient and the optimizer use the reduced gradients, with and
 // without overlap.
-func (e Engine) checkSync(t *testing.T) {
+func (e Engine) checkReducedGradients(t *testing.T) {
 	for _, overlap := range []bool{true, false} {
 		var err error
 		g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true, BucketBytes: 2048})
@@ -108,8 +108,8 @@ func (e Engine) checkSync(t *testing.T) {
 	}
 }
 
-// checkBuckets checks that the program's buckets are passed, and that each contains exactly
-// its gradients.
+// checkBuckets checks that the GradSync gets all buckets of the program, and that each
+// contains exactly its gradients.
 func (e Engine) checkBuckets(t *testing.T) {
 	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
 	x := e.loadAndStep(t, p, g)
@@ -136,13 +136,13 @@ func (e Engine) checkBuckets(t *testing.T) {
 			got += math.Abs(float64(f))
 		}
 		if math.Abs(got-want) > 1e-9*(1+want) {
-			t.Errorf("bucket %d: the sum of magnitudes is %v, want %v as in its gradients", i, got, want)
+			t.Errorf("bucket %d: got sum of magnitudes %v, want %v, the sum over the gradients of its parameters", i, got, want)
 		}
 	}
 }
 
 // checkNonFinite checks that a step whose loss is infinite stops before it passes any
-// bucket and changes nothing.
+// bucket to the GradSync, and changes nothing.
 func (e Engine) checkNonFinite(t *testing.T) {
 	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	x := e.loadAndStep(t, p, g)
@@ -171,7 +171,7 @@ func (e Engine) checkNonFinite(t *testing.T) {
 	}
 }
 
-// cancelingSync is a GradSync that cancels a context when the first bucket is passed.
+// cancelingSync is a GradSync that cancels a context when it gets the first bucket.
 type cancelingSync struct {
 	RecordingSync
 	cancel context.CancelFunc

@@ -40,12 +40,12 @@ func (g *graph) addGraphToComms(n int) {
 }
 
 // add appends an operation to a captured stream and returns the index of its node. The node
-// runs after the stream's last node and after the nodes in after.
-func (c *capture) add(s *stream, o *streamOp, after ...int) int {
+// runs after the stream's last node and after the given dependencies.
+func (c *capture) add(s *stream, o *streamOp, dependencies ...int) int {
 	if i, ok := c.last[s]; ok {
-		after = append(after, i)
+		dependencies = append(dependencies, i)
 	}
-	c.nodes = append(c.nodes, &node{op: o, stream: s, after: after})
+	c.nodes = append(c.nodes, &node{op: o, stream: s, after: dependencies})
 	c.last[s] = len(c.nodes) - 1
 	return len(c.nodes) - 1
 }
@@ -81,9 +81,9 @@ func (m *Machine) checkUnsafeCall(call string) error {
 	return nil
 }
 
-// findUnjoined returns a stream with work that the origin stream does not wait for at the
+// findUnjoinedStream returns a stream with work that the origin stream does not wait for at the
 // end of the capture, or nil if there is none.
-func (c *capture) findUnjoined() *stream {
+func (c *capture) findUnjoinedStream() *stream {
 	reached := make([]bool, len(c.nodes))
 	var visit func(int)
 	visit = func(i int) {
@@ -142,7 +142,7 @@ func (m *Machine) replay(g *graph) {
 func (m *Machine) bindCapture(d *cuda.Driver) {
 	d.StreamBeginCapture = func(id cuda.Stream, mode cuda.CaptureMode) error {
 		const call = "cuStreamBeginCapture"
-		return m.do(call, true, func() error {
+		return m.doCall(call, true, func() error {
 			s := m.byStream[id]
 			switch {
 			case s == nil:
@@ -158,14 +158,14 @@ func (m *Machine) bindCapture(d *cuda.Driver) {
 		})
 	}
 	d.StreamEndCapture = func(id cuda.Stream) (g cuda.Graph, err error) {
-		err = m.do("cuStreamEndCapture", true, func() error {
+		err = m.doCall("cuStreamEndCapture", true, func() error {
 			g, err = m.endCapture(id)
 			return err
 		})
 		return g, err
 	}
 	d.StreamCapture = func(id cuda.Stream) (status cuda.CaptureStatus, err error) {
-		err = m.do("cuStreamIsCapturing", true, func() error {
+		err = m.doCall("cuStreamIsCapturing", true, func() error {
 			s := m.byStream[id]
 			switch {
 			case s == nil:
@@ -210,7 +210,7 @@ func (m *Machine) endCapture(id cuda.Stream) (cuda.Graph, error) {
 	if c.invalid {
 		return 0, newError(call, cuda.ErrorCaptureInvalidated, "%s", s.name)
 	}
-	if o := c.findUnjoined(); o != nil {
+	if o := c.findUnjoinedStream(); o != nil {
 		return 0, newError(call, cuda.ErrorCaptureUnjoined, "%s has work that %s does not wait for", o.name, s.name)
 	}
 	h, name := m.newHandle("graph")
@@ -223,7 +223,7 @@ func (m *Machine) endCapture(id cuda.Stream) (cuda.Graph, error) {
 
 func (m *Machine) bindGraphs(d *cuda.Driver) {
 	d.GraphNodeCount = func(id cuda.Graph) (n int, err error) {
-		err = m.do("cuGraphGetNodes", true, func() error {
+		err = m.doCall("cuGraphGetNodes", true, func() error {
 			g := m.graphs[id]
 			if g == nil {
 				return newError("cuGraphGetNodes", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
@@ -238,7 +238,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		return n, err
 	}
 	d.GraphDestroy = func(id cuda.Graph) error {
-		return m.do("cuGraphDestroy", true, func() error {
+		return m.doCall("cuGraphDestroy", true, func() error {
 			if m.graphs[id] == nil {
 				return newError("cuGraphDestroy", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
@@ -249,7 +249,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		})
 	}
 	d.GraphInstantiate = func(id cuda.Graph) (e cuda.GraphExec, err error) {
-		err = m.do("cuGraphInstantiate", true, func() error {
+		err = m.doCall("cuGraphInstantiate", true, func() error {
 			g := m.graphs[id]
 			if g == nil {
 				return newError("cuGraphInstantiate", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
@@ -267,7 +267,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		return e, err
 	}
 	d.GraphUpload = func(id cuda.GraphExec, s cuda.Stream) error {
-		return m.do("cuGraphUpload", true, func() error {
+		return m.doCall("cuGraphUpload", true, func() error {
 			if m.execs[id] == nil || m.byStream[s] == nil {
 				return newError("cuGraphUpload", cuda.ErrorInvalidHandle, "%s, %s", m.handleName(uintptr(id)), m.streamName(s))
 			}
@@ -276,7 +276,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		})
 	}
 	d.GraphLaunch = func(id cuda.GraphExec, s cuda.Stream) error {
-		return m.do("cuGraphLaunch", true, func() error {
+		return m.doCall("cuGraphLaunch", true, func() error {
 			g := m.execs[id]
 			if g == nil {
 				return newError("cuGraphLaunch", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
@@ -289,7 +289,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		})
 	}
 	d.GraphExecDestroy = func(id cuda.GraphExec) error {
-		return m.do("cuGraphExecDestroy", true, func() error {
+		return m.doCall("cuGraphExecDestroy", true, func() error {
 			if m.execs[id] == nil {
 				return newError("cuGraphExecDestroy", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}

@@ -47,7 +47,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	}
 	d.MemcpyHtoDAsync = func(dst cuda.Ptr, src unsafe.Pointer, n int64, s cuda.Stream) error {
 		const call = "cuMemcpyHtoDAsync"
-		return m.do(call, true, func() error {
+		return m.doCall(call, true, func() error {
 			return enqueue(call, s, n, m.memory.describe(uint64(dst)), m.memory.describe(uint64(uintptr(src))), func() ([]byte, []byte, error) {
 				a, e1 := device(dst, n)
 				b, e2 := locked(src, n)
@@ -57,7 +57,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	}
 	d.MemcpyDtoHAsync = func(dst unsafe.Pointer, src cuda.Ptr, n int64, s cuda.Stream) error {
 		const call = "cuMemcpyDtoHAsync"
-		return m.do(call, true, func() error {
+		return m.doCall(call, true, func() error {
 			return enqueue(call, s, n, m.memory.describe(uint64(uintptr(dst))), m.memory.describe(uint64(src)), func() ([]byte, []byte, error) {
 				a, e1 := locked(dst, n)
 				b, e2 := device(src, n)
@@ -67,7 +67,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	}
 	d.MemcpyDtoDAsync = func(dst, src cuda.Ptr, n int64, s cuda.Stream) error {
 		const call = "cuMemcpyDtoDAsync"
-		return m.do(call, true, func() error {
+		return m.doCall(call, true, func() error {
 			return enqueue(call, s, n, m.memory.describe(uint64(dst)), m.memory.describe(uint64(src)), func() ([]byte, []byte, error) {
 				a, e1 := device(dst, n)
 				b, e2 := device(src, n)
@@ -111,11 +111,11 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 // copyPageable calls f to copy n bytes between pageable memory and the device memory at p. It
 // first runs the work in the legacy default stream.
 func (m *Machine) copyPageable(call string, p cuda.Ptr, n int64, f func() error) error {
-	return m.do(call, true, func() error {
+	return m.doCall(call, true, func() error {
 		if err := m.checkUnsafeCall(call); err != nil {
 			return err
 		}
-		if err := m.orderLegacy(call, m.byStream[0]); err != nil {
+		if err := m.orderWithLegacyStream(call, m.byStream[0]); err != nil {
 			return err
 		}
 		m.drain(m.byStream[0])
@@ -129,7 +129,7 @@ func (m *Machine) copyPageable(call string, p cuda.Ptr, n int64, f func() error)
 
 func (m *Machine) bindMemsets(d *cuda.Driver) {
 	set := func(call string, dst cuda.Ptr, n int64, s cuda.Stream, value uint32, write func([]byte)) error {
-		return m.do(call, true, func() error {
+		return m.doCall(call, true, func() error {
 			if _, err := m.memory.span(uint64(dst), n, false); err != nil {
 				return newError(call, cuda.ErrorInvalidValue, "%v", err)
 			}

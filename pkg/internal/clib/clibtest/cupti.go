@@ -17,8 +17,8 @@ type recording struct {
 	known map[*graph]bool
 }
 
-// CUPTI returns a simulated CUPTI, which records when each kernel ran by the machine's
-// clock. Kernels in a graph are recorded only if the graph was instantiated during the
+// CUPTI returns a simulated CUPTI, which records when each kernel ran, as measured by the
+// machine's clock. Kernels in a graph are recorded only if the graph was instantiated during the
 // recording.
 func (m *Machine) CUPTI() (*cupti.Library, error) {
 	if err := m.checkLibrary(clib.CUPTI, cupti.Symbols()); err != nil {
@@ -51,9 +51,9 @@ func (m *Machine) CUPTI() (*cupti.Library, error) {
 	}, nil
 }
 
-// recordKernel adds an operation that began at time begin and ends now to the recording, if
+// recordKernel adds an operation that ran from time start until now to the recording, if
 // CUPTI would report it: if it is a kernel or a cuDNN plan. label is the operation's label.
-func (m *Machine) recordKernel(label string, begin float64) {
+func (m *Machine) recordKernel(label string, start float64) {
 	name, ok := strings.CutPrefix(label, "cuLaunchKernel ")
 	if !ok {
 		name, ok = strings.CutPrefix(label, "cudnnBackendExecute ")
@@ -62,7 +62,7 @@ func (m *Machine) recordKernel(label string, begin float64) {
 	if !ok || r == nil || r.running != nil && !r.known[r.running] {
 		return
 	}
-	k := cupti.Kernel{Name: name, Start: uint64(1e3 * begin), End: uint64(1e3 * m.clock)}
+	k := cupti.Kernel{Name: name, Start: uint64(1e3 * start), End: uint64(1e3 * m.clock)}
 	if r.running != nil {
 		k.GraphNode = uint64(len(r.kernels) + 1)
 	}

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// dnn is the simulated cuDNN of a machine.
-type dnn struct {
+// cudnnSimulator is the simulated cuDNN of a machine.
+type cudnnSimulator struct {
 	m       *Machine
 	handles map[cudnn.Handle]*cuda.Stream
 	all     map[cudnn.Descriptor]*descriptor
@@ -46,8 +46,8 @@ type attributeSpec struct {
 	refers   []cudnn.DescriptorType // for descriptors: the valid types
 }
 
-func newDNN(m *Machine) *dnn {
-	return &dnn{m: m, handles: map[cudnn.Handle]*cuda.Stream{}, all: map[cudnn.Descriptor]*descriptor{}}
+func newCUDNNSimulator(m *Machine) *cudnnSimulator {
+	return &cudnnSimulator{m: m, handles: map[cudnn.Handle]*cuda.Stream{}, all: map[cudnn.Descriptor]*descriptor{}}
 }
 
 func elementSize(t cudnn.AttributeType) int64 {
@@ -123,12 +123,12 @@ func attributeSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSpec {
 		}
 		return all
 	}
-	return graphSpecs(t)
+	return graphAttributeSpecs(t)
 }
 
-// graphSpecs is attributeSpecs for the descriptors that are created after the operations:
-// graphs, engines, engine configurations, plans and the like.
-func graphSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSpec {
+// graphAttributeSpecs is like attributeSpecs, but for the descriptors that are created from
+// operations: graphs, engines, engine configurations, plans and the like.
+func graphAttributeSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSpec {
 	one := func(kind cudnn.AttributeType, d ...cudnn.DescriptorType) attributeSpec {
 		return attributeSpec{kind: kind, most: 1, required: true, refers: d}
 	}
@@ -264,13 +264,13 @@ func (m *Machine) CUDNN() *cudnn.Library {
 }
 
 // fail stores the message of an error and returns the status.
-func (d *dnn) fail(s cudnn.Status, format string, args ...any) cudnn.Status {
+func (d *cudnnSimulator) fail(s cudnn.Status, format string, args ...any) cudnn.Status {
 	d.last = fmt.Sprintf(format, args...)
 	return s
 }
 
 // set implements cudnnBackendSetAttribute.
-func (d *dnn) set(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, n int64, p unsafe.Pointer) cudnn.Status {
+func (d *cudnnSimulator) set(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, n int64, p unsafe.Pointer) cudnn.Status {
 	desc := d.all[x]
 	if desc == nil || p == nil {
 		return d.fail(cudnn.NullPointer, "attribute %d: the descriptor is unknown or there are no values", name)
@@ -328,7 +328,7 @@ func (desc *descriptor) bool(name cudnn.Attribute) bool {
 	return v.n > 0 && v.raw[0] != 0
 }
 
-func (d *dnn) descriptorAttrs(desc *descriptor, name cudnn.Attribute) []*descriptor {
+func (d *cudnnSimulator) descriptorAttrs(desc *descriptor, name cudnn.Attribute) []*descriptor {
 	var out []*descriptor
 	for _, v := range desc.int64s(name) {
 		out = append(out, d.all[cudnn.Descriptor(v)])
@@ -336,7 +336,7 @@ func (d *dnn) descriptorAttrs(desc *descriptor, name cudnn.Attribute) []*descrip
 	return out
 }
 
-func (d *dnn) descriptorAttr(desc *descriptor, name cudnn.Attribute) *descriptor {
+func (d *cudnnSimulator) descriptorAttr(desc *descriptor, name cudnn.Attribute) *descriptor {
 	if _, ok := desc.attrs[name]; !ok {
 		return nil
 	}
@@ -344,7 +344,7 @@ func (d *dnn) descriptorAttr(desc *descriptor, name cudnn.Attribute) *descriptor
 }
 
 // finalize implements cudnnBackendFinalize.
-func (d *dnn) finalize(x cudnn.Descriptor) cudnn.Status {
+func (d *cudnnSimulator) finalize(x cudnn.Descriptor) cudnn.Status {
 	desc := d.all[x]
 	if desc == nil {
 		return d.fail(cudnn.NullPointer, "unknown descriptor")
@@ -382,7 +382,7 @@ func (d *dnn) finalize(x cudnn.Descriptor) cudnn.Status {
 	return status
 }
 
-func (d *dnn) finalizeTensor(desc *descriptor) cudnn.Status {
+func (d *cudnnSimulator) finalizeTensor(desc *descriptor) cudnn.Status {
 	dims, strides := desc.int64s(cudnn.AttrTensorDims), desc.int64s(cudnn.AttrTensorStrides)
 	align := desc.int64(cudnn.AttrTensorAlignment)
 	switch {
@@ -396,7 +396,7 @@ func (d *dnn) finalizeTensor(desc *descriptor) cudnn.Status {
 	return cudnn.Success
 }
 
-func (d *dnn) finalizeConvolution(desc *descriptor) cudnn.Status {
+func (d *cudnnSimulator) finalizeConvolution(desc *descriptor) cudnn.Status {
 	n := desc.int64(cudnn.AttrConvSpatialDims)
 	for _, name := range []cudnn.Attribute{cudnn.AttrConvPrePaddings, cudnn.AttrConvPostPaddings, cudnn.AttrConvDilations, cudnn.AttrConvStrides} {
 		if desc.attrs[name].n != n {

@@ -31,7 +31,7 @@ func product(v []int64) int {
 // at returns the index in memory of an element of a channels-last tensor.
 func at(dims []int64, index ...int64) int {
 	n := int64(0)
-	for i, s := range cudnn.ChannelsLast(dims) {
+	for i, s := range cudnn.ChannelsLastStrides(dims) {
 		n += s * index[i]
 	}
 	return int(n)
@@ -99,7 +99,7 @@ func (g *gpu) run(h cudnn.Handle, s cuda.Stream, at map[int64]cuda.Ptr, ops ...c
 	g.t.Helper()
 	graph, err := g.CUDNN.NewGraph(h, ops...)
 	check(g.t, err)
-	plans, _, err := graph.Plans(cudnn.HeurA)
+	plans, _, err := graph.CreatePlans(cudnn.HeurA)
 	check(g.t, err)
 	pack, err := g.CUDNN.NewPack(at, 0)
 	check(g.t, err)
@@ -237,7 +237,7 @@ func TestPlans(t *testing.T) {
 	relu := cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: cudnn.Tensor{ID: 1, Dims: dims}, Y: cudnn.Tensor{ID: 2, Dims: dims}}
 	graph, err := g.CUDNN.NewGraph(h, relu)
 	check(t, err)
-	plans, rejected, err := graph.Plans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
+	plans, rejected, err := graph.CreatePlans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
 	check(t, err)
 	var engines []int64
 	for _, p := range plans {
@@ -331,7 +331,7 @@ func TestExecutionIsChecked(t *testing.T) {
 	dims := []int64{1, 1, 2, 2}
 	graph, err := g.CUDNN.NewGraph(h, cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: cudnn.Tensor{ID: 1, Dims: dims}, Y: cudnn.Tensor{ID: 2, Dims: dims}})
 	check(t, err)
-	plans, _, err := graph.Plans(cudnn.HeurA)
+	plans, _, err := graph.CreatePlans(cudnn.HeurA)
 	check(t, err)
 	p := g.alloc("buffer", 32)
 	run := func(at map[int64]cuda.Ptr) error {

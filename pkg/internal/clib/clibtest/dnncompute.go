@@ -94,15 +94,15 @@ func roundTo(t cudnn.DataType, d *denseTensor) *denseTensor {
 	return d
 }
 
-// runOperations computes the operations of a plan. at contains the address of each stored
-// tensor by ID.
-func (m *Machine) runOperations(ops []*operation, at map[int64]uint64) error {
+// runOperations computes the operations of a plan. addresses contains the address of each
+// stored tensor by ID.
+func (m *Machine) runOperations(ops []*operation, addresses map[int64]uint64) error {
 	virtual := map[int64]*denseTensor{}
 	load := func(t *tensor) (*denseTensor, error) {
 		if t.Virtual {
 			return virtual[t.ID], nil
 		}
-		mem, err := m.memory.span(at[t.ID], t.extentBytes(), false)
+		mem, err := m.memory.span(addresses[t.ID], t.extentBytes(), false)
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +123,7 @@ func (m *Machine) runOperations(ops []*operation, at map[int64]uint64) error {
 				virtual[t.ID] = roundTo(t.Type, result)
 				continue
 			}
-			mem, err := m.memory.span(at[t.ID], t.extentBytes(), false)
+			mem, err := m.memory.span(addresses[t.ID], t.extentBytes(), false)
 			if err != nil {
 				return err
 			}
@@ -151,11 +151,11 @@ func (o *operation) evaluate(in []*denseTensor) []*denseTensor {
 	out := &denseTensor{dims: o.Out[0].Dims, v: make([]float32, elementCount(o.Out[0].Dims))}
 	switch o.Kind {
 	case cudnn.DescConvForward:
-		o.convolve(in[0], in[1], out, forward)
+		o.forEachTap(in[0], in[1], out, addForward)
 	case cudnn.DescConvData:
-		o.convolve(out, in[0], in[1], dataGradient)
+		o.forEachTap(out, in[0], in[1], addDataGradient)
 	default:
-		o.convolve(in[0], out, in[1], filterGradient)
+		o.forEachTap(in[0], out, in[1], addFilterGradient)
 	}
 	for i := range out.v {
 		out.v[i] *= o.Alpha
@@ -163,9 +163,9 @@ func (o *operation) evaluate(in []*denseTensor) []*denseTensor {
 	return []*denseTensor{out}
 }
 
-// forward computes y += w·x for one tap of a convolution's filter. x has C values, y has K
+// addForward computes y += w·x for one tap of a convolution's filter. x has C values, y has K
 // values, and w has K rows of C values whose starts are step apart.
-func forward(x, w, y []float32, step int) {
+func addForward(x, w, y []float32, step int) {
 	for k := range y {
 		var sum float32
 		for c, v := range w[k*step : k*step+len(x)] {
@@ -175,8 +175,8 @@ func forward(x, w, y []float32, step int) {
 	}
 }
 
-// dataGradient computes x += wᵀ·y for one tap; x and y are gradients. See forward.
-func dataGradient(x, w, y []float32, step int) {
+// addDataGradient computes x += wᵀ·y for one tap; x and y are gradients. See addForward.
+func addDataGradient(x, w, y []float32, step int) {
 	for k, g := range y {
 		for c, v := range w[k*step : k*step+len(x)] {
 			x[c] += v * g
@@ -184,8 +184,8 @@ func dataGradient(x, w, y []float32, step int) {
 	}
 }
 
-// filterGradient computes w += y·xᵀ for one tap; w and y are gradients. See forward.
-func filterGradient(x, w, y []float32, step int) {
+// addFilterGradient computes w += y·xᵀ for one tap; w and y are gradients. See addForward.
+func addFilterGradient(x, w, y []float32, step int) {
 	for k, g := range y {
 		row := w[k*step : k*step+len(x)]
 		for c, v := range x {
@@ -201,9 +201,9 @@ func extendTo3D(v []int64, fill int64) [3]int64 {
 	return out
 }
 
-// convolve calls tap for each output point and each tap of the filter whose input point is
+// forEachTap calls tap for each output point and each tap of the filter whose input point is
 // inside x.
-func (o *operation) convolve(x, w, y *denseTensor, tap func(x, w, y []float32, step int)) {
+func (o *operation) forEachTap(x, w, y *denseTensor, tap func(x, w, y []float32, step int)) {
 	xs, ws, ys := extendTo3D(x.dims[2:], 1), extendTo3D(w.dims[2:], 1), extendTo3D(y.dims[2:], 1)
 	pad, stride, dilation := extendTo3D(o.Pad, 0), extendTo3D(o.Stride, 1), extendTo3D(o.Dilation, 1)
 	c, k := x.dims[1], y.dims[1]
@@ -238,7 +238,7 @@ func (o *operation) computePointwise(in []*denseTensor) *denseTensor {
 	if len(in) > 1 {
 		second = 1
 	}
-	first, other := broadcastIndex(in[0], out.Dims), broadcastIndex(in[second], out.Dims)
+	first, other := newBroadcastIndex(in[0], out.Dims), newBroadcastIndex(in[second], out.Dims)
 	for i := range result.v {
 		a, b := in[0].v[first(i)], in[second].v[other(i)]
 		switch o.Mode {
@@ -259,9 +259,9 @@ func (o *operation) computePointwise(in []*denseTensor) *denseTensor {
 	return result
 }
 
-// broadcastIndex returns a function that maps index i of a tensor with dimensions dims to the
+// newBroadcastIndex returns a function that maps index i of a tensor with dimensions dims to the
 // index of the value in d that is repeated at i. Both indexes are in the order of denseTensor.
-func broadcastIndex(d *denseTensor, dims []int64) func(i int) int {
+func newBroadcastIndex(d *denseTensor, dims []int64) func(i int) int {
 	order := []int{0}
 	for a := 2; a < len(dims); a++ {
 		order = append(order, a)

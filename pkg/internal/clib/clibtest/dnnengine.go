@@ -24,17 +24,17 @@ type engine struct {
 	tile      int64 // the value of its only knob, the tile size
 }
 
-// fastEngine is the number of the fastest engine.
-const fastEngine = 1
+// fastestEngineNumber is the number of the engine with the least execution time for a graph.
+const fastestEngineNumber = 1
 
 // corruptOutput overwrites one element of the result if the operation is on volumes. The
 // value that it writes depends on the engine's number.
-func (d *dnn) corruptOutput(engine int64, o *operation, at map[int64]uint64) error {
+func (d *cudnnSimulator) corruptOutput(engine int64, o *operation, addresses map[int64]uint64) error {
 	for _, t := range o.Out {
 		if len(t.Dims) != 5 {
 			continue
 		}
-		b, err := d.m.memory.span(at[t.ID], t.extentBytes(), false)
+		b, err := d.m.memory.span(addresses[t.ID], t.extentBytes(), false)
 		if err != nil {
 			return err
 		}
@@ -47,15 +47,15 @@ func (d *dnn) corruptOutput(engine int64, o *operation, at map[int64]uint64) err
 // firstExecutionCost is the additional time of a plan's first execution, in microseconds.
 const firstExecutionCost = 5000
 
-// tileKnob is CUDNN_KNOB_TYPE_TILE_SIZE.
-const tileKnob = 2
+// tileSizeKnob is CUDNN_KNOB_TYPE_TILE_SIZE.
+const tileSizeKnob = 2
 
 // suggestedEngines returns the engines that a heuristic suggests. The fastest engine is not
 // the first, one is not supported, one cannot be compiled, and one is not deterministic.
 // Modes A and B suggest engine 1 with different tiles.
 func suggestedEngines(mode cudnn.HeurMode) []engine {
 	plain := engine{Index: 0, cost: 10, notes: []int32{cudnn.NoteTensorCore}}
-	fast := engine{Index: fastEngine, cost: 5, workspace: 4096, notes: []int32{cudnn.NoteTensorCore}}
+	fast := engine{Index: fastestEngineNumber, cost: 5, workspace: 4096, notes: []int32{cudnn.NoteTensorCore}}
 	refused := engine{Index: 2, cost: 1, status: cudnn.NotSupported}
 	atomic := engine{Index: 3, cost: 7, workspace: 512, notes: []int32{cudnn.NoteNondeterministic}}
 	fallback := engine{Index: 40, cost: 50}
@@ -92,7 +92,7 @@ type savedPlan struct {
 }
 
 // get implements cudnnBackendGetAttribute.
-func (d *dnn) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
+func (d *cudnnSimulator) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
 	desc := d.all[x]
 	if desc == nil || got == nil {
 		return d.fail(cudnn.NullPointer, "attribute %d: the descriptor is unknown or there is no address for the count", name)
@@ -130,7 +130,7 @@ func (d *dnn) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeTyp
 		k.engine, k.finalized, *got = desc.engine, true, 1
 		return cudnn.Success
 	case desc.kind == cudnn.DescKnobChoice && name == cudnn.AttrKnobType:
-		return out(cudnn.TypeKnobType, int32Bytes([]int32{tileKnob}))
+		return out(cudnn.TypeKnobType, int32Bytes([]int32{tileSizeKnob}))
 	case desc.kind == cudnn.DescKnobChoice && name == cudnn.AttrKnobValue:
 		return out(cudnn.TypeInt64, binary.LittleEndian.AppendUint64(nil, uint64(desc.engine.tile)))
 	case desc.kind == cudnn.DescEngine && name == cudnn.AttrEngineIndex:
@@ -167,7 +167,7 @@ func int32Bytes(v []int32) []byte {
 
 // fillConfigs writes the suggested engines to the engine configurations that the caller has
 // created, and their number to got.
-func (d *dnn) fillConfigs(heur *descriptor, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
+func (d *cudnnSimulator) fillConfigs(heur *descriptor, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
 	if t != cudnn.TypeDescriptor {
 		return d.fail(cudnn.WrongAttributeType, "the results of a heuristic are descriptors, not values of type %d", t)
 	}
@@ -191,12 +191,12 @@ func (d *dnn) fillConfigs(heur *descriptor, t cudnn.AttributeType, want int64, g
 }
 
 // finalizeConfig sets the engine of a configuration from its number and tile.
-func (d *dnn) finalizeConfig(desc *descriptor) cudnn.Status {
+func (d *cudnnSimulator) finalizeConfig(desc *descriptor) cudnn.Status {
 	choice := d.descriptorAttr(desc, cudnn.AttrConfigEngine)
 	index, tile := choice.int64(cudnn.AttrEngineIndex), int64(0)
 	if _, ok := desc.attrs[cudnn.AttrConfigKnobs]; ok {
 		for _, k := range d.descriptorAttrs(desc, cudnn.AttrConfigKnobs) {
-			if k.int32(cudnn.AttrKnobType) != tileKnob {
+			if k.int32(cudnn.AttrKnobType) != tileSizeKnob {
 				return d.fail(cudnn.NotSupported, "engine %d has no knob %d", index, k.int32(cudnn.AttrKnobType))
 			}
 			tile = k.int64(cudnn.AttrKnobValue)
@@ -213,7 +213,7 @@ func (d *dnn) finalizeConfig(desc *descriptor) cudnn.Status {
 	return d.fail(cudnn.NotSupported, "no engine %d with tile %d", index, tile)
 }
 
-func (d *dnn) finalizePlan(desc *descriptor) cudnn.Status {
+func (d *cudnnSimulator) finalizePlan(desc *descriptor) cudnn.Status {
 	if config := d.descriptorAttr(desc, cudnn.AttrPlanConfig); config != nil {
 		desc.engine, desc.ops = config.engine, config.ops
 	} else if text, ok := desc.attrs[cudnn.AttrPlanJSON]; ok {
@@ -250,7 +250,7 @@ func describeOps(ops []*operation) string {
 
 // execute implements cudnnBackendExecute. It checks that the pack has valid addresses for
 // all tensors of the plan, and enqueues the plan's operations.
-func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.Status {
+func (d *cudnnSimulator) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.Status {
 	plan, pack, s := d.all[planned], d.all[packed], d.handles[h]
 	switch {
 	case plan == nil || pack == nil || s == nil:
@@ -303,7 +303,7 @@ func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.St
 		if err := d.m.runOperations(ops, at); err != nil {
 			return newError(label, cuda.ErrorIllegalAddress, "%v", err)
 		}
-		if d.m.opt.WrongVolumes == WrongFastest && plan.engine.Index == fastEngine || d.m.opt.WrongVolumes == WrongAll {
+		if d.m.opt.WrongVolumeEngines == WrongFastest && plan.engine.Index == fastestEngineNumber || d.m.opt.WrongVolumeEngines == WrongAll {
 			return d.corruptOutput(plan.engine.Index, ops[len(ops)-1], at)
 		}
 		return nil
@@ -315,7 +315,7 @@ func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.St
 }
 
 // checkWorkspace checks that the pack has the workspace that the plan needs.
-func (d *dnn) checkWorkspace(plan, pack *descriptor) cudnn.Status {
+func (d *cudnnSimulator) checkWorkspace(plan, pack *descriptor) cudnn.Status {
 	need := plan.engine.workspace
 	if need == 0 {
 		return cudnn.Success

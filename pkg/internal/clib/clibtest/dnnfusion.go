@@ -10,7 +10,7 @@ import (
 // the graphs in the section on specialized engines of cuDNN's developer guide, with the
 // restrictions listed there, and any operation followed by operations that run-time
 // compilation can append.
-func (d *dnn) checkPattern(ops []*operation) cudnn.Status {
+func (d *cudnnSimulator) checkPattern(ops []*operation) cudnn.Status {
 	conv := slices.IndexFunc(ops, func(o *operation) bool { return o.isConvolution() })
 	sums := slices.ContainsFunc(ops, func(o *operation) bool { return o.Kind == cudnn.DescBNBackwardWeights })
 	switch {
@@ -44,25 +44,25 @@ func opKinds(ops []*operation) []any {
 	return list
 }
 
-// fusesNorms reports whether the device supports graphs of convolutions with batch norms:
+// supportsNormFusion reports whether the device supports graphs of convolutions with batch norms:
 // compute capability 8.0 and above, except 8.9.
-func (d *dnn) fusesNorms() bool {
+func (d *cudnnSimulator) supportsNormFusion() bool {
 	c := d.m.opt.Capability
 	return c[0] >= 8 && c != [2]int{8, 9}
 }
 
 // checkPrologue checks a graph with operations before a convolution, which must be ConvBNfprop
-// or ConvBNwgrad. conv is the index of the convolution. Since compute capability 9.0, the
-// graph must be complete: scale, bias, ReLU, convolution, and in the forward pass the
+// or ConvBNwgrad. conv is the index of the convolution. From compute capability 9.0 on,
+// the graph must be complete: scale, bias, ReLU, convolution, and in the forward pass the
 // statistics.
-func (d *dnn) checkPrologue(ops []*operation, conv int) cudnn.Status {
+func (d *cudnnSimulator) checkPrologue(ops []*operation, conv int) cudnn.Status {
 	o := ops[conv]
 	want := []any{cudnn.PointwiseMul, cudnn.PointwiseAdd, cudnn.PointwiseReLU, o.Kind}
 	if o.Kind == cudnn.DescConvForward {
 		want = append(want, cudnn.DescGenstats)
 	}
 	switch {
-	case !d.fusesNorms():
+	case !d.supportsNormFusion():
 		return d.fail(cudnn.GraphNotSupported, "compute capability %v has no convolution after a batch norm", d.m.opt.Capability)
 	case o.Kind == cudnn.DescConvData || !slices.Equal(opKinds(ops), want):
 		return d.fail(cudnn.GraphNotSupported, "%s: a convolution after other operations must have the complete pattern ConvBNfprop or ConvBNwgrad", describeOps(ops))
@@ -88,14 +88,14 @@ func (d *dnn) checkPrologue(ops []*operation, conv int) cudnn.Status {
 // checkHalfTensors checks that the tensors in list are fp16, four-dimensional, packed
 // channels-last and aligned to 16 bytes, and that each of vectors has one element for each of
 // c channels.
-func (d *dnn) checkHalfTensors(list []*tensor, c int64, vectors ...*tensor) cudnn.Status {
+func (d *cudnnSimulator) checkHalfTensors(list []*tensor, c int64, vectors ...*tensor) cudnn.Status {
 	for _, t := range list {
 		switch {
 		case t.Type != cudnn.Float16:
 			return d.fail(cudnn.TypeNotSupported, "%v is not fp16", t)
 		case len(t.Dims) != 4:
 			return d.fail(cudnn.ShapeNotSupported, "%v does not have four dimensions", t)
-		case !slices.Equal(t.Strides, cudnn.ChannelsLast(t.Dims)):
+		case !slices.Equal(t.Strides, cudnn.ChannelsLastStrides(t.Dims)):
 			return d.fail(cudnn.LayoutNotSupported, "%v with strides %v is not packed channels-last", t, t.Strides)
 		}
 	}
@@ -114,13 +114,13 @@ func (d *dnn) checkHalfTensors(list []*tensor, c int64, vectors ...*tensor) cudn
 
 // checkGradientSums checks a graph with the gradient of a batch norm's parameters, which must
 // have the pattern DgradDreluBNBwdWeight.
-func (d *dnn) checkGradientSums(ops []*operation) cudnn.Status {
+func (d *cudnnSimulator) checkGradientSums(ops []*operation) cudnn.Status {
 	want := []any{
 		cudnn.DescConvData, cudnn.PointwiseSub, cudnn.PointwiseMul, cudnn.PointwiseMul, cudnn.PointwiseAdd,
 		cudnn.PointwiseReLUBack, cudnn.DescBNBackwardWeights,
 	}
 	switch {
-	case !d.fusesNorms() || d.m.opt.Capability[0] > 9:
+	case !d.supportsNormFusion() || d.m.opt.Capability[0] > 9:
 		return d.fail(cudnn.GraphNotSupported, "compute capability %v has no data gradient with the gradient sums of a batch norm", d.m.opt.Capability)
 	case d.m.opt.CUDNNVersion < 90800:
 		return d.fail(cudnn.GraphNotSupported, "version %s does not support DgradDreluBNBwdWeight", cudnn.VersionText(d.m.opt.CUDNNVersion))
@@ -150,7 +150,7 @@ func (d *dnn) checkGradientSums(ops []*operation) cudnn.Status {
 
 // newNormSums reads the operation that computes the gradient of a batch norm's parameters
 // from its descriptor.
-func (d *dnn) newNormSums(desc *descriptor) (*operation, cudnn.Status) {
+func (d *cudnnSimulator) newNormSums(desc *descriptor) (*operation, cudnn.Status) {
 	o := &operation{Kind: desc.kind}
 	for _, name := range []cudnn.Attribute{cudnn.AttrBNBackwardX, cudnn.AttrBNBackwardMean, cudnn.AttrBNBackwardInvStd, cudnn.AttrBNBackwardScale, cudnn.AttrBNBackwardDY} {
 		o.In = append(o.In, d.readTensor(desc, name))

@@ -76,7 +76,7 @@ func storedTensors(ops []*operation) []*tensor {
 
 // readTensor reads the tensor to which an attribute refers. It returns nil if the attribute is
 // not set.
-func (d *dnn) readTensor(desc *descriptor, name cudnn.Attribute) *tensor {
+func (d *cudnnSimulator) readTensor(desc *descriptor, name cudnn.Attribute) *tensor {
 	t := d.descriptorAttr(desc, name)
 	if t == nil {
 		return nil
@@ -88,7 +88,7 @@ func (d *dnn) readTensor(desc *descriptor, name cudnn.Attribute) *tensor {
 	}
 }
 
-func (d *dnn) finalizeOperation(desc *descriptor) cudnn.Status {
+func (d *cudnnSimulator) finalizeOperation(desc *descriptor) cudnn.Status {
 	var o *operation
 	var status cudnn.Status
 	switch desc.kind {
@@ -114,7 +114,7 @@ func (d *dnn) finalizeOperation(desc *descriptor) cudnn.Status {
 // newConvolution reads a convolution or one of its gradients from its descriptor. The
 // arguments after desc are the attributes of the convolution, of its operands x, w and y (or
 // their gradients), and of its factors.
-func (d *dnn) newConvolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cudnn.Attribute) (*operation, cudnn.Status) {
+func (d *cudnnSimulator) newConvolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cudnn.Attribute) (*operation, cudnn.Status) {
 	c := d.descriptorAttr(desc, conv)
 	x, w, y := d.readTensor(desc, xa), d.readTensor(desc, wa), d.readTensor(desc, ya)
 	o := &operation{
@@ -147,7 +147,7 @@ func (d *dnn) newConvolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cud
 }
 
 // checkTypes checks that the element types of an operation's tensors are simulated.
-func (d *dnn) checkTypes(o *operation) cudnn.Status {
+func (d *cudnnSimulator) checkTypes(o *operation) cudnn.Status {
 	for _, t := range slices.Concat(o.In, o.Out) {
 		if t.Type != cudnn.Float32 && t.Type != cudnn.Float16 && t.Type != cudnn.BFloat16 {
 			return d.fail(cudnn.TypeNotSupported, "tensor %v: only fp32, fp16 and bf16 are simulated", t)
@@ -156,7 +156,7 @@ func (d *dnn) checkTypes(o *operation) cudnn.Status {
 	return cudnn.Success
 }
 
-func (d *dnn) newPointwise(desc *descriptor) (*operation, cudnn.Status) {
+func (d *cudnnSimulator) newPointwise(desc *descriptor) (*operation, cudnn.Status) {
 	mode := cudnn.PointwiseMode(d.descriptorAttr(desc, cudnn.AttrOpPointwise).int32(cudnn.AttrPointwiseMode))
 	o := &operation{Kind: desc.kind, Mode: mode}
 	second, out := cudnn.Attribute(-1), cudnn.AttrOpY
@@ -192,7 +192,7 @@ func (d *dnn) newPointwise(desc *descriptor) (*operation, cudnn.Status) {
 	return o, d.checkTypes(o)
 }
 
-func (d *dnn) newGenstats(desc *descriptor) (*operation, cudnn.Status) {
+func (d *cudnnSimulator) newGenstats(desc *descriptor) (*operation, cudnn.Status) {
 	x, sum, square := d.readTensor(desc, cudnn.AttrGenstatsX), d.readTensor(desc, cudnn.AttrGenstatsSum), d.readTensor(desc, cudnn.AttrGenstatsSqSum)
 	want := make([]int64, len(x.Dims))
 	for i := range want {
@@ -211,7 +211,7 @@ func (d *dnn) newGenstats(desc *descriptor) (*operation, cudnn.Status) {
 
 // finalizeGraph checks that virtual tensors are written before they are read, and that
 // checkPattern accepts the graph.
-func (d *dnn) finalizeGraph(desc *descriptor) cudnn.Status {
+func (d *cudnnSimulator) finalizeGraph(desc *descriptor) cudnn.Status {
 	h := cudnn.Handle(desc.int64(cudnn.AttrGraphHandle))
 	if d.handles[h] == nil {
 		return d.fail(cudnn.NullPointer, "unknown handle")

@@ -20,7 +20,7 @@ func (m *Machine) Driver() *cuda.Driver {
 		return nil
 	}
 	d.DeviceCount = func() (n int, err error) {
-		return m.opt.Devices, m.do("cuDeviceGetCount", false, func() error { return nil })
+		return m.opt.Devices, m.doCall("cuDeviceGetCount", false, func() error { return nil })
 	}
 	d.DeviceGet = func(i int) (cuda.Device, error) {
 		return cuda.Device(i), m.doOnDevice("cuDeviceGet", cuda.Device(i), nil)
@@ -57,10 +57,10 @@ func (m *Machine) Driver() *cuda.Driver {
 	return d
 }
 
-// doOnDevice is do for a call on a device. It returns an error if the machine does not have the
-// device dev. f may be nil.
+// doOnDevice calls f as the driver call named call, like doCall. It returns an error if the
+// machine does not have the device dev. f may be nil.
 func (m *Machine) doOnDevice(call string, dev cuda.Device, f func() error) error {
-	return m.do(call, false, func() error {
+	return m.doCall(call, false, func() error {
 		if dev < 0 || int(dev) >= m.opt.Devices {
 			return newError(call, cuda.ErrorInvalidDevice, "device %d of %d", dev, m.opt.Devices)
 		}
@@ -112,7 +112,7 @@ func (m *Machine) bindContext(d *cuda.Driver) {
 		})
 	}
 	d.CtxSetCurrent = func(c cuda.Context) error {
-		return m.do("cuCtxSetCurrent", false, func() error {
+		return m.doCall("cuCtxSetCurrent", false, func() error {
 			if c == 0 {
 				delete(m.current, threadID())
 				return nil
@@ -125,13 +125,13 @@ func (m *Machine) bindContext(d *cuda.Driver) {
 		})
 	}
 	d.ProfilerStart = func() error {
-		return m.do("cuProfilerStart", true, func() error {
+		return m.doCall("cuProfilerStart", true, func() error {
 			m.logCall("cuProfilerStart")
 			return nil
 		})
 	}
 	d.ProfilerStop = func() error {
-		return m.do("cuProfilerStop", true, func() error {
+		return m.doCall("cuProfilerStop", true, func() error {
 			m.logCall("cuProfilerStop")
 			return nil
 		})

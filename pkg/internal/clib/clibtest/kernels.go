@@ -47,7 +47,7 @@ func (m *Machine) NVRTC() *nvrtc.Library {
 				return nvrtc.Output{Log: log}, &nvrtc.CompileError{Name: name, Result: nvrtc.ErrorCompilation, Log: log}
 			}
 			image := []byte(imageHeader)
-			for _, f := range sourceKernels(source) {
+			for _, f := range parseSourceKernels(source) {
 				image = fmt.Appendf(image, "%s %s\n", f.name, f.signature())
 			}
 			out := nvrtc.Output{PTX: append(image, 0)}
@@ -59,7 +59,8 @@ func (m *Machine) NVRTC() *nvrtc.Library {
 	}
 }
 
-// signature returns the letters of the parameters in parentheses, or "?" if they are unknown.
+// signature returns one letter per parameter (see function), in parentheses, or "?" if some
+// types are unknown.
 func (f *function) signature() string {
 	if f.unknown {
 		return "?"
@@ -75,9 +76,9 @@ var (
 	ptxParam = regexp.MustCompile(`\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)`)
 )
 
-// sourceKernels returns the kernels of CUDA C++ source. A kernel is a function with
+// parseSourceKernels returns the kernels of CUDA C++ source. A kernel is a function with
 // __global__ in its declaration, or in the text of the macro that begins its declaration.
-func sourceKernels(source string) []*function {
+func parseSourceKernels(source string) []*function {
 	var all []*function
 	starts := map[string]bool{} // macros with which a kernel begins
 	macros := map[string][2]string{}
@@ -144,10 +145,11 @@ func expandMacro(s string, macros map[string][2]string) string {
 	return b.String()
 }
 
-// newFunction returns the kernel whose parameters are in brackets at the start of after.
-func newFunction(name, after string) *function {
+// newFunction returns the kernel with the given name. source begins with its parameters in
+// parentheses.
+func newFunction(name, source string) *function {
 	f := &function{name: name, shared: defaultSharedBytes}
-	inner, _ := splitBrackets(after)
+	inner, _ := splitBrackets(source)
 	for _, p := range strings.Split(inner, ",") {
 		p = strings.TrimSpace(p)
 		words := strings.Fields(p)
@@ -177,9 +179,9 @@ func scalarLetter(words []string) (string, bool) {
 	return "?", false
 }
 
-// ptxKernels returns the kernels of PTX, which does not distinguish pointers from other 8-byte
-// parameters.
-func ptxKernels(text string) []*function {
+// parsePTXKernels returns the kernels that PTX text declares. PTX does not distinguish pointers
+// from other 8-byte parameters.
+func parsePTXKernels(text string) []*function {
 	var all []*function
 	for _, e := range entry.FindAllStringSubmatch(text, -1) {
 		f := &function{name: e[1], shared: defaultSharedBytes}
@@ -198,12 +200,12 @@ func ptxKernels(text string) []*function {
 	return all
 }
 
-// imageKernels returns the kernels of an image: the output of the simulated compiler, or PTX.
-func imageKernels(image []byte) []*function {
+// parseImageKernels returns the kernels of an image: the output of the simulated compiler, or PTX.
+func parseImageKernels(image []byte) []*function {
 	text := string(bytes.TrimRight(image, "\x00"))
 	rest, ours := strings.CutPrefix(text, imageHeader)
 	if !ours {
-		return ptxKernels(text)
+		return parsePTXKernels(text)
 	}
 	var all []*function
 	for line := range strings.Lines(rest) {
@@ -263,8 +265,8 @@ func (m *Machine) formatWord(v uint64) string {
 
 func (m *Machine) bindKernels(d *cuda.Driver) {
 	d.ModuleLoadData = func(image []byte) (id cuda.Module, err error) {
-		err = m.do("cuModuleLoadData", true, func() error {
-			functions := imageKernels(image)
+		err = m.doCall("cuModuleLoadData", true, func() error {
+			functions := parseImageKernels(image)
 			if len(functions) == 0 {
 				return newError("cuModuleLoadData", cuda.ErrorInvalidImage, "image of %d bytes has no kernel", len(image))
 			}
@@ -281,7 +283,7 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 		return id, err
 	}
 	d.ModuleUnload = func(id cuda.Module) error {
-		return m.do("cuModuleUnload", true, func() error {
+		return m.doCall("cuModuleUnload", true, func() error {
 			if m.modules[id] == nil {
 				return newError("cuModuleUnload", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
@@ -297,7 +299,7 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 		})
 	}
 	d.ModuleGetFunction = func(id cuda.Module, name string) (h cuda.Function, err error) {
-		err = m.do("cuModuleGetFunction", true, func() error {
+		err = m.doCall("cuModuleGetFunction", true, func() error {
 			mod := m.modules[id]
 			if mod == nil {
 				return newError("cuModuleGetFunction", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
@@ -319,7 +321,7 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 
 func (m *Machine) bindFunctions(d *cuda.Driver) {
 	doWithFunction := func(call string, h cuda.Function, do func(*function) error) error {
-		return m.do(call, true, func() error {
+		return m.doCall(call, true, func() error {
 			f := m.functions[h]
 			if f == nil {
 				return newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(h)))

@@ -7,8 +7,9 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// ltOpsPerMicrosecond is the speed of simulated matrix products.
-const ltOpsPerMicrosecond = 2e12
+// matmulOpsPerMicrosecond is the simulated speed of matrix products, in operations per
+// microsecond.
+const matmulOpsPerMicrosecond = 2e12
 
 // CublasLt returns the machine's simulated cuBLASLt. It checks the addresses of the
 // matrices and advances the clock, but computes nothing.
@@ -49,7 +50,7 @@ func (m *Machine) CublasLt() *cublaslt.Library {
 			if !ok {
 				return failed("cublasLtMatmul", cublaslt.InvalidValue)
 			}
-			return m.do("cublasLtMatmul", true, func() error {
+			return m.doCall("cublasLtMatmul", true, func() error {
 				for _, operand := range []struct {
 					at    cuda.Ptr
 					bytes int64
@@ -61,7 +62,7 @@ func (m *Machine) CublasLt() *cublaslt.Library {
 						return fmt.Errorf("cublasLtMatmul: %w", err)
 					}
 				}
-				cost := 2 * float64(x.matmul.M) * float64(x.matmul.N) * float64(x.matmul.K) / ltOpsPerMicrosecond
+				cost := 2 * float64(x.matmul.M) * float64(x.matmul.N) * float64(x.matmul.K) / matmulOpsPerMicrosecond
 				m.logCall("cublasLtMatmul %d×%d×%d in %s", x.matmul.M, x.matmul.N, x.matmul.K, m.streamName(s))
 				return m.enqueue("cublasLtMatmul", s, &streamOp{label: "cublasLtMatmul", cost: cost, run: func() error { return nil }})
 			})

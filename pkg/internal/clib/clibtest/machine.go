@@ -25,20 +25,20 @@ type Executor func(name string, grid, block [3]uint32, shared uint32, args []byt
 // Options describe a machine. The zero value describes a machine with one device like an H200
 // and all libraries, whose kernels do nothing.
 type Options struct {
-	Name          string // of each device
-	Devices       int    // number of devices; −1: none
-	Memory        int64  // bytes per device
-	Capability    [2]int // compute capability
-	DriverVersion int    // default: 13000 (13.0)
-	NVRTCVersion  [2]int // default: 13, 0
-	CUDNNVersion  int    // default: 91900 (9.19.0)
-	NCCLVersion   int    // default: 22809 (2.28.9)
-	Execute       Executor
-	Eager         bool         // run work when it is enqueued, not when a call waits
-	Shallow       bool         // cuDNN's plans are checked, but compute nothing
-	WrongVolumes  WrongVolumes // which of cuDNN's engines compute wrong 3-D convolutions
-	Gaps          Gaps         // how cuDNN treats tensors that have gaps between their pixels
-	Network       *Network     // shared by all ranks of a group; nil for a separate network
+	Name               string // of each device
+	Devices            int    // number of devices; −1: none
+	Memory             int64  // bytes per device
+	Capability         [2]int // compute capability
+	DriverVersion      int    // default: 13000 (13.0)
+	NVRTCVersion       [2]int // default: 13, 0
+	CUDNNVersion       int    // default: 91900 (9.19.0)
+	NCCLVersion        int    // default: 22809 (2.28.9)
+	Execute            Executor
+	Eager              bool               // run work when it is enqueued, not when a call waits
+	Shallow            bool               // cuDNN's plans are checked, but compute nothing
+	WrongVolumeEngines WrongVolumeEngines // which of cuDNN's engines compute wrong 3-D convolutions
+	Gaps               GapSupport         // how cuDNN treats tensors that have gaps between their pixels
+	Network            *Network           // shared by all ranks of a group; nil for a separate network
 
 	Absent       []clib.Name // libraries that are missing
 	MissingCalls []string    // C functions that the libraries do not have
@@ -49,25 +49,26 @@ type Options struct {
 	LoseWith cuda.Result
 }
 
-// WrongVolumes selects which engines of the simulated cuDNN compute 3-D convolutions wrongly.
-type WrongVolumes int
+// WrongVolumeEngines selects which engines of the simulated cuDNN compute 3-D convolutions
+// wrongly.
+type WrongVolumeEngines int
 
-// The engines with wrong results.
+// Values of WrongVolumeEngines.
 const (
-	WrongNone    WrongVolumes = iota
-	WrongFastest              // the fastest engine
-	WrongAll                  // all engines, each with a different result
+	WrongNone    WrongVolumeEngines = iota
+	WrongFastest                    // the fastest engine
+	WrongAll                        // all engines, each with a different result
 )
 
-// Gaps selects how the simulated cuDNN handles tensors with gaps between their pixels, such
+// GapSupport selects how the simulated cuDNN handles tensors with gaps between their pixels, such
 // as slices along the channels. cuDNN does not document whether its engines support them.
-type Gaps int
+type GapSupport int
 
-// How engines handle tensors with gaps.
+// Values of GapSupport: how engines handle tensors with gaps.
 const (
-	GapsFast    Gaps = iota // like tensors without gaps
-	GapsSlow                // a hundred times slower
-	GapsRefused             // no engine supports them
+	GapsFast    GapSupport = iota // like tensors without gaps
+	GapsSlow                      // a hundred times slower
+	GapsRefused                   // no engine supports them
 )
 
 func (o Options) withDefaults() Options {
@@ -134,7 +135,7 @@ type Machine struct {
 	execs       map[cuda.GraphExec]*graph
 	clock       float64    // microseconds
 	recording   *recording // what CUPTI records; nil if it is not started
-	dnn         *dnn
+	dnn         *cudnnSimulator
 }
 
 // New returns a simulated machine.
@@ -146,7 +147,7 @@ func New(o Options) *Machine {
 		modules: map[cuda.Module]*module{}, functions: map[cuda.Function]*function{},
 		graphs: map[cuda.Graph]*graph{}, execs: map[cuda.GraphExec]*graph{},
 	}
-	m.dnn = newDNN(m)
+	m.dnn = newCUDNNSimulator(m)
 	// The legacy default stream always exists.
 	zero := &stream{name: "stream#0"}
 	m.streams, m.byStream[0] = []*stream{zero}, zero
@@ -211,7 +212,7 @@ func (m *Machine) checkLibrary(n clib.Name, symbols []string) error {
 	return nil
 }
 
-// simulatedPath stands for the path of a simulated library.
+// simulatedPath is reported as the path of every simulated library.
 const simulatedPath = "simulated"
 
 // NVTX returns a simulated NVTX, which adds the ranges to Calls.
@@ -254,8 +255,8 @@ func (m *Machine) DriverCalls() int {
 	return m.count
 }
 
-// Lose simulates the loss of the device: every further call fails with r.
-func (m *Machine) Lose(r cuda.Result) {
+// LoseDevice simulates the loss of the device: every further call fails with r.
+func (m *Machine) LoseDevice(r cuda.Result) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lost = &cuda.Error{Result: r}
@@ -295,9 +296,9 @@ func newError(call string, r cuda.Result, format string, args ...any) error {
 	return e
 }
 
-// do calls f as the driver call named call, under the machine's lock, unless checkCall
+// doCall calls f as the driver call named call, under the machine's lock, unless checkCall
 // returns an error.
-func (m *Machine) do(call string, context bool, f func() error) error {
+func (m *Machine) doCall(call string, context bool, f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.checkCall(call, context); err != nil {
@@ -317,15 +318,15 @@ func (m *Machine) checkCall(call string, context bool) error {
 	case !m.initialized:
 		return newError(call, cuda.ErrorNotInitialized, "")
 	case m.lost != nil:
-		return m.lostError(call)
+		return m.newLostError(call)
 	case context && m.current[threadID()] == 0:
 		return newError(call, cuda.ErrorInvalidContext, "thread %d has no current context: lock the thread (runtime.LockOSThread) and call CtxSetCurrent", threadID())
 	}
 	return nil
 }
 
-// lostError returns the error of a call after the device was lost.
-func (m *Machine) lostError(call string) error {
+// newLostError returns the error of a call after the device was lost.
+func (m *Machine) newLostError(call string) error {
 	detail := m.lost.Detail
 	if m.lost.Call != "" && m.lost.Call != call {
 		detail = strings.TrimSpace("after " + m.lost.Call + " " + detail)

@@ -445,7 +445,7 @@ func TestFaults(t *testing.T) {
 		want    []string
 	}{
 		{"no device", clibtest.Options{Devices: -1}, []string{"use the GPU: cuInit", "CUDA_ERROR_NO_DEVICE (100)", "CUDA_VISIBLE_DEVICES"}},
-		{"no driver", clibtest.Options{Absent: []clib.Name{clib.CUDA}}, []string{"use the GPU: open CUDA driver", "not found", "looked in"}},
+		{"no driver", clibtest.Options{Absent: []clib.Name{clib.CUDA}}, []string{"use the GPU: open CUDA driver", "not found", "searched:"}},
 		{"old driver", clibtest.Options{DriverVersion: 11040}, []string{"its version is CUDA 11.4, CUDA 12.0 or newer is needed", "install a newer NVIDIA driver"}},
 		{"old cuDNN", clibtest.Options{CUDNNVersion: 8907}, []string{"check cuDNN", "its version is 8.9.7, version 9 is needed", "pip install nvidia-cudnn-cu13"}},
 		{"new cuDNN", clibtest.Options{CUDNNVersion: 100100}, []string{"its version is 10.1.0, version 9 is needed"}},
@@ -494,7 +494,7 @@ func TestLostDevice(t *testing.T) {
 		h, err := g.CUDNN.Create()
 		check(t, err)
 		s := g.stream()
-		g.machine.Lose(with)
+		g.machine.LoseDevice(with)
 		for name, err := range map[string]error{
 			"synchronise": g.Driver.StreamSynchronize(s),
 			"free":        g.Driver.MemFree(0),

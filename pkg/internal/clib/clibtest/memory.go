@@ -39,8 +39,8 @@ type memory struct {
 	freed int64         // bytes of freed memory that is kept
 }
 
-// add creates an allocation of size bytes, in host memory if host is true.
-func (mem *memory) add(name string, size int64, host bool) *allocation {
+// allocate creates an allocation of size bytes, in host memory if host is true.
+func (mem *memory) allocate(name string, size int64, host bool) *allocation {
 	raw := make([]byte, int(size)+2*guardBytes+alignment)
 	start := uint64(uintptr(unsafe.Pointer(&raw[0]))) + guardBytes
 	base := (start + alignment - 1) / alignment * alignment
@@ -138,7 +138,7 @@ func (mem *memory) span(p uint64, n int64, host bool) ([]byte, error) {
 	case n < 0 || p-a.base+uint64(n) > uint64(a.size):
 		return nil, fmt.Errorf("%d bytes at %s exceed the allocation of %d bytes", n, mem.describe(p), a.size)
 	case a.host != host:
-		return nil, fmt.Errorf("%s is not in the memory of the %s", mem.describe(p), map[bool]string{true: "host", false: "device"}[host])
+		return nil, fmt.Errorf("%s is not in %s memory", mem.describe(p), map[bool]string{true: "host", false: "device"}[host])
 	}
 	lo := a.at + int(p-a.base)
 	return a.raw[lo : lo+int(n)], nil
@@ -217,12 +217,12 @@ func (m *Machine) bindMemory(d *cuda.Driver) {
 			return nil, &cuda.Error{Call: call, Result: cuda.ErrorOutOfMemory, Detail: fmt.Sprintf("of %d bytes", size)}
 		}
 		m.numbers[kind]++
-		a := m.memory.add(fmt.Sprintf("%s#%d", kind, m.numbers[kind]), size, host)
+		a := m.memory.allocate(fmt.Sprintf("%s#%d", kind, m.numbers[kind]), size, host)
 		m.logCall("%s %d = %s", call, size, a.name)
 		return a, nil
 	}
 	d.MemAlloc = func(size int64) (p cuda.Ptr, err error) {
-		err = m.do("cuMemAlloc", true, func() error {
+		err = m.doCall("cuMemAlloc", true, func() error {
 			a, err := alloc("cuMemAlloc", "memory", size, false)
 			if err == nil {
 				p = cuda.Ptr(a.base)
@@ -232,7 +232,7 @@ func (m *Machine) bindMemory(d *cuda.Driver) {
 		return p, err
 	}
 	d.MemHostAlloc = func(size int64) (p unsafe.Pointer, err error) {
-		err = m.do("cuMemHostAlloc", true, func() error {
+		err = m.doCall("cuMemHostAlloc", true, func() error {
 			a, err := alloc("cuMemHostAlloc", "host", size, true)
 			if err == nil {
 				p = unsafe.Pointer(&a.raw[a.at])
@@ -242,7 +242,7 @@ func (m *Machine) bindMemory(d *cuda.Driver) {
 		return p, err
 	}
 	release := func(call string, p uint64, host bool) error {
-		return m.do(call, true, func() error {
+		return m.doCall(call, true, func() error {
 			if err := m.checkUnsafeCall(call); err != nil {
 				return err
 			}
@@ -260,7 +260,7 @@ func (m *Machine) bindMemory(d *cuda.Driver) {
 	d.MemFree = func(p cuda.Ptr) error { return release("cuMemFree", uint64(p), false) }
 	d.MemFreeHost = func(p unsafe.Pointer) error { return release("cuMemFreeHost", uint64(uintptr(p)), true) }
 	d.MemGetInfo = func() (free, total int64, err error) {
-		err = m.do("cuMemGetInfo", true, func() error {
+		err = m.doCall("cuMemGetInfo", true, func() error {
 			free, total = m.opt.Memory-m.memory.used, m.opt.Memory
 			return nil
 		})

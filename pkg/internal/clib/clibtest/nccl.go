@@ -37,15 +37,15 @@ type group struct {
 	changed   *sync.Cond
 	members   map[int]*Machine
 	ranks     int
-	connected int            // ranks that have called their first collective
-	rounds    map[int]*round // by number of the collective
-	broken    bool           // a rank has left: no call waits any more
+	connected int                      // ranks that have called their first collective
+	rounds    map[int]*collectiveRound // by number of the collective
+	broken    bool                     // a rank has left: no call waits any more
 }
 
-// round is one collective.
-type round struct {
+// collectiveRound is one collective operation of a group, to which every rank contributes.
+type collectiveRound struct {
 	given  map[int][]float64 // contributions by rank
-	what   string            // the first rank's call
+	call   string            // the first rank's call
 	result []float64
 	wrong  error // the ranks make different calls
 	left   int   // ranks that have the result
@@ -89,7 +89,7 @@ func (m *Machine) NCCL() *nccl.Library {
 	}
 	l.CommInit = func(ranks, rank int, id nccl.UniqueID) (nccl.Comm, error) {
 		const call = "ncclCommInitRankScalable"
-		if err := m.do(call, true, func() error { return nil }); err != nil {
+		if err := m.doCall(call, true, func() error { return nil }); err != nil {
 			return 0, &nccl.Error{Call: call, Result: nccl.UnhandledCudaError, Message: err.Error()}
 		}
 		g, err := m.opt.Network.join(m, ranks, rank, id)
@@ -137,7 +137,7 @@ func (m *Machine) NCCL() *nccl.Library {
 		if err != nil {
 			return err
 		}
-		return m.collective("ncclAllReduce", send, recv, n, t, k, s, fmt.Sprintf("op %d", op), func(g *group, given map[int][]float64) []float64 {
+		return m.enqueueCollective("ncclAllReduce", send, recv, n, t, k, s, fmt.Sprintf("op %d", op), func(g *group, given map[int][]float64) []float64 {
 			return reduce(op, g.ranks, given, t)
 		})
 	}
@@ -146,7 +146,7 @@ func (m *Machine) NCCL() *nccl.Library {
 		if err != nil {
 			return err
 		}
-		return m.collective("ncclBroadcast", send, recv, n, t, k, s, fmt.Sprintf("root %d", root), func(_ *group, given map[int][]float64) []float64 {
+		return m.enqueueCollective("ncclBroadcast", send, recv, n, t, k, s, fmt.Sprintf("root %d", root), func(_ *group, given map[int][]float64) []float64 {
 			return given[root]
 		})
 	}
@@ -175,7 +175,7 @@ func (n *Network) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*group, e
 	n.mu.Lock()
 	g := n.groups[id]
 	if g == nil {
-		g = &group{ranks: ranks, members: map[int]*Machine{}, rounds: map[int]*round{}}
+		g = &group{ranks: ranks, members: map[int]*Machine{}, rounds: map[int]*collectiveRound{}}
 		g.changed = sync.NewCond(&g.mu)
 		n.groups[id] = g
 	}
@@ -248,9 +248,9 @@ func (g *group) abort() {
 	g.changed.Broadcast()
 }
 
-// collective enqueues a collective, which waits for all ranks when it runs. merge computes the
+// enqueueCollective enqueues a collective, which waits for all ranks when it runs. merge computes the
 // result from the contributions of the ranks.
-func (m *Machine) collective(call string, send, recv cuda.Ptr, n int64, t nccl.DataType, k *comm, s cuda.Stream, detail string, merge func(*group, map[int][]float64) []float64) error {
+func (m *Machine) enqueueCollective(call string, send, recv cuda.Ptr, n int64, t nccl.DataType, k *comm, s cuda.Stream, detail string, merge func(*group, map[int][]float64) []float64) error {
 	bytes := n * t.Size()
 	check := func() error {
 		for _, p := range []cuda.Ptr{send, recv} {
@@ -269,7 +269,7 @@ func (m *Machine) collective(call string, send, recv cuda.Ptr, n int64, t nccl.D
 	if err := k.connect(call); err != nil {
 		return err
 	}
-	return m.do(call, true, func() error {
+	return m.doCall(call, true, func() error {
 		if err := check(); err != nil {
 			return err
 		}
@@ -293,9 +293,10 @@ func (m *Machine) collective(call string, send, recv cuda.Ptr, n int64, t nccl.D
 	})
 }
 
-// exchange contributes mine to the next collective, waits for the contributions of all ranks
-// and returns the merged values. what describes the call, which must be the same on all ranks.
-func (k *comm) exchange(what string, mine []float64, merge func(*group, map[int][]float64) []float64) ([]float64, error) {
+// exchange contributes values to the next collective, waits for the contributions of all ranks
+// and returns the merged values. call describes the collective, which must be the same on all
+// ranks.
+func (k *comm) exchange(call string, values []float64, merge func(*group, map[int][]float64) []float64) ([]float64, error) {
 	g := k.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -303,13 +304,13 @@ func (k *comm) exchange(what string, mine []float64, merge func(*group, map[int]
 	k.calls++
 	r := g.rounds[number]
 	if r == nil {
-		r = &round{given: map[int][]float64{}, what: what}
+		r = &collectiveRound{given: map[int][]float64{}, call: call}
 		g.rounds[number] = r
 	}
-	if r.what != what {
-		r.wrong = &nccl.Error{Call: what, Result: nccl.InvalidUsage, Message: "another rank calls " + r.what}
+	if r.call != call {
+		r.wrong = &nccl.Error{Call: call, Result: nccl.InvalidUsage, Message: "another rank calls " + r.call}
 	}
-	r.given[k.rank] = mine
+	r.given[k.rank] = values
 	if len(r.given) == g.ranks && r.wrong == nil {
 		r.result = merge(g, r.given)
 	}
@@ -327,17 +328,17 @@ func (k *comm) exchange(what string, mine []float64, merge func(*group, map[int]
 		return nil, r.wrong
 	case r.result == nil:
 		k.state.Store(int32(nccl.RemoteError))
-		return nil, &nccl.Error{Call: what, Result: nccl.RemoteError}
+		return nil, &nccl.Error{Call: call, Result: nccl.RemoteError}
 	}
 	return r.result, nil
 }
 
 // reduce combines the contributions in the order of the ranks. For types other than fp64 it
 // rounds each partial result to fp32.
-func reduce(op nccl.ReduceOp, ranks int, given map[int][]float64, t nccl.DataType) []float64 {
-	out := append([]float64(nil), given[0]...)
+func reduce(op nccl.ReduceOp, ranks int, contributions map[int][]float64, t nccl.DataType) []float64 {
+	out := append([]float64(nil), contributions[0]...)
 	for rank := 1; rank < ranks; rank++ {
-		for i, v := range given[rank] {
+		for i, v := range contributions[rank] {
 			switch op {
 			case nccl.Prod:
 				out[i] *= v

@@ -57,7 +57,7 @@ func (m *Machine) enqueue(call string, id cuda.Stream, o *streamOp) error {
 		s.capture.add(s, o)
 		return nil
 	}
-	if err := m.orderLegacy(call, s); err != nil {
+	if err := m.orderWithLegacyStream(call, s); err != nil {
 		return err
 	}
 	s.queue = append(s.queue, o)
@@ -67,11 +67,11 @@ func (m *Machine) enqueue(call string, id cuda.Stream, o *streamOp) error {
 	return nil
 }
 
-// orderLegacy orders new work in s after the work in the legacy default stream. If s is the
+// orderWithLegacyStream orders new work in s after the work in the legacy default stream. If s is the
 // legacy default stream, the new work comes after all blocking streams. While a blocking
 // stream is captured, the legacy stream cannot be used (CUDA driver API, "Stream
 // synchronization behavior").
-func (m *Machine) orderLegacy(call string, s *stream) error {
+func (m *Machine) orderWithLegacyStream(call string, s *stream) error {
 	legacy := m.byStream[0]
 	if s != legacy {
 		if s.blocking {
@@ -150,16 +150,16 @@ func (m *Machine) drainAll() {
 	}
 }
 
-// checkLost returns an error if the device is lost. Calls that wait for work end with it.
+// checkLost returns an error if the device is lost. Calls that wait for work return it.
 func (m *Machine) checkLost(call string) error {
 	if m.lost == nil {
 		return nil
 	}
-	return m.lostError(call)
+	return m.newLostError(call)
 }
 
 // checkNotCaptured returns an error and invalidates the capture if s is being captured. Calls
-// that wait for a stream begin with it.
+// that wait for a stream check this first.
 func (m *Machine) checkNotCaptured(call string, s *stream) error {
 	if s.capture == nil {
 		return nil
@@ -170,7 +170,7 @@ func (m *Machine) checkNotCaptured(call string, s *stream) error {
 
 func (m *Machine) bindStreams(d *cuda.Driver) {
 	d.StreamCreate = func(flags uint32, priority int) (id cuda.Stream, err error) {
-		err = m.do("cuStreamCreateWithPriority", true, func() error {
+		err = m.doCall("cuStreamCreateWithPriority", true, func() error {
 			if flags&^cuda.StreamNonBlocking != 0 {
 				return newError("cuStreamCreateWithPriority", cuda.ErrorInvalidValue, "invalid flags %d", flags)
 			}
@@ -184,10 +184,10 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 		return id, err
 	}
 	d.StreamPriorities = func() (least, greatest int, err error) {
-		return 0, -5, m.do("cuCtxGetStreamPriorityRange", true, func() error { return nil })
+		return 0, -5, m.doCall("cuCtxGetStreamPriorityRange", true, func() error { return nil })
 	}
 	doWithStream := func(call string, id cuda.Stream, f func(*stream) error) error {
-		return m.do(call, true, func() error {
+		return m.doCall(call, true, func() error {
 			s := m.byStream[id]
 			if s == nil {
 				return newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
@@ -210,7 +210,7 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 				return err
 			}
 			if id == 0 {
-				if err := m.orderLegacy("cuStreamSynchronize", s); err != nil {
+				if err := m.orderWithLegacyStream("cuStreamSynchronize", s); err != nil {
 					return err
 				}
 			}
@@ -246,7 +246,7 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 		})
 	}
 	d.CtxSynchronize = func() error {
-		return m.do("cuCtxSynchronize", true, func() error {
+		return m.doCall("cuCtxSynchronize", true, func() error {
 			for _, s := range m.streams {
 				if err := m.checkNotCaptured("cuCtxSynchronize", s); err != nil {
 					return err
@@ -261,7 +261,7 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 
 func (m *Machine) bindEvents(d *cuda.Driver) {
 	d.EventCreate = func(flags uint32) (id cuda.Event, err error) {
-		err = m.do("cuEventCreate", true, func() error {
+		err = m.doCall("cuEventCreate", true, func() error {
 			h, name := m.newHandle("event")
 			id = cuda.Event(h)
 			m.events[id] = &event{name: name, timed: flags&cuda.EventDisableTiming == 0, pending: map[uint64]*stream{}}
@@ -271,7 +271,7 @@ func (m *Machine) bindEvents(d *cuda.Driver) {
 		return id, err
 	}
 	doWithEvent := func(call string, id cuda.Event, f func(*event) error) error {
-		return m.do(call, true, func() error {
+		return m.doCall(call, true, func() error {
 			e := m.events[id]
 			if e == nil {
 				return newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
@@ -334,7 +334,7 @@ func (m *Machine) bindEvents(d *cuda.Driver) {
 	}
 	d.EventElapsed = func(start, end cuda.Event) (ms float32, err error) {
 		const call = "cuEventElapsedTime"
-		err = m.do(call, true, func() error {
+		err = m.doCall(call, true, func() error {
 			a, b := m.events[start], m.events[end]
 			switch {
 			case a == nil || b == nil || !a.timed || !b.timed || a.recording == 0 || b.recording == 0:

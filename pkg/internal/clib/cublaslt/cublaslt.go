@@ -126,7 +126,7 @@ func (s Status) Name() string {
 	return "CUBLAS_STATUS"
 }
 
-func (s Status) Error() string { return clib.CodeText(s.Name(), int32(s), "") }
+func (s Status) Error() string { return clib.FormatCode(s.Name(), int32(s), "") }
 
 // Library returns clib.CublasLt.
 func (s Status) Library() clib.Name { return clib.CublasLt }
@@ -136,7 +136,7 @@ type Error = clib.CallError[Status]
 
 // Open finds the library, looks up its functions and checks its version.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.Load(s, clib.CublasLt, bind, clib.Version[Library]{Symbol: "cublasLtGetVersion", Check: (*Library).check})
+	return clib.Load(s, clib.CublasLt, bind, clib.VersionCheck[Library]{Symbol: "cublasLtGetVersion", Check: (*Library).check})
 }
 
 // check returns a *clib.VersionError if the library is too old.
@@ -168,9 +168,9 @@ func bind(path string, need func(string) uintptr) *Library {
 		Create: func() (Handle, error) {
 			var h Handle
 			s := call(create, uintptr(unsafe.Pointer(&h)))
-			return h, clib.Failed("cublasLtCreate", s)
+			return h, clib.CheckResult("cublasLtCreate", s)
 		},
-		Destroy: func(h Handle) error { return clib.Failed("cublasLtDestroy", call(destroy, uintptr(h))) },
+		Destroy: func(h Handle) error { return clib.CheckResult("cublasLtDestroy", call(destroy, uintptr(h))) },
 		Plan:    m.newPlan,
 		Close:   m.close,
 		Run:     m.run,

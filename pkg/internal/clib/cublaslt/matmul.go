@@ -54,17 +54,17 @@ func bindMatmul(need func(string) uintptr) *matmulFunctions {
 func (m *matmulFunctions) newLayout(t DataType, rows, cols, ld int64) (descriptor, error) {
 	var o descriptor
 	s := call(m.layoutCreate, uintptr(unsafe.Pointer(&o)), uintptr(t), uintptr(rows), uintptr(cols), uintptr(ld))
-	return o, clib.Failed("cublasLtMatrixLayoutCreate", s)
+	return o, clib.CheckResult("cublasLtMatrixLayoutCreate", s)
 }
 
 func (m *matmulFunctions) createDescriptor(p *Plan) error {
 	x := p.matmul
 	const scale = Float32
 	if s := call(m.descCreate, uintptr(unsafe.Pointer(&p.desc)), uintptr(x.Compute), uintptr(scale)); s != Success {
-		return clib.Failed("cublasLtMatmulDescCreate", s)
+		return clib.CheckResult("cublasLtMatmulDescCreate", s)
 	}
 	set := func(name int32, v int32) error {
-		return clib.Failed(fmt.Sprintf("cublasLtMatmulDescSetAttribute %d", name),
+		return clib.CheckResult(fmt.Sprintf("cublasLtMatmulDescSetAttribute %d", name),
 			call(m.descSet, uintptr(p.desc), uintptr(name), uintptr(unsafe.Pointer(&v)), unsafe.Sizeof(v)))
 	}
 	operation := map[bool]int32{false: 0, true: 1} // CUBLAS_OP_N, CUBLAS_OP_T
@@ -78,7 +78,7 @@ func (m *matmulFunctions) createDescriptor(p *Plan) error {
 	err := errors.Join(set(descTransA, operation[x.TransA]), set(descTransB, operation[x.TransB]), set(descEpilogue, epilogue))
 	if err == nil && x.Bias != 0 {
 		bias := x.Bias
-		err = clib.Failed("cublasLtMatmulDescSetAttribute of the bias",
+		err = clib.CheckResult("cublasLtMatmulDescSetAttribute of the bias",
 			call(m.descSet, uintptr(p.desc), descBias, uintptr(unsafe.Pointer(&bias)), unsafe.Sizeof(bias)))
 	}
 	return err
@@ -128,15 +128,15 @@ func (m *matmulFunctions) newPlan(h Handle, x Matmul) (*Plan, error) {
 func (m *matmulFunctions) chooseAlgorithm(h Handle, p *Plan) (err error) {
 	var preference descriptor
 	if s := call(m.preferCreate, uintptr(unsafe.Pointer(&preference))); s != Success {
-		return clib.Failed("cublasLtMatmulPreferenceCreate", s)
+		return clib.CheckResult("cublasLtMatmulPreferenceCreate", s)
 	}
 	defer func() {
-		err = errors.Join(err, clib.Failed("cublasLtMatmulPreferenceDestroy", call(m.preferDestroy, uintptr(preference))))
+		err = errors.Join(err, clib.CheckResult("cublasLtMatmulPreferenceDestroy", call(m.preferDestroy, uintptr(preference))))
 	}()
 	limit := p.matmul.WorkspaceLimit
 	s := call(m.preferSet, uintptr(preference), preferWorkspace, uintptr(unsafe.Pointer(&limit)), unsafe.Sizeof(limit))
 	if s != Success {
-		return clib.Failed("cublasLtMatmulPreferenceSetAttribute", s)
+		return clib.CheckResult("cublasLtMatmulPreferenceSetAttribute", s)
 	}
 	var best heuristicResult
 	var found int32
@@ -149,14 +149,14 @@ func (m *matmulFunctions) chooseAlgorithm(h Handle, p *Plan) (err error) {
 		s = best.status
 	}
 	p.algorithm, p.Workspace = best.algorithm, int64(best.workspace)
-	return clib.Failed("cublasLtMatmulAlgoGetHeuristic", s)
+	return clib.CheckResult("cublasLtMatmulAlgoGetHeuristic", s)
 }
 
 func (m *matmulFunctions) close(p *Plan) error {
 	var errs []error
 	destroy := func(name string, fn uintptr, o *descriptor) {
 		if *o != 0 {
-			errs = append(errs, clib.Failed(name, call(fn, uintptr(*o))))
+			errs = append(errs, clib.CheckResult(name, call(fn, uintptr(*o))))
 			*o = 0
 		}
 	}
@@ -172,5 +172,5 @@ func (m *matmulFunctions) run(h Handle, p *Plan, a, b, d, workspace cuda.Ptr, s 
 		uintptr(b), uintptr(p.b), uintptr(unsafe.Pointer(&p.beta)), uintptr(d), uintptr(p.d), uintptr(d), uintptr(p.d),
 		uintptr(unsafe.Pointer(&p.algorithm)), uintptr(workspace), uintptr(p.Workspace), uintptr(s))
 	runtime.KeepAlive(p)
-	return clib.Failed("cublasLtMatmul", r)
+	return clib.CheckResult("cublasLtMatmul", r)
 }

@@ -14,8 +14,8 @@ import (
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
 
-// failedWithSize is like clib.Failed, but adds the number of bytes to the error.
-func failedWithSize(name string, r Result, bytes int64) error {
+// checkResultWithSize is like clib.CheckResult, but adds the number of bytes to the error.
+func checkResultWithSize(name string, r Result, bytes int64) error {
 	if r == Success {
 		return nil
 	}
@@ -45,59 +45,59 @@ func bindDevice(d *Driver, need func(string) uintptr) {
 	start, stop := need("cuProfilerStart"), need("cuProfilerStop")
 	version := need("cuDriverGetVersion")
 
-	d.Init = func() error { return clib.Failed("cuInit", call(initialize, 0)) }
+	d.Init = func() error { return clib.CheckResult("cuInit", call(initialize, 0)) }
 	d.Version = func() (int, error) {
 		var v int32
 		r := call(version, uintptr(unsafe.Pointer(&v)))
-		return int(v), clib.Failed("cuDriverGetVersion", r)
+		return int(v), clib.CheckResult("cuDriverGetVersion", r)
 	}
 	d.DeviceCount = func() (int, error) {
 		var n int32
 		r := call(count, uintptr(unsafe.Pointer(&n)))
-		return int(n), clib.Failed("cuDeviceGetCount", r)
+		return int(n), clib.CheckResult("cuDeviceGetCount", r)
 	}
 	d.DeviceGet = func(ordinal int) (Device, error) {
 		var v Device
 		r := call(get, uintptr(unsafe.Pointer(&v)), uintptr(ordinal))
-		return v, clib.Failed("cuDeviceGet", r)
+		return v, clib.CheckResult("cuDeviceGet", r)
 	}
 	d.DeviceName = func(dev Device) (string, error) {
 		buf := make([]byte, 256)
 		r := call(name, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), uintptr(dev))
-		return clib.GoString(buf), clib.Failed("cuDeviceGetName", r)
+		return clib.GoString(buf), clib.CheckResult("cuDeviceGetName", r)
 	}
 	d.DeviceTotalMem = func(dev Device) (int64, error) {
 		var n int64
 		r := call(total, uintptr(unsafe.Pointer(&n)), uintptr(dev))
-		return n, clib.Failed("cuDeviceTotalMem", r)
+		return n, clib.CheckResult("cuDeviceTotalMem", r)
 	}
 	d.DeviceAttribute = func(dev Device, a Attribute) (int, error) {
 		var v int32
 		r := call(attribute, uintptr(unsafe.Pointer(&v)), uintptr(a), uintptr(dev))
-		return int(v), clib.Failed("cuDeviceGetAttribute", r)
+		return int(v), clib.CheckResult("cuDeviceGetAttribute", r)
 	}
 	d.DevicePCIBusID = func(dev Device) (string, error) {
 		buf := make([]byte, 32)
 		r := call(bus, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), uintptr(dev))
-		return clib.GoString(buf), clib.Failed("cuDeviceGetPCIBusId", r)
+		return clib.GoString(buf), clib.CheckResult("cuDeviceGetPCIBusId", r)
 	}
 	d.DeviceUUID = func(dev Device) ([16]byte, error) {
 		var v [16]byte
 		r := call(uuid, uintptr(unsafe.Pointer(&v)), uintptr(dev))
-		return v, clib.Failed("cuDeviceGetUuid", r)
+		return v, clib.CheckResult("cuDeviceGetUuid", r)
 	}
 	d.PrimaryCtxRetain = func(dev Device) (Context, error) {
 		var c Context
 		r := call(retain, uintptr(unsafe.Pointer(&c)), uintptr(dev))
-		return c, clib.Failed("cuDevicePrimaryCtxRetain", r)
+		return c, clib.CheckResult("cuDevicePrimaryCtxRetain", r)
 	}
 	d.PrimaryCtxRelease = func(dev Device) error {
-		return clib.Failed("cuDevicePrimaryCtxRelease", call(release, uintptr(dev)))
+		return clib.CheckResult("cuDevicePrimaryCtxRelease", call(release, uintptr(dev)))
 	}
-	d.CtxSetCurrent = func(c Context) error { return clib.Failed("cuCtxSetCurrent", call(current, uintptr(c))) }
-	d.CtxSynchronize = func() error { return clib.Failed("cuCtxSynchronize", call(synchronize)) }
-	d.ProfilerStart = func() error { return clib.Failed("cuProfilerStart", call(start)) }
-	d.ProfilerStop = func() error { return clib.Failed("cuProfilerStop", call(stop)) }
+	d.CtxSetCurrent = func(c Context) error { return clib.CheckResult("cuCtxSetCurrent", call(current, uintptr(c))) }
+	d.CtxSynchronize = func() error { return clib.CheckResult("cuCtxSynchronize", call(synchronize)) }
+	d.ProfilerStart = func() error { return clib.CheckResult("cuProfilerStart", call(start)) }
+	d.ProfilerStop = func() error { return clib.CheckResult("cuProfilerStop", call(stop)) }
 }
 
 func bindMemory(d *Driver, need func(string) uintptr) {
@@ -107,21 +107,21 @@ func bindMemory(d *Driver, need func(string) uintptr) {
 	d.MemAlloc = func(bytes int64) (Ptr, error) {
 		var p Ptr
 		r := call(alloc, uintptr(unsafe.Pointer(&p)), uintptr(bytes))
-		return p, failedWithSize("cuMemAlloc", r, bytes)
+		return p, checkResultWithSize("cuMemAlloc", r, bytes)
 	}
-	d.MemFree = func(p Ptr) error { return clib.Failed("cuMemFree", call(free, uintptr(p))) }
+	d.MemFree = func(p Ptr) error { return clib.CheckResult("cuMemFree", call(free, uintptr(p))) }
 	d.MemGetInfo = func() (int64, int64, error) {
 		var v [2]int64
 		r := call(info, uintptr(unsafe.Pointer(&v[0])), uintptr(unsafe.Pointer(&v[1])))
-		return v[0], v[1], clib.Failed("cuMemGetInfo", r)
+		return v[0], v[1], clib.CheckResult("cuMemGetInfo", r)
 	}
 	d.MemHostAlloc = func(bytes int64) (unsafe.Pointer, error) {
 		var p unsafe.Pointer
 		const portable = 1 // CU_MEMHOSTALLOC_PORTABLE: page-locked for every context
 		r := call(hostAlloc, uintptr(unsafe.Pointer(&p)), uintptr(bytes), portable)
-		return p, failedWithSize("cuMemHostAlloc", r, bytes)
+		return p, checkResultWithSize("cuMemHostAlloc", r, bytes)
 	}
-	d.MemFreeHost = func(p unsafe.Pointer) error { return clib.Failed("cuMemFreeHost", call(hostFree, uintptr(p))) }
+	d.MemFreeHost = func(p unsafe.Pointer) error { return clib.CheckResult("cuMemFreeHost", call(hostFree, uintptr(p))) }
 }
 
 func bindCopies(d *Driver, need func(string) uintptr) {
@@ -130,24 +130,24 @@ func bindCopies(d *Driver, need func(string) uintptr) {
 	set8, set32 := need("cuMemsetD8Async"), need("cuMemsetD32Async")
 
 	d.MemcpyHtoD = func(dst Ptr, src unsafe.Pointer, n int64) error {
-		return failedWithSize("cuMemcpyHtoD", call(htod, uintptr(dst), uintptr(src), uintptr(n)), n)
+		return checkResultWithSize("cuMemcpyHtoD", call(htod, uintptr(dst), uintptr(src), uintptr(n)), n)
 	}
 	d.MemcpyDtoH = func(dst unsafe.Pointer, src Ptr, n int64) error {
-		return failedWithSize("cuMemcpyDtoH", call(dtoh, uintptr(dst), uintptr(src), uintptr(n)), n)
+		return checkResultWithSize("cuMemcpyDtoH", call(dtoh, uintptr(dst), uintptr(src), uintptr(n)), n)
 	}
 	d.MemcpyHtoDAsync = func(dst Ptr, src unsafe.Pointer, n int64, s Stream) error {
-		return failedWithSize("cuMemcpyHtoDAsync", call(htodAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s)), n)
+		return checkResultWithSize("cuMemcpyHtoDAsync", call(htodAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s)), n)
 	}
 	d.MemcpyDtoHAsync = func(dst unsafe.Pointer, src Ptr, n int64, s Stream) error {
-		return failedWithSize("cuMemcpyDtoHAsync", call(dtohAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s)), n)
+		return checkResultWithSize("cuMemcpyDtoHAsync", call(dtohAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s)), n)
 	}
 	d.MemcpyDtoDAsync = func(dst, src Ptr, n int64, s Stream) error {
-		return failedWithSize("cuMemcpyDtoDAsync", call(dtodAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s)), n)
+		return checkResultWithSize("cuMemcpyDtoDAsync", call(dtodAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s)), n)
 	}
 	d.MemsetD8Async = func(dst Ptr, v byte, n int64, s Stream) error {
-		return failedWithSize("cuMemsetD8Async", call(set8, uintptr(dst), uintptr(v), uintptr(n), uintptr(s)), n)
+		return checkResultWithSize("cuMemsetD8Async", call(set8, uintptr(dst), uintptr(v), uintptr(n), uintptr(s)), n)
 	}
 	d.MemsetD32Async = func(dst Ptr, v uint32, n int64, s Stream) error {
-		return failedWithSize("cuMemsetD32Async", call(set32, uintptr(dst), uintptr(v), uintptr(n), uintptr(s)), 4*n)
+		return checkResultWithSize("cuMemsetD32Async", call(set32, uintptr(dst), uintptr(v), uintptr(n), uintptr(s)), 4*n)
 	}
 }

@@ -27,9 +27,9 @@ func bindKernels(d *Driver, need func(string) uintptr) {
 		}
 		var m Module
 		r := call(load, uintptr(unsafe.Pointer(&m)), uintptr(unsafe.Pointer(&image[0])))
-		return m, clib.Failed("cuModuleLoadData", r)
+		return m, clib.CheckResult("cuModuleLoadData", r)
 	}
-	d.ModuleUnload = func(m Module) error { return clib.Failed("cuModuleUnload", call(unload, uintptr(m))) }
+	d.ModuleUnload = func(m Module) error { return clib.CheckResult("cuModuleUnload", call(unload, uintptr(m))) }
 	d.ModuleGetFunction = func(m Module, name string) (Function, error) {
 		var f Function
 		c := clib.CString(name)
@@ -41,15 +41,15 @@ func bindKernels(d *Driver, need func(string) uintptr) {
 	d.FuncGetAttribute = func(f Function, a FunctionAttribute) (int, error) {
 		var v int32
 		r := call(getAttribute, uintptr(unsafe.Pointer(&v)), uintptr(a), uintptr(f))
-		return int(v), clib.Failed("cuFuncGetAttribute", r)
+		return int(v), clib.CheckResult("cuFuncGetAttribute", r)
 	}
 	d.FuncSetAttribute = func(f Function, a FunctionAttribute, v int) error {
-		return clib.Failed("cuFuncSetAttribute", call(setAttribute, uintptr(f), uintptr(a), uintptr(v)))
+		return clib.CheckResult("cuFuncSetAttribute", call(setAttribute, uintptr(f), uintptr(a), uintptr(v)))
 	}
 	d.Occupancy = func(f Function, threads int, shared int64) (int, error) {
 		var n int32
 		r := call(occupancy, uintptr(unsafe.Pointer(&n)), uintptr(f), uintptr(threads), uintptr(shared))
-		return int(n), clib.Failed("cuOccupancyMaxActiveBlocksPerMultiprocessor", r)
+		return int(n), clib.CheckResult("cuOccupancyMaxActiveBlocksPerMultiprocessor", r)
 	}
 	pool := sync.Pool{New: func() any { return new(launchBuffers) }}
 	d.LaunchKernel = func(f Function, grid, block Dim3, shared uint32, s Stream, args []byte) error {
@@ -67,7 +67,7 @@ func bindKernels(d *Driver, need func(string) uintptr) {
 		r := call(start, l.args[:]...)
 		runtime.KeepAlive(args)
 		pool.Put(l)
-		return clib.Failed("cuLaunchKernel", r)
+		return clib.CheckResult("cuLaunchKernel", r)
 	}
 }
 
@@ -77,34 +77,34 @@ func bindGraphs(d *Driver, need func(string) uintptr) {
 	upload, start, execDestroy := need("cuGraphUpload"), need("cuGraphLaunch"), need("cuGraphExecDestroy")
 
 	d.StreamBeginCapture = func(s Stream, m CaptureMode) error {
-		return clib.Failed("cuStreamBeginCapture", call(begin, uintptr(s), uintptr(m)))
+		return clib.CheckResult("cuStreamBeginCapture", call(begin, uintptr(s), uintptr(m)))
 	}
 	d.StreamEndCapture = func(s Stream) (Graph, error) {
 		var g Graph
 		r := call(end, uintptr(s), uintptr(unsafe.Pointer(&g)))
-		return g, clib.Failed("cuStreamEndCapture", r)
+		return g, clib.CheckResult("cuStreamEndCapture", r)
 	}
 	d.StreamCapture = func(s Stream) (CaptureStatus, error) {
 		var v CaptureStatus
 		r := call(status, uintptr(s), uintptr(unsafe.Pointer(&v)))
-		return v, clib.Failed("cuStreamIsCapturing", r)
+		return v, clib.CheckResult("cuStreamIsCapturing", r)
 	}
 	d.GraphNodeCount = func(g Graph) (int, error) {
 		var n uint64
 		r := call(nodes, uintptr(g), 0, uintptr(unsafe.Pointer(&n)))
-		return int(n), clib.Failed("cuGraphGetNodes", r)
+		return int(n), clib.CheckResult("cuGraphGetNodes", r)
 	}
-	d.GraphDestroy = func(g Graph) error { return clib.Failed("cuGraphDestroy", call(destroy, uintptr(g))) }
+	d.GraphDestroy = func(g Graph) error { return clib.CheckResult("cuGraphDestroy", call(destroy, uintptr(g))) }
 	d.GraphInstantiate = func(g Graph) (GraphExec, error) {
 		var e GraphExec
 		r := call(instantiate, uintptr(unsafe.Pointer(&e)), uintptr(g), 0)
-		return e, clib.Failed("cuGraphInstantiate", r)
+		return e, clib.CheckResult("cuGraphInstantiate", r)
 	}
 	d.GraphUpload = func(e GraphExec, s Stream) error {
-		return clib.Failed("cuGraphUpload", call(upload, uintptr(e), uintptr(s)))
+		return clib.CheckResult("cuGraphUpload", call(upload, uintptr(e), uintptr(s)))
 	}
 	d.GraphLaunch = func(e GraphExec, s Stream) error {
-		return clib.Failed("cuGraphLaunch", call(start, uintptr(e), uintptr(s)))
+		return clib.CheckResult("cuGraphLaunch", call(start, uintptr(e), uintptr(s)))
 	}
-	d.GraphExecDestroy = func(e GraphExec) error { return clib.Failed("cuGraphExecDestroy", call(execDestroy, uintptr(e))) }
+	d.GraphExecDestroy = func(e GraphExec) error { return clib.CheckResult("cuGraphExecDestroy", call(execDestroy, uintptr(e))) }
 }

@@ -12,7 +12,7 @@ func pollResult(name string, r Result) (bool, error) {
 	if r == ErrorNotReady {
 		return false, nil
 	}
-	err := clib.Failed(name, r)
+	err := clib.CheckResult(name, r)
 	return err == nil, err
 }
 
@@ -24,18 +24,18 @@ func bindStreams(d *Driver, need func(string) uintptr) {
 	d.StreamCreate = func(flags uint32, priority int) (Stream, error) {
 		var s Stream
 		r := call(create, uintptr(unsafe.Pointer(&s)), uintptr(flags), uintptr(priority))
-		return s, clib.Failed("cuStreamCreateWithPriority", r)
+		return s, clib.CheckResult("cuStreamCreateWithPriority", r)
 	}
 	d.StreamPriorities = func() (int, int, error) {
 		var v [2]int32
 		r := call(priorities, uintptr(unsafe.Pointer(&v[0])), uintptr(unsafe.Pointer(&v[1])))
-		return int(v[0]), int(v[1]), clib.Failed("cuCtxGetStreamPriorityRange", r)
+		return int(v[0]), int(v[1]), clib.CheckResult("cuCtxGetStreamPriorityRange", r)
 	}
-	d.StreamDestroy = func(s Stream) error { return clib.Failed("cuStreamDestroy", call(destroy, uintptr(s))) }
-	d.StreamSynchronize = func(s Stream) error { return clib.Failed("cuStreamSynchronize", call(synchronize, uintptr(s))) }
+	d.StreamDestroy = func(s Stream) error { return clib.CheckResult("cuStreamDestroy", call(destroy, uintptr(s))) }
+	d.StreamSynchronize = func(s Stream) error { return clib.CheckResult("cuStreamSynchronize", call(synchronize, uintptr(s))) }
 	d.StreamQuery = func(s Stream) (bool, error) { return pollResult("cuStreamQuery", call(query, uintptr(s))) }
 	d.StreamWaitEvent = func(s Stream, e Event) error {
-		return clib.Failed("cuStreamWaitEvent", call(wait, uintptr(s), uintptr(e), 0))
+		return clib.CheckResult("cuStreamWaitEvent", call(wait, uintptr(s), uintptr(e), 0))
 	}
 }
 
@@ -46,17 +46,17 @@ func bindEvents(d *Driver, need func(string) uintptr) {
 	d.EventCreate = func(flags uint32) (Event, error) {
 		var e Event
 		r := call(create, uintptr(unsafe.Pointer(&e)), uintptr(flags))
-		return e, clib.Failed("cuEventCreate", r)
+		return e, clib.CheckResult("cuEventCreate", r)
 	}
-	d.EventDestroy = func(e Event) error { return clib.Failed("cuEventDestroy", call(destroy, uintptr(e))) }
+	d.EventDestroy = func(e Event) error { return clib.CheckResult("cuEventDestroy", call(destroy, uintptr(e))) }
 	d.EventRecord = func(e Event, s Stream) error {
-		return clib.Failed("cuEventRecord", call(record, uintptr(e), uintptr(s)))
+		return clib.CheckResult("cuEventRecord", call(record, uintptr(e), uintptr(s)))
 	}
-	d.EventSynchronize = func(e Event) error { return clib.Failed("cuEventSynchronize", call(synchronize, uintptr(e))) }
+	d.EventSynchronize = func(e Event) error { return clib.CheckResult("cuEventSynchronize", call(synchronize, uintptr(e))) }
 	d.EventQuery = func(e Event) (bool, error) { return pollResult("cuEventQuery", call(query, uintptr(e))) }
 	d.EventElapsed = func(start, end Event) (float32, error) {
 		var ms float32
 		r := call(elapsed, uintptr(unsafe.Pointer(&ms)), uintptr(start), uintptr(end))
-		return ms, clib.Failed("cuEventElapsedTime", r)
+		return ms, clib.CheckResult("cuEventElapsedTime", r)
 	}
 }

@@ -99,7 +99,7 @@ func (r Result) describe() resultText {
 	return r.describeAsync()
 }
 
-// describeAsync is describe for errors of enqueued work, which a later call reports.
+// describeAsync is like describe, but for errors of enqueued work, which a later call reports.
 func (r Result) describeAsync() resultText {
 	switch r {
 	case ErrorIllegalAddress:
@@ -155,7 +155,7 @@ func (r Result) Name() string {
 }
 
 func (r Result) Error() string {
-	return clib.CodeText(r.Name(), int32(r), r.describe().text)
+	return clib.FormatCode(r.Name(), int32(r), r.describe().text)
 }
 
 // Lost reports whether the context cannot be used after this result.

@@ -6,12 +6,12 @@
 // that the machine supports, times the plans, and keeps the fastest:
 //
 //	g, err := lib.NewGraph(handle, cudnn.ConvForward{Conv: conv, X: x, W: w, Y: y})
-//	plans, rejected := g.Plans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
+//	plans, rejected := g.CreatePlans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
 //	pack, err := lib.NewPack(map[int64]cuda.Ptr{1: px, 2: pw, 3: py}, workspace)
 //	err = lib.Run(handle, plans[0], pack) // on the handle's stream
 //
 // The dimensions of a tensor are N,C,(D,)H,W, whatever its order in memory, which the
-// strides define (ChannelsLast). The dimensions of filters are K,C,(T,)R,S.
+// strides define (ChannelsLastStrides). The dimensions of filters are K,C,(T,)R,S.
 //
 // According to cuDNN's documentation, a plan may run while its stream is captured into a
 // CUDA graph. This was tried only with simulated libraries.

@@ -13,14 +13,14 @@ type Tensor struct {
 	ID      int64
 	Type    DataType
 	Dims    []int64 // N,C,(D,)H,W; for a filter K,C,(T,)R,S
-	Strides []int64 // elements from one index to the next; nil means ChannelsLast(Dims)
+	Strides []int64 // elements from one index to the next; nil means ChannelsLastStrides(Dims)
 	Align   int64   // alignment of the address in bytes; 0 means 16
 	Virtual bool    // passed between operations of one graph and not stored in memory
 }
 
 func (t Tensor) strides() []int64 {
 	if t.Strides == nil {
-		return ChannelsLast(t.Dims)
+		return ChannelsLastStrides(t.Dims)
 	}
 	return t.Strides
 }
@@ -37,12 +37,12 @@ func (t Tensor) equal(o Tensor) bool {
 		slices.Equal(t.Dims, o.Dims) && slices.Equal(t.strides(), o.strides())
 }
 
-// ChannelsLast returns the strides of a tensor N,C,(D,)H,W that is stored as N,(D,)H,W,C
+// ChannelsLastStrides returns the strides of a tensor N,C,(D,)H,W that is stored as N,(D,)H,W,C
 // without gaps.
-func ChannelsLast(dims []int64) []int64 {
+func ChannelsLastStrides(dims []int64) []int64 {
 	n := len(dims)
 	if n < 2 {
-		return packed(dims)
+		return packedStrides(dims)
 	}
 	s := make([]int64, n)
 	s[1] = 1
@@ -55,9 +55,9 @@ func ChannelsLast(dims []int64) []int64 {
 	return s
 }
 
-// packed returns the strides of a tensor that is stored in the order of its dimensions
+// packedStrides returns the strides of a tensor that is stored in the order of its dimensions
 // (NCHW) without gaps.
-func packed(dims []int64) []int64 {
+func packedStrides(dims []int64) []int64 {
 	s := make([]int64, len(dims))
 	step := int64(1)
 	for i := len(dims) - 1; i >= 0; i-- {
@@ -158,7 +158,7 @@ func (b *builder) create(t DescriptorType) Descriptor {
 	}
 	d, s := b.lib.CreateDescriptor(t)
 	if s != Success {
-		b.err = b.lib.failed(fmt.Sprintf("cudnnBackendCreateDescriptor of type %d", t), s)
+		b.err = b.lib.checkStatus(fmt.Sprintf("cudnnBackendCreateDescriptor of type %d", t), s)
 		return 0
 	}
 	b.made = append(b.made, d)
@@ -170,7 +170,7 @@ func (b *builder) set(d Descriptor, name Attribute, t AttributeType, n int, valu
 		return
 	}
 	if s := b.lib.SetAttribute(d, name, t, int64(n), values); s != Success {
-		b.err = b.lib.failed(fmt.Sprintf("cudnnBackendSetAttribute %d", name), s)
+		b.err = b.lib.checkStatus(fmt.Sprintf("cudnnBackendSetAttribute %d", name), s)
 	}
 }
 
@@ -203,7 +203,7 @@ func (b *builder) finalize(d Descriptor, what string) {
 		return
 	}
 	if s := b.lib.Finalize(d); s != Success {
-		b.err = b.lib.failed("cudnnBackendFinalize of "+what, s)
+		b.err = b.lib.checkStatus("cudnnBackendFinalize of "+what, s)
 	}
 }
 
@@ -212,15 +212,15 @@ func (b *builder) release() error {
 	var errs []error
 	for _, d := range slices.Backward(b.made) {
 		if s := b.lib.DestroyDescriptor(d); s != Success {
-			errs = append(errs, b.lib.failed("cudnnBackendDestroyDescriptor", s))
+			errs = append(errs, b.lib.checkStatus("cudnnBackendDestroyDescriptor", s))
 		}
 	}
 	b.made = nil
 	return errors.Join(errs...)
 }
 
-// tensor returns the descriptor of t. It creates one descriptor per tensor ID.
-func (b *builder) tensor(t Tensor) Descriptor {
+// tensorDescriptor returns the descriptor of t. It creates one descriptor per tensor ID.
+func (b *builder) tensorDescriptor(t Tensor) Descriptor {
 	if b.err != nil {
 		return 0
 	}

@@ -19,7 +19,7 @@ func VersionText(v int) string {
 
 // Open finds cuDNN, checks its version and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.Load(s, clib.CUDNN, bind, clib.Version[Library]{Symbol: "cudnnGetVersion", Check: (*Library).Check})
+	return clib.Load(s, clib.CUDNN, bind, clib.VersionCheck[Library]{Symbol: "cudnnGetVersion", Check: (*Library).Check})
 }
 
 // Check returns a *clib.VersionError unless the major version is 9.
@@ -55,11 +55,11 @@ func bind(path string, need func(string) uintptr) *Library {
 	l.Create = func() (Handle, error) {
 		var h Handle
 		s := call(create, uintptr(unsafe.Pointer(&h)))
-		return h, l.failed("cudnnCreate", s)
+		return h, l.checkStatus("cudnnCreate", s)
 	}
-	l.Destroy = func(h Handle) error { return l.failed("cudnnDestroy", call(destroy, uintptr(h))) }
+	l.Destroy = func(h Handle) error { return l.checkStatus("cudnnDestroy", call(destroy, uintptr(h))) }
 	l.SetStream = func(h Handle, s cuda.Stream) error {
-		return l.failed("cudnnSetStream", call(stream, uintptr(h), uintptr(s)))
+		return l.checkStatus("cudnnSetStream", call(stream, uintptr(h), uintptr(s)))
 	}
 	l.CreateDescriptor = func(t DescriptorType) (Descriptor, Status) {
 		var d Descriptor

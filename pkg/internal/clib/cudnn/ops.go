@@ -11,7 +11,7 @@ func ones(n int) []int64 {
 	return v
 }
 
-func (b *builder) convolution(c Conv) Descriptor {
+func (b *builder) convolutionDescriptor(c Conv) Descriptor {
 	const crossCorrelation = 1
 	n := len(c.Pad)
 	post, stride, dilation := c.PostPad, c.Stride, c.Dilation
@@ -48,7 +48,7 @@ func oneIfZero(alpha float32) float32 {
 }
 
 func (o ConvForward) describe(b *builder) Descriptor {
-	c, x, w, y := b.convolution(o.Conv), b.tensor(o.X), b.tensor(o.W), b.tensor(o.Y)
+	c, x, w, y := b.convolutionDescriptor(o.Conv), b.tensorDescriptor(o.X), b.tensorDescriptor(o.W), b.tensorDescriptor(o.Y)
 	d := b.create(DescConvForward)
 	b.setDescriptors(d, AttrForwardConv, c)
 	b.setDescriptors(d, AttrForwardX, x)
@@ -61,7 +61,7 @@ func (o ConvForward) describe(b *builder) Descriptor {
 }
 
 func (o ConvBackwardData) describe(b *builder) Descriptor {
-	c, dx, w, dy := b.convolution(o.Conv), b.tensor(o.DX), b.tensor(o.W), b.tensor(o.DY)
+	c, dx, w, dy := b.convolutionDescriptor(o.Conv), b.tensorDescriptor(o.DX), b.tensorDescriptor(o.W), b.tensorDescriptor(o.DY)
 	d := b.create(DescConvData)
 	b.setDescriptors(d, AttrDataConv, c)
 	b.setDescriptors(d, AttrDataDX, dx)
@@ -74,7 +74,7 @@ func (o ConvBackwardData) describe(b *builder) Descriptor {
 }
 
 func (o ConvBackwardFilter) describe(b *builder) Descriptor {
-	c, x, dw, dy := b.convolution(o.Conv), b.tensor(o.X), b.tensor(o.DW), b.tensor(o.DY)
+	c, x, dw, dy := b.convolutionDescriptor(o.Conv), b.tensorDescriptor(o.X), b.tensorDescriptor(o.DW), b.tensorDescriptor(o.DY)
 	d := b.create(DescConvFilter)
 	b.setDescriptors(d, AttrFilterConv, c)
 	b.setDescriptors(d, AttrFilterX, x)
@@ -91,17 +91,17 @@ func (o Pointwise) describe(b *builder) Descriptor {
 	b.setEnum(p, AttrPointwiseMode, TypePointwiseMode, int32(o.Mode))
 	b.setEnum(p, AttrPointwisePrec, TypeDataType, int32(o.Compute))
 	b.finalize(p, "pointwise")
-	x := b.tensor(o.X)
+	x := b.tensorDescriptor(o.X)
 	var second, out Descriptor
 	secondAttr, outAttr := AttrOpB, AttrOpY
 	switch o.Mode {
 	case PointwiseAdd, PointwiseMul, PointwiseSub:
-		second, out = b.tensor(o.B), b.tensor(o.Y)
+		second, out = b.tensorDescriptor(o.B), b.tensorDescriptor(o.Y)
 	case PointwiseReLUBack:
-		second, out = b.tensor(o.DY), b.tensor(o.DX)
+		second, out = b.tensorDescriptor(o.DY), b.tensorDescriptor(o.DX)
 		secondAttr, outAttr = AttrOpDY, AttrOpDX
 	default:
-		out = b.tensor(o.Y)
+		out = b.tensorDescriptor(o.Y)
 	}
 	d := b.create(DescPointwiseOp)
 	b.setDescriptors(d, AttrOpPointwise, p)
@@ -116,7 +116,7 @@ func (o Pointwise) describe(b *builder) Descriptor {
 
 func (o Genstats) describe(b *builder) Descriptor {
 	const sumAndSquares = 0
-	x, sum, square := b.tensor(o.X), b.tensor(o.Sum), b.tensor(o.SqSum)
+	x, sum, square := b.tensorDescriptor(o.X), b.tensorDescriptor(o.Sum), b.tensorDescriptor(o.SqSum)
 	d := b.create(DescGenstats)
 	b.setEnum(d, AttrGenstatsMode, TypeGenstatsMode, sumAndSquares)
 	b.setEnum(d, AttrGenstatsPrec, TypeDataType, int32(o.Compute))
@@ -145,7 +145,7 @@ func (o BNBackwardWeights) describe(b *builder) Descriptor {
 	}
 	made := make([]Descriptor, len(operands))
 	for i, t := range operands {
-		made[i] = b.tensor(t.tensor)
+		made[i] = b.tensorDescriptor(t.tensor)
 	}
 	d := b.create(DescBNBackwardWeights)
 	b.setEnum(d, AttrBNBackwardPrec, TypeDataType, int32(o.Compute))

@@ -66,30 +66,30 @@ func (p *Plan) String() string {
 // Close destroys the plan.
 func (p *Plan) Close() error { return p.configuration.release() }
 
-// Rejected is an engine configuration, or a heuristic, that this machine does not support
+// RejectedConfig is an engine configuration, or a heuristic, that this machine does not support
 // for this graph.
-type Rejected struct {
+type RejectedConfig struct {
 	Mode   HeurMode
 	Rank   int // index among the suggestions of Mode; −1: the heuristic itself failed
 	Engine int64
 	Err    error
 }
 
-// Plans creates a plan for each engine configuration that the modes suggest, in their order,
+// CreatePlans creates a plan for each engine configuration that the modes suggest, in their order,
 // and returns the configurations that the machine does not support as rejected. A
 // configuration that several modes suggest gets one plan, if the library reports its knobs.
 // The error is not nil if the library or the device cannot be used any more, or if there is
 // no plan.
-func (g *Graph) Plans(modes ...HeurMode) ([]*Plan, []Rejected, error) {
-	return g.PlansAtMost(maxConfigs, modes...)
+func (g *Graph) CreatePlans(modes ...HeurMode) ([]*Plan, []RejectedConfig, error) {
+	return g.CreatePlansAtMost(maxConfigs, modes...)
 }
 
-// PlansAtMost is like Plans, but uses only the first n configurations of each mode. Creating
-// the plan of a graph with several operations takes about a second, because the graph is
-// compiled.
-func (g *Graph) PlansAtMost(n int, modes ...HeurMode) ([]*Plan, []Rejected, error) {
+// CreatePlansAtMost is like CreatePlans, but uses only the first n configurations of each
+// mode. Creating the plan of a graph with several operations takes about a second, because
+// the graph is compiled.
+func (g *Graph) CreatePlansAtMost(n int, modes ...HeurMode) ([]*Plan, []RejectedConfig, error) {
 	var plans []*Plan
-	var rejected []Rejected
+	var rejected []RejectedConfig
 	seen := map[string]bool{}
 	for _, mode := range modes {
 		more, not, err := g.createPlans(mode, min(n, maxConfigs), seen)
@@ -121,7 +121,7 @@ func closePlans(plans []*Plan) error {
 
 // createPlans creates plans for the first limit configurations that one heuristic suggests. It
 // skips configurations whose choices are in seen, and adds the others to seen.
-func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (plans []*Plan, rejected []Rejected, err error) {
+func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (plans []*Plan, rejected []RejectedConfig, err error) {
 	lib := g.b.lib
 	b := lib.newBuilder()
 	defer func() { err = errors.Join(err, b.release()) }()
@@ -130,7 +130,7 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 	b.setEnum(heur, AttrHeurMode, TypeHeurMode, int32(mode))
 	b.finalize(heur, "heuristics")
 	if b.err != nil {
-		return nil, []Rejected{{Mode: mode, Rank: -1, Engine: -1, Err: b.err}}, fatalError(b.err)
+		return nil, []RejectedConfig{{Mode: mode, Rank: -1, Engine: -1, Err: b.err}}, fatalError(b.err)
 	}
 	configs := make([]Descriptor, limit)
 	owners := make([]*builder, limit)
@@ -143,8 +143,8 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 	}
 	var n int64
 	if s := lib.GetAttribute(heur, AttrHeurResults, TypeDescriptor, int64(limit), &n, unsafe.Pointer(&configs[0])); s != Success {
-		e := lib.failed("cudnnBackendGetAttribute of heuristics "+mode.String(), s)
-		rejected, err = []Rejected{{Mode: mode, Rank: -1, Engine: -1, Err: e}}, fatalError(e)
+		e := lib.checkStatus("cudnnBackendGetAttribute of heuristics "+mode.String(), s)
+		rejected, err = []RejectedConfig{{Mode: mode, Rank: -1, Engine: -1, Err: e}}, fatalError(e)
 		n = 0
 	}
 	for i, owner := range owners {
@@ -162,7 +162,7 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 		}
 		p, planErr := lib.createPlan(g.handle, owner, configs[i])
 		if planErr != nil {
-			rejected = append(rejected, Rejected{Mode: mode, Rank: i, Engine: p.Engine, Err: planErr})
+			rejected = append(rejected, RejectedConfig{Mode: mode, Rank: i, Engine: p.Engine, Err: planErr})
 			err = errors.Join(fatalError(planErr), owner.release())
 			continue
 		}
@@ -208,7 +208,7 @@ func (p *Plan) readWorkspace() error {
 	}
 	var n int64
 	if s := p.lib.GetAttribute(p.desc, AttrPlanWorkspace, TypeInt64, 1, &n, unsafe.Pointer(&p.Workspace)); s != Success {
-		return p.lib.failed("cudnnBackendGetAttribute of the workspace", s)
+		return p.lib.checkStatus("cudnnBackendGetAttribute of the workspace", s)
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func (l *Library) describeEngine(p *Plan, config Descriptor) error {
 	}
 	var n int64
 	if s := l.GetAttribute(config, AttrConfigEngine, TypeDescriptor, 1, &n, unsafe.Pointer(&engine)); s != Success {
-		return l.failed("cudnnBackendGetAttribute of a configuration's engine", s)
+		return l.checkStatus("cudnnBackendGetAttribute of a configuration's engine", s)
 	}
 	var index int64
 	if l.GetAttribute(engine, AttrEngineIndex, TypeInt64, 1, &n, unsafe.Pointer(&index)) == Success {
@@ -233,7 +233,7 @@ func (l *Library) describeEngine(p *Plan, config Descriptor) error {
 	}
 	var s Status
 	if p.Numerical, s = l.readNotes(engine, AttrEngineNumerical, TypeNumericalNote); s != Success {
-		return l.failed("cudnnBackendGetAttribute of an engine's numerical notes", s)
+		return l.checkStatus("cudnnBackendGetAttribute of an engine's numerical notes", s)
 	}
 	p.Behavior, _ = l.readNotes(engine, AttrEngineBehavior, TypeBehaviorNote)
 	return nil
@@ -269,18 +269,18 @@ func (l *Library) DeviceProperties(h Handle) (text string, err error) {
 	return l.readText(d, AttrDeviceJSON, "the device's properties")
 }
 
-// readText returns the value of a text attribute. what describes the attribute in an error.
-func (l *Library) readText(d Descriptor, name Attribute, what string) (string, error) {
+// readText returns the value of a text attribute. description names the attribute in errors.
+func (l *Library) readText(d Descriptor, name Attribute, description string) (string, error) {
 	var n int64
 	if s := l.GetAttribute(d, name, TypeChar, 0, &n, nil); s != Success {
-		return "", l.failed("cudnnBackendGetAttribute of "+what, s)
+		return "", l.checkStatus("cudnnBackendGetAttribute of "+description, s)
 	}
 	if n == 0 {
 		return "", nil
 	}
 	buf := make([]byte, n)
 	if s := l.GetAttribute(d, name, TypeChar, n, &n, unsafe.Pointer(&buf[0])); s != Success {
-		return "", l.failed("cudnnBackendGetAttribute of "+what, s)
+		return "", l.checkStatus("cudnnBackendGetAttribute of "+description, s)
 	}
 	return clib.GoString(buf), nil
 }
@@ -337,7 +337,7 @@ func (p *Pack) Close() error { return p.b.release() }
 // Run executes a plan on the handle's stream.
 func (l *Library) Run(h Handle, p *Plan, pack *Pack) error {
 	if s := l.Execute(h, p.desc, pack.desc); s != Success {
-		return l.failed("cudnnBackendExecute of "+p.String(), s)
+		return l.checkStatus("cudnnBackendExecute of "+p.String(), s)
 	}
 	return nil
 }

@@ -43,11 +43,11 @@ func TestEnginesWithoutNotesAreRejected(t *testing.T) {
 	lib, graph := ready(t)
 	refuse := func(*int64, unsafe.Pointer) cudnn.Status { return cudnn.NotSupported }
 	answer(lib, cudnn.AttrEngineBehavior, refuse)
-	if plans, _, err := graph.Plans(cudnn.HeurA); err != nil || len(plans) == 0 {
+	if plans, _, err := graph.CreatePlans(cudnn.HeurA); err != nil || len(plans) == 0 {
 		t.Errorf("without notes of behaviour: %d plans, %v", len(plans), err)
 	}
 	answer(lib, cudnn.AttrEngineNumerical, refuse)
-	plans, rejected, err := graph.Plans(cudnn.HeurA)
+	plans, rejected, err := graph.CreatePlans(cudnn.HeurA)
 	if len(plans) != 0 || len(rejected) == 0 || rejected[0].Engine != 0 || !errors.Is(err, cudnn.NotSupported) || !strings.Contains(err.Error(), "numerical notes") {
 		t.Errorf("%d plans, rejected %v, %v", len(plans), rejected, err)
 	}
@@ -87,7 +87,7 @@ func TestConfigurationsThatTwoModesSuggest(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			lib, graph := ready(t)
 			c.change(lib)
-			plans, _, err := graph.Plans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
+			plans, _, err := graph.CreatePlans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
 			check(t, err)
 			var got []int64
 			for _, p := range plans {
@@ -103,7 +103,7 @@ func TestConfigurationsThatTwoModesSuggest(t *testing.T) {
 // TestPlanFromChoices creates a plan again from its choices, without a heuristic.
 func TestPlanFromChoices(t *testing.T) {
 	_, graph := ready(t)
-	plans, _, err := graph.Plans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
+	plans, _, err := graph.CreatePlans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
 	check(t, err)
 	for _, p := range plans {
 		again, err := graph.PlanFromChoices(p.Choices)
@@ -143,12 +143,12 @@ func TestEnginesThatFailInside(t *testing.T) {
 		}
 		return finalize(d)
 	}
-	plans, rejected, err := graph.Plans(cudnn.HeurA)
+	plans, rejected, err := graph.CreatePlans(cudnn.HeurA)
 	if err != nil || len(plans) != 1 || plans[0].Engine != 1 || !errors.Is(rejected[0].Err, status) {
 		t.Errorf("plans %v, rejected %v, %v", plans, rejected, err)
 	}
 	failed, status = 0, cudnn.ExecutionFailedDriver
-	if plans, _, err := graph.Plans(cudnn.HeurA); !errors.Is(err, status) || len(plans) != 0 {
+	if plans, _, err := graph.CreatePlans(cudnn.HeurA); !errors.Is(err, status) || len(plans) != 0 {
 		t.Errorf("plans %v of a device that fails, %v", plans, err)
 	}
 }

@@ -81,7 +81,7 @@ func (s Status) Error() string {
 	case CompilationFailed, PrerequisiteMissing:
 		text = "an engine is compiled at run time and NVRTC was not found: see lockstep doctor"
 	}
-	return clib.CodeText(s.Name(), int32(s), text)
+	return clib.FormatCode(s.Name(), int32(s), text)
 }
 
 // isUnsupported reports whether the engine does not support the request. Another engine may
@@ -96,8 +96,8 @@ func (s Status) Library() clib.Name { return clib.CUDNN }
 // Error reports a failed call. errors.Is(err, MisalignedPointer) works.
 type Error = clib.CallError[Status]
 
-// failed returns nil if s is Success, and an *Error with cuDNN's own explanation otherwise.
-func (l *Library) failed(call string, s Status) error {
+// checkStatus returns nil if s is Success, and an *Error with cuDNN's own explanation otherwise.
+func (l *Library) checkStatus(call string, s Status) error {
 	if s == Success {
 		return nil
 	}

@@ -92,7 +92,7 @@ func (r Result) Error() string {
 	case MultipleSubscribers:
 		advice = "another profiler, such as nsys or ncu, is active in this process"
 	}
-	return clib.CodeText(r.Name(), int32(r), advice)
+	return clib.FormatCode(r.Name(), int32(r), advice)
 }
 
 // Library returns clib.CUPTI.
@@ -106,7 +106,7 @@ const activityConcurrentKernel = 10
 
 // Open finds CUPTI and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.Load(s, clib.CUPTI, bind, clib.Version[Library]{})
+	return clib.Load(s, clib.CUPTI, bind, clib.VersionCheck[Library]{})
 }
 
 // Symbols lists the functions that the library must have.
@@ -131,8 +131,9 @@ type recorder struct {
 	filled []buffer
 }
 
-// buffer is a returned buffer: its address and the number of used bytes.
-type buffer struct{ at, used uintptr }
+// buffer is a buffer that CUPTI has returned: its address, and how many of its bytes contain
+// records.
+type buffer struct{ address, usedBytes uintptr }
 
 const (
 	bufferBytes     = 8 << 20
@@ -153,47 +154,47 @@ func newRecorder(need func(string) uintptr) *recorder {
 func (r *recorder) version() (int, error) {
 	var v uint32
 	s := call(r.getVersion, uintptr(unsafe.Pointer(&v)))
-	return int(v), clib.Failed("cuptiGetVersion", s)
+	return int(v), clib.CheckResult("cuptiGetVersion", s)
 }
 
 // requestBuffer is the callback by which CUPTI requests a buffer. It allocates the buffer and
 // sets its address, its size and the maximum number of records (0: as many as fit).
-func (r *recorder) requestBuffer(at, size, records *uintptr) uintptr {
-	*at = clib.Call(r.malloc, bufferBytes)
+func (r *recorder) requestBuffer(address, size, records *uintptr) uintptr {
+	*address = clib.Call(r.malloc, bufferBytes)
 	*size, *records = bufferBytes, 0
-	if *at == 0 {
+	if *address == 0 {
 		*size = 0
 	}
 	return 0
 }
 
-// returnBuffer is the callback by which CUPTI returns a buffer. The first used bytes of the
-// buffer contain records.
-func (r *recorder) returnBuffer(_ uintptr, _ uint32, at, _, used uintptr) uintptr {
+// returnBuffer is the callback by which CUPTI returns a buffer. The first usedBytes
+// bytes of the buffer contain records.
+func (r *recorder) returnBuffer(_ uintptr, _ uint32, address, _, usedBytes uintptr) uintptr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.filled = append(r.filled, buffer{at, used})
+	r.filled = append(r.filled, buffer{address, usedBytes})
 	return 0
 }
 
 func (r *recorder) start() error {
 	r.once.Do(func() {
 		// Callbacks cannot be freed, so they are created once.
-		requested, completed := clib.Callback(r.requestBuffer), clib.Callback(r.returnBuffer)
-		r.failed = clib.Failed("cuptiActivityRegisterCallbacks", call(r.register, requested, completed))
+		requested, completed := clib.NewCallback(r.requestBuffer), clib.NewCallback(r.returnBuffer)
+		r.failed = clib.CheckResult("cuptiActivityRegisterCallbacks", call(r.register, requested, completed))
 	})
 	if r.failed != nil {
 		return r.failed
 	}
-	return clib.Failed("cuptiActivityEnable", call(r.enable, activityConcurrentKernel))
+	return clib.CheckResult("cuptiActivityEnable", call(r.enable, activityConcurrentKernel))
 }
 
 func (r *recorder) stop() ([]Kernel, error) {
 	const force = 1 // also buffers that are not full
-	if err := clib.Failed("cuptiActivityFlushAll", call(r.flush, force)); err != nil {
+	if err := clib.CheckResult("cuptiActivityFlushAll", call(r.flush, force)); err != nil {
 		return nil, err
 	}
-	if err := clib.Failed("cuptiActivityDisable", call(r.disable, activityConcurrentKernel)); err != nil {
+	if err := clib.CheckResult("cuptiActivityDisable", call(r.disable, activityConcurrentKernel)); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -203,7 +204,7 @@ func (r *recorder) stop() ([]Kernel, error) {
 	var all []Kernel
 	for _, b := range filled {
 		all = append(all, r.readKernels(b)...)
-		clib.Call(r.free, b.at)
+		clib.Call(r.free, b.address)
 	}
 	return all, nil
 }
@@ -213,7 +214,7 @@ func (r *recorder) readKernels(b buffer) []Kernel {
 	var all []Kernel
 	var record unsafe.Pointer
 	for {
-		if call(r.next, b.at, b.used, uintptr(unsafe.Pointer(&record))) != Success {
+		if call(r.next, b.address, b.usedBytes, uintptr(unsafe.Pointer(&record))) != Success {
 			return all // maxLimitReached marks the end of the buffer
 		}
 		if *(*uint32)(record) == activityConcurrentKernel {
@@ -251,7 +252,7 @@ type kernelRecord struct {
 
 func (k *kernelRecord) kernel() Kernel {
 	return Kernel{
-		Name: clib.Text(k.name), Start: k.start, End: k.end, Stream: k.stream, Correlation: k.correlation,
+		Name: clib.ReadCString(k.name), Start: k.start, End: k.end, Stream: k.stream, Correlation: k.correlation,
 		GraphNode: k.graphNode, Grid: k.grid, Block: k.block, Registers: k.registers,
 	}
 }

@@ -17,7 +17,7 @@ func VersionText(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000
 
 // Open finds NCCL, checks its version and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.Load(s, clib.NCCL, bind, clib.Version[Library]{Symbol: "ncclGetVersion", Check: (*Library).Check})
+	return clib.Load(s, clib.NCCL, bind, clib.VersionCheck[Library]{Symbol: "ncclGetVersion", Check: (*Library).Check})
 }
 
 // Check returns a *clib.VersionError if the library is too old.
@@ -47,7 +47,7 @@ func bind(path string, need func(string) uintptr) *Library {
 	l.Version = func() (int, error) {
 		var v int32
 		r := call(version, uintptr(unsafe.Pointer(&v)))
-		return int(v), clib.Failed("ncclGetVersion", r)
+		return int(v), clib.CheckResult("ncclGetVersion", r)
 	}
 	bindGroup(l, need)
 	bindCollectives(l, need)
@@ -59,30 +59,32 @@ func bindGroup(l *Library, need func(string) uintptr) {
 	destroy, abort, async := need("ncclCommDestroy"), need("ncclCommAbort"), need("ncclCommGetAsyncError")
 	last, text := need("ncclGetLastError"), need("ncclGetErrorString")
 
-	l.LastError = func(c Comm) string { return clib.Text(clib.Call(last, uintptr(c))) }
-	l.ErrorString = func(r Result) string { return clib.Text(clib.Call(text, uintptr(r))) }
+	l.LastError = func(c Comm) string { return clib.ReadCString(clib.Call(last, uintptr(c))) }
+	l.ErrorString = func(r Result) string { return clib.ReadCString(clib.Call(text, uintptr(r))) }
 	l.GetUniqueID = func() (UniqueID, error) {
 		var id UniqueID
 		r := call(unique, uintptr(unsafe.Pointer(&id)))
-		return id, l.addMessage(clib.Failed("ncclGetUniqueId", r), 0)
+		return id, l.addMessage(clib.CheckResult("ncclGetUniqueId", r), 0)
 	}
 	l.CommInit = func(ranks, rank int, id UniqueID) (Comm, error) {
 		var c Comm
 		const ids = 1 // one id for all ranks
 		r := call(initialize, uintptr(unsafe.Pointer(&c)), uintptr(ranks), uintptr(rank), ids, uintptr(unsafe.Pointer(&id)), 0)
-		return c, l.addMessage(clib.Failed("ncclCommInitRankScalable", r), c)
+		return c, l.addMessage(clib.CheckResult("ncclCommInitRankScalable", r), c)
 	}
-	l.CommDestroy = func(c Comm) error { return l.addMessage(clib.Failed("ncclCommDestroy", call(destroy, uintptr(c))), 0) }
-	l.CommAbort = func(c Comm) error { return clib.Failed("ncclCommAbort", call(abort, uintptr(c))) }
+	l.CommDestroy = func(c Comm) error {
+		return l.addMessage(clib.CheckResult("ncclCommDestroy", call(destroy, uintptr(c))), 0)
+	}
+	l.CommAbort = func(c Comm) error { return clib.CheckResult("ncclCommAbort", call(abort, uintptr(c))) }
 	l.AsyncError = func(c Comm) error {
 		var state int32
 		if r := call(async, uintptr(c), uintptr(unsafe.Pointer(&state))); r != Success {
-			return clib.Failed("ncclCommGetAsyncError", r)
+			return clib.CheckResult("ncclCommGetAsyncError", r)
 		}
 		if Result(state) == InProgress {
 			return nil
 		}
-		return l.addMessage(clib.Failed("NCCL communicator", Result(state)), c)
+		return l.addMessage(clib.CheckResult("NCCL communicator", Result(state)), c)
 	}
 }
 
@@ -90,21 +92,21 @@ func bindCollectives(l *Library, need func(string) uintptr) {
 	start, end := need("ncclGroupStart"), need("ncclGroupEnd")
 	reduce, broadcast := need("ncclAllReduce"), need("ncclBroadcast")
 
-	l.GroupStart = func() error { return clib.Failed("ncclGroupStart", call(start)) }
-	l.GroupEnd = func() error { return clib.Failed("ncclGroupEnd", call(end)) }
+	l.GroupStart = func() error { return clib.CheckResult("ncclGroupStart", call(start)) }
+	l.GroupEnd = func() error { return clib.CheckResult("ncclGroupEnd", call(end)) }
 	l.AllReduce = func(send, recv cuda.Ptr, n int64, t DataType, op ReduceOp, c Comm, s cuda.Stream) error {
 		r := call(reduce, uintptr(send), uintptr(recv), uintptr(n), uintptr(t), uintptr(op), uintptr(c), uintptr(s))
 		if r == Success {
 			return nil
 		}
-		return l.addMessage(clib.Failed("ncclAllReduce", r), c)
+		return l.addMessage(clib.CheckResult("ncclAllReduce", r), c)
 	}
 	l.Broadcast = func(send, recv cuda.Ptr, n int64, t DataType, root int, c Comm, s cuda.Stream) error {
 		r := call(broadcast, uintptr(send), uintptr(recv), uintptr(n), uintptr(t), uintptr(root), uintptr(c), uintptr(s))
 		if r == Success {
 			return nil
 		}
-		return l.addMessage(clib.Failed("ncclBroadcast", r), c)
+		return l.addMessage(clib.CheckResult("ncclBroadcast", r), c)
 	}
 }
 

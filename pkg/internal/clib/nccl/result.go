@@ -49,7 +49,7 @@ func (r Result) Error() string {
 	case InProgress:
 		text = "the call is not finished"
 	}
-	return clib.CodeText(r.Name(), int32(r), text)
+	return clib.FormatCode(r.Name(), int32(r), text)
 }
 
 // Library returns clib.NCCL.

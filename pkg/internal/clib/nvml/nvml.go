@@ -109,7 +109,7 @@ func (r Result) Error() string {
 	case VersionMismatch:
 		advice = "the library and the loaded kernel module have different versions: restart the machine"
 	}
-	return clib.CodeText(r.Name(), int32(r), advice)
+	return clib.FormatCode(r.Name(), int32(r), advice)
 }
 
 // Library returns clib.NVML.
@@ -120,7 +120,7 @@ type Error = clib.CallError[Result]
 
 // Open finds NVML and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.Load(s, clib.NVML, bind, clib.Version[Library]{})
+	return clib.Load(s, clib.NVML, bind, clib.VersionCheck[Library]{})
 }
 
 // Symbols lists the functions that the library must have.
@@ -141,33 +141,33 @@ func bindDevices(l *Library, need func(string) uintptr) {
 	count, byIndex := need("nvmlDeviceGetCount_v2"), need("nvmlDeviceGetHandleByIndex_v2")
 	byBus, name := need("nvmlDeviceGetHandleByPciBusId_v2"), need("nvmlDeviceGetName")
 
-	l.Init = func() error { return clib.Failed("nvmlInit", call(initialize)) }
-	l.Shutdown = func() error { return clib.Failed("nvmlShutdown", call(shutdown)) }
+	l.Init = func() error { return clib.CheckResult("nvmlInit", call(initialize)) }
+	l.Shutdown = func() error { return clib.CheckResult("nvmlShutdown", call(shutdown)) }
 	l.DriverVersion = func() (string, error) {
 		buf := make([]byte, 96)
 		r := call(driver, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
-		return clib.GoString(buf), clib.Failed("nvmlSystemGetDriverVersion", r)
+		return clib.GoString(buf), clib.CheckResult("nvmlSystemGetDriverVersion", r)
 	}
 	l.DeviceCount = func() (int, error) {
 		var n uint32
 		r := call(count, uintptr(unsafe.Pointer(&n)))
-		return int(n), clib.Failed("nvmlDeviceGetCount", r)
+		return int(n), clib.CheckResult("nvmlDeviceGetCount", r)
 	}
 	l.DeviceHandle = func(index int) (Device, error) {
 		var d Device
 		r := call(byIndex, uintptr(index), uintptr(unsafe.Pointer(&d)))
-		return d, clib.Failed("nvmlDeviceGetHandleByIndex", r)
+		return d, clib.CheckResult("nvmlDeviceGetHandleByIndex", r)
 	}
 	l.DeviceByBus = func(id string) (Device, error) {
 		var d Device
 		c := clib.CString(id)
 		r := call(byBus, uintptr(unsafe.Pointer(&c[0])), uintptr(unsafe.Pointer(&d)))
-		return d, clib.Failed("nvmlDeviceGetHandleByPciBusId", r)
+		return d, clib.CheckResult("nvmlDeviceGetHandleByPciBusId", r)
 	}
 	l.Name = func(d Device) (string, error) {
 		buf := make([]byte, 96)
 		r := call(name, uintptr(d), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
-		return clib.GoString(buf), clib.Failed("nvmlDeviceGetName", r)
+		return clib.GoString(buf), clib.CheckResult("nvmlDeviceGetName", r)
 	}
 }
 
@@ -179,26 +179,26 @@ func bindSensors(l *Library, need func(string) uintptr) {
 	l.MemoryInfo = func(d Device) (Memory, error) {
 		var m Memory
 		r := call(memory, uintptr(d), uintptr(unsafe.Pointer(&m)))
-		return m, clib.Failed("nvmlDeviceGetMemoryInfo", r)
+		return m, clib.CheckResult("nvmlDeviceGetMemoryInfo", r)
 	}
 	l.Utilization = func(d Device) (Utilization, error) {
 		var u Utilization
 		r := call(utilization, uintptr(d), uintptr(unsafe.Pointer(&u)))
-		return u, clib.Failed("nvmlDeviceGetUtilizationRates", r)
+		return u, clib.CheckResult("nvmlDeviceGetUtilizationRates", r)
 	}
 	l.Power = func(d Device) (float64, error) {
 		var milliwatts uint32
 		r := call(power, uintptr(d), uintptr(unsafe.Pointer(&milliwatts)))
-		return float64(milliwatts) / 1e3, clib.Failed("nvmlDeviceGetPowerUsage", r)
+		return float64(milliwatts) / 1e3, clib.CheckResult("nvmlDeviceGetPowerUsage", r)
 	}
 	l.Energy = func(d Device) (float64, error) {
 		var millijoules uint64
 		r := call(energy, uintptr(d), uintptr(unsafe.Pointer(&millijoules)))
-		return float64(millijoules) / 1e3, clib.Failed("nvmlDeviceGetTotalEnergyConsumption", r)
+		return float64(millijoules) / 1e3, clib.CheckResult("nvmlDeviceGetTotalEnergyConsumption", r)
 	}
 	l.Clock = func(d Device, c Clock) (int, error) {
 		var mhz uint32
 		r := call(clock, uintptr(d), uintptr(c), uintptr(unsafe.Pointer(&mhz)))
-		return int(mhz), clib.Failed("nvmlDeviceGetClockInfo", r)
+		return int(mhz), clib.CheckResult("nvmlDeviceGetClockInfo", r)
 	}
 }

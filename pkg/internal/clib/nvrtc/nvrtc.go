@@ -80,7 +80,7 @@ func (r Result) Error() string {
 	case ErrorBuiltins:
 		advice = "libnvrtc-builtins of the same version was not found in the folder of libnvrtc"
 	}
-	return clib.CodeText(r.Name(), int32(r), advice)
+	return clib.FormatCode(r.Name(), int32(r), advice)
 }
 
 // Library returns clib.NVRTC.
@@ -105,7 +105,7 @@ func (e *CompileError) Unwrap() error { return e.Result }
 
 // Open finds the compiler and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.Load(s, clib.NVRTC, bind, clib.Version[Library]{Symbol: "nvrtcVersion", Check: (*Library).Check})
+	return clib.Load(s, clib.NVRTC, bind, clib.VersionCheck[Library]{Symbol: "nvrtcVersion", Check: (*Library).Check})
 }
 
 // Check returns a *clib.VersionError if the compiler is too old.
@@ -141,12 +141,12 @@ func bind(path string, need func(string) uintptr) *Library {
 	l.Version = func() (int, int, error) {
 		var v [2]int32
 		r := call(version, uintptr(unsafe.Pointer(&v[0])), uintptr(unsafe.Pointer(&v[1])))
-		return int(v[0]), int(v[1]), clib.Failed("nvrtcVersion", r)
+		return int(v[0]), int(v[1]), clib.CheckResult("nvrtcVersion", r)
 	}
 	l.Architectures = func() ([]int, error) {
 		var n int32
 		if r := call(count, uintptr(unsafe.Pointer(&n))); r != Success || n == 0 {
-			return nil, clib.Failed("nvrtcGetNumSupportedArchs", r)
+			return nil, clib.CheckResult("nvrtcGetNumSupportedArchs", r)
 		}
 		v := make([]int32, n)
 		r := call(archs, uintptr(unsafe.Pointer(&v[0])))
@@ -154,7 +154,7 @@ func bind(path string, need func(string) uintptr) *Library {
 		for i, a := range v {
 			out[i] = int(a)
 		}
-		return out, clib.Failed("nvrtcGetSupportedArchs", r)
+		return out, clib.CheckResult("nvrtcGetSupportedArchs", r)
 	}
 	return l
 }

@@ -23,14 +23,14 @@ type getter struct {
 func (g getter) read(program uintptr) ([]byte, error) {
 	var n uint64
 	if r := call(g.size, program, uintptr(unsafe.Pointer(&n))); r != Success {
-		return nil, clib.Failed(g.name+"Size", r)
+		return nil, clib.CheckResult(g.name+"Size", r)
 	}
 	if n == 0 {
 		return nil, nil
 	}
 	buf := make([]byte, n)
 	r := call(g.get, program, uintptr(unsafe.Pointer(&buf[0])))
-	return buf, clib.Failed(g.name, r)
+	return buf, clib.CheckResult(g.name, r)
 }
 
 // compileProgram compiles one program.
@@ -39,11 +39,11 @@ func (p programFunctions) compileProgram(source, name string, options []string) 
 	src, label := clib.CString(source), clib.CString(name)
 	r := call(p.create, uintptr(unsafe.Pointer(&program)), uintptr(unsafe.Pointer(&src[0])), uintptr(unsafe.Pointer(&label[0])), 0, 0, 0)
 	if r != Success {
-		return Output{}, clib.Failed("nvrtcCreateProgram", r)
+		return Output{}, clib.CheckResult("nvrtcCreateProgram", r)
 	}
 	defer func() {
 		if r := call(p.destroy, uintptr(unsafe.Pointer(&program))); err == nil {
-			err = clib.Failed("nvrtcDestroyProgram", r)
+			err = clib.CheckResult("nvrtcDestroyProgram", r)
 		}
 	}()
 	compiled := p.compileWithOptions(program, options)

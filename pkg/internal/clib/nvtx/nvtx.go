@@ -26,7 +26,7 @@ func None() *Library {
 
 // Open finds NVTX and looks up its functions. If it returns an error, it also returns None.
 func Open(s *clib.Search) (*Library, error) {
-	l, err := clib.Load(s, clib.NVTX, bind, clib.Version[Library]{})
+	l, err := clib.Load(s, clib.NVTX, bind, clib.VersionCheck[Library]{})
 	if err != nil {
 		return None(), err
 	}

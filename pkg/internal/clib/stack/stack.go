@@ -74,11 +74,11 @@ func Open(s *clib.Search) (*Stack, error) {
 	return st, st.Check()
 }
 
-// preferDriverVersion calls s.Prefer with the driver's CUDA version. If the driver does not
+// preferDriverVersion calls s.PreferCUDA with the driver's CUDA version. If the driver does not
 // report its version, Check returns an error later.
 func preferDriverVersion(s *clib.Search, driver *cuda.Driver) {
 	if v, err := driver.Version(); err == nil {
-		s.Prefer(v / 1000)
+		s.PreferCUDA(v / 1000)
 	}
 }
 

@@ -129,7 +129,7 @@ func (x *Builder) newStatisticsMerge(c Call, s *workspace.Statistics, norm []flo
 		}
 	}
 	exchange := func() (err error) {
-		total, err = x.norms.Statistics.Moments(own, x.Moments[:channels], x.Moments[all:all+channels])
+		total, err = x.norms.Statistics.CombineMoments(own, x.Moments[:channels], x.Moments[all:all+channels])
 		return err
 	}
 	return x.newExchangeTasks(c.Name, c.Attr.Sync, merge, exchange, func() {
@@ -274,7 +274,7 @@ func (x *Builder) newGradientMerge(c Call, cut chunks, params []float32) []threa
 		}
 	}
 	exchange := func() (err error) {
-		total, err = x.norms.Statistics.Sums(own, x.Moments[:channels], x.Moments[all:all+channels])
+		total, err = x.norms.Statistics.CombineSums(own, x.Moments[:channels], x.Moments[all:all+channels])
 		return err
 	}
 	return x.newExchangeTasks(c.Name, c.Attr.Sync && c.Outputs[0].IsPresent(), merge, exchange, func() {
