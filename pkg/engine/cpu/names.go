@@ -76,7 +76,7 @@ func (x *executable) Set(name string, v []float64) error {
 		return fmt.Errorf("set tensor: the program has no parameter, state or optimizer slot %q", name)
 	}
 	if len(v) != tensor.Elements(r.shape) {
-		return fmt.Errorf("set tensor %q: got %d values, want %d for shape %v", name, len(v), r.shape, tensor.Elements(r.shape))
+		return fmt.Errorf("set tensor %q: got %d values, want %d for shape %v", name, len(v), tensor.Elements(r.shape), r.shape)
 	}
 	flat := x.store.params
 	switch {

@@ -87,12 +87,12 @@ func (l *loader) supportedOperand(index, i int) operandSupport {
 	return operandSupport{}
 }
 
-// allReadersSupport reports whether every kernel that reads tensor id meets the condition
-// supports.
-func (l *loader) allReadersSupport(id int, supports func(s operandSupport) bool) bool {
+// allReadersSupport reports whether all kernels that read tensor id can read the kinds of
+// tensors that condition requires.
+func (l *loader) allReadersSupport(id int, condition func(s operandSupport) bool) bool {
 	for index, k := range l.program.Kernels {
 		for i, in := range k.In {
-			if in == id && !supports(l.supportedOperand(index, i)) {
+			if in == id && !condition(l.supportedOperand(index, i)) {
 				return false
 			}
 		}

@@ -27,9 +27,8 @@ func (c *call[T]) bceWithLogitsBackward() {
 }
 
 // forEachSample calls visit for each sample with its logits z, logSum = log Σ e^z (so that
-// log p = z − logSum), the smoothed label target(class), and the index first of the
-// sample's first logit. It computes logSum relative to the largest logit, so that no exponential
-// overflows.
+// log p = z − logSum), the smoothed label target(class), and the index first of its first
+// logit. It computes logSum relative to the largest logit, so that no exponential overflows.
 func (c *call[T]) forEachSample(visit func(sample []T, logSum float64, target func(class int) float64, first int)) {
 	z, t := c.in[0], c.in[1]
 	classes := c.inShape[0][1]

@@ -20,8 +20,8 @@ const (
 	CUPTI     Name = "CUPTI"
 )
 
-// spec describes how to find and open a library.
-type spec struct {
+// searchSpec describes how to find and open a library.
+type searchSpec struct {
 	sonames    []string // file names, newest version first; the first one that is found is used
 	needs      []Name   // libraries to open first, if they are found
 	companions string   // pattern of files in its folder that the library opens by their plain names
@@ -35,17 +35,17 @@ const (
 )
 
 // librarySpec returns the description of a library. It has no sonames if the name is unknown.
-func librarySpec(n Name) spec {
+func librarySpec(n Name) searchSpec {
 	wheel := func(name string) string { return strings.Replace(toolkitAdvice, "%s", name, 1) }
 	switch n {
 	case CUDA:
-		return spec{sonames: []string{"libcuda.so.1"}, advice: driverAdvice}
+		return searchSpec{sonames: []string{"libcuda.so.1"}, advice: driverAdvice}
 	case NVML:
-		return spec{sonames: []string{"libnvidia-ml.so.1"}, advice: driverAdvice}
+		return searchSpec{sonames: []string{"libnvidia-ml.so.1"}, advice: driverAdvice}
 	case NVJitLink:
-		return spec{sonames: []string{"libnvJitLink.so.13", "libnvJitLink.so.12"}, toolkit: true, advice: wheel("nvidia-nvjitlink")}
+		return searchSpec{sonames: []string{"libnvJitLink.so.13", "libnvJitLink.so.12"}, toolkit: true, advice: wheel("nvidia-nvjitlink")}
 	case NVRTC:
-		return spec{
+		return searchSpec{
 			sonames:    []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"},
 			needs:      []Name{NVJitLink},
 			companions: "libnvrtc-builtins.so.*",
@@ -53,23 +53,23 @@ func librarySpec(n Name) spec {
 			advice:     wheel("nvidia-cuda-nvrtc"),
 		}
 	case CublasLt:
-		return spec{sonames: []string{"libcublasLt.so.13", "libcublasLt.so.12"}, toolkit: true, advice: wheel("nvidia-cublas")}
+		return searchSpec{sonames: []string{"libcublasLt.so.13", "libcublasLt.so.12"}, toolkit: true, advice: wheel("nvidia-cublas")}
 	case Cublas:
-		return spec{sonames: []string{"libcublas.so.13", "libcublas.so.12"}, needs: []Name{CublasLt}, toolkit: true, advice: wheel("nvidia-cublas")}
+		return searchSpec{sonames: []string{"libcublas.so.13", "libcublas.so.12"}, needs: []Name{CublasLt}, toolkit: true, advice: wheel("nvidia-cublas")}
 	case CUDNN:
-		return spec{
+		return searchSpec{
 			sonames: []string{"libcudnn.so.9", "libcudnn.so.8"}, // 8 is opened only to report that it is too old
 			needs:   []Name{NVJitLink, NVRTC, CublasLt, Cublas},
 			advice:  wheel("nvidia-cudnn-cu13"),
 		}
 	case NCCL:
-		return spec{sonames: []string{"libnccl.so.2"}, advice: wheel("nvidia-nccl-cu13")}
+		return searchSpec{sonames: []string{"libnccl.so.2"}, advice: wheel("nvidia-nccl-cu13")}
 	case NVTX:
-		return spec{sonames: []string{"libnvtx3interop.so.1", "libnvToolsExt.so.1"}, advice: wheel("nvidia-nvtx")}
+		return searchSpec{sonames: []string{"libnvtx3interop.so.1", "libnvToolsExt.so.1"}, advice: wheel("nvidia-nvtx")}
 	case CUPTI:
-		return spec{sonames: []string{"libcupti.so.13", "libcupti.so.12"}, advice: wheel("nvidia-cuda-cupti")}
+		return searchSpec{sonames: []string{"libcupti.so.13", "libcupti.so.12"}, advice: wheel("nvidia-cuda-cupti")}
 	}
-	return spec{}
+	return searchSpec{}
 }
 
 // Library is an open library.

@@ -150,7 +150,7 @@ func (s *Search) openCompanions(l *Library, pattern string) {
 	}
 }
 
-func (s *Search) find(n Name, sp spec) (*Library, error) {
+func (s *Search) find(n Name, sp searchSpec) (*Library, error) {
 	var broken []string
 	try := func(path string) *Library {
 		h, err := s.env.Open(path)

@@ -39,9 +39,9 @@ func (g *graph) addGraphToComms(n int) {
 	}
 }
 
-// add appends an operation to a captured stream and returns the index of its node. The node
+// addNode appends an operation to a captured stream and returns the index of its node. The node
 // runs after the stream's last node and after the given dependencies.
-func (c *capture) add(s *stream, o *streamOp, dependencies ...int) int {
+func (c *capture) addNode(s *stream, o *streamOp, dependencies ...int) int {
 	if i, ok := c.last[s]; ok {
 		dependencies = append(dependencies, i)
 	}
@@ -63,7 +63,7 @@ func (e *event) joinCapture(s *stream) error {
 		return newError(call, cuda.ErrorCaptureInvalidated, "%s", e.name)
 	}
 	s.capture = e.capture
-	e.capture.add(s, &streamOp{label: call}, e.index)
+	e.capture.addNode(s, &streamOp{label: call}, e.index)
 	return nil
 }
 

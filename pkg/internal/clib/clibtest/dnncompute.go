@@ -164,7 +164,7 @@ func (o *operation) evaluate(in []*denseTensor) []*denseTensor {
 }
 
 // addForward computes y += w·x for one tap of a convolution's filter. x has C values, y has K
-// values, and w has K rows of C values whose starts are step apart.
+// values, and w has K rows of C values. step is the distance between the starts of two rows.
 func addForward(x, w, y []float32, step int) {
 	for k := range y {
 		var sum float32

@@ -54,7 +54,7 @@ func (m *Machine) enqueue(call string, id cuda.Stream, o *streamOp) error {
 		if s.capture.invalid {
 			return newError(call, cuda.ErrorCaptureInvalidated, "%s", s.name)
 		}
-		s.capture.add(s, o)
+		s.capture.addNode(s, o)
 		return nil
 	}
 	if err := m.orderWithLegacyStream(call, s); err != nil {
@@ -297,7 +297,7 @@ func (m *Machine) bindEvents(d *cuda.Driver) {
 				if s.capture.invalid {
 					return newError("cuEventRecord", cuda.ErrorCaptureInvalidated, "%s", s.name)
 				}
-				e.capture, e.index = s.capture, s.capture.add(s, &streamOp{label: "record " + e.name, record: e})
+				e.capture, e.index = s.capture, s.capture.addNode(s, &streamOp{label: "record " + e.name, record: e})
 				return nil
 			}
 			e.capture = nil

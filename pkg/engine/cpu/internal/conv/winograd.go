@@ -11,34 +11,34 @@ import (
 // Transformed weights take four times the memory of the weights.
 const maxPassBytes = 19 << 20
 
-// passes divides the output blocks of a layer into passes, so that the transformed weights
+// outputPasses divides the output blocks of a layer into passes, so that the transformed weights
 // of a pass take at most maxPassBytes. Each pass transforms the inputs again.
-type passes struct {
+type outputPasses struct {
 	count int // of passes
 	units int // of output blocks; a pass has whole units
 	unit  int // output blocks per unit
 	out   int // output blocks
 }
 
-// newPasses divides outC output blocks into passes. inC is the number of input blocks times
+// newOutputPasses divides outC output blocks into passes. inC is the number of input blocks times
 // the taps along the depth; unit is the number of output blocks that stay together.
-func newPasses(inC, outC, unit int) passes {
+func newOutputPasses(inC, outC, unit int) outputPasses {
 	units := tensor.CeilDiv(outC, unit)
 	count := tensor.CeilDiv(units, max(1, maxPassBytes/(kernel.Points*inC*unit*lanes*lanes*4)))
-	return passes{count, units, unit, outC}
+	return outputPasses{count, units, unit, outC}
 }
 
 // outputBlocks returns the range [first, end) of the output blocks of pass i.
-func (p passes) outputBlocks(i int) (first, end int) {
+func (p outputPasses) outputBlocks(i int) (first, end int) {
 	return i * p.units / p.count * p.unit, min(p.out, (i+1)*p.units/p.count*p.unit)
 }
 
 // maxBlocks returns the number of output blocks of the largest pass.
-func (p passes) maxBlocks() int { return min(p.out, p.unit*tensor.CeilDiv(p.units, p.count)) }
+func (p outputPasses) maxBlocks() int { return min(p.out, p.unit*tensor.CeilDiv(p.units, p.count)) }
 
 // groupRange returns the output blocks [k0, k1) of group g if the pass over output blocks
 // [first, end) is divided into the given number of groups. A group consists of whole units.
-func (p passes) groupRange(first, end, g, groups int) (k0, k1 int) {
+func (p outputPasses) groupRange(first, end, g, groups int) (k0, k1 int) {
 	units := tensor.CeilDiv(end-first, p.unit)
 	return first + g*units/groups*p.unit, min(end, first+(g+1)*units/groups*p.unit)
 }
@@ -55,9 +55,9 @@ type Winograd struct {
 	bias             []float32 // nil if there is none
 	transposed       bool      // the weights are [in,out,…], and rotated by 180°
 	tiling           tiling
-	inC, outC        int    // numbers of channel blocks
-	passes           passes // over the output channels
-	groups           int    // number of groups of output channels per pass
+	inC, outC        int          // numbers of channel blocks
+	passes           outputPasses // over the output channels
+	groups           int          // number of groups of output channels per pass
 	u, v, m          pointLayout
 	pass             int                   // steps per call of the matrix kernel; a step is a channel block of a tap along the depth
 	statistics       *workspace.Statistics // of the output, nil if nobody needs them
@@ -78,7 +78,7 @@ func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias 
 	}
 	t, inC, outC, k := &c.tiling, c.inC*lanes, c.outC*lanes, ws.Set
 	t.chooseChunks(t.count, inC+outC, k.GEMM.Rows)
-	c.passes = newPasses(c.inC*t.taps, c.outC, k.GEMM.Blocks)
+	c.passes = newOutputPasses(c.inC*t.taps, c.outC, k.GEMM.Blocks)
 	c.u = pointLayout{point: t.taps*inC*c.passes.maxBlocks()*lanes + pointGap, block: t.taps * inC * lanes}
 	c.v = pointLayout{tile: tileStride(inC, k.Vector), block: lanes}
 	c.m = pointLayout{tile: tileStride(outC, k.Vector), block: lanes}

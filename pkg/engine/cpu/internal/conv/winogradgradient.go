@@ -24,7 +24,7 @@ type WinogradGradient struct {
 	tiling     tiling
 	parts      int // number of parts of the tiles
 	inC, outC  int // numbers of channel blocks
-	passes     passes
+	passes     outputPasses
 	inG, outG  int // numbers of groups of channel blocks per pass
 	inMost     int // input blocks of the largest group
 	outMost    int // output blocks of the largest group
@@ -55,7 +55,7 @@ func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *Wi
 		tiling: newTiling(in.Shape[0], in.Space, dw.Space[0]), inC: tensor.ChannelBlocks(in.Shape[1]), outC: tensor.ChannelBlocks(dy.Shape[1]),
 	}
 	t, k := &g.tiling, ws.Set
-	g.passes = newPasses(g.inC*t.taps, g.outC, k.GEMM.Blocks)
+	g.passes = newOutputPasses(g.inC*t.taps, g.outC, k.GEMM.Blocks)
 	g.d = pointLayout{point: t.taps*g.inC*g.passes.maxBlocks()*lanes*lanes + pointGap, block: t.taps * g.inC * lanes * lanes}
 	g.parts = maxGradientParts
 	for g.parts > 1 && g.parts > min(t.count, t.count*t.depth/minPartTiles, maxSumFloats/(kernel.Points*g.d.point)) {

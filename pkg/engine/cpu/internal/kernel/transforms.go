@@ -28,8 +28,8 @@ type Winograd struct {
 	// point p to u + p·ld. WeightGradient transforms sums of products in this layout back
 	// to a tile of weight gradients.
 	Weights, WeightGradient func(from, to, tmp *float32, ld int)
-	// WeightPair and WeightGradientPair do the same for two tiles of weights at the distance
-	// next. They interleave the points of both tiles in vectors of sixteen floats at the
-	// distance row. Both are nil unless GEMM.Interleaved is set.
+	// WeightPair and WeightGradientPair do the same for two tiles of weights, the second of
+	// which begins next bytes after the first. They interleave the points of both tiles in
+	// vectors of sixteen floats. The distance between these vectors is row. Both are nil unless GEMM.Interleaved is set.
 	WeightPair, WeightGradientPair func(from, to, tmp *float32, next, ld, row int)
 }

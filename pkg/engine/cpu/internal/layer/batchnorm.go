@@ -11,34 +11,34 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// chunks divides the pixels of an activation: the plane of each channel block and image is
+// planeChunks divides the pixels of an activation: the plane of each channel block and image is
 // divided into chunks of workspace.ChunkPixels pixels.
-type chunks struct {
+type planeChunks struct {
 	images   int
 	channels int // in blocks
 	pixels   int // of a plane
 	perPlane int // chunks
 }
 
-// newChunks returns the chunks of activation o.
-func newChunks(o tensor.Operand) chunks {
+// newPlaneChunks returns the chunks of activation o.
+func newPlaneChunks(o tensor.Operand) planeChunks {
 	pixels := o.Shape[2] * o.Shape[3]
-	return chunks{o.Shape[0], tensor.ChannelBlocks(o.Shape[1]), pixels, tensor.CeilDiv(pixels, workspace.ChunkPixels)}
+	return planeChunks{o.Shape[0], tensor.ChannelBlocks(o.Shape[1]), pixels, tensor.CeilDiv(pixels, workspace.ChunkPixels)}
 }
 
 // count returns the number of chunks.
-func (c chunks) count() int { return c.images * c.channels * c.perPlane }
+func (c planeChunks) count() int { return c.images * c.channels * c.perPlane }
 
 // chunkAt returns the position of chunk i: its image, its channel block, the index of its
 // first float in the plane, and its number of pixels.
-func (c chunks) chunkAt(i int) (image, channel, first, pixels int) {
+func (c planeChunks) chunkAt(i int) (image, channel, first, pixels int) {
 	plane, q := i/c.perPlane, i%c.perPlane*workspace.ChunkPixels
 	return plane / c.channels, plane % c.channels, q * lanes, min(workspace.ChunkPixels, c.pixels-q)
 }
 
 // newStatistics returns Statistics for all pixels, with one part per image and chunk of a
 // plane.
-func (c chunks) newStatistics() *workspace.Statistics {
+func (c planeChunks) newStatistics() *workspace.Statistics {
 	s := &workspace.Statistics{Channels: c.channels}
 	for range c.images {
 		for q := range c.perPlane {
@@ -57,7 +57,7 @@ func (x *Builder) buildBatchNorm(c Call, s *workspace.Statistics) ([]threads.Tas
 	if err := checkNorm(c, y, []tensor.Operand{gamma, beta, mean, variance}); err != nil {
 		return nil, err
 	}
-	cut := newChunks(in)
+	cut := newPlaneChunks(in)
 	var all []threads.Task
 	norm := c.Norm
 	stored := norm == nil
@@ -101,7 +101,7 @@ func (x *Builder) buildBatchNorm(c Call, s *workspace.Statistics) ([]threads.Tas
 }
 
 // newStatisticsTask returns the task that computes the statistics s of a stored activation.
-func (x *Builder) newStatisticsTask(in tensor.Operand, cut chunks, s *workspace.Statistics) threads.Task {
+func (x *Builder) newStatisticsTask(in tensor.Operand, cut planeChunks, s *workspace.Statistics) threads.Task {
 	return threads.Task{Items: cut.count(), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			n, channel, first, pixels := cut.chunkAt(i)
@@ -214,7 +214,7 @@ func (x *Builder) buildBatchNormGradient(c Call) ([]threads.Task, error) {
 	if c.Attr.ReLU && (!beta.IsPresent() || !beta.IsVector(s[1])) {
 		return nil, c.errorf("with a fused ReLU this engine also needs the shift, of shape [%d]", s[1])
 	}
-	cut := newChunks(in)
+	cut := newPlaneChunks(in)
 	norm, params := make([]float32, cut.channels*kernel.NormFloats), make([]float32, cut.channels*kernel.NormGradFloats)
 	constants := threads.Task{Items: 1, Run: func(*threads.Worker, int, int) {
 		for j := range s[1] {
@@ -252,7 +252,7 @@ func (x *Builder) buildBatchNormGradient(c Call) ([]threads.Task, error) {
 
 // newGradientMerge returns the tasks that compute dγ and dβ from the sums of the chunks,
 // and from dγ and dβ the constants params with which kernel.Set.NormGrad computes dx.
-func (x *Builder) newGradientMerge(c Call, cut chunks, params []float32) []threads.Task {
+func (x *Builder) newGradientMerge(c Call, cut planeChunks, params []float32) []threads.Task {
 	gamma, mean, inv, dgamma, dbeta := c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Outputs[1], c.Outputs[2]
 	channels, all := c.Inputs[0].Shape[1], cut.channels*lanes
 	x.ReserveMoments(2 * all)
@@ -289,7 +289,7 @@ func (x *Builder) newGradientMerge(c Call, cut chunks, params []float32) []threa
 
 // sumChunkPairs returns, for each lane of a channel block, the totals of the two sums that
 // parts contains for each chunk.
-func sumChunkPairs(cut chunks, channel int, parts []float32) (a, b [lanes]float64) {
+func sumChunkPairs(cut planeChunks, channel int, parts []float32) (a, b [lanes]float64) {
 	for img := range cut.images {
 		for q := range cut.perPlane {
 			i := (img*cut.channels+channel)*cut.perPlane + q
@@ -308,7 +308,7 @@ func (x *Builder) buildBiasGradient(c Call) ([]threads.Task, error) {
 	if dy.Layout != tensor.ActivationLayout || !db.IsVector(dy.Shape[1]) {
 		return nil, c.errorf("want dy [n,k,h,w] and a result [k]")
 	}
-	cut := newChunks(dy)
+	cut := newPlaneChunks(dy)
 	x.ReserveShared(cut.count() * 2 * lanes)
 	sums := threads.Task{Items: cut.count(), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {

@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// dice computes the weighted sum of soft Dice loss and binary cross-entropy, or its
+// diceLoss computes the weighted sum of soft Dice loss and binary cross-entropy, or its
 // gradient.
-type dice struct {
+type diceLoss struct {
 	ws       *workspace.Workspace
 	z, t     tensor.Operand
 	weight   float64 // of the Dice term
@@ -36,7 +36,7 @@ func (x *Builder) buildDiceBCE(c Call) ([]threads.Task, error) {
 	if !slices.Equal(z.Logical, t.Logical) || z.Layout != tensor.ActivationLayout || t.Layout != tensor.ActivationLayout {
 		return nil, c.errorf("want logits and targets [n,c,…] of the same shape")
 	}
-	d := &dice{ws: x.Workspace, z: z, t: t, weight: c.Attr.DiceWeight, elements: newElementRuns(z), zeros: kernel.AlignedFloats(maxRunElements)}
+	d := &diceLoss{ws: x.Workspace, z: z, t: t, weight: c.Attr.DiceWeight, elements: newElementRuns(z), zeros: kernel.AlignedFloats(maxRunElements)}
 	d.perMap = len(d.elements.runs) / (z.Shape[0] * z.Shape[1])
 	d.sums = make([]diceSums, len(d.elements.runs))
 	x.ReserveScratch(runScratchFloats + lanes)
@@ -64,7 +64,7 @@ func (x *Builder) buildDiceBCE(c Call) ([]threads.Task, error) {
 
 // computeProbabilities returns the logits z, the targets and the probabilities σ(z) of run
 // i. They are in a worker's scratch memory.
-func (d *dice) computeProbabilities(w *threads.Worker, i int) (logits, targets, p []float32) {
+func (d *diceLoss) computeProbabilities(w *threads.Worker, i int) (logits, targets, p []float32) {
 	logits, targets, p = w.Scratch[:maxRunElements], w.Scratch[maxRunElements:2*maxRunElements], w.Scratch[2*maxRunElements:runScratchFloats]
 	one := w.Scratch[runScratchFloats:]
 	one[0] = 1
@@ -75,7 +75,7 @@ func (d *dice) computeProbabilities(w *threads.Worker, i int) (logits, targets, 
 }
 
 // sumRuns computes the sums of runs [lo, hi).
-func (d *dice) sumRuns(w *threads.Worker, lo, hi int) {
+func (d *diceLoss) sumRuns(w *threads.Worker, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		logits, targets, p := d.computeProbabilities(w, i)
 		n := d.elements.runs[i].count
@@ -94,7 +94,7 @@ func (d *dice) sumRuns(w *threads.Worker, lo, hi int) {
 
 // coefficient returns the numerator and the denominator of the smoothed Dice coefficient
 // (2·Σ p·t + 1)/(Σ (p+t) + 1) of the map that contains run i.
-func (d *dice) coefficient(i int) (numerator, denominator float64) {
+func (d *diceLoss) coefficient(i int) (numerator, denominator float64) {
 	numerator, denominator = 1, 1
 	for _, s := range d.sums[i/d.perMap*d.perMap:][:d.perMap] {
 		numerator += 2 * s.product
@@ -104,7 +104,7 @@ func (d *dice) coefficient(i int) (numerator, denominator float64) {
 }
 
 // totalLoss returns the loss over all runs.
-func (d *dice) totalLoss() float64 {
+func (d *diceLoss) totalLoss() float64 {
 	entropy, lost := 0.0, 0.0
 	for i, s := range d.sums {
 		entropy += s.entropy
@@ -118,7 +118,7 @@ func (d *dice) totalLoss() float64 {
 }
 
 // writeGradient writes the part of the gradient dz that belongs to run i.
-func (d *dice) writeGradient(w *threads.Worker, i int, dloss float64, dz tensor.Operand) {
+func (d *diceLoss) writeGradient(w *threads.Worker, i int, dloss float64, dz tensor.Operand) {
 	_, targets, probabilities := d.computeProbabilities(w, i)
 	numerator, denominator := d.coefficient(i)
 	maps, all := float64(len(d.sums)/d.perMap), float64(d.z.Elements())
