@@ -112,7 +112,7 @@ func findTests(root string, only *regexp.Regexp) (map[string][]string, error) {
 		if !strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
-		names, err := faultTests(path)
+		names, err := findFaultTests(path)
 		folder := "./" + filepath.ToSlash(filepath.Dir(path))
 		for _, name := range names {
 			if only.MatchString(name) {
@@ -127,9 +127,9 @@ func findTests(root string, only *regexp.Regexp) (map[string][]string, error) {
 	return found, nil
 }
 
-// faultTests returns the names of the test functions in one file that call
+// findFaultTests returns the names of the test functions in one file that call
 // t.Attr("fault", …).
-func faultTests(path string) ([]string, error) {
+func findFaultTests(path string) ([]string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func readRows(r *bufio.Reader, names []string) ([]row, error) {
 		if t := tests[name]; t.fault != "" && t.action == "" {
 			t.outcome = "the test did not end: " + t.outcome
 			rows = append(rows, *t)
-			hasRow[topLevel(t.test)] = true
+			hasRow[topLevelName(t.test)] = true
 		}
 	}
 	for _, name := range names {
@@ -120,14 +120,14 @@ func addEvent(rows []row, tests map[string]*row, lastLine map[string]string, has
 		if ev.Action != "pass" {
 			t.outcome = lastLine[ev.Test]
 		}
-		hasRow[topLevel(ev.Test)] = true
+		hasRow[topLevelName(ev.Test)] = true
 		rows = append(rows, *t)
 	}
 	return rows
 }
 
-// topLevel returns the name of the test function, without package and subtests.
-func topLevel(test string) string {
+// topLevelName returns the name of the test function, without package and subtests.
+func topLevelName(test string) string {
 	if at := strings.Index(test, ".Test"); at >= 0 {
 		test = test[at+1:]
 	}

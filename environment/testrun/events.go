@@ -19,9 +19,9 @@ type event struct {
 	Elapsed    float64 // seconds
 }
 
-// events collects the results of one go test command. If a test has subtests, only the
+// eventCollector collects the results of one go test command. If a test has subtests, only the
 // subtests are counted.
-type events struct {
+type eventCollector struct {
 	line        func(string)
 	tests       map[string]map[string]*testState // by package and test name
 	buildOutput map[string]*tailLines            // compiler output, by package
@@ -29,7 +29,7 @@ type events struct {
 
 	passed   int
 	failures []failure
-	skips    []skip
+	skips    []skippedTest
 	coverage []coverage // per package, if go test ran with -cover
 }
 
@@ -45,27 +45,27 @@ type testState struct {
 	output tailLines
 }
 
-// skip is a test that was skipped.
-type skip struct {
+// skippedTest is a test that was skipped.
+type skippedTest struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 	Listed bool   `json:"listed"`
 }
 
-// outputLimit is the number of lines of output that are kept per test.
-const outputLimit = 200
+// maxOutputLines is the number of lines of output that are kept per test.
+const maxOutputLines = 200
 
-func newEvents(line func(string)) *events {
-	return &events{
+func newEventCollector(line func(string)) *eventCollector {
+	return &eventCollector{
 		line:        line,
 		tests:       map[string]map[string]*testState{},
 		buildOutput: map[string]*tailLines{}, otherOutput: map[string]*tailLines{},
 	}
 }
 
-// add processes one line of the output of go test -json. Lines that are not events are
+// addLine processes one line of the output of go test -json. Lines that are not events are
 // printed unchanged: go prints downloads and invalid flags as text.
-func (e *events) add(text string) {
+func (e *eventCollector) addLine(text string) {
 	var ev event
 	if !strings.HasPrefix(text, "{") || json.Unmarshal([]byte(text), &ev) != nil {
 		e.line(text)
@@ -91,15 +91,15 @@ func (e *events) add(text string) {
 }
 
 // addOutput adds a line of output to the entry name of a map.
-func addOutput(to map[string]*tailLines, name, text string) {
-	if to[name] == nil {
-		to[name] = &tailLines{limit: outputLimit}
+func addOutput(outputs map[string]*tailLines, key, text string) {
+	if outputs[key] == nil {
+		outputs[key] = &tailLines{limit: maxOutputLines}
 	}
-	to[name].add(strings.TrimRight(text, "\n"))
+	outputs[key].add(strings.TrimRight(text, "\n"))
 }
 
 // addTest processes the event of a test.
-func (e *events) addTest(ev event) {
+func (e *eventCollector) addTest(ev event) {
 	tests := e.tests[ev.Package]
 	if tests == nil {
 		tests = map[string]*testState{}
@@ -107,7 +107,7 @@ func (e *events) addTest(ev event) {
 	}
 	t := tests[ev.Test]
 	if t == nil {
-		t = &testState{output: tailLines{limit: outputLimit}}
+		t = &testState{output: tailLines{limit: maxOutputLines}}
 		tests[ev.Test] = t
 	}
 	switch ev.Action {
@@ -119,7 +119,7 @@ func (e *events) addTest(ev event) {
 }
 
 // endPackage counts the tests of a package whose tests have ended, and prints its result.
-func (e *events) endPackage(ev event) {
+func (e *eventCollector) endPackage(ev event) {
 	tests := e.tests[ev.Package]
 	delete(e.tests, ev.Package)
 	if ev.Action == "skip" && len(tests) == 0 {
@@ -136,13 +136,13 @@ func (e *events) endPackage(ev event) {
 		t := tests[name]
 		full := ev.Package + "." + name
 		switch {
-		case t.action == "fail" && !hasChild(names, name, func(c string) bool { return tests[c].action == "fail" }):
+		case t.action == "fail" && !hasSubtest(names, name, func(c string) bool { return tests[c].action == "fail" }):
 			failures = append(failures, failure{Name: full, Output: t.output.String()})
 		case t.action == "":
 			failures = append(failures, failure{Name: full, Output: "did not finish\n" + t.output.String()})
 		case t.action == "skip":
-			e.skips = append(e.skips, skip{Name: full, Reason: skipReason(t.output.lines)})
-		case t.action == "pass" && !hasChild(names, name, func(string) bool { return true }):
+			e.skips = append(e.skips, skippedTest{Name: full, Reason: parseSkipReason(t.output.lines)})
+		case t.action == "pass" && !hasSubtest(names, name, func(string) bool { return true }):
 			e.passed++
 		}
 	}
@@ -163,7 +163,7 @@ func (e *events) endPackage(ev event) {
 // packageOutput returns the output of a failed package outside of its tests. If there is
 // none, the build of an imported package has failed, and packageOutput returns the
 // compiler's output.
-func (e *events) packageOutput(path string) string {
+func (e *eventCollector) packageOutput(path string) string {
 	var lines []string
 	for _, from := range []map[string]*tailLines{e.buildOutput, e.otherOutput} {
 		if t := from[path]; t != nil {
@@ -180,7 +180,7 @@ func (e *events) packageOutput(path string) string {
 
 // endOpenPackages counts the tests of packages that have no final event because go test
 // was killed.
-func (e *events) endOpenPackages() {
+func (e *eventCollector) endOpenPackages() {
 	var open []string
 	for path := range e.tests {
 		open = append(open, path)
@@ -191,9 +191,9 @@ func (e *events) endOpenPackages() {
 	}
 }
 
-// hasChild reports whether names contains a subtest of name for which is returns true.
-func hasChild(names []string, name string, is func(string) bool) bool {
-	return slices.ContainsFunc(names, func(c string) bool { return strings.HasPrefix(c, name+"/") && is(c) })
+// hasSubtest reports whether names contains a subtest of name for which is returns true.
+func hasSubtest(names []string, name string, matches func(string) bool) bool {
+	return slices.ContainsFunc(names, func(c string) bool { return strings.HasPrefix(c, name+"/") && matches(c) })
 }
 
 // coverageLine matches the line with the coverage. With -cover, a test binary prints it
@@ -203,7 +203,7 @@ var coverageLine = regexp.MustCompile(`^(?:\t\S+\t\t)?coverage: ([0-9.]+)% of st
 
 // formatCoverage returns the coverage of a package for its result line, or "" if it was
 // not measured.
-func (e *events) formatCoverage(path string) string {
+func (e *eventCollector) formatCoverage(path string) string {
 	for _, c := range e.coverage {
 		if c.Package == path {
 			return fmt.Sprintf(", %.1f %% covered", c.Percent)
@@ -212,18 +212,18 @@ func (e *events) formatCoverage(path string) string {
 	return ""
 }
 
-// sourceLine matches the file and line with which t.Skip begins its output.
-var sourceLine = regexp.MustCompile(`^\s*[^\s:]+\.go:\d+: `)
+// sourcePosition matches the file and line with which t.Skip begins its output.
+var sourcePosition = regexp.MustCompile(`^\s*[^\s:]+\.go:\d+: `)
 
-// skipReason returns the text passed to t.Skip, from a test's output.
-func skipReason(lines []string) string {
+// parseSkipReason returns the text passed to t.Skip, from a test's output.
+func parseSkipReason(lines []string) string {
 	var printed []string
 	for _, l := range lines {
 		t := strings.TrimSpace(l)
 		if t == "" || strings.HasPrefix(t, "=== ") || strings.HasPrefix(t, "--- ") {
 			continue
 		}
-		printed = append(printed, strings.TrimSpace(sourceLine.ReplaceAllString(l, "")))
+		printed = append(printed, strings.TrimSpace(sourcePosition.ReplaceAllString(l, "")))
 	}
 	return strings.Join(printed, "; ")
 }

@@ -77,7 +77,7 @@ func TestEventsOfGoTest(t *testing.T) {
 
 // goTestSample runs go test -json on a module of one package and returns what
 // was counted and shown.
-func goTestSample(t *testing.T, source, env string) (e *events, shown string) {
+func goTestSample(t *testing.T, source, env string) (e *eventCollector, shown string) {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Fatal(err) // who runs this test has it
@@ -89,9 +89,9 @@ func goTestSample(t *testing.T, source, env string) (e *events, shown string) {
 		}
 	}
 	var lines []string
-	e = newEvents(func(l string) { lines = append(lines, l) })
+	e = newEventCollector(func(l string) { lines = append(lines, l) })
 	r := &runner{}
-	err := r.stream(t.Context(), []string{env}, e.add, "go", "test", "-C", dir, "-json", "-vet=off", ".")
+	err := r.streamOutput(t.Context(), []string{env}, e.addLine, "go", "test", "-C", dir, "-json", "-vet=off", ".")
 	if err == nil {
 		t.Error("go test of the sample succeeded, want a failure")
 	}
@@ -101,10 +101,10 @@ func goTestSample(t *testing.T, source, env string) (e *events, shown string) {
 
 // A package that go test never finished is a failure, with the tests that ran.
 func TestEventsCutOff(t *testing.T) {
-	e := newEvents(func(string) {})
-	e.add(`{"Action":"run","Package":"p","Test":"TestA"}`)
-	e.add(`{"Action":"pass","Package":"p","Test":"TestA"}`)
-	e.add(`{"Action":"run","Package":"p","Test":"TestB"}`)
+	e := newEventCollector(func(string) {})
+	e.addLine(`{"Action":"run","Package":"p","Test":"TestA"}`)
+	e.addLine(`{"Action":"pass","Package":"p","Test":"TestA"}`)
+	e.addLine(`{"Action":"run","Package":"p","Test":"TestB"}`)
 	e.endOpenPackages()
 	if e.passed != 1 || len(e.failures) != 1 || e.failures[0].Name != "p.TestB" {
 		t.Errorf("got %d passed, failures %v; want TestA passed, TestB failed", e.passed, e.failures)
@@ -117,7 +117,7 @@ func TestStreamEndsWholeGroup(t *testing.T) {
 	begin := time.Now()
 	r := &runner{}
 	// The child keeps the pipe open: only ending the group closes it.
-	if err := r.stream(ctx, nil, func(string) {}, "sh", "-c", "sleep 60 & sleep 60"); err == nil {
+	if err := r.streamOutput(ctx, nil, func(string) {}, "sh", "-c", "sleep 60 & sleep 60"); err == nil {
 		t.Error("want an error of a program that was ended")
 	}
 	if d := time.Since(begin); d > 4*time.Second { // WaitDelay is 5 s
@@ -146,9 +146,9 @@ func TestEventsCoverage(t *testing.T) {
 		}
 	}
 	var lines []string
-	e := newEvents(func(l string) { lines = append(lines, l) })
+	e := newEventCollector(func(l string) { lines = append(lines, l) })
 	r := &runner{}
-	if err := r.stream(t.Context(), nil, e.add, "go", "test", "-C", dir, "-json", "-vet=off", "-cover", "./..."); err != nil {
+	if err := r.streamOutput(t.Context(), nil, e.addLine, "go", "test", "-C", dir, "-json", "-vet=off", "-cover", "./..."); err != nil {
 		t.Fatal(err, lines)
 	}
 	e.endOpenPackages()

@@ -20,7 +20,7 @@ const (
 // the folder of each package. Therefore lintKernel creates a copy of the module in which
 // the overlay's files are real files.
 func lintKernel(ctx context.Context, r *runner) error {
-	if err := r.command(ctx, nil, "go", "run", "./kernels/build"); err != nil { // quick if the phase binaries has run
+	if err := r.runCommand(ctx, nil, "go", "run", "./kernels/build"); err != nil { // quick if the phase binaries has run
 		return err
 	}
 	tree := absolutePath("kernels/.build/vet")
@@ -36,7 +36,7 @@ func lintKernel(ctx context.Context, r *runner) error {
 		own++
 		r.printLine(line)
 	}
-	err := r.stream(ctx, nil, sort, "go", "vet", "-C", tree, "-trimpath", "-tags=notebook", "./"+kernelDir)
+	err := r.streamOutput(ctx, nil, sort, "go", "vet", "-C", tree, "-trimpath", "-tags=notebook", "./"+kernelDir)
 	if err != nil && (own > 0 || upstream == 0) {
 		return fmt.Errorf("go vet of the kernel: %w", err)
 	}
@@ -44,7 +44,7 @@ func lintKernel(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	return r.command(ctx, env, "sh", "-c", `cd "$1" && exec "$2" run --timeout=10m --build-tags=notebook "./$3"`, "sh", tree, linter, kernelDir)
+	return r.runCommand(ctx, env, "sh", "-c", `cd "$1" && exec "$2" run --timeout=10m --build-tags=notebook "./$3"`, "sh", tree, linter, kernelDir)
 }
 
 // writeKernelTree creates a copy of the module root in the folder tree. The files of the
@@ -85,7 +85,7 @@ func writeKernelTree(root, tree string) error {
 		}
 	}
 	for name, from := range files {
-		if err := copyFileTo(filepath.Join(tree, name), from); err != nil {
+		if err := copyFile(filepath.Join(tree, name), from); err != nil {
 			return err
 		}
 	}
@@ -107,14 +107,14 @@ func writeKernelTree(root, tree string) error {
 	return nil
 }
 
-// copyFileTo copies a file and creates the destination's folder.
-func copyFileTo(to, from string) error {
-	text, err := os.ReadFile(from)
+// copyFile copies a file and creates the destination's folder.
+func copyFile(dst, src string) error {
+	text, err := os.ReadFile(src)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(to, text, 0o644)
+	return os.WriteFile(dst, text, 0o644)
 }

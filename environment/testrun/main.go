@@ -87,9 +87,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	r := &runner{options: o, out: human, skips: skips, begin: time.Now()}
 	for _, p := range chosen {
-		r.phase(ctx, p)
+		r.runPhase(ctx, p)
 	}
-	sum := r.summary()
+	sum := r.summarize()
 	sum.print(human)
 	if o.json {
 		if err := sum.writeJSON(stdout); err != nil {

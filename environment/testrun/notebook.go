@@ -66,7 +66,7 @@ func runNotebooks(ctx context.Context, r *runner) error {
 func runNotebook(ctx context.Context, r *runner, env []string, path, out string) error {
 	executed := filepath.Join(out, filepath.Base(path))
 	page := strings.TrimSuffix(executed, ".ipynb") + ".html"
-	if err := r.command(ctx, env, pythonInterpreter(), "environment/execute-notebook", "--kernel", "lockstep", "--html", page, path, executed); err != nil {
+	if err := r.runCommand(ctx, env, pythonInterpreter(), "environment/execute-notebook", "--kernel", "lockstep", "--html", page, path, executed); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	data, err := os.ReadFile(executed)
@@ -97,7 +97,7 @@ func verifyRuns(ctx context.Context, r *runner, dir string) error {
 		return fmt.Errorf("the demo's notebook wrote %d run folders below %s, want at least 2", len(infos), dir)
 	}
 	for _, info := range infos {
-		if err := r.command(ctx, nil, "kernels/.build/bin/lockstep", "verify", "run", filepath.Dir(info)); err != nil {
+		if err := r.runCommand(ctx, nil, "kernels/.build/bin/lockstep", "verify", "run", filepath.Dir(info)); err != nil {
 			return err
 		}
 	}

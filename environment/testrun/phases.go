@@ -45,7 +45,7 @@ func allPhases() []phase {
 		{"gofmt", "all Go files are formatted", checkFormat},
 		{"scripts", "shell and Python scripts have valid syntax", checkScripts},
 		{"build", "everything builds without cgo", func(ctx context.Context, r *runner) error {
-			return r.command(ctx, nil, "go", "build", "./...")
+			return r.runCommand(ctx, nil, "go", "build", "./...")
 		}},
 		{"vet", "go vet of the packages with assembly; lint covers the others", func(ctx context.Context, r *runner) error {
 			return r.vetAssembly(ctx, nil)
@@ -67,11 +67,11 @@ func checkFormat(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	root, err := output(ctx, "go", "env", "GOROOT")
+	root, err := commandOutput(ctx, "go", "env", "GOROOT")
 	if err != nil {
 		return err
 	}
-	out, err := output(ctx, filepath.Join(root, "bin", "gofmt"), append([]string{"-l"}, files...)...)
+	out, err := commandOutput(ctx, filepath.Join(root, "bin", "gofmt"), append([]string{"-l"}, files...)...)
 	if err != nil {
 		return err
 	}
@@ -108,12 +108,12 @@ func checkScripts(ctx context.Context, r *runner) error {
 	}
 	shell = append(shell, ".ci/run", "environment/demo", "environment/faults", "environment/gpu-check", "environment/test")
 	for _, s := range shell {
-		if err := r.command(ctx, nil, "bash", "-n", s); err != nil {
+		if err := r.runCommand(ctx, nil, "bash", "-n", s); err != nil {
 			return err
 		}
 	}
 	check := "import ast,sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]"
-	return r.command(ctx, nil, pythonInterpreter(), "-c", check, "environment/execute-notebook")
+	return r.runCommand(ctx, nil, pythonInterpreter(), "-c", check, "environment/execute-notebook")
 }
 
 // buildForOtherProcessor builds everything for a processor architecture other than this
@@ -123,7 +123,7 @@ func buildForOtherProcessor(ctx context.Context, r *runner) error {
 	if runtime.GOARCH == "arm64" {
 		env = []string{"GOARCH=amd64"}
 	}
-	if err := r.command(ctx, env, "go", "build", "./..."); err != nil {
+	if err := r.runCommand(ctx, env, "go", "build", "./..."); err != nil {
 		return err
 	}
 	return r.vetAssembly(ctx, env)
@@ -135,11 +135,11 @@ func buildForOtherProcessor(ctx context.Context, r *runner) error {
 func (r *runner) vetAssembly(ctx context.Context, env []string) error {
 	var packages []string
 	list := func(line string) { packages = append(packages, strings.Fields(line)...) }
-	if err := r.stream(ctx, env, list, "go", "list", "-f", "{{if or .SFiles .IgnoredOtherFiles}}{{.ImportPath}}{{end}}", "./..."); err != nil {
+	if err := r.streamOutput(ctx, env, list, "go", "list", "-f", "{{if or .SFiles .IgnoredOtherFiles}}{{.ImportPath}}{{end}}", "./..."); err != nil {
 		return err
 	}
 	r.printLine(strings.Join(packages, ", "))
-	return r.command(ctx, env, "go", append([]string{"vet"}, packages...)...)
+	return r.runCommand(ctx, env, "go", append([]string{"vet"}, packages...)...)
 }
 
 // runLinter runs golangci-lint on all packages.
@@ -148,18 +148,18 @@ func runLinter(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	return r.command(ctx, env, file, "run", "--timeout=10m", "./...")
+	return r.runCommand(ctx, env, file, "run", "--timeout=10m", "./...")
 }
 
 // findLinter returns the path of the linter and the environment variables to run it with.
 // It builds the linter, in the version that environment/tools selects, if that has not
 // been done yet.
 func (r *runner) findLinter(ctx context.Context) (file string, env []string, err error) {
-	version, err := output(ctx, "go", "list", "-C", "environment/tools", "-m", "-f", "{{.Version}}", linter)
+	version, err := commandOutput(ctx, "go", "list", "-C", "environment/tools", "-m", "-f", "{{.Version}}", linter)
 	if err != nil {
 		return "", nil, err
 	}
-	goVersion, err := output(ctx, "go", "env", "GOVERSION")
+	goVersion, err := commandOutput(ctx, "go", "env", "GOVERSION")
 	if err != nil {
 		return "", nil, err
 	}
@@ -171,7 +171,7 @@ func (r *runner) findLinter(ctx context.Context) (file string, env []string, err
 	}
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		r.printLine("building golangci-lint " + version)
-		if err := r.command(ctx, nil, "go", "build", "-C", "environment/tools", "-trimpath", "-ldflags=-s -w", "-o", file+".next", linter+"/cmd/golangci-lint"); err != nil {
+		if err := r.runCommand(ctx, nil, "go", "build", "-C", "environment/tools", "-trimpath", "-ldflags=-s -w", "-o", file+".next", linter+"/cmd/golangci-lint"); err != nil {
 			return "", nil, err
 		}
 		if err := os.Rename(file+".next", file); err != nil {
@@ -188,13 +188,13 @@ func (r *runner) findLinter(ctx context.Context) (file string, env []string, err
 // buildBinaries builds the command and the kernel. It installs the kernel in a separate
 // folder, so that the user's kernelspecs are not changed.
 func buildBinaries(ctx context.Context, r *runner) error {
-	if err := r.command(ctx, nil, "go", "run", "./kernels/build"); err != nil {
+	if err := r.runCommand(ctx, nil, "go", "run", "./kernels/build"); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(kernelPrefix()); err != nil {
 		return err
 	}
-	return r.command(ctx, nil, "kernels/.build/bin/lockstep", "kernel", "install", "--prefix", kernelPrefix())
+	return r.runCommand(ctx, nil, "kernels/.build/bin/lockstep", "kernel", "install", "--prefix", kernelPrefix())
 }
 
 // kernelPrefix returns the folder into which buildBinaries installs the kernel.
@@ -208,7 +208,7 @@ func jupyterEnv() []string {
 
 // runUnitTests runs all tests except those of the kernel, and measures the coverage.
 func runUnitTests(ctx context.Context, r *runner) error {
-	out, err := output(ctx, "go", "list", "./...")
+	out, err := commandOutput(ctx, "go", "list", "./...")
 	if err != nil {
 		return err
 	}

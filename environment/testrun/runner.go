@@ -42,7 +42,7 @@ type result struct {
 	Output   string     `json:"output,omitempty"` // the last lines, if the phase failed
 	Passed   int        `json:"tests_passed"`
 	Failures []failure  `json:"failures,omitempty"`
-	Skips    []skip     `json:"skips,omitempty"`
+	Skips    []skippedTest     `json:"skips,omitempty"`
 	Coverage []coverage `json:"coverage,omitempty"` // per package, for the phase unit
 }
 
@@ -59,9 +59,9 @@ const (
 	failed = "failed"
 )
 
-// phase runs one phase and appends its result. The phase fails if it returns an error or
+// runPhase runs one phase and appends its result. The phase fails if it returns an error or
 // if one of its tests fails; later phases run in any case.
-func (r *runner) phase(ctx context.Context, p phase) {
+func (r *runner) runPhase(ctx context.Context, p phase) {
 	fmt.Fprintf(r.out, "== %s: %s\n", p.name, p.what)
 	begin := time.Now()
 	r.now = &result{Name: p.name}
@@ -90,16 +90,16 @@ func (r *runner) printLine(text string) {
 	fmt.Fprintf(r.out, "   %s\n", text)
 }
 
-// command runs a program and prints its output line by line. env contains variables
+// runCommand runs a program and prints its output line by line. env contains variables
 // ("NAME=value") that are added to the environment.
-func (r *runner) command(ctx context.Context, env []string, name string, args ...string) error {
-	return r.stream(ctx, env, r.printLine, name, args...)
+func (r *runner) runCommand(ctx context.Context, env []string, name string, args ...string) error {
+	return r.streamOutput(ctx, env, r.printLine, name, args...)
 }
 
-// stream runs a program and calls use with each line of its output. The program gets its
+// streamOutput runs a program and calls use with each line of its output. The program gets its
 // own process group. If ctx is canceled, the group is killed, so that none of its
 // processes keep running.
-func (r *runner) stream(ctx context.Context, env []string, use func(string), name string, args ...string) error {
+func (r *runner) streamOutput(ctx context.Context, env []string, handle func(string), name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -111,7 +111,7 @@ func (r *runner) stream(ctx context.Context, env []string, use func(string), nam
 		return fmt.Errorf("start %s: %w", name, err)
 	}
 	read := make(chan error, 1)
-	go func() { read <- eachLine(pipe, use) }()
+	go func() { read <- forEachLine(pipe, handle) }()
 	err := cmd.Wait()
 	if cerr := write.Close(); err == nil {
 		err = cerr
@@ -125,14 +125,14 @@ func (r *runner) stream(ctx context.Context, env []string, use func(string), nam
 	return nil
 }
 
-// eachLine calls use with every line of r, without the line ending. Lines may have any
+// forEachLine calls use with every line of r, without the line ending. Lines may have any
 // length.
-func eachLine(r io.Reader, use func(string)) error {
+func forEachLine(r io.Reader, handle func(string)) error {
 	b := bufio.NewReader(r)
 	for {
 		text, err := b.ReadString('\n')
 		if text != "" {
-			use(strings.TrimRight(text, "\r\n"))
+			handle(strings.TrimRight(text, "\r\n"))
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -143,8 +143,8 @@ func eachLine(r io.Reader, use func(string)) error {
 	}
 }
 
-// output runs a program and returns its standard output without surrounding white space.
-func output(ctx context.Context, name string, args ...string) (string, error) {
+// commandOutput runs a program and returns its standard output without surrounding white space.
+func commandOutput(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	var stderr strings.Builder
@@ -162,14 +162,14 @@ func (r *runner) goTest(ctx context.Context, env []string, args ...string) error
 	if r.strict {
 		args = append(args[:2:2], append([]string{"-count=1"}, args[2:]...)...)
 	}
-	events := newEvents(r.printLine)
-	err := r.stream(ctx, env, events.add, "go", args...)
+	events := newEventCollector(r.printLine)
+	err := r.streamOutput(ctx, env, events.addLine, "go", args...)
 	events.endOpenPackages()
 	r.now.Passed += events.passed
 	r.now.Coverage = append(r.now.Coverage, events.coverage...)
 	r.now.Failures = append(r.now.Failures, events.failures...)
 	for _, s := range events.skips {
-		s.Listed = isListed(r.skips, s)
+		s.Listed = isAllowedSkip(r.skips, s)
 		r.now.Skips = append(r.now.Skips, s)
 		if !s.Listed && r.strict {
 			r.now.Failures = append(r.now.Failures, failure{

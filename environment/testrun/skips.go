@@ -42,9 +42,9 @@ func readSkips(path string) ([]skipRule, error) {
 	return rules, nil
 }
 
-// isListed reports whether a rule allows the test to be skipped for the reason that the
+// isAllowedSkip reports whether a rule allows the test to be skipped for the reason that the
 // test gave.
-func isListed(rules []skipRule, s skip) bool {
+func isAllowedSkip(rules []skipRule, s skippedTest) bool {
 	return slices.ContainsFunc(rules, func(r skipRule) bool {
 		return r.pattern.MatchString(s.Name) && strings.Contains(s.Reason, r.reason)
 	})

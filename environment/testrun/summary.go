@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// summary is the result of all phases, in the form in which it is printed and written as
+// summarize is the result of all phases, in the form in which it is printed and written as
 // JSON.
 type summary struct {
 	Passed  int      `json:"passed"` // tests and phases
@@ -26,10 +26,10 @@ type summary struct {
 	Phases  []result `json:"phases"`
 }
 
-// summary counts passed, failed and skipped tests and phases. A phase that failed only
+// summarize counts passed, failed and skipped tests and phases. A phase that failed only
 // because of failed tests is not counted as a separate failure. A skip that --strict does
 // not allow counts as a failure.
-func (r *runner) summary() summary {
+func (r *runner) summarize() summary {
 	s := summary{
 		Strict: r.strict, Seconds: time.Since(r.begin).Seconds(), Phases: r.results,
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(),

@@ -23,13 +23,13 @@ func TestSkipsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for s, want := range map[skip]bool{
+	for s, want := range map[skippedTest]bool{
 		{Name: "lockstep/pkg/engine/cuda.TestConv/3x3", Reason: "cuda: no NVIDIA driver here"}: true,
 		{Name: "lockstep/pkg/engine/cuda.TestConv/3x3", Reason: "too slow"}:                    false, // another reason
 		{Name: "lockstep/pkg/engine/cpu.TestConv", Reason: "cuda: no NVIDIA driver here"}:      false,
 		{Name: "x/lockstep/pkg/engine/cuda.TestConv", Reason: "cuda: no NVIDIA driver here"}:   false, // the whole name, not a part
 	} {
-		if got := isListed(rules, s); got != want {
+		if got := isAllowedSkip(rules, s); got != want {
 			t.Errorf("listed(%+v) = %t, want %t", s, got, want)
 		}
 	}
@@ -47,20 +47,20 @@ func TestSummaryCounts(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		var out strings.Builder
 		r := &runner{options: options{strict: strict}, out: &out}
-		r.phase(t.Context(), phase{"unit", "tests", func(context.Context, *runner) error {
+		r.runPhase(t.Context(), phase{"unit", "tests", func(context.Context, *runner) error {
 			r.now.Passed = 5
-			r.now.Skips = []skip{{Name: "p.TestGPU", Reason: "no GPU"}}
+			r.now.Skips = []skippedTest{{Name: "p.TestGPU", Reason: "no GPU"}}
 			if strict { // as goTest does
 				r.now.Failures = []failure{{Name: "p.TestGPU"}}
 			}
 			return nil
 		}})
-		r.phase(t.Context(), phase{"lint", "linter", func(context.Context, *runner) error {
+		r.runPhase(t.Context(), phase{"lint", "linter", func(context.Context, *runner) error {
 			r.printLine("x.go:1: unused")
 			return errors.New("exit status 1")
 		}})
-		r.phase(t.Context(), phase{"vet", "go vet", func(context.Context, *runner) error { return nil }})
-		s := r.summary()
+		r.runPhase(t.Context(), phase{"vet", "go vet", func(context.Context, *runner) error { return nil }})
+		s := r.summarize()
 		s.print(&out)
 		lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
 		want := "7 passed, 1 failed, 1 skipped" // 5 tests and the phases unit and vet; lint
