@@ -98,9 +98,10 @@ func checkVerdicts(rows []row) error {
 	return nil
 }
 
-// findTests returns the names of the test functions below root that inject faults and
-// match only. The keys of the map are folders, such as ./pkg/launch.
-func findTests(root string, only *regexp.Regexp) (map[string][]string, error) {
+// findTests returns the names of the test functions that inject faults, in the test files
+// below the folder root. It leaves out names that do not match pattern. The keys of the
+// map are folders, such as ./pkg/launch.
+func findTests(root string, pattern *regexp.Regexp) (map[string][]string, error) {
 	found := map[string][]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -115,7 +116,7 @@ func findTests(root string, only *regexp.Regexp) (map[string][]string, error) {
 		names, err := findFaultTests(path)
 		folder := "./" + filepath.ToSlash(filepath.Dir(path))
 		for _, name := range names {
-			if only.MatchString(name) {
+			if pattern.MatchString(name) {
 				found[folder] = append(found[folder], name)
 			}
 		}

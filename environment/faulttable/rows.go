@@ -89,8 +89,8 @@ func readRows(r *bufio.Reader, names []string) ([]row, error) {
 	return rows, nil
 }
 
-// addEvent processes one event and returns rows, with a new row if a test has ended that
-// belongs in the table.
+// addEvent processes one event of go test -json and returns rows. If the event ends a
+// test that belongs in the table, it appends a row for that test.
 func addEvent(rows []row, tests map[string]*row, lastLine map[string]string, hasRow map[string]bool, names []string, ev event) []row {
 	t := tests[ev.Test]
 	if t == nil {

@@ -90,7 +90,8 @@ func (e *eventCollector) addLine(text string) {
 	}
 }
 
-// addOutput adds a line of output to the entry name of a map.
+// addOutput appends a line to outputs[key], which contains the last lines of output of a
+// package.
 func addOutput(outputs map[string]*tailLines, key, text string) {
 	if outputs[key] == nil {
 		outputs[key] = &tailLines{limit: maxOutputLines}
@@ -191,14 +192,16 @@ func (e *eventCollector) endOpenPackages() {
 	}
 }
 
-// hasSubtest reports whether names contains a subtest of name for which is returns true.
+// hasSubtest reports whether names contains a subtest of the test name for which matches
+// returns true.
 func hasSubtest(names []string, name string, matches func(string) bool) bool {
 	return slices.ContainsFunc(names, func(c string) bool { return strings.HasPrefix(c, name+"/") && matches(c) })
 }
 
-// coverageLine matches the line with the coverage. With -cover, a test binary prints it
-// last, and go test prints it for a package without tests. The line that begins with "ok"
-// repeats it. A package without statements has no such line.
+// coverageLine matches the line in the output of go test that states a package's
+// coverage. With -cover, a test binary prints it last, and go test prints it for a
+// package without tests. The line that begins with "ok" repeats it. A package without
+// statements has no such line.
 var coverageLine = regexp.MustCompile(`^(?:\t\S+\t\t)?coverage: ([0-9.]+)% of statements`)
 
 // formatCoverage returns the coverage of a package for its result line, or "" if it was

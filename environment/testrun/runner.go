@@ -35,15 +35,15 @@ type runner struct {
 
 // result is the result of a phase.
 type result struct {
-	Name     string     `json:"name"`
-	Result   string     `json:"result"` // passed or failed
-	Seconds  float64    `json:"seconds"`
-	Error    string     `json:"error,omitempty"`
-	Output   string     `json:"output,omitempty"` // the last lines, if the phase failed
-	Passed   int        `json:"tests_passed"`
-	Failures []failure  `json:"failures,omitempty"`
-	Skips    []skippedTest     `json:"skips,omitempty"`
-	Coverage []coverage `json:"coverage,omitempty"` // per package, for the phase unit
+	Name     string        `json:"name"`
+	Result   string        `json:"result"` // passed or failed
+	Seconds  float64       `json:"seconds"`
+	Error    string        `json:"error,omitempty"`
+	Output   string        `json:"output,omitempty"` // the last lines, if the phase failed
+	Passed   int           `json:"tests_passed"`
+	Failures []failure     `json:"failures,omitempty"`
+	Skips    []skippedTest `json:"skips,omitempty"`
+	Coverage []coverage    `json:"coverage,omitempty"` // per package, for the phase unit
 }
 
 // failure is a test that failed, or a package whose tests gave no result.
@@ -59,8 +59,8 @@ const (
 	failed = "failed"
 )
 
-// runPhase runs one phase and appends its result. The phase fails if it returns an error or
-// if one of its tests fails; later phases run in any case.
+// runPhase runs the phase p and appends its result. The phase fails if it returns an
+// error or if one of its tests fails; later phases run in any case.
 func (r *runner) runPhase(ctx context.Context, p phase) {
 	fmt.Fprintf(r.out, "== %s: %s\n", p.name, p.what)
 	begin := time.Now()
@@ -96,9 +96,9 @@ func (r *runner) runCommand(ctx context.Context, env []string, name string, args
 	return r.streamOutput(ctx, env, r.printLine, name, args...)
 }
 
-// streamOutput runs a program and calls use with each line of its output. The program gets its
-// own process group. If ctx is canceled, the group is killed, so that none of its
-// processes keep running.
+// streamOutput runs a program and calls handle with each line of its output. The program
+// gets its own process group. If ctx is canceled, the group is killed, so that none of
+// its processes keep running.
 func (r *runner) streamOutput(ctx context.Context, env []string, handle func(string), name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
@@ -125,8 +125,8 @@ func (r *runner) streamOutput(ctx context.Context, env []string, handle func(str
 	return nil
 }
 
-// forEachLine calls use with every line of r, without the line ending. Lines may have any
-// length.
+// forEachLine calls handle with every line of r, without the line ending. Lines may have
+// any length.
 func forEachLine(r io.Reader, handle func(string)) error {
 	b := bufio.NewReader(r)
 	for {
@@ -143,7 +143,8 @@ func forEachLine(r io.Reader, handle func(string)) error {
 	}
 }
 
-// commandOutput runs a program and returns its standard output without surrounding white space.
+// commandOutput runs a program and returns its standard output without surrounding white
+// space.
 func commandOutput(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// summarize is the result of all phases, in the form in which it is printed and written as
+// summary is the result of all phases, in the form in which it is printed and written as
 // JSON.
 type summary struct {
 	Passed  int      `json:"passed"` // tests and phases

@@ -45,16 +45,16 @@ func TestSubstitutionsFitUpstream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := findUpstream(t.Context(), b.goTool)
+	dir, err := findGophernotes(t.Context(), b.goTool)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ov := newOverlay(t.TempDir())
-	if err := ov.addUpstream(dir, "/kernel"); err != nil {
+	if err := ov.addGophernotes(dir, "/kernel"); err != nil {
 		t.Fatal(err)
 	}
-	if len(ov.replace) != len(upstreamFiles()) || len(ov.written) != 1 {
-		t.Errorf("the overlay shows %d files, %d of them changed; want %d and kernel.go alone", len(ov.replace), len(ov.written), len(upstreamFiles()))
+	if len(ov.replace) != len(gophernotesFiles()) || len(ov.written) != 1 {
+		t.Errorf("the overlay shows %d files, %d of them changed; want %d and kernel.go alone", len(ov.replace), len(ov.written), len(gophernotesFiles()))
 	}
 	src, err := os.ReadFile(ov.replace["/kernel/gophernotes_kernel.go"])
 	if err != nil {
@@ -112,14 +112,14 @@ func TestUnknownUpstreamFilesAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, f := range append(upstreamFiles(), "compiler_version.go", "kernel_test.go") {
+	for _, f := range append(gophernotesFiles(), "compiler_version.go", "kernel_test.go") {
 		write(f)
 	}
-	if err := checkUpstreamFiles(dir); err != nil {
+	if err := checkGophernotesFiles(dir); err != nil {
 		t.Error(err)
 	}
 	write("new.go")
-	if err := checkUpstreamFiles(dir); err == nil || !strings.Contains(err.Error(), "new.go") {
+	if err := checkGophernotesFiles(dir); err == nil || !strings.Contains(err.Error(), "new.go") {
 		t.Errorf("a file that the recipe does not know gives %v", err)
 	}
 }
@@ -384,7 +384,7 @@ func TestBuildIDFollowsTheSources(t *testing.T) {
 	write("kernels/k.go", "package k\n")
 	id := func() string {
 		t.Helper()
-		id, err := buildID(root)
+		id, err := computeBuildID(root)
 		if err != nil {
 			t.Fatal(err)
 		}

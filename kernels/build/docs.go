@@ -26,7 +26,7 @@ func encodeDocs(ctx context.Context, g goTool, pkgs []*packages.Package) ([]byte
 		}
 		table[p.PkgPath] = d
 	}
-	out, err := g.output(ctx, "list", "-f", `{{.Dir}}{{"\n"}}{{join .GoFiles "\n"}}`, "builtin")
+	out, err := g.run(ctx, "list", "-f", `{{.Dir}}{{"\n"}}{{join .GoFiles "\n"}}`, "builtin")
 	if err != nil {
 		return nil, fmt.Errorf("find package builtin: %w", err)
 	}

@@ -90,9 +90,9 @@ func (d *driver) env() []string {
 	}
 }
 
-// tags returns the build tags for a kernel with a driver. With these tags names are
-// resolved in Go, as in the kernel without cgo, so that half of the standard library need
-// not be compiled a second time.
+// tags returns the build tags for a kernel with a driver. With these tags, Go's own code
+// resolves host and user names, as in the kernel without cgo, so that half of the
+// standard library need not be compiled a second time.
 func (d *driver) tags() []string { return []string{"netgo", "osusergo"} }
 
 // write writes the header and compiles the library.

@@ -233,10 +233,10 @@ func (b *build) addInterpreter(ctx context.Context, ov *overlay) (flag string, e
 	return "-modfile=" + file, ov.writeUnmapped(filepath.Join(ov.genDir, "go.sum"), sum)
 }
 
-// addModule maps the files of a module from the folder dir into the folder seen, with the
-// substitutions applied. It creates the folder of each package with assembly, because the
-// go command starts the assembler in that folder.
-func (o *overlay) addModule(module, dir, seen string, subs []substitution) error {
+// addModule maps the files of a module from the folder dir into the folder target, with
+// the substitutions applied. It creates the folder of each package with assembly, because
+// the go command starts the assembler in that folder.
+func (o *overlay) addModule(module, dir, target string, subs []substitution) error {
 	made := map[string]bool{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") {
@@ -248,12 +248,12 @@ func (o *overlay) addModule(module, dir, seen string, subs []substitution) error
 		}
 		name = filepath.ToSlash(name)
 		if strings.HasSuffix(name, ".s") {
-			if err := os.MkdirAll(filepath.Join(seen, filepath.Dir(name)), 0o755); err != nil {
+			if err := os.MkdirAll(filepath.Join(target, filepath.Dir(name)), 0o755); err != nil {
 				return err
 			}
 		}
 		if !isChanged(name, subs) {
-			o.replace[filepath.Join(seen, name)] = path
+			o.replace[filepath.Join(target, name)] = path
 			return nil
 		}
 		src, err := os.ReadFile(path)
@@ -265,7 +265,7 @@ func (o *overlay) addModule(module, dir, seen string, subs []substitution) error
 			return err
 		}
 		made[name] = true
-		return o.generate(filepath.Join(seen, name), filepath.Join("gomacro", name), []byte(text))
+		return o.generate(filepath.Join(target, name), filepath.Join("gomacro", name), []byte(text))
 	})
 	if err != nil {
 		return fmt.Errorf("read %s: %w", module, err)

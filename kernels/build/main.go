@@ -129,7 +129,7 @@ type build struct {
 // newBuild finds the module and prepares a build. It compiles nothing.
 func newBuild(ctx context.Context, o options) (*build, error) {
 	g := goTool{env: append(os.Environ(), "CGO_ENABLED=0")}
-	out, err := g.output(ctx, "list", "-m", "-f", "{{.Path}}\n{{.Dir}}")
+	out, err := g.run(ctx, "list", "-m", "-f", "{{.Path}}\n{{.Dir}}")
 	if err != nil {
 		return nil, fmt.Errorf("find module: %w", err)
 	}
@@ -152,11 +152,11 @@ func newBuild(ctx context.Context, o options) (*build, error) {
 	if o.out, err = filepath.Abs(o.out); err != nil {
 		return nil, fmt.Errorf("resolve folder for the binaries: %w", err)
 	}
-	id, err := buildID(dir)
+	id, err := computeBuildID(dir)
 	if err != nil {
 		return nil, err
 	}
-	goEnv, err := g.output(ctx, "env", "GOVERSION", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOFLAGS", "GOEXPERIMENT", "CGO_ENABLED", "CGO_CFLAGS", "CGO_LDFLAGS")
+	goEnv, err := g.run(ctx, "env", "GOVERSION", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOFLAGS", "GOEXPERIMENT", "CGO_ENABLED", "CGO_CFLAGS", "CGO_LDFLAGS")
 	if err != nil {
 		return nil, fmt.Errorf("read go env: %w", err)
 	}
@@ -195,11 +195,11 @@ func (b *build) runSteps(ctx context.Context) error {
 		gen += "-" + gpuTag // builds with and without the tag keep separate files
 	}
 	ov := newOverlay(filepath.Join(b.dir, "kernels", ".build", gen))
-	dir, err := findUpstream(ctx, b.goTool)
+	dir, err := findGophernotes(ctx, b.goTool)
 	if err != nil {
 		return err
 	}
-	if err := ov.addUpstream(dir, kernelDir); err != nil {
+	if err := ov.addGophernotes(dir, kernelDir); err != nil {
 		return err
 	}
 	modfile, err := b.addInterpreter(ctx, ov)

@@ -16,10 +16,10 @@ const (
 	upstreamVersion = "v0.7.5"
 )
 
-// upstreamFiles returns the names of the files of gophernotes that become part of the
+// gophernotesFiles returns the names of the files of gophernotes that become part of the
 // kernel. compiler_version.go is left out: it rejects Go versions before 1.11 with a
 // build constraint in a syntax that Go no longer supports.
-func upstreamFiles() []string {
+func gophernotesFiles() []string {
 	return []string{"complete.go", "display.go", "image.go", "kernel.go", "main.go", "messages.go", "x_package.go"}
 }
 
@@ -75,9 +75,9 @@ func substitute(module, file, src string, subs []substitution) (string, error) {
 	return src, nil
 }
 
-// findUpstream returns the folder of gophernotes in the module cache. It returns an error
+// findGophernotes returns the folder of gophernotes in the module cache. It returns an error
 // if the version or the list of files differs from the expected one.
-func findUpstream(ctx context.Context, g goTool) (string, error) {
+func findGophernotes(ctx context.Context, g goTool) (string, error) {
 	version, dir, err := findModule(ctx, g, upstreamModule)
 	if err != nil {
 		return "", fmt.Errorf("find gophernotes: %w", err)
@@ -85,13 +85,13 @@ func findUpstream(ctx context.Context, g goTool) (string, error) {
 	if version != upstreamVersion {
 		return "", fmt.Errorf("find gophernotes: go.mod selects %s, but kernels/build/overlay.go supports only %s", version, upstreamVersion)
 	}
-	return dir, checkUpstreamFiles(dir)
+	return dir, checkGophernotesFiles(dir)
 }
 
 // findModule returns the version and the folder of a module that go.mod selects. It
 // downloads the module if it is not in the cache yet.
 func findModule(ctx context.Context, g goTool, path string) (version, dir string, err error) {
-	out, err := g.output(ctx, "mod", "download", "-json", path)
+	out, err := g.run(ctx, "mod", "download", "-json", path)
 	if err != nil {
 		return "", "", err
 	}
@@ -102,9 +102,9 @@ func findModule(ctx context.Context, g goTool, path string) (version, dir string
 	return mod.Version, mod.Dir, nil
 }
 
-// checkUpstreamFiles returns an error unless the Go files in dir are those of
-// upstreamFiles.
-func checkUpstreamFiles(dir string) error {
+// checkGophernotesFiles returns an error unless the Go files in dir are those of
+// gophernotesFiles.
+func checkGophernotesFiles(dir string) error {
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		return fmt.Errorf("list gophernotes: %w", err)
@@ -115,7 +115,7 @@ func checkUpstreamFiles(dir string) error {
 			got = append(got, n)
 		}
 	}
-	if want := upstreamFiles(); !slices.Equal(got, want) {
+	if want := gophernotesFiles(); !slices.Equal(got, want) {
 		return fmt.Errorf("check gophernotes in %s: got files %v, want %v", dir, got, want)
 	}
 	return nil
@@ -168,11 +168,11 @@ func writeIfChanged(path string, src []byte) error {
 	return nil
 }
 
-// addUpstream maps the files of gophernotes, with the substitutions applied, into
+// addGophernotes maps the files of gophernotes, with the substitutions applied, into
 // kernelDir.
-func (o *overlay) addUpstream(dir, kernelDir string) error {
+func (o *overlay) addGophernotes(dir, kernelDir string) error {
 	subs := substitutions()
-	for _, file := range upstreamFiles() {
+	for _, file := range gophernotesFiles() {
 		src, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {
 			return fmt.Errorf("read gophernotes: %w", err)

@@ -72,7 +72,7 @@ func standardPackages(ctx context.Context, g goTool) ([]string, error) {
 // listPackages returns the import paths that match a pattern. It leaves out packages that
 // a cell cannot import and folders that contain only tests.
 func listPackages(ctx context.Context, g goTool, pattern string) ([]string, error) {
-	out, err := g.output(ctx, "list", "-f", "{{if or .GoFiles .CgoFiles}}{{.Name}} {{.ImportPath}}{{end}}", pattern)
+	out, err := g.run(ctx, "list", "-f", "{{if or .GoFiles .CgoFiles}}{{.Name}} {{.ImportPath}}{{end}}", pattern)
 	if err != nil {
 		return nil, fmt.Errorf("list packages %s: %w", pattern, err)
 	}
@@ -107,9 +107,9 @@ type goTool struct {
 	env []string
 }
 
-// output runs the go command with args and returns its standard output. An error contains
+// run runs the go command with args and returns its standard output. An error contains
 // the command's standard error.
-func (g goTool) output(ctx context.Context, args ...string) (string, error) {
+func (g goTool) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Env = g.dir, g.env
 	var errs strings.Builder

@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// buildID returns a hash of the sources of the binaries: go.mod, go.sum and every source
+// computeBuildID returns a hash of the sources of the binaries: go.mod, go.sum and every source
 // file of pkg/ and kernels/ (Go, assembly and the files they embed; not tests and
 // Markdown).
-func buildID(root string) (string, error) {
+func computeBuildID(root string) (string, error) {
 	h := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
 		if err := hashFile(h, root, name); err != nil {

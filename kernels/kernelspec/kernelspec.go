@@ -153,7 +153,7 @@ func jupyterDataDir(o Options) (string, error) {
 	return filepath.Join(home, ".local", "share", "jupyter"), nil
 }
 
-const howToBuild = "in the project's folder run \"go run ./kernels/build\", then \"kernels/.build/bin/lockstep kernel install\""
+const buildAdvice = "in the project's folder run \"go run ./kernels/build\", then \"kernels/.build/bin/lockstep kernel install\""
 
 // findBinaries returns the paths of the kernel and the command. It returns an error
 // unless both belong to the same build.
@@ -173,10 +173,10 @@ func (o Options) findBinaries() (kernel, command string, err error) {
 	for _, path := range []string{kernel, command} {
 		info, err := os.Stat(path)
 		if err != nil {
-			return "", "", fmt.Errorf("install kernel: %w; %s", err, howToBuild)
+			return "", "", fmt.Errorf("install kernel: %w; %s", err, buildAdvice)
 		}
 		if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-			return "", "", fmt.Errorf("install kernel: %s is not a program; %s", path, howToBuild)
+			return "", "", fmt.Errorf("install kernel: %s is not a program; %s", path, buildAdvice)
 		}
 	}
 	if o.Command != "" {
@@ -188,7 +188,7 @@ func (o Options) findBinaries() (kernel, command string, err error) {
 	}
 	if ours := notebook.BuildID(); id != ours {
 		return "", "", fmt.Errorf("install kernel: %s has build id %s but this command has build id %s, so its workers would be rejected; %s",
-			kernel, id, ours, howToBuild)
+			kernel, id, ours, buildAdvice)
 	}
 	return kernel, command, nil
 }
@@ -199,34 +199,34 @@ func readKernelID(kernel string) (string, error) {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, kernel, "--version").Output()
 	if err != nil {
-		return "", fmt.Errorf("install kernel: get version of %s: %w; %s", kernel, err, howToBuild)
+		return "", fmt.Errorf("install kernel: get version of %s: %w; %s", kernel, err, buildAdvice)
 	}
 	id, ok := strings.CutPrefix(strings.TrimSpace(string(out)), kernelFile+" ")
 	if !ok {
-		return "", fmt.Errorf("install kernel: %s --version printed %q, want %q and a build id; %s", kernel, out, kernelFile, howToBuild)
+		return "", fmt.Errorf("install kernel: %s --version printed %q, want %q and a build id; %s", kernel, out, kernelFile, buildAdvice)
 	}
 	return id, nil
 }
 
-// copyProgram copies a program atomically: a reader of the path to sees either the old
+// copyProgram copies a program atomically: a program that opens dst reads either the old
 // file or the complete new one.
-func copyProgram(from, to string) (err error) {
-	src, err := os.Open(from)
+func copyProgram(src, dst string) (err error) {
+	in, err := os.Open(src)
 	if err != nil {
 		return err
 	}
-	defer src.Close() // only read from
-	dst, err := renameio.NewPendingFile(to, renameio.WithStaticPermissions(0o755))
+	defer in.Close() // only read from
+	out, err := renameio.NewPendingFile(dst, renameio.WithStaticPermissions(0o755))
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if cleanErr := dst.Cleanup(); err == nil {
+		if cleanErr := out.Cleanup(); err == nil {
 			err = cleanErr
 		}
 	}()
-	if _, err := io.Copy(dst, src); err != nil {
-		return fmt.Errorf("copy %s: %w", from, err)
+	if _, err := io.Copy(out, in); err != nil {
+		return fmt.Errorf("copy %s: %w", src, err)
 	}
-	return dst.CloseAtomicallyReplace()
+	return out.CloseAtomicallyReplace()
 }

@@ -55,7 +55,7 @@ func (k *kernelState) watchMemory() error {
 		debug.SetMemoryLimit(limit.Bytes / 10 * 9)
 	}
 	w := memory.Watch{
-		Limit: limit, Used: memory.Used, Cell: k.session.Cell,
+		Limit: limit, Used: memory.UsedBytes, Cell: k.session.Cell,
 		Interrupt: func(err error) {
 			if !k.session.Fail(k.session.Cell(), memoryError{err}) {
 				fmt.Fprintf(k.stderr.File(), "%v (used by a goroutine; no cell is running)\n", err)

@@ -240,7 +240,8 @@ func (k *kernelState) runDeferred(at token.Pos, f reflect.Value, args []reflect.
 	return results
 }
 
-// reportResult prints the error that a call has returned to no code.
+// reportResult prints the error among the results of a call, if there is one. It is used
+// for calls whose results no code receives.
 func (k *kernelState) reportResult(at token.Pos, results []reflect.Value, where string) {
 	if n := len(results); n > 0 && results[n-1].Type() == errorType {
 		if err, ok := results[n-1].Interface().(error); ok {

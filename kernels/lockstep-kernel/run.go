@@ -94,7 +94,7 @@ func (k *kernelState) evaluate(ir *interp.Interp, outerr OutErr, code string, re
 		return nil, nil
 	}
 	_, ends := nodes[len(nodes)-1].(ast.Expr)
-	unused := cell.UnusedErrors(nodes)
+	unused := cell.FindUnusedErrors(nodes)
 	plan := cell.NewPlan(nodes)
 	if *rest = plan.Rest; len(plan.Types) > 0 {
 		ir.RunExpr(ir.CompileAst(ast2.AnyToAst(plan.Types, "cell")))
@@ -136,7 +136,7 @@ func restoreVariables(ir *interp.Interp, before map[string]*interp.Bind, rest []
 	} else if at < len(rest) {
 		rest = rest[at:]
 	}
-	for _, name := range cell.Variables(rest) {
+	for _, name := range cell.DeclaredVariables(rest) {
 		if b := before[name]; b != nil {
 			ir.Comp.Binds[name] = b
 		} else {
@@ -199,13 +199,13 @@ func compileCell(ir *interp.Interp, plan cell.Plan) *interp.Expr {
 // declares all of them before it compiles the first body, since they may call each other.
 func compileDeclarations(ir *interp.Interp, plan cell.Plan) {
 	for _, d := range plan.Methods {
-		if plan.Own[cell.Receiver(d)] {
-			ir.RunExpr(ir.CompileNode(cell.Stub(d)))
+		if plan.Own[cell.ReceiverType(d)] {
+			ir.RunExpr(ir.CompileNode(cell.NewStub(d)))
 		}
 	}
 	for _, d := range plan.Functions {
 		if ir.Comp.TryResolve(d.Name.Name) == nil {
-			ir.RunExpr(ir.CompileNode(cell.Stub(d)))
+			ir.RunExpr(ir.CompileNode(cell.NewStub(d)))
 		}
 	}
 	for _, d := range plan.Methods {

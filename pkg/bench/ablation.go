@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/engine/cpu"
 )
 
-// AblationOptions configures AblationRuns.
+// AblationOptions configures MeasureAblation.
 type AblationOptions struct {
 	Shape   Shape
 	Threads int // threads of one worker
@@ -69,10 +69,10 @@ func (o AblationOptions) comparisons() []ablation {
 	return all
 }
 
-// AblationRuns measures the gain of each optimization in engine.Options. It runs the
+// MeasureAblation measures the gain of each optimization in engine.Options. It runs the
 // engine with all optimizations and with one of them disabled, alternating, in separate
 // processes.
-func AblationRuns(ctx context.Context, o AblationOptions) ([]Record, error) {
+func MeasureAblation(ctx context.Context, o AblationOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func AblationRuns(ctx context.Context, o AblationOptions) ([]Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench ablation: %w", err)
 	}
-	common := Record{Unit: "images/s", Machine: beside.Machine(), Commit: beside.Commit(ctx)}
+	common := Record{Unit: "images/s", Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx)}
 	var records []Record
 	for _, a := range o.comparisons() {
 		r, err := o.runComparison(ctx, command, a, common)
@@ -92,8 +92,8 @@ func AblationRuns(ctx context.Context, o AblationOptions) ([]Record, error) {
 	return records, nil
 }
 
-// runComparison measures training steps of both sides of a, alternating, and fills in the
-// record r.
+// runComparison measures training steps of the two variants that a compares, alternating.
+// It returns the record r with the measured values filled in.
 func (o AblationOptions) runComparison(ctx context.Context, command []string, a ablation, r Record) (Record, error) {
 	var here, there []string
 	if a.set != nil {

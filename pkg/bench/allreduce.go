@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/bench/internal/beside"
 )
 
-// AllReduceOptions configures AllReduceRuns.
+// AllReduceOptions configures MeasureAllReduce.
 type AllReduceOptions struct {
 	Workers int   // processes, each on a separate core
 	Sizes   []int // sizes of the float32 buffers in bytes
@@ -46,9 +46,9 @@ func (o AllReduceOptions) Validate() error {
 	return nil
 }
 
-// AllReduceRuns measures all-reduces by Lockstep and by PyTorch's gloo, alternating, in
-// bytes of the buffer per second.
-func AllReduceRuns(ctx context.Context, o AllReduceOptions) ([]Record, error) {
+// MeasureAllReduce compares the speed of all-reduces by Lockstep and by PyTorch's backend
+// gloo, in bytes of the buffer per second. The measurements alternate.
+func MeasureAllReduce(ctx context.Context, o AllReduceOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func AllReduceRuns(ctx context.Context, o AllReduceOptions) ([]Record, error) {
 }
 
 func (o AllReduceOptions) run(ctx context.Context) ([]Record, error) {
-	torch, err := o.Peer.Torch(ctx, torchScript)
+	torch, err := o.Peer.TorchCommand(ctx, torchScript)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (o AllReduceOptions) run(ctx context.Context) ([]Record, error) {
 		}
 		r := Record{
 			Name: fmt.Sprintf("all-reduce of %s, %d workers", formatBytes(size), o.Workers), Unit: "GB/s",
-			Peer: peer.About.Name, Machine: beside.Machine(), Commit: beside.Commit(ctx),
+			Peer: peer.About.Name, Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx),
 		}
 		gigabytes := float64(size) * float64(count) / 1e9
 		r = beside.Compare(r, beside.PerSecond(gigabytes, a), beside.PerSecond(gigabytes, p))

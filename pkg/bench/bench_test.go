@@ -69,14 +69,14 @@ func fake(t *testing.T) PeerOptions {
 	if err := os.WriteFile(filepath.Join(dir, torchScript), []byte(fakePeer), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	benchtest.AsWorker(t)
+	benchtest.UseTestBinaryAsWorker(t)
 	return PeerOptions{Scripts: dir, Python: "sh"}
 }
 
-func TestEngineRuns(t *testing.T) {
+func TestMeasureEngine(t *testing.T) {
 	peer := fake(t)
 	var lines strings.Builder
-	records, err := EngineRuns(t.Context(), EngineOptions{
+	records, err := MeasureEngine(t.Context(), EngineOptions{
 		Shape: tiny, Threads: []int{1}, Workers: 2, Repeats: 3, PlainRepeats: 1, Peer: peer, Output: &lines,
 	})
 	if err != nil {
@@ -116,9 +116,9 @@ func TestEngineRuns(t *testing.T) {
 	}
 }
 
-// TestEngineRunsRefuse: each way in which the two sides could do different
+// TestMeasureEngineRefuses: each way in which the two sides could do different
 // work, or one of them none.
-func TestEngineRunsRefuse(t *testing.T) {
+func TestMeasureEngineRefuses(t *testing.T) {
 	for _, c := range []struct{ variable, value, want string }{
 		{"FAKE_PARAMETERS", "446", "447 and 446 parameters"},
 		{"FAKE_FLOPS", "21697", "21696 and 21697 FLOPs per image"},
@@ -129,7 +129,7 @@ func TestEngineRunsRefuse(t *testing.T) {
 		peer := fake(t)
 		t.Run(c.variable, func(t *testing.T) {
 			t.Setenv(c.variable, c.value)
-			_, err := EngineRuns(t.Context(), EngineOptions{Shape: tiny, Threads: []int{1}, Repeats: 2, Peer: peer})
+			_, err := MeasureEngine(t.Context(), EngineOptions{Shape: tiny, Threads: []int{1}, Repeats: 2, Peer: peer})
 			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrPeerMissing) {
 				t.Errorf("error %v, want one that says %q", err, c.want)
 			}
@@ -142,25 +142,25 @@ func TestMissingPeer(t *testing.T) {
 	o := EngineOptions{Shape: tiny, Threads: []int{1}, Repeats: 1, Peer: peer}
 	t.Run("library", func(t *testing.T) {
 		t.Setenv("FAKE_EXIT", "3")
-		_, err := EngineRuns(t.Context(), o)
+		_, err := MeasureEngine(t.Context(), o)
 		if !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), "install it with environment/peers/install") {
 			t.Errorf("error %v does not say what to do", err)
 		}
-		_, err = AllReduceRuns(t.Context(), AllReduceOptions{Workers: 2, Sizes: []int{4}, Repeats: 1, Peer: peer})
+		_, err = MeasureAllReduce(t.Context(), AllReduceOptions{Workers: 2, Sizes: []int{4}, Repeats: 1, Peer: peer})
 		if !errors.Is(err, ErrPeerMissing) {
 			t.Errorf("all-reduce: error %v", err)
 		}
 	})
 	t.Run("script", func(t *testing.T) {
 		o.Peer.Scripts = t.TempDir()
-		_, err := EngineRuns(t.Context(), o)
+		_, err := MeasureEngine(t.Context(), o)
 		if !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), torchScript) {
 			t.Errorf("error %v does not name the script", err)
 		}
 	})
 	t.Run("checkout", func(t *testing.T) {
 		t.Chdir(t.TempDir()) // as the test binary, it lies in no checkout
-		_, err := PeerOptions{}.Torch(t.Context(), torchScript)
+		_, err := PeerOptions{}.TorchCommand(t.Context(), torchScript)
 		if !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), "--peers") {
 			t.Errorf("error %v does not say what to do", err)
 		}
@@ -198,10 +198,10 @@ func TestInTurns(t *testing.T) {
 	}
 }
 
-func TestAblationRuns(t *testing.T) {
-	benchtest.AsWorker(t)
+func TestMeasureAblation(t *testing.T) {
+	benchtest.UseTestBinaryAsWorker(t)
 	o := AblationOptions{Shape: tiny, Threads: 1, Workers: 2, Repeats: 2}
-	records, err := AblationRuns(t.Context(), o)
+	records, err := MeasureAblation(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,8 +223,8 @@ func TestAblationRuns(t *testing.T) {
 	}
 }
 
-func TestAllReduceRuns(t *testing.T) {
-	records, err := AllReduceRuns(t.Context(), AllReduceOptions{Workers: 2, Sizes: []int{4, 40_000_000}, Repeats: 1, Peer: fake(t)})
+func TestMeasureAllReduce(t *testing.T) {
+	records, err := MeasureAllReduce(t.Context(), AllReduceOptions{Workers: 2, Sizes: []int{4, 40_000_000}, Repeats: 1, Peer: fake(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,12 +309,12 @@ func TestPeakBytes(t *testing.T) {
 // TestTorch compares with the real peer, on a network so small that it takes
 // no time.
 func TestTorch(t *testing.T) {
-	benchtest.AsWorker(t)
+	benchtest.UseTestBinaryAsWorker(t)
 	peer := PeerOptions{Scripts: "../../environment/peers"}
-	if _, err := peer.Torch(t.Context(), torchScript); errors.Is(err, ErrPeerMissing) {
+	if _, err := peer.TorchCommand(t.Context(), torchScript); errors.Is(err, ErrPeerMissing) {
 		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
 	}
-	records, err := EngineRuns(t.Context(), EngineOptions{Shape: tiny, Threads: []int{1}, Workers: 2, Repeats: 1, Peer: peer})
+	records, err := MeasureEngine(t.Context(), EngineOptions{Shape: tiny, Threads: []int{1}, Workers: 2, Repeats: 1, Peer: peer})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ const (
 	memoryTarget     = 1 / 0.6 // at most 0.6 times PyTorch's
 )
 
-// EngineOptions configures EngineRuns.
+// EngineOptions configures MeasureEngine.
 type EngineOptions struct {
 	Shape   Shape
 	Threads []int // numbers of threads of one worker; each is measured separately
@@ -63,15 +63,15 @@ func (s workerSetting) String() string {
 	return fmt.Sprintf("%d workers × %s", s.workers, threads)
 }
 
-// EngineRuns measures training steps (forward, backward, Adam, fp32) of Lockstep and of
-// PyTorch, alternating, in separate processes. Each step uses new images. The first step
-// of each side is not counted. PyTorch uses the faster of its memory formats. If PyTorch
-// is not installed on this machine, the error wraps ErrPeerMissing.
-func EngineRuns(ctx context.Context, o EngineOptions) ([]Record, error) {
+// MeasureEngine measures training steps (forward, backward, Adam, fp32) of Lockstep and
+// of PyTorch, alternating, in separate processes. Each step uses new images. The first
+// step of each program is not counted. PyTorch uses the faster of its memory formats. If
+// PyTorch is not installed on this machine, the error wraps ErrPeerMissing.
+func MeasureEngine(ctx context.Context, o EngineOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	torch, err := o.Peer.Torch(ctx, torchScript)
+	torch, err := o.Peer.TorchCommand(ctx, torchScript)
 	if err != nil {
 		return nil, fmt.Errorf("bench engine: %w", err)
 	}
@@ -79,7 +79,7 @@ func EngineRuns(ctx context.Context, o EngineOptions) ([]Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench engine: %w", err)
 	}
-	b := engineBench{EngineOptions: o, torch: torch, ours: ours, record: Record{Machine: beside.Machine(), Commit: beside.Commit(ctx)}}
+	b := engineBench{EngineOptions: o, torch: torch, ours: ours, record: Record{Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx)}}
 	var settings []workerSetting
 	for _, t := range o.Threads {
 		settings = append(settings, workerSetting{1, t})
@@ -89,7 +89,7 @@ func EngineRuns(ctx context.Context, o EngineOptions) ([]Record, error) {
 	}
 	var records []Record
 	for _, s := range settings {
-		r, err := b.compare(ctx, s)
+		r, err := b.compareSetting(ctx, s)
 		if err != nil {
 			return nil, fmt.Errorf("bench engine, %s: %w", s, beside.ContextCause(ctx, err))
 		}
@@ -98,7 +98,8 @@ func EngineRuns(ctx context.Context, o EngineOptions) ([]Record, error) {
 	return records, nil
 }
 
-// engineBench contains the options and the commands of both sides.
+// engineBench contains the options of MeasureEngine and the commands that start Lockstep
+// and PyTorch.
 type engineBench struct {
 	EngineOptions
 	torch, ours []string
@@ -117,15 +118,16 @@ func (b engineBench) recordName(format string, s workerSetting) string {
 
 func (b engineBench) logf(format string, a ...any) { beside.Logf(b.Output, format, a...) }
 
-// compare measures one setting: throughput, peak memory, and with one thread also plain
-// Go.
-func (b engineBench) compare(ctx context.Context, s workerSetting) ([]Record, error) {
+// compareSetting compares Lockstep with PyTorch in one setting. It returns a record of
+// the throughput, one of the peak memory and, for one worker with one thread, one of the
+// throughput of the plain Go kernels if that is requested.
+func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Record, error) {
 	peer, err := startFastestTorch(ctx, b.torch, b.Shape, s, b.logf)
 	if err != nil {
 		return nil, err
 	}
 	defer peer.Close()
-	ours, err := b.startChecked(ctx, s, peer)
+	ours, err := b.startAndCheck(ctx, s, peer)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +148,7 @@ func (b engineBench) compare(ctx context.Context, s workerSetting) ([]Record, er
 		return records, nil
 	}
 	ours.Close()
-	plain, err := b.startChecked(ctx, s, peer, "LOCKSTEP_CPU=go")
+	plain, err := b.startAndCheck(ctx, s, peer, "LOCKSTEP_CPU=go")
 	if err != nil {
 		return nil, err
 	}
@@ -162,9 +164,9 @@ func (b engineBench) compare(ctx context.Context, s workerSetting) ([]Record, er
 	return append(records, slow), nil
 }
 
-// startChecked starts Lockstep's side, runs the first step, and checks that both sides do
-// the same work.
-func (b engineBench) startChecked(ctx context.Context, s workerSetting, peer *beside.Side, env ...string) (*beside.Side, error) {
+// startAndCheck starts Lockstep and runs the first step. It returns an error if Lockstep
+// and PyTorch do not train the same network with the same number of threads.
+func (b engineBench) startAndCheck(ctx context.Context, s workerSetting, peer *beside.Side, env ...string) (*beside.Side, error) {
 	ours, err := startLockstep(ctx, b.ours, b.Shape, s, engine.DefaultOptions(), env...)
 	if err != nil {
 		return nil, err
@@ -177,20 +179,21 @@ func (b engineBench) startChecked(ctx context.Context, s workerSetting, peer *be
 	return ours, nil
 }
 
-// compareThroughput measures training steps of both sides, alternating.
+// compareThroughput measures training steps of Lockstep (ours) and of PyTorch (peer),
+// alternating.
 func (b engineBench) compareThroughput(ours, peer *beside.Side, s workerSetting, repeats int) (Record, error) {
-	a, p, err := measureAlternately(ours, peer, beside.RequestStep, repeats)
+	oursSeconds, peerSeconds, err := measureAlternately(ours, peer, beside.RequestStep, repeats)
 	if err != nil {
 		return Record{}, err
 	}
-	b.logf("%s, %s: %.3f s per step; %s: %.3f s per step", ours.About.Name, s, beside.Median(a), peer.About.Name, beside.Median(p))
+	b.logf("%s, %s: %.3f s per step; %s: %.3f s per step", ours.About.Name, s, beside.Median(oursSeconds), peer.About.Name, beside.Median(peerSeconds))
 	r := b.record
 	r.Unit, r.Peer = "images/s", peer.About.Name
 	images := float64(b.Shape.Batch * s.workers)
-	return beside.Compare(r, beside.PerSecond(images, a), beside.PerSecond(images, p)), nil
+	return beside.Compare(r, beside.PerSecond(images, oursSeconds), beside.PerSecond(images, peerSeconds)), nil
 }
 
-// compareMemory compares the peak memory of both sides.
+// compareMemory compares the peak memory of Lockstep (ours) and of PyTorch (peer).
 func (b engineBench) compareMemory(ours, peer *beside.Side, s workerSetting) (Record, error) {
 	a, err := ours.PeakBytes()
 	if err != nil {
@@ -205,31 +208,31 @@ func (b engineBench) compareMemory(ours, peer *beside.Side, s workerSetting) (Re
 	return beside.CompareCosts(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
 }
 
-// measureAlternately sends the same request to both sides, one at a time. The sides take
-// turns in being first. a and p are the seconds that each request took on our side and on
-// the peer's.
-func measureAlternately(ours, peer *beside.Side, request string, repeats int) (a, p []float64, err error) {
+// measureAlternately sends the same request repeatedly to Lockstep (ours) and to another
+// program (peer), one at a time and each time in the other order. It returns the seconds
+// that each request took.
+func measureAlternately(ours, peer *beside.Side, request string, repeats int) (oursSeconds, peerSeconds []float64, err error) {
 	for i := range repeats {
 		order := []struct {
 			side    *beside.Side
 			seconds *[]float64
-		}{{ours, &a}, {peer, &p}}
+		}{{ours, &oursSeconds}, {peer, &peerSeconds}}
 		if i%2 == 1 {
 			order[0], order[1] = order[1], order[0]
 		}
 		for _, o := range order {
-			v, err := o.side.Seconds(request)
+			v, err := o.side.TimeRequest(request)
 			if err != nil {
 				return nil, nil, err
 			}
 			*o.seconds = append(*o.seconds, v)
 		}
 	}
-	return a, p, nil
+	return oursSeconds, peerSeconds, nil
 }
 
-// startLockstep starts Lockstep's side with the engine options o and runs the first step,
-// which is not counted. s determines the number of threads.
+// startLockstep starts Lockstep with the engine options o and runs the first step, which
+// is not counted. s determines the numbers of workers and threads.
 func startLockstep(ctx context.Context, command []string, shape Shape, s workerSetting, o engine.Options, env ...string) (*beside.Side, error) {
 	argv := append(append([]string{}, command...), "--task", TaskTrain, "--threads", strconv.Itoa(s.threads),
 		"--convolution", o.Convolution, "--fuse="+strconv.FormatBool(o.Fuse), "--overlap="+strconv.FormatBool(o.Overlap))
@@ -242,7 +245,7 @@ func startLockstep(ctx context.Context, command []string, shape Shape, s workerS
 	if err != nil {
 		return nil, err
 	}
-	if _, err := ours.Seconds(beside.RequestStep); err != nil {
+	if _, err := ours.TimeRequest(beside.RequestStep); err != nil {
 		ours.Close()
 		return nil, err
 	}

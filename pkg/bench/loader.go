@@ -16,7 +16,7 @@ import (
 	"lockstep/pkg/data"
 )
 
-// LoaderOptions configures LoaderRuns.
+// LoaderOptions configures MeasureLoader.
 type LoaderOptions struct {
 	Pictures int // number of images of each kind
 	Edge     int // edge of an image in pixels
@@ -44,13 +44,13 @@ func (o LoaderOptions) Validate() error {
 
 const picturesScript = "pictures.py"
 
-// LoaderRuns measures how fast samples are read, decoded and converted to float32 planes
+// MeasureLoader measures how fast samples are read, decoded and converted to float32 planes
 // of 0 to 1, with one thread each, alternating with Pillow (images) or with h5py and
 // NumPy (crops). Both sides must get the same mean value. Then it compares orders of the
 // loader's stages with the default order, in the second epoch. The data are generated
 // from a seed in the folder for temporary files. If a peer is not installed, the error
 // wraps ErrPeerMissing.
-func LoaderRuns(ctx context.Context, o LoaderOptions) (records []Record, err error) {
+func MeasureLoader(ctx context.Context, o LoaderOptions) (records []Record, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func LoaderRuns(ctx context.Context, o LoaderOptions) (records []Record, err err
 		return nil, fmt.Errorf("bench loader: %w", err)
 	}
 	defer peer.Close()
-	b := loaderBench{LoaderOptions: o, dir: dir, peer: peer, record: Record{Machine: beside.Machine(), Commit: beside.Commit(ctx), Peer: peer.About.Name}}
+	b := loaderBench{LoaderOptions: o, dir: dir, peer: peer, record: Record{Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx), Peer: peer.About.Name}}
 	for _, measure := range []func(context.Context) ([]Record, error){b.compareImages, b.compareCrops, b.compareOrders} {
 		r, err := measure(ctx)
 		if err != nil {
@@ -79,7 +79,8 @@ func LoaderRuns(ctx context.Context, o LoaderOptions) (records []Record, err err
 	return records, nil
 }
 
-// loaderBench contains the options, the folder of the generated data and the peer.
+// loaderBench contains the options of MeasureLoader, the folder of the generated data and
+// the running Python program to compare with.
 type loaderBench struct {
 	LoaderOptions
 	dir    string
@@ -87,8 +88,8 @@ type loaderBench struct {
 	record Record // fields that all records share
 }
 
-// compareReading reads n samples of ds, sends the request to the peer, which reads as many,
-// and compares the speed.
+// compareReading compares the speed of reading n samples of ds with that of the peer. The
+// request makes the peer read the same number of samples.
 func (b loaderBench) compareReading(ctx context.Context, name, unit string, ds data.Dataset, n int, request string) (Record, error) {
 	var ours, peers []float64
 	for range b.Repeats {

@@ -39,9 +39,9 @@ func meanOfLast(t *testing.T, ds data.Dataset, err error, n int) string {
 	return fmt.Sprint(mean)
 }
 
-// TestLoaderRuns: every measurement gives a record; the peer must read the same
+// TestMeasureLoader: every measurement gives a record; the peer must read the same
 // values; nothing is left behind.
-func TestLoaderRuns(t *testing.T) {
+func TestMeasureLoader(t *testing.T) {
 	dir, temporary := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, picturesScript), []byte(fakePictures), 0o644); err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestLoaderRuns(t *testing.T) {
 	box, err := data.Fields(t.Context(), data.FieldsOptions{Count: 1, Edge: 8, Seed: 1})
 	t.Setenv("FAKE_CROPS", meanOfLast(t, box, err, 1))
 	t.Setenv("TMPDIR", temporary)
-	records, err := LoaderRuns(t.Context(), o)
+	records, err := MeasureLoader(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,11 +87,11 @@ func TestLoaderRuns(t *testing.T) {
 	}
 
 	t.Setenv("FAKE_CIFAR", "0.01")
-	if _, err := LoaderRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), "fake Pillow read 0.0100 in 1 s: they must be equal") {
+	if _, err := MeasureLoader(t.Context(), o); err == nil || !strings.Contains(err.Error(), "fake Pillow read 0.0100 in 1 s: they must be equal") {
 		t.Errorf("other values: %v", err)
 	}
 	t.Setenv("FAKE_EXIT", "3")
-	if _, err := LoaderRuns(t.Context(), o); !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), InstallCommand) {
+	if _, err := MeasureLoader(t.Context(), o); !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), InstallCommand) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -103,7 +103,7 @@ func TestLoaderOptions(t *testing.T) {
 		"10 crops of edge 9 of a box": {Pictures: 8, Edge: 32, Repeats: 1, Box: 8, Crop: 9, Crops: 10},
 		"got -1 workers":              {Pictures: 8, Edge: 32, Repeats: 1, Workers: -1},
 	} {
-		if _, err := LoaderRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := MeasureLoader(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

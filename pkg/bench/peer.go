@@ -12,13 +12,13 @@ const torchScript = "torch_cpu.py"
 // memoryFormats returns PyTorch's memory formats. The faster one is used in comparisons.
 func memoryFormats() []string { return []string{"contiguous", "channels_last"} }
 
-// formatSteps is the number of steps that are timed to choose the memory format, after one
+// stepsPerFormat is the number of steps that are timed to choose the memory format, after one
 // step that is not counted.
-const formatSteps = 2
+const stepsPerFormat = 2
 
 // startFastestTorch starts PyTorch in each memory format, measures some steps, and leaves
 // the faster one running.
-func startFastestTorch(ctx context.Context, torch []string, shape Shape, s workerSetting, say func(string, ...any)) (best *beside.Side, err error) {
+func startFastestTorch(ctx context.Context, torch []string, shape Shape, s workerSetting, logf func(string, ...any)) (best *beside.Side, err error) {
 	fastest := 0.0
 	for _, format := range memoryFormats() {
 		argv := append(append([]string{}, torch...), "--threads", strconv.Itoa(s.threads), "--format", format)
@@ -27,13 +27,13 @@ func startFastestTorch(ctx context.Context, torch []string, shape Shape, s worke
 			best.Close()
 			return nil, err
 		}
-		seconds, err := measureWarm(one, formatSteps)
+		seconds, err := measureWarmSteps(one, stepsPerFormat)
 		if err != nil {
 			best.Close()
 			one.Close()
 			return nil, err
 		}
-		say("%s, %s: %.3f s per step", one.About.Name, s, seconds)
+		logf("%s, %s: %.3f s per step", one.About.Name, s, seconds)
 		if best == nil || seconds < fastest {
 			best.Close()
 			best, fastest = one, seconds
@@ -44,12 +44,12 @@ func startFastestTorch(ctx context.Context, torch []string, shape Shape, s worke
 	return best, nil
 }
 
-// measureWarm returns the median time of the given number of steps in seconds, after one
+// measureWarmSteps returns the median time of the given number of steps in seconds, after one
 // step that is not counted.
-func measureWarm(s *beside.Side, steps int) (float64, error) {
+func measureWarmSteps(s *beside.Side, steps int) (float64, error) {
 	var seconds []float64
 	for i := range 1 + steps {
-		v, err := s.Seconds(beside.RequestStep)
+		v, err := s.TimeRequest(beside.RequestStep)
 		if err != nil {
 			return 0, err
 		}

@@ -25,7 +25,7 @@ const (
 	memoryMiB    = 256  // limit for the peak memory, for files of any length
 )
 
-// ReadOptions configures ReadRuns.
+// ReadOptions configures MeasureReading.
 type ReadOptions struct {
 	Lines     int // lines of the log that Lockstep and pandas parse and draw
 	Runs      int // number of runs in the folder whose first figure is drawn; 0: not measured
@@ -49,13 +49,13 @@ func (o ReadOptions) Validate() error {
 	return nil
 }
 
-// ReadRuns measures the reading of logs that are generated from a seed. It compares the
+// MeasureReading measures the reading of logs that are generated from a seed. It compares the
 // reading of a text log and of a table of numbers with pandas and matplotlib,
 // alternating. For each kind of text, for event files and for long files it compares the
 // speed with a required value. Event files have no peer, because no Debian package
 // contains TensorBoard's reader. If pandas or matplotlib is not installed, the error
 // wraps ErrPeerMissing.
-func ReadRuns(ctx context.Context, o ReadOptions) (records []Record, err error) {
+func MeasureReading(ctx context.Context, o ReadOptions) (records []Record, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func ReadRuns(ctx context.Context, o ReadOptions) (records []Record, err error) 
 	}
 	b := readBench{
 		ReadOptions: o, dir: dir, peer: peer, ours: append(ours, "--task", TaskRead),
-		record: Record{Machine: beside.Machine(), Commit: beside.Commit(ctx), Peer: "required"},
+		record: Record{Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx), Peer: "required"},
 	}
 	for _, measure := range []func(context.Context) ([]Record, error){b.compareWithPandas, b.measureFirstFigure, b.measureReading, b.measureMemory} {
 		r, err := measure(ctx)
@@ -88,8 +88,8 @@ func ReadRuns(ctx context.Context, o ReadOptions) (records []Record, err error) 
 
 const pandasScript = "pandas_logs.py"
 
-// readBench contains the options, the folder of the generated logs and the commands of
-// both sides.
+// readBench contains the options of MeasureReading, the folder of the generated logs, and
+// the commands that start Lockstep and pandas.
 type readBench struct {
 	ReadOptions
 	dir        string
@@ -99,8 +99,8 @@ type readBench struct {
 
 func (b readBench) logf(format string, a ...any) { beside.Logf(b.Output, format, a...) }
 
-// peerLog is a log that both sides read and draw.
-type peerLog struct {
+// comparedLog is a generated log that both Lockstep and pandas read and draw.
+type comparedLog struct {
 	name  string
 	file  string
 	write func(path string, lines int) (bytes float64, err error)
@@ -110,20 +110,20 @@ type peerLog struct {
 	targets  bool // whether targets apply to this log
 }
 
-// peerLogs returns the logs that both sides read: a text log, from which pandas users
-// extract values by a regular expression, and a table of numbers, for which pandas has a
-// parser written in C.
-func peerLogs() []peerLog {
-	return []peerLog{
-		{name: "SC21 log", file: "4GPU/out.log", write: writeSC21, requests: []string{requestParse, requestExtract}, targets: true},
-		{name: "study CSV", file: "log_4.csv", write: writeStudy, requests: []string{requestParse}},
+// comparedLogs returns the logs that both Lockstep and pandas read: a text log, from
+// which pandas users extract values by a regular expression, and a table of numbers, for
+// which pandas has a parser written in C.
+func comparedLogs() []comparedLog {
+	return []comparedLog{
+		{name: "SC21 log", file: "4GPU/out.log", write: writeSC21Log, requests: []string{requestParse, requestExtract}, targets: true},
+		{name: "study CSV", file: "log_4.csv", write: writeStudyLog, requests: []string{requestParse}},
 	}
 }
 
 // compareWithPandas compares the parsing in processes that are warmed up, and the time
 // from the start of a process to the finished image on disk.
 func (b readBench) compareWithPandas(ctx context.Context) (records []Record, err error) {
-	for _, l := range peerLogs() {
+	for _, l := range comparedLogs() {
 		path := filepath.Join(b.dir, "beside", l.file)
 		size, err := l.write(path, b.Lines)
 		if err != nil {
@@ -152,8 +152,8 @@ func (b readBench) compareWithPandas(ctx context.Context) (records []Record, err
 	return records, nil
 }
 
-// compareParsing compares the parsing of a log, alternating between the sides.
-func (b readBench) compareParsing(ctx context.Context, l peerLog, path string, size float64) (records []Record, err error) {
+// compareParsing compares the parsing of a log by Lockstep and by pandas, alternating.
+func (b readBench) compareParsing(ctx context.Context, l comparedLog, path string, size float64) (records []Record, err error) {
 	peer, err := beside.StartPeer(ctx, beside.Program{Argv: append(b.peer, "--task", "parse"), Workers: 1})
 	if err != nil {
 		return nil, err
@@ -185,8 +185,8 @@ func (b readBench) compareParsing(ctx context.Context, l peerLog, path string, s
 	return records, nil
 }
 
-// compareDrawing measures complete processes that draw a log, alternating between the
-// sides. It returns the seconds of each repeat, and the peer's name.
+// compareDrawing measures complete processes that draw a log, alternating between
+// Lockstep and pandas. It returns the seconds of each repeat, and the peer's name.
 func (b readBench) compareDrawing(ctx context.Context, path string) (ours, peers []float64, peer string, err error) {
 	for i := range 1 + b.Repeats { // the first is not counted, because it reads files from the disk
 		a, _, err := timeProcess(ctx, b.ours, requestPanels, path, filepath.Join(b.dir, "ours.png"))
@@ -226,15 +226,15 @@ func timeProcess(ctx context.Context, argv []string, request ...string) (seconds
 	return seconds, s.About.Name, os.Remove(picture)
 }
 
-// compareWithRequired fills in a record from repeats and the value that each must reach.
-// less reports whether smaller values are better.
-func (b readBench) compareWithRequired(r Record, values []float64, required float64, less bool) Record {
+// compareWithRequired fills in the record r from the measured values and the value that
+// each must reach. smallerIsBetter is true for times and for memory.
+func (b readBench) compareWithRequired(r Record, values []float64, required float64, smallerIsBetter bool) Record {
 	must := make([]float64, len(values))
 	for i := range must {
 		must[i] = required
 	}
 	r.Peer, r.Target = "required", 1
-	if less {
+	if smallerIsBetter {
 		r = beside.CompareCosts(r, values, must)
 	} else {
 		r = beside.Compare(r, values, must)
@@ -251,7 +251,7 @@ func (b readBench) measureFirstFigure(ctx context.Context) ([]Record, error) {
 	}
 	folder := filepath.Join(b.dir, "runs")
 	for i := range b.Runs {
-		if _, err := writeStudy(filepath.Join(folder, fmt.Sprintf("repeat%d", i/10), fmt.Sprintf("log_%d.csv", 1<<(i%10))), 200); err != nil {
+		if _, err := writeStudyLog(filepath.Join(folder, fmt.Sprintf("repeat%d", i/10), fmt.Sprintf("log_%d.csv", 1<<(i%10))), 200); err != nil {
 			return nil, err
 		}
 	}
@@ -280,15 +280,15 @@ func (b readBench) measureReading(ctx context.Context) (records []Record, err er
 		return nil, err
 	}
 	defer ours.Close()
-	for _, k := range readKinds() {
+	for _, k := range speedFileKinds() {
 		path := filepath.Join(b.dir, "rates", k.file)
-		size, err := writeUntil(path, k.piece, int64(b.Megabytes)*1e6)
+		size, err := writePiecesUntil(path, k.piece, int64(b.Megabytes)*1e6)
 		if err != nil {
 			return nil, err
 		}
 		var values []float64
 		for i := range 1 + b.Repeats {
-			seconds, err := ours.Seconds(requestParse + "\t" + path)
+			seconds, err := ours.TimeRequest(requestParse + "\t" + path)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", k.name, err)
 			}
@@ -312,9 +312,9 @@ func (b readBench) measureMemory(ctx context.Context) (records []Record, err err
 	if b.LongMegabytes == 0 {
 		return nil, nil
 	}
-	for _, k := range longKinds() {
+	for _, k := range memoryFileKinds() {
 		path := filepath.Join(b.dir, "long", k.file)
-		size, err := writeUntil(path, k.piece, int64(b.LongMegabytes)*1e6)
+		size, err := writePiecesUntil(path, k.piece, int64(b.LongMegabytes)*1e6)
 		if err != nil {
 			return nil, err
 		}
@@ -336,7 +336,7 @@ func (b readBench) measurePeak(ctx context.Context, path string) (float64, error
 		return 0, err
 	}
 	defer ours.Close()
-	if _, err := ours.Seconds(requestParse + "\t" + path); err != nil {
+	if _, err := ours.TimeRequest(requestParse + "\t" + path); err != nil {
 		return 0, err
 	}
 	return ours.PeakBytes()

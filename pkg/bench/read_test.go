@@ -36,16 +36,16 @@ func fakeReader(t *testing.T) PeerOptions {
 	if err := os.WriteFile(filepath.Join(dir, pandasScript), []byte(fakePandas), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	benchtest.AsWorker(t)
+	benchtest.UseTestBinaryAsWorker(t)
 	return PeerOptions{Scripts: dir, Python: "sh"}
 }
 
-// TestReadRuns: every measurement gives a record, and nothing is left behind.
-func TestReadRuns(t *testing.T) {
+// TestMeasureReading: every measurement gives a record, and nothing is left behind.
+func TestMeasureReading(t *testing.T) {
 	temporary := t.TempDir()
 	o := ReadOptions{Lines: 50, Runs: 20, Megabytes: 1, LongMegabytes: 1, Repeats: 2, Peer: fakeReader(t)}
 	t.Setenv("TMPDIR", temporary)
-	records, err := ReadRuns(t.Context(), o)
+	records, err := MeasureReading(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,10 +55,10 @@ func TestReadRuns(t *testing.T) {
 		"20 runs to the first figure, whole process",
 	}
 	beside := len(want) - 1 // records that have pandas as their peer
-	for _, k := range readKinds() {
+	for _, k := range speedFileKinds() {
 		want = append(want, "read "+k.name+", one core")
 	}
-	for _, k := range longKinds() {
+	for _, k := range memoryFileKinds() {
 		want = append(want, "peak memory, "+k.name+" of ")
 	}
 	if len(records) != len(want) {
@@ -85,15 +85,15 @@ func TestReadRuns(t *testing.T) {
 	}
 }
 
-func TestReadRunsErrors(t *testing.T) {
+func TestMeasureReadingErrors(t *testing.T) {
 	peer := fakeReader(t)
 	o := ReadOptions{Lines: 50, Repeats: 1, Peer: peer}
 	t.Setenv("FAKE_BLIND", "1")
-	if _, err := ReadRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), "fake pandas wrote no image") {
+	if _, err := MeasureReading(t.Context(), o); err == nil || !strings.Contains(err.Error(), "fake pandas wrote no image") {
 		t.Errorf("error %v", err)
 	}
 	t.Setenv("FAKE_EXIT", "3")
-	if _, err := ReadRuns(t.Context(), o); !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), InstallCommand) {
+	if _, err := MeasureReading(t.Context(), o); !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), InstallCommand) {
 		t.Errorf("error %v", err)
 	}
 	for _, bad := range []ReadOptions{{Lines: 1, Repeats: 1}, {Lines: 10}, {Lines: 10, Repeats: 1, Runs: -1}} {
@@ -111,9 +111,9 @@ func TestReadRunsErrors(t *testing.T) {
 // TestReadFiles: what is generated is read as its kind, as a run of values; the
 // same seed gives the same file.
 func TestReadFiles(t *testing.T) {
-	for _, k := range append(readKinds(), longKinds()...) {
+	for _, k := range append(speedFileKinds(), memoryFileKinds()...) {
 		path := filepath.Join(t.TempDir(), k.file)
-		if _, err := writeUntil(path, k.piece, 3_000_000); err != nil {
+		if _, err := writePiecesUntil(path, k.piece, 3_000_000); err != nil {
 			t.Fatal(err)
 		}
 		logs, err := logread.Options{}.Read(context.Background(), path)
@@ -149,7 +149,7 @@ func TestReadFiles(t *testing.T) {
 // picture of the size that the peer draws.
 func TestBesideLogs(t *testing.T) {
 	const lines = 404
-	for _, l := range peerLogs() {
+	for _, l := range comparedLogs() {
 		path := filepath.Join(t.TempDir(), l.file)
 		if _, err := l.write(path, lines); err != nil {
 			t.Fatal(err)
@@ -185,10 +185,10 @@ func TestBesideLogs(t *testing.T) {
 }
 
 func BenchmarkRead(b *testing.B) {
-	for _, k := range readKinds() {
+	for _, k := range speedFileKinds() {
 		b.Run(strings.ReplaceAll(k.name, " ", "_"), func(b *testing.B) {
 			path := filepath.Join(b.TempDir(), k.file)
-			size, err := writeUntil(path, k.piece, 8_000_000)
+			size, err := writePiecesUntil(path, k.piece, 8_000_000)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -18,7 +18,8 @@ import (
 // The files for measuring reading are generated from a seed, in the formats that
 // programs write.
 
-// A pieceWriter appends the n-th piece of a file to b. n begins at 0.
+// A pieceWriter appends the n-th piece of a file to b. A piece is a line, a record or a
+// few lines; n begins at 0.
 type pieceWriter func(b []byte, rng *rand.Rand, n int) []byte
 
 // fileKind describes a kind of file that the benchmark writes and reads.
@@ -28,9 +29,9 @@ type fileKind struct {
 	piece      pieceWriter
 }
 
-// readKinds returns the kinds of files whose reading speed is measured. The files contain
+// speedFileKinds returns the kinds of files whose reading speed is measured. The files contain
 // the lines that a program writes constantly, and now and then the lines of an epoch.
-func readKinds() []fileKind {
+func speedFileKinds() []fileKind {
 	return []fileKind{
 		{"study CSV", "log_4.csv", textRate, appendStudyRow},
 		{"SC21 log", "4GPU/out.log", textRate, newSC21Writer(8)},
@@ -45,25 +46,25 @@ func readKinds() []fileKind {
 	}
 }
 
-// longKinds returns the kinds of files for which peak memory is measured. The reader
+// memoryFileKinds returns the kinds of files for which peak memory is measured. The reader
 // skips most of their contents.
-func longKinds() []fileKind {
+func memoryFileKinds() []fileKind {
 	return []fileKind{
 		{"SC21 log", "4GPU/out.log", 0, newSC21Writer(1000)},
 		{"events", "n4/events.out.tfevents.1", 0, newEventWriter(1 << 16)},
 	}
 }
 
-// writeStudy writes a log in the format of the U-Net study with the given number of rows,
+// writeStudyLog writes a log in the format of the U-Net study with the given number of rows,
 // and returns its size in bytes.
-func writeStudy(path string, rows int) (float64, error) {
+func writeStudyLog(path string, rows int) (float64, error) {
 	size, err := writePieces(path, appendStudyRow, func(n int, _ int64) bool { return n <= rows }) // the first is the header
 	return float64(size), err
 }
 
-// writeUntil appends pieces to a file until it has at least the given size. It returns
+// writePiecesUntil appends pieces to a file until it has at least the given size. It returns
 // the size in bytes.
-func writeUntil(path string, piece pieceWriter, size int64) (int64, error) {
+func writePiecesUntil(path string, piece pieceWriter, size int64) (int64, error) {
 	return writePieces(path, piece, func(_ int, written int64) bool { return written < size })
 }
 
@@ -90,10 +91,10 @@ func writePieces(path string, piece pieceWriter, more func(n int, written int64)
 	return size, errors.Join(w.Flush(), f.Close())
 }
 
-// writeSC21 writes a log in the format of the SC21 study with the given number of lines,
+// writeSC21Log writes a log in the format of the SC21 study with the given number of lines,
 // and returns its size in bytes. It contains only the lines that the program writes for
 // each epoch.
-func writeSC21(path string, lines int) (float64, error) {
+func writeSC21Log(path string, lines int) (float64, error) {
 	size, err := writePieces(path, appendSC21Line, func(n int, _ int64) bool { return n < lines })
 	return float64(size), err
 }
@@ -135,9 +136,9 @@ func appendStudyRow(b []byte, rng *rand.Rand, n int) []byte {
 		n-1, 190+10*rng.Float64(), loss+0.002*rng.Float64(), loss+0.02+0.002*rng.Float64())
 }
 
-// newSC21Writer returns a pieceWriter that writes the lines of an epoch, then between
-// lines of a hundred bytes, and so on.
-func newSC21Writer(between int) pieceWriter {
+// newSC21Writer returns a pieceWriter for an SC21 log. It writes the lines of an epoch,
+// then linesBetween lines of a hundred bytes, and so on.
+func newSC21Writer(linesBetween int) pieceWriter {
 	start := time.Date(2021, 11, 12, 0, 32, 26, 0, time.UTC)
 	return func(b []byte, rng *rand.Rand, n int) []byte {
 		line := func(format string, a ...any) {
@@ -148,11 +149,11 @@ func newSC21Writer(between int) pieceWriter {
 		case n == 0:
 			line("Configuration name: base")
 			line("global_batch_size 64")
-		case n%(between+1) != 0:
+		case n%(linesBetween+1) != 0:
 			line("iteration %08d of the data loader took %.9f sec, queue %03d", n, rng.Float64(), rng.IntN(100))
 		default:
 			seconds := 700 + rng.Float64()
-			line("Time taken for epoch %d is %.13f sec, avg %.14f samples/sec", n/(between+1), seconds, 65536/seconds)
+			line("Time taken for epoch %d is %.13f sec, avg %.14f samples/sec", n/(linesBetween+1), seconds, 65536/seconds)
 			line("  Avg train loss=%.6f", rng.Float64())
 			line("  Avg val loss=%.6f", rng.Float64())
 			line("  Total validation time: %.14f sec", 70+rng.Float64())

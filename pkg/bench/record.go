@@ -1,14 +1,14 @@
 // Package bench measures Lockstep and the programs it is compared with, in one run,
 // and reports in one form: a table for people, or JSON.
 //
-// EngineRuns compares training steps with PyTorch's, AllReduceRuns sums over
-// workers with gloo's, AblationRuns the engine with itself without one of its
-// optimizations, ScalingRuns several workers with one. Both sides of a
+// MeasureEngine compares training steps with PyTorch's, MeasureAllReduce sums over
+// workers with gloo's, MeasureAblation the engine with itself without one of its
+// optimizations, MeasureScaling several workers with one. Both sides of a
 // comparison are separate processes that answer one request at a time and
 // are measured alternately, so that changes of the machine's speed affect both, and
 // the median of the repeats' ratios counts:
 //
-//	records, err := bench.EngineRuns(ctx, bench.EngineOptions{
+//	records, err := bench.MeasureEngine(ctx, bench.EngineOptions{
 //		Shape: bench.DefaultShape(), Threads: []int{1, 2}, Workers: 2, Repeats: 5,
 //	})
 //	if err != nil {

@@ -18,7 +18,7 @@ import (
 // weakScalingTarget is the required speed-up of 2 workers over 1 on two idle cores.
 const weakScalingTarget = 1.9
 
-// ScalingOptions configures ScalingRuns.
+// ScalingOptions configures MeasureScaling.
 type ScalingOptions struct {
 	Config  string // config of lockstep train; empty: unet2d-cells
 	Workers []int  // worker counts; the first is the baseline
@@ -28,7 +28,7 @@ type ScalingOptions struct {
 	Output  io.Writer
 }
 
-// ScalingRuns measures weak scaling: the throughput of each worker count with a fixed
+// MeasureScaling measures weak scaling: the throughput of each worker count with a fixed
 // batch per worker, relative to the first worker count. The runs are complete trainings
 // in separate processes, interleaved so that changes of the machine's speed affect all
 // worker counts. Their folders are deleted afterwards.
@@ -36,7 +36,7 @@ type ScalingOptions struct {
 // If the first worker count is one, each other count N is also compared with N
 // simultaneous runs of one worker. These exchange nothing and do not wait for each other,
 // so their loss of speed is caused by the machine (memory, clock rates, other load).
-func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
+func MeasureScaling(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	if len(o.Workers) < 2 {
 		return nil, errors.New("bench scaling: use at least two worker counts, for example 1,2")
 	}
@@ -82,7 +82,7 @@ func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	for _, n := range o.Workers[1:] {
 		r := Record{
 			Name: fmt.Sprintf("weak scaling %d → %d workers, %s", base, n, o.Config), Unit: "samples/s",
-			Peer: english.Count(base, "worker"), Machine: beside.Machine(), Commit: beside.Commit(ctx),
+			Peer: english.Count(base, "worker"), Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx),
 		}
 		if base == 1 && n == 2 {
 			r.Target = weakScalingTarget

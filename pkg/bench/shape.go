@@ -80,11 +80,11 @@ func (s Shape) Build() (model.Network, error) {
 	switch s.Model {
 	case "", modelUNet2D:
 		return model.UNet2D(model.UNet2DConfig{
-			Base: s.Base, Depth: s.Depth, InChannels: 1, OutChannels: 1, Height: s.Size, Width: s.width(), Bias: s.Biases, Norm: "batch",
+			Base: s.Base, Depth: s.Depth, InChannels: 1, OutChannels: 1, Height: s.Size, Width: s.imageWidth(), Bias: s.Biases, Norm: "batch",
 		})
 	case modelResNet50V2:
 		return model.ResNetV2(model.ResNetConfig{
-			Blocks: []int{3, 4, 6, 3}, Base: s.Base, Classes: resNetClasses, InChannels: 3, Height: s.Size, Width: s.width(), Stem: model.StemImageNet,
+			Blocks: []int{3, 4, 6, 3}, Base: s.Base, Classes: resNetClasses, InChannels: 3, Height: s.Size, Width: s.imageWidth(), Stem: model.StemImageNet,
 		})
 	case modelUNet3D:
 		return model.UNet3D(model.UNet3DConfig{
@@ -97,7 +97,7 @@ func (s Shape) Build() (model.Network, error) {
 	return nil, err
 }
 
-func (s Shape) width() int {
+func (s Shape) imageWidth() int {
 	if s.Width == 0 {
 		return s.Size
 	}
@@ -125,13 +125,13 @@ func (s Shape) String() string {
 	}
 	switch s.Model {
 	case modelResNet50V2:
-		return fmt.Sprintf("ResNet50V2 base %d, %d×%d×3, batch %d", s.Base, s.Size, s.width(), s.Batch)
+		return fmt.Sprintf("ResNet50V2 base %d, %d×%d×3, batch %d", s.Base, s.Size, s.imageWidth(), s.Batch)
 	case modelUNet3D:
 		return fmt.Sprintf("3-D U-Net base %d, depth %d, %d×%d×%d×4, batch %d", s.Base, s.Depth, s.Size, s.Size, s.Size, s.Batch)
 	case modelUNet3DK3:
 		return fmt.Sprintf("3-D U-Net of 3×3×3 base %d, depth %d, %d×%d×%d×3, batch %d", s.Base, s.Depth, s.Size, s.Size, s.Size, s.Batch)
 	}
-	return fmt.Sprintf("U-Net base %d, depth %d, %d×%d×1, batch %d", s.Base, s.Depth, s.Size, s.width(), s.Batch)
+	return fmt.Sprintf("U-Net base %d, depth %d, %d×%d×1, batch %d", s.Base, s.Depth, s.Size, s.imageWidth(), s.Batch)
 }
 
 // targets returns the required ratios of Lockstep to PyTorch: the throughput of each
@@ -155,7 +155,7 @@ func (s Shape) WorkerFlags() []string {
 	if s.Network != "" {
 		return s.commonFlags()
 	}
-	return append(s.commonFlags(), "--width", strconv.Itoa(s.width()), "--biases="+strconv.FormatBool(s.Biases))
+	return append(s.commonFlags(), "--width", strconv.Itoa(s.imageWidth()), "--biases="+strconv.FormatBool(s.Biases))
 }
 
 // GPUPeerFlags returns the flags that select the network for PyTorch's side on a GPU.
@@ -165,7 +165,7 @@ func (s Shape) GPUPeerFlags() []string {
 	}
 	list := []string{
 		"--base", strconv.Itoa(s.Base), "--depth", strconv.Itoa(s.Depth),
-		"--height", strconv.Itoa(s.Size), "--width", strconv.Itoa(s.width()), "--batch", strconv.Itoa(s.Batch),
+		"--height", strconv.Itoa(s.Size), "--width", strconv.Itoa(s.imageWidth()), "--batch", strconv.Itoa(s.Batch),
 	}
 	if s.Biases {
 		list = append(list, "--bias")

@@ -16,7 +16,7 @@ import (
 	"lockstep/pkg/train"
 )
 
-// TwinOptions configures TwinRuns.
+// TwinOptions configures MeasureTwins.
 type TwinOptions struct {
 	Configs []string // configs of lockstep train; empty: every shipped config whose name ends in -laptop
 	Workers []int    // worker counts that are compared with one worker
@@ -42,11 +42,11 @@ func laptopConfigs() []string {
 	return slices.DeleteFunc(train.Names(), func(n string) bool { return !strings.HasSuffix(n, "-laptop") })
 }
 
-// TwinRuns trains each config to its end with one worker and with more, with several
+// MeasureTwins trains each config to its end with one worker and with more, with several
 // seeds. It compares the measure of quality (IoU, accuracy on held-out images, or else
 // the held-out loss) with the interval of one worker over the seeds: the courses teach
 // that quality does not depend on the number of workers.
-func TwinRuns(ctx context.Context, o TwinOptions) ([]Record, error) {
+func MeasureTwins(ctx context.Context, o TwinOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func trainAndCompare(ctx context.Context, o TwinOptions, config, logs string) ([
 	if err != nil {
 		return nil, err
 	}
-	return compareQuality(study.Quality(), Record{Name: config, Machine: beside.Machine(), Commit: beside.Commit(ctx)})
+	return compareQuality(study.Quality(), Record{Name: config, Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx)})
 }
 
 // compareQuality returns one record per worker count, which compares its quality with the

@@ -236,8 +236,8 @@ func (w *worker) answerRequest(request []string) (beside.Answer, error) {
 	return beside.Answer{}, fmt.Errorf("unknown request %q for this task", strings.Join(request, " "))
 }
 
-// timeStep trains one step on new images. Copying them to the engine's layout is timed,
-// but generating them is not, as on the peer's side.
+// timeStep trains one step on new images. The time includes copying them to the engine's
+// layout but not generating them, as in PyTorch's script.
 func (w *worker) timeStep() (beside.Answer, error) {
 	w.fillBatch()
 	if err := w.group.Barrier(w.ctx); err != nil {
@@ -254,7 +254,7 @@ func (w *worker) timeStep() (beside.Answer, error) {
 }
 
 // timeSteps times count consecutive steps on one batch. On a GPU, the batch is already in
-// its memory, as the peer's batches are.
+// its memory, as in PyTorch's script.
 func (w *worker) timeSteps(count int) (beside.Answer, error) {
 	w.fillBatch()
 	if err := w.copyBatch(); err != nil {

@@ -20,7 +20,7 @@ const binaryVariable = "LOCKSTEP_BIN"
 // commandPackage is the lockstep command's main package.
 const commandPackage = "lockstep/pkg/cmd/lockstep"
 
-// versionTimeout limits how long buildOf waits for a command to print its build id.
+// versionTimeout limits how long queryBuildID waits for a command to print its build id.
 const versionTimeout = 20 * time.Second
 
 // Binary returns the path of the lockstep command that the workers run: $LOCKSTEP_BIN, else
@@ -50,15 +50,15 @@ func Binary(ctx context.Context) (string, error) {
 	return found, checkBuild(ctx, found, self)
 }
 
-// checkBuild returns an error if the command found was not built from the same sources as
-// the running program self.
-func checkBuild(ctx context.Context, found, self string) error {
-	theirs, err := buildOf(ctx, found)
+// checkBuild returns an error if the lockstep command at the path command was not built
+// from the same sources as the running program, whose path is self.
+func checkBuild(ctx context.Context, command, self string) error {
+	theirs, err := queryBuildID(ctx, command)
 	if err != nil {
 		return err
 	}
 	if theirs != buildid.ID {
-		return fmt.Errorf("use %s for workers: got build %q, want build %q as this program: build both from the same sources, or set %s to the lockstep command of this program", found, theirs, buildid.ID, binaryVariable)
+		return fmt.Errorf("use %s for workers: got build %q, want build %q as this program: build both from the same sources, or set %s to the lockstep command of this program", command, theirs, buildid.ID, binaryVariable)
 	}
 	return nil
 }
@@ -73,8 +73,8 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(s, t)
 }
 
-// buildOf runs the lockstep command at path and returns its build id.
-func buildOf(ctx context.Context, path string) (string, error) {
+// queryBuildID runs the lockstep command at path and returns its build id.
+func queryBuildID(ctx context.Context, path string) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	text, err := exec.CommandContext(limited, path, "version", "--json").Output()

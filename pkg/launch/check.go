@@ -23,8 +23,8 @@ var rankVariables = []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SI
 
 // checkConfigs checks the config, the data and the sizes of each series with its largest
 // worker count, so that mistakes are found before anything starts. It sets the config of
-// each run. The check is done by the command binary, which the workers will run, because
-// that may be a user's program with its own networks.
+// each run. The check is done by the lockstep command at the path binary, which the
+// workers will run, because that may be a user's program with its own networks.
 func (s *Sweep) checkConfigs(ctx context.Context, binary string, all []*run) error {
 	largest := map[string]*run{}
 	for _, r := range all {
@@ -47,7 +47,8 @@ func (s *Sweep) checkConfigs(ctx context.Context, binary string, all []*run) err
 	return nil
 }
 
-// checkConfig checks the run with the command binary and returns the run's config.
+// checkConfig checks the run with the lockstep command at the path binary and returns the
+// run's config.
 func (r *run) checkConfig(ctx context.Context, binary string) (map[string]any, error) {
 	cmd := exec.CommandContext(ctx, binary, append(r.trainArguments(), "--check", strconv.Itoa(r.workers))...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
@@ -74,21 +75,21 @@ func (r *run) checkConfig(ctx context.Context, binary string) (map[string]any, e
 	return config, nil
 }
 
-// checkSameConfig returns an error if the existing run before was made with other settings
-// than this sweep would use. The error lists these settings.
-func (r *run) checkSameConfig(before runs.Info) error {
+// checkSameConfig returns an error if the run folder already contains a run, existing,
+// with other settings than this sweep would use. The error lists these settings.
+func (r *run) checkSameConfig(existing runs.Info) error {
 	var keys []string
-	if r.sweep.foreign() {
-		if !slices.Equal(before.Command, r.sweep.Command) {
-			keys = append(keys, fmt.Sprintf("command is %q there, %q in this sweep", strings.Join(before.Command, " "), strings.Join(r.sweep.Command, " ")))
+	if r.sweep.isForeign() {
+		if !slices.Equal(existing.Command, r.sweep.Command) {
+			keys = append(keys, fmt.Sprintf("command is %q there, %q in this sweep", strings.Join(existing.Command, " "), strings.Join(r.sweep.Command, " ")))
 		}
-		if before.ThreadsPerWorker != r.sweep.Threads {
-			keys = append(keys, fmt.Sprintf("threads is %d there, %d in this sweep", before.ThreadsPerWorker, r.sweep.Threads))
+		if existing.ThreadsPerWorker != r.sweep.Threads {
+			keys = append(keys, fmt.Sprintf("threads is %d there, %d in this sweep", existing.ThreadsPerWorker, r.sweep.Threads))
 		}
 	}
 	config := maps.Clone(r.config)
 	delete(config, "seed") // a part of the folder's name
-	for _, d := range train.Differences(before.Config, config) {
+	for _, d := range train.Differences(existing.Config, config) {
 		keys = append(keys, fmt.Sprintf("%s is %v there, %v in this sweep", d.Key, d.Was, d.Now))
 	}
 	if len(keys) == 0 {
@@ -98,8 +99,8 @@ func (r *run) checkSameConfig(before runs.Info) error {
 		r.name, r.dir, strings.Join(keys, "; "))
 }
 
-// epochs returns the number of epochs that the run will have, or 0 if unknown.
-func (r *run) epochs() int {
+// plannedEpochs returns the number of epochs that the run will have, or 0 if unknown.
+func (r *run) plannedEpochs() int {
 	if n, ok := r.config["epochs"].(float64); ok {
 		return int(n)
 	}

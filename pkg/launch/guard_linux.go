@@ -42,7 +42,7 @@ const guardTimeout = 5 * time.Second
 // any code of that program.
 func init() {
 	if len(os.Args) > 3 && os.Args[0] == guardName {
-		guard(os.Args[1], os.Args[2], os.Args[3:])
+		runGuard(os.Args[1], os.Args[2], os.Args[3:])
 	}
 }
 
@@ -69,10 +69,10 @@ func signalGuard(pid int, s syscall.Signal) {
 	}
 }
 
-// guard is the main function of a guard. It starts the program at path with argv, kills the
-// program's descendants when the program has ended, and ends with the same exit code or
-// signal. launcher is the pid of the launcher.
-func guard(launcher, path string, argv []string) {
+// runGuard is the main function of a guard. It starts the program at path with argv,
+// kills the program's descendants when the program has ended, and ends with the same exit
+// code or signal. launcher is the pid of the launcher.
+func runGuard(launcher, path string, argv []string) {
 	asked := make(chan os.Signal, 8)
 	// All other signals reach the program itself, which is in this process group.
 	signal.Notify(asked, append(process.EndSignals(), guardKill, guardStop, unix.SIGCONT)...)

@@ -31,12 +31,12 @@ type Job struct {
 // sweepProcess is the interface of a Job to the process that runs its sweep.
 type sweepProcess interface {
 	status() []RunStatus
-	waitsFor() string      // describes the sweep that this one waits for; "" if none
-	ended() (bool, error)  // reports whether the sweep has ended, and the error of the sweep
-	wake() <-chan struct{} // is closed when the sweep has ended; nil if the caller must poll
-	mayEnd() bool          // reports whether this process may end the sweep
-	ending() bool          // reports whether this process has asked the sweep to end
-	end(atOnce bool) error // asks the sweep to end, or kills its workers at once
+	waitsFor() string             // describes the sweep that this one waits for; "" if none
+	hasEnded() (bool, error)      // reports whether the sweep has ended, and the error of the sweep
+	doneChannel() <-chan struct{} // is closed when the sweep has ended; nil if the caller must poll
+	mayEnd() bool                 // reports whether this process may end the sweep
+	isEnding() bool               // reports whether this process has asked the sweep to end
+	end(atOnce bool) error        // asks the sweep to end, or kills its workers at once
 }
 
 // Local starts the runs of s on this machine and returns at once. The runs are executed one
@@ -56,18 +56,18 @@ func Local(ctx context.Context, s Sweep) (*Job, error) {
 	if notebook.InNotebook() {
 		return startProcess(ctx, s)
 	}
-	job, err := start(ctx, s, newID(time.Now()), 0)
+	job, err := startInThisProcess(ctx, s, newSweepID(time.Now()), 0)
 	if err == nil && job.note != "" && s.Output != nil {
-		(&output{w: s.Output}).line(job.note)
+		(&lineWriter{w: s.Output}).writeLine(job.note)
 	}
 	return job, err
 }
 
-// start runs s in this process, unless there is nothing to do or another process trains its
-// runs. id is the name of the sweep. kernel is the pid of the notebook's kernel that
-// launched the sweep, or 0.
-func start(ctx context.Context, s Sweep, id string, kernel int) (*Job, error) {
-	job, l, err := examine(ctx, &s)
+// startInThisProcess runs s in this process, unless there is nothing to do or another
+// process trains its runs. id is the name of the sweep. kernel is the pid of the
+// notebook's kernel that launched the sweep, or 0.
+func startInThisProcess(ctx context.Context, s Sweep, id string, kernel int) (*Job, error) {
+	job, l, err := prepareJob(ctx, &s)
 	if err != nil || job.sweep != l {
 		return job, err
 	}
@@ -81,30 +81,30 @@ func start(ctx context.Context, s Sweep, id string, kernel int) (*Job, error) {
 	return job, nil
 }
 
-// examine checks s and fills in its defaults. If there is something to do, the sweep of the
-// job is l, which has not started yet. Otherwise the job shows the process that is training
-// the runs, or the finished runs.
-func examine(ctx context.Context, s *Sweep) (job *Job, l *local, err error) {
+// prepareJob checks s, fills in its defaults and returns the job. If there is something
+// to do, the job's sweep is l, which has not started yet. Otherwise the job shows the
+// process that is already training the runs, or the finished runs.
+func prepareJob(ctx context.Context, s *Sweep) (job *Job, l *localSweep, err error) {
 	if err := s.Validate(); err != nil {
 		return nil, nil, err
 	}
 	*s = s.withDefaults()
-	if job, l, err = s.examine(ctx); err != nil {
+	if job, l, err = s.planJob(ctx); err != nil {
 		return nil, nil, fmt.Errorf("launch %s: %w", s.Study, err)
 	}
 	return job, l, nil
 }
 
-// examine is the function examine for a valid sweep with defaults.
-func (s *Sweep) examine(ctx context.Context) (job *Job, l *local, err error) {
-	dir, err := s.dir()
+// planJob does the work of prepareJob for a sweep that is valid and has its defaults.
+func (s *Sweep) planJob(ctx context.Context) (job *Job, l *localSweep, err error) {
+	dir, err := s.findStudyFolder()
 	if err != nil {
 		return nil, nil, err
 	}
-	if l, err = prepare(ctx, s, dir); err != nil {
+	if l, err = newLocalSweep(ctx, s, dir); err != nil {
 		return nil, nil, err
 	}
-	if err := l.checkSameConfig(); err != nil {
+	if err := l.checkSameConfigs(); err != nil {
 		return nil, nil, err
 	}
 	folder, err := locksFolder()
@@ -122,17 +122,17 @@ func (s *Sweep) examine(ctx context.Context) (job *Job, l *local, err error) {
 	}
 	nothing, err := l.checkFolders()
 	if nothing {
-		job.sweep, job.note = finished{l}, count(len(l.all), "run")+" done; nothing to do"
+		job.sweep, job.note = finishedSweep{l}, formatCount(len(l.all), "run")+" done; nothing to do"
 	}
 	return job, l, err
 }
 
-// finished is a sweep whose runs were all done before.
-type finished struct{ *local }
+// finishedSweep is a sweep whose runs were all done before.
+type finishedSweep struct{ *localSweep }
 
-func (finished) ended() (bool, error)  { return true, nil }
-func (finished) wake() <-chan struct{} { return nil }
-func (finished) end(bool) error        { return nil }
+func (finishedSweep) hasEnded() (bool, error)      { return true, nil }
+func (finishedSweep) doneChannel() <-chan struct{} { return nil }
+func (finishedSweep) end(bool) error               { return nil }
 
 // Note returns a message for the user about the start: the sweep that this one waits for,
 // that the runs are already being trained, or that all were done before. It returns "" if
@@ -151,7 +151,7 @@ func (j *Job) Dir() string { return j.dir }
 // does not end it, and the error describes how to end it.
 func (j *Job) Cancel() error { return j.sweep.end(false) }
 
-// Kill is Cancel, but the workers are killed at once.
+// Kill ends the sweep like Cancel, but kills the workers at once.
 func (j *Job) Kill() error { return j.sweep.end(true) }
 
 // Wait waits until the sweep has ended and returns the error of the run that failed, if any.
@@ -166,15 +166,15 @@ func (j *Job) wait(ctx context.Context, show func()) error {
 	defer show()
 	stop := ctx.Done()
 	for {
-		if over, err := j.sweep.ended(); over {
+		if over, err := j.sweep.hasEnded(); over {
 			return err
 		}
 		show()
 		select {
-		case <-j.sweep.wake():
+		case <-j.sweep.doneChannel():
 		case <-tick.C:
 		case <-stop:
-			if !j.sweep.ending() {
+			if !j.sweep.isEnding() {
 				how := ""
 				if j.sweep.mayEnd() {
 					how = ": Cancel ends it"
@@ -214,9 +214,9 @@ func (j *Job) Status() []RunStatus { return j.sweep.status() }
 func (r *run) status() RunStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := RunStatus{Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state, Err: r.err, Epochs: r.sweep.Epochs, foreign: r.sweep.foreign()}
+	s := RunStatus{Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state, Err: r.err, Epochs: r.sweep.Epochs, foreign: r.sweep.isForeign()}
 	if r.rank0Output != nil {
-		s.Lines, s.Line = r.rank0Output.latest()
+		s.Lines, s.Line = r.rank0Output.lastLine()
 	}
 	switch {
 	case r.started.IsZero():
@@ -226,7 +226,7 @@ func (r *run) status() RunStatus {
 		s.Seconds = r.ended.Sub(r.started).Seconds()
 	}
 	if r.state != StateWaiting {
-		r.reread()
+		r.rereadFolder()
 	}
 	if n, ok := r.read.Info.Config["epochs"].(float64); ok {
 		s.Epochs = int(n)
@@ -237,9 +237,9 @@ func (r *run) status() RunStatus {
 	return s
 }
 
-// reread reads the run folder if epochs.csv has changed. It reads no more than that, so as
-// not to disturb the run while it is measured.
-func (r *run) reread() {
+// rereadFolder reads the run folder again if epochs.csv has changed. It reads nothing
+// else, so as not to disturb the run while it is measured.
+func (r *run) rereadFolder() {
 	stat, err := os.Stat(filepath.Join(r.dir, "epochs.csv"))
 	if err != nil {
 		return // not there yet

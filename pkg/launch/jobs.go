@@ -37,7 +37,7 @@ func Jobs() (JobList, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := entries(folder)
+	all, err := listEntries(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func Jobs() (JobList, error) {
 			continue // the study was deleted
 		}
 		m := newRemote(r)
-		if _, err := m.ended(); err != nil && m.record.Error == "" {
+		if _, err := m.hasEnded(); err != nil && m.record.Error == "" {
 			return nil, err
 		}
 		list = append(list, m.record.info())
@@ -109,9 +109,9 @@ func Attach(study string) (*Job, error) {
 		return nil, fmt.Errorf("attach %s: %w", study, err)
 	}
 	job := &Job{dir: dir, name: filepath.Base(dir)}
-	all := records(dir)
+	all := readRecords(dir)
 	for _, r := range all {
-		if !r.hasEnded() && r.alive() {
+		if !r.hasEnded() && r.isAlive() {
 			job.sweep = newRemote(r)
 			return job, nil
 		}
@@ -126,7 +126,7 @@ func Attach(study string) (*Job, error) {
 			return nil, fmt.Errorf("attach %s: %w", study, err)
 		}
 		if alive {
-			job.sweep = newRemote(singleRunRecord(run, owner))
+			job.sweep = newRemote(newSingleRunRecord(run, owner))
 			return job, nil
 		}
 	}

@@ -536,8 +536,8 @@ func TestNames(t *testing.T) {
 
 func TestLines(t *testing.T) {
 	var log, shown bytes.Buffer
-	l := &workerOutput{prefix: "> ", log: &log, out: &output{w: &shown}}
-	long := strings.Repeat("x", maxLine+1)
+	l := &workerOutput{prefix: "> ", log: &log, out: &lineWriter{w: &shown}}
+	long := strings.Repeat("x", maxLineBytes+1)
 	for _, part := range []string{"on", "e\ntwo\r\n", "10%\r50%\r100%\n", long, "\n", "end"} {
 		if n, err := l.Write([]byte(part)); n != len(part) || err != nil {
 			t.Fatal(n, err)
@@ -552,7 +552,7 @@ func TestLines(t *testing.T) {
 	if !strings.HasPrefix(log.String(), "one\ntwo\r\n10%\r50%\r100%\nxxx") {
 		t.Errorf("log is not what was written: %.40q", log.String())
 	}
-	if n, last := l.latest(); n != 6 || last != "end" {
+	if n, last := l.lastLine(); n != 6 || last != "end" {
 		t.Errorf("latest %d, %q", n, last)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// local is a sweep that this process runs.
-type local struct {
+// localSweep is a sweep that this process runs.
+type localSweep struct {
 	all     []*run
 	binary  string
 	ctx     context.Context
@@ -32,11 +32,11 @@ type local struct {
 	entry  *ownEntry // in the queue; nil if there is nothing to do
 }
 
-// prepare plans the runs of s in the study's folder dir and checks their configs. It starts
+// newLocalSweep plans the runs of s in the study's folder dir and checks their configs. It starts
 // nothing.
-func prepare(ctx context.Context, s *Sweep, dir string) (l *local, err error) {
-	l = &local{done: make(chan struct{}), killNow: make(chan struct{})}
-	if s.foreign() {
+func newLocalSweep(ctx context.Context, s *Sweep, dir string) (l *localSweep, err error) {
+	l = &localSweep{done: make(chan struct{}), killNow: make(chan struct{})}
+	if s.isForeign() {
 		_, err = exec.LookPath(s.Command[0])
 	} else {
 		l.binary, err = Binary(ctx)
@@ -44,8 +44,8 @@ func prepare(ctx context.Context, s *Sweep, dir string) (l *local, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l.all = s.plan(dir)
-	if !s.foreign() {
+	l.all = s.planRuns(dir)
+	if !s.isForeign() {
 		if err := s.checkConfigs(ctx, l.binary, l.all); err != nil {
 			return nil, err
 		}
@@ -54,14 +54,14 @@ func prepare(ctx context.Context, s *Sweep, dir string) (l *local, err error) {
 		return nil, err
 	}
 	for _, r := range l.all {
-		r.killNow, r.changed = l.killNow, l.save
+		r.killNow, r.changed = l.killNow, l.saveRecord
 	}
 	return l, nil
 }
 
-// checkSameConfig returns an error if an existing run folder of the sweep was made with
+// checkSameConfigs returns an error if an existing run folder of the sweep was made with
 // another config.
-func (l *local) checkSameConfig() error {
+func (l *localSweep) checkSameConfigs() error {
 	for _, r := range l.all {
 		before, err := runs.Read(r.dir)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -77,23 +77,23 @@ func (l *local) checkSameConfig() error {
 	return nil
 }
 
-// checkFolders checks the run folder of each run; see run.checkFolder. nothing reports that
-// there is nothing to do.
-func (l *local) checkFolders() (nothing bool, err error) {
-	nothing = true
+// checkFolders checks the run folder of each run; see run.checkFolder. allDone reports
+// that all runs were done before.
+func (l *localSweep) checkFolders() (allDone bool, err error) {
+	allDone = true
 	for _, r := range l.all {
 		if err := r.checkFolder(); err != nil {
 			return false, err
 		}
-		nothing = nothing && r.skip && r.sweep.StudyLogs == ""
+		allDone = allDone && r.skip && r.sweep.StudyLogs == ""
 	}
-	return nothing, nil
+	return allDone, nil
 }
 
 // enqueue adds the sweep to the queue and starts a goroutine that runs it when no other
 // sweep is before it. If another process is already training a run of the sweep, enqueue
 // starts nothing and returns the record of that process as owner.
-func (l *local) enqueue(ctx context.Context, s Sweep, dir, id string, kernel int) (owner *record, err error) {
+func (l *localSweep) enqueue(ctx context.Context, s Sweep, dir, id string, kernel int) (owner *record, err error) {
 	folder, err := locksFolder()
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (l *local) enqueue(ctx context.Context, s Sweep, dir, id string, kernel int
 		if owner, err = findOwner(folder, dir, l.all); owner != nil || err != nil {
 			return err
 		}
-		if err := prune(folder); err != nil {
+		if err := removeOldEntries(folder); err != nil {
 			return err
 		}
 		l.updateRecord()
@@ -122,7 +122,7 @@ func (l *local) enqueue(ctx context.Context, s Sweep, dir, id string, kernel int
 			return err
 		}
 		if s.mustQueue() {
-			if first, err = l.entry.predecessor(); err != nil || first != nil {
+			if first, err = l.entry.findPredecessor(); err != nil || first != nil {
 				return err
 			}
 		}
@@ -141,13 +141,13 @@ func (l *local) enqueue(ctx context.Context, s Sweep, dir, id string, kernel int
 	if first != nil {
 		l.record.WaitsFor = first.waitNote()
 	}
-	l.save()
+	l.saveRecord()
 	go l.runAll(first != nil)
 	return nil, nil
 }
 
 // runAll runs the sweep. If queued is true, it waits for other sweeps first.
-func (l *local) runAll(queued bool) {
+func (l *localSweep) runAll(queued bool) {
 	// The goroutine must stay on its thread: see run.start.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -164,17 +164,17 @@ func (l *local) runAll(queued bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.record.State, l.record.Ended, l.record.WaitsFor = stateOf(l.err), time.Now(), ""
+	l.record.State, l.record.Ended, l.record.WaitsFor = stateForError(l.err), time.Now(), ""
 	if l.err != nil {
 		l.record.Error = l.err.Error()
 	}
 	l.updateRecord()
-	l.err = errors.Join(l.err, l.record.write(), l.entry.end())
+	l.err = errors.Join(l.err, l.record.write(), l.entry.markEnded())
 }
 
 // awaitTurn waits until no other sweep is before this one. It then checks the run folders
 // again, because they may have changed in the meantime.
-func (l *local) awaitTurn() error {
+func (l *localSweep) awaitTurn() error {
 	tick := time.NewTicker(queueInterval)
 	defer tick.Stop()
 	for {
@@ -190,7 +190,7 @@ func (l *local) awaitTurn() error {
 		l.record.WaitsFor = first.waitNote()
 		l.mu.Unlock()
 		if changed {
-			l.save()
+			l.saveRecord()
 		}
 		select {
 		case <-l.ctx.Done():
@@ -205,9 +205,9 @@ func (l *local) awaitTurn() error {
 	return err
 }
 
-// save writes the record. It ignores errors: a full disk must not end the training, and the
+// saveRecord writes the record. It ignores errors: a full disk must not end the training, and the
 // run folders contain all results.
-func (l *local) save() {
+func (l *localSweep) saveRecord() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.record == nil {
@@ -221,13 +221,13 @@ func (l *local) save() {
 }
 
 // updateRecord copies the states of the runs into the record.
-func (l *local) updateRecord() {
+func (l *localSweep) updateRecord() {
 	l.record.Runs = l.record.Runs[:0]
 	for _, r := range l.all {
 		r.mu.Lock()
 		n := runRecord{
 			Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state,
-			Started: r.started, Ended: r.ended, Epochs: r.epochs(),
+			Started: r.started, Ended: r.ended, Epochs: r.plannedEpochs(),
 		}
 		if r.err != nil {
 			n.Error = r.err.Error()
@@ -237,7 +237,7 @@ func (l *local) updateRecord() {
 	}
 }
 
-func (l *local) status() []RunStatus {
+func (l *localSweep) status() []RunStatus {
 	all := make([]RunStatus, len(l.all))
 	for i, r := range l.all {
 		all[i] = r.status()
@@ -245,7 +245,7 @@ func (l *local) status() []RunStatus {
 	return all
 }
 
-func (l *local) waitsFor() string {
+func (l *localSweep) waitsFor() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.record == nil {
@@ -254,7 +254,7 @@ func (l *local) waitsFor() string {
 	return l.record.WaitsFor
 }
 
-func (l *local) ended() (bool, error) {
+func (l *localSweep) hasEnded() (bool, error) {
 	select {
 	case <-l.done:
 		return true, l.err
@@ -263,13 +263,13 @@ func (l *local) ended() (bool, error) {
 	}
 }
 
-func (l *local) wake() <-chan struct{} { return l.done }
+func (l *localSweep) doneChannel() <-chan struct{} { return l.done }
 
-func (l *local) mayEnd() bool { return true }
+func (l *localSweep) mayEnd() bool { return true }
 
-func (l *local) ending() bool { return l.ctx != nil && l.ctx.Err() != nil }
+func (l *localSweep) isEnding() bool { return l.ctx != nil && l.ctx.Err() != nil }
 
-func (l *local) end(atOnce bool) error {
+func (l *localSweep) end(atOnce bool) error {
 	if l.cancel == nil {
 		return nil // there was nothing to do
 	}
@@ -281,23 +281,24 @@ func (l *local) end(atOnce bool) error {
 }
 
 // markOrphaned records that the notebook's kernel that launched the sweep has ended.
-func (l *local) markOrphaned() {
+func (l *localSweep) markOrphaned() {
 	l.mu.Lock()
 	l.record.Orphan = true
 	l.mu.Unlock()
-	l.save()
+	l.saveRecord()
 }
 
-// findOwner returns the record of another sweep in the study's folder dir that is waiting or
-// running and contains an unfinished run of all, or of a process that trains such a run
-// without a launcher. It returns nil if there is none. folder is the locks folder.
+// findOwner looks for a process that is already training, or waits to train, one of the
+// unfinished runs in all, which belong to the study's folder dir. It returns the record
+// of that process's sweep, or a new record if the process trains the run without a
+// launcher, or nil if there is no such process. folder is the locks folder.
 func findOwner(folder, dir string, all []*run) (*record, error) {
-	sweeps, err := entries(folder)
+	sweeps, err := listEntries(folder)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range sweeps {
-		if filepath.Dir(filepath.Dir(e.Record)) != dir || e.state == entryEnded || !e.alive() {
+		if filepath.Dir(filepath.Dir(e.Record)) != dir || e.state == entryEnded || !e.isAlive() {
 			continue
 		}
 		r, err := readRecord(e.Record)
@@ -317,7 +318,7 @@ func findOwner(folder, dir string, all []*run) (*record, error) {
 			return nil, err
 		}
 		if alive {
-			return singleRunRecord(r.dir, owner), nil
+			return newSingleRunRecord(r.dir, owner), nil
 		}
 	}
 	return nil, nil

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	keptLines = 8       // number of last lines of each worker that are kept for errors
-	maxLine   = 8 << 10 // bytes; longer lines are split
+	keptLines    = 8       // number of last lines of each worker that are kept for errors
+	maxLineBytes = 8 << 10 // bytes; longer lines are split
 )
 
-// output writes the lines of all workers to one writer, one line at a time.
-type output struct {
+// lineWriter writes the lines of all workers to one writer, one line at a time.
+type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer // nil: discard all lines
 }
 
-// line writes one line.
-func (o *output) line(text string) {
+// writeLine writes one line.
+func (o *lineWriter) writeLine(text string) {
 	if o.w == nil {
 		return
 	}
@@ -35,7 +35,7 @@ func (o *output) line(text string) {
 type workerOutput struct {
 	prefix string
 	log    io.Writer
-	out    *output
+	out    *lineWriter
 
 	mu    sync.Mutex
 	part  []byte // start of a line that has not ended
@@ -56,19 +56,19 @@ func (l *workerOutput) Write(p []byte) (int, error) {
 	for {
 		end := bytes.IndexByte(l.part, '\n')
 		next := end + 1
-		if end < 0 && len(l.part) > maxLine {
-			end, next = maxLine, maxLine
+		if end < 0 && len(l.part) > maxLineBytes {
+			end, next = maxLineBytes, maxLineBytes
 		}
 		if end < 0 {
 			return len(p), nil
 		}
-		l.add(string(l.part[:end]))
+		l.addLine(string(l.part[:end]))
 		l.part = slices.Delete(l.part, 0, next)
 	}
 }
 
-// add adds a line. It keeps only the part after the last carriage return.
-func (l *workerOutput) add(text string) {
+// addLine adds a line. It keeps only the part after the last carriage return.
+func (l *workerOutput) addLine(text string) {
 	text = strings.TrimRight(text, "\r")
 	// A progress bar overwrites its line: only the last version counts.
 	text = text[strings.LastIndexByte(text, '\r')+1:]
@@ -76,7 +76,7 @@ func (l *workerOutput) add(text string) {
 		l.last = slices.Delete(l.last, 0, 1)
 	}
 	l.count++
-	l.out.line(l.prefix + text)
+	l.out.writeLine(l.prefix + text)
 }
 
 // flush adds a last line that has no line end. It returns the first error of writing to the
@@ -85,21 +85,21 @@ func (l *workerOutput) flush() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.part) > 0 {
-		l.add(string(l.part))
+		l.addLine(string(l.part))
 		l.part = nil
 	}
 	return l.err
 }
 
-// tail returns the last lines, indented for an error message.
-func (l *workerOutput) tail() string {
+// formatLastLines returns the last lines, indented for an error message.
+func (l *workerOutput) formatLastLines() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.last, "\n    ")
 }
 
-// latest returns the number of lines and the last of them.
-func (l *workerOutput) latest() (int, string) {
+// lastLine returns the number of lines so far, and the last of them.
+func (l *workerOutput) lastLine() (int, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.last) == 0 {

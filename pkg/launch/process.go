@@ -47,7 +47,7 @@ type response struct {
 // sweep.
 func startProcess(ctx context.Context, s Sweep) (*Job, error) {
 	for {
-		job, l, err := examine(ctx, &s)
+		job, l, err := prepareJob(ctx, &s)
 		if err != nil {
 			return nil, err
 		}
@@ -72,11 +72,11 @@ func startProcess(ctx context.Context, s Sweep) (*Job, error) {
 // startSweep starts the process that runs s. again reports that there is nothing to do any
 // more, because the runs were done or started in the meantime.
 func (j *Job) startSweep(ctx context.Context, s Sweep) (again bool, err error) {
-	launcher, err := launcher(ctx)
+	launcher, err := findLauncher(ctx)
 	if err != nil {
 		return false, err
 	}
-	o := request{ID: newID(time.Now()), Kernel: os.Getpid(), Sweep: s, Grace: s.grace}
+	o := request{ID: newSweepID(time.Now()), Kernel: os.Getpid(), Sweep: s, Grace: s.grace}
 	log, err := os.OpenFile(logPath(j.dir, o.ID), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_EXCL, 0o644)
 	if err != nil {
 		return false, err
@@ -97,7 +97,7 @@ func (j *Job) startSweep(ctx context.Context, s Sweep) (again bool, err error) {
 		if cmd.Process != nil {
 			_ = cmd.Wait() // the response contains the reason
 		}
-		return a.Again, errors.Join(err, a.failure(), os.Remove(log.Name()))
+		return a.Again, errors.Join(err, a.toError(), os.Remove(log.Name()))
 	}
 	m := newRemote(r)
 	j.sweep, j.note = m, a.Note
@@ -111,8 +111,8 @@ func (j *Job) startSweep(ctx context.Context, s Sweep) (again bool, err error) {
 	return false, nil
 }
 
-// failure returns the error in a, or nil if there is none.
-func (a response) failure() error {
+// toError returns the error that the response a reports, or nil if there is none.
+func (a response) toError() error {
 	switch {
 	case a.Busy != nil:
 		return a.Busy
@@ -124,9 +124,9 @@ func (a response) failure() error {
 	return nil
 }
 
-// send starts cmd, sends it the request and returns its response. The process treats the
-// closing of alive as the end of this process.
-func (o request) send(ctx context.Context, cmd *exec.Cmd) (a response, alive io.Closer, err error) {
+// send starts cmd, sends it the request and returns its response. The caller must keep
+// stdin open, because the started process takes its closing for the end of this process.
+func (o request) send(ctx context.Context, cmd *exec.Cmd) (a response, stdin io.Closer, err error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return a, nil, err
@@ -157,10 +157,10 @@ func (o request) send(ctx context.Context, cmd *exec.Cmd) (a response, alive io.
 	return a, in, nil
 }
 
-// launcher returns the path of the lockstep command that runs sweeps: lockstep in the folder
+// findLauncher returns the path of the lockstep command that runs sweeps: lockstep in the folder
 // of the running program, else the result of Binary. $LOCKSTEP_BIN comes last, because it may
 // be a program of the user that can only train.
-func launcher(ctx context.Context) (string, error) {
+func findLauncher(ctx context.Context) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find lockstep command: %w", err)
@@ -173,14 +173,14 @@ func launcher(ctx context.Context) (string, error) {
 }
 
 // copyLog copies the log of the sweep to w until the sweep has ended.
-func (m *remote) copyLog(w io.Writer, path string) {
+func (m *remoteSweep) copyLog(w io.Writer, path string) {
 	f, err := os.Open(path)
 	if err != nil {
 		return
 	}
 	defer func() { _ = f.Close() }()
 	for {
-		over, _ := m.ended()
+		over, _ := m.hasEnded()
 		_, err := io.Copy(w, f)
 		if over || err != nil {
 			return
@@ -203,16 +203,16 @@ func Serve(ctx context.Context, in io.Reader, out, log io.Writer) (*Job, error) 
 		signal.Ignore(syscall.SIGHUP) // it continues after the end of the session that launched it
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	job, err := start(ctx, o.Sweep, o.ID, o.Kernel)
+	job, err := startInThisProcess(ctx, o.Sweep, o.ID, o.Kernel)
 	var a response
 	var usage *train.UsageError
-	var l *local
+	var l *localSweep
 	switch {
 	case errors.As(err, &a.Busy):
 	case err != nil:
 		a.Error, a.Usage = strings.TrimPrefix(err.Error(), "launch "+o.Sweep.Study+": "), errors.As(err, &usage)
 	default:
-		if l, _ = job.sweep.(*local); l == nil {
+		if l, _ = job.sweep.(*localSweep); l == nil {
 			a.Again = true
 		} else {
 			a.Record, a.Note = l.record.path, job.note

@@ -50,7 +50,7 @@ func kernelOf(t *testing.T, s Sweep) (*exec.Cmd, *transcript) {
 		// Its sweep must not write into a folder that is being removed.
 		dir := filepath.Join(s.Logs, s.withDefaults().Study)
 		soon(t, "the sweep ends", func() bool {
-			return !slices.ContainsFunc(records(dir), func(r *record) bool { return r.alive() })
+			return !slices.ContainsFunc(readRecords(dir), func(r *record) bool { return r.isAlive() })
 		})
 	})
 	return c, out
@@ -116,7 +116,7 @@ func TestSweepEndsWithItsKernel(t *testing.T) {
 				t.Errorf("the sweep ended with %v", err)
 			}
 			for rank := range 2 {
-				if log := file(t, j.Dir(), "script-n2-s1", workerLog(rank)); !strings.Contains(log, tt.says) {
+				if log := file(t, j.Dir(), "script-n2-s1", workerLogName(rank)); !strings.Contains(log, tt.says) {
 					t.Errorf("rank %d wrote %q", rank, log)
 				}
 			}
@@ -139,12 +139,12 @@ func TestDetachedSweepGoesOn(t *testing.T) {
 
 	j := attach(t, s)
 	wantError(t, j.Cancel(), "cancel scripts: it was launched by another notebook", "kernel is pid "+strconv.Itoa(kernel.Process.Pid), `"kill `)
-	if err := syscall.Kill(j.sweep.(*remote).record.PID, syscall.SIGHUP); err != nil { // ends no detached sweep
+	if err := syscall.Kill(j.sweep.(*remoteSweep).record.PID, syscall.SIGHUP); err != nil { // ends no detached sweep
 		t.Fatal(err)
 	}
 	kill(t, kernel)
 	soon(t, "the sweep notices that its kernel is gone", func() bool { return j.sweep.mayEnd() })
-	if over, err := j.sweep.ended(); over {
+	if over, err := j.sweep.hasEnded(); over {
 		t.Fatalf("the sweep ended with its kernel: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -350,7 +350,7 @@ func TestQueueSurvivesAKill(t *testing.T) {
 	if err != nil || waits.Note() == "" {
 		t.Fatalf("%v, note %q", err, waits.Note())
 	}
-	if err := syscall.Kill(j.sweep.(*remote).record.PID, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(j.sweep.(*remoteSweep).record.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if err := waitFor(t, waits); err != nil {
@@ -377,7 +377,7 @@ func TestLaunchAgainShowsTheSweep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pid := j.sweep.(*remote).record.PID
+		pid := j.sweep.(*remoteSweep).record.PID
 		if want := fmt.Sprintf(" as pid %d; showing it", pid); !strings.HasPrefix(j.Note(), "already running since ") || !strings.HasSuffix(j.Note(), want) {
 			t.Errorf("note %q, want %q", j.Note(), want)
 		}
@@ -487,20 +487,20 @@ func TestPrune(t *testing.T) {
 	for i := range keptEntries + 3 {
 		p, err := addEntry(folder, fmt.Sprintf("%04d", i+1), "x", entryRunning)
 		if err == nil {
-			err = p.end()
+			err = p.markEnded()
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := prune(folder); err != nil {
+	if err := removeOldEntries(folder); err != nil {
 		t.Fatal(err)
 	}
-	all, err := entries(folder)
+	all, err := listEntries(folder)
 	if err != nil || len(all) != keptEntries+1 || all[0].id != "0000" || all[1].id != "0004" {
 		t.Errorf("%d entries, %v: %v", len(all), err, all[:2])
 	}
-	if err := alive.end(); err != nil {
+	if err := alive.markEnded(); err != nil {
 		t.Error(err)
 	}
 }

@@ -80,8 +80,8 @@ type entry struct {
 
 func (e entry) path() string { return filepath.Join(e.folder, e.id+e.state) }
 
-// entries returns the sweeps in the locks folder, in the order in which they were launched.
-func entries(folder string) ([]entry, error) {
+// listEntries returns the sweeps in the locks folder, in the order in which they were launched.
+func listEntries(folder string) ([]entry, error) {
 	files, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, fmt.Errorf("list sweeps: %w", err)
@@ -103,9 +103,9 @@ func entries(folder string) ([]entry, error) {
 	return all, nil
 }
 
-// alive reports whether the process of the sweep is alive. The process may have renamed the
-// file since the entry was listed.
-func (e entry) alive() bool {
+// isAlive reports whether the process of the sweep is alive. The process may have renamed
+// the file since the entry was listed.
+func (e entry) isAlive() bool {
 	for _, state := range []string{e.state, entryRunning, entryEnded} {
 		e.state = state
 		f, err := os.Open(e.path())
@@ -161,8 +161,8 @@ func (p *ownEntry) setState(state string) error {
 	return nil
 }
 
-// end marks the sweep as ended and releases its lock. The entry stays listed.
-func (p *ownEntry) end() error { return errors.Join(p.setState(entryEnded), p.lock.Close()) }
+// markEnded marks the sweep as ended and releases its lock. The entry stays listed.
+func (p *ownEntry) markEnded() error { return errors.Join(p.setState(entryEnded), p.lock.Close()) }
 
 // remove removes the entry and releases its lock.
 func (p *ownEntry) remove() error { return errors.Join(os.Remove(p.path()), p.lock.Close()) }
@@ -192,17 +192,17 @@ func withQueueLock(ctx context.Context, folder string, do func() error) (err err
 	}
 }
 
-// predecessor returns the sweep that p waits for: one that is running, else the first
+// findPredecessor returns the sweep that p waits for: one that is running, else the first
 // waiting one that was launched earlier, or nil if p may start. The caller has the queue's
 // lock.
-func (p *ownEntry) predecessor() (*record, error) {
-	all, err := entries(p.folder)
+func (p *ownEntry) findPredecessor() (*record, error) {
+	all, err := listEntries(p.folder)
 	if err != nil {
 		return nil, err
 	}
 	var waiting *record
 	for _, e := range all {
-		if e.id == p.id || e.state == entryEnded || !e.alive() {
+		if e.id == p.id || e.state == entryEnded || !e.isAlive() {
 			continue
 		}
 		if e.state == entryWaiting && (e.id > p.id || waiting != nil) {
@@ -224,7 +224,7 @@ func (p *ownEntry) predecessor() (*record, error) {
 // returns the sweep that p waits for.
 func (p *ownEntry) tryRun(ctx context.Context) (first *record, err error) {
 	err = withQueueLock(ctx, p.folder, func() error {
-		if first, err = p.predecessor(); err != nil || first != nil {
+		if first, err = p.findPredecessor(); err != nil || first != nil {
 			return err
 		}
 		return p.setState(entryRunning)
@@ -232,14 +232,14 @@ func (p *ownEntry) tryRun(ctx context.Context) (first *record, err error) {
 	return first, err
 }
 
-// prune removes the oldest entries of ended sweeps, so that keptEntries remain. The caller
+// removeOldEntries removes the oldest entries of ended sweeps, so that keptEntries remain. The caller
 // has the queue's lock.
-func prune(folder string) error {
-	all, err := entries(folder)
+func removeOldEntries(folder string) error {
+	all, err := listEntries(folder)
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(e entry) bool { return e.state != entryEnded && e.alive() })
+	all = slices.DeleteFunc(all, func(e entry) bool { return e.state != entryEnded && e.isAlive() })
 	for _, e := range all[:max(0, len(all)-keptEntries)] {
 		if err := os.Remove(e.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove old sweep: %w", err)

@@ -53,8 +53,8 @@ type runRecord struct {
 	Epochs  int       `json:"epochs,omitempty"`
 }
 
-// newID returns an id for a sweep. Ids sort by the time of the launch.
-func newID(now time.Time) string {
+// newSweepID returns an id for a sweep. The ids sort by the time of the launch.
+func newSweepID(now time.Time) string {
 	return fmt.Sprintf("%s-%d", now.UTC().Format("20060102T150405.000000"), os.Getpid())
 }
 
@@ -65,12 +65,12 @@ func recordPath(dir, id string) string { return filepath.Join(dir, recordsFolder
 // contains the output of all workers.
 func logPath(dir, id string) string { return filepath.Join(dir, recordsFolder, id+".log") }
 
-// maxRecord limits the size of a sweep's record in bytes, because it is read into memory.
-const maxRecord = 64 << 20
+// maxRecordBytes limits the size of a sweep's record in bytes, because it is read into memory.
+const maxRecordBytes = 64 << 20
 
 // readRecord reads a sweep's record.
 func readRecord(path string) (*record, error) {
-	text, err := safeopen.ReadFile(filepath.Dir(path), path, maxRecord)
+	text, err := safeopen.ReadFile(filepath.Dir(path), path, maxRecordBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read sweep: %w", err)
 	}
@@ -90,9 +90,9 @@ func (r *record) write() error {
 	return wrapWriteError("write sweep", err)
 }
 
-// records returns the sweeps of the study in dir, the last one first. Records that cannot be
+// readRecords returns the sweeps of the study in dir, the last one first. Records that cannot be
 // read are left out.
-func records(dir string) []*record {
+func readRecords(dir string) []*record {
 	paths, err := filepath.Glob(filepath.Join(escapeGlob(dir), recordsFolder, "*.json"))
 	if err != nil {
 		return nil
@@ -116,10 +116,10 @@ func escapeGlob(path string) string { return globEscaper.Replace(path) }
 // hasEnded reports whether the sweep has ended, according to the record.
 func (r *record) hasEnded() bool { return r.State != StateWaiting && r.State != StateRunning }
 
-// alive reports whether the process of the sweep is alive.
-func (r *record) alive() bool {
+// isAlive reports whether the process of the sweep is alive.
+func (r *record) isAlive() bool {
 	folder, err := locksFolder()
-	return err == nil && entry{folder: folder, id: r.ID, state: entryWaiting}.alive()
+	return err == nil && entry{folder: folder, id: r.ID, state: entryWaiting}.isAlive()
 }
 
 // describe returns the message that the sweep is running, with its pid and start if known.

@@ -16,10 +16,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// remote is a sweep that another process runs, or a single run that a process trains
+// remoteSweep is a sweep that another process runs, or a single run that a process trains
 // without a launcher. Its state comes from the record or the run folder that the process
 // writes.
-type remote struct {
+type remoteSweep struct {
 	path string // of the sweep's record; empty for a single run
 
 	mu     sync.Mutex
@@ -34,11 +34,11 @@ type remoteRun struct {
 }
 
 // newRemote returns the remote sweep with the record r.
-func newRemote(r *record) *remote { return &remote{path: r.path, record: r} }
+func newRemote(r *record) *remoteSweep { return &remoteSweep{path: r.path, record: r} }
 
-// singleRunRecord returns a record for a run in the folder dir that the process owner trains
+// newSingleRunRecord returns a record for a run in the folder dir that the process owner trains
 // without a launcher.
-func singleRunRecord(dir string, owner runs.Owner) *record {
+func newSingleRunRecord(dir string, owner runs.Owner) *record {
 	n := runRecord{Name: filepath.Base(dir), Dir: dir, State: StateRunning, Started: owner.Started}
 	if read, err := runs.Read(dir); err == nil {
 		n.Workers, n.Seed = read.Info.Workers, read.Info.Seed
@@ -55,11 +55,11 @@ func (r *record) attachNote() string {
 	if r.State == StateWaiting {
 		what = "already waiting"
 	}
-	return fmt.Sprintf("%s since %s as pid %d%s; showing it", what, formatTime(r.Started), r.PID, r.onHost())
+	return fmt.Sprintf("%s since %s as pid %d%s; showing it", what, formatTime(r.Started), r.PID, r.formatHost())
 }
 
-// onHost returns " on " and the host name of the sweep, or "" if that is this machine.
-func (r *record) onHost() string {
+// formatHost returns " on " and the host name of the sweep, or "" if that is this machine.
+func (r *record) formatHost() string {
 	if host, err := os.Hostname(); err != nil || host == r.Host {
 		return ""
 	}
@@ -68,7 +68,7 @@ func (r *record) onHost() string {
 
 // refresh reads the record again and checks whether the process is alive. The caller holds
 // mu.
-func (m *remote) refresh() {
+func (m *remoteSweep) refresh() {
 	if m.record.hasEnded() {
 		return
 	}
@@ -77,7 +77,7 @@ func (m *remote) refresh() {
 		return
 	}
 	// Check this first: the process writes its last record before it ends.
-	alive := m.record.alive()
+	alive := m.record.isAlive()
 	if r, err := readRecord(m.path); err == nil {
 		m.record = r
 	}
@@ -86,8 +86,8 @@ func (m *remote) refresh() {
 	}
 }
 
-// refreshRun is refresh for a single run.
-func (m *remote) refreshRun() {
+// refreshRun does the work of refresh for a single run, which has no record file.
+func (m *remoteSweep) refreshRun() {
 	n := &m.record.Runs[0]
 	_, alive, err := runs.OwnerOf(n.Dir)
 	if alive || err != nil {
@@ -106,10 +106,10 @@ func (m *remote) refreshRun() {
 }
 
 // markKilled sets the state of a sweep whose process has ended without writing its result.
-func (m *remote) markKilled(cause error) {
+func (m *remoteSweep) markKilled(cause error) {
 	m.record.State = StateFailed
 	m.record.Error = fmt.Sprintf("launch %s: pid %d has ended without writing its result: %v; to continue, launch the sweep again with Resume (--resume)", m.record.Study, m.record.PID, cause)
-	if tail := tailOf(strings.TrimSuffix(m.path, ".json") + ".log"); tail != "" {
+	if tail := readLastLines(strings.TrimSuffix(m.path, ".json") + ".log"); tail != "" {
 		m.record.Error += "; the last lines of its log:\n    " + tail
 	}
 	for i := range m.record.Runs {
@@ -119,15 +119,15 @@ func (m *remote) markKilled(cause error) {
 	}
 }
 
-// tailOf returns the last lines of a file, indented, or "" if it has none or cannot be read.
-func tailOf(path string) string {
+// readLastLines returns the last lines of a file, indented, or "" if it has none or cannot be read.
+func readLastLines(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer func() { _ = f.Close() }()
 	if size, err := f.Seek(0, io.SeekEnd); err == nil {
-		_, _ = f.Seek(max(0, size-maxLine), io.SeekStart)
+		_, _ = f.Seek(max(0, size-maxLineBytes), io.SeekStart)
 	}
 	text, err := io.ReadAll(f)
 	if err != nil {
@@ -137,8 +137,8 @@ func tailOf(path string) string {
 	return strings.Join(lines[max(0, len(lines)-keptLines):], "\n    ")
 }
 
-// ended reports whether the sweep has ended, and its error.
-func (m *remote) ended() (bool, error) {
+// hasEnded reports whether the sweep has ended, and with which error.
+func (m *remoteSweep) hasEnded() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
@@ -159,28 +159,28 @@ type canceledError struct{ text string }
 func (e *canceledError) Error() string        { return e.text }
 func (e *canceledError) Is(target error) bool { return target == context.Canceled }
 
-func (m *remote) waitsFor() string {
+func (m *remoteSweep) waitsFor() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
 	return m.record.WaitsFor
 }
 
-// wake returns nil, because another process cannot close a channel of this one.
-func (m *remote) wake() <-chan struct{} { return nil }
+// doneChannel returns nil, because another process cannot close a channel of this one.
+func (m *remoteSweep) doneChannel() <-chan struct{} { return nil }
 
-func (m *remote) mayEnd() bool {
+func (m *remoteSweep) mayEnd() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
 	return m.record.mayEnd()
 }
 
-// ending returns false: the end of a context of this process does not end another process.
-func (m *remote) ending() bool { return false }
+// isEnding returns false: the end of a context of this process does not end another process.
+func (m *remoteSweep) isEnding() bool { return false }
 
 // status returns the status of each run of the sweep.
-func (m *remote) status() []RunStatus {
+func (m *remoteSweep) status() []RunStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
@@ -189,7 +189,7 @@ func (m *remote) status() []RunStatus {
 		if i == len(m.all) {
 			m.all = append(m.all, &remoteRun{
 				read:  &run{dir: n.Dir, name: n.Name, workers: n.Workers, seed: n.Seed, sweep: &Sweep{Epochs: n.Epochs}},
-				lines: lineCounter{path: filepath.Join(n.Dir, workerLog(0))},
+				lines: lineCounter{path: filepath.Join(n.Dir, workerLogName(0))},
 			})
 		}
 		of := m.all[i]
@@ -201,7 +201,7 @@ func (m *remote) status() []RunStatus {
 		s := r.status()
 		s.foreign = len(r.read.Info.Command) > 0 && s.Epochs == 0
 		if n.State != StateWaiting {
-			s.Lines, s.Line = of.lines.latest()
+			s.Lines, s.Line = of.lines.readNewLines()
 		}
 		all = append(all, s)
 	}
@@ -212,7 +212,7 @@ func (m *remote) status() []RunStatus {
 // the notebook's kernel that did so has ended.
 func (r *record) mayEnd() bool { return r.Orphan || r.Kernel == os.Getpid() }
 
-func (m *remote) end(atOnce bool) error {
+func (m *remoteSweep) end(atOnce bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
@@ -223,14 +223,14 @@ func (m *remote) end(atOnce bool) error {
 	case r.Kernel != 0 && !r.mayEnd():
 		return fmt.Errorf("cancel %s: it was launched by another notebook, whose kernel is pid %d, and continues: cancel it there, or with \"kill %d\"", r.Study, r.Kernel, r.PID)
 	case !r.mayEnd():
-		return fmt.Errorf("cancel %s: it was launched by another program and continues: end it with Ctrl-C in its terminal, or with \"kill %d\"%s", r.Study, r.PID, r.onHost())
+		return fmt.Errorf("cancel %s: it was launched by another program and continues: end it with Ctrl-C in its terminal, or with \"kill %d\"%s", r.Study, r.PID, r.formatHost())
 	}
 	p, err := os.FindProcess(r.PID)
 	if err != nil {
 		return fmt.Errorf("cancel %s: %w", r.Study, err)
 	}
 	// If the sweep is still alive, the pid cannot have passed to another process.
-	if !r.alive() {
+	if !r.isAlive() {
 		return nil
 	}
 	err = p.Signal(syscall.SIGTERM)
@@ -256,9 +256,9 @@ type lineCounter struct {
 	last   string
 }
 
-// latest reads the lines appended since the last call. It returns the number of complete
+// readNewLines reads the lines appended since the last call. It returns the number of complete
 // lines and the last of them.
-func (c *lineCounter) latest() (count int, last string) {
+func (c *lineCounter) readNewLines() (count int, last string) {
 	f, err := os.Open(c.path)
 	if err != nil {
 		return c.count, c.last

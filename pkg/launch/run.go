@@ -33,7 +33,7 @@ type run struct {
 	config  map[string]any // as in run.json; nil for a program other than lockstep
 	resume  bool
 	skip    bool // whether the run was done before
-	out     *output
+	out     *lineWriter
 	killNow <-chan struct{} // closed when the workers are to be killed at once
 	changed func()          // called after each change of state
 
@@ -47,11 +47,11 @@ type run struct {
 	stamp       string   // size and time of epochs.csv when it was read
 }
 
-// plan returns the runs of the sweep in the order in which they are executed. dir is the
+// planRuns returns the runs of the sweep in the order in which they are executed. dir is the
 // study's folder.
-func (s *Sweep) plan(dir string) []*run {
+func (s *Sweep) planRuns(dir string) []*run {
 	var all []*run
-	out := &output{w: s.Output}
+	out := &lineWriter{w: s.Output}
 	for _, seed := range s.Seeds {
 		for _, n := range s.Workers {
 			for _, v := range s.variants() {
@@ -80,9 +80,9 @@ func (r *run) checkFolder() error {
 		return fmt.Errorf("run %s: %w", r.name, err)
 	}
 	switch {
-	case before.Info.Status == runs.StatusDone && len(before.Epochs) >= r.epochs():
+	case before.Info.Status == runs.StatusDone && len(before.Epochs) >= r.plannedEpochs():
 		r.skip, r.state, r.read = true, StateDone, before
-	case r.sweep.foreign():
+	case r.sweep.isForeign():
 		return fmt.Errorf("run %s: %s was not finished, and only a config's runs can be resumed: delete the folder to run it again", r.name, r.dir)
 	case !r.sweep.Resume:
 		return fmt.Errorf("run %s: %s already holds a run that was not finished: go on with it (Resume, --resume), choose another series or seed (--series, --seeds), or delete the folder", r.name, r.dir)
@@ -97,30 +97,31 @@ func (r *run) execute(ctx context.Context, binary string) error {
 	if r.skip {
 		return r.writeStudyLog()
 	}
-	r.set(StateRunning, nil)
+	r.setState(StateRunning, nil)
 	if r.sweep.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = process.WithTimeoutCause(ctx, r.sweep.Timeout, fmt.Errorf("it did not end within %v: %w", r.sweep.Timeout, context.DeadlineExceeded))
 		defer cancel()
 	}
 	var err error
-	if r.sweep.foreign() {
+	if r.sweep.isForeign() {
 		err = r.runCommand(ctx)
 	} else {
 		err = r.runLockstep(ctx, binary)
 	}
-	status := stateOf(err)
+	status := stateForError(err)
 	if err != nil {
 		err = fmt.Errorf("run %s: %w", r.name, err)
 	} else {
 		err = r.writeStudyLog() // an error here leaves the run done
 	}
-	r.set(status, err)
+	r.setState(status, err)
 	return err
 }
 
-// stateOf returns the state of a run, and its status in run.json, that ended with err.
-func stateOf(err error) string {
+// stateForError returns the state of a run that ended with the error err. It is also the
+// run's status in run.json.
+func stateForError(err error) string {
 	switch {
 	case err == nil:
 		return runs.StatusDone
@@ -143,7 +144,7 @@ func (r *run) runLockstep(ctx context.Context, binary string) error {
 		return nil
 	}
 	// Rank 0 may have been killed before it could write the final status of the run.
-	return errors.Join(err, r.finish(stateOf(err), err))
+	return errors.Join(err, r.finish(stateForError(err), err))
 }
 
 // makeFolder creates the folder dir and its parents if necessary.
@@ -235,7 +236,7 @@ func (r *run) runCommand(ctx context.Context) error {
 		return err
 	}
 	begin := time.Now()
-	err = w.Log("start %s with %s, %s each", strings.Join(s.Command, " "), count(r.workers, "worker"), count(s.Threads, "thread"))
+	err = w.Log("start %s with %s, %s each", strings.Join(s.Command, " "), formatCount(r.workers, "worker"), formatCount(s.Threads, "thread"))
 	load := monitor.NewLoadMeter(os.Getpid())
 	if err == nil {
 		load.Begin()
@@ -252,7 +253,7 @@ func (r *run) runCommand(ctx context.Context) error {
 			IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan,
 		})
 	}
-	status := stateOf(err)
+	status := stateForError(err)
 	return errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, err))
 }
 
@@ -262,7 +263,7 @@ func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool) error
 	if ctx.Err() != nil {
 		return endCause(ctx)
 	}
-	c, err := r.start(ctx, argv, foreign)
+	c, err := r.startWorkers(ctx, argv, foreign)
 	if err != nil {
 		return err
 	}
@@ -299,8 +300,8 @@ func (r *run) setRank0Output(o *workerOutput) {
 	}
 }
 
-// set sets the state and the error of the run, and its start or end time.
-func (r *run) set(state string, err error) {
+// setState sets the state and the error of the run, and its start or end time.
+func (r *run) setState(state string, err error) {
 	defer r.changed()
 	r.mu.Lock()
 	defer r.mu.Unlock()

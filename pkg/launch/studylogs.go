@@ -12,10 +12,10 @@ import (
 // Sweep.StudyLogs.
 const DefaultStudyLogs = "default"
 
-// studyLogs returns the folder for the run's study log: the folder of the sweep, then a
+// studyLogFolder returns the folder for the run's study log: the folder of the sweep, then a
 // folder for the series if the sweep has several, then one for the seed unless that is the
 // first. It returns "" if the sweep writes no study logs.
-func (r *run) studyLogs() (string, error) {
+func (r *run) studyLogFolder() (string, error) {
 	s := r.sweep
 	if s.StudyLogs == "" {
 		return "", nil
@@ -36,21 +36,22 @@ func (r *run) studyLogs() (string, error) {
 	return dir, nil
 }
 
-// checkStudyLog returns an error if the study log of r would overwrite that of another run.
-// It is called before anything starts. before is the content of run.json, or zero.
-func (r *run) checkStudyLog(before runs.Info) error {
-	dir, err := r.studyLogs()
+// checkStudyLog returns an error if the study log of r would overwrite that of another
+// run. It is called before anything starts. existing is the content of run.json, or zero
+// if there is no such file.
+func (r *run) checkStudyLog(existing runs.Info) error {
+	dir, err := r.studyLogFolder()
 	if err != nil || dir == "" {
 		return err
 	}
-	before.Series, before.Workers = r.variant.series, r.workers
-	return runs.CheckStudyLog(dir, r.dir, before)
+	existing.Series, existing.Workers = r.variant.series, r.workers
+	return runs.CheckStudyLog(dir, r.dir, existing)
 }
 
 // writeStudyLog writes the study log of the run, which is done, if the sweep writes study
 // logs.
 func (r *run) writeStudyLog() error {
-	dir, err := r.studyLogs()
+	dir, err := r.studyLogFolder()
 	if err != nil || dir == "" {
 		return err
 	}

@@ -94,8 +94,8 @@ type Sweep struct {
 // defaultGrace is enough time for a training step and a check of the context.
 const defaultGrace = 10 * time.Second
 
-// foreign reports whether the workers run Command instead of the lockstep command.
-func (s Sweep) foreign() bool { return len(s.Command) > 0 }
+// isForeign reports whether the workers run Command instead of the lockstep command.
+func (s Sweep) isForeign() bool { return len(s.Command) > 0 }
 
 // Validate returns an error for the first invalid field of s, given this machine's cores.
 func (s Sweep) Validate() error {
@@ -108,11 +108,11 @@ func (s Sweep) Validate() error {
 // validate is Validate for a machine with the given number of cores.
 func (s Sweep) validate(cores int) error {
 	switch {
-	case s.foreign() && s.Config != "":
+	case s.isForeign() && s.Config != "":
 		return fmt.Errorf("got config %q and command %q: give only one of them", s.Config, strings.Join(s.Command, " "))
-	case !s.foreign() && s.Config == "":
+	case !s.isForeign() && s.Config == "":
 		return errors.New(`no config and no command: name a config (Config, --config), or give a command (Command, -- CMD)`)
-	case s.foreign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0 || s.Profile != ""):
+	case s.isForeign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0 || s.Profile != ""):
 		return fmt.Errorf("data, epochs, set, vary and profile belong to a config: pass them to %s as its own arguments", s.Command[0])
 	case s.Epochs < 0:
 		return fmt.Errorf("%d epochs: use at least 1", s.Epochs)
@@ -130,15 +130,15 @@ func (s Sweep) validate(cores int) error {
 		return err
 	}
 	for _, name := range []string{s.Study, s.Series} {
-		if name != "" && !plainName.MatchString(name) {
+		if name != "" && !plainNamePattern.MatchString(name) {
 			return fmt.Errorf("study or series %q: use letters, digits, '.', '_' and '-', a letter or digit first", name)
 		}
 	}
 	return s.validateCounts(cores)
 }
 
-// plainName matches names that are valid folder names and easy to type.
-var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+// plainNamePattern matches names that are valid folder names and easy to type.
+var plainNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // validateCounts checks Workers, Threads and Seeds for a machine with the given number of
 // cores.
@@ -158,10 +158,10 @@ func (s Sweep) validateCounts(cores int) error {
 		case counts[n]:
 			return fmt.Errorf("duplicate worker count %d", n)
 		case n > engine.MaxThreads/threads:
-			return fmt.Errorf("%s × %s: use at most %d threads on a machine", count(n, "worker"), count(threads, "thread"), engine.MaxThreads)
+			return fmt.Errorf("%s × %s: use at most %d threads on a machine", formatCount(n, "worker"), formatCount(threads, "thread"), engine.MaxThreads)
 		case n*threads > cores && !s.Oversubscribe:
 			return fmt.Errorf("%s × %s = %d, but this machine has %s: use fewer, or allow it with Oversubscribe (--oversubscribe); times are then no measure of scaling",
-				count(n, "worker"), count(threads, "thread"), n*threads, count(cores, "core"))
+				formatCount(n, "worker"), formatCount(threads, "thread"), n*threads, formatCount(cores, "core"))
 		}
 		counts[n] = true
 	}
@@ -175,8 +175,8 @@ func (s Sweep) validateCounts(cores int) error {
 	return nil
 }
 
-// count formats n with its noun, such as "1 worker" or "2 workers".
-func count(n int, noun string) string { return english.Count(n, noun) }
+// formatCount formats n with its noun, such as "1 worker" or "2 workers".
+func formatCount(n int, noun string) string { return english.Count(n, noun) }
 
 // withDefaults returns s with the defaults of empty fields filled in.
 func (s Sweep) withDefaults() Sweep {
@@ -189,8 +189,8 @@ func (s Sweep) withDefaults() Sweep {
 	if s.grace == 0 {
 		s.grace = defaultGrace
 	}
-	name := stem(s.Config)
-	if s.foreign() {
+	name := plainStem(s.Config)
+	if s.isForeign() {
 		name = programName(s.Command)
 	}
 	if s.Study == "" {
@@ -198,7 +198,7 @@ func (s Sweep) withDefaults() Sweep {
 	}
 	switch {
 	case s.Series != "":
-	case s.foreign():
+	case s.isForeign():
 		s.Series = name
 	default:
 		s.Series = train.Worker{Config: s.Config, Set: s.Set}.StrategyName()
@@ -206,9 +206,9 @@ func (s Sweep) withDefaults() Sweep {
 	return s
 }
 
-// stem returns a plain name for a file: its name without folder and extension, with the
-// characters that plainName does not allow replaced, or "run" if nothing remains.
-func stem(path string) string {
+// plainStem returns a plain name for a file: its name without folder and extension, with the
+// characters that plainNamePattern does not allow replaced, or "run" if nothing remains.
+func plainStem(path string) string {
 	base := filepath.Base(path)
 	base = strings.TrimSuffix(base, filepath.Ext(base))
 	base = strings.TrimLeft(notPlain.ReplaceAllString(base, "-"), "._-")
@@ -231,15 +231,15 @@ func programName(command []string) string {
 				break // the next argument is code, not a file name
 			}
 			if !strings.HasPrefix(arg, "-") {
-				return stem(arg)
+				return plainStem(arg)
 			}
 		}
 	}
-	return stem(command[0])
+	return plainStem(command[0])
 }
 
-// dir returns the path of the study's folder. It creates the logs folder if there is none.
-func (s Sweep) dir() (string, error) {
+// findStudyFolder returns the path of the study's folder. It creates the logs folder if there is none.
+func (s Sweep) findStudyFolder() (string, error) {
 	root := s.Logs
 	if root == "" {
 		root = "logs"

@@ -49,16 +49,16 @@ type workerGroup struct {
 	suspended chan os.Signal
 }
 
-// exit describes how a worker ended. err is nil if it succeeded.
-type exit struct {
+// workerExit describes how a worker ended. err is nil if it succeeded.
+type workerExit struct {
 	*worker
 	err error
 }
 
-// start starts one process per rank. If one cannot be started, start kills the others. The
-// caller's goroutine must stay locked to its thread while the processes run: the operating
-// system kills a worker when the thread that started it ends.
-func (r *run) start(ctx context.Context, argv []string, foreign bool) (*workerGroup, error) {
+// startWorkers starts one process per rank. If one cannot be started, it kills the
+// others. The caller's goroutine must stay locked to its thread while the processes run:
+// the operating system kills a worker when the thread that started it ends.
+func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (*workerGroup, error) {
 	port, err := freePort(ctx)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (r *run) start(ctx context.Context, argv []string, foreign bool) (*workerGr
 	c := &workerGroup{grace: r.sweep.grace, killNow: r.killNow, suspended: make(chan os.Signal, 2)}
 	signal.Notify(c.suspended, suspendSignals()...)
 	for rank := range r.workers {
-		w, err := r.startWorker(argv, rank, r.environment(rank, port, token, foreign), foreign)
+		w, err := r.startWorker(argv, rank, r.workerEnvironment(rank, port, token, foreign), foreign)
 		if err != nil {
 			return nil, errors.Join(err, c.kill())
 		}
@@ -91,7 +91,7 @@ func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (
 	if r.resume {
 		mode = os.O_APPEND
 	}
-	log, err := os.OpenFile(filepath.Join(r.dir, workerLog(rank)), os.O_CREATE|os.O_WRONLY|mode, 0o644)
+	log, err := os.OpenFile(filepath.Join(r.dir, workerLogName(rank)), os.O_CREATE|os.O_WRONLY|mode, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open log of rank %d: %w", rank, err)
 	}
@@ -124,9 +124,9 @@ func freePort(ctx context.Context) (int, error) {
 	return port, l.Close()
 }
 
-// environment returns the environment of a worker: that of the launcher, with the variables
-// for the worker's rank, run and threads added or replaced.
-func (r *run) environment(rank, port int, token string, foreign bool) []string {
+// workerEnvironment returns the environment of a worker: that of the launcher, with the
+// variables for the worker's rank, run and threads added or replaced.
+func (r *run) workerEnvironment(rank, port int, token string, foreign bool) []string {
 	n, t := strconv.Itoa(r.workers), strconv.Itoa(r.sweep.Threads)
 	set := []string{
 		"RANK=" + strconv.Itoa(rank), "WORLD_SIZE=" + n,
@@ -145,14 +145,15 @@ func (r *run) environment(rank, port int, token string, foreign bool) []string {
 	return append(env, set...)
 }
 
-// wait waits until all workers have ended. It returns the workers that failed by themselves,
-// in that order. When a worker has failed or ctx has ended, wait ends the others. While a
-// shell has stopped this process, the workers are stopped too.
-func (c *workerGroup) wait(ctx context.Context) (failed []exit, err error) {
+// wait waits until all workers have ended. It returns the workers that failed before wait
+// told the others to end, in the order of their failures. When a worker has failed or ctx
+// has ended, wait ends the others. While a shell has stopped this process, the workers
+// are stopped too.
+func (c *workerGroup) wait(ctx context.Context) (failed []workerExit, err error) {
 	defer signal.Stop(c.suspended)
-	exits := make(chan exit)
+	exits := make(chan workerExit)
 	for _, w := range c.workers {
-		go func() { exits <- exit{w, w.wait()} }()
+		go func() { exits <- workerExit{w, w.wait()} }()
 	}
 	ended, killNow := ctx.Done(), c.killNow
 	var cancels []context.CancelFunc
@@ -258,32 +259,32 @@ func (w *worker) close() error {
 }
 
 // String describes how a worker ended, with its last lines of output.
-func (e exit) String() string {
+func (e workerExit) String() string {
 	text := fmt.Sprintf("rank %d ", e.rank)
 	var x *exec.ExitError
 	switch ok := errors.As(e.err, &x); {
-	case ok && signaled(x) == unix.SIGKILL:
+	case ok && endSignal(x) == unix.SIGKILL:
 		text += "was killed by signal 9 (SIGKILL): by a user's kill -9, or by the operating system because memory ran out"
-	case ok && signaled(x) != 0:
-		text += fmt.Sprintf("was ended by signal %d (%s)", signaled(x), unix.SignalName(signaled(x)))
+	case ok && endSignal(x) != 0:
+		text += fmt.Sprintf("was ended by signal %d (%s)", endSignal(x), unix.SignalName(endSignal(x)))
 	case ok:
 		text += fmt.Sprintf("ended with exit code %d", x.ExitCode())
 	default:
 		text += e.err.Error()
 	}
-	if tail := e.out.tail(); tail != "" {
+	if tail := e.out.formatLastLines(); tail != "" {
 		return text + "; its last lines:\n    " + tail
 	}
 	return text + "; it wrote no output"
 }
 
-// signaled returns the signal that ended a process, or 0 if the process exited by itself.
-func signaled(x *exec.ExitError) syscall.Signal {
+// endSignal returns the signal that ended a process, or 0 if the process exited by itself.
+func endSignal(x *exec.ExitError) syscall.Signal {
 	if s, ok := x.Sys().(syscall.WaitStatus); ok && s.Signaled() {
 		return s.Signal()
 	}
 	return 0
 }
 
-// workerLog returns the name of the file with the output of a worker.
-func workerLog(rank int) string { return fmt.Sprintf("worker-%d.log", rank) }
+// workerLogName returns the name of the file with the output of a worker.
+func workerLogName(rank int) string { return fmt.Sprintf("worker-%d.log", rank) }

@@ -229,13 +229,13 @@ func (f *Follower) mergeParts(lists [][]*task) *Logs {
 // followedFile is the state of one followed file or run folder: what was read
 // of it and up to where.
 type followedFile struct {
-	tail        *runs.Tail     // reads a run folder; nil for a file
-	growing     *runs.Growing  // reads a file; nil for a run folder
-	kind        *record.Format // format of text; nil until known
-	text        []byte         // content read so far, if the format needs it from the beginning
-	events      *events.Reader // reads an event file; nil for other files
-	large       bool           // the text is too long to be kept in memory
-	bytesReread int64          // bytes that were read again from the beginning, not through growing
+	tail        *runs.Tail        // reads a run folder; nil for a file
+	growing     *runs.GrowingFile // reads a file; nil for a run folder
+	kind        *record.Format    // format of text; nil until known
+	text        []byte            // content read so far, if the format needs it from the beginning
+	events      *events.Reader    // reads an event file; nil for other files
+	large       bool              // the text is too long to be kept in memory
+	bytesReread int64             // bytes that were read again from the beginning, not through growing
 
 	parts  []*record.Part
 	report record.Report
@@ -247,7 +247,7 @@ func newFollowedFile(t *task) *followedFile {
 	if t.folder {
 		return &followedFile{tail: runs.NewTail(t.path)}
 	}
-	return &followedFile{growing: runs.NewGrowing(t.path)}
+	return &followedFile{growing: runs.NewGrowingFile(t.path)}
 }
 
 // bytesRead returns the number of bytes that were read of the file or run
@@ -307,8 +307,8 @@ func (f *followedFile) refreshFolder(t *task) (changed bool) {
 // readAppended reads what was appended to a file. It reads the file from the
 // beginning if it was replaced, is too large to keep in memory, or has no known
 // format yet.
-func (f *followedFile) readAppended(ctx context.Context, t *task, a *runs.Appended, keepText bool) (err error) {
-	if a.Anew {
+func (f *followedFile) readAppended(ctx context.Context, t *task, a *runs.AppendedReader, keepText bool) (err error) {
+	if a.Restarted {
 		f.kind, f.events, f.text, f.parts, f.large = nil, nil, nil, nil, false
 	}
 	switch {
@@ -316,12 +316,12 @@ func (f *followedFile) readAppended(ctx context.Context, t *task, a *runs.Append
 		return f.readWhole(ctx, t, a)
 	case f.events != nil || f.kind != nil:
 		return f.readMore(ctx, t, a, keepText)
-	case a.Anew:
+	case a.Restarted:
 		return f.detectFormat(ctx, t, a, keepText)
 	}
 	// The file grew, and before that its format was unknown, or it is a document.
 	f.bytesReread += f.growing.BytesRead()
-	f.growing = runs.NewGrowing(t.path)
+	f.growing = runs.NewGrowingFile(t.path)
 	reopened, err := f.growing.Open()
 	if err != nil {
 		return err
@@ -331,7 +331,7 @@ func (f *followedFile) readAppended(ctx context.Context, t *task, a *runs.Append
 
 // detectFormat detects the format of a file from its first bytes and reads the
 // file.
-func (f *followedFile) detectFormat(ctx context.Context, t *task, a *runs.Appended, keepText bool) error {
+func (f *followedFile) detectFormat(ctx context.Context, t *task, a *runs.AppendedReader, keepText bool) error {
 	head := make([]byte, headBytes)
 	n, err := io.ReadFull(a, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -353,7 +353,7 @@ func (f *followedFile) detectFormat(ctx context.Context, t *task, a *runs.Append
 }
 
 // readWhole reads the file from the beginning, as Read does.
-func (f *followedFile) readWhole(ctx context.Context, t *task, a *runs.Appended) error {
+func (f *followedFile) readWhole(ctx context.Context, t *task, a *runs.AppendedReader) error {
 	a.Skip()
 	f.kind, f.events, f.text = nil, nil, nil
 	one := &task{path: t.path, named: t.named, size: t.size, report: record.Report{Path: t.path}}
@@ -364,7 +364,7 @@ func (f *followedFile) readWhole(ctx context.Context, t *task, a *runs.Appended)
 }
 
 // readMore reads what was appended to a file whose format is known.
-func (f *followedFile) readMore(ctx context.Context, t *task, a *runs.Appended, keepText bool) error {
+func (f *followedFile) readMore(ctx context.Context, t *task, a *runs.AppendedReader, keepText bool) error {
 	f.report = record.Report{Path: t.path}
 	if f.events != nil {
 		f.report.Kind = events.Kind

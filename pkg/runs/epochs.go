@@ -17,9 +17,9 @@ import (
 // epochHeader is the first line of epochs.csv.
 const epochHeader = "epoch,seconds,samples,padding_samples,samples_per_second,train_loss,val_loss,iou,dice,val_seconds,lr,accuracy,val_accuracy"
 
-// maxLine limits the length of a line in bytes, so that a file that is not text cannot
+// maxLineBytes limits the length of a line in bytes, so that a file that is not text cannot
 // fill the memory.
-const maxLine = 1 << 20
+const maxLineBytes = 1 << 20
 
 // unknownNumber stands for the epoch or step of a line that cannot be read.
 const unknownNumber = -1
@@ -222,7 +222,7 @@ func (l *lineReader) nextLine() bool {
 	for l.err == nil {
 		part, err := l.r.ReadSlice('\n')
 		if len(l.long) > 0 || err != nil {
-			if len(l.long) <= maxLine {
+			if len(l.long) <= maxLineBytes {
 				l.long = append(l.long, part...)
 			}
 			part = l.long
@@ -232,8 +232,8 @@ func (l *lineReader) nextLine() bool {
 			continue
 		case err == nil:
 			l.line++
-			if len(part) > maxLine {
-				l.problem("line is longer than %d bytes", maxLine)
+			if len(part) > maxLineBytes {
+				l.problem("line is longer than %d bytes", maxLineBytes)
 				l.long = l.long[:0]
 				continue
 			}

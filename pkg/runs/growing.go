@@ -9,15 +9,15 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// sampleBytes is the size of the two samples, of the first and the last bytes read, that
-// are compared with the file to detect that it was replaced.
+// sampleBytes is the number of bytes at the start, and again at the end, of the part
+// already read that are compared with the file to detect that it was replaced.
 const sampleBytes = 256
 
-// Growing reads a file that is still being written: each Open returns the bytes appended
+// GrowingFile reads a file that is still being written: each Open returns the bytes appended
 // since the last one. A file that was truncated, replaced or rewritten is read from its
-// start again. Growing polls the file system instead of waiting for events, because
+// start again. GrowingFile polls the file system instead of waiting for events, because
 // network file systems have none. It must not be used by several goroutines at once.
-type Growing struct {
+type GrowingFile struct {
 	open       func() (*os.File, error)
 	path       string
 	info       os.FileInfo // of the file when it was last opened; nil before
@@ -26,33 +26,33 @@ type Growing struct {
 	read       int64       // all bytes read so far
 }
 
-// NewGrowing returns a reader that starts at the beginning of the file at path. The path
+// NewGrowingFile returns a reader that starts at the beginning of the file at path. The path
 // may be a link.
-func NewGrowing(path string) *Growing {
-	return &Growing{path: path, open: func() (*os.File, error) { return safeopen.File(path) }}
+func NewGrowingFile(path string) *GrowingFile {
+	return &GrowingFile{path: path, open: func() (*os.File, error) { return safeopen.File(path) }}
 }
 
-// newGrowingIn is NewGrowing for a file in the folder dir. Links that lead out of dir are
-// refused.
-func newGrowingIn(dir, path string) *Growing {
-	return &Growing{path: path, open: func() (*os.File, error) { return safeopen.Open(dir, path) }}
+// newGrowingFileIn is like NewGrowingFile for a file in the folder dir. Links that lead
+// out of dir are refused.
+func newGrowingFileIn(dir, path string) *GrowingFile {
+	return &GrowingFile{path: path, open: func() (*os.File, error) { return safeopen.Open(dir, path) }}
 }
 
-// Appended reads the bytes that were appended to a file. Bytes that are neither read nor
+// AppendedReader reads the bytes that were appended to a file. Bytes that are neither read nor
 // skipped are returned again by the next Open. The caller must close it.
-type Appended struct {
-	// Anew reports that the file was replaced or rewritten: the bytes start at its
+type AppendedReader struct {
+	// Restarted reports that the file was replaced or rewritten: the bytes start at its
 	// beginning, and those read before are no longer valid.
-	Anew bool
+	Restarted bool
 
-	g    *Growing
+	g    *GrowingFile
 	f    *os.File
 	left int64
 }
 
 // Open returns a reader of the bytes appended since the last Open, or nil if there are
 // none.
-func (g *Growing) Open() (*Appended, error) {
+func (g *GrowingFile) Open() (*AppendedReader, error) {
 	info, err := os.Stat(g.path)
 	if err != nil {
 		return nil, err
@@ -68,8 +68,8 @@ func (g *Growing) Open() (*Appended, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	a := &Appended{g: g, f: f, Anew: !g.isContinuation(f, info)}
-	if a.Anew {
+	a := &AppendedReader{g: g, f: f, Restarted: !g.isContinuation(f, info)}
+	if a.Restarted {
 		g.offset, g.head, g.tail = 0, nil, nil
 	}
 	g.info, a.left = info, info.Size()-g.offset
@@ -81,21 +81,21 @@ func (g *Growing) Open() (*Appended, error) {
 
 // isContinuation reports whether f still starts with the bytes read before. It reports false
 // for a file of the same length, because that was changed in place.
-func (g *Growing) isContinuation(f *os.File, info os.FileInfo) bool {
+func (g *GrowingFile) isContinuation(f *os.File, info os.FileInfo) bool {
 	return g.info != nil && os.SameFile(g.info, info) && info.Size() > g.offset &&
 		containsAt(f, 0, g.head) && containsAt(f, g.offset-int64(len(g.tail)), g.tail)
 }
 
-// containsAt reports whether f contains want at the offset at.
-func containsAt(f *os.File, at int64, want []byte) bool {
+// containsAt reports whether f contains want at the given offset.
+func containsAt(f *os.File, offset int64, want []byte) bool {
 	got := make([]byte, len(want))
-	_, err := f.ReadAt(got, at)
+	_, err := f.ReadAt(got, offset)
 	return err == nil && bytes.Equal(got, want)
 }
 
 // Read implements io.Reader. It returns io.EOF at the size that the file had at Open; later
 // bytes are returned by the next Open.
-func (a *Appended) Read(p []byte) (int, error) {
+func (a *AppendedReader) Read(p []byte) (int, error) {
 	if a.left <= 0 {
 		return 0, io.EOF
 	}
@@ -116,14 +116,14 @@ func (a *Appended) Read(p []byte) (int, error) {
 
 // Skip skips the bytes that were not read yet. The next Open returns only bytes appended
 // after this one.
-func (a *Appended) Skip() {
+func (a *AppendedReader) Skip() {
 	a.g.offset += a.left
 	a.left, a.g.tail = 0, nil
 }
 
 // Close closes the file.
-func (a *Appended) Close() error { return a.f.Close() }
+func (a *AppendedReader) Close() error { return a.f.Close() }
 
 // BytesRead returns the number of bytes read so far. It does not count the samples that
 // are compared, at most 512 bytes per Open.
-func (g *Growing) BytesRead() int64 { return g.read }
+func (g *GrowingFile) BytesRead() int64 { return g.read }

@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// loadFile is the name of the file with one Load per row.
-const loadFile = "load.csv"
+// loadFileName is the name of the file with one Load per row.
+const loadFileName = "load.csv"
 
 const loadHeader = "epoch,seconds,cores,own_cpu_seconds,other_cpu_seconds,steal_cpu_seconds"
 
@@ -58,12 +58,12 @@ func (s LoadSummary) String() string {
 	return text
 }
 
-// SummarizeLoad returns the average of loads over the epochs for which counts returns
+// SummarizeLoad returns the average of loads over the epochs for which isCounted returns
 // true. ok is false if their measured time is too short to judge.
-func SummarizeLoad(loads []Load, counts func(epoch int) bool) (s LoadSummary, ok bool) {
+func SummarizeLoad(loads []Load, isCounted func(epoch int) bool) (s LoadSummary, ok bool) {
 	var seconds, all, other, steal float64
 	for _, l := range loads {
-		if !counts(l.Epoch) {
+		if !isCounted(l.Epoch) {
 			continue
 		}
 		s.Epochs++
@@ -91,15 +91,15 @@ func (i Info) summarizeLoad(loads []Load) *LoadSummary {
 	return &s
 }
 
-// Load appends a row to load.csv. It does not wait for the disk, because the row may be
-// lost in a crash: the load of that epoch is then unknown.
+// Load appends a row to load.csv. It does not sync the file to disk: if a crash loses the
+// row, the load of that epoch is unknown.
 func (w *Writer) Load(l Load) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.lock.Check(); err != nil {
 		return err
 	}
-	path := w.path(loadFile)
+	path := w.path(loadFileName)
 	if _, err := os.Stat(path); w.loads && errors.Is(err, fs.ErrNotExist) {
 		return &LostError{path}
 	}
@@ -122,13 +122,13 @@ func (w *Writer) Load(l Load) error {
 // readLoads reads load.csv in dir. It returns no loads and no error if there is no such
 // file. If an epoch has several rows, the last one counts.
 func readLoads(dir string) ([]Load, []Problem, error) {
-	path := filepath.Join(dir, loadFile)
+	path := filepath.Join(dir, loadFileName)
 	f, err := safeopen.Open(dir, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
 	if isRefused(err) {
-		return nil, []Problem{refusedProblem(path, err)}, nil
+		return nil, []Problem{newRefusedProblem(path, err)}, nil
 	}
 	if err != nil {
 		return nil, nil, err

@@ -36,7 +36,7 @@ func TestLoadReadsBack(t *testing.T) {
 	equal(t, run.Info.Load, &LoadSummary{Epochs: 2, OtherCores: 0.12, Disturbed: true})
 
 	// A kill tore the row of epoch 3, which is then trained again on an idle machine.
-	path := filepath.Join(dir, loadFile)
+	path := filepath.Join(dir, loadFileName)
 	text, err := os.ReadFile(path)
 	check(t, err)
 	check(t, os.WriteFile(path, text[:len(text)-3], 0o644))
@@ -60,7 +60,7 @@ func TestLoadReadsBack(t *testing.T) {
 func TestLoadLinesThatCannotBeUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	writeSample(t, dir)
-	path := filepath.Join(dir, loadFile)
+	path := filepath.Join(dir, loadFileName)
 	check(t, os.WriteFile(path, []byte(loadHeader+"\n1,2,4,1,1,0\n2,2,4\n3,2,four,1,1,0\n"), 0o644))
 	run, err := Read(dir)
 	check(t, err)

@@ -93,8 +93,8 @@ func (m machine) lockFolder(dir string) (*Lock, error) {
 	return l, nil
 }
 
-// lock locks the file and adds to l.notices. The error is an *OwnedError if another
-// process owns the run.
+// lock locks the file and appends messages for the user to l.notices. The error is an
+// *OwnedError if another process owns the run.
 func (l *Lock) lock() error {
 	var held bool
 	var err error
@@ -118,7 +118,7 @@ func (l *Lock) lock() error {
 		return fmt.Errorf("read %s: %w", l.file.Name(), err)
 	case held:
 		return &OwnedError{Dir: l.dir}
-	case found && l.machine.alive(owner, supported):
+	case found && l.machine.mayBeAlive(owner, supported):
 		return &OwnedError{Dir: l.dir, Owner: owner}
 	case found && !owner.Released && owner.BootID != l.machine.boot:
 		l.notices = append(l.notices, fmt.Sprintf("took the run over from pid %d on %s, whose last heartbeat was at %s",
@@ -188,7 +188,7 @@ func (l *Lock) check() error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", l.file.Name(), err)
 	}
-	if found && !owner.sameAcquisition(l.owner) {
+	if found && !owner.isSameAcquisition(l.owner) {
 		return &OwnedError{Dir: l.dir, Owner: owner}
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 // is closed, at the latest at the end of the process. The error is errors.ErrUnsupported if
 // the file system has no such locks.
 func lockFile(f *os.File) (held bool, err error) {
-	l := writeLock()
+	l := newWriteLock()
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		return true, nil
@@ -21,16 +21,16 @@ func lockFile(f *os.File) (held bool, err error) {
 	return false, lockError(f, err)
 }
 
-// queryLock reports whether another open file description has the write lock
+// isLocked reports whether another open file description has the write lock
 // of f, without taking it. f may be open for reading only.
-func queryLock(f *os.File) (held bool, err error) {
-	l := writeLock()
+func isLocked(f *os.File) (held bool, err error) {
+	l := newWriteLock()
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l)
 	return err == nil && l.Type != unix.F_UNLCK, lockError(f, err)
 }
 
-// writeLock returns the description of a write lock on a complete file.
-func writeLock() unix.Flock_t {
+// newWriteLock returns the description of a write lock on a complete file.
+func newWriteLock() unix.Flock_t {
 	return unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 }
 
@@ -52,4 +52,4 @@ func lockError(f *os.File, err error) error {
 
 // bootID returns an identifier of the current boot of this machine. Containers on one
 // machine have the same boot id. It is empty if it cannot be read.
-func bootID() string { return procLine("/proc/sys/kernel/random/boot_id") }
+func bootID() string { return readProcLine("/proc/sys/kernel/random/boot_id") }

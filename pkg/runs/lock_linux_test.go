@@ -95,7 +95,7 @@ func TestOwnerKilled(t *testing.T) {
 
 	check(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	if !exists(child) {
+	if !processExists(child) {
 		t.Error("the owner's child has ended")
 	}
 	if owner := wantDead(t, dir); owner.Released {

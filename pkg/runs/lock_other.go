@@ -11,8 +11,8 @@ import (
 // Linux.
 func lockFile(*os.File) (held bool, err error) { return false, errors.ErrUnsupported }
 
-// queryLock returns errors.ErrUnsupported, as lockFile does.
-func queryLock(*os.File) (held bool, err error) { return false, errors.ErrUnsupported }
+// isLocked returns errors.ErrUnsupported, as lockFile does.
+func isLocked(*os.File) (held bool, err error) { return false, errors.ErrUnsupported }
 
 // bootID returns "", which means unknown.
 func bootID() string { return "" }

@@ -15,9 +15,9 @@ func (e *LostError) Error() string {
 	return e.Path + " was deleted, moved or replaced during the run, so the record of the run is incomplete; train again in another run folder, or delete the rest of this one"
 }
 
-// CheckPlace returns a *LostError if the path with which f was opened no longer leads to
+// CheckNotLost returns a *LostError if the path with which f was opened no longer leads to
 // the same file.
-func CheckPlace(f *os.File) error {
+func CheckNotLost(f *os.File) error {
 	own, err := f.Stat()
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (w *Writer) check() error {
 		return err
 	}
 	for _, f := range []*os.File{w.epochs, w.log} {
-		if err := CheckPlace(f); err != nil {
+		if err := CheckNotLost(f); err != nil {
 			return err
 		}
 	}

@@ -85,7 +85,7 @@ func TestLostFilesOfRanks(t *testing.T) {
 	check(t, errors.Join(steps.Flush(), events.Flush()))
 	check(t, os.Remove(stepsFile(dir, 1)))
 	check(t, os.Remove(events.f.Name()))
-	check(t, os.Remove(filepath.Join(dir, loadFile)))
+	check(t, os.Remove(filepath.Join(dir, loadFileName)))
 	for name, err := range map[string]error{"steps": steps.Flush(), "events": events.Flush(), "load": w.Load(Load{Epoch: 2, Seconds: 1})} {
 		var lost *LostError
 		if !errors.As(err, &lost) {

@@ -7,11 +7,11 @@ import (
 	"strconv"
 )
 
-// number is a float64 whose JSON form may be NaN or infinite: NaN (not measured, or
+// jsonNumber is a float64 whose JSON form may be NaN or infinite: NaN (not measured, or
 // diverged) is null, and the infinities are the strings "+Inf" and "-Inf".
-type number float64
+type jsonNumber float64
 
-func (n number) MarshalJSON() ([]byte, error) {
+func (n jsonNumber) MarshalJSON() ([]byte, error) {
 	f := float64(n)
 	switch {
 	case math.IsNaN(f):
@@ -22,10 +22,10 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(f)
 }
 
-func (n *number) UnmarshalJSON(text []byte) error {
+func (n *jsonNumber) UnmarshalJSON(text []byte) error {
 	switch string(text) {
 	case "null":
-		*n = number(math.NaN())
+		*n = jsonNumber(math.NaN())
 		return nil
 	case `"+Inf"`, `"-Inf"`, `"NaN"`:
 		text = text[1 : len(text)-1]
@@ -34,7 +34,7 @@ func (n *number) UnmarshalJSON(text []byte) error {
 	if err != nil {
 		return fmt.Errorf("expected a number or null, got %s", text)
 	}
-	*n = number(f)
+	*n = jsonNumber(f)
 	return nil
 }
 
@@ -46,17 +46,17 @@ type stepFields Step
 // has no NaN.
 type stepJSON struct {
 	stepFields
-	Loss number `json:"loss"`
+	Loss jsonNumber `json:"loss"`
 }
 
 // MarshalJSON writes a loss that is NaN as null.
 func (s Step) MarshalJSON() ([]byte, error) {
-	return json.Marshal(stepJSON{stepFields(s), number(s.Loss)})
+	return json.Marshal(stepJSON{stepFields(s), jsonNumber(s.Loss)})
 }
 
 // UnmarshalJSON parses the output of MarshalJSON. A missing loss becomes NaN.
 func (s *Step) UnmarshalJSON(text []byte) error {
-	v := stepJSON{Loss: number(math.NaN())}
+	v := stepJSON{Loss: jsonNumber(math.NaN())}
 	if err := json.Unmarshal(text, &v); err != nil {
 		return err
 	}
@@ -67,39 +67,39 @@ func (s *Step) UnmarshalJSON(text []byte) error {
 
 // testJSON is the JSON form of a Test.
 type testJSON struct {
-	Samples       int    `json:"samples"`
-	Loss          number `json:"loss"`
-	IoU           number `json:"iou"`
-	Dice          number `json:"dice"`
-	IoUConstant   number `json:"iou_constant"`
-	DiceConstant  number `json:"dice_constant"`
-	IoUUntrained  number `json:"iou_untrained"`
-	DiceUntrained number `json:"dice_untrained"`
-	Checkpoint    string `json:"checkpoint"`
-	Seconds       number `json:"seconds"`
+	Samples       int        `json:"samples"`
+	Loss          jsonNumber `json:"loss"`
+	IoU           jsonNumber `json:"iou"`
+	Dice          jsonNumber `json:"dice"`
+	IoUConstant   jsonNumber `json:"iou_constant"`
+	DiceConstant  jsonNumber `json:"dice_constant"`
+	IoUUntrained  jsonNumber `json:"iou_untrained"`
+	DiceUntrained jsonNumber `json:"dice_untrained"`
+	Checkpoint    string     `json:"checkpoint"`
+	Seconds       jsonNumber `json:"seconds"`
 
-	Task              string `json:"task,omitempty"`
-	Accuracy          number `json:"accuracy,omitempty"`
-	AccuracyConstant  number `json:"accuracy_constant,omitempty"`
-	AccuracyUntrained number `json:"accuracy_untrained,omitempty"`
-	LossUntrained     number `json:"loss_untrained,omitempty"`
+	Task              string     `json:"task,omitempty"`
+	Accuracy          jsonNumber `json:"accuracy,omitempty"`
+	AccuracyConstant  jsonNumber `json:"accuracy_constant,omitempty"`
+	AccuracyUntrained jsonNumber `json:"accuracy_untrained,omitempty"`
+	LossUntrained     jsonNumber `json:"loss_untrained,omitempty"`
 }
 
 // MarshalJSON writes a value that was not measured (NaN) as null.
 func (t Test) MarshalJSON() ([]byte, error) {
 	return json.Marshal(testJSON{
-		Samples: t.Samples, Loss: number(t.Loss), IoU: number(t.IoU), Dice: number(t.Dice),
-		IoUConstant: number(t.IoUConstant), DiceConstant: number(t.DiceConstant),
-		IoUUntrained: number(t.IoUUntrained), DiceUntrained: number(t.DiceUntrained),
-		Checkpoint: t.Checkpoint, Seconds: number(t.Seconds),
-		Task: t.Task, Accuracy: number(t.Accuracy), AccuracyConstant: number(t.AccuracyConstant),
-		AccuracyUntrained: number(t.AccuracyUntrained), LossUntrained: number(t.LossUntrained),
+		Samples: t.Samples, Loss: jsonNumber(t.Loss), IoU: jsonNumber(t.IoU), Dice: jsonNumber(t.Dice),
+		IoUConstant: jsonNumber(t.IoUConstant), DiceConstant: jsonNumber(t.DiceConstant),
+		IoUUntrained: jsonNumber(t.IoUUntrained), DiceUntrained: jsonNumber(t.DiceUntrained),
+		Checkpoint: t.Checkpoint, Seconds: jsonNumber(t.Seconds),
+		Task: t.Task, Accuracy: jsonNumber(t.Accuracy), AccuracyConstant: jsonNumber(t.AccuracyConstant),
+		AccuracyUntrained: jsonNumber(t.AccuracyUntrained), LossUntrained: jsonNumber(t.LossUntrained),
 	})
 }
 
 // UnmarshalJSON parses the output of MarshalJSON. A missing value becomes NaN.
 func (t *Test) UnmarshalJSON(text []byte) error {
-	n := number(math.NaN())
+	n := jsonNumber(math.NaN())
 	v := testJSON{
 		Loss: n, IoU: n, Dice: n, IoUConstant: n, DiceConstant: n,
 		IoUUntrained: n, DiceUntrained: n, Seconds: n,

@@ -77,8 +77,8 @@ func formatTime(t time.Time) string {
 	return t.Format("2006-01-02 15:04:05")
 }
 
-// sameAcquisition reports whether o and p describe the same acquisition of the lock.
-func (o Owner) sameAcquisition(p Owner) bool {
+// isSameAcquisition reports whether o and p describe the same acquisition of the lock.
+func (o Owner) isSameAcquisition(p Owner) bool {
 	return o.Host == p.Host && o.BootID == p.BootID && o.PID == p.PID && o.Started.Equal(p.Started)
 }
 
@@ -129,7 +129,7 @@ func thisMachine() machine {
 	if err != nil {
 		host = "unknown"
 	}
-	return machine{host: host, boot: bootID(), now: time.Now, lock: lockFile, query: queryLock}
+	return machine{host: host, boot: bootID(), now: time.Now, lock: lockFile, query: isLocked}
 }
 
 // A process that has just acquired the lock has not written its Owner yet. Readers try
@@ -155,7 +155,7 @@ func (m machine) ownerOf(dir string) (owner Owner, alive bool, err error) {
 			alive = held
 			supported := err == nil
 			if owner, found, err = lastOwner(f); err == nil && !held {
-				alive = found && m.alive(owner, supported)
+				alive = found && m.mayBeAlive(owner, supported)
 			}
 		}
 		if err = errors.Join(err, f.Close()); err != nil {
@@ -169,30 +169,30 @@ func (m machine) ownerOf(dir string) (owner Owner, alive bool, err error) {
 	return Owner{}, alive, nil
 }
 
-// alive reports whether owner may still be alive although its lock is free, or cannot be
-// queried on this file system.
-func (m machine) alive(owner Owner, lockSupported bool) bool {
+// mayBeAlive reports whether owner may still be alive although its lock is free, or
+// cannot be queried on this file system.
+func (m machine) mayBeAlive(owner Owner, lockSupported bool) bool {
 	sameBoot := m.boot != "" && owner.BootID == m.boot
 	switch {
 	case owner.Released:
 		return false
 	case sameBoot && lockSupported:
 		return false // it had the lock until it ended
-	case sameBoot && owner.Host == m.host && !exists(owner.PID):
+	case sameBoot && owner.Host == m.host && !processExists(owner.PID):
 		return false
 	}
 	return m.now().Sub(owner.Heartbeat) < heartbeatTimeout
 }
 
-// exists reports whether this machine has a process with the id pid.
-func exists(pid int) bool {
+// processExists reports whether this machine has a process with the id pid.
+func processExists(pid int) bool {
 	return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
 // lastOwner returns the Owner in the last complete line of f. found is false if there is no
 // such line, or if it is not an Owner.
 func lastOwner(f *os.File) (owner Owner, found bool, err error) {
-	text, err := io.ReadAll(io.NewSectionReader(f, 0, maxLine))
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, maxLineBytes))
 	if err != nil {
 		return Owner{}, false, err
 	}

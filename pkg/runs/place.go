@@ -113,8 +113,8 @@ func CollectHost() Host {
 	if name, err := os.Hostname(); err == nil {
 		h.Name = name
 	}
-	h.CPU = procField("/proc/cpuinfo", "model name")
-	if fields := strings.Fields(procField("/proc/meminfo", "MemTotal")); len(fields) == 2 && fields[1] == "kB" {
+	h.CPU = readProcField("/proc/cpuinfo", "model name")
+	if fields := strings.Fields(readProcField("/proc/meminfo", "MemTotal")); len(fields) == 2 && fields[1] == "kB" {
 		if kib, err := strconv.ParseInt(fields[0], 10, 64); err == nil {
 			h.MemoryBytes = kib << 10
 		}
@@ -122,9 +122,9 @@ func CollectHost() Host {
 	return h
 }
 
-// procField returns the value of the first "key : value" line in a file of /proc, or "" if
+// readProcField returns the value of the first "key : value" line in a file of /proc, or "" if
 // there is no such file or line.
-func procField(path, key string) string {
+func readProcField(path, key string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "" // not Linux
@@ -137,9 +137,9 @@ func procField(path, key string) string {
 	return ""
 }
 
-// procLine returns the content of a file of /proc that has one line, or "" if there is no
+// readProcLine returns the content of a file of /proc that has one line, or "" if there is no
 // such file.
-func procLine(path string) string {
+func readProcLine(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "" // not Linux

@@ -119,7 +119,7 @@ func FuzzReadSteps(f *testing.F) {
 		again, shape, err := readWorker(bytes.NewReader(text), "steps")
 		check(t, err)
 		shape, problems = unreadableLines(shape), unreadableLines(problems)
-		if again != worker && !bytes.Contains(text, []byte(stepStart)) || len(shape) > len(problems) {
+		if again != worker && !bytes.Contains(text, []byte(stepLinePrefix)) || len(shape) > len(problems) {
 			t.Errorf("worker %+v, expected %+v; %d problems, at most %d", again, worker, len(shape), len(problems))
 		}
 		if len(steps)+len(problems) > lines {

@@ -34,7 +34,7 @@ func Read(dir string) (Run, error) {
 	case errors.Is(err, fs.ErrNotExist): // killed before the file was created
 		run.Problems = append(run.Problems, Problem{File: path, Reason: "file is missing"})
 	case isRefused(err):
-		run.Problems = append(run.Problems, refusedProblem(path, err))
+		run.Problems = append(run.Problems, newRefusedProblem(path, err))
 	case err != nil:
 		return run, fmt.Errorf("read run %s: %w", dir, err)
 	default:
@@ -44,7 +44,7 @@ func Read(dir string) (Run, error) {
 		}
 		run.Epochs = epochs
 		run.Problems = append(run.Problems, problems...)
-		run.Problems = append(run.Problems, run.missingRows()...)
+		run.Problems = append(run.Problems, run.checkMissingRows()...)
 	}
 	loads, problems, err := readLoads(dir)
 	if err != nil {
@@ -58,7 +58,7 @@ func Read(dir string) (Run, error) {
 	for _, rank := range found {
 		worker, problems, err := ReadWorker(dir, rank)
 		if isRefused(err) {
-			run.Problems = append(run.Problems, refusedProblem(stepsFile(dir, rank), err))
+			run.Problems = append(run.Problems, newRefusedProblem(stepsFile(dir, rank), err))
 			continue
 		}
 		if err != nil {
@@ -79,9 +79,9 @@ func isRefused(err error) bool {
 	return errors.As(err, &refused)
 }
 
-// refusedProblem returns the problem of the file at path, given an error for which
+// newRefusedProblem returns the problem of the file at path, given an error for which
 // isRefused is true.
-func refusedProblem(path string, err error) Problem {
+func newRefusedProblem(path string, err error) Problem {
 	var refused *safeopen.RefusedError
 	errors.As(err, &refused)
 	return Problem{File: path, Reason: "file is not read: " + refused.Reason}
@@ -113,9 +113,9 @@ func readStatus(dir string) (Info, error) {
 	return info, err
 }
 
-// missingRows returns a problem if the run is done but epochs.csv ends before the last
+// checkMissingRows returns a problem if the run is done but epochs.csv ends before the last
 // epoch of its config, and otherwise nil.
-func (r Run) missingRows() []Problem {
+func (r Run) checkMissingRows() []Problem {
 	epochs, _ := r.Info.Config["epochs"].(float64) // 0 for a run of another program
 	last := 0
 	if len(r.Epochs) > 0 {
@@ -162,7 +162,7 @@ func readInfo(dir string) (Info, error) {
 		err = json.Unmarshal(text, &info)
 	}
 	if err != nil {
-		return info, fmt.Errorf("read %s:%d: %w; the file is damaged: restore it from a copy, or delete the folder and train again", path, errorLine(text, err), err)
+		return info, fmt.Errorf("read %s:%d: %w; the file is damaged: restore it from a copy, or delete the folder and train again", path, findErrorLine(text, err), err)
 	}
 	if info.Workers < 0 || info.Workers > maxWorkers {
 		return info, fmt.Errorf("read %s: got %d workers, want 0 to %d", path, info.Workers, maxWorkers)
@@ -170,8 +170,8 @@ func readInfo(dir string) (Info, error) {
 	return info, nil
 }
 
-// errorLine returns the line of text, from 1, at which encoding/json found the error err.
-func errorLine(text []byte, err error) int {
+// findErrorLine returns the line of text, from 1, at which encoding/json found the error err.
+func findErrorLine(text []byte, err error) int {
 	offset := int64(len(text))
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError

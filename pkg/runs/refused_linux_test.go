@@ -69,7 +69,7 @@ func TestReadRefusesUnsafeFiles(t *testing.T) {
 	outcome := ""
 	root := t.TempDir()
 	for _, u := range unsafeFiles(t, root) {
-		for _, file := range []string{epochsFile, loadFile, "steps-1.jsonl"} {
+		for _, file := range []string{epochsFile, loadFileName, "steps-1.jsonl"} {
 			t.Run(u.name+" "+file, func(t *testing.T) {
 				dir := refusedRun(t, root, u, file)
 				tail := NewTail(dir)
@@ -137,7 +137,7 @@ func TestResumeRefusesUnsafeFiles(t *testing.T) {
 	refusals, last := 0, ""
 	root := t.TempDir()
 	for _, u := range unsafeFiles(t, root) {
-		for _, file := range []string{infoFile, epochsFile, loadFile, logFile, OwnersFile, "steps-1.jsonl"} {
+		for _, file := range []string{infoFile, epochsFile, loadFileName, logFile, OwnersFile, "steps-1.jsonl"} {
 			t.Run(u.name+" "+file, func(t *testing.T) {
 				dir := refusedRun(t, root, u, file)
 				soon(t, "resume", func() {

@@ -83,7 +83,7 @@ func (s *StepWriter) Flush() error {
 	if err := s.flush(); err != nil {
 		return err
 	}
-	return CheckPlace(s.f)
+	return CheckNotLost(s.f)
 }
 
 func (s *StepWriter) flush() error {
@@ -127,7 +127,7 @@ func readSteps(r io.Reader, name string) (Worker, []Step, []Problem, error) {
 	sr := &stepReader{lines: newLineReader(r, name)}
 	var steps []Step
 	for sr.next() {
-		steps = append(removeFrom(steps, sr.step.Step), sr.step)
+		steps = append(removeStepsFrom(steps, sr.step.Step), sr.step)
 	}
 	return sr.worker, steps, sr.lines.problems, sr.lines.err
 }
@@ -188,7 +188,8 @@ func (r *stepReader) checkOrder(step int) {
 }
 
 // next reads up to the next step, including the worker lines before it, and reports
-// whether there is one. A step that is not the successor of the previous one is a problem.
+// whether there is one. A step that is not the successor of the previous one is a
+// problem.
 func (r *stepReader) next() bool {
 	for r.lines.nextLine() {
 		text := bytes.TrimRight(r.lines.raw, "\r\n")
@@ -278,7 +279,7 @@ func readWorker(r io.Reader, name string) (Worker, []Problem, error) {
 // false unless the line looks like one complete object as StepWriter writes it: two lines
 // that were joined by a kill contain two objects.
 func scanStepNumber(text []byte) (step int, ok bool) {
-	rest, ok := bytes.CutPrefix(text, []byte(stepStart))
+	rest, ok := bytes.CutPrefix(text, []byte(stepLinePrefix))
 	if !ok || text[len(text)-1] != '}' || bytes.IndexByte(rest, '{') >= 0 {
 		return 0, false
 	}
@@ -290,7 +291,7 @@ func scanStepNumber(text []byte) (step int, ok bool) {
 		if c < '0' || c > '9' {
 			return step, i > 0
 		}
-		if step > maxStep {
+		if step > maxStepNumber {
 			return 0, false
 		}
 		step = 10*step + int(c-'0')
@@ -298,16 +299,16 @@ func scanStepNumber(text []byte) (step int, ok bool) {
 	return 0, false
 }
 
-// maxStep limits step numbers, so that a number of many digits does not overflow.
-const maxStep = 1 << 50
+// maxStepNumber limits step numbers, so that a number of many digits does not overflow.
+const maxStepNumber = 1 << 50
 
-// stepStart is the start of each step's line: the first field of Step. A worker's line
+// stepLinePrefix is the start of each step's line: the first field of Step. A worker's line
 // starts differently.
-const stepStart = `{"epoch":`
+const stepLinePrefix = `{"epoch":`
 
-// removeFrom returns steps without those that have the number step or a higher one: a
+// removeStepsFrom returns steps without those that have the number step or a higher one: a
 // resumed run repeats them.
-func removeFrom(steps []Step, step int) []Step {
+func removeStepsFrom(steps []Step, step int) []Step {
 	i := len(steps)
 	for i > 0 && steps[i-1].Step >= step {
 		i--

@@ -35,23 +35,24 @@ type studySource struct {
 	Started time.Time `json:"started"`
 }
 
-// maxSource limits the size of such a file in bytes, because it is read into memory.
-const maxSource = 1 << 20
+// maxSourceBytes limits the size of a file with a studySource, because it is read into
+// memory.
+const maxSourceBytes = 1 << 20
 
-// sourcePath returns the path of the studySource of the study log file.
-func sourcePath(file string) string {
+// studySourcePath returns the path of the studySource of the study log file.
+func studySourcePath(file string) string {
 	return filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".json")
 }
 
-// readSource reads the studySource of the study log file.
-func readSource(file string) (studySource, error) {
-	text, err := safeopen.ReadFile(filepath.Dir(file), sourcePath(file), maxSource)
+// readStudySource reads the studySource of the study log file.
+func readStudySource(file string) (studySource, error) {
+	text, err := safeopen.ReadFile(filepath.Dir(file), studySourcePath(file), maxSourceBytes)
 	if err != nil {
 		return studySource{}, err
 	}
 	var s studySource
 	if err := json.Unmarshal(text, &s); err != nil {
-		return studySource{}, fmt.Errorf("read %s: %w", sourcePath(file), err)
+		return studySource{}, fmt.Errorf("read %s: %w", studySourcePath(file), err)
 	}
 	return s, nil
 }
@@ -59,7 +60,7 @@ func readSource(file string) (studySource, error) {
 // StudyLogSource returns the run folder from which WriteStudyLog wrote file. ok is false
 // for other files.
 func StudyLogSource(file string) (dir string, ok bool) {
-	s, err := readSource(file)
+	s, err := readStudySource(file)
 	if err != nil || s.Run == "" {
 		return "", false
 	}
@@ -75,7 +76,7 @@ func CheckStudyLog(dir, runDir string, info Info) error {
 	} else if err != nil {
 		return fmt.Errorf("write study log: %w", err)
 	}
-	source, err := readSource(file)
+	source, err := readStudySource(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("write study log: %w", err)
 	}
@@ -129,7 +130,7 @@ func WriteStudyLog(dir, runDir string) (string, error) {
 	for _, f := range []struct {
 		path string
 		text []byte
-	}{{sourcePath(file), append(source, '\n')}, {file, studyLog(run)}} {
+	}{{studySourcePath(file), append(source, '\n')}, {file, formatStudyLog(run)}} {
 		if err := wholefile.WriteBytes(f.path, f.text, 0o644); err != nil {
 			return "", fmt.Errorf("write study log: %w", err)
 		}
@@ -137,8 +138,8 @@ func WriteStudyLog(dir, runDir string) (string, error) {
 	return file, nil
 }
 
-// studyLog returns the content of the study log of run.
-func studyLog(run Run) []byte {
+// formatStudyLog returns the content of the study log of run.
+func formatStudyLog(run Run) []byte {
 	cell := func(v float64) string {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return ""

@@ -31,7 +31,7 @@ type Tail struct {
 	epochs       []Epoch
 	loads        []Load // as read after the last row of epochs.csv
 	loadProblems []Problem
-	steps        map[int]*tailSteps // by rank
+	steps        map[int]*stepsTail // by rank
 	read         int64              // bytes of run.json read
 	// refused contains the problems of files that must not be opened, by path.
 	refused map[string]Problem
@@ -39,11 +39,11 @@ type Tail struct {
 
 // NewTail returns a Tail of the run folder dir. It reads nothing yet.
 func NewTail(dir string) *Tail {
-	return &Tail{dir: dir, epochLines: &tailLines{growing: newGrowingIn(dir, filepath.Join(dir, epochsFile))}, steps: map[int]*tailSteps{}, refused: map[string]Problem{}}
+	return &Tail{dir: dir, epochLines: &tailLines{growing: newGrowingFileIn(dir, filepath.Join(dir, epochsFile))}, steps: map[int]*stepsTail{}, refused: map[string]Problem{}}
 }
 
-// tailSteps follows one steps file.
-type tailSteps struct {
+// stepsTail follows one steps file.
+type stepsTail struct {
 	file *tailLines
 	rows *stepReader
 }
@@ -93,7 +93,7 @@ func (t *Tail) readInfo() (bool, error) {
 // reports whether anything has changed.
 func (t *Tail) readEpochs() (bool, error) {
 	path := filepath.Join(t.dir, epochsFile)
-	text, anew, changed, err := t.next(t.epochLines, path)
+	text, anew, changed, err := t.nextLines(t.epochLines, path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // the run may have no epoch yet
 		return false, err
 	}
@@ -112,17 +112,17 @@ func (t *Tail) readEpochs() (bool, error) {
 	return changed || anew || len(text) > 0, nil
 }
 
-// next returns the lines that were appended to the file at path; see tailLines.next. It adds
-// a file that must not be opened to t.refused and returns no lines; changed reports whether
-// t.refused has changed.
-func (t *Tail) next(lines *tailLines, path string) (text []byte, anew, changed bool, err error) {
-	text, anew, err = lines.next()
+// nextLines returns the lines that were appended to the file at path; see tailLines.next.
+// It adds a file that must not be opened to t.refused and returns no lines; changed
+// reports whether t.refused has changed.
+func (t *Tail) nextLines(lines *tailLines, path string) (text []byte, restarted, changed bool, err error) {
+	text, restarted, err = lines.next()
 	was, existed := t.refused[path]
 	delete(t.refused, path)
 	if !isRefused(err) {
-		return text, anew, existed, err
+		return text, restarted, existed, err
 	}
-	now := refusedProblem(path, err)
+	now := newRefusedProblem(path, err)
 	t.refused[path] = now
 	return nil, false, now != was, nil
 }
@@ -145,10 +145,10 @@ func (t *Tail) readSteps() (changed bool, err error) {
 		path := stepsFile(t.dir, rank)
 		s := t.steps[rank]
 		if s == nil {
-			s = &tailSteps{file: &tailLines{growing: newGrowingIn(t.dir, path)}}
+			s = &stepsTail{file: &tailLines{growing: newGrowingFileIn(t.dir, path)}}
 			t.steps[rank] = s
 		}
-		text, anew, refused, err := t.next(s.file, path)
+		text, anew, refused, err := t.nextLines(s.file, path)
 		if err != nil {
 			return changed, err
 		}
@@ -175,7 +175,7 @@ func (t *Tail) Run() Run {
 	}
 	if t.rows != nil {
 		run.Problems = append(run.Problems, t.rows.lines.problems...)
-		run.Problems = append(run.Problems, run.missingRows()...)
+		run.Problems = append(run.Problems, run.checkMissingRows()...)
 	}
 	run.Loads, run.Problems = slices.Clone(t.loads), append(run.Problems, t.loadProblems...)
 	var ranks []int
@@ -197,7 +197,7 @@ func (t *Tail) Run() Run {
 	return run
 }
 
-// BytesRead returns the number of bytes read so far; see [Growing.BytesRead].
+// BytesRead returns the number of bytes read so far; see [GrowingFile.BytesRead].
 func (t *Tail) BytesRead() int64 {
 	n := t.read + t.epochLines.growing.BytesRead()
 	for _, s := range t.steps {
@@ -209,26 +209,27 @@ func (t *Tail) BytesRead() int64 {
 // tailLines returns the complete lines that were appended to a file. It keeps an incomplete
 // line at the end until the rest of that line is appended.
 type tailLines struct {
-	growing *Growing
+	growing *GrowingFile
 	rest    []byte
 }
 
-// next returns the lines that were completed since the last call. anew reports that the
-// file was replaced or rewritten, so that all lines returned before are no longer valid.
-func (l *tailLines) next() (text []byte, anew bool, err error) {
+// next returns the lines that were completed since the last call. restarted reports that
+// the file was replaced or rewritten, so that all lines returned before are no longer
+// valid.
+func (l *tailLines) next() (text []byte, restarted bool, err error) {
 	a, err := l.growing.Open()
 	if a == nil || err != nil {
 		return nil, false, err
 	}
-	if a.Anew {
+	if a.Restarted {
 		l.rest = nil
 	}
 	more, err := io.ReadAll(a)
 	if err = errors.Join(err, a.Close()); err != nil {
-		return nil, a.Anew, err
+		return nil, a.Restarted, err
 	}
 	all := append(l.rest, more...)
 	i := bytes.LastIndexByte(all, '\n') + 1
 	l.rest = bytes.Clone(all[i:])
-	return all[:i], a.Anew, nil
+	return all[:i], a.Restarted, nil
 }

@@ -26,7 +26,7 @@ func appendText(t *testing.T, path, text string) {
 // TestGrowing: only appended bytes are read; a file that was replaced is read from its start.
 func TestGrowing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	g := NewGrowing(path)
+	g := NewGrowingFile(path)
 	if _, err := g.Open(); !os.IsNotExist(err) {
 		t.Fatalf("error %v", err)
 	}
@@ -70,8 +70,8 @@ func TestGrowing(t *testing.T) {
 		got, err := io.ReadAll(a)
 		check(t, err)
 		check(t, a.Close())
-		if string(got) != c.want || a.Anew != c.anew || g.BytesRead()-before != int64(len(c.want)) {
-			t.Fatalf("%d: %.40q, anew %v, %d bytes; expected %.40q, %v", i, got, a.Anew, g.BytesRead()-before, c.want, c.anew)
+		if string(got) != c.want || a.Restarted != c.anew || g.BytesRead()-before != int64(len(c.want)) {
+			t.Fatalf("%d: %.40q, anew %v, %d bytes; expected %.40q, %v", i, got, a.Restarted, g.BytesRead()-before, c.want, c.anew)
 		}
 	}
 }

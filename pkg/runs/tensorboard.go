@@ -61,7 +61,7 @@ type Scalar struct {
 // last step before a resumption, or 0 for a new run. The file of a resumed run makes
 // TensorBoard discard the values after step in earlier files.
 func OpenEvents(dir string, step int) (*EventWriter, error) {
-	name, err := eventsName(dir, time.Now())
+	name, err := newEventFileName(dir, time.Now())
 	if err != nil {
 		return nil, fmt.Errorf("name event file in %s: %w", dir, err)
 	}
@@ -84,10 +84,10 @@ func OpenEvents(dir string, step int) (*EventWriter, error) {
 	return w, nil
 }
 
-// eventsName returns the name of the next event file in dir. TensorBoard reads the files of
+// newEventFileName returns the name of the next event file in dir. TensorBoard reads the files of
 // a folder in the order of their names, so the time in the new name is later than in all
 // existing ones, even if the clock was set back.
-func eventsName(dir string, now time.Time) (string, error) {
+func newEventFileName(dir string, now time.Time) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return "", err
@@ -141,7 +141,7 @@ func (w *EventWriter) Flush() error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	return CheckPlace(w.f)
+	return CheckNotLost(w.f)
 }
 
 func (w *EventWriter) flush() error {

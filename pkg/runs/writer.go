@@ -197,7 +197,7 @@ func checkFiles(dir string) error {
 	if err != nil {
 		return err
 	}
-	paths := []string{filepath.Join(dir, epochsFile), filepath.Join(dir, loadFile), filepath.Join(dir, logFile)}
+	paths := []string{filepath.Join(dir, epochsFile), filepath.Join(dir, loadFileName), filepath.Join(dir, logFile)}
 	for _, rank := range ranks {
 		paths = append(paths, stepsFile(dir, rank))
 	}
@@ -238,9 +238,9 @@ func (w *Writer) openLog() (err error) {
 // Notices returns messages for the user about the run's lock; see Lock.Notices.
 func (w *Writer) Notices() []string { return w.lock.Notices() }
 
-// temporaryName matches the temporary names under which renameio writes run.json,
+// temporaryNamePattern matches the temporary names under which renameio writes run.json,
 // epochs.csv and checkpoints. A kill may leave such files.
-var temporaryName = regexp.MustCompile(`^\.(run\.json|epochs\.csv|epoch-\d+(-step-\d+)?\.safetensors)\d+$`)
+var temporaryNamePattern = regexp.MustCompile(`^\.(run\.json|epochs\.csv|epoch-\d+(-step-\d+)?\.safetensors)\d+$`)
 
 // RemoveTemporary deletes half-written files that a kill left in the run folder dir and its
 // checkpoints, even if the run was not created yet. Create and Resume do so too. If a
@@ -266,7 +266,7 @@ func removeTemporary(dir string) error {
 			return err
 		}
 		for _, e := range entries {
-			if !temporaryName.MatchString(e.Name()) {
+			if !temporaryNamePattern.MatchString(e.Name()) {
 				continue
 			}
 			if err := os.Remove(filepath.Join(place, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -327,10 +327,10 @@ func (w *Writer) Truncate(epoch int) error {
 			text = append(append(text, formatEpoch(e)...), '\n')
 		}
 	}
-	if err := w.replace(epochsFile, text); err != nil {
+	if err := w.replaceFile(epochsFile, text); err != nil {
 		return fmt.Errorf("truncate epochs: %w", err)
 	}
-	// replace has created a new file; w.epochs is still the old one, without a name.
+	// replaceFile has created a new file; w.epochs is still the old one, without a name.
 	next, err := os.OpenFile(f.Name(), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return fmt.Errorf("truncate epochs: %w", err)
@@ -419,15 +419,15 @@ func (w *Writer) writeInfo() error {
 	if err != nil {
 		return err
 	}
-	if err := w.replace(infoFile, text); err != nil {
+	if err := w.replaceFile(infoFile, text); err != nil {
 		return fmt.Errorf("write run.json: %w", err)
 	}
 	return nil
 }
 
-// replace writes the file name of the run folder in one step. The temporary file is in the
+// replaceFile writes the file name of the run folder in one step. The temporary file is in the
 // run folder too, so that Resume can delete it after a kill.
-func (w *Writer) replace(name string, text []byte) error {
+func (w *Writer) replaceFile(name string, text []byte) error {
 	return wholefile.WriteBytes(w.path(name), text, 0o644)
 }
 

@@ -70,7 +70,7 @@ func (w *gpuSampler) checkFile() error {
 	if w.sampler == nil {
 		return nil
 	}
-	return runs.CheckPlace(w.file)
+	return runs.CheckNotLost(w.file)
 }
 
 // stop ends the sampling and returns a summary of the samples, which is zero if nothing was

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/tools/go/ast/astutil"
 )
 
-// CheckFuncs contains the names of the functions in which Apply wraps the calls of a
+// CheckFuncs contains the names of the functions in which WrapCalls wraps the calls of a
 // cell. These functions end the cell if a call returns an error that the cell does not
 // handle. They examine the types of the results, which only the compiler knows.
 type CheckFuncs struct {
@@ -26,24 +26,24 @@ type CheckFuncs struct {
 	IsType func(ast.Expr) bool
 }
 
-// Apply wraps the calls in the nodes of a cell. It changes the nodes in place, or
+// WrapCalls wraps the calls in the nodes of a cell. It changes the nodes in place, or
 // replaces them in the slice. showsLast reports whether the last node is the cell's last
 // line, whose value the notebook shows.
-func (c CheckFuncs) Apply(nodes []ast.Node, showsLast bool) {
-	w := checker{CheckFuncs: c, used: map[ast.Expr]use{}}
+func (c CheckFuncs) WrapCalls(nodes []ast.Node, showsLast bool) {
+	w := checker{CheckFuncs: c, used: map[ast.Expr]resultUse{}}
 	for i, n := range nodes {
 		if e, ok := n.(ast.Expr); ok {
-			w.used[e] = use{function: c.Values}
+			w.used[e] = resultUse{function: c.Values}
 			if showsLast && i == len(nodes)-1 {
-				w.used[e] = use{function: c.Last, any: true}
+				w.used[e] = resultUse{function: c.Last, any: true}
 			}
 		}
 		nodes[i] = astutil.Apply(n, w.recordUses, w.wrapNode)
 	}
 }
 
-// A use describes how a cell uses the results of a call.
-type use struct {
+// A resultUse describes how a cell uses the results of a call.
+type resultUse struct {
 	function string // name of the function of Checks to wrap the call in; empty if the call is not changed
 	results  int    // number of results that the cell uses
 	any      bool   // the number of used results is unknown
@@ -52,7 +52,7 @@ type use struct {
 // A checker applies CheckFuncs to one node at a time.
 type checker struct {
 	CheckFuncs
-	used      map[ast.Expr]use
+	used      map[ast.Expr]resultUse
 	functions []*ast.FuncType // types of the functions around the node
 }
 
@@ -66,14 +66,14 @@ func (w *checker) recordUses(c *astutil.Cursor) bool {
 	case *ast.ArrayType:
 		return false // the length of an array type is a constant
 	case *ast.FuncDecl:
-		if n.Body == nil || n.Recv != nil && Receiver(n) == "" {
+		if n.Body == nil || n.Recv != nil && ReceiverType(n) == "" {
 			return false // a macro or a generic function
 		}
 		w.functions = append(w.functions, n.Type)
 	case *ast.FuncLit:
 		w.functions = append(w.functions, n.Type)
 	case *ast.ExprStmt:
-		w.used[n.X] = use{function: w.Values}
+		w.used[n.X] = resultUse{function: w.Values}
 	case *ast.AssignStmt:
 		if len(n.Rhs) == 1 && (n.Tok == token.ASSIGN || n.Tok == token.DEFINE) {
 			w.used[n.Rhs[0]] = w.classifyAssignment(n.Lhs)
@@ -88,24 +88,24 @@ func (w *checker) recordUses(c *astutil.Cursor) bool {
 		}
 	case *ast.ReturnStmt:
 		if len(n.Results) == 1 && len(w.functions) > 0 {
-			w.used[n.Results[0]] = use{function: w.Values, results: max(1, w.functions[len(w.functions)-1].Results.NumFields())}
+			w.used[n.Results[0]] = resultUse{function: w.Values, results: max(1, w.functions[len(w.functions)-1].Results.NumFields())}
 		}
 	case *ast.DeferStmt:
-		w.used[n.Call] = use{}
+		w.used[n.Call] = resultUse{}
 	case *ast.GoStmt:
-		w.used[n.Call] = use{}
+		w.used[n.Call] = resultUse{}
 	case *ast.ParenExpr:
 		if u, ok := w.used[n]; ok {
 			w.used[n.X] = u
 		}
 	case *ast.CallExpr:
 		if _, ok := w.used[n]; !ok {
-			w.used[n] = use{function: w.Values, results: 1}
+			w.used[n] = resultUse{function: w.Values, results: 1}
 		}
-		if !w.isCall(n) {
-			w.used[n] = use{}
+		if !w.mayReturnError(n) {
+			w.used[n] = resultUse{}
 		} else if len(n.Args) == 1 && !n.Ellipsis.IsValid() && w.used[n].function != "" {
-			w.used[n.Args[0]] = use{function: w.Argument, any: true}
+			w.used[n.Args[0]] = resultUse{function: w.Argument, any: true}
 		}
 	}
 	return true
@@ -113,20 +113,20 @@ func (w *checker) recordUses(c *astutil.Cursor) bool {
 
 // classifyAssignment returns the use of a call whose results are assigned to left:
 // Ignored if all of left are blank identifiers, Values otherwise.
-func (w *checker) classifyAssignment(left []ast.Expr) use {
+func (w *checker) classifyAssignment(left []ast.Expr) resultUse {
 	blank := func(e ast.Expr) bool {
 		id, ok := e.(*ast.Ident)
 		return ok && id.Name == "_"
 	}
 	if !slices.ContainsFunc(left, func(e ast.Expr) bool { return !blank(e) }) {
-		return use{function: w.Ignored, results: len(left)}
+		return resultUse{function: w.Ignored, results: len(left)}
 	}
-	return use{function: w.Values, results: len(left)}
+	return resultUse{function: w.Values, results: len(left)}
 }
 
-// isCall reports whether n may return an error. It returns false for conversions and for
+// mayReturnError reports whether n may return an error. It returns false for conversions and for
 // calls of builtin functions.
-func (w *checker) isCall(n *ast.CallExpr) bool {
+func (w *checker) mayReturnError(n *ast.CallExpr) bool {
 	switch f := ast.Unparen(n.Fun).(type) {
 	case *ast.ArrayType, *ast.MapType, *ast.ChanType, *ast.FuncType, *ast.InterfaceType, *ast.StructType:
 		return false
@@ -186,14 +186,14 @@ func (w *checker) wrapBody(name string, b *ast.BlockStmt) *ast.BlockStmt {
 	}
 }
 
-// ParseBodyCall returns the two arguments of a call of the function Body that Apply has
+// ParseBodyCall returns the two arguments of a call of the function Body that WrapCalls has
 // created: the function's name and its statements.
 func ParseBodyCall(c *ast.CallExpr) (name string, body *ast.BlockStmt) {
 	name, _ = strconv.Unquote(c.Args[0].(*ast.BasicLit).Value)
 	return name, c.Args[1].(*ast.FuncLit).Body
 }
 
-// ParseCheckCall returns the call inside c, which Apply has created, and the number of
+// ParseCheckCall returns the call inside c, which WrapCalls has created, and the number of
 // results that the cell uses. The number is 0 if c does not contain it.
 func ParseCheckCall(c *ast.CallExpr) (inner *ast.CallExpr, results int) {
 	inner = c.Args[0].(*ast.CallExpr)

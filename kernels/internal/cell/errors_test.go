@@ -84,13 +84,13 @@ func TestChecks(t *testing.T) {
 		"defer func() { f() }()": `defer deferred(func() { body("", func() { values(f(), 0) }) })()`,
 	} {
 		nodes := parse(t, code)
-		c.Apply(nodes, true)
+		c.WrapCalls(nodes, true)
 		if got := source(t, nodes[0]); got != want {
 			t.Errorf("%q becomes\n%q, want\n%q", code, got, want)
 		}
 	}
 	nodes := parse(t, "f()")
-	c.Apply(nodes, false)
+	c.WrapCalls(nodes, false)
 	if got, want := source(t, nodes[0]), "values(f(), 0)"; got != want {
 		t.Errorf("a call that is not the last line becomes %q, want %q", got, want)
 	}

@@ -31,7 +31,7 @@ func (e *MissingError) Error() string {
 	path := e.Import.Path
 	var b strings.Builder
 	fmt.Fprintf(&b, "line %d: import %q: this package is not compiled into the kernel", e.Import.Line, path)
-	if near := Nearest(path, e.Known); len(near) > 0 {
+	if near := NearestNames(path, e.Known); len(near) > 0 {
 		for i := range near {
 			near[i] = strconv.Quote(near[i])
 		}
@@ -97,10 +97,10 @@ func modulePrefix(path string) string {
 	return strings.Join(elems[:min(n, len(elems))], "/")
 }
 
-// Nearest returns at most 3 of the known import paths or names that are similar to path,
+// NearestNames returns at most 3 of the known import paths or names that are similar to path,
 // the most similar first. Paths with the same last element come first, then paths with
 // few typing errors in the complete path or in the last element.
-func Nearest(path string, known []string) []string {
+func NearestNames(path string, known []string) []string {
 	const maxEdits = 2
 	type candidate struct {
 		path string

@@ -22,7 +22,7 @@ type Plan struct {
 // NewPlan returns the order of the nodes of a cell.
 func NewPlan(nodes []ast.Node) Plan {
 	p := Plan{Own: map[string]bool{}}
-	early := earlyFunctions(nodes)
+	early := findEarlyFunctions(nodes)
 	for _, n := range nodes {
 		switch d := n.(type) {
 		case *ast.GenDecl:
@@ -61,17 +61,17 @@ func (p Plan) Declarations() []ast.Node {
 	return nodes
 }
 
-// Stub returns a copy of a function or method with an empty body. Compiling the stub
+// NewStub returns a copy of a function or method with an empty body. Compiling the stub
 // first declares the name to functions that are compiled before it.
-func Stub(d *ast.FuncDecl) *ast.FuncDecl {
+func NewStub(d *ast.FuncDecl) *ast.FuncDecl {
 	s := *d
 	s.Body = &ast.BlockStmt{Lbrace: d.Body.Lbrace, Rbrace: d.Body.Rbrace}
 	return &s
 }
 
-// Receiver returns the name of the type that a method belongs to, or "" for a function
+// ReceiverType returns the name of the type that a method belongs to, or "" for a function
 // and for a receiver that is not a type name.
-func Receiver(d *ast.FuncDecl) string {
+func ReceiverType(d *ast.FuncDecl) string {
 	if d.Recv == nil || len(d.Recv.List) == 0 {
 		return ""
 	}
@@ -85,21 +85,21 @@ func Receiver(d *ast.FuncDecl) string {
 	return ""
 }
 
-// earlyFunctions reports for each function and method whether it can be declared before
-// the rest of the cell: it uses no name that the rest declares.
-func earlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
+// findEarlyFunctions returns for each function and method whether it can be declared
+// before the rest of the cell, which is so if it uses no name that the rest declares.
+func findEarlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
 	late, early := map[string]bool{}, map[*ast.FuncDecl]bool{}
 	for _, n := range nodes {
 		if d, ok := n.(*ast.FuncDecl); ok {
 			// Macros and generic functions have a special receiver list in the
 			// interpreter's syntax.
-			early[d] = d.Body != nil && (d.Recv == nil || Receiver(d) != "")
+			early[d] = d.Body != nil && (d.Recv == nil || ReceiverType(d) != "")
 			if !early[d] {
 				late[d.Name.Name] = true
 			}
 			continue
 		}
-		for _, name := range declared(n) {
+		for _, name := range declaredVariables(n) {
 			late[name] = true
 		}
 	}
@@ -117,9 +117,9 @@ func earlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
 	return early
 }
 
-// declared returns the names of the variables that a node of a cell declares, including
+// declaredVariables returns the names of the variables that a node of a cell declares, including
 // "_".
-func declared(n ast.Node) (names []string) {
+func declaredVariables(n ast.Node) (names []string) {
 	add := func(e ast.Expr) {
 		if id, ok := e.(*ast.Ident); ok {
 			names = append(names, id.Name)
@@ -127,9 +127,9 @@ func declared(n ast.Node) (names []string) {
 	}
 	switch n := n.(type) {
 	case *ast.DeclStmt:
-		return declared(n.Decl)
+		return declaredVariables(n.Decl)
 	case *ast.LabeledStmt:
-		return declared(n.Stmt)
+		return declaredVariables(n.Stmt)
 	case *ast.GenDecl:
 		for _, spec := range n.Specs {
 			if v, ok := spec.(*ast.ValueSpec); ok && n.Tok == token.VAR {
@@ -213,11 +213,11 @@ func builtinFunctions() []string {
 	return []string{"append", "cap", "clear", "close", "complex", "copy", "delete", "imag", "len", "make", "max", "min", "new", "panic", "print", "println", "real", "recover"}
 }
 
-// Variables returns the names of the variables that top-level nodes of a cell declare.
-func Variables(nodes []ast.Node) []string {
+// DeclaredVariables returns the names of the variables that top-level nodes of a cell declare.
+func DeclaredVariables(nodes []ast.Node) []string {
 	var names []string
 	for _, n := range nodes {
-		names = append(names, declared(n)...)
+		names = append(names, declaredVariables(n)...)
 	}
 	return slices.DeleteFunc(names, func(name string) bool { return name == "_" })
 }

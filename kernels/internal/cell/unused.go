@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// UnusedErrors returns the identifiers of error variables that the cell assigns but does
+// FindUnusedErrors returns the identifiers of error variables that the cell assigns but does
 // not read afterwards. An error variable is named like one (err, errRead, readErr) and is
 // assigned the last result of a call. nodes must not have been rewritten yet.
-func UnusedErrors(nodes []ast.Node) []*ast.Ident {
+func FindUnusedErrors(nodes []ast.Node) []*ast.Ident {
 	u := nameUses{read: map[string][]token.Pos{}, anywhere: map[string]bool{}, written: map[*ast.Ident]bool{}}
 	for _, n := range nodes {
 		if n != nil {
-			ast.Walk(visitor{&u, nil, token.NoPos, false}, n)
+			ast.Walk(nameVisitor{&u, nil, token.NoPos, false}, n)
 		}
 	}
 	var list []*ast.Ident
@@ -33,7 +33,7 @@ type nameUses struct {
 	anywhere map[string]bool // names that a function literal reads, which may run at any time
 }
 
-// An assignment is an assignment of the last result of a call to a name.
+// An assignment records that a cell assigns the last result of a call to a name.
 type assignment struct {
 	id   *ast.Ident
 	from token.Pos // reads after this position may see the value; it is the start of the outermost loop around the assignment, if there is one
@@ -79,8 +79,8 @@ func isErrorName(name string) bool {
 	return name == "err" || strings.HasPrefix(name, "err") && ast.IsExported(name[3:]) || strings.HasSuffix(name, "Err")
 }
 
-// A visitor walks through the syntax tree of a cell and records how names are used.
-type visitor struct {
+// A nameVisitor walks through the syntax tree of a cell and records how names are used.
+type nameVisitor struct {
 	*nameUses
 	results *ast.FieldList // results of the function around the node
 	loop    token.Pos      // start of the outermost loop around the node, if there is one
@@ -88,7 +88,7 @@ type visitor struct {
 }
 
 // Visit implements ast.Visitor.
-func (v visitor) Visit(n ast.Node) ast.Visitor {
+func (v nameVisitor) Visit(n ast.Node) ast.Visitor {
 	switch n := n.(type) {
 	case *ast.FuncDecl:
 		v.results, v.loop = n.Type.Results, token.NoPos
@@ -131,8 +131,8 @@ func (v visitor) Visit(n ast.Node) ast.Visitor {
 }
 
 // markRead records that the cell reads name at the given position.
-func (v visitor) markRead(name string, at token.Pos) {
-	v.read[name] = append(v.read[name], at)
+func (v nameVisitor) markRead(name string, pos token.Pos) {
+	v.read[name] = append(v.read[name], pos)
 	if v.literal {
 		v.anywhere[name] = true
 	}

@@ -42,7 +42,7 @@ func TestUnusedErrors(t *testing.T) {
 			t.Fatalf("%s: %v", c.code, err)
 		}
 		var names []string
-		for _, id := range UnusedErrors(nodes) {
+		for _, id := range FindUnusedErrors(nodes) {
 			names = append(names, id.Name)
 		}
 		if got := strings.Join(names, " "); got != c.want {

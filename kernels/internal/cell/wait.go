@@ -78,12 +78,12 @@ func (w WaitFuncs) Rewrite(nodes []ast.Node) {
 }
 
 // newCall returns a call of the function name at the given position.
-func newCall(name string, at token.Pos, args ...ast.Expr) *ast.CallExpr {
-	end := at
+func newCall(name string, pos token.Pos, args ...ast.Expr) *ast.CallExpr {
+	end := pos
 	for _, a := range args {
 		end = max(end, a.End()-1)
 	}
-	return &ast.CallExpr{Fun: &ast.Ident{NamePos: at, Name: name}, Lparen: at, Args: args, Rparen: end}
+	return &ast.CallExpr{Fun: &ast.Ident{NamePos: pos, Name: name}, Lparen: pos, Args: args, Rparen: end}
 }
 
 // findReceive returns the receive operation of a select case, or nil if the case does not
@@ -198,4 +198,4 @@ func (w WaitFuncs) newReceiveLoop(r *ast.RangeStmt) ast.Stmt {
 }
 
 // newIdent returns an identifier at the given position.
-func newIdent(name string, at token.Pos) *ast.Ident { return &ast.Ident{NamePos: at, Name: name} }
+func newIdent(name string, pos token.Pos) *ast.Ident { return &ast.Ident{NamePos: pos, Name: name} }

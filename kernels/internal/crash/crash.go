@@ -51,13 +51,13 @@ func Open(connection string) (file *File, previous string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, previous, fmt.Errorf("read crash file of the previous kernel: %w", err)
 	}
-	removeLeftover(filepath.Dir(connection))
+	removeLeftoverFiles(filepath.Dir(connection))
 	f, err := os.OpenFile(crashPath(connection), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, previous, fmt.Errorf("create crash file: %w", err)
 	}
 	file = &File{f}
-	if _, err = f.WriteString(headLine(idle, 0)); err == nil { // the runtime appends to this line
+	if _, err = f.WriteString(formatState(idle, 0)); err == nil { // the runtime appends to this line
 		err = debug.SetCrashOutput(f, debug.CrashOptions{})
 	}
 	if err != nil {
@@ -66,9 +66,9 @@ func Open(connection string) (file *File, previous string, err error) {
 	return file, previous, nil
 }
 
-// removeLeftover removes the crash files in dir of kernels that will not be restarted,
+// removeLeftoverFiles removes the crash files in dir of kernels that will not be restarted,
 // because Jupyter has removed their connection files.
-func removeLeftover(dir string) {
+func removeLeftoverFiles(dir string) {
 	files, _ := filepath.Glob(crashPath(filepath.Join(dir, "*"))) // the pattern is valid
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), ".lockstep-"), ".crash")
@@ -80,8 +80,9 @@ func removeLeftover(dir string) {
 	}
 }
 
-// headLine returns the first line of the file, padded to headSize bytes.
-func headLine(format string, cell int) string {
+// formatState returns the first line of a crash file, with the state of the kernel and
+// the number of the cell, padded to headSize bytes.
+func formatState(format string, cell int) string {
 	return fmt.Sprintf("%-*s\n", headSize-1, fmt.Sprintf(format, cell))
 }
 
@@ -94,7 +95,7 @@ func (c *File) End(cell int) { c.writeState(idle, cell) }
 // writeState overwrites the first line of the file.
 func (c *File) writeState(format string, cell int) {
 	if c != nil {
-		_, _ = c.f.WriteAt([]byte(headLine(format, cell)), 0) // a full disk must not fail the cell
+		_, _ = c.f.WriteAt([]byte(formatState(format, cell)), 0) // a full disk must not fail the cell
 	}
 }
 

@@ -91,7 +91,7 @@ func (r reader) addValues(list []*doc.Value) {
 			if !ok {
 				continue
 			}
-			one := &ast.GenDecl{Tok: v.Decl.Tok, Specs: []ast.Spec{withoutComments(spec)}}
+			one := &ast.GenDecl{Tok: v.Decl.Tok, Specs: []ast.Spec{copyWithoutComments(spec)}}
 			text := lineComment(spec.Doc, spec.Comment)
 			if text == "" {
 				text = v.Doc
@@ -103,8 +103,8 @@ func (r reader) addValues(list []*doc.Value) {
 	}
 }
 
-// withoutComments returns a copy of spec without comments.
-func withoutComments(spec *ast.ValueSpec) *ast.ValueSpec {
+// copyWithoutComments returns a copy of spec without comments.
+func copyWithoutComments(spec *ast.ValueSpec) *ast.ValueSpec {
 	s := *spec
 	s.Doc, s.Comment = nil, nil
 	return &s
@@ -144,7 +144,8 @@ func (r reader) addType(t *doc.Type) {
 }
 
 // addFields adds entries for the fields of a struct or the methods of an interface. It
-// returns the list without comments. kind is "func " for an interface.
+// returns the list without comments. kind is "func " for an interface and "" for a
+// struct.
 func (r reader) addFields(owner string, list *ast.FieldList, kind string) *ast.FieldList {
 	bare := &ast.FieldList{}
 	for _, f := range list.List {

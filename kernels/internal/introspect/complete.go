@@ -51,8 +51,8 @@ func (p *cursorContext) isImportPath(t lexeme) bool {
 	return i > 0 && list[i-1].tok == token.IMPORT
 }
 
-// completePath returns the import paths that begin with prefix, followed by those of
-// which a later element begins with prefix.
+// completePath returns the import paths that begin with prefix, followed by the import
+// paths in which a later element begins with prefix.
 func (x *Inspector) completePath(prefix string) []string {
 	var list, inner []string
 	for _, path := range x.Known {
@@ -85,13 +85,13 @@ func (x *Inspector) completeWord(p *cursorContext) (from int, matches []string) 
 			return from, nil
 		}
 		c := x.scopeAt(p, begin)
-		return from, withoutHidden(x.memberNames(c, p.code[begin:list[n-1].from], prefix))
+		return from, removeHidden(x.memberNames(c, p.code[begin:list[n-1].from], prefix))
 	}
 	matches = x.completeFields(p, list, prefix)
 	if prefix != "" {
 		matches = append(matches, x.scopeAt(p, from).CompleteWords([]string{prefix})...)
 	}
-	return from, withoutHidden(matches)
+	return from, removeHidden(matches)
 }
 
 // completeFields completes the field name in a struct literal. It leaves out the fields
@@ -178,7 +178,7 @@ func (x *Inspector) completeValue(p *cursorContext, t lexeme, prefix string) []s
 func (x *Inspector) memberNames(c *interp.Comp, base, prefix string) []string {
 	if base = strings.TrimSpace(base); token.IsIdentifier(base) {
 		if imp := x.resolvePackage(c, base); imp != nil {
-			return onlyExported(packageNames(imp, prefix))
+			return removeUnexported(packageNames(imp, prefix))
 		}
 	}
 	t, _ := typeOf(c, base)
@@ -189,7 +189,7 @@ func (x *Inspector) memberNames(c *interp.Comp, base, prefix string) []string {
 	inner.NewBind(cursorName, interp.VarBind, t)
 	names := inner.CompleteWords([]string{cursorName, prefix})
 	if x.isCompiled(t) {
-		names = onlyExported(names)
+		names = removeUnexported(names)
 	}
 	return names
 }
@@ -217,14 +217,14 @@ func (x *Inspector) isCompiled(t xr.Type) bool {
 	return slices.Contains(x.Known, t.PkgPath())
 }
 
-// onlyExported removes the names that are not exported.
-func onlyExported(names []string) []string {
+// removeUnexported removes the names that are not exported.
+func removeUnexported(names []string) []string {
 	return slices.DeleteFunc(names, func(n string) bool { return !ast.IsExported(n) })
 }
 
-// withoutHidden removes names that a program cannot or should not use: the names of the
+// removeHidden removes names that a program cannot or should not use: the names of the
 // kernel's functions and the keywords of the interpreter's macros.
-func withoutHidden(names []string) []string {
+func removeHidden(names []string) []string {
 	return slices.DeleteFunc(names, func(n string) bool {
 		return !token.IsIdentifier(n) && !token.IsKeyword(n) || n == "macro" || n == "template" || n == cursorName
 	})

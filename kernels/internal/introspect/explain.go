@@ -60,7 +60,7 @@ const notInCells = "not available in cells; "
 // findAdvice returns the advice that Explain adds to the message, or "" if there is none.
 func (x *Inspector) findAdvice(code string, line, column int, message string) string {
 	p := &cursorContext{code: cell.BlankCommands(code), tokens: scanTokens(cell.BlankCommands(code))}
-	p.cursor = byteOffsetAt(p.code, line, column)
+	p.cursor = positionOffset(p.code, line, column)
 	if m := noSymbol.FindStringSubmatch(message); m != nil {
 		return x.explainSymbol(m[1], m[2])
 	}
@@ -97,8 +97,8 @@ func (x *Inspector) findAdvice(code string, line, column int, message string) st
 	return ""
 }
 
-// byteOffsetAt returns the byte offset of a line and column, both counted from 1.
-func byteOffsetAt(code string, line, column int) int {
+// positionOffset returns the byte offset of a line and column, both counted from 1.
+func positionOffset(code string, line, column int) int {
 	at := 0
 	for ; line > 1; line-- {
 		i := strings.IndexByte(code[at:], '\n')
@@ -187,7 +187,7 @@ func visibleNames(c *interp.Comp) []string {
 		}
 	}
 	slices.Sort(list)
-	return withoutHidden(slices.Compact(list))
+	return removeHidden(slices.Compact(list))
 }
 
 // explainSymbol returns advice for a name that the interpreter does not find in a
@@ -261,7 +261,7 @@ func suggestAlternative(name string) string {
 // didYouMean returns a suggestion with the known names that are most similar to name, or
 // "" if none is similar.
 func didYouMean(name string, known []string) string {
-	near := cell.Nearest(name, slices.DeleteFunc(slices.Clone(known), func(n string) bool { return n == name }))
+	near := cell.NearestNames(name, slices.DeleteFunc(slices.Clone(known), func(n string) bool { return n == name }))
 	if len(near) == 0 {
 		return ""
 	}

@@ -56,7 +56,7 @@ func byteOffset(code string, chars int) int {
 }
 
 // charOffset converts an offset in bytes to an offset in characters.
-func charOffset(code string, at int) int { return utf8.RuneCountInString(code[:at]) }
+func charOffset(code string, offset int) int { return utf8.RuneCountInString(code[:offset]) }
 
 // resolvePackage returns the package that name refers to, or nil. If name is not
 // declared, it may be the name of a package that a cell can import; then only one such

@@ -19,13 +19,13 @@ import (
 // cursorName is an identifier that is inserted at the cursor before the code is parsed.
 const cursorName = "lockstepCursor"
 
-// scopeAt returns the scope at a byte offset: a scope inside the session's scope, with
-// the names that the cell declares before the offset.
-func (x *Inspector) scopeAt(p *cursorContext, at int) *interp.Comp {
+// scopeAt returns the scope at the given byte offset: a scope inside the session's scope,
+// with the names that the cell declares before the offset.
+func (x *Inspector) scopeAt(p *cursorContext, offset int) *interp.Comp {
 	c := interp.NewComp(x.Interp.Comp, nil)
 	files := etoken.NewFileSet()
 	var nodes []ast.Node
-	for _, src := range p.completeSyntax(at) {
+	for _, src := range p.completeSyntax(offset) {
 		if nodes = parseCell(files, src); nodes != nil {
 			break
 		}
@@ -47,13 +47,13 @@ func (x *Inspector) scopeAt(p *cursorContext, at int) *interp.Comp {
 	return s.c
 }
 
-// completeSyntax returns variants of the code before the byte offset at that are
-// completed so that one of them may parse: with the open brackets closed, with a block
-// after the head of an if or a for statement, and with a colon after a case.
-func (p *cursorContext) completeSyntax(at int) []string {
-	list := p.tokensBefore(at)
+// completeSyntax returns variants of the code before the given byte offset. Each variant
+// is completed differently, so that one of them may parse: open brackets are closed, a
+// block is added after the head of an if or a for statement, and a colon after a case.
+func (p *cursorContext) completeSyntax(offset int) []string {
+	list := p.tokensBefore(offset)
 	stack := openBrackets(list)
-	head := p.code[:at] + " " + cursorName + " "
+	head := p.code[:offset] + " " + cursorName + " "
 	var inner, outer strings.Builder
 	block := false
 	for _, t := range slices.Backward(stack) {
@@ -169,8 +169,8 @@ func (s *scopeBuilder) declare(n ast.Node) {
 		s.declare(n.Stmt)
 	case *ast.FuncDecl:
 		// A method of a type from an earlier cell would change the session.
-		if n.Body != nil && (n.Recv == nil || s.own[cell.Receiver(n)]) {
-			s.tryCompile(func() { s.c.Decl(cell.Stub(n)) })
+		if n.Body != nil && (n.Recv == nil || s.own[cell.ReceiverType(n)]) {
+			s.tryCompile(func() { s.c.Decl(cell.NewStub(n)) })
 		}
 	case *ast.AssignStmt:
 		if n.Tok == token.DEFINE {
@@ -313,8 +313,8 @@ func (s *scopeBuilder) visitHead(parts ...ast.Node) {
 	}
 }
 
-// visitChildren visits the child that contains the cursor, of a node that declares no
-// names.
+// visitChildren handles a node that declares no names: it visits the child that contains
+// the cursor.
 func (s *scopeBuilder) visitChildren(n ast.Node) {
 	done := false
 	ast.Inspect(n, func(child ast.Node) bool {

@@ -67,11 +67,11 @@ func (p *cursorContext) enclosingText() (t lexeme, ok bool) {
 	return lexeme{}, false
 }
 
-// tokensBefore returns the tokens before the byte offset at, without comments.
-func (p *cursorContext) tokensBefore(at int) []lexeme {
+// tokensBefore returns the tokens before the given byte offset, without comments.
+func (p *cursorContext) tokensBefore(offset int) []lexeme {
 	var list []lexeme
 	for _, t := range p.tokens {
-		if t.to > at {
+		if t.to > offset {
 			break
 		}
 		if t.tok != token.COMMENT {

@@ -109,9 +109,9 @@ func memoryCapacity(root string, machine int64) int64 {
 	return limit
 }
 
-// Used returns the resident memory of this process in bytes, or 0 if the system has no
+// UsedBytes returns the resident memory of this process in bytes, or 0 if the system has no
 // /proc/self/statm.
-func Used() int64 {
+func UsedBytes() int64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return 0

@@ -67,15 +67,15 @@ func TestCapacity(t *testing.T) {
 }
 
 func TestUsed(t *testing.T) {
-	if Used() == 0 {
+	if UsedBytes() == 0 {
 		t.Skip("memory in use: no /proc/self/statm here")
 	}
-	before := Used()
+	before := UsedBytes()
 	b := make([]byte, 64<<20)
 	for i := range b {
 		b[i] = byte(i)
 	}
-	if grown := Used() - before; grown < 60<<20 || grown > 200<<20 {
+	if grown := UsedBytes() - before; grown < 60<<20 || grown > 200<<20 {
 		t.Errorf("after filling %d bytes %d more are in use", len(b), grown)
 	}
 }

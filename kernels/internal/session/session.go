@@ -69,8 +69,8 @@ func (s *Session) Cell() int {
 	return s.count
 }
 
-// Fail stops the cell because of an error, as an interrupt does. It reports whether the
-// cell was still running; if not, Fail does nothing.
+// Fail stops the given cell because of the error err, in the same way as an interrupt. It
+// reports whether the cell was still running; if not, Fail does nothing.
 func (s *Session) Fail(cell int, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +91,9 @@ func (s *Session) Cause() error {
 	return s.cause
 }
 
-// Context returns a context that is canceled when the running cell is interrupted. A
-// later cell can use the same value: it is no longer canceled when the next cell begins.
+// Context returns a context that is canceled when the running cell is interrupted. The
+// same value can be used in later cells: when the next cell begins, it is no longer
+// canceled.
 func (s *Session) Context() context.Context { return cellContext{s} }
 
 // Interrupt stops the running cell and cancels its context. If no cell runs it does

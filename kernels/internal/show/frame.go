@@ -79,7 +79,7 @@ func selectMainColumns(df dataframe.DataFrame) (shown dataframe.DataFrame, more 
 			if !slices.Contains(names, name+end) || !isInformative(df.Col(name+end), name) {
 				continue
 			}
-			if end == "" || !equalsWhereKnown(df.Col(name+end), df.Col(name)) {
+			if end == "" || !boundEqualsValue(df.Col(name+end), df.Col(name)) {
 				read = append(read, name+end)
 			}
 		}
@@ -116,12 +116,12 @@ func formatElement(e series.Element) string {
 	return "<td style=\"text-align: left\">" + html.EscapeString(e.String()) + "</td>"
 }
 
-// equalsWhereKnown reports whether a bound of an interval equals the value in all rows in
-// which the bound is known. This is so for the speed-up of the baseline relative to
-// itself.
-func equalsWhereKnown(end, value series.Series) bool {
+// boundEqualsValue reports whether a bound of an interval equals the value in all rows in
+// which the bound is known. Such a column need not be shown; an example is the speed-up
+// of the baseline relative to itself.
+func boundEqualsValue(bound, value series.Series) bool {
 	v := value.Float()
-	for i, e := range end.Float() {
+	for i, e := range bound.Float() {
 		if !math.IsNaN(e) && e != v[i] {
 			return false
 		}

@@ -11,15 +11,14 @@ import (
 	"lockstep/pkg/launch"
 )
 
-// A sweep reports the status of its runs, which may be in progress. *launch.Job
-// implements it.
-type sweep interface {
+// A statusReporter is a sweep whose runs may be in progress. *launch.Job implements it.
+type statusReporter interface {
 	Dir() string
 	Note() string // message of package launch, such as that the sweep ran already
 	Status() []launch.RunStatus
 }
 
-var _ sweep = (*launch.Job)(nil)
+var _ statusReporter = (*launch.Job)(nil)
 
 // renderStatus returns a table of the runs' progress with one row per run, followed by
 // the notes that are not empty.

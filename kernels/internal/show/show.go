@@ -155,7 +155,7 @@ func renderByType(v any) (Bundle, error) {
 	if list, ok := v.([]launch.RunStatus); ok {
 		return renderStatus(nil, list), nil
 	}
-	if j, ok := v.(sweep); ok && !isNilPointer(v) {
+	if j, ok := v.(statusReporter); ok && !isNilPointer(v) {
 		return renderStatus([]string{j.Note(), j.Dir()}, j.Status()), nil
 	}
 	if bundle := renderByMethods(v); len(bundle) > 0 {

@@ -15,7 +15,7 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-var errWithout = errors.New("this kernel was built without " + cell.GPUPackage + " (to use it: " + cell.GPUBuild + ")")
+var errNoCu = errors.New("this kernel was built without " + cell.GPUPackage + " (to use it: " + cell.GPUBuild + ")")
 
 // Types with the same names as in gorgonia.org/cu.
 type (
@@ -39,27 +39,27 @@ const (
 // NoStream is the default stream.
 var NoStream = Stream{}
 
-func NumDevices() (int, error)                                  { return 0, errWithout }
+func NumDevices() (int, error)                                  { return 0, errNoCu }
 func Version() int                                              { return 0 }
-func GetDevice(int) (Device, error)                             { return 0, errWithout }
-func SetCurrentContext(CUContext) error                         { return errWithout }
-func MemInfo() (free, total int64, err error)                   { return 0, 0, errWithout }
-func MemAlloc(int64) (DevicePtr, error)                         { return 0, errWithout }
-func MemFree(DevicePtr) error                                   { return errWithout }
-func MemcpyHtoD(DevicePtr, unsafe.Pointer, int64) error         { return errWithout }
-func MemcpyDtoH(unsafe.Pointer, DevicePtr, int64) error         { return errWithout }
-func LoadData(string) (Module, error)                           { return Module{}, errWithout }
-func MakeEvent(EventFlags) (Event, error)                       { return Event{}, errWithout }
-func DestroyEvent(*Event) error                                 { return errWithout }
-func (Device) Name() (string, error)                            { return "", errWithout }
-func (Device) Attribute(DeviceAttribute) (int, error)           { return 0, errWithout }
-func (Device) ComputeCapability() (major, minor int, err error) { return 0, 0, errWithout }
-func (Device) RetainPrimaryCtx() (CUContext, error)             { return CUContext{}, errWithout }
-func (Module) Function(string) (Function, error)                { return Function{}, errWithout }
-func (Event) Record(Stream) error                               { return errWithout }
-func (Event) Elapsed(Event) (milliseconds float64, err error)   { return 0, errWithout }
+func GetDevice(int) (Device, error)                             { return 0, errNoCu }
+func SetCurrentContext(CUContext) error                         { return errNoCu }
+func MemInfo() (free, total int64, err error)                   { return 0, 0, errNoCu }
+func MemAlloc(int64) (DevicePtr, error)                         { return 0, errNoCu }
+func MemFree(DevicePtr) error                                   { return errNoCu }
+func MemcpyHtoD(DevicePtr, unsafe.Pointer, int64) error         { return errNoCu }
+func MemcpyDtoH(unsafe.Pointer, DevicePtr, int64) error         { return errNoCu }
+func LoadData(string) (Module, error)                           { return Module{}, errNoCu }
+func MakeEvent(EventFlags) (Event, error)                       { return Event{}, errNoCu }
+func DestroyEvent(*Event) error                                 { return errNoCu }
+func (Device) Name() (string, error)                            { return "", errNoCu }
+func (Device) Attribute(DeviceAttribute) (int, error)           { return 0, errNoCu }
+func (Device) ComputeCapability() (major, minor int, err error) { return 0, 0, errNoCu }
+func (Device) RetainPrimaryCtx() (CUContext, error)             { return CUContext{}, errNoCu }
+func (Module) Function(string) (Function, error)                { return Function{}, errNoCu }
+func (Event) Record(Stream) error                               { return errNoCu }
+func (Event) Elapsed(Event) (milliseconds float64, err error)   { return 0, errNoCu }
 func (Function) Launch(gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes int, s Stream, parameters []unsafe.Pointer) error {
-	return errWithout
+	return errNoCu
 }
 
 // Register makes this package importable as gorgonia.org/cu, unless the kernel contains

@@ -140,7 +140,8 @@ func newCurvePair(r, cpu runs.Run) CurvePair {
 	return p
 }
 
-// compare sets Worst and the IoUs, and returns the reason of a failure.
+// compare sets Worst, WorstEpoch and the IoUs. It returns an error if the two runs cannot
+// be compared or differ by more than the tolerances.
 func (p *CurvePair) compare(r, cpu runs.Run) error {
 	for _, run := range []runs.Run{r, cpu} {
 		switch {

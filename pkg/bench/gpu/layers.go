@@ -25,7 +25,7 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// Report is the result of Runs.
+// Report is the result of MeasureLayers.
 type Report struct {
 	Model     string `json:"model"`
 	Network   string `json:"network"`
@@ -78,14 +78,15 @@ type Kernel struct {
 	Milliseconds float64 `json:"milliseconds"`    // per step
 }
 
-// rooflinePeer is the name of the peer in the records of Runs.
+// rooflinePeer is the field Peer of the records of MeasureLayers, which compare Lockstep
+// with the roofline and not with another program.
 const rooflinePeer = "the roofline of its own kernels, with ceilings measured in this run"
 
-// Runs measures training steps of Lockstep on a GPU: forward, backward and Adam on a
+// MeasureLayers measures training steps of Lockstep on a GPU: forward, backward and Adam on a
 // batch that is already on the GPU. Then it measures each kernel with events, without a
 // captured graph. Finally it measures the GPU's memory bandwidth and arithmetic
 // throughput for the roofline.
-func Runs(ctx context.Context, o Options) (*Report, error) {
+func MeasureLayers(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -159,7 +160,7 @@ func (o Options) measureLayers(ctx context.Context, m network) (r *Report, err e
 		return nil, err
 	}
 	r.computeBounds(o, m, ceilings, seconds)
-	r.Records[0].Machine, r.Records[0].Commit = beside.Machine(), beside.Commit(ctx)
+	r.Records[0].Machine, r.Records[0].Commit = beside.DescribeMachine(), beside.FindCommit(ctx)
 	r.Records[1].Machine, r.Records[1].Commit = r.Records[0].Machine, r.Records[0].Commit
 	return r, nil
 }
@@ -300,7 +301,7 @@ func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
 			}
 			// A cast after a plan belongs to the gradient of the weights.
 			casts := strings.HasPrefix(k.Kernel, "cast") && strings.HasSuffix(l.Task, "_weights")
-			if casts || !tensor(i) && !strings.HasPrefix(k.Kernel, "cast") && canBelong(l.Task, k.Kernel) {
+			if casts || !tensor(i) && !strings.HasPrefix(k.Kernel, "cast") && kernelCanBelong(l.Task, k.Kernel) {
 				at = i
 			}
 		}
@@ -323,9 +324,9 @@ func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
 	return list
 }
 
-// canBelong reports whether a kernel of the given name can be part of a task. It is
+// kernelCanBelong reports whether a kernel of the given name can be part of a task. It is
 // needed for layers that have several tasks in one part of a step.
-func canBelong(task, kernel string) bool {
+func kernelCanBelong(task, kernel string) bool {
 	for prefix, kernels := range map[string][]string{
 		"batch_norm": {"bn_", "sum_chunks"}, "bias_backward": {"bias_backward", "sum_chunks"}, "bias": {"bias_act"},
 		"head_backward_data": {"head_backward_data"}, "head_backward_weights": {"head_backward_weights", "sum_chunks"}, "head": {"head_forward"},
@@ -375,8 +376,8 @@ func (r *Report) computeBounds(o Options, m network, c cuda.Ceilings, seconds []
 	r.Records = []beside.Record{throughput, memory}
 }
 
-// layersShown is the maximum number of layers and of kernels in the tables.
-const layersShown = 25
+// maxLayersShown is the maximum number of layers and of kernels in the tables.
+const maxLayersShown = 25
 
 // Write writes the report as a table, or as JSON.
 func (r *Report) Write(w io.Writer, asJSON bool) error {
@@ -394,7 +395,7 @@ func (r *Report) Write(w io.Writer, asJSON bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "part\tlayer\ttask\tms\tat least\tof the roofline")
 	for i, l := range r.Layers {
-		if i == layersShown {
+		if i == maxLayersShown {
 			fmt.Fprintf(t, "and %d more (--json has all)\n", len(r.Layers)-i)
 			break
 		}
@@ -404,7 +405,7 @@ func (r *Report) Write(w io.Writer, asJSON bool) error {
 		fmt.Fprintf(t, "\nkernels of a recorded step, by CUPTI: %.3f ms of %.3f ms\n", r.KernelMilliseconds, r.StepMilliseconds)
 		fmt.Fprintln(t, "ms\tcalls\tkernel")
 		for i, k := range r.Kernels {
-			if i == layersShown {
+			if i == maxLayersShown {
 				fmt.Fprintf(t, "and %d more (--json has all)\n", len(r.Kernels)-i)
 				break
 			}

@@ -67,7 +67,7 @@ func networks() []network {
 	}
 }
 
-// Options configures Runs and PeerRuns.
+// Options configures MeasureLayers and MeasurePeers.
 type Options struct {
 	Model     string // one of Models()
 	Precision string // "bf16", "fp16" or "fp32"; empty: "bf16"
@@ -75,8 +75,8 @@ type Options struct {
 	Device    string // "cuda" or "cuda:1"; empty: "cuda"
 	Repeats   int    // measurements; 0: 7
 	Steps     int    // consecutive training steps in each measurement; 0: 20
-	Trace     string // file for a trace of Runs; empty: no trace is written
-	Kernels   bool   // for Runs: measure the kernels of captured steps by CUPTI
+	Trace     string // file for a trace of MeasureLayers; empty: no trace is written
+	Kernels   bool   // for MeasureLayers: measure the kernels of captured steps by CUPTI
 	Modes     []string
 	Peer      beside.PeerOptions
 	Output    io.Writer // progress messages; nil: none
@@ -168,17 +168,17 @@ func checkGPU() error {
 	return nil
 }
 
-// PeerRuns measures training steps (forward, backward and Adam) of Lockstep and of
+// MeasurePeers measures training steps (forward, backward and Adam) of Lockstep and of
 // PyTorch in each of its modes, alternating, on data that are already on the GPU. One
 // measurement covers o.Steps consecutive steps, with the GPU idle before and after it;
 // the results are medians over o.Repeats measurements. Lockstep trains on one batch,
 // which it converts to its layout in each step; PyTorch cycles through four batches. Both
 // sides must have the same number of parameters and FLOPs.
 //
-// If a mode does not start, PeerRuns returns an error together with the records of the
+// If a mode does not start, MeasurePeers returns an error together with the records of the
 // other modes. The error wraps ErrPeerMissing if PyTorch or its GPU is missing, and
 // ErrMissing if Lockstep has no GPU.
-func PeerRuns(ctx context.Context, o Options) ([]beside.Record, error) {
+func MeasurePeers(ctx context.Context, o Options) ([]beside.Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -192,11 +192,11 @@ func PeerRuns(ctx context.Context, o Options) ([]beside.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	torch, err := o.Peer.Torch(ctx, torchScript)
+	torch, err := o.Peer.TorchCommand(ctx, torchScript)
 	if err != nil {
 		return nil, fmt.Errorf("bench on a GPU: %w", err)
 	}
-	b := peerBench{Options: o, model: m, record: beside.Record{Machine: beside.Machine(), Commit: beside.Commit(ctx)}}
+	b := peerBench{Options: o, model: m, record: beside.Record{Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx)}}
 	defer b.close()
 	if err := b.start(ctx, torch); err != nil {
 		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, beside.ContextCause(ctx, err))
@@ -211,7 +211,7 @@ func PeerRuns(ctx context.Context, o Options) ([]beside.Record, error) {
 // torchScript is the script of PyTorch's side on a GPU.
 const torchScript = "torch_gpu.py"
 
-// peerBench contains the running sides of the comparison.
+// peerBench contains the running programs: Lockstep, and PyTorch in each of its modes.
 type peerBench struct {
 	Options
 	model  network
@@ -221,15 +221,15 @@ type peerBench struct {
 	failed error // errors of the modes that did not start
 }
 
-// close ends all sides.
+// close ends all programs.
 func (b *peerBench) close() {
 	for _, s := range b.sides {
 		s.Close()
 	}
 }
 
-// start starts all sides. PyTorch's modes start one after the other, so that each has the
-// GPU to itself while it chooses its algorithms. Lockstep's side starts last.
+// start starts PyTorch in each mode and then Lockstep. The modes start one after the
+// other, so that each has the GPU to itself while it chooses its algorithms.
 func (b *peerBench) start(ctx context.Context, torch []string) error {
 	var peers []*beside.Side
 	for _, mode := range b.Modes {
@@ -253,7 +253,7 @@ func (b *peerBench) start(ctx context.Context, torch []string) error {
 		beside.Logf(b.Output, "%s: ready", s.About.Name)
 		peers, b.modes = append(peers, s), append(b.modes, mode)
 	}
-	ours, err := b.startOurs(ctx)
+	ours, err := b.startLockstep(ctx)
 	b.sides = append([]*beside.Side{ours}, peers...)
 	if err != nil {
 		return err
@@ -267,8 +267,8 @@ func (b *peerBench) start(ctx context.Context, torch []string) error {
 	return nil
 }
 
-// startOurs starts Lockstep's side.
-func (b *peerBench) startOurs(ctx context.Context) (*beside.Side, error) {
+// startLockstep starts the worker that trains with Lockstep.
+func (b *peerBench) startLockstep(ctx context.Context) (*beside.Side, error) {
 	command, err := beside.WorkerCommand(ctx)
 	if err != nil {
 		return nil, err
@@ -277,11 +277,11 @@ func (b *peerBench) startOurs(ctx context.Context) (*beside.Side, error) {
 	return beside.Start(ctx, beside.Program{Argv: append(argv, b.model.shape.WorkerFlags()...), Workers: 1})
 }
 
-// measureAll measures all sides in turn, and begins each repeat with another side.
+// measureAll measures all programs in turn. Each repeat begins with a different program.
 func (b *peerBench) measureAll() ([]beside.Record, error) {
 	request := fmt.Sprint(beside.RequestSteps, " ", b.Steps)
 	for _, s := range b.sides { // the first measurement compiles and captures, and is not counted
-		if _, err := s.Seconds(request); err != nil {
+		if _, err := s.TimeRequest(request); err != nil {
 			return nil, err
 		}
 	}
@@ -289,7 +289,7 @@ func (b *peerBench) measureAll() ([]beside.Record, error) {
 	for i := range b.Repeats {
 		for j := range b.sides {
 			k := (i + j) % len(b.sides)
-			v, err := b.sides[k].Seconds(request)
+			v, err := b.sides[k].TimeRequest(request)
 			if err != nil {
 				return nil, err
 			}

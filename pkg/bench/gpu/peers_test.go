@@ -38,7 +38,7 @@ func TestGPURuns(t *testing.T) {
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	trace := filepath.Join(t.TempDir(), "trace.json")
 	var lines strings.Builder
-	r, err := Runs(t.Context(), Options{Model: "unet-128", Repeats: 2, Steps: 3, Trace: trace, Kernels: true, Output: &lines, shape: &tiny, open: onSimulatedGPU})
+	r, err := MeasureLayers(t.Context(), Options{Model: "unet-128", Repeats: 2, Steps: 3, Trace: trace, Kernels: true, Output: &lines, shape: &tiny, open: onSimulatedGPU})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestGPUKernelsLeftOut(t *testing.T) {
 		return cuda.NewWithLibraries(libraries, os.Getenv, o, 0)
 	}
 	var lines strings.Builder
-	r, err := Runs(t.Context(), Options{Model: "unet-128", Repeats: 1, Steps: 2, Kernels: true, Output: &lines, shape: &tiny, open: open})
+	r, err := MeasureLayers(t.Context(), Options{Model: "unet-128", Repeats: 1, Steps: 2, Kernels: true, Output: &lines, shape: &tiny, open: open})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestGPUNetworks(t *testing.T) {
 		return cuda.NewWithLibraries(libraries, os.Getenv, o, 0)
 	}
 	for _, name := range []string{"resnet50v2"} {
-		r, err := Runs(t.Context(), Options{Model: name, Repeats: 1, Steps: 1, shape: &bench.Shape{Network: name, Batch: 1}, open: open})
+		r, err := MeasureLayers(t.Context(), Options{Model: name, Repeats: 1, Steps: 1, shape: &bench.Shape{Network: name, Batch: 1}, open: open})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,15 +164,15 @@ while read -r request rest; do
 done
 `
 
-func TestGPUPeerRuns(t *testing.T) {
+func TestGPUMeasurePeers(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, torchScript), []byte(gpuPeer), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	benchtest.AsWorker(t)
+	benchtest.UseTestBinaryAsWorker(t)
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	o := Options{Model: "unet-128", Repeats: 3, Steps: 4, Peer: beside.PeerOptions{Scripts: dir, Python: "sh"}, shape: &tiny, open: onSimulatedGPU}
-	records, err := PeerRuns(t.Context(), o)
+	records, err := MeasurePeers(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,12 +193,12 @@ func TestGPUPeerRuns(t *testing.T) {
 	}
 
 	t.Setenv("FAKE_BROKEN", "default")
-	records, err = PeerRuns(t.Context(), o)
+	records, err = MeasurePeers(t.Context(), o)
 	if err == nil || !strings.Contains(err.Error(), "no compiler") || len(records) != 4 {
 		t.Errorf("a mode that does not start: %d records, %v", len(records), err)
 	}
 	t.Setenv("FAKE_FLOPS", "1")
-	if _, err := PeerRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), "the networks differ") {
+	if _, err := MeasurePeers(t.Context(), o); err == nil || !strings.Contains(err.Error(), "the networks differ") {
 		t.Errorf("another network: %v", err)
 	}
 }
@@ -252,14 +252,14 @@ func TestGPUTargets(t *testing.T) {
 // trains the same network.
 func TestTorchGPU(t *testing.T) {
 	peer := beside.PeerOptions{}
-	if _, err := peer.Torch(t.Context(), torchScript); errors.Is(err, beside.ErrPeerMissing) {
+	if _, err := peer.TorchCommand(t.Context(), torchScript); errors.Is(err, beside.ErrPeerMissing) {
 		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
 	}
-	benchtest.AsWorker(t)
+	benchtest.UseTestBinaryAsWorker(t)
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	s := tiny
 	s.Biases = true
-	records, err := PeerRuns(t.Context(), Options{
+	records, err := MeasurePeers(t.Context(), Options{
 		Model: "unet-128", Precision: "fp32", Repeats: 1, Steps: 1, Modes: []string{"eager"}, shape: &s, open: onSimulatedGPU, peerDevice: "cpu",
 	})
 	// On a processor it has no memory of a device to name.
@@ -271,7 +271,7 @@ func TestTorchGPU(t *testing.T) {
 // TestTorchNetworks: the networks that PyTorch trains on a GPU have the parameters and
 // the FLOPs of ours.
 func TestTorchNetworks(t *testing.T) {
-	argv, err := beside.PeerOptions{}.Torch(t.Context(), torchScript)
+	argv, err := beside.PeerOptions{}.TorchCommand(t.Context(), torchScript)
 	if errors.Is(err, beside.ErrPeerMissing) {
 		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
 	}

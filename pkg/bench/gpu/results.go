@@ -172,8 +172,8 @@ func formatTable(f func(io.Writer)) string {
 	return b.String()
 }
 
-// runsLimit is the maximum size of the unpacked run folders of a check, in bytes.
-const runsLimit = 256 << 20
+// maxRunsBytes is the maximum size of the unpacked run folders of a check, in bytes.
+const maxRunsBytes = 256 << 20
 
 // Runs unpacks the run folders of the train stage into dir and returns the folder of the
 // study. It returns "" if the stage has no run folders.
@@ -189,15 +189,15 @@ func (r *Results) Runs(dir string) (study string, err error) {
 		return "", fmt.Errorf("unpack runs on a GPU: %w", err)
 	}
 	defer f.Close()
-	if err := unpack(f, dir); err != nil {
+	if err := unpackTarGz(f, dir); err != nil {
 		return "", fmt.Errorf("unpack runs on a GPU: %s: %w", f.Name(), err)
 	}
 	return filepath.Join(dir, "gpu"), nil
 }
 
-// unpack extracts the files of a .tar.gz into dir.
-func unpack(from io.Reader, dir string) error {
-	z, err := gzip.NewReader(from)
+// unpackTarGz extracts the files of a .tar.gz into dir.
+func unpackTarGz(r io.Reader, dir string) error {
+	z, err := gzip.NewReader(r)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func unpack(from io.Reader, dir string) error {
 		return err
 	}
 	defer root.Close()
-	left := int64(runsLimit)
+	left := int64(maxRunsBytes)
 	for files := tar.NewReader(z); ; {
 		h, err := files.Next()
 		if errors.Is(err, io.EOF) {
@@ -221,7 +221,7 @@ func unpack(from io.Reader, dir string) error {
 			err = root.MkdirAll(name, 0o755)
 		case tar.TypeReg:
 			if left -= h.Size; left < 0 {
-				return fmt.Errorf("the unpacked files are larger than %d MiB", runsLimit>>20)
+				return fmt.Errorf("the unpacked files are larger than %d MiB", maxRunsBytes>>20)
 			}
 			err = writeFile(root, name, files)
 		}
@@ -232,7 +232,7 @@ func unpack(from io.Reader, dir string) error {
 }
 
 // writeFile writes a file below root and creates its folder.
-func writeFile(root *os.Root, name string, from io.Reader) error {
+func writeFile(root *os.Root, name string, r io.Reader) error {
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
@@ -240,6 +240,6 @@ func writeFile(root *os.Root, name string, from io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, from)
+	_, err = io.Copy(f, r)
 	return errors.Join(err, f.Close())
 }

@@ -140,7 +140,7 @@ func TestUnpackStaysInside(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := unpack(strings.NewReader(b.String()), dir); err == nil {
+	if err := unpackTarGz(strings.NewReader(b.String()), dir); err == nil {
 		t.Error("it is taken")
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "outside")); err == nil {

@@ -73,7 +73,8 @@ func setModelDefaults(f *pflag.FlagSet, s *bench.Shape) error {
 	return nil
 }
 
-// addPeerFlags adds flags for finding the peers.
+// addPeerFlags adds the flags for finding the peers, the Python programs that Lockstep is
+// compared with.
 func addPeerFlags(f *pflag.FlagSet, p *bench.PeerOptions) {
 	f.StringVar(&p.Scripts, "peers", "", "folder with the peers' scripts (default: environment/peers of the checkout)")
 	f.StringVar(&p.Python, "python", "", "Python interpreter with PyTorch (default: the first python3 that has it)")
@@ -108,7 +109,7 @@ of 3×3×3 convolutions (unet3d-k3; Çiçek et al., 2016).
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
 			}
-			records, err := bench.EngineRuns(c.Context(), o)
+			records, err := bench.MeasureEngine(c.Context(), o)
 			return out.write(c, records, err)
 		},
 	}
@@ -146,7 +147,7 @@ the backward pass.
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
 			}
-			records, err := bench.AblationRuns(c.Context(), o)
+			records, err := bench.MeasureAblation(c.Context(), o)
 			return out.write(c, records, err)
 		},
 	}
@@ -177,7 +178,7 @@ alternating, and reports the bytes of the buffer per second.
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
 			}
-			records, err := bench.AllReduceRuns(c.Context(), o)
+			records, err := bench.MeasureAllReduce(c.Context(), o)
 			return out.write(c, records, err)
 		},
 	}
@@ -212,7 +213,7 @@ may be more workers than cores, because no times are compared.
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
 			}
-			records, err := bench.TwinRuns(c.Context(), o)
+			records, err := bench.MeasureTwins(c.Context(), o)
 			return out.write(c, records, err)
 		},
 	}
@@ -242,7 +243,7 @@ this machine.
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
 			}
-			records, err := bench.ScalingRuns(c.Context(), o)
+			records, err := bench.MeasureScaling(c.Context(), o)
 			return out.write(c, records, err)
 		},
 	}

@@ -28,7 +28,7 @@ the folder for temporary files.
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
 			}
-			records, err := bench.LoaderRuns(c.Context(), o)
+			records, err := bench.MeasureLoader(c.Context(), o)
 			return out.write(c, records, err)
 		},
 	}

@@ -31,7 +31,7 @@ space for the long files (--long-megabytes).
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
 			}
-			records, err := bench.ReadRuns(c.Context(), o)
+			records, err := bench.MeasureReading(c.Context(), o)
 			return out.write(c, records, err)
 		},
 	}

@@ -26,12 +26,12 @@ A single run of each contains no information about noise: the verdict at that wo
 count is then "cannot tell". With six or more worker counts there is a pooled answer
 without repeated runs.`,
 		Args: func(c *cobra.Command, args []string) error {
-			return minimumOneArg("name two folders, or two series and the folder that has them: lockstep compare A B [PATH…]")(c, args[:max(0, len(args)-1)])
+			return atLeastOneArg("name two folders, or two series and the folder that has them: lockstep compare A B [PATH…]")(c, args[:max(0, len(args)-1)])
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			var result *scaling.Comparisons
 			if len(args) > 2 {
-				s, err := f.read(c, args[2:])
+				s, err := f.readStudy(c, args[2:])
 				if err != nil {
 					return err
 				}
@@ -40,11 +40,11 @@ without repeated runs.`,
 				}
 				return result.Write(c.OutOrStdout(), format)
 			}
-			a, err := f.read(c, args[:1])
+			a, err := f.readStudy(c, args[:1])
 			if err != nil {
 				return err
 			}
-			b, err := f.read(c, args[1:])
+			b, err := f.readStudy(c, args[1:])
 			if err != nil {
 				return err
 			}
@@ -55,6 +55,6 @@ without repeated runs.`,
 		},
 	}
 	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv or json")
-	f.addMeasures(c)
+	f.addMeasureFlags(c)
 	return c
 }

@@ -81,7 +81,7 @@ same seed gives the same files. Kinds of data, and the formats for --format:
 				if !strings.Contains(" "+m.formats+" ", " "+f.format+" ") {
 					return usageError(fmt.Errorf("%s: unknown format %q: use --format %s", m.name, f.format, strings.Join(formats, " or ")))
 				}
-				if err := checkEmpty(args[1]); err != nil {
+				if err := checkFolderIsEmpty(args[1]); err != nil {
 					return err
 				}
 				trains, err := m.make(c, args[1], f)
@@ -108,9 +108,9 @@ same seed gives the same files. Kinds of data, and the formats for --format:
 	return c
 }
 
-// checkEmpty returns an error if a folder is not empty, because the user's data would be
+// checkFolderIsEmpty returns an error if a folder is not empty, because the user's data would be
 // overwritten or mixed with generated data.
-func checkEmpty(dir string) error {
+func checkFolderIsEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -123,10 +123,10 @@ func checkEmpty(dir string) error {
 	return nil
 }
 
-// orDefault returns v, or value if v is 0.
-func orDefault(v, value int) int {
+// orDefault returns v, or def if v is 0.
+func orDefault(v, def int) int {
 	if v == 0 {
-		return value
+		return def
 	}
 	return v
 }

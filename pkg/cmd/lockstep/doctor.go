@@ -60,7 +60,7 @@ func doctorCommand() *cobra.Command {
 	return c
 }
 
-// runChecks examines this machine.
+// runChecks examines this machine and returns the lines of the report.
 func runChecks(ctx context.Context) []finding {
 	host := runs.CollectHost()
 	fast := cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3)

@@ -59,7 +59,7 @@ cannot be read, or wrong usage. 130 interrupted.`,
 	c.Flags().StringVar(&candidate, "candidate", "", "folder of the runs to check")
 	c.Flags().StringVar(&limit, "max-regression", "5%", "allowed loss of speed")
 	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv or json")
-	f.addMeasures(c)
+	f.addMeasureFlags(c)
 	return c
 }
 
@@ -68,23 +68,23 @@ func (f *ruleFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit st
 	if baseline == "" || candidate == "" {
 		return nil, errors.New("--baseline or --candidate is missing: use lockstep gate --baseline A --candidate B")
 	}
-	share, err := parseShare(limit)
+	share, err := parseFraction(limit)
 	if err != nil {
 		return nil, fmt.Errorf("--max-regression %w", err)
 	}
-	a, err := f.read(c, []string{baseline})
+	a, err := f.readStudy(c, []string{baseline})
 	if err != nil {
 		return nil, fmt.Errorf("baseline: %w", err)
 	}
-	b, err := f.read(c, []string{candidate})
+	b, err := f.readStudy(c, []string{candidate})
 	if err != nil {
 		return nil, fmt.Errorf("candidate: %w", err)
 	}
 	return scaling.Gate(a, b, share)
 }
 
-// parseShare parses a share of 1, such as 5% or 0.05.
-func parseShare(text string) (float64, error) {
+// parseFraction parses a share of 1, such as 5% or 0.05.
+func parseFraction(text string) (float64, error) {
 	number, isPercent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	if isPercent {

@@ -142,7 +142,7 @@ is 1 if a check fails.
 			begin := time.Now()
 			checks, err := selftest.Run(c.Context(), o)
 			r := selfTestResult{
-				Build: buildid.ID, Device: deviceName(), Seed: o.Seed, Seconds: time.Since(begin).Seconds(),
+				Build: buildid.ID, Device: firstGPUName(), Seed: o.Seed, Seconds: time.Since(begin).Seconds(),
 				Failed: selftest.Failed(checks), Checks: checks,
 			}
 			if writeErr := r.write(c.OutOrStdout(), asJSON); writeErr != nil {
@@ -164,8 +164,8 @@ is 1 if a check fails.
 	return c
 }
 
-// deviceName returns the name of the first GPU, or "" if there is none.
-func deviceName() string {
+// firstGPUName returns the name of the first GPU, or "" if there is none.
+func firstGPUName() string {
 	for _, d := range engine.Devices().Devices {
 		if d.Kind == "cuda" {
 			return d.Name
@@ -211,9 +211,9 @@ func addGPUFlags(f *pflag.FlagSet, o *gpu.Options, out *benchOutput) {
 	out.addFlags(f)
 }
 
-// withMissingCode adds the exit code exitMissing to err if err reports a missing GPU or
+// withMissingExitCode adds the exit code exitMissing to err if err reports a missing GPU or
 // peer.
-func withMissingCode(err error) error {
+func withMissingExitCode(err error) error {
 	if errors.Is(err, gpu.ErrMissing) || errors.Is(err, bench.ErrPeerMissing) {
 		return missingError(err)
 	}
@@ -243,9 +243,9 @@ of the kernels divided by ceilings of the GPU that are measured in the same call
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
 			}
-			r, err := gpu.Runs(c.Context(), o)
+			r, err := gpu.MeasureLayers(c.Context(), o)
 			if err != nil {
-				return withMissingCode(err)
+				return withMissingExitCode(err)
 			}
 			return r.Write(c.OutOrStdout(), out.json)
 		},
@@ -280,11 +280,11 @@ CUDA is missing, the exit code is 3.
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
 			}
-			records, err := gpu.PeerRuns(c.Context(), o)
+			records, err := gpu.MeasurePeers(c.Context(), o)
 			if len(records) > 0 { // results of the modes that did start
 				err = errors.Join(bench.Write(c.OutOrStdout(), records, out.json), err)
 			}
-			return withMissingCode(err)
+			return withMissingExitCode(err)
 		},
 	}
 	addGPUFlags(c.Flags(), &o, &out)

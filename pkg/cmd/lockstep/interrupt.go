@@ -19,7 +19,8 @@ import (
 // interrupt.
 const killTimeout = 2 * time.Second
 
-// secondInterrupt is the action that a command takes at the second interrupt.
+// secondInterrupt stores the action that a command takes when the user interrupts it for
+// the second time.
 type secondInterrupt struct {
 	mu sync.Mutex
 	do func()
@@ -76,9 +77,9 @@ func runInterruptible(args []string) int {
 	return exitInterrupted
 }
 
-// withUnbrokenOutput changes c so that it continues after the reader of its output has
+// ignoreBrokenOutput changes c so that it continues after the reader of its output has
 // ended (lockstep launch | head), and returns c.
-func withUnbrokenOutput(c *cobra.Command) *cobra.Command {
+func ignoreBrokenOutput(c *cobra.Command) *cobra.Command {
 	c.PreRun = func(c *cobra.Command, _ []string) {
 		process.SurviveBrokenPipes()
 		c.SetOut(pipeWriter{c.OutOrStdout()})

@@ -29,7 +29,7 @@ folder of this command; go run ./kernels/build builds both.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "installed the kernel \"Go (Lockstep)\" in %s\nto use the command lockstep in a shell: %s\n", dir, exportPath(dir))
+			_, err = fmt.Fprintf(c.OutOrStdout(), "installed the kernel \"Go (Lockstep)\" in %s\nto use the command lockstep in a shell: %s\n", dir, pathExportCommand(dir))
 			return err
 		},
 	}
@@ -41,7 +41,7 @@ folder of this command; go run ./kernels/build builds both.`,
 	return c
 }
 
-// exportPath returns the shell command that adds dir to PATH.
-func exportPath(dir string) string {
+// pathExportCommand returns the shell command that adds dir to PATH.
+func pathExportCommand(dir string) string {
 	return `export PATH="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(dir) + `:$PATH"`
 }

@@ -19,9 +19,9 @@ func TestExportPathIsUnderstoodByAShell(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "lockstep"), []byte("#!/bin/sh\necho found\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command("sh", "-c", exportPath(dir)+"\nlockstep").CombinedOutput()
+		out, err := exec.Command("sh", "-c", pathExportCommand(dir)+"\nlockstep").CombinedOutput()
 		if err != nil || strings.TrimSpace(string(out)) != "found" {
-			t.Errorf("after %s the command is not found: %v\n%s", exportPath(dir), err, out)
+			t.Errorf("after %s the command is not found: %v\n%s", pathExportCommand(dir), err, out)
 		}
 	}
 }

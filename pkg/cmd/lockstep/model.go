@@ -44,7 +44,7 @@ Networks:
 ` + listNetworks(),
 		Args: exactArgs(1, "name a network, for example unet2d-study"),
 		RunE: func(c *cobra.Command, args []string) error {
-			net, err := f.network(args[0])
+			net, err := f.loadNetwork(args[0])
 			if err != nil {
 				return usageError(err)
 			}
@@ -87,9 +87,9 @@ func listNetworks() string {
 	return b.String()
 }
 
-// network returns the network with the given name or spec file, with the changes that the
-// flags request.
-func (f modelFlags) network(name string) (model.Network, error) {
+// loadNetwork returns the network with the given name or spec file, with the changes that
+// the flags request.
+func (f modelFlags) loadNetwork(name string) (model.Network, error) {
 	var cfg model.Config
 	var image, target []int
 	var err error
@@ -186,8 +186,8 @@ func writeSpec(net model.Network, path string) error {
 	return s.Write(path)
 }
 
-// exactArgs replaces cobra.ExactArgs. Its error describes the expected arguments: what
-// completes the sentence.
+// exactArgs replaces cobra.ExactArgs with a check whose error describes the expected
+// arguments by the text what.
 func exactArgs(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -197,9 +197,9 @@ func exactArgs(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// minimumOneArg requires at least one argument. what describes the arguments in the
+// atLeastOneArg requires at least one argument. what describes the arguments in the
 // error.
-func minimumOneArg(what string) cobra.PositionalArgs {
+func atLeastOneArg(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usageError(fmt.Errorf("%s needs an argument: %s", c.CommandPath(), what))

@@ -35,7 +35,7 @@ safetensors.numpy.save_file({v.path: v.numpy() for v in model.weights}, "in.safe
 			if name == "" {
 				return usageError(errors.New("--model is missing: use the name of the network of the weights, or its spec file"))
 			}
-			net, err := f.network(name)
+			net, err := f.loadNetwork(name)
 			if err != nil {
 				return usageError(err)
 			}

@@ -19,9 +19,9 @@ type oldViews struct {
 	chosen                                          func(name string) bool
 }
 
-// firstMeasure is the value of the old flag --scaling-rule that selects the first measure
+// autoMeasure is the value of the old flag --scaling-rule that selects the first measure
 // of quality in the runs.
-const firstMeasure = "auto"
+const autoMeasure = "auto"
 
 // oldFlagNames returns the names of the flags, in the order in which an error lists them.
 func oldFlagNames() []string {
@@ -34,7 +34,7 @@ func (o *oldViews) addTo(c *cobra.Command) {
 	fs.StringVar(&o.overhead, "overhead", "", "")
 	fs.StringVar(&o.without, "without", "", "")
 	fs.StringVar(&o.scalingRule, "scaling-rule", "", "")
-	fs.Lookup("scaling-rule").NoOptDefVal = firstMeasure
+	fs.Lookup("scaling-rule").NoOptDefVal = autoMeasure
 	fs.StringVar(&o.timeTo, "time-to", "", "")
 	fs.Float64Var(&o.cost, "cost", 0, "")
 	fs.Float64Var(&o.budget, "budget", 0, "")
@@ -55,9 +55,9 @@ type oldView struct {
 	value string
 }
 
-// requested returns the requested view, or nil if none was requested. It returns an error
-// for more than one view and for an invalid value.
-func (o *oldViews) requested() (*oldView, error) {
+// findRequested returns the requested view, or nil if none was requested. It returns an
+// error for more than one view and for an invalid value.
+func (o *oldViews) findRequested() (*oldView, error) {
 	var names []string
 	for _, name := range oldFlagNames() {
 		if o.chosen(name) {
@@ -80,7 +80,7 @@ func (o *oldViews) requested() (*oldView, error) {
 	case "overhead":
 		x.value = o.overhead
 	case "scaling-rule":
-		if o.scalingRule != firstMeasure {
+		if o.scalingRule != autoMeasure {
 			x.value = o.scalingRule
 		}
 	case "time-to":
@@ -96,7 +96,7 @@ func (o *oldViews) requested() (*oldView, error) {
 // write writes the view in the format of the old flag: the results of several series one
 // after the other, in CSV each with a header.
 func (o *oldViews) write(c *cobra.Command, x *oldView, s *scaling.Study, format string) error {
-	results, err := o.results(c, x, s)
+	results, err := o.compute(c, x, s)
 	if err != nil {
 		return err
 	}
@@ -114,8 +114,8 @@ func (o *oldViews) write(c *cobra.Command, x *oldView, s *scaling.Study, format 
 	return nil
 }
 
-// results computes the view x.
-func (o *oldViews) results(c *cobra.Command, x *oldView, s *scaling.Study) ([]result, error) {
+// compute computes the view x.
+func (o *oldViews) compute(c *cobra.Command, x *oldView, s *scaling.Study) ([]result, error) {
 	switch x.flag {
 	case "explain":
 		if _, _, ok := parseMetricAt(x.value); !ok {

@@ -147,9 +147,9 @@ func studyPanels() []string {
 	return []string{"speedup_iou", "epoch_time", "loss_by_epoch", "loss_by_time", "train_test_time"}
 }
 
-// panelFigures draws the panels of the U-Net study. If the logs lack data for some of
+// drawPanels draws the panels of the U-Net study. If the logs lack data for some of
 // them, the first other figures take their place.
-func (f *plotFlags) panelFigures(s *scaling.Study) ([]*figure.Figure, error) {
+func (f *plotFlags) drawPanels(s *scaling.Study) ([]*figure.Figure, error) {
 	all, err := f.options.First(s, math.MaxInt)
 	if err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func (f *plotFlags) drawRequested(s *scaling.Study) (figures []*figure.Figure, n
 // drawAll draws all figures that the study has data for, and the fitted scaling model if
 // requested.
 func (f *plotFlags) drawAll(s *scaling.Study) ([]*figure.Figure, error) {
-	draw := f.panelFigures
+	draw := f.drawPanels
 	if !f.panels {
 		draw = f.options.All
 	}
@@ -301,12 +301,12 @@ reported as a note; an unknown name is an error with exit code 2.
 
 The format txt is the caption, which describes how the numbers were computed and from
 how many runs; tex is a table for LaTeX.`,
-		Args: minimumOneArg("name folders of logs, for example logs/unet2d-cells"),
+		Args: atLeastOneArg("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := f.validate(); err != nil {
 				return usageError(err)
 			}
-			s, err := rule.read(c, args)
+			s, err := rule.readStudy(c, args)
 			if err != nil {
 				return err
 			}

@@ -11,15 +11,15 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// powerCutError returns an error that names a text file which ends with NUL bytes, as
-// after a power cut. It returns nil if no problem is about such a file. The caller has
-// already printed the readable part; the error makes the exit code 1, so that a script
-// notices that rows are lost.
-func powerCutError(problems []runs.Problem) error {
+// findPowerCut returns an error if one of the problems concerns a text file that ends
+// with NUL bytes, as after a power cut, and otherwise nil. The caller has already printed
+// the readable part; the error makes the exit code 1, so that a script notices that rows
+// are lost.
+func findPowerCut(problems []runs.Problem) error {
 	var cut []string
 	for _, p := range problems {
 		for _, path := range []string{p.File, filepath.Join(p.File, "run.json"), filepath.Join(p.File, "epochs.csv")} {
-			if textWithNULTail(path) && !slices.Contains(cut, path) {
+			if isTextWithNULTail(path) && !slices.Contains(cut, path) {
 				cut = append(cut, path)
 			}
 		}
@@ -34,9 +34,9 @@ func powerCutError(problems []runs.Problem) error {
 	return fmt.Errorf("%s%s ends with NUL bytes, as after a power cut; the complete lines before them were read; restore the file from a backup if there is one", clean.Text(cut[0]), more)
 }
 
-// textWithNULTail reports whether path is a regular file that ends with eight NUL bytes
+// isTextWithNULTail reports whether path is a regular file that ends with eight NUL bytes
 // and contains only text, or nothing, before them.
-func textWithNULTail(path string) bool {
+func isTextWithNULTail(path string) bool {
 	f, err := safeopen.File(path)
 	if err != nil {
 		return false

@@ -52,7 +52,7 @@ logs, tables and reports of many programs. Information that a file does not cont
   lockstep read results --what all --format parquet --out results.parquet
   lockstep read results --as 'log_hvd_{workers}.csv=PyTorch Horovod'
   lockstep read results --explain`,
-		Args: minimumOneArg("name folders of logs, for example logs/unet2d-cells"),
+		Args: atLeastOneArg("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {
 			options, err := f.validate(c)
 			if err != nil {
@@ -67,7 +67,7 @@ logs, tables and reports of many programs. Information that a file does not cont
 			if err != nil {
 				return err
 			}
-			return powerCutError(problems)
+			return findPowerCut(problems)
 		},
 	}
 	c.Flags().StringVar(&f.format, "format", logread.FormatCSV, strings.Join(logread.Formats(), ", "))

@@ -72,12 +72,12 @@ the file and line of its data.
 
 The same logs give the same HTML, byte for byte. chromium prints the PDF (apt-get
 install chromium); if it is missing, the exit code is 3.`,
-		Args: minimumOneArg("name folders of logs, for example logs/unet2d-cells"),
+		Args: atLeastOneArg("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := f.validate(); err != nil {
 				return err
 			}
-			s, err := rule.read(c, args)
+			s, err := rule.readStudy(c, args)
 			if err != nil {
 				return err
 			}

@@ -21,13 +21,13 @@ type ruleFlags struct {
 
 // addTo adds all flags, for a command that shows one study.
 func (f *ruleFlags) addTo(c *cobra.Command) {
-	f.addMeasures(c)
+	f.addMeasureFlags(c)
 	c.Flags().StringVar(&f.rule.Baseline, "baseline", scaling.BaselineSmallest, "baseline of the speed-up: smallest (the smallest worker count of a series), one, or a number")
 	c.Flags().StringVar(&f.rule.Per, "per", scaling.PerWorker, "unit of the worker count: worker or node")
 }
 
-// addMeasures adds the flags that do not concern the speed-up.
-func (f *ruleFlags) addMeasures(c *cobra.Command) {
+// addMeasureFlags adds the flags that do not concern the speed-up.
+func (f *ruleFlags) addMeasureFlags(c *cobra.Command) {
 	f.rule = scaling.DefaultRule()
 	c.Flags().IntVar(&f.rule.DropFirst, "drop-first", f.rule.DropFirst, "number of epochs at the start of each run that are not counted")
 	c.Flags().StringVar(&f.rule.Epochs, "epochs", "mean", "how epochs are combined: mean, median, or the number of a single epoch")
@@ -37,8 +37,8 @@ func (f *ruleFlags) addMeasures(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.as, "as", nil, "pattern for information in paths, such as 'log_hvd_{workers}.csv=PyTorch Horovod'; repeatable")
 }
 
-// read reads the logs at the paths as a study with the rule of the flags.
-func (f *ruleFlags) read(c *cobra.Command, paths []string) (*scaling.Study, error) {
+// readStudy reads the logs at the paths as a study with the rule of the flags.
+func (f *ruleFlags) readStudy(c *cobra.Command, paths []string) (*scaling.Study, error) {
 	if err := f.rule.Validate(); err != nil {
 		return nil, usageError(err)
 	}
@@ -98,7 +98,7 @@ To see the gain of overlap, compare with a series without it:
 			if a.requestsHelp() {
 				return nil
 			}
-			return minimumOneArg("name folders of logs, for example logs/unet2d-cells")(c, args)
+			return atLeastOneArg("name folders of logs, for example logs/unet2d-cells")(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if a.requestsHelp() {
@@ -108,7 +108,7 @@ To see the gain of overlap, compare with a series without it:
 			if err != nil {
 				return err
 			}
-			s, err := f.read(c, args)
+			s, err := f.readStudy(c, args)
 			if err != nil {
 				return err
 			}
@@ -120,17 +120,17 @@ To see the gain of overlap, compare with a series without it:
 			if len(shown) > 0 {
 				return a.write(c, s, shown, format)
 			}
-			if old, _ := a.old.requested(); old != nil { // parse has already checked for errors
+			if old, _ := a.old.findRequested(); old != nil { // parse has already checked for errors
 				return a.old.write(c, old, s, format)
 			}
 			if err := s.Write(c.OutOrStdout(), format); err != nil {
 				return err
 			}
 			if format == scaling.FormatTable { // the table itself ends with notes and problems
-				return powerCutError(s.Problems)
+				return findPowerCut(s.Problems)
 			}
 			writeProblems(c.ErrOrStderr(), s)
-			return powerCutError(s.Problems)
+			return findPowerCut(s.Problems)
 		},
 	}
 	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv or json")

@@ -14,21 +14,21 @@ import (
 	"lockstep/pkg/train"
 )
 
-// scalingRule returns the learning-rate scaling rule of a study. The command that it
+// computeScalingRule returns the learning-rate scaling rule of a study. The command that it
 // suggests repeats all settings of the study's runs.
-func scalingRule(s *scaling.Study, measure string) (*scaling.LRScaling, error) {
+func computeScalingRule(s *scaling.Study, measure string) (*scaling.LRScaling, error) {
 	r, err := s.ScalingRule(measure)
 	if err == nil {
-		r.Launch = repeatCommand(s.Runs[0])
+		r.Launch = buildRepeatCommand(s.Runs[0])
 	}
 	return r, err
 }
 
-// repeatCommand returns the start of a command that trains like the run r, without its
+// buildRepeatCommand returns the start of a command that trains like the run r, without its
 // batch, learning rate and seed. A run folder does not record the path of a config file,
 // so for a config that is not shipped the command contains a guess: the config's name
-// with .yaml. repeatCommand returns "" if the config is unknown.
-func repeatCommand(r runs.Run) string {
+// with .yaml. buildRepeatCommand returns "" if the config is unknown.
+func buildRepeatCommand(r runs.Run) string {
 	name, _ := r.Info.Config["name"].(string)
 	switch {
 	case name == "":
@@ -61,33 +61,33 @@ func repeatCommand(r runs.Run) string {
 	return command
 }
 
-// changedSettings returns the settings in is that differ from was, as key=value, in
-// alphabetical order. It omits settings for which a sweep has flags. prefix is the path
-// of the settings inside the config, such as "optimizer.".
-func changedSettings(was, is map[string]any, prefix string) []string {
+// changedSettings returns the settings in changed that differ from those in base, as
+// key=value, in alphabetical order. It omits settings for which a sweep has flags. prefix
+// is the path of the settings inside the config, such as "optimizer.".
+func changedSettings(base, changed map[string]any, prefix string) []string {
 	var keys, out []string
-	for k := range is {
+	for k := range changed {
 		keys = append(keys, k)
 	}
 	slices.Sort(keys)
 	for _, k := range keys {
-		before, known := was[k]
-		if !known || slices.Contains([]string{"name", "seed", "batch", "optimizer.learning_rate", "engine.threads"}, prefix+k) || reflect.DeepEqual(before, is[k]) {
+		before, known := base[k]
+		if !known || slices.Contains([]string{"name", "seed", "batch", "optimizer.learning_rate", "engine.threads"}, prefix+k) || reflect.DeepEqual(before, changed[k]) {
 			continue
 		}
 		a, inner := before.(map[string]any)
-		b, both := is[k].(map[string]any)
+		b, both := changed[k].(map[string]any)
 		if inner && both {
 			out = append(out, changedSettings(a, b, prefix+k+".")...)
 			continue
 		}
-		value, err := json.Marshal(is[k])
+		value, err := json.Marshal(changed[k])
 		if err != nil {
 			continue
 		}
-		if text, ok := is[k].(string); ok {
+		if text, ok := changed[k].(string); ok {
 			var read any
-			if value = []byte(text); text == "None" || yaml.Unmarshal(value, &read) != nil || read != is[k] {
+			if value = []byte(text); text == "None" || yaml.Unmarshal(value, &read) != nil || read != changed[k] {
 				value = []byte(train.Quoted(text))
 			}
 		}

@@ -75,7 +75,7 @@ func TestLaunchAgain(t *testing.T) {
 	r.Info.Config["data"].(map[string]any)["path"] = "it's here"
 	r.Info.Config["strategy"] = "other"
 	want := `lockstep launch --config unet2d-cells --threads 2 --set 'data.path=it'\''s here' --set epochs=3 --set model.norm=none --set 'schedule.decay=[]' --set strategy=other`
-	got := repeatCommand(r)
+	got := buildRepeatCommand(r)
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -36,7 +36,7 @@ once for all its workers, and removed at the end:
 Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.
 
 Strategies, by which workers exchange gradients (--set strategy=NAME):
-` + strategies(),
+` + listStrategies(),
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if check == 0 {
@@ -67,8 +67,8 @@ Strategies, by which workers exchange gradients (--set strategy=NAME):
 	return c
 }
 
-// strategies returns a list of the strategies with their explanations.
-func strategies() string {
+// listStrategies returns the names and explanations of the strategies as text.
+func listStrategies() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, s := range strategy.All() {

@@ -34,7 +34,7 @@ type view struct {
 	about    string
 	// valid reports whether a value has the right form. nil: any text is valid.
 	valid func(value string) bool
-	// results computes the view. It writes to notes which series lack data.
+	// compute computes the view. It writes to notes which series lack data.
 	results func(s *scaling.Study, value string, notes io.Writer) ([]result, error)
 }
 
@@ -116,7 +116,7 @@ func views() []view {
 			name: "scaling-rule", value: "MEASURE", example: "val_loss", optional: true,
 			about: "how the best learning rate grows with the global batch (none, √, linear), and up to which batch, by a measure of quality",
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
-				r, err := scalingRule(s, value)
+				r, err := computeScalingRule(s, value)
 				return one(r, err)
 			},
 		},
@@ -306,7 +306,7 @@ func writeHelp(w io.Writer) error {
 // parse returns the requested views. The list is empty if the user requested none, so
 // that the table of the study is shown.
 func (a *analysisFlags) parse(format string) ([]requestedView, error) {
-	old, err := a.old.requested()
+	old, err := a.old.findRequested()
 	switch {
 	case err != nil:
 		return nil, usageError(err)

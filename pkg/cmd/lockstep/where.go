@@ -28,14 +28,15 @@ func noteWrittenPath(c *cobra.Command, path string) {
 	notePath(c, path, place, err, true)
 }
 
-// notePath prints that path means place, if place is not the path relative to the working
-// directory. If always is false, it prints this only if both exist.
-func notePath(c *cobra.Command, path, place string, err error, always bool) {
+// notePath prints a note that path refers to the folder resolved. It prints nothing if
+// resolved is the path relative to the working directory. If always is false, it prints
+// the note only if both exist.
+func notePath(c *cobra.Command, path, resolved string, err error, always bool) {
 	here, absErr := filepath.Abs(path)
-	if err != nil || absErr != nil || place == here {
+	if err != nil || absErr != nil || resolved == here {
 		return
 	}
-	note := fmt.Sprintf("lockstep: %s means %s", path, displayPath(place))
+	note := fmt.Sprintf("lockstep: %s means %s", path, displayPath(resolved))
 	_, err = os.Stat(here)
 	if err != nil && !always {
 		return
@@ -43,16 +44,16 @@ func notePath(c *cobra.Command, path, place string, err error, always bool) {
 	fmt.Fprintf(c.ErrOrStderr(), "%s; to use the path in this folder, write ./%s\n", note, filepath.ToSlash(path))
 }
 
-// displayPath returns a path relative to the working directory if it is below that
+// displayPath returns path relative to the working directory if it is below that
 // directory, otherwise the absolute path.
-func displayPath(place string) string {
+func displayPath(path string) string {
 	wd, err := os.Getwd()
 	if err != nil {
-		return place
+		return path
 	}
-	short, err := filepath.Rel(wd, place)
+	short, err := filepath.Rel(wd, path)
 	if err != nil || short == ".." || strings.HasPrefix(short, ".."+string(filepath.Separator)) {
-		return place
+		return path
 	}
 	return short
 }

@@ -24,8 +24,8 @@ func Main(m *testing.M, work func(args []string) error) {
 	goleak.VerifyTestMain(m)
 }
 
-// AsWorker makes the benchmarks of a test start this test binary as the lockstep command.
-func AsWorker(t *testing.T) {
+// UseTestBinaryAsWorker makes the benchmarks of a test start this test binary as the lockstep command.
+func UseTestBinaryAsWorker(t *testing.T) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {

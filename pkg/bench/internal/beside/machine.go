@@ -15,16 +15,16 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Machine describes this machine: the processor, the number of cores, the operating
+// DescribeMachine describes this machine: the processor, the number of cores, the operating
 // system and the architecture.
-func Machine() string {
+func DescribeMachine() string {
 	h := runs.CollectHost()
 	return fmt.Sprintf("%s, %s, %s/%s", h.CPU, english.Count(h.Cores, "core"), h.OS, h.Arch)
 }
 
-// Commit returns the checked-out commit of the source tree that contains the command, or
+// FindCommit returns the checked-out commit of the source tree that contains the command, or
 // the command's build id.
-func Commit(ctx context.Context) string {
+func FindCommit(ctx context.Context) string {
 	exe, err := os.Executable()
 	if err == nil {
 		c := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD")

@@ -9,13 +9,16 @@ import (
 	"path/filepath"
 )
 
-// InstallCommand is the command that installs the peers; error messages name it.
+// InstallCommand is the command that installs the peers, the programs that Lockstep is
+// compared with. Error messages contain it.
 const InstallCommand = "environment/peers/install"
 
-// ErrPeerMissing is wrapped by the error of a comparison if the peer is not installed.
+// ErrPeerMissing is wrapped by the error of a comparison if the program to compare with,
+// such as PyTorch, is not installed.
 var ErrPeerMissing = errors.New("the peer of this benchmark is missing")
 
-// PeerOptions describes how to find the peers.
+// PeerOptions describes how to find the peers, the Python programs that Lockstep is
+// compared with.
 type PeerOptions struct {
 	Scripts string // folder with the peers' scripts; empty: environment/peers of the checkout
 	Python  string // interpreter; empty: the first of /usr/bin/python3 and the python3 in PATH that has the modules
@@ -48,8 +51,8 @@ func (o PeerOptions) Command(ctx context.Context, script, what string, modules .
 	return nil, fmt.Errorf("%w: found no python3 with %s: install %s with %s", ErrPeerMissing, what, it, InstallCommand)
 }
 
-// Torch returns the command line of a script that needs PyTorch.
-func (o PeerOptions) Torch(ctx context.Context, script string) ([]string, error) {
+// TorchCommand returns the command line of a script that needs PyTorch.
+func (o PeerOptions) TorchCommand(ctx context.Context, script string) ([]string, error) {
 	return o.Command(ctx, script, "PyTorch", "torch")
 }
 

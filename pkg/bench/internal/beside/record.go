@@ -76,18 +76,19 @@ func Write(w io.Writer, records []Record, asJSON bool) error {
 // Compare fills in the numbers of a record from interleaved repeats, for values of which
 // larger ones are better: ours[i] and peers[i] were measured one after the other.
 func Compare(r Record, ours, peers []float64) Record {
-	return r.fillIn(ours, peers, func(ours, peers float64) float64 { return ours / peers })
+	return r.withStatistics(ours, peers, func(ours, peers float64) float64 { return ours / peers })
 }
 
 // CompareCosts fills in the numbers of a record as Compare does, for values of which
 // smaller ones are better, such as memory.
 func CompareCosts(r Record, ours, peers []float64) Record {
-	return r.fillIn(ours, peers, func(ours, peers float64) float64 { return peers / ours })
+	return r.withStatistics(ours, peers, func(ours, peers float64) float64 { return peers / ours })
 }
 
-// fillIn returns the record with the medians, the spread and the number of repeats. ratio
-// is greater than 1 if Lockstep is better.
-func (r Record) fillIn(ours, peers []float64, ratio func(ours, peers float64) float64) Record {
+// withStatistics returns r with the medians, the spread and the number of repeats filled
+// in. ratio computes the ratio of two measured values; it must be greater than 1 if
+// Lockstep is better.
+func (r Record) withStatistics(ours, peers []float64, ratio func(ours, peers float64) float64) Record {
 	ratios := make([]float64, len(ours))
 	for i := range ours {
 		ratios[i] = ratio(ours[i], peers[i])

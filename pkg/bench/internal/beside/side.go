@@ -86,8 +86,8 @@ type process struct {
 	wait   func() error // once
 }
 
-// endTimeout is the time that a side may take to end after its input has ended.
-const endTimeout = 10 * time.Second
+// closeTimeout is the time that a process may take to end after its input was closed.
+const closeTimeout = 10 * time.Second
 
 // Start starts the processes of p and reads their greetings.
 func Start(ctx context.Context, p Program) (*Side, error) {
@@ -120,7 +120,7 @@ func startProcess(ctx context.Context, p Program, rank, port int, token string) 
 	one := &process{rank: rank, cmd: exec.CommandContext(ctx, p.Argv[0], p.Argv[1:]...)}
 	one.cmd.Env = sideEnvironment(p, rank, port, token)
 	one.cmd.Stderr = &one.stderr
-	one.cmd.WaitDelay = endTimeout // limits the wait for child processes that keep the pipes open
+	one.cmd.WaitDelay = closeTimeout // limits the wait for child processes that keep the pipes open
 	in, err := one.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -180,8 +180,8 @@ func (s *Side) Ask(request string) ([]Answer, error) {
 	return answers, err
 }
 
-// Seconds sends a request and returns the seconds that it took on the slowest process.
-func (s *Side) Seconds(request string) (float64, error) {
+// TimeRequest sends a request and returns the seconds that it took on the slowest process.
+func (s *Side) TimeRequest(request string) (float64, error) {
 	answers, err := s.Ask(request)
 	if err != nil {
 		return 0, err
@@ -230,7 +230,7 @@ func (s *Side) forEachProcess(f func(*process) error) error {
 }
 
 // Close closes the side's input, and kills the processes that have not ended after
-// endTimeout. Exit codes are ignored, because the answers have been received.
+// closeTimeout. Exit codes are ignored, because the answers have been received.
 func (s *Side) Close() {
 	if s == nil {
 		return
@@ -238,7 +238,7 @@ func (s *Side) Close() {
 	for _, p := range s.processes {
 		_ = p.in.Close()
 	}
-	late := time.AfterFunc(endTimeout, s.cancel)
+	late := time.AfterFunc(closeTimeout, s.cancel)
 	defer late.Stop()
 	for _, p := range s.processes {
 		_ = p.wait()
@@ -253,7 +253,7 @@ func (p *process) readAnswer(v any) error {
 		return p.exitReason(err)
 	}
 	if err := json.Unmarshal(line, v); err != nil {
-		return fmt.Errorf("read answer of %s: %q: %w", p.name(), line, err)
+		return fmt.Errorf("read answer of %s: %q: %w", p.describe(), line, err)
 	}
 	return nil
 }
@@ -266,14 +266,14 @@ func (p *process) exitReason(cause error) error {
 		cause = err
 	}
 	if text := p.stderr.String(); text != "" {
-		return fmt.Errorf("%s ended: %w; last lines of its output:\n%s", p.name(), cause, text)
+		return fmt.Errorf("%s ended: %w; last lines of its output:\n%s", p.describe(), cause, text)
 	}
-	return fmt.Errorf("%s ended: %w", p.name(), cause)
+	return fmt.Errorf("%s ended: %w", p.describe(), cause)
 }
 
-// name returns the name that the process has sent, or else its command line, and its
-// rank.
-func (p *process) name() string {
+// describe returns a name for error messages: the name in the greeting of the process, or
+// else its command line, and its rank.
+func (p *process) describe() string {
 	name := p.About.Name
 	if name == "" {
 		name = strings.Join(p.cmd.Args, " ")

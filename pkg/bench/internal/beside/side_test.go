@@ -27,7 +27,7 @@ func TestOneWorkerDies(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "half (rank 1) ended: exit status 7; last lines of its output:\nrank 1 gives up") {
 		t.Errorf("error %v", err)
 	}
-	if took := time.Since(begin); took > endTimeout {
+	if took := time.Since(begin); took > closeTimeout {
 		t.Errorf("it took %v to end rank 0", took)
 	}
 }
