@@ -188,8 +188,7 @@ func (c *Comp) BinaryExprUntyped(`,
 		},
 		// Cells do not run in the goroutine that creates the interpreter.
 		{
-			"fast/compile.go", "func (run *Run) new(goid uintptr) *Run {", `// SetGoroutine makes the goroutine with this gls.GoID the one that runs the code
-// of ir.
+			"fast/compile.go", "func (run *Run) new(goid uintptr) *Run {", `// SetGoroutine makes the goroutine with the given gls.GoID run the code of ir.
 func (ir *Interp) SetGoroutine(id uintptr) {
 	run := ir.env.Run
 	run.glsDel()

@@ -26,10 +26,9 @@ type unhandledError struct {
 	err error
 	at  token.Pos
 
-	// bodies is the number of interpreted function bodies that the panic leaves before it
-	// stops at a function that compiled code has called; that function returns zero
-	// values. If bodies is negative, the panic ends the cell, its goroutine or its
-	// deferred call.
+	// bodies is the number of interpreted function bodies that the panic ends. Compiled
+	// code has called the outermost of these functions and gets zero values from it. If
+	// bodies is negative, the panic ends the cell, its goroutine or its deferred call.
 	bodies int
 }
 
@@ -61,7 +60,7 @@ func (s *errorState) removeRedeclared(nodes []ast.Node) {
 // If compiled code has called the current function, endCell only prints the error and
 // returns.
 func (k *kernelState) endCell(at token.Pos, err error) {
-	e := &unhandledError{err: err, at: at, bodies: bodiesToLeave()}
+	e := &unhandledError{err: err, at: at, bodies: countBodiesToLeave()}
 	if e.bodies == 0 { // a panic through the compiled code would be unsafe
 		k.reportError(e, inCallback)
 		return
@@ -73,10 +72,10 @@ func (k *kernelState) endCell(at token.Pos, err error) {
 // it occurred in a function that compiled code called.
 const inCallback = "in a function that compiled code called, which got zero values"
 
-// bodiesToLeave inspects the stack of a goroutine that interprets a cell. It returns -1
+// countBodiesToLeave inspects the stack of a goroutine that interprets a cell. It returns -1
 // if the stack has only interpreted code above the kernel's own call. Otherwise it
 // returns the number of interpreted function bodies above the topmost compiled code.
-func bodiesToLeave() int {
+func countBodiesToLeave() int {
 	pcs := make([]uintptr, 256)
 	n := runtime.Callers(3, pcs)
 	for n == len(pcs) {

@@ -53,7 +53,7 @@ type kernelState struct {
 	previousEnd    string // how the previous kernel ended; empty once it was shown
 	exitError      error  // why the cell ended its goroutine; see exit
 	errors         errorState
-	cells          cells
+	cells          cellSources
 }
 
 // newLockstep creates the state, redirects the output to pipes and sets the hooks that

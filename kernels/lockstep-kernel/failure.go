@@ -37,14 +37,14 @@ type cellPosition struct {
 
 func (p cellPosition) String() string { return fmt.Sprintf("line %d, column %d", p.line, p.column) }
 
-// cells stores the source of the cells that have run.
-type cells struct {
+// cellSources stores the source of the cells that have run.
+type cellSources struct {
 	current int
 	code    map[int]string // source by cell number
 }
 
 // add stores the source of a cell that is about to run.
-func (c *cells) add(number int, code string) {
+func (c *cellSources) add(number int, code string) {
 	if c.code == nil {
 		c.code = map[int]string{}
 	}
@@ -70,7 +70,7 @@ func parsePosition(m []string) cellPosition {
 
 // formatPosition formats a position for a message in the current cell. It names the cell
 // only if the position is in another one.
-func (c *cells) formatPosition(p cellPosition) string {
+func (c *cellSources) formatPosition(p cellPosition) string {
 	if p.cell == c.current {
 		return p.String()
 	}
@@ -167,7 +167,7 @@ const (
 
 // formatTrace returns the kind of err and the lines that a notebook shows for it, in the
 // format of IPython: for each position some lines of the cell, and then the error.
-func (c *cells) formatTrace(err error) (name string, lines []string) {
+func (c *cellSources) formatTrace(err error) (name string, lines []string) {
 	name = nameError
 	var places []cellPosition
 	var failed *cellError
@@ -176,14 +176,14 @@ func (c *cells) formatTrace(err error) (name string, lines []string) {
 	}
 	lines = []string{red + strings.Repeat("-", 75) + plain}
 	for _, p := range places {
-		lines = append(lines, c.excerpt(p)...)
+		lines = append(lines, c.formatExcerpt(p)...)
 	}
 	return name, append(lines, fmt.Sprintf("%s%s%s: %s", red, name, plain, err))
 }
 
-// excerpt returns the lines of a cell around a position, with an arrow at the position's
+// formatExcerpt returns the lines of a cell around a position, with an arrow at the position's
 // line.
-func (c *cells) excerpt(p cellPosition) []string {
+func (c *cellSources) formatExcerpt(p cellPosition) []string {
 	const before, after = 2, 2 // lines
 	list := []string{fmt.Sprintf("Cell %sIn[%d], line %d%s", green, p.cell, p.line, plain)}
 	code := strings.Split(c.code[p.cell], "\n")

@@ -41,11 +41,11 @@ func (k *kernelState) compileGuard(spread bool) func(*interp.Comp, interp.Symbol
 	}
 }
 
-// collectTypes returns the n types at(0), at(1) and so on.
-func collectTypes(n int, at func(int) xreflect.Type) []xreflect.Type {
+// collectTypes returns the types typeAt(0) to typeAt(n-1).
+func collectTypes(n int, typeAt func(int) xreflect.Type) []xreflect.Type {
 	types := make([]xreflect.Type, n)
 	for i := range types {
-		types[i] = at(i)
+		types[i] = typeAt(i)
 	}
 	return types
 }

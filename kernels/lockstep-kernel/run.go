@@ -125,16 +125,16 @@ func (k *kernelState) evaluate(ir *interp.Interp, outerr OutErr, code string, re
 	return vals, types
 }
 
-// restoreVariables restores variables after a failed cell. The statement with index at
-// has failed, so the variables that it and the later statements declare have no value:
-// they get the value from before the cell, or become undeclared. If at is noStatement, it
+// restoreVariables restores variables after a failed cell. The statement rest[failed] has
+// failed, so the variables that it and the later statements declare have no value: they
+// get the value from before the cell, or become undeclared. If failed is noStatement, it
 // is unknown which declaration has failed, and the variables of all declarations are
 // restored.
-func restoreVariables(ir *interp.Interp, before map[string]*interp.Bind, rest []ast.Node, at int) {
-	if at == noStatement {
+func restoreVariables(ir *interp.Interp, before map[string]*interp.Bind, rest []ast.Node, failed int) {
+	if failed == noStatement {
 		rest = slices.DeleteFunc(slices.Clone(rest), isStatement)
-	} else if at < len(rest) {
-		rest = rest[at:]
+	} else if failed < len(rest) {
+		rest = rest[failed:]
 	}
 	for _, name := range cell.DeclaredVariables(rest) {
 		if b := before[name]; b != nil {
@@ -148,7 +148,7 @@ func restoreVariables(ir *interp.Interp, before map[string]*interp.Bind, rest []
 // insertCalls inserts calls of the kernel's functions into the nodes of a cell. showsLast
 // reports whether the notebook shows the value of the last node.
 func insertCalls(ir *interp.Interp, nodes []ast.Node, showsLast bool) {
-	checkFuncs(ir.Comp).Apply(nodes, showsLast)
+	checkFuncs(ir.Comp).WrapCalls(nodes, showsLast)
 	cell.GuardGoroutines(nodes, guardName, spreadName)
 	waitFuncs().Rewrite(nodes)
 }

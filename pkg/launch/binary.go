@@ -58,7 +58,7 @@ func checkBuild(ctx context.Context, command, self string) error {
 		return err
 	}
 	if theirs != buildid.ID {
-		return fmt.Errorf("use %s for workers: got build %q, want build %q as this program: build both from the same sources, or set %s to the lockstep command of this program", command, theirs, buildid.ID, binaryVariable)
+		return fmt.Errorf("use %s for workers: got build %q, want build %q, that of this program: build both from the same sources, or set %s to the lockstep command of this program", command, theirs, buildid.ID, binaryVariable)
 	}
 	return nil
 }

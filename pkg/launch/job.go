@@ -179,7 +179,7 @@ func (j *Job) wait(ctx context.Context, show func()) error {
 				if j.sweep.mayEnd() {
 					how = ": Cancel ends it"
 				}
-				return fmt.Errorf("wait for %s: %w; it goes on%s", j.name, context.Cause(ctx), how)
+				return fmt.Errorf("wait for %s: %w; the sweep continues%s", j.name, context.Cause(ctx), how)
 			}
 			stop = nil // this process is ending the sweep: wait until its workers have ended
 		}

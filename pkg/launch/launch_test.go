@@ -260,7 +260,7 @@ func TestCancelEndsWorkersInOrder(t *testing.T) {
 
 	short, end := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer end()
-	wantError(t, j.Wait(short), "wait for waits: context deadline exceeded; it goes on")
+	wantError(t, j.Wait(short), "wait for waits: context deadline exceeded; the sweep continues")
 
 	cancel()
 	err = j.Watch(ctx) // does not return before all have ended
@@ -388,7 +388,7 @@ func TestTimeout(t *testing.T) {
 	s, _ := shell(t, `sleep 600`, 1)
 	s.Timeout = 100 * time.Millisecond
 	j, err := launch(t, s)
-	wantError(t, err, "run script-n1-s1: it did not end within 100ms")
+	wantError(t, err, "run script-n1-s1: the time-out of 100ms has passed")
 	if st := j.Status()[0]; st.State != StateFailed {
 		t.Errorf("status %+v", st)
 	}

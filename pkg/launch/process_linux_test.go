@@ -149,7 +149,7 @@ func TestDetachedSweepGoesOn(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	wantError(t, j.Watch(ctx), "wait for scripts: ", "it goes on: Cancel ends it")
+	wantError(t, j.Watch(ctx), "wait for scripts: ", "the sweep continues: Cancel ends it")
 
 	jobs, err := Jobs()
 	if err != nil || len(jobs) != 1 || jobs[0].State != StateRunning || jobs[0].Dir != j.Dir() || !jobs[0].Detach {
@@ -183,7 +183,7 @@ func TestNotebookContextOnlyStarts(t *testing.T) {
 	}
 	out.await(t, "epoch 1 mean", 2)
 	cancel()
-	wantError(t, j.Watch(ctx), "wait for waits: context canceled; it goes on: Cancel ends it")
+	wantError(t, j.Watch(ctx), "wait for waits: context canceled; the sweep continues: Cancel ends it")
 	time.Sleep(2 * pollInterval)
 	if st := j.Status()[0]; st.State != StateRunning || st.Epoch != 1 {
 		t.Errorf("status %+v after an interrupt of the cell, want running", st)
@@ -466,7 +466,7 @@ func TestLocksFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = locksFolder()
-	wantError(t, err, "not a folder that only you can write", "LOCKSTEP_LOCKS")
+	wantError(t, err, "want a folder that only you can write to", "LOCKSTEP_LOCKS")
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -474,7 +474,7 @@ func TestLocksFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = locksFolder()
-	wantError(t, err, "not a folder that only you can write")
+	wantError(t, err, "want a folder that only you can write to")
 }
 
 // TestPrune: prune keeps the newest ended sweeps, and all whose process is alive.

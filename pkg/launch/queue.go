@@ -65,7 +65,7 @@ func locksFolder() (string, error) {
 		return "", fmt.Errorf("create locks folder %s: %w", dir, err)
 	}
 	if s.Mode&unix.S_IFMT != unix.S_IFDIR || int(s.Uid) != os.Getuid() || s.Mode&0o022 != 0 {
-		return "", fmt.Errorf("use locks folder %s: it is not a folder that only you can write; set %s to a folder that belongs to you", dir, locksVariable)
+		return "", fmt.Errorf("use locks folder %s: want a folder that only you can write to; set %s to a folder that belongs to you", dir, locksVariable)
 	}
 	return dir, nil
 }

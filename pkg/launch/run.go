@@ -100,7 +100,7 @@ func (r *run) execute(ctx context.Context, binary string) error {
 	r.setState(StateRunning, nil)
 	if r.sweep.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = process.WithTimeoutCause(ctx, r.sweep.Timeout, fmt.Errorf("it did not end within %v: %w", r.sweep.Timeout, context.DeadlineExceeded))
+		ctx, cancel = process.WithTimeoutCause(ctx, r.sweep.Timeout, fmt.Errorf("the time-out of %v has passed: %w", r.sweep.Timeout, context.DeadlineExceeded))
 		defer cancel()
 	}
 	var err error

@@ -29,7 +29,8 @@ type Load struct {
 	StealSeconds float64 // CPU time that the hypervisor gave to other virtual machines
 }
 
-// Limits of the load: above either of the first two, a run counts as disturbed.
+// Limits of the load. A run counts as disturbed if its load exceeds disturbingCores or
+// disturbingSteal.
 const (
 	disturbingCores = 0.1  // average number of cores used by other processes
 	disturbingSteal = 0.02 // fraction of all CPU time that the hypervisor took

@@ -147,7 +147,7 @@ func readInfo(dir string) (Info, error) {
 	if kept := bytes.TrimRight(text, "\x00"); len(kept) > 0 { // a power cut may leave NUL bytes
 		text = kept
 	}
-	// The version first: a newer schema may have changed any other field.
+	// Parse only the version first, because a newer schema may have changed other fields.
 	var version struct {
 		Schema int `json:"schema"`
 	}

@@ -126,7 +126,7 @@ func WriteStudyLog(dir, runDir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("write study log: %w", err)
 	}
-	// The source comes first: CheckStudyLog refuses a log without one.
+	// Write the studySource first, because CheckStudyLog refuses a log without one.
 	for _, f := range []struct {
 		path string
 		text []byte

@@ -190,8 +190,8 @@ func (l *Lock) Resume() (*Writer, Run, error) {
 	return w, run, nil
 }
 
-// checkFiles returns an error if a file in dir that a run appends to must not be opened. If
-// the file were a link out of the folder, the run would write to a file outside.
+// checkFiles returns an error if a file in dir that a run appends to must not be opened,
+// such as a link out of the folder, through which the run would write to a file outside.
 func checkFiles(dir string) error {
 	ranks, err := Ranks(dir)
 	if err != nil {
@@ -294,8 +294,8 @@ func (w *Writer) Epoch(e Epoch) error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	// One write call: if a kill tears the row, its line end is missing, so that every
-	// reader detects it.
+	// Write the row and its line end in one call: if a kill tears the row, the line end is
+	// missing, so that every reader detects it.
 	if _, err := w.epochs.WriteString(formatEpoch(e) + "\n"); err != nil {
 		return fmt.Errorf("write epoch %d to %s: %w", e.Epoch, w.epochs.Name(), err)
 	}

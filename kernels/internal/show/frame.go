@@ -12,8 +12,8 @@ import (
 	"github.com/go-gota/gota/series"
 )
 
-// Maximum numbers of rows and columns of a table: a notebook stores its output, and nobody
-// can read or save a page of a hundred thousand rows.
+// Maximum numbers of rows and columns of a shown table. The notebook file contains the
+// output, so a table of a hundred thousand rows would make it too large to save or open.
 const (
 	maxRows = 60
 	maxCols = 30

@@ -15,8 +15,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Limits of the shown text. They apply before formatting: a notebook stores its output, and
-// nobody can read or save ten million numbers.
+// Limits of the shown text. The notebook file contains the output, so ten million numbers
+// would make it too large to save or open. The limits apply before formatting.
 const (
 	maxItems  = 100     // elements of a slice or map, and bytes of a string in a slice or map
 	maxString = 10_000  // bytes of a string that is the value itself

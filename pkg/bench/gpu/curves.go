@@ -173,7 +173,7 @@ func (p *CurvePair) compare(r, cpu runs.Run) error {
 	case p.Worst > p.Band:
 		return fmt.Errorf("the loss of epoch %d differs by %.1f %% from the CPU, want at most %.0f %%", p.WorstEpoch, 100*p.Worst, 100*p.Band)
 	case !(p.IoU >= p.CPUIoU-p.IoUBand):
-		return fmt.Errorf("the IoU is %.4f, and %.4f on the CPU: it may be at most %.2f lower", p.IoU, p.CPUIoU, p.IoUBand)
+		return fmt.Errorf("the IoU is %.4f on the GPU and %.4f on the CPU: the GPU may be at most %.2f lower", p.IoU, p.CPUIoU, p.IoUBand)
 	}
 	return nil
 }
