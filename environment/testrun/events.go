@@ -19,8 +19,8 @@ type event struct {
 	Elapsed    float64 // seconds
 }
 
-// eventCollector collects the results of one go test command. If a test has subtests, only the
-// subtests are counted.
+// eventCollector collects the results of one go test command. If a test has subtests,
+// only the subtests are counted.
 type eventCollector struct {
 	line        func(string)
 	tests       map[string]map[string]*testState // by package and test name

@@ -42,8 +42,8 @@ func readSkips(path string) ([]skipRule, error) {
 	return rules, nil
 }
 
-// isAllowedSkip reports whether a rule allows the test to be skipped for the reason that the
-// test gave.
+// isAllowedSkip reports whether a rule allows the test to be skipped for the reason that
+// the test gave.
 func isAllowedSkip(rules []skipRule, s skippedTest) bool {
 	return slices.ContainsFunc(rules, func(r skipRule) bool {
 		return r.pattern.MatchString(s.Name) && strings.Contains(s.Reason, r.reason)

@@ -75,8 +75,8 @@ func substitute(module, file, src string, subs []substitution) (string, error) {
 	return src, nil
 }
 
-// findGophernotes returns the folder of gophernotes in the module cache. It returns an error
-// if the version or the list of files differs from the expected one.
+// findGophernotes returns the folder of gophernotes in the module cache. It returns an
+// error if the version or the list of files differs from the expected one.
 func findGophernotes(ctx context.Context, g goTool) (string, error) {
 	version, dir, err := findModule(ctx, g, upstreamModule)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// computeBuildID returns a hash of the sources of the binaries: go.mod, go.sum and every source
-// file of pkg/ and kernels/ (Go, assembly and the files they embed; not tests and
+// computeBuildID returns a hash of the sources of the binaries: go.mod, go.sum and every
+// source file of pkg/ and kernels/ (Go, assembly and the files they embed; not tests and
 // Markdown).
 func computeBuildID(root string) (string, error) {
 	h := sha256.New()

@@ -72,8 +72,8 @@ func (k *kernelState) endCell(at token.Pos, err error) {
 // it occurred in a function that compiled code called.
 const inCallback = "in a function that compiled code called, which got zero values"
 
-// countBodiesToLeave inspects the stack of a goroutine that interprets a cell. It returns -1
-// if the stack has only interpreted code above the kernel's own call. Otherwise it
+// countBodiesToLeave inspects the stack of a goroutine that interprets a cell. It returns
+// -1 if the stack has only interpreted code above the kernel's own call. Otherwise it
 // returns the number of interpreted function bodies above the topmost compiled code.
 func countBodiesToLeave() int {
 	pcs := make([]uintptr, 256)

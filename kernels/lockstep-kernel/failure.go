@@ -181,8 +181,8 @@ func (c *cellSources) formatTrace(err error) (name string, lines []string) {
 	return name, append(lines, fmt.Sprintf("%s%s%s: %s", red, name, plain, err))
 }
 
-// formatExcerpt returns the lines of a cell around a position, with an arrow at the position's
-// line.
+// formatExcerpt returns the lines of a cell around a position, with an arrow at the
+// position's line.
 func (c *cellSources) formatExcerpt(p cellPosition) []string {
 	const before, after = 2, 2 // lines
 	list := []string{fmt.Sprintf("Cell %sIn[%d], line %d%s", green, p.cell, p.line, plain)}

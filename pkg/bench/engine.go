@@ -209,8 +209,8 @@ func (b engineBench) compareMemory(ours, peer *beside.Side, s workerSetting) (Re
 }
 
 // measureAlternately sends the same request repeatedly to Lockstep (ours) and to another
-// program (peer), one at a time and each time in the other order. It returns the seconds
-// that each request took.
+// program (peer), one at a time. The two take turns in being first. It returns the
+// seconds that each request took.
 func measureAlternately(ours, peer *beside.Side, request string, repeats int) (oursSeconds, peerSeconds []float64, err error) {
 	for i := range repeats {
 		order := []struct {

@@ -12,8 +12,8 @@ const torchScript = "torch_cpu.py"
 // memoryFormats returns PyTorch's memory formats. The faster one is used in comparisons.
 func memoryFormats() []string { return []string{"contiguous", "channels_last"} }
 
-// stepsPerFormat is the number of steps that are timed to choose the memory format, after one
-// step that is not counted.
+// stepsPerFormat is the number of steps that are timed to choose the memory format, after
+// one step that is not counted.
 const stepsPerFormat = 2
 
 // startFastestTorch starts PyTorch in each memory format, measures some steps, and leaves
@@ -44,8 +44,8 @@ func startFastestTorch(ctx context.Context, torch []string, shape Shape, s worke
 	return best, nil
 }
 
-// measureWarmSteps returns the median time of the given number of steps in seconds, after one
-// step that is not counted.
+// measureWarmSteps returns the median time of the given number of steps in seconds, after
+// one step that is not counted.
 func measureWarmSteps(s *beside.Side, steps int) (float64, error) {
 	var seconds []float64
 	for i := range 1 + steps {

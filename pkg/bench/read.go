@@ -49,8 +49,8 @@ func (o ReadOptions) Validate() error {
 	return nil
 }
 
-// MeasureReading measures the reading of logs that are generated from a seed. It compares the
-// reading of a text log and of a table of numbers with pandas and matplotlib,
+// MeasureReading measures the reading of logs that are generated from a seed. It compares
+// the reading of a text log and of a table of numbers with pandas and matplotlib,
 // alternating. For each kind of text, for event files and for long files it compares the
 // speed with a required value. Event files have no peer, because no Debian package
 // contains TensorBoard's reader. If pandas or matplotlib is not installed, the error

@@ -29,8 +29,9 @@ type fileKind struct {
 	piece      pieceWriter
 }
 
-// speedFileKinds returns the kinds of files whose reading speed is measured. The files contain
-// the lines that a program writes constantly, and now and then the lines of an epoch.
+// speedFileKinds returns the kinds of files whose reading speed is measured. The files
+// contain the lines that a program writes constantly, and now and then the lines of an
+// epoch.
 func speedFileKinds() []fileKind {
 	return []fileKind{
 		{"study CSV", "log_4.csv", textRate, appendStudyRow},
@@ -55,15 +56,15 @@ func memoryFileKinds() []fileKind {
 	}
 }
 
-// writeStudyLog writes a log in the format of the U-Net study with the given number of rows,
-// and returns its size in bytes.
+// writeStudyLog writes a log in the format of the U-Net study with the given number of
+// rows, and returns its size in bytes.
 func writeStudyLog(path string, rows int) (float64, error) {
 	size, err := writePieces(path, appendStudyRow, func(n int, _ int64) bool { return n <= rows }) // the first is the header
 	return float64(size), err
 }
 
-// writePiecesUntil appends pieces to a file until it has at least the given size. It returns
-// the size in bytes.
+// writePiecesUntil appends pieces to a file until it has at least the given size. It
+// returns the size in bytes.
 func writePiecesUntil(path string, piece pieceWriter, size int64) (int64, error) {
 	return writePieces(path, piece, func(_ int, written int64) bool { return written < size })
 }

@@ -32,8 +32,8 @@ type localSweep struct {
 	entry  *ownEntry // in the queue; nil if there is nothing to do
 }
 
-// newLocalSweep plans the runs of s in the study's folder dir and checks their configs. It starts
-// nothing.
+// newLocalSweep plans the runs of s in the study's folder dir and checks their configs.
+// It starts nothing.
 func newLocalSweep(ctx context.Context, s *Sweep, dir string) (l *localSweep, err error) {
 	l = &localSweep{done: make(chan struct{}), killNow: make(chan struct{})}
 	if s.isForeign() {
@@ -205,8 +205,8 @@ func (l *localSweep) awaitTurn() error {
 	return err
 }
 
-// saveRecord writes the record. It ignores errors: a full disk must not end the training, and the
-// run folders contain all results.
+// saveRecord writes the record. It ignores errors: a full disk must not end the training,
+// and the run folders contain all results.
 func (l *localSweep) saveRecord() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -125,7 +125,7 @@ func (a response) toError() error {
 }
 
 // send starts cmd, sends it the request and returns its response. The caller must keep
-// stdin open, because the started process takes its closing for the end of this process.
+// stdin open, because the started process treats its closing as the end of this process.
 func (o request) send(ctx context.Context, cmd *exec.Cmd) (a response, stdin io.Closer, err error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -157,9 +157,9 @@ func (o request) send(ctx context.Context, cmd *exec.Cmd) (a response, stdin io.
 	return a, in, nil
 }
 
-// findLauncher returns the path of the lockstep command that runs sweeps: lockstep in the folder
-// of the running program, else the result of Binary. $LOCKSTEP_BIN comes last, because it may
-// be a program of the user that can only train.
+// findLauncher returns the path of the lockstep command that runs sweeps: lockstep in the
+// folder of the running program, else the result of Binary. $LOCKSTEP_BIN comes last,
+// because it may be a program of the user that can only train.
 func findLauncher(ctx context.Context) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -80,7 +80,8 @@ type entry struct {
 
 func (e entry) path() string { return filepath.Join(e.folder, e.id+e.state) }
 
-// listEntries returns the sweeps in the locks folder, in the order in which they were launched.
+// listEntries returns the sweeps in the locks folder, in the order in which they were
+// launched.
 func listEntries(folder string) ([]entry, error) {
 	files, err := os.ReadDir(folder)
 	if err != nil {
@@ -232,8 +233,8 @@ func (p *ownEntry) tryRun(ctx context.Context) (first *record, err error) {
 	return first, err
 }
 
-// removeOldEntries removes the oldest entries of ended sweeps, so that keptEntries remain. The caller
-// has the queue's lock.
+// removeOldEntries removes the oldest entries of ended sweeps, so that keptEntries
+// remain. The caller has the queue's lock.
 func removeOldEntries(folder string) error {
 	all, err := listEntries(folder)
 	if err != nil {

@@ -65,7 +65,8 @@ func recordPath(dir, id string) string { return filepath.Join(dir, recordsFolder
 // contains the output of all workers.
 func logPath(dir, id string) string { return filepath.Join(dir, recordsFolder, id+".log") }
 
-// maxRecordBytes limits the size of a sweep's record in bytes, because it is read into memory.
+// maxRecordBytes limits the size of a sweep's record in bytes, because it is read into
+// memory.
 const maxRecordBytes = 64 << 20
 
 // readRecord reads a sweep's record.
@@ -90,8 +91,8 @@ func (r *record) write() error {
 	return wrapWriteError("write sweep", err)
 }
 
-// readRecords returns the sweeps of the study in dir, the last one first. Records that cannot be
-// read are left out.
+// readRecords returns the sweeps of the study in dir, the last one first. Records that
+// cannot be read are left out.
 func readRecords(dir string) []*record {
 	paths, err := filepath.Glob(filepath.Join(escapeGlob(dir), recordsFolder, "*.json"))
 	if err != nil {

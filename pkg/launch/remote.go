@@ -36,8 +36,8 @@ type remoteRun struct {
 // newRemote returns the remote sweep with the record r.
 func newRemote(r *record) *remoteSweep { return &remoteSweep{path: r.path, record: r} }
 
-// newSingleRunRecord returns a record for a run in the folder dir that the process owner trains
-// without a launcher.
+// newSingleRunRecord returns a record for a run in the folder dir that the process owner
+// trains without a launcher.
 func newSingleRunRecord(dir string, owner runs.Owner) *record {
 	n := runRecord{Name: filepath.Base(dir), Dir: dir, State: StateRunning, Started: owner.Started}
 	if read, err := runs.Read(dir); err == nil {
@@ -119,7 +119,8 @@ func (m *remoteSweep) markKilled(cause error) {
 	}
 }
 
-// readLastLines returns the last lines of a file, indented, or "" if it has none or cannot be read.
+// readLastLines returns the last lines of a file, indented, or "" if it has none or
+// cannot be read.
 func readLastLines(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -176,7 +177,8 @@ func (m *remoteSweep) mayEnd() bool {
 	return m.record.mayEnd()
 }
 
-// isEnding returns false: the end of a context of this process does not end another process.
+// isEnding returns false: the end of a context of this process does not end another
+// process.
 func (m *remoteSweep) isEnding() bool { return false }
 
 // status returns the status of each run of the sweep.
@@ -256,8 +258,8 @@ type lineCounter struct {
 	last   string
 }
 
-// readNewLines reads the lines appended since the last call. It returns the number of complete
-// lines and the last of them.
+// readNewLines reads the lines appended since the last call. It returns the number of
+// complete lines and the last of them.
 func (c *lineCounter) readNewLines() (count int, last string) {
 	f, err := os.Open(c.path)
 	if err != nil {

@@ -47,8 +47,8 @@ type run struct {
 	stamp       string   // size and time of epochs.csv when it was read
 }
 
-// planRuns returns the runs of the sweep in the order in which they are executed. dir is the
-// study's folder.
+// planRuns returns the runs of the sweep in the order in which they are executed. dir is
+// the study's folder.
 func (s *Sweep) planRuns(dir string) []*run {
 	var all []*run
 	out := &lineWriter{w: s.Output}

@@ -12,9 +12,9 @@ import (
 // Sweep.StudyLogs.
 const DefaultStudyLogs = "default"
 
-// studyLogFolder returns the folder for the run's study log: the folder of the sweep, then a
-// folder for the series if the sweep has several, then one for the seed unless that is the
-// first. It returns "" if the sweep writes no study logs.
+// studyLogFolder returns the folder for the run's study log: the folder of the sweep,
+// then a folder for the series if the sweep has several, then one for the seed unless
+// that is the first. It returns "" if the sweep writes no study logs.
 func (r *run) studyLogFolder() (string, error) {
 	s := r.sweep
 	if s.StudyLogs == "" {

@@ -206,8 +206,9 @@ func (s Sweep) withDefaults() Sweep {
 	return s
 }
 
-// plainStem returns a plain name for a file: its name without folder and extension, with the
-// characters that plainNamePattern does not allow replaced, or "run" if nothing remains.
+// plainStem returns a plain name for a file: its name without folder and extension, with
+// the characters that plainNamePattern does not allow replaced, or "run" if nothing
+// remains.
 func plainStem(path string) string {
 	base := filepath.Base(path)
 	base = strings.TrimSuffix(base, filepath.Ext(base))
@@ -238,7 +239,8 @@ func programName(command []string) string {
 	return plainStem(command[0])
 }
 
-// findStudyFolder returns the path of the study's folder. It creates the logs folder if there is none.
+// findStudyFolder returns the path of the study's folder. It creates the logs folder if
+// there is none.
 func (s Sweep) findStudyFolder() (string, error) {
 	root := s.Logs
 	if root == "" {

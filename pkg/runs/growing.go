@@ -13,10 +13,11 @@ import (
 // already read that are compared with the file to detect that it was replaced.
 const sampleBytes = 256
 
-// GrowingFile reads a file that is still being written: each Open returns the bytes appended
-// since the last one. A file that was truncated, replaced or rewritten is read from its
-// start again. GrowingFile polls the file system instead of waiting for events, because
-// network file systems have none. It must not be used by several goroutines at once.
+// GrowingFile reads a file that is still being written: each Open returns the bytes
+// appended since the last one. A file that was truncated, replaced or rewritten is read
+// from its start again. GrowingFile polls the file system instead of waiting for events,
+// because network file systems have none. It must not be used by several goroutines at
+// once.
 type GrowingFile struct {
 	open       func() (*os.File, error)
 	path       string
@@ -26,8 +27,8 @@ type GrowingFile struct {
 	read       int64       // all bytes read so far
 }
 
-// NewGrowingFile returns a reader that starts at the beginning of the file at path. The path
-// may be a link.
+// NewGrowingFile returns a reader that starts at the beginning of the file at path. The
+// path may be a link.
 func NewGrowingFile(path string) *GrowingFile {
 	return &GrowingFile{path: path, open: func() (*os.File, error) { return safeopen.File(path) }}
 }
@@ -38,8 +39,8 @@ func newGrowingFileIn(dir, path string) *GrowingFile {
 	return &GrowingFile{path: path, open: func() (*os.File, error) { return safeopen.Open(dir, path) }}
 }
 
-// AppendedReader reads the bytes that were appended to a file. Bytes that are neither read nor
-// skipped are returned again by the next Open. The caller must close it.
+// AppendedReader reads the bytes that were appended to a file. Bytes that are neither
+// read nor skipped are returned again by the next Open. The caller must close it.
 type AppendedReader struct {
 	// Restarted reports that the file was replaced or rewritten: the bytes start at its
 	// beginning, and those read before are no longer valid.

@@ -122,8 +122,8 @@ func CollectHost() Host {
 	return h
 }
 
-// readProcField returns the value of the first "key : value" line in a file of /proc, or "" if
-// there is no such file or line.
+// readProcField returns the value of the first "key : value" line in a file of /proc, or
+// "" if there is no such file or line.
 func readProcField(path, key string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -137,8 +137,8 @@ func readProcField(path, key string) string {
 	return ""
 }
 
-// readProcLine returns the content of a file of /proc that has one line, or "" if there is no
-// such file.
+// readProcLine returns the content of a file of /proc that has one line, or "" if there
+// is no such file.
 func readProcLine(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

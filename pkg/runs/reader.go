@@ -170,7 +170,8 @@ func readInfo(dir string) (Info, error) {
 	return info, nil
 }
 
-// findErrorLine returns the line of text, from 1, at which encoding/json found the error err.
+// findErrorLine returns the line of text, from 1, at which encoding/json found the error
+// err.
 func findErrorLine(text []byte, err error) int {
 	offset := int64(len(text))
 	var syntax *json.SyntaxError

@@ -84,9 +84,9 @@ func OpenEvents(dir string, step int) (*EventWriter, error) {
 	return w, nil
 }
 
-// newEventFileName returns the name of the next event file in dir. TensorBoard reads the files of
-// a folder in the order of their names, so the time in the new name is later than in all
-// existing ones, even if the clock was set back.
+// newEventFileName returns the name of the next event file in dir. TensorBoard reads the
+// files of a folder in the order of their names, so the time in the new name is later
+// than in all existing ones, even if the clock was set back.
 func newEventFileName(dir string, now time.Time) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

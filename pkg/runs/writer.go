@@ -425,8 +425,8 @@ func (w *Writer) writeInfo() error {
 	return nil
 }
 
-// replaceFile writes the file name of the run folder in one step. The temporary file is in the
-// run folder too, so that Resume can delete it after a kill.
+// replaceFile writes the file name of the run folder in one step. The temporary file is
+// in the run folder too, so that Resume can delete it after a kill.
 func (w *Writer) replaceFile(name string, text []byte) error {
 	return wholefile.WriteBytes(w.path(name), text, 0o644)
 }

@@ -124,8 +124,8 @@ func (w *checker) classifyAssignment(left []ast.Expr) resultUse {
 	return resultUse{function: w.Values, results: len(left)}
 }
 
-// mayReturnError reports whether n may return an error. It returns false for conversions and for
-// calls of builtin functions.
+// mayReturnError reports whether n may return an error. It returns false for conversions
+// and for calls of builtin functions.
 func (w *checker) mayReturnError(n *ast.CallExpr) bool {
 	switch f := ast.Unparen(n.Fun).(type) {
 	case *ast.ArrayType, *ast.MapType, *ast.ChanType, *ast.FuncType, *ast.InterfaceType, *ast.StructType:

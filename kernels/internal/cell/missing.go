@@ -97,9 +97,9 @@ func modulePrefix(path string) string {
 	return strings.Join(elems[:min(n, len(elems))], "/")
 }
 
-// NearestNames returns at most 3 of the known import paths or names that are similar to path,
-// the most similar first. Paths with the same last element come first, then paths with
-// few typing errors in the complete path or in the last element.
+// NearestNames returns at most 3 of the known import paths or names that are similar to
+// path, the most similar first. Paths with the same last element come first, then paths
+// with few typing errors in the complete path or in the last element.
 func NearestNames(path string, known []string) []string {
 	const maxEdits = 2
 	type candidate struct {

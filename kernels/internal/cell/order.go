@@ -117,8 +117,8 @@ func findEarlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
 	return early
 }
 
-// declaredVariables returns the names of the variables that a node of a cell declares, including
-// "_".
+// declaredVariables returns the names of the variables that a node of a cell declares,
+// including "_".
 func declaredVariables(n ast.Node) (names []string) {
 	add := func(e ast.Expr) {
 		if id, ok := e.(*ast.Ident); ok {
@@ -213,7 +213,8 @@ func builtinFunctions() []string {
 	return []string{"append", "cap", "clear", "close", "complex", "copy", "delete", "imag", "len", "make", "max", "min", "new", "panic", "print", "println", "real", "recover"}
 }
 
-// DeclaredVariables returns the names of the variables that top-level nodes of a cell declare.
+// DeclaredVariables returns the names of the variables that top-level nodes of a cell
+// declare.
 func DeclaredVariables(nodes []ast.Node) []string {
 	var names []string
 	for _, n := range nodes {

@@ -82,9 +82,9 @@ type Kernel struct {
 // with the roofline and not with another program.
 const rooflinePeer = "the roofline of its own kernels, with ceilings measured in this run"
 
-// MeasureLayers measures training steps of Lockstep on a GPU: forward, backward and Adam on a
-// batch that is already on the GPU. Then it measures each kernel with events, without a
-// captured graph. Finally it measures the GPU's memory bandwidth and arithmetic
+// MeasureLayers measures training steps of Lockstep on a GPU: forward, backward and Adam
+// on a batch that is already on the GPU. Then it measures each kernel with events,
+// without a captured graph. Finally it measures the GPU's memory bandwidth and arithmetic
 // throughput for the roofline.
 func MeasureLayers(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {

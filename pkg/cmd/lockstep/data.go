@@ -108,8 +108,8 @@ same seed gives the same files. Kinds of data, and the formats for --format:
 	return c
 }
 
-// checkFolderIsEmpty returns an error if a folder is not empty, because the user's data would be
-// overwritten or mixed with generated data.
+// checkFolderIsEmpty returns an error if a folder is not empty, because the user's data
+// would be overwritten or mixed with generated data.
 func checkFolderIsEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {

@@ -34,7 +34,7 @@ type view struct {
 	about    string
 	// valid reports whether a value has the right form. nil: any text is valid.
 	valid func(value string) bool
-	// compute computes the view. It writes to notes which series lack data.
+	// results computes the view. It writes to notes which series lack data.
 	results func(s *scaling.Study, value string, notes io.Writer) ([]result, error)
 }
 

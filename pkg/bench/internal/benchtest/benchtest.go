@@ -24,7 +24,8 @@ func Main(m *testing.M, work func(args []string) error) {
 	goleak.VerifyTestMain(m)
 }
 
-// UseTestBinaryAsWorker makes the benchmarks of a test start this test binary as the lockstep command.
+// UseTestBinaryAsWorker makes the benchmarks of a test start this test binary as the
+// lockstep command.
 func UseTestBinaryAsWorker(t *testing.T) {
 	t.Helper()
 	self, err := os.Executable()

@@ -22,8 +22,8 @@ func DescribeMachine() string {
 	return fmt.Sprintf("%s, %s, %s/%s", h.CPU, english.Count(h.Cores, "core"), h.OS, h.Arch)
 }
 
-// FindCommit returns the checked-out commit of the source tree that contains the command, or
-// the command's build id.
+// FindCommit returns the checked-out commit of the source tree that contains the command,
+// or the command's build id.
 func FindCommit(ctx context.Context) string {
 	exe, err := os.Executable()
 	if err == nil {
