@@ -166,7 +166,7 @@ func (o Options) fitEach(study *scaling.Study) (out map[string]fittedSeries, fai
 			failed[s] = errors.New(strings.TrimSuffix(all.Sentence, "."))
 			continue
 		}
-		if why := all.Refused(o.Law); law == nil && why != "" {
+		if why := all.RefusalReason(o.Law); law == nil && why != "" {
 			failed[s] = fmt.Errorf("series %s: %s", s, why)
 			continue
 		}
@@ -329,9 +329,9 @@ func (b *builder) marks(law *scaling.Fit, l element.Look, end int, named bool) [
 		}
 		out = append(out, element.Notes{{X: float64(size), Y: at, Text: text + " " + strconv.Itoa(size), Shift: vg.Point{X: 3, Y: -6}, Style: style, Background: true}})
 	}
-	size, ok := law.Half()
+	size, ok := law.HalfGainSize()
 	mark(size, ok, "half from")
-	size, ok = law.Peak()
+	size, ok = law.PeakSize()
 	mark(size, ok, "peak at")
 	return out
 }

@@ -176,7 +176,7 @@ func (o Options) logarithmic(counts []int) bool {
 func (o Options) reach(v scaling.Estimate) (lo, hi float64, interval, ok bool) {
 	switch {
 	case o.Intervals == IntervalsNone || o.Intervals == IntervalsEpochs || !element.Finite(v.Value):
-	case o.Intervals == "" && element.Finite(v.Low) && element.Finite(v.High) && v.NotDrawn() == "":
+	case o.Intervals == "" && element.Finite(v.Low) && element.Finite(v.High) && v.NotDrawnReason() == "":
 		return v.Low, v.High, true, true
 	case element.Finite(v.Min) && element.Finite(v.Max) && v.Max > v.Min:
 		return v.Min, v.Max, false, true

@@ -168,7 +168,7 @@ func (b *builder) bars(series string, l element.Look) {
 		if p.Series != series || p.Size <= 0 {
 			continue
 		}
-		if why := b.q.span(p).NotDrawn(); why != "" && b.o.Intervals == "" && !slices.Contains(b.notDrawn, why) {
+		if why := b.q.span(p).NotDrawnReason(); why != "" && b.o.Intervals == "" && !slices.Contains(b.notDrawn, why) {
 			b.notDrawn = append(b.notDrawn, why)
 		}
 		lo, hi, confident, ok := b.o.reach(b.q.span(p))
@@ -480,7 +480,7 @@ func notDrawnNote(study *scaling.Study) string {
 		failed += p.Failed
 	}
 	disturbed := ""
-	if text := study.Disturbed(); text != "" {
+	if text := study.DisturbanceNote(); text != "" {
 		disturbed = " " + text + "."
 	}
 	switch failed {

@@ -28,8 +28,8 @@ func TestTwoSeedsHaveNoBand(t *testing.T) {
 	}
 	two := scattered(2)
 	p := two.Points[1].Speedup
-	if !(p.Low > 0 && p.High > p.Low) || p.NotDrawn() != "two seeds: no interval drawn" {
-		t.Fatalf("%v: %q", p, p.NotDrawn())
+	if !(p.Low > 0 && p.High > p.Low) || p.NotDrawnReason() != "two seeds: no interval drawn" {
+		t.Fatalf("%v: %q", p, p.NotDrawnReason())
 	}
 	f, err := Speedup(two)
 	check(t, err)
@@ -64,7 +64,7 @@ func TestNotDrawn(t *testing.T) {
 		{scaling.Estimate{Value: 9, Low: 8, High: 10, N: 1}, ""}, // a spread that a log has
 		{scaling.Estimate{Value: -0.1, Low: -0.2, High: 0.2}, "an interval wider than its value is not drawn"},
 	} {
-		if got := c.span.NotDrawn(); got != c.want {
+		if got := c.span.NotDrawnReason(); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.span, got, c.want)
 		}
 	}

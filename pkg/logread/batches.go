@@ -12,9 +12,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// BatchTried is the outcome of one job: its batch size, and whether the job
+// TriedBatch is the outcome of one job: its batch size, and whether the job
 // trained with it or ran out of memory.
-type BatchTried struct {
+type TriedBatch struct {
 	Batch int // per worker, or as in the job's command; see From
 	Fits  bool
 	Job   string         // the run's folder or file
@@ -26,23 +26,23 @@ type BatchTried struct {
 // the jobs of one series.
 type BatchLimit struct {
 	Series  string
-	Tried   []BatchTried // by batch size; of equal sizes those that fit come first
+	Tried   []TriedBatch // by batch size; of equal sizes those that fit come first
 	Good    int          // largest batch size that trained, 0 if none did
 	Failing int          // smallest batch size that ran out of memory, 0 if none did
-	Unknown []BatchTried // jobs that ran out of memory with an unknown batch size
+	Unknown []TriedBatch // jobs that ran out of memory with an unknown batch size
 }
 
 // BatchLimits returns, for each series, the batch sizes that trained and those
-// that ran out of memory. The files of one job (job.out and job.err) count as
-// one.
+// that ran out of memory. The output files of one job (job.out and job.err)
+// count as one job.
 func BatchLimits(all []runs.Run) []BatchLimit {
 	var limits []BatchLimit
 	for _, j := range groupByJob(all) {
-		t, series, ok := j.outcome()
+		t, series, ok := j.findOutcome()
 		if !ok {
 			continue
 		}
-		series = trimBatch(series)
+		series = trimBatchSize(series)
 		i := slices.IndexFunc(limits, func(l BatchLimit) bool { return l.Series == series })
 		if i < 0 {
 			i = len(limits)
@@ -63,7 +63,7 @@ func BatchLimits(all []runs.Run) []BatchLimit {
 		l.Tried = append(l.Tried, t)
 	}
 	for i := range limits {
-		slices.SortStableFunc(limits[i].Tried, func(a, b BatchTried) int {
+		slices.SortStableFunc(limits[i].Tried, func(a, b TriedBatch) int {
 			if c := cmp.Compare(a.Batch, b.Batch); c != 0 || a.Fits == b.Fits {
 				return c
 			}
@@ -86,7 +86,7 @@ func groupByJob(all []runs.Run) []job {
 	at := map[string]int{}
 	for _, r := range all {
 		key := r.Dir
-		if r.Kind != runFolder {
+		if r.Kind != runFolderKind {
 			file, part, _ := strings.Cut(r.Dir, "#") // a file may have several runs
 			key = strings.TrimSuffix(file, filepath.Ext(file)) + "#" + part
 			if len(r.OutOfMemory) > 0 && len(r.Epochs) == 0 { // an error file without epochs belongs to the last run of its job
@@ -110,17 +110,17 @@ func groupByJob(all []runs.Run) []job {
 	return out
 }
 
-// outcome returns the job's batch size (0 if unknown), whether it fits into
+// findOutcome returns the job's batch size (0 if unknown), whether it fits into
 // memory, and the job's series. ok is false if the job neither trained nor ran
 // out of memory.
-func (j job) outcome() (t BatchTried, series string, ok bool) {
+func (j job) findOutcome() (t TriedBatch, series string, ok bool) {
 	var epoch *runs.Problem
 	for _, r := range j.runs {
 		if t.Job == "" || len(r.Epochs) > 0 {
 			t.Job, series = r.Dir, r.Info.Series
 		}
 		if t.Batch == 0 {
-			t.Batch, t.From = findBatch(r)
+			t.Batch, t.From = findBatchSize(r)
 		}
 		t.Proof = append(t.Proof, r.OutOfMemory...)
 		if len(r.OutOfMemory) == 0 && r.Info.Status == runs.StatusFailed && isOutOfMemory(r.Info.Error) {
@@ -153,28 +153,28 @@ func isOutOfMemory(reason string) bool {
 	return false
 }
 
-// batchInPath matches a batch size in a path: bs64, batch_64, batch-size=64,
+// batchSizePattern matches a batch size in a path: bs64, batch_64, batch-size=64,
 // b64.
-var batchInPath = regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:batch(?:[-_ ]?size)?|bs|b)[-_= ]?([0-9]+)(?:[^0-9]|$)`)
+var batchSizePattern = regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:batch(?:[-_ ]?size)?|bs|b)[-_= ]?([0-9]+)(?:[^0-9]|$)`)
 
-// jobInPath matches a job number at the end of a file name.
+// jobNumberSuffix matches a job number at the end of a file name.
 var jobNumberSuffix = regexp.MustCompile(`[-_.][0-9]{4,}$`)
 
-// trimBatch removes the batch size and the job number from the name of a series
+// trimBatchSize removes the batch size and the job number from the name of a series
 // that was taken from a file name, so that unet-bs32 and unet-bs64 belong to
 // one series.
-func trimBatch(series string) string {
+func trimBatchSize(series string) string {
 	series = jobNumberSuffix.ReplaceAllString(series, "")
-	if at := batchInPath.FindStringSubmatchIndex(series); at != nil {
+	if at := batchSizePattern.FindStringSubmatchIndex(series); at != nil {
 		series = strings.TrimRight(series[:at[0]], "-_. ") + series[at[3]:]
 	}
 	return strings.Trim(series, "-_. ")
 }
 
-// findBatch returns a run's batch size and a description of its source: the
+// findBatchSize returns a run's batch size and a description of its source: the
 // log, the configuration, or a name in the path. It returns 0 and "" if the
 // batch size is unknown.
-func findBatch(r runs.Run) (batch int, from string) {
+func findBatchSize(r runs.Run) (batch int, from string) {
 	if r.Info.BatchPerWorker > 0 {
 		return r.Info.BatchPerWorker, "batch per worker of the log"
 	}
@@ -187,7 +187,7 @@ func findBatch(r runs.Run) (batch int, from string) {
 		}
 	}
 	for _, name := range []string{filepath.Base(r.Dir), filepath.Base(filepath.Dir(r.Dir))} {
-		if m := batchInPath.FindStringSubmatch(name); m != nil {
+		if m := batchSizePattern.FindStringSubmatch(name); m != nil {
 			if n, err := strconv.Atoi(m[1]); err == nil && n > 0 {
 				return n, "the name " + name
 			}

@@ -48,7 +48,7 @@ func TestColumnarFormats(t *testing.T) {
 func TestCurveRows(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
-		"4GPU/events.out.tfevents.1": string(recordtest.EventFile(recordtest.Event(1, 0, recordtest.Scalar("Loss/train", 0.5)), recordtest.Event(2, 7, recordtest.Scalar("Loss/train", float32(math.NaN()))))),
+		"4GPU/events.out.tfevents.1": string(recordtest.EncodeEventFile(recordtest.EncodeEvent(1, 0, recordtest.EncodeScalar("Loss/train", 0.5)), recordtest.EncodeEvent(2, 7, recordtest.EncodeScalar("Loss/train", float32(math.NaN()))))),
 		"4GPU/rank2.json":            `[{"ph":"X","name":"ncclAllReduce","cat":"kernel","ts":5,"dur":2,"pid":1,"tid":1}]`,
 	})
 	run := filepath.ToSlash(filepath.Join(dir, "4GPU"))

@@ -7,8 +7,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// skipCopies marks the files that are copies of run folders in or below the
-// paths as skipped, since otherwise each of these runs would count twice.
+// skipCopies finds the run folders in and below the paths, and marks the files
+// that are copies of them as skipped. Otherwise each of these runs would count
+// twice.
 func skipCopies(tasks []*task, paths []string) error {
 	var folders map[string]bool // absolute paths of the run folders that are read; nil until needed
 	for _, t := range tasks {

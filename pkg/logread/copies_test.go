@@ -65,7 +65,7 @@ func TestStudyLogReadsBack(t *testing.T) {
 		near("learning rate", got.Epochs[i].LearningRate, e.LearningRate)
 		total += e.Seconds
 	}
-	training, _ := got.Info.Config[TrainingSeconds].(float64)
+	training, _ := got.Info.Config[TrainingSecondsKey].(float64)
 	near("training time", training, total)
 	near("test time", got.Info.Test.Seconds, own.Info.Test.Seconds)
 	near("IoU", got.Info.Test.IoU, own.Info.Test.IoU)

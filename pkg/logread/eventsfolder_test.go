@@ -29,12 +29,12 @@ func TestEventEpochs(t *testing.T) {
 		{
 			"Keras",
 			map[string][]byte{
-				"run/train/e": recordtest.EventFile(
-					recordtest.Event(1, 0, recordtest.Scalar("epoch_loss", 2), recordtest.Scalar("epoch_sparse_categorical_accuracy", 0.25), recordtest.Tensor("epoch_lr", 1, recordtest.Fixed32Field(5, 0.5))),
-					recordtest.Event(2, 1, recordtest.Scalar("epoch_loss", 1))),
-				"run/validation/e": recordtest.EventFile(
-					recordtest.Event(1, 0, recordtest.Scalar("epoch_loss", 4), recordtest.Scalar("epoch_sparse_categorical_accuracy", 0.5)),
-					recordtest.Event(1, 128, recordtest.Scalar("evaluation_loss_vs_iterations", 4))),
+				"run/train/e": recordtest.EncodeEventFile(
+					recordtest.EncodeEvent(1, 0, recordtest.EncodeScalar("epoch_loss", 2), recordtest.EncodeScalar("epoch_sparse_categorical_accuracy", 0.25), recordtest.EncodeTensor("epoch_lr", 1, recordtest.EncodeFixed32Field(5, 0.5))),
+					recordtest.EncodeEvent(2, 1, recordtest.EncodeScalar("epoch_loss", 1))),
+				"run/validation/e": recordtest.EncodeEventFile(
+					recordtest.EncodeEvent(1, 0, recordtest.EncodeScalar("epoch_loss", 4), recordtest.EncodeScalar("epoch_sparse_categorical_accuracy", 0.5)),
+					recordtest.EncodeEvent(1, 128, recordtest.EncodeScalar("evaluation_loss_vs_iterations", 4))),
 			},
 			[]runs.Epoch{epoch(1, 2, 4, 0.25, 0.5, 0.5), epoch(2, 1, nan, nan, nan, nan)},
 			[]string{
@@ -44,16 +44,16 @@ func TestEventEpochs(t *testing.T) {
 		},
 		{
 			"Lightning",
-			map[string][]byte{"run/e": recordtest.EventFile(
-				recordtest.Event(1, 49, recordtest.Scalar("train_loss", 3), recordtest.Scalar("epoch", 0)),
-				recordtest.Event(2, 99, recordtest.Scalar("val_loss", 2), recordtest.Scalar("val_acc", 0.5), recordtest.Scalar("train_loss_epoch", 2.5), recordtest.Scalar("epoch", 0)),
-				recordtest.Event(3, 199, recordtest.Scalar("val_loss", 1), recordtest.Scalar("epoch", 1)))},
+			map[string][]byte{"run/e": recordtest.EncodeEventFile(
+				recordtest.EncodeEvent(1, 49, recordtest.EncodeScalar("train_loss", 3), recordtest.EncodeScalar("epoch", 0)),
+				recordtest.EncodeEvent(2, 99, recordtest.EncodeScalar("val_loss", 2), recordtest.EncodeScalar("val_acc", 0.5), recordtest.EncodeScalar("train_loss_epoch", 2.5), recordtest.EncodeScalar("epoch", 0)),
+				recordtest.EncodeEvent(3, 199, recordtest.EncodeScalar("val_loss", 1), recordtest.EncodeScalar("epoch", 1)))},
 			[]runs.Epoch{epoch(1, 2.5, 2, nan, 0.5, nan), epoch(2, nan, 1, nan, nan, nan)},
 			[]string{"train_loss", "epoch", "val_loss", "val_acc", "train_loss_epoch"},
 		},
 		{
 			"SC21",
-			map[string][]byte{"run/logs/e": recordtest.EventFile(recordtest.Event(1, 800, recordtest.Scalar("Loss/train", 3), recordtest.Scalar("Learning Rate", 1), recordtest.Scalar("Avg iters per sec", 5)), recordtest.Event(1, 800, recordtest.Scalar("Loss/valid", 2)))},
+			map[string][]byte{"run/logs/e": recordtest.EncodeEventFile(recordtest.EncodeEvent(1, 800, recordtest.EncodeScalar("Loss/train", 3), recordtest.EncodeScalar("Learning Rate", 1), recordtest.EncodeScalar("Avg iters per sec", 5)), recordtest.EncodeEvent(1, 800, recordtest.EncodeScalar("Loss/valid", 2)))},
 			nil,
 			[]string{"Loss/train", "Learning Rate", "Avg iters per sec", "Loss/valid"},
 		},

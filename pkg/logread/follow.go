@@ -89,7 +89,7 @@ func (o Options) Follow(ctx context.Context, paths ...string) (*Follower, error)
 // returns false once the context is done or after an error, which Err returns.
 func (f *Follower) Next() bool {
 	for f.err == nil {
-		if f.started && !f.wait() || f.ctx.Err() != nil {
+		if f.started && !f.waitForPoll() || f.ctx.Err() != nil {
 			return false
 		}
 		changed, err := f.poll()
@@ -106,9 +106,9 @@ func (f *Follower) Next() bool {
 	return false
 }
 
-// wait waits until the next poll is due. It returns false if the context is
+// waitForPoll waits until the next poll is due. It returns false if the context is
 // done.
-func (f *Follower) wait() bool {
+func (f *Follower) waitForPoll() bool {
 	t := time.NewTimer(max(f.Every, time.Millisecond))
 	defer t.Stop()
 	select {
@@ -226,8 +226,8 @@ func (f *Follower) mergeParts(lists [][]*task) *Logs {
 	return logs
 }
 
-// followedFile is the state of one followed file or run folder: what was read
-// of it and up to where.
+// followedFile is the state of one followed file or run folder: the parts read
+// so far and the position up to which it was read.
 type followedFile struct {
 	tail        *runs.Tail        // reads a run folder; nil for a file
 	growing     *runs.GrowingFile // reads a file; nil for a run folder
@@ -280,7 +280,7 @@ func (f *followedFile) refresh(ctx context.Context, t *task, keepText bool) (cha
 	if err != nil && ctx.Err() == nil {
 		was := f.report.Problems()
 		f.parts, f.kind, f.events, f.text, f.report = nil, nil, nil, nil, record.Report{Path: t.path}
-		f.report.Problem(0, "%v", err)
+		f.report.AddProblem(0, "%v", err)
 		return !slices.Equal(was, f.report.Problems()), nil
 	}
 	return true, ctx.Err()
@@ -292,13 +292,13 @@ func (f *followedFile) refreshFolder(t *task) (changed bool) {
 	changed, err := f.tail.Read()
 	if err != nil {
 		was := f.report.Problems()
-		f.parts, f.report = nil, record.Report{Path: t.path, Kind: runFolder}
-		f.report.Problem(0, "%v", err)
+		f.parts, f.report = nil, record.Report{Path: t.path, Kind: runFolderKind}
+		f.report.AddProblem(0, "%v", err)
 		return !slices.Equal(was, f.report.Problems())
 	}
 	if changed || f.parts == nil {
 		run := f.tail.Run()
-		f.report = record.Report{Path: t.path, Kind: runFolder, Runs: 1, Records: int64(len(run.Epochs)), Unused: run.Problems}
+		f.report = record.Report{Path: t.path, Kind: runFolderKind, Runs: 1, Records: int64(len(run.Epochs)), Unused: run.Problems}
 		f.parts = []*record.Part{{Run: run, Role: record.RunFolder}}
 	}
 	return changed
@@ -313,11 +313,11 @@ func (f *followedFile) readAppended(ctx context.Context, t *task, a *runs.Append
 	}
 	switch {
 	case f.large:
-		return f.readWhole(ctx, t, a)
+		return f.readFromStart(ctx, t, a)
 	case f.events != nil || f.kind != nil:
-		return f.readMore(ctx, t, a, keepText)
+		return f.readNewContent(ctx, t, a, keepText)
 	case a.Restarted:
-		return f.detectFormat(ctx, t, a, keepText)
+		return f.detectAndRead(ctx, t, a, keepText)
 	}
 	// The file grew, and before that its format was unknown, or it is a document.
 	f.bytesReread += f.growing.BytesRead()
@@ -326,13 +326,13 @@ func (f *followedFile) readAppended(ctx context.Context, t *task, a *runs.Append
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.detectFormat(ctx, t, reopened, keepText), reopened.Close())
+	return errors.Join(f.detectAndRead(ctx, t, reopened, keepText), reopened.Close())
 }
 
-// detectFormat detects the format of a file from its first bytes and reads the
-// file.
-func (f *followedFile) detectFormat(ctx context.Context, t *task, a *runs.AppendedReader, keepText bool) error {
-	head := make([]byte, headBytes)
+// detectAndRead detects the format of a file from its first bytes and reads the
+// file in this format.
+func (f *followedFile) detectAndRead(ctx context.Context, t *task, a *runs.AppendedReader, keepText bool) error {
+	head := make([]byte, maxHeadBytes)
 	n, err := io.ReadFull(a, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
@@ -342,18 +342,18 @@ func (f *followedFile) detectFormat(ctx context.Context, t *task, a *runs.Append
 	i := slices.IndexFunc(known, func(k record.Format) bool { return k.Recognizes(t.path, head) })
 	switch {
 	case i < 0, plaintext.Encoding(head) != "", refusalReason(head) != "", known[max(i, 0)].Document:
-		return f.readWhole(ctx, t, a)
+		return f.readFromStart(ctx, t, a)
 	case known[i].Name == events.Kind:
 		f.events = events.NewReader()
 		f.events.Write(head)
 	default:
 		f.kind, f.text = &known[i], head
 	}
-	return f.readMore(ctx, t, a, keepText)
+	return f.readNewContent(ctx, t, a, keepText)
 }
 
-// readWhole reads the file from the beginning, as Read does.
-func (f *followedFile) readWhole(ctx context.Context, t *task, a *runs.AppendedReader) error {
+// readFromStart reads the file from the beginning, as Read does.
+func (f *followedFile) readFromStart(ctx context.Context, t *task, a *runs.AppendedReader) error {
 	a.Skip()
 	f.kind, f.events, f.text = nil, nil, nil
 	one := &task{path: t.path, named: t.named, size: t.size, report: record.Report{Path: t.path}}
@@ -363,8 +363,8 @@ func (f *followedFile) readWhole(ctx context.Context, t *task, a *runs.AppendedR
 	return err
 }
 
-// readMore reads what was appended to a file whose format is known.
-func (f *followedFile) readMore(ctx context.Context, t *task, a *runs.AppendedReader, keepText bool) error {
+// readNewContent reads what was appended to a file whose format is known.
+func (f *followedFile) readNewContent(ctx context.Context, t *task, a *runs.AppendedReader, keepText bool) error {
 	f.report = record.Report{Path: t.path}
 	if f.events != nil {
 		f.report.Kind = events.Kind
@@ -379,7 +379,7 @@ func (f *followedFile) readMore(ctx context.Context, t *task, a *runs.AppendedRe
 				return err
 			}
 		}
-		f.events.Report(&f.report, false)
+		f.events.AddToReport(&f.report, false)
 		f.report.Bytes, f.report.Runs = f.growing.BytesRead(), 1
 		f.parts = []*record.Part{{Role: record.Companion, Source: f.events, Run: runs.Run{Kind: events.Kind, Dir: t.path, File: t.path}}}
 		return nil
@@ -391,7 +391,7 @@ func (f *followedFile) readMore(ctx context.Context, t *task, a *runs.AppendedRe
 	}
 	if int64(len(more)) > left || !keepText {
 		f.large = true
-		return f.readWhole(ctx, t, a)
+		return f.readFromStart(ctx, t, a)
 	}
 	f.text = append(f.text, more...)
 	return f.parseText(ctx, t)
@@ -407,7 +407,7 @@ func (f *followedFile) parseText(ctx context.Context, t *task) error {
 	}
 	in := &record.Input{Path: t.path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &f.report}
 	parts, err := f.kind.Read(ctx, in)
-	if errors.Is(err, record.ErrUnknown) { // the lines that show the format may come later
+	if errors.Is(err, record.ErrUnknownFormat) { // the lines that show the format may come later
 		f.report = record.Report{Path: t.path, Skipped: unknownReason(f.text)}
 		return nil
 	}

@@ -96,9 +96,9 @@ func TestFollow(t *testing.T) {
 	appended("its rest", "log_4.csv", half[20:]+"\n")
 
 	// Event files are read record by record; an incomplete record is not read yet.
-	b := recordtest.EventFile(recordtest.Event(1, 1, recordtest.Scalar("a", 1)))
+	b := recordtest.EncodeEventFile(recordtest.EncodeEvent(1, 1, recordtest.EncodeScalar("a", 1)))
 	appended("events", "2GPU/events.out.tfevents.1", string(b))
-	more := recordtest.Record(recordtest.Event(2, 2, recordtest.Scalar("a", 2)))
+	more := recordtest.EncodeRecord(recordtest.EncodeEvent(2, 2, recordtest.EncodeScalar("a", 2)))
 	appendTo(t, in("2GPU/events.out.tfevents.1"), string(more[:9]))
 	if !f.Next() || len(f.Runs()[0].Curves[0].Steps) != 1 || len(f.Logs().Problems) > 0 {
 		t.Fatalf("half a record: %+v, %v", f.Runs(), f.Logs().Problems)

@@ -13,20 +13,20 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// identifier derives a run's number of workers, series and seed from the path
-// and the configuration if the log itself does not contain them.
-type identifier struct {
+// runIdentifier derives a run's number of workers, series and seed from the
+// path and the configuration if the log itself does not contain them.
+type runIdentifier struct {
 	countBefore, countAfter, seed, digit, nodes *regexp.Regexp
 }
 
-// sharedIdentifier returns the identifier that all readers share. Compiling its
-// expressions takes as long as reading ten thousand lines.
-var sharedIdentifier = sync.OnceValue(newIdentifier)
+// sharedRunIdentifier returns the runIdentifier that all readers share.
+// Compiling its expressions takes as long as reading ten thousand lines.
+var sharedRunIdentifier = sync.OnceValue(newRunIdentifier)
 
-// newIdentifier compiles the expressions.
-func newIdentifier() *identifier {
+// newRunIdentifier compiles the regular expressions that find numbers in names.
+func newRunIdentifier() *runIdentifier {
 	const noun = `n?(?:gpus?|workers?|ranks?|procs?|devices?|tasks?)`
-	return &identifier{
+	return &runIdentifier{
 		// 4GPU, 8_workers; n4, np8, gpus-2, world_size_16. The workers of a
 		// data loader (num_workers_8) do not count.
 		countBefore: regexp.MustCompile(`(?i)(?:^|[^a-z0-9])([0-9]+)[-_ ]?` + noun + `(?:[^a-z0-9]|$)`),
@@ -37,9 +37,10 @@ func newIdentifier() *identifier {
 	}
 }
 
-// complete sets the missing properties of p's run. The sources in order of
-// precedence: the pattern, the content, the path, the configuration.
-func (d *identifier) complete(p *record.Part, byPattern nameFields) {
+// setMissing sets the properties of p's run that are still missing. The sources
+// in order of precedence: the fields that a user's pattern captured
+// (byPattern), the content of the file, its path, its configuration.
+func (d *runIdentifier) setMissing(p *record.Part, byPattern nameFields) {
 	info := &p.Run.Info
 	if info.Status == "" {
 		info.Status = runs.StatusDone
@@ -47,23 +48,23 @@ func (d *identifier) complete(p *record.Part, byPattern nameFields) {
 	byPath := d.parsePath(p.Run.File)
 	if n := byPattern.workers; n > 0 {
 		if info.Workers > 0 && info.Workers != n {
-			p.Report.Assume("%s: from the pattern; the file has %d", english.Count(n, "worker"), info.Workers)
+			p.Report.AddAssumption("%s: from the pattern; the file has %d", english.Count(n, "worker"), info.Workers)
 		}
 		info.Workers = n
 	}
 	if info.Workers == 0 && byPath.workers > 0 {
 		info.Workers = byPath.workers
-		p.Report.Assume("%s: %s", english.Count(byPath.workers, "worker"), byPath.why)
+		p.Report.AddAssumption("%s: %s", english.Count(byPath.workers, "worker"), byPath.why)
 	}
 	if info.Workers == 0 {
 		d.setWorkersFromConfig(p)
 	}
 	if info.Workers == 0 {
-		p.Report.Problem(0, "the number of workers is unknown: expected it in the path, such as 4GPU/ or log_4.csv; set it with --as 'NAME_{workers}.EXT'")
+		p.Report.AddProblem(0, "the number of workers is unknown: expected it in the path, such as 4GPU/ or log_4.csv; set it with --as 'NAME_{workers}.EXT'")
 	}
 	if n := d.findNodes(p.Run.File); info.Nodes == 0 && n > 0 {
 		info.Nodes = n
-		p.Report.Assume("%s: from the path", english.Count(n, "node"))
+		p.Report.AddAssumption("%s: from the path", english.Count(n, "node"))
 	}
 	switch {
 	case byPattern.seed >= 0:
@@ -71,11 +72,11 @@ func (d *identifier) complete(p *record.Part, byPattern nameFields) {
 	case p.SeedKnown:
 	case byPath.seed >= 0:
 		info.Seed = int64(byPath.seed)
-		p.Report.Assume("repeat %d: from the path", byPath.seed)
+		p.Report.AddAssumption("repeat %d: from the path", byPath.seed)
 	default:
 		if s, ok := record.ConfigNumber(info.Config, "seed", "random_seed", "manual_seed"); ok {
 			info.Seed = int64(s)
-			p.Report.Assume("seed %d: from the configuration", info.Seed)
+			p.Report.AddAssumption("seed %d: from the configuration", info.Seed)
 		}
 	}
 	if byPattern.series != "" {
@@ -83,7 +84,7 @@ func (d *identifier) complete(p *record.Part, byPattern nameFields) {
 	}
 	if info.Series == "" {
 		info.Series, p.SeriesFromPath = d.seriesFromPath(p.Run.File), true
-		p.Report.Assume("series %q: from the path", info.Series)
+		p.Report.AddAssumption("series %q: from the path", info.Series)
 	} else if info.Study == "" {
 		info.Study = d.studyFromPath(p.Run.File, info.Series)
 	}
@@ -105,7 +106,7 @@ type pathFields struct {
 }
 
 // isRunName reports whether a name contains a worker count or a repeat number.
-func (d *identifier) isRunName(name string) bool {
+func (d *runIdentifier) isRunName(name string) bool {
 	_, before := findNumber(d.countBefore, name)
 	_, after := findNumber(d.countAfter, name)
 	_, seed := findNumber(d.seed, name)
@@ -133,7 +134,7 @@ func pathElements(path string) []string {
 
 // parsePath searches the names of a path for the worker count and the repeat
 // number, starting with the file name.
-func (d *identifier) parsePath(path string) pathFields {
+func (d *runIdentifier) parsePath(path string) pathFields {
 	t := pathFields{workers: -1, seed: -1}
 	names := pathElements(path)
 	for i, name := range names {
@@ -157,10 +158,10 @@ func (d *identifier) parsePath(path string) pathFields {
 	return t
 }
 
-// findNodes returns the number of nodes that a path contains, or 0. The number
-// in a host name such as node01 does not count: it begins with 0, or the word
-// is "node", not "nodes".
-func (d *identifier) findNodes(path string) int {
+// findNodes returns the number of nodes that a path contains, or 0. A number
+// that is part of a host name does not count. Such a number begins with 0, or
+// follows the singular "node", as in node01 and node7.
+func (d *runIdentifier) findNodes(path string) int {
 	for _, name := range pathElements(path) {
 		if !hasDigit(name) {
 			continue
@@ -197,29 +198,30 @@ func findNumber(re *regexp.Regexp, text string) (n int, ok bool) {
 	return n, err == nil && n <= record.MaxWorkers
 }
 
-// hasDigit reports whether text contains a digit. Every name that an expression
-// of identifier matches does, and this check is a hundred times as fast.
+// hasDigit reports whether text contains a digit. It is a fast check before the
+// expressions of a runIdentifier, which match only names with a digit and are a
+// hundred times as slow.
 func hasDigit(text string) bool { return strings.ContainsAny(text, "0123456789") }
 
 // setWorkersFromConfig sets the number of workers from the configuration, if it
 // has one.
-func (d *identifier) setWorkersFromConfig(p *record.Part) {
+func (d *runIdentifier) setWorkersFromConfig(p *record.Part) {
 	c := p.Run.Info.Config
-	if n, ok := record.ConfigNumber(c, "world_size", "n_gpus", "num_gpus", "gpus", "ngpus", "ranks", "nranks", "num_processes", "n_workers"); ok && record.IsCount(n) {
+	if n, ok := record.ConfigNumber(c, "world_size", "n_gpus", "num_gpus", "gpus", "ngpus", "ranks", "nranks", "num_processes", "n_workers"); ok && record.IsPlausibleCount(n) {
 		p.Run.Info.Workers = int(n)
-		p.Report.Assume("%s: from the configuration", english.Count(int(n), "worker"))
+		p.Report.AddAssumption("%s: from the configuration", english.Count(int(n), "worker"))
 		return
 	}
 	devices, ok := record.ConfigNumber(c, "devices", "nproc_per_node", "trainer/devices")
-	if !ok || !record.IsCount(devices) {
+	if !ok || !record.IsPlausibleCount(devices) {
 		return
 	}
 	nodes, ok := record.ConfigNumber(c, "num_nodes", "nnodes", "nodes")
-	if !ok || !record.IsCount(nodes) || nodes*devices > record.MaxWorkers {
+	if !ok || !record.IsPlausibleCount(nodes) || nodes*devices > record.MaxWorkers {
 		nodes = 1
 	}
 	p.Run.Info.Workers = int(devices * nodes)
-	p.Report.Assume("%s: devices %d × nodes %d of the configuration", english.Count(p.Run.Info.Workers, "worker"), int(devices), int(nodes))
+	p.Report.AddAssumption("%s: devices %d × nodes %d of the configuration", english.Count(p.Run.Info.Workers, "worker"), int(devices), int(nodes))
 }
 
 // meaninglessNames returns names of files and folders that do not describe what
@@ -233,7 +235,7 @@ func meaninglessNames() []string {
 
 // seriesFromPath returns the innermost name of the path that describes what
 // ran, without its numbers. If no name does, it returns the file name.
-func (d *identifier) seriesFromPath(path string) string {
+func (d *runIdentifier) seriesFromPath(path string) string {
 	names := pathElements(path)
 	for _, name := range names {
 		if text := d.meaningfulPart(name); text != "" {
@@ -245,7 +247,7 @@ func (d *identifier) seriesFromPath(path string) string {
 
 // studyFromPath returns the innermost folder whose name describes something
 // other than the series. If no folder does, it returns the folder of the file.
-func (d *identifier) studyFromPath(path, series string) string {
+func (d *runIdentifier) studyFromPath(path, series string) string {
 	names := pathElements(path)[1:]
 	for _, name := range names {
 		if d.meaningfulPart(name) != "" && name != series {
@@ -260,7 +262,7 @@ func (d *identifier) studyFromPath(path, series string) string {
 
 // meaningfulPart returns name without the numbers of workers, repeats and jobs,
 // or "" if only meaningless words such as "logs" are left.
-func (d *identifier) meaningfulPart(name string) string {
+func (d *runIdentifier) meaningfulPart(name string) string {
 	if strings.HasPrefix(name, "events.out.tfevents") {
 		return ""
 	}
@@ -293,10 +295,10 @@ func (d *identifier) meaningfulPart(name string) string {
 
 // setJobID sets the number of a run's Slurm job from the name of the file that
 // Slurm wrote: slurm-1234.out, name-1234.out, or slurm-1234_5.out for a task of
-// a job array. known contains the jobs whose accounting was read. It decides
-// which number is the job's if the name has two.
+// a job array. If the name has two numbers, the job's number is the one in
+// known, which contains the jobs whose accounting was read.
 func setJobID(p *record.Part, known map[string]bool) {
-	if p.Run.Info.JobIDs[record.SlurmJob] != "" {
+	if p.Run.Info.JobIDs[record.SlurmJobKey] != "" {
 		return
 	}
 	base := record.UncompressedName(filepath.Base(p.Run.File))
@@ -327,5 +329,5 @@ func setJobID(p *record.Part, known map[string]bool) {
 	if p.Run.Info.JobIDs == nil {
 		p.Run.Info.JobIDs = map[string]string{}
 	}
-	p.Run.Info.JobIDs[record.SlurmJob] = id
+	p.Run.Info.JobIDs[record.SlurmJobKey] = id
 }

@@ -78,7 +78,7 @@ func TestPatternsCountMost(t *testing.T) {
 // TestIdentityFromPaths checks the worker counts and repeat numbers in usual
 // names of folders and files.
 func TestIdentityFromPaths(t *testing.T) {
-	d := newIdentifier()
+	d := newRunIdentifier()
 	for path, want := range map[string]pathFields{
 		"/exp/base/4GPU/00/out.log":       {workers: 4, seed: 0},
 		"/exp/unet-n2-s7/train.log":       {workers: 2, seed: 7},
@@ -118,7 +118,7 @@ func TestStudyOfSeries(t *testing.T) {
 }
 
 func TestNodesFromPaths(t *testing.T) {
-	d := newIdentifier()
+	d := newRunIdentifier()
 	for path, want := range map[string]int{"/x/4nodes/out.log": 4, "/x/nodes_16.out": 16, "/x/run/node01.log": 0, "/x/node2/out.log": 0, "/x/2-node/out.log": 2, "/x/out.log": 0} {
 		if got := d.findNodes(path); got != want {
 			t.Errorf("%s: %d nodes, expected %d", path, got, want)
@@ -132,7 +132,7 @@ func TestNodesFromPaths(t *testing.T) {
 func TestCompanions(t *testing.T) {
 	dir := t.TempDir()
 	log := "Epoch 1/1\n2/2 - 9s - loss: 1.5\n"
-	events := string(recordtest.EventFile(recordtest.Event(1, 1, recordtest.Scalar("a", 1))))
+	events := string(recordtest.EncodeEventFile(recordtest.EncodeEvent(1, 1, recordtest.EncodeScalar("a", 1))))
 	write(t, dir, map[string]string{
 		"one_2gpu/out.log": log, "one_2gpu/logs/events.out.tfevents.1": events, "one_2gpu/conf.yaml": "lr: 0.5\n",
 		"two_2gpu/a.log": log, "two_2gpu/b.log": log, "two_2gpu/events.out.tfevents.2": events,
@@ -172,7 +172,7 @@ func TestConfigurationBesideNothing(t *testing.T) {
 // them are searched.
 func TestEveryDigitTells(t *testing.T) {
 	for n := 1; n <= 9; n++ {
-		if told := sharedIdentifier().parsePath(fmt.Sprintf("logs/%dGPU/out.log", n)); told.workers != n {
+		if told := sharedRunIdentifier().parsePath(fmt.Sprintf("logs/%dGPU/out.log", n)); told.workers != n {
 			t.Errorf("%dGPU: got %d workers", n, told.workers)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// addMissing copies to run the values that only other has.
-func addMissing(run *runs.Run, other runs.Run) {
+// addMissingValues copies to run the values that only other has.
+func addMissingValues(run *runs.Run, other runs.Run) {
 	if len(run.Epochs) == 0 {
 		if len(other.Epochs) > 0 {
 			run.Epochs, run.File, run.Kind = other.Epochs, other.File, other.Kind
@@ -99,7 +99,7 @@ func addMissingInfo(info *runs.Info, other runs.Info) {
 	if info.EnergyJoules == 0 {
 		info.EnergyJoules = other.EnergyJoules
 	}
-	// A log that simply ends does not show that its job failed.
+	// A log without an error may still belong to a job that failed.
 	if info.Status == "" || info.Status == runs.StatusRunning || info.Status == runs.StatusDone && (other.Status == runs.StatusFailed || other.Status == runs.StatusCanceled) {
 		info.Status = cmp.Or(other.Status, info.Status)
 	}

@@ -74,7 +74,7 @@ func near() cmp.Option { return cmp.Options{cmpopts.EquateNaNs(), cmpopts.Equate
 func TestEpochsOfKinds(t *testing.T) {
 	found := tree(t)
 	epoch := func(n, line int, set func(*runs.Epoch)) runs.Epoch {
-		e := record.UnmeasuredEpoch(n, line)
+		e := record.NewUnmeasuredEpoch(n, line)
 		set(&e)
 		return e
 	}
@@ -186,16 +186,16 @@ func TestRestOfKinds(t *testing.T) {
 			t.Errorf("%s: %g s, expected %g", name, got, want)
 		}
 	}
-	if i := found["slurm/resnet50-2001.out"].Info; i.EnergyJoules != 5.4e6 || i.Nodes != 1 || i.JobIDs[record.SlurmJob] != "2001" {
+	if i := found["slurm/resnet50-2001.out"].Info; i.EnergyJoules != 5.4e6 || i.Nodes != 1 || i.JobIDs[record.SlurmJobKey] != "2001" {
 		t.Errorf("what sacct tells of job 2001: %+v", i)
 	}
-	if i := found["mlperf/result_0.txt"].Info; i.Config[TrainingSeconds] != 70.5 || i.GlobalBatch != 56 || i.Nodes != 9 {
+	if i := found["mlperf/result_0.txt"].Info; i.Config[TrainingSecondsKey] != 70.5 || i.GlobalBatch != 56 || i.Nodes != 9 {
 		t.Errorf("MLPerf: %+v", i)
 	}
 	if i := found["sc21/base/4GPU/00/out.log"].Info; i.GlobalBatch != 64 || i.BatchPerWorker != 16 || !i.Started.Equal(time.Date(2021, 11, 12, 0, 32, 26, 118e6, time.UTC)) {
 		t.Errorf("SC21: %+v", i)
 	}
-	if i := found["unet/stdout_n1.txt"].Info; i.Test == nil || i.Test.IoU != 0.899849 || i.Test.Loss != 0.21 || i.Test.Seconds != 29.63 || i.Config[TrainingSeconds] != 38765.41 || i.Config["arch"] != "unet2d" {
+	if i := found["unet/stdout_n1.txt"].Info; i.Test == nil || i.Test.IoU != 0.899849 || i.Test.Loss != 0.21 || i.Test.Seconds != 29.63 || i.Config[TrainingSecondsKey] != 38765.41 || i.Config["arch"] != "unet2d" {
 		t.Errorf("study: %+v", i)
 	}
 	if i := found["lightning/version_0/metrics.csv"].Info; i.Config["optimizer/name"] != "adam" || i.Config["lr"] != 0.001 {

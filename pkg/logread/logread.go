@@ -29,9 +29,9 @@ func formatNames() []string {
 	return names
 }
 
-// TrainingSeconds is the key in [runs.Info].Config of the duration of the
-// complete training in seconds, if the log has it.
-const TrainingSeconds = record.TrainingSeconds
+// TrainingSecondsKey is the key in [runs.Info].Config under which a log's
+// duration of the complete training is stored, in seconds.
+const TrainingSecondsKey = record.TrainingSecondsKey
 
 // Options configures how logs are read. With the zero value, Options.Read works
 // like [Read].
@@ -82,7 +82,7 @@ func (o Options) read(ctx context.Context, path string, all []string, logs *Logs
 	if len(tasks) == 1 && tasks[0].path == path && !tasks[0].folder {
 		if r := tasks[0].report; r.CopyOf == "" && (r.Skipped != "" || r.Kind == "") {
 			why := r.Skipped
-			if why == unknownFormat {
+			if why == reasonUnknownFormat {
 				why = "unknown file format; expected a run folder or: " + strings.Join(formatNames(), ", ")
 			}
 			for _, p := range r.Unused {

@@ -109,8 +109,8 @@ func TestStudyVariants(t *testing.T) {
 			if math.IsNaN(c.iou) != (run.Info.Test == nil) || run.Info.Test != nil && run.Info.Test.IoU != c.iou {
 				t.Errorf("test %+v, expected IoU %g", run.Info.Test, c.iou)
 			}
-			if run.Info.Config[TrainingSeconds] == nil {
-				t.Errorf("config %v has no %s", run.Info.Config, TrainingSeconds)
+			if run.Info.Config[TrainingSecondsKey] == nil {
+				t.Errorf("config %v has no %s", run.Info.Config, TrainingSecondsKey)
 			}
 		})
 	}
@@ -268,7 +268,7 @@ func Example() {
 // its format is unknown.
 func TestReportOfUnread(t *testing.T) {
 	file := record.Report{Path: "a.log"}
-	file.Problem(0, "open a.log: permission denied")
+	file.AddProblem(0, "open a.log: permission denied")
 	r := newReport(&file)
 	if got, want := r.String(), "a.log: not read: open a.log: permission denied\n"; got != want {
 		t.Errorf("%q, expected %q", got, want)

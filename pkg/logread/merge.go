@@ -14,9 +14,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// splitFolders returns the names of the folders in which Keras keeps the event
+// splitFolderNames returns the names of the folders in which Keras keeps the event
 // files of one split of the data set.
-func splitFolders() []string { return []string{"train", "validation", "valid", "val", "eval", "test"} }
+func splitFolderNames() []string {
+	return []string{"train", "validation", "valid", "val", "eval", "test"}
+}
 
 // merger merges parts into runs, since several files may describe one run. It
 // applies these rules in order:
@@ -39,15 +41,15 @@ func splitFolders() []string { return []string{"train", "validation", "valid", "
 //     number. If no such run exists, it forms a run.
 type merger struct {
 	options    Options
-	names      *identifier
+	names      *runIdentifier
 	root       string                      // the path that is read; its parent folders are not searched
 	folders    map[string][]*record.Part   // principal parts by folder
 	runFolders map[string]*record.Part     // parts of run folders by path
 	matched    map[*record.Part]nameFields // fields from the pattern that matched the file
 }
 
-// nameFieldsOf returns the fields that a pattern captured in the name of p's
-// file. All numbers are -1 if no pattern matched.
+// nameFieldsOf returns the fields that a pattern has captured in the name of
+// p's file. All numbers are -1 if no pattern matched.
 func (m *merger) nameFieldsOf(p *record.Part) nameFields {
 	if t, ok := m.matched[p]; ok {
 		return t
@@ -58,14 +60,14 @@ func (m *merger) nameFieldsOf(p *record.Part) nameFields {
 // merge merges the parts into runs and returns the runs in the order of their
 // first parts.
 func (m *merger) merge(parts []*record.Part) []runs.Run {
-	m.names = sharedIdentifier()
+	m.names = sharedRunIdentifier()
 	m.runFolders, m.matched = map[string]*record.Part{}, map[*record.Part]nameFields{}
 	for _, p := range parts {
 		if p.Role == record.RunFolder {
 			m.runFolders[filepath.Clean(p.Report.Path)] = p
 		}
 		if p.Role != record.RunFolder {
-			m.applyPattern(p)
+			m.storePatternFields(p)
 		}
 	}
 	of := func(r record.Role) []*record.Part {
@@ -85,17 +87,17 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	jobs := of(record.Accounting)
 	known := map[string]bool{}
 	for _, p := range jobs {
-		known[p.Run.Info.JobIDs[record.SlurmJob]] = true
+		known[p.Run.Info.JobIDs[record.SlurmJobKey]] = true
 	}
 	for _, p := range mains {
 		setJobID(p, known)
 	}
 	mains = append(mains, joinAccounting(jobs, mains)...)
 	for _, p := range mains {
-		m.names.complete(p, m.nameFieldsOf(p))
+		m.names.setMissing(p, m.nameFieldsOf(p))
 	}
 	alignStudies(mains)
-	attachProblems(mains)
+	addProblemsToRuns(mains)
 	isMain := map[*record.Part]bool{}
 	for _, p := range mains {
 		isMain[p] = true
@@ -109,13 +111,13 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	return found
 }
 
-// applyPattern stores the fields of the first pattern that matches the file of
+// storePatternFields stores the fields of the first pattern that matches the file of
 // p.
-func (m *merger) applyPattern(p *record.Part) {
+func (m *merger) storePatternFields(p *record.Part) {
 	for _, pattern := range m.options.As {
 		if t, ok := pattern.match(p.Run.File); ok {
 			m.matched[p] = t
-			p.Report.Assume("the pattern %q matches", pattern)
+			p.Report.AddAssumption("the pattern %q matches", pattern)
 			return
 		}
 	}
@@ -152,21 +154,21 @@ func (m *merger) joinRanks(mains []*record.Part) []*record.Part {
 		for i, p := range ranks {
 			by[i] = p.Run.Epochs
 			if i > 0 {
-				p.Report.Assume("one rank of the run in %s", first.Run.File)
-				addMissing(&first.Run, p.Run)
+				p.Report.AddAssumption("one rank of the run in %s", first.Run.File)
+				addMissingValues(&first.Run, p.Run)
 			}
 		}
 		first.Run.Epochs = record.MergeEpochs(by, first.SumRates)
 		if first.Run.Info.Workers == 0 {
 			first.Run.Info.Workers = len(ranks)
-			first.Report.Assume("%s: one file per rank", english.Count(len(ranks), "worker"))
+			first.Report.AddAssumption("%s: one file per rank", english.Count(len(ranks), "worker"))
 		}
 	}
 	return kept
 }
 
-// removeEarlierStates returns mains without the parts that describe an earlier
-// state of the same run.
+// removeEarlierStates removes the parts that describe an earlier state of a run
+// and returns the other parts.
 func removeEarlierStates(mains []*record.Part) []*record.Part {
 	last := map[string]*record.Part{}
 	for _, p := range mains {
@@ -177,22 +179,23 @@ func removeEarlierStates(mains []*record.Part) []*record.Part {
 	return slices.DeleteFunc(mains, func(p *record.Part) bool {
 		earlier := p.StateOf != "" && last[p.StateOf] != p
 		if earlier {
-			p.Report.Assume("an earlier state of the run; the state in %s counts", last[p.StateOf].Run.File)
+			p.Report.AddAssumption("an earlier state of the run; the state in %s counts", last[p.StateOf].Run.File)
 		}
 		return earlier
 	})
 }
 
-// joinCopies merges the logs that describe the same run.
+// joinCopies merges logs that describe the same run and returns one part per
+// run.
 func joinCopies(mains []*record.Part) []*record.Part {
 	var kept []*record.Part
 	started := map[time.Time][]*record.Part{}
 	for _, p := range mains {
 		same := started[p.Run.Info.Started]
-		i := slices.IndexFunc(same, func(k *record.Part) bool { return sameRun(k.Run, p.Run) })
+		i := slices.IndexFunc(same, func(k *record.Part) bool { return haveSameEpochs(k.Run, p.Run) })
 		if i >= 0 {
-			p.Report.Assume("the same start and the same epochs as in %s: one run", same[i].Run.File)
-			addMissing(&same[i].Run, p.Run)
+			p.Report.AddAssumption("the same start and the same epochs as in %s: one run", same[i].Run.File)
+			addMissingValues(&same[i].Run, p.Run)
 			continue
 		}
 		kept = append(kept, p)
@@ -203,9 +206,9 @@ func joinCopies(mains []*record.Part) []*record.Part {
 	return kept
 }
 
-// sameRun reports whether two runs have the same epochs with the same
+// haveSameEpochs reports whether two runs have the same epochs with the same
 // durations. The caller has checked that they started at the same time.
-func sameRun(a, b runs.Run) bool {
+func haveSameEpochs(a, b runs.Run) bool {
 	return len(a.Epochs) > 0 && slices.EqualFunc(a.Epochs, b.Epochs, func(x, y runs.Epoch) bool { return x.Epoch == y.Epoch && x.Seconds == y.Seconds })
 }
 
@@ -216,14 +219,14 @@ func (m *merger) joinCompanions(companions, mains []*record.Part) []*record.Part
 	var own []*record.Part
 	for _, p := range companions {
 		folder := filepath.Dir(p.Run.File)
-		if slices.Contains(splitFolders(), filepath.Base(folder)) {
+		if slices.Contains(splitFolderNames(), filepath.Base(folder)) {
 			for i := range p.Run.Curves {
 				p.Run.Curves[i].Name = filepath.Base(folder) + "/" + p.Run.Curves[i].Name
 			}
 			folder = filepath.Dir(folder)
 		}
 		if to := m.runFolders[folder]; to != nil {
-			p.Report.Assume("belongs to the run in %s", folder)
+			p.Report.AddAssumption("belongs to the run in %s", folder)
 			to.Run.Spans = append(to.Run.Spans, p.Run.Spans...)
 			continue
 		}
@@ -236,21 +239,21 @@ func (m *merger) joinCompanions(companions, mains []*record.Part) []*record.Part
 			groups[folder] = p
 			own = append(own, p)
 			if why != "" {
-				p.Report.Assume("%s", why)
+				p.Report.AddAssumption("%s", why)
 			}
 			continue
 		}
-		p.Report.Assume("belongs to the run in %s (%s)", to.Run.File, why)
-		addMissing(&to.Run, p.Run)
+		p.Report.AddAssumption("belongs to the run in %s (%s)", to.Run.File, why)
+		addMissingValues(&to.Run, p.Run)
 	}
 	return own
 }
 
-// findRun returns the only run whose file is in folder, its parent or its
-// grandparent, and a description of the match. If no folder has a run, it
-// returns nil and "". If the first folder with runs has several, it returns nil
-// and the reason.
-func (m *merger) findRun(folder string, mains []*record.Part) (to *record.Part, why string) {
+// findRun searches folder, its parent and its grandparent, in this order, for a
+// folder with runs. If that folder has one run, findRun returns the run and a
+// description of the match. If it has several runs, findRun returns nil and the
+// reason. If no folder has a run, it returns nil and "".
+func (m *merger) findRun(folder string, mains []*record.Part) (run *record.Part, why string) {
 	if m.folders == nil {
 		m.folders = map[string][]*record.Part{}
 		for _, p := range mains {
@@ -279,24 +282,25 @@ func joinConfig(configs, mains []*record.Part) {
 		n := 0
 		for _, p := range mains {
 			if filepath.Dir(p.Run.File) == filepath.Dir(c.Run.File) || p.Run.Dir == filepath.Dir(c.Run.File) {
-				addMissing(&p.Run, runs.Run{Info: runs.Info{Config: c.Run.Info.Config}})
+				addMissingValues(&p.Run, runs.Run{Info: runs.Info{Config: c.Run.Info.Config}})
 				n++
 			}
 		}
-		c.Report.Assume("a configuration for %s in its folder", english.Count(n, "run"))
+		c.Report.AddAssumption("a configuration for %s in its folder", english.Count(n, "run"))
 	}
 }
 
 // joinAccounting adds the accounting of each job to the job's run, and returns
-// jobs without a log as runs. If a job has several runs, none of them gets its
-// time and energy, and only the last one gets its status.
+// the jobs without a log, each of which becomes a run. If a job has several
+// runs, none of them gets its time and energy, and only the last one gets its
+// status.
 func joinAccounting(jobs, mains []*record.Part) []*record.Part {
 	var own []*record.Part
 	for _, job := range jobs {
-		id := job.Run.Info.JobIDs[record.SlurmJob]
+		id := job.Run.Info.JobIDs[record.SlurmJobKey]
 		var all, measured []*record.Part
 		for _, p := range mains {
-			if id == "" || p.Run.Info.JobIDs[record.SlurmJob] != id {
+			if id == "" || p.Run.Info.JobIDs[record.SlurmJobKey] != id {
 				continue
 			}
 			all = append(all, p)
@@ -312,10 +316,10 @@ func joinAccounting(jobs, mains []*record.Part) []*record.Part {
 			measured = all
 		}
 		for _, p := range all {
-			p.Report.AssumeOnce("the accounting of job %s is in %s", id, job.Run.File)
+			p.Report.AddAssumptionOnce("the accounting of job %s is in %s", id, job.Run.File)
 		}
 		if len(measured) == 1 {
-			addMissing(&measured[0].Run, job.Run)
+			addMissingValues(&measured[0].Run, job.Run)
 			continue
 		}
 		common := runs.Info{Series: job.Run.Info.Series} // values that are the same for each run of the job
@@ -326,12 +330,12 @@ func joinAccounting(jobs, mains []*record.Part) []*record.Part {
 			common.Workers = 1
 		}
 		last := measured[len(measured)-1]
-		addMissing(&last.Run, runs.Run{Info: runs.Info{Status: job.Run.Info.Status, Error: job.Run.Info.Error}})
+		addMissingValues(&last.Run, runs.Run{Info: runs.Info{Status: job.Run.Info.Status, Error: job.Run.Info.Error}})
 		for _, p := range measured {
-			addMissing(&p.Run, runs.Run{Info: common})
-			p.Report.AssumeOnce("job %s has %d runs; its time and energy are assigned to none of them", id, len(measured))
+			addMissingValues(&p.Run, runs.Run{Info: common})
+			p.Report.AddAssumptionOnce("job %s has %d runs; its time and energy are assigned to none of them", id, len(measured))
 			if job.Run.Info.Error != "" {
-				p.Report.AssumeOnce("the status of job %s is assigned to the last of its %d runs, %s", id, len(measured), last.Run.Dir)
+				p.Report.AddAssumptionOnce("the status of job %s is assigned to the last of its %d runs, %s", id, len(measured), last.Run.Dir)
 			}
 		}
 	}
@@ -352,14 +356,14 @@ func alignStudies(mains []*record.Part) {
 	for _, p := range mains {
 		if study := studies[place{filepath.Dir(p.Run.File), p.Run.Info.Series}]; p.SeriesFromPath && study != "" && study != p.Run.Info.Study {
 			p.Run.Info.Study = study
-			p.Report.Assume("study %q: from the other runs of series %q in the same folder", study, p.Run.Info.Series)
+			p.Report.AddAssumption("study %q: from the other runs of series %q in the same folder", study, p.Run.Info.Series)
 		}
 	}
 }
 
-// attachProblems adds the problems of each file to its run. If a file has
-// several runs, the line of a problem decides.
-func attachProblems(mains []*record.Part) {
+// addProblemsToRuns adds the problems of each file to its run. If a file has
+// several runs, the line of a problem determines its run.
+func addProblemsToRuns(mains []*record.Part) {
 	byFile := map[*record.Report][]*record.Part{}
 	for _, p := range mains {
 		byFile[p.Report] = append(byFile[p.Report], p)

@@ -26,8 +26,8 @@ func refusalReason(head []byte) string {
 }
 
 // isTextPickle reports whether head begins like a pickle of protocol 0, which
-// is text: a mark, a dict or list and a memo (PUT), or a class to load
-// (GLOBAL).
+// consists of text. Such a file begins with a mark, a dict or list and a PUT
+// instruction, or with the GLOBAL instruction, which loads a class.
 func isTextPickle(head []byte) bool {
 	for _, start := range []string{"(dp0\n", "(lp0\n", "(dp1\n", "(lp1\n", "(i__main__\n", "ccopy_reg\n", "c__builtin__\n", "cnumpy", "ccollections\n", "cposix\n", "cos\n", "cbuiltins\n"} {
 		if bytes.HasPrefix(head, []byte(start)) {

@@ -16,12 +16,13 @@ import (
 	"lockstep/pkg/logread/internal/record"
 )
 
-// headBytes is the number of bytes at the beginning of a file from which
+// maxHeadBytes is the number of bytes at the beginning of a file from which
 // formats recognize it.
-const headBytes = 4096
+const maxHeadBytes = 4096
 
-// Limits of decompression. A repetitive log compresses to a hundredth of its
-// size, a file designed to fill a disk to a thousandth.
+// Limits of decompression, which stop files that are designed to fill a disk.
+// Such a file compresses to a thousandth of its size, a repetitive log only to
+// a hundredth.
 const (
 	maxRatio    = 300
 	ratioFrom   = 64 << 20 // decompressed bytes after which the ratio is checked
@@ -63,16 +64,16 @@ func openContent(ctx context.Context, f *os.File, size int64, report *record.Rep
 		packed = bufio.NewReaderSize(unpacked, 1<<16)
 	}
 	text, encoding := plaintext.Reader(packed)
-	body := record.NewContentReader(ctx, text, report)
+	body := record.NewCountingReader(ctx, text, report)
 	if unpacked != nil {
 		body = &boundedReader{r: body, packed: counted, report: report}
 	}
 	if encoding != "" {
 		in.Size, in.ReaderAt = 0, nil
-		report.Assume("the text is %s", encoding)
+		report.AddAssumption("the text is %s", encoding)
 	}
-	peek := bufio.NewReaderSize(body, headBytes)
-	head, err := peek.Peek(headBytes)
+	peek := bufio.NewReaderSize(body, maxHeadBytes)
+	head, err := peek.Peek(maxHeadBytes)
 	if err != nil && !errors.Is(err, io.EOF) {
 		closeIt()
 		return nil, nil, none, err
@@ -121,9 +122,9 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// boundedReader ends the content of a compressed file early, with a problem, if
-// the file is damaged or if the content is out of proportion to the file's
-// size.
+// boundedReader reads the content of a compressed file. If the file is damaged
+// or the content is much too large for the file's size, it ends the content
+// early and reports a problem.
 type boundedReader struct {
 	r      io.Reader // adds the number of its bytes to report
 	packed *countingReader
@@ -134,21 +135,21 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	switch got := b.report.Bytes; {
 	case got > maxUnpacked, got > ratioFrom && got/maxRatio > b.packed.n:
-		b.report.Problem(0, "decompression stopped after %d bytes: the content is more than %d times as large as the file; the content up to there is read", got, maxRatio)
+		b.report.AddProblem(0, "decompression stopped after %d bytes: the content is more than %d times as large as the file; the content up to there is read", got, maxRatio)
 		return n, io.EOF
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		b.report.Problem(0, "the compressed file is truncated; the content up to there is read")
+		b.report.AddProblem(0, "the compressed file is truncated; the content up to there is read")
 		return n, io.EOF
-	case err != nil && !errors.Is(err, io.EOF) && isDamage(err):
-		b.report.Problem(0, "the compressed file is damaged after %d bytes of content (%v); the content up to there is read", got, err)
+	case err != nil && !errors.Is(err, io.EOF) && isDamageError(err):
+		b.report.AddProblem(0, "the compressed file is damaged after %d bytes of content (%v); the content up to there is read", got, err)
 		return n, io.EOF
 	}
 	return n, err
 }
 
-// isDamage reports whether err shows that the compressed content is damaged, as
+// isDamageError reports whether err shows that the compressed content is damaged, as
 // opposed to a failed read or a canceled context.
-func isDamage(err error) bool {
+func isDamageError(err error) bool {
 	var disk *os.PathError
 	return !errors.As(err, &disk) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }

@@ -123,7 +123,7 @@ func TestBatchLimits(t *testing.T) {
 // memory.
 func TestBatchOfRunFolders(t *testing.T) {
 	run := func(batch int, status, reason string) runs.Run {
-		r := runs.Run{Dir: fmt.Sprintf("run-%d", batch), Kind: runFolder, File: "epochs.csv", Info: runs.Info{Series: "ddp", BatchPerWorker: batch, Status: status, Error: reason}}
+		r := runs.Run{Dir: fmt.Sprintf("run-%d", batch), Kind: runFolderKind, File: "epochs.csv", Info: runs.Info{Series: "ddp", BatchPerWorker: batch, Status: status, Error: reason}}
 		if status == runs.StatusDone {
 			r.Epochs = []runs.Epoch{{Epoch: 1, Line: 2}}
 		}

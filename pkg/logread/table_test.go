@@ -26,7 +26,7 @@ func TestResultsTable(t *testing.T) {
 		t.Fatalf("%d runs, problems %v", len(found), problems)
 	}
 	one, two := found[0], found[1]
-	if one.Info.Series != "one, quoted" || one.Info.Workers != 1 || one.Info.Seed != 7 || one.Info.Config[TrainingSeconds] != 30.0 || len(one.Epochs) != 2 {
+	if one.Info.Series != "one, quoted" || one.Info.Workers != 1 || one.Info.Seed != 7 || one.Info.Config[TrainingSecondsKey] != 30.0 || len(one.Epochs) != 2 {
 		t.Errorf("first run: %+v", one)
 	}
 	if e := one.Epochs[1]; e.Epoch != 3 || e.Seconds != 8 || e.SamplesPerSecond != 12.5 || e.IoU != 0.5 || e.Line != 5 {

@@ -62,7 +62,7 @@ type Row struct {
 // Rows reads the runs in and below each path, which [runs.LocateLogs] resolves,
 // and calls use for each of their values, always in the same order. The runs
 // are in the order of Read. Within a run, the order is: epochs, values of the
-// complete run (those of its test have names that begin with test_), steps by
+// setMissing run (those of its test have names that begin with test_), steps by
 // rank, curves, trials, spans.
 //
 // what is one of Kinds. Values that were not measured have no row. NaN in a
@@ -84,7 +84,7 @@ func (o Options) Rows(ctx context.Context, what string, paths []string, use func
 	return problems, err
 }
 
-// namedRun is a run with the value of Row.Run for its rows.
+// namedRun is a run and the name that its rows have in Row.Run.
 type namedRun struct {
 	runs.Run
 	name string
@@ -121,10 +121,10 @@ func (o Options) readNamed(ctx context.Context, what string, paths []string) (re
 	return read, problems, nil
 }
 
-// addProblem appends a problem unless the list already contains it.
-func addProblem(to *[]runs.Problem, p runs.Problem) {
-	if !slices.Contains(*to, p) {
-		*to = append(*to, p)
+// addProblem appends a problem to list unless list already contains it.
+func addProblem(list *[]runs.Problem, p runs.Problem) {
+	if !slices.Contains(*list, p) {
+		*list = append(*list, p)
 	}
 }
 
@@ -142,12 +142,12 @@ func sendRuns(ctx context.Context, read []namedRun, what string, use func(Row) e
 	return nil
 }
 
-// displayName returns the name of the run at dir: path, as the caller gave it,
-// followed by the path of the run relative to place, the folder to which path
-// resolves.
-func displayName(path, place, dir string) string {
-	rest, err := filepath.Rel(place, dir)
-	if nth, ok := strings.CutPrefix(dir, place+"#"); ok { // the n-th run of a file that the caller named
+// displayName returns the name of the run in dir: the path that the caller
+// passed, followed by the path of dir relative to root, the folder to which
+// path resolves.
+func displayName(path, root, dir string) string {
+	rest, err := filepath.Rel(root, dir)
+	if nth, ok := strings.CutPrefix(dir, root+"#"); ok { // the n-th run of a file that the caller named
 		return filepath.ToSlash(path) + "#" + nth
 	}
 	if err != nil || strings.HasPrefix(rest, "..") { // the caller named run.json instead of its folder
@@ -340,8 +340,8 @@ func runValues(run runs.Run) []namedValue {
 			values = append(values, namedValue{"test_accuracy", t.Accuracy})
 		}
 	}
-	if s, ok := info.Config[TrainingSeconds].(float64); ok {
-		values = append(values, namedValue{TrainingSeconds, s})
+	if s, ok := info.Config[TrainingSecondsKey].(float64); ok {
+		values = append(values, namedValue{TrainingSecondsKey, s})
 	}
 	if run.WallSeconds > 0 { // otherwise unknown
 		values = append(values, namedValue{"wall_seconds", run.WallSeconds})
@@ -374,8 +374,8 @@ func columnNames() []string {
 	return []string{"run", "series", "workers", "seed", "rank", "epoch", "step", "name", "value"}
 }
 
-// formatCounts formats the row's rank, epoch and step. It returns none in place
-// of a number that does not apply.
+// formatCounts formats the row's rank, epoch and step. The text none replaces a
+// number that does not apply.
 func (r Row) formatCounts(none string) (rank, epoch, step string) {
 	text := func(n, least int) string {
 		if n < least {

@@ -17,7 +17,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// task is a run folder or a file to read.
+// task is one run folder or one file to read.
 type task struct {
 	path   string
 	named  bool // the caller named it, so it may be a link or a pipe
@@ -30,8 +30,8 @@ type task struct {
 
 // listTasks lists the files and run folders in and below path, in natural
 // order. Links are not followed, except path itself, so that nothing is read
-// twice and link cycles do no harm. Only files and folders are opened, no pipes
-// or devices.
+// twice and link cycles do no harm. Only regular files and folders are opened,
+// not pipes or devices.
 func listTasks(path string) ([]*task, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -82,7 +82,7 @@ func listFolder(tasks []*task, dir string) ([]*task, error) {
 			var err error
 			if tasks, err = listFolder(tasks, path); err != nil {
 				t.report.Skipped = "the folder cannot be read"
-				t.report.Problem(0, "%v", err)
+				t.report.AddProblem(0, "%v", err)
 				tasks = append(tasks, t)
 			}
 			continue
@@ -175,9 +175,9 @@ func readTask(ctx context.Context, t *task) ([]*record.Part, error) {
 		return nil, nil
 	case t.folder:
 		run, err := runs.Read(t.path)
-		t.report.Kind = runFolder
+		t.report.Kind = runFolderKind
 		if err != nil {
-			t.report.Problem(0, "%v", err)
+			t.report.AddProblem(0, "%v", err)
 			return nil, nil
 		}
 		t.report.Runs, t.report.Records = 1, int64(len(run.Epochs))
@@ -189,13 +189,13 @@ func readTask(ctx context.Context, t *task) ([]*record.Part, error) {
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		t.report.Problem(0, "%v", err)
+		t.report.AddProblem(0, "%v", err)
 	}
 	return parts, nil
 }
 
-// runFolder is the kind, in reports, of this project's run folders.
-const runFolder = "run folder"
+// runFolderKind is the kind, in reports, of this project's run folders.
+const runFolderKind = "run folder"
 
 // readFile reads a file with the first format that recognizes it.
 func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
@@ -224,7 +224,7 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 		}
 		t.report.Kind = k.Name
 		parts, err = k.Read(ctx, in)
-		if errors.Is(err, record.ErrUnknown) {
+		if errors.Is(err, record.ErrUnknownFormat) {
 			break
 		}
 		for i, p := range parts {
@@ -253,8 +253,8 @@ func unknownReason(head []byte) string {
 	if len(head) == 0 {
 		return "the file is empty"
 	}
-	return unknownFormat
+	return reasonUnknownFormat
 }
 
-// unknownFormat is the reason for not reading a file that no format recognizes.
-const unknownFormat = "unknown file format"
+// reasonUnknownFormat is the reason for not reading a file that no format recognizes.
+const reasonUnknownFormat = "unknown file format"

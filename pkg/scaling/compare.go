@@ -14,25 +14,25 @@ import (
 	"lockstep/pkg/scaling/internal/verdict"
 )
 
-// Values of Comparison.Verdict and Pooled.Verdict.
+// Values of Comparison.Verdict and PooledComparison.Verdict.
 const (
 	VerdictFaster  = verdict.VerdictFaster
 	VerdictSlower  = verdict.VerdictSlower
 	VerdictNone    = verdict.VerdictNone
 	VerdictUnknown = verdict.VerdictUnknown
-	// VerdictMixed is a verdict only of Pooled: A is faster or slower at some worker
+	// VerdictMixed occurs only in PooledComparison: A is faster or slower at some worker
 	// counts, but not at all of them.
 	VerdictMixed = verdict.VerdictMixed
 )
 
-// Comparison answers "is A faster than B at this worker count?".
+// Comparison answers the question "is A faster than B at this worker count?".
 type Comparison struct {
 	A, B         string // series
 	Workers      int
 	Measure      string // the measure compared: throughput, epoch_seconds or wall_seconds
 	RunsA, RunsB int
-	// Ratio is the speed of A divided by the speed of B (throughput over throughput, or
-	// the time of B over the time of A), with its interval.
+	// Ratio is the speed of A divided by the speed of B, with its interval. If times are
+	// compared, it is the time of B divided by the time of A.
 	Ratio Estimate
 	// P is from Welch's t-test of the logarithms: the probability of a difference at
 	// least this large if A and B are equally fast. PermutationP is from the exact
@@ -45,15 +45,15 @@ type Comparison struct {
 	Sentence        string
 }
 
-// Pooled answers "is A faster than B?" over all worker counts at which both were
-// measured. It needs no repeated runs, because the worker counts are the pairs of a
-// paired test.
-type Pooled struct {
+// PooledComparison answers "is A faster than B?" over all worker counts at which both
+// were measured. It needs no repeated runs, because it is a paired test in which each
+// worker count gives one pair.
+type PooledComparison struct {
 	A, B           string // series
 	Counts         int    // worker counts that were compared
 	Faster, Slower int    // worker counts at which A was measured to be faster or slower
-	// Median, Min and Max summarize the ratios at the worker counts: speed of A over
-	// speed of B.
+	// Median, Min and Max summarize the ratios (speed of A divided by speed of B) over
+	// the worker counts.
 	Median, Min, Max float64
 	// P is from the exact two-sided signed-rank test of the logarithms of the ratios
 	// (Wilcoxon, Individual comparisons by ranking methods, Biometrics Bulletin 1,
@@ -65,15 +65,16 @@ type Pooled struct {
 	Sentence string
 }
 
-// Comparisons contains one comparison for each worker count that both sides have.
+// Comparisons contains one comparison for each worker count at which both series were
+// measured.
 //
 // Its table has one row per worker count: a, b, workers, measure, runs_a, runs_b,
 // ratio, ratio_low, ratio_high, p, permutation_p, verdict, sentence.
 type Comparisons struct {
 	analysis
 	Rows     []Comparison
-	Pooled   []Pooled // one for each pair of series with several worker counts
-	Problems []string // what could not be compared, with reasons
+	Pooled   []PooledComparison // one for each pair of series with several worker counts
+	Problems []string           // what could not be compared, with reasons
 	rule     Rule
 }
 
@@ -112,13 +113,13 @@ func newComparisons(c *verdict.Comparisons, rule Rule) *Comparisons {
 		out.Rows = append(out.Rows, newComparison(r))
 	}
 	for _, p := range c.Pooled {
-		out.Pooled = append(out.Pooled, Pooled(p))
+		out.Pooled = append(out.Pooled, PooledComparison(p))
 	}
 	return out
 }
 
-// observations returns the counted runs by series and worker count, as package verdict
-// needs them for comparisons.
+// observations returns the counted runs by series and worker count, in the form that
+// package verdict compares.
 func (s *Study) observations() verdict.Study {
 	out := verdict.Study{Place: s.displayName(), By: s.estimator()}
 	for i, p := range s.Points {
@@ -142,9 +143,9 @@ func (s *Study) CompareSeries(a, b string) (*Comparisons, error) {
 	return newComparisons(c, s.Rule), nil
 }
 
-// CompareStudies compares the series that have the same name in both studies. If there
-// are none and each study has one series, it compares these two. The intervals use the
-// rule of a.
+// CompareStudies compares the series that have the same name in both studies. If no names
+// are equal and each study has one series, it compares these two. The intervals use the
+// rule of study a.
 func CompareStudies(a, b *Study) (*Comparisons, error) {
 	if a == nil || b == nil {
 		return nil, fmt.Errorf("compare: %w", errMissingStudy)
@@ -158,8 +159,8 @@ func CompareStudies(a, b *Study) (*Comparisons, error) {
 
 var errMissingStudy = errors.New("a study is nil: read both studies with scaling.Read")
 
-// displayName returns the study's name in sentences: the name of the only folder that it
-// was read from, or else the result of Name.
+// displayName returns the study's name in sentences: the name of its folder if it was
+// read from one folder, else the result of Name.
 func (s *Study) displayName() string {
 	if len(s.paths) == 1 {
 		return filepath.Base(s.paths[0])
@@ -190,7 +191,7 @@ func (c *Comparisons) table(maxRows int) table {
 	}
 	var alone []string // worker counts at which a single run cannot show a difference
 	for _, r := range g.Rows {
-		if r.Verdict == VerdictUnknown && slices.ContainsFunc(c.Pooled, func(p Pooled) bool { return p.A == r.A && p.B == r.B }) {
+		if r.Verdict == VerdictUnknown && slices.ContainsFunc(c.Pooled, func(p PooledComparison) bool { return p.A == r.A && p.B == r.B }) {
 			if n := strconv.Itoa(r.Workers); !slices.Contains(alone, n) {
 				alone = append(alone, n)
 			}
@@ -251,9 +252,9 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 		row := OverheadRow{Workers: r.Workers, Size: a.Size, With: a.Throughput, Without: b.Throughput}
 		switch r.Measure {
 		case "epoch_seconds":
-			row.With, row.Without = inverse(a.EpochSeconds), inverse(b.EpochSeconds)
+			row.With, row.Without = invert(a.EpochSeconds), invert(b.EpochSeconds)
 		case "wall_seconds":
-			row.With, row.Without = inverse(a.WallSeconds), inverse(b.WallSeconds)
+			row.With, row.Without = invert(a.WallSeconds), invert(b.WallSeconds)
 		}
 		o.Measure = r.Measure
 		row.Overhead = Estimate(stats.Estimate(r.Ratio).LostShare())
@@ -285,8 +286,8 @@ func (o *Overhead) summarize() string {
 	return text + "."
 }
 
-// inverse returns the estimate of 1/x for an estimate of a positive x.
-func inverse(e Estimate) Estimate { return Estimate(stats.Estimate(e).Inverse()) }
+// invert returns the estimate of 1/x for an estimate of a positive x.
+func invert(e Estimate) Estimate { return Estimate(stats.Estimate(e).Inverse()) }
 
 func (o *Overhead) table(maxRows int) table {
 	g := grid.Grid[OverheadRow]{What: "overhead", Rows: limitRows(o.Rows, maxRows), Columns: []grid.Column[OverheadRow]{

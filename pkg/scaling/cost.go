@@ -102,9 +102,9 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 	return c, nil
 }
 
-// costBasis chooses the time from which the cost is computed. It returns the name of this
-// time, and a function that returns it for the i-th point. The function is nil if no point
-// has a time.
+// costBasis chooses the measured time from which the cost is computed. It returns the
+// name of this time, and a function that returns the time of the i-th point. The function
+// is nil if no point has a time.
 func (s *Study) costBasis() (string, func(int) Estimate) {
 	epochs := map[int]bool{}
 	all := func(span func(Point) Estimate) bool {
@@ -240,9 +240,10 @@ func (s *Study) Budget(deviceHours float64) (*Budget, error) {
 	return b, nil
 }
 
-// budgetRows returns the fastest measured worker count of a series within the budget (0
-// workers if the budget is too small) and, if it is faster, the predicted one. It returns
-// nil if all contains no row of the series.
+// budgetRows returns a row with the fastest measured worker count of a series within the
+// budget (0 workers if the budget is too small) and, if a law predicts a faster one
+// within the budget, a row with that. It returns nil if all contains no row of the
+// series.
 func (s *Study) budgetRows(series string, all []CostRow, budget float64) []BudgetRow {
 	best := BudgetRow{Series: series, Hours: math.Inf(1)}
 	cheapest := CostRow{DeviceHours: Estimate{Value: math.Inf(1)}}

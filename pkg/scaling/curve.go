@@ -85,7 +85,7 @@ func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 	set.analysis = analysis{set}
 	for _, g := range s.groupBySeries() {
 		for _, r := range g.Runs {
-			if observe.Failed(r) {
+			if observe.HasFailed(r) {
 				continue
 			}
 			lines, why := curve.Lines(r, metric, axis)
@@ -134,7 +134,8 @@ func (l CurveLine) Smoothed(weight float64) CurveLine {
 	return out
 }
 
-// curvePoint is the i-th point of a line: a row of the table that is written to files.
+// curvePoint is the i-th point of a line. It is a row of the table that is written to
+// files.
 type curvePoint struct {
 	line CurveLine
 	i    int
@@ -160,8 +161,8 @@ func (c *CurveSet) pointTable() grid.Grid[curvePoint] {
 	return g
 }
 
-// curveTables displays one row per line for people, and writes one row per point to
-// files.
+// curveTables has two tables: String and HTML show one row per line, and files get one
+// row per point.
 type curveTables struct {
 	grid.Grid[CurveLine]
 	points grid.Grid[curvePoint]
@@ -214,8 +215,8 @@ type LossCurve struct {
 
 	Epoch []float64 // number of the epoch, from 1
 	// Elapsed is the training time until the end of the epoch, and Clock also includes
-	// validation: seconds, medians over the runs. Both are NaN after an epoch without a
-	// time.
+	// validation. Both are medians over the runs in seconds, and NaN after an epoch
+	// without a time.
 	Elapsed, Clock []float64
 	Train, Val     []float64 // losses, medians over the runs
 	// TrainMin and TrainMax are the lowest and highest training loss of the runs. They
@@ -223,9 +224,8 @@ type LossCurve struct {
 	TrainMin, TrainMax []float64
 }
 
-// lossCurves caches the loss curves, which several figures share. They are computed on
-// first use.
-type lossCurves struct {
+// lossCurveCache contains the loss curves of a study once a figure has used them.
+type lossCurveCache struct {
 	once sync.Once
 	all  []LossCurve
 }
@@ -247,7 +247,7 @@ func (s *Study) computeLossCurves() []LossCurve {
 		var workers []int
 		for i := range g.Runs {
 			r := &g.Runs[i]
-			if observe.Failed(*r) || len(r.Epochs) == 0 {
+			if observe.HasFailed(*r) || len(r.Epochs) == 0 {
 				continue
 			}
 			n := r.Info.Workers
@@ -258,7 +258,7 @@ func (s *Study) computeLossCurves() []LossCurve {
 		}
 		slices.Sort(workers)
 		for _, n := range workers {
-			c := LossCurve(curve.NewLoss(counts[n]))
+			c := LossCurve(curve.NewLossCurve(counts[n]))
 			c.Series, c.Workers = g.Name, n
 			out = append(out, c)
 		}

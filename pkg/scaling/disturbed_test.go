@@ -37,7 +37,7 @@ func TestDisturbed(t *testing.T) {
 		}
 	}
 	want := "2 runs disturbed by other load: ddp-n2-s1 (other processes used 0.45 cores), ddp-n2-s2 (other processes used 0.12 cores)"
-	if got := s.Disturbed(); got != want {
+	if got := s.DisturbanceNote(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if table := s.String(); !strings.Contains(table, "disturbed") || !strings.Contains(table, "note: "+want+"; ") {
@@ -60,7 +60,7 @@ func TestDisturbed(t *testing.T) {
 	if err := calm.Write(&csv, FormatCSV); err != nil {
 		t.Fatal(err)
 	}
-	if text := calm.String() + csv.String(); strings.Contains(text, "disturbed") || calm.Disturbed() != "" {
+	if text := calm.String() + csv.String(); strings.Contains(text, "disturbed") || calm.DisturbanceNote() != "" {
 		t.Errorf("disturbed:\n%s", text)
 	}
 }

@@ -44,8 +44,8 @@ func (s *Study) epochRows() []epochRow {
 			for i, e := range r.Epochs {
 				elapsed += e.Seconds
 				rows = append(rows, epochRow{
-					Series: g.Name, Workers: r.Info.Workers, Seed: r.Info.Seed, Dir: r.Dir, Failed: observe.Failed(r),
-					Counted: !observe.Failed(r) && e.Seconds > 0 && counts(i), ElapsedSeconds: elapsed, Epoch: e,
+					Series: g.Name, Workers: r.Info.Workers, Seed: r.Info.Seed, Dir: r.Dir, Failed: observe.HasFailed(r),
+					Counted: !observe.HasFailed(r) && e.Seconds > 0 && counts(i), ElapsedSeconds: elapsed, Epoch: e,
 				})
 			}
 		}
@@ -110,8 +110,8 @@ func (s *Study) Epochs() dataframe.DataFrame {
 }
 
 // EpochSpread describes how much the counted epochs of a point's runs vary. Unlike a
-// confidence interval, it exists for a single run, does not become narrower with more
-// epochs, and does not show how much another run would differ.
+// confidence interval, it can be computed for a single run, does not become narrower with
+// more epochs, and does not show how much another run would differ.
 type EpochSpread struct {
 	Series  string
 	Workers int
@@ -154,7 +154,7 @@ func (s *Study) EpochSpreads() *EpochSpreads {
 					continue
 				}
 				seconds = append(seconds, e.Seconds)
-				if n := s.Rule.observeRule().SamplesIn(e); n > 0 {
+				if n := s.Rule.observeRule().SamplesInEpoch(e); n > 0 {
 					rates = append(rates, n/e.Seconds)
 				}
 			}

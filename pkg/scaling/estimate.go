@@ -21,7 +21,7 @@ type Estimate struct {
 }
 
 // unknownEstimate returns an Estimate that was not measured: every number is NaN.
-func unknownEstimate() Estimate { return Estimate(stats.Unknown()) }
+func unknownEstimate() Estimate { return Estimate(stats.UnknownEstimate()) }
 
 // String returns the value, its interval and the number of runs: 11.97 [11.52, 12.40]
 // n=3.
@@ -34,13 +34,13 @@ func (e Estimate) formatInterval() string { return english.Interval(e.Low, e.Hig
 // scale returns the estimate multiplied by a positive factor.
 func (e Estimate) scale(by float64) Estimate { return Estimate(stats.Estimate(e).Scale(by)) }
 
-// NotDrawn returns the reason why a figure does not draw the interval as an error bar
+// NotDrawnReason returns the reason why a figure does not draw the interval as an error bar
 // or a band. It returns "" if the interval is drawn or if there is none. An interval
 // from two runs is not drawn because it would cover the figure (at 95 % Student's
 // quantile is 12.7 for two runs and 4.3 for three, which can give [0.51, 3.57]). An
 // interval that is wider than its value is not drawn either. Tables contain all
 // intervals.
-func (e Estimate) NotDrawn() string {
+func (e Estimate) NotDrawnReason() string {
 	switch {
 	case math.IsNaN(e.Low) || math.IsNaN(e.High):
 		return ""
@@ -69,10 +69,11 @@ func (s *Study) estimator() stats.Estimator {
 	return stats.Estimator{Level: s.Rule.confidenceLevel(), Mean: s.Rule.Repeats == Mean, Cache: s.draws}
 }
 
-// estimate combines the values that are not NaN by the study's rule. logs is true for
-// positive values that vary by factors, such as times: their logarithms are resampled.
-func (s *Study) estimate(values []float64, logs bool) Estimate {
-	return Estimate(s.estimator().Estimate(values, logs))
+// estimate combines the values that are not NaN by the study's rule. logScale is true for
+// positive values that vary by factors, such as times. The bootstrap then resamples their
+// logarithms.
+func (s *Study) estimate(values []float64, logScale bool) Estimate {
+	return Estimate(s.estimator().Estimate(values, logScale))
 }
 
 // IntervalNote describes in a sentence how the intervals of the study are computed.
@@ -81,19 +82,19 @@ func (s *Study) IntervalNote() string {
 		english.Percent(s.Rule.confidenceLevel()), stats.Resamples)
 }
 
-// estimateColumns returns the columns of the Estimate that of selects from a row: its
-// value, the formatted interval (only for people, if any row has one), and the ends of
+// estimateColumns returns the columns of one Estimate of each row, which the function
+// estimate selects: its value, the formatted interval (only for people, if any row has one), and the ends of
 // the interval (only in files).
-func estimateColumns[T any](name string, of func(T) Estimate) []grid.Column[T] {
+func estimateColumns[T any](name string, estimate func(T) Estimate) []grid.Column[T] {
 	value := func(suffix string, pick func(Estimate) float64) grid.Column[T] {
-		return grid.Column[T]{Name: name + suffix, Value: func(r T) float64 { return pick(of(r)) }}
+		return grid.Column[T]{Name: name + suffix, Value: func(r T) float64 { return pick(estimate(r)) }}
 	}
 	first := value("", func(e Estimate) float64 { return e.Value })
 	first.Brief, first.Optional = true, true
 	shown := grid.Column[T]{
 		Name: name + "_interval", Title: "interval", Brief: true, Optional: true, People: true,
-		Value: func(r T) float64 { return of(r).Low },
-		Show:  func(r T) string { return of(r).formatInterval() },
+		Value: func(r T) float64 { return estimate(r).Low },
+		Show:  func(r T) string { return estimate(r).formatInterval() },
 	}
 	return []grid.Column[T]{
 		first, shown,

@@ -53,7 +53,7 @@ func ExampleStudy_Fit() {
 		return
 	}
 	best := fits.Best()
-	half, _ := best.Half()
+	half, _ := best.HalfGainSize()
 	fmt.Printf("%s: speed-up %.1f at 32; beyond %d workers another buys less than half of itself\n", best.Law, best.Speedup(32), half)
 	// Output:
 	// amdahl: speed-up 12.5 at 32; beyond 9 workers another buys less than half of itself

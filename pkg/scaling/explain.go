@@ -25,8 +25,8 @@ type Input struct {
 	Why     string // the reason why it does not count, or how it is used
 }
 
-// Explained documents how one number of a study was computed.
-type Explained struct {
+// ExplainedNumber documents how one number of a study was computed.
+type ExplainedNumber struct {
 	ID          string // HTML anchor: speedup-native-14
 	Series      string
 	Metric      string
@@ -47,7 +47,7 @@ type Explained struct {
 // apply.
 type Explanation struct {
 	analysis
-	Items []Explained
+	Items []ExplainedNumber
 }
 
 // Explain documents how a metric of each series at a worker count was computed: the
@@ -94,7 +94,7 @@ func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation,
 		}
 		return nil, fmt.Errorf("explain: unknown metric %q: use one of %s", metric, strings.Join(names, ", "))
 	}
-	x := Explained{
+	x := ExplainedNumber{
 		ID: htmlID(metric, series, workers), Series: series, Metric: metric, Workers: workers,
 		Result: *pointFields()[k].of(&s.Points[i]), Rule: s.Rule.String(),
 	}
@@ -115,12 +115,12 @@ func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation,
 	if !math.IsNaN(x.Result.Low) && x.Result.N > 1 {
 		x.Notes = append(x.Notes, fmt.Sprintf("%s interval %s; %s", english.Percent(s.Rule.confidenceLevel()), x.Result.formatInterval(), s.IntervalNote()))
 	}
-	e := &Explanation{Items: []Explained{x}}
+	e := &Explanation{Items: []ExplainedNumber{x}}
 	e.analysis = analysis{e}
 	return e, nil
 }
 
-// htmlID returns the HTML id of an explanation, to which a page can link.
+// htmlID returns the id attribute of an explanation, so that links can refer to it.
 func htmlID(metric, series string, workers int) string {
 	safe := strings.Map(func(r rune) rune {
 		switch {
@@ -136,7 +136,7 @@ func htmlID(metric, series string, workers int) string {
 
 // explainRatio explains the speed-up or the efficiency of the i-th point, as the ratio of
 // two points. It stores the explanation in x.
-func (s *Study) explainRatio(x *Explained, i int) error {
+func (s *Study) explainRatio(x *ExplainedNumber, i int) error {
 	p := s.Points[i]
 	m, ok := s.measures[p.Series]
 	b := slices.IndexFunc(s.Points, func(q Point) bool { return q.Series == p.Series && q.Size == p.Baseline && q.Baseline > 0 })
@@ -175,7 +175,7 @@ func (s *Study) explainRatio(x *Explained, i int) error {
 
 // explainEpochMetric explains a metric that is computed from the epochs of the i-th point:
 // time per epoch or throughput. It stores the explanation in x.
-func (s *Study) explainEpochMetric(x *Explained, i int) {
+func (s *Study) explainEpochMetric(x *ExplainedNumber, i int) {
 	p := s.Points[i]
 	name := "throughput"
 	switch x.Metric {
@@ -210,7 +210,7 @@ func (s *Study) explainEpochMetric(x *Explained, i int) {
 
 // explainRunMetric explains a metric with one value per run of the i-th point, such as a
 // loss or the wall time. It stores the explanation in x.
-func (s *Study) explainRunMetric(x *Explained, i int) {
+func (s *Study) explainRunMetric(x *ExplainedNumber, i int) {
 	p := s.Points[i]
 	x.Formula = x.Metric + " of the run"
 	if p.Runs > 1 {

@@ -14,8 +14,8 @@ import (
 // String lists. HTML and the table contain all inputs.
 const maxListedInputs = 8
 
-// Where returns the location of the number: "file:line", or the file if Line is 0.
-func (in Input) Where() string {
+// Location returns the location of the number: "file:line", or the file if Line is 0.
+func (in Input) Location() string {
 	if in.Line == 0 {
 		return in.File
 	}
@@ -38,11 +38,11 @@ func (in Input) format() string {
 	if in.Why != "" {
 		s += " (" + in.Why + ")"
 	}
-	return s + "  " + in.Where()
+	return s + "  " + in.Location()
 }
 
 // String formats the explanation as text for a terminal.
-func (x Explained) String() string {
+func (x ExplainedNumber) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of %s at %s: %s\n", x.Metric, x.Series, english.Count(x.Workers, "worker"), x.Result)
 	fmt.Fprintf(&b, "  formula: %s\n", x.Formula)
@@ -73,7 +73,7 @@ func (x Explained) String() string {
 }
 
 // HTML formats the explanation for a notebook or a page, with ID as its anchor.
-func (x Explained) HTML() string {
+func (x ExplainedNumber) HTML() string {
 	var b strings.Builder
 	e := html.EscapeString
 	fmt.Fprintf(&b, "<div id=\"%s\">\n<h4>%s of %s at %s: %s</h4>\n", e(x.ID), e(x.Metric), e(x.Series), english.Count(x.Workers, "worker"), e(x.Result.String()))
@@ -95,23 +95,24 @@ func (x Explained) HTML() string {
 			counts += ": " + in.Why
 		}
 		fmt.Fprintf(&b, "<tr><td>%s</td><td>%s</td><td>%s</td><td>%s %s</td><td>%s</td><td>%s</td></tr>\n",
-			e(in.Role), epoch, e(in.Name), formatDigits(in.Value), e(in.Unit), e(counts), e(in.Where()))
+			e(in.Role), epoch, e(in.Name), formatDigits(in.Value), e(in.Unit), e(counts), e(in.Location()))
 	}
 	b.WriteString("</table>\n</details>\n</div>\n")
 	return b.String()
 }
 
-// inputRow is a row of the table: an input, and the number that was computed from it.
+// inputRow is a row of an explanation's table: an input, and the number that was computed
+// from it.
 type inputRow struct {
-	x  Explained
+	x  ExplainedNumber
 	in Input
 }
 
-// explanationTables displays formulas for people, and writes one row per input to
-// files.
+// explanationTables displays an explanation in two forms: String and HTML show the
+// formulas, and files get one row per input.
 type explanationTables struct {
 	grid.Grid[inputRow]
-	items []Explained
+	items []ExplainedNumber
 }
 
 func (e explanationTables) String() string {

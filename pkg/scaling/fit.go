@@ -59,7 +59,7 @@ type Fits struct {
 	rule Rule
 }
 
-// ErrTooFew reports that a series has too few worker counts to name a law.
+// ErrTooFew reports that a series has too few runs or worker counts for fitting a law.
 var ErrTooFew = law.ErrTooFew
 
 // BandPoint is the prediction of a fit at one size: the value, and the interval that
@@ -88,7 +88,7 @@ func (s *Study) Fit(series string) (*Fits, error) {
 	if !ok {
 		return nil, fmt.Errorf("fit: series %s has no counted time or throughput", name)
 	}
-	data, base := s.throughputs(name, m)
+	data, base := s.collectThroughputs(name, m)
 	fits, err := law.FitLaws(law.Series{Name: name, Unit: s.Rule.unit(), Runs: data, Base: base, By: s.estimator()})
 	if err != nil {
 		return nil, err
@@ -106,13 +106,13 @@ func (s *Study) Fit(series string) (*Fits, error) {
 	return f, nil
 }
 
-// throughputs returns the size and the throughput of each run of a series. base is the
-// throughput at speed-up 1: of the baseline or, if there is none, of the first run at the
-// smallest size.
-func (s *Study) throughputs(series string, m observe.SpeedMeasure) (data []law.Observation, base float64) {
+// collectThroughputs returns the size and the throughput of each run of a series. base is
+// the throughput that has speed-up 1: the baseline's or, if there is no baseline, that of
+// the first run at the smallest size.
+func (s *Study) collectThroughputs(series string, m observe.SpeedMeasure) (data []law.Observation, base float64) {
 	base = math.NaN()
 	for i, p := range s.Points {
-		if p.Series != series || p.Size < 1 || s.usesNodesPartly(i, m) {
+		if p.Series != series || p.Size < 1 || s.leavesWorkersUnused(i, m) {
 			continue
 		}
 		rates := m.Rates(s.cells[i])
@@ -129,10 +129,10 @@ func (s *Study) throughputs(series string, m observe.SpeedMeasure) (data []law.O
 	return data, base
 }
 
-// usesNodesPartly reports whether the i-th point leaves workers of its nodes unused:
-// another point of the series has more workers on the same number of nodes. Its throughput
-// is then too low for this number of nodes.
-func (s *Study) usesNodesPartly(i int, m observe.SpeedMeasure) bool {
+// leavesWorkersUnused reports whether another point of the series has more workers on the
+// same number of nodes as the i-th point. The throughput of the i-th point is then too
+// low for its number of nodes.
+func (s *Study) leavesWorkersUnused(i int, m observe.SpeedMeasure) bool {
 	p := s.Points[i]
 	for k, q := range s.Points {
 		if q.Series == p.Series && q.Size == p.Size && q.Workers > p.Workers && m.HasValue(s.cells[k]) {
@@ -172,9 +172,9 @@ func (f *Fits) Named() *Fit {
 	return nil
 }
 
-// Refused returns the reason why a law was not fitted. It returns "" if the law was
+// RefusalReason returns the reason why a law was not fitted. It returns "" if the law was
 // fitted or does not exist.
-func (f *Fits) Refused(law string) string {
+func (f *Fits) RefusalReason(law string) string {
 	for _, r := range f.fits.Refused {
 		if r.Law == law {
 			return r.Reason
@@ -200,15 +200,15 @@ func (f *Fit) Band(sizes []int) []BandPoint {
 	return out
 }
 
-// Half returns the smallest size at which one more worker adds less than half the
+// HalfGainSize returns the smallest size at which one more worker adds less than half the
 // throughput of a single worker. ok is false if there is no such size.
-func (f *Fit) Half() (size int, ok bool) { return f.fit.Half() }
+func (f *Fit) HalfGainSize() (size int, ok bool) { return f.fit.HalfGainSize() }
 
-// Peak returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). ok is
+// PeakSize returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). ok is
 // false if the law has no maximum, or only at an unrealistically large size.
-func (f *Fit) Peak() (size int, ok bool) { return f.fit.Peak() }
+func (f *Fit) PeakSize() (size int, ok bool) { return f.fit.PeakSize() }
 
-// fitRow is a row of the table: one parameter of one fit.
+// fitRow is a row of the table of Fits: one parameter of one fit.
 type fitRow struct {
 	Fit
 	Parameter

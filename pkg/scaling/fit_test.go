@@ -72,16 +72,16 @@ func TestFitRecovers(t *testing.T) {
 func TestFitSentences(t *testing.T) {
 	amdahl, err := lawStudy(t, usl(0.05, 0), 0, 1, 1, 2, 4, 8, 16, 32, 64).Fit("ddp")
 	check(t, err)
-	if n, ok := amdahl.Best().Half(); n != 9 || !ok {
+	if n, ok := amdahl.Best().HalfGainSize(); n != 9 || !ok {
 		t.Errorf("half at %d, %t", n, ok)
 	}
 	wantLine(t, []string{amdahl.Sentence}, "ddp scales by Amdahl's law, σ = 0.0500", "beyond 9 workers another worker buys less than half of itself")
-	if _, ok := amdahl.Best().Peak(); ok {
+	if _, ok := amdahl.Best().PeakSize(); ok {
 		t.Error("Amdahl's law has a peak")
 	}
 	u, err := lawStudy(t, usl(0.03, 4e-4), 0, 1, 1, 2, 4, 8, 12, 14).Fit("ddp")
 	check(t, err)
-	if n, ok := u.Law(LawUSL).Peak(); n != 49 || !ok {
+	if n, ok := u.Law(LawUSL).PeakSize(); n != 49 || !ok {
 		t.Errorf("peak at %d, %t", n, ok)
 	}
 	wantLine(t, []string{u.Sentence}, "the universal scalability law", "throughput is highest at 49 workers and falls beyond, if the law holds so far")

@@ -24,8 +24,8 @@ type GateRow struct {
 	RunsNeeded                  int // approximate number of runs per side that would decide; 0 if the outcome is clear or too many would be needed
 }
 
-// GateResult shows whether a candidate is slower than a baseline by more than the allowed
-// share.
+// GateResult states whether a candidate is slower than a baseline by more than an allowed
+// share of the speed.
 //
 // Its table has one row per series and worker count: series, workers, baseline_runs,
 // candidate_runs, regression, regression_low, regression_high, outcome, runs_needed,

@@ -22,8 +22,8 @@ type RateRow struct {
 	// rates on each side. If Bound is set, Best is the best rate tried.
 	Best  Estimate
 	Bound string
-	// Quality is the quality at the best rate tried. Change is Quality minus the quality of
-	// the smallest batch.
+	// Quality is the quality at the best rate tried. Change is Quality minus the quality
+	// at the smallest batch.
 	Quality, Change Estimate
 	// Constant, Sqrt and Linear are the learning rates that these rules derive from the
 	// best rate of the smallest batch.
@@ -46,7 +46,8 @@ type RuleRow struct {
 	Rule     string
 	Exponent float64
 	Batches  []int // batches above the smallest at which the rule's rate was tried
-	// Worst is the largest loss of quality, as a difference. It occurs at WorstBatch.
+	// Worst is the largest loss of quality compared with the best rate tried, as a
+	// difference. It occurs at WorstBatch.
 	Worst      Estimate
 	WorstBatch int
 	Rejected   bool // the interval of the loss excludes 0 at some batch
@@ -74,9 +75,9 @@ type LRScaling struct {
 	Exponent Estimate
 	Rule     string // "none", "sqrt", "linear" or "other"; empty if the runs do not decide
 	How      string // the basis of the decision: "best rates" or "quality"; empty if Rule is empty
-	// Good is the largest batch up to which the quality at the best rate tried is not worse,
-	// beyond noise, than at the smallest batch. Falls is the first batch at which it is
-	// worse; 0 if there is none.
+	// Good is the largest batch up to which the quality at the best rate tried is not
+	// worse, beyond noise, than at the smallest batch. Falls is the first batch at which
+	// the quality is worse, or 0 if it is worse at none.
 	Good, Falls int
 	Sentence    string
 	Problems    []string
@@ -90,8 +91,9 @@ type LRScaling struct {
 	fit  *lrscaling.Result
 }
 
-// ScalingRule determines the rule from runs at several global batches, preferably with
-// several learning rates at each batch. This command starts such runs:
+// ScalingRule determines how the best learning rate depends on the global batch. It needs
+// runs at several global batches, preferably with several learning rates at each batch.
+// This command starts such runs:
 //
 //	lockstep launch --seeds 1,2,3 --vary batch=4,8,16 --vary optimizer.learning_rate=0.001,0.002,0.004,0.008
 //

@@ -107,7 +107,8 @@ func (s *Study) Settings() *Settings {
 	return out
 }
 
-// table returns a table of at most maxSeries series, which are its columns.
+// table returns the settings as a table with a column for each of the first maxSeries
+// series.
 func (s *Settings) table(maxSeries int) table {
 	g := grid.Grid[SettingRow]{What: "settings", Rows: s.Rows, Columns: []grid.Column[SettingRow]{
 		{Name: "setting", Brief: true, Text: func(r SettingRow) string { return r.Setting }},

@@ -28,7 +28,7 @@ type Point struct {
 	Failed   int // runs that failed or were canceled; they do not count
 	Diverged int // runs that count although their loss became NaN or infinite; the loss is ignored
 	Epochs   int // counted epochs of all these runs together
-	// Disturbed is the number of counted runs that were disturbed by other load on
+	// DisturbanceNote is the number of counted runs that were disturbed by other load on
 	// their machine; see runs.LoadSummary.
 	Disturbed int
 
@@ -86,7 +86,7 @@ func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.C
 	p := Point{Series: series, Workers: n, Size: n}
 	var c observe.Cell
 	for _, r := range all {
-		if observe.Failed(r) {
+		if observe.HasFailed(r) {
 			p.Failed++
 			s.addProblem(r, "the run %s and does not count: %s", r.Info.Status, cmp.Or(r.Info.Error, "no reason recorded"))
 			continue
@@ -112,7 +112,7 @@ func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.C
 	p.WallSeconds = s.estimate(c.Values(func(m observe.Measurements) float64 { return m.Wall }), true)
 	s.setRunMetrics(&p, c)
 	for _, r := range c.Runs {
-		p.Nodes = max(p.Nodes, observe.Nodes(r))
+		p.Nodes = max(p.Nodes, observe.NodeCount(r))
 		p.SamplesPerEpoch = max(p.SamplesPerEpoch, observe.SamplesPerEpoch(r))
 	}
 	if s.Rule.Per == PerNode {
@@ -123,7 +123,7 @@ func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.C
 		p.PerWorker = p.Throughput.scale(1 / float64(p.Size))
 	}
 	if len(c.Runs) > 0 {
-		p.BatchPerWorker, p.GlobalBatch = observe.Batches(c.Runs[0])
+		p.BatchPerWorker, p.GlobalBatch = observe.BatchSizes(c.Runs[0])
 		p.ThreadsPerWorker = c.Runs[0].Info.ThreadsPerWorker
 	}
 	return p, c
@@ -147,8 +147,8 @@ func (s *Study) setRunMetrics(p *Point, c observe.Cell) {
 	}
 }
 
-// addRunProblems adds a problem if a counted run has not ended, if none of its epochs
-// counts, and if its loss diverged.
+// addRunProblems adds a problem for each of these conditions that holds for a counted
+// run: it has not ended, none of its epochs counts, its loss diverged.
 func (s *Study) addRunProblems(r runs.Run, m observe.Measurements) {
 	switch r.Info.Status {
 	case runs.StatusRunning:
@@ -231,10 +231,10 @@ func (s *Study) describeDisturbance(r runs.Run) string {
 	return load.String()
 }
 
-// Disturbed describes which counted runs were disturbed by other load on their machine,
+// DisturbanceNote describes which counted runs were disturbed by other load on their machine,
 // and by how much: "2 runs disturbed by other load: …". It returns "" if no run was
 // disturbed.
-func (s *Study) Disturbed() string {
+func (s *Study) DisturbanceNote() string {
 	const most = 4 // runs that are named
 	n := len(s.disturbed)
 	if n == 0 {

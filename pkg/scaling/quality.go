@@ -19,7 +19,8 @@ type QualityRow struct {
 	Runs, Diverged                   int
 	IoU, Dice, Accuracy, ValAccuracy Estimate
 	TrainLoss, ValLoss, TestLoss     Estimate
-	// Change is the value of Quality.Measure minus its value at the series' fewest workers.
+	// Change is the value of the measure in Quality.Measure minus its value at the
+	// series' smallest worker count.
 	Change   Estimate
 	Sentence string // summary of the series, in its last row
 }
@@ -95,13 +96,13 @@ func (s *Study) Quality() *Quality {
 	return q
 }
 
-// estimateChange estimates the center of a value in cell a minus its center in cell b. of
-// returns the value of a run.
-func (s *Study) estimateChange(a, b observe.Cell, of func(runs.Run) float64) Estimate {
+// estimateChange estimates the center of a quantity in cell a minus its center in cell b.
+// The function value returns the quantity of a run.
+func (s *Study) estimateChange(a, b observe.Cell, value func(runs.Run) float64) Estimate {
 	values := func(c observe.Cell) []float64 {
 		var v []float64
 		for _, r := range c.Runs {
-			if x := of(r); observe.IsFinite(x) {
+			if x := value(r); observe.IsFinite(x) {
 				v = append(v, x)
 			}
 		}
@@ -113,7 +114,7 @@ func (s *Study) estimateChange(a, b observe.Cell, of func(runs.Run) float64) Est
 	}
 	center, other := s.estimate(x, false), s.estimate(y, false)
 	out := Estimate{Value: center.Value - other.Value, Min: center.Min - other.Value, Max: center.Max - other.Value, N: len(x)}
-	out.Low, out.High = s.estimator().Difference(x, y)
+	out.Low, out.High = s.estimator().DifferenceInterval(x, y)
 	return out
 }
 

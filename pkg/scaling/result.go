@@ -24,8 +24,8 @@ type table interface {
 }
 
 // analysis is embedded in every result and implements its Table, String, HTML and Write
-// methods. The table is computed from the result that the field result points to: a copy
-// of a result whose fields were changed still displays the original.
+// methods. The table is always computed from the original result, to which the field
+// result points, even if a copy of the result was modified.
 type analysis struct {
 	result interface {
 		// table returns the table, limited to the first maxRows rows.
@@ -33,8 +33,9 @@ type analysis struct {
 	}
 }
 
-// allRows is a limit that is larger than the number of rows of any table.
-const allRows = 1<<31 - 1
+// unlimitedRows is a value of maxRows that is larger than the number of rows of any
+// table.
+const unlimitedRows = 1<<31 - 1
 
 // buildTable returns the result's table, limited to the first maxRows rows.
 func (a analysis) buildTable(maxRows int) table {
@@ -46,14 +47,14 @@ func (a analysis) buildTable(maxRows int) table {
 
 // Table returns the result as a DataFrame, with exact numbers. The comment of
 // the type names its columns.
-func (a analysis) Table() dataframe.DataFrame { return a.buildTable(allRows).Table() }
+func (a analysis) Table() dataframe.DataFrame { return a.buildTable(unlimitedRows).Table() }
 
 // String returns the table for people: the main columns with rounded numbers, followed
 // by explanatory notes.
-func (a analysis) String() string { return a.buildTable(allRows).String() }
+func (a analysis) String() string { return a.buildTable(unlimitedRows).String() }
 
 // HTML returns the table for people as HTML for a notebook.
-func (a analysis) HTML() string { return a.buildTable(allRows).HTML() }
+func (a analysis) HTML() string { return a.buildTable(unlimitedRows).HTML() }
 
 // FirstHTML returns the table for people as HTML, limited to the first maxRows rows.
 func (a analysis) FirstHTML(maxRows int) string { return a.buildTable(maxRows).HTML() }
@@ -62,7 +63,7 @@ func (a analysis) FirstHTML(maxRows int) string { return a.buildTable(maxRows).H
 // numbers, an empty cell if nothing was measured) or "json" (an array of objects
 // with the same names, null if nothing was measured).
 func (a analysis) Write(w io.Writer, format string) error {
-	return a.buildTable(allRows).Write(w, format)
+	return a.buildTable(unlimitedRows).Write(w, format)
 }
 
 // limitRows returns the first maxRows rows, or all rows if there are fewer.

@@ -39,8 +39,8 @@ type Rule struct {
 	// Repeats is how the runs of a series at one worker count (different seeds) are
 	// combined: "median" or "mean". Empty means "median".
 	Repeats string
-	// SamplesPerEpoch is used for runs whose logs have no sample counts, so that their
-	// throughput can be computed; 0 leaves it unknown.
+	// SamplesPerEpoch is the number of samples per epoch in runs whose logs do not
+	// contain it. If it is 0, the throughput of these runs is unknown.
 	SamplesPerEpoch int
 	// Baseline is the size against which speed-up is computed: "smallest" (the fewest
 	// workers of the series; also if empty), "one", or a number such as "4".

@@ -37,9 +37,10 @@ func (s *Study) setSpeedups(series string, points []Point, cells []observe.Cell)
 	}
 }
 
-// findBaseline returns the index of the point against which speed-up is computed, and false
-// if no run counts there. It adds a note if the baseline that Rule.Baseline selects is not
-// measured, is not the smallest worker count of the series, or is larger than one.
+// findBaseline returns the index of the point against which speed-up is computed, and
+// true. It returns false if no run counts at that point. It adds a note if the baseline
+// that Rule.Baseline selects is not measured, is not the smallest worker count of the
+// series, or is larger than one.
 func (s *Study) findBaseline(series string, points []Point, cells []observe.Cell, m observe.SpeedMeasure) (int, bool) {
 	if s.Rule.Per == PerNode && slices.ContainsFunc(points, func(p Point) bool { return p.Size == 0 }) {
 		s.addNote("series %s: the logs do not tell on how many nodes the runs at %s ran; they have no speed-up per node", series, s.workersWithoutSize(points))

@@ -68,7 +68,7 @@ func (s *Study) Breakdown() *Breakdown {
 	for _, g := range s.groupBySeries() {
 		totals := map[int]*steptime.StepTotals{}
 		for _, r := range g.Runs {
-			if observe.Failed(r) {
+			if observe.HasFailed(r) {
 				continue
 			}
 			if totals[r.Info.Workers] == nil {
@@ -142,7 +142,7 @@ func (b *Breakdown) table(maxRows int) table {
 	return breakdownTable{g, b.Problems}
 }
 
-// breakdownTable is a table whose Write fails if no run has step spans.
+// breakdownTable is a table whose Write returns an error if no run has step spans.
 type breakdownTable struct {
 	grid.Grid[StepTime]
 	problems []runs.Problem

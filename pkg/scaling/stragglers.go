@@ -117,9 +117,9 @@ type BottleneckRow struct {
 	IO, Synthetic, Full Estimate
 	Bound               string  // the slower of the two, "input" (IO) or "compute" (Synthetic); "unclear" if the trials do not show which
 	Share               float64 // Full divided by the slower of IO and Synthetic; 1 means that only a faster bottleneck would help
-	// Overlap is the share of the possible overlap of loading and training that is
-	// achieved: 0 if one always waits for the other (1/Full = 1/IO + 1/Synthetic), 1 if
-	// Full is as fast as the slower one.
+	// Overlap is the achieved share of the possible overlap of loading and training. It
+	// is 0 if they never overlap (1/Full = 1/IO + 1/Synthetic), and 1 if Full is as fast
+	// as the slower of IO and Synthetic.
 	Overlap  float64
 	Headroom float64 // largest possible speed-up of Full without its bottleneck: the faster of IO and Synthetic divided by Full
 	Sentence string

@@ -20,7 +20,8 @@ type Study struct {
 	Rule   Rule
 	Runs   []runs.Run // all runs that were read, including failed ones
 	Points []Point    // by series, then by workers
-	// Problems lists lines, files and runs that could not be used, with reasons.
+	// Problems lists the lines, files and runs that could not be used, each with the
+	// reason.
 	Problems []runs.Problem
 	// Notes contains remarks that a reader needs to interpret the numbers.
 	Notes []string
@@ -40,7 +41,7 @@ type Study struct {
 	// names and the load.
 	disturbed []string
 	draws     *stats.DrawCache
-	losses    *lossCurves
+	losses    *lossCurveCache
 }
 
 // Read reads the runs in each path and its subfolders into a study with DefaultRule:
@@ -50,8 +51,8 @@ func Read(paths ...string) (*Study, error) {
 	return ReadWith(context.Background(), logread.Options{}, paths...)
 }
 
-// ReadWith reads like Read, with options that assign names to runs. It stops with an
-// error when ctx ends.
+// ReadWith is like Read, with options that assign names to runs. It returns an error when
+// ctx is done.
 func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*Study, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("read study: no path given; name a folder of logs such as logs/demo")
@@ -146,7 +147,7 @@ func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []st
 		return nil, errors.New("make study: no runs")
 	}
 	all = cleanNames(all)
-	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurves{}}
+	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurveCache{}}
 	for _, r := range all {
 		s.multipleStudies = s.multipleStudies || r.Info.Study != all[0].Info.Study
 		s.Problems = append(s.Problems, r.Problems...)
@@ -158,7 +159,7 @@ func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []st
 		s.addSeries(series)
 	}
 	s.addMeasureNotes()
-	if text := s.Disturbed(); text != "" {
+	if text := s.DisturbanceNote(); text != "" {
 		s.addNote("%s; their times say little about scaling: repeat them on an idle machine", text)
 	}
 	return s, nil

@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Reached describes whether and when a run reached the target.
-type Reached struct {
+// TargetTime describes whether and when a run reached the target.
+type TargetTime struct {
 	Series      string
 	Workers     int
 	Seed        int64
@@ -26,9 +26,9 @@ type Reached struct {
 	Best        float64 // best value of the run
 }
 
-// ReachedPoint describes when the runs of a series at one worker count reached the
+// PointTargetTime describes when the runs of a series at one worker count reached the
 // target.
-type ReachedPoint struct {
+type PointTargetTime struct {
 	Series        string
 	Workers       int
 	Runs, Reached int
@@ -49,8 +49,8 @@ type TimeTo struct {
 	Metric   string
 	Target   float64
 	Below    bool // the target is reached at or below its value, else at or above it
-	Rows     []Reached
-	Points   []ReachedPoint
+	Rows     []TargetTime
+	Points   []PointTargetTime
 	Problems []runs.Problem
 	Sentence string
 }
@@ -74,29 +74,29 @@ func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
 	t.Problems = set.Problems
 	for _, l := range set.Lines {
 		i := slices.IndexFunc(s.Runs, func(r runs.Run) bool { return r.Dir == l.Run })
-		t.Rows = append(t.Rows, Reached(curve.FindReached(curve.Line(l), s.Runs[i], axis, target, t.Below)))
+		t.Rows = append(t.Rows, TargetTime(curve.FindTargetTime(curve.Line(l), s.Runs[i], axis, target, t.Below)))
 	}
-	t.Points = s.reachedPoints(t.Rows)
+	t.Points = s.combineByPoint(t.Rows)
 	t.analysis = analysis{t}
 	t.Sentence = t.summarize()
 	return t, nil
 }
 
-// reachedPoints combines the runs of each series and worker count.
-func (s *Study) reachedPoints(rows []Reached) []ReachedPoint {
-	var out []ReachedPoint
+// combineByPoint combines the runs of each series and worker count.
+func (s *Study) combineByPoint(rows []TargetTime) []PointTargetTime {
+	var out []PointTargetTime
 	var times [][]float64
 	for _, r := range rows {
-		i := slices.IndexFunc(out, func(p ReachedPoint) bool { return p.Series == r.Series && p.Workers == r.Workers })
+		i := slices.IndexFunc(out, func(p PointTargetTime) bool { return p.Series == r.Series && p.Workers == r.Workers })
 		if i < 0 {
 			i = len(out)
-			out, times = append(out, ReachedPoint{Series: r.Series, Workers: r.Workers}), append(times, nil)
+			out, times = append(out, PointTargetTime{Series: r.Series, Workers: r.Workers}), append(times, nil)
 		}
 		out[i].Runs++
 		if r.Reached {
 			out[i].Reached++
 		}
-		if v := r.targetSeconds(); !math.IsNaN(v) {
+		if v := r.knownSeconds(); !math.IsNaN(v) {
 			times[i] = append(times[i], v)
 		}
 	}
@@ -116,9 +116,9 @@ func (t *TimeTo) summarize() string {
 	if t.Below {
 		sign = "≤"
 	}
-	reached := slices.DeleteFunc(slices.Clone(t.Rows), func(r Reached) bool { return !r.Reached })
+	reached := slices.DeleteFunc(slices.Clone(t.Rows), func(r TargetTime) bool { return !r.Reached })
 	text := fmt.Sprintf("%s %s %s: reached by %d of %s", t.Metric, sign, english.Short(t.Target), len(reached), english.Count(len(t.Rows), "run"))
-	var soonest *ReachedPoint
+	var soonest *PointTargetTime
 	for i, p := range t.Points {
 		if !math.IsNaN(p.Seconds.Value) && (soonest == nil || p.Seconds.Value < soonest.Seconds.Value) {
 			soonest = &t.Points[i]
@@ -131,7 +131,7 @@ func (t *TimeTo) summarize() string {
 }
 
 // format describes when the point's runs reached the target, as in "16.50 s, n = 3".
-func (p ReachedPoint) format() string {
+func (p PointTargetTime) format() string {
 	switch {
 	case p.Reached < p.Runs:
 		return fmt.Sprintf("reached by %d of %s", p.Reached, english.Count(p.Runs, "run"))
@@ -145,9 +145,9 @@ func (p ReachedPoint) format() string {
 	return text + fmt.Sprintf(", n = %d", p.Seconds.N)
 }
 
-// targetSeconds returns the training time until the target, or the wall time if the
+// knownSeconds returns the training time until the target, or the wall time if the
 // training time is unknown.
-func (x Reached) targetSeconds() float64 {
+func (x TargetTime) knownSeconds() float64 {
 	if math.IsNaN(x.Seconds) {
 		return x.WallSeconds
 	}
@@ -155,20 +155,20 @@ func (x Reached) targetSeconds() float64 {
 }
 
 func (t *TimeTo) table(maxRows int) table {
-	g := grid.Grid[Reached]{What: "time to target", Rows: limitRows(t.Rows, maxRows), Columns: []grid.Column[Reached]{
-		{Name: "series", Brief: true, Text: func(r Reached) string { return r.Series }},
-		{Name: "workers", Brief: true, Count: func(r Reached) int { return r.Workers }},
-		{Name: "seed", Brief: true, Count: func(r Reached) int { return int(r.Seed) }},
-		{Name: "run", Text: func(r Reached) string { return r.Run }},
-		{Name: "reached", Brief: true, Flag: func(r Reached) bool { return r.Reached }},
-		{Name: "epoch", Brief: true, Optional: true, Count: func(r Reached) int { return r.Epoch }},
-		{Name: "step", Brief: true, Optional: true, Count: func(r Reached) int { return int(r.Step) }},
-		{Name: "seconds", Brief: true, Optional: true, Value: func(r Reached) float64 { return r.Seconds }},
-		{Name: "wall_seconds", Brief: true, Optional: true, Value: func(r Reached) float64 { return r.WallSeconds }},
-		{Name: "best", Brief: true, Value: func(r Reached) float64 { return r.Best }},
-		{Name: "point_seconds", Value: func(r Reached) float64 { return t.findPoint(r).Seconds.Value }},
-		{Name: "point_seconds_low", Value: func(r Reached) float64 { return t.findPoint(r).Seconds.Low }},
-		{Name: "point_seconds_high", Value: func(r Reached) float64 { return t.findPoint(r).Seconds.High }},
+	g := grid.Grid[TargetTime]{What: "time to target", Rows: limitRows(t.Rows, maxRows), Columns: []grid.Column[TargetTime]{
+		{Name: "series", Brief: true, Text: func(r TargetTime) string { return r.Series }},
+		{Name: "workers", Brief: true, Count: func(r TargetTime) int { return r.Workers }},
+		{Name: "seed", Brief: true, Count: func(r TargetTime) int { return int(r.Seed) }},
+		{Name: "run", Text: func(r TargetTime) string { return r.Run }},
+		{Name: "reached", Brief: true, Flag: func(r TargetTime) bool { return r.Reached }},
+		{Name: "epoch", Brief: true, Optional: true, Count: func(r TargetTime) int { return r.Epoch }},
+		{Name: "step", Brief: true, Optional: true, Count: func(r TargetTime) int { return int(r.Step) }},
+		{Name: "seconds", Brief: true, Optional: true, Value: func(r TargetTime) float64 { return r.Seconds }},
+		{Name: "wall_seconds", Brief: true, Optional: true, Value: func(r TargetTime) float64 { return r.WallSeconds }},
+		{Name: "best", Brief: true, Value: func(r TargetTime) float64 { return r.Best }},
+		{Name: "point_seconds", Value: func(r TargetTime) float64 { return t.findPoint(r).Seconds.Value }},
+		{Name: "point_seconds_low", Value: func(r TargetTime) float64 { return t.findPoint(r).Seconds.Low }},
+		{Name: "point_seconds_high", Value: func(r TargetTime) float64 { return t.findPoint(r).Seconds.High }},
 	}}
 	g.Remarks = []string{t.Sentence}
 	for _, p := range t.Points {
@@ -181,12 +181,12 @@ func (t *TimeTo) table(maxRows int) table {
 	return g
 }
 
-// findPoint returns the point that includes the run r.
-func (t *TimeTo) findPoint(r Reached) ReachedPoint {
+// findPoint returns the point to which the run of r belongs.
+func (t *TimeTo) findPoint(r TargetTime) PointTargetTime {
 	for _, p := range t.Points {
 		if p.Series == r.Series && p.Workers == r.Workers {
 			return p
 		}
 	}
-	return ReachedPoint{Seconds: unknownEstimate()}
+	return PointTargetTime{Seconds: unknownEstimate()}
 }

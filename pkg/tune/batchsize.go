@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/train"
 )
 
-// BatchOptions are the options of LargestBatch.
+// BatchOptions are the options of FindLargestBatch.
 type BatchOptions struct {
 	Memory  int64             // bytes for all workers on this machine together
 	Workers int               // workers on this machine, which share Memory equally; 0: 1
@@ -49,7 +49,7 @@ func (b BatchTest) String() string {
 	return line + verdict
 }
 
-// BatchSearch is the result of LargestBatch, with all tests.
+// BatchSearch is the result of FindLargestBatch, with all tests.
 type BatchSearch struct {
 	Tests   []BatchTest // in the order of the search
 	Largest int         // largest batch per worker that fits; 0: none fits
@@ -82,14 +82,14 @@ func (s *BatchSearch) Verdict() string {
 // formatMiB formats a number of bytes, as in "1.5 MiB".
 func formatMiB(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// LargestBatch finds the largest batch per worker that fits in memory: it doubles the
+// FindLargestBatch finds the largest batch per worker that fits in memory: it doubles the
 // batch until one does not fit, then bisects.
 //
 // On the CPU it estimates the memory of a batch from the memory plans of two small
 // batches. Then it loads the result and the next larger batch to confirm the estimate. On
 // a GPU, whose libraries allocate memory themselves, it loads each batch and does one
 // training step. After an error in a test, the result contains the tests so far.
-func LargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*BatchSearch, error) {
+func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*BatchSearch, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -149,9 +149,10 @@ func LargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*Batch
 	return s, nil
 }
 
-// bisect returns the largest number from least to most for which fits returns true, and 0
-// if there is none. It tries least, 2·least, 4·least and so on, and then bisects between
-// the last number that fits and the first number that does not.
+// bisect returns the largest number between least and most for which fits returns true,
+// or 0 if fits returns false for all. It doubles the number, starting with least, until
+// it does not fit, and then bisects between the last number that fits and the first one
+// that does not.
 func bisect(least, most int, fits func(int) (bool, error)) (int, error) {
 	good, bad := 0, most+1
 	for b := least; b <= most; b *= 2 {
@@ -186,12 +187,12 @@ type measuredBatch struct {
 	bytes int64
 }
 
-// searchByLoading returns the largest batch up to most for which loads reports that it
-// fits in memory, or 0 if none does. loads also returns the bytes that the batch needs. The
-// search starts at the batch estimated. Each next batch is on the straight line through the
-// two loaded batches that are closest to the limit memory (in bytes): an engine's memory is
-// not linear in the batch, because it may switch to another algorithm. least is a small
-// batch with its estimated memory.
+// searchByLoading returns the largest batch, up to most, for which loads reports that it
+// fits in memory, or 0 if none does. loads also returns the number of bytes that the
+// batch needs. The search starts at the batch estimated. It extrapolates each next batch
+// linearly from the two loaded batches whose memory is closest to the limit memory (in
+// bytes), because over a wider range an engine's memory is not linear in the batch. least
+// is a small batch with its estimated memory.
 func searchByLoading(estimated, most int, memory int64, least measuredBatch, loads func(batch int) (int64, bool, error)) (int, error) {
 	good, bad := measuredBatch{batch: least.batch - 1}, measuredBatch{batch: most + 1} // bytes are 0 until loaded
 	below := least
@@ -281,11 +282,11 @@ func (w *memoryTester) lowerProgram(image, target []int, batch int, mode nn.Mode
 func (w *memoryTester) testByPlan(_ context.Context, batch int) (BatchTest, error) {
 	if w.small == 0 {
 		const apart = 3
-		least, err := w.memoryNeeded(w.least)
+		least, err := w.measureMemory(w.least)
 		if err != nil {
 			return BatchTest{}, err
 		}
-		more, err := w.memoryNeeded(w.least + apart)
+		more, err := w.measureMemory(w.least + apart)
 		if err != nil {
 			return BatchTest{}, err
 		}
@@ -297,15 +298,16 @@ func (w *memoryTester) testByPlan(_ context.Context, batch int) (BatchTest, erro
 
 // testByLoading tests a batch by loading its programs into the engine.
 func (w *memoryTester) testByLoading(_ context.Context, batch int) (BatchTest, error) {
-	n, err := w.memoryNeeded(batch)
+	n, err := w.measureMemory(batch)
 	return BatchTest{Batch: batch, Bytes: n, Fits: n <= w.memory, How: "engine that loaded it"}, err
 }
 
-// memoryNeeded returns the bytes that a worker needs for a batch size: the engine's memory
-// for training and evaluation, the optimizer's state, and the loader's batches (the batch
-// in use and the prefetched batches, see data.Loader).
-func (w *memoryTester) memoryNeeded(batch int) (n int64, err error) {
-	err = w.withLoaded(batch, func(training, evaluation engine.Executable, p *plan.Program) error {
+// measureMemory loads the programs for a batch size and returns the number of bytes that
+// a worker needs: the engine's memory for training and evaluation, the optimizer's state,
+// and the loader's batches (the batch in use and the prefetched batches, see
+// data.Loader).
+func (w *memoryTester) measureMemory(batch int) (n int64, err error) {
+	err = w.withLoadedPrograms(batch, func(training, evaluation engine.Executable, p *plan.Program) error {
 		m := p.Memory()
 		batches := 1
 		if w.cfg.Loader.Workers > 0 {
@@ -323,7 +325,7 @@ func (w *memoryTester) memoryNeeded(batch int) (n int64, err error) {
 // if the engine runs out of memory; any other error is returned.
 func (w *memoryTester) testByStep(ctx context.Context, batch int) (BatchTest, error) {
 	t := BatchTest{Batch: batch, How: "one step"}
-	err := w.withLoaded(batch, func(training, _ engine.Executable, p *plan.Program) error {
+	err := w.withLoadedPrograms(batch, func(training, _ engine.Executable, p *plan.Program) error {
 		for _, id := range p.Inputs {
 			in := p.Tensors[id]
 			if err := training.SetInput(in.Name, make([]float32, in.Elements())); err != nil {
@@ -347,9 +349,9 @@ func (w *memoryTester) testByStep(ctx context.Context, batch int) (BatchTest, er
 	return t, nil
 }
 
-// withLoaded opens an engine, loads the training and the evaluation program for a batch
+// withLoadedPrograms opens an engine, loads the training and the evaluation program for a batch
 // size, and calls do with both executables and the training program.
-func (w *memoryTester) withLoaded(batch int, do func(training, evaluation engine.Executable, p *plan.Program) error) (err error) {
+func (w *memoryTester) withLoadedPrograms(batch int, do func(training, evaluation engine.Executable, p *plan.Program) error) (err error) {
 	p, q, err := w.lowerPrograms(batch)
 	if err != nil {
 		return err

@@ -98,7 +98,7 @@ func TestLargestBatch(t *testing.T) {
 	search := func(memory int64, workers int) *BatchSearch {
 		t.Helper()
 		tried := 0
-		s, err := LargestBatch(t.Context(), cfg, BatchOptions{Memory: memory, Workers: workers, Tried: func(BatchTest) { tried++ }})
+		s, err := FindLargestBatch(t.Context(), cfg, BatchOptions{Memory: memory, Workers: workers, Tried: func(BatchTest) { tried++ }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,11 +137,11 @@ func TestLargestBatch(t *testing.T) {
 	small := traintest.Config()
 	small.Data = train.DataConfig{Kind: data.KindShapes, Count: 45, Edge: 16, Classes: 4, TestImages: 11, Augment: data.Augment{Flip: true}}
 	small.Model = train.ModelConfig{Kind: "resnet", Base: 4, Blocks: []int{1, 1, 1}, Classes: 4}
-	if s, err := LargestBatch(t.Context(), small, BatchOptions{Memory: 1 << 40}); err != nil || s.Largest != 34 || s.Tests[0].Batch != 2 {
+	if s, err := FindLargestBatch(t.Context(), small, BatchOptions{Memory: 1 << 40}); err != nil || s.Largest != 34 || s.Tests[0].Batch != 2 {
 		t.Errorf("a network that needs a batch of 2: %+v, %v", s, err)
 	}
 	cfg.Batch = 0
-	if _, err := LargestBatch(t.Context(), cfg, BatchOptions{Memory: 1}); err == nil || !strings.Contains(err.Error(), "batch is 0") {
+	if _, err := FindLargestBatch(t.Context(), cfg, BatchOptions{Memory: 1}); err == nil || !strings.Contains(err.Error(), "batch is 0") {
 		t.Errorf("a wrong config: %v", err)
 	}
 }

@@ -94,9 +94,9 @@ func medianRate(rounds []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// negligibleDifference is the relative difference in speed below which a larger setting is
-// not worth its cost, however exact the measurement: two measurements of the same setting
-// differ as much.
+// negligibleDifference is the relative difference in speed below which two settings count
+// as equally fast, however precise the measurement is. Two measurements of the same
+// setting can differ by as much.
 const negligibleDifference = 0.02
 
 // decisiveDifference is the relative difference in speed above which two settings do not
@@ -133,8 +133,8 @@ func chooseSettings(all []LoaderTrial) (fastest, smallest int, alone bool) {
 	return fastest, smallest, alone
 }
 
-// isSmallerThan reports whether l has fewer workers than other, or the same number of
-// workers and less memory.
+// isSmallerThan reports whether l has fewer workers than other, or equally many and less
+// memory.
 func (l LoaderTrial) isSmallerThan(other LoaderTrial) bool {
 	return cmp.Or(cmp.Compare(l.Setting.Workers, other.Setting.Workers), cmp.Compare(l.MemoryBytes, other.MemoryBytes)) < 0
 }
@@ -153,9 +153,9 @@ func findSufficient(all []LoaderTrial, training float64) int {
 	return found
 }
 
-// bestIndex returns the index of the setting that the training is measured with, in
-// comparison with the config's own setting: Enough if there is one, else Smallest.
-func (l *LoaderTuning) bestIndex() int {
+// comparedIndex returns the index of the setting whose training speed is compared with
+// that of the config's own setting: Enough if it is set, else Smallest.
+func (l *LoaderTuning) comparedIndex() int {
 	if l.Enough >= 0 {
 		return l.Enough
 	}
@@ -186,18 +186,18 @@ func (t *tuner) measureTraining(ctx context.Context, res *LoaderTuning) (err err
 			return 0, fmt.Errorf("%s: %w", name, err)
 		}
 		rate := m.samplesPerSecond(seconds[0])
-		t.logf("%s with %s: %.1f samples/s", name, settingText(c.Setting), rate)
+		t.logf("%s with %s: %.1f samples/s", name, formatSetting(c.Setting), rate)
 		return rate, nil
 	}
 	begin := time.Now()
 	rate := 0.0
 	for range 2 { // the first step also warms up
-		if rate, err = with(now, "SYNTHETIC", m.trainCached); err != nil {
+		if rate, err = with(now, "SYNTHETIC", m.trainOnCachedBatch); err != nil {
 			return err
 		}
 	}
 	res.Enough = findSufficient(res.Trials, rate)
-	best := t.findCandidate(res.Trials[res.bestIndex()].Setting)
+	best := t.findCandidate(res.Trials[res.comparedIndex()].Setting)
 	budget := time.Duration(0.3 * float64(t.o.Budget))
 	kinds := 2
 	if best != now {
@@ -212,7 +212,7 @@ func (t *tuner) measureTraining(ctx context.Context, res *LoaderTuning) (err err
 			name  string
 			batch func(context.Context) error
 			into  *[]float64
-		}{{now, "SYNTHETIC", m.trainCached, &synthetic}, {now, "FULL", m.loadAndTrain, &full}, {best, "FULL", m.loadAndTrain, &gained}} {
+		}{{now, "SYNTHETIC", m.trainOnCachedBatch, &synthetic}, {now, "FULL", m.loadAndTrain, &full}, {best, "FULL", m.loadAndTrain, &gained}} {
 			if x.into == &gained && best == now {
 				continue
 			}
@@ -246,17 +246,17 @@ func newTrial(name string, rates []float64) runs.Trial {
 	return runs.Trial{Name: name, Rate: medianRate(rates), Rates: rates, Spread: math.Sqrt(stat.PopVariance(rates, nil))}
 }
 
-// Advised returns the setting to use: the setting of Enough or else of Smallest, but the
+// AdvisedSetting returns the setting to use: the setting of Enough or else of Smallest, but the
 // config's own setting if the other one does not make the training faster.
-func (l *LoaderTuning) Advised() train.LoaderConfig {
-	if l.bestIndex() == l.Now || l.loadingIsFree() || l.Training != nil && !(l.Gain.Low > 1) {
+func (l *LoaderTuning) AdvisedSetting() train.LoaderConfig {
+	if l.comparedIndex() == l.Now || l.loadingIsFree() || l.Training != nil && !(l.Gain.Low > 1) {
 		return l.Trials[l.Now].Setting
 	}
-	return l.Trials[l.bestIndex()].Setting
+	return l.Trials[l.comparedIndex()].Setting
 }
 
-// spareFactor returns the rate of the config's loader alone divided by the rate of the
-// training without loading, or NaN if no training was measured.
+// spareFactor returns how many times as fast the config's loader alone is as the training
+// without loading, or NaN if no training was measured.
 func (l *LoaderTuning) spareFactor() float64 {
 	if l.Training == nil {
 		return math.NaN()
@@ -274,16 +274,16 @@ func (l *LoaderTuning) loadingIsFree() bool {
 	return l.Training != nil && (l.Full.isAsFast() || l.spareFactor() >= sufficientFactor)
 }
 
-// Overrides returns the setting s as arguments for the flag --set, such as
+// FormatOverrides formats the setting s as values of the flag --set, such as
 // "loader.workers=4".
-func Overrides(s train.LoaderConfig) []string {
+func FormatOverrides(s train.LoaderConfig) []string {
 	kind := s.Kind
 	if kind == "" {
 		kind = data.LoaderLowMem
 	}
 	set := []string{"loader.kind=" + kind, fmt.Sprintf("loader.workers=%d", s.Workers), fmt.Sprintf("loader.prefetch=%d", s.Prefetch)}
 	if len(s.Order) > 0 && !slices.Equal(s.Order, data.DefaultOrder()) {
-		set = append(set, orderOverride(s.Order))
+		set = append(set, formatOrderOverride(s.Order))
 	}
 	return set
 }

@@ -1,5 +1,5 @@
 // Package tune measures a training config to find better settings: Loader finds the
-// fastest settings of the data loader, and LargestBatch the largest batch that fits in
+// fastest settings of the data loader, and FindLargestBatch the largest batch that fits in
 // memory. RunTrials measures the throughput of loading alone, of training alone, and of
 // both together.
 //

@@ -50,8 +50,8 @@ type LoaderTuning struct {
 	Smallest int  `json:"smallest"`
 	Alone    bool `json:"alone"` // no other setting is as fast as Fastest within noise
 	// Enough is the index of the smallest setting whose loader alone is at least 100
-	// times as fast as the training, so that a faster one gains nothing. It is -1 if
-	// there is no such setting or no training was measured.
+	// times as fast as the training, so that a faster loader gains nothing. It is -1 if
+	// no setting is that fast or no training was measured.
 	Enough int `json:"enough"`
 	// Training contains the trials IO, SYNTHETIC and FULL of the config's own setting, in
 	// this order. It is nil if no training was measured.
@@ -70,7 +70,7 @@ const (
 	minRounds     = 3 // with fewer rounds, settings are not compared
 )
 
-// Loader measures settings of the config's loader on the config's data, in three steps:
+// MeasureLoader measures settings of the config's loader on the config's data, in three steps:
 //
 //  1. each kind of loader with 0 to 16 workers;
 //  2. for the smallest setting that is as fast as the fastest one: other prefetch depths
@@ -80,7 +80,7 @@ const (
 // In each round, every setting is measured once, like the trial IO of RunTrials. Settings
 // that are clearly slower are dropped. Loader measures one worker and sets GOMAXPROCS as
 // for a worker of a run, unless the environment sets it.
-func Loader(ctx context.Context, cfg train.Config, o LoaderOptions) (res *LoaderTuning, err error) {
+func MeasureLoader(ctx context.Context, cfg train.Config, o LoaderOptions) (res *LoaderTuning, err error) {
 	fail := func(err error) (*LoaderTuning, error) { return nil, fmt.Errorf("tune loader: %w", err) }
 	if o.Budget <= 0 {
 		o.Budget = defaultBudget
@@ -201,7 +201,7 @@ func (t *tuner) measureLoaders(ctx context.Context) error {
 			finalists = append(finalists, c)
 		}
 	}
-	for _, setting := range variations(t.all[smallest].Setting) {
+	for _, setting := range listVariations(t.all[smallest].Setting) {
 		c, err := t.addCandidate(setting)
 		if err != nil {
 			return err
@@ -216,9 +216,9 @@ func (t *tuner) measureLoaders(ctx context.Context) error {
 	return t.measureRounds(ctx, finalists, time.Duration((0.9-share)*0.6*float64(t.o.Budget)))
 }
 
-// variations returns copies of s with other prefetch depths, if s has workers, and with
+// listVariations returns copies of s with other prefetch depths, if s has workers, and with
 // other orders of the stages.
-func variations(s train.LoaderConfig) []train.LoaderConfig {
+func listVariations(s train.LoaderConfig) []train.LoaderConfig {
 	var all []train.LoaderConfig
 	if s.Workers > 0 {
 		for _, depth := range []int{1, 2, 4, 8, 16} {
@@ -242,7 +242,7 @@ func variations(s train.LoaderConfig) []train.LoaderConfig {
 	return all
 }
 
-// effectKey returns a key that is equal for settings with the same effect. It ignores
+// effectKey returns a text that is equal for settings with the same effect. It ignores
 // fields without an effect, such as the prefetch depth if there are no workers.
 func effectKey(s train.LoaderConfig) string {
 	if len(s.Order) == 0 {
@@ -258,8 +258,8 @@ func effectKey(s train.LoaderConfig) string {
 	return fmt.Sprint(s.Kind == data.LoaderInMem, s.Workers, depth, s.Order)
 }
 
-// addCandidate returns the candidate whose setting has the same effect as s. If there is
-// none, it creates one and adds it to t.all.
+// addCandidate returns the candidate whose setting has the same effect as s. If t.all has
+// no such candidate, it creates one and adds it to t.all.
 func (t *tuner) addCandidate(s train.LoaderConfig) (*candidate, error) {
 	for _, c := range t.all {
 		if effectKey(c.Setting) == effectKey(s) {
@@ -333,7 +333,8 @@ func (t *tuner) cacheSamples(ctx context.Context) error {
 }
 
 // measureRounds measures each candidate once per round, for at least minRounds rounds and
-// until the budget is spent. It drops candidates that are clearly slower than the fastest.
+// until the budget is spent. It drops candidates that are clearly slower than the
+// fastest.
 func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time.Duration) error {
 	begin := time.Now()
 	slice := budget.Seconds() / float64(targetRounds*len(all)) / 2
@@ -367,7 +368,7 @@ func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time
 				c.rounds = append(c.rounds, math.NaN())
 			}
 			c.rounds = append(c.rounds, float64(t.cfg.Batch)/c.batch)
-			t.logf("%s: %.1f samples/s", settingText(c.Setting), float64(t.cfg.Batch)/c.batch)
+			t.logf("%s: %.1f samples/s", formatSetting(c.Setting), float64(t.cfg.Batch)/c.batch)
 		}
 		if round+1 >= minRounds {
 			t.dropSlow(all)
@@ -382,14 +383,14 @@ func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time
 func (t *tuner) warmUp(ctx context.Context, all []*candidate, budget time.Duration) (kept []*candidate, err error) {
 	for _, c := range all {
 		n := c.minBatches()
-		if c.batch == 0 && c.cachesProcessed() {
+		if c.batch == 0 && c.cachesProcessedSamples() {
 			n = max(n, c.m.loader.Steps()) // the cache is used from the second epoch on
 		}
 		inmem := c.Setting.Kind == data.LoaderInMem
 		if alone := t.alone[inmem]; alone > 0 && !c.isConfigured(t) {
 			hands := max(1, min(c.Setting.Workers, runtime.GOMAXPROCS(0)))
 			if need := time.Duration(float64(2*n) * alone / float64(hands) * float64(time.Second)); need > budget/time.Duration(len(all)) {
-				t.addNote("%s: left out: a look takes about %v; for it give --budget %v", settingText(c.Setting), need.Round(time.Second), (time.Duration(float64(len(all))*float64(need)/float64(budget)*float64(t.o.Budget)) + time.Second).Round(time.Second))
+				t.addNote("%s: left out: a look takes about %v; for it give --budget %v", formatSetting(c.Setting), need.Round(time.Second), (time.Duration(float64(len(all))*float64(need)/float64(budget)*float64(t.o.Budget)) + time.Second).Round(time.Second))
 				continue
 			}
 		}
@@ -420,9 +421,9 @@ func (c *candidate) minBatches() int {
 	return 2 * max(c.Setting.Workers, c.Setting.Prefetch)
 }
 
-// cachesProcessed reports whether the setting caches the results of the map or batch stage,
-// rather than the samples as they were read.
-func (c *candidate) cachesProcessed() bool {
+// cachesProcessedSamples reports whether the setting caches samples after the map or
+// batch stage, rather than as they were read.
+func (c *candidate) cachesProcessedSamples() bool {
 	order := c.Setting.Order
 	i := slices.Index(order, data.StageCache)
 	return i >= 0 && i > min(slices.Index(order, data.StageBatch), slices.Index(order, data.StageMap))
@@ -431,12 +432,14 @@ func (c *candidate) cachesProcessed() bool {
 // isConfigured reports whether c is the config's own setting.
 func (c *candidate) isConfigured(t *tuner) bool { return c == t.all[0] }
 
-// minRelativeSpeed is the speed, relative to the fastest setting, below which a setting is
-// dropped. The upper limit of the speed's 95 % interval is compared.
+// minRelativeSpeed is the smallest speed, relative to the fastest setting, at which a
+// setting is kept. A setting is dropped if the upper limit of its 95 % interval is below
+// it.
 const minRelativeSpeed = 0.9
 
-// dropSlow sets out for the candidates that are clearly slower than the fastest one, so
-// that they are not measured in later rounds. It never drops the config's own setting.
+// dropSlow sets the field out of each candidate that is clearly slower than the fastest
+// one, so that it is not measured in later rounds. It never drops the config's own
+// setting.
 func (t *tuner) dropSlow(all []*candidate) {
 	best := t.all[0]
 	for _, c := range all {
@@ -455,7 +458,7 @@ func (c *candidate) measure(ctx context.Context, n int) error {
 	c.m.o = TrialOptions{Batches: n, Trials: 1, Warmup: 1}
 	seconds, err := c.m.measure(ctx, "IO", c.m.loadBatch)
 	if err != nil {
-		return fmt.Errorf("%s: %w", settingText(c.Setting), err)
+		return fmt.Errorf("%s: %w", formatSetting(c.Setting), err)
 	}
 	c.MemoryBytes = max(c.MemoryBytes, c.m.loader.MemoryBytes())
 	c.m.close() // stop prefetching, which would disturb the next measurement

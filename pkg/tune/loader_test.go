@@ -125,7 +125,7 @@ func TestLoaderAdvice(t *testing.T) {
 	if want := "--set loader.kind=inmem --set loader.workers=2 --set loader.prefetch=2 --set 'loader.order=[shuffle,shard,map,batch,prefetch]'"; l.Flags() != want {
 		t.Errorf("flags %s", l.Flags())
 	}
-	if _, err := traintest.Config().With(Overrides(l.Advised())...); err != nil {
+	if _, err := traintest.Config().With(FormatOverrides(l.AdvisedSetting())...); err != nil {
 		t.Errorf("the advised flags: %v", err)
 	}
 	if !strings.Contains(l.Sentence(), "no other is as fast within noise; whether the training waits for it was not measured.") {
@@ -147,13 +147,13 @@ func TestTuneLoader(t *testing.T) {
 	}
 	cfg.Data = train.DataConfig{Kind: data.KindFolders, Path: dir, TestImages: 4}
 	cfg.Loader.Workers = 3
-	res, err := Loader(t.Context(), cfg, LoaderOptions{Budget: time.Second, LoaderOnly: true})
+	res, err := MeasureLoader(t.Context(), cfg, LoaderOptions{Budget: time.Second, LoaderOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
 	for _, l := range res.Trials {
-		seen[settingText(l.Setting)] = true
+		seen[formatSetting(l.Setting)] = true
 		if l.Rate <= 0 || l.MemoryBytes <= 0 || len(l.Rates) > 0 && medianRate(l.Rates) != l.Rate {
 			t.Errorf("%+v", l)
 		}
@@ -166,24 +166,24 @@ func TestTuneLoader(t *testing.T) {
 	// The cached samples: 20 images of 32×32×3 bytes, without buffers.
 	for _, l := range res.Trials {
 		if l.Setting.Kind == data.LoaderInMem && l.MemoryBytes < 20*32*32*3 {
-			t.Errorf("%s holds %d bytes", settingText(l.Setting), l.MemoryBytes)
+			t.Errorf("%s holds %d bytes", formatSetting(l.Setting), l.MemoryBytes)
 		}
 	}
-	if f := res.Trials[res.Fastest]; f.OtherBatches || len(f.Rates) < minRounds || settingText(res.Trials[res.Now].Setting) != "lowmem, 3 workers, prefetch 2" {
+	if f := res.Trials[res.Fastest]; f.OtherBatches || len(f.Rates) < minRounds || formatSetting(res.Trials[res.Now].Setting) != "lowmem, 3 workers, prefetch 2" {
 		t.Errorf("fastest %+v, now %+v", f, res.Trials[res.Now])
 	}
 	if _, err := json.Marshal(res); err != nil {
 		t.Error(err)
 	}
 	cfg.Loader.Kind = data.LoaderSynthetic
-	if _, err := Loader(t.Context(), cfg, LoaderOptions{}); err == nil || !strings.Contains(err.Error(), "unsupported loader.kind synthetic, which loads nothing during a step: set loader.kind=lowmem or loader.kind=inmem") {
+	if _, err := MeasureLoader(t.Context(), cfg, LoaderOptions{}); err == nil || !strings.Contains(err.Error(), "unsupported loader.kind synthetic, which loads nothing during a step: set loader.kind=lowmem or loader.kind=inmem") {
 		t.Errorf("synthetic: %v", err)
 	}
 }
 
 // TestTuneLoaderTraining checks that the training is measured with and without the loader.
 func TestTuneLoaderTraining(t *testing.T) {
-	res, err := Loader(t.Context(), traintest.Config(), LoaderOptions{Budget: time.Second})
+	res, err := MeasureLoader(t.Context(), traintest.Config(), LoaderOptions{Budget: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,11 +13,14 @@ import (
 	"lockstep/pkg/train"
 )
 
-// orderOverride returns the override of loader.order for --set.
-func orderOverride(order []string) string { return "loader.order=[" + strings.Join(order, ",") + "]" }
+// formatOrderOverride formats the order as a value of the flag --set, such as
+// loader.order=[map,batch].
+func formatOrderOverride(order []string) string {
+	return "loader.order=[" + strings.Join(order, ",") + "]"
+}
 
-// settingText describes a setting briefly, as in "lowmem, 4 workers, prefetch 2".
-func settingText(s train.LoaderConfig) string {
+// formatSetting describes a setting briefly, as in "lowmem, 4 workers, prefetch 2".
+func formatSetting(s train.LoaderConfig) string {
 	kind := s.Kind
 	if kind == "" {
 		kind = data.LoaderLowMem
@@ -45,14 +48,14 @@ func formatRate(v float64) string {
 // the measurements that support it.
 func (l *LoaderTuning) Sentence() string {
 	now, fastest, smallest := l.Trials[l.Now], l.Trials[l.Fastest], l.Trials[l.Smallest]
-	text := fmt.Sprintf("the fastest loader is %s, with %s samples/s", settingText(fastest.Setting), formatRate(fastest.Rate))
+	text := fmt.Sprintf("the fastest loader is %s, with %s samples/s", formatSetting(fastest.Setting), formatRate(fastest.Rate))
 	switch {
 	case l.Fastest == l.Now:
 		text += ", which is the config's"
 	case fastest.Times.Low > 1:
-		text += fmt.Sprintf(", %v times as fast as the config's (%s)", fastest.Times, settingText(now.Setting))
+		text += fmt.Sprintf(", %v times as fast as the config's (%s)", fastest.Times, formatSetting(now.Setting))
 	default:
-		text += fmt.Sprintf(", %v times as fast as the config's (%s), no difference beyond noise", fastest.Times, settingText(now.Setting))
+		text += fmt.Sprintf(", %v times as fast as the config's (%s), no difference beyond noise", fastest.Times, formatSetting(now.Setting))
 	}
 	switch {
 	case l.Alone:
@@ -62,7 +65,7 @@ func (l *LoaderTuning) Sentence() string {
 	case l.Smallest == l.Now:
 		text += "; the config's is as fast within noise, and the smallest such"
 	default:
-		text += fmt.Sprintf("; %s is as fast within noise (%s), and the smallest such", settingText(smallest.Setting), formatRate(smallest.Rate))
+		text += fmt.Sprintf("; %s is as fast within noise (%s), and the smallest such", formatSetting(smallest.Setting), formatRate(smallest.Rate))
 	}
 	return text + "; " + l.trainingSentence() + "."
 }
@@ -79,12 +82,12 @@ func (l *LoaderTuning) trainingSentence() string {
 	switch {
 	case l.loadingIsFree():
 		return "but the loader is not the bottleneck: " + cost + ": keep the config's"
-	case l.bestIndex() == l.Now:
+	case l.comparedIndex() == l.Now:
 		return cost + ": loading costs that, and no setting is faster"
 	}
 	best := "the smallest such"
 	if l.Enough >= 0 {
-		best = fmt.Sprintf("%s, which gives %.3g times that,", settingText(l.Trials[l.Enough].Setting), l.Trials[l.Enough].Rate/synthetic)
+		best = fmt.Sprintf("%s, which gives %.3g times that,", formatSetting(l.Trials[l.Enough].Setting), l.Trials[l.Enough].Rate/synthetic)
 	}
 	if l.Gain.Low > 1 {
 		return fmt.Sprintf("%s; %s makes the training %v times as fast: use it", cost, best, l.Gain)
@@ -116,7 +119,7 @@ func (l *LoaderTuning) Write(w io.Writer) error {
 		if i == l.Now {
 			times.Low = math.NaN()
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%v\t%s\t%d\t%s\n", settingText(t.Setting), formatRate(t.Rate), times, formatMiB(t.MemoryBytes), len(t.Rates), strings.Join(marks, ", "))
+		fmt.Fprintf(tw, "%s\t%s\t%v\t%s\t%d\t%s\n", formatSetting(t.Setting), formatRate(t.Rate), times, formatMiB(t.MemoryBytes), len(t.Rates), strings.Join(marks, ", "))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -132,7 +135,7 @@ func (l *LoaderTuning) Write(w io.Writer) error {
 // or launch.
 func (l *LoaderTuning) Flags() string {
 	var flags []string
-	for _, kv := range Overrides(l.Advised()) {
+	for _, kv := range FormatOverrides(l.AdvisedSetting()) {
 		if strings.ContainsAny(kv, "[") {
 			kv = "'" + kv + "'"
 		}

@@ -79,7 +79,7 @@ func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o 
 	for _, trial := range []struct {
 		name  string
 		batch func(ctx context.Context) error
-	}{{"IO", m.loadBatch}, {"SYNTHETIC", m.trainCached}, {"FULL", m.loadAndTrain}} {
+	}{{"IO", m.loadBatch}, {"SYNTHETIC", m.trainOnCachedBatch}, {"FULL", m.loadAndTrain}} {
 		seconds, err := m.measure(ctx, trial.name, trial.batch)
 		if err != nil {
 			return nil, fmt.Errorf("run trials: %s: %w", trial.name, err)
@@ -89,16 +89,16 @@ func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o 
 	}
 	if staged := t.Staged(); staged != nil {
 		res.Staged = staged.String()
-		if res.Original, err = m.measureOriginal(ctx); err != nil {
+		if res.Original, err = m.measureOriginalFiles(ctx); err != nil {
 			return nil, fmt.Errorf("run trials with the original files: %w", err)
 		}
 	}
 	return res, nil
 }
 
-// measureOriginal measures IO and FULL with the original files of a config that stages its
+// measureOriginalFiles measures IO and FULL with the original files of a config that stages its
 // data.
-func (m *measurer) measureOriginal(ctx context.Context) ([]runs.Trial, error) {
+func (m *measurer) measureOriginalFiles(ctx context.Context) ([]runs.Trial, error) {
 	samples, err := train.OpenSamples(ctx, m.cfg.Data)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,8 @@ func (m *measurer) measureOriginal(ctx context.Context) ([]runs.Trial, error) {
 	return trials, nil
 }
 
-// newLoader creates the loader for the training batches of group's rank from set.
+// newLoader creates the loader that gives this rank of the group its training batches
+// from the data set.
 func newLoader(cfg train.Config, set data.Dataset, group collective.Group) (*data.Loader, error) {
 	sampler, err := data.NewSampler(cfg.Sampler(set.Len(), group.Size(), group.Rank()))
 	if err != nil {
@@ -165,7 +166,7 @@ type measurer struct {
 	o       TrialOptions
 	batches *data.Iterator // over the current epoch; nil between epochs
 	epoch   int            // the next epoch
-	cached  data.Batch     // the batch that trainCached uses
+	cached  data.Batch     // the batch that trainOnCachedBatch uses
 }
 
 // close closes the iterator of the current epoch. It does not close the loader.
@@ -194,9 +195,9 @@ func (m *measurer) loadBatch(ctx context.Context) error {
 	return errors.New("load batch: an epoch has no batch: use more samples or a smaller batch")
 }
 
-// trainCached does one training step on the cached batch. On the first call it loads this
+// trainOnCachedBatch does one training step on the cached batch. On the first call it loads this
 // batch.
-func (m *measurer) trainCached(ctx context.Context) error {
+func (m *measurer) trainOnCachedBatch(ctx context.Context) error {
 	if m.cached.Image == nil {
 		if err := m.loadBatch(ctx); err != nil {
 			return err
@@ -204,7 +205,7 @@ func (m *measurer) trainCached(ctx context.Context) error {
 		b := m.batches.Batch()
 		m.cached = data.Batch{Image: append([]float32(nil), b.Image...), Target: append([]float32(nil), b.Target...)}
 	}
-	return m.train(ctx, m.cached)
+	return m.trainStep(ctx, m.cached)
 }
 
 // loadAndTrain loads a batch and does one training step on it, as in a run.
@@ -212,20 +213,22 @@ func (m *measurer) loadAndTrain(ctx context.Context) error {
 	if err := m.loadBatch(ctx); err != nil {
 		return err
 	}
-	return m.train(ctx, m.batches.Batch())
+	return m.trainStep(ctx, m.batches.Batch())
 }
 
-// trialLearningRate is so small that it hardly changes the weights: speed does not depend
-// on them, and with the config's rate the training on a single batch could diverge.
+// trialLearningRate is so small that the weights hardly change. The speed does not depend
+// on the weights, and with the config's rate the training on a single batch could
+// diverge.
 const trialLearningRate = 1e-9
 
-// train does one training step on b.
-func (m *measurer) train(ctx context.Context, b data.Batch) error {
+// trainStep does one training step on b.
+func (m *measurer) trainStep(ctx context.Context, b data.Batch) error {
 	return m.t.Step(ctx, b.Image, b.Target, trialLearningRate, nil)
 }
 
-// measure runs the warm-up and the trials of one kind, such as "IO". Each trial calls batch
-// o.Batches times. measure returns the seconds of each trial, without the warm-up.
+// measure runs the warm-up and the trials of one kind, such as "IO". In each trial, it
+// calls the function batch as often as o.Batches states. measure returns the seconds of
+// each trial, without the warm-up.
 func (m *measurer) measure(ctx context.Context, name string, batch func(context.Context) error) ([]float64, error) {
 	var seconds []float64
 	for i := range m.o.Warmup + m.o.Trials {

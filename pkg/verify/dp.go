@@ -11,8 +11,9 @@ import (
 	"lockstep/pkg/train"
 )
 
-// The parameters of DP. The tolerances are relative to the norm of each parameter. In
-// float64, only the order of additions makes a difference; in float32, rounding does.
+// Constants of the comparison that DataParallelism makes. The tolerances are relative to
+// the norm of each parameter. In float64, only the order of additions makes a difference;
+// in float32, rounding does.
 const (
 	toleranceFloat64 = 1e-10
 	toleranceFloat32 = 1e-5
@@ -23,34 +24,35 @@ const (
 	minRelativeChange = 1e-4
 )
 
-// DPOptions are the options of DP.
+// DPOptions are the options of DataParallelism.
 type DPOptions struct {
 	Workers int    // at least 2
 	Device  string // "cuda", or "cuda:1" for all workers on that GPU; empty or "cpu": the CPU and the reference engine
 }
 
-// DP checks the invariant of data parallelism. It trains the same network with one worker
-// and an N-fold batch and with N workers, all in this process, and compares the parameters
-// after 20 steps. Then it repeats this with each of four deliberate faults in the training
-// of the N workers. The check of a fault is OK if the difference exceeds the limit.
+// DataParallelism checks the invariant of data parallelism, namely that several workers
+// compute the same parameters as one. It trains the same network with one worker and an
+// N-fold batch and with N workers, all in this process, and compares the parameters after
+// 20 steps. Then it repeats this with each of four deliberate faults in the training of
+// the N workers. The check of a fault is OK if the difference exceeds the limit.
 //
 // On a GPU the workers compute in fp32 without TF32. They exchange gradients like the
 // workers of a run: through NCCL if each has a separate GPU, else through the host.
 // Workers with a fault always exchange them through the host.
-func DP(ctx context.Context, o DPOptions) ([]Check, error) {
+func DataParallelism(ctx context.Context, o DPOptions) ([]Check, error) {
 	if o.Device == "" || o.Device == "cpu" {
-		return verifyOn(ctx, o.Workers, variants(), setFaultConfig, train.WorkerOptions{})
+		return verifyVariantsAndFaults(ctx, o.Workers, newVariants(), setFaultConfig, train.WorkerOptions{})
 	}
 	e := engine.Options{Device: o.Device}
 	if _, gpu := e.CUDA(); !gpu {
 		return nil, fmt.Errorf("verify data parallelism: invalid device %q: use cuda, or cpu (the default)", o.Device)
 	}
-	return verifyOn(ctx, o.Workers, gpuVariants(o.Device), useGPU(o.Device), train.WorkerOptions{})
+	return verifyVariantsAndFaults(ctx, o.Workers, newGPUVariants(o.Device), newGPUSetup(o.Device), train.WorkerOptions{})
 }
 
-// verifyOn checks the invariant for the variants in list, and that faults are detected with
-// the config that base sets up.
-func verifyOn(ctx context.Context, workers int, list []variant, base func(c *train.Config), options train.WorkerOptions) ([]Check, error) {
+// verifyVariantsAndFaults checks the invariant for the variants in list. Then it checks
+// that the comparison detects faults, with the config that base sets up.
+func verifyVariantsAndFaults(ctx context.Context, workers int, list []variant, base func(c *train.Config), options train.WorkerOptions) ([]Check, error) {
 	if workers < 2 {
 		return nil, fmt.Errorf("verify data parallelism: invalid number of workers %d: use at least 2", workers)
 	}

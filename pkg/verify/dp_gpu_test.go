@@ -14,7 +14,7 @@ import (
 // that share one GPU.
 func TestVerifyDPOnGPU(t *testing.T) {
 	t.Attr("fault", "NCCL's communicator was destroyed before the graphs that captured its collectives, which blocks for ever")
-	list := gpuVariants("cuda")
+	list := newGPUVariants("cuda")
 	checks, err := verifyVariants(t.Context(), 3, list[3:], train.WorkerOptions{Open: gputest.PerWorker(t, 3)})
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func TestVerifyDPOnGPU(t *testing.T) {
 		two, err = verifyVariants(t.Context(), 2, list[1:2], train.WorkerOptions{Open: gputest.PerWorker(t, 1)})
 		want = 1 + 1
 	} else {
-		two, err = verifyOn(t.Context(), 2, list[1:3], useGPU("cuda"), train.WorkerOptions{Open: gputest.PerWorker(t, 1)})
+		two, err = verifyVariantsAndFaults(t.Context(), 2, list[1:3], newGPUSetup("cuda"), train.WorkerOptions{Open: gputest.PerWorker(t, 1)})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestVerifyDPOnErrors(t *testing.T) {
 		"reference": `invalid device "reference": use cuda, or cpu`,
 		"cuda":      "invalid number of workers 1: use at least 2",
 	} {
-		if _, err := DP(t.Context(), DPOptions{Workers: 1, Device: device}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := DataParallelism(t.Context(), DPOptions{Workers: 1, Device: device}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", device, err)
 		}
 	}

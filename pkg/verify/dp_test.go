@@ -12,7 +12,7 @@ func TestVerifyDP(t *testing.T) {
 	var checks []Check
 	if !underRace { // the three workers below start the same goroutines
 		var err error
-		checks, err = DP(t.Context(), DPOptions{Workers: 2})
+		checks, err = DataParallelism(t.Context(), DPOptions{Workers: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -26,7 +26,7 @@ func TestVerifyDP(t *testing.T) {
 			t.Errorf("got %d checks, want %d: 12 of the invariant, %d of further strategies, 4 of its faults", len(checks), want, exact)
 		}
 	}
-	list := slices.Concat(variants()[2:4], variants()[11:]) // float32 with and without batch norm, and all that is added at once
+	list := slices.Concat(newVariants()[2:4], newVariants()[11:]) // float32 with and without batch norm, and all that is added at once
 	three, err := verifyVariants(t.Context(), 3, list, train.WorkerOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func (s sumExchange) ReduceBucket(_ int, b device.Buffer, _ device.Stream) error
 	return s.group.AllReduce(s.ctx, b)
 }
 
-// partialExchange is an exchange that does not reduce bucket 0.
+// partialExchange is an exchange of gradients that skips bucket 0.
 type partialExchange struct{ *strategy.DDP }
 
 // ReduceBucket exchanges every bucket but the first.

@@ -8,9 +8,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// clockSkew is the largest difference between the clocks of two machines that is
+// maxClockSkew is the largest difference between the clocks of two machines that is
 // tolerated when their records are compared.
-const clockSkew = time.Minute
+const maxClockSkew = time.Minute
 
 // checkOwners checks that at most one process at a time owned the run, and returns the
 // recorded owners. If no owners are recorded, as in run folders of earlier versions, it
@@ -26,7 +26,7 @@ func (v *verifier) checkOwners() ([]runs.Owner, error) {
 		before, next := owners[i-1], owners[i]
 		skew := time.Duration(0)
 		if before.BootID != next.BootID || before.BootID == "" {
-			skew = clockSkew
+			skew = maxClockSkew
 		}
 		if overlap := before.Heartbeat.Sub(next.Started); overlap > skew {
 			ok = false
@@ -38,9 +38,9 @@ func (v *verifier) checkOwners() ([]runs.Owner, error) {
 	return owners, nil
 }
 
-// checkOrder checks that the steps of each rank are consecutive, and that every process
+// checkStepOrder checks that the steps of each rank are consecutive, and that every process
 // whose first step was not step 1 resumed from a checkpoint.
-func (v *verifier) checkOrder(owners []runs.Owner) error {
+func (v *verifier) checkStepOrder(owners []runs.Owner) error {
 	detail, processes, steps := "", 0, 0
 	for rank := range v.run.Info.Workers {
 		parts, _, err := runs.ReadStepParts(v.run.Dir, rank)
@@ -51,7 +51,7 @@ func (v *verifier) checkOrder(owners []runs.Owner) error {
 			processes++
 			steps += len(p.Steps)
 			if detail == "" {
-				detail = stepOrderError(p, owners)
+				detail = describeStepOrderError(p, owners)
 			}
 		}
 	}
@@ -63,9 +63,9 @@ func (v *verifier) checkOrder(owners []runs.Owner) error {
 	return nil
 }
 
-// stepOrderError describes the first error in the order of the steps that one process
+// describeStepOrderError describes the first error in the order of the steps that one process
 // wrote. It returns "" if there is none.
-func stepOrderError(p runs.StepPart, owners []runs.Owner) string {
+func describeStepOrderError(p runs.StepPart, owners []runs.Owner) string {
 	who := fmt.Sprintf("rank %d, pid %d on %s", p.Worker.Rank, p.Worker.PID, p.Worker.Host)
 	for i := 1; i < len(p.Steps); i++ {
 		if a, b := p.Steps[i-1].Step, p.Steps[i].Step; b != a+1 {

@@ -43,7 +43,7 @@ func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 	if err != nil {
 		return v.checks, err
 	}
-	if err := v.checkOrder(owners); err != nil {
+	if err := v.checkStepOrder(owners); err != nil {
 		return v.checks, err
 	}
 	if err := v.checkSamples(); err != nil {
@@ -58,13 +58,14 @@ type verifier struct {
 	checks []Check
 }
 
-// addClaim adds a check without a number. format and a format its details.
+// addClaim adds a check that consists of a claim without a number. Its details are
+// formatted from format and a.
 func (v *verifier) addClaim(name string, ok bool, format string, a ...any) {
 	v.checks = append(v.checks, Check{Name: name, OK: ok, Value: math.NaN(), Limit: math.NaN(), Detail: fmt.Sprintf(format, a...)})
 }
 
-// addEqual adds a check that got equals want. The tolerance is relative to want if
-// |want| > 1, else absolute.
+// addEqual adds a check with the claim that got equals want. The tolerance is relative to
+// want if |want| > 1, else absolute.
 func (v *verifier) addEqual(name string, got, want, tolerance float64, detail string) {
 	v.checks = append(v.checks, Check{
 		Name: name, OK: math.Abs(got-want) <= tolerance*math.Max(1, math.Abs(want)), Value: got, Limit: want, Detail: detail,
@@ -112,14 +113,14 @@ func (v *verifier) checkSamples() error {
 		v.addEqual(name+"throughput", e.SamplesPerSecond, float64(e.Samples)/e.Seconds, 1e-9, "samples/s against samples and seconds of epochs.csv")
 		full := e.Samples - e.PaddingSamples
 		dropped := info.SamplesPerEpoch - full
-		v.addClaim(name+"no sample lost", full <= info.SamplesPerEpoch && dropped < info.GlobalBatch && (dropped == 0 || v.dropLast()),
+		v.addClaim(name+"no sample lost", full <= info.SamplesPerEpoch && dropped < info.GlobalBatch && (dropped == 0 || v.dropsLastBatch()),
 			"%d distinct samples of %d", full, info.SamplesPerEpoch)
 	}
 	return nil
 }
 
-// dropLast reports whether the run's config sets data.drop_last.
-func (v *verifier) dropLast() bool {
+// dropsLastBatch reports whether the run's config sets data.drop_last.
+func (v *verifier) dropsLastBatch() bool {
 	d, ok := v.run.Info.Config["data"].(map[string]any)
 	drop, _ := d["drop_last"].(bool)
 	return ok && drop

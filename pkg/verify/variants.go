@@ -26,7 +26,7 @@ func newVerifyConfig() train.Config {
 	return c
 }
 
-// variant is one kind of training for which DP checks the invariant.
+// variant is one kind of training for which DataParallelism checks the invariant.
 type variant struct {
 	name      string
 	tolerance float64               // largest relative difference of a parameter
@@ -34,8 +34,8 @@ type variant struct {
 	build     model.Builder         // builds the network; nil: the config's network
 }
 
-// variants returns the training configurations that DP compares on the CPU.
-func variants() []variant {
+// newVariants returns the training configurations that DataParallelism compares on the CPU.
+func newVariants() []variant {
 	exact := func(rule string, rate float64, more func(c *train.Config)) func(c *train.Config) {
 		return func(c *train.Config) {
 			c.Engine.Device, c.Engine.Precision = "reference", "fp64"
@@ -66,7 +66,7 @@ func variants() []variant {
 		{"LAMB, float64 reference engine", toleranceFloat64, exact("lamb", 0.01, func(c *train.Config) { c.Optimizer.WeightDecay = 0.01 }), nil},
 		{"classes with smoothed labels, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 			c.Optimizer.Momentum = 0.9
-			c.Data = labeledDataConfig()
+			c.Data = newLabeledDataConfig()
 		}), buildLabelSmoothedClassifier},
 		{"volumes, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 			c.Model = train.ModelConfig{Kind: model.KindUNet3D, Base: 2, Depth: 2}
@@ -83,7 +83,7 @@ func variants() []variant {
 		{"synchronised batch norm, SGD with momentum, float32 CPU engine", toleranceFloat32, func(c *train.Config) {
 			c.Engine.Device, c.Engine.Precision = "cpu", "fp32"
 			c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
-			c.Data, c.SyncBatchNorm = labeledDataConfig(), true
+			c.Data, c.SyncBatchNorm = newLabeledDataConfig(), true
 		}, buildSmoothClassifier},
 	}
 	for _, s := range strategy.All() {
@@ -96,7 +96,7 @@ func variants() []variant {
 	return all
 }
 
-// setFaultConfig sets up the config in which DP tests faults on the CPU.
+// setFaultConfig sets up the config in which DataParallelism tests faults on the CPU.
 func setFaultConfig(c *train.Config) {
 	c.Engine.Device, c.Engine.Precision = "reference", "fp64"
 	c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
@@ -107,8 +107,8 @@ func addSyncedBatchNorm(c *train.Config) {
 	c.Model.Norm, c.Model.Bias, c.SyncBatchNorm = "batch", false, true
 }
 
-// labeledDataConfig returns a small data set for a classifier.
-func labeledDataConfig() train.DataConfig {
+// newLabeledDataConfig returns a small data set for a classifier.
+func newLabeledDataConfig() train.DataConfig {
 	return train.DataConfig{Kind: data.KindShapes, Count: 25, Edge: 16, Classes: 4, TestImages: 1, Augment: data.Augment{Flip: true}}
 }
 
@@ -137,10 +137,10 @@ func buildLabelSmoothedClassifier(g *nn.Graph, image *gorgonia.Node) *gorgonia.N
 	return z
 }
 
-// useGPU returns a function that configures SGD in fp32 on the given GPU, with small images
-// and the convolution algorithms that cuDNN suggests first. These are the same for every
-// worker, and their speed does not matter here.
-func useGPU(device string) func(c *train.Config) {
+// newGPUSetup returns a function that configures SGD in fp32 on the given GPU, with small
+// images and the convolution algorithms that cuDNN suggests first. The suggested
+// algorithms are the same for every worker; their speed does not matter here.
+func newGPUSetup(device string) func(c *train.Config) {
 	return func(c *train.Config) {
 		c.Engine.Device, c.Engine.Precision, c.Engine.TF32, c.Engine.Convolution = device, "fp32", false, "heuristic"
 		c.Data.Height, c.Data.Width = 16, 16
@@ -148,22 +148,22 @@ func useGPU(device string) func(c *train.Config) {
 	}
 }
 
-// gpuVariants returns the variants that DP checks on the given GPU.
-func gpuVariants(device string) []variant {
+// newGPUVariants returns the variants that DataParallelism checks on the given GPU.
+func newGPUVariants(device string) []variant {
 	on := func(more func(c *train.Config)) func(c *train.Config) {
 		return func(c *train.Config) {
-			useGPU(device)(c)
+			newGPUSetup(device)(c)
 			more(c)
 		}
 	}
 	return []variant{
-		{"SGD with momentum, float32 on the GPU", toleranceFloat32, useGPU(device), nil},
+		{"SGD with momentum, float32 on the GPU", toleranceFloat32, newGPUSetup(device), nil},
 		{"Nesterov's momentum, clipped gradients of 2 accumulated batches, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) {
 			c.Optimizer.Nesterov, c.Optimizer.ClipNorm, c.Accumulate = true, 0.5, 2
 		}), nil},
-		{"synchronised batch norm, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) { c.Data, c.SyncBatchNorm = labeledDataConfig(), true }), buildSmoothClassifier},
+		{"synchronised batch norm, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) { c.Data, c.SyncBatchNorm = newLabeledDataConfig(), true }), buildSmoothClassifier},
 		{"synchronised batch norm of 2 accumulated batches, activations recomputed, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) {
-			c.Data, c.SyncBatchNorm, c.Accumulate, c.Recompute = labeledDataConfig(), true, 2, true
+			c.Data, c.SyncBatchNorm, c.Accumulate, c.Recompute = newLabeledDataConfig(), true, 2, true
 		}), buildSmoothClassifier},
 	}
 }

@@ -73,7 +73,7 @@ smallest that ran out of memory, with the files and lines of the evidence.`,
 			if !asJSON {
 				o.Tried = func(t tune.BatchTest) { fmt.Fprintln(c.OutOrStdout(), t) }
 			}
-			s, err := tune.LargestBatch(c.Context(), cfg, o)
+			s, err := tune.FindLargestBatch(c.Context(), cfg, o)
 			if err != nil {
 				return err
 			}

@@ -60,7 +60,7 @@ that would change the training batches are measured, but never recommended.
 			if verbose {
 				o.Line = func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) }
 			}
-			t, err := tune.Loader(c.Context(), cfg, o)
+			t, err := tune.MeasureLoader(c.Context(), cfg, o)
 			if err != nil {
 				return err
 			}
@@ -69,7 +69,7 @@ that would change the training batches are measured, but never recommended.
 					*tune.LoaderTuning
 					Sentence string   `json:"sentence"`
 					Set      []string `json:"set"`
-				}{t, t.Sentence(), tune.Overrides(t.Advised())})
+				}{t, t.Sentence(), tune.FormatOverrides(t.AdvisedSetting())})
 			}
 			return t.Write(c.OutOrStdout())
 		},

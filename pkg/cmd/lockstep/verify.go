@@ -37,7 +37,7 @@ the statistics of a shard and are not compared. With --device cuda it runs on th
 in float32.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			checks, err := verify.DP(c.Context(), o)
+			checks, err := verify.DataParallelism(c.Context(), o)
 			if err != nil {
 				return err
 			}

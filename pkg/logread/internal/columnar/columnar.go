@@ -26,9 +26,9 @@ type Row struct {
 	Value   float64
 }
 
-// Rows calls use for each row to write. It may be called twice and must pass
-// the same rows each time.
-type Rows func(use func(Row) error) error
+// Rows is an iterator that calls yield for each row to write. It may be called
+// twice and must yield the same rows each time.
+type Rows func(yield func(Row) error) error
 
 // WriteArrow writes the rows as an Arrow IPC file.
 func WriteArrow(w io.Writer, rows Rows) error { return writeColumns(newArrowWriter(w), rows) }
@@ -36,9 +36,9 @@ func WriteArrow(w io.Writer, rows Rows) error { return writeColumns(newArrowWrit
 // WriteParquet writes the rows as a Parquet file.
 func WriteParquet(w io.Writer, rows Rows) error { return writeColumns(newParquetWriter(w), rows) }
 
-// groupRows is the number of rows that are written together: as a row group in
+// rowsPerGroup is the number of rows that are written together: as a row group in
 // Parquet, as a record batch in Arrow.
-const groupRows = 1 << 16
+const rowsPerGroup = 1 << 16
 
 // Indexes of the text columns of a group.
 const (
@@ -75,8 +75,8 @@ func (d *dictionary) intern(text string) int32 {
 	return i
 }
 
-// group contains consecutive rows, stored by column.
-type group struct {
+// rowGroup contains consecutive rows, stored by column.
+type rowGroup struct {
 	texts   [textColumns][]int32 // numbers from the column's dictionary
 	workers []int32
 	seeds   []int64
@@ -86,7 +86,7 @@ type group struct {
 }
 
 // add appends a row. Its texts are added to the dictionaries d.
-func (g *group) add(d *[textColumns]dictionary, r Row) {
+func (g *rowGroup) add(d *[textColumns]dictionary, r Row) {
 	for i, text := range [textColumns]string{columnRun: r.Run, columnSeries: r.Series, columnName: r.Name} {
 		g.texts[i] = append(g.texts[i], d[i].intern(text))
 	}
@@ -98,7 +98,7 @@ func (g *group) add(d *[textColumns]dictionary, r Row) {
 }
 
 // reset removes all rows and keeps the memory.
-func (g *group) reset() {
+func (g *rowGroup) reset() {
 	for i := range g.texts {
 		g.texts[i] = g.texts[i][:0]
 	}
@@ -110,18 +110,18 @@ func (g *group) reset() {
 
 // columnWriter writes groups of rows in one file format.
 type columnWriter interface {
-	// dictionaryFirst reports whether the format must know all texts before the
+	// needsDictionariesFirst reports whether the format must know all texts before the
 	// first row.
-	dictionaryFirst() bool
-	write(d *[textColumns]dictionary, g *group) error
+	needsDictionariesFirst() bool
+	write(d *[textColumns]dictionary, g *rowGroup) error
 	close() error
 }
 
-// writeColumns writes the rows with w, in groups of groupRows.
+// writeColumns writes the rows with w, in groups of rowsPerGroup.
 func writeColumns(w columnWriter, rows Rows) error {
 	var d [textColumns]dictionary
-	var g group
-	if w.dictionaryFirst() {
+	var g rowGroup
+	if w.needsDictionariesFirst() {
 		err := rows(func(r Row) error {
 			d[columnRun].intern(r.Run)
 			d[columnSeries].intern(r.Series)
@@ -135,7 +135,7 @@ func writeColumns(w columnWriter, rows Rows) error {
 	known := [textColumns]int{len(d[0].texts), len(d[1].texts), len(d[2].texts)}
 	flush := func() error {
 		for i := range d {
-			if w.dictionaryFirst() && len(d[i].texts) > known[i] {
+			if w.needsDictionariesFirst() && len(d[i].texts) > known[i] {
 				return errors.New("the logs changed while they were written; write them again")
 			}
 		}
@@ -145,7 +145,7 @@ func writeColumns(w columnWriter, rows Rows) error {
 	}
 	err := rows(func(r Row) error {
 		g.add(&d, r)
-		if len(g.values) < groupRows {
+		if len(g.values) < rowsPerGroup {
 			return nil
 		}
 		return flush()
@@ -170,8 +170,8 @@ type arrowWriter struct {
 	err    error
 }
 
-// newArrowWriter returns a writer of an Arrow file. Its first call of write
-// returns an error if the file could not be begun.
+// newArrowWriter returns a writer of an Arrow file. If the header of the file
+// cannot be written, the first call of write returns the error.
 func newArrowWriter(w io.Writer) *arrowWriter {
 	text := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.BinaryTypes.String}
 	s := arrow.NewSchema([]arrow.Field{
@@ -190,9 +190,9 @@ func newArrowWriter(w io.Writer) *arrowWriter {
 	return a
 }
 
-func (a *arrowWriter) dictionaryFirst() bool { return true }
+func (a *arrowWriter) needsDictionariesFirst() bool { return true }
 
-func (a *arrowWriter) write(d *[textColumns]dictionary, g *group) error {
+func (a *arrowWriter) write(d *[textColumns]dictionary, g *rowGroup) error {
 	if a.err != nil {
 		return a.err
 	}
@@ -232,8 +232,8 @@ func (a *arrowWriter) close() error {
 	return a.w.Close()
 }
 
-// parquetRow is a row in the form that the Parquet library encodes. A nil
-// number does not apply.
+// parquetRow is a row in the form that the Parquet library encodes. A number is
+// nil if the row has no such value.
 type parquetRow struct {
 	Run     string  `parquet:"run,dict"`
 	Series  string  `parquet:"series,dict"`
@@ -258,9 +258,9 @@ func newParquetWriter(w io.Writer) *parquetWriter {
 	return &parquetWriter{w: parquet.NewGenericWriter[parquetRow](w, parquet.Compression(&parquet.Zstd), parquet.CreatedBy("lockstep", "", ""))}
 }
 
-func (p *parquetWriter) dictionaryFirst() bool { return false }
+func (p *parquetWriter) needsDictionariesFirst() bool { return false }
 
-func (p *parquetWriter) write(d *[textColumns]dictionary, g *group) error {
+func (p *parquetWriter) write(d *[textColumns]dictionary, g *rowGroup) error {
 	p.rows = p.rows[:0]
 	count := func(column, i int) *int64 {
 		if !g.applies[column][i] {

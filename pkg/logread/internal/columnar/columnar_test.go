@@ -43,7 +43,7 @@ func many(n int) (rows []Row) {
 // TestColumnarGroups writes several groups of rows, the last of them
 // incomplete.
 func TestColumnarGroups(t *testing.T) {
-	rows := many(2*groupRows + 10)
+	rows := many(2*rowsPerGroup + 10)
 	give := func(use func(Row) error) error {
 		for _, r := range rows {
 			if err := use(r); err != nil {

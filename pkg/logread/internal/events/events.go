@@ -77,7 +77,7 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 			return nil, err
 		}
 	}
-	r.Report(in.Report, true)
+	r.AddToReport(in.Report, true)
 	if r.records == 0 {
 		return nil, nil
 	}
@@ -187,7 +187,7 @@ func (r *Reader) readRecords(b []byte) (used int) {
 			return used
 		}
 		if err := r.readEvent(data); err != nil {
-			r.problem("record at byte %d is skipped: %v", r.offset, err)
+			r.addProblem("record at byte %d is skipped: %v", r.offset, err)
 		}
 		r.records++
 		used += recordOverhead + n
@@ -215,7 +215,7 @@ func (r *Reader) skipLarge(b []byte) []byte {
 	if maskCRC(l.crc) != binary.LittleEndian.Uint32(r.rest) {
 		r.stop("the record has the wrong CRC")
 	} else {
-		r.problem("record at byte %d is %d bytes long and is skipped; a record of scalars has at most %d", r.offset, l.size, maxHeldRecord)
+		r.addProblem("record at byte %d is %d bytes long and is skipped; a record of scalars has at most %d", r.offset, l.size, maxHeldRecord)
 		r.records++
 		r.offset += recordOverhead + l.size
 	}
@@ -227,11 +227,11 @@ func (r *Reader) skipLarge(b []byte) []byte {
 func (r *Reader) stop(format string, a ...any) {
 	r.stopped = true
 	r.rest = nil
-	r.problem("reading stops at byte %d: %s; the content before it is read", r.offset, fmt.Sprintf(format, a...))
+	r.addProblem("reading stops at byte %d: %s; the content before it is read", r.offset, fmt.Sprintf(format, a...))
 }
 
-// problem adds a problem of the file.
-func (r *Reader) problem(format string, a ...any) {
+// addProblem adds a problem to the file's list of problems.
+func (r *Reader) addProblem(format string, a ...any) {
 	if len(r.problems) >= record.MaxUnused-2 { // the last two are reserved for a stop and a torn end, which are always reported
 		r.moreProblems++
 		return
@@ -239,9 +239,9 @@ func (r *Reader) problem(format string, a ...any) {
 	r.problems = append(r.problems, fmt.Sprintf(format, a...))
 }
 
-// tornBytes returns the number of bytes of the incomplete record at the end of
+// countTornBytes returns the number of bytes of the incomplete record at the end of
 // the file, or 0 if the file ends after a record.
-func (r *Reader) tornBytes() int64 {
+func (r *Reader) countTornBytes() int64 {
 	switch {
 	case r.stopped:
 		return 0
@@ -251,36 +251,36 @@ func (r *Reader) tornBytes() int64 {
 	return int64(len(r.rest))
 }
 
-// Report adds to a report what was read, what was skipped, and why. ended means
+// AddToReport adds to a report what was read, what was skipped, and why. ended means
 // that the file is complete, so that an incomplete record at its end is a
 // problem.
-func (r *Reader) Report(to *record.Report, ended bool) {
-	to.Records = r.records
+func (r *Reader) AddToReport(rep *record.Report, ended bool) {
+	rep.Records = r.records
 	for _, p := range r.problems {
-		to.Problem(0, "%s", p)
+		rep.AddProblem(0, "%s", p)
 	}
-	if n := r.tornBytes(); ended && n > 0 {
-		to.Problem(0, "the file ends inside the record at byte %d, after %d of its bytes; the content before it is read", r.offset, n)
+	if n := r.countTornBytes(); ended && n > 0 {
+		rep.AddProblem(0, "the file ends inside the record at byte %d, after %d of its bytes; the content before it is read", r.offset, n)
 	}
-	to.UnusedMore += r.moreProblems
+	rep.UnusedMore += r.moreProblems
 	if r.dropped > 0 {
-		to.Problem(0, "%d values are not read: the file has more than %d tags", r.dropped, maxCurves)
+		rep.AddProblem(0, "%d values are not read: the file has more than %d tags", r.dropped, maxCurves)
 	}
 	if r.records > r.scalars && r.scalars == 0 {
-		to.Assume("none of the %d records contains a scalar", r.records)
+		rep.AddAssumption("none of the %d records contains a scalar", r.records)
 	}
 }
 
-// addScalar adds a value to the curve of its tag. at is its time in seconds
-// since 1970.
-func (r *Reader) addScalar(tag []byte, step int64, at, value float64) {
+// addScalar adds a value to the curve of its tag. seconds is its time since
+// 1970.
+func (r *Reader) addScalar(tag []byte, step int64, seconds, value float64) {
 	r.scalars++
 	c := r.findCurve(tag)
 	if c == nil {
 		r.dropped++
 		return
 	}
-	c.Add(step, value, at)
+	c.Add(step, value, seconds)
 }
 
 // findCurve returns the curve of a tag. It returns nil if the tag is new and
@@ -307,9 +307,10 @@ func (r *Reader) findCurve(tag []byte) *record.Curve {
 	return r.curves[i]
 }
 
-// restartAt handles a session that starts at step: it removes the points of the
-// file from that step on. Join does the same with earlier files of the run.
-func (r *Reader) restartAt(step int64) {
+// removePointsFrom removes the points of the file at and after step, because a
+// new session starts again at this step. Join removes such points from the
+// run's earlier files.
+func (r *Reader) removePointsFrom(step int64) {
 	for _, c := range r.curves {
 		c.RemoveFrom(step)
 	}

@@ -41,7 +41,7 @@ func TestFastEvents(t *testing.T) {
 	usual := 0
 	for range 20_000 {
 		tag := strings.Repeat("x", rng.IntN(130)*rng.IntN(2)) + "Loss/train"[:rng.IntN(11)]
-		b := recordtest.Event(rng.Float64(), int(rng.Uint64()>>rng.IntN(64)), recordtest.Scalar(tag, rng.Float32()))
+		b := recordtest.EncodeEvent(rng.Float64(), int(rng.Uint64()>>rng.IntN(64)), recordtest.EncodeScalar(tag, rng.Float32()))
 		for range rng.IntN(3) * rng.IntN(2) {
 			b[rng.IntN(len(b))] = byte(rng.IntN(256))
 		}
@@ -53,7 +53,7 @@ func TestFastEvents(t *testing.T) {
 	if usual < 2000 {
 		t.Errorf("%d of 20000 events are usual, expected most of those that are short", usual)
 	}
-	for _, b := range [][]byte{recordtest.Event(5, 0, recordtest.Scalar("a", 1)), recordtest.Event(5, 127, recordtest.Scalar("Loss/train", 1)), recordtest.Event(5, 1<<28-1, recordtest.Scalar("Loss/train", 1)), recordtest.Event(math.NaN(), 300, recordtest.Scalar("", 1))} {
+	for _, b := range [][]byte{recordtest.EncodeEvent(5, 0, recordtest.EncodeScalar("a", 1)), recordtest.EncodeEvent(5, 127, recordtest.EncodeScalar("Loss/train", 1)), recordtest.EncodeEvent(5, 1<<28-1, recordtest.EncodeScalar("Loss/train", 1)), recordtest.EncodeEvent(math.NaN(), 300, recordtest.EncodeScalar("", 1))} {
 		if !sameEvent(t, b) && len(b) > 22 {
 			t.Errorf("%x is not usual", b)
 		}
@@ -62,7 +62,7 @@ func TestFastEvents(t *testing.T) {
 
 // FuzzFastEvents compares readFastEvent with readAnyEvent.
 func FuzzFastEvents(f *testing.F) {
-	f.Add(recordtest.Event(5, 1000, recordtest.Scalar("Loss/train", 1)))
-	f.Add(recordtest.Event(5, 1<<28-1, recordtest.Scalar("Loss/train", 1)))
+	f.Add(recordtest.EncodeEvent(5, 1000, recordtest.EncodeScalar("Loss/train", 1)))
+	f.Add(recordtest.EncodeEvent(5, 1<<28-1, recordtest.EncodeScalar("Loss/train", 1)))
 	f.Fuzz(func(t *testing.T, b []byte) { sameEvent(t, b) })
 }

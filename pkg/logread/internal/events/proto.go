@@ -145,7 +145,7 @@ func (r *Reader) readAnyEvent(b []byte) error {
 	}
 	for s := (fieldIterator{b: session}); s.next(); {
 		if s.num == sessionStatus && s.wire == wireVarint && s.u == sessionStart {
-			r.restartAt(step)
+			r.removePointsFrom(step)
 		}
 	}
 	s := fieldIterator{b: summary}
@@ -188,7 +188,8 @@ func (r *Reader) readValue(b []byte, step int64, at float64) error {
 }
 
 // parseTensorScalar returns the value of a tensor with exactly one element. ok
-// is false for any other tensor, and for one of strings.
+// is false for tensors with another number of elements and for tensors of
+// strings.
 func parseTensorScalar(b []byte) (v float64, ok bool) {
 	f := fieldIterator{b: b}
 	kind := uint64(0)
@@ -214,9 +215,9 @@ func parseTensorScalar(b []byte) (v float64, ok bool) {
 	case f.bad || kind == 0:
 		return 0, false
 	case hasContent:
-		return parseContent(kind, content)
+		return parseRawScalar(kind, content)
 	case values == 0:
-		return 0, isNumeric(kind) // writers omit zero, which is the default
+		return 0, isNumericType(kind) // writers omit zero, which is the default
 	}
 	return v, values == 1
 }
@@ -245,8 +246,8 @@ func hasOneElement(shape []byte) bool {
 	return !f.bad
 }
 
-// isNumeric reports whether a DataType is a numeric type.
-func isNumeric(kind uint64) bool {
+// isNumericType reports whether a DataType is a numeric type.
+func isNumericType(kind uint64) bool {
 	switch kind {
 	case typeFloat, typeDouble, typeInt32, typeUint8, typeInt16, typeInt8, typeInt64, typeBool,
 		typeBfloat16, typeUint16, typeHalf, typeUint32, typeUint64:
@@ -257,7 +258,8 @@ func isNumeric(kind uint64) bool {
 
 // decodeNumbers decodes the numbers in a field of a tensor, packed or not. It
 // returns the last number, and the number of elements (0 if the field has
-// none). It stops after two elements of a varint field.
+// none). In a varint field it stops after two elements, because the caller only
+// needs to know whether there is exactly one.
 func (f *fieldIterator) decodeNumbers(kind uint64) (v float64, n int) {
 	b := f.data
 	if f.wire != wireBytes { // not packed
@@ -267,7 +269,7 @@ func (f *fieldIterator) decodeNumbers(kind uint64) (v float64, n int) {
 		case f.num == tensorDouble && f.wire == wireFixed64:
 			return math.Float64frombits(f.u), 1
 		case f.wire == wireVarint:
-			return convertVarint(f.num, kind, f.u), 1
+			return decodeVarintNumber(f.num, kind, f.u), 1
 		}
 		return 0, 0
 	}
@@ -288,14 +290,14 @@ func (f *fieldIterator) decodeNumbers(kind uint64) (v float64, n int) {
 			if size == 0 {
 				return 0, 0
 			}
-			v, n, b = convertVarint(f.num, kind, u), n+1, b[size:]
+			v, n, b = decodeVarintNumber(f.num, kind, u), n+1, b[size:]
 		}
 	}
 	return v, n
 }
 
-// convertVarint returns the number that a varint in a tensor's field encodes.
-func convertVarint(field, kind, u uint64) float64 {
+// decodeVarintNumber returns the number that a varint in a tensor's field encodes.
+func decodeVarintNumber(field, kind, u uint64) float64 {
 	switch field {
 	case tensorHalf:
 		if kind == typeBfloat16 {
@@ -310,9 +312,9 @@ func convertVarint(field, kind, u uint64) float64 {
 	return float64(int64(u))
 }
 
-// parseContent returns the value of a tensor's raw bytes. ok is false unless
+// parseRawScalar returns the value of a tensor's raw bytes. ok is false unless
 // they contain exactly one number.
-func parseContent(kind uint64, b []byte) (v float64, ok bool) {
+func parseRawScalar(kind uint64, b []byte) (v float64, ok bool) {
 	le := binary.LittleEndian
 	switch kind {
 	case typeFloat, typeInt32, typeUint32:

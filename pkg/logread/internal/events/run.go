@@ -12,15 +12,15 @@ import (
 )
 
 // Join merges the event files of each folder into one part. A run that was
-// resumed leaves several files, whose points follow each other in time. If a
-// session of a later file starts again at a step, its points replace the points
-// from that step on in earlier files.
+// resumed leaves several files in chronological order. If a later file starts
+// again at an earlier step, its points replace the points of earlier files from
+// that step on.
 //
 // All tags become curves. Tags that by the convention of their writer describe
 // complete epochs also become epochs: epoch_loss, epoch_accuracy and epoch_lr
 // of Keras (their steps count epochs from 0), and train_loss_epoch, val_loss
-// and similar tags of Lightning if its tag named epoch gives the epoch of a
-// step.
+// and similar tags of Lightning, if the file also has Lightning's tag epoch,
+// which maps steps to epochs.
 func Join(parts []*record.Part) []*record.Part {
 	byFolder := map[string][]*record.Part{}
 	var kept []*record.Part
@@ -38,10 +38,10 @@ func Join(parts []*record.Part) []*record.Part {
 		into := files[0]
 		slices.SortStableFunc(files, func(a, b *record.Part) int { return cmp.Compare(eventReader(a).began, eventReader(b).began) })
 		into.Run.Curves = joinCurves(files)
-		into.Run.Epochs = epochsOfCurves(into.Run.Curves, isValidationFolder(folder))
+		into.Run.Epochs = epochsFromCurves(into.Run.Curves, isValidationFolder(folder))
 		for _, p := range files {
 			if p != into {
-				p.Report.Assume("continues the curves of %s", into.Run.File)
+				p.Report.AddAssumption("continues the curves of %s", into.Run.File)
 			}
 		}
 	}
@@ -170,20 +170,20 @@ func lightningEpochField(tag string) epochField {
 	return nil
 }
 
-// maxEpoch limits the values that are accepted as epoch numbers.
-const maxEpoch = 1 << 24
+// maxEpochNumber limits the values that are accepted as epoch numbers.
+const maxEpochNumber = 1 << 24
 
-// epochsOfCurves returns the epochs that the curves describe, in order, or nil.
+// epochsFromCurves returns the epochs that the curves describe, in order, or nil.
 // If an epoch was logged twice, the later value counts.
-func epochsOfCurves(curves []runs.Curve, validation bool) []runs.Epoch {
+func epochsFromCurves(curves []runs.Curve, validation bool) []runs.Epoch {
 	byEpoch := map[int]*runs.Epoch{}
 	put := func(epoch float64, field epochField, v float64) {
-		if !(epoch >= 0 && epoch < maxEpoch) || epoch != math.Trunc(epoch) {
+		if !(epoch >= 0 && epoch < maxEpochNumber) || epoch != math.Trunc(epoch) {
 			return
 		}
 		e := byEpoch[int(epoch)+1]
 		if e == nil {
-			blank := record.UnmeasuredEpoch(int(epoch)+1, 0)
+			blank := record.NewUnmeasuredEpoch(int(epoch)+1, 0)
 			e = &blank
 			byEpoch[e.Epoch] = e
 		}

@@ -63,7 +63,7 @@ func (in *Input) ChunkInput(ctx context.Context, p Chunk) *Input {
 	if p.from == 0 {
 		one.Reader = io.LimitReader(in.Reader, p.to) // adds its bytes to in.Report
 	} else {
-		one.Reader = NewContentReader(ctx, io.NewSectionReader(in.ReaderAt, p.from, p.to-p.from), one.Report)
+		one.Reader = NewCountingReader(ctx, io.NewSectionReader(in.ReaderAt, p.from, p.to-p.from), one.Report)
 	}
 	return one
 }

@@ -9,8 +9,8 @@ import (
 // number in a log must count something else.
 const MaxWorkers = 1 << 22
 
-// IsCount reports whether v is a whole number from 1 to MaxWorkers.
-func IsCount(v float64) bool { return v >= 1 && v <= MaxWorkers && v == float64(int(v)) }
+// IsPlausibleCount reports whether v is a whole number from 1 to MaxWorkers.
+func IsPlausibleCount(v float64) bool { return v >= 1 && v <= MaxWorkers && v == float64(int(v)) }
 
 // ConfigNumber returns the value of the first of the keys whose value in c is a
 // number or a text that contains one. ok is false if no key has such a value.
@@ -32,8 +32,8 @@ func ConfigNumber(c map[string]any, keys ...string) (v float64, ok bool) {
 	return 0, false
 }
 
-// SlurmJob is the key in runs.Info.JobIDs of the number of the Slurm job.
-const SlurmJob = "slurm"
+// SlurmJobKey is the key of the Slurm job number in runs.Info.JobIDs.
+const SlurmJobKey = "slurm"
 
 // UncompressedName returns path without the extension of a compressed file
 // (.gz, .zst or .zstd).
@@ -46,9 +46,9 @@ func UncompressedName(path string) string {
 	return path
 }
 
-// TrainingSeconds is the key in runs.Info.Config of the duration of the
-// complete training in seconds, if the log has it.
-const TrainingSeconds = "training_seconds"
+// TrainingSecondsKey is the key in runs.Info.Config under which a log's
+// duration of the complete training is stored, in seconds.
+const TrainingSecondsKey = "training_seconds"
 
 // MaxSettings is the largest number of settings that are kept per run.
 const MaxSettings = 1000

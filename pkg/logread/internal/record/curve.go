@@ -6,8 +6,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxPoints is the largest number of points of a curve; a figure shows no more.
-// Of a longer curve, every second, fourth, eighth, … point is kept.
+// maxPoints is the largest number of points that are kept of a curve, more than
+// a figure can show. Longer curves are thinned out: only every second, fourth,
+// eighth, … point is kept.
 const maxPoints = 1 << 18
 
 // Curve collects the points of a runs.Curve in bounded memory.
@@ -70,7 +71,7 @@ func (c *Curve) Add(step int64, v, t float64) {
 // dropped.
 func (c *Curve) Finish(r *Report) runs.Curve {
 	if c.stride > 1 {
-		r.Assume("%s has %d points; every %dth is kept", c.Name, c.Points, c.stride)
+		r.AddAssumption("%s has %d points; every %dth is kept", c.Name, c.Points, c.stride)
 	}
 	return c.Curve
 }

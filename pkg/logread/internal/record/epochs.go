@@ -24,7 +24,7 @@ func MergeEpochs(ranks [][]runs.Epoch, sumRates bool) []runs.Epoch {
 	}
 	all := make([]*runs.Epoch, len(ranks)) // the ranks' values of one epoch
 	k := 0
-	for ; epochsAgree(ranks, k, all); k++ { // usually every rank logs every epoch
+	for ; haveSameEpochAt(ranks, k, all); k++ { // usually every rank logs every epoch
 		mergeEpoch(all[0], all, sumRates)
 	}
 	if k == longest && k == len(ranks[0]) {
@@ -57,9 +57,10 @@ func MergeEpochs(ranks [][]runs.Epoch, sumRates bool) []runs.Epoch {
 	}
 }
 
-// epochsAgree reports whether all ranks have the same epoch number at index k
-// and no rank repeats it at k+1. It stores pointers to these epochs in all.
-func epochsAgree(ranks [][]runs.Epoch, k int, all []*runs.Epoch) bool {
+// haveSameEpochAt reports whether all ranks have the same epoch number at index
+// k and no rank repeats it at k+1. If so, it stores pointers to these epochs in
+// all, by rank.
+func haveSameEpochAt(ranks [][]runs.Epoch, k int, all []*runs.Epoch) bool {
 	for i, epochs := range ranks {
 		if k >= len(epochs) {
 			return false
@@ -80,7 +81,7 @@ func CompareEpochs(a, b runs.Epoch) int { return a.Epoch - b.Epoch }
 // of each rank; e may be its first element.
 func mergeEpoch(e *runs.Epoch, all []*runs.Epoch, sumRates bool) {
 	seconds, valSeconds, rate := math.NaN(), math.NaN(), 0.0
-	var trainLoss, valLoss, accuracy, valAccuracy, iou, dice Mean
+	var trainLoss, valLoss, accuracy, valAccuracy, iou, dice MeanOfKnown
 	rates, samples := 0, 0
 	for _, o := range all {
 		if v := o.Seconds; v > seconds || seconds != seconds {
@@ -111,11 +112,11 @@ func mergeEpoch(e *runs.Epoch, all []*runs.Epoch, sumRates bool) {
 	}
 }
 
-// Mean accumulates the mean of the values that are not NaN.
-type Mean struct{ N, sum float64 } // N is the number of values
+// MeanOfKnown accumulates the mean of the values that are not NaN.
+type MeanOfKnown struct{ N, sum float64 } // N is the number of values
 
 // Add adds a value unless it is NaN.
-func (m *Mean) Add(v float64) {
+func (m *MeanOfKnown) Add(v float64) {
 	if v == v {
 		m.N++
 		m.sum += v
@@ -123,11 +124,11 @@ func (m *Mean) Add(v float64) {
 }
 
 // Value returns the mean, or NaN if no value was added.
-func (m Mean) Value() float64 { return m.sum / m.N } // 0/0 is NaN
+func (m MeanOfKnown) Value() float64 { return m.sum / m.N } // 0/0 is NaN
 
-// UnmeasuredEpoch returns epoch n with all measurements NaN. line is the line
-// of the log that describes it, or 0.
-func UnmeasuredEpoch(n, line int) runs.Epoch {
+// NewUnmeasuredEpoch returns epoch number n with all measurements set to NaN.
+// line is the number of the line in the log that describes the epoch, or 0.
+func NewUnmeasuredEpoch(n, line int) runs.Epoch {
 	x := math.NaN()
 	return runs.Epoch{
 		Epoch: n, Line: line, Seconds: x, SamplesPerSecond: x, TrainLoss: x, ValLoss: x, IoU: x, Dice: x,

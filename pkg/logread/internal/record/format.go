@@ -10,11 +10,11 @@ import (
 type Format struct {
 	Name string // value of runs.Run.Kind for runs of this format
 	// Recognizes reports whether a file may have this format. head is the first
-	// 4096 bytes of its content. The path decides only between formats with the
-	// same beginning.
+	// 4096 bytes of its content. The path is only used to distinguish formats
+	// whose files begin in the same way.
 	Recognizes func(path string, head []byte) bool
 	// Read returns the runs of one file, or what the file adds to a run. It
-	// reports in in.Report what it did not use.
+	// records in the Report of its input what it did not use.
 	Read func(ctx context.Context, in *Input) ([]*Part, error)
 	// Document is set if a file is one document, such as JSON or YAML, and may
 	// end without a newline. A file that grew is then read again from its
@@ -22,6 +22,6 @@ type Format struct {
 	Document bool
 }
 
-// ErrUnknown is returned by a format's Read if the complete file contains
+// ErrUnknownFormat is returned by a format's Read if the complete file contains
 // nothing of that format.
-var ErrUnknown = errors.New("unknown file format")
+var ErrUnknownFormat = errors.New("unknown file format")

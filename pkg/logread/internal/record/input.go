@@ -16,24 +16,26 @@ type Input struct {
 	Goroutines int         // number of goroutines that may read the file
 }
 
-// Problem adds a problem for a line that could not be used. Line 0 stands for
+// AddProblem adds a problem for a line that could not be used. Line 0 stands for
 // the complete file.
-func (in *Input) Problem(line int, format string, a ...any) { in.Report.Problem(line, format, a...) }
-
-// NewContentReader returns a reader of a file's content that adds the number of
-// bytes read to report.Bytes and fails once ctx is done.
-func NewContentReader(ctx context.Context, r io.Reader, report *Report) io.Reader {
-	return &contentReader{ctx: ctx, r: r, report: report}
+func (in *Input) AddProblem(line int, format string, a ...any) {
+	in.Report.AddProblem(line, format, a...)
 }
 
-// contentReader implements NewContentReader.
-type contentReader struct {
+// NewCountingReader returns a reader of a file's content that adds the number
+// of bytes read to report.Bytes. Its Read fails once ctx is done.
+func NewCountingReader(ctx context.Context, r io.Reader, report *Report) io.Reader {
+	return &countingReader{ctx: ctx, r: r, report: report}
+}
+
+// countingReader implements NewCountingReader.
+type countingReader struct {
 	ctx    context.Context
 	r      io.Reader
 	report *Report
 }
 
-func (c *contentReader) Read(p []byte) (int, error) {
+func (c *countingReader) Read(p []byte) (int, error) {
 	if err := c.ctx.Err(); err != nil {
 		return 0, err
 	}

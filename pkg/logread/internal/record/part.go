@@ -2,7 +2,8 @@ package record
 
 import "lockstep/pkg/runs"
 
-// Role states how a part becomes a run or adds to one.
+// Role states whether a part becomes a run of its own or adds values to another
+// run.
 type Role int
 
 // The roles of parts.
@@ -22,11 +23,13 @@ type Part struct {
 	SeedKnown      bool // Run.Info.Seed comes from the content
 	SeriesFromPath bool // Run.Info.Series comes from the path
 	SumRates       bool // Epoch.SamplesPerSecond is per rank; the ranks' rates are summed
-	// Files with the same StateOf contain states of one run; the file with the largest State counts.
+	// Files with the same StateOf contain states of one run at different steps.
+	// Only the file with the largest State is used.
 	State   int64
 	StateOf string
 	Report  *Report
-	// Source is the reader of a companion file. Its package needs it to join
-	// the companions of a folder: *events.Reader, *trace.traceFile, or nil.
+	// Source is the reader of a companion file (*events.Reader or
+	// *trace.traceFile), which the reader's package needs to join the
+	// companions of a folder. It is nil for other files.
 	Source any
 }

@@ -8,8 +8,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// MaxUnused limits the number of problems that are kept per file, and MaxIgnored
-// the number of reasons for ignored lines: every line of a file may be damaged.
+// MaxUnused limits the number of problems that are kept per file, and
+// MaxIgnored the number of reasons for ignored lines. Without limits, a file
+// with many damaged lines would fill the memory.
 const (
 	MaxUnused  = 100
 	MaxIgnored = 16
@@ -50,9 +51,9 @@ type Ignored struct {
 	First  int // number of the first such line
 }
 
-// Problem adds a problem for a line that could not be used. Line 0 stands for
+// AddProblem adds a problem for a line that could not be used. Line 0 stands for
 // the complete file.
-func (r *Report) Problem(line int, format string, a ...any) {
+func (r *Report) AddProblem(line int, format string, a ...any) {
 	if len(r.Unused) >= MaxUnused {
 		r.UnusedMore++
 		return
@@ -60,13 +61,13 @@ func (r *Report) Problem(line int, format string, a ...any) {
 	r.Unused = append(r.Unused, runs.Problem{File: r.Path, Line: line, Reason: fmt.Sprintf(format, a...)})
 }
 
-// Ignore counts one ignored line.
-func (r *Report) Ignore(line int, reason string) {
-	r.IgnoreLines(Ignored{Reason: reason, Lines: 1, First: line})
+// AddIgnored counts one ignored line.
+func (r *Report) AddIgnored(line int, reason string) {
+	r.AddIgnoredLines(Ignored{Reason: reason, Lines: 1, First: line})
 }
 
-// IgnoreLines adds several lines that were ignored for the same reason.
-func (r *Report) IgnoreLines(more Ignored) {
+// AddIgnoredLines adds several lines that were ignored for the same reason.
+func (r *Report) AddIgnoredLines(more Ignored) {
 	for i := range r.Ignored {
 		if r.Ignored[i].Reason == more.Reason {
 			r.Ignored[i].Lines += more.Lines
@@ -80,14 +81,14 @@ func (r *Report) IgnoreLines(more Ignored) {
 	r.Ignored = append(r.Ignored, more)
 }
 
-// Assume adds the description of a property that the values of the file do not
+// AddAssumption adds the description of a property that the values of the file do not
 // contain, and its source.
-func (r *Report) Assume(format string, a ...any) {
+func (r *Report) AddAssumption(format string, a ...any) {
 	r.Assumed = append(r.Assumed, fmt.Sprintf(format, a...))
 }
 
-// AssumeOnce is like Assume but adds the same text only once.
-func (r *Report) AssumeOnce(format string, a ...any) {
+// AddAssumptionOnce is like Assume but adds the same text only once.
+func (r *Report) AddAssumptionOnce(format string, a ...any) {
 	if text := fmt.Sprintf(format, a...); !slices.Contains(r.Assumed, text) {
 		r.Assumed = append(r.Assumed, text)
 	}
@@ -118,7 +119,7 @@ func (r *Report) Append(next *Report) {
 		}
 	}
 	for _, i := range next.Ignored {
-		r.IgnoreLines(Ignored{i.Reason, i.Lines, i.First + before})
+		r.AddIgnoredLines(Ignored{i.Reason, i.Lines, i.First + before})
 	}
 	r.UnusedMore += next.UnusedMore
 	r.Assumed = append(r.Assumed, next.Assumed...)
@@ -128,5 +129,5 @@ func (r *Report) Append(next *Report) {
 	r.LinesUsed += next.LinesUsed
 }
 
-// BlankLine is the reason for ignoring an empty line.
-const BlankLine = "blank"
+// ReasonBlank is the reason for ignoring an empty line.
+const ReasonBlank = "blank"

@@ -15,7 +15,7 @@ type Track struct {
 }
 
 // NewTrack returns an empty track.
-func NewTrack() *Track { return &Track{Blank: UnmeasuredEpoch(0, 0)} }
+func NewTrack() *Track { return &Track{Blank: NewUnmeasuredEpoch(0, 0)} }
 
 // Find returns the epoch with number n, or nil if the track has none. The
 // pointer is valid until the next Add.
@@ -45,8 +45,9 @@ func (tr *Track) Find(n int) *runs.Epoch {
 	return nil
 }
 
-// Add adds epoch n, which must not exist yet, for the current line of l. The
-// progress of l determines for how many more epochs memory is allocated.
+// Add adds epoch n, which must not exist yet and is described by the current
+// line of l. From the part of the log that was read so far, Add estimates for
+// how many epochs to allocate memory.
 func (tr *Track) Add(n int, l *scan.Lines) *runs.Epoch {
 	k := len(tr.Epochs)
 	if tr.Index == nil && k > 0 && n < tr.Epochs[k-1].Epoch {
@@ -59,7 +60,7 @@ func (tr *Track) Add(n int, l *scan.Lines) *runs.Epoch {
 		tr.Index[n] = k
 	}
 	if k == cap(tr.Epochs) {
-		tr.Epochs = slices.Grow(tr.Epochs, l.EstimateMore(k))
+		tr.Epochs = slices.Grow(tr.Epochs, l.EstimateRemaining(k))
 	}
 	tr.Epochs = tr.Epochs[:k+1]
 	e := &tr.Epochs[k]

@@ -7,64 +7,64 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Message returns a protobuf message that consists of the given encoded fields.
-func Message(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+// EncodeMessage returns a protobuf message that consists of the given encoded fields.
+func EncodeMessage(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
-// BytesField encodes a field of type bytes, string or message.
-func BytesField(num protowire.Number, b []byte) []byte {
+// EncodeBytesField encodes a field of type bytes, string or message.
+func EncodeBytesField(num protowire.Number, b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), b)
 }
 
-// VarintField encodes a varint field.
-func VarintField(num protowire.Number, v uint64) []byte {
+// EncodeVarintField encodes a varint field.
+func EncodeVarintField(num protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.VarintType), v)
 }
 
-// Fixed64Field encodes a double field.
-func Fixed64Field(num protowire.Number, v float64) []byte {
+// EncodeFixed64Field encodes a double field.
+func EncodeFixed64Field(num protowire.Number, v float64) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(nil, num, protowire.Fixed64Type), math.Float64bits(v))
 }
 
-// Fixed32Field encodes a float field.
-func Fixed32Field(num protowire.Number, v float32) []byte {
+// EncodeFixed32Field encodes a float field.
+func EncodeFixed32Field(num protowire.Number, v float32) []byte {
 	return protowire.AppendFixed32(protowire.AppendTag(nil, num, protowire.Fixed32Type), math.Float32bits(v))
 }
 
-// Event encodes an Event message. at is its time in seconds since 1970; values
+// EncodeEvent encodes an Event message. seconds is its time since 1970; values
 // are the encoded Value messages of its summary.
-func Event(at float64, step int, values ...[]byte) []byte {
+func EncodeEvent(seconds float64, step int, values ...[]byte) []byte {
 	var summary []byte
 	for _, v := range values {
-		summary = append(summary, BytesField(1, v)...)
+		summary = append(summary, EncodeBytesField(1, v)...)
 	}
-	return Message(Fixed64Field(1, at), VarintField(2, uint64(step)), BytesField(5, summary))
+	return EncodeMessage(EncodeFixed64Field(1, seconds), EncodeVarintField(2, uint64(step)), EncodeBytesField(5, summary))
 }
 
-// Scalar encodes a Value message with a float.
-func Scalar(tag string, v float32) []byte {
-	return Message(BytesField(1, []byte(tag)), Fixed32Field(2, v))
+// EncodeScalar encodes a Value message with a float.
+func EncodeScalar(tag string, v float32) []byte {
+	return EncodeMessage(EncodeBytesField(1, []byte(tag)), EncodeFixed32Field(2, v))
 }
 
-// Tensor encodes a Value message with a tensor of rank 0. kind is its DataType;
+// EncodeTensor encodes a Value message with a tensor of rank 0. kind is its DataType;
 // fields are the encoded fields with its value.
-func Tensor(tag string, kind uint64, fields ...[]byte) []byte {
-	return Message(BytesField(1, []byte(tag)), BytesField(9, BytesField(1, BytesField(1, []byte("scalars")))),
-		BytesField(8, Message(append([][]byte{VarintField(1, kind), BytesField(2, nil)}, fields...)...)))
+func EncodeTensor(tag string, kind uint64, fields ...[]byte) []byte {
+	return EncodeMessage(EncodeBytesField(1, []byte(tag)), EncodeBytesField(9, EncodeBytesField(1, EncodeBytesField(1, []byte("scalars")))),
+		EncodeBytesField(8, EncodeMessage(append([][]byte{EncodeVarintField(1, kind), EncodeBytesField(2, nil)}, fields...)...)))
 }
 
-// Record returns data framed as a TFRecord, with its length and CRCs. The
-// writer in package runs computes the CRCs in the same way, and a test there
-// compares them with TensorFlow's golden file.
-func Record(data []byte) []byte {
+// EncodeRecord returns data framed as a TFRecord, with its length and CRCs.
+// Package runs writes CRCs of the same form, and a test there compares them
+// with a file that TensorFlow wrote.
+func EncodeRecord(data []byte) []byte {
 	b := protowire.AppendFixed64(nil, uint64(len(data)))
-	b = protowire.AppendFixed32(b, MaskedCRC(b))
+	b = protowire.AppendFixed32(b, ComputeMaskedCRC(b))
 	b = append(b, data...)
-	return protowire.AppendFixed32(b, MaskedCRC(data))
+	return protowire.AppendFixed32(b, ComputeMaskedCRC(data))
 }
 
-// MaskedCRC computes the masked CRC32C of data bit by bit, from the definition
+// ComputeMaskedCRC computes the masked CRC32C of data bit by bit, from the definition
 // with the reflected polynomial 0x82f63b78.
-func MaskedCRC(data []byte) uint32 {
+func ComputeMaskedCRC(data []byte) uint32 {
 	crc := ^uint32(0)
 	for _, b := range data {
 		crc ^= uint32(b)
@@ -76,18 +76,18 @@ func MaskedCRC(data []byte) uint32 {
 	return (crc>>15 | crc<<17) + 0xa282ead8
 }
 
-// EventFile returns an event file with the given encoded events after the
-// version event.
-func EventFile(records ...[]byte) []byte {
-	out := Record(Message(Fixed64Field(1, 1000), BytesField(3, []byte("brain.Event:2"))))
+// EncodeEventFile returns an event file that consists of the version event and
+// the given encoded events.
+func EncodeEventFile(records ...[]byte) []byte {
+	out := EncodeRecord(EncodeMessage(EncodeFixed64Field(1, 1000), EncodeBytesField(3, []byte("brain.Event:2"))))
 	for _, r := range records {
-		out = append(out, Record(r)...)
+		out = append(out, EncodeRecord(r)...)
 	}
 	return out
 }
 
-// EngineTrace is a trace in the form that the CPU engine writes, with rows for
-// steps, threads, data, communication, and reductions that overlap with the
+// EngineTrace is a trace as the CPU engine writes it, with rows for steps,
+// threads, data, communication, and reductions that overlap with the
 // computation. One step lasts 100 µs: 10 µs of data loading, 60 µs of kernels
 // on two threads (during the last 20 µs of which a bucket is reduced), 20 µs of
 // waiting for gradients, and 10 µs of the optimizer.

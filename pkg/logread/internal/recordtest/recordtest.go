@@ -20,9 +20,9 @@ import (
 )
 
 // CheckFormat reads text with format k and checks the properties that every
-// reader must have: it terminates, its problems name existing lines, its epochs
-// are consistent, and the memory of its result is proportional to the length of
-// the text. It returns the parts and the report.
+// reader must have: it terminates, its problems refer to existing lines, its
+// epochs are consistent, and its result takes no more memory than is
+// proportional to the length of the text. It returns the parts and the report.
 func CheckFormat(t *testing.T, k record.Format, path string, text []byte) ([]*record.Part, *record.Report) {
 	t.Helper()
 	report := &record.Report{Path: path, Kind: k.Name}
@@ -34,9 +34,8 @@ func CheckFormat(t *testing.T, k record.Format, path string, text []byte) ([]*re
 	if err != nil && len(parts) > 0 {
 		t.Errorf("got both runs and the error %v", err)
 	}
-	// A reader may allocate its buffers and, in total, some hundred bytes for
-	// each byte of a short line, but not orders of magnitude
-	// more.
+	// A reader may allocate its buffers (16 MiB) and up to 1000 bytes per byte
+	// of text, which short lines need.
 	if got := after.TotalAlloc - before.TotalAlloc; got > 16<<20+1000*uint64(len(text)) {
 		t.Errorf("reading %d bytes allocated %d bytes", len(text), got)
 	}
@@ -100,8 +99,9 @@ func EstimateBytes(run runs.Run) int {
 	return n + len(run.Info.Error)
 }
 
-// AddSeeds adds fixtures of package logread to the seed corpus of a fuzz
-// target: unchanged, cut in half, and with Windows line endings.
+// AddSeeds adds each of the fixture files of package logread to the seed corpus
+// of a fuzz target in three forms: unchanged, cut in half, and with Windows
+// line endings.
 func AddSeeds(f *testing.F, fixtures ...string) {
 	f.Helper()
 	for _, name := range fixtures {
@@ -126,8 +126,8 @@ type smallReader struct {
 
 func (s *smallReader) Read(p []byte) (int, error) { return s.r.Read(p[:min(len(p), s.n)]) }
 
-// FormatParts formats parts, their report and two counters as text, so that the
-// results of two readings can be compared.
+// FormatParts formats parts, their report and two counters of the caller as
+// text, so that the results of two readings can be compared.
 func FormatParts(parts []*record.Part, report *record.Report, counts [2]int64) string {
 	var b strings.Builder
 	var line []byte
@@ -159,8 +159,9 @@ func FormatParts(parts []*record.Part, report *record.Report, counts [2]int64) s
 	return b.String()
 }
 
-// Difference describes the first word in which two texts of FormatParts differ.
-func Difference(got, want string) string {
+// DescribeDifference describes the first difference between two texts that
+// FormatParts returned.
+func DescribeDifference(got, want string) string {
 	a, b := strings.Fields(got), strings.Fields(want)
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {

@@ -8,7 +8,7 @@ import (
 
 // ParseFloat parses text, all of which must be one number.
 func ParseFloat(text []byte) (float64, bool) {
-	if v, n := Decimal(text); n == len(text) && n > 0 {
+	if v, n := ParseDecimal(text); n == len(text) && n > 0 {
 		return v, true
 	}
 	if len(text) == 0 || len(text) > 64 {
@@ -57,7 +57,7 @@ func (c *Cursor) SkipBlanks() *Cursor {
 // Float parses a number: digits with optional sign, point and exponent, or nan
 // or inf. On a mismatch the cursor fails and Float returns NaN.
 func (c *Cursor) Float() float64 {
-	if v, n := Decimal(c.Rest); n > 0 && (n == len(c.Rest) || c.Rest[n] != '+' && c.Rest[n] != '-' && c.Rest[n] != '.') {
+	if v, n := ParseDecimal(c.Rest); n > 0 && (n == len(c.Rest) || c.Rest[n] != '+' && c.Rest[n] != '-' && c.Rest[n] != '.') {
 		c.Rest = c.Rest[n:]
 		return v
 	}
@@ -86,8 +86,8 @@ func (c *Cursor) Float() float64 {
 	return v
 }
 
-// startsExponent reports whether b begins with a digit, or with a sign and a
-// digit, as the rest of a number does after its e.
+// startsExponent reports whether b, which follows the letter e of a number,
+// begins with an exponent: a digit, or a sign and a digit.
 func startsExponent(b []byte) bool {
 	return len(b) > 0 && (IsDigit(b[0]) || len(b) > 1 && (b[0] == '-' || b[0] == '+') && IsDigit(b[1]))
 }
@@ -95,9 +95,9 @@ func startsExponent(b []byte) bool {
 // IsLetter reports whether c is an ASCII letter.
 func IsLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
-// Count parses an integer without sign, below 2^31. On a mismatch the cursor
+// Integer parses an integer without sign, below 2^31. On a mismatch the cursor
 // fails and Count returns 0.
-func (c *Cursor) Count() int {
+func (c *Cursor) Integer() int {
 	n, v := 0, 0
 	for n < len(c.Rest) && IsDigit(c.Rest[n]) && v < 1<<31 {
 		v = 10*v + int(c.Rest[n]-'0')
@@ -111,9 +111,9 @@ func (c *Cursor) Count() int {
 	return v
 }
 
-// Complete reports whether the cursor did not fail and at most white space is
+// IsComplete reports whether the cursor did not fail and at most white space is
 // left.
-func (c *Cursor) Complete() bool { return !c.Failed && len(bytes.TrimSpace(c.Rest)) == 0 }
+func (c *Cursor) IsComplete() bool { return !c.Failed && len(bytes.TrimSpace(c.Rest)) == 0 }
 
 // IsName reports whether b looks like a name in a program's output: at most 100
 // letters, digits, and the characters "_-.", with no digit at its beginning.

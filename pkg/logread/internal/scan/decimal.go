@@ -11,90 +11,90 @@ import (
 // digits at once. strconv parses all others. FuzzDecimal and TestDecimal
 // compare the results with strconv's bit by bit.
 
-// Decimal parses the number at the beginning of b, with optional sign and
+// ParseDecimal parses the number at the beginning of b, with optional sign and
 // point, and returns its length n. n is 0 if b does not begin with a number, or
 // if the number has a form that only strconv can parse.
 //
-// In most numbers the point is among the first eight characters. After it is
-// removed, the digits are in one or two machine words. Bytes of the buffer
-// after the end of b may be loaded, but do not affect the result.
-func Decimal(b []byte) (v float64, n int) {
+// It is optimized for numbers whose point is among the first eight characters:
+// without the point, their digits fit into one or two machine words. Bytes of
+// the buffer after the end of b may be loaded, but do not affect the result.
+func ParseDecimal(b []byte) (v float64, n int) {
 	w := b[:cap(b)]
 	if len(w) < 24 {
-		return decimalOfAnyForm(b)
+		return parseDecimalSlowly(b)
 	}
 	x := binary.LittleEndian.Uint64(w) ^ asciiZeros
 	k := countDigits(x)
 	if k == 0 || k == 8 || k >= len(b) || w[k] != '.' {
-		return decimalWithoutPoint(b, x, k)
+		return parseWithoutPoint(b, x, k)
 	}
 	rest := binary.LittleEndian.Uint64(w[8:]) ^ asciiZeros
 	whole := uint64(1)<<(8*k&63) - 1
 	x = x&whole | (x>>8|rest<<56)&^whole
 	count := countDigits(x)
 	if n = count + 1; count == k || n > len(b) {
-		return decimalOfAnyForm(b)
+		return parseDecimalSlowly(b)
 	}
 	if count < 8 {
 		if n < len(b) && w[n] >= 'E' && continuesNumber(b[n:]) {
 			return 0, 0
 		}
-		return float64(int64(parseEightDigits(x<<((64-8*count)&63)))) / exactPowers[(count-k)&7], n
+		return float64(int64(parseEightDigits(x<<((64-8*count)&63)))) / floatPowersOfTen[(count-k)&7], n
 	}
 	mantissa := parseEightDigits(x)
 	x = rest>>8 | (binary.LittleEndian.Uint64(w[16:])^asciiZeros)<<56
 	more := countDigits(x)
 	n += more
-	mantissa = mantissa*integerPowers[more&15] + parseEightDigits(x<<(64-8*more))
+	mantissa = mantissa*powersOfTen[more&15] + parseEightDigits(x<<(64-8*more))
 	if more == 8 && n < len(b) && IsDigit(w[n]) { // as Python prints a float
 		if len(w) < 25 {
-			return decimalOfAnyForm(b)
+			return parseDecimalSlowly(b)
 		}
 		x = binary.LittleEndian.Uint64(w[17:]) ^ asciiZeros
 		if more = countDigits(x); more > 3 {
-			return decimalOfAnyForm(b)
+			return parseDecimalSlowly(b)
 		}
 		n += more
-		mantissa = mantissa*integerPowers[more&3] + parseEightDigits(x<<((64-8*more)&63))
+		mantissa = mantissa*powersOfTen[more&3] + parseEightDigits(x<<((64-8*more)&63))
 		if mantissa > 0 && n <= len(b) && (n == len(b) || w[n] < 'E') {
 			// Some such numbers are exact in a float and some are not; a branch would be mispredicted.
-			return quotientByProduct(mantissa, n-1-k), n
+			return divideByReciprocal(mantissa, n-1-k), n
 		}
 	}
 	if n > len(b) {
-		return decimalOfAnyForm(b)
+		return parseDecimalSlowly(b)
 	}
 	if n < len(b) && w[n] >= 'E' && continuesNumber(b[n:]) {
 		return 0, 0
 	}
 	if mantissa < 1<<53 { // as in quotient
-		return float64(int64(mantissa)) / exactPowers[n-1-k], n
+		return float64(int64(mantissa)) / floatPowersOfTen[n-1-k], n
 	}
-	return quotient(mantissa, n-1-k), n
+	return divideByPowerOfTen(mantissa, n-1-k), n
 }
 
-// decimalWithoutPoint is the part of Decimal for numbers that begin with k
-// digits and no point after them. x contains the first eight bytes, XORed with
+// parseWithoutPoint is the part of ParseDecimal for numbers that begin with k
+// digits that no point follows. x contains the first eight bytes, XORed with
 // asciiZeros.
-func decimalWithoutPoint(b []byte, x uint64, k int) (v float64, n int) {
+func parseWithoutPoint(b []byte, x uint64, k int) (v float64, n int) {
 	switch k = min(k, len(b)); {
 	case k == 8 || k < len(b) && b[k] == '.':
-		return decimalOfAnyForm(b)
+		return parseDecimalSlowly(b)
 	case k == 0:
 		if len(b) == 0 || b[0] != '-' && b[0] != '+' {
 			return 0, 0
 		}
-		return decimalOfAnyForm(b)
+		return parseDecimalSlowly(b)
 	case k < len(b) && b[k] >= 'E' && continuesNumber(b[k:]):
 		return 0, 0
 	}
 	return float64(int64(parseEightDigits(x << ((64 - 8*k) & 63)))), k
 }
 
-// ShortCount parses an integer of one to seven digits and returns the number of
+// ParseShortInteger parses an integer of one to seven digits and returns the number of
 // its digits. n is 0 if b does not begin with such an integer, or if fewer than
 // eight bytes can be loaded.
-func ShortCount(b []byte) (v, n int) {
+func ParseShortInteger(b []byte) (v, n int) {
 	w := b[:cap(b)]
 	if len(w) < 8 {
 		return 0, 0
@@ -106,10 +106,10 @@ func ShortCount(b []byte) (v, n int) {
 	return int(parseEightDigits(x << ((64 - 8*n) & 63))), n
 }
 
-// LongCount parses an integer of one to fifteen digits and returns the number
+// ParseLongInteger parses an integer of one to fifteen digits and returns the number
 // of its digits. n is 0 if b does not begin with such an integer, or if fewer
 // than 16 bytes can be loaded.
-func LongCount(b []byte) (v, n int) {
+func ParseLongInteger(b []byte) (v, n int) {
 	w := b[:cap(b)]
 	if len(w) < 16 {
 		return 0, 0
@@ -126,8 +126,9 @@ func LongCount(b []byte) (v, n int) {
 	if n += more; more == 8 || n > len(b) {
 		return 0, 0
 	}
-	// If more is 0, everything is shifted out. There are two shifts, since Go would test for a shift by 64.
-	return int(parseEightDigits(x)*integerPowers[more] + parseEightDigits(rest<<8<<(56-8*more))), n
+	// If more is 0, rest must be shifted by 64 bits. Two shifts are faster than
+	// one, for which Go would add a test for shifts by 64 or more.
+	return int(parseEightDigits(x)*powersOfTen[more] + parseEightDigits(rest<<8<<(56-8*more))), n
 }
 
 // asciiZeros is the word "00000000". XOR with it turns a digit into its value,
@@ -137,8 +138,8 @@ const asciiZeros = 0x3030303030303030
 // countDigits returns the number of digits at the beginning of a word that was
 // XORed with asciiZeros.
 func countDigits(x uint64) int {
-	// The sum has the highest bit of each byte above 9 set. A carry out of a byte changes only
-	// the bytes after the first such byte.
+	// The sum sets the highest bit of each byte whose value is above 9. A carry
+	// from such a byte changes only later bytes, which do not matter.
 	return bits.TrailingZeros64(((x+0x7676767676767676)|x)&0x8080808080808080) / 8
 }
 
@@ -146,8 +147,9 @@ func countDigits(x uint64) int {
 // that only strconv can parse, for example with an exponent.
 func continuesNumber(b []byte) bool { return IsLetter(b[0]) && startsExponentOrHex(b) || b[0] == '_' }
 
-// decimalOfAnyForm is the slow path of Decimal.
-func decimalOfAnyForm(b []byte) (v float64, n int) {
+// parseDecimalSlowly is the slow path of ParseDecimal, which parses digit by
+// digit.
+func parseDecimalSlowly(b []byte) (v float64, n int) {
 	negative := false
 	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
 		negative = b[0] == '-'
@@ -168,7 +170,7 @@ func decimalOfAnyForm(b []byte) (v float64, n int) {
 	if n < len(b) && continuesNumber(b[n:]) {
 		return 0, 0
 	}
-	v = quotient(mantissa, power)
+	v = divideByPowerOfTen(mantissa, power)
 	if negative {
 		v = -v
 	}
@@ -183,7 +185,7 @@ func appendDigits(b []byte, n int, mantissa uint64) (uint64, int) {
 		x := binary.LittleEndian.Uint64(b[n:]) ^ asciiZeros
 		k := countDigits(x)
 		if k < 8 { // the shift adds zeros before the digits
-			return mantissa*integerPowers[k] + parseEightDigits(x<<(64-8*k)), n + k
+			return mantissa*powersOfTen[k] + parseEightDigits(x<<(64-8*k)), n + k
 		}
 		mantissa = mantissa*1e8 + parseEightDigits(x)
 		n += 8
@@ -204,19 +206,20 @@ func parseEightDigits(x uint64) uint64 {
 	return ((x&pairs)*(100+1e6<<32) + (x>>16&pairs)*(1+1e4<<32)) >> 32
 }
 
-// integerPowers are the powers of ten that fit into a uint64.
-var integerPowers = [...]uint64{
+// powersOfTen are the powers of ten that fit into a uint64.
+var powersOfTen = [...]uint64{
 	1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
 }
 
-// exactPowers are the same powers of ten as float64, all of them exact.
-var exactPowers = [...]float64{
+// floatPowersOfTen are the powers of ten that fit into a uint64, as float64;
+// all of them are exact.
+var floatPowersOfTen = [...]float64{
 	1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
 }
 
 // reciprocals[i] contains the first 64 bits of the reciprocal of 10^i: 2^127 /
 // (10^i << leadingZeros[i]), rounded down. reciprocals[0], which is never used,
-// is one less. TestReciprocals computes the table.
+// is 1 less than this formula gives. TestReciprocals computes the table.
 var reciprocals = [...]uint64{
 	0xffffffffffffffff, 0xcccccccccccccccc, 0xa3d70a3d70a3d70a, 0x83126e978d4fdf3b,
 	0xd1b71758e219652b, 0xa7c5ac471b478423, 0x8637bd05af6c69b5, 0xd6bf94d5e57a42bc,
@@ -225,32 +228,32 @@ var reciprocals = [...]uint64{
 	0xe69594bec44de15b, 0xb877aa3236a4b449, 0x9392ee8e921d5d07, 0xec1e4a7db69561a5,
 }
 
-// leadingZeros[i] is the number of leading zero bits of integerPowers[i].
+// leadingZeros[i] is the number of leading zero bits of powersOfTen[i].
 var leadingZeros = [...]int{63, 60, 57, 54, 50, 47, 44, 40, 37, 34, 30, 27, 24, 20, 17, 14, 10, 7, 4, 0}
 
-// quotient returns the float64 that is nearest to mantissa / 10^power, for
+// divideByPowerOfTen returns the float64 that is nearest to mantissa / 10^power, for
 // powers up to 19.
 //
-// If both operands are exact in a float64, their quotient is rounded only once
-// (Clinger, How to Read Floating Point Numbers Accurately, 1990). Otherwise the
-// mantissa is multiplied by the first 64 bits of the reciprocal. The first 64
-// bits of this product are at most two below those of the true quotient. If
-// that does not determine the rounding, the quotient is computed by division
-// (after Lemire, Number Parsing at a Gigabyte per Second, 2021).
-func quotient(mantissa uint64, power int) float64 {
+// If a float64 can represent mantissa and 10^power exactly, the division rounds
+// only once (Clinger, How to Read Floating Point Numbers Accurately, 1990).
+// Otherwise the mantissa is multiplied by the first 64 bits of the reciprocal.
+// The first 64 bits of this product are at most two below those of the true
+// quotient. If that does not determine the rounding, the quotient is computed
+// by division (after Lemire, Number Parsing at a Gigabyte per Second, 2021).
+func divideByPowerOfTen(mantissa uint64, power int) float64 {
 	if mantissa < 1<<53 {
-		return float64(int64(mantissa)) / exactPowers[power]
+		return float64(int64(mantissa)) / floatPowersOfTen[power]
 	}
 	if power == 0 {
 		return float64(mantissa)
 	}
-	return quotientByProduct(mantissa, power)
+	return divideByReciprocal(mantissa, power)
 }
 
-// quotientByProduct is the part of quotient for mantissas and powers above 0.
-// It multiplies by the reciprocal if that determines the rounding, and divides
-// otherwise.
-func quotientByProduct(mantissa uint64, power int) float64 {
+// divideByReciprocal is the part of divideByPowerOfTen for a mantissa and a
+// power above 0. It multiplies by the reciprocal or, if the product does not
+// determine the rounding, calls divide128Bits.
+func divideByReciprocal(mantissa uint64, power int) float64 {
 	up := bits.LeadingZeros64(mantissa)
 	q, _ := bits.Mul64(mantissa<<(up&63), reciprocals[power])
 	below := uint64(1<<11-1) >> (1 - q>>63) // mask of the bits that rounding removes; q is at least 2^62
@@ -259,14 +262,15 @@ func quotientByProduct(mantissa uint64, power int) float64 {
 		exponent := 1023 - 62 + leadingZeros[power] - up
 		return math.Float64frombits(uint64(exponent)<<52) * float64(int64(q>>1|1))
 	}
-	return quotientByDivision(mantissa, power)
+	return divide128Bits(mantissa, power)
 }
 
-// quotientByDivision is the part of quotient that divides 128 by 64 bits, which
-// gives at least 62 bits. The lowest bit is set if there is a remainder, so
-// that the rounding to 53 bits takes it into account.
-func quotientByDivision(mantissa uint64, power int) float64 {
-	divisor := integerPowers[power]
+// divide128Bits is the part of divideByPowerOfTen that divides a 128-bit number
+// by a 64-bit number, which gives at least 62 bits. If there is a remainder, it
+// sets the lowest bit of the result, so that the rounding to 53 bits takes the
+// remainder into account.
+func divide128Bits(mantissa uint64, power int) float64 {
+	divisor := powersOfTen[power]
 	up, upDivisor := bits.LeadingZeros64(mantissa), bits.LeadingZeros64(divisor)
 	mantissa <<= up
 	q, rest := bits.Div64(mantissa>>1, mantissa<<63, divisor<<upDivisor)

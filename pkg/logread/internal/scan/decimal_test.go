@@ -18,11 +18,11 @@ func TestDecimal(t *testing.T) {
 		t.Helper()
 		// The bytes after the number in its buffer must not matter.
 		for _, behind := range []string{"", "7", "23456789.23456789123456789", ".5", "e5", ",1"} {
-			if v, n := Decimal([]byte(text + behind)[:len(text)]); n != len(text) || v != first(strconv.ParseFloat(text, 64)) {
+			if v, n := ParseDecimal([]byte(text + behind)[:len(text)]); n != len(text) || v != first(strconv.ParseFloat(text, 64)) {
 				t.Errorf("%q before %q: got %v from %d bytes", text, behind, v, n)
 			}
 		}
-		v, n := Decimal(slices.Clip([]byte(text)))
+		v, n := ParseDecimal(slices.Clip([]byte(text)))
 		want, err := strconv.ParseFloat(text, 64)
 		if err != nil || n != len(text) || math.Float64bits(v) != math.Float64bits(want) {
 			t.Errorf("%q: %v of %d bytes, expected %v (%v)", text, v, n, want, err)
@@ -58,7 +58,7 @@ func TestDecimal(t *testing.T) {
 		same(text)
 	}
 	for _, text := range []string{"", ".", "-", "1e5", "1E-05", "0x1", "1_0", "10000000000000000000", "nan", "inf"} {
-		if v, n := Decimal([]byte(text)); n != 0 {
+		if v, n := ParseDecimal([]byte(text)); n != 0 {
 			t.Errorf("%q: %v of %d bytes, expected none", text, v, n)
 		}
 	}
@@ -68,7 +68,7 @@ func TestDecimal(t *testing.T) {
 // with it equal those computed by division. Some of the mantissas are next to
 // the middle between two floats, where the last bit decides.
 func TestReciprocals(t *testing.T) {
-	for i, power := range integerPowers {
+	for i, power := range powersOfTen {
 		if got := bits.LeadingZeros64(power); leadingZeros[i] != got {
 			t.Errorf("10^%d has %d leading zeros, the table has %d", i, got, leadingZeros[i])
 		}
@@ -81,15 +81,15 @@ func TestReciprocals(t *testing.T) {
 	}
 	same := func(mantissa uint64, power int) {
 		t.Helper()
-		if got, want := quotient(mantissa, power), quotientByDivision(mantissa, power); got != want {
+		if got, want := divideByPowerOfTen(mantissa, power), divide128Bits(mantissa, power); got != want {
 			t.Errorf("%d / 10^%d: %v, expected %v", mantissa, power, got, want)
 		}
 		for m := mantissa; m > 0 && power > 0; m >>= 9 { // exact ones, too
-			if got, want := quotientByProduct(m, power), quotientByDivision(m, power); got != want {
+			if got, want := divideByReciprocal(m, power), divide128Bits(m, power); got != want {
 				t.Errorf("%d × 10^-%d: %v, expected %v", m, power, got, want)
 			}
-			if m < 1<<53 && quotientByProduct(m, power) != float64(m)/exactPowers[power] {
-				t.Errorf("%d × 10^-%d: %v, expected %v", m, power, quotientByProduct(m, power), float64(m)/exactPowers[power])
+			if m < 1<<53 && divideByReciprocal(m, power) != float64(m)/floatPowersOfTen[power] {
+				t.Errorf("%d × 10^-%d: %v, expected %v", m, power, divideByReciprocal(m, power), float64(m)/floatPowersOfTen[power])
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func TestReciprocals(t *testing.T) {
 		// Mantissas next to the product of the power and the middle above a random float64.
 		x := math.Ldexp(float64(mantissa), -64)
 		middle := x + (math.Nextafter(x, 2)-x)/2
-		product := middle * exactPowers[power]
+		product := middle * floatPowersOfTen[power]
 		for product < 1<<53 {
 			product *= 2
 		}
@@ -115,7 +115,7 @@ func TestReciprocals(t *testing.T) {
 
 func first(v float64, _ error) float64 { return v }
 
-// TestCounts checks that ShortCount accepts one to seven digits and LongCount
+// TestCounts checks that ParseShortInteger accepts one to seven digits and ParseLongInteger
 // one to fifteen, whatever bytes follow.
 func TestCounts(t *testing.T) {
 	for _, c := range []struct {
@@ -131,7 +131,7 @@ func TestCounts(t *testing.T) {
 		{",1               ", 12, 0, 0},
 		{"1,", 2, 0, 0}, // too short a buffer
 	} {
-		for name, count := range map[string]func([]byte) (int, int){"short": ShortCount, "long": LongCount} {
+		for name, count := range map[string]func([]byte) (int, int){"short": ParseShortInteger, "long": ParseLongInteger} {
 			if v, n := count([]byte(c.text)[:c.cut:len(c.text)]); v != c.v || n != c.n {
 				t.Errorf("%s, %q[:%d]: %d of %d digits, expected %d of %d", name, c.text, c.cut, v, n, c.v, c.n)
 			}
@@ -148,10 +148,10 @@ func TestCounts(t *testing.T) {
 		if cut > 15 {
 			wantLong = 0
 		}
-		if short, _ := ShortCount(b); short != wantShort {
+		if short, _ := ParseShortInteger(b); short != wantShort {
 			t.Errorf("%d digits: short %d, expected %d", cut, short, wantShort)
 		}
-		if long, n := LongCount(b); long != wantLong || n != cut && n != 0 {
+		if long, n := ParseLongInteger(b); long != wantLong || n != cut && n != 0 {
 			t.Errorf("%d digits: long %d of %d digits, expected %d", cut, long, n, wantLong)
 		}
 	}

@@ -45,7 +45,7 @@ func FuzzDecimal(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		v, n := Decimal(text)
+		v, n := ParseDecimal(text)
 		if n == 0 {
 			return
 		}

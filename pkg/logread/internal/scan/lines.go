@@ -56,8 +56,9 @@ func (l *Lines) Next() ([]byte, bool) {
 	return l.nextAcrossReads()
 }
 
-// Continue makes r the source of the text that follows what was read.
-func (l *Lines) Continue(r io.Reader) { l.Source, l.eof = r, false }
+// ContinueWith makes r the source of the following text, once the previous
+// source has ended.
+func (l *Lines) ContinueWith(r io.Reader) { l.Source, l.eof = r, false }
 
 // searchCR searches the text that was not searched yet for \r. Bytes that a
 // fast parser has taken from Buf are not searched: these parsers take no line
@@ -106,12 +107,12 @@ func (l *Lines) finishLine(text []byte, ended, cut bool) []byte {
 	return text
 }
 
-// EstimateMore estimates how many more values the text contains after n values
-// have been read, for allocating their memory. It extrapolates from the bytes
-// read to the size of the text. The size may be wrong, so the result is at most
-// 15 n for small n and 255 n for large n. If the size is unknown, the result is
-// n. It is at least 16.
-func (l *Lines) EstimateMore(n int) int {
+// EstimateRemaining estimates how many more values the text contains after n
+// values have been read, so that the caller can allocate memory for them. It
+// extrapolates from the bytes read to the size of the text. The size may be
+// wrong, so the result is at most 15 n for small n and 255 n for large n. If
+// the size is unknown, the result is n. It is at least 16.
+func (l *Lines) EstimateRemaining(n int) int {
 	more := n
 	if taken := l.BytesRead - int64(l.End-l.Start); l.size > taken && taken > 0 {
 		rest := float64(n) * 1.05 * float64(l.size-taken) / float64(taken)
@@ -145,13 +146,13 @@ func (l *Lines) fill() int {
 	return moved
 }
 
-// read reads once from Source into Buf[at:].
-func (l *Lines) read(at int) {
+// read calls Source.Read once, into Buf[offset:].
+func (l *Lines) read(offset int) {
 	for range 100 { // a reader that keeps returning nothing is broken
-		n, err := l.Source.Read(l.Buf[at:])
-		l.End = at + n
+		n, err := l.Source.Read(l.Buf[offset:])
+		l.End = offset + n
 		l.BytesRead += int64(n)
-		l.searched = min(l.searched, at)
+		l.searched = min(l.searched, offset)
 		if err != nil {
 			l.eof = true
 			if !errors.Is(err, io.EOF) {

@@ -48,13 +48,13 @@ type Shape struct {
 // match reports whether line has the shape, and if so sets the values of the
 // slots.
 func (s *Shape) match(line []byte) bool {
-	n, ok := s.matchFirst(line)
+	n, ok := s.matchFirstLine(line)
 	return ok && n == len(line)
 }
 
-// matchFirst reports whether lines begins with a line of the shape, returns the
+// matchFirstLine reports whether lines begins with a line of the shape, returns the
 // length of that line without its line end, and sets the values of the slots.
-func (s *Shape) matchFirst(lines []byte) (length int, ok bool) {
+func (s *Shape) matchFirstLine(lines []byte) (length int, ok bool) {
 	from, line := 0, lines
 	for i := range s.Slots {
 		x := &s.Slots[i]
@@ -66,10 +66,10 @@ func (s *Shape) matchFirst(lines []byte) (length int, ok bool) {
 		n := 0
 		switch x.kind {
 		case SlotNumber:
-			x.Value, n = Decimal(line)
+			x.Value, n = ParseDecimal(line)
 		case slotCount:
 			c := Cursor{Rest: line}
-			x.Value = float64(c.Count())
+			x.Value = float64(c.Integer())
 			n = len(line) - len(c.Rest)
 		case slotText:
 			if n = bytes.IndexByte(line, '"'); n < 0 || n > 0 && line[n-1] == '\\' {
@@ -91,13 +91,13 @@ func (s *Shape) matchFirst(lines []byte) (length int, ok bool) {
 }
 
 // offset returns the index of part in the line that is being learned. part must
-// be a slice of the line's buffer up to the end of its capacity, so that the
-// capacities determine the offset.
+// have been sliced from the line without a limit on its capacity, because the
+// offset is the difference of the two capacities.
 func (s *Shape) offset(part []byte) int { return cap(s.line) - cap(part) }
 
 // AddSlot adds a slot for the value at the beginning of part, a slice of the
-// line. The shape becomes unusable if the value is not of that kind. On a nil
-// shape, AddSlot does nothing.
+// line. If the value is not of the given kind, the shape becomes unusable. On a
+// nil shape, AddSlot does nothing.
 func (s *Shape) AddSlot(kind slotKind, part []byte, field int, name []byte) {
 	if s == nil {
 		return
@@ -105,10 +105,10 @@ func (s *Shape) AddSlot(kind slotKind, part []byte, field int, name []byte) {
 	n := 0
 	switch kind {
 	case SlotNumber:
-		_, n = Decimal(part)
+		_, n = ParseDecimal(part)
 	case slotCount:
 		c := Cursor{Rest: part}
-		c.Count()
+		c.Integer()
 		n = len(part) - len(c.Rest)
 	case slotText:
 		n = len(part)
@@ -133,9 +133,9 @@ func (s *Shape) AddSlot(kind slotKind, part []byte, field int, name []byte) {
 	s.Slots = append(s.Slots, x)
 }
 
-// AddKey records that the line has the JSON key with the parser's given number.
-// If a key occurs twice, the shape becomes unusable, since only the parser
-// knows which value counts.
+// AddKey records that the line has a JSON key, which the parser identifies by a
+// number. If a key occurs twice, the shape becomes unusable, since only the
+// parser knows which value counts.
 func (s *Shape) AddKey(number uint) {
 	s.unusable = s.unusable || s.keys&(1<<number) != 0
 	s.keys |= 1 << number
@@ -144,16 +144,16 @@ func (s *Shape) AddKey(number uint) {
 // RequireKey makes the shape unusable if AddKey was not called with number.
 func (s *Shape) RequireKey(number uint) { s.unusable = s.unusable || s.keys&(1<<number) == 0 }
 
-// RequireEnd makes the shape unusable if the last slot does not end at the end
-// of part.
-func (s *Shape) RequireEnd(part []byte) { s.unusable = s.unusable || !s.lastSlotEnds(part) }
+// RequireEnd makes the shape unusable unless the line's last slot ends at the
+// end of part.
+func (s *Shape) RequireEnd(part []byte) { s.unusable = s.unusable || !s.endsWithSlot(part) }
 
 // AddMember adds a slot for a JSON value if it is a number, with or without
 // quotes, or a string that does not contain a number. Any other value must be
 // the same on each line.
 func (s *Shape) AddMember(value []byte, field int, name []byte) {
 	text := Unquote(value)
-	_, n := Decimal(text)
+	_, n := ParseDecimal(text)
 	switch {
 	case n > 0 && n == len(text):
 		s.AddSlot(SlotNumber, text, field, name)
@@ -182,8 +182,8 @@ func (s *Shape) AddMembers(value []byte, field func(name []byte) int) {
 	}
 }
 
-// lastSlotEnds reports whether the last slot ends at the end of part.
-func (s *Shape) lastSlotEnds(part []byte) bool {
+// endsWithSlot reports whether the last slot ends at the end of part.
+func (s *Shape) endsWithSlot(part []byte) bool {
 	n := len(s.Slots)
 	return n > 0 && s.Slots[n-1].to == s.offset(part)+len(part)
 }
@@ -228,7 +228,7 @@ func (s *Shapes) MatchLast(lines []byte) (x *Shape, length int) {
 		return nil, 0
 	}
 	x = &s.known[s.last]
-	n, ok := x.matchFirst(lines)
+	n, ok := x.matchFirstLine(lines)
 	if !ok || n == len(lines) || lines[n] != '\n' {
 		return nil, 0
 	}
@@ -236,9 +236,9 @@ func (s *Shapes) MatchLast(lines []byte) (x *Shape, length int) {
 	return x, n + 1
 }
 
-// Learn begins a new shape from a line that the parser is about to read. It
-// returns nil if learning is not worthwhile because most lines match no earlier
-// shape.
+// Learn returns a new shape for a line that the parser is about to read. It
+// returns nil if learning is not worthwhile, because few lines have matched an
+// earlier shape.
 func (s *Shapes) Learn(line []byte) *Shape {
 	if len(line) > maxShape || s.Learned > 64+s.Hits {
 		return nil
@@ -262,9 +262,9 @@ func (s *Shapes) Keep(x *Shape) {
 	s.next = (s.next + 1) % maxShapes
 }
 
-// AddCounts adds a slot for each integer of a JSON list. The slots get the
+// AddIntegers adds a slot for each integer of a JSON list. The slots get the
 // fields field, field+1, ….
-func (s *Shape) AddCounts(list []byte, field int) {
+func (s *Shape) AddIntegers(list []byte, field int) {
 	for n := 0; len(list) > 0; n++ {
 		c := Cursor{Rest: list[1:]} // after the bracket or the comma
 		if c.SkipBlanks(); c.Accept("null") {
@@ -272,7 +272,7 @@ func (s *Shape) AddCounts(list []byte, field int) {
 			return
 		}
 		s.AddSlot(slotCount, c.Rest, field+n, nil)
-		c.Count()
+		c.Integer()
 		if c.SkipBlanks(); c.Accept("]") || c.Failed {
 			return
 		}

@@ -22,18 +22,18 @@ func isBenchyJSON(_ string, head []byte) bool {
 		(bytes.Contains(head, []byte(`"IO"`)) || bytes.Contains(head, []byte(`"SYNTHETIC"`)) || bytes.Contains(head, []byte(`"FULL"`)))
 }
 
-// maxDocument is the maximum length in bytes of a JSON document, which is read
+// maxDocumentBytes is the maximum length in bytes of a JSON document, which is read
 // into memory.
-const maxDocument = 256 << 20
+const maxDocumentBytes = 256 << 20
 
 // readDocument reads a JSON document into memory.
 func readDocument(in *record.Input) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(in.Reader, maxDocument+1))
+	text, err := io.ReadAll(io.LimitReader(in.Reader, maxDocumentBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", in.Path, err)
 	}
-	if len(text) > maxDocument {
-		return nil, fmt.Errorf("the document is longer than %d bytes", maxDocument)
+	if len(text) > maxDocumentBytes {
+		return nil, fmt.Errorf("the document is longer than %d bytes", maxDocumentBytes)
 	}
 	return text, nil
 }
@@ -55,11 +55,11 @@ func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error)
 		Full      *trials `json:"FULL"`
 	}
 	if err := json.Unmarshal(text, &v); err != nil {
-		in.Problem(errorLine(text, err), "%v", err)
+		in.AddProblem(errorLine(text, err), "%v", err)
 		return nil, nil
 	}
 	var run runs.Run
-	if record.IsCount(float64(v.Ranks)) {
+	if record.IsPlausibleCount(float64(v.Ranks)) {
 		run.Info.Workers = v.Ranks
 	}
 	for _, c := range []struct {
@@ -70,7 +70,7 @@ func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error)
 			continue
 		}
 		if len(c.t.Throughput) == 0 {
-			in.Problem(0, "%s has no trial_throughput", c.name)
+			in.AddProblem(0, "%s has no trial_throughput", c.name)
 			continue
 		}
 		rate, spread := record.MeanAndSpread(c.t.Throughput)
@@ -78,7 +78,7 @@ func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error)
 		in.Report.Records++
 	}
 	if len(run.Trials) == 0 {
-		in.Problem(0, "no throughput of IO, SYNTHETIC or FULL")
+		in.AddProblem(0, "no throughput of IO, SYNTHETIC or FULL")
 		return nil, nil
 	}
 	return []*record.Part{{Run: run, Role: record.Principal}}, nil

@@ -13,6 +13,6 @@ func Formats() []record.Format {
 		{Name: sacctKind, Recognizes: isSacct, Read: readSacct},
 		{Name: hparamsKind, Recognizes: isHparams, Read: readHparams, Document: true},
 		{Name: plainKind, Recognizes: isPlain, Read: readPlain},
-		{Name: tableKind, Recognizes: isTable, Read: readTable},
+		{Name: resultsTableKind, Recognizes: isResultsTable, Read: readResultsTable},
 	}
 }

@@ -66,7 +66,7 @@ func FuzzReadTable(f *testing.F) {
 	f.Add([]byte("workers,seconds\n1,1e400\n-1,NaN\n9,inf\n"))
 	f.Add([]byte("workers,samples,seconds,trial\n3,1e18,0,\n\"3\",,,IO\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		parts, _ := recordtest.CheckFormat(t, tableFormat(t, tableKind), "typed.csv", text)
+		parts, _ := recordtest.CheckFormat(t, tableFormat(t, resultsTableKind), "typed.csv", text)
 		for _, p := range parts {
 			if p.Run.Info.Workers < 1 || p.Run.Info.Status != runs.StatusDone {
 				t.Errorf("run %+v", p.Run.Info)

@@ -18,12 +18,13 @@ import (
 )
 
 // hparamsKind is the name of the format of YAML configurations such as
-// Lightning's hparams.yaml. Only scalar values of the first two levels are read.
-// Lightning also writes tags that name Python objects; these are ignored.
+// Lightning's hparams.yaml. Only scalar values of the first two levels are
+// read. YAML tags that name Python objects, which Lightning also writes, are
+// ignored.
 const hparamsKind = "configuration"
 
-// maxYAML is the maximum length in bytes of a configuration.
-const maxYAML = 4 << 20
+// maxYAMLBytes is the maximum length in bytes of a configuration.
+const maxYAMLBytes = 4 << 20
 
 // isHparams reports whether path has the extension .yaml or .yml, and the first
 // line that is neither empty nor a comment has the form "key: value". Many
@@ -47,17 +48,17 @@ func isHparams(path string, head []byte) bool {
 
 // readHparams reads a YAML configuration.
 func readHparams(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	text, err := io.ReadAll(io.LimitReader(in.Reader, maxYAML+1))
+	text, err := io.ReadAll(io.LimitReader(in.Reader, maxYAMLBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", in.Path, err)
 	}
-	if len(text) > maxYAML {
-		in.Problem(0, "the configuration is longer than %d bytes", maxYAML)
+	if len(text) > maxYAMLBytes {
+		in.AddProblem(0, "the configuration is longer than %d bytes", maxYAMLBytes)
 		return nil, nil
 	}
 	var node yaml.Node
 	if err := decodeYAML(text, &node); err != nil {
-		in.Problem(0, "%v", err)
+		in.AddProblem(0, "%v", err)
 		return nil, nil
 	}
 	p := &record.Part{Role: record.Config, Run: runs.Run{Info: runs.Info{Config: map[string]any{}}}}

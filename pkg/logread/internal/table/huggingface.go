@@ -42,11 +42,11 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 		History []map[string]json.RawMessage `json:"log_history"`
 	}
 	if err := json.Unmarshal(quoteNaN(text), &v); err != nil {
-		in.Problem(errorLine(text, err), "%v", err)
+		in.AddProblem(errorLine(text, err), "%v", err)
 		return nil, nil
 	}
 	if v.History == nil {
-		return nil, record.ErrUnknown
+		return nil, record.ErrUnknownFormat
 	}
 	h := &huggingFaceReader{in: in, at: map[int]int{}, curves: map[string]*record.Curve{}}
 	for i, entry := range v.History {
@@ -59,9 +59,9 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 		p.Run.Curves = append(p.Run.Curves, h.curves[name].Finish(in.Report))
 	}
 	if len(h.epochs) > 0 {
-		in.Report.Assume("the training loss of an epoch is the last one logged in that epoch")
+		in.Report.AddAssumption("the training loss of an epoch is the last one logged in that epoch")
 	}
-	if record.IsCount(v.Batch) {
+	if record.IsPlausibleCount(v.Batch) {
 		p.Run.Info.BatchPerWorker = int(v.Batch)
 	}
 	p.State, p.StateOf = int64(v.Step), filepath.Dir(in.Path)
@@ -71,7 +71,7 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 		p.State = math.MaxInt64 // the state at the end
 	}
 	if len(p.Run.Epochs) == 0 && len(p.Run.Curves) == 0 && len(p.Run.Trials) == 0 {
-		in.Problem(0, "log_history has no values")
+		in.AddProblem(0, "log_history has no values")
 		return nil, nil
 	}
 	return []*record.Part{p}, nil
@@ -87,7 +87,7 @@ type huggingFaceReader struct {
 	names  []string // names of the curves in order
 }
 
-// readEntry reads entry i of log_history.
+// readEntry reads the i-th entry of log_history.
 func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
 	value := func(key string) float64 {
 		if f, ok := scan.JSONFloat(entry[key]); ok {
@@ -97,7 +97,7 @@ func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
 	}
 	epoch, step := value("epoch"), value("step")
 	if !(step >= 0 && step < 1<<53) {
-		h.in.Problem(0, "log_history[%d] has no step", i)
+		h.in.AddProblem(0, "log_history[%d] has no step", i)
 		return
 	}
 	keys := make([]string, 0, len(entry))
@@ -112,7 +112,7 @@ func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
 		}
 		if h.curves[k] == nil {
 			if len(h.names) >= record.MaxCurveNames {
-				h.in.Problem(0, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, k)
+				h.in.AddProblem(0, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, k)
 				continue
 			}
 			h.curves[k] = record.NewCurve(k, -1, false)
@@ -125,7 +125,7 @@ func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
 		if h.run.Info.Config == nil {
 			h.run.Info.Config = map[string]any{}
 		}
-		h.run.Info.Config[record.TrainingSeconds] = v
+		h.run.Info.Config[record.TrainingSecondsKey] = v
 	}
 	if v := value("train_samples_per_second"); v > 0 {
 		h.run.Trials = []runs.Trial{{Name: "FULL", Rate: v, Spread: math.NaN()}}
@@ -133,7 +133,7 @@ func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
 	if epoch != epoch || epoch > 1<<30 || epoch <= 0 || !math.IsNaN(value("train_runtime")) {
 		return
 	}
-	e := h.epochAt(int(math.Ceil(epoch - 1e-6))) // 0.5 and 1.0 belong to the first epoch
+	e := h.findOrAddEpoch(int(math.Ceil(epoch - 1e-6))) // 0.5 and 1.0 belong to the first epoch
 	for key, field := range map[string]*float64{
 		"loss": &e.TrainLoss, "learning_rate": &e.LearningRate, "eval_loss": &e.ValLoss, "eval_accuracy": &e.ValAccuracy,
 		"eval_mean_iou": &e.IoU, "eval_iou": &e.IoU, "eval_runtime": &e.ValSeconds,
@@ -144,14 +144,14 @@ func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
 	}
 }
 
-// epochAt returns epoch n, counted from 1, and adds it if it is new.
-func (h *huggingFaceReader) epochAt(n int) *runs.Epoch {
+// findOrAddEpoch returns epoch n, counted from 1, and adds it if it is new.
+func (h *huggingFaceReader) findOrAddEpoch(n int) *runs.Epoch {
 	n = max(n, 1)
 	i, ok := h.at[n]
 	if !ok {
 		i = len(h.epochs)
 		h.at[n] = i
-		h.epochs = append(h.epochs, record.UnmeasuredEpoch(n, 0))
+		h.epochs = append(h.epochs, record.NewUnmeasuredEpoch(n, 0))
 	}
 	return &h.epochs[i]
 }

@@ -41,7 +41,7 @@ type lightningColumn struct {
 }
 
 // lightningField returns the field of an epoch that a column sets, or nil.
-// Users choose the names of columns; the common ones are known.
+// Users choose the names of the columns, so only common names are recognized.
 func lightningField(name string) (field func(*runs.Epoch) *float64) {
 	name = strings.ToLower(strings.ReplaceAll(name, "/", "_"))
 	name = strings.TrimSuffix(name, "_epoch")
@@ -88,7 +88,7 @@ func readLightning(ctx context.Context, in *record.Input) ([]*record.Part, error
 		}
 		in.Report.Lines++
 		if l.Ended && r.readFastRow(line, false) > 0 {
-			r.countRows(1)
+			r.addRowCounts(1)
 			r.readFastRows()
 		} else {
 			r.readLine(line)
@@ -100,19 +100,19 @@ func readLightning(ctx context.Context, in *record.Input) ([]*record.Part, error
 	return r.finish(), nil
 }
 
-// readLine reads a line of any form.
+// readLine reads a line: the header or a row of any form.
 func (r *lightningReader) readLine(line []byte) {
 	in, l := r.in, r.l
 	switch {
 	case l.TooLong:
-		in.Problem(l.Number, "line is longer than %d bytes", scan.MaxLine)
+		in.AddProblem(l.Number, "line is longer than %d bytes", scan.MaxLine)
 	case r.columns == nil:
 		r.readHeader(string(line))
 		in.Report.LinesUsed++
 	case len(line) == 0:
-		in.Report.Ignore(l.Number, record.BlankLine)
+		in.Report.AddIgnored(l.Number, record.ReasonBlank)
 	case !l.Ended:
-		in.Problem(l.Number, "last line is torn: %.80q", line)
+		in.AddProblem(l.Number, "last line is torn: %.80q", line)
 	default:
 		r.readRow(l.Number, line)
 	}
@@ -127,14 +127,14 @@ type lightningReader struct {
 	epochs      *record.Track
 	cells       []lightningCell // of the current row
 	rows        int
-	// The form of the last row with a single value besides epoch and step: the text
-	// before and after the value, and its column, or 0 if there was no such
-	// row.
-	before, after prefix
+	// The form of the last row with a single value besides epoch and step: the
+	// text before and after the value, and the value's column. The column is 0
+	// if no row had a single value.
+	before, after textPrefix
 	column        int
-	cell          prefix   // the epoch cell of the previous row, with its comma
-	cellEpoch     int      // the number in cell
-	target        *float64 // destination of the column's values for targetEpoch; nil if not known yet
+	cell          textPrefix // the epoch cell of the previous row, with its comma
+	cellEpoch     int        // the number in cell
+	target        *float64   // destination of the column's values for targetEpoch; nil if not known yet
 	targetEpoch   int
 }
 
@@ -143,7 +143,7 @@ func (r *lightningReader) readHeader(text string) {
 	r.epoch, r.step = -1, -1
 	names := strings.Split(text, ",")
 	if len(names) > maxColumns {
-		r.in.Problem(1, "the table has %d columns; only the first %d are used", len(names), maxColumns)
+		r.in.AddProblem(1, "the table has %d columns; only the first %d are used", len(names), maxColumns)
 	}
 	for i, name := range names {
 		c := lightningColumn{name: name}
@@ -178,11 +178,12 @@ func (r *lightningReader) readFastRows() {
 		l.Start += n
 	}
 	r.in.Report.Lines += int64(rows)
-	r.countRows(rows)
+	r.addRowCounts(rows)
 }
 
-// countRows adds to the counts of rows that have one value each.
-func (r *lightningReader) countRows(rows int) {
+// addRowCounts adds the given number of rows, which have one value each, to the
+// report's counts.
+func (r *lightningReader) addRowCounts(rows int) {
 	r.in.Report.Records += int64(rows)
 	r.in.Report.LinesUsed += int64(rows)
 	r.rows += rows
@@ -190,7 +191,7 @@ func (r *lightningReader) countRows(rows int) {
 
 // readFastRow is the fast path for a row that begins with epoch and step and
 // has its single value in the same column as the last such row. Nearly all rows
-// have this form. If others is set, text contains more rows after this one. It
+// have this form. If others is true, text contains more rows after this one. It
 // returns the length of the row with its line end, or 0 if the row has another
 // form, which readRow reads.
 func (r *lightningReader) readFastRow(text []byte, others bool) int {
@@ -199,7 +200,7 @@ func (r *lightningReader) readFastRow(text []byte, others bool) int {
 	}
 	epoch, at := r.cellEpoch, len(r.cell.text)
 	if at == 0 || !r.cell.matches(text) { // usually the same as in the previous row
-		v, n := scan.ShortCount(text)
+		v, n := scan.ParseShortInteger(text)
 		if n == 0 || n == len(text) || text[n] != ',' {
 			return 0
 		}
@@ -207,7 +208,7 @@ func (r *lightningReader) readFastRow(text []byte, others bool) int {
 		r.cellEpoch = epoch
 		r.cell.set(text[:at])
 	}
-	step, n := scan.LongCount(text[at:])
+	step, n := scan.ParseLongInteger(text[at:])
 	if at += n; n == 0 {
 		return 0
 	}
@@ -215,7 +216,7 @@ func (r *lightningReader) readFastRow(text []byte, others bool) int {
 		return 0
 	}
 	at += len(r.before.text)
-	v, n := scan.Decimal(text[at:])
+	v, n := scan.ParseDecimal(text[at:])
 	if at += n; n == 0 {
 		return 0
 	}
@@ -234,21 +235,21 @@ func (r *lightningReader) readFastRow(text []byte, others bool) int {
 	c.curve.Add(int64(step), v, 0)
 	if c.epoch != nil {
 		if r.target == nil || r.targetEpoch != epoch {
-			r.target, r.targetEpoch = c.epoch(r.epochAt(epoch)), epoch
+			r.target, r.targetEpoch = c.epoch(r.findOrAddEpoch(epoch)), epoch
 		}
 		*r.target = v
 	}
 	return at
 }
 
-// prefix is a text that is compared quickly with the beginning of another text.
-type prefix struct {
+// textPrefix is a text that is compared quickly with the beginning of another text.
+type textPrefix struct {
 	text       []byte
 	word, mask uint64 // the same text as a word and the mask of its bytes, if it has at most eight
 }
 
 // set replaces the text.
-func (p *prefix) set(text []byte) {
+func (p *textPrefix) set(text []byte) {
 	p.text = append(p.text[:0], text...)
 	p.word, p.mask = 0, 0
 	if len(text) <= 8 {
@@ -260,7 +261,7 @@ func (p *prefix) set(text []byte) {
 }
 
 // matches reports whether b begins with the text.
-func (p *prefix) matches(b []byte) bool {
+func (p *textPrefix) matches(b []byte) bool {
 	if w := b[:cap(b)]; len(w) >= 8 && len(p.text) <= 8 {
 		return (binary.LittleEndian.Uint64(w)^p.word)&p.mask == 0 && len(b) >= len(p.text)
 	}
@@ -277,7 +278,7 @@ func (r *lightningReader) learnForm(text []byte, column int) {
 	for from < len(text) && text[from] == ',' {
 		from++
 	}
-	_, n := scan.Decimal(text[from:])
+	_, n := scan.ParseDecimal(text[from:])
 	if r.epoch != 0 || r.step != 1 || n == 0 || from-second != column-1 {
 		return
 	}
@@ -292,7 +293,7 @@ func (r *lightningReader) addValue(c *lightningColumn, epoch, step int, v float6
 	c.curve.Add(int64(max(step, 0)), v, 0)
 	r.in.Report.Records++
 	if c.epoch != nil && epoch >= 0 {
-		*c.epoch(r.epochAt(epoch)) = v
+		*c.epoch(r.findOrAddEpoch(epoch)) = v
 	}
 }
 
@@ -308,7 +309,7 @@ func (r *lightningReader) readRow(line int, text []byte) {
 			rest = rest[1:]
 			continue
 		}
-		v, n := scan.Decimal(rest)
+		v, n := scan.ParseDecimal(rest)
 		if n == 0 && len(rest) > 0 || n < len(rest) && rest[n] != ',' {
 			if n = bytes.IndexByte(rest, ','); n < 0 {
 				n = len(rest)
@@ -317,7 +318,7 @@ func (r *lightningReader) readRow(line int, text []byte) {
 			if n > 0 {
 				var ok bool
 				if v, ok = scan.ParseFloat(rest[:n]); !ok {
-					r.in.Problem(line, "column %q: expected a number, got %.40q", r.columns[i].name, rest[:n])
+					r.in.AddProblem(line, "column %q: expected a number, got %.40q", r.columns[i].name, rest[:n])
 					return
 				}
 			}
@@ -327,7 +328,7 @@ func (r *lightningReader) readRow(line int, text []byte) {
 		case i != r.epoch && i != r.step:
 			r.cells = append(r.cells, lightningCell{i, v})
 		case !(v >= 0 && v < 1<<53) || v != float64(int64(v)) || i == r.epoch && v >= 1<<31:
-			r.in.Problem(line, "column %q: expected 0, 1, 2, …, got %.40q", r.columns[i].name, rest[:n])
+			r.in.AddProblem(line, "column %q: expected 0, 1, 2, …, got %.40q", r.columns[i].name, rest[:n])
 			return
 		case i == r.epoch:
 			epoch = int(v)
@@ -335,7 +336,7 @@ func (r *lightningReader) readRow(line int, text []byte) {
 			step = int(v)
 		}
 		if end := n == len(rest); end != (i == last) {
-			r.in.Problem(line, "expected %d cells, got %d: %.80q", len(r.columns), bytes.Count(text, []byte{','})+1, text)
+			r.in.AddProblem(line, "expected %d cells, got %d: %.80q", len(r.columns), bytes.Count(text, []byte{','})+1, text)
 			return
 		} else if !end {
 			rest = rest[n+1:]
@@ -357,7 +358,7 @@ func (r *lightningReader) readRow(line int, text []byte) {
 		r.in.Report.LinesUsed++
 		r.rows++
 	} else {
-		r.in.Report.Ignore(line, "a row without a value")
+		r.in.Report.AddIgnored(line, "a row without a value")
 	}
 }
 
@@ -367,8 +368,8 @@ type lightningCell struct {
 	v      float64
 }
 
-// epochAt returns epoch n, counted from 0, and adds it if it is new.
-func (r *lightningReader) epochAt(n int) *runs.Epoch {
+// findOrAddEpoch returns epoch n, counted from 0, and adds it if it is new.
+func (r *lightningReader) findOrAddEpoch(n int) *runs.Epoch {
 	if e := r.epochs.Find(n + 1); e != nil {
 		return e
 	}
@@ -380,7 +381,7 @@ func (r *lightningReader) epochAt(n int) *runs.Epoch {
 func (r *lightningReader) finish() []*record.Part {
 	if r.rows == 0 {
 		if len(r.in.Report.Unused) == 0 {
-			r.in.Problem(0, "the file has a header but no values")
+			r.in.AddProblem(0, "the file has a header but no values")
 		}
 		return nil
 	}
@@ -390,7 +391,7 @@ func (r *lightningReader) finish() []*record.Part {
 		slices.SortFunc(run.Epochs, record.CompareEpochs)
 	}
 	if len(run.Epochs) > 0 {
-		r.in.Report.Assume("if a value was logged several times in an epoch, the last one counts; Lightning counts epochs from 0, here they count from 1")
+		r.in.Report.AddAssumption("if a value was logged several times in an epoch, the last one counts; Lightning counts epochs from 0, here they count from 1")
 	}
 	for _, c := range r.columns {
 		if c.curve != nil && c.curve.Points > 0 {

@@ -64,7 +64,7 @@ func TestFastRows(t *testing.T) {
 		want := lightningText(text, false, 0)
 		for _, n := range []int{0, 1 + rng.IntN(500)} {
 			if got := lightningText(text, true, n); got != want {
-				t.Fatalf("round %d, reading %d bytes at a time: %s\n%s", round, n, recordtest.Difference(got, want), text)
+				t.Fatalf("round %d, reading %d bytes at a time: %s\n%s", round, n, recordtest.DescribeDifference(got, want), text)
 			}
 		}
 	}
@@ -81,7 +81,7 @@ func FuzzFastRows(f *testing.F) {
 		_, rows, _ := bytes.Cut(b, []byte("\n"))
 		text := slices.Concat(b, rows, rows)
 		if got, want := lightningText(text, true, 0), lightningText(text, false, 0); got != want {
-			t.Error(recordtest.Difference(got, want))
+			t.Error(recordtest.DescribeDifference(got, want))
 		}
 	})
 }

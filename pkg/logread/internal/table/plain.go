@@ -34,14 +34,14 @@ func isPlain(_ string, head []byte) bool {
 // point, so that a line of two integers is not accepted.
 func parsePlainLine(line []byte) (step int, v float64, ok bool) {
 	c := scan.Cursor{Rest: line}
-	step = c.Count()
+	step = c.Integer()
 	c.Expect(" ")
 	point := bytes.IndexByte(c.Rest, '.') >= 0 || bytes.IndexByte(c.Rest, 'n') >= 0
 	v = c.Float()
 	return step, v, !c.Failed && len(c.Rest) == 0 && point
 }
 
-// readPlain reads lines with a step and a loss. It returns record.ErrUnknown if
+// readPlain reads lines with a step and a loss. It returns record.ErrUnknownFormat if
 // a line has another form.
 func readPlain(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	l := scan.NewLines(in.Reader, in.Size)
@@ -59,11 +59,11 @@ func readPlain(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 		step, v, good := parsePlainLine(line)
 		switch {
 		case !l.Ended:
-			in.Problem(l.Number, "last line is torn: %.80q", line)
+			in.AddProblem(l.Number, "last line is torn: %.80q", line)
 		case !good || l.TooLong:
-			return nil, record.ErrUnknown
+			return nil, record.ErrUnknownFormat
 		case step <= last:
-			in.Problem(l.Number, "got step %d after step %d", step, last)
+			in.AddProblem(l.Number, "got step %d after step %d", step, last)
 		default:
 			loss.Add(int64(step), v, 0)
 			last = step
@@ -77,6 +77,6 @@ func readPlain(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	if last < 0 {
 		return nil, nil
 	}
-	in.Report.Assume("the first number of each line is a step, the second its loss: %s", strconv.Quote("1 8.049"))
+	in.Report.AddAssumption("the first number of each line is a step, the second its loss: %s", strconv.Quote("1 8.049"))
 	return []*record.Part{{Run: runs.Run{Curves: []runs.Curve{loss.Finish(in.Report)}}, Role: record.Principal}}, nil
 }

@@ -28,8 +28,8 @@ import (
 //	ours,1,20531.864
 //	ours,4,5355.923
 
-// tableKind is the name of the format of results tables.
-const tableKind = "results table"
+// resultsTableKind is the name of the format of results tables.
+const resultsTableKind = "results table"
 
 // textColumns returns the names of the columns that contain text.
 func textColumns() []string { return []string{"study", "series", "trial"} }
@@ -42,9 +42,9 @@ func numberColumns() []string {
 	}
 }
 
-// isTable reports whether the first line that is neither empty nor a comment is
+// isResultsTable reports whether the first line that is neither empty nor a comment is
 // a header with the column workers and at least one column of measurements.
-func isTable(_ string, head []byte) bool {
+func isResultsTable(_ string, head []byte) bool {
 	for len(head) > 0 {
 		line, rest, _ := bytes.Cut(head, []byte("\n"))
 		line = bytes.TrimSpace(line)
@@ -60,15 +60,16 @@ func isTable(_ string, head []byte) bool {
 	return false
 }
 
-// tableRow is a parsed row, by column name, and its line number.
+// tableRow contains the cells of a parsed row by column name, and the row's
+// line number.
 type tableRow struct {
 	line   int
 	texts  map[string]string
 	values map[string]float64 // unknown values are missing
 }
 
-// readTable reads a results table.
-func readTable(_ context.Context, in *record.Input) ([]*record.Part, error) {
+// readResultsTable reads a results table.
+func readResultsTable(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	l := scan.NewLines(in.Reader, in.Size)
 	t := &tableReader{in: in}
 	for {
@@ -93,31 +94,31 @@ type tableReader struct {
 	byRun  map[string]*record.Part // by study, series, workers and seed
 }
 
-// readLine reads a comment, the header or a row. cut is set if the line is too
-// long.
+// readLine reads a comment, the header or a row. cut is true if the line was
+// too long and its end is missing.
 func (t *tableReader) readLine(number int, text []byte, cut bool) {
 	text = bytes.TrimRight(text, "\r\n")
 	switch trimmed := bytes.TrimSpace(text); {
 	case len(trimmed) == 0:
-		t.in.Report.Ignore(number, "empty line")
+		t.in.Report.AddIgnored(number, "empty line")
 		return
 	case trimmed[0] == '#':
-		t.in.Report.Ignore(number, "comment")
+		t.in.Report.AddIgnored(number, "comment")
 		return
 	case cut:
-		t.in.Problem(number, "the line is too long for a results table")
+		t.in.AddProblem(number, "the line is too long for a results table")
 		return
 	}
 	cells, err := splitCSV(text)
 	if err != nil {
-		t.in.Problem(number, "%v", err)
+		t.in.AddProblem(number, "%v", err)
 		return
 	}
 	if t.header == nil {
 		t.header, t.byRun = cells, map[string]*record.Part{}
 		for _, name := range cells {
 			if !slices.Contains(numberColumns(), name) && !slices.Contains(textColumns(), name) {
-				t.in.Problem(number, "unknown column %.40q is not used; known columns: %s, %s",
+				t.in.AddProblem(number, "unknown column %.40q is not used; known columns: %s, %s",
 					name, strings.Join(textColumns(), ", "), strings.Join(numberColumns(), ", "))
 			}
 		}
@@ -129,7 +130,7 @@ func (t *tableReader) readLine(number int, text []byte, cut bool) {
 		err = t.addRow(row)
 	}
 	if err != nil {
-		t.in.Problem(number, "%v", err)
+		t.in.AddProblem(number, "%v", err)
 		return
 	}
 	t.in.Report.LinesUsed++
@@ -226,7 +227,7 @@ func (t *tableReader) addRow(row tableRow) error {
 		t.parts = append(t.parts, p)
 	}
 	for name, keep := range map[string]func(float64){
-		"training_seconds": func(v float64) { p.Run.Info.Config[record.TrainingSeconds] = v },
+		"training_seconds": func(v float64) { p.Run.Info.Config[record.TrainingSecondsKey] = v },
 		"wall_seconds":     func(v float64) { p.Run.WallSeconds = v },
 	} {
 		if v := row.number(name); v > 0 && !math.IsInf(v, 0) {

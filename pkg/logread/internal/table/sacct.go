@@ -43,19 +43,19 @@ func readSacct(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		in.Report.Lines++
 		switch {
 		case l.TooLong:
-			in.Problem(l.Number, "line is longer than %d bytes", scan.MaxLine)
+			in.AddProblem(l.Number, "line is longer than %d bytes", scan.MaxLine)
 		case columns == nil:
 			columns = strings.Split(string(line), "|")
 			in.Report.LinesUsed++
 		case len(bytes.TrimSpace(line)) == 0:
-			in.Report.Ignore(l.Number, record.BlankLine)
+			in.Report.AddIgnored(l.Number, record.ReasonBlank)
 		default:
 			cells := strings.Split(string(line), "|")
 			if len(cells) == len(columns)+1 && cells[len(columns)] == "" { // sacct -p ends each row with a bar
 				cells = cells[:len(columns)]
 			}
 			if len(cells) != len(columns) {
-				in.Problem(l.Number, "expected %d cells, got %d: %.80q", len(columns), len(cells), line)
+				in.AddProblem(l.Number, "expected %d cells, got %d: %.80q", len(columns), len(cells), line)
 				continue
 			}
 			row := map[string]string{}
@@ -69,14 +69,14 @@ func readSacct(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		return nil, fmt.Errorf("read %s after line %d: %w", in.Path, l.Number, l.Err)
 	}
 	if len(parts) == 0 && len(in.Report.Unused) == 0 {
-		in.Problem(0, "the file contains no job that has begun")
+		in.AddProblem(0, "the file contains no job that has begun")
 	}
 	in.Report.Records = int64(len(parts))
 	return parts, nil
 }
 
-// addSacctRow adds a row to parts: a new part for a job, or the values of a
-// step to the part of its job.
+// addSacctRow adds a row to parts and returns them. The row of a job becomes a
+// new part; the values of a step's row are added to the part of its job.
 func addSacctRow(in *record.Input, line int, row map[string]string, parts []*record.Part, byID map[string]*record.Part) []*record.Part {
 	id := row["JobID"]
 	if id == "" {
@@ -85,7 +85,7 @@ func addSacctRow(in *record.Input, line int, row map[string]string, parts []*rec
 	job, step, isStep := strings.Cut(id, ".")
 	if p := byID[job]; isStep {
 		if p == nil || step == "extern" {
-			in.Report.Ignore(line, "a step of a job (.batch, .extern)")
+			in.Report.AddIgnored(line, "a step of a job (.batch, .extern)")
 			return parts
 		}
 		in.Report.LinesUsed++
@@ -93,15 +93,15 @@ func addSacctRow(in *record.Input, line int, row map[string]string, parts []*rec
 		return parts
 	}
 	if job == "" || strings.Trim(job[:1], "0123456789") != "" {
-		in.Problem(line, "expected a job's number, got %.40q", id)
+		in.AddProblem(line, "expected a job's number, got %.40q", id)
 		return parts
 	}
 	if strings.Contains(job, "_[") || row["State"] == "PENDING" && byID[job] == nil {
-		in.Report.Ignore(line, "jobs and tasks that have not begun")
+		in.Report.AddIgnored(line, "jobs and tasks that have not begun")
 		return parts
 	}
 	if byID[job] != nil {
-		in.Problem(line, "duplicate job %s (it was requeued); the later row counts", job)
+		in.AddProblem(line, "duplicate job %s (it was requeued); the later row counts", job)
 		byID[job].Run = runs.Run{Dir: byID[job].Run.Dir}
 	} else {
 		byID[job] = &record.Part{Role: record.Accounting, Line: line}
@@ -110,7 +110,7 @@ func addSacctRow(in *record.Input, line int, row map[string]string, parts []*rec
 	}
 	in.Report.LinesUsed++
 	p := byID[job]
-	p.Run.Info.JobIDs = map[string]string{record.SlurmJob: job}
+	p.Run.Info.JobIDs = map[string]string{record.SlurmJobKey: job}
 	p.Run.Info.Series = row["JobName"]
 	p.Run.Info.Status, p.Run.Info.Error = slurmStatus(row["State"], row["ExitCode"])
 	for column, at := range map[string]*time.Time{"Start": &p.Run.Info.Started, "End": &p.Run.Info.Ended} {
@@ -123,12 +123,13 @@ func addSacctRow(in *record.Input, line int, row map[string]string, parts []*rec
 }
 
 // setSacctNumbers sets the run's elapsed time, nodes, workers and energy from a
-// row. tasks states whether the row's number of tasks is the number of workers.
+// row. If tasks is true, the row's number of tasks is used as the number of
+// workers.
 func setSacctNumbers(in *record.Input, line int, row map[string]string, run *runs.Run, tasks bool) {
 	if text, ok := row["Elapsed"]; ok && run.WallSeconds == 0 {
 		v, ok := parseSlurmDuration(text)
 		if !ok {
-			in.Problem(line, "column Elapsed: expected [days-]hours:minutes:seconds, got %.40q", text)
+			in.AddProblem(line, "column Elapsed: expected [days-]hours:minutes:seconds, got %.40q", text)
 		}
 		run.WallSeconds = v
 	}
@@ -152,8 +153,8 @@ func setSacctNumbers(in *record.Input, line int, row map[string]string, run *run
 	}
 }
 
-// slurmStatus returns the status of a run for the state and exit code of its
-// job, and the reason if the job did not complete.
+// slurmStatus returns the status of a run whose job has the given state and
+// exit code, and the reason if the job did not complete.
 func slurmStatus(state, exit string) (status, why string) {
 	word, _, _ := strings.Cut(state, " ")
 	switch word {

@@ -37,8 +37,9 @@ func studyHeaders() []string {
 	}
 }
 
-// studyEmpty is line 1 of a defective file.
-const studyEmpty = `""`
+// emptyStudyHeader is the first line of some defective files of the study; the
+// header follows in line 2.
+const emptyStudyHeader = `""`
 
 // studyFileName contains the fields of a file name such as log_4.csv,
 // log_hvd_4.csv or log_g4_r2.csv.
@@ -105,32 +106,32 @@ func readStudy(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	}
 	run := runs.Run{Epochs: sr.epochs}
 	if sr.unsorted {
-		run.Epochs = keepLaterRows(in, run.Epochs)
+		run.Epochs = removeRepeatedEpochs(in, run.Epochs)
 	}
 	in.Report.Records = int64(len(run.Epochs))
 	if len(run.Epochs) == 0 {
 		if len(in.Report.Unused) == 0 {
-			in.Problem(0, "the file has a header but no epochs")
+			in.AddProblem(0, "the file has a header but no epochs")
 		}
 		return nil, sr.err
 	}
 	name, _ := parseStudyName(in.Path)
-	if ranks := sr.lastValue("ranks"); record.IsCount(ranks) {
+	if ranks := sr.lastValue("ranks"); record.IsPlausibleCount(ranks) {
 		if name.workers > 0 && name.workers != int(ranks) {
-			in.Problem(0, "got %s in the file name, %d in the column ranks; the column counts", english.Count(name.workers, "worker"), int(ranks))
+			in.AddProblem(0, "got %s in the file name, %d in the column ranks; the column counts", english.Count(name.workers, "worker"), int(ranks))
 		}
 		run.Info.Workers = int(ranks)
 	} else if name.workers > 0 {
 		run.Info.Workers = name.workers
-		in.Report.Assume("%s: from the name", english.Count(name.workers, "worker"))
+		in.Report.AddAssumption("%s: from the name", english.Count(name.workers, "worker"))
 	}
 	if name.series != "" {
-		in.Report.Assume("series %s: from the name", name.series)
+		in.Report.AddAssumption("series %s: from the name", name.series)
 	}
 	run.Info.Series, run.Info.Seed = name.series, int64(name.repeat)
 	run.Info.Status, run.Info.Config = runs.StatusDone, map[string]any{}
 	for column, key := range map[string]string{
-		"training_time": record.TrainingSeconds, "test_time": "test_seconds", "accuracy": "accuracy", "val_accuracy": "val_accuracy",
+		"training_time": record.TrainingSecondsKey, "test_time": "test_seconds", "accuracy": "accuracy", "val_accuracy": "val_accuracy",
 	} {
 		if v := sr.lastValue(column); !math.IsNaN(v) {
 			run.Info.Config[key] = v
@@ -146,13 +147,13 @@ func readStudy(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Run: run, Role: record.Principal, SeedKnown: name.repeat > 0}}, sr.err
 }
 
-// keepLaterRows removes each row whose epoch occurs again in a later row, with
-// a problem.
-func keepLaterRows(in *record.Input, epochs []runs.Epoch) []runs.Epoch {
+// removeRepeatedEpochs removes each row whose epoch occurs again in a later
+// row, and reports the removed row as a problem.
+func removeRepeatedEpochs(in *record.Input, epochs []runs.Epoch) []runs.Epoch {
 	at := make(map[int]int, len(epochs))
 	for i, e := range epochs {
 		if first, again := at[e.Epoch]; again {
-			in.Problem(e.Line, "duplicate row %d; the later one counts", e.Epoch-1)
+			in.AddProblem(e.Line, "duplicate row %d; the later one counts", e.Epoch-1)
 			epochs[first].Epoch = 0
 		}
 		at[e.Epoch] = i
@@ -181,11 +182,11 @@ type studyReader struct {
 
 // read reads all rows into s.epochs.
 func (s *studyReader) read() {
-	blank := record.UnmeasuredEpoch(0, 0)
+	blank := record.NewUnmeasuredEpoch(0, 0)
 	for s.nextRow() {
 		n := len(s.epochs)
 		if n == cap(s.epochs) {
-			s.epochs = slices.Grow(s.epochs, s.l.EstimateMore(n))
+			s.epochs = slices.Grow(s.epochs, s.l.EstimateRemaining(n))
 		}
 		s.epochs = s.epochs[:n+1]
 		e := &s.epochs[n]
@@ -202,8 +203,8 @@ func (s *studyReader) read() {
 }
 
 // readChunks reads each chunk of the file in a separate goroutine. The epochs
-// of all chunks are stored in one array, in which each chunk has a section of
-// its estimated length.
+// of all chunks are stored in one array. Each chunk writes to its own section,
+// whose length is estimated.
 func (s *studyReader) readChunks(ctx context.Context, chunks []record.Chunk) {
 	const margin = 1.03                 // 3 % more rows than estimated
 	start := make([]int, len(chunks)+1) // of each chunk's section in all
@@ -239,7 +240,8 @@ func (s *studyReader) readChunks(ctx context.Context, chunks []record.Chunk) {
 }
 
 // joinChunks concatenates the epochs of the chunks' readers. all is the array
-// that contains their sections, or nil if a reader stores its epochs elsewhere.
+// that contains their sections; it is nil if a reader's epochs did not fit into
+// its section.
 func (s *studyReader) joinChunks(all []runs.Epoch, readers []*studyReader) {
 	total := 0
 	for _, r := range readers {
@@ -278,7 +280,7 @@ func (s *studyReader) findHeader() {
 			return
 		}
 		if s.l.TooLong {
-			s.in.Problem(s.l.Number, "line is longer than %d bytes", scan.MaxLine)
+			s.in.AddProblem(s.l.Number, "line is longer than %d bytes", scan.MaxLine)
 			s.done = true
 			return
 		}
@@ -294,22 +296,22 @@ func (s *studyReader) nextRow() bool {
 		text, ok := s.l.Next()
 		if !ok {
 			if s.columns == nil && s.l.Number < 2 {
-				s.in.Problem(1, "the file contains no table: the run wrote nothing")
+				s.in.AddProblem(1, "the file contains no table: the run wrote nothing")
 			}
 			return false
 		}
 		switch {
 		case s.l.TooLong:
-			s.in.Problem(s.l.Number, "line is longer than %d bytes", scan.MaxLine)
+			s.in.AddProblem(s.l.Number, "line is longer than %d bytes", scan.MaxLine)
 		case len(text) == 0:
-			s.in.Report.Ignore(s.l.Number, record.BlankLine)
+			s.in.Report.AddIgnored(s.l.Number, record.ReasonBlank)
 		default:
 			if s.readFastRow(text) {
 				s.in.Report.LinesUsed++
 				return true
 			}
 			if err := s.readRow(text, s.l.Ended); err != nil {
-				s.in.Problem(s.l.Number, "%v", err)
+				s.in.AddProblem(s.l.Number, "%v", err)
 				continue
 			}
 			s.in.Report.LinesUsed++
@@ -323,8 +325,8 @@ func (s *studyReader) nextRow() bool {
 func (s *studyReader) readHeader(text string) {
 	line := s.l.Number
 	switch {
-	case line == 1 && text == studyEmpty:
-		s.in.Report.Ignore(1, `"" from a writer that failed`)
+	case line == 1 && text == emptyStudyHeader:
+		s.in.Report.AddIgnored(1, `"" from a writer that failed`)
 		return // the end of the header may follow
 	case slices.Contains(studyHeaders(), text):
 		s.columns = strings.Split(text, ",")
@@ -342,11 +344,11 @@ func (s *studyReader) readHeader(text string) {
 		if len(found) == 1 {
 			s.columns = strings.Split(found[0], ",")
 			s.findColumns()
-			s.in.Problem(2, "the header is torn: %q is taken as the end of %q", text, found[0])
+			s.in.AddProblem(2, "the header is torn: %q is taken as the end of %q", text, found[0])
 			return
 		}
 	}
-	s.in.Problem(line, "expected a header such as %q, got %.80q; no row of this file is used", studyHeaders()[0], text)
+	s.in.AddProblem(line, "expected a header such as %q, got %.80q; no row of this file is used", studyHeaders()[0], text)
 	s.done = true
 }
 
@@ -367,7 +369,7 @@ func (s *studyReader) readFastRow(text []byte) bool {
 			}
 			s.rateAndTotals = append(s.rateAndTotals[:0], rest...)
 		}
-		v, n := scan.Decimal(rest)
+		v, n := scan.ParseDecimal(rest)
 		if n == 0 || n >= len(rest) || rest[n] != ',' {
 			s.rateAndTotals = nil
 			return false
@@ -401,7 +403,7 @@ func (s *studyReader) readRow(text []byte, ended bool) error {
 				break
 			}
 		}
-		v, n := scan.Decimal(rest)
+		v, n := scan.ParseDecimal(rest)
 		if n == 0 || n < len(rest) && rest[n] != ',' {
 			if n = bytes.IndexByte(rest, ','); n < 0 {
 				n = len(rest)
@@ -432,7 +434,7 @@ func (s *studyReader) readRow(text []byte, ended bool) error {
 	return nil
 }
 
-// setEpoch copies the values of the current row to e.
+// setEpoch sets the fields of e to the values of the current row.
 func (s *studyReader) setEpoch(e *runs.Epoch) {
 	for i, to := range [...]*float64{&e.Seconds, &e.TrainLoss, &e.ValLoss, &e.LearningRate, &e.Accuracy, &e.ValAccuracy} {
 		if k := s.fields[i]; k > 0 {
@@ -440,7 +442,7 @@ func (s *studyReader) setEpoch(e *runs.Epoch) {
 		}
 	}
 	if e.Seconds <= 0 {
-		s.in.Problem(s.l.Number, "got an epoch of %g s: the clock was set during the epoch; its time is not used", e.Seconds)
+		s.in.AddProblem(s.l.Number, "got an epoch of %g s: the clock was set during the epoch; its time is not used", e.Seconds)
 		e.Seconds = math.NaN()
 	}
 }

@@ -54,7 +54,8 @@ type readAhead struct {
 }
 
 // aheadChunk is a range of the file with complete lines, the first of which has
-// an epoch's time. The number of that epoch determines the estimates.
+// an epoch's time. The number of that epoch determines the estimates in start
+// and lineBefore.
 type aheadChunk struct {
 	from, to   int64           // offsets in the file
 	start      int             // estimated index of its first epoch in the array of all epochs
@@ -101,7 +102,7 @@ func (t *textLog) readEpochLines(ctx context.Context) {
 }
 
 // adoptEpochs adds the epochs that f has parsed from the lines after the
-// current line.
+// current line to the run.
 func (t *textLog) adoptEpochs(f *epochLineParser) {
 	tr, n := t.epochTrack(), f.line-t.l.Number
 	t.l.Number = f.line
@@ -157,8 +158,8 @@ func (t *textLog) minChunkBytes() int64 {
 }
 
 // splitRest splits the unread part of the file into chunks, and estimates the
-// total number of epochs in the file. It returns no chunks if that part is too
-// short or does not continue the epochs that were read.
+// total number of epochs in the file. It returns no chunks if the unread part
+// is too short or does not continue the epochs that were read.
 func (t *textLog) splitRest(epochs []runs.Epoch) (chunks []aheadChunk, total int) {
 	in, taken := t.in, t.l.BytesRead-int64(t.l.End-t.l.Start)
 	last := epochs[len(epochs)-1]
@@ -194,8 +195,8 @@ func (t *textLog) splitRest(epochs []runs.Epoch) (chunks []aheadChunk, total int
 	return chunks, total + int(1.05*float64(in.Size-chunks[len(chunks)-1].from)/each) + 16
 }
 
-// sectionEnd returns the end of the section of chunk i in the array of all
-// epochs.
+// sectionEnd returns the index at which the section of chunk i ends in the
+// array of all epochs.
 func (a *readAhead) sectionEnd(i int) int {
 	if i+1 < len(a.chunks) {
 		return a.chunks[i+1].start
@@ -203,8 +204,9 @@ func (a *readAhead) sectionEnd(i int) int {
 	return len(a.epochs)
 }
 
-// reset prepares the parser for another part of the log: the epochs are
-// appended to epochs, and day becomes the cache of its current day.
+// reset prepares the parser for another part of the log. The parser then
+// appends the epochs that it finds to epochs, and caches the current day in
+// day.
 func (s *epochLineParser) reset(day *dayCache, epochs []runs.Epoch) {
 	s.day, s.stamp, s.ended, s.epochs = day, [3]uint64{}, noStamp, epochs
 }
@@ -248,9 +250,10 @@ func (a *readAhead) readChunk(buf []byte) bool {
 	return true
 }
 
-// nextChunk continues after the reader has reached the first chunk that it has
-// not passed: it adopts the epochs of chunks and reads what their goroutines
-// left. It returns false after the last chunk.
+// nextChunk is called when the reader reaches the beginning of a chunk. It
+// adopts the epochs that goroutines have read from this and following chunks.
+// If a goroutine has left the rest of a chunk unread, nextChunk makes it the
+// source of the reader and returns true. It returns false after the last chunk.
 func (t *textLog) nextChunk() bool {
 	a, l := t.ahead, t.l
 	if a == nil || l.Err != nil {
@@ -278,7 +281,7 @@ func (t *textLog) nextChunk() bool {
 			if last {
 				to = math.MaxInt64
 			}
-			l.Continue(record.NewContentReader(a.ctx, io.NewSectionReader(a.at, from, to-from), t.in.Report))
+			l.ContinueWith(record.NewCountingReader(a.ctx, io.NewSectionReader(a.at, from, to-from), t.in.Report))
 			return true
 		}
 	}
@@ -290,7 +293,7 @@ func (t *textLog) nextChunk() bool {
 func (t *textLog) joinChunk(p *aheadChunk) bool {
 	a, f, tr := t.ahead, &p.lines, t.epochTrack()
 	if tr == nil || string(t.heading) != a.heading || len(f.epochs) == 0 || p.read > p.to ||
-		f.epochs[0].Epoch <= tr.Epochs[len(tr.Epochs)-1].Epoch || t.cur.ended-f.started > clockTolerance {
+		f.epochs[0].Epoch <= tr.Epochs[len(tr.Epochs)-1].Epoch || t.cur.ended-f.started > clockToleranceMs {
 		a.stopped.Store(true)
 		return false
 	}

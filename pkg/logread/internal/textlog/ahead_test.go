@@ -35,7 +35,7 @@ func TestAheadOfClockSetBack(t *testing.T) {
 		for _, abreast := range []int{2, 3} {
 			for _, least := range []int64{1 << 11, 1 << 14} {
 				if got := fastText(t.Context(), text, least, abreast, int(least)); got != want {
-					t.Errorf("back by %s, pieces of %d bytes, %d abreast: %s", back, least, abreast, recordtest.Difference(got, want))
+					t.Errorf("back by %s, pieces of %d bytes, %d abreast: %s", back, least, abreast, recordtest.DescribeDifference(got, want))
 				}
 			}
 		}

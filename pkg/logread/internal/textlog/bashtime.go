@@ -9,10 +9,10 @@ import "lockstep/pkg/logread/internal/scan"
 //	user    2105m3.120s
 //	sys     101m0.005s
 
-// bashReal handles the line "real": the wall time of the preceding run. The
+// readBashReal reads the line "real": the wall time of the preceding run. The
 // lines after it belong to another run.
-func (t *textLog) bashReal(m []byte) verdict {
-	seconds, ok := parseBashTime(m, "real")
+func (t *textLog) readBashReal(m []byte) verdict {
+	seconds, ok := parseBashSeconds(m, "real")
 	if !ok {
 		return unknown
 	}
@@ -23,21 +23,21 @@ func (t *textLog) bashReal(m []byte) verdict {
 	return used
 }
 
-// bashCPUTime handles the lines "user" and "sys". These processor times are not
-// used.
-func (t *textLog) bashCPUTime(m []byte) verdict {
+// readBashCPUTime reads the lines "user" and "sys". These processor times are
+// ignored.
+func (t *textLog) readBashCPUTime(m []byte) verdict {
 	for _, name := range []string{"user", "sys"} {
-		if _, ok := parseBashTime(m, name); ok {
+		if _, ok := parseBashSeconds(m, name); ok {
 			return idle
 		}
 	}
 	return unknown
 }
 
-// parseBashTime parses "real\t342m11.864s", or "real 12.34" as printed with
+// parseBashSeconds parses "real\t342m11.864s", or "real 12.34" as printed with
 // TIMEFORMAT or time -p, and returns the number of seconds. name is the first
 // word of the line.
-func parseBashTime(m []byte, name string) (float64, bool) {
+func parseBashSeconds(m []byte, name string) (float64, bool) {
 	c := scan.Cursor{Rest: m}
 	c.Expect(name)
 	if c.Failed || len(c.Rest) == 0 || c.Rest[0] != ' ' && c.Rest[0] != '\t' {
@@ -49,5 +49,5 @@ func parseBashTime(m []byte, name string) (float64, bool) {
 		v = v*60 + s
 		c.Expect("s")
 	}
-	return v, c.Complete() && v > 0
+	return v, c.IsComplete() && v > 0
 }

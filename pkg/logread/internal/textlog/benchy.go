@@ -20,12 +20,12 @@ import (
 //	BENCHY::FULL_0::Trial Throughput: 90.1
 //	BENCHY::IO_WARMUP_0::Iteration Throughput: 88.3
 
-// benchy handles lines that begin with "BENCHY::".
-func (t *textLog) benchy(m []byte) verdict {
+// readBenchy reads lines that begin with "BENCHY::".
+func (t *textLog) readBenchy(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	c.Expect("BENCHY::")
 	if c.Accept("SUMMARY::") {
-		return t.benchySummary(c, m)
+		return t.readBenchySummary(c, m)
 	}
 	name, after, ok := bytes.Cut(c.Rest, []byte("::"))
 	if !ok || len(name) > 100 {
@@ -37,7 +37,7 @@ func (t *textLog) benchy(m []byte) verdict {
 	}
 	v := c.Float()
 	if c.Failed {
-		t.in.Problem(t.l.Number, "expected a throughput, got %.80q", m)
+		t.in.AddProblem(t.l.Number, "expected a throughput, got %.80q", m)
 		return unused
 	}
 	if i := bytes.LastIndexByte(name, '_'); i > 0 {
@@ -47,7 +47,7 @@ func (t *textLog) benchy(m []byte) verdict {
 		return idle
 	}
 	t.countLine(formatBenchy)
-	tr := t.findTrial(string(name))
+	tr := t.findOrAddTrial(string(name))
 	tr.Rates = append(tr.Rates, v)
 	t.in.Report.Records++
 	return used
@@ -58,9 +58,9 @@ func isTrialName(b []byte) bool {
 	return string(b) == "IO" || string(b) == "SYNTHETIC" || string(b) == "FULL"
 }
 
-// benchySummary handles the line m with the summary of a measurement. c is the
+// readBenchySummary reads the line m, which summarizes a measurement. c is the
 // rest of the line after "BENCHY::SUMMARY::".
-func (t *textLog) benchySummary(c scan.Cursor, m []byte) verdict {
+func (t *textLog) readBenchySummary(c scan.Cursor, m []byte) verdict {
 	c.SkipBlanks()
 	name, after, _ := bytes.Cut(c.Rest, []byte(" "))
 	c.Rest = after
@@ -71,32 +71,32 @@ func (t *textLog) benchySummary(c scan.Cursor, m []byte) verdict {
 	if c.SkipBlanks(); c.Accept("+/- ") {
 		spread = c.Float()
 	}
-	if !c.Complete() || !isTrialName(name) {
-		t.in.Problem(t.l.Number, "expected \"BENCHY::SUMMARY::IO average trial throughput: R +/- D\", got %.80q", m)
+	if !c.IsComplete() || !isTrialName(name) {
+		t.in.AddProblem(t.l.Number, "expected \"BENCHY::SUMMARY::IO average trial throughput: R +/- D\", got %.80q", m)
 		return unused
 	}
 	if old := t.cur.trials[string(name)]; old != nil && old.Line > 0 {
 		t.beginRun() // each run has one summary
 	}
 	t.countLine(formatBenchy)
-	tr := t.findTrial(string(name))
+	tr := t.findOrAddTrial(string(name))
 	tr.Rate, tr.Spread, tr.Line = rate, spread, t.l.Number
 	t.in.Report.Records++
 	return used
 }
 
-// finishTrials sets the rates of trials without a summary to the mean of their
+// finishTrials sets the rate of each trial without a summary to the mean of its
 // single rates, and sorts the trials.
 func finishTrials(trials []runs.Trial, report *record.Report) {
 	for i := range trials {
 		if tr := &trials[i]; math.IsNaN(tr.Rate) && len(tr.Rates) > 0 {
 			tr.Rate, tr.Spread = record.MeanAndSpread(tr.Rates)
-			report.Assume("%s: the mean of %d trials, since the log has no summary", tr.Name, len(tr.Rates))
+			report.AddAssumption("%s: the mean of %d trials, since the log has no summary", tr.Name, len(tr.Rates))
 		}
 	}
-	slices.SortStableFunc(trials, func(a, b runs.Trial) int { return trialOrder(a.Name) - trialOrder(b.Name) })
+	slices.SortStableFunc(trials, func(a, b runs.Trial) int { return trialPosition(a.Name) - trialPosition(b.Name) })
 }
 
-// trialOrder returns the position at which a measurement is listed; -1 for
-// other names.
-func trialOrder(name string) int { return slices.Index([]string{"IO", "SYNTHETIC", "FULL"}, name) }
+// trialPosition returns the position of a measurement in the sorted list of
+// trials, or -1 if the name is unknown.
+func trialPosition(name string) int { return slices.Index([]string{"IO", "SYNTHETIC", "FULL"}, name) }

@@ -12,14 +12,14 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// command handles a command that starts a training, as a script prints it (set
+// readCommand reads a command that starts a training, as a script prints it (set
 // -x):
 //
 //	srun -n 4 python train.py
 //	+ python ResNet50.py --epochs 5 --batch_size 256 --n_gpus 1
 //
 // It begins a new run if the current one already has values.
-func (t *textLog) command(m []byte) verdict {
+func (t *textLog) readCommand(m []byte) verdict {
 	m = bytes.TrimLeft(m, "+$ ")
 	first, _, _ := bytes.Cut(m, []byte(" "))
 	if i := bytes.LastIndexByte(first, '/'); i >= 0 {
@@ -49,11 +49,11 @@ func (t *textLog) command(m []byte) verdict {
 	run.run.Info.Command = words
 	if n := findWorkers(words); n > 0 {
 		run.run.Info.Workers = n
-		t.in.Report.Assume("%s: the command %.100q in line %d", english.Count(n, "worker"), m, t.l.Number)
+		t.in.Report.AddAssumption("%s: the command %.100q in line %d", english.Count(n, "worker"), m, t.l.Number)
 	}
 	if name := scriptName(words); name != "" && run.run.Info.Series == "" {
 		run.run.Info.Series = name
-		t.in.Report.Assume("series %q: the script in line %d", name, t.l.Number)
+		t.in.Report.AddAssumption("series %q: the script in line %d", name, t.l.Number)
 	}
 	t.addFlags(words)
 	return used
@@ -135,10 +135,10 @@ func (t *textLog) addFlags(words []string) {
 	}
 }
 
-// slurmCancel handles the line that Slurm prints when it cancels a job.
+// readSlurmCancel reads the line that Slurm prints when it cancels a job.
 //
 //	slurmstepd: error: *** JOB 1234 ON node01 CANCELLED AT 2024-05-04T10:00:00 DUE TO TIME LIMIT ***
-func (t *textLog) slurmCancel(m []byte) verdict {
+func (t *textLog) readSlurmCancel(m []byte) verdict {
 	if !bytes.Contains(m, []byte(" CANCELLED AT ")) {
 		return unknown
 	}

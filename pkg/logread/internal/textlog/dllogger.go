@@ -15,8 +15,8 @@ import (
 //	DLLL {"timestamp": "1587451057.91385", "datetime": "…", "elapsedtime": "91.665232", "type": "LOG",
 //	      "step": [0, 0], "data": {"average_loss": 3.62}}
 
-// dllState is the state of a run with DLLogger lines. It numbers the iterations
-// across epochs.
+// dllState is the state of a run with DLLogger lines. It contains what is
+// needed to number the iterations across epochs.
 type dllState struct {
 	epoch, iteration, offset int64   // of the last iteration; offset is the number of iterations in earlier epochs
 	elapsed                  float64 // elapsed time at the end of the last epoch, in seconds
@@ -63,8 +63,8 @@ func floatOrNaN(value []byte) float64 {
 	return math.NaN()
 }
 
-// forEachValue calls use for each member of the line's data whose name is not too
-// long. It returns false if the data is malformed.
+// forEachValue calls use with each member of the line's data, except members
+// with too long a name. It returns false if the data is malformed.
 func (v dllLine) forEachValue(use func(name, value []byte)) bool {
 	data := scan.Object{Text: v.data}
 	for {
@@ -78,14 +78,14 @@ func (v dllLine) forEachValue(use func(name, value []byte)) bool {
 	}
 }
 
-// dllogger handles lines that begin with "DLLL".
-func (t *textLog) dllogger(m []byte) verdict {
+// readDLLogger reads lines that begin with "DLLL".
+func (t *textLog) readDLLogger(m []byte) verdict {
 	if s := t.dllShapes.Match(m); s != nil {
 		return t.readDLLShape(s)
 	}
 	v, ok := parseDLL(m[len("DLLL "):])
 	if !ok {
-		t.in.Problem(t.l.Number, "DLLL: expected a complete JSON object, got %.80q", m)
+		t.in.AddProblem(t.l.Number, "DLLL: expected a complete JSON object, got %.80q", m)
 		return unused
 	}
 	if string(v.kind) == "METADATA" { // describes units
@@ -93,17 +93,17 @@ func (t *textLog) dllogger(m []byte) verdict {
 	}
 	step, n := parseDLLStep(v.step)
 	if n < 0 {
-		t.in.Problem(t.l.Number, "DLLL: expected the step \"PARAMETER\", [], [e] or [e, i], got %.40q", v.step)
+		t.in.AddProblem(t.l.Number, "DLLL: expected the step \"PARAMETER\", [], [e] or [e, i], got %.40q", v.step)
 		return unused
 	}
 	run := t.countLine(formatDLL)
 	switch {
 	case string(v.step) == `"PARAMETER"`:
-		ok = v.forEachValue(func(k, x []byte) { t.dllSetting(string(k), x) })
+		ok = v.forEachValue(func(k, x []byte) { t.addDLLSetting(string(k), x) })
 	case n == 0:
-		ok = v.forEachValue(func(k, x []byte) { t.dllSetting("summary/"+string(k), x) })
+		ok = v.forEachValue(func(k, x []byte) { t.addDLLSetting("summary/"+string(k), x) })
 	case n == 1:
-		ok = t.dllEpoch(run, step[0], v)
+		ok = t.addDLLEpoch(run, step[0], v)
 	default:
 		at := run.dll.globalIteration(step)
 		ok = v.forEachValue(func(k, x []byte) {
@@ -116,7 +116,7 @@ func (t *textLog) dllogger(m []byte) verdict {
 		}
 	}
 	if !ok {
-		t.in.Problem(t.l.Number, "DLLL: expected a JSON object as data, got %.40q", v.data)
+		t.in.AddProblem(t.l.Number, "DLLL: expected a JSON object as data, got %.40q", v.data)
 	}
 	return used
 }
@@ -159,7 +159,7 @@ func (t *textLog) learnDLLShape(m []byte) {
 			shape.AddKey(1)
 		case "step":
 			shape.AddKey(2)
-			shape.AddCounts(value, dllOfStep)
+			shape.AddIntegers(value, dllOfStep)
 		case "data":
 			shape.AddKey(3)
 			shape.AddMembers(value, func(name []byte) int {
@@ -196,8 +196,8 @@ func (t *textLog) readDLLShape(s *scan.Shape) verdict {
 	return used
 }
 
-// parseDLLStep parses a step and returns its first two numbers and the count n
-// of its numbers. n is -1 if the step is malformed, and 0 for "PARAMETER".
+// parseDLLStep parses a step and returns its first two numbers, and how many
+// numbers it has (n). n is -1 if the step is malformed, and 0 for "PARAMETER".
 func parseDLLStep(text []byte) (step [2]int64, n int) {
 	if string(text) == `"PARAMETER"` {
 		return step, 0
@@ -210,22 +210,22 @@ func parseDLLStep(text []byte) (step [2]int64, n int) {
 		}
 		v := 0
 		if !c.Accept("null") {
-			v = c.Count()
+			v = c.Integer()
 		}
 		if n < len(step) {
 			step[n] = int64(v)
 		}
 		c.SkipBlanks()
 	}
-	if !c.Complete() {
+	if !c.IsComplete() {
 		return step, -1
 	}
 	return step, n
 }
 
-// dllSetting adds a setting to the run's configuration, and to its properties
-// if it is a known one.
-func (t *textLog) dllSetting(key string, x []byte) {
+// addDLLSetting adds a setting to the run's configuration. If the key is a
+// known one, such as the batch size, it also sets the run's property.
+func (t *textLog) addDLLSetting(key string, x []byte) {
 	v, ok := scan.JSONFloat(x)
 	if !ok {
 		t.addSetting(key, string(scan.Unquote(x[:min(len(x), 1000)])))
@@ -234,7 +234,7 @@ func (t *textLog) dllSetting(key string, x []byte) {
 	t.addSetting(key, v)
 	info := &t.cur.run.Info
 	switch {
-	case !record.IsCount(v):
+	case !record.IsPlausibleCount(v):
 	case key == "world_size" || key == "num_gpus" || key == "n_gpus":
 		info.Workers = int(v)
 	case key == "global_batch_size":
@@ -242,14 +242,14 @@ func (t *textLog) dllSetting(key string, x []byte) {
 	}
 }
 
-// dllEpoch handles the line of epoch n. If the line has no duration of the
-// epoch, the time since the line of the previous epoch is used, and the report
-// states this. It returns false if the line's data is malformed.
-func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
+// addDLLEpoch adds epoch n with the values in its line. If the line has no
+// duration of the epoch, the time since the line of the previous epoch is used,
+// and the report states this. It returns false if the line's data is malformed.
+func (t *textLog) addDLLEpoch(run *textRun, n int64, line dllLine) bool {
 	rank := t.rank
 	t.rank = -1 // all ranks print the same
 	defer func() { t.rank = rank }()
-	e := t.epochAt(int(n), 0)
+	e := t.findOrAddEpoch(int(n), 0)
 	good := line.forEachValue(func(k, x []byte) {
 		v, ok := scan.JSONFloat(x)
 		if !ok {
@@ -265,7 +265,7 @@ func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
 		case "val_accuracy", "val_top1", "eval_accuracy", "validation_accuracy":
 			e.ValAccuracy = toFraction(v)
 		case "epoch_time", "train_epoch_time", "train_time", "time_per_epoch":
-			e.Seconds = t.validSeconds(v)
+			e.Seconds = t.checkSeconds(v)
 		case "throughput", "train_throughput", "train_ips", "train_compute_ips", "samples_per_second", "average_train_throughput":
 			e.SamplesPerSecond = v
 		case "lr", "learning_rate", "train_lr":
@@ -276,7 +276,7 @@ func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
 	s := &run.dll
 	if s.elapsed > 0 && e.Seconds != e.Seconds && line.elapsed > s.elapsed {
 		if !s.reported {
-			t.in.Report.Assume("seconds of an epoch: elapsedtime between the lines of the previous epoch and of this one, including validation; unknown for the first epoch")
+			t.in.Report.AddAssumption("seconds of an epoch: elapsedtime between the lines of the previous epoch and of this one, including validation; unknown for the first epoch")
 			s.reported = true
 		}
 		e.Seconds = line.elapsed - s.elapsed

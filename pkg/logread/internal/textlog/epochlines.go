@@ -25,8 +25,8 @@ const (
 	noStamp = -1 << 62
 )
 
-// epochLineForm is one of the forms of an epoch's lines, in the order in which
-// the program writes them.
+// epochLineForm identifies one of the four lines that the SC21 logger writes
+// per epoch. The constants are in the order of the lines.
 type epochLineForm int
 
 const (
@@ -37,21 +37,21 @@ const (
 	epochLineForms // number of forms, a power of two
 )
 
-// opening is the text between the stamp of a line and its first number.
-type opening struct {
+// lineOpening is the text between the stamp of a line and its first number.
+type lineOpening struct {
 	text, mask [maxOpening / 8]uint64
 	length     int
 }
 
-// matches reports whether h begins with the text of the opening.
-func (o *opening) matches(h *[maxOpening]byte) bool {
+// matches reports whether h begins with the opening's text.
+func (o *lineOpening) matches(h *[maxOpening]byte) bool {
 	word := func(i int) uint64 { return (binary.LittleEndian.Uint64(h[8*i:]) ^ o.text[i]) & o.mask[i] }
 	return word(0)|word(1)|word(2)|word(3)|word(4)|word(5)|word(6) == 0
 }
 
 // epochLineParser parses the usual lines of the SC21 logger into epochs.
 type epochLineParser struct {
-	openings [epochLineForms]opening
+	openings [epochLineForms]lineOpening
 	next     epochLineForm // the most likely form of the next line
 
 	day            *dayCache
@@ -128,7 +128,7 @@ func (s *epochLineParser) parseLine(p *[maxEpochLine]byte) int {
 
 // parseStamp parses the stamp at the beginning of p, whose words are w0, w1 and
 // w2. It returns false if the stamp has another form or is more than
-// clockTolerance before the previous one.
+// clockToleranceMs before the previous one.
 func (s *epochLineParser) parseStamp(p *[maxEpochLine]byte, w0, w1, w2 uint64) bool {
 	const date = 1<<24 - 1 // mask of the day's digits and the space in w1
 	if (w0^s.stamp[0])|(w1^s.stamp[1])&date != 0 && !s.parseDay(p) {
@@ -148,7 +148,7 @@ func (s *epochLineParser) parseStamp(p *[maxEpochLine]byte, w0, w1, w2 uint64) b
 	hour, minute := 10*of(hourMinute, 0)+of(hourMinute, 1), 10*of(hourMinute, 3)+of(hourMinute, 4)
 	thousandths := 1000*(10*of(second, 1)+of(second, 2)) + 100*of(second, 4) + 10*of(second, 5) + of(second, 6)
 	now := s.day.midnight + int64((60*hour+minute)*60_000+thousandths)
-	if s.ended-now > clockTolerance {
+	if s.ended-now > clockToleranceMs {
 		return false
 	}
 	if s.ended == noStamp {
@@ -194,7 +194,7 @@ func (s *epochLineParser) parseNumbers(form epochLineForm, m []byte) int {
 	if form == epochTimeLine {
 		return s.parseEpochTime(m)
 	}
-	v, n := scan.Decimal(m)
+	v, n := scan.ParseDecimal(m)
 	if n == 0 || len(s.epochs) == 0 {
 		return 0
 	}
@@ -221,17 +221,17 @@ func (s *epochLineParser) parseNumbers(form epochLineForm, m []byte) int {
 // returns the length of the rest including the line end, or 0 if it has another
 // form.
 func (s *epochLineParser) parseEpochTime(m []byte) int {
-	number, k := scan.ShortCount(m)
+	number, k := scan.ParseShortInteger(m)
 	if k == 0 || !scan.HasPrefix(m[k:], " is ") {
 		return 0
 	}
 	k += len(" is ")
-	seconds, n := scan.Decimal(m[k:])
+	seconds, n := scan.ParseDecimal(m[k:])
 	if k += n; n == 0 || !scan.HasPrefix(m[k:], " sec, av") || !scan.HasPrefix(m[k+8:], "g ") || !(seconds > 0) {
 		return 0
 	}
 	k += len(" sec, avg ")
-	rate, n := scan.Decimal(m[k:])
+	rate, n := scan.ParseDecimal(m[k:])
 	if k += n; n == 0 || !scan.HasPrefix(m[k:], " samples") || !scan.HasPrefix(m[k+8:], "/sec\n") {
 		return 0
 	}
@@ -243,6 +243,6 @@ func (s *epochLineParser) parseEpochTime(m []byte) int {
 	e := &s.epochs[i]
 	*e = s.blank
 	e.Epoch, e.Line = number, s.line+1
-	e.Seconds, e.SamplesPerSecond, e.Samples = seconds, rate, samplesOf(seconds, rate)
+	e.Seconds, e.SamplesPerSecond, e.Samples = seconds, rate, computeSamples(seconds, rate)
 	return k + len(" samples/sec\n")
 }

@@ -128,7 +128,7 @@ func TestEpochLines(t *testing.T) {
 		want := slowText(text)
 		for _, n := range []int{0, 1 + rng.IntN(2000)} {
 			if got := fastText(t.Context(), text, 0, 1, n); got != want {
-				t.Fatalf("round %d, reading %d bytes at a time: %s\n%s", round, n, recordtest.Difference(got, want), text)
+				t.Fatalf("round %d, reading %d bytes at a time: %s\n%s", round, n, recordtest.DescribeDifference(got, want), text)
 			}
 		}
 	}
@@ -189,7 +189,7 @@ func TestAhead(t *testing.T) {
 		for _, abreast := range []int{1, 2, 3, 16} {
 			for _, least := range []int64{1 << 11, 1 << 14, 1 << 16} {
 				if got := fastText(t.Context(), text, least, abreast, int(least)); got != want {
-					t.Errorf("%s, pieces of %d bytes, %d abreast: %s", name, least, abreast, recordtest.Difference(got, want))
+					t.Errorf("%s, pieces of %d bytes, %d abreast: %s", name, least, abreast, recordtest.DescribeDifference(got, want))
 				}
 			}
 		}
@@ -265,7 +265,7 @@ func TestAheadOfFile(t *testing.T) {
 	}
 	for _, size := range []int64{int64(len(text)), int64(len(text)) * 3 / 4, int64(len(text)) / 3} { // it has grown since
 		if got, err := read(t.Context(), size, bytes.NewReader(text)); err != nil || got != want {
-			t.Errorf("a size of %d of %d: %v %s", size, len(text), err, recordtest.Difference(got, want))
+			t.Errorf("a size of %d of %d: %v %s", size, len(text), err, recordtest.DescribeDifference(got, want))
 		}
 	}
 	cut := text[:len(text)*2/3] // it was cut since
@@ -314,7 +314,7 @@ func TestFullStamp(t *testing.T) {
 	}
 }
 
-// TestSamplesOf compares samplesOf with math.Round.
+// TestSamplesOf compares computeSamples with math.Round.
 func TestSamplesOf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	old := func(seconds, rate float64) int {
@@ -327,13 +327,13 @@ func TestSamplesOf(t *testing.T) {
 		n := math.Trunc(math.Ldexp(rng.Float64(), rng.IntN(45)))
 		seconds := 1000 * rng.Float64()
 		for _, rate := range []float64{n / seconds, (n + 0.5) / seconds, math.Nextafter(n/seconds, 0), math.Nextafter((n+0.5)/seconds, 0)} {
-			if got, want := samplesOf(seconds, rate), old(seconds, rate); got != want {
+			if got, want := computeSamples(seconds, rate), old(seconds, rate); got != want {
 				t.Fatalf("%v s × %v: %d, expected %d", seconds, rate, got, want)
 			}
 		}
 	}
 	for _, v := range []float64{math.NaN(), math.Inf(1), -1, 0, 0.3, 1 << 41} {
-		if got := samplesOf(1, v); got != 0 {
+		if got := computeSamples(1, v); got != 0 {
 			t.Errorf("%v samples are taken for %d", v, got)
 		}
 	}
@@ -357,7 +357,7 @@ func FuzzEpochLines(f *testing.F) {
 			want := slowText(text)
 			for _, abreast := range []int{1, 3} {
 				if got := fastText(t.Context(), text, 1<<10, abreast, 1<<12); got != want {
-					t.Errorf("%d abreast: %s", abreast, recordtest.Difference(got, want))
+					t.Errorf("%d abreast: %s", abreast, recordtest.DescribeDifference(got, want))
 				}
 			}
 		}
@@ -402,7 +402,7 @@ func TestFastLines(t *testing.T) {
 			want := slowText(text)
 			for _, n := range []int{0, 1 + rng.IntN(500)} {
 				if got := fastText(t.Context(), text, 0, 1, n); got != want {
-					t.Fatalf("%s, round %d, reading %d bytes at a time: %s\n%s", name, round, n, recordtest.Difference(got, want), text)
+					t.Fatalf("%s, round %d, reading %d bytes at a time: %s\n%s", name, round, n, recordtest.DescribeDifference(got, want), text)
 				}
 			}
 		}

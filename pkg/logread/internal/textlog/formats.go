@@ -9,9 +9,10 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// formatID identifies a format of lines. If several formats have the most lines
-// of a run, the last of them determines the run's kind. Commands come first,
-// since they never do so if the run has lines of another format.
+// formatID identifies a format of lines. The format with the most lines of a
+// run determines the run's kind. If several formats have equally many lines,
+// the last of them does. Commands come first, because they count only if the
+// run has no lines of another format.
 type formatID int
 
 const (
@@ -41,8 +42,8 @@ type format struct {
 	finish func(r *textRun, report *record.Report)
 }
 
-// lineRule recognizes lines by how they begin, after the labels were removed,
-// and reads them.
+// lineRule recognizes lines by their beginning, after labels were removed, and
+// reads them.
 type lineRule struct {
 	// prefix is the text with which the line begins. If it is empty, first
 	// lists the possible first bytes of the line; such rules are tried after
@@ -61,66 +62,66 @@ type lineRule struct {
 func formats() [formatCount]format {
 	return [formatCount]format{
 		formatCommand: {name: "command", lines: []lineRule{
-			{first: "rusp+$mhtda", read: (*textLog).command},
+			{first: "rusp+$mhtda", read: (*textLog).readCommand},
 		}},
 		formatSlurm: {name: "Slurm", lines: []lineRule{
-			{prefix: "slurmstepd: ", read: (*textLog).slurmCancel},
+			{prefix: "slurmstepd: ", read: (*textLog).readSlurmCancel},
 		}},
 		formatBash: {name: "bash time", lines: []lineRule{
-			{prefix: "real", read: (*textLog).bashReal},
-			{prefix: "user", read: (*textLog).bashCPUTime},
-			{prefix: "sys", read: (*textLog).bashCPUTime},
+			{prefix: "real", read: (*textLog).readBashReal},
+			{prefix: "user", read: (*textLog).readBashCPUTime},
+			{prefix: "sys", read: (*textLog).readBashCPUTime},
 		}},
 		formatFailure: {name: "torchrun failure", lines: []lineRule{
-			{prefix: "Root Cause", read: (*textLog).rootCause},
+			{prefix: "Root Cause", read: (*textLog).readRootCause},
 		}},
 		// Messages about memory are searched in the lines that no rule recognizes.
 		formatMemory: {name: "out of memory"},
 		formatStudy: {name: "U-Net study stdout", lines: []lineRule{
-			{prefix: "[INFO] EPOCH: ", read: (*textLog).studyEpoch},
-			{prefix: "Train loss: ", read: (*textLog).studyLoss, endsWithValue: true},
-			{prefix: "Test loss: ", read: (*textLog).studyLoss, endsWithValue: true},
-			{prefix: "IOU on test: ", read: (*textLog).studyIoU, endsWithValue: true},
-			{prefix: "Elapsed execution time: ", read: (*textLog).studyElapsed},
-			{prefix: "PyTorch Settings:", read: (*textLog).studySettings},
-			{prefix: "TensorFlow Settings:", read: (*textLog).studySettings},
+			{prefix: "[INFO] EPOCH: ", read: (*textLog).readStudyEpoch},
+			{prefix: "Train loss: ", read: (*textLog).readStudyLoss, endsWithValue: true},
+			{prefix: "Test loss: ", read: (*textLog).readStudyLoss, endsWithValue: true},
+			{prefix: "IOU on test: ", read: (*textLog).readStudyIoU, endsWithValue: true},
+			{prefix: "Elapsed execution time: ", read: (*textLog).readStudyElapsed},
+			{prefix: "PyTorch Settings:", read: (*textLog).readStudySettings},
+			{prefix: "TensorFlow Settings:", read: (*textLog).readStudySettings},
 		}},
 		formatRates: {name: "rates by rank", lines: []lineRule{
-			{prefix: "Train samples ", read: (*textLog).rankRate, endsWithValue: true},
+			{prefix: "Train samples ", read: (*textLog).readRankRate, endsWithValue: true},
 		}},
 		formatTitan: {name: "torchtitan", lines: []lineRule{
-			{prefix: "step:", read: (*textLog).titanStep, endsWithValue: true},
-			{first: "\x1b", read: (*textLog).colored},
+			{prefix: "step:", read: (*textLog).readTitanStep, endsWithValue: true},
+			{first: "\x1b", read: (*textLog).readColored},
 		}},
 		formatHorovod: {name: "Horovod synthetic", finish: (*textRun).finishHorovod, lines: []lineRule{
-			{prefix: "Model: ", read: (*textLog).horovodSetting},
-			{prefix: "Batch size: ", read: (*textLog).horovodSetting},
-			{prefix: "Number of GPUs: ", read: (*textLog).horovodSetting},
-			{prefix: "Iter #", read: (*textLog).horovodRate, endsWithValue: true},
-			{prefix: "Img/sec per ", read: (*textLog).horovodRate, endsWithValue: true},
-			{prefix: "Total img/sec on ", read: (*textLog).horovodTotal, endsWithValue: true},
+			{prefix: "Model: ", read: (*textLog).readHorovodSetting},
+			{prefix: "Batch size: ", read: (*textLog).readHorovodSetting},
+			{prefix: "Number of GPUs: ", read: (*textLog).readHorovodSetting},
+			{prefix: "Iter #", read: (*textLog).readHorovodRate, endsWithValue: true},
+			{prefix: "Img/sec per ", read: (*textLog).readHorovodRate, endsWithValue: true},
+			{prefix: "Total img/sec on ", read: (*textLog).readHorovodTotal, endsWithValue: true},
 		}},
 		formatBenchy: {name: "benchy", lines: []lineRule{
-			{prefix: "BENCHY::", read: (*textLog).benchy, endsWithValue: true},
+			{prefix: "BENCHY::", read: (*textLog).readBenchy, endsWithValue: true},
 		}},
 		formatDLL: {name: "DLLogger", lines: []lineRule{
-			{prefix: "DLLL ", read: (*textLog).dllogger},
+			{prefix: "DLLL ", read: (*textLog).readDLLogger},
 		}},
 		formatMLPerf: {name: "MLPerf log", finish: (*textRun).finishMLPerf, lines: []lineRule{
-			{prefix: ":::MLLOG ", read: (*textLog).mlperf},
+			{prefix: ":::MLLOG ", read: (*textLog).readMLPerf},
 		}},
 		formatKeras: {name: "Keras log", finish: (*textRun).finishKeras, lines: []lineRule{
-			{prefix: "Epoch ", read: (*textLog).kerasEpoch, endsWithValue: true},
-			{first: "-", read: (*textLog).kerasDash},
-			{first: "0123456789", read: (*textLog).kerasSummary},
+			{prefix: "Epoch ", read: (*textLog).readKerasEpoch, endsWithValue: true},
+			{first: "-", read: (*textLog).readKerasDash},
+			{first: "0123456789", read: (*textLog).readKerasSummary},
 		}},
 		formatSC21: {name: "SC21 log", lines: []lineRule{
-			{prefix: "Time taken for epoch ", read: (*textLog).sc21Epoch, endsWithValue: true},
-			{prefix: "Avg train loss=", read: (*textLog).sc21Loss, endsWithValue: true},
-			{prefix: "Avg val loss=", read: (*textLog).sc21Loss, endsWithValue: true},
-			{prefix: "Total validation time: ", read: (*textLog).sc21Validation},
-			{prefix: "Configuration name: ", read: (*textLog).sc21Name},
-			{prefix: "DONE ---- rank ", read: (*textLog).sc21Done},
+			{prefix: "Time taken for epoch ", read: (*textLog).readSC21Epoch, endsWithValue: true},
+			{prefix: "Avg train loss=", read: (*textLog).readSC21Loss, endsWithValue: true},
+			{prefix: "Avg val loss=", read: (*textLog).readSC21Loss, endsWithValue: true},
+			{prefix: "Total validation time: ", read: (*textLog).readSC21Validation},
+			{prefix: "Configuration name: ", read: (*textLog).readSC21Name},
+			{prefix: "DONE ---- rank ", read: (*textLog).readSC21Done},
 		}},
 	}
 }

@@ -30,29 +30,32 @@ type horovodState struct {
 	perGPU     float64
 	spread     float64
 	summary    int // number of the line with the total; 0 before that line
-	// Settings. They are ignored if no rates follow, since other programs print such lines too.
+	// The settings in the lines "Model:", "Batch size:" and "Number of GPUs:".
+	// They are ignored if no rates follow, since other programs print such
+	// lines too.
 	model     string
 	batch     int // per GPU
 	settings  int // number of lines with settings
 	settingAt int // number of the first of these lines
 }
 
-// otherSettings is the reason for ignoring settings without rates after them.
-// Such a batch size may be that of a worker or of all workers.
-const otherSettings = "a batch size or model without rates of Horovod's benchmark after it: other programs print such lines too"
+// reasonNoRates is the reason for ignoring a batch size and a model without
+// Horovod's rates after them. In lines of other programs, the batch size may be
+// that of one worker or of all workers.
+const reasonNoRates = "a batch size or model without rates of Horovod's benchmark after it: other programs print such lines too"
 
 // maxRates is the maximum number of single rates that are kept per trial.
 const maxRates = 1 << 16
 
-// horovodRate handles the lines "Iter #" and "Img/sec per": the rate of an
+// readHorovodRate reads the lines "Iter #" and "Img/sec per": the rate of an
 // iteration, and the mean over all iterations.
-func (t *textLog) horovodRate(m []byte) verdict {
+func (t *textLog) readHorovodRate(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	if c.Accept("Iter #") {
-		n := c.Count()
+		n := c.Integer()
 		v := c.Expect(": ").Float()
 		if c.Expect(" img/sec per "); c.Failed {
-			t.in.Problem(t.l.Number, "expected \"Iter #N: R img/sec per GPU\", got %.80q", m)
+			t.in.AddProblem(t.l.Number, "expected \"Iter #N: R img/sec per GPU\", got %.80q", m)
 			return unused
 		}
 		if n == 0 && t.cur.horovod.summary > 0 {
@@ -70,8 +73,8 @@ func (t *textLog) horovodRate(m []byte) verdict {
 	c.Rest = after
 	v := c.Float()
 	spread := c.SkipBlanks().Expect("+-").Float()
-	if !ok || !c.Complete() {
-		t.in.Problem(t.l.Number, "expected \"Img/sec per GPU: R +-D\", got %.80q", m)
+	if !ok || !c.IsComplete() {
+		t.in.AddProblem(t.l.Number, "expected \"Img/sec per GPU: R +-D\", got %.80q", m)
 		return unused
 	}
 	run := t.countLine(formatHorovod)
@@ -79,19 +82,19 @@ func (t *textLog) horovodRate(m []byte) verdict {
 	return used
 }
 
-// fastHorovodLine is the fast path of horovodRate for iterations, called by
+// readFastHorovodLine is the fast path of readHorovodRate for iterations, called by
 // readFastLines.
-func (t *textLog) fastHorovodLine(b []byte) (int, verdict) {
+func (t *textLog) readFastHorovodLine(b []byte) (int, verdict) {
 	if !scan.HasPrefix(b, "Iter #") || t.cur.horovod.summary > 0 {
 		return 0, unknown
 	}
 	k := len("Iter #")
-	_, n := scan.ShortCount(b[k:])
+	_, n := scan.ParseShortInteger(b[k:])
 	if k += n; n == 0 || !scan.HasPrefix(b[k:], ": ") {
 		return 0, unknown
 	}
 	k += len(": ")
-	v, n := scan.Decimal(b[k:])
+	v, n := scan.ParseDecimal(b[k:])
 	if k += n; n == 0 || !scan.HasPrefix(b[k:], " img/sec") || !scan.HasPrefix(b[k+8:], " per GPU\n") {
 		return 0, unknown
 	}
@@ -101,16 +104,16 @@ func (t *textLog) fastHorovodLine(b []byte) (int, verdict) {
 	return k + len(" img/sec per GPU\n"), used
 }
 
-// horovodTotal handles the line "Total img/sec on", the last line of a run.
-func (t *textLog) horovodTotal(m []byte) verdict {
+// readHorovodTotal reads the line "Total img/sec on", the last line of a run.
+func (t *textLog) readHorovodTotal(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
-	n := c.Expect("Total img/sec on ").Count()
+	n := c.Expect("Total img/sec on ").Integer()
 	_, after, ok := bytes.Cut(c.Rest, []byte(": "))
 	c.Rest = after
 	rate := c.Float()
 	spread := c.SkipBlanks().Expect("+-").Float()
-	if !ok || !c.Complete() || n < 1 || n > record.MaxWorkers {
-		t.in.Problem(t.l.Number, "expected \"Total img/sec on N GPU(s): R +-D\", got %.80q", m)
+	if !ok || !c.IsComplete() || n < 1 || n > record.MaxWorkers {
+		t.in.AddProblem(t.l.Number, "expected \"Total img/sec on N GPU(s): R +-D\", got %.80q", m)
 		return unused
 	}
 	if t.cur.horovod.summary > 0 {
@@ -119,15 +122,15 @@ func (t *textLog) horovodTotal(m []byte) verdict {
 	run := t.countLine(formatHorovod)
 	run.run.Info.Workers = n
 	run.horovod.summary = t.l.Number
-	tr := t.findTrial("SYNTHETIC")
+	tr := t.findOrAddTrial("SYNTHETIC")
 	tr.Rate, tr.Spread, tr.Line = rate, spread/horovodInterval, t.l.Number
 	t.in.Report.Records++
 	return used
 }
 
-// horovodSetting handles the lines "Model:", "Batch size:" and "Number of
+// readHorovodSetting reads the lines "Model:", "Batch size:" and "Number of
 // GPUs:".
-func (t *textLog) horovodSetting(m []byte) verdict {
+func (t *textLog) readHorovodSetting(m []byte) verdict {
 	key, value, _ := bytes.Cut(m, []byte(": "))
 	text := strings.TrimSpace(string(value))
 	if text == "" || len(text) > 200 {
@@ -137,12 +140,12 @@ func (t *textLog) horovodSetting(m []byte) verdict {
 		t.beginRun()
 	}
 	c := scan.Cursor{Rest: value}
-	n := c.Count()
+	n := c.Integer()
 	h := &t.cur.horovod
 	switch {
 	case string(key) == "Model":
 		h.model = text
-	case !c.Complete() || n < 1:
+	case !c.IsComplete() || n < 1:
 		return unknown
 	case string(key) == "Batch size":
 		h.batch = n
@@ -164,7 +167,7 @@ func (r *textRun) finishHorovod(report *record.Report) {
 	h := r.horovod
 	if h.summary == 0 && len(h.iterations) == 0 && h.perGPU == 0 {
 		if h.settings > 0 {
-			report.IgnoreLines(record.Ignored{Reason: otherSettings, Lines: int64(h.settings), First: h.settingAt})
+			report.AddIgnoredLines(record.Ignored{Reason: reasonNoRates, Lines: int64(h.settings), First: h.settingAt})
 		}
 		return
 	}
@@ -182,16 +185,16 @@ func (r *textRun) finishHorovod(report *record.Report) {
 	n := float64(r.run.Info.Workers)
 	switch {
 	case tr != nil:
-		report.Assume("± is 1.96 standard deviations, as Horovod's benchmark writes it")
+		report.AddAssumption("± is 1.96 standard deviations, as Horovod's benchmark writes it")
 	case n == 0:
-		report.Problem(r.line, "images per second and GPU, but no line \"Total img/sec on N GPU(s)\": the number of GPUs is unknown")
+		report.AddProblem(r.line, "images per second and GPU, but no line \"Total img/sec on N GPU(s)\": the number of GPUs is unknown")
 		return
 	default:
 		rate, spread := h.perGPU, h.spread/horovodInterval
 		if rate == 0 {
 			rate, spread = record.MeanAndSpread(h.iterations)
 		}
-		report.Assume("the total is %g times the rate of one GPU, since the log ends before the line with the total", n)
+		report.AddAssumption("the total is %g times the rate of one GPU, since the log ends before the line with the total", n)
 		r.setSyntheticTrial(n*rate, n*spread)
 		tr = r.trials["SYNTHETIC"]
 	}

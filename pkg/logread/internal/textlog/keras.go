@@ -37,7 +37,7 @@ type kerasState struct {
 	labels      map[int]bool // labels of lines "Epoch N/M" in any run of the log
 }
 
-// kerasRank is the state of one rank: of the lines with one label, or without a
+// kerasRank is the state of one rank, whose lines have the same label or no
 // label.
 type kerasRank struct {
 	opened   bool    // a line "Epoch N/M" has this label
@@ -47,13 +47,14 @@ type kerasRank struct {
 	count    counter // number of lines of values per epoch
 	repeated counter // number of lines that repeat the values, per epoch
 	// unfinished is the number of epochs whose values come from a progress bar
-	// with 0 s left, and steps is the number of steps of the last such bar.
+	// with 0 s left, and steps is the number of steps in the last of these
+	// bars.
 	unfinished, steps int
 }
 
-// rankState returns the state of the rank with a label, and makes it the
+// selectRank returns the state of the rank with a label, and makes it the
 // current one.
-func (k *kerasState) rankState(label int) *kerasRank {
+func (k *kerasState) selectRank(label int) *kerasRank {
 	if k.cur != nil && k.label == label {
 		return k.cur
 	}
@@ -69,10 +70,10 @@ func (k *kerasState) rankState(label int) *kerasRank {
 	return r
 }
 
-// nextEpoch closes the open epoch to which the next line of values belongs and
+// closeEpoch closes the open epoch to which the next line of values belongs and
 // returns its number. If the log has no lines "Epoch N/M", the lines of values
 // are counted.
-func (r *kerasRank) nextEpoch() int {
+func (r *kerasRank) closeEpoch() int {
 	n := r.last + 1
 	if r.first < len(r.open) {
 		n = r.open[r.first]
@@ -84,29 +85,31 @@ func (r *kerasRank) nextEpoch() int {
 	return n
 }
 
-// maxOpenEpochs is the maximum number of open epochs.
+// maxOpenEpochs limits the memory for damaged logs. It is the maximum number of
+// open epochs, whose line "Epoch N/M" was read but not their values, and of
+// repetitions of an epoch.
 const maxOpenEpochs = 1 << 16
 
-// kerasEpoch handles the line "Epoch N/M", which opens an epoch. Epoch 1 after
+// readKerasEpoch reads the line "Epoch N/M", which opens an epoch. Epoch 1 after
 // a later epoch or after an evaluation begins a run.
-func (t *textLog) kerasEpoch(m []byte) verdict {
+func (t *textLog) readKerasEpoch(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
-	n := c.Expect("Epoch ").Count()
-	total := c.Expect("/").Count()
-	if !c.Complete() || n < 1 || total < n {
+	n := c.Expect("Epoch ").Integer()
+	total := c.Expect("/").Integer()
+	if !c.IsComplete() || n < 1 || total < n {
 		return unknown
 	}
-	if r := t.cur.keras.rankState(t.rank); !r.opened {
-		t.kerasFirstEpoch(r)
+	if r := t.cur.keras.selectRank(t.rank); !r.opened {
+		t.removeCountedKerasEpochs(r)
 	}
-	if r := t.cur.keras.rankState(t.rank); n == 1 && (r.last > 1 || r.last == 1 && len(t.cur.keras.evaluations) > 0) && len(r.open) == 0 {
+	if r := t.cur.keras.selectRank(t.rank); n == 1 && (r.last > 1 || r.last == 1 && len(t.cur.keras.evaluations) > 0) && len(r.open) == 0 {
 		t.beginRun()
 	}
 	k := &t.countLine(formatKeras).keras
 	k.ignoreEvaluations(t.in.Report, kerasBetween)
-	r := k.rankState(t.rank)
+	r := k.selectRank(t.rank)
 	if len(r.open)-r.first >= maxOpenEpochs {
-		t.in.Problem(t.l.Number, "more than %d epochs are open; this one is ignored", maxOpenEpochs)
+		t.in.AddProblem(t.l.Number, "more than %d epochs are open; this one is ignored", maxOpenEpochs)
 		return unused
 	}
 	r.openEpoch(n)
@@ -122,9 +125,9 @@ func (r *kerasRank) openEpoch(n int) {
 	r.open = append(r.open, n)
 }
 
-// fastKerasLine is the fast path for the line "Epoch N/M" and for a line of
+// readFastKerasLine is the fast path for the line "Epoch N/M" and for a line of
 // values with the shape of the previous one, called by readFastLines.
-func (t *textLog) fastKerasLine(b []byte) (int, verdict) {
+func (t *textLog) readFastKerasLine(b []byte) (int, verdict) {
 	if !scan.HasPrefix(b, "Epoch ") {
 		k := &t.cur.keras
 		if c := b[0]; c != '-' && !scan.IsDigit(c) || k.cur == nil || k.label != t.rank || k.cur.hasNoOpenEpoch() {
@@ -137,25 +140,25 @@ func (t *textLog) fastKerasLine(b []byte) (int, verdict) {
 		return n, t.readKerasShape(s)
 	}
 	k := len("Epoch ")
-	epoch, n := scan.ShortCount(b[k:])
+	epoch, n := scan.ParseShortInteger(b[k:])
 	if k += n; n == 0 || epoch <= 1 || b[k] != '/' {
 		return 0, unknown
 	}
 	k++
-	total, n := scan.ShortCount(b[k:])
+	total, n := scan.ParseShortInteger(b[k:])
 	if k += n; n == 0 || total < epoch || b[k] != '\n' {
 		return 0, unknown
 	}
-	if r := t.cur.keras.rankState(t.rank); t.cur.closed || len(r.open)-r.first >= maxOpenEpochs || !r.opened || len(t.cur.keras.evaluations) > 0 {
+	if r := t.cur.keras.selectRank(t.rank); t.cur.closed || len(r.open)-r.first >= maxOpenEpochs || !r.opened || len(t.cur.keras.evaluations) > 0 {
 		return 0, unknown
 	}
-	t.countLine(formatKeras).keras.rankState(t.rank).openEpoch(epoch)
+	t.countLine(formatKeras).keras.selectRank(t.rank).openEpoch(epoch)
 	return k + 1, used
 }
 
-// kerasDash handles lines such as " - 89s - loss: …", which old versions of
+// readKerasDash reads lines such as " - 89s - loss: …", which old versions of
 // Keras write.
-func (t *textLog) kerasDash(m []byte) verdict {
+func (t *textLog) readKerasDash(m []byte) verdict {
 	if !t.kerasHasNoOpenEpoch() {
 		if s := t.kerasShapes.Match(m); s != nil {
 			return t.readKerasShape(s)
@@ -167,17 +170,17 @@ func (t *textLog) kerasDash(m []byte) verdict {
 	return unknown
 }
 
-// kerasSummary handles lines such as "196/196 - …", "196/196 [===] - …" and
+// readKerasSummary reads lines such as "196/196 - …", "196/196 [===] - …" and
 // "196/196 ━━━ …". If the numbers differ, the epoch is not finished.
-func (t *textLog) kerasSummary(m []byte) verdict {
+func (t *textLog) readKerasSummary(m []byte) verdict {
 	if !t.kerasHasNoOpenEpoch() {
 		if s := t.kerasShapes.Match(m); s != nil {
 			return t.readKerasShape(s)
 		}
 	}
 	c := scan.Cursor{Rest: m}
-	done := c.Count()
-	total := c.Expect("/").Count()
+	done := c.Integer()
+	total := c.Expect("/").Integer()
 	if c.Failed {
 		return unknown
 	}
@@ -204,7 +207,7 @@ func (t *textLog) kerasSummary(m []byte) verdict {
 	return t.readKerasTail(m, c, total, bar)
 }
 
-// The fields of the slots in the shape of a line of values.
+// Fields of slots: the meanings of the numbers in a line of values.
 const (
 	kerasSeconds = 1 + iota
 	kerasMilliseconds
@@ -233,7 +236,7 @@ func kerasField(key []byte) int {
 	return 0
 }
 
-// setKerasValue sets the value of an epoch that a slot field stands for.
+// setKerasValue sets the value of epoch e that the given slot field represents.
 func setKerasValue(e *runs.Epoch, field int, v float64) {
 	switch field {
 	case kerasLoss:
@@ -255,7 +258,7 @@ func (t *textLog) readKerasShape(s *scan.Shape) verdict {
 	if s.Slots[0].Field == kerasMilliseconds {
 		seconds /= 1000
 	}
-	e := t.kerasValuesEpoch(seconds)
+	e := t.beginKerasValues(seconds)
 	if e == nil {
 		return unused
 	}
@@ -267,20 +270,20 @@ func (t *textLog) readKerasShape(s *scan.Shape) verdict {
 	return used
 }
 
-// kerasValuesEpoch returns the epoch to which a line of values belongs, with
-// its time set to seconds. It returns nil if the log repeats the epoch too
-// often.
-func (t *textLog) kerasValuesEpoch(seconds float64) *runs.Epoch {
-	r := t.countLine(formatKeras).keras.rankState(t.rank)
-	n := r.nextEpoch()
+// beginKerasValues closes the open epoch to which the current line of values
+// belongs, sets its time to seconds and returns it. It returns nil if the log
+// repeats the epoch too often.
+func (t *textLog) beginKerasValues(seconds float64) *runs.Epoch {
+	r := t.countLine(formatKeras).keras.selectRank(t.rank)
+	n := r.closeEpoch()
 	ordinal := r.count.add(n)
 	if ordinal >= maxOpenEpochs {
-		t.in.Problem(t.l.Number, "the log has epoch %d more than %d times", n, maxOpenEpochs)
+		t.in.AddProblem(t.l.Number, "the log has epoch %d more than %d times", n, maxOpenEpochs)
 		return nil
 	}
-	e := t.epochAt(n, ordinal)
+	e := t.findOrAddEpoch(n, ordinal)
 	if e.Seconds, e.Line = seconds, t.l.Number; !(seconds > 0) {
-		e.Seconds = t.kerasEpochSeconds(seconds)
+		e.Seconds = t.checkKerasSeconds(seconds)
 	}
 	return e
 }
@@ -315,26 +318,26 @@ func (t *textLog) readKerasTail(line []byte, c scan.Cursor, steps int, bar bool)
 		return unknown
 	}
 	if t.kerasHasNoOpenEpoch() {
-		e := record.UnmeasuredEpoch(0, t.l.Number)
+		e := record.NewUnmeasuredEpoch(0, t.l.Number)
 		e.Seconds = seconds
 		t.readKerasItems(c.Rest[len("- "):], &e, nil)
-		return t.kerasExtraValues(e, steps, bar)
+		return t.addExtraKerasValues(e, steps, bar)
 	}
-	e := t.kerasValuesEpoch(seconds)
+	e := t.beginKerasValues(seconds)
 	if e == nil {
 		return unused
 	}
 	var shape *scan.Shape
 	if bar { // such lines are long, and few of them end an epoch
 		if seconds == 0 {
-			r := t.cur.keras.rankState(t.rank)
+			r := t.cur.keras.selectRank(t.rank)
 			r.unfinished, r.steps = r.unfinished+1, steps
 		}
 	} else {
 		shape = t.kerasShapes.Learn(line)
 	}
 	shape.AddSlot(scan.SlotNumber, text, field, nil)
-	if _, n := scan.Decimal(perStep); n > 0 {
+	if _, n := scan.ParseDecimal(perStep); n > 0 {
 		shape.AddSlot(scan.SlotNumber, perStep, 0, nil)
 	}
 	if !t.readKerasItems(c.Rest[len("- "):], e, shape) {
@@ -354,7 +357,7 @@ func (t *textLog) readKerasItems(items []byte, e *runs.Epoch, shape *scan.Shape)
 		item, items, _ = bytes.Cut(items, []byte(" - "))
 		key, text, ok := bytes.Cut(item, []byte(": "))
 		if !ok { // 24s/epoch, 121ms/step
-			if _, n := scan.Decimal(item); n > 0 {
+			if _, n := scan.ParseDecimal(item); n > 0 {
 				shape.AddSlot(scan.SlotNumber, item, 0, nil)
 			}
 			continue
@@ -362,7 +365,7 @@ func (t *textLog) readKerasItems(items []byte, e *runs.Epoch, shape *scan.Shape)
 		number := scan.Cursor{Rest: text}
 		v := number.Float()
 		if number.Failed {
-			t.in.Problem(t.l.Number, "%s: expected a number, got %.40q", key, text)
+			t.in.AddProblem(t.l.Number, "%s: expected a number, got %.40q", key, text)
 			shape, good = nil, false
 			continue
 		}

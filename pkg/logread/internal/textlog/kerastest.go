@@ -39,7 +39,7 @@ type kerasEvaluation struct {
 }
 
 // kerasHasNoOpenEpoch reports whether the rank of the current line writes lines
-// "Epoch N/M" and has no open epoch, so that a line of values belongs to none.
+// "Epoch N/M" and has no open epoch. A line of values then belongs to no epoch.
 func (t *textLog) kerasHasNoOpenEpoch() bool {
 	k := &t.cur.keras
 	r := k.cur
@@ -55,10 +55,10 @@ func (t *textLog) kerasHasNoOpenEpoch() bool {
 // epoch.
 func (r *kerasRank) hasNoOpenEpoch() bool { return r.opened && r.first == len(r.open) }
 
-// kerasFirstEpoch handles the first line "Epoch N/M" of rank r. It removes the
-// rank's earlier lines, which were counted as epochs, unless other programs
-// have logged epochs in the same run.
-func (t *textLog) kerasFirstEpoch(r *kerasRank) {
+// removeCountedKerasEpochs is called at the first line "Epoch N/M" of rank r.
+// Until then, each line of values was counted as an epoch. It removes these
+// epochs unless other programs have logged epochs in the same run.
+func (t *textLog) removeCountedKerasEpochs(r *kerasRank) {
 	run := t.cur
 	if run.keras.labels == nil {
 		run.keras.labels = map[int]bool{}
@@ -70,7 +70,7 @@ func (t *textLog) kerasFirstEpoch(r *kerasRank) {
 	}
 	n := len(tr.Epochs)
 	if n > 0 {
-		t.in.Report.IgnoreLines(record.Ignored{Reason: kerasAbove, Lines: int64(n), First: tr.Epochs[0].Line})
+		t.in.Report.AddIgnoredLines(record.Ignored{Reason: kerasAbove, Lines: int64(n), First: tr.Epochs[0].Line})
 	}
 	t.in.Report.Records -= int64(n)
 	t.in.Report.LinesUsed -= int64(n)
@@ -83,12 +83,12 @@ func (t *textLog) kerasFirstEpoch(r *kerasRank) {
 	*r = kerasRank{opened: true}
 }
 
-// kerasExtraValues handles a line of values, parsed into e, of a rank without
-// an open epoch: an evaluation, or a repetition of an epoch. steps and bar are
-// as in readKerasTail.
-func (t *textLog) kerasExtraValues(e runs.Epoch, steps int, bar bool) verdict {
+// addExtraKerasValues adds the values e of a line that belongs to no open
+// epoch: an evaluation, or a repetition of an epoch. steps and bar are as in
+// readKerasTail.
+func (t *textLog) addExtraKerasValues(e runs.Epoch, steps int, bar bool) verdict {
 	run := t.countLine(formatKeras)
-	r := run.keras.rankState(t.rank)
+	r := run.keras.selectRank(t.rank)
 	validated := e.ValLoss == e.ValLoss || e.ValAccuracy == e.ValAccuracy
 	var was *runs.Epoch
 	if tr := run.tracks.find(trackID{t.rank, r.repeated.count(r.last)}); tr != nil {
@@ -100,22 +100,22 @@ func (t *textLog) kerasExtraValues(e runs.Epoch, steps int, bar bool) verdict {
 		t.replaceKerasEpoch(r, was, e)
 		return used
 	case validated && (was == nil || r.count.count(r.last) == 1): // the line "Epoch N/M" is torn
-		to := t.kerasValuesEpoch(e.Seconds)
+		to := t.beginKerasValues(e.Seconds)
 		if to == nil {
 			return unused
 		}
-		t.in.Problem(t.l.Number, "values of an epoch without its line \"Epoch N/M\": assigned to epoch %d", to.Epoch)
+		t.in.AddProblem(t.l.Number, "values of an epoch without its line \"Epoch N/M\": assigned to epoch %d", to.Epoch)
 		e.Epoch, e.Seconds = to.Epoch, to.Seconds
 		*to = e
 		return used
 	case validated:
-		t.in.Problem(t.l.Number, "values of an epoch without its line \"Epoch N/M\": among the epochs of several ranks, it is unknown which")
+		t.in.AddProblem(t.l.Number, "values of an epoch without its line \"Epoch N/M\": among the epochs of several ranks, it is unknown which")
 		return unused
 	}
 	x := kerasEvaluation{label: t.rank, line: e.Line, steps: steps, seconds: e.Seconds, loss: e.TrainLoss, correct: e.Accuracy, unfinished: bar && e.Seconds == 0}
 	if n := len(run.keras.evaluations); bar && n > 0 {
 		if last := &run.keras.evaluations[n-1]; last.unfinished && last.label == x.label && last.steps == steps {
-			t.in.Report.Ignore(last.line, kerasBar)
+			t.in.Report.AddIgnored(last.line, kerasBar)
 			*last = x
 			return pending
 		}
@@ -124,35 +124,35 @@ func (t *textLog) kerasExtraValues(e runs.Epoch, steps int, bar bool) verdict {
 	return pending
 }
 
-// replaceKerasEpoch replaces the values of epoch was by those of e, from a
-// later line that repeats the epoch.
+// replaceKerasEpoch replaces the values of the epoch was by e, which contains
+// the values of a later line that repeats the epoch.
 func (t *textLog) replaceKerasEpoch(r *kerasRank, was *runs.Epoch, e runs.Epoch) {
 	if was.Seconds != was.Seconds && r.unfinished > 0 {
 		r.unfinished--
 		t.cur.keras.zeros--
 	}
 	t.in.Report.LinesUsed--
-	t.in.Report.Ignore(was.Line, kerasAgain)
+	t.in.Report.AddIgnored(was.Line, kerasAgain)
 	e.Epoch = was.Epoch
-	e.Seconds = t.kerasEpochSeconds(e.Seconds)
+	e.Seconds = t.checkKerasSeconds(e.Seconds)
 	*was = e
 }
 
-// kerasEpochSeconds returns the time of an epoch. It returns NaN if Keras
-// rounded the time to 0 s, and counts such epochs.
-func (t *textLog) kerasEpochSeconds(seconds float64) float64 {
+// checkKerasSeconds returns the time of an epoch, or NaN if it is invalid. A
+// time of 0 s, to which Keras has rounded, also gives NaN and is counted.
+func (t *textLog) checkKerasSeconds(seconds float64) float64 {
 	if seconds == 0 {
 		t.cur.keras.zeros++
 		return math.NaN()
 	}
-	return t.validSeconds(seconds)
+	return t.checkSeconds(seconds)
 }
 
 // ignoreEvaluations removes the evaluations so far and reports their lines as
 // ignored.
 func (k *kerasState) ignoreEvaluations(report *record.Report, reason string) {
 	for _, x := range k.evaluations {
-		report.Ignore(x.line, reason)
+		report.AddIgnored(x.line, reason)
 	}
 	k.evaluations = k.evaluations[:0]
 }
@@ -161,7 +161,7 @@ func (k *kerasState) ignoreEvaluations(report *record.Report, reason string) {
 func (r *textRun) finishKeras(report *record.Report) {
 	k := &r.keras
 	if k.zeros > 0 {
-		report.Problem(r.line, "got %s of 0 s: Keras rounds to full seconds; their times are not used", english.Count(k.zeros, "epoch"))
+		report.AddProblem(r.line, "got %s of 0 s: Keras rounds to full seconds; their times are not used", english.Count(k.zeros, "epoch"))
 	}
 	all := k.evaluations
 	switch {
@@ -170,12 +170,12 @@ func (r *textRun) finishKeras(report *record.Report) {
 	case len(r.tracks.all) == 0:
 		k.ignoreEvaluations(report, kerasAlone)
 		return
-	case len(all) > 1 && !k.evaluatedOnce():
+	case len(all) > 1 && !k.hasOneEvaluationPerRank():
 		k.ignoreEvaluations(report, kerasSeveral)
 		return
 	}
-	test := r.testResult()
-	var loss, correct record.Mean
+	test := r.findOrAddTest()
+	var loss, correct record.MeanOfKnown
 	for _, x := range all {
 		loss.Add(x.loss)
 		correct.Add(x.correct)
@@ -189,12 +189,12 @@ func (r *textRun) finishKeras(report *record.Report) {
 		test.Accuracy = correct.Value()
 	}
 	report.LinesUsed += int64(len(all))
-	report.Assume("the test is the evaluation in line %d, the only one after the epochs", all[0].line)
+	report.AddAssumption("the test is the evaluation in line %d, the only one after the epochs", all[0].line)
 }
 
-// evaluatedOnce reports whether each rank with epochs has evaluated once, all
+// hasOneEvaluationPerRank reports whether each rank with epochs has evaluated once, all
 // in the same number of steps.
-func (k *kerasState) evaluatedOnce() bool {
+func (k *kerasState) hasOneEvaluationPerRank() bool {
 	of := map[int]int{}
 	for _, x := range k.evaluations {
 		of[x.label]++

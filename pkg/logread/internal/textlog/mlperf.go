@@ -34,9 +34,9 @@ type mlperfLine struct {
 	epoch, step, count float64
 }
 
-// parseMLPerf parses the JSON document of a line, up to the member key if lines
-// with this key are not used. ok is false if the document is malformed or has
-// no key or time.
+// parseMLPerf parses the JSON document of a line. It stops at the member "key"
+// if lines with this key are not used. ok is false if the document is malformed
+// or has no key or time.
 func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
 	v = mlperfLine{time: math.NaN(), epoch: math.NaN(), step: math.NaN(), count: math.NaN()}
 	doc := scan.Object{Text: text}
@@ -84,8 +84,8 @@ func (v *mlperfLine) parseMetadata(text []byte) {
 	}
 }
 
-// mlperf handles lines that begin with ":::MLLOG".
-func (t *textLog) mlperf(m []byte) verdict {
+// readMLPerf reads lines that begin with ":::MLLOG".
+func (t *textLog) readMLPerf(m []byte) verdict {
 	if s := t.mlperfShapes.Match(m); s != nil {
 		return t.readMLPerfShape(s)
 	}
@@ -95,7 +95,7 @@ func (t *textLog) mlperf(m []byte) verdict {
 		return idle
 	}
 	if !ok {
-		t.in.Problem(t.l.Number, "MLLOG: expected a complete JSON object with time_ms and key, got %.80q", text)
+		t.in.AddProblem(t.l.Number, "MLLOG: expected a complete JSON object with time_ms and key, got %.80q", text)
 		return unused
 	}
 	if string(v.key) == "run_start" && (t.cur.mlperf.stop > 0 || t.cur.closed) {
@@ -122,16 +122,16 @@ func (t *textLog) mlperf(m []byte) verdict {
 	case "epoch_stop", "block_stop":
 		if start, ok := s.epochs[epoch]; ok && hasEpoch {
 			e := t.findMLPerfEpoch(epoch)
-			e.Seconds, e.Line = t.validSeconds((v.time-start)/1000), t.l.Number
+			e.Seconds, e.Line = t.checkSeconds((v.time-start)/1000), t.l.Number
 			delete(s.epochs, epoch)
 		}
 	case "eval_accuracy", "eval_error", "eval_loss":
-		t.mlperfQuality(v, epoch, hasEpoch)
+		t.addMLPerfQuality(v, epoch, hasEpoch)
 	case "tracked_stats":
-		t.mlperfStats(v, epoch)
+		t.addMLPerfStats(v, epoch)
 		t.learnMLPerfShape(m)
 	default:
-		return t.mlperfSetting(v)
+		return t.addMLPerfSetting(v)
 	}
 	return used
 }
@@ -251,21 +251,21 @@ func epochNumber(v mlperfLine) (n int, ok bool) {
 	return 0, false
 }
 
-// findMLPerfEpoch returns epoch n of the run, whatever the rank of the current
-// line.
+// findMLPerfEpoch returns epoch n of the run. It is the same epoch for lines of
+// all ranks.
 func (t *textLog) findMLPerfEpoch(n int) *runs.Epoch {
 	rank := t.rank
 	t.rank = -1
 	defer func() { t.rank = rank }()
-	return t.epochAt(n, 0)
+	return t.findOrAddEpoch(n, 0)
 }
 
-// mlperfQuality handles the result of an evaluation: eval_accuracy, eval_error
-// or eval_loss.
-func (t *textLog) mlperfQuality(v mlperfLine, epoch int, hasEpoch bool) {
+// addMLPerfQuality adds the result of an evaluation (eval_accuracy, eval_error
+// or eval_loss) to its epoch.
+func (t *textLog) addMLPerfQuality(v mlperfLine, epoch int, hasEpoch bool) {
 	x, ok := scan.JSONFloat(v.value)
 	if !ok {
-		t.in.Problem(t.l.Number, "MLLOG %s: expected a number, got %.40q", v.key, v.value)
+		t.in.AddProblem(t.l.Number, "MLLOG %s: expected a number, got %.40q", v.key, v.value)
 		return
 	}
 	step := int64(epoch)
@@ -296,9 +296,9 @@ func (v mlperfLine) statsStep(epoch int) int64 {
 	return int64(epoch)
 }
 
-// mlperfStats handles a tracked_stats line: each of its values is a point of a
-// curve.
-func (t *textLog) mlperfStats(v mlperfLine, epoch int) {
+// addMLPerfStats adds the values of a tracked_stats line to the run's curves,
+// one point per value.
+func (t *textLog) addMLPerfStats(v mlperfLine, epoch int) {
 	step := v.statsStep(epoch)
 	stats := scan.Object{Text: v.value}
 	for {
@@ -311,12 +311,12 @@ func (t *textLog) mlperfStats(v mlperfLine, epoch int) {
 		}
 	}
 	if stats.Bad {
-		t.in.Problem(t.l.Number, "MLLOG tracked_stats: expected an object, got %.40q", v.value)
+		t.in.AddProblem(t.l.Number, "MLLOG tracked_stats: expected an object, got %.40q", v.value)
 	}
 }
 
-// mlperfSetting handles a line with a setting of the run.
-func (t *textLog) mlperfSetting(v mlperfLine) verdict {
+// addMLPerfSetting adds the setting in a line to the run.
+func (t *textLog) addMLPerfSetting(v mlperfLine) verdict {
 	info := &t.cur.run.Info
 	key := string(v.key)
 	x, ok := scan.JSONFloat(v.value)
@@ -333,7 +333,7 @@ func (t *textLog) mlperfSetting(v mlperfLine) verdict {
 	switch {
 	case key == "seed" && x >= 0 && x < 1<<53:
 		info.Seed, t.cur.seedKnown = int64(x), true
-	case !record.IsCount(x):
+	case !record.IsPlausibleCount(x):
 	case key == "global_batch_size":
 		info.GlobalBatch = int(x)
 	case key == "train_samples":
@@ -353,17 +353,17 @@ func (r *textRun) finishMLPerf(report *record.Report) {
 	info := &r.run.Info
 	switch {
 	case s.start == 0 || s.stop == 0:
-		report.Problem(r.line, "MLLOG: run_start or run_stop is missing; the time to train is unknown")
+		report.AddProblem(r.line, "MLLOG: run_start or run_stop is missing; the time to train is unknown")
 		if s.start > 0 {
 			info.Status, info.Error = runs.StatusFailed, "MLLOG: the run did not stop by itself (no run_stop)"
 		}
 	case s.stop <= s.start:
-		report.Problem(r.line, "MLLOG: run_stop is %g s before run_start: the clock was set; the time to train is not used", (s.start-s.stop)/1000)
+		report.AddProblem(r.line, "MLLOG: run_stop is %g s before run_start: the clock was set; the time to train is not used", (s.start-s.stop)/1000)
 	default:
 		if info.Config == nil {
 			info.Config = map[string]any{}
 		}
-		info.Config[record.TrainingSeconds] = (s.stop - s.start) / 1000
+		info.Config[record.TrainingSecondsKey] = (s.stop - s.start) / 1000
 	}
 	if s.result != "" && !strings.EqualFold(s.result, "success") {
 		info.Status, info.Error = runs.StatusFailed, fmt.Sprintf("MLLOG: run_stop says %.100q", s.result)
@@ -372,7 +372,7 @@ func (r *textRun) finishMLPerf(report *record.Report) {
 	}
 	nodes, okNodes := record.ConfigNumber(info.Config, "number_of_nodes")
 	perNode, okPer := record.ConfigNumber(info.Config, "accelerators_per_node")
-	if info.Workers == 0 && okNodes && okPer && record.IsCount(nodes*perNode) {
+	if info.Workers == 0 && okNodes && okPer && record.IsPlausibleCount(nodes*perNode) {
 		info.Workers, info.Nodes = int(nodes*perNode), int(nodes)
 	}
 }

@@ -20,9 +20,9 @@ import (
 // PyTorch and TensorFlow print the same message for an operation that they retry with
 // another algorithm. If epochs follow the message, the run has continued.
 
-// memoryMarks lists the texts that identify an out-of-memory message, with the
+// outOfMemoryTexts lists the texts that identify an out-of-memory message, with the
 // program that writes them.
-var memoryMarks = []struct {
+var outOfMemoryTexts = []struct {
 	mark []byte
 	who  string
 }{
@@ -45,14 +45,14 @@ const (
 	maxMemoryText = 240
 )
 
-// outOfMemory handles a line that no format recognizes: it is used if it
-// reports that memory ran out.
-func (t *textLog) outOfMemory(m []byte) verdict {
+// readOutOfMemory reads a line that no format recognizes. The line counts as
+// used if it reports that memory ran out.
+func (t *textLog) readOutOfMemory(m []byte) verdict {
 	m = m[:min(len(m), maxMemoryLine)]
 	if !bytes.Contains(m, []byte("emory")) && !bytes.Contains(m, []byte("MEMORY")) && !bytes.Contains(m, []byte("OOM")) && !bytes.Contains(m, []byte("oom")) {
 		return unknown // nearly every line
 	}
-	for _, k := range memoryMarks {
+	for _, k := range outOfMemoryTexts {
 		if !bytes.Contains(m, k.mark) {
 			continue
 		}
@@ -74,10 +74,10 @@ func (t *textLog) outOfMemory(m []byte) verdict {
 	return unknown
 }
 
-// finishMemory marks the run as failed if it ran out of memory. If an epoch
-// follows the last message, the run has continued, and its messages are
-// removed.
-func (r *textRun) finishMemory(report *record.Report) {
+// finishOutOfMemory marks the run as failed if it ran out of memory. If an
+// epoch follows the last out-of-memory message, the run has continued, so
+// finishOutOfMemory removes the messages and does not mark the run.
+func (r *textRun) finishOutOfMemory(report *record.Report) {
 	n := len(r.run.OutOfMemory)
 	if n == 0 {
 		return
@@ -85,7 +85,7 @@ func (r *textRun) finishMemory(report *record.Report) {
 	last := r.run.OutOfMemory[n-1]
 	for _, e := range r.run.Epochs {
 		if e.Line > last.Line {
-			report.Assume("line %d reports that memory ran out, but the run continued: it does not count as failed", last.Line)
+			report.AddAssumption("line %d reports that memory ran out, but the run continued: it does not count as failed", last.Line)
 			r.run.OutOfMemory = nil
 			return
 		}

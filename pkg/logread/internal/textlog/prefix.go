@@ -55,7 +55,7 @@ func (t *textLog) stripLabel(m []byte) []byte {
 	c.Expect("[")
 	switch {
 	case c.Accept("rank"), c.Accept("default"):
-		rank := c.Count()
+		rank := c.Integer()
 		c.Expect("]:")
 		return t.acceptLabel(m, c, rank)
 	case c.Accept("prterun-"):
@@ -64,9 +64,9 @@ func (t *textLog) stripLabel(m []byte) []byte {
 		c.Rest = c.Rest[at+1:]
 		fallthrough
 	case len(m) > 2 && scan.IsDigit(m[1]):
-		rank := c.Count()
+		rank := c.Integer()
 		if c.Accept(",") {
-			rank = c.Count() // job, rank
+			rank = c.Integer() // job, rank
 		}
 		c.Expect("]<std")
 		if !c.Accept("out>:") {
@@ -77,8 +77,9 @@ func (t *textLog) stripLabel(m []byte) []byte {
 	return m
 }
 
-// acceptLabel sets t.rank and returns the rest of the line after a label, where
-// c is. It returns m unchanged if c failed or the rank is too large.
+// acceptLabel sets t.rank and returns the rest of the line after a label, which
+// is the rest of cursor c. It returns m unchanged if c failed or the rank is
+// too large.
 func (t *textLog) acceptLabel(m []byte, c scan.Cursor, rank int) []byte {
 	if c.Failed || rank > record.MaxWorkers {
 		return m
@@ -87,9 +88,9 @@ func (t *textLog) acceptLabel(m []byte, c scan.Cursor, rank int) []byte {
 	return scan.SkipBlanks(c.Rest)
 }
 
-// ranksPerNode is the difference between the first rank numbers of successive
-// nodes, used if labels count ranks within a node and the number of ranks per
-// node is unknown.
+// ranksPerNode is the number of ranks reserved for each node if labels count
+// the ranks within a node: rank r of node n gets the number n·ranksPerNode + r,
+// since the log does not contain the real number of ranks per node.
 const ranksPerNode = 1 << 10
 
 // stripInnerLabel returns m, which follows a label, without a second label (of
@@ -108,7 +109,7 @@ func (t *textLog) stripInnerLabel(m []byte) []byte {
 			t.rank += ranksPerNode * node
 			if !t.nodesReported {
 				t.nodesReported = true
-				t.in.Report.Assume("labels such as [default1] count within a node: the ranks of node N are numbered from %d·N", ranksPerNode)
+				t.in.Report.AddAssumption("labels such as [default1] count within a node: the ranks of node N are numbered from %d·N", ranksPerNode)
 			}
 		}
 	}
@@ -171,10 +172,10 @@ func (t *textLog) stripNameAndLevel(m []byte) []byte {
 	return bytes.TrimLeft(message, " ")
 }
 
-// clockTolerance is the time in milliseconds by which a stamp may precede the
+// clockToleranceMs is the time in milliseconds by which a stamp may precede the
 // stamp of the previous line: lines written at the same time may be out of
 // order.
-const clockTolerance = 1000
+const clockToleranceMs = 1000
 
 // updateTimes updates the run's start and end from the time stamp of a used
 // line. If a line without a rank has an earlier stamp than the line before it,
@@ -189,12 +190,12 @@ func (t *textLog) updateTimes() {
 		run.hasTimes, run.started, run.ended = true, now, now
 		if !t.zoneReported {
 			t.zoneReported = true
-			t.in.Report.Assume("time stamps are taken as UTC, since the log has no time zone")
+			t.in.Report.AddAssumption("time stamps are taken as UTC, since the log has no time zone")
 		}
 	}
-	if run.ended-now > clockTolerance && t.rank < 0 {
+	if run.ended-now > clockToleranceMs && t.rank < 0 {
 		back := time.UnixMilli(run.ended).Sub(time.UnixMilli(now))
-		t.in.Problem(t.l.Number, "the clock goes back by %s; the seconds of the epochs are kept as logged", back)
+		t.in.AddProblem(t.l.Number, "the clock goes back by %s; the seconds of the epochs are kept as logged", back)
 	}
 	if now > run.ended || t.rank < 0 {
 		run.ended = now

@@ -16,15 +16,16 @@ import (
 // sums, and the time of an epoch is that of its slowest rank. The n-th line of
 // a rank describes epoch n.
 
-// rankRate handles the line "Train samples".
-func (t *textLog) rankRate(m []byte) verdict {
+// readRankRate reads the line "Train samples", which contains the samples, time
+// and rate of one rank.
+func (t *textLog) readRankRate(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
-	samples := c.Expect("Train samples ").Count()
+	samples := c.Expect("Train samples ").Integer()
 	seconds := c.Expect(" time ").Float()
 	rate := c.Expect("s rate ").Float()
 	c.Expect(" samples/s")
-	if !c.Complete() {
-		t.in.Problem(t.l.Number, "expected \"Train samples N time Ss rate R samples/s\", got %.80q", m)
+	if !c.IsComplete() {
+		t.in.AddProblem(t.l.Number, "expected \"Train samples N time Ss rate R samples/s\", got %.80q", m)
 		return unused
 	}
 	t.addRate(samples, seconds, rate)
@@ -32,13 +33,13 @@ func (t *textLog) rankRate(m []byte) verdict {
 	return used
 }
 
-// fastRateLine is the fast path of rankRate, called by readFastLines.
-func (t *textLog) fastRateLine(b []byte) (int, verdict) {
+// readFastRateLine is the fast path of readRankRate, called by readFastLines.
+func (t *textLog) readFastRateLine(b []byte) (int, verdict) {
 	k := 0
 	for b[k] == ' ' && k < 8 {
 		k++
 	}
-	rank, n := scan.ShortCount(b[k:])
+	rank, n := scan.ParseShortInteger(b[k:])
 	if k += n; n == 0 || rank > record.MaxWorkers || !scan.HasPrefix(b[k:], ": ") {
 		return 0, unknown
 	}
@@ -52,17 +53,17 @@ func (t *textLog) fastRateLine(b []byte) (int, verdict) {
 		return 0, unknown
 	}
 	at := len(" INFO Train samples ")
-	samples, n := scan.ShortCount(m[at:])
+	samples, n := scan.ParseShortInteger(m[at:])
 	if at += n; n == 0 || !scan.HasPrefix(m[at:], " time ") {
 		return 0, unknown
 	}
 	at += len(" time ")
-	seconds, n := scan.Decimal(m[at:])
+	seconds, n := scan.ParseDecimal(m[at:])
 	if at += n; n == 0 || !scan.HasPrefix(m[at:], "s rate ") {
 		return 0, unknown
 	}
 	at += len("s rate ")
-	rate, n := scan.Decimal(m[at:])
+	rate, n := scan.ParseDecimal(m[at:])
 	if at += n; n == 0 || !scan.HasPrefix(m[at:], " samples/s\n") {
 		return 0, unknown
 	}
@@ -72,8 +73,8 @@ func (t *textLog) fastRateLine(b []byte) (int, verdict) {
 	return len(b) - len(m) + at, used
 }
 
-// addRate adds the next epoch of the current line's rank. rate is in samples
-// per second.
+// addRate adds an epoch with the given values to the rank of the current line.
+// rate is in samples per second.
 func (t *textLog) addRate(samples int, seconds, rate float64) {
 	run := t.countLine(formatRates)
 	run.sumRates = true
@@ -81,10 +82,10 @@ func (t *textLog) addRate(samples int, seconds, rate float64) {
 	if last := t.lastEpoch(); last != nil {
 		n = last.Epoch + 1
 	}
-	e := t.epochAt(n, 0)
-	e.Seconds, e.SamplesPerSecond, e.Samples = t.validSeconds(seconds), rate, samples
+	e := t.findOrAddEpoch(n, 0)
+	e.Seconds, e.SamplesPerSecond, e.Samples = t.checkSeconds(seconds), rate, samples
 	if off := math.Abs(float64(samples)/seconds - rate); off > 0.01*rate {
-		t.in.Problem(t.l.Number, "got %d samples in %g s but %g samples/s; both are kept as logged", samples, seconds, rate)
+		t.in.AddProblem(t.l.Number, "got %d samples in %g s but %g samples/s; both are kept as logged", samples, seconds, rate)
 	}
 }
 

@@ -16,11 +16,11 @@ import (
 type textRun struct {
 	line          int // number of the line at which the run begins
 	run           runs.Run
-	tracks        tracks                // epochs by rank
-	linesByFormat [formatCount]int      // number of used lines, by format
-	lines         int                   // number of used lines
-	ranks         map[int]bool          // ranks in the labels of used lines
-	seen          [fewRanks / 64]uint64 // bit set of those ranks below fewRanks
+	tracks        trackSet                     // epochs by rank
+	linesByFormat [formatCount]int             // number of used lines, by format
+	lines         int                          // number of used lines
+	ranks         map[int]bool                 // ranks in the labels of used lines
+	seen          [maxIndexedRanks / 64]uint64 // bit set of those ranks below maxIndexedRanks
 	trials        map[string]*runs.Trial
 	curves        map[string]*runCurve
 	last          *runCurve // curve to which the last point was added
@@ -44,8 +44,9 @@ func (t *textLog) newRun(line int) *textRun {
 	}
 }
 
-// countLine counts the current line as one that the format uses, and returns
-// its run. If the current run has ended, it begins a new one.
+// countLine counts the current line as a line of the given format, and returns
+// the run to which it belongs. If the current run has ended, countLine begins a
+// new one.
 func (t *textLog) countLine(name formatID) *textRun {
 	if t.cur.closed {
 		t.beginRun()
@@ -58,9 +59,9 @@ func (t *textLog) countLine(name formatID) *textRun {
 	return t.cur
 }
 
-// addRank adds the rank in the label of a used line.
+// addRank adds the rank in the label of a used line to the run's ranks.
 func (r *textRun) addRank(rank int) {
-	if rank < fewRanks {
+	if rank < maxIndexedRanks {
 		word, bit := &r.seen[rank/64], uint64(1)<<(rank%64)
 		if *word&bit != 0 {
 			return
@@ -72,8 +73,8 @@ func (r *textRun) addRank(rank int) {
 	}
 }
 
-// runCurve is a curve of a run. next is the curve that got the next point after
-// the last point of this curve.
+// runCurve is a curve of a run. next is the curve that got a point right after
+// this curve last did.
 type runCurve struct {
 	record.Curve
 	next *runCurve
@@ -88,7 +89,7 @@ func (t *textLog) beginRun() {
 		if len(t.runs) < maxRuns {
 			t.runs = append(t.runs, t.cur)
 		} else {
-			t.in.Problem(t.l.Number, "the file has more than %d runs; the one that ends before this line is not kept", maxRuns)
+			t.in.AddProblem(t.l.Number, "the file has more than %d runs; the one that ends before this line is not kept", maxRuns)
 		}
 		labels := t.cur.keras.labels
 		t.cur = t.newRun(t.l.Number)
@@ -116,9 +117,9 @@ func (t *textLog) addSetting(key string, v any) {
 	}
 }
 
-// epochAt returns epoch n of the current line's rank, and adds it if it is new.
+// findOrAddEpoch returns epoch n of the current line's rank, and adds it if it is new.
 // ordinal distinguishes ranks without labels; see trackID.
-func (t *textLog) epochAt(n, ordinal int) *runs.Epoch {
+func (t *textLog) findOrAddEpoch(n, ordinal int) *runs.Epoch {
 	id := trackID{t.rank, ordinal}
 	tr := t.cur.tracks.find(id)
 	if tr == nil {
@@ -142,19 +143,19 @@ func (t *textLog) lastEpoch() *runs.Epoch {
 	return &tr.Epochs[len(tr.Epochs)-1]
 }
 
-// validSeconds returns the time of an epoch unchanged if it is positive or NaN.
+// checkSeconds returns the time of an epoch unchanged if it is positive or NaN.
 // Otherwise the clock was set back during the epoch: it reports a problem and
 // returns NaN.
-func (t *textLog) validSeconds(seconds float64) float64 {
+func (t *textLog) checkSeconds(seconds float64) float64 {
 	if seconds > 0 || seconds != seconds {
 		return seconds
 	}
-	t.in.Problem(t.l.Number, "got an epoch of %g s: the clock was set during the epoch; its time is not used", seconds)
+	t.in.AddProblem(t.l.Number, "got an epoch of %g s: the clock was set during the epoch; its time is not used", seconds)
 	return math.NaN()
 }
 
-// findTrial returns the run's trial with a name, and adds it if it is new.
-func (t *textLog) findTrial(name string) *runs.Trial {
+// findOrAddTrial returns the run's trial with a name, and adds it if it is new.
+func (t *textLog) findOrAddTrial(name string) *runs.Trial {
 	tr := t.cur.trials[name]
 	if tr == nil {
 		tr = &runs.Trial{Name: name, Rate: math.NaN(), Spread: math.NaN()}
@@ -163,20 +164,20 @@ func (t *textLog) findTrial(name string) *runs.Trial {
 	return tr
 }
 
-// addPoint adds a point to the run's curve with a name: its step, its value v
-// and its time at in seconds since 1970, or NaN. Lines list their values in the
-// same order, so the curve that followed the previous curve last time is tried
-// first.
-func (t *textLog) addPoint(name []byte, rank int, step int64, v, at float64) {
+// addPoint adds a point to the run's curve with the given name: its step, its
+// value v, and its time in seconds since 1970 or NaN. Lines list their values
+// in the same order, so the curve that followed the previous curve in the line
+// before is tried first.
+func (t *textLog) addPoint(name []byte, rank int, step int64, v, seconds float64) {
 	last := t.cur.last
 	if last == nil || last.next == nil || last.next.Name != string(name) {
 		c := t.cur.curves[string(name)]
 		if c == nil {
 			if len(t.cur.curves) >= record.MaxCurveNames {
-				t.in.Problem(t.l.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
+				t.in.AddProblem(t.l.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
 				return
 			}
-			c = &runCurve{Curve: *record.NewCurve(string(name), rank, at == at)}
+			c = &runCurve{Curve: *record.NewCurve(string(name), rank, seconds == seconds)}
 			t.cur.curves[c.Name] = c
 		}
 		if last == nil {
@@ -185,7 +186,7 @@ func (t *textLog) addPoint(name []byte, rank int, step int64, v, at float64) {
 		last.next = c
 	}
 	t.cur.last = last.next
-	t.cur.last.Add(step, v, at)
+	t.cur.last.Add(step, v, seconds)
 	t.in.Report.Records++
 }
 
@@ -239,10 +240,10 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 		}
 	case len(by) > 1:
 		r.run.Epochs = record.MergeEpochs(by, r.sumRates)
-		report.Assume("the lines of %d ranks are one run: times of the slowest rank, mean losses and accuracies", len(by))
+		report.AddAssumption("the lines of %d ranks are one run: times of the slowest rank, mean losses and accuracies", len(by))
 	}
 	if len(r.run.Epochs) > 0 && r.run.Epochs[0].Epoch == 0 {
-		report.Assume("the log counts epochs from 0; here they count from 1")
+		report.AddAssumption("the log counts epochs from 0; here they count from 1")
 		for i := range r.run.Epochs {
 			r.run.Epochs[i].Epoch++
 		}
@@ -254,7 +255,7 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 		r.run.Trials = append(r.run.Trials, *r.trials[name])
 	}
 	finishTrials(r.run.Trials, report)
-	r.finishMemory(report)
+	r.finishOutOfMemory(report)
 	if len(r.run.Epochs) == 0 && len(r.run.Curves) == 0 && len(r.run.Trials) == 0 && r.run.WallSeconds == 0 && r.run.Info.Status == "" {
 		return nil
 	}
@@ -284,12 +285,12 @@ func (r *textRun) deriveWorkers(report *record.Report) {
 	switch {
 	case len(r.ranks) > 1:
 		r.run.Info.Workers = len(r.ranks)
-		report.Assume("%d workers: the lines have that many ranks", len(r.ranks))
+		report.AddAssumption("%d workers: the lines have that many ranks", len(r.ranks))
 	case r.done > 1:
 		r.run.Info.Workers = r.done
-		report.Assume("%d workers: rank %d reported that it was done", r.done, r.done-1)
+		report.AddAssumption("%d workers: rank %d reported that it was done", r.done, r.done-1)
 	case len(r.tracks.all) > 1:
 		r.run.Info.Workers = len(r.tracks.all)
-		report.Assume("%d workers: each epoch was logged that many times", len(r.tracks.all))
+		report.AddAssumption("%d workers: each epoch was logged that many times", len(r.tracks.all))
 	}
 }

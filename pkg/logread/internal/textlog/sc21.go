@@ -22,9 +22,9 @@ import (
 //	2021-11-12 00:47:36,657 - root - INFO -   Total validation time: 73.16 sec
 //	2021-11-12 02:50:57,853 - root - INFO - DONE ---- rank 0
 
-// sc21Name handles the line "Configuration name:", which begins a run. One line
+// readSC21Name reads the line "Configuration name:", which begins a run. One line
 // per setting follows.
-func (t *textLog) sc21Name(m []byte) verdict {
+func (t *textLog) readSC21Name(m []byte) verdict {
 	name := strings.TrimSpace(string(m[len("Configuration name: "):]))
 	if name == "" || len(name) > 200 {
 		return unknown
@@ -38,9 +38,9 @@ func (t *textLog) sc21Name(m []byte) verdict {
 	return used
 }
 
-// sc21Setting handles a line "name value" after the configuration's name, up to
+// readSC21Setting reads a line "name value" after the configuration's name, up to
 // a line of dashes.
-func (t *textLog) sc21Setting(m []byte) verdict {
+func (t *textLog) readSC21Setting(m []byte) verdict {
 	if m[0] == '-' {
 		t.inBlock = noBlock
 		return idle
@@ -61,7 +61,7 @@ func (t *textLog) sc21Setting(m []byte) verdict {
 	t.addSetting(string(key), v)
 	info := &t.cur.run.Info
 	switch n := int(v); {
-	case !record.IsCount(v):
+	case !record.IsPlausibleCount(v):
 	case string(key) == "global_batch_size":
 		info.GlobalBatch = n
 	case string(key) == "local_batch_size":
@@ -72,11 +72,11 @@ func (t *textLog) sc21Setting(m []byte) verdict {
 	return used
 }
 
-// sc21Epoch handles the line "Time taken for epoch". Epoch 1 after other epochs
+// readSC21Epoch reads the line "Time taken for epoch". Epoch 1 after other epochs
 // begins a run.
-func (t *textLog) sc21Epoch(m []byte) verdict {
+func (t *textLog) readSC21Epoch(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
-	n := c.Expect("Time taken for epoch ").Count()
+	n := c.Expect("Time taken for epoch ").Integer()
 	seconds := c.Expect(" is ").Float()
 	c.Expect(" sec")
 	rate := math.NaN()
@@ -84,8 +84,8 @@ func (t *textLog) sc21Epoch(m []byte) verdict {
 		rate = c.Float()
 		c.Expect(" samples/sec")
 	}
-	if !c.Complete() {
-		t.in.Problem(t.l.Number, "expected \"Time taken for epoch N is S sec, avg R samples/sec\", got %.80q", m)
+	if !c.IsComplete() {
+		t.in.AddProblem(t.l.Number, "expected \"Time taken for epoch N is S sec, avg R samples/sec\", got %.80q", m)
 		return unused
 	}
 	t.inBlock = noBlock
@@ -93,21 +93,21 @@ func (t *textLog) sc21Epoch(m []byte) verdict {
 		if n <= 1 {
 			t.beginRun()
 		} else {
-			t.in.Problem(t.l.Number, "duplicate epoch %d; the later line counts", n)
+			t.in.AddProblem(t.l.Number, "duplicate epoch %d; the later line counts", n)
 		}
 	}
 	t.countLine(formatSC21)
-	e := t.epochAt(n, 0)
-	*e = record.UnmeasuredEpoch(n, t.l.Number)
-	e.Seconds, e.SamplesPerSecond, e.Samples = t.validSeconds(seconds), rate, samplesOf(seconds, rate)
+	e := t.findOrAddEpoch(n, 0)
+	*e = record.NewUnmeasuredEpoch(n, t.l.Number)
+	e.Seconds, e.SamplesPerSecond, e.Samples = t.checkSeconds(seconds), rate, computeSamples(seconds, rate)
 	t.repeating = formatSC21
 	return used
 }
 
-// samplesOf returns the number of samples of an epoch, which is seconds × rate.
-// It returns 0 if this product is not an integer because the log has rounded
-// numbers.
-func samplesOf(seconds, rate float64) int {
+// computeSamples returns the number of samples of an epoch, which is seconds ×
+// rate. It returns 0 if the numbers in the log are rounded so much that the
+// product is not close to an integer.
+func computeSamples(seconds, rate float64) int {
 	samples := seconds * rate
 	if !(samples > 0.5 && samples < 1<<40) {
 		return 0
@@ -118,8 +118,8 @@ func samplesOf(seconds, rate float64) int {
 	return 0
 }
 
-// sc21Loss handles the lines "Avg train loss=" and "Avg val loss=".
-func (t *textLog) sc21Loss(m []byte) verdict {
+// readSC21Loss reads the lines "Avg train loss=" and "Avg val loss=".
+func (t *textLog) readSC21Loss(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	c.Expect("Avg ")
 	train := c.Accept("train ")
@@ -127,8 +127,8 @@ func (t *textLog) sc21Loss(m []byte) verdict {
 		c.Expect("val ")
 	}
 	v := c.Expect("loss=").Float()
-	if !c.Complete() {
-		t.in.Problem(t.l.Number, "expected \"Avg train loss=L\", got %.80q", m)
+	if !c.IsComplete() {
+		t.in.AddProblem(t.l.Number, "expected \"Avg train loss=L\", got %.80q", m)
 		return unused
 	}
 	return t.setLastEpoch(func(e *runs.Epoch) *float64 {
@@ -139,12 +139,12 @@ func (t *textLog) sc21Loss(m []byte) verdict {
 	}, v)
 }
 
-// sc21Validation handles the line "Total validation time:".
-func (t *textLog) sc21Validation(m []byte) verdict {
+// readSC21Validation reads the line "Total validation time:".
+func (t *textLog) readSC21Validation(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	v := c.Expect("Total validation time: ").Float()
-	if c.Expect(" sec"); !c.Complete() {
-		t.in.Problem(t.l.Number, "expected \"Total validation time: S sec\", got %.80q", m)
+	if c.Expect(" sec"); !c.IsComplete() {
+		t.in.AddProblem(t.l.Number, "expected \"Total validation time: S sec\", got %.80q", m)
 		return unused
 	}
 	return t.setLastEpoch(func(e *runs.Epoch) *float64 { return &e.ValSeconds }, v)
@@ -154,7 +154,7 @@ func (t *textLog) sc21Validation(m []byte) verdict {
 func (t *textLog) setLastEpoch(field func(*runs.Epoch) *float64, v float64) verdict {
 	e := t.lastEpoch()
 	if e == nil {
-		t.in.Problem(t.l.Number, "value of an epoch without a line with the epoch's time before it")
+		t.in.AddProblem(t.l.Number, "value of an epoch without a line with the epoch's time before it")
 		return unused
 	}
 	*field(e) = v
@@ -163,13 +163,13 @@ func (t *textLog) setLastEpoch(field func(*runs.Epoch) *float64, v float64) verd
 	return used
 }
 
-// sc21Done handles the line "DONE ---- rank N", with ranks from 0. If only rank
+// readSC21Done reads the line "DONE ---- rank N", with ranks from 0. If only rank
 // 0, which also writes the log file, reports its end, the number of ranks stays
 // unknown.
-func (t *textLog) sc21Done(m []byte) verdict {
+func (t *textLog) readSC21Done(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
-	rank := c.Expect("DONE ---- rank ").Count()
-	if !c.Complete() || rank >= record.MaxWorkers {
+	rank := c.Expect("DONE ---- rank ").Integer()
+	if !c.IsComplete() || rank >= record.MaxWorkers {
 		return unknown
 	}
 	t.countLine(formatSC21).done = max(t.cur.done, rank+1)

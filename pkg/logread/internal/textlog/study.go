@@ -21,12 +21,12 @@ import (
 //	Test loss: 0.21, elapsed time: 29.63
 //	IOU on test: 0.8998
 
-// studyEpoch handles the line "[INFO] EPOCH: N/M", which begins an epoch.
-func (t *textLog) studyEpoch(m []byte) verdict {
+// readStudyEpoch reads the line "[INFO] EPOCH: N/M", which begins an epoch.
+func (t *textLog) readStudyEpoch(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
-	n := c.Expect("[INFO] EPOCH: ").Count()
-	c.Expect("/").Count()
-	if !c.Complete() || n < 1 {
+	n := c.Expect("[INFO] EPOCH: ").Integer()
+	c.Expect("/").Integer()
+	if !c.IsComplete() || n < 1 {
 		return unknown
 	}
 	t.inBlock = noBlock
@@ -38,13 +38,13 @@ func (t *textLog) studyEpoch(m []byte) verdict {
 		t.config = nil
 	}
 	t.countLine(formatStudy)
-	t.epochAt(n, 0)
+	t.findOrAddEpoch(n, 0)
 	return used
 }
 
-// studyLoss handles the lines "Train loss:", of the current epoch, and "Test
-// loss:".
-func (t *textLog) studyLoss(m []byte) verdict {
+// readStudyLoss reads the lines "Train loss:", which belongs to the current
+// epoch, and "Test loss:", which belongs to the run.
+func (t *textLog) readStudyLoss(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	train := c.Accept("Train ")
 	if !train {
@@ -53,53 +53,53 @@ func (t *textLog) studyLoss(m []byte) verdict {
 	loss := c.Expect("loss: ").Float()
 	seconds := c.Expect(", elapsed time: ").Float()
 	c.SkipBlanks()
-	if c.Accept("sec"); !c.Complete() {
+	if c.Accept("sec"); !c.IsComplete() {
 		return unknown // many programs print a loss
 	}
 	if !train {
 		t.countLine(formatStudy)
-		test := t.cur.testResult()
+		test := t.cur.findOrAddTest()
 		test.Loss, test.Seconds = loss, seconds
 		return used
 	}
 	e := t.lastEpoch()
 	if e == nil {
-		t.in.Problem(t.l.Number, "loss without a line \"[INFO] EPOCH: N/M\" before it")
+		t.in.AddProblem(t.l.Number, "loss without a line \"[INFO] EPOCH: N/M\" before it")
 		return unused
 	}
 	t.countLine(formatStudy)
-	e.TrainLoss, e.Seconds, e.Line = loss, t.validSeconds(seconds), t.l.Number
+	e.TrainLoss, e.Seconds, e.Line = loss, t.checkSeconds(seconds), t.l.Number
 	return used
 }
 
-// studyElapsed handles the line "Elapsed execution time:" with the time of the
+// readStudyElapsed reads the line "Elapsed execution time:" with the time of the
 // complete training.
-func (t *textLog) studyElapsed(m []byte) verdict {
+func (t *textLog) readStudyElapsed(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	v := c.Expect("Elapsed execution time: ").Float()
-	if c.Expect(" sec"); !c.Complete() {
+	if c.Expect(" sec"); !c.IsComplete() {
 		return unknown
 	}
 	t.countLine(formatStudy)
-	t.addSetting(record.TrainingSeconds, v)
+	t.addSetting(record.TrainingSecondsKey, v)
 	return used
 }
 
-// studyIoU handles the line "IOU on test:".
-func (t *textLog) studyIoU(m []byte) verdict {
+// readStudyIoU reads the line "IOU on test:".
+func (t *textLog) readStudyIoU(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	v := c.Expect("IOU on test: ").Float()
-	if !c.Complete() {
+	if !c.IsComplete() {
 		return unknown
 	}
 	t.countLine(formatStudy)
-	t.cur.testResult().IoU = v
+	t.cur.findOrAddTest().IoU = v
 	return used
 }
 
-// testResult returns the test of the run, and adds it without values if it is
+// findOrAddTest returns the test of the run, and adds it without values if it is
 // missing.
-func (r *textRun) testResult() *runs.Test {
+func (r *textRun) findOrAddTest() *runs.Test {
 	info := &r.run.Info
 	if info.Test == nil {
 		x := math.NaN()
@@ -108,16 +108,16 @@ func (r *textRun) testResult() *runs.Test {
 	return info.Test
 }
 
-// studySettings handles the lines "PyTorch Settings:" and "TensorFlow
+// readStudySettings reads the lines "PyTorch Settings:" and "TensorFlow
 // Settings:", which begin a list of settings.
-func (t *textLog) studySettings([]byte) verdict {
+func (t *textLog) readStudySettings([]byte) verdict {
 	t.inBlock = settingsBlock
 	return idle
 }
 
-// studySetting handles the line "--key: value" in a list of settings, which
+// readStudySetting reads the line "--key: value" in a list of settings, which
 // belongs to the run after it.
-func (t *textLog) studySetting(m []byte) verdict {
+func (t *textLog) readStudySetting(m []byte) verdict {
 	if !scan.HasPrefix(m, "--") {
 		t.inBlock = noBlock
 		return unknown

@@ -9,14 +9,14 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// kind is the name of this file format in reports. The kind of a run is the
+// formatKind is the name of this file format in reports. The kind of a run is the
 // name of its lines' format.
-const kind = "text log"
+const formatKind = "text log"
 
 // Format returns the format of text logs. It recognizes every text and examines
 // every line, so it must be tried last.
 func Format() record.Format {
-	return record.Format{Name: kind, Recognizes: isText, Read: readFile}
+	return record.Format{Name: formatKind, Recognizes: isText, Read: readFile}
 }
 
 // isText reports whether head can be the beginning of a text: it is not
@@ -25,8 +25,7 @@ func isText(_ string, head []byte) bool {
 	return len(head) > 0 && bytes.IndexByte(head, 0) < 0
 }
 
-// verdict is the result of reading a line. The functions that read a line of a
-// format (lineRule.read) are named for that line.
+// verdict is the result of reading a line.
 type verdict int
 
 const (
@@ -56,14 +55,14 @@ type textLog struct {
 	// config contains settings outside of a run. They belong to the next run, or to the
 	// last run if no run follows.
 	config        map[string]any
-	counts        [2]int64 // numbers of unknown and of idle lines
-	firsts        [2]int   // number of the first unknown and the first idle line
-	inBlock       block    // kind of the block that contains the current line
-	failing       failure  // what was read of torchrun's failure message
-	day           dayCache // date of the last time stamp
-	heading       []byte   // the last "- name - LEVEL - "
-	zoneReported  bool     // the report contains the assumed time zone
-	nodesReported bool     // the report contains how the ranks of several nodes are numbered
+	counts        [2]int64    // numbers of unknown and of idle lines
+	firsts        [2]int      // number of the first unknown and the first idle line
+	inBlock       blockKind   // kind of the block that contains the current line
+	failing       rankFailure // what was read of torchrun's failure message
+	day           dayCache    // date of the last time stamp
+	heading       []byte      // the last "- name - LEVEL - "
+	zoneReported  bool        // the report contains the assumed time zone
+	nodesReported bool        // the report contains how the ranks of several nodes are numbered
 	// repeating is the format of the current line if similar lines that a fast
 	// path reads may follow, otherwise formatCommand. epochParser reads such lines
 	// of epochs, and ahead reads later chunks of the file.
@@ -76,15 +75,15 @@ type textLog struct {
 	kerasShapes, mlperfShapes, dllShapes scan.Shapes
 }
 
-// block is a kind of group of lines whose meaning depends on the first line of
+// blockKind is a kind of group of lines whose meaning depends on the first line of
 // the group.
-type block int
+type blockKind int
 
 const (
-	noBlock       block = iota
-	sc21Block           // settings of an SC21 run
-	settingsBlock       // settings of the U-Net study
-	failureBlock        // torchrun's root cause
+	noBlock       blockKind = iota
+	sc21Block               // settings of an SC21 run
+	settingsBlock           // settings of the U-Net study
+	failureBlock            // torchrun's root cause
 )
 
 // readFile reads a text log and returns its runs.
@@ -103,7 +102,7 @@ func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	}
 	parts := t.finish()
 	if len(parts) == 0 && len(report.Unused) == 0 {
-		return nil, record.ErrUnknown
+		return nil, record.ErrUnknownFormat
 	}
 	return parts, nil
 }
@@ -133,11 +132,11 @@ func (t *textLog) read(ctx context.Context) error {
 		case formatSC21:
 			t.readEpochLines(ctx)
 		case formatKeras:
-			t.readFastLines(t.fastKerasLine)
+			t.readFastLines(t.readFastKerasLine)
 		case formatHorovod:
-			t.readFastLines(t.fastHorovodLine)
+			t.readFastLines(t.readFastHorovodLine)
 		case formatRates:
-			t.readFastLines(t.fastRateLine)
+			t.readFastLines(t.readFastRateLine)
 		}
 		t.repeating = formatCommand
 	}
@@ -181,7 +180,7 @@ const maxFastLine = 160
 // readLine reads a line of any form.
 func (t *textLog) readLine(line []byte) {
 	if t.l.TooLong {
-		t.in.Problem(t.l.Number, "line is longer than %d bytes", scan.MaxLine)
+		t.in.AddProblem(t.l.Number, "line is longer than %d bytes", scan.MaxLine)
 		return
 	}
 	if t.l.HasCR { // a progress bar has overwritten the line; the text after the last \r counts
@@ -190,27 +189,27 @@ func (t *textLog) readLine(line []byte) {
 	t.rank, t.stamp = -1, nil
 	message := t.stripPrefix(line)
 	if len(message) == 0 {
-		t.count(0)
+		t.countUnused(0)
 		return
 	}
 	if !t.l.Ended && scan.IsDigit(message[len(message)-1]) {
 		// The last number may be incomplete.
 		if t.formats.endsWithValue(message) {
-			t.in.Problem(t.l.Number, "last line is torn: %.80q", line)
+			t.in.AddProblem(t.l.Number, "last line is torn: %.80q", line)
 		} else {
-			t.count(0)
+			t.countUnused(0)
 		}
 		return
 	}
 	v := unknown
 	if t.inBlock != noBlock {
-		v = t.blockLine(message)
+		v = t.readBlockLine(message)
 	}
 	if v == unknown {
 		v = t.formats.readLine(t, message)
 	}
 	if v == unknown {
-		v = t.outOfMemory(message)
+		v = t.readOutOfMemory(message)
 	}
 	switch v {
 	case used:
@@ -219,30 +218,31 @@ func (t *textLog) readLine(line []byte) {
 			t.updateTimes()
 		}
 	case unknown:
-		t.count(0)
+		t.countUnused(0)
 	case idle:
-		t.count(1)
+		t.countUnused(1)
 	case unused, pending:
 	}
 }
 
-// count counts an unknown line (i = 0) or an idle line (i = 1).
-func (t *textLog) count(i int) {
+// countUnused counts a line that is not used: an unknown line (i = 0), or a
+// line of a known format without values (i = 1).
+func (t *textLog) countUnused(i int) {
 	if t.counts[i] == 0 {
 		t.firsts[i] = t.l.Number
 	}
 	t.counts[i]++
 }
 
-// blockLine reads a line inside a block.
-func (t *textLog) blockLine(m []byte) verdict {
+// readBlockLine reads a line inside a block.
+func (t *textLog) readBlockLine(m []byte) verdict {
 	switch t.inBlock {
 	case sc21Block:
-		return t.sc21Setting(m)
+		return t.readSC21Setting(m)
 	case settingsBlock:
-		return t.studySetting(m)
+		return t.readStudySetting(m)
 	case failureBlock:
-		return t.failureLine(m)
+		return t.readFailureLine(m)
 	case noBlock:
 	}
 	return unknown

@@ -7,16 +7,16 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// titanStep handles torchtitan's line "step:", with or without colors. tps is
+// readTitanStep reads torchtitan's line "step:", with or without colors. tps is
 // in tokens per second and device, mfu in percent.
 //
 //	step:  1  loss:  8.1309  grad_norm:  1.5  memory:  0.53GiB(0.56%)  tps: 7,123  tflops: 10.1  mfu: 35.20%
-func (t *textLog) titanStep(m []byte) verdict {
+func (t *textLog) readTitanStep(m []byte) verdict {
 	if bytes.IndexByte(m, 0x1b) >= 0 {
 		m = stripColors(m)
 	}
 	c := scan.Cursor{Rest: bytes.TrimLeft(m, " ")}
-	step := c.Expect("step:").SkipBlanks().Count()
+	step := c.Expect("step:").SkipBlanks().Integer()
 	c.SkipBlanks()
 	if c.Failed || !bytes.Contains(c.Rest, []byte("loss:")) {
 		return unknown
@@ -31,7 +31,7 @@ func (t *textLog) titanStep(m []byte) verdict {
 	for len(c.Rest) > 0 {
 		key, after, ok := bytes.Cut(c.Rest, []byte(":"))
 		if !ok || !scan.IsName(key) {
-			t.in.Problem(t.l.Number, "expected \"name: number\", got %.40q", c.Rest)
+			t.in.AddProblem(t.l.Number, "expected \"name: number\", got %.40q", c.Rest)
 			return unused
 		}
 		c.Rest = after
@@ -43,13 +43,13 @@ func (t *textLog) titanStep(m []byte) verdict {
 		word := c.Rest[:end]
 		c.Rest = c.Rest[end:]
 		c.SkipBlanks()
-		v, n := scan.Decimal(word)
+		v, n := scan.ParseDecimal(word)
 		if n == 0 || n < len(word) && (word[n] == ',' || word[n] == '.') {
 			var buf [64]byte
 			number := scan.Cursor{Rest: appendWithoutCommas(buf[:0], word)} // 7,123
 			v = number.Float()
 			if number.Failed {
-				t.in.Problem(t.l.Number, "%s: expected a number, got %.40q", key, word)
+				t.in.AddProblem(t.l.Number, "%s: expected a number, got %.40q", key, word)
 				continue
 			}
 		} // a unit such as % or GiB may follow
@@ -58,26 +58,26 @@ func (t *textLog) titanStep(m []byte) verdict {
 	return used
 }
 
-// colored handles a line that begins with an escape sequence for a color:
+// readColored reads a line that begins with an escape sequence for a color:
 // torchtitan's step or the progress bar of Keras 3.
-func (t *textLog) colored(m []byte) verdict {
+func (t *textLog) readColored(m []byte) verdict {
 	if bytes.Contains(m, []byte("step:")) {
-		return t.titanStep(m)
+		return t.readTitanStep(m)
 	}
 	if plain := scan.SkipBlanks(stripColors(m)); len(plain) > 0 && scan.IsDigit(plain[0]) {
-		return t.kerasSummary(plain)
+		return t.readKerasSummary(plain)
 	}
 	return unknown
 }
 
-// appendWithoutCommas appends word, without its commas, to to.
-func appendWithoutCommas(to, word []byte) []byte {
+// appendWithoutCommas appends word to dst without its commas.
+func appendWithoutCommas(dst, word []byte) []byte {
 	for _, c := range word {
 		if c != ',' {
-			to = append(to, c)
+			dst = append(dst, c)
 		}
 	}
-	return to
+	return dst
 }
 
 // stripColors returns m without the escape sequences of a terminal (ESC [ …

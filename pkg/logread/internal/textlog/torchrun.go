@@ -20,23 +20,24 @@ import (
 //	  error_file: <N/A>
 //	  traceback : To enable traceback see: …
 
-// failure contains the fields of torchrun's block of lines about a failed rank.
-type failure struct {
+// rankFailure contains the fields of torchrun's block of lines about a failed rank.
+type rankFailure struct {
 	line                  int // number of the block's first line; 0 if there was no block
 	rank, host, code, why string
 }
 
-// rootCause handles the line "Root Cause", which begins the block about the
+// readRootCause reads the line "Root Cause", which begins the block about the
 // first rank that failed.
-func (t *textLog) rootCause([]byte) verdict {
+func (t *textLog) readRootCause([]byte) verdict {
 	t.finishFailure()
-	t.failing = failure{line: t.l.Number}
+	t.failing = rankFailure{line: t.l.Number}
 	t.inBlock = failureBlock
 	return used
 }
 
-// failureLine handles a line of the block, which ends at a line of = or -.
-func (t *textLog) failureLine(m []byte) verdict {
+// readFailureLine reads a line of the failure block. A line of = or - ends the
+// block.
+func (t *textLog) readFailureLine(m []byte) verdict {
 	if scan.HasPrefix(m, "====") || scan.HasPrefix(m, "----") {
 		t.inBlock = noBlock
 		t.finishFailure()
@@ -72,7 +73,7 @@ func (t *textLog) finishFailure() {
 	if p.line == 0 {
 		return
 	}
-	t.failing = failure{}
+	t.failing = rankFailure{}
 	run := t.countLine(formatFailure)
 	text := "torchrun: a rank failed"
 	if p.rank != "" {

@@ -7,24 +7,25 @@ import "lockstep/pkg/logread/internal/record"
 // ranks, and their epochs are in order, so both are usually found without
 // a map.
 
-// trackID identifies the track of a rank: by the rank in its labels, or, for
-// rank -1, by the ordinal of the rank among the ranks without labels.
+// trackID identifies the track of a rank. If lines have labels, rank is the
+// rank in the label and ordinal is 0. Otherwise rank is -1 and ordinal
+// distinguishes the ranks.
 type trackID struct{ rank, ordinal int }
 
-// fewRanks is the number of ranks, from -1 on, whose tracks are found without a
-// map.
-const fewRanks = 256
+// maxIndexedRanks is the number of ranks, starting with -1, whose tracks are in
+// a slice. Tracks of higher ranks are in a map.
+const maxIndexedRanks = 256
 
-// tracks contains the epochs of a run by rank.
-type tracks struct {
+// trackSet contains the epochs of a run by rank.
+type trackSet struct {
 	all   []*record.Track           // in the order of their first lines
 	few   []*record.Track           // tracks with ordinal 0 by rank + 1
 	index map[trackID]*record.Track // the other tracks
 }
 
 // find returns the track of a rank, or nil if it has none.
-func (ts *tracks) find(id trackID) *record.Track {
-	if i := id.rank + 1; id.ordinal == 0 && i < fewRanks {
+func (ts *trackSet) find(id trackID) *record.Track {
+	if i := id.rank + 1; id.ordinal == 0 && i < maxIndexedRanks {
 		if i < len(ts.few) {
 			return ts.few[i]
 		}
@@ -34,10 +35,10 @@ func (ts *tracks) find(id trackID) *record.Track {
 }
 
 // add adds an empty track, which must not exist yet.
-func (ts *tracks) add(id trackID) *record.Track {
+func (ts *trackSet) add(id trackID) *record.Track {
 	tr := record.NewTrack()
 	ts.all = append(ts.all, tr)
-	if i := id.rank + 1; id.ordinal == 0 && i < fewRanks {
+	if i := id.rank + 1; id.ordinal == 0 && i < maxIndexedRanks {
 		if i >= len(ts.few) {
 			ts.few = append(ts.few, make([]*record.Track, i+1-len(ts.few))...)
 		}

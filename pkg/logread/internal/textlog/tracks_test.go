@@ -5,7 +5,7 @@ import "testing"
 // TestTracksOutOfOrder checks that tracks are found if small and large ranks
 // are mixed, and that a counter counts numbers in any order.
 func TestTracksOutOfOrder(t *testing.T) {
-	var ts tracks
+	var ts trackSet
 	ids := []trackID{{-1, 0}, {-1, 1}, {0, 0}, {254, 0}, {255, 0}, {1 << 20, 0}, {3, 0}}
 	for _, id := range ids {
 		if ts.find(id) != nil {

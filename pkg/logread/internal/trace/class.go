@@ -9,11 +9,11 @@ const (
 	stepName         = "ProfilerStep#"
 )
 
-// classify returns the class of a span with the given category and name.
+// classifySpan returns the class of a span with the given category and name.
 // Sources: libkineto's ActivityType.cpp (categories), PyTorch's torch/profiler
 // and torch/utils/data (annotations), horovod/common/common.h (activities of
 // the timeline), and the names of NCCL's and RCCL's kernels.
-func classify(cat, name string) spanClass {
+func classifySpan(cat, name string) spanClass {
 	low := strings.ToLower(name)
 	switch cat {
 	case "python_function", "ac2g", "async_cpu_gpu", "cuda_profiler_range", "overhead":
@@ -40,7 +40,7 @@ func classify(cat, name string) spanClass {
 		return classStep
 	}
 	// The phases of a step in traces of this project's engines. If a GPU
-	// computes, the trace also contains its commands.
+	// computes, the trace also contains the commands that the GPU executed.
 	switch cat {
 	case "forward", "backward", "optimizer":
 		return classHostCompute

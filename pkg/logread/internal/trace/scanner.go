@@ -49,9 +49,9 @@ func (s *scanner) peek(n int) []byte {
 	return s.buf[s.pos:min(len(s.buf), s.pos+n)]
 }
 
-// next consumes the next byte that is not white space and returns it. It
+// nextByte consumes the next byte that is not white space and returns it. It
 // returns 0 at the end.
-func (s *scanner) next() byte {
+func (s *scanner) nextByte() byte {
 	for {
 		for s.pos < len(s.buf) {
 			c := s.buf[s.pos]
@@ -70,22 +70,22 @@ func (s *scanner) next() byte {
 }
 
 // peekValue returns the complete value that begins at pos, without consuming
-// it. end returns the length of the value at the beginning of its argument, 0
-// if the value is incomplete, or a negative number if it is malformed. A value
-// longer than most bytes is an error.
-func (s *scanner) peekValue(most int, end func([]byte) int) ([]byte, error) {
+// it. The function length returns the length of the value at the beginning of
+// its argument, 0 if the value is incomplete, or a negative number if it is
+// malformed. It is an error if the value is longer than maxBytes.
+func (s *scanner) peekValue(maxBytes int, length func([]byte) int) ([]byte, error) {
 	for ended := false; ; {
-		// At most most+1 bytes are examined, so that the result does not
+		// At most maxBytes+1 bytes are examined, so that the result does not
 		// depend on the sizes of the reads.
 		there := s.buf[s.pos:]
-		n := end(there[:min(len(there), most+1)])
+		n := length(there[:min(len(there), maxBytes+1)])
 		switch {
 		case n > 0:
 			return there[:n], nil
 		case n < 0:
 			return nil, errors.New("malformed JSON value")
-		case len(there) > most:
-			return nil, fmt.Errorf("a JSON value is longer than %d bytes", most)
+		case len(there) > maxBytes:
+			return nil, fmt.Errorf("a JSON value is longer than %d bytes", maxBytes)
 		case ended:
 			return nil, errTruncated
 		}
@@ -101,9 +101,9 @@ func (s *scanner) peekValue(most int, end func([]byte) int) ([]byte, error) {
 }
 
 // readString reads the rest of a string whose opening quote has been read, and
-// returns its content. More than limit bytes are an error.
+// returns its content. It is an error if the string is longer than limit bytes.
 func (s *scanner) readString(limit int) ([]byte, error) {
-	b, err := s.peekValue(limit, stringEnd)
+	b, err := s.peekValue(limit, findStringEnd)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (s *scanner) skipValue(c byte) error {
 		if depth == 0 {
 			return nil
 		}
-		c = s.next()
+		c = s.nextByte()
 	}
 }
 
@@ -179,9 +179,9 @@ func (s *scanner) skipString() error {
 	}
 }
 
-// stringEnd returns the length of the rest of a string including its closing
+// findStringEnd returns the length of the rest of a string including its closing
 // quote, or 0 if b does not contain the closing quote.
-func stringEnd(b []byte) int {
+func findStringEnd(b []byte) int {
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
@@ -193,9 +193,9 @@ func stringEnd(b []byte) int {
 	return 0
 }
 
-// jsonEnd returns the length of the object or array at the beginning of b, 0 if
+// findJSONEnd returns the length of the object or array at the beginning of b, 0 if
 // it is incomplete, or -1 if it is nested too deeply.
-func jsonEnd(b []byte) int {
+func findJSONEnd(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
@@ -208,7 +208,7 @@ func jsonEnd(b []byte) int {
 				return i + 1
 			}
 		case '"':
-			n := stringEnd(b[i+1:])
+			n := findStringEnd(b[i+1:])
 			if n == 0 {
 				return 0
 			}
@@ -250,7 +250,7 @@ func (e *event) parse(b []byte) int {
 			return -1
 		}
 		i++
-		n := stringEnd(b[i:])
+		n := findStringEnd(b[i:])
 		if n == 0 {
 			return 0
 		}
@@ -267,13 +267,13 @@ func (e *event) parse(b []byte) int {
 		if next <= 0 {
 			return next
 		}
-		e.set(key, value)
+		e.setField(key, value)
 		i = next
 	}
 }
 
-// set sets the field that belongs to a JSON key.
-func (e *event) set(key, value []byte) {
+// setField sets the field that belongs to a JSON key.
+func (e *event) setField(key, value []byte) {
 	switch string(key) {
 	case "ph":
 		if len(value) == 1 {
@@ -314,13 +314,13 @@ func parseValue(b []byte, i int) (value []byte, next int) {
 	}
 	switch b[i] {
 	case '"':
-		n := stringEnd(b[i+1:])
+		n := findStringEnd(b[i+1:])
 		if n == 0 {
 			return nil, 0
 		}
 		return b[i+1 : i+n], i + 1 + n
 	case '{', '[':
-		n := jsonEnd(b[i:])
+		n := findJSONEnd(b[i:])
 		if n <= 0 {
 			return nil, n
 		}
@@ -340,8 +340,8 @@ func parseValue(b []byte, i int) (value []byte, next int) {
 	return nil, 0
 }
 
-// maxMicroseconds is the largest accepted time: as nanoseconds, the sum of two
-// such times fits into an int64.
+// maxMicroseconds is the largest accepted time. It is chosen so that the sum of
+// two times in nanoseconds fits into an int64.
 const maxMicroseconds = math.MaxInt64 / 4000
 
 // parseMicroseconds parses a number of microseconds and returns it in

@@ -28,11 +28,11 @@ const (
 	classHostEnqueue                  // the launch of a collective: communication, unless the collective itself is in the trace
 )
 
-// spanSet collects the spans of a trace in compact form.
+// spanSet collects the spans of a trace in a form that needs little memory.
 type spanSet struct {
 	spans  []compactSpan
 	names  []string
-	lanes  []lane
+	lanes  []traceLane
 	named  map[string]spanName // by category and name of the event
 	byLane map[string]int32    // index in lanes by process and thread
 	byPid  map[string]int      // rank by process, for processes with a rank in their name
@@ -43,7 +43,7 @@ type spanSet struct {
 	compactAt                         int   // number of spans at which compact is called
 	full                              bool  // compact is not called any more
 
-	// Numbers of events that were left out, by reason.
+	// Numbers of events that were left out, one counter per reason.
 	nested, drawn, tooMany, unnamed, unopened, noLane, tooDeep, untimed int64
 }
 
@@ -61,8 +61,8 @@ type spanName struct {
 	class spanClass
 }
 
-// lane is one row of the trace: a thread of a process.
-type lane struct {
+// traceLane is one row of the trace: a thread of a process.
+type traceLane struct {
 	name, pid string
 	open      []compactSpan // spans that an event B began and no event E has ended; innermost last
 }
@@ -148,7 +148,7 @@ func (s *spanSet) addSpan(span compactSpan) {
 		s.first, s.hasSpan = span.start, true
 	}
 	if len(s.spans) >= s.compactAt && !s.full {
-		s.compact()
+		s.removeNested()
 		s.compactAt = min(max(s.compactAt, 2*len(s.spans)), maxSpans)
 		s.full = len(s.spans) > maxSpans*3/4 // compacting again would gain little
 	}
@@ -159,10 +159,10 @@ func (s *spanSet) addSpan(span compactSpan) {
 	s.spans = append(s.spans, span)
 }
 
-// compact removes each span that is inside another span of the same class and
+// removeNested removes each span that is inside another span of the same class and
 // lane, except steps. Operators call dozens of other operators, and the
 // outermost span includes their time.
-func (s *spanSet) compact() {
+func (s *spanSet) removeNested() {
 	slices.SortFunc(s.spans, func(a, b compactSpan) int {
 		return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.class, b.class), cmp.Compare(a.start, b.start), cmp.Compare(b.length, a.length), cmp.Compare(a.name, b.name))
 	})
@@ -188,7 +188,7 @@ func (s *spanSet) internName(e *event) spanName {
 		return n
 	}
 	name := unescape(e.name)
-	n := spanName{class: classify(string(e.cat), name)}
+	n := spanName{class: classifySpan(string(e.cat), name)}
 	if len(s.names) >= maxNames || len(e.name)+len(e.cat) > maxNameBytes {
 		if n.class != classIgnored {
 			s.unnamed++
@@ -230,13 +230,13 @@ func (s *spanSet) findLane(e *event) (i int32, ok bool) {
 	}
 	i = int32(len(s.lanes))
 	s.byLane[string(s.key)] = i
-	s.lanes = append(s.lanes, lane{name: string(s.key), pid: string(e.pid)})
+	s.lanes = append(s.lanes, traceLane{name: string(s.key), pid: string(e.pid)})
 	return i, true
 }
 
-// rankInProcess matches the rank in the name of a process, such as "rank 3" or
+// processRankPattern matches the rank in the name of a process, such as "rank 3" or
 // "Rank: 3 (GPU 0)", in a trace of several ranks.
-func rankInProcess() *regexp.Regexp { return regexp.MustCompile(`^(?i:rank)[ _:#-]*(\d{1,6})\b`) }
+func processRankPattern() *regexp.Regexp { return regexp.MustCompile(`^(?i:rank)[ _:#-]*(\d{1,6})\b`) }
 
 // readMetadata stores the rank of a process if its name contains one.
 func (s *spanSet) readMetadata(e *event) {
@@ -249,13 +249,13 @@ func (s *spanSet) readMetadata(e *event) {
 	if json.Unmarshal(e.args, &args) != nil {
 		return
 	}
-	if m := rankInProcess().FindStringSubmatch(args.Name); m != nil {
+	if m := processRankPattern().FindStringSubmatch(args.Name); m != nil {
 		s.byPid[string(e.pid)], _ = strconv.Atoi(m[1]) // six digits at most
 	}
 }
 
-// allRanked reports whether the process of every lane has a rank in its name.
-func (s *spanSet) allRanked() bool {
+// allLanesHaveRanks reports whether the process of every lane has a rank in its name.
+func (s *spanSet) allLanesHaveRanks() bool {
 	for _, l := range s.lanes {
 		if _, ok := s.byPid[l.pid]; !ok {
 			return false
@@ -264,10 +264,10 @@ func (s *spanSet) allRanked() bool {
 	return len(s.lanes) > 0
 }
 
-// kindOf returns the kind of runs.Span for a class. Launches on the host count
+// spanKind returns the kind of runs.Span for a class. Launches on the host count
 // as computation only if the trace has no computation on a device, and as
 // communication only if it has no execution of a collective.
-func (s *spanSet) kindOf(c spanClass) string {
+func (s *spanSet) spanKind(c spanClass) string {
 	switch {
 	case c == classData:
 		return runs.SpanData
@@ -282,7 +282,7 @@ func (s *spanSet) kindOf(c spanClass) string {
 // sortedSpans returns the spans, ordered by rank, lane and start. rank is the
 // rank of processes without a rank in their name.
 func (s *spanSet) sortedSpans(rank int) []runs.Span {
-	s.compact()
+	s.removeNested()
 	if len(s.spans) == 0 {
 		return nil
 	}
@@ -290,7 +290,7 @@ func (s *spanSet) sortedSpans(rank int) []runs.Span {
 	for i, x := range s.spans {
 		l := &s.lanes[x.lane]
 		out[i] = runs.Span{
-			Rank: rank, Lane: l.name, Kind: s.kindOf(x.class), Name: s.names[x.name],
+			Rank: rank, Lane: l.name, Kind: s.spanKind(x.class), Name: s.names[x.name],
 			Start: float64(x.start-s.first) / 1e9, Seconds: float64(x.length) / 1e9,
 		}
 		if r, ok := s.byPid[l.pid]; ok {
@@ -303,8 +303,8 @@ func (s *spanSet) sortedSpans(rank int) []runs.Span {
 	return out
 }
 
-// omissions returns a description of each kind of event that was left out.
-func (s *spanSet) omissions() (descriptions []string) {
+// describeOmissions returns a description of each kind of event that was left out.
+func (s *spanSet) describeOmissions() (descriptions []string) {
 	open := int64(0)
 	for _, l := range s.lanes {
 		open += int64(len(l.open))

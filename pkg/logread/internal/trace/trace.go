@@ -80,35 +80,35 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		return nil, s.err
 	}
 	if err != nil {
-		in.Problem(0, "reading stops at byte %d: %v; the content before it is read", s.offset+int64(s.pos), err)
+		in.AddProblem(0, "reading stops at byte %d: %v; the content before it is read", s.offset+int64(s.pos), err)
 	}
 	in.Report.Records = t.events
-	if m := rankInName().FindStringSubmatch(filepath.Base(in.Path)); t.rank < 0 && m != nil {
+	if m := fileRankPattern().FindStringSubmatch(filepath.Base(in.Path)); t.rank < 0 && m != nil {
 		t.rank, _ = strconv.Atoi(m[1]) // six digits at most
-		in.Report.Assume("rank %d: from the file name", t.rank)
+		in.Report.AddAssumption("rank %d: from the file name", t.rank)
 	}
-	if t.rank < 0 && !t.set.allRanked() {
-		in.Report.Assume("rank 0: the trace has no rank; a file name such as rank3.json sets it")
+	if t.rank < 0 && !t.set.allLanesHaveRanks() {
+		in.Report.AddAssumption("rank 0: the trace has no rank; a file name such as rank3.json sets it")
 	}
 	t.spans = t.set.sortedSpans(max(t.rank, 0))
-	for _, x := range t.set.omissions() {
-		in.Problem(0, "%s", x)
+	for _, x := range t.set.describeOmissions() {
+		in.AddProblem(0, "%s", x)
 	}
 	if n := t.set.nested; n > 0 {
-		in.Report.Assume("%s inside another span of the same kind, which counts instead", english.Count(int(n), "span"))
+		in.Report.AddAssumption("%s inside another span of the same kind, which counts instead", english.Count(int(n), "span"))
 	}
 	if n := t.set.drawn; n > 0 {
-		in.Report.Assume("%d step marks on device streams are ignored: the host's marks count", n)
+		in.Report.AddAssumption("%d step marks on device streams are ignored: the host's marks count", n)
 	}
 	if len(t.spans) == 0 {
-		in.Problem(0, "none of the %d events of the trace is a span", t.events)
+		in.AddProblem(0, "none of the %d events of the trace is a span", t.events)
 		return nil, nil
 	}
 	return []*record.Part{{Role: record.Companion, Source: t}}, nil
 }
 
-// Join merges the traces of each folder into one part. A folder has a trace for
-// each rank, and several traces for a rank that was profiled several times.
+// Join merges the traces of each folder into one part. A folder has one trace
+// for each rank, or several if the rank was profiled several times.
 func Join(parts []*record.Part) []*record.Part {
 	byFolder := map[string][]*record.Part{}
 	var kept []*record.Part
@@ -157,12 +157,12 @@ func joinRanks(files []*record.Part) {
 		}
 		run.Info.Workers = max(run.Info.Workers, traceOf(p).world)
 		if p != files[0] {
-			p.Report.Assume("the spans of rank %d are added to those of %s", max(traceOf(p).rank, 0), run.File)
+			p.Report.AddAssumption("the spans of rank %d are added to those of %s", max(traceOf(p).rank, 0), run.File)
 		}
 	}
 	if run.Info.Workers == 0 && len(seen) > 1 && len(seen) == highest+1 {
 		run.Info.Workers = len(seen)
-		files[0].Report.Assume("%s: number of ranks in the traces", english.Count(len(seen), "worker"))
+		files[0].Report.AddAssumption("%s: number of ranks in the traces", english.Count(len(seen), "worker"))
 	}
 	slices.SortStableFunc(run.Spans, func(a, b runs.Span) int {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), runs.NaturalCompare(a.Lane, b.Lane), cmp.Compare(a.Start, b.Start), cmp.Compare(b.Seconds, a.Seconds))
@@ -177,7 +177,7 @@ func (t *traceFile) read(s *scanner) error {
 	if bytes.HasPrefix(s.peek(3), []byte("\xef\xbb\xbf")) {
 		s.pos += 3
 	}
-	switch c := s.next(); c {
+	switch c := s.nextByte(); c {
 	case '[':
 		return t.readArray(s, true)
 	case '{':
@@ -192,7 +192,7 @@ func (t *traceFile) read(s *scanner) error {
 // readObject reads the outermost object, whose opening brace has been read.
 func (t *traceFile) readObject(s *scanner) error {
 	for {
-		switch c := s.next(); c {
+		switch c := s.nextByte(); c {
 		case '}':
 			return nil
 		case ',':
@@ -208,10 +208,10 @@ func (t *traceFile) readObject(s *scanner) error {
 			return err
 		}
 		name := string(key)
-		if c := s.next(); c != ':' {
+		if c := s.nextByte(); c != ':' {
 			return unexpectedByte(c, "expected : after a key, got %q", c)
 		}
-		switch c := s.next(); {
+		switch c := s.nextByte(); {
 		case name == "traceEvents" && c == '[':
 			err = t.readArray(s, false)
 		case name == "distributedInfo" && c == '{':
@@ -240,7 +240,7 @@ func unexpectedByte(c byte, format string, a ...any) error {
 // distributedInfo, whose opening brace has been read.
 func (t *traceFile) readDistributed(s *scanner) error {
 	s.pos--
-	b, err := s.peekValue(maxValue, func(b []byte) int { return jsonEnd(b) })
+	b, err := s.peekValue(maxValue, func(b []byte) int { return findJSONEnd(b) })
 	if err != nil {
 		return err
 	}
@@ -261,12 +261,12 @@ func (t *traceFile) readDistributed(s *scanner) error {
 }
 
 // readArray reads the events of an array whose opening bracket has been read.
-// bare states that the array is the complete file; it then need not be closed,
-// so that the file of a killed program is valid.
+// If bare is true, the array is the complete file. Its closing bracket may then
+// be missing, as in the file of a killed program.
 func (t *traceFile) readArray(s *scanner, bare bool) error {
 	var e event
 	for {
-		switch c := s.next(); c {
+		switch c := s.nextByte(); c {
 		case ']':
 			return nil
 		case ',':
@@ -291,6 +291,8 @@ func (t *traceFile) readArray(s *scanner, bare bool) error {
 	}
 }
 
-// rankInName matches the rank in a file name, as in rank3.json,
+// fileRankPattern matches the rank in a file name, as in rank3.json,
 // trace_rank-3.pt.trace.json and worker3.json.
-func rankInName() *regexp.Regexp { return regexp.MustCompile(`(?i)(?:rank|worker)[_.-]?(\d{1,6})`) }
+func fileRankPattern() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)(?:rank|worker)[_.-]?(\d{1,6})`)
+}

@@ -34,7 +34,7 @@ type EpochMetric struct {
 	Value func(runs.Epoch) float64
 }
 
-// EpochMetrics returns the epoch metrics of which a curve can be drawn.
+// EpochMetrics returns the epoch metrics that can be drawn as a curve.
 func EpochMetrics() []EpochMetric {
 	return []EpochMetric{
 		{"train_loss", func(e runs.Epoch) float64 { return e.TrainLoss }},
@@ -51,7 +51,7 @@ func EpochMetrics() []EpochMetric {
 }
 
 // Lines returns the lines of a run for a metric, which is the name of an epoch metric or
-// of a logged curve. If there are none, the second result is the reason.
+// of a logged curve. If the run has no such line, the second result is the reason.
 func Lines(r runs.Run, metric, axis string) ([]Line, string) {
 	for _, m := range EpochMetrics() {
 		if m.Name == metric {
@@ -88,12 +88,13 @@ func Lines(r runs.Run, metric, axis string) ([]Line, string) {
 	return lines, why
 }
 
-// epochLine returns the line of an epoch metric, or the reason why there is none. Epochs
-// without a value are omitted, but the following epochs keep their position on the axis.
+// epochLine returns the line of an epoch metric (a slice of one element) or, if the run
+// has none, the reason. Epochs without a value are omitted, but the following epochs keep
+// their position on the axis.
 func epochLine(r runs.Run, metric, axis string, value func(runs.Epoch) float64) ([]Line, string) {
 	line := Line{Name: metric, Rank: -1}
 	why := "the log has no " + metric
-	_, global := observe.Batches(r)
+	_, global := observe.BatchSizes(r)
 	at, steps := 0.0, 0.0
 	if axis == AxisWall {
 		if r.Info.Started.IsZero() {

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Loss contains the losses of a series at one worker count; see scaling.LossCurve.
-type Loss struct {
+// LossCurve contains the losses of a series at one worker count; see scaling.LossCurve.
+type LossCurve struct {
 	Series  string
 	Workers int
 	Runs    int
@@ -23,13 +23,13 @@ type Loss struct {
 	TrainMin, TrainMax []float64
 }
 
-// NewLoss combines the losses of repeated runs by epoch.
-func NewLoss(all []*runs.Run) Loss {
+// NewLossCurve combines the losses of repeated runs by epoch.
+func NewLossCurve(all []*runs.Run) LossCurve {
 	if len(all) == 1 && isAscending(all[0].Epochs) {
-		return newSingleLoss(all[0].Epochs)
+		return newSingleLossCurve(all[0].Epochs)
 	}
 	rows := lossRows(all)
-	c := Loss{Runs: len(all)}
+	c := LossCurve{Runs: len(all)}
 	c.reserve(len(rows)/len(all) + 1)
 	for len(rows) > 0 {
 		n := 1
@@ -42,10 +42,10 @@ func NewLoss(all []*runs.Run) Loss {
 	return c
 }
 
-// newSingleLoss returns the loss curve of one run. It avoids the grouping by NewLoss,
+// newSingleLossCurve returns the loss curve of one run. It avoids the grouping by NewLossCurve,
 // which is slow for a run with very many epochs.
-func newSingleLoss(epochs []runs.Epoch) Loss {
-	c := Loss{Runs: 1}
+func newSingleLossCurve(epochs []runs.Epoch) LossCurve {
+	c := LossCurve{Runs: 1}
 	c.reserve(len(epochs))
 	elapsed, clock := 0.0, 0.0
 	for i := range epochs {
@@ -88,14 +88,14 @@ func lossRows(all []*runs.Run) []lossRow {
 }
 
 // reserve allocates capacity for n epochs.
-func (c *Loss) reserve(n int) {
+func (c *LossCurve) reserve(n int) {
 	for _, v := range []*[]float64{&c.Epoch, &c.Elapsed, &c.Clock, &c.Train, &c.Val} {
 		*v = make([]float64, 0, n)
 	}
 }
 
 // addEpoch appends one epoch of repeated runs; rows has one element per run.
-func (c *Loss) addEpoch(rows []lossRow) {
+func (c *LossCurve) addEpoch(rows []lossRow) {
 	middle := func(value func(lossRow) float64) (mid, lo, hi float64) {
 		var v []float64
 		for _, r := range rows {

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Reached describes whether and when a run reached a target; see scaling.Reached.
-type Reached struct {
+// TargetTime describes whether and when a run reached a target; see scaling.Reached.
+type TargetTime struct {
 	Series      string
 	Workers     int
 	Seed        int64
@@ -43,16 +43,16 @@ func LowerIsBetter(metric string) bool {
 	})
 }
 
-// FindReached returns when a run first reached the target: a value at or below it if
+// FindTargetTime returns when a run first reached the target: a value at or below it if
 // below is true, else at or above it.
-func FindReached(l Line, r runs.Run, axis string, target float64, below bool) Reached {
+func FindTargetTime(l Line, r runs.Run, axis string, target float64, below bool) TargetTime {
 	past := func(v float64) bool {
 		if below {
 			return v <= target
 		}
 		return v >= target
 	}
-	out := Reached{
+	out := TargetTime{
 		Series: l.Series, Workers: l.Workers, Seed: l.Seed, Run: l.Run,
 		Seconds: math.NaN(), WallSeconds: math.NaN(), Best: math.NaN(),
 	}
@@ -78,10 +78,10 @@ func FindReached(l Line, r runs.Run, axis string, target float64, below bool) Re
 }
 
 // setEpoch sets Epoch, and the times and the step at the end of that epoch.
-func (x *Reached) setEpoch(r runs.Run, epoch int) {
+func (x *TargetTime) setEpoch(r runs.Run, epoch int) {
 	x.Epoch = epoch
 	x.Seconds, x.WallSeconds = 0, 0
-	_, global := observe.Batches(r)
+	_, global := observe.BatchSizes(r)
 	for _, e := range r.Epochs {
 		x.Seconds += e.Seconds
 		x.WallSeconds += e.Seconds
@@ -98,7 +98,7 @@ func (x *Reached) setEpoch(r runs.Run, epoch int) {
 }
 
 // setStepTime sets WallSeconds to the time at which the i-th point of l was logged.
-func (x *Reached) setStepTime(r runs.Run, l Line, i int) {
+func (x *TargetTime) setStepTime(r runs.Run, l Line, i int) {
 	for _, c := range r.Curves {
 		if c.Name == l.Name && c.Rank == l.Rank && len(c.Times) == len(l.Y) {
 			x.WallSeconds = c.Times[i] - c.Times[0]

@@ -52,8 +52,8 @@ type Column[T any] struct {
 	People   bool           // only in the table for people, not in files or a DataFrame
 }
 
-// csvCell returns the column's CSV cell: the shortest number that is parsed to the same
-// value, or "" if nothing was measured.
+// csvCell returns the row's cell in CSV: a number with the fewest digits that give
+// exactly the same value when parsed, or "" if nothing was measured.
 func (c Column[T]) csvCell(row T) string {
 	switch {
 	case c.Text != nil:
@@ -82,7 +82,7 @@ func (c Column[T]) hasValue(row T) bool {
 	return !math.IsNaN(c.Value(row))
 }
 
-// displayCell returns the column's cell in the table for people, or "-" if it is empty.
+// displayCell returns the row's cell in the table for people, or "-" if it is empty.
 func (c Column[T]) displayCell(row T) string {
 	if c.Show != nil {
 		if !c.hasValue(row) {

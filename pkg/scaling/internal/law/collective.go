@@ -61,8 +61,9 @@ func (r AllReduce) coefficients() (alpha, beta float64) {
 	return 2 * (n - 1), 2 * (n - 1) / n * r.Bytes
 }
 
-// fit minimizes the squares of (fitted − measured)/measured. A parameter that would be
-// negative is set to 0, and the other is fitted alone.
+// fit sets the latency and the bandwidth so that the sum of the squares of (fitted −
+// measured)/measured is minimal. A parameter that would be negative is set to 0, and the
+// other one is fitted alone.
 func (c *Collective) fit(level float64) {
 	alpha, beta, inverse := c.solve(true, true)
 	switch {
@@ -97,8 +98,8 @@ func (c *Collective) fit(level float64) {
 	c.Sentence += fmt.Sprintf("; at %s latency is %s of it.", english.Count(last.Workers, "worker"), english.Percent(alpha*a/last.Fitted))
 }
 
-// solve returns the linear least-squares solution for the free parameters of α and β,
-// and the inverse of the normal matrix. The entries of a fixed parameter are 0.
+// solve returns the linear least-squares solution for α and β, and the inverse of the
+// normal matrix. A parameter that is not free is 0, as are its entries in the matrix.
 func (c *Collective) solve(freeAlpha, freeBeta bool) (alpha, beta float64, inverse *mat.Dense) {
 	var aa, ab, bb, ay, by float64
 	for _, r := range c.Rows {

@@ -73,7 +73,7 @@ type Fits struct {
 	named    string        // the law that Named returns; "" if there is none
 }
 
-// ErrTooFew reports that a series has too few worker counts to name a law.
+// ErrTooFew reports that a series has too few runs or worker counts for fitting a law.
 var ErrTooFew = errors.New("too few worker counts to name a law")
 
 // BandPoint is the prediction of a fit at one size; see scaling.BandPoint.
@@ -84,8 +84,8 @@ type BandPoint struct {
 	Beyond                  bool
 }
 
-// exactFitTolerance is a relative error that is too small to measure. Fits with smaller
-// residuals are treated as exact.
+// exactFitTolerance is the relative error of a fit below which it is treated as exact,
+// since measurements are never that precise.
 const exactFitTolerance = 1e-6
 
 // FitLaws fits the scaling laws to a series by least squares of the logarithm of the
@@ -95,7 +95,7 @@ const exactFitTolerance = 1e-6
 // parameters (including λ) needs p+3 runs at p+2 different sizes; otherwise it is
 // omitted. FitLaws returns ErrTooFew if there are too few runs or sizes for every law.
 func FitLaws(s Series) (*Fits, error) {
-	f := &Fits{series: s, measured: centersBySize(s)}
+	f := &Fits{series: s, measured: computeCenters(s)}
 	for _, l := range laws() {
 		p := len(l.parameters) + 1 // including λ
 		if len(s.Runs) < p+3 || len(f.measured) < p+2 {
@@ -113,7 +113,7 @@ func FitLaws(s Series) (*Fits, error) {
 	if len(f.Rows) == 0 {
 		return nil, fmt.Errorf("fit series %s: %w: %s; run other %s counts, or more seeds", s.Name, ErrTooFew, f.Refused[0].Reason, s.Unit)
 	}
-	f.rank()
+	f.rankByAICc()
 	f.chooseNamed()
 	f.Sentence = f.summarize()
 	return f, nil
@@ -128,7 +128,7 @@ func newFit(l law, s Series) (Fit, error) {
 	}
 	n, p := float64(len(data)), float64(1+len(theta))
 	f := Fit{Law: l.name, Formula: l.formula, N: len(data), RSS: rss, law: l, lnLambda: lnLambda, theta: theta}
-	_, total := laws()[0].fitLambda(withoutSizes(data), nil)
+	_, total := laws()[0].fitLambda(ignoreSizes(data), nil)
 	f.R2 = 1 - rss/total
 	if total <= n*exactFitTolerance*exactFitTolerance { // all throughputs are equal
 		f.R2 = math.NaN()
@@ -148,9 +148,9 @@ func newFit(l law, s Series) (Fit, error) {
 	return f, nil
 }
 
-// withoutSizes returns a copy of data with all sizes set to 1. The residual sum of
-// squares of a law fitted to the copy is the total sum of squares of data.
-func withoutSizes(data []Observation) []Observation {
+// ignoreSizes returns a copy of data with all sizes set to 1. When a law is fitted to
+// this copy, its residual sum of squares is the total sum of squares of data.
+func ignoreSizes(data []Observation) []Observation {
 	out := slices.Clone(data)
 	for i := range out {
 		out[i].Size = 1
@@ -203,8 +203,8 @@ func (f *Fit) parameters() []Parameter {
 	return out
 }
 
-// rank sorts the fits by AICc and sets Delta and Weight.
-func (f *Fits) rank() {
+// rankByAICc sorts the fits by AICc and sets Delta and Weight.
+func (f *Fits) rankByAICc() {
 	slices.SortStableFunc(f.Rows, func(a, b Fit) int { return cmp.Compare(a.AICc, b.AICc) })
 	total := 0.0
 	for i := range f.Rows {
@@ -255,19 +255,19 @@ func (f *Fit) Band(sizes []int) []BandPoint {
 	return out
 }
 
-// maxSize is the largest size that Half and Peak consider.
-const maxSize = 1 << 24
+// maxSearchSize is the largest size that HalfGainSize and PeakSize consider.
+const maxSearchSize = 1 << 24
 
-// Half returns the smallest size at which one more worker adds less than half the
+// HalfGainSize returns the smallest size at which one more worker adds less than half the
 // throughput of a single worker. ok is false if there is no such size.
-func (f *Fit) Half() (size int, ok bool) {
+func (f *Fit) HalfGainSize() (size int, ok bool) {
 	less := func(n int) bool {
 		return f.law.g(float64(n+1), f.theta)-f.law.g(float64(n), f.theta) < 0.5
 	}
-	if !less(maxSize) {
+	if !less(maxSearchSize) {
 		return 0, false
 	}
-	low, high := 1, maxSize // the gain of one more worker decreases with the size
+	low, high := 1, maxSearchSize // the gain of one more worker decreases with the size
 	for low < high {
 		middle := (low + high) / 2
 		if less(middle) {
@@ -279,14 +279,14 @@ func (f *Fit) Half() (size int, ok bool) {
 	return low, true
 }
 
-// Peak returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). ok is
-// false if the law has no maximum, or only above maxSize.
-func (f *Fit) Peak() (size int, ok bool) {
+// PeakSize returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). ok is
+// false if the law has no maximum, or only above maxSearchSize.
+func (f *Fit) PeakSize() (size int, ok bool) {
 	if f.Law != USL || f.theta[1] <= 0 {
 		return 0, false
 	}
 	at := math.Sqrt((1 - f.theta[0]) / f.theta[1])
-	if !(at < maxSize) {
+	if !(at < maxSearchSize) {
 		return 0, false
 	}
 	return max(1, int(math.Round(at))), true

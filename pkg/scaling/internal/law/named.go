@@ -41,15 +41,15 @@ func (f *Fits) Named() *Fit {
 // chooseNamed chooses the law that Named returns. The rows must be sorted by AICc.
 func (f *Fits) chooseNamed() {
 	for i := range f.Rows {
-		if f.objection(&f.Rows[i]) == "" {
+		if f.findObjection(&f.Rows[i]) == "" {
 			f.named = f.Rows[i].Law
 			return
 		}
 	}
 }
 
-// objection returns the reason why the data do not support a law, or "" if they do.
-func (f *Fits) objection(law *Fit) string {
+// findObjection returns the reason why the data do not support a law, or "" if they do.
+func (f *Fits) findObjection(law *Fit) string {
 	if !(law.R2 > 0) {
 		if math.IsNaN(law.R2) {
 			return "throughput is the same at every count"
@@ -86,17 +86,17 @@ func (f *Fits) objection(law *Fit) string {
 	return ""
 }
 
-// describeDisagreement compares the measured speed-up from one size to another with the
-// law's. from and to are indices of measured sizes.
+// describeDisagreement compares the measured speed-up between two sizes with the law's.
+// from and to are the indices of the sizes.
 func (f *Fits) describeDisagreement(law *Fit, from, to int) string {
 	a, b := f.measured[from], f.measured[to]
 	return fmt.Sprintf("from %g to %s the measured speed-up is %s, the law's %s",
 		a.Size, f.series.formatSize(int(b.Size)), english.Short(b.Rate/a.Rate), english.Short(law.Rate(b.Size)/law.Rate(a.Size)))
 }
 
-// centersBySize returns the throughput at each size, combined over repeated runs by the
+// computeCenters returns the throughput at each size, combined over repeated runs by the
 // estimator, in ascending order of size.
-func centersBySize(s Series) []Observation {
+func computeCenters(s Series) []Observation {
 	rates := map[float64][]float64{}
 	for _, d := range s.Runs {
 		rates[d.Size] = append(rates[d.Size], d.Rate)

@@ -10,8 +10,9 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// minRunsForChoice is the smallest number of runs at which the small-sample correction of
-// AICc, which favors laws with few parameters, does not dominate the choice of a law.
+// minRunsForChoice is the smallest number of runs for a reliable choice between laws.
+// With fewer runs, AICc's correction for small samples dominates and favors laws with few
+// parameters.
 const minRunsForChoice = 8
 
 // summarize describes the result of the fits in plain sentences.
@@ -19,19 +20,19 @@ func (f *Fits) summarize() string {
 	law := f.Named()
 	if law == nil {
 		best := f.Best()
-		return fmt.Sprintf("%s: no law is named: %s fits best, but %s.", f.series.Name, Name(best.Law), f.objection(best))
+		return fmt.Sprintf("%s: no law is named: %s fits best, but %s.", f.series.Name, Name(best.Law), f.findObjection(best))
 	}
 	unit := f.series.Unit
 	text := []string{fmt.Sprintf("%s scales by %s", f.series.Name, law.describe())}
 	for i := range f.Rows {
 		other := &f.Rows[i]
 		// Burnham and Anderson 2002, §2.6: a difference below 2 is substantial support.
-		if other != law && math.Abs(other.Delta-law.Delta) < 2 && f.objection(other) == "" {
+		if other != law && math.Abs(other.Delta-law.Delta) < 2 && f.findObjection(other) == "" {
 			text[0] += fmt.Sprintf(", which these runs can hardly tell from %s (ΔAICc %s)", Name(other.Law), english.Short(math.Abs(other.Delta-law.Delta)))
 			break
 		}
 	}
-	switch half, ok := law.Half(); {
+	switch half, ok := law.HalfGainSize(); {
 	case law.Law == Linear:
 		text = append(text, fmt.Sprintf("every further %s buys about as much as the first", unit))
 	case law.Law == Gustafson, !ok:
@@ -44,7 +45,7 @@ func (f *Fits) summarize() string {
 			text[len(text)-1] += fmt.Sprintf(" (the most that was measured is %d)", law.largest)
 		}
 	}
-	if peak, ok := law.Peak(); ok {
+	if peak, ok := law.PeakSize(); ok {
 		text = append(text, f.describePeak(peak))
 	}
 	if len(f.series.Runs) < minRunsForChoice {

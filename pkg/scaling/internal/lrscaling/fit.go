@@ -52,11 +52,12 @@ func (o *Result) triedRange(batch int) (from, to int) {
 	return from, to
 }
 
-// bestRate finds the best rate of a batch, where quality returns the quality of Tried[k].
-// It returns the base-2 logarithm of the interpolated best rate, the index in Tried of the
-// best rate tried, and its bound: BoundHighest, BoundLowest or BoundOnly if it is at an
-// end of the rates tried, else "". The index is −1 if all rates diverged.
-func (o *Result) bestRate(batch int, quality func(k int) float64) (log2 float64, at int, bound string) {
+// findBestRate finds the best rate of a batch, where quality returns the quality of
+// Tried[k]. It returns the base-2 logarithm of the interpolated best rate and the index
+// in Tried of the best rate tried (−1 if all rates diverged). bound is BoundHighest,
+// BoundLowest or BoundOnly if the best rate tried is at an end of the rates tried, else
+// "".
+func (o *Result) findBestRate(batch int, quality func(k int) float64) (log2 float64, index int, bound string) {
 	from, to := o.triedRange(batch)
 	score := func(k int) float64 {
 		v := quality(k)
@@ -68,38 +69,39 @@ func (o *Result) bestRate(batch int, quality func(k int) float64) (log2 float64,
 		}
 		return -v
 	}
-	at = -1
+	index = -1
 	for k := from; k < to; k++ {
-		if !math.IsInf(score(k), -1) && (at < 0 || score(k) > score(at)) {
-			at = k
+		if !math.IsInf(score(k), -1) && (index < 0 || score(k) > score(index)) {
+			index = k
 		}
 	}
-	if at < 0 {
+	if index < 0 {
 		return math.NaN(), -1, ""
 	}
 	x := func(k int) float64 { return math.Log2(o.Tried[k].LearningRate) }
 	switch {
 	case to-from == 1:
-		return x(at), at, BoundOnly
-	case at == from:
-		return x(at), at, BoundLowest
-	case at == to-1:
-		return x(at), at, BoundHighest
-	case math.IsInf(score(at-1), -1) || math.IsInf(score(at+1), -1): // a neighbor that diverged limits the best rate, but has no quality for the interpolation
-		return x(at), at, ""
+		return x(index), index, BoundOnly
+	case index == from:
+		return x(index), index, BoundLowest
+	case index == to-1:
+		return x(index), index, BoundHighest
+	case math.IsInf(score(index-1), -1) || math.IsInf(score(index+1), -1): // a neighbor that diverged limits the best rate, but has no quality for the interpolation
+		return x(index), index, ""
 	}
 	var xs, scores []float64
-	for k := max(from, at-parabolaNeighbors); k <= min(to-1, at+parabolaNeighbors); k++ {
+	for k := max(from, index-parabolaNeighbors); k <= min(to-1, index+parabolaNeighbors); k++ {
 		if !math.IsInf(score(k), -1) {
-			xs, scores = append(xs, x(k)-x(at)), append(scores, score(k))
+			xs, scores = append(xs, x(k)-x(index)), append(scores, score(k))
 		}
 	}
-	return x(at) + min(max(parabolaVertex(xs, scores), x(at-1)-x(at)), x(at+1)-x(at)), at, ""
+	return x(index) + min(max(parabolaVertex(xs, scores), x(index-1)-x(index)), x(index+1)-x(index)), index, ""
 }
 
 // parabolaNeighbors is the number of rates on each side of the best rate to which the
-// parabola is fitted. With noise, two neighbors halve the error of the exponent compared
-// with one. An asymmetric curve shifts the maximum, but equally at every batch.
+// parabola is fitted. With noisy data, two neighbors give half the error of the exponent
+// that one neighbor gives. If the curve is asymmetric, the maximum is shifted, but
+// equally at every batch.
 const parabolaNeighbors = 2
 
 // parabolaVertex returns the x at which the least-squares parabola through the points has
@@ -132,19 +134,20 @@ func parabolaVertex(x, y []float64) float64 {
 	return -slope / (2 * bend)
 }
 
-// computeRows sets Rows, one per batch, and then Good and Falls.
+// computeRows sets Rows, with one row per batch, then Good and Falls. It returns an error
+// if all rates diverged at the smallest batch.
 func (o *Result) computeRows(batches []int, draws [][]float64) error {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	var base *TriedRate
 	var baseRate float64
 	for _, batch := range batches {
-		row := RateRow{GlobalBatch: batch, Best: stats.Unknown(), Quality: stats.Unknown(), Change: stats.Unknown(), Constant: math.NaN(), Sqrt: math.NaN(), Linear: math.NaN()}
+		row := RateRow{GlobalBatch: batch, Best: stats.UnknownEstimate(), Quality: stats.UnknownEstimate(), Change: stats.UnknownEstimate(), Constant: math.NaN(), Sqrt: math.NaN(), Linear: math.NaN()}
 		from, to := o.triedRange(batch)
 		row.Rates = to - from
 		for _, t := range o.Tried[from:to] {
 			row.Runs, row.Diverged = row.Runs+t.Runs, row.Diverged+t.Diverged
 		}
-		log2, at, bound := o.bestRate(batch, tried)
+		log2, at, bound := o.findBestRate(batch, tried)
 		if at < 0 {
 			if base == nil {
 				return errors.New("every learning rate diverged at the smallest batch: run lower rates")
@@ -158,7 +161,7 @@ func (o *Result) computeRows(batches []int, draws [][]float64) error {
 		if draws != nil {
 			around := make([]float64, len(draws))
 			for i, d := range draws {
-				around[i], _, _ = o.bestRate(batch, func(k int) float64 { return d[k] })
+				around[i], _, _ = o.findBestRate(batch, func(k int) float64 { return d[k] })
 				around[i] -= log2
 			}
 			low, high := o.by.WidenInterval(around, o.degreesOfFreedom(batch))
@@ -169,7 +172,7 @@ func (o *Result) computeRows(batches []int, draws [][]float64) error {
 		}
 		row.Change.Value = t.Quality.Value - base.Quality.Value
 		if t != base {
-			row.Change.Low, row.Change.High = o.by.Difference(t.values, base.values)
+			row.Change.Low, row.Change.High = o.by.DifferenceInterval(t.values, base.values)
 		}
 		for i, to := range []*float64{&row.Constant, &row.Sqrt, &row.Linear} {
 			*to = rateRules()[i].learningRate(batch, base.GlobalBatch, baseRate)
@@ -192,7 +195,7 @@ func (o *Result) findGoodBatches() {
 	}
 }
 
-// isWorse reports whether a change of quality is for the worse, beyond noise.
+// isWorse reports whether a change of quality is a decrease beyond noise.
 func (o *Result) isWorse(change stats.Estimate) bool {
 	if o.higher {
 		return change.High < 0
@@ -215,7 +218,7 @@ func (o *Result) degreesOfFreedom(batches ...int) float64 {
 // fitExponent fits the exponent to the batches whose best rate is neither the highest nor
 // the lowest tried.
 func (o *Result) fitExponent(draws [][]float64) {
-	o.Exponent = stats.Unknown()
+	o.Exponent = stats.UnknownEstimate()
 	var x []float64
 	for _, r := range o.Rows {
 		if r.Bound == "" && observe.IsFinite(r.Best.Value) && (o.Falls == 0 || r.GlobalBatch < o.Falls) {
@@ -230,7 +233,7 @@ func (o *Result) fitExponent(draws [][]float64) {
 		y := make([]float64, len(x))
 		for i, batch := range o.fitted {
 			var bound string
-			y[i], _, bound = o.bestRate(batch, quality)
+			y[i], _, bound = o.findBestRate(batch, quality)
 			atEnd = atEnd || bound != ""
 		}
 		_, p = stat.LinearRegression(x, y, nil, false)
@@ -253,21 +256,21 @@ func (o *Result) fitExponent(draws [][]float64) {
 	o.Exponent.Low, o.Exponent.High = o.Exponent.Value+low, o.Exponent.Value+high
 }
 
-// maxRateDifference is the largest relative difference at which a rate that was tried
-// counts as the rate that a rule predicts.
+// maxRateDifference is the largest relative difference between the rate that a rule
+// predicts and a rate that was tried, at which the two count as equal.
 const maxRateDifference = 0.05
 
-// compareRules sets Rules. Each rule predicts a rate for every batch from the best rate
-// tried at the smallest batch; compareRules compares the quality at the predicted rates
+// compareRules sets Rules. From the best rate tried at the smallest batch, each rule
+// predicts a rate for every other batch. compareRules compares the quality at these rates
 // with the quality at the best rates tried.
 func (o *Result) compareRules() {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
-	_, base, _ := o.bestRate(o.Rows[0].GlobalBatch, tried)
+	_, base, _ := o.findBestRate(o.Rows[0].GlobalBatch, tried)
 	first := o.Tried[base]
 	for _, rule := range rateRules() {
-		row := RuleRow{Rule: rule.name, Exponent: rule.exponent, Worst: stats.Unknown()}
+		row := RuleRow{Rule: rule.name, Exponent: rule.exponent, Worst: stats.UnknownEstimate()}
 		for _, r := range o.Rows[1:] {
-			_, best, _ := o.bestRate(r.GlobalBatch, tried)
+			_, best, _ := o.findBestRate(r.GlobalBatch, tried)
 			from, to := o.triedRange(r.GlobalBatch)
 			want := rule.learningRate(r.GlobalBatch, first.GlobalBatch, first.LearningRate)
 			for k := from; k < to && best >= 0; k++ {
@@ -284,27 +287,27 @@ func (o *Result) compareRules() {
 	}
 }
 
-// addBatch adds one batch to the row: t is the rate that the rule predicts, and best the
-// best rate tried at the same batch.
-func (r *RuleRow) addBatch(o *Result, t, best TriedRate) {
-	loss := stats.Estimate{Value: t.Quality.Value - best.Quality.Value, Low: math.NaN(), High: math.NaN(), N: t.Runs}
-	rejected := t.Diverged > 0
+// addBatch adds the comparison at one batch to the row. predicted is the tried rate that
+// the rule predicts, and best the best rate tried at this batch.
+func (r *RuleRow) addBatch(o *Result, predicted, best TriedRate) {
+	loss := stats.Estimate{Value: predicted.Quality.Value - best.Quality.Value, Low: math.NaN(), High: math.NaN(), N: predicted.Runs}
+	rejected := predicted.Diverged > 0
 	switch {
 	case rejected:
 		loss.Value = math.Inf(-1)
 		if !o.higher {
 			loss.Value = math.Inf(1)
 		}
-	case t.LearningRate != best.LearningRate:
-		loss.Low, loss.High = o.by.Difference(t.values, best.values)
+	case predicted.LearningRate != best.LearningRate:
+		loss.Low, loss.High = o.by.DifferenceInterval(predicted.values, best.values)
 		rejected = o.isWorse(loss)
 	default:
 		loss.Low, loss.High = 0, 0
 	}
 	if math.IsNaN(r.Worst.Value) || math.Abs(loss.Value) > math.Abs(r.Worst.Value) {
-		r.Worst, r.WorstBatch = loss, t.GlobalBatch
+		r.Worst, r.WorstBatch = loss, predicted.GlobalBatch
 	}
 	if r.Rejected = r.Rejected || rejected; !r.Rejected {
-		r.Holds = t.GlobalBatch
+		r.Holds = predicted.GlobalBatch
 	}
 }

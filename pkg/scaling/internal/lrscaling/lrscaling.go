@@ -34,8 +34,8 @@ func rateRules() []rateRule {
 	return []rateRule{{RuleConstant, "the constant rate", 0}, {RuleSqrt, "the √ rule", 0.5}, {RuleLinear, "the linear rule", 1}}
 }
 
-// learningRate returns the rule's learning rate at a batch, given the rate at the batch
-// base.
+// learningRate returns the rule's learning rate at a batch, given the rate at another
+// batch (base).
 func (r rateRule) learningRate(batch, base int, rate float64) float64 {
 	return rate * math.Pow(float64(batch)/float64(base), r.exponent)
 }
@@ -98,16 +98,16 @@ type Result struct {
 	higher    bool    // a higher quality is better
 	fitted    []int   // batches to which the exponent is fitted
 	edgeShare float64 // share of the resamples in which the best rate of a fitted batch is the lowest or the highest tried
-	next      sweep
+	next      rateSweep
 	by        stats.Estimator
 }
 
 // FindRule determines the rule from runs at several global batches, preferably with
-// several learning rates at each batch. measure is the name of a measure of quality; if it
-// is "", FindRule uses the first measure that most runs have. The estimator by computes
-// the intervals.
-func FindRule(all []runs.Run, measure string, by stats.Estimator) (*Result, error) {
-	out := &Result{by: by}
+// several learning rates at each batch. measure is the name of a measure of quality; if
+// it is "", FindRule uses the first measure that most runs have. estimator computes the
+// intervals.
+func FindRule(all []runs.Run, measure string, estimator stats.Estimator) (*Result, error) {
+	out := &Result{by: estimator}
 	m, err := out.chooseMeasure(all, measure)
 	if err != nil {
 		return nil, err
@@ -130,14 +130,14 @@ func FindRule(all []runs.Run, measure string, by stats.Estimator) (*Result, erro
 	}
 	out.fitExponent(draws)
 	out.compareRules()
-	out.decide()
-	out.advise()
+	out.decideRule()
+	out.planSweep()
 	out.Sentence = out.summarize()
 	return out, nil
 }
 
 // chooseMeasure returns the named measure of quality, or for "" the first measure that
-// most runs have. It sets Measure and higher.
+// most runs have. It also sets the fields Measure and higher.
 func (o *Result) chooseMeasure(all []runs.Run, measure string) (observe.Metric, error) {
 	var names []string
 	for _, q := range observe.QualityMetrics() {
@@ -162,9 +162,9 @@ func (o *Result) chooseMeasure(all []runs.Run, measure string) (observe.Metric, 
 	return observe.Metric{}, errors.New("most runs have no measure of quality (IoU, accuracy or loss)")
 }
 
-// groupRuns groups the runs by batch and rate, and sets Tried. of returns the quality of a
-// run.
-func (o *Result) groupRuns(all []runs.Run, of func(runs.Run) float64) {
+// groupRuns groups the runs by batch and rate, and sets Tried. qualityOf returns the
+// quality of a run.
+func (o *Result) groupRuns(all []runs.Run, qualityOf func(runs.Run) float64) {
 	type seeded struct {
 		batch int
 		rate  float64
@@ -174,12 +174,12 @@ func (o *Result) groupRuns(all []runs.Run, of func(runs.Run) float64) {
 	unknown := 0
 	var counted []runs.Run
 	for _, r := range all {
-		if observe.Failed(r) {
+		if observe.HasFailed(r) {
 			o.addProblem("%s %s and does not count", observe.RunName(r), r.Info.Status)
 			continue
 		}
-		_, batch := observe.Batches(r)
-		rate, quality, diverged := observe.LearningRate(r), of(r), observe.DivergedAt(r) != ""
+		_, batch := observe.BatchSizes(r)
+		rate, quality, diverged := observe.LearningRate(r), qualityOf(r), observe.DescribeDivergence(r) != ""
 		if batch < 1 || !(rate > 0) || !diverged && !observe.IsFinite(quality) {
 			unknown++
 			continue
@@ -211,7 +211,7 @@ func (o *Result) groupRuns(all []runs.Run, of func(runs.Run) float64) {
 	}
 	for i := range o.Tried {
 		t := &o.Tried[i]
-		if t.Quality = stats.Unknown(); t.Diverged == 0 {
+		if t.Quality = stats.UnknownEstimate(); t.Diverged == 0 {
 			t.Quality = o.by.Estimate(t.values, false)
 		}
 	}
@@ -224,11 +224,11 @@ func (o *Result) groupRuns(all []runs.Run, of func(runs.Run) float64) {
 		}
 		return 1
 	})
-	o.addDifferences(counted)
+	o.addSettingProblems(counted)
 }
 
-// matchRate returns the rate already in Tried that equals rate except for rounding, or
-// rate itself if there is none at this batch.
+// matchRate returns the rate in Tried at this batch that equals rate except for rounding.
+// If Tried has no such rate, it returns rate.
 func (o *Result) matchRate(batch int, rate float64) float64 {
 	for _, t := range o.Tried {
 		if t.GlobalBatch == batch && math.Abs(t.LearningRate-rate) < 1e-6*rate {
@@ -238,9 +238,9 @@ func (o *Result) matchRate(batch int, rate float64) float64 {
 	return rate
 }
 
-// addDifferences adds a problem for each setting that differs between the runs and may
+// addSettingProblems adds a problem for each setting that differs between the runs and may
 // affect the quality too. Batch, rate and workers are expected to differ.
-func (o *Result) addDifferences(all []runs.Run) {
+func (o *Result) addSettingProblems(all []runs.Run) {
 	for _, c := range []struct {
 		key  string
 		omit []string

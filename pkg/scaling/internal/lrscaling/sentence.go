@@ -21,8 +21,8 @@ const (
 // or the lowest tried. Above it, the interval of the exponent is truncated and unreliable.
 const maxEdgeShare = 0.05
 
-// decide sets Rule and How if the runs distinguish one rule from the others.
-func (o *Result) decide() {
+// decideRule sets Rule and How if the runs support one rule and contradict the others.
+func (o *Result) decideRule() {
 	if !math.IsNaN(o.Exponent.Value) {
 		left := o.rulesInInterval()
 		switch {
@@ -34,7 +34,7 @@ func (o *Result) decide() {
 		}
 		return
 	}
-	left, rejected := o.rulesByOutcome()
+	left, rejected := o.divideRules()
 	if len(left) == 1 && len(rejected) > 0 {
 		o.Rule, o.How = left[0].Rule, HowQuality
 	}
@@ -48,9 +48,9 @@ func (o *Result) rulesInInterval() []rateRule {
 	})
 }
 
-// rulesByOutcome divides the rules whose rates were tried: left are the rules whose loss
-// of quality is within noise, and rejected are the others.
-func (o *Result) rulesByOutcome() (left, rejected []RuleRow) {
+// divideRules divides the rules whose rates were tried into those whose loss of quality
+// is within noise (left) and the others (rejected).
+func (o *Result) divideRules() (left, rejected []RuleRow) {
 	for _, r := range o.Rules {
 		switch {
 		case len(r.Batches) == 0:
@@ -78,7 +78,7 @@ func (o *Result) describeRule() string {
 	case !math.IsNaN(o.Exponent.Value):
 		text := fmt.Sprintf("the best learning rate goes with the global batch to the power %s", english.Short(o.Exponent.Value))
 		if !math.IsNaN(o.Exponent.Low) {
-			text += " " + o.Exponent.Interval()
+			text += " " + o.Exponent.FormatInterval()
 		}
 		text += fmt.Sprintf(" (batches %s)", english.List(formatInts(o.fitted)))
 		var left []string
@@ -95,10 +95,10 @@ func (o *Result) describeRule() string {
 		}
 		return text
 	case o.Rule != "":
-		left, rejected := o.rulesByOutcome()
+		left, rejected := o.divideRules()
 		return fmt.Sprintf("%s is the best of those tried: %s", ruleName(left[0].Rule), o.describeRejected(rejected))
 	}
-	left, rejected := o.rulesByOutcome()
+	left, rejected := o.divideRules()
 	switch {
 	case len(left)+len(rejected) == 0:
 		return "no batch has learning rates enough to tell its best one, and none beyond the smallest has the rate of a rule"
@@ -137,7 +137,7 @@ func (o *Result) describeRejected(rows []RuleRow) string {
 			text = append(text, fmt.Sprintf("%s diverges at batch %d", ruleName(r.Rule), r.WorstBatch))
 			continue
 		}
-		text = append(text, fmt.Sprintf("%s changes the %s at batch %d by %s %s", ruleName(r.Rule), o.Measure, r.WorstBatch, english.Short(r.Worst.Value), r.Worst.Interval()))
+		text = append(text, fmt.Sprintf("%s changes the %s at batch %d by %s %s", ruleName(r.Rule), o.Measure, r.WorstBatch, english.Short(r.Worst.Value), r.Worst.FormatInterval()))
 	}
 	return english.List(text)
 }
@@ -154,7 +154,7 @@ func (o *Result) describeGood() string {
 			return fmt.Sprintf("the %s holds up to batch %d: at %d every rate diverged", o.Measure, o.Good, o.Falls)
 		}
 		return fmt.Sprintf("the %s holds up to batch %d: at %d it is worse than at %d beyond noise (%s to %s, a change of %s %s)",
-			o.Measure, o.Good, o.Falls, first.GlobalBatch, english.Short(first.Quality.Value), english.Short(r.Quality.Value), english.Short(r.Change.Value), r.Change.Interval())
+			o.Measure, o.Good, o.Falls, first.GlobalBatch, english.Short(first.Quality.Value), english.Short(r.Quality.Value), english.Short(r.Change.Value), r.Change.FormatInterval())
 	}
 	last := at(o.Good)
 	text := fmt.Sprintf("no batch up to the largest, %d, shows a worse %s beyond noise (%s at %d, %s at %d",
@@ -162,11 +162,11 @@ func (o *Result) describeGood() string {
 	if math.IsNaN(last.Change.Low) {
 		return text + "; single runs tell no noise)"
 	}
-	return text + fmt.Sprintf(", a change of %s %s)", english.Short(last.Change.Value), last.Change.Interval())
+	return text + fmt.Sprintf(", a change of %s %s)", english.Short(last.Change.Value), last.Change.FormatInterval())
 }
 
-// sweep contains the settings of the runs to start next.
-type sweep struct {
+// rateSweep contains the settings of the runs to start next.
+type rateSweep struct {
 	study   string
 	config  string
 	workers int
@@ -178,14 +178,15 @@ type sweep struct {
 	why     []string // the reasons why these runs are needed
 }
 
-// Smallest and largest number of seeds that advise recommends.
+// Smallest and largest number of seeds that planSweep recommends.
 const (
 	minSeeds = 3
 	maxSeeds = 12
 )
 
-// advise plans the runs that would decide between the rules, and stores them in next.
-func (o *Result) advise() {
+// planSweep plans the runs that would decide between the rules, and stores their settings
+// in the field next.
+func (o *Result) planSweep() {
 	if o.Rule != "" {
 		return
 	}
@@ -207,9 +208,9 @@ func (o *Result) advise() {
 	slices.Sort(n.batches)
 }
 
-// addRates adds learning rates to n, so that the best one is between the lowest and the
-// highest. low and high are the lowest and the highest rate tried.
-func (o *Result) addRates(n *sweep, low, high float64) {
+// addRates adds learning rates to the sweep n, so that the best rate becomes neither the
+// lowest nor the highest tried. low and high are the lowest and the highest rate tried.
+func (o *Result) addRates(n *rateSweep, low, high float64) {
 	var few, above, below []string
 	for _, r := range o.Rows {
 		name := strconv.Itoa(r.GlobalBatch)
@@ -226,7 +227,7 @@ func (o *Result) addRates(n *sweep, low, high float64) {
 		n.why = append(n.why, fmt.Sprintf("%s %s fewer than three learning rates, which show no best one", formatBatches(few), hasOrHave(few)))
 		first := o.Rows[0]
 		reach := float64(o.Rows[len(o.Rows)-1].GlobalBatch) / float64(first.GlobalBatch)
-		_, at, _ := o.bestRate(first.GlobalBatch, func(k int) float64 { return o.Tried[k].Quality.Value })
+		_, at, _ := o.findBestRate(first.GlobalBatch, func(k int) float64 { return o.Tried[k].Quality.Value })
 		best := o.Tried[at].LearningRate
 		n.rates = n.rates[:0] // replace all rates, so that every batch has the same ones
 		for rate := best / 2; rate < 2.1*reach*best; rate *= 2 {
@@ -264,9 +265,10 @@ func hasOrHave(names []string) string {
 	return "have"
 }
 
-// addSeeds adds as many seeds to n as would narrow the interval of the exponent enough to
-// exclude all rules but one, if the spread stays the same.
-func (o *Result) addSeeds(n *sweep) {
+// addSeeds adds seeds to the sweep n. Their number is chosen so that the interval of the
+// exponent becomes narrow enough to exclude all rules but one, provided that the spread
+// stays the same.
+func (o *Result) addSeeds(n *rateSweep) {
 	now := 0
 	for _, t := range o.Tried {
 		if now == 0 || t.Runs < now {
@@ -285,7 +287,7 @@ func (o *Result) addSeeds(n *sweep) {
 		n.why = append(n.why, fmt.Sprintf("%s of each batch and rate leave the exponent open", english.Count(now, "seed")))
 		if want == maxSeeds {
 			n.why = append(n.why, "a wider range of batches tells it better than many more seeds")
-			n.batches = append(n.batches, o.widerBatch(n.each))
+			n.batches = append(n.batches, o.chooseWiderBatch(n.each))
 		}
 	default:
 		n.why = append(n.why, fmt.Sprintf("%s of each batch and rate show no difference", english.Count(now, "seed")))
@@ -299,18 +301,18 @@ func (o *Result) addSeeds(n *sweep) {
 	slices.Sort(n.seeds)
 }
 
-// widerBatch returns a batch that widens the range of the fit: twice the largest, or half
-// the smallest if the quality decreases at large batches and half the smallest is a
-// multiple of each.
-func (o *Result) widerBatch(each int) int {
-	if half := o.Rows[0].GlobalBatch / 2; o.Falls > 0 && half >= each && half%each == 0 {
+// chooseWiderBatch returns a batch outside the range of the measured batches. It is half
+// the smallest batch if the quality decreases at large batches and half the smallest
+// batch is divisible by divisor; otherwise it is twice the largest batch.
+func (o *Result) chooseWiderBatch(divisor int) int {
+	if half := o.Rows[0].GlobalBatch / 2; o.Falls > 0 && half >= divisor && half%divisor == 0 {
 		return half
 	}
 	return 2 * o.Rows[len(o.Rows)-1].GlobalBatch
 }
 
 // copySettings copies the study, config, workers and seeds of the existing runs to n.
-func (o *Result) copySettings(n *sweep) {
+func (o *Result) copySettings(n *rateSweep) {
 	scaled := false
 	for _, t := range o.Tried {
 		for _, r := range t.places {

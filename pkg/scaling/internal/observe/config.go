@@ -47,7 +47,7 @@ func LearningRate(r runs.Run) float64 {
 		schedule, _ := r.Info.Config["schedule"].(map[string]any)
 		factor := float64(r.Info.Workers)
 		if base, _ := schedule["base_batch"].(float64); base > 0 {
-			_, global := Batches(r)
+			_, global := BatchSizes(r)
 			factor = float64(global) / base
 		}
 		switch schedule["scaling"] {

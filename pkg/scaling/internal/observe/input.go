@@ -27,8 +27,8 @@ type Input struct {
 	Why     string
 }
 
-// NewInput returns a run's value in the named column, one of the columns that have one
-// value per run. Its Value is NaN if the run has none.
+// NewInput returns the value of a run in the named column, which must have one value per
+// run. If the run has no value, the field Value of the result is NaN.
 func NewInput(name string, r runs.Run, m Measurements) Input {
 	in := Input{Name: name, File: r.File, Unit: metricUnit(name), Value: math.NaN()}
 	switch name {
@@ -79,7 +79,7 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 		for j := range r.Epochs {
 			e := &r.Epochs[j]
 			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: counts(j) && e.Seconds > 0, Why: rule.exclusionReason(r, j)}
-			n := rule.SamplesIn(e)
+			n := rule.SamplesInEpoch(e)
 			if measureName == "throughput" && hasTimes && n == 0 && in.Why == "" {
 				in.Counted, in.Why = false, "the log does not tell its samples"
 			}
@@ -101,8 +101,8 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 			}
 			add(in)
 		}
-		if whole, ok := r.Info.Config[logread.TrainingSeconds].(float64); ok && !HasEpochTimes(r) {
-			add(Input{Name: logread.TrainingSeconds, Value: whole, Unit: "s", Counted: true, Why: fmt.Sprintf("over %s", english.Count(len(r.Epochs), "epoch"))})
+		if whole, ok := r.Info.Config[logread.TrainingSecondsKey].(float64); ok && !HasEpochTimes(r) {
+			add(Input{Name: logread.TrainingSecondsKey, Value: whole, Unit: "s", Counted: true, Why: fmt.Sprintf("over %s", english.Count(len(r.Epochs), "epoch"))})
 		}
 	}
 	return out

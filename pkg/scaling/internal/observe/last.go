@@ -9,20 +9,20 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// LastValues contains the last known value of each epoch metric of a run; NaN if no epoch
-// has one.
+// LastValues contains the last known value of each epoch metric of a run. A value is NaN
+// if no epoch has the metric.
 type LastValues struct {
 	TrainLoss, ValLoss, IoU, Dice, Accuracy, ValAccuracy float64
 
-	// Diverged is the result of DivergedAt. The losses of a diverged run are NaN, because
+	// Diverged is the result of DescribeDivergence. The losses of a diverged run are NaN, because
 	// its last finite loss would be misleading.
 	Diverged string
 }
 
-// NewLastValues returns the last values of a run. It looks for all of them in one pass,
-// because a run may have many epochs.
+// NewLastValues returns the last values of a run. It finds all of them in one pass over
+// the epochs, because a run may have many.
 func NewLastValues(r runs.Run) LastValues {
-	l := LastValues{Diverged: DivergedAt(r)}
+	l := LastValues{Diverged: DescribeDivergence(r)}
 	values := []*float64{&l.TrainLoss, &l.ValLoss, &l.IoU, &l.Dice, &l.Accuracy, &l.ValAccuracy}
 	for _, v := range values {
 		*v = math.NaN()
@@ -42,10 +42,10 @@ func NewLastValues(r runs.Run) LastValues {
 	return l
 }
 
-// DivergedAt describes where a run's loss is not finite for the first time, as in "the
+// DescribeDivergence describes where a run's loss is not finite for the first time, as in "the
 // training loss of epoch 3". It returns "" if the run did not diverge. A loss that was
 // never logged does not count as diverged.
-func DivergedAt(r runs.Run) string {
+func DescribeDivergence(r runs.Run) string {
 	// Lockstep's formats always contain the loss, so NaN in the first epoch means
 	// divergence.
 	lockstepLog := len(r.Info.Command) == 0 && slices.Contains([]string{"", "run folder", "study CSV"}, r.Kind)

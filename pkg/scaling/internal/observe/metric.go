@@ -13,8 +13,9 @@ type Metric struct {
 	Name   string
 	Higher bool // higher values are better; only meaningful for measures of quality
 	Test   func(runs.Test) float64
-	// Last selects the metric from the last values of a run, and Epoch from one epoch. Both
-	// are nil for a metric that is only measured in the test after training.
+	// Last returns the metric's value among the last values of a run, and Epoch returns
+	// its value in one epoch. Both are nil for a metric that is only measured in the test
+	// after training.
 	Last  func(LastValues) float64
 	Epoch func(runs.Epoch) float64
 }

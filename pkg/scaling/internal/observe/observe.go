@@ -25,8 +25,8 @@ const Median = "median"
 
 // Measurements contains the measurements of one run according to a rule.
 type Measurements struct {
-	// Seconds is the training time per epoch, Rate the throughput in samples per second, and
-	// Wall the time of the complete job in seconds; NaN if unknown.
+	// Seconds is the training time per epoch, Rate the throughput in samples per second,
+	// and Wall the time of the complete job in seconds. Unknown values are NaN.
 	Seconds, Rate, Wall float64
 	Epochs              int // number of counted epochs
 	Last                LastValues
@@ -48,7 +48,7 @@ func (rule Rule) Measure(r runs.Run) Measurements {
 			continue
 		}
 		n, total = n+1, total+e.Seconds
-		trained := rule.SamplesIn(e)
+		trained := rule.SamplesInEpoch(e)
 		if trained > 0 {
 			samples, knownSeconds = samples+trained, knownSeconds+e.Seconds
 		}
@@ -78,8 +78,8 @@ func (rule Rule) Measure(r runs.Run) Measurements {
 	return m
 }
 
-// SamplesIn returns the number of samples of an epoch, or 0 if it is unknown.
-func (rule Rule) SamplesIn(e *runs.Epoch) float64 {
+// SamplesInEpoch returns the number of samples of an epoch, or 0 if it is unknown.
+func (rule Rule) SamplesInEpoch(e *runs.Epoch) float64 {
 	if e.Samples > 0 {
 		return float64(e.Samples)
 	}
@@ -109,7 +109,7 @@ func (rule Rule) measureUntimed(r runs.Run, m Measurements) Measurements {
 			m.Rate = stats.Median(rates)
 		}
 	}
-	whole, ok := r.Info.Config[logread.TrainingSeconds].(float64)
+	whole, ok := r.Info.Config[logread.TrainingSecondsKey].(float64)
 	if !ok || !(whole > 0) || len(r.Epochs) == 0 {
 		return m
 	}
@@ -136,11 +136,10 @@ func HasEpochTimes(r runs.Run) bool {
 func isWholeJob(r runs.Run) bool { return len(r.Info.Command) > 0 && len(r.Epochs) == 1 }
 
 // EpochFilter returns a function that reports whether the i-th epoch of a run counts.
-// DropFirst does not apply to a run whose only row is the time of a complete program, a
-// throughput without a time (the summary of a benchmark), or a measurement without an
-// epoch number (a row of a results table). Epochs are identified by their number
-// instead of their index: a table that contains only epoch 5 has already omitted the
-// first epoch.
+// DropFirst does not apply to a run whose only row is not an epoch: the time of a
+// complete program, the throughput in a benchmark's summary, or a row of a results table
+// without an epoch number. DropFirst refers to epoch numbers, not to indexes, because a
+// log may already omit the first epochs.
 func (rule Rule) EpochFilter(r runs.Run) func(i int) bool {
 	if isWholeJob(r) || len(r.Epochs) == 1 && (!HasEpochTimes(r) || r.Epochs[0].Epoch < 1) {
 		return func(int) bool { return true }

@@ -22,7 +22,7 @@ func wallSeconds(r runs.Run) float64 {
 // TrainSeconds returns the training time of a run: the time in its log, or the sum over
 // its epochs. It returns NaN if the run has no epochs or one of them has no time.
 func TrainSeconds(r runs.Run) float64 {
-	if v, ok := r.Info.Config[logread.TrainingSeconds].(float64); ok && v > 0 {
+	if v, ok := r.Info.Config[logread.TrainingSecondsKey].(float64); ok && v > 0 {
 		return v
 	}
 	if len(r.Epochs) == 0 {
@@ -54,9 +54,9 @@ func EnergyJoules(r runs.Run) float64 {
 	return math.NaN()
 }
 
-// Nodes returns the number of machines, from the log or from the host names that the
+// NodeCount returns the number of machines, from the log or from the host names that the
 // ranks recorded. It returns 0 if unknown.
-func Nodes(r runs.Run) int {
+func NodeCount(r runs.Run) int {
 	if r.Info.Nodes > 0 {
 		return r.Info.Nodes
 	}
@@ -73,9 +73,9 @@ func Nodes(r runs.Run) int {
 	return len(hosts)
 }
 
-// Batches returns the batch per worker and the global batch, in samples. Each is 0 if
+// BatchSizes returns the batch per worker and the global batch, in samples. Each is 0 if
 // unknown.
-func Batches(r runs.Run) (perWorker, global int) {
+func BatchSizes(r runs.Run) (perWorker, global int) {
 	perWorker, global = r.Info.BatchPerWorker, r.Info.GlobalBatch
 	n := r.Info.Workers
 	if global == 0 {
@@ -98,8 +98,8 @@ func SamplesPerEpoch(r runs.Run) int {
 	return r.Info.SamplesPerEpoch
 }
 
-// Failed reports whether a run failed or was canceled and so does not count.
-func Failed(r runs.Run) bool {
+// HasFailed reports whether a run failed or was canceled. Such runs do not count.
+func HasFailed(r runs.Run) bool {
 	return r.Info.Status == runs.StatusFailed || r.Info.Status == runs.StatusCanceled
 }
 

@@ -15,11 +15,12 @@ type Cell struct {
 	Measured []Measurements
 }
 
-// Values returns one value per run, which of selects from the run's measurements.
-func (c Cell) Values(of func(Measurements) float64) []float64 {
+// Values returns one value per run. The function value selects it from the run's
+// measurements.
+func (c Cell) Values(value func(Measurements) float64) []float64 {
 	v := make([]float64, len(c.Measured))
 	for i, m := range c.Measured {
-		v[i] = of(m)
+		v[i] = value(m)
 	}
 	return v
 }
@@ -36,7 +37,7 @@ type SpeedMeasure struct {
 
 // SpeedMeasures returns the measures of speed, the best first. Throughput needs no
 // assumption. The time per epoch assumes the same samples in each epoch. The time of the
-// complete job assumes the same training, and includes start-up.
+// complete job assumes that all jobs train equally long, and includes start-up.
 func SpeedMeasures() []SpeedMeasure {
 	return []SpeedMeasure{
 		{"throughput", "throughput", "samples/s", func(m Measurements) float64 { return m.Rate }, true},
@@ -77,8 +78,9 @@ func (m SpeedMeasure) Ratio(by stats.Estimator, a, b Cell) stats.Estimate {
 	return r.Inverse() // t(b)/t(a): Min and Max are from the runs of a
 }
 
-// ChooseSpeedMeasure returns the measure that the largest number of cells have, and the
-// better one in a tie. ok is false if no cell has any measure.
+// ChooseSpeedMeasure returns the measure that most cells have a value of. If several
+// measures have equally many, it returns the best of them. ok is false if no cell has any
+// measure.
 func ChooseSpeedMeasure(cells []Cell) (best SpeedMeasure, ok bool) {
 	most := 0
 	for _, m := range SpeedMeasures() {

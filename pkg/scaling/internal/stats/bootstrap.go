@@ -31,7 +31,8 @@ type bootstrap struct {
 	cache  *DrawCache
 }
 
-// sample contains the values of one side, prepared for resampling.
+// sample contains values prepared for resampling: those of a study's point, or of one of
+// two sides of a comparison.
 type sample struct {
 	at      []float64 // values, or their logarithms
 	noise   float64   // s/√n
@@ -44,8 +45,8 @@ func (s *sample) setDraws(c *DrawCache, side int) {
 	s.draws, s.scratch = c.draws(side, len(s.at)), make([]float64, len(s.at))
 }
 
-// sample prepares values for resampling.
-func (b bootstrap) sample(values []float64) sample {
+// newSample prepares values for resampling.
+func (b bootstrap) newSample(values []float64) sample {
 	s := sample{at: slices.Clone(values)}
 	if b.logs {
 		for i, v := range s.at {
@@ -56,8 +57,8 @@ func (b bootstrap) sample(values []float64) sample {
 	return s
 }
 
-// draw returns the center of the i-th resample.
-func (b bootstrap) draw(s *sample, i int) float64 {
+// resampledCenter returns the center of the i-th resample of s.
+func (b bootstrap) resampledCenter(s *sample, i int) float64 {
 	n := len(s.at)
 	pick, noise := s.draws.pick[i*n:(i+1)*n], s.draws.noise[i*n:(i+1)*n]
 	for k := range s.scratch {
@@ -110,9 +111,9 @@ func (b bootstrap) computeInterval(values, others []float64, minus bool) (low, h
 		}
 		return x / y
 	}
-	top, bottom, other := b.sample(values), sample{}, 0.0
+	top, bottom, other := b.newSample(values), sample{}, 0.0
 	if others != nil {
-		bottom, other = b.sample(others), b.center(slices.Clone(others))
+		bottom, other = b.newSample(others), b.center(slices.Clone(others))
 	}
 	center := against(b.center(slices.Clone(values)), other)
 	if top.noise == 0 && bottom.noise == 0 {
@@ -124,9 +125,9 @@ func (b bootstrap) computeInterval(values, others []float64, minus bool) (low, h
 	}
 	distances := make([]float64, Resamples)
 	for i := range distances {
-		v := b.draw(&top, i)
+		v := b.resampledCenter(&top, i)
 		if others != nil {
-			v = against(v, b.draw(&bottom, i))
+			v = against(v, b.resampledCenter(&bottom, i))
 		}
 		if b.logs {
 			distances[i] = math.Log(v / center)
@@ -136,7 +137,7 @@ func (b bootstrap) computeInterval(values, others []float64, minus bool) (low, h
 	}
 	slices.Sort(distances)
 	tail := (1 - b.level) / 2
-	wider := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: welchFreedom(top, bottom)}.Quantile(1-tail) / distuv.UnitNormal.Quantile(1-tail)
+	wider := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: welchDegreesOfFreedom(top, bottom)}.Quantile(1-tail) / distuv.UnitNormal.Quantile(1-tail)
 	low = wider * stat.Quantile(tail, stat.LinInterp, distances, nil)
 	high = wider * stat.Quantile(1-tail, stat.LinInterp, distances, nil)
 	if b.logs {
@@ -145,10 +146,10 @@ func (b bootstrap) computeInterval(values, others []float64, minus bool) (low, h
 	return center + low, center + high
 }
 
-// welchFreedom returns Welch's degrees of freedom of a difference of means (Welch, The
+// welchDegreesOfFreedom returns Welch's degrees of freedom of a difference of means (Welch, The
 // generalization of Student's problem when several different population variances are
 // involved, Biometrika 34, 1947), or of the mean of a if b is empty.
-func welchFreedom(a, b sample) float64 {
+func welchDegreesOfFreedom(a, b sample) float64 {
 	va, vb := a.noise*a.noise, b.noise*b.noise
 	down := va * va / float64(len(a.at)-1)
 	if len(b.at) > 1 {

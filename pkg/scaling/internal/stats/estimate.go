@@ -21,8 +21,8 @@ type Estimate struct {
 	N               int
 }
 
-// Unknown returns an Estimate that was not measured: every number is NaN.
-func Unknown() Estimate {
+// UnknownEstimate returns an Estimate that was not measured: every number is NaN.
+func UnknownEstimate() Estimate {
 	nan := math.NaN()
 	return Estimate{Value: nan, Min: nan, Max: nan, Low: nan, High: nan, Std: nan}
 }
@@ -35,13 +35,13 @@ func (e Estimate) String() string {
 	}
 	text := english.Short(e.Value)
 	if !math.IsNaN(e.Low) {
-		text += " " + e.Interval()
+		text += " " + e.FormatInterval()
 	}
 	return fmt.Sprintf("%s n=%d", text, e.N)
 }
 
-// Interval formats the interval, as in "[11.52, 12.40]". It returns "-" if there is none.
-func (e Estimate) Interval() string { return english.Interval(e.Low, e.High) }
+// FormatInterval formats the interval, as in "[11.52, 12.40]". It returns "-" if there is none.
+func (e Estimate) FormatInterval() string { return english.Interval(e.Low, e.High) }
 
 // Scale returns the estimate multiplied by a positive factor.
 func (e Estimate) Scale(by float64) Estimate {
@@ -74,24 +74,24 @@ func (e Estimator) Center(values []float64) float64 {
 	return Median(values)
 }
 
-// bootstrap returns a bootstrap of the center. logs is true for positive values that
-// vary by factors, such as times: their logarithms are resampled.
-func (e Estimator) bootstrap(logs bool) bootstrap {
-	b := bootstrap{level: e.Level, center: medianInPlace, middle: true, logs: logs, cache: e.Cache}
+// newBootstrap returns a bootstrap of the center. logScale is true for positive values
+// that vary by factors, such as times. The bootstrap then resamples their logarithms.
+func (e Estimator) newBootstrap(logScale bool) bootstrap {
+	b := bootstrap{level: e.Level, center: medianInPlace, middle: true, logs: logScale, cache: e.Cache}
 	if e.Mean {
 		b.center, b.middle = Mean, false
 	}
 	return b
 }
 
-// Estimate estimates the center of the values that are not NaN. If logs is true and all
-// values are positive and finite, their logarithms are resampled.
-func (e Estimator) Estimate(values []float64, logs bool) Estimate {
+// Estimate estimates the center of the values that are not NaN. If logScale is true and
+// all values are positive and finite, the bootstrap resamples their logarithms.
+func (e Estimator) Estimate(values []float64, logScale bool) Estimate {
 	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
 	if len(v) == 0 {
-		return Unknown()
+		return UnknownEstimate()
 	}
-	b := e.bootstrap(logs && slices.Min(v) > 0 && !math.IsInf(slices.Max(v), 0))
+	b := e.newBootstrap(logScale && slices.Min(v) > 0 && !math.IsInf(slices.Max(v), 0))
 	out := Estimate{Value: b.center(slices.Clone(v)), Min: slices.Min(v), Max: slices.Max(v), N: len(v)}
 	out.Low, out.High, out.Std = math.NaN(), math.NaN(), math.NaN()
 	if !math.IsInf(out.Min, 0) && !math.IsInf(out.Max, 0) {
@@ -110,45 +110,46 @@ func (e Estimator) Ratio(a, b []float64) Estimate {
 	a = slices.DeleteFunc(slices.Clone(a), math.IsNaN)
 	b = slices.DeleteFunc(slices.Clone(b), math.IsNaN)
 	if len(a) == 0 || len(b) == 0 {
-		return Unknown()
+		return UnknownEstimate()
 	}
-	boot := e.bootstrap(true)
+	boot := e.newBootstrap(true)
 	base := boot.center(slices.Clone(b))
 	out := Estimate{Value: boot.center(slices.Clone(a)) / base, Min: slices.Min(a) / base, Max: slices.Max(a) / base, N: len(a)}
 	out.Low, out.High = boot.ratioInterval(a, b)
 	return out
 }
 
-// Difference returns the interval of the center of values minus the center of others.
+// DifferenceInterval returns the interval of the center of values minus the center of others.
 // Both ends are NaN if a side has fewer than two values.
-func (e Estimator) Difference(values, others []float64) (low, high float64) {
+func (e Estimator) DifferenceInterval(values, others []float64) (low, high float64) {
 	if len(others) < 2 {
 		return math.NaN(), math.NaN()
 	}
-	return e.bootstrap(false).computeInterval(values, others, true)
+	return e.newBootstrap(false).computeInterval(values, others, true)
 }
 
-// DrawCenters returns the centers of Resamples resamples of values. Draws with different
-// values of side are independent; Ratio and Difference use 0 and 1. If there is a
-// single value, the noise has the given standard deviation.
+// DrawCenters returns the centers of Resamples resamples of values. side selects the
+// random draws: draws with different values of side are independent, and Ratio and
+// DifferenceInterval use 0 and 1. If there is a single value, the noise has the given
+// standard deviation.
 func (e Estimator) DrawCenters(values []float64, deviation float64, side int) []float64 {
-	b := e.bootstrap(false)
-	one := b.sample(values)
+	b := e.newBootstrap(false)
+	one := b.newSample(values)
 	if len(values) == 1 {
 		one.noise = deviation
 	}
 	one.setDraws(b.cache, side)
 	out := make([]float64, Resamples)
 	for i := range out {
-		out[i] = b.draw(&one, i)
+		out[i] = b.resampledCenter(&one, i)
 	}
 	return out
 }
 
-// WidenInterval computes an interval from the distances of resampled values from the
-// measured value. low and high are relative to the measured value. As in the bootstrap,
-// they are widened by Student's t with the given degrees of freedom. NaN distances are
-// ignored; low and high are NaN if no distance remains.
+// WidenInterval computes an interval from the differences between resampled values and
+// the measured value. low and high are relative to the measured value. As in the
+// bootstrap, they are widened by Student's t with the given degrees of freedom.
+// Differences that are NaN are ignored; low and high are NaN if none remains.
 func (e Estimator) WidenInterval(distances []float64, freedom float64) (low, high float64) {
 	distances = slices.DeleteFunc(slices.Clone(distances), math.IsNaN)
 	if len(distances) == 0 {

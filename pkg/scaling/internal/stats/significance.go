@@ -15,11 +15,11 @@ import (
 // Biometrika 34, 1947). Each side needs at least two values, all positive.
 func WelchTest(a, b []float64) float64 {
 	logs := bootstrap{logs: true}
-	x, y := logs.sample(a), logs.sample(b)
+	x, y := logs.newSample(a), logs.newSample(b)
 	difference := math.Abs(stat.Mean(x.at, nil) - stat.Mean(y.at, nil))
 	switch deviation := math.Hypot(x.noise, y.noise); {
 	case deviation > 0:
-		t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: welchFreedom(x, y)}
+		t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: welchDegreesOfFreedom(x, y)}
 		return 2 * t.Survival(difference/deviation)
 	case difference > 0:
 		return 0
@@ -87,10 +87,10 @@ func PermutationTest(a, b []float64) float64 {
 func MinSignedRankP(n int) float64 { return math.Min(1, math.Pow(2, float64(1-n))) }
 
 // SignedRankTest is Wilcoxon's signed-rank test. It returns the sum of the ranks of the
-// positive differences, the value expected for this sum by chance, and the exact
-// two-sided p-value: the share of all assignments of signs to the ranks whose sum is at
-// least as far from the expected value. Differences of 0 are ignored, and ties get the
-// mean of their ranks. p is NaN if no difference remains.
+// positive differences, the sum that is expected by chance, and the exact two-sided
+// p-value. This is the share of all assignments of signs to the ranks for which the sum
+// is at least as far from the expected one. Differences of 0 are ignored, and ties get
+// the mean of their ranks. p is NaN if no difference remains.
 func SignedRankTest(differences []float64) (sum, expected, p float64) {
 	d := slices.DeleteFunc(slices.Clone(differences), func(v float64) bool { return v == 0 })
 	if len(d) == 0 {

@@ -19,7 +19,7 @@ func TestWelch(t *testing.T) {
 		t.Errorf("p is %.5f, R says 0.07939", p)
 	}
 	logs := bootstrap{logs: true}
-	if df := welchFreedom(logs.sample(a), logs.sample(b)); math.Abs(df-17.776) > 5e-4 {
+	if df := welchDegreesOfFreedom(logs.newSample(a), logs.newSample(b)); math.Abs(df-17.776) > 5e-4 {
 		t.Errorf("%.3f degrees of freedom, R says 17.776", df)
 	}
 	if p := WelchTest([]float64{2, 2}, []float64{2, 2}); p != 1 {

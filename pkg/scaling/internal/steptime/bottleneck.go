@@ -70,8 +70,8 @@ func FindBottleneck(series string, r runs.Run) (Bottleneck, bool) {
 	return row, true
 }
 
-// trialEstimate returns a trial's rate. Its interval is rate ± the spread in the log, if
-// there is one.
+// trialEstimate returns a trial's rate with an interval: rate ± the spread in the log. If
+// the log has no spread, the interval is NaN.
 func trialEstimate(t runs.Trial) stats.Estimate {
 	s := stats.Estimate{Value: t.Rate, Min: t.Rate, Max: t.Rate, Low: math.NaN(), High: math.NaN(), N: 1}
 	if len(t.Rates) > 0 {
@@ -84,8 +84,8 @@ func trialEstimate(t runs.Trial) stats.Estimate {
 }
 
 // clearlyDiffer reports whether two rates differ by more than the variation of their
-// trials: all trials of one are faster than all trials of the other. If a log has only the
-// spread, the intervals rate ± spread must not overlap.
+// trials, which means that all trials of one are faster than all trials of the other. If
+// a log has no single trials but a spread, the intervals rate ± spread must not overlap.
 func clearlyDiffer(a, b stats.Estimate) bool {
 	if a.N > 1 && b.N > 1 {
 		return a.Max < b.Min || b.Max < a.Min

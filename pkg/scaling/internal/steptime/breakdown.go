@@ -32,8 +32,8 @@ type StepTotals struct {
 	runs, steps int // steps of all ranks and runs
 	span        runs.Step
 	overlap     []string // the distinct values of the engine's overlap option
-	// rank0Steps is the number of steps of rank 0, the rank whose epoch times epochs.csv
-	// contains. other is the time of rank 0's epochs outside its spans, in seconds.
+	// rank0Steps is the number of steps of rank 0, whose epoch times are in epochs.csv.
+	// other is the time in the epochs of rank 0 that its spans do not cover, in seconds.
 	rank0Steps int
 	other      float64
 }

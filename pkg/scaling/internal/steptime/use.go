@@ -33,8 +33,8 @@ type TimeUse struct {
 	Idle               stats.Estimate
 }
 
-// stepUse contains the seconds of one step by activity, indexed by useData to useStep.
-type stepUse [6]float64
+// stepTimeUse contains the seconds of one step by activity, indexed by useData to useStep.
+type stepTimeUse [6]float64
 
 const (
 	useData = iota
@@ -53,15 +53,15 @@ const (
 func MeasureTimeUse(c observe.Cell, rule observe.Rule, source string, level float64) (TimeUse, []runs.Problem) {
 	row := TimeUse{Source: source}
 	var all []runs.Problem
-	var series [][]stepUse // for each run, its steps: means over the ranks
+	var series [][]stepTimeUse // for each run, its steps: means over the ranks
 	for _, r := range c.Runs {
-		var steps []stepUse
+		var steps []stepTimeUse
 		var ranks int
 		if source == SourceTrace {
-			steps, ranks = useFromTrace(r)
+			steps, ranks = timeUseFromTraces(r)
 		} else {
 			var problems []runs.Problem
-			steps, problems = useFromSpans(r, rule)
+			steps, problems = timeUseFromSpans(r, rule)
 			ranks = r.Info.Workers
 			all = append(all, problems...)
 		}
@@ -79,8 +79,8 @@ func MeasureTimeUse(c observe.Cell, rule observe.Rule, source string, level floa
 	return row, all
 }
 
-// useFromSpans returns one stepUse per step of a run folder: means over the ranks.
-func useFromSpans(r runs.Run, rule observe.Rule) ([]stepUse, []runs.Problem) {
+// timeUseFromSpans returns one stepTimeUse per step of a run folder: means over the ranks.
+func timeUseFromSpans(r runs.Run, rule observe.Rule) ([]stepTimeUse, []runs.Problem) {
 	steps, problems := ReadSpans(r, rule).CompleteSteps()
 	if len(steps) == 0 {
 		return nil, problems
@@ -98,13 +98,13 @@ func useFromSpans(r runs.Run, rule observe.Rule) ([]stepUse, []runs.Problem) {
 		}
 	}
 	idle = max(0, idle-held) / float64(len(steps))
-	out := make([]stepUse, len(steps))
+	out := make([]stepTimeUse, len(steps))
 	for i, step := range steps {
 		n := float64(len(step))
 		for _, x := range step {
 			compute := x.Forward + x.Backward + x.Optimizer
 			hidden := max(0, x.AllReduce-x.Wait)
-			for k, v := range (stepUse{x.Data, compute, x.Wait, hidden, idle, x.Data + compute + x.Wait + idle}) {
+			for k, v := range (stepTimeUse{x.Data, compute, x.Wait, hidden, idle, x.Data + compute + x.Wait + idle}) {
 				out[i][k] += v / n
 			}
 		}
@@ -112,14 +112,14 @@ func useFromSpans(r runs.Run, rule observe.Rule) ([]stepUse, []runs.Problem) {
 	return out, problems
 }
 
-// useFromTrace returns one stepUse per step of a run's traces, means over the ranks, and
+// timeUseFromTraces returns one stepTimeUse per step of a run's traces, means over the ranks, and
 // the number of ranks that have a trace.
-func useFromTrace(r runs.Run) ([]stepUse, int) {
+func timeUseFromTraces(r runs.Run) ([]stepTimeUse, int) {
 	byRank := map[int][]runs.Span{}
 	for _, s := range r.Spans {
 		byRank[s.Rank] = append(byRank[s.Rank], s)
 	}
-	var sums []stepUse
+	var sums []stepTimeUse
 	var ranks []int
 	for _, rank := range slices.Sorted(maps.Keys(byRank)) { // sorted, so that every program rounds the sums in the same way
 		spans := byRank[rank]
@@ -128,11 +128,11 @@ func useFromTrace(r runs.Run) ([]stepUse, int) {
 		exposed, hidden := communication.subtract(compute), communication.intersect(compute)
 		loading := data.subtract(compute).subtract(communication)
 		for i, w := range stepWindows(spans) {
-			u := stepUse{loading.overlapSeconds(w), compute.overlapSeconds(w), exposed.overlapSeconds(w), hidden.overlapSeconds(w)}
+			u := stepTimeUse{loading.overlapSeconds(w), compute.overlapSeconds(w), exposed.overlapSeconds(w), hidden.overlapSeconds(w)}
 			u[useStep] = w.to - w.from
 			u[useIdle] = max(0, u[useStep]-u[useData]-u[useCompute]-u[useExposed])
 			if i == len(sums) {
-				sums, ranks = append(sums, stepUse{}), append(ranks, 0)
+				sums, ranks = append(sums, stepTimeUse{}), append(ranks, 0)
 			}
 			ranks[i]++
 			for k, v := range u {
@@ -179,12 +179,12 @@ func stepWindows(spans []runs.Span) []interval {
 	return nil
 }
 
-// meanOverSteps returns the mean of one part of a step (an index of stepUse) over the steps
-// of all runs. Its interval is from the moving-block bootstrap (Künsch, The jackknife and
-// the bootstrap for general stationary observations, Annals of Statistics 17, 1989):
-// consecutive steps are correlated, so blocks of about n^(1/3) consecutive steps are drawn,
-// separately for each run.
-func meanOverSteps(series [][]stepUse, part int, level float64) stats.Estimate {
+// meanOverSteps returns the mean of one activity (part, an index of stepTimeUse) over the
+// steps of all runs. Its interval is from the moving-block bootstrap (Künsch, The
+// jackknife and the bootstrap for general stationary observations, Annals of Statistics
+// 17, 1989): consecutive steps are correlated, so blocks of about n^(1/3) consecutive
+// steps are drawn, separately for each run.
+func meanOverSteps(series [][]stepTimeUse, part int, level float64) stats.Estimate {
 	out := stats.Estimate{Min: math.Inf(1), Max: math.Inf(-1), Low: math.NaN(), High: math.NaN()}
 	var seed []float64
 	sums := make([][]float64, len(series)) // cumulative sums before each step
@@ -208,7 +208,7 @@ func meanOverSteps(series [][]stepUse, part int, level float64) stats.Estimate {
 	case out.N < 2*len(series):
 		return out
 	}
-	rng := rand.New(rand.NewPCG(hashSeed(seed), uint64(part)))
+	rng := rand.New(rand.NewPCG(seedFromData(seed), uint64(part)))
 	means := make([]float64, stats.Resamples)
 	for i := range means {
 		total := 0.0
@@ -229,9 +229,9 @@ func meanOverSteps(series [][]stepUse, part int, level float64) stats.Estimate {
 	return out
 }
 
-// hashSeed returns a hash of the data as the random seed, so that the same logs give the
-// same interval to the last digit.
-func hashSeed(values []float64) uint64 {
+// seedFromData returns a hash of values as the seed of random numbers, so that the same
+// logs give the same interval to the last digit.
+func seedFromData(values []float64) uint64 {
 	h := fnv.New64a()
 	for _, v := range values {
 		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(v))) // a hash does not fail

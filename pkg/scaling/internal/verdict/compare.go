@@ -41,8 +41,8 @@ type Comparison struct {
 // Comparisons contains one comparison for each worker count that both sides have.
 type Comparisons struct {
 	Rows     []Comparison
-	Pooled   []Pooled // one for each pair of series with several worker counts
-	Problems []string // what could not be compared, with reasons
+	Pooled   []PooledComparison // one for each pair of series with several worker counts
+	Problems []string           // what could not be compared, with reasons
 }
 
 // Study contains the measurements of a study that a comparison needs.
@@ -80,9 +80,9 @@ func (s Study) indexOf(series string, workers int) int {
 // NameA and NameB are their names in sentences.
 type SeriesPair struct{ A, B, NameA, NameB string }
 
-// CompareStudies compares the series that have the same name in both studies. If there
-// are none and each study has one series, it compares these two. It uses the estimator
-// of a.
+// CompareStudies compares the series that have the same name in both studies. If no names
+// are equal and each study has one series, it compares these two. It uses the estimator
+// of study a.
 func CompareStudies(a, b Study) (*Comparisons, error) {
 	pairs, err := matchSeries(a, b)
 	if err != nil {
@@ -110,8 +110,8 @@ func CompareStudies(a, b Study) (*Comparisons, error) {
 	return c, nil
 }
 
-// matchSeries pairs the series that have the same name in both studies. If there are none
-// and each study has one series, it pairs these two; otherwise it returns an error.
+// matchSeries pairs the series that have the same name in both studies. If no names are
+// equal and each study has one series, it pairs these two; otherwise it returns an error.
 func matchSeries(a, b Study) ([]SeriesPair, error) {
 	var pairs []SeriesPair
 	namesA, namesB := a.series(), b.series()
@@ -167,7 +167,7 @@ func ComparePairs(a, b Study, pairs []SeriesPair) (*Comparisons, error) {
 				out.Problems = append(out.Problems, fmt.Sprintf("%s has no run at %s", pr.NameA, english.Count(q.Workers, "worker")))
 			}
 		}
-		if p, ok := pool(out.Rows[first:], a.By.Level); ok {
+		if p, ok := poolComparisons(out.Rows[first:], a.By.Level); ok {
 			out.Pooled = append(out.Pooled, p)
 		}
 	}
@@ -203,7 +203,7 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 	c.Measure = m.Name
 	x, y := m.PositiveValues(ca), m.PositiveValues(cb)
 	c.RunsA, c.RunsB = len(x), len(y)
-	if sameRuns(ca, cb, x, y) {
+	if containSameRuns(ca, cb, x, y) {
 		c.same = true
 		c.Ratio = stats.Estimate{Value: 1, Min: 1, Max: 1, Low: 1, High: 1, N: len(x)}
 		c.Verdict, c.Test = VerdictNone, "none: they are the same runs"
@@ -218,9 +218,9 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 	return c, nil
 }
 
-// sameRuns reports whether two cells contain the same runs with the same measured
+// containSameRuns reports whether two cells contain the same runs with the same measured
 // values, as when a folder is compared with itself.
-func sameRuns(a, b observe.Cell, x, y []float64) bool {
+func containSameRuns(a, b observe.Cell, x, y []float64) bool {
 	places := func(c observe.Cell) []string {
 		out := make([]string, len(c.Runs))
 		for i, r := range c.Runs {
@@ -239,7 +239,7 @@ func sameRuns(a, b observe.Cell, x, y []float64) bool {
 	return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y))) && slices.Equal(places(a), places(b))
 }
 
-// decide sets Verdict, Test and Sentence. level is the confidence level.
+// decide sets the fields Verdict, Test and Sentence. level is the confidence level.
 func (c *Comparison) decide(m observe.SpeedMeasure, level float64) {
 	at := "at " + english.Count(c.Workers, "worker")
 	effect := fmt.Sprintf("%s runs %s times as fast as %s %s (%s)", c.A, english.Short(c.Ratio.Value), c.B, at, m.Words)
@@ -253,12 +253,12 @@ func (c *Comparison) decide(m observe.SpeedMeasure, level float64) {
 	if !math.IsNaN(c.PermutationP) {
 		c.Test += fmt.Sprintf("; exact permutation test, p %s (at best %s with so many runs)", english.PWithRelation(c.PermutationP), english.P(stats.MinPermutationP(c.RunsA, c.RunsB)))
 	}
-	said := fmt.Sprintf("%s, %s interval %s, n = %d and %d; %s", effect, english.Percent(level), c.Ratio.Interval(), c.RunsA, c.RunsB, c.Test)
+	said := fmt.Sprintf("%s, %s interval %s, n = %d and %d; %s", effect, english.Percent(level), c.Ratio.FormatInterval(), c.RunsA, c.RunsB, c.Test)
 	excludes := c.Ratio.Low > 1 || c.Ratio.High < 1
 	switch {
 	case !excludes || !(c.P < 1-level):
 		c.Verdict = VerdictNone
-		c.Sentence = said + ". The runs show no difference: it is within " + c.Ratio.Interval() + "."
+		c.Sentence = said + ". The runs show no difference: it is within " + c.Ratio.FormatInterval() + "."
 	case c.Ratio.Value > 1:
 		c.Verdict = VerdictFaster
 		c.Sentence = said + fmt.Sprintf(". Yes: %s is faster.", c.A)

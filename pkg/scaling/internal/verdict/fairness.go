@@ -10,15 +10,15 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// trait is a property of runs that can be compared.
-type trait struct {
+// runTrait is a property in which runs can differ, such as the batch.
+type runTrait struct {
 	what  string
 	value func(runs.Run) string // "" if unknown
 }
 
 // workTraits returns the traits that must be equal in every comparison of times.
-func workTraits() []trait {
-	return []trait{
+func workTraits() []runTrait {
+	return []runTrait{
 		{"threads per worker", func(r runs.Run) string { return formatKnown(r.Info.ThreadsPerWorker) }},
 		{"training samples", func(r runs.Run) string { return formatKnown(r.Info.SamplesPerEpoch) }},
 		{"parameters", func(r runs.Run) string { return formatKnown(r.Info.Parameters) }},
@@ -31,17 +31,17 @@ func workTraits() []trait {
 
 // batchPerWorkerTrait returns the batch per worker, which must be equal at equal worker
 // counts.
-func batchPerWorkerTrait() trait {
-	return trait{"batch per worker", func(r runs.Run) string {
-		each, _ := observe.Batches(r)
+func batchPerWorkerTrait() runTrait {
+	return runTrait{"batch per worker", func(r runs.Run) string {
+		each, _ := observe.BatchSizes(r)
 		return formatKnown(each)
 	}}
 }
 
 // samplesPerEpochTrait returns the samples per epoch, which must be equal at equal worker
 // counts.
-func samplesPerEpochTrait() trait {
-	return trait{"the samples of an epoch", func(r runs.Run) string { return formatKnown(observe.SamplesPerEpoch(r)) }}
+func samplesPerEpochTrait() runTrait {
+	return runTrait{"the samples of an epoch", func(r runs.Run) string { return formatKnown(observe.SamplesPerEpoch(r)) }}
 }
 
 // UnfairnessNotes returns notes on differences within a series that make a comparison of
@@ -49,8 +49,8 @@ func samplesPerEpochTrait() trait {
 func UnfairnessNotes(g observe.Series, mode Mode) []string {
 	var notes notes
 	for _, c := range append(workTraits(),
-		trait{"engine", func(r runs.Run) string { return r.Info.Engine }},
-		trait{"collective", func(r runs.Run) string {
+		runTrait{"engine", func(r runs.Run) string { return r.Info.Engine }},
+		runTrait{"collective", func(r runs.Run) string {
 			if r.Info.Workers < 2 { // a single worker needs no collective
 				return ""
 			}
@@ -66,7 +66,7 @@ func UnfairnessNotes(g observe.Series, mode Mode) []string {
 	return notes
 }
 
-// notes contains sentences about a series.
+// notes collects sentences about a series.
 type notes []string
 
 func (n *notes) add(format string, a ...any) { *n = append(*n, fmt.Sprintf(format, a...)) }
@@ -113,7 +113,7 @@ func (n *notes) noteSamples(g observe.Series, mode Mode) {
 			byWorkers[r.Info.Workers] = r
 			continue
 		}
-		if a, b := observe.SamplesPerEpoch(first), observe.SamplesPerEpoch(r); a > 0 && b > 0 && a != b && !observe.Failed(first) && !observe.Failed(r) {
+		if a, b := observe.SamplesPerEpoch(first), observe.SamplesPerEpoch(r); a > 0 && b > 0 && a != b && !observe.HasFailed(first) && !observe.HasFailed(r) {
 			n.add("series %s: the samples of an epoch differ between repeats at %s (%d in %s, %d in %s); compare their times with care",
 				g.Name, english.Count(r.Info.Workers, "worker"), a, observe.RunName(first), b, observe.RunName(r))
 			return
@@ -123,7 +123,7 @@ func (n *notes) noteSamples(g observe.Series, mode Mode) {
 
 // noteTrait adds a note if a trait differs between runs. The note lists its values, each
 // with the first run that has it.
-func (n *notes) noteTrait(g observe.Series, c trait) {
+func (n *notes) noteTrait(g observe.Series, c runTrait) {
 	var values, where []string
 	for _, r := range g.Runs {
 		v := c.value(r)
@@ -145,7 +145,7 @@ func (n *notes) noteTrait(g observe.Series, c trait) {
 // worker count but are not, with their values if these are short.
 func differingTraits(a, b observe.Cell) []string {
 	var out []string
-	for _, c := range append([]trait{batchPerWorkerTrait(), samplesPerEpochTrait()}, workTraits()...) {
+	for _, c := range append([]runTrait{batchPerWorkerTrait(), samplesPerEpochTrait()}, workTraits()...) {
 		x, y := c.distinctValues(a.Runs), c.distinctValues(b.Runs)
 		if len(x) == 0 || len(y) == 0 || slices.Equal(x, y) {
 			continue
@@ -164,7 +164,7 @@ func differingTraits(a, b observe.Cell) []string {
 }
 
 // distinctValues returns the distinct known values of the trait in the given runs, sorted.
-func (c trait) distinctValues(all []runs.Run) []string {
+func (c runTrait) distinctValues(all []runs.Run) []string {
 	var out []string
 	for _, r := range all {
 		if v := c.value(r); v != "" && !slices.Contains(out, v) {

@@ -64,7 +64,7 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 		g.Rows = append(g.Rows, r)
 		count[r.Outcome]++
 	}
-	lacking := missingRows(baseline, candidate, pairs)
+	lacking := newMissingRows(baseline, candidate, pairs)
 	for _, r := range lacking {
 		g.Rows = append(g.Rows, r)
 		count[r.Outcome]++
@@ -95,10 +95,10 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	return g, nil
 }
 
-// missingRows returns one row with the outcome "cannot tell" for each point of the baseline
+// newMissingRows returns one row with the outcome "cannot tell" for each point of the baseline
 // at which the candidate has no counted run: a candidate that crashes or lacks a series
 // must not pass.
-func missingRows(baseline, candidate Study, pairs []SeriesPair) []GateRow {
+func newMissingRows(baseline, candidate Study, pairs []SeriesPair) []GateRow {
 	var rows []GateRow
 	for _, p := range baseline.Points {
 		m, timed := observe.ChooseSpeedMeasure([]observe.Cell{p.Cell})
@@ -106,7 +106,7 @@ func missingRows(baseline, candidate Study, pairs []SeriesPair) []GateRow {
 			continue
 		}
 		rows = append(rows, GateRow{
-			Series: p.Series, Workers: p.Workers, BaselineRuns: len(p.Cell.Runs), Regression: stats.Unknown(), Outcome: OutcomeUnknown,
+			Series: p.Series, Workers: p.Workers, BaselineRuns: len(p.Cell.Runs), Regression: stats.UnknownEstimate(), Outcome: OutcomeUnknown,
 			Sentence: fmt.Sprintf("%s at %s: the candidate has no series of this name, and so no %s; run it, or give it the name that it has in the baseline", p.Series, english.Count(p.Workers, "worker"), m.Words),
 		})
 	}
@@ -122,7 +122,7 @@ func missingRows(baseline, candidate Study, pairs []SeriesPair) []GateRow {
 				}
 			}
 			rows = append(rows, GateRow{
-				Series: pr.A, Workers: p.Workers, BaselineRuns: len(p.Cell.Runs), Regression: stats.Unknown(), Outcome: OutcomeUnknown,
+				Series: pr.A, Workers: p.Workers, BaselineRuns: len(p.Cell.Runs), Regression: stats.UnknownEstimate(), Outcome: OutcomeUnknown,
 				Sentence: fmt.Sprintf("%s at %s: the candidate has no run with a %s that counts; look at its problems, or run it", pr.A, english.Count(p.Workers, "worker"), m.Words),
 			})
 		}
@@ -156,12 +156,12 @@ func newGateRow(c Comparison, limit float64) GateRow {
 		r.Sentence = fmt.Sprintf("%s, %s: within the allowed %s", change, bounds, english.Percent(limit))
 	default:
 		r.Outcome = OutcomeUnknown
-		r.RunsNeeded = runsNeeded(c, limit)
+		r.RunsNeeded = estimateRunsNeeded(c, limit)
 		r.Sentence = fmt.Sprintf("%s, %s: the allowed %s lies between, so that the runs cannot tell", change, bounds, english.Percent(limit))
 		if r.RunsNeeded > 0 {
 			r.Sentence += fmt.Sprintf("; about %d runs of each would", r.RunsNeeded)
 		} else {
-			r.Sentence += fmt.Sprintf("; the change is so near to the limit that more than %d runs of each would be needed", maxRuns)
+			r.Sentence += fmt.Sprintf("; the change is so near to the limit that more than %d runs of each would be needed", maxRecommendedRuns)
 		}
 	}
 	return r
@@ -176,13 +176,14 @@ func formatChange(lost float64) string {
 	return english.Percent(lost) + " slower"
 }
 
-// maxRuns is the largest number of runs that the gate recommends.
-const maxRuns = 100
+// maxRecommendedRuns is the largest number of runs that the gate recommends.
+const maxRecommendedRuns = 100
 
-// runsNeeded returns the approximate number of runs per side with which the interval would
-// not contain the limit, or 0 if it is more than maxRuns. It assumes that the spread stays
-// the same: the half-width is proportional to 1/√n and to Student's quantile.
-func runsNeeded(c Comparison, limit float64) int {
+// estimateRunsNeeded returns approximately how many runs the baseline and the candidate
+// each need so that the interval does not contain the limit, or 0 if this is more than
+// maxRecommendedRuns. It assumes that the spread stays the same: the half-width is
+// proportional to 1/√n and to Student's quantile.
+func estimateRunsNeeded(c Comparison, limit float64) int {
 	margin := math.Abs(math.Log(c.Ratio.Value) - math.Log(1-limit))
 	half := (math.Log(c.Ratio.High) - math.Log(c.Ratio.Low)) / 2
 	if margin == 0 || !observe.IsFinite(half) {
@@ -192,7 +193,7 @@ func runsNeeded(c Comparison, limit float64) int {
 	quantile := func(n float64) float64 {
 		return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: 2*n - 2}.Quantile(0.975)
 	}
-	for n := now + 1; n <= maxRuns; n++ {
+	for n := now + 1; n <= maxRecommendedRuns; n++ {
 		if half*quantile(n)/quantile(now)*math.Sqrt(now/n) < margin {
 			return int(n)
 		}

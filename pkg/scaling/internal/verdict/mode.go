@@ -50,12 +50,12 @@ func DetermineMode(g observe.Series) Mode {
 	var batch, samples []workerTotal
 	counts := map[int]bool{}
 	for _, r := range g.Runs {
-		if observe.Failed(r) {
+		if observe.HasFailed(r) {
 			continue
 		}
 		n := r.Info.Workers
 		counts[n] = true
-		if _, global := observe.Batches(r); global > 0 {
+		if _, global := observe.BatchSizes(r); global > 0 {
 			batch = append(batch, workerTotal{n, global})
 		}
 		if s := observe.SamplesPerEpoch(r); s > 0 {
@@ -83,8 +83,8 @@ type workerTotal struct{ workers, total int }
 
 // classifyConstancy returns FixedPerWorker or FixedTotal if the quantity is constant per
 // worker or in total while the worker count changes, FixedNeither if it is not, and
-// FixedUnknown for fewer than two worker counts. Values within the relative tolerance
-// count as equal.
+// FixedUnknown for fewer than two worker counts. Values count as equal if they differ by
+// at most the relative tolerance.
 func classifyConstancy(all []workerTotal, tolerance float64) string {
 	if len(all) == 0 {
 		return FixedUnknown

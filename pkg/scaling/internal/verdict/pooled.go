@@ -9,12 +9,12 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// VerdictMixed is a verdict only of Pooled: A is faster or slower at some worker
+// VerdictMixed occurs only in PooledComparison: A is faster or slower at some worker
 // counts, but not at all of them.
 const VerdictMixed = "depends on the worker count"
 
-// Pooled answers "is A faster than B?" over all worker counts; see scaling.Pooled.
-type Pooled struct {
+// PooledComparison answers "is A faster than B?" over all worker counts; see scaling.PooledComparison.
+type PooledComparison struct {
 	A, B             string
 	Counts           int
 	Faster, Slower   int
@@ -24,14 +24,14 @@ type Pooled struct {
 	Sentence         string
 }
 
-// pool combines the comparisons of two series at several worker counts. ok is false if
+// poolComparisons combines the comparisons of two series at several worker counts. ok is false if
 // fewer than two comparisons have a ratio.
-func pool(rows []Comparison, level float64) (p Pooled, ok bool) {
+func poolComparisons(rows []Comparison, level float64) (p PooledComparison, ok bool) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(c Comparison) bool { return c.same || !(c.Ratio.Value > 0) })
 	if len(rows) < 2 {
-		return Pooled{}, false
+		return PooledComparison{}, false
 	}
-	p = Pooled{A: rows[0].A, B: rows[0].B, Counts: len(rows)}
+	p = PooledComparison{A: rows[0].A, B: rows[0].B, Counts: len(rows)}
 	var ratios, logs []float64
 	shown := map[string]int{}
 	for _, r := range rows {
@@ -51,10 +51,10 @@ func pool(rows []Comparison, level float64) (p Pooled, ok bool) {
 	return p, true
 }
 
-// decide sets Verdict and Sentence. shown contains the number of worker counts per
-// verdict, side is positive if the signed ranks favor A, and alpha is the significance
-// level.
-func (p *Pooled) decide(shown map[string]int, side, alpha float64) {
+// decide sets the fields Verdict and Sentence. shown contains the number of worker counts
+// with each verdict, side is positive if the signed ranks favor A, and alpha is the
+// significance level.
+func (p *PooledComparison) decide(shown map[string]int, side, alpha float64) {
 	up, down := shown[VerdictFaster], shown[VerdictSlower]
 	significant := p.P < alpha && side*math.Log(p.Median) > 0
 	against := significant && (side > 0 && down > 0 || side < 0 && up > 0)
@@ -81,7 +81,7 @@ func (p *Pooled) decide(shown map[string]int, side, alpha float64) {
 }
 
 // describeEffect describes the measured ratios and the p-value of the paired test.
-func (p *Pooled) describeEffect() string {
+func (p *PooledComparison) describeEffect() string {
 	what, n := "faster than", p.Faster
 	if p.Slower > p.Faster {
 		what, n = "slower than", p.Slower

@@ -26,7 +26,7 @@ func Settings(groups []observe.Series) []Setting {
 	if len(groups) < 2 {
 		return nil
 	}
-	traits := append([]trait{
+	traits := append([]runTrait{
 		{"learning rate", func(r runs.Run) string {
 			rate := observe.LearningRate(r)
 			if !(rate > 0) {
@@ -35,11 +35,11 @@ func Settings(groups []observe.Series) []Setting {
 			return lrscaling.FormatRate(rate)
 		}},
 		batchPerWorkerTrait(),
-		{"global batch", func(r runs.Run) string { _, global := observe.Batches(r); return formatKnown(global) }},
+		{"global batch", func(r runs.Run) string { _, global := observe.BatchSizes(r); return formatKnown(global) }},
 		{"engine", func(r runs.Run) string { return r.Info.Engine }},
 		{"strategy", func(r runs.Run) string { return r.Info.Strategy }},
 	}, workTraits()...)
-	traits = slices.DeleteFunc(traits, func(t trait) bool { return t.what == "model" || t.what == "data" }) // their keys are compared separately, below
+	traits = slices.DeleteFunc(traits, func(t runTrait) bool { return t.what == "model" || t.what == "data" }) // their keys are compared separately, below
 	first, varies := map[string]string{}, map[string]bool{}
 	for _, g := range groups {
 		for _, r := range g.Runs {
@@ -54,7 +54,7 @@ func Settings(groups []observe.Series) []Setting {
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(varies), runs.NaturalCompare) {
-		traits = append(traits, trait{key, func(r runs.Run) string { return flattenConfig(r)[key] }})
+		traits = append(traits, runTrait{key, func(r runs.Run) string { return flattenConfig(r)[key] }})
 	}
 	var out []Setting
 	for _, t := range traits {
@@ -66,9 +66,9 @@ func Settings(groups []observe.Series) []Setting {
 }
 
 // compareSeries returns the trait's values in each series, and whether any two series
-// differ. Two series are compared at the worker counts that both have or, if there are
-// none, over all their runs.
-func (c trait) compareSeries(groups []observe.Series) (Setting, bool) {
+// differ. Two series are compared at the worker counts that both have or, without a
+// common worker count, over all their runs.
+func (c runTrait) compareSeries(groups []observe.Series) (Setting, bool) {
 	row := Setting{Setting: c.what}
 	byWorkers := make([]map[int][]runs.Run, len(groups))
 	for i, g := range groups {
@@ -105,8 +105,8 @@ func (c trait) compareSeries(groups []observe.Series) (Setting, bool) {
 	return row, false
 }
 
-// maxComparedKeys is the largest number of config keys that Settings lists: logs of other
-// programs may have a thousand settings per run.
+// maxComparedKeys is the largest number of config keys that Settings lists, since logs of
+// other programs may have a thousand settings per run.
 const maxComparedKeys = 100
 
 // excludedKeys lists config keys that are not compared: they identify the run, are its

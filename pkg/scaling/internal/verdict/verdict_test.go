@@ -39,12 +39,12 @@ func TestPooledVerdicts(t *testing.T) {
 		"shown at one of two":              {join(at(VerdictFaster, 1.5), at(VerdictNone, 1.01)), VerdictMixed, "faster at 1 and slower at 0 of them"},
 		"mostly faster, shown once slower": {join(at(VerdictSlower, 0.99), at(VerdictUnknown, 2, 2, 2, 2, 2, 2, 2, 2)), VerdictMixed, "faster at 0 and slower at 1 of them"},
 	} {
-		p, ok := pool(c.rows, 0.95)
+		p, ok := poolComparisons(c.rows, 0.95)
 		if !ok || p.Verdict != c.verdict || !strings.Contains(p.Sentence, c.says) {
 			t.Errorf("%s: %s, expected %s and %q: %s", name, p.Verdict, c.verdict, c.says, p.Sentence)
 		}
 	}
-	if _, ok := pool(at(VerdictFaster, 2), 0.95); ok {
+	if _, ok := poolComparisons(at(VerdictFaster, 2), 0.95); ok {
 		t.Error("one worker count was pooled")
 	}
 }

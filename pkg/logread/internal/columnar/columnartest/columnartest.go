@@ -10,8 +10,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
 
-// Column contains the values of a column as the library returns them. An empty
-// value is nil.
+// Column contains the values of a column of an Arrow or Parquet file. An empty
+// cell is nil.
 type Column []any
 
 // ReadArrow returns the column names and columns of an Arrow file, read with
