@@ -153,16 +153,16 @@ func isOutOfMemory(reason string) bool {
 	return false
 }
 
-// batchSizePattern matches a batch size in a path: bs64, batch_64, batch-size=64,
-// b64.
+// batchSizePattern matches a batch size in a path: bs64, batch_64,
+// batch-size=64, b64.
 var batchSizePattern = regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:batch(?:[-_ ]?size)?|bs|b)[-_= ]?([0-9]+)(?:[^0-9]|$)`)
 
 // jobNumberSuffix matches a job number at the end of a file name.
 var jobNumberSuffix = regexp.MustCompile(`[-_.][0-9]{4,}$`)
 
-// trimBatchSize removes the batch size and the job number from the name of a series
-// that was taken from a file name, so that unet-bs32 and unet-bs64 belong to
-// one series.
+// trimBatchSize removes the batch size and the job number from the name of a
+// series that was taken from a file name, so that unet-bs32 and unet-bs64
+// belong to one series.
 func trimBatchSize(series string) string {
 	series = jobNumberSuffix.ReplaceAllString(series, "")
 	if at := batchSizePattern.FindStringSubmatchIndex(series); at != nil {

@@ -36,8 +36,8 @@ func skipCopies(tasks []*task, paths []string) error {
 	return nil
 }
 
-// findRunFolders returns the set of absolute paths of the run folders in or below
-// the paths.
+// findRunFolders returns the set of absolute paths of the run folders in or
+// below the paths.
 func findRunFolders(paths []string) (map[string]bool, error) {
 	folders := map[string]bool{}
 	for _, path := range paths {

@@ -23,9 +23,9 @@ import (
 const (
 	followEvery = time.Second
 
-	// Limits of the texts that stay in memory, so that only appended text has to
-	// be read: per file, and for all files together. Event files and run folders
-	// need no copy.
+	// Limits of the texts that stay in memory, so that only appended text has
+	// to be read: per file, and for all files together. Event files and run
+	// folders need no copy.
 	maxKeptText  = 16 << 20
 	maxKeptTexts = 256 << 20
 )
@@ -106,8 +106,8 @@ func (f *Follower) Next() bool {
 	return false
 }
 
-// waitForPoll waits until the next poll is due. It returns false if the context is
-// done.
+// waitForPoll waits until the next poll is due. It returns false if the context
+// is done.
 func (f *Follower) waitForPoll() bool {
 	t := time.NewTimer(max(f.Every, time.Millisecond))
 	defer t.Stop()
@@ -319,7 +319,8 @@ func (f *followedFile) readAppended(ctx context.Context, t *task, a *runs.Append
 	case a.Restarted:
 		return f.detectAndRead(ctx, t, a, keepText)
 	}
-	// The file grew, and before that its format was unknown, or it is a document.
+	// The file grew, and before that its format was unknown, or it is a
+	// document.
 	f.bytesReread += f.growing.BytesRead()
 	f.growing = runs.NewGrowingFile(t.path)
 	reopened, err := f.growing.Open()

@@ -144,7 +144,8 @@ func (d *runIdentifier) parsePath(path string) pathFields {
 		}
 		if ok && !isLoaderCount(name) && t.workers < 0 && n > 0 {
 			t.workers, t.why = n, fmt.Sprintf("the name %q", name)
-			// A bare number in a folder named for a worker count numbers the runs: base/4GPU/00/out.log.
+			// A bare number in a folder named for a worker count numbers the
+			// runs: base/4GPU/00/out.log.
 			for _, below := range names[:i] {
 				if d.digit.MatchString(below) && t.seed < 0 {
 					t.seed, _ = strconv.Atoi(below)

@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// splitFolderNames returns the names of the folders in which Keras keeps the event
-// files of one split of the data set.
+// splitFolderNames returns the names of the folders in which Keras keeps the
+// event files of one split of the data set.
 func splitFolderNames() []string {
 	return []string{"train", "validation", "valid", "val", "eval", "test"}
 }
@@ -111,8 +111,8 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	return found
 }
 
-// storePatternFields stores the fields of the first pattern that matches the file of
-// p.
+// storePatternFields stores the fields of the first pattern that matches the
+// file of p.
 func (m *merger) storePatternFields(p *record.Part) {
 	for _, pattern := range m.options.As {
 		if t, ok := pattern.match(p.Run.File); ok {

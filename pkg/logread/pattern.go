@@ -1,7 +1,6 @@
 package logread
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -88,7 +87,7 @@ func ParsePattern(text string) (Pattern, error) {
 	}
 	re, err := regexp.Compile(b.String())
 	if err != nil {
-		return Pattern{}, errors.Join(fmt.Errorf("parse pattern %q", text), err)
+		return Pattern{}, fmt.Errorf("parse pattern %q: %w", text, err)
 	}
 	return Pattern{text: text, re: re, series: series}, nil
 }

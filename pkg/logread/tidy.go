@@ -62,7 +62,7 @@ type Row struct {
 // Rows reads the runs in and below each path, which [runs.LocateLogs] resolves,
 // and calls use for each of their values, always in the same order. The runs
 // are in the order of Read. Within a run, the order is: epochs, values of the
-// setMissing run (those of its test have names that begin with test_), steps by
+// complete run (those of its test have names that begin with test_), steps by
 // rank, curves, trials, spans.
 //
 // what is one of Kinds. Values that were not measured have no row. NaN in a

@@ -194,7 +194,7 @@ func readTask(ctx context.Context, t *task) ([]*record.Part, error) {
 	return parts, nil
 }
 
-// runFolderKind is the kind, in reports, of this project's run folders.
+// runFolderKind is the kind of this project's run folders in reports.
 const runFolderKind = "run folder"
 
 // readFile reads a file with the first format that recognizes it.
@@ -256,5 +256,6 @@ func unknownReason(head []byte) string {
 	return reasonUnknownFormat
 }
 
-// reasonUnknownFormat is the reason for not reading a file that no format recognizes.
+// reasonUnknownFormat is the reason for not reading a file that no format
+// recognizes.
 const reasonUnknownFormat = "unknown file format"

@@ -110,7 +110,7 @@ func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 		if len(set.Problems) > 0 {
 			why = ": " + set.Problems[0].Reason
 		}
-		return nil, fmt.Errorf("draw curve %s over %s: no run has it%s; available metrics: %s", metric, axis, why, strings.Join(s.Metrics(), ", "))
+		return nil, fmt.Errorf("draw curve %s over %s: no run has this metric%s; available metrics: %s", metric, axis, why, strings.Join(s.Metrics(), ", "))
 	}
 	return set, nil
 }

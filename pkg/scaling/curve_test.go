@@ -54,7 +54,7 @@ func TestTimeTo(t *testing.T) {
 	if r.Table().Err != nil || !strings.Contains(r.HTML(), "wall_seconds") {
 		t.Error(r)
 	}
-	for want, metric := range map[string]string{"available metrics: train_loss, val_loss, seconds, val_seconds, samples_per_second, Loss/train": "loss", "no run has it": "iou"} {
+	for want, metric := range map[string]string{"available metrics: train_loss, val_loss, seconds, val_seconds, samples_per_second, Loss/train": "loss", "no run has this metric": "iou"} {
 		if _, err := s.TimeTo(metric, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, expected %s", err, want)
 		}

@@ -231,9 +231,9 @@ func (s *Study) describeDisturbance(r runs.Run) string {
 	return load.String()
 }
 
-// DisturbanceNote describes which counted runs were disturbed by other load on their machine,
-// and by how much: "2 runs disturbed by other load: …". It returns "" if no run was
-// disturbed.
+// DisturbanceNote describes which counted runs were disturbed by other load on their
+// machine, and by how much: "2 runs disturbed by other load: …". It returns "" if no run
+// was disturbed.
 func (s *Study) DisturbanceNote() string {
 	const most = 4 // runs that are named
 	n := len(s.disturbed)

@@ -144,7 +144,7 @@ func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []st
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, errors.New("make study: no runs")
+		return nil, errors.New("make study: no runs given")
 	}
 	all = cleanNames(all)
 	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurveCache{}}

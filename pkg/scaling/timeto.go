@@ -60,7 +60,7 @@ type TimeTo struct {
 // metrics. Runs that never reached it are included.
 func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
 	if !observe.IsFinite(target) {
-		return nil, fmt.Errorf("time to %s: invalid target %g: use a finite number", metric, target)
+		return nil, fmt.Errorf("find time to %s: invalid target %g: use a finite number", metric, target)
 	}
 	t := &TimeTo{Metric: metric, Target: target, Below: curve.LowerIsBetter(metric)}
 	axis := AxisEpoch
@@ -69,7 +69,7 @@ func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
 	}
 	set, err := s.Curve(metric, axis)
 	if err != nil {
-		return nil, fmt.Errorf("time to %s of %g: %w", metric, target, err)
+		return nil, fmt.Errorf("find time to %s of %g: %w", metric, target, err)
 	}
 	t.Problems = set.Problems
 	for _, l := range set.Lines {

@@ -104,7 +104,7 @@ func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*B
 		most = samples.Train.Len() / s.Workers
 	}
 	if most < 1 {
-		return nil, fmt.Errorf("find largest batch: got %s for %s, want at least one per worker", english.Count(samples.Train.Len(), "training sample"), english.Count(s.Workers, "worker"))
+		return nil, fmt.Errorf("find largest batch: the data have %s for %s, want at least one sample per worker", english.Count(samples.Train.Len(), "training sample"), english.Count(s.Workers, "worker"))
 	}
 	w := &memoryTester{cfg: cfg, samples: samples, memory: s.Memory, least: 1}
 	if _, _, err := w.lowerPrograms(1); err != nil && most > 1 {
@@ -349,8 +349,8 @@ func (w *memoryTester) testByStep(ctx context.Context, batch int) (BatchTest, er
 	return t, nil
 }
 
-// withLoadedPrograms opens an engine, loads the training and the evaluation program for a batch
-// size, and calls do with both executables and the training program.
+// withLoadedPrograms opens an engine, loads the training and the evaluation program for a
+// batch size, and calls do with both executables and the training program.
 func (w *memoryTester) withLoadedPrograms(batch int, do func(training, evaluation engine.Executable, p *plan.Program) error) (err error) {
 	p, q, err := w.lowerPrograms(batch)
 	if err != nil {

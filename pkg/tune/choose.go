@@ -246,8 +246,8 @@ func newTrial(name string, rates []float64) runs.Trial {
 	return runs.Trial{Name: name, Rate: medianRate(rates), Rates: rates, Spread: math.Sqrt(stat.PopVariance(rates, nil))}
 }
 
-// AdvisedSetting returns the setting to use: the setting of Enough or else of Smallest, but the
-// config's own setting if the other one does not make the training faster.
+// AdvisedSetting returns the setting to use: the setting of Enough or else of Smallest,
+// but the config's own setting if the other one does not make the training faster.
 func (l *LoaderTuning) AdvisedSetting() train.LoaderConfig {
 	if l.comparedIndex() == l.Now || l.loadingIsFree() || l.Training != nil && !(l.Gain.Low > 1) {
 		return l.Trials[l.Now].Setting

@@ -1,4 +1,4 @@
-// Package tune measures a training config to find better settings: Loader finds the
+// Package tune measures a training config to find better settings: MeasureLoader finds the
 // fastest settings of the data loader, and FindLargestBatch the largest batch that fits in
 // memory. RunTrials measures the throughput of loading alone, of training alone, and of
 // both together.
@@ -7,7 +7,7 @@
 // run (packages data and train). No files are written.
 //
 //	cfg, err := train.Named("unet2d-cells")
-//	tuning, err := tune.Loader(ctx, cfg, tune.LoaderOptions{Budget: 10 * time.Second})
+//	tuning, err := tune.MeasureLoader(ctx, cfg, tune.LoaderOptions{Budget: 10 * time.Second})
 //	fmt.Println(tuning.Sentence())
-//	cfg.Loader = tuning.Advised()
+//	cfg.Loader = tuning.AdvisedSetting()
 package tune

@@ -70,7 +70,8 @@ const (
 	minRounds     = 3 // with fewer rounds, settings are not compared
 )
 
-// MeasureLoader measures settings of the config's loader on the config's data, in three steps:
+// MeasureLoader measures settings of the config's loader on the config's data, in three
+// steps:
 //
 //  1. each kind of loader with 0 to 16 workers;
 //  2. for the smallest setting that is as fast as the fastest one: other prefetch depths
@@ -78,8 +79,8 @@ const (
 //  3. the training, with the config's own setting and with the best one.
 //
 // In each round, every setting is measured once, like the trial IO of RunTrials. Settings
-// that are clearly slower are dropped. Loader measures one worker and sets GOMAXPROCS as
-// for a worker of a run, unless the environment sets it.
+// that are clearly slower are dropped. MeasureLoader measures one worker and sets
+// GOMAXPROCS as for a worker of a run, unless the environment sets it.
 func MeasureLoader(ctx context.Context, cfg train.Config, o LoaderOptions) (res *LoaderTuning, err error) {
 	fail := func(err error) (*LoaderTuning, error) { return nil, fmt.Errorf("tune loader: %w", err) }
 	if o.Budget <= 0 {

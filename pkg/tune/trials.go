@@ -96,8 +96,8 @@ func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o 
 	return res, nil
 }
 
-// measureOriginalFiles measures IO and FULL with the original files of a config that stages its
-// data.
+// measureOriginalFiles measures IO and FULL with the original files of a config that
+// stages its data.
 func (m *measurer) measureOriginalFiles(ctx context.Context) ([]runs.Trial, error) {
 	samples, err := train.OpenSamples(ctx, m.cfg.Data)
 	if err != nil {
@@ -195,8 +195,8 @@ func (m *measurer) loadBatch(ctx context.Context) error {
 	return errors.New("load batch: an epoch has no batch: use more samples or a smaller batch")
 }
 
-// trainOnCachedBatch does one training step on the cached batch. On the first call it loads this
-// batch.
+// trainOnCachedBatch does one training step on the cached batch. On the first call it
+// loads this batch.
 func (m *measurer) trainOnCachedBatch(ctx context.Context) error {
 	if m.cached.Image == nil {
 		if err := m.loadBatch(ctx); err != nil {

@@ -63,8 +63,8 @@ func (v *verifier) checkStepOrder(owners []runs.Owner) error {
 	return nil
 }
 
-// describeStepOrderError describes the first error in the order of the steps that one process
-// wrote. It returns "" if there is none.
+// describeStepOrderError describes the first error in the order of the steps that one
+// process wrote. It returns "" if there is none.
 func describeStepOrderError(p runs.StepPart, owners []runs.Owner) string {
 	who := fmt.Sprintf("rank %d, pid %d on %s", p.Worker.Rank, p.Worker.PID, p.Worker.Host)
 	for i := 1; i < len(p.Steps); i++ {

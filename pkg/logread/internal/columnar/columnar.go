@@ -36,8 +36,8 @@ func WriteArrow(w io.Writer, rows Rows) error { return writeColumns(newArrowWrit
 // WriteParquet writes the rows as a Parquet file.
 func WriteParquet(w io.Writer, rows Rows) error { return writeColumns(newParquetWriter(w), rows) }
 
-// rowsPerGroup is the number of rows that are written together: as a row group in
-// Parquet, as a record batch in Arrow.
+// rowsPerGroup is the number of rows that are written together: as a row group
+// in Parquet, as a record batch in Arrow.
 const rowsPerGroup = 1 << 16
 
 // Indexes of the text columns of a group.
@@ -110,8 +110,8 @@ func (g *rowGroup) reset() {
 
 // columnWriter writes groups of rows in one file format.
 type columnWriter interface {
-	// needsDictionariesFirst reports whether the format must know all texts before the
-	// first row.
+	// needsDictionariesFirst reports whether the format must know all texts
+	// before the first row.
 	needsDictionariesFirst() bool
 	write(d *[textColumns]dictionary, g *rowGroup) error
 	close() error
@@ -136,7 +136,7 @@ func writeColumns(w columnWriter, rows Rows) error {
 	flush := func() error {
 		for i := range d {
 			if w.needsDictionariesFirst() && len(d[i].texts) > known[i] {
-				return errors.New("the logs changed while they were written; write them again")
+				return errors.New("the logs changed while their rows were written; write the rows again")
 			}
 		}
 		err := w.write(&d, &g)

@@ -95,7 +95,7 @@ func TestColumnarErrors(t *testing.T) {
 		n++
 		return use(Row{Name: fmt.Sprint(n)})
 	})
-	if err == nil || err.Error() != "write rows: the logs changed while they were written; write them again" {
+	if err == nil || err.Error() != "write rows: the logs changed while their rows were written; write the rows again" {
 		t.Errorf("error %v", err)
 	}
 }

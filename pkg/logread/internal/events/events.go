@@ -32,8 +32,8 @@ const (
 	// record of scalars has some hundred bytes.
 	maxHeldRecord = 64 << 20
 
-	// Limits of the memory that the values of a file may take. record.Curve limits the
-	// points of a curve.
+	// Limits of the memory that the values of a file may take. record.Curve
+	// limits the points of a curve.
 	maxCurves   = 1 << 14
 	maxTagBytes = 1 << 12
 
@@ -239,8 +239,8 @@ func (r *Reader) addProblem(format string, a ...any) {
 	r.problems = append(r.problems, fmt.Sprintf(format, a...))
 }
 
-// countTornBytes returns the number of bytes of the incomplete record at the end of
-// the file, or 0 if the file ends after a record.
+// countTornBytes returns the number of bytes of the incomplete record at the
+// end of the file, or 0 if the file ends after a record.
 func (r *Reader) countTornBytes() int64 {
 	switch {
 	case r.stopped:
@@ -251,8 +251,8 @@ func (r *Reader) countTornBytes() int64 {
 	return int64(len(r.rest))
 }
 
-// AddToReport adds to a report what was read, what was skipped, and why. ended means
-// that the file is complete, so that an incomplete record at its end is a
+// AddToReport adds to a report what was read, what was skipped, and why. ended
+// means that the file is complete, so that an incomplete record at its end is a
 // problem.
 func (r *Reader) AddToReport(rep *record.Report, ended bool) {
 	rep.Records = r.records

@@ -123,7 +123,8 @@ func (r *Reader) readAnyEvent(b []byte) error {
 	f := fieldIterator{b: b}
 	var step int64
 	var at float64
-	// If an event has several summaries (no known writer does that), the last one counts.
+	// If an event has several summaries (no known writer does that), the last
+	// one counts.
 	var summary, session []byte
 	for f.next() {
 		switch {
@@ -296,7 +297,8 @@ func (f *fieldIterator) decodeNumbers(kind uint64) (v float64, n int) {
 	return v, n
 }
 
-// decodeVarintNumber returns the number that a varint in a tensor's field encodes.
+// decodeVarintNumber returns the number that a varint in a tensor's field
+// encodes.
 func decodeVarintNumber(field, kind, u uint64) float64 {
 	switch field {
 	case tensorHalf:
@@ -417,7 +419,8 @@ func (r *Reader) readFastEvent(b []byte) bool {
 		k++
 	}
 	m := b[k:]
-	// All nested messages end at the same byte. The tag ends five bytes before it.
+	// All nested messages end at the same byte. The tag ends five bytes before
+	// it.
 	if n := len(m); n < least-12 || n > 2+0x7f || m[0] != summaryKey || int(m[1]) != n-2 || m[2] != valueKey || int(m[3]) != n-4 ||
 		m[4] != tagKey || int(m[5]) != n-11 || m[n-5] != simpleKey {
 		return false

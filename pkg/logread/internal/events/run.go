@@ -173,8 +173,8 @@ func lightningEpochField(tag string) epochField {
 // maxEpochNumber limits the values that are accepted as epoch numbers.
 const maxEpochNumber = 1 << 24
 
-// epochsFromCurves returns the epochs that the curves describe, in order, or nil.
-// If an epoch was logged twice, the later value counts.
+// epochsFromCurves returns the epochs that the curves describe, in order, or
+// nil. If an epoch was logged twice, the later value counts.
 func epochsFromCurves(curves []runs.Curve, validation bool) []runs.Epoch {
 	byEpoch := map[int]*runs.Epoch{}
 	put := func(epoch float64, field epochField, v float64) {

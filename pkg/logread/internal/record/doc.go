@@ -10,7 +10,7 @@
 //	func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 //		lines := scan.NewLines(in.Reader, in.Size)
 //		…
-//		in.Problem(lines.Number, "expected a number, got %.40q", text)
+//		in.AddProblem(lines.Number, "expected a number, got %.40q", text)
 //		return []*record.Part{{Role: record.Principal, Run: run}}, nil
 //	}
 //

@@ -51,8 +51,8 @@ type Ignored struct {
 	First  int // number of the first such line
 }
 
-// AddProblem adds a problem for a line that could not be used. Line 0 stands for
-// the complete file.
+// AddProblem adds a problem for a line that could not be used. Line 0 stands
+// for the complete file.
 func (r *Report) AddProblem(line int, format string, a ...any) {
 	if len(r.Unused) >= MaxUnused {
 		r.UnusedMore++
@@ -81,13 +81,13 @@ func (r *Report) AddIgnoredLines(more Ignored) {
 	r.Ignored = append(r.Ignored, more)
 }
 
-// AddAssumption adds the description of a property that the values of the file do not
-// contain, and its source.
+// AddAssumption adds the description of a property that the values of the file
+// do not contain, and its source.
 func (r *Report) AddAssumption(format string, a ...any) {
 	r.Assumed = append(r.Assumed, fmt.Sprintf(format, a...))
 }
 
-// AddAssumptionOnce is like Assume but adds the same text only once.
+// AddAssumptionOnce is like AddAssumption but adds the same text only once.
 func (r *Report) AddAssumptionOnce(format string, a ...any) {
 	if text := fmt.Sprintf(format, a...); !slices.Contains(r.Assumed, text) {
 		r.Assumed = append(r.Assumed, text)

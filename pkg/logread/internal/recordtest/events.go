@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// EncodeMessage returns a protobuf message that consists of the given encoded fields.
+// EncodeMessage returns a protobuf message that consists of the given encoded
+// fields.
 func EncodeMessage(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
 // EncodeBytesField encodes a field of type bytes, string or message.
@@ -45,8 +46,8 @@ func EncodeScalar(tag string, v float32) []byte {
 	return EncodeMessage(EncodeBytesField(1, []byte(tag)), EncodeFixed32Field(2, v))
 }
 
-// EncodeTensor encodes a Value message with a tensor of rank 0. kind is its DataType;
-// fields are the encoded fields with its value.
+// EncodeTensor encodes a Value message with a tensor of rank 0. kind is its
+// DataType; fields are the encoded fields with its value.
 func EncodeTensor(tag string, kind uint64, fields ...[]byte) []byte {
 	return EncodeMessage(EncodeBytesField(1, []byte(tag)), EncodeBytesField(9, EncodeBytesField(1, EncodeBytesField(1, []byte("scalars")))),
 		EncodeBytesField(8, EncodeMessage(append([][]byte{EncodeVarintField(1, kind), EncodeBytesField(2, nil)}, fields...)...)))
@@ -62,8 +63,8 @@ func EncodeRecord(data []byte) []byte {
 	return protowire.AppendFixed32(b, ComputeMaskedCRC(data))
 }
 
-// ComputeMaskedCRC computes the masked CRC32C of data bit by bit, from the definition
-// with the reflected polynomial 0x82f63b78.
+// ComputeMaskedCRC computes the masked CRC32C of data bit by bit, from the
+// definition with the reflected polynomial 0x82f63b78.
 func ComputeMaskedCRC(data []byte) uint32 {
 	crc := ^uint32(0)
 	for _, b := range data {

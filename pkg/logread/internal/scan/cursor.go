@@ -96,7 +96,7 @@ func startsExponent(b []byte) bool {
 func IsLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
 // Integer parses an integer without sign, below 2^31. On a mismatch the cursor
-// fails and Count returns 0.
+// fails and Integer returns 0.
 func (c *Cursor) Integer() int {
 	n, v := 0, 0
 	for n < len(c.Rest) && IsDigit(c.Rest[n]) && v < 1<<31 {

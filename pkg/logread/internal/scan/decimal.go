@@ -6,10 +6,10 @@ import (
 	"math/bits"
 )
 
-// Parsing numbers takes most of the time of reading a log. Numbers in the usual form
-// of a program's output, with at most 19 digits and no exponent, are parsed here, eight
-// digits at once. strconv parses all others. FuzzDecimal and TestDecimal
-// compare the results with strconv's bit by bit.
+// Parsing numbers takes most of the time of reading a log. Numbers in the usual
+// form of a program's output, with at most 19 digits and no exponent, are
+// parsed here, eight digits at once. strconv parses all others. FuzzDecimal and
+// TestDecimal compare the results with strconv's bit by bit.
 
 // ParseDecimal parses the number at the beginning of b, with optional sign and
 // point, and returns its length n. n is 0 if b does not begin with a number, or
@@ -57,7 +57,8 @@ func ParseDecimal(b []byte) (v float64, n int) {
 		n += more
 		mantissa = mantissa*powersOfTen[more&3] + parseEightDigits(x<<((64-8*more)&63))
 		if mantissa > 0 && n <= len(b) && (n == len(b) || w[n] < 'E') {
-			// Some such numbers are exact in a float and some are not; a branch would be mispredicted.
+			// Some such numbers are exact in a float and some are not; a branch
+			// would be mispredicted.
 			return divideByReciprocal(mantissa, n-1-k), n
 		}
 	}
@@ -91,9 +92,9 @@ func parseWithoutPoint(b []byte, x uint64, k int) (v float64, n int) {
 	return float64(int64(parseEightDigits(x << ((64 - 8*k) & 63)))), k
 }
 
-// ParseShortInteger parses an integer of one to seven digits and returns the number of
-// its digits. n is 0 if b does not begin with such an integer, or if fewer than
-// eight bytes can be loaded.
+// ParseShortInteger parses an integer of one to seven digits and returns the
+// number of its digits. n is 0 if b does not begin with such an integer, or if
+// fewer than eight bytes can be loaded.
 func ParseShortInteger(b []byte) (v, n int) {
 	w := b[:cap(b)]
 	if len(w) < 8 {
@@ -106,9 +107,9 @@ func ParseShortInteger(b []byte) (v, n int) {
 	return int(parseEightDigits(x << ((64 - 8*n) & 63))), n
 }
 
-// ParseLongInteger parses an integer of one to fifteen digits and returns the number
-// of its digits. n is 0 if b does not begin with such an integer, or if fewer
-// than 16 bytes can be loaded.
+// ParseLongInteger parses an integer of one to fifteen digits and returns the
+// number of its digits. n is 0 if b does not begin with such an integer, or if
+// fewer than 16 bytes can be loaded.
 func ParseLongInteger(b []byte) (v, n int) {
 	w := b[:cap(b)]
 	if len(w) < 16 {
@@ -231,8 +232,8 @@ var reciprocals = [...]uint64{
 // leadingZeros[i] is the number of leading zero bits of powersOfTen[i].
 var leadingZeros = [...]int{63, 60, 57, 54, 50, 47, 44, 40, 37, 34, 30, 27, 24, 20, 17, 14, 10, 7, 4, 0}
 
-// divideByPowerOfTen returns the float64 that is nearest to mantissa / 10^power, for
-// powers up to 19.
+// divideByPowerOfTen returns the float64 that is nearest to mantissa /
+// 10^power, for powers up to 19.
 //
 // If a float64 can represent mantissa and 10^power exactly, the division rounds
 // only once (Clinger, How to Read Floating Point Numbers Accurately, 1990).

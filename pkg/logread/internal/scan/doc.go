@@ -3,7 +3,7 @@
 //
 // The readers of logs spend nearly all their time here. [Lines] returns one line
 // after another from a buffer that it reuses, so a line is valid until the
-// next call. [Decimal] parses the numbers that programs print, eight digits at a
+// next call. [ParseDecimal] parses the numbers that programs print, eight digits at a
 // time, and leaves unusual ones to strconv. [Cursor] parses a line from the left
 // and remembers the first mismatch, so that a parser checks for errors once, at
 // its end. [Object] iterates over a JSON object. [Shapes] remembers what a

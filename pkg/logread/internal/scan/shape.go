@@ -7,8 +7,8 @@ import (
 // A program that logs a million times writes a million lines that differ only
 // in their numbers. After a parser has read such a line, it records the line's
 // shape: the positions and meanings of the numbers. A later line of the same
-// shape is read by comparing the text between the numbers and parsing the numbers.
-// Any other line goes to the parser, which defines what a line means.
+// shape is read by comparing the text between the numbers and parsing the
+// numbers. Any other line goes to the parser, which defines what a line means.
 // TestShapes compares the results of both.
 
 const (
@@ -52,8 +52,9 @@ func (s *Shape) match(line []byte) bool {
 	return ok && n == len(line)
 }
 
-// matchFirstLine reports whether lines begins with a line of the shape, returns the
-// length of that line without its line end, and sets the values of the slots.
+// matchFirstLine reports whether lines begins with a line of the shape, returns
+// the length of that line without its line end, and sets the values of the
+// slots.
 func (s *Shape) matchFirstLine(lines []byte) (length int, ok bool) {
 	from, line := 0, lines
 	for i := range s.Slots {

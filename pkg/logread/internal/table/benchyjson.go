@@ -22,8 +22,8 @@ func isBenchyJSON(_ string, head []byte) bool {
 		(bytes.Contains(head, []byte(`"IO"`)) || bytes.Contains(head, []byte(`"SYNTHETIC"`)) || bytes.Contains(head, []byte(`"FULL"`)))
 }
 
-// maxDocumentBytes is the maximum length in bytes of a JSON document, which is read
-// into memory.
+// maxDocumentBytes is the maximum length in bytes of a JSON document, which is
+// read into memory.
 const maxDocumentBytes = 256 << 20
 
 // readDocument reads a JSON document into memory.

@@ -242,7 +242,8 @@ func (r *lightningReader) readFastRow(text []byte, others bool) int {
 	return at
 }
 
-// textPrefix is a text that is compared quickly with the beginning of another text.
+// textPrefix is a text that can be compared quickly with the beginning of
+// another text.
 type textPrefix struct {
 	text       []byte
 	word, mask uint64 // the same text as a word and the mask of its bytes, if it has at most eight

@@ -41,8 +41,8 @@ func parsePlainLine(line []byte) (step int, v float64, ok bool) {
 	return step, v, !c.Failed && len(c.Rest) == 0 && point
 }
 
-// readPlain reads lines with a step and a loss. It returns record.ErrUnknownFormat if
-// a line has another form.
+// readPlain reads lines with a step and a loss. It returns
+// record.ErrUnknownFormat if a line has another form.
 func readPlain(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	l := scan.NewLines(in.Reader, in.Size)
 	loss := record.NewCurve("loss", -1, false)

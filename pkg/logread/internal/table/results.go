@@ -42,8 +42,9 @@ func numberColumns() []string {
 	}
 }
 
-// isResultsTable reports whether the first line that is neither empty nor a comment is
-// a header with the column workers and at least one column of measurements.
+// isResultsTable reports whether the first line that is neither empty nor a
+// comment is a header with the column workers and at least one column of
+// measurements.
 func isResultsTable(_ string, head []byte) bool {
 	for len(head) > 0 {
 		line, rest, _ := bytes.Cut(head, []byte("\n"))

@@ -23,9 +23,9 @@ import (
 // the run (training_time and test_time in seconds, iou over the test set)
 // repeated in each row.
 //
-// The files have three defects: a file with only "" (the run wrote nothing), a header
-// torn by two writers (line 1 is "", line 2 is the end of the header, correct rows
-// follow), and an empty cell instead of NaN.
+// The files have three defects: a file with only "" (the run wrote nothing), a
+// header torn by two writers (line 1 is "", line 2 is the end of the header,
+// correct rows follow), and an empty cell instead of NaN.
 
 // studyHeaders returns the known headers.
 func studyHeaders() []string {
@@ -288,8 +288,8 @@ func (s *studyReader) findHeader() {
 	}
 }
 
-// nextRow reads up to the next good row and stores it in s.row. It returns false
-// at the end.
+// nextRow reads up to the next good row and stores it in s.row. It returns
+// false at the end.
 func (s *studyReader) nextRow() bool {
 	s.findHeader()
 	for !s.done {
@@ -388,7 +388,8 @@ func (s *studyReader) readFastRow(text []byte) bool {
 // whether the line ended with a newline.
 func (s *studyReader) readRow(text []byte, ended bool) error {
 	if !ended {
-		// The format %.6f shows whether a last line without its end is complete.
+		// The format %.6f shows whether a last line without its end is
+		// complete.
 		last := text[bytes.LastIndexByte(text, ',')+1:]
 		if dot := bytes.IndexByte(last, '.'); bytes.Count(text, []byte{','})+1 == len(s.columns) && (dot < 0 || len(last)-dot-1 != 6) {
 			return fmt.Errorf("last line is torn: %.80q", text)

@@ -16,22 +16,22 @@ import (
 // The meaning of a line depends on the lines before it, so a text log is read
 // from its beginning to its end. But in a log with tens of thousands of epochs
 // (epochlines.go), the only context that a line of the usual form needs is its
-// epoch. Then several goroutines read the rest of the file ahead in chunks, each
-// from a line with an epoch's time to the first line of another form. When the
-// reader reaches a chunk, it adopts the chunk's epochs if they continue the
+// epoch. Then several goroutines read the rest of the file ahead in chunks,
+// each from a line with an epoch's time to the first line of another form. When
+// the reader reaches a chunk, it adopts the chunk's epochs if they continue the
 // previous ones; otherwise it reads the chunk itself. TestAhead compares both.
 
 const (
 	minAheadBytes = 1 << 17 // minimum length of a chunk in bytes
-	// A chunk has 1/aheadShare of the remaining bytes per goroutine: the
-	// chunks become shorter towards the end, so that all goroutines finish at the
-	// same time.
+	// A chunk has 1/aheadShare of the remaining bytes per goroutine: the chunks
+	// become shorter towards the end, so that all goroutines finish at the same
+	// time.
 	aheadShare = 2
 	// aheadReadBytes is the number of bytes read at once. It is larger than
 	// scan.Lines uses, since parsing is slow for a while after a system call.
 	aheadReadBytes = 1 << 20
-	// minFastBytes is the number of bytes that must have the usual form before the
-	// rest of the log is read ahead.
+	// minFastBytes is the number of bytes that must have the usual form before
+	// the rest of the log is read ahead.
 	minFastBytes = 1 << 15
 	// aheadProbe is the number of bytes in which the line with an epoch's
 	// time at the beginning of a chunk is searched.

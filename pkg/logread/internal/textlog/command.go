@@ -12,7 +12,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// readCommand reads a command that starts a training, as a script prints it (set
+// readCommand reads a command that starts a training, as a script prints it
+// (set
 // -x):
 //
 //	srun -n 4 python train.py

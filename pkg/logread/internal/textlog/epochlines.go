@@ -7,21 +7,22 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// A long log of the SC21 logger has hundreds of thousands of lines, four per epoch.
-// Lines of the usual form (a complete time stamp, the same heading as
-// before, the unmodified text of the program) are parsed here in place, several words
-// of memory at a time, without finding their ends first. All other lines are left
-// to sc21.go, which defines their meaning. TestEpochLines and
+// A long log of the SC21 logger has hundreds of thousands of lines, four per
+// epoch. Lines of the usual form (a complete time stamp, the same heading as
+// before, the unmodified text of the program) are parsed here in place, several
+// words of memory at a time, without finding their ends first. All other lines
+// are left to sc21.go, which defines their meaning. TestEpochLines and
 // FuzzEpochLines compare both.
 
 const (
 	stampBytes = len("2006-01-02 15:04:05,000")
-	// maxEpochLine is larger than the length of such a line in bytes, so that parsing needs no
-	// checks for the end of the text.
+	// maxEpochLine is larger than the length of such a line in bytes, so that
+	// parsing needs no checks for the end of the text.
 	maxEpochLine = 256
 	// maxOpening limits the bytes between the stamp and a line's first number.
 	maxOpening = 56
-	// noStamp is before every stamp, and differences between stamps and noStamp do not overflow.
+	// noStamp is before every stamp, and differences between stamps and noStamp
+	// do not overflow.
 	noStamp = -1 << 62
 )
 
@@ -134,8 +135,9 @@ func (s *epochLineParser) parseStamp(p *[maxEpochLine]byte, w0, w1, w2 uint64) b
 	if (w0^s.stamp[0])|(w1^s.stamp[1])&date != 0 && !s.parseDay(p) {
 		return false
 	}
-	// XOR with the expected text turns a digit into its value and a separator into 0.
-	// For any other character, the result or the sum below has its highest bit set.
+	// XOR with the expected text turns a digit into its value and a separator
+	// into 0. For any other character, the result or the sum below has its
+	// highest bit set.
 	const digits, none = 0x76, 0x7f
 	hourMinute := w1>>24 ^ ('0' | '0'<<8 | ':'<<16 | '0'<<24 | '0'<<32)
 	second := w2>>8 ^ (':' | '0'<<8 | '0'<<16 | ','<<24 | '0'<<32 | '0'<<40 | '0'<<48)
@@ -162,8 +164,8 @@ func (s *epochLineParser) parseStamp(p *[maxEpochLine]byte, w0, w1, w2 uint64) b
 // the values of its numbers are not checked.
 func isFullStamp(s []byte) bool {
 	// The constants are the words of "0000-00-", "00 00:00" and "0:00,000", and
-	// words whose addition sets the highest bit of each digit above 9 and of each
-	// wrong separator.
+	// words whose addition sets the highest bit of each digit above 9 and of
+	// each wrong separator.
 	const (
 		year, yearMost     = 0x2d30302d30303030, 0x7f76767f76767676
 		day, dayMost       = 0x30303a3030203030, 0x76767f76767f7676

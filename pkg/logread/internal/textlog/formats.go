@@ -75,7 +75,8 @@ func formats() [formatCount]format {
 		formatFailure: {name: "torchrun failure", lines: []lineRule{
 			{prefix: "Root Cause", read: (*textLog).readRootCause},
 		}},
-		// Messages about memory are searched in the lines that no rule recognizes.
+		// Messages about memory are searched in the lines that no rule
+		// recognizes.
 		formatMemory: {name: "out of memory"},
 		formatStudy: {name: "U-Net study stdout", lines: []lineRule{
 			{prefix: "[INFO] EPOCH: ", read: (*textLog).readStudyEpoch},

@@ -82,8 +82,8 @@ func (t *textLog) readHorovodRate(m []byte) verdict {
 	return used
 }
 
-// readFastHorovodLine is the fast path of readHorovodRate for iterations, called by
-// readFastLines.
+// readFastHorovodLine is the fast path of readHorovodRate for iterations,
+// called by readFastLines.
 func (t *textLog) readFastHorovodLine(b []byte) (int, verdict) {
 	if !scan.HasPrefix(b, "Iter #") || t.cur.horovod.summary > 0 {
 		return 0, unknown

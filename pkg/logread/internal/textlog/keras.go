@@ -52,8 +52,8 @@ type kerasRank struct {
 	unfinished, steps int
 }
 
-// selectRank returns the state of the rank with a label, and makes it the
-// current one.
+// selectRank returns the state of the rank with the given label, and makes this
+// rank the current one.
 func (k *kerasState) selectRank(label int) *kerasRank {
 	if k.cur != nil && k.label == label {
 		return k.cur
@@ -90,8 +90,8 @@ func (r *kerasRank) closeEpoch() int {
 // repetitions of an epoch.
 const maxOpenEpochs = 1 << 16
 
-// readKerasEpoch reads the line "Epoch N/M", which opens an epoch. Epoch 1 after
-// a later epoch or after an evaluation begins a run.
+// readKerasEpoch reads the line "Epoch N/M", which opens an epoch. Epoch 1
+// after a later epoch or after an evaluation begins a run.
 func (t *textLog) readKerasEpoch(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("Epoch ").Integer()

@@ -16,10 +16,10 @@ import (
 //	196/196 - 45s - loss: 1.8 - accuracy: 0.35
 //	313/313 - 2s - loss: 1.7777 - accuracy: 0.4111
 //
-// A single evaluation after the epochs is taken as the one on the test set.
-// Two other kinds of lines repeat an epoch that already has values: the end of a
-// progress bar that is written line by line, whose last step was logged before with 0
-// s left, and the line that adds the values of the validation.
+// A single evaluation after the epochs is taken as the one on the test set. Two
+// other kinds of lines repeat an epoch that already has values: the end of a
+// progress bar that is written line by line, whose last step was logged before
+// with 0 s left, and the line that adds the values of the validation.
 
 // The reasons for ignoring lines of Keras.
 const (
@@ -51,8 +51,8 @@ func (t *textLog) kerasHasNoOpenEpoch() bool {
 	return r.hasNoOpenEpoch()
 }
 
-// hasNoOpenEpoch reports whether the rank writes lines "Epoch N/M" and has no open
-// epoch.
+// hasNoOpenEpoch reports whether the rank writes lines "Epoch N/M" and has no
+// open epoch.
 func (r *kerasRank) hasNoOpenEpoch() bool { return r.opened && r.first == len(r.open) }
 
 // removeCountedKerasEpochs is called at the first line "Epoch N/M" of rank r.
@@ -192,8 +192,8 @@ func (r *textRun) finishKeras(report *record.Report) {
 	report.AddAssumption("the test is the evaluation in line %d, the only one after the epochs", all[0].line)
 }
 
-// hasOneEvaluationPerRank reports whether each rank with epochs has evaluated once, all
-// in the same number of steps.
+// hasOneEvaluationPerRank reports whether each rank with epochs has evaluated
+// once, all in the same number of steps.
 func (k *kerasState) hasOneEvaluationPerRank() bool {
 	of := map[int]int{}
 	for _, x := range k.evaluations {

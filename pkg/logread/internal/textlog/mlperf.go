@@ -11,9 +11,9 @@ import (
 )
 
 // MLPerf's logging (github.com/mlcommons/logging, mllog) writes one JSON
-// document per line. The time to train is the time from run_start to run_stop. An epoch
-// lasts from epoch_start to epoch_stop (block_start and block_stop in older
-// rules).
+// document per line. The time to train is the time from run_start to run_stop.
+// An epoch lasts from epoch_start to epoch_stop (block_start and block_stop in
+// older rules).
 //
 //	:::MLLOG {"namespace": "", "time_ms": 1714835509498, "event_type": "POINT_IN_TIME", "key": "tracked_stats",
 //	          "value": {"throughput": 341.957}, "metadata": {"step": 1}}

@@ -9,7 +9,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Programs that run out of memory write these messages, usually to a job's error file:
+// Programs that run out of memory write these messages, usually to a job's
+// error file:
 //
 //	torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.78 GiB total capacity; …)
 //	tensorflow.python.framework.errors_impl.ResourceExhaustedError: … OOM when allocating tensor with shape[64,512,512,64] …
@@ -17,11 +18,12 @@ import (
 //	slurmstepd: error: Detected 1 oom-kill event(s) in StepId=77001.0. Some of your processes may have been killed by the cgroup out-of-memory handler.
 //	srun: error: node01: task 0: Out Of Memory
 //
-// PyTorch and TensorFlow print the same message for an operation that they retry with
-// another algorithm. If epochs follow the message, the run has continued.
+// PyTorch and TensorFlow print the same message for an operation that they
+// retry with another algorithm. If epochs follow the message, the run has
+// continued.
 
-// outOfMemoryTexts lists the texts that identify an out-of-memory message, with the
-// program that writes them.
+// outOfMemoryTexts lists the texts that identify an out-of-memory message, with
+// the program that writes them.
 var outOfMemoryTexts = []struct {
 	mark []byte
 	who  string
@@ -38,8 +40,8 @@ var outOfMemoryTexts = []struct {
 const (
 	// maxMemoryLine is the number of bytes of a line that are searched.
 	maxMemoryLine = 1 << 12
-	// maxMemoryMessages is the number of messages kept per run: each rank and each
-	// failed allocation writes one.
+	// maxMemoryMessages is the number of messages kept per run: each rank and
+	// each failed allocation writes one.
 	maxMemoryMessages = 16
 	// maxMemoryText is the number of characters kept per message.
 	maxMemoryText = 240

@@ -117,8 +117,8 @@ func (t *textLog) addSetting(key string, v any) {
 	}
 }
 
-// findOrAddEpoch returns epoch n of the current line's rank, and adds it if it is new.
-// ordinal distinguishes ranks without labels; see trackID.
+// findOrAddEpoch returns epoch n of the current line's rank, and adds it if it
+// is new. ordinal distinguishes ranks without labels; see trackID.
 func (t *textLog) findOrAddEpoch(n, ordinal int) *runs.Epoch {
 	id := trackID{t.rank, ordinal}
 	tr := t.cur.tracks.find(id)
@@ -154,7 +154,8 @@ func (t *textLog) checkSeconds(seconds float64) float64 {
 	return math.NaN()
 }
 
-// findOrAddTrial returns the run's trial with a name, and adds it if it is new.
+// findOrAddTrial returns the run's trial with the given name, and adds it if it
+// is new.
 func (t *textLog) findOrAddTrial(name string) *runs.Trial {
 	tr := t.cur.trials[name]
 	if tr == nil {

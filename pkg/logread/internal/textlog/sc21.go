@@ -22,8 +22,8 @@ import (
 //	2021-11-12 00:47:36,657 - root - INFO -   Total validation time: 73.16 sec
 //	2021-11-12 02:50:57,853 - root - INFO - DONE ---- rank 0
 
-// readSC21Name reads the line "Configuration name:", which begins a run. One line
-// per setting follows.
+// readSC21Name reads the line "Configuration name:", which begins a run. One
+// line per setting follows.
 func (t *textLog) readSC21Name(m []byte) verdict {
 	name := strings.TrimSpace(string(m[len("Configuration name: "):]))
 	if name == "" || len(name) > 200 {
@@ -38,8 +38,8 @@ func (t *textLog) readSC21Name(m []byte) verdict {
 	return used
 }
 
-// readSC21Setting reads a line "name value" after the configuration's name, up to
-// a line of dashes.
+// readSC21Setting reads a line "name value" after the configuration's name, up
+// to a line of dashes.
 func (t *textLog) readSC21Setting(m []byte) verdict {
 	if m[0] == '-' {
 		t.inBlock = noBlock
@@ -72,8 +72,8 @@ func (t *textLog) readSC21Setting(m []byte) verdict {
 	return used
 }
 
-// readSC21Epoch reads the line "Time taken for epoch". Epoch 1 after other epochs
-// begins a run.
+// readSC21Epoch reads the line "Time taken for epoch". Epoch 1 after other
+// epochs begins a run.
 func (t *textLog) readSC21Epoch(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("Time taken for epoch ").Integer()
@@ -163,9 +163,9 @@ func (t *textLog) setLastEpoch(field func(*runs.Epoch) *float64, v float64) verd
 	return used
 }
 
-// readSC21Done reads the line "DONE ---- rank N", with ranks from 0. If only rank
-// 0, which also writes the log file, reports its end, the number of ranks stays
-// unknown.
+// readSC21Done reads the line "DONE ---- rank N", with ranks from 0. If only
+// rank 0, which also writes the log file, reports its end, the number of ranks
+// stays unknown.
 func (t *textLog) readSC21Done(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	rank := c.Expect("DONE ---- rank ").Integer()

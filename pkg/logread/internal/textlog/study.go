@@ -72,8 +72,8 @@ func (t *textLog) readStudyLoss(m []byte) verdict {
 	return used
 }
 
-// readStudyElapsed reads the line "Elapsed execution time:" with the time of the
-// complete training.
+// readStudyElapsed reads the line "Elapsed execution time:" with the time of
+// the complete training.
 func (t *textLog) readStudyElapsed(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	v := c.Expect("Elapsed execution time: ").Float()
@@ -97,8 +97,8 @@ func (t *textLog) readStudyIoU(m []byte) verdict {
 	return used
 }
 
-// findOrAddTest returns the test of the run, and adds it without values if it is
-// missing.
+// findOrAddTest returns the test of the run, and adds it without values if it
+// is missing.
 func (r *textRun) findOrAddTest() *runs.Test {
 	info := &r.run.Info
 	if info.Test == nil {

@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// formatKind is the name of this file format in reports. The kind of a run is the
-// name of its lines' format.
+// formatKind is the name of this file format in reports. The kind of a run is
+// the name of its lines' format.
 const formatKind = "text log"
 
 // Format returns the format of text logs. It recognizes every text and examines
@@ -52,8 +52,8 @@ type textLog struct {
 	// Properties of the current line.
 	rank  int    // rank in the label; -1 if the line has no label
 	stamp []byte // time stamp; empty if the line has none
-	// config contains settings outside of a run. They belong to the next run, or to the
-	// last run if no run follows.
+	// config contains settings outside of a run. They belong to the next run,
+	// or to the last run if no run follows.
 	config        map[string]any
 	counts        [2]int64    // numbers of unknown and of idle lines
 	firsts        [2]int      // number of the first unknown and the first idle line
@@ -64,8 +64,8 @@ type textLog struct {
 	zoneReported  bool        // the report contains the assumed time zone
 	nodesReported bool        // the report contains how the ranks of several nodes are numbered
 	// repeating is the format of the current line if similar lines that a fast
-	// path reads may follow, otherwise formatCommand. epochParser reads such lines
-	// of epochs, and ahead reads later chunks of the file.
+	// path reads may follow, otherwise formatCommand. epochParser reads such
+	// lines of epochs, and ahead reads later chunks of the file.
 	repeating   formatID
 	parsedBytes int64 // number of bytes that epochParser has parsed
 	epochParser epochLineParser
@@ -75,8 +75,8 @@ type textLog struct {
 	kerasShapes, mlperfShapes, dllShapes scan.Shapes
 }
 
-// blockKind is a kind of group of lines whose meaning depends on the first line of
-// the group.
+// blockKind is a kind of block, a group of lines whose meaning depends on its
+// first line.
 type blockKind int
 
 const (

@@ -20,7 +20,8 @@ import (
 //	  error_file: <N/A>
 //	  traceback : To enable traceback see: …
 
-// rankFailure contains the fields of torchrun's block of lines about a failed rank.
+// rankFailure contains the fields of torchrun's block of lines about a failed
+// rank.
 type rankFailure struct {
 	line                  int // number of the block's first line; 0 if there was no block
 	rank, host, code, why string

@@ -3,9 +3,9 @@ package textlog
 import "lockstep/pkg/logread/internal/record"
 
 // A log of a thousand ranks has one line per rank and epoch. Finding the
-// destination of its values must not take longer than parsing them. There are few
-// ranks, and their epochs are in order, so both are usually found without
-// a map.
+// destination of its values must not take longer than parsing them. There are
+// few ranks, and their epochs are in order, so both are usually found without a
+// map.
 
 // trackID identifies the track of a rank. If lines have labels, rank is the
 // rank in the label and ordinal is 0. Otherwise rank is -1 and ordinal

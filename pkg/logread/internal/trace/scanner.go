@@ -179,8 +179,8 @@ func (s *scanner) skipString() error {
 	}
 }
 
-// findStringEnd returns the length of the rest of a string including its closing
-// quote, or 0 if b does not contain the closing quote.
+// findStringEnd returns the length of the rest of a string including its
+// closing quote, or 0 if b does not contain the closing quote.
 func findStringEnd(b []byte) int {
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
@@ -193,8 +193,8 @@ func findStringEnd(b []byte) int {
 	return 0
 }
 
-// findJSONEnd returns the length of the object or array at the beginning of b, 0 if
-// it is incomplete, or -1 if it is nested too deeply.
+// findJSONEnd returns the length of the object or array at the beginning of b,
+// 0 if it is incomplete, or -1 if it is nested too deeply.
 func findJSONEnd(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {

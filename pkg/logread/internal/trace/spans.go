@@ -159,8 +159,8 @@ func (s *spanSet) addSpan(span compactSpan) {
 	s.spans = append(s.spans, span)
 }
 
-// removeNested removes each span that is inside another span of the same class and
-// lane, except steps. Operators call dozens of other operators, and the
+// removeNested removes each span that is inside another span of the same class
+// and lane, except steps. Operators call dozens of other operators, and the
 // outermost span includes their time.
 func (s *spanSet) removeNested() {
 	slices.SortFunc(s.spans, func(a, b compactSpan) int {
@@ -234,8 +234,8 @@ func (s *spanSet) findLane(e *event) (i int32, ok bool) {
 	return i, true
 }
 
-// processRankPattern matches the rank in the name of a process, such as "rank 3" or
-// "Rank: 3 (GPU 0)", in a trace of several ranks.
+// processRankPattern matches the rank in the name of a process, such as "rank
+// 3" or "Rank: 3 (GPU 0)", in a trace of several ranks.
 func processRankPattern() *regexp.Regexp { return regexp.MustCompile(`^(?i:rank)[ _:#-]*(\d{1,6})\b`) }
 
 // readMetadata stores the rank of a process if its name contains one.
@@ -254,7 +254,8 @@ func (s *spanSet) readMetadata(e *event) {
 	}
 }
 
-// allLanesHaveRanks reports whether the process of every lane has a rank in its name.
+// allLanesHaveRanks reports whether the process of every lane has a rank in its
+// name.
 func (s *spanSet) allLanesHaveRanks() bool {
 	for _, l := range s.lanes {
 		if _, ok := s.byPid[l.pid]; !ok {
@@ -264,8 +265,8 @@ func (s *spanSet) allLanesHaveRanks() bool {
 	return len(s.lanes) > 0
 }
 
-// spanKind returns the kind of runs.Span for a class. Launches on the host count
-// as computation only if the trace has no computation on a device, and as
+// spanKind returns the kind of runs.Span for a class. Launches on the host
+// count as computation only if the trace has no computation on a device, and as
 // communication only if it has no execution of a collective.
 func (s *spanSet) spanKind(c spanClass) string {
 	switch {
@@ -303,7 +304,8 @@ func (s *spanSet) sortedSpans(rank int) []runs.Span {
 	return out
 }
 
-// describeOmissions returns a description of each kind of event that was left out.
+// describeOmissions returns a description of each kind of event that was left
+// out.
 func (s *spanSet) describeOmissions() (descriptions []string) {
 	open := int64(0)
 	for _, l := range s.lanes {

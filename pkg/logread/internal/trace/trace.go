@@ -31,8 +31,8 @@ const (
 	maxValue    = 1 << 20  // bytes of a value other than an event
 	maxDepth    = 512      // nesting depth of values
 
-	// Limits of the memory that a trace may take. Spans and names beyond them are left
-	// out.
+	// Limits of the memory that a trace may take. Spans and names beyond them
+	// are left out.
 	maxSpans     = 1 << 21
 	maxNames     = 1 << 16
 	maxNameBytes = 1 << 11
@@ -56,8 +56,8 @@ func isTrace(_ string, head []byte) bool {
 		rest := bytes.TrimLeft(head[1:], " \t\r\n")
 		return len(rest) > 0 && rest[0] == '{' && has(`"ph"`) && (has(`"ts"`) || has(`"pid"`))
 	}
-	// A file of Kineto begins with the properties of the devices, which may fill
-	// head completely.
+	// A file of Kineto begins with the properties of the devices, which may
+	// fill head completely.
 	return head[0] == '{' && (has(`"traceEvents"`) || has(`"schemaVersion"`) && (has(`"deviceProperties"`) || has(`"distributedInfo"`)))
 }
 

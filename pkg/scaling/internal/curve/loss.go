@@ -42,8 +42,8 @@ func NewLossCurve(all []*runs.Run) LossCurve {
 	return c
 }
 
-// newSingleLossCurve returns the loss curve of one run. It avoids the grouping by NewLossCurve,
-// which is slow for a run with very many epochs.
+// newSingleLossCurve returns the loss curve of one run. It avoids the grouping by
+// NewLossCurve, which is slow for a run with very many epochs.
 func newSingleLossCurve(epochs []runs.Epoch) LossCurve {
 	c := LossCurve{Runs: 1}
 	c.reserve(len(epochs))

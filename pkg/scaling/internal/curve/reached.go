@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// TargetTime describes whether and when a run reached a target; see scaling.Reached.
+// TargetTime describes whether and when a run reached a target; see scaling.TargetTime.
 type TargetTime struct {
 	Series      string
 	Workers     int

@@ -195,7 +195,7 @@ func (o *Result) findGoodBatches() {
 	}
 }
 
-// isWorse reports whether a change of quality is a decrease beyond noise.
+// isWorse reports whether a change makes the quality worse by more than noise.
 func (o *Result) isWorse(change stats.Estimate) bool {
 	if o.higher {
 		return change.High < 0

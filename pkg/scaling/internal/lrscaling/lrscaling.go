@@ -102,10 +102,10 @@ type Result struct {
 	by        stats.Estimator
 }
 
-// FindRule determines the rule from runs at several global batches, preferably with
-// several learning rates at each batch. measure is the name of a measure of quality; if
-// it is "", FindRule uses the first measure that most runs have. estimator computes the
-// intervals.
+// FindRule determines how the best learning rate depends on the global batch, from runs
+// at several global batches, preferably with several learning rates at each batch.
+// measure is the name of a measure of quality; if it is "", FindRule uses the first
+// measure that most runs have. estimator computes the intervals.
 func FindRule(all []runs.Run, measure string, estimator stats.Estimator) (*Result, error) {
 	out := &Result{by: estimator}
 	m, err := out.chooseMeasure(all, measure)

@@ -14,8 +14,8 @@ import (
 type LastValues struct {
 	TrainLoss, ValLoss, IoU, Dice, Accuracy, ValAccuracy float64
 
-	// Diverged is the result of DescribeDivergence. The losses of a diverged run are NaN, because
-	// its last finite loss would be misleading.
+	// Diverged is the result of DescribeDivergence. The losses of a diverged run are NaN,
+	// because its last finite loss would be misleading.
 	Diverged string
 }
 
@@ -42,9 +42,9 @@ func NewLastValues(r runs.Run) LastValues {
 	return l
 }
 
-// DescribeDivergence describes where a run's loss is not finite for the first time, as in "the
-// training loss of epoch 3". It returns "" if the run did not diverge. A loss that was
-// never logged does not count as diverged.
+// DescribeDivergence describes where a run's loss is not finite for the first time, as in
+// "the training loss of epoch 3". It returns "" if the run did not diverge. A loss that
+// was never logged does not count as diverged.
 func DescribeDivergence(r runs.Run) string {
 	// Lockstep's formats always contain the loss, so NaN in the first epoch means
 	// divergence.

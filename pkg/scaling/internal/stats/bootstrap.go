@@ -146,9 +146,9 @@ func (b bootstrap) computeInterval(values, others []float64, minus bool) (low, h
 	return center + low, center + high
 }
 
-// welchDegreesOfFreedom returns Welch's degrees of freedom of a difference of means (Welch, The
-// generalization of Student's problem when several different population variances are
-// involved, Biometrika 34, 1947), or of the mean of a if b is empty.
+// welchDegreesOfFreedom returns Welch's degrees of freedom of a difference of means
+// (Welch, The generalization of Student's problem when several different population
+// variances are involved, Biometrika 34, 1947), or of the mean of a if b is empty.
 func welchDegreesOfFreedom(a, b sample) float64 {
 	va, vb := a.noise*a.noise, b.noise*b.noise
 	down := va * va / float64(len(a.at)-1)

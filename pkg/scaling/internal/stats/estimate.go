@@ -40,7 +40,8 @@ func (e Estimate) String() string {
 	return fmt.Sprintf("%s n=%d", text, e.N)
 }
 
-// FormatInterval formats the interval, as in "[11.52, 12.40]". It returns "-" if there is none.
+// FormatInterval formats the interval, as in "[11.52, 12.40]". It returns "-" if there is
+// none.
 func (e Estimate) FormatInterval() string { return english.Interval(e.Low, e.High) }
 
 // Scale returns the estimate multiplied by a positive factor.
@@ -119,8 +120,8 @@ func (e Estimator) Ratio(a, b []float64) Estimate {
 	return out
 }
 
-// DifferenceInterval returns the interval of the center of values minus the center of others.
-// Both ends are NaN if a side has fewer than two values.
+// DifferenceInterval returns the interval of the center of values minus the center of
+// others. Both ends are NaN if a side has fewer than two values.
 func (e Estimator) DifferenceInterval(values, others []float64) (low, high float64) {
 	if len(others) < 2 {
 		return math.NaN(), math.NaN()

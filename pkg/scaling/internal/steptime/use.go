@@ -112,8 +112,8 @@ func timeUseFromSpans(r runs.Run, rule observe.Rule) ([]stepTimeUse, []runs.Prob
 	return out, problems
 }
 
-// timeUseFromTraces returns one stepTimeUse per step of a run's traces, means over the ranks, and
-// the number of ranks that have a trace.
+// timeUseFromTraces returns one stepTimeUse per step of a run's traces, means over the
+// ranks, and the number of ranks that have a trace.
 func timeUseFromTraces(r runs.Run) ([]stepTimeUse, int) {
 	byRank := map[int][]runs.Span{}
 	for _, s := range r.Spans {

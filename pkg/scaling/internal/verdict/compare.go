@@ -198,7 +198,7 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 		}
 	}
 	if m.Value == nil {
-		return nil, fmt.Errorf("%s and %s have no time or throughput in common at %s", a, b, english.Count(workers, "worker"))
+		return nil, fmt.Errorf("%s and %s cannot be compared at %s: they have no common measure of speed", a, b, english.Count(workers, "worker"))
 	}
 	c.Measure = m.Name
 	x, y := m.PositiveValues(ca), m.PositiveValues(cb)

@@ -95,9 +95,9 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	return g, nil
 }
 
-// newMissingRows returns one row with the outcome "cannot tell" for each point of the baseline
-// at which the candidate has no counted run: a candidate that crashes or lacks a series
-// must not pass.
+// newMissingRows returns one row with the outcome "cannot tell" for each point of the
+// baseline at which the candidate has no counted run: a candidate that crashes or lacks a
+// series must not pass.
 func newMissingRows(baseline, candidate Study, pairs []SeriesPair) []GateRow {
 	var rows []GateRow
 	for _, p := range baseline.Points {

@@ -13,7 +13,8 @@ import (
 // counts, but not at all of them.
 const VerdictMixed = "depends on the worker count"
 
-// PooledComparison answers "is A faster than B?" over all worker counts; see scaling.PooledComparison.
+// PooledComparison answers "is A faster than B?" over all worker counts; see
+// scaling.PooledComparison.
 type PooledComparison struct {
 	A, B             string
 	Counts           int
@@ -24,8 +25,8 @@ type PooledComparison struct {
 	Sentence         string
 }
 
-// poolComparisons combines the comparisons of two series at several worker counts. ok is false if
-// fewer than two comparisons have a ratio.
+// poolComparisons combines the comparisons of two series at several worker counts. ok is
+// false if fewer than two comparisons have a ratio.
 func poolComparisons(rows []Comparison, level float64) (p PooledComparison, ok bool) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(c Comparison) bool { return c.same || !(c.Ratio.Value > 0) })
 	if len(rows) < 2 {
