@@ -25,7 +25,7 @@ func TestRecipesNameWhatExists(t *testing.T) {
 	goFile := regexp.MustCompile(`pkg/[\w/]+\.go`)
 	qualified := regexp.MustCompile(`\b([a-z]\w*)\.[A-Z]`) // a package, or a variable
 	call := regexp.MustCompile(`\b(\w+)\(`)
-	placeholder := regexp.MustCompile(`^(func|new)?[nN]ame`) // a name that the reader of the recipe chooses
+	placeholder := regexp.MustCompile(`^(func|new|read)?[nN]ame`) // a name that the reader of the recipe chooses
 	for _, recipe := range recipes {
 		title, _, _ := strings.Cut(recipe, "\n")
 		dirs := map[string]bool{}
