@@ -74,7 +74,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	f.brief = &brief
 	rows, many := sortByRuns(study, bottleneck.Rows), 0
 	if hasManySeries(study) {
-		rows, many = combinedTrials(rows), len(study.Series())
+		rows, many = combineTrials(rows), len(study.Series())
 	}
 	var names []string
 	for _, r := range rows {
@@ -108,7 +108,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 			at := groupBox(i, j, 3, 0, v.Value)
 			bars.At = append(bars.At, at)
 			values.Add(v.Value)
-			if lo, hi, _, ok := o.reach(v); ok {
+			if lo, hi, _, ok := o.barRange(v); ok {
 				bounds.At = append(bounds.At, element.Interval{X: at.MiddleX(), Lo: lo, Hi: hi})
 				reach.Add(lo, hi)
 			}
@@ -123,7 +123,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	f.caption = fmt.Sprintf("Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL), n = %s; bars on top: ± the spread over the trials that the log tells.", english.Count(len(rows), "run"))
 	if many > 0 {
 		f.caption = "Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL)." +
-			strings.Replace(combinedNote(many, "bars on top", "throughput"), "Line", "Bar", 1)
+			strings.Replace(medianNote(many, "bars on top", "throughput"), "Line", "Bar", 1)
 	}
 	f.caption += joinConclusions(rows)
 	return f.finishLayout()
@@ -179,23 +179,23 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		many = len(study.Series())
 		study = combineSeries(study, study.Points, func(p scaling.Point) int { return p.Workers })
 	}
-	d.measure(study)
+	d.collectRanges(study)
 	if len(d.sizes) == 0 {
-		return nil, fmt.Errorf("draw figure %s: no run has a training time%s", name, whyMissing(study, name))
+		return nil, fmt.Errorf("draw figure %s: no run has a training time%s", name, explainMissing(study, name))
 	}
 	title := "Training time"
 	if d.hasTest() {
 		title = "Training and test time"
 	}
 	f := o.newFigure(name, title, "workers", d.axisLabel())
-	f.table = fullStudy.Table().Select(append([]string{"series", "workers", "runs"}, withBounds("train_seconds", "test_seconds")...))
+	f.table = fullStudy.Table().Select(append([]string{"series", "workers", "runs"}, columnsWithBounds("train_seconds", "test_seconds")...))
 	names := make([]string, len(d.sizes))
 	for i, size := range d.sizes {
 		names[i] = strconv.Itoa(size)
 	}
 	f.setCategories(names)
 	for j, s := range study.Series() {
-		d.add(f, study, s, j, len(study.Series()))
+		d.addSeries(f, study, s, j, len(study.Series()))
 	}
 	if d.hasTest() {
 		f.legend = append(f.legend, element.LegendEntry{Name: "test", Icons: []plot.Thumbnailer{element.Boxes{Fill: color.White, Edge: barEdge()}}})
@@ -204,7 +204,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	if d.log { // so that the lowest bar is visible
 		f.plot.Y.Min = d.values.Lo / 2
 	}
-	f.caption = d.caption(study, many) + notDrawnNote(study)
+	f.caption = d.captionText(study, many) + notDrawnNote(study)
 	return f.finishLayout()
 }
 
@@ -224,9 +224,9 @@ type timeBars struct {
 // hasTest reports whether any run has a test time.
 func (d *timeBars) hasTest() bool { return element.Finite(d.shortestTest) }
 
-// measure collects the worker counts and the ranges of the times, and decides whether the
+// collectRanges collects the worker counts and the ranges of the times, and decides whether the
 // axis is logarithmic.
-func (d *timeBars) measure(study *scaling.Study) {
+func (d *timeBars) collectRanges(study *scaling.Study) {
 	shortest := element.EmptyExtent()
 	for _, p := range study.Points {
 		if !element.Finite(d.train(p).Value) {
@@ -258,8 +258,8 @@ func (d *timeBars) axisLabel() string {
 	return "time (" + name + ")"
 }
 
-// add draws the bars of a series, which is the j-th of n.
-func (d *timeBars) add(f *Figure, study *scaling.Study, series string, j, n int) {
+// addSeries draws the bars of a series, which is the j-th of n series.
+func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, n int) {
 	bars := element.Boxes{Fill: element.Palette()[j%len(element.Palette())], Edge: barEdge()}
 	if j >= len(element.Palette()) { // the palette repeats with paler colors
 		bars.Fill = element.WithAlpha(bars.Fill, 120)
@@ -287,7 +287,7 @@ func (d *timeBars) add(f *Figure, study *scaling.Study, series string, j, n int)
 			tests.At = append(tests.At, on)
 			d.values.Add(on.Y1)
 		}
-		if lo, hi, confident, ok := d.o.reach(v); ok {
+		if lo, hi, confident, ok := d.o.barRange(v); ok {
 			bounds.At = append(bounds.At, element.Interval{X: at.MiddleX(), Lo: lo / d.unit, Hi: hi / d.unit})
 			d.reach.AddOnAxis(d.log, lo/d.unit, hi/d.unit)
 			d.intervals = d.intervals || confident
@@ -297,8 +297,8 @@ func (d *timeBars) add(f *Figure, study *scaling.Study, series string, j, n int)
 	f.legend = append(f.legend, element.LegendEntry{Name: series, Icons: []plot.Thumbnailer{bars}})
 }
 
-// caption describes the bars and their axis.
-func (d *timeBars) caption(study *scaling.Study, many int) string {
+// captionText returns a caption that describes the bars and their axis.
+func (d *timeBars) captionText(study *scaling.Study, many int) string {
 	c := "Time of the whole training"
 	switch {
 	case d.hasTest() && d.log:
@@ -310,7 +310,7 @@ func (d *timeBars) caption(study *scaling.Study, many int) string {
 	}
 	c += "."
 	if many > 0 {
-		c += strings.Replace(combinedNote(many, "bars on top", "time of training"), "Line", "Bar", 1)
+		c += strings.Replace(medianNote(many, "bars on top", "time of training"), "Line", "Bar", 1)
 	} else {
 		c += " " + runsPerPoint(d.runCounts)
 	}
@@ -343,7 +343,7 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	longest := element.EmptyExtent()
 	rows, axis := use.Rows, "series and workers"
 	if hasManySeries(study) {
-		rows, axis, many = combinedUse(rows), "workers", len(study.Series())
+		rows, axis, many = combineTimeUse(rows), "workers", len(study.Series())
 	}
 	var names []string
 	for _, r := range rows {
@@ -353,7 +353,7 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	unitName, unit := element.TimeUnit(longest.Hi)
 	f := o.newFigure(name, "Where the time of a step goes", axis, "time of a step ("+unitName+")")
 	f.table = use.Table()
-	f.brief = briefUse(f.table)
+	f.brief = withoutBounds(f.table)
 	f.setCategories(names)
 	parts := []struct {
 		name string
@@ -394,15 +394,15 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	}
 	values.Add(0)
 	element.SetValueAxis(&f.plot.Y, values, element.EmptyExtent(), false, false)
-	f.caption = useCaption(study, use)
+	f.caption = timeUseCaption(study, use)
 	if many > 0 {
-		f.caption += fmt.Sprintf(" Each bar: the mean over %d series.", many) + howToChoose()
+		f.caption += fmt.Sprintf(" Each bar: the mean over %d series.", many) + seriesSelectionHint()
 	}
 	return f.finishLayout()
 }
 
-// briefUse returns the table without the columns of intervals and ranges.
-func briefUse(table dataframe.DataFrame) *dataframe.DataFrame {
+// withoutBounds returns a table of times without the columns of intervals and ranges.
+func withoutBounds(table dataframe.DataFrame) *dataframe.DataFrame {
 	var names []string
 	for _, n := range table.Names() {
 		if !strings.HasSuffix(n, "_low") && !strings.HasSuffix(n, "_high") && !strings.HasSuffix(n, "_min") && !strings.HasSuffix(n, "_max") {
@@ -413,8 +413,9 @@ func briefUse(table dataframe.DataFrame) *dataframe.DataFrame {
 	return &brief
 }
 
-// useCaption describes the bars, their sources, and the number of runs and steps.
-func useCaption(study *scaling.Study, use *scaling.TimeUse) string {
+// timeUseCaption returns a caption that describes the bars, their sources, and the number of
+// runs and steps.
+func timeUseCaption(study *scaling.Study, use *scaling.TimeUse) string {
 	steps, runs := 0, 0
 	var sources []string
 	for _, r := range use.Rows {

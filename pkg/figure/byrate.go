@@ -27,10 +27,10 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	_, label := qualityOf(rule.Measure)
+	_, label := lookUpMeasure(rule.Measure)
 	f := o.newFigure(name, "Quality and learning rate", "learning rate", label)
 	f.table = rule.TriedTable()
-	f.brief = briefUse(f.table)
+	f.brief = withoutBounds(f.table)
 	x, values, reach := element.EmptyExtent(), element.EmptyExtent(), element.EmptyExtent()
 	var n []int
 	var all []markedSeries
@@ -47,7 +47,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 			n = append(n, t.Quality.N)
 			x.Add(t.LearningRate)
 			values.AddOnAxis(o.LogY, t.Quality.Value)
-			if lo, hi, _, ok := o.reach(scaling.Estimate{Value: t.Quality.Value, Min: t.Quality.Min, Max: t.Quality.Max, Low: math.NaN(), High: math.NaN(), N: t.Quality.N}); ok {
+			if lo, hi, _, ok := o.barRange(scaling.Estimate{Value: t.Quality.Value, Min: t.Quality.Min, Max: t.Quality.Max, Low: math.NaN(), High: math.NaN(), N: t.Quality.N}); ok {
 				bounds.At = append(bounds.At, element.Interval{X: t.LearningRate, Lo: lo, Hi: hi})
 				reach.Add(lo, hi)
 			}

@@ -12,9 +12,9 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// withBounds returns, for each value, the names of its column and of the columns of its
+// columnsWithBounds returns, for each value, the names of its column and of the columns of its
 // interval and range.
-func withBounds(names ...string) []string {
+func columnsWithBounds(names ...string) []string {
 	var out []string
 	for _, n := range names {
 		out = append(out, n, n+"_low", n+"_high", n+"_min", n+"_max")
@@ -24,9 +24,9 @@ func withBounds(names ...string) []string {
 
 // EpochTime draws the seconds of training per epoch against the workers.
 func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
-	b, err := o.overWorkers(study, quantity{
+	b, err := o.drawOverWorkers(study, quantity{
 		name: "epoch_time", title: "Time per epoch", axis: "time per epoch (s)", what: "Training time per epoch against the number of workers",
-		columns: withBounds("epoch_seconds"), ofTime: true, proportional: true,
+		columns: columnsWithBounds("epoch_seconds"), ofTime: true, proportional: true,
 		span:   func(p scaling.Point) scaling.Estimate { return p.EpochSeconds },
 		spread: func(e scaling.EpochSpread) scaling.Spread { return e.Seconds },
 	})
@@ -39,27 +39,27 @@ func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
 // Throughput draws the samples per second of all workers together, and for each series
 // the ideal line from its smallest worker count.
 func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
-	b, err := o.overWorkers(study, quantity{
+	b, err := o.drawOverWorkers(study, quantity{
 		name: "throughput", title: "Throughput", axis: "throughput (samples/s)",
 		what:    "Samples per second of all workers together against their number; dotted: as many for each worker as with the fewest",
-		columns: withBounds("throughput"), ofTime: true, proportional: true,
+		columns: columnsWithBounds("throughput"), ofTime: true, proportional: true,
 		span:   func(p scaling.Point) scaling.Estimate { return p.Throughput },
 		spread: func(e scaling.EpochSpread) scaling.Spread { return e.Throughput },
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := b.idealFrom(); err != nil {
+	if err := b.drawIdealLines(); err != nil {
 		return nil, fmt.Errorf("draw figure throughput: %w", err)
 	}
 	return b.finish(math.NaN()).finishLayout()
 }
 
-// speedup returns the quantity that Speedup draws.
-func speedup() quantity {
+// speedupQuantity returns the quantity that Speedup draws.
+func speedupQuantity() quantity {
 	return quantity{
 		name: "speedup", title: "Speed-up", axis: "speed-up", what: "Speed-up over the baseline of the series",
-		columns: append(withBounds("speedup"), "efficiency"), ofTime: true, proportional: true, band: true,
+		columns: append(columnsWithBounds("speedup"), "efficiency"), ofTime: true, proportional: true, band: true,
 		span: func(p scaling.Point) scaling.Estimate { return p.Speedup },
 	}
 }
@@ -67,24 +67,24 @@ func speedup() quantity {
 // Speedup draws the speed-up over the baseline of each series, with the ideal
 // line N/baseline.
 func (o Options) Speedup(study *scaling.Study) (*Figure, error) {
-	b, err := o.overWorkers(study, speedup())
+	b, err := o.drawOverWorkers(study, speedupQuantity())
 	if err != nil {
 		return nil, err
 	}
-	if err := b.idealSpeedup(); err != nil {
+	if err := b.drawIdealSpeedups(); err != nil {
 		return nil, fmt.Errorf("draw figure speedup: %w", err)
 	}
 	return b.finish(math.NaN()).finishLayout()
 }
 
-// Efficiency draws the speed-up over the ideal one, in per cent.
+// Efficiency draws the speed-up divided by the ideal speed-up, in percent.
 func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 	percent := func(s scaling.Estimate) scaling.Estimate {
 		return scaling.Estimate{Value: 100 * s.Value, Min: 100 * s.Min, Max: 100 * s.Max, Low: 100 * s.Low, High: 100 * s.High, N: s.N}
 	}
-	b, err := o.overWorkers(study, quantity{
+	b, err := o.drawOverWorkers(study, quantity{
 		name: "efficiency", title: "Efficiency", axis: "efficiency (%)", what: "Speed-up over the ideal one",
-		columns: append([]string{"speedup"}, withBounds("efficiency")...), ofTime: true, band: true,
+		columns: append([]string{"speedup"}, columnsWithBounds("efficiency")...), ofTime: true, band: true,
 		span: func(p scaling.Point) scaling.Estimate { return percent(p.Efficiency) },
 	})
 	if err != nil {
@@ -104,11 +104,11 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 	return b.finish(math.NaN()).finishLayout()
 }
 
-// iou returns the quantity that IoU draws.
-func iou() quantity {
+// iouQuantity returns the quantity that IoU draws.
+func iouQuantity() quantity {
 	return quantity{
 		name: "iou", title: "IoU on the test set", axis: "IoU", what: "Intersection over union on the test set after training",
-		columns: append(withBounds("iou"), "iou_constant", "iou_untrained"),
+		columns: append(columnsWithBounds("iou"), "iou_constant", "iou_untrained"),
 		span:    func(p scaling.Point) scaling.Estimate { return p.IoU },
 	}
 }
@@ -117,7 +117,7 @@ func iou() quantity {
 // known, it also draws the IoU of the better constant predictor (all 0 or all 1) and the
 // IoU of the network before its first step.
 func (o Options) IoU(study *scaling.Study) (*Figure, error) {
-	b, err := o.overWorkers(study, iou())
+	b, err := o.drawOverWorkers(study, iouQuantity())
 	if err != nil {
 		return nil, err
 	}
@@ -130,23 +130,23 @@ func (o Options) IoU(study *scaling.Study) (*Figure, error) {
 // Accuracy draws the accuracy on the validation set after training, or on the training
 // set if the logs contain no validation accuracy.
 func (o Options) Accuracy(study *scaling.Study) (*Figure, error) {
-	q := accuracy(study)
-	b, err := o.overWorkers(study, q)
+	q := accuracyQuantity(study)
+	b, err := o.drawOverWorkers(study, q)
 	if err != nil {
 		return nil, err
 	}
 	return b.finish(1).finishLayout()
 }
 
-// accuracy returns the quantity that Accuracy draws for a study.
-func accuracy(study *scaling.Study) quantity {
+// accuracyQuantity returns the quantity that Accuracy draws for a study.
+func accuracyQuantity(study *scaling.Study) quantity {
 	q := quantity{
 		name: "accuracy", title: "Accuracy", axis: "accuracy", what: "Accuracy after the last epoch that has one",
-		columns: withBounds("accuracy"), span: func(p scaling.Point) scaling.Estimate { return p.Accuracy },
+		columns: columnsWithBounds("accuracy"), span: func(p scaling.Point) scaling.Estimate { return p.Accuracy },
 	}
 	if study != nil && slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.Finite(p.ValAccuracy.Value) }) {
 		q.axis, q.what = "validation accuracy", "Accuracy on the validation set after the last epoch that has one"
-		q.columns, q.span = withBounds("val_accuracy"), func(p scaling.Point) scaling.Estimate { return p.ValAccuracy }
+		q.columns, q.span = columnsWithBounds("val_accuracy"), func(p scaling.Point) scaling.Estimate { return p.ValAccuracy }
 	}
 	return q
 }
@@ -166,7 +166,7 @@ func (b *builder) addReferences() error {
 		}
 		rings, err := element.LineWithGlyphs(xy, element.Look{Glyph: ringLook(element.SeriesLook(i).Line.Color)})
 		if err != nil {
-			return fmt.Errorf("draw untrained network: %w", err)
+			return fmt.Errorf("draw IoU of the untrained network: %w", err)
 		}
 		b.plot.Add(rings...)
 		untrained = true
@@ -179,7 +179,7 @@ func (b *builder) addReferences() error {
 	for i, v := range constants {
 		across, err := element.LineWithGlyphs(plotter.XYs{{X: x.Min, Y: v}, {X: x.Max, Y: v}}, element.Look{Line: style})
 		if err != nil {
-			return fmt.Errorf("draw constant predictor: %w", err)
+			return fmt.Errorf("draw IoU of the constant predictor: %w", err)
 		}
 		b.plot.Add(across...)
 		if i == 0 {

@@ -37,8 +37,8 @@ func (o Options) pairs(study *scaling.Study) [][2]string {
 	return out
 }
 
-// pairLooks returns the look of each series. A series without communication has the color
-// of the series with it, dashes and a ring.
+// pairLooks returns the look of each series. A series without communication has dashes, a
+// ring, and the color of the series with communication.
 func (o Options) pairLooks(study *scaling.Study) map[string]element.Look {
 	pairs := o.pairs(study)
 	looks := map[string]element.Look{}
@@ -64,17 +64,17 @@ func (o Options) pairLooks(study *scaling.Study) map[string]element.Look {
 // WeakScaling draws the samples per second of all workers together on logarithmic axes,
 // for series with a fixed batch per worker. Dotted lines are ideal scaling from the
 // smallest worker count. A series without communication is dashed, in the color of the
-// series with communication. Series whose logs do not contain their batch are drawn too,
+// series with communication. Series whose logs do not contain the batch size are drawn too,
 // and the caption names them.
 func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
-	return o.scalingFigure(study, scalingKind{
+	return o.drawScaling(study, scalingKind{
 		name: "weak_scaling", title: "Weak scaling", wanted: "weak", other: scaling.ScalingStrong,
 		what: "Weak scaling (the batch per worker is fixed): samples per second of all workers together; dotted: as many for each worker as with the fewest",
 		measure: func(p scaling.Point) (scaling.Estimate, string) {
 			return p.Throughput, "throughput (samples/s)"
 		},
 		missing:    "the logs contain no throughput; set Rule.SamplesPerEpoch, or draw figure.StrongScaling",
-		columns:    append(withBounds("throughput"), "efficiency", "scaling"),
+		columns:    append(columnsWithBounds("throughput"), "efficiency", "scaling"),
 		mode:       func(m scaling.Mode) string { return m.Scaling },
 		idealPower: 1,
 	})
@@ -85,7 +85,7 @@ func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 // lines are t(B)·B/N for B, the smallest worker count.
 func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 	wall := study != nil && !slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.Finite(p.EpochSeconds.Value) })
-	return o.scalingFigure(study, scalingKind{
+	return o.drawScaling(study, scalingKind{
 		name: "strong_scaling", title: "Strong scaling", wanted: "strong", other: scaling.ScalingWeak,
 		what: "Strong scaling: time for the same samples; dotted: t(B)·B/N from the fewest workers B",
 		measure: func(p scaling.Point) (scaling.Estimate, string) {
@@ -95,7 +95,7 @@ func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 			return p.EpochSeconds, "time per epoch (s)"
 		},
 		missing: "the logs contain no time of an epoch or of the job",
-		columns: append(withBounds("epoch_seconds", "wall_seconds"), "efficiency", "scaling"),
+		columns: append(columnsWithBounds("epoch_seconds", "wall_seconds"), "efficiency", "scaling"),
 		mode: func(m scaling.Mode) string { // of an epoch, so only the samples count
 			switch m.Samples {
 			case "fixed":
@@ -118,9 +118,9 @@ type scalingKind struct {
 	idealPower                                float64 // exponent of N/B in ideal scaling
 }
 
-// scalingFigure draws the figure of a kind of scaling. It leaves out series of the other
-// kind.
-func (o Options) scalingFigure(study *scaling.Study, kind scalingKind) (*Figure, error) {
+// drawScaling draws the figure of weak or of strong scaling. It leaves out series of the
+// other kind.
+func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, error) {
 	study, err := o.selectSeries(study, kind.name)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (o Options) scalingFigure(study *scaling.Study, kind scalingKind) (*Figure,
 		}
 	}
 	if len(otherKind) == len(study.Series()) {
-		return nil, fmt.Errorf("draw figure %s: no series scales %sly: %s", kind.name, kind.wanted, study.Mode(otherKind[0]).String())
+		return nil, fmt.Errorf("draw figure %s: no series shows %s scaling: %s", kind.name, kind.wanted, study.Mode(otherKind[0]).String())
 	}
 	span := func(p scaling.Point) scaling.Estimate { v, _ := kind.measure(p); return v }
 	var sizes []int
@@ -146,7 +146,7 @@ func (o Options) scalingFigure(study *scaling.Study, kind scalingKind) (*Figure,
 		}
 	}
 	if len(sizes) == 0 {
-		return nil, fmt.Errorf("draw figure %s: no run has a value for it: %s", kind.name, kind.missing)
+		return nil, fmt.Errorf("draw figure %s: no run has a value for this figure: %s", kind.name, kind.missing)
 	}
 	slices.Sort(sizes)
 	sizes = slices.Compact(sizes)
@@ -170,21 +170,21 @@ func (o Options) scalingFigure(study *scaling.Study, kind scalingKind) (*Figure,
 	if len(study.Series())-len(otherKind) > maxSeries {
 		b.combine(slices.DeleteFunc(slices.Clone(study.Points), func(p scaling.Point) bool { return slices.Contains(otherKind, p.Series) }))
 	}
-	if err := b.scalingLines(kind, otherKind); err != nil {
+	if err := b.drawScalingLines(kind, otherKind); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", kind.name, err)
 	}
 	f := b.finish(math.NaN())
 	if len(otherKind) > 0 {
-		f.caption += " Not drawn, for another kind of scaling: " + listFew(otherKind) + "."
+		f.caption += " Not drawn, for another kind of scaling: " + joinFew(otherKind) + "."
 	}
 	if len(unknown) > 0 {
-		f.caption += " The logs do not tell what stays the same in: " + listFew(unknown) + "."
+		f.caption += " The logs do not tell what stays the same in: " + joinFew(unknown) + "."
 	}
 	return f.finishLayout()
 }
 
-// scalingLines draws the series that are not in otherKind, and their ideal lines.
-func (b *builder) scalingLines(kind scalingKind, otherKind []string) error {
+// drawScalingLines draws the series that are not in otherKind, and their ideal lines.
+func (b *builder) drawScalingLines(kind scalingKind, otherKind []string) error {
 	looks := b.o.pairLooks(b.study)
 	b.placeBars(func(series string) []element.Interval {
 		if slices.Contains(otherKind, series) {
@@ -198,8 +198,8 @@ func (b *builder) scalingLines(kind scalingKind, otherKind []string) error {
 			continue
 		}
 		l := looks[series]
-		b.bars(series, l)
-		if err := b.line(series, l); err != nil {
+		b.drawRanges(series, l)
+		if err := b.drawLine(series, l); err != nil {
 			return err
 		}
 		xy := b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
@@ -221,7 +221,7 @@ func (b *builder) scalingLines(kind scalingKind, otherKind []string) error {
 		b.plot.Add(drawn...)
 		named = true
 	}
-	b.nameRange()
+	b.addRangeToLegend()
 	if named {
 		b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: element.DottedLine(element.Gray())}}})
 	}
@@ -238,7 +238,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	}
 	pairs := o.pairs(study)
 	if len(pairs) == 0 {
-		return nil, fmt.Errorf("draw figure %s: no two series differ by \"no communication\" in their names; set Options.Pairs (the series are %s)", name, listFew(study.Series()))
+		return nil, fmt.Errorf("draw figure %s: no two series differ by \"no communication\" in their names; set Options.Pairs (the series are %s)", name, joinFew(study.Series()))
 	}
 	axis := "workers"
 	if study.Rule.Per == scaling.PerNode {
@@ -267,7 +267,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 			sizes = append(sizes, r.Size)
 			overheads[r.Size] = append(overheads[r.Size], 100*v.Value)
 			values.Add(100 * v.Value)
-			if lo, hi, _, ok := o.reach(v); ok {
+			if lo, hi, _, ok := o.barRange(v); ok {
 				bounds.At = append(bounds.At, element.Interval{X: float64(r.Size), Lo: 100 * lo, Hi: 100 * hi})
 				reach.Add(100*lo, 100*hi)
 			}
@@ -296,7 +296,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	note := f.addSideBySide(all)
 	slices.Sort(sizes)
 	sizes = slices.Compact(sizes)
-	element.SetCountAxis(&f.plot.X, sizes, o.logarithmic(sizes))
+	element.SetCountAxis(&f.plot.X, sizes, o.isLogarithmic(sizes))
 	element.SetValueAxis(&f.plot.Y, values, reach, false, false)
 	zero := plotter.XYs{{X: f.plot.X.Min, Y: 0}, {X: f.plot.X.Max, Y: 0}}
 	if drawn, err := element.LineWithGlyphs(zero, lineOnly(draw.LineStyle{Color: color.Gray{Y: 160}, Width: 0.8})); err == nil && values.Lo < 0 {

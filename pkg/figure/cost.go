@@ -34,7 +34,7 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	if len(cost.Rows) < 2 {
 		return nil, fmt.Errorf("draw figure %s: the study has only one point; add runs with another worker count or of another series", name)
 	}
-	p := paretoAxes(o, cost)
+	p := newParetoAxes(o, cost)
 	f := o.newFigure(name, "Time and cost", p.xLabel, p.yLabel)
 	f.table = cost.Table()
 	xs, ys := element.EmptyExtent(), element.EmptyExtent()
@@ -75,7 +75,7 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 	}
 	p.setRanges(f, xs, ys)
-	f.plot.Add(p.labels(f, study, labeled))
+	f.plot.Add(p.workerNotes(f, study, labeled))
 	what := "device-hours"
 	if o.Rate > 0 {
 		what = strings.TrimSpace(fmt.Sprintf("price at %g %s a device-hour", o.Rate, o.Currency))
@@ -84,7 +84,7 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 		cost.Rows[0].Basis, what, runsPerPoint(n), notDrawnNote(study))
 	if many > 0 {
 		f.caption = fmt.Sprintf("Time of %s against %s, a point for each worker count of %d series. Grey line: those that no other beats in both; beside these their workers.%s%s Quality is not weighed.",
-			cost.Rows[0].Basis, what, many, howToChoose(), notDrawnNote(study))
+			cost.Rows[0].Basis, what, many, seriesSelectionHint(), notDrawnNote(study))
 	}
 	if cost.Sentence != "" {
 		f.caption += " " + strings.TrimSuffix(cost.Sentence, ".") + "."
@@ -92,21 +92,22 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout()
 }
 
-// pareto contains the values and labels of Pareto's axes.
-type pareto struct {
+// paretoAxes contains the values and labels of Pareto's axes.
+type paretoAxes struct {
 	x, y           func(scaling.CostRow) float64
 	xLabel, yLabel string
 }
 
-// paretoAxes chooses the axes' values, and units in which the longest time is legible.
-func paretoAxes(o Options, cost *scaling.Cost) pareto {
+// newParetoAxes chooses the values of Pareto's axes, and units in which the longest time is
+// legible.
+func newParetoAxes(o Options, cost *scaling.Cost) paretoAxes {
 	time, work := element.EmptyExtent(), element.EmptyExtent()
 	for _, r := range cost.Rows {
 		time.Add(3600 * r.Hours.Value)
 		work.Add(3600 * r.DeviceHours.Value)
 	}
 	name, unit := element.TimeUnit(time.Hi)
-	p := pareto{x: func(r scaling.CostRow) float64 { return r.Hours.Value * 3600 / unit }}
+	p := paretoAxes{x: func(r scaling.CostRow) float64 { return r.Hours.Value * 3600 / unit }}
 	p.xLabel = fmt.Sprintf("time of %s (%s)", cost.Rows[0].Basis, name)
 	if o.Rate > 0 {
 		p.y, p.yLabel = func(r scaling.CostRow) float64 { return r.Price.Value }, "price"
@@ -122,7 +123,7 @@ func paretoAxes(o Options, cost *scaling.Cost) pareto {
 }
 
 // drawFront draws the Pareto front as steps.
-func (p pareto) drawFront(f *Figure, cost *scaling.Cost) {
+func (p paretoAxes) drawFront(f *Figure, cost *scaling.Cost) {
 	var xy plotter.XYs
 	for i, r := range cost.Front() {
 		x, y := p.x(r), p.y(r)
@@ -139,7 +140,7 @@ func (p pareto) drawFront(f *Figure, cost *scaling.Cost) {
 }
 
 // drawCloud draws the points of many series, pale except on the Pareto front.
-func (p pareto) drawCloud(f *Figure, cost *scaling.Cost, front []scaling.CostRow, many int) error {
+func (p paretoAxes) drawCloud(f *Figure, cost *scaling.Cost, front []scaling.CostRow, many int) error {
 	l := element.SeriesLook(0)
 	others := draw.GlyphStyle{Color: element.WithAlpha(l.Line.Color, 90), Radius: 2, Shape: l.Glyph.Shape}
 	for _, part := range []struct {
@@ -167,7 +168,7 @@ func (p pareto) drawCloud(f *Figure, cost *scaling.Cost, front []scaling.CostRow
 
 // setRanges sets the ranges of the axes. An axis of positive values is logarithmic if
 // they span more than a factor of 8.
-func (p pareto) setRanges(f *Figure, xs, ys element.Extent) {
+func (p paretoAxes) setRanges(f *Figure, xs, ys element.Extent) {
 	const wide = 8
 	for _, a := range []struct {
 		axis   *plot.Axis
@@ -194,10 +195,10 @@ func (p pareto) setRanges(f *Figure, xs, ys element.Extent) {
 // distance returns the distance between two points.
 func distance(a, b vg.Point) float64 { return math.Hypot(float64(a.X-b.X), float64(a.Y-b.Y)) }
 
-// labels returns the worker counts as notes beside the points. Each note is on the side
+// workerNotes returns the worker counts as notes beside the points. Each note is on the side
 // where it covers least. A note that would be about as close to another point as to its
 // own is left out, because readers could not tell which point it labels.
-func (p pareto) labels(f *Figure, study *scaling.Study, rows []scaling.CostRow) element.Notes {
+func (p paretoAxes) workerNotes(f *Figure, study *scaling.Study, rows []scaling.CostRow) element.Notes {
 	style := element.TextStyle(element.FontSize - 3)
 	style.XAlign, style.YAlign = draw.XCenter, draw.YCenter
 	zoom := f.zoom(f.Width, f.Height)
@@ -269,18 +270,18 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	if measure == "" {
 		measure = quality.Measure
 	}
-	span, label := qualityOf(measure)
+	span, label := lookUpMeasure(measure)
 	if span == nil {
 		return nil, fmt.Errorf("draw figure %s: unknown measure %q, or no run has it; use iou, dice, accuracy, val_accuracy, train_loss, val_loss or test_loss", name, measure)
 	}
 	f := o.newFigure(name, "Quality and global batch", "global batch (samples)", label)
 	f.table = quality.Table()
-	f.brief = briefUse(f.table)
+	f.brief = withoutBounds(f.table)
 	series, rows, many := study.Series(), quality.Rows, 0
 	if hasManySeries(study) {
 		many = len(series)
 		series = []string{medianName(many)}
-		rows, span = combinedQuality(rows, series[0], span)
+		rows, span = combineQuality(rows, series[0], span)
 	}
 	var batches, n []int
 	var all []markedSeries
@@ -301,7 +302,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 			xy = append(xy, plotter.XY{X: float64(r.GlobalBatch), Y: v.Value})
 			batches, n = append(batches, r.GlobalBatch), append(n, v.N)
 			values.Add(v.Value)
-			if lo, hi, confident, ok := o.reach(v); ok {
+			if lo, hi, confident, ok := o.barRange(v); ok {
 				bounds.At = append(bounds.At, element.Interval{X: float64(r.GlobalBatch), Lo: lo, Hi: hi})
 				reach.Add(lo, hi)
 				intervals = intervals || confident
@@ -329,25 +330,25 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		return nil, fmt.Errorf("draw figure %s: all runs have the global batch %d; need at least two to show an effect", name, batches[0])
 	}
 	note := strings.Replace(f.addSideBySide(all), "counts", "batches", 1)
-	element.SetCountAxis(&f.plot.X, batches, o.logarithmic(batches))
+	element.SetCountAxis(&f.plot.X, batches, o.isLogarithmic(batches))
 	element.SetValueAxis(&f.plot.Y, values, reach, o.LogY, false)
-	if (strings.HasPrefix(measure, "iou") || measure == "dice" || strings.HasSuffix(measure, "accuracy")) && isShare(values) {
+	if (strings.HasPrefix(measure, "iou") || measure == "dice" || strings.HasSuffix(measure, "accuracy")) && isFraction(values) {
 		f.plot.Y.Min, f.plot.Y.Max = 0, 1
 	}
 	f.caption = "Quality of the trained model (" + label + ") against the global batch. " + runsPerPoint(n)
 	if many > 0 {
-		f.caption = "Quality of the trained model (" + label + ") against the global batch." + combinedNote(many, "bars", label)
+		f.caption = "Quality of the trained model (" + label + ") against the global batch." + medianNote(many, "bars", label)
 	}
 	if intervals {
 		f.caption += " Bars: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
 	}
-	f.caption += note + cutNote(f.plot, reach) + notDrawnNote(study)
+	f.caption += note + clippedNote(f.plot, reach) + notDrawnNote(study)
 	return f.finishLayout()
 }
 
-// qualityOf returns the values and the axis label of a measure. span is nil if the
-// measure is unknown.
-func qualityOf(measure string) (span func(scaling.QualityRow) scaling.Estimate, label string) {
+// lookUpMeasure returns a function that gets a measure from a row, and the measure's axis
+// label. If the measure is unknown, the function is nil.
+func lookUpMeasure(measure string) (span func(scaling.QualityRow) scaling.Estimate, label string) {
 	switch measure {
 	case "iou":
 		return func(r scaling.QualityRow) scaling.Estimate { return r.IoU }, "IoU"

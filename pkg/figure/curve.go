@@ -15,7 +15,7 @@ import (
 
 // LearningRate draws the learning rate of each epoch.
 func (o Options) LearningRate(study *scaling.Study) (*Figure, error) {
-	return o.metricFigure(study, "learning_rate", "lr", scaling.AxisEpoch)
+	return o.drawMetric(study, "learning_rate", "lr", scaling.AxisEpoch)
 }
 
 // Curve draws a metric of every run over an axis: "epoch", "step", "relative" (time since
@@ -23,7 +23,7 @@ func (o Options) LearningRate(study *scaling.Study) (*Figure, error) {
 // by its name in the log, such as Loss/train. Each series and worker count has one color,
 // which its seeds and ranks share.
 func (o Options) Curve(study *scaling.Study, metric, axis string) (*Figure, error) {
-	return o.metricFigure(study, texName(metric)+"_by_"+axis, metric, axis)
+	return o.drawMetric(study, sanitizeTeXLabel(metric)+"_by_"+axis, metric, axis)
 }
 
 // metricTitle returns the title of a metric's figure and the label of its axis, with the
@@ -43,8 +43,8 @@ func metricTitle(metric string) (title, label string) {
 	return metric, metric
 }
 
-// metricFigure draws the lines of a metric's CurveSet.
-func (o Options) metricFigure(study *scaling.Study, name, metric, axis string) (*Figure, error) {
+// drawMetric draws the lines of a metric's CurveSet.
+func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*Figure, error) {
 	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
@@ -57,52 +57,52 @@ func (o Options) metricFigure(study *scaling.Study, name, metric, axis string) (
 	f := o.newFigure(name, title, set.AxisLabel, label)
 	f.computeTable = func() {
 		f.table = set.Table()
-		f.brief = lastOfRuns(f.table)
+		f.brief = lastRowPerRun(f.table)
 	}
 	// Series of different speeds cannot be combined over time: they are at different epochs.
 	many := hasManySeries(study) && (axis == scaling.AxisEpoch || axis == scaling.AxisStep)
-	groups := o.groups(set, many)
+	groups := o.groupLines(set, many)
 	x, y := element.EmptyExtent(), element.EmptyExtent()
 	for _, g := range groups {
 		for _, l := range g.lines {
 			x.Add(l.X...)
 			y.AddOnAxis(o.LogY, l.Y...)
 		}
-		for _, r := range g.reach {
+		for _, r := range g.ranges {
 			y.AddOnAxis(o.LogY, r.Lo, r.Hi)
 		}
 	}
 	if !(y.Hi >= y.Lo) {
-		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("all its values are NaN or infinite, of worker counts that are not selected, or not positive on a logarithmic axis"))
+		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("no value can be drawn: each is NaN or infinite, is not positive on a logarithmic axis, or has a worker count that is not selected"))
 	}
-	origin, unit := f.curveAxes(o, axis, x, y)
+	origin, unit := f.setCurveAxes(o, axis, x, y)
 	if err := f.addLines(o, study, groups, origin, unit); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
 	if many {
-		f.nameMedian(len(study.Series()), o.Intervals != IntervalsNone)
+		f.addMedianToLegend(len(study.Series()), o.Intervals != IntervalsNone)
 	}
 	f.caption = o.curveCaption(study, set, title, groups, many)
 	return f.finishLayout()
 }
 
 // addLines draws the groups and adds them to the legend.
-func (f *Figure) addLines(o Options, study *scaling.Study, groups []group, origin, unit float64) error {
+func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, origin, unit float64) error {
 	for i, g := range groups {
 		l := element.SeriesLook(i)
 		name := curveLabel(study, g.series, g.workers)
-		if g.combined {
+		if g.isMedian {
 			name = workersText(g.workers)
 		}
-		if g.combined && o.Intervals != IntervalsNone {
-			reach := element.CondensedBand(g.reach)
+		if g.isMedian && o.Intervals != IntervalsNone {
+			reach := element.CondenseBand(g.ranges)
 			for k := range reach {
 				reach[k].X = (reach[k].X - origin) / unit
 			}
 			f.plot.Add(element.Band{At: reach, Fill: element.WithAlpha(l.Line.Color, bandAlpha)})
 		}
 		for _, c := range g.lines {
-			t := element.TraceOf(c.X, c.Y, origin, unit)
+			t := element.NewTrace(c.X, c.Y, origin, unit)
 			if t.Len() == 0 {
 				continue
 			}
@@ -119,8 +119,9 @@ func (f *Figure) addLines(o Options, study *scaling.Study, groups []group, origi
 	return nil
 }
 
-// curveAxes sets the axes. A line's value x is drawn at (x − origin)/unit.
-func (f *Figure) curveAxes(o Options, axis string, x, y element.Extent) (origin, unit float64) {
+// setCurveAxes sets the ranges and labels of the axes. The value x of a line is drawn at
+// (x − origin)/unit.
+func (f *Figure) setCurveAxes(o Options, axis string, x, y element.Extent) (origin, unit float64) {
 	unit = 1
 	var name string
 	switch axis {
@@ -150,40 +151,40 @@ func (f *Figure) curveAxes(o Options, axis string, x, y element.Extent) (origin,
 	return origin, unit
 }
 
-// group contains the lines that share a color.
-type group struct {
+// lineGroup contains the lines that are drawn in one color.
+type lineGroup struct {
 	series  string
 	workers int
 	lines   []scaling.CurveLine
 	// combined reports whether the line is the median of several series; reach is
 	// from the lowest to the highest of these.
-	combined bool
-	reach    []element.Interval
+	isMedian bool
+	ranges   []element.Interval
 }
 
-// groups groups the lines of set by series and worker count. It returns at most 8 groups,
+// groupLines groups the lines of set by series and worker count. It returns at most 8 groups,
 // spread evenly, unless Options.Workers selects them. If combine is set, each group has
 // one worker count and contains the median over all series.
-func (o Options) groups(set *scaling.CurveSet, combine bool) []group {
-	var all []group
+func (o Options) groupLines(set *scaling.CurveSet, combine bool) []lineGroup {
+	var all []lineGroup
 	for _, l := range set.Lines {
 		if len(o.Workers) > 0 && !slices.Contains(o.Workers, l.Workers) {
 			continue
 		}
-		i := slices.IndexFunc(all, func(g group) bool { return g.series == l.Series && g.workers == l.Workers })
+		i := slices.IndexFunc(all, func(g lineGroup) bool { return g.series == l.Series && g.workers == l.Workers })
 		if i < 0 {
-			i, all = len(all), append(all, group{series: l.Series, workers: l.Workers})
+			i, all = len(all), append(all, lineGroup{series: l.Series, workers: l.Workers})
 		}
 		all[i].lines = append(all[i].lines, l)
 	}
 	if combine {
-		all = combinedGroups(all)
+		all = combineGroups(all)
 	}
 	const most = 8
 	if len(all) <= most || len(o.Workers) > 0 {
 		return all
 	}
-	var out []group
+	var out []lineGroup
 	for k := range most {
 		out = append(out, all[k*(len(all)-1)/(most-1)])
 	}
@@ -191,7 +192,7 @@ func (o Options) groups(set *scaling.CurveSet, combine bool) []group {
 }
 
 // curveCaption describes what is drawn, and counts runs and lines.
-func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title string, groups []group, many bool) string {
+func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title string, groups []lineGroup, many bool) string {
 	drawn := 0
 	runsDrawn := map[string]bool{}
 	for _, g := range groups {
@@ -210,7 +211,7 @@ func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title
 	}
 	c := fmt.Sprintf("%s against the %s; %s, n = %s.", title, axis, each, english.Count(len(runsDrawn), "run")) + o.smoothText()
 	if many {
-		c = fmt.Sprintf("%s against the %s.", title, axis) + combinedNote(len(study.Series()), "band", strings.ToLower(title[:1])+title[1:]) + o.smoothText()
+		c = fmt.Sprintf("%s against the %s.", title, axis) + medianNote(len(study.Series()), "band", strings.ToLower(title[:1])+title[1:]) + o.smoothText()
 	} else if drawn < len(set.Lines) {
 		c += fmt.Sprintf(" %d of %d lines are drawn; the table has all.", drawn, len(set.Lines))
 	}

@@ -18,23 +18,23 @@ import (
 // accuracy, it draws the accuracy instead.
 func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	const name = "speedup_iou"
-	q := speedup()
+	q := speedupQuantity()
 	q.name, q.title, q.what = name, "Speed-up and IoU", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: IoU on the test set after training"
 	q.band, q.solid = false, true
-	quality, wanted := iou(), "IoU"
-	if study != nil && !hasValue(study, quality) && hasValue(study, accuracy(study)) {
-		quality, wanted = accuracy(study), "accuracy"
+	quality, wanted := iouQuantity(), "IoU"
+	if study != nil && !hasValue(study, quality) && hasValue(study, accuracyQuantity(study)) {
+		quality, wanted = accuracyQuantity(study), "accuracy"
 		q.title, q.what = "Speed-up and accuracy", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: accuracy after training"
 	}
-	q.columns = append(append(withBounds("speedup"), "efficiency"), quality.columns[:5]...)
-	b, err := o.overWorkers(study, q)
+	q.columns = append(append(columnsWithBounds("speedup"), "efficiency"), quality.columns[:5]...)
+	b, err := o.drawOverWorkers(study, q)
 	if err != nil {
 		return nil, err
 	}
 	if !hasValue(b.study, quality) {
 		return nil, fmt.Errorf("draw figure %s: the logs contain no %s; use figure.Speedup to draw only the speed-up", name, wanted)
 	}
-	if err := b.idealSpeedup(); err != nil {
+	if err := b.drawIdealSpeedups(); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
 	right := &element.RightAxis{Plot: element.NewPlot("", "", quality.axis)}
@@ -61,7 +61,7 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	f.right = right
 	right.Plot.X.Min, right.Plot.X.Max, right.Plot.X.Scale = f.plot.X.Min, f.plot.X.Max, f.plot.X.Scale
 	element.SetValueAxis(&right.Plot.Y, shares, element.EmptyExtent(), false, false)
-	if isShare(shares) {
+	if isFraction(shares) {
 		right.Plot.Y.Min, right.Plot.Y.Max = 0, 1
 	}
 	return f.finishLayout()
@@ -85,9 +85,9 @@ func (r rightMarkBoxes) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
 	return boxes
 }
 
-// isShare reports whether values are within 0 to 1, as IoUs are. Accuracies may have been
-// logged in percent.
-func isShare(values element.Extent) bool { return values.Lo >= 0 && values.Hi <= 1 }
+// isFraction reports whether all values are from 0 to 1, as IoUs are. Accuracies may have
+// been logged in percent.
+func isFraction(values element.Extent) bool { return values.Lo >= 0 && values.Hi <= 1 }
 
 // qualityLook returns the look of the i-th series on the right axis: the series' color,
 // dashed, with a ring as its glyph.

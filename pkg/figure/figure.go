@@ -63,13 +63,13 @@ func (f *Figure) Caption() string { return f.caption }
 // Table returns the numbers that are drawn. The columns are those of Study.Table, of
 // Study.Epochs for losses, or of the drawn result, such as scaling.Cost.
 func (f *Figure) Table() dataframe.DataFrame {
-	f.fillTable()
+	f.computeTableOnce()
 	return f.table
 }
 
-// fillTable computes the table unless it has been computed already. The table of many
-// epochs takes longer than the drawing, so it is computed only if it is used.
-func (f *Figure) fillTable() {
+// computeTableOnce computes the table unless it has been computed already. A table of many
+// epochs takes longer than the drawing, so it is computed only when it is needed.
+func (f *Figure) computeTableOnce() {
 	if f.computeTable != nil {
 		f.computeTable()
 		f.computeTable = nil
@@ -164,32 +164,32 @@ func (f *Figure) canvas(format string) (vg.CanvasWriterTo, error) {
 	}
 	c, err := draw.NewFormattedCanvas(f.Width, f.Height, format)
 	if format == "pdf" {
-		return straightAlpha{c}, err
+		return straightAlphaCanvas{c}, err
 	}
 	return c, err
 }
 
-// straightAlpha works around a defect of gonum's PDF canvas: it multiplies colors by their
-// alpha, although RGBA returns premultiplied colors. Pale colors become dark.
-type straightAlpha struct{ vg.CanvasWriterTo }
+// straightAlphaCanvas works around a defect of gonum's PDF canvas, which multiplies colors by
+// their alpha although RGBA returns premultiplied colors, so that pale colors become dark.
+type straightAlphaCanvas struct{ vg.CanvasWriterTo }
 
 // SetColor implements vg.Canvas.
-func (s straightAlpha) SetColor(c color.Color) {
+func (s straightAlphaCanvas) SetColor(c color.Color) {
 	if c == nil {
 		c = color.Black
 	}
 	if n, ok := color.NRGBAModel.Convert(c).(color.NRGBA); ok {
-		c = straight(n)
+		c = straightColor(n)
 	}
 	s.CanvasWriterTo.SetColor(c)
 }
 
-// straight is a color whose RGBA method returns components that are not premultiplied by
+// straightColor is a color whose RGBA method returns components that are not premultiplied by
 // alpha.
-type straight color.NRGBA
+type straightColor color.NRGBA
 
 // RGBA implements color.Color, except that the components are not premultiplied by alpha.
-func (s straight) RGBA() (r, g, b, a uint32) {
+func (s straightColor) RGBA() (r, g, b, a uint32) {
 	const widen = 0x101 // from 8 to 16 bits
 	return uint32(s.R) * widen, uint32(s.G) * widen, uint32(s.B) * widen, uint32(s.A) * widen
 }

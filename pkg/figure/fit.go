@@ -35,13 +35,13 @@ func textColumn(name, text string, rows int) dataframe.DataFrame {
 // speed, and the count at which throughput peaks.
 func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	const name = "fit"
-	q := speedup()
+	q := speedupQuantity()
 	q.name, q.title, q.band = name, "Speed-up and fitted law", false
-	b, err := o.overWorkersPoints(study, q)
+	b, err := o.drawPointsOverWorkers(study, q)
 	if err != nil {
 		return nil, err
 	}
-	fits, failed := o.fitEach(b.fullStudy)
+	fits, failed := o.fitAllSeries(b.fullStudy)
 	if len(fits) == 0 {
 		return nil, fmt.Errorf("draw figure %s: %w", name, joinErrors(failed))
 	}
@@ -82,20 +82,20 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 	}
-	brief := b.measuredOnly()
+	brief := b.measuredRows()
 	b.brief = &brief
 	b.sizes = append(b.sizes, end)
 	slices.Sort(b.sizes)
 	b.sizes = slices.Compact(b.sizes)
-	b.log = o.logarithmic(b.sizes)
-	if err := b.idealSpeedup(); err != nil {
+	b.log = o.isLogarithmic(b.sizes)
+	if err := b.drawIdealSpeedups(); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
 	f := b.finish(math.NaN())
 	f.caption = fmt.Sprintf("Speed-up: measured (points) and fitted by least squares of the logarithm of the throughput (lines; dashed: beyond what was measured). %s Up to %s. %s",
 		bands, workersText(end), strings.TrimSpace(joinSentences(descriptions)+" "+b.repeatsNote()))
 	if len(failed) > 0 {
-		f.caption += notFitted(failed)
+		f.caption += listUnfitted(failed)
 	}
 	return f.finishLayout()
 }
@@ -109,11 +109,11 @@ func joinSentences(sentences []string) string {
 	return strings.Join(sentences, " ")
 }
 
-// notFitted lists the series without a model: with the reasons for at most three series,
-// else only names.
-func notFitted(failed map[string]error) string {
+// listUnfitted returns a list of the series without a model: with reasons for up to three
+// series, without reasons for more.
+func listUnfitted(failed map[string]error) string {
 	if len(failed) > 3 {
-		return " Not fitted (lockstep scaling --show fit says why): " + listFew(slices.Sorted(maps.Keys(failed))) + "."
+		return " Not fitted (lockstep scaling --show fit says why): " + joinFew(slices.Sorted(maps.Keys(failed))) + "."
 	}
 	return " Not fitted: " + strings.ReplaceAll(joinErrors(failed).Error(), "\n", "; ") + "."
 }
@@ -135,11 +135,11 @@ func confidence(study *scaling.Study) float64 {
 	return 0.95
 }
 
-// overWorkersPoints is like overWorkers, but draws points without a line, because the
+// drawPointsOverWorkers is like drawOverWorkers, but draws points without a line, because the
 // fitted model is the line.
-func (o Options) overWorkersPoints(study *scaling.Study, q quantity) (*builder, error) {
+func (o Options) drawPointsOverWorkers(study *scaling.Study, q quantity) (*builder, error) {
 	q.points = true
-	return o.overWorkers(study, q)
+	return o.drawOverWorkers(study, q)
 }
 
 // fittedSeries is a series' model, with the sentence that compares all models of the
@@ -149,10 +149,10 @@ type fittedSeries struct {
 	sentence string
 }
 
-// fitEach fits each series. failed contains the reason for each series that cannot be
-// fitted.
-func (o Options) fitEach(study *scaling.Study) (out map[string]fittedSeries, failed map[string]error) {
-	out, failed = map[string]fittedSeries{}, map[string]error{}
+// fitAllSeries fits a model to each series. It returns the fitted models by series, and the
+// reason for each series that cannot be fitted.
+func (o Options) fitAllSeries(study *scaling.Study) (fitted map[string]fittedSeries, failed map[string]error) {
+	fitted, failed = map[string]fittedSeries{}, map[string]error{}
 	for _, s := range study.Series() {
 		all, err := study.Fit(s)
 		if err != nil {
@@ -178,9 +178,9 @@ func (o Options) fitEach(study *scaling.Study) (out map[string]fittedSeries, fai
 		if law != all.Named() {
 			sentence = ""
 		}
-		out[s] = fittedSeries{law, sentence}
+		fitted[s] = fittedSeries{law, sentence}
 	}
-	return out, failed
+	return fitted, failed
 }
 
 // predictionSizes returns the sizes between from and to at which a model is drawn,
@@ -231,10 +231,10 @@ func (b *builder) addModel(f fittedSeries, name string, l element.Look, points [
 	if banded {
 		b.plot.Add(area)
 	}
-	if err := b.modelLines(within, beyond, l); err != nil {
+	if err := b.drawModelLines(within, beyond, l); err != nil {
 		return err
 	}
-	b.plot.Add(b.marks(f.law, l, points[len(points)-1].Size, banded)...)
+	b.plot.Add(b.modelMarks(f.law, l, points[len(points)-1].Size, banded)...)
 	l.Line.Dashes = nil
 	icons := []plot.Thumbnailer{element.LegendKey(l)}
 	if banded {
@@ -244,8 +244,8 @@ func (b *builder) addModel(f fittedSeries, name string, l element.Look, points [
 	return nil
 }
 
-// modelLines draws a model, solid within the measured sizes and dashed beyond them.
-func (b *builder) modelLines(within, beyond plotter.XYs, l element.Look) error {
+// drawModelLines draws a model, solid within the measured sizes and dashed beyond them.
+func (b *builder) drawModelLines(within, beyond plotter.XYs, l element.Look) error {
 	solid, dashed := l.Line, l.Line
 	solid.Dashes, dashed.Dashes = nil, []vg.Length{6, 3}
 	for _, part := range []struct {
@@ -262,8 +262,9 @@ func (b *builder) modelLines(within, beyond plotter.XYs, l element.Look) error {
 }
 
 // addMedianModel draws the median and the range of the models of many series. speedups
-// contains the speed-ups of all models by size, and most is the largest measured size.
-func (b *builder) addMedianModel(speedups map[int][]float64, most, laws int) error {
+// contains the speed-ups of all models by size, maxMeasured is the largest measured size,
+// and models is the number of models.
+func (b *builder) addMedianModel(speedups map[int][]float64, maxMeasured, models int) error {
 	l := element.SeriesLook(0)
 	area := element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}
 	var within, beyond plotter.XYs
@@ -276,19 +277,19 @@ func (b *builder) addMedianModel(speedups map[int][]float64, most, laws int) err
 		b.values.Add(xy.Y)
 		b.reach.Add(v.Min, v.Max)
 		area.At = append(area.At, element.Interval{X: xy.X, Lo: v.Min, Hi: v.Max})
-		if n <= most {
+		if n <= maxMeasured {
 			within, beyond = append(within, xy), plotter.XYs{xy} // the dashed part starts at the end of the solid one
 		} else {
 			beyond = append(beyond, xy)
 		}
 	}
 	b.plot.Add(area)
-	if err := b.modelLines(within, beyond, l); err != nil {
+	if err := b.drawModelLines(within, beyond, l); err != nil {
 		return err
 	}
 	b.legend = append(b.legend,
 		element.LegendEntry{Name: b.study.Series()[0], Icons: []plot.Thumbnailer{element.LegendKey{Glyph: l.Glyph}}},
-		element.LegendEntry{Name: fmt.Sprintf("median of %d laws", laws), Icons: []plot.Thumbnailer{element.LegendKey{Line: l.Line}}}, rangeIcon(l))
+		element.LegendEntry{Name: fmt.Sprintf("median of %d laws", models), Icons: []plot.Thumbnailer{element.LegendKey{Line: l.Line}}}, rangeEntry(l))
 	return nil
 }
 
@@ -305,16 +306,16 @@ func modelName(law string) string {
 	return law
 }
 
-// marks returns the marks at the worker count from which each additional worker adds less
-// than half of its own speed, and at which throughput peaks, as far as they are within
-// the figure. They have labels if named is set.
-func (b *builder) marks(law *scaling.Fit, l element.Look, end int, named bool) []plot.Plotter {
+// modelMarks returns up to two marks: at the worker count from which each additional worker
+// adds less than half of its own speed, and at the count at which throughput peaks. It omits
+// marks beyond the size maxSize. The marks have labels if labeled is set.
+func (b *builder) modelMarks(law *scaling.Fit, l element.Look, maxSize int, labeled bool) []plot.Plotter {
 	var out []plot.Plotter
 	style := element.TextStyle(element.FontSize - 2)
 	style.Color = l.Line.Color
 	style.XAlign, style.YAlign = draw.XLeft, draw.YTop // the line leaves most space below it
 	mark := func(size int, ok bool, text string) {
-		if !ok || size > end || size <= b.sizes[0] { // a mark on the first point would cover it
+		if !ok || size > maxSize || size <= b.sizes[0] { // a mark on the first point would cover it
 			return
 		}
 		at := law.Speedup(float64(size))
@@ -324,7 +325,7 @@ func (b *builder) marks(law *scaling.Fit, l element.Look, end int, named bool) [
 			return
 		}
 		out = append(out, drawn...)
-		if !named {
+		if !labeled {
 			return
 		}
 		out = append(out, element.Notes{{X: float64(size), Y: at, Text: text + " " + strconv.Itoa(size), Shift: vg.Point{X: 3, Y: -6}, Style: style, Background: true}})
@@ -376,8 +377,8 @@ func (r *modelRows) table(study *scaling.Study) dataframe.DataFrame {
 		series.New(r.lo, series.Float, "fitted_low"), series.New(r.hi, series.Float, "fitted_high"), series.New(r.beyond, series.String, "beyond"))
 }
 
-// measuredOnly returns the rows with a measurement, and the last row of each series.
-func (b *builder) measuredOnly() dataframe.DataFrame {
+// measuredRows returns the rows with a measurement, and the last row of each series.
+func (b *builder) measuredRows() dataframe.DataFrame {
 	measured, names := b.table.Col("measured").Float(), b.table.Col("series").Records()
 	var rows []int
 	for i := range names {

@@ -69,14 +69,14 @@ func (f *Figure) arrange(image vg.Rectangle) *arrangement {
 		its.Plot = &axis
 		a.right = &its
 	}
-	inner := element.Scaled(image, 1/a.zoom)
+	inner := element.ScaleRectangle(image, 1/a.zoom)
 	inner.Min, inner.Max = inner.Min.Add(vg.Point{X: element.Margin, Y: element.Margin}), inner.Max.Sub(vg.Point{X: element.Margin, Y: element.Margin})
 	area := a.placeTitle(f.plot, inner)
 	labels := a.placeLabels(inner, &area)
 	a.placeLegend(f, inner, area, size)
 	a.fitTicks()
 	labels()
-	a.check(size)
+	a.checkDataArea(size)
 	return a
 }
 
@@ -114,13 +114,13 @@ func (a *arrangement) placeLabels(inner vg.Rectangle, area *vg.Rectangle) func()
 		size := inner.Size()
 		center := a.data.Min.Add(a.data.Max).Scale(0.5)
 		if y.Text != "" {
-			style := a.shrink(y.TextStyle, y.Text, size.Y)
+			style := a.shrinkToFit(y.TextStyle, y.Text, size.Y)
 			style.Rotation, style.XAlign, style.YAlign = math.Pi/2, draw.XCenter, draw.YTop
 			half := style.Width(y.Text) / 2
 			a.texts = append(a.texts, placedText{y.Text, style, vg.Point{X: left, Y: clamp(center.Y, inner.Min.Y+half, inner.Max.Y-half)}})
 		}
 		if x.Text != "" {
-			style := a.shrink(x.TextStyle, x.Text, size.X)
+			style := a.shrinkToFit(x.TextStyle, x.Text, size.X)
 			half := style.Width(x.Text) / 2
 			if a.legend.Position == LegendBottom {
 				bottom += a.legend.Size.Y + element.LegendGap
@@ -135,14 +135,14 @@ func (a *arrangement) placeLabels(inner vg.Rectangle, area *vg.Rectangle) func()
 // clamp limits v to the range from lo to hi.
 func clamp(v, lo, hi vg.Length) vg.Length { return max(lo, min(v, hi)) }
 
-// shrink returns style, with a smaller font if words are wider than room. It records a
-// problem if they are illegible at that size.
-func (a *arrangement) shrink(style text.Style, words string, room vg.Length) text.Style {
-	if w := style.Width(words); w > room && w > 0 {
-		style.Font.Size *= room / w
+// shrinkToFit returns style, with a smaller font if label is wider than maxWidth. It records
+// a problem if the label is illegible at that size.
+func (a *arrangement) shrinkToFit(style text.Style, label string, maxWidth vg.Length) text.Style {
+	if w := style.Width(label); w > maxWidth && w > 0 {
+		style.Font.Size *= maxWidth / w
 	}
 	if style.Font.Size*a.zoom < minTextSize {
-		a.setProblem("the label %q does not fit", words)
+		a.setProblem("the label %q does not fit", label)
 	}
 	return style
 }
@@ -154,19 +154,20 @@ func (a *arrangement) setProblem(format string, args ...any) {
 	}
 }
 
-// placeLegend chooses the legend, and the area that remains for the plot.
+// placeLegend chooses the size and the place of the legend, and sets a.area to the area that
+// remains for the plot.
 func (a *arrangement) placeLegend(f *Figure, inner, area vg.Rectangle, size vg.Point) {
 	bare := a.dataArea(area)
 	taken := area.Size().Sub(bare.Size()) // space for the axes
 	room := inner.Max.X - bare.Min.X
 	a.legend = f.chooseLegend(a, size.Y, room, inner.Size().X, func(l element.Legend) float64 {
-		left := l.Remaining(area).Size().Sub(taken).Scale(a.zoom) // both may be negative, so check before multiplying
-		if !(left.X >= minDataWidth && left.Y >= minDataHeight) { // NaN if nothing remains
+		left := l.RemainingArea(area).Size().Sub(taken).Scale(a.zoom) // both may be negative, so check before multiplying
+		if !(left.X >= minDataWidth && left.Y >= minDataHeight) {     // NaN if nothing remains
 			return 0
 		}
 		return float64(left.X * left.Y / (size.X * size.Y))
 	})
-	a.area = a.legend.Remaining(area)
+	a.area = a.legend.RemainingArea(area)
 	switch a.legend.Position {
 	case LegendRight:
 		a.corner = vg.Point{X: inner.Max.X - a.legend.Size.X, Y: a.area.Max.Y}
@@ -201,13 +202,13 @@ func (a *arrangement) fitAxis(axis *plot.Axis, length vg.Length, vertical bool) 
 	}
 	r := element.Ruler{Axis: axis, Length: length, Vertical: vertical}
 	ticks := axis.Tick.Marker.Ticks(axis.Min, axis.Max)
-	if r.Collide(ticks) || r.Repeated(ticks) {
+	if r.HasOverlap(ticks) || r.HasAmbiguousLabels(ticks) {
 		a.setProblem("the labels of the axis overlap")
 	}
 }
 
-// check records a problem if the data area is too small.
-func (a *arrangement) check(size vg.Point) {
+// checkDataArea records a problem if the data area is too small.
+func (a *arrangement) checkDataArea(size vg.Point) {
 	data := a.data.Size().Scale(a.zoom)
 	share := float64(data.X * data.Y / (size.X * size.Y))
 	switch {
@@ -260,7 +261,7 @@ func (f *Figure) drawOnWhite(c draw.Canvas) {
 // drawPlot draws the figure without its background.
 func (f *Figure) drawPlot(c draw.Canvas) {
 	a := f.arrange(c.Rectangle)
-	a.draw(element.Zoomed(c, a.zoom))
+	a.draw(element.NewZoomCanvas(c, a.zoom))
 }
 
 // sizeProblem returns the reason why the figure cannot be read at the size w × h, or ""
@@ -284,8 +285,8 @@ type SizeError struct {
 	Figure        string
 	Width, Height float64 // inches
 	Problem       string  // what does not fit
-	// LeastWidth and LeastHeight are the smallest legible size in inches. They are 0 if
-	// there is none of at most 40 inches.
+	// LeastWidth and LeastHeight are the smallest legible size in inches. They are 0 if the
+	// figure is illegible at every size up to 40 inches.
 	LeastWidth, LeastHeight float64
 }
 
@@ -307,7 +308,7 @@ func (f *Figure) checkSize() error {
 	e := &SizeError{Figure: f.name, Width: f.Width.Points() / 72, Height: f.Height.Points() / 72, Problem: problem}
 	least := math.Inf(1)
 	for _, grow := range []vg.Point{{Y: 1}, {X: 1}, {X: 1, Y: 1}} { // higher, wider, both
-		w, h, ok := f.leastSize(grow)
+		w, h, ok := f.findLeastSize(grow)
 		if area := w * h; ok && area < least-1e-9 {
 			least, e.LeastWidth, e.LeastHeight = area, w, h
 		}
@@ -315,10 +316,10 @@ func (f *Figure) checkSize() error {
 	return e
 }
 
-// leastSize returns the smallest size in inches, rounded up to a tenth, at which the
-// figure is legible if it grows in the directions that are not 0 in grow. ok is false if
-// it needs more than 40 inches.
-func (f *Figure) leastSize(grow vg.Point) (w, h float64, ok bool) {
+// findLeastSize returns the smallest size in inches, rounded up to a tenth, at which the
+// figure is legible. It increases the width if grow.X is 1, and the height if grow.Y is 1. ok
+// is false if the figure needs more than 40 inches.
+func (f *Figure) findLeastSize(grow vg.Point) (w, h float64, ok bool) {
 	const most = 40 * vg.Inch
 	up := func(l vg.Length, by vg.Length) vg.Length { // rounds up to a tenth of an inch
 		if by == 0 {
@@ -345,10 +346,10 @@ func (f *Figure) leastSize(grow vg.Point) (w, h float64, ok bool) {
 // returns a SizeError if the figure would be illegible.
 func (f *Figure) finishLayout() (*Figure, error) {
 	o, p := f.options, f.plot
-	p.X.Label.Text, p.Y.Label.Text = overrideText(p.X.Label.Text, o.XLabel), overrideText(p.Y.Label.Text, o.YLabel)
+	p.X.Label.Text, p.Y.Label.Text = textOrDefault(o.XLabel, p.X.Label.Text), textOrDefault(o.YLabel, p.Y.Label.Text)
 	if f.right != nil {
 		label := &f.right.Plot.Y.Label
-		label.Text = overrideText(label.Text, o.RightLabel)
+		label.Text = textOrDefault(o.RightLabel, label.Text)
 	}
 	if o.NoTitle {
 		p.Title.Text = ""

@@ -48,7 +48,7 @@ func (f *Figure) chooseLegend(a *arrangement, height, top, imageWidth vg.Length,
 					room = imageWidth
 				}
 				l := element.NewLegend(f.legend, position, room, widest*imageWidth, shrunk)
-				if l.Size.X > room || !l.Distinct() {
+				if l.Size.X > room || !l.HasDistinctNames() {
 					continue
 				}
 				s := share(l)

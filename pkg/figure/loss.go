@@ -23,7 +23,7 @@ const maxCurves = 6
 // LossByEpoch draws the training loss, and the validation loss if it is known, against
 // the epoch: one color per series and worker count.
 func (o Options) LossByEpoch(study *scaling.Study) (*Figure, error) {
-	return o.lossFigure(study, lossAxis{
+	return o.drawLosses(study, lossAxis{
 		name: "loss_by_epoch", title: "Loss by epoch", label: "epoch", what: "Loss against the epoch",
 		x: func(c *scaling.LossCurve) []float64 { return c.Epoch },
 	})
@@ -32,7 +32,7 @@ func (o Options) LossByEpoch(study *scaling.Study) (*Figure, error) {
 // LossByTime draws the losses against the time spent on training, without validation: the
 // cumulative time of the U-Net scaling studies.
 func (o Options) LossByTime(study *scaling.Study) (*Figure, error) {
-	return o.lossFigure(study, lossAxis{
+	return o.drawLosses(study, lossAxis{
 		name: "loss_by_time", title: "Loss by training time", label: "training time", what: "Loss against the cumulative training time (without validation)",
 		x: func(c *scaling.LossCurve) []float64 { return c.Elapsed }, time: true,
 	})
@@ -41,19 +41,19 @@ func (o Options) LossByTime(study *scaling.Study) (*Figure, error) {
 // LossByRelativeTime draws the losses against the time since the first epoch began,
 // including validation.
 func (o Options) LossByRelativeTime(study *scaling.Study) (*Figure, error) {
-	f, err := o.lossFigure(study, lossAxis{
+	f, err := o.drawLosses(study, lossAxis{
 		name: "loss_by_relative_time", title: "Loss by time since the start", label: "time since the start",
 		what: "Loss against the time since the first epoch began (training and validation)",
 		x:    func(c *scaling.LossCurve) []float64 { return c.Clock }, time: true,
 	})
-	if err != nil && study != nil && !slices.ContainsFunc(study.Runs, validationTimed) {
+	if err != nil && study != nil && !slices.ContainsFunc(study.Runs, hasValidationTime) {
 		return nil, fmt.Errorf("%w; the logs contain no validation time: use figure.LossByTime", err)
 	}
 	return f, err
 }
 
-// validationTimed reports whether any epoch of a run has a validation time.
-func validationTimed(r runs.Run) bool {
+// hasValidationTime reports whether any epoch of a run has a validation time.
+func hasValidationTime(r runs.Run) bool {
 	return slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return e.ValSeconds > 0 })
 }
 
@@ -64,8 +64,8 @@ type lossAxis struct {
 	time                     bool // x is in seconds
 }
 
-// lossFigure draws the losses of a study against an axis.
-func (o Options) lossFigure(study *scaling.Study, axis lossAxis) (*Figure, error) {
+// drawLosses draws the figure of a study's losses against the given horizontal axis.
+func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 	name := axis.name
 	study, err := o.selectSeries(study, name)
 	if err != nil {
@@ -74,18 +74,18 @@ func (o Options) lossFigure(study *scaling.Study, axis lossAxis) (*Figure, error
 	all := study.LossCurves()
 	series, label := len(study.Series()), func(c *scaling.LossCurve) string { return curveLabel(study, c.Series, c.Workers) }
 	if hasManySeries(study) {
-		all, series = combinedLosses(all), 1
+		all, series = combineLosses(all), 1
 		label = func(c *scaling.LossCurve) string { return workersText(c.Workers) }
 	}
 	shown := o.selectCurves(all, series)
 	f := o.newFigure(name, axis.title, axis.label, "loss")
 	f.computeTable = func() {
 		f.table = study.Epochs().Select([]string{"series", "workers", "seed", "run", "epoch", "elapsed_seconds", "train_loss", "val_loss"})
-		f.brief = lastOfRuns(f.table)
+		f.brief = lastRowPerRun(f.table)
 	}
 	unit := 1.0
 	if axis.time {
-		unit = f.timeAxis(shown, axis)
+		unit = f.labelTimeAxis(shown, axis)
 	}
 	drawnTrain, drawnVal := false, false
 	values := element.EmptyExtent()
@@ -103,20 +103,20 @@ func (o Options) lossFigure(study *scaling.Study, axis lossAxis) (*Figure, error
 		drawnTrain, drawnVal = drawnTrain || train, drawnVal || val
 	}
 	if !drawnTrain && !drawnVal {
-		return nil, fmt.Errorf("draw figure %s: no run has a loss to draw%s", name, whyMissing(study, name))
+		return nil, fmt.Errorf("draw figure %s: no run has a loss to draw%s", name, explainMissing(study, name))
 	}
 	f.labelLosses(drawnTrain, drawnVal)
 	if hasManySeries(study) {
-		f.nameMedian(len(study.Series()), drawnTrain && o.Intervals != IntervalsNone)
+		f.addMedianToLegend(len(study.Series()), drawnTrain && o.Intervals != IntervalsNone)
 	}
 	f.caption = o.lossCaption(study, axis.what, len(all), len(shown)) + commonWorkersNote(study)
-	f.lossAxes(o, axis, values)
+	f.setLossAxes(o, axis, values)
 	return f.finishLayout()
 }
 
-// timeAxis labels the axis with a unit in which the longest curve is legible, and returns
+// labelTimeAxis labels the axis with a unit in which the longest curve is legible, and returns
 // the unit in seconds.
-func (f *Figure) timeAxis(shown []scaling.LossCurve, axis lossAxis) float64 {
+func (f *Figure) labelTimeAxis(shown []scaling.LossCurve, axis lossAxis) float64 {
 	longest := element.EmptyExtent()
 	for i := range shown {
 		longest.Add(axis.x(&shown[i])...)
@@ -145,8 +145,8 @@ func (f *Figure) labelLosses(train, val bool) {
 	}
 }
 
-// lossAxes sets the ranges of the axes.
-func (f *Figure) lossAxes(o Options, axis lossAxis, values element.Extent) {
+// setLossAxes sets the ranges of the axes.
+func (f *Figure) setLossAxes(o Options, axis lossAxis, values element.Extent) {
 	element.SetValueAxis(&f.plot.Y, values, element.EmptyExtent(), o.LogY, false)
 	if axis.time {
 		f.plot.X.Min, f.plot.X.Max = 0, f.plot.X.Max*1.02
@@ -196,8 +196,8 @@ func workersText(n int) string {
 	return strconv.Itoa(n) + " workers"
 }
 
-// lastOfRuns returns the last row of each run, which is enough for a table in a paper.
-func lastOfRuns(table dataframe.DataFrame) *dataframe.DataFrame {
+// lastRowPerRun returns the last row of each run, which is enough for a table in a paper.
+func lastRowPerRun(table dataframe.DataFrame) *dataframe.DataFrame {
 	names := table.Col("run").Records()
 	var last []int
 	for i, name := range names {
@@ -259,7 +259,7 @@ func (o Options) lossCaption(study *scaling.Study, what string, all, shown int) 
 	}
 	many := hasManySeries(study)
 	if many {
-		c = what + "." + combinedNote(len(study.Series()), "band", "training loss")
+		c = what + "." + medianNote(len(study.Series()), "band", "training loss")
 	} else {
 		c += strings.Replace(runsPerPoint(n), "point", "curve", 1)
 	}
@@ -282,13 +282,13 @@ func (o Options) smoothText() string {
 	return fmt.Sprintf(" Smoothed by TensorBoard's exponential moving mean of weight %g; pale: as logged.", o.Smooth)
 }
 
-// addCurve draws a loss curve at x/unit, and reports whether it has training and
-// validation losses.
+// addCurve draws a loss curve at the horizontal positions x/unit, and reports whether it has
+// training and validation losses.
 func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.Look, x []float64, unit float64, values *element.Extent) (train, val bool, err error) {
-	trains, vals := element.TraceOf(x, c.Train, 0, unit), element.TraceOf(x, c.Val, 0, unit)
-	f.plot.X.Min, f.plot.X.Max = reachOf(x, unit, f.plot.X.Min, f.plot.X.Max)
+	trains, vals := element.NewTrace(x, c.Train, 0, unit), element.NewTrace(x, c.Val, 0, unit)
+	f.plot.X.Min, f.plot.X.Max = extendRange(x, unit, f.plot.X.Min, f.plot.X.Max)
 	if c.Runs > 1 && o.Intervals != IntervalsNone {
-		f.lossBand(o, c, l, x, unit, values)
+		f.drawLossBand(o, c, l, x, unit, values)
 	}
 	for i, t := range []element.Trace{trains, vals} {
 		if t.Len() == 0 {
@@ -317,15 +317,15 @@ func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.Look, x []f
 	return trains.Len() > 0, vals.Len() > 0, nil
 }
 
-// reachOf extends the range from lo to hi of an axis to include x/unit.
-func reachOf(x []float64, unit, lo, hi float64) (float64, float64) {
+// extendRange returns the range from lo to hi, extended to include all values of x/unit.
+func extendRange(x []float64, unit, lo, hi float64) (float64, float64) {
 	reach := element.EmptyExtent()
 	reach.Add(x...)
 	return min(lo, reach.Lo/unit), max(hi, reach.Hi/unit)
 }
 
-// lossBand draws the range of the training losses of repeated runs.
-func (f *Figure) lossBand(o Options, c *scaling.LossCurve, l element.Look, x []float64, unit float64, values *element.Extent) {
+// drawLossBand draws the range of the training losses of repeated runs.
+func (f *Figure) drawLossBand(o Options, c *scaling.LossCurve, l element.Look, x []float64, unit float64, values *element.Extent) {
 	var spread []element.Interval
 	wide := false
 	for i, at := range x {
@@ -337,14 +337,14 @@ func (f *Figure) lossBand(o Options, c *scaling.LossCurve, l element.Look, x []f
 		values.AddOnAxis(o.LogY, c.TrainMin[i], c.TrainMax[i])
 	}
 	if wide {
-		f.plot.Add(element.Band{At: element.CondensedBand(spread), Fill: element.WithAlpha(l.Line.Color, 40)})
+		f.plot.Add(element.Band{At: element.CondenseBand(spread), Fill: element.WithAlpha(l.Line.Color, 40)})
 	}
 }
 
 // addThinned draws a line, and glyphs at a few of its points, which are enough to
 // distinguish curves.
 func (f *Figure) addThinned(t element.Trace, l element.Look) error {
-	drawn, err := element.LineWithGlyphs(t.Condensed(), lineOnly(l.Line))
+	drawn, err := element.LineWithGlyphs(t.Condense(), lineOnly(l.Line))
 	if err != nil {
 		return err
 	}
@@ -369,7 +369,7 @@ func (f *Figure) smooth(o Options, t element.Trace, style draw.LineStyle, alpha 
 		return t, nil
 	}
 	style.Color, style.Width = element.WithAlpha(style.Color, alpha), width
-	raw, err := element.LineWithGlyphs(t.Condensed(), lineOnly(style))
+	raw, err := element.LineWithGlyphs(t.Condense(), lineOnly(style))
 	if err != nil {
 		return t, err
 	}

@@ -29,32 +29,32 @@ func medianName(n int) string { return fmt.Sprintf("median of %d series", n) }
 // rangeName names the band around the median in a legend.
 const rangeName = "lowest to highest"
 
-// howToChoose returns a sentence for a caption about how to draw individual series.
-func howToChoose() string {
+// seriesSelectionHint returns a sentence for a caption that explains how to draw individual
+// series.
+func seriesSelectionHint() string {
 	return fmt.Sprintf(" To draw each series, choose at most %d with --series (Options.Series).", maxSeries)
 }
 
-// combinedNote returns a sentence for a caption: n series are drawn as one line. mark, such
-// as "band", shows their range of the named value; it is empty if nothing shows the
-// range.
-func combinedNote(n int, mark, value string) string {
+// medianNote returns a sentence for a caption: one line is the median of n series. mark names
+// what shows the range of the value, such as "band"; it is empty if the range is not drawn.
+func medianNote(n int, mark, value string) string {
 	text := fmt.Sprintf(" Line: the median of %d series", n)
 	if mark != "" {
 		text += fmt.Sprintf("; %s: from the lowest to the highest %s of these series", mark, value)
 	}
-	return text + "." + howToChoose()
+	return text + "." + seriesSelectionHint()
 }
 
-// rangeIcon returns the legend entry for the band around a median, in l's color.
-func rangeIcon(l element.Look) element.LegendEntry {
+// rangeEntry returns the legend entry for the band around a median, in l's color.
+func rangeEntry(l element.Look) element.LegendEntry {
 	return element.LegendEntry{Name: rangeName, Icons: []plot.Thumbnailer{element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}}}
 }
 
 // bandAlpha is the opacity of a series' band, of 255.
 const bandAlpha = 45
 
-// medianAndRange returns the median and the range of the finite values; NaN if there are
-// none.
+// medianAndRange returns the median and the range of the finite values, or NaN if no value
+// is finite.
 func medianAndRange(values []float64) scaling.Estimate {
 	nan := math.NaN()
 	s := scaling.Estimate{Value: nan, Min: nan, Max: nan, Low: nan, High: nan, Std: nan}
@@ -114,7 +114,7 @@ func combineSeries(study *scaling.Study, points []scaling.Point, count func(scal
 // pointSize returns the count on the axis of a figure over the workers.
 func pointSize(p scaling.Point) int { return p.Size }
 
-// combine replaces the series of points by one series with their medians.
+// combine replaces all series by one series that contains their medians.
 func (b *builder) combine(points []scaling.Point) {
 	var names []string
 	for _, p := range points {
@@ -129,15 +129,17 @@ func (b *builder) combine(points []scaling.Point) {
 	}
 }
 
-// nameRange adds the band of many series to the legend.
-func (b *builder) nameRange() {
+// addRangeToLegend adds an entry for the band around a median to the legend, if the figure
+// has such a band.
+func (b *builder) addRangeToLegend() {
 	if b.many > 0 && b.banded {
-		b.legend = append(b.legend, rangeIcon(element.SeriesLook(0)))
+		b.legend = append(b.legend, rangeEntry(element.SeriesLook(0)))
 	}
 }
 
-// manyRepeats returns the text of repeats for combined series.
-func (b *builder) manyRepeats() string {
+// medianRepeatsNote returns sentences for a caption about the number of series per median,
+// what shows their range, and which runs are not drawn.
+func (b *builder) medianRepeatsNote() string {
 	fewest, most := b.many, 0
 	for _, p := range b.study.Points {
 		if n := b.q.span(p).N; n > 0 {
@@ -152,18 +154,18 @@ func (b *builder) manyRepeats() string {
 		mark = "bars"
 	}
 	value, _, _ := strings.Cut(b.q.axis, " (")
-	text := strings.TrimPrefix(combinedNote(b.many, mark, value), " ")
+	text := strings.TrimPrefix(medianNote(b.many, mark, value), " ")
 	if fewest < b.many {
 		text += fmt.Sprintf(" At each count the median is of the series that have a value there, %d to %d.", fewest, most)
 	}
 	return text + notDrawnNote(b.fullStudy)
 }
 
-// combinedLosses returns one curve per worker count, with the median over the series at
+// combineLosses returns one curve per worker count, with the median over the series at
 // each epoch, and the range of their training losses. It omits an epoch that fewer than
 // half of the series have, so that the series that trained longest do not distort the
 // median.
-func combinedLosses(all []scaling.LossCurve) []scaling.LossCurve {
+func combineLosses(all []scaling.LossCurve) []scaling.LossCurve {
 	type values struct{ elapsed, clock, train, val []float64 }
 	byWorkers := map[int]map[float64]*values{}
 	series := map[int]int{}
@@ -201,28 +203,28 @@ func combinedLosses(all []scaling.LossCurve) []scaling.LossCurve {
 	return out
 }
 
-// nameMedian adds entries for the median and the range of combined series to the legend,
+// addMedianToLegend adds entries for the median and the range of combined series to the legend,
 // in figures where each line is named for its worker count.
-func (f *Figure) nameMedian(series int, banded bool) {
+func (f *Figure) addMedianToLegend(series int, banded bool) {
 	grayLook := element.Look{Line: draw.LineStyle{Color: element.Gray(), Width: element.SeriesLook(0).Line.Width}}
 	f.legend = append(f.legend, element.LegendEntry{Name: medianName(series), Icons: []plot.Thumbnailer{element.LegendKey(grayLook)}})
 	if banded {
-		f.legend = append(f.legend, rangeIcon(grayLook))
+		f.legend = append(f.legend, rangeEntry(grayLook))
 	}
 }
 
-// combinedGroups returns one group per worker count, whose only line is the median over
+// combineGroups returns one group per worker count, whose only line is the median over
 // all series. Each series contributes the median of its lines.
-func combinedGroups(all []group) []group {
+func combineGroups(all []lineGroup) []lineGroup {
 	byWorkers := map[int][]scaling.CurveLine{}
 	for _, g := range all {
 		line, _ := medianLine(g.lines)
 		byWorkers[g.workers] = append(byWorkers[g.workers], line)
 	}
-	var out []group
+	var out []lineGroup
 	for _, n := range slices.Sorted(maps.Keys(byWorkers)) {
 		line, reach := medianLine(byWorkers[n])
-		out = append(out, group{workers: n, combined: true, lines: []scaling.CurveLine{line}, reach: reach})
+		out = append(out, lineGroup{workers: n, isMedian: true, lines: []scaling.CurveLine{line}, ranges: reach})
 	}
 	return out
 }
@@ -238,7 +240,7 @@ func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interva
 	var traces []element.Trace
 	var xs []float64
 	for _, l := range lines {
-		t := element.TraceOf(l.X, l.Y, 0, 1)
+		t := element.NewTrace(l.X, l.Y, 0, 1)
 		traces, xs = append(traces, t), append(xs, t.X...)
 	}
 	slices.Sort(xs)
@@ -279,9 +281,9 @@ func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interva
 	return out, reach
 }
 
-// combinedQuality returns one row per global batch, and a function that returns the
+// combineQuality returns one row per global batch, and a function that returns the
 // median and range of the values of all rows with a row's batch.
-func combinedQuality(rows []scaling.QualityRow, name string, span func(scaling.QualityRow) scaling.Estimate) ([]scaling.QualityRow, func(scaling.QualityRow) scaling.Estimate) {
+func combineQuality(rows []scaling.QualityRow, name string, span func(scaling.QualityRow) scaling.Estimate) ([]scaling.QualityRow, func(scaling.QualityRow) scaling.Estimate) {
 	values := map[int][]float64{}
 	for _, r := range rows {
 		values[r.GlobalBatch] = append(values[r.GlobalBatch], span(r).Value)
@@ -293,9 +295,9 @@ func combinedQuality(rows []scaling.QualityRow, name string, span func(scaling.Q
 	return out, func(r scaling.QualityRow) scaling.Estimate { return medianAndRange(values[r.GlobalBatch]) }
 }
 
-// combinedTrials returns one row per worker count, with the medians and ranges of all
+// combineTrials returns one row per worker count, with the medians and ranges of all
 // rows with this count.
-func combinedTrials(rows []scaling.BottleneckRow) []scaling.BottleneckRow {
+func combineTrials(rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 	io, synthetic, full := map[int][]float64{}, map[int][]float64{}, map[int][]float64{}
 	for _, r := range rows {
 		n := r.Workers
@@ -308,9 +310,9 @@ func combinedTrials(rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 	return out
 }
 
-// combinedUse returns one row per worker count, with the means of all rows with this
+// combineTimeUse returns one row per worker count, with the means of all rows with this
 // count. It does not use medians, because they would not add up to the time of a step.
-func combinedUse(rows []scaling.TimeUseRow) []scaling.TimeUseRow {
+func combineTimeUse(rows []scaling.TimeUseRow) []scaling.TimeUseRow {
 	parts := func(r *scaling.TimeUseRow) []*scaling.Estimate {
 		return []*scaling.Estimate{&r.Step, &r.Data, &r.Compute, &r.Exposed, &r.Hidden, &r.Idle}
 	}

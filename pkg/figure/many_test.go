@@ -96,7 +96,7 @@ func TestChosenSeriesAreDrawn(t *testing.T) {
 // range, at each worker count of the series that have it.
 func TestMedianOfSeries(t *testing.T) {
 	study := manySeries(t, 13)
-	b, err := Options{}.overWorkers(study, iou())
+	b, err := Options{}.drawOverWorkers(study, iouQuantity())
 	check(t, err)
 	for _, p := range b.study.Points {
 		var values []float64
@@ -159,10 +159,10 @@ func TestManyUncommonFigures(t *testing.T) {
 		trials = append(trials, scaling.BottleneckRow{Series: fmt.Sprint(i), Workers: 1 + i%2, IO: scaling.Estimate{Value: v}, Full: scaling.Estimate{Value: v}})
 	}
 	// Of 1, 3, …, 99 and of 2, 4, …, 100: means and medians are 50 and 51.
-	if got := combinedUse(use); len(got) != 2 || got[0].Step.Value != 100 || got[0].Compute.Value+got[0].Data.Value != 100 || got[1].Step.Value != 102 {
+	if got := combineTimeUse(use); len(got) != 2 || got[0].Step.Value != 100 || got[0].Compute.Value+got[0].Data.Value != 100 || got[1].Step.Value != 102 {
 		t.Errorf("use %+v", got)
 	}
-	if got := combinedTrials(trials); len(got) != 2 || got[0].IO.Value != 50 || got[1].Full.Max != 100 || got[1].Full.Min != 2 {
+	if got := combineTrials(trials); len(got) != 2 || got[0].IO.Value != 50 || got[1].Full.Max != 100 || got[1].Full.Min != 2 {
 		t.Errorf("trials %+v", got)
 	}
 	names := []string{}

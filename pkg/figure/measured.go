@@ -6,8 +6,8 @@ import (
 	"lockstep/pkg/figure/internal/element"
 )
 
-// sideBySide is the caption's sentence about series that are shifted sideways.
-const sideBySide = " Series with bars are drawn side by side at equal counts."
+// sideBySideNote is the sentence in a caption about series that are shifted sideways.
+const sideBySideNote = " Series with bars are drawn side by side at equal counts."
 
 // markedSeries contains the marks of a series and its error bars.
 type markedSeries struct {
@@ -22,13 +22,13 @@ func (f *Figure) addSideBySide(all []markedSeries) (note string) {
 	for i, m := range all {
 		bars[i] = m.bars.At
 	}
-	for i, place := range element.PlaceSideBySide(bars) {
+	for i, place := range element.NewSidewaysShifts(bars) {
 		m := all[i]
 		m.bars.Placement = place
 		f.plot.Add(m.bars)
-		f.plot.Add(place.MoveAll(m.marks)...)
+		f.plot.Add(place.ShiftAll(m.marks)...)
 		if place.Count > 1 {
-			note = sideBySide
+			note = sideBySideNote
 		}
 	}
 	return note

@@ -13,18 +13,18 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// constructor is a kind of figure with its name.
-type constructor struct {
+// figureKind is a kind of figure: its name and the function that draws it.
+type figureKind struct {
 	name string
 	draw func(Options, *scaling.Study) (*Figure, error)
-	// inAll reports whether All draws the figure for a study. It is nil for always. A
-	// figure that would repeat another one is drawn only by its name.
+	// inAll reports whether All draws the figure for a study; nil means always. A figure
+	// that would repeat another one is drawn only by its name.
 	inAll func(*scaling.Study) bool
 }
 
-// constructors lists all kinds of figures, in the order of a report.
-func constructors() []constructor {
-	return []constructor{
+// figureKinds lists all kinds of figures, in the order of a report.
+func figureKinds() []figureKind {
+	return []figureKind{
 		{name: "epoch_time", draw: Options.EpochTime},
 		{name: "throughput", draw: Options.Throughput},
 		{name: "speedup", draw: Options.Speedup, inAll: hasSeveralWorkerCounts},
@@ -39,10 +39,10 @@ func constructors() []constructor {
 		{name: "train_test_time", draw: Options.TrainTestTime},
 		{name: "trials", draw: Options.Trials},
 		{name: "weak_scaling", draw: Options.WeakScaling, inAll: func(s *scaling.Study) bool {
-			return len(Options{}.pairs(s)) > 0 || anyMode(s, func(m scaling.Mode) bool { return m.Scaling == scaling.ScalingWeak })
+			return len(Options{}.pairs(s)) > 0 || hasMode(s, func(m scaling.Mode) bool { return m.Scaling == scaling.ScalingWeak })
 		}},
 		{name: "strong_scaling", draw: Options.StrongScaling, inAll: func(s *scaling.Study) bool {
-			return anyMode(s, func(m scaling.Mode) bool { return m.Samples == "fixed" || m.Scaling == scaling.ScalingStrong }) ||
+			return hasMode(s, func(m scaling.Mode) bool { return m.Samples == "fixed" || m.Scaling == scaling.ScalingStrong }) ||
 				!slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return element.Finite(p.EpochSeconds.Value) })
 		}},
 		{name: "overhead", draw: Options.Overhead},
@@ -60,15 +60,15 @@ func hasSeveralWorkerCounts(s *scaling.Study) bool {
 	return slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return p.Baseline > 0 && p.Size > p.Baseline })
 }
 
-// anyMode reports whether the mode of any series satisfies is.
-func anyMode(s *scaling.Study, is func(scaling.Mode) bool) bool {
-	return slices.ContainsFunc(s.Modes().Rows, is)
+// hasMode reports whether matches returns true for the scaling mode of any series.
+func hasMode(s *scaling.Study, matches func(scaling.Mode) bool) bool {
+	return slices.ContainsFunc(s.Modes().Rows, matches)
 }
 
 // Names returns the names of the figures that Make draws, in the order of All.
 func Names() []string {
 	var names []string
-	for _, c := range constructors() {
+	for _, c := range figureKinds() {
 		names = append(names, c.name)
 	}
 	return names
@@ -77,7 +77,7 @@ func Names() []string {
 // Make draws a figure by its name: one of Names, or a metric and an axis such as
 // "Loss/train by step".
 func (o Options) Make(name string, study *scaling.Study) (*Figure, error) {
-	for _, c := range constructors() {
+	for _, c := range figureKinds() {
 		if c.name == name {
 			return c.draw(o, study)
 		}
@@ -85,12 +85,12 @@ func (o Options) Make(name string, study *scaling.Study) (*Figure, error) {
 	if i := strings.LastIndex(name, " by "); i > 0 {
 		return o.Curve(study, name[:i], name[i+len(" by "):])
 	}
-	return nil, unknownFigure(name)
+	return nil, newUnknownFigureError(name)
 }
 
-// unknownFigure returns the error for a name that is neither a figure nor a metric with
+// newUnknownFigureError returns the error for a name that is neither a figure nor a metric with
 // an axis.
-func unknownFigure(name string) error {
+func newUnknownFigureError(name string) error {
 	return fmt.Errorf("draw figure %s: unknown figure %q%s; use %s, or a metric and an axis as in \"val_loss by epoch\"", name, name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
 }
 
@@ -109,7 +109,7 @@ func (o Options) First(study *scaling.Study, n int) ([]*Figure, error) {
 	}
 	var figures []*Figure
 	var failed error
-	for _, c := range constructors() {
+	for _, c := range figureKinds() {
 		if len(figures) == n {
 			return figures, nil
 		}
@@ -126,7 +126,7 @@ func (o Options) First(study *scaling.Study, n int) ([]*Figure, error) {
 		}
 		figures = append(figures, f)
 	}
-	logged := o.loggedCurves(study, figures)
+	logged := o.drawLoggedCurves(study, figures)
 	figures = append(figures, logged...)
 	figures = figures[:min(n, len(figures))]
 	if len(figures) == 0 {
@@ -135,9 +135,9 @@ func (o Options) First(study *scaling.Study, n int) ([]*Figure, error) {
 	return figures, nil
 }
 
-// loggedCurves draws the first eight curves that were logged by step. It returns nil if
+// drawLoggedCurves draws the first eight curves that were logged by step. It returns nil if
 // loss_by_epoch is drawn already.
-func (o Options) loggedCurves(study *scaling.Study, drawn []*Figure) []*Figure {
+func (o Options) drawLoggedCurves(study *scaling.Study, drawn []*Figure) []*Figure {
 	if slices.ContainsFunc(drawn, func(f *Figure) bool { return f.name == "loss_by_epoch" }) {
 		return nil
 	}
@@ -176,7 +176,7 @@ func Throughput(study *scaling.Study) (*Figure, error) { return Options{}.Throug
 // Speedup draws the speed-up over the baseline of each series, with the ideal line; see Options.Speedup.
 func Speedup(study *scaling.Study) (*Figure, error) { return Options{}.Speedup(study) }
 
-// Efficiency draws the speed-up over the ideal one, in per cent; see Options.Efficiency.
+// Efficiency draws the speed-up divided by the ideal speed-up, in percent; see Options.Efficiency.
 func Efficiency(study *scaling.Study) (*Figure, error) { return Options{}.Efficiency(study) }
 
 // IoU draws the intersection over union on the test set after training; see Options.IoU.

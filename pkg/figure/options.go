@@ -141,7 +141,7 @@ func (o *Options) selectSeries(study *scaling.Study, name string) (*scaling.Stud
 
 // newFigure returns an empty figure of the options' size.
 func (o Options) newFigure(name, title, x, y string) *Figure {
-	f := &Figure{Width: element.DefaultWidth, Height: element.DefaultHeight, name: name, options: o, heading: o.titleOf(title)}
+	f := &Figure{Width: element.DefaultWidth, Height: element.DefaultHeight, name: name, options: o, heading: o.chooseTitle(title)}
 	f.plot = element.NewPlot(f.heading, x, y)
 	if o.WidthInches > 0 {
 		f.Width = vg.Length(o.WidthInches) * vg.Inch
@@ -154,16 +154,16 @@ func (o Options) newFigure(name, title, x, y string) *Figure {
 	return f
 }
 
-// overrideText returns by, or text if by is empty.
-func overrideText(text, by string) string {
-	if by != "" {
-		return by
+// textOrDefault returns text, or defaultText if text is empty.
+func textOrDefault(text, defaultText string) string {
+	if text != "" {
+		return text
 	}
-	return text
+	return defaultText
 }
 
-// logarithmic reports whether the axis of counts is logarithmic.
-func (o Options) logarithmic(counts []int) bool {
+// isLogarithmic reports whether an axis for the given counts is logarithmic.
+func (o Options) isLogarithmic(counts []int) bool {
 	if o.Scale != "" || len(counts) == 0 {
 		return o.Scale == Log2
 	}
@@ -171,9 +171,9 @@ func (o Options) logarithmic(counts []int) bool {
 	return slices.Max(counts) >= wide*slices.Min(counts)
 }
 
-// reach returns the range of a value's bar or band. interval reports whether it is a
-// confidence interval. ok is false if the value has no bar.
-func (o Options) reach(v scaling.Estimate) (lo, hi float64, interval, ok bool) {
+// barRange returns the range of a value's bar or band. interval is true if the range is a
+// confidence interval. ok is false if the value has no bar or band.
+func (o Options) barRange(v scaling.Estimate) (lo, hi float64, interval, ok bool) {
 	switch {
 	case o.Intervals == IntervalsNone || o.Intervals == IntervalsEpochs || !element.Finite(v.Value):
 	case o.Intervals == "" && element.Finite(v.Low) && element.Finite(v.High) && v.NotDrawnReason() == "":
@@ -184,9 +184,9 @@ func (o Options) reach(v scaling.Estimate) (lo, hi float64, interval, ok bool) {
 	return 0, 0, false, false
 }
 
-// titleOf returns Options.Title, or title with the study's name unless that is longer
-// than 40 bytes.
-func (o Options) titleOf(title string) string {
+// chooseTitle returns Options.Title if it is set, otherwise title followed by the study's
+// name, which is omitted if it is longer than 40 bytes.
+func (o Options) chooseTitle(title string) string {
 	switch {
 	case o.Title != "":
 		return o.Title

@@ -27,7 +27,7 @@ type quantity struct {
 	spread            func(scaling.EpochSpread) scaling.Spread // spread over the epochs; nil if there is none
 	ofTime            bool                                     // a time: the caption contains the study's rule
 	proportional      bool                                     // ideally proportional to the workers, so with log2 this axis is logarithmic too
-	band              bool                                     // intervals are bands, for at most mostBands series
+	band              bool                                     // intervals are bands, for at most maxBands series
 	solid             bool                                     // lines are not dashed, because dashes have another meaning in this figure
 	points            bool                                     // points are not connected by a line
 }
@@ -46,18 +46,19 @@ type builder struct {
 	sizes         []int // ascending
 	log           bool  // the axis of the workers is logarithmic
 	values, reach element.Extent
-	missing       []string                      // points without a value, for the caption
-	intervals     bool                          // a confidence interval is drawn
-	ranges        bool                          // lowest to highest is drawn
-	notDrawn      []string                      // reasons why intervals are not drawn
-	banded        bool                          // ranges are bands, not bars
-	spreads       bool                          // spreads over epochs are drawn
-	sideShifts    map[string]element.SideBySide // sideways shift of each series
-	disturbed     bool                          // a point has a ring because other load disturbed its runs
+	missing       []string                         // points without a value, for the caption
+	intervals     bool                             // a confidence interval is drawn
+	ranges        bool                             // lowest to highest is drawn
+	notDrawn      []string                         // reasons why intervals are not drawn
+	banded        bool                             // ranges are bands, not bars
+	spreads       bool                             // spreads over epochs are drawn
+	sideShifts    map[string]element.SidewaysShift // sideways shift of each series
+	disturbed     bool                             // a point has a ring because other load disturbed its runs
 }
 
-// overWorkers draws the points of a quantity and one line per series.
-func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error) {
+// drawOverWorkers draws a quantity over the worker count: its points, and one line per
+// series.
+func (o Options) drawOverWorkers(study *scaling.Study, q quantity) (*builder, error) {
 	study, err := o.selectSeries(study, q.name)
 	if err != nil {
 		return nil, err
@@ -69,11 +70,11 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 		}
 	}
 	if len(b.sizes) == 0 {
-		return nil, fmt.Errorf("draw figure %s: no run has a value to draw%s", q.name, whyMissing(study, q.name))
+		return nil, fmt.Errorf("draw figure %s: no run has a value to draw%s", q.name, explainMissing(study, q.name))
 	}
 	slices.Sort(b.sizes)
 	b.sizes = slices.Compact(b.sizes)
-	b.log = o.logarithmic(b.sizes)
+	b.log = o.isLogarithmic(b.sizes)
 	axis := "workers"
 	if study.Rule.Per == scaling.PerNode {
 		axis = "nodes"
@@ -89,24 +90,24 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 		study = b.study
 	}
 	if b.o.Intervals == IntervalsEpochs && q.spread != nil {
-		b.epochBars()
+		b.drawEpochBars()
 	}
 	if !b.banded && b.sideShifts == nil {
 		b.placeBars(b.seriesRanges)
 	}
 	for i, series := range study.Series() {
-		b.bars(series, element.SeriesLook(i))
+		b.drawRanges(series, element.SeriesLook(i))
 	}
 	for i, series := range study.Series() {
-		if err := b.line(series, element.SeriesLook(i)); err != nil {
+		if err := b.drawLine(series, element.SeriesLook(i)); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", q.name, err)
 		}
 	}
-	b.nameRange()
+	b.addRangeToLegend()
 	return b, nil
 }
 
-// identityColumns returns the columns that identify a row of the table.
+// identityColumns returns the names of the columns that identify a row of the table.
 func (b *builder) identityColumns() []string {
 	columns := []string{"series", "workers", "runs"}
 	if b.study.Rule.Per == scaling.PerNode {
@@ -115,9 +116,9 @@ func (b *builder) identityColumns() []string {
 	return columns
 }
 
-// whyMissing explains why a study may have no value for the named figure, and what to do.
+// explainMissing explains why a study may have no value for the named figure, and what to do.
 // It returns "" if the reason is unknown.
-func whyMissing(study *scaling.Study, name string) string {
+func explainMissing(study *scaling.Study, name string) string {
 	switch name {
 	case "throughput":
 		return " (the logs contain no sample counts); set Rule.SamplesPerEpoch"
@@ -130,8 +131,8 @@ func whyMissing(study *scaling.Study, name string) string {
 	return ""
 }
 
-// epochBars draws the spread of each point's epochs, and adds it to the table.
-func (b *builder) epochBars() {
+// drawEpochBars draws the spread of each point's epochs, and adds it to the table.
+func (b *builder) drawEpochBars() {
 	spreads := b.study.EpochSpreads().Rows
 	at := map[string][]element.Interval{}
 	for _, e := range spreads {
@@ -161,8 +162,8 @@ func (b *builder) epochBars() {
 	b.table = b.table.Mutate(series.New(low, series.Float, name+"_spread_low")).Mutate(series.New(high, series.Float, name+"_spread_high"))
 }
 
-// bars draws the ranges of a series' values as a band or as bars.
-func (b *builder) bars(series string, l element.Look) {
+// drawRanges draws the ranges of a series' values as a band or as bars.
+func (b *builder) drawRanges(series string, l element.Look) {
 	var at []element.Interval
 	for _, p := range b.study.Points {
 		if p.Series != series || p.Size <= 0 {
@@ -171,7 +172,7 @@ func (b *builder) bars(series string, l element.Look) {
 		if why := b.q.span(p).NotDrawnReason(); why != "" && b.o.Intervals == "" && !slices.Contains(b.notDrawn, why) {
 			b.notDrawn = append(b.notDrawn, why)
 		}
-		lo, hi, confident, ok := b.o.reach(b.q.span(p))
+		lo, hi, confident, ok := b.o.barRange(b.q.span(p))
 		if v := b.q.span(p).Value; !ok && b.many > 0 && b.banded && element.Finite(v) { // all series have the same value, such as the speed-up of the baseline
 			lo, hi, ok = v, v, true
 		}
@@ -198,8 +199,8 @@ func (b *builder) placeBars(at func(series string) []element.Interval) {
 	for i, name := range names {
 		bars[i] = at(name)
 	}
-	b.sideShifts = map[string]element.SideBySide{}
-	for i, place := range element.PlaceSideBySide(bars) {
+	b.sideShifts = map[string]element.SidewaysShift{}
+	for i, place := range element.NewSidewaysShifts(bars) {
 		b.sideShifts[names[i]] = place
 	}
 }
@@ -208,7 +209,7 @@ func (b *builder) placeBars(at func(series string) []element.Interval) {
 func (b *builder) seriesRanges(series string) []element.Interval {
 	var at []element.Interval
 	for _, p := range b.study.Points {
-		if lo, hi, _, ok := b.o.reach(b.q.span(p)); ok && p.Series == series && p.Size > 0 {
+		if lo, hi, _, ok := b.o.barRange(b.q.span(p)); ok && p.Series == series && p.Size > 0 {
 			at = append(at, element.Interval{X: float64(p.Size), Lo: lo, Hi: hi})
 		}
 	}
@@ -226,8 +227,8 @@ func (b *builder) points(series string, value func(scaling.Point) float64) plott
 	return xy
 }
 
-// line draws a series' points and line.
-func (b *builder) line(series string, l element.Look) error {
+// drawLine draws a series' points and line.
+func (b *builder) drawLine(series string, l element.Look) error {
 	for _, p := range b.study.Points {
 		if p.Series == series && !(element.Finite(b.q.span(p).Value) && p.Size > 0) {
 			b.missing = append(b.missing, fmt.Sprintf("%s at %d", series, p.Workers))
@@ -250,7 +251,7 @@ func (b *builder) line(series string, l element.Look) error {
 	if err != nil {
 		return err
 	}
-	b.plot.Add(b.sideShifts[series].MoveAll(drawn)...)
+	b.plot.Add(b.sideShifts[series].ShiftAll(drawn)...)
 	b.ringDisturbed(series)
 	if !b.q.points { // the caller adds a legend entry for the points
 		b.legend = append(b.legend, element.LegendEntry{Name: series, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
@@ -278,13 +279,13 @@ func (b *builder) ringDisturbed(series string) {
 	if len(xy) == 0 {
 		return
 	}
-	b.plot.Add(b.sideShifts[series].MoveAll([]plot.Plotter{element.Dots{XY: xy, Style: disturbedRing()}})...)
+	b.plot.Add(b.sideShifts[series].ShiftAll([]plot.Plotter{element.Dots{XY: xy, Style: disturbedRing()}})...)
 	b.disturbed = true
 }
 
-// idealLine draws the ideal line from a point up to the size to, in proportion to the
-// size.
-func (b *builder) idealLine(from plotter.XY, to int, style draw.LineStyle) error {
+// drawIdealLine draws the line of values proportional to the size, from the given point up
+// to the size to.
+func (b *builder) drawIdealLine(from plotter.XY, to int, style draw.LineStyle) error {
 	if float64(to) <= from.X {
 		return nil
 	}
@@ -294,7 +295,7 @@ func (b *builder) idealLine(from plotter.XY, to int, style draw.LineStyle) error
 		return fmt.Errorf("draw ideal: %w", err)
 	}
 	if b.log && !b.q.proportional { // a proportional line is curved on these axes
-		drawn, err = element.LineWithGlyphs(curvedIdeal(from, to), element.Look{Line: style})
+		drawn, err = element.LineWithGlyphs(idealCurve(from, to), element.Look{Line: style})
 		if err != nil {
 			return fmt.Errorf("draw ideal: %w", err)
 		}
@@ -304,8 +305,8 @@ func (b *builder) idealLine(from plotter.XY, to int, style draw.LineStyle) error
 	return nil
 }
 
-// curvedIdeal returns many points of the ideal line, for axes on which it is curved.
-func curvedIdeal(from plotter.XY, to int) plotter.XYs {
+// idealCurve returns many points of the ideal line, for axes on which the line is curved.
+func idealCurve(from plotter.XY, to int) plotter.XYs {
 	const n = 60
 	var xy plotter.XYs
 	for i := range n + 1 {
@@ -315,8 +316,8 @@ func curvedIdeal(from plotter.XY, to int) plotter.XYs {
 	return xy
 }
 
-// idealSpeedup draws the line N/B for each baseline B, up to the largest worker count.
-func (b *builder) idealSpeedup() error {
+// drawIdealSpeedups draws the line N/B for each baseline B, up to the largest worker count.
+func (b *builder) drawIdealSpeedups() error {
 	var bases []int
 	for _, p := range b.study.Points {
 		if element.Finite(p.Speedup.Value) && p.Baseline > 0 {
@@ -330,7 +331,7 @@ func (b *builder) idealSpeedup() error {
 		if first := float64(b.sizes[0]); from.X < first { // a baseline that is not drawn
 			from = plotter.XY{X: first, Y: first / from.X}
 		}
-		if err := b.idealLine(from, b.sizes[len(b.sizes)-1], style); err != nil {
+		if err := b.drawIdealLine(from, b.sizes[len(b.sizes)-1], style); err != nil {
 			return err
 		}
 	}
@@ -340,16 +341,16 @@ func (b *builder) idealSpeedup() error {
 	return nil
 }
 
-// idealFrom draws the ideal line of each series, in proportion to the worker count from
-// the smallest one.
-func (b *builder) idealFrom() error {
+// drawIdealLines draws the ideal line of each series: from its value at the smallest worker
+// count, in proportion to the worker count.
+func (b *builder) drawIdealLines() error {
 	named := false
 	for i, series := range b.study.Series() {
 		xy := b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
 		if len(xy) < 2 {
 			continue
 		}
-		if err := b.idealLine(xy[0], int(xy[len(xy)-1].X), element.DottedLine(element.SeriesLook(i).Line.Color)); err != nil {
+		if err := b.drawIdealLine(xy[0], int(xy[len(xy)-1].X), element.DottedLine(element.SeriesLook(i).Line.Color)); err != nil {
 			return err
 		}
 		named = true
@@ -377,13 +378,13 @@ func (b *builder) finish(high float64) *Figure {
 	if b.disturbed {
 		b.legend = append(b.legend, element.LegendEntry{Name: "disturbed by other load", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: disturbedRing()}}})
 	}
-	b.caption = b.captionText() + cutNote(b.plot, b.reach)
+	b.caption = b.captionText() + clippedNote(b.plot, b.reach)
 	return b.Figure
 }
 
-// cutNote returns a sentence for the caption if a bar or band extends beyond the plot,
-// else "".
-func cutNote(p *plot.Plot, reach element.Extent) string {
+// clippedNote returns a sentence for the caption if a bar or band extends beyond the plot, or
+// "" if none does.
+func clippedNote(p *plot.Plot, reach element.Extent) string {
 	const rounding = 1e-9
 	room := rounding * (p.Y.Max - p.Y.Min)
 	if reach.Hi > p.Y.Max+room || reach.Lo < p.Y.Min-room {
@@ -392,8 +393,8 @@ func cutNote(p *plot.Plot, reach element.Extent) string {
 	return ""
 }
 
-// captionText describes the quantity, its rule, how repeated runs are drawn, and the
-// number of runs per point.
+// captionText returns a caption that describes the quantity, how it was computed, how
+// repeated runs are drawn, and the number of runs per point.
 func (b *builder) captionText() string {
 	c := b.q.what
 	if b.q.ofTime {
@@ -403,15 +404,16 @@ func (b *builder) captionText() string {
 	}
 	c += ". " + b.repeatsNote()
 	if len(b.missing) > 0 {
-		c += " No value: " + listFew(b.missing) + "."
+		c += " No value: " + joinFew(b.missing) + "."
 	}
 	return c
 }
 
-// repeatsNote describes the runs per point, what bars show, and which runs are not drawn.
+// repeatsNote returns sentences for a caption about the number of runs per point, what bars
+// show, and which runs are not drawn.
 func (b *builder) repeatsNote() string {
 	if b.many > 0 {
-		return b.manyRepeats()
+		return b.medianRepeatsNote()
 	}
 	var n []int
 	for _, p := range b.study.Points {
@@ -437,8 +439,8 @@ func (b *builder) repeatsNote() string {
 	for _, why := range b.notDrawn {
 		c += " " + strings.ToUpper(why[:1]) + why[1:] + "."
 	}
-	if b.anyMoved() {
-		c += sideBySide
+	if b.hasShiftedSeries() {
+		c += sideBySideNote
 	}
 	if b.spreads {
 		c += " Bars are a " + b.study.SpreadNote() + "."
@@ -446,8 +448,8 @@ func (b *builder) repeatsNote() string {
 	return c + notDrawnNote(b.study)
 }
 
-// anyMoved reports whether any series is shifted sideways.
-func (b *builder) anyMoved() bool {
+// hasShiftedSeries reports whether any series is shifted sideways.
+func (b *builder) hasShiftedSeries() bool {
 	for _, place := range b.sideShifts {
 		if place.Count > 1 {
 			return true
@@ -505,8 +507,8 @@ func centerName(study *scaling.Study) string {
 	return scaling.Median
 }
 
-// listFew joins at most eight names, and counts the others.
-func listFew(names []string) string {
+// joinFew joins at most eight names, and counts the others.
+func joinFew(names []string) string {
 	const most = 8
 	if len(names) > most {
 		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)

@@ -20,14 +20,14 @@ import (
 // panel is a figure on a page. It is an interface because the notebook's interpreter does
 // not see the methods of a type that contains pointers to itself.
 type panel interface {
-	extent() (w, h vg.Length)
+	size() (w, h vg.Length)
 	drawOnWhite(c draw.Canvas)
 	sizeProblem(w, h vg.Length) string
 	zoom(w, h vg.Length) vg.Length
 }
 
-// extent returns the figure's size.
-func (f *Figure) extent() (w, h vg.Length) { return f.Width, f.Height }
+// size returns the figure's size.
+func (f *Figure) size() (w, h vg.Length) { return f.Width, f.Height }
 
 // Panels draws figures onto one page in two columns, each with a letter that the caption
 // refers to. The page is a Figure too, so it can be shown and saved. Its table lists the
@@ -46,7 +46,7 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 		letters, names, captions = append(letters, panelLetters(i)), append(names, f.name), append(captions, f.caption)
 	}
 	page.Width = vg.Length(page.columns) * page.panelWidth()
-	for row := range page.rows() {
+	for row := range page.panelRows() {
 		page.Height += page.rowHeight(row)
 	}
 	page.Height += page.titleHeight()
@@ -68,14 +68,14 @@ func panelLetters(i int) string {
 	return string(rune('a' + i))
 }
 
-// rows returns the number of rows of panels.
-func (f *Figure) rows() int { return (len(f.panels) + f.columns - 1) / f.columns }
+// panelRows returns the number of rows of panels.
+func (f *Figure) panelRows() int { return (len(f.panels) + f.columns - 1) / f.columns }
 
 // panelWidth returns the width of the widest panel.
 func (f *Figure) panelWidth() vg.Length {
 	w := vg.Length(0)
 	for _, p := range f.panels {
-		each, _ := p.extent()
+		each, _ := p.size()
 		w = max(w, each)
 	}
 	return w
@@ -85,7 +85,7 @@ func (f *Figure) panelWidth() vg.Length {
 func (f *Figure) rowHeight(row int) vg.Length {
 	h := vg.Length(0)
 	for i := row * f.columns; i < min((row+1)*f.columns, len(f.panels)); i++ {
-		_, each := f.panels[i].extent()
+		_, each := f.panels[i].size()
 		h = max(h, each)
 	}
 	return h
@@ -115,7 +115,7 @@ func (f *Figure) belowTitle(page vg.Rectangle) vg.Rectangle {
 // changed the page's size, the panels are scaled in proportion.
 func (f *Figure) panelRects(all vg.Rectangle) []vg.Rectangle {
 	natural := vg.Length(0)
-	for row := range f.rows() {
+	for row := range f.panelRows() {
 		natural += f.rowHeight(row)
 	}
 	size, top := all.Size(), all.Max.Y
@@ -141,7 +141,7 @@ func (f *Figure) drawPanels(c draw.Canvas) {
 		style.XAlign, style.YAlign = draw.XCenter, draw.YTop
 		c.FillText(style, vg.Point{X: c.Center().X, Y: c.Max.Y - element.Margin/2}, f.title)
 	}
-	var drawing parallel
+	var drawing taskGroup
 	defer drawing.wait()
 	for i, place := range f.panelRects(f.belowTitle(c.Rectangle)) {
 		if page, ok := c.Canvas.(*raster.Canvas); ok {
@@ -153,15 +153,16 @@ func (f *Figure) drawPanels(c draw.Canvas) {
 	}
 }
 
-// parallel runs functions concurrently. If one panics, wait panics with its reason.
-type parallel struct {
+// taskGroup runs functions concurrently. If a function panics, wait panics with the same
+// value.
+type taskGroup struct {
 	doing  sync.WaitGroup
 	mu     sync.Mutex
 	reason any // value of the first panic
 }
 
 // do runs f in a new goroutine.
-func (a *parallel) do(f func()) {
+func (a *taskGroup) do(f func()) {
 	a.doing.Go(func() {
 		defer func() {
 			if r := recover(); r != nil {
@@ -177,7 +178,7 @@ func (a *parallel) do(f func()) {
 }
 
 // wait waits until all functions have returned.
-func (a *parallel) wait() {
+func (a *taskGroup) wait() {
 	a.doing.Wait()
 	if a.reason != nil {
 		panic(a.reason) // Figure.write turns it into an error

@@ -111,11 +111,11 @@ func TestFitCaption(t *testing.T) {
 		t.Error(said)
 	}
 	failed := map[string]error{"b": errors.New("too few"), "a": errors.New("no time")}
-	if said := notFitted(failed); said != " Not fitted: no time; too few." {
+	if said := listUnfitted(failed); said != " Not fitted: no time; too few." {
 		t.Error(said)
 	}
 	failed["d"], failed["c"] = errors.New(""), errors.New("y")
-	if said := notFitted(failed); said != " Not fitted (lockstep scaling --show fit says why): a, b, c, d." {
+	if said := listUnfitted(failed); said != " Not fitted (lockstep scaling --show fit says why): a, b, c, d." {
 		t.Error(said)
 	}
 	if _, err := one.Fit(published(t, "sc21-one-gpu.csv")); err == nil || !strings.Contains(err.Error(), "too few worker counts to name a law") {
@@ -167,7 +167,7 @@ func TestTeX(t *testing.T) {
 		}
 	}
 	for v, want := range map[float64]string{0: "0", 12: "12", 1.23456: "1.235", -0.5: "$-0.5000$", 123456.7: "123457", 2.5e-5: `$2.500\cdot10^{-5}$`, 3e9: `$3.000\cdot10^{9}$`} {
-		if got := texNumber(v); got != want {
+		if got := formatTeXNumber(v); got != want {
 			t.Errorf("%g is %s, expected %s", v, got, want)
 		}
 	}

@@ -82,10 +82,10 @@ func (f *Figure) encode(format string) ([]byte, error) {
 		}
 		return removeDates(b.Bytes()), nil
 	case "csv":
-		if f.fillTable(); f.table.Err != nil || f.table.Ncol() == 0 {
+		if f.computeTableOnce(); f.table.Err != nil || f.table.Ncol() == 0 {
 			return nil, errors.New("the figure has no table")
 		}
-		return []byte(f.csv()), nil
+		return []byte(f.formatCSV()), nil
 	case "txt":
 		return []byte(f.caption + "\n"), nil
 	case "tex":
@@ -105,12 +105,12 @@ func removeDates(pdf []byte) []byte {
 	})
 }
 
-// csv returns the table as CSV. Cells of values that were not measured are empty, as in
+// formatCSV returns the table as CSV. Cells of values that were not measured are empty, as in
 // the tables of package scaling.
-func (f *Figure) csv() string {
+func (f *Figure) formatCSV() string {
 	var b strings.Builder
 	names := f.table.Names()
-	b.WriteString(csvLine(names))
+	b.WriteString(formatCSVLine(names))
 	columns := make([]series.Series, len(names))
 	for i, name := range names {
 		columns[i] = f.table.Col(name)
@@ -127,7 +127,7 @@ func (f *Figure) csv() string {
 				cells[i] = e.String()
 			}
 		}
-		b.WriteString(csvLine(cells))
+		b.WriteString(formatCSVLine(cells))
 	}
 	return b.String()
 }

@@ -74,7 +74,7 @@ func TestPaperSizes(t *testing.T) {
 		if a.problem != "" {
 			t.Errorf("%s: %s", label, a.problem)
 		}
-		data := element.Scaled(a.data, a.zoom)
+		data := element.ScaleRectangle(a.data, a.zoom)
 		if share := float64(data.Size().X * data.Size().Y / (f.Width * f.Height)); share < minDataShare {
 			t.Errorf("%s: the data have %.0f %% of the picture", label, 100*share)
 		}
@@ -86,7 +86,7 @@ func TestPaperSizes(t *testing.T) {
 		}
 		if len(f.legend) > 0 {
 			corner := a.corner
-			legend := element.Scaled(vg.Rectangle{Min: vg.Point{X: corner.X, Y: corner.Y - a.legend.Size.Y}, Max: vg.Point{X: corner.X + a.legend.Size.X, Y: corner.Y}}, a.zoom)
+			legend := element.ScaleRectangle(vg.Rectangle{Min: vg.Point{X: corner.X, Y: corner.Y - a.legend.Size.Y}, Max: vg.Point{X: corner.X + a.legend.Size.X, Y: corner.Y}}, a.zoom)
 			if overlap(legend, data) {
 				t.Errorf("%s: the legend at %v covers the data at %v", label, legend, data)
 			}
@@ -101,7 +101,7 @@ func TestPaperSizes(t *testing.T) {
 		}
 		for _, r := range []element.Ruler{{Axis: &a.plot.X, Length: a.data.Size().X, Vertical: false}, {Axis: &a.plot.Y, Length: a.data.Size().Y, Vertical: true}} {
 			ticks := r.Axis.Tick.Marker.Ticks(r.Axis.Min, r.Axis.Max)
-			if r.Collide(ticks) {
+			if r.HasOverlap(ticks) {
 				t.Errorf("%s: labels of an axis cover each other: %v", label, ticks)
 			}
 			if len(ticks) < 2 && label != "1-time_use-3.5" && label != "1-time_use-7" { // it has one bar
@@ -215,7 +215,7 @@ func iconMarks(e element.LegendEntry, zoom vg.Length) []mark {
 		k, ok := icon.(element.LegendKey)
 		var c recorder.Canvas
 		at := draw.Canvas{Canvas: &c, Rectangle: vg.Rectangle{Max: vg.Point{X: 40, Y: 40}}}
-		on := element.Zoomed(at, zoom)
+		on := element.NewZoomCanvas(at, zoom)
 		if ok && k.Glyph.Shape != nil && k.Line.Color != element.Gray() && k.Glyph.Color != element.Gray() {
 			on.DrawGlyph(k.Glyph, on.Center())
 			out = append(out, marksOf(&c).all...)
@@ -243,7 +243,7 @@ func TestPaperSizesCanFail(t *testing.T) {
 	check(t, err)
 	whole := vg.Rectangle{Max: vg.Point{X: f.Width, Y: f.Height}}
 	a := f.arrange(whole)
-	drawn, data := recorded(f, whole), element.Scaled(a.data, a.zoom)
+	drawn, data := recorded(f, whole), element.ScaleRectangle(a.data, a.zoom)
 	for i := range 9 {
 		want := iconMarks(element.LegendEntry{Icons: []plot.Thumbnailer{element.LegendKey(element.SeriesLook(i))}}, a.zoom)[0]
 		if got := drawn.inside(data, want); got != (i < 4) {
@@ -416,7 +416,7 @@ func TestMarksOnTheFrame(t *testing.T) {
 				look = element.LegendKey(qualityLook(0))
 			}
 			want := iconMarks(element.LegendEntry{Icons: []plot.Thumbnailer{look}}, a.zoom)[0]
-			n, data := 0, element.Scaled(a.data, a.zoom)
+			n, data := 0, element.ScaleRectangle(a.data, a.zoom)
 			for _, m := range recorded(f, whole).all {
 				if m.color == want.color && m.form == want.form && math.Abs(float64((m.at.Min.Y+m.at.Max.Y)/2-data.Max.Y)) < 0.5 {
 					n++
@@ -438,7 +438,7 @@ func TestTeXCaption(t *testing.T) {
 	f, err := Options{NoTitle: true}.Speedup(synthetic(t, []string{"ddp"}, []int{1, 2}, 1, 4))
 	check(t, err)
 	text := f.TeX()
-	if strings.Contains(text, texEscape(f.Caption())) || !strings.Contains(text, `\caption{Speed-up (cells): the plotted values.}`) {
+	if strings.Contains(text, escapeTeX(f.Caption())) || !strings.Contains(text, `\caption{Speed-up (cells): the plotted values.}`) {
 		t.Error(text)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/go-gota/gota/series"
 )
 
-// csvLine returns a line of a CSV file, with quotes where needed.
-func csvLine(cells []string) string {
+// formatCSVLine returns a line of a CSV file, with quotes where needed.
+func formatCSVLine(cells []string) string {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
 	if err := w.Write(cells); err != nil { // writing to a buffer does not fail
@@ -36,7 +36,7 @@ const maxTeXRows = 40
 // are omitted, and so are lowest and highest values if there are intervals. A longer
 // table ends after 40 rows with a comment.
 func (f *Figure) TeX() string {
-	f.fillTable()
+	f.computeTableOnce()
 	table := f.table
 	if f.brief != nil {
 		table = *f.brief
@@ -47,7 +47,7 @@ func (f *Figure) TeX() string {
 	names := texColumns(table)
 	rows := min(table.Nrow(), maxTeXRows)
 	var b strings.Builder
-	fmt.Fprintf(&b, "\\begin{table}\n\\centering\n\\caption{%s}\n\\label{tab:%s}\n\\begin{tabular}{", texEscape(f.tableCaption()), strings.ReplaceAll(texName(f.name), "_", "-"))
+	fmt.Fprintf(&b, "\\begin{table}\n\\centering\n\\caption{%s}\n\\label{tab:%s}\n\\begin{tabular}{", escapeTeX(f.tableCaption()), strings.ReplaceAll(sanitizeTeXLabel(f.name), "_", "-"))
 	for _, name := range names {
 		if table.Col(name).Type() == series.String {
 			b.WriteString("l")
@@ -58,13 +58,13 @@ func (f *Figure) TeX() string {
 	b.WriteString("}\n\\hline\n")
 	head := make([]string, len(names))
 	for i, name := range names {
-		head[i] = texEscape(strings.ReplaceAll(name, "_", " "))
+		head[i] = escapeTeX(strings.ReplaceAll(name, "_", " "))
 	}
 	b.WriteString(strings.Join(head, " & ") + " \\\\\n\\hline\n")
 	for row := range rows {
 		cells := make([]string, len(names))
 		for i, name := range names {
-			cells[i] = texCell(table.Col(name), row)
+			cells[i] = formatTeXCell(table.Col(name), row)
 		}
 		b.WriteString(strings.Join(cells, " & ") + " \\\\\n")
 	}
@@ -102,36 +102,36 @@ func texColumns(table dataframe.DataFrame) []string {
 		}
 		base, extreme := name[:i], name[i:] == "_min" || name[i:] == "_max"
 		return slices.Contains(table.Names(), base) &&
-			(sameAs(table, name, base) || extreme && slices.Contains(names, base+"_low") && !sameAs(table, base+"_low", base))
+			(isRedundantColumn(table, name, base) || extreme && slices.Contains(names, base+"_low") && !isRedundantColumn(table, base+"_low", base))
 	})
 }
 
-// sameAs reports whether column a adds nothing to column b: each of its numbers is NaN or
-// equals b's, as lowest and highest values do if no run was repeated.
-func sameAs(table dataframe.DataFrame, a, b string) bool {
+// isRedundantColumn reports whether each number in column a is NaN or equal to the number in
+// column b, as lowest and highest values are if no run was repeated.
+func isRedundantColumn(table dataframe.DataFrame, a, b string) bool {
 	return slices.EqualFunc(table.Col(a).Float(), table.Col(b).Float(), func(x, y float64) bool {
 		return x == y || math.IsNaN(x)
 	})
 }
 
-// texCell returns a cell as LaTeX.
-func texCell(c series.Series, row int) string {
+// formatTeXCell formats a cell for a LaTeX table.
+func formatTeXCell(c series.Series, row int) string {
 	e := c.Elem(row)
 	if c.Type() != series.Float {
-		return texEscape(e.String())
+		return escapeTeX(e.String())
 	}
-	return texNumber(e.Float())
+	return formatTeXNumber(e.Float())
 }
 
-// texNumber formats a number with four digits, as LaTeX.
-func texNumber(v float64) string {
+// formatTeXNumber formats a number with four digits, as LaTeX.
+func formatTeXNumber(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsNaN(v):
 		return "--"
 	case math.IsInf(v, 0):
 		return map[bool]string{true: "$\\infty$", false: "$-\\infty$"}[v > 0]
 	case v == math.Trunc(v) && a < 1e7:
-		return texMinus(strconv.FormatFloat(v, 'f', 0, 64))
+		return replaceHyphen(strconv.FormatFloat(v, 'f', 0, 64))
 	case a >= 1e7 || a < 1e-3:
 		mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(v, 'e', 3, 64), "e")
 		n, err := strconv.Atoi(exponent)
@@ -141,20 +141,20 @@ func texNumber(v float64) string {
 		return fmt.Sprintf("$%s\\cdot10^{%d}$", mantissa, n)
 	default:
 		digits := max(0, 3-int(math.Floor(math.Log10(a))))
-		return texMinus(strconv.FormatFloat(v, 'f', digits, 64))
+		return replaceHyphen(strconv.FormatFloat(v, 'f', digits, 64))
 	}
 }
 
-// texMinus replaces a leading hyphen by a minus sign.
-func texMinus(text string) string {
+// replaceHyphen replaces a leading hyphen by a minus sign.
+func replaceHyphen(text string) string {
 	if strings.HasPrefix(text, "-") {
 		return "$" + text + "$"
 	}
 	return text
 }
 
-// texEscape escapes text for LaTeX.
-func texEscape(text string) string {
+// escapeTeX escapes text for LaTeX.
+func escapeTeX(text string) string {
 	return strings.NewReplacer(
 		`\`, `\textbackslash{}`, "{", `\{`, "}", `\}`, "$", `\$`, "&", `\&`, "#", `\#`, "%", `\%`, "_", `\_`,
 		"^", `\textasciicircum{}`, "~", `\textasciitilde{}`, "<", `\textless{}`, ">", `\textgreater{}`,
@@ -164,8 +164,8 @@ func texEscape(text string) string {
 	).Replace(text)
 }
 
-// texName replaces the characters of a name that are not allowed in a label.
-func texName(name string) string {
+// sanitizeTeXLabel replaces the characters of a name that are not allowed in a LaTeX label.
+func sanitizeTeXLabel(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
 			return r

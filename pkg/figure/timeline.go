@@ -77,9 +77,9 @@ func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	}
 	var t *timeline
 	if len(run.Spans) > 0 {
-		t, err = o.timelineOfTrace(run)
+		t, err = o.layOutTrace(run)
 	} else {
-		t, err = o.timelineOfSteps(run)
+		t, err = o.layOutSteps(run)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
@@ -127,9 +127,9 @@ func (o Options) runWithSpans(study *scaling.Study) (*runs.Run, error) {
 	return nil, errors.New("no run has step spans (steps-<rank>.jsonl of a run folder) or a trace")
 }
 
-// window returns the first and the last step to draw, for a run with the steps first to
-// last.
-func (o Options) window(first, last int) (from, to int) {
+// selectSteps returns the first and the last step to draw, for a run whose steps are numbered
+// first to last.
+func (o Options) selectSteps(first, last int) (from, to int) {
 	n := o.Steps
 	if n == 0 {
 		n = 3
@@ -141,10 +141,10 @@ func (o Options) window(first, last int) (from, to int) {
 	return from, from + n - 1
 }
 
-// timelineOfSteps lays out the step spans of a run folder. The files contain durations
+// layOutSteps lays out the step spans of a run folder. The files contain durations
 // but no start times. Ranks leave a collective together, so the collective's end is drawn
 // at the same time for all ranks.
-func (o Options) timelineOfSteps(run *runs.Run) (*timeline, error) {
+func (o Options) layOutSteps(run *runs.Run) (*timeline, error) {
 	t := &timeline{}
 	byRank := make([]map[int]runs.Step, run.Info.Workers)
 	first, last := math.MaxInt, 0
@@ -162,7 +162,7 @@ func (o Options) timelineOfSteps(run *runs.Run) (*timeline, error) {
 	if last == 0 {
 		return nil, fmt.Errorf("the step files of %s contain no steps", run.Dir)
 	}
-	from, to := o.window(first, last)
+	from, to := o.selectSteps(first, last)
 	shown := min(len(byRank), maxRows/2)
 	t.hidden = len(byRank) - shown
 	for rank := range shown {
@@ -185,12 +185,12 @@ func (o Options) timelineOfSteps(run *runs.Run) (*timeline, error) {
 		drawn++
 		for rank := range shown {
 			if s, ok := byRank[rank][n]; ok {
-				ready[rank] = t.step(rank, s, end)
+				ready[rank] = t.addStep(rank, s, end)
 			}
 		}
 	}
 	if drawn == 0 {
-		return nil, fmt.Errorf("%s has no step from %d to %d; it has %d to %d", run.Dir, from, to, first, last)
+		return nil, fmt.Errorf("%s has no steps from %d to %d; it has steps %d to %d", run.Dir, from, to, first, last)
 	}
 	t.note = fmt.Sprintf("Steps %d to %d, from the step spans of each rank, which are drawn so that all ranks leave a collective together; white: what no span holds. The lower row of a rank is the time inside the all-reduce.", from, from+drawn-1)
 	if len(byRank) == 1 {
@@ -199,9 +199,9 @@ func (o Options) timelineOfSteps(run *runs.Run) (*timeline, error) {
 	return t, nil
 }
 
-// step adds the activities of a step whose collective ends at the time end, and returns
+// addStep adds the activities of a step whose collective ends at the time end, and returns
 // the time at which the step ends.
-func (t *timeline) step(rank int, s runs.Step, end float64) float64 {
+func (t *timeline) addStep(rank int, s runs.Step, end float64) float64 {
 	row := 2 * rank
 	add := func(row int, kind string, start, seconds float64) float64 {
 		if seconds > 0 {
@@ -218,9 +218,9 @@ func (t *timeline) step(rank int, s runs.Step, end float64) float64 {
 	return add(row, "optimizer", at, s.Optimizer)
 }
 
-// timelineOfTrace lays out the spans of a trace. If the trace marks its steps, only the
+// layOutTrace lays out the spans of a trace. If the trace marks its steps, only the
 // spans of the selected steps are drawn.
-func (o Options) timelineOfTrace(run *runs.Run) (*timeline, error) {
+func (o Options) layOutTrace(run *runs.Run) (*timeline, error) {
 	t := &timeline{note: "Spans of the trace; the clocks of the ranks are as they were recorded."}
 	step := regexp.MustCompile(`(?i)^(profilerstep|step|train_?step|iteration)[ #_]*\d*$`)
 	var steps []runs.Span
@@ -236,7 +236,7 @@ func (o Options) timelineOfTrace(run *runs.Run) (*timeline, error) {
 	slices.SortStableFunc(steps, func(a, b runs.Span) int { return cmp.Compare(a.Start, b.Start) })
 	from, to := math.Inf(-1), math.Inf(1)
 	if len(steps) > 0 {
-		a, b := o.window(1, len(steps))
+		a, b := o.selectSteps(1, len(steps))
 		if a > len(steps) {
 			return nil, fmt.Errorf("the trace %s has %d steps, but the first step to draw is %d", run.Dir, len(steps), a)
 		}
@@ -260,7 +260,7 @@ func (o Options) timelineOfTrace(run *runs.Run) (*timeline, error) {
 		}
 	}
 	if len(kept) == 0 {
-		return nil, fmt.Errorf("the trace %s has no span of data, compute or communication in these steps", run.Dir)
+		return nil, fmt.Errorf("the trace %s has no span of data, compute or communication in the selected steps", run.Dir)
 	}
 	slices.SortFunc(lanes, func(a, b lane) int {
 		if a.rank != b.rank {
@@ -281,8 +281,9 @@ func (o Options) timelineOfTrace(run *runs.Run) (*timeline, error) {
 	return t, nil
 }
 
-// kinds returns the kinds of activities with their names, in the order of the legend.
-func kinds() [][2]string {
+// activityKinds returns the kinds of activities and their names for the legend, in the order
+// of the legend.
+func activityKinds() [][2]string {
 	return [][2]string{
 		{"data", "data"},
 		{"forward", "forward"},
@@ -304,7 +305,7 @@ func (t *timeline) draw(f *Figure) {
 	}
 	unitName, unit := element.TimeUnit(at.Hi - at.Lo)
 	f.plot.X.Label.Text = "time (" + unitName + ")"
-	for _, k := range kinds() {
+	for _, k := range activityKinds() {
 		b := element.Boxes{Fill: kindColor(k[0])}
 		for _, s := range t.spans {
 			if s.kind != k[0] {
@@ -324,7 +325,7 @@ func (t *timeline) draw(f *Figure) {
 	}
 	ticks := make(element.RowTicks, len(t.rows))
 	for i, name := range t.rows {
-		ticks[i] = element.Shortened(name, 110, f.plot.Y.Tick.Label.Width)
+		ticks[i] = element.Shorten(name, 110, f.plot.Y.Tick.Label.Width)
 	}
 	f.plot.Y.Tick.Marker = ticks
 	f.plot.Y.Tick.Length = 0

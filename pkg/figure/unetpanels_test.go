@@ -40,7 +40,7 @@ func TestTestTimeIsSeen(t *testing.T) {
 			}
 			whole := vg.Rectangle{Max: vg.Point{X: f.Width, Y: f.Height}}
 			a := f.arrange(whole)
-			data := element.Scaled(a.data, a.zoom)
+			data := element.ScaleRectangle(a.data, a.zoom)
 			white, colored := 0, 0
 			for _, m := range recorded(f, whole).all {
 				if !strings.HasPrefix(m.form, "fill") || !within(m.at, grownBy(data, 0.1)) {

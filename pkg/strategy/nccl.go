@@ -23,9 +23,9 @@ type GPU interface {
 	UUID() [16]byte
 	// Do runs f on the thread that holds the GPU's context.
 	Do(f func() error) error
-	// Apart runs f on a new thread with the GPU's context current, so that a call which
+	// RunOnNewThread runs f on a new thread with the GPU's context current, so that a call which
 	// may block for ever does not block Do.
-	Apart(f func() error) error
+	RunOnNewThread(f func() error) error
 }
 
 // ErrSharedGPU is the error that NewNCCL wraps if two ranks have the same GPU, which NCCL
@@ -135,7 +135,7 @@ func (n *NCCL) createCommunicator(ctx context.Context, id nccl.UniqueID) error {
 	defer cancel()
 	go func() {
 		var r result
-		r.err = n.gpu.Apart(func() (err error) {
+		r.err = n.gpu.RunOnNewThread(func() (err error) {
 			r.comm, err = n.lib.CommInit(n.group.Size(), n.group.Rank(), id)
 			return err
 		})
@@ -384,7 +384,7 @@ func (n *NCCL) Close() error {
 	switch {
 	case comm != 0:
 		ended = make(chan error, 1)
-		go func() { ended <- n.gpu.Apart(func() error { return n.lib.CommDestroy(comm) }) }()
+		go func() { ended <- n.gpu.RunOnNewThread(func() error { return n.lib.CommDestroy(comm) }) }()
 	case ended == nil:
 		return nil
 	}

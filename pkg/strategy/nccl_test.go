@@ -75,7 +75,7 @@ func (g *gpu) Do(f func() error) error {
 	return <-ended
 }
 
-func (g *gpu) Apart(f func() error) error {
+func (g *gpu) RunOnNewThread(f func() error) error {
 	ended := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the context

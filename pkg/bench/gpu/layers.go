@@ -286,7 +286,7 @@ func (o Options) traceGraphKernels(r *Report, e *cuda.Engine, train func(int) er
 func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
 	var list []Layer
 	for _, w := range work {
-		list = append(list, Layer{Part: w.Part, Layer: w.Layer, Task: w.Task, FLOPs: w.FLOPs, Bytes: w.Bytes, BytesBehind: w.Behind})
+		list = append(list, Layer{Part: w.Part, Layer: w.Layer, Task: w.Task, FLOPs: w.FLOPs, Bytes: w.Bytes, BytesBehind: w.BytesAfter})
 	}
 	tensor := func(i int) bool { return i < len(work) && work[i].Tensor }
 	for _, k := range times {
@@ -356,7 +356,7 @@ func (r *Report) computeBounds(o Options, m network, c cuda.Ceilings, seconds []
 	r.TensorFLOPS, r.TensorBy, r.FLOPS, r.BytesPerSecond = c.TensorFLOPS, c.TensorBy, c.FLOPS, c.BytesPerSecond
 	for i := range r.Layers {
 		l := &r.Layers[i]
-		l.BoundMilliseconds = 1e3 * c.Bound(cuda.Work{Tensor: strings.Contains(l.Task, "conv") || strings.Contains(l.Task, "linear"), FLOPs: l.FLOPs, Bytes: l.Bytes, Behind: l.BytesBehind})
+		l.BoundMilliseconds = 1e3 * c.Bound(cuda.Work{Tensor: strings.Contains(l.Task, "conv") || strings.Contains(l.Task, "linear"), FLOPs: l.FLOPs, Bytes: l.Bytes, BytesAfter: l.BytesBehind})
 		if l.Milliseconds > 0 {
 			l.Fraction = l.BoundMilliseconds / l.Milliseconds
 		}

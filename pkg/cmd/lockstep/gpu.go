@@ -84,7 +84,7 @@ if they differ.`,
 			if err := missingGPUError(); err != nil {
 				return err
 			}
-			first, err := selftest.First(c.Context())
+			first, err := selftest.CollectFirstReport(c.Context())
 			e := json.NewEncoder(c.OutOrStdout())
 			e.SetIndent("", " ")
 			writeErr := e.Encode(struct {
@@ -143,7 +143,7 @@ is 1 if a check fails.
 			checks, err := selftest.Run(c.Context(), o)
 			r := selfTestResult{
 				Build: buildid.ID, Device: firstGPUName(), Seed: o.Seed, Seconds: time.Since(begin).Seconds(),
-				Failed: selftest.Failed(checks), Checks: checks,
+				Failed: selftest.CountFailed(checks), Checks: checks,
 			}
 			if writeErr := r.write(c.OutOrStdout(), asJSON); writeErr != nil {
 				return writeErr

@@ -12,7 +12,7 @@ import (
 )
 
 // layOutGradients places the gradients in one flat fp32 buffer, in the order of the buckets,
-// and determines the task after which each bucket is final.
+// and determines for each bucket the task that computes the last of its gradients.
 //
 // Gradients are fp32 in every precision: then sums over ranks do not lose small values, the
 // rounding does not depend on the number of ranks, and small gradients of biases and norms
@@ -59,8 +59,8 @@ func (x *executable) layOutGradients() {
 	}
 }
 
-// bucketIndex returns the index of the bucket that contains the gradient with tensor id
-// grad, or −1 if no bucket does.
+// bucketIndex returns the index of the bucket that contains the gradient whose tensor id is
+// grad. It returns −1 if no bucket contains it.
 func (x *executable) bucketIndex(grad int) int {
 	for _, q := range x.program.Params {
 		if q.Grad == grad {
@@ -74,7 +74,7 @@ func (x *executable) bucketIndex(grad int) int {
 func (x *executable) layOutActivations() {
 	p := x.program
 	var arena, fixed int
-	x.memory.locations, arena, fixed = layOutTensors(p, x.lowered)
+	x.memory.locations, arena, fixed = layOutTensors(p, x.loweredProgram)
 	x.memory.arena.bytes, x.memory.fixed.bytes = int64(arena), int64(fixed)
 	put := func(id int, s space, r region) {
 		x.memory.locations[id].space, x.memory.locations[id].offset = s, r.offset*x.memory.locations[id].typ.Size()

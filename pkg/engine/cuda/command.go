@@ -73,17 +73,17 @@ func (c *planCall) run(g *gpu, _ driver.Stream) error {
 
 func (c *planCall) label() string { return "cudnn " + c.name }
 
-// copyOnGPU copies bytes within GPU memory.
-type copyOnGPU struct {
+// copyOnGPUCall copies bytes within GPU memory.
+type copyOnGPUCall struct {
 	dst, src driver.Ptr
 	bytes    int64
 }
 
-func (c *copyOnGPU) run(g *gpu, s driver.Stream) error {
+func (c *copyOnGPUCall) run(g *gpu, s driver.Stream) error {
 	return g.checkLost(g.driver.MemcpyDtoDAsync(c.dst, c.src, c.bytes, s))
 }
 
-func (c *copyOnGPU) label() string { return "copy" }
+func (c *copyOnGPUCall) label() string { return "copy" }
 
 // clearCall sets bytes of GPU memory to zero.
 type clearCall struct {
@@ -97,31 +97,31 @@ func (c *clearCall) run(g *gpu, s driver.Stream) error {
 
 func (c *clearCall) label() string { return "clear" }
 
-// copyToHost copies bytes from GPU memory to page-locked host memory.
-type copyToHost struct {
-	dst   pinned
+// copyToHostCall copies bytes from GPU memory to page-locked host memory.
+type copyToHostCall struct {
+	dst   pinnedMemory
 	src   driver.Ptr
 	bytes int64
 }
 
-func (c *copyToHost) run(g *gpu, s driver.Stream) error {
+func (c *copyToHostCall) run(g *gpu, s driver.Stream) error {
 	return g.checkLost(g.driver.MemcpyDtoHAsync(c.dst.ptr, c.src, c.bytes, s))
 }
 
-func (c *copyToHost) label() string { return "copy to the host" }
+func (c *copyToHostCall) label() string { return "copy to the host" }
 
-// copyToGPU copies bytes from page-locked host memory to GPU memory.
-type copyToGPU struct {
+// copyToGPUCall copies bytes from page-locked host memory to GPU memory.
+type copyToGPUCall struct {
 	dst   driver.Ptr
-	src   pinned
+	src   pinnedMemory
 	bytes int64
 }
 
-func (c *copyToGPU) run(g *gpu, s driver.Stream) error {
+func (c *copyToGPUCall) run(g *gpu, s driver.Stream) error {
 	return g.checkLost(g.driver.MemcpyHtoDAsync(c.dst, c.src.ptr, c.bytes, s))
 }
 
-func (c *copyToGPU) label() string { return "copy to the GPU" }
+func (c *copyToGPUCall) label() string { return "copy to the GPU" }
 
 // matmulCall runs a cuBLASLt matrix product: d = a·b.
 type matmulCall struct {

@@ -144,7 +144,7 @@ func (x *executable) elementwiseLaunches(t task) ([]kernels.Launch, error) {
 
 // epilogueVariant returns a variant that contains only the kernel that runs after a
 // convolution if cuDNN computes the convolution alone. The kernel adds the bias and the map
-// t.acc and applies ReLU. If t has no bias and no such map, the variant is empty.
+// t.acc and applies ReLU. If t has neither a bias nor t.acc, the variant is empty.
 func (x *executable) epilogueVariant(t task) (v variant, err error) {
 	biased := t.acceptsBias() && len(t.in) == 3
 	if !biased && t.acc < 0 {
@@ -152,12 +152,12 @@ func (x *executable) epilogueVariant(t task) (v variant, err error) {
 	}
 	y := x.memory.locations[t.out[0]]
 	b := kernels.Bias{Rows: y.pixels(), Channels: y.paddedChannels(), X: x.featureMap(t.out[0]), Add: x.featureMap(t.acc), Y: x.featureMap(t.out[0]), ReLU: t.attr.ReLU}
-	v.afterBytes = float64(2 * y.bytes())
+	v.commandBytes = float64(2 * y.bytes())
 	if biased {
 		b.Bias = x.pointer(t.in[2])
 	}
 	if t.acc >= 0 {
-		v.afterBytes += float64(x.memory.locations[t.acc].bytes())
+		v.commandBytes += float64(x.memory.locations[t.acc].bytes())
 	}
 	v.after, err = x.gpu.newKernelCalls(b.Launches(x.kernelType(t.out[0])))
 	return v, err
@@ -186,7 +186,7 @@ func depthHeightWidth(s []int, fill int) [3]int {
 func (x *executable) padLaunches(t task) ([]kernels.Launch, error) {
 	in, out := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if in.form != mapForm || out.form != mapForm || in.typ != out.typ {
-		return nil, fmt.Errorf("cannot pad a %s of %s to a %s of %s: want feature maps of one type", in.form, in.typ, out.form, out.typ)
+		return nil, fmt.Errorf("pad: input is a %s of type %s, result is a %s of type %s, want two feature maps of the same type", in.form, in.typ, out.form, out.typ)
 	}
 	p := kernels.Padding{
 		Batch: in.rows(), Channels: in.paddedChannels(), In: depthHeightWidth(in.spatial(), 1), Out: depthHeightWidth(out.spatial(), 1), Shift: depthHeightWidth(t.attr.Pad, 0),
@@ -224,7 +224,7 @@ func (x *executable) reshapeCommands(t task) ([]command, error) {
 		if src.form != dst.form || src.typ != dst.typ || src.bytes() != dst.bytes() || src.pitch != dst.pitch {
 			return nil, fmt.Errorf("cannot copy a %s of shape %v to a %s of shape %v", src.form, src.shape, dst.form, dst.shape)
 		}
-		return []command{&copyOnGPU{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
+		return []command{&copyOnGPUCall{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
 	}
 	planar := kernels.Pointer(x.memory.scratch.ptr)
 	out, err := x.gpu.newKernelCalls(kernels.Transpose{
@@ -245,7 +245,8 @@ func (x *executable) masterWeights(id int) kernels.Pointer {
 	return kernels.Pointer(x.store.masters.ptr.Add(int64(4 * r.offset)))
 }
 
-// headLaunches returns the launches of a head or one of its gradients.
+// headLaunches returns the launches of a head convolution (see head) or of one of its
+// gradients.
 func (x *executable) headLaunches(t task) ([]kernels.Launch, error) {
 	h := kernels.Head{Partial: kernels.Pointer(x.memory.scratch.ptr)}
 	rows := func(id int) {
@@ -276,12 +277,12 @@ func (x *executable) copyChannelsCommands(t task) ([]command, error) {
 	if src.form != mapForm {
 		// The gradient of a weight, which is copied as a unit.
 		if src.bytes() != dst.bytes() || src.typ != dst.typ {
-			return nil, fmt.Errorf("cannot copy a %s of %s and shape %v to %s and shape %v", src.form, src.typ, src.shape, dst.typ, dst.shape)
+			return nil, fmt.Errorf("cannot copy a %s of type %s and shape %v to a tensor of type %s and shape %v", src.form, src.typ, src.shape, dst.typ, dst.shape)
 		}
-		return []command{&copyOnGPU{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
+		return []command{&copyOnGPUCall{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
 	}
 	if src.typ != dst.typ {
-		return nil, fmt.Errorf("cannot copy channels from %s to %s", src.typ, dst.typ)
+		return nil, fmt.Errorf("cannot copy channels of type %s to a map of type %s", src.typ, dst.typ)
 	}
 	c := kernels.CopyChannels{Rows: src.pixels(), Src: x.pointer(t.in[0]), Dst: x.pointer(t.out[0]), SrcPitch: src.pitch, DstPitch: dst.pitch}
 	shift := kernels.Pointer(t.attr.Offset * src.typ.Size())

@@ -22,7 +22,7 @@ func (x *executable) batchNormParams(t task) kernels.BatchNorm {
 	return b
 }
 
-// batchNormLaunches returns the launches of the batch norm t, without the part that
+// batchNormLaunches returns the launches of the batch norm t, except for the parts that
 // convolutions compute.
 func (x *executable) batchNormLaunches(t task) ([]kernels.Launch, error) {
 	b := x.batchNormParams(t)
@@ -37,8 +37,8 @@ func (x *executable) batchNormLaunches(t task) ([]kernels.Launch, error) {
 	return b.Inference(x.kernelType(t.in[0]))
 }
 
-// scaleShiftLaunches returns the launches that compute scale and shift of the batch norm b,
-// for the convolutions that apply it while they read.
+// scaleShiftLaunches returns the launches that compute the scale and the shift of the batch
+// norm b, for the convolutions that apply it while they read their input.
 func (x *executable) scaleShiftLaunches(t task, b kernels.BatchNorm) ([]kernels.Launch, error) {
 	last, err := b.ScaleShift(x.kernelType(t.in[0]), x.pointer(t.prologue.scale), x.pointer(t.prologue.shift))
 	if err != nil || t.precomputed {
@@ -68,13 +68,13 @@ func (x *executable) statisticsVariant(t task, sums bool) (v variant, err error)
 		v.after, err = x.gpu.newKernelCalls(b.StatisticsFromSums(x.pointer(t.stats.sum), x.pointer(t.stats.square)))
 		return v, err
 	}
-	v.afterBytes = float64(x.memory.locations[t.out[0]].bytes())
+	v.commandBytes = float64(x.memory.locations[t.out[0]].bytes())
 	v.after, err = x.gpu.newKernelCalls(b.Statistics(x.kernelType(t.out[0])))
 	return v, err
 }
 
-// fusedNormGradParams returns the kernel parameters for the sums of a batch norm's gradient,
-// which t, the data gradient of the convolution after the batch norm, computes.
+// fusedNormGradParams returns the kernel parameters for the sums of a batch norm's gradient.
+// Task t, the data gradient of the convolution after the batch norm, computes these sums.
 func (x *executable) fusedNormGradParams(t task) kernels.BatchNormGrad {
 	in, s := x.memory.locations[t.sums.x], t.sums
 	return kernels.BatchNormGrad{

@@ -56,7 +56,7 @@ type convolution struct {
 
 // asConvolution returns the convolution that task t computes. ok is false if t computes
 // something else.
-func (x *executable) asConvolution(t task) (convolution, bool) {
+func (x *executable) asConvolution(t task) (c convolution, ok bool) {
 	var ids [3]int // x, w, y
 	var r convPass
 	switch t.op {

@@ -28,7 +28,8 @@ type gpu struct {
 	functions  map[string]driver.Function
 	dnn        cudnn.Handle
 
-	// The stream compute runs kernels, copies receives inputs, and exchange sends gradients.
+	// The streams: compute runs kernels, copies transfers inputs to the GPU, and exchange
+	// exchanges gradients with other workers.
 	compute, copies, exchange driver.Stream
 	allocated                 int64
 	profile                   profiler
@@ -179,8 +180,8 @@ func (g *gpu) synchronize() error {
 	return nil
 }
 
-// checkLost returns err, unless err shows that the GPU is lost. Then it returns an error
-// that says so, which it also stores in g.lost.
+// checkLost returns err, unless err shows that the GPU is lost. In that case it stores an
+// error that explains the loss in g.lost, and returns that error.
 func (g *gpu) checkLost(err error) error {
 	if err == nil {
 		return nil

@@ -18,7 +18,7 @@ type executable struct {
 	engine  *Engine
 	gpu     *gpu
 	program *plan.Program
-	lowered
+	loweredProgram
 	low   device.Type // of activations
 	store *store
 
@@ -45,7 +45,7 @@ type memory struct {
 	cacheFlush block // cleared before timed commands, see minRunMilliseconds; freed after tuning
 	gapless    block // see allocateGapless; not allocated if no convolution uses it
 
-	hostControl, result pinned
+	hostControl, result pinnedMemory
 }
 
 // schedule contains the commands of an executable.
@@ -62,10 +62,10 @@ type schedule struct {
 type exchange struct {
 	gradAt     map[string]region // by parameter
 	buckets    []bucket
-	lossAt     int       // index of the element of grads that contains the loss
-	norms      normSyncs // for synchronized batch norms
-	sums       block     // sums of the gradients of an update's batches; allocated when first needed
-	hostGrads  pinned    // copy of grads on the host, for exchanges on the host
+	lossAt     int          // index of the element of grads that contains the loss
+	norms      normSyncs    // for synchronized batch norms
+	sums       block        // sums of the gradients of an update's batches; allocated when first needed
+	hostGrads  pinnedMemory // copy of grads on the host, for exchanges on the host
 	fork, join driver.Event
 }
 
@@ -212,7 +212,7 @@ func (x *executable) close() error {
 	if x.data.dataset != nil {
 		errs = append(errs, g.freePinned(x.data.dataset.host))
 	}
-	for _, p := range []pinned{x.memory.hostControl, x.memory.result, x.exchange.hostGrads, x.exchange.norms.host} {
+	for _, p := range []pinnedMemory{x.memory.hostControl, x.memory.result, x.exchange.hostGrads, x.exchange.norms.host} {
 		errs = append(errs, g.freePinned(p))
 	}
 	for _, in := range x.data.inputs {

@@ -21,9 +21,9 @@ func channelVector(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 	return cudnn.Tensor{ID: id, Type: typ, Dims: channelVectorDims(t)}
 }
 
-// withEpilogue returns a variant of c whose graph also adds the bias of t and the map t.acc,
-// as far as t has them, and applies ReLU if t does. Intermediate results are fp32 and not
-// stored.
+// withEpilogue returns a variant of c whose graph also adds the bias of t and the map t.acc
+// and applies ReLU, as far as t contains these operations. Intermediate results are fp32 and
+// not stored.
 func (x *executable) withEpilogue(t task, c convolution) variant {
 	v := x.unfusedVariant(c)
 	result := c.result().cudnnTensor(c.resultID())
@@ -61,7 +61,8 @@ func (x *executable) withEpilogue(t task, c convolution) variant {
 	return v
 }
 
-// withSums returns ops with an operation that sums c's result and its squares per channel.
+// withSums returns ops followed by an operation that computes, for each channel, the sum of
+// c's result and the sum of its squares.
 func (c convolution) withSums(ops []cudnn.Op) []cudnn.Op {
 	y := c.y.cudnnTensor(idY)
 	return append(slices.Clone(ops), cudnn.Genstats{X: y, Sum: channelVector(y, idSum, cudnn.Float32), SqSum: channelVector(y, idSquare, cudnn.Float32)})

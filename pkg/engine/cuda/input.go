@@ -24,7 +24,7 @@ type input struct {
 
 // buffer is page-locked host memory with GPU memory of the same size.
 type buffer struct {
-	host pinned
+	host pinnedMemory
 	gpu  driver.Ptr
 }
 
@@ -81,7 +81,7 @@ func (x *executable) packCommands() ([]command, error) {
 			continue
 		}
 		if p.isPlanar() {
-			all = append(all, &taskCommand{&copyOnGPU{x.address(in.id), from, int64(x.inputBytes(in.id))}, t.Name, -1})
+			all = append(all, &taskCommand{&copyOnGPUCall{x.address(in.id), from, int64(x.inputBytes(in.id))}, t.Name, -1})
 			continue
 		}
 		list, err := x.gpu.newKernelCalls(kernels.Transpose{

@@ -8,30 +8,31 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Channels are padded to a multiple of channelMultiple: cuDNN's tensor-core kernels read
-// eight 16-bit elements at a time, and the engine's own kernels read 16 bytes at a time.
+// channelMultiple is the number to a multiple of which channel counts are padded: cuDNN's
+// tensor-core kernels read eight 16-bit elements at a time, and the engine's own kernels
+// read 16 bytes at a time.
 const channelMultiple = 8
 
-// form is the order in which the elements of a tensor are stored.
-type form uint8
+// storageForm is the order in which the elements of a tensor are stored.
+type storageForm uint8
 
 const (
-	vectorForm form = iota // [c] padded; or a scalar
-	mapForm                // [n,c,spatial…] as [n][spatial…][c padded]; [n,c] has no spatial dimension
-	denseForm              // [n,c,spatial…] as [n][spatial…][c], not padded: for losses
-	weightForm             // [k,c,spatial…] as [k padded][spatial…][c padded]
-	rawForm                // bytes that only the engine's own kernels read; shape is the number of bytes
+	vectorForm storageForm = iota // [c] padded; or a scalar
+	mapForm                       // [n,c,spatial…] as [n][spatial…][c padded]; [n,c] has no spatial dimension
+	denseForm                     // [n,c,spatial…] as [n][spatial…][c], not padded: for losses
+	weightForm                    // [k,c,spatial…] as [k padded][spatial…][c padded]
+	rawForm                       // bytes that only the engine's own kernels read; shape is the number of bytes
 )
 
 // String returns the name of f for error messages.
-func (f form) String() string {
+func (f storageForm) String() string {
 	return [...]string{"vector", "feature map", "dense map", "weight", "scratch"}[f]
 }
 
 // layout describes how a tensor is stored. Its logical shape may have any number of spatial
 // dimensions.
 type layout struct {
-	form  form
+	form  storageForm
 	typ   device.Type
 	shape []int
 }
@@ -88,10 +89,10 @@ func (l layout) bytes() int {
 	return l.size() * l.typ.Size()
 }
 
-// eachRun calls f for runs of elements that are consecutive in logical order and evenly
-// spaced in memory. Element i < count of a run has logical index first+i and memory index
-// at+i·stride.
-func (l layout) eachRun(f func(first, at, count, stride int)) {
+// forEachRun calls f for runs of elements that are consecutive in logical order and evenly
+// spaced in memory. Element i < count of a run has the index logical+i in logical order and
+// the index memory+i·stride in memory.
+func (l layout) forEachRun(f func(logical, memory, count, stride int)) {
 	if l.form == vectorForm {
 		f(0, 0, elements(l.shape), 1)
 		return
@@ -107,21 +108,21 @@ func (l layout) eachRun(f func(first, at, count, stride int)) {
 // pack copies src, in logical order, to the corresponding elements of dst, which has
 // l.size() elements. It does not change the padding.
 func pack[T, S float32 | float64](l layout, dst []T, src []S) {
-	l.eachRun(func(first, at, count, stride int) {
-		for _, v := range src[first : first+count] {
-			dst[at] = T(v)
-			at += stride
+	l.forEachRun(func(logical, memory, count, stride int) {
+		for _, v := range src[logical : logical+count] {
+			dst[memory] = T(v)
+			memory += stride
 		}
 	})
 }
 
 // unpack copies the elements of src, which has layout l, to dst in logical order.
 func unpack[T, S float32 | float64](l layout, dst []T, src []S) {
-	l.eachRun(func(first, at, count, stride int) {
-		out := dst[first : first+count]
+	l.forEachRun(func(logical, memory, count, stride int) {
+		out := dst[logical : logical+count]
 		for i := range out {
-			out[i] = T(src[at])
-			at += stride
+			out[i] = T(src[memory])
+			memory += stride
 		}
 	})
 }

@@ -30,7 +30,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 	if err != nil {
 		return nil, err
 	}
-	x = &executable{engine: e, gpu: e.gpu, program: p, lowered: l, low: low}
+	x = &executable{engine: e, gpu: e.gpu, program: p, loweredProgram: l, low: low}
 	x.exchange.gradAt, x.schedule.picks, x.schedule.replays = map[string]region{}, map[int]chosenPlan{}, map[replayKey]*replay{}
 	defer func() {
 		if err != nil {

@@ -33,7 +33,7 @@ type location struct {
 
 // layOutTensors assigns locations to activations, outputs, inputs and constants. arena and
 // fixed are the sizes that arenaSpace and fixedSpace need, in bytes.
-func layOutTensors(p *plan.Program, l lowered) (places []location, arena, fixed int) {
+func layOutTensors(p *plan.Program, l loweredProgram) (places []location, arena, fixed int) {
 	places = make([]location, len(l.layouts))
 	for id := range places {
 		places[id] = location{layout: l.layouts[id], space: noSpace, pitch: l.layouts[id].paddedChannels()}
@@ -72,7 +72,7 @@ func layOutTensors(p *plan.Program, l lowered) (places []location, arena, fixed 
 
 // root returns the tensor that contains tensor id, and the first channel of id in it. If id
 // is not an alias, it returns id and 0.
-func (l lowered) root(id int) (root, channel int) {
+func (l loweredProgram) root(id int) (root, channel int) {
 	for a, ok := l.aliases[id]; ok; a, ok = l.aliases[id] {
 		id, channel = a.parent, channel+a.channel
 	}
@@ -81,7 +81,7 @@ func (l lowered) root(id int) (root, channel int) {
 
 // lifetimes returns the first and the last task that use each tensor, directly or through an
 // alias. Aliases themselves have no lifetime: their Last is −1.
-func (l lowered) lifetimes(p *plan.Program) []plan.Interval {
+func (l loweredProgram) lifetimes(p *plan.Program) []plan.Interval {
 	life := make([]plan.Interval, len(l.layouts))
 	for id := range life {
 		life[id] = plan.Interval{First: len(l.tasks), Last: -1}

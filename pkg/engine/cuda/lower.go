@@ -93,11 +93,12 @@ func (t task) acceptsBias() bool {
 	return t.op == plan.OpConv || t.op == plan.OpConvTranspose || t.op == plan.OpLinear
 }
 
-// alias says that a tensor is stored in the channels of tensor parent, from channel on.
+// alias is the position of a tensor that is stored within another tensor: its channels are
+// the channels of tensor parent that start at index channel.
 type alias struct{ parent, channel int }
 
-// lowered is a program that has been converted to tasks of this engine.
-type lowered struct {
+// loweredProgram is a program that has been converted to tasks of this engine.
+type loweredProgram struct {
 	tasks     []task
 	layouts   []layout // of the program's tensors, then of the tensors that the engine adds
 	aliases   map[int]alias
@@ -106,7 +107,7 @@ type lowered struct {
 
 // lowering is the state of the conversion of a program to tasks.
 type lowering struct {
-	lowered
+	loweredProgram
 	program *plan.Program
 	fuse    bool
 	readers [][]int      // by tensor: the indexes of the kernels that read it
@@ -125,14 +126,14 @@ type lowering struct {
 // gradients or of a residual block becomes part of the task that computes the sum's last
 // term. With o.FuseNorm too, fp16 convolutions may compute parts of batch norms; see
 // prologue.
-func lower(p *plan.Program, low device.Type, o engine.Options) (lowered, error) {
+func lower(p *plan.Program, low device.Type, o engine.Options) (loweredProgram, error) {
 	layouts, err := chooseLayouts(p, low)
 	if err != nil {
-		return lowered{}, err
+		return loweredProgram{}, err
 	}
 	l := &lowering{
-		lowered: lowered{layouts: layouts, aliases: map[int]alias{}},
-		program: p, fuse: o.Fuse,
+		loweredProgram: loweredProgram{layouts: layouts, aliases: map[int]alias{}},
+		program:        p, fuse: o.Fuse,
 		readers: make([][]int, len(p.Tensors)), writer: slices.Repeat([]int{-1}, len(p.Tensors)),
 		done: map[int]bool{}, index: map[int]int{}, moved: map[int]int{}, added: map[int]int{},
 	}
@@ -162,7 +163,7 @@ func lower(p *plan.Program, low device.Type, o engine.Options) (lowered, error) 
 			l.findPrologues()
 		}
 	}
-	return l.lowered, nil
+	return l.loweredProgram, nil
 }
 
 // newTensor adds a tensor with the given layout and returns its id.
@@ -210,8 +211,9 @@ func (l *lowering) canAlias(id int) bool {
 	return l.program.Tensors[id].Role == plan.Activation && l.layouts[id].form == mapForm && op != plan.OpConcat && op != plan.OpSlice
 }
 
-// findSums finds the sums, of gradients or of a residual block, that the kernel of their
-// last term can compute, and records them in moved and added.
+// findSums finds the additions (of gradients or in a residual block) that need no kernel,
+// because the kernel that computes the last operand can add the other operand. It records
+// them in moved and added.
 func (l *lowering) findSums() {
 	if !l.fuse {
 		return
@@ -247,9 +249,9 @@ func (l *lowering) sameMapType(a, b int) bool {
 	return l.layouts[a].form == mapForm && l.layouts[b].form == mapForm && l.layouts[a].typ == l.layouts[b].typ
 }
 
-// lowerKernel appends the tasks for k, the kernel with index at in the program.
-func (l *lowering) lowerKernel(at int, k plan.Kernel) {
-	t := task{op: k.Op, kernel: at, name: k.Name, attr: k.Attr, in: k.In, out: slices.Clone(k.Out), acc: -1}
+// lowerKernel appends the tasks for k, the kernel with the given index in the program.
+func (l *lowering) lowerKernel(index int, k plan.Kernel) {
+	t := task{op: k.Op, kernel: index, name: k.Name, attr: k.Attr, in: k.In, out: slices.Clone(k.Out), acc: -1}
 	if id := k.Out[0]; id >= 0 {
 		if sum, ok := l.moved[id]; ok {
 			t.out[0], t.acc = sum, l.added[id]
@@ -290,15 +292,16 @@ func (l *lowering) lowerKernel(at int, k plan.Kernel) {
 			return
 		}
 		if l.layouts[k.Out[0]].channels()%channelMultiple != 0 {
-			l.tasks = append(l.tasks, task{op: opClear, kernel: at, name: k.Name, out: k.Out, acc: -1})
+			l.tasks = append(l.tasks, task{op: opClear, kernel: index, name: k.Name, out: k.Out, acc: -1})
 		}
 		t.op, t.slice = opCopy, true
 	}
 	l.tasks = append(l.tasks, t)
 }
 
-// lowerBatchNormBackward replaces the operands and results of t by those that the engine's
-// kernel needs. If the program contains the forward pass, it takes some of them from there.
+// lowerBatchNormBackward replaces the operands and results of t by the ones that the
+// engine's kernel needs. Some operands are results of the forward pass, if the program
+// contains it.
 func (l *lowering) lowerBatchNormBackward(t *task, k plan.Kernel) {
 	y, beta := -1, -1
 	if k.Attr.ReLU {

@@ -115,7 +115,7 @@ func TestSpread(t *testing.T) {
 // element once and no other, for 2-D and 3-D maps, weights and vectors.
 func TestLayouts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := layout{form: form(rapid.IntRange(0, int(weightForm)).Draw(t, "form")), typ: device.F32}
+		l := layout{form: storageForm(rapid.IntRange(0, int(weightForm)).Draw(t, "form")), typ: device.F32}
 		dims := 1
 		if l.form != vectorForm {
 			dims = rapid.IntRange(3, 5).Draw(t, "dimensions")

@@ -50,7 +50,7 @@ func (l *lowering) findReLUAfter(y int) int {
 	if !l.fuse || l.program.Tensors[y].Role != plan.Activation || len(l.readers[y]) != 1 {
 		return -1
 	}
-	// If y is stored in another tensor, the ReLU's result must not replace it there.
+	// If y is stored within another tensor, the ReLU must not overwrite it.
 	if _, aliased := l.aliases[y]; aliased {
 		return -1
 	}

@@ -14,23 +14,23 @@ type block struct {
 	bytes int64
 }
 
-// pinned is page-locked host memory, which the GPU can copy asynchronously. The engine uses
+// pinnedMemory is page-locked host memory, which the GPU can copy asynchronously. The engine uses
 // Go memory only for synchronous copies: the driver does not access it after the call has
 // returned.
-type pinned struct {
+type pinnedMemory struct {
 	ptr   unsafe.Pointer
 	bytes int64
 }
 
 // floats returns the memory as a slice of float32.
-func (p pinned) floats() []float32 { return unsafe.Slice((*float32)(p.ptr), p.bytes/4) }
+func (p pinnedMemory) floats() []float32 { return unsafe.Slice((*float32)(p.ptr), p.bytes/4) }
 
 // data returns the memory as a slice of bytes.
-func (p pinned) data() []byte { return unsafe.Slice((*byte)(p.ptr), p.bytes) }
+func (p pinnedMemory) data() []byte { return unsafe.Slice((*byte)(p.ptr), p.bytes) }
 
 // part returns the part of p with the given size in bytes that starts at offset.
-func (p pinned) part(offset, bytes int) pinned {
-	return pinned{unsafe.Add(p.ptr, offset), int64(bytes)}
+func (p pinnedMemory) part(offset, bytes int) pinnedMemory {
+	return pinnedMemory{unsafe.Add(p.ptr, offset), int64(bytes)}
 }
 
 // allocate allocates b.bytes bytes of memory, filled with zeros. It does nothing if b.bytes
@@ -61,17 +61,17 @@ func (g *gpu) free(b block) error {
 }
 
 // allocatePinned allocates page-locked host memory.
-func (g *gpu) allocatePinned(bytes int64) (pinned, error) {
+func (g *gpu) allocatePinned(bytes int64) (pinnedMemory, error) {
 	bytes = max(bytes, 1)
 	ptr, err := g.driver.MemHostAlloc(bytes)
 	if err != nil {
-		return pinned{}, g.checkLost(fmt.Errorf("allocate %s of page-locked host memory: %w", formatBytes(bytes), err))
+		return pinnedMemory{}, g.checkLost(fmt.Errorf("allocate %s of page-locked host memory: %w", formatBytes(bytes), err))
 	}
-	return pinned{ptr, bytes}, nil
+	return pinnedMemory{ptr, bytes}, nil
 }
 
 // freePinned frees page-locked host memory. It does nothing if p is not allocated.
-func (g *gpu) freePinned(p pinned) error {
+func (g *gpu) freePinned(p pinnedMemory) error {
 	if p.ptr == nil {
 		return nil
 	}

@@ -24,8 +24,8 @@ type segments struct {
 	parts []segment // one segment per parameter
 }
 
-// add appends the segment of a parameter. It merges p into the last run if p continues that
-// run in both buffers.
+// add appends p, the segment of a parameter, to s.parts. It appends p to s.runs too, or
+// extends the last run if p follows it directly in both buffers.
 func (s *segments) add(p segment) {
 	s.parts = append(s.parts, p)
 	if n := len(s.runs); n > 0 {
@@ -143,8 +143,8 @@ func (x *executable) updateCommands(r optim.Update) ([]command, error) {
 // LAMB).
 func needsLayerwiseNorms(rule string) bool { return rule == optim.RuleLARS || rule == optim.RuleLAMB }
 
-// addFlatUpdate adds the launches of a rule without norms: one per contiguous run of
-// weights, or one per parameter without FusedOptimizer.
+// addFlatUpdate adds the launches of a rule without norms: one launch per contiguous run of
+// weights, or, without FusedOptimizer, one launch per parameter.
 func (x *executable) addFlatUpdate(l *callCollector, r optim.Update, whole kernels.Update) {
 	updated := x.update.segments.parts
 	if x.engine.options.FusedOptimizer {
@@ -168,8 +168,8 @@ func (x *executable) addFlatUpdate(l *callCollector, r optim.Update, whole kerne
 	}
 }
 
-// addLayerwiseUpdate adds the launches of LARS or LAMB: for all parameters together, or one
-// set per parameter without FusedOptimizer.
+// addLayerwiseUpdate adds the launches of LARS or LAMB: once for all parameters together, or,
+// without FusedOptimizer, separately for each parameter.
 func (x *executable) addLayerwiseUpdate(l *callCollector, r optim.Update, whole kernels.Update) {
 	step := len(x.update.segments.parts)
 	if !x.engine.options.FusedOptimizer {

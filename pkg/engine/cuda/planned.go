@@ -41,7 +41,7 @@ func newPlannedExecutable(p *plan.Program, o engine.Options) (*executable, error
 	for _, k := range kernels.List(kernels.F32, number.KernelType(low)) {
 		g.functions[k.Name] = 0
 	}
-	x := &executable{engine: &Engine{options: o, gpu: g}, gpu: g, program: p, lowered: l, low: low}
+	x := &executable{engine: &Engine{options: o, gpu: g}, gpu: g, program: p, loweredProgram: l, low: low}
 	x.exchange.gradAt, x.schedule.picks = map[string]region{}, map[int]chosenPlan{}
 	if x.store, err = newStore(g, p, l.layouts, low); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func newPlannedExecutable(p *plan.Program, o engine.Options) (*executable, error
 			if err != nil {
 				return nil, fmt.Errorf("plan kernel %s %q: %w", t.op, t.name, err)
 			}
-			x.schedule.picks[i] = leastTraffic(list)
+			x.schedule.picks[i] = selectLeastTraffic(list)
 		}
 	}
 	for _, s := range x.prologues {
@@ -69,8 +69,8 @@ func newPlannedExecutable(p *plan.Program, o engine.Options) (*executable, error
 	return x, nil
 }
 
-// leastTraffic returns the variant that moves the fewest bytes.
-func leastTraffic(list []variant) chosenPlan {
+// selectLeastTraffic returns the variant that moves the fewest bytes.
+func selectLeastTraffic(list []variant) chosenPlan {
 	best := 0
 	for i, v := range list {
 		if v.bytes() < list[best].bytes() {
@@ -91,7 +91,7 @@ func (x *executable) decidePrologueByBytes(p *prologue) error {
 		if err != nil {
 			return err
 		}
-		fused[r] = leastTraffic(list)
+		fused[r] = selectLeastTraffic(list)
 		with.add(fused[r])
 		without.add(x.schedule.picks[r])
 	}

@@ -127,7 +127,7 @@ func (x *executable) fillOutputWithNaN(id int) error {
 		return err
 	}
 	v := number.Decode(p.typ, memory)
-	p.eachRun(func(_, at, count, stride int) {
+	p.forEachRun(func(_, at, count, stride int) {
 		for range count {
 			v[at] = float32(math.NaN())
 			at += stride
@@ -158,7 +158,7 @@ func (g *gpu) checkPadding(p location, at driver.Ptr) error {
 		return err
 	}
 	v := number.Decode(p.typ, memory)
-	p.eachRun(func(_, at, count, stride int) {
+	p.forEachRun(func(_, at, count, stride int) {
 		for range count {
 			v[at] = 0
 			at += stride
@@ -173,7 +173,7 @@ func (g *gpu) checkPadding(p location, at driver.Ptr) error {
 }
 
 // RunPlans implements probe.Executable.
-func (x *executable) RunPlans(op plan.Op, graphs probe.GraphSet, visit func(probe.Plan) error) (all probe.Plans, err error) {
+func (x *executable) RunPlans(op plan.Op, graphs probe.GraphSet, visit func(probe.Plan) error) (all probe.PlanSummary, err error) {
 	err = x.do(func() error {
 		for _, t := range x.tasks {
 			if c, ok := x.asConvolution(t); ok && t.op == op {
@@ -195,7 +195,7 @@ type planRunner struct {
 }
 
 // runAll runs all plans of r.task, which is convolution c, and calls visit with each result.
-func (r *planRunner) runAll(c convolution, graphs probe.GraphSet, all *probe.Plans, visit func(probe.Plan) error) (err error) {
+func (r *planRunner) runAll(c convolution, graphs probe.GraphSet, all *probe.PlanSummary, visit func(probe.Plan) error) (err error) {
 	x := r.x
 	if graphs == probe.NormGraphs {
 		site := x.prologues[0]
@@ -229,7 +229,7 @@ func (r *planRunner) runAll(c convolution, graphs probe.GraphSet, all *probe.Pla
 			Name: one.Plan.String(), Fused: len(v.ops) > 1, Kernels: kernelNames(r.before, v.before, v.after),
 			Reduced: slices.Contains(one.Plan.Numerical, cudnn.NoteWinograd) || slices.Contains(one.Plan.Numerical, cudnn.NoteReducedPrecision),
 		}
-		if p.Err = r.runOne(one, v, &p, graphs); p.Err != nil && x.gpu.lost != nil {
+		if p.Err = r.runCandidate(one, v, &p, graphs); p.Err != nil && x.gpu.lost != nil {
 			return p.Err
 		}
 		if err := visit(p); err != nil {
@@ -251,8 +251,8 @@ func (r *planRunner) variants(c convolution, graphs probe.GraphSet) ([]variant, 
 	return r.x.prologueVariants(r.task, c)
 }
 
-// runOne runs one plan and reads its result and its further outputs.
-func (r *planRunner) runOne(one autotune.Candidate, v variant, p *probe.Plan, graphs probe.GraphSet) error {
+// runCandidate runs the plan of candidate one, and reads its result and its further outputs.
+func (r *planRunner) runCandidate(one autotune.Candidate, v variant, p *probe.Plan, graphs probe.GraphSet) error {
 	x, t := r.x, r.task
 	if err := x.gpu.enqueueAll(r.before, x.gpu.compute); err != nil {
 		return err
@@ -288,7 +288,7 @@ func (r *planRunner) runOne(one autotune.Candidate, v variant, p *probe.Plan, gr
 	if graphs == probe.NormGraphs && t.sums != nil {
 		// cuDNN's result includes ReLU's gradient, so the comparison is made after the
 		// batch norm's gradient.
-		if p.FurtherOutputs["dx"], err = r.normGradient(); err != nil {
+		if p.FurtherOutputs["dx"], err = r.runNormGradients(); err != nil {
 			return err
 		}
 	}
@@ -296,9 +296,9 @@ func (r *planRunner) runOne(one autotune.Candidate, v variant, p *probe.Plan, gr
 	return nil
 }
 
-// normGradient runs the gradients of the program's batch norms and returns the last one's
-// dx.
-func (r *planRunner) normGradient() (dx []float64, err error) {
+// runNormGradients runs the gradients of all batch norms in the program, and returns dx of
+// the last one.
+func (r *planRunner) runNormGradients() (dx []float64, err error) {
 	x := r.x
 	for i, t := range x.tasks {
 		if t.op != plan.OpBatchNormBackward {

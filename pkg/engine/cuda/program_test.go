@@ -180,7 +180,7 @@ func checkPadding(e engine.Executable) error {
 			continue // the statistics of a channel of zeros are not zero
 		}
 		used := make([]bool, p.size())
-		p.eachRun(func(_, at, count, stride int) {
+		p.forEachRun(func(_, at, count, stride int) {
 			for range count {
 				used[at] = true
 				at += stride

@@ -137,8 +137,8 @@ func (l *lowering) findGradientSums() {
 	}
 }
 
-// errUnfused is wrapped by the reasons why convolutions do not apply the batch norm before
-// them.
+// errUnfused is wrapped by errors that explain why convolutions do not apply the batch norm
+// before them.
 var errUnfused = errors.New("cuDNN has no plan for a convolution that applies the batch norm before it")
 
 // decidePrologue decides whether the readers of a batch norm apply it. They do if cuDNN has
@@ -169,7 +169,7 @@ func (x *executable) decidePrologue(p *prologue) error {
 		without.add(x.schedule.picks[r])
 	}
 	if err := x.addNormCosts(p, timed && !cached, &with, &without); err != nil {
-		return errors.Join(err, closePlans(fused))
+		return errors.Join(err, closeChosenPlans(fused))
 	}
 	p.applied = with.bytes < without.bytes
 	switch {
@@ -184,7 +184,7 @@ func (x *executable) decidePrologue(p *prologue) error {
 		cache.Put(key, c)
 	}
 	if !p.applied {
-		return closePlans(fused)
+		return closeChosenPlans(fused)
 	}
 	var errs []error
 	for _, r := range p.readers {
@@ -199,17 +199,17 @@ type cost struct{ ms, bytes float64 }
 
 func (c *cost) add(p chosenPlan) { c.ms, c.bytes = c.ms+p.ms, c.bytes+p.bytes() }
 
-// addNormCosts adds the cost of the batch norm's own task. In the case with, its readers apply
-// the batch norm, so the task only computes scale and shift. In the case without, the task
-// reads and writes a map. Times are measured only if timed is set.
-func (x *executable) addNormCosts(p *prologue, timed bool, with, without *cost) error {
-	without.bytes += float64(x.memory.locations[p.x].bytes() + x.memory.locations[p.y].bytes())
+// addNormCosts adds the cost of the batch norm's own task to two costs. For fused, the
+// readers apply the batch norm, so the task only computes scale and shift. For unfused, the
+// task reads and writes a map. Times are measured only if timed is set.
+func (x *executable) addNormCosts(p *prologue, timed bool, fused, unfused *cost) error {
+	unfused.bytes += float64(x.memory.locations[p.x].bytes() + x.memory.locations[p.y].bytes())
 	if !timed {
 		return nil
 	}
 	defer func() { p.applied = false }()
-	for _, c := range []*cost{without, with} {
-		p.applied = c == with
+	for _, c := range []*cost{unfused, fused} {
+		p.applied = c == fused
 		run, err := x.compile(x.tasks[p.norm])
 		if err != nil {
 			return err
@@ -223,8 +223,9 @@ func (x *executable) addNormCosts(p *prologue, timed bool, with, without *cost) 
 	return nil
 }
 
-// tuneFused returns plans with which the readers apply the batch norm, by task. The error
-// wraps errUnfused if cuDNN has no such plan for a reader.
+// tuneFused chooses for each reader of the batch norm a plan that also applies the batch
+// norm, and returns these plans by task. The error wraps errUnfused if cuDNN has no such
+// plan for one of the readers.
 func (x *executable) tuneFused(p *prologue) (map[int]chosenPlan, error) {
 	picks := map[int]chosenPlan{}
 	for _, r := range p.readers {
@@ -232,22 +233,22 @@ func (x *executable) tuneFused(p *prologue) (map[int]chosenPlan, error) {
 		c, _ := x.asConvolution(t)
 		list, err := x.prologueVariants(t, c)
 		if err != nil {
-			return nil, errors.Join(err, closePlans(picks))
+			return nil, errors.Join(err, closeChosenPlans(picks))
 		}
 		pick, err := x.tune((*autotune.Tuner).ChooseDeterministic, c, c.tuningKey(x.engine.tf32)+" of a norm and relu", list)
 		if err != nil {
 			if x.gpu.lost == nil {
 				err = fmt.Errorf("%w: %s %q: %w", errUnfused, t.op, t.name, err)
 			}
-			return nil, errors.Join(err, closePlans(picks))
+			return nil, errors.Join(err, closeChosenPlans(picks))
 		}
 		picks[r] = pick
 	}
 	return picks, nil
 }
 
-// closePlans closes plans that were not chosen.
-func closePlans(picks map[int]chosenPlan) error {
+// closeChosenPlans closes the plans of picks, which the caller does not use.
+func closeChosenPlans(picks map[int]chosenPlan) error {
 	var errs []error
 	for _, c := range picks {
 		errs = append(errs, c.plan.Close())

@@ -350,7 +350,7 @@ func TestNormMutations(t *testing.T) {
 	g, p := smallResNet(t, true)
 	want := gradientsOf(t, loaded(t, truth(t), p, g))
 	cudatest.NewMachine(t, clibtest.Options{}) // skips the test if there is no C++ compiler
-	run, err := hostsim.Shared()
+	run, err := hostsim.OpenShared()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -467,7 +467,7 @@ func TestPlannedWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, w := range work {
-			if !(w.Bytes >= w.Behind && w.Behind >= 0) || w.Tensor != (w.FLOPs > 0 && w.Part != "optimizer") {
+			if !(w.Bytes >= w.BytesAfter && w.BytesAfter >= 0) || w.Tensor != (w.FLOPs > 0 && w.Part != "optimizer") {
 				t.Errorf("%+v", w)
 			}
 			n += w.Bytes

@@ -25,8 +25,9 @@ type replayKey struct {
 	dataset    bool   // it reads the data set on the GPU
 }
 
-// microbatch says which batch of an update a step computes, if the update accumulates the
-// gradients of several batches. The zero microbatch is the only batch of its update.
+// microbatch identifies the batch of an update that a step computes, if the update
+// accumulates the gradients of several batches. The zero microbatch is the only batch of its
+// update.
 type microbatch struct {
 	kind  microbatchKind
 	parts int // number of batches in the update; set only for the last batch
@@ -176,7 +177,7 @@ func (p *replay) close(g *gpu) error {
 }
 
 // bucketCall passes a bucket to a strategy, which exchanges it in the exchange stream while
-// the backward pass goes on. The exchange starts after the work that was enqueued in the
+// the backward pass continues. The exchange starts after the work that was enqueued in the
 // compute stream before this command.
 type bucketCall struct {
 	sync   engine.GradSync
@@ -186,7 +187,7 @@ type bucketCall struct {
 }
 
 func (c *bucketCall) run(g *gpu, s driver.Stream) error {
-	if err := c.begin(g, s); err != nil {
+	if err := c.beginExchange(g, s); err != nil {
 		return err
 	}
 	return c.enqueue(g)
@@ -194,14 +195,14 @@ func (c *bucketCall) run(g *gpu, s driver.Stream) error {
 
 // runTraced does the same as run, and records the exchange for a trace.
 func (c *bucketCall) runTraced(g *gpu, s driver.Stream) error {
-	if err := c.begin(g, s); err != nil {
+	if err := c.beginExchange(g, s); err != nil {
 		return err
 	}
 	return g.recordSpan(c.label(), "", "exchange", g.exchange, func() error { return c.enqueue(g) })
 }
 
-// begin makes the exchange stream wait for stream s.
-func (c *bucketCall) begin(g *gpu, s driver.Stream) error {
+// beginExchange makes the exchange stream wait for stream s.
+func (c *bucketCall) beginExchange(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.fork, s); err != nil {
 		return g.checkLost(err)
 	}

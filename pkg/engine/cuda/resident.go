@@ -25,7 +25,7 @@ type residentDataset struct {
 	values        bool // the targets are values, which are not augmented
 	active        bool // the next step reads the data set
 	epoch         int64
-	host          pinned // two int32 per sample of the batch: its index in the set, then its index in memory
+	host          pinnedMemory // two int32 per sample of the batch: its index in the set, then its index in memory
 }
 
 // Hold implements engine.DatasetHolder.
@@ -103,8 +103,8 @@ func (x *executable) newResident(image, target string, set engine.DeviceDataset)
 	return r, nil
 }
 
-// lookupInput returns the input with the given name, and its shape.
-func (x *executable) lookupInput(name string) (*input, []int, error) {
+// lookUpInput returns the input with the given name, and its shape.
+func (x *executable) lookUpInput(name string) (*input, []int, error) {
 	at := slices.IndexFunc(x.data.inputs, func(in *input) bool { return x.program.Tensors[in.id].Name == name })
 	if at < 0 {
 		return nil, nil, fmt.Errorf("the program has no input %q", name)
@@ -115,7 +115,7 @@ func (x *executable) lookupInput(name string) (*input, []int, error) {
 // checkByteSamples checks samples that are stored as bytes and augmented. It returns their
 // input and the number of samples.
 func (x *executable) checkByteSamples(name string, shape []int, data []byte, divisor float64) (*input, int, error) {
-	in, wants, err := x.lookupInput(name)
+	in, wants, err := x.lookUpInput(name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -141,7 +141,7 @@ func (x *executable) checkByteSamples(name string, shape []int, data []byte, div
 // checkTargetValues checks targets that are stored as values and not augmented. It returns
 // their input and the number of targets.
 func (x *executable) checkTargetValues(name string, v []float32) (*input, int, error) {
-	in, wants, err := x.lookupInput(name)
+	in, wants, err := x.lookUpInput(name)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -27,9 +27,9 @@ type Work struct {
 	// Bytes is the number of bytes that the task's kernels read and write, as if caches kept
 	// no data between kernels.
 	Bytes float64
-	// Behind is the part of Bytes that kernels move after the operations instead of during
-	// them, such as for the bias of a convolution if cuDNN has no graph with both.
-	Behind float64
+	// BytesAfter is the part of Bytes that kernels move after the operations instead of
+	// during them, such as for the bias of a convolution if cuDNN has no graph with both.
+	BytesAfter float64
 }
 
 // Ceilings contains the measured limits of a GPU.
@@ -55,7 +55,7 @@ func (c Ceilings) Bound(w Work) float64 {
 	if w.Tensor {
 		peak = c.TensorFLOPS
 	}
-	return max(w.FLOPs/peak, (w.Bytes-w.Behind)/c.BytesPerSecond) + w.Behind/c.BytesPerSecond
+	return max(w.FLOPs/peak, (w.Bytes-w.BytesAfter)/c.BytesPerSecond) + w.BytesAfter/c.BytesPerSecond
 }
 
 // Bounds returns the least time of each task in seconds, and the sum of these times, since
@@ -138,7 +138,7 @@ func (x *executable) taskWork(i int, t task) Work {
 	}
 	if c, ok := x.schedule.picks[i]; ok {
 		w.Tensor, w.FLOPs = true, float64(x.program.FLOPs(x.program.Kernels[t.kernel]))
-		w.Bytes, w.Behind = c.bytes(), c.afterBytes
+		w.Bytes, w.BytesAfter = c.bytes(), c.commandBytes
 		return w
 	}
 	for _, id := range t.in {
@@ -234,7 +234,8 @@ func (g *gpu) measurePeak(ctx context.Context, low device.Type, tf32 bool) (flop
 }
 
 // measureRegisterFLOPS measures arithmetic in registers: matrix products if low has 16 bits,
-// otherwise multiply-adds. by is the name of the measured operation.
+// otherwise multiply-adds. It returns operations per second and the name of the measured
+// operation.
 func (g *gpu) measureRegisterFLOPS(ctx context.Context, low device.Type, memory block, blocks, iterations, runs int) (flops float64, by string, err error) {
 	var c kernels.ComputeCeiling
 	if low == device.F32 {

@@ -97,10 +97,10 @@ func (x *executable) prepareHostGrads() error {
 	return nil
 }
 
-// splitStep runs a step with an exchange on the host. sync exchanges gradients; it is nil if
+// runSplitStep runs a step with an exchange on the host. sync exchanges gradients; it is nil if
 // they are only accumulated. statisticsSync exchanges statistics. If the loss is not finite,
 // the step ends with an error before any bucket is exchanged.
-func (x *executable) splitStep(ctx context.Context, p *replay, sync, statisticsSync engine.GradSync, t *engine.Timing) error {
+func (x *executable) runSplitStep(ctx context.Context, p *replay, sync, statisticsSync engine.GradSync, t *engine.Timing) error {
 	g, c := x.gpu, hostExchange{executable: x, sync: sync}
 	begin := time.Now()
 	start := begin

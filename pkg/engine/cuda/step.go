@@ -119,11 +119,11 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	}
 	switch {
 	case split:
-		err = x.splitStep(ctx, p, sync, statisticsSync, t)
+		err = x.runSplitStep(ctx, p, sync, statisticsSync, t)
 	case deviceSync != nil:
-		err = x.unsplitStep(ctx, p, deviceSync, t)
+		err = x.runUnsplitStep(ctx, p, deviceSync, t)
 	default:
-		err = x.unsplitStep(ctx, p, sync, t)
+		err = x.runUnsplitStep(ctx, p, sync, t)
 	}
 	if err != nil {
 		return errors.Join(err, x.restoreStates())
@@ -159,7 +159,7 @@ func (x *executable) accumulateCommands(p microbatch, from, n int) ([]command, e
 	sums := kernels.Pointer(x.exchange.sums.ptr.Add(int64(4 * from)))
 	switch p.kind {
 	case firstBatch:
-		return []command{&copyOnGPU{x.exchange.sums.ptr.Add(int64(4 * from)), x.memory.grads.ptr.Add(int64(4 * from)), int64(4 * n)}}, nil
+		return []command{&copyOnGPUCall{x.exchange.sums.ptr.Add(int64(4 * from)), x.memory.grads.ptr.Add(int64(4 * from)), int64(4 * n)}}, nil
 	case middleBatch:
 		return x.gpu.newKernelCalls(kernels.GradAdd(sums, grads, n))
 	case lastBatch:
@@ -180,12 +180,12 @@ func (x *executable) allocateGradSums(p microbatch) error {
 
 // newReplay returns the replay of the kind of step that key describes.
 func (x *executable) newReplay(key replayKey) (*replay, error) {
-	begin := []command{&copyToGPU{x.memory.control.ptr, x.memory.hostControl, kernels.ControlHostBytes}}
+	begin := []command{&copyToGPUCall{x.memory.control.ptr, x.memory.hostControl, kernels.ControlHostBytes}}
 	if key.dataset {
-		begin = append(begin, &copyToGPU{x.data.samples.ptr, x.data.dataset.host, x.data.samples.bytes})
+		begin = append(begin, &copyToGPUCall{x.data.samples.ptr, x.data.dataset.host, x.data.samples.bytes})
 	}
 	if x.memory.backup.bytes > 0 {
-		begin = append(begin, &copyOnGPU{x.memory.backup.ptr, x.store.states.ptr, x.memory.backup.bytes})
+		begin = append(begin, &copyOnGPUCall{x.memory.backup.ptr, x.store.states.ptr, x.memory.backup.bytes})
 	}
 	packing, err := x.packCommands()
 	if err != nil {
@@ -196,9 +196,9 @@ func (x *executable) newReplay(key replayKey) (*replay, error) {
 		begin = append(begin, x.taskCommands(i, key)...)
 	}
 	if x.program.Loss >= 0 {
-		begin = append(begin, &copyToHost{x.memory.result.part(resultLoss, 4), x.address(x.program.Loss), 4})
+		begin = append(begin, &copyToHostCall{x.memory.result.part(resultLoss, 4), x.address(x.program.Loss), 4})
 		if len(x.exchange.buckets) > 0 {
-			begin = append(begin, &copyOnGPU{x.exchangedLossAddress(), x.address(x.program.Loss), 4})
+			begin = append(begin, &copyOnGPUCall{x.exchangedLossAddress(), x.address(x.program.Loss), 4})
 		}
 	}
 	if err := x.allocateGradSums(key.microbatch); err != nil {
@@ -211,9 +211,9 @@ func (x *executable) newReplay(key replayKey) (*replay, error) {
 		}
 	}
 	if len(x.exchange.buckets) > 0 {
-		end = append(end, &copyToHost{x.memory.result.part(resultTail, 4), x.exchangedLossAddress(), 4})
+		end = append(end, &copyToHostCall{x.memory.result.part(resultTail, 4), x.exchangedLossAddress(), 4})
 	}
-	end = append(end, &copyToHost{x.memory.result.part(resultControl, kernels.ControlBytes), x.memory.control.ptr, kernels.ControlBytes})
+	end = append(end, &copyToHostCall{x.memory.result.part(resultControl, kernels.ControlBytes), x.memory.control.ptr, kernels.ControlBytes})
 	if key.split {
 		return x.newSplitReplay(key, begin, end)
 	}
@@ -280,8 +280,9 @@ type watcher interface {
 	Watch(ctx context.Context) (stop func() error)
 }
 
-// unsplitStep runs a step during which the host has nothing to do.
-func (x *executable) unsplitStep(ctx context.Context, p *replay, sync engine.GradSync, t *engine.Timing) error {
+// runUnsplitStep runs a step in which the host has nothing to do between the commands, so
+// the step is not split into sections.
+func (x *executable) runUnsplitStep(ctx context.Context, p *replay, sync engine.GradSync, t *engine.Timing) error {
 	stop := func() error { return nil }
 	if w, ok := sync.(watcher); ok {
 		stop = w.Watch(ctx)
@@ -340,15 +341,15 @@ func (x *executable) measureStep(s *section, t *engine.Timing) error {
 	return nil
 }
 
-// readResults reads the results of a step. With tail, it also returns an error if the
-// exchanged loss is not finite, which means that another rank's loss is not finite.
-func (x *executable) readResults(tail bool) error {
+// readResults reads the results of a step. If lossExchanged is set, it also returns an error
+// if the exchanged loss is not finite, which means that another rank's loss is not finite.
+func (x *executable) readResults(lossExchanged bool) error {
 	data := x.memory.result.data()
 	c := kernels.ReadControl(data[resultControl:])
 	if err := x.readLoss(); err != nil {
 		return err
 	}
-	if tail && len(x.exchange.buckets) > 0 && x.program.Loss >= 0 {
+	if lossExchanged && len(x.exchange.buckets) > 0 && x.program.Loss >= 0 {
 		if v := decodeFloat32(data[resultTail:]); math.IsNaN(v) || math.IsInf(v, 0) {
 			return fmt.Errorf("loss of another rank: %w", engine.ErrNonFinite)
 		}

@@ -40,7 +40,7 @@ import (
 // synchronization: the vector is copied to page-locked memory, engine.NormSync exchanges
 // it, and the sum is copied back. The commands between two synchronizations are a graph.
 // Per batch norm and step this costs two more launches, two copies and a wait of the host,
-// during which the GPU is idle; see splitStep.
+// during which the GPU is idle; see runSplitStep.
 //
 // A worker that is alone synchronizes nothing, and computes the bits of a batch norm that
 // is not synchronized.
@@ -50,61 +50,62 @@ type normSyncs struct {
 	commands map[int][]command // by task: commands that contain a normSyncCall and replace schedule.commands
 	vector   block             // the sums that workers exchange, in float64
 	partial  block             // scratch memory for the sums with which dx is computed
-	host     pinned            // copy of vector, for an exchange on the host
+	host     pinnedMemory      // copy of vector, for an exchange on the host
 
 	statistics engine.NormExchange // of the current step
 }
 
-// normSyncCall is a synchronization point. If by is nil, it only marks where the step is
-// split; otherwise it exchanges the vector between GPUs.
+// normSyncCall is the synchronization point of a batch norm. If exchanger is nil, it only
+// marks where the step is split; otherwise it exchanges the vector of sums between GPUs.
 type normSyncCall struct {
-	layer   string
-	vector  driver.Ptr
-	doubles int
-	by      engine.DeviceNormSync
-	fork    driver.Event
-	join    driver.Event
+	layer     string
+	vector    driver.Ptr
+	doubles   int
+	exchanger engine.DeviceNormSync
+	fork      driver.Event
+	join      driver.Event
 }
 
 func (c *normSyncCall) run(g *gpu, s driver.Stream) error {
-	if err := c.begin(g, s); err != nil {
+	if err := c.beginExchange(g, s); err != nil {
 		return err
 	}
 	if err := c.enqueue(g); err != nil {
 		return err
 	}
-	return c.end(g, s)
+	return c.awaitExchange(g, s)
 }
 
 // runTraced does the same as run, and records the exchange for a trace.
 func (c *normSyncCall) runTraced(g *gpu, s driver.Stream) error {
-	if err := c.begin(g, s); err != nil {
+	if err := c.beginExchange(g, s); err != nil {
 		return err
 	}
 	if err := g.recordSpan(c.label(), c.layer, "exchange", g.exchange, func() error { return c.enqueue(g) }); err != nil {
 		return err
 	}
-	return c.end(g, s)
+	return c.awaitExchange(g, s)
 }
 
-// begin makes the exchange stream wait for stream s, which computes the vector.
-func (c *normSyncCall) begin(g *gpu, s driver.Stream) error {
+// beginExchange makes the exchange stream wait for stream s, which computes the vector of
+// sums.
+func (c *normSyncCall) beginExchange(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.fork, s); err != nil {
 		return g.checkLost(err)
 	}
 	return g.checkLost(g.driver.StreamWaitEvent(g.exchange, c.fork))
 }
 
-// enqueue enqueues the exchange of the vector.
+// enqueue enqueues the exchange of the vector of sums.
 func (c *normSyncCall) enqueue(g *gpu) error {
-	if err := c.by.SumStatistics(device.Buffer{Pointer: uintptr(c.vector), Type: device.F64, Elements: c.doubles}, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
+	if err := c.exchanger.SumStatistics(device.Buffer{Pointer: uintptr(c.vector), Type: device.F64, Elements: c.doubles}, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
 		return fmt.Errorf("batch norm %s: exchange statistics: %w", c.layer, err)
 	}
 	return nil
 }
 
-// end makes stream s wait for the exchange.
-func (c *normSyncCall) end(g *gpu, s driver.Stream) error {
+// awaitExchange makes stream s wait for the exchange.
+func (c *normSyncCall) awaitExchange(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.join, g.exchange); err != nil {
 		return g.checkLost(err)
 	}
@@ -122,7 +123,7 @@ func asNormSync(c command) *normSyncCall {
 	return m
 }
 
-// prepareNormSync allocates the vector, and creates the commands of the tasks that
+// prepareNormSync allocates the vector of sums, and creates the commands of the tasks that
 // synchronize workers.
 func (x *executable) prepareNormSync() error {
 	channels := 0
@@ -134,7 +135,7 @@ func (x *executable) prepareNormSync() error {
 	if channels == 0 {
 		return nil
 	}
-	x.exchange.norms.vector.bytes = int64(8 * kernels.VectorDoubles(channels))
+	x.exchange.norms.vector.bytes = int64(8 * kernels.VectorLength(channels))
 	x.exchange.norms.partial.bytes = int64(4 * 2 * channels)
 	for _, b := range []*block{&x.exchange.norms.vector, &x.exchange.norms.partial} {
 		if err := x.gpu.allocate(b); err != nil {
@@ -154,12 +155,12 @@ func (x *executable) prepareNormSync() error {
 	return nil
 }
 
-// newNormSyncCall returns the command that exchanges the vector of a layer.
+// newNormSyncCall returns the command that exchanges the vector of sums of a layer.
 func (x *executable) newNormSyncCall(layer string, channels int) command {
-	return &normSyncCall{layer: layer, vector: x.exchange.norms.vector.ptr, doubles: kernels.VectorDoubles(channels), fork: x.exchange.fork, join: x.exchange.join}
+	return &normSyncCall{layer: layer, vector: x.exchange.norms.vector.ptr, doubles: kernels.VectorLength(channels), fork: x.exchange.fork, join: x.exchange.join}
 }
 
-// syncVector returns the address of the vector as a kernel argument.
+// syncVector returns the address of the vector of sums as a kernel argument.
 func (x *executable) syncVector() kernels.Pointer {
 	return kernels.Pointer(x.exchange.norms.vector.ptr)
 }
@@ -250,7 +251,7 @@ func (x *executable) taskCommands(task int, key replayKey) []command {
 	for i, c := range list {
 		if m := asNormSync(c); m != nil {
 			call := *m
-			call.by = key.deviceSync
+			call.exchanger = key.deviceSync
 			list[i] = &taskCommand{&call, call.layer, task}
 		}
 	}
@@ -258,7 +259,7 @@ func (x *executable) taskCommands(task int, key replayKey) []command {
 }
 
 // splitAtNorms divides commands into sections at the synchronization points. All sections
-// except the last end with the copy of the vector to the host, and all except the first
+// except the last end with the copy of the vector of sums to the host, and all except the first
 // begin with the copy back.
 func (x *executable) splitAtNorms(name, part string, list []command) ([]*section, error) {
 	var all []*section
@@ -273,14 +274,15 @@ func (x *executable) splitAtNorms(name, part string, list []command) ([]*section
 			return nil, err
 		}
 		bytes := int64(8 * m.doubles)
-		now = append(now, &taskCommand{&copyToHost{x.exchange.norms.host, m.vector, bytes}, m.layer, 0})
+		now = append(now, &taskCommand{&copyToHostCall{x.exchange.norms.host, m.vector, bytes}, m.layer, 0})
 		all = append(all, &section{name: fmt.Sprintf("%s, to batch norm %s", name, m.layer), phases: []phase{{part, now, 0}}, normSync: m})
-		now = []command{&taskCommand{&copyToGPU{m.vector, x.exchange.norms.host, bytes}, m.layer, 0}}
+		now = []command{&taskCommand{&copyToGPUCall{m.vector, x.exchange.norms.host, bytes}, m.layer, 0}}
 	}
 	return append(all, &section{name: name, phases: []phase{{part, now, 0}}}), nil
 }
 
-// allocateHostVector allocates the page-locked copy of the vector if it does not exist yet.
+// allocateHostVector allocates the page-locked copy of the vector of sums if it does not
+// exist yet.
 func (x *executable) allocateHostVector() (err error) {
 	if x.exchange.norms.host.ptr == nil {
 		x.exchange.norms.host, err = x.gpu.allocatePinned(x.exchange.norms.vector.bytes)
@@ -288,8 +290,8 @@ func (x *executable) allocateHostVector() (err error) {
 	return err
 }
 
-// syncNormOnHost waits until this worker's vector is on the host, and replaces it by the sum
-// of all workers' vectors.
+// syncNormOnHost waits until this worker's vector of sums is on the host, and replaces it by
+// the total over all workers.
 func (x *executable) syncNormOnHost(m *normSyncCall) error {
 	if err := x.gpu.driver.StreamSynchronize(x.gpu.compute); err != nil {
 		return x.gpu.checkLost(err)

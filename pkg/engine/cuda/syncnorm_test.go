@@ -247,7 +247,7 @@ func (s synced) options() engine.Options {
 	return o
 }
 
-// syncedSteps trains rank r of n, whose batches are parts of ones that do not depend on n.
+// steps trains rank r of n. The batches of the ranks are parts of batches that do not depend on n.
 func (s synced) steps(x engine.Executable, sync engine.GradSync, rank, n, steps int) error {
 	gather := strategy.NewAccumulator(sync)
 	parts := max(1, s.parts)

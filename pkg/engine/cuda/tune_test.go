@@ -390,8 +390,8 @@ func TestTuningMemory(t *testing.T) {
 	}
 }
 
-// Where cuDNN cannot write a plan, which it may for some engines only, the tuning cache
-// names it by its engine and knobs.
+// TestTuningOfPlansWithoutText: if cuDNN cannot serialize a plan, the tuning cache
+// identifies the plan by its engine and knobs.
 func TestTuningOfPlansWithoutText(t *testing.T) {
 	silent := func(lib *cudnn.Library) {
 		get := lib.GetAttribute

@@ -32,7 +32,7 @@ func (x *executable) choosePlan(t task, c convolution) (chosenPlan, error) {
 
 // tune chooses among the variants of c with choose, a method of the tuner, and stores the
 // choice under key in the tuning cache.
-func (x *executable) tune(choose func(*autotune.Tuner, autotune.Convolution, autotune.Runner) (autotune.Pick, error), c convolution, key string, list []variant) (chosenPlan, error) {
+func (x *executable) tune(choose func(*autotune.Tuner, autotune.Convolution, autotune.Runner) (autotune.Selection, error), c convolution, key string, list []variant) (chosenPlan, error) {
 	pick, err := choose(x.newTuner(), x.newTuningProblem(c, key, list), &candidateRunner{x, c, list})
 	if err != nil {
 		return chosenPlan{}, err

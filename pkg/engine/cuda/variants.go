@@ -25,11 +25,11 @@ func (v variant) commandsWith(call command) []command {
 	return slices.Concat(v.before, []command{call}, v.after)
 }
 
-// traffic is the memory traffic of a variant in bytes: graphBytes of its graph, and
-// afterBytes of the commands before and after the graph.
-type traffic struct{ graphBytes, afterBytes float64 }
+// traffic is the memory traffic of a variant in bytes: graphBytes for its graph, and
+// commandBytes for the commands before and after the graph.
+type traffic struct{ graphBytes, commandBytes float64 }
 
-func (t traffic) bytes() float64 { return t.graphBytes + t.afterBytes }
+func (t traffic) bytes() float64 { return t.graphBytes + t.commandBytes }
 
 // variants returns the variants of task t, which is convolution c. If operands are stored
 // within other tensors, so that there are gaps between their pixels, the list ends with
@@ -58,7 +58,7 @@ func (x *executable) variants(t task, c convolution) ([]variant, error) {
 			if err != nil {
 				return nil, err
 			}
-			packed[0] = packed[0].followedBy(variant{after: after, traffic: traffic{afterBytes: float64(2 * c.x.bytes())}})
+			packed[0] = packed[0].followedBy(variant{after: after, traffic: traffic{commandBytes: float64(2 * c.x.bytes())}})
 		case t.stats != nil:
 			var read variant
 			read, err = x.statisticsVariant(t, false)
@@ -67,7 +67,7 @@ func (x *executable) variants(t task, c convolution) ([]variant, error) {
 	}
 	for _, v := range packed {
 		v.before = before
-		v.afterBytes += float64(2 * copies)
+		v.commandBytes += float64(2 * copies)
 		list = append(list, v)
 	}
 	return list, err
@@ -101,7 +101,7 @@ func (c convolution) gaplessBytes() (bytes int) {
 
 // withoutGaps returns c with gapless copies of its operands in x.memory.gapless, and the
 // commands that make the copies before the convolution and copy its result back after it.
-func (x *executable) withoutGaps(c convolution) (whole convolution, before, after []command, err error) {
+func (x *executable) withoutGaps(c convolution) (gapless convolution, before, after []command, err error) {
 	at := x.memory.gapless.ptr
 	for _, o := range c.gappedOperands() {
 		p := *o.place
@@ -177,7 +177,7 @@ func (x *executable) unfusedVariant(c convolution) variant {
 // followedBy returns v with the commands of next after its own.
 func (v variant) followedBy(next variant) variant {
 	v.after = slices.Concat(v.after, next.after)
-	v.afterBytes += next.afterBytes
+	v.commandBytes += next.commandBytes
 	return v
 }
 
@@ -209,7 +209,7 @@ func (x *executable) weightGradVariants(c convolution, v variant) ([]variant, er
 	var err error
 	cast.after, err = x.gpu.newKernelCalls(kernels.CastToF32(number.KernelType(c.x.typ), kernels.Pointer(x.memory.scratch.ptr), kernels.Pointer(c.pw), c.w.size()))
 	cast.graphBytes += float64(low.w.bytes() - c.w.bytes())
-	cast.afterBytes = float64(low.w.bytes() + c.w.bytes())
+	cast.commandBytes = float64(low.w.bytes() + c.w.bytes())
 	return []variant{direct, cast}, err
 }
 
@@ -220,7 +220,7 @@ func (x *executable) normSumVariants(t task, c convolution) ([]variant, error) {
 	direct, fused := x.unfusedVariant(c), x.unfusedVariant(c)
 	var err error
 	direct.after, err = x.gpu.newKernelCalls(x.fusedNormGradParams(t).Reduce(number.KernelType(c.x.typ)))
-	direct.afterBytes = float64(2 * c.x.bytes())
+	direct.commandBytes = float64(2 * c.x.bytes())
 	fused.ops = c.withNormSums()
 	fused.graphBytes += float64(c.x.bytes())
 	fused.pointers = maps.Clone(direct.pointers)

@@ -27,7 +27,7 @@ type Choice struct {
 	Choices string `json:"choices,omitempty"` // engine and knobs, which identify the plan if cuDNN cannot serialize it
 	Variant int    `json:"variant"`           // index of the plan's graph in Convolution.Graphs
 
-	// All fields below except Milliseconds only inform people who read the file.
+	// All fields below except Milliseconds are only for people who read the file.
 	Engine       int64   `json:"engine"`
 	Mode         string  `json:"heuristic"`
 	Workspace    int64   `json:"workspace_bytes"`
@@ -35,10 +35,9 @@ type Choice struct {
 	Candidates   int     `json:"candidates"`        // number of plans that were timed
 	Missing      string  `json:"missing,omitempty"` // why cuDNN had no plan for a variant
 
-	// A choice without a plan says whether convolutions apply the batch norm before them:
-	// they do if Variant is 1. Against is the time of the other variant.
-	// Of a batch norm that convolutions may apply (Variant 1: they do), which has no plan
-	// of its own: what the other way took.
+	// Against is used only in a choice without a plan, which records whether convolutions
+	// apply the batch norm before them (Variant 1) or not (Variant 0). Against is the time
+	// of the variant that was not chosen.
 	Against float64 `json:"against_milliseconds,omitempty"`
 }
 
@@ -61,9 +60,9 @@ type Cache struct {
 	saved   time.Time
 }
 
-// saveEvery is the longest time for which Put keeps choices only in memory, so that a
+// saveInterval is the longest time for which Put keeps choices only in memory, so that a
 // process that is killed while it tunes loses little work.
-const saveEvery = 10 * time.Second
+const saveInterval = 10 * time.Second
 
 // CacheFolder returns the folder of tuning files, or "" if the cache is disabled or the user
 // has no cache folder.
@@ -82,8 +81,8 @@ func CacheFolder(getenv func(string) string) string {
 	}
 }
 
-// OpenCache reads the tuning file for key from dir. If dir is empty, the cache is kept in
-// memory only.
+// OpenCache reads the tuning file for key, which names the device and the library versions,
+// from dir. If dir is empty, the cache is kept in memory only.
 func OpenCache(dir, key string) *Cache {
 	c := &Cache{key: key, choices: map[string]Choice{}, saved: time.Now()}
 	if dir == "" {
@@ -123,11 +122,11 @@ func (c *Cache) Get(key string) (Choice, bool) {
 }
 
 // Put sets the choice for a convolution. It saves the file if the last save was more than
-// saveEvery ago; a failure to save is ignored, since it only costs time at the next start.
+// saveInterval ago; a failure to save is ignored, since it only costs time at the next start.
 func (c *Cache) Put(key string, v Choice) {
 	c.mu.Lock()
 	c.choices[key] = v
-	due := time.Since(c.saved) > saveEvery
+	due := time.Since(c.saved) > saveInterval
 	c.mu.Unlock()
 	if due {
 		_ = c.Save()

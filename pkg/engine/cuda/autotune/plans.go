@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Limits of the number of plans that are created per heuristic.
+// Limits on the number of plans that are created per heuristic.
 const (
 	timedPlans = 10  // for timing, if the graph contains only the convolution
 	timedFused = 4   // for timing, if the graph contains further operations, since cuDNN compiles such plans one by one
@@ -19,18 +19,20 @@ const (
 // errNoPlan is wrapped by errors about convolutions for which cuDNN has no allowed plan.
 var errNoPlan = errors.New("no algorithm computes this convolution")
 
-// isAllowed reports whether a plan keeps the requested precision, and, unless anyOrder is
-// set, gives bit-identical results in every run.
-func (t *Tuner) isAllowed(p *cudnn.Plan, typ device.Type, anyOrder bool) bool {
+// isAllowed reports whether a plan does not compute in a lower precision than requested and
+// gives bit-identical results in every run. If allowNondeterministic is set, results may
+// differ between runs.
+func (t *Tuner) isAllowed(p *cudnn.Plan, typ device.Type, allowNondeterministic bool) bool {
 	if typ == device.F32 && !t.TF32 && (slices.Contains(p.Numerical, cudnn.NoteTensorCore) || slices.Contains(p.Numerical, cudnn.NoteDownConvert)) {
 		return false
 	}
-	return anyOrder || p.Deterministic()
+	return allowNondeterministic || p.Deterministic()
 }
 
-// firstSuggestion returns the first allowed plan of the first graph that has one. It creates
-// only as many plans as needed to find it. The error wraps errNoPlan if there is none.
-func (t *Tuner) firstSuggestion(c Convolution, anyOrder bool) (Candidate, error) {
+// createFirstCandidate creates the first allowed plan of the first graph that has an allowed
+// plan. It creates only as many plans as needed to find it. If no graph has an allowed plan,
+// the error wraps errNoPlan.
+func (t *Tuner) createFirstCandidate(c Convolution, allowNondeterministic bool) (Candidate, error) {
 	var first error
 	for i, ops := range c.Graphs {
 		graph, err := t.Library.NewGraph(t.Handle, ops...)
@@ -38,7 +40,7 @@ func (t *Tuner) firstSuggestion(c Convolution, anyOrder bool) (Candidate, error)
 			first = errors.Join(first, err)
 			continue
 		}
-		p, err := t.firstAllowedPlan(c, graph, anyOrder)
+		p, err := t.createFirstPlan(c, graph, allowNondeterministic)
 		first = errors.Join(first, err)
 		if err := graph.Close(); err != nil {
 			return Candidate{}, err
@@ -53,9 +55,9 @@ func (t *Tuner) firstSuggestion(c Convolution, anyOrder bool) (Candidate, error)
 	return Candidate{}, fmt.Errorf("%w (%s): %w", errNoPlan, c.Key, first)
 }
 
-// firstAllowedPlan returns the first allowed plan of a graph. If there is none, the plan is
-// nil and the error, which may be nil too, is the reason that cuDNN gave.
-func (t *Tuner) firstAllowedPlan(c Convolution, graph *cudnn.Graph, anyOrder bool) (*cudnn.Plan, error) {
+// createFirstPlan creates the first allowed plan of a graph. If the graph has no allowed
+// plan, the plan is nil and the error, which may be nil too, is the reason that cuDNN gave.
+func (t *Tuner) createFirstPlan(c Convolution, graph *cudnn.Graph, allowNondeterministic bool) (*cudnn.Plan, error) {
 	var why error
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurFallback} {
 		for _, most := range []int{1, 8, maxPlans} {
@@ -64,7 +66,7 @@ func (t *Tuner) firstAllowedPlan(c Convolution, graph *cudnn.Graph, anyOrder boo
 				why = err
 				continue
 			}
-			at := slices.IndexFunc(plans, func(p *cudnn.Plan) bool { return t.isAllowed(p, c.Type, anyOrder) })
+			at := slices.IndexFunc(plans, func(p *cudnn.Plan) bool { return t.isAllowed(p, c.Type, allowNondeterministic) })
 			for i, p := range plans {
 				if i != at {
 					if err := p.Close(); err != nil {
@@ -111,7 +113,7 @@ func (t *Tuner) NewCandidates(c Convolution) (all []Candidate, missing error, er
 		}
 	}
 	if len(all) == 0 {
-		only, err := t.firstSuggestion(c, false)
+		only, err := t.createFirstCandidate(c, false)
 		return []Candidate{only}, first, err
 	}
 	return all, first, nil

@@ -41,8 +41,8 @@ type Candidate struct {
 	Graph int // index in Convolution.Graphs
 }
 
-// Pick is the plan that the tuner has chosen.
-type Pick struct {
+// Selection is the candidate that the tuner has chosen for a convolution.
+type Selection struct {
 	Candidate
 	Milliseconds float64 // measured when it was chosen; 0: not timed
 }
@@ -73,45 +73,45 @@ type Tuner struct {
 
 // Choose returns the plan for c: the plan in the cache, or else the fastest of the plans
 // that cuDNN's heuristics suggest, or cuDNN's first suggestion if t.Heuristic is set. If no
-// plan is deterministic, Choose returns the first one that is not, with a notice.
-func (t *Tuner) Choose(c Convolution, r Runner) (Pick, error) {
+// plan is deterministic, Choose returns the first nondeterministic plan, with a notice.
+func (t *Tuner) Choose(c Convolution, r Runner) (Selection, error) {
 	pick, err := t.ChooseDeterministic(c, r)
 	if !errors.Is(err, errNoPlan) {
 		return pick, err
 	}
-	first, again := t.firstSuggestion(c, true)
+	first, again := t.createFirstCandidate(c, true)
 	if again != nil {
-		return Pick{}, err
+		return Selection{}, err
 	}
 	t.Notice(fmt.Sprintf("cuDNN has no algorithm for the convolution %s that gives the same bits every time: runs with equal seeds will differ in the last digits", c.Key))
-	return Pick{Candidate: first}, nil
+	return Selection{Candidate: first}, nil
 }
 
 // ChooseDeterministic is like Choose, but considers only plans that give bit-identical
-// results in every run. If there is none, it returns an error.
-func (t *Tuner) ChooseDeterministic(c Convolution, r Runner) (Pick, error) {
+// results in every run. If no plan does, it returns an error.
+func (t *Tuner) ChooseDeterministic(c Convolution, r Runner) (Selection, error) {
 	if t.Heuristic {
-		first, err := t.firstSuggestion(c, false)
-		return Pick{Candidate: first}, err
+		first, err := t.createFirstCandidate(c, false)
+		return Selection{Candidate: first}, err
 	}
 	if known, ok := t.Cache.Get(c.Key); ok && known.Variant >= 0 && known.Variant < len(c.Graphs) {
 		// cuDNN rejects plans of other versions and damaged plans: tune again.
 		if p, err := t.restorePlan(known, c.Graphs[known.Variant]); err == nil {
-			return Pick{Candidate{p, known.Variant}, known.Milliseconds}, nil
+			return Selection{Candidate{p, known.Variant}, known.Milliseconds}, nil
 		}
 	}
 	all, missing, err := t.NewCandidates(c)
 	if err != nil {
-		return Pick{}, err
+		return Selection{}, err
 	}
 	best, times, err := t.findFastest(all, r)
 	if err == nil && c.Confirm {
 		best, err = t.confirmFastest(c, all, best, times, r)
 	}
 	if err != nil {
-		return Pick{}, errors.Join(fmt.Errorf("tune convolution %s: %w", c.Key, err), ClosePlans(all))
+		return Selection{}, errors.Join(fmt.Errorf("tune convolution %s: %w", c.Key, err), ClosePlans(all))
 	}
-	pick := Pick{all[best], times[best]}
+	pick := Selection{all[best], times[best]}
 	t.storeChoice(c.Key, pick, times, missing)
 	others := append(all[:best:best], all[best+1:]...)
 	return pick, ClosePlans(others)
@@ -119,7 +119,7 @@ func (t *Tuner) ChooseDeterministic(c Convolution, r Runner) (Pick, error) {
 
 // storeChoice stores a choice in the cache. A plan that cuDNN can neither serialize nor
 // identify by engine and knobs is not stored, so the next process tunes it again.
-func (t *Tuner) storeChoice(key string, pick Pick, times []float64, missing error) {
+func (t *Tuner) storeChoice(key string, pick Selection, times []float64, missing error) {
 	p := pick.Plan
 	text, err := p.JSON()
 	if err != nil {

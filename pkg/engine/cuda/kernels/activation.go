@@ -73,14 +73,14 @@ type Elementwise struct {
 	Acc            Map // optional, for the backward operations: added to Y
 }
 
-// check validates the operands of operation op, which has two inputs if two is set, and
-// returns the launch geometry.
-func (a Elementwise) check(op string, two bool) (tiling, error) {
+// check validates the operands of operation op and returns the launch geometry. The
+// operation has the inputs A and B if binary is set, otherwise only A.
+func (a Elementwise) check(op string, binary bool) (tiling, error) {
 	c := argCheck{op: op}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
 	c.requireMap("first input", a.A, a.Channels)
-	if two {
+	if binary {
 		c.requireMap("second input", a.B, a.Channels)
 	}
 	c.requireOptionalMap("acc", a.Acc, a.Channels)
@@ -205,7 +205,7 @@ type Pool struct {
 	Index               Pointer // one byte per element of y, [rows of y][Channels]: the position of the maximum in the window; forward: 0 if it is not needed
 }
 
-// check validates the geometry and Index.
+// check validates the sizes of the maps and windows, and the field Index.
 func (a Pool) check(c *argCheck) {
 	c.requirePositive("batch", a.Batch)
 	c.requireChannels(a.Channels)

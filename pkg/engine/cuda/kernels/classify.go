@@ -232,9 +232,9 @@ func (a L1) Forward(t Type) ([]Launch, error) {
 	}
 	blocks := min(maxLossBlocks, (a.Rows*a.Channels+blockThreads-1)/blockThreads)
 	var l launchList
-	l.addTyped(t, "l1", [3]uint32{uint32(blocks), 1, 1}, columnBlock, blockThreads*4,
+	l.addTyped(t, "l1", [3]uint32{uint32(blocks), 1, 1}, sumBlock, blockThreads*4,
 		a.Z, a.ZPitch, a.T, a.Partial, int64Arg(a.Rows), a.Channels, a.ExpWeight)
-	l.addUntyped("bce_finalize", unitDim, columnBlock, blockThreads*5*8,
+	l.addUntyped("bce_finalize", unitDim, sumBlock, blockThreads*5*8,
 		a.Partial, blocks, int64Arg(a.Rows*a.Channels), a.Loss, Pointer(0), false)
 	return l.result()
 }

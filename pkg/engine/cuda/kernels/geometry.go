@@ -87,8 +87,8 @@ func (c *argCheck) requireChannels(n int) {
 	c.require(n > 0 && n%vector == 0, "got %d channels, want a positive multiple of %d", n, vector)
 }
 
-// requireMap requires m to be present, to be aligned, and to have room for the given number
-// of channels in its pitch.
+// requireMap requires m to be present, to be aligned, and to have a pitch of at least the
+// given number of channels.
 func (c *argCheck) requireMap(name string, m Map, channels int) {
 	c.require(m.Data != 0, "%s is absent", name)
 	c.requireOptionalMap(name, m, channels)

@@ -66,7 +66,7 @@ type Transpose struct {
 // ToRows returns the launch of nchw_to_nhwc, or of the faster nchw_to_rows if each row is a
 // single aligned vector of 8 channels.
 func (a Transpose) ToRows(t Type) ([]Launch, error) {
-	grid, block, err := a.geometry("nchw to nhwc", t, a.Padded)
+	grid, block, err := a.launchGeometry("nchw to nhwc", t, a.Padded)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (a Transpose) ToRows(t Type) ([]Launch, error) {
 
 // ToPlanar returns the launch of nhwc_to_nchw. It ignores the field Padded.
 func (a Transpose) ToPlanar(t Type) ([]Launch, error) {
-	grid, block, err := a.geometry("nhwc to nchw", t, a.Channels)
+	grid, block, err := a.launchGeometry("nhwc to nchw", t, a.Channels)
 	if err != nil {
 		return nil, err
 	}
@@ -92,9 +92,10 @@ func (a Transpose) ToPlanar(t Type) ([]Launch, error) {
 	return l.result()
 }
 
-// geometry validates the arguments of operation op and returns the grid and the block, for
-// rows of which padded channels are read or written.
-func (a Transpose) geometry(op string, t Type, padded int) (grid, block [3]uint32, err error) {
+// launchGeometry validates the arguments of operation op and returns the grid and the block.
+// The argument padded is the number of channels per row, including padding, that the kernel
+// reads or writes.
+func (a Transpose) launchGeometry(op string, t Type, padded int) (grid, block [3]uint32, err error) {
 	c := argCheck{op: op}
 	c.requirePositive("batch", a.Batch)
 	c.requirePositive("channels", a.Channels)
@@ -268,17 +269,17 @@ type ComputeCeiling struct {
 	FLOP   float64
 }
 
-// FMACeiling returns fma_ceiling: float32 multiply-adds in registers, in the given number of
-// blocks (8 blocks fill a multiprocessor). The kernel writes 256·blocks floats to out, each
-// equal to iterations.
+// FMACeiling returns the launch of fma_ceiling, which computes float32 multiply-adds in
+// registers, in the given number of blocks (8 blocks fill a multiprocessor). The kernel
+// writes 256·blocks floats to out, each equal to iterations.
 func FMACeiling(out Pointer, blocks, iterations int) (ComputeCeiling, error) {
 	return newCeiling("fma_ceiling", out, blocks, iterations, 16*2)
 }
 
-// MMACeiling returns mma_ceiling_f16 or mma_ceiling_bf16: 16×8×16 matrix products of the
-// tensor cores in registers, summed in float32. The kernel writes 256·blocks floats to out,
-// each equal to 16·iterations. Hopper's wgmma instructions are faster; cuBLASLt is used to
-// measure them.
+// MMACeiling returns the launch of mma_ceiling_f16 or mma_ceiling_bf16, which computes
+// 16×8×16 matrix products in registers with tensor cores and sums them in float32. The
+// kernel writes 256·blocks floats to out, each equal to 16·iterations. Hopper's wgmma
+// instructions are faster; cuBLASLt is used to measure them.
 func MMACeiling(t Type, out Pointer, blocks, iterations int) (ComputeCeiling, error) {
 	// 8 products per warp of 32 threads, 2·16·8·16 operations each.
 	return newCeiling("mma_ceiling_"+t.String(), out, blocks, iterations, 8*2*16*8*16/32)

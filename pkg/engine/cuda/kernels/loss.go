@@ -113,7 +113,7 @@ func (a DiceBCE) Forward(t Type) ([]Launch, error) {
 	}
 	var l launchList
 	maps, sums := a.addMapSums(&l, t)
-	l.addUntyped("bce_finalize", unitDim, columnBlock, blockThreads*5*8,
+	l.addUntyped("bce_finalize", unitDim, sumBlock, blockThreads*5*8,
 		sums, maps, int64Arg(a.Rows*a.Channels), a.Loss, a.Counts, a.Accumulate)
 	return l.result()
 }
@@ -146,14 +146,14 @@ func (a DiceBCE) check(c *argCheck, t Type) {
 
 // addMapSums adds the launches that compute the sums of each map, and returns the number of
 // maps and the address of the sums.
-func (a DiceBCE) addMapSums(l *launchList, t Type) (maps int, at Pointer) {
+func (a DiceBCE) addMapSums(l *launchList, t Type) (maps int, sums Pointer) {
 	maps = a.Rows / a.Points * a.Channels
 	chunks := diceChunksPerMap(maps, a.Points)
-	at = a.Partial + Pointer(4*8*maps*chunks)
-	l.addTyped(t, "dice_bce", [3]uint32{uint32(chunks), uint32(maps), 1}, columnBlock, blockThreads*4*4,
+	sums = a.Partial + Pointer(4*8*maps*chunks)
+	l.addTyped(t, "dice_bce", [3]uint32{uint32(chunks), uint32(maps), 1}, sumBlock, blockThreads*4*4,
 		a.Z, a.ZPitch, a.T, a.Partial, int64Arg(a.Points), a.Channels)
-	l.addUntyped("dice_maps", gridOfBlocks(maps), columnBlock, blockThreads*8*8, a.Partial, chunks, int64Arg(a.Points), a.Weight, at)
-	return maps, at
+	l.addUntyped("dice_maps", gridOfBlocks(maps), sumBlock, blockThreads*8*8, a.Partial, chunks, int64Arg(a.Points), a.Weight, sums)
+	return maps, sums
 }
 
 // Head describes a convolution with a 1×1 window and one output channel: z = x·w + bias for

@@ -1,6 +1,7 @@
 package kernels
 
-// Mask selects how the backward pass determines which elements the ReLU passed.
+// Mask selects how the backward pass determines for which elements the ReLU's input was
+// positive.
 type Mask int
 
 // The ways to determine the mask.
@@ -156,8 +157,8 @@ func (a BatchNorm) Inference(t Type) ([]Launch, error) {
 	return l.result()
 }
 
-// BatchNormGrad describes the gradient of BatchNorm.Training. Let d = dy where the ReLU
-// passed its input and 0 elsewhere, and x̂ = (x − mean)·invstd. Then dbeta = Σ d, dgamma = Σ
+// BatchNormGrad describes the gradient of BatchNorm.Training. Let d = dy where the ReLU's
+// input is positive and 0 elsewhere, and x̂ = (x − mean)·invstd. Then dbeta = Σ d, dgamma = Σ
 // d·x̂, dx = gamma·invstd·(d − dbeta/rows − x̂·dgamma/rows) + Acc, and dAdd = d.
 type BatchNormGrad struct {
 	Rows, Channels int
@@ -247,12 +248,15 @@ func (a BatchNormGrad) check(c *argCheck) {
 // 32 threads read each column.
 const columnThreads = 32
 
-// columnSharedBytes is the shared memory of such a block: two float64 per thread.
+// columnSharedBytes is the size of the shared memory of a block that sums columns: two
+// float64 per thread.
 const columnSharedBytes = columnThreads * columnThreads * 2 * 8
 
-// gridCovering returns a one-dimensional grid for n elements with the given number per
-// block.
-func gridCovering(n, per int) [3]uint32 { return [3]uint32{uint32((n + per - 1) / per), 1, 1} }
+// gridCovering returns a one-dimensional grid of enough blocks for n elements, where each
+// block processes perBlock elements.
+func gridCovering(n, perBlock int) [3]uint32 {
+	return [3]uint32{uint32((n + perBlock - 1) / perBlock), 1, 1}
+}
 
 // launchList collects the launches of an operation. It keeps the first error and ignores
 // everything after it.
@@ -263,13 +267,13 @@ type launchList struct {
 
 // addTyped adds a launch of the kernel for element type t.
 func (l *launchList) addTyped(t Type, name string, grid, block [3]uint32, shared uint32, values ...any) {
-	k, err := lookupTyped(t, name)
+	k, err := lookUpTyped(t, name)
 	l.add(k, err, grid, block, shared, values)
 }
 
 // addUntyped adds a launch of a kernel that does not depend on an element type.
 func (l *launchList) addUntyped(name string, grid, block [3]uint32, shared uint32, values ...any) {
-	k, err := lookupUntyped(name)
+	k, err := lookUpUntyped(name)
 	l.add(k, err, grid, block, shared, values)
 }
 

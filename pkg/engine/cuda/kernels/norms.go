@@ -72,20 +72,25 @@ func NewLayers(list []Layer) (Layers, error) {
 	return l, nil
 }
 
-// Offsets of the tables in Memory, in bytes. The order is: chunks, layers, sums of squares,
-// rates.
-func (l Layers) layersOffset() int  { return (chunkBytes*l.chunks + 15) &^ 15 }
+// layersOffset returns the offset in Memory of the table of layers, which follows the table of
+// chunks, in bytes.
+func (l Layers) layersOffset() int { return (chunkBytes*l.chunks + 15) &^ 15 }
+
+// squaresOffset returns the offset in Memory of the sums of squares, in bytes.
 func (l Layers) squaresOffset() int { return l.layersOffset() + layerBytes*(len(l.first)-1) }
-func (l Layers) ratesOffset() int   { return l.squaresOffset() + squaresBytes*l.chunks }
+
+// ratesOffset returns the offset in Memory of the rates, in bytes.
+func (l Layers) ratesOffset() int { return l.squaresOffset() + squaresBytes*l.chunks }
 
 // address returns the device address of an offset in Memory.
 func (l Layers) address(offset int) Pointer { return l.Memory + Pointer(offset) }
 
-// normSharedBytes is the shared memory of a block that sums squares: two float64 per thread.
+// normSharedBytes is the size of the shared memory of a block that sums squares: two float64
+// per thread.
 const normSharedBytes = blockThreads * 2 * 8
 
-// columnBlock is the size of a block that sums.
-var columnBlock = [3]uint32{1, blockThreads, 1}
+// sumBlock is the shape of the blocks of kernels that compute sums: one column of threads.
+var sumBlock = [3]uint32{1, blockThreads, 1}
 
 // gridOfBlocks returns a one-dimensional grid of n blocks.
 func gridOfBlocks(n int) [3]uint32 { return [3]uint32{uint32(n), 1, 1} }
@@ -102,7 +107,7 @@ func (l Layers) SumSquares(w, g Pointer) ([]Launch, error) {
 		return nil, c.err
 	}
 	var a launchList
-	a.addUntyped("layer_squares", gridOfBlocks(l.chunks), columnBlock, normSharedBytes, w, g, l.Memory, 0, l.address(l.squaresOffset()))
+	a.addUntyped("layer_squares", gridOfBlocks(l.chunks), sumBlock, normSharedBytes, w, g, l.Memory, 0, l.address(l.squaresOffset()))
 	return a.result()
 }
 
@@ -117,7 +122,7 @@ func (l Layers) Clip(maxNorm float64, control Pointer) ([]Launch, error) {
 		return nil, c.err
 	}
 	var a launchList
-	a.addUntyped("clip_norm", unitDim, columnBlock, normSharedBytes, l.address(l.squaresOffset()), l.chunks, maxNorm, control)
+	a.addUntyped("clip_norm", unitDim, sumBlock, normSharedBytes, l.address(l.squaresOffset()), l.chunks, maxNorm, control)
 	return a.result()
 }
 
@@ -136,9 +141,9 @@ func (l Layers) LARS(t Type, u Update, trust float64, first, last int) ([]Launch
 	}
 	from, n := l.first[first], l.first[last]-l.first[first]
 	var a launchList
-	a.addUntyped("lars_rates", gridOfBlocks(last-first), columnBlock, normSharedBytes,
+	a.addUntyped("lars_rates", gridOfBlocks(last-first), sumBlock, normSharedBytes,
 		l.address(l.squaresOffset()), l.address(l.layersOffset()), first, l.address(l.ratesOffset()), u.Control, trust, u.WeightDecay)
-	a.addTyped(t, "lars", gridOfBlocks(n), columnBlock, 0, u.W, u.G, u.Buffer, u.Low, l.Memory, from, l.address(l.ratesOffset()), u.Control, u.Momentum)
+	a.addTyped(t, "lars", gridOfBlocks(n), sumBlock, 0, u.W, u.G, u.Buffer, u.Low, l.Memory, from, l.address(l.ratesOffset()), u.Control, u.Momentum)
 	return a.result()
 }
 
@@ -156,11 +161,11 @@ func (l Layers) LAMB(t Type, u Update, first, last int) ([]Launch, error) {
 	}
 	from, n := l.first[first], l.first[last]-l.first[first]
 	var a launchList
-	a.addUntyped("lamb_moments", gridOfBlocks(n), columnBlock, normSharedBytes,
+	a.addUntyped("lamb_moments", gridOfBlocks(n), sumBlock, normSharedBytes,
 		u.W, u.G, u.M, u.V, l.Memory, from, l.address(l.layersOffset()), l.address(l.squaresOffset()), u.Control, u.Beta1, u.Beta2, u.Epsilon, u.WeightDecay)
-	a.addUntyped("lamb_rates", gridOfBlocks(last-first), columnBlock, normSharedBytes,
+	a.addUntyped("lamb_rates", gridOfBlocks(last-first), sumBlock, normSharedBytes,
 		l.address(l.squaresOffset()), l.address(l.layersOffset()), first, l.address(l.ratesOffset()), u.Control, u.WeightDecay)
-	a.addTyped(t, "lamb", gridOfBlocks(n), columnBlock, 0, u.W, u.M, u.V, u.Low, l.Memory, from, l.address(l.ratesOffset()), u.Control, u.Epsilon)
+	a.addTyped(t, "lamb", gridOfBlocks(n), sumBlock, 0, u.W, u.M, u.V, u.Low, l.Memory, from, l.address(l.ratesOffset()), u.Control, u.Epsilon)
 	return a.result()
 }
 

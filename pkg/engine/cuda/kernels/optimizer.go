@@ -77,7 +77,7 @@ func StepBegin(control Pointer, beta1, beta2 float64) ([]Launch, error) {
 }
 
 // GradCheck returns the launch of grad_check, which sets FoundInf if any of n gradients is
-// infinite or NaN. It must run after the all-reduce, which spreads such a value to all
+// infinite or NaN. It must run after the all-reduce, which spreads infinities and NaN to all
 // ranks. Memory traffic: 4 bytes per element.
 func GradCheck(g Pointer, n int, control Pointer) ([]Launch, error) {
 	return launchOverGradients("grad_check", g, n, control)

@@ -121,8 +121,8 @@ func List(types ...Type) []Kernel {
 	return all
 }
 
-// lookupUntyped returns the kernel in untypedKernels with the given name.
-func lookupUntyped(name string) (Kernel, error) {
+// lookUpUntyped returns the kernel in untypedKernels with the given name.
+func lookUpUntyped(name string) (Kernel, error) {
 	for _, s := range untypedKernels {
 		if s.name == name {
 			return s.kernel(""), nil
@@ -131,8 +131,8 @@ func lookupUntyped(name string) (Kernel, error) {
 	return Kernel{}, fmt.Errorf("launch %s: unknown kernel", name)
 }
 
-// lookupTyped returns the kernel in typedKernels with the given name, for type t.
-func lookupTyped(t Type, name string) (Kernel, error) {
+// lookUpTyped returns the kernel in typedKernels with the given name, for type t.
+func lookUpTyped(t Type, name string) (Kernel, error) {
 	if t > BF16 {
 		return Kernel{}, fmt.Errorf("launch %s: unknown element type %d", name, t)
 	}

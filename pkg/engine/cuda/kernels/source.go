@@ -8,7 +8,7 @@ import (
 )
 
 //go:embed source/prelude.cu
-var prelude string
+var preludeSource string
 
 //go:embed source/untyped.cu
 var untypedSource string
@@ -104,7 +104,7 @@ func (t Type) expandFiles(files ...sourceFile) string {
 }
 
 // expandedPrelude returns the beginning of every translation unit.
-func expandedPrelude() string { return sourceFile{"prelude.cu", prelude}.expand("") }
+func expandedPrelude() string { return sourceFile{"prelude.cu", preludeSource}.expand("") }
 
 // Source returns the CUDA C++ source of the kernels in List(types...) as one translation
 // unit without includes, in which every kernel begins with extern "C" __global__ void.

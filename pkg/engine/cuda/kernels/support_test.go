@@ -21,7 +21,7 @@ import (
 
 func openSimulator(t *testing.T) *hostsim.Simulator {
 	t.Helper()
-	sim, err := hostsim.Shared()
+	sim, err := hostsim.OpenShared()
 	if errors.Is(err, hostsim.ErrNoCompiler) {
 		t.Skip("no g++ on this machine: the kernels cannot be simulated")
 	}

@@ -10,8 +10,9 @@ package kernels
 // two sums per channel. The exchange adds up the vectors of all workers, which may have
 // different numbers of rows.
 
-// VectorDoubles returns the length of the vector that workers exchange, in float64.
-func VectorDoubles(channels int) int { return 1 + 2*channels }
+// VectorLength returns the number of float64 elements of the vector that workers exchange
+// for a batch norm: the number of rows and two sums per channel.
+func VectorLength(channels int) int { return 1 + 2*channels }
 
 // Moments returns the launches of bn_stats and bn_moments, which set vector to the number of
 // rows, Σ x and Σ x². Memory traffic: 1 pass over x.

@@ -76,7 +76,7 @@ func synchronisedBatchNorm(d *device, shape []int, sums bool) {
 			Mean: w.norm.Mean, InvStd: w.norm.InvStd, Gamma: w.norm.Gamma, Beta: w.norm.Beta,
 			DGamma: d.empty("dgamma", c).pointer(), DBeta: d.empty("dbeta", c).pointer(), Partial: w.norm.Partial,
 		}
-		w.vector = d.alloc("vector", 8*kernels.VectorDoubles(padded))
+		w.vector = d.alloc("vector", 8*kernels.VectorLength(padded))
 		workers = append(workers, w)
 	}
 	for _, w := range workers {

@@ -29,9 +29,9 @@ func planarToRows(v []float32, channels, padded, spatial int) []float64 {
 	return rows
 }
 
-// augment2DCheck compares the kernel's samples bit for bit with the batches of pkg/data's
-// loader for the same seed and epochs.
-func augment2DCheck(p *sandbox) float64 {
+// augment2DMismatch returns the greatest mismatch between samples that the kernel augments
+// and the batches of pkg/data's loader for the same seed and epochs. Each bit must be equal.
+func augment2DMismatch(p *sandbox) float64 {
 	const samples, batch, channels, height, width, crop, padded = 12, 4, 3, 12, 10, 7, 8
 	const brightness, contrast = 0.2, 0.4
 	set := workload.ByteImages{Image: []int{channels, height, width}, Pixels: p.randomBytes(samples * channels * height * width), N: samples}
@@ -99,9 +99,9 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	return axis, mirror
 }
 
-// augment3DCheck compares the kernel's samples with loops that implement the definition in
-// kernels.Augment.
-func augment3DCheck(p *sandbox) float64 {
+// augment3DMismatch returns the greatest mismatch between samples that the kernel augments
+// and the results of loops that implement the definition in kernels.Augment.
+func augment3DMismatch(p *sandbox) float64 {
 	const samples, channels, padded, brightness, contrast = 30, 2, 8, 0.2, 0.4
 	size, out := [3]int{6, 7, 8}, [3]int{4, 4, 4}
 	volume, cut := size[0]*size[1]*size[2], out[0]*out[1]*out[2]

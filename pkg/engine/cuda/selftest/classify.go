@@ -91,8 +91,8 @@ func (t *tester) classificationOperations() []operation {
 	return all
 }
 
-// divideBy8 makes the logits and targets in v so small that fp16 can represent their
-// exponentials and the scaled gradients of these.
+// divideBy8 divides v by 8 if operand i is the logits or the targets, so that fp16 can
+// represent their exponentials and the scaled gradients of the exponentials.
 func divideBy8(i int, v []float32, _ [][]float32) {
 	for j := range v {
 		if i < 2 {
@@ -116,8 +116,8 @@ func padOperations(s []int) []operation {
 	}
 }
 
-// paddedPoolOperation returns the first pooling of a ResNet: overlapping windows of 3 with
-// padding 1. If zeros is set, the padding may be the maximum.
+// paddedPoolOperation returns the first max pooling of a ResNet: overlapping windows of 3
+// with padding 1. If zeros is set, the padding counts as zeros, which may be maxima.
 func paddedPoolOperation(s []int, zeros bool) operation {
 	attr := plan.Attr{Kernel: []int{3, 3}, Stride: []int{2, 2}, Pad: []int{1, 1}, PadZeros: zeros}
 	name := "max_pool with padding"

@@ -30,20 +30,20 @@ type directCheck struct {
 // plan, such as those of the optimizers.
 func (t *tester) checkDirectLaunches() error {
 	for _, c := range append([]directCheck{
-		{"fill_u32", "4097 words", 0, fillCheck},
-		{"casts", "4099 numbers", 0, castCheck},
-		{"planar to rows and back", "2×3×35", 0, smallTransposeCheck},
-		{"planar to rows and back", "3×40×33", 0, wideTransposeCheck},
-		{"normalize_u8", "3×11×77", t.exactBound(1), normalizeCheck},
-		{"head", "200 rows of 24 channels", t.exactBound(1), headCheck},
-		{"bce with counts", "20001 logits", t.exactBound(1), countsCheck},
-		{"adam, one step left out", "4099 weights, 6 steps", 1e-5, adamCheck},
-		{"sgd with momentum", "4099 weights, 4 steps", 1e-5, sgdCheck},
-		{"copy_ceiling", "4099 vectors", 0, copyCheck},
-		{"ceilings of arithmetic", "2 blocks, 11 turns", 0, ceilingCheck},
-		{"augment_2d", "12×3×12×10 to 7×7, 2 epochs", 0, augment2DCheck},
-		{"take_rows", "40 rows of 3, 700 times", 0, takeRowsCheck},
-		{"augment_3d", "30×2×6×7×8 to 4×4×4, 2 epochs", t.exactBound(1) + 1e-6, augment3DCheck},
+		{"fill_u32", "4097 words", 0, fillMismatch},
+		{"casts", "4099 numbers", 0, castMismatch},
+		{"planar to rows and back", "2×3×35", 0, smallTransposeMismatch},
+		{"planar to rows and back", "3×40×33", 0, wideTransposeMismatch},
+		{"normalize_u8", "3×11×77", t.exactBound(1), normalizeMismatch},
+		{"head", "200 rows of 24 channels", t.exactBound(1), headMismatch},
+		{"bce with counts", "20001 logits", t.exactBound(1), countsMismatch},
+		{"adam, one step left out", "4099 weights, 6 steps", 1e-5, adamMismatch},
+		{"sgd with momentum", "4099 weights, 4 steps", 1e-5, sgdMismatch},
+		{"copy_ceiling", "4099 vectors", 0, copyMismatch},
+		{"ceilings of arithmetic", "2 blocks, 11 turns", 0, ceilingMismatch},
+		{"augment_2d", "12×3×12×10 to 7×7, 2 epochs", 0, augment2DMismatch},
+		{"take_rows", "40 rows of 3, 700 times", 0, takeRowsMismatch},
+		{"augment_3d", "30×2×6×7×8 to 4×4×4, 2 epochs", t.exactBound(1) + 1e-6, augment3DMismatch},
 	}, append(rulesChecks(), syncNormChecks(t)...)...) {
 		if err := t.ctx.Err(); err != nil {
 			return err
@@ -106,13 +106,13 @@ func (p *sandbox) put(data []byte) kernels.Pointer {
 	return ptr
 }
 
-// putLow is put for values in the precision of the test.
+// putLow is like put, but first converts v to the precision of the test.
 func (p *sandbox) putLow(v []float32) kernels.Pointer { return p.put(number.Encode(p.low, v)) }
 
-// putFloat32 is put for float32 values.
+// putFloat32 is like put, for float32 values.
 func (p *sandbox) putFloat32(v []float32) kernels.Pointer { return p.put(number.Encode(device.F32, v)) }
 
-// putInOut is put for operands that kernels may change.
+// putInOut is like put, for operands that kernels may change.
 func (p *sandbox) putInOut(data []byte) kernels.Pointer {
 	ptr := p.put(data)
 	if p.err == nil {
@@ -162,8 +162,8 @@ func (p *sandbox) readBytes(at kernels.Pointer, n int) []byte {
 	return data
 }
 
-// finish checks that kernels changed neither margins nor operands of put, and frees the
-// memory.
+// finish checks that kernels changed neither margins nor the operands that put copied, and
+// frees the memory.
 func (p *sandbox) finish() error {
 	for _, m := range p.blocks {
 		all := p.readBytes(kernels.Pointer(m.ptr), int(m.size()))
@@ -185,8 +185,8 @@ func (p *sandbox) finish() error {
 	return p.err
 }
 
-// fillCheck checks fill_u32.
-func fillCheck(p *sandbox) float64 {
+// fillMismatch runs fill_u32 and returns the mismatch of its result.
+func fillMismatch(p *sandbox) float64 {
 	const n = 4097
 	to := p.newOutput(4 * n)
 	p.run(kernels.Fill(to, 0x3f800000, n))
@@ -197,9 +197,9 @@ func fillCheck(p *sandbox) float64 {
 	return mismatch(p.read(to, device.F32, n), want)
 }
 
-// castCheck checks the casts, bit for bit: rounding to nearest, ties to even, is well
-// defined.
-func castCheck(p *sandbox) float64 {
+// castMismatch returns the greatest mismatch of the casts. Each bit must be equal, since
+// rounding to nearest, ties to even, is well defined.
+func castMismatch(p *sandbox) float64 {
 	const n = 4099
 	v := make([]float32, n)
 	for i := range v {
@@ -215,8 +215,11 @@ func castCheck(p *sandbox) float64 {
 	return mismatch(p.read(back, device.F32, n), number.Widen(p.roundToPrecision(v)))
 }
 
-func smallTransposeCheck(p *sandbox) float64 { return transposeMismatch(p, 2, 3, 35) }
-func wideTransposeCheck(p *sandbox) float64  { return transposeMismatch(p, 3, 40, 33) }
+// smallTransposeMismatch returns the mismatch of transpositions of 3 channels.
+func smallTransposeMismatch(p *sandbox) float64 { return transposeMismatch(p, 2, 3, 35) }
+
+// wideTransposeMismatch returns the mismatch of transpositions of 40 channels.
+func wideTransposeMismatch(p *sandbox) float64 { return transposeMismatch(p, 3, 40, 33) }
 
 // transposeMismatch converts random values to rows and back, and returns the greatest
 // mismatch of the two results.
@@ -244,7 +247,7 @@ func (p *sandbox) randomBytes(n int) []byte {
 	return b
 }
 
-func normalizeCheck(p *sandbox) float64 {
+func normalizeMismatch(p *sandbox) float64 {
 	const batch, channels, spatial, padded = 3, 11, 77, 16
 	pixels := p.randomBytes(batch * channels * spatial)
 	mean, invstd := make([]float32, channels), make([]float32, channels)
@@ -264,7 +267,7 @@ func normalizeCheck(p *sandbox) float64 {
 	return mismatch(p.read(to, p.low, len(want)), want)
 }
 
-func headCheck(p *sandbox) float64 {
+func headMismatch(p *sandbox) float64 {
 	const rows, channels = 200, 24
 	x, w, dz := p.randomNumbers(rows*channels), make([]float32, channels), make([]float32, rows)
 	for i := range w {
@@ -298,8 +301,9 @@ func headCheck(p *sandbox) float64 {
 	)
 }
 
-// countsCheck checks the binary cross-entropy: loss, gradient and counts.
-func countsCheck(p *sandbox) float64 {
+// countsMismatch returns the greatest mismatch of the binary cross-entropy: of its loss, its
+// gradient and its counts.
+func countsMismatch(p *sandbox) float64 {
 	const n, dloss, scale = 20001, 0.5, 8
 	z, target := make([]float32, n), make([]float32, n)
 	for i := range z {
@@ -389,9 +393,10 @@ func (s *optimizerMemory) beginStep(p *sandbox, step int, overflow bool) []float
 	return g
 }
 
-// adamCheck compares the kernels with optim.Apply over several steps. The fourth step has an
-// infinite gradient, so it must skip the update and halve the loss scale.
-func adamCheck(p *sandbox) float64 {
+// adamMismatch returns the mismatch between the weights that the kernels and optim.Apply
+// compute in several steps. The fourth step has an infinite gradient, so it must skip the
+// update and halve the loss scale.
+func adamMismatch(p *sandbox) float64 {
 	s := newOptimizerMemory(p, 4099, optim.Update{Rule: optim.RuleAdam, LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01})
 	for step := 1; step <= 6; step++ {
 		spoiled := step == 4
@@ -421,7 +426,7 @@ func adamCheck(p *sandbox) float64 {
 	return s.weightsMismatch(p)
 }
 
-func sgdCheck(p *sandbox) float64 {
+func sgdMismatch(p *sandbox) float64 {
 	s := newOptimizerMemory(p, 4099, optim.Update{Rule: optim.RuleSGD, LearningRate: 0.1, Momentum: 0.9, WeightDecay: 0.02})
 	for step := 1; step <= 4; step++ {
 		g := s.beginStep(p, step, false)
@@ -442,7 +447,7 @@ func (s *optimizerMemory) weightsMismatch(p *sandbox) float64 {
 	return mismatch(number.Widen(number.Decode(device.F32, w)), s.want)
 }
 
-func takeRowsCheck(p *sandbox) float64 {
+func takeRowsMismatch(p *sandbox) float64 {
 	const rows, width, batch = 40, 3, 700
 	v, list, want := make([]float32, rows*width), make([]int, batch), make([]float64, batch*width)
 	for i := range v {
@@ -459,7 +464,7 @@ func takeRowsCheck(p *sandbox) float64 {
 	return mismatch(p.read(to, device.F32, batch*width), want)
 }
 
-func copyCheck(p *sandbox) float64 {
+func copyMismatch(p *sandbox) float64 {
 	const n = 4099
 	data := p.randomBytes(16 * n)
 	to := p.newOutput(16 * n)
@@ -470,8 +475,9 @@ func copyCheck(p *sandbox) float64 {
 	return 0
 }
 
-// ceilingCheck checks the results of the kernels that measure a GPU's arithmetic.
-func ceilingCheck(p *sandbox) float64 {
+// ceilingMismatch returns the greatest mismatch of the results of the kernels that measure a
+// GPU's arithmetic.
+func ceilingMismatch(p *sandbox) float64 {
 	const blocks, turns, n = 2, 11, 2 * 256
 	worst := 0.0
 	one := func(c kernels.ComputeCeiling, out kernels.Pointer, value float64, err error) {

@@ -18,13 +18,14 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// oneRank exchanges the buckets of a single rank through NCCL, which must not change them.
-type oneRank struct {
+// oneRankSync is a strategy that exchanges the buckets of a single rank through NCCL, which
+// must not change them.
+type oneRankSync struct {
 	lib  *nccl.Library
 	comm nccl.Comm
 }
 
-func (r oneRank) ReduceBucket(i int, b device.Buffer, s device.Stream) error {
+func (r oneRankSync) ReduceBucket(i int, b device.Buffer, s device.Stream) error {
 	p := driver.Ptr(b.Pointer)
 	if err := r.lib.AllReduce(p, p, int64(b.Len()), nccl.Float32, nccl.Avg, r.comm, driver.Stream(s.Handle)); err != nil {
 		return fmt.Errorf("all-reduce bucket %d: %w", i, err)
@@ -32,12 +33,12 @@ func (r oneRank) ReduceBucket(i int, b device.Buffer, s device.Stream) error {
 	return nil
 }
 
-func (oneRank) Wait() error      { return nil }
-func (oneRank) Capturable() bool { return true }
+func (oneRankSync) Wait() error      { return nil }
+func (oneRankSync) Capturable() bool { return true }
 
-// checkExchange checks what one GPU can show of an NCCL exchange: creating a communicator,
-// exchanging buckets in a stream during the backward pass, and capturing the exchange in a
-// graph. With one rank, the mean leaves every bit unchanged. The check does not cover
+// checkExchange checks those parts of an NCCL exchange that need only one GPU: creating a
+// communicator, exchanging buckets in a stream during the backward pass, and capturing the
+// exchange in a graph. With one rank, the mean leaves every bit unchanged. It does not cover
 // several ranks: whether NCCL connects them, the order of their calls, and the loss of a
 // rank.
 func (t *tester) checkExchange() error {
@@ -64,7 +65,7 @@ func (t *tester) checkExchange() error {
 		return err
 	}
 	seed := t.random.Uint64()
-	var runs [3]trace // without an exchange, with an exchange, with an exchange captured in a graph
+	var runs [3]trainingResults // without an exchange, with an exchange, with an exchange captured in a graph
 	for i := range runs {
 		if runs[i], err = t.trainWithExchange(g, p, seed, i > 0, i > 1); err != nil {
 			return t.addFailure(c, err)
@@ -79,7 +80,7 @@ func (t *tester) checkExchange() error {
 }
 
 // trainWithExchange trains on data from seed, with an exchange if exchange is set.
-func (t *tester) trainWithExchange(g *nn.Graph, p *plan.Program, seed uint64, exchange, graph bool) (all trace, err error) {
+func (t *tester) trainWithExchange(g *nn.Graph, p *plan.Program, seed uint64, exchange, graph bool) (all trainingResults, err error) {
 	e, err := t.startEngine(func(o *engine.Options) { o.Graph = graph })
 	if err != nil {
 		return all, err
@@ -87,7 +88,7 @@ func (t *tester) trainWithExchange(g *nn.Graph, p *plan.Program, seed uint64, ex
 	defer func() { err = errors.Join(err, e.Close()) }()
 	var sync engine.GradSync
 	if exchange {
-		r := oneRank{lib: t.stack.NCCL}
+		r := oneRankSync{lib: t.stack.NCCL}
 		err := e.Do(func() error {
 			id, err := r.lib.GetUniqueID()
 			if err == nil {
@@ -101,7 +102,7 @@ func (t *tester) trainWithExchange(g *nn.Graph, p *plan.Program, seed uint64, ex
 		defer func() { err = errors.Join(err, e.Do(func() error { return r.lib.CommDestroy(r.comm) })) }()
 		sync = r
 	}
-	x, err := loadFresh(e, g, p, seed)
+	x, err := loadWithNaNMemory(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}

@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// FirstReport contains what should be collected first on a machine with a GPU. It allows
-// further work without a GPU if the machine is no longer available.
+// FirstReport contains the results that should be collected first on a machine with a GPU,
+// so that work can continue without a GPU if the machine is no longer available.
 type FirstReport struct {
 	// DeviceProperties is cuDNN's description of the GPU, from which cuDNN can compile plans
 	// for this GPU on another machine. If it is not available, Missing is the reason.
@@ -23,19 +23,19 @@ type FirstReport struct {
 	Checks           []Check         `json:"checks"` // of complete steps of small networks in bf16
 }
 
-// First collects a FirstReport on the first GPU. After an error, the report contains what
+// CollectFirstReport collects a FirstReport on the first GPU. After an error, the report contains what
 // was collected before.
-func First(ctx context.Context) (FirstReport, error) {
+func CollectFirstReport(ctx context.Context) (FirstReport, error) {
 	libraries, err := stack.Open(clib.NewSearch(clib.Environment{}))
 	if err != nil {
 		return FirstReport{}, fmt.Errorf("first GPU check: %w", err)
 	}
-	return FirstWithLibraries(ctx, libraries)
+	return CollectFirstReportWithLibraries(ctx, libraries)
 }
 
-// FirstWithLibraries is like First, but uses libraries that are open already, such as those
+// CollectFirstReportWithLibraries is like First, but uses libraries that are open already, such as those
 // of a simulated machine.
-func FirstWithLibraries(ctx context.Context, s *stack.Stack) (f FirstReport, err error) {
+func CollectFirstReportWithLibraries(ctx context.Context, s *stack.Stack) (f FirstReport, err error) {
 	o := engine.DefaultOptions()
 	o.Device, o.Precision = "cuda", "bf16"
 	e, err := cuda.NewWithLibraries(s, os.Getenv, o, 0)
@@ -55,7 +55,7 @@ func FirstWithLibraries(ctx context.Context, s *stack.Stack) (f FirstReport, err
 		return f, err
 	}
 	f.Checks, err = RunWithLibraries(ctx, s, Options{Precisions: []string{"bf16"}, Seed: 1, Only: "U-Net"})
-	if n := Failed(f.Checks); n > 0 {
+	if n := CountFailed(f.Checks); n > 0 {
 		err = errors.Join(err, fmt.Errorf("first GPU check: %d of %d checks failed", n, len(f.Checks)))
 	}
 	return f, err

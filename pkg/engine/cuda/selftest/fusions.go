@@ -198,7 +198,7 @@ func (t *tester) checkNormPlans(x probe.Executable, c *Check, want [][]float64) 
 	case all.NoPlan != nil:
 		c.Detail = "not there: " + all.NoPlan.Error() // the engine then works without it
 	case c.Detail == "":
-		c.Detail = fmt.Sprintf("%d plans", plans) + missingText(all.Missing)
+		c.Detail = fmt.Sprintf("%d plans", plans) + describeMissing(all.Missing)
 	}
 	return nil
 }

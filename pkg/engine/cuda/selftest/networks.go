@@ -19,8 +19,8 @@ import (
 // step runs command by command, the second is captured, and the later ones run the graph.
 const networkSteps = 5
 
-// trace contains the results of several training steps.
-type trace struct {
+// trainingResults contains the results of several training steps, such as losses.
+type trainingResults struct {
 	losses    []float64
 	gradients []float64 // of the first step, one parameter after another
 	after     []float64 // all parameters, states and slots after the last step
@@ -77,9 +77,9 @@ func (t *tester) checkNetwork(kind, shape string, fuse bool, build func() (*nn.G
 	if err != nil {
 		return err
 	}
-	var runs [2]trace // without and with graphs
+	var runs [2]trainingResults // without and with graphs
 	for i, graph := range []bool{false, true} {
-		if runs[i], err = t.trainOn(graph, fuse, g, p, seed); err != nil {
+		if runs[i], err = t.trainOnNewEngine(graph, fuse, g, p, seed); err != nil {
 			return t.addFailure(Check{Name: name, Shape: shape}, err)
 		}
 	}
@@ -105,8 +105,8 @@ func (t *tester) checkNetwork(kind, shape string, fuse bool, build func() (*nn.G
 	return nil
 }
 
-// trainOn trains on a new engine, with graphs and fusion if graph and fuse are set.
-func (t *tester) trainOn(graph, fuse bool, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
+// trainOnNewEngine trains on a new engine, with graphs and fusion if graph and fuse are set.
+func (t *tester) trainOnNewEngine(graph, fuse bool, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
 	e, err := t.startEngine(func(o *engine.Options) { o.Graph, o.Fuse = graph, fuse })
 	if err != nil {
 		return all, err
@@ -115,9 +115,9 @@ func (t *tester) trainOn(graph, fuse bool, g *nn.Graph, p *plan.Program, seed ui
 	return t.train(e, g, p, seed)
 }
 
-// loadFresh loads p and sets the initial values of g for seed. On a GPU it first fills the
+// loadWithNaNMemory loads p and sets the initial values of g for seed. On a GPU it first fills the
 // memory with NaN.
-func loadFresh(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (engine.Executable, error) {
+func loadWithNaNMemory(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (engine.Executable, error) {
 	x, err := e.Load(p, nil)
 	if err != nil {
 		return nil, err
@@ -136,8 +136,8 @@ func loadFresh(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (engi
 
 // train runs networkSteps steps on data from seed, the last one with SGD, the others with
 // Adam.
-func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
-	x, err := loadFresh(e, g, p, seed)
+func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
+	x, err := loadWithNaNMemory(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}

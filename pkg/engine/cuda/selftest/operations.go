@@ -262,7 +262,7 @@ func (t *tester) checkEveryPlan(x probe.Executable, o operation, want []float64)
 			if all.Fusible {
 				done.check.Detail += fmt.Sprintf(", %d of all in one graph", fused)
 			}
-			done.check.Detail += missingText(all.Missing)
+			done.check.Detail += describeMissing(all.Missing)
 		}
 		t.addCheck(done.check)
 	}
@@ -281,8 +281,8 @@ func (t *tester) addPlanMismatch(c *Check, p probe.Plan, off float64) {
 	}
 }
 
-// missingText returns a text about graphs that have no plan, or "" if missing is nil.
-func missingText(missing error) string {
+// describeMissing returns a text about graphs that have no plan, or "" if missing is nil.
+func describeMissing(missing error) string {
 	if missing == nil {
 		return ""
 	}

@@ -30,9 +30,9 @@ func rulesChecks() []directCheck {
 	} {
 		u := base
 		c.change(&u)
-		all = append(all, directCheck{c.name, "4 layers of 33144 weights, 4 steps, one left out", 1e-5, func(p *sandbox) float64 { return ruleCheck(p, u) }})
+		all = append(all, directCheck{c.name, "4 layers of 33144 weights, 4 steps, one left out", 1e-5, func(p *sandbox) float64 { return ruleMismatch(p, u) }})
 	}
-	return append(all, directCheck{"sums of gradients", "4124 elements of 3 batches", 0, gradientMeanCheck})
+	return append(all, directCheck{"sums of gradients", "4124 elements of 3 batches", 0, gradientMeanMismatch})
 }
 
 // ruleLayers returns a weight with several chunks, a bias, a weight smaller than a chunk,
@@ -48,9 +48,9 @@ func ruleLayers() (list []kernels.Layer, n int) {
 	}, big + 8520
 }
 
-// ruleCheck compares the kernels with optim.Apply64 over several steps. The third step has
-// an infinite gradient, so it must skip the update.
-func ruleCheck(p *sandbox, u optim.Update) float64 {
+// ruleMismatch returns the greatest mismatch between the kernels and optim.Apply64 over
+// several steps. The third step has an infinite gradient, so it must skip the update.
+func ruleMismatch(p *sandbox, u optim.Update) float64 {
 	list, n := ruleLayers()
 	w := make([]float32, n)
 	for i := range list[3].Weight {
@@ -143,8 +143,8 @@ func runRule(p *sandbox, layers kernels.Layers, list []kernels.Layer, a kernels.
 	}
 }
 
-// gradientMeanCheck checks the mean of the gradients of three batches.
-func gradientMeanCheck(p *sandbox) float64 {
+// gradientMeanMismatch returns the mismatch of the mean of the gradients of three batches.
+func gradientMeanMismatch(p *sandbox) float64 {
 	const n = 4124
 	var batches [3][]float32
 	for i := range batches {

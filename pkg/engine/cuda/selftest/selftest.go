@@ -114,8 +114,8 @@ func RunWithLibraries(ctx context.Context, s *stack.Stack, o Options) ([]Check, 
 	return all, nil
 }
 
-// Failed returns the number of failed checks.
-func Failed(checks []Check) (n int) {
+// CountFailed returns the number of failed checks.
+func CountFailed(checks []Check) (n int) {
 	for _, c := range checks {
 		if !c.OK {
 			n++

@@ -42,11 +42,11 @@ func TestFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := FirstWithLibraries(t.Context(), s)
+	f, err := CollectFirstReportWithLibraries(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Missing != "" || !strings.Contains(string(f.DeviceProperties), "Simulated H200") || len(f.Checks) == 0 || Failed(f.Checks) > 0 {
+	if f.Missing != "" || !strings.Contains(string(f.DeviceProperties), "Simulated H200") || len(f.Checks) == 0 || CountFailed(f.Checks) > 0 {
 		t.Errorf("%+v", f)
 	}
 }
@@ -112,7 +112,7 @@ func TestSelfTestOfNCCL(t *testing.T) {
 func TestSelfTestSeesFaults(t *testing.T) {
 	cudatest.NewMachine(t, clibtest.Options{}) // skips the test if there is no C++ compiler
 	run := func(name string, grid, block [3]uint32, shared uint32, args []byte) error {
-		s, err := hostsim.Shared()
+		s, err := hostsim.OpenShared()
 		if err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func TestSelfTestSeesFaults(t *testing.T) {
 			if err != nil && c.name != "a kernel that fails" { // which loses the device
 				t.Fatal(err)
 			}
-			if err == nil && Failed(checks) == 0 {
+			if err == nil && CountFailed(checks) == 0 {
 				t.Fatal("nothing failed")
 			}
 			for _, k := range checks {

@@ -88,13 +88,13 @@ func (t *tester) checkPlanStatistics(c *Check, s []int) error {
 		return err
 	}
 	if c.Detail == "" {
-		c.Detail = fmt.Sprintf("%d plans, %d of them in one graph", plans, fused) + missingText(all.Missing)
+		c.Detail = fmt.Sprintf("%d plans, %d of them in one graph", plans, fused) + describeMissing(all.Missing)
 	}
 	return nil
 }
 
-// statisticsMismatch returns the mismatch between the mean and 1/deviation per channel that
-// a plan computed, and those of the plan's result.
+// statisticsMismatch returns the mismatch between the statistics that a plan computed (mean
+// and 1/standard deviation per channel) and the statistics of the plan's result.
 func statisticsMismatch(p probe.Plan, channels, points int) float64 {
 	mean, invstd := make([]float64, channels), make([]float64, channels)
 	n := float64(len(p.Result) / channels)

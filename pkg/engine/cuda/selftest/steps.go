@@ -96,7 +96,7 @@ func (t *tester) checkRule(name string, u optim.Update, g *nn.Graph, p *plan.Pro
 	if err != nil {
 		return err
 	}
-	var runs [2]trace // without and with graphs
+	var runs [2]trainingResults // without and with graphs
 	for i, graph := range []bool{false, true} {
 		e, err := t.startEngine(func(o *engine.Options) { o.Graph = graph })
 		if err == nil {
@@ -123,8 +123,8 @@ func (t *tester) checkRule(name string, u optim.Update, g *nn.Graph, p *plan.Pro
 }
 
 // trainUpdates runs networkSteps updates of two batches on data from seed.
-func (t *tester) trainUpdates(e engine.Engine, u optim.Update, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
-	x, err := loadFresh(e, g, p, seed)
+func (t *tester) trainUpdates(e engine.Engine, u optim.Update, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
+	x, err := loadWithNaNMemory(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}

@@ -38,10 +38,10 @@ func (t *tester) checkSyncNorms() error {
 		}
 		return g, p, err
 	}
-	whole := func(ranks int) (trace, error) {
+	whole := func(ranks int) (trainingResults, error) {
 		g, p, err := lowered(ranks * workload.BatchSize)
 		if err != nil {
-			return trace{}, err
+			return trainingResults{}, err
 		}
 		all, err := t.trainRank(t.truth, g, p, rankSetup{ranks: 1}, seed)
 		return all, err
@@ -56,7 +56,7 @@ func (t *tester) checkSyncNorms() error {
 			return err
 		}
 		shape := fmt.Sprintf("U-Net, batches of %d", workload.BatchSize)
-		var runs [2][]trace // without and with graphs
+		var runs [2][]trainingResults // without and with graphs
 		for i, graph := range []bool{false, true} {
 			if runs[i], err = t.trainRanksOnHost(graph, g, p, seed); err != nil {
 				return t.addFailure(Check{Name: host, Shape: shape}, err)
@@ -81,13 +81,13 @@ func (t *tester) checkSyncNorms() error {
 		return err
 	}
 	shape := fmt.Sprintf("U-Net, batch %d", workload.BatchSize)
-	var runs [2][]trace
+	var runs [2][]trainingResults
 	for i, graph := range []bool{false, true} {
 		one, err := t.trainNCCLRank(library, graph, g, p, seed)
 		if err != nil {
 			return t.addFailure(Check{Name: alone, Shape: shape}, err)
 		}
-		runs[i] = []trace{one}
+		runs[i] = []trainingResults{one}
 	}
 	t.compareRanks(alone, shape, runs, want)
 	return nil
@@ -95,7 +95,7 @@ func (t *tester) checkSyncNorms() error {
 
 // compareRanks compares the ranks' results, without and with graphs, with the reference
 // want, and the ranks with each other.
-func (t *tester) compareRanks(name, shape string, runs [2][]trace, want trace) {
+func (t *tester) compareRanks(name, shape string, runs [2][]trainingResults, want trainingResults) {
 	plain, n := runs[0], float64(len(runs[0]))
 	t.addCheck(Check{
 		Name: name + ": gradients (1 − cosine)", Shape: shape, Error: 1 - number.Cosine(plain[0].gradients, want.gradients),
@@ -119,7 +119,7 @@ func (t *tester) compareRanks(name, shape string, runs [2][]trace, want trace) {
 	t.addCheck(Check{Name: name + ": every rank, recorded or not (numbers that differ)", Shape: shape, Error: float64(differ)})
 }
 
-// rankSetup is the position of one rank, with its exchange.
+// rankSetup identifies one of several ranks and contains its strategy.
 type rankSetup struct {
 	rank, ranks int
 	sync        engine.GradSync
@@ -127,8 +127,8 @@ type rankSetup struct {
 }
 
 // trainRank runs networkSteps steps with Adam on a rank's part of batches from seed.
-func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rankSetup, seed uint64) (all trace, err error) {
-	x, err := loadFresh(e, g, p, seed)
+func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rankSetup, seed uint64) (all trainingResults, err error) {
+	x, err := loadWithNaNMemory(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}
@@ -199,9 +199,9 @@ func setRankInputs(x engine.Executable, seed uint64, r rankSetup) error {
 
 // trainRanksOnHost trains two ranks, which have separate engines on the same GPU and
 // exchange on the host.
-func (t *tester) trainRanksOnHost(graph bool, g *nn.Graph, p *plan.Program, seed uint64) ([]trace, error) {
+func (t *tester) trainRanksOnHost(graph bool, g *nn.Graph, p *plan.Program, seed uint64) ([]trainingResults, error) {
 	groups := collective.InProcess(2)
-	all, errs := make([]trace, len(groups)), make([]error, len(groups))
+	all, errs := make([]trainingResults, len(groups)), make([]error, len(groups))
 	engines := make([]*cuda.Engine, len(groups))
 	for i := range engines {
 		var err error
@@ -250,13 +250,13 @@ func (h *hostSync) Wait() error      { return nil }
 func (h *hostSync) Capturable() bool { return false }
 
 // trainNCCLRank trains the only rank of an NCCL communicator.
-func (t *tester) trainNCCLRank(l *nccl.Library, graph bool, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
+func (t *tester) trainNCCLRank(l *nccl.Library, graph bool, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
 	e, err := t.startEngine(func(o *engine.Options) { o.Graph = graph })
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	s := &oneRankWithNorms{oneRank{lib: l}}
+	s := &oneRankNormSync{oneRankSync{lib: l}}
 	err = e.Do(func() error {
 		id, err := l.GetUniqueID()
 		if err != nil {
@@ -272,12 +272,12 @@ func (t *tester) trainNCCLRank(l *nccl.Library, graph bool, g *nn.Graph, p *plan
 	return all, errors.Join(err, e.Do(func() error { return l.CommDestroy(s.comm) }))
 }
 
-// oneRankWithNorms is a oneRank that also exchanges statistics, which must not change.
-type oneRankWithNorms struct{ oneRank }
+// oneRankNormSync is a oneRankSync that also exchanges statistics, which must not change.
+type oneRankNormSync struct{ oneRankSync }
 
-var _ engine.DeviceNormSync = (*oneRankWithNorms)(nil)
+var _ engine.DeviceNormSync = (*oneRankNormSync)(nil)
 
-func (r *oneRankWithNorms) SumStatistics(v device.Buffer, s device.Stream) error {
+func (r *oneRankNormSync) SumStatistics(v device.Buffer, s device.Stream) error {
 	p := driver.Ptr(v.Pointer)
 	return r.lib.AllReduce(p, p, int64(v.Len()), nccl.Float64, nccl.Sum, r.comm, driver.Stream(s.Handle))
 }

@@ -12,13 +12,13 @@ import (
 
 // syncNormChecks returns the check of the kernels for synchronized batch norms.
 func syncNormChecks(t *tester) []directCheck {
-	return []directCheck{{"batch norm of 2 workers' rows", "200 and 137 rows of 24 channels", t.exactBound(4), syncNormCheck}}
+	return []directCheck{{"batch norm of 2 workers' rows", "200 and 137 rows of 24 channels", t.exactBound(4), syncNormMismatch}}
 }
 
-// syncNormCheck normalizes the rows of two workers with the statistics of all rows, and
-// computes the gradients. The second worker gets its sums directly, as if cuDNN had computed
-// them.
-func syncNormCheck(p *sandbox) float64 {
+// syncNormMismatch normalizes the rows of two workers with the statistics of all rows,
+// computes the gradients, and returns the greatest mismatch. The second worker gets its sums
+// directly, as if cuDNN had computed them.
+func syncNormMismatch(p *sandbox) float64 {
 	const channels, epsilon, momentum = 24, 1e-5, 0.1
 	rows := [2]int{200, 137}
 	all := rows[0] + rows[1]
@@ -27,7 +27,7 @@ func syncNormCheck(p *sandbox) float64 {
 		x[i] += 3
 	}
 	x = p.roundToPrecision(x)
-	vector := func() kernels.Pointer { return p.newOutput(8 * kernels.VectorDoubles(channels)) }
+	vector := func() kernels.Pointer { return p.newOutput(8 * kernels.VectorLength(channels)) }
 	filled := func(v float32) kernels.Pointer {
 		list := make([]float32, channels)
 		for i := range list {
@@ -64,17 +64,17 @@ func syncNormCheck(p *sandbox) float64 {
 	}
 	p.run(norms[0].Moments(p.typ, vectors[0]))
 	p.run(norms[1].MomentsFromSums(p.putFloat32(toFloat32(sum[:])), p.putFloat32(toFloat32(square[:])), vectors[1]))
-	p.addVectors(vectors[:], kernels.VectorDoubles(channels))
+	p.addVectors(vectors[:], kernels.VectorLength(channels))
 	for i := range norms {
 		p.run(norms[i].StatisticsFromVector(vectors[i]))
 		p.run(norms[i].Apply(p.typ))
 		p.run(grads[i].ReduceToVector(p.typ, vectors[i]))
 	}
-	p.addVectors(vectors[:], kernels.VectorDoubles(channels))
+	p.addVectors(vectors[:], kernels.VectorLength(channels))
 	for i := range grads {
 		p.run(grads[i].ApplyFromVector(p.typ, vectors[i], p.newOutput(4*2*channels)))
 	}
-	return p.comparePasses(norms, grads, number.Widen(x), number.Widen(dy))
+	return p.passesMismatch(norms, grads, number.Widen(x), number.Widen(dy))
 }
 
 // toFloat32 converts v to float32.
@@ -105,8 +105,9 @@ func (p *sandbox) addVectors(vectors []kernels.Pointer, n int) {
 	}
 }
 
-// comparePasses compares the results of both workers with loops over the rows of both.
-func (p *sandbox) comparePasses(norms [2]kernels.BatchNorm, grads [2]kernels.BatchNormGrad, x, dy []float64) float64 {
+// passesMismatch returns the greatest mismatch between the results of the two workers and
+// loops over the rows of both workers.
+func (p *sandbox) passesMismatch(norms [2]kernels.BatchNorm, grads [2]kernels.BatchNormGrad, x, dy []float64) float64 {
 	c := norms[0].Channels
 	n := float64(len(x) / c)
 	mean, inv, a, b := make([]float64, c), make([]float64, c), make([]float64, c), make([]float64, c)
@@ -118,7 +119,7 @@ func (p *sandbox) comparePasses(norms [2]kernels.BatchNorm, grads [2]kernels.Bat
 		d := v - mean[i%c]
 		inv[i%c] += d * d
 	}
-	const momentum = 0.1 // the same as in syncNormCheck, like the 0.5, 2, 1.5 and 0.25 below
+	const momentum = 0.1 // the same as in syncNormMismatch, like the 0.5, 2, 1.5 and 0.25 below
 	for k := range c {
 		runningMean[k], runningVar[k] = (1-momentum)*0.5+momentum*mean[k], (1-momentum)*2+momentum*inv[k]/(n-1)
 		inv[k] = 1 / math.Sqrt(inv[k]/n+norms[0].Epsilon)

@@ -22,9 +22,9 @@ func (LogScale) Normalize(lo, hi, x float64) float64 {
 	return math.Log(x/lo) / math.Log(hi/lo)
 }
 
-// ValueTicks marks about five round values, or at most as many as most if it is not 0. It
-// has no unlabeled marks.
-type ValueTicks struct{ most int }
+// ValueTicks marks about five round values, or at most maxTicks if maxTicks is not 0. All
+// marks have labels.
+type ValueTicks struct{ maxTicks int }
 
 // defaultTicks is the largest number of marks on an axis with enough space.
 const defaultTicks = 6
@@ -34,7 +34,7 @@ func (t ValueTicks) Ticks(lo, hi float64) []plot.Tick {
 	if !(hi > lo) {
 		return []plot.Tick{{Value: lo, Label: strconv.FormatFloat(lo, 'g', 4, 64)}}
 	}
-	most := t.most
+	most := t.maxTicks
 	if most == 0 {
 		most = defaultTicks
 	}
@@ -74,7 +74,7 @@ func roundStep(rough float64) (step float64, digits int) {
 // as many of their multiples as fit.
 type LogTicks struct {
 	powersOfTwo bool // mark powers of two
-	most        int  // largest number of marks; 0 means the default
+	maxTicks    int  // largest number of marks; 0 means the default
 }
 
 // defaultLogTicks is the largest number of marks on a logarithmic axis with enough space.
@@ -85,7 +85,7 @@ func (l LogTicks) Ticks(lo, hi float64) []plot.Tick {
 	if !(lo > 0) || !(hi > lo) {
 		return ValueTicks{}.Ticks(lo, hi)
 	}
-	most := l.most
+	most := l.maxTicks
 	if most == 0 {
 		most = defaultLogTicks
 	}
@@ -109,7 +109,7 @@ func (l LogTicks) Ticks(lo, hi float64) []plot.Tick {
 			for _, d := range digits {
 				v, err := strconv.ParseFloat(strconv.FormatFloat(d, 'g', -1, 64)+"e"+strconv.Itoa(k), 64)
 				if err == nil && v >= lo*(1-1e-9) && v <= hi*(1+1e-9) {
-					ticks = append(ticks, plot.Tick{Value: v, Label: logLabel(v)})
+					ticks = append(ticks, plot.Tick{Value: v, Label: formatLogLabel(v)})
 				}
 			}
 		}
@@ -130,8 +130,8 @@ func (l LogTicks) Ticks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// logLabel formats a round value without trailing zeros.
-func logLabel(v float64) string {
+// formatLogLabel formats a round value without trailing zeros.
+func formatLogLabel(v float64) string {
 	if v >= 1e-4 && v < 1e7 {
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
@@ -176,16 +176,16 @@ func (w CountTicks) Ticks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// EpochTicks marks integer epochs: about ten, or at most as many as most if it is not 0,
-// and fewer if the labels are long.
-type EpochTicks struct{ most int }
+// EpochTicks marks integer epochs: about ten, or at most maxTicks if maxTicks is not 0, and
+// fewer if the labels are long.
+type EpochTicks struct{ maxTicks int }
 
 // Ticks implements plot.Ticker.
 func (e EpochTicks) Ticks(lo, hi float64) []plot.Tick {
 	step := 1
 	most := 11.0
-	if e.most > 0 {
-		most = float64(e.most)
+	if e.maxTicks > 0 {
+		most = float64(e.maxTicks)
 	}
 	if digits := len(strconv.Itoa(int(hi))); digits > 4 {
 		most = 44 / float64(digits)
@@ -246,7 +246,8 @@ func (e *Extent) AddOnAxis(log bool, values ...float64) {
 	}
 }
 
-// SetCountAxis configures a for counts, with space beside the smallest and the largest.
+// SetCountAxis configures an axis for counts, with a margin beyond the smallest and the
+// largest count.
 func SetCountAxis(a *plot.Axis, counts []int, log bool) {
 	lo, hi := float64(slices.Min(counts)), float64(slices.Max(counts))
 	a.Tick.Marker = CountTicks{Counts: counts, log: log}
@@ -263,14 +264,14 @@ func SetCountAxis(a *plot.Axis, counts []int, log bool) {
 	}
 }
 
-// SetValueAxis configures a for values, and for the intervals in reach as far as they do
-// not extend far beyond the values. If log and powersOfTwo are set, it marks powers of
-// two.
-func SetValueAxis(a *plot.Axis, values, reach Extent, log, powersOfTwo bool) {
+// SetValueAxis configures an axis for values, and for the range of their intervals, which is
+// cut if it extends far beyond the values. If log and powersOfTwo are set, it marks powers
+// of two.
+func SetValueAxis(a *plot.Axis, values, intervals Extent, log, powersOfTwo bool) {
 	if log && values.Lo > 0 {
 		a.Scale, a.Tick.Marker = LogScale{}, LogTicks{powersOfTwo: powersOfTwo}
 		lo, hi := values.Lo, values.Hi
-		lo, hi = max(min(lo, reach.Lo), lo/2), min(max(hi, reach.Hi), hi*2)
+		lo, hi = max(min(lo, intervals.Lo), lo/2), min(max(hi, intervals.Hi), hi*2)
 		margin := math.Pow(max(hi/lo, 1.5), 0.05)
 		a.Min, a.Max = lo/margin, hi*margin
 		return
@@ -280,10 +281,10 @@ func SetValueAxis(a *plot.Axis, values, reach Extent, log, powersOfTwo bool) {
 	}
 	lo, hi := min(0, values.Lo), values.Hi
 	if size := hi - lo; size > 0 {
-		if reach.Lo < lo {
-			lo = max(reach.Lo, lo-0.3*size)
+		if intervals.Lo < lo {
+			lo = max(intervals.Lo, lo-0.3*size)
 		}
-		hi = min(max(hi, reach.Hi), hi+0.4*size)
+		hi = min(max(hi, intervals.Hi), hi+0.4*size)
 	}
 	if hi == lo {
 		hi = lo + 1

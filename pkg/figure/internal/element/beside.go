@@ -9,9 +9,10 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// SideBySide moves the marks of a series sideways, so that error bars of several
-// series at equal x do not cover each other. The zero value moves nothing.
-type SideBySide struct {
+// SidewaysShift is the distance by which the marks of a series are moved sideways, so that
+// error bars of several series at equal x do not cover each other. The zero value moves
+// nothing.
+type SidewaysShift struct {
 	index, Count int       // index of the series among those with bars, and their number
 	xs           []float64 // every x with a bar, ascending
 }
@@ -23,8 +24,8 @@ const (
 	maxGapShare = 0.4            // the same, as a fraction of the distance to the next x
 )
 
-// step returns the distance between neighboring bars.
-func (b SideBySide) step(c draw.Canvas, p *plot.Plot) vg.Length {
+// barDistance returns the distance between neighboring bars.
+func (b SidewaysShift) barDistance(c draw.Canvas, p *plot.Plot) vg.Length {
 	between := vg.Length(b.Count - 1)
 	step := min(maxBarStep, maxBarSpan/between)
 	tx, _ := p.Transforms(&c)
@@ -34,29 +35,29 @@ func (b SideBySide) step(c draw.Canvas, p *plot.Plot) vg.Length {
 	return step
 }
 
-// shift returns how far the series is moved to the right; negative means to the left.
-func (b SideBySide) shift(c draw.Canvas, p *plot.Plot) vg.Length {
+// offset returns how far the series is moved to the right; negative means to the left.
+func (b SidewaysShift) offset(c draw.Canvas, p *plot.Plot) vg.Length {
 	if b.Count < 2 {
 		return 0
 	}
-	return (vg.Length(b.index) - vg.Length(b.Count-1)/2) * b.step(c, p)
+	return (vg.Length(b.index) - vg.Length(b.Count-1)/2) * b.barDistance(c, p)
 }
 
-// movedPlotter draws a plotter of a series at the series' sideways shift.
-type movedPlotter struct {
+// shiftedPlotter draws a plotter of a series, moved sideways.
+type shiftedPlotter struct {
 	plot.Plotter
-	SideBySide
+	SidewaysShift
 }
 
 // Plot implements plot.Plotter.
-func (m movedPlotter) Plot(c draw.Canvas, p *plot.Plot) {
-	shift := m.shift(c, p)
+func (m shiftedPlotter) Plot(c draw.Canvas, p *plot.Plot) {
+	shift := m.offset(c, p)
 	c.Min.X, c.Max.X = c.Min.X+shift, c.Max.X+shift
 	m.Plotter.Plot(c, p)
 }
 
 // GlyphBoxes implements plot.GlyphBoxer.
-func (m movedPlotter) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
+func (m shiftedPlotter) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
 	boxer, ok := m.Plotter.(plot.GlyphBoxer)
 	if !ok {
 		return nil
@@ -73,22 +74,22 @@ func (m movedPlotter) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
 	return boxes
 }
 
-// MoveAll returns plotters that draw all at the series' sideways shift.
-func (b SideBySide) MoveAll(all []plot.Plotter) []plot.Plotter {
+// ShiftAll returns plotters that draw the given plotters moved sideways.
+func (b SidewaysShift) ShiftAll(all []plot.Plotter) []plot.Plotter {
 	if b.Count < 2 {
 		return all
 	}
 	out := make([]plot.Plotter, len(all))
 	for i, p := range all {
-		out[i] = movedPlotter{p, b}
+		out[i] = shiftedPlotter{p, b}
 	}
 	return out
 }
 
-// PlaceSideBySide returns the shift of each series, given its bars. No series is moved
-// unless two series have a bar at the same x.
-func PlaceSideBySide(bars [][]Interval) []SideBySide {
-	out := make([]SideBySide, len(bars))
+// NewSidewaysShifts returns the shift of each series, where bars contains the error bars of
+// each series. No series is moved unless two series have a bar at the same x.
+func NewSidewaysShifts(bars [][]Interval) []SidewaysShift {
+	out := make([]SidewaysShift, len(bars))
 	var xs []float64
 	with, shared := 0, false
 	for _, at := range bars {
@@ -115,7 +116,7 @@ func PlaceSideBySide(bars [][]Interval) []SideBySide {
 	place := 0
 	for i, at := range bars {
 		if slices.ContainsFunc(at, func(v Interval) bool { return v.Hi > v.Lo }) {
-			out[i] = SideBySide{index: place, Count: with, xs: xs}
+			out[i] = SidewaysShift{index: place, Count: with, xs: xs}
 			place++
 		}
 	}

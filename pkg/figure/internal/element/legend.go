@@ -45,20 +45,20 @@ type Legend struct {
 	Entries  []LegendEntry
 	Names    []string    // names of the entries, shortened if they are too wide
 	Style    text.Style  // style of the names
-	shrunk   vg.Length   // factor of all sizes, at most 1
+	scale    vg.Length   // factor of all sizes, at most 1
 	Columns  []vg.Length // left edge of each column
 	Size     vg.Point
 }
 
-// NewLegend lays out entries in rows of at most the width room, in as many columns as fit
-// (one for LegendRight). All sizes are multiplied by shrunk. Names wider than widest are
+// NewLegend lays out entries in as many columns as fit into maxWidth (one column for
+// LegendRight). All sizes are multiplied by scale. Names wider than maxNameWidth are
 // shortened.
-func NewLegend(entries []LegendEntry, position string, room, widest, shrunk vg.Length) Legend {
-	l := Legend{Position: position, Entries: entries, shrunk: shrunk, Style: TextStyle((FontSize - 1) * shrunk)}
+func NewLegend(entries []LegendEntry, position string, maxWidth, maxNameWidth, scale vg.Length) Legend {
+	l := Legend{Position: position, Entries: entries, scale: scale, Style: TextStyle((FontSize - 1) * scale)}
 	l.Style.YAlign = draw.YCenter
-	widest = min(widest, room-l.IconWidth())
+	maxNameWidth = min(maxNameWidth, maxWidth-l.IconWidth())
 	for _, e := range entries {
-		l.Names = append(l.Names, Shortened(e.Name, widest, l.Style.Width))
+		l.Names = append(l.Names, Shorten(e.Name, maxNameWidth, l.Style.Width))
 	}
 	most := len(entries)
 	if position == LegendRight {
@@ -67,15 +67,15 @@ func NewLegend(entries []LegendEntry, position string, room, widest, shrunk vg.L
 	for n := most; n >= 1; n-- {
 		widths := make([]vg.Length, n)
 		for i, name := range l.Names {
-			widths[i%n] = max(widths[i%n], l.IconWidth()+l.Style.Width(name)+columnGap*shrunk)
+			widths[i%n] = max(widths[i%n], l.IconWidth()+l.Style.Width(name)+columnGap*scale)
 		}
 		l.Columns, l.Size.X = make([]vg.Length, n), 0
 		for i, w := range widths {
 			l.Columns[i] = l.Size.X
 			l.Size.X += w
 		}
-		l.Size.X -= columnGap * shrunk
-		if l.Size.X <= room {
+		l.Size.X -= columnGap * scale
+		if l.Size.X <= maxWidth {
 			break
 		}
 	}
@@ -86,13 +86,13 @@ func NewLegend(entries []LegendEntry, position string, room, widest, shrunk vg.L
 }
 
 // IconWidth returns the width of an icon and of the gap after it.
-func (l Legend) IconWidth() vg.Length { return (iconWidth + iconGap) * l.shrunk }
+func (l Legend) IconWidth() vg.Length { return (iconWidth + iconGap) * l.scale }
 
 // RowHeight returns the height of one row of names.
-func (l Legend) RowHeight() vg.Length { return l.Style.FontExtents().Height + 3*l.shrunk }
+func (l Legend) RowHeight() vg.Length { return l.Style.FontExtents().Height + 3*l.scale }
 
-// Distinct reports whether different names are still different after shortening.
-func (l Legend) Distinct() bool {
+// HasDistinctNames reports whether different names are still different after shortening.
+func (l Legend) HasDistinctNames() bool {
 	for i := range l.Names {
 		for j := range i {
 			if l.Names[i] == l.Names[j] && l.Entries[i].Name != l.Entries[j].Name {
@@ -110,7 +110,7 @@ func (l Legend) Draw(c draw.Canvas, corner vg.Point) {
 		x := corner.X + l.Columns[i%len(l.Columns)]
 		y := corner.Y - height/2 - vg.Length(i/len(l.Columns))*height
 		box := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
-			Min: vg.Point{X: x, Y: y - height/2}, Max: vg.Point{X: x + iconWidth*l.shrunk, Y: y + height/2},
+			Min: vg.Point{X: x, Y: y - height/2}, Max: vg.Point{X: x + iconWidth*l.scale, Y: y + height/2},
 		}}
 		for _, t := range e.Icons {
 			t.Thumbnail(&box)
@@ -120,8 +120,8 @@ func (l Legend) Draw(c draw.Canvas, corner vg.Point) {
 	}
 }
 
-// Remaining returns the part of area that remains for the plot.
-func (l Legend) Remaining(area vg.Rectangle) vg.Rectangle {
+// RemainingArea returns the part of area that remains for the plot.
+func (l Legend) RemainingArea(area vg.Rectangle) vg.Rectangle {
 	switch {
 	case len(l.Entries) == 0:
 	case l.Position == LegendRight:

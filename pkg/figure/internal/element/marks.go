@@ -27,7 +27,7 @@ type ErrorBars struct {
 	// Within is the width of the bar that the error bar is drawn on, in units of the
 	// axis; 0 if there is none.
 	Within    float64
-	Placement SideBySide
+	Placement SidewaysShift
 }
 
 // Plot implements plot.Plotter.
@@ -38,20 +38,20 @@ func (w ErrorBars) Plot(c draw.Canvas, p *plot.Plot) {
 		halfCap = min(halfCap, 0.4*(tx(w.Within)-tx(0)))
 	}
 	if w.Placement.Count > 1 {
-		halfCap = min(halfCap, 0.46*w.Placement.step(c, p))
+		halfCap = min(halfCap, 0.46*w.Placement.barDistance(c, p))
 	}
-	shift := w.Placement.shift(c, p)
+	shift := w.Placement.offset(c, p)
 	for _, v := range w.At {
 		if !(v.Hi > v.Lo) {
 			continue
 		}
 		x, lo, hi := tx(v.X)+shift, ty(v.Lo), ty(v.Hi)
-		if on := expand(c); lo > on.Max.Y || hi < on.Min.Y { // completely outside the plot
+		if on := widenCanvas(c); lo > on.Max.Y || hi < on.Min.Y { // completely outside the plot
 			continue
 		}
 		c.StrokeLine2(w.Style, x, max(lo, c.Min.Y), x, min(hi, c.Max.Y))
 		for _, y := range []vg.Length{lo, hi} {
-			if expand(c).ContainsY(y) {
+			if widenCanvas(c).ContainsY(y) {
 				c.StrokeLine2(w.Style, x-halfCap, y, x+halfCap, y)
 			}
 		}
@@ -185,7 +185,7 @@ func (n Notes) Plot(c draw.Canvas, p *plot.Plot) {
 func LineWithGlyphs(xy plotter.XYs, l Look) ([]plot.Plotter, error) {
 	var out []plot.Plotter
 	if l.Line.Width > 0 && len(xy) > 1 {
-		if err := plotter.CheckFloats(flatten(xy)...); err != nil {
+		if err := plotter.CheckFloats(coordinates(xy)...); err != nil {
 			return nil, err
 		}
 		p := Polyline{XY: xy, Style: l.Line}
@@ -196,7 +196,7 @@ func LineWithGlyphs(xy plotter.XYs, l Look) ([]plot.Plotter, error) {
 		if len(xy) == 0 {
 			return nil, plotter.ErrNoData
 		}
-		if err := plotter.CheckFloats(flatten(xy)...); err != nil {
+		if err := plotter.CheckFloats(coordinates(xy)...); err != nil {
 			return nil, err
 		}
 		out = append(out, Dots{xy, l.Glyph})
@@ -204,8 +204,8 @@ func LineWithGlyphs(xy plotter.XYs, l Look) ([]plot.Plotter, error) {
 	return out, nil
 }
 
-// flatten returns the coordinates of all points.
-func flatten(xy plotter.XYs) []float64 {
+// coordinates returns x and y of all points, one after the other.
+func coordinates(xy plotter.XYs) []float64 {
 	v := make([]float64, 0, 2*len(xy))
 	for _, p := range xy {
 		v = append(v, p.X, p.Y)
@@ -213,9 +213,9 @@ func flatten(xy plotter.XYs) []float64 {
 	return v
 }
 
-// expand returns c with a slightly larger rectangle, so that a point on its edge is
+// widenCanvas returns c with a slightly larger rectangle, so that a point on its edge is
 // inside in spite of rounding.
-func expand(c draw.Canvas) *draw.Canvas {
+func widenCanvas(c draw.Canvas) *draw.Canvas {
 	const rounding = vg.Length(0.01)
 	c = draw.Crop(c, -rounding, rounding, -rounding, rounding)
 	return &c
@@ -230,7 +230,7 @@ type Dots struct {
 // Plot implements plot.Plotter.
 func (d Dots) Plot(c draw.Canvas, p *plot.Plot) {
 	tx, ty := p.Transforms(&c)
-	on := expand(c)
+	on := widenCanvas(c)
 	for _, v := range d.XY {
 		on.DrawGlyph(d.Style, vg.Point{X: tx(v.X), Y: ty(v.Y)})
 	}
@@ -263,7 +263,7 @@ func (l Polyline) Plot(c draw.Canvas, p *plot.Plot) {
 	for i, v := range l.XY {
 		at[i] = vg.Point{X: tx(v.X), Y: ty(v.Y)}
 	}
-	c.StrokeLines(l.Style, expand(c).ClipLinesXY(at)...)
+	c.StrokeLines(l.Style, widenCanvas(c).ClipLinesXY(at)...)
 }
 
 // DataRange implements plot.DataRanger.

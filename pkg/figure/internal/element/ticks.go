@@ -13,9 +13,9 @@ import (
 // FittingTicks are ticks that can be reduced in number or size on a short axis.
 type FittingTicks interface {
 	plot.Ticker
-	// Fit changes the axis so that labels on its length do not overlap, if that is
-	// possible with text of at least the size least.
-	Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg.Length)
+	// Fit changes the ticks of an axis with the given length so that their labels do not
+	// overlap, if that is possible with a font size of at least minSize.
+	Fit(axis *plot.Axis, length vg.Length, vertical bool, minSize vg.Length)
 }
 
 // Ruler measures labels along an axis.
@@ -25,8 +25,8 @@ type Ruler struct {
 	Vertical bool
 }
 
-// extent returns the length of a label along the axis, with a gap.
-func (r Ruler) extent(label string) vg.Length {
+// labelExtent returns the length of a label along the axis, with a gap.
+func (r Ruler) labelExtent(label string) vg.Length {
 	style := r.Axis.Tick.Label
 	if r.Vertical {
 		return style.Font.Size * vg.Length(strings.Count(label, "\n")+1) * 1.1
@@ -34,8 +34,8 @@ func (r Ruler) extent(label string) vg.Length {
 	return style.Width(label) + style.Font.Size/3
 }
 
-// Collide reports whether any two labels overlap.
-func (r Ruler) Collide(ticks []plot.Tick) bool {
+// HasOverlap reports whether any two labels overlap.
+func (r Ruler) HasOverlap(ticks []plot.Tick) bool {
 	type stretch struct{ from, to vg.Length }
 	var all []stretch
 	for _, t := range ticks {
@@ -43,7 +43,7 @@ func (r Ruler) Collide(ticks []plot.Tick) bool {
 		if t.Label == "" || at < -1e-9 || at > 1+1e-9 {
 			continue
 		}
-		middle, half := vg.Length(at)*r.Length, r.extent(t.Label)/2
+		middle, half := vg.Length(at)*r.Length, r.labelExtent(t.Label)/2
 		all = append(all, stretch{middle - half, middle + half})
 	}
 	slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
@@ -55,8 +55,9 @@ func (r Ruler) Collide(ticks []plot.Tick) bool {
 	return false
 }
 
-// Repeated reports whether two different names have the same label after shortening.
-func (r Ruler) Repeated(ticks []plot.Tick) bool {
+// HasAmbiguousLabels reports whether two different names have the same label, because both
+// were shortened.
+func (r Ruler) HasAmbiguousLabels(ticks []plot.Tick) bool {
 	names, ok := r.Axis.Tick.Marker.(categoryTicks)
 	for i := range ticks {
 		for j := range i {
@@ -68,51 +69,50 @@ func (r Ruler) Repeated(ticks []plot.Tick) bool {
 	return false
 }
 
-// reduce replaces the ticks by fewer and fewer ones, from usual down to 1, until their
-// labels do not overlap.
-func (r Ruler) reduce(usual int, with func(most int) plot.Ticker) {
-	for most := usual; most >= 1; most-- {
-		if !r.Collide(r.Axis.Tick.Marker.Ticks(r.Axis.Min, r.Axis.Max)) {
+// reduceTicks replaces the ticks by newTicks(n), first for n = start, then for fewer, until
+// their labels do not overlap or n is 1.
+func (r Ruler) reduceTicks(start int, newTicks func(n int) plot.Ticker) {
+	for n := start; n >= 1; n-- {
+		if !r.HasOverlap(r.Axis.Tick.Marker.Ticks(r.Axis.Min, r.Axis.Max)) {
 			return
 		}
-		r.Axis.Tick.Marker = with(most)
+		r.Axis.Tick.Marker = newTicks(n)
 	}
 }
 
 // Fit implements FittingTicks.
 func (t ValueTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
-	Ruler{axis, length, vertical}.reduce(defaultTicks-1, func(most int) plot.Ticker { return ValueTicks{most} })
+	Ruler{axis, length, vertical}.reduceTicks(defaultTicks-1, func(most int) plot.Ticker { return ValueTicks{most} })
 }
 
 // Fit implements FittingTicks.
 func (l LogTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
-	Ruler{axis, length, vertical}.reduce(defaultLogTicks-1, func(most int) plot.Ticker { return LogTicks{l.powersOfTwo, most} })
+	Ruler{axis, length, vertical}.reduceTicks(defaultLogTicks-1, func(most int) plot.Ticker { return LogTicks{l.powersOfTwo, most} })
 }
 
 // Fit implements FittingTicks.
 func (e EpochTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
-	Ruler{axis, length, vertical}.reduce(10, func(most int) plot.Ticker { return EpochTicks{most} })
+	Ruler{axis, length, vertical}.reduceTicks(10, func(most int) plot.Ticker { return EpochTicks{most} })
 }
 
 // Fit implements FittingTicks.
 func (w CountTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
 	r := Ruler{axis, length, vertical}
-	if !r.Collide(w.Ticks(axis.Min, axis.Max)) {
+	if !r.HasOverlap(w.Ticks(axis.Min, axis.Max)) {
 		return
 	}
-	w.width = func(label string) float64 { return float64(r.extent(label) / length) }
+	w.width = func(label string) float64 { return float64(r.labelExtent(label) / length) }
 	axis.Tick.Marker = w
 }
 
 // categoryTicks labels the bars at 0, 1, 2, … with names, in as many lines as they need.
 type categoryTicks struct{ names, Lines []string }
 
-// NewCategoryTicks returns ticks whose names are wrapped into lines of at most the width
-// most.
-func NewCategoryTicks(names []string, most vg.Length, width func(string) vg.Length) categoryTicks {
+// NewCategoryTicks returns ticks whose names are wrapped into lines of at most maxWidth.
+func NewCategoryTicks(names []string, maxWidth vg.Length, width func(string) vg.Length) categoryTicks {
 	t := categoryTicks{names: names}
 	for _, name := range names {
-		t.Lines = append(t.Lines, Wrap(name, most, width))
+		t.Lines = append(t.Lines, Wrap(name, maxWidth, width))
 	}
 	return t
 }
@@ -126,22 +126,23 @@ func (c categoryTicks) Ticks(_, _ float64) []plot.Tick {
 	return ticks
 }
 
-// numbers reports whether all names are numbers, some of which can be omitted.
-func (c categoryTicks) numbers() bool {
+// areNumbers reports whether all names are numbers. Readers can infer numbers that are
+// omitted, but no other names.
+func (c categoryTicks) areNumbers() bool {
 	return !slices.ContainsFunc(c.names, func(name string) bool { _, err := strconv.ParseFloat(name, 64); return err != nil })
 }
 
 // Fit implements FittingTicks. It omits numbers, or wraps and shrinks other names.
 func (c categoryTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg.Length) {
 	r := Ruler{axis, length, vertical}
-	if c.numbers() {
+	if c.areNumbers() {
 		for every := 1; every <= len(c.names); every++ {
 			lines := make([]string, len(c.names))
 			for i := 0; i < len(lines); i += every {
 				lines[i] = c.names[i]
 			}
 			axis.Tick.Marker = categoryTicks{c.names, lines}
-			if !r.Collide(axis.Tick.Marker.Ticks(axis.Min, axis.Max)) {
+			if !r.HasOverlap(axis.Tick.Marker.Ticks(axis.Min, axis.Max)) {
 				return
 			}
 		}
@@ -176,18 +177,18 @@ func (t RowTicks) Ticks(_, _ float64) []plot.Tick {
 // Fit implements FittingTicks.
 func (t RowTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg.Length) {
 	r := Ruler{axis, length, vertical}
-	for axis.Tick.Label.Font.Size-0.5 >= least && r.Collide(t.Ticks(axis.Min, axis.Max)) {
+	for axis.Tick.Label.Font.Size-0.5 >= least && r.HasOverlap(t.Ticks(axis.Min, axis.Max)) {
 		axis.Tick.Label.Font.Size -= 0.5
 	}
 }
 
-// Wrap breaks a text at its spaces into lines of at most the width most, and shortens
-// words that are wider.
-func Wrap(text string, most vg.Length, width func(string) vg.Length) string {
+// Wrap breaks a text at its spaces into lines of at most maxWidth, and shortens words that
+// are wider.
+func Wrap(text string, maxWidth vg.Length, width func(string) vg.Length) string {
 	var lines []string
 	for _, word := range strings.Fields(text) {
-		word = Shortened(word, most, width)
-		if n := len(lines); n > 0 && width(lines[n-1]+" "+word) <= most {
+		word = Shorten(word, maxWidth, width)
+		if n := len(lines); n > 0 && width(lines[n-1]+" "+word) <= maxWidth {
 			lines[n-1] += " " + word
 		} else {
 			lines = append(lines, word)
@@ -196,11 +197,11 @@ func Wrap(text string, most vg.Length, width func(string) vg.Length) string {
 	return strings.Join(lines, "\n")
 }
 
-// Shortened returns text, with an ellipsis in place of its middle if it is wider than
-// most.
-func Shortened(text string, most vg.Length, width func(string) vg.Length) string {
+// Shorten returns text, with an ellipsis in place of its middle if it is wider than
+// maxWidth.
+func Shorten(text string, maxWidth vg.Length, width func(string) vg.Length) string {
 	runes := []rune(text)
-	for keep := len(runes) - 1; keep > 1 && width(text) > most; keep-- {
+	for keep := len(runes) - 1; keep > 1 && width(text) > maxWidth; keep-- {
 		text = string(runes[:(keep+1)/2]) + "…" + string(runes[len(runes)-keep/2:])
 	}
 	return text

@@ -13,8 +13,8 @@ type Trace struct {
 	origin, unit float64
 }
 
-// TraceOf returns a Trace of the points whose coordinates are finite.
-func TraceOf(x, y []float64, origin, unit float64) Trace {
+// NewTrace returns a Trace of the points whose coordinates are finite.
+func NewTrace(x, y []float64, origin, unit float64) Trace {
 	t := Trace{X: x, Y: y, origin: origin, unit: unit}
 	good := 0
 	for good < len(x) && Finite(x[good]) && Finite(y[good]) {
@@ -35,25 +35,25 @@ func TraceOf(x, y []float64, origin, unit float64) Trace {
 // Len returns the number of points.
 func (t Trace) Len() int { return len(t.X) }
 
-// at returns the coordinates at which point i is drawn.
-func (t Trace) at(i int) plotter.XY { return plotter.XY{X: (t.X[i] - t.origin) / t.unit, Y: t.Y[i]} }
+// point returns the coordinates at which point i is drawn.
+func (t Trace) point(i int) plotter.XY { return plotter.XY{X: (t.X[i] - t.origin) / t.unit, Y: t.Y[i]} }
 
-// CondensedParts is the number of parts into which a long line is divided, and
-// partPoints the number of points that remain of each part.
+// CondensedParts is the number of parts into which Condense divides a long line, and
+// partPoints is the number of points that it keeps of each part.
 const (
 	CondensedParts = 600
 	partPoints     = 4
 )
 
-// Condensed returns the points to draw. Of a long line, it returns the first, lowest,
-// highest and last point of each of CondensedParts parts; the line looks the same and the file
-// is small.
-func (t Trace) Condensed() plotter.XYs {
+// Condense returns the points to draw. Of a long line, it returns the first, lowest, highest
+// and last point of each of CondensedParts parts, so that the line looks the same but the
+// file is small.
+func (t Trace) Condense() plotter.XYs {
 	n := t.Len()
 	if n <= partPoints*CondensedParts {
 		out := make(plotter.XYs, n)
 		for i := range out {
-			out[i] = t.at(i)
+			out[i] = t.point(i)
 		}
 		return out
 	}
@@ -72,7 +72,7 @@ func (t Trace) Condensed() plotter.XYs {
 		at := [partPoints]int{start, min(lo, hi), max(lo, hi), end - 1}
 		for j, i := range at {
 			if j == 0 || i != at[j-1] {
-				out = append(out, t.at(i))
+				out = append(out, t.point(i))
 			}
 		}
 	}
@@ -84,14 +84,14 @@ func (t Trace) Thin() plotter.XYs {
 	step := (t.Len() + 9) / 10
 	var out plotter.XYs
 	for i := t.Len() - 1; i >= 0; i -= step {
-		out = append(out, t.at(i))
+		out = append(out, t.point(i))
 	}
 	return out
 }
 
-// CondensedBand returns the band to draw. Of a long band, it returns the range of each of
+// CondenseBand returns the band to draw. Of a long band, it returns the range of each of
 // CondensedParts parts.
-func CondensedBand(at []Interval) []Interval {
+func CondenseBand(at []Interval) []Interval {
 	n := len(at)
 	if n <= 2*CondensedParts {
 		return at

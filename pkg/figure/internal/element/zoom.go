@@ -13,52 +13,52 @@ import (
 // on a zoomCanvas.
 type zoomCanvas struct {
 	vg.Canvas
-	by vg.Length
+	factor vg.Length
 }
 
-// Zoomed returns a canvas that draws on c with all lengths multiplied by factor. Its own
-// width and height are those of c divided by factor.
-func Zoomed(c draw.Canvas, factor vg.Length) draw.Canvas {
+// NewZoomCanvas returns a canvas that draws on c with all lengths multiplied by factor. The
+// canvas has the width and the height of c divided by factor.
+func NewZoomCanvas(c draw.Canvas, factor vg.Length) draw.Canvas {
 	if factor == 1 {
 		return c
 	}
-	return draw.Canvas{Canvas: zoomCanvas{c.Canvas, factor}, Rectangle: Scaled(c.Rectangle, 1/factor)}
+	return draw.Canvas{Canvas: zoomCanvas{c.Canvas, factor}, Rectangle: ScaleRectangle(c.Rectangle, 1/factor)}
 }
 
-// Scaled returns r with its coordinates multiplied by by.
-func Scaled(r vg.Rectangle, by vg.Length) vg.Rectangle {
-	return vg.Rectangle{Min: r.Min.Scale(by), Max: r.Max.Scale(by)}
+// ScaleRectangle returns r with its coordinates multiplied by factor.
+func ScaleRectangle(r vg.Rectangle, factor vg.Length) vg.Rectangle {
+	return vg.Rectangle{Min: r.Min.Scale(factor), Max: r.Max.Scale(factor)}
 }
 
 // SetLineWidth implements vg.Canvas.
-func (z zoomCanvas) SetLineWidth(w vg.Length) { z.Canvas.SetLineWidth(w * z.by) }
+func (z zoomCanvas) SetLineWidth(w vg.Length) { z.Canvas.SetLineWidth(w * z.factor) }
 
 // SetLineDash implements vg.Canvas.
 func (z zoomCanvas) SetLineDash(dashes []vg.Length, offset vg.Length) {
 	out := make([]vg.Length, len(dashes))
 	for i, d := range dashes {
-		out[i] = d * z.by
+		out[i] = d * z.factor
 	}
-	z.Canvas.SetLineDash(out, offset*z.by)
+	z.Canvas.SetLineDash(out, offset*z.factor)
 }
 
 // Translate implements vg.Canvas.
-func (z zoomCanvas) Translate(to vg.Point) { z.Canvas.Translate(to.Scale(z.by)) }
+func (z zoomCanvas) Translate(to vg.Point) { z.Canvas.Translate(to.Scale(z.factor)) }
 
 // Stroke implements vg.Canvas.
-func (z zoomCanvas) Stroke(p vg.Path) { z.Canvas.Stroke(z.path(p)) }
+func (z zoomCanvas) Stroke(p vg.Path) { z.Canvas.Stroke(z.scalePath(p)) }
 
 // Fill implements vg.Canvas.
-func (z zoomCanvas) Fill(p vg.Path) { z.Canvas.Fill(z.path(p)) }
+func (z zoomCanvas) Fill(p vg.Path) { z.Canvas.Fill(z.scalePath(p)) }
 
-// path returns p with its coordinates multiplied.
-func (z zoomCanvas) path(p vg.Path) vg.Path {
+// scalePath returns p with its coordinates and radii multiplied by the factor.
+func (z zoomCanvas) scalePath(p vg.Path) vg.Path {
 	out := make(vg.Path, len(p))
 	for i, c := range p {
-		c.Pos, c.Radius = c.Pos.Scale(z.by), c.Radius*z.by
+		c.Pos, c.Radius = c.Pos.Scale(z.factor), c.Radius*z.factor
 		control := make([]vg.Point, len(c.Control))
 		for j, at := range c.Control {
-			control[j] = at.Scale(z.by)
+			control[j] = at.Scale(z.factor)
 		}
 		c.Control = control
 		out[i] = c
@@ -68,11 +68,11 @@ func (z zoomCanvas) path(p vg.Path) vg.Path {
 
 // FillString implements vg.Canvas.
 func (z zoomCanvas) FillString(f font.Face, at vg.Point, text string) {
-	f.Font.Size *= z.by
-	z.Canvas.FillString(f, at.Scale(z.by), text)
+	f.Font.Size *= z.factor
+	z.Canvas.FillString(f, at.Scale(z.factor), text)
 }
 
 // DrawImage implements vg.Canvas.
 func (z zoomCanvas) DrawImage(r vg.Rectangle, img image.Image) {
-	z.Canvas.DrawImage(Scaled(r, z.by), img)
+	z.Canvas.DrawImage(ScaleRectangle(r, z.factor), img)
 }

@@ -49,23 +49,24 @@ type pen struct {
 	transformed bool // coordinates have been transformed
 }
 
-// longPath is the number of components from which a path is drawn here and not by gonum.
-const longPath = 200
+// minLongPath is the smallest number of components of a path that this package draws itself;
+// gonum draws shorter paths.
+const minLongPath = 200
 
 // New returns a white canvas of the given size, with dpi pixels per inch.
 func New(width, height vg.Length, dpi int) *Canvas {
 	w, h := width.Dots(float64(dpi)), height.Dots(float64(dpi))
 	picture := image.NewRGBA(image.Rect(0, 0, int(w+0.5), int(h+0.5)))
-	p := newOn(picture, w, h, dpi)
+	p := newCanvasOn(picture, w, h, dpi)
 	p.pen.color = color.White
 	p.fillRect(picture.Rect)
 	p.pen.color, p.blank = color.Black, true
 	return p
 }
 
-// newOn returns a canvas of width × height pixels that draws on picture, which must be
+// newCanvasOn returns a canvas of width × height pixels that draws on picture, which must be
 // white.
-func newOn(picture *image.RGBA, width, height float64, dpi int) *Canvas {
+func newCanvasOn(picture *image.RGBA, width, height float64, dpi int) *Canvas {
 	drawing := gg.NewContextForRGBA(picture)
 	drawing.SetLineCapButt()
 	drawing.InvertY()
@@ -79,10 +80,10 @@ func newOn(picture *image.RGBA, width, height float64, dpi int) *Canvas {
 	}
 }
 
-// Tile returns a canvas for a part of the image, and the vector from a point on p to the
-// same point on the tile. Drawing outside of the tile is clipped, so tiles that do not
-// overlap can be drawn concurrently.
-func (p *Canvas) Tile(part vg.Rectangle) (t *Canvas, at vg.Point) {
+// Tile returns a canvas for a part of the image, and the offset to add to a point on p to
+// get the same point on the tile. Drawing outside of the tile is clipped, so tiles that do
+// not overlap can be drawn concurrently.
+func (p *Canvas) Tile(part vg.Rectangle) (tile *Canvas, offset vg.Point) {
 	round := func(l vg.Length) int { return int(math.Round(l.Dots(p.DPI()))) }
 	page := p.Picture.Rect
 	area := image.Rect(round(part.Min.X), page.Max.Y-round(part.Max.Y), round(part.Max.X), page.Max.Y-round(part.Min.Y)).Intersect(page)
@@ -94,16 +95,18 @@ func (p *Canvas) Tile(part vg.Rectangle) (t *Canvas, at vg.Point) {
 		Stride: p.Picture.Stride, Rect: image.Rect(0, 0, area.Dx(), area.Dy()),
 	}
 	// Text is placed relative to the height of the page, which may be a fraction of pixels.
-	t = newOn(view, float64(area.Dx()), float64(area.Dy())+p.height-float64(page.Dy()), int(p.DPI()))
-	return t, vg.Point{X: -p.length(float64(area.Min.X)), Y: -p.length(float64(page.Max.Y - area.Max.Y))}
+	tile = newCanvasOn(view, float64(area.Dx()), float64(area.Dy())+p.height-float64(page.Dy()), int(p.DPI()))
+	return tile, vg.Point{X: -p.pixelsToLength(float64(area.Min.X)), Y: -p.pixelsToLength(float64(page.Max.Y - area.Max.Y))}
 }
 
-// length converts pixels to a length.
-func (p *Canvas) length(dots float64) vg.Length { return vg.Length(dots/p.DPI()) * vg.Inch }
+// pixelsToLength converts a number of pixels to a length.
+func (p *Canvas) pixelsToLength(pixels float64) vg.Length {
+	return vg.Length(pixels/p.DPI()) * vg.Inch
+}
 
 // Size implements vg.CanvasSizer.
 func (p *Canvas) Size() (w, h vg.Length) {
-	return p.length(p.width), p.length(p.height)
+	return p.pixelsToLength(p.width), p.pixelsToLength(p.height)
 }
 
 // SetColor implements vg.Canvas.
@@ -164,7 +167,7 @@ func (p *Canvas) Stroke(path vg.Path) {
 		return
 	}
 	p.blank = false
-	lines, ok := p.longLines(path)
+	lines, ok := p.convertLongPath(path)
 	if !ok {
 		p.Canvas.Stroke(path)
 		return
@@ -176,18 +179,18 @@ func (p *Canvas) Stroke(path vg.Path) {
 	}
 	s := stroker{half: dots(p.pen.width) / 2, to: &p.outline}
 	s.to.clear()
-	dashLines(lines, dashes, dots(p.pen.offset)).each(s.add)
+	dashLines(lines, dashes, dots(p.pen.offset)).forEachPolygon(s.addLine)
 	p.paint(s.to)
 }
 
 // Fill implements vg.Canvas.
 func (p *Canvas) Fill(path vg.Path) {
-	if r, ok := p.solidRect(path); ok {
+	if r, ok := p.findSolidRect(path); ok {
 		p.fillRect(r)
 		return
 	}
 	p.blank = false
-	lines, ok := p.longLines(path)
+	lines, ok := p.convertLongPath(path)
 	if !ok {
 		p.Canvas.Fill(path)
 		return
@@ -195,20 +198,20 @@ func (p *Canvas) Fill(path vg.Path) {
 	p.paint(lines)
 }
 
-// longLines returns a long path of straight lines in pixels. ok is false if the path is
-// short, has curves, or is transformed; then gonum draws it.
-func (p *Canvas) longLines(path vg.Path) (lines *shape, ok bool) {
-	if len(path) < longPath || p.pen.transformed {
+// convertLongPath converts a long path of straight lines to pixels. If the path is short, has
+// curves, or is transformed, ok is false and gonum should draw it.
+func (p *Canvas) convertLongPath(path vg.Path) (lines *shape, ok bool) {
+	if len(path) < minLongPath || p.pen.transformed {
 		return nil, false
 	}
 	height := float64(p.Picture.Rect.Dy())
-	lines = &shape{dots: make([]dot, 0, len(path))}
+	lines = &shape{dots: make([]pixelPoint, 0, len(path))}
 	begin := 0
 	for _, c := range path {
 		switch c.Type {
 		case vg.MoveComp:
 			if begin < len(lines.dots) {
-				lines.end()
+				lines.endPolygon()
 			}
 			begin = len(lines.dots)
 		case vg.LineComp:
@@ -220,18 +223,18 @@ func (p *Canvas) longLines(path vg.Path) (lines *shape, ok bool) {
 		default:
 			return nil, false
 		}
-		lines.dots = append(lines.dots, dot{c.Pos.X.Dots(p.DPI()), height - c.Pos.Y.Dots(p.DPI())})
+		lines.dots = append(lines.dots, pixelPoint{c.Pos.X.Dots(p.DPI()), height - c.Pos.Y.Dots(p.DPI())})
 	}
-	lines.end()
+	lines.endPolygon()
 	return lines, true
 }
 
 // paint fills polygons with the pen's color. An area that several polygons cover is
 // painted once.
 func (p *Canvas) paint(s *shape) {
-	lo, hi := dot{math.Inf(1), math.Inf(1)}, dot{math.Inf(-1), math.Inf(-1)}
+	lo, hi := pixelPoint{math.Inf(1), math.Inf(1)}, pixelPoint{math.Inf(-1), math.Inf(-1)}
 	for _, d := range s.dots {
-		lo, hi = dot{min(lo.x, d.x), min(lo.y, d.y)}, dot{max(hi.x, d.x), max(hi.y, d.y)}
+		lo, hi = pixelPoint{min(lo.x, d.x), min(lo.y, d.y)}, pixelPoint{max(hi.x, d.x), max(hi.y, d.y)}
 	}
 	const far = 1 << 20 // pixels, outside any image
 	if !(lo.x <= hi.x && lo.x > -far && lo.y > -far && hi.x < far && hi.y < far) {
@@ -243,10 +246,10 @@ func (p *Canvas) paint(s *shape) {
 	}
 	r := &p.coverage
 	r.Reset(area.Dx(), area.Dy())
-	at := func(d dot) (x, y float32) {
+	at := func(d pixelPoint) (x, y float32) {
 		return float32(d.x - float64(area.Min.X)), float32(d.y - float64(area.Min.Y))
 	}
-	s.each(func(polygon []dot) {
+	s.forEachPolygon(func(polygon []pixelPoint) {
 		if len(polygon) < 3 {
 			return
 		}
@@ -295,7 +298,7 @@ func (p *Canvas) blend(area image.Rectangle) {
 func (p *Canvas) FillString(f font.Face, at vg.Point, text string) {
 	p.blank = false
 	if p.pen.transformed || f.Font.Size == 0 {
-		at.Y -= p.length(p.height - 1) // gonum's canvas is one pixel high
+		at.Y -= p.pixelsToLength(p.height - 1) // gonum's canvas is one pixel high
 		p.Canvas.FillString(f, at, text)
 		return
 	}
@@ -324,10 +327,10 @@ func (f kernedFace) Kern(r0, r1 rune) fixed.Int26_6 {
 	return fixed.Int26_6(math.Round(float64(f.Face.Kern(r0, r1)) * f.perUnit))
 }
 
-// solidRect returns the pixels of a rectangle that can be filled without blending: path
+// findSolidRect returns the pixels inside path if they can be filled without blending: path
 // is a rectangle whose edges are edges of pixels or outside the image, and the color is
-// opaque. Else ok is false.
-func (p *Canvas) solidRect(path vg.Path) (image.Rectangle, bool) {
+// opaque. Otherwise ok is false.
+func (p *Canvas) findSolidRect(path vg.Path) (image.Rectangle, bool) {
 	img := p.Picture
 	if len(path) != 5 || p.pen.transformed || path[4].Type != vg.CloseComp {
 		return image.Rectangle{}, false

@@ -18,7 +18,7 @@ import (
 // does, takes ten times as long. It returns the number of bytes written.
 func writePNG(w io.Writer, img *image.RGBA, dpi float64) (int64, error) {
 	width, height := img.Rect.Dx(), img.Rect.Dy()
-	palette := paletteOf(img)
+	palette := newPalette(img)
 	p := pngWriter{w: w}
 	p.write([]byte("\x89PNG\r\n\x1a\n"))
 	head := binary.BigEndian.AppendUint32(nil, uint32(width))
@@ -28,20 +28,20 @@ func writePNG(w io.Writer, img *image.RGBA, dpi float64) (int64, error) {
 	if palette != nil {
 		kind = indexed
 	}
-	p.chunk("IHDR", append(head, 8, kind, 0, 0, 0))
+	p.writeChunk("IHDR", append(head, 8, kind, 0, 0, 0))
 	const inchesPerMetre = 1 / 0.0254
 	perMetre := uint32(math.Round(dpi * inchesPerMetre))
 	physical := binary.BigEndian.AppendUint32(nil, perMetre)
-	p.chunk("pHYs", append(binary.BigEndian.AppendUint32(physical, perMetre), 1))
+	p.writeChunk("pHYs", append(binary.BigEndian.AppendUint32(physical, perMetre), 1))
 	if palette != nil {
-		p.chunk("PLTE", palette.bytes)
+		p.writeChunk("PLTE", palette.bytes)
 	}
 	data, err := compressRows(img, palette)
 	if err != nil {
 		return p.n, err
 	}
-	p.chunk("IDAT", data)
-	p.chunk("IEND", nil)
+	p.writeChunk("IDAT", data)
+	p.writeChunk("IEND", nil)
 	return p.n, p.err
 }
 
@@ -84,8 +84,8 @@ type pngPalette struct {
 // pixelAt returns the four bytes of the first pixel in pix as an integer.
 func pixelAt(pix []byte) uint32 { return binary.LittleEndian.Uint32(pix) }
 
-// paletteOf returns the palette of an image, nil if it has more than 256 colors.
-func paletteOf(img *image.RGBA) *pngPalette {
+// newPalette returns the palette of an image, or nil if the image has more than 256 colors.
+func newPalette(img *image.RGBA) *pngPalette {
 	const most = 256
 	p := &pngPalette{index: map[uint32]byte{}}
 	last, any := uint32(0), false
@@ -110,16 +110,16 @@ func paletteOf(img *image.RGBA) *pngPalette {
 	return p
 }
 
-// appendRow appends the palette indices of a row of pixels to to.
-func (p *pngPalette) appendRow(to, pix []byte) []byte {
+// appendRow appends the palette indexes of a row of pixels to dst.
+func (p *pngPalette) appendRow(dst, pix []byte) []byte {
 	last, index := pixelAt(pix), p.index[pixelAt(pix)]
 	for ; len(pix) >= 4; pix = pix[4:] {
 		if c := pixelAt(pix); c != last {
 			last, index = c, p.index[c]
 		}
-		to = append(to, index)
+		dst = append(dst, index)
 	}
-	return to
+	return dst
 }
 
 // pngWriter writes chunks until the first error, and counts the bytes.
@@ -138,8 +138,8 @@ func (p *pngWriter) write(b []byte) {
 	p.n, p.err = p.n+int64(n), err
 }
 
-// chunk writes a chunk of a PNG: length, name, data and checksum.
-func (p *pngWriter) chunk(name string, data []byte) {
+// writeChunk writes a chunk of a PNG: length, name, data and checksum.
+func (p *pngWriter) writeChunk(name string, data []byte) {
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(data)))
 	b = append(append(b, name...), data...)
 	p.write(binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b[4:])))

@@ -2,23 +2,23 @@ package raster
 
 import "math"
 
-// dot is a point in pixels, from the top left corner.
-type dot struct{ x, y float64 }
+// pixelPoint is a point of an image, in pixels from the top left corner.
+type pixelPoint struct{ x, y float64 }
 
 // shape is a list of polygons or lines, stored one after the other.
 type shape struct {
-	dots []dot
+	dots []pixelPoint
 	ends []int // end of each polygon in dots
 }
 
-// clear removes all polygons, and keeps the memory.
+// clear removes all polygons, but keeps the allocated memory.
 func (s *shape) clear() { s.dots, s.ends = s.dots[:0], s.ends[:0] }
 
-// end ends the current polygon.
-func (s *shape) end() { s.ends = append(s.ends, len(s.dots)) }
+// endPolygon ends the current polygon.
+func (s *shape) endPolygon() { s.ends = append(s.ends, len(s.dots)) }
 
-// each calls f for each polygon.
-func (s *shape) each(f func([]dot)) {
+// forEachPolygon calls f for each polygon.
+func (s *shape) forEachPolygon(f func([]pixelPoint)) {
 	start := 0
 	for _, end := range s.ends {
 		f(s.dots[start:end])
@@ -27,20 +27,20 @@ func (s *shape) each(f func([]dot)) {
 }
 
 // stroker converts lines of a given width to polygons: one rectangle per segment and a
-// fan at each bend. All have the same orientation and overlap only inside the line, so
-// that their added coverage shows no seams.
+// fan at each bend. All polygons have the same orientation and overlap only inside the line,
+// so that their added coverage shows no seams.
 type stroker struct {
 	half float64 // half of the line's width, in pixels
 	to   *shape
 }
 
-// minSegment is the length in pixels below which a segment is skipped, or a bend is not
-// drawn.
+// minSegment is the smallest length, in pixels, of a segment that is drawn. Bends that move
+// the line's edge by less are not drawn either.
 const minSegment = 1.0 / 16
 
-// add converts a line, with flat ends and round joins.
-func (s *stroker) add(l []dot) {
-	var before dot // the normal of the previous segment
+// addLine converts a line, with flat ends and round joins, and appends its polygons.
+func (s *stroker) addLine(l []pixelPoint) {
+	var before pixelPoint // the normal of the previous segment
 	from, joined := l[0], false
 	for _, to := range l[1:] {
 		dx, dy := to.x-from.x, to.y-from.y
@@ -48,19 +48,19 @@ func (s *stroker) add(l []dot) {
 		if length < minSegment {
 			continue
 		}
-		n := dot{-dy / length * s.half, dx / length * s.half}
+		n := pixelPoint{-dy / length * s.half, dx / length * s.half}
 		if joined {
 			s.joinSegments(from, before, n)
 		}
 		s.to.dots = append(s.to.dots,
-			dot{from.x + n.x, from.y + n.y}, dot{to.x + n.x, to.y + n.y}, dot{to.x - n.x, to.y - n.y}, dot{from.x - n.x, from.y - n.y})
-		s.to.end()
+			pixelPoint{from.x + n.x, from.y + n.y}, pixelPoint{to.x + n.x, to.y + n.y}, pixelPoint{to.x - n.x, to.y - n.y}, pixelPoint{from.x - n.x, from.y - n.y})
+		s.to.endPolygon()
 		from, before, joined = to, n, true
 	}
 }
 
 // joinSegments fills the outer side of the join of two segments at a point, given their normals.
-func (s *stroker) joinSegments(at, n0, n1 dot) {
+func (s *stroker) joinSegments(at, n0, n1 pixelPoint) {
 	if math.Abs(n0.x-n1.x)+math.Abs(n0.y-n1.y) < minSegment {
 		return
 	}
@@ -77,9 +77,9 @@ func (s *stroker) joinSegments(at, n0, n1 dot) {
 	s.to.dots = append(s.to.dots, at)
 	for i := range steps + 1 {
 		sin, cos := math.Sincos(start + turn*float64(i)/float64(steps))
-		s.to.dots = append(s.to.dots, dot{at.x + s.half*cos, at.y + s.half*sin})
+		s.to.dots = append(s.to.dots, pixelPoint{at.x + s.half*cos, at.y + s.half*sin})
 	}
-	s.to.end()
+	s.to.endPolygon()
 }
 
 // dashLines splits lines into dashes, whose lengths alternate with those of gaps. The
@@ -96,8 +96,8 @@ func dashLines(lines *shape, dashes []float64, offset float64) *shape {
 	if !(total > minSegment) {
 		return lines
 	}
-	out := &shape{dots: make([]dot, 0, 2*len(lines.dots))}
-	lines.each(func(l []dot) {
+	out := &shape{dots: make([]pixelPoint, 0, 2*len(lines.dots))}
+	lines.forEachPolygon(func(l []pixelPoint) {
 		at := 0 // index in dashes
 		left := math.Mod(offset, total)
 		if left < 0 {
@@ -120,10 +120,10 @@ func dashLines(lines *shape, dashes []float64, offset float64) *shape {
 					break
 				}
 				done += left
-				end := dot{from.x + (to.x-from.x)*done/length, from.y + (to.y-from.y)*done/length}
+				end := pixelPoint{from.x + (to.x-from.x)*done/length, from.y + (to.y-from.y)*done/length}
 				if at%2 == 0 {
 					out.dots = append(out.dots, end)
-					out.end()
+					out.endPolygon()
 				} else {
 					out.dots = out.dots[:begin]
 				}
@@ -135,7 +135,7 @@ func dashLines(lines *shape, dashes []float64, offset float64) *shape {
 			from = to
 		}
 		if at%2 == 0 {
-			out.end()
+			out.endPolygon()
 		} else {
 			out.dots = out.dots[:begin]
 		}

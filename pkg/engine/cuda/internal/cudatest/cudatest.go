@@ -13,7 +13,7 @@ import (
 // processor. It skips the test if there is no C++ compiler.
 func NewMachine(t testing.TB, o clibtest.Options) *clibtest.Machine {
 	t.Helper()
-	sim, err := hostsim.Shared()
+	sim, err := hostsim.OpenShared()
 	if errors.Is(err, hostsim.ErrNoCompiler) {
 		t.Skip("no C++ compiler to run the kernels on this processor with:", err)
 	}

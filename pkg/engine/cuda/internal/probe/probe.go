@@ -46,7 +46,7 @@ type Executable interface {
 	// RunPlans runs every plan that cuDNN has for the first convolution with operation op.
 	// The result is filled with NaN before each run. visit is called with each run on the
 	// engine's thread; if it returns an error, RunPlans stops and returns this error.
-	RunPlans(op plan.Op, graphs GraphSet, visit func(Plan) error) (Plans, error)
+	RunPlans(op plan.Op, graphs GraphSet, visit func(Plan) error) (PlanSummary, error)
 }
 
 // GraphSet selects the cuDNN graphs that RunPlans runs.
@@ -75,8 +75,8 @@ type Plan struct {
 	Err            error // why the plan failed; Result is nil then
 }
 
-// Plans summarizes the plans that RunPlans ran.
-type Plans struct {
+// PlanSummary describes all plans that one call of RunPlans ran.
+type PlanSummary struct {
 	NoPlan  error // why cuDNN has no plan at all, or nil
 	Missing error // why some graphs have no plan, or nil
 	Fusible bool  // the task has a bias, a sum or ReLU, which a graph may contain

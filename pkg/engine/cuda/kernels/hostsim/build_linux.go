@@ -21,10 +21,10 @@ import (
 )
 
 //go:embed host.h
-var hostHeader string
+var hostSource string
 
 //go:embed simulate.h
-var simulateHeader string
+var simulatorSource string
 
 // compilerFlags are the options of g++. Undefined behavior traps, which needs no runtime
 // library of g++. Contraction is off, so the only fused multiply-adds are those in the
@@ -48,7 +48,7 @@ func build(ctx context.Context, source string, list []kernels.Kernel, extraFlags
 		return nil, fmt.Errorf("get version of %s: %w", compiler, err)
 	}
 	var text strings.Builder
-	text.WriteString(hostHeader + source + simulateHeader + "static const SimEntry sim_entries[] = {\n")
+	text.WriteString(hostSource + source + simulatorSource + "static const SimEntry sim_entries[] = {\n")
 	for _, k := range list {
 		fmt.Fprintf(&text, "  sim_make(%q, %s),\n", k.Name, k.Name)
 	}

@@ -58,8 +58,9 @@ func Open(ctx context.Context, types ...kernels.Type) (*Simulator, error) {
 	return s, nil
 }
 
-// Shared returns one simulator of all kernels for this process.
-var Shared = sync.OnceValues(func() (*Simulator, error) { return Open(context.Background()) })
+// OpenShared opens a simulator of all kernels at the first call, and returns the same
+// simulator at all later calls.
+var OpenShared = sync.OnceValues(func() (*Simulator, error) { return Open(context.Background()) })
 
 // Launch runs the kernel launch l and waits for its end.
 func (s *Simulator) Launch(l kernels.Launch) error {
@@ -131,10 +132,10 @@ func (l *library) run(name string, grid, block [3]uint32, shared uint32, args []
 	if failed == 0 {
 		return nil
 	}
-	return fmt.Errorf("run kernel %s: %s", name, cString(message))
+	return fmt.Errorf("run kernel %s: %s", name, textBeforeNUL(message))
 }
 
-func cString(b []byte) string {
+func textBeforeNUL(b []byte) string {
 	for i, c := range b {
 		if c == 0 {
 			return string(b[:i])

@@ -85,7 +85,7 @@ func (m *Memory) CheckSurroundings() error {
 	} {
 		for i, b := range beside {
 			if b != guardByte {
-				return fmt.Errorf("byte %d was overwritten outside of %d bytes of memory", at+i-start, len(m.data))
+				return fmt.Errorf("byte %d outside of the %d bytes of memory was overwritten", at+i-start, len(m.data))
 			}
 		}
 	}
