@@ -156,8 +156,8 @@ type lineGroup struct {
 	series  string
 	workers int
 	lines   []scaling.CurveLine
-	// combined reports whether the line is the median of several series; reach is
-	// from the lowest to the highest of these.
+	// isMedian reports whether the only line is the median of several series; ranges are
+	// then from the lowest to the highest value of these series.
 	isMedian bool
 	ranges   []element.Interval
 }

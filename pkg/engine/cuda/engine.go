@@ -151,8 +151,8 @@ func (e *Engine) DeviceProperties() (text string, err error) {
 // UUID returns the GPU's universally unique identifier.
 func (e *Engine) UUID() [16]byte { return e.gpu.uuid }
 
-// RunOnNewThread runs f on a new thread in which the GPU's context is current, and waits for f. The
-// thread then ends. f runs concurrently with the engine's thread.
+// RunOnNewThread runs f on a new thread in which the GPU's context is current, and waits for
+// f. The thread then ends. f runs concurrently with the engine's thread.
 func (e *Engine) RunOnNewThread(f func() error) error {
 	t, err := startThread(func() error { return e.gpu.driver.CtxSetCurrent(e.gpu.context) }, func() {})
 	if err != nil {

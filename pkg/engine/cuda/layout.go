@@ -8,9 +8,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// channelMultiple is the number to a multiple of which channel counts are padded: cuDNN's
-// tensor-core kernels read eight 16-bit elements at a time, and the engine's own kernels
-// read 16 bytes at a time.
+// channelMultiple divides the channel count of every padded tensor: cuDNN's tensor-core
+// kernels read eight 16-bit elements at a time, and the engine's own kernels read 16 bytes
+// at a time.
 const channelMultiple = 8
 
 // storageForm is the order in which the elements of a tensor are stored.

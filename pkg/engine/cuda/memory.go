@@ -14,9 +14,9 @@ type block struct {
 	bytes int64
 }
 
-// pinnedMemory is page-locked host memory, which the GPU can copy asynchronously. The engine uses
-// Go memory only for synchronous copies: the driver does not access it after the call has
-// returned.
+// pinnedMemory is page-locked host memory, which the GPU can copy asynchronously. The engine
+// uses Go memory only for synchronous copies: the driver does not access it after the call
+// has returned.
 type pinnedMemory struct {
 	ptr   unsafe.Pointer
 	bytes int64

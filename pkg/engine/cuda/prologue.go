@@ -169,7 +169,7 @@ func (x *executable) decidePrologue(p *prologue) error {
 		without.add(x.schedule.picks[r])
 	}
 	if err := x.addNormCosts(p, timed && !cached, &with, &without); err != nil {
-		return errors.Join(err, closeChosenPlans(fused))
+		return errors.Join(err, discardPlans(fused))
 	}
 	p.applied = with.bytes < without.bytes
 	switch {
@@ -184,7 +184,7 @@ func (x *executable) decidePrologue(p *prologue) error {
 		cache.Put(key, c)
 	}
 	if !p.applied {
-		return closeChosenPlans(fused)
+		return discardPlans(fused)
 	}
 	var errs []error
 	for _, r := range p.readers {
@@ -233,22 +233,22 @@ func (x *executable) tuneFused(p *prologue) (map[int]chosenPlan, error) {
 		c, _ := x.asConvolution(t)
 		list, err := x.prologueVariants(t, c)
 		if err != nil {
-			return nil, errors.Join(err, closeChosenPlans(picks))
+			return nil, errors.Join(err, discardPlans(picks))
 		}
 		pick, err := x.tune((*autotune.Tuner).ChooseDeterministic, c, c.tuningKey(x.engine.tf32)+" of a norm and relu", list)
 		if err != nil {
 			if x.gpu.lost == nil {
 				err = fmt.Errorf("%w: %s %q: %w", errUnfused, t.op, t.name, err)
 			}
-			return nil, errors.Join(err, closeChosenPlans(picks))
+			return nil, errors.Join(err, discardPlans(picks))
 		}
 		picks[r] = pick
 	}
 	return picks, nil
 }
 
-// closeChosenPlans closes the plans of picks, which the caller does not use.
-func closeChosenPlans(picks map[int]chosenPlan) error {
+// discardPlans closes plans that will not be used.
+func discardPlans(picks map[int]chosenPlan) error {
 	var errs []error
 	for _, c := range picks {
 		errs = append(errs, c.plan.Close())

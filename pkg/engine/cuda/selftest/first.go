@@ -23,8 +23,8 @@ type FirstReport struct {
 	Checks           []Check         `json:"checks"` // of complete steps of small networks in bf16
 }
 
-// CollectFirstReport collects a FirstReport on the first GPU. After an error, the report contains what
-// was collected before.
+// CollectFirstReport collects a FirstReport on the first GPU. After an error, the report
+// contains the results that were collected before.
 func CollectFirstReport(ctx context.Context) (FirstReport, error) {
 	libraries, err := stack.Open(clib.NewSearch(clib.Environment{}))
 	if err != nil {
@@ -33,8 +33,8 @@ func CollectFirstReport(ctx context.Context) (FirstReport, error) {
 	return CollectFirstReportWithLibraries(ctx, libraries)
 }
 
-// CollectFirstReportWithLibraries is like First, but uses libraries that are open already, such as those
-// of a simulated machine.
+// CollectFirstReportWithLibraries is like CollectFirstReport, but uses libraries that are open
+// already, such as those of a simulated machine.
 func CollectFirstReportWithLibraries(ctx context.Context, s *stack.Stack) (f FirstReport, err error) {
 	o := engine.DefaultOptions()
 	o.Device, o.Precision = "cuda", "bf16"

@@ -3,7 +3,7 @@
 // networks.
 //
 //	checks, err := selftest.Run(ctx, selftest.Options{Precisions: []string{"bf16"}})
-//	fmt.Println(selftest.Failed(checks), "of", len(checks), "checks failed")
+//	fmt.Println(selftest.CountFailed(checks), "of", len(checks), "checks failed")
 package selftest
 
 import (
