@@ -284,20 +284,20 @@ func (b *builder) ringDisturbed(series string) {
 }
 
 // drawIdealLine draws the line of values proportional to the size, from the given point up
-// to the size to.
-func (b *builder) drawIdealLine(from plotter.XY, to int, style draw.LineStyle) error {
-	if float64(to) <= from.X {
+// to the size maxSize.
+func (b *builder) drawIdealLine(from plotter.XY, maxSize int, style draw.LineStyle) error {
+	if float64(maxSize) <= from.X {
 		return nil
 	}
-	end := plotter.XY{X: float64(to), Y: from.Y * float64(to) / from.X}
+	end := plotter.XY{X: float64(maxSize), Y: from.Y * float64(maxSize) / from.X}
 	drawn, err := element.LineWithGlyphs(plotter.XYs{from, end}, element.Look{Line: style})
 	if err != nil {
-		return fmt.Errorf("draw ideal: %w", err)
+		return fmt.Errorf("draw ideal line: %w", err)
 	}
 	if b.log && !b.q.proportional { // a proportional line is curved on these axes
-		drawn, err = element.LineWithGlyphs(idealCurve(from, to), element.Look{Line: style})
+		drawn, err = element.LineWithGlyphs(idealCurve(from, maxSize), element.Look{Line: style})
 		if err != nil {
-			return fmt.Errorf("draw ideal: %w", err)
+			return fmt.Errorf("draw ideal line: %w", err)
 		}
 	}
 	b.plot.Add(drawn...)
