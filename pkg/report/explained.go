@@ -6,21 +6,22 @@ import (
 	"strconv"
 	"strings"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
 )
 
-// explained is a section of the page that shows how a number was computed. ID is its
-// anchor.
-type explained struct {
+// explanation is a section of the page that shows how a number was computed. ID is the
+// section's anchor.
+type explanation struct {
 	ID, Title, Formula, Substituted, Rule string
 	Notes                                 []string
-	Inputs                                []inputs
+	Inputs                                []inputRow
 	MoreInputs                            int // number of rows that are omitted from Inputs
 }
 
-// inputs is a row of numbers of one kind from one file, for example the seconds of all
-// counted epochs.
-type inputs struct {
+// inputRow is a row of an explanation's table of inputs. It contains numbers of one kind
+// from one file, for example the seconds of all counted epochs.
+type inputRow struct {
 	Role, What, Values, Counted, Where string
 
 	first   scaling.Input
@@ -29,31 +30,31 @@ type inputs struct {
 	numbers []string
 }
 
-// maxExplained is the number of explained numbers from which only the headlines' numbers
-// are explained. Each is a section of the page.
+// maxExplained limits the number of explanations. Once the page has so many sections of
+// this kind, only the numbers in the table of headlines still get an explanation.
 const maxExplained = 64
 
 // explain returns the anchor of the section that explains a number, and adds the section
 // if it does not exist yet. It returns "" if the number cannot be explained.
 func (b *builder) explain(series, metric string, workers int) string {
 	key := fmt.Sprintf("%q %s %d", series, metric, workers)
-	if id, ok := b.explained[key]; ok {
+	if id, ok := b.anchors[key]; ok {
 		return id
 	}
-	b.explained[key] = ""
+	b.anchors[key] = ""
 	e, err := b.study.ExplainSeries(series, metric, workers)
 	if err != nil || len(e.Items) == 0 {
 		return ""
 	}
 	x := e.Items[0]
 	id := x.ID
-	for n := 2; b.idUsed(id); n++ { // another name may have the same anchor, which omits some characters
+	for n := 2; b.isIDUsed(id); n++ { // another name may have the same anchor, which omits some characters
 		id = fmt.Sprintf("%s-%d", x.ID, n)
 	}
-	b.explained[key] = id
-	section := explained{
-		ID: id, Title: fmt.Sprintf("%s of %s at %s: %s", words(metric), series, plural(workers, "worker"), x.Result),
-		Formula: x.Formula, Substituted: x.Substituted, Rule: x.Rule, Inputs: b.inputs(x.Inputs),
+	b.anchors[key] = id
+	section := explanation{
+		ID: id, Title: fmt.Sprintf("%s of %s at %s: %s", columnLabel(metric), series, english.Count(workers, "worker"), x.Result),
+		Formula: x.Formula, Substituted: x.Substituted, Rule: x.Rule, Inputs: b.groupInputs(x.Inputs),
 	}
 	if n := len(section.Inputs); n > maxInputs {
 		section.Inputs, section.MoreInputs = section.Inputs[:maxInputs], n-maxInputs
@@ -65,8 +66,8 @@ func (b *builder) explain(series, metric string, workers int) string {
 	return id
 }
 
-// idUsed reports whether a section has the anchor id.
-func (b *builder) idUsed(id string) bool {
+// isIDUsed reports whether a section has the anchor id.
+func (b *builder) isIDUsed(id string) bool {
 	for _, s := range b.sections {
 		if s.ID == id {
 			return true
@@ -75,10 +76,10 @@ func (b *builder) idUsed(id string) bool {
 	return false
 }
 
-// inputs groups numbers of the same kind and file into one row, with all their values and
-// lines.
-func (b *builder) inputs(all []scaling.Input) []inputs {
-	var out []inputs
+// groupInputs returns one row per kind of number and file, with all values and line
+// numbers.
+func (b *builder) groupInputs(all []scaling.Input) []inputRow {
+	var out []inputRow
 	at := map[string]int{}
 	for _, in := range all {
 		key := fmt.Sprintf("%q %q %q %q %v %q %v", in.Role, in.Run, in.File, in.Name, in.Counted, in.Why, in.Line > 0)
@@ -86,7 +87,7 @@ func (b *builder) inputs(all []scaling.Input) []inputs {
 		if !ok {
 			i = len(out)
 			at[key] = i
-			out = append(out, inputs{Role: in.Role, first: in})
+			out = append(out, inputRow{Role: in.Role, first: in})
 		}
 		row := &out[i]
 		row.numbers = append(row.numbers, formatExact(in.Value))
@@ -98,21 +99,21 @@ func (b *builder) inputs(all []scaling.Input) []inputs {
 		}
 	}
 	for i := range out {
-		out[i].finish(b)
+		out[i].formatTexts(b)
 	}
 	return out
 }
 
-// finish computes the row's texts.
-func (r *inputs) finish(b *builder) {
+// formatTexts sets the exported fields of the row from the unexported ones.
+func (r *inputRow) formatTexts(b *builder) {
 	in := r.first
-	r.What = words(in.Name)
+	r.What = columnLabel(in.Name)
 	switch len(r.epochs) {
 	case 0:
 	case 1:
 		r.What = fmt.Sprintf("epoch %d: %s", r.epochs[0], r.What)
 	default:
-		r.What = fmt.Sprintf("epochs %s: %s", ranges(r.epochs), r.What)
+		r.What = fmt.Sprintf("epochs %s: %s", formatRanges(r.epochs), r.What)
 	}
 	r.Values = strings.Join(r.numbers, "  ")
 	if in.Unit != "" {
@@ -127,7 +128,7 @@ func (r *inputs) finish(b *builder) {
 	}
 	r.Where = b.shortenPaths(in.File)
 	if len(r.lines) > 0 {
-		r.Where += ":" + ranges(r.lines)
+		r.Where += ":" + formatRanges(r.lines)
 	}
 }
 
@@ -139,8 +140,9 @@ func formatExact(v float64) string {
 	return strconv.FormatFloat(v, 'g', 10, 64)
 }
 
-// words returns the name of a column for readers.
-func words(column string) string {
+// columnLabel returns the label that the page shows for a column of the logs, such as
+// "epoch time" for epoch_seconds.
+func columnLabel(column string) string {
 	switch column {
 	case "iou":
 		return "IoU"

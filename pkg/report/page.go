@@ -12,6 +12,7 @@ import (
 
 	"lockstep/pkg/figure"
 	"lockstep/pkg/internal/clean"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
 )
 
@@ -21,7 +22,7 @@ var pageText string
 //go:embed style.css
 var styleText string
 
-// page contains the data of the template. The template escapes texts. Fields of type
+// buildPage contains the data of the template. The template escapes texts. Fields of type
 // template.HTML and template.CSS are not escaped: only Lockstep's packages create them,
 // and escape what they contain.
 type page struct {
@@ -33,8 +34,8 @@ type page struct {
 	Headlines table
 	Results   table
 	Rule      []string
-	Tables    []shown
-	Figures   []drawn
+	Tables    []analysisSection
+	Figures   []pageFigure
 	Runs      table
 	Root      string
 	Kinds     table
@@ -46,7 +47,7 @@ type page struct {
 	Notes     []string
 	Problems  []string
 	MoreNotes int // number of problems that are omitted from Problems
-	Explained []explained
+	Explained []explanation
 }
 
 // verdict is a conclusion about a subject, with a link to its details.
@@ -65,14 +66,14 @@ type cell struct {
 	Number     bool
 }
 
-// shown is a section with the HTML of an analysis.
-type shown struct {
+// analysisSection is a section of the page that shows an analysis.
+type analysisSection struct {
 	ID, Title string
 	HTML      template.HTML
 }
 
-// drawn is a figure on the page.
-type drawn struct {
+// pageFigure is a figure on the page.
+type pageFigure struct {
 	Name, Caption string
 	SVG           template.HTML
 	Wide          bool
@@ -85,8 +86,8 @@ type builder struct {
 	root    string
 
 	differing   *scaling.Settings // nil until settingRows computes it
-	explained   map[string]string // anchors, by metric, series and workers
-	sections    []explained
+	anchors     map[string]string // anchors, by metric, series and workers
+	sections    []explanation
 	conclusions []verdict // all conclusions; the page shows the first ones about each subject
 }
 
@@ -104,33 +105,34 @@ const (
 	maxPoints = 200
 )
 
-// moreNote returns a note about the number of omitted things and the command that lists
-// them, if n is more than most, else "".
-func moreNote(n, most int, what, command string) string {
-	if n <= most {
+// omittedNote returns a note for a list of n items of which the page shows only the first
+// limit: the number of omitted items, and the command that lists them. what names the
+// items. It returns "" if no item is omitted.
+func omittedNote(n, limit int, what, command string) string {
+	if n <= limit {
 		return ""
 	}
-	return fmt.Sprintf("and %d more %s, which %s lists", n-most, what, command)
+	return fmt.Sprintf("and %d more %s, which %s lists", n-limit, what, command)
 }
 
-// note returns a text as a paragraph of the page, or "" if the text is empty.
-func note(text string) string {
+// noteParagraph returns text as an HTML paragraph, or "" if text is empty.
+func noteParagraph(text string) string {
 	if text == "" {
 		return ""
 	}
 	return "\n<p class=\"note\">" + escape(text) + "</p>"
 }
 
-// maxProblems limits the listed problems. A damaged folder may have very many, and
-// lockstep read --explain lists all.
+// maxProblems limits the problems that the page lists. A damaged folder may have very many;
+// the command lockstep read --explain lists all of them.
 const maxProblems = 100
 
-// page returns the complete page.
-func (b *builder) page(figures []*figure.Figure) page {
+// buildPage returns the content of the page with the given figures.
+func (b *builder) buildPage(figures []*figure.Figure) page {
 	s := b.study
 	p := page{
 		Title: b.options.Title, Subtitle: b.subtitle(), Style: template.CSS(styleText), //nolint:gosec // embedded file
-		Rule: b.rule(), Runs: b.runs(s.Runs[:min(len(s.Runs), maxRows)]), Root: b.root, Kinds: b.kinds(), FileCount: len(s.Reports),
+		Rule: b.describeRule(), Runs: b.runTable(s.Runs[:min(len(s.Runs), maxRows)]), Root: b.root, Kinds: b.fileKindTable(), FileCount: len(s.Reports),
 		RunCount: len(s.Runs), MoreRuns: max(0, len(s.Runs)-maxRows), MoreFiles: max(0, len(s.Reports)-maxRows),
 	}
 	if p.Title == "" {
@@ -141,16 +143,16 @@ func (b *builder) page(figures []*figure.Figure) page {
 	}
 	// Sections of explained numbers are in the order of the first links to them, so
 	// the headlines come first.
-	p.Headlines = b.headlines()
-	p.Results = b.results()
-	results := b.analyses()
-	b.conclusions = b.verdicts(results)
-	p.Verdicts = firstOfEach(b.conclusions)
+	p.Headlines = b.headlineTable()
+	p.Results = b.resultTable()
+	results := b.analyze()
+	b.conclusions = b.allVerdicts(results)
+	p.Verdicts = firstPerSubject(b.conclusions)
 	for _, r := range results {
-		p.Tables = append(p.Tables, shown{ID: r.id, Title: r.title, HTML: b.shortenHTML(r.html)})
+		p.Tables = append(p.Tables, analysisSection{ID: r.id, Title: r.title, HTML: b.shortenHTML(r.html)})
 	}
 	for _, f := range figures {
-		p.Figures = append(p.Figures, drawn{
+		p.Figures = append(p.Figures, pageFigure{
 			Name: f.Name(), Caption: b.shortenPaths(f.Caption()), SVG: template.HTML(f.SVG()), //nolint:gosec // package figure escapes it
 			Wide: f.Width > 7*72,
 		})
@@ -175,7 +177,8 @@ func (b *builder) page(figures []*figure.Figure) page {
 // Page returns the complete page: an HTML document that needs no other file.
 func (r *Report) Page() string { return r.render(false) }
 
-// render returns the page for a screen, or with all sections unfolded for paper.
+// render returns the page as HTML. If open is true, all sections are unfolded, as printing
+// requires.
 func (r *Report) render(open bool) string {
 	p := r.page
 	p.Open = open
@@ -190,7 +193,7 @@ func (r *Report) render(open bool) string {
 	return clean.Lines(out.String())
 }
 
-// shortenPaths makes absolute paths in a text relative to the root.
+// shortenPaths makes absolute paths in a text relative to b.root.
 func (b *builder) shortenPaths(text string) string {
 	if b.root == "" {
 		return text
@@ -198,7 +201,7 @@ func (b *builder) shortenPaths(text string) string {
 	return strings.ReplaceAll(text, b.root+"/", "")
 }
 
-// shortenHTML makes absolute paths in HTML relative to the root.
+// shortenHTML makes absolute paths in HTML relative to b.root.
 func (b *builder) shortenHTML(markup string) template.HTML {
 	if b.root != "" {
 		markup = strings.ReplaceAll(markup, template.HTMLEscapeString(b.root)+"/", "")
@@ -216,12 +219,12 @@ func (b *builder) subtitle() string {
 		}
 	}
 	slices.Sort(sizes)
-	text := plural(len(s.Runs), "run")
+	text := english.Count(len(s.Runs), "run")
 	if n := len(s.Series()); n > 1 {
 		text += fmt.Sprintf(" in %d series", n)
 	}
 	if len(sizes) > 0 {
-		text += fmt.Sprintf(" at %s worker", ranges(sizes))
+		text += fmt.Sprintf(" at %s worker", formatRanges(sizes))
 		if sizes[len(sizes)-1] > 1 {
 			text += "s"
 		}
@@ -229,8 +232,9 @@ func (b *builder) subtitle() string {
 	return text
 }
 
-// rule returns lines about how the numbers were computed.
-func (b *builder) rule() []string {
+// describeRule returns lines that describe the study's rule: which runs and epochs count,
+// and how intervals are computed.
+func (b *builder) describeRule() []string {
 	s := b.study
 	lines := []string{"Rule: " + s.Rule.String() + "."}
 	if slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return p.Runs > 1 }) {
@@ -239,11 +243,11 @@ func (b *builder) rule() []string {
 	return lines
 }
 
-// known reports whether v was measured: whether it is finite.
-func known(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+// isMeasured reports whether v is finite. Values that were not measured are NaN.
+func isMeasured(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// number formats v with about four digits, as in other tables.
-func number(v float64) string {
+// formatNumber formats v with about four digits, or as "–" if v is NaN.
+func formatNumber(v float64) string {
 	a := math.Abs(v)
 	switch {
 	case math.IsNaN(v):
@@ -262,16 +266,16 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// percent formats a fraction as a percentage.
-func percent(v float64) string {
+// formatPercent formats a fraction as a percentage, or as "–" if v is NaN.
+func formatPercent(v float64) string {
 	if math.IsNaN(v) {
 		return "–"
 	}
 	return strconv.FormatFloat(100*v, 'f', 1, 64) + " %"
 }
 
-// ranges formats ascending numbers, such as "1–3, 7".
-func ranges(n []int) string {
+// formatRanges formats ascending integers as ranges, such as "1–3, 7".
+func formatRanges(n []int) string {
 	var parts []string
 	for i := 0; i < len(n); {
 		j := i

@@ -77,12 +77,12 @@ func New(study *scaling.Study, options Options) (*Report, error) {
 	if options.Price > 0 {
 		options.Figures.Rate, options.Figures.Currency = options.Price, options.Currency
 	}
-	figures, err := draw(study, options)
+	figures, err := drawFigures(study, options)
 	if err != nil {
 		return nil, fmt.Errorf("make report: %w", err)
 	}
-	b := &builder{study: study, options: options, root: rootOf(study), explained: map[string]string{}}
-	p := b.page(figures)
+	b := &builder{study: study, options: options, root: commonFolder(study), anchors: map[string]string{}}
+	p := b.buildPage(figures)
 	r := &Report{Title: p.Title, Figures: figures, page: p}
 	for _, v := range b.conclusions {
 		r.Sentences = append(r.Sentences, v.Text)
@@ -90,9 +90,9 @@ func New(study *scaling.Study, options Options) (*Report, error) {
 	return r, nil
 }
 
-// draw draws the figures. It returns none if Options.Only is empty and the study has no
-// data for any figure.
-func draw(study *scaling.Study, options Options) ([]*figure.Figure, error) {
+// drawFigures draws the figures that options selects. It returns nil if Options.Only is
+// empty and the study has no data for any figure.
+func drawFigures(study *scaling.Study, options Options) ([]*figure.Figure, error) {
 	if len(options.Only) == 0 {
 		all, err := options.Figures.All(study)
 		if err != nil {
@@ -123,13 +123,13 @@ func (r *Report) HTML() string {
 	for _, s := range r.Sentences {
 		fmt.Fprintf(&b, "<li>%s</li>\n", html.EscapeString(s))
 	}
-	fmt.Fprintf(&b, "</ul>\n<p><small>%s; Save(ctx, \"report.html\") or Save(ctx, \"report.pdf\") writes the page.</small></p>\n", plural(len(r.Figures), "figure"))
+	fmt.Fprintf(&b, "</ul>\n<p><small>%s; Save(ctx, \"report.html\") or Save(ctx, \"report.pdf\") writes the page.</small></p>\n", english.Count(len(r.Figures), "figure"))
 	return b.String()
 }
 
-// rootOf returns the folder that contains all files of a study, so that the page can show
-// relative paths. It returns "" if there is none.
-func rootOf(study *scaling.Study) string {
+// commonFolder returns the deepest folder that contains all files of a study, so that the
+// page can show relative paths. It returns "" if the files have no such folder.
+func commonFolder(study *scaling.Study) string {
 	var dirs []string
 	for _, f := range study.Reports {
 		dirs = append(dirs, filepath.Dir(f.Path))
@@ -159,6 +159,3 @@ func rootOf(study *scaling.Study) string {
 	}
 	return root
 }
-
-// plural returns n with the noun, in the plural unless n is 1.
-func plural(n int, noun string) string { return english.Count(n, noun) }

@@ -22,9 +22,9 @@ func Formats() []string { return []string{"html", "pdf"} }
 // ErrNoBrowser is returned if no browser that can print a PDF is installed.
 var ErrNoBrowser = errors.New("printing a PDF needs chromium, which is not in PATH; install it: apt-get install --yes --no-install-recommends chromium")
 
-// printTime is the time-out for printing a PDF. A typical page takes seconds, or longer
+// printTimeout is the time-out for printing a PDF. A typical page takes seconds, or longer
 // on a busy machine.
-const printTime = 10 * time.Minute
+const printTimeout = 10 * time.Minute
 
 // FindBrowser returns the path of the program that prints PDFs: chromium or a browser
 // based on it. It returns ErrNoBrowser if there is none.
@@ -45,12 +45,12 @@ func (r *Report) Save(ctx context.Context, path string) error {
 	var err error
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
 	case ".html", ".htm":
-		err = save(path, func(f *os.File) error {
+		err = saveCompletely(path, func(f *os.File) error {
 			_, err := f.WriteString(r.Page())
 			return err
 		})
 	case ".pdf":
-		err = save(path, func(f *os.File) error { return r.print(ctx, f) })
+		err = saveCompletely(path, func(f *os.File) error { return r.printPDF(ctx, f) })
 	default:
 		err = fmt.Errorf("unknown extension %q; use .html or .pdf", ext)
 	}
@@ -60,17 +60,18 @@ func (r *Report) Save(ctx context.Context, path string) error {
 	return nil
 }
 
-// save writes a file completely or not at all, and creates missing folders.
-func save(path string, fill func(f *os.File) error) error {
+// saveCompletely creates a file with the content that fill writes, and missing folders. If
+// fill returns an error, an existing file is not changed.
+func saveCompletely(path string, fill func(f *os.File) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	return wholefile.Write(path, 0o644, fill)
 }
 
-// print prints the page with chromium, and copies the PDF to f. Chromium uses a temporary
-// profile, so that it does not read or change the user's.
-func (r *Report) print(ctx context.Context, f *os.File) error {
+// printPDF prints the page with chromium, and copies the PDF to f. Chromium uses a temporary
+// profile, so that it does not read or change the user's profile.
+func (r *Report) printPDF(ctx context.Context, f *os.File) error {
 	browser, err := FindBrowser()
 	if err != nil {
 		return err
@@ -84,7 +85,7 @@ func (r *Report) print(ctx context.Context, f *os.File) error {
 	if err := os.WriteFile(source, []byte(r.render(true)), 0o600); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, printTime)
+	ctx, cancel := context.WithTimeout(ctx, printTimeout)
 	defer cancel()
 	arguments := []string{
 		"--headless", "--disable-gpu", "--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-dev-shm-usage",
@@ -103,11 +104,11 @@ func (r *Report) print(ctx context.Context, f *os.File) error {
 	info, missing := os.Stat(path)
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("print with %s: %w", browser, ctx.Err())
+		return fmt.Errorf("print PDF with %s: %w", browser, ctx.Err())
 	case err != nil:
-		return fmt.Errorf("print with %s: %w: %s", browser, err, lastOutput(output))
+		return fmt.Errorf("print PDF with %s: %w: %s", browser, err, lastOutput(output))
 	case missing != nil || info.Size() == 0:
-		return fmt.Errorf("print with %s: no file was written: %s", browser, lastOutput(output))
+		return fmt.Errorf("print PDF with %s: no file was written: %s", browser, lastOutput(output))
 	}
 	printed, err := os.Open(path)
 	if err != nil {
@@ -117,7 +118,7 @@ func (r *Report) print(ctx context.Context, f *os.File) error {
 	return errors.Join(err, printed.Close())
 }
 
-// lastOutput returns the last 500 bytes of a program's output.
+// lastOutput returns the last 500 bytes of a program's output, after "…" if it is longer.
 func lastOutput(output []byte) string {
 	const most = 500
 	text := strings.TrimSpace(string(output))

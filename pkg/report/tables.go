@@ -11,37 +11,37 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// measure is a column of measured values.
-type measure struct {
+// measureColumn is a column of a table with the values of one metric.
+type measureColumn struct {
 	metric, title string
 	span          func(scaling.Point) scaling.Estimate
 	show          func(float64) string
-	headline      bool // is a column of the headlines
-	linked        bool // is explained in the results too, for every worker count
+	headline      bool // whether the table of headlines has the column
+	linked        bool // whether every value in the table of results links to its explanation
 }
 
-// measures returns all columns of measured values, in their order.
-func measures() []measure {
-	return []measure{
-		{"epoch_seconds", "epoch time in s", func(p scaling.Point) scaling.Estimate { return p.EpochSeconds }, number, true, false},
-		{"wall_seconds", "whole job in s", func(p scaling.Point) scaling.Estimate { return p.WallSeconds }, number, true, false},
-		{"throughput", "samples/s", func(p scaling.Point) scaling.Estimate { return p.Throughput }, number, true, false},
-		{"speedup", "speed-up", func(p scaling.Point) scaling.Estimate { return p.Speedup }, number, true, true},
-		{"efficiency", "efficiency", func(p scaling.Point) scaling.Estimate { return p.Efficiency }, percent, true, false},
-		{"iou", "IoU", func(p scaling.Point) scaling.Estimate { return p.IoU }, number, true, false},
-		{"dice", "Dice", func(p scaling.Point) scaling.Estimate { return p.Dice }, number, false, false},
-		{"accuracy", "accuracy", func(p scaling.Point) scaling.Estimate { return p.Accuracy }, number, true, false},
-		{"val_accuracy", "validation accuracy", func(p scaling.Point) scaling.Estimate { return p.ValAccuracy }, number, true, false},
-		{"train_loss", "training loss", func(p scaling.Point) scaling.Estimate { return p.TrainLoss }, number, false, false},
-		{"val_loss", "validation loss", func(p scaling.Point) scaling.Estimate { return p.ValLoss }, number, true, false},
+// measureColumns returns the columns of all metrics, in the order of the tables.
+func measureColumns() []measureColumn {
+	return []measureColumn{
+		{"epoch_seconds", "epoch time in s", func(p scaling.Point) scaling.Estimate { return p.EpochSeconds }, formatNumber, true, false},
+		{"wall_seconds", "whole job in s", func(p scaling.Point) scaling.Estimate { return p.WallSeconds }, formatNumber, true, false},
+		{"throughput", "samples/s", func(p scaling.Point) scaling.Estimate { return p.Throughput }, formatNumber, true, false},
+		{"speedup", "speed-up", func(p scaling.Point) scaling.Estimate { return p.Speedup }, formatNumber, true, true},
+		{"efficiency", "efficiency", func(p scaling.Point) scaling.Estimate { return p.Efficiency }, formatPercent, true, false},
+		{"iou", "IoU", func(p scaling.Point) scaling.Estimate { return p.IoU }, formatNumber, true, false},
+		{"dice", "Dice", func(p scaling.Point) scaling.Estimate { return p.Dice }, formatNumber, false, false},
+		{"accuracy", "accuracy", func(p scaling.Point) scaling.Estimate { return p.Accuracy }, formatNumber, true, false},
+		{"val_accuracy", "validation accuracy", func(p scaling.Point) scaling.Estimate { return p.ValAccuracy }, formatNumber, true, false},
+		{"train_loss", "training loss", func(p scaling.Point) scaling.Estimate { return p.TrainLoss }, formatNumber, false, false},
+		{"val_loss", "validation loss", func(p scaling.Point) scaling.Estimate { return p.ValLoss }, formatNumber, true, false},
 	}
 }
 
-// measuredColumns returns the columns that have a value in any of the points, or only
-// those of the headlines.
-func measuredColumns(points []scaling.Point, headline bool) []measure {
-	return slices.DeleteFunc(measures(), func(m measure) bool {
-		return headline && !m.headline || !slices.ContainsFunc(points, func(p scaling.Point) bool { return known(m.span(p).Value) })
+// columnsWithValues returns the columns for which any of the points has a value. If headline
+// is true, it returns only columns of the table of headlines.
+func columnsWithValues(points []scaling.Point, headline bool) []measureColumn {
+	return slices.DeleteFunc(measureColumns(), func(m measureColumn) bool {
+		return headline && !m.headline || !slices.ContainsFunc(points, func(p scaling.Point) bool { return isMeasured(m.span(p).Value) })
 	})
 }
 
@@ -60,23 +60,23 @@ func (b *builder) largestPoints() []scaling.Point {
 	return out
 }
 
-// maxSettings limits the headlines' columns for settings that differ between the series;
-// the table of settings has all.
+// maxSettings limits the number of settings that the table of headlines shows. The table of
+// settings shows all settings that differ between the series.
 const maxSettings = 3
 
-// headlines returns each series at its largest worker count. Every number links to its
-// explanation.
-func (b *builder) headlines() table {
+// headlineTable returns a table with one row per series: its results at its largest worker
+// count. Every number links to its explanation.
+func (b *builder) headlineTable() table {
 	points := b.largestPoints()
-	columns := measuredColumns(points, true)
+	columns := columnsWithValues(points, true)
 	if len(columns) == 0 {
 		return table{}
 	}
 	// The speed-up of the baseline is always 1.
 	if !slices.ContainsFunc(points, func(p scaling.Point) bool { return p.Size > p.Baseline && p.Baseline > 0 }) {
-		columns = slices.DeleteFunc(columns, func(m measure) bool { return m.metric == "speedup" || m.metric == "efficiency" })
+		columns = slices.DeleteFunc(columns, func(m measureColumn) bool { return m.metric == "speedup" || m.metric == "efficiency" })
 	}
-	t := table{Head: []string{"series", b.unit() + "s"}}
+	t := table{Head: []string{"series", b.countedUnit() + "s"}}
 	settings := b.settingRows().Rows
 	settings = settings[:min(len(settings), maxSettings)]
 	for _, s := range settings {
@@ -85,7 +85,7 @@ func (b *builder) headlines() table {
 	for _, m := range columns {
 		t.Head = append(t.Head, m.title)
 	}
-	t.More = moreNote(len(points), maxSeries, "series", "lockstep scaling")
+	t.More = omittedNote(len(points), maxSeries, "series", "lockstep scaling")
 	names := b.study.Series()
 	for _, p := range points[:min(len(points), maxSeries)] {
 		row := []cell{{Text: p.Series}, {Text: strconv.Itoa(p.Size), Number: true}}
@@ -94,19 +94,19 @@ func (b *builder) headlines() table {
 			row = append(row, cell{Text: s.Values[at], Number: true})
 		}
 		for _, m := range columns {
-			row = append(row, b.number(p, m, true))
+			row = append(row, b.measureCell(p, m, true))
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
 }
 
-// number returns a cell with the value of a measure, which links to its explanation if
-// link is set.
-func (b *builder) number(p scaling.Point, m measure, link bool) cell {
+// measureCell returns the cell of point p in column m. If link is true, the cell links to
+// the explanation of its value.
+func (b *builder) measureCell(p scaling.Point, m measureColumn, link bool) cell {
 	v := m.span(p)
 	c := cell{Text: m.show(v.Value), Number: true}
-	if !known(v.Value) || !link {
+	if !isMeasured(v.Value) || !link {
 		return c
 	}
 	if id := b.explain(p.Series, m.metric, p.Workers); id != "" {
@@ -115,10 +115,10 @@ func (b *builder) number(p scaling.Point, m measure, link bool) cell {
 	return c
 }
 
-// results returns a table of all points of the study.
-func (b *builder) results() table {
+// resultTable returns a table with one row per series and worker count.
+func (b *builder) resultTable() table {
 	points := b.study.Points
-	columns := measuredColumns(points, false)
+	columns := columnsWithValues(points, false)
 	column := func(title string, of func(scaling.Point) int) func(scaling.Point) (string, int) {
 		return func(p scaling.Point) (string, int) { return title, of(p) }
 	}
@@ -133,7 +133,7 @@ func (b *builder) results() table {
 	counts = slices.DeleteFunc(counts, func(of func(scaling.Point) (string, int)) bool {
 		return !slices.ContainsFunc(points, func(p scaling.Point) bool { _, n := of(p); return n > 0 })
 	})
-	interval := slices.ContainsFunc(points, func(p scaling.Point) bool { return known(p.Speedup.Low) && p.Size != p.Baseline })
+	interval := slices.ContainsFunc(points, func(p scaling.Point) bool { return isMeasured(p.Speedup.Low) && p.Size != p.Baseline })
 	t := table{Head: []string{"series"}}
 	for _, of := range counts {
 		title, _ := of(scaling.Point{})
@@ -145,7 +145,7 @@ func (b *builder) results() table {
 			t.Head = append(t.Head, "interval")
 		}
 	}
-	t.More = moreNote(len(points), maxPoints, "rows", "lockstep scaling")
+	t.More = omittedNote(len(points), maxPoints, "rows", "lockstep scaling")
 	for _, p := range points[:min(len(points), maxPoints)] {
 		row := []cell{{Text: p.Series}}
 		for _, of := range counts {
@@ -156,7 +156,7 @@ func (b *builder) results() table {
 			row = append(row, cell{Text: text, Number: true})
 		}
 		for _, m := range columns {
-			row = append(row, b.number(p, m, m.linked && p.Size != p.Baseline && len(b.sections) < maxExplained))
+			row = append(row, b.measureCell(p, m, m.linked && p.Size != p.Baseline && len(b.sections) < maxExplained))
 			if m.metric == "speedup" && interval {
 				row = append(row, cell{Text: speedupInterval(p), Number: true})
 			}
@@ -166,34 +166,36 @@ func (b *builder) results() table {
 	return t
 }
 
-// speedupInterval returns the text of a speed-up's interval.
+// speedupInterval formats the confidence interval of a speed-up. It returns "–" for the
+// baseline, whose speed-up is 1 by definition, and if the interval is unknown.
 func speedupInterval(p scaling.Point) string {
-	if p.Size == p.Baseline || !known(p.Speedup.Low) {
+	if p.Size == p.Baseline || !isMeasured(p.Speedup.Low) {
 		return "–"
 	}
-	return number(p.Speedup.Low) + " to " + number(p.Speedup.High)
+	return formatNumber(p.Speedup.Low) + " to " + formatNumber(p.Speedup.High)
 }
 
-// unit returns what the study's rule counts: workers or nodes.
-func (b *builder) unit() string {
+// countedUnit returns the unit in which the study's rule counts the size of a run:
+// scaling.PerWorker or scaling.PerNode.
+func (b *builder) countedUnit() string {
 	if b.study.Rule.Per == scaling.PerNode {
 		return scaling.PerNode
 	}
 	return scaling.PerWorker
 }
 
-// runs returns a table of all runs, including those that do not count.
-func (b *builder) runs(all []runs.Run) table {
+// runTable returns a table of all runs, including those that do not count.
+func (b *builder) runTable(all []runs.Run) table {
 	t := table{Head: []string{"run", "kind", "series", "workers", "seed", "state", "batch per worker", "epochs", "median epoch in s", "last loss", "best IoU"}}
 	used := make([]bool, len(t.Head))
 	for _, r := range all {
 		var seconds []float64
 		best, loss := math.NaN(), math.NaN()
 		for _, e := range r.Epochs {
-			if e.Seconds > 0 && known(e.Seconds) {
+			if e.Seconds > 0 && isMeasured(e.Seconds) {
 				seconds = append(seconds, e.Seconds)
 			}
-			if known(e.IoU) && !(e.IoU <= best) {
+			if isMeasured(e.IoU) && !(e.IoU <= best) {
 				best = e.IoU
 			}
 			switch {
@@ -207,23 +209,23 @@ func (b *builder) runs(all []runs.Run) table {
 			{Text: b.shortenPaths(r.Dir)},
 			{Text: r.Kind},
 			{Text: r.Info.Series},
-			count(r.Info.Workers), count(int(r.Info.Seed)),
-			{Text: state(r)},
-			count(r.Info.BatchPerWorker), count(len(r.Epochs)),
-			{Text: number(median(seconds)), Number: true},
-			{Text: number(loss), Number: true},
-			{Text: number(best), Number: true},
+			countCell(r.Info.Workers), countCell(int(r.Info.Seed)),
+			{Text: describeStatus(r)},
+			countCell(r.Info.BatchPerWorker), countCell(len(r.Epochs)),
+			{Text: formatNumber(median(seconds)), Number: true},
+			{Text: formatNumber(loss), Number: true},
+			{Text: formatNumber(best), Number: true},
 		}
 		for i, c := range row {
 			used[i] = used[i] || c.Text != "" && c.Text != "–"
 		}
 		t.Rows = append(t.Rows, row)
 	}
-	return t.only(used)
+	return t.withColumns(used)
 }
 
-// only returns the table with the used columns.
-func (t table) only(used []bool) table {
+// withColumns returns the table without the columns i for which used[i] is false.
+func (t table) withColumns(used []bool) table {
 	out := table{}
 	for i, h := range t.Head {
 		if used[i] {
@@ -242,23 +244,23 @@ func (t table) only(used []bool) table {
 	return out
 }
 
-// count returns a cell with n, or a dash if n is 0, which means unknown.
-func count(n int) cell {
+// countCell returns a cell with n, or with a dash if n is 0, because 0 means unknown.
+func countCell(n int) cell {
 	if n == 0 {
 		return cell{Text: "–", Number: true}
 	}
 	return cell{Text: strconv.Itoa(n), Number: true}
 }
 
-// state returns a run's status, with its error if it has one.
-func state(r runs.Run) string {
+// describeStatus returns a run's status, followed by its error if the run has failed.
+func describeStatus(r runs.Run) string {
 	if r.Info.Error == "" {
 		return r.Info.Status
 	}
 	return r.Info.Status + ": " + r.Info.Error
 }
 
-// median returns the median of v, NaN if v is empty.
+// median returns the median of v, or NaN if v is empty.
 func median(v []float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()
@@ -270,8 +272,9 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// kinds returns a table that summarizes the files by kind.
-func (b *builder) kinds() table {
+// fileKindTable returns a table with one row per kind of file: how many files, runs, records
+// and lines were read, and how many problems they have.
+func (b *builder) fileKindTable() table {
 	type sum struct{ files, runs, records, lines, used, problems int }
 	sums := map[string]*sum{}
 	var names []string

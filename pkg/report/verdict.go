@@ -8,20 +8,22 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
 )
 
-// result is an analysis of a study, with its conclusions.
-type result struct {
+// analysis is the result of analyzing one aspect of a study, with its conclusions.
+type analysis struct {
 	id, title, html string
 	verdicts        []verdict
 }
 
-// analyses returns the results of all analyses that the study has data for.
-func (b *builder) analyses() []result {
-	var out []result
-	for _, of := range []func() (result, bool){
-		b.settings, b.fits, b.comparisons, b.bottleneck, b.overhead, b.collective, b.timeUse, b.stragglers, b.quality, b.cost, b.budget,
+// analyze returns the analyses of all aspects that the study has data for. Each of the
+// functions analyzeX returns false if it has nothing to show.
+func (b *builder) analyze() []analysis {
+	var out []analysis
+	for _, of := range []func() (analysis, bool){
+		b.analyzeSettings, b.analyzeFits, b.analyzeComparisons, b.analyzeBottleneck, b.analyzeOverhead, b.analyzeCollective, b.analyzeTimeUse, b.analyzeStragglers, b.analyzeQuality, b.analyzeCost, b.analyzeBudget,
 	} {
 		if r, ok := of(); ok {
 			out = append(out, r)
@@ -30,11 +32,11 @@ func (b *builder) analyses() []result {
 	return out
 }
 
-// verdicts returns all conclusions: first about speed, then about the kind of scaling,
-// then from the analyses, then about problems.
-func (b *builder) verdicts(results []result) []verdict {
-	out := b.speeds()
-	out = append(out, b.modes()...)
+// allVerdicts returns all conclusions, in this order: about speed, about strong or weak
+// scaling, from the analyses, and about problems.
+func (b *builder) allVerdicts(results []analysis) []verdict {
+	out := b.speedVerdicts()
+	out = append(out, b.modeVerdicts()...)
 	for _, r := range results {
 		for _, v := range r.verdicts {
 			v.Link = "#" + r.id
@@ -46,12 +48,12 @@ func (b *builder) verdicts(results []result) []verdict {
 		for _, p := range b.study.Points {
 			failed, diverged = failed+p.Failed, diverged+p.Diverged
 		}
-		text := fmt.Sprintf("%s could not be used or must be known", plural(n, "thing"))
+		text := fmt.Sprintf("%s could not be used or must be known", english.Count(n, "thing"))
 		if failed > 0 {
-			text += fmt.Sprintf("; %s failed or were cancelled and do not count", plural(failed, "run"))
+			text += fmt.Sprintf("; %s failed or were cancelled and do not count", english.Count(failed, "run"))
 		}
 		if diverged > 0 {
-			text += fmt.Sprintf("; the loss of %s is no number", plural(diverged, "run"))
+			text += fmt.Sprintf("; the loss of %s is no number", english.Count(diverged, "run"))
 		}
 		out = append(out, verdict{"Problems", text + ".", "#read"})
 	}
@@ -61,9 +63,9 @@ func (b *builder) verdicts(results []result) []verdict {
 	return out
 }
 
-// firstOfEach returns the first conclusions about each subject, with a note about the
-// number of further ones.
-func firstOfEach(all []verdict) []verdict {
+// firstPerSubject returns at most maxSeries conclusions about each subject, followed by a
+// note about the number of omitted ones.
+func firstPerSubject(all []verdict) []verdict {
 	counts := map[string]int{}
 	for _, v := range all {
 		counts[v.About]++
@@ -76,15 +78,15 @@ func firstOfEach(all []verdict) []verdict {
 		case n <= maxSeries:
 			out = append(out, v)
 		case n == maxSeries+1:
-			out = append(out, verdict{About: v.About, Text: moreNote(counts[v.About], maxSeries, "like these", "lockstep scaling"+flagOf(v.About)) + ".", Link: v.Link})
+			out = append(out, verdict{About: v.About, Text: omittedNote(counts[v.About], maxSeries, "like these", "lockstep scaling"+flagForSubject(v.About)) + ".", Link: v.Link})
 		}
 	}
 	return out
 }
 
-// flagOf returns the option of lockstep scaling that lists the conclusions about a
-// subject.
-func flagOf(about string) string {
+// flagForSubject returns the option of lockstep scaling that lists the conclusions about a
+// subject, such as " --show fit". It returns "" if lockstep scaling lists them by default.
+func flagForSubject(about string) string {
 	flags := map[string]string{
 		"Scaling": "modes", "Law": "fit", "All-reduce": "collective", "Time": "time-use", "Bottleneck": "bottleneck", "Quality": "quality",
 	}
@@ -94,26 +96,27 @@ func flagOf(about string) string {
 	return ""
 }
 
-// speeds returns the speed of each series at its largest worker count.
-func (b *builder) speeds() []verdict {
+// speedVerdicts returns one conclusion per series about its speed at its largest worker
+// count.
+func (b *builder) speedVerdicts() []verdict {
 	var out []verdict
 	for i, p := range b.largestPoints() {
 		v := verdict{About: "Speed"}
 		switch {
-		case p.Baseline > 0 && p.Size > p.Baseline && known(p.Speedup.Value):
+		case p.Baseline > 0 && p.Size > p.Baseline && isMeasured(p.Speedup.Value):
 			v.About = "Speed-up"
-			v.Text = fmt.Sprintf("%s is %s times as fast at %s as at %d", p.Series, number(p.Speedup.Value), plural(p.Size, b.unit()), p.Baseline)
-			if known(p.Speedup.Low) {
+			v.Text = fmt.Sprintf("%s is %s times as fast at %s as at %d", p.Series, formatNumber(p.Speedup.Value), english.Count(p.Size, b.countedUnit()), p.Baseline)
+			if isMeasured(p.Speedup.Low) {
 				v.Text += fmt.Sprintf(" (%s)", speedupInterval(p))
 			}
-			v.Text += fmt.Sprintf(": %s of the ideal.", percent(p.Efficiency.Value))
+			v.Text += fmt.Sprintf(": %s of the ideal.", formatPercent(p.Efficiency.Value))
 			if i < maxSeries { // the page shows no sentence about the others
 				v.Link = "#" + b.explain(p.Series, "speedup", p.Workers)
 			}
-		case known(p.Throughput.Value):
-			v.Text = fmt.Sprintf("%s trains on %s samples a second at %s.", p.Series, number(p.Throughput.Value), plural(p.Workers, "worker"))
-		case known(p.EpochSeconds.Value):
-			v.Text = fmt.Sprintf("%s takes %s s for an epoch at %s.", p.Series, number(p.EpochSeconds.Value), plural(p.Workers, "worker"))
+		case isMeasured(p.Throughput.Value):
+			v.Text = fmt.Sprintf("%s trains on %s samples a second at %s.", p.Series, formatNumber(p.Throughput.Value), english.Count(p.Workers, "worker"))
+		case isMeasured(p.EpochSeconds.Value):
+			v.Text = fmt.Sprintf("%s takes %s s for an epoch at %s.", p.Series, formatNumber(p.EpochSeconds.Value), english.Count(p.Workers, "worker"))
 		default:
 			continue
 		}
@@ -122,9 +125,9 @@ func (b *builder) speeds() []verdict {
 	return out
 }
 
-// modes returns the kind of scaling of the series, with one sentence for all series of
-// the same kind.
-func (b *builder) modes() []verdict {
+// modeVerdicts returns conclusions about whether the series are strong or weak scaling, with
+// one sentence for all series to which the same reason applies.
+func (b *builder) modeVerdicts() []verdict {
 	var out []verdict
 	var names [][]string
 	for _, m := range b.study.Modes().Rows {
@@ -152,11 +155,11 @@ func (b *builder) modes() []verdict {
 	return out
 }
 
-// settings returns the settings that differ between the series.
-func (b *builder) settings() (result, bool) {
+// analyzeSettings shows the settings that differ between the series.
+func (b *builder) analyzeSettings() (analysis, bool) {
 	s := b.settingRows()
-	left := note(moreNote(len(s.Series), maxSeries, "series", "lockstep scaling"))
-	return result{id: "settings", title: "What differs between the series", html: s.FirstHTML(maxSeries) + left}, len(s.Rows) > 0
+	left := noteParagraph(omittedNote(len(s.Series), maxSeries, "series", "lockstep scaling"))
+	return analysis{id: "settings", title: "What differs between the series", html: s.FirstHTML(maxSeries) + left}, len(s.Rows) > 0
 }
 
 // settingRows returns the settings that differ between the series. It computes them once.
@@ -167,9 +170,10 @@ func (b *builder) settingRows() *scaling.Settings {
 	return b.differing
 }
 
-// fits returns the scaling model of each series, or the reason why none fits.
-func (b *builder) fits() (result, bool) {
-	r := result{id: "fits", title: "Laws of scaling"}
+// analyzeFits shows the scaling model that fits each series, or that the series has too few
+// worker counts for a fit.
+func (b *builder) analyzeFits() (analysis, bool) {
+	r := analysis{id: "fits", title: "Laws of scaling"}
 	var parts []string
 	for _, name := range b.study.Series() {
 		f, err := b.study.Fit(name)
@@ -187,26 +191,26 @@ func (b *builder) fits() (result, bool) {
 	return r, len(parts) > 0
 }
 
-// firstSeries joins the parts of the first series, with a note about the number of
-// further ones and the command that lists them.
+// firstSeries joins the first maxSeries parts, each of which describes one series. If
+// parts are omitted, it adds a note with their number and the command that lists them.
 func firstSeries(parts []string, command string) string {
-	return strings.Join(parts[:min(len(parts), maxSeries)], "\n") + note(moreNote(len(parts), maxSeries, "series", command))
+	return strings.Join(parts[:min(len(parts), maxSeries)], "\n") + noteParagraph(omittedNote(len(parts), maxSeries, "series", command))
 }
 
 // countsWithSpeed returns the number of worker counts at which a series has a speed.
 func (b *builder) countsWithSpeed(series string) int {
 	n := 0
 	for _, p := range b.study.Points {
-		if p.Series == series && (known(p.Throughput.Value) || known(p.EpochSeconds.Value) || known(p.WallSeconds.Value)) {
+		if p.Series == series && (isMeasured(p.Throughput.Value) || isMeasured(p.EpochSeconds.Value) || isMeasured(p.WallSeconds.Value)) {
 			n++
 		}
 	}
 	return n
 }
 
-// comparisons compares the pairs of series of comparedPairs.
-func (b *builder) comparisons() (result, bool) {
-	r := result{id: "comparison", title: "Comparison of the series"}
+// analyzeComparisons compares the two series of each pair that comparedPairs returns.
+func (b *builder) analyzeComparisons() (analysis, bool) {
+	r := analysis{id: "comparison", title: "Comparison of the series"}
 	var parts []string
 	for _, pair := range b.comparedPairs() {
 		c, err := b.study.CompareSeries(pair[0], pair[1])
@@ -224,16 +228,14 @@ func (b *builder) comparisons() (result, bool) {
 	return r, len(parts) > 0
 }
 
-// comparedPairs returns the pairs of series to compare:
-//
-//   - of two series, the two;
-//   - of three or four series, the pairs whose names start with the same word, such as
-//     PyTorch native and PyTorch Horovod; if no names do, all pairs of three series, and
-//     none of four;
-//   - of more series, none.
+// comparedPairs returns the pairs of series to compare. It ignores series that were measured
+// without communication (see communicationPairs). If more than four series remain, it
+// returns nil. Otherwise it returns the pairs whose names start with the same word, such as
+// PyTorch native and PyTorch Horovod. If there are no such pairs, it returns all pairs of up
+// to three series, and nil for four.
 func (b *builder) comparedPairs() [][2]string {
 	names := slices.DeleteFunc(b.study.Series(), func(name string) bool {
-		return slices.ContainsFunc(b.pairs(), func(p [2]string) bool { return p[1] == name })
+		return slices.ContainsFunc(b.communicationPairs(), func(p [2]string) bool { return p[1] == name })
 	})
 	if len(names) > 4 {
 		return nil
@@ -256,21 +258,24 @@ func (b *builder) comparedPairs() [][2]string {
 	return nil
 }
 
-// bottleneck reports, from the trials, whether input or computation limits the speed.
-func (b *builder) bottleneck() (result, bool) {
+// analyzeBottleneck shows whether loading data or computing limits the speed, according to
+// the trials of each run (see scaling.BottleneckRow).
+func (b *builder) analyzeBottleneck() (analysis, bool) {
 	x, err := b.study.Bottleneck()
 	if err != nil || len(x.Rows) == 0 {
-		return result{}, false
+		return analysis{}, false
 	}
-	r := result{id: "bottleneck", title: "Input or computation", html: x.FirstHTML(maxPoints) + note(moreNote(len(x.Rows), maxPoints, "rows", "lockstep scaling --show bottleneck"))}
+	r := analysis{id: "bottleneck", title: "Input or computation", html: x.FirstHTML(maxPoints) + noteParagraph(omittedNote(len(x.Rows), maxPoints, "rows", "lockstep scaling --show bottleneck"))}
 	for _, row := range x.Rows {
 		r.verdicts = append(r.verdicts, verdict{About: "Bottleneck", Text: row.Sentence})
 	}
 	return r, true
 }
 
-// pairs returns the pairs of series with and without communication, in this order.
-func (b *builder) pairs() [][2]string {
+// communicationPairs returns pairs of series that differ only in communication: the first
+// series of a pair is with communication, the second one without. By default the pairs are
+// found by their names, such as "A" and "A, no communication".
+func (b *builder) communicationPairs() [][2]string {
 	if len(b.options.Figures.Pairs) > 0 {
 		return b.options.Figures.Pairs
 	}
@@ -285,11 +290,12 @@ func (b *builder) pairs() [][2]string {
 	return out
 }
 
-// overhead returns the cost of communication.
-func (b *builder) overhead() (result, bool) {
-	r := result{id: "overhead", title: "What communication costs"}
+// analyzeOverhead shows how much slower communication makes each pair of series that
+// communicationPairs returns.
+func (b *builder) analyzeOverhead() (analysis, bool) {
+	r := analysis{id: "overhead", title: "What communication costs"}
 	var parts []string
-	for _, p := range b.pairs() {
+	for _, p := range b.communicationPairs() {
 		o, err := b.study.Overhead(p[0], p[1])
 		if err != nil || len(o.Rows) == 0 {
 			continue
@@ -301,10 +307,10 @@ func (b *builder) overhead() (result, bool) {
 	return r, len(parts) > 0
 }
 
-// collective returns the latency and the bandwidth of the all-reduce of each series, if
-// enough runs have its time.
-func (b *builder) collective() (result, bool) {
-	r := result{id: "collective", title: "Latency and bandwidth of the all-reduce"}
+// analyzeCollective shows the latency and the bandwidth of the all-reduce of each series. It
+// skips series in which too few runs have measured the time of the all-reduce.
+func (b *builder) analyzeCollective() (analysis, bool) {
+	r := analysis{id: "collective", title: "Latency and bandwidth of the all-reduce"}
 	var parts []string
 	for _, name := range b.study.Series() {
 		c, err := b.study.Collective(name)
@@ -318,20 +324,21 @@ func (b *builder) collective() (result, bool) {
 	return r, len(parts) > 0
 }
 
-// timeUse returns where a step's time goes, from step spans and traces.
-func (b *builder) timeUse() (result, bool) {
+// analyzeTimeUse shows which fractions of a step are spent on computing, waiting for
+// communication and waiting for data, according to step spans and traces.
+func (b *builder) analyzeTimeUse() (analysis, bool) {
 	t := b.study.TimeUse()
 	if len(t.Rows) == 0 {
-		return result{}, false
+		return analysis{}, false
 	}
-	r := result{id: "time-use", title: "Where a step's time goes", html: t.FirstHTML(maxPoints) + note(moreNote(len(t.Rows), maxPoints, "rows", "lockstep scaling --show time-use"))}
+	r := analysis{id: "time-use", title: "Where a step's time goes", html: t.FirstHTML(maxPoints) + noteParagraph(omittedNote(len(t.Rows), maxPoints, "rows", "lockstep scaling --show time-use"))}
 	for _, row := range t.Rows {
 		if !(row.Step.Value > 0) {
 			continue
 		}
-		share := func(s scaling.Estimate) string { return percent(s.Value / row.Step.Value) }
+		share := func(s scaling.Estimate) string { return formatPercent(s.Value / row.Step.Value) }
 		text := fmt.Sprintf("a step of %s at %s takes %s ms: %s computes, %s waits for communication, %s for data",
-			row.Series, plural(row.Workers, "worker"), number(1000*row.Step.Value), share(row.Compute), share(row.Exposed), share(row.Data))
+			row.Series, english.Count(row.Workers, "worker"), formatNumber(1000*row.Step.Value), share(row.Compute), share(row.Exposed), share(row.Data))
 		if row.Idle.Value > 0.005*row.Step.Value {
 			text += fmt.Sprintf(", %s is idle", share(row.Idle))
 		}
@@ -340,23 +347,23 @@ func (b *builder) timeUse() (result, bool) {
 	return r, true
 }
 
-// stragglers returns the ranks for which the others wait.
-func (b *builder) stragglers() (result, bool) {
+// analyzeStragglers shows the ranks for which the other ranks wait.
+func (b *builder) analyzeStragglers() (analysis, bool) {
 	x := b.study.Stragglers()
 	if len(x.Rows) == 0 {
-		return result{}, false
+		return analysis{}, false
 	}
-	return result{
+	return analysis{
 		id: "stragglers", title: "Who comes last to the collective",
-		html:     x.FirstHTML(maxPoints) + note(moreNote(len(x.Rows), maxPoints, "rows", "lockstep scaling --show stragglers")),
+		html:     x.FirstHTML(maxPoints) + noteParagraph(omittedNote(len(x.Rows), maxPoints, "rows", "lockstep scaling --show stragglers")),
 		verdicts: []verdict{{About: "Stragglers", Text: x.Sentence}},
 	}, true
 }
 
-// quality returns the effect of the global batch on the model's quality.
-func (b *builder) quality() (result, bool) {
+// analyzeQuality shows the effect of the global batch on the quality of the trained model.
+func (b *builder) analyzeQuality() (analysis, bool) {
 	q := b.study.Quality()
-	r := result{id: "quality", title: "Quality and the global batch"}
+	r := analysis{id: "quality", title: "Quality and the global batch"}
 	for _, row := range q.Rows {
 		if row.Sentence != "" {
 			r.verdicts = append(r.verdicts, verdict{About: "Quality", Text: row.Sentence})
@@ -365,39 +372,39 @@ func (b *builder) quality() (result, bool) {
 	if len(r.verdicts) == 0 {
 		return r, false
 	}
-	r.html = q.FirstHTML(maxPoints) + note(moreNote(len(q.Rows), maxPoints, "rows", "lockstep scaling --show quality"))
+	r.html = q.FirstHTML(maxPoints) + noteParagraph(omittedNote(len(q.Rows), maxPoints, "rows", "lockstep scaling --show quality"))
 	return r, true
 }
 
-// cost returns time against device-hours, if the options request it.
-func (b *builder) cost() (result, bool) {
+// analyzeCost shows training time against device-hours if the options request it.
+func (b *builder) analyzeCost() (analysis, bool) {
 	if !b.options.Costs && b.options.Price == 0 {
-		return result{}, false
+		return analysis{}, false
 	}
 	c, err := b.study.Cost(b.options.Price)
 	if err != nil {
-		return result{id: "cost", title: "Cost", html: "<p>" + escape(err.Error()) + "</p>", verdicts: []verdict{{About: "Cost", Text: err.Error() + "."}}}, true
+		return analysis{id: "cost", title: "Cost", html: "<p>" + escape(err.Error()) + "</p>", verdicts: []verdict{{About: "Cost", Text: err.Error() + "."}}}, true
 	}
 	title := "Cost"
 	if b.options.Price > 0 {
 		title = strings.TrimSpace(fmt.Sprintf("Cost, a device-hour at %g %s", b.options.Price, b.options.Currency))
 	}
-	left := note(moreNote(len(c.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show cost=%g", b.options.Price)))
-	return result{id: "cost", title: title, html: c.FirstHTML(maxPoints) + left, verdicts: []verdict{{About: "Cost", Text: c.Sentence}}}, true
+	left := noteParagraph(omittedNote(len(c.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show cost=%g", b.options.Price)))
+	return analysis{id: "cost", title: title, html: c.FirstHTML(maxPoints) + left, verdicts: []verdict{{About: "Cost", Text: c.Sentence}}}, true
 }
 
-// budget returns the number of workers that the budgeted device-hours pay for.
-func (b *builder) budget() (result, bool) {
+// analyzeBudget shows the number of workers that the device-hours in Options.Budget pay for.
+func (b *builder) analyzeBudget() (analysis, bool) {
 	if b.options.Budget == 0 {
-		return result{}, false
+		return analysis{}, false
 	}
 	x, err := b.study.Budget(b.options.Budget)
 	title := fmt.Sprintf("With %g device-hours", b.options.Budget)
 	if err != nil {
-		return result{id: "budget", title: title, html: "<p>" + escape(err.Error()) + "</p>", verdicts: []verdict{{About: "Budget", Text: err.Error() + "."}}}, true
+		return analysis{id: "budget", title: title, html: "<p>" + escape(err.Error()) + "</p>", verdicts: []verdict{{About: "Budget", Text: err.Error() + "."}}}, true
 	}
-	left := note(moreNote(len(x.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show budget=%g", b.options.Budget)))
-	r := result{id: "budget", title: title, html: x.FirstHTML(maxPoints) + left}
+	left := noteParagraph(omittedNote(len(x.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show budget=%g", b.options.Budget)))
+	r := analysis{id: "budget", title: title, html: x.FirstHTML(maxPoints) + left}
 	for i, row := range x.Rows {
 		if i > 0 && row.Predicted && x.Rows[i-1].Series == row.Series { // a prediction of the series' model, after its measurements
 			r.verdicts[len(r.verdicts)-1].Text += " " + row.Sentence
@@ -408,5 +415,5 @@ func (b *builder) budget() (result, bool) {
 	return r, true
 }
 
-// escape escapes a text for HTML.
+// escape escapes text for HTML.
 func escape(text string) string { return html.EscapeString(text) }
