@@ -12,8 +12,8 @@ import (
 )
 
 // Config describes a network except for the shapes of its samples, which depend on the
-// data. A field that is zero has the kind's default. It is an error to set a field that
-// the kind does not use.
+// data. For a field that is zero, the default of the kind is used. It is an error to set a
+// field that the kind does not use.
 type Config struct {
 	Kind  string `yaml:"kind" json:"kind"`   // one of Kinds
 	Base  int    `yaml:"base" json:"base"`   // channels of the first level or stage; 0: 64, but unet2d needs it
@@ -58,10 +58,10 @@ const (
 	KindOwn         = "own"         // built by the program that trains it
 )
 
-// kind is a row of the table of kinds.
-type kind struct {
+// networkKind describes a kind of network that Config.Kind can select.
+type networkKind struct {
 	name string
-	uses []string // fields of Config that it has a use for, beside kind and weights
+	uses []string // fields of Config that the kind uses, in addition to kind and weights
 	// image and target are shapes of one sample that every valid network of the kind
 	// accepts. build returns a function that builds the network for samples of the given
 	// shapes, or an error if the network cannot have these shapes. All three are nil for
@@ -70,31 +70,31 @@ type kind struct {
 	build         func(c Config, image, target []int) (func() (Network, error), error)
 }
 
-// kinds returns the table of all kinds, in the order in which messages list them.
-func kinds() []kind {
+// networkKinds returns all kinds, in the order in which messages list them.
+func networkKinds() []networkKind {
 	const side = 1 << 12 // halved as often as any network halves it
 	picture, class := []int{3, side, side}, []int{1}
 	resNet := []string{"base", "classes", "stem", "label_smoothing", "batchnorm_momentum"}
 	ownBlocks := []string{"base", "blocks", "classes", "stem", "label_smoothing", "batchnorm_momentum"}
-	return []kind{
-		{KindUNet2D, []string{"base", "depth", "norm", "bias", "dice"}, []int{1, side, side}, []int{1, side, side}, Config.unet2D},
-		{KindUNet3D, []string{"base", "depth", "exp_weight"}, []int{1, side, side, side}, []int{1, side, side, side}, Config.unet3D},
-		{KindResNet50V2, resNet, picture, class, resNetOf(ResNetV2, ResNetConfig.validateV2, 3, 4, 6, 3)},
-		{KindResNet152V2, resNet, picture, class, resNetOf(ResNetV2, ResNetConfig.validateV2, 3, 8, 36, 3)},
-		{KindResNetV2, ownBlocks, picture, class, resNetOf(ResNetV2, ResNetConfig.validateV2, 3, 4, 6, 3)},
-		{KindResNet50, resNet, picture, class, resNetOf(ResNetV1, ResNetConfig.Validate, 3, 4, 6, 3)},
-		{KindResNet, ownBlocks, picture, class, resNetOf(ResNetV1, ResNetConfig.Validate, 3, 4, 6, 3)},
+	return []networkKind{
+		{KindUNet2D, []string{"base", "depth", "norm", "bias", "dice"}, []int{1, side, side}, []int{1, side, side}, Config.unet2DBuilder},
+		{KindUNet3D, []string{"base", "depth", "exp_weight"}, []int{1, side, side, side}, []int{1, side, side, side}, Config.unet3DBuilder},
+		{KindResNet50V2, resNet, picture, class, resNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 4, 6, 3)},
+		{KindResNet152V2, resNet, picture, class, resNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 8, 36, 3)},
+		{KindResNetV2, ownBlocks, picture, class, resNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 4, 6, 3)},
+		{KindResNet50, resNet, picture, class, resNetBuilder(ResNetV1, ResNetConfig.Validate, 3, 4, 6, 3)},
+		{KindResNet, ownBlocks, picture, class, resNetBuilder(ResNetV1, ResNetConfig.Validate, 3, 4, 6, 3)},
 		{KindSpec, []string{"file", "spec"}, nil, nil, nil},
 		{KindOwn, []string{"task"}, nil, nil, nil},
 	}
 }
 
-// kindOf returns the row of a kind; ok is false if there is no such kind.
-func kindOf(name string) (k kind, ok bool) {
-	all := kinds()
-	i := slices.IndexFunc(all, func(k kind) bool { return k.name == name })
+// findKind returns the kind with the given name. ok is false if the name is unknown.
+func findKind(name string) (k networkKind, ok bool) {
+	all := networkKinds()
+	i := slices.IndexFunc(all, func(k networkKind) bool { return k.name == name })
 	if i < 0 {
-		return kind{}, false
+		return networkKind{}, false
 	}
 	return all[i], true
 }
@@ -102,7 +102,7 @@ func kindOf(name string) (k kind, ok bool) {
 // Kinds returns the names that Config.Kind may have.
 func Kinds() []string {
 	var names []string
-	for _, k := range kinds() {
+	for _, k := range networkKinds() {
 		names = append(names, k.name)
 	}
 	return names
@@ -114,7 +114,7 @@ type configField struct {
 	set  bool
 }
 
-// fields lists all fields except kind and weights.
+// fields returns all fields of c except kind and weights, which apply to all kinds.
 func (c Config) fields() []configField {
 	return []configField{
 		{"base", c.Base != 0},
@@ -136,7 +136,7 @@ func (c Config) fields() []configField {
 
 // Validate returns an error for the first invalid field, with the valid values.
 func (c Config) Validate() error {
-	k, ok := kindOf(c.Kind)
+	k, ok := findKind(c.Kind)
 	if !ok {
 		return fmt.Errorf("unknown model.kind %q: use one of %s", c.Kind, strings.Join(Kinds(), ", "))
 	}
@@ -180,7 +180,7 @@ func (c Config) Network(image, target []int) (Network, error) {
 			return nil, fmt.Errorf("build %s: samples have shapes %v and %v: each dimension must be at least 1", c.Kind, image, target)
 		}
 	}
-	k, _ := kindOf(c.Kind) // Validate knows it
+	k, _ := findKind(c.Kind) // Validate knows it
 	build, err := k.build(c, image, target)
 	if err != nil {
 		return nil, err
@@ -188,8 +188,8 @@ func (c Config) Network(image, target []int) (Network, error) {
 	return build()
 }
 
-// unet2D implements kind.build for the 2-D U-Net.
-func (c Config) unet2D(image, target []int) (build func() (Network, error), err error) {
+// unet2DBuilder implements networkKind.build for the 2-D U-Net.
+func (c Config) unet2DBuilder(image, target []int) (build func() (Network, error), err error) {
 	if len(image) != 3 || len(target) != 3 {
 		return nil, fmt.Errorf("build %s: samples have shapes %v and %v, want images and masks (channels, height, width)", c.Kind, image, target)
 	}
@@ -200,8 +200,8 @@ func (c Config) unet2D(image, target []int) (build func() (Network, error), err 
 	return func() (Network, error) { return UNet2D(u) }, u.Validate()
 }
 
-// unet3D implements kind.build for the 3-D U-Net.
-func (c Config) unet3D(image, target []int) (build func() (Network, error), err error) {
+// unet3DBuilder implements networkKind.build for the 3-D U-Net.
+func (c Config) unet3DBuilder(image, target []int) (build func() (Network, error), err error) {
 	if len(image) != 4 || len(target) != 4 || !slices.Equal(image[1:], target[1:]) {
 		return nil, fmt.Errorf("build %s: samples have shapes %v and %v, want volumes of one size (channels, depth, height, width)", c.Kind, image, target)
 	}
@@ -219,9 +219,10 @@ const (
 	unet3DDepth = 6
 )
 
-// resNetOf returns the kind.build of a ResNet version. blocks are the numbers of blocks
-// per stage, unless the config sets them.
-func resNetOf(network func(ResNetConfig) (*ResNet, error), validate func(ResNetConfig) error, blocks ...int) func(Config, []int, []int) (func() (Network, error), error) {
+// resNetBuilder returns the function networkKind.build for a version of ResNet. network
+// makes a ResNet of this version, and validate checks its configuration. blocks is the
+// number of blocks in each stage if the config does not set it.
+func resNetBuilder(network func(ResNetConfig) (*ResNet, error), validate func(ResNetConfig) error, blocks ...int) func(Config, []int, []int) (func() (Network, error), error) {
 	return func(c Config, image, target []int) (func() (Network, error), error) {
 		if len(image) != 3 || !slices.Equal(target, []int{1}) {
 			return nil, fmt.Errorf("build %s: samples have shapes %v and %v, want images (channels, height, width) and the index of a class [1]", c.Kind, image, target)
@@ -238,23 +239,23 @@ func resNetOf(network func(ResNetConfig) (*ResNet, error), validate func(ResNetC
 	}
 }
 
-// Resolve returns c with the content of File in Spec, so that a run's record and its
-// workers get the graph itself. Relative paths in File and Weights are relative to dir. If
-// Spec is set already, File is not read.
+// Resolve returns a copy of c in which Spec has the content of File, so that a run's record
+// and its workers get the graph itself. If Spec is set already, File is not read. Relative
+// paths in File and Weights are interpreted relative to dir.
 func (c Config) Resolve(dir string) (Config, error) {
-	within := func(path string) string {
+	absolute := func(path string) string {
 		if filepath.IsAbs(path) {
 			return path
 		}
 		return filepath.Join(dir, path)
 	}
 	if c.Weights != "" {
-		c.Weights = within(c.Weights)
+		c.Weights = absolute(c.Weights)
 	}
 	if c.Kind != KindSpec || c.File == "" || c.Spec != nil {
 		return c, nil
 	}
-	s, err := ReadSpec(within(c.File))
+	s, err := ReadSpec(absolute(c.File))
 	if err != nil {
 		return c, err
 	}
@@ -270,7 +271,7 @@ func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 	for _, f := range c.fields() {
 		keys = append(keys, f.name)
 	}
-	if err := knownKeys(n, "model", append(keys, "weights")...); err != nil {
+	if err := checkKeys(n, "model", append(keys, "weights")...); err != nil {
 		return err
 	}
 	var named struct {

@@ -62,12 +62,12 @@ func NamingOf(f *weights.File) Naming {
 
 // variable is a parameter or running statistic with its names in Lockstep and Keras.
 type variable struct {
-	own, keras string
-	shape      []int
+	lockstep, keras string
+	shape           []int
 }
 
-// kerasVariable returns Keras' name of a part of a layer, such as "kernel" for "weight";
-// "" if there is none.
+// kerasVariable returns Keras' name for a part of a layer, such as "kernel" for "weight", or
+// "" if Keras has no such part.
 func kerasVariable(layerKind, part string) string {
 	if layerKind == "BatchNorm" {
 		return map[string]string{"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}[part]
@@ -89,7 +89,7 @@ func variables(net Network) (all []variable, flattens bool, err error) {
 	}
 	for _, v := range slices.Concat(g.Parameters(), g.States()) {
 		at := strings.LastIndexByte(v.Name, '.')
-		w := variable{own: v.Name, shape: v.Shape}
+		w := variable{lockstep: v.Name, shape: v.Shape}
 		if at > 0 {
 			if name := kerasVariable(kinds[v.Name[:at]], v.Name[at+1:]); name != "" {
 				w.keras = v.Name[:at] + "/" + name + ":0"
@@ -160,11 +160,11 @@ func rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, er
 	for _, v := range all {
 		name := variableKey(from, v)
 		if name == "" || to == NamesKeras && v.keras == "" {
-			return nil, fmt.Errorf("no name in Keras for the layer of parameter %s", v.own)
+			return nil, fmt.Errorf("no name in Keras for the layer of parameter %s", v.lockstep)
 		}
 		t, ok := given[name]
 		if !ok {
-			return nil, fmt.Errorf("the file has no tensor %s of %s; %s", v.fullName(from), shapeOrScalar(v.storedShape(from)), firstTensor(f))
+			return nil, fmt.Errorf("tensor %s of %s is missing; %s", v.fullName(from), formatStoredShape(v.storedShape(from)), describeContents(f))
 		}
 		delete(given, name)
 		if want := v.storedShape(from); !slices.Equal(t.Shape, want) {
@@ -184,16 +184,16 @@ func rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, er
 	return out, nil
 }
 
-// firstTensor describes the content of a file, for error messages.
-func firstTensor(f *weights.File) string {
+// describeContents describes the tensors of a file for error messages.
+func describeContents(f *weights.File) string {
 	if len(f.Tensors) == 0 {
-		return "it is empty"
+		return "the file is empty"
 	}
-	return fmt.Sprintf("it has %s and %d others", f.Tensors[0].Name, len(f.Tensors)-1)
+	return fmt.Sprintf("the file has %s and %d others", f.Tensors[0].Name, len(f.Tensors)-1)
 }
 
-// shapeOrScalar formats a shape for error messages.
-func shapeOrScalar(shape []int) string {
+// formatStoredShape formats a shape for error messages, such as "shape [8×3×3]".
+func formatStoredShape(shape []int) string {
 	return "shape " + strings.ReplaceAll(fmt.Sprint(shape), " ", "×")
 }
 
@@ -256,36 +256,36 @@ func isCheckpointState(name string) bool {
 	return strings.HasPrefix(name, "optimizer.") || strings.HasPrefix(name, AveragePrefix)
 }
 
-// variableKey returns the matchKey of v's name in a naming.
+// variableKey returns the key (see matchKey) of v's name in the naming n.
 func variableKey(n Naming, v variable) string {
 	if n == NamesKeras {
 		k, _ := matchKey(n, v.keras)
 		return k
 	}
-	return v.own
+	return v.lockstep
 }
 
-// fullName returns v's full name in a naming.
+// fullName returns v's full name in the naming n.
 func (v variable) fullName(n Naming) string {
 	if n == NamesKeras {
 		return v.keras
 	}
-	return v.own
+	return v.lockstep
 }
 
-// storedShape returns v's shape in a file with a naming.
+// storedShape returns v's shape in a file with the naming n.
 func (v variable) storedShape(n Naming) []int {
 	if n != NamesKeras {
 		return v.shape
 	}
-	return permuteShape(v.shape, toKeras(len(v.shape)))
+	return permuteShape(v.shape, axesToKeras(len(v.shape)))
 }
 
-// toKeras returns the permutation from Lockstep's axes to Keras': [out,in,kernel…]
-// becomes [kernel…,in,out]. It is valid for all kinds of layers: a transposed convolution
-// has [in,out,kernel…] here and [kernel…,out,in] in Keras, a linear layer [out,in] and
+// axesToKeras returns the permutation that converts the axes of a weight from Lockstep's
+// order [out,in,kernel…] to Keras' order [kernel…,in,out]. It is also valid for transposed
+// convolutions, [in,out,kernel…] → [kernel…,out,in], and for linear layers, [out,in] →
 // [in,out].
-func toKeras(dims int) []int {
+func axesToKeras(dims int) []int {
 	var axes []int
 	for i := 2; i < dims; i++ {
 		axes = append(axes, i)
@@ -296,10 +296,10 @@ func toKeras(dims int) []int {
 	return append(axes, 1, 0)
 }
 
-// fromKeras returns the inverse permutation of toKeras.
-func fromKeras(dims int) []int {
+// axesFromKeras returns the inverse of the permutation axesToKeras.
+func axesFromKeras(dims int) []int {
 	axes := make([]int, dims)
-	for i, a := range toKeras(dims) {
+	for i, a := range axesToKeras(dims) {
 		axes[a] = i
 	}
 	return axes
@@ -314,15 +314,14 @@ func permuteShape(shape, axes []int) []int {
 	return out
 }
 
-// convertLayout returns t, which has the layout of the naming from, in the layout of the
-// naming to.
+// convertLayout converts t from the layout of one naming to the layout of another.
 func convertLayout(t weights.Tensor, from, to Naming) weights.Tensor {
 	if (from == NamesKeras) == (to == NamesKeras) || len(t.Shape) < 2 {
 		return t
 	}
-	axes := toKeras(len(t.Shape))
+	axes := axesToKeras(len(t.Shape))
 	if from == NamesKeras {
-		axes = fromKeras(len(t.Shape))
+		axes = axesFromKeras(len(t.Shape))
 	}
 	return weights.Tensor{Shape: permuteShape(t.Shape, axes), F32: permute(t.F32, t.Shape, axes), F64: permute(t.F64, t.Shape, axes)}
 }

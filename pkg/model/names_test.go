@@ -202,8 +202,8 @@ func TestRenameErrors(t *testing.T) {
 		from, to model.Naming
 		want     string
 	}{
-		{"missing", net, change(func(f *weights.File) { f.Tensors = f.Tensors[2:] }), "lockstep", "keras", "the file has no tensor conv1.weight of shape [4×3×3×3]; it has bn1.weight and"},
-		{"empty", net, &weights.File{}, "keras", "lockstep", "the file has no tensor conv1/kernel:0 of shape [3×3×3×4]; it is empty"},
+		{"missing", net, change(func(f *weights.File) { f.Tensors = f.Tensors[2:] }), "lockstep", "keras", "tensor conv1.weight of shape [4×3×3×3] is missing; the file has bn1.weight and"},
+		{"empty", net, &weights.File{}, "keras", "lockstep", "tensor conv1/kernel:0 of shape [3×3×3×4] is missing; the file is empty"},
 		{"shape", net, change(func(f *weights.File) { f.Tensors[0].Shape = []int{3, 4, 3, 3} }), "pytorch", "lockstep", "tensor conv1.weight has shape [3 4 3 3], the network needs [4 3 3 3]: does the network have another size or number of classes?"},
 		{"unknown", net, change(func(f *weights.File) { f.Tensors[1].Name = "conv9.weight" }), "pytorch", "lockstep", "the network has no tensor conv9.weight of shape [4 3 3 3], which is in the file (and 0 more)"},
 		{"twice", net, change(func(f *weights.File) { f.Tensors[2].Name = "module.conv1.weight" }), "pytorch", "lockstep", "the file has both conv1.weight and module.conv1.weight, which name the same tensor"},

@@ -86,7 +86,7 @@ func finishGraph(g *nn.Graph, task Task, logits *gorgonia.Node) error {
 	logits = g.Output(LogitsOutput, logits)
 	if g.Err() == nil && g.Loss() == nil {
 		usual := &SpecLoss{Kind: defaultLoss(task)}
-		usual.add(g, logits)
+		usual.setOn(g, logits)
 	}
 	return g.Err()
 }

@@ -194,9 +194,9 @@ func (r *ResNet) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	x := g.Input(ImageInput, batch, c.InChannels, c.Height, c.Width)
 	target := g.Input(TargetInput, batch, 1)
 	if r.v2 {
-		x = r.keras(g, x)
+		x = r.addKerasLayers(g, x)
 	} else {
-		x = r.torchvision(g, x)
+		x = r.addTorchvisionLayers(g, x)
 	}
 	logits := g.Output(LogitsOutput, x)
 	g.SetLoss(g.SoftmaxCrossEntropy(logits, target, c.LabelSmoothing))
@@ -206,10 +206,10 @@ func (r *ResNet) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	return g, nil
 }
 
-// torchvision adds the layers of torchvision's network. Its constants are PyTorch's
+// addTorchvisionLayers adds the layers of torchvision's network. Its constants are PyTorch's
 // defaults. Its convolutions have no biases, and their initial weights are
 // kaiming_normal_ of the fan-out.
-func (r *ResNet) torchvision(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
+func (r *ResNet) addTorchvisionLayers(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 	c := r.config
 	conv := func(name string, x *gorgonia.Node, out, kernel, stride int) *gorgonia.Node {
 		return g.Conv(name, x, nn.Convolution{
@@ -252,10 +252,10 @@ const (
 	kerasMomentum = 0.01
 )
 
-// keras adds the layers of keras.applications' network. The initial weights are Glorot's
+// addKerasLayers adds the layers of keras.applications' network. The initial weights are Glorot's
 // uniform values, the initial biases 0. Convolutions have biases, including the stem's,
 // unless a batch norm follows directly.
-func (r *ResNet) keras(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
+func (r *ResNet) addKerasLayers(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 	c := r.config
 	conv := func(name string, x *gorgonia.Node, out, kernel, stride int, bias bool) *gorgonia.Node {
 		return g.Conv(name, x, nn.Convolution{

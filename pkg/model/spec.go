@@ -77,21 +77,21 @@ type SpecLoss struct {
 type Refs []string
 
 // UnmarshalYAML accepts one name or a list.
-func (v *Refs) UnmarshalYAML(n *yaml.Node) error { return oneOrMore((*[]string)(v), n) }
+func (v *Refs) UnmarshalYAML(n *yaml.Node) error { return decodeOneOrMore((*[]string)(v), n) }
 
 // MarshalYAML writes a list of one name as that name.
-func (v Refs) MarshalYAML() (any, error) { return single(v), nil }
+func (v Refs) MarshalYAML() (any, error) { return unwrapSingle(v), nil }
 
 // Sizes contains one number per spatial dimension: in YAML one number for all, or a list.
 type Sizes []int
 
 // UnmarshalYAML accepts one number or a list.
-func (v *Sizes) UnmarshalYAML(n *yaml.Node) error { return oneOrMore((*[]int)(v), n) }
+func (v *Sizes) UnmarshalYAML(n *yaml.Node) error { return decodeOneOrMore((*[]int)(v), n) }
 
 // MarshalYAML writes a list of equal numbers as one number.
-func (v Sizes) MarshalYAML() (any, error) { return single(v.shorten()), nil }
+func (v Sizes) MarshalYAML() (any, error) { return unwrapSingle(v.shorten()), nil }
 
-// shorten returns v, or its first number if all are equal.
+// shorten returns v, or a list of only its first number if all numbers are equal.
 func (v Sizes) shorten() Sizes {
 	if len(v) > 1 && slices.Min(v) == slices.Max(v) {
 		return v[:1]
@@ -99,8 +99,8 @@ func (v Sizes) shorten() Sizes {
 	return v
 }
 
-// oneOrMore decodes a list, or one value as a list of length 1.
-func oneOrMore[T any](v *[]T, n *yaml.Node) error {
+// decodeOneOrMore decodes a list, or a single value as a list of length 1, into v.
+func decodeOneOrMore[T any](v *[]T, n *yaml.Node) error {
 	if n.Kind == yaml.SequenceNode {
 		return n.Decode(v)
 	}
@@ -112,8 +112,9 @@ func oneOrMore[T any](v *[]T, n *yaml.Node) error {
 	return nil
 }
 
-// single returns the value of a list of length 1, else the list.
-func single[T any](v []T) any {
+// unwrapSingle returns the only value of a list of length 1. It returns other lists
+// unchanged.
+func unwrapSingle[T any](v []T) any {
 	if len(v) == 1 {
 		return v[0]
 	}
@@ -167,7 +168,7 @@ func ParseSpec(file string, text []byte) (*Spec, error) {
 // UnmarshalYAML decodes a spec. An unknown key is an error that names its line.
 func (s *Spec) UnmarshalYAML(n *yaml.Node) error {
 	type plain Spec
-	if err := knownKeys(n, "spec", "name", "task", "image", "target", "layers", "logits", "loss"); err != nil {
+	if err := checkKeys(n, "spec", "name", "task", "image", "target", "layers", "logits", "loss"); err != nil {
 		return err
 	}
 	return n.Decode((*plain)(s))
@@ -186,11 +187,11 @@ func (l *SpecLayer) UnmarshalYAML(n *yaml.Node) error {
 	if err := n.Decode(&named); err != nil {
 		return err
 	}
-	k, ok := layerKind(named.Kind)
+	k, ok := findLayerKind(named.Kind)
 	if !ok {
 		return fmt.Errorf("line %d: layer %q: unknown kind %q: use one of %s", n.Line, named.Name, named.Kind, strings.Join(LayerKinds(), ", "))
 	}
-	if err := knownKeys(n, fmt.Sprintf("layer %q (%s)", named.Name, named.Kind), append([]string{"name", "kind", "in"}, k.fields...)...); err != nil {
+	if err := checkKeys(n, fmt.Sprintf("layer %q (%s)", named.Name, named.Kind), append([]string{"name", "kind", "in"}, k.fields...)...); err != nil {
 		return err
 	}
 	if err := n.Decode((*plain)(l)); err != nil {
@@ -203,15 +204,15 @@ func (l *SpecLayer) UnmarshalYAML(n *yaml.Node) error {
 // UnmarshalYAML decodes a loss. An unknown key is an error that names its line.
 func (l *SpecLoss) UnmarshalYAML(n *yaml.Node) error {
 	type plain SpecLoss
-	if err := knownKeys(n, "loss", "kind", "dice", "smoothing", "exp_weight"); err != nil {
+	if err := checkKeys(n, "loss", "kind", "dice", "smoothing", "exp_weight"); err != nil {
 		return err
 	}
 	return n.Decode((*plain)(l))
 }
 
-// knownKeys returns an error if n is not a mapping or has a key that is not in known. It
-// ignores merge keys: the decoder skips unknown keys that they add.
-func knownKeys(n *yaml.Node, what string, known ...string) error {
+// checkKeys returns an error if n is not a mapping or has a key that is not in known. what
+// names n in the error. Keys that a merge key (<<) adds are not checked.
+func checkKeys(n *yaml.Node, what string, known ...string) error {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -258,7 +259,7 @@ func (s *Spec) Write(path string) error {
 // Network returns the network that s describes. image and target are the shapes of one
 // sample, without the batch; nil selects the shapes in the spec.
 func (s *Spec) Network(image, target []int) (Network, error) {
-	w, err := s.wire()
+	w, err := s.connect()
 	if err != nil {
 		return nil, err
 	}
@@ -284,29 +285,29 @@ func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *wiring) *gorgonia.Nod
 		in := make([]*gorgonia.Node, len(w.reads[i]))
 		for j, r := range w.reads[i] {
 			in[j] = image
-			if r != fromImage {
+			if r != imageIndex {
 				in[j] = made[r]
 			}
 		}
-		k, _ := layerKind(l.Kind) // wire has checked the kind
+		k, _ := findLayerKind(l.Kind) // connect has checked the kind
 		made[i] = k.build(g, l, in)
 		if err := g.Err(); err != nil {
 			return nil
 		}
-		if shape := made[i].Shape(); tooLarge(shape) {
+		if shape := made[i].Shape(); isTooLarge(shape) {
 			g.Fail(fmt.Errorf("layer %s: output shape %v is too large", s.label(i), shape))
 			return nil
 		}
 	}
 	logits := made[w.logits]
 	if s.Loss != nil {
-		s.Loss.add(g, logits)
+		s.Loss.setOn(g, logits)
 	}
 	return logits
 }
 
-// tooLarge reports whether a tensor of this shape has more than maxElements elements.
-func tooLarge(shape []int) bool {
+// isTooLarge reports whether a tensor of the given shape has more than maxElements elements.
+func isTooLarge(shape []int) bool {
 	n := 1
 	for _, d := range shape {
 		if n *= d; d > maxElements || n > maxElements {
@@ -323,7 +324,7 @@ func checkShapes(image, target []int) error {
 		shape []int
 		least int
 	}{{"image", image, 1}, {"target", target, 1}} {
-		if len(s.shape) < s.least || len(s.shape) > 4 || slices.Min(s.shape) < 1 || slices.Max(s.shape) > maxSide || tooLarge(s.shape) {
+		if len(s.shape) < s.least || len(s.shape) > 4 || slices.Min(s.shape) < 1 || slices.Max(s.shape) > maxSide || isTooLarge(s.shape) {
 			return fmt.Errorf("invalid %s shape %v: use the 1 to 4 dimensions of one sample (channels, depth, height, width), each 1 to %d", s.name, s.shape, maxSide)
 		}
 	}

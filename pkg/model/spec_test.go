@@ -214,7 +214,7 @@ func TestSpecErrors(t *testing.T) {
 		{"two inputs of one", layers(ok, "{kind: ReLU, in: [a, a]}"), "reads 2 layers, but ReLU needs 1"},
 		{"cycle", layers("{name: a, kind: Add, in: [image, c]}", "{name: b, kind: ReLU}", "{name: c, kind: ReLU}"), `layers read each other in a cycle: "a" (line 6) reads "c" (line 8) reads "b" (line 7) reads "a" (line 6): each layer must be computed from the image`},
 		{"cycle of one", layers("{name: a, kind: ReLU, in: a}"), `in a cycle: "a" (line 6) reads "a" (line 6)`},
-		{"layer for nothing", layers(ok, "{name: b, kind: ReLU, in: a}", "{name: c, kind: ReLU, in: a}"), `the output of layer "b" (line 7) does not reach the logits (layer "c" (line 8))`},
+		{"layer for nothing", layers(ok, "{name: b, kind: ReLU, in: a}", "{name: c, kind: ReLU, in: a}"), `the logits (layer "c" (line 8)) do not depend on layer "b" (line 7)`},
 		{"unknown logits", layers(ok) + "logits: z\n", `logits: no layer is named "z"`},
 		{"loss", layers(ok) + "loss: {kind: Hinge}\n", `loss: unknown kind "Hinge": use BCEWithLogits`},
 		{"Dice without weight", layers(ok) + "loss: {kind: DiceBCE}\n", "invalid dice 0: use more than 0, at most 1"},
@@ -311,7 +311,7 @@ func TestSpecOfErrors(t *testing.T) {
 				}
 			}
 			return g.Conv("head", x, nn.Convolution{Out: 1, Kernel: []int{3}, Pad: []int{1}, Weight: nn.Same(odd)})
-		}, "parameter head.weight: a spec has no name for its initial values"},
+		}, "parameter head.weight: a spec cannot express the initial values"},
 		{"a parameter of one's own", func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 			y := g.Conv2D("head", x, 1, 1, 1, 0, true)
 			g.Parameter("scale", nn.Constant(1), 3)

@@ -11,26 +11,27 @@ import (
 // Validate returns an error for the first problem of s: an unknown layer or name, a size
 // out of range, a cycle of layers, or a layer on which the logits do not depend.
 func (s *Spec) Validate() error {
-	_, err := s.wire()
+	_, err := s.connect()
 	return err
 }
 
 // wiring contains the connections of a spec's layers.
 type wiring struct {
-	reads  [][]int // by layer: the indexes of the layers that it reads, or fromImage
+	reads  [][]int // by layer: the indexes of the layers that it reads, or imageIndex
 	order  []int   // the layers in an order in which they can be built
 	logits int     // index of the layer that computes the logits
 }
 
-// fromImage represents the image in wiring.reads.
-const fromImage = -1
+// imageIndex represents the network's image in wiring.reads.
+const imageIndex = -1
 
-// wire checks s except for the shapes of layers, and returns the connections.
-func (s *Spec) wire() (*wiring, error) {
+// connect validates s, except for the shapes of layers, and returns the connections between
+// the layers.
+func (s *Spec) connect() (*wiring, error) {
 	if s == nil {
 		return nil, errors.New("no spec was given")
 	}
-	if err := s.checkHead(); err != nil {
+	if err := s.checkHeader(); err != nil {
 		return nil, err
 	}
 	index, err := s.checkLayers()
@@ -46,18 +47,18 @@ func (s *Spec) wire() (*wiring, error) {
 		w.logits = i
 	}
 	for i, l := range s.Layers {
-		if w.reads[i], err = s.resolve(i, index); err != nil {
+		if w.reads[i], err = s.resolveInputs(i, index); err != nil {
 			return nil, err
 		}
-		k, _ := layerKind(l.Kind) // checkLayers has checked the kind
+		k, _ := findLayerKind(l.Kind) // checkLayers has checked the kind
 		if got := len(w.reads[i]); got != k.inputs {
 			return nil, fmt.Errorf("layer %s reads %d layers, but %s needs %d (in: %s)", s.label(i), got, l.Kind, k.inputs, exampleInputs(k.inputs))
 		}
 	}
-	if w.order, err = s.sort(w.reads); err != nil {
+	if w.order, err = s.sortLayers(w.reads); err != nil {
 		return nil, err
 	}
-	return w, s.checkUsed(w)
+	return w, s.checkAllUsed(w)
 }
 
 // exampleInputs returns an example of the key "in" for a number of inputs, for error messages.
@@ -68,8 +69,8 @@ func exampleInputs(inputs int) string {
 	return "a"
 }
 
-// checkHead checks the fields of s except for the layers.
-func (s *Spec) checkHead() error {
+// checkHeader checks the fields of s except for the layers.
+func (s *Spec) checkHeader() error {
 	switch {
 	case s.Name == "":
 		return errors.New("spec has no name")
@@ -111,7 +112,7 @@ func (s *Spec) checkLayers() (map[string]int, error) {
 
 // check checks a layer's fields, without its connections.
 func (l SpecLayer) check() error {
-	k, ok := layerKind(l.Kind)
+	k, ok := findLayerKind(l.Kind)
 	switch {
 	case !ok:
 		return fmt.Errorf("unknown kind %q: use one of %s", l.Kind, strings.Join(LayerKinds(), ", "))
@@ -180,17 +181,18 @@ func (l SpecLayer) fields() []field {
 	}
 }
 
-// resolve returns the indexes of the layers that layer i reads.
-func (s *Spec) resolve(i int, index map[string]int) ([]int, error) {
+// resolveInputs returns the indexes of the layers that layer i reads; imageIndex represents
+// the image. index contains the index of each layer by name.
+func (s *Spec) resolveInputs(i int, index map[string]int) ([]int, error) {
 	if len(s.Layers[i].In) == 0 {
-		return []int{i - 1}, nil // fromImage for the first
+		return []int{i - 1}, nil // imageIndex for the first layer
 	}
 	var all []int
 	for _, name := range s.Layers[i].In {
 		j, ok := index[name]
 		switch {
 		case name == ImageInput:
-			j = fromImage
+			j = imageIndex
 		case !ok:
 			return nil, fmt.Errorf("layer %s reads unknown layer %q: name one of the layers, or %s", s.label(i), name, ImageInput)
 		}
@@ -199,9 +201,9 @@ func (s *Spec) resolve(i int, index map[string]int) ([]int, error) {
 	return all, nil
 }
 
-// sort returns an order in which each layer comes after the layers that it reads. It
+// sortLayers returns an order in which each layer comes after the layers that it reads. It
 // keeps the order of the file if possible.
-func (s *Spec) sort(reads [][]int) ([]int, error) {
+func (s *Spec) sortLayers(reads [][]int) ([]int, error) {
 	const (
 		unseen = iota
 		open
@@ -218,7 +220,7 @@ func (s *Spec) sort(reads [][]int) ([]int, error) {
 				continue
 			}
 			state[at] = open
-			next := slices.IndexFunc(reads[at], func(r int) bool { return r != fromImage && state[r] != done })
+			next := slices.IndexFunc(reads[at], func(r int) bool { return r != imageIndex && state[r] != done })
 			if next < 0 {
 				state[at] = done
 				order = append(order, at)
@@ -247,8 +249,8 @@ func (s *Spec) cycleError(path []int) error {
 	return fmt.Errorf("layers read each other in a cycle: %s: each layer must be computed from the image", strings.Join(labels, " reads "))
 }
 
-// checkUsed returns an error if the logits do not depend on some layer.
-func (s *Spec) checkUsed(w *wiring) error {
+// checkAllUsed returns an error if the logits do not depend on every layer.
+func (s *Spec) checkAllUsed(w *wiring) error {
 	used := make([]bool, len(s.Layers))
 	used[w.logits] = true
 	for _, i := range slices.Backward(w.order) {
@@ -256,13 +258,13 @@ func (s *Spec) checkUsed(w *wiring) error {
 			continue
 		}
 		for _, r := range w.reads[i] {
-			if r != fromImage {
+			if r != imageIndex {
 				used[r] = true
 			}
 		}
 	}
 	if i := slices.Index(used, false); i >= 0 {
-		return fmt.Errorf("the output of layer %s does not reach the logits (layer %s): read it, or leave it out", s.label(i), s.label(w.logits))
+		return fmt.Errorf("the logits (layer %s) do not depend on layer %s: connect the layer, or leave it out", s.label(w.logits), s.label(i))
 	}
 	return nil
 }

@@ -15,8 +15,9 @@ func Inits() []string {
 	return []string{"pytorch", "glorot_uniform", "kaiming_normal", "kaiming_fan_out", "normal SIGMA", "constant VALUE"}
 }
 
-// schemes returns the initializers without a number, by name.
-func schemes() map[string]nn.Scheme {
+// namedSchemes returns the initializers that are selected by a name only, without a number
+// as in "normal 0.02".
+func namedSchemes() map[string]nn.Scheme {
 	return map[string]nn.Scheme{
 		"pytorch":         func(fanIn, _ int) nn.Initializer { return nn.KaimingUniform(fanIn) },
 		"glorot_uniform":  nn.GlorotUniform,
@@ -25,12 +26,13 @@ func schemes() map[string]nn.Scheme {
 	}
 }
 
-// parseInit returns the scheme with the given name, or nil if text is empty.
+// parseInit parses an initializer in a spec, such as "glorot_uniform" or "normal 0.02". It
+// returns nil without an error if text is empty.
 func parseInit(text string) (nn.Scheme, error) {
 	if text == "" {
 		return nil, nil
 	}
-	if s, ok := schemes()[text]; ok {
+	if s, ok := namedSchemes()[text]; ok {
 		return s, nil
 	}
 	if word, number, ok := strings.Cut(text, " "); ok {
@@ -55,35 +57,35 @@ func mustParseInit(text string) nn.Scheme {
 	return s
 }
 
-// probe returns the values of an initializer for a fixed stream of numbers, for
-// comparison.
-func probe(init nn.Initializer) []float64 {
+// sampleInitializer returns four values that init computes from a fixed stream of numbers.
+// Initializers are functions, so two of them are compared by these values.
+func sampleInitializer(init nn.Initializer) []float64 {
 	draw := 0
 	v := make([]float64, 4)
 	init(func() float64 { draw++; return float64(draw*37%101) / 101 }, v)
 	return v
 }
 
-// nameInit returns the names of the schemes that draw the same values as an initializer.
-// There can be several names if fan-in and fan-out are equal. The name of PyTorch's scheme
-// is "", because it is the default.
-func nameInit(init nn.Initializer, fanIn, fanOut int) ([]string, error) {
+// findInitNames returns the names by which a spec can select an initializer that computes
+// the same values as init. There can be several names if fan-in and fan-out are equal. The
+// name of PyTorch's initializer is "", because it is the default.
+func findInitNames(init nn.Initializer, fanIn, fanOut int) ([]string, error) {
 	var names []string
-	want := probe(init)
+	want := sampleInitializer(init)
 	candidates := []string{"pytorch", "glorot_uniform", "kaiming_normal", "kaiming_fan_out", formatScheme("constant", want[0])}
-	if unit := probe(nn.Normal(1)); unit[0] != 0 {
+	if unit := sampleInitializer(nn.Normal(1)); unit[0] != 0 {
 		candidates = append(candidates, formatScheme("normal", want[0]/unit[0]))
 	}
 	for _, name := range candidates {
 		s, err := parseInit(name)
-		if err == nil && slices.Equal(probe(s(fanIn, fanOut)), want) {
+		if err == nil && slices.Equal(sampleInitializer(s(fanIn, fanOut)), want) {
 			names = append(names, strings.TrimPrefix(name, "pytorch"))
 		}
 	}
 	if len(names) > 0 {
 		return names, nil
 	}
-	return nil, fmt.Errorf("a spec has no name for its initial values: use one of %s", strings.Join(Inits(), ", "))
+	return nil, fmt.Errorf("a spec cannot express the initial values: use one of %s", strings.Join(Inits(), ", "))
 }
 
 // formatScheme formats the name of a scheme and its number, such as "normal 0.02". It

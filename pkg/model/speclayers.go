@@ -45,7 +45,7 @@ func specKinds() []specKind {
 			return g.BatchNormWith(l.Name, in[0], cmp.Or(l.Epsilon, nn.BatchNormEpsilon), cmp.Or(l.Momentum, nn.BatchNormMomentum))
 		}},
 		{"Linear", "fully connected layer", 1, true, []string{"out", "bias", "init", "bias_init"}, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
-			return g.Linear(l.Name, in[0], nn.Dense{Out: l.Out, Bias: l.bias(), Weight: mustParseInit(l.Init), BiasInit: mustParseInit(l.BiasInit)})
+			return g.Linear(l.Name, in[0], nn.Dense{Out: l.Out, Bias: l.hasBias(), Weight: mustParseInit(l.Init), BiasInit: mustParseInit(l.BiasInit)})
 		}},
 		{"ReLU", "max(0, x)", 1, false, nil, func(g *nn.Graph, _ SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
 			return g.ReLU(in[0])
@@ -84,8 +84,9 @@ func specKinds() []specKind {
 	}
 }
 
-// layerKind returns the kind of layer with the given name, or false if it is unknown.
-func layerKind(name string) (specKind, bool) {
+// findLayerKind returns the kind of layer with the given name, and false if the name is
+// unknown.
+func findLayerKind(name string) (specKind, bool) {
 	all := specKinds()
 	i := slices.IndexFunc(all, func(k specKind) bool { return k.name == name })
 	if i < 0 {
@@ -103,19 +104,19 @@ func LayerKinds() []string {
 	return names
 }
 
-// bias reports whether the layer has a bias; the default is true.
-func (l SpecLayer) bias() bool { return l.Bias == nil || *l.Bias }
+// hasBias reports whether the layer has a bias; the default is true.
+func (l SpecLayer) hasBias() bool { return l.Bias == nil || *l.Bias }
 
 // convolution returns the configuration of a convolution layer.
 func (l SpecLayer) convolution() nn.Convolution {
 	return nn.Convolution{
 		Out: l.Out, Kernel: l.Kernel, Stride: l.Stride, Pad: l.Pad,
-		Bias: l.bias(), Weight: mustParseInit(l.Init), BiasInit: mustParseInit(l.BiasInit),
+		Bias: l.hasBias(), Weight: mustParseInit(l.Init), BiasInit: mustParseInit(l.BiasInit),
 	}
 }
 
-// add sets the loss of g. The target is g's second input.
-func (l *SpecLoss) add(g *nn.Graph, logits *gorgonia.Node) {
+// setOn sets l as the loss of g, computed from logits and g's second input, the target.
+func (l *SpecLoss) setOn(g *nn.Graph, logits *gorgonia.Node) {
 	target := g.Inputs()[1].Node
 	switch l.Kind {
 	case lossBCE:

@@ -28,7 +28,7 @@ func specOf(net Network) (*Spec, error) {
 		return nil, err
 	}
 	s := &Spec{Name: net.Name(), Task: net.Task(), Image: net.InputShape(), Target: net.TargetShape()}
-	w := writer{graph: g, names: map[*gorgonia.Node]string{}, variables: map[*gorgonia.Node]nn.Variable{}}
+	w := specConverter{graph: g, names: map[*gorgonia.Node]string{}, variables: map[*gorgonia.Node]nn.Variable{}}
 	for _, v := range slices.Concat(g.Inputs(), g.Parameters(), g.States()) {
 		w.variables[v.Node] = v
 	}
@@ -43,12 +43,12 @@ func specOf(net Network) (*Spec, error) {
 			continue
 		}
 		if n == g.Loss() {
-			if s.Loss, err = w.loss(n, c, s.Task); err != nil {
+			if s.Loss, err = w.convertLoss(n, c, s.Task); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		l, err := w.layer(n, c)
+		l, err := w.convertLayer(n, c)
 		if err != nil {
 			return nil, err
 		}
@@ -58,20 +58,20 @@ func specOf(net Network) (*Spec, error) {
 	}
 	s.Logits = w.names[g.Outputs()[0].Node]
 	w.chooseInits(s.Layers)
-	w.shorten(s)
-	if err := s.checkSame(net, g); err != nil {
+	w.omitDefaults(s)
+	if err := s.checkEquivalent(net, g); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// writer converts nodes to the layers of a spec.
-type writer struct {
+// specConverter converts nodes to the layers of a spec.
+type specConverter struct {
 	graph     *nn.Graph
 	names     map[*gorgonia.Node]string // name of each node that was converted
 	variables map[*gorgonia.Node]nn.Variable
 	layers    int // number of layers so far
-	begins    []initialValues
+	initials  []initialValues
 }
 
 // initialValues contains the possible names of the initializer of a layer's weight or
@@ -84,14 +84,14 @@ type initialValues struct {
 
 // chooseInits sets each layer's initializers. If several names fit, it chooses the name
 // that fits the most layers of the network.
-func (w *writer) chooseInits(layers []SpecLayer) {
+func (w *specConverter) chooseInits(layers []SpecLayer) {
 	fits := map[string]int{}
-	for _, b := range w.begins {
+	for _, b := range w.initials {
 		for _, name := range b.names {
 			fits[name]++
 		}
 	}
-	for _, b := range w.begins {
+	for _, b := range w.initials {
 		best := b.names[0]
 		for _, name := range b.names[1:] {
 			if fits[name] > fits[best] {
@@ -106,8 +106,8 @@ func (w *writer) chooseInits(layers []SpecLayer) {
 	}
 }
 
-// layer converts a node to a layer.
-func (w *writer) layer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
+// convertLayer converts a node of the graph to a layer of the spec.
+func (w *specConverter) convertLayer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
 	if c.Layer == "" {
 		return SpecLayer{}, fmt.Errorf("%s %s is not a layer of the graph: use methods of nn.Graph, such as g.ReLU(x), instead of functions of package nn", c.Kind, n.Shape())
 	}
@@ -119,12 +119,12 @@ func (w *writer) layer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
 		l.Kind = map[nn.Kind]string{nn.KindConv: "Conv", nn.KindConvTranspose: "ConvTranspose"}[c.Kind]
 		l.Out, l.Kernel = n.Shape()[1], Sizes(operands[1].Shape()[2:]).shorten()
 		l.Stride, l.Pad = omitDefault(c.Attr.Stride, 1), omitDefault(c.Attr.Pad, 0)
-		if err := w.weights(&l, operands); err != nil {
+		if err := w.recordInits(&l, operands); err != nil {
 			return l, err
 		}
 	case nn.KindLinear:
 		l.Kind, l.Out = "Linear", n.Shape()[1]
-		if err := w.weights(&l, operands); err != nil {
+		if err := w.recordInits(&l, operands); err != nil {
 			return l, err
 		}
 	case nn.KindBatchNorm:
@@ -156,7 +156,7 @@ func (w *writer) layer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
 	case nn.KindAdd:
 		l.Kind, read = "Add", 2
 	default:
-		return l, fmt.Errorf("layer %q is %s, for which a spec has no name", c.Layer, c.Kind)
+		return l, fmt.Errorf("layer %q: a spec cannot express operation %s", c.Layer, c.Kind)
 	}
 	for _, o := range operands[:read] {
 		name, ok := w.names[o]
@@ -168,8 +168,9 @@ func (w *writer) layer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
 	return l, nil
 }
 
-// weights records the initializers of weight and bias.
-func (w *writer) weights(l *SpecLayer, operands []*gorgonia.Node) error {
+// recordInits records the possible names of the initializers of l's weight and bias for
+// chooseInits. operands are the inputs of l's operation.
+func (w *specConverter) recordInits(l *SpecLayer, operands []*gorgonia.Node) error {
 	bias := len(operands) > 2
 	l.Bias = &bias
 	shape := operands[1].Shape()
@@ -182,23 +183,24 @@ func (w *writer) weights(l *SpecLayer, operands []*gorgonia.Node) error {
 		if !ok || v.Init == nil {
 			return fmt.Errorf("layer %q computes its weights: a spec allows only parameters as weights", l.Name)
 		}
-		names, err := nameInit(v.Init, shape[1]*window, shape[0]*window)
+		names, err := findInitNames(v.Init, shape[1]*window, shape[0]*window)
 		if err != nil {
 			return fmt.Errorf("parameter %s: %w", v.Name, err)
 		}
-		w.begins = append(w.begins, initialValues{w.layers, i == 1, names})
+		w.initials = append(w.initials, initialValues{w.layers, i == 1, names})
 	}
 	return nil
 }
 
-// loss converts the loss, or returns nil if it is the task's default.
-func (w *writer) loss(n *gorgonia.Node, c nn.Call, task Task) (*SpecLoss, error) {
+// convertLoss converts the node of the loss. It returns nil without an error if the loss is
+// the task's default.
+func (w *specConverter) convertLoss(n *gorgonia.Node, c nn.Call, task Task) (*SpecLoss, error) {
 	kinds := map[nn.Kind]string{nn.KindBCEWithLogits: lossBCE, nn.KindDiceBCE: lossDice, nn.KindSoftmaxCrossEntropy: lossSoftmax, nn.KindL1: lossL1}
 	l := &SpecLoss{Kind: kinds[c.Kind], Dice: c.Attr.DiceWeight, Smoothing: c.Attr.Smoothing, ExpWeight: c.Attr.ExpWeight}
 	in := nn.Operands(w.graph.Expr(), n)
 	switch {
 	case l.Kind == "":
-		return nil, fmt.Errorf("the loss is %s, for which a spec has no name", c.Kind)
+		return nil, fmt.Errorf("a spec cannot express the loss %s", c.Kind)
 	case in[0] != w.graph.Outputs()[0].Node || w.names[in[1]] != TargetInput:
 		return nil, fmt.Errorf("the loss is not computed from the logits and the target")
 	case *l == SpecLoss{Kind: defaultLoss(task)}:
@@ -212,9 +214,10 @@ func defaultLoss(t Task) string {
 	return map[Task]string{Segmentation: lossBCE, Classification: lossSoftmax, Regression: lossL1}[t]
 }
 
-// shorten removes what a spec has by default: "in" of a layer that reads the previous one,
-// and names that nothing refers to.
-func (w *writer) shorten(s *Spec) {
+// omitDefaults removes everything that a spec may omit: the inputs of layers that read the
+// previous layer, the logits if the last layer computes them, and names that nothing refers
+// to.
+func (w *specConverter) omitDefaults(s *Spec) {
 	before := ImageInput
 	asked := map[string]bool{s.Logits: true}
 	for i := range s.Layers {
@@ -232,15 +235,15 @@ func (w *writer) shorten(s *Spec) {
 	}
 	for i := range s.Layers {
 		l := &s.Layers[i]
-		if k, _ := layerKind(l.Kind); !k.parameters && !asked[l.Name] {
+		if k, _ := findLayerKind(l.Kind); !k.parameters && !asked[l.Name] {
 			l.Name = ""
 		}
 	}
 }
 
-// checkSame returns an error if s does not build the same network as g: other layers, or
-// parameters with other names, shapes or initial values.
-func (s *Spec) checkSame(net Network, g *nn.Graph) error {
+// checkEquivalent returns an error unless s builds the same network as g, with the same
+// layers and with parameters of the same names, shapes and initial values.
+func (s *Spec) checkEquivalent(net Network, g *nn.Graph) error {
 	again, err := s.Network(nil, nil)
 	if err != nil {
 		return err
@@ -265,24 +268,24 @@ func (s *Spec) checkSame(net Network, g *nn.Graph) error {
 		if v.Name != want[i].Name || !slices.Equal(v.Shape, want[i].Shape) {
 			return fmt.Errorf("parameter %d is %s %v in the spec, but %s %v in the network: give a layer's parameters the layer's name", i+1, v.Name, v.Shape, want[i].Name, want[i].Shape)
 		}
-		if !slices.Equal(probe(v.Init), probe(want[i].Init)) {
+		if !slices.Equal(sampleInitializer(v.Init), sampleInitializer(want[i].Init)) {
 			return fmt.Errorf("parameter %s has other initial values in the spec: use one of %s", v.Name, strings.Join(Inits(), ", "))
 		}
 	}
 	return nil
 }
 
-// omitDefault returns v, or nil if all of its numbers are the default.
-func omitDefault(v []int, usual int) Sizes {
-	if !slices.ContainsFunc(v, func(n int) bool { return n != usual }) {
+// omitDefault returns v, or nil if every number in v is defaultValue.
+func omitDefault(v []int, defaultValue int) Sizes {
+	if !slices.ContainsFunc(v, func(n int) bool { return n != defaultValue }) {
 		return nil
 	}
 	return Sizes(v).shorten()
 }
 
-// zeroIfDefault returns v, or 0 if v is the default.
-func zeroIfDefault(v, usual float64) float64 {
-	if v == usual {
+// zeroIfDefault returns v, or 0 if v is defaultValue.
+func zeroIfDefault(v, defaultValue float64) float64 {
+	if v == defaultValue {
 		return 0
 	}
 	return v

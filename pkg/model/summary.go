@@ -66,9 +66,9 @@ func (s *Summary) rows() [][]string {
 	var rows [][]string
 	for _, l := range s.Layers {
 		rows = append(rows, []string{
-			l.Name, l.Kind, shapeText(l.Shape), nonzero(l.Parameters > 0, thousands(int64(l.Parameters))),
-			nonzero(l.FLOPs > 0, fmt.Sprintf("%.2f", float64(l.FLOPs)/1e6)),
-			nonzero(len(l.Shape) > 0, fmt.Sprintf("%.3f", mebibytes(outputBytes(l)))),
+			l.Name, l.Kind, formatShape(l.Shape), cellIf(l.Parameters > 0, formatThousands(int64(l.Parameters))),
+			cellIf(l.FLOPs > 0, fmt.Sprintf("%.2f", float64(l.FLOPs)/1e6)),
+			cellIf(len(l.Shape) > 0, fmt.Sprintf("%.3f", mebibytes(outputBytes(l)))),
 		})
 	}
 	return rows
@@ -77,10 +77,10 @@ func (s *Summary) rows() [][]string {
 // totals returns the lines below the table.
 func (s *Summary) totals() []string {
 	lines := []string{fmt.Sprintf("%s: %s parameters (%.1f MiB in fp32), %.3g GFLOP forward at batch %d, outputs of all layers %.1f MiB",
-		s.Name, thousands(int64(s.Parameters)), mebibytes(int64(4*s.Parameters)), float64(s.FLOPs)/1e9, s.Batch, mebibytes(s.OutputBytes))}
+		s.Name, formatThousands(int64(s.Parameters)), mebibytes(int64(4*s.Parameters)), float64(s.FLOPs)/1e9, s.Batch, mebibytes(s.OutputBytes))}
 	if s.States > 0 {
 		lines = append(lines, fmt.Sprintf("%s running statistics of batch norms beside them: Keras counts these too, %s in all",
-			thousands(int64(s.States)), thousands(int64(s.Parameters+s.States))))
+			formatThousands(int64(s.States)), formatThousands(int64(s.Parameters+s.States))))
 	}
 	return lines
 }
@@ -126,8 +126,8 @@ func (s *Summary) HTML() string {
 	return b.String()
 }
 
-// shapeText formats a shape as in 3×64×64, or "scalar".
-func shapeText(shape []int) string {
+// formatShape formats a shape as in 3×64×64, or "scalar".
+func formatShape(shape []int) string {
 	if len(shape) == 0 {
 		return "scalar"
 	}
@@ -138,16 +138,16 @@ func shapeText(shape []int) string {
 	return strings.Join(parts, "×")
 }
 
-// nonzero returns cell if counted is true, else an empty cell.
-func nonzero(counted bool, cell string) string {
-	if !counted {
+// cellIf returns cell if shown is true, and an empty cell otherwise.
+func cellIf(shown bool, cell string) string {
+	if !shown {
 		return ""
 	}
 	return cell
 }
 
-// thousands formats n with a comma between groups of three digits.
-func thousands(n int64) string {
+// formatThousands formats n with a comma between groups of three digits.
+func formatThousands(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]

@@ -6,7 +6,7 @@ import "fmt"
 // the scores.
 type Task string
 
-// The tasks.
+// The supported tasks.
 const (
 	// Segmentation: logits and target have the same shape [K,H,W]; the target is 0 or 1
 	// at each pixel. Loss: binary cross-entropy of the logits. Scores: IoU, Dice.

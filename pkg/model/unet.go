@@ -128,16 +128,16 @@ func (u *UNet2DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 
 	var skips []*gorgonia.Node
 	for i := range c.Depth {
-		x = u.blocks(g, fmt.Sprintf("down.%d", i), x, c.Base<<i)
+		x = u.addBlocks(g, fmt.Sprintf("down.%d", i), x, c.Base<<i)
 		skips = append(skips, x)
 		x = g.MaxPool2D(x, 2, 2)
 	}
-	x = u.blocks(g, "bridge", x, c.Base<<c.Depth)
+	x = u.addBlocks(g, "bridge", x, c.Base<<c.Depth)
 	for i := c.Depth - 1; i >= 0; i-- {
 		name := fmt.Sprintf("up.%d", i)
 		x = g.ConvTranspose2D(name+".transpose", x, c.Base<<i, 2, 2, 0, true)
 		x = g.Concat(x, skips[i])
-		x = u.blocks(g, name, x, c.Base<<i)
+		x = u.addBlocks(g, name, x, c.Base<<i)
 	}
 	logits := g.Output(LogitsOutput, g.Conv2D("head", x, c.OutChannels, 1, 1, 0, true))
 	if c.DiceWeight > 0 {
@@ -151,8 +151,8 @@ func (u *UNet2DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	return g, nil
 }
 
-// blocks adds two blocks of 3×3 convolution, batch norm and ReLU.
-func (u *UNet2DNetwork) blocks(g *nn.Graph, name string, x *gorgonia.Node, channels int) *gorgonia.Node {
+// addBlocks adds two blocks of 3×3 convolution, batch norm and ReLU.
+func (u *UNet2DNetwork) addBlocks(g *nn.Graph, name string, x *gorgonia.Node, channels int) *gorgonia.Node {
 	for _, part := range []string{".a", ".b"} {
 		// Without batch norm after it, a convolution needs a bias.
 		x = g.Conv2D(name+part+".conv", x, channels, 3, 1, 1, u.config.Bias || u.config.Norm == "none")
