@@ -2,8 +2,8 @@ package collective
 
 import "unsafe"
 
-// number is the element type of a buffer on the host. The exported functions take
-// device.Buffer instead, because notebooks call nothing generic.
+// number is the element type of a buffer in host memory. Exported functions have parameters
+// of type device.Buffer instead, so that no exported function is generic.
 type number interface{ ~float32 | ~float64 }
 
 // asNumbers returns the bytes b as a slice of numbers without copying them. b must be

@@ -22,9 +22,9 @@ func (c *control) recordProcess() {
 	c.pid.Store(int64(pid)) // last, because the other ranks read the other two only once it is set
 }
 
-// processExists reports whether the rank's process still exists, stopped or not. It also
-// returns true for a process that is not visible here, such as one in another container;
-// on Linux, its liveness lock shows when it ends.
+// processExists reports whether the rank's process still exists, be it running or stopped. It
+// also returns true for a process that this process cannot see, for example because it runs
+// in another container. On Linux, the type liveness detects the end of such a process.
 func (c *control) processExists() bool {
 	pid := int(c.pid.Load())
 	if pid == 0 || c.namespace.Load() != pidNamespace() {

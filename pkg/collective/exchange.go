@@ -29,9 +29,9 @@ func (p pieceLayout) bounds(rank, step int) (lo, hi int) {
 	return lo, min(lo+p.length, end)
 }
 
-// reduce adds up the buffers b of all ranks. It writes the sum to this rank's shard of b,
-// or to all of b if all is true.
-func reduce[T number](ctx context.Context, g *memoryGroup, b []T, all bool) error {
+// reduce adds up the buffers b of all ranks. It writes the sum to this rank's shard of b
+// (reduce-scatter) or, if complete is true, to the complete buffer b (all-reduce).
+func reduce[T number](ctx context.Context, g *memoryGroup, b []T, complete bool) error {
 	p, m := newPieceLayout[T](g, len(b)), g.memory
 	for step := range p.steps {
 		for rank := range g.size {
@@ -50,7 +50,7 @@ func reduce[T number](ctx context.Context, g *memoryGroup, b []T, all bool) erro
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
-		for rank := 0; all && rank < g.size; rank++ {
+		for rank := 0; complete && rank < g.size; rank++ {
 			if rank != g.rank {
 				lo, hi := p.bounds(rank, step)
 				copy(b[lo:hi], asNumbers[T](m.piece(m.result(), rank)))

@@ -7,9 +7,9 @@ import (
 )
 
 // InProcess returns one group per rank for n ranks that are goroutines of this process. The
-// ranks exchange data as with SharedMemory, but through ordinary memory. Tests use them,
-// and so does the check that n workers compute the same as one. If n is below 1, there is
-// one rank.
+// ranks exchange data as with SharedMemory, but through ordinary memory. Tests use these
+// groups, and so does the check that n workers compute the same as one. If n is below 1,
+// InProcess returns the group of a single rank.
 func InProcess(n int) []Group {
 	return newInProcessGroups(max(n, 1), Options{})
 }

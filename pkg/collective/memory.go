@@ -101,7 +101,7 @@ func (g *memoryGroup) Close() error {
 }
 
 // leave notifies the other ranks that this one will not synchronize again. state is the
-// reason.
+// reason: stateClosed or stateFailed.
 func (g *memoryGroup) leave(state uint32) {
 	g.control.state.Store(state)
 	g.notifier.notify(g.rank)
@@ -125,7 +125,7 @@ func (g *memoryGroup) do(ctx context.Context, k opKind, b device.Buffer, root in
 	}, func() { g.leave(stateFailed) })
 }
 
-// compareCalls returns an error if the ranks call different operations, or the same one
+// compareCalls returns an error if the ranks call different operations, or the same operation
 // with buffers of different sizes.
 func (g *memoryGroup) compareCalls() error {
 	at := func(rank int) *announcedCall { return &g.memory.control(rank).calls[g.number%2] }

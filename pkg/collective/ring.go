@@ -50,7 +50,7 @@ type Ring struct {
 	failureNote     *frame            // the note about the rank that ended the group, to be passed on
 }
 
-// Durations within one wait.
+// Durations for a rank that waits for a neighbor.
 const (
 	// checkInterval is the time between two checks of the context, the time-out and the
 	// sender. It is the same as for shared memory.
@@ -104,7 +104,7 @@ func growBuffers(c net.Conn) error {
 // The kernels of two neighbors exchange keep-alive probes on an idle TCP connection. If a
 // host is gone, its connections end after keepAliveInterval × (1 + keepAliveCount), less
 // than 10 s (environment/adr/008). The kernel also answers for a process that is stopped or
-// busy, so such a process has until the time-out.
+// busy; such a process is reported as missing after Options.Timeout.
 const (
 	keepAliveInterval = time.Second
 	keepAliveCount    = 7
@@ -377,15 +377,16 @@ func (r *Ring) connectionLost(rank int) error {
 	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", r.what, rank, seen)
 }
 
-// waitSent waits until the first n pieces are written, or every frame if all is true.
-func (r *Ring) waitSent(ctx context.Context, n int, all bool) error {
-	if r.out.hasWritten(n, all) {
+// waitSent waits until the first n pieces are written or, if complete is true, until every
+// queued frame is written.
+func (r *Ring) waitSent(ctx context.Context, n int, complete bool) error {
+	if r.out.hasWritten(n, complete) {
 		return r.checkSend()
 	}
 	timer := time.NewTicker(checkInterval)
 	defer timer.Stop()
 	r.idle = process.Stopwatch{}
-	for !r.out.hasWritten(n, all) {
+	for !r.out.hasWritten(n, complete) {
 		select {
 		case <-r.out.progress:
 			r.idle = process.Stopwatch{}

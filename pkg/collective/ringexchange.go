@@ -59,11 +59,11 @@ func receivePiece[T number](ctx context.Context, r *Ring, part []T) error {
 	return r.readFull(ctx, p)
 }
 
-// ringReduce adds up the buffers b of all ranks. It writes the sum to this rank's shard of
-// b, or to all of b if all is true. Rank r sends shard r−1 first. It adds its own numbers to
-// each shard that it receives and sends the shard on, except the last one: that is shard r,
-// whose sum is then complete.
-func ringReduce[T number](ctx context.Context, r *Ring, b []T, all bool) error {
+// ringReduce adds up the buffers b of all ranks. It writes the sum to this rank's shard of b
+// (reduce-scatter) or, if complete is true, to the complete buffer b (all-reduce). Rank r
+// sends shard r−1 first. It adds its own numbers to each shard that it receives and sends
+// the shard on, except the last one: that is shard r, whose sum is then complete.
+func ringReduce[T number](ctx context.Context, r *Ring, b []T, complete bool) error {
 	sent := r.out.queuedPieces()
 	if err := forEachShardPiece(r, b, r.rank-1, func(part []T) error { return sendPiece(r, part) }); err != nil {
 		return err
@@ -79,12 +79,12 @@ func ringReduce[T number](ctx context.Context, r *Ring, b []T, all bool) error {
 				return err
 			}
 			addTo(part, got, part)
-			if step < r.size || all {
+			if step < r.size || complete {
 				return sendPiece(r, part)
 			}
 			return nil
 		})
-		if err != nil || step == r.size && !all {
+		if err != nil || step == r.size && !complete {
 			return err
 		}
 	}

@@ -35,8 +35,8 @@ type control struct {
 	waiters   atomic.Int32 // ranks that sleep until arrived changes
 	_         [cacheLine - 4]byte
 	// calls contains the rank's last two operations: operation number n is at index n%2.
-	// Two are enough, because a rank may be one operation ahead of the slowest rank, which
-	// still has to compare the earlier call, but never two.
+	// Two are enough: a rank may be one operation ahead of the slowest rank, which still has
+	// to compare the earlier call, but never two operations ahead.
 	calls [2]announcedCall
 }
 
@@ -53,16 +53,17 @@ const (
 	stateFailed         // the rank left the group because of an error
 )
 
-// pieceBytes returns the size of a piece when a chunk of chunk bytes is divided into count
-// pieces. It is a multiple of the cache line, so that two ranks never write to the same
-// line.
-func pieceBytes(count, chunk int) int {
-	return (max(chunk/count, 1) + cacheLine - 1) / cacheLine * cacheLine
+// pieceBytes returns the size in bytes of a piece if a chunk of chunkBytes is divided into
+// count pieces. The size is a multiple of the cache line, so that two ranks never write to
+// the same line.
+func pieceBytes(count, chunkBytes int) int {
+	return (max(chunkBytes/count, 1) + cacheLine - 1) / cacheLine * cacheLine
 }
 
-// segmentBytes returns the size of the segment of size ranks with pieces of piece bytes.
-func segmentBytes(size, piece int) int {
-	return size*controlStride + (size+1)*size*piece
+// segmentBytes returns the size in bytes of a segment for the given number of ranks, with
+// pieces of bytesPerPiece.
+func segmentBytes(ranks, bytesPerPiece int) int {
+	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece
 }
 
 func (s segment) control(rank int) *control {

@@ -109,15 +109,16 @@ func writeBatch(conn net.Conn, batch []outgoingFrame) error {
 	return err
 }
 
-// hasWritten reports whether the first n pieces are written. If all is true, it reports
-// whether every queued frame is written.
-func (s *sender) hasWritten(n int, all bool) bool {
+// hasWritten reports whether the first n pieces are written or, if complete is true, whether
+// every queued frame is written.
+func (s *sender) hasWritten(n int, complete bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.written >= n && (!all || len(s.queue) == 0 && !s.writing)
+	return s.written >= n && (!complete || len(s.queue) == 0 && !s.writing)
 }
 
-// queuedPieces returns the number of pieces that were ever queued.
+// queuedPieces returns the number of pieces queued so far, including pieces that are already
+// written.
 func (s *sender) queuedPieces() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

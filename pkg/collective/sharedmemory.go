@@ -59,8 +59,8 @@ func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 	return nil, fmt.Errorf("create shared memory of %d bytes for %d ranks: %w; free some space, or set TMPDIR to a folder with enough space", n, size, errors.Join(errs...))
 }
 
-// createMemoryFile creates a file of n bytes in dir and allocates all of them, because a
-// writeBatch to an unallocated page would kill the process when the file system is full.
+// createMemoryFile creates a file of n bytes in dir and allocates all of them, because
+// writing to an unallocated page would kill the process when the file system is full.
 func createMemoryFile(dir string, n int) (*os.File, error) {
 	f, err := newMemoryFile(dir)
 	if err != nil {

@@ -64,8 +64,8 @@ func (g *memoryGroup) synchronize(ctx context.Context) error {
 // synchronization. It allows for counters that wrap around.
 func (g *memoryGroup) hasArrived(c *control) bool { return int32(c.arrived.Load()-g.syncs) >= 0 }
 
-// spinUntilArrived polls for at most about spinTime and reports whether the rank with control block c
-// has arrived.
+// spinUntilArrived polls the control block c of another rank for about spinTime, and reports
+// whether that rank has arrived.
 func (g *memoryGroup) spinUntilArrived(c *control) bool {
 	if g.hasArrived(c) {
 		return true

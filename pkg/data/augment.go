@@ -106,7 +106,7 @@ func (a Augment) draw(seed int64, epoch, sample int, shape []int) augmentation {
 	c := augmentation{window: window{size: to}, axis: [3]int{0, 1, 2}, contrast: 1}
 	first := 4 - len(shape)
 	for k := first; k < 3; k++ {
-		c.window.at[k] = int(r.Float64() * float64(from[k]-to[k]+1))
+		c.window.start[k] = int(r.Float64() * float64(from[k]-to[k]+1))
 	}
 	if first == 1 {
 		a.rotatePicture(&c, r.IntN(4), r.IntN(4))

@@ -111,9 +111,9 @@ func (l *Loader) readBytes(ctx context.Context, limit int64) (b Bytes, err error
 	return b, errors.Join(errs...)
 }
 
-// readSample reads sample i of ds and stores it at position at. It uses the buffers image and
-// target.
-func (b *Bytes) readSample(ctx context.Context, ds Dataset, i, at int, image, target []float32) error {
+// readSample reads sample i of ds and stores it as sample number k of b. It uses image and
+// target as temporary memory.
+func (b *Bytes) readSample(ctx context.Context, ds Dataset, i, k int, image, target []float32) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -124,16 +124,16 @@ func (b *Bytes) readSample(ctx context.Context, ds Dataset, i, at int, image, ta
 	if pixels == nil {
 		return fmt.Errorf("image of sample %s has values that are not integers divided by 255", ds.SampleName(i))
 	}
-	copy(b.Image[at*len(image):], pixels)
+	copy(b.Image[k*len(image):], pixels)
 	if b.Values != nil {
-		copy(b.Values[at*len(target):], target)
+		copy(b.Values[k*len(target):], target)
 		return nil
 	}
 	mask := convertToBytes(target)
 	if mask == nil {
 		return fmt.Errorf("target of sample %s has values that are not integers from 0 to 255", ds.SampleName(i))
 	}
-	copy(b.Target[at*len(target):], mask)
+	copy(b.Target[k*len(target):], mask)
 	return nil
 }
 

@@ -124,11 +124,11 @@ func (s *cifarPictures) picture(i int) (image.Image, error) {
 func findCIFARBatches(dir string, test bool) (files []string, binary bool, err error) {
 	if info, err := os.Stat(dir); err != nil {
 		if os.IsNotExist(err) {
-			err = fmt.Errorf("folder %s does not exist: name a folder with %s; \"lockstep data get cifar10\" downloads CIFAR-10, \"lockstep data make cifar10\" generates similar data", dir, cifarLayout)
+			err = fmt.Errorf("folder %s does not exist: want a folder with %s; \"lockstep data get cifar10\" downloads CIFAR-10, \"lockstep data make cifar10\" generates similar data", dir, cifarLayout)
 		}
 		return nil, false, err
 	} else if !info.IsDir() {
-		return nil, false, fmt.Errorf("%s is a file, not a folder: unpack it and name the folder with %s", dir, cifarLayout)
+		return nil, false, fmt.Errorf("%s is a file, not a folder: unpack it and give the folder with %s", dir, cifarLayout)
 	}
 	for _, folder := range []string{dir, filepath.Join(dir, "cifar-10-batches-bin"), filepath.Join(dir, "cifar-10-batches-py")} {
 		for _, suffix := range []string{".bin", ""} {

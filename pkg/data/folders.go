@@ -32,7 +32,7 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		if os.IsNotExist(err) {
-			err = fmt.Errorf("folder %s does not exist: name a folder with %s", dir, classLayout)
+			err = fmt.Errorf("folder %s does not exist: want a folder with %s", dir, classLayout)
 		}
 		return nil, err
 	}

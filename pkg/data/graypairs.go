@@ -23,7 +23,7 @@ func (s *grayPairs) getWindow(i int, w window, image, target []float32) error {
 	}
 	pixels, mask := s.images[i], s.masks[i]
 	for y := range w.size[1] {
-		from := (w.at[1]+y)*s.width + w.at[2]
+		from := (w.start[1]+y)*s.width + w.start[2]
 		to := y * w.size[2]
 		convertBytes(image[to:to+w.size[2]], pixels[from:from+w.size[2]], &byteToUnit)
 		convertBytes(target[to:to+w.size[2]], mask[from:from+w.size[2]], &byteToFloat)
@@ -40,9 +40,9 @@ var byteToUnit, byteToFloat = func() (s, c [256]float32) {
 	return s, c
 }()
 
-// convertBytes looks up each byte of from in the table values and writes the result to to.
-func convertBytes(to []float32, from []uint8, values *[256]float32) {
-	for x, v := range from[:len(to)] {
-		to[x] = values[v]
+// convertBytes looks up each byte of src in the given table and writes the result to dst.
+func convertBytes(dst []float32, src []uint8, table *[256]float32) {
+	for x, v := range src[:len(dst)] {
+		dst[x] = table[v]
 	}
 }

@@ -180,7 +180,7 @@ func copyWindowBytes(dst []float32, src []uint8, shape []int, w window) {
 	for c := range shape[0] {
 		for z := range w.size[0] {
 			for y := range w.size[1] {
-				from := ((c*size[0]+w.at[0]+z)*size[1]+w.at[1]+y)*size[2] + w.at[2]
+				from := ((c*size[0]+w.start[0]+z)*size[1]+w.start[1]+y)*size[2] + w.start[2]
 				convertBytes(dst[:w.size[2]], src[from:][:w.size[2]], &byteToUnit)
 				dst = dst[w.size[2]:]
 			}

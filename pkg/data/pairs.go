@@ -166,11 +166,11 @@ func findFolders(dir string) (images, masks string, err error) {
 	info, err := os.Stat(dir)
 	switch {
 	case os.IsNotExist(err):
-		return "", "", fmt.Errorf("folder %s does not exist: name %s", dir, pairLayout)
+		return "", "", fmt.Errorf("folder %s does not exist: want %s", dir, pairLayout)
 	case err != nil:
 		return "", "", err
 	case !info.IsDir():
-		return "", "", fmt.Errorf("%s is a file, not a folder: name %s", dir, pairLayout)
+		return "", "", fmt.Errorf("%s is a file, not a folder: want %s", dir, pairLayout)
 	}
 	isDir := func(path string) bool {
 		info, err := os.Stat(path)
@@ -338,9 +338,9 @@ func countLeadingDigits(s string) int {
 	return n
 }
 
-// binarize replaces the gray values of a mask by 1 (foreground) or 0, in place. grey is the
-// number of values between 0.2 and 0.8 (of 255), foreground the number of foreground
-// pixels.
+// binarize replaces the gray values (0 to 255) of a mask by 1 (foreground) or 0, in place.
+// grey is the number of values between 0.2·255 and 0.8·255, foreground the number of
+// foreground pixels.
 func binarize(mask []uint8, inverted bool) (grey, foreground int) {
 	var one, zero uint8 = 1, 0
 	if inverted {

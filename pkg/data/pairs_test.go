@@ -225,7 +225,7 @@ func TestOpenPairsErrors(t *testing.T) {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"folder DIR does not exist: name a folder with image/ and label/"}},
+		}, []string{"folder DIR does not exist: want a folder with image/ and label/"}},
 		{"a file in its place", func(dir string) {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)

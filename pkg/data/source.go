@@ -102,7 +102,7 @@ func (c Config) Validate() error {
 	case !slices.Contains(Kinds(), c.Kind):
 		return fmt.Errorf("unknown data.kind %q: use %s", c.Kind, strings.Join(Kinds(), ", "))
 	case !generated && c.Path == "":
-		return fmt.Errorf("data.path is empty: name %s (--data DIR)", pathLayouts[c.Kind])
+		return fmt.Errorf("data.path is empty: set it (or --data DIR) to %s", requiredFiles[c.Kind])
 	case generated && c.Stage != "":
 		return fmt.Errorf("data.stage is %s, but data of kind %s are generated, not read from files: leave data.stage out", c.Stage, c.Kind)
 	case c.Stage != "" && !filepath.IsAbs(c.Stage) && !strings.HasPrefix(c.Stage, "$"):
@@ -148,9 +148,9 @@ func (c Config) Validate() error {
 	return c.Augment.Validate()
 }
 
-// pathLayouts describes, for each kind of data, the files that a path must contain. It is
-// used in error messages.
-var pathLayouts = map[string]string{
+// requiredFiles describes, for each kind of data that is read from files, what Config.Path
+// must be. It is used in error messages.
+var requiredFiles = map[string]string{
 	KindPairs: "a folder with image/ and label/", KindStacks: "a folder with image/ and label/ of TIFF stacks",
 	KindCIFAR10: "the folder of CIFAR-10's batches", KindFolders: classLayout,
 	KindImageNet: "a folder with train_data.pkl", KindVolumes: volumeLayout,
@@ -228,12 +228,12 @@ func Open(ctx context.Context, c Config) (Opened, error) {
 // checkSameChannels returns an error if training and test data have different numbers of
 // channels. Their sizes may differ.
 func checkSameChannels(train, test Dataset, c Config) error {
-	for _, of := range []struct {
+	for _, s := range []struct {
 		what        string
 		train, test []int
 	}{{"images", train.ImageShape(), test.ImageShape()}, {"targets", train.TargetShape(), test.TargetShape()}} {
-		if len(of.train) != len(of.test) || of.train[0] != of.test[0] {
-			return fmt.Errorf("test data %s: %s have shape %v, but in training data %s %v (channels first): make the numbers of channels equal", c.testPath(), of.what, of.test, c.Path, of.train)
+		if len(s.train) != len(s.test) || s.train[0] != s.test[0] {
+			return fmt.Errorf("%s of test data %s have shape %v, but %s of training data %s have shape %v (channels first): make the numbers of channels equal", s.what, c.testPath(), s.test, s.what, c.Path, s.train)
 		}
 	}
 	return nil

@@ -79,8 +79,8 @@ func TestConfigErrors(t *testing.T) {
 	crop := data.Augment{Crop: 8}
 	for want, c := range map[string]data.Config{
 		`unknown data.kind "mnist": use cells, pairs, stacks, shapes, cifar10, folders, imagenet, fields, volumes`: {Kind: "mnist"},
-		"data.path is empty: name a folder with image/ and label/ (--data DIR)":                                    {Kind: "pairs"},
-		"data.path is empty: name the folder of CIFAR-10's batches":                                                {Kind: "cifar10"},
+		"data.path is empty: set it (or --data DIR) to a folder with image/ and label/":                            {Kind: "pairs"},
+		"data.path is empty: set it (or --data DIR) to the folder of CIFAR-10's batches":                           {Kind: "cifar10"},
 		`unknown data.foreground "red": use white or black`:                                                        {Kind: "cells", Foreground: "red"},
 		"data.count, height and width are 0, 8, 8":                                                                 {Kind: "cells", Height: 8, Width: 8},
 		"data.test_images is 0: use at least 1":                                                                    {Kind: "shapes", Count: 5},
@@ -130,7 +130,7 @@ func TestChannels(t *testing.T) {
 		}
 	}
 	c := data.Config{Kind: "volumes", Path: train, TestPath: other, Samples: 8, TestSamples: 4, Augment: data.Augment{Crop: 8}}
-	if _, err := data.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "test data "+other+": images have shape [5 12 12 12], but in training data "+train+" [4 12 12 12] (channels first): make the numbers of channels equal") {
+	if _, err := data.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "images of test data "+other+" have shape [5 12 12 12], but images of training data "+train+" have shape [4 12 12 12] (channels first): make the numbers of channels equal") {
 		t.Error(err)
 	}
 	c.TestPath, c.InputChannels, c.TargetChannels = train, 4, 5

@@ -118,8 +118,8 @@ func (t *tileDataset) getWindow(i int, w window, image, target []float32) error 
 		return err
 	}
 	from, row, column := t.locateTile(i)
-	w.at[1] += row * t.height
-	w.at[2] += column * t.width
+	w.start[1] += row * t.height
+	w.start[2] += column * t.width
 	return readWindow(t.ds, from, w, image, target)
 }
 
@@ -188,8 +188,8 @@ func (c *cropDataset) getWindow(i int, w window, image, target []float32) error 
 	r := stream.New(c.seed, stream.Crops, uint64(i))
 	from, _ := spatialSize(c.ds.ImageShape())
 	to, _ := spatialSize(c.ImageShape())
-	for k := range w.at {
-		w.at[k] += r.IntN(from[k] - to[k] + 1)
+	for k := range w.start {
+		w.start[k] += r.IntN(from[k] - to[k] + 1)
 	}
 	return readWindow(c.ds, i%c.ds.Len(), w, image, target)
 }

@@ -290,7 +290,7 @@ func TestBoxesOfOneShape(t *testing.T) {
 			}
 		}
 	}
-	if _, err := data.OpenVolumes(t.Context(), dir, data.VolumeOptions{}); err == nil || !strings.Contains(err.Error(), "input and target have shapes [4 8 8 8] and [3 8 8 8], but in") {
+	if _, err := data.OpenVolumes(t.Context(), dir, data.VolumeOptions{}); err == nil || !strings.Contains(err.Error(), "input and target have shapes [4 8 8 8] and [3 8 8 8], but the shapes in") {
 		t.Error(err)
 	}
 }

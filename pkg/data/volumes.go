@@ -67,7 +67,7 @@ func openVolumes(ctx context.Context, path string, o VolumeOptions) (v *Volumes,
 	}
 	info, err := os.Stat(path)
 	if os.IsNotExist(err) {
-		return nil, fmt.Errorf("%s does not exist: name %s (Data, --data DIR)", path, volumeLayout)
+		return nil, fmt.Errorf("%s does not exist: set Data (--data DIR) to %s", path, volumeLayout)
 	}
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func openVolumes(ctx context.Context, path string, o VolumeOptions) (v *Volumes,
 	return v, nil
 }
 
-// hasSuffixFold is strings.HasSuffix without regard to case.
+// hasSuffixFold reports whether s ends with suffix, ignoring case.
 func hasSuffixFold(s, suffix string) bool {
 	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
 }
@@ -148,19 +148,20 @@ func (v *Volumes) addHDF5(path string, open openFunc, o VolumeOptions) error {
 	return v.addBox(path, both[0], both[1], o)
 }
 
-// addNPY adds the box in the files prefix+input.npy and prefix+target.npy of dir. The name
-// of the target is in lower case if input is.
-func (v *Volumes) addNPY(dir string, open openFunc, prefix, input string, o VolumeOptions) error {
+// addNPY adds the box in two files of dir: prefix, inputName and ".npy" is the name of the
+// input's file. The target's file has o.Target in place of inputName, in lower case if
+// inputName is in lower case.
+func (v *Volumes) addNPY(dir string, open openFunc, prefix, inputName string, o VolumeOptions) error {
 	target := o.Target
-	if input == strings.ToLower(input) {
+	if inputName == strings.ToLower(inputName) {
 		target = strings.ToLower(target)
 	}
 	var both [2]volumeReader
-	for i, end := range []string{input, target} {
+	for i, end := range []string{inputName, target} {
 		path := filepath.Join(dir, prefix+end+".npy")
 		opened, err := open(path)
 		if errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("file %s does not exist, but %s%s.npy does: want %s", path, prefix, input, volumeLayout)
+			return fmt.Errorf("file %s does not exist, but %s%s.npy does: want %s", path, prefix, inputName, volumeLayout)
 		}
 		if err != nil {
 			return err
@@ -175,7 +176,7 @@ func (v *Volumes) addNPY(dir string, open openFunc, prefix, input string, o Volu
 		}
 		both[i] = npyVolume{f}
 	}
-	return v.addBox(filepath.Join(dir, prefix+input+".npy"), both[0], both[1], o)
+	return v.addBox(filepath.Join(dir, prefix+inputName+".npy"), both[0], both[1], o)
 }
 
 // addBox adds a box. It returns an error if the shapes of its input and target are invalid or
@@ -203,7 +204,7 @@ func (v *Volumes) addBox(path string, image, target volumeReader, o VolumeOption
 		v.image, v.target = is, ts
 	}
 	if !slices.Equal(is, v.image) || !slices.Equal(ts, v.target) {
-		return fmt.Errorf("%s: input and target have shapes %v and %v, but in %s %v and %v: all boxes must have the same shapes", path, is, ts, v.boxes[0].name, v.image, v.target)
+		return fmt.Errorf("%s: input and target have shapes %v and %v, but the shapes in %s are %v and %v: all boxes must have the same shapes", path, is, ts, v.boxes[0].name, v.image, v.target)
 	}
 	v.boxes = append(v.boxes, volumePair{path, image, target})
 	return nil
@@ -254,7 +255,7 @@ type hdf5Volume struct{ r *hdf5.Reader }
 
 func (g hdf5Volume) shape() []int { return g.r.Shape() }
 func (g hdf5Volume) read(dst []float32, w window) error {
-	return g.r.Read(dst, []int{0, w.at[0], w.at[1], w.at[2]}, []int{g.r.Shape()[0], w.size[0], w.size[1], w.size[2]})
+	return g.r.Read(dst, []int{0, w.start[0], w.start[1], w.start[2]}, []int{g.r.Shape()[0], w.size[0], w.size[1], w.size[2]})
 }
 
 // npyVolume is a volume in a .npy file of shape [D,H,W,C].
@@ -264,4 +265,4 @@ func (g npyVolume) shape() []int {
 	s := g.f.Shape()
 	return []int{s[3], s[0], s[1], s[2]}
 }
-func (g npyVolume) read(dst []float32, w window) error { return g.f.Read(dst, w.at, w.size) }
+func (g npyVolume) read(dst []float32, w window) error { return g.f.Read(dst, w.start, w.size) }

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// window is a rectangular part of a sample. at and size are its first element and its size
-// along depth, rows and columns. A picture has depth 1.
-type window struct{ at, size [3]int }
+// window is a rectangular part of a sample. start is the index of its first element, and size
+// is its size, both along depth, rows and columns. A picture has depth 1.
+type window struct{ start, size [3]int }
 
 // voxels returns the number of pixels or voxels in the window.
 func (w window) voxels() int { return w.size[0] * w.size[1] * w.size[2] }
 
 // String formats the size and the position of the window for error messages.
 func (w window) String() string {
-	if w.at[0] == 0 && w.size[0] == 1 {
-		return fmt.Sprintf("%d×%d at row %d, column %d", w.size[1], w.size[2], w.at[1], w.at[2])
+	if w.start[0] == 0 && w.size[0] == 1 {
+		return fmt.Sprintf("%d×%d at row %d, column %d", w.size[1], w.size[2], w.start[1], w.start[2])
 	}
-	return fmt.Sprintf("%s at depth %d, row %d, column %d", formatSize(w.size[:]), w.at[0], w.at[1], w.at[2])
+	return fmt.Sprintf("%s at depth %d, row %d, column %d", formatSize(w.size[:]), w.start[0], w.start[1], w.start[2])
 }
 
 // spatialSize returns the depth, height and width of a sample of shape [C,D,H,W], or [C,H,W]
@@ -87,7 +87,7 @@ func copyWindow(dst, src []float32, shape []int, w window) {
 	for c := range shape[0] {
 		for z := range w.size[0] {
 			for y := range w.size[1] {
-				from := ((c*size[0]+w.at[0]+z)*size[1]+w.at[1]+y)*size[2] + w.at[2]
+				from := ((c*size[0]+w.start[0]+z)*size[1]+w.start[1]+y)*size[2] + w.start[2]
 				dst = dst[copy(dst[:w.size[2]], src[from:]):]
 			}
 		}
@@ -103,7 +103,7 @@ func checkGetArguments(ds Dataset, i int, w window, image, target []float32) err
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	size, _ := spatialSize(is)
 	for k := range size {
-		if w.at[k] < 0 || w.at[k]+w.size[k] > size[k] {
+		if w.start[k] < 0 || w.start[k]+w.size[k] > size[k] {
 			return fmt.Errorf("get sample %s: window %v exceeds the sample size %s", ds.SampleName(i), w, formatSize(is[1:]))
 		}
 	}
@@ -114,11 +114,11 @@ func checkGetArguments(ds Dataset, i int, w window, image, target []float32) err
 	return checkBuffers(ds.SampleName(i), image, target, ni, nt)
 }
 
-// checkBuffers returns an error unless image has ni and target nt values. sample is the
-// name of the sample for the error message.
-func checkBuffers(sample string, image, target []float32, ni, nt int) error {
-	if len(image) != ni || len(target) != nt {
-		return fmt.Errorf("get sample %s: buffers for image and target have %d and %d values, want %d and %d", sample, len(image), len(target), ni, nt)
+// checkBuffers returns an error unless image has imageValues and target has targetValues
+// elements. sample is the name of the sample for the error message.
+func checkBuffers(sample string, image, target []float32, imageValues, targetValues int) error {
+	if len(image) != imageValues || len(target) != targetValues {
+		return fmt.Errorf("get sample %s: buffers for image and target have %d and %d values, want %d and %d", sample, len(image), len(target), imageValues, targetValues)
 	}
 	return nil
 }

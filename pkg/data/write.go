@@ -102,8 +102,8 @@ func WriteFolders(ctx context.Context, dir string, c *Classes, format string) er
 	return nil
 }
 
-// writeClassPicture saves picture i of c, scaled if c is, to path. The extension of path
-// selects PNG or JPEG.
+// writeClassPicture saves picture i of c to path, in the size in which c provides it. The
+// extension of path selects PNG or JPEG.
 func writeClassPicture(path string, c *Classes, i int) error {
 	m, err := c.source.picture(i)
 	if err != nil {
@@ -166,13 +166,13 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 	return nil
 }
 
-// newBoxCopier returns a function for hdf5.Output.Values, which copies boxes of v, an array
-// of the given shape [C,D,H,W], to dst.
-func newBoxCopier(v []float32, shape []int) func(dst []float32, at, size []int) error {
+// newBoxCopier returns a function for hdf5.Output.Values. The function copies a box of v, an
+// array of the given shape [C,D,H,W], to dst.
+func newBoxCopier(v []float32, shape []int) func(dst []float32, start, size []int) error {
 	plane := elementCount(shape[1:])
-	return func(dst []float32, at, size []int) error {
-		w := window{[3]int(at[1:]), [3]int(size[1:])}
-		copyWindow(dst, v[at[0]*plane:], append([]int{size[0]}, shape[1:]...), w)
+	return func(dst []float32, start, size []int) error {
+		w := window{[3]int(start[1:]), [3]int(size[1:])}
+		copyWindow(dst, v[start[0]*plane:], append([]int{size[0]}, shape[1:]...), w)
 		return nil
 	}
 }

@@ -20,11 +20,17 @@ import (
 	"lockstep/pkg/internal/clib/nvml"
 )
 
-// Columns returns the header of the CSV lines that a Sampler writes, such as those of
-// gpu-<rank>.csv in a run folder: the seconds since the start, the index of the GPU, the
-// percentages of the last sample period in which a kernel ran and in which memory was
-// accessed, the power drawn, the memory in use, and the clock of the multiprocessors. A
-// value that the GPU does not measure is an empty cell.
+// Columns returns the header of the CSV files that a Sampler writes, such as gpu-<rank>.csv
+// in a run folder:
+//
+//   - seconds: time since the start;
+//   - device: index of the GPU;
+//   - utilization_percent: percentage of the sample period in which a kernel ran;
+//   - memory_utilization_percent: percentage in which GPU memory was accessed;
+//   - power_watts, memory_used_bytes;
+//   - sm_clock_mhz: clock of the multiprocessors.
+//
+// A value that the GPU does not measure is an empty cell.
 func Columns() []string {
 	return []string{"seconds", "device", "utilization_percent", "memory_utilization_percent", "power_watts", "memory_used_bytes", "sm_clock_mhz"}
 }
@@ -53,15 +59,15 @@ type Sampler struct {
 	err          error
 }
 
-// Start takes a first sample of the GPUs with the given PCI bus IDs, and then samples them in
-// the background, once per period every. The IDs have the form that the CUDA driver returns.
+// Start takes a first sample of the GPUs with the given PCI bus IDs, and then one sample per
+// period in the background. The IDs have the form that the CUDA driver returns.
 // Start writes one CSV line per GPU and sample to w, unless w is nil. lib must be initialized.
-func Start(lib *nvml.Library, busIDs []string, every time.Duration, w io.Writer) (*Sampler, error) {
+func Start(lib *nvml.Library, busIDs []string, period time.Duration, w io.Writer) (*Sampler, error) {
 	if lib == nil {
 		return nil, errors.New("monitor GPUs: NVIDIA's management library (libnvidia-ml) was not found")
 	}
-	if every <= 0 {
-		return nil, fmt.Errorf("monitor GPUs: invalid period %v: use a positive period, such as 1s", every)
+	if period <= 0 {
+		return nil, fmt.Errorf("monitor GPUs: invalid period %v: use a positive period, such as 1s", period)
 	}
 	s := &Sampler{lib: lib, begin: time.Now(), end: make(chan struct{})}
 	for _, id := range busIDs {
@@ -78,7 +84,7 @@ func Start(lib *nvml.Library, busIDs []string, every time.Duration, w io.Writer)
 	}
 	s.takeSample()
 	s.done.Go(func() {
-		ticks := time.NewTicker(every)
+		ticks := time.NewTicker(period)
 		defer ticks.Stop()
 		for {
 			select {

@@ -100,11 +100,11 @@ func newConvolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int
 }
 
 // expandPerDimension returns one number for each of n spatial dimensions. If v has one
-// number, it is used for all dimensions; if v is empty, missing is used. A number below
-// least is an error. op and what describe v in error messages.
-func expandPerDimension(op, what string, v []int, n, missing, least int) ([]int, error) {
+// number, it is used for all dimensions; if v is empty, defaultValue is used. A number below
+// minimum is an error. op and what describe v in error messages.
+func expandPerDimension(op, what string, v []int, n, defaultValue, minimum int) ([]int, error) {
 	if len(v) == 0 {
-		v = []int{missing}
+		v = []int{defaultValue}
 	}
 	if len(v) != 1 && len(v) != n {
 		return nil, fmt.Errorf("%s: %s %v has %d numbers: give one number, or one for each of the %d dimensions", op, what, v, len(v), n)
@@ -112,8 +112,8 @@ func expandPerDimension(op, what string, v []int, n, missing, least int) ([]int,
 	all := make([]int, n)
 	for i := range all {
 		all[i] = v[min(i, len(v)-1)]
-		if all[i] < least {
-			return nil, fmt.Errorf("%s: %s is %d: use at least %d", op, what, all[i], least)
+		if all[i] < minimum {
+			return nil, fmt.Errorf("%s: %s is %d: use at least %d", op, what, all[i], minimum)
 		}
 	}
 	return all, nil

@@ -277,8 +277,8 @@ func kindWithDims(kind string, x *gorgonia.Node) string {
 }
 
 // addLayer adds a layer with output y to g.layers and stores its name in the operation of y.
-// It returns y. If err, the error of adding the operation, is not nil, it fails and returns
-// nil.
+// It returns y. err is the error of adding the operation: if it is not nil, addLayer passes it
+// to Fail and returns nil.
 func (g *Graph) addLayer(name, kind string, y *gorgonia.Node, err error, parameters int) *gorgonia.Node {
 	if err != nil {
 		g.Fail(fmt.Errorf("layer %q: %w", name, err))

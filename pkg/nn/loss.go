@@ -98,12 +98,12 @@ func L1(y, t *gorgonia.Node, expWeight float64) (*gorgonia.Node, error) {
 	return newLoss(KindL1, KindL1Backward, Attr{ExpWeight: expWeight}, y, t)
 }
 
-// newLoss adds an operation that computes a scalar from y and t. It has a gradient only for
-// y, which an operation of kind back computes.
-func newLoss(kind, back Kind, attr Attr, y, t *gorgonia.Node) (*gorgonia.Node, error) {
+// newLoss adds an operation that computes a scalar from y and t. The gradient with respect to
+// y is computed by an operation of kind backward. There is no gradient for t.
+func newLoss(kind, backward Kind, attr Attr, y, t *gorgonia.Node) (*gorgonia.Node, error) {
 	o := &operation{kind: kind, attr: attr, of: -1, shape: tensor.ScalarShape(), wrt: []bool{true, false}}
 	o.grad = func(in gorgonia.Nodes, out, dloss *gorgonia.Node) (gorgonia.Nodes, error) {
-		dy, err := addBackward(back, attr, out, in[0], in[0], in[1], dloss)
+		dy, err := addBackward(backward, attr, out, in[0], in[0], in[1], dloss)
 		return gorgonia.Nodes{dy, nil}, err
 	}
 	return addOperation(o, y, t)

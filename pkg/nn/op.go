@@ -105,10 +105,10 @@ func CallOf(n *gorgonia.Node) (Call, bool) {
 	return Call{Kind: o.kind, Attr: o.attr, Layer: o.layer, Of: o.of}, true
 }
 
-// gradientFunc adds the nodes that compute the gradients of the inputs in to the graph, and
-// returns them. out is the result of the operation, and grad its gradient. The node of an
-// input without a gradient is nil.
-type gradientFunc func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error)
+// gradientFunc adds nodes to the graph that compute the gradients of an operation's inputs,
+// and returns these nodes. out is the result of the operation, and grad is the gradient of
+// out. The returned node is nil for an input without a gradient.
+type gradientFunc func(inputs gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error)
 
 // operation implements gorgonia.Op and gorgonia.SDOp for all operations of this package.
 // All shapes are static, so the shape of the result is computed and checked before an
@@ -209,14 +209,14 @@ func addOperation(o *operation, in ...*gorgonia.Node) (n *gorgonia.Node, err err
 	return n, nil
 }
 
-// addBackward adds an operation that computes the gradient of one input of the forward node
-// out. The result has the same shape as like.
-func addBackward(kind Kind, attr Attr, out, like *gorgonia.Node, in ...*gorgonia.Node) (*gorgonia.Node, error) {
-	o := &operation{kind: kind, attr: attr, of: out.ID(), shape: like.Shape().Clone()}
+// addBackward adds an operation of the backward pass that computes the gradient of input, an
+// input of the forward node out. operands are the inputs of the new operation.
+func addBackward(kind Kind, attr Attr, out, input *gorgonia.Node, operands ...*gorgonia.Node) (*gorgonia.Node, error) {
+	o := &operation{kind: kind, attr: attr, of: out.ID(), shape: input.Shape().Clone()}
 	if c, ok := CallOf(out); ok {
 		o.layer = c.Layer
 	}
-	return addOperation(o, in...)
+	return addOperation(o, operands...)
 }
 
 // recoverAsError is a deferred function that converts a panic to an error, because this

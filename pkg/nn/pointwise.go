@@ -27,15 +27,15 @@ func Tanh(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return newActivation("tanh", KindTanh, KindTanhBackward, x, Attr{})
 }
 
-// newActivation adds an element-wise function of x. Its derivative must be computable from
-// its result, so that engines do not have to keep x in memory.
-func newActivation(name string, kind, back Kind, x *gorgonia.Node, attr Attr) (*gorgonia.Node, error) {
+// newActivation adds an element-wise function of x. An operation of kind backward computes
+// its gradient from the function's result, so that engines do not have to keep x in memory.
+func newActivation(name string, kind, backward Kind, x *gorgonia.Node, attr Attr) (*gorgonia.Node, error) {
 	if err := checkOperands(name, operand{"input", x, batched}); err != nil {
 		return nil, err
 	}
 	o := &operation{kind: kind, attr: attr, of: -1, shape: x.Shape().Clone()}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := addBackward(back, attr, out, in[0], out, dy)
+		dx, err := addBackward(backward, attr, out, in[0], out, dy)
 		return gorgonia.Nodes{dx}, err
 	}
 	return addOperation(o, x)

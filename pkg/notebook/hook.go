@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// A Hook contains the functions with which the kernel implements this package in its cells.
+// A Hook contains the functions with which a notebook's kernel implements this package.
 type Hook struct {
 	// Context returns a context that an interrupt cancels for the running cell only; in
 	// the next cell it is no longer canceled.
@@ -19,11 +19,12 @@ type Hook struct {
 	Go func(f func())
 }
 
-// hook is the hook that the kernel has set; nil in a terminal.
+// hook is the argument of SetHook, or nil if this program does not run in a notebook.
 var hook atomic.Pointer[Hook]
 
-// SetHook sets the kernel's hook. The kernel calls it once, before the first cell, with
-// Context and Display set. Tests call it with the zero Hook to remove the hook.
+// SetHook makes this package use the functions of h. A notebook's kernel calls it once,
+// before the first cell. Context and Display must be set. Tests call SetHook with the zero
+// Hook, after which this package works as in a terminal.
 func SetHook(h Hook) {
 	if h.Context == nil || h.Display == nil {
 		hook.Store(nil)

@@ -44,8 +44,9 @@ type progressOutput interface {
 	showLine(s string, last bool)
 }
 
-// NewProgress starts to show the progress of total units of work, after the given label. If
-// total is 0 or less, the total is unknown, and a count is shown in place of a bar.
+// NewProgress starts to show the progress of work that consists of total units. label is
+// shown before the bar. If total is 0 or less, the total is unknown, and a count is shown in
+// place of a bar.
 func NewProgress(label string, total int) *Progress {
 	return newProgress(label, total, newOutput(), time.Now)
 }
@@ -160,7 +161,7 @@ func formatDuration(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }
 
-// cellOutput shows each line in place of the one before it in the cell's output. Writing
+// cellOutput replaces the previous line in the cell's output by each new line. Writing
 // carriage returns to standard output would look the same, but the notebook file would contain
 // every line.
 type cellOutput struct{ live *Live }
@@ -170,7 +171,7 @@ func (c *cellOutput) isDue(since time.Duration, _ bool) bool { return since >= 2
 // showLine shows s as text. It ignores errors, because a failed display must not end the work.
 func (c *cellOutput) showLine(s string, _ bool) { _ = c.live.Show(s) }
 
-// terminalOutput shows each line in place of the one before it in a terminal.
+// terminalOutput overwrites the previous line in a terminal with each new line.
 type terminalOutput struct {
 	w     io.Writer
 	width func() int

@@ -21,7 +21,7 @@ import (
 	"lockstep/pkg/internal/clib/nvrtc"
 )
 
-// A Compiler is the run-time compiler of this machine.
+// A Compiler is NVRTC, NVIDIA's run-time compiler for CUDA C++, as installed on this machine.
 type Compiler struct {
 	Path    string // path of the library
 	Version string // such as "13.0"

@@ -46,7 +46,7 @@ func FromFloat64s(name string, shape []int, v []float64, asF32 bool) (Tensor, er
 	return t, t.validate()
 }
 
-// DType returns "F32" or "F64".
+// DType returns the safetensors data type of the values, "F32" or "F64".
 func (t Tensor) DType() string {
 	if t.F64 != nil {
 		return "F64"

@@ -85,7 +85,7 @@ func machineID() string {
 const extraWait = 3 * time.Second
 
 // joinServer runs the rendezvous on a rank other than 0: it connects to rank 0 and follows
-// its orders.
+// its commands.
 func joinServer(ctx context.Context, e Env, o Options, me claim) (collective.Group, error) {
 	w, err := connectToServer(ctx, e, o, me)
 	if err != nil {
@@ -96,21 +96,21 @@ func joinServer(ctx context.Context, e Env, o Options, me claim) (collective.Gro
 	defer cancel()
 	defer w.closeWhenDone(ctx)()
 	defer func() { _ = w.Close() }()
-	ord, err := w.receiveOrder(ctx, o)
+	cmd, err := w.receiveCommand(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	if ord.Network != "" {
-		return joinRing(ctx, e, o, me, w, ord)
+	if cmd.Network != "" {
+		return joinRing(ctx, e, o, me, w, cmd)
 	}
-	group, err := collective.OpenSharedMemory(ord.Memory, e.Rank, e.World, o.Group)
+	group, err := collective.OpenSharedMemory(cmd.Memory, e.Rank, e.World, o.Group)
 	if err != nil {
 		return nil, w.reportError(err)
 	}
 	if err = w.send(report{}); err != nil {
 		err = fmt.Errorf("send report to rank 0: %w", err)
 	} else {
-		_, err = w.receiveOrder(ctx, o)
+		_, err = w.receiveCommand(ctx, o)
 	}
 	if err != nil {
 		return nil, errors.Join(err, group.Close())
@@ -118,17 +118,17 @@ func joinServer(ctx context.Context, e Env, o Options, me claim) (collective.Gro
 	return group, nil
 }
 
-// receiveOrder waits for the next order of rank 0. It returns an error if the order
-// contains one.
-func (w *jsonConn) receiveOrder(ctx context.Context, o Options) (order, error) {
-	var ord order
-	if err := w.receive(&ord); err != nil {
-		return ord, fmt.Errorf("wait for the other ranks: %w", lostServerError(ctx, o, err))
+// receiveCommand waits for the next command of rank 0. It returns an error if the command
+// contains an error.
+func (w *jsonConn) receiveCommand(ctx context.Context, o Options) (command, error) {
+	var cmd command
+	if err := w.receive(&cmd); err != nil {
+		return cmd, fmt.Errorf("wait for the other ranks: %w", lostServerError(ctx, o, err))
 	}
-	if ord.Error != "" {
-		return ord, errors.New(ord.Error)
+	if cmd.Error != "" {
+		return cmd, errors.New(cmd.Error)
 	}
-	return ord, nil
+	return cmd, nil
 }
 
 // reportError sends err to rank 0 and returns it.
@@ -183,7 +183,8 @@ func connectToServer(ctx context.Context, e Env, o Options, me claim) (*jsonConn
 	}
 }
 
-// connect dials address. Both sides then prove that they know the token.
+// connect dials address. This process and the one that accepts the connection then prove to
+// each other that they know the token.
 func connect(ctx context.Context, network, address, token string, me claim) (*jsonConn, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {

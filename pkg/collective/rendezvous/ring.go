@@ -18,7 +18,7 @@ import (
 )
 
 // collectErrorsTimeout is how long rank 0 goes on collecting reports after the first error,
-// because another rank's error may be its cause.
+// because another rank may report the cause of that error.
 const collectErrorsTimeout = time.Second
 
 // The values of LOCKSTEP_COLLECTIVE.
@@ -157,7 +157,7 @@ func (d *ringListener) acceptPrevious(ctx context.Context, e Env) (net.Conn, err
 	}
 }
 
-// serveRing creates the ring on rank 0, which sends the orders to the other ranks.
+// serveRing creates the ring on rank 0, which sends commands to the other ranks.
 func serveRing(ctx context.Context, e Env, o Options, me claim, network string, ranks []*member) (_ collective.Group, err error) {
 	d, err := listenForRing(ctx, network, ranks[1].LocalAddr())
 	if err != nil {
@@ -165,8 +165,8 @@ func serveRing(ctx context.Context, e Env, o Options, me claim, network string, 
 	}
 	defer func() { _ = d.Close() }()
 	for _, g := range ranks[1:] {
-		if err := g.send(order{Network: network, ChunkBytes: o.Group.ChunkBytes}); err != nil {
-			return nil, fmt.Errorf("send order to rank %d: %w", g.Rank, err)
+		if err := g.send(command{Network: network, ChunkBytes: o.Group.ChunkBytes}); err != nil {
+			return nil, fmt.Errorf("send command to rank %d: %w", g.Rank, err)
 		}
 	}
 	addresses := make([]string, e.World)
@@ -179,8 +179,8 @@ func serveRing(ctx context.Context, e Env, o Options, me claim, network string, 
 		addresses[g.Rank] = rep.Address
 	}
 	for _, g := range ranks[1:] {
-		if err := g.send(order{Next: addresses[(g.Rank+1)%e.World]}); err != nil {
-			return nil, fmt.Errorf("send order to rank %d: %w", g.Rank, err)
+		if err := g.send(command{Next: addresses[(g.Rank+1)%e.World]}); err != nil {
+			return nil, fmt.Errorf("send command to rank %d: %w", g.Rank, err)
 		}
 	}
 	group, err := connectAll(ctx, e, o, me, d, addresses[1], ranks)
@@ -225,12 +225,12 @@ func connectAll(ctx context.Context, e Env, o Options, me claim, d *ringListener
 	return group, errors.Join(errs...)
 }
 
-// joinRing joins the ring on a rank other than 0. ord is rank 0's first order.
-func joinRing(ctx context.Context, e Env, o Options, me claim, w *jsonConn, ord order) (collective.Group, error) {
-	if ord.ChunkBytes != o.Group.ChunkBytes {
-		return nil, w.reportError(fmt.Errorf("invalid chunk size %d bytes: rank 0 has %d (0 is the default): use the same chunk size on all ranks", o.Group.ChunkBytes, ord.ChunkBytes))
+// joinRing joins the ring on a rank other than 0. cmd is the first command of rank 0.
+func joinRing(ctx context.Context, e Env, o Options, me claim, w *jsonConn, cmd command) (collective.Group, error) {
+	if cmd.ChunkBytes != o.Group.ChunkBytes {
+		return nil, w.reportError(fmt.Errorf("invalid chunk size %d bytes: rank 0 has %d (0 is the default): use the same chunk size on all ranks", o.Group.ChunkBytes, cmd.ChunkBytes))
 	}
-	d, err := listenForRing(ctx, ord.Network, w.LocalAddr())
+	d, err := listenForRing(ctx, cmd.Network, w.LocalAddr())
 	if err != nil {
 		return nil, w.reportError(err)
 	}
@@ -238,7 +238,7 @@ func joinRing(ctx context.Context, e Env, o Options, me claim, w *jsonConn, ord 
 	if err := w.send(report{Address: d.Addr().String()}); err != nil {
 		return nil, fmt.Errorf("send report to rank 0: %w", err)
 	}
-	if ord, err = w.receiveOrder(ctx, o); err != nil {
+	if cmd, err = w.receiveCommand(ctx, o); err != nil {
 		return nil, err
 	}
 	// Rank 0 may end the rendezvous while this rank waits for its neighbors.
@@ -247,11 +247,11 @@ func joinRing(ctx context.Context, e Env, o Options, me claim, w *jsonConn, ord 
 	var verdict error
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if _, verdict = w.receiveOrder(ctx, o); verdict != nil {
+		if _, verdict = w.receiveCommand(ctx, o); verdict != nil {
 			cancel(verdict)
 		}
 	})
-	group, err := d.connectRing(jctx, e, o, me, ord.Next)
+	group, err := d.connectRing(jctx, e, o, me, cmd.Next)
 	if err != nil {
 		err = w.reportError(err)
 	} else if err = w.send(report{}); err != nil {

@@ -238,13 +238,13 @@ func TestNeighboursThatDoNotMeet(t *testing.T) {
 			return
 		}
 		defer func() { _ = w.Close() }()
-		var ord order
-		_ = w.receive(&ord)
+		var cmd command
+		_ = w.receive(&cmd)
 		_ = w.send(report{Address: "127.0.0.1:1"})
-		_ = w.receive(&ord)
-		_ = w.receive(&ord)
-		if !strings.Contains(ord.Error, "connect to rank 2 at 127.0.0.1:1") {
-			t.Errorf("rank 2 was told %q", ord.Error)
+		_ = w.receive(&cmd)
+		_ = w.receive(&cmd)
+		if !strings.Contains(cmd.Error, "connect to rank 2 at 127.0.0.1:1") {
+			t.Errorf("rank 2 was told %q", cmd.Error)
 		}
 	})
 	groups, errs := join(context.Background(), envs[:2], options)

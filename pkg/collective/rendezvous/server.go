@@ -37,7 +37,7 @@ func serve(ctx context.Context, e Env, o Options, me claim) (group collective.Gr
 				continue
 			}
 			if err != nil {
-				_ = g.send(order{Error: "rank 0: " + err.Error()}) // the rank may be gone
+				_ = g.send(command{Error: "rank 0: " + err.Error()}) // the rank may be gone
 			}
 			_ = g.Close()
 		}
@@ -97,11 +97,12 @@ func acceptMembers(ctx context.Context, l net.Listener, e Env, o Options, me cla
 // maxRefusals limits the number of refused connections that an error lists.
 const maxRefusals = 8
 
-// acceptConnections accepts connections from l until ctx ends. It authenticates each one in
-// a separate goroutine of connections, so that a silent one does not delay the others. It
-// sends the workers that know the token to arrivals, and the reasons for refusals to
-// refused. While Accept fails, for example because this process has too many open files, it
-// tries again after a pause.
+// acceptConnections accepts connections from l until ctx ends. It authenticates each client
+// in a separate goroutine, so that a client that sends nothing does not delay the others. It
+// sends workers that know the token to the channel arrivals, and the reasons for refusing
+// other clients to the channel refused. When Accept fails, for example because this process
+// has too many open files, it tries again after a pause. The caller can wait for the
+// goroutines with the WaitGroup connections.
 func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *sync.WaitGroup, arrivals chan<- *member, refused chan<- string) {
 	pending := pendingConnections{limit: max(minPendingLimit, e.World)}
 	const shortest, longest = 5 * time.Millisecond, time.Second
@@ -155,8 +156,8 @@ func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *
 	}
 }
 
-// minPendingLimit is the limit of pending connections per address, unless the run has more
-// ranks: then it is the number of ranks.
+// minPendingLimit is a lower bound for pendingConnections.limit. The limit is the number of
+// ranks if that is larger.
 const minPendingLimit = 32
 
 // pendingConnections contains the connections that have not authenticated yet, and limits
@@ -268,8 +269,8 @@ func shareMemory(ctx context.Context, e Env, o Options, ranks []*member) (collec
 // mapped it.
 func mapOnAllRanks(ctx context.Context, path string, ranks []*member) error {
 	for _, g := range ranks[1:] {
-		if err := g.send(order{Memory: path}); err != nil {
-			return fmt.Errorf("send order to rank %d: %w", g.Rank, err)
+		if err := g.send(command{Memory: path}); err != nil {
+			return fmt.Errorf("send command to rank %d: %w", g.Rank, err)
 		}
 	}
 	for _, g := range ranks[1:] {
@@ -280,8 +281,8 @@ func mapOnAllRanks(ctx context.Context, path string, ranks []*member) error {
 	return nil
 }
 
-// receiveReport waits for the rank's report on an order. It returns an error if the report
-// contains an error, the rank is gone, or ctx ends first. what describes the order in the error
+// receiveReport waits for the rank's report on a command. It returns an error if the report
+// contains an error, the rank is gone, or ctx ends first. what describes the command in the error
 // message.
 func (g *member) receiveReport(ctx context.Context, what string) (report, error) {
 	// The end of ctx ends only the read and keeps the connection open: rank 0 still sends
@@ -303,7 +304,7 @@ func (g *member) receiveReport(ctx context.Context, what string) (report, error)
 // sendStart notifies the other ranks that all ranks are ready.
 func sendStart(ranks []*member) error {
 	for _, g := range ranks[1:] {
-		if err := g.send(order{}); err != nil {
+		if err := g.send(command{}); err != nil {
 			return fmt.Errorf("send start to rank %d: %w", g.Rank, err)
 		}
 	}

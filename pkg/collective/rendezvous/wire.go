@@ -17,8 +17,9 @@ import (
 )
 
 // protocolVersion is the version of the protocol between the ranks of a rendezvous. Messages are
-// lines of JSON. Both sides prove that they know the token without sending it, by an
-// HMAC-SHA-256 (RFC 2104) over a new random number of each side and the worker's claim:
+// lines of JSON. Worker and rank 0 prove that they know the token without sending it, by an
+// HMAC-SHA-256 (RFC 2104) over the worker's claim and a new random number (nonce) from each
+// of them:
 //
 //	rank 0 → greeting{Lockstep, Nonce}
 //	worker → hello{Nonce, claim, Proof}   Proof = HMAC(token, "worker", nonces, claim)
@@ -26,17 +27,17 @@ import (
 //
 // Once all ranks have joined, for shared memory:
 //
-//	rank 0 → order{Memory | Error}        map the file at this path
+//	rank 0 → command{Memory | Error}        map the file at this path
 //	worker → report{Error}                the file is mapped
-//	rank 0 → order{Error}                 all ranks have mapped it: start
+//	rank 0 → command{Error}                 all ranks have mapped it: start
 //
 // For a ring:
 //
-//	rank 0 → order{Network | Error}       listen for the previous rank
+//	rank 0 → command{Network | Error}       listen for the previous rank
 //	worker → report{Address | Error}      listening on this address
-//	rank 0 → order{Next | Error}          connect to the next rank at this address
+//	rank 0 → command{Next | Error}          connect to the next rank at this address
 //	worker → report{Error}                connected to both neighbors
-//	rank 0 → order{Error}                 all ranks are connected: start
+//	rank 0 → command{Error}                 all ranks are connected: start
 //
 // Neighbors in a ring exchange greeting, hello and reply as above, with claim.Ring.
 const protocolVersion = 2
@@ -82,8 +83,9 @@ type reply struct {
 	Error string `json:"error,omitempty"`
 }
 
-// order is an instruction of rank 0 to another rank, or the error that ends the rendezvous.
-type order struct {
+// command tells a rank what to do next, or contains the error that ends the rendezvous.
+// Rank 0 sends it.
+type command struct {
 	Memory     string `json:"memory,omitempty"`
 	Network    string `json:"network,omitempty"`
 	ChunkBytes int    `json:"chunk_bytes,omitempty"`
@@ -91,7 +93,7 @@ type order struct {
 	Error      string `json:"error,omitempty"`
 }
 
-// report is a rank's answer to an order.
+// report is a rank's answer to a command.
 type report struct {
 	Address string `json:"address,omitempty"`
 	Error   string `json:"error,omitempty"`
@@ -140,8 +142,8 @@ func (w *jsonConn) closeWhenDone(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = w.Close() })
 }
 
-// computeProof returns the proof, in hexadecimal, by which side shows that it knows the
-// token.
+// computeProof returns the proof, in hexadecimal, by which a worker (if side is workerSide)
+// or rank 0 (if side is serverSide) shows that it knows the token.
 func computeProof(token, side, verifierNonce, ownNonce string, claim []byte) string {
 	m := hmac.New(sha256.New, []byte(token))
 	// Nonces are hexadecimal and side is a constant, so the separator occurs in no part.
@@ -150,7 +152,8 @@ func computeProof(token, side, verifierNonce, ownNonce string, claim []byte) str
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// proofMatches reports whether got is the proof of the other side, whose nonce is theirNonce.
+// proofMatches reports whether got is the proof that computeProof returns for the process at
+// the other end of the connection, whose nonce is theirNonce.
 func proofMatches(token, side, ownNonce, theirNonce string, claim []byte, got string) bool {
 	return hmac.Equal([]byte(got), []byte(computeProof(token, side, ownNonce, theirNonce, claim)))
 }
@@ -166,8 +169,9 @@ const (
 	serverSide = "rank 0"
 )
 
-// clientHandshake is the side of the handshake that connects. It proves that this worker
-// knows the token, and returns an error unless the other side proves it too.
+// clientHandshake runs the handshake on a worker that has connected to another process. It
+// proves that this worker knows the token, and returns an error unless the other process
+// proves that it knows the token too.
 func clientHandshake(w *jsonConn, token string, c claim) error {
 	var g greeting
 	if err := w.receive(&g); err != nil {
@@ -196,14 +200,14 @@ func clientHandshake(w *jsonConn, token string, c claim) error {
 	return nil
 }
 
-// refusal is an error that would occur again if the caller tried again.
+// refusal is an error for which connecting again is useless.
 type refusal struct{ reason string }
 
 func (r *refusal) Error() string { return r.reason }
 
-// serverHandshake is the side of the handshake that listens. It returns the claim of a worker
-// that knows the token, and the reply which proves that this rank knows it too. The caller
-// sends the reply once it has checked the claim.
+// serverHandshake runs the handshake on a rank that has accepted a connection. It returns
+// the worker's claim if the worker knows the token, and a reply that proves that this rank
+// knows the token too. The caller sends the reply once it has checked the claim.
 func serverHandshake(w *jsonConn, token string) (claim, reply, error) {
 	var c claim
 	mine := newNonce()

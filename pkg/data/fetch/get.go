@@ -121,15 +121,15 @@ func (o Options) zenodoFiles(ctx context.Context, id string) ([]File, error) {
 	return files, nil
 }
 
-// request sends a GET request for the content of url, starting at byte from. The caller
+// request sends a GET request for the content of url, starting at byte offset. The caller
 // must close the response body.
-func (o Options) request(ctx context.Context, url string, from int64) (*http.Response, error) {
+func (o Options) request(ctx context.Context, url string, offset int64) (*http.Response, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	if from > 0 {
-		q.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
+	if offset > 0 {
+		q.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
 	}
 	r, err := o.Client.Do(q)
 	if err != nil {
@@ -170,10 +170,10 @@ func (o Options) download(ctx context.Context, f File, path string) error {
 	return os.Rename(part, path)
 }
 
-// downloadRest downloads the bytes of f that are missing in the file part, and appends them
-// to part. The error wraps errConnection if a retry may succeed.
-func (o Options) downloadRest(ctx context.Context, f File, part string) (err error) {
-	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE, 0o666)
+// downloadRest continues the download of f: it appends the bytes that are still missing to
+// the file at partPath. The error wraps errConnection if a retry may succeed.
+func (o Options) downloadRest(ctx context.Context, f File, partPath string) (err error) {
+	out, err := os.OpenFile(partPath, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (o Options) downloadRest(ctx context.Context, f File, part string) (err err
 	case r.StatusCode == http.StatusPartialContent && have > 0:
 		start, size, ok := parseContentRange(r.Header.Get("Content-Range"))
 		if !ok || start != have {
-			return fmt.Errorf("download %s: server sent range %q, want bytes from %d; remove %s to start again", url, r.Header.Get("Content-Range"), have, part)
+			return fmt.Errorf("download %s: server sent range %q, want bytes from %d; remove %s to start again", url, r.Header.Get("Content-Range"), have, partPath)
 		}
 		total = size
 	case r.StatusCode == http.StatusRequestedRangeNotSatisfiable:

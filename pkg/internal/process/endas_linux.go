@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EndAs ends this process with the exit code or the signal of another process, which ended with
-// the wait status ended.
-func EndAs(ended unix.WaitStatus) {
-	if !ended.Signaled() {
-		os.Exit(ended.ExitStatus())
+// EndAs ends this process in the same way as another process has ended: with the exit code or
+// by the signal in status, the other process's wait status.
+func EndAs(status unix.WaitStatus) {
+	if !status.Signaled() {
+		os.Exit(status.ExitStatus())
 	}
-	s := ended.Signal()
+	s := status.Signal()
 	// Go would print the stacks of all goroutines on some signals: restore the
 	// default action, and write no second core dump.
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})

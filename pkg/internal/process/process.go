@@ -80,7 +80,7 @@ func WithTimeoutCause(parent context.Context, d time.Duration, cause error) (con
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// WithTimeout is WithTimeoutCause with the cause context.DeadlineExceeded.
+// WithTimeout calls WithTimeoutCause with the cause context.DeadlineExceeded.
 func WithTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return WithTimeoutCause(parent, d, context.DeadlineExceeded)
 }

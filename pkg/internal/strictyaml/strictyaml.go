@@ -89,27 +89,27 @@ func replaceNone(n *yaml.Node, seen map[*yaml.Node]bool) {
 }
 
 // checkKeys returns an error if n has a key that the type t does not have, or a value of
-// the wrong type. at is the path of n, with a dot at its end, for error messages.
-func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
+// the wrong type. prefix is the path of n, with a dot at its end, for error messages.
+func checkKeys(n *yaml.Node, t reflect.Type, prefix string) error {
 	switch {
 	case n.Kind == yaml.DocumentNode:
-		return checkKeys(n.Content[0], t, at)
+		return checkKeys(n.Content[0], t, prefix)
 	case n.Kind == yaml.AliasNode:
-		return checkKeys(n.Alias, t, at)
+		return checkKeys(n.Alias, t, prefix)
 	case n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice:
 		for i, c := range n.Content {
-			if err := checkKeys(c, t.Elem(), fmt.Sprintf("%s[%d]", strings.TrimSuffix(at, "."), i)+"."); err != nil {
+			if err := checkKeys(c, t.Elem(), fmt.Sprintf("%s[%d]", strings.TrimSuffix(prefix, "."), i)+"."); err != nil {
 				return err
 			}
 		}
 		return nil
 	case t.Kind() != reflect.Struct:
-		return checkValue(n, t, strings.TrimSuffix(at, "."))
+		return checkValue(n, t, strings.TrimSuffix(prefix, "."))
 	case n.Kind != yaml.MappingNode:
 		if n.Tag == "!!null" {
 			return nil
 		}
-		what, got := strings.TrimSuffix(at, "."), strconv.Quote(n.Value)
+		what, got := strings.TrimSuffix(prefix, "."), strconv.Quote(n.Value)
 		if what == "" {
 			what = "a config"
 		}
@@ -122,16 +122,16 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		if k.Value == "<<" { // a merge key: its value is a mapping with keys of this struct, or a list of such mappings
-			if err := checkMerged(v, t, at); err != nil {
+			if err := checkMerged(v, t, prefix); err != nil {
 				return err
 			}
 			continue
 		}
 		ft, ok := fields[k.Value]
 		if !ok {
-			return fmt.Errorf("%sunknown key %q%s: use one of %s", linePrefix(k), at+k.Value, nearest.Hint(k.Value, names), strings.Join(names, ", "))
+			return fmt.Errorf("%sunknown key %q%s: use one of %s", linePrefix(k), prefix+k.Value, nearest.Hint(k.Value, names), strings.Join(names, ", "))
 		}
-		if err := checkKeys(v, ft, at+k.Value+"."); err != nil {
+		if err := checkKeys(v, ft, prefix+k.Value+"."); err != nil {
 			return err
 		}
 	}
@@ -160,14 +160,14 @@ func Key(f reflect.StructField) string {
 	return name
 }
 
-// checkMerged is checkKeys for the value of a merge key, which is a mapping or a list of
-// mappings.
-func checkMerged(n *yaml.Node, t reflect.Type, at string) error {
+// checkMerged is like checkKeys, but for the value of a merge key (<<), which is a mapping or
+// a list of mappings.
+func checkMerged(n *yaml.Node, t reflect.Type, prefix string) error {
 	if n.Kind != yaml.SequenceNode {
-		return checkKeys(n, t, at)
+		return checkKeys(n, t, prefix)
 	}
 	for _, c := range n.Content {
-		if err := checkKeys(c, t, at); err != nil {
+		if err := checkKeys(c, t, prefix); err != nil {
 			return err
 		}
 	}
@@ -211,10 +211,10 @@ func linePrefix(n *yaml.Node) string {
 	return fmt.Sprintf("line %d: ", n.Line)
 }
 
-// Set assigns one value in the struct that dst points to; assignment has the form
-// "key.path=value". If the value is null, the field gets its value from the struct that
-// unset returns. Set calls unset after it has decoded the assignment.
-func Set(dst any, assignment string, unset func() any) error {
+// Set assigns a value to one field of the struct that dst points to. assignment has the form
+// "key.path=value". If the value is null, the field gets its default from the struct that
+// defaults returns. Set calls defaults after it has decoded the assignment.
+func Set(dst any, assignment string, defaults func() any) error {
 	key, value, ok := strings.Cut(assignment, "=")
 	if !ok || key == "" {
 		return errors.New("use key=value, for example batch=8")
@@ -235,15 +235,15 @@ func Set(dst any, assignment string, unset func() any) error {
 	if err := Decode(node, dst); err != nil {
 		return err
 	}
-	resetNulls(node, reflect.ValueOf(dst).Elem(), reflect.ValueOf(unset()))
+	resetNulls(node, reflect.ValueOf(dst).Elem(), reflect.ValueOf(defaults()))
 	return nil
 }
 
-// resetNulls sets each field that is null in n to its value in unset, because the decoder leaves
-// fields with a null value unchanged.
-func resetNulls(n *yaml.Node, field, unset reflect.Value) {
+// resetNulls sets each field whose value in n is null to its value in defaults, because the
+// decoder leaves such fields unchanged.
+func resetNulls(n *yaml.Node, field, defaults reflect.Value) {
 	if n.Tag == "!!null" {
-		field.Set(unset)
+		field.Set(defaults)
 		return
 	}
 	if n.Kind != yaml.MappingNode || field.Kind() != reflect.Struct {
@@ -253,7 +253,7 @@ func resetNulls(n *yaml.Node, field, unset reflect.Value) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		for k := range t.NumField() {
 			if Key(t.Field(k)) == n.Content[i].Value {
-				resetNulls(n.Content[i+1], field.Field(k), unset.Field(k))
+				resetNulls(n.Content[i+1], field.Field(k), defaults.Field(k))
 			}
 		}
 	}

@@ -35,10 +35,10 @@ func WriteBytes(path string, content []byte, perm fs.FileMode) error {
 	})
 }
 
-// WriteUnsynced is Write without syncing to disk, for the thousands of files of a data set. A
-// file may be empty after a power cut.
+// WriteUnsynced is like Write, but does not sync to disk: a file may be empty after a power
+// cut. It is faster for data sets of thousands of files.
 func WriteUnsynced(path string, perm fs.FileMode, fill func(f *os.File) error) error {
-	target, _, err := resolve(path)
+	target, _, err := resolveLinks(path)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -53,7 +53,7 @@ func WriteUnsynced(path string, perm fs.FileMode, fill func(f *os.File) error) e
 // write replaces the file at path, or writes to it directly if it is not a regular file.
 // replace closes the temporary file and renames it to the target.
 func write(path string, perm fs.FileMode, fill func(f *os.File) error, replace func(*renameio.PendingFile) error) error {
-	target, direct, err := resolve(path)
+	target, direct, err := resolveLinks(path)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -86,16 +86,17 @@ func write(path string, perm fs.FileMode, fill func(f *os.File) error, replace f
 // maxLinks is the number of symbolic links that Linux follows in a path.
 const maxLinks = 40
 
-// resolve follows the symbolic links of path and returns the target, which need not exist
-// yet. direct is true, and target is "", if path must be opened and written to directly: if
-// it is not a regular file, or if it is a link in /proc to an open file, such as /dev/stdout.
-func resolve(path string) (target string, direct bool, err error) {
+// resolveLinks follows the symbolic links of path and returns the target, which need not exist
+// yet. If path must be opened and written to directly, direct is true and target is "". That
+// is so for files that are not regular, and for links in /proc to an open file, such as
+// /dev/stdout.
+func resolveLinks(path string) (target string, direct bool, err error) {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return "", false, err
 	case info.IsDir():
-		return "", false, fmt.Errorf("%w: name a file in it", syscall.EISDIR)
+		return "", false, fmt.Errorf("%w: give the path of a file in this folder", syscall.EISDIR)
 	case !info.Mode().IsRegular():
 		return "", true, nil
 	default:

@@ -165,7 +165,7 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			err := write(dir, "text")
-			if !errors.Is(err, syscall.EISDIR) || !strings.Contains(err.Error(), "name a file in it") {
+			if !errors.Is(err, syscall.EISDIR) || !strings.Contains(err.Error(), "give the path of a file in this folder") {
 				t.Errorf("a folder gives %v", err)
 			} else {
 				outcome = err.Error()

@@ -126,7 +126,7 @@ func (o *cellOutline) radius(theta float64) float64 {
 
 // drawCells draws cells that do not touch each other.
 func (s *scene) drawCells() {
-	var centres [][3]float64
+	var drawn [][3]float64
 	for range s.randomCount(cellsPerPixel * 2.5) {
 		o := cellOutline{cy: s.r.Float64() * float64(s.height), cx: s.r.Float64() * float64(s.width), angle: s.r.Float64() * math.Pi}
 		o.a = cellRadiusMin + (cellRadiusMax-cellRadiusMin)*s.r.Float64()
@@ -137,17 +137,17 @@ func (s *scene) drawCells() {
 		sign := s.randomSign() // the same for interior and membrane, because opposite signs would cancel out near the edge
 		body := sign * (cellContrastMin + (cellContrastMax-cellContrastMin)*s.r.Float64())
 		rim := sign * membraneContrast * (0.6 + 0.4*s.r.Float64())
-		if isFree(centres, o.cy, o.cx, o.a) {
-			centres = append(centres, [3]float64{o.cy, o.cx, o.a})
+		if isFree(drawn, o.cy, o.cx, o.a) {
+			drawn = append(drawn, [3]float64{o.cy, o.cx, o.a})
 			s.drawCell(&o, body, rim)
 		}
 	}
 }
 
-// isFree reports whether a cell of radius a around (cy, cx) does not touch other cells.
-// centres contains their cy, cx and a.
-func isFree(centres [][3]float64, cy, cx, a float64) bool {
-	for _, c := range centres {
+// isFree reports whether a cell of radius a around (cy, cx) does not touch any of the cells
+// drawn so far. others contains the values cy, cx and a of each of these cells.
+func isFree(others [][3]float64, cy, cx, a float64) bool {
+	for _, c := range others {
 		if math.Hypot(cy-c[0], cx-c[1]) < 0.95*(a+c[2])+2 {
 			return false
 		}
@@ -159,22 +159,22 @@ func isFree(centres [][3]float64, cy, cx, a float64) bool {
 // center, and rim is the contrast of the membrane.
 func (s *scene) drawCell(o *cellOutline, body, rim float64) {
 	const rimWidth = 1.3
-	s.eachPixelNear(o.cy, o.cx, 1.25*o.a+4*rimWidth, func(at int, dy, dx float64) {
+	s.eachPixelNear(o.cy, o.cx, 1.25*o.a+4*rimWidth, func(i int, dy, dx float64) {
 		d := math.Hypot(dy, dx)
 		edge := o.radius(math.Atan2(dy, dx))
 		inside := edge - d // distance to the edge along the ray
 		if inside >= 0 {
-			s.mask[at] = 1
-			s.value[at] += body * (0.5 + 0.5*d/edge)
+			s.mask[i] = 1
+			s.value[i] += body * (0.5 + 0.5*d/edge)
 		}
 		t := (inside - rimWidth) / rimWidth
-		s.value[at] += rim * math.Exp(-t*t/2)
+		s.value[i] += rim * math.Exp(-t*t/2)
 	})
 }
 
-// eachPixelNear calls f for each pixel in the square of edge 2·reach around (cy, cx). at is
+// eachPixelNear calls f for each pixel in the square of edge 2·reach around (cy, cx). i is
 // the index of the pixel; dy and dx are its distances from the center.
-func (s *scene) eachPixelNear(cy, cx, reach float64, f func(at int, dy, dx float64)) {
+func (s *scene) eachPixelNear(cy, cx, reach float64, f func(i int, dy, dx float64)) {
 	for y := max(0, int(cy-reach)); y < min(s.height, int(cy+reach)+1); y++ {
 		for x := max(0, int(cx-reach)); x < min(s.width, int(cx+reach)+1); x++ {
 			f(y*s.width+x, float64(y)+0.5-cy, float64(x)+0.5-cx)

@@ -99,21 +99,21 @@ func FieldBox(seed int64, i, edge int) (image, target []float32) {
 	return image, target
 }
 
-// drawSlice computes slice z of the box. circle contains cosine and sine of the angles
-// 2πt/edge.
-func drawSlice(image, target []float32, all []wave, circle [][2]float64, z int) {
+// drawSlice adds up the waves in slice z of the box. circle[t] contains the cosine and the
+// sine of the angle 2πt/edge.
+func drawSlice(image, target []float32, waves []wave, circle [][2]float64, z int) {
 	edge := len(circle)
 	n := edge * edge * edge
-	phase := make([][2]float64, len(all))
-	for k, w := range all {
+	phase := make([][2]float64, len(waves))
+	for k, w := range waves {
 		phase[k][1], phase[k][0] = math.Sincos(w.phase)
 	}
 	for y := range edge {
 		for x := range edge {
 			var contrast, smoothed float64
 			var v [3]float64
-			for k := range all {
-				w := &all[k]
+			for k := range waves {
+				w := &waves[k]
 				t := ((w.k[0]*z+w.k[1]*y+w.k[2]*x)%edge + edge) % edge
 				c := circle[t][0]*phase[k][0] - circle[t][1]*phase[k][1]
 				s := circle[t][1]*phase[k][0] + circle[t][0]*phase[k][1]

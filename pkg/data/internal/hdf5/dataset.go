@@ -20,7 +20,7 @@ type Dataset struct {
 	fill  []byte // value of elements that were never written; nil: 0
 
 	compact []byte // the data of a compact data set
-	at      int64  // position of contiguous data in the file; -1 if nothing was written
+	pos     int64  // position of contiguous data in the file; -1 if nothing was written
 	chunk   []int  // shape of a chunk; nil if the data are not chunked
 	chunks  map[uint64]chunk
 	filters []filter
@@ -28,7 +28,7 @@ type Dataset struct {
 
 // chunk is the position and the size of a chunk in the file, in bytes.
 type chunk struct {
-	at   int64
+	pos  int64
 	size int64
 	skip uint32 // bit mask of filters that were not applied
 }
@@ -36,13 +36,13 @@ type chunk struct {
 // Shape returns the shape of the data set. The caller must not modify it.
 func (d *Dataset) Shape() []int { return d.shape }
 
-// openDataset reads the header of the data set at position at.
-func (f *File) openDataset(at int64) (*Dataset, error) {
-	all, err := f.readHeader(at)
+// openDataset reads the header of the data set at position pos.
+func (f *File) openDataset(pos int64) (*Dataset, error) {
+	all, err := f.readHeader(pos)
 	if err != nil {
 		return nil, err
 	}
-	d := &Dataset{file: f, at: -1}
+	d := &Dataset{file: f, pos: -1}
 	for _, m := range all {
 		if m.kind == messageExternal {
 			return nil, errors.New("values in other files (external storage) are not supported: copy the file with h5repack -l CONTI")
@@ -192,14 +192,14 @@ func (d *Dataset) parseLayout(c *cursor) error {
 		if c.err != nil || f.isUndefined(a) {
 			return c.err
 		}
-		at, err := f.filePosition(a)
+		pos, err := f.filePosition(a)
 		if err != nil {
 			return err
 		}
-		if size < uint64(d.sizeBytes()) || int64(d.sizeBytes()) > f.size-at {
-			return fmt.Errorf("data of %d bytes at byte %d exceed the file of %d bytes or do not match shape %v: the file is truncated; copy it again", size, at, f.size, d.shape)
+		if size < uint64(d.sizeBytes()) || int64(d.sizeBytes()) > f.size-pos {
+			return fmt.Errorf("data of %d bytes at byte %d exceed the file of %d bytes or do not match shape %v: the file is truncated; copy it again", size, pos, f.size, d.shape)
 		}
-		d.at = at
+		d.pos = pos
 	case 2:
 		if version == 4 {
 			return d.readIndexedChunks(c)
@@ -269,12 +269,12 @@ func (d *Dataset) chunkGrid() []uint64 {
 // addChunk sets the position of chunk i. It returns an error if the chunk exceeds the file or
 // has the wrong size.
 func (d *Dataset) addChunk(i uint64, c chunk) error {
-	if c.size > d.file.size-c.at {
-		return fmt.Errorf("a chunk of %d bytes at byte %d exceeds the file of %d bytes: the file is truncated; copy it again", c.size, c.at, d.file.size)
+	if c.size > d.file.size-c.pos {
+		return fmt.Errorf("a chunk of %d bytes at byte %d exceeds the file of %d bytes: the file is truncated; copy it again", c.size, c.pos, d.file.size)
 	}
 	full := int64(d.chunkBytes())
 	if len(d.filters) == 0 && c.size != full {
-		return fmt.Errorf("a chunk has %d bytes at byte %d, want %d bytes: the file is damaged", c.size, c.at, full)
+		return fmt.Errorf("a chunk has %d bytes at byte %d, want %d bytes: the file is damaged", c.size, c.pos, full)
 	}
 	d.chunks[i] = c
 	return nil
@@ -301,11 +301,11 @@ func (d *Dataset) readBTreeChunks(c *cursor) error {
 		size, skip := c.uint(4), uint32(c.uint(4))
 		i := uint64(0)
 		for k, n := range d.chunk {
-			at := c.uint(8)
-			if at%uint64(n) != 0 || at/uint64(n) >= grid[k] {
-				return fmt.Errorf("a chunk is at index %d of dimension %d, whose length is %d: the file is damaged", at, k, d.shape[k])
+			pos := c.uint(8)
+			if pos%uint64(n) != 0 || pos/uint64(n) >= grid[k] {
+				return fmt.Errorf("a chunk is at index %d of dimension %d, whose length is %d: the file is damaged", pos, k, d.shape[k])
 			}
-			i = i*grid[k] + at/uint64(n)
+			i = i*grid[k] + pos/uint64(n)
 		}
 		return d.addChunk(i, chunk{child, int64(size), skip})
 	})
@@ -345,7 +345,7 @@ func (d *Dataset) readIndexedChunks(c *cursor) error {
 	if c.err != nil || f.isUndefined(a) {
 		return c.err
 	}
-	at, err := f.filePosition(a)
+	pos, err := f.filePosition(a)
 	if err != nil {
 		return err
 	}
@@ -358,33 +358,33 @@ func (d *Dataset) readIndexedChunks(c *cursor) error {
 	}
 	switch kind {
 	case 1:
-		single.at = at
+		single.pos = pos
 		return d.addChunk(0, single)
 	case 2:
-		if total > uint64((f.size-at)/full) {
-			return fmt.Errorf("%d chunks of %d bytes at byte %d exceed the file of %d bytes: the file is truncated; copy it again", total, full, at, f.size)
+		if total > uint64((f.size-pos)/full) {
+			return fmt.Errorf("%d chunks of %d bytes at byte %d exceed the file of %d bytes: the file is truncated; copy it again", total, full, pos, f.size)
 		}
 		for i := range total {
-			if err := d.addChunk(i, chunk{at: at + int64(i)*full, size: full}); err != nil {
+			if err := d.addChunk(i, chunk{pos: pos + int64(i)*full, size: full}); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return d.readFixedArray(at, pageBits, total)
+	return d.readFixedArray(pos, pageBits, total)
 }
 
 // readFixedArray reads the positions of total chunks from the fixed array index (VII.C) at
-// position at.
-func (d *Dataset) readFixedArray(at int64, pageBits, total uint64) error {
+// position pos.
+func (d *Dataset) readFixedArray(pos int64, pageBits, total uint64) error {
 	f := d.file
-	b, err := f.readBytes(at, f.bytesLeft(at, int64(8+f.lengths+f.offsets)))
+	b, err := f.readBytes(pos, f.bytesLeft(pos, int64(8+f.lengths+f.offsets)))
 	if err != nil {
 		return err
 	}
 	c := cursor{b: b}
 	if string(c.take(4)) != "FAHD" {
-		return fmt.Errorf("fixed array signature is missing at byte %d: the file is damaged", at)
+		return fmt.Errorf("fixed array signature is missing at byte %d: the file is damaged", pos)
 	}
 	c.skip(1)
 	filtered, each := c.uint(1) == 1, int(c.uint(1))
@@ -400,23 +400,23 @@ func (d *Dataset) readFixedArray(at int64, pageBits, total uint64) error {
 	if n != total || each < f.offsets || sizeBytes < 0 || sizeBytes > 8 || (filtered && sizeBytes == 0) || pageBits > 32 || total > uint64(f.size)/uint64(each) {
 		return errors.New("a fixed array does not match the shape of its data set: the file is damaged")
 	}
-	if at, err = f.filePosition(a); err != nil {
+	if pos, err = f.filePosition(a); err != nil {
 		return err
 	}
-	at += int64(6 + f.offsets)
+	pos += int64(6 + f.offsets)
 	perPage := total
 	if total > 1<<pageBits {
 		perPage = 1 << pageBits
 		pages := (total + perPage - 1) / perPage
-		at += int64((pages+7)/8) + 4
+		pos += int64((pages+7)/8) + 4
 	}
 	for first := uint64(0); first < total; first += perPage {
 		count := min(perPage, total-first)
-		b, err := f.readBytes(at, int64(count)*int64(each))
+		b, err := f.readBytes(pos, int64(count)*int64(each))
 		if err != nil {
 			return err
 		}
-		at += int64(len(b)) + 4
+		pos += int64(len(b)) + 4
 		c := cursor{b: b}
 		for i := range count {
 			where := chunk{size: int64(d.chunkBytes())}
@@ -428,7 +428,7 @@ func (d *Dataset) readFixedArray(at int64, pageBits, total uint64) error {
 			if f.isUndefined(a) || a == 0 {
 				continue
 			}
-			if where.at, err = f.filePosition(a); err != nil {
+			if where.pos, err = f.filePosition(a); err != nil {
 				return err
 			}
 			if err := d.addChunk(first+i, where); err != nil {

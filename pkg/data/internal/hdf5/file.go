@@ -65,25 +65,25 @@ const hdf5Signature = "\x89HDF\r\n\x1a\n"
 func New(r io.ReaderAt, size int64) (*File, error) {
 	f := &File{r: r, size: size}
 	// The superblock may be at 0, 512, 1024, 2048, …
-	for at := int64(0); at+8 <= size; at = max(512, 2*at) {
-		b, err := f.readBytes(at, 8)
+	for pos := int64(0); pos+8 <= size; pos = max(512, 2*pos) {
+		b, err := f.readBytes(pos, 8)
 		if err != nil {
 			return nil, err
 		}
 		if string(b) == hdf5Signature {
-			return f, f.readSuperblock(at)
+			return f, f.readSuperblock(pos)
 		}
 	}
 	return nil, ErrNotHDF5
 }
 
-// readSuperblock reads the superblock (II.A) at position at, of versions 0 to 3.
-func (f *File) readSuperblock(at int64) error {
-	head, err := f.readBytes(at, min(int64(128), f.size-at))
+// readSuperblock reads the superblock (II.A) at position pos, of versions 0 to 3.
+func (f *File) readSuperblock(pos int64) error {
+	head, err := f.readBytes(pos, min(int64(128), f.size-pos))
 	if err != nil {
 		return err
 	}
-	c := cursor{b: head, at: 8}
+	c := cursor{b: head, pos: 8}
 	version := c.uint(1)
 	switch version {
 	case 0, 1:
@@ -124,8 +124,8 @@ func (f *File) readSuperblock(at int64) error {
 	return nil
 }
 
-// filePosition converts an address that is stored in the file to a position in the file. An
-// address beyond the end of the file is an error.
+// filePosition converts an address that is stored in the file to a position, which is
+// counted from the start of the file. An address beyond the end of the file is an error.
 func (f *File) filePosition(a uint64) (int64, error) {
 	if a >= uint64(f.size-f.base) {
 		return 0, fmt.Errorf("address %d is beyond the end of the file (%d bytes): the file is truncated or damaged; copy it again", a, f.size)
@@ -142,33 +142,33 @@ func (f *File) isUndefined(a uint64) bool {
 	return a == ^uint64(0)
 }
 
-// readBytes returns n bytes of the file from position at.
-func (f *File) readBytes(at, n int64) ([]byte, error) {
-	if at < 0 || n < 0 || n > f.size-at {
-		return nil, fmt.Errorf("bytes %d to %d are beyond the end of the file (%d bytes): the file is truncated or damaged; copy it again", at, at+n, f.size)
+// readBytes returns n bytes of the file from position pos.
+func (f *File) readBytes(pos, n int64) ([]byte, error) {
+	if pos < 0 || n < 0 || n > f.size-pos {
+		return nil, fmt.Errorf("bytes %d to %d are beyond the end of the file (%d bytes): the file is truncated or damaged; copy it again", pos, pos+n, f.size)
 	}
 	b := make([]byte, n)
-	if err := f.readAt(b, at); err != nil {
+	if err := f.readAt(b, pos); err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
-// readAt fills b with the bytes of the file from position at.
-func (f *File) readAt(b []byte, at int64) error {
-	n, err := f.r.ReadAt(b, at)
+// readAt fills b with the bytes of the file from position pos.
+func (f *File) readAt(b []byte, pos int64) error {
+	n, err := f.r.ReadAt(b, pos)
 	if n == len(b) {
 		return nil
 	}
 	if err == nil || errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	return fmt.Errorf("read bytes %d to %d: %w", at, at+int64(len(b)), err)
+	return fmt.Errorf("read bytes %d to %d: %w", pos, pos+int64(len(b)), err)
 }
 
-// bytesLeft returns the number of bytes from position at to the end of the file, but at
+// bytesLeft returns the number of bytes from position pos to the end of the file, but at
 // most n.
-func (f *File) bytesLeft(at, n int64) int64 { return max(0, min(n, f.size-at)) }
+func (f *File) bytesLeft(pos, n int64) int64 { return max(0, min(n, f.size-pos)) }
 
 // Names returns the sorted names of the links in the root group.
 func (f *File) Names() ([]string, error) {
@@ -186,9 +186,9 @@ func (f *File) Names() ([]string, error) {
 
 // Dataset opens a data set by its path, such as Nbody or run1/Nbody.
 func (f *File) Dataset(path string) (*Dataset, error) {
-	at := f.root
+	pos := f.root
 	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-		links, err := f.readLinks(at)
+		links, err := f.readLinks(pos)
 		if err != nil {
 			return nil, fmt.Errorf("open data set %s: %w", path, err)
 		}
@@ -204,9 +204,9 @@ func (f *File) Dataset(path string) (*Dataset, error) {
 		if to == notFollowed {
 			return nil, fmt.Errorf("open data set %s: %s is a soft or external link, which is not followed: name the data set itself", path, part)
 		}
-		at = to
+		pos = to
 	}
-	d, err := f.openDataset(at)
+	d, err := f.openDataset(pos)
 	if err != nil {
 		return nil, fmt.Errorf("open data set %s: %w", path, err)
 	}
@@ -229,20 +229,20 @@ func joinNames(names []string) string {
 // zero.
 type cursor struct {
 	b   []byte
-	at  int
+	pos int
 	err error
 }
 
 // take returns the next n bytes, or nil after an error.
 func (c *cursor) take(n int) []byte {
-	if c.err != nil || n < 0 || n > len(c.b)-c.at {
+	if c.err != nil || n < 0 || n > len(c.b)-c.pos {
 		if c.err == nil {
 			c.err = errors.New("unexpected end of a header structure: the file is damaged")
 		}
 		return nil
 	}
-	b := c.b[c.at:][:n]
-	c.at += n
+	b := c.b[c.pos:][:n]
+	c.pos += n
 	return b
 }
 

@@ -86,19 +86,19 @@ type chunkScratch struct {
 }
 
 // loadChunk reads and decodes a chunk. The result is valid until s is used again.
-func (d *Dataset) loadChunk(where chunk, s *chunkScratch) ([]byte, error) {
+func (d *Dataset) loadChunk(c chunk, s *chunkScratch) ([]byte, error) {
 	full := d.chunkBytes()
 	// Deflate expands one byte to at most 1032 bytes (zlib's technical notes), lzf to 88.
-	if where.size > int64(full)+int64(full)/8+1024 || int64(full) > 1040*where.size+1024 {
-		return nil, fmt.Errorf("a chunk of %d bytes cannot be decoded to %d bytes: the file is damaged", where.size, full)
+	if c.size > int64(full)+int64(full)/8+1024 || int64(full) > 1040*c.size+1024 {
+		return nil, fmt.Errorf("a chunk of %d bytes cannot be decoded to %d bytes: the file is damaged", c.size, full)
 	}
-	s.stored = resizeBuffer(s.stored, int(where.size))
-	if err := d.file.readAt(s.stored, where.at); err != nil {
+	s.stored = resizeBuffer(s.stored, int(c.size))
+	if err := d.file.readAt(s.stored, c.pos); err != nil {
 		return nil, err
 	}
 	b := s.stored
 	for i := len(d.filters) - 1; i >= 0; i-- {
-		if i < 32 && where.skip>>i&1 != 0 {
+		if i < 32 && c.skip>>i&1 != 0 {
 			continue
 		}
 		var err error
@@ -116,11 +116,11 @@ func (d *Dataset) loadChunk(where chunk, s *chunkScratch) ([]byte, error) {
 			b = s.other
 		}
 		if err != nil {
-			return nil, fmt.Errorf("chunk at byte %d: %w", where.at, err)
+			return nil, fmt.Errorf("chunk at byte %d: %w", c.pos, err)
 		}
 	}
 	if len(b) != full {
-		return nil, fmt.Errorf("chunk at byte %d was decoded to %d bytes, want %d: the file is damaged", where.at, len(b), full)
+		return nil, fmt.Errorf("chunk at byte %d was decoded to %d bytes, want %d: the file is damaged", c.pos, len(b), full)
 	}
 	return b, nil
 }

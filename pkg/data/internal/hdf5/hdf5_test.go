@@ -244,7 +244,7 @@ func TestDamagedChunk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text[d.chunks[0].at+d.chunks[0].size/2] ^= 1
+	text[d.chunks[0].pos+d.chunks[0].size/2] ^= 1
 	err = d.Reader().Read(make([]float32, 1), []int{0, 0, 0, 0}, []int{1, 1, 1, 1})
 	if err == nil || !strings.Contains(err.Error(), "wrong fletcher32 checksum") {
 		t.Errorf("a changed byte: %v", err)

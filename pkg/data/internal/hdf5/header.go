@@ -31,25 +31,25 @@ type headerMessage struct {
 	share bool // data contains the address of a shared message
 }
 
-// readHeader reads the object header (IV.A.1) at position at and returns its messages.
-func (f *File) readHeader(at int64) ([]headerMessage, error) {
-	b, err := f.readBytes(at, f.bytesLeft(at, 64))
+// readHeader reads the object header (IV.A.1) at position pos and returns its messages.
+func (f *File) readHeader(pos int64) ([]headerMessage, error) {
+	b, err := f.readBytes(pos, f.bytesLeft(pos, 64))
 	if err != nil {
 		return nil, err
 	}
 	if bytes.HasPrefix(b, []byte("OHDR")) {
-		return f.readHeaderV2(at, b)
+		return f.readHeaderV2(pos, b)
 	}
 	c := cursor{b: b}
 	if v := c.uint(1); v != 1 {
-		return nil, fmt.Errorf("unsupported object header version %d at byte %d: versions 1 and 2 are supported", v, at)
+		return nil, fmt.Errorf("unsupported object header version %d at byte %d: versions 1 and 2 are supported", v, pos)
 	}
 	c.skip(1 + 2 + 4)
 	size := c.uint(4)
 	if c.err != nil {
 		return nil, c.err
 	}
-	return f.readMessages([]fileRange{{at + 16, int64(size)}}, func(c *cursor) headerMessage {
+	return f.readMessages([]fileRange{{pos + 16, int64(size)}}, func(c *cursor) headerMessage {
 		m := headerMessage{kind: int(c.uint(2))}
 		n, flags := int(c.uint(2)), c.uint(1)
 		c.skip(3)
@@ -60,10 +60,10 @@ func (f *File) readHeader(at int64) ([]headerMessage, error) {
 
 // readHeaderV2 is like readHeader, but for version 2 headers. b contains the first bytes of
 // the header.
-func (f *File) readHeaderV2(at int64, b []byte) ([]headerMessage, error) {
-	c := cursor{b: b, at: 4}
+func (f *File) readHeaderV2(pos int64, b []byte) ([]headerMessage, error) {
+	c := cursor{b: b, pos: 4}
 	if v := c.uint(1); v != 2 {
-		return nil, fmt.Errorf("unsupported object header version %d at byte %d: versions 1 and 2 are supported", v, at)
+		return nil, fmt.Errorf("unsupported object header version %d at byte %d: versions 1 and 2 are supported", v, pos)
 	}
 	flags := c.uint(1)
 	if flags&0x20 != 0 {
@@ -77,9 +77,9 @@ func (f *File) readHeaderV2(at int64, b []byte) ([]headerMessage, error) {
 		return nil, c.err
 	}
 	if size > uint64(f.size) {
-		return nil, fmt.Errorf("object header of %d bytes at byte %d exceeds the file of %d bytes: the file is damaged", size, at, f.size)
+		return nil, fmt.Errorf("object header of %d bytes at byte %d exceeds the file of %d bytes: the file is damaged", size, pos, f.size)
 	}
-	return f.readMessages([]fileRange{{at + int64(c.at), int64(size)}}, func(c *cursor) headerMessage {
+	return f.readMessages([]fileRange{{pos + int64(c.pos), int64(size)}}, func(c *cursor) headerMessage {
 		m := headerMessage{kind: int(c.uint(1))}
 		n, own := int(c.uint(2)), c.uint(1)
 		if flags&4 != 0 {
@@ -91,7 +91,7 @@ func (f *File) readHeaderV2(at int64, b []byte) ([]headerMessage, error) {
 }
 
 // fileRange is a range of bytes in the file.
-type fileRange struct{ at, size int64 }
+type fileRange struct{ pos, size int64 }
 
 // readMessages reads the messages in the blocks and in their continuation blocks. next parses
 // one message. Continuation blocks start with a signature and end with a checksum, each of
@@ -100,22 +100,22 @@ func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage
 	var all []headerMessage
 	total := int64(0)
 	for i := 0; i < len(blocks); i++ {
-		at, size := blocks[i].at, blocks[i].size
+		pos, size := blocks[i].pos, blocks[i].size
 		if i > 0 {
-			at, size = at+skip, size-2*skip
+			pos, size = pos+skip, size-2*skip
 		}
 		if total += size; total > f.size {
 			return nil, errors.New("the blocks of an object header refer to each other in a cycle: the file is damaged")
 		}
-		b, err := f.readBytes(at, size)
+		b, err := f.readBytes(pos, size)
 		if err != nil {
 			return nil, err
 		}
 		// Remaining bytes that are shorter than the header of a message are padding.
-		for c := (&cursor{b: b}); len(b)-c.at >= 4+int(4-skip); {
+		for c := (&cursor{b: b}); len(b)-c.pos >= 4+int(4-skip); {
 			m := next(c)
 			if c.err != nil {
-				return nil, fmt.Errorf("object header at byte %d: %w", blocks[0].at, c.err)
+				return nil, fmt.Errorf("object header at byte %d: %w", blocks[0].pos, c.err)
 			}
 			if m.kind == messageContinuation {
 				to := cursor{b: m.data}
@@ -142,10 +142,10 @@ func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage
 // followed.
 const notFollowed = -1
 
-// readLinks returns the positions of the objects in the group at position at, by name. The
+// readLinks returns the positions of the objects in the group at position pos, by name. The
 // position is notFollowed for soft and external links.
-func (f *File) readLinks(at int64) (map[string]int64, error) {
-	all, err := f.readHeader(at)
+func (f *File) readLinks(pos int64) (map[string]int64, error) {
+	all, err := f.readHeader(pos)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (f *File) readLinks(at int64) (map[string]int64, error) {
 				links[name] = to
 			}
 		case messageLinkInfo:
-			c := cursor{b: m.data, at: 1}
+			c := cursor{b: m.data, pos: 1}
 			if c.uint(1)&1 != 0 {
 				c.skip(8)
 			}
@@ -182,9 +182,9 @@ func (f *File) readLinks(at int64) (map[string]int64, error) {
 	return links, nil
 }
 
-// parseLink parses a link message (IV.A.2.g). at is the position of the object, or
+// parseLink parses a link message (IV.A.2.g). pos is the position of the object, or
 // notFollowed.
-func (f *File) parseLink(b []byte) (name string, at int64, err error) {
+func (f *File) parseLink(b []byte) (name string, pos int64, err error) {
 	c := cursor{b: b}
 	version, flags := c.uint(1), c.uint(1)
 	kind := uint64(0)
@@ -209,24 +209,24 @@ func (f *File) parseLink(b []byte) (name string, at int64, err error) {
 	if c.err != nil || version != 1 {
 		return "", 0, fmt.Errorf("link message (version %d) is invalid: the file is damaged", version)
 	}
-	at, err = f.filePosition(to)
-	return name, at, err
+	pos, err = f.filePosition(to)
+	return name, pos, err
 }
 
 // readSymbols adds the links of a group in the older format to links. Such a group is a
 // B-tree of symbol tables (III.A.1, III.B) and a local heap with the names (III.D).
 func (f *File) readSymbols(tree, heap uint64, links map[string]int64) error {
-	at, err := f.filePosition(heap)
+	pos, err := f.filePosition(heap)
 	if err != nil {
 		return err
 	}
-	b, err := f.readBytes(at, f.bytesLeft(at, int64(8+2*f.lengths+f.offsets)))
+	b, err := f.readBytes(pos, f.bytesLeft(pos, int64(8+2*f.lengths+f.offsets)))
 	if err != nil {
 		return err
 	}
 	c := cursor{b: b}
 	if string(c.take(4)) != "HEAP" {
-		return fmt.Errorf("local heap signature is missing at byte %d: the file is damaged", at)
+		return fmt.Errorf("local heap signature is missing at byte %d: the file is damaged", pos)
 	}
 	c.skip(4)
 	size := c.uint(f.lengths)
@@ -235,13 +235,13 @@ func (f *File) readSymbols(tree, heap uint64, links map[string]int64) error {
 	if c.err != nil {
 		return c.err
 	}
-	if at, err = f.filePosition(data); err != nil {
+	if pos, err = f.filePosition(data); err != nil {
 		return err
 	}
 	if size > uint64(f.size) {
 		return fmt.Errorf("a local heap has %d bytes, more than the file: the file is damaged", size)
 	}
-	names, err := f.readBytes(at, int64(size))
+	names, err := f.readBytes(pos, int64(size))
 	if err != nil {
 		return err
 	}
@@ -251,14 +251,14 @@ func (f *File) readSymbols(tree, heap uint64, links map[string]int64) error {
 }
 
 // readSymbolTable adds the links of a symbol table node (III.B) to links.
-func (f *File) readSymbolTable(at int64, names []byte, links map[string]int64) error {
-	b, err := f.readBytes(at, f.bytesLeft(at, 8))
+func (f *File) readSymbolTable(pos int64, names []byte, links map[string]int64) error {
+	b, err := f.readBytes(pos, f.bytesLeft(pos, 8))
 	if err != nil {
 		return err
 	}
 	c := cursor{b: b}
 	if string(c.take(4)) != "SNOD" {
-		return fmt.Errorf("symbol table signature is missing at byte %d: the file is damaged", at)
+		return fmt.Errorf("symbol table signature is missing at byte %d: the file is damaged", pos)
 	}
 	c.skip(2)
 	n := int64(c.uint(2))
@@ -266,7 +266,7 @@ func (f *File) readSymbolTable(at int64, names []byte, links map[string]int64) e
 		return c.err
 	}
 	each := int64(2*f.offsets + 24)
-	if b, err = f.readBytes(at+8, n*each); err != nil {
+	if b, err = f.readBytes(pos+8, n*each); err != nil {
 		return err
 	}
 	for ; len(b) > 0; b = b[each:] {
@@ -297,7 +297,7 @@ func (f *File) walkBTree(tree uint64, kind uint64, keyBytes int, leaf func(key [
 	left := f.size/int64(8+2*f.offsets) + 1
 	var node func(a uint64, level int) error
 	node = func(a uint64, level int) error {
-		at, err := f.filePosition(a)
+		pos, err := f.filePosition(a)
 		if err != nil {
 			return err
 		}
@@ -305,20 +305,20 @@ func (f *File) walkBTree(tree uint64, kind uint64, keyBytes int, leaf func(key [
 			return errors.New("a B-tree refers to itself: the file is damaged")
 		}
 		head := int64(8 + 2*f.offsets)
-		b, err := f.readBytes(at, f.bytesLeft(at, head))
+		b, err := f.readBytes(pos, f.bytesLeft(pos, head))
 		if err != nil {
 			return err
 		}
 		c := cursor{b: b}
 		if string(c.take(4)) != "TREE" || c.uint(1) != kind {
-			return fmt.Errorf("signature of a B-tree is missing at byte %d: the file is damaged", at)
+			return fmt.Errorf("signature of a B-tree is missing at byte %d: the file is damaged", pos)
 		}
 		depth, n := int(c.uint(1)), int64(c.uint(2))
 		if level >= 0 && depth != level {
-			return fmt.Errorf("node of a B-tree at byte %d has level %d, want %d: the file is damaged", at, depth, level)
+			return fmt.Errorf("node of a B-tree at byte %d has level %d, want %d: the file is damaged", pos, depth, level)
 		}
 		each := int64(keyBytes + f.offsets)
-		if b, err = f.readBytes(at+head, n*each); err != nil {
+		if b, err = f.readBytes(pos+head, n*each); err != nil {
 			return err
 		}
 		for ; len(b) > 0; b = b[each:] {

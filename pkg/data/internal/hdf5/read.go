@@ -42,18 +42,18 @@ func (d *Dataset) Reader() *Reader { return &Reader{d: d} }
 // Shape returns the shape of the data set. The caller must not modify it.
 func (r *Reader) Shape() []int { return r.d.shape }
 
-// Read copies the box that starts at index at and has the given size (one number per
-// dimension) to dst in row-major order. It reads only the chunks that the box overlaps, or
+// Read copies the box with the given start index and size (one number per dimension) to dst
+// in row-major order. It reads only the chunks that the box overlaps, or
 // for contiguous data the rows of the box.
-func (r *Reader) Read(dst []float32, at, size []int) error {
+func (r *Reader) Read(dst []float32, start, size []int) error {
 	d := r.d
-	if len(at) != len(d.shape) || len(size) != len(d.shape) {
+	if len(start) != len(d.shape) || len(size) != len(d.shape) {
 		return fmt.Errorf("read box: got %d dimensions, but the data have %d", len(size), len(d.shape))
 	}
 	n := 1
-	for k := range at {
-		if at[k] < 0 || size[k] < 1 || size[k] > d.shape[k]-at[k] {
-			return fmt.Errorf("read box: size %v at index %v exceeds the data, whose shape is %v", size, at, d.shape)
+	for k := range start {
+		if start[k] < 0 || size[k] < 1 || size[k] > d.shape[k]-start[k] {
+			return fmt.Errorf("read box: size %v at index %v exceeds the data, whose shape is %v", size, start, d.shape)
 		}
 		n *= size[k]
 	}
@@ -63,23 +63,23 @@ func (r *Reader) Read(dst []float32, at, size []int) error {
 	s := r.spare.get()
 	defer r.spare.put(s)
 	if d.chunk != nil {
-		return d.readChunks(dst, at, size, s)
+		return d.readChunks(dst, start, size, s)
 	}
-	return d.readRows(dst, at, size, s)
+	return d.readRows(dst, start, size, s)
 }
 
 // eachRow calls f for each row of the box with the given start and size in an array of the
-// given shape. to is the index of the row's first value in the box, and from its index in
-// the array.
-func eachRow(at, size, shape []int, f func(to, from int) error) error {
+// given shape. boxIndex is the index of the row's first value in the box, and arrayIndex is
+// its index in the array.
+func eachRow(start, size, shape []int, f func(boxIndex, arrayIndex int) error) error {
 	last := len(size) - 1
 	place := make([]int, len(size))
-	for to := 0; ; to += size[last] {
-		from := 0
+	for boxIndex := 0; ; boxIndex += size[last] {
+		arrayIndex := 0
 		for k := range shape {
-			from = from*shape[k] + at[k] + place[k]
+			arrayIndex = arrayIndex*shape[k] + start[k] + place[k]
 		}
-		if err := f(to, from); err != nil {
+		if err := f(boxIndex, arrayIndex); err != nil {
 			return err
 		}
 		k := last - 1
@@ -100,9 +100,9 @@ func eachRow(at, size, shape []int, f func(to, from int) error) error {
 const maxReadGap = 4096
 
 // readRows reads a box of contiguous or compact data, row by row or plane by plane.
-func (d *Dataset) readRows(dst []float32, at, size []int, s *chunkScratch) error {
+func (d *Dataset) readRows(dst []float32, start, size []int, s *chunkScratch) error {
 	if len(d.shape) == 0 {
-		at, size = []int{0}, []int{1}
+		start, size = []int{0}, []int{1}
 	}
 	shape, width := d.shape, d.of.Size
 	if len(shape) == 0 {
@@ -111,44 +111,44 @@ func (d *Dataset) readRows(dst []float32, at, size []int, s *chunkScratch) error
 	last := len(size) - 1
 	n := size[last] * width
 	if d.compact != nil {
-		return eachRow(at, size, shape, func(to, from int) error {
-			d.of.Convert(dst[to:][:size[last]], d.compact[from*width:][:n])
+		return eachRow(start, size, shape, func(boxIndex, arrayIndex int) error {
+			d.of.Convert(dst[boxIndex:][:size[last]], d.compact[arrayIndex*width:][:n])
 			return nil
 		})
 	}
-	if d.at < 0 {
+	if d.pos < 0 {
 		d.setToFillValue(dst)
 		return nil
 	}
 	// If the gaps are short, all rows of a plane are read in one call.
 	if last > 0 && shape[last]*width-n <= maxReadGap {
-		return d.readPlanes(dst, at, size, s)
+		return d.readPlanes(dst, start, size, s)
 	}
 	s.stored = resizeBuffer(s.stored, n)
-	return eachRow(at, size, shape, func(to, from int) error {
-		if err := d.file.readAt(s.stored, d.at+int64(from)*int64(width)); err != nil {
+	return eachRow(start, size, shape, func(boxIndex, arrayIndex int) error {
+		if err := d.file.readAt(s.stored, d.pos+int64(arrayIndex)*int64(width)); err != nil {
 			return err
 		}
-		d.of.Convert(dst[to:][:size[last]], s.stored)
+		d.of.Convert(dst[boxIndex:][:size[last]], s.stored)
 		return nil
 	})
 }
 
 // readPlanes reads a box of contiguous data plane by plane (the last two dimensions),
 // including the gaps between the rows.
-func (d *Dataset) readPlanes(dst []float32, at, size []int, s *chunkScratch) error {
+func (d *Dataset) readPlanes(dst []float32, start, size []int, s *chunkScratch) error {
 	last, width := len(size)-1, d.of.Size
 	height, long := size[last-1], d.shape[last]
 	s.stored = resizeBuffer(s.stored, ((height-1)*long+size[last])*width)
 	// A plane is a row of a box whose two last axes are merged.
 	merge := func(v []int, n int) []int { return append(slices.Clone(v[:last-1]), n) }
 	plane := height * size[last]
-	return eachRow(merge(at, at[last-1]*long+at[last]), merge(size, plane), merge(d.shape, d.shape[last-1]*long), func(to, from int) error {
-		if err := d.file.readAt(s.stored, d.at+int64(from)*int64(width)); err != nil {
+	return eachRow(merge(start, start[last-1]*long+start[last]), merge(size, plane), merge(d.shape, d.shape[last-1]*long), func(boxIndex, arrayIndex int) error {
+		if err := d.file.readAt(s.stored, d.pos+int64(arrayIndex)*int64(width)); err != nil {
 			return err
 		}
 		for y := range height {
-			d.of.Convert(dst[to+y*size[last]:][:size[last]], s.stored[y*long*width:][:size[last]*width])
+			d.of.Convert(dst[boxIndex+y*size[last]:][:size[last]], s.stored[y*long*width:][:size[last]*width])
 		}
 		return nil
 	})
@@ -168,12 +168,12 @@ func (d *Dataset) setToFillValue(dst []float32) {
 }
 
 // readChunks reads a box of chunked data, chunk by chunk.
-func (d *Dataset) readChunks(dst []float32, at, size []int, s *chunkScratch) error {
+func (d *Dataset) readChunks(dst []float32, start, size []int, s *chunkScratch) error {
 	rank, grid := len(size), d.chunkGrid()
 	first, count := make([]int, rank), make([]int, rank)
 	for k := range rank {
-		first[k] = at[k] / d.chunk[k]
-		count[k] = (at[k]+size[k]-1)/d.chunk[k] - first[k] + 1
+		first[k] = start[k] / d.chunk[k]
+		count[k] = (start[k]+size[k]-1)/d.chunk[k] - first[k] + 1
 	}
 	place := make([]int, rank)
 	for {
@@ -181,7 +181,7 @@ func (d *Dataset) readChunks(dst []float32, at, size []int, s *chunkScratch) err
 		for k := range rank {
 			i = i*grid[k] + uint64(first[k]+place[k])
 		}
-		if err := d.copyChunk(dst, at, size, first, place, i, s); err != nil {
+		if err := d.copyChunk(dst, start, size, first, place, i, s); err != nil {
 			return err
 		}
 		k := rank - 1
@@ -199,14 +199,14 @@ func (d *Dataset) readChunks(dst []float32, at, size []int, s *chunkScratch) err
 
 // copyChunk copies the part of chunk i that overlaps the box to dst. The chunk's position
 // in the grid of chunks is first+place.
-func (d *Dataset) copyChunk(dst []float32, at, size, first, place []int, i uint64, s *chunkScratch) error {
+func (d *Dataset) copyChunk(dst []float32, boxStart, size, first, place []int, i uint64, s *chunkScratch) error {
 	rank, width := len(size), d.of.Size
 	// The overlap: its start in the chunk, its size, and its start in the box.
-	in, part, out := make([]int, rank), make([]int, rank), make([]int, rank)
+	partStart, part, out := make([]int, rank), make([]int, rank), make([]int, rank)
 	for k := range rank {
-		start := (first[k] + place[k]) * d.chunk[k]
-		lo, hi := max(at[k], start), min(at[k]+size[k], start+d.chunk[k])
-		in[k], part[k], out[k] = lo-start, hi-lo, lo-at[k]
+		chunkStart := (first[k] + place[k]) * d.chunk[k]
+		lo, hi := max(boxStart[k], chunkStart), min(boxStart[k]+size[k], chunkStart+d.chunk[k])
+		partStart[k], part[k], out[k] = lo-chunkStart, hi-lo, lo-boxStart[k]
 	}
 	n := part[rank-1]
 	outStart := 0
@@ -225,49 +225,51 @@ func (d *Dataset) copyChunk(dst []float32, at, size, first, place []int, i uint6
 	}
 	where, ok := d.chunks[i]
 	if !ok {
-		return eachRow(in, part, d.chunk, func(to, _ int) error {
-			d.setToFillValue(dst[toBox(to/n):][:n])
+		return eachRow(partStart, part, d.chunk, func(partIndex, _ int) error {
+			d.setToFillValue(dst[toBox(partIndex/n):][:n])
 			return nil
 		})
 	}
-	b, from, err := d.readChunkPart(where, in, part, s)
+	b, firstInB, err := d.readChunkPart(where, partStart, part, s)
 	if err != nil {
 		return err
 	}
-	return eachRow(in, part, d.chunk, func(to, at int) error {
+	return eachRow(partStart, part, d.chunk, func(partIndex, chunkIndex int) error {
 		row := s.plain
 		if b != nil {
-			row = b[(at-from)*width:]
-		} else if err := d.file.readAt(row, where.at+int64(at)*int64(width)); err != nil {
+			row = b[(chunkIndex-firstInB)*width:]
+		} else if err := d.file.readAt(row, where.pos+int64(chunkIndex)*int64(width)); err != nil {
 			return err
 		}
-		d.of.Convert(dst[toBox(to/n):][:n], row[:n*width])
+		d.of.Convert(dst[toBox(partIndex/n):][:n], row[:n*width])
 		return nil
 	})
 }
 
-// readChunkPart reads the part of a chunk that starts at index in and has size part. It reads
-// the complete chunk if the chunk must be decoded. Otherwise it reads the range from the
-// first to the last value of the part, if that range is not much larger than the part. from
-// is the index in the chunk of the first value in b. If the range is too large, readChunkPart
-// reads nothing, b is nil, and s.plain has the size of one row, so that the caller can read
-// row by row.
-func (d *Dataset) readChunkPart(where chunk, in, part []int, s *chunkScratch) (b []byte, from int, err error) {
+// readChunkPart reads the part of chunk c with the given start index and size:
+//
+//   - if the chunk must be decoded, the complete chunk;
+//   - otherwise the range from the first to the last value of the part;
+//   - nothing if this range is much larger than the part. b is then nil, and s.plain has the
+//     size of one row, so that the caller can read row by row.
+//
+// first is the index in the chunk of the first value in b.
+func (d *Dataset) readChunkPart(c chunk, start, size []int, s *chunkScratch) (b []byte, first int, err error) {
 	if len(d.filters) > 0 {
-		b, err = d.loadChunk(where, s)
+		b, err = d.loadChunk(c, s)
 		return b, 0, err
 	}
-	to, size := 0, 1
-	for k := range part {
-		from = from*d.chunk[k] + in[k]
-		to = to*d.chunk[k] + in[k] + part[k] - 1
-		size *= part[k]
+	last, count := 0, 1
+	for k := range size {
+		first = first*d.chunk[k] + start[k]
+		last = last*d.chunk[k] + start[k] + size[k] - 1
+		count *= size[k]
 	}
 	width := d.of.Size
-	if span := (to + 1 - from) * width; span <= max(maxReadGap, 8*size*width) {
+	if span := (last + 1 - first) * width; span <= max(maxReadGap, 8*count*width) {
 		s.stored = resizeBuffer(s.stored, span)
-		return s.stored, from, d.file.readAt(s.stored, where.at+int64(from)*int64(width))
+		return s.stored, first, d.file.readAt(s.stored, c.pos+int64(first)*int64(width))
 	}
-	s.plain = resizeBuffer(s.plain, part[len(part)-1]*width)
+	s.plain = resizeBuffer(s.plain, size[len(size)-1]*width)
 	return nil, 0, nil
 }

@@ -19,9 +19,9 @@ type Output struct {
 	Shape []int
 	Chunk []int // shape of a chunk; nil: contiguous
 	Gzip  bool  // whether to compress the chunks
-	// Values fills dst with the box of the given size that starts at index at. Write calls
-	// it for one box after the other, in file order.
-	Values func(dst []float32, at, size []int) error
+	// Values fills dst with the values of the box with the given start index and size. Write
+	// calls it for one box after the other, in file order.
+	Values func(dst []float32, start, size []int) error
 }
 
 // Sizes of B-tree nodes and symbol tables, with the default values of HDF5 (II.A).
@@ -34,18 +34,18 @@ const (
 	maxOutputs      = 2 * symbolsHalf
 )
 
-// writer appends to a file. at is the number of bytes written so far.
+// writer appends to a file. pos is the number of bytes written so far.
 type writer struct {
-	w  *bufio.Writer
-	at int64
+	w   *bufio.Writer
+	pos int64
 }
 
 // write appends b and returns its position in the file.
-func (w *writer) write(b []byte) (at uint64, err error) {
-	at = uint64(w.at)
+func (w *writer) write(b []byte) (pos uint64, err error) {
+	pos = uint64(w.pos)
 	n, err := w.w.Write(b)
-	w.at += int64(n)
-	return at, err
+	w.pos += int64(n)
+	return pos, err
 }
 
 // Write writes an HDF5 file with 1 to 8 data sets to w, in the oldest version of the
@@ -77,7 +77,7 @@ func Write(w io.WriteSeeker, sets ...Output) error {
 	if _, err := w.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	_, err = w.Write(encodeSuperblock(uint64(out.at), root))
+	_, err = w.Write(encodeSuperblock(uint64(out.pos), root))
 	return err
 }
 
@@ -133,11 +133,11 @@ func (w *writer) writeRootGroup(sets []Output, headers []uint64) (uint64, error)
 		return 0, err
 	}
 	tree := appendLE([]byte("TREE"), byte(0), byte(0), uint16(1), uint64(none), uint64(none), uint64(0), node, last)
-	at, err := w.write(padTo(tree, 24+2*groupHalf*8+(2*groupHalf+1)*8))
+	pos, err := w.write(padTo(tree, 24+2*groupHalf*8+(2*groupHalf+1)*8))
 	if err != nil {
 		return 0, err
 	}
-	return w.writeHeader(headerMessage{kind: messageSymbolTable, data: appendLE(nil, at, names)})
+	return w.writeHeader(headerMessage{kind: messageSymbolTable, data: appendLE(nil, pos, names)})
 }
 
 // padTo appends zeros to b until it has n bytes.
@@ -153,8 +153,8 @@ func (w *writer) writeHeader(all ...headerMessage) (uint64, error) {
 	return w.write(append(appendLE(nil, byte(1), byte(0), uint16(len(all)), uint32(1), uint32(len(body)), uint32(0)), body...))
 }
 
-// writeDataset writes the values of a data set, and then its header, whose position it
-// returns.
+// writeDataset writes the values of a data set and then its header. It returns the position
+// of the header.
 func (w *writer) writeDataset(s Output) (uint64, error) {
 	rank := len(s.Shape)
 	if rank == 0 || rank > maxRank || s.Name == "" || slices.Min(s.Shape) < 1 || (s.Chunk != nil && (len(s.Chunk) != rank || slices.Min(s.Chunk) < 1)) {
@@ -168,12 +168,12 @@ func (w *writer) writeDataset(s Output) (uint64, error) {
 	float := appendLE(nil, byte(0x11), byte(0x20), byte(31), byte(0), uint32(4), uint16(0), uint16(32), byte(23), byte(8), byte(0), byte(23), uint32(127))
 	all := []headerMessage{{kind: messageDataspace, data: space}, {kind: messageDatatype, data: float}}
 	if s.Chunk == nil {
-		at, err := w.writeContiguous(s)
+		pos, err := w.writeContiguous(s)
 		if err != nil {
 			return 0, err
 		}
 		fill := []byte{2, 2, 2, 0} // version 2, late allocation, written if set, undefined
-		layout := appendLE(nil, byte(3), byte(1), at, uint64(w.at)-at)
+		layout := appendLE(nil, byte(3), byte(1), pos, uint64(w.pos)-pos)
 		return w.writeHeader(append(all, headerMessage{kind: messageFill, data: fill}, headerMessage{kind: messageLayout, data: layout})...)
 	}
 	tree, err := w.writeChunked(s)
@@ -195,41 +195,41 @@ func (w *writer) writeDataset(s Output) (uint64, error) {
 const gzipLevel = 4 // h5py's default
 
 // writeContiguous writes all values, one plane of the last two dimensions at a time, and
-// returns the position of the first.
+// returns the position of the first value.
 func (w *writer) writeContiguous(s Output) (uint64, error) {
 	rank := len(s.Shape)
 	size := slices.Repeat([]int{1}, rank)
 	copy(size[max(0, rank-2):], s.Shape[max(0, rank-2):])
-	start := uint64(w.at)
-	err := eachBox(s.Shape, size, func(at []int) error {
-		b, err := s.boxBytes(at, size)
+	first := uint64(w.pos)
+	err := eachBox(s.Shape, size, func(start []int) error {
+		b, err := s.boxBytes(start, size)
 		if err != nil {
 			return err
 		}
 		_, err = w.write(b)
 		return err
 	})
-	return start, err
+	return first, err
 }
 
-// boxBytes returns the values of the box of the given size at index at as bytes. Values
-// beyond the shape of the data set are zero.
-func (s Output) boxBytes(at, size []int) ([]byte, error) {
+// boxBytes returns the values of the box with the given start index and size as bytes.
+// Values beyond the shape of the data set are zero.
+func (s Output) boxBytes(start, size []int) ([]byte, error) {
 	inside, n, all := slices.Clone(size), 1, 1
 	for k := range size {
-		inside[k] = min(size[k], s.Shape[k]-at[k])
+		inside[k] = min(size[k], s.Shape[k]-start[k])
 		n *= inside[k]
 		all *= size[k]
 	}
 	v := make([]float32, n)
-	if err := s.Values(v, at, inside); err != nil {
+	if err := s.Values(v, start, inside); err != nil {
 		return nil, err
 	}
 	b := make([]byte, 4*all)
 	last := len(size) - 1
-	err := eachRow(make([]int, len(size)), inside, size, func(to, from int) error {
-		for i, x := range v[to:][:inside[last]] {
-			binary.LittleEndian.PutUint32(b[4*(from+i):], math.Float32bits(x))
+	err := eachRow(make([]int, len(size)), inside, size, func(source, target int) error {
+		for i, x := range v[source:][:inside[last]] {
+			binary.LittleEndian.PutUint32(b[4*(target+i):], math.Float32bits(x))
 		}
 		return nil
 	})
@@ -238,18 +238,18 @@ func (s Output) boxBytes(at, size []int) ([]byte, error) {
 
 // eachBox divides an array of the given shape into boxes of the given size and calls f with
 // the start index of each box, in row-major order.
-func eachBox(shape, size []int, f func(at []int) error) error {
-	at := make([]int, len(shape))
+func eachBox(shape, size []int, f func(start []int) error) error {
+	start := make([]int, len(shape))
 	for {
-		if err := f(at); err != nil {
+		if err := f(start); err != nil {
 			return err
 		}
 		k := len(shape) - 1
 		for ; k >= 0; k-- {
-			if at[k] += size[k]; at[k] < shape[k] {
+			if start[k] += size[k]; start[k] < shape[k] {
 				break
 			}
-			at[k] = 0
+			start[k] = 0
 		}
 		if k < 0 {
 			return nil
@@ -263,12 +263,13 @@ type treeEntry struct {
 	child uint64
 }
 
-// writeChunked writes the chunks and their B-tree (III.A.1), whose position it returns.
+// writeChunked writes the chunks and their B-tree (III.A.1). It returns the position of the
+// B-tree.
 func (w *writer) writeChunked(s Output) (uint64, error) {
 	var level []treeEntry
 	var packed bytes.Buffer
-	err := eachBox(s.Shape, s.Chunk, func(at []int) error {
-		b, err := s.boxBytes(at, s.Chunk)
+	err := eachBox(s.Shape, s.Chunk, func(start []int) error {
+		b, err := s.boxBytes(start, s.Chunk)
 		if err != nil {
 			return err
 		}
@@ -284,8 +285,8 @@ func (w *writer) writeChunked(s Output) (uint64, error) {
 			}
 			b = packed.Bytes()
 		}
-		address, err := w.write(b)
-		level = append(level, treeEntry{s.encodeChunkKey(uint32(len(b)), at), address})
+		pos, err := w.write(b)
+		level = append(level, treeEntry{s.encodeChunkKey(uint32(len(b)), start), pos})
 		return err
 	})
 	if err != nil {
@@ -305,21 +306,21 @@ func (w *writer) writeChunked(s Output) (uint64, error) {
 			each := 24 + 2*chunksHalf*8 + (2*chunksHalf+1)*len(end)
 			left, right := uint64(none), uint64(none)
 			if i > 0 {
-				left = uint64(w.at) - uint64(each)
+				left = uint64(w.pos) - uint64(each)
 			}
 			after := end
 			if i+len(node) < len(level) {
-				right, after = uint64(w.at)+uint64(each), level[i+len(node)].key
+				right, after = uint64(w.pos)+uint64(each), level[i+len(node)].key
 			}
 			b := appendLE([]byte("TREE"), byte(1), byte(depth), uint16(len(node)), left, right)
 			for _, e := range node {
 				b = appendLE(append(b, e.key...), e.child)
 			}
-			at, err := w.write(padTo(append(b, after...), each))
+			pos, err := w.write(padTo(append(b, after...), each))
 			if err != nil {
 				return 0, err
 			}
-			above = append(above, treeEntry{node[0].key, at})
+			above = append(above, treeEntry{node[0].key, pos})
 		}
 		if level = above; len(level) == 1 {
 			return level[0].child, nil
@@ -328,10 +329,10 @@ func (w *writer) writeChunked(s Output) (uint64, error) {
 }
 
 // encodeChunkKey encodes the B-tree key of a chunk: its size in bytes, the mask of skipped
-// filters (none), and its start index at.
-func (s Output) encodeChunkKey(size uint32, at []int) []byte {
+// filters (none), and its start index.
+func (s Output) encodeChunkKey(size uint32, start []int) []byte {
 	b := appendLE(nil, size, uint32(0))
-	for _, v := range at {
+	for _, v := range start {
 		b = appendLE(b, uint64(v))
 	}
 	return appendLE(b, uint64(0))

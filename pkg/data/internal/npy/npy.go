@@ -137,15 +137,15 @@ func (f *File) parseHeader(text string, size int64) error {
 // with the gap, which is faster than two calls.
 const maxReadGap = 4096
 
-// Read copies the box that starts at index at and has the given size from an array
-// [D,H,W,C] to dst, in the order [C,D,H,W].
-func (f *File) Read(dst []float32, at, size [3]int) error {
+// Read copies the box with the given start index and size from an array [D,H,W,C] to dst, in
+// the order [C,D,H,W].
+func (f *File) Read(dst []float32, start, size [3]int) error {
 	if len(f.shape) != 4 {
 		return fmt.Errorf("read box: array has shape %v, want [D,H,W,C]", f.shape)
 	}
-	for k := range at {
-		if at[k] < 0 || size[k] < 1 || size[k] > f.shape[k]-at[k] {
-			return fmt.Errorf("read box: size %v at index %v exceeds the array, whose shape is %v", size, at, f.shape)
+	for k := range start {
+		if start[k] < 0 || size[k] < 1 || size[k] > f.shape[k]-start[k] {
+			return fmt.Errorf("read box: size %v at index %v exceeds the array, whose shape is %v", size, start, f.shape)
 		}
 	}
 	channels, width := f.shape[3], f.of.Size
@@ -168,7 +168,7 @@ func (f *File) Read(dst []float32, at, size [3]int) error {
 	line := make([]float32, size[2]*channels)
 	for z := range size[0] {
 		for y := 0; y < size[1]; y += lines {
-			from := int64((at[0]+z)*f.shape[1]+at[1]+y)*int64(pitch) + int64(at[2]*channels*width)
+			from := int64((start[0]+z)*f.shape[1]+start[1]+y)*int64(pitch) + int64(start[2]*channels*width)
 			if n, err := f.r.ReadAt(b, f.start+from); n < len(b) {
 				return fmt.Errorf("read array at byte %d: %w", f.start+from, err)
 			}

@@ -65,8 +65,8 @@ func (r *reader) executeCall(op byte) error {
 	return fmt.Errorf("refused opcode %q, which creates objects of Python classes or refers to other files: only numbers, text, lists, dicts and NumPy arrays are supported", op)
 }
 
-// pushName pushes the function module.function. It returns an error if the function is not
-// known.
+// pushName pushes the short name of the Python function module.function. It returns an error
+// if a pickle must not use the function.
 func (r *reader) pushName(module, function string) error {
 	n, err := lookUpName(module, function)
 	if err == nil {
@@ -197,9 +197,9 @@ func (r *reader) executeBuild() error {
 
 // setContents sets type, shape, order and data of the array. It returns an error if the
 // length of data does not match shape and type.
-func (a *Array) setContents(shape, of any, fortran bool, data any) error {
+func (a *Array) setContents(shape, elementType any, fortran bool, data any) error {
 	dims, ok := shape.(Tuple)
-	t, isType := of.(*dtype)
+	t, isType := elementType.(*dtype)
 	bytes, isBytes := data.([]byte)
 	if !ok || !isType || !isBytes {
 		return errors.New("unexpected state of an array: want the state that NumPy writes")

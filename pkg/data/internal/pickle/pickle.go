@@ -57,7 +57,7 @@ func Text(v any) (s string, ok bool) {
 	return "", false
 }
 
-// Get returns the value of a key that is a string or bytes. If the key occurs several
+// Get returns the value of the string key, which the file may store as bytes. If the key occurs several
 // times, the last value is returned. ok is false if the key does not occur.
 func (d *Dict) Get(key string) (v any, ok bool) {
 	for i := len(d.Keys) - 1; i >= 0; i-- {
@@ -188,8 +188,9 @@ func (r *reader) readUint(n uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(v[:]), nil
 }
 
-// readCounted reads a length, which is stored in n bytes, and then that number of bytes.
-func (r *reader) readCounted(n uint64) ([]byte, error) {
+// readLengthPrefixed reads a length, which is stored in n bytes, and returns that number of
+// bytes after it.
+func (r *reader) readLengthPrefixed(n uint64) ([]byte, error) {
 	size, err := r.readUint(n)
 	if err != nil {
 		return nil, err
@@ -210,9 +211,9 @@ func (r *reader) readLine() (string, error) {
 
 func (r *reader) push(v any) { r.stack = append(r.stack, v) }
 
-// stackFloor returns the height of the stack at the latest mark, or 0 if there is none.
-// Values below it cannot be popped.
-func (r *reader) stackFloor() int {
+// markHeight returns the height of the stack at the latest mark, or 0 if no mark is set.
+// Values below this height cannot be popped.
+func (r *reader) markHeight() int {
 	if len(r.marks) == 0 {
 		return 0
 	}
@@ -220,7 +221,7 @@ func (r *reader) stackFloor() int {
 }
 
 func (r *reader) pop() (any, error) {
-	if len(r.stack) <= r.stackFloor() {
+	if len(r.stack) <= r.markHeight() {
 		return nil, errUnderflow
 	}
 	v := r.stack[len(r.stack)-1]
@@ -229,7 +230,7 @@ func (r *reader) pop() (any, error) {
 }
 
 func (r *reader) top() (any, error) {
-	if len(r.stack) <= r.stackFloor() {
+	if len(r.stack) <= r.markHeight() {
 		return nil, errUnderflow
 	}
 	return r.stack[len(r.stack)-1], nil
@@ -241,7 +242,7 @@ func (r *reader) popToMark() ([]any, error) {
 	if len(r.marks) == 0 {
 		return nil, errors.New("the opcode needs a mark, but none was set")
 	}
-	from := r.stackFloor()
+	from := r.markHeight()
 	r.marks = r.marks[:len(r.marks)-1]
 	values := append([]any(nil), r.stack[from:]...)
 	r.stack = r.stack[:from]
@@ -250,7 +251,7 @@ func (r *reader) popToMark() ([]any, error) {
 
 // popN pops n values and returns them in the order in which they were pushed.
 func (r *reader) popN(n int) ([]any, error) {
-	if len(r.stack)-n < r.stackFloor() {
+	if len(r.stack)-n < r.markHeight() {
 		return nil, errUnderflow
 	}
 	values := append([]any(nil), r.stack[len(r.stack)-n:]...)

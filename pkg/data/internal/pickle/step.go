@@ -31,7 +31,7 @@ func (r *reader) execute() (done bool, err error) {
 	case '(':
 		r.marks = append(r.marks, len(r.stack))
 	case '0': // POP
-		if len(r.marks) > 0 && len(r.stack) == r.stackFloor() {
+		if len(r.marks) > 0 && len(r.stack) == r.markHeight() {
 			r.marks = r.marks[:len(r.marks)-1]
 			return false, nil
 		}
@@ -101,7 +101,7 @@ func (r *reader) readScalar(op byte) (any, error) {
 		}
 		return v, nil
 	case 0x8a, 0x8b: // LONG1, LONG4
-		b, err := r.readCounted(map[byte]uint64{0x8a: 1, 0x8b: 4}[op])
+		b, err := r.readLengthPrefixed(map[byte]uint64{0x8a: 1, 0x8b: 4}[op])
 		if err != nil {
 			return nil, err
 		}
@@ -109,13 +109,13 @@ func (r *reader) readScalar(op byte) (any, error) {
 	case 'S', 'V':
 		return r.readTextLine(op)
 	case 'U', 'C': // SHORT_BINSTRING, SHORT_BINBYTES
-		return r.readCounted(1)
+		return r.readLengthPrefixed(1)
 	case 'T', 'B': // BINSTRING, BINBYTES
-		return r.readCounted(4)
+		return r.readLengthPrefixed(4)
 	case 0x8e, 0x96: // BINBYTES8, BYTEARRAY8
-		return r.readCounted(8)
+		return r.readLengthPrefixed(8)
 	case 0x8c, 'X', 0x8d: // unicode of a short, middle and long length
-		b, err := r.readCounted(map[byte]uint64{0x8c: 1, 'X': 4, 0x8d: 8}[op])
+		b, err := r.readLengthPrefixed(map[byte]uint64{0x8c: 1, 'X': 4, 0x8d: 8}[op])
 		return string(b), err
 	}
 	return nil, fmt.Errorf("unknown opcode %#02x: the file is damaged or not a pickle", op)

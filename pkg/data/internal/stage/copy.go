@@ -36,7 +36,8 @@ type sourceFiles struct {
 // sourceFile is a regular file or a folder of a source.
 type sourceFile struct {
 	root     string // path of the source
-	from, to string // path of the original, and path relative to the copy's folder
+	original string // path of the file or folder
+	copied   string // path relative to the copy's folder
 	bytes    int64  // size of the file
 	folder   bool   // whether it is a folder
 }
@@ -47,7 +48,7 @@ func (s *sourceFiles) copyName() string { return s.key }
 // isCopyName reports whether name is the name of a copy's folder, or of a copy that is being
 // removed.
 func isCopyName(name string) bool {
-	b, err := hex.DecodeString(strings.TrimSuffix(name, goneSuffix))
+	b, err := hex.DecodeString(strings.TrimSuffix(name, removedSuffix))
 	return err == nil && len(b) == keyBytes
 }
 
@@ -78,43 +79,43 @@ func listSources(ctx context.Context, sources []string) (*sourceFiles, error) {
 	return set, nil
 }
 
-// addPath adds a file, or a folder and its contents, of the source root. from and to are as
-// in type file, and inside are the folders around it. add writes names, sizes and
-// modification times to the hash h.
-func (s *sourceFiles) addPath(ctx context.Context, root, from, to string, inside []os.FileInfo, h io.Writer) error {
+// addPath adds a file, or a folder and its contents, of the source root. original and copied
+// are its paths as in sourceFile, and parents are the folders that contain it. addPath also
+// writes the names, sizes and modification times to the hash h.
+func (s *sourceFiles) addPath(ctx context.Context, root, original, copied string, parents []os.FileInfo, h io.Writer) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	info, err := os.Stat(from)
+	info, err := os.Stat(original)
 	if err != nil {
 		return err
 	}
 	switch {
 	case info.Mode().IsRegular():
-		s.all = append(s.all, sourceFile{root: root, from: from, to: to, bytes: info.Size()})
+		s.all = append(s.all, sourceFile{root: root, original: original, copied: copied, bytes: info.Size()})
 		s.bytes += info.Size()
-		fmt.Fprintf(h, "%q %d %d\n", to, info.Size(), info.ModTime().UnixNano())
+		fmt.Fprintf(h, "%q %d %d\n", copied, info.Size(), info.ModTime().UnixNano())
 		return nil
 	case !info.IsDir():
-		return fmt.Errorf("%s is neither a file nor a folder", from)
-	case slices.ContainsFunc(inside, func(f os.FileInfo) bool { return os.SameFile(f, info) }):
-		return fmt.Errorf("%s is a link to a folder that contains it: remove the link, or leave data.stage out", from)
+		return fmt.Errorf("%s is neither a file nor a folder", original)
+	case slices.ContainsFunc(parents, func(f os.FileInfo) bool { return os.SameFile(f, info) }):
+		return fmt.Errorf("%s is a link to a folder that contains it: remove the link, or leave data.stage out", original)
 	}
-	entries, err := os.ReadDir(from)
+	entries, err := os.ReadDir(original)
 	if err != nil {
 		return err
 	}
-	s.all = append(s.all, sourceFile{to: to, folder: true})
-	fmt.Fprintf(h, "%q\n", to)
-	inside = append(slices.Clip(inside), info)
+	s.all = append(s.all, sourceFile{copied: copied, folder: true})
+	fmt.Fprintf(h, "%q\n", copied)
+	parents = append(slices.Clip(parents), info)
 	for _, e := range entries {
-		path := filepath.Join(from, e.Name())
+		path := filepath.Join(original, e.Name())
 		if e.Type()&os.ModeSymlink != 0 {
 			if _, err := safeopen.Inside(root, path); err != nil {
 				return err
 			}
 		}
-		if err := s.addPath(ctx, root, path, filepath.Join(to, e.Name()), inside, h); err != nil {
+		if err := s.addPath(ctx, root, path, filepath.Join(copied, e.Name()), parents, h); err != nil {
 			return err
 		}
 	}
@@ -156,7 +157,7 @@ func (o stager) makeCopy(ctx context.Context, dir string, set *sourceFiles) erro
 		return fmt.Errorf("the data set needs %s, but only %s are free: free some space, name another folder in data.stage, or leave data.stage out", formatBytes(need), formatBytes(available))
 	}
 	for _, f := range set.all {
-		to := filepath.Join(part, f.to)
+		to := filepath.Join(part, f.copied)
 		if !f.folder {
 			to = filepath.Dir(to)
 		}
@@ -177,9 +178,9 @@ func (o stager) makeCopy(ctx context.Context, dir string, set *sourceFiles) erro
 	return os.Rename(part, filepath.Join(dir, dataName))
 }
 
-// copyAll copies files to the folder part in parallel. It stops at the first error and
-// returns it.
-func copyAll(ctx context.Context, part string, all []sourceFile, p *progressFile) error {
+// copyAll copies files to the folder dir in parallel. It stops at the first error and returns
+// it.
+func copyAll(ctx context.Context, dir string, files []sourceFile, p *progressFile) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
@@ -188,13 +189,13 @@ func copyAll(ctx context.Context, part string, all []sourceFile, p *progressFile
 		workers.Go(func() {
 			for ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
-				if i >= len(all) {
+				if i >= len(files) {
 					return
 				}
-				if all[i].folder {
+				if files[i].folder {
 					continue
 				}
-				if err := copyFile(ctx, all[i], filepath.Join(part, all[i].to), p); err != nil {
+				if err := copyFile(ctx, files[i], filepath.Join(dir, files[i].copied), p); err != nil {
 					cancel(err)
 				}
 			}
@@ -207,21 +208,21 @@ func copyAll(ctx context.Context, part string, all []sourceFile, p *progressFile
 // open opens the original file. It returns an error if the file has been replaced by a link
 // out of its source since it was listed.
 func (f sourceFile) open() (*os.File, error) {
-	if f.from == f.root {
-		return safeopen.File(f.from)
+	if f.original == f.root {
+		return safeopen.File(f.original)
 	}
-	return safeopen.Open(f.root, f.from)
+	return safeopen.Open(f.root, f.original)
 }
 
-// copyFile copies f to the path to. It returns an error if the size of f has changed since
-// it was listed.
-func copyFile(ctx context.Context, f sourceFile, to string, p *progressFile) (err error) {
+// copyFile copies f to the path dst. It returns an error if the size of f has changed since
+// f was listed.
+func copyFile(ctx context.Context, f sourceFile, dst string, p *progressFile) (err error) {
 	in, err := f.open()
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	out, err := os.OpenFile(dst, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -234,7 +235,7 @@ func copyFile(ctx context.Context, f sourceFile, to string, p *progressFile) (er
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("copy %s: %w", f.from, err)
+			return fmt.Errorf("copy %s: %w", f.original, err)
 		}
 		if err := p.touch(); err != nil {
 			return err
@@ -244,13 +245,13 @@ func copyFile(ctx context.Context, f sourceFile, to string, p *progressFile) (er
 		}
 	}
 	if written != f.bytes {
-		return fmt.Errorf("copy %s: the size changed from %d to %d bytes: try again when no program writes to the file", f.from, f.bytes, written)
+		return fmt.Errorf("copy %s: the size changed from %d to %d bytes: try again when no program writes to the file", f.original, f.bytes, written)
 	}
 	return p.touch()
 }
 
-// progressFile is a file whose modification time shows waiting processes that copying
-// continues.
+// progressFile is a file in the copy's folder. While a process copies, it updates the
+// modification time of this file, so that waiting processes see progress.
 type progressFile struct {
 	path string
 	mu   sync.Mutex

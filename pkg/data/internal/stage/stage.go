@@ -52,16 +52,16 @@ type Stage struct {
 
 // stager makes copies. Its fields are parameters that tests change.
 type stager struct {
-	patience time.Duration
-	free     func(dir string) (bytes int64, err error)
-	began    func() // if not nil, called when copying begins
+	stallTimeout time.Duration
+	free         func(dir string) (bytes int64, err error)
+	began        func() // if not nil, called when copying begins
 }
 
 // Open copies the sources, which are files or folders, into folder. If another process has
 // made a copy of the same content, Open uses that copy. If another process is copying, Open
 // waits; it returns an error after two minutes without progress.
 func Open(ctx context.Context, folder string, sources []string) (*Stage, error) {
-	s, err := stager{patience: defaultPatience, free: freeBytes}.open(ctx, folder, sources)
+	s, err := stager{stallTimeout: defaultPatience, free: freeBytes}.open(ctx, folder, sources)
 	if err != nil {
 		return nil, fmt.Errorf("stage data to %s: %w", folder, err)
 	}
@@ -107,7 +107,7 @@ func (o stager) open(ctx context.Context, folder string, sources []string) (*Sta
 			return s, nil
 		}
 		if err == nil {
-			err = waited.poll(ctx, dir, o.patience)
+			err = waited.poll(ctx, dir, o.stallTimeout)
 		}
 		if err != nil {
 			_ = os.Remove(root) // fails while a copy is in it
@@ -197,14 +197,14 @@ func openLock(dir string) (*os.File, error) {
 	return f, err
 }
 
-// tryLock tries to acquire a lock without waiting, and reports whether it succeeded. how is
-// LOCK_EX or LOCK_SH.
-func tryLock(f *os.File, how int) bool {
-	return syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB) == nil
+// tryLock tries to lock f without waiting, and reports whether it succeeded. mode is LOCK_EX
+// or LOCK_SH.
+func tryLock(f *os.File, mode int) bool {
+	return syscall.Flock(int(f.Fd()), mode|syscall.LOCK_NB) == nil
 }
 
 // isCurrentLock reports whether dir still contains the lock file that is open as lock. It
-// does not if another process has removed dir.
+// returns false if another process has removed dir.
 func isCurrentLock(lock *os.File, dir string) bool {
 	a, err := lock.Stat()
 	if err != nil {
@@ -228,7 +228,7 @@ func removeUnused(dir string, lock *os.File) error {
 	if !tryLock(lock, syscall.LOCK_EX) || !isCurrentLock(lock, dir) {
 		return nil
 	}
-	gone := dir + goneSuffix
+	gone := dir + removedSuffix
 	if err := os.RemoveAll(gone); err != nil { // left by a process that was killed while it removed the copy
 		return err
 	}
@@ -238,11 +238,11 @@ func removeUnused(dir string, lock *os.File) error {
 	return os.RemoveAll(gone)
 }
 
-// goneSuffix is appended to the name of a copy that is being removed.
-const goneSuffix = ".gone"
+// removedSuffix is appended to the name of a copy that is being removed.
+const removedSuffix = ".gone"
 
-// removeAbandoned removes the copies in root that no process uses because their users were
-// killed, except keep. It ignores errors.
+// removeAbandoned removes the copies in root that no process uses anymore because the
+// processes that used them were killed. It does not remove keep. It ignores errors.
 func removeAbandoned(root, keep string) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -253,7 +253,7 @@ func removeAbandoned(root, keep string) {
 		if !e.IsDir() || !isCopyName(e.Name()) || dir == keep {
 			continue
 		}
-		if strings.HasSuffix(dir, goneSuffix) {
+		if strings.HasSuffix(dir, removedSuffix) {
 			_ = os.RemoveAll(dir)
 			continue
 		}
@@ -273,8 +273,8 @@ type copyWait struct {
 }
 
 // poll waits for pollEvery. It returns an error if copying to dir has made no progress for
-// longer than patience.
-func (w *copyWait) poll(ctx context.Context, dir string, patience time.Duration) error {
+// longer than stallTimeout.
+func (w *copyWait) poll(ctx context.Context, dir string, stallTimeout time.Duration) error {
 	var now time.Time
 	if info, err := os.Stat(filepath.Join(dir, progressName)); err == nil {
 		now = info.ModTime()
@@ -282,8 +282,8 @@ func (w *copyWait) poll(ctx context.Context, dir string, patience time.Duration)
 	if w.since.IsZero() || !now.Equal(w.last) {
 		w.last, w.since = now, time.Now()
 	}
-	if time.Since(w.since) > patience {
-		return fmt.Errorf("another process on this machine is copying to %s and has made no progress for %v: end it if it hangs (it has %s open), or leave data.stage out", dir, patience, filepath.Join(dir, lockName))
+	if time.Since(w.since) > stallTimeout {
+		return fmt.Errorf("another process on this machine is copying to %s and has made no progress for %v: end it if it hangs (it has %s open), or leave data.stage out", dir, stallTimeout, filepath.Join(dir, lockName))
 	}
 	select {
 	case <-ctx.Done():

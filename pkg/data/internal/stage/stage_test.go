@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	default:
-		s := stager{patience: time.Minute, free: freeBytes}
+		s := stager{stallTimeout: time.Minute, free: freeBytes}
 		if how == "copy" {
 			s.began = func() { // in the middle of a copy
 				fmt.Println("ready")
@@ -303,7 +303,7 @@ func TestKilledCopier(t *testing.T) {
 func TestWaitEnds(t *testing.T) {
 	folder, from := t.TempDir(), source(t)
 	process(t, "copy", folder, from)
-	_, err := stager{patience: 3 * pollEvery, free: freeBytes}.open(t.Context(), folder, []string{from})
+	_, err := stager{stallTimeout: 3 * pollEvery, free: freeBytes}.open(t.Context(), folder, []string{from})
 	if err == nil || !strings.Contains(err.Error(), "another process on this machine is copying to "+folder) || !strings.Contains(err.Error(), "no progress for 150ms") {
 		t.Errorf("error %v", err)
 	}
@@ -317,7 +317,7 @@ func TestWaitEnds(t *testing.T) {
 func TestOpenErrors(t *testing.T) {
 	t.Attr("fault", "a staged data set has a link out of its folder")
 	from, folder := source(t), t.TempDir()
-	full := stager{patience: time.Minute, free: func(string) (int64, error) { return 5 << 10, nil }}
+	full := stager{stallTimeout: time.Minute, free: func(string) (int64, error) { return 5 << 10, nil }}
 	if _, err := full.open(t.Context(), folder, []string{from}); err == nil || !strings.Contains(err.Error(), "the data set needs 16 KiB, but only 5 KiB are free: free some space") {
 		t.Errorf("no room: %v", err)
 	}

@@ -108,7 +108,7 @@ func Parse(text []byte) (*File, error) {
 	seen := map[uint32]bool{}
 	for at := f.order.Uint32(text[4:]); at != 0; {
 		if seen[at] || len(f.Pages) == maxPages {
-			return nil, fmt.Errorf("directory of page %d is that of an earlier page: the file is damaged", len(f.Pages))
+			return nil, fmt.Errorf("page %d refers to the directory of an earlier page: the file is damaged", len(f.Pages))
 		}
 		seen[at] = true
 		p, next, err := f.readPage(int64(at))
@@ -124,20 +124,20 @@ func Parse(text []byte) (*File, error) {
 	return f, nil
 }
 
-// readPage parses the directory (section 2) at position at. next is the position of the next
-// directory, or 0 if there is none.
-func (f *File) readPage(at int64) (p Page, next uint32, err error) {
+// readPage parses the directory (section 2) at position pos of the file. next is the position
+// of the next directory, or 0 if the file has no further page.
+func (f *File) readPage(pos int64) (p Page, next uint32, err error) {
 	size := int64(len(f.text))
-	if at+2 > size {
+	if pos+2 > size {
 		return p, 0, io.ErrUnexpectedEOF
 	}
-	n := int64(f.order.Uint16(f.text[at:]))
-	end := at + 2 + 12*n
+	n := int64(f.order.Uint16(f.text[pos:]))
+	end := pos + 2 + 12*n
 	if end+4 > size {
 		return p, 0, io.ErrUnexpectedEOF
 	}
-	p = Page{at: at, fields: map[uint16][]uint32{}}
-	for e := f.text[at+2 : end]; len(e) > 0; e = e[12:] {
+	p = Page{at: pos, fields: map[uint16][]uint32{}}
+	for e := f.text[pos+2 : end]; len(e) > 0; e = e[12:] {
 		tag, kind, count := f.order.Uint16(e), f.order.Uint16(e[2:]), int64(f.order.Uint32(e[4:]))
 		width := map[uint16]int64{1: 1, 3: 2, 4: 4}[kind]
 		switch tag {
@@ -187,13 +187,13 @@ func (f *File) readPage(at int64) (p Page, next uint32, err error) {
 	return p, f.order.Uint32(f.text[end:]), nil
 }
 
-// fieldValue returns the first value of a field, or missing if the page does not have the
-// field.
-func (p Page) fieldValue(tag uint16, missing uint32) uint32 {
+// fieldValue returns the first value of a field, or defaultValue if the page does not have
+// the field.
+func (p Page) fieldValue(tag uint16, defaultValue uint32) uint32 {
 	if v := p.fields[tag]; len(v) > 0 {
 		return v[0]
 	}
-	return missing
+	return defaultValue
 }
 
 // isWide reports whether the values of the page are decoded by this package and not by
@@ -389,13 +389,13 @@ func (f *File) decodeWide(ctx context.Context, p Page) ([]float32, error) {
 	return v, nil
 }
 
-// decompressPart decompresses the strip or tile of size bytes at position at, which must
-// have n bytes after decompression.
-func (f *File) decompressPart(p Page, at, size int64, n int) ([]byte, error) {
-	if at+size > int64(len(f.text)) {
-		return nil, fmt.Errorf("strip or tile at byte %d has %d bytes, which exceeds the file of %d bytes: the file is truncated; copy it again", at, size, len(f.text))
+// decompressPart decompresses the strip or tile of size bytes at position pos of the file.
+// It must have n bytes after decompression.
+func (f *File) decompressPart(p Page, pos, size int64, n int) ([]byte, error) {
+	if pos+size > int64(len(f.text)) {
+		return nil, fmt.Errorf("strip or tile at byte %d has %d bytes, which exceeds the file of %d bytes: the file is truncated; copy it again", pos, size, len(f.text))
 	}
-	b := f.text[at : at+size]
+	b := f.text[pos : pos+size]
 	if int64(n) > maxBytesPerByte*8*(size+1) {
 		return nil, fmt.Errorf("strip or tile of %d bytes cannot be decompressed to %d bytes: the file is damaged", size, n)
 	}
@@ -420,7 +420,7 @@ func (f *File) decompressPart(p Page, at, size int64, n int) ([]byte, error) {
 	}
 	out := make([]byte, n)
 	if _, err := io.ReadFull(r, out); err != nil {
-		return nil, fmt.Errorf("strip or tile at byte %d is shorter than %d bytes after decompression: %w", at, n, err)
+		return nil, fmt.Errorf("strip or tile at byte %d is shorter than %d bytes after decompression: %w", pos, n, err)
 	}
 	return out, nil
 }
@@ -453,33 +453,33 @@ func unpackBits(b []byte, n int) ([]byte, error) {
 // undoPredictor reverses the predictor of a row in place. Predictor 2 stores differences of
 // integers (section 14). Predictor 3 stores differences of the bytes of floats, most
 // significant bytes first (technical note 3); the resulting floats are big-endian.
-func undoPredictor(p Page, row []byte, of values.Number, order binary.ByteOrder) error {
+func undoPredictor(p Page, row []byte, kind values.Number, order binary.ByteOrder) error {
 	switch c := p.fieldValue(tagPredictor, 1); {
 	case c == 1:
-	case c == 2 && of.Size == 1:
+	case c == 2 && kind.Size == 1:
 		for i := 1; i < len(row); i++ {
 			row[i] += row[i-1]
 		}
-	case c == 2 && of.Size == 2:
+	case c == 2 && kind.Size == 2:
 		for i := 2; i < len(row); i += 2 {
 			order.PutUint16(row[i:], order.Uint16(row[i:])+order.Uint16(row[i-2:]))
 		}
-	case c == 2 && of.Size == 4:
+	case c == 2 && kind.Size == 4:
 		for i := 4; i < len(row); i += 4 {
 			order.PutUint32(row[i:], order.Uint32(row[i:])+order.Uint32(row[i-4:]))
 		}
-	case c == 2 && of.Size == 8:
+	case c == 2 && kind.Size == 8:
 		for i := 8; i < len(row); i += 8 {
 			order.PutUint64(row[i:], order.Uint64(row[i:])+order.Uint64(row[i-8:]))
 		}
-	case c == 3 && of.Float:
+	case c == 3 && kind.Float:
 		for i := 1; i < len(row); i++ {
 			row[i] += row[i-1]
 		}
-		planes, n := bytes.Clone(row), len(row)/of.Size
+		planes, n := bytes.Clone(row), len(row)/kind.Size
 		for i := range n {
-			for k := range of.Size {
-				row[i*of.Size+k] = planes[k*n+i]
+			for k := range kind.Size {
+				row[i*kind.Size+k] = planes[k*n+i]
 			}
 		}
 	default:

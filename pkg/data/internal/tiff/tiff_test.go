@@ -112,7 +112,7 @@ func TestErrors(t *testing.T) {
 		"another file": {"\x89PNG\r\n\x1a\n", "not a TIFF"},
 		"BigTIFF":      {"II+\x00\x08\x00\x00\x00", "BigTIFF files are not supported: save the file as a classic TIFF"},
 		"no page":      {"II*\x00\x00\x00\x00\x00", "the file has no pages"},
-		"circle":       {circle(), "is that of an earlier page"},
+		"circle":       {circle(), "refers to the directory of an earlier page"},
 	} {
 		if _, err := Parse([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
