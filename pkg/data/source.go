@@ -171,8 +171,8 @@ func (c Config) maskOptions() PairsOptions {
 	return PairsOptions{ForegroundInverted: c.Foreground == "black"}
 }
 
-// Opened contains the training and test data of a config, split and cut.
-type Opened struct {
+// OpenedData contains the training and test data of a config, split and cut.
+type OpenedData struct {
 	Train, Test Dataset
 	// TestImages contains the names of the test images, before they are cut into tiles or
 	// crops.
@@ -188,33 +188,33 @@ type Opened struct {
 // before it cuts tiles or crops, so that no part of a test image is used for training. If
 // ctx is canceled, Open returns ctx's error before it generates or reads the next sample or
 // file.
-func Open(ctx context.Context, c Config) (Opened, error) {
+func Open(ctx context.Context, c Config) (OpenedData, error) {
 	if err := c.Validate(); err != nil {
-		return Opened{}, err
+		return OpenedData{}, err
 	}
-	var o Opened
+	var o OpenedData
 	all, err := o.openSource(ctx, c, c.Path, false)
 	if err != nil {
-		return Opened{}, err
+		return OpenedData{}, err
 	}
 	if c.hasTestData() {
-		test := Opened{}
+		test := OpenedData{}
 		if o.Test, err = test.openSource(ctx, c, c.testPath(), true); err != nil {
-			return Opened{}, fmt.Errorf("open test data: %w", err)
+			return OpenedData{}, fmt.Errorf("open test data: %w", err)
 		}
 		if !slices.Equal(test.ClassNames, o.ClassNames) {
-			return Opened{}, fmt.Errorf("test data %s and training data %s have different classes (%d and %d classes): use the same class names for both", c.testPath(), c.Path, len(test.ClassNames), len(o.ClassNames))
+			return OpenedData{}, fmt.Errorf("test data %s and training data %s have different classes (%d and %d classes): use the same class names for both", c.testPath(), c.Path, len(test.ClassNames), len(o.ClassNames))
 		}
 		o.Train = all
 		if err := checkSameChannels(o.Train, o.Test, c); err != nil {
-			return Opened{}, err
+			return OpenedData{}, err
 		}
 		for i := range o.Test.Len() {
 			o.TestImages = append(o.TestImages, o.Test.SampleName(i))
 		}
 	} else {
 		if c.TestImages >= all.Len() {
-			return Opened{}, fmt.Errorf("split data: data.test_images is %d of %d images: leave at least one image for training", c.TestImages, all.Len())
+			return OpenedData{}, fmt.Errorf("split data: data.test_images is %d of %d images: leave at least one image for training", c.TestImages, all.Len())
 		}
 		trainIdx, testIdx := Split(all.Len(), c.TestImages, c.DataSeed)
 		for _, i := range testIdx {
@@ -249,7 +249,7 @@ func (c Config) testPath() string {
 
 // openSource opens the data set at path before splitting and cutting, and sets o.ClassNames
 // and o.Notes. test selects the test batch of CIFAR-10.
-func (o *Opened) openSource(ctx context.Context, c Config, path string, test bool) (Dataset, error) {
+func (o *OpenedData) openSource(ctx context.Context, c Config, path string, test bool) (Dataset, error) {
 	classes := func(set *Classes, err error) (Dataset, error) {
 		if err != nil {
 			return nil, err
@@ -294,7 +294,7 @@ func asDataset(v *Volumes, err error) (Dataset, error) {
 }
 
 // cutSamples cuts the training and the test data into the tiles or crops that c describes.
-func (o *Opened) cutSamples(c Config) (err error) {
+func (o *OpenedData) cutSamples(c Config) (err error) {
 	if c.Tile > 0 {
 		if o.Train, err = Tiles(o.Train, c.Tile, c.Tile); err != nil {
 			return err

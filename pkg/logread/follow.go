@@ -342,7 +342,7 @@ func (f *followedFile) detectAndRead(ctx context.Context, t *task, a *runs.Appen
 	known := formats()
 	i := slices.IndexFunc(known, func(k record.Format) bool { return k.Recognizes(t.path, head) })
 	switch {
-	case i < 0, plaintext.Encoding(head) != "", refusalReason(head) != "", known[max(i, 0)].Document:
+	case i < 0, plaintext.DetectEncoding(head) != "", refusalReason(head) != "", known[max(i, 0)].Document:
 		return f.readFromStart(ctx, t, a)
 	case known[i].Name == events.Kind:
 		f.events = events.NewReader()

@@ -63,7 +63,7 @@ func openContent(ctx context.Context, f *os.File, size int64, report *record.Rep
 		in.Size, in.ReaderAt = 0, nil
 		packed = bufio.NewReaderSize(unpacked, 1<<16)
 	}
-	text, encoding := plaintext.Reader(packed)
+	text, encoding := plaintext.NewReader(packed)
 	body := record.NewCountingReader(ctx, text, report)
 	if unpacked != nil {
 		body = &boundedReader{r: body, packed: counted, report: report}

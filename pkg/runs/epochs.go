@@ -200,7 +200,7 @@ func newLineReader(r io.Reader, name string) *lineReader {
 	if r == nil {
 		return l
 	}
-	if text, encoding := plaintext.Reader(l.r); encoding != "" {
+	if text, encoding := plaintext.NewReader(l.r); encoding != "" {
 		l.r = bufio.NewReaderSize(text, 1<<16)
 	}
 	return l

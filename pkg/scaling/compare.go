@@ -181,7 +181,7 @@ func (c *Comparisons) table(maxRows int) table {
 	g.Columns = append(g.Columns,
 		grid.Column[Comparison]{
 			Name: "p", Brief: true, Optional: true, Value: func(c Comparison) float64 { return c.P },
-			Show: func(c Comparison) string { return english.P(c.P) },
+			Show: func(c Comparison) string { return english.PValue(c.P) },
 		},
 		grid.Column[Comparison]{Name: "permutation_p", Value: func(c Comparison) float64 { return c.PermutationP }},
 		grid.Column[Comparison]{Name: "verdict", Brief: true, Text: func(c Comparison) string { return c.Verdict }},

@@ -193,7 +193,7 @@ func (s *Study) findPoint(series string, workers int) (int, error) {
 		}
 	}
 	if len(there) == 0 {
-		return 0, fmt.Errorf("unknown series %q: use one of %s", series, english.Quoted(s.Series()))
+		return 0, fmt.Errorf("unknown series %q: use one of %s", series, english.Quote(s.Series()))
 	}
 	return 0, fmt.Errorf("series %s has no run at %s; it has runs at %s", series, english.Count(workers, "worker"), english.List(there))
 }
@@ -208,9 +208,9 @@ func (s *Study) resolveSeries(name string) (string, error) {
 	case name == "" && len(all) == 1:
 		return all[0], nil
 	case name == "":
-		return "", fmt.Errorf("the study has several series: name one of %s", english.Quoted(all))
+		return "", fmt.Errorf("the study has several series: name one of %s", english.Quote(all))
 	}
-	return "", fmt.Errorf("unknown series %q: use one of %s", name, english.Quoted(all))
+	return "", fmt.Errorf("unknown series %q: use one of %s", name, english.Quote(all))
 }
 
 // describeDisturbance describes the other load that disturbed a run during the epochs that

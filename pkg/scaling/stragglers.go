@@ -79,7 +79,7 @@ func (s *Stragglers) table(maxRows int) table {
 		{Name: "last", Count: func(r StragglerRow) int { return r.Last }},
 		{Name: "last_share", Brief: true, Value: func(r StragglerRow) float64 { return r.LastShare }},
 		{Name: "expected_share", Brief: true, Value: func(r StragglerRow) float64 { return r.Expected }},
-		{Name: "p", Brief: true, Value: func(r StragglerRow) float64 { return r.P }, Show: func(r StragglerRow) string { return english.P(r.P) }},
+		{Name: "p", Brief: true, Value: func(r StragglerRow) float64 { return r.P }, Show: func(r StragglerRow) string { return english.PValue(r.P) }},
 		{
 			Name: "late_seconds", Title: "late_ms", Brief: true, Value: func(r StragglerRow) float64 { return r.LateSeconds },
 			Show: func(r StragglerRow) string { return english.Short(1000 * r.LateSeconds) },

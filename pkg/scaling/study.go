@@ -116,7 +116,7 @@ func (s *Study) Only(series ...string) (*Study, error) {
 		}
 	}
 	if len(kept) == 0 {
-		return nil, fmt.Errorf("choose series: no name given: use one or more of %s", english.Quoted(s.Series()))
+		return nil, fmt.Errorf("choose series: no name given: use one or more of %s", english.Quote(s.Series()))
 	}
 	return s.withRuns(kept, s.Rule, series)
 }

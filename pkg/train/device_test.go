@@ -89,7 +89,7 @@ func TestTrainingSetOnTheGPU(t *testing.T) {
 		{"pictures", pictures, WorkerOptions{}, 1, "17 samples"},
 		{"pictures of two workers", pictures, WorkerOptions{}, 2, "17 samples"},
 		{"classes", labels, WorkerOptions{}, 1, "34 samples"},
-		{"volumes", volumes, WorkerOptions{Samples: &Samples{data.Opened{Train: train, Test: test}}}, 1, "7 samples, 0.0 MiB"},
+		{"volumes", volumes, WorkerOptions{Samples: &Samples{data.OpenedData{Train: train, Test: test}}}, 1, "7 samples, 0.0 MiB"},
 	} {
 		if underRace && c.workers == 1 { // two workers start all that one does
 			continue

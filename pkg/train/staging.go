@@ -12,7 +12,7 @@ import (
 )
 
 // Samples are the training samples and the held-out samples of a config.
-type Samples struct{ data.Opened }
+type Samples struct{ data.OpenedData }
 
 // OpenSamples opens the data of c; see data.Open.
 func OpenSamples(ctx context.Context, c DataConfig) (Samples, error) {

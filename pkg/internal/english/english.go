@@ -44,8 +44,8 @@ func join(words []string, conjunction string) string {
 	return strings.Join(words[:len(words)-1], ", ") + conjunction + words[len(words)-1]
 }
 
-// Quoted joins names in quotes with commas: `"ddp", "ring"`.
-func Quoted(names []string) string {
+// Quote joins names in quotes with commas: `"ddp", "ring"`.
+func Quote(names []string) string {
 	out := make([]string, len(names))
 	for i, n := range names {
 		out[i] = strconv.Quote(n)

@@ -34,7 +34,7 @@ func TestLists(t *testing.T) {
 		{List([]string{"1", "2"}), "1 and 2"},
 		{List([]string{"1", "2", "4"}), "1, 2 and 4"},
 		{Either([]string{"csv", "json"}), "csv or json"},
-		{Quoted([]string{"ddp", "a\nb"}), `"ddp", "a\nb"`},
+		{Quote([]string{"ddp", "a\nb"}), `"ddp", "a\nb"`},
 		{Short(194.188), "194.2"},
 		{Short(0.0126), "0.0126"},
 		{Short(0.0000126), "1.26e-05"},
@@ -44,8 +44,8 @@ func TestLists(t *testing.T) {
 		{Interval(math.NaN(), 1), "-"},
 		{Percent(0.95), "95 %"},
 		{Percent(0.0512), "5.1 %"},
-		{PWithRelation(0.032), "= 0.032"},
-		{PWithRelation(1e-9), "< 0.0001"},
+		{PValueWithOperator(0.032), "= 0.032"},
+		{PValueWithOperator(1e-9), "< 0.0001"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)

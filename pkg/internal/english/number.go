@@ -53,19 +53,19 @@ func Percent(share float64) string {
 	return strings.TrimSuffix(text, ".0") + " %"
 }
 
-// P formats a p-value with two digits: "0.032", "< 0.0001".
-func P(p float64) string {
+// PValue formats a p-value with two digits: "0.032", "< 0.0001".
+func PValue(p float64) string {
 	if p < 0.0001 {
 		return "< 0.0001"
 	}
 	return fmt.Sprintf("%.2g", p)
 }
 
-// PWithRelation formats a p-value with = or <, to be written after the letter p: "= 0.032",
+// PValueWithOperator formats a p-value with = or <, for use after the letter p: "= 0.032",
 // "< 0.0001".
-func PWithRelation(p float64) string {
-	if text := P(p); text[0] == '<' {
+func PValueWithOperator(p float64) string {
+	if text := PValue(p); text[0] == '<' {
 		return text
 	}
-	return "= " + P(p)
+	return "= " + PValue(p)
 }

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// Encoding returns the name of the encoding that the byte-order mark at the start of head
-// identifies. It returns "" if there is no byte-order mark.
-func Encoding(head []byte) string {
+// DetectEncoding returns the name of the encoding that the byte-order mark at the start of
+// head identifies, or "" if head does not start with a byte-order mark.
+func DetectEncoding(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte("\xef\xbb\xbf")):
 		return "UTF-8 with a byte-order mark"
@@ -26,11 +26,11 @@ func Encoding(head []byte) string {
 	return ""
 }
 
-// Reader returns a reader that decodes r to UTF-8 without a byte-order mark. name is the result
-// of Encoding for the start of r; if it is "", text is r itself.
-func Reader(r *bufio.Reader) (text io.Reader, name string) {
+// NewReader returns a reader that decodes r to UTF-8 without a byte-order mark. name is the
+// result of DetectEncoding for the start of r; if name is "", text is r itself.
+func NewReader(r *bufio.Reader) (text io.Reader, name string) {
 	head, _ := r.Peek(4) // the next read returns the error
-	if name = Encoding(head); name == "" {
+	if name = DetectEncoding(head); name == "" {
 		return r, ""
 	}
 	return transform.NewReader(r, unicode.BOMOverride(encoding.Nop.NewDecoder())), name
@@ -39,7 +39,7 @@ func Reader(r *bufio.Reader) (text io.Reader, name string) {
 // Decode decodes text to UTF-8 without a byte-order mark. It returns text without such a mark
 // unchanged.
 func Decode(text []byte) ([]byte, error) {
-	if Encoding(text) == "" {
+	if DetectEncoding(text) == "" {
 		return text, nil
 	}
 	text, _, err := transform.Bytes(unicode.BOMOverride(encoding.Nop.NewDecoder()), text)

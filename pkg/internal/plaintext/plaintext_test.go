@@ -17,7 +17,7 @@ func TestReader(t *testing.T) {
 		{"\xfe\xff\x00g\x00r\x00\xfc\x00\n", "grü\n", "UTF-16, big-endian"},
 		{"\xff\xfe\x00\x00", "\xff\xfe\x00\x00", ""}, // UTF-32
 	} {
-		r, name := Reader(bufio.NewReader(bytes.NewReader([]byte(c.in))))
+		r, name := NewReader(bufio.NewReader(bytes.NewReader([]byte(c.in))))
 		text, err := io.ReadAll(r)
 		if err != nil || string(text) != c.text || name != c.name {
 			t.Errorf("Reader(%q) gives %q, %q, %v; want %q, %q", c.in, text, name, err, c.text, c.name)

@@ -54,7 +54,7 @@ func Open(dir, path string) (f *os.File, err error) {
 	info, err := root.Stat(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		// os.Root refuses all absolute links, even those that stay in the folder.
-		if name, err = Inside(dir, path); err == nil {
+		if name, err = RelativePath(dir, path); err == nil {
 			info, err = root.Stat(name)
 		}
 	}
@@ -70,9 +70,9 @@ func Open(dir, path string) (f *os.File, err error) {
 	return requireRegular(path, f, err)
 }
 
-// Inside follows the links in path and returns the resulting path relative to dir. It returns a
-// *RefusedError if the result is not in or below dir.
-func Inside(dir, path string) (name string, err error) {
+// RelativePath follows the links in path and returns the resulting path relative to dir. It
+// returns a *RefusedError if the result is not in or below dir.
+func RelativePath(dir, path string) (name string, err error) {
 	folder, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return "", err

@@ -111,7 +111,7 @@ func (s *sourceFiles) addPath(ctx context.Context, root, original, copied string
 	for _, e := range entries {
 		path := filepath.Join(original, e.Name())
 		if e.Type()&os.ModeSymlink != 0 {
-			if _, err := safeopen.Inside(root, path); err != nil {
+			if _, err := safeopen.RelativePath(root, path); err != nil {
 				return err
 			}
 		}

@@ -39,8 +39,8 @@ const (
 	pollEvery       = 50 * time.Millisecond
 )
 
-// Stage is a copy that this process uses.
-type Stage struct {
+// Copy is a copy of the sources that this process uses.
+type Copy struct {
 	Bytes  int64         // total size of the files
 	Took   time.Duration // duration of copying; 0 if another process made the copy
 	Copied bool          // whether this process made the copy
@@ -60,7 +60,7 @@ type stager struct {
 // Open copies the sources, which are files or folders, into folder. If another process has
 // made a copy of the same content, Open uses that copy. If another process is copying, Open
 // waits; it returns an error after two minutes without progress.
-func Open(ctx context.Context, folder string, sources []string) (*Stage, error) {
+func Open(ctx context.Context, folder string, sources []string) (*Copy, error) {
 	s, err := stager{stallTimeout: defaultPatience, free: freeBytes}.open(ctx, folder, sources)
 	if err != nil {
 		return nil, fmt.Errorf("stage data to %s: %w", folder, err)
@@ -69,13 +69,13 @@ func Open(ctx context.Context, folder string, sources []string) (*Stage, error) 
 }
 
 // Path returns the path of source i in the copy.
-func (s *Stage) Path(i int) string { return filepath.Join(s.dir, dataName, s.base[i]) }
+func (s *Copy) Path(i int) string { return filepath.Join(s.dir, dataName, s.base[i]) }
 
 // Dir returns the folder of the copy.
-func (s *Stage) Dir() string { return s.dir }
+func (s *Copy) Dir() string { return s.dir }
 
 // Close releases the copy, and removes it if no other process uses it.
-func (s *Stage) Close() error {
+func (s *Copy) Close() error {
 	if s == nil || s.lock == nil {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (s *Stage) Close() error {
 }
 
 // open implements Open.
-func (o stager) open(ctx context.Context, folder string, sources []string) (*Stage, error) {
+func (o stager) open(ctx context.Context, folder string, sources []string) (*Copy, error) {
 	set, err := listSources(ctx, sources)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (o stager) open(ctx context.Context, folder string, sources []string) (*Sta
 			return nil, err
 		}
 		dir := filepath.Join(root, set.copyName())
-		s := &Stage{Bytes: set.bytes, dir: dir, base: set.base}
+		s := &Copy{Bytes: set.bytes, dir: dir, base: set.base}
 		done, err := o.tryOpen(ctx, s, set)
 		if done {
 			return s, nil
@@ -118,7 +118,7 @@ func (o stager) open(ctx context.Context, folder string, sources []string) (*Sta
 
 // tryOpen acquires the copy in s.dir, and makes it if it does not exist. done is false if
 // another process is making or removing the copy.
-func (o stager) tryOpen(ctx context.Context, s *Stage, set *sourceFiles) (done bool, err error) {
+func (o stager) tryOpen(ctx context.Context, s *Copy, set *sourceFiles) (done bool, err error) {
 	lock, err := openLock(s.dir)
 	if err != nil || lock == nil {
 		return false, err

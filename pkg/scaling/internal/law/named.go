@@ -81,7 +81,7 @@ func (f *Fits) findObjection(law *Fit) string {
 		return ""
 	}
 	if rho, p := stats.SpearmanTest(sizes, residuals); p < maxTrendP {
-		return fmt.Sprintf("its residuals have a trend over the %s counts (Spearman's ρ = %s, p %s)", f.series.Unit, english.Short(rho), english.PWithRelation(p))
+		return fmt.Sprintf("its residuals have a trend over the %s counts (Spearman's ρ = %s, p %s)", f.series.Unit, english.Short(rho), english.PValueWithOperator(p))
 	}
 	return ""
 }

@@ -125,7 +125,7 @@ func matchSeries(a, b Study) ([]SeriesPair, error) {
 		pairs = append(pairs, SeriesPair{x, y, x, y})
 	}
 	if len(pairs) == 0 {
-		return nil, fmt.Errorf("compare: no series has the same name in both studies: one has %s, the other %s", english.Quoted(namesA), english.Quoted(namesB))
+		return nil, fmt.Errorf("compare: no series has the same name in both studies: one has %s, the other %s", english.Quote(namesA), english.Quote(namesB))
 	}
 	return pairs, nil
 }
@@ -249,9 +249,9 @@ func (c *Comparison) decide(m observe.SpeedMeasure, level float64) {
 			effect, english.Count(c.RunsA, "run"), c.A, english.Count(c.RunsB, "run"), c.B)
 		return
 	}
-	c.Test = fmt.Sprintf("Welch's t-test of the logarithms, p %s", english.PWithRelation(c.P))
+	c.Test = fmt.Sprintf("Welch's t-test of the logarithms, p %s", english.PValueWithOperator(c.P))
 	if !math.IsNaN(c.PermutationP) {
-		c.Test += fmt.Sprintf("; exact permutation test, p %s (at best %s with so many runs)", english.PWithRelation(c.PermutationP), english.P(stats.MinPermutationP(c.RunsA, c.RunsB)))
+		c.Test += fmt.Sprintf("; exact permutation test, p %s (at best %s with so many runs)", english.PValueWithOperator(c.PermutationP), english.PValue(stats.MinPermutationP(c.RunsA, c.RunsB)))
 	}
 	said := fmt.Sprintf("%s, %s interval %s, n = %d and %d; %s", effect, english.Percent(level), c.Ratio.FormatInterval(), c.RunsA, c.RunsB, c.Test)
 	excludes := c.Ratio.Low > 1 || c.Ratio.High < 1

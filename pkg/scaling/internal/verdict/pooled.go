@@ -73,7 +73,7 @@ func (p *PooledComparison) decide(shown map[string]int, side, alpha float64) {
 		text += fmt.Sprintf(". No: %s is slower.", p.A)
 	case shown[VerdictUnknown] == p.Counts && !(stats.MinSignedRankP(p.Faster+p.Slower) < alpha):
 		p.Verdict = VerdictUnknown
-		text += fmt.Sprintf(". So few counts cannot tell (p is %s at best): run 6 worker counts or more, or at least 3 seeds of each.", english.P(stats.MinSignedRankP(p.Counts)))
+		text += fmt.Sprintf(". So few counts cannot tell (p is %s at best): run 6 worker counts or more, or at least 3 seeds of each.", english.PValue(stats.MinSignedRankP(p.Counts)))
 	default:
 		p.Verdict = VerdictNone
 		text += ". The worker counts together show no difference."
@@ -91,5 +91,5 @@ func (p *PooledComparison) describeEffect() string {
 		return fmt.Sprintf("%s is as fast as %s at each of %d worker counts", p.A, p.B, p.Counts)
 	}
 	return fmt.Sprintf("%s is %s %s at %d of %d worker counts, %s times as fast in the median (%s to %s); paired test over the counts (Wilcoxon's signed-rank), p %s",
-		p.A, what, p.B, n, p.Counts, english.Short(p.Median), english.Short(p.Min), english.Short(p.Max), english.PWithRelation(p.P))
+		p.A, what, p.B, n, p.Counts, english.Short(p.Median), english.Short(p.Min), english.Short(p.Max), english.PValueWithOperator(p.P))
 }
