@@ -22,7 +22,7 @@ var pageText string
 //go:embed style.css
 var styleText string
 
-// buildPage contains the data of the template. The template escapes texts. Fields of type
+// page contains the data of the template. The template escapes texts. Fields of type
 // template.HTML and template.CSS are not escaped: only Lockstep's packages create them,
 // and escape what they contain.
 type page struct {

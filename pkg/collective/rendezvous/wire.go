@@ -27,17 +27,17 @@ import (
 //
 // Once all ranks have joined, for shared memory:
 //
-//	rank 0 → command{Memory | Error}        map the file at this path
-//	worker → report{Error}                the file is mapped
-//	rank 0 → command{Error}                 all ranks have mapped it: start
+//	rank 0 → command{Memory | Error}       map the file at this path
+//	worker → report{Error}                 the file is mapped
+//	rank 0 → command{Error}                all ranks have mapped it: start
 //
 // For a ring:
 //
-//	rank 0 → command{Network | Error}       listen for the previous rank
-//	worker → report{Address | Error}      listening on this address
-//	rank 0 → command{Next | Error}          connect to the next rank at this address
-//	worker → report{Error}                connected to both neighbors
-//	rank 0 → command{Error}                 all ranks are connected: start
+//	rank 0 → command{Network | Error}      listen for the previous rank
+//	worker → report{Address | Error}       listening on this address
+//	rank 0 → command{Next | Error}         connect to the next rank at this address
+//	worker → report{Error}                 connected to both neighbors
+//	rank 0 → command{Error}                all ranks are connected: start
 //
 // Neighbors in a ring exchange greeting, hello and reply as above, with claim.Ring.
 const protocolVersion = 2

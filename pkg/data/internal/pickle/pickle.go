@@ -57,8 +57,8 @@ func Text(v any) (s string, ok bool) {
 	return "", false
 }
 
-// Get returns the value of the string key, which the file may store as bytes. If the key occurs several
-// times, the last value is returned. ok is false if the key does not occur.
+// Get returns the value of the string key, which the file may store as bytes. If the key
+// occurs several times, the last value is returned. ok is false if the key does not occur.
 func (d *Dict) Get(key string) (v any, ok bool) {
 	for i := len(d.Keys) - 1; i >= 0; i-- {
 		if k, ok := Text(d.Keys[i]); ok && k == key {
