@@ -36,6 +36,7 @@ func (f *plotFlags) addTo(c *cobra.Command) {
 	flags.StringVar(&f.out, "out", ".", "folder for the figures, which is created if necessary; or the file of one figure or page, such as speedup.pdf")
 	flags.StringSliceVar(&f.formats, "format", nil, strings.Join(figure.Formats(), ", ")+" (txt: the caption); default png")
 	flags.StringSliceVar(&f.only, "only", nil, "only these figures: "+strings.Join(figure.Names(), ", ")+", or a logged metric as \"Loss/train by step\"")
+	completeOnly(c)
 	flags.BoolVar(&f.panels, "panels", false, "draw the figures as panels of one page, panels.png: the figures of --only, or those of the U-Net study (speed-up with IoU, time per epoch, losses, training and test time)")
 	flags.BoolVar(&f.fit, "fit", false, "draw the fitted scaling law beyond the measured range; an error if nothing can be fitted")
 	flags.BoolVar(&f.log2, "log2", false, "logarithmic axis of the workers (automatic if the counts differ by a factor of 16 or more)")
@@ -330,4 +331,19 @@ how many runs; tex is a table for LaTeX.`,
 	f.addTo(c)
 	rule.addTo(c)
 	return c
+}
+
+// completeOnly registers the completion of --only, a list of names of figures.
+func completeOnly(c *cobra.Command) {
+	complete := func(_ *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
+		before := text[:strings.LastIndex(text, ",")+1]
+		var out []string
+		for _, name := range figure.Names() {
+			out = append(out, before+name)
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+	if err := c.RegisterFlagCompletionFunc("only", complete); err != nil {
+		panic(err) // cannot fail: the caller has defined the flag
+	}
 }

@@ -25,6 +25,7 @@ func (f *reportFlags) addTo(c *cobra.Command) {
 	flags.StringVar(&f.options.Title, "title", "", "title of the page (default: the study's name)")
 	flags.StringArrayVar(&f.options.Figures.Series, "series", nil, "only this series; repeatable")
 	flags.StringSliceVar(&f.options.Only, "only", nil, "only these figures: "+strings.Join(figure.Names(), ", "))
+	completeOnly(c)
 	flags.BoolVar(&f.options.Costs, "cost", false, "also show time against device-hours")
 	flags.Float64Var(&f.options.Price, "price", 0, "price of a device-hour; shows what each run costs")
 	flags.StringVar(&f.options.Currency, "currency", "", "currency of the price")
