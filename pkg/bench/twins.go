@@ -62,7 +62,7 @@ func MeasureTwins(ctx context.Context, o TwinOptions) ([]Record, error) {
 	for _, config := range o.Configs {
 		r, err := trainAndCompare(ctx, o, config, logs)
 		if err != nil {
-			return nil, fmt.Errorf("bench twins, %s: %w", config, beside.ContextCause(ctx, err))
+			return nil, fmt.Errorf("bench twins: config %s: %w", config, beside.ContextCause(ctx, err))
 		}
 		records = append(records, r...)
 	}

@@ -175,10 +175,10 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 	}
 	f := b.finish(math.NaN())
 	if len(otherKind) > 0 {
-		f.caption += " Not drawn, for another kind of scaling: " + joinFew(otherKind) + "."
+		f.caption += " Not drawn, for another kind of scaling: " + joinFirstNames(otherKind) + "."
 	}
 	if len(unknown) > 0 {
-		f.caption += " The logs do not tell what stays the same in: " + joinFew(unknown) + "."
+		f.caption += " The logs do not tell what stays the same in: " + joinFirstNames(unknown) + "."
 	}
 	return f.finishLayout()
 }
@@ -238,7 +238,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	}
 	pairs := o.pairs(study)
 	if len(pairs) == 0 {
-		return nil, fmt.Errorf("draw figure %s: no two series differ by \"no communication\" in their names; set Options.Pairs (the series are %s)", name, joinFew(study.Series()))
+		return nil, fmt.Errorf("draw figure %s: no two series differ by \"no communication\" in their names; set Options.Pairs (the series are %s)", name, joinFirstNames(study.Series()))
 	}
 	axis := "workers"
 	if study.Rule.Per == scaling.PerNode {

@@ -113,7 +113,7 @@ func joinSentences(sentences []string) string {
 // series, without reasons for more.
 func listUnfitted(failed map[string]error) string {
 	if len(failed) > 3 {
-		return " Not fitted (lockstep scaling --show fit says why): " + joinFew(slices.Sorted(maps.Keys(failed))) + "."
+		return " Not fitted (lockstep scaling --show fit says why): " + joinFirstNames(slices.Sorted(maps.Keys(failed))) + "."
 	}
 	return " Not fitted: " + strings.ReplaceAll(joinErrors(failed).Error(), "\n", "; ") + "."
 }

@@ -404,7 +404,7 @@ func (b *builder) captionText() string {
 	}
 	c += ". " + b.repeatsNote()
 	if len(b.missing) > 0 {
-		c += " No value: " + joinFew(b.missing) + "."
+		c += " No value: " + joinFirstNames(b.missing) + "."
 	}
 	return c
 }
@@ -507,8 +507,8 @@ func centerName(study *scaling.Study) string {
 	return scaling.Median
 }
 
-// joinFew joins at most eight names, and counts the others.
-func joinFew(names []string) string {
+// joinFirstNames joins at most eight names, and counts the others.
+func joinFirstNames(names []string) string {
 	const most = 8
 	if len(names) > most {
 		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)

@@ -177,8 +177,8 @@ func (m *remoteSweep) mayEnd() bool {
 	return m.record.mayEnd()
 }
 
-// isEnding returns false: the end of a context of this process does not end another
-// process.
+// isEnding returns false: canceling a context in this process does not end the process of
+// a remote sweep.
 func (m *remoteSweep) isEnding() bool { return false }
 
 // status returns the status of each run of the sweep.

@@ -25,8 +25,8 @@ type Options struct {
 	// Only are the names of the figures to draw (see figure.Names). Empty means every
 	// figure that the study has data for.
 	Only []string
-	// Costs adds time against device-hours. Price is the price of a device-hour in
-	// Currency; if it is not 0, it implies Costs.
+	// Costs adds a figure of the time against device-hours. Price is the price of a
+	// device-hour in Currency; if it is not 0, it implies Costs.
 	Costs    bool
 	Price    float64
 	Currency string

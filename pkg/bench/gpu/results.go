@@ -186,11 +186,11 @@ func (r *Results) Runs(dir string) (study string, err error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("unpack runs on a GPU: %w", err)
+		return "", fmt.Errorf("unpack the runs of the GPU: %w", err)
 	}
 	defer f.Close()
 	if err := unpackTarGz(f, dir); err != nil {
-		return "", fmt.Errorf("unpack runs on a GPU: %s: %w", f.Name(), err)
+		return "", fmt.Errorf("unpack the runs of the GPU: %s: %w", f.Name(), err)
 	}
 	return filepath.Join(dir, "gpu"), nil
 }

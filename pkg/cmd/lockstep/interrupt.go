@@ -28,13 +28,14 @@ type secondInterrupt struct {
 
 type secondInterruptKey struct{}
 
-// onSecondInterrupt registers do as the action at the second interrupt. If do ends what
-// the command waits for, the command can still end normally, within killTimeout.
-func onSecondInterrupt(ctx context.Context, do func()) {
+// onSecondInterrupt registers action, which is called at the second interrupt. If action
+// stops the work that the command is waiting for, the command has killTimeout to end
+// normally.
+func onSecondInterrupt(ctx context.Context, action func()) {
 	if a, ok := ctx.Value(secondInterruptKey{}).(*secondInterrupt); ok {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.do = do
+		a.do = action
 	}
 }
 

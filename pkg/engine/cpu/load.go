@@ -80,7 +80,7 @@ func (e *Engine) resolveStore(p *plan.Program, layouts []tensor.Layout, share en
 	}
 	other, ok := share.(*executable)
 	if !ok || other.engine != e {
-		return nil, errors.New("the executable to share with belongs to another engine")
+		return nil, errors.New("cannot share tensors with an executable of another engine")
 	}
 	if err := other.store.checkContains(p, layouts); err != nil {
 		return nil, err

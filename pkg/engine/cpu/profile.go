@@ -132,7 +132,7 @@ const (
 )
 
 // beginTrace begins a step. It turns recording on if the step is a training step that the
-// profile selects. Steps that fail count too.
+// profile selects. The numbering of steps includes failed ones.
 func (x *executable) beginTrace() {
 	p := &x.engine.profile
 	x.trace.on = false

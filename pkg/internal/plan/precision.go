@@ -50,7 +50,7 @@ func MixedPrecision(p *Program, low device.Type) (*Program, error) {
 	}
 	m.setLifetimes()
 	if err := Validate(m.Program); err != nil {
-		return nil, fmt.Errorf("lower precision: the result is inconsistent, which is a bug of package plan: %w", err)
+		return nil, fmt.Errorf("convert plan to a lower precision: the result is inconsistent, which is a bug of package plan: %w", err)
 	}
 	return m.Program, nil
 }

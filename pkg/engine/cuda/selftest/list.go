@@ -174,8 +174,8 @@ func (t *tester) channelOperations() []operation {
 	return all
 }
 
-// poolOperations returns poolings to check whose windows touch, overlap or leave gaps, and
-// contain equal maxima.
+// poolOperations returns the pooling operations to check. Their windows touch, overlap or
+// leave gaps, and contain equal maxima.
 func (t *tester) poolOperations() []operation {
 	var all []operation
 	coarse := func(i int, v []float32, _ [][]float32) {

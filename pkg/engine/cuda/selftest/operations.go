@@ -313,8 +313,8 @@ func (t *tester) checkReLUFusion(o operation) error {
 	return t.checkFused(o, p, plan.Kernel{Op: plan.OpReLU, Name: "layer", In: []int{p.Outputs[0]}})
 }
 
-// checkFused checks operation o in program p when the kernel next follows it and one task
-// computes both: first as a step, then each plan.
+// checkFused checks operation o of program p if one task computes it together with the
+// kernel next, which follows it. It first runs a step with the task, then checks each plan.
 func (t *tester) checkFused(o operation, p *plan.Program, next plan.Kernel) (err error) {
 	raw := p.Outputs[0]
 	p.Tensors = append(p.Tensors, p.Tensors[raw])

@@ -257,7 +257,7 @@ func (t *tester) bound(roundings float64) float64 {
 	return roundings * map[string]float64{"fp32": 1e-5, "tf32": 2e-3, "bf16": 4e-3, "fp16": 5e-4}[t.precision]
 }
 
-// exactBound is like bound, for results that need no tensor cores.
+// exactBound is like bound, for results that are computed without tensor cores.
 func (t *tester) exactBound(roundings float64) float64 {
 	if t.precision == "tf32" {
 		return roundings * 1e-5

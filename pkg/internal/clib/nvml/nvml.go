@@ -26,7 +26,7 @@ type Utilization struct{ GPU, Memory uint32 }
 // Clock is one of a device's clocks.
 type Clock int32
 
-// The clocks.
+// Clocks of a GPU whose frequency NVML measures.
 const (
 	GraphicsClock Clock = 0
 	SMClock       Clock = 1

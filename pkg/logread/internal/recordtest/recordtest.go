@@ -42,7 +42,7 @@ func CheckFormat(t *testing.T, k record.Format, path string, text []byte) ([]*re
 	lines := bytes.Count(text, []byte("\n")) + 1
 	for _, p := range report.Unused {
 		if p.Line < 0 || p.Line > lines || p.File != path || p.Reason == "" {
-			t.Errorf("invalid problem %v: the file has %d lines", p, lines)
+			t.Errorf("problem %v is beyond the end of the file, which has %d lines", p, lines)
 		}
 	}
 	if len(report.Unused) > record.MaxUnused || len(report.Ignored) > record.MaxIgnored {

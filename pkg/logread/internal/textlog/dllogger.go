@@ -132,7 +132,7 @@ func (s *dllState) globalIteration(step [2]int64) int64 {
 	return s.offset + step[1]
 }
 
-// The fields of the slots in the shape of an iteration's line.
+// Numbers of the fields that the shape (scan.Shape) of an iteration's line reads.
 const (
 	dllStamp = 1 + iota
 	dllValue

@@ -150,7 +150,7 @@ func (t *textLog) mlperfRunState() *mlperfState {
 	return s
 }
 
-// The fields of the slots in the shape of a tracked_stats line.
+// Numbers of the fields that the shape (scan.Shape) of a tracked_stats line reads.
 const (
 	mlperfTime = 1 + iota
 	mlperfValue

@@ -128,8 +128,8 @@ func blocksPerWeightUnit(ws *workspace.Workspace) int {
 }
 
 // transformWeights transforms the weights of items [lo, hi), in the pass over output blocks
-// [first, end). An item is the tiles of 8×8 weights from one input block to one unit of
-// output blocks at one tap along the depth.
+// [first, end). Each item consists of the tiles of 8×8 weights for one input block, one
+// group of output blocks and one tap along the depth.
 func (c *Winograd) transformWeights(w *threads.Worker, first, end, lo, hi int) {
 	unit, depth := blocksPerWeightUnit(c.ws), c.tiling.taps
 	for i := lo; i < hi; i++ {

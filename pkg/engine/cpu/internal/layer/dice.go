@@ -93,7 +93,7 @@ func (d *diceLoss) sumRuns(w *threads.Worker, lo, hi int) {
 }
 
 // coefficient returns the numerator and the denominator of the smoothed Dice coefficient
-// (2·Σ p·t + 1)/(Σ (p+t) + 1) of the map that contains run i.
+// (2·Σ p·t + 1)/(Σ (p+t) + 1) of the map that contains the i-th run of elements.
 func (d *diceLoss) coefficient(i int) (numerator, denominator float64) {
 	numerator, denominator = 1, 1
 	for _, s := range d.sums[i/d.perMap*d.perMap:][:d.perMap] {

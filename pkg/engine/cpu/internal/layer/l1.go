@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// l1Exponent is the factor 14 in the term |e^{14y}−e^{14t}| of the loss.
-const l1Exponent = 14
+// expTermFactor is the factor 14 in the term |e^{14y}−e^{14t}| of the loss.
+const expTermFactor = 14
 
 // buildL1 returns the tasks of the mean absolute difference plus a weighted term on the
 // exponentials of channel 0, or of its gradient. Padding adds nothing to the loss, because
@@ -54,7 +54,7 @@ func (x *Builder) buildL1(c Call) ([]threads.Task, error) {
 			for i := lo; i < hi; i++ {
 				more[i] = 0
 				for at := i * image; at < i*image+plane; at += lanes {
-					more[i] += math.Abs(math.Exp(l1Exponent*float64(y.Data[at])) - math.Exp(l1Exponent*float64(t.Data[at])))
+					more[i] += math.Abs(math.Exp(expTermFactor*float64(y.Data[at])) - math.Exp(expTermFactor*float64(t.Data[at])))
 				}
 			}
 		}}, {Items: 1, Run: func(*threads.Worker, int, int) {
@@ -78,11 +78,11 @@ func (x *Builder) buildL1(c Call) ([]threads.Task, error) {
 			k.Signs(&y.Data[i*workspace.ItemFloats], &t.Data[i*workspace.ItemFloats], &dy.Data[i*workspace.ItemFloats], &scale, min(workspace.ItemFloats, size-i*workspace.ItemFloats))
 		}
 	}}, {Items: images, Run: func(_ *threads.Worker, lo, hi int) {
-		scale := float64(dloss.Data[0]) * weight * l1Exponent / first
+		scale := float64(dloss.Data[0]) * weight * expTermFactor / first
 		for i := lo; i < hi; i++ {
 			for at := i * image; at < i*image+plane; at += lanes {
 				v, w := float64(y.Data[at]), float64(t.Data[at])
-				switch e := math.Exp(l1Exponent * v); {
+				switch e := math.Exp(expTermFactor * v); {
 				case v > w:
 					dy.Data[at] += float32(scale * e)
 				case v < w:
