@@ -43,7 +43,7 @@ func Example() {
 // The error for an unknown key suggests a known one.
 func ExampleParse() {
 	_, err := train.Parse("mine.yaml", []byte("batch: 4\nepoch: 3\n"))
-	before, _, _ := strings.Cut(err.Error(), ";") // the list of all keys follows
+	before, _, _ := strings.Cut(err.Error(), ": use one of")
 	fmt.Println(before)
 	// Output: parse config mine.yaml: line 2: unknown key "epoch" (did you mean epochs?)
 }

@@ -104,7 +104,7 @@ func TestReplicas(t *testing.T) {
 		t.Errorf("it shows itself as %s", text)
 	}
 	_, err = Replicas(t.Context(), cfg, func(*nn.Graph, *gorgonia.Node) *gorgonia.Node { panic("no") }, 2)
-	if err == nil || !strings.Contains(err.Error(), "its builder panicked: no") {
+	if err == nil || !strings.Contains(err.Error(), "the builder panicked: no") {
 		t.Errorf("a builder that panics: %v", err)
 	}
 	if _, err := Replicas(t.Context(), cfg, plain, 0); err == nil || !strings.Contains(err.Error(), "use at least 1") {
