@@ -124,7 +124,12 @@ type leaving struct {
 
 func (l *leaving) ShareStatistics(own []float64) ([]float64, error) {
 	if l.after--; l.after < 0 {
-		return nil, errors.Join(errKilled, l.group.Close())
+		// Close refuses while DDP finishes the exchange of a bucket.
+		err := l.group.Close()
+		for begin := time.Now(); err != nil && time.Since(begin) < 10*time.Second; err = l.group.Close() {
+			time.Sleep(time.Millisecond)
+		}
+		return nil, errors.Join(errKilled, err)
 	}
 	return l.DDP.ShareStatistics(own)
 }
