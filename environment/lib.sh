@@ -11,8 +11,13 @@ EXIT_USAGE=2
 EXIT_MISSING=3
 CACHE=$ROOT/environment/.cache
 
-# Messages of apt and Go are read below, and numbers need a point.
-export LC_ALL=C.UTF-8
+OS=$(uname -s) # Linux, Darwin (macOS), …
+
+# Messages of apt and Go are read below, and numbers need a point. macOS has no C.UTF-8.
+case $OS in
+  Darwin) export LC_ALL=en_US.UTF-8 ;;
+  *) export LC_ALL=C.UTF-8 ;;
+esac
 
 say() { printf '%s\n' "$*"; }
 die() { # exit code, message...
@@ -22,8 +27,15 @@ die() { # exit code, message...
   exit "$code"
 }
 
-# now prints microseconds; seconds_since START prints seconds with one decimal.
-now() { printf '%s' "${EPOCHREALTIME/./}"; }
+# now prints microseconds; seconds_since START prints seconds with one decimal. The bash
+# of macOS, 3.2, has no EPOCHREALTIME: there the time is in whole seconds.
+now() {
+  if [ -n "${EPOCHREALTIME:-}" ]; then
+    printf '%s' "${EPOCHREALTIME/./}"
+  else
+    printf '%s000000' "$(date +%s)"
+  fi
+}
 seconds_since() {
   local tenths=$((($(now) - $1 + 50000) / 100000))
   printf '%d.%d' $((tenths / 10)) $((tenths % 10))
@@ -40,6 +52,9 @@ phase() {
   say
 }
 
+# processors prints the number of processors that this process may use.
+processors() { nproc 2>/dev/null || getconf _NPROCESSORS_ONLN; }
+
 # version_at_least HAVE WANT compares "1.26.3" with "1.26".
 version_at_least() {
   [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
@@ -52,7 +67,7 @@ use_go() {
     export HOME
   fi
   local candidate version found=""
-  for candidate in "$(command -v go || true)" /usr/local/go/bin/go "$HOME/go/bin/go" "$HOME/sdk/go/bin/go" /usr/lib/go-*/bin/go; do
+  for candidate in "$(command -v go || true)" /usr/local/go/bin/go /opt/homebrew/bin/go "$HOME/go/bin/go" "$HOME/sdk/go/bin/go" /usr/lib/go-*/bin/go; do
     [ -x "$candidate" ] || continue
     # Asked inside the module, an older go fetches the one that go.mod names
     # where that is allowed, so what counts is what it becomes.
@@ -80,21 +95,34 @@ use_go() {
   done
   {
     say "Go $GO_NEEDED or newer is needed${found:+; too old or not able to fetch a newer one:$found}."
-    say "Get it from https://go.dev/dl/ and unpack it, for example:"
-    say "    tar -C /usr/local -xzf go$GO_NEEDED.<n>.linux-$(dpkg --print-architecture 2>/dev/null || uname -m).tar.gz"
-    say "    export PATH=/usr/local/go/bin:\$PATH"
+    if [ "$OS" = Darwin ]; then
+      say "Install it with Homebrew:"
+      say "    brew install go"
+      say "or with the package for macOS from https://go.dev/dl/,"
+    else
+      say "Get it from https://go.dev/dl/ and unpack it, for example:"
+      say "    tar -C /usr/local -xzf go$GO_NEEDED.<n>.linux-$(dpkg --print-architecture 2>/dev/null || uname -m).tar.gz"
+      say "    export PATH=/usr/local/go/bin:\$PATH"
+    fi
     say "then run this again."
   } >&2
   exit "$EXIT_MISSING"
 }
 
 # find_python sets PYTHON to an interpreter that has Jupyter's parts: Debian's,
-# whatever python a version manager puts first in PATH, else that of PATH.
+# whatever python a version manager puts first in PATH, else that of PATH, else the
+# one that runs the command jupyter (Homebrew and pipx put that into a folder of its own).
 find_python() {
-  local candidate
+  local candidate script
   PYTHON=""
-  for candidate in /usr/bin/python3 "$(command -v python3 || true)"; do
+  script=$(command -v jupyter || true)
+  [ -z "$script" ] || script=$(sed -n '1s/^#! *\([^ ]*\).*/\1/p' "$script")
+  for candidate in /usr/bin/python3 "$(command -v python3 || true)" "$script"; do
     [ -x "$candidate" ] || continue
+    # Without Apple's developer tools, this file of macOS only opens a window that offers them.
+    if [ "$OS" = Darwin ] && [ "$candidate" = /usr/bin/python3 ] && ! xcode-select -p >/dev/null 2>&1; then
+      continue
+    fi
     if "$candidate" -c 'import jupyter_client, nbconvert, nbclient, notebook' >/dev/null 2>&1; then
       PYTHON=$candidate
       return
@@ -104,8 +132,13 @@ find_python() {
 }
 
 # install_missing WHAT... installs by apt what this machine lacks of: jupyter,
-# gcc, g++, network (the command ip), chromium, certificates. Without root it prints the list and stops.
+# gcc, g++, network (the command ip), chromium, certificates. Without root, and on macOS, it
+# prints the list and stops.
 install_missing() {
+  if [ "$OS" = Darwin ]; then
+    check_macos "$@"
+    return
+  fi
   local want packages=()
   for want in "$@"; do
     case $want in
@@ -138,6 +171,38 @@ install_missing() {
     PATH=$(dirname "$GO"):/usr/bin:$PATH
     export PATH
   fi
+  say "Jupyter by $PYTHON"
+}
+
+# check_macos WHAT... is install_missing on macOS: it installs nothing, and names what to
+# install by Homebrew or pip. Certificates are in the keychain, which Go reads; ip and the
+# network tests are Linux's alone.
+check_macos() {
+  local want missing=""
+  for want in "$@"; do
+    case $want in
+      jupyter)
+        find_python || missing="$missing
+    brew install jupyterlab
+  or, without Homebrew:
+    python3 -m venv ~/jupyter && ~/jupyter/bin/pip install notebook
+    export PATH=~/jupyter/bin:\$PATH"
+        ;;
+      gcc) # clang, which also is g++
+        xcode-select -p >/dev/null 2>&1 || missing="$missing
+    xcode-select --install"
+        ;;
+      chromium)
+        [ -d "/Applications/Google Chrome.app" ] || command -v chromium >/dev/null || missing="$missing
+    brew install --cask google-chrome"
+        ;;
+    esac
+  done
+  if [ -n "$missing" ]; then
+    printf '%s\n' "${0##*/}: something is missing; install it with$missing" "then run this again." >&2
+    exit "$EXIT_MISSING"
+  fi
+  say "nothing to install"
   say "Jupyter by $PYTHON"
 }
 

@@ -51,6 +51,9 @@ func allPhases() []phase {
 			return r.vetAssembly(ctx, nil)
 		}},
 		{"arm64", "everything builds for a processor without our assembly", buildForOtherProcessor},
+		{"darwin", "everything builds for macOS", func(ctx context.Context, r *runner) error {
+			return r.runCommand(ctx, []string{"GOOS=darwin", "GOARCH=arm64"}, "go", "build", "./...")
+		}},
 		{"lint", "golangci-lint with .golangci.yml", runLinter},
 		{"binaries", "the command and the kernel", buildBinaries},
 		{"kernellint", "go vet and golangci-lint of the kernel", lintKernel},

@@ -112,8 +112,11 @@ func checkGPUs(m *engine.Machine) []finding {
 	return found
 }
 
-// checkSharedMemory reports whether files can be created in /dev/shm.
+// checkSharedMemory reports whether files can be created in /dev/shm. Only Linux has it.
 func checkSharedMemory() finding {
+	if runtime.GOOS != "linux" {
+		return finding{Name: "shared memory", OK: true, Detail: "not used on " + runtime.GOOS + ": workers exchange gradients through unix sockets"}
+	}
 	f := finding{Name: "shared memory", Detail: "/dev/shm"}
 	t, err := os.CreateTemp("/dev/shm", "lockstep-doctor-")
 	if err != nil {

@@ -36,8 +36,9 @@ run ends, and the error names the worker and the cause.
 After --, any program can follow: it gets the same environment variables and a run
 folder, in which its wall time is recorded.
 
-Workers on one machine exchange gradients through shared memory, workers on several
-machines by TCP. LOCKSTEP_COLLECTIVE=shm, unix or tcp overrides this.
+Workers on one machine exchange gradients through shared memory (on systems other than
+Linux, unix sockets), workers on several machines by TCP. LOCKSTEP_COLLECTIVE=shm, unix
+or tcp overrides this.
 
 One sweep runs at a time: while another sweep of this user runs on this machine, this
 one waits, because simultaneous sweeps disturb each other's times. --now starts it

@@ -18,8 +18,9 @@
 //	LOCAL_RANK, LOCAL_WORLD_SIZE  the same for this machine (default: RANK and WORLD_SIZE)
 //	MASTER_ADDR, MASTER_PORT      the address on which rank 0 listens
 //	LOCKSTEP_TOKEN                the secret, the same on all ranks; it is never sent
-//	LOCKSTEP_COLLECTIVE           the transport: shm, unix or tcp (default: shared memory on
-//	                              one machine, TCP between several)
+//	LOCKSTEP_COLLECTIVE           the transport: shm, unix or tcp (default: on one machine
+//	                              shared memory on Linux and unix sockets elsewhere; TCP
+//	                              between several)
 package rendezvous
 
 import (

@@ -28,8 +28,19 @@ const (
 	transportTCP    = "tcp"
 )
 
+// localTransport returns the default transport between workers of one machine with the
+// operating system goos. Only on Linux do we create files that exist in memory alone, wake a
+// rank that waits for shared memory, and see the end of a rank's process. Elsewhere the
+// workers use unix sockets.
+func localTransport(goos string) string {
+	if goos == "linux" {
+		return transportShared
+	}
+	return transportUnix
+}
+
 // chooseTransport returns the transport that LOCKSTEP_COLLECTIVE selects. By default it is
-// shared memory on one machine and TCP between several.
+// the result of localTransport on one machine and TCP between several.
 func chooseTransport(me claim, ranks []*member) (string, error) {
 	var remote *member // on another machine
 	for _, g := range ranks[1:] {
@@ -40,7 +51,7 @@ func chooseTransport(me claim, ranks []*member) (string, error) {
 	}
 	switch {
 	case remote == nil && me.Collective == "":
-		return transportShared, nil
+		return localTransport(runtime.GOOS), nil
 	case remote == nil || me.Collective == transportTCP:
 		return me.Collective, nil
 	case me.Collective == "":
@@ -61,7 +72,7 @@ type ringListener struct {
 // IP address of local, the local address of this rank's connection to rank 0, which is a
 // loopback address if all ranks run on one machine.
 func listenForRing(ctx context.Context, network string, local net.Addr) (*ringListener, error) {
-	address := socketName()
+	address := socketName(runtime.GOOS, os.TempDir())
 	if network == transportTCP {
 		ap, err := netip.ParseAddrPort(local.String())
 		if err != nil {
@@ -76,14 +87,23 @@ func listenForRing(ctx context.Context, network string, local net.Addr) (*ringLi
 	return &ringListener{l, network}, nil
 }
 
-// socketName returns an unpredictable name for a unix socket. On Linux it is in the abstract
-// namespace (unix(7)) rather than a file, so that nothing is left on disk.
-func socketName() string {
+// maxSocketName is the largest length in bytes of a unix socket's path on macOS and the BSDs:
+// sun_path in sys/un.h has 104 bytes, one of them for the final zero.
+const maxSocketName = 103
+
+// socketName returns an unpredictable name for a unix socket on the operating system goos. On
+// Linux it is in the abstract namespace (unix(7)) rather than a file, so that nothing is left
+// on disk. Elsewhere it is a file in the folder temporary, or in /tmp if its path would be
+// too long.
+func socketName(goos, temporary string) string {
 	name := "lockstep-" + rand.Text()
-	if runtime.GOOS == "linux" {
+	if goos == "linux" {
 		return "@" + name
 	}
-	return filepath.Join(os.TempDir(), name)
+	if path := filepath.Join(temporary, name); len(path) <= maxSocketName {
+		return path
+	}
+	return filepath.Join("/tmp", name)
 }
 
 // connectRing connects to the next rank at the address next and accepts the previous rank.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -126,7 +127,7 @@ func TestListeningSeesListeners(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		address := "127.0.0.1:0"
 		if network == "unix" {
-			address = socketName()
+			address = socketName("linux", "")
 		}
 		l, err := net.Listen(network, address)
 		if err != nil {
@@ -138,6 +139,44 @@ func TestListeningSeesListeners(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestWithoutAbstractSockets checks the transport and the names of sockets on systems other
+// than Linux: the name is a file's, and is gone after the listener is closed.
+func TestWithoutAbstractSockets(t *testing.T) {
+	for goos, want := range map[string]string{"linux": "shm", "darwin": "unix", "freebsd": "unix"} {
+		if got := localTransport(goos); got != want {
+			t.Errorf("on %s, workers of one machine use %s by default, want %s", goos, got, want)
+		}
+	}
+	if got := socketName("linux", t.TempDir()); got[0] != '@' {
+		t.Errorf("on Linux the name is %q, want one that begins with @", got)
+	}
+	long := "/" + strings.Repeat("x", 80)
+	for _, tt := range []struct{ temporary, want string }{
+		{"/var/folders/zz/zyxvpxvq6csfxvn_n0000000000000/T/", "/var/folders/zz/zyxvpxvq6csfxvn_n0000000000000/T"}, // as on macOS
+		{long, "/tmp"},
+	} {
+		got := socketName("darwin", tt.temporary)
+		if filepath.Dir(got) != tt.want || len(got) > 103 {
+			t.Errorf("the name in %s is %s, want a file in %s of at most 103 bytes", tt.temporary, got, tt.want)
+		}
+	}
+	name := socketName("darwin", "/tmp")
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("unix", name)
+	if err == nil {
+		err = c.Close()
+	}
+	if err = errors.Join(err, l.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is left: %v", name, err)
 	}
 }
 
