@@ -10,7 +10,7 @@ import (
 // compileKernel returns the tasks of the kernel with the given index.
 func (l *loader) compileKernel(index int) ([]threads.Task, error) {
 	k := l.program.Kernels[index]
-	c := layer.Call{Kernel: k, Inputs: l.operands(k.In), Outputs: l.operands(k.Out), NeedsStatistics: l.needsStatistics(index)}
+	c := layer.Operation{Kernel: k, Inputs: l.operands(k.In), Outputs: l.operands(k.Out), NeedsStatistics: l.shouldComputeStatistics(index)}
 	switch k.Op {
 	case plan.OpConcat, plan.OpSlice:
 		if id := k.Out[0]; id >= 0 {
@@ -28,8 +28,8 @@ func (l *loader) compileKernel(index int) ([]threads.Task, error) {
 	return l.builder.Tasks(c)
 }
 
-// maxOperands is the number of elements in the operand lists of a layer.Call. No kernel
-// reads, or writes, more tensors.
+// maxOperands is the number of elements in the operand lists of a layer.Operation. No
+// kernel reads, or writes, more tensors.
 const maxOperands = 8
 
 // operands returns the tensors with the given IDs, followed by absent operands, maxOperands
@@ -41,7 +41,7 @@ func (l *loader) operands(ids []int) []tensor.Operand {
 			id := ids[i]
 			t := l.program.Tensors[id]
 			list[i] = tensor.Operand{Tensor: t, Logical: t.Shape, Space: tensor.SpatialSize(t.Shape), ID: id, Layout: l.layouts[id], Data: l.data[id]}
-			list[i].Shape = tensor.Fold4D(t.Shape)
+			list[i].Shape = tensor.To4D(t.Shape)
 			if l.layouts[id] == tensor.ActivationLayout {
 				list[i].Pieces = l.listPieces(id)
 			}

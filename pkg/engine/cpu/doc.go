@@ -46,7 +46,7 @@
 // a quarter of the multiplications. Assembly transforms tiles and weights, and the same
 // matrix kernel multiplies them. Options.Convolution "direct" and "winograd" force an
 // algorithm; "auto" chooses for each shape by an estimate of the work (see
-// conv.UseWinograd).
+// conv.ShouldUseWinograd).
 //
 // 3×3×3 convolutions of volumes, of stride 1 with a pad of 1, are computed slice by
 // slice. The products of the window's three taps along the depth are summed before they

@@ -262,7 +262,7 @@ func (x *executable) runKernel(i int) error {
 	return nil
 }
 
-// runTask runs a task that belongs to no kernel of the program, such as an optimizer's.
+// runTask runs a task that belongs to no kernel of the program, such as an optimizer task.
 // name and part identify it in traces.
 func (x *executable) runTask(name, part string, t threads.Task) {
 	if x.trace.on {

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// loader builds an executable. It contains what is only needed while a program is loaded.
+// loader builds an executable. It contains the data that only loading needs.
 type loader struct {
 	x       *executable
 	fuse    bool // engine.Options.Fuse
@@ -25,11 +25,12 @@ type loader struct {
 	origins []origin        // by tensor
 	inPlace []bool          // by kernel: a max pooling's gradient that is added to what its output holds, and the sum that this computes
 	pooling []int           // by kernel: for a max pooling's gradient, the kernel that writes its index
-	index   [][]byte        // by kernel: for a max pooling, see layer.Call
+	index   [][]byte        // by kernel: for a max pooling, see layer.Operation
 	builder *layer.Builder
 }
 
-// load builds the executable of p and returns it in a loader, for tests.
+// load builds the executable of p. It returns the loader, which contains the executable,
+// because tests inspect the loader's decisions.
 func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error) {
 	if e.threads.Closed() {
 		return nil, errors.New("the engine is closed")
@@ -121,7 +122,7 @@ func checkKernel(p *plan.Program, k plan.Kernel) error {
 			return fmt.Errorf("tensor %q has shape %v: the operation needs %d dimensions or more", t.Name, t.Shape, least)
 		case slices.Min(t.Shape) < 1:
 			return fmt.Errorf("tensor %q has shape %v: every dimension must be at least 1", t.Name, t.Shape)
-		case max(tensor.ActivationLayout.Size(fold4D(t.Shape)), tensor.WeightLayout.Size(fold4D(t.Shape))) > maxFloats:
+		case max(tensor.ActivationLayout.Size(to4D(t.Shape)), tensor.WeightLayout.Size(to4D(t.Shape))) > maxFloats:
 			return fmt.Errorf("tensor %q of shape %v is too large: this engine supports at most 2 GiB per tensor", t.Name, t.Shape)
 		}
 	}
@@ -154,12 +155,13 @@ func minDimensions(op plan.Op) int {
 // in bytes.
 const maxFloats = 1 << 29
 
-// fold4D returns the shape s, which may be a vector, with four dimensions.
-func fold4D(s []int) []int {
+// to4D returns a four-dimensional shape with the layout of s in memory. A vector of n
+// elements becomes [1,n,1,1].
+func to4D(s []int) []int {
 	if len(s) == 1 {
 		return []int{1, s[0], 1, 1}
 	}
-	return tensor.Fold4D(s)
+	return tensor.To4D(s)
 }
 
 // chooseLayouts chooses the layout of each tensor. Tensors that convolutions use as
@@ -248,7 +250,7 @@ func (l *loader) layOutGradients() {
 		r := region{total, p.Tensors[q.Tensor].Shape, l.layouts[q.Tensor]}
 		l.x.gradients.at[name] = r
 		placed, ids = append(placed, r), append(ids, q.Grad)
-		size := tensor.RoundUp(r.size(), tensor.AlignFloats)
+		size := tensor.RoundUp(r.size(), tensor.AlignmentFloats)
 		l.x.optimizer.addRun(l.x.store.paramAt[name].offset, total, size)
 		total += size
 		if b, ok := of[j]; ok {
@@ -278,10 +280,10 @@ func (l *loader) layOutActivations() {
 	p := l.program
 	life := make([]plan.Interval, len(p.Tensors))
 	for i, t := range p.Tensors {
-		life[i] = plan.Interval{Size: tensor.RoundUp(l.layouts[i].Size(t.Shape), tensor.AlignFloats), First: len(p.Kernels), Last: -1}
+		life[i] = plan.Interval{Size: tensor.RoundUp(l.layouts[i].Size(t.Shape), tensor.AlignmentFloats), First: len(p.Kernels), Last: -1}
 	}
 	for i := range p.Kernels {
-		l.forEachStored(i, func(id int) { life[id].First, life[id].Last = min(life[id].First, i), max(life[id].Last, i) })
+		l.forEachStoredTensor(i, func(id int) { life[id].First, life[id].Last = min(life[id].First, i), max(life[id].Last, i) })
 	}
 	keep := func(id int) {
 		life[id].First = min(life[id].First, len(p.Kernels))

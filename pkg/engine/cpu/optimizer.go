@@ -104,9 +104,9 @@ func (x *executable) clipGradients(maxNorm float64) {
 			var sums [kernel.DeviationFloats]float32
 			o.squares[i] = 0
 			s := o.pieces[i]
-			for at := 0; at < s.size; at += workspace.ChunkPixels * kernel.Lanes {
+			for at := 0; at < s.size; at += workspace.MaxChunkPixels * kernel.Lanes {
 				clear(sums[:])
-				k.Deviations(&x.gradients.flat[s.grad+at], min(workspace.ChunkPixels, (s.size-at)/kernel.Lanes), &sums[0])
+				k.Deviations(&x.gradients.flat[s.grad+at], min(workspace.MaxChunkPixels, (s.size-at)/kernel.Lanes), &sums[0])
 				for _, v := range sums[2*kernel.Lanes:] {
 					o.squares[i] += float64(v)
 				}

@@ -16,8 +16,8 @@ type origin struct {
 	norm    []float32 // of a normalized tensor: the constants, which its batch norm writes
 }
 
-// originKind tells whether a tensor has memory of its own, or how its values result from
-// the memory of other tensors.
+// originKind is either stored, for a tensor with memory of its own, or the way in which the
+// values of a tensor result from the memory of other tensors.
 type originKind uint8
 
 const (
@@ -43,7 +43,7 @@ type operandSupport struct {
 func (l *loader) chooseOrigins() {
 	l.origins = make([]origin, len(l.program.Tensors))
 	l.inPlace = make([]bool, len(l.program.Kernels))
-	l.pairPoolings()
+	l.matchMaxPoolGradients()
 	if !l.fuse {
 		return
 	}
@@ -68,9 +68,9 @@ func (l *loader) ignoresOperand(index, i int) bool {
 	return false
 }
 
-// supportedOperand returns which kinds of tensors the kernel with the given index can read
-// as operand i.
-func (l *loader) supportedOperand(index, i int) operandSupport {
+// supportOfOperand describes the tensors that the kernel with the given index can read as
+// operand i.
+func (l *loader) supportOfOperand(index, i int) operandSupport {
 	if l.ignoresOperand(index, i) {
 		return operandSupport{true, true, true}
 	}
@@ -87,12 +87,12 @@ func (l *loader) supportedOperand(index, i int) operandSupport {
 	return operandSupport{}
 }
 
-// allReadersSupport reports whether all kernels that read tensor id can read the kinds of
-// tensors that condition requires.
+// allReadersSupport reports whether condition is true for the operandSupport of every
+// kernel that reads tensor id.
 func (l *loader) allReadersSupport(id int, condition func(s operandSupport) bool) bool {
 	for index, k := range l.program.Kernels {
 		for i, in := range k.In {
-			if in == id && !condition(l.supportedOperand(index, i)) {
+			if in == id && !condition(l.supportOfOperand(index, i)) {
 				return false
 			}
 		}
@@ -100,15 +100,15 @@ func (l *loader) allReadersSupport(id int, condition func(s operandSupport) bool
 	return true
 }
 
-// isUnassigned reports whether tensor id is an activation for which no other origin has
+// canChooseOrigin reports whether tensor id is an activation for which no other origin has
 // been chosen.
-func (l *loader) isUnassigned(id int) bool {
+func (l *loader) canChooseOrigin(id int) bool {
 	return id >= 0 && l.program.Tensors[id].Role == plan.Activation && l.layouts[id] == tensor.ActivationLayout && l.origins[id].kind == stored
 }
 
 // chooseConcatOrigin lets readers of a concatenation read its operands instead.
 func (l *loader) chooseConcatOrigin(_ int, k plan.Kernel) {
-	if k.Op != plan.OpConcat || !l.isUnassigned(k.Out[0]) || l.program.Tensors[k.In[0]].Shape[1]%kernel.Lanes != 0 ||
+	if k.Op != plan.OpConcat || !l.canChooseOrigin(k.Out[0]) || l.program.Tensors[k.In[0]].Shape[1]%kernel.Lanes != 0 ||
 		l.layouts[k.In[0]] != tensor.ActivationLayout || l.layouts[k.In[1]] != tensor.ActivationLayout {
 		return
 	}
@@ -120,7 +120,7 @@ func (l *loader) chooseConcatOrigin(_ int, k plan.Kernel) {
 // chooseSliceOrigin lets readers of slices read the sliced tensor instead, if only slices
 // read that tensor.
 func (l *loader) chooseSliceOrigin(_ int, k plan.Kernel) {
-	if k.Op != plan.OpSlice || !l.isUnassigned(k.In[0]) {
+	if k.Op != plan.OpSlice || !l.canChooseOrigin(k.In[0]) {
 		return
 	}
 	t := k.In[0]
@@ -131,7 +131,7 @@ func (l *loader) chooseSliceOrigin(_ int, k plan.Kernel) {
 		if !slices.Contains(r.In, t) {
 			continue
 		}
-		if r.Op != plan.OpSlice || !l.isUnassigned(r.Out[0]) || r.Attr.Offset%kernel.Lanes != 0 ||
+		if r.Op != plan.OpSlice || !l.canChooseOrigin(r.Out[0]) || r.Attr.Offset%kernel.Lanes != 0 ||
 			!l.allReadersSupport(r.Out[0], func(s operandSupport) bool { return s.part }) {
 			return
 		}
@@ -155,7 +155,7 @@ func (l *loader) chooseSliceOrigin(_ int, k plan.Kernel) {
 // chooseNormOrigin lets readers of a batch norm's output read and normalize its input
 // instead.
 func (l *loader) chooseNormOrigin(_ int, k plan.Kernel) {
-	if k.Op != plan.OpBatchNorm || !l.isUnassigned(k.Out[0]) || l.origins[k.In[0]].kind != stored || l.layouts[k.In[0]] != tensor.ActivationLayout {
+	if k.Op != plan.OpBatchNorm || !l.canChooseOrigin(k.Out[0]) || l.origins[k.In[0]].kind != stored || l.layouts[k.In[0]] != tensor.ActivationLayout {
 		return
 	}
 	if l.allReadersSupport(k.Out[0], func(s operandSupport) bool { return s.norm }) {
@@ -167,7 +167,7 @@ func (l *loader) chooseNormOrigin(_ int, k plan.Kernel) {
 // sum. The gradient is added directly to the other operand of the sum, so that the sum
 // needs no pass over memory.
 func (l *loader) chooseAccumulationOrigin(index int, k plan.Kernel) {
-	if k.Op != plan.OpMaxPoolBackward || !l.isUnassigned(k.Out[0]) {
+	if k.Op != plan.OpMaxPoolBackward || !l.canChooseOrigin(k.Out[0]) {
 		return
 	}
 	d, sum := k.Out[0], -1
@@ -185,11 +185,11 @@ func (l *loader) chooseAccumulationOrigin(index int, k plan.Kernel) {
 	}
 	add := l.program.Kernels[sum]
 	other := add.In[0] + add.In[1] - d
-	if other == d || !l.isUnassigned(add.Out[0]) || !l.canOverwrite(other, add.Out[0]) || l.program.Tensors[other].First >= index {
+	if other == d || !l.canChooseOrigin(add.Out[0]) || !l.canOverwrite(other, add.Out[0]) || l.program.Tensors[other].First >= index {
 		return
 	}
 	for i := index; i < len(l.program.Kernels); i++ {
-		if i != sum && l.usesMemory(i, other) {
+		if i != sum && l.kernelUsesMemory(i, other) {
 			return
 		}
 	}
@@ -201,11 +201,11 @@ func (l *loader) chooseAccumulationOrigin(index int, k plan.Kernel) {
 // chooseOverwriteOrigin lets the gradient of a batch norm overwrite the gradient from which
 // it is computed, unless a later kernel reads the overwritten gradient.
 func (l *loader) chooseOverwriteOrigin(index int, k plan.Kernel) {
-	if k.Op != plan.OpBatchNormBackward || !l.isUnassigned(k.Out[0]) || !l.canOverwrite(k.In[4], k.Out[0]) || l.memoryOwner(k.In[0]) == l.memoryOwner(k.In[4]) {
+	if k.Op != plan.OpBatchNormBackward || !l.canChooseOrigin(k.Out[0]) || !l.canOverwrite(k.In[4], k.Out[0]) || l.memoryOwner(k.In[0]) == l.memoryOwner(k.In[4]) {
 		return
 	}
 	for i := index + 1; i < len(l.program.Kernels); i++ {
-		if l.usesMemory(i, k.In[4]) {
+		if l.kernelUsesMemory(i, k.In[4]) {
 			return
 		}
 	}
@@ -240,9 +240,9 @@ func (l *loader) memoryOwner(id int) int {
 	return id
 }
 
-// usesMemory reports whether the kernel with the given index reads or writes the memory of
-// tensor id.
-func (l *loader) usesMemory(index, id int) bool {
+// kernelUsesMemory reports whether the kernel with the given index reads or writes the
+// memory of tensor id.
+func (l *loader) kernelUsesMemory(index, id int) bool {
 	owner := l.memoryOwner(id)
 	var overlaps func(id int) bool
 	overlaps = func(id int) bool {
@@ -260,9 +260,9 @@ func (l *loader) usesMemory(index, id int) bool {
 	return slices.ContainsFunc(k.Out, func(id int) bool { return id >= 0 && overlaps(id) })
 }
 
-// forEachStored calls f for every stored tensor whose memory the kernel with the given
-// index reads or writes.
-func (l *loader) forEachStored(index int, f func(id int)) {
+// forEachStoredTensor calls f for every stored tensor whose memory the kernel with the
+// given index reads or writes.
+func (l *loader) forEachStoredTensor(index int, f func(id int)) {
 	var roots func(id int)
 	roots = func(id int) {
 		o := &l.origins[id]
@@ -289,10 +289,10 @@ func (l *loader) forEachStored(index int, f func(id int)) {
 	}
 }
 
-// needsStatistics reports whether the kernel with the given index should compute the
-// statistics of its output, because the next kernel is a batch norm in training that
+// shouldComputeStatistics reports whether the kernel with the given index should compute
+// the statistics of its output, because the next kernel is a batch norm in training that
 // normalizes it.
-func (l *loader) needsStatistics(index int) bool {
+func (l *loader) shouldComputeStatistics(index int) bool {
 	kernels := l.program.Kernels
 	return l.fuse && index+1 < len(kernels) && kernels[index+1].Op == plan.OpBatchNorm && kernels[index+1].Attr.Training && kernels[index+1].In[0] == kernels[index].Out[0]
 }

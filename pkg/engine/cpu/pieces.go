@@ -8,7 +8,7 @@ import (
 // listPieces returns the pieces of memory that activation id consists of.
 func (l *loader) listPieces(id int) []tensor.Piece {
 	o := &l.origins[id]
-	s := tensor.Fold4D(l.program.Tensors[id].Shape)
+	s := tensor.To4D(l.program.Tensors[id].Shape)
 	n := tensor.ChannelBlocks(s[1])
 	switch o.kind {
 	case concatenated:

@@ -7,9 +7,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// pairPoolings finds, for each gradient of a max pooling, the pooling that stores the
-// indexes of the maxima.
-func (l *loader) pairPoolings() {
+// matchMaxPoolGradients finds, for each gradient of a max pooling, the pooling that stores
+// the indexes of the maxima.
+func (l *loader) matchMaxPoolGradients() {
 	kernels := l.program.Kernels
 	l.pooling = make([]int, len(kernels))
 	for at, k := range kernels {
@@ -45,7 +45,7 @@ func (l *loader) listMaxIndexes() (kernels []int, lifetimes []plan.Interval) {
 			i = len(kernels)
 			place[from] = i
 			size := l.layouts[y].Size(l.program.Tensors[y].Shape) / 4 // bytes
-			kernels, lifetimes = append(kernels, at), append(lifetimes, plan.Interval{Size: tensor.RoundUp(size, tensor.AlignFloats), First: at})
+			kernels, lifetimes = append(kernels, at), append(lifetimes, plan.Interval{Size: tensor.RoundUp(size, tensor.AlignmentFloats), First: at})
 		}
 		lifetimes[i].Last = at
 	}

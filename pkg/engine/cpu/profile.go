@@ -186,7 +186,7 @@ func (x *executable) endTrace() error {
 	return p.writeTrace(len(x.workers), x.engine.Name())
 }
 
-// recordSpan records a span from start until now in a row that is not a thread's.
+// recordSpan records a span from start until now in a row that does not belong to a thread.
 func (x *executable) recordSpan(name, part string, row int, start time.Time) {
 	if x.trace.on || row == rowInput && x.engine.recordsNextStep() {
 		x.trace.spans = append(x.trace.spans, span{name: name, part: part, row: row, start: start, took: time.Since(start)})

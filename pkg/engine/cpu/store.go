@@ -72,7 +72,7 @@ func newStore(p *plan.Program, layouts []tensor.Layout) (*store, error) {
 		}
 		r := region{total, slices.Clone(p.Tensors[id].Shape), layouts[id]}
 		s.paramAt[name] = r
-		total += tensor.RoundUp(r.size(), tensor.AlignFloats)
+		total += tensor.RoundUp(r.size(), tensor.AlignmentFloats)
 	}
 	s.params = kernel.AlignedFloats(total)
 	for _, q := range p.Params {
@@ -87,7 +87,7 @@ func newStore(p *plan.Program, layouts []tensor.Layout) (*store, error) {
 		r := region{total, slices.Clone(p.Tensors[id].Shape), layouts[id]}
 		s.stateAt[name] = r
 		s.stateSeq = append(s.stateSeq, name)
-		total += tensor.RoundUp(r.size(), tensor.AlignFloats)
+		total += tensor.RoundUp(r.size(), tensor.AlignmentFloats)
 	}
 	s.states = kernel.AlignedFloats(total)
 	return s, nil

@@ -5,10 +5,10 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// UseWinograd reports whether to use Winograd's algorithm for a convolution of the map
-// large to the map small, for its transpose, or for one of its gradients. method is
+// ShouldUseWinograd reports whether to use Winograd's algorithm for a convolution of the
+// map large to the map small, for its transpose, or for one of its gradients. method is
 // engine.Options.Convolution.
-func UseWinograd(method string, large, small, weights tensor.Operand, stride, pad [3]int) bool {
+func ShouldUseWinograd(method string, large, small, weights tensor.Operand, stride, pad [3]int) bool {
 	if method == "direct" || stride != [3]int{1, 1, 1} ||
 		(weights.Space != [3]int{1, 3, 3} || pad != [3]int{0, 1, 1}) && (weights.Space != [3]int{3, 3, 3} || pad != [3]int{1, 1, 1}) {
 		return false

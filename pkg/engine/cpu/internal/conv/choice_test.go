@@ -52,7 +52,7 @@ func TestUseWinograd(t *testing.T) {
 		stride, pad := [3]int{1, 1, 1}, [3]int{}
 		copy(stride[3-len(c.attr.Stride):], c.attr.Stride)
 		copy(pad[3-len(c.attr.Pad):], c.attr.Pad)
-		if got := UseWinograd(c.Direct, large, large, weights, stride, pad); got != c.want {
+		if got := ShouldUseWinograd(c.Direct, large, large, weights, stride, pad); got != c.want {
 			t.Errorf("%s with %d channels on %v, window %v and %+v: %v", c.Direct, c.channels, c.space, c.window, c.attr, got)
 		}
 	}

@@ -154,7 +154,7 @@ func (c *Direct) Tasks() []threads.Task {
 // the output is in the cache. The statistics have one part per block. EnableStatistics
 // returns nil, and changes nothing, if the outputs of a block are not adjacent.
 func (c *Direct) EnableStatistics() *workspace.Statistics {
-	if len(c.phases) != 1 && !c.blocks.isWholeImage() {
+	if len(c.phases) != 1 && !c.blocks.holdWholeImages() {
 		return nil
 	}
 	c.statistics = &workspace.Statistics{Channels: tensor.ChannelBlocks(c.out.Shape[1])}
@@ -170,7 +170,7 @@ func (c *Direct) EnableStatistics() *workspace.Statistics {
 // outputRange returns the index of the first output pixel of a block in each plane, and the
 // number of output pixels.
 func (c *Direct) outputRange(p blockRange) (first, pixels int) {
-	if c.blocks.isWholeImage() {
+	if c.blocks.holdWholeImages() {
 		return 0, c.out.PlaneFloats() / lanes
 	}
 	rows, cols := c.out.Space[1], c.out.Space[2]
@@ -209,9 +209,9 @@ func (c *Direct) run(w *threads.Worker, lo, hi int) {
 		}
 		k0, k1 := g*pairs/c.groups*2, min(outC, (g+1)*pairs/c.groups*2)
 		for k := k0; k < k1; {
-			wide := c.ws.Set.GEMM.NextBlocks(k1 - k)
+			wide := c.ws.Set.GEMM.NextTileBlocks(k1 - k)
 			if c.packOnce {
-				c.packAll(w.Scratch[c.packedAt:], k, wide)
+				c.packAllWeights(w.Scratch[c.packedAt:], k, wide)
 			}
 			for i := range c.phases {
 				c.runPhase(w, &c.phases[i], x, p, k, wide)
@@ -266,7 +266,7 @@ func (c *Direct) prepareWeights(w *threads.Worker, f *convPhase, k, wide, s, n i
 	blockStride, vectorStride := c.packedStrides(next, wide)
 	for v := range min(wide, len(dst)) { // a phase may have no steps
 		if c.flat {
-			c.packFlat(dst[v*blockStride:], f, k+v, vectorStride)
+			c.packFlatWeights(dst[v*blockStride:], f, k+v, vectorStride)
 		} else {
 			c.packSteps(dst[v*blockStride:], f, k+v, s, n, vectorStride)
 		}
@@ -288,8 +288,9 @@ func (c *Direct) packedStrides(blockFloats, blocks int) (blockStride, vectorStri
 	return blockFloats, lanes
 }
 
-// packAll copies all weights for output blocks [k, k+wide) to dst, in the packed layout.
-func (c *Direct) packAll(dst []float32, k, wide int) {
+// packAllWeights copies all weights for output blocks [k, k+wide) to dst, in the packed
+// layout.
+func (c *Direct) packAllWeights(dst []float32, k, wide int) {
 	all := c.blocks.channels * c.taps
 	blockStride, vectorStride := c.packedStrides(all*lanes*lanes, wide)
 	for v := range wide {
@@ -326,9 +327,9 @@ func (c *Direct) packTile(dst []float32, j, k, tap, vectorStride int) {
 	}
 }
 
-// packFlat packs the weights of all steps of phase f for output block k, without those of
-// padding channels. vectorStride is the distance between vectors in floats.
-func (c *Direct) packFlat(to []float32, f *convPhase, k, vectorStride int) {
+// packFlatWeights packs the weights of all steps of phase f for output block k. It omits
+// the weights of padding channels. vectorStride is the distance between vectors in floats.
+func (c *Direct) packFlatWeights(to []float32, f *convPhase, k, vectorStride int) {
 	const tile = lanes * lanes
 	channels := c.in.Shape[1]
 	for t, tp := range f.taps {

@@ -29,7 +29,7 @@ type DirectGradient struct {
 	blocks        inputBlocks
 	flat          bool // there are few input channels: padding is no row of the matrix kernel
 	hasDeadTaps   bool // some taps never reach the input: their gradient is zero
-	classes       []weightClass
+	classes       []tapClass
 	group         int // channel blocks of a group
 	groups        int
 	parts         int // number of parts of a group's rows
@@ -37,9 +37,9 @@ type DirectGradient struct {
 	interleavedAt int // index in scratch memory of joined blocks of dy, see kernel.GEMM.Interleaved
 }
 
-// weightClass is a set of taps that are inside the input for the same outputs. If the axes
+// tapClass is a set of taps that are inside the input for the same outputs. If the axes
 // are not split at the edges, there is one class with all taps, and blocks have a halo.
-type weightClass struct {
+type tapClass struct {
 	taps  []volumeTap
 	box   [3]axisPhase // the outputs: count of them, beginning with first
 	table []int32      // rows of a group of channel blocks, see kernel.NewTileTable
@@ -63,7 +63,7 @@ func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geo
 	}
 	g.group = tensor.CeilDiv(channels, g.groups)
 	g.groups = tensor.CeilDiv(channels, g.group)
-	g.buildClasses(s, axes.isSplit())
+	g.buildTapClasses(s, axes.isSplit())
 	if g.parts = 1; g.groups*units < threads {
 		g.parts = max(1, min(tensor.CeilDiv(threads, g.groups*units), tensor.CeilDiv(g.kernelRows(&g.classes[0], g.group), set.Rows)))
 	}
@@ -75,7 +75,7 @@ func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geo
 		scratch += set.Blocks * most
 	}
 	if set.Interleaved {
-		g.interleavedAt = tensor.RoundUp(scratch, tensor.AlignFloats)
+		g.interleavedAt = tensor.RoundUp(scratch, tensor.AlignmentFloats)
 		scratch = g.interleavedAt + set.Blocks*most
 	}
 	ws.ReserveScratch(scratch)
@@ -85,9 +85,9 @@ func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geo
 	return g
 }
 
-// buildClasses divides the taps into classes. isSplit reports whether the axes of the input
-// blocks are split at the edges.
-func (g *DirectGradient) buildClasses(s geometry, isSplit bool) {
+// buildTapClasses divides the taps into classes. isSplit reports whether the axes of the
+// input blocks are split at the edges.
+func (g *DirectGradient) buildTapClasses(s geometry, isSplit bool) {
 	var lists [3][]axisPhase
 	for i, a := range s {
 		p := a.phases[0]
@@ -111,7 +111,7 @@ func (g *DirectGradient) buildClasses(s geometry, isSplit bool) {
 	for _, d := range lists[0] {
 		for _, h := range lists[1] {
 			for _, w := range lists[2] {
-				c := weightClass{box: [3]axisPhase{d, h, w}, taps: combineTaps(d.taps, h.taps, w.taps, g.dw.Space)}
+				c := tapClass{box: [3]axisPhase{d, h, w}, taps: combineTaps(d.taps, h.taps, w.taps, g.dw.Space)}
 				live += len(c.taps)
 				g.classes = append(g.classes, c)
 			}
@@ -119,13 +119,13 @@ func (g *DirectGradient) buildClasses(s geometry, isSplit bool) {
 	}
 	g.hasDeadTaps = live < g.taps
 	if len(g.classes) == 0 { // no tap reaches the input
-		g.classes = []weightClass{{}}
+		g.classes = []tapClass{{}}
 	}
 }
 
 // buildTables builds the tables of a class: for each weight the offsets of its first input
 // and of its gradient, and for each output the offset of its input.
-func (g *DirectGradient) buildTables(c *weightClass) {
+func (g *DirectGradient) buildTables(c *tapClass) {
 	v, taps := &g.blocks, len(c.taps)
 	perTap := lanes
 	if g.flat {
@@ -145,7 +145,7 @@ func (g *DirectGradient) buildTables(c *weightClass) {
 
 // outputExtent returns the depth, height and width of the outputs to which the weights of
 // class c contribute, in a block with the given numbers of output slices and rows.
-func (g *DirectGradient) outputExtent(c *weightClass, slices, rows int) (d, h, w int) {
+func (g *DirectGradient) outputExtent(c *tapClass, slices, rows int) (d, h, w int) {
 	if g.blocks.d.isSplit { // blocks are whole images
 		return c.box[0].count, c.box[1].count, c.box[2].count
 	}
@@ -154,11 +154,11 @@ func (g *DirectGradient) outputExtent(c *weightClass, slices, rows int) (d, h, w
 
 // kernelRows returns the number of rows of the matrix kernel for class c and the given
 // number of input blocks.
-func (g *DirectGradient) kernelRows(c *weightClass, channels int) int {
+func (g *DirectGradient) kernelRows(c *tapClass, inputBlocks int) int {
 	if g.flat {
 		return len(c.taps) * g.channels
 	}
-	return channels * len(c.taps) * lanes
+	return inputBlocks * len(c.taps) * lanes
 }
 
 // Tasks returns the tasks that compute the gradient. Each item computes part of the rows of
@@ -176,12 +176,12 @@ func (g *DirectGradient) Tasks() []threads.Task {
 	}}, run}
 }
 
-// clearsGradientFirst reports whether a first task sets dw to zero and every block is then added to
-// it. Otherwise the first block overwrites dw.
+// clearsGradientFirst reports whether a first task sets dw to zero and every block is then
+// added to it. Otherwise the first block overwrites dw.
 func (g *DirectGradient) clearsGradientFirst() bool { return g.flat || g.hasDeadTaps }
 
-// unitCount returns the number of units that the output blocks are divided into. A unit is as
-// many output blocks as one tile of the matrix kernel can compute.
+// unitCount returns the number of units that the output blocks are divided into. A unit is
+// as many output blocks as one tile of the matrix kernel can compute.
 func (g *DirectGradient) unitCount() int {
 	return tensor.CeilDiv(tensor.ChannelBlocks(g.dy.Shape[1]), g.ws.Set.GEMM.Blocks)
 }
@@ -211,7 +211,7 @@ func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
 		p := v.blockRange(b)
 		x := v.load(w.Scratch, p, c0, count)
 		for k := from * set.Blocks; k < min(to*set.Blocks, kBlocks); {
-			wide := set.NextBlocks(kBlocks - k)
+			wide := set.NextTileBlocks(kBlocks - k)
 			dw := g.dw.Data[k*perBlock+c0*perChannel:]
 			for i := range g.classes {
 				c := &g.classes[i]
@@ -230,7 +230,7 @@ func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
 // loadGradients returns dy for the outputs of class c in block p and for output blocks [k,
 // k+wide), in the layout that the matrix kernel needs for weights. It also returns the
 // parameter wNext of kernel.GEMMFunc in floats, and the number of pixels.
-func (g *DirectGradient) loadGradients(w *threads.Worker, c *weightClass, p blockRange, k, wide int) (dy []float32, next, pixels int) {
+func (g *DirectGradient) loadGradients(w *threads.Worker, c *tapClass, p blockRange, k, wide int) (dy []float32, next, pixels int) {
 	dy, next, pixels = g.loadBlockedGradients(w, c, p, k, wide)
 	switch {
 	case !g.ws.Set.GEMM.Interleaved:
@@ -249,7 +249,7 @@ func (g *DirectGradient) loadGradients(w *threads.Worker, c *weightClass, p bloc
 // blocks [k, k+wide), one output block after another, the distance between output blocks in
 // floats, and the number of pixels. It copies dy to scratch memory unless dy can be read in
 // place.
-func (g *DirectGradient) loadBlockedGradients(w *threads.Worker, c *weightClass, p blockRange, k, wide int) (dy []float32, next, pixels int) {
+func (g *DirectGradient) loadBlockedGradients(w *threads.Worker, c *tapClass, p blockRange, k, wide int) (dy []float32, next, pixels int) {
 	rows, cols := g.dy.Space[1], g.dy.Space[2]
 	at := ((p.z0+c.box[0].first)*rows+p.q0+c.box[1].first)*cols + c.box[2].first
 	// The outputs in a plane are runs of adjacent pixels.

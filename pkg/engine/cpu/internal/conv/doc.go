@@ -3,9 +3,9 @@
 // of one pixel.
 //
 // There are two algorithms. [Direct] and [DirectGradient] evaluate the definition: the
-// matrix kernel ([kernel.GEMMFunc]) sums outer products of rows that it gathers from the
-// input and of weights. [Winograd] and [WinogradGradient] transform tiles of outputs, for
-// windows of 3×3 and 3×3×3 with stride 1. [UseWinograd] chooses between them. The
+// matrix kernel ([kernel.GEMMFunc]) multiplies rows that it gathers from the input by a
+// matrix of weights. [Winograd] and [WinogradGradient] transform tiles of outputs, for
+// windows of 3×3 and 3×3×3 with stride 1. [ShouldUseWinograd] chooses between them. The
 // constructors build all tables when a program is loaded; the tasks that they return
 // compute.
 //

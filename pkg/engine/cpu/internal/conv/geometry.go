@@ -37,8 +37,8 @@ type axisPhase struct {
 // see axis.
 type tap struct{ shift, index int }
 
-// geometry describes a convolution along depth, height and width. A two-dimensional map has a
-// depth of 1.
+// geometry describes a convolution along depth, height and width. A two-dimensional map has
+// a depth of 1.
 type geometry [3]axis
 
 // newGatherAxis returns the axis of a cross-correlation: output o depends on the inputs
@@ -126,8 +126,8 @@ func (a axis) splitAtEdges() axis {
 	return a.pruneTaps()
 }
 
-// isInside reports whether no tap reaches outside of the input, for any output.
-func (a axis) isInside() bool { return a.low >= 0 && a.reach <= a.in }
+// allTapsInside reports whether no tap reaches outside of the input, for any output.
+func (a axis) allTapsInside() bool { return a.low >= 0 && a.reach <= a.in }
 
 // inputExtent returns the number of successive inputs on which count successive outputs of
 // every phase depend.
@@ -143,8 +143,10 @@ func (s geometry) splitAtEdges() geometry {
 	return geometry{s[0].splitAtEdges(), s[1].splitAtEdges(), s[2].splitAtEdges()}
 }
 
-// isInside reports whether no tap reaches outside of the input, for any output.
-func (s geometry) isInside() bool { return s[0].isInside() && s[1].isInside() && s[2].isInside() }
+// allTapsInside reports whether no tap reaches outside of the input, for any output.
+func (s geometry) allTapsInside() bool {
+	return s[0].allTapsInside() && s[1].allTapsInside() && s[2].allTapsInside()
+}
 
 // isSplit reports whether splitAtEdges has split the axes.
 func (s geometry) isSplit() bool { return s[0].isSplit }
@@ -185,12 +187,12 @@ func (s geometry) estimateCost(images, maxRows int) (sum int) {
 	return sum
 }
 
-// splitIfCheaper returns s.splitAtEdges() if that is estimated to be less work, else s.
+// splitIfCheaper returns s.splitAtEdges() if its estimated cost is lower, else s.
 // Splitting helps for small maps, where a large part of the window is outside of the map.
 // rows is the number of rows of a full tile of the matrix kernel.
 func (s geometry) splitIfCheaper(in tensor.Operand, rows int) geometry {
 	const maxCostRatio = 0.92 // splitting must save at least 8 % of the work
-	if s.isInside() || tensor.ChannelBlocks(in.Shape[1])*in.PlaneFloats() > 4*blockFloats || s.outputCount() > splitPixels {
+	if s.allTapsInside() || tensor.ChannelBlocks(in.Shape[1])*in.PlaneFloats() > 4*blockFloats || s.outputCount() > splitPixels {
 		return s
 	}
 	c, images := s.splitAtEdges(), min(in.Shape[0], splitPixels/s.outputCount())
@@ -201,8 +203,8 @@ func (s geometry) splitIfCheaper(in tensor.Operand, rows int) geometry {
 }
 
 // inputBlocks divides the images of an activation into blocks, which are loaded and
-// convolved one by one. If taps reach outside of the input, load copies a block to a worker's
-// scratch memory and adds a halo of zeros. Otherwise blocks are read in place.
+// convolved one by one. If taps reach outside of the input, load copies a block to a
+// worker's scratch memory and adds a halo of zeros. Otherwise blocks are read in place.
 type inputBlocks struct {
 	in       tensor.Operand
 	kernels  *kernel.Set
@@ -220,8 +222,8 @@ type inputBlocks struct {
 	image    int  // floats from an image to the next
 }
 
-// Limits of a block's size, measured to be fast on a processor with 32 KiB of first-level and
-// 1 MiB of second-level cache. They do not change results.
+// Limits of a block's size, measured to be fast on a processor with 32 KiB of first-level
+// and 1 MiB of second-level cache. They do not change results.
 const (
 	blockPixels  = 2048      // most outputs of a block, in each phase
 	blockFloats  = 64 * 1024 // most floats of a block's inputs, with halo
@@ -238,7 +240,7 @@ const (
 func newInputBlocks(k *kernel.Set, in tensor.Operand, s geometry, maxPixels int, contiguous bool) inputBlocks {
 	n, channels := in.Shape[0], tensor.ChannelBlocks(in.Shape[1])
 	d, h, w := s[0], s[1], s[2]
-	v := inputBlocks{in: in, kernels: k, d: d, h: h, w: w, channels: channels, direct: s.isInside() && in.IsSinglePiece(), images: 1, slices: 1, rows: 1}
+	v := inputBlocks{in: in, kernels: k, d: d, h: h, w: w, channels: channels, direct: s.allTapsInside() && in.IsSinglePiece(), images: 1, slices: 1, rows: 1}
 	v.width = w.inputExtent(w.count)
 	fits := func(slices, rows int) bool {
 		return slices*rows*w.count <= maxPixels && channels*d.inputExtent(slices)*h.inputExtent(rows)*v.width*lanes <= blockFloats
@@ -277,13 +279,13 @@ func newInputBlocks(k *kernel.Set, in tensor.Operand, s geometry, maxPixels int,
 	case v.direct:
 		v.image = in.Pieces[0].Image
 	case v.images > 1 && contiguous:
-		v.plane, v.image = v.images*v.size+pointGap, v.size
+		v.plane, v.image = v.images*v.size+pointGapFloats, v.size
 	}
 	return v
 }
 
-// scratchFloats returns the number of floats of scratch memory that load needs for a block;
-// 0 if blocks are read in place.
+// scratchFloats returns the number of floats of scratch memory that load needs for a block.
+// It is 0 if blocks are read in place.
 func (v *inputBlocks) scratchFloats() int {
 	if v.direct {
 		return 0
@@ -302,8 +304,8 @@ func (v *inputBlocks) slabsPerImage() int { return tensor.CeilDiv(v.d.count, v.s
 // bandsPerSlice returns the number of blocks into which the rows of a slice are divided.
 func (v *inputBlocks) bandsPerSlice() int { return tensor.CeilDiv(v.h.count, v.rows) }
 
-// isWholeImage reports whether each block is one or more complete images.
-func (v *inputBlocks) isWholeImage() bool { return v.slabsPerImage() == 1 && v.bandsPerSlice() == 1 }
+// holdWholeImages reports whether each block consists of one or more complete images.
+func (v *inputBlocks) holdWholeImages() bool { return v.slabsPerImage() == 1 && v.bandsPerSlice() == 1 }
 
 // blockRange is the range of outputs that a block covers: images [n0, n0+images) and, in
 // each phase, slices [z0, z0+slices) and rows [q0, q0+rows).

@@ -44,9 +44,9 @@ const (
 // together, and rows the number of rows of a full tile of the matrix kernel. The
 // transformed inputs and outputs of a chunk fit into the cache.
 //
-// channels may depend on the number of workers. The order in which sums over tiles are added
-// does not, because the blocks of a volume do not depend on channels, and a two-dimensional
-// map has only one slice.
+// channels may depend on the number of workers. The order in which sums over tiles are
+// added does not, because the blocks of a volume do not depend on channels, and a
+// two-dimensional map has only one slice.
 func (t *tiling) chooseChunks(tiles, channels, rows int) {
 	most := max(minChunkTiles, maxChunkBytes/(kernel.Points*channels*4))
 	if t.depth == 1 {
@@ -64,15 +64,15 @@ func (t *tiling) firstPixel(i int) (image, top, left int) {
 	return i / (t.rows * t.cols), i / t.cols % t.rows * kernel.TileSide, i % t.cols * kernel.TileSide
 }
 
-// halo returns the number of input slices before an output slice, and after it, that the
-// window covers.
-func (t *tiling) halo() int { return t.taps / 2 }
+// haloSlices returns the number of input slices that the window covers on each side of an
+// output slice.
+func (t *tiling) haloSlices() int { return t.taps / 2 }
 
 // sliceFloats returns the number of floats of one slice of a channel block.
 func (t *tiling) sliceFloats() int { return t.h * t.w * lanes }
 
-// planeFloats returns the number of floats of all slices of a channel block.
-func (t *tiling) planeFloats() int { return t.depth * t.sliceFloats() }
+// volumeFloats returns the number of floats of all slices of a channel block.
+func (t *tiling) volumeFloats() int { return t.depth * t.sliceFloats() }
 
 // chunksPerBlock returns the number of chunks of a block of tiles.
 func (t *tiling) chunksPerBlock() int { return tensor.CeilDiv(t.depth, t.slices) }
@@ -89,7 +89,7 @@ func (t *tiling) chunk(i int) chunk {
 // tapsInside returns the range [first, end) of the taps along the depth that are inside the
 // volume for output slice z.
 func (t *tiling) tapsInside(z int) (first, end int) {
-	return max(0, t.halo()-z), min(t.taps, t.depth-z+t.halo())
+	return max(0, t.haloSlices()-z), min(t.taps, t.depth-z+t.haloSlices())
 }
 
 // forEachTapRun calls f for each run of successive slices of chunk c that have the same
@@ -108,22 +108,23 @@ func (t *tiling) forEachTapRun(c chunk, f func(z, slices, first, end int)) {
 	}
 }
 
-// pointLayout is the layout of a chunk's transformed tiles in memory. Point p of tile t,
-// slice s and channel block b is at index p·point + (s·n+t)·tile + b·block, if there are n
-// tiles per slice.
-type pointLayout struct{ point, tile, block int }
+// pointStrides contains the distances, in floats, between the points, tiles and channel
+// blocks of a chunk's transformed tiles in memory. If there are n tiles per slice, point p
+// of tile t, slice s and channel block b is at index p·point + (s·n+t)·tile + b·block.
+type pointStrides struct{ point, tile, block int }
 
-// pointGap is the number of unused floats after each point. Without this gap the distance
-// between points would often be a power of two, and a cache holds few lines at such
-// distances.
-const pointGap = 16
+// pointGapFloats is the number of unused floats after each point. Without this gap the
+// distance between points would often be a power of two, and a cache holds few lines at
+// such distances.
+const pointGapFloats = 16
 
 // tileStride returns the distance in floats between tiles with the given number of
-// channels, in whole vectors. It avoids powers of two for the same reason as pointGap.
+// channels, in whole vectors. It avoids powers of two for the same reason as
+// pointGapFloats.
 func tileStride(channels, vector int) int {
 	channels = tensor.RoundUp(channels, vector)
 	if channels%128 == 0 {
-		return channels + pointGap
+		return channels + pointGapFloats
 	}
 	return channels
 }
@@ -149,12 +150,12 @@ func newGradientTransform(k *kernel.Winograd) tileTransform {
 }
 
 // loadInputs transforms the inputs on which chunk c depends, for channel blocks [c0,
-// c0+count), and writes them to v. The first slice in v is slice c.z − halo; slices outside
-// of the volume are not written. If follows is set, v contains the inputs of the previous
-// chunk of the same block of tiles: slices that both chunks need are moved instead of being
-// transformed again.
-func (t *tiling) loadInputs(k *kernel.Set, o tensor.Operand, c0, count int, c chunk, follows bool, v []float32, layout pointLayout, patch, tmp []float32) {
-	slot, held := 0, 2*t.halo()
+// c0+count), and writes them to v. The first slice in v is slice c.z − haloSlices; slices
+// outside of the volume are not written. If follows is set, v contains the inputs of the
+// previous chunk of the same block of tiles: slices that both chunks need are moved instead
+// of being transformed again.
+func (t *tiling) loadInputs(k *kernel.Set, o tensor.Operand, c0, count int, c chunk, follows bool, v []float32, layout pointStrides, patch, tmp []float32) {
+	slot, held := 0, 2*t.haloSlices()
 	if follows {
 		slot = held
 		for p := range kernel.Points {
@@ -163,7 +164,7 @@ func (t *tiling) loadInputs(k *kernel.Set, o tensor.Operand, c0, count int, c ch
 		}
 	}
 	for ; slot < c.slices+held; slot++ {
-		if z := c.z - t.halo() + slot; z >= 0 && z < t.depth {
+		if z := c.z - t.haloSlices() + slot; z >= 0 && z < t.depth {
 			t.transformTiles(k, newInputTransform(&k.Winograd), o, c0, count, c.first, c.n, z, v[slot*c.n*layout.tile:], layout, patch, tmp)
 		}
 	}
@@ -171,7 +172,7 @@ func (t *tiling) loadInputs(k *kernel.Set, o tensor.Operand, c0, count int, c ch
 
 // transformTiles transforms tiles [first, first+n) of slice z, for channel blocks [c0,
 // c0+count) of o, and writes the points to v.
-func (t *tiling) transformTiles(k *kernel.Set, s tileTransform, o tensor.Operand, c0, count, first, n, z int, v []float32, layout pointLayout, patch, tmp []float32) {
+func (t *tiling) transformTiles(k *kernel.Set, s tileTransform, o tensor.Operand, c0, count, first, n, z int, v []float32, layout pointStrides, patch, tmp []float32) {
 	for i := range o.Pieces {
 		p := &o.Pieces[i]
 		if from, to := max(c0, p.First), min(c0+count, p.First+p.Count); from < to {
@@ -183,8 +184,8 @@ func (t *tiling) transformTiles(k *kernel.Set, s tileTransform, o tensor.Operand
 // transformPiece does the work of transformTiles for channel blocks that are in one piece
 // of an activation. It copies squares that cross the edge of the map to patch, with zeros
 // outside of the map.
-func (t *tiling) transformPiece(k *kernel.Set, s tileTransform, p *tensor.Piece, c0, count, first, n, z int, v []float32, layout pointLayout, patch, tmp []float32) {
-	row, plane := t.w*lanes, t.planeFloats()
+func (t *tiling) transformPiece(k *kernel.Set, s tileTransform, p *tensor.Piece, c0, count, first, n, z int, v []float32, layout pointStrides, patch, tmp []float32) {
+	row, plane := t.w*lanes, t.volumeFloats()
 	var norm []float32
 	if p.Norm != nil {
 		norm = p.Norm[(c0-p.First)*kernel.NormFloats:]

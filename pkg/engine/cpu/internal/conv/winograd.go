@@ -7,12 +7,13 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// maxPassBytes is the greatest size of the transformed weights in memory at a time.
+// maxTransformedWeightBytes is the greatest size of the transformed weights in memory.
 // Transformed weights take four times the memory of the weights.
-const maxPassBytes = 19 << 20
+const maxTransformedWeightBytes = 19 << 20
 
-// outputPasses divides the output blocks of a layer into passes, so that the transformed weights
-// of a pass take at most maxPassBytes. Each pass transforms the inputs again.
+// outputPasses divides the output blocks of a layer into passes, so that the transformed
+// weights of a pass take at most maxTransformedWeightBytes. Each pass transforms the inputs
+// again.
 type outputPasses struct {
 	count int // of passes
 	units int // of output blocks; a pass has whole units
@@ -20,11 +21,11 @@ type outputPasses struct {
 	out   int // output blocks
 }
 
-// newOutputPasses divides outC output blocks into passes. inC is the number of input blocks times
-// the taps along the depth; unit is the number of output blocks that stay together.
+// newOutputPasses divides outC output blocks into passes. inC is the number of input blocks
+// times the taps along the depth; unit is the number of output blocks that stay together.
 func newOutputPasses(inC, outC, unit int) outputPasses {
 	units := tensor.CeilDiv(outC, unit)
-	count := tensor.CeilDiv(units, max(1, maxPassBytes/(kernel.Points*inC*unit*lanes*lanes*4)))
+	count := tensor.CeilDiv(units, max(1, maxTransformedWeightBytes/(kernel.Points*inC*unit*lanes*lanes*4)))
 	return outputPasses{count, units, unit, outC}
 }
 
@@ -58,14 +59,14 @@ type Winograd struct {
 	inC, outC        int          // numbers of channel blocks
 	passes           outputPasses // over the output channels
 	groups           int          // number of groups of output channels per pass
-	u, v, m          pointLayout
+	u, v, m          pointStrides
 	pass             int                   // steps per call of the matrix kernel; a step is a channel block of a tap along the depth
 	statistics       *workspace.Statistics // of the output, nil if nobody needs them
 	table            []int32               // rows, see kernel.NewTileTable
 	steps            [2][]int32            // steps of the matrix kernel, for full blocks of tiles and for the last one
-	// Indexes in a worker's scratch memory: mAt of the sums of products, patch of a tile
-	// that crosses the edge of the map, and tmp of the scratch memory of a transform. The
-	// transformed inputs begin at index 0.
+	// mAt, patch and tmp are the indexes in a worker's scratch memory of the sums of
+	// products, of a tile that crosses the edge of the map, and of the scratch memory of a
+	// transform. The transformed inputs begin at index 0.
 	mAt, patch, tmp int
 }
 
@@ -79,11 +80,11 @@ func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias 
 	t, inC, outC, k := &c.tiling, c.inC*lanes, c.outC*lanes, ws.Set
 	t.chooseChunks(t.count, inC+outC, k.GEMM.Rows)
 	c.passes = newOutputPasses(c.inC*t.taps, c.outC, k.GEMM.Blocks)
-	c.u = pointLayout{point: t.taps*inC*c.passes.maxBlocks()*lanes + pointGap, block: t.taps * inC * lanes}
-	c.v = pointLayout{tile: tileStride(inC, k.Vector), block: lanes}
-	c.m = pointLayout{tile: tileStride(outC, k.Vector), block: lanes}
-	c.v.point = (t.slices+2*t.halo())*t.block*c.v.tile + pointGap
-	c.m.point = t.slices*t.block*c.m.tile + pointGap
+	c.u = pointStrides{point: t.taps*inC*c.passes.maxBlocks()*lanes + pointGapFloats, block: t.taps * inC * lanes}
+	c.v = pointStrides{tile: tileStride(inC, k.Vector), block: lanes}
+	c.m = pointStrides{tile: tileStride(outC, k.Vector), block: lanes}
+	c.v.point = (t.slices+2*t.haloSlices())*t.block*c.v.tile + pointGapFloats
+	c.m.point = t.slices*t.block*c.m.tile + pointGapFloats
 	c.mAt = kernel.Points * c.v.point
 	c.patch = c.mAt + kernel.Points*c.m.point
 	c.tmp = c.patch + kernel.Points*lanes*max(c.inC, c.outC)
@@ -119,7 +120,8 @@ func (c *Winograd) Tasks() []threads.Task {
 	return all
 }
 
-// blocksPerWeightUnit returns the number of output blocks whose weights are transformed together.
+// blocksPerWeightUnit returns the number of output blocks whose weights are transformed
+// together.
 func blocksPerWeightUnit(ws *workspace.Workspace) int {
 	if set := &ws.Set.GEMM; set.Interleaved {
 		return set.Blocks
@@ -137,17 +139,18 @@ func (c *Winograd) transformWeights(w *threads.Worker, first, end, lo, hi int) {
 		for k, last := first+i/(depth*c.inC)*unit, min(end, first+(i/(depth*c.inC)+1)*unit); k < last; {
 			wide := 1
 			if unit > 1 {
-				wide = c.ws.Set.GEMM.NextBlocks(last - k)
+				wide = c.ws.Set.GEMM.NextTileBlocks(last - k)
 			}
-			c.transformBlocks(w, k-first, k, wide, d, in)
+			c.transformWeightBlocks(w, k-first, k, wide, d, in)
 			k += wide
 		}
 	}
 }
 
-// transformBlocks transforms the tiles of weights from input block in to output blocks
-// [out, out+wide), at tap d along the depth. first is the index of block out in the pass.
-func (c *Winograd) transformBlocks(w *threads.Worker, first, out, wide, d, in int) {
+// transformWeightBlocks transforms the tiles of weights from input block in to output
+// blocks [out, out+wide), at tap d along the depth. first is the index of block out in the
+// pass.
+func (c *Winograd) transformWeightBlocks(w *threads.Worker, first, out, wide, d, in int) {
 	const tile = lanes * lanes
 	k, depth := c.ws.Set, c.tiling.taps
 	tmp := w.Scratch[c.tmp:]
@@ -213,7 +216,7 @@ func (c *Winograd) multiply(v, m []float32, part chunk, first, k0, k1 int) {
 	}
 	for p := range kernel.Points {
 		for k := k0; k < k1; {
-			wide := set.NextBlocks(k1 - k)
+			wide := set.NextTileBlocks(k1 - k)
 			weights := c.ws.Shared[p*c.u.point+(k-first)*c.u.block:]
 			c.tiling.forEachTapRun(part, func(z, slices, tap, end int) {
 				row := (z - part.z) * part.n
@@ -240,10 +243,10 @@ func (c *Winograd) writeResults(m, patch, tmp []float32, part chunk, k0, k1 int)
 	row := t.w * lanes
 	for i := range part.slices * part.n {
 		image, top, left := t.firstPixel(part.first + i%part.n)
-		y := c.out.Data[(image*c.outC+k0)*t.planeFloats()+(part.z+i/part.n)*t.sliceFloats()+top*row+left*lanes:]
+		y := c.out.Data[(image*c.outC+k0)*t.volumeFloats()+(part.z+i/part.n)*t.sliceFloats()+top*row+left*lanes:]
 		from := &m[i*c.m.tile+k0*lanes]
 		if top+kernel.TileSide <= t.h && left+kernel.TileSide <= t.w {
-			output(from, &y[0], &bias[0], &tmp[0], c.m.point*4, row*4, t.planeFloats()*4, biasStep, k1-k0)
+			output(from, &y[0], &bias[0], &tmp[0], c.m.point*4, row*4, t.volumeFloats()*4, biasStep, k1-k0)
 			continue
 		}
 		const size = kernel.TileSide * kernel.TileSide * lanes
@@ -251,7 +254,7 @@ func (c *Winograd) writeResults(m, patch, tmp []float32, part chunk, k0, k1 int)
 		width := min(kernel.TileSide, t.w-left) * lanes
 		for k := range k1 - k0 {
 			for r := range min(kernel.TileSide, t.h-top) {
-				copy(y[k*t.planeFloats()+r*row:][:width], patch[k*size+r*kernel.TileSide*lanes:])
+				copy(y[k*t.volumeFloats()+r*row:][:width], patch[k*size+r*kernel.TileSide*lanes:])
 			}
 		}
 	}

@@ -14,10 +14,10 @@ import (
 // channels, its steps are the tiles. Each tap along the depth has separate matrices, with
 // the inputs of the slices before or after.
 //
-// How tiles are divided into parts, and parts into blocks, depends only on the shapes. One
-// worker computes the sum of a part, in the order of blocks, slices and tiles, which does
-// not depend on the size of chunks. The sums of the parts are added in order. So the
-// results have the same bits for any number of workers.
+// The division of tiles into parts, and of parts into blocks, depends only on the shapes.
+// One worker computes the sum of a part, in the order of blocks, slices and tiles. This
+// order does not depend on the size of chunks. The sums of the parts are added in order. So
+// the results have the same bits for any number of workers.
 type WinogradGradient struct {
 	ws         *workspace.Workspace
 	in, dy, dw tensor.Operand
@@ -28,12 +28,12 @@ type WinogradGradient struct {
 	inG, outG  int // numbers of groups of channel blocks per pass
 	inMost     int // input blocks of the largest group
 	outMost    int // output blocks of the largest group
-	d, v, z    pointLayout
+	d, v, z    pointStrides
 	steps      []int32                       // of the matrix kernel
 	tables     [kernel.MaxBlocks + 1][]int32 // rows by the blocks of outputs of a tile, see kernel.NewTileTable
-	// Indexes in a worker's scratch memory: zAt of the transformed gradients, patch of a
-	// tile that crosses the edge of the map, and tmp of the scratch memory of a transform.
-	// The transformed inputs begin at index 0.
+	// zAt, patch and tmp are the indexes in a worker's scratch memory of the transformed
+	// gradients, of a tile that crosses the edge of the map, and of the scratch memory of a
+	// transform. The transformed inputs begin at index 0.
 	zAt, patch, tmp int
 }
 
@@ -56,7 +56,7 @@ func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *Wi
 	}
 	t, k := &g.tiling, ws.Set
 	g.passes = newOutputPasses(g.inC*t.taps, g.outC, k.GEMM.Blocks)
-	g.d = pointLayout{point: t.taps*g.inC*g.passes.maxBlocks()*lanes*lanes + pointGap, block: t.taps * g.inC * lanes * lanes}
+	g.d = pointStrides{point: t.taps*g.inC*g.passes.maxBlocks()*lanes*lanes + pointGapFloats, block: t.taps * g.inC * lanes * lanes}
 	g.parts = maxGradientParts
 	for g.parts > 1 && g.parts > min(t.count, t.count*t.depth/minPartTiles, maxSumFloats/(kernel.Points*g.d.point)) {
 		g.parts /= 2
@@ -71,12 +71,12 @@ func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *Wi
 	g.inMost, g.outMost = tensor.CeilDiv(g.inC, g.inG), k.GEMM.Blocks*tensor.CeilDiv(units, g.outG)
 	t.chooseChunks(tensor.CeilDiv(t.count, g.parts), (g.inMost+g.outMost)*lanes, k.GEMM.Rows)
 	rows := t.slices * t.block
-	g.v = pointLayout{tile: tileStride(g.inMost*lanes, k.Vector), block: lanes}
-	g.v.point = (t.slices+2*t.halo())*t.block*g.v.tile + pointGap
-	g.z = pointLayout{tile: lanes, block: rows * lanes, point: rows*g.outMost*lanes + pointGap}
+	g.v = pointStrides{tile: tileStride(g.inMost*lanes, k.Vector), block: lanes}
+	g.v.point = (t.slices+2*t.haloSlices())*t.block*g.v.tile + pointGapFloats
+	g.z = pointStrides{tile: lanes, block: rows * lanes, point: rows*g.outMost*lanes + pointGapFloats}
 	if k.GEMM.Interleaved {
-		g.z = pointLayout{tile: tileStride(g.outMost*lanes, k.Vector), block: lanes}
-		g.z.point = rows*g.z.tile + pointGap
+		g.z = pointStrides{tile: tileStride(g.outMost*lanes, k.Vector), block: lanes}
+		g.z.point = rows*g.z.tile + pointGapFloats
 	}
 	g.zAt = kernel.Points * g.v.point
 	g.patch = g.zAt + kernel.Points*g.z.point
@@ -144,15 +144,15 @@ func (g *WinogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 
 	set, t := &g.ws.Set.GEMM, &g.tiling
 	for p := range kernel.Points {
 		for k := k0; k < k1; {
-			wide := set.NextBlocks(k1 - k)
+			wide := set.NextTileBlocks(k1 - k)
 			wNext, yNext, row := g.z.block, g.d.block, tile
 			if set.Interleaved {
 				wNext, yNext, row = g.z.tile, lanes, tile*wide
 			}
 			for tap := range t.taps {
 				// Outputs' slices [from, to) of the chunk have the tap inside the volume.
-				from := max(0, t.halo()-tap-at.z)
-				to := max(from, min(at.slices, t.depth+t.halo()-tap-at.z))
+				from := max(0, t.haloSlices()-tap-at.z)
+				to := max(from, min(at.slices, t.depth+t.haloSlices()-tap-at.z))
 				kernel.MultiplyRows(&set.Flat[wide], set.Rows, v[p*g.v.point+(from+tap)*at.n*g.v.tile:], z[p*g.z.point+(k-k0)*g.z.block+from*at.n*g.z.tile:],
 					d[p*g.d.point+(k-k0)*g.d.block+(tap*g.inC+c0)*row:], g.ws.Zeros, g.tables[wide], g.steps,
 					wNext*4, yNext*4, (to-from)*at.n, (c1-c0)*lanes, accumulate)
@@ -172,7 +172,7 @@ func (g *WinogradGradient) writeResults(w *threads.Worker, pass, end, lo, hi int
 		for k, last := pass+out, min(end, pass+out+unit); k < last; {
 			wide := 1
 			if unit > 1 {
-				wide = g.ws.Set.GEMM.NextBlocks(last - k)
+				wide = g.ws.Set.GEMM.NextTileBlocks(last - k)
 			}
 			g.writeGradients(w, k-pass, k, wide, in, tap)
 			k += wide

@@ -36,8 +36,8 @@ func (c *Winograd) computeStatistics(i int, at chunk, k0, k1 int) {
 
 // forEachPixelRun calls f for each run of adjacent pixels that tiles [first, first+n) of a
 // slice cover. A complete row of tiles is one run; part of a row is one run for each row of
-// pixels.
-func (t *tiling) forEachPixelRun(first, n int, f func(image, at, pixels int)) {
+// pixels. pixel is the index of the run's first pixel in the slice.
+func (t *tiling) forEachPixelRun(first, n int, f func(image, pixel, pixels int)) {
 	for end := first + n; first < end; {
 		image, top, left := t.firstPixel(first)
 		height := min(kernel.TileSide, t.h-top)

@@ -7,9 +7,10 @@ const (
 	MaxBlocks = 4
 )
 
-// GEMMFunc is the matrix kernel for tiles of a fixed size. It adds up outer products of
-// rows that it gathers from x and of weights w. For each of the given number of tiles, for
-// each row i of the tile and each output lane j of its blocks of eight outputs, it computes
+// GEMMFunc is the matrix kernel for tiles of a fixed size. It multiplies a matrix of
+// inputs, which it gathers from x, by a matrix of weights w. For each of the given number
+// of tiles, for each row i of the tile and each output lane j of its blocks of eight
+// outputs, it computes
 //
 //	y[out(i)][j] = start + Σ over t < nstep, c < depth of x[in(i) + s(t) + 4c] · w[t][c][j]
 //
@@ -44,9 +45,9 @@ type GEMM struct {
 	Deep, Flat [MaxBlocks + 1][maxRows + 1]GEMMFunc
 }
 
-// NextBlocks returns how many of the n remaining output blocks the next tile should
+// NextTileBlocks returns how many of the n remaining output blocks the next tile should
 // compute: 1, 2 or 4.
-func (s *GEMM) NextBlocks(n int) int {
+func (s *GEMM) NextTileBlocks(n int) int {
 	switch {
 	case n >= 4 && s.Blocks >= 4:
 		return 4

@@ -44,7 +44,7 @@ func newGoGEMMFunc(tileRows, blocks, depth, fullRows int, interleaved bool) GEMM
 					if !accumulate {
 						start = blockAt(bias, b*4*Lanes)
 					}
-					gemmRow(to, start, addBytes(x, int(in[i])), from, list, depth, lay)
+					computeBlock(to, start, addBytes(x, int(in[i])), from, list, depth, lay)
 				}
 			}
 		}
@@ -67,9 +67,9 @@ func offsetsPerStep(depth int) int {
 	return 2
 }
 
-// gemmRow computes the eight outputs of one row and one block. The eight sums are separate
+// computeBlock computes the eight outputs of one row and one block. The sums are separate
 // variables so that they stay in registers.
-func gemmRow(to, start *Block, x, w *float32, steps []int32, depth int, lay weightLayout) {
+func computeBlock(to, start *Block, x, w *float32, steps []int32, depth int, lay weightLayout) {
 	a, b, c, d := start[0], start[1], start[2], start[3]
 	e, f, g, h := start[4], start[5], start[6], start[7]
 	off, width := 0, offsetsPerStep(depth)

@@ -32,10 +32,10 @@ type Set struct {
 	Sums func(x *float32, pixels int, out *float32)
 
 	// MaxPool writes a row of count output pixels to y: the maxima of max(x·p[0] + p[1],
-	// p[2]) over windows of kh×kw pixels. The distance in bytes is row between the rows of a
-	// window, and step between successive windows. MaxPool also writes the index of each
-	// maximum in its window to index, one byte per channel. If elements are equal, the
-	// first one is the maximum.
+	// p[2]) over windows of kh×kw pixels. row is the distance in bytes between the rows of
+	// a window, and step the distance between successive windows. MaxPool also writes the
+	// index of each maximum in its window to index, one byte per channel. If elements are
+	// equal, the first one is the maximum.
 	MaxPool func(x, y, p *float32, index *byte, count, kh, kw, row, step int)
 	// MaxPoolGrad adds dy to those elements of dx that index selects, see MaxPool.
 	MaxPoolGrad func(index *byte, dy, dx *float32, count, kh, kw, row, step int)

@@ -14,9 +14,10 @@ const (
 // memory for 36 vectors of Set.Vector floats. If Set.Vector is sixteen, the transforms
 // process two blocks at a time, and step must be 32.
 type Winograd struct {
-	// Input transforms a 6×6 patch of the inputs, for each channel block. The distance is
-	// plane between blocks, and row between the rows of a patch. Input writes point p of
-	// block b to v + p·ld + b·step. Gradient does the same for 4×4 gradients of outputs.
+	// Input transforms a 6×6 patch of the inputs, for each channel block. plane is the
+	// distance between blocks, and row the distance between the rows of a patch. Input
+	// writes point p of block b to v + p·ld + b·step. Gradient does the same for 4×4
+	// gradients of outputs.
 	// NormInput first normalizes the inputs of each block with its constants for
 	// Set.Normalize.
 	Input, Gradient func(x, v, tmp *float32, row, plane, ld, step, blocks int)
@@ -28,8 +29,9 @@ type Winograd struct {
 	// point p to u + p·ld. WeightGradient transforms sums of products in this layout back
 	// to a tile of weight gradients.
 	Weights, WeightGradient func(from, to, tmp *float32, ld int)
-	// WeightPair and WeightGradientPair do the same for two tiles of weights, the second of
-	// which begins next bytes after the first. They interleave the points of both tiles in
-	// vectors of sixteen floats. The distance between these vectors is row. Both are nil unless GEMM.Interleaved is set.
+	// WeightPair and WeightGradientPair do the same for two tiles of weights; next is the
+	// distance between the tiles. They interleave the points of both tiles in vectors of
+	// sixteen floats; row is the distance between these vectors. Both functions are nil
+	// unless GEMM.Interleaved is set.
 	WeightPair, WeightGradientPair func(from, to, tmp *float32, next, ld, row int)
 }

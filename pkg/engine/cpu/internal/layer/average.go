@@ -11,7 +11,7 @@ import (
 )
 
 // buildGlobalAverage returns the tasks of a global average pooling, or of its gradient.
-func (x *Builder) buildGlobalAverage(c Call) ([]threads.Task, error) {
+func (x *Builder) buildGlobalAverage(c Operation) ([]threads.Task, error) {
 	maps, means := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpGlobalAvgPoolBackward {
 		maps, means = c.Outputs[0], c.Inputs[0]
@@ -28,8 +28,8 @@ func (x *Builder) buildGlobalAverage(c Call) ([]threads.Task, error) {
 			for i := lo; i < hi; i++ {
 				from, _ := maps.Block(i/channels, i%channels)
 				var sum [lanes]float64
-				for at := 0; at < pixels; at += workspace.ChunkPixels {
-					k.Sums(&from[at*lanes], min(workspace.ChunkPixels, pixels-at), &part[0])
+				for at := 0; at < pixels; at += workspace.MaxChunkPixels {
+					k.Sums(&from[at*lanes], min(workspace.MaxChunkPixels, pixels-at), &part[0])
 					for l, v := range part {
 						sum[l] += float64(v)
 					}
@@ -56,7 +56,7 @@ func (x *Builder) buildGlobalAverage(c Call) ([]threads.Task, error) {
 }
 
 // buildAveragePool returns the tasks of an average pooling, or of its gradient.
-func (x *Builder) buildAveragePool(c Call) ([]threads.Task, error) {
+func (x *Builder) buildAveragePool(c Operation) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpAvgPoolBackward {
 		in, y = c.Outputs[0], c.Inputs[0]
@@ -116,7 +116,7 @@ func (x *Builder) buildAveragePool(c Call) ([]threads.Task, error) {
 
 // buildPadding returns the tasks that surround an activation with zeros, or the tasks of
 // the gradient of this operation.
-func (x *Builder) buildPadding(c Call) ([]threads.Task, error) {
+func (x *Builder) buildPadding(c Operation) ([]threads.Task, error) {
 	small, large := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpPadBackward {
 		small, large = large, small

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// planeChunks divides the pixels of an activation: the plane of each channel block and image is
-// divided into chunks of workspace.ChunkPixels pixels.
+// planeChunks divides the pixels of an activation: the plane of each channel block and
+// image is divided into chunks of workspace.MaxChunkPixels pixels.
 type planeChunks struct {
 	images   int
 	channels int // in blocks
@@ -23,7 +23,7 @@ type planeChunks struct {
 // newPlaneChunks returns the chunks of activation o.
 func newPlaneChunks(o tensor.Operand) planeChunks {
 	pixels := o.Shape[2] * o.Shape[3]
-	return planeChunks{o.Shape[0], tensor.ChannelBlocks(o.Shape[1]), pixels, tensor.CeilDiv(pixels, workspace.ChunkPixels)}
+	return planeChunks{o.Shape[0], tensor.ChannelBlocks(o.Shape[1]), pixels, tensor.CeilDiv(pixels, workspace.MaxChunkPixels)}
 }
 
 // count returns the number of chunks.
@@ -32,8 +32,8 @@ func (c planeChunks) count() int { return c.images * c.channels * c.perPlane }
 // chunkAt returns the position of chunk i: its image, its channel block, the index of its
 // first float in the plane, and its number of pixels.
 func (c planeChunks) chunkAt(i int) (image, channel, first, pixels int) {
-	plane, q := i/c.perPlane, i%c.perPlane*workspace.ChunkPixels
-	return plane / c.channels, plane % c.channels, q * lanes, min(workspace.ChunkPixels, c.pixels-q)
+	plane, q := i/c.perPlane, i%c.perPlane*workspace.MaxChunkPixels
+	return plane / c.channels, plane % c.channels, q * lanes, min(workspace.MaxChunkPixels, c.pixels-q)
 }
 
 // newStatistics returns Statistics for all pixels, with one part per image and chunk of a
@@ -42,7 +42,7 @@ func (c planeChunks) newStatistics() *workspace.Statistics {
 	s := &workspace.Statistics{Channels: c.channels}
 	for range c.images {
 		for q := range c.perPlane {
-			s.Pixels = append(s.Pixels, min(workspace.ChunkPixels, c.pixels-q*workspace.ChunkPixels))
+			s.Pixels = append(s.Pixels, min(workspace.MaxChunkPixels, c.pixels-q*workspace.MaxChunkPixels))
 		}
 	}
 	return s
@@ -52,7 +52,7 @@ func (c planeChunks) newStatistics() *workspace.Statistics {
 // the batch: s if the previous operation computes them, else its own. Otherwise it uses
 // running or saved statistics. If the output is not stored, the tasks only compute the
 // constants with which its readers normalize the input.
-func (x *Builder) buildBatchNorm(c Call, s *workspace.Statistics) ([]threads.Task, error) {
+func (x *Builder) buildBatchNorm(c Operation, s *workspace.Statistics) ([]threads.Task, error) {
 	in, gamma, beta, mean, variance, y := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[0]
 	if err := checkNorm(c, y, []tensor.Operand{gamma, beta, mean, variance}); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (x *Builder) buildBatchNorm(c Call, s *workspace.Statistics) ([]threads.Tas
 			x.ReserveStatistics(s.Size())
 			all = append(all, x.newStatisticsTask(in, cut, s))
 		}
-		all = append(all, x.newStatisticsMerge(c, s, norm)...)
+		all = append(all, x.newStatisticsMergeTasks(c, s, norm)...)
 	} else {
 		all = append(all, threads.Task{Items: 1, Run: func(*threads.Worker, int, int) {
 			for j := range in.Shape[1] {
@@ -112,10 +112,10 @@ func (x *Builder) newStatisticsTask(in tensor.Operand, cut planeChunks, s *works
 	}}
 }
 
-// newStatisticsMerge returns the tasks that merge the statistics s of a batch norm's input.
-// They write the saved mean and 1/√(var+ε), the running statistics, and the constants norm
-// with which the output is computed.
-func (x *Builder) newStatisticsMerge(c Call, s *workspace.Statistics, norm []float32) []threads.Task {
+// newStatisticsMergeTasks returns the tasks that merge the statistics s of a batch norm's
+// input. They write the saved mean and 1/√(var+ε), the running statistics, and the
+// constants norm with which the output is computed.
+func (x *Builder) newStatisticsMergeTasks(c Operation, s *workspace.Statistics, norm []float32) []threads.Task {
 	in, gamma, beta, mean, variance, savedMean, savedInv := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[1], c.Outputs[2]
 	channels, all := in.Shape[1], s.Channels*lanes
 	x.ReserveMoments(2 * all)
@@ -178,7 +178,7 @@ func (x *Builder) newExchangeTasks(layer string, sync bool, merge func(), exchan
 // checkNorm checks the operands that a batch norm and its gradient have in common:
 // activation must have the shape of the first input, and vectors must have one element per
 // channel.
-func checkNorm(c Call, activation tensor.Operand, vectors []tensor.Operand) error {
+func checkNorm(c Operation, activation tensor.Operand, vectors []tensor.Operand) error {
 	s := c.Inputs[0].Shape
 	if c.Inputs[0].Layout != tensor.ActivationLayout || !activation.IsActivation(s[0], s[1], s[2], s[3]) {
 		return c.errorf("want activations [n,c,h,w] of the same shape")
@@ -198,7 +198,7 @@ func checkNorm(c Call, activation tensor.Operand, vectors []tensor.Operand) erro
 //
 // If a ReLU is fused in, dy is replaced by 0 unless γ·x̂ + β > 0, which is computed again
 // from x. In a synchronized batch norm, dx uses the sums and the number m of all workers.
-func (x *Builder) buildBatchNormGradient(c Call) ([]threads.Task, error) {
+func (x *Builder) buildBatchNormGradient(c Operation) ([]threads.Task, error) {
 	in, gamma, mean, inv, dy, y, beta := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Inputs[5], c.Inputs[6]
 	dx, dgamma, dbeta := c.Outputs[0], c.Outputs[1], c.Outputs[2]
 	if err := checkNorm(c, dy, []tensor.Operand{gamma, mean, inv}); err != nil {
@@ -235,7 +235,7 @@ func (x *Builder) buildBatchNormGradient(c Call) ([]threads.Task, error) {
 			k.NormSums(&from[first], &g[first], &norm[channel*kernel.NormFloats], &mean.Data[channel*lanes], &x.Shared[i*2*lanes], pixels)
 		}
 	}}
-	merged := x.newGradientMerge(c, cut, params)
+	merged := x.newGradientMergeTasks(c, cut, params)
 	if !dx.IsPresent() {
 		return append([]threads.Task{constants, sums}, merged...), nil
 	}
@@ -250,9 +250,10 @@ func (x *Builder) buildBatchNormGradient(c Call) ([]threads.Task, error) {
 	}}), nil
 }
 
-// newGradientMerge returns the tasks that compute dγ and dβ from the sums of the chunks,
-// and from dγ and dβ the constants params with which kernel.Set.NormGrad computes dx.
-func (x *Builder) newGradientMerge(c Call, cut planeChunks, params []float32) []threads.Task {
+// newGradientMergeTasks returns the tasks that compute dγ and dβ from the sums of the
+// chunks, and from dγ and dβ the constants params with which kernel.Set.NormGrad computes
+// dx.
+func (x *Builder) newGradientMergeTasks(c Operation, cut planeChunks, params []float32) []threads.Task {
 	gamma, mean, inv, dgamma, dbeta := c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Outputs[1], c.Outputs[2]
 	channels, all := c.Inputs[0].Shape[1], cut.channels*lanes
 	x.ReserveMoments(2 * all)
@@ -303,7 +304,7 @@ func sumChunkPairs(cut planeChunks, channel int, parts []float32) (a, b [lanes]f
 }
 
 // buildBiasGradient returns the tasks that compute db[k] = Σ dy[n,k,h,w] over n, h and w.
-func (x *Builder) buildBiasGradient(c Call) ([]threads.Task, error) {
+func (x *Builder) buildBiasGradient(c Operation) ([]threads.Task, error) {
 	dy, db := c.Inputs[0], c.Outputs[0]
 	if dy.Layout != tensor.ActivationLayout || !db.IsVector(dy.Shape[1]) {
 		return nil, c.errorf("want dy [n,k,h,w] and a result [k]")

@@ -18,7 +18,7 @@ type Builder struct {
 	statistics  *workspace.Statistics // of the output of the previous operation; nil if it computes none
 }
 
-// NormState contains what the synchronized batch norms of an executable share.
+// NormState is the state that the synchronized batch norms of an executable share.
 type NormState struct {
 	Statistics engine.NormExchange
 	Failed     error                 // the error of an exchange in the current step
@@ -33,7 +33,7 @@ func NewBuilder(w *workspace.Workspace, n *NormState, convolution string) *Build
 
 // Tasks checks the shapes of c and returns the tasks that compute it. Call it for the
 // operations in the order of the program.
-func (x *Builder) Tasks(c Call) ([]threads.Task, error) {
+func (x *Builder) Tasks(c Operation) ([]threads.Task, error) {
 	statistics := x.statistics // of c.Inputs[0]
 	x.statistics = nil
 	if !c.Outputs[0].IsPresent() && c.Op != plan.OpBatchNormBackward {

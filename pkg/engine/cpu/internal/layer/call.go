@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Call is an operation of a program with its operands.
-type Call struct {
+// Operation is an operation of a program with its operands.
+type Operation struct {
 	plan.Kernel
 	Inputs, Outputs []tensor.Operand
 	// Fused changes how three kinds of operations are computed. A concatenation or a slice
@@ -31,7 +31,7 @@ type Call struct {
 }
 
 // errorf returns an error that names the operation and the shapes of its operands.
-func (c Call) errorf(format string, args ...any) error {
+func (c Operation) errorf(format string, args ...any) error {
 	list := func(ops []tensor.Operand) string {
 		var s []string
 		for _, o := range ops {

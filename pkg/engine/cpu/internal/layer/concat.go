@@ -33,7 +33,7 @@ func clearPadding(dst []float32, channels, pixels int) {
 }
 
 // buildConcat returns the tasks that concatenate the channels of two activations.
-func (x *Builder) buildConcat(c Call) ([]threads.Task, error) {
+func (x *Builder) buildConcat(c Operation) ([]threads.Task, error) {
 	a, b, y := c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	if a.Layout != tensor.ActivationLayout || b.Layout != tensor.ActivationLayout ||
 		!y.IsActivation(a.Shape[0], a.Shape[1]+b.Shape[1], a.Shape[2], a.Shape[3]) ||
@@ -55,7 +55,7 @@ func (x *Builder) buildConcat(c Call) ([]threads.Task, error) {
 }
 
 // buildSlice returns the tasks that copy a range of an activation's channels.
-func (x *Builder) buildSlice(c Call) ([]threads.Task, error) {
+func (x *Builder) buildSlice(c Operation) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if in.Layout == tensor.WeightLayout && c.Attr.Offset == 0 {
 		return x.buildReshape(c)

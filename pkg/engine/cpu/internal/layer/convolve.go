@@ -12,7 +12,7 @@ import (
 // their gradients. These six operations relate a large map (the input of a convolution, the
 // output of a transposed one), a small map, and weights with the shape [channels of the
 // small map, channels of the large map, …].
-func (x *Builder) buildConvolution(c Call) ([]threads.Task, error) {
+func (x *Builder) buildConvolution(c Operation) ([]threads.Task, error) {
 	var large, weights, small, bias tensor.Operand
 	bias.ID = -1
 	switch c.Op {
@@ -49,7 +49,7 @@ func (x *Builder) buildConvolution(c Call) ([]threads.Task, error) {
 	if bias.IsPresent() && !bias.IsVector(c.Outputs[0].Shape[1]) {
 		return nil, c.errorf("the bias must have shape [%d]", c.Outputs[0].Shape[1])
 	}
-	if conv.UseWinograd(x.convolution, large, small, weights, stride, pad) {
+	if conv.ShouldUseWinograd(x.convolution, large, small, weights, stride, pad) {
 		switch c.Op {
 		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
 			return conv.NewWinogradGradient(x.Workspace, large, small, weights).Tasks(), nil
@@ -83,7 +83,7 @@ func sizesMatch(large, small, kernel, stride, pad int, transposed bool) bool {
 
 // buildConvTasks returns the tasks of conv. They also compute the statistics of its output
 // if the next operation needs them.
-func (x *Builder) buildConvTasks(c Call, conv interface {
+func (x *Builder) buildConvTasks(c Operation, conv interface {
 	Tasks() []threads.Task
 	EnableStatistics() *workspace.Statistics
 },

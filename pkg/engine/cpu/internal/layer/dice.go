@@ -31,7 +31,7 @@ type diceSums struct {
 
 // buildDiceBCE returns the tasks of the sum of Dice loss and binary cross-entropy, or of
 // its gradient.
-func (x *Builder) buildDiceBCE(c Call) ([]threads.Task, error) {
+func (x *Builder) buildDiceBCE(c Operation) ([]threads.Task, error) {
 	z, t := c.Inputs[0], c.Inputs[1]
 	if !slices.Equal(z.Logical, t.Logical) || z.Layout != tensor.ActivationLayout || t.Layout != tensor.ActivationLayout {
 		return nil, c.errorf("want logits and targets [n,c,…] of the same shape")

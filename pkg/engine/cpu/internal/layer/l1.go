@@ -17,7 +17,7 @@ const expTermFactor = 14
 // buildL1 returns the tasks of the mean absolute difference plus a weighted term on the
 // exponentials of channel 0, or of its gradient. Padding adds nothing to the loss, because
 // it is 0 in both operands.
-func (x *Builder) buildL1(c Call) ([]threads.Task, error) {
+func (x *Builder) buildL1(c Operation) ([]threads.Task, error) {
 	y, t := c.Inputs[0], c.Inputs[1]
 	if !slices.Equal(y.Logical, t.Logical) || y.Layout != t.Layout || y.Layout == tensor.WeightLayout {
 		return nil, c.errorf("want two tensors of the same shape")

@@ -12,7 +12,7 @@ import (
 
 // buildLinear returns the tasks of a fully connected layer or of one of its gradients. The
 // layer is computed as a convolution of maps of one pixel, whose channels are the features.
-func (x *Builder) buildLinear(c Call) ([]threads.Task, error) {
+func (x *Builder) buildLinear(c Operation) ([]threads.Task, error) {
 	var in, weights, out, bias tensor.Operand
 	bias.ID = -1
 	switch c.Op {
@@ -48,7 +48,7 @@ func (x *Builder) buildLinear(c Call) ([]threads.Task, error) {
 
 // buildReshape returns the tasks that copy all elements, in logical order, to another
 // shape.
-func (x *Builder) buildReshape(c Call) ([]threads.Task, error) {
+func (x *Builder) buildReshape(c Operation) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if in.Elements() != y.Elements() || in.Layout == tensor.WeightLayout && (y.Layout != tensor.WeightLayout || !slices.Equal(in.Logical, y.Logical)) {
 		return nil, c.errorf("want tensors with the same number of elements; weights can only be copied to the same shape")

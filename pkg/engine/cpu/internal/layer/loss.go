@@ -57,7 +57,7 @@ const zeroLossLogit = -1000
 // buildBCE returns the tasks of the mean binary cross-entropy of logits z and targets t,
 // max(z,0) − z·t + log(1+e^−|z|), which never overflows. Each run is summed in float32, in
 // eight lanes; the sums of all runs are added in float64.
-func (x *Builder) buildBCE(c Call) ([]threads.Task, error) {
+func (x *Builder) buildBCE(c Operation) ([]threads.Task, error) {
 	z, t, loss := c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	if !slices.Equal(z.Shape, t.Shape) || z.Layout != t.Layout || z.Layout == tensor.WeightLayout || !loss.IsVector(1) {
 		return nil, c.errorf("want logits and targets of the same shape and a result of shape [1]")
@@ -86,7 +86,7 @@ func (x *Builder) buildBCE(c Call) ([]threads.Task, error) {
 }
 
 // buildBCEGradient returns the tasks that compute dz = dloss·(σ(z) − t)/elements.
-func (x *Builder) buildBCEGradient(c Call) ([]threads.Task, error) {
+func (x *Builder) buildBCEGradient(c Operation) ([]threads.Task, error) {
 	z, t, dloss, dz := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Outputs[0]
 	if !slices.Equal(z.Shape, t.Shape) || !slices.Equal(z.Shape, dz.Shape) ||
 		z.Layout != t.Layout || z.Layout != dz.Layout || z.Layout == tensor.WeightLayout || !dloss.IsVector(1) {

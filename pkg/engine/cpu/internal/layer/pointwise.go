@@ -12,7 +12,7 @@ import (
 
 // buildPointwise returns the tasks of an elementwise operation. If all operands are zero,
 // the result of each of these operations is zero, so that padding remains zero.
-func (x *Builder) buildPointwise(c Call) ([]threads.Task, error) {
+func (x *Builder) buildPointwise(c Operation) ([]threads.Task, error) {
 	y := c.Outputs[0]
 	if c.Fused {
 		return nil, nil // the gradient of a max pooling has computed the sum
@@ -54,7 +54,7 @@ func (x *Builder) buildPointwise(c Call) ([]threads.Task, error) {
 
 // buildAddPieces returns the task that adds activations plane by plane, if at least one of
 // them is a slice of a larger activation and has no memory of its own.
-func (x *Builder) buildAddPieces(c Call) []threads.Task {
+func (x *Builder) buildAddPieces(c Operation) []threads.Task {
 	a, b, y := c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	channels := tensor.ChannelBlocks(y.Shape[1])
 	return []threads.Task{{Items: y.Shape[0] * channels, Run: func(_ *threads.Worker, lo, hi int) {

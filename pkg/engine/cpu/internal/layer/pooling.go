@@ -12,7 +12,7 @@ import (
 
 // checkPooling returns the attributes of a pooling from x to y for depth, height and width,
 // or an error if the attributes or shapes are invalid.
-func checkPooling(c Call, x, y tensor.Operand) (window, stride, pad [3]int, err error) {
+func checkPooling(c Operation, x, y tensor.Operand) (window, stride, pad [3]int, err error) {
 	window, ok1 := perAxis(c.Attr.Kernel, x.Logical, 1, 1)
 	stride, ok2 := perAxis(c.Attr.Stride, x.Logical, 1, 1)
 	ok3 := true
@@ -34,7 +34,7 @@ func checkPooling(c Call, x, y tensor.Operand) (window, stride, pad [3]int, err 
 }
 
 // buildMaxPool returns the tasks of a max pooling, or of its gradient.
-func (x *Builder) buildMaxPool(c Call) ([]threads.Task, error) {
+func (x *Builder) buildMaxPool(c Operation) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpMaxPoolBackward {
 		y = c.Inputs[1]
@@ -103,7 +103,7 @@ type pooling struct {
 	outside             float32 // the value of padding
 	direct              bool    // windows are read in place: they have a depth of 1 and no padding
 	width               int     // pixels of a row of windows
-	index               []byte  // see Call.Index
+	index               []byte  // see Operation.Index
 	add                 bool    // the gradient is added to what dx holds
 }
 

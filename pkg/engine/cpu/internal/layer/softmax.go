@@ -12,7 +12,7 @@ import (
 // buildSoftmax returns the tasks of the softmax cross-entropy with class indexes, or of its
 // gradient. One worker computes each row of logits, in float64, because there are few
 // logits.
-func (x *Builder) buildSoftmax(c Call) ([]threads.Task, error) {
+func (x *Builder) buildSoftmax(c Operation) ([]threads.Task, error) {
 	z, t := c.Inputs[0], c.Inputs[1]
 	if len(z.Logical) != 2 || z.Layout != tensor.ActivationLayout || !slices.Equal(t.Logical, []int{z.Logical[0], 1}) || t.Layout != tensor.ActivationLayout {
 		return nil, c.errorf("want logits [n,classes] and class indexes [n,1]")

@@ -2,13 +2,13 @@ package tensor
 
 import "lockstep/pkg/engine/cpu/internal/kernel"
 
-// AlignFloats is the alignment, in floats, of the tensors in a flat buffer.
-const AlignFloats = kernel.CacheLine / 4
+// AlignmentFloats is the alignment, in floats, of the tensors in a flat buffer.
+const AlignmentFloats = kernel.CacheLine / 4
 
 // Layout is the order of a tensor's elements in memory.
 type Layout uint8
 
-// The layouts, see package cpu.
+// The documentation of package cpu describes the layouts.
 const (
 	VectorLayout     Layout = iota // [n], padded to a multiple of eight
 	ActivationLayout               // [n,c,…] as [n][⌈c/8⌉][…][8]
@@ -23,9 +23,9 @@ func (l Layout) String() string {
 // ChannelBlocks returns the number of channel blocks that c channels occupy.
 func ChannelBlocks(c int) int { return CeilDiv(c, lanes) }
 
-// Fold4D returns a shape with four dimensions that has the same layout in memory: [n,k,1,1]
+// To4D returns a shape with four dimensions that has the same layout in memory: [n,k,1,1]
 // for [n,k], and [n,c,d·h,w] for [n,c,d,h,w]. It returns other shapes unchanged.
-func Fold4D(shape []int) []int {
+func To4D(shape []int) []int {
 	switch len(shape) {
 	case 2:
 		return []int{shape[0], shape[1], 1, 1}
@@ -35,8 +35,8 @@ func Fold4D(shape []int) []int {
 	return shape
 }
 
-// SpatialSize returns the depth, height and width of a shape. Axes that the shape lacks are
-// 1.
+// SpatialSize returns the depth, height and width of a shape. An axis that the shape lacks
+// has size 1.
 func SpatialSize(shape []int) (s [3]int) {
 	s = [3]int{1, 1, 1}
 	if n := len(shape) - 2; n > 0 {
@@ -47,7 +47,7 @@ func SpatialSize(shape []int) (s [3]int) {
 
 // Size returns the number of floats of a tensor, including padding.
 func (l Layout) Size(shape []int) int {
-	shape = Fold4D(shape)
+	shape = To4D(shape)
 	switch l {
 	case ActivationLayout:
 		return shape[0] * ChannelBlocks(shape[1]) * shape[2] * shape[3] * lanes
@@ -62,7 +62,7 @@ func (l Layout) Size(shape []int) int {
 // spaced in memory: element i of a run has the logical index first+i and the memory index
 // offset+i·stride.
 func (l Layout) ForEachRun(shape []int, f func(first, offset, count, stride int)) {
-	shape = Fold4D(shape)
+	shape = To4D(shape)
 	switch l {
 	case ActivationLayout:
 		n, c, hw := shape[0], shape[1], shape[2]*shape[3]

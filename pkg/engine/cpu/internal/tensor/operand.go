@@ -8,7 +8,7 @@ import (
 )
 
 // Operand is a tensor that an operation reads or writes, with its memory. Its Shape has
-// four dimensions or one (see Fold4D). An absent optional operand has the ID −1.
+// four dimensions or one (see To4D). An absent optional operand has the ID −1.
 type Operand struct {
 	plan.Tensor
 	Logical []int  // the shape as the program has it

@@ -7,9 +7,9 @@ import (
 	"lockstep/pkg/engine/cpu/internal/threads"
 )
 
-// ChunkPixels is the greatest number of pixels whose sum is computed in float32. The sums
-// of chunks are added in float64.
-const ChunkPixels = 512
+// MaxChunkPixels is the greatest number of pixels whose sum is computed in float32. The
+// sums of chunks are added in float64.
+const MaxChunkPixels = 512
 
 // ItemFloats is the number of floats that an item of an elementwise task processes.
 const ItemFloats = 8 * 1024
