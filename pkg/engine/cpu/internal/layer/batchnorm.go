@@ -54,7 +54,7 @@ func (c planeChunks) newStatistics() *workspace.Statistics {
 // constants with which its readers normalize the input.
 func (x *Builder) buildBatchNorm(c Operation, s *workspace.Statistics) ([]threads.Task, error) {
 	in, gamma, beta, mean, variance, y := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[0]
-	if err := checkNorm(c, y, []tensor.Operand{gamma, beta, mean, variance}); err != nil {
+	if err := checkNormOperands(c, y, []tensor.Operand{gamma, beta, mean, variance}); err != nil {
 		return nil, err
 	}
 	cut := newPlaneChunks(in)
@@ -175,10 +175,10 @@ func (x *Builder) newExchangeTasks(layer string, sync bool, merge func(), exchan
 	}
 }
 
-// checkNorm checks the operands that a batch norm and its gradient have in common:
+// checkNormOperands checks the operands that a batch norm and its gradient have in common:
 // activation must have the shape of the first input, and vectors must have one element per
 // channel.
-func checkNorm(c Operation, activation tensor.Operand, vectors []tensor.Operand) error {
+func checkNormOperands(c Operation, activation tensor.Operand, vectors []tensor.Operand) error {
 	s := c.Inputs[0].Shape
 	if c.Inputs[0].Layout != tensor.ActivationLayout || !activation.IsActivation(s[0], s[1], s[2], s[3]) {
 		return c.errorf("want activations [n,c,h,w] of the same shape")
@@ -201,7 +201,7 @@ func checkNorm(c Operation, activation tensor.Operand, vectors []tensor.Operand)
 func (x *Builder) buildBatchNormGradient(c Operation) ([]threads.Task, error) {
 	in, gamma, mean, inv, dy, y, beta := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Inputs[5], c.Inputs[6]
 	dx, dgamma, dbeta := c.Outputs[0], c.Outputs[1], c.Outputs[2]
-	if err := checkNorm(c, dy, []tensor.Operand{gamma, mean, inv}); err != nil {
+	if err := checkNormOperands(c, dy, []tensor.Operand{gamma, mean, inv}); err != nil {
 		return nil, err
 	}
 	s := in.Shape

@@ -68,8 +68,8 @@ func (d *diceLoss) computeProbabilities(w *threads.Worker, i int) (logits, targe
 	logits, targets, p = w.Scratch[:maxRunElements], w.Scratch[maxRunElements:2*maxRunElements], w.Scratch[2*maxRunElements:runScratchFloats]
 	one := w.Scratch[runScratchFloats:]
 	one[0] = 1
-	d.elements.gather(logits, d.z, i, zeroLossLogit)
-	d.elements.gather(targets, d.t, i, 0)
+	d.elements.gatherRun(logits, d.z, i, zeroLossLogit)
+	d.elements.gatherRun(targets, d.t, i, 0)
 	d.ws.Set.BCEGrad(&logits[0], &d.zeros[0], &p[0], &one[0], tensor.RoundUp(d.elements.runs[i].count, lanes))
 	return logits, targets, p
 }
@@ -92,9 +92,10 @@ func (d *diceLoss) sumRuns(w *threads.Worker, lo, hi int) {
 	}
 }
 
-// coefficient returns the numerator and the denominator of the smoothed Dice coefficient
-// (2·Σ p·t + 1)/(Σ (p+t) + 1) of the map that contains the i-th run of elements.
-func (d *diceLoss) coefficient(i int) (numerator, denominator float64) {
+// diceCoefficient returns the numerator and the denominator of the smoothed Dice
+// coefficient (2·Σ p·t + 1)/(Σ (p+t) + 1) of the map that contains the i-th run of
+// elements.
+func (d *diceLoss) diceCoefficient(i int) (numerator, denominator float64) {
 	numerator, denominator = 1, 1
 	for _, s := range d.sums[i/d.perMap*d.perMap:][:d.perMap] {
 		numerator += 2 * s.product
@@ -109,7 +110,7 @@ func (d *diceLoss) totalLoss() float64 {
 	for i, s := range d.sums {
 		entropy += s.entropy
 		if i%d.perMap == 0 {
-			numerator, denominator := d.coefficient(i)
+			numerator, denominator := d.diceCoefficient(i)
 			lost += 1 - numerator/denominator
 		}
 	}
@@ -120,7 +121,7 @@ func (d *diceLoss) totalLoss() float64 {
 // writeGradient writes the part of the gradient dz that belongs to run i.
 func (d *diceLoss) writeGradient(w *threads.Worker, i int, dloss float64, dz tensor.Operand) {
 	_, targets, probabilities := d.computeProbabilities(w, i)
-	numerator, denominator := d.coefficient(i)
+	numerator, denominator := d.diceCoefficient(i)
 	maps, all := float64(len(d.sums)/d.perMap), float64(d.z.Elements())
 	r := d.elements.runs[i]
 	at := r.offset

@@ -37,9 +37,9 @@ func newElementRuns(o tensor.Operand) elementRuns {
 // for logits, targets, and the gradients of the logits.
 const runScratchFloats = 3 * maxRunElements
 
-// gather copies run i of o to dst. If the run does not end with a full vector, gather fills
-// the rest of its last vector with the value fill.
-func (e *elementRuns) gather(dst []float32, o tensor.Operand, i int, fill float32) {
+// gatherRun copies run i of o to dst. If the run does not end with a full vector, gatherRun
+// fills the rest of its last vector with the value fill.
+func (e *elementRuns) gatherRun(dst []float32, o tensor.Operand, i int, fill float32) {
 	r := e.runs[i]
 	at := r.offset
 	for j := range r.count {
@@ -68,8 +68,8 @@ func (x *Builder) buildBCE(c Operation) ([]threads.Task, error) {
 	return []threads.Task{{Items: len(e.runs), Run: func(w *threads.Worker, lo, hi int) {
 		logits, targets, out := w.Scratch[:maxRunElements], w.Scratch[maxRunElements:], w.Scratch[2*maxRunElements:]
 		for i := lo; i < hi; i++ {
-			e.gather(logits, z, i, zeroLossLogit)
-			e.gather(targets, t, i, 0)
+			e.gatherRun(logits, z, i, zeroLossLogit)
+			e.gatherRun(targets, t, i, 0)
 			x.Set.BCE(&logits[0], &targets[0], &out[0], tensor.RoundUp(e.runs[i].count, lanes))
 			parts[i] = 0
 			for _, v := range out[:lanes] {
@@ -102,8 +102,8 @@ func (x *Builder) buildBCEGradient(c Operation) ([]threads.Task, error) {
 		scale := w.Scratch[runScratchFloats:]
 		scale[0] = float32(float64(dloss.Data[0]) / float64(z.Elements()))
 		for i := lo; i < hi; i++ {
-			e.gather(logits, z, i, zeroLossLogit)
-			e.gather(targets, t, i, 0)
+			e.gatherRun(logits, z, i, zeroLossLogit)
+			e.gatherRun(targets, t, i, 0)
 			x.Set.BCEGrad(&logits[0], &targets[0], &grads[0], &scale[0], tensor.RoundUp(e.runs[i].count, lanes))
 			at := e.runs[i].offset
 			for j := range e.runs[i].count {
