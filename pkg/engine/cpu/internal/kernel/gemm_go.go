@@ -36,7 +36,7 @@ func newGoGEMMFunc(tileRows, blocks, depth, fullRows int, interleaved bool) GEMM
 			for b := range blocks {
 				from := w
 				if nstep > 0 { // else there are no weights, and w is nil
-					from = addBytes(w, b*lay.block)
+					from = pointerAt(w, b*lay.block)
 				}
 				for i := range tileRows {
 					to := blockAt(y, int(out[i])+b*yNext)
@@ -44,7 +44,7 @@ func newGoGEMMFunc(tileRows, blocks, depth, fullRows int, interleaved bool) GEMM
 					if !accumulate {
 						start = blockAt(bias, b*4*Lanes)
 					}
-					computeBlock(to, start, addBytes(x, int(in[i])), from, list, depth, lay)
+					computeBlock(to, start, pointerAt(x, int(in[i])), from, list, depth, lay)
 				}
 			}
 		}
@@ -78,7 +78,7 @@ func computeBlock(to, start *Block, x, w *float32, steps []int32, depth int, lay
 			off = int(steps[i+1]) * lay.scale
 		}
 		for k := range depth {
-			v := *addBytes(x, int(steps[i])+4*k)
+			v := *pointerAt(x, int(steps[i])+4*k)
 			u := blockAt(w, off)
 			a += v * u[0]
 			b += v * u[1]

@@ -2,15 +2,15 @@ package kernel
 
 import "unsafe"
 
-// CacheLine is the alignment of every buffer, in bytes: the size of a cache line.
-const CacheLine = 64
+// CacheLineBytes is the alignment of every buffer, in bytes: the size of a cache line.
+const CacheLineBytes = 64
 
 // AlignedFloats returns a slice of n zeros whose address is aligned to a cache line.
 func AlignedFloats(n int) []float32 {
-	const slack = CacheLine / 4
+	const slack = CacheLineBytes / 4
 	s := make([]float32, n+slack)
 	skip := 0
-	for uintptr(unsafe.Pointer(&s[skip]))%CacheLine != 0 {
+	for uintptr(unsafe.Pointer(&s[skip]))%CacheLineBytes != 0 {
 		skip++
 	}
 	return s[skip : skip+n : skip+n]
@@ -23,8 +23,8 @@ const Lanes = 8
 // Block contains eight channels of a pixel, or eight weights.
 type Block = [Lanes]float32
 
-// addBytes returns the address that is off bytes after p.
-func addBytes(p *float32, off int) *float32 {
+// pointerAt returns the address that is off bytes after p.
+func pointerAt(p *float32, off int) *float32 {
 	return (*float32)(unsafe.Add(unsafe.Pointer(p), off))
 }
 

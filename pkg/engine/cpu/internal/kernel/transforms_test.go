@@ -30,14 +30,14 @@ func checkWinograd(t *testing.T, fast, slow *Set) {
 			k.Input(x, v, &tmp[0], 4*width, 4*plane, 4*ld, 4*Lanes, count)
 		})
 		run("normalized input", Points*ld, func(k *Winograd, x, v *float32) {
-			k.NormInput(x, v, &tmp[0], addBytes(x, 8000), 4*width, 4*plane, 4*ld, 4*Lanes, count)
+			k.NormInput(x, v, &tmp[0], pointerAt(x, 8000), 4*width, 4*plane, 4*ld, 4*Lanes, count)
 		})
 		run("gradient", Points*ld, func(k *Winograd, x, v *float32) {
 			k.Gradient(x, v, &tmp[0], 4*width, 4*plane, 4*ld, 4*Lanes, count)
 		})
 		for _, step := range []int{0, 4 * Lanes} {
 			run("output", 3*plane, func(k *Winograd, m, y *float32) {
-				k.Output(m, y, addBytes(m, 12000), &tmp[0], 4*ld, 4*width, 4*plane, step, count)
+				k.Output(m, y, pointerAt(m, 12000), &tmp[0], 4*ld, 4*width, 4*plane, step, count)
 			})
 		}
 	}

@@ -3,7 +3,7 @@ package tensor
 import "lockstep/pkg/engine/cpu/internal/kernel"
 
 // AlignmentFloats is the alignment, in floats, of the tensors in a flat buffer.
-const AlignmentFloats = kernel.CacheLine / 4
+const AlignmentFloats = kernel.CacheLineBytes / 4
 
 // Layout is the order of a tensor's elements in memory.
 type Layout uint8
