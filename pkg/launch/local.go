@@ -267,7 +267,25 @@ func (l *localSweep) doneChannel() <-chan struct{} { return l.done }
 
 func (l *localSweep) mayEnd() bool { return true }
 
-func (l *localSweep) isEnding() bool { return l.ctx != nil && l.ctx.Err() != nil }
+// isEnding reports whether the context of the sweep has been canceled. That context often
+// derives from the context whose end makes Wait ask, and package context cancels the derived
+// one a moment later: isEnding waits for it, because a process that gives up here leaves its
+// workers to be killed.
+func (l *localSweep) isEnding() bool {
+	if l.ctx == nil {
+		return false
+	}
+	select {
+	case <-l.ctx.Done():
+		return true
+	case <-time.After(derivedCancelTime):
+		return false
+	}
+}
+
+// derivedCancelTime is more time than the cancellation of a context takes to reach the
+// contexts that derive from it, on a machine with many busy processes.
+const derivedCancelTime = time.Second
 
 func (l *localSweep) end(atOnce bool) error {
 	if l.cancel == nil {

@@ -169,6 +169,29 @@ func TestDetachedSweepGoesOn(t *testing.T) {
 	}
 }
 
+// TestWaitForDerivedContext: Wait does not give up when its context has ended and the
+// cancellation has not yet reached the sweep's own context, which derives from it.
+func TestWaitForDerivedContext(t *testing.T) {
+	ownQueue(t)
+	s, out := shell(t, untilTerm, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	derived, cancelDerived := context.WithCancel(context.Background())
+	stop := context.AfterFunc(ctx, func() {
+		time.Sleep(20 * time.Millisecond)
+		cancelDerived()
+	})
+	defer stop()
+	j, err := Local(derived, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.await(t, "up\n", 1)
+	cancel()
+	wantError(t, j.Wait(ctx), "run script-n1-s1: ", "canceled")
+	out.await(t, "ends in order", 1)
+	gone(t, out.pids(t))
+}
+
 // TestNotebookContextOnlyStarts: the end of the cell's context does not end the sweep, but
 // Cancel does. Errors and output of the sweep's process are complete.
 func TestNotebookContextOnlyStarts(t *testing.T) {
