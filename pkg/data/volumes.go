@@ -83,7 +83,7 @@ func openVolumes(ctx context.Context, path string, o VolumeOptions) (v *Volumes,
 		}
 	}()
 	if !info.IsDir() {
-		return v, v.addHDF5(path, safeopen.File, o)
+		return v, v.addHDF5(path, safeopen.OpenUserFile, o)
 	}
 	inFolder := func(file string) (*os.File, error) { return safeopen.Open(path, file) }
 	entries, err := os.ReadDir(path)

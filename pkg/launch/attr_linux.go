@@ -8,6 +8,6 @@ func workerAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// sessionAttr returns the attributes of a process in a separate session, which neither a
-// notebook's interrupt nor the end of a terminal reaches.
+// sessionAttr returns the attributes of a process in a separate session. The process gets no
+// signal when a notebook is interrupted or a terminal is closed.
 func sessionAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

@@ -20,8 +20,8 @@ const binaryVariable = "LOCKSTEP_BIN"
 // commandPackage is the lockstep command's main package.
 const commandPackage = "lockstep/pkg/cmd/lockstep"
 
-// versionTimeout limits how long queryBuildID waits for a command to print its build id.
-const versionTimeout = 20 * time.Second
+// buildIDTimeout limits how long queryBuildID waits for a command to print its build id.
+const buildIDTimeout = 20 * time.Second
 
 // Binary returns the path of the lockstep command that the workers run: $LOCKSTEP_BIN, else
 // the running program if that is lockstep itself, else lockstep in the folder of the running
@@ -58,7 +58,7 @@ func checkBuild(ctx context.Context, command, self string) error {
 		return err
 	}
 	if theirs != buildid.ID {
-		return fmt.Errorf("use %s for workers: got build %q, want build %q, that of this program: build both from the same sources, or set %s to the lockstep command of this program", command, theirs, buildid.ID, binaryVariable)
+		return fmt.Errorf("use %s for workers: got build %q, want build %q (this program's): build both from the same sources, or set %s to the lockstep command of this program", command, theirs, buildid.ID, binaryVariable)
 	}
 	return nil
 }
@@ -75,14 +75,14 @@ func sameFile(a, b string) bool {
 
 // queryBuildID runs the lockstep command at path and returns its build id.
 func queryBuildID(ctx context.Context, path string) (string, error) {
-	limited, cancel := context.WithTimeout(ctx, versionTimeout)
+	limited, cancel := context.WithTimeout(ctx, buildIDTimeout)
 	defer cancel()
 	text, err := exec.CommandContext(limited, path, "version", "--json").Output()
 	switch {
 	case err != nil && ctx.Err() != nil: // not a fault of the command
 		return "", context.Cause(ctx)
 	case err != nil && limited.Err() != nil:
-		return "", fmt.Errorf("ask %s for its build id: no answer within %v; is it the lockstep command?", path, versionTimeout)
+		return "", fmt.Errorf("ask %s for its build id: no answer within %v; is it the lockstep command?", path, buildIDTimeout)
 	case err != nil:
 		return "", fmt.Errorf("ask %s for its build id: %w; is it the lockstep command?", path, err)
 	}

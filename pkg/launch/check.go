@@ -70,13 +70,13 @@ func (r *run) checkConfig(ctx context.Context, binary string) (map[string]any, e
 	}
 	var config map[string]any
 	if err := json.Unmarshal(out, &config); err != nil {
-		return nil, fmt.Errorf("check %s with %s: read its config: %w", r.sweep.Config, binary, err)
+		return nil, fmt.Errorf("check %s with %s: read config: %w", r.sweep.Config, binary, err)
 	}
 	return config, nil
 }
 
-// checkSameConfig returns an error if the run folder already contains a run, existing,
-// with other settings than this sweep would use. The error lists these settings.
+// checkSameConfig returns an error if the settings of existing, the run that is already in
+// the run folder, differ from those of this sweep. The error lists these settings.
 func (r *run) checkSameConfig(existing runs.Info) error {
 	var keys []string
 	if r.sweep.isForeign() {

@@ -34,8 +34,8 @@ const (
 	guardStop = unix.SIGTSTP // stop them
 )
 
-// guardTimeout limits how long a guard tries to kill or stop the program's descendants. It
-// may have no permission to signal some, such as another user's.
+// guardTimeout limits how long a guard tries to kill or stop the program's descendants. The
+// guard may lack the permission to signal some of them, such as processes of another user.
 const guardTimeout = 5 * time.Second
 
 // init runs the guard in place of the program that imports this package, before
@@ -46,7 +46,7 @@ func init() {
 	}
 }
 
-// addGuard changes cmd so that it starts its program under a guard.
+// addGuard changes cmd so that it starts a guard process, which starts cmd's program.
 func addGuard(cmd *exec.Cmd) {
 	cmd.Args = append([]string{guardName, strconv.Itoa(os.Getpid()), cmd.Path}, cmd.Args...)
 	cmd.Path = "/proc/self/exe"
@@ -75,7 +75,7 @@ func signalGuard(pid int, s syscall.Signal) {
 func runGuard(launcher, path string, argv []string) {
 	asked := make(chan os.Signal, 8)
 	// All other signals reach the program itself, which is in this process group.
-	signal.Notify(asked, append(process.EndSignals(), guardKill, guardStop, unix.SIGCONT)...)
+	signal.Notify(asked, append(process.ShutdownSignals(), guardKill, guardStop, unix.SIGCONT)...)
 	if strconv.Itoa(os.Getppid()) != launcher { // the launcher ended before Pdeathsig was set
 		os.Exit(1)
 	}
@@ -120,7 +120,7 @@ func runGuard(launcher, path string, argv []string) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	process.EndAs(ended)
+	process.ExitWithStatus(ended)
 }
 
 // stopDescendants stops all descendants of this process. It repeats this until none of them

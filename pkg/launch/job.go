@@ -28,7 +28,7 @@ type Job struct {
 	sweep sweepProcess
 }
 
-// sweepProcess is the interface of a Job to the process that runs its sweep.
+// sweepProcess observes and ends the sweep of a Job, in this process or in another.
 type sweepProcess interface {
 	status() []RunStatus
 	waitsFor() string             // describes the sweep that this one waits for; "" if none
@@ -50,11 +50,11 @@ type sweepProcess interface {
 //
 // While another sweep of this user is running on this machine, this one waits, because
 // simultaneous work would distort the measured times; see Sweep.Now. If runs of the sweep
-// are already being trained, the returned Job is that of their owner. Finished runs are not
-// run again.
+// are already being trained, the returned Job shows the sweep that trains them. Finished runs
+// are not run again.
 func Local(ctx context.Context, s Sweep) (*Job, error) {
 	if notebook.InNotebook() {
-		return startProcess(ctx, s)
+		return startInSeparateProcess(ctx, s)
 	}
 	job, err := startInThisProcess(ctx, s, newSweepID(time.Now()), 0)
 	if err == nil && job.note != "" && s.Output != nil {
@@ -63,8 +63,8 @@ func Local(ctx context.Context, s Sweep) (*Job, error) {
 	return job, err
 }
 
-// startInThisProcess runs s in this process, unless there is nothing to do or another
-// process trains its runs. id is the name of the sweep. kernel is the pid of the
+// startInThisProcess runs s in this process, unless all runs are done or another process
+// is already training them. id is the name of the sweep. kernel is the pid of the
 // notebook's kernel that launched the sweep, or 0.
 func startInThisProcess(ctx context.Context, s Sweep, id string, kernel int) (*Job, error) {
 	job, l, err := prepareJob(ctx, &s)
@@ -75,14 +75,14 @@ func startInThisProcess(ctx context.Context, s Sweep, id string, kernel int) (*J
 	if err != nil {
 		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
 	}
-	if job.note = l.waitsFor(); owner != nil { // another process started the runs after examine
-		job.sweep, job.note = newRemote(owner), owner.attachNote()
+	if job.note = l.waitsFor(); owner != nil { // another process started the runs after prepareJob
+		job.sweep, job.note = newRemoteSweep(owner), owner.attachNote()
 	}
 	return job, nil
 }
 
-// prepareJob checks s, fills in its defaults and returns the job. If there is something
-// to do, the job's sweep is l, which has not started yet. Otherwise the job shows the
+// prepareJob checks s, fills in its defaults and returns the job. If runs have to be
+// trained, the job's sweep is l, which has not started yet. Otherwise the job shows the
 // process that is already training the runs, or the finished runs.
 func prepareJob(ctx context.Context, s *Sweep) (job *Job, l *localSweep, err error) {
 	if err := s.Validate(); err != nil {
@@ -95,7 +95,7 @@ func prepareJob(ctx context.Context, s *Sweep) (job *Job, l *localSweep, err err
 	return job, l, nil
 }
 
-// planJob does the work of prepareJob for a sweep that is valid and has its defaults.
+// planJob is the part of prepareJob after s was validated and got its defaults.
 func (s *Sweep) planJob(ctx context.Context) (job *Job, l *localSweep, err error) {
 	dir, err := s.findStudyFolder()
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Sweep) planJob(ctx context.Context) (job *Job, l *localSweep, err error
 		return nil, nil, err
 	}
 	if owner != nil {
-		job.sweep, job.note = newRemote(owner), owner.attachNote()
+		job.sweep, job.note = newRemoteSweep(owner), owner.attachNote()
 		return job, l, nil
 	}
 	nothing, err := l.checkFolders()
@@ -127,16 +127,16 @@ func (s *Sweep) planJob(ctx context.Context) (job *Job, l *localSweep, err error
 	return job, l, err
 }
 
-// finishedSweep is a sweep whose runs were all done before.
+// finishedSweep is a sweep whose runs had all finished before it was launched.
 type finishedSweep struct{ *localSweep }
 
 func (finishedSweep) hasEnded() (bool, error)      { return true, nil }
 func (finishedSweep) doneChannel() <-chan struct{} { return nil }
 func (finishedSweep) end(bool) error               { return nil }
 
-// Note returns a message for the user about the start: the sweep that this one waits for,
-// that the runs are already being trained, or that all were done before. It returns "" if
-// the sweep started at once.
+// Note returns a message for the user if the sweep did not start at once: because it waits
+// for another sweep, because its runs are already being trained, or because all of them have
+// finished. Otherwise it returns "".
 func (j *Job) Note() string { return j.note }
 
 // Attached reports whether another program or notebook launched the sweep, so that Cancel

@@ -48,17 +48,17 @@ func Jobs() (JobList, error) {
 		if err != nil {
 			continue // the study was deleted
 		}
-		m := newRemote(r)
+		m := newRemoteSweep(r)
 		if _, err := m.hasEnded(); err != nil && m.record.Error == "" {
 			return nil, err
 		}
-		list = append(list, m.record.info())
+		list = append(list, m.record.toJobInfo())
 	}
 	return list, nil
 }
 
-// info returns the record in the form of Jobs.
-func (r *record) info() JobInfo {
+// toJobInfo returns the record in the form of Jobs.
+func (r *sweepRecord) toJobInfo() JobInfo {
 	info := JobInfo{
 		Study: r.Study, Dir: r.Dir, State: r.State, PID: r.PID, Started: r.Started, Ended: r.Ended,
 		Runs: len(r.Runs), Waits: r.WaitsFor, Error: r.Error, Detach: r.Detach,
@@ -112,7 +112,7 @@ func Attach(study string) (*Job, error) {
 	all := readRecords(dir)
 	for _, r := range all {
 		if !r.hasEnded() && r.isAlive() {
-			job.sweep = newRemote(r)
+			job.sweep = newRemoteSweep(r)
 			return job, nil
 		}
 	}
@@ -126,13 +126,13 @@ func Attach(study string) (*Job, error) {
 			return nil, fmt.Errorf("attach %s: %w", study, err)
 		}
 		if alive {
-			job.sweep = newRemote(newSingleRunRecord(run, owner))
+			job.sweep = newRemoteSweep(newSingleRunRecord(run, owner))
 			return job, nil
 		}
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("attach %s: no sweep was launched into %s, and nothing trains in it; lockstep jobs (launch.Jobs) lists the sweeps", study, dir)
 	}
-	job.sweep = newRemote(all[0])
+	job.sweep = newRemoteSweep(all[0])
 	return job, nil
 }

@@ -47,7 +47,7 @@ func TestProcessTreeEnds(t *testing.T) {
 	})
 	t.Run("it is canceled", func(t *testing.T) {
 		s, out := shell(t, escaping+`sleep 600`, 2)
-		s.grace = 200 * time.Millisecond
+		s.gracePeriod = 200 * time.Millisecond
 		j, err := Local(context.Background(), s)
 		if err != nil {
 			t.Fatal(err)

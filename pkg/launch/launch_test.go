@@ -193,7 +193,7 @@ func TestSweepTrainsEveryRunInTurn(t *testing.T) {
 	s.Set, s.Epochs = []string{"batch=4"}, 3 // more epochs are no other config
 	s.Resume = false
 	_, err = Local(context.Background(), s)
-	wantError(t, err, "already holds a run that was not finished", "Resume, --resume")
+	wantError(t, err, "already contains an unfinished run: resume it", "Resume, --resume")
 }
 
 // TestCheckBeforeAnythingStarts: if the workers' command rejects the largest worker count,
@@ -285,7 +285,7 @@ func TestCancelEndsWorkersInOrder(t *testing.T) {
 // process that it started in the background.
 func TestNoProcessIsLeft(t *testing.T) {
 	s, out := shell(t, `trap '' TERM; (trap '' TERM; echo pid $$ up; sleep 600) & echo pid $! up; wait; sleep 600`, 2)
-	s.grace = 200 * time.Millisecond
+	s.gracePeriod = 200 * time.Millisecond
 	j, err := Local(context.Background(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -349,7 +349,7 @@ printf 'no end of line'`, 2)
 	if len(r.Epochs) != 1 || r.Epochs[0].Seconds <= 0 || !math.IsNaN(r.Epochs[0].TrainLoss) {
 		t.Errorf("epochs: %+v", r.Epochs)
 	}
-	if st.Line != "no end of line" || st.Lines != 4 || st.note() != "no end of line" {
+	if st.Line != "no end of line" || st.Lines != 4 || st.progressNote() != "no end of line" {
 		t.Errorf("status: %+v", st)
 	}
 }
@@ -367,7 +367,7 @@ func TestForeignFailureIsInTheFolder(t *testing.T) {
 	}
 	s.Resume = true
 	_, err = Local(context.Background(), s)
-	wantError(t, err, "was not finished, and only a config's runs can be resumed")
+	wantError(t, err, "is unfinished, and only runs of a config can be resumed")
 }
 
 // TestStartThatFailsHalfway: rank 1 cannot start, so rank 0 must end.
@@ -388,7 +388,7 @@ func TestTimeout(t *testing.T) {
 	s, _ := shell(t, `sleep 600`, 1)
 	s.Timeout = 100 * time.Millisecond
 	j, err := launch(t, s)
-	wantError(t, err, "run script-n1-s1: the time-out of 100ms has passed")
+	wantError(t, err, "run script-n1-s1: time-out of 100ms exceeded")
 	if st := j.Status()[0]; st.State != StateFailed {
 		t.Errorf("status %+v", st)
 	}
@@ -480,7 +480,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{"good", func(*Sweep) {}, ""},
 		{"no workers", func(s *Sweep) { s.Workers = nil }, "no workers: give at least one worker count (Workers, --workers 1,2)"},
-		{"zero workers", func(s *Sweep) { s.Workers = []int{1, 0} }, "0 workers: use at least 1"},
+		{"zero workers", func(s *Sweep) { s.Workers = []int{1, 0} }, "got 0 workers: use at least 1"},
 		{"twice", func(s *Sweep) { s.Workers = []int{1, 1} }, "duplicate worker count 1"},
 		{"seeds twice", func(s *Sweep) { s.Seeds = []int64{3, 3} }, "duplicate seed 3"},
 		{"too many workers", func(s *Sweep) { s.Workers = []int{4} }, "4 workers × 1 thread = 4, but this machine has 2 cores: use fewer, or allow it with Oversubscribe (--oversubscribe)"},
@@ -491,7 +491,7 @@ func TestValidate(t *testing.T) {
 		{"both", func(s *Sweep) { s.Command = []string{"python"} }, "give only one of them"},
 		{"set", func(s *Sweep) { s.Set = []string{"batch"} }, `set "batch": expected key=value`},
 		{"set seed", func(s *Sweep) { s.Set = []string{"seed=3"} }, "use Seeds (--seeds)"},
-		{"series", func(s *Sweep) { s.Series = "../x" }, `study or series "../x"`},
+		{"series", func(s *Sweep) { s.Series = "../x" }, `invalid name "../x" of study or series`},
 		{"epochs", func(s *Sweep) { s.Epochs = -1 }, "-1 epochs"},
 		{"time-out", func(s *Sweep) { s.Timeout = -1 }, "invalid time-out -1ns"},
 		{"data of a command", func(s *Sweep) { s.Config, s.Command, s.Data = "", []string{"x"}, "d" }, "belong to a config"},
@@ -583,7 +583,7 @@ func TestStatusOfRankAlone(t *testing.T) {
 		if err := w.Finish(tt.said, tt.why); err != nil {
 			t.Fatal(err)
 		}
-		if err := (&run{dir: dir}).finish(tt.status, tt.cause); err != nil {
+		if err := (&run{dir: dir}).writeFinalStatus(tt.status, tt.cause); err != nil {
 			t.Fatal(err)
 		}
 		got, err := runs.Read(dir)

@@ -28,8 +28,8 @@ type localSweep struct {
 	kill    sync.Once // closes killNow
 
 	mu     sync.Mutex
-	record *record
-	entry  *ownEntry // in the queue; nil if there is nothing to do
+	record *sweepRecord
+	entry  *lockedEntry // in the queue; nil if there is nothing to do
 }
 
 // newLocalSweep plans the runs of s in the study's folder dir and checks their configs.
@@ -78,7 +78,7 @@ func (l *localSweep) checkSameConfigs() error {
 }
 
 // checkFolders checks the run folder of each run; see run.checkFolder. allDone reports
-// that all runs were done before.
+// whether nothing is left to do: all runs are done, and no study logs are to be written.
 func (l *localSweep) checkFolders() (allDone bool, err error) {
 	allDone = true
 	for _, r := range l.all {
@@ -93,7 +93,7 @@ func (l *localSweep) checkFolders() (allDone bool, err error) {
 // enqueue adds the sweep to the queue and starts a goroutine that runs it when no other
 // sweep is before it. If another process is already training a run of the sweep, enqueue
 // starts nothing and returns the record of that process as owner.
-func (l *localSweep) enqueue(ctx context.Context, s Sweep, dir, id string, kernel int) (owner *record, err error) {
+func (l *localSweep) enqueue(ctx context.Context, s Sweep, dir, id string, kernel int) (owner *sweepRecord, err error) {
 	folder, err := locksFolder()
 	if err != nil {
 		return nil, err
@@ -102,11 +102,11 @@ func (l *localSweep) enqueue(ctx context.Context, s Sweep, dir, id string, kerne
 	if err != nil {
 		host = "unknown"
 	}
-	l.record = &record{
+	l.record = &sweepRecord{
 		ID: id, Study: s.Study, Dir: dir, PID: os.Getpid(), Host: host, Started: time.Now(), State: StateWaiting,
 		Detach: s.Detach, Kernel: kernel, path: recordPath(dir, id),
 	}
-	var first *record
+	var first *sweepRecord
 	err = withQueueLock(ctx, folder, func() error {
 		if owner, err = findOwner(folder, dir, l.all); owner != nil || err != nil {
 			return err
@@ -148,7 +148,7 @@ func (l *localSweep) enqueue(ctx context.Context, s Sweep, dir, id string, kerne
 
 // runAll runs the sweep. If queued is true, it waits for other sweeps first.
 func (l *localSweep) runAll(queued bool) {
-	// The goroutine must stay on its thread: see run.start.
+	// The goroutine must stay on its thread: see run.startWorkers.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(l.done)
@@ -310,7 +310,7 @@ func (l *localSweep) markOrphaned() {
 // unfinished runs in all, which belong to the study's folder dir. It returns the record
 // of that process's sweep, or a new record if the process trains the run without a
 // launcher, or nil if there is no such process. folder is the locks folder.
-func findOwner(folder, dir string, all []*run) (*record, error) {
+func findOwner(folder, dir string, all []*run) (*sweepRecord, error) {
 	sweeps, err := listEntries(folder)
 	if err != nil {
 		return nil, err

@@ -100,7 +100,7 @@ func standInKernel(text string) int {
 	})
 	var s Sweep
 	err := json.Unmarshal([]byte(text), &s)
-	s.Output, s.grace = os.Stdout, time.Second
+	s.Output, s.gracePeriod = os.Stdout, time.Second
 	if err == nil {
 		_, err = Local(notebook.Context(), s)
 	}

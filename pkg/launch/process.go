@@ -25,27 +25,27 @@ import (
 // to its standard output. All other output of the process and its workers goes to the
 // sweep's log.
 
-// request is the message from the kernel to the process that runs a sweep.
-type request struct {
+// sweepRequest is the message from the kernel to the process that runs a sweep.
+type sweepRequest struct {
 	ID     string        `json:"id"`
 	Kernel int           `json:"kernel"` // its pid
 	Sweep  Sweep         `json:"sweep"`
 	Grace  time.Duration `json:"grace"`
 }
 
-// response is the answer of the process to a request.
-type response struct {
+// sweepResponse is the answer of the process to a request.
+type sweepResponse struct {
 	Record string     `json:"record,omitempty"` // path of the sweep's record, once the sweep is in the queue
 	Note   string     `json:"note,omitempty"`   // see Job.Note
-	Again  bool       `json:"again,omitempty"`  // the runs were done or started in the meantime: examine the sweep again
+	Again  bool       `json:"again,omitempty"`  // whether the runs were started or finished in the meantime; see startSweepProcess
 	Error  string     `json:"error,omitempty"`
 	Usage  bool       `json:"usage,omitempty"` // whether the error is a train.UsageError
 	Busy   *BusyError `json:"busy,omitempty"`
 }
 
-// startProcess implements Local in a notebook: it starts a separate process that runs the
+// startInSeparateProcess implements Local in a notebook: it starts a separate process that runs the
 // sweep.
-func startProcess(ctx context.Context, s Sweep) (*Job, error) {
+func startInSeparateProcess(ctx context.Context, s Sweep) (*Job, error) {
 	for {
 		job, l, err := prepareJob(ctx, &s)
 		if err != nil {
@@ -53,7 +53,7 @@ func startProcess(ctx context.Context, s Sweep) (*Job, error) {
 		}
 		again := false
 		if job.sweep == l {
-			if again, err = job.startSweep(ctx, s); err != nil {
+			if again, err = job.startSweepProcess(ctx, s); err != nil {
 				return nil, fmt.Errorf("launch %s: %w", s.Study, err)
 			}
 		}
@@ -69,24 +69,25 @@ func startProcess(ctx context.Context, s Sweep) (*Job, error) {
 	}
 }
 
-// startSweep starts the process that runs s. again reports that there is nothing to do any
-// more, because the runs were done or started in the meantime.
-func (j *Job) startSweep(ctx context.Context, s Sweep) (again bool, err error) {
+// startSweepProcess starts the process that runs s. If another process has started or finished the
+// runs in the meantime, startSweepProcess does nothing and again is true: the caller must prepare
+// the job again.
+func (j *Job) startSweepProcess(ctx context.Context, s Sweep) (again bool, err error) {
 	launcher, err := findLauncher(ctx)
 	if err != nil {
 		return false, err
 	}
-	o := request{ID: newSweepID(time.Now()), Kernel: os.Getpid(), Sweep: s, Grace: s.grace}
+	o := sweepRequest{ID: newSweepID(time.Now()), Kernel: os.Getpid(), Sweep: s, Grace: s.gracePeriod}
 	log, err := os.OpenFile(logPath(j.dir, o.ID), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_EXCL, 0o644)
 	if err != nil {
 		return false, err
 	}
 	cmd := exec.Command(launcher, "launch", "--watched", s.Study)
-	cmd.Stderr = log // a file and no pipe, so that it works after the end of this process
+	cmd.Stderr = log // a file, not a pipe, so that it works after the end of this process
 	cmd.SysProcAttr = sessionAttr()
 	a, alive, err := o.send(ctx, cmd)
 	err = errors.Join(err, log.Close())
-	var r *record
+	var r *sweepRecord
 	if err == nil && a.Record != "" {
 		r, err = readRecord(a.Record)
 	}
@@ -99,7 +100,7 @@ func (j *Job) startSweep(ctx context.Context, s Sweep) (again bool, err error) {
 		}
 		return a.Again, errors.Join(err, a.toError(), os.Remove(log.Name()))
 	}
-	m := newRemote(r)
+	m := newRemoteSweep(r)
 	j.sweep, j.note = m, a.Note
 	go func() {
 		if s.Output != nil {
@@ -112,7 +113,7 @@ func (j *Job) startSweep(ctx context.Context, s Sweep) (again bool, err error) {
 }
 
 // toError returns the error that the response a reports, or nil if there is none.
-func (a response) toError() error {
+func (a sweepResponse) toError() error {
 	switch {
 	case a.Busy != nil:
 		return a.Busy
@@ -126,7 +127,7 @@ func (a response) toError() error {
 
 // send starts cmd, sends it the request and returns its response. The caller must keep
 // stdin open, because the started process treats its closing as the end of this process.
-func (o request) send(ctx context.Context, cmd *exec.Cmd) (a response, stdin io.Closer, err error) {
+func (o sweepRequest) send(ctx context.Context, cmd *exec.Cmd) (a sweepResponse, stdin io.Closer, err error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return a, nil, err
@@ -149,7 +150,7 @@ func (o request) send(ctx context.Context, cmd *exec.Cmd) (a response, stdin io.
 	case ctx.Err() != nil:
 		return a, in, context.Cause(ctx)
 	case err != nil:
-		return a, in, fmt.Errorf("send sweep to %s: process has ended without a response", cmd.Path)
+		return a, in, fmt.Errorf("send sweep to %s: process ended without a response", cmd.Path)
 	}
 	if err := json.Unmarshal(line, &a); err != nil {
 		return a, in, fmt.Errorf("send sweep to %s: got response %q: %w; is it the lockstep command?", cmd.Path, line, err)
@@ -194,17 +195,17 @@ func (m *remoteSweep) copyLog(w io.Writer, path string) {
 // log. The end of in ends the sweep, unless it is detached. The returned Job is nil if there
 // is nothing to run.
 func Serve(ctx context.Context, in io.Reader, out, log io.Writer) (*Job, error) {
-	var o request
+	var o sweepRequest
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return nil, fmt.Errorf("read request: %w; only a notebook's kernel uses --watched", err)
 	}
-	o.Sweep.grace, o.Sweep.Output = o.Grace, log
+	o.Sweep.gracePeriod, o.Sweep.Output = o.Grace, log
 	if o.Sweep.Detach {
 		signal.Ignore(syscall.SIGHUP) // it continues after the end of the session that launched it
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	job, err := startInThisProcess(ctx, o.Sweep, o.ID, o.Kernel)
-	var a response
+	var a sweepResponse
 	var usage *train.UsageError
 	var l *localSweep
 	switch {

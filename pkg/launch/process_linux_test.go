@@ -50,7 +50,7 @@ func kernelOf(t *testing.T, s Sweep) (*exec.Cmd, *transcript) {
 		// Its sweep must not write into a folder that is being removed.
 		dir := filepath.Join(s.Logs, s.withDefaults().Study)
 		soon(t, "the sweep ends", func() bool {
-			return !slices.ContainsFunc(readRecords(dir), func(r *record) bool { return r.isAlive() })
+			return !slices.ContainsFunc(readRecords(dir), func(r *sweepRecord) bool { return r.isAlive() })
 		})
 	})
 	return c, out

@@ -70,43 +70,43 @@ func locksFolder() (string, error) {
 	return dir, nil
 }
 
-// entry is the file of one sweep in the locks folder.
-type entry struct {
+// queueEntry is the file of one sweep in the locks folder.
+type queueEntry struct {
 	folder string
 	id     string
 	state  string // one of the entry constants
 	Record string `json:"record"` // path of the sweep's record
 }
 
-func (e entry) path() string { return filepath.Join(e.folder, e.id+e.state) }
+func (e queueEntry) path() string { return filepath.Join(e.folder, e.id+e.state) }
 
 // listEntries returns the sweeps in the locks folder, in the order in which they were
 // launched.
-func listEntries(folder string) ([]entry, error) {
+func listEntries(folder string) ([]queueEntry, error) {
 	files, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, fmt.Errorf("list sweeps: %w", err)
 	}
-	var all []entry
+	var all []queueEntry
 	for _, f := range files {
 		state := filepath.Ext(f.Name())
 		if state != entryWaiting && state != entryRunning && state != entryEnded {
 			continue
 		}
-		e := entry{folder: folder, id: strings.TrimSuffix(f.Name(), state), state: state}
+		e := queueEntry{folder: folder, id: strings.TrimSuffix(f.Name(), state), state: state}
 		text, err := os.ReadFile(e.path())
 		if err != nil || json.Unmarshal(text, &e) != nil {
 			continue // renamed or removed in the meantime
 		}
 		all = append(all, e)
 	}
-	slices.SortFunc(all, func(a, b entry) int { return strings.Compare(a.id, b.id) })
+	slices.SortFunc(all, func(a, b queueEntry) int { return strings.Compare(a.id, b.id) })
 	return all, nil
 }
 
 // isAlive reports whether the process of the sweep is alive. The process may have renamed
 // the file since the entry was listed.
-func (e entry) isAlive() bool {
+func (e queueEntry) isAlive() bool {
 	for _, state := range []string{e.state, entryRunning, entryEnded} {
 		e.state = state
 		f, err := os.Open(e.path())
@@ -120,17 +120,17 @@ func (e entry) isAlive() bool {
 	return false
 }
 
-// ownEntry is the locked entry of a sweep that this process runs.
-type ownEntry struct {
-	entry
+// lockedEntry is the locked entry of a sweep that this process runs.
+type lockedEntry struct {
+	queueEntry
 	lock *os.File
 }
 
 // addEntry adds a sweep with the given id to the locks folder. record is the path of its
 // record. The caller has the queue's lock.
-func addEntry(folder, id, record, state string) (*ownEntry, error) {
-	p := &ownEntry{entry: entry{folder: folder, id: id, state: state, Record: record}}
-	text, err := json.Marshal(p.entry)
+func addEntry(folder, id, record, state string) (*lockedEntry, error) {
+	p := &lockedEntry{queueEntry: queueEntry{folder: folder, id: id, state: state, Record: record}}
+	text, err := json.Marshal(p.queueEntry)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func addEntry(folder, id, record, state string) (*ownEntry, error) {
 }
 
 // setState changes the state of the sweep to one of the entry constants.
-func (p *ownEntry) setState(state string) error {
+func (p *lockedEntry) setState(state string) error {
 	from := p.path()
 	p.state = state
 	if err := os.Rename(from, p.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -163,10 +163,10 @@ func (p *ownEntry) setState(state string) error {
 }
 
 // markEnded marks the sweep as ended and releases its lock. The entry stays listed.
-func (p *ownEntry) markEnded() error { return errors.Join(p.setState(entryEnded), p.lock.Close()) }
+func (p *lockedEntry) markEnded() error { return errors.Join(p.setState(entryEnded), p.lock.Close()) }
 
 // remove removes the entry and releases its lock.
-func (p *ownEntry) remove() error { return errors.Join(os.Remove(p.path()), p.lock.Close()) }
+func (p *lockedEntry) remove() error { return errors.Join(os.Remove(p.path()), p.lock.Close()) }
 
 // withQueueLock calls do while this process has the queue's lock, so that no other process
 // reads or changes the queue.
@@ -193,15 +193,15 @@ func withQueueLock(ctx context.Context, folder string, do func() error) (err err
 	}
 }
 
-// findPredecessor returns the sweep that p waits for: one that is running, else the first
-// waiting one that was launched earlier, or nil if p may start. The caller has the queue's
-// lock.
-func (p *ownEntry) findPredecessor() (*record, error) {
+// findPredecessor returns the sweep that p waits for: a running sweep, else the first of the
+// waiting sweeps that were launched earlier. It returns nil if p may start. The caller has
+// the queue's lock.
+func (p *lockedEntry) findPredecessor() (*sweepRecord, error) {
 	all, err := listEntries(p.folder)
 	if err != nil {
 		return nil, err
 	}
-	var waiting *record
+	var waiting *sweepRecord
 	for _, e := range all {
 		if e.id == p.id || e.state == entryEnded || !e.isAlive() {
 			continue
@@ -211,7 +211,7 @@ func (p *ownEntry) findPredecessor() (*record, error) {
 		}
 		r, err := readRecord(e.Record)
 		if err != nil { // the study's folder was deleted, but the sweep still uses the machine
-			r = &record{Study: filepath.Base(filepath.Dir(filepath.Dir(e.Record)))}
+			r = &sweepRecord{Study: filepath.Base(filepath.Dir(filepath.Dir(e.Record)))}
 		}
 		if e.state == entryRunning {
 			return r, nil
@@ -221,9 +221,9 @@ func (p *ownEntry) findPredecessor() (*record, error) {
 	return waiting, nil
 }
 
-// tryRun marks p as running and returns nil if p waits for no other sweep. Otherwise it
+// tryRun marks p as running and returns nil if no other sweep is before p. Otherwise it
 // returns the sweep that p waits for.
-func (p *ownEntry) tryRun(ctx context.Context) (first *record, err error) {
+func (p *lockedEntry) tryRun(ctx context.Context) (first *sweepRecord, err error) {
 	err = withQueueLock(ctx, p.folder, func() error {
 		if first, err = p.findPredecessor(); err != nil || first != nil {
 			return err
@@ -240,7 +240,7 @@ func removeOldEntries(folder string) error {
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(e entry) bool { return e.state != entryEnded && e.isAlive() })
+	all = slices.DeleteFunc(all, func(e queueEntry) bool { return e.state != entryEnded && e.isAlive() })
 	for _, e := range all[:max(0, len(all)-keptEntries)] {
 		if err := os.Remove(e.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove old sweep: %w", err)
@@ -270,5 +270,5 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("%s; wait for it, or start anyway (Now, --now)", (&record{Study: e.Study, PID: e.PID, Started: e.Since}).describe())
+	return fmt.Sprintf("%s; wait for it, or start anyway (Now, --now)", (&sweepRecord{Study: e.Study, PID: e.PID, Started: e.Since}).describe())
 }

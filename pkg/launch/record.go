@@ -18,9 +18,9 @@ import (
 // was launched. It also contains the logs of the processes that run sweeps of notebooks.
 const recordsFolder = ".launch"
 
-// record is the state of a sweep. The process of the sweep writes it to a file for other
+// sweepRecord is the state of a sweep. The process of the sweep writes it to a file for other
 // processes after each change.
-type record struct {
+type sweepRecord struct {
 	ID      string    `json:"id"`
 	Study   string    `json:"study"`
 	Dir     string    `json:"dir"`
@@ -70,37 +70,37 @@ func logPath(dir, id string) string { return filepath.Join(dir, recordsFolder, i
 const maxRecordBytes = 64 << 20
 
 // readRecord reads a sweep's record.
-func readRecord(path string) (*record, error) {
+func readRecord(path string) (*sweepRecord, error) {
 	text, err := safeopen.ReadFile(filepath.Dir(path), path, maxRecordBytes)
 	if err != nil {
-		return nil, fmt.Errorf("read sweep: %w", err)
+		return nil, fmt.Errorf("read record of sweep: %w", err)
 	}
-	r := &record{path: path}
+	r := &sweepRecord{path: path}
 	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("read sweep %s: %w", path, err)
+		return nil, fmt.Errorf("read record of sweep %s: %w", path, err)
 	}
 	return r, nil
 }
 
 // write writes the record to its file.
-func (r *record) write() error {
+func (r *sweepRecord) write() error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
 		err = wholefile.WriteBytes(r.path, append(text, '\n'), 0o644)
 	}
-	return wrapWriteError("write sweep", err)
+	return wrapWriteError("write record of sweep", err)
 }
 
 // readRecords returns the sweeps of the study in dir, the last one first. Records that
 // cannot be read are left out.
-func readRecords(dir string) []*record {
+func readRecords(dir string) []*sweepRecord {
 	paths, err := filepath.Glob(filepath.Join(escapeGlob(dir), recordsFolder, "*.json"))
 	if err != nil {
 		return nil
 	}
 	slices.Sort(paths)
 	slices.Reverse(paths)
-	var all []*record
+	var all []*sweepRecord
 	for _, path := range paths {
 		if r, err := readRecord(path); err == nil {
 			all = append(all, r)
@@ -115,16 +115,17 @@ var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`
 func escapeGlob(path string) string { return globEscaper.Replace(path) }
 
 // hasEnded reports whether the sweep has ended, according to the record.
-func (r *record) hasEnded() bool { return r.State != StateWaiting && r.State != StateRunning }
+func (r *sweepRecord) hasEnded() bool { return r.State != StateWaiting && r.State != StateRunning }
 
 // isAlive reports whether the process of the sweep is alive.
-func (r *record) isAlive() bool {
+func (r *sweepRecord) isAlive() bool {
 	folder, err := locksFolder()
-	return err == nil && entry{folder: folder, id: r.ID, state: entryWaiting}.isAlive()
+	return err == nil && queueEntry{folder: folder, id: r.ID, state: entryWaiting}.isAlive()
 }
 
-// describe returns the message that the sweep is running, with its pid and start if known.
-func (r *record) describe() string {
+// describe returns a message that says that the sweep is running, with the pid and the start
+// time if they are known.
+func (r *sweepRecord) describe() string {
 	if r.PID == 0 {
 		return r.Study + " is running"
 	}
@@ -140,12 +141,13 @@ func formatTime(t time.Time) string {
 	return t.Format("15:04")
 }
 
-// waitNote returns the message that another sweep waits for r.
-func (r *record) waitNote() string {
+// waitNote returns the message that tells the user of another sweep that it waits for r.
+func (r *sweepRecord) waitNote() string {
 	if r.PID == 0 {
 		return fmt.Sprintf("waiting for %s; --now starts it anyway", r.Study)
 	}
 	return fmt.Sprintf("waiting for %s (pid %d, since %s); --now starts it anyway", r.Study, r.PID, formatTime(r.Started))
 }
 
+// errKilled is the cause of failure of a sweep whose process ended without writing a result.
 var errKilled = errors.New("process was killed")

@@ -23,7 +23,7 @@ type remoteSweep struct {
 	path string // of the sweep's record; empty for a single run
 
 	mu     sync.Mutex
-	record *record // as last read
+	record *sweepRecord // as last read
 	all    []*remoteRun
 }
 
@@ -33,24 +33,25 @@ type remoteRun struct {
 	lines lineCounter
 }
 
-// newRemote returns the remote sweep with the record r.
-func newRemote(r *record) *remoteSweep { return &remoteSweep{path: r.path, record: r} }
+// newRemoteSweep returns the remote sweep with the record r.
+func newRemoteSweep(r *sweepRecord) *remoteSweep { return &remoteSweep{path: r.path, record: r} }
 
 // newSingleRunRecord returns a record for a run in the folder dir that the process owner
 // trains without a launcher.
-func newSingleRunRecord(dir string, owner runs.Owner) *record {
+func newSingleRunRecord(dir string, owner runs.Owner) *sweepRecord {
 	n := runRecord{Name: filepath.Base(dir), Dir: dir, State: StateRunning, Started: owner.Started}
 	if read, err := runs.Read(dir); err == nil {
 		n.Workers, n.Seed = read.Info.Workers, read.Info.Seed
 	}
-	return &record{
+	return &sweepRecord{
 		Study: filepath.Base(filepath.Dir(dir)), Dir: filepath.Dir(dir), PID: owner.PID, Host: owner.Host,
 		Started: owner.Started, State: StateRunning, Runs: []runRecord{n},
 	}
 }
 
-// attachNote returns the message that the existing sweep r is shown instead of a new one.
-func (r *record) attachNote() string {
+// attachNote returns the message that tells the user that the existing sweep r is shown
+// instead of a new one.
+func (r *sweepRecord) attachNote() string {
 	what := "already running"
 	if r.State == StateWaiting {
 		what = "already waiting"
@@ -59,7 +60,7 @@ func (r *record) attachNote() string {
 }
 
 // formatHost returns " on " and the host name of the sweep, or "" if that is this machine.
-func (r *record) formatHost() string {
+func (r *sweepRecord) formatHost() string {
 	if host, err := os.Hostname(); err != nil || host == r.Host {
 		return ""
 	}
@@ -105,7 +106,8 @@ func (m *remoteSweep) refreshRun() {
 	}
 }
 
-// markKilled sets the state of a sweep whose process has ended without writing its result.
+// markKilled marks the sweep and its running runs as failed because of cause. It is called if
+// the process of the sweep has ended without writing its result.
 func (m *remoteSweep) markKilled(cause error) {
 	m.record.State = StateFailed
 	m.record.Error = fmt.Sprintf("launch %s: pid %d has ended without writing its result: %v; to continue, launch the sweep again with Resume (--resume)", m.record.Study, m.record.PID, cause)
@@ -138,7 +140,7 @@ func readLastLines(path string) string {
 	return strings.Join(lines[max(0, len(lines)-keptLines):], "\n    ")
 }
 
-// hasEnded reports whether the sweep has ended, and with which error.
+// hasEnded reports whether the sweep has ended, and returns the error with which it ended.
 func (m *remoteSweep) hasEnded() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -212,7 +214,7 @@ func (m *remoteSweep) status() []RunStatus {
 
 // mayEnd reports whether this process may end the sweep: either it launched the sweep, or
 // the notebook's kernel that did so has ended.
-func (r *record) mayEnd() bool { return r.Orphan || r.Kernel == os.Getpid() }
+func (r *sweepRecord) mayEnd() bool { return r.Orphan || r.Kernel == os.Getpid() }
 
 func (m *remoteSweep) end(atOnce bool) error {
 	m.mu.Lock()
@@ -237,7 +239,7 @@ func (m *remoteSweep) end(atOnce bool) error {
 	}
 	err = p.Signal(syscall.SIGTERM)
 	if atOnce && err == nil { // a second signal makes it kill the workers
-		time.Sleep(signalGap)
+		time.Sleep(signalInterval)
 		err = p.Signal(syscall.SIGTERM)
 	}
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -246,9 +248,9 @@ func (m *remoteSweep) end(atOnce bool) error {
 	return nil
 }
 
-// signalGap is the time between two signals, so that the kernel does not merge them into
+// signalInterval is the time between two signals, so that the kernel does not merge them into
 // one.
-const signalGap = 100 * time.Millisecond
+const signalInterval = 100 * time.Millisecond
 
 // lineCounter counts the lines of a growing file.
 type lineCounter struct {

@@ -83,9 +83,9 @@ func (r *run) checkFolder() error {
 	case before.Info.Status == runs.StatusDone && len(before.Epochs) >= r.plannedEpochs():
 		r.skip, r.state, r.read = true, StateDone, before
 	case r.sweep.isForeign():
-		return fmt.Errorf("run %s: %s was not finished, and only a config's runs can be resumed: delete the folder to run it again", r.name, r.dir)
+		return fmt.Errorf("run %s: the run in %s is unfinished, and only runs of a config can be resumed: delete the folder to run it again", r.name, r.dir)
 	case !r.sweep.Resume:
-		return fmt.Errorf("run %s: %s already holds a run that was not finished: go on with it (Resume, --resume), choose another series or seed (--series, --seeds), or delete the folder", r.name, r.dir)
+		return fmt.Errorf("run %s: %s already contains an unfinished run: resume it (Resume, --resume), choose another series or seed (--series, --seeds), or delete the folder", r.name, r.dir)
 	default:
 		r.resume = true
 	}
@@ -100,7 +100,7 @@ func (r *run) execute(ctx context.Context, binary string) error {
 	r.setState(StateRunning, nil)
 	if r.sweep.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = process.WithTimeoutCause(ctx, r.sweep.Timeout, fmt.Errorf("the time-out of %v has passed: %w", r.sweep.Timeout, context.DeadlineExceeded))
+		ctx, cancel = process.WithTimeoutCause(ctx, r.sweep.Timeout, fmt.Errorf("time-out of %v exceeded: %w", r.sweep.Timeout, context.DeadlineExceeded))
 		defer cancel()
 	}
 	var err error
@@ -144,7 +144,7 @@ func (r *run) runLockstep(ctx context.Context, binary string) error {
 		return nil
 	}
 	// Rank 0 may have been killed before it could write the final status of the run.
-	return errors.Join(err, r.finish(stateForError(err), err))
+	return errors.Join(err, r.writeFinalStatus(stateForError(err), err))
 }
 
 // makeFolder creates the folder dir and its parents if necessary.
@@ -192,11 +192,11 @@ func (r *run) trainArguments() []string {
 	return args
 }
 
-// finish writes the final status and its cause to run.json if rank 0 has not done so, or if
-// rank 0 could not know the cause:
+// writeFinalStatus writes the final status and its cause to run.json if rank 0 has not done
+// so, or if rank 0 could not know the cause:
 //   - rank 0 wrote "canceled", because it was asked to end, but another rank had failed; or
 //   - rank 0 wrote "failed", because it lost a rank, but the run was canceled.
-func (r *run) finish(status string, cause error) error {
+func (r *run) writeFinalStatus(status string, cause error) error {
 	err := runs.RemoveTemporary(r.dir)
 	var owned *runs.OwnedError
 	if errors.As(err, &owned) {
@@ -257,8 +257,9 @@ func (r *run) runCommand(ctx context.Context) error {
 	return errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, err))
 }
 
-// runWorkers starts the workers with the arguments argv and waits until all have ended. The
-// error describes the workers that failed.
+// runWorkers starts the workers with the arguments argv and waits until all have ended.
+// foreign is true for a program other than lockstep. The error describes the workers that
+// failed.
 func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool) error {
 	if ctx.Err() != nil {
 		return endCause(ctx)
@@ -281,8 +282,8 @@ func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool) error
 	return err
 }
 
-// endCause returns the reason for the end of ctx: the time-out's error, or context.Canceled
-// for any other reason.
+// endCause returns the error to report after ctx has ended: the time-out's error if there was
+// a time-out, otherwise context.Canceled.
 func endCause(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) {
 		return cause

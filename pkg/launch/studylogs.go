@@ -12,9 +12,9 @@ import (
 // Sweep.StudyLogs.
 const DefaultStudyLogs = "default"
 
-// studyLogFolder returns the folder for the run's study log: the folder of the sweep,
-// then a folder for the series if the sweep has several, then one for the seed unless
-// that is the first. It returns "" if the sweep writes no study logs.
+// studyLogFolder returns the folder for the run's study log. It is the sweep's folder for
+// study logs, or in it a folder for the series if the sweep has several, and in that a folder
+// for the seed unless it is the first seed. It returns "" if the sweep writes no study logs.
 func (r *run) studyLogFolder() (string, error) {
 	s := r.sweep
 	if s.StudyLogs == "" {
@@ -36,9 +36,9 @@ func (r *run) studyLogFolder() (string, error) {
 	return dir, nil
 }
 
-// checkStudyLog returns an error if the study log of r would overwrite that of another
-// run. It is called before anything starts. existing is the content of run.json, or zero
-// if there is no such file.
+// checkStudyLog returns an error if the study log of r would overwrite the study log of
+// another run. It is called before anything starts. existing is the content of run.json, or
+// the zero Info if there is no such file.
 func (r *run) checkStudyLog(existing runs.Info) error {
 	dir, err := r.studyLogFolder()
 	if err != nil || dir == "" {
@@ -48,8 +48,7 @@ func (r *run) checkStudyLog(existing runs.Info) error {
 	return runs.CheckStudyLog(dir, r.dir, existing)
 }
 
-// writeStudyLog writes the study log of the run, which is done, if the sweep writes study
-// logs.
+// writeStudyLog writes the study log of the finished run r if the sweep writes study logs.
 func (r *run) writeStudyLog() error {
 	dir, err := r.studyLogFolder()
 	if err != nil || dir == "" {

@@ -28,24 +28,25 @@ type Sweep struct {
 	Command []string
 
 	Workers []int   // worker counts, one run for each
-	Seeds   []int64 // each is combined with every worker count; empty: 1
-	// Threads is the number of threads of each worker in every run of the sweep; 0: 1.
+	Seeds   []int64 // each is combined with every worker count; the default is seed 1
+	// Threads is the number of threads of each worker in every run of the sweep. 0 means 1.
 	Threads int
-	// Oversubscribe allows more threads than the machine has cores. Times measured that
-	// way are no measure of scaling.
+	// Oversubscribe allows more threads than the machine has cores. The times of such runs
+	// do not measure scaling.
 	Oversubscribe bool
 
-	// Logs is the logs folder; empty: the folder that runs.ResolveLogs finds.
+	// Logs is the logs folder. The default is the folder that runs.MakeLogs finds or
+	// creates.
 	Logs string
-	// Study is the name of the sweep's folder in Logs; empty: the name of the config or
-	// of the program.
+	// Study is the name of the sweep's folder in Logs. The default is the name of the config
+	// or of the program.
 	Study string
-	// Series is the name by which runs are compared; empty: the name of the config's
-	// strategy, which is "ddp" by default, or the name of the program.
+	// Series is the name by which runs are compared. The default is the name of the config's
+	// strategy, such as "ddp", or the name of the program.
 	Series string
 
 	Data   string   // folder with image/ and label/ in place of the config's data; Config only
-	Epochs int      // number of epochs in place of the config's; 0: the config's; Config only
+	Epochs int      // number of epochs in place of the config's, unless 0; Config only
 	Set    []string // settings key=value that change the config; Config only
 	// Vary lists the settings in which the series of the sweep differ, each as
 	// key=value,value…, such as engine.overlap=true,false. There is one series, named for
@@ -66,7 +67,7 @@ type Sweep struct {
 	// Resume continues runs that were interrupted. Without it, an unfinished run in the
 	// run folder is an error. Finished runs are never run again.
 	Resume bool
-	// Timeout limits the duration of each run; 0: no limit. Time for which the launcher
+	// Timeout limits the duration of each run; 0 means no limit. Time for which the launcher
 	// was stopped (Ctrl-Z) does not count.
 	Timeout time.Duration
 
@@ -87,12 +88,12 @@ type Sweep struct {
 	// goroutine at a time writes to it.
 	Output io.Writer `json:"-"`
 
-	// grace is how long workers may take to shut down before they are killed.
-	grace time.Duration
+	// gracePeriod is how long workers may take to shut down before they are killed.
+	gracePeriod time.Duration
 }
 
-// defaultGrace is enough time for a training step and a check of the context.
-const defaultGrace = 10 * time.Second
+// defaultGracePeriod is enough time for a training step and a check of the context.
+const defaultGracePeriod = 10 * time.Second
 
 // isForeign reports whether the workers run Command instead of the lockstep command.
 func (s Sweep) isForeign() bool { return len(s.Command) > 0 }
@@ -115,7 +116,7 @@ func (s Sweep) validate(cores int) error {
 	case s.isForeign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0 || s.Profile != ""):
 		return fmt.Errorf("data, epochs, set, vary and profile belong to a config: pass them to %s as its own arguments", s.Command[0])
 	case s.Epochs < 0:
-		return fmt.Errorf("%d epochs: use at least 1", s.Epochs)
+		return fmt.Errorf("got %d epochs: use at least 1", s.Epochs)
 	case s.Now && s.NoWait:
 		return errors.New("got both now and no-wait: give only one of them")
 	case s.Timeout < 0:
@@ -131,7 +132,7 @@ func (s Sweep) validate(cores int) error {
 	}
 	for _, name := range []string{s.Study, s.Series} {
 		if name != "" && !plainNamePattern.MatchString(name) {
-			return fmt.Errorf("study or series %q: use letters, digits, '.', '_' and '-', a letter or digit first", name)
+			return fmt.Errorf("invalid name %q of study or series: use letters, digits, '.', '_' and '-', beginning with a letter or digit", name)
 		}
 	}
 	return s.validateCounts(cores)
@@ -147,20 +148,20 @@ func (s Sweep) validateCounts(cores int) error {
 		return errors.New("no workers: give at least one worker count (Workers, --workers 1,2)")
 	}
 	if s.Threads < 0 {
-		return fmt.Errorf("%d threads per worker: use at least 1", s.Threads)
+		return fmt.Errorf("got %d threads per worker: use at least 1", s.Threads)
 	}
 	threads := s.withDefaults().Threads
 	counts := map[int]bool{}
 	for _, n := range s.Workers {
 		switch {
 		case n < 1:
-			return fmt.Errorf("%d workers: use at least 1", n)
+			return fmt.Errorf("got %d workers: use at least 1", n)
 		case counts[n]:
 			return fmt.Errorf("duplicate worker count %d", n)
 		case n > engine.MaxThreads/threads:
 			return fmt.Errorf("%s × %s: use at most %d threads on a machine", formatCount(n, "worker"), formatCount(threads, "thread"), engine.MaxThreads)
 		case n*threads > cores && !s.Oversubscribe:
-			return fmt.Errorf("%s × %s = %d, but this machine has %s: use fewer, or allow it with Oversubscribe (--oversubscribe); times are then no measure of scaling",
+			return fmt.Errorf("%s × %s = %d, but this machine has %s: use fewer, or allow it with Oversubscribe (--oversubscribe); the times then do not measure scaling",
 				formatCount(n, "worker"), formatCount(threads, "thread"), n*threads, formatCount(cores, "core"))
 		}
 		counts[n] = true
@@ -186,10 +187,10 @@ func (s Sweep) withDefaults() Sweep {
 	if len(s.Seeds) == 0 {
 		s.Seeds = []int64{1}
 	}
-	if s.grace == 0 {
-		s.grace = defaultGrace
+	if s.gracePeriod == 0 {
+		s.gracePeriod = defaultGracePeriod
 	}
-	name := plainStem(s.Config)
+	name := toPlainName(s.Config)
 	if s.isForeign() {
 		name = programName(s.Command)
 	}
@@ -206,10 +207,10 @@ func (s Sweep) withDefaults() Sweep {
 	return s
 }
 
-// plainStem returns a plain name for a file: its name without folder and extension, with
+// toPlainName returns a plain name for a file: its name without folder and extension, with
 // the characters that plainNamePattern does not allow replaced, or "run" if nothing
 // remains.
-func plainStem(path string) string {
+func toPlainName(path string) string {
 	base := filepath.Base(path)
 	base = strings.TrimSuffix(base, filepath.Ext(base))
 	base = strings.TrimLeft(notPlain.ReplaceAllString(base, "-"), "._-")
@@ -232,11 +233,11 @@ func programName(command []string) string {
 				break // the next argument is code, not a file name
 			}
 			if !strings.HasPrefix(arg, "-") {
-				return plainStem(arg)
+				return toPlainName(arg)
 			}
 		}
 	}
-	return plainStem(command[0])
+	return toPlainName(command[0])
 }
 
 // findStudyFolder returns the path of the study's folder. It creates the logs folder if

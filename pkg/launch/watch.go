@@ -14,8 +14,8 @@ import (
 const pollInterval = 300 * time.Millisecond
 
 // Watch shows one live line per run in a cell or a terminal: epochs done, loss, IoU and
-// samples per second. While the sweep waits for another one, it shows which. It returns as
-// Wait does.
+// samples per second. While the sweep waits for another sweep, Watch describes that sweep.
+// Watch returns when Wait would return, with the same error.
 func (j *Job) Watch(ctx context.Context) error {
 	var bars []*notebook.Progress
 	var waits string
@@ -34,15 +34,15 @@ func (j *Job) Watch(ctx context.Context) error {
 			}
 			// The number of epochs is known once the run folder exists.
 			if s.State != StateWaiting && (s.Epochs > 0 || s.foreign || s.State != StateRunning) {
-				bars[i] = s.show(bars[i])
+				bars[i] = s.showProgress(bars[i])
 			}
 		}
 	})
 }
 
-// show updates the line of the run, or creates it if bar is nil. It marks the line as done
-// once the run has ended.
-func (s RunStatus) show(bar *notebook.Progress) *notebook.Progress {
+// showProgress updates the line of the run, or creates it if bar is nil. It marks the line as
+// done once the run has ended.
+func (s RunStatus) showProgress(bar *notebook.Progress) *notebook.Progress {
 	if bar == nil {
 		bar = notebook.NewProgress(s.Name, s.Epochs)
 	}
@@ -50,15 +50,15 @@ func (s RunStatus) show(bar *notebook.Progress) *notebook.Progress {
 	if s.Epochs == 0 {
 		n = s.Lines
 	}
-	bar.Set(n, s.note())
+	bar.Set(n, s.progressNote())
 	if s.State != StateRunning {
-		bar.Done(s.note())
+		bar.Done(s.progressNote())
 	}
 	return bar
 }
 
-// note returns the text after the progress bar.
-func (s RunStatus) note() string {
+// progressNote returns the text after the progress bar.
+func (s RunStatus) progressNote() string {
 	var parts []string
 	add := func(format string, v float64) {
 		if !math.IsNaN(v) {

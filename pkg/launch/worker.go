@@ -42,9 +42,9 @@ type worker struct {
 
 // workerGroup contains the workers of one run.
 type workerGroup struct {
-	workers []*worker
-	grace   time.Duration
-	killNow <-chan struct{} // closed when the workers are to be killed at once
+	workers     []*worker
+	gracePeriod time.Duration
+	killNow     <-chan struct{} // closed when the workers are to be killed at once
 	// suspended receives SIGTSTP (Ctrl-Z) and SIGCONT (fg) of this process.
 	suspended chan os.Signal
 }
@@ -59,13 +59,13 @@ type workerExit struct {
 // others. The caller's goroutine must stay locked to its thread while the processes run:
 // the operating system kills a worker when the thread that started it ends.
 func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (*workerGroup, error) {
-	port, err := freePort(ctx)
+	port, err := findFreePort(ctx)
 	if err != nil {
 		return nil, err
 	}
 	token := rand.Text()
-	c := &workerGroup{grace: r.sweep.grace, killNow: r.killNow, suspended: make(chan os.Signal, 2)}
-	signal.Notify(c.suspended, suspendSignals()...)
+	c := &workerGroup{gracePeriod: r.sweep.gracePeriod, killNow: r.killNow, suspended: make(chan os.Signal, 2)}
+	signal.Notify(c.suspended, jobControlSignals()...)
 	for rank := range r.workers {
 		w, err := r.startWorker(argv, rank, r.workerEnvironment(rank, port, token, foreign), foreign)
 		if err != nil {
@@ -76,8 +76,8 @@ func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (*w
 	return c, nil
 }
 
-// suspendSignals returns the signals with which a shell stops and continues this process.
-func suspendSignals() []os.Signal {
+// jobControlSignals returns the signals with which a shell stops and continues this process.
+func jobControlSignals() []os.Signal {
 	if signal.Ignored(unix.SIGTSTP) {
 		return []os.Signal{unix.SIGCONT}
 	}
@@ -114,8 +114,8 @@ func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (
 	return w, nil
 }
 
-// freePort returns a TCP port on which no process listens now.
-func freePort(ctx context.Context) (int, error) {
+// findFreePort returns a TCP port on which no process listens now.
+func findFreePort(ctx context.Context) (int, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("find a free port: %w", err)
@@ -124,8 +124,9 @@ func freePort(ctx context.Context) (int, error) {
 	return port, l.Close()
 }
 
-// workerEnvironment returns the environment of a worker: that of the launcher, with the
-// variables for the worker's rank, run and threads added or replaced.
+// workerEnvironment returns the environment of a worker: the launcher's environment, with the
+// variables for the worker's rank, run and threads added or replaced. foreign is true for a
+// program other than lockstep.
 func (r *run) workerEnvironment(rank, port int, token string, foreign bool) []string {
 	n, t := strconv.Itoa(r.workers), strconv.Itoa(r.sweep.Threads)
 	set := []string{
@@ -145,10 +146,10 @@ func (r *run) workerEnvironment(rank, port int, token string, foreign bool) []st
 	return append(env, set...)
 }
 
-// wait waits until all workers have ended. It returns the workers that failed before wait
-// told the others to end, in the order of their failures. When a worker has failed or ctx
-// has ended, wait ends the others. While a shell has stopped this process, the workers
-// are stopped too.
+// wait waits until all workers have ended. When a worker has failed or ctx has ended, wait
+// signals the others to end. It returns the workers that failed before that signal, in the
+// order of their failures. While a shell has stopped this process, the workers are stopped
+// too.
 func (c *workerGroup) wait(ctx context.Context) (failed []workerExit, err error) {
 	defer signal.Stop(c.suspended)
 	exits := make(chan workerExit)
@@ -177,7 +178,7 @@ func (c *workerGroup) wait(ctx context.Context) (failed []workerExit, err error)
 		if !stopping {
 			stopping, ended, settled = true, nil, nil
 			c.signal(unix.SIGTERM)
-			late = after(c.grace)
+			late = after(c.gracePeriod)
 		}
 	}
 	var errs []error
@@ -263,10 +264,10 @@ func (e workerExit) String() string {
 	text := fmt.Sprintf("rank %d ", e.rank)
 	var x *exec.ExitError
 	switch ok := errors.As(e.err, &x); {
-	case ok && endSignal(x) == unix.SIGKILL:
+	case ok && terminatingSignal(x) == unix.SIGKILL:
 		text += "was killed by signal 9 (SIGKILL): by a user's kill -9, or by the operating system because memory ran out"
-	case ok && endSignal(x) != 0:
-		text += fmt.Sprintf("was ended by signal %d (%s)", endSignal(x), unix.SignalName(endSignal(x)))
+	case ok && terminatingSignal(x) != 0:
+		text += fmt.Sprintf("was ended by signal %d (%s)", terminatingSignal(x), unix.SignalName(terminatingSignal(x)))
 	case ok:
 		text += fmt.Sprintf("ended with exit code %d", x.ExitCode())
 	default:
@@ -278,8 +279,8 @@ func (e workerExit) String() string {
 	return text + "; it wrote no output"
 }
 
-// endSignal returns the signal that ended a process, or 0 if the process exited by itself.
-func endSignal(x *exec.ExitError) syscall.Signal {
+// terminatingSignal returns the signal that ended a process, or 0 if the process exited by itself.
+func terminatingSignal(x *exec.ExitError) syscall.Signal {
 	if s, ok := x.Sys().(syscall.WaitStatus); ok && s.Signaled() {
 		return s.Signal()
 	}

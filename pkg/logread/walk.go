@@ -23,7 +23,8 @@ type task struct {
 	named  bool // the caller named it, so it may be a link or a pipe
 	folder bool // a run folder
 	size   int64
-	// goroutines is the number of goroutines that may read it, if it is a file.
+	// goroutines is the number of goroutines that may read the file. It is not
+	// used for run folders.
 	goroutines int
 	report     record.Report
 }
@@ -243,13 +244,13 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 		return parts, err
 	}
 	t.report.Kind = ""
-	t.report.Skipped = unknownReason(head)
+	t.report.Skipped = unknownFormatReason(head)
 	return nil, nil
 }
 
-// unknownReason returns the reason for not reading a file whose format is
+// unknownFormatReason returns the reason for not reading a file whose format is
 // unknown.
-func unknownReason(head []byte) string {
+func unknownFormatReason(head []byte) string {
 	if len(head) == 0 {
 		return "the file is empty"
 	}

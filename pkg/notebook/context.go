@@ -18,7 +18,7 @@ import (
 // In a terminal the context is canceled by Ctrl-C (SIGINT), SIGTERM, and the SIGHUP of a closed
 // terminal; a second Ctrl-C or SIGTERM ends the program.
 func Context() context.Context {
-	if h := hook.Load(); h != nil {
+	if h := currentHook.Load(); h != nil {
 		return h.Context()
 	}
 	return terminalContext()
@@ -31,7 +31,7 @@ var terminalContext = sync.OnceValue(cancelOnSignal)
 // cancelOnSignal returns a context that is canceled by the first signal that asks the program
 // to end.
 func cancelOnSignal() context.Context {
-	ctx, stop := signal.NotifyContext(context.Background(), process.EndSignals()...)
+	ctx, stop := signal.NotifyContext(context.Background(), process.ShutdownSignals()...)
 	// After the first interrupt the default action is restored, so that a second one
 	// ends the program. A closed terminal sends SIGHUP more than once.
 	context.AfterFunc(ctx, func() {

@@ -30,7 +30,7 @@ type GrowingFile struct {
 // NewGrowingFile returns a reader that starts at the beginning of the file at path. The
 // path may be a link.
 func NewGrowingFile(path string) *GrowingFile {
-	return &GrowingFile{path: path, open: func() (*os.File, error) { return safeopen.File(path) }}
+	return &GrowingFile{path: path, open: func() (*os.File, error) { return safeopen.OpenUserFile(path) }}
 }
 
 // newGrowingFileIn is like NewGrowingFile for a file in the folder dir. Links that lead

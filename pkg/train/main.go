@@ -69,7 +69,7 @@ func runMain(args []string, cfg Config, build model.Builder, out, errs io.Writer
 		return reportError(context.Background(), w.Check(context.Background(), *check, out), errs) // a signal ends the process at once
 	}
 	process.SurviveBrokenPipes()
-	ctx, stop := signal.NotifyContext(context.Background(), process.EndSignals()...)
+	ctx, stop := signal.NotifyContext(context.Background(), process.ShutdownSignals()...)
 	defer stop()
 	context.AfterFunc(ctx, func() {
 		signal.Ignore(syscall.SIGHUP) // a closed terminal sends more than one

@@ -29,7 +29,7 @@ func Read(path string) (*File, error) { return ReadContext(context.Background(),
 // ReadContext is like Read, but stops and returns the error of ctx when ctx is canceled.
 // Reading a file of many GiB takes seconds to minutes.
 func ReadContext(ctx context.Context, path string) (*File, error) {
-	b, err := safeopen.ReadNamedContext(ctx, path, maxFileBytes)
+	b, err := safeopen.ReadUserFile(ctx, path, maxFileBytes)
 	if errors.Is(err, syscall.EIO) { // the disk reports unreadable sectors
 		return nil, &DamagedError{path, err}
 	}

@@ -54,7 +54,7 @@ func TestFailingRunsLeaveNothing(t *testing.T) {
 		{"rank 0 ended with exit code 7", launch.Sweep{Command: shell("echo out of luck; exit 7"), Workers: []int{1}}},
 		{"ended with exit code 7", launch.Sweep{Command: shell("exit 7"), Workers: []int{3}}},
 		{"was killed by signal 9 (SIGKILL)", launch.Sweep{Command: shell("kill -9 $$"), Workers: []int{2}}},
-		{"the time-out of 50ms has passed", launch.Sweep{Command: shell("(sleep 600) & sleep 600"), Workers: []int{2}, Timeout: 50 * time.Millisecond}},
+		{"time-out of 50ms exceeded", launch.Sweep{Command: shell("(sleep 600) & sleep 600"), Workers: []int{2}, Timeout: 50 * time.Millisecond}},
 		{"is in use", launch.Sweep{Command: shell(fmt.Sprintf("[ $RANK = 1 ] || MASTER_PORT=%d lockstep train --run $LOCKSTEP_RUN/own", taken.Addr().(*net.TCPAddr).Port)), Workers: []int{2}}},
 		{"data/image/1.png: file is not a valid PNG", launch.Sweep{Config: p.config, Data: filepath.Join(p.dir, "data"), Workers: []int{2}}},
 		{`line 2: batch is "many": expected a whole number`, launch.Sweep{Config: wrong, Workers: []int{2}}},

@@ -46,7 +46,7 @@ func onSecondInterrupt(ctx context.Context, action func()) {
 // is closed.
 func runInterruptible(args []string) int {
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, process.EndSignals()...)
+	signal.Notify(signals, process.ShutdownSignals()...)
 	var second secondInterrupt
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), secondInterruptKey{}, &second))
 	defer cancel()

@@ -37,7 +37,7 @@ func findPowerCut(problems []runs.Problem) error {
 // isTextWithNULTail reports whether path is a regular file that ends with eight NUL bytes
 // and contains only text, or nothing, before them.
 func isTextWithNULTail(path string) bool {
-	f, err := safeopen.File(path)
+	f, err := safeopen.OpenUserFile(path)
 	if err != nil {
 		return false
 	}

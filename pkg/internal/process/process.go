@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// EndSignals returns the signals that ask this process to shut down in an orderly way:
+// ShutdownSignals returns the signals that ask this process to shut down in an orderly way:
 // SIGINT, SIGTERM, and SIGHUP (a closed terminal, a dropped connection) unless SIGHUP was
 // ignored when the process started, as under nohup.
-func EndSignals() []os.Signal {
+func ShutdownSignals() []os.Signal {
 	all := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		all = append(all, syscall.SIGHUP)

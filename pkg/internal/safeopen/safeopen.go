@@ -25,9 +25,9 @@ type RefusedError struct {
 // Error returns the path and the reason.
 func (e *RefusedError) Error() string { return "open " + e.Path + ": " + e.Reason }
 
-// File opens the regular file at path for reading. It follows links. Use it for a path that
+// OpenUserFile opens the regular file at path for reading. It follows links. Use it for a path that
 // the user has given, and Open for a file found in a folder.
-func File(path string) (*os.File, error) {
+func OpenUserFile(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -126,11 +126,11 @@ func requireRegular(path string, f *os.File, err error) (*os.File, error) {
 	return f, nil
 }
 
-// ReadNamedContext opens the file at path as File does and returns its content. It returns a
+// ReadUserFile opens the file at path as File does and returns its content. It returns a
 // *RefusedError if the file has more than limit bytes, before it allocates memory for it. If
 // ctx is canceled, it stops reading and returns the error of ctx.
-func ReadNamedContext(ctx context.Context, path string, limit int64) ([]byte, error) {
-	f, err := File(path)
+func ReadUserFile(ctx context.Context, path string, limit int64) ([]byte, error) {
+	f, err := OpenUserFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func TestFile(t *testing.T) {
 		{"/dev/zero", "a device"},
 		{dir, "a folder"},
 	} {
-		f, err := File(c.path)
+		f, err := OpenUserFile(c.path)
 		var refused *RefusedError
 		switch {
 		case c.refused == "" && err != nil, c.refused != "" && (!errors.As(err, &refused) || !strings.Contains(refused.Reason, c.refused)):
@@ -119,7 +119,7 @@ func TestReadFileLimit(t *testing.T) {
 	if _, err := ReadFile(dir, path, 1<<20); !errors.As(err, &refused) {
 		t.Errorf("sparse file: got error %v", err)
 	}
-	if _, err := ReadNamedContext(t.Context(), path, 1<<20); !errors.As(err, &refused) {
+	if _, err := ReadUserFile(t.Context(), path, 1<<20); !errors.As(err, &refused) {
 		t.Errorf("named sparse file: got error %v", err)
 	} else {
 		t.Attr("outcome", err.Error())

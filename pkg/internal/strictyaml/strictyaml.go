@@ -122,7 +122,7 @@ func checkKeys(n *yaml.Node, t reflect.Type, prefix string) error {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		if k.Value == "<<" { // a merge key: its value is a mapping with keys of this struct, or a list of such mappings
-			if err := checkMerged(v, t, prefix); err != nil {
+			if err := checkMergeValue(v, t, prefix); err != nil {
 				return err
 			}
 			continue
@@ -160,9 +160,9 @@ func Key(f reflect.StructField) string {
 	return name
 }
 
-// checkMerged is like checkKeys, but for the value of a merge key (<<), which is a mapping or
+// checkMergeValue is like checkKeys, but for the value of a merge key (<<), which is a mapping or
 // a list of mappings.
-func checkMerged(n *yaml.Node, t reflect.Type, prefix string) error {
+func checkMergeValue(n *yaml.Node, t reflect.Type, prefix string) error {
 	if n.Kind != yaml.SequenceNode {
 		return checkKeys(n, t, prefix)
 	}
@@ -226,7 +226,7 @@ func Set(dst any, assignment string, defaults func() any) error {
 	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
 	if v.Kind == yaml.DocumentNode {
 		node = v.Content[0]
-		removeLines(node)
+		clearLineNumbers(node)
 	}
 	parts := strings.Split(key, ".")
 	for i := len(parts) - 1; i >= 0; i-- {
@@ -259,11 +259,11 @@ func resetNulls(n *yaml.Node, field, defaults reflect.Value) {
 	}
 }
 
-// removeLines removes the line numbers of n and its children: an assignment is not part
-// of a file.
-func removeLines(n *yaml.Node) {
+// clearLineNumbers sets the line numbers of n and its children to 0, because an assignment is
+// not part of a file.
+func clearLineNumbers(n *yaml.Node) {
 	n.Line = 0
 	for _, c := range n.Content {
-		removeLines(c)
+		clearLineNumbers(c)
 	}
 }

@@ -83,8 +83,8 @@ func write(path string, perm fs.FileMode, fill func(f *os.File) error, replace f
 	return fmt.Errorf("write %s: %w", path, err)
 }
 
-// maxLinks is the number of symbolic links that Linux follows in a path.
-const maxLinks = 40
+// maxSymlinks is the number of symbolic links that Linux follows in a path.
+const maxSymlinks = 40
 
 // resolveLinks follows the symbolic links of path and returns the target, which need not exist
 // yet. If path must be opened and written to directly, direct is true and target is "". That
@@ -109,7 +109,7 @@ func resolveLinks(path string) (target string, direct bool, err error) {
 		}
 	}
 	target = path
-	for range maxLinks {
+	for range maxSymlinks {
 		info, err := os.Lstat(target)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink == 0 {
 			return target, false, nil

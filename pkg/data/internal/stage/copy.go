@@ -209,7 +209,7 @@ func copyAll(ctx context.Context, dir string, files []sourceFile, p *progressFil
 // out of its source since it was listed.
 func (f sourceFile) open() (*os.File, error) {
 	if f.original == f.root {
-		return safeopen.File(f.original)
+		return safeopen.OpenUserFile(f.original)
 	}
 	return safeopen.Open(f.root, f.original)
 }

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EndAs ends this process in the same way as another process has ended: with the exit code or
+// ExitWithStatus ends this process in the same way as another process has ended: with the exit code or
 // by the signal in status, the other process's wait status.
-func EndAs(status unix.WaitStatus) {
+func ExitWithStatus(status unix.WaitStatus) {
 	if !status.Signaled() {
 		os.Exit(status.ExitStatus())
 	}
