@@ -12,9 +12,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TriedBatch is the outcome of one job: its batch size, and whether the job
+// BatchTrial is the outcome of one job: its batch size, and whether the job
 // trained with it or ran out of memory.
-type TriedBatch struct {
+type BatchTrial struct {
 	Batch int // per worker, or as in the job's command; see From
 	Fits  bool
 	Job   string         // the run's folder or file
@@ -26,10 +26,10 @@ type TriedBatch struct {
 // the jobs of one series.
 type BatchLimit struct {
 	Series  string
-	Tried   []TriedBatch // by batch size; of equal sizes those that fit come first
+	Tried   []BatchTrial // by batch size; of equal sizes those that fit come first
 	Good    int          // largest batch size that trained, 0 if none did
 	Failing int          // smallest batch size that ran out of memory, 0 if none did
-	Unknown []TriedBatch // jobs that ran out of memory with an unknown batch size
+	Unknown []BatchTrial // jobs that ran out of memory with an unknown batch size
 }
 
 // BatchLimits returns, for each series, the batch sizes that trained and those
@@ -63,7 +63,7 @@ func BatchLimits(all []runs.Run) []BatchLimit {
 		l.Tried = append(l.Tried, t)
 	}
 	for i := range limits {
-		slices.SortStableFunc(limits[i].Tried, func(a, b TriedBatch) int {
+		slices.SortStableFunc(limits[i].Tried, func(a, b BatchTrial) int {
 			if c := cmp.Compare(a.Batch, b.Batch); c != 0 || a.Fits == b.Fits {
 				return c
 			}
@@ -113,7 +113,7 @@ func groupByJob(all []runs.Run) []job {
 // findOutcome returns the job's batch size (0 if unknown), whether it fits into
 // memory, and the job's series. ok is false if the job neither trained nor ran
 // out of memory.
-func (j job) findOutcome() (t TriedBatch, series string, ok bool) {
+func (j job) findOutcome() (t BatchTrial, series string, ok bool) {
 	var epoch *runs.Problem
 	for _, r := range j.runs {
 		if t.Job == "" || len(r.Epochs) > 0 {

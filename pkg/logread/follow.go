@@ -409,7 +409,7 @@ func (f *followedFile) parseText(ctx context.Context, t *task) error {
 	in := &record.Input{Path: t.path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &f.report}
 	parts, err := f.kind.Read(ctx, in)
 	if errors.Is(err, record.ErrUnknownFormat) { // the lines that show the format may come later
-		f.report = record.Report{Path: t.path, Skipped: unknownReason(f.text)}
+		f.report = record.Report{Path: t.path, Skipped: unknownFormatReason(f.text)}
 		return nil
 	}
 	for _, p := range parts {

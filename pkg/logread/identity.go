@@ -37,10 +37,10 @@ func newRunIdentifier() *runIdentifier {
 	}
 }
 
-// setMissing sets the properties of p's run that are still missing. The sources
+// setMissingProperties sets the properties of p's run that are still missing. The sources
 // in order of precedence: the fields that a user's pattern captured
 // (byPattern), the content of the file, its path, its configuration.
-func (d *runIdentifier) setMissing(p *record.Part, byPattern nameFields) {
+func (d *runIdentifier) setMissingProperties(p *record.Part, byPattern nameFields) {
 	info := &p.Run.Info
 	if info.Status == "" {
 		info.Status = runs.StatusDone

@@ -15,7 +15,7 @@ func addMissingValues(run *runs.Run, other runs.Run) {
 			run.Epochs, run.File, run.Kind = other.Epochs, other.File, other.Kind
 		}
 	} else {
-		fillEpochs(run.Epochs, other.Epochs)
+		fillMissingEpochValues(run.Epochs, other.Epochs)
 	}
 	for _, c := range other.Curves { // a CSV and an event file may have the same values
 		if !slices.ContainsFunc(run.Curves, func(o runs.Curve) bool { return o.Name == c.Name && o.Rank == c.Rank && slices.Equal(o.Steps, c.Steps) }) {
@@ -34,9 +34,9 @@ func addMissingValues(run *runs.Run, other runs.Run) {
 	addMissingInfo(&run.Info, other.Info)
 }
 
-// fillEpochs replaces the NaN values of epochs by the values of the same epochs
-// in other.
-func fillEpochs(epochs, other []runs.Epoch) {
+// fillMissingEpochValues replaces the NaN values of epochs by the values of the
+// same epochs in other.
+func fillMissingEpochValues(epochs, other []runs.Epoch) {
 	at := make(map[int]int, len(epochs))
 	for i, e := range epochs {
 		at[e.Epoch] = i

@@ -14,9 +14,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// splitFolderNames returns the names of the folders in which Keras keeps the
+// datasetSplitFolders returns the names of the folders in which Keras keeps the
 // event files of one split of the data set.
-func splitFolderNames() []string {
+func datasetSplitFolders() []string {
 	return []string{"train", "validation", "valid", "val", "eval", "test"}
 }
 
@@ -79,27 +79,27 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 		}
 		return found
 	}
-	mains := m.joinRanks(of(record.Principal))
-	mains = removeEarlierStates(mains)
-	mains = joinCopies(mains)
-	mains = append(mains, m.joinCompanions(trace.Join(events.Join(of(record.Companion))), mains)...)
-	joinConfig(of(record.Config), mains)
+	principals := m.joinRanks(of(record.Principal))
+	principals = removeEarlierStates(principals)
+	principals = joinCopies(principals)
+	principals = append(principals, m.joinCompanions(trace.Join(events.Join(of(record.Companion))), principals)...)
+	joinConfig(of(record.Config), principals)
 	jobs := of(record.Accounting)
 	known := map[string]bool{}
 	for _, p := range jobs {
 		known[p.Run.Info.JobIDs[record.SlurmJobKey]] = true
 	}
-	for _, p := range mains {
+	for _, p := range principals {
 		setJobID(p, known)
 	}
-	mains = append(mains, joinAccounting(jobs, mains)...)
-	for _, p := range mains {
-		m.names.setMissing(p, m.nameFieldsOf(p))
+	principals = append(principals, joinAccounting(jobs, principals)...)
+	for _, p := range principals {
+		m.names.setMissingProperties(p, m.nameFieldsOf(p))
 	}
-	alignStudies(mains)
-	addProblemsToRuns(mains)
+	alignStudies(principals)
+	addProblemsToRuns(principals)
 	isMain := map[*record.Part]bool{}
-	for _, p := range mains {
+	for _, p := range principals {
 		isMain[p] = true
 	}
 	var found []runs.Run
@@ -124,7 +124,7 @@ func (m *merger) storePatternFields(p *record.Part) {
 }
 
 // joinRanks merges the parts of files whose names differ only in the rank.
-func (m *merger) joinRanks(mains []*record.Part) []*record.Part {
+func (m *merger) joinRanks(principals []*record.Part) []*record.Part {
 	type group struct {
 		rest string
 		line int // number of the run within its file, from 1
@@ -132,7 +132,7 @@ func (m *merger) joinRanks(mains []*record.Part) []*record.Part {
 	groups := map[group][]*record.Part{}
 	var kept []*record.Part
 	nth := map[string]int{}
-	for _, p := range mains {
+	for _, p := range principals {
 		name := m.nameFieldsOf(p)
 		if name.rank < 0 {
 			kept = append(kept, p)
@@ -169,14 +169,14 @@ func (m *merger) joinRanks(mains []*record.Part) []*record.Part {
 
 // removeEarlierStates removes the parts that describe an earlier state of a run
 // and returns the other parts.
-func removeEarlierStates(mains []*record.Part) []*record.Part {
+func removeEarlierStates(principals []*record.Part) []*record.Part {
 	last := map[string]*record.Part{}
-	for _, p := range mains {
+	for _, p := range principals {
 		if l := last[p.StateOf]; p.StateOf != "" && (l == nil || l.State < p.State) {
 			last[p.StateOf] = p
 		}
 	}
-	return slices.DeleteFunc(mains, func(p *record.Part) bool {
+	return slices.DeleteFunc(principals, func(p *record.Part) bool {
 		earlier := p.StateOf != "" && last[p.StateOf] != p
 		if earlier {
 			p.Report.AddAssumption("an earlier state of the run; the state in %s counts", last[p.StateOf].Run.File)
@@ -187,10 +187,10 @@ func removeEarlierStates(mains []*record.Part) []*record.Part {
 
 // joinCopies merges logs that describe the same run and returns one part per
 // run.
-func joinCopies(mains []*record.Part) []*record.Part {
+func joinCopies(principals []*record.Part) []*record.Part {
 	var kept []*record.Part
 	started := map[time.Time][]*record.Part{}
-	for _, p := range mains {
+	for _, p := range principals {
 		same := started[p.Run.Info.Started]
 		i := slices.IndexFunc(same, func(k *record.Part) bool { return haveSameEpochs(k.Run, p.Run) })
 		if i >= 0 {
@@ -214,12 +214,12 @@ func haveSameEpochs(a, b runs.Run) bool {
 
 // joinCompanions adds each companion to the run to which it belongs, and
 // returns the companions that form runs themselves.
-func (m *merger) joinCompanions(companions, mains []*record.Part) []*record.Part {
+func (m *merger) joinCompanions(companions, principals []*record.Part) []*record.Part {
 	groups := map[string]*record.Part{}
 	var own []*record.Part
 	for _, p := range companions {
 		folder := filepath.Dir(p.Run.File)
-		if slices.Contains(splitFolderNames(), filepath.Base(folder)) {
+		if slices.Contains(datasetSplitFolders(), filepath.Base(folder)) {
 			for i := range p.Run.Curves {
 				p.Run.Curves[i].Name = filepath.Base(folder) + "/" + p.Run.Curves[i].Name
 			}
@@ -230,7 +230,7 @@ func (m *merger) joinCompanions(companions, mains []*record.Part) []*record.Part
 			to.Run.Spans = append(to.Run.Spans, p.Run.Spans...)
 			continue
 		}
-		to, why := m.findRun(folder, mains)
+		to, why := m.findRun(folder, principals)
 		if to == nil && groups[folder] != nil {
 			to, why = groups[folder], "of the same folder"
 		}
@@ -253,10 +253,10 @@ func (m *merger) joinCompanions(companions, mains []*record.Part) []*record.Part
 // folder with runs. If that folder has one run, findRun returns the run and a
 // description of the match. If it has several runs, findRun returns nil and the
 // reason. If no folder has a run, it returns nil and "".
-func (m *merger) findRun(folder string, mains []*record.Part) (run *record.Part, why string) {
+func (m *merger) findRun(folder string, principals []*record.Part) (run *record.Part, why string) {
 	if m.folders == nil {
 		m.folders = map[string][]*record.Part{}
-		for _, p := range mains {
+		for _, p := range principals {
 			m.folders[filepath.Dir(p.Run.File)] = append(m.folders[filepath.Dir(p.Run.File)], p)
 		}
 	}
@@ -277,10 +277,10 @@ func (m *merger) findRun(folder string, mains []*record.Part) (run *record.Part,
 
 // joinConfig adds the settings of configuration files to the runs in their
 // folders.
-func joinConfig(configs, mains []*record.Part) {
+func joinConfig(configs, principals []*record.Part) {
 	for _, c := range configs {
 		n := 0
-		for _, p := range mains {
+		for _, p := range principals {
 			if filepath.Dir(p.Run.File) == filepath.Dir(c.Run.File) || p.Run.Dir == filepath.Dir(c.Run.File) {
 				addMissingValues(&p.Run, runs.Run{Info: runs.Info{Config: c.Run.Info.Config}})
 				n++
@@ -294,12 +294,12 @@ func joinConfig(configs, mains []*record.Part) {
 // the jobs without a log, each of which becomes a run. If a job has several
 // runs, none of them gets its time and energy, and only the last one gets its
 // status.
-func joinAccounting(jobs, mains []*record.Part) []*record.Part {
+func joinAccounting(jobs, principals []*record.Part) []*record.Part {
 	var own []*record.Part
 	for _, job := range jobs {
 		id := job.Run.Info.JobIDs[record.SlurmJobKey]
 		var all, measured []*record.Part
-		for _, p := range mains {
+		for _, p := range principals {
 			if id == "" || p.Run.Info.JobIDs[record.SlurmJobKey] != id {
 				continue
 			}
@@ -345,15 +345,15 @@ func joinAccounting(jobs, mains []*record.Part) []*record.Part {
 // alignStudies assigns runs whose series comes from the path to the study of
 // the runs in the same folder whose log states the same series. The path alone
 // may suggest another study.
-func alignStudies(mains []*record.Part) {
+func alignStudies(principals []*record.Part) {
 	type place struct{ folder, series string }
 	studies := map[place]string{}
-	for _, p := range mains {
+	for _, p := range principals {
 		if !p.SeriesFromPath {
 			studies[place{filepath.Dir(p.Run.File), p.Run.Info.Series}] = p.Run.Info.Study
 		}
 	}
-	for _, p := range mains {
+	for _, p := range principals {
 		if study := studies[place{filepath.Dir(p.Run.File), p.Run.Info.Series}]; p.SeriesFromPath && study != "" && study != p.Run.Info.Study {
 			p.Run.Info.Study = study
 			p.Report.AddAssumption("study %q: from the other runs of series %q in the same folder", study, p.Run.Info.Series)
@@ -363,9 +363,9 @@ func alignStudies(mains []*record.Part) {
 
 // addProblemsToRuns adds the problems of each file to its run. If a file has
 // several runs, the line of a problem determines its run.
-func addProblemsToRuns(mains []*record.Part) {
+func addProblemsToRuns(principals []*record.Part) {
 	byFile := map[*record.Report][]*record.Part{}
-	for _, p := range mains {
+	for _, p := range principals {
 		byFile[p.Report] = append(byFile[p.Report], p)
 	}
 	for report, parts := range byFile {

@@ -65,22 +65,22 @@ type Row struct {
 // complete run (those of its test have names that begin with test_), steps by
 // rank, curves, trials, spans.
 //
-// what is one of Kinds. Values that were not measured have no row. NaN in a
+// kind is one of Kinds. Values that were not measured have no row. NaN in a
 // curve is a value, since it was logged. A run that is below two of the paths
-// is read once. The returned problems are those of Read and, with Steps, those
-// of single values in the lines of steps. The first error of use ends the
-// reading and is returned.
-func Rows(what string, paths []string, use func(Row) error) ([]runs.Problem, error) {
-	return Options{}.Rows(context.Background(), what, paths, use)
+// is read once. Rows returns the problems that Read returns and, for Steps, also
+// the problems of single values in the lines of steps. If use returns an error,
+// Rows stops and returns this error.
+func Rows(kind string, paths []string, use func(Row) error) ([]runs.Problem, error) {
+	return Options{}.Rows(context.Background(), kind, paths, use)
 }
 
 // Rows is like the function Rows, with options.
-func (o Options) Rows(ctx context.Context, what string, paths []string, use func(Row) error) ([]runs.Problem, error) {
-	read, problems, err := o.readNamed(ctx, what, paths)
+func (o Options) Rows(ctx context.Context, kind string, paths []string, use func(Row) error) ([]runs.Problem, error) {
+	read, problems, err := o.readNamedRuns(ctx, kind, paths)
 	if err != nil {
 		return problems, err
 	}
-	err = sendRuns(ctx, read, what, use, &problems)
+	err = sendRuns(ctx, read, kind, use, &problems)
 	return problems, err
 }
 
@@ -90,10 +90,11 @@ type namedRun struct {
 	name string
 }
 
-// readNamed reads the runs in and below each path.
-func (o Options) readNamed(ctx context.Context, what string, paths []string) (read []namedRun, problems []runs.Problem, err error) {
-	if !slices.Contains(Kinds(), what) {
-		return nil, nil, fmt.Errorf("read rows: unknown kind of rows %q; use one of %s", what, strings.Join(Kinds(), ", "))
+// readNamedRuns reads the runs in and below each path. It returns an error if
+// kind is not one of Kinds.
+func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string) (read []namedRun, problems []runs.Problem, err error) {
+	if !slices.Contains(Kinds(), kind) {
+		return nil, nil, fmt.Errorf("read rows: unknown kind of rows %q; use one of %s", kind, strings.Join(Kinds(), ", "))
 	}
 	if len(paths) == 0 {
 		return nil, nil, errors.New("read rows: no path given; name a folder of logs such as logs/demo")
@@ -130,12 +131,12 @@ func addProblem(list *[]runs.Problem, p runs.Problem) {
 
 // sendRuns calls use for the rows of all runs, and appends the problems that it
 // finds while doing so.
-func sendRuns(ctx context.Context, read []namedRun, what string, use func(Row) error, problems *[]runs.Problem) error {
+func sendRuns(ctx context.Context, read []namedRun, kind string, use func(Row) error, problems *[]runs.Problem) error {
 	for _, run := range read {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := sendRun(run.Run, run.name, what, use, problems); err != nil {
+		if err := sendRun(run.Run, run.name, kind, use, problems); err != nil {
 			return fmt.Errorf("read rows of %s: %w", run.name, err)
 		}
 	}
@@ -162,11 +163,11 @@ type namedValue struct {
 	v    float64
 }
 
-// sendRun calls use for the rows of one run. what is one of Kinds.
-func sendRun(run runs.Run, name, what string, use func(Row) error, problems *[]runs.Problem) error {
+// sendRun calls use for the rows of one run. kind is one of Kinds.
+func sendRun(run runs.Run, name, kind string, use func(Row) error, problems *[]runs.Problem) error {
 	g := rowSender{Row{Run: name, Series: run.Info.Series, Workers: run.Info.Workers, Seed: run.Info.Seed, Rank: -1, Step: -1}, use, problems}
 	for _, part := range []struct {
-		what string
+		kind string
 		give func(rowSender, runs.Run) error
 	}{
 		{Epochs, rowSender.sendEpochs},
@@ -175,7 +176,7 @@ func sendRun(run runs.Run, name, what string, use func(Row) error, problems *[]r
 		{Trials, rowSender.sendTrials},
 		{Spans, rowSender.sendSpans},
 	} {
-		if what == part.what || what == All {
+		if kind == part.kind || kind == All {
 			if err := part.give(g, run); err != nil {
 				return err
 			}
@@ -389,16 +390,16 @@ func (r Row) formatCounts(none string) (rank, epoch, step string) {
 // Tidy returns the values of Rows as a DataFrame with the columns run, series,
 // workers, seed, rank, epoch, step, name and value. rank, epoch and step are
 // NaN if they do not apply. All rows are in memory.
-func Tidy(what string, paths ...string) (dataframe.DataFrame, []runs.Problem, error) {
-	return Options{}.Tidy(context.Background(), what, paths...)
+func Tidy(kind string, paths ...string) (dataframe.DataFrame, []runs.Problem, error) {
+	return Options{}.Tidy(context.Background(), kind, paths...)
 }
 
 // Tidy is like the function Tidy, with options.
-func (o Options) Tidy(ctx context.Context, what string, paths ...string) (dataframe.DataFrame, []runs.Problem, error) {
+func (o Options) Tidy(ctx context.Context, kind string, paths ...string) (dataframe.DataFrame, []runs.Problem, error) {
 	var run, ser, rank, epoch, step, name []string
 	var workers, seed []int
 	var values []float64
-	problems, err := o.Rows(ctx, what, paths, func(r Row) error {
+	problems, err := o.Rows(ctx, kind, paths, func(r Row) error {
 		a, b, c := r.formatCounts("NaN")
 		run, ser, rank, epoch, step, name = append(run, r.Run), append(ser, r.Series), append(rank, a), append(epoch, b), append(step, c), append(name, r.Name)
 		workers, seed, values = append(workers, r.Workers), append(seed, int(r.Seed)), append(values, r.Value)
@@ -420,21 +421,21 @@ func (o Options) Tidy(ctx context.Context, what string, paths ...string) (datafr
 // step does not apply, its cell is empty in CSV, and null in JSON, Parquet and
 // Arrow. CSV begins with a header; JSON is an array of objects. Floating-point
 // values are written without loss of precision.
-func Write(w io.Writer, format, what string, paths ...string) ([]runs.Problem, error) {
-	return Options{}.Write(context.Background(), w, format, what, paths...)
+func Write(w io.Writer, format, kind string, paths ...string) ([]runs.Problem, error) {
+	return Options{}.Write(context.Background(), w, format, kind, paths...)
 }
 
 // Write is like the function Write, with options.
-func (o Options) Write(ctx context.Context, w io.Writer, format, what string, paths ...string) ([]runs.Problem, error) {
+func (o Options) Write(ctx context.Context, w io.Writer, format, kind string, paths ...string) ([]runs.Problem, error) {
 	if !slices.Contains(Formats(), format) {
 		return nil, fmt.Errorf("write rows: unknown format %q; use one of %s", format, strings.Join(Formats(), ", "))
 	}
-	read, problems, err := o.readNamed(ctx, what, paths)
+	read, problems, err := o.readNamedRuns(ctx, kind, paths)
 	if err != nil {
 		return problems, err
 	}
 	b := bufio.NewWriterSize(w, 1<<16)
-	var rows rowSource = func(use func(Row) error) error { return sendRuns(ctx, read, what, use, &problems) }
+	var rows rowSource = func(use func(Row) error) error { return sendRuns(ctx, read, kind, use, &problems) }
 	switch format {
 	case FormatCSV:
 		err = writeCSV(b, rows)

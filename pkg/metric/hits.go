@@ -61,9 +61,9 @@ func (h Hits) Total() int64 {
 // no samples.
 func (h Hits) Accuracy() float64 { return h.fraction(h.Right) }
 
-// Constant returns the accuracy that can be reached without training, by always predicting
-// the most frequent class.
-func (h Hits) Constant() float64 {
+// ConstantAccuracy returns the accuracy that can be reached without training, by always
+// predicting the most frequent class.
+func (h Hits) ConstantAccuracy() float64 {
 	most := int64(0)
 	for _, c := range h.PerClass {
 		most = max(most, c)

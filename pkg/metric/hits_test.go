@@ -17,7 +17,7 @@ func ExampleHits() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("accuracy %.3f, always the most frequent class %.3f\n", h.Accuracy(), h.Constant())
+	fmt.Printf("accuracy %.3f, always the most frequent class %.3f\n", h.Accuracy(), h.ConstantAccuracy())
 	// Output: accuracy 0.667, always the most frequent class 0.667
 }
 
@@ -30,8 +30,8 @@ func TestHits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if whole.Right != 1 || whole.Total() != 4 || whole.Accuracy() != 0.25 || whole.Constant() != 0.75 {
-		t.Errorf("got %+v, accuracy %g, constant %g", whole, whole.Accuracy(), whole.Constant())
+	if whole.Right != 1 || whole.Total() != 4 || whole.Accuracy() != 0.25 || whole.ConstantAccuracy() != 0.75 {
+		t.Errorf("got %+v, accuracy %g, constant %g", whole, whole.Accuracy(), whole.ConstantAccuracy())
 	}
 	for cut := range 5 {
 		sum := make([]float64, 4)
@@ -63,7 +63,7 @@ func TestHits(t *testing.T) {
 			t.Errorf("got %v, want %q", err, c.want)
 		}
 	}
-	if empty := (metric.Hits{}); empty.Accuracy() != 0 || empty.Constant() != 0 {
+	if empty := (metric.Hits{}); empty.Accuracy() != 0 || empty.ConstantAccuracy() != 0 {
 		t.Error("no samples have a score")
 	}
 }

@@ -18,9 +18,9 @@ type Counts struct {
 	TN int64 // true negatives: background, predicted background
 }
 
-// smoothing is added to the numerators and denominators of IoU and Dice, so that they are
-// defined without foreground pixels.
-const smoothing = 1
+// scoreSmoothing is added to the numerators and denominators of IoU and Dice, so that they
+// are defined without foreground pixels.
+const scoreSmoothing = 1
 
 // CountLogits compares logits z with targets t of the same length. A logit above 0 predicts
 // foreground, NaN predicts background. A target above 0.5 is foreground.
@@ -81,13 +81,13 @@ func (c Counts) Total() int64 { return c.TP + c.FP + c.FN + c.TN }
 // IoU returns the intersection over union of truth y and prediction p,
 // (Σyp + 1) / (Σy + Σp − Σyp + 1).
 func (c Counts) IoU() float64 {
-	return float64(c.TP+smoothing) / float64(c.TP+c.FP+c.FN+smoothing)
+	return float64(c.TP+scoreSmoothing) / float64(c.TP+c.FP+c.FN+scoreSmoothing)
 }
 
 // Dice returns the Dice coefficient of truth y and prediction p,
 // (2Σyp + 1) / (Σy + Σp + 1).
 func (c Counts) Dice() float64 {
-	return float64(2*c.TP+smoothing) / float64(2*c.TP+c.FP+c.FN+smoothing)
+	return float64(2*c.TP+scoreSmoothing) / float64(2*c.TP+c.FP+c.FN+scoreSmoothing)
 }
 
 // Accuracy returns the fraction of pixels that are predicted correctly, or 0 if there are
@@ -105,9 +105,9 @@ func (c Counts) AllZero() Counts { return Counts{FN: c.TP + c.FN, TN: c.FP + c.T
 // AllOne returns the counts for the same pixels if foreground is predicted everywhere.
 func (c Counts) AllOne() Counts { return Counts{TP: c.TP + c.FN, FP: c.FP + c.TN} }
 
-// Constant returns the scores that can be reached without training: the larger IoU and the
-// larger Dice coefficient of AllZero and AllOne.
-func (c Counts) Constant() (iou, dice float64) {
+// ConstantScores returns the scores that can be reached without training: the larger IoU and
+// the larger Dice coefficient of AllZero and AllOne.
+func (c Counts) ConstantScores() (iou, dice float64) {
 	zero, one := c.AllZero(), c.AllOne()
 	return max(zero.IoU(), one.IoU()), max(zero.Dice(), one.Dice())
 }
@@ -118,9 +118,9 @@ func (c Counts) Slice() []float64 {
 	return []float64{float64(c.TP), float64(c.FP), float64(c.FN), float64(c.TN)}
 }
 
-// FromSlice converts a result of Slice, or a sum of such results, to Counts. It panics if v
-// does not have four elements.
-func FromSlice(v []float64) Counts {
+// CountsFromSlice converts a result of Slice, or a sum of such results, to Counts. It panics
+// if v does not have four elements.
+func CountsFromSlice(v []float64) Counts {
 	if len(v) != 4 {
 		panic(fmt.Sprintf("metric: counts have 4 numbers, not %d", len(v)))
 	}

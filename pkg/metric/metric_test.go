@@ -17,7 +17,7 @@ func Example() {
 	fmt.Printf("%+v\n", c)
 	// (2+1) / (3+3−2+1) and (2·2+1) / (3+3+1)
 	fmt.Printf("IoU %.3f, Dice %.3f, accuracy %.3f\n", c.IoU(), c.Dice(), c.Accuracy())
-	iou, dice := c.Constant()
+	iou, dice := c.ConstantScores()
 	fmt.Printf("without any training: IoU %.3f, Dice %.3f\n", iou, dice)
 	// Output:
 	// {TP:2 FP:1 FN:1 TN:4}
@@ -40,7 +40,7 @@ func TestScores(t *testing.T) {
 		{"empty truth, empty prediction", metric.Counts{TN: 10}, 1, 1, 1, 1, 1, 1, 1. / 11},
 		{"mixed", metric.Counts{TP: 30, FP: 10, FN: 20, TN: 40}, 31. / 61, 61. / 91, 0.7, 51. / 101, 101. / 151, 0.5, 101. / 151},
 	} {
-		iou, dice := c.counts.Constant()
+		iou, dice := c.counts.ConstantScores()
 		for _, v := range []struct {
 			name      string
 			got, want float64
@@ -90,7 +90,7 @@ func TestSplitIsExact(t *testing.T) {
 		for i, v := range b.Slice() {
 			sum[i] += v
 		}
-		if got := metric.FromSlice(sum); got != whole {
+		if got := metric.CountsFromSlice(sum); got != whole {
 			t.Fatalf("parts give %+v, the whole %+v", got, whole)
 		}
 		a.Add(b)
@@ -103,7 +103,7 @@ func TestSplitIsExact(t *testing.T) {
 func TestLengths(t *testing.T) {
 	for name, f := range map[string]func(){
 		"targets": func() { metric.CountLogits(make([]float32, 2), make([]float32, 1)) },
-		"slice":   func() { metric.FromSlice(make([]float64, 3)) },
+		"slice":   func() { metric.CountsFromSlice(make([]float64, 3)) },
 	} {
 		func() {
 			defer func() {

@@ -21,8 +21,8 @@ type Config struct {
 	Norm  string `yaml:"norm" json:"norm"`   // unet2d: "batch" or "none"
 	Bias  bool   `yaml:"bias" json:"bias"`   // unet2d: biases of the convolutions before batch norm
 
-	// Dice is the part of unet2d's loss that is soft Dice, in [0,1]; the rest is
-	// binary cross-entropy.
+	// Dice is the weight of soft Dice in unet2d's loss, in [0,1]. The weight of binary
+	// cross-entropy is 1 − Dice.
 	Dice float64 `yaml:"dice" json:"dice,omitempty"`
 
 	Classes        int     `yaml:"classes" json:"classes,omitempty"`                 // ResNets: classes told apart; 0: 10
@@ -219,10 +219,10 @@ const (
 	unet3DDepth = 6
 )
 
-// resNetBuilder returns the function networkKind.build for a version of ResNet. network
+// resNetBuilder returns the function networkKind.build for a version of ResNet. newNetwork
 // makes a ResNet of this version, and validate checks its configuration. blocks is the
 // number of blocks in each stage if the config does not set it.
-func resNetBuilder(network func(ResNetConfig) (*ResNet, error), validate func(ResNetConfig) error, blocks ...int) func(Config, []int, []int) (func() (Network, error), error) {
+func resNetBuilder(newNetwork func(ResNetConfig) (*ResNet, error), validate func(ResNetConfig) error, blocks ...int) func(Config, []int, []int) (func() (Network, error), error) {
 	return func(c Config, image, target []int) (func() (Network, error), error) {
 		if len(image) != 3 || !slices.Equal(target, []int{1}) {
 			return nil, fmt.Errorf("build %s: samples have shapes %v and %v, want images (channels, height, width) and the index of a class [1]", c.Kind, image, target)
@@ -235,7 +235,7 @@ func resNetBuilder(network func(ResNetConfig) (*ResNet, error), validate func(Re
 		if len(r.Blocks) == 0 {
 			r.Blocks = blocks
 		}
-		return func() (Network, error) { return network(r) }, validate(r)
+		return func() (Network, error) { return newNetwork(r) }, validate(r)
 	}
 }
 

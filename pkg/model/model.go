@@ -102,9 +102,9 @@ func Names() []string {
 	return names
 }
 
-// About describes the network with the given name in one line, or returns "" if it is
+// Describe describes the network with the given name in one line, or returns "" if it is
 // unknown.
-func About(name string) string {
+func Describe(name string) string {
 	for _, c := range namedNetworks() {
 		if c.name == name {
 			return c.about

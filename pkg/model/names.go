@@ -108,7 +108,7 @@ func variables(net Network) (all []variable, flattens bool, err error) {
 // It is an error if a tensor of the network is missing or has another shape, or if the
 // file has any other tensor that the network lacks.
 func Rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, error) {
-	tensors, err := rename(net, f, from, to)
+	tensors, err := renameTensors(net, f, from, to)
 	if err != nil {
 		return nil, fmt.Errorf("rename weights of %s from %s to %s: %w", net.Name(), from, to, err)
 	}
@@ -134,7 +134,8 @@ func ReadWeights(ctx context.Context, net Network, path string) (map[string][]fl
 	return values, nil
 }
 
-func rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, error) {
+// renameTensors implements Rename, without the prefix of its errors.
+func renameTensors(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, error) {
 	if err := cmp.Or(from.Validate(), to.Validate()); err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, er
 	}
 	given := map[string]weights.Tensor{}
 	for _, t := range f.Tensors {
-		key, ok := matchKey(from, t.Name)
+		key, ok := tensorKey(from, t.Name)
 		if !ok {
 			continue
 		}
@@ -160,7 +161,7 @@ func rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, er
 	for _, v := range all {
 		name := variableKey(from, v)
 		if name == "" || to == NamesKeras && v.keras == "" {
-			return nil, fmt.Errorf("no name in Keras for the layer of parameter %s", v.lockstep)
+			return nil, fmt.Errorf("the layer of parameter %s has no name in Keras", v.lockstep)
 		}
 		t, ok := given[name]
 		if !ok {
@@ -175,9 +176,9 @@ func rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, er
 		out = append(out, t)
 	}
 	for _, t := range f.Tensors { // in their order
-		if k, ok := matchKey(from, t.Name); ok {
+		if k, ok := tensorKey(from, t.Name); ok {
 			if _, left := given[k]; left {
-				return nil, fmt.Errorf("the network has no tensor %s of shape %v, which is in the file (and %d more)", t.Name, t.Shape, len(given)-1)
+				return nil, fmt.Errorf("the file has tensor %s of shape %v (and %d more), which the network lacks", t.Name, t.Shape, len(given)-1)
 			}
 		}
 	}
@@ -235,9 +236,9 @@ func Averages(f *weights.File) (*weights.File, error) {
 	return out, nil
 }
 
-// matchKey returns the part of a tensor's name that identifies it in the network. ok is
+// tensorKey returns the part of a tensor's name that identifies it in the network. ok is
 // false for a tensor that does not belong to the network, such as the optimizer's state.
-func matchKey(n Naming, name string) (key string, ok bool) {
+func tensorKey(n Naming, name string) (key string, ok bool) {
 	switch n {
 	case NamesKeras:
 		path, _, _ := strings.Cut(name, ":")
@@ -256,10 +257,10 @@ func isCheckpointState(name string) bool {
 	return strings.HasPrefix(name, "optimizer.") || strings.HasPrefix(name, AveragePrefix)
 }
 
-// variableKey returns the key (see matchKey) of v's name in the naming n.
+// variableKey returns the key (see tensorKey) of v's name in the naming n.
 func variableKey(n Naming, v variable) string {
 	if n == NamesKeras {
-		k, _ := matchKey(n, v.keras)
+		k, _ := tensorKey(n, v.keras)
 		return k
 	}
 	return v.lockstep

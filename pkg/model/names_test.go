@@ -205,7 +205,7 @@ func TestRenameErrors(t *testing.T) {
 		{"missing", net, change(func(f *weights.File) { f.Tensors = f.Tensors[2:] }), "lockstep", "keras", "tensor conv1.weight of shape [4×3×3×3] is missing; the file has bn1.weight and"},
 		{"empty", net, &weights.File{}, "keras", "lockstep", "tensor conv1/kernel:0 of shape [3×3×3×4] is missing; the file is empty"},
 		{"shape", net, change(func(f *weights.File) { f.Tensors[0].Shape = []int{3, 4, 3, 3} }), "pytorch", "lockstep", "tensor conv1.weight has shape [3 4 3 3], the network needs [4 3 3 3]: does the network have another size or number of classes?"},
-		{"unknown", net, change(func(f *weights.File) { f.Tensors[1].Name = "conv9.weight" }), "pytorch", "lockstep", "the network has no tensor conv9.weight of shape [4 3 3 3], which is in the file (and 0 more)"},
+		{"unknown", net, change(func(f *weights.File) { f.Tensors[1].Name = "conv9.weight" }), "pytorch", "lockstep", "the file has tensor conv9.weight of shape [4 3 3 3] (and 0 more), which the network lacks"},
 		{"twice", net, change(func(f *weights.File) { f.Tensors[2].Name = "module.conv1.weight" }), "pytorch", "lockstep", "the file has both conv1.weight and module.conv1.weight, which name the same tensor"},
 		{"naming", net, file(t, net), "torch", "keras", `unknown naming "torch": use lockstep, pytorch or keras`},
 		{"flattened", flattens, file(t, flattens), "lockstep", "keras", "the network flattens a feature map, but Keras orders its features differently"},

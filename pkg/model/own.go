@@ -11,9 +11,9 @@ import (
 )
 
 // Builder adds a network's layers to g, from the image [batch,C,…] to the logits, which
-// it returns. It must build the same layers with the same names at every call. The loss
-// is the task's unless the Builder calls g.SetLoss; the target is then
-// g.Inputs()[1].Node.
+// it returns. It must build the same layers with the same names at every call. The network
+// gets the default loss of its task unless the Builder calls g.SetLoss with another loss,
+// computed from the target, g.Inputs()[1].Node.
 type Builder func(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node
 
 // customNetwork is a network that is built by a Builder.
@@ -86,7 +86,7 @@ func finishGraph(g *nn.Graph, task Task, logits *gorgonia.Node) error {
 	logits = g.Output(LogitsOutput, logits)
 	if g.Err() == nil && g.Loss() == nil {
 		usual := &SpecLoss{Kind: defaultLoss(task)}
-		usual.setOn(g, logits)
+		usual.setAsLoss(g, logits)
 	}
 	return g.Err()
 }

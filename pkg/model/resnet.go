@@ -28,14 +28,14 @@ type ResNetConfig struct {
 	Stem           string  // StemImageNet or StemCIFAR
 	LabelSmoothing float64 // in [0,1): part of a label that all classes share
 
-	// BatchNormMomentum is the weight of a batch in the running statistics, in [0,1];
-	// 0: nn.BatchNormMomentum in ResNetV1, Keras' 0.01 in ResNetV2.
+	// BatchNormMomentum is the weight of a batch in the running statistics, in [0,1]. 0
+	// means nn.BatchNormMomentum in ResNetV1, and Keras' 0.01 in ResNetV2.
 	BatchNormMomentum float64
 }
 
-// expansion is the ratio of the channels of a block's output to the channels within the
-// block.
-const expansion = 4
+// bottleneckExpansion is the ratio of the channels of a block's output to the channels within
+// the block.
+const bottleneckExpansion = 4
 
 // Validate returns an error for the first invalid field.
 func (c ResNetConfig) Validate() error {
@@ -70,7 +70,7 @@ func (c ResNetConfig) Validate() error {
 }
 
 // publishedName returns the name of the published network that has these blocks, such as
-// ResNet-50; "" if there is none.
+// ResNet-50, or "" if there is none.
 func (c ResNetConfig) publishedName() string {
 	switch {
 	case slices.Equal(c.Blocks, []int{3, 4, 6, 3}):
@@ -235,9 +235,9 @@ func (r *ResNet) addTorchvisionLayers(g *nn.Graph, x *gorgonia.Node) *gorgonia.N
 			}
 			y := g.ReLU(norm(name+".bn1", conv(name+".conv1", x, inside, 1, 1)))
 			y = g.ReLU(norm(name+".bn2", conv(name+".conv2", y, inside, 3, stride)))
-			y = norm(name+".bn3", conv(name+".conv3", y, expansion*inside, 1, 1))
+			y = norm(name+".bn3", conv(name+".conv3", y, bottleneckExpansion*inside, 1, 1))
 			if block == 0 {
-				x = norm(name+".downsample.1", conv(name+".downsample.0", x, expansion*inside, 1, stride))
+				x = norm(name+".downsample.1", conv(name+".downsample.0", x, bottleneckExpansion*inside, 1, stride))
 			}
 			x = g.ReLU(g.Add(y, x))
 		}
@@ -284,13 +284,13 @@ func (r *ResNet) addKerasLayers(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 			y := active(name+"_preact_bn", x)
 			switch {
 			case block == 0:
-				x = conv(name+"_0_conv", y, expansion*inside, 1, 1, true)
+				x = conv(name+"_0_conv", y, bottleneckExpansion*inside, 1, 1, true)
 			case stride > 1:
 				x = g.MaxPool(x, nn.Pool{Kernel: []int{1}, Stride: []int{stride}})
 			}
 			y = active(name+"_1_bn", conv(name+"_1_conv", y, inside, 1, 1, false))
 			y = active(name+"_2_bn", conv(name+"_2_conv", y, inside, 3, stride, false))
-			y = conv(name+"_3_conv", y, expansion*inside, 1, 1, true)
+			y = conv(name+"_3_conv", y, bottleneckExpansion*inside, 1, 1, true)
 			x = g.Add(x, y)
 		}
 	}

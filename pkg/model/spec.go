@@ -259,7 +259,7 @@ func (s *Spec) Write(path string) error {
 // Network returns the network that s describes. image and target are the shapes of one
 // sample, without the batch; nil selects the shapes in the spec.
 func (s *Spec) Network(image, target []int) (Network, error) {
-	w, err := s.connect()
+	w, err := s.connectLayers()
 	if err != nil {
 		return nil, err
 	}
@@ -278,7 +278,7 @@ func (s *Spec) Network(image, target []int) (Network, error) {
 }
 
 // build adds the layers to g and returns the logits, or nil after an error.
-func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *wiring) *gorgonia.Node {
+func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *layerConnections) *gorgonia.Node {
 	made := make([]*gorgonia.Node, len(s.Layers))
 	for _, i := range w.order {
 		l := s.Layers[i]
@@ -295,13 +295,13 @@ func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *wiring) *gorgonia.Nod
 			return nil
 		}
 		if shape := made[i].Shape(); isTooLarge(shape) {
-			g.Fail(fmt.Errorf("layer %s: output shape %v is too large", s.label(i), shape))
+			g.Fail(fmt.Errorf("layer %s: output shape %v is too large", s.layerLabel(i), shape))
 			return nil
 		}
 	}
 	logits := made[w.logits]
 	if s.Loss != nil {
-		s.Loss.setOn(g, logits)
+		s.Loss.setAsLoss(g, logits)
 	}
 	return logits
 }

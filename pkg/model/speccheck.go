@@ -11,23 +11,23 @@ import (
 // Validate returns an error for the first problem of s: an unknown layer or name, a size
 // out of range, a cycle of layers, or a layer on which the logits do not depend.
 func (s *Spec) Validate() error {
-	_, err := s.connect()
+	_, err := s.connectLayers()
 	return err
 }
 
-// wiring contains the connections of a spec's layers.
-type wiring struct {
+// layerConnections contains the connections of a spec's layers.
+type layerConnections struct {
 	reads  [][]int // by layer: the indexes of the layers that it reads, or imageIndex
 	order  []int   // the layers in an order in which they can be built
 	logits int     // index of the layer that computes the logits
 }
 
-// imageIndex represents the network's image in wiring.reads.
+// imageIndex represents the network's image in layerConnections.reads.
 const imageIndex = -1
 
-// connect validates s, except for the shapes of layers, and returns the connections between
-// the layers.
-func (s *Spec) connect() (*wiring, error) {
+// connectLayers validates s, except for the shapes of layers, and returns the connections
+// between the layers.
+func (s *Spec) connectLayers() (*layerConnections, error) {
 	if s == nil {
 		return nil, errors.New("no spec was given")
 	}
@@ -38,7 +38,7 @@ func (s *Spec) connect() (*wiring, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &wiring{reads: make([][]int, len(s.Layers)), logits: len(s.Layers) - 1}
+	w := &layerConnections{reads: make([][]int, len(s.Layers)), logits: len(s.Layers) - 1}
 	if s.Logits != "" {
 		i, ok := index[s.Logits]
 		if !ok {
@@ -52,7 +52,7 @@ func (s *Spec) connect() (*wiring, error) {
 		}
 		k, _ := findLayerKind(l.Kind) // checkLayers has checked the kind
 		if got := len(w.reads[i]); got != k.inputs {
-			return nil, fmt.Errorf("layer %s reads %d layers, but %s needs %d (in: %s)", s.label(i), got, l.Kind, k.inputs, exampleInputs(k.inputs))
+			return nil, fmt.Errorf("layer %s reads %d layers, but %s needs %d (in: %s)", s.layerLabel(i), got, l.Kind, k.inputs, exampleInputs(k.inputs))
 		}
 	}
 	if w.order, err = s.sortLayers(w.reads); err != nil {
@@ -96,22 +96,22 @@ func (s *Spec) checkHeader() error {
 func (s *Spec) checkLayers() (map[string]int, error) {
 	index := map[string]int{}
 	for i, l := range s.Layers {
-		if err := l.check(); err != nil {
-			return nil, fmt.Errorf("layer %s: %w", s.label(i), err)
+		if err := l.checkFields(); err != nil {
+			return nil, fmt.Errorf("layer %s: %w", s.layerLabel(i), err)
 		}
 		if l.Name == "" {
 			continue
 		}
 		if j, ok := index[l.Name]; ok {
-			return nil, fmt.Errorf("layer %s has the same name as layer %d: give each layer a different name", s.label(i), j+1)
+			return nil, fmt.Errorf("layer %s has the same name as layer %d: give each layer a different name", s.layerLabel(i), j+1)
 		}
 		index[l.Name] = i
 	}
 	return index, nil
 }
 
-// check checks a layer's fields, without its connections.
-func (l SpecLayer) check() error {
+// checkFields checks a layer's fields, except its connections.
+func (l SpecLayer) checkFields() error {
 	k, ok := findLayerKind(l.Kind)
 	switch {
 	case !ok:
@@ -157,15 +157,15 @@ func (l SpecLayer) check() error {
 	return nil
 }
 
-// field is a field of a layer, and whether it is set.
-type field struct {
+// layerField is a field of a layer, and whether it is set.
+type layerField struct {
 	name string
 	set  bool
 }
 
 // fields returns the fields that only some kinds use.
-func (l SpecLayer) fields() []field {
-	return []field{
+func (l SpecLayer) fields() []layerField {
+	return []layerField{
 		{"out", l.Out != 0},
 		{"kernel", len(l.Kernel) > 0},
 		{"stride", len(l.Stride) > 0},
@@ -194,7 +194,7 @@ func (s *Spec) resolveInputs(i int, index map[string]int) ([]int, error) {
 		case name == ImageInput:
 			j = imageIndex
 		case !ok:
-			return nil, fmt.Errorf("layer %s reads unknown layer %q: name one of the layers, or %s", s.label(i), name, ImageInput)
+			return nil, fmt.Errorf("layer %s reads unknown layer %q: name one of the layers, or %s", s.layerLabel(i), name, ImageInput)
 		}
 		all = append(all, j)
 	}
@@ -241,7 +241,7 @@ func (s *Spec) cycleError(path []int) error {
 	const fullName = 8
 	var labels []string
 	for _, i := range path[:min(len(path), fullName)] {
-		labels = append(labels, s.label(i))
+		labels = append(labels, s.layerLabel(i))
 	}
 	if len(path) > fullName {
 		labels = append(labels, "…")
@@ -250,7 +250,7 @@ func (s *Spec) cycleError(path []int) error {
 }
 
 // checkAllUsed returns an error if the logits do not depend on every layer.
-func (s *Spec) checkAllUsed(w *wiring) error {
+func (s *Spec) checkAllUsed(w *layerConnections) error {
 	used := make([]bool, len(s.Layers))
 	used[w.logits] = true
 	for _, i := range slices.Backward(w.order) {
@@ -264,13 +264,13 @@ func (s *Spec) checkAllUsed(w *wiring) error {
 		}
 	}
 	if i := slices.Index(used, false); i >= 0 {
-		return fmt.Errorf("the logits (layer %s) do not depend on layer %s: connect the layer, or leave it out", s.label(w.logits), s.label(i))
+		return fmt.Errorf("the logits (layer %s) do not depend on layer %s: connect the layer, or leave it out", s.layerLabel(w.logits), s.layerLabel(i))
 	}
 	return nil
 }
 
-// label returns the name of layer i in error messages.
-func (s *Spec) label(i int) string {
+// layerLabel returns the name of layer i in error messages.
+func (s *Spec) layerLabel(i int) string {
 	l := s.Layers[i]
 	text := fmt.Sprintf("%q", l.Name)
 	if l.Name == "" {

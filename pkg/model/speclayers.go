@@ -18,11 +18,11 @@ const (
 	lossL1      = "L1"
 )
 
-// leakySlope is the default slope of a leaky ReLU, as in PyTorch.
-const leakySlope = 0.01
+// defaultLeakySlope is the default slope of a leaky ReLU, as in PyTorch.
+const defaultLeakySlope = 0.01
 
-// specKind is a kind of layer in a spec.
-type specKind struct {
+// specLayerKind is a kind of layer in a spec.
+type specLayerKind struct {
 	name       string
 	about      string
 	inputs     int
@@ -31,15 +31,15 @@ type specKind struct {
 	build      func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node
 }
 
-// specKinds returns the kinds of layers of a spec.
-func specKinds() []specKind {
+// specLayerKinds returns the kinds of layers of a spec.
+func specLayerKinds() []specLayerKind {
 	convolution := []string{"out", "kernel", "stride", "pad", "bias", "init", "bias_init"}
-	return []specKind{
+	return []specLayerKind{
 		{"Conv", "convolution", 1, true, convolution, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
-			return g.Conv(l.Name, in[0], l.convolution())
+			return g.Conv(l.Name, in[0], l.toConvolution())
 		}},
 		{"ConvTranspose", "transposed convolution", 1, true, convolution, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
-			return g.ConvTranspose(l.Name, in[0], l.convolution())
+			return g.ConvTranspose(l.Name, in[0], l.toConvolution())
 		}},
 		{"BatchNorm", "batch normalisation", 1, true, []string{"epsilon", "momentum"}, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
 			return g.BatchNormWith(l.Name, in[0], cmp.Or(l.Epsilon, nn.BatchNormEpsilon), cmp.Or(l.Momentum, nn.BatchNormMomentum))
@@ -51,7 +51,7 @@ func specKinds() []specKind {
 			return g.ReLU(in[0])
 		}},
 		{"LeakyReLU", "x where positive, else slope·x", 1, false, []string{"slope"}, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
-			return g.LeakyReLU(in[0], cmp.Or(l.Slope, leakySlope))
+			return g.LeakyReLU(in[0], cmp.Or(l.Slope, defaultLeakySlope))
 		}},
 		{"Tanh", "hyperbolic tangent", 1, false, nil, func(g *nn.Graph, _ SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
 			return g.Tanh(in[0])
@@ -86,11 +86,11 @@ func specKinds() []specKind {
 
 // findLayerKind returns the kind of layer with the given name, and false if the name is
 // unknown.
-func findLayerKind(name string) (specKind, bool) {
-	all := specKinds()
-	i := slices.IndexFunc(all, func(k specKind) bool { return k.name == name })
+func findLayerKind(name string) (specLayerKind, bool) {
+	all := specLayerKinds()
+	i := slices.IndexFunc(all, func(k specLayerKind) bool { return k.name == name })
 	if i < 0 {
-		return specKind{}, false
+		return specLayerKind{}, false
 	}
 	return all[i], true
 }
@@ -98,7 +98,7 @@ func findLayerKind(name string) (specKind, bool) {
 // LayerKinds returns the names of the kinds of layers of a spec.
 func LayerKinds() []string {
 	var names []string
-	for _, k := range specKinds() {
+	for _, k := range specLayerKinds() {
 		names = append(names, k.name)
 	}
 	return names
@@ -107,16 +107,16 @@ func LayerKinds() []string {
 // hasBias reports whether the layer has a bias; the default is true.
 func (l SpecLayer) hasBias() bool { return l.Bias == nil || *l.Bias }
 
-// convolution returns the configuration of a convolution layer.
-func (l SpecLayer) convolution() nn.Convolution {
+// toConvolution returns the configuration of a convolution layer.
+func (l SpecLayer) toConvolution() nn.Convolution {
 	return nn.Convolution{
 		Out: l.Out, Kernel: l.Kernel, Stride: l.Stride, Pad: l.Pad,
 		Bias: l.hasBias(), Weight: mustParseInit(l.Init), BiasInit: mustParseInit(l.BiasInit),
 	}
 }
 
-// setOn sets l as the loss of g, computed from logits and g's second input, the target.
-func (l *SpecLoss) setOn(g *nn.Graph, logits *gorgonia.Node) {
+// setAsLoss sets l as the loss of g, computed from logits and g's second input, the target.
+func (l *SpecLoss) setAsLoss(g *nn.Graph, logits *gorgonia.Node) {
 	target := g.Inputs()[1].Node
 	switch l.Kind {
 	case lossBCE:

@@ -14,15 +14,15 @@ import (
 // names and initial values, so training yields the same weights. It returns an error if
 // the network has operations that are not layers of nn.Graph.
 func SpecOf(net Network) (*Spec, error) {
-	s, err := specOf(net)
+	s, err := convertToSpec(net)
 	if err != nil {
 		return nil, fmt.Errorf("write %s as a spec: %w", net.Name(), err)
 	}
 	return s, nil
 }
 
-// specOf implements SpecOf, without the prefix of its errors.
-func specOf(net Network) (*Spec, error) {
+// convertToSpec implements SpecOf, without the prefix of its errors.
+func convertToSpec(net Network) (*Spec, error) {
 	g, err := net.Graph(1, nn.Eval)
 	if err != nil {
 		return nil, err
@@ -71,12 +71,12 @@ type specConverter struct {
 	names     map[*gorgonia.Node]string // name of each node that was converted
 	variables map[*gorgonia.Node]nn.Variable
 	layers    int // number of layers so far
-	initials  []initialValues
+	initials  []initializerCandidates
 }
 
-// initialValues contains the possible names of the initializer of a layer's weight or
+// initializerCandidates contains the possible names of the initializer of a layer's weight or
 // bias.
-type initialValues struct {
+type initializerCandidates struct {
 	layer int
 	bias  bool
 	names []string
@@ -133,7 +133,7 @@ func (w *specConverter) convertLayer(n *gorgonia.Node, c nn.Call) (SpecLayer, er
 	case nn.KindReLU:
 		l.Kind = "ReLU"
 	case nn.KindLeakyReLU:
-		l.Kind, l.Slope = "LeakyReLU", zeroIfDefault(c.Attr.Slope, leakySlope)
+		l.Kind, l.Slope = "LeakyReLU", zeroIfDefault(c.Attr.Slope, defaultLeakySlope)
 	case nn.KindTanh:
 		l.Kind = "Tanh"
 	case nn.KindMaxPool, nn.KindAvgPool:
@@ -187,7 +187,7 @@ func (w *specConverter) recordInits(l *SpecLayer, operands []*gorgonia.Node) err
 		if err != nil {
 			return fmt.Errorf("parameter %s: %w", v.Name, err)
 		}
-		w.initials = append(w.initials, initialValues{w.layers, i == 1, names})
+		w.initials = append(w.initials, initializerCandidates{w.layers, i == 1, names})
 	}
 	return nil
 }

@@ -57,7 +57,8 @@ func outputBytes(l nn.Layer) int64 {
 	return bytes
 }
 
-func header() []string {
+// summaryHeader returns the column names of the table.
+func summaryHeader() []string {
 	return []string{"layer", "kind", "output", "parameters", "MFLOP forward", "MiB output"}
 }
 
@@ -68,7 +69,7 @@ func (s *Summary) rows() [][]string {
 		rows = append(rows, []string{
 			l.Name, l.Kind, formatShape(l.Shape), cellIf(l.Parameters > 0, formatThousands(int64(l.Parameters))),
 			cellIf(l.FLOPs > 0, fmt.Sprintf("%.2f", float64(l.FLOPs)/1e6)),
-			cellIf(len(l.Shape) > 0, fmt.Sprintf("%.3f", mebibytes(outputBytes(l)))),
+			cellIf(len(l.Shape) > 0, fmt.Sprintf("%.3f", toMebibytes(outputBytes(l)))),
 		})
 	}
 	return rows
@@ -77,7 +78,7 @@ func (s *Summary) rows() [][]string {
 // totals returns the lines below the table.
 func (s *Summary) totals() []string {
 	lines := []string{fmt.Sprintf("%s: %s parameters (%.1f MiB in fp32), %.3g GFLOP forward at batch %d, outputs of all layers %.1f MiB",
-		s.Name, formatThousands(int64(s.Parameters)), mebibytes(int64(4*s.Parameters)), float64(s.FLOPs)/1e9, s.Batch, mebibytes(s.OutputBytes))}
+		s.Name, formatThousands(int64(s.Parameters)), toMebibytes(int64(4*s.Parameters)), float64(s.FLOPs)/1e9, s.Batch, toMebibytes(s.OutputBytes))}
 	if s.States > 0 {
 		lines = append(lines, fmt.Sprintf("%s running statistics of batch norms beside them: Keras counts these too, %s in all",
 			formatThousands(int64(s.States)), formatThousands(int64(s.Parameters+s.States))))
@@ -85,13 +86,13 @@ func (s *Summary) totals() []string {
 	return lines
 }
 
-func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
+func toMebibytes(n int64) float64 { return float64(n) / (1 << 20) }
 
 // String formats the table as text.
 func (s *Summary) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, r := range append([][]string{header()}, s.rows()...) {
+	for _, r := range append([][]string{summaryHeader()}, s.rows()...) {
 		fmt.Fprintln(w, strings.Join(r, "\t"))
 	}
 	_ = w.Flush() // writing to a strings.Builder never fails
@@ -117,7 +118,7 @@ func (s *Summary) HTML() string {
 		}
 		b.WriteString("</tr>")
 	}
-	row("th", header())
+	row("th", summaryHeader())
 	b.WriteString("</thead><tbody>")
 	for _, r := range s.rows() {
 		row("td", r)

@@ -18,8 +18,8 @@ type UNet2DConfig struct {
 	Width       int    // width of the image, a multiple of 2^Depth
 	Bias        bool   // the 3×3 convolutions have biases (batch norm makes them superfluous; the study has them)
 	Norm        string // "batch" or "none"
-	// DiceWeight is the part of the loss that is soft Dice, in [0,1]; the rest is
-	// binary cross-entropy. See nn.DiceBCE.
+	// DiceWeight is the weight of soft Dice in the loss, in [0,1]. The weight of binary
+	// cross-entropy is 1 − DiceWeight. See nn.DiceBCE.
 	DiceWeight float64
 }
 

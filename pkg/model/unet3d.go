@@ -129,7 +129,7 @@ func (u *UNet3DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	}
 	skips := make([]*gorgonia.Node, c.Depth)
 	for i := range c.Depth {
-		x = g.LeakyReLU(g.Conv(fmt.Sprintf("down.%d", i), x, layer(c.channels(i))), leakySlope)
+		x = g.LeakyReLU(g.Conv(fmt.Sprintf("down.%d", i), x, layer(c.channels(i))), defaultLeakySlope)
 		skips[i] = x
 	}
 	for i := c.Depth - 1; i > 0; i-- {

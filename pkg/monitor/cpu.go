@@ -50,14 +50,14 @@ func NewCPU(roots ...int) *CPU { return &CPU{proc: "/proc", roots: roots} }
 // Sample reads the current times. It returns an error if they cannot be read, for example
 // because there is no /proc or a root has ended.
 func (c *CPU) Sample() (CPUTimes, error) {
-	now, err := c.readMachine()
+	now, err := c.readMachineTimes()
 	if err != nil {
 		return CPUTimes{}, fmt.Errorf("sample CPU times: %w", err)
 	}
 	seen := map[int]process{}
 	for _, root := range c.roots {
 		before, again := c.known[root]
-		if err := c.addTree(root, seen); err != nil {
+		if err := c.addProcessTree(root, seen); err != nil {
 			return CPUTimes{}, fmt.Errorf("sample CPU times of process %d: %w", root, err)
 		}
 		if again && before.start != seen[root].start {
@@ -88,7 +88,7 @@ func (c *CPU) addOrphans(seen map[int]process) {
 			}
 			continue // if it was no orphan, its time is now part of its parent's
 		}
-		if c.addTree(pid, seen) != nil {
+		if c.addProcessTree(pid, seen) != nil {
 			continue // it has ended since the call of readProcess
 		}
 		p = seen[pid]
@@ -98,8 +98,8 @@ func (c *CPU) addOrphans(seen map[int]process) {
 	}
 }
 
-// readMachine reads the CPU times of the machine from /proc/stat.
-func (c *CPU) readMachine() (CPUTimes, error) {
+// readMachineTimes reads the CPU times of the machine from /proc/stat.
+func (c *CPU) readMachineTimes() (CPUTimes, error) {
 	path := filepath.Join(c.proc, "stat")
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -134,10 +134,10 @@ func (c *CPU) readMachine() (CPUTimes, error) {
 	return all, nil
 }
 
-// addTree adds the process pid and its descendants to seen. It reads each process after the
+// addProcessTree adds the process pid and its descendants to seen. It reads each process after the
 // children of that process: if a child ends in between, its time counts twice in this sample,
 // rather than as time of another program.
-func (c *CPU) addTree(pid int, seen map[int]process) error {
+func (c *CPU) addProcessTree(pid int, seen map[int]process) error {
 	if _, ok := seen[pid]; ok {
 		return nil
 	}
@@ -146,7 +146,7 @@ func (c *CPU) addTree(pid int, seen map[int]process) error {
 		return err
 	}
 	for _, child := range children {
-		if err := c.addTree(child, seen); err != nil && !hasEnded(err) {
+		if err := c.addProcessTree(child, seen); err != nil && !isProcessGone(err) {
 			return err
 		}
 	}
@@ -169,7 +169,7 @@ func (c *CPU) readChildren(pid int) ([]int, error) {
 	for i, thread := range threads {
 		text, err := os.ReadFile(filepath.Join(tasks, thread.Name(), "children"))
 		if err != nil {
-			if i > 0 && hasEnded(err) { // the thread has ended; for i = 0 the kernel may not support this file
+			if i > 0 && isProcessGone(err) { // the thread has ended; for i = 0 the kernel may not support this file
 				continue
 			}
 			return nil, err
@@ -210,5 +210,7 @@ func (c *CPU) readProcess(pid int) (process, error) {
 	return process{start: start, parent: parent, seconds: float64(ticks) / ticksPerSecond}, nil
 }
 
-// hasEnded reports whether err means that a process has ended.
-func hasEnded(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
+// isProcessGone reports whether err means that a process has ended.
+func isProcessGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
+}

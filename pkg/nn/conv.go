@@ -20,7 +20,7 @@ func Conv(x, weight, bias *gorgonia.Node, stride, pad []int) (*gorgonia.Node, er
 		return nil, err
 	}
 	o.grad = newConvGradient(KindConvBackwardData, KindConvBackwardWeights)
-	return addOperation(o, withoutNil(x, weight, bias)...)
+	return addOperation(o, removeNil(x, weight, bias)...)
 }
 
 // ConvTranspose returns y [n,k,h',w'], the transposed convolution (the gradient of Conv
@@ -34,7 +34,7 @@ func ConvTranspose(x, weight, bias *gorgonia.Node, stride, pad []int) (*gorgonia
 		return nil, err
 	}
 	o.grad = newConvGradient(KindConvTransposeBackwardData, KindConvTransposeBackwardWeights)
-	return addOperation(o, withoutNil(x, weight, bias)...)
+	return addOperation(o, removeNil(x, weight, bias)...)
 }
 
 // Conv2D calls Conv with the same stride and padding in each dimension.
@@ -143,21 +143,21 @@ func formatWindow(v []int) string {
 func newConvGradient(data, weights Kind) gradientFunc {
 	return func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		attr := mustCall(out).Attr
-		dx, err := addBackward(data, attr, out, in[0], in[1], dy)
+		dx, err := addBackwardOperation(data, attr, out, in[0], in[1], dy)
 		if err != nil {
 			return nil, err
 		}
-		dw, err := addBackward(weights, attr, out, in[1], in[0], dy)
+		dw, err := addBackwardOperation(weights, attr, out, in[1], in[0], dy)
 		if err != nil || len(in) == 2 {
 			return gorgonia.Nodes{dx, dw}, err
 		}
-		db, err := addBackward(KindBiasBackward, Attr{}, out, in[2], dy)
+		db, err := addBackwardOperation(KindBiasBackward, Attr{}, out, in[2], dy)
 		return gorgonia.Nodes{dx, dw, db}, err
 	}
 }
 
-// withoutNil returns the nodes that are not nil.
-func withoutNil(in ...*gorgonia.Node) []*gorgonia.Node {
+// removeNil returns the nodes that are not nil.
+func removeNil(in ...*gorgonia.Node) []*gorgonia.Node {
 	var out []*gorgonia.Node
 	for _, n := range in {
 		if n != nil {

@@ -216,7 +216,7 @@ func (g *Graph) Gradients() (grads gorgonia.Nodes, err error) {
 	case len(g.parameters) == 0:
 		return nil, errors.New("differentiate the loss: the graph has no parameters: add a layer with parameters")
 	}
-	reached := g.lossDependencies()
+	reached := g.findLossDependencies()
 	wrt := make(gorgonia.Nodes, len(g.parameters))
 	for i, p := range g.parameters {
 		if !reached[p.Node] {
@@ -233,8 +233,8 @@ func (g *Graph) Gradients() (grads gorgonia.Nodes, err error) {
 	return grads, nil
 }
 
-// lossDependencies returns the set of nodes on which the loss depends, including the loss.
-func (g *Graph) lossDependencies() map[*gorgonia.Node]bool {
+// findLossDependencies returns the set of nodes on which the loss depends, including the loss.
+func (g *Graph) findLossDependencies() map[*gorgonia.Node]bool {
 	seen := map[*gorgonia.Node]bool{g.loss: true}
 	for todo := []*gorgonia.Node{g.loss}; len(todo) > 0; {
 		n := todo[len(todo)-1]

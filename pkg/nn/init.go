@@ -81,10 +81,10 @@ func KaimingFanOut(_, fanOut int) Initializer { return KaimingNormal(fanOut) }
 // torchUniform is the Scheme that PyTorch uses by default for weights and biases.
 func torchUniform(fanIn, _ int) Initializer { return KaimingUniform(fanIn) }
 
-// uniformStream returns a generator of uniform random numbers in [0, 1). The numbers
+// newUniformStream returns a generator of uniform random numbers in [0, 1). The numbers
 // depend only on seed and name: not on the order in which parameters are created, nor on
 // the rank.
-func uniformStream(seed int64, name string) func() float64 {
+func newUniformStream(seed int64, name string) func() float64 {
 	h := sha256.New()
 	var s [8]byte
 	binary.LittleEndian.PutUint64(s[:], uint64(seed))
@@ -102,7 +102,7 @@ func (g *Graph) InitialValues(seed int64) map[string][]float64 {
 	for _, list := range [][]Variable{g.parameters, g.states} {
 		for _, p := range list {
 			v := make([]float64, p.Elements())
-			p.Init(uniformStream(seed, p.Name), v)
+			p.Init(newUniformStream(seed, p.Name), v)
 			values[p.Name] = v
 		}
 	}

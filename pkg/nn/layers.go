@@ -154,22 +154,22 @@ func (g *Graph) BatchNormWith(name string, x *gorgonia.Node, epsilon, momentum f
 
 // ReLU adds a layer that computes max(0, x).
 func (g *Graph) ReLU(x *gorgonia.Node) *gorgonia.Node {
-	return g.addUnparameterized("ReLU", func() (*gorgonia.Node, error) { return ReLU(x) })
+	return g.addLayerWithoutParameters("ReLU", func() (*gorgonia.Node, error) { return ReLU(x) })
 }
 
 // LeakyReLU adds a layer that computes x if x > 0, else slope·x.
 func (g *Graph) LeakyReLU(x *gorgonia.Node, slope float64) *gorgonia.Node {
-	return g.addUnparameterized("LeakyReLU", func() (*gorgonia.Node, error) { return LeakyReLU(x, slope) })
+	return g.addLayerWithoutParameters("LeakyReLU", func() (*gorgonia.Node, error) { return LeakyReLU(x, slope) })
 }
 
 // Tanh adds a layer that computes the hyperbolic tangent.
 func (g *Graph) Tanh(x *gorgonia.Node) *gorgonia.Node {
-	return g.addUnparameterized("Tanh", func() (*gorgonia.Node, error) { return Tanh(x) })
+	return g.addLayerWithoutParameters("Tanh", func() (*gorgonia.Node, error) { return Tanh(x) })
 }
 
 // MaxPool adds a layer that computes the maximum over windows of an image or volume.
 func (g *Graph) MaxPool(x *gorgonia.Node, p Pool) *gorgonia.Node {
-	return g.addUnparameterized(kindWithDims("MaxPool", x), func() (*gorgonia.Node, error) { return MaxPool(x, p) })
+	return g.addLayerWithoutParameters(appendDims("MaxPool", x), func() (*gorgonia.Node, error) { return MaxPool(x, p) })
 }
 
 // MaxPool2D adds a layer that computes the maximum over kernel×kernel windows at distance
@@ -180,55 +180,55 @@ func (g *Graph) MaxPool2D(x *gorgonia.Node, kernel, stride int) *gorgonia.Node {
 
 // AvgPool adds a layer that computes the mean over windows of an image or volume.
 func (g *Graph) AvgPool(x *gorgonia.Node, p Pool) *gorgonia.Node {
-	return g.addUnparameterized(kindWithDims("AvgPool", x), func() (*gorgonia.Node, error) { return AvgPool(x, p) })
+	return g.addLayerWithoutParameters(appendDims("AvgPool", x), func() (*gorgonia.Node, error) { return AvgPool(x, p) })
 }
 
 // GlobalAvgPool adds a layer that computes the mean of each channel: [n,c,…] → [n,c].
 func (g *Graph) GlobalAvgPool(x *gorgonia.Node) *gorgonia.Node {
-	return g.addUnparameterized("GlobalAvgPool", func() (*gorgonia.Node, error) { return GlobalAvgPool(x) })
+	return g.addLayerWithoutParameters("GlobalAvgPool", func() (*gorgonia.Node, error) { return GlobalAvgPool(x) })
 }
 
 // Flatten adds a layer that reshapes each sample to one row: [n,…] → [n,product].
 func (g *Graph) Flatten(x *gorgonia.Node) *gorgonia.Node {
-	return g.addUnparameterized("Flatten", func() (*gorgonia.Node, error) { return Flatten(x) })
+	return g.addLayerWithoutParameters("Flatten", func() (*gorgonia.Node, error) { return Flatten(x) })
 }
 
 // ZeroPad adds a layer that inserts zeros before and after each spatial dimension.
 func (g *Graph) ZeroPad(x *gorgonia.Node, before, after []int) *gorgonia.Node {
-	return g.addUnparameterized("ZeroPad", func() (*gorgonia.Node, error) { return ZeroPad(x, before, after) })
+	return g.addLayerWithoutParameters("ZeroPad", func() (*gorgonia.Node, error) { return ZeroPad(x, before, after) })
 }
 
 // Concat adds a layer that appends the channels of b to the channels of a.
 func (g *Graph) Concat(a, b *gorgonia.Node) *gorgonia.Node {
-	return g.addUnparameterized("Concat", func() (*gorgonia.Node, error) { return Concat(a, b) })
+	return g.addLayerWithoutParameters("Concat", func() (*gorgonia.Node, error) { return Concat(a, b) })
 }
 
 // Add adds a layer that computes a + b.
 func (g *Graph) Add(a, b *gorgonia.Node) *gorgonia.Node {
-	return g.addUnparameterized("Add", func() (*gorgonia.Node, error) { return Add(a, b) })
+	return g.addLayerWithoutParameters("Add", func() (*gorgonia.Node, error) { return Add(a, b) })
 }
 
 // BCEWithLogits adds a loss, the mean binary cross-entropy of logits z and targets t.
 func (g *Graph) BCEWithLogits(z, t *gorgonia.Node) *gorgonia.Node {
-	return g.addUnparameterized("BCEWithLogits", func() (*gorgonia.Node, error) { return BCEWithLogits(z, t) })
+	return g.addLayerWithoutParameters("BCEWithLogits", func() (*gorgonia.Node, error) { return BCEWithLogits(z, t) })
 }
 
 // DiceBCE adds a loss, weight times the soft Dice loss of logits z and targets t, plus
 // (1−weight) times their binary cross-entropy.
 func (g *Graph) DiceBCE(z, t *gorgonia.Node, weight float64) *gorgonia.Node {
-	return g.addUnparameterized("DiceBCE", func() (*gorgonia.Node, error) { return DiceBCE(z, t, weight) })
+	return g.addLayerWithoutParameters("DiceBCE", func() (*gorgonia.Node, error) { return DiceBCE(z, t, weight) })
 }
 
 // SoftmaxCrossEntropy adds a loss, the mean cross-entropy of logits z [n,classes] and class
-// indices t [n,1], with label smoothing (0: none). t must be an input of the graph.
+// indices t [n,1], with label smoothing (0 for none). t must be an input of the graph.
 func (g *Graph) SoftmaxCrossEntropy(z, t *gorgonia.Node, smoothing float64) *gorgonia.Node {
-	return g.addUnparameterized("SoftmaxCrossEntropy", func() (*gorgonia.Node, error) { return SoftmaxCrossEntropy(z, t, smoothing) })
+	return g.addLayerWithoutParameters("SoftmaxCrossEntropy", func() (*gorgonia.Node, error) { return SoftmaxCrossEntropy(z, t, smoothing) })
 }
 
 // L1 adds a loss, the mean absolute error of y and t, plus expWeight times the error of the
 // exponentials of their channel 0 (see the function L1).
 func (g *Graph) L1(y, t *gorgonia.Node, expWeight float64) *gorgonia.Node {
-	return g.addUnparameterized("L1", func() (*gorgonia.Node, error) { return L1(y, t, expWeight) })
+	return g.addLayerWithoutParameters("L1", func() (*gorgonia.Node, error) { return L1(y, t, expWeight) })
 }
 
 // checkLayerInput checks arguments that all layers with parameters have. It returns the
@@ -250,10 +250,10 @@ func (g *Graph) checkLayerInput(name string, x *gorgonia.Node, dims, out int) (i
 	return 0, false
 }
 
-// addUnparameterized adds a layer without parameters, whose operation apply adds to the
-// graph. The layer's name consists of its kind and the number of earlier layers of that
+// addLayerWithoutParameters adds a layer without parameters, whose operation apply adds to
+// the graph. The layer's name consists of its kind and the number of earlier layers of that
 // kind, such as "relu.0".
-func (g *Graph) addUnparameterized(kind string, apply func() (*gorgonia.Node, error)) *gorgonia.Node {
+func (g *Graph) addLayerWithoutParameters(kind string, apply func() (*gorgonia.Node, error)) *gorgonia.Node {
 	if g.err != nil {
 		return nil
 	}
@@ -267,9 +267,9 @@ func (g *Graph) addUnparameterized(kind string, apply func() (*gorgonia.Node, er
 	return g.addLayer(fmt.Sprintf("%s.%d", layerNamePrefix(kind), count), kind, y, err, 0)
 }
 
-// kindWithDims appends the number of spatial dimensions of x to kind, as in MaxPool2D. It
+// appendDims appends the number of spatial dimensions of x to kind, as in MaxPool2D. It
 // returns kind if x has no spatial dimensions.
-func kindWithDims(kind string, x *gorgonia.Node) string {
+func appendDims(kind string, x *gorgonia.Node) string {
 	if x == nil || x.Dims() < 3 {
 		return kind
 	}
@@ -322,7 +322,7 @@ func layerNamePrefix(kind string) string {
 // which may be nil.
 func countParameters(nodes ...*gorgonia.Node) int {
 	n := 0
-	for _, p := range withoutNil(nodes...) {
+	for _, p := range removeNil(nodes...) {
 		n += elementCount(p.Shape())
 	}
 	return n

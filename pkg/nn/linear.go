@@ -26,7 +26,7 @@ func Linear(x, weight, bias *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	o := &operation{kind: KindLinear, of: -1, shape: tensor.Shape{xs[0], ws[0]}}
 	o.grad = newConvGradient(KindLinearBackwardData, KindLinearBackwardWeights)
-	return addOperation(o, withoutNil(x, weight, bias)...)
+	return addOperation(o, removeNil(x, weight, bias)...)
 }
 
 // Flatten reshapes each sample to one row, in row-major order: x [n,c,h,w] → [n,c·h·w].
@@ -37,7 +37,7 @@ func Flatten(x *gorgonia.Node) (*gorgonia.Node, error) {
 	s := x.Shape()
 	o := &operation{kind: KindReshape, of: -1, shape: tensor.Shape{s[0], elementCount(s[1:])}}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := addBackward(KindReshape, Attr{}, out, in[0], dy)
+		dx, err := addBackwardOperation(KindReshape, Attr{}, out, in[0], dy)
 		return gorgonia.Nodes{dx}, err
 	}
 	return addOperation(o, x)

@@ -103,7 +103,7 @@ func L1(y, t *gorgonia.Node, expWeight float64) (*gorgonia.Node, error) {
 func newLoss(kind, backward Kind, attr Attr, y, t *gorgonia.Node) (*gorgonia.Node, error) {
 	o := &operation{kind: kind, attr: attr, of: -1, shape: tensor.ScalarShape(), wrt: []bool{true, false}}
 	o.grad = func(in gorgonia.Nodes, out, dloss *gorgonia.Node) (gorgonia.Nodes, error) {
-		dy, err := addBackward(backward, attr, out, in[0], in[0], in[1], dloss)
+		dy, err := addBackwardOperation(backward, attr, out, in[0], in[0], in[1], dloss)
 		return gorgonia.Nodes{dy, nil}, err
 	}
 	return addOperation(o, y, t)

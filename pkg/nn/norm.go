@@ -49,21 +49,21 @@ func BatchNormWith(x, gamma, beta, runningMean, runningVar *gorgonia.Node, mode 
 	attr := Attr{Training: mode == Train, Epsilon: epsilon, Momentum: momentum}
 	o := &operation{kind: KindBatchNorm, attr: attr, of: -1, shape: s.Clone()}
 	if mode == Train {
-		o.grad = batchNormGradient
+		o.grad = addBatchNormGradients
 		o.wrt = []bool{true, true, true, false, false}
 	}
 	return addOperation(o, x, gamma, beta, runningMean, runningVar)
 }
 
-// batchNormGradient adds the nodes of the three gradients, which an engine computes
-// together. The forward node is an input of each, because it identifies the statistics that
-// the forward pass saved.
-func batchNormGradient(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
+// addBatchNormGradients adds the nodes of the three gradients, which an engine computes
+// together. The forward node is an input of each of them, because it identifies the
+// statistics that the forward pass saved.
+func addBatchNormGradients(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 	grads := make(gorgonia.Nodes, len(in))
 	for i := range 3 {
 		attr := mustCall(out).Attr
 		attr.Result = i
-		g, err := addBackward(KindBatchNormBackward, attr, out, in[i], in[0], in[1], out, dy)
+		g, err := addBackwardOperation(KindBatchNormBackward, attr, out, in[i], in[0], in[1], out, dy)
 		if err != nil {
 			return nil, err
 		}

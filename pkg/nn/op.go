@@ -209,9 +209,9 @@ func addOperation(o *operation, in ...*gorgonia.Node) (n *gorgonia.Node, err err
 	return n, nil
 }
 
-// addBackward adds an operation of the backward pass that computes the gradient of input, an
+// addBackwardOperation adds an operation of the backward pass that computes the gradient of input, an
 // input of the forward node out. operands are the inputs of the new operation.
-func addBackward(kind Kind, attr Attr, out, input *gorgonia.Node, operands ...*gorgonia.Node) (*gorgonia.Node, error) {
+func addBackwardOperation(kind Kind, attr Attr, out, input *gorgonia.Node, operands ...*gorgonia.Node) (*gorgonia.Node, error) {
 	o := &operation{kind: kind, attr: attr, of: out.ID(), shape: input.Shape().Clone()}
 	if c, ok := CallOf(out); ok {
 		o.layer = c.Layer

@@ -35,7 +35,7 @@ func newActivation(name string, kind, backward Kind, x *gorgonia.Node, attr Attr
 	}
 	o := &operation{kind: kind, attr: attr, of: -1, shape: x.Shape().Clone()}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := addBackward(backward, attr, out, in[0], out, dy)
+		dx, err := addBackwardOperation(backward, attr, out, in[0], out, dy)
 		return gorgonia.Nodes{dx}, err
 	}
 	return addOperation(o, x)
@@ -69,11 +69,11 @@ func Concat(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 	shape := append(tensor.Shape{as[0], as[1] + bs[1]}, as[2:]...)
 	o := &operation{kind: KindConcat, of: -1, shape: shape}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		da, err := addBackward(KindSlice, Attr{}, out, in[0], dy)
+		da, err := addBackwardOperation(KindSlice, Attr{}, out, in[0], dy)
 		if err != nil {
 			return nil, err
 		}
-		db, err := addBackward(KindSlice, Attr{Offset: in[0].Shape()[1]}, out, in[1], dy)
+		db, err := addBackwardOperation(KindSlice, Attr{Offset: in[0].Shape()[1]}, out, in[1], dy)
 		return gorgonia.Nodes{da, db}, err
 	}
 	return addOperation(o, a, b)

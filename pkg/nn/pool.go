@@ -29,7 +29,7 @@ func MaxPool(x *gorgonia.Node, p Pool) (*gorgonia.Node, error) {
 		return nil, err
 	}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := addBackward(KindMaxPoolBackward, o.attr, out, in[0], in[0], out, dy)
+		dx, err := addBackwardOperation(KindMaxPoolBackward, o.attr, out, in[0], in[0], out, dy)
 		return gorgonia.Nodes{dx}, err
 	}
 	return addOperation(o, x)
@@ -54,7 +54,7 @@ func AvgPool(x *gorgonia.Node, p Pool) (*gorgonia.Node, error) {
 		return nil, err
 	}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := addBackward(KindAvgPoolBackward, o.attr, out, in[0], dy)
+		dx, err := addBackwardOperation(KindAvgPoolBackward, o.attr, out, in[0], dy)
 		return gorgonia.Nodes{dx}, err
 	}
 	return addOperation(o, x)
@@ -111,7 +111,7 @@ func GlobalAvgPool(x *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	o := &operation{kind: KindGlobalAvgPool, of: -1, shape: x.Shape()[:2].Clone()}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := addBackward(KindGlobalAvgPoolBackward, Attr{}, out, in[0], dy)
+		dx, err := addBackwardOperation(KindGlobalAvgPoolBackward, Attr{}, out, in[0], dy)
 		return gorgonia.Nodes{dx}, err
 	}
 	return addOperation(o, x)
@@ -139,7 +139,7 @@ func ZeroPad(x *gorgonia.Node, before, after []int) (*gorgonia.Node, error) {
 	}
 	o := &operation{kind: KindPad, of: -1, attr: attr, shape: shape}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := addBackward(KindPadBackward, attr, out, in[0], dy)
+		dx, err := addBackwardOperation(KindPadBackward, attr, out, in[0], dy)
 		return gorgonia.Nodes{dx}, err
 	}
 	return addOperation(o, x)

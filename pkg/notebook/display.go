@@ -15,7 +15,7 @@ import (
 // a *plot.Plot as a figure; anything else as text. In a terminal v is printed as text to
 // standard output. Display returns an error if v cannot be drawn or written.
 func Display(v any) error {
-	if h := hook.Load(); h != nil {
+	if h := currentHook.Load(); h != nil {
 		return h.Display(v, "", false)
 	}
 	return printText(v)
@@ -46,7 +46,7 @@ func NewLive() *Live { return &Live{id: rand.Text()} }
 // Show replaces the content by v, which is shown as Display would show it. In a terminal each
 // value is printed below the one before it, because nothing can be replaced.
 func (l *Live) Show(v any) error {
-	h := hook.Load()
+	h := currentHook.Load()
 	if h == nil {
 		return printText(v)
 	}

@@ -6,7 +6,7 @@ package notebook
 // an error that describes the panic; if that cell has already ended, the error is written
 // to standard error. In a terminal a panic ends the program as usual.
 func Go(f func()) {
-	if h := hook.Load(); h != nil && h.Go != nil {
+	if h := currentHook.Load(); h != nil && h.Go != nil {
 		h.Go(f)
 		return
 	}

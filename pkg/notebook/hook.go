@@ -19,19 +19,19 @@ type Hook struct {
 	Go func(f func())
 }
 
-// hook is the argument of SetHook, or nil if this program does not run in a notebook.
-var hook atomic.Pointer[Hook]
+// currentHook is the argument of SetHook, or nil if this program does not run in a notebook.
+var currentHook atomic.Pointer[Hook]
 
 // SetHook makes this package use the functions of h. A notebook's kernel calls it once,
 // before the first cell. Context and Display must be set. Tests call SetHook with the zero
 // Hook, after which this package works as in a terminal.
 func SetHook(h Hook) {
 	if h.Context == nil || h.Display == nil {
-		hook.Store(nil)
+		currentHook.Store(nil)
 		return
 	}
-	hook.Store(&h)
+	currentHook.Store(&h)
 }
 
 // InNotebook reports whether the program runs inside a notebook's kernel.
-func InNotebook() bool { return hook.Load() != nil }
+func InNotebook() bool { return currentHook.Load() != nil }

@@ -311,11 +311,11 @@ func TestSurfaceFollowsThePlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	os.Stderr = w
-	if s, ok := newOutput().(fileOutput); !ok || s.w != w {
-		t.Errorf("a pipe gets a %T", newOutput())
+	if s, ok := newProgressOutput().(fileOutput); !ok || s.w != w {
+		t.Errorf("a pipe gets a %T", newProgressOutput())
 	}
 	kernel(t)
-	if _, ok := newOutput().(*cellOutput); !ok {
-		t.Errorf("a cell gets a %T", newOutput())
+	if _, ok := newProgressOutput().(*cellOutput); !ok {
+		t.Errorf("a cell gets a %T", newProgressOutput())
 	}
 }

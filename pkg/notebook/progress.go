@@ -48,7 +48,7 @@ type progressOutput interface {
 // shown before the bar. If total is 0 or less, the total is unknown, and a count is shown in
 // place of a bar.
 func NewProgress(label string, total int) *Progress {
-	return newProgress(label, total, newOutput(), time.Now)
+	return newProgress(label, total, newProgressOutput(), time.Now)
 }
 
 // newProgress is NewProgress with a given output and clock, for tests.
@@ -60,9 +60,9 @@ func newProgress(label string, total int, show progressOutput, now func() time.T
 	return p
 }
 
-// newOutput returns the output for a cell, a terminal or a file, depending on where the program
-// runs.
-func newOutput() progressOutput {
+// newProgressOutput returns the output for a cell, a terminal or a file, depending on where
+// the program runs.
+func newProgressOutput() progressOutput {
 	if InNotebook() {
 		return &cellOutput{live: NewLive()}
 	}
@@ -104,7 +104,7 @@ func (p *Progress) Done(note string) {
 
 // refresh shows a line if one is due or force is true.
 func (p *Progress) refresh(force bool) {
-	now, tenth := p.now(), p.tenths()
+	now, tenth := p.now(), p.tenthsDone()
 	if !force && !p.show.isDue(now.Sub(p.shown), tenth > p.tenth) {
 		return
 	}
@@ -112,14 +112,16 @@ func (p *Progress) refresh(force bool) {
 	p.show.showLine(p.formatLine(), false)
 }
 
-// tenths returns how many tenths of the work are done.
-func (p *Progress) tenths() int {
+// tenthsDone returns the number of tenths of the work that are done, or 0 if the total is
+// unknown.
+func (p *Progress) tenthsDone() int {
 	if p.total <= 0 {
 		return 0
 	}
 	return 10 * min(max(p.count, 0), p.total) / p.total
 }
 
+// barWidth is the number of characters of a progress bar.
 const barWidth = 24
 
 // formatLine returns the line to show: label, bar, count, times and note.
@@ -131,7 +133,7 @@ func (p *Progress) formatLine() string {
 		full := barWidth * min(max(p.count, 0), p.total) / p.total
 		fmt.Fprintf(&b, " [%s%s] %d/%d %s", strings.Repeat("#", full), strings.Repeat(".", barWidth-full),
 			p.count, p.total, formatDuration(elapsed))
-		if left := p.remaining(elapsed); left > 0 {
+		if left := p.estimateRemaining(elapsed); left > 0 {
 			fmt.Fprintf(&b, ", %s left", formatDuration(left))
 		}
 	} else {
@@ -143,9 +145,9 @@ func (p *Progress) formatLine() string {
 	return b.String()
 }
 
-// remaining estimates the remaining time from the rate so far. It returns 0 if no estimate is
-// possible or needed.
-func (p *Progress) remaining(elapsed time.Duration) time.Duration {
+// estimateRemaining estimates the remaining time from the rate so far. It returns 0 if no
+// estimate is possible or needed.
+func (p *Progress) estimateRemaining(elapsed time.Duration) time.Duration {
 	if p.done || p.count <= 0 || p.count >= p.total || elapsed < time.Second {
 		return 0
 	}

@@ -39,7 +39,7 @@ func (u Update) Slots() []string {
 func (u Update) Validate() error {
 	switch {
 	case !slices.Contains(Rules(), u.Rule):
-		return fmt.Errorf("unknown rule %q: use %s", u.Rule, joinOr(Rules()))
+		return fmt.Errorf("unknown rule %q: use %s", u.Rule, joinWithOr(Rules()))
 	case hasMoments(u.Rule) && u.Step < 1:
 		return fmt.Errorf("invalid step %[2]d for rule %[1]s: steps count from 1", u.Rule, u.Step)
 	case u.Rule == RuleSGD && u.Nesterov && u.Momentum == 0:
@@ -48,8 +48,8 @@ func (u Update) Validate() error {
 	return nil
 }
 
-// joinOr joins two or more names to a list such as "a, b or c".
-func joinOr(names []string) string {
+// joinWithOr joins two or more names to a list such as "a, b or c".
+func joinWithOr(names []string) string {
 	n := len(names) - 1
 	return strings.Join(names[:n], ", ") + " or " + names[n]
 }

@@ -148,7 +148,7 @@ func TestSimple(t *testing.T) {
 		{optim.Update{Rule: "lars"}, false},
 		{optim.Update{Rule: "lamb"}, false},
 	} {
-		if got := c.u.Simple(); got != c.want {
+		if got := c.u.IsSimple(); got != c.want {
 			t.Errorf("%+v: %v", c.u, got)
 		}
 	}

@@ -154,9 +154,9 @@ func (s Schedule) batchFactor(r Run) float64 {
 	return float64(r.Workers)
 }
 
-// Initial returns the scaled learning rate of a run, without warm-up, decay and annealing.
+// ScaledRate returns the scaled learning rate of a run, without warm-up, decay and annealing.
 // base is the learning rate in the config.
-func (s Schedule) Initial(base float64, r Run) float64 {
+func (s Schedule) ScaledRate(base float64, r Run) float64 {
 	switch s.Scaling {
 	case ScalingLinear:
 		return base * s.batchFactor(r)
@@ -189,7 +189,7 @@ func (s Schedule) At(base float64, r Run, epoch, step int) float64 {
 		}
 		epoch--
 	}
-	rate := s.Initial(base, r)
+	rate := s.ScaledRate(base, r)
 	factor := 1.0
 	for _, m := range s.Decay {
 		if epoch >= m.Epoch {

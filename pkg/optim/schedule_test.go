@@ -48,7 +48,7 @@ func TestSC21(t *testing.T) {
 			t.Errorf("%s: %d steps in all, want %d", c.name, got, c.want)
 		}
 		// The list gives four digits, the last of 1.131e-3 being worth 9e-4 of it.
-		if got := sc21().Initial(2e-4, r); math.Abs(got-c.initial)/c.initial > 4.5e-4 {
+		if got := sc21().ScaledRate(2e-4, r); math.Abs(got-c.initial)/c.initial > 4.5e-4 {
 			t.Errorf("%s: initial rate is %g, want %g", c.name, got, c.initial)
 		}
 	}
@@ -192,7 +192,7 @@ func TestCosine(t *testing.T) {
 	// By the batch: 512 samples where the rate is for 128 is twice by the root, four times linearly.
 	for scaling, want := range map[string]float64{"sqrt": 2e-2, "linear": 4e-2, "none": 1e-2} {
 		s := optim.Schedule{Scaling: scaling, BaseBatch: 128}
-		if got := s.Initial(1e-2, optim.Run{Workers: 1, GlobalBatch: 192}); scaling == "linear" && got != 1.5e-2 {
+		if got := s.ScaledRate(1e-2, optim.Run{Workers: 1, GlobalBatch: 192}); scaling == "linear" && got != 1.5e-2 {
 			t.Errorf("linear with one and a half times the batch: %g, want 1.5e-2", got)
 		}
 		if got := s.At(1e-2, optim.Run{Workers: 2, GlobalBatch: 512, StepsPerEpoch: 1, Epochs: 1}, 0, 0); got != want {

@@ -17,9 +17,9 @@ type Update struct {
 	ClipNorm     float64 // limit of the 2-norm of all gradients together; 0: no clipping
 }
 
-// Simple reports whether u is Adam, or SGD without Nesterov momentum, without gradient
-// clipping. Every engine has a kernel for simple updates. For other updates an engine may
-// use Apply32 or Apply64, or return an error.
-func (u Update) Simple() bool {
+// IsSimple reports whether u does not clip gradients and its rule is Adam, or SGD without
+// Nesterov momentum. Every engine has a kernel for simple updates. For other updates an
+// engine may use Apply32 or Apply64, or return an error.
+func (u Update) IsSimple() bool {
 	return u.ClipNorm == 0 && (u.Rule == RuleAdam || u.Rule == RuleSGD && !u.Nesterov)
 }

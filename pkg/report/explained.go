@@ -30,13 +30,13 @@ type inputRow struct {
 	numbers []string
 }
 
-// maxExplained limits the number of explanations. Once the page has so many sections of
-// this kind, only the numbers in the table of headlines still get an explanation.
-const maxExplained = 64
+// maxExplanations limits the number of explanations. Once the page has so many, only the
+// numbers in the table of headlines still get an explanation.
+const maxExplanations = 64
 
 // explain returns the anchor of the section that explains a number, and adds the section
 // if it does not exist yet. It returns "" if the number cannot be explained.
-func (b *builder) explain(series, metric string, workers int) string {
+func (b *pageBuilder) explain(series, metric string, workers int) string {
 	key := fmt.Sprintf("%q %s %d", series, metric, workers)
 	if id, ok := b.anchors[key]; ok {
 		return id
@@ -67,7 +67,7 @@ func (b *builder) explain(series, metric string, workers int) string {
 }
 
 // isIDUsed reports whether a section has the anchor id.
-func (b *builder) isIDUsed(id string) bool {
+func (b *pageBuilder) isIDUsed(id string) bool {
 	for _, s := range b.sections {
 		if s.ID == id {
 			return true
@@ -78,7 +78,7 @@ func (b *builder) isIDUsed(id string) bool {
 
 // groupInputs returns one row per kind of number and file, with all values and line
 // numbers.
-func (b *builder) groupInputs(all []scaling.Input) []inputRow {
+func (b *pageBuilder) groupInputs(all []scaling.Input) []inputRow {
 	var out []inputRow
 	at := map[string]int{}
 	for _, in := range all {
@@ -105,7 +105,7 @@ func (b *builder) groupInputs(all []scaling.Input) []inputRow {
 }
 
 // formatTexts sets the exported fields of the row from the unexported ones.
-func (r *inputRow) formatTexts(b *builder) {
+func (r *inputRow) formatTexts(b *pageBuilder) {
 	in := r.first
 	r.What = columnLabel(in.Name)
 	switch len(r.epochs) {

@@ -17,10 +17,10 @@ import (
 )
 
 //go:embed page.html
-var pageText string
+var pageTemplate string
 
 //go:embed style.css
-var styleText string
+var styleSheet string
 
 // page contains the data of the template. The template escapes texts. Fields of type
 // template.HTML and template.CSS are not escaped: only Lockstep's packages create them,
@@ -30,7 +30,7 @@ type page struct {
 	Style           template.CSS
 	Open            bool // unfold all sections, for paper
 
-	Verdicts  []verdict
+	Verdicts  []conclusion
 	Headlines table
 	Results   table
 	Rule      []string
@@ -50,8 +50,8 @@ type page struct {
 	Explained []explanation
 }
 
-// verdict is a conclusion about a subject, with a link to its details.
-type verdict struct{ About, Text, Link string }
+// conclusion is a conclusion about a subject, with a link to its details.
+type conclusion struct{ About, Text, Link string }
 
 // table is a table whose cells may have links.
 type table struct {
@@ -79,16 +79,16 @@ type pageFigure struct {
 	Wide          bool
 }
 
-// builder builds a page.
-type builder struct {
+// pageBuilder builds a page.
+type pageBuilder struct {
 	study   *scaling.Study
 	options Options
 	root    string
 
-	differing   *scaling.Settings // nil until settingRows computes it
+	differing   *scaling.Settings // nil until differingSettings computes it
 	anchors     map[string]string // anchors, by metric, series and workers
 	sections    []explanation
-	conclusions []verdict // all conclusions; the page shows the first ones about each subject
+	conclusions []conclusion // all conclusions; the page shows the first ones about each subject
 }
 
 // maxRows limits the listed runs and the listed files, and maxInputs the rows in the
@@ -105,18 +105,18 @@ const (
 	maxPoints = 200
 )
 
-// omittedNote returns a note for a list of n items of which the page shows only the first
+// describeOmitted returns a note for a list of n items of which the page shows only the first
 // limit: the number of omitted items, and the command that lists them. what names the
 // items. It returns "" if no item is omitted.
-func omittedNote(n, limit int, what, command string) string {
+func describeOmitted(n, limit int, what, command string) string {
 	if n <= limit {
 		return ""
 	}
 	return fmt.Sprintf("and %d more %s, which %s lists", n-limit, what, command)
 }
 
-// noteParagraph returns text as an HTML paragraph, or "" if text is empty.
-func noteParagraph(text string) string {
+// formatNote returns text as an HTML paragraph, or "" if text is empty.
+func formatNote(text string) string {
 	if text == "" {
 		return ""
 	}
@@ -128,10 +128,10 @@ func noteParagraph(text string) string {
 const maxProblems = 100
 
 // buildPage returns the content of the page with the given figures.
-func (b *builder) buildPage(figures []*figure.Figure) page {
+func (b *pageBuilder) buildPage(figures []*figure.Figure) page {
 	s := b.study
 	p := page{
-		Title: b.options.Title, Subtitle: b.subtitle(), Style: template.CSS(styleText), //nolint:gosec // embedded file
+		Title: b.options.Title, Subtitle: b.subtitle(), Style: template.CSS(styleSheet), //nolint:gosec // embedded file
 		Rule: b.describeRule(), Runs: b.runTable(s.Runs[:min(len(s.Runs), maxRows)]), Root: b.root, Kinds: b.fileKindTable(), FileCount: len(s.Reports),
 		RunCount: len(s.Runs), MoreRuns: max(0, len(s.Runs)-maxRows), MoreFiles: max(0, len(s.Reports)-maxRows),
 	}
@@ -146,8 +146,8 @@ func (b *builder) buildPage(figures []*figure.Figure) page {
 	p.Headlines = b.headlineTable()
 	p.Results = b.resultTable()
 	results := b.analyze()
-	b.conclusions = b.allVerdicts(results)
-	p.Verdicts = firstPerSubject(b.conclusions)
+	b.conclusions = b.allConclusions(results)
+	p.Verdicts = limitPerSubject(b.conclusions)
 	for _, r := range results {
 		p.Tables = append(p.Tables, analysisSection{ID: r.id, Title: r.title, HTML: b.shortenHTML(r.html)})
 	}
@@ -183,7 +183,7 @@ func (r *Report) render(open bool) string {
 	p := r.page
 	p.Open = open
 	var out bytes.Buffer
-	t, err := template.New("page").Parse(pageText)
+	t, err := template.New("page").Parse(pageTemplate)
 	if err == nil {
 		err = t.Execute(&out, p)
 	}
@@ -194,7 +194,7 @@ func (r *Report) render(open bool) string {
 }
 
 // shortenPaths makes absolute paths in a text relative to b.root.
-func (b *builder) shortenPaths(text string) string {
+func (b *pageBuilder) shortenPaths(text string) string {
 	if b.root == "" {
 		return text
 	}
@@ -202,7 +202,7 @@ func (b *builder) shortenPaths(text string) string {
 }
 
 // shortenHTML makes absolute paths in HTML relative to b.root.
-func (b *builder) shortenHTML(markup string) template.HTML {
+func (b *pageBuilder) shortenHTML(markup string) template.HTML {
 	if b.root != "" {
 		markup = strings.ReplaceAll(markup, template.HTMLEscapeString(b.root)+"/", "")
 	}
@@ -210,7 +210,7 @@ func (b *builder) shortenHTML(markup string) template.HTML {
 }
 
 // subtitle returns a line with the number of runs, series and workers.
-func (b *builder) subtitle() string {
+func (b *pageBuilder) subtitle() string {
 	s := b.study
 	var sizes []int
 	for _, p := range s.Points {
@@ -234,7 +234,7 @@ func (b *builder) subtitle() string {
 
 // describeRule returns lines that describe the study's rule: which runs and epochs count,
 // and how intervals are computed.
-func (b *builder) describeRule() []string {
+func (b *pageBuilder) describeRule() []string {
 	s := b.study
 	lines := []string{"Rule: " + s.Rule.String() + "."}
 	if slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return p.Runs > 1 }) {

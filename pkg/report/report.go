@@ -81,7 +81,7 @@ func New(study *scaling.Study, options Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make report: %w", err)
 	}
-	b := &builder{study: study, options: options, root: commonFolder(study), anchors: map[string]string{}}
+	b := &pageBuilder{study: study, options: options, root: commonFolder(study), anchors: map[string]string{}}
 	p := b.buildPage(figures)
 	r := &Report{Title: p.Title, Figures: figures, page: p}
 	for _, v := range b.conclusions {

@@ -45,12 +45,12 @@ func (r *Report) Save(ctx context.Context, path string) error {
 	var err error
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
 	case ".html", ".htm":
-		err = saveCompletely(path, func(f *os.File) error {
+		err = saveAtomically(path, func(f *os.File) error {
 			_, err := f.WriteString(r.Page())
 			return err
 		})
 	case ".pdf":
-		err = saveCompletely(path, func(f *os.File) error { return r.printPDF(ctx, f) })
+		err = saveAtomically(path, func(f *os.File) error { return r.printPDF(ctx, f) })
 	default:
 		err = fmt.Errorf("unknown extension %q; use .html or .pdf", ext)
 	}
@@ -60,9 +60,9 @@ func (r *Report) Save(ctx context.Context, path string) error {
 	return nil
 }
 
-// saveCompletely creates a file with the content that fill writes, and missing folders. If
+// saveAtomically creates a file with the content that fill writes, and missing folders. If
 // fill returns an error, an existing file is not changed.
-func saveCompletely(path string, fill func(f *os.File) error) error {
+func saveAtomically(path string, fill func(f *os.File) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -106,9 +106,9 @@ func (r *Report) printPDF(ctx context.Context, f *os.File) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("print PDF with %s: %w", browser, ctx.Err())
 	case err != nil:
-		return fmt.Errorf("print PDF with %s: %w: %s", browser, err, lastOutput(output))
+		return fmt.Errorf("print PDF with %s: %w: %s", browser, err, outputTail(output))
 	case missing != nil || info.Size() == 0:
-		return fmt.Errorf("print PDF with %s: no file was written: %s", browser, lastOutput(output))
+		return fmt.Errorf("print PDF with %s: no file was written: %s", browser, outputTail(output))
 	}
 	printed, err := os.Open(path)
 	if err != nil {
@@ -118,8 +118,8 @@ func (r *Report) printPDF(ctx context.Context, f *os.File) error {
 	return errors.Join(err, printed.Close())
 }
 
-// lastOutput returns the last 500 bytes of a program's output, after "…" if it is longer.
-func lastOutput(output []byte) string {
+// outputTail returns the last 500 bytes of a program's output, after "…" if it is longer.
+func outputTail(output []byte) string {
 	const most = 500
 	text := strings.TrimSpace(string(output))
 	if len(text) > most {

@@ -251,7 +251,7 @@ func near(printed string, value float64) bool {
 }
 
 func (v *smallStudy) check() {
-	b := &builder{study: v.study, options: Options{Costs: true, Budget: 0.005}, anchors: map[string]string{}}
+	b := &pageBuilder{study: v.study, options: Options{Costs: true, Budget: 0.005}, anchors: map[string]string{}}
 	b.buildPage(nil)
 	for _, said := range b.conclusions {
 		v.sentence(said.About, said.Text)

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// measureColumn is a column of a table with the values of one metric.
-type measureColumn struct {
+// metricColumn is a column of a table with the values of one metric.
+type metricColumn struct {
 	metric, title string
 	span          func(scaling.Point) scaling.Estimate
 	show          func(float64) string
@@ -20,9 +20,9 @@ type measureColumn struct {
 	linked        bool // whether every value in the table of results links to its explanation
 }
 
-// measureColumns returns the columns of all metrics, in the order of the tables.
-func measureColumns() []measureColumn {
-	return []measureColumn{
+// metricColumns returns the columns of all metrics, in the order of the tables.
+func metricColumns() []metricColumn {
+	return []metricColumn{
 		{"epoch_seconds", "epoch time in s", func(p scaling.Point) scaling.Estimate { return p.EpochSeconds }, formatNumber, true, false},
 		{"wall_seconds", "whole job in s", func(p scaling.Point) scaling.Estimate { return p.WallSeconds }, formatNumber, true, false},
 		{"throughput", "samples/s", func(p scaling.Point) scaling.Estimate { return p.Throughput }, formatNumber, true, false},
@@ -39,14 +39,14 @@ func measureColumns() []measureColumn {
 
 // columnsWithValues returns the columns for which any of the points has a value. If headline
 // is true, it returns only columns of the table of headlines.
-func columnsWithValues(points []scaling.Point, headline bool) []measureColumn {
-	return slices.DeleteFunc(measureColumns(), func(m measureColumn) bool {
+func columnsWithValues(points []scaling.Point, headline bool) []metricColumn {
+	return slices.DeleteFunc(metricColumns(), func(m metricColumn) bool {
 		return headline && !m.headline || !slices.ContainsFunc(points, func(p scaling.Point) bool { return isMeasured(m.span(p).Value) })
 	})
 }
 
 // largestPoints returns, for each series, the point with the most workers that has runs.
-func (b *builder) largestPoints() []scaling.Point {
+func (b *pageBuilder) largestPoints() []scaling.Point {
 	var out []scaling.Point
 	for _, p := range b.study.Points {
 		if n := len(out); n > 0 && out[n-1].Series == p.Series {
@@ -66,7 +66,7 @@ const maxSettings = 3
 
 // headlineTable returns a table with one row per series: its results at its largest worker
 // count. Every number links to its explanation.
-func (b *builder) headlineTable() table {
+func (b *pageBuilder) headlineTable() table {
 	points := b.largestPoints()
 	columns := columnsWithValues(points, true)
 	if len(columns) == 0 {
@@ -74,10 +74,10 @@ func (b *builder) headlineTable() table {
 	}
 	// The speed-up of the baseline is always 1.
 	if !slices.ContainsFunc(points, func(p scaling.Point) bool { return p.Size > p.Baseline && p.Baseline > 0 }) {
-		columns = slices.DeleteFunc(columns, func(m measureColumn) bool { return m.metric == "speedup" || m.metric == "efficiency" })
+		columns = slices.DeleteFunc(columns, func(m metricColumn) bool { return m.metric == "speedup" || m.metric == "efficiency" })
 	}
 	t := table{Head: []string{"series", b.countedUnit() + "s"}}
-	settings := b.settingRows().Rows
+	settings := b.differingSettings().Rows
 	settings = settings[:min(len(settings), maxSettings)]
 	for _, s := range settings {
 		t.Head = append(t.Head, s.Setting)
@@ -85,7 +85,7 @@ func (b *builder) headlineTable() table {
 	for _, m := range columns {
 		t.Head = append(t.Head, m.title)
 	}
-	t.More = omittedNote(len(points), maxSeries, "series", "lockstep scaling")
+	t.More = describeOmitted(len(points), maxSeries, "series", "lockstep scaling")
 	names := b.study.Series()
 	for _, p := range points[:min(len(points), maxSeries)] {
 		row := []cell{{Text: p.Series}, {Text: strconv.Itoa(p.Size), Number: true}}
@@ -94,16 +94,16 @@ func (b *builder) headlineTable() table {
 			row = append(row, cell{Text: s.Values[at], Number: true})
 		}
 		for _, m := range columns {
-			row = append(row, b.measureCell(p, m, true))
+			row = append(row, b.newMetricCell(p, m, true))
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
 }
 
-// measureCell returns the cell of point p in column m. If link is true, the cell links to
+// newMetricCell returns the cell of point p in column m. If link is true, the cell links to
 // the explanation of its value.
-func (b *builder) measureCell(p scaling.Point, m measureColumn, link bool) cell {
+func (b *pageBuilder) newMetricCell(p scaling.Point, m metricColumn, link bool) cell {
 	v := m.span(p)
 	c := cell{Text: m.show(v.Value), Number: true}
 	if !isMeasured(v.Value) || !link {
@@ -116,7 +116,7 @@ func (b *builder) measureCell(p scaling.Point, m measureColumn, link bool) cell 
 }
 
 // resultTable returns a table with one row per series and worker count.
-func (b *builder) resultTable() table {
+func (b *pageBuilder) resultTable() table {
 	points := b.study.Points
 	columns := columnsWithValues(points, false)
 	column := func(title string, of func(scaling.Point) int) func(scaling.Point) (string, int) {
@@ -145,7 +145,7 @@ func (b *builder) resultTable() table {
 			t.Head = append(t.Head, "interval")
 		}
 	}
-	t.More = omittedNote(len(points), maxPoints, "rows", "lockstep scaling")
+	t.More = describeOmitted(len(points), maxPoints, "rows", "lockstep scaling")
 	for _, p := range points[:min(len(points), maxPoints)] {
 		row := []cell{{Text: p.Series}}
 		for _, of := range counts {
@@ -156,7 +156,7 @@ func (b *builder) resultTable() table {
 			row = append(row, cell{Text: text, Number: true})
 		}
 		for _, m := range columns {
-			row = append(row, b.measureCell(p, m, m.linked && p.Size != p.Baseline && len(b.sections) < maxExplained))
+			row = append(row, b.newMetricCell(p, m, m.linked && p.Size != p.Baseline && len(b.sections) < maxExplanations))
 			if m.metric == "speedup" && interval {
 				row = append(row, cell{Text: speedupInterval(p), Number: true})
 			}
@@ -177,7 +177,7 @@ func speedupInterval(p scaling.Point) string {
 
 // countedUnit returns the unit in which the study's rule counts the size of a run:
 // scaling.PerWorker or scaling.PerNode.
-func (b *builder) countedUnit() string {
+func (b *pageBuilder) countedUnit() string {
 	if b.study.Rule.Per == scaling.PerNode {
 		return scaling.PerNode
 	}
@@ -185,7 +185,7 @@ func (b *builder) countedUnit() string {
 }
 
 // runTable returns a table of all runs, including those that do not count.
-func (b *builder) runTable(all []runs.Run) table {
+func (b *pageBuilder) runTable(all []runs.Run) table {
 	t := table{Head: []string{"run", "kind", "series", "workers", "seed", "state", "batch per worker", "epochs", "median epoch in s", "last loss", "best IoU"}}
 	used := make([]bool, len(t.Head))
 	for _, r := range all {
@@ -209,9 +209,9 @@ func (b *builder) runTable(all []runs.Run) table {
 			{Text: b.shortenPaths(r.Dir)},
 			{Text: r.Kind},
 			{Text: r.Info.Series},
-			countCell(r.Info.Workers), countCell(int(r.Info.Seed)),
+			newCountCell(r.Info.Workers), newCountCell(int(r.Info.Seed)),
 			{Text: describeStatus(r)},
-			countCell(r.Info.BatchPerWorker), countCell(len(r.Epochs)),
+			newCountCell(r.Info.BatchPerWorker), newCountCell(len(r.Epochs)),
 			{Text: formatNumber(median(seconds)), Number: true},
 			{Text: formatNumber(loss), Number: true},
 			{Text: formatNumber(best), Number: true},
@@ -221,11 +221,11 @@ func (b *builder) runTable(all []runs.Run) table {
 		}
 		t.Rows = append(t.Rows, row)
 	}
-	return t.withColumns(used)
+	return t.removeUnusedColumns(used)
 }
 
-// withColumns returns the table without the columns i for which used[i] is false.
-func (t table) withColumns(used []bool) table {
+// removeUnusedColumns returns the table without the columns i for which used[i] is false.
+func (t table) removeUnusedColumns(used []bool) table {
 	out := table{}
 	for i, h := range t.Head {
 		if used[i] {
@@ -244,8 +244,8 @@ func (t table) withColumns(used []bool) table {
 	return out
 }
 
-// countCell returns a cell with n, or with a dash if n is 0, because 0 means unknown.
-func countCell(n int) cell {
+// newCountCell returns a cell with n, or with a dash if n is 0, because 0 means unknown.
+func newCountCell(n int) cell {
 	if n == 0 {
 		return cell{Text: "–", Number: true}
 	}
@@ -274,7 +274,7 @@ func median(v []float64) float64 {
 
 // fileKindTable returns a table with one row per kind of file: how many files, runs, records
 // and lines were read, and how many problems they have.
-func (b *builder) fileKindTable() table {
+func (b *pageBuilder) fileKindTable() table {
 	type sum struct{ files, runs, records, lines, used, problems int }
 	sums := map[string]*sum{}
 	var names []string

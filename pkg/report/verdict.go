@@ -15,12 +15,12 @@ import (
 // analysis is the result of analyzing one aspect of a study, with its conclusions.
 type analysis struct {
 	id, title, html string
-	verdicts        []verdict
+	verdicts        []conclusion
 }
 
 // analyze returns the analyses of all aspects that the study has data for. Each of the
 // functions analyzeX returns false if it has nothing to show.
-func (b *builder) analyze() []analysis {
+func (b *pageBuilder) analyze() []analysis {
 	var out []analysis
 	for _, of := range []func() (analysis, bool){
 		b.analyzeSettings, b.analyzeFits, b.analyzeComparisons, b.analyzeBottleneck, b.analyzeOverhead, b.analyzeCollective, b.analyzeTimeUse, b.analyzeStragglers, b.analyzeQuality, b.analyzeCost, b.analyzeBudget,
@@ -32,11 +32,11 @@ func (b *builder) analyze() []analysis {
 	return out
 }
 
-// allVerdicts returns all conclusions, in this order: about speed, about strong or weak
+// allConclusions returns all conclusions, in this order: about speed, about strong or weak
 // scaling, from the analyses, and about problems.
-func (b *builder) allVerdicts(results []analysis) []verdict {
-	out := b.speedVerdicts()
-	out = append(out, b.modeVerdicts()...)
+func (b *pageBuilder) allConclusions(results []analysis) []conclusion {
+	out := b.speedConclusions()
+	out = append(out, b.scalingModeConclusions()...)
 	for _, r := range results {
 		for _, v := range r.verdicts {
 			v.Link = "#" + r.id
@@ -55,7 +55,7 @@ func (b *builder) allVerdicts(results []analysis) []verdict {
 		if diverged > 0 {
 			text += fmt.Sprintf("; the loss of %s is no number", english.Count(diverged, "run"))
 		}
-		out = append(out, verdict{"Problems", text + ".", "#read"})
+		out = append(out, conclusion{"Problems", text + ".", "#read"})
 	}
 	for i := range out {
 		out[i].Text = b.shortenPaths(strings.TrimSuffix(out[i].Text, ".") + ".")
@@ -63,14 +63,14 @@ func (b *builder) allVerdicts(results []analysis) []verdict {
 	return out
 }
 
-// firstPerSubject returns at most maxSeries conclusions about each subject, followed by a
-// note about the number of omitted ones.
-func firstPerSubject(all []verdict) []verdict {
+// limitPerSubject returns at most maxSeries conclusions about each subject, followed by a
+// note about the number of omitted conclusions.
+func limitPerSubject(all []conclusion) []conclusion {
 	counts := map[string]int{}
 	for _, v := range all {
 		counts[v.About]++
 	}
-	var out []verdict
+	var out []conclusion
 	seen := map[string]int{}
 	for _, v := range all {
 		seen[v.About]++
@@ -78,7 +78,7 @@ func firstPerSubject(all []verdict) []verdict {
 		case n <= maxSeries:
 			out = append(out, v)
 		case n == maxSeries+1:
-			out = append(out, verdict{About: v.About, Text: omittedNote(counts[v.About], maxSeries, "like these", "lockstep scaling"+flagForSubject(v.About)) + ".", Link: v.Link})
+			out = append(out, conclusion{About: v.About, Text: describeOmitted(counts[v.About], maxSeries, "like these", "lockstep scaling"+flagForSubject(v.About)) + ".", Link: v.Link})
 		}
 	}
 	return out
@@ -96,12 +96,12 @@ func flagForSubject(about string) string {
 	return ""
 }
 
-// speedVerdicts returns one conclusion per series about its speed at its largest worker
+// speedConclusions returns one conclusion per series about its speed at its largest worker
 // count.
-func (b *builder) speedVerdicts() []verdict {
-	var out []verdict
+func (b *pageBuilder) speedConclusions() []conclusion {
+	var out []conclusion
 	for i, p := range b.largestPoints() {
-		v := verdict{About: "Speed"}
+		v := conclusion{About: "Speed"}
 		switch {
 		case p.Baseline > 0 && p.Size > p.Baseline && isMeasured(p.Speedup.Value):
 			v.About = "Speed-up"
@@ -125,18 +125,18 @@ func (b *builder) speedVerdicts() []verdict {
 	return out
 }
 
-// modeVerdicts returns conclusions about whether the series are strong or weak scaling, with
+// scalingModeConclusions returns conclusions about whether the series are strong or weak scaling, with
 // one sentence for all series to which the same reason applies.
-func (b *builder) modeVerdicts() []verdict {
-	var out []verdict
+func (b *pageBuilder) scalingModeConclusions() []conclusion {
+	var out []conclusion
 	var names [][]string
 	for _, m := range b.study.Modes().Rows {
 		if m.Scaling == scaling.ScalingUnknown {
 			continue
 		}
-		i := slices.IndexFunc(out, func(v verdict) bool { return v.Text == m.Why })
+		i := slices.IndexFunc(out, func(v conclusion) bool { return v.Text == m.Why })
 		if i < 0 {
-			out = append(out, verdict{About: "Scaling", Text: m.Why})
+			out = append(out, conclusion{About: "Scaling", Text: m.Why})
 			names = append(names, nil)
 			i = len(out) - 1
 		}
@@ -156,14 +156,15 @@ func (b *builder) modeVerdicts() []verdict {
 }
 
 // analyzeSettings shows the settings that differ between the series.
-func (b *builder) analyzeSettings() (analysis, bool) {
-	s := b.settingRows()
-	left := noteParagraph(omittedNote(len(s.Series), maxSeries, "series", "lockstep scaling"))
+func (b *pageBuilder) analyzeSettings() (analysis, bool) {
+	s := b.differingSettings()
+	left := formatNote(describeOmitted(len(s.Series), maxSeries, "series", "lockstep scaling"))
 	return analysis{id: "settings", title: "What differs between the series", html: s.FirstHTML(maxSeries) + left}, len(s.Rows) > 0
 }
 
-// settingRows returns the settings that differ between the series. It computes them once.
-func (b *builder) settingRows() *scaling.Settings {
+// differingSettings returns the settings that differ between the series. It computes them
+// once.
+func (b *pageBuilder) differingSettings() *scaling.Settings {
 	if b.differing == nil {
 		b.differing = b.study.Settings()
 	}
@@ -172,33 +173,33 @@ func (b *builder) settingRows() *scaling.Settings {
 
 // analyzeFits shows the scaling model that fits each series, or that the series has too few
 // worker counts for a fit.
-func (b *builder) analyzeFits() (analysis, bool) {
+func (b *pageBuilder) analyzeFits() (analysis, bool) {
 	r := analysis{id: "fits", title: "Laws of scaling"}
 	var parts []string
 	for _, name := range b.study.Series() {
 		f, err := b.study.Fit(name)
 		if n := b.countsWithSpeed(name); errors.Is(err, scaling.ErrTooFew) && n > 1 {
-			r.verdicts = append(r.verdicts, verdict{About: "Law", Text: fmt.Sprintf("%s: %v: there are %d", name, scaling.ErrTooFew, n)})
+			r.verdicts = append(r.verdicts, conclusion{About: "Law", Text: fmt.Sprintf("%s: %v: there are %d", name, scaling.ErrTooFew, n)})
 			parts = append(parts, "<p>"+escape(err.Error())+"</p>")
 		}
 		if err != nil {
 			continue
 		}
-		r.verdicts = append(r.verdicts, verdict{About: "Law", Text: f.Sentence})
+		r.verdicts = append(r.verdicts, conclusion{About: "Law", Text: f.Sentence})
 		parts = append(parts, "<h3>"+escape(name)+"</h3>\n"+f.HTML())
 	}
-	r.html = firstSeries(parts, "lockstep scaling --show fit")
+	r.html = joinFirstSeries(parts, "lockstep scaling --show fit")
 	return r, len(parts) > 0
 }
 
-// firstSeries joins the first maxSeries parts, each of which describes one series. If
+// joinFirstSeries joins the first maxSeries parts, each of which describes one series. If
 // parts are omitted, it adds a note with their number and the command that lists them.
-func firstSeries(parts []string, command string) string {
-	return strings.Join(parts[:min(len(parts), maxSeries)], "\n") + noteParagraph(omittedNote(len(parts), maxSeries, "series", command))
+func joinFirstSeries(parts []string, command string) string {
+	return strings.Join(parts[:min(len(parts), maxSeries)], "\n") + formatNote(describeOmitted(len(parts), maxSeries, "series", command))
 }
 
 // countsWithSpeed returns the number of worker counts at which a series has a speed.
-func (b *builder) countsWithSpeed(series string) int {
+func (b *pageBuilder) countsWithSpeed(series string) int {
 	n := 0
 	for _, p := range b.study.Points {
 		if p.Series == series && (isMeasured(p.Throughput.Value) || isMeasured(p.EpochSeconds.Value) || isMeasured(p.WallSeconds.Value)) {
@@ -209,7 +210,7 @@ func (b *builder) countsWithSpeed(series string) int {
 }
 
 // analyzeComparisons compares the two series of each pair that comparedPairs returns.
-func (b *builder) analyzeComparisons() (analysis, bool) {
+func (b *pageBuilder) analyzeComparisons() (analysis, bool) {
 	r := analysis{id: "comparison", title: "Comparison of the series"}
 	var parts []string
 	for _, pair := range b.comparedPairs() {
@@ -221,7 +222,7 @@ func (b *builder) analyzeComparisons() (analysis, bool) {
 		if len(c.Pooled) > 0 {
 			sentence = c.Pooled[0].Sentence
 		}
-		r.verdicts = append(r.verdicts, verdict{About: "Comparison", Text: sentence})
+		r.verdicts = append(r.verdicts, conclusion{About: "Comparison", Text: sentence})
 		parts = append(parts, fmt.Sprintf("<h3>%s and %s</h3>\n%s", escape(pair[0]), escape(pair[1]), c.HTML()))
 	}
 	r.html = strings.Join(parts, "\n")
@@ -233,7 +234,7 @@ func (b *builder) analyzeComparisons() (analysis, bool) {
 // returns nil. Otherwise it returns the pairs whose names start with the same word, such as
 // PyTorch native and PyTorch Horovod. If there are no such pairs, it returns all pairs of up
 // to three series, and nil for four.
-func (b *builder) comparedPairs() [][2]string {
+func (b *pageBuilder) comparedPairs() [][2]string {
 	names := slices.DeleteFunc(b.study.Series(), func(name string) bool {
 		return slices.ContainsFunc(b.communicationPairs(), func(p [2]string) bool { return p[1] == name })
 	})
@@ -260,14 +261,14 @@ func (b *builder) comparedPairs() [][2]string {
 
 // analyzeBottleneck shows whether loading data or computing limits the speed, according to
 // the trials of each run (see scaling.BottleneckRow).
-func (b *builder) analyzeBottleneck() (analysis, bool) {
+func (b *pageBuilder) analyzeBottleneck() (analysis, bool) {
 	x, err := b.study.Bottleneck()
 	if err != nil || len(x.Rows) == 0 {
 		return analysis{}, false
 	}
-	r := analysis{id: "bottleneck", title: "Input or computation", html: x.FirstHTML(maxPoints) + noteParagraph(omittedNote(len(x.Rows), maxPoints, "rows", "lockstep scaling --show bottleneck"))}
+	r := analysis{id: "bottleneck", title: "Input or computation", html: x.FirstHTML(maxPoints) + formatNote(describeOmitted(len(x.Rows), maxPoints, "rows", "lockstep scaling --show bottleneck"))}
 	for _, row := range x.Rows {
-		r.verdicts = append(r.verdicts, verdict{About: "Bottleneck", Text: row.Sentence})
+		r.verdicts = append(r.verdicts, conclusion{About: "Bottleneck", Text: row.Sentence})
 	}
 	return r, true
 }
@@ -275,7 +276,7 @@ func (b *builder) analyzeBottleneck() (analysis, bool) {
 // communicationPairs returns pairs of series that differ only in communication: the first
 // series of a pair is with communication, the second one without. By default the pairs are
 // found by their names, such as "A" and "A, no communication".
-func (b *builder) communicationPairs() [][2]string {
+func (b *pageBuilder) communicationPairs() [][2]string {
 	if len(b.options.Figures.Pairs) > 0 {
 		return b.options.Figures.Pairs
 	}
@@ -292,7 +293,7 @@ func (b *builder) communicationPairs() [][2]string {
 
 // analyzeOverhead shows how much slower communication makes each pair of series that
 // communicationPairs returns.
-func (b *builder) analyzeOverhead() (analysis, bool) {
+func (b *pageBuilder) analyzeOverhead() (analysis, bool) {
 	r := analysis{id: "overhead", title: "What communication costs"}
 	var parts []string
 	for _, p := range b.communicationPairs() {
@@ -300,16 +301,16 @@ func (b *builder) analyzeOverhead() (analysis, bool) {
 		if err != nil || len(o.Rows) == 0 {
 			continue
 		}
-		r.verdicts = append(r.verdicts, verdict{About: "Communication", Text: p[0] + ": " + o.Sentence})
+		r.verdicts = append(r.verdicts, conclusion{About: "Communication", Text: p[0] + ": " + o.Sentence})
 		parts = append(parts, "<h3>"+escape(p[0])+"</h3>\n"+o.HTML())
 	}
-	r.html = firstSeries(parts, "lockstep scaling --show overhead")
+	r.html = joinFirstSeries(parts, "lockstep scaling --show overhead")
 	return r, len(parts) > 0
 }
 
 // analyzeCollective shows the latency and the bandwidth of the all-reduce of each series. It
 // skips series in which too few runs have measured the time of the all-reduce.
-func (b *builder) analyzeCollective() (analysis, bool) {
+func (b *pageBuilder) analyzeCollective() (analysis, bool) {
 	r := analysis{id: "collective", title: "Latency and bandwidth of the all-reduce"}
 	var parts []string
 	for _, name := range b.study.Series() {
@@ -317,21 +318,21 @@ func (b *builder) analyzeCollective() (analysis, bool) {
 		if err != nil {
 			continue // too few runs
 		}
-		r.verdicts = append(r.verdicts, verdict{About: "All-reduce", Text: c.Sentence})
+		r.verdicts = append(r.verdicts, conclusion{About: "All-reduce", Text: c.Sentence})
 		parts = append(parts, "<h3>"+escape(name)+"</h3>\n"+c.HTML())
 	}
-	r.html = firstSeries(parts, "lockstep scaling --show collective")
+	r.html = joinFirstSeries(parts, "lockstep scaling --show collective")
 	return r, len(parts) > 0
 }
 
 // analyzeTimeUse shows which fractions of a step are spent on computing, waiting for
 // communication and waiting for data, according to step spans and traces.
-func (b *builder) analyzeTimeUse() (analysis, bool) {
+func (b *pageBuilder) analyzeTimeUse() (analysis, bool) {
 	t := b.study.TimeUse()
 	if len(t.Rows) == 0 {
 		return analysis{}, false
 	}
-	r := analysis{id: "time-use", title: "Where a step's time goes", html: t.FirstHTML(maxPoints) + noteParagraph(omittedNote(len(t.Rows), maxPoints, "rows", "lockstep scaling --show time-use"))}
+	r := analysis{id: "time-use", title: "Where a step's time goes", html: t.FirstHTML(maxPoints) + formatNote(describeOmitted(len(t.Rows), maxPoints, "rows", "lockstep scaling --show time-use"))}
 	for _, row := range t.Rows {
 		if !(row.Step.Value > 0) {
 			continue
@@ -342,75 +343,75 @@ func (b *builder) analyzeTimeUse() (analysis, bool) {
 		if row.Idle.Value > 0.005*row.Step.Value {
 			text += fmt.Sprintf(", %s is idle", share(row.Idle))
 		}
-		r.verdicts = append(r.verdicts, verdict{About: "Time", Text: strings.ToUpper(text[:1]) + text[1:] + "."})
+		r.verdicts = append(r.verdicts, conclusion{About: "Time", Text: strings.ToUpper(text[:1]) + text[1:] + "."})
 	}
 	return r, true
 }
 
 // analyzeStragglers shows the ranks for which the other ranks wait.
-func (b *builder) analyzeStragglers() (analysis, bool) {
+func (b *pageBuilder) analyzeStragglers() (analysis, bool) {
 	x := b.study.Stragglers()
 	if len(x.Rows) == 0 {
 		return analysis{}, false
 	}
 	return analysis{
 		id: "stragglers", title: "Who comes last to the collective",
-		html:     x.FirstHTML(maxPoints) + noteParagraph(omittedNote(len(x.Rows), maxPoints, "rows", "lockstep scaling --show stragglers")),
-		verdicts: []verdict{{About: "Stragglers", Text: x.Sentence}},
+		html:     x.FirstHTML(maxPoints) + formatNote(describeOmitted(len(x.Rows), maxPoints, "rows", "lockstep scaling --show stragglers")),
+		verdicts: []conclusion{{About: "Stragglers", Text: x.Sentence}},
 	}, true
 }
 
 // analyzeQuality shows the effect of the global batch on the quality of the trained model.
-func (b *builder) analyzeQuality() (analysis, bool) {
+func (b *pageBuilder) analyzeQuality() (analysis, bool) {
 	q := b.study.Quality()
 	r := analysis{id: "quality", title: "Quality and the global batch"}
 	for _, row := range q.Rows {
 		if row.Sentence != "" {
-			r.verdicts = append(r.verdicts, verdict{About: "Quality", Text: row.Sentence})
+			r.verdicts = append(r.verdicts, conclusion{About: "Quality", Text: row.Sentence})
 		}
 	}
 	if len(r.verdicts) == 0 {
 		return r, false
 	}
-	r.html = q.FirstHTML(maxPoints) + noteParagraph(omittedNote(len(q.Rows), maxPoints, "rows", "lockstep scaling --show quality"))
+	r.html = q.FirstHTML(maxPoints) + formatNote(describeOmitted(len(q.Rows), maxPoints, "rows", "lockstep scaling --show quality"))
 	return r, true
 }
 
 // analyzeCost shows training time against device-hours if the options request it.
-func (b *builder) analyzeCost() (analysis, bool) {
+func (b *pageBuilder) analyzeCost() (analysis, bool) {
 	if !b.options.Costs && b.options.Price == 0 {
 		return analysis{}, false
 	}
 	c, err := b.study.Cost(b.options.Price)
 	if err != nil {
-		return analysis{id: "cost", title: "Cost", html: "<p>" + escape(err.Error()) + "</p>", verdicts: []verdict{{About: "Cost", Text: err.Error() + "."}}}, true
+		return analysis{id: "cost", title: "Cost", html: "<p>" + escape(err.Error()) + "</p>", verdicts: []conclusion{{About: "Cost", Text: err.Error() + "."}}}, true
 	}
 	title := "Cost"
 	if b.options.Price > 0 {
 		title = strings.TrimSpace(fmt.Sprintf("Cost, a device-hour at %g %s", b.options.Price, b.options.Currency))
 	}
-	left := noteParagraph(omittedNote(len(c.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show cost=%g", b.options.Price)))
-	return analysis{id: "cost", title: title, html: c.FirstHTML(maxPoints) + left, verdicts: []verdict{{About: "Cost", Text: c.Sentence}}}, true
+	left := formatNote(describeOmitted(len(c.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show cost=%g", b.options.Price)))
+	return analysis{id: "cost", title: title, html: c.FirstHTML(maxPoints) + left, verdicts: []conclusion{{About: "Cost", Text: c.Sentence}}}, true
 }
 
 // analyzeBudget shows the number of workers that the device-hours in Options.Budget pay for.
-func (b *builder) analyzeBudget() (analysis, bool) {
+func (b *pageBuilder) analyzeBudget() (analysis, bool) {
 	if b.options.Budget == 0 {
 		return analysis{}, false
 	}
 	x, err := b.study.Budget(b.options.Budget)
 	title := fmt.Sprintf("With %g device-hours", b.options.Budget)
 	if err != nil {
-		return analysis{id: "budget", title: title, html: "<p>" + escape(err.Error()) + "</p>", verdicts: []verdict{{About: "Budget", Text: err.Error() + "."}}}, true
+		return analysis{id: "budget", title: title, html: "<p>" + escape(err.Error()) + "</p>", verdicts: []conclusion{{About: "Budget", Text: err.Error() + "."}}}, true
 	}
-	left := noteParagraph(omittedNote(len(x.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show budget=%g", b.options.Budget)))
+	left := formatNote(describeOmitted(len(x.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show budget=%g", b.options.Budget)))
 	r := analysis{id: "budget", title: title, html: x.FirstHTML(maxPoints) + left}
 	for i, row := range x.Rows {
 		if i > 0 && row.Predicted && x.Rows[i-1].Series == row.Series { // a prediction of the series' model, after its measurements
 			r.verdicts[len(r.verdicts)-1].Text += " " + row.Sentence
 			continue
 		}
-		r.verdicts = append(r.verdicts, verdict{About: "Budget", Text: row.Sentence})
+		r.verdicts = append(r.verdicts, conclusion{About: "Budget", Text: row.Sentence})
 	}
 	return r, true
 }

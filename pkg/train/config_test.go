@@ -80,7 +80,7 @@ func TestPublishedConfigs(t *testing.T) {
 			t.Errorf("%s: %d steps, want %d", want.name, got, want.steps)
 		}
 		// The list gives four digits, the last of 1.131e-3 being worth 9e-4 of it.
-		if got := c.Schedule.Initial(c.Optimizer.LearningRate, r); math.Abs(got-want.initial) > 4.5e-4*want.initial {
+		if got := c.Schedule.ScaledRate(c.Optimizer.LearningRate, r); math.Abs(got-want.initial) > 4.5e-4*want.initial {
 			t.Errorf("%s: first rate %g, want %g", want.name, got, want.initial)
 		}
 	}

@@ -67,7 +67,7 @@ func (s Scores) toSlice() []float64 {
 
 // fromSums returns the scores over all ranks. v is the sum of all ranks' toSlice results.
 func (s Scores) fromSums(v []float64) Scores {
-	s.Counts, s.Samples, s.Loss = metric.FromSlice(v[:4]), int(v[4]), v[5]/v[4]
+	s.Counts, s.Samples, s.Loss = metric.CountsFromSlice(v[:4]), int(v[4]), v[5]/v[4]
 	if s.Hits != nil {
 		h := metric.HitsFromSlice(v[6:])
 		s.Hits = &h
@@ -112,7 +112,7 @@ func meanL1(z, t []float32) float64 {
 // constantIoU returns the IoU of predicting only background or only foreground, whichever is
 // larger.
 func (s Scores) constantIoU() float64 {
-	iou, _ := s.Constant()
+	iou, _ := s.ConstantScores()
 	return iou
 }
 
@@ -142,10 +142,10 @@ func (s Scores) newTest(untrained Scores, checkpoint string, seconds float64) ru
 	switch {
 	case s.hasPixelCounts():
 		t.IoU, t.Dice = s.IoU(), s.Dice()
-		t.IoUConstant, t.DiceConstant = s.Constant()
+		t.IoUConstant, t.DiceConstant = s.ConstantScores()
 		t.IoUUntrained, t.DiceUntrained = untrained.IoU(), untrained.Dice()
 	case s.Hits != nil:
-		t.Task, t.Accuracy, t.AccuracyConstant = string(model.Classification), s.Hits.Accuracy(), s.Hits.Constant()
+		t.Task, t.Accuracy, t.AccuracyConstant = string(model.Classification), s.Hits.Accuracy(), s.Hits.ConstantAccuracy()
 		if untrained.Hits != nil {
 			t.AccuracyUntrained = untrained.Hits.Accuracy()
 		}
@@ -172,7 +172,7 @@ func (s Scores) formatUntrained() string {
 	case s.hasPixelCounts():
 		return fmt.Sprintf("untrained IoU %.4f, constant %.4f", s.IoU(), s.constantIoU())
 	case s.Hits != nil:
-		return fmt.Sprintf("untrained accuracy %.4f, constant %.4f", s.Hits.Accuracy(), s.Hits.Constant())
+		return fmt.Sprintf("untrained accuracy %.4f, constant %.4f", s.Hits.Accuracy(), s.Hits.ConstantAccuracy())
 	}
 	return fmt.Sprintf("untrained loss %.6f", s.Loss)
 }

@@ -173,12 +173,12 @@ func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 	v.addEqual("held-out samples", float64(s.Samples), float64(test.Samples), 0, "evaluated")
 	if s.Total() > 0 {
 		v.addEqual("IoU of run.json", s.IoU(), test.IoU, exact, "from the checkpoint")
-		constant, _ := s.Constant()
+		constant, _ := s.ConstantScores()
 		v.addEqual("IoU of the better constant predictor", constant, test.IoUConstant, exact, "recounted")
 	}
 	if s.Hits != nil {
 		v.addEqual("accuracy of run.json", s.Hits.Accuracy(), test.Accuracy, exact, "from the checkpoint")
-		v.addEqual("accuracy of the most frequent class", s.Hits.Constant(), test.AccuracyConstant, exact, "recounted")
+		v.addEqual("accuracy of the most frequent class", s.Hits.ConstantAccuracy(), test.AccuracyConstant, exact, "recounted")
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func listNetworks() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, name := range model.Names() {
-		fmt.Fprintf(w, "  %s\t%s\n", name, model.About(name))
+		fmt.Fprintf(w, "  %s\t%s\n", name, model.Describe(name))
 	}
 	_ = w.Flush() // writes to a strings.Builder never fail
 	return b.String()

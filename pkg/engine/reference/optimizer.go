@@ -20,7 +20,7 @@ func (x *executable[T]) prepareUpdate(u *optim.Update) (func() error, error) {
 	if len(x.buckets) == 0 {
 		return nil, errors.New("update parameters: the program computes no gradients: lower a graph that was built with nn.Train")
 	}
-	if slices.Contains(optim.Rules(), u.Rule) && !u.Simple() {
+	if slices.Contains(optim.Rules(), u.Rule) && !u.IsSimple() {
 		return x.prepareOptimUpdate(u)
 	}
 	var rule func(w, g []T, name string)

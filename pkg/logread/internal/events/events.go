@@ -165,13 +165,13 @@ func (r *Reader) readRecords(b []byte) (used int) {
 	for len(b)-used >= recordHeader {
 		at := b[used:]
 		if maskCRC(crc32.Checksum(at[:8], r.table)) != binary.LittleEndian.Uint32(at[8:]) {
-			r.stop("the length of the record has the wrong CRC")
+			r.stopReading("the length of the record has the wrong CRC")
 			return used
 		}
 		length := binary.LittleEndian.Uint64(at)
 		if length > maxHeldRecord {
 			if length > math.MaxInt64-recordOverhead {
-				r.stop("invalid record length %d", length)
+				r.stopReading("invalid record length %d", length)
 				return used
 			}
 			r.large = largeRecord{active: true, left: int64(length) + 4, size: int64(length)}
@@ -183,7 +183,7 @@ func (r *Reader) readRecords(b []byte) (used int) {
 		}
 		data := at[recordHeader : recordHeader+n]
 		if maskCRC(crc32.Checksum(data, r.table)) != binary.LittleEndian.Uint32(at[recordHeader+n:]) {
-			r.stop("the record has the wrong CRC")
+			r.stopReading("the record has the wrong CRC")
 			return used
 		}
 		if err := r.readEvent(data); err != nil {
@@ -213,7 +213,7 @@ func (r *Reader) skipLarge(b []byte) []byte {
 		return nil
 	}
 	if maskCRC(l.crc) != binary.LittleEndian.Uint32(r.rest) {
-		r.stop("the record has the wrong CRC")
+		r.stopReading("the record has the wrong CRC")
 	} else {
 		r.addProblem("record at byte %d is %d bytes long and is skipped; a record of scalars has at most %d", r.offset, l.size, maxHeldRecord)
 		r.records++
@@ -223,8 +223,8 @@ func (r *Reader) skipLarge(b []byte) []byte {
 	return b[n:]
 }
 
-// stop stops reading at the current record and adds a problem with the reason.
-func (r *Reader) stop(format string, a ...any) {
+// stopReading stops at the current record and adds a problem with the reason.
+func (r *Reader) stopReading(format string, a ...any) {
 	r.stopped = true
 	r.rest = nil
 	r.addProblem("reading stops at byte %d: %s; the content before it is read", r.offset, fmt.Sprintf(format, a...))

@@ -106,13 +106,13 @@ func isValidationFolder(folder string) bool {
 // epochField returns a pointer to one field of an epoch.
 type epochField func(*runs.Epoch) *float64
 
-func trainLoss(e *runs.Epoch) *float64    { return &e.TrainLoss }
-func valLoss(e *runs.Epoch) *float64      { return &e.ValLoss }
-func accuracy(e *runs.Epoch) *float64     { return &e.Accuracy }
-func valAccuracy(e *runs.Epoch) *float64  { return &e.ValAccuracy }
-func learningRate(e *runs.Epoch) *float64 { return &e.LearningRate }
-func iou(e *runs.Epoch) *float64          { return &e.IoU }
-func dice(e *runs.Epoch) *float64         { return &e.Dice }
+func trainLossField(e *runs.Epoch) *float64    { return &e.TrainLoss }
+func valLossField(e *runs.Epoch) *float64      { return &e.ValLoss }
+func accuracyField(e *runs.Epoch) *float64     { return &e.Accuracy }
+func valAccuracyField(e *runs.Epoch) *float64  { return &e.ValAccuracy }
+func learningRateField(e *runs.Epoch) *float64 { return &e.LearningRate }
+func iouField(e *runs.Epoch) *float64          { return &e.IoU }
+func diceField(e *runs.Epoch) *float64         { return &e.Dice }
 
 // kerasEpochField returns the field of an epoch that a tag of Keras sets
 // (keras/callbacks: TensorBoard), or nil. The name of an accuracy may have a
@@ -126,16 +126,16 @@ func kerasEpochField(tag string, validation bool) epochField {
 	validation = validation || val
 	switch {
 	case name == "loss" && validation:
-		return valLoss
+		return valLossField
 	case name == "loss":
-		return trainLoss
+		return trainLossField
 	case (name == "lr" || name == "learning_rate") && !validation:
-		return learningRate
+		return learningRateField
 	case name == "acc" || name == "accuracy" || strings.HasSuffix(name, "_accuracy"):
 		if validation {
-			return valAccuracy
+			return valAccuracyField
 		}
-		return accuracy
+		return accuracyField
 	}
 	return nil
 }
@@ -148,24 +148,24 @@ func lightningEpochField(tag string) epochField {
 	if name, ok := strings.CutSuffix(tag, "_epoch"); ok && strings.HasPrefix(name, "train_") {
 		switch name {
 		case "train_loss":
-			return trainLoss
+			return trainLossField
 		case "train_acc", "train_accuracy":
-			return accuracy
+			return accuracyField
 		}
 		return nil
 	}
 	switch strings.TrimSuffix(tag, "_epoch") {
 	case "val_loss":
-		return valLoss
+		return valLossField
 	case "val_acc", "val_accuracy":
-		return valAccuracy
+		return valAccuracyField
 	case "val_iou":
-		return iou
+		return iouField
 	case "val_dice":
-		return dice
+		return diceField
 	}
 	if strings.HasPrefix(tag, "lr-") {
-		return learningRate
+		return learningRateField
 	}
 	return nil
 }

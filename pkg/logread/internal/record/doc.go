@@ -8,13 +8,13 @@
 // file, so that nothing is omitted silently.
 //
 //	func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
-//		lines := scan.NewLines(in.Reader, in.Size)
+//		lines := scan.NewLineReader(in.Reader, in.Size)
 //		…
 //		in.AddProblem(lines.Number, "expected a number, got %.40q", text)
 //		return []*record.Part{{Role: record.Principal, Run: run}}, nil
 //	}
 //
-// [Curve] and [Track] collect the values of steps and epochs in bounded memory.
+// [Curve] and [RankEpochs] collect the values of steps and epochs in bounded memory.
 // Package logread merges the parts of all files into runs and derives the number of
 // workers, the series and the seed if the content does not contain them.
 package record

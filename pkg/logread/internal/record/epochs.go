@@ -10,7 +10,7 @@ import (
 // MergeEpochs merges the lists of epochs that the ranks logged into one list.
 // The duration of an epoch is that of its slowest rank. Losses and accuracies
 // are means over the ranks. Rates and sample counts are summed if sumRates is
-// set, because each rank logged its own share; otherwise those of the first
+// set, because each rank logged its own share; otherwise the values of the first
 // rank are kept. The first rank's list may be overwritten.
 func MergeEpochs(ranks [][]runs.Epoch, sumRates bool) []runs.Epoch {
 	ranks = slices.Clone(ranks)

@@ -7,19 +7,19 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Track contains the epochs that one rank logged.
-type Track struct {
+// RankEpochs contains the epochs that one rank logged.
+type RankEpochs struct {
 	Epochs []runs.Epoch
 	Blank  runs.Epoch  // an epoch without values: copying it is faster than setting each value to NaN
 	Index  map[int]int // index in Epochs of each epoch number; nil while Epochs is sorted
 }
 
-// NewTrack returns an empty track.
-func NewTrack() *Track { return &Track{Blank: NewUnmeasuredEpoch(0, 0)} }
+// NewRankEpochs returns a RankEpochs that contains no epochs.
+func NewRankEpochs() *RankEpochs { return &RankEpochs{Blank: NewUnmeasuredEpoch(0, 0)} }
 
-// Find returns the epoch with number n, or nil if the track has none. The
+// Find returns the epoch with number n, or nil if there is none. The
 // pointer is valid until the next Add.
-func (tr *Track) Find(n int) *runs.Epoch {
+func (tr *RankEpochs) Find(n int) *runs.Epoch {
 	k := len(tr.Epochs)
 	if k == 0 {
 		return nil
@@ -48,7 +48,7 @@ func (tr *Track) Find(n int) *runs.Epoch {
 // Add adds epoch n, which must not exist yet and is described by the current
 // line of l. From the part of the log that was read so far, Add estimates for
 // how many epochs to allocate memory.
-func (tr *Track) Add(n int, l *scan.Lines) *runs.Epoch {
+func (tr *RankEpochs) Add(n int, l *scan.LineReader) *runs.Epoch {
 	k := len(tr.Epochs)
 	if tr.Index == nil && k > 0 && n < tr.Epochs[k-1].Epoch {
 		tr.Index = make(map[int]int, k+1)

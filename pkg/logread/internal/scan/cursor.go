@@ -54,9 +54,9 @@ func (c *Cursor) SkipBlanks() *Cursor {
 	return c
 }
 
-// Float parses a number: digits with optional sign, point and exponent, or nan
-// or inf. On a mismatch the cursor fails and Float returns NaN.
-func (c *Cursor) Float() float64 {
+// ReadFloat parses a number: digits with optional sign, point and exponent, or
+// nan or inf. On a mismatch the cursor fails and ReadFloat returns NaN.
+func (c *Cursor) ReadFloat() float64 {
 	if v, n := ParseDecimal(c.Rest); n > 0 && (n == len(c.Rest) || c.Rest[n] != '+' && c.Rest[n] != '-' && c.Rest[n] != '.') {
 		c.Rest = c.Rest[n:]
 		return v
@@ -95,9 +95,9 @@ func startsExponent(b []byte) bool {
 // IsLetter reports whether c is an ASCII letter.
 func IsLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
-// Integer parses an integer without sign, below 2^31. On a mismatch the cursor
-// fails and Integer returns 0.
-func (c *Cursor) Integer() int {
+// ReadInteger parses an integer without sign, below 2^31. On a mismatch the
+// cursor fails and ReadInteger returns 0.
+func (c *Cursor) ReadInteger() int {
 	n, v := 0, 0
 	for n < len(c.Rest) && IsDigit(c.Rest[n]) && v < 1<<31 {
 		v = 10*v + int(c.Rest[n]-'0')

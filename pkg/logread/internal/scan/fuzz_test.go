@@ -18,7 +18,7 @@ func FuzzLines(f *testing.F) {
 		if size < 1 || size > 1<<12 {
 			return
 		}
-		l := NewLines(&smallReads{bytes.NewReader(text), size}, int64(size))
+		l := NewLineReader(&smallReads{bytes.NewReader(text), size}, int64(size))
 		l.Buf = l.Buf[:min(size, len(l.Buf))]
 		var got []string
 		for {

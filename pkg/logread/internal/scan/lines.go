@@ -13,10 +13,10 @@ const (
 	readBytes = 1 << 18
 )
 
-// Lines reads a text line by line, without copying the lines and in bounded
+// LineReader reads a text line by line, without copying the lines and in bounded
 // memory. Fast parsers may also take bytes directly from Buf[Start:End] and
 // advance Start.
-type Lines struct {
+type LineReader struct {
 	Source    io.Reader
 	Buf       []byte
 	Start     int  // index in Buf of the next line
@@ -32,21 +32,21 @@ type Lines struct {
 	BytesRead int64 // number of bytes read from Source
 }
 
-// NewLines returns a reader of the lines of r. size is the length of the text
-// in bytes, or 0 if it is unknown.
-func NewLines(r io.Reader, size int64) *Lines {
+// NewLineReader returns a reader of the lines of r. size is the length of the
+// text in bytes, or 0 if it is unknown.
+func NewLineReader(r io.Reader, size int64) *LineReader {
 	n := int64(readBytes)
 	if size > 0 {
 		n = min(max(size+1, 1<<12), n)
 	}
-	return &Lines{Source: r, Buf: make([]byte, n), size: size}
+	return &LineReader{Source: r, Buf: make([]byte, n), size: size}
 }
 
 // Next returns the next line without its line end (\n or \r\n), or false at the
 // end of the text. The line is valid until the next call.
-func (l *Lines) Next() ([]byte, bool) {
+func (l *LineReader) Next() ([]byte, bool) {
 	if l.searched < l.End {
-		l.searchCR()
+		l.searchCarriageReturn()
 	}
 	if i := bytes.IndexByte(l.Buf[l.Start:l.End], '\n'); i >= 0 { // usually
 		line := l.Buf[l.Start : l.Start+i]
@@ -58,19 +58,19 @@ func (l *Lines) Next() ([]byte, bool) {
 
 // ContinueWith makes r the source of the following text, once the previous
 // source has ended.
-func (l *Lines) ContinueWith(r io.Reader) { l.Source, l.eof = r, false }
+func (l *LineReader) ContinueWith(r io.Reader) { l.Source, l.eof = r, false }
 
-// searchCR searches the text that was not searched yet for \r. Bytes that a
-// fast parser has taken from Buf are not searched: these parsers take no line
-// with \r.
-func (l *Lines) searchCR() {
+// searchCarriageReturn searches the text that was not searched yet for \r. Bytes
+// that a fast parser has taken from Buf are not searched: these parsers take no
+// line with \r.
+func (l *LineReader) searchCarriageReturn() {
 	l.HasCR = l.HasCR || bytes.IndexByte(l.Buf[max(l.Start, l.searched):l.End], '\r') >= 0
 	l.searched = l.End
 }
 
 // nextAcrossReads returns the next line if its end is not in Buf yet: it reads
 // more text until the line is complete or too long.
-func (l *Lines) nextAcrossReads() ([]byte, bool) {
+func (l *LineReader) nextAcrossReads() ([]byte, bool) {
 	searched := l.End
 	for {
 		if i := bytes.IndexByte(l.Buf[searched:l.End], '\n'); i >= 0 {
@@ -93,12 +93,12 @@ func (l *Lines) nextAcrossReads() ([]byte, bool) {
 			return l.finishLine(line, false, false), true
 		}
 		searched -= l.fill()
-		l.searchCR()
+		l.searchCarriageReturn()
 	}
 }
 
 // finishLine sets the properties of the current line and returns it without \r.
-func (l *Lines) finishLine(text []byte, ended, cut bool) []byte {
+func (l *LineReader) finishLine(text []byte, ended, cut bool) []byte {
 	l.Number++
 	l.Ended, l.TooLong = ended, cut
 	if n := len(text); l.HasCR && n > 0 && text[n-1] == '\r' {
@@ -112,7 +112,7 @@ func (l *Lines) finishLine(text []byte, ended, cut bool) []byte {
 // extrapolates from the bytes read to the size of the text. The size may be
 // wrong, so the result is at most 15 n for small n and 255 n for large n. If
 // the size is unknown, the result is n. It is at least 16.
-func (l *Lines) EstimateRemaining(n int) int {
+func (l *LineReader) EstimateRemaining(n int) int {
 	more := n
 	if taken := l.BytesRead - int64(l.End-l.Start); l.size > taken && taken > 0 {
 		rest := float64(n) * 1.05 * float64(l.size-taken) / float64(taken)
@@ -127,7 +127,7 @@ func (l *Lines) EstimateRemaining(n int) int {
 
 // fill reads more text into Buf. It returns the number of bytes by which it
 // moved the unread text towards the front of Buf.
-func (l *Lines) fill() int {
+func (l *LineReader) fill() int {
 	moved := 0
 	if l.End == len(l.Buf) {
 		if l.Start > 0 {
@@ -147,7 +147,7 @@ func (l *Lines) fill() int {
 }
 
 // read calls Source.Read once, into Buf[offset:].
-func (l *Lines) read(offset int) {
+func (l *LineReader) read(offset int) {
 	for range 100 { // a reader that keeps returning nothing is broken
 		n, err := l.Source.Read(l.Buf[offset:])
 		l.End = offset + n
@@ -170,7 +170,7 @@ func (l *Lines) read(offset int) {
 // skipLongLine skips the rest of a line that is too long, and reports whether
 // the line ended with a newline. It does not change the bytes of the line in
 // Buf.
-func (l *Lines) skipLongLine() bool {
+func (l *LineReader) skipLongLine() bool {
 	at := l.End
 	if at == len(l.Buf) { // make space to read into after the line
 		grown := make([]byte, at+readBytes)

@@ -2,10 +2,10 @@ package scan
 
 import "bytes"
 
-// Object iterates over the members of a JSON object without copying them. It
-// checks only the syntax that it needs to find the end of each member: quotes
-// and brackets.
-type Object struct {
+// ObjectIterator iterates over the members of a JSON object without copying
+// them. It checks only the syntax that it needs to find the end of each member:
+// quotes and brackets.
+type ObjectIterator struct {
 	Text  []byte // the JSON object
 	at    int    // index in Text of the next member
 	begun bool   // the opening brace was read
@@ -15,7 +15,7 @@ type Object struct {
 // Next returns the key of the next member, without quotes, and its value.
 // Escape sequences are not decoded. ok is false after the last member or if the
 // object is malformed, which sets Bad.
-func (o *Object) Next() (key, value []byte, ok bool) {
+func (o *ObjectIterator) Next() (key, value []byte, ok bool) {
 	switch c := o.peek(); {
 	case c == '}' && o.begun:
 		o.at++
@@ -56,13 +56,13 @@ func (o *Object) Next() (key, value []byte, ok bool) {
 }
 
 // fail marks the object as malformed and returns the results of Next.
-func (o *Object) fail() (key, value []byte, ok bool) {
+func (o *ObjectIterator) fail() (key, value []byte, ok bool) {
 	o.Bad = true
 	return nil, nil, false
 }
 
 // peek skips spaces and tabs and returns the byte after them, or 0 at the end.
-func (o *Object) peek() byte {
+func (o *ObjectIterator) peek() byte {
 	for ; o.at < len(o.Text); o.at++ {
 		if c := o.Text[o.at]; c != ' ' && c != '\t' {
 			return c
@@ -137,5 +137,5 @@ func Unquote(value []byte) []byte {
 	return value
 }
 
-// JSONFloat parses a JSON number, or a JSON string that contains a number.
-func JSONFloat(value []byte) (float64, bool) { return ParseFloat(Unquote(value)) }
+// ParseJSONFloat parses a JSON number, or a JSON string that contains a number.
+func ParseJSONFloat(value []byte) (float64, bool) { return ParseFloat(Unquote(value)) }

@@ -22,7 +22,7 @@ type slotKind uint8
 
 // The kinds of slots.
 const (
-	SlotNumber slotKind = iota // number that Decimal parses
+	SlotNumber slotKind = iota // number that ParseDecimal parses
 	slotCount                  // integer without sign, below 2^31
 	slotText                   // content of a JSON string without escape sequences
 )
@@ -36,8 +36,9 @@ type slot struct {
 	Value    float64 // value in the last line that matched
 }
 
-// Shape is the common form of lines that differ only in the contents of slots.
-type Shape struct {
+// LineShape is the common form of lines that differ only in the contents of
+// slots.
+type LineShape struct {
 	text     []byte // the line from which the shape was learned
 	Slots    []slot
 	line     []byte // the same line in the parser's buffer, while the shape is being learned
@@ -47,7 +48,7 @@ type Shape struct {
 
 // match reports whether line has the shape, and if so sets the values of the
 // slots.
-func (s *Shape) match(line []byte) bool {
+func (s *LineShape) match(line []byte) bool {
 	n, ok := s.matchFirstLine(line)
 	return ok && n == len(line)
 }
@@ -55,7 +56,7 @@ func (s *Shape) match(line []byte) bool {
 // matchFirstLine reports whether lines begins with a line of the shape, returns
 // the length of that line without its line end, and sets the values of the
 // slots.
-func (s *Shape) matchFirstLine(lines []byte) (length int, ok bool) {
+func (s *LineShape) matchFirstLine(lines []byte) (length int, ok bool) {
 	from, line := 0, lines
 	for i := range s.Slots {
 		x := &s.Slots[i]
@@ -70,7 +71,7 @@ func (s *Shape) matchFirstLine(lines []byte) (length int, ok bool) {
 			x.Value, n = ParseDecimal(line)
 		case slotCount:
 			c := Cursor{Rest: line}
-			x.Value = float64(c.Integer())
+			x.Value = float64(c.ReadInteger())
 			n = len(line) - len(c.Rest)
 		case slotText:
 			if n = bytes.IndexByte(line, '"'); n < 0 || n > 0 && line[n-1] == '\\' {
@@ -94,12 +95,12 @@ func (s *Shape) matchFirstLine(lines []byte) (length int, ok bool) {
 // offset returns the index of part in the line that is being learned. part must
 // have been sliced from the line without a limit on its capacity, because the
 // offset is the difference of the two capacities.
-func (s *Shape) offset(part []byte) int { return cap(s.line) - cap(part) }
+func (s *LineShape) offset(part []byte) int { return cap(s.line) - cap(part) }
 
 // AddSlot adds a slot for the value at the beginning of part, a slice of the
 // line. If the value is not of the given kind, the shape becomes unusable. On a
 // nil shape, AddSlot does nothing.
-func (s *Shape) AddSlot(kind slotKind, part []byte, field int, name []byte) {
+func (s *LineShape) AddSlot(kind slotKind, part []byte, field int, name []byte) {
 	if s == nil {
 		return
 	}
@@ -109,7 +110,7 @@ func (s *Shape) AddSlot(kind slotKind, part []byte, field int, name []byte) {
 		_, n = ParseDecimal(part)
 	case slotCount:
 		c := Cursor{Rest: part}
-		c.Integer()
+		c.ReadInteger()
 		n = len(part) - len(c.Rest)
 	case slotText:
 		n = len(part)
@@ -137,22 +138,22 @@ func (s *Shape) AddSlot(kind slotKind, part []byte, field int, name []byte) {
 // AddKey records that the line has a JSON key, which the parser identifies by a
 // number. If a key occurs twice, the shape becomes unusable, since only the
 // parser knows which value counts.
-func (s *Shape) AddKey(number uint) {
+func (s *LineShape) AddKey(number uint) {
 	s.unusable = s.unusable || s.keys&(1<<number) != 0
 	s.keys |= 1 << number
 }
 
 // RequireKey makes the shape unusable if AddKey was not called with number.
-func (s *Shape) RequireKey(number uint) { s.unusable = s.unusable || s.keys&(1<<number) == 0 }
+func (s *LineShape) RequireKey(number uint) { s.unusable = s.unusable || s.keys&(1<<number) == 0 }
 
 // RequireEnd makes the shape unusable unless the line's last slot ends at the
 // end of part.
-func (s *Shape) RequireEnd(part []byte) { s.unusable = s.unusable || !s.endsWithSlot(part) }
+func (s *LineShape) RequireEnd(part []byte) { s.unusable = s.unusable || !s.endsWithSlot(part) }
 
 // AddMember adds a slot for a JSON value if it is a number, with or without
 // quotes, or a string that does not contain a number. Any other value must be
 // the same on each line.
-func (s *Shape) AddMember(value []byte, field int, name []byte) {
+func (s *LineShape) AddMember(value []byte, field int, name []byte) {
 	text := Unquote(value)
 	_, n := ParseDecimal(text)
 	switch {
@@ -169,8 +170,8 @@ func (s *Shape) AddMember(value []byte, field int, name []byte) {
 
 // AddMembers adds slots for the numbers among the members of a JSON object.
 // field returns the parser's number for the meaning of a name, or 0.
-func (s *Shape) AddMembers(value []byte, field func(name []byte) int) {
-	members := Object{Text: value}
+func (s *LineShape) AddMembers(value []byte, field func(name []byte) int) {
+	members := ObjectIterator{Text: value}
 	for {
 		name, value, more := members.Next()
 		if !more {
@@ -184,7 +185,7 @@ func (s *Shape) AddMembers(value []byte, field func(name []byte) int) {
 }
 
 // endsWithSlot reports whether the last slot ends at the end of part.
-func (s *Shape) endsWithSlot(part []byte) bool {
+func (s *LineShape) endsWithSlot(part []byte) bool {
 	n := len(s.Slots)
 	return n > 0 && s.Slots[n-1].to == s.offset(part)+len(part)
 }
@@ -195,19 +196,19 @@ func mayContinueNumber(c byte) bool {
 	return IsDigit(c) || bytes.IndexByte([]byte("+-._eExXpP"), c) >= 0
 }
 
-// Shapes contains the most recent shapes that a parser has learned.
-type Shapes struct {
-	known         [maxShapes]Shape
+// ShapeCache contains the most recent shapes that a parser has learned.
+type ShapeCache struct {
+	known         [maxShapes]LineShape
 	n             int
-	last          int   // index of the shape that matched last
-	next          int   // index of the shape to overwrite next
-	draft         Shape // the shape that is being learned
-	Learned, Hits int   // number of lines learned, and of lines that matched a shape
+	last          int       // index of the shape that matched last
+	next          int       // index of the shape to overwrite next
+	draft         LineShape // the shape that is being learned
+	Learned, Hits int       // number of lines learned, and of lines that matched a shape
 }
 
 // Match returns the shape of line with the values of its slots set, or nil if
 // no learned shape matches.
-func (s *Shapes) Match(line []byte) *Shape {
+func (s *ShapeCache) Match(line []byte) *LineShape {
 	for i, k := 0, s.last; i < s.n; i++ {
 		if s.known[k].match(line) {
 			s.last = k
@@ -224,7 +225,7 @@ func (s *Shapes) Match(line []byte) *Shape {
 // MatchLast matches the beginning of lines against the shape that matched last.
 // It returns that shape and the length of the line with its line end. length is
 // 0 if the line has another shape or is incomplete.
-func (s *Shapes) MatchLast(lines []byte) (x *Shape, length int) {
+func (s *ShapeCache) MatchLast(lines []byte) (x *LineShape, length int) {
 	if s.n == 0 {
 		return nil, 0
 	}
@@ -240,7 +241,7 @@ func (s *Shapes) MatchLast(lines []byte) (x *Shape, length int) {
 // Learn returns a new shape for a line that the parser is about to read. It
 // returns nil if learning is not worthwhile, because few lines have matched an
 // earlier shape.
-func (s *Shapes) Learn(line []byte) *Shape {
+func (s *ShapeCache) Learn(line []byte) *LineShape {
 	if len(line) > maxShape || s.Learned > 64+s.Hits {
 		return nil
 	}
@@ -252,7 +253,7 @@ func (s *Shapes) Learn(line []byte) *Shape {
 }
 
 // Keep stores the shape that Learn returned, unless it is nil or unusable.
-func (s *Shapes) Keep(x *Shape) {
+func (s *ShapeCache) Keep(x *LineShape) {
 	if x == nil || x.unusable {
 		return
 	}
@@ -265,7 +266,7 @@ func (s *Shapes) Keep(x *Shape) {
 
 // AddIntegers adds a slot for each integer of a JSON list. The slots get the
 // fields field, field+1, ….
-func (s *Shape) AddIntegers(list []byte, field int) {
+func (s *LineShape) AddIntegers(list []byte, field int) {
 	for n := 0; len(list) > 0; n++ {
 		c := Cursor{Rest: list[1:]} // after the bracket or the comma
 		if c.SkipBlanks(); c.Accept("null") {
@@ -273,7 +274,7 @@ func (s *Shape) AddIntegers(list []byte, field int) {
 			return
 		}
 		s.AddSlot(slotCount, c.Rest, field+n, nil)
-		c.Integer()
+		c.ReadInteger()
 		if c.SkipBlanks(); c.Accept("]") || c.Failed {
 			return
 		}

@@ -55,7 +55,7 @@ func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error)
 		Full      *trials `json:"FULL"`
 	}
 	if err := json.Unmarshal(text, &v); err != nil {
-		in.AddProblem(errorLine(text, err), "%v", err)
+		in.AddProblem(findErrorLine(text, err), "%v", err)
 		return nil, nil
 	}
 	var run runs.Run

@@ -8,11 +8,11 @@ func Formats() []record.Format {
 	return []record.Format{
 		{Name: benchyKind, Recognizes: isBenchyJSON, Read: readBenchyJSON, Document: true},
 		{Name: huggingFaceKind, Recognizes: isHuggingFace, Read: readHuggingFace, Document: true},
-		{Name: studyKind, Recognizes: isStudy, Read: readStudy},
+		{Name: studyKind, Recognizes: isStudyLog, Read: readStudyLog},
 		{Name: lightningKind, Recognizes: isLightning, Read: readLightning},
 		{Name: sacctKind, Recognizes: isSacct, Read: readSacct},
 		{Name: hparamsKind, Recognizes: isHparams, Read: readHparams, Document: true},
-		{Name: plainKind, Recognizes: isPlain, Read: readPlain},
+		{Name: plainKind, Recognizes: isPlainLossLog, Read: readPlainLossLog},
 		{Name: resultsTableKind, Recognizes: isResultsTable, Read: readResultsTable},
 	}
 }

@@ -42,7 +42,7 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 		History []map[string]json.RawMessage `json:"log_history"`
 	}
 	if err := json.Unmarshal(quoteNaN(text), &v); err != nil {
-		in.AddProblem(errorLine(text, err), "%v", err)
+		in.AddProblem(findErrorLine(text, err), "%v", err)
 		return nil, nil
 	}
 	if v.History == nil {
@@ -90,7 +90,7 @@ type huggingFaceReader struct {
 // readEntry reads the i-th entry of log_history.
 func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
 	value := func(key string) float64 {
-		if f, ok := scan.JSONFloat(entry[key]); ok {
+		if f, ok := scan.ParseJSONFloat(entry[key]); ok {
 			return f
 		}
 		return math.NaN()
@@ -106,7 +106,7 @@ func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
 	}
 	slices.Sort(keys)
 	for _, k := range keys {
-		f, ok := scan.JSONFloat(entry[k])
+		f, ok := scan.ParseJSONFloat(entry[k])
 		if k == "epoch" || k == "step" || k == "total_flos" || !ok || len(k) > 100 {
 			continue
 		}
@@ -138,7 +138,7 @@ func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
 		"loss": &e.TrainLoss, "learning_rate": &e.LearningRate, "eval_loss": &e.ValLoss, "eval_accuracy": &e.ValAccuracy,
 		"eval_mean_iou": &e.IoU, "eval_iou": &e.IoU, "eval_runtime": &e.ValSeconds,
 	} {
-		if f, ok := scan.JSONFloat(entry[key]); ok {
+		if f, ok := scan.ParseJSONFloat(entry[key]); ok {
 			*field = f
 		}
 	}
@@ -169,8 +169,8 @@ func quoteNaN(text []byte) []byte {
 	return text
 }
 
-// errorLine returns the number of the line at which encoding/json found err.
-func errorLine(text []byte, err error) int {
+// findErrorLine returns the number of the line at which encoding/json found err.
+func findErrorLine(text []byte, err error) int {
 	offset := int64(len(text))
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError

@@ -76,8 +76,8 @@ const maxColumns = 1000
 
 // readLightning reads a table of Lightning's CSVLogger.
 func readLightning(ctx context.Context, in *record.Input) ([]*record.Part, error) {
-	l := scan.NewLines(in.Reader, in.Size)
-	r := &lightningReader{in: in, l: l, epochs: record.NewTrack()}
+	l := scan.NewLineReader(in.Reader, in.Size)
+	r := &lightningReader{in: in, l: l, epochs: record.NewRankEpochs()}
 	for {
 		line, ok := l.Next()
 		if !ok {
@@ -121,10 +121,10 @@ func (r *lightningReader) readLine(line []byte) {
 // lightningReader reads a table row by row.
 type lightningReader struct {
 	in          *record.Input
-	l           *scan.Lines
+	l           *scan.LineReader
 	columns     []lightningColumn
 	epoch, step int // indexes of these columns; -1 if missing
-	epochs      *record.Track
+	epochs      *record.RankEpochs
 	cells       []lightningCell // of the current row
 	rows        int
 	// The form of the last row with a single value besides epoch and step: the
@@ -160,15 +160,15 @@ func (r *lightningReader) readHeader(text string) {
 	}
 }
 
-// maxFastCells is larger than the total length in bytes of the epoch, the step
-// and the value in a row of the usual form.
-const maxFastCells = 64
+// maxFastRowBytes is larger than the total length in bytes of the epoch, the
+// step and the value in a row of the usual form.
+const maxFastRowBytes = 64
 
 // readFastRows reads the following rows in the buffer as long as they have the
 // form of the previous row.
 func (r *lightningReader) readFastRows() {
 	l, rows := r.l, 0
-	for more := maxFastCells + len(r.before.text) + len(r.after.text); l.End-l.Start >= more; rows++ {
+	for more := maxFastRowBytes + len(r.before.text) + len(r.after.text); l.End-l.Start >= more; rows++ {
 		l.Number++
 		n := r.readFastRow(l.Buf[l.Start:l.End], true)
 		if n == 0 {
@@ -269,9 +269,9 @@ func (p *textPrefix) matches(b []byte) bool {
 	return bytes.HasPrefix(b, p.text)
 }
 
-// learnForm stores the form of a row whose single value is in the given column,
-// for readFastRow.
-func (r *lightningReader) learnForm(text []byte, column int) {
+// learnRowForm stores the form of a row whose single value is in the given
+// column, for readFastRow.
+func (r *lightningReader) learnRowForm(text []byte, column int) {
 	r.column = 0
 	second := bytes.IndexByte(text, ',') + 1
 	second += bytes.IndexByte(text[second:], ',') // before the third cell
@@ -353,7 +353,7 @@ func (r *lightningReader) readRow(line int, text []byte) {
 		r.addValue(c, epoch, step, cell.v)
 	}
 	if good && len(r.cells) == 1 && epoch >= 0 && step >= 0 {
-		r.learnForm(text, r.cells[0].column)
+		r.learnRowForm(text, r.cells[0].column)
 	}
 	if good {
 		r.in.Report.LinesUsed++

@@ -26,7 +26,7 @@ func lightningText(text []byte, usual bool, n int) string {
 	if usual {
 		parts, _ = readLightning(context.Background(), in)
 	} else {
-		one := &lightningReader{in: in, l: scan.NewLines(in.Reader, in.Size), epochs: record.NewTrack()}
+		one := &lightningReader{in: in, l: scan.NewLineReader(in.Reader, in.Size), epochs: record.NewRankEpochs()}
 		for {
 			line, ok := one.l.Next()
 			if !ok {

@@ -15,8 +15,9 @@ import (
 // loss, such as "1 8.049097061157227".
 const plainKind = "plain loss lines"
 
-// isPlain reports whether all complete lines of head contain a step and a loss.
-func isPlain(_ string, head []byte) bool {
+// isPlainLossLog reports whether all complete lines of head contain a step and a
+// loss.
+func isPlainLossLog(_ string, head []byte) bool {
 	n := 0
 	for line := range bytes.Lines(head) {
 		if !bytes.HasSuffix(line, []byte("\n")) && n > 0 {
@@ -34,17 +35,17 @@ func isPlain(_ string, head []byte) bool {
 // point, so that a line of two integers is not accepted.
 func parsePlainLine(line []byte) (step int, v float64, ok bool) {
 	c := scan.Cursor{Rest: line}
-	step = c.Integer()
+	step = c.ReadInteger()
 	c.Expect(" ")
 	point := bytes.IndexByte(c.Rest, '.') >= 0 || bytes.IndexByte(c.Rest, 'n') >= 0
-	v = c.Float()
+	v = c.ReadFloat()
 	return step, v, !c.Failed && len(c.Rest) == 0 && point
 }
 
-// readPlain reads lines with a step and a loss. It returns
+// readPlainLossLog reads lines with a step and a loss. It returns
 // record.ErrUnknownFormat if a line has another form.
-func readPlain(ctx context.Context, in *record.Input) ([]*record.Part, error) {
-	l := scan.NewLines(in.Reader, in.Size)
+func readPlainLossLog(ctx context.Context, in *record.Input) ([]*record.Part, error) {
+	l := scan.NewLineReader(in.Reader, in.Size)
 	loss := record.NewCurve("loss", -1, false)
 	last := -1
 	for {

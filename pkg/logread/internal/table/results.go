@@ -71,7 +71,7 @@ type tableRow struct {
 
 // readResultsTable reads a results table.
 func readResultsTable(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	l := scan.NewLines(in.Reader, in.Size)
+	l := scan.NewLineReader(in.Reader, in.Size)
 	t := &tableReader{in: in}
 	for {
 		text, ok := l.Next()
@@ -176,9 +176,9 @@ func (t *tableReader) parseRow(number int, cells []string) (tableRow, error) {
 	return row, nil
 }
 
-// integer returns the integer in a column, or 0 if the cell is empty. It
+// integerInColumn returns the integer in a column, or 0 if the cell is empty. It
 // returns an error if the value is not an integer from least to most.
-func (r tableRow) integer(name string, least, most float64) (int, error) {
+func (r tableRow) integerInColumn(name string, least, most float64) (int, error) {
 	v, ok := r.values[name]
 	if !ok {
 		return 0, nil
@@ -189,8 +189,8 @@ func (r tableRow) integer(name string, least, most float64) (int, error) {
 	return int(v), nil
 }
 
-// number returns the number in a column, or NaN if the cell is empty.
-func (r tableRow) number(name string) float64 {
+// numberInColumn returns the number in a column, or NaN if the cell is empty.
+func (r tableRow) numberInColumn(name string) float64 {
 	if v, ok := r.values[name]; ok {
 		return v
 	}
@@ -211,7 +211,7 @@ func (t *tableReader) addRow(row tableRow) error {
 		{"epoch", 1, 1 << 31},
 		{"samples", 0, 1 << 53},
 	} {
-		n, err := row.integer(c.name, c.least, c.most)
+		n, err := row.integerInColumn(c.name, c.least, c.most)
 		if err != nil {
 			return err
 		}
@@ -231,13 +231,13 @@ func (t *tableReader) addRow(row tableRow) error {
 		"training_seconds": func(v float64) { p.Run.Info.Config[record.TrainingSecondsKey] = v },
 		"wall_seconds":     func(v float64) { p.Run.WallSeconds = v },
 	} {
-		if v := row.number(name); v > 0 && !math.IsInf(v, 0) {
+		if v := row.numberInColumn(name); v > 0 && !math.IsInf(v, 0) {
 			keep(v)
 		}
 	}
 	if name := row.texts["trial"]; name != "" {
 		p.Run.Trials = append(p.Run.Trials, runs.Trial{
-			Name: name, Rate: row.number("samples_per_second"), Spread: row.number("spread"), Line: row.line,
+			Name: name, Rate: row.numberInColumn("samples_per_second"), Spread: row.numberInColumn("spread"), Line: row.line,
 		})
 		return nil
 	}
@@ -262,10 +262,10 @@ func (t *tableReader) newRun(row tableRow, counts map[string]int) *record.Part {
 // number describes the complete run and is stored as epoch 0.
 func (t *tableReader) addEpoch(p *record.Part, row tableRow, counts map[string]int) error {
 	e := runs.Epoch{
-		Epoch: counts["epoch"], Seconds: row.number("seconds"), Samples: counts["samples"], SamplesPerSecond: row.number("samples_per_second"),
-		TrainLoss: row.number("train_loss"), ValLoss: row.number("val_loss"), IoU: row.number("iou"), Dice: row.number("dice"),
-		ValSeconds: math.NaN(), LearningRate: row.number("lr"),
-		Accuracy: row.number("accuracy"), ValAccuracy: row.number("val_accuracy"), Line: row.line,
+		Epoch: counts["epoch"], Seconds: row.numberInColumn("seconds"), Samples: counts["samples"], SamplesPerSecond: row.numberInColumn("samples_per_second"),
+		TrainLoss: row.numberInColumn("train_loss"), ValLoss: row.numberInColumn("val_loss"), IoU: row.numberInColumn("iou"), Dice: row.numberInColumn("dice"),
+		ValSeconds: math.NaN(), LearningRate: row.numberInColumn("lr"),
+		Accuracy: row.numberInColumn("accuracy"), ValAccuracy: row.numberInColumn("val_accuracy"), Line: row.line,
 	}
 	if math.IsNaN(e.SamplesPerSecond) && e.Samples > 0 && e.Seconds > 0 {
 		e.SamplesPerSecond = float64(e.Samples) / e.Seconds

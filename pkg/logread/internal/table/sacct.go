@@ -31,7 +31,7 @@ func isSacct(_ string, head []byte) bool {
 
 // readSacct reads the rows and returns one part per job.
 func readSacct(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	l := scan.NewLines(in.Reader, in.Size)
+	l := scan.NewLineReader(in.Reader, in.Size)
 	var columns []string
 	var parts []*record.Part
 	byID := map[string]*record.Part{}

@@ -83,9 +83,9 @@ func IsStudyName(path string) bool {
 // studyKind is the name of the format of the study's logs.
 const studyKind = "study CSV"
 
-// isStudy reports whether the file has one of the headers or a file name of the
-// study. The name suffices, since the header may be damaged.
-func isStudy(path string, head []byte) bool {
+// isStudyLog reports whether the file has one of the headers or a file name of
+// the study. The name suffices, since the header may be damaged.
+func isStudyLog(path string, head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	if slices.Contains(studyHeaders(), strings.TrimRight(string(first), "\r")) {
 		return true
@@ -94,13 +94,13 @@ func isStudy(path string, head []byte) bool {
 	return named
 }
 
-// readStudy reads a log of the study into one run.
-func readStudy(ctx context.Context, in *record.Input) ([]*record.Part, error) {
+// readStudyLog reads a log of the study into one run.
+func readStudyLog(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	sr := &studyReader{in: in}
 	if chunks := in.Split(); len(chunks) > 1 {
 		sr.readChunks(ctx, chunks)
 	} else {
-		sr.l = scan.NewLines(in.Reader, in.Size)
+		sr.l = scan.NewLineReader(in.Reader, in.Size)
 		sr.read()
 		in.Report.Lines = int64(sr.l.Number)
 	}
@@ -164,7 +164,7 @@ func removeRepeatedEpochs(in *record.Input, epochs []runs.Epoch) []runs.Epoch {
 
 // studyReader reads a log of the study row by row.
 type studyReader struct {
-	l             *scan.Lines
+	l             *scan.LineReader
 	in            *record.Input
 	columns       []string  // names from the header; nil before it was read
 	fields        [6]int    // indexes of the columns that setEpoch uses; at most 0 if missing
@@ -216,7 +216,7 @@ func (s *studyReader) readChunks(ctx context.Context, chunks []record.Chunk) {
 	var wg sync.WaitGroup
 	for i, p := range chunks {
 		r := &studyReader{in: s.in.ChunkInput(ctx, p), epochs: all[start[i]:start[i]:start[i+1]]}
-		r.l = scan.NewLines(r.in.Reader, r.in.Size)
+		r.l = scan.NewLineReader(r.in.Reader, r.in.Size)
 		readers[i] = r
 		if i == 0 {
 			r.findHeader()

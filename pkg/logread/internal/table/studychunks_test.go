@@ -77,7 +77,7 @@ func TestChunks(t *testing.T) {
 			if pieces := in.Split(); (len(pieces) > 1) != (abreast > 1) {
 				t.Fatalf("%s: %d pieces for %d goroutines", name, len(pieces), abreast)
 			}
-			parts, err := readStudy(context.Background(), in)
+			parts, err := readStudyLog(context.Background(), in)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -28,7 +28,7 @@ const (
 	// time.
 	aheadShare = 2
 	// aheadReadBytes is the number of bytes read at once. It is larger than
-	// scan.Lines uses, since parsing is slow for a while after a system call.
+	// scan.LineReader uses, since parsing is slow for a while after a system call.
 	aheadReadBytes = 1 << 20
 	// minFastBytes is the number of bytes that must have the usual form before
 	// the rest of the log is read ahead.
@@ -38,14 +38,14 @@ const (
 	aheadProbe = 1 << 12
 )
 
-// readAhead is the state of the goroutines that read a file ahead of the
-// reader, which begins at the start of the file.
-type readAhead struct {
+// readAheadState is the state of the goroutines that read later parts of a file
+// while the reader, which begins at the start of the file, reads earlier parts.
+type readAheadState struct {
 	ctx     context.Context // context of the call that waits for all goroutines
 	at      io.ReaderAt
 	heading string       // text between stamp and message of the lines
 	epochs  []runs.Epoch // the epochs of all chunks, with a section for each chunk
-	chunks  []aheadChunk
+	chunks  []readAheadChunk
 	joined  int           // number of chunks that the reader has passed
 	ready   chan struct{} // closed when the chunks are known
 	next    atomic.Int64  // index of the first chunk that no goroutine has begun
@@ -53,10 +53,10 @@ type readAhead struct {
 	wg      sync.WaitGroup
 }
 
-// aheadChunk is a range of the file with complete lines, the first of which has
-// an epoch's time. The number of that epoch determines the estimates in start
-// and lineBefore.
-type aheadChunk struct {
+// readAheadChunk is a range of the file with complete lines, the first of which
+// has an epoch's time. The fields start and lineBefore are estimated from the
+// number of that epoch.
+type readAheadChunk struct {
 	from, to   int64           // offsets in the file
 	start      int             // estimated index of its first epoch in the array of all epochs
 	lineBefore int             // estimated number of the line before it
@@ -65,13 +65,14 @@ type aheadChunk struct {
 	done       chan struct{}   // closed when it was read
 }
 
-// epochTrack returns the track to which fast epoch lines add epochs. It returns
-// nil if such lines may have another meaning at the current line.
-func (t *textLog) epochTrack() *record.Track {
+// unlabeledEpochs returns the epochs of lines without the label of a rank, to
+// which readEpochLines adds epochs. It returns nil if such lines may have another
+// meaning at the current line.
+func (t *textLog) unlabeledEpochs() *record.RankEpochs {
 	if t.rank >= 0 || t.inBlock != noBlock || t.cur.closed || !t.cur.hasTimes {
 		return nil
 	}
-	tr := t.cur.tracks.find(trackID{-1, 0})
+	tr := t.cur.tracks.find(rankID{-1, 0})
 	if tr == nil || tr.Index != nil || len(tr.Epochs) == 0 {
 		return nil
 	}
@@ -81,7 +82,7 @@ func (t *textLog) epochTrack() *record.Track {
 // readEpochLines reads the following lines in the buffer as long as
 // epochLineParser recognizes them.
 func (t *textLog) readEpochLines(ctx context.Context) {
-	tr := t.epochTrack()
+	tr := t.unlabeledEpochs()
 	if tr == nil || !t.epochParser.setHeading(t.heading) {
 		return
 	}
@@ -104,7 +105,7 @@ func (t *textLog) readEpochLines(ctx context.Context) {
 // adoptEpochs adds the epochs that f has parsed from the lines after the
 // current line to the run.
 func (t *textLog) adoptEpochs(f *epochLineParser) {
-	tr, n := t.epochTrack(), f.line-t.l.Number
+	tr, n := t.unlabeledEpochs(), f.line-t.l.Number
 	t.l.Number = f.line
 	t.cur.linesByFormat[formatSC21] += n
 	t.cur.lines += n
@@ -117,8 +118,8 @@ func (t *textLog) adoptEpochs(f *epochLineParser) {
 // startReadAhead starts goroutines that read the rest of the file in chunks, if
 // it is long enough.
 func (t *textLog) startReadAhead(ctx context.Context) {
-	in, tr := t.in, t.epochTrack()
-	a := &readAhead{ctx: ctx, at: in.ReaderAt, heading: string(t.heading), ready: make(chan struct{})}
+	in, tr := t.in, t.unlabeledEpochs()
+	a := &readAheadState{ctx: ctx, at: in.ReaderAt, heading: string(t.heading), ready: make(chan struct{})}
 	t.ahead = a // set in any case, so that this is tried only once
 	if in.ReaderAt == nil || in.Goroutines < 2 || len(tr.Epochs) < 2 || in.Size-t.l.BytesRead < t.minChunkBytes() {
 		return
@@ -160,7 +161,7 @@ func (t *textLog) minChunkBytes() int64 {
 // splitRest splits the unread part of the file into chunks, and estimates the
 // total number of epochs in the file. It returns no chunks if the unread part
 // is too short or does not continue the epochs that were read.
-func (t *textLog) splitRest(epochs []runs.Epoch) (chunks []aheadChunk, total int) {
+func (t *textLog) splitRest(epochs []runs.Epoch) (chunks []readAheadChunk, total int) {
 	in, taken := t.in, t.l.BytesRead-int64(t.l.End-t.l.Start)
 	last := epochs[len(epochs)-1]
 	lines := last.Line - epochs[len(epochs)-2].Line // per epoch
@@ -176,7 +177,7 @@ func (t *textLog) splitRest(epochs []runs.Epoch) (chunks []aheadChunk, total int
 		k, err := in.ReaderAt.ReadAt(probe, from)
 		begins, number := t.epochParser.findEpochTime(probe[:k])
 		more := number - last.Epoch
-		p := aheadChunk{from: from + int64(begins), to: in.Size, start: len(epochs) + more - 1, lineBefore: last.Line + more*lines - 1}
+		p := readAheadChunk{from: from + int64(begins), to: in.Size, start: len(epochs) + more - 1, lineBefore: last.Line + more*lines - 1}
 		switch {
 		case err != nil && !errors.Is(err, io.EOF), begins > 0 && (p.start <= total || float64(p.start) > 2*float64(from)/each):
 			return nil, 0
@@ -197,7 +198,7 @@ func (t *textLog) splitRest(epochs []runs.Epoch) (chunks []aheadChunk, total int
 
 // sectionEnd returns the index at which the section of chunk i ends in the
 // array of all epochs.
-func (a *readAhead) sectionEnd(i int) int {
+func (a *readAheadState) sectionEnd(i int) int {
 	if i+1 < len(a.chunks) {
 		return a.chunks[i+1].start
 	}
@@ -212,26 +213,26 @@ func (s *epochLineParser) reset(day *dayCache, epochs []runs.Epoch) {
 }
 
 // findEpochTime returns the index in b of the first line after a line end that
-// contains an epoch's time, and the number of the epoch. begins is 0 if b has
-// no such line.
-func (s *epochLineParser) findEpochTime(b []byte) (begins, number int) {
+// contains an epoch's time, and the number of the epoch. index is 0 if b has no
+// such line.
+func (s *epochLineParser) findEpochTime(b []byte) (index, number int) {
 	one, day, epochs := *s, dayCache{}, [1]runs.Epoch{}
 	for {
-		i := bytes.IndexByte(b[begins:], '\n')
+		i := bytes.IndexByte(b[index:], '\n')
 		if i < 0 {
 			return 0, 0
 		}
-		begins += i + 1
+		index += i + 1
 		one.reset(&day, epochs[:0])
-		if one.parse(b[begins:], 1); len(one.epochs) > 0 {
-			return begins, epochs[0].Epoch
+		if one.parse(b[index:], 1); len(one.epochs) > 0 {
+			return index, epochs[0].Epoch
 		}
 	}
 }
 
 // readChunk reads the next chunk that no goroutine has begun. It returns false
 // if no such chunk is left.
-func (a *readAhead) readChunk(buf []byte) bool {
+func (a *readAheadState) readChunk(buf []byte) bool {
 	i := int(a.next.Add(1)) - 1
 	if i >= len(a.chunks) {
 		return false
@@ -250,11 +251,12 @@ func (a *readAhead) readChunk(buf []byte) bool {
 	return true
 }
 
-// nextChunk is called when the reader reaches the beginning of a chunk. It
-// adopts the epochs that goroutines have read from this and following chunks.
-// If a goroutine has left the rest of a chunk unread, nextChunk makes it the
-// source of the reader and returns true. It returns false after the last chunk.
-func (t *textLog) nextChunk() bool {
+// adoptChunks is called when the reader reaches the beginning of a chunk. It
+// adopts the epochs that goroutines have read from this and following chunks. If
+// a goroutine has left the rest of a chunk unread, adoptChunks makes that rest
+// the source of the reader and returns true. It returns false after the last
+// chunk.
+func (t *textLog) adoptChunks() bool {
 	a, l := t.ahead, t.l
 	if a == nil || l.Err != nil {
 		return false
@@ -273,7 +275,7 @@ func (t *textLog) nextChunk() bool {
 		}
 		last := a.joined == len(a.chunks)-1
 		from := p.from
-		if t.joinChunk(p) {
+		if t.adoptChunk(p) {
 			from = p.read
 		}
 		if a.joined++; from < p.to || last { // the file may have grown
@@ -288,10 +290,10 @@ func (t *textLog) nextChunk() bool {
 	return false
 }
 
-// joinChunk appends the epochs that were read ahead from chunk p. It returns
+// adoptChunk appends the epochs that were read ahead from chunk p. It returns
 // false, and stops reading ahead, if they do not continue the current run.
-func (t *textLog) joinChunk(p *aheadChunk) bool {
-	a, f, tr := t.ahead, &p.lines, t.epochTrack()
+func (t *textLog) adoptChunk(p *readAheadChunk) bool {
+	a, f, tr := t.ahead, &p.lines, t.unlabeledEpochs()
 	if tr == nil || string(t.heading) != a.heading || len(f.epochs) == 0 || p.read > p.to ||
 		f.epochs[0].Epoch <= tr.Epochs[len(tr.Epochs)-1].Epoch || t.cur.ended-f.started > clockToleranceMs {
 		a.stopped.Store(true)
@@ -316,7 +318,7 @@ func (t *textLog) joinChunk(p *aheadChunk) bool {
 }
 
 // stop stops the goroutines and waits for them. It does nothing if a is nil.
-func (a *readAhead) stop() {
+func (a *readAheadState) stop() {
 	if a != nil {
 		a.stopped.Store(true)
 		a.wg.Wait()

@@ -9,9 +9,9 @@ import "lockstep/pkg/logread/internal/scan"
 //	user    2105m3.120s
 //	sys     101m0.005s
 
-// readBashReal reads the line "real": the wall time of the preceding run. The
-// lines after it belong to another run.
-func (t *textLog) readBashReal(m []byte) verdict {
+// readBashRealTime reads the line "real": the wall time of the preceding run.
+// The lines after it belong to another run.
+func (t *textLog) readBashRealTime(m []byte) lineResult {
 	seconds, ok := parseBashSeconds(m, "real")
 	if !ok {
 		return unknown
@@ -25,7 +25,7 @@ func (t *textLog) readBashReal(m []byte) verdict {
 
 // readBashCPUTime reads the lines "user" and "sys". These processor times are
 // ignored.
-func (t *textLog) readBashCPUTime(m []byte) verdict {
+func (t *textLog) readBashCPUTime(m []byte) lineResult {
 	for _, name := range []string{"user", "sys"} {
 		if _, ok := parseBashSeconds(m, name); ok {
 			return idle
@@ -43,9 +43,9 @@ func parseBashSeconds(m []byte, name string) (float64, bool) {
 	if c.Failed || len(c.Rest) == 0 || c.Rest[0] != ' ' && c.Rest[0] != '\t' {
 		return 0, false
 	}
-	v := c.SkipBlanks().Float()
+	v := c.SkipBlanks().ReadFloat()
 	if c.Accept("m") {
-		s := c.Float()
+		s := c.ReadFloat()
 		v = v*60 + s
 		c.Expect("s")
 	}

@@ -21,7 +21,7 @@ import (
 //	BENCHY::IO_WARMUP_0::Iteration Throughput: 88.3
 
 // readBenchy reads lines that begin with "BENCHY::".
-func (t *textLog) readBenchy(m []byte) verdict {
+func (t *textLog) readBenchy(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
 	c.Expect("BENCHY::")
 	if c.Accept("SUMMARY::") {
@@ -35,7 +35,7 @@ func (t *textLog) readBenchy(m []byte) verdict {
 	if !c.Accept("Trial Throughput: ") || bytes.Contains(name, []byte("WARMUP")) {
 		return idle // a single iteration, or the warm-up
 	}
-	v := c.Float()
+	v := c.ReadFloat()
 	if c.Failed {
 		t.in.AddProblem(t.l.Number, "expected a throughput, got %.80q", m)
 		return unused
@@ -60,16 +60,16 @@ func isTrialName(b []byte) bool {
 
 // readBenchySummary reads the line m, which summarizes a measurement. c is the
 // rest of the line after "BENCHY::SUMMARY::".
-func (t *textLog) readBenchySummary(c scan.Cursor, m []byte) verdict {
+func (t *textLog) readBenchySummary(c scan.Cursor, m []byte) lineResult {
 	c.SkipBlanks()
 	name, after, _ := bytes.Cut(c.Rest, []byte(" "))
 	c.Rest = after
 	c.Expect("average ")
 	c.Accept("trial ")
-	rate := c.Expect("throughput: ").Float()
+	rate := c.Expect("throughput: ").ReadFloat()
 	spread := math.NaN()
 	if c.SkipBlanks(); c.Accept("+/- ") {
-		spread = c.Float()
+		spread = c.ReadFloat()
 	}
 	if !c.IsComplete() || !isTrialName(name) {
 		t.in.AddProblem(t.l.Number, "expected \"BENCHY::SUMMARY::IO average trial throughput: R +/- D\", got %.80q", m)

@@ -12,15 +12,14 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// readCommand reads a command that starts a training, as a script prints it
-// (set
-// -x):
+// readCommand reads a command that starts a training, as a shell script prints
+// it after "set -x":
 //
 //	srun -n 4 python train.py
 //	+ python ResNet50.py --epochs 5 --batch_size 256 --n_gpus 1
 //
 // It begins a new run if the current one already has values.
-func (t *textLog) readCommand(m []byte) verdict {
+func (t *textLog) readCommand(m []byte) lineResult {
 	m = bytes.TrimLeft(m, "+$ ")
 	first, _, _ := bytes.Cut(m, []byte(" "))
 	if i := bytes.LastIndexByte(first, '/'); i >= 0 {
@@ -139,7 +138,7 @@ func (t *textLog) addFlags(words []string) {
 // readSlurmCancel reads the line that Slurm prints when it cancels a job.
 //
 //	slurmstepd: error: *** JOB 1234 ON node01 CANCELLED AT 2024-05-04T10:00:00 DUE TO TIME LIMIT ***
-func (t *textLog) readSlurmCancel(m []byte) verdict {
+func (t *textLog) readSlurmCancel(m []byte) lineResult {
 	if !bytes.Contains(m, []byte(" CANCELLED AT ")) {
 		return unknown
 	}

@@ -15,25 +15,25 @@ import (
 //	DLLL {"timestamp": "1587451057.91385", "datetime": "…", "elapsedtime": "91.665232", "type": "LOG",
 //	      "step": [0, 0], "data": {"average_loss": 3.62}}
 
-// dllState is the state of a run with DLLogger lines. It contains what is
+// dlloggerState is the state of a run with DLLogger lines. It contains what is
 // needed to number the iterations across epochs.
-type dllState struct {
+type dlloggerState struct {
 	epoch, iteration, offset int64   // of the last iteration; offset is the number of iterations in earlier epochs
 	elapsed                  float64 // elapsed time at the end of the last epoch, in seconds
 	started                  bool    // an iteration was read
 	reported                 bool    // the report contains the source of the epochs' seconds
 }
 
-// dllLine contains the members of a line's JSON document.
-type dllLine struct {
+// dlloggerLine contains the members of a line's JSON document.
+type dlloggerLine struct {
 	stamp, elapsed   float64 // NaN if missing
 	kind, step, data []byte
 }
 
-// parseDLL parses the JSON document of a line. ok is false if it is malformed.
-func parseDLL(text []byte) (v dllLine, ok bool) {
-	v = dllLine{stamp: math.NaN(), elapsed: math.NaN()}
-	doc := scan.Object{Text: text}
+// parseDLLoggerLine parses the JSON document of a line. ok is false if it is malformed.
+func parseDLLoggerLine(text []byte) (v dlloggerLine, ok bool) {
+	v = dlloggerLine{stamp: math.NaN(), elapsed: math.NaN()}
+	doc := scan.ObjectIterator{Text: text}
 	for {
 		key, value, more := doc.Next()
 		if !more {
@@ -57,16 +57,16 @@ func parseDLL(text []byte) (v dllLine, ok bool) {
 // floatOrNaN parses a JSON number, or a JSON string that contains a number. It
 // returns NaN for any other value.
 func floatOrNaN(value []byte) float64 {
-	if v, ok := scan.JSONFloat(value); ok {
+	if v, ok := scan.ParseJSONFloat(value); ok {
 		return v
 	}
 	return math.NaN()
 }
 
 // forEachValue calls use with each member of the line's data, except members
-// with too long a name. It returns false if the data is malformed.
-func (v dllLine) forEachValue(use func(name, value []byte)) bool {
-	data := scan.Object{Text: v.data}
+// whose name is too long. It returns false if the data is malformed.
+func (v dlloggerLine) forEachValue(use func(name, value []byte)) bool {
+	data := scan.ObjectIterator{Text: v.data}
 	for {
 		key, value, more := data.Next()
 		if !more {
@@ -79,11 +79,11 @@ func (v dllLine) forEachValue(use func(name, value []byte)) bool {
 }
 
 // readDLLogger reads lines that begin with "DLLL".
-func (t *textLog) readDLLogger(m []byte) verdict {
+func (t *textLog) readDLLogger(m []byte) lineResult {
 	if s := t.dllShapes.Match(m); s != nil {
-		return t.readDLLShape(s)
+		return t.readDLLoggerShape(s)
 	}
-	v, ok := parseDLL(m[len("DLLL "):])
+	v, ok := parseDLLoggerLine(m[len("DLLL "):])
 	if !ok {
 		t.in.AddProblem(t.l.Number, "DLLL: expected a complete JSON object, got %.80q", m)
 		return unused
@@ -91,7 +91,7 @@ func (t *textLog) readDLLogger(m []byte) verdict {
 	if string(v.kind) == "METADATA" { // describes units
 		return idle
 	}
-	step, n := parseDLLStep(v.step)
+	step, n := parseDLLoggerStep(v.step)
 	if n < 0 {
 		t.in.AddProblem(t.l.Number, "DLLL: expected the step \"PARAMETER\", [], [e] or [e, i], got %.40q", v.step)
 		return unused
@@ -99,20 +99,20 @@ func (t *textLog) readDLLogger(m []byte) verdict {
 	run := t.countLine(formatDLL)
 	switch {
 	case string(v.step) == `"PARAMETER"`:
-		ok = v.forEachValue(func(k, x []byte) { t.addDLLSetting(string(k), x) })
+		ok = v.forEachValue(func(k, x []byte) { t.addDLLoggerSetting(string(k), x) })
 	case n == 0:
-		ok = v.forEachValue(func(k, x []byte) { t.addDLLSetting("summary/"+string(k), x) })
+		ok = v.forEachValue(func(k, x []byte) { t.addDLLoggerSetting("summary/"+string(k), x) })
 	case n == 1:
-		ok = t.addDLLEpoch(run, step[0], v)
+		ok = t.addDLLoggerEpoch(run, step[0], v)
 	default:
 		at := run.dll.globalIteration(step)
 		ok = v.forEachValue(func(k, x []byte) {
-			if f, ok := scan.JSONFloat(x); ok {
+			if f, ok := scan.ParseJSONFloat(x); ok {
 				t.addPoint(k, -1, at, f, v.stamp)
 			}
 		})
 		if ok {
-			t.learnDLLShape(m)
+			t.learnDLLoggerShape(m)
 		}
 	}
 	if !ok {
@@ -124,7 +124,7 @@ func (t *textLog) readDLLogger(m []byte) verdict {
 // globalIteration returns the number, across all epochs, of an iteration with
 // step [epoch, iteration]. The iterations must be passed in the order of the
 // log.
-func (s *dllState) globalIteration(step [2]int64) int64 {
+func (s *dlloggerState) globalIteration(step [2]int64) int64 {
 	if s.started && step[0] != s.epoch && step[1] <= s.iteration {
 		s.offset += s.iteration + 1
 	}
@@ -139,13 +139,13 @@ const (
 	dllOfStep // the first number of the step; the fields of the others follow
 )
 
-// learnDLLShape learns the shape of an iteration's line that was just read.
-func (t *textLog) learnDLLShape(m []byte) {
+// learnDLLoggerShape learns the shape of an iteration's line that was just read.
+func (t *textLog) learnDLLoggerShape(m []byte) {
 	shape := t.dllShapes.Learn(m)
 	if shape == nil {
 		return
 	}
-	doc := scan.Object{Text: m[len("DLLL "):]}
+	doc := scan.ObjectIterator{Text: m[len("DLLL "):]}
 	for {
 		key, value, more := doc.Next()
 		if !more {
@@ -175,8 +175,8 @@ func (t *textLog) learnDLLShape(m []byte) {
 	t.dllShapes.Keep(shape)
 }
 
-// readDLLShape reads an iteration's line of a known shape.
-func (t *textLog) readDLLShape(s *scan.Shape) verdict {
+// readDLLoggerShape reads an iteration's line of a known shape.
+func (t *textLog) readDLLoggerShape(s *scan.LineShape) lineResult {
 	run := t.countLine(formatDLL)
 	stamp, step := math.NaN(), [2]int64{}
 	for i := range s.Slots {
@@ -196,9 +196,9 @@ func (t *textLog) readDLLShape(s *scan.Shape) verdict {
 	return used
 }
 
-// parseDLLStep parses a step and returns its first two numbers, and how many
+// parseDLLoggerStep parses a step and returns its first two numbers, and how many
 // numbers it has (n). n is -1 if the step is malformed, and 0 for "PARAMETER".
-func parseDLLStep(text []byte) (step [2]int64, n int) {
+func parseDLLoggerStep(text []byte) (step [2]int64, n int) {
 	if string(text) == `"PARAMETER"` {
 		return step, 0
 	}
@@ -210,7 +210,7 @@ func parseDLLStep(text []byte) (step [2]int64, n int) {
 		}
 		v := 0
 		if !c.Accept("null") {
-			v = c.Integer()
+			v = c.ReadInteger()
 		}
 		if n < len(step) {
 			step[n] = int64(v)
@@ -223,10 +223,10 @@ func parseDLLStep(text []byte) (step [2]int64, n int) {
 	return step, n
 }
 
-// addDLLSetting adds a setting to the run's configuration. If the key is a
+// addDLLoggerSetting adds a setting to the run's configuration. If the key is a
 // known one, such as the batch size, it also sets the run's property.
-func (t *textLog) addDLLSetting(key string, x []byte) {
-	v, ok := scan.JSONFloat(x)
+func (t *textLog) addDLLoggerSetting(key string, x []byte) {
+	v, ok := scan.ParseJSONFloat(x)
 	if !ok {
 		t.addSetting(key, string(scan.Unquote(x[:min(len(x), 1000)])))
 		return
@@ -242,16 +242,16 @@ func (t *textLog) addDLLSetting(key string, x []byte) {
 	}
 }
 
-// addDLLEpoch adds epoch n with the values in its line. If the line has no
+// addDLLoggerEpoch adds epoch n with the values in its line. If the line has no
 // duration of the epoch, the time since the line of the previous epoch is used,
 // and the report states this. It returns false if the line's data is malformed.
-func (t *textLog) addDLLEpoch(run *textRun, n int64, line dllLine) bool {
+func (t *textLog) addDLLoggerEpoch(run *textRun, n int64, line dlloggerLine) bool {
 	rank := t.rank
 	t.rank = -1 // all ranks print the same
 	defer func() { t.rank = rank }()
 	e := t.findOrAddEpoch(int(n), 0)
 	good := line.forEachValue(func(k, x []byte) {
-		v, ok := scan.JSONFloat(x)
+		v, ok := scan.ParseJSONFloat(x)
 		if !ok {
 			return
 		}

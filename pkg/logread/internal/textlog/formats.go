@@ -51,7 +51,7 @@ type lineRule struct {
 	prefix, first string
 	// read reads the line m. It may return unknown, since programs of other
 	// formats may print lines that begin in the same way.
-	read func(t *textLog, m []byte) verdict
+	read func(t *textLog, m []byte) lineResult
 	// endsWithValue is set if the line ends with a number. If the last line of
 	// a file does so but has no line end, it is reported as torn.
 	endsWithValue bool
@@ -68,7 +68,7 @@ func formats() [formatCount]format {
 			{prefix: "slurmstepd: ", read: (*textLog).readSlurmCancel},
 		}},
 		formatBash: {name: "bash time", lines: []lineRule{
-			{prefix: "real", read: (*textLog).readBashReal},
+			{prefix: "real", read: (*textLog).readBashRealTime},
 			{prefix: "user", read: (*textLog).readBashCPUTime},
 			{prefix: "sys", read: (*textLog).readBashCPUTime},
 		}},
@@ -92,7 +92,7 @@ func formats() [formatCount]format {
 		}},
 		formatTitan: {name: "torchtitan", lines: []lineRule{
 			{prefix: "step:", read: (*textLog).readTitanStep, endsWithValue: true},
-			{first: "\x1b", read: (*textLog).readColored},
+			{first: "\x1b", read: (*textLog).readColoredLine},
 		}},
 		formatHorovod: {name: "Horovod synthetic", finish: (*textRun).finishHorovod, lines: []lineRule{
 			{prefix: "Model: ", read: (*textLog).readHorovodSetting},
@@ -113,7 +113,7 @@ func formats() [formatCount]format {
 		}},
 		formatKeras: {name: "Keras log", finish: (*textRun).finishKeras, lines: []lineRule{
 			{prefix: "Epoch ", read: (*textLog).readKerasEpoch, endsWithValue: true},
-			{first: "-", read: (*textLog).readKerasDash},
+			{first: "-", read: (*textLog).readKerasDashLine},
 			{first: "0123456789", read: (*textLog).readKerasSummary},
 		}},
 		formatSC21: {name: "SC21 log", lines: []lineRule{
@@ -188,7 +188,7 @@ func newFormatIndex() *formatIndex {
 
 // readLine reads a line with the first rule that matches it. It returns unknown
 // if no rule does.
-func (x *formatIndex) readLine(t *textLog, m []byte) verdict {
+func (x *formatIndex) readLine(t *textLog, m []byte) lineResult {
 	rules := x[m[0]]
 	for i := range rules {
 		if rules[i].matches(m) {

@@ -49,11 +49,11 @@ const maxRates = 1 << 16
 
 // readHorovodRate reads the lines "Iter #" and "Img/sec per": the rate of an
 // iteration, and the mean over all iterations.
-func (t *textLog) readHorovodRate(m []byte) verdict {
+func (t *textLog) readHorovodRate(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
 	if c.Accept("Iter #") {
-		n := c.Integer()
-		v := c.Expect(": ").Float()
+		n := c.ReadInteger()
+		v := c.Expect(": ").ReadFloat()
 		if c.Expect(" img/sec per "); c.Failed {
 			t.in.AddProblem(t.l.Number, "expected \"Iter #N: R img/sec per GPU\", got %.80q", m)
 			return unused
@@ -71,8 +71,8 @@ func (t *textLog) readHorovodRate(m []byte) verdict {
 	c.Expect("Img/sec per ")
 	_, after, ok := bytes.Cut(c.Rest, []byte(": "))
 	c.Rest = after
-	v := c.Float()
-	spread := c.SkipBlanks().Expect("+-").Float()
+	v := c.ReadFloat()
+	spread := c.SkipBlanks().Expect("+-").ReadFloat()
 	if !ok || !c.IsComplete() {
 		t.in.AddProblem(t.l.Number, "expected \"Img/sec per GPU: R +-D\", got %.80q", m)
 		return unused
@@ -84,7 +84,7 @@ func (t *textLog) readHorovodRate(m []byte) verdict {
 
 // readFastHorovodLine is the fast path of readHorovodRate for iterations,
 // called by readFastLines.
-func (t *textLog) readFastHorovodLine(b []byte) (int, verdict) {
+func (t *textLog) readFastHorovodLine(b []byte) (int, lineResult) {
 	if !scan.HasPrefix(b, "Iter #") || t.cur.horovod.summary > 0 {
 		return 0, unknown
 	}
@@ -105,13 +105,13 @@ func (t *textLog) readFastHorovodLine(b []byte) (int, verdict) {
 }
 
 // readHorovodTotal reads the line "Total img/sec on", the last line of a run.
-func (t *textLog) readHorovodTotal(m []byte) verdict {
+func (t *textLog) readHorovodTotal(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
-	n := c.Expect("Total img/sec on ").Integer()
+	n := c.Expect("Total img/sec on ").ReadInteger()
 	_, after, ok := bytes.Cut(c.Rest, []byte(": "))
 	c.Rest = after
-	rate := c.Float()
-	spread := c.SkipBlanks().Expect("+-").Float()
+	rate := c.ReadFloat()
+	spread := c.SkipBlanks().Expect("+-").ReadFloat()
 	if !ok || !c.IsComplete() || n < 1 || n > record.MaxWorkers {
 		t.in.AddProblem(t.l.Number, "expected \"Total img/sec on N GPU(s): R +-D\", got %.80q", m)
 		return unused
@@ -130,7 +130,7 @@ func (t *textLog) readHorovodTotal(m []byte) verdict {
 
 // readHorovodSetting reads the lines "Model:", "Batch size:" and "Number of
 // GPUs:".
-func (t *textLog) readHorovodSetting(m []byte) verdict {
+func (t *textLog) readHorovodSetting(m []byte) lineResult {
 	key, value, _ := bytes.Cut(m, []byte(": "))
 	text := strings.TrimSpace(string(value))
 	if text == "" || len(text) > 200 {
@@ -140,7 +140,7 @@ func (t *textLog) readHorovodSetting(m []byte) verdict {
 		t.beginRun()
 	}
 	c := scan.Cursor{Rest: value}
-	n := c.Integer()
+	n := c.ReadInteger()
 	h := &t.cur.horovod
 	switch {
 	case string(key) == "Model":

@@ -40,12 +40,12 @@ type kerasState struct {
 // kerasRank is the state of one rank, whose lines have the same label or no
 // label.
 type kerasRank struct {
-	opened   bool    // a line "Epoch N/M" has this label
-	open     []int   // epochs in the order of their lines "Epoch N/M"; those from index first on have no values yet
-	first    int     // index in open of the first epoch without values
-	last     int     // number of the last epoch with values
-	count    counter // number of lines of values per epoch
-	repeated counter // number of lines that repeat the values, per epoch
+	opened   bool       // a line "Epoch N/M" has this label
+	open     []int      // epochs in the order of their lines "Epoch N/M"; those from index first on have no values yet
+	first    int        // index in open of the first epoch without values
+	last     int        // number of the last epoch with values
+	count    intCounter // number of lines of values per epoch
+	repeated intCounter // number of lines that repeat the values, per epoch
 	// unfinished is the number of epochs whose values come from a progress bar
 	// with 0 s left, and steps is the number of steps in the last of these
 	// bars.
@@ -92,10 +92,10 @@ const maxOpenEpochs = 1 << 16
 
 // readKerasEpoch reads the line "Epoch N/M", which opens an epoch. Epoch 1
 // after a later epoch or after an evaluation begins a run.
-func (t *textLog) readKerasEpoch(m []byte) verdict {
+func (t *textLog) readKerasEpoch(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
-	n := c.Expect("Epoch ").Integer()
-	total := c.Expect("/").Integer()
+	n := c.Expect("Epoch ").ReadInteger()
+	total := c.Expect("/").ReadInteger()
 	if !c.IsComplete() || n < 1 || total < n {
 		return unknown
 	}
@@ -127,7 +127,7 @@ func (r *kerasRank) openEpoch(n int) {
 
 // readFastKerasLine is the fast path for the line "Epoch N/M" and for a line of
 // values with the shape of the previous one, called by readFastLines.
-func (t *textLog) readFastKerasLine(b []byte) (int, verdict) {
+func (t *textLog) readFastKerasLine(b []byte) (int, lineResult) {
 	if !scan.HasPrefix(b, "Epoch ") {
 		k := &t.cur.keras
 		if c := b[0]; c != '-' && !scan.IsDigit(c) || k.cur == nil || k.label != t.rank || k.cur.hasNoOpenEpoch() {
@@ -156,9 +156,9 @@ func (t *textLog) readFastKerasLine(b []byte) (int, verdict) {
 	return k + 1, used
 }
 
-// readKerasDash reads lines such as " - 89s - loss: …", which old versions of
-// Keras write.
-func (t *textLog) readKerasDash(m []byte) verdict {
+// readKerasDashLine reads lines such as " - 89s - loss: …", which old versions
+// of Keras write.
+func (t *textLog) readKerasDashLine(m []byte) lineResult {
 	if !t.kerasHasNoOpenEpoch() {
 		if s := t.kerasShapes.Match(m); s != nil {
 			return t.readKerasShape(s)
@@ -172,15 +172,15 @@ func (t *textLog) readKerasDash(m []byte) verdict {
 
 // readKerasSummary reads lines such as "196/196 - …", "196/196 [===] - …" and
 // "196/196 ━━━ …". If the numbers differ, the epoch is not finished.
-func (t *textLog) readKerasSummary(m []byte) verdict {
+func (t *textLog) readKerasSummary(m []byte) lineResult {
 	if !t.kerasHasNoOpenEpoch() {
 		if s := t.kerasShapes.Match(m); s != nil {
 			return t.readKerasShape(s)
 		}
 	}
 	c := scan.Cursor{Rest: m}
-	done := c.Integer()
-	total := c.Expect("/").Integer()
+	done := c.ReadInteger()
+	total := c.Expect("/").ReadInteger()
 	if c.Failed {
 		return unknown
 	}
@@ -207,7 +207,7 @@ func (t *textLog) readKerasSummary(m []byte) verdict {
 	return t.readKerasTail(m, c, total, bar)
 }
 
-// Fields of slots: the meanings of the numbers in a line of values.
+// Slot fields, which identify the meaning of each number in a line of values.
 const (
 	kerasSeconds = 1 + iota
 	kerasMilliseconds
@@ -253,12 +253,12 @@ func setKerasValue(e *runs.Epoch, field int, v float64) {
 }
 
 // readKerasShape reads a line of values of a known shape.
-func (t *textLog) readKerasShape(s *scan.Shape) verdict {
+func (t *textLog) readKerasShape(s *scan.LineShape) lineResult {
 	seconds := s.Slots[0].Value
 	if s.Slots[0].Field == kerasMilliseconds {
 		seconds /= 1000
 	}
-	e := t.beginKerasValues(seconds)
+	e := t.closeKerasEpoch(seconds)
 	if e == nil {
 		return unused
 	}
@@ -270,10 +270,10 @@ func (t *textLog) readKerasShape(s *scan.Shape) verdict {
 	return used
 }
 
-// beginKerasValues closes the open epoch to which the current line of values
+// closeKerasEpoch closes the open epoch to which the current line of values
 // belongs, sets its time to seconds and returns it. It returns nil if the log
 // repeats the epoch too often.
-func (t *textLog) beginKerasValues(seconds float64) *runs.Epoch {
+func (t *textLog) closeKerasEpoch(seconds float64) *runs.Epoch {
 	r := t.countLine(formatKeras).keras.selectRank(t.rank)
 	n := r.closeEpoch()
 	ordinal := r.count.add(n)
@@ -292,9 +292,9 @@ func (t *textLog) beginKerasValues(seconds float64) *runs.Epoch {
 // such as "49s - loss: 2.0408 - accuracy: 0.2506". steps is the number of steps
 // at the beginning of the line, or 0; bar reports whether the line is a
 // progress bar of Keras 3.
-func (t *textLog) readKerasTail(line []byte, c scan.Cursor, steps int, bar bool) verdict {
+func (t *textLog) readKerasTail(line []byte, c scan.Cursor, steps int, bar bool) lineResult {
 	text, field := c.Rest, kerasSeconds
-	seconds := c.Float()
+	seconds := c.ReadFloat()
 	switch {
 	case c.Failed:
 		return unknown
@@ -323,11 +323,11 @@ func (t *textLog) readKerasTail(line []byte, c scan.Cursor, steps int, bar bool)
 		t.readKerasItems(c.Rest[len("- "):], &e, nil)
 		return t.addExtraKerasValues(e, steps, bar)
 	}
-	e := t.beginKerasValues(seconds)
+	e := t.closeKerasEpoch(seconds)
 	if e == nil {
 		return unused
 	}
-	var shape *scan.Shape
+	var shape *scan.LineShape
 	if bar { // such lines are long, and few of them end an epoch
 		if seconds == 0 {
 			r := t.cur.keras.selectRank(t.rank)
@@ -350,7 +350,7 @@ func (t *textLog) readKerasTail(line []byte, c scan.Cursor, steps int, bar bool)
 // readKerasItems reads the values in items, such as "loss: 2.0408 - accuracy:
 // 0.2506", into e, and adds them to shape. It returns false if an item has
 // another form.
-func (t *textLog) readKerasItems(items []byte, e *runs.Epoch, shape *scan.Shape) bool {
+func (t *textLog) readKerasItems(items []byte, e *runs.Epoch, shape *scan.LineShape) bool {
 	good := true
 	for len(items) > 0 {
 		var item []byte
@@ -363,7 +363,7 @@ func (t *textLog) readKerasItems(items []byte, e *runs.Epoch, shape *scan.Shape)
 			continue
 		}
 		number := scan.Cursor{Rest: text}
-		v := number.Float()
+		v := number.ReadFloat()
 		if number.Failed {
 			t.in.AddProblem(t.l.Number, "%s: expected a number, got %.40q", key, text)
 			shape, good = nil, false

@@ -64,7 +64,7 @@ func (t *textLog) removeCountedKerasEpochs(r *kerasRank) {
 		run.keras.labels = map[int]bool{}
 	}
 	run.keras.labels[t.rank] = true
-	tr := run.tracks.find(trackID{t.rank, 0})
+	tr := run.tracks.find(rankID{t.rank, 0})
 	if r.opened = true; r.last == 0 || tr == nil || run.linesByFormat[formatSC21]+run.linesByFormat[formatStudy]+run.linesByFormat[formatRates]+run.linesByFormat[formatMLPerf]+run.linesByFormat[formatDLL] > 0 {
 		return
 	}
@@ -86,12 +86,12 @@ func (t *textLog) removeCountedKerasEpochs(r *kerasRank) {
 // addExtraKerasValues adds the values e of a line that belongs to no open
 // epoch: an evaluation, or a repetition of an epoch. steps and bar are as in
 // readKerasTail.
-func (t *textLog) addExtraKerasValues(e runs.Epoch, steps int, bar bool) verdict {
+func (t *textLog) addExtraKerasValues(e runs.Epoch, steps int, bar bool) lineResult {
 	run := t.countLine(formatKeras)
 	r := run.keras.selectRank(t.rank)
 	validated := e.ValLoss == e.ValLoss || e.ValAccuracy == e.ValAccuracy
 	var was *runs.Epoch
-	if tr := run.tracks.find(trackID{t.rank, r.repeated.count(r.last)}); tr != nil {
+	if tr := run.tracks.find(rankID{t.rank, r.repeated.count(r.last)}); tr != nil {
 		was = tr.Find(r.last)
 	}
 	switch {
@@ -100,7 +100,7 @@ func (t *textLog) addExtraKerasValues(e runs.Epoch, steps int, bar bool) verdict
 		t.replaceKerasEpoch(r, was, e)
 		return used
 	case validated && (was == nil || r.count.count(r.last) == 1): // the line "Epoch N/M" is torn
-		to := t.beginKerasValues(e.Seconds)
+		to := t.closeKerasEpoch(e.Seconds)
 		if to == nil {
 			return unused
 		}
@@ -124,22 +124,23 @@ func (t *textLog) addExtraKerasValues(e runs.Epoch, steps int, bar bool) verdict
 	return pending
 }
 
-// replaceKerasEpoch replaces the values of the epoch was by e, which contains
-// the values of a later line that repeats the epoch.
-func (t *textLog) replaceKerasEpoch(r *kerasRank, was *runs.Epoch, e runs.Epoch) {
-	if was.Seconds != was.Seconds && r.unfinished > 0 {
+// replaceKerasEpoch replaces the values of the epoch old by updated, the values
+// of a later line that repeats the epoch.
+func (t *textLog) replaceKerasEpoch(r *kerasRank, old *runs.Epoch, updated runs.Epoch) {
+	if old.Seconds != old.Seconds && r.unfinished > 0 {
 		r.unfinished--
 		t.cur.keras.zeros--
 	}
 	t.in.Report.LinesUsed--
-	t.in.Report.AddIgnored(was.Line, kerasAgain)
-	e.Epoch = was.Epoch
-	e.Seconds = t.checkKerasSeconds(e.Seconds)
-	*was = e
+	t.in.Report.AddIgnored(old.Line, kerasAgain)
+	updated.Epoch = old.Epoch
+	updated.Seconds = t.checkKerasSeconds(updated.Seconds)
+	*old = updated
 }
 
-// checkKerasSeconds returns the time of an epoch, or NaN if it is invalid. A
-// time of 0 s, to which Keras has rounded, also gives NaN and is counted.
+// checkKerasSeconds returns the time of an epoch, or NaN if it is invalid. It
+// also returns NaN for 0, to which Keras rounds short times, and counts such
+// epochs.
 func (t *textLog) checkKerasSeconds(seconds float64) float64 {
 	if seconds == 0 {
 		t.cur.keras.zeros++

@@ -39,7 +39,7 @@ type mlperfLine struct {
 // or has no key or time.
 func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
 	v = mlperfLine{time: math.NaN(), epoch: math.NaN(), step: math.NaN(), count: math.NaN()}
-	doc := scan.Object{Text: text}
+	doc := scan.ObjectIterator{Text: text}
 	for {
 		key, value, more := doc.Next()
 		if !more {
@@ -47,7 +47,7 @@ func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
 		}
 		switch string(key) {
 		case "time_ms":
-			v.time, _ = scan.JSONFloat(value)
+			v.time, _ = scan.ParseJSONFloat(value)
 		case "key":
 			if v.key = scan.Unquote(value); !isUsedMLPerfKey(v.key) {
 				return v, true
@@ -63,13 +63,13 @@ func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
 
 // parseMetadata parses the object metadata of a line.
 func (v *mlperfLine) parseMetadata(text []byte) {
-	meta := scan.Object{Text: text}
+	meta := scan.ObjectIterator{Text: text}
 	for {
 		key, value, more := meta.Next()
 		if !more {
 			return
 		}
-		x, ok := scan.JSONFloat(value)
+		x, ok := scan.ParseJSONFloat(value)
 		switch name := string(key); {
 		case name == "status":
 			v.status = scan.Unquote(value)
@@ -85,7 +85,7 @@ func (v *mlperfLine) parseMetadata(text []byte) {
 }
 
 // readMLPerf reads lines that begin with ":::MLLOG".
-func (t *textLog) readMLPerf(m []byte) verdict {
+func (t *textLog) readMLPerf(m []byte) lineResult {
 	if s := t.mlperfShapes.Match(m); s != nil {
 		return t.readMLPerfShape(s)
 	}
@@ -164,7 +164,7 @@ func (t *textLog) learnMLPerfShape(m []byte) {
 	if shape == nil {
 		return
 	}
-	doc := scan.Object{Text: m[len(":::MLLOG "):]}
+	doc := scan.ObjectIterator{Text: m[len(":::MLLOG "):]}
 	for {
 		key, value, more := doc.Next()
 		if !more {
@@ -205,7 +205,7 @@ func (t *textLog) learnMLPerfShape(m []byte) {
 }
 
 // readMLPerfShape reads a tracked_stats line of a known shape.
-func (t *textLog) readMLPerfShape(s *scan.Shape) verdict {
+func (t *textLog) readMLPerfShape(s *scan.LineShape) lineResult {
 	if t.mlperfRunState() == nil {
 		return idle
 	}
@@ -263,7 +263,7 @@ func (t *textLog) findMLPerfEpoch(n int) *runs.Epoch {
 // addMLPerfQuality adds the result of an evaluation (eval_accuracy, eval_error
 // or eval_loss) to its epoch.
 func (t *textLog) addMLPerfQuality(v mlperfLine, epoch int, hasEpoch bool) {
-	x, ok := scan.JSONFloat(v.value)
+	x, ok := scan.ParseJSONFloat(v.value)
 	if !ok {
 		t.in.AddProblem(t.l.Number, "MLLOG %s: expected a number, got %.40q", v.key, v.value)
 		return
@@ -273,7 +273,7 @@ func (t *textLog) addMLPerfQuality(v mlperfLine, epoch int, hasEpoch bool) {
 		step = int64(v.count)
 	}
 	t.addPoint(v.key, -1, step, x, v.time/1000)
-	tr := t.cur.tracks.find(trackID{-1, 0})
+	tr := t.cur.tracks.find(rankID{-1, 0})
 	if !hasEpoch || tr == nil {
 		return
 	}
@@ -300,13 +300,13 @@ func (v mlperfLine) statsStep(epoch int) int64 {
 // one point per value.
 func (t *textLog) addMLPerfStats(v mlperfLine, epoch int) {
 	step := v.statsStep(epoch)
-	stats := scan.Object{Text: v.value}
+	stats := scan.ObjectIterator{Text: v.value}
 	for {
 		key, value, more := stats.Next()
 		if !more {
 			break
 		}
-		if x, ok := scan.JSONFloat(value); ok && len(key) <= 100 {
+		if x, ok := scan.ParseJSONFloat(value); ok && len(key) <= 100 {
 			t.addPoint(key, -1, step, x, v.time/1000)
 		}
 	}
@@ -316,10 +316,10 @@ func (t *textLog) addMLPerfStats(v mlperfLine, epoch int) {
 }
 
 // addMLPerfSetting adds the setting in a line to the run.
-func (t *textLog) addMLPerfSetting(v mlperfLine) verdict {
+func (t *textLog) addMLPerfSetting(v mlperfLine) lineResult {
 	info := &t.cur.run.Info
 	key := string(v.key)
-	x, ok := scan.JSONFloat(v.value)
+	x, ok := scan.ParseJSONFloat(v.value)
 	if !ok {
 		if text := scan.Unquote(v.value); len(text) < len(v.value) && len(text) <= 200 {
 			t.addSetting(key, string(text))

@@ -49,7 +49,7 @@ const (
 
 // readOutOfMemory reads a line that no format recognizes. The line counts as
 // used if it reports that memory ran out.
-func (t *textLog) readOutOfMemory(m []byte) verdict {
+func (t *textLog) readOutOfMemory(m []byte) lineResult {
 	m = m[:min(len(m), maxMemoryLine)]
 	if !bytes.Contains(m, []byte("emory")) && !bytes.Contains(m, []byte("MEMORY")) && !bytes.Contains(m, []byte("OOM")) && !bytes.Contains(m, []byte("oom")) {
 		return unknown // nearly every line

@@ -55,7 +55,7 @@ func (t *textLog) stripLabel(m []byte) []byte {
 	c.Expect("[")
 	switch {
 	case c.Accept("rank"), c.Accept("default"):
-		rank := c.Integer()
+		rank := c.ReadInteger()
 		c.Expect("]:")
 		return t.acceptLabel(m, c, rank)
 	case c.Accept("prterun-"):
@@ -64,9 +64,9 @@ func (t *textLog) stripLabel(m []byte) []byte {
 		c.Rest = c.Rest[at+1:]
 		fallthrough
 	case len(m) > 2 && scan.IsDigit(m[1]):
-		rank := c.Integer()
+		rank := c.ReadInteger()
 		if c.Accept(",") {
-			rank = c.Integer() // job, rank
+			rank = c.ReadInteger() // job, rank
 		}
 		c.Expect("]<std")
 		if !c.Accept("out>:") {

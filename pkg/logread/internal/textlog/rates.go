@@ -18,11 +18,11 @@ import (
 
 // readRankRate reads the line "Train samples", which contains the samples, time
 // and rate of one rank.
-func (t *textLog) readRankRate(m []byte) verdict {
+func (t *textLog) readRankRate(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
-	samples := c.Expect("Train samples ").Integer()
-	seconds := c.Expect(" time ").Float()
-	rate := c.Expect("s rate ").Float()
+	samples := c.Expect("Train samples ").ReadInteger()
+	seconds := c.Expect(" time ").ReadFloat()
+	rate := c.Expect("s rate ").ReadFloat()
 	c.Expect(" samples/s")
 	if !c.IsComplete() {
 		t.in.AddProblem(t.l.Number, "expected \"Train samples N time Ss rate R samples/s\", got %.80q", m)
@@ -34,7 +34,7 @@ func (t *textLog) readRankRate(m []byte) verdict {
 }
 
 // readFastRateLine is the fast path of readRankRate, called by readFastLines.
-func (t *textLog) readFastRateLine(b []byte) (int, verdict) {
+func (t *textLog) readFastRateLine(b []byte) (int, lineResult) {
 	k := 0
 	for b[k] == ' ' && k < 8 {
 		k++

@@ -16,7 +16,7 @@ import (
 type textRun struct {
 	line          int // number of the line at which the run begins
 	run           runs.Run
-	tracks        trackSet                     // epochs by rank
+	tracks        epochsByRank                 // epochs by rank
 	linesByFormat [formatCount]int             // number of used lines, by format
 	lines         int                          // number of used lines
 	ranks         map[int]bool                 // ranks in the labels of used lines
@@ -28,7 +28,7 @@ type textRun struct {
 	sumRates      bool      // rates are per rank and must be summed
 	keras         kerasState
 	mlperf        mlperfState
-	dll           dllState
+	dll           dlloggerState
 	horovod       horovodState
 	hasTimes      bool // lines have time stamps
 	// First and last time stamp, in milliseconds since 1970.
@@ -118,9 +118,9 @@ func (t *textLog) addSetting(key string, v any) {
 }
 
 // findOrAddEpoch returns epoch n of the current line's rank, and adds it if it
-// is new. ordinal distinguishes ranks without labels; see trackID.
+// is new. ordinal distinguishes ranks without labels; see rankID.
 func (t *textLog) findOrAddEpoch(n, ordinal int) *runs.Epoch {
-	id := trackID{t.rank, ordinal}
+	id := rankID{t.rank, ordinal}
 	tr := t.cur.tracks.find(id)
 	if tr == nil {
 		tr = t.cur.tracks.add(id)
@@ -136,7 +136,7 @@ func (t *textLog) findOrAddEpoch(n, ordinal int) *runs.Epoch {
 // lastEpoch returns the last epoch of the current line's rank, or nil if it has
 // none.
 func (t *textLog) lastEpoch() *runs.Epoch {
-	tr := t.cur.tracks.find(trackID{t.rank, 0})
+	tr := t.cur.tracks.find(rankID{t.rank, 0})
 	if tr == nil || len(tr.Epochs) == 0 {
 		return nil
 	}

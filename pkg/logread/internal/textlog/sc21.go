@@ -24,7 +24,7 @@ import (
 
 // readSC21Name reads the line "Configuration name:", which begins a run. One
 // line per setting follows.
-func (t *textLog) readSC21Name(m []byte) verdict {
+func (t *textLog) readSC21Name(m []byte) lineResult {
 	name := strings.TrimSpace(string(m[len("Configuration name: "):]))
 	if name == "" || len(name) > 200 {
 		return unknown
@@ -40,7 +40,7 @@ func (t *textLog) readSC21Name(m []byte) verdict {
 
 // readSC21Setting reads a line "name value" after the configuration's name, up
 // to a line of dashes.
-func (t *textLog) readSC21Setting(m []byte) verdict {
+func (t *textLog) readSC21Setting(m []byte) lineResult {
 	if m[0] == '-' {
 		t.inBlock = noBlock
 		return idle
@@ -74,14 +74,14 @@ func (t *textLog) readSC21Setting(m []byte) verdict {
 
 // readSC21Epoch reads the line "Time taken for epoch". Epoch 1 after other
 // epochs begins a run.
-func (t *textLog) readSC21Epoch(m []byte) verdict {
+func (t *textLog) readSC21Epoch(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
-	n := c.Expect("Time taken for epoch ").Integer()
-	seconds := c.Expect(" is ").Float()
+	n := c.Expect("Time taken for epoch ").ReadInteger()
+	seconds := c.Expect(" is ").ReadFloat()
 	c.Expect(" sec")
 	rate := math.NaN()
 	if c.Accept(", avg ") {
-		rate = c.Float()
+		rate = c.ReadFloat()
 		c.Expect(" samples/sec")
 	}
 	if !c.IsComplete() {
@@ -119,14 +119,14 @@ func computeSamples(seconds, rate float64) int {
 }
 
 // readSC21Loss reads the lines "Avg train loss=" and "Avg val loss=".
-func (t *textLog) readSC21Loss(m []byte) verdict {
+func (t *textLog) readSC21Loss(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
 	c.Expect("Avg ")
 	train := c.Accept("train ")
 	if !train {
 		c.Expect("val ")
 	}
-	v := c.Expect("loss=").Float()
+	v := c.Expect("loss=").ReadFloat()
 	if !c.IsComplete() {
 		t.in.AddProblem(t.l.Number, "expected \"Avg train loss=L\", got %.80q", m)
 		return unused
@@ -140,9 +140,9 @@ func (t *textLog) readSC21Loss(m []byte) verdict {
 }
 
 // readSC21Validation reads the line "Total validation time:".
-func (t *textLog) readSC21Validation(m []byte) verdict {
+func (t *textLog) readSC21Validation(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
-	v := c.Expect("Total validation time: ").Float()
+	v := c.Expect("Total validation time: ").ReadFloat()
 	if c.Expect(" sec"); !c.IsComplete() {
 		t.in.AddProblem(t.l.Number, "expected \"Total validation time: S sec\", got %.80q", m)
 		return unused
@@ -151,7 +151,7 @@ func (t *textLog) readSC21Validation(m []byte) verdict {
 }
 
 // setLastEpoch sets a field of the last epoch.
-func (t *textLog) setLastEpoch(field func(*runs.Epoch) *float64, v float64) verdict {
+func (t *textLog) setLastEpoch(field func(*runs.Epoch) *float64, v float64) lineResult {
 	e := t.lastEpoch()
 	if e == nil {
 		t.in.AddProblem(t.l.Number, "value of an epoch without a line with the epoch's time before it")
@@ -166,9 +166,9 @@ func (t *textLog) setLastEpoch(field func(*runs.Epoch) *float64, v float64) verd
 // readSC21Done reads the line "DONE ---- rank N", with ranks from 0. If only
 // rank 0, which also writes the log file, reports its end, the number of ranks
 // stays unknown.
-func (t *textLog) readSC21Done(m []byte) verdict {
+func (t *textLog) readSC21Done(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
-	rank := c.Expect("DONE ---- rank ").Integer()
+	rank := c.Expect("DONE ---- rank ").ReadInteger()
 	if !c.IsComplete() || rank >= record.MaxWorkers {
 		return unknown
 	}

@@ -119,7 +119,7 @@ func TestShapesGiveUp(t *testing.T) {
 	if err != nil || len(parts) != 1 || len(parts[0].Run.Epochs) != 1000 {
 		t.Fatalf("%d runs, %v", len(parts), err)
 	}
-	var s scan.Shapes
+	var s scan.ShapeCache
 	for i := range 1000 {
 		if line := fmt.Appendf(nil, "x%d", i); s.Match(line) == nil {
 			s.Keep(s.Learn(line))

@@ -22,10 +22,10 @@ import (
 //	IOU on test: 0.8998
 
 // readStudyEpoch reads the line "[INFO] EPOCH: N/M", which begins an epoch.
-func (t *textLog) readStudyEpoch(m []byte) verdict {
+func (t *textLog) readStudyEpoch(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
-	n := c.Expect("[INFO] EPOCH: ").Integer()
-	c.Expect("/").Integer()
+	n := c.Expect("[INFO] EPOCH: ").ReadInteger()
+	c.Expect("/").ReadInteger()
 	if !c.IsComplete() || n < 1 {
 		return unknown
 	}
@@ -44,14 +44,14 @@ func (t *textLog) readStudyEpoch(m []byte) verdict {
 
 // readStudyLoss reads the lines "Train loss:", which belongs to the current
 // epoch, and "Test loss:", which belongs to the run.
-func (t *textLog) readStudyLoss(m []byte) verdict {
+func (t *textLog) readStudyLoss(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
 	train := c.Accept("Train ")
 	if !train {
 		c.Expect("Test ")
 	}
-	loss := c.Expect("loss: ").Float()
-	seconds := c.Expect(", elapsed time: ").Float()
+	loss := c.Expect("loss: ").ReadFloat()
+	seconds := c.Expect(", elapsed time: ").ReadFloat()
 	c.SkipBlanks()
 	if c.Accept("sec"); !c.IsComplete() {
 		return unknown // many programs print a loss
@@ -74,9 +74,9 @@ func (t *textLog) readStudyLoss(m []byte) verdict {
 
 // readStudyElapsed reads the line "Elapsed execution time:" with the time of
 // the complete training.
-func (t *textLog) readStudyElapsed(m []byte) verdict {
+func (t *textLog) readStudyElapsed(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
-	v := c.Expect("Elapsed execution time: ").Float()
+	v := c.Expect("Elapsed execution time: ").ReadFloat()
 	if c.Expect(" sec"); !c.IsComplete() {
 		return unknown
 	}
@@ -86,9 +86,9 @@ func (t *textLog) readStudyElapsed(m []byte) verdict {
 }
 
 // readStudyIoU reads the line "IOU on test:".
-func (t *textLog) readStudyIoU(m []byte) verdict {
+func (t *textLog) readStudyIoU(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
-	v := c.Expect("IOU on test: ").Float()
+	v := c.Expect("IOU on test: ").ReadFloat()
 	if !c.IsComplete() {
 		return unknown
 	}
@@ -110,14 +110,14 @@ func (r *textRun) findOrAddTest() *runs.Test {
 
 // readStudySettings reads the lines "PyTorch Settings:" and "TensorFlow
 // Settings:", which begin a list of settings.
-func (t *textLog) readStudySettings([]byte) verdict {
+func (t *textLog) readStudySettings([]byte) lineResult {
 	t.inBlock = settingsBlock
 	return idle
 }
 
 // readStudySetting reads the line "--key: value" in a list of settings, which
 // belongs to the run after it.
-func (t *textLog) readStudySetting(m []byte) verdict {
+func (t *textLog) readStudySetting(m []byte) lineResult {
 	if !scan.HasPrefix(m, "--") {
 		t.inBlock = noBlock
 		return unknown

@@ -9,14 +9,14 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// formatKind is the name of this file format in reports. The kind of a run is
+// textLogKind is the name of this file format in reports. The kind of a run is
 // the name of its lines' format.
-const formatKind = "text log"
+const textLogKind = "text log"
 
 // Format returns the format of text logs. It recognizes every text and examines
 // every line, so it must be tried last.
 func Format() record.Format {
-	return record.Format{Name: formatKind, Recognizes: isText, Read: readFile}
+	return record.Format{Name: textLogKind, Recognizes: isText, Read: readFile}
 }
 
 // isText reports whether head can be the beginning of a text: it is not
@@ -25,15 +25,15 @@ func isText(_ string, head []byte) bool {
 	return len(head) > 0 && bytes.IndexByte(head, 0) < 0
 }
 
-// verdict is the result of reading a line.
-type verdict int
+// lineResult is the result of reading a line.
+type lineResult int
 
 const (
-	unknown verdict = iota // no format recognizes the line
-	used                   // the values of the line are used
-	idle                   // the line has a known format but contains no value
-	unused                 // the line should contain a value, and a problem explains why it is not used
-	pending                // the line is counted as used or ignored at the end of the run
+	unknown lineResult = iota // no format recognizes the line
+	used                      // the values of the line are used
+	idle                      // the line has a known format but contains no value
+	unused                    // the line should contain a value, and a problem explains why it is not used
+	pending                   // the line is counted as used or ignored at the end of the run
 )
 
 // The reasons for ignoring lines.
@@ -46,7 +46,7 @@ const (
 type textLog struct {
 	in      *record.Input
 	formats *formatIndex
-	l       *scan.Lines
+	l       *scan.LineReader
 	cur     *textRun   // the current run
 	runs    []*textRun // the runs before it
 	// Properties of the current line.
@@ -70,10 +70,10 @@ type textLog struct {
 	repeating   formatID
 	parsedBytes int64 // number of bytes that epochParser has parsed
 	epochParser epochLineParser
-	ahead       *readAhead
+	ahead       *readAheadState
 	minChunk    int64 // minimum bytes of a chunk that is read ahead; 0 means minAheadBytes
 	// Shapes of frequent lines.
-	kerasShapes, mlperfShapes, dllShapes scan.Shapes
+	kerasShapes, mlperfShapes, dllShapes scan.ShapeCache
 }
 
 // blockKind is a kind of block, a group of lines whose meaning depends on its
@@ -110,7 +110,7 @@ func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 
 // newTextLog returns a reader of a text log.
 func newTextLog(in *record.Input) *textLog {
-	t := &textLog{in: in, l: scan.NewLines(in.Reader, in.Size), formats: sharedFormatIndex()}
+	t := &textLog{in: in, l: scan.NewLineReader(in.Reader, in.Size), formats: sharedFormatIndex()}
 	t.cur = t.newRun(1)
 	return t
 }
@@ -120,7 +120,7 @@ func (t *textLog) read(ctx context.Context) error {
 	defer func() { t.ahead.stop() }()
 	for {
 		line, ok := t.l.Next()
-		if !ok && t.nextChunk() {
+		if !ok && t.adoptChunks() {
 			continue
 		} else if !ok {
 			break
@@ -151,7 +151,7 @@ func (t *textLog) read(ctx context.Context) error {
 // path recognizes them. fast reads the line at the beginning of b and returns
 // its length including the line end, or 0 if the line has another form.
 // TestFastLines compares the results with those of readLine.
-func (t *textLog) readFastLines(fast func(b []byte) (n int, used verdict)) {
+func (t *textLog) readFastLines(fast func(b []byte) (n int, used lineResult)) {
 	if t.inBlock != noBlock {
 		return
 	}
@@ -226,8 +226,8 @@ func (t *textLog) readLine(line []byte) {
 	}
 }
 
-// countUnused counts a line that is not used: an unknown line (i = 0), or a
-// line of a known format without values (i = 1).
+// countUnused counts the current line as not used. i is the index of the counter
+// in t.counts: 0 for unknown lines, 1 for lines of a known format without values.
 func (t *textLog) countUnused(i int) {
 	if t.counts[i] == 0 {
 		t.firsts[i] = t.l.Number
@@ -236,7 +236,7 @@ func (t *textLog) countUnused(i int) {
 }
 
 // readBlockLine reads a line inside a block.
-func (t *textLog) readBlockLine(m []byte) verdict {
+func (t *textLog) readBlockLine(m []byte) lineResult {
 	switch t.inBlock {
 	case sc21Block:
 		return t.readSC21Setting(m)

@@ -11,12 +11,12 @@ import (
 // in tokens per second and device, mfu in percent.
 //
 //	step:  1  loss:  8.1309  grad_norm:  1.5  memory:  0.53GiB(0.56%)  tps: 7,123  tflops: 10.1  mfu: 35.20%
-func (t *textLog) readTitanStep(m []byte) verdict {
+func (t *textLog) readTitanStep(m []byte) lineResult {
 	if bytes.IndexByte(m, 0x1b) >= 0 {
 		m = stripColors(m)
 	}
 	c := scan.Cursor{Rest: bytes.TrimLeft(m, " ")}
-	step := c.Expect("step:").SkipBlanks().Integer()
+	step := c.Expect("step:").SkipBlanks().ReadInteger()
 	c.SkipBlanks()
 	if c.Failed || !bytes.Contains(c.Rest, []byte("loss:")) {
 		return unknown
@@ -47,7 +47,7 @@ func (t *textLog) readTitanStep(m []byte) verdict {
 		if n == 0 || n < len(word) && (word[n] == ',' || word[n] == '.') {
 			var buf [64]byte
 			number := scan.Cursor{Rest: appendWithoutCommas(buf[:0], word)} // 7,123
-			v = number.Float()
+			v = number.ReadFloat()
 			if number.Failed {
 				t.in.AddProblem(t.l.Number, "%s: expected a number, got %.40q", key, word)
 				continue
@@ -58,9 +58,9 @@ func (t *textLog) readTitanStep(m []byte) verdict {
 	return used
 }
 
-// readColored reads a line that begins with an escape sequence for a color:
+// readColoredLine reads a line that begins with an escape sequence for a color:
 // torchtitan's step or the progress bar of Keras 3.
-func (t *textLog) readColored(m []byte) verdict {
+func (t *textLog) readColoredLine(m []byte) lineResult {
 	if bytes.Contains(m, []byte("step:")) {
 		return t.readTitanStep(m)
 	}

@@ -29,7 +29,7 @@ type rankFailure struct {
 
 // readRootCause reads the line "Root Cause", which begins the block about the
 // first rank that failed.
-func (t *textLog) readRootCause([]byte) verdict {
+func (t *textLog) readRootCause([]byte) lineResult {
 	t.finishFailure()
 	t.failing = rankFailure{line: t.l.Number}
 	t.inBlock = failureBlock
@@ -38,7 +38,7 @@ func (t *textLog) readRootCause([]byte) verdict {
 
 // readFailureLine reads a line of the failure block. A line of = or - ends the
 // block.
-func (t *textLog) readFailureLine(m []byte) verdict {
+func (t *textLog) readFailureLine(m []byte) lineResult {
 	if scan.HasPrefix(m, "====") || scan.HasPrefix(m, "----") {
 		t.inBlock = noBlock
 		t.finishFailure()

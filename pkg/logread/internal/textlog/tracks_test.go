@@ -2,11 +2,11 @@ package textlog
 
 import "testing"
 
-// TestTracksOutOfOrder checks that tracks are found if small and large ranks
+// TestTracksOutOfOrder checks that epochs are found if small and large ranks
 // are mixed, and that a counter counts numbers in any order.
 func TestTracksOutOfOrder(t *testing.T) {
-	var ts trackSet
-	ids := []trackID{{-1, 0}, {-1, 1}, {0, 0}, {254, 0}, {255, 0}, {1 << 20, 0}, {3, 0}}
+	var ts epochsByRank
+	ids := []rankID{{-1, 0}, {-1, 1}, {0, 0}, {254, 0}, {255, 0}, {1 << 20, 0}, {3, 0}}
 	for _, id := range ids {
 		if ts.find(id) != nil {
 			t.Errorf("track %v is there already", id)
@@ -18,7 +18,7 @@ func TestTracksOutOfOrder(t *testing.T) {
 			t.Errorf("track %v is not the one that was added", id)
 		}
 	}
-	var c counter
+	var c intCounter
 	times := map[int]int{}
 	for _, n := range []int{3, 1, 1, 2, 3, 0, 4, 4, 3, -1, 1 << 40, -1, 1 << 40} {
 		if before := c.add(n); before != times[n] {

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// scanner reads a JSON file of any length with a bounded buffer.
-type scanner struct {
+// jsonScanner reads a JSON file of any length with a bounded buffer.
+type jsonScanner struct {
 	r      io.Reader
 	buf    []byte // content that was read
 	pos    int    // index in buf of the next byte to scan
@@ -19,7 +19,7 @@ type scanner struct {
 
 // fill discards the bytes before pos and reads more bytes. It returns false at
 // the end of the file.
-func (s *scanner) fill() bool {
+func (s *jsonScanner) fill() bool {
 	if s.err != nil {
 		return false
 	}
@@ -43,7 +43,7 @@ func (s *scanner) fill() bool {
 
 // peek returns the next n bytes without consuming them, or fewer at the end of
 // the file.
-func (s *scanner) peek(n int) []byte {
+func (s *jsonScanner) peek(n int) []byte {
 	for len(s.buf)-s.pos < n && s.fill() {
 	}
 	return s.buf[s.pos:min(len(s.buf), s.pos+n)]
@@ -51,7 +51,7 @@ func (s *scanner) peek(n int) []byte {
 
 // nextByte consumes the next byte that is not white space and returns it. It
 // returns 0 at the end.
-func (s *scanner) nextByte() byte {
+func (s *jsonScanner) nextByte() byte {
 	for {
 		for s.pos < len(s.buf) {
 			c := s.buf[s.pos]
@@ -73,7 +73,7 @@ func (s *scanner) nextByte() byte {
 // it. The function length returns the length of the value at the beginning of
 // its argument, 0 if the value is incomplete, or a negative number if it is
 // malformed. It is an error if the value is longer than maxBytes.
-func (s *scanner) peekValue(maxBytes int, length func([]byte) int) ([]byte, error) {
+func (s *jsonScanner) peekValue(maxBytes int, length func([]byte) int) ([]byte, error) {
 	for ended := false; ; {
 		// At most maxBytes+1 bytes are examined, so that the result does not
 		// depend on the sizes of the reads.
@@ -102,7 +102,7 @@ func (s *scanner) peekValue(maxBytes int, length func([]byte) int) ([]byte, erro
 
 // readString reads the rest of a string whose opening quote has been read, and
 // returns its content. It is an error if the string is longer than limit bytes.
-func (s *scanner) readString(limit int) ([]byte, error) {
+func (s *jsonScanner) readString(limit int) ([]byte, error) {
 	b, err := s.peekValue(limit, findStringEnd)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (s *scanner) readString(limit int) ([]byte, error) {
 
 // skipValue skips a value whose first byte c has been read. The value may be
 // longer than the buffer.
-func (s *scanner) skipValue(c byte) error {
+func (s *jsonScanner) skipValue(c byte) error {
 	depth := 0
 	for {
 		switch c {
@@ -142,7 +142,7 @@ func (s *scanner) skipValue(c byte) error {
 }
 
 // skipWord skips the rest of a number, true, false or null.
-func (s *scanner) skipWord() error {
+func (s *jsonScanner) skipWord() error {
 	for {
 		for s.pos < len(s.buf) {
 			switch s.buf[s.pos] {
@@ -158,7 +158,7 @@ func (s *scanner) skipWord() error {
 }
 
 // skipString skips the rest of a string whose opening quote has been read.
-func (s *scanner) skipString() error {
+func (s *jsonScanner) skipString() error {
 	for {
 		for s.pos < len(s.buf) {
 			c := s.buf[s.pos]
@@ -218,9 +218,9 @@ func findJSONEnd(b []byte) int {
 	return 0
 }
 
-// event is one event of the trace. Its texts are slices of the scanner's
+// traceEvent is one event of the trace. Its texts are slices of the scanner's
 // buffer; escape sequences are not decoded.
-type event struct {
+type traceEvent struct {
 	ph                byte
 	cat, name         []byte
 	pid, tid          []byte
@@ -231,8 +231,8 @@ type event struct {
 
 // parse parses the event at the beginning of b and returns its length, 0 if it
 // is incomplete, or -1 if it is malformed.
-func (e *event) parse(b []byte) int {
-	*e = event{}
+func (e *traceEvent) parse(b []byte) int {
+	*e = traceEvent{}
 	i := 1 // after the brace
 	for {
 		i = skipSpace(b, i)
@@ -273,7 +273,7 @@ func (e *event) parse(b []byte) int {
 }
 
 // setField sets the field that belongs to a JSON key.
-func (e *event) setField(key, value []byte) {
+func (e *traceEvent) setField(key, value []byte) {
 	switch string(key) {
 	case "ph":
 		if len(value) == 1 {

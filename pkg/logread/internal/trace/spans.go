@@ -33,15 +33,15 @@ type spanSet struct {
 	spans  []compactSpan
 	names  []string
 	lanes  []traceLane
-	named  map[string]spanName // by category and name of the event
-	byLane map[string]int32    // index in lanes by process and thread
-	byPid  map[string]int      // rank by process, for processes with a rank in their name
-	key    []byte              // scratch buffer for map keys
+	named  map[string]internedName // by category and name of the event
+	byLane map[string]int32        // index in lanes by process and thread
+	byPid  map[string]int          // rank by process, for processes with a rank in their name
+	key    []byte                  // scratch buffer for map keys
 
 	first                             int64 // start of the earliest span in nanoseconds
 	hasSpan, hasDevice, hasCollective bool  // the trace has a span, a computation on a device, an execution of a collective
-	compactAt                         int   // number of spans at which compact is called
-	full                              bool  // compact is not called any more
+	compactAt                         int   // number of spans at which removeNested is called
+	full                              bool  // removeNested is not called any more
 
 	// Numbers of events that were left out, one counter per reason.
 	nested, drawn, tooMany, unnamed, unopened, noLane, tooDeep, untimed int64
@@ -54,9 +54,9 @@ type compactSpan struct {
 	class         spanClass
 }
 
-// spanName is the index of a name in spanSet.names and the class of the spans
-// with this name.
-type spanName struct {
+// internedName is the index of a name in spanSet.names and the class of the
+// spans with this name.
+type internedName struct {
 	name  int32
 	class spanClass
 }
@@ -73,14 +73,14 @@ const omittedName = "(name left out)"
 // newSpanSet returns an empty set.
 func newSpanSet() *spanSet {
 	return &spanSet{
-		names: []string{omittedName}, named: map[string]spanName{}, byLane: map[string]int32{},
+		names: []string{omittedName}, named: map[string]internedName{}, byLane: map[string]int32{},
 		byPid: map[string]int{}, compactAt: 1 << 17,
 	}
 }
 
 // addEvent adds the span that an event describes, begins or ends. Other events
 // are ignored.
-func (s *spanSet) addEvent(e *event) {
+func (s *spanSet) addEvent(e *traceEvent) {
 	switch e.ph {
 	case 'M':
 		s.readMetadata(e)
@@ -122,7 +122,7 @@ func (s *spanSet) addEvent(e *event) {
 }
 
 // endSpan ends the innermost open span of the event's lane.
-func (s *spanSet) endSpan(e *event) {
+func (s *spanSet) endSpan(e *traceEvent) {
 	at, ok := s.findLane(e)
 	if !ok || len(s.lanes[at].open) == 0 {
 		s.unopened++
@@ -182,13 +182,13 @@ func (s *spanSet) removeNested() {
 
 // internName returns the index of an event's name and its class. A new name is
 // added.
-func (s *spanSet) internName(e *event) spanName {
+func (s *spanSet) internName(e *traceEvent) internedName {
 	s.key = append(append(append(s.key[:0], e.cat...), 0), e.name...)
 	if n, ok := s.named[string(s.key)]; ok {
 		return n
 	}
 	name := unescape(e.name)
-	n := spanName{class: classifySpan(string(e.cat), name)}
+	n := internedName{class: classifySpan(string(e.cat), name)}
 	if len(s.names) >= maxNames || len(e.name)+len(e.cat) > maxNameBytes {
 		if n.class != classIgnored {
 			s.unnamed++
@@ -220,7 +220,7 @@ func unescape(b []byte) string {
 
 // findLane returns the index of the event's lane, which is added if it is new.
 // ok is false if there are too many lanes or its name is too long.
-func (s *spanSet) findLane(e *event) (i int32, ok bool) {
+func (s *spanSet) findLane(e *traceEvent) (i int32, ok bool) {
 	s.key = append(append(append(s.key[:0], e.pid...), '/'), e.tid...)
 	if i, ok := s.byLane[string(s.key)]; ok {
 		return i, true
@@ -239,7 +239,7 @@ func (s *spanSet) findLane(e *event) (i int32, ok bool) {
 func processRankPattern() *regexp.Regexp { return regexp.MustCompile(`^(?i:rank)[ _:#-]*(\d{1,6})\b`) }
 
 // readMetadata stores the rank of a process if its name contains one.
-func (s *spanSet) readMetadata(e *event) {
+func (s *spanSet) readMetadata(e *traceEvent) {
 	if string(e.name) != "process_name" || len(s.byPid) >= maxLanes || len(e.pid) > maxNameBytes || len(e.args) > maxNameBytes {
 		return
 	}

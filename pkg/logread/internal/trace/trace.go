@@ -74,7 +74,7 @@ type traceFile struct {
 // folder into a run.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	t := &traceFile{rank: -1, set: newSpanSet()}
-	s := &scanner{r: in.Reader, buf: make([]byte, 0, bufferBytes)}
+	s := &jsonScanner{r: in.Reader, buf: make([]byte, 0, bufferBytes)}
 	err := t.read(s)
 	if s.err != nil && !errors.Is(s.err, io.EOF) {
 		return nil, s.err
@@ -173,13 +173,13 @@ func joinRanks(files []*record.Part) {
 var errTruncated = errors.New("the file ends inside the trace")
 
 // read reads the complete file.
-func (t *traceFile) read(s *scanner) error {
+func (t *traceFile) read(s *jsonScanner) error {
 	if bytes.HasPrefix(s.peek(3), []byte("\xef\xbb\xbf")) {
 		s.pos += 3
 	}
 	switch c := s.nextByte(); c {
 	case '[':
-		return t.readArray(s, true)
+		return t.readEventArray(s, true)
 	case '{':
 		return t.readObject(s)
 	case 0:
@@ -190,7 +190,7 @@ func (t *traceFile) read(s *scanner) error {
 }
 
 // readObject reads the outermost object, whose opening brace has been read.
-func (t *traceFile) readObject(s *scanner) error {
+func (t *traceFile) readObject(s *jsonScanner) error {
 	for {
 		switch c := s.nextByte(); c {
 		case '}':
@@ -209,13 +209,13 @@ func (t *traceFile) readObject(s *scanner) error {
 		}
 		name := string(key)
 		if c := s.nextByte(); c != ':' {
-			return unexpectedByte(c, "expected : after a key, got %q", c)
+			return newByteError(c, "expected : after a key, got %q", c)
 		}
 		switch c := s.nextByte(); {
 		case name == "traceEvents" && c == '[':
-			err = t.readArray(s, false)
+			err = t.readEventArray(s, false)
 		case name == "distributedInfo" && c == '{':
-			err = t.readDistributed(s)
+			err = t.readDistributedInfo(s)
 		case c == 0:
 			return errTruncated
 		default:
@@ -227,18 +227,18 @@ func (t *traceFile) readObject(s *scanner) error {
 	}
 }
 
-// unexpectedByte returns the formatted error for an unexpected byte c, or
-// errTruncated if c is 0, which stands for the end of the file.
-func unexpectedByte(c byte, format string, a ...any) error {
+// newByteError returns the formatted error for an unexpected byte c, or
+// errTruncated if c is 0, which means the end of the file.
+func newByteError(c byte, format string, a ...any) error {
 	if c == 0 {
 		return errTruncated
 	}
 	return fmt.Errorf(format, a...)
 }
 
-// readDistributed reads the rank and world size from Kineto's object
+// readDistributedInfo reads the rank and world size from Kineto's object
 // distributedInfo, whose opening brace has been read.
-func (t *traceFile) readDistributed(s *scanner) error {
+func (t *traceFile) readDistributedInfo(s *jsonScanner) error {
 	s.pos--
 	b, err := s.peekValue(maxValue, func(b []byte) int { return findJSONEnd(b) })
 	if err != nil {
@@ -260,11 +260,11 @@ func (t *traceFile) readDistributed(s *scanner) error {
 	return nil
 }
 
-// readArray reads the events of an array whose opening bracket has been read.
-// If bare is true, the array is the complete file. Its closing bracket may then
-// be missing, as in the file of a killed program.
-func (t *traceFile) readArray(s *scanner, bare bool) error {
-	var e event
+// readEventArray reads the events of an array whose opening bracket has been
+// read. If bare is true, the array is the complete file. Its closing bracket may
+// then be missing, as in the file of a killed program.
+func (t *traceFile) readEventArray(s *jsonScanner, bare bool) error {
+	var e traceEvent
 	for {
 		switch c := s.nextByte(); c {
 		case ']':
