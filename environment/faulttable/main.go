@@ -99,11 +99,11 @@ func checkVerdicts(rows []row) error {
 }
 
 // findTests returns the names of the test functions that inject faults, in the test files
-// below the folder root. It leaves out names that do not match pattern. The keys of the
-// map are folders, such as ./pkg/launch.
-func findTests(root string, pattern *regexp.Regexp) (map[string][]string, error) {
-	found := map[string][]string{}
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+// below the folder root. It leaves out names that do not match pattern. The keys of
+// byFolder are folders, such as ./pkg/launch.
+func findTests(root string, pattern *regexp.Regexp) (byFolder map[string][]string, err error) {
+	byFolder = map[string][]string{}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func findTests(root string, pattern *regexp.Regexp) (map[string][]string, error)
 		folder := "./" + filepath.ToSlash(filepath.Dir(path))
 		for _, name := range names {
 			if pattern.MatchString(name) {
-				found[folder] = append(found[folder], name)
+				byFolder[folder] = append(byFolder[folder], name)
 			}
 		}
 		return err
@@ -125,7 +125,7 @@ func findTests(root string, pattern *regexp.Regexp) (map[string][]string, error)
 	if err != nil {
 		return nil, fmt.Errorf("find tests: %w", err)
 	}
-	return found, nil
+	return byFolder, nil
 }
 
 // findFaultTests returns the names of the test functions in one file that call

@@ -55,9 +55,9 @@ type skippedTest struct {
 // maxOutputLines is the number of lines of output that are kept per test.
 const maxOutputLines = 200
 
-func newEventCollector(line func(string)) *eventCollector {
+func newEventCollector(printLine func(string)) *eventCollector {
 	return &eventCollector{
-		line:        line,
+		line:        printLine,
 		tests:       map[string]map[string]*testState{},
 		buildOutput: map[string]*tailLines{}, otherOutput: map[string]*tailLines{},
 	}
@@ -90,8 +90,7 @@ func (e *eventCollector) addLine(text string) {
 	}
 }
 
-// addOutput appends a line to outputs[key], which contains the last lines of output of a
-// package.
+// addOutput appends a line to outputs[key], the last lines of a package's output.
 func addOutput(outputs map[string]*tailLines, key, text string) {
 	if outputs[key] == nil {
 		outputs[key] = &tailLines{limit: maxOutputLines}
@@ -215,7 +214,7 @@ func (e *eventCollector) formatCoverage(path string) string {
 	return ""
 }
 
-// sourcePosition matches the file and line with which t.Skip begins its output.
+// sourcePosition matches the file and line at the start of t.Skip's output.
 var sourcePosition = regexp.MustCompile(`^\s*[^\s:]+\.go:\d+: `)
 
 // parseSkipReason returns the text passed to t.Skip, from a test's output.

@@ -15,17 +15,17 @@ const (
 	upstreamPrefix = "gophernotes_" // prefix of the names of gophernotes' files in kernelDir
 )
 
-// lintKernel runs go vet and the linter on the kernel. Half of the kernel's files exist
-// only in the overlay with which kernels/build compiles it, but go vet starts its tool in
-// the folder of each package. Therefore lintKernel creates a copy of the module in which
-// the overlay's files are real files.
+// lintKernel runs go vet and the linter on the kernel. Half of the kernel's files and
+// folders exist only in the overlay with which kernels/build compiles the kernel, but go
+// vet starts its tool in the folder of each package. Therefore lintKernel creates a copy
+// of the module in which the overlay's files are real files.
 func lintKernel(ctx context.Context, r *runner) error {
 	if err := r.runCommand(ctx, nil, "go", "run", "./kernels/build"); err != nil { // quick if the phase binaries has run
 		return err
 	}
 	tree := absolutePath("kernels/.build/vet")
 	if err := writeKernelTree(absolutePath("."), tree); err != nil {
-		return fmt.Errorf("write the kernel's files: %w", err)
+		return fmt.Errorf("copy kernel's files: %w", err)
 	}
 	own, upstream := 0, 0 // numbers of findings; findings in gophernotes' files are not reported as errors
 	sort := func(line string) {
@@ -38,7 +38,7 @@ func lintKernel(ctx context.Context, r *runner) error {
 	}
 	err := r.streamOutput(ctx, nil, sort, "go", "vet", "-C", tree, "-trimpath", "-tags=notebook", "./"+kernelDir)
 	if err != nil && (own > 0 || upstream == 0) {
-		return fmt.Errorf("go vet of the kernel: %w", err)
+		return fmt.Errorf("vet kernel: %w", err)
 	}
 	linter, env, err := r.findLinter(ctx)
 	if err != nil {

@@ -79,7 +79,7 @@ func checkFormat(ctx context.Context, r *runner) error {
 		return err
 	}
 	if out != "" {
-		return fmt.Errorf("not formatted (gofmt -w): %s", strings.Join(strings.Fields(out), ", "))
+		return fmt.Errorf("check format: run gofmt -w on %s", strings.Join(strings.Fields(out), ", "))
 	}
 	r.printLine(fmt.Sprintf("%d files", len(files)))
 	return nil
@@ -203,7 +203,7 @@ func buildBinaries(ctx context.Context, r *runner) error {
 // kernelPrefix returns the folder into which buildBinaries installs the kernel.
 func kernelPrefix() string { return absolutePath(filepath.Join(cache, "prefix")) }
 
-// jupyterEnv returns the environment variable with which Jupyter finds the kernel in
+// jupyterEnv returns the environment variable that makes Jupyter find the kernel in
 // kernelPrefix before any other kernel of the same name.
 func jupyterEnv() []string {
 	return []string{"JUPYTER_PATH=" + filepath.Join(kernelPrefix(), "share", "jupyter")}
@@ -234,8 +234,8 @@ func runKernelTests(ctx context.Context, r *runner) error {
 	return r.goTest(ctx, jupyterEnv(), "-count=1", "./kernels/...")
 }
 
-// pythonInterpreter returns the Python interpreter for which environment/test has found
-// Jupyter.
+// pythonInterpreter returns the Python interpreter that has Jupyter, as found by
+// environment/test.
 func pythonInterpreter() string {
 	if p := os.Getenv("LOCKSTEP_PYTHON"); p != "" {
 		return p

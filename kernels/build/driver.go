@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// gpuTag is the build tag with which gorgonia.org/cu is linked into the kernel. It must
-// not be "cuda": that tag enables files of gorgonia itself that do not compile.
+// gpuTag is the build tag that links gorgonia.org/cu into the kernel. It must not be
+// "cuda": that tag enables files of gorgonia itself that do not compile.
 const gpuTag = "nvgpu"
 
 const (
@@ -30,9 +30,9 @@ const (
 	gpuHeader = "cmd/genlib/cuda.h"
 )
 
-// A driver contains the C header and the source of the static library with which
-// gorgonia.org/cu is compiled and linked in place of CUDA's toolkit. The library forwards
-// calls to the CUDA driver, if one is installed when the program starts.
+// A driver contains a C header and the source of a static library, which replace CUDA's
+// toolkit when gorgonia.org/cu is compiled and linked. The library forwards calls to the
+// CUDA driver, if one is installed when the program starts.
 //
 // Linking with libcuda itself has three disadvantages. It exists only on machines with a
 // driver or a toolkit. A program that is linked with it does not start without it. And
@@ -75,7 +75,7 @@ func newDriver(ctx context.Context, g goTool) (*driver, error) {
 	return &d, nil
 }
 
-// env returns the environment variables with which cgo finds the header and the library.
+// env returns the environment variables that let cgo find the header and the library.
 // Their folders are searched before the folders that gorgonia.org/cu names, so that an
 // installed toolkit has no effect.
 func (d *driver) env() []string {

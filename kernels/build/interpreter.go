@@ -134,9 +134,9 @@ func checkUntyped(c *Comp, node *ast.BinaryExpr, x, y UntypedLit) {
 	}
 }
 
-// constOperand converts the constant x of an operation to the type of the other
+// convertConstOperand converts the constant x of an operation to the type of the other
 // operand.
-func (c *Comp) constOperand(node ast.Expr, x *Expr, t xr.Type) {
+func (c *Comp) convertConstOperand(node ast.Expr, x *Expr, t xr.Type) {
 	if u, ok := x.Value.(UntypedLit); ok {
 		var fits bool
 		switch t.Kind() {
@@ -159,11 +159,11 @@ func (c *Comp) BinaryExprUntyped(`,
 		},
 		{
 			"fast/binary.go", "			ye.ConstTo(xe.Type)\n		}\n	} else if xconst {\n		xe.ConstTo(ye.Type)",
-			"			c.constOperand(node, ye, xe.Type)\n		}\n	} else if xconst {\n		c.constOperand(node, xe, ye.Type)",
+			"			c.convertConstOperand(node, ye, xe.Type)\n		}\n	} else if xconst {\n		c.convertConstOperand(node, xe, ye.Type)",
 		},
 		{
 			"fast/binary.go", "	} else if xu {\n		xe.ConstTo(ye.Type)\n	} else if yu {\n		ye.ConstTo(xe.Type)",
-			"	} else if xu {\n		c.constOperand(node, xe, ye.Type)\n	} else if yu {\n		c.constOperand(node, ye, xe.Type)",
+			"	} else if xu {\n		c.convertConstOperand(node, xe, ye.Type)\n	} else if yu {\n		c.convertConstOperand(node, ye, xe.Type)",
 		},
 		// An expression such as f(x) may be a type or a value. If it compiles as neither,
 		// the error of compiling it as a value is reported.
@@ -202,7 +202,7 @@ func (run *Run) new(goid uintptr) *Run {`,
 }
 
 // addInterpreter maps the files of gomacro, with the substitutions applied, into a folder
-// that is otherwise empty. It returns the flag with which go build uses that folder.
+// that is otherwise empty. It returns the flag that makes go build use that folder.
 func (b *build) addInterpreter(ctx context.Context, ov *overlay) (flag string, err error) {
 	version, dir, err := findModule(ctx, b.goTool, interpreterModule)
 	if err != nil {

@@ -63,7 +63,7 @@ func parseOptions(args []string) (options, error) {
 	fs.StringVar(&o.out, "o", "", "folder for the binaries (default kernels/.build/bin)")
 	fs.StringVar(&o.tags, "tags", "", "extra build tags, such as nvgpu, which links "+gpuPackage+" (needs gcc)")
 	fs.StringVar(&add, "add", "", "more packages for a cell to import, comma-separated; their modules must be in go.mod")
-	fs.StringVar(&packages, "packages", "", "packages or patterns to import in place of the default list, comma-separated")
+	fs.StringVar(&packages, "packages", "", "packages or patterns to import instead of the default list, comma-separated")
 	fs.BoolVar(&o.force, "f", false, "build even if nothing has changed")
 	fs.BoolVar(&o.kernel, "kernel", false, "build the kernel alone, without the lockstep command")
 	fs.BoolVar(&o.printID, "id", false, "print the build id of the sources and build nothing")

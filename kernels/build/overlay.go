@@ -50,10 +50,10 @@ func substitutions() []substitution {
 		},
 		{"kernel.go", `log.Println("Shutting down in response to shutdown_request")`, "lockstep.shutDown()"},
 		{"kernel.go", "go poll(stdin, sockets.StdinSocket.Socket)", "go lockstep.stdin.listen(sockets)"},
-		{"kernel.go", "handleCompleteRequest(ir, receipt)", "replyComplete(ir, receipt)"},
+		{"kernel.go", "handleCompleteRequest(ir, receipt)", "replyToComplete(ir, receipt)"},
 		{
 			"kernel.go", `log.Println("Unhandled shell message: ", receipt.Msg.Header.MsgType)`,
-			"handleOther(receipt)",
+			"answerUnsupportedMessage(receipt)",
 		},
 	}
 }
@@ -102,8 +102,8 @@ func findModule(ctx context.Context, g goTool, path string) (version, dir string
 	return mod.Version, mod.Dir, nil
 }
 
-// checkGophernotesFiles returns an error unless the Go files in dir are those of
-// gophernotesFiles.
+// checkGophernotesFiles returns an error unless the Go files in dir have the names that
+// gophernotesFiles returns.
 func checkGophernotesFiles(dir string) error {
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {

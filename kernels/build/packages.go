@@ -87,7 +87,7 @@ func listPackages(ctx context.Context, g goTool, pattern string) ([]string, erro
 }
 
 // isImportable reports whether a cell may import a package. unsafe is excluded because it
-// has no object file from which to read types; the interpreter supports it without
+// has no object file to read types from; the interpreter supports it without
 // registration.
 func isImportable(name, path string) bool {
 	if name == "main" || path == "unsafe" || path == "builtin" {

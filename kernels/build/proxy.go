@@ -26,8 +26,8 @@ func (reg *registration) writeProxy(name string, face *types.Interface) {
 	fmt.Fprintf(&reg.decls, "\ntype proxy%s struct {\nObject interface{}\n%s}\n%s", name, &fields, &methods)
 }
 
-// formatParameters returns a signature's parameters, and the arguments with which a
-// method passes them on.
+// formatParameters returns a signature's parameters, such as "a0 int", and the arguments
+// that pass them on to another function, such as "a0".
 func (reg *registration) formatParameters(sig *types.Signature) (params, args []string) {
 	n := sig.Params().Len()
 	for i := range n {

@@ -97,7 +97,7 @@ func convertInt(expr string, v constant.Value) string {
 	return "float64(" + expr + ")"
 }
 
-// formatUntyped returns the text by which the interpreter represents an untyped constant.
+// formatUntyped returns the interpreter's text form of an untyped constant.
 func formatUntyped(kind types.BasicKind, v constant.Value) string {
 	switch kind {
 	case types.UntypedBool:
@@ -190,7 +190,8 @@ func (reg *registration) generateSource(name string) []byte {
 	return b.Bytes()
 }
 
-// registrationName returns the name of the package that registers the package path.
+// registrationName returns the name of the generated package that registers the package
+// with the given import path.
 func registrationName(path string) string {
 	return "reg_" + strings.NewReplacer("/", "_", ".", "_", "-", "_").Replace(path)
 }

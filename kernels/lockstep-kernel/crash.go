@@ -54,10 +54,10 @@ func (k *kernelState) watchMemory() error {
 		// Collect garbage more often near the limit, before a cell has to be interrupted.
 		debug.SetMemoryLimit(limit.Bytes / 10 * 9)
 	}
-	w := memory.Watch{
-		Limit: limit, Used: memory.UsedBytes, Cell: k.session.Cell,
+	w := memory.Watcher{
+		Limit: limit, Used: memory.UsedBytes, Cell: k.session.CellNumber,
 		Interrupt: func(err error) {
-			if !k.session.Fail(k.session.Cell(), memoryError{err}) {
+			if !k.session.Fail(k.session.CellNumber(), memoryError{err}) {
 				fmt.Fprintf(k.stderr.File(), "%v (used by a goroutine; no cell is running)\n", err)
 			}
 		},

@@ -20,7 +20,7 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// An unhandledError is the value with which a cell panics because of an error that it
+// An unhandledError is the panic value that ends a cell because of an error that the cell
 // does not handle.
 type unhandledError struct {
 	err error
@@ -60,22 +60,22 @@ func (s *errorState) removeRedeclared(nodes []ast.Node) {
 // If compiled code has called the current function, endCell only prints the error and
 // returns.
 func (k *kernelState) endCell(at token.Pos, err error) {
-	e := &unhandledError{err: err, at: at, bodies: countBodiesToLeave()}
+	e := &unhandledError{err: err, at: at, bodies: countInterpretedBodies()}
 	if e.bodies == 0 { // a panic through the compiled code would be unsafe
-		k.reportError(e, inCallback)
+		k.reportError(e, inCallbackText)
 		return
 	}
 	panic(e)
 }
 
-// inCallback is the end of a message about an error that could not end the cell, because
+// inCallbackText is the end of a message about an error that could not end the cell, because
 // it occurred in a function that compiled code called.
-const inCallback = "in a function that compiled code called, which got zero values"
+const inCallbackText = "in a function that compiled code called, which got zero values"
 
-// countBodiesToLeave inspects the stack of a goroutine that interprets a cell. It returns
-// -1 if the stack has only interpreted code above the kernel's own call. Otherwise it
-// returns the number of interpreted function bodies above the topmost compiled code.
-func countBodiesToLeave() int {
+// countInterpretedBodies inspects the stack of a goroutine that interprets a cell. It
+// returns -1 if the stack has only interpreted code above the kernel's own call. Otherwise
+// it returns the number of interpreted function bodies above the topmost compiled code.
+func countInterpretedBodies() int {
 	pcs := make([]uintptr, 256)
 	n := runtime.Callers(3, pcs)
 	for n == len(pcs) {
@@ -89,7 +89,7 @@ func countBodiesToLeave() int {
 		switch {
 		case strings.HasPrefix(name, "main.(*kernelState).runBody"):
 			bodies++
-		case slices.ContainsFunc([]string{"runExpr", "guard", "guardedGo", "runDeferred"}, func(f string) bool {
+		case slices.ContainsFunc([]string{"runExpr", "guard", "startGuardedGoroutine", "runDeferred"}, func(f string) bool {
 			return strings.HasPrefix(name, "main.(*kernelState)."+f)
 		}):
 			return -1
@@ -191,7 +191,7 @@ func (k *kernelState) runBody(env *interp.Env, body func(*interp.Env)) {
 			}
 			run.Interrupt, run.ExecFlags, run.Signals.Sync = interrupt, flags, base.SigNone
 			run.Panic, run.PanicFun = nil, nil
-			k.reportError(e, inCallback)
+			k.reportError(e, inCallbackText)
 		default:
 			panic(e)
 		}
@@ -211,7 +211,7 @@ func (k *kernelState) compileDeferred(c *interp.Comp, _ interp.Symbol, node *ast
 	if _, ok := node.Args[0].(*ast.FuncLit); ok {
 		mayEnd = k.errors.bodyMayEnd
 	}
-	if !mayEnd && !isError(lastResult(t)) {
+	if !mayEnd && !isErrorType(lastResultType(t)) {
 		return identityCall(c, f)
 	}
 	at := node.Pos()

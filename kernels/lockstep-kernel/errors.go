@@ -12,10 +12,10 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// checkFuncs returns the names of the functions in which the kernel wraps the calls of a
+// checkFuncNames returns the names of the functions in which the kernel wraps the calls of a
 // cell, so that an error that the cell does not handle ends the cell; see package cell.
-func checkFuncs(c *interp.Comp) cell.CheckFuncs {
-	return cell.CheckFuncs{
+func checkFuncNames(c *interp.Comp) cell.CheckFuncNames {
+	return cell.CheckFuncNames{
 		Values: "\u00b7values", Last: "\u00b7last", Argument: "\u00b7argument", Ignored: "\u00b7ignored",
 		Deferred: "\u00b7deferred", Body: "\u00b7body",
 		IsType: func(e ast.Expr) bool { return isType(c, e) },
@@ -56,13 +56,13 @@ func selectedPackage(c *interp.Comp, e *ast.SelectorExpr) *interp.Import {
 	return imp
 }
 
-// declareChecks declares the functions of checkFuncs in the interpreter.
+// declareChecks declares the functions of checkFuncNames in the interpreter.
 func (k *kernelState) declareChecks(ir *interp.Interp) {
-	names := checkFuncs(ir.Comp)
-	ir.DeclBuiltin(names.Values, interp.Builtin{Compile: k.compileValues, ArgMin: 2, ArgMax: 2})
-	ir.DeclBuiltin(names.Last, interp.Builtin{Compile: k.compileLast, ArgMin: 1, ArgMax: 1})
-	ir.DeclBuiltin(names.Argument, interp.Builtin{Compile: k.compileArgument, ArgMin: 1, ArgMax: 1})
-	ir.DeclBuiltin(names.Ignored, interp.Builtin{Compile: k.compileIgnored, ArgMin: 2, ArgMax: 2})
+	names := checkFuncNames(ir.Comp)
+	ir.DeclBuiltin(names.Values, interp.Builtin{Compile: k.compileUsedCall, ArgMin: 2, ArgMax: 2})
+	ir.DeclBuiltin(names.Last, interp.Builtin{Compile: k.compileLastCall, ArgMin: 1, ArgMax: 1})
+	ir.DeclBuiltin(names.Argument, interp.Builtin{Compile: k.compileArgumentCall, ArgMin: 1, ArgMax: 1})
+	ir.DeclBuiltin(names.Ignored, interp.Builtin{Compile: k.compileIgnoredCall, ArgMin: 2, ArgMax: 2})
 	ir.DeclBuiltin(names.Deferred, interp.Builtin{Compile: k.compileDeferred, ArgMin: 1, ArgMax: 1})
 	ir.DeclBuiltin(names.Body, interp.Builtin{Compile: k.compileBody, ArgMin: 2, ArgMax: 2})
 
@@ -70,43 +70,43 @@ func (k *kernelState) declareChecks(ir *interp.Interp) {
 	universe.Value = interp.Builtin{Compile: wrapRecover(universe.Value.(interp.Builtin).Compile)}
 }
 
-// compileValues compiles a call of which the cell uses n results. The error is checked if
+// compileUsedCall compiles a call of which the cell uses n results. The error is checked if
 // it is the last result and the cell uses either all other results or none.
-func (k *kernelState) compileValues(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
+func (k *kernelState) compileUsedCall(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	inner, n := cell.ParseCheckCall(node)
 	call := k.compileCall(c, inner)
 	out := len(call.OutTypes)
 	switch {
-	case !endsInError(call), out == n:
+	case !returnsError(call), out == n:
 		return asBuiltinCall(call)
 	case n == 0 || out == n+1:
-		return k.compileChecked(c, call, inner, n)
+		return k.compileCheckedCall(c, call, inner, n)
 	}
 	c.Pos = inner.Pos()
 	c.Errorf("%v returns %d values and an error, but the cell uses %d: assign the values to %d variables", inner, out-1, n, out-1)
 	return nil
 }
 
-// compileLast compiles a call whose results the notebook shows, because it is the last
+// compileLastCall compiles a call whose results the notebook shows, because it is the last
 // line of the cell.
-func (k *kernelState) compileLast(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
+func (k *kernelState) compileLastCall(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	inner, _ := cell.ParseCheckCall(node)
 	call := k.compileCall(c, inner)
-	if !endsInError(call) {
+	if !returnsError(call) {
 		return asBuiltinCall(call)
 	}
-	return k.compileChecked(c, call, inner, len(call.OutTypes)-1)
+	return k.compileCheckedCall(c, call, inner, len(call.OutTypes)-1)
 }
 
-// compileArgument compiles a call that is the only argument of another call. If the outer
-// function's parameters accept all results, it receives the error too; otherwise the call
-// is checked.
-func (k *kernelState) compileArgument(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
+// compileArgumentCall compiles a call that is the only argument of another call. If the
+// outer function's parameters accept all results, it receives the error too; otherwise the
+// call is checked.
+func (k *kernelState) compileArgumentCall(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	outer := k.errors.callee
 	inner, _ := cell.ParseCheckCall(node)
 	call := k.compileCall(c, inner)
-	if out := len(call.OutTypes); endsInError(call) && out > 1 && !acceptsArguments(outer, call.OutTypes) {
-		return k.compileChecked(c, call, inner, out-1)
+	if out := len(call.OutTypes); returnsError(call) && out > 1 && !acceptsArguments(outer, call.OutTypes) {
+		return k.compileCheckedCall(c, call, inner, out-1)
 	}
 	return asBuiltinCall(call)
 }
@@ -135,12 +135,12 @@ func acceptsArguments(f xreflect.Type, args []xreflect.Type) bool {
 	return true
 }
 
-// compileIgnored compiles a call whose results are assigned to n blank identifiers: the
+// compileIgnoredCall compiles a call whose results are assigned to n blank identifiers: the
 // cell ignores its error deliberately.
-func (k *kernelState) compileIgnored(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
+func (k *kernelState) compileIgnoredCall(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	inner, n := cell.ParseCheckCall(node)
 	call := k.compileCall(c, inner)
-	if endsInError(call) && len(call.OutTypes) == n+1 {
+	if returnsError(call) && len(call.OutTypes) == n+1 {
 		return firstResults(c, finishCall(c, call), n)
 	}
 	return asBuiltinCall(call)
@@ -168,14 +168,14 @@ func (k *kernelState) compileCall(c *interp.Comp, node *ast.CallExpr) *interp.Ca
 	return call
 }
 
-// endsInError reports whether the last result of a call is an error.
-func endsInError(call *interp.Call) bool {
+// returnsError reports whether the last result of a call is an error.
+func returnsError(call *interp.Call) bool {
 	n := len(call.OutTypes)
-	return n > 0 && isError(call.OutTypes[n-1])
+	return n > 0 && isErrorType(call.OutTypes[n-1])
 }
 
-// lastResult returns the type of a function's last result, or nil if it has none.
-func lastResult(f xreflect.Type) xreflect.Type {
+// lastResultType returns the type of a function's last result, or nil if it has none.
+func lastResultType(f xreflect.Type) xreflect.Type {
 	if n := f.NumOut(); n > 0 {
 		return f.Out(n - 1)
 	}
@@ -184,8 +184,8 @@ func lastResult(f xreflect.Type) xreflect.Type {
 
 var errorType = reflect.TypeFor[error]()
 
-// isError reports whether t is the type error.
-func isError(t xreflect.Type) bool {
+// isErrorType reports whether t is the type error.
+func isErrorType(t xreflect.Type) bool {
 	return t != nil && t.ReflectType() == errorType && t.Name() == "error"
 }
 
@@ -201,9 +201,9 @@ func asBuiltinCall(call *interp.Call) *interp.Call {
 	return call
 }
 
-// compileChecked compiles a call that ends the cell if its last result is a non-nil
+// compileCheckedCall compiles a call that ends the cell if its last result is a non-nil
 // error, and otherwise returns the first n results.
-func (k *kernelState) compileChecked(c *interp.Comp, call *interp.Call, node *ast.CallExpr, n int) *interp.Call {
+func (k *kernelState) compileCheckedCall(c *interp.Comp, call *interp.Call, node *ast.CallExpr, n int) *interp.Call {
 	k.errors.mayEnd = true
 	at := errorPosition(c.Fileset, node)
 	e := finishCall(c, call)

@@ -56,9 +56,9 @@ type kernelState struct {
 	cells          cellSources
 }
 
-// newLockstep creates the state, redirects the output to pipes and sets the hooks that
+// newKernelState creates the state, redirects the output to pipes and sets the hooks that
 // compiled code calls.
-func newLockstep() (*kernelState, error) {
+func newKernelState() (*kernelState, error) {
 	k := &kernelState{session: session.New(), log: os.Stderr, jobs: make(chan func())}
 	k.errors.safe = map[string]bool{}
 	log.SetOutput(k.log)
@@ -81,7 +81,7 @@ func newLockstep() (*kernelState, error) {
 			"that cannot be interrupted. Wait for it, or restart the kernel, which loses the variables. A function that takes "+
 			"a context ends at once if its argument is notebook.Context().")
 	}
-	notebook.SetHook(notebook.Hook{Context: k.session.Context, Display: k.display, Go: k.guardedGo})
+	notebook.SetHook(notebook.Hook{Context: k.session.Context, Display: k.display, Go: k.startGuardedGoroutine})
 
 	// The interpreter checks for an interrupt only between its own statements, so a
 	// sleeping cell must be woken. Goroutines that cells started are not woken.
@@ -103,7 +103,7 @@ func (k *kernelState) initInspector(ir *interp.Interp) error {
 	if err != nil {
 		return err
 	}
-	k.inspector = introspect.Inspector{Interp: ir, Docs: table, Known: registeredPackages, Values: fieldValues()}
+	k.inspector = introspect.Inspector{Interp: ir, Docs: table, Known: registeredPackages, Values: validFieldValues()}
 	return nil
 }
 
@@ -127,10 +127,10 @@ func (k *kernelState) eval(ir *interp.Interp, outerr OutErr, code string) ([]int
 		}
 	}
 	k.session.Begin(newStopper(ir))
-	var out outcome
+	var out cellOutcome
 	k.crash.Begin(ExecCounter)
 	defer k.crash.End(ExecCounter)
-	k.inCellGoroutine(ir, func() { k.run(ir, outerr, code, &out) })
+	k.runInCellGoroutine(ir, func() { k.run(ir, outerr, code, &out) })
 	if k.session.End() {
 		if cause := k.session.Cause(); cause != nil {
 			freeMemory(cause)
@@ -141,7 +141,7 @@ func (k *kernelState) eval(ir *interp.Interp, outerr OutErr, code string) ([]int
 	if out.err != nil {
 		return nil, nil, out.err
 	}
-	return k.shownResults(ir, parsed, out.vals, out.types)
+	return k.renderResults(ir, parsed, out.vals, out.types)
 }
 
 // isCompiledIn reports whether a cell can import a package.
@@ -184,12 +184,12 @@ func interruptError(err error) error {
 	return fmt.Errorf("interrupted: %w", err)
 }
 
-// shownResults returns the values and types of a cell's last line that the notebook
+// renderResults returns the values and types of a cell's last line that the notebook
 // shows.
 //
 // The results of fmt.Print and the like are not shown. Other values are converted to MIME
 // bundles, whose size is limited.
-func (k *kernelState) shownResults(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xreflect.Type) ([]interface{}, []xreflect.Type, error) {
+func (k *kernelState) renderResults(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xreflect.Type) ([]interface{}, []xreflect.Type, error) {
 	if len(vals) == 0 || parsed.EndsWithPrint() {
 		return nil, nil, nil
 	}
@@ -240,7 +240,7 @@ func hasDisplayMethod(v any, t xreflect.Type) bool {
 	})
 }
 
-// displayMethods are the names of the methods by which gophernotes shows a value.
+// displayMethods contains the names of the methods that gophernotes calls to show a value.
 var displayMethods = []string{"Render", "SimpleRender", "HTML", "JavaScript", "JPEG", "JSON", "Latex", "Markdown", "PNG", "PDF", "SVG"}
 
 // displayAll shows the elements of a slice one below the other.

@@ -37,9 +37,9 @@ func (k *kernelState) startCellGoroutine(ir *interp.Interp) {
 	<-started
 }
 
-// inCellGoroutine runs f in the goroutine of the cells. If f calls runtime.Goexit, a new
+// runInCellGoroutine runs f in the goroutine of the cells. If f calls runtime.Goexit, a new
 // goroutine is started for the next call.
-func (k *kernelState) inCellGoroutine(ir *interp.Interp, f func()) {
+func (k *kernelState) runInCellGoroutine(ir *interp.Interp, f func()) {
 	done := make(chan bool)
 	k.jobs <- func() {
 		returned := false
@@ -65,8 +65,8 @@ var errGoexit = errors.New("runtime.Goexit")
 // one that the cell started.
 func (k *kernelState) exit(err error) {
 	if k.inGoroutine() {
-		err = fmt.Errorf("%w (%s)", err, inGoroutine)
-		if !k.session.Fail(k.session.Cell(), err) {
+		err = fmt.Errorf("%w (%s)", err, inGoroutineText)
+		if !k.session.Fail(k.session.CellNumber(), err) {
 			fmt.Fprintln(k.stderr.File(), err)
 		}
 	} else {
@@ -133,7 +133,7 @@ func (k *kernelState) replaceFatal(c *interp.Comp, f *interp.Expr, node ast.Expr
 // interpreted types. It runs autoRenderResults of gophernotes in the goroutine of the
 // cells.
 func (k *kernelState) render(kernel *Kernel, vals []interface{}, types []xreflect.Type) (data Data) {
-	k.inCellGoroutine(kernel.ir, func() {
+	k.runInCellGoroutine(kernel.ir, func() {
 		over := false
 		defer func() {
 			r := recover()

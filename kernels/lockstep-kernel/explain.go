@@ -14,18 +14,18 @@ import (
 	"lockstep/pkg/train"
 )
 
-// fieldValues returns functions that list the valid values of string fields. The keys are
-// described in introspect.Inspector.Values.
-func fieldValues() map[string]func() []string {
+// validFieldValues returns functions that list the valid values of string fields. The keys
+// are described in introspect.Inspector.Values.
+func validFieldValues() map[string]func() []string {
 	return map[string]func() []string{
 		"lockstep/pkg/launch.Sweep.Config": train.Names,
 		"lockstep/pkg/report.Options.Only": figure.Names,
 	}
 }
 
-// addPosition returns r, the value with which the compilation of a cell panicked. If r is
-// an error of the interpreter without a position, addPosition adds the position of the
-// node that was compiled last.
+// addPosition returns r, the panic value of a cell's compilation. If r is an error of the
+// interpreter without a position, addPosition adds the position of the node that was
+// compiled last.
 func addPosition(ir *interp.Interp, r any) any {
 	var e output.RuntimeError
 	err, ok := r.(error)

@@ -18,15 +18,14 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// noStatement is used in place of the index of a statement while declarations run; see
+// noStatement is used instead of the index of a statement while declarations run; see
 // insertChecks.
 const noStatement = -1
 
 // cellFileName returns the file name that the interpreter uses for a cell.
 func cellFileName(cell int) string { return fmt.Sprintf("cell[%d]", cell) }
 
-// positionPattern matches the position with which the interpreter begins an error
-// message.
+// positionPattern matches the position at the start of an interpreter's error message.
 var positionPattern = regexp.MustCompile(`^cell\[(\d+)\]:(\d+):(\d+): `)
 
 // A cellPosition is a position in the source of a cell.

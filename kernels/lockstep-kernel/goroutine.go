@@ -53,23 +53,23 @@ func collectTypes(n int, typeAt func(int) xreflect.Type) []xreflect.Type {
 // guard returns a function of type t that calls f and recovers from its panic. If f
 // returns an error, it is reported with the position of the go statement.
 func (k *kernelState) guard(f reflect.Value, t reflect.Type, at token.Pos) reflect.Value {
-	cell := k.session.Cell()
+	cell := k.session.CellNumber()
 	return reflect.MakeFunc(t, func(in []reflect.Value) (out []reflect.Value) {
 		out = zeroResults(t) //nolint:wastedassign // the results if the call panics
 		defer k.recoverPanic(cell)
 		out = callFunction(f, in)
-		k.reportResult(at, out, inGoroutine)
+		k.reportResult(at, out, inGoroutineText)
 		return out
 	})
 }
 
-// inGoroutine is the end of a message about an error that could not end the cell, because
-// it occurred in a goroutine.
-const inGoroutine = "in a goroutine"
+// inGoroutineText is the end of a message about an error that could not end the cell,
+// because it occurred in a goroutine.
+const inGoroutineText = "in a goroutine"
 
-// guardedGo implements notebook.Go in this kernel.
-func (k *kernelState) guardedGo(f func()) {
-	cell := k.session.Cell()
+// startGuardedGoroutine implements notebook.Go in this kernel.
+func (k *kernelState) startGuardedGoroutine(f func()) {
+	cell := k.session.CellNumber()
 	go func() {
 		defer k.recoverPanic(cell)
 		f()
@@ -84,7 +84,7 @@ func (k *kernelState) recoverPanic(cell int) {
 		return
 	}
 	if e, ok := r.(*unhandledError); ok {
-		k.reportError(e, inGoroutine)
+		k.reportError(e, inGoroutineText)
 		return
 	}
 	err := fmt.Errorf("panic in a goroutine: %v", r)

@@ -55,7 +55,7 @@ func init() {
 // newInterp creates the interpreter and the rest of the kernel's state. It replaces
 // interp.New in gophernotes' runKernel.
 func newInterp() *interp.Interp {
-	k, err := newLockstep()
+	k, err := newKernelState()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "lockstep-kernel: %v\n", err)
 		os.Exit(1)

@@ -8,14 +8,14 @@ import (
 	interp "github.com/cosmos72/gomacro/fast"
 )
 
-// handleOther answers messages of types that gophernotes does not support. It replaces
-// the statement in gophernotes that only logs them.
-func handleOther(receipt msgReceipt) {
+// answerUnsupportedMessage answers a message of a type that gophernotes does not support.
+// It replaces the statement in gophernotes that only logs such a message.
+func answerUnsupportedMessage(receipt msgReceipt) {
 	content, _ := receipt.Msg.Content.(map[string]interface{})
 	var err error
 	switch receipt.Msg.Header.MsgType {
 	case "inspect_request":
-		err = replyInspect(receipt, content)
+		err = replyToInspect(receipt, content)
 	case "interrupt_request":
 		lockstep.session.Interrupt()
 		err = receipt.Reply("interrupt_reply", MIMEMap{"status": "ok"})
@@ -30,8 +30,8 @@ func handleOther(receipt msgReceipt) {
 	}
 }
 
-// replyInspect answers with the declaration and doc comment of the name at the cursor.
-func replyInspect(receipt msgReceipt, content MIMEMap) error {
+// replyToInspect answers with the declaration and doc comment of the name at the cursor.
+func replyToInspect(receipt msgReceipt, content MIMEMap) error {
 	code, _ := content["code"].(string)
 	pos, _ := content["cursor_pos"].(float64)
 	detail, _ := content["detail_level"].(float64)
@@ -45,9 +45,9 @@ func replyInspect(receipt msgReceipt, content MIMEMap) error {
 	})
 }
 
-// replyComplete answers with the possible completions at the cursor. It replaces
+// replyToComplete answers with the possible completions at the cursor. It replaces
 // handleCompleteRequest of gophernotes.
-func replyComplete(_ *interp.Interp, receipt msgReceipt) error {
+func replyToComplete(_ *interp.Interp, receipt msgReceipt) error {
 	content, _ := receipt.Msg.Content.(map[string]interface{})
 	code, _ := content["code"].(string)
 	pos, _ := content["cursor_pos"].(float64)

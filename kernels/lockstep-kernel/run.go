@@ -20,36 +20,36 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// checkName is the name of the function that the kernel calls between the statements of a
-// cell. It begins with a character that Go does not allow in identifiers, so no program
+// checkFuncName is the name of the function that the kernel calls between the statements of
+// a cell. It begins with a character that Go does not allow in identifiers, so no program
 // can use it.
-const checkName = "\u00b7interrupted"
+const checkFuncName = "\u00b7interrupted"
 
-// guardName and spreadName are the functions that wrap the function of a go statement;
-// see cell.GuardGoroutines.
+// guardFuncName and spreadFuncName name the functions that wrap the function of a go
+// statement; see cell.GuardGoroutines.
 const (
-	guardName  = "\u00b7guard"
-	spreadName = "\u00b7spread"
+	guardFuncName  = "\u00b7guard"
+	spreadFuncName = "\u00b7spread"
 )
 
 // declareHelpers declares in the interpreter the functions that the kernel inserts into
 // cells.
 func (k *kernelState) declareHelpers(ir *interp.Interp) {
-	ir.DeclFunc(checkName, func(next int) {
+	ir.DeclFunc(checkFuncName, func(next int) {
 		if k.session.Interrupted() {
 			panic(base.SigInterrupt)
 		}
 		k.at = next
 	})
-	ir.DeclBuiltin(guardName, interp.Builtin{Compile: k.compileGuard(false), ArgMin: 1, ArgMax: 2})
-	ir.DeclBuiltin(spreadName, interp.Builtin{Compile: k.compileGuard(true), ArgMin: 1, ArgMax: 2})
+	ir.DeclBuiltin(guardFuncName, interp.Builtin{Compile: k.compileGuard(false), ArgMin: 1, ArgMax: 2})
+	ir.DeclBuiltin(spreadFuncName, interp.Builtin{Compile: k.compileGuard(true), ArgMin: 1, ArgMax: 2})
 	k.declareWaits(ir)
 	k.declareChecks(ir)
 }
 
-// An outcome is the result of a cell: the values of the last line if that is an
+// A cellOutcome is the result of a cell: the values of the last line if that is an
 // expression with a value, or an error.
-type outcome struct {
+type cellOutcome struct {
 	vals  []interface{}
 	types []xreflect.Type
 	err   error
@@ -58,7 +58,7 @@ type outcome struct {
 // run parses, compiles and runs a cell and stores the result in out. If the cell panics
 // or ends its goroutine, run stores an error. out is a parameter because run does not
 // return if the goroutine ends.
-func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string, out *outcome) {
+func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string, out *cellOutcome) {
 	var rest []ast.Node
 	k.at, k.inner = noStatement, token.NoPos
 	before := maps.Clone(ir.Comp.Binds)
@@ -70,7 +70,7 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string, out *ou
 		}
 		if r != nil {
 			restoreVariables(ir, before, rest, k.at)
-			*out = outcome{err: k.addAdvice(code, k.newCellError(ir, rest, r))}
+			*out = cellOutcome{err: k.addAdvice(code, k.newCellError(ir, rest, r))}
 		}
 	}()
 	out.vals, out.types = k.evaluate(ir, outerr, code, &rest)
@@ -95,13 +95,13 @@ func (k *kernelState) evaluate(ir *interp.Interp, outerr OutErr, code string, re
 	}
 	_, ends := nodes[len(nodes)-1].(ast.Expr)
 	unused := cell.FindUnusedErrors(nodes)
-	plan := cell.NewPlan(nodes)
+	plan := cell.NewCompilePlan(nodes)
 	if *rest = plan.Rest; len(plan.Types) > 0 {
 		ir.RunExpr(ir.CompileAst(ast2.AnyToAst(plan.Types, "cell")))
 	}
 	k.errors.removeRedeclared(nodes)
-	insertCalls(ir, plan.Declarations(), false)
-	insertCalls(ir, *rest, ends)
+	insertKernelCalls(ir, plan.Declarations(), false)
+	insertKernelCalls(ir, *rest, ends)
 	compiled := compileCell(ir, plan)
 	for _, id := range unused {
 		fmt.Fprintf(k.stderr.File(), "line %d: %s is assigned but not used in this cell; without the assignment, an error ends the cell\n",
@@ -145,12 +145,12 @@ func restoreVariables(ir *interp.Interp, before map[string]*interp.Bind, rest []
 	}
 }
 
-// insertCalls inserts calls of the kernel's functions into the nodes of a cell. showsLast
-// reports whether the notebook shows the value of the last node.
-func insertCalls(ir *interp.Interp, nodes []ast.Node, showsLast bool) {
-	checkFuncs(ir.Comp).WrapCalls(nodes, showsLast)
-	cell.GuardGoroutines(nodes, guardName, spreadName)
-	waitFuncs().Rewrite(nodes)
+// insertKernelCalls inserts calls of the kernel's functions into the nodes of a cell.
+// showsLast reports whether the notebook shows the value of the last node.
+func insertKernelCalls(ir *interp.Interp, nodes []ast.Node, showsLast bool) {
+	checkFuncNames(ir.Comp).WrapCalls(nodes, showsLast)
+	cell.GuardGoroutines(nodes, guardFuncName, spreadFuncName)
+	waitFuncNames().RewriteWaits(nodes)
 }
 
 // runExpr runs e as the interpreter's RunExpr does. It also records which statement
@@ -178,7 +178,7 @@ func (k *kernelState) runExpr(ir *interp.Interp, e *interp.Expr) (values []xrefl
 // compileCell compiles the functions and the remaining nodes of a cell. If that fails, it
 // restores the previous declarations: a variable without a value or a function without a
 // body would only cause errors in later cells.
-func compileCell(ir *interp.Interp, plan cell.Plan) *interp.Expr {
+func compileCell(ir *interp.Interp, plan cell.CompilePlan) *interp.Expr {
 	before := maps.Clone(ir.Comp.Binds)
 	defer func() {
 		if r := recover(); r != nil {
@@ -197,9 +197,9 @@ func compileCell(ir *interp.Interp, plan cell.Plan) *interp.Expr {
 
 // compileDeclarations compiles the methods and functions that come first in the plan. It
 // declares all of them before it compiles the first body, since they may call each other.
-func compileDeclarations(ir *interp.Interp, plan cell.Plan) {
+func compileDeclarations(ir *interp.Interp, plan cell.CompilePlan) {
 	for _, d := range plan.Methods {
-		if plan.Own[cell.ReceiverType(d)] {
+		if plan.Own[cell.ReceiverTypeName(d)] {
 			ir.RunExpr(ir.CompileNode(cell.NewStub(d)))
 		}
 	}
@@ -216,7 +216,7 @@ func compileDeclarations(ir *interp.Interp, plan cell.Plan) {
 	}
 }
 
-// insertChecks inserts a call of the function checkName before the first statement or
+// insertChecks inserts a call of the function checkFuncName before the first statement or
 // expression of a cell and before each node that follows one. The interpreter runs these
 // nodes in order and checks for an interrupt only inside some of them, so without the
 // calls the lines after an interrupted call would still run.
@@ -232,7 +232,7 @@ func insertChecks(nodes []ast.Node) []ast.Node {
 				next = i
 			}
 			list = append(list, &ast.CallExpr{
-				Fun: &ast.Ident{NamePos: n.Pos(), Name: checkName}, Lparen: n.Pos(), Rparen: n.Pos(),
+				Fun: &ast.Ident{NamePos: n.Pos(), Name: checkFuncName}, Lparen: n.Pos(), Rparen: n.Pos(),
 				Args: []ast.Expr{&ast.BasicLit{ValuePos: n.Pos(), Kind: token.INT, Value: strconv.Itoa(next)}},
 			})
 		}

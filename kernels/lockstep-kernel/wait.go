@@ -15,25 +15,25 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// waitFuncs returns the names of the functions that the kernel inserts where a cell may
+// waitFuncNames returns the names of the functions that the kernel inserts where a cell may
 // wait, so that an interrupt ends the wait. Waits in goroutines that a cell started are
 // not interrupted.
-func waitFuncs() cell.WaitFuncs {
-	return cell.WaitFuncs{
-		From: "\u00b7from", Send: "\u00b7send", Done: "\u00b7done", Check: checkName, Range: "\u00b7range", Wait: "\u00b7wait",
+func waitFuncNames() cell.WaitFuncNames {
+	return cell.WaitFuncNames{
+		From: "\u00b7from", Send: "\u00b7send", Done: "\u00b7done", Check: checkFuncName, Range: "\u00b7range", Wait: "\u00b7wait",
 	}
 }
 
-// declareWaits declares the functions of waitFuncs in the interpreter.
+// declareWaits declares the functions of waitFuncNames in the interpreter.
 func (k *kernelState) declareWaits(ir *interp.Interp) {
-	w := waitFuncs()
+	w := waitFuncNames()
 	ir.DeclFunc(w.Done, func() <-chan struct{} {
 		if k.inGoroutine() {
 			return nil
 		}
 		return k.session.Context().Done()
 	})
-	ir.DeclBuiltin(w.From, interp.Builtin{Compile: k.compileFrom, ArgMin: 1, ArgMax: 1})
+	ir.DeclBuiltin(w.From, interp.Builtin{Compile: k.compileReceive, ArgMin: 1, ArgMax: 1})
 	ir.DeclBuiltin(w.Send, interp.Builtin{Compile: k.compileSend, ArgMin: 2, ArgMax: 2})
 	ir.DeclBuiltin(w.Wait, interp.Builtin{Compile: k.compileWait, ArgMin: 2, ArgMax: 2})
 	ir.DeclBuiltin(w.Range, interp.Builtin{Compile: compileRange, ArgMin: 2, ArgMax: 2})
@@ -42,8 +42,8 @@ func (k *kernelState) declareWaits(ir *interp.Interp) {
 // inGoroutine reports whether the caller is a goroutine that a cell started.
 func (k *kernelState) inGoroutine() bool { return gls.GoID() != k.goroutine.Load() }
 
-// compileFrom compiles from(ch) in the expression <-from(ch).
-func (k *kernelState) compileFrom(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
+// compileReceive compiles from(ch) in the expression <-from(ch).
+func (k *kernelState) compileReceive(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	ch := c.Expr1(node.Args[0], nil)
 	t := ch.Type
 	if t == nil || t.Kind() != reflect.Chan {
@@ -185,7 +185,7 @@ func compileRange(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.C
 		if r := rangeStatement(loop); r.Value != nil {
 			c.Errorf("range over %v <%v> permits only one iteration variable", node.Args[0], t)
 		}
-		loop = waitFuncs().RewriteRange(loop)
+		loop = waitFuncNames().RewriteRange(loop)
 	}
 	c.Stmt(loop)
 	return newCall(c, nil, nil, nil, func([]reflect.Value) []reflect.Value { return nil })

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu"
 )
@@ -76,16 +76,16 @@ func MeasureAblation(ctx context.Context, o AblationOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	command, err := beside.WorkerCommand(ctx)
+	command, err := comparison.WorkerCommand(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("bench ablation: %w", err)
 	}
-	common := Record{Unit: "images/s", Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx)}
+	common := Record{Unit: "images/s", Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx)}
 	var records []Record
 	for _, a := range o.comparisons() {
 		r, err := o.runComparison(ctx, command, a, common)
 		if err != nil {
-			return nil, fmt.Errorf("bench ablation, %s: %w", a.name, beside.ContextCause(ctx, err))
+			return nil, fmt.Errorf("bench ablation, %s: %w", a.name, comparison.ContextCause(ctx, err))
 		}
 		records = append(records, r)
 	}
@@ -109,12 +109,12 @@ func (o AblationOptions) runComparison(ctx context.Context, command []string, a 
 		return Record{}, err
 	}
 	defer without.Close()
-	on, off, err := measureAlternately(with, without, beside.RequestStep, o.Repeats)
+	on, off, err := measureAlternately(with, without, comparison.RequestStep, o.Repeats)
 	if err != nil {
 		return Record{}, err
 	}
-	beside.Logf(o.Output, "%s, %s: %.3f s per step; %s: %.3f s per step", a.name, a.setting, beside.Median(on), a.without, beside.Median(off))
+	comparison.Logf(o.Output, "%s, %s: %.3f s per step; %s: %.3f s per step", a.name, a.setting, comparison.Median(on), a.without, comparison.Median(off))
 	r.Name, r.Peer = fmt.Sprintf("%s, %s", a.name, a.setting), "ours, "+a.without
 	images := float64(o.Shape.Batch * a.setting.workers)
-	return beside.Compare(r, beside.PerSecond(images, on), beside.PerSecond(images, off)), nil
+	return comparison.Compare(r, comparison.PerSecond(images, on), comparison.PerSecond(images, off)), nil
 }

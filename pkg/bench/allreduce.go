@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 )
 
 // AllReduceOptions configures MeasureAllReduce.
@@ -54,7 +54,7 @@ func MeasureAllReduce(ctx context.Context, o AllReduceOptions) ([]Record, error)
 	}
 	records, err := o.run(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("bench allreduce: %w", beside.ContextCause(ctx, err))
+		return nil, fmt.Errorf("bench allreduce: %w", comparison.ContextCause(ctx, err))
 	}
 	return records, nil
 }
@@ -64,17 +64,17 @@ func (o AllReduceOptions) run(ctx context.Context) ([]Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	command, err := beside.WorkerCommand(ctx)
+	command, err := comparison.WorkerCommand(ctx)
 	if err != nil {
 		return nil, err
 	}
 	task := []string{"--task", taskAllReduce, "--threads", "1"}
-	peer, err := beside.StartPeer(ctx, beside.Program{Argv: append(torch, task...), Workers: o.Workers})
+	peer, err := comparison.StartPeer(ctx, comparison.Program{Argv: append(torch, task...), Workers: o.Workers})
 	if err != nil {
 		return nil, err
 	}
 	defer peer.Close()
-	ours, err := beside.Start(ctx, beside.Program{Argv: append(command, task...), Workers: o.Workers})
+	ours, err := comparison.Start(ctx, comparison.Program{Argv: append(command, task...), Workers: o.Workers})
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (o AllReduceOptions) run(ctx context.Context) ([]Record, error) {
 	var records []Record
 	for _, size := range o.Sizes {
 		count := min(max(repeatBytes/size, minReduces), maxReduces)
-		request := fmt.Sprintf("%s %d %d", beside.RequestAllReduce, size, count)
+		request := fmt.Sprintf("%s %d %d", comparison.RequestAllReduce, size, count)
 		if _, _, err := measureAlternately(ours, peer, request, 1); err != nil { // warm-up, not counted
 			return nil, err
 		}
@@ -92,11 +92,11 @@ func (o AllReduceOptions) run(ctx context.Context) ([]Record, error) {
 		}
 		r := Record{
 			Name: fmt.Sprintf("all-reduce of %s, %d workers", formatBytes(size), o.Workers), Unit: "GB/s",
-			Peer: peer.About.Name, Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx),
+			Peer: peer.About.Name, Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx),
 		}
 		gigabytes := float64(size) * float64(count) / 1e9
-		r = beside.Compare(r, beside.PerSecond(gigabytes, a), beside.PerSecond(gigabytes, p))
-		beside.Logf(o.Output, "%s: %.3f GB/s; %s: %.3f GB/s", r.Name, r.Value, r.Peer, r.PeerValue)
+		r = comparison.Compare(r, comparison.PerSecond(gigabytes, a), comparison.PerSecond(gigabytes, p))
+		comparison.Logf(o.Output, "%s: %.3f GB/s; %s: %.3f GB/s", r.Name, r.Value, r.Peer, r.PeerValue)
 		records = append(records, r)
 	}
 	return records, nil

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/bench/internal/benchtest"
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/engine"
 )
 
@@ -172,16 +172,16 @@ func TestInTurns(t *testing.T) {
 	peer := fake(t)
 	log := filepath.Join(t.TempDir(), "log")
 	t.Setenv("FAKE_LOG", log)
-	var sides [2]*beside.Side
+	var sides [2]*comparison.Side
 	for i, format := range []string{"a", "b"} {
 		var err error
-		sides[i], err = beside.Start(t.Context(), beside.Program{Workers: 1, Argv: []string{"sh", filepath.Join(peer.Scripts, torchScript), "--format", format}})
+		sides[i], err = comparison.Start(t.Context(), comparison.Program{Workers: 1, Argv: []string{"sh", filepath.Join(peer.Scripts, torchScript), "--format", format}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer sides[i].Close()
 	}
-	a, b, err := measureAlternately(sides[0], sides[1], beside.RequestStep, 3)
+	a, b, err := measureAlternately(sides[0], sides[1], comparison.RequestStep, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestInTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "a b b a a b"
-	if got := strings.Join(strings.Fields(strings.ReplaceAll(string(text), beside.RequestStep, "")), " "); got != want {
+	if got := strings.Join(strings.Fields(strings.ReplaceAll(string(text), comparison.RequestStep, "")), " "); got != want {
 		t.Errorf("order %q, want %q", got, want)
 	}
 }

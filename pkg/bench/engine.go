@@ -7,7 +7,7 @@ import (
 	"io"
 	"strconv"
 
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/english"
 )
@@ -75,11 +75,11 @@ func MeasureEngine(ctx context.Context, o EngineOptions) ([]Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench engine: %w", err)
 	}
-	ours, err := beside.WorkerCommand(ctx)
+	ours, err := comparison.WorkerCommand(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("bench engine: %w", err)
 	}
-	b := engineBench{EngineOptions: o, torch: torch, ours: ours, record: Record{Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx)}}
+	b := engineBench{EngineOptions: o, torch: torch, ours: ours, record: Record{Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx)}}
 	var settings []workerSetting
 	for _, t := range o.Threads {
 		settings = append(settings, workerSetting{1, t})
@@ -91,7 +91,7 @@ func MeasureEngine(ctx context.Context, o EngineOptions) ([]Record, error) {
 	for _, s := range settings {
 		r, err := b.compareSetting(ctx, s)
 		if err != nil {
-			return nil, fmt.Errorf("bench engine, %s: %w", s, beside.ContextCause(ctx, err))
+			return nil, fmt.Errorf("bench engine, %s: %w", s, comparison.ContextCause(ctx, err))
 		}
 		records = append(records, r...)
 	}
@@ -116,7 +116,7 @@ func (b engineBench) recordName(format string, s workerSetting) string {
 	return name
 }
 
-func (b engineBench) logf(format string, a ...any) { beside.Logf(b.Output, format, a...) }
+func (b engineBench) logf(format string, a ...any) { comparison.Logf(b.Output, format, a...) }
 
 // compareSetting compares Lockstep with PyTorch in one setting. It returns a record of
 // the throughput, one of the peak memory and, for one worker with one thread, one of the
@@ -166,12 +166,12 @@ func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Rec
 
 // startAndCheck starts Lockstep and runs the first step. It returns an error if Lockstep
 // and PyTorch do not train the same network with the same number of threads.
-func (b engineBench) startAndCheck(ctx context.Context, s workerSetting, peer *beside.Side, env ...string) (*beside.Side, error) {
+func (b engineBench) startAndCheck(ctx context.Context, s workerSetting, peer *comparison.Side, env ...string) (*comparison.Side, error) {
 	ours, err := startLockstep(ctx, b.ours, b.Shape, s, engine.DefaultOptions(), env...)
 	if err != nil {
 		return nil, err
 	}
-	if err := beside.CheckSameWork(ours.About, peer.About, s.threads); err != nil {
+	if err := comparison.CheckSameWork(ours.About, peer.About, s.threads); err != nil {
 		ours.Close()
 		return nil, err
 	}
@@ -181,20 +181,20 @@ func (b engineBench) startAndCheck(ctx context.Context, s workerSetting, peer *b
 
 // compareThroughput measures training steps of Lockstep (ours) and of PyTorch (peer),
 // alternating.
-func (b engineBench) compareThroughput(ours, peer *beside.Side, s workerSetting, repeats int) (Record, error) {
-	oursSeconds, peerSeconds, err := measureAlternately(ours, peer, beside.RequestStep, repeats)
+func (b engineBench) compareThroughput(ours, peer *comparison.Side, s workerSetting, repeats int) (Record, error) {
+	oursSeconds, peerSeconds, err := measureAlternately(ours, peer, comparison.RequestStep, repeats)
 	if err != nil {
 		return Record{}, err
 	}
-	b.logf("%s, %s: %.3f s per step; %s: %.3f s per step", ours.About.Name, s, beside.Median(oursSeconds), peer.About.Name, beside.Median(peerSeconds))
+	b.logf("%s, %s: %.3f s per step; %s: %.3f s per step", ours.About.Name, s, comparison.Median(oursSeconds), peer.About.Name, comparison.Median(peerSeconds))
 	r := b.record
 	r.Unit, r.Peer = "images/s", peer.About.Name
 	images := float64(b.Shape.Batch * s.workers)
-	return beside.Compare(r, beside.PerSecond(images, oursSeconds), beside.PerSecond(images, peerSeconds)), nil
+	return comparison.Compare(r, comparison.PerSecond(images, oursSeconds), comparison.PerSecond(images, peerSeconds)), nil
 }
 
 // compareMemory compares the peak memory of Lockstep (ours) and of PyTorch (peer).
-func (b engineBench) compareMemory(ours, peer *beside.Side, s workerSetting) (Record, error) {
+func (b engineBench) compareMemory(ours, peer *comparison.Side, s workerSetting) (Record, error) {
 	a, err := ours.PeakBytes()
 	if err != nil {
 		return Record{}, err
@@ -205,16 +205,16 @@ func (b engineBench) compareMemory(ours, peer *beside.Side, s workerSetting) (Re
 	}
 	r := b.record
 	r.Name, r.Unit, r.Peer = b.recordName("peak memory, %s", s), "MiB", peer.About.Name
-	return beside.CompareCosts(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
+	return comparison.CompareCosts(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
 }
 
 // measureAlternately sends the same request repeatedly to Lockstep (ours) and to another
 // program (peer), one at a time. The two take turns in being first. It returns the
 // seconds that each request took.
-func measureAlternately(ours, peer *beside.Side, request string, repeats int) (oursSeconds, peerSeconds []float64, err error) {
+func measureAlternately(ours, peer *comparison.Side, request string, repeats int) (oursSeconds, peerSeconds []float64, err error) {
 	for i := range repeats {
 		order := []struct {
-			side    *beside.Side
+			side    *comparison.Side
 			seconds *[]float64
 		}{{ours, &oursSeconds}, {peer, &peerSeconds}}
 		if i%2 == 1 {
@@ -233,7 +233,7 @@ func measureAlternately(ours, peer *beside.Side, request string, repeats int) (o
 
 // startLockstep starts Lockstep with the engine options o and runs the first step, which
 // is not counted. s determines the numbers of workers and threads.
-func startLockstep(ctx context.Context, command []string, shape Shape, s workerSetting, o engine.Options, env ...string) (*beside.Side, error) {
+func startLockstep(ctx context.Context, command []string, shape Shape, s workerSetting, o engine.Options, env ...string) (*comparison.Side, error) {
 	argv := append(append([]string{}, command...), "--task", TaskTrain, "--threads", strconv.Itoa(s.threads),
 		"--convolution", o.Convolution, "--fuse="+strconv.FormatBool(o.Fuse), "--overlap="+strconv.FormatBool(o.Overlap))
 	if s.workers == 1 {
@@ -241,11 +241,11 @@ func startLockstep(ctx context.Context, command []string, shape Shape, s workerS
 		// more for the exchange, as their peers have.
 		env = append(env, "GOMAXPROCS="+strconv.Itoa(s.threads))
 	}
-	ours, err := beside.Start(ctx, beside.Program{Argv: append(argv, shape.commonFlags()...), Env: env, Workers: s.workers})
+	ours, err := comparison.Start(ctx, comparison.Program{Argv: append(argv, shape.commonFlags()...), Env: env, Workers: s.workers})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := ours.TimeRequest(beside.RequestStep); err != nil {
+	if _, err := ours.TimeRequest(comparison.RequestStep); err != nil {
 		ours.Close()
 		return nil, err
 	}

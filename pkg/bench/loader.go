@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/data"
 )
 
@@ -63,12 +63,12 @@ func MeasureLoader(ctx context.Context, o LoaderOptions) (records []Record, err 
 	if err != nil {
 		return nil, fmt.Errorf("bench loader: %w", err)
 	}
-	peer, err := beside.StartPeer(ctx, beside.Program{Argv: argv, Workers: 1})
+	peer, err := comparison.StartPeer(ctx, comparison.Program{Argv: argv, Workers: 1})
 	if err != nil {
 		return nil, fmt.Errorf("bench loader: %w", err)
 	}
 	defer peer.Close()
-	b := loaderBench{LoaderOptions: o, dir: dir, peer: peer, record: Record{Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx), Peer: peer.About.Name}}
+	b := loaderBench{LoaderOptions: o, dir: dir, peer: peer, record: Record{Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx), Peer: peer.About.Name}}
 	for _, measure := range []func(context.Context) ([]Record, error){b.compareImages, b.compareCrops, b.compareOrders} {
 		r, err := measure(ctx)
 		if err != nil {
@@ -84,12 +84,12 @@ func MeasureLoader(ctx context.Context, o LoaderOptions) (records []Record, err 
 type loaderBench struct {
 	LoaderOptions
 	dir    string
-	peer   *beside.Side
+	peer   *comparison.Side
 	record Record // fields that all records share
 }
 
-// compareReading compares the speed of reading n samples of ds with that of the peer. The
-// request makes the peer read the same number of samples.
+// compareReading compares how fast Lockstep and the peer read n samples. Lockstep reads
+// them from ds; the peer receives request, which must ask for the same number of samples.
 func (b loaderBench) compareReading(ctx context.Context, name, unit string, ds data.Dataset, n int, request string) (Record, error) {
 	var ours, peers []float64
 	for range b.Repeats {
@@ -103,14 +103,14 @@ func (b loaderBench) compareReading(ctx context.Context, name, unit string, ds d
 		}
 		// Decoders and filters differ in the last bits, and crops are at other places.
 		if a := answers[0]; !(a.Seconds > 0) || !(math.Abs(a.Loss-mean) < 0.01+0.2*math.Abs(mean)) {
-			return Record{}, fmt.Errorf("%s: the mean value is %.4f, but %s read %.4f in %g s: they must be equal", name, mean, b.peer.About.Name, a.Loss, a.Seconds)
+			return Record{}, fmt.Errorf("%s: got the mean value %.4f, but %s got %.4f in %g s, want about the same value", name, mean, b.peer.About.Name, a.Loss, a.Seconds)
 		}
 		ours, peers = append(ours, float64(n)/seconds), append(peers, float64(n)/answers[0].Seconds)
-		beside.Logf(b.Output, "%s: %.1f and %.1f %s", name, ours[len(ours)-1], peers[len(peers)-1], unit)
+		comparison.Logf(b.Output, "%s: %.1f and %.1f %s", name, ours[len(ours)-1], peers[len(peers)-1], unit)
 	}
 	r := b.record
 	r.Name, r.Unit = name, unit
-	return beside.Compare(r, ours, peers), nil
+	return comparison.Compare(r, ours, peers), nil
 }
 
 // readSamples reads n samples on one thread. mean is the mean of the absolute values of
@@ -256,11 +256,11 @@ func (b loaderBench) compareOrders(ctx context.Context) ([]Record, error) {
 				return nil, err
 			}
 			ours, peers = append(ours, v), append(peers, p)
-			beside.Logf(b.Output, "order %s: %.1f, default %.1f images/s", order, v, p)
+			comparison.Logf(b.Output, "order %s: %.1f, default %.1f images/s", order, v, p)
 		}
 		r := b.record
 		r.Name, r.Unit, r.Peer = "loader order "+order, "images/s", "order "+strings.Join(data.DefaultOrder(), " ")
-		records = append(records, beside.Compare(r, ours, peers))
+		records = append(records, comparison.Compare(r, ours, peers))
 	}
 	return records, nil
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"strconv"
 
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 )
 
 const torchScript = "torch_cpu.py"
@@ -18,11 +18,11 @@ const stepsPerFormat = 2
 
 // startFastestTorch starts PyTorch in each memory format, measures some steps, and leaves
 // the faster one running.
-func startFastestTorch(ctx context.Context, torch []string, shape Shape, s workerSetting, logf func(string, ...any)) (best *beside.Side, err error) {
+func startFastestTorch(ctx context.Context, torch []string, shape Shape, s workerSetting, logf func(string, ...any)) (best *comparison.Side, err error) {
 	fastest := 0.0
 	for _, format := range memoryFormats() {
 		argv := append(append([]string{}, torch...), "--threads", strconv.Itoa(s.threads), "--format", format)
-		one, err := beside.StartPeer(ctx, beside.Program{Argv: append(argv, shape.commonFlags()...), Workers: s.workers})
+		one, err := comparison.StartPeer(ctx, comparison.Program{Argv: append(argv, shape.commonFlags()...), Workers: s.workers})
 		if err != nil {
 			best.Close()
 			return nil, err
@@ -46,10 +46,10 @@ func startFastestTorch(ctx context.Context, torch []string, shape Shape, s worke
 
 // measureWarmSteps returns the median time of the given number of steps in seconds, after
 // one step that is not counted.
-func measureWarmSteps(s *beside.Side, steps int) (float64, error) {
+func measureWarmSteps(s *comparison.Side, steps int) (float64, error) {
 	var seconds []float64
 	for i := range 1 + steps {
-		v, err := s.TimeRequest(beside.RequestStep)
+		v, err := s.TimeRequest(comparison.RequestStep)
 		if err != nil {
 			return 0, err
 		}
@@ -57,5 +57,5 @@ func measureWarmSteps(s *beside.Side, steps int) (float64, error) {
 			seconds = append(seconds, v)
 		}
 	}
-	return beside.Median(seconds), nil
+	return comparison.Median(seconds), nil
 }

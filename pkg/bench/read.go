@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 )
 
 // Targets for reading. panelsTarget and parseTarget are ratios to pandas and matplotlib; the
@@ -44,7 +44,7 @@ func (o ReadOptions) Validate() error {
 		return fmt.Errorf("bench read: got %d lines and %d repeats, want at least 2 and 1", o.Lines, o.Repeats)
 	}
 	if o.Runs < 0 || o.Megabytes < 0 || o.LongMegabytes < 0 {
-		return errors.New("bench read: runs and megabytes must not be negative; 0 skips a measurement")
+		return fmt.Errorf("bench read: got %d runs, %d megabytes and %d megabytes of long files, want at least 0 (0 skips a measurement)", o.Runs, o.Megabytes, o.LongMegabytes)
 	}
 	return nil
 }
@@ -68,18 +68,18 @@ func MeasureReading(ctx context.Context, o ReadOptions) (records []Record, err e
 	if err != nil {
 		return nil, fmt.Errorf("bench read: %w", err)
 	}
-	ours, err := beside.WorkerCommand(ctx)
+	ours, err := comparison.WorkerCommand(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("bench read: %w", err)
 	}
 	b := readBench{
 		ReadOptions: o, dir: dir, peer: peer, ours: append(ours, "--task", TaskRead),
-		record: Record{Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx), Peer: "required"},
+		record: Record{Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx), Peer: "required"},
 	}
 	for _, measure := range []func(context.Context) ([]Record, error){b.compareWithPandas, b.measureFirstFigure, b.measureReading, b.measureMemory} {
 		r, err := measure(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("bench read: %w", beside.ContextCause(ctx, err))
+			return nil, fmt.Errorf("bench read: %w", comparison.ContextCause(ctx, err))
 		}
 		records = append(records, r...)
 	}
@@ -97,7 +97,7 @@ type readBench struct {
 	record     Record // fields that all records share
 }
 
-func (b readBench) logf(format string, a ...any) { beside.Logf(b.Output, format, a...) }
+func (b readBench) logf(format string, a ...any) { comparison.Logf(b.Output, format, a...) }
 
 // comparedLog is a generated log that both Lockstep and pandas read and draw.
 type comparedLog struct {
@@ -139,7 +139,7 @@ func (b readBench) compareWithPandas(ctx context.Context) (records []Record, err
 		if a, p, panels.Peer, err = b.compareDrawing(ctx, path); err != nil {
 			return nil, fmt.Errorf("%s: %w", l.name, err)
 		}
-		panels = beside.CompareCosts(panels, a, p)
+		panels = comparison.CompareCosts(panels, a, p)
 		b.logf("%s: %.3f s; %s: %.3f s", panels.Name, panels.Value, panels.Peer, panels.PeerValue)
 		if l.targets && b.Lines == 100_000 { // targets are set for this size only
 			for i := range parses {
@@ -154,12 +154,12 @@ func (b readBench) compareWithPandas(ctx context.Context) (records []Record, err
 
 // compareParsing compares the parsing of a log by Lockstep and by pandas, alternating.
 func (b readBench) compareParsing(ctx context.Context, l comparedLog, path string, size float64) (records []Record, err error) {
-	peer, err := beside.StartPeer(ctx, beside.Program{Argv: append(b.peer, "--task", "parse"), Workers: 1})
+	peer, err := comparison.StartPeer(ctx, comparison.Program{Argv: append(b.peer, "--task", "parse"), Workers: 1})
 	if err != nil {
 		return nil, err
 	}
 	defer peer.Close()
-	ours, err := beside.Start(ctx, beside.Program{Argv: b.ours, Workers: 1})
+	ours, err := comparison.Start(ctx, comparison.Program{Argv: b.ours, Workers: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (b readBench) compareParsing(ctx context.Context, l comparedLog, path strin
 		if how == requestExtract {
 			r.Peer += ", str.extract"
 		}
-		r = beside.Compare(r, beside.PerSecond(size/1e6, a), beside.PerSecond(size/1e6, p))
+		r = comparison.Compare(r, comparison.PerSecond(size/1e6, a), comparison.PerSecond(size/1e6, p))
 		b.logf("%s: %.0f MB/s; %s: %.0f MB/s", r.Name, r.Value, r.Peer, r.PeerValue)
 		records = append(records, r)
 	}
@@ -210,7 +210,7 @@ func (b readBench) compareDrawing(ctx context.Context, path string) (ours, peers
 func timeProcess(ctx context.Context, argv []string, request ...string) (seconds float64, name string, err error) {
 	picture := request[len(request)-1]
 	begin := time.Now()
-	s, err := beside.StartPeer(ctx, beside.Program{Argv: argv, Workers: 1})
+	s, err := comparison.StartPeer(ctx, comparison.Program{Argv: argv, Workers: 1})
 	if err != nil {
 		return 0, "", err
 	}
@@ -235,9 +235,9 @@ func (b readBench) compareWithRequired(r Record, values []float64, required floa
 	}
 	r.Peer, r.Target = "required", 1
 	if smallerIsBetter {
-		r = beside.CompareCosts(r, values, must)
+		r = comparison.CompareCosts(r, values, must)
 	} else {
-		r = beside.Compare(r, values, must)
+		r = comparison.Compare(r, values, must)
 	}
 	b.logf("%s: %.4g %s, required %.4g", r.Name, r.Value, r.Unit, required)
 	return r
@@ -275,7 +275,7 @@ func (b readBench) measureReading(ctx context.Context) (records []Record, err er
 	if b.Megabytes == 0 {
 		return nil, nil
 	}
-	ours, err := beside.Start(ctx, beside.Program{Argv: b.ours, Env: []string{"GOMAXPROCS=1"}, Workers: 1})
+	ours, err := comparison.Start(ctx, comparison.Program{Argv: b.ours, Env: []string{"GOMAXPROCS=1"}, Workers: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -331,7 +331,7 @@ func (b readBench) measureMemory(ctx context.Context) (records []Record, err err
 
 // measurePeak returns the peak memory in bytes of a process that reads a file.
 func (b readBench) measurePeak(ctx context.Context, path string) (float64, error) {
-	ours, err := beside.Start(ctx, beside.Program{Argv: b.ours, Workers: 1})
+	ours, err := comparison.Start(ctx, comparison.Program{Argv: b.ours, Workers: 1})
 	if err != nil {
 		return 0, err
 	}

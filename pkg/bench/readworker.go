@@ -11,7 +11,7 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/figure"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/scaling"
@@ -28,16 +28,17 @@ const (
 	requestFirst   = "first"   // first FOLDER IMAGE: draw the epoch times of all runs in FOLDER
 )
 
-// The size of the image of four panels is the same as the peer's.
+// The size of the image with four panels, in which the peer draws them too.
 const (
 	panelsWidth, panelsHeight = 1200, 800 // pixels
 	panelsDPI                 = 100
 )
 
-// answerReadRequests answers requests from in to read logs until in ends.
+// answerReadRequests reads requests from in, which ask it to read logs, and writes the
+// answers to out. It returns nil at the end of in.
 func answerReadRequests(ctx context.Context, in io.Reader, out io.Writer) error {
 	encoder := json.NewEncoder(out)
-	if err := encoder.Encode(beside.Greeting{Name: "lockstep", Threads: 1}); err != nil {
+	if err := encoder.Encode(comparison.Greeting{Name: "lockstep", Threads: 1}); err != nil {
 		return err
 	}
 	lines := bufio.NewScanner(in)
@@ -58,34 +59,34 @@ func answerReadRequests(ctx context.Context, in io.Reader, out io.Writer) error 
 }
 
 // answerReadRequest answers one request.
-func answerReadRequest(ctx context.Context, words []string) (beside.Answer, error) {
+func answerReadRequest(ctx context.Context, words []string) (comparison.Answer, error) {
 	switch {
-	case len(words) == 1 && words[0] == beside.RequestMemory:
+	case len(words) == 1 && words[0] == comparison.RequestMemory:
 		n, err := readPeakBytes("/proc/self/status")
-		return beside.Answer{PeakBytes: n}, err
+		return comparison.Answer{PeakBytes: n}, err
 	case len(words) == 2 && (words[0] == requestParse || words[0] == requestExtract):
 		logs, err := logread.Options{}.Read(ctx, words[1])
 		if err != nil {
-			return beside.Answer{}, err
+			return comparison.Answer{}, err
 		}
 		if len(logs.Runs) == 0 {
-			return beside.Answer{}, fmt.Errorf("found no run in %s: %.500s", words[1], fmt.Sprint(logs.Problems))
+			return comparison.Answer{}, fmt.Errorf("found no run in %s: %.500s", words[1], fmt.Sprint(logs.Problems))
 		}
-		return beside.Answer{}, nil
+		return comparison.Answer{}, nil
 	case len(words) == 3 && words[0] == requestPanels:
-		return beside.Answer{}, drawPanels(words[1], words[2])
+		return comparison.Answer{}, drawPanels(words[1], words[2])
 	case len(words) == 3 && words[0] == requestFirst:
 		study, err := scaling.Read(words[1])
 		if err != nil {
-			return beside.Answer{}, err
+			return comparison.Answer{}, err
 		}
 		f, err := figure.EpochTime(study)
 		if err != nil {
-			return beside.Answer{}, err
+			return comparison.Answer{}, err
 		}
-		return beside.Answer{}, f.Save(words[2])
+		return comparison.Answer{}, f.Save(words[2])
 	}
-	return beside.Answer{}, fmt.Errorf("unknown request %q for this task", words)
+	return comparison.Answer{}, fmt.Errorf("unknown request %q for this task", words)
 }
 
 // drawPanels draws four figures of a log into one PNG: the losses by epoch, the losses by

@@ -20,22 +20,22 @@ package bench
 import (
 	"io"
 
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 )
 
 // Record is one measured comparison.
-type Record = beside.Record
+type Record = comparison.Record
 
 // PeerOptions describes how to find the peers.
-type PeerOptions = beside.PeerOptions
+type PeerOptions = comparison.PeerOptions
 
 // InstallCommand is the command that installs the peers.
-const InstallCommand = beside.InstallCommand
+const InstallCommand = comparison.InstallCommand
 
 // ErrPeerMissing is wrapped by the error of a comparison if the peer is not installed.
-var ErrPeerMissing = beside.ErrPeerMissing
+var ErrPeerMissing = comparison.ErrPeerMissing
 
 // Write writes records as a table, or as JSON.
 func Write(w io.Writer, records []Record, asJSON bool) error {
-	return beside.Write(w, records, asJSON)
+	return comparison.Write(w, records, asJSON)
 }

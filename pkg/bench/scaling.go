@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch"
 	"lockstep/pkg/scaling"
@@ -82,15 +82,15 @@ func MeasureScaling(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	for _, n := range o.Workers[1:] {
 		r := Record{
 			Name: fmt.Sprintf("weak scaling %d → %d workers, %s", base, n, o.Config), Unit: "samples/s",
-			Peer: english.Count(base, "worker"), Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx),
+			Peer: english.Count(base, "worker"), Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx),
 		}
 		if base == 1 && n == 2 {
 			r.Target = weakScalingTarget
 		}
-		records = append(records, beside.Compare(r, throughput[n], throughput[base]))
+		records = append(records, comparison.Compare(r, throughput[n], throughput[base]))
 		if base == 1 {
 			r.Name, r.Target = fmt.Sprintf("%d runs of 1 worker side by side, %s", n, o.Config), 0
-			records = append(records, beside.Compare(r, alone[n], throughput[base]))
+			records = append(records, comparison.Compare(r, alone[n], throughput[base]))
 		}
 	}
 	return records, nil

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/launch"
 	"lockstep/pkg/scaling"
 	"lockstep/pkg/train"
@@ -62,7 +62,7 @@ func MeasureTwins(ctx context.Context, o TwinOptions) ([]Record, error) {
 	for _, config := range o.Configs {
 		r, err := trainAndCompare(ctx, o, config, logs)
 		if err != nil {
-			return nil, fmt.Errorf("bench twins: config %s: %w", config, beside.ContextCause(ctx, err))
+			return nil, fmt.Errorf("bench twins: config %s: %w", config, comparison.ContextCause(ctx, err))
 		}
 		records = append(records, r...)
 	}
@@ -86,25 +86,25 @@ func trainAndCompare(ctx context.Context, o TwinOptions, config, logs string) ([
 	if err != nil {
 		return nil, err
 	}
-	return compareQuality(study.Quality(), Record{Name: config, Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx)})
+	return compareQuality(study.Quality(), Record{Name: config, Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx)})
 }
 
 // compareQuality returns one record per worker count, which compares its quality with the
 // interval of one worker.
 func compareQuality(q *scaling.Quality, r Record) ([]Record, error) {
-	span, higher := qualityMeasure(q.Measure)
-	if span == nil || len(q.Rows) == 0 || q.Rows[0].Workers != 1 {
+	get, higherIsBetter := qualityMeasure(q.Measure)
+	if get == nil || len(q.Rows) == 0 || q.Rows[0].Workers != 1 {
 		return nil, errors.New("found no IoU, accuracy or held-out loss of a run with one worker")
 	}
-	one := span(q.Rows[0])
+	one := get(q.Rows[0])
 	config := r.Name
 	r.Unit, r.Peer, r.PeerValue, r.Within = q.Measure, "1 worker", one.Value, &[2]float64{one.Low, one.High}
 	var records []Record
 	for _, row := range q.Rows[1:] {
-		v := span(row)
+		v := get(row)
 		r.Name, r.Value, r.Repeats = fmt.Sprintf("%s, %d workers", config, row.Workers), v.Value, row.Runs
 		ratio := func(x float64) float64 {
-			if higher {
+			if higherIsBetter {
 				return x / one.Value
 			}
 			return one.Value / x
@@ -116,9 +116,9 @@ func compareQuality(q *scaling.Quality, r Record) ([]Record, error) {
 	return records, nil
 }
 
-// qualityMeasure returns the function that selects a measure of a row, and reports
-// whether higher values are better. span is nil if the measure is unknown.
-func qualityMeasure(measure string) (span func(scaling.QualityRow) scaling.Estimate, higher bool) {
+// qualityMeasure returns a function that gets the given measure from a row, and reports
+// whether higher values are better. get is nil if the measure is unknown.
+func qualityMeasure(measure string) (get func(scaling.QualityRow) scaling.Estimate, higherIsBetter bool) {
 	switch measure {
 	case "iou":
 		return func(r scaling.QualityRow) scaling.Estimate { return r.IoU }, true

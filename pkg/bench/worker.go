@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/engine"
@@ -57,7 +57,7 @@ func (o *WorkerOptions) AddFlags(f *flag.FlagSet) {
 	f.StringVar(&o.Engine.Precision, "precision", o.Engine.Precision, "precision on a GPU")
 	f.BoolVar(&o.Engine.TF32, "tf32", o.Engine.TF32, "use TF32 in fp32 on a GPU")
 	f.StringVar(&o.Shape.Model, "model", o.Shape.Model, "network: "+strings.Join(Models(), ", "))
-	f.StringVar(&o.Shape.Network, "network", o.Shape.Network, "network of lockstep model, in place of --model")
+	f.StringVar(&o.Shape.Network, "network", o.Shape.Network, "network of lockstep model, instead of --model")
 	f.IntVar(&o.Shape.Base, "base", o.Shape.Base, "channels of the first level")
 	f.IntVar(&o.Shape.Depth, "depth", o.Shape.Depth, "levels of a U-Net")
 	f.IntVar(&o.Shape.Size, "size", o.Shape.Size, "height of an image, side of a volume")
@@ -75,9 +75,9 @@ func openEngine(o engine.Options) (engine.Engine, error) {
 	return cpu.New(o)
 }
 
-// RunWorker runs a worker, Lockstep's side of a comparison: it answers the requests that it
-// reads from in until in ends. If RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
-// LOCKSTEP_TOKEN are in the environment, it is one of several workers.
+// RunWorker runs a worker, Lockstep's side of a comparison: it reads requests from in and
+// writes the answers to out, until the end of in. If RANK, WORLD_SIZE, MASTER_ADDR,
+// MASTER_PORT and LOCKSTEP_TOKEN are in the environment, it is one of several workers.
 func RunWorker(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (err error) {
 	if o.Task == TaskRead {
 		return answerReadRequests(ctx, in, out)
@@ -96,7 +96,7 @@ func RunWorker(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer
 	case TaskTrain:
 		err = w.loadNetwork(o)
 	case taskAllReduce:
-		w.about = beside.Greeting{Name: "lockstep, " + group.Name(), Threads: 1}
+		w.about = comparison.Greeting{Name: "lockstep, " + group.Name(), Threads: 1}
 	default:
 		err = fmt.Errorf("bench worker: unknown task %q: use %s, %s or %s", o.Task, TaskTrain, taskAllReduce, TaskRead)
 	}
@@ -125,7 +125,7 @@ func RunWorker(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer
 type worker struct {
 	ctx    context.Context
 	group  collective.Group
-	about  beside.Greeting
+	about  comparison.Greeting
 	engine engine.Engine
 	exe    engine.Executable
 	sync   *strategy.DDP
@@ -175,7 +175,7 @@ func (w *worker) loadNetwork(o WorkerOptions) error {
 	if err != nil {
 		return err
 	}
-	w.about = beside.Greeting{
+	w.about = comparison.Greeting{
 		Name: "lockstep " + w.engine.Name(), Threads: o.Engine.Threads,
 		Parameters: net.Parameters(), FLOPsPerImage: 3 * one.FLOPs,
 	}
@@ -183,7 +183,7 @@ func (w *worker) loadNetwork(o WorkerOptions) error {
 		w.sync = strategy.NewDDP(w.ctx, w.group)
 	}
 	w.rng = rand.New(rand.NewPCG(1, uint64(w.group.Rank())))
-	image, target, whole := beside.NewBatch(p)
+	image, target, whole := comparison.NewBatch(p)
 	w.image, w.target, w.draws = image, target, func() float32 { return float32(w.rng.IntN(whole)) }
 	if net.Task() == model.Regression {
 		w.draws = func() float32 { return 2*w.rng.Float32() - 1 }
@@ -205,74 +205,74 @@ func (w *worker) close() error {
 	return errors.Join(errs...)
 }
 
-// answerRequest answers one request, whose words have been split.
-func (w *worker) answerRequest(request []string) (beside.Answer, error) {
+// answerRequest answers one request, given as a list of words.
+func (w *worker) answerRequest(request []string) (comparison.Answer, error) {
 	switch {
-	case len(request) == 1 && request[0] == beside.RequestStep && w.exe != nil:
+	case len(request) == 1 && request[0] == comparison.RequestStep && w.exe != nil:
 		return w.timeStep()
-	case len(request) == 2 && request[0] == beside.RequestSteps && w.exe != nil:
+	case len(request) == 2 && request[0] == comparison.RequestSteps && w.exe != nil:
 		n, err := strconv.Atoi(request[1])
 		if err != nil || n < 1 {
-			return beside.Answer{}, fmt.Errorf("request %s: got %q, want a positive number of steps", beside.RequestSteps, request[1])
+			return comparison.Answer{}, fmt.Errorf("request %s: got %q, want a positive number of steps", comparison.RequestSteps, request[1])
 		}
 		return w.timeSteps(n)
-	case len(request) == 3 && request[0] == beside.RequestAllReduce && w.exe == nil:
+	case len(request) == 3 && request[0] == comparison.RequestAllReduce && w.exe == nil:
 		size, err := strconv.Atoi(request[1])
 		if err != nil {
-			return beside.Answer{}, err
+			return comparison.Answer{}, err
 		}
 		count, err := strconv.Atoi(request[2])
 		if err != nil {
-			return beside.Answer{}, err
+			return comparison.Answer{}, err
 		}
 		return w.timeAllReduce(size, count)
-	case len(request) == 1 && request[0] == beside.RequestMemory:
+	case len(request) == 1 && request[0] == comparison.RequestMemory:
 		if w.onGPU {
-			return beside.Answer{PeakBytes: w.exe.MemoryBytes()}, nil
+			return comparison.Answer{PeakBytes: w.exe.MemoryBytes()}, nil
 		}
 		n, err := readPeakBytes("/proc/self/status")
-		return beside.Answer{PeakBytes: n}, err
+		return comparison.Answer{PeakBytes: n}, err
 	}
-	return beside.Answer{}, fmt.Errorf("unknown request %q for this task", strings.Join(request, " "))
+	return comparison.Answer{}, fmt.Errorf("unknown request %q for this task", strings.Join(request, " "))
 }
 
 // timeStep trains one step on new images. The time includes copying them to the engine's
 // layout but not generating them, as in PyTorch's script.
-func (w *worker) timeStep() (beside.Answer, error) {
+func (w *worker) timeStep() (comparison.Answer, error) {
 	w.fillBatch()
 	if err := w.group.Barrier(w.ctx); err != nil {
-		return beside.Answer{}, err
+		return comparison.Answer{}, err
 	}
 	begin := time.Now()
 	if err := w.copyBatch(); err != nil {
-		return beside.Answer{}, err
+		return comparison.Answer{}, err
 	}
 	if err := w.trainStep(); err != nil {
-		return beside.Answer{}, err
+		return comparison.Answer{}, err
 	}
-	return beside.Answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
+	return comparison.Answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
 }
 
 // timeSteps times count consecutive steps on one batch. On a GPU, the batch is already in
 // its memory, as in PyTorch's script.
-func (w *worker) timeSteps(count int) (beside.Answer, error) {
+func (w *worker) timeSteps(count int) (comparison.Answer, error) {
 	w.fillBatch()
 	if err := w.copyBatch(); err != nil {
-		return beside.Answer{}, err
+		return comparison.Answer{}, err
 	}
 	if err := w.trainStep(); err != nil { // completes the copy to the device
-		return beside.Answer{}, err
+		return comparison.Answer{}, err
 	}
 	if err := w.group.Barrier(w.ctx); err != nil {
-		return beside.Answer{}, err
+		return comparison.Answer{}, err
 	}
 	begin := time.Now()
 	for range count {
 		if err := w.trainStep(); err != nil {
-			return beside.Answer{}, err
+			return comparison.Answer{}, err
 		}
 	}
-	return beside.Answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
+	return comparison.Answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
 }
 
 // fillBatch fills the batch with new random values.
@@ -307,20 +307,20 @@ func (w *worker) trainStep() error {
 }
 
 // timeAllReduce times count all-reduces of a buffer of size bytes.
-func (w *worker) timeAllReduce(size, count int) (beside.Answer, error) {
+func (w *worker) timeAllReduce(size, count int) (comparison.Answer, error) {
 	if n := size / 4; w.sum.Len() != n {
 		w.sum = device.Buffer{F32: make([]float32, n)}
 	}
 	if err := w.group.Barrier(w.ctx); err != nil {
-		return beside.Answer{}, err
+		return comparison.Answer{}, err
 	}
 	begin := time.Now()
 	for range count {
 		if err := w.group.AllReduce(w.ctx, w.sum); err != nil {
-			return beside.Answer{}, err
+			return comparison.Answer{}, err
 		}
 	}
-	return beside.Answer{Seconds: time.Since(begin).Seconds()}, nil
+	return comparison.Answer{Seconds: time.Since(begin).Seconds()}, nil
 }
 
 // readPeakBytes returns the peak resident memory of a process from the file status in

@@ -13,7 +13,7 @@ const DefaultTimeout = 2 * time.Minute
 // synchronizations per chunk, even if ranks share a core.
 const defaultChunkBytes = 1 << 20
 
-// Options configure a group. The zero value suits most uses.
+// Options configures a group. The zero value suits most uses.
 type Options struct {
 	// Timeout limits every wait for another rank; 0 means DefaultTimeout.
 	Timeout time.Duration

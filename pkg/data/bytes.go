@@ -71,7 +71,7 @@ func (l *Loader) readBytes(ctx context.Context, limit int64) (b Bytes, err error
 		return b, fmt.Errorf("samples have shape %v: want images [C,H,W] or volumes [C,D,H,W]", b.ImageShape)
 	}
 	if _, ok := ds.(*Volumes); ok {
-		return b, errors.New("volumes read from files have 4 bytes per value")
+		return b, errors.New("volumes from files have 4 bytes per value, want 8-bit images")
 	}
 	turned := isAligned(b.ImageShape, b.TargetShape)
 	used := slices.Compact(slices.Sorted(slices.Values(list)))

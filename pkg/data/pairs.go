@@ -329,7 +329,7 @@ func compareNatural(a, b string) int {
 	return strings.Compare(a, b) // equal but for leading zeros, such as 07 and 7
 }
 
-// countLeadingDigits returns the number of digits with which s begins.
+// countLeadingDigits returns the number of decimal digits at the start of s.
 func countLeadingDigits(s string) int {
 	n := 0
 	for n < len(s) && s[n] >= '0' && s[n] <= '9' {

@@ -72,7 +72,7 @@ type Config struct {
 	Stage string `yaml:"stage,omitempty" json:"stage,omitempty"`
 }
 
-// Task returns the task for which the data are meant.
+// Task returns the task that the data are meant for.
 func (c Config) Task() string {
 	switch c.Kind {
 	case KindShapes, KindCIFAR10, KindFolders, KindImageNet:

@@ -74,8 +74,8 @@ func (s *Staged) String() string {
 	return fmt.Sprintf("data staged to %s: %.1f MiB, copied by another process", s.Dir, mib)
 }
 
-// expandStageFolder replaces environment variables in the path of a folder. A variable that
-// is not set and a relative path are errors.
+// expandStageFolder replaces environment variables in the path of a folder. It returns an
+// error if a variable is not set or the resulting path is relative.
 func expandStageFolder(folder string) (string, error) {
 	var missing string
 	path := os.Expand(folder, func(name string) string {

@@ -149,7 +149,7 @@ func (v *Volumes) addHDF5(path string, open openFunc, o VolumeOptions) error {
 }
 
 // addNPY adds the box in two files of dir. The input's file is named prefix+inputName+".npy".
-// The name of the target's file has o.Target in place of inputName, in lower case if
+// The name of the target's file has o.Target instead of inputName, in lower case if
 // inputName is.
 func (v *Volumes) addNPY(dir string, open openFunc, prefix, inputName string, o VolumeOptions) error {
 	target := o.Target

@@ -139,7 +139,7 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 		return fmt.Errorf("write volumes: images and targets have shapes %v and %v, want [C,D,H,W]", is, ts)
 	}
 	if f.Gzip && f.Chunk < 1 || f.Chunk < 0 {
-		return errors.New("write volumes: invalid chunk edge: use at least 1 with gzip, at least 0 without")
+		return fmt.Errorf("write volumes: invalid chunk edge %d: use at least 1 with gzip, at least 0 without", f.Chunk)
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("write volumes: %w", err)

@@ -49,7 +49,7 @@ type resultUse struct {
 	any      bool   // the number of used results is unknown
 }
 
-// A checker applies CheckFuncs to one node at a time.
+// A checker wraps the calls in one node of a cell at a time; see WrapCalls.
 type checker struct {
 	CheckFuncs
 	used      map[ast.Expr]resultUse

@@ -52,7 +52,8 @@ func NewPlan(nodes []ast.Node) Plan {
 	return p
 }
 
-// Declarations returns the methods and functions that are compiled before the rest.
+// Declarations returns the methods and functions that are compiled before the other
+// nodes of the cell.
 func (p Plan) Declarations() []ast.Node {
 	var nodes []ast.Node
 	for _, d := range slices.Concat(p.Methods, p.Functions) {
@@ -61,8 +62,8 @@ func (p Plan) Declarations() []ast.Node {
 	return nodes
 }
 
-// NewStub returns a copy of a function or method with an empty body. Compiling the stub
-// first declares the name to functions that are compiled before it.
+// NewStub returns a copy of a function or method with an empty body. If the
+// stub is compiled first, functions that are compiled before d can call d.
 func NewStub(d *ast.FuncDecl) *ast.FuncDecl {
 	s := *d
 	s.Body = &ast.BlockStmt{Lbrace: d.Body.Lbrace, Rbrace: d.Body.Rbrace}
@@ -85,8 +86,8 @@ func ReceiverType(d *ast.FuncDecl) string {
 	return ""
 }
 
-// findEarlyFunctions returns for each function and method whether it can be declared
-// before the rest of the cell, which is so if it uses no name that the rest declares.
+// findEarlyFunctions reports for each function and method of a cell whether it can be
+// declared before the rest of the cell: it must not use a name that the rest declares.
 func findEarlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
 	late, early := map[string]bool{}, map[*ast.FuncDecl]bool{}
 	for _, n := range nodes {

@@ -7,8 +7,9 @@ import (
 )
 
 // FindUnusedErrors returns the identifiers of error variables that the cell assigns but
-// does not read afterwards. An error variable is named like one (err, errRead, readErr)
-// and is assigned the last result of a call. nodes must not have been rewritten yet.
+// does not read afterwards. A variable counts as an error variable if its name is usual
+// for one (err, errRead, readErr) and it is assigned the last result of a call. nodes must
+// not have been rewritten yet.
 func FindUnusedErrors(nodes []ast.Node) []*ast.Ident {
 	u := nameUses{read: map[string][]token.Pos{}, anywhere: map[string]bool{}, written: map[*ast.Ident]bool{}}
 	for _, n := range nodes {

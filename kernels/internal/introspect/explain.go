@@ -230,7 +230,7 @@ func isGeneric(decl, name string) bool {
 		strings.HasPrefix(decl, "type "+name+"[") && !strings.HasPrefix(decl, "type "+name+"[]")
 }
 
-// suggestAlternative returns advice about what to use in place of a generic function or
+// suggestAlternative returns advice about what to use instead of a generic function or
 // type.
 func suggestAlternative(name string) string {
 	switch name {

@@ -81,8 +81,8 @@ func (p *cursorContext) tokensBefore(offset int) []lexeme {
 	return list
 }
 
-// operandStart returns the byte offset at which the operand begins that ends with the
-// last token of list, such as a.b(c)[d]. ok is false if no operand ends there.
+// operandStart returns the byte offset of the start of an operand, such as a.b(c)[d],
+// whose last token is the last token of list. ok is false if no operand ends there.
 func operandStart(list []lexeme) (from int, ok bool) {
 	for i := len(list) - 1; i >= 0; {
 		switch t := list[i]; {

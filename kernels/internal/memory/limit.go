@@ -72,9 +72,9 @@ func parseSize(s string) (int64, error) {
 	return 0, fmt.Errorf("invalid size %q: want a number with MiB, GiB, MB or GB, such as 8GiB, or off", s)
 }
 
-// memoryCapacity returns the memory that this process can use, in bytes: machine, the
-// memory of the machine, or a smaller memory limit of a control group that contains the
-// process. It reads the files proc and sys below root.
+// memoryCapacity returns the memory that this process can use, in bytes. This is the
+// smallest of machine, the machine's memory, and the memory limits of the control groups
+// that contain the process. root is the folder that contains proc and sys.
 func memoryCapacity(root string, machine int64) int64 {
 	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {

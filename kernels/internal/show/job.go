@@ -11,7 +11,8 @@ import (
 	"lockstep/pkg/launch"
 )
 
-// A statusReporter is a sweep whose runs may be in progress. *launch.Job implements it.
+// A statusReporter reports the status of a sweep's runs, which may be in progress.
+// *launch.Job implements it.
 type statusReporter interface {
 	Dir() string
 	Note() string // message of package launch, such as that the sweep ran already

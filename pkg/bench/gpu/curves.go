@@ -47,13 +47,14 @@ type CurvePair struct {
 	Reason string `json:"reason,omitempty"` // reason of a failure
 }
 
-// lossTolerance returns the largest relative difference between the losses of an epoch on the
-// GPU and on the CPU that is accepted.
+// lossTolerance returns the largest accepted relative difference between an epoch's loss
+// on the GPU and on the CPU.
 //
 // Training amplifies small differences: two algorithms of the CPU engine itself (Winograd
 // and direct convolution; unet2d-cells, 12 epochs, seeds 1 and 2) differ by up to 1.1 %
-// in an epoch's loss, and two seeds by up to 60 %. For fp32 the limit is five times 1.1
-// %. TF32, bf16 and fp16 round to 8 to 11 bits in place of 24; their limit is 15 %.
+// in an epoch's loss, and two seeds by up to 60 %. For fp32 the limit is about five
+// times that, 5 %. TF32, bf16 and fp16 have 8 to 11 significant bits instead of 24; their
+// limit is 15 %.
 func lossTolerance(precision string, tf32 bool) float64 {
 	if precision == "fp32" && !tf32 {
 		return 0.05
@@ -61,7 +62,7 @@ func lossTolerance(precision string, tf32 bool) float64 {
 	return 0.15
 }
 
-// iouTolerance is the largest accepted difference by which the IoU on the GPU is below the IoU
+// iouTolerance is the largest amount by which the IoU on the GPU may be lower than the IoU
 // on the CPU.
 const iouTolerance = 0.02
 

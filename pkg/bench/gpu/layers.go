@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"lockstep/pkg/bench"
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda"
 	"lockstep/pkg/internal/plan"
@@ -33,7 +33,7 @@ type Report struct {
 	Device    string `json:"device"`
 	// Records contains the images per second compared with the roofline, and the network's
 	// memory.
-	Records []beside.Record `json:"records"`
+	Records []comparison.Record `json:"records"`
 	// StepMilliseconds is the time of a training step that is captured as a CUDA graph.
 	// TracedMilliseconds is the sum of its kernels' times, run one by one with events
 	// between them. BoundMilliseconds is the least time by the roofline.
@@ -103,7 +103,7 @@ func MeasureLayers(ctx context.Context, o Options) (*Report, error) {
 	}
 	r, err := o.measureLayers(ctx, m)
 	if err != nil {
-		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, beside.ContextCause(ctx, err))
+		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, comparison.ContextCause(ctx, err))
 	}
 	return r, nil
 }
@@ -128,7 +128,7 @@ func (o Options) measureLayers(ctx context.Context, m network) (r *Report, err e
 		Model: m.name, Network: m.shape.String(), Precision: o.precisionName(), Device: e.Name(),
 		MemoryBytes: exe.MemoryBytes(), LoadSeconds: time.Since(begin).Seconds(),
 	}
-	beside.Logf(o.Output, "%s on %s: loaded in %.1f s", m.name, e.Name(), r.LoadSeconds)
+	comparison.Logf(o.Output, "%s on %s: loaded in %.1f s", m.name, e.Name(), r.LoadSeconds)
 	update := optim.DefaultConfig()
 	steps := 0
 	train := func(count int) error {
@@ -149,7 +149,7 @@ func (o Options) measureLayers(ctx context.Context, m network) (r *Report, err e
 		// Last, and an error here does not fail the measurement: a machine may forbid profiling.
 		if err := o.traceGraphKernels(r, e, train); err != nil {
 			r.NoKernels = err.Error()
-			beside.Logf(o.Output, "skipped the kernels of captured steps: %v", err)
+			comparison.Logf(o.Output, "skipped the kernels of captured steps: %v", err)
 		}
 	}
 	if err = errors.Join(err, exe.Close()); err != nil { // frees memory for measuring the bandwidth
@@ -160,7 +160,7 @@ func (o Options) measureLayers(ctx context.Context, m network) (r *Report, err e
 		return nil, err
 	}
 	r.computeBounds(o, m, ceilings, seconds)
-	r.Records[0].Machine, r.Records[0].Commit = beside.DescribeMachine(), beside.FindCommit(ctx)
+	r.Records[0].Machine, r.Records[0].Commit = comparison.DescribeMachine(), comparison.FindCommit(ctx)
 	r.Records[1].Machine, r.Records[1].Commit = r.Records[0].Machine, r.Records[0].Commit
 	return r, nil
 }
@@ -189,7 +189,7 @@ func loadNetwork(e engine.Engine, s bench.Shape) (engine.Executable, error) {
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	image, target, classes := beside.NewBatch(p)
+	image, target, classes := comparison.NewBatch(p)
 	for i := range image {
 		image[i] = random.Float32()
 	}
@@ -363,17 +363,17 @@ func (r *Report) computeBounds(o Options, m network, c cuda.Ceilings, seconds []
 		r.TracedMilliseconds += l.Milliseconds
 		r.BoundMilliseconds += l.BoundMilliseconds
 	}
-	r.StepMilliseconds = 1e3 * beside.Median(seconds) / float64(o.Steps)
+	r.StepMilliseconds = 1e3 * comparison.Median(seconds) / float64(o.Steps)
 	bound := make([]float64, len(seconds))
 	for i := range bound {
 		bound[i] = 1e3 * float64(m.shape.Batch) / r.BoundMilliseconds
 	}
-	throughput := beside.Compare(beside.Record{
+	throughput := comparison.Compare(comparison.Record{
 		Name: fmt.Sprintf("training %s, %s, of the roofline", m.name, r.Precision), Unit: "images/s", Peer: rooflinePeer, Target: m.roofline,
-	}, beside.PerSecond(float64(o.Steps*m.shape.Batch), seconds), bound)
+	}, comparison.PerSecond(float64(o.Steps*m.shape.Batch), seconds), bound)
 	mib := float64(r.MemoryBytes) / (1 << 20)
-	memory := beside.Record{Name: fmt.Sprintf("memory of %s, %s", m.name, r.Precision), Value: mib, Unit: "MiB", Peer: "nothing", PeerValue: mib, Ratio: 1, Repeats: 1, Spread: [2]float64{1, 1}}
-	r.Records = []beside.Record{throughput, memory}
+	memory := comparison.Record{Name: fmt.Sprintf("memory of %s, %s", m.name, r.Precision), Value: mib, Unit: "MiB", Peer: "nothing", PeerValue: mib, Ratio: 1, Repeats: 1, Spread: [2]float64{1, 1}}
+	r.Records = []comparison.Record{throughput, memory}
 }
 
 // maxLayersShown is the maximum number of layers and of kernels in the tables.
@@ -386,27 +386,27 @@ func (r *Report) Write(w io.Writer, asJSON bool) error {
 		e.SetIndent("", "  ")
 		return e.Encode(r)
 	}
-	if err := beside.Write(w, r.Records, false); err != nil {
+	if err := comparison.Write(w, r.Records, false); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\n%s, %s, %s\n", r.Network, r.Precision, r.Device)
-	fmt.Fprintf(w, "a step %.3f ms; its kernels one by one %.3f ms; the roofline %.3f ms; loaded in %.1f s\n", r.StepMilliseconds, r.TracedMilliseconds, r.BoundMilliseconds, r.LoadSeconds)
-	fmt.Fprintf(w, "measured ceilings: products of matrices %.0f TFLOP/s (%s), fp32 %.1f TFLOP/s, memory %.2f TB/s\n\n", r.TensorFLOPS/1e12, r.TensorBy, r.FLOPS/1e12, r.BytesPerSecond/1e12)
+	fmt.Fprintf(w, "training step: %.3f ms; sum of its kernels, timed one by one: %.3f ms; roofline: %.3f ms; network loaded in %.1f s\n", r.StepMilliseconds, r.TracedMilliseconds, r.BoundMilliseconds, r.LoadSeconds)
+	fmt.Fprintf(w, "measured ceilings: matrix products %.0f TFLOP/s (%s), fp32 %.1f TFLOP/s, memory %.2f TB/s\n\n", r.TensorFLOPS/1e12, r.TensorBy, r.FLOPS/1e12, r.BytesPerSecond/1e12)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "part\tlayer\ttask\tms\tat least\tof the roofline")
 	for i, l := range r.Layers {
 		if i == maxLayersShown {
-			fmt.Fprintf(t, "and %d more (--json has all)\n", len(r.Layers)-i)
+			fmt.Fprintf(t, "and %d more layers (--json lists all)\n", len(r.Layers)-i)
 			break
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%.4f\t%.0f %%\n", l.Part, l.Layer, l.Task, l.Milliseconds, l.BoundMilliseconds, 100*l.Fraction)
 	}
 	if len(r.Kernels) > 0 {
-		fmt.Fprintf(t, "\nkernels of a recorded step, by CUPTI: %.3f ms of %.3f ms\n", r.KernelMilliseconds, r.StepMilliseconds)
+		fmt.Fprintf(t, "\nkernels of a captured step, by CUPTI: %.3f ms of %.3f ms\n", r.KernelMilliseconds, r.StepMilliseconds)
 		fmt.Fprintln(t, "ms\tcalls\tkernel")
 		for i, k := range r.Kernels {
 			if i == maxLayersShown {
-				fmt.Fprintf(t, "and %d more (--json has all)\n", len(r.Kernels)-i)
+				fmt.Fprintf(t, "and %d more kernels (--json lists all)\n", len(r.Kernels)-i)
 				break
 			}
 			fmt.Fprintf(t, "%.4f\t%.4g\t%s\n", k.Milliseconds, k.Calls, k.Name)

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/bench"
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/clib"
 	"lockstep/pkg/internal/clib/stack"
@@ -78,7 +78,7 @@ type Options struct {
 	Trace     string // file for a trace of MeasureLayers; empty: no trace is written
 	Kernels   bool   // for MeasureLayers: measure the kernels of captured steps by CUPTI
 	Modes     []string
-	Peer      beside.PeerOptions
+	Peer      comparison.PeerOptions
 	Output    io.Writer // progress messages; nil: none
 
 	shape *bench.Shape                                // set by tests in place of the model's shape
@@ -178,7 +178,7 @@ func checkGPU() error {
 // If a mode does not start, MeasurePeers returns an error together with the records of the
 // other modes. The error wraps ErrPeerMissing if PyTorch or its GPU is missing, and
 // ErrMissing if Lockstep has no GPU.
-func MeasurePeers(ctx context.Context, o Options) ([]beside.Record, error) {
+func MeasurePeers(ctx context.Context, o Options) ([]comparison.Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -196,14 +196,14 @@ func MeasurePeers(ctx context.Context, o Options) ([]beside.Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench on a GPU: %w", err)
 	}
-	b := peerBench{Options: o, model: m, record: beside.Record{Machine: beside.DescribeMachine(), Commit: beside.FindCommit(ctx)}}
+	b := peerBench{Options: o, model: m, record: comparison.Record{Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx)}}
 	defer b.close()
 	if err := b.start(ctx, torch); err != nil {
-		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, beside.ContextCause(ctx, err))
+		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, comparison.ContextCause(ctx, err))
 	}
 	records, err := b.measureAll()
 	if err = errors.Join(err, b.failed); err != nil {
-		return records, fmt.Errorf("bench on a GPU, %s: %w", m.name, beside.ContextCause(ctx, err))
+		return records, fmt.Errorf("bench on a GPU, %s: %w", m.name, comparison.ContextCause(ctx, err))
 	}
 	return records, nil
 }
@@ -215,8 +215,8 @@ const torchScript = "torch_gpu.py"
 type peerBench struct {
 	Options
 	model  network
-	record beside.Record  // fields that all records share
-	sides  []*beside.Side // Lockstep's first
+	record comparison.Record  // fields that all records share
+	sides  []*comparison.Side // Lockstep's first
 	modes  []string
 	failed error // errors of the modes that did not start
 }
@@ -231,15 +231,15 @@ func (b *peerBench) close() {
 // start starts PyTorch in each mode and then Lockstep. The modes start one after the
 // other, so that each has the GPU to itself while it chooses its algorithms.
 func (b *peerBench) start(ctx context.Context, torch []string) error {
-	var peers []*beside.Side
+	var peers []*comparison.Side
 	for _, mode := range b.Modes {
 		argv := append(append([]string{}, torch...), b.model.shape.GPUPeerFlags()...)
 		argv = append(argv, "--mode", mode, "--precision", b.precisionName())
 		if b.peerDevice != "" {
 			argv = append(argv, "--device", b.peerDevice)
 		}
-		s, err := beside.StartPeer(ctx, beside.Program{Argv: argv, Workers: 1})
-		if errors.Is(err, beside.ErrPeerMissing) || ctx.Err() != nil {
+		s, err := comparison.StartPeer(ctx, comparison.Program{Argv: argv, Workers: 1})
+		if errors.Is(err, comparison.ErrPeerMissing) || ctx.Err() != nil {
 			for _, p := range peers {
 				p.Close()
 			}
@@ -247,18 +247,18 @@ func (b *peerBench) start(ctx context.Context, torch []string) error {
 		}
 		if err != nil {
 			b.failed = errors.Join(b.failed, fmt.Errorf("start PyTorch in mode %s: %w", mode, err))
-			beside.Logf(b.Output, "PyTorch, %s: %v", mode, err)
+			comparison.Logf(b.Output, "PyTorch, %s: %v", mode, err)
 			continue
 		}
-		beside.Logf(b.Output, "%s: ready", s.About.Name)
+		comparison.Logf(b.Output, "%s: ready", s.About.Name)
 		peers, b.modes = append(peers, s), append(b.modes, mode)
 	}
 	ours, err := b.startLockstep(ctx)
-	b.sides = append([]*beside.Side{ours}, peers...)
+	b.sides = append([]*comparison.Side{ours}, peers...)
 	if err != nil {
 		return err
 	}
-	beside.Logf(b.Output, "%s: ready", ours.About.Name)
+	comparison.Logf(b.Output, "%s: ready", ours.About.Name)
 	for _, p := range peers {
 		if err := checkSameNetwork(ours.About, p.About); err != nil {
 			return err
@@ -268,18 +268,18 @@ func (b *peerBench) start(ctx context.Context, torch []string) error {
 }
 
 // startLockstep starts the worker that trains with Lockstep.
-func (b *peerBench) startLockstep(ctx context.Context) (*beside.Side, error) {
-	command, err := beside.WorkerCommand(ctx)
+func (b *peerBench) startLockstep(ctx context.Context) (*comparison.Side, error) {
+	command, err := comparison.WorkerCommand(ctx)
 	if err != nil {
 		return nil, err
 	}
 	argv := append(command, "--task", bench.TaskTrain, "--device", b.Device, "--precision", b.Precision, "--tf32="+strconv.FormatBool(b.TF32))
-	return beside.Start(ctx, beside.Program{Argv: append(argv, b.model.shape.WorkerFlags()...), Workers: 1})
+	return comparison.Start(ctx, comparison.Program{Argv: append(argv, b.model.shape.WorkerFlags()...), Workers: 1})
 }
 
 // measureAll measures all programs in turn. Each repeat begins with a different program.
-func (b *peerBench) measureAll() ([]beside.Record, error) {
-	request := fmt.Sprint(beside.RequestSteps, " ", b.Steps)
+func (b *peerBench) measureAll() ([]comparison.Record, error) {
+	request := fmt.Sprint(comparison.RequestSteps, " ", b.Steps)
 	for _, s := range b.sides { // the first measurement compiles and captures, and is not counted
 		if _, err := s.TimeRequest(request); err != nil {
 			return nil, err
@@ -297,15 +297,15 @@ func (b *peerBench) measureAll() ([]beside.Record, error) {
 		}
 	}
 	images := float64(b.Steps * b.model.shape.Batch)
-	var records []beside.Record
+	var records []comparison.Record
 	var first error
 	for i, mode := range b.modes {
 		peer := b.sides[i+1]
 		r := b.record
 		r.Name, r.Unit, r.Peer = fmt.Sprintf("training %s, %s", b.model.name, b.precisionName()), "images/s", peer.About.Name
 		r.Target = b.model.target(mode, b.Precision)
-		r = beside.Compare(r, beside.PerSecond(images, seconds[0]), beside.PerSecond(images, seconds[i+1]))
-		beside.Logf(b.Output, "%s: %.2f ms per step, %s: %.2f ms per step", b.sides[0].About.Name, 1e3*beside.Median(seconds[0])/float64(b.Steps), peer.About.Name, 1e3*beside.Median(seconds[i+1])/float64(b.Steps))
+		r = comparison.Compare(r, comparison.PerSecond(images, seconds[0]), comparison.PerSecond(images, seconds[i+1]))
+		comparison.Logf(b.Output, "%s: %.2f ms per step, %s: %.2f ms per step", b.sides[0].About.Name, 1e3*comparison.Median(seconds[0])/float64(b.Steps), peer.About.Name, 1e3*comparison.Median(seconds[i+1])/float64(b.Steps))
 		records = append(records, r)
 		m, err := b.compareMemory(peer)
 		if err != nil {
@@ -318,7 +318,7 @@ func (b *peerBench) measureAll() ([]beside.Record, error) {
 }
 
 // compareMemory compares the peak memory of Lockstep and one mode of PyTorch.
-func (b *peerBench) compareMemory(peer *beside.Side) (beside.Record, error) {
+func (b *peerBench) compareMemory(peer *comparison.Side) (comparison.Record, error) {
 	r := b.record
 	r.Name, r.Unit, r.Peer = fmt.Sprintf("memory of %s, %s", b.model.name, b.precisionName()), "MiB", peer.About.Name
 	a, err := b.sides[0].PeakBytes()
@@ -329,11 +329,11 @@ func (b *peerBench) compareMemory(peer *beside.Side) (beside.Record, error) {
 	if err != nil {
 		return r, err
 	}
-	return beside.CompareCosts(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
+	return comparison.CompareCosts(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
 }
 
 // checkSameNetwork returns an error unless both sides train the same network.
-func checkSameNetwork(ours, peers beside.Greeting) error {
+func checkSameNetwork(ours, peers comparison.Greeting) error {
 	ours.Threads, peers.Threads = 1, 1
-	return beside.CheckSameWork(ours, peers, 1)
+	return comparison.CheckSameWork(ours, peers, 1)
 }

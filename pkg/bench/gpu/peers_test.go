@@ -14,7 +14,7 @@ import (
 
 	"lockstep/pkg/bench"
 	"lockstep/pkg/bench/internal/benchtest"
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda"
 	names "lockstep/pkg/internal/clib"
@@ -91,7 +91,7 @@ func TestGPURuns(t *testing.T) {
 	if at := slices.IndexFunc(r.Kernels, func(k Kernel) bool { return k.Name == "bn_stats_bf16" }); at < 0 || r.Kernels[at].Calls != 6 || math.Abs(sum-r.KernelMilliseconds) > 1e-9 || r.NoKernels != "" {
 		t.Errorf("kernels by CUPTI: %+v, %g ms, %s", r.Kernels, r.KernelMilliseconds, r.NoKernels)
 	}
-	if err := r.Write(&text, false); err != nil || !strings.Contains(text.String(), "down.0.b.conv") || !strings.Contains(text.String(), "kernels of a recorded step, by CUPTI: ") {
+	if err := r.Write(&text, false); err != nil || !strings.Contains(text.String(), "down.0.b.conv") || !strings.Contains(text.String(), "kernels of a captured step, by CUPTI: ") {
 		t.Errorf("%v:\n%s", err, text.String())
 	}
 	text.Reset()
@@ -171,7 +171,7 @@ func TestGPUMeasurePeers(t *testing.T) {
 	}
 	benchtest.UseTestBinaryAsWorker(t)
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
-	o := Options{Model: "unet-128", Repeats: 3, Steps: 4, Peer: beside.PeerOptions{Scripts: dir, Python: "sh"}, shape: &tiny, open: onSimulatedGPU}
+	o := Options{Model: "unet-128", Repeats: 3, Steps: 4, Peer: comparison.PeerOptions{Scripts: dir, Python: "sh"}, shape: &tiny, open: onSimulatedGPU}
 	records, err := MeasurePeers(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -251,8 +251,8 @@ func TestGPUTargets(t *testing.T) {
 // TestTorchGPU runs PyTorch's side without a GPU: the script itself, and that it
 // trains the same network.
 func TestTorchGPU(t *testing.T) {
-	peer := beside.PeerOptions{}
-	if _, err := peer.TorchCommand(t.Context(), torchScript); errors.Is(err, beside.ErrPeerMissing) {
+	peer := comparison.PeerOptions{}
+	if _, err := peer.TorchCommand(t.Context(), torchScript); errors.Is(err, comparison.ErrPeerMissing) {
 		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
 	}
 	benchtest.UseTestBinaryAsWorker(t)
@@ -271,8 +271,8 @@ func TestTorchGPU(t *testing.T) {
 // TestTorchNetworks: the networks that PyTorch trains on a GPU have the parameters and
 // the FLOPs of ours.
 func TestTorchNetworks(t *testing.T) {
-	argv, err := beside.PeerOptions{}.TorchCommand(t.Context(), torchScript)
-	if errors.Is(err, beside.ErrPeerMissing) {
+	argv, err := comparison.PeerOptions{}.TorchCommand(t.Context(), torchScript)
+	if errors.Is(err, comparison.ErrPeerMissing) {
 		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
 	}
 	if err != nil {

@@ -24,8 +24,8 @@ type PlanOptions struct {
 	TBPS      float64 // memory bandwidth, 10¹² bytes per second; 0: an H200's
 }
 
-// Default ceilings: the throughput of one H200 in dense bf16 and fp16 products and in a copy
-// within its memory, as measured elsewhere.
+// Default ceilings of one H200: the measured throughput of dense bf16 and fp16 matrix
+// products, in TFLOP/s, and of a copy within its memory, in TB/s.
 const (
 	planTFLOPS = 790
 	planTBPS   = 4.3
@@ -75,7 +75,7 @@ type PlanLayer struct {
 // Validate returns an error for the first invalid option.
 func (o PlanOptions) Validate() error {
 	if o.Batch < 0 || o.TFLOPS < 0 || o.TBPS < 0 {
-		return fmt.Errorf("plan for a GPU: got batch %d, %g TFLOP/s and %g TB/s, want positive numbers", o.Batch, o.TFLOPS, o.TBPS)
+		return fmt.Errorf("plan GPU work: got batch %d, %g TFLOP/s and %g TB/s, want positive numbers", o.Batch, o.TFLOPS, o.TBPS)
 	}
 	return Options{Model: o.Model, Precision: o.Precision}.Validate()
 }
@@ -126,7 +126,7 @@ func Plan(o PlanOptions) (*PlanReport, error) {
 		update := optim.DefaultConfig().Update(1e-3, 1)
 		work, err := cuda.PlannedWork(p, e, &update)
 		if err != nil {
-			return nil, fmt.Errorf("plan for a GPU, %s: %w", m.name, err)
+			return nil, fmt.Errorf("plan GPU work, %s: %w", m.name, err)
 		}
 		r.Ways = append(r.Ways, newPlanVariant(way.name, work, c, m.shape.Batch))
 	}
@@ -156,7 +156,7 @@ func (r *PlanReport) Write(w io.Writer, asJSON, layers bool) error {
 		e.SetIndent("", "  ")
 		return e.Encode(r)
 	}
-	fmt.Fprintf(w, "%s, %s; counted, not measured; %.0f TFLOP/s and %.2f TB/s assumed, and every graph that cuDNN is asked for\n\n",
+	fmt.Fprintf(w, "%s, %s; counted, not measured; %.0f TFLOP/s and %.2f TB/s assumed, and that cuDNN supports every requested graph\n\n",
 		r.Network, r.Precision, r.Ceilings.TensorFLOPS/1e12, r.Ceilings.BytesPerSecond/1e12)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "a step\ttasks\tTFLOP\tGB\tforward\tbackward\toptimizer\tms at least\timages/s at most")

@@ -14,19 +14,19 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"lockstep/pkg/bench/internal/beside"
+	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/engine"
 )
 
-// Results contains the results of environment/gpu-check that are in a folder of logs/gpu.
-// The methods return text; for a stage that was not run, the text states that.
+// Results contains the results of environment/gpu-check from one folder below logs/gpu.
+// Its methods describe them as text, or state that a stage was not run.
 type Results struct {
 	Folder   string // logs/gpu/2026-11-21; empty: there is none
 	root     string
 	failed   string          // the newest folder in which every stage failed
 	Machine  *engine.Machine // nil if the stage was not run; so are the other fields
 	Reports  []Report
-	Peers    []beside.Record
+	Peers    []comparison.Record
 	Training *Curves
 }
 
@@ -37,13 +37,13 @@ func ReadResults(root string) (*Results, error) {
 	r := &Results{root: root}
 	days, err := filepath.Glob(filepath.Join(root, "20??-??-??"))
 	if err != nil {
-		return nil, fmt.Errorf("read results of a GPU: %w", err)
+		return nil, fmt.Errorf("read GPU results: %w", err)
 	}
 	slices.Sort(days)
 	for _, day := range slices.Backward(days) {
 		files, err := filepath.Glob(filepath.Join(day, "*.json"))
 		if err != nil {
-			return nil, fmt.Errorf("read results of a GPU: %w", err)
+			return nil, fmt.Errorf("read GPU results: %w", err)
 		}
 		all := len(files)
 		files = slices.DeleteFunc(files, func(f string) bool { return strings.HasSuffix(f, ".failed.json") })
@@ -57,7 +57,7 @@ func ReadResults(root string) (*Results, error) {
 		slices.Sort(files)
 		for _, file := range files {
 			if err := r.readStage(file); err != nil {
-				return nil, fmt.Errorf("read results of a GPU: %w", err)
+				return nil, fmt.Errorf("read GPU results: %w", err)
 			}
 		}
 		break
@@ -80,7 +80,7 @@ func (r *Results) readStage(path string) error {
 		r.Reports = append(r.Reports, Report{})
 		to = &r.Reports[len(r.Reports)-1]
 	case strings.HasPrefix(name, "peers-"):
-		var more []beside.Record
+		var more []comparison.Record
 		defer func() { r.Peers = append(r.Peers, more...) }()
 		to = &more
 	default:
@@ -186,11 +186,11 @@ func (r *Results) Runs(dir string) (study string, err error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("unpack the runs of the GPU: %w", err)
+		return "", fmt.Errorf("unpack GPU runs: %w", err)
 	}
 	defer f.Close()
 	if err := unpackTarGz(f, dir); err != nil {
-		return "", fmt.Errorf("unpack the runs of the GPU: %s: %w", f.Name(), err)
+		return "", fmt.Errorf("unpack GPU runs: %s: %w", f.Name(), err)
 	}
 	return filepath.Join(dir, "gpu"), nil
 }

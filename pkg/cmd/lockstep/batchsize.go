@@ -89,7 +89,7 @@ smallest that ran out of memory, with the files and lines of the evidence.`,
 	f.StringVar(&memory, "memory", "", "memory of all workers together, such as 8GiB (default: 80 % of this machine's); not used on a GPU")
 	f.IntVar(&workers, "workers", 1, "workers on this machine, which share the memory")
 	f.IntVar(&most, "most", 0, "largest batch to try (default: as many samples as each worker gets)")
-	f.StringVar(&device, "device", "", "cpu or cuda, in place of the config's")
+	f.StringVar(&device, "device", "", "cpu or cuda, instead of the config's")
 	f.StringArrayVar(&set, "set", nil, "key=value to change in the config; repeatable")
 	f.StringVar(&logs, "logs", "", "read the evidence from the logs under this folder; try no batches")
 	f.BoolVar(&asJSON, "json", false, "the result and the evidence as a JSON object")

@@ -131,8 +131,8 @@ func orDefault(v, def int) int {
 	return v
 }
 
-// makeCells generates images of cells. Like the other generators it returns the setting
-// with which a config uses the data.
+// makeCells generates images of cells. Like the other generators, it returns the setting
+// that makes a config use the data.
 func makeCells(c *cobra.Command, dir string, f makeFlags) (string, error) {
 	config := data.CellsOptions{Count: orDefault(f.count, 40), Height: f.height, Width: f.width, Seed: f.seed}
 	trains := fmt.Sprintf("data: {kind: pairs, path: %s, test_images: %d}", dir, max(1, config.Count/5))
@@ -241,7 +241,7 @@ list" shows the data sets and their sources.
 			return err
 		},
 	}
-	c.Flags().StringVar(&o.Site, "site", os.Getenv("LOCKSTEP_DATA_SITE"), "URL of a mirror, in place of the data sets' hosts (default: $LOCKSTEP_DATA_SITE)")
+	c.Flags().StringVar(&o.Site, "site", os.Getenv("LOCKSTEP_DATA_SITE"), "URL of a mirror, instead of the data sets' hosts (default: $LOCKSTEP_DATA_SITE)")
 	c.Flags().IntVar(&o.Retries, "retries", 3, "how often to resume a broken download immediately")
 	return c
 }

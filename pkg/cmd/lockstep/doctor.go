@@ -141,7 +141,7 @@ func checkLogsFolder() finding {
 }
 
 // checkProgram reports whether a program is installed, and the first line of its version
-// output. use describes what it is needed for.
+// output. use describes what the program is needed for.
 func checkProgram(ctx context.Context, name, use, advice string, args ...string) finding {
 	f := finding{Name: name}
 	path, err := exec.LookPath(name)

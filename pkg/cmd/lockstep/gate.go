@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// The exit codes of lockstep gate other than 0 for a pass. CI must distinguish
-// "slower" from all other failures.
+// Exit codes of lockstep gate; 0 means that the candidate passed. A regression has its own
+// code, so that CI can distinguish it from all other failures.
 const (
 	exitRegression = 1
 	exitCannotTell = 2

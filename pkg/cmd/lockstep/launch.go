@@ -92,9 +92,9 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 	f.StringVar(&s.Study, "study", "", "folder of the runs in logs/ (default: the config's or program's name)")
 	f.StringVar(&s.Series, "series", "", "name of the series (default: the config's strategy, such as ddp, or the program's name)")
 	f.StringVar(&s.Logs, "logs", "", "folder of all studies (default: logs/, see LOCKSTEP_LOGS)")
-	f.StringVar(&s.Data, "data", "", "a folder with image/ and label/, in place of the config's data")
-	f.IntVar(&s.Epochs, "epochs", 0, "number of epochs, in place of the config's")
-	f.StringVar(&device, "device", "", "cpu, reference, cuda (each worker the GPU of its local rank) or cuda:1, in place of the config's")
+	f.StringVar(&s.Data, "data", "", "a folder with image/ and label/, instead of the config's data")
+	f.IntVar(&s.Epochs, "epochs", 0, "number of epochs, instead of the config's")
+	f.StringVar(&device, "device", "", "cpu, reference, cuda (each worker the GPU of its local rank) or cuda:1, instead of the config's")
 	f.StringArrayVar(&s.Set, "set", nil, "key=value to change in the config; repeatable")
 	f.StringArrayVar(&s.Vary, "vary", nil, "key=value,value…: one series per value; repeatable")
 	f.StringVar(&s.Profile, "profile", "", "FIRST:STEPS, or epoch=1,steps=0-9: steps that each worker profiles into trace-<rank>.json in its run folder (see lockstep train --help)")
@@ -102,17 +102,17 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 	f.Lookup("study-logs").NoOptDefVal = launch.DefaultStudyLogs
 	f.BoolVar(&s.Resume, "resume", false, "continue from the newest checkpoints of these runs")
 	f.DurationVar(&s.Timeout, "timeout", 0, "maximum duration of each run, without the time for which it was stopped (Ctrl-Z); 0: none")
-	f.DurationVar(&timeoutCollective, "timeout-collective", 0, "how long a worker waits for the others in one exchange, in place of the config's (2m0s by default)")
+	f.DurationVar(&timeoutCollective, "timeout-collective", 0, "how long a worker waits for the others in one exchange, instead of the config's (2m0s by default)")
 	f.BoolVar(&s.Now, "now", false, "start even if another sweep runs on this machine")
 	f.BoolVar(&s.NoWait, "no-wait", false, "end with exit code 4 instead of waiting for another sweep")
 	f.BoolVar(&watched, "watched", false, "")
 	_ = f.MarkHidden("watched") // a hidden flag that only a notebook's kernel uses; the flag exists, so there is no error
-	f.BoolVar(&lines, "lines", false, "show the workers' lines even in a terminal, in place of one progress bar per run")
+	f.BoolVar(&lines, "lines", false, "show the workers' lines even in a terminal, instead of one progress bar per run")
 	return c
 }
 
-// runSweep runs a sweep. In a terminal it shows one progress bar per run, otherwise or if
-// lines is set the workers' lines. The run folders contain the lines in both cases.
+// runSweep runs a sweep. In a terminal it shows one progress bar per run. Otherwise, or if
+// lines is true, it prints the workers' lines, which the run folders contain in any case.
 func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 	end := (*launch.Job).Watch
 	if lines || !stderrIsTerminal() {

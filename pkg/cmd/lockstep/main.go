@@ -40,7 +40,7 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// usageError returns err with the exit code exitUsage, or nil.
+// usageError returns err with the exit code exitUsage, or nil if err is nil.
 func usageError(err error) error {
 	if err == nil {
 		return nil
@@ -48,7 +48,7 @@ func usageError(err error) error {
 	return &exitError{exitUsage, err}
 }
 
-// missingError returns err with the exit code exitMissing, or nil.
+// missingError returns err with the exit code exitMissing, or nil if err is nil.
 func missingError(err error) error {
 	if err == nil {
 		return nil

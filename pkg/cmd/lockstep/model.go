@@ -24,7 +24,7 @@ type modelFlags struct {
 
 func (f *modelFlags) addTo(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.set, "set", nil, "key=value to change in the network's config; repeatable (--set classes=1000 --set base=16)")
-	c.Flags().StringVar(&f.image, "image", "", "shape of one image or volume, such as 3x64x64, in place of the published one")
+	c.Flags().StringVar(&f.image, "image", "", "shape of one image or volume, such as 3x64x64, instead of the published one")
 }
 
 func modelCommand() *cobra.Command {

@@ -20,7 +20,7 @@ func convertCommand() *cobra.Command {
 		Long: `Writes the weights of IN with other names, and in the matching layout, after
 checking that every tensor of the network exists with its shape. The optimizer's
 state and the parameters' averages of a checkpoint are not written; --averages
-writes the averages (ema.decay) in place of the parameters.
+writes the averages (ema.decay) instead of the parameters.
 
   lockstep   layer.weight [out,in,kernel], as in checkpoints
   pytorch    the same; for resnet50 the names of torchvision
@@ -76,7 +76,7 @@ safetensors.numpy.save_file({v.path: v.numpy() for v in model.weights}, "in.safe
 	f.addTo(c)
 	c.Flags().StringVar(&name, "model", "", "the network: a name (lockstep model --help lists them) or a spec file")
 	c.Flags().StringVar(&from, "from", "", "names in IN: lockstep, pytorch or keras (default: detected)")
-	c.Flags().BoolVar(&averages, "averages", false, "write the averaged parameters of a checkpoint in place of the trained ones")
+	c.Flags().BoolVar(&averages, "averages", false, "write the averaged parameters of a checkpoint instead of the trained ones")
 	c.Flags().StringVar(&to, "to", string(model.NamesLockstep), "names in OUT")
 	return c
 }

@@ -74,7 +74,7 @@ logs, tables and reports of many programs. Information that a file does not cont
 	c.Flags().StringVar(&f.what, "what", logread.Epochs, strings.Join(logread.Kinds(), ", "))
 	c.Flags().StringVarP(&f.out, "out", "o", "", "file to write; it is written only if everything succeeds (default: standard output)")
 	c.Flags().StringArrayVar(&f.as, "as", nil, "pattern for information in paths, such as 'log_hvd_{workers}.csv=PyTorch Horovod'; repeatable")
-	c.Flags().BoolVar(&f.explain, "explain", false, "describe for each file what was read, what was not and why, in place of the rows")
+	c.Flags().BoolVar(&f.explain, "explain", false, "describe for each file what was read, what was not and why, instead of the rows")
 	return c
 }
 

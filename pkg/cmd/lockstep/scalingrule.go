@@ -62,7 +62,7 @@ func buildRepeatCommand(r runs.Run) string {
 }
 
 // changedSettings returns the settings in changed that differ from those in base, as
-// key=value, in alphabetical order. It omits settings for which a sweep has flags. prefix
+// key=value, in alphabetical order. It omits settings that a sweep sets by flags. prefix
 // is the path of the settings inside the config, such as "optimizer.".
 func changedSettings(base, changed map[string]any, prefix string) []string {
 	var keys, out []string

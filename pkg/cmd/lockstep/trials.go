@@ -64,8 +64,8 @@ If RANK, WORLD_SIZE and so on are in the environment, it is one of several worke
 	f.IntVar(&o.Trials, "trials", 3, "trials that are counted")
 	f.IntVar(&o.Warmup, "warmup", 1, "trials before the counted ones")
 	f.StringVar(&out, "out", "", "write benchy's JSON to this `file`")
-	f.IntVar(&threads, "threads", 0, "threads of this worker, in place of the config's")
-	f.StringVar(&device, "device", "", "cpu, reference or cuda, in place of the config's")
+	f.IntVar(&threads, "threads", 0, "threads of this worker, instead of the config's")
+	f.StringVar(&device, "device", "", "cpu, reference or cuda, instead of the config's")
 	f.StringArrayVar(&set, "set", nil, "key=value to change in the config; repeatable")
 	return c
 }

@@ -28,7 +28,7 @@ func verifyDPCommand() *cobra.Command {
 		Short: "Verify that N workers equal 1 worker with an N-fold batch, and that broken exchanges are detected",
 		Long: `Trains the same network with 1 worker and an N-fold batch and with N workers, and
 compares every parameter after 20 steps (tolerance 1e-10 in float64, 1e-5 for SGD in
-float32). It also checks that the comparison fails if gradients are summed in place of
+float32). It also checks that the comparison fails if gradients are summed instead of
 averaged, a bucket is omitted, all shards are equal, or batch norms do not exchange
 their statistics. It covers SGD, Adam, AdamW, LARS and LAMB; Nesterov momentum,
 clipping, accumulation and averaged parameters together; BCE, soft Dice, smoothed

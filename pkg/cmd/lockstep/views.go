@@ -251,7 +251,7 @@ func parseShow(text string) (requestedView, error) {
 }
 
 // analysisFlags contains the flags that select the analyses which lockstep scaling shows
-// in place of its table.
+// instead of its table.
 type analysisFlags struct {
 	series []string
 	show   []string

@@ -28,9 +28,9 @@ func noteWrittenPath(c *cobra.Command, path string) {
 	notePath(c, path, place, err, true)
 }
 
-// notePath prints a note that path refers to the folder resolved. It prints nothing if
-// resolved is the path relative to the working directory. If always is false, it prints
-// the note only if both exist.
+// notePath prints a note that path refers to the folder resolved. It prints nothing if a
+// shell would resolve path to the same folder, or if err is not nil. If always is false,
+// it prints the note only if path also exists relative to the working directory.
 func notePath(c *cobra.Command, path, resolved string, err error, always bool) {
 	here, absErr := filepath.Abs(path)
 	if err != nil || absErr != nil || resolved == here {

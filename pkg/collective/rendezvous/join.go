@@ -17,7 +17,7 @@ import (
 // DefaultTimeout is the default of Options.Timeout.
 const DefaultTimeout = time.Minute
 
-// Options configure Join.
+// Options configures Join.
 type Options struct {
 	// BuildID identifies the build of the program. Rank 0 refuses workers of another
 	// build.

@@ -180,7 +180,8 @@ func remoteAddress(c net.Conn) string {
 	return text
 }
 
-// add adds c. If the address of c is over the limit, add closes its oldest connection.
+// add adds c. If more than h.limit connections from the same address are then pending, add
+// closes the oldest of them.
 func (h *pendingConnections) add(c net.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

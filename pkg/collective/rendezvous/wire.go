@@ -55,7 +55,7 @@ type greeting struct {
 	Nonce    string `json:"nonce"`
 }
 
-// claim contains what a worker states about itself; the proof in its hello covers the claim.
+// claim is a worker's description of itself. The proof in the worker's hello covers it.
 type claim struct {
 	Rank    int    `json:"rank"`
 	World   int    `json:"world"`
@@ -116,7 +116,7 @@ func (w *jsonConn) send(v any) error {
 	return err
 }
 
-// errForeign means that the program at the other end does not use this protocol.
+// errForeign is the error for a program at the other end that does not use this protocol.
 var errForeign = errors.New("the program at the other end is not a lockstep worker")
 
 func (w *jsonConn) receive(v any) error {

@@ -1,4 +1,4 @@
-package beside
+package comparison
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func FindCommit(ctx context.Context) string {
 	return "build " + buildid.ID
 }
 
-// ContextCause returns the cause of ctx's end, or err if ctx has not ended.
+// ContextCause returns the cause of ctx's cancellation, or err if ctx is not canceled.
 func ContextCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -1,4 +1,4 @@
-package beside
+package comparison
 
 import (
 	"encoding/json"
@@ -20,8 +20,7 @@ type Record struct {
 	Target    float64    `json:"target"`  // least Ratio that is required; 0: no target
 	Repeats   int        `json:"repeats"` // interleaved measurements of each side
 	Spread    [2]float64 `json:"spread"`  // lowest and highest ratio of the repeats
-	// Within is the interval in which Value must be, in place of a target; nil if there is
-	// none.
+	// Within, if not nil, is the interval in which Value must be.
 	Within *[2]float64 `json:"within,omitempty"`
 
 	Machine string `json:"machine"`
@@ -73,14 +72,13 @@ func Write(w io.Writer, records []Record, asJSON bool) error {
 	return nil
 }
 
-// Compare fills in the numbers of a record from interleaved repeats, for values of which
-// larger ones are better: ours[i] and peers[i] were measured one after the other.
+// Compare fills in the numbers of a record from repeated measurements in which higher
+// values are better. ours[i] and peers[i] were measured one after the other.
 func Compare(r Record, ours, peers []float64) Record {
 	return r.withStatistics(ours, peers, func(ours, peers float64) float64 { return ours / peers })
 }
 
-// CompareCosts fills in the numbers of a record as Compare does, for values of which
-// smaller ones are better, such as memory.
+// CompareCosts is like Compare, but lower values are better, as with memory.
 func CompareCosts(r Record, ours, peers []float64) Record {
 	return r.withStatistics(ours, peers, func(ours, peers float64) float64 { return peers / ours })
 }

@@ -1,4 +1,4 @@
-package beside
+package comparison
 
 import (
 	"bufio"
@@ -189,7 +189,7 @@ func (s *Side) TimeRequest(request string) (float64, error) {
 	longest := 0.0
 	for _, a := range answers {
 		if !(a.Seconds > 0) {
-			return 0, fmt.Errorf("send request to %s: %q: got a duration of %g seconds, want a positive one", s.About.Name, request, a.Seconds)
+			return 0, fmt.Errorf("send request %q to %s: got a duration of %g seconds, want a positive one", request, s.About.Name, a.Seconds)
 		}
 		longest = max(longest, a.Seconds)
 	}
