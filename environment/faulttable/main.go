@@ -143,7 +143,7 @@ func findFaultTests(path string) ([]string, error) {
 		}
 		injects := false
 		ast.Inspect(f, func(n ast.Node) bool {
-			if call, ok := n.(*ast.CallExpr); ok && setsFault(call) {
+			if call, ok := n.(*ast.CallExpr); ok && isFaultAttrCall(call) {
 				injects = true
 			}
 			return !injects
@@ -155,8 +155,8 @@ func findFaultTests(path string) ([]string, error) {
 	return names, nil
 }
 
-// setsFault reports whether a call has the form x.Attr("fault", …).
-func setsFault(call *ast.CallExpr) bool {
+// isFaultAttrCall reports whether a call has the form x.Attr("fault", …).
+func isFaultAttrCall(call *ast.CallExpr) bool {
 	method, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || method.Sel.Name != "Attr" || len(call.Args) != 2 {
 		return false
@@ -210,23 +210,23 @@ Written on %s, %s/%s, %d cores, %s.
 	}
 }
 
-// cellLimit is the maximum length of a table cell in characters.
-const cellLimit = 300
+// maxCellLength is the maximum length of a table cell in characters.
+const maxCellLength = 300
 
-// temporaryPath matches the path of a test's temporary folder.
-var temporaryPath = regexp.MustCompile(`/[^\s"]*/Test[^\s"/]*\d/\d{3}(/|\b)`)
+// temporaryPathPattern matches the path of a test's temporary folder.
+var temporaryPathPattern = regexp.MustCompile(`/[^\s"]*/Test[^\s"/]*\d/\d{3}(/|\b)`)
 
 // formatCell returns text for a cell of a Markdown table: it removes the paths of
 // temporary folders, shortens the text, and escapes special characters.
 func formatCell(text string) string {
-	text = temporaryPath.ReplaceAllStringFunc(strings.Join(strings.Fields(text), " "), func(path string) string {
+	text = temporaryPathPattern.ReplaceAllStringFunc(strings.Join(strings.Fields(text), " "), func(path string) string {
 		if strings.HasSuffix(path, "/") {
 			return ""
 		}
 		return os.TempDir()
 	})
-	if runes := []rune(text); len(runes) > cellLimit {
-		text = string(runes[:cellLimit]) + "…"
+	if runes := []rune(text); len(runes) > maxCellLength {
+		text = string(runes[:maxCellLength]) + "…"
 	}
 	return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text)
 }

@@ -24,8 +24,8 @@ type event struct {
 type eventCollector struct {
 	line        func(string)
 	tests       map[string]map[string]*testState // by package and test name
-	buildOutput map[string]*tailLines            // compiler output, by package
-	otherOutput map[string]*tailLines            // output outside of tests, by package
+	buildOutput map[string]*lineTail             // compiler output, by package
+	otherOutput map[string]*lineTail             // output outside of tests, by package
 
 	passed   int
 	failures []failure
@@ -42,7 +42,7 @@ type coverage struct {
 // testState is the state of a test that has started.
 type testState struct {
 	action string // pass, fail or skip; empty while the test runs
-	output tailLines
+	output lineTail
 }
 
 // skippedTest is a test that was skipped.
@@ -59,7 +59,7 @@ func newEventCollector(printLine func(string)) *eventCollector {
 	return &eventCollector{
 		line:        printLine,
 		tests:       map[string]map[string]*testState{},
-		buildOutput: map[string]*tailLines{}, otherOutput: map[string]*tailLines{},
+		buildOutput: map[string]*lineTail{}, otherOutput: map[string]*lineTail{},
 	}
 }
 
@@ -80,20 +80,20 @@ func (e *eventCollector) addLine(text string) {
 		e.addTest(ev)
 	case ev.Action == "output":
 		addOutput(e.otherOutput, ev.Package, ev.Output)
-		if m := coverageLine.FindStringSubmatch(ev.Output); m != nil {
+		if m := coveragePattern.FindStringSubmatch(ev.Output); m != nil {
 			if percent, err := strconv.ParseFloat(m[1], 64); err == nil {
 				e.coverage = append(e.coverage, coverage{ev.Package, percent})
 			}
 		}
 	case ev.Action == "pass" || ev.Action == "fail" || ev.Action == "skip":
-		e.endPackage(ev)
+		e.finishPackage(ev)
 	}
 }
 
 // addOutput appends a line to outputs[key], the last lines of a package's output.
-func addOutput(outputs map[string]*tailLines, key, text string) {
+func addOutput(outputs map[string]*lineTail, key, text string) {
 	if outputs[key] == nil {
-		outputs[key] = &tailLines{limit: maxOutputLines}
+		outputs[key] = &lineTail{limit: maxOutputLines}
 	}
 	outputs[key].add(strings.TrimRight(text, "\n"))
 }
@@ -107,7 +107,7 @@ func (e *eventCollector) addTest(ev event) {
 	}
 	t := tests[ev.Test]
 	if t == nil {
-		t = &testState{output: tailLines{limit: maxOutputLines}}
+		t = &testState{output: lineTail{limit: maxOutputLines}}
 		tests[ev.Test] = t
 	}
 	switch ev.Action {
@@ -118,8 +118,8 @@ func (e *eventCollector) addTest(ev event) {
 	}
 }
 
-// endPackage counts the tests of a package whose tests have ended, and prints its result.
-func (e *eventCollector) endPackage(ev event) {
+// finishPackage counts the tests of a package whose tests have ended, and prints its result.
+func (e *eventCollector) finishPackage(ev event) {
 	tests := e.tests[ev.Package]
 	delete(e.tests, ev.Package)
 	if ev.Action == "skip" && len(tests) == 0 {
@@ -165,7 +165,7 @@ func (e *eventCollector) endPackage(ev event) {
 // compiler's output.
 func (e *eventCollector) packageOutput(path string) string {
 	var lines []string
-	for _, from := range []map[string]*tailLines{e.buildOutput, e.otherOutput} {
+	for _, from := range []map[string]*lineTail{e.buildOutput, e.otherOutput} {
 		if t := from[path]; t != nil {
 			lines = append(lines, t.lines...)
 		}
@@ -178,16 +178,16 @@ func (e *eventCollector) packageOutput(path string) string {
 	return strings.Join(lines, "\n")
 }
 
-// endOpenPackages counts the tests of packages that have no final event because go test
+// finishKilledPackages counts the tests of packages that have no final event because go test
 // was killed.
-func (e *eventCollector) endOpenPackages() {
+func (e *eventCollector) finishKilledPackages() {
 	var open []string
 	for path := range e.tests {
 		open = append(open, path)
 	}
 	slices.Sort(open)
 	for _, path := range open {
-		e.endPackage(event{Action: "fail", Package: path})
+		e.finishPackage(event{Action: "fail", Package: path})
 	}
 }
 
@@ -197,11 +197,11 @@ func hasSubtest(names []string, name string, matches func(string) bool) bool {
 	return slices.ContainsFunc(names, func(c string) bool { return strings.HasPrefix(c, name+"/") && matches(c) })
 }
 
-// coverageLine matches the line in the output of go test that states a package's
+// coveragePattern matches the line in the output of go test that states a package's
 // coverage. With -cover, a test binary prints it last, and go test prints it for a
 // package without tests. The line that begins with "ok" repeats it. A package without
 // statements has no such line.
-var coverageLine = regexp.MustCompile(`^(?:\t\S+\t\t)?coverage: ([0-9.]+)% of statements`)
+var coveragePattern = regexp.MustCompile(`^(?:\t\S+\t\t)?coverage: ([0-9.]+)% of statements`)
 
 // formatCoverage returns the coverage of a package for its result line, or "" if it was
 // not measured.
@@ -214,8 +214,8 @@ func (e *eventCollector) formatCoverage(path string) string {
 	return ""
 }
 
-// sourcePosition matches the file and line at the start of t.Skip's output.
-var sourcePosition = regexp.MustCompile(`^\s*[^\s:]+\.go:\d+: `)
+// sourcePositionPattern matches the file and line at the start of t.Skip's output.
+var sourcePositionPattern = regexp.MustCompile(`^\s*[^\s:]+\.go:\d+: `)
 
 // parseSkipReason returns the text passed to t.Skip, from a test's output.
 func parseSkipReason(lines []string) string {
@@ -225,7 +225,7 @@ func parseSkipReason(lines []string) string {
 		if t == "" || strings.HasPrefix(t, "=== ") || strings.HasPrefix(t, "--- ") {
 			continue
 		}
-		printed = append(printed, strings.TrimSpace(sourcePosition.ReplaceAllString(l, "")))
+		printed = append(printed, strings.TrimSpace(sourcePositionPattern.ReplaceAllString(l, "")))
 	}
 	return strings.Join(printed, "; ")
 }

@@ -95,7 +95,7 @@ func goTestSample(t *testing.T, source, env string) (e *eventCollector, shown st
 	if err == nil {
 		t.Error("go test of the sample succeeded, want a failure")
 	}
-	e.endOpenPackages()
+	e.finishKilledPackages()
 	return e, strings.Join(lines, "\n")
 }
 
@@ -105,7 +105,7 @@ func TestEventsCutOff(t *testing.T) {
 	e.addLine(`{"Action":"run","Package":"p","Test":"TestA"}`)
 	e.addLine(`{"Action":"pass","Package":"p","Test":"TestA"}`)
 	e.addLine(`{"Action":"run","Package":"p","Test":"TestB"}`)
-	e.endOpenPackages()
+	e.finishKilledPackages()
 	if e.passed != 1 || len(e.failures) != 1 || e.failures[0].Name != "p.TestB" {
 		t.Errorf("got %d passed, failures %v; want TestA passed, TestB failed", e.passed, e.failures)
 	}
@@ -151,7 +151,7 @@ func TestEventsCoverage(t *testing.T) {
 	if err := r.streamOutput(t.Context(), nil, e.addLine, "go", "test", "-C", dir, "-json", "-vet=off", "-cover", "./..."); err != nil {
 		t.Fatal(err, lines)
 	}
-	e.endOpenPackages()
+	e.finishKilledPackages()
 	var out strings.Builder
 	result{Coverage: e.coverage}.printCoverage(&out)
 	want := "coverage by each package's own tests, % of statements:\n" +

@@ -125,7 +125,7 @@ func checkNotebook(data []byte) (images int, err error) {
 	}
 	code := 0
 	for i, c := range nb.Cells {
-		source, err := joinSource(c.Source)
+		source, err := decodeMultilineString(c.Source)
 		if err != nil {
 			return 0, fmt.Errorf("cell %d: %w", i+1, err)
 		}
@@ -154,9 +154,9 @@ func checkNotebook(data []byte) (images int, err error) {
 	return images, nil
 }
 
-// joinSource decodes a multi-line string of nbformat, which is either one string or a
-// list with one string per line.
-func joinSource(raw json.RawMessage) (string, error) {
+// decodeMultilineString decodes a multi-line string of nbformat, which is either one
+// string or a list with one string per line.
+func decodeMultilineString(raw json.RawMessage) (string, error) {
 	var one string
 	if json.Unmarshal(raw, &one) == nil {
 		return one, nil

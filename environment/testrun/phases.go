@@ -70,11 +70,11 @@ func checkFormat(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	root, err := commandOutput(ctx, "go", "env", "GOROOT")
+	root, err := captureOutput(ctx, "go", "env", "GOROOT")
 	if err != nil {
 		return err
 	}
-	out, err := commandOutput(ctx, filepath.Join(root, "bin", "gofmt"), append([]string{"-l"}, files...)...)
+	out, err := captureOutput(ctx, filepath.Join(root, "bin", "gofmt"), append([]string{"-l"}, files...)...)
 	if err != nil {
 		return err
 	}
@@ -158,11 +158,11 @@ func runLinter(ctx context.Context, r *runner) error {
 // It builds the linter, in the version that environment/tools selects, if that has not
 // been done yet.
 func (r *runner) findLinter(ctx context.Context) (file string, env []string, err error) {
-	version, err := commandOutput(ctx, "go", "list", "-C", "environment/tools", "-m", "-f", "{{.Version}}", linter)
+	version, err := captureOutput(ctx, "go", "list", "-C", "environment/tools", "-m", "-f", "{{.Version}}", linter)
 	if err != nil {
 		return "", nil, err
 	}
-	goVersion, err := commandOutput(ctx, "go", "env", "GOVERSION")
+	goVersion, err := captureOutput(ctx, "go", "env", "GOVERSION")
 	if err != nil {
 		return "", nil, err
 	}
@@ -212,7 +212,7 @@ func jupyterEnv() []string {
 // runUnitTests runs all tests except those of the kernel. Coverage is measured only if the
 // user asks for it, because every package must then be compiled a second time.
 func runUnitTests(ctx context.Context, r *runner) error {
-	out, err := commandOutput(ctx, "go", "list", "./...")
+	out, err := captureOutput(ctx, "go", "list", "./...")
 	if err != nil {
 		return err
 	}
@@ -220,18 +220,18 @@ func runUnitTests(ctx context.Context, r *runner) error {
 	if r.options.coverage {
 		packages = append([]string{"-cover"}, packages...)
 	}
-	return r.goTest(ctx, nil, packages...)
+	return r.runGoTest(ctx, nil, packages...)
 }
 
 // runRaceTests runs the tests of racePackages, except numericTests, with the race detector.
 func runRaceTests(ctx context.Context, r *runner) error {
-	return r.goTest(ctx, []string{"CGO_ENABLED=1"}, append([]string{"-race", "-skip=^Test(" + strings.Join(numericTests(), "|") + ")$"}, racePackages()...)...)
+	return r.runGoTest(ctx, []string{"CGO_ENABLED=1"}, append([]string{"-race", "-skip=^Test(" + strings.Join(numericTests(), "|") + ")$"}, racePackages()...)...)
 }
 
 // runKernelTests runs the kernel's tests. Their results are never cached, because the
 // tests run binaries that go test does not track.
 func runKernelTests(ctx context.Context, r *runner) error {
-	return r.goTest(ctx, jupyterEnv(), "-count=1", "./kernels/...")
+	return r.runGoTest(ctx, jupyterEnv(), "-count=1", "./kernels/...")
 }
 
 // pythonInterpreter returns the Python interpreter that has Jupyter, as found by

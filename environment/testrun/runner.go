@@ -28,9 +28,9 @@ type runner struct {
 	skips []skipRule
 	begin time.Time
 
-	results []result  // of finished phases
-	now     *result   // result of the running phase
-	tail    tailLines // last lines of the running phase's output
+	results []result // of finished phases
+	now     *result  // result of the running phase
+	tail    lineTail // last lines of the running phase's output
 }
 
 // result is the result of a phase.
@@ -65,7 +65,7 @@ func (r *runner) runPhase(ctx context.Context, p phase) {
 	fmt.Fprintf(r.out, "== %s: %s\n", p.name, p.what)
 	begin := time.Now()
 	r.now = &result{Name: p.name}
-	r.tail = tailLines{limit: 200}
+	r.tail = lineTail{limit: 200}
 	err := ctx.Err()
 	if err == nil {
 		err = p.run(ctx, r)
@@ -143,9 +143,9 @@ func forEachLine(r io.Reader, handle func(string)) error {
 	}
 }
 
-// commandOutput runs a program and returns its standard output without surrounding white
+// captureOutput runs a program and returns its standard output without surrounding white
 // space.
-func commandOutput(ctx context.Context, name string, args ...string) (string, error) {
+func captureOutput(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	var stderr strings.Builder
@@ -157,15 +157,15 @@ func commandOutput(ctx context.Context, name string, args ...string) (string, er
 	return strings.TrimSpace(string(out)), nil
 }
 
-// goTest runs go test with the given arguments and adds its results to the running phase.
-func (r *runner) goTest(ctx context.Context, env []string, args ...string) error {
+// runGoTest runs go test with the given arguments and adds its results to the running phase.
+func (r *runner) runGoTest(ctx context.Context, env []string, args ...string) error {
 	args = append([]string{"test", "-json", "-vet=off", "-timeout=20m"}, args...)
 	if r.strict {
 		args = append(args[:2:2], append([]string{"-count=1"}, args[2:]...)...)
 	}
 	events := newEventCollector(r.printLine)
 	err := r.streamOutput(ctx, env, events.addLine, "go", args...)
-	events.endOpenPackages()
+	events.finishKilledPackages()
 	r.now.Passed += events.passed
 	r.now.Coverage = append(r.now.Coverage, events.coverage...)
 	r.now.Failures = append(r.now.Failures, events.failures...)
@@ -187,17 +187,17 @@ func (r *runner) goTest(ctx context.Context, env []string, args ...string) error
 	return err
 }
 
-// tailLines stores the last lines that were added, at most limit.
-type tailLines struct {
+// lineTail stores the last lines that were added, at most limit.
+type lineTail struct {
 	limit int
 	lines []string
 }
 
-func (t *tailLines) add(line string) {
+func (t *lineTail) add(line string) {
 	t.lines = append(t.lines, line)
 	if len(t.lines) > t.limit {
 		t.lines = t.lines[1:]
 	}
 }
 
-func (t *tailLines) String() string { return strings.Join(t.lines, "\n") }
+func (t *lineTail) String() string { return strings.Join(t.lines, "\n") }

@@ -50,7 +50,7 @@ func TestSummaryCounts(t *testing.T) {
 		r.runPhase(t.Context(), phase{"unit", "tests", func(context.Context, *runner) error {
 			r.now.Passed = 5
 			r.now.Skips = []skippedTest{{Name: "p.TestGPU", Reason: "no GPU"}}
-			if strict { // as goTest does
+			if strict { // as runGoTest does
 				r.now.Failures = []failure{{Name: "p.TestGPU"}}
 			}
 			return nil

@@ -18,15 +18,15 @@ import (
 
 func TestSubstituteMatchesExactlyOnce(t *testing.T) {
 	subs := []substitution{{"a.go", "old()", "new()"}, {"b.go", "other", "x"}}
-	got, err := substitute("upstream", "a.go", "x := old()\n", subs)
+	got, err := applySubstitutions("upstream", "a.go", "x := old()\n", subs)
 	if err != nil || got != "x := new()\n" {
-		t.Errorf("substitute = %q, %v", got, err)
+		t.Errorf("applySubstitutions = %q, %v", got, err)
 	}
-	if got, err := substitute("upstream", "c.go", "old() other", subs); err != nil || got != "old() other" {
+	if got, err := applySubstitutions("upstream", "c.go", "old() other", subs); err != nil || got != "old() other" {
 		t.Errorf("a file without substitutions becomes %q, %v", got, err)
 	}
 	for src, n := range map[string]string{"x := older()": "0 times", "old(); old()": "2 times"} {
-		_, err := substitute("upstream", "a.go", src, subs)
+		_, err := applySubstitutions("upstream", "a.go", src, subs)
 		if err == nil {
 			t.Fatalf("substitute in %q gives no error", src)
 		}
@@ -205,7 +205,7 @@ func checkSample(t *testing.T) *types.Package {
 }
 
 func TestRegister(t *testing.T) {
-	src, skipped, err := register(checkSample(t), "reg_sample")
+	src, skipped, err := generateRegistration(checkSample(t), "reg_sample")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestRegister(t *testing.T) {
 // are stood in for, so that the test needs no build.
 func TestRegistrationTypeChecks(t *testing.T) {
 	p := checkSample(t)
-	src, _, err := register(p, "reg_sample")
+	src, _, err := generateRegistration(p, "reg_sample")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -446,14 +446,14 @@ func TestStampKnowsWhenNothingIsToBeDone(t *testing.T) {
 func TestOverlayRemovesWhatIsLeftOver(t *testing.T) {
 	dir := t.TempDir()
 	ov := newOverlay(dir)
-	if err := ov.generate("/seen/old.go", "old/reg.go", []byte("package old\n")); err != nil {
+	if err := ov.addGenerated("/seen/old.go", "old/reg.go", []byte("package old\n")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ov.write(); err != nil {
 		t.Fatal(err)
 	}
 	ov = newOverlay(dir)
-	if err := ov.generate("/seen/new.go", "new/reg.go", []byte("package new\n")); err != nil {
+	if err := ov.addGenerated("/seen/new.go", "new/reg.go", []byte("package new\n")); err != nil {
 		t.Fatal(err)
 	}
 	path, err := ov.write()

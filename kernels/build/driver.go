@@ -66,10 +66,10 @@ func newDriver(ctx context.Context, g goTool) (*driver, error) {
 		return nil, fmt.Errorf("read the driver's interface: %w", err)
 	}
 	var d driver
-	if d.header, err = driverHeader(string(text)); err != nil {
+	if d.header, err = convertHeader(string(text)); err != nil {
 		return nil, err
 	}
-	d.source = driverSource(driverSymbols(string(d.header)))
+	d.source = generateDriverSource(parseHeaderSymbols(string(d.header)))
 	sum := sha256.Sum256(slices.Concat(d.header, d.source))
 	d.dir = filepath.Join(g.dir, "kernels", ".build", "cuda-"+hex.EncodeToString(sum[:4]))
 	return &d, nil
@@ -90,10 +90,10 @@ func (d *driver) env() []string {
 	}
 }
 
-// tags returns the build tags for a kernel with a driver. With these tags, Go's own code
-// resolves host and user names, as in the kernel without cgo, so that half of the
+// buildTags returns the build tags for a kernel with a driver. With these tags, Go's own
+// code resolves host and user names, as in the kernel without cgo, so that half of the
 // standard library need not be compiled a second time.
-func (d *driver) tags() []string { return []string{"netgo", "osusergo"} }
+func (d *driver) buildTags() []string { return []string{"netgo", "osusergo"} }
 
 // write writes the header and compiles the library.
 func (d *driver) write(ctx context.Context) error {
@@ -146,10 +146,10 @@ cuLinkCreate_v2 cuLinkAddData_v2 cuLinkAddFile_v2 cuMemHostRegister_v2 cuGraphic
 cuStreamBeginCapture_v2 cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
 cuDevicePrimaryCtxSetFlags_v2 cuIpcOpenMemHandle_v2 cuGraphInstantiate_v2`
 
-// driverHeader converts gpuHeader's text to a header that compiles: it removes the parts
+// convertHeader converts gpuHeader's text to a header that compiles: it removes the parts
 // of C's own headers that the preprocessor has inserted, and adds the macros that the
 // preprocessor has removed.
-func driverHeader(text string) ([]byte, error) {
+func convertHeader(text string) ([]byte, error) {
 	const first = "typedef uint32_t cuuint32_t;\n"
 	_, rest, ok := strings.Cut(text, first)
 	if !ok {
@@ -177,8 +177,8 @@ var (
 	macro       = regexp.MustCompile(`(?m)^#define (cu\w+) (cu\w+)$`)
 )
 
-// driverSymbols returns the sorted symbols of the functions that a header declares.
-func driverSymbols(header string) []string {
+// parseHeaderSymbols returns the sorted symbols of the functions that a header declares.
+func parseHeaderSymbols(header string) []string {
 	symbol := map[string]string{}
 	for _, m := range macro.FindAllStringSubmatch(header, -1) {
 		symbol[m[1]] = m[2]
@@ -195,10 +195,10 @@ func driverSymbols(header string) []string {
 	return slices.Compact(list)
 }
 
-// driverSource returns the library's source in C. Every function jumps to the address in
-// its entry of a table. It does not touch the arguments, so their types need not be
-// known. cuInit, which gorgonia.org/cu calls first, fills the table.
-func driverSource(symbols []string) []byte {
+// generateDriverSource returns the library's source in C. Every function jumps to the
+// address in its entry of a table. It does not touch the arguments, so their types need
+// not be known. cuInit, which gorgonia.org/cu calls first, fills the table.
+func generateDriverSource(symbols []string) []byte {
 	var b bytes.Buffer
 	b.WriteString(driverSourceHead)
 	symbols = slices.DeleteFunc(slices.Clone(symbols), func(s string) bool { return s == "cuInit" })

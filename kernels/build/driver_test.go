@@ -128,12 +128,12 @@ func TestCuStartsWithoutDriver(t *testing.T) {
 }
 
 func TestDriverSymbols(t *testing.T) {
-	got := driverSymbols("#define cuMemAlloc cuMemAlloc_v2\nCUresult cuInit(unsigned int Flags);\nCUresult cuMemAlloc(CUdeviceptr* p, size_t n);\n" +
+	got := parseHeaderSymbols("#define cuMemAlloc cuMemAlloc_v2\nCUresult cuInit(unsigned int Flags);\nCUresult cuMemAlloc(CUdeviceptr* p, size_t n);\n" +
 		"__attribute__((deprecated)) CUresult cuOld(int x);\nCUresult\ncuTwoLines(int x);\ntypedef CUresult (*cuPointer)(void);\n")
 	if want := []string{"cuInit", "cuMemAlloc_v2", "cuOld", "cuTwoLines"}; !slices.Equal(got, want) {
 		t.Errorf("symbols are %v, want %v", got, want)
 	}
-	source := string(driverSource(got))
+	source := string(generateDriverSource(got))
 	for _, want := range []string{"\t\"cuMemAlloc_v2\",\n", "enum { count = 3 };", "JUMP(cuMemAlloc_v2, 0)\n", "JUMP(cuTwoLines, 2)\n"} {
 		if !strings.Contains(source, want) {
 			t.Errorf("the source has no %q", want)
@@ -150,7 +150,7 @@ func TestDriverHeaderRefuses(t *testing.T) {
 		"CUresult cuInit(unsigned int Flags);\n": `has no line "typedef uint32_t cuuint32_t;"`,
 		"typedef uint32_t cuuint32_t;\n":         "does not declare cuDeviceTotalMem",
 	} {
-		if _, err := driverHeader(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := convertHeader(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, want %q in it", err, want)
 		}
 	}

@@ -251,7 +251,7 @@ func (o *overlay) addModule(module, dir, target string, subs []substitution) err
 				return err
 			}
 		}
-		if !isChanged(name, subs) {
+		if !hasSubstitution(name, subs) {
 			o.replace[filepath.Join(target, name)] = path
 			return nil
 		}
@@ -259,12 +259,12 @@ func (o *overlay) addModule(module, dir, target string, subs []substitution) err
 		if err != nil {
 			return err
 		}
-		text, err := substitute(module, name, string(src), subs)
+		text, err := applySubstitutions(module, name, string(src), subs)
 		if err != nil {
 			return err
 		}
 		made[name] = true
-		return o.generate(filepath.Join(target, name), filepath.Join("gomacro", name), []byte(text))
+		return o.addGenerated(filepath.Join(target, name), filepath.Join("gomacro", name), []byte(text))
 	})
 	if err != nil {
 		return fmt.Errorf("read %s: %w", module, err)
@@ -277,8 +277,8 @@ func (o *overlay) addModule(module, dir, target string, subs []substitution) err
 	return nil
 }
 
-// isChanged reports whether one of the substitutions changes the file.
-func isChanged(file string, subs []substitution) bool {
+// hasSubstitution reports whether one of the substitutions changes the file.
+func hasSubstitution(file string, subs []substitution) bool {
 	for _, s := range subs {
 		if s.file == file {
 			return true

@@ -99,7 +99,7 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	}
 	begin := time.Now()
-	if !o.force && b.stamp.isCurrent(b.outputs()) {
+	if !o.force && b.stamp.isCurrent(b.outputFiles()) {
 		fmt.Printf("kernel is up to date: %s (build %s)\n", b.kernelFile(), b.id)
 		return nil
 	}
@@ -109,10 +109,10 @@ func run(ctx context.Context, args []string) error {
 	if err := b.runSteps(ctx); err != nil {
 		return err
 	}
-	if err := b.stamp.write(b.outputs()); err != nil {
+	if err := b.stamp.write(b.outputFiles()); err != nil {
 		return err
 	}
-	fmt.Printf("built %s (build %s) in %s\n", strings.Join(b.outputs(), " and "), b.id, formatSeconds(begin))
+	fmt.Printf("built %s (build %s) in %s\n", strings.Join(b.outputFiles(), " and "), b.id, formatSeconds(begin))
 	return nil
 }
 
@@ -143,7 +143,7 @@ func newBuild(ctx context.Context, o options) (*build, error) {
 		if gpu, err = newDriver(ctx, g); err != nil {
 			return nil, fmt.Errorf("build with -tags %s: %w", gpuTag, err)
 		}
-		o.tags = strings.Join(append(splitList(o.tags), gpu.tags()...), ",")
+		o.tags = strings.Join(append(splitList(o.tags), gpu.buildTags()...), ",")
 		g.env = append(g.env, gpu.env()...)
 	}
 	if o.out == "" {
@@ -173,8 +173,8 @@ func newBuild(ctx context.Context, o options) (*build, error) {
 func (b *build) kernelFile() string  { return filepath.Join(b.out, "lockstep-kernel") }
 func (b *build) commandFile() string { return filepath.Join(b.out, "lockstep") }
 
-// outputs returns the paths of the binaries that this build creates.
-func (b *build) outputs() []string {
+// outputFiles returns the paths of the binaries that this build creates.
+func (b *build) outputFiles() []string {
 	if b.command {
 		return []string{b.kernelFile(), b.commandFile()}
 	}
@@ -206,7 +206,7 @@ func (b *build) runSteps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	paths, err := b.importPaths(ctx)
+	paths, err := b.listImportPaths(ctx)
 	if err != nil {
 		return err
 	}

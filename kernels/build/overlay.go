@@ -58,10 +58,10 @@ func substitutions() []substitution {
 	}
 }
 
-// substitute returns src with the substitutions for file applied. Each old text must
+// applySubstitutions returns src with the substitutions for file applied. Each old text must
 // occur exactly once: otherwise the module's source has changed, and a kernel built from
 // it could misbehave unnoticed.
-func substitute(module, file, src string, subs []substitution) (string, error) {
+func applySubstitutions(module, file, src string, subs []substitution) (string, error) {
 	for _, s := range subs {
 		if s.file != file {
 			continue
@@ -134,9 +134,9 @@ func newOverlay(genDir string) *overlay {
 	return &overlay{genDir: genDir, replace: map[string]string{}, written: map[string]bool{}}
 }
 
-// generate writes src to the file name in the folder of generated files and maps path to
+// addGenerated writes src to the file name in the folder of generated files and maps path to
 // it. It keeps the file if the content is unchanged.
-func (o *overlay) generate(path, name string, src []byte) error {
+func (o *overlay) addGenerated(path, name string, src []byte) error {
 	real := filepath.Join(o.genDir, name)
 	o.replace[path] = real
 	o.written[real] = true
@@ -177,7 +177,7 @@ func (o *overlay) addGophernotes(dir, kernelDir string) error {
 		if err != nil {
 			return fmt.Errorf("read gophernotes: %w", err)
 		}
-		text, err := substitute("gophernotes", file, string(src), subs)
+		text, err := applySubstitutions("gophernotes", file, string(src), subs)
 		if err != nil {
 			return err
 		}
@@ -186,7 +186,7 @@ func (o *overlay) addGophernotes(dir, kernelDir string) error {
 			o.replace[seen] = filepath.Join(dir, file)
 			continue
 		}
-		if err := o.generate(seen, "gophernotes_"+file, []byte(text)); err != nil {
+		if err := o.addGenerated(seen, "gophernotes_"+file, []byte(text)); err != nil {
 			return err
 		}
 	}

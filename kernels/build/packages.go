@@ -57,15 +57,15 @@ func thirdPartyPackages() []string {
 	}
 }
 
-// ownPackages returns the import paths of this module's packages that a cell can import:
+// listOwnPackages returns the import paths of this module's packages that a cell can import:
 // every package under pkg/ that is neither a command nor internal.
-func ownPackages(ctx context.Context, g goTool) ([]string, error) {
+func listOwnPackages(ctx context.Context, g goTool) ([]string, error) {
 	return listPackages(ctx, g, modulePath+"/pkg/...")
 }
 
-// standardPackages returns the import paths of the public packages of the standard
+// listStandardPackages returns the import paths of the public packages of the standard
 // library.
-func standardPackages(ctx context.Context, g goTool) ([]string, error) {
+func listStandardPackages(ctx context.Context, g goTool) ([]string, error) {
 	return listPackages(ctx, g, "std")
 }
 

@@ -28,9 +28,9 @@ type registration struct {
 	skipped []string // exported objects left out
 }
 
-// register generates the registration of p as the source of a package named name. It
-// returns the source and the names of the exported objects that were left out.
-func register(p *types.Package, name string) (src []byte, skipped []string, err error) {
+// generateRegistration generates the registration of p as the source of a package named
+// name. It returns the source and the names of the exported objects that were left out.
+func generateRegistration(p *types.Package, name string) (src []byte, skipped []string, err error) {
 	reg := &registration{pkg: p, imports: map[string]string{}}
 	scope := p.Scope()
 	for _, n := range scope.Names() {
@@ -54,7 +54,7 @@ func (reg *registration) registerObject(o types.Object) {
 		fmt.Fprintf(&reg.binds, "%q: r.ValueOf(&%s).Elem(),\n", o.Name(), reg.qualifiedName(o.Name()))
 	case *types.Func:
 		if o.Signature().TypeParams().Len() > 0 {
-			reg.writeSkipped(&reg.binds, o, "is generic")
+			reg.writeSkippedComment(&reg.binds, o, "is generic")
 			return
 		}
 		fmt.Fprintf(&reg.binds, "%q: r.ValueOf(%s),\n", o.Name(), reg.qualifiedName(o.Name()))
@@ -63,8 +63,8 @@ func (reg *registration) registerObject(o types.Object) {
 	}
 }
 
-// writeSkipped writes a comment line with the reason why an object is left out.
-func (reg *registration) writeSkipped(b *bytes.Buffer, o types.Object, why string) {
+// writeSkippedComment writes a comment line with the reason why an object is left out.
+func (reg *registration) writeSkippedComment(b *bytes.Buffer, o types.Object, why string) {
 	fmt.Fprintf(b, "// %s %s\n", o.Name(), why)
 	reg.skipped = append(reg.skipped, o.Name())
 }
@@ -120,12 +120,12 @@ func formatUntyped(kind types.BasicKind, v constant.Value) string {
 // through which compiled code calls the methods of an interpreted type.
 func (reg *registration) registerType(o *types.TypeName) {
 	if isGeneric(o.Type()) {
-		reg.writeSkipped(&reg.types, o, "is generic")
+		reg.writeSkippedComment(&reg.types, o, "is generic")
 		return
 	}
 	face, isInterface := o.Type().Underlying().(*types.Interface)
 	if isInterface && !face.IsMethodSet() {
-		reg.writeSkipped(&reg.types, o, "is a constraint")
+		reg.writeSkippedComment(&reg.types, o, "is a constraint")
 		return
 	}
 	fmt.Fprintf(&reg.types, "%q: r.TypeOf((*%s)(nil)).Elem(),\n", o.Name(), reg.qualifiedName(o.Name()))

@@ -26,9 +26,9 @@ const (
 	maxReduces  = 500
 )
 
-// DefaultSizes returns buffer sizes in bytes, from sizes at which latency dominates to
+// DefaultBufferSizes returns buffer sizes in bytes, from sizes at which latency dominates to
 // sizes at which bandwidth dominates.
-func DefaultSizes() []int { return []int{1_000, 100_000, 1_000_000, 8_000_000, 100_000_000} }
+func DefaultBufferSizes() []int { return []int{1_000, 100_000, 1_000_000, 8_000_000, 100_000_000} }
 
 // Validate returns an error for the first invalid option.
 func (o AllReduceOptions) Validate() error {

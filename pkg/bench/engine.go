@@ -127,7 +127,7 @@ func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Rec
 		return nil, err
 	}
 	defer peer.Close()
-	ours, err := b.startAndCheck(ctx, s, peer)
+	ours, err := b.startAndCheckLockstep(ctx, s, peer)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Rec
 		return records, nil
 	}
 	ours.Close()
-	plain, err := b.startAndCheck(ctx, s, peer, "LOCKSTEP_CPU=go")
+	plain, err := b.startAndCheckLockstep(ctx, s, peer, "LOCKSTEP_CPU=go")
 	if err != nil {
 		return nil, err
 	}
@@ -164,9 +164,9 @@ func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Rec
 	return append(records, slow), nil
 }
 
-// startAndCheck starts Lockstep and runs the first step. It returns an error if Lockstep
-// and PyTorch do not train the same network with the same number of threads.
-func (b engineBench) startAndCheck(ctx context.Context, s workerSetting, peer *comparison.Side, env ...string) (*comparison.Side, error) {
+// startAndCheckLockstep starts Lockstep and runs the first step. It returns an error if
+// Lockstep and PyTorch do not train the same network with the same number of threads.
+func (b engineBench) startAndCheckLockstep(ctx context.Context, s workerSetting, peer *comparison.Side, env ...string) (*comparison.Side, error) {
 	ours, err := startLockstep(ctx, b.ours, b.Shape, s, engine.DefaultOptions(), env...)
 	if err != nil {
 		return nil, err

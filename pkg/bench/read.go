@@ -226,9 +226,9 @@ func timeProcess(ctx context.Context, argv []string, request ...string) (seconds
 	return seconds, s.About.Name, os.Remove(picture)
 }
 
-// compareWithRequired fills in the record r from the measured values and the value that
+// compareWithRequirement fills in the record r from the measured values and the value that
 // each must reach. smallerIsBetter is true for times and for memory.
-func (b readBench) compareWithRequired(r Record, values []float64, required float64, smallerIsBetter bool) Record {
+func (b readBench) compareWithRequirement(r Record, values []float64, required float64, smallerIsBetter bool) Record {
 	must := make([]float64, len(values))
 	for i := range must {
 		must[i] = required
@@ -267,7 +267,7 @@ func (b readBench) measureFirstFigure(ctx context.Context) ([]Record, error) {
 	}
 	r := b.record
 	r.Name, r.Unit = fmt.Sprintf("%d runs to the first figure, whole process", b.Runs), "s"
-	return []Record{b.compareWithRequired(r, values, firstSeconds, true)}, nil
+	return []Record{b.compareWithRequirement(r, values, firstSeconds, true)}, nil
 }
 
 // measureReading measures the speed of reading each kind of file on one core.
@@ -298,7 +298,7 @@ func (b readBench) measureReading(ctx context.Context) (records []Record, err er
 		}
 		r := b.record
 		r.Name, r.Unit = "read "+k.name+", one core", "MB/s"
-		records = append(records, b.compareWithRequired(r, values, k.required, false))
+		records = append(records, b.compareWithRequirement(r, values, k.required, false))
 		if err := os.Remove(path); err != nil {
 			return nil, err
 		}
@@ -318,19 +318,19 @@ func (b readBench) measureMemory(ctx context.Context) (records []Record, err err
 		if err != nil {
 			return nil, err
 		}
-		peak, err := b.measurePeak(ctx, path)
+		peak, err := b.measurePeakMemory(ctx, path)
 		if err = errors.Join(err, os.Remove(path)); err != nil {
 			return nil, fmt.Errorf("%s: %w", k.name, err)
 		}
 		r := b.record
 		r.Name, r.Unit = fmt.Sprintf("peak memory, %s of %.3g GB", k.name, float64(size)/1e9), "MiB"
-		records = append(records, b.compareWithRequired(r, []float64{peak / (1 << 20)}, memoryMiB, true))
+		records = append(records, b.compareWithRequirement(r, []float64{peak / (1 << 20)}, memoryMiB, true))
 	}
 	return records, nil
 }
 
-// measurePeak returns the peak memory in bytes of a process that reads a file.
-func (b readBench) measurePeak(ctx context.Context, path string) (float64, error) {
+// measurePeakMemory returns the peak memory in bytes of a process that reads a file.
+func (b readBench) measurePeakMemory(ctx context.Context, path string) (float64, error) {
 	ours, err := comparison.Start(ctx, comparison.Program{Argv: b.ours, Workers: 1})
 	if err != nil {
 		return 0, err

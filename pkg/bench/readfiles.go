@@ -18,15 +18,15 @@ import (
 // The files for measuring reading are generated from a seed, in the formats that
 // programs write.
 
-// A pieceWriter appends the n-th piece of a file to b. A piece is a line, a record or a
+// A pieceAppender appends the n-th piece of a file to b. A piece is a line, a record or a
 // few lines; n begins at 0.
-type pieceWriter func(b []byte, rng *rand.Rand, n int) []byte
+type pieceAppender func(b []byte, rng *rand.Rand, n int) []byte
 
 // fileKind describes a kind of file that the benchmark writes and reads.
 type fileKind struct {
 	name, file string
 	required   float64 // MB/s
-	piece      pieceWriter
+	piece      pieceAppender
 }
 
 // speedFileKinds returns the kinds of files whose reading speed is measured. The files
@@ -35,15 +35,15 @@ type fileKind struct {
 func speedFileKinds() []fileKind {
 	return []fileKind{
 		{"study CSV", "log_4.csv", textRate, appendStudyRow},
-		{"SC21 log", "4GPU/out.log", textRate, newSC21Writer(8)},
+		{"SC21 log", "4GPU/out.log", textRate, newSC21Appender(8)},
 		{"Keras output", "n4/keras.out", textRate, appendKerasEpoch},
 		{"Horovod synthetic", "n4/horovod.out", textRate, appendHorovodIteration},
 		{"srun -l", "n4/srun.out", textRate, appendSrunLine},
 		{"MLPerf log", "n4/mlperf.log", textRate, appendMLPerfLine},
 		{"DLLogger", "n4/dllogger.log", textRate, appendDLLoggerLine},
 		{"Lightning metrics", "n4/metrics.csv", textRate, appendLightningRow},
-		{"events, scalars alone", "n4/events.out.tfevents.1", scalarsRate, newEventWriter(0)},
-		{"events, records of 4 kB", "n4/events.out.tfevents.2", eventsRate, newEventWriter(4096)},
+		{"events, scalars alone", "n4/events.out.tfevents.1", scalarsRate, newEventAppender(0)},
+		{"events, records of 4 kB", "n4/events.out.tfevents.2", eventsRate, newEventAppender(4096)},
 	}
 }
 
@@ -51,8 +51,8 @@ func speedFileKinds() []fileKind {
 // skips most of their contents.
 func memoryFileKinds() []fileKind {
 	return []fileKind{
-		{"SC21 log", "4GPU/out.log", 0, newSC21Writer(1000)},
-		{"events", "n4/events.out.tfevents.1", 0, newEventWriter(1 << 16)},
+		{"SC21 log", "4GPU/out.log", 0, newSC21Appender(1000)},
+		{"events", "n4/events.out.tfevents.1", 0, newEventAppender(1 << 16)},
 	}
 }
 
@@ -65,13 +65,13 @@ func writeStudyLog(path string, rows int) (float64, error) {
 
 // writePiecesUntil appends pieces to a file until it has at least the given size. It
 // returns the size in bytes.
-func writePiecesUntil(path string, piece pieceWriter, size int64) (int64, error) {
+func writePiecesUntil(path string, piece pieceAppender, size int64) (int64, error) {
 	return writePieces(path, piece, func(_ int, written int64) bool { return written < size })
 }
 
 // writePieces writes pieces to a file while more returns true. All files use the same
 // seed.
-func writePieces(path string, piece pieceWriter, more func(n int, written int64) bool) (size int64, err error) {
+func writePieces(path string, piece pieceAppender, more func(n int, written int64) bool) (size int64, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return 0, err
 	}
@@ -137,9 +137,9 @@ func appendStudyRow(b []byte, rng *rand.Rand, n int) []byte {
 		n-1, 190+10*rng.Float64(), loss+0.002*rng.Float64(), loss+0.02+0.002*rng.Float64())
 }
 
-// newSC21Writer returns a pieceWriter for an SC21 log. It writes the lines of an epoch,
+// newSC21Appender returns a pieceAppender for an SC21 log. It writes the lines of an epoch,
 // then linesBetween lines of a hundred bytes, and so on.
-func newSC21Writer(linesBetween int) pieceWriter {
+func newSC21Appender(linesBetween int) pieceAppender {
 	start := time.Date(2021, 11, 12, 0, 32, 26, 0, time.UTC)
 	return func(b []byte, rng *rand.Rand, n int) []byte {
 		line := func(format string, a ...any) {
@@ -211,9 +211,9 @@ func appendLightningRow(b []byte, rng *rand.Rand, n int) []byte {
 	return fmt.Appendf(b, "%d,%d,%v,,,\n", n/20, n*50-1, rng.Float64())
 }
 
-// newEventWriter returns a pieceWriter for TensorBoard's event files: each record
+// newEventAppender returns a pieceAppender for TensorBoard's event files: each record
 // contains a scalar and, if image > 0, an image of that many bytes.
-func newEventWriter(image int) pieceWriter {
+func newEventAppender(image int) pieceAppender {
 	tags := []string{"Loss/train", "Loss/valid", "Learning Rate", "Avg iters per sec"}
 	blob := make([]byte, image)
 	table := crc32.MakeTable(crc32.Castagnoli)

@@ -15,8 +15,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// weakScalingTarget is the required speed-up of 2 workers over 1 on two idle cores.
-const weakScalingTarget = 1.9
+// weakScalingTargetSpeedup is the required speed-up of 2 workers over 1 on two idle cores.
+const weakScalingTargetSpeedup = 1.9
 
 // ScalingOptions configures MeasureScaling.
 type ScalingOptions struct {
@@ -85,7 +85,7 @@ func MeasureScaling(ctx context.Context, o ScalingOptions) ([]Record, error) {
 			Peer: english.Count(base, "worker"), Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx),
 		}
 		if base == 1 && n == 2 {
-			r.Target = weakScalingTarget
+			r.Target = weakScalingTargetSpeedup
 		}
 		records = append(records, comparison.Compare(r, throughput[n], throughput[base]))
 		if base == 1 {

@@ -92,7 +92,7 @@ func trainAndCompare(ctx context.Context, o TwinOptions, config, logs string) ([
 // compareQuality returns one record per worker count, which compares its quality with the
 // interval of one worker.
 func compareQuality(q *scaling.Quality, r Record) ([]Record, error) {
-	get, higherIsBetter := qualityMeasure(q.Measure)
+	get, higherIsBetter := selectMeasure(q.Measure)
 	if get == nil || len(q.Rows) == 0 || q.Rows[0].Workers != 1 {
 		return nil, errors.New("found no IoU, accuracy or held-out loss of a run with one worker")
 	}
@@ -116,9 +116,9 @@ func compareQuality(q *scaling.Quality, r Record) ([]Record, error) {
 	return records, nil
 }
 
-// qualityMeasure returns a function that gets the given measure from a row, and reports
+// selectMeasure returns a function that gets the given measure from a row, and reports
 // whether higher values are better. get is nil if the measure is unknown.
-func qualityMeasure(measure string) (get func(scaling.QualityRow) scaling.Estimate, higherIsBetter bool) {
+func selectMeasure(measure string) (get func(scaling.QualityRow) scaling.Estimate, higherIsBetter bool) {
 	switch measure {
 	case "iou":
 		return func(r scaling.QualityRow) scaling.Estimate { return r.IoU }, true

@@ -183,7 +183,7 @@ func (w *worker) loadNetwork(o WorkerOptions) error {
 		w.sync = strategy.NewDDP(w.ctx, w.group)
 	}
 	w.rng = rand.New(rand.NewPCG(1, uint64(w.group.Rank())))
-	image, target, whole := comparison.NewBatch(p)
+	image, target, whole := comparison.AllocateBatch(p)
 	w.image, w.target, w.draws = image, target, func() float32 { return float32(w.rng.IntN(whole)) }
 	if net.Task() == model.Regression {
 		w.draws = func() float32 { return 2*w.rng.Float32() - 1 }

@@ -14,7 +14,7 @@ import (
 
 // recordProcess writes this process's ID, start time and PID namespace to the control
 // block, so that the other ranks can see when the process ends.
-func (c *control) recordProcess() {
+func (c *controlBlock) recordProcess() {
 	pid := os.Getpid()
 	startTime, _ := processStart(pid)
 	c.startTime.Store(startTime)
@@ -25,7 +25,7 @@ func (c *control) recordProcess() {
 // processExists reports whether the rank's process still exists, be it running or stopped. It
 // also returns true for a process that this process cannot see, for example because it runs
 // in another container. On Linux, the type liveness detects the end of such a process.
-func (c *control) processExists() bool {
+func (c *controlBlock) processExists() bool {
 	pid := int(c.pid.Load())
 	if pid == 0 || c.namespace.Load() != pidNamespace() {
 		return true

@@ -16,14 +16,14 @@ func InProcess(n int) []Group {
 
 func newInProcessGroups(n int, o Options) []Group {
 	o = o.withDefaults()
-	memory := heapSegment(n, o.ChunkBytes)
+	memory := newHeapSegment(n, o.ChunkBytes)
 	b := &channelNotifier{memory: memory, notified: make([]chan struct{}, n)}
 	groups := make([]Group, n)
 	for rank := range groups {
 		b.notified[rank] = make(chan struct{})
 		groups[rank] = &memoryGroup{
 			name: "in-process", rank: rank, size: n,
-			memory: memory, control: memory.control(rank), notifier: b, options: o,
+			memory: memory, control: memory.controlBlock(rank), notifier: b, options: o,
 		}
 	}
 	return groups
@@ -47,7 +47,7 @@ func (b *channelNotifier) sleep(ctx context.Context, rank int, seen uint32, d ti
 	b.mu.Lock()
 	notified := b.notified[rank]
 	b.mu.Unlock()
-	if b.memory.control(rank).arrived.Load() != seen {
+	if b.memory.controlBlock(rank).arrived.Load() != seen {
 		return // notify was called before this rank got the channel
 	}
 	timer := time.NewTimer(d)

@@ -30,7 +30,7 @@ type memoryGroup struct {
 	rank     int
 	size     int
 	memory   segment
-	control  *control // this rank's control block
+	control  *controlBlock // this rank's control block
 	notifier notifier
 	options  Options
 	running  func(rank int) bool // reports whether rank's process exists; nil if all ranks share a process
@@ -45,7 +45,7 @@ func (g *memoryGroup) Size() int    { return g.size }
 func (g *memoryGroup) Name() string { return g.name }
 
 func (g *memoryGroup) AllReduce(ctx context.Context, b device.Buffer) error {
-	return g.do(ctx, kindAllReduce, b, 0, func() error {
+	return g.runOperation(ctx, kindAllReduce, b, 0, func() error {
 		if b.F64 != nil {
 			return reduce(ctx, g, b.F64, true)
 		}
@@ -54,7 +54,7 @@ func (g *memoryGroup) AllReduce(ctx context.Context, b device.Buffer) error {
 }
 
 func (g *memoryGroup) ReduceScatter(ctx context.Context, b device.Buffer) error {
-	return g.do(ctx, kindReduceScatter, b, 0, func() error {
+	return g.runOperation(ctx, kindReduceScatter, b, 0, func() error {
 		if b.F64 != nil {
 			return reduce(ctx, g, b.F64, false)
 		}
@@ -63,7 +63,7 @@ func (g *memoryGroup) ReduceScatter(ctx context.Context, b device.Buffer) error 
 }
 
 func (g *memoryGroup) AllGather(ctx context.Context, b device.Buffer) error {
-	return g.do(ctx, kindAllGather, b, 0, func() error {
+	return g.runOperation(ctx, kindAllGather, b, 0, func() error {
 		if b.F64 != nil {
 			return gather(ctx, g, b.F64)
 		}
@@ -75,7 +75,7 @@ func (g *memoryGroup) Broadcast(ctx context.Context, b device.Buffer, root int) 
 	if root < 0 || root >= g.size {
 		return fmt.Errorf("broadcast: invalid root %d: use 0 to %d", root, g.size-1)
 	}
-	return g.do(ctx, kindBroadcast, b, root, func() error {
+	return g.runOperation(ctx, kindBroadcast, b, root, func() error {
 		if b.F64 != nil {
 			return broadcast(ctx, g, b.F64, root)
 		}
@@ -84,7 +84,7 @@ func (g *memoryGroup) Broadcast(ctx context.Context, b device.Buffer, root int) 
 }
 
 func (g *memoryGroup) Barrier(ctx context.Context) error {
-	return g.do(ctx, kindBarrier, device.Buffer{}, 0, func() error { return nil })
+	return g.runOperation(ctx, kindBarrier, device.Buffer{}, 0, func() error { return nil })
 }
 
 // Close leaves the group. Ranks that are waiting for this one get an error.
@@ -107,12 +107,13 @@ func (g *memoryGroup) leave(state uint32) {
 	g.notifier.notify(g.rank)
 }
 
-// do runs an operation: it announces the call to the other ranks, checks that all ranks
-// make the same call, and runs body. After an error the group refuses further operations.
-func (g *memoryGroup) do(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
+// runOperation runs an operation: it announces the call to the other ranks, checks that
+// all ranks make the same call, and runs body. After an error the group refuses further
+// operations.
+func (g *memoryGroup) runOperation(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
 	return g.runExclusive(ctx, k, b, g.size, func() error {
 		c := &g.control.calls[g.number%2]
-		c.what.Store(signature(k, b, root))
+		c.what.Store(callSignature(k, b, root))
 		c.length.Store(uint64(b.Len()))
 		c.number.Store(g.number)
 		if err := g.synchronize(ctx); err != nil {
@@ -128,7 +129,7 @@ func (g *memoryGroup) do(ctx context.Context, k opKind, b device.Buffer, root in
 // compareCalls returns an error if the ranks call different operations, or the same operation
 // with buffers of different sizes.
 func (g *memoryGroup) compareCalls() error {
-	at := func(rank int) *announcedCall { return &g.memory.control(rank).calls[g.number%2] }
+	at := func(rank int) *announcedCall { return &g.memory.controlBlock(rank).calls[g.number%2] }
 	mine := at(g.rank)
 	for rank := range g.size {
 		c := at(rank)
@@ -146,14 +147,14 @@ func (c *announcedCall) String() string { return formatCall(c.what.Load(), c.len
 // checkWait returns the error that ends the wait for rank, or nil if the wait goes on. If
 // checkProcess is true, it also checks that the rank's process exists.
 func (g *memoryGroup) checkWait(ctx context.Context, rank int, waited time.Duration, checkProcess bool) error {
-	c := g.memory.control(rank)
+	c := g.memory.controlBlock(rank)
 	switch state := c.state.Load(); {
 	case state == stateFailed:
-		return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", g.what, rank, c.lastCall())
+		return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", g.what, rank, c.describeLastCall())
 	case state == stateClosed:
-		return fmt.Errorf("%s: rank %d has left the group (%s)", g.what, rank, c.lastCall())
+		return fmt.Errorf("%s: rank %d has left the group (%s)", g.what, rank, c.describeLastCall())
 	case checkProcess && g.running != nil && !g.running(rank):
-		return fmt.Errorf("%s: rank %d is gone: its process %d has ended (%s)", g.what, rank, c.pid.Load(), c.lastCall())
+		return fmt.Errorf("%s: rank %d is gone: its process %d has ended (%s)", g.what, rank, c.pid.Load(), c.describeLastCall())
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w while waiting for %s", g.what, context.Cause(ctx), g.describeMissing())
@@ -168,16 +169,16 @@ func (g *memoryGroup) checkWait(ctx context.Context, rank int, waited time.Durat
 func (g *memoryGroup) describeMissing() string {
 	var names []string
 	for rank := range g.size {
-		if c := g.memory.control(rank); rank != g.rank && !g.hasArrived(c) {
-			names = append(names, fmt.Sprintf("rank %d (%s)", rank, c.lastCall()))
+		if c := g.memory.controlBlock(rank); rank != g.rank && !g.hasArrived(c) {
+			names = append(names, fmt.Sprintf("rank %d (%s)", rank, c.describeLastCall()))
 		}
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")
 }
 
-// lastCall describes the last operation that the rank announced.
-func (c *control) lastCall() string {
+// describeLastCall describes the last operation that the rank announced.
+func (c *controlBlock) describeLastCall() string {
 	last := &c.calls[0]
 	if c.calls[1].number.Load() > last.number.Load() {
 		last = &c.calls[1]

@@ -358,7 +358,7 @@ func TestKilledInAnotherContainer(t *testing.T) {
 	if err := p.sum(10, 1); err != nil {
 		t.Fatal(err)
 	}
-	p.memory.control(1).namespace.Store(1)
+	p.memory.controlBlock(1).namespace.Store(1)
 	if !p.running(1) {
 		t.Error("the process runs, but running returned false")
 	}

@@ -84,7 +84,7 @@ func NewRing(name string, rank, size int, from, to net.Conn, o Options) (*Ring, 
 		}
 	}
 	r.reader = bufio.NewReaderSize(from, 4096)
-	r.scratch = alignedBytes(r.piece)
+	r.scratch = allocateAligned(r.piece)
 	// If sending fails, a rank that is blocked in a read must wake up.
 	r.out = newSender(to, func() { _ = from.SetReadDeadline(time.Now()) })
 	return r, nil
@@ -134,7 +134,7 @@ func (r *Ring) Name() string { return r.name }
 
 // AllReduce replaces b by the sum over all ranks.
 func (r *Ring) AllReduce(ctx context.Context, b device.Buffer) error {
-	return r.do(ctx, kindAllReduce, b, 0, func() error {
+	return r.runOperation(ctx, kindAllReduce, b, 0, func() error {
 		if b.F64 != nil {
 			return ringReduce(ctx, r, b.F64, true)
 		}
@@ -144,7 +144,7 @@ func (r *Ring) AllReduce(ctx context.Context, b device.Buffer) error {
 
 // ReduceScatter replaces this rank's shard of b by the sum over all ranks.
 func (r *Ring) ReduceScatter(ctx context.Context, b device.Buffer) error {
-	return r.do(ctx, kindReduceScatter, b, 0, func() error {
+	return r.runOperation(ctx, kindReduceScatter, b, 0, func() error {
 		if b.F64 != nil {
 			return ringReduce(ctx, r, b.F64, false)
 		}
@@ -154,7 +154,7 @@ func (r *Ring) ReduceScatter(ctx context.Context, b device.Buffer) error {
 
 // AllGather copies each rank's shard of b to all ranks.
 func (r *Ring) AllGather(ctx context.Context, b device.Buffer) error {
-	return r.do(ctx, kindAllGather, b, 0, func() error {
+	return r.runOperation(ctx, kindAllGather, b, 0, func() error {
 		if b.F64 != nil {
 			return ringGather(ctx, r, b.F64)
 		}
@@ -167,7 +167,7 @@ func (r *Ring) Broadcast(ctx context.Context, b device.Buffer, root int) error {
 	if root < 0 || root >= r.size {
 		return fmt.Errorf("broadcast: invalid root %d: use 0 to %d", root, r.size-1)
 	}
-	return r.do(ctx, kindBroadcast, b, root, func() error {
+	return r.runOperation(ctx, kindBroadcast, b, root, func() error {
 		if b.F64 != nil {
 			return ringBroadcast(ctx, r, b.F64, root)
 		}
@@ -177,7 +177,7 @@ func (r *Ring) Broadcast(ctx context.Context, b device.Buffer, root int) error {
 
 // Barrier returns once every rank has called it.
 func (r *Ring) Barrier(ctx context.Context) error {
-	return r.do(ctx, kindBarrier, device.Buffer{}, 0, func() error {
+	return r.runOperation(ctx, kindBarrier, device.Buffer{}, 0, func() error {
 		if err := r.compareCalls(ctx); err != nil {
 			return err
 		}
@@ -195,10 +195,10 @@ func (r *Ring) Barrier(ctx context.Context) error {
 // Close leaves the group and notifies the other ranks.
 func (r *Ring) Close() error {
 	return r.closeOnce(func() error {
-		if r.broken != nil { // fail has notified the other ranks
+		if r.broken != nil { // notifyFailure has notified the other ranks
 			return r.in.Close()
 		}
-		return errors.Join(r.out.close(r.newNote(noteClosed)), r.in.Close())
+		return errors.Join(r.out.close(r.newStateNote(noteClosed)), r.in.Close())
 	})
 }
 
@@ -208,24 +208,25 @@ func (r *Ring) previous() int { return (r.rank + r.size - 1) % r.size }
 // next returns the rank that this one sends to.
 func (r *Ring) next() int { return (r.rank + 1) % r.size }
 
-// newNote returns the note that reports this rank's state to the other ranks.
-func (r *Ring) newNote(state uint8) frame {
+// newStateNote returns the note that reports this rank's state to the other ranks.
+func (r *Ring) newStateNote(state uint8) frame {
 	return frame{kind: frameNote, state: state, rank: r.rank, number: r.mine.number, what: r.mine.what}
 }
 
-// do runs an operation. It sends the call to the next rank, and body compares the previous
-// rank's call with this rank's, so that all calls around the ring are compared. do returns
-// once everything is sent, because the caller may then change b.
-func (r *Ring) do(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
+// runOperation runs an operation. It sends the call to the next rank, and body compares
+// the previous rank's call with this rank's, so that all calls around the ring are
+// compared. runOperation returns once everything is sent, because the caller may then
+// change b.
+func (r *Ring) runOperation(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
 	return r.runExclusive(ctx, k, b, r.size, func() error {
 		r.missing, r.missingReported, r.idle = nil, false, process.Stopwatch{}
-		r.mine = frame{kind: frameCall, rank: r.rank, number: r.number, what: signature(k, b, root), length: uint64(b.Len())}
+		r.mine = frame{kind: frameCall, rank: r.rank, number: r.number, what: callSignature(k, b, root), length: uint64(b.Len())}
 		r.out.enqueue(r.mine, nil)
 		if err := body(); err != nil {
 			return err
 		}
-		return r.waitSent(ctx, 0, true)
-	}, r.fail)
+		return r.waitUntilSent(ctx, 0, true)
+	}, r.notifyFailure)
 }
 
 // compareCalls receives the call of the previous rank and returns an error if it differs
@@ -243,10 +244,10 @@ func (r *Ring) compareCalls(ctx context.Context) error {
 	return nil
 }
 
-// fail sends the next rank a note with the reason why this rank leaves the group, and
-// closes the sender.
-func (r *Ring) fail() {
-	f := r.newNote(noteFailed)
+// notifyFailure sends the next rank a note with the reason why this rank leaves the group,
+// and closes the sender.
+func (r *Ring) notifyFailure() {
+	f := r.newStateNote(noteFailed)
 	if r.failureNote != nil {
 		f = *r.failureNote
 	}
@@ -267,7 +268,7 @@ func (r *Ring) receive(ctx context.Context) (frame, error) {
 			return f, nil
 		}
 		r.idle, r.missing = idle, missing // a note is no progress
-		if err := r.handleNote(f); err != nil {
+		if err := r.recordNote(f); err != nil {
 			return frame{}, err
 		}
 	}
@@ -283,9 +284,9 @@ func (r *Ring) receiveKind(ctx context.Context, kind frameType) (frame, error) {
 	return f, err
 }
 
-// handleNote records a note about another rank. It returns an error if that rank has
+// recordNote records a note about another rank. It returns an error if that rank has
 // failed or left the group.
-func (r *Ring) handleNote(f frame) error {
+func (r *Ring) recordNote(f frame) error {
 	if f.rank == r.rank {
 		return nil // the note has come around the ring
 	}
@@ -324,7 +325,7 @@ func (r *Ring) readFull(ctx context.Context, p []byte) error {
 				return fmt.Errorf("%s: %w", r.what, err)
 			}
 		default:
-			return r.connectionLost(r.previous())
+			return r.recordLostConnection(r.previous())
 		}
 	}
 	return nil
@@ -338,35 +339,35 @@ func (r *Ring) checkWait(ctx context.Context, who func() string) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w while waiting for %s", r.what, context.Cause(ctx), who())
 	case r.out.lastError() != nil && waited >= graceTime:
-		return r.connectionLost(r.next())
+		return r.recordLostConnection(r.next())
 	case waited >= r.options.Timeout:
 		return fmt.Errorf("%s: %s did not arrive within %v", r.what, who(), r.options.Timeout)
 	case waited >= reportMissingAfter && !r.missingReported && r.last.number < r.number:
 		r.missingReported = true
-		r.out.enqueue(r.missingNote(), nil)
+		r.out.enqueue(r.newMissingNote(), nil)
 	}
 	return nil
 }
 
-// missingNote returns the note that the previous rank is missing, because it has not
+// newMissingNote returns the note that the previous rank is missing, because it has not
 // called this operation.
-func (r *Ring) missingNote() frame {
+func (r *Ring) newMissingNote() frame {
 	return frame{kind: frameNote, state: noteMissing, rank: r.previous(), number: r.last.number, what: r.last.what}
 }
 
 // describeMissing describes the rank that this one waits for: the rank that the last note
 // about a missing rank names, or else the previous rank.
 func (r *Ring) describeMissing() string {
-	f := r.missingNote()
+	f := r.newMissingNote()
 	if r.last.number == r.number && r.missing != nil {
 		f = *r.missing
 	}
 	return fmt.Sprintf("rank %d (%s)", f.rank, formatLastCall(f.number, f.what))
 }
 
-// connectionLost records that the connection to a neighbor has ended, and returns the error
-// that reports it.
-func (r *Ring) connectionLost(rank int) error {
+// recordLostConnection records that the connection to a neighbor has ended, and returns
+// the error that reports it.
+func (r *Ring) recordLostConnection(rank int) error {
 	f := frame{kind: frameNote, state: noteGone, rank: rank}
 	seen := "it no longer receives"
 	if rank == r.previous() {
@@ -377,9 +378,9 @@ func (r *Ring) connectionLost(rank int) error {
 	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", r.what, rank, seen)
 }
 
-// waitSent waits until the first n pieces are written or, if complete is true, until every
-// queued frame is written.
-func (r *Ring) waitSent(ctx context.Context, n int, complete bool) error {
+// waitUntilSent waits until the first n pieces are written or, if complete is true, until
+// every queued frame is written.
+func (r *Ring) waitUntilSent(ctx context.Context, n int, complete bool) error {
 	if r.out.hasWritten(n, complete) {
 		return r.checkSend()
 	}
@@ -409,5 +410,5 @@ func (r *Ring) checkSend() error {
 	if r.out.lastError() == nil {
 		return nil
 	}
-	return r.connectionLost(r.next())
+	return r.recordLostConnection(r.next())
 }

@@ -14,8 +14,9 @@ func asBytes[T number](v []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*int(unsafe.Sizeof(v[0])))
 }
 
-// alignedBytes allocates n > 0 bytes that are aligned for 64-bit numbers and atomic fields.
-func alignedBytes(n int) []byte {
+// allocateAligned allocates n > 0 bytes that are aligned for 64-bit numbers and atomic
+// fields.
+func allocateAligned(n int) []byte {
 	words := make([]uint64, (n+7)/8)
 	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), n)
 }
@@ -89,9 +90,9 @@ func ringReduce[T number](ctx context.Context, r *Ring, b []T, complete bool) er
 		}
 	}
 	// The sums arrive in the order in which the pieces were sent above.
-	return ringCollect(ctx, r, b, func() error {
+	return ringReceiveAndForward(ctx, r, b, func() error {
 		sent++
-		return r.waitSent(ctx, sent, false)
+		return r.waitUntilSent(ctx, sent, false)
 	})
 }
 
@@ -103,13 +104,14 @@ func ringGather[T number](ctx context.Context, r *Ring, b []T) error {
 	if err := r.compareCalls(ctx); err != nil {
 		return err
 	}
-	return ringCollect(ctx, r, b, func() error { return nil })
+	return ringReceiveAndForward(ctx, r, b, func() error { return nil })
 }
 
-// ringCollect receives the shards of all other ranks into b and forwards them. This rank's
-// shard must have been sent already. Before each piece is overwritten, ringCollect calls
-// waitFree, which returns once the piece's old content has been sent.
-func ringCollect[T number](ctx context.Context, r *Ring, b []T, waitFree func() error) error {
+// ringReceiveAndForward receives the shards of all other ranks into b and forwards them.
+// This rank's shard must have been sent already. Before each piece is overwritten,
+// ringReceiveAndForward calls waitFree, which returns once the piece's old content has
+// been sent.
+func ringReceiveAndForward[T number](ctx context.Context, r *Ring, b []T, waitFree func() error) error {
 	for step := 1; step < r.size; step++ {
 		err := forEachShardPiece(r, b, r.rank-step, func(part []T) error {
 			if err := waitFree(); err != nil {

@@ -23,9 +23,9 @@ const (
 	controlStride = 4 * cacheLine // a multiple of the two lines that processors prefetch together
 )
 
-// control is one rank's control block, which the other ranks read. Only the rank itself
+// controlBlock is one rank's control block, which the other ranks read. Only the rank itself
 // writes to it, except for the field waiters.
-type control struct {
+type controlBlock struct {
 	arrived   atomic.Uint32 // how often the rank has synchronized
 	state     atomic.Uint32 // statePresent, stateClosed or stateFailed
 	pid       atomic.Int64  // ID of the rank's process, see recordProcess; 0 if all ranks share a process
@@ -42,7 +42,7 @@ type control struct {
 
 type announcedCall struct {
 	number atomic.Uint64
-	what   atomic.Uint64 // see signature
+	what   atomic.Uint64 // see callSignature
 	length atomic.Uint64 // elements
 }
 
@@ -66,8 +66,8 @@ func segmentBytes(ranks, bytesPerPiece int) int {
 	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece
 }
 
-func (s segment) control(rank int) *control {
-	return (*control)(unsafe.Pointer(&s.memory[rank*controlStride]))
+func (s segment) controlBlock(rank int) *controlBlock {
+	return (*controlBlock)(unsafe.Pointer(&s.memory[rank*controlStride]))
 }
 
 // slot returns the area to which rank writes data for the other ranks.
@@ -85,11 +85,11 @@ func (s segment) piece(area []byte, rank int) []byte {
 	return area[rank*s.pieceBytes : (rank+1)*s.pieceBytes]
 }
 
-// heapSegment allocates a segment for the ranks of one process.
-func heapSegment(size, chunk int) segment {
+// newHeapSegment allocates a segment for the ranks of one process.
+func newHeapSegment(size, chunk int) segment {
 	piece := pieceBytes(size, chunk)
 	n := segmentBytes(size, piece)
-	memory := alignedBytes(n + cacheLine)
+	memory := allocateAligned(n + cacheLine)
 	skip := int(-uintptr(unsafe.Pointer(&memory[0])) % cacheLine)
 	return segment{memory: memory[skip : skip+n], size: size, pieceBytes: piece}
 }

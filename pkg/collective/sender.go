@@ -31,9 +31,9 @@ type outgoingFrame struct {
 	payload []byte // belongs to the sender until it is written
 }
 
-// batchFrames limits the number of frames that one system call writes, because progress is
-// known only after the call.
-const batchFrames = 4
+// maxBatchFrames limits the number of frames that one system call writes, because progress
+// is known only after the call.
+const maxBatchFrames = 4
 
 func newSender(conn net.Conn, failed func()) *sender {
 	s := &sender{conn: conn, failed: failed, exited: make(chan struct{}), progress: make(chan struct{}, 1)}
@@ -61,7 +61,7 @@ func (s *sender) run() {
 	defer close(s.exited)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	batch := make([]outgoingFrame, 0, batchFrames)
+	batch := make([]outgoingFrame, 0, maxBatchFrames)
 	for {
 		for len(s.queue) == 0 {
 			if s.closed {
@@ -69,7 +69,7 @@ func (s *sender) run() {
 			}
 			s.changed.Wait()
 		}
-		n := min(batchFrames, len(s.queue))
+		n := min(maxBatchFrames, len(s.queue))
 		batch = append(batch[:0], s.queue[:n]...)
 		s.queue = append(s.queue[:0], s.queue[n:]...)
 		s.writing = true
@@ -98,7 +98,7 @@ func (s *sender) run() {
 
 // writeBatch writes the frames of a batch with as few system calls as possible.
 func writeBatch(conn net.Conn, batch []outgoingFrame) error {
-	parts := make(net.Buffers, 0, 2*batchFrames)
+	parts := make(net.Buffers, 0, 2*maxBatchFrames)
 	for i := range batch {
 		parts = append(parts, batch[i].header[:])
 		if len(batch[i].payload) > 0 {

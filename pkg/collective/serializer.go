@@ -93,9 +93,9 @@ func (t *serializer) closeOnce(release func() error) error {
 	return release()
 }
 
-// signature encodes an operation's kind, element size and root in one number. Two calls
+// callSignature encodes an operation's kind, element size and root in one number. Two calls
 // match if their signatures and lengths are equal.
-func signature(k opKind, b device.Buffer, root int) uint64 {
+func callSignature(k opKind, b device.Buffer, root int) uint64 {
 	element := uint64(4)
 	if b.F64 != nil {
 		element = 8

@@ -27,9 +27,9 @@ type SharedMemory struct {
 	file *os.File // on rank 0 only, open until Unlink
 }
 
-// memoryFolders returns the folders in which the shared file may be created, in the order
-// in which they are tried. The first one is a file system in memory.
-func memoryFolders() []string { return []string{"/dev/shm", os.TempDir()} }
+// sharedFileFolders returns the folders in which the shared file may be created, in the
+// order in which they are tried. The first one is a file system in memory.
+func sharedFileFolders() []string { return []string{"/dev/shm", os.TempDir()} }
 
 // CreateSharedMemory creates the shared memory of size ranks and joins it as rank 0.
 func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
@@ -43,13 +43,13 @@ func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 	piece := pieceBytes(size, o.ChunkBytes)
 	n := segmentBytes(size, piece)
 	var errs []error
-	for _, dir := range memoryFolders() {
+	for _, dir := range sharedFileFolders() {
 		f, err := createMemoryFile(dir, n)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		s, err := mapMemory(f, n, 0, size, o)
+		s, err := mapSharedMemory(f, n, 0, size, o)
 		if err != nil {
 			return nil, errors.Join(err, closeAndRemove(f))
 		}
@@ -107,27 +107,27 @@ func OpenSharedMemory(path string, rank, size int, o Options) (*SharedMemory, er
 	if s, err := f.Stat(); err != nil || s.Size() != int64(n) {
 		return nil, errors.Join(fmt.Errorf("open shared memory %s: want a file of %d bytes for %d ranks: all ranks must have the same world size and chunk size", path, n, size), err, f.Close())
 	}
-	s, err := mapMemory(f, n, rank, size, o)
+	s, err := mapSharedMemory(f, n, rank, size, o)
 	return s, errors.Join(err, f.Close()) // the mapping stays
 }
 
-// mapMemory maps the n bytes of f and joins the group as rank.
-func mapMemory(f *os.File, n, rank, size int, o Options) (*SharedMemory, error) {
+// mapSharedMemory maps the n bytes of f and joins the group as rank.
+func mapSharedMemory(f *os.File, n, rank, size int, o Options) (*SharedMemory, error) {
 	memory, err := unix.Mmap(int(f.Fd()), 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map shared memory %s: %w", f.Name(), err)
 	}
-	life, err := lockLiveness(f, rank)
+	life, err := lockRankByte(f, rank)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock shared memory %s: %w", f.Name(), err), unix.Munmap(memory))
 	}
 	seg := segment{memory: memory, size: size, pieceBytes: pieceBytes(size, o.ChunkBytes)}
 	s := &SharedMemory{path: f.Name(), memoryGroup: memoryGroup{
 		name: "shared memory", rank: rank, size: size,
-		memory: seg, control: seg.control(rank), notifier: newProcessNotifier(seg), options: o,
+		memory: seg, control: seg.controlBlock(rank), notifier: newProcessNotifier(seg), options: o,
 		running: func(rank int) bool {
-			c := seg.control(rank) // its pid is set after the process has locked its byte
-			return c.processExists() && (c.pid.Load() == 0 || life.alive(rank))
+			c := seg.controlBlock(rank) // its pid is set after the process has locked its byte
+			return c.processExists() && (c.pid.Load() == 0 || life.isAlive(rank))
 		},
 		release: func() error { return errors.Join(unix.Munmap(memory), life.Close()) },
 	}}

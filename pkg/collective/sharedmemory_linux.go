@@ -30,12 +30,12 @@ func newProcessNotifier(s segment) notifier { return processNotifier{s} }
 func (b processNotifier) sleep(_ context.Context, rank int, seen uint32, d time.Duration) {
 	t := unix.NsecToTimespec(int64(d))
 	// After EAGAIN (the counter has changed), ETIMEDOUT and EINTR the caller checks again.
-	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&b.memory.control(rank).arrived)),
+	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&b.memory.controlBlock(rank).arrived)),
 		futexWait, uintptr(seen), uintptr(unsafe.Pointer(&t)), 0, 0)
 }
 
 func (b processNotifier) notify(rank int) {
-	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&b.memory.control(rank).arrived)),
+	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&b.memory.controlBlock(rank).arrived)),
 		futexWake, math.MaxInt32, 0, 0, 0)
 }
 
@@ -65,9 +65,9 @@ func allocateFile(f *os.File, n int64) error { return unix.Fallocate(int(f.Fd())
 // they cannot see the process.
 type liveness struct{ file *os.File }
 
-// lockLiveness locks the byte of f that belongs to rank, until the result is closed or the
+// lockRankByte locks the byte of f that belongs to rank, until the result is closed or the
 // process ends.
-func lockLiveness(f *os.File, rank int) (liveness, error) {
+func lockRankByte(f *os.File, rank int) (liveness, error) {
 	// The lock needs a descriptor that stays open, but f is closed once all ranks have
 	// opened it.
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -88,9 +88,9 @@ func newByteLock(rank int) *unix.Flock_t {
 	return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: int64(rank), Len: 1}
 }
 
-// alive reports whether the process of another rank still has its byte locked. It also
+// isAlive reports whether the process of another rank still has its byte locked. It also
 // returns true if the lock cannot be examined.
-func (l liveness) alive(rank int) bool {
+func (l liveness) isAlive(rank int) bool {
 	lock := newByteLock(rank)
 	return unix.FcntlFlock(l.file.Fd(), unix.F_OFD_GETLK, lock) != nil || lock.Type != unix.F_UNLCK
 }

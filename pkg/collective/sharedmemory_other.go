@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// pollTime is how long a rank sleeps between two checks, because no other process can wake
-// it on this system.
-const pollTime = 100 * time.Microsecond
+// pollInterval is how long a rank sleeps between two checks, because no other process can
+// wake it on this system.
+const pollInterval = 100 * time.Microsecond
 
 // processNotifier is a notifier for ranks that are processes. They poll.
 type processNotifier struct{}
 
 func newProcessNotifier(segment) notifier { return processNotifier{} }
 
-func (processNotifier) sleep(context.Context, int, uint32, time.Duration) { time.Sleep(pollTime) }
+func (processNotifier) sleep(context.Context, int, uint32, time.Duration) { time.Sleep(pollInterval) }
 
 func (processNotifier) notify(int) {}
 
@@ -32,6 +32,6 @@ func allocateFile(f *os.File, n int64) error { return f.Truncate(n) }
 // an open file.
 type liveness struct{}
 
-func lockLiveness(*os.File, int) (liveness, error) { return liveness{}, nil }
-func (liveness) alive(int) bool                    { return true }
+func lockRankByte(*os.File, int) (liveness, error) { return liveness{}, nil }
+func (liveness) isAlive(int) bool                  { return true }
 func (liveness) Close() error                      { return nil }

@@ -49,7 +49,7 @@ func (g *memoryGroup) synchronize(ctx context.Context) error {
 		if rank == g.rank {
 			continue
 		}
-		c := g.memory.control(rank)
+		c := g.memory.controlBlock(rank)
 		if g.spinUntilArrived(c) {
 			continue
 		}
@@ -62,11 +62,11 @@ func (g *memoryGroup) synchronize(ctx context.Context) error {
 
 // hasArrived reports whether the rank with control block c has reached this rank's
 // synchronization. It allows for counters that wrap around.
-func (g *memoryGroup) hasArrived(c *control) bool { return int32(c.arrived.Load()-g.syncs) >= 0 }
+func (g *memoryGroup) hasArrived(c *controlBlock) bool { return int32(c.arrived.Load()-g.syncs) >= 0 }
 
 // spinUntilArrived polls the control block c of another rank for about spinTime, and reports
 // whether that rank has arrived.
-func (g *memoryGroup) spinUntilArrived(c *control) bool {
+func (g *memoryGroup) spinUntilArrived(c *controlBlock) bool {
 	if g.hasArrived(c) {
 		return true
 	}
@@ -87,7 +87,7 @@ func (g *memoryGroup) spinUntilArrived(c *control) bool {
 // sleepUntilArrived sleeps until rank has arrived. It returns an error if the wait must
 // end; waited measures the time of the whole synchronization.
 func (g *memoryGroup) sleepUntilArrived(ctx context.Context, rank int, waited *process.Stopwatch) error {
-	c := g.memory.control(rank)
+	c := g.memory.controlBlock(rank)
 	c.waiters.Add(1)
 	defer c.waiters.Add(-1)
 	for sleeps := 1; ; sleeps++ {

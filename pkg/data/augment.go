@@ -96,10 +96,10 @@ type augmentation struct {
 // isIdentity reports whether c neither rotates nor mirrors the window.
 func (c augmentation) isIdentity() bool { return c.axis == [3]int{0, 1, 2} && c.mirror == [3]bool{} }
 
-// draw makes the random choices for a sample of shape [C,H,W] or [C,D,H,W]. It draws the
-// same number of random numbers whichever options are enabled, so that enabling one option
-// does not alter the effect of another. The GPU engine draws the same numbers.
-func (a Augment) draw(seed int64, epoch, sample int, shape []int) augmentation {
+// drawAugmentation makes the random choices for a sample of shape [C,H,W] or [C,D,H,W]. It
+// draws the same number of random numbers whichever options are enabled, so that enabling
+// one option does not alter the effect of another. The GPU engine draws the same numbers.
+func (a Augment) drawAugmentation(seed int64, epoch, sample int, shape []int) augmentation {
 	r := stream.New(seed, stream.Augment, uint64(epoch), uint64(sample))
 	from, _ := spatialSize(shape)
 	to, _ := spatialSize(a.outputShape(shape))
@@ -185,7 +185,7 @@ func (c augmentation) apply(dst, src []float32, channels int) {
 	for ch := range channels {
 		for z := range out[0] {
 			for y := range out[1] {
-				at := ch*c.window.voxels() + start + z*step[0] + y*step[1]
+				at := ch*c.window.voxelCount() + start + z*step[0] + y*step[1]
 				line := dst[((ch*out[0]+z)*out[1]+y)*out[2]:][:out[2]]
 				for x := range line {
 					line[x] = src[at]

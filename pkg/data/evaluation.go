@@ -28,7 +28,7 @@ func (c EvaluationOptions) Validate() error {
 // NewEvaluation returns a loader of rank c.Rank's part of ds, in ascending order and
 // without augmentation. All ranks together load every sample exactly once. If the last
 // batch of a rank is not full, its last sample is repeated to fill the batch.
-// Batch.Padding is the number of repetitions: evaluate only the first Batch.Valid()
+// Batch.Padding is the number of repetitions: evaluate only the first Batch.ValidCount()
 // samples. If there are fewer samples than ranks, some ranks have no batch. All epochs have
 // the same batches.
 func NewEvaluation(ds Dataset, c EvaluationOptions) (*Loader, error) {

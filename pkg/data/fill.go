@@ -8,18 +8,18 @@ import (
 	"sync/atomic"
 )
 
-// fill loads the samples with the given indices into b, or copies the batch from the cache
-// if the loader caches batches.
-func (l *Loader) fill(ctx context.Context, b *buffer, epoch int, indices []int) error {
+// fillBatch loads the samples with the given indices into b, or copies the batch from the
+// cache if the loader caches batches.
+func (l *Loader) fillBatch(ctx context.Context, b *buffer, epoch int, indices []int) error {
 	if l.p.cache == cacheBatches || l.c.Kind == LoaderSynthetic {
-		return l.cache.getOrLoadBatch(indices, b, func() error { return l.fillUncached(ctx, b, 0, indices) })
+		return l.cache.getOrLoadBatch(indices, b, func() error { return l.fillUncachedBatch(ctx, b, 0, indices) })
 	}
-	return l.fillUncached(ctx, b, epoch, indices)
+	return l.fillUncachedBatch(ctx, b, epoch, indices)
 }
 
-// fillUncached loads the samples with the given indices into b, in parallel if b has
+// fillUncachedBatch loads the samples with the given indices into b, in parallel if b has
 // temporary memory for several goroutines.
-func (l *Loader) fillUncached(ctx context.Context, b *buffer, epoch int, indices []int) error {
+func (l *Loader) fillUncachedBatch(ctx context.Context, b *buffer, epoch int, indices []int) error {
 	if l.p.cache == cacheMapped {
 		epoch = 0
 	}
@@ -74,7 +74,7 @@ func (l *Loader) loadSample(s *sampleScratch, epoch, i int, image, target []floa
 	if _, ok := spatialSize(is); !ok {
 		return l.ds.Get(i, image, target)
 	}
-	c := l.c.Augment.draw(l.c.Seed, epoch, i, is)
+	c := l.c.Augment.drawAugmentation(l.c.Seed, epoch, i, is)
 	toImage, toTarget, turnTarget := image, target, isAligned(is, ts)
 	if !c.isIdentity() {
 		toImage = s.image

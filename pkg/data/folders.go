@@ -99,7 +99,7 @@ func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, er
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	names, labels, err := numberClasses(paths, classes)
+	names, labels, err := assignClassIndices(paths, classes)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -126,9 +126,10 @@ func readClassList(text []byte) (paths []string, classes []any, err error) {
 	return paths, d.Values, nil
 }
 
-// numberClasses converts the classes of the pictures, which are names or numbers, to class
-// indices. names contains the class names by index, labels the class index of each picture.
-func numberClasses(paths []string, classes []any) (names []string, labels []int32, err error) {
+// assignClassIndices converts the classes of the pictures, which are names or numbers, to
+// class indices. names contains the class names by index, labels the class index of each
+// picture.
+func assignClassIndices(paths []string, classes []any) (names []string, labels []int32, err error) {
 	labels = make([]int32, len(classes))
 	if _, isText := pickle.Text(classes[0]); isText {
 		at := map[string]int32{}

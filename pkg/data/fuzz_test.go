@@ -100,7 +100,7 @@ func FuzzBatches(f *testing.F) {
 			}
 		}
 		if paths, classes, err := readClassList(text); err == nil {
-			names, labels, err := numberClasses(paths, classes)
+			names, labels, err := assignClassIndices(paths, classes)
 			for _, l := range labels {
 				if err == nil && int(l) >= len(names) {
 					t.Fatalf("class %d of %d", l, len(names))

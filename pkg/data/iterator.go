@@ -50,7 +50,7 @@ type preparedBatch struct {
 // startGoroutines allocates the buffers and starts the goroutines. The caller holds the
 // loader's lock.
 func (it *Iterator) startGoroutines() {
-	workers := min(it.loader.iteratorGoroutines(), len(it.batches))
+	workers := min(it.loader.goroutinesPerIterator(), len(it.batches))
 	// One buffer is used by the caller of Next while the others are filled.
 	n := 1
 	if workers > 0 {
@@ -58,7 +58,7 @@ func (it *Iterator) startGoroutines() {
 	}
 	it.free = make(chan *buffer, n)
 	for range n {
-		b := it.loader.takeBuffer()
+		b := it.loader.acquireBuffer()
 		it.buffers = append(it.buffers, b)
 		it.free <- b
 	}
@@ -92,7 +92,7 @@ func (it *Iterator) prepareBatches() {
 		if step >= len(it.batches) {
 			return
 		}
-		err := it.loader.fill(it.ctx, b, it.epoch, it.batches[step])
+		err := it.loader.fillBatch(it.ctx, b, it.epoch, it.batches[step])
 		it.prepared <- preparedBatch{step, b, err} // never blocks: the channel's capacity is the number of buffers
 		if err != nil {
 			return
@@ -136,7 +136,7 @@ func (it *Iterator) awaitBatch() (*preparedBatch, error) {
 	}
 	if it.prepared == nil {
 		b := <-it.free
-		err := it.loader.fill(it.ctx, b, it.epoch, it.batches[it.next])
+		err := it.loader.fillBatch(it.ctx, b, it.epoch, it.batches[it.next])
 		return &preparedBatch{it.next, b, err}, err
 	}
 	at := it.next % len(it.early)

@@ -15,8 +15,8 @@ const (
 	LoaderSynthetic = "synthetic" // the first batch is loaded once and repeated in every step
 )
 
-// maxWorkers limits the number of goroutines of a loader.
-const maxWorkers = 256
+// maxLoaderWorkers limits the number of goroutines of a loader.
+const maxLoaderWorkers = 256
 
 // LoaderOptions configures how batches are prepared.
 type LoaderOptions struct {
@@ -47,8 +47,8 @@ func (c LoaderOptions) Validate() error {
 	switch {
 	case !slices.Contains([]string{"", LoaderLowMem, LoaderInMem, LoaderSynthetic}, c.Kind):
 		return fmt.Errorf("validate loader: unknown kind %q: use lowmem, inmem or synthetic", c.Kind)
-	case c.Workers < 0 || c.Workers > maxWorkers:
-		return fmt.Errorf("validate loader: workers is %d: use 0 (load each batch when it is needed) to %d", c.Workers, maxWorkers)
+	case c.Workers < 0 || c.Workers > maxLoaderWorkers:
+		return fmt.Errorf("validate loader: workers is %d: use 0 (load each batch when it is needed) to %d", c.Workers, maxLoaderWorkers)
 	case c.Prefetch < 0:
 		return fmt.Errorf("validate loader: prefetch is %d: use 0 or more batches", c.Prefetch)
 	}
@@ -67,9 +67,9 @@ type Batch struct {
 	Padding int       // number of samples at the end that repeat others to fill the batch
 }
 
-// Valid returns the number of samples that are not padding. They are the first samples of
-// the batch.
-func (b Batch) Valid() int { return len(b.Indices) - b.Padding }
+// ValidCount returns the number of samples that are not padding. They are the first
+// samples of the batch.
+func (b Batch) ValidCount() int { return len(b.Indices) - b.Padding }
 
 // batchSampler determines the sample indices of one rank's batches. It is implemented by
 // *Sampler for training and by *evaluationShard for evaluation.
@@ -233,8 +233,8 @@ type buffer struct {
 // sampleScratch is memory for one sample before augmentation.
 type sampleScratch struct{ image, target []float32 }
 
-// takeBuffer returns an unused buffer or allocates one. The caller holds l.mu.
-func (l *Loader) takeBuffer() *buffer {
+// acquireBuffer returns an unused buffer or allocates one. The caller holds l.mu.
+func (l *Loader) acquireBuffer() *buffer {
 	if n := len(l.spare); n > 0 {
 		b := l.spare[n-1]
 		l.spare = l.spare[:n-1]
@@ -248,9 +248,9 @@ func (l *Loader) takeBuffer() *buffer {
 	return b
 }
 
-// iteratorGoroutines returns the number of goroutines of an iterator, each of which
+// goroutinesPerIterator returns the number of goroutines of an iterator, each of which
 // prepares a different batch. If it is 0, Next loads the batches.
-func (l *Loader) iteratorGoroutines() int {
+func (l *Loader) goroutinesPerIterator() int {
 	switch {
 	case l.p.bySample && l.c.Prefetch > 0 && l.c.Workers > 0:
 		return 1 // the other workers help to fill its batch (see goroutinesPerBatch)

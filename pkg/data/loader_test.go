@@ -139,10 +139,10 @@ func TestEvaluationCountsOnce(t *testing.T) {
 			it := l.Epoch(context.Background(), 0)
 			for it.Next() {
 				b := it.Batch()
-				if len(b.Indices) != c.Batch || len(b.Image) != 2*c.Batch || b.Valid() < 1 {
-					t.Fatalf("batch of %d samples and %d pixels, %d valid", len(b.Indices), len(b.Image), b.Valid())
+				if len(b.Indices) != c.Batch || len(b.Image) != 2*c.Batch || b.ValidCount() < 1 {
+					t.Fatalf("batch of %d samples and %d pixels, %d valid", len(b.Indices), len(b.Image), b.ValidCount())
 				}
-				for k, i := range b.Indices[:b.Valid()] {
+				for k, i := range b.Indices[:b.ValidCount()] {
 					if b.Image[2*k] != float32(i*1000) {
 						t.Fatalf("sample %d holds %g", i, b.Image[2*k])
 					}
@@ -323,7 +323,7 @@ func BenchmarkLoader(b *testing.B) {
 	for b.Loop() {
 		it := l.Epoch(context.Background(), 0)
 		for it.Next() {
-			n += it.Batch().Valid()
+			n += it.Batch().ValidCount()
 		}
 		if it.Err() != nil {
 			b.Fatal(it.Err())

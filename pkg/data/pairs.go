@@ -98,7 +98,7 @@ func OpenPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 }
 
 func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) {
-	imageDir, maskDir, err := findFolders(dir)
+	imageDir, maskDir, err := findPairFolders(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -161,8 +161,8 @@ func checkPairsMemory(ctx context.Context, dir string, pairs []imagePair) error 
 	return memory.Check(fmt.Sprintf("%s has %d pairs of %d×%d pixels", dir, len(pairs), height, width), len(pairs), 2*float64(height)*float64(width))
 }
 
-// findFolders returns the paths of the image folder and the mask folder in dir.
-func findFolders(dir string) (images, masks string, err error) {
+// findPairFolders returns the paths of the image folder and the mask folder in dir.
+func findPairFolders(dir string) (images, masks string, err error) {
 	info, err := os.Stat(dir)
 	switch {
 	case os.IsNotExist(err):

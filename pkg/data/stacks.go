@@ -24,7 +24,7 @@ func OpenStacks(ctx context.Context, dir string, o PairsOptions) (Dataset, error
 }
 
 func openStacks(ctx context.Context, dir string, o PairsOptions) (*floatDataset, error) {
-	imageDir, maskDir, err := findFolders(dir)
+	imageDir, maskDir, err := findPairFolders(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -11,8 +11,8 @@ import (
 // is its size, both along depth, rows and columns. A picture has depth 1.
 type window struct{ start, size [3]int }
 
-// voxels returns the number of pixels or voxels in the window.
-func (w window) voxels() int { return w.size[0] * w.size[1] * w.size[2] }
+// voxelCount returns the number of pixels or voxels in the window.
+func (w window) voxelCount() int { return w.size[0] * w.size[1] * w.size[2] }
 
 // String formats the size and the position of the window for error messages.
 func (w window) String() string {
@@ -107,9 +107,9 @@ func checkGetArguments(ds Dataset, i int, w window, image, target []float32) err
 			return fmt.Errorf("get sample %s: window %v exceeds the sample size %s", ds.SampleName(i), w, formatSize(is[1:]))
 		}
 	}
-	ni, nt := is[0]*w.voxels(), elementCount(ts)
+	ni, nt := is[0]*w.voxelCount(), elementCount(ts)
 	if isAligned(is, ts) {
-		nt = ts[0] * w.voxels()
+		nt = ts[0] * w.voxelCount()
 	}
 	return checkBuffers(ds.SampleName(i), image, target, ni, nt)
 }

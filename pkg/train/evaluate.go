@@ -53,7 +53,7 @@ func evaluateShard(ctx context.Context, exe engine.Executable, task model.Task, 
 		if err := runForward(ctx, exe, b.Image, b.Target, out); err != nil {
 			return s, err
 		}
-		valid := b.Valid()
+		valid := b.ValidCount()
 		if err := s.add(task, out[:valid*outputs], b.Target[:valid*m], valid); err != nil {
 			return s, err
 		}

@@ -42,7 +42,7 @@ func Parse(code string) (c Cell, err error) {
 	var p parser.Parser
 	files := etoken.NewFileSet()
 	p.Configure(0, macroChar)
-	p.Init(files, "cell", 0, []byte(BlankCommands(code)))
+	p.Init(files, "cell", 0, []byte(BlankOutCommands(code)))
 	nodes, err := p.Parse()
 	if err != nil {
 		return Cell{}, fmt.Errorf("parse cell: %w", err)
@@ -69,9 +69,9 @@ func (c *Cell) addNode(files *etoken.FileSet, n ast.Node) {
 	}
 }
 
-// BlankCommands replaces the lines at the start of a cell that are commands of the kernel
+// BlankOutCommands replaces the lines at the start of a cell that are commands of the kernel
 // (%cd, %help) or of the shell ($ls) by blanks. All other characters keep their positions.
-func BlankCommands(code string) string {
+func BlankOutCommands(code string) string {
 	lines := strings.SplitAfter(code, "\n")
 	for i, line := range lines {
 		text := strings.TrimSpace(line)

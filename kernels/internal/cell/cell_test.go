@@ -74,7 +74,7 @@ func TestMissingImport(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = c.CheckImports(has, known)
-		var missing *MissingError
+		var missing *MissingPackageError
 		if !errors.As(err, &missing) {
 			t.Fatalf("%q gives %v", code, err)
 		}

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/tools/go/ast/astutil"
 )
 
-// CheckFuncs contains the names of the functions in which WrapCalls wraps the calls of a
+// CheckFuncNames contains the names of the functions in which WrapCalls wraps the calls of a
 // cell. These functions end the cell if a call returns an error that the cell does not
 // handle. They examine the types of the results, which only the compiler knows.
-type CheckFuncs struct {
+type CheckFuncNames struct {
 	Values   string // values(f(), n): the cell uses n results of f(); n is 0 if the call is a statement
 	Last     string // last(f()): the call is the last line of the cell, whose results are shown
 	Argument string // argument(f()): the call is the only argument of another call, which may accept several results
@@ -29,8 +29,8 @@ type CheckFuncs struct {
 // WrapCalls wraps the calls in the nodes of a cell. It changes the nodes in place, or
 // replaces them in the slice. showsLast reports whether the last node is the cell's last
 // line, whose value the notebook shows.
-func (c CheckFuncs) WrapCalls(nodes []ast.Node, showsLast bool) {
-	w := checker{CheckFuncs: c, used: map[ast.Expr]resultUse{}}
+func (c CheckFuncNames) WrapCalls(nodes []ast.Node, showsLast bool) {
+	w := callWrapper{CheckFuncNames: c, used: map[ast.Expr]resultUse{}}
 	for i, n := range nodes {
 		if e, ok := n.(ast.Expr); ok {
 			w.used[e] = resultUse{function: c.Values}
@@ -49,9 +49,9 @@ type resultUse struct {
 	any      bool   // the number of used results is unknown
 }
 
-// A checker wraps the calls in one node of a cell at a time; see WrapCalls.
-type checker struct {
-	CheckFuncs
+// A callWrapper wraps the calls in one node of a cell at a time; see WrapCalls.
+type callWrapper struct {
+	CheckFuncNames
 	used      map[ast.Expr]resultUse
 	functions []*ast.FuncType // types of the functions around the node
 }
@@ -59,14 +59,14 @@ type checker struct {
 // recordUses is called for each node before its children. It records how the node uses
 // the results of the calls among its children. A call without such a record is used as
 // one value.
-func (w *checker) recordUses(c *astutil.Cursor) bool {
+func (w *callWrapper) recordUses(c *astutil.Cursor) bool {
 	switch n := c.Node().(type) {
 	case *ast.GenDecl:
 		return n.Tok == token.VAR
 	case *ast.ArrayType:
 		return false // the length of an array type is a constant
 	case *ast.FuncDecl:
-		if n.Body == nil || n.Recv != nil && ReceiverType(n) == "" {
+		if n.Body == nil || n.Recv != nil && ReceiverTypeName(n) == "" {
 			return false // a macro or a generic function
 		}
 		w.functions = append(w.functions, n.Type)
@@ -113,7 +113,7 @@ func (w *checker) recordUses(c *astutil.Cursor) bool {
 
 // classifyAssignment returns the use of a call whose results are assigned to left:
 // Ignored if all of left are blank identifiers, Values otherwise.
-func (w *checker) classifyAssignment(left []ast.Expr) resultUse {
+func (w *callWrapper) classifyAssignment(left []ast.Expr) resultUse {
 	blank := func(e ast.Expr) bool {
 		id, ok := e.(*ast.Ident)
 		return ok && id.Name == "_"
@@ -126,7 +126,7 @@ func (w *checker) classifyAssignment(left []ast.Expr) resultUse {
 
 // mayReturnError reports whether n may return an error. It returns false for conversions
 // and for calls of builtin functions.
-func (w *checker) mayReturnError(n *ast.CallExpr) bool {
+func (w *callWrapper) mayReturnError(n *ast.CallExpr) bool {
 	switch f := ast.Unparen(n.Fun).(type) {
 	case *ast.ArrayType, *ast.MapType, *ast.ChanType, *ast.FuncType, *ast.InterfaceType, *ast.StructType:
 		return false
@@ -141,7 +141,7 @@ func (w *checker) mayReturnError(n *ast.CallExpr) bool {
 
 // wrapNode is called for each node after its children. It wraps calls, function bodies
 // and the functions of defer statements.
-func (w *checker) wrapNode(c *astutil.Cursor) bool {
+func (w *callWrapper) wrapNode(c *astutil.Cursor) bool {
 	switch n := c.Node().(type) {
 	case *ast.FuncDecl:
 		w.functions = w.functions[:len(w.functions)-1]
@@ -173,7 +173,7 @@ func (w *checker) wrapNode(c *astutil.Cursor) bool {
 
 // wrapBody returns a block that passes the name and the statements of a function to the
 // function Body.
-func (w *checker) wrapBody(name string, b *ast.BlockStmt) *ast.BlockStmt {
+func (w *callWrapper) wrapBody(name string, b *ast.BlockStmt) *ast.BlockStmt {
 	if len(b.List) == 0 {
 		return b
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 func TestChecks(t *testing.T) {
-	c := CheckFuncs{
+	c := CheckFuncNames{
 		Values: "values", Last: "last", Argument: "argument", Ignored: "ignored", Deferred: "deferred", Body: "body",
 		IsType: func(e ast.Expr) bool {
 			switch e := e.(type) {

@@ -7,27 +7,28 @@ import (
 	"strings"
 )
 
-// CheckImports returns a *MissingError for the cell's first import of a package that is
-// not compiled into the kernel, or nil. has reports whether a package is compiled in;
-// known lists the packages that the error may name or suggest. Without this check the
+// CheckImports returns a *MissingPackageError for the cell's first import of a package
+// that is not compiled into the kernel, or nil. has reports whether a package is compiled
+// in; known lists the packages that the error may name or suggest. Without this check the
 // interpreter would try to fetch and compile the package, which is impossible in a kernel
 // without compiler and network.
 func (c Cell) CheckImports(has func(path string) bool, known []string) error {
 	for _, imp := range c.Imports {
 		if !has(imp.Path) {
-			return &MissingError{Import: imp, Known: known}
+			return &MissingPackageError{Import: imp, Known: known}
 		}
 	}
 	return nil
 }
 
-// A MissingError is the error of a cell that imports a package which is not compiled in.
-type MissingError struct {
+// A MissingPackageError is the error of a cell that imports a package which is not
+// compiled in.
+type MissingPackageError struct {
 	Import Import
 	Known  []string // import paths of the packages that are compiled in
 }
 
-func (e *MissingError) Error() string {
+func (e *MissingPackageError) Error() string {
 	path := e.Import.Path
 	var b strings.Builder
 	fmt.Fprintf(&b, "line %d: import %q: this package is not compiled into the kernel", e.Import.Line, path)
@@ -64,7 +65,7 @@ func summarizePaths(paths []string) []string {
 	var own, others []string
 	std := false
 	for _, p := range paths {
-		if name, ok := strings.CutPrefix(p, ownPrefix); ok {
+		if name, ok := strings.CutPrefix(p, ownPackagePrefix); ok {
 			own = append(own, name)
 		} else if !strings.Contains(strings.Split(p, "/")[0], ".") {
 			std = true
@@ -77,14 +78,14 @@ func summarizePaths(paths []string) []string {
 		list = append(list, "the Go standard library")
 	}
 	if len(own) > 0 {
-		list = append(list, ownPrefix+"{"+strings.Join(own, ",")+"}")
+		list = append(list, ownPackagePrefix+"{"+strings.Join(own, ",")+"}")
 	}
 	slices.Sort(others)
 	return append(list, slices.Compact(others)...)
 }
 
-// ownPrefix is the start of the import paths of this project's packages.
-const ownPrefix = "lockstep/pkg/"
+// ownPackagePrefix is the start of the import paths of this project's packages.
+const ownPackagePrefix = "lockstep/pkg/"
 
 // modulePrefix returns the first elements of the import path of another module's package,
 // such as gonum.org/v1/gonum.

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// A Plan is the order in which the nodes of a cell are declared and run. Imports, types
-// and constants come first, then methods and functions that use no variable of the cell,
-// and then the rest in source order. A statement may therefore use a function that is
-// declared below it, and an interface is complete before a value is converted to it. A
+// A CompilePlan is the order in which the nodes of a cell are declared and run. Imports,
+// types and constants come first, then methods and functions that use no variable of the
+// cell, and then the rest in source order. A statement may therefore use a function that
+// is declared below it, and an interface is complete before a value is converted to it. A
 // function that uses a variable of the cell stays after that variable.
-type Plan struct {
+type CompilePlan struct {
 	Types     []ast.Node
 	Methods   []*ast.FuncDecl
 	Functions []*ast.FuncDecl
@@ -19,9 +19,9 @@ type Plan struct {
 	Own       map[string]bool // names of the types that the cell declares
 }
 
-// NewPlan returns the order of the nodes of a cell.
-func NewPlan(nodes []ast.Node) Plan {
-	p := Plan{Own: map[string]bool{}}
+// NewCompilePlan returns the order of the nodes of a cell.
+func NewCompilePlan(nodes []ast.Node) CompilePlan {
+	p := CompilePlan{Own: map[string]bool{}}
 	early := findEarlyFunctions(nodes)
 	for _, n := range nodes {
 		switch d := n.(type) {
@@ -54,7 +54,7 @@ func NewPlan(nodes []ast.Node) Plan {
 
 // Declarations returns the methods and functions that are compiled before the other
 // nodes of the cell.
-func (p Plan) Declarations() []ast.Node {
+func (p CompilePlan) Declarations() []ast.Node {
 	var nodes []ast.Node
 	for _, d := range slices.Concat(p.Methods, p.Functions) {
 		nodes = append(nodes, d)
@@ -70,9 +70,9 @@ func NewStub(d *ast.FuncDecl) *ast.FuncDecl {
 	return &s
 }
 
-// ReceiverType returns the name of the type that a method belongs to, or "" for a function
-// and for a receiver that is not a type name.
-func ReceiverType(d *ast.FuncDecl) string {
+// ReceiverTypeName returns the name of the type that a method belongs to, or "" for a
+// function and for a receiver that is not a type name.
+func ReceiverTypeName(d *ast.FuncDecl) string {
 	if d.Recv == nil || len(d.Recv.List) == 0 {
 		return ""
 	}
@@ -94,7 +94,7 @@ func findEarlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
 		if d, ok := n.(*ast.FuncDecl); ok {
 			// Macros and generic functions have a special receiver list in the
 			// interpreter's syntax.
-			early[d] = d.Body != nil && (d.Recv == nil || ReceiverType(d) != "")
+			early[d] = d.Body != nil && (d.Recv == nil || ReceiverTypeName(d) != "")
 			if !early[d] {
 				late[d.Name.Name] = true
 			}
@@ -107,7 +107,7 @@ func findEarlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
 	for changed := true; changed; {
 		changed = false
 		for d := range early {
-			if early[d] && usesAny(d, late) {
+			if early[d] && usesAnyName(d, late) {
 				early[d], changed = false, true
 				if d.Recv == nil {
 					late[d.Name.Name] = true
@@ -149,9 +149,9 @@ func declaredVariables(n ast.Node) (names []string) {
 	return names
 }
 
-// usesAny reports whether a function uses one of the names. Names of its receiver,
+// usesAnyName reports whether a function uses one of the names. Names of its receiver,
 // parameters and results do not count.
-func usesAny(d *ast.FuncDecl, names map[string]bool) (found bool) {
+func usesAnyName(d *ast.FuncDecl, names map[string]bool) (found bool) {
 	own := map[string]bool{}
 	for _, list := range []*ast.FieldList{d.Recv, d.Type.Params, d.Type.Results} {
 		if list == nil {

@@ -34,7 +34,7 @@ func TestOrder(t *testing.T) {
 		{"w := T{}\nn := 1\nfunc (w T) M(n int) int { return n + w.n }\ntype T struct { n int }", "M", "", "statement statement"},
 		{"for i := 0; i < 3; i++ {}\nfunc f(i int) int { return i }", "", "f", "statement"},
 	} {
-		p := NewPlan(parse(t, tt.code))
+		p := NewCompilePlan(parse(t, tt.code))
 		names := func(list []*ast.FuncDecl) string {
 			var s []string
 			for _, d := range list {
@@ -57,7 +57,7 @@ func TestOrder(t *testing.T) {
 			t.Errorf("%q gives methods %q, functions %q, rest %q, want %q, %q, %q", tt.code, m, f, r, tt.methods, tt.functions, tt.rest)
 		}
 	}
-	p := NewPlan(parse(t, "var v T\ntype T struct{}\nconst c = 1\nimport \"fmt\""))
+	p := NewCompilePlan(parse(t, "var v T\ntype T struct{}\nconst c = 1\nimport \"fmt\""))
 	if len(p.Types) != 3 || !p.Own["T"] || p.Own["c"] {
 		t.Errorf("the plan is %+v", p)
 	}

@@ -11,7 +11,7 @@ import (
 // for one (err, errRead, readErr) and it is assigned the last result of a call. nodes must
 // not have been rewritten yet.
 func FindUnusedErrors(nodes []ast.Node) []*ast.Ident {
-	u := nameUses{read: map[string][]token.Pos{}, anywhere: map[string]bool{}, written: map[*ast.Ident]bool{}}
+	u := nameUsage{read: map[string][]token.Pos{}, anywhere: map[string]bool{}, written: map[*ast.Ident]bool{}}
 	for _, n := range nodes {
 		if n != nil {
 			ast.Walk(nameVisitor{&u, nil, token.NoPos, false}, n)
@@ -26,8 +26,8 @@ func FindUnusedErrors(nodes []ast.Node) []*ast.Ident {
 	return list
 }
 
-// nameUses records where a cell assigns and reads names.
-type nameUses struct {
+// nameUsage records where a cell assigns and reads names.
+type nameUsage struct {
 	assigned []assignment
 	written  map[*ast.Ident]bool
 	read     map[string][]token.Pos
@@ -41,7 +41,7 @@ type assignment struct {
 }
 
 // isRead reports whether the cell reads the name after the assignment.
-func (u *nameUses) isRead(a assignment) bool {
+func (u *nameUsage) isRead(a assignment) bool {
 	if u.anywhere[a.id.Name] {
 		return true
 	}
@@ -55,7 +55,7 @@ func (u *nameUses) isRead(a assignment) bool {
 
 // recordAssignment records an assignment. loop is the start of the outermost loop around
 // it, or token.NoPos.
-func (u *nameUses) recordAssignment(left []ast.Expr, right []ast.Expr, loop token.Pos) {
+func (u *nameUsage) recordAssignment(left []ast.Expr, right []ast.Expr, loop token.Pos) {
 	for _, e := range left {
 		if id, ok := e.(*ast.Ident); ok {
 			u.written[id] = true
@@ -82,7 +82,7 @@ func isErrorName(name string) bool {
 
 // A nameVisitor walks through the syntax tree of a cell and records how names are used.
 type nameVisitor struct {
-	*nameUses
+	*nameUsage
 	results *ast.FieldList // results of the function around the node
 	loop    token.Pos      // start of the outermost loop around the node, if there is one
 	literal bool           // the node is in a function literal

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/tools/go/ast/astutil"
 )
 
-// WaitFuncs contains the names of the functions that Rewrite inserts into a cell.
-type WaitFuncs struct {
+// WaitFuncNames contains the names of the functions that RewriteWaits inserts into a cell.
+type WaitFuncNames struct {
 	From  string // from(ch) receives from ch and returns a channel of the same type with the received value
 	Send  string // send(ch, v) sends v to ch
 	Done  string // done() returns a channel that is closed at an interrupt, or nil in a goroutine
@@ -17,13 +17,13 @@ type WaitFuncs struct {
 	Wait  string // wait(x, x.Wait) calls x.Wait; an interrupt ends the wait
 }
 
-// Rewrite changes the operations of a cell that may wait for a goroutine, so that an
+// RewriteWaits changes the operations of a cell that may wait for a goroutine, so that an
 // interrupt ends the wait: <-ch becomes <-from(ch), ch <- v becomes send(ch, v), a select
 // without default gets one more case, and x.Wait() becomes wait(x, x.Wait). A loop "for …
 // range x" becomes the argument of a function that compiles it according to the type of
 // x, because only the compiler knows whether x is a channel. The nodes are changed in
 // place, or replaced in the slice.
-func (w WaitFuncs) Rewrite(nodes []ast.Node) {
+func (w WaitFuncNames) RewriteWaits(nodes []ast.Node) {
 	// Nodes that are not rewritten: parts of a statement that is rewritten as a whole, or
 	// that cannot be rewritten.
 	keep := map[ast.Node]bool{}
@@ -106,7 +106,7 @@ func findReceive(comm ast.Stmt) ast.Node {
 
 // addInterruptCase adds a case to a select statement without default, so that an
 // interrupt ends the wait.
-func (w WaitFuncs) addInterruptCase(s *ast.SelectStmt) {
+func (w WaitFuncNames) addInterruptCase(s *ast.SelectStmt) {
 	for _, clause := range s.Body.List {
 		if c, ok := clause.(*ast.CommClause); ok && c.Comm == nil {
 			return
@@ -123,7 +123,7 @@ func (w WaitFuncs) addInterruptCase(s *ast.SelectStmt) {
 
 // wrapLoop wraps a range loop in a call of the function Range. whole is the loop with its
 // label, or the loop itself.
-func (w WaitFuncs) wrapLoop(r *ast.RangeStmt, whole ast.Stmt) ast.Stmt {
+func (w WaitFuncNames) wrapLoop(r *ast.RangeStmt, whole ast.Stmt) ast.Stmt {
 	at := r.Pos()
 	body := &ast.FuncLit{
 		Type: &ast.FuncType{Func: at, Params: &ast.FieldList{Opening: at, Closing: at}},
@@ -132,7 +132,7 @@ func (w WaitFuncs) wrapLoop(r *ast.RangeStmt, whole ast.Stmt) ast.Stmt {
 	return &ast.BlockStmt{Lbrace: at, List: []ast.Stmt{&ast.ExprStmt{X: newCall(w.Range, at, r.X, body)}}, Rbrace: r.End()}
 }
 
-// ParseRangeCall returns the loop in the arguments of a call of Range that Rewrite has
+// ParseRangeCall returns the loop in the arguments of a call of Range that RewriteWaits has
 // created.
 func ParseRangeCall(c *ast.CallExpr) ast.Stmt {
 	return c.Args[1].(*ast.FuncLit).Body.List[0]
@@ -148,7 +148,7 @@ const (
 
 // RewriteRange rewrites a range loop over a channel to a loop that receives with the
 // function From. The loop may have a label.
-func (w WaitFuncs) RewriteRange(loop ast.Stmt) ast.Stmt {
+func (w WaitFuncNames) RewriteRange(loop ast.Stmt) ast.Stmt {
 	if l, ok := loop.(*ast.LabeledStmt); ok {
 		r := l.Stmt.(*ast.RangeStmt)
 		labelled := *l
@@ -171,7 +171,7 @@ func declareChannel(r *ast.RangeStmt, loop ast.Stmt) ast.Stmt {
 
 // newReceiveLoop returns the loop for { v, open := <-from(channel); if !open { break };
 // body }.
-func (w WaitFuncs) newReceiveLoop(r *ast.RangeStmt) ast.Stmt {
+func (w WaitFuncNames) newReceiveLoop(r *ast.RangeStmt) ast.Stmt {
 	at := r.Pos()
 	v := newIdent("_", at)
 	var assign []ast.Stmt

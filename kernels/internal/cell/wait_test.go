@@ -20,7 +20,7 @@ func source(t *testing.T, n ast.Node) string {
 }
 
 func TestWaiting(t *testing.T) {
-	w := WaitFuncs{From: "from", Send: "send", Done: "done", Check: "check", Range: "loop", Wait: "wait"}
+	w := WaitFuncNames{From: "from", Send: "send", Done: "done", Check: "check", Range: "loop", Wait: "wait"}
 	for code, want := range map[string]string{
 		"<-c":                               "<-from(c)",
 		"v, ok := <-c":                      "v, ok := <-from(c)",
@@ -45,7 +45,7 @@ func TestWaiting(t *testing.T) {
 		"for _, v := range list { c <- v }": "{ loop(list, func() { for _, v := range list { send(c, v) } }) }",
 	} {
 		nodes := parse(t, code)
-		w.Rewrite(nodes)
+		w.RewriteWaits(nodes)
 		if got := source(t, nodes[0]); got != want {
 			t.Errorf("%q becomes\n%q, want\n%q", code, got, want)
 		}
@@ -53,14 +53,14 @@ func TestWaiting(t *testing.T) {
 }
 
 func TestLoopByReceive(t *testing.T) {
-	w := WaitFuncs{From: "from", Range: "loop"}
+	w := WaitFuncNames{From: "from", Range: "loop"}
 	for code, want := range map[string]string{
 		"for v := range c { f(v) }":     "{ ·channel := c for { v, ·open := <-from(·channel) if !·open { break } { f(v) } } }",
 		"for x.v = range g() { }":       "{ ·channel := g() for { ·value, ·open := <-from(·channel) if !·open { break } x.v = ·value { } } }",
 		"L: for range c { continue L }": "{ ·channel := c L: for { _, ·open := <-from(·channel) if !·open { break } { continue L } } }",
 	} {
 		nodes := parse(t, code)
-		w.Rewrite(nodes)
+		w.RewriteWaits(nodes)
 		block := nodes[0].(*ast.BlockStmt)
 		made := block.List[0].(*ast.ExprStmt).X.(*ast.CallExpr)
 		if got := source(t, w.RewriteRange(ParseRangeCall(made))); got != want {

@@ -137,7 +137,7 @@ func (x *Inspector) literalType(p *cursorContext, brace lexeme) xr.Type {
 func (x *Inspector) usableFields(t xr.Type) []string {
 	var fields []string
 	for i := range t.NumField() {
-		if name := t.Field(i).Name; ast.IsExported(name) || !x.isCompiled(t) {
+		if name := t.Field(i).Name; ast.IsExported(name) || !x.isCompiledType(t) {
 			fields = append(fields, name)
 		}
 	}
@@ -178,7 +178,7 @@ func (x *Inspector) completeValue(p *cursorContext, t lexeme, prefix string) []s
 func (x *Inspector) memberNames(c *interp.Comp, base, prefix string) []string {
 	if base = strings.TrimSpace(base); token.IsIdentifier(base) {
 		if imp := x.resolvePackage(c, base); imp != nil {
-			return removeUnexported(packageNames(imp, prefix))
+			return removeUnexported(packageMembers(imp, prefix))
 		}
 	}
 	t, _ := typeOf(c, base)
@@ -186,16 +186,16 @@ func (x *Inspector) memberNames(c *interp.Comp, base, prefix string) []string {
 		return nil
 	}
 	inner := interp.NewComp(c, nil)
-	inner.NewBind(cursorName, interp.VarBind, t)
-	names := inner.CompleteWords([]string{cursorName, prefix})
-	if x.isCompiled(t) {
+	inner.NewBind(cursorIdentifier, interp.VarBind, t)
+	names := inner.CompleteWords([]string{cursorIdentifier, prefix})
+	if x.isCompiledType(t) {
 		names = removeUnexported(names)
 	}
 	return names
 }
 
-// packageNames returns the names of a package that begin with prefix.
-func packageNames(imp *interp.Import, prefix string) []string {
+// packageMembers returns the names of a package that begin with prefix.
+func packageMembers(imp *interp.Import, prefix string) []string {
 	var names []string
 	for name := range imp.Binds {
 		names = append(names, name)
@@ -208,9 +208,9 @@ func packageNames(imp *interp.Import, prefix string) []string {
 	return slices.Compact(names)
 }
 
-// isCompiled reports whether a type is declared in a package that is compiled in. A cell
+// isCompiledType reports whether a type is declared in a package that is compiled in. A cell
 // cannot use the unexported names of such a package.
-func (x *Inspector) isCompiled(t xr.Type) bool {
+func (x *Inspector) isCompiledType(t xr.Type) bool {
 	for t.Kind() == reflect.Pointer && t.Name() == "" {
 		t = t.Elem()
 	}
@@ -226,6 +226,6 @@ func removeUnexported(names []string) []string {
 // kernel's functions and the keywords of the interpreter's macros.
 func removeHidden(names []string) []string {
 	return slices.DeleteFunc(names, func(n string) bool {
-		return !token.IsIdentifier(n) && !token.IsKeyword(n) || n == "macro" || n == "template" || n == cursorName
+		return !token.IsIdentifier(n) && !token.IsKeyword(n) || n == "macro" || n == "template" || n == cursorIdentifier
 	})
 }

@@ -47,19 +47,19 @@ func (x *Inspector) Explain(code string, line, column int, message string) strin
 	switch {
 	case hint == "":
 		return message
-	case noSymbol.MatchString(message) && strings.Contains(hint, notInCells):
+	case noSymbol.MatchString(message) && strings.Contains(hint, notInCellsText):
 		return hint // the advice names the name itself
 	}
 	return message + "; " + hint
 }
 
-// notInCells is the text by which Explain recognizes advice about a name that exists but
+// notInCellsText is the text by which Explain recognizes advice about a name that exists but
 // cannot be used in cells.
-const notInCells = "not available in cells; "
+const notInCellsText = "not available in cells; "
 
 // findAdvice returns the advice that Explain adds to the message, or "" if there is none.
 func (x *Inspector) findAdvice(code string, line, column int, message string) string {
-	p := &cursorContext{code: cell.BlankCommands(code), tokens: scanTokens(cell.BlankCommands(code))}
+	p := &cursorContext{code: cell.BlankOutCommands(code), tokens: scanTokens(cell.BlankOutCommands(code))}
 	p.cursor = positionOffset(p.code, line, column)
 	if m := noSymbol.FindStringSubmatch(message); m != nil {
 		return x.explainSymbol(m[1], m[2])
@@ -86,12 +86,12 @@ func (x *Inspector) findAdvice(code string, line, column int, message string) st
 	}
 	if m := noMember.FindStringSubmatch(message); m != nil {
 		base := strings.TrimSuffix(m[2], "."+m[1])
-		return didYouMean(m[1], x.memberNames(x.scopeAt(p, p.cursor), base, ""))
+		return suggestSimilar(m[1], x.memberNames(x.scopeAt(p, p.cursor), base, ""))
 	}
 	if m := noField.FindStringSubmatch(message); m != nil {
 		name := strings.TrimPrefix(m[2][strings.LastIndex(m[2], "/")+1:], "main.")
 		if t, isType := typeOf(x.scopeAt(p, p.cursor), name); isType && t.Kind() == reflect.Struct {
-			return didYouMean(m[1], x.usableFields(t))
+			return suggestSimilar(m[1], x.usableFields(t))
 		}
 	}
 	return ""
@@ -148,9 +148,9 @@ func (x *Inspector) explainName(p *cursorContext, name, selected string) string 
 			packages = append(packages, path[strings.LastIndex(path, "/")+1:])
 		}
 		slices.Sort(packages)
-		return didYouMean(name, append(visibleNames(c), slices.Compact(packages)...))
+		return suggestSimilar(name, append(visibleNames(c), slices.Compact(packages)...))
 	}
-	return didYouMean(name, visibleNames(c))
+	return suggestSimilar(name, visibleNames(c))
 }
 
 // findImports returns the import declarations of the packages called name that declare
@@ -204,10 +204,10 @@ func (x *Inspector) explainSymbol(path, name string) string {
 			if strings.HasPrefix(e.Decl, "type ") {
 				kind = "types"
 			}
-			return fmt.Sprintf("%s: generic %s are %s%s", short, kind, notInCells, suggestAlternative(short))
+			return fmt.Sprintf("%s: generic %s are %s%s", short, kind, notInCellsText, suggestAlternative(short))
 		}
 		if strings.HasPrefix(e.Decl, "type ") {
-			return short + ": constraints are " + notInCells + "name the types themselves"
+			return short + ": constraints are " + notInCellsText + "name the types themselves"
 		}
 	}
 	var known []string
@@ -217,11 +217,11 @@ func (x *Inspector) explainSymbol(path, name string) string {
 		}
 	}
 	if imp := x.importPackage(path); imp != nil {
-		known = append(known, packageNames(imp, "")...)
+		known = append(known, packageMembers(imp, "")...)
 	}
 	slices.Sort(known)
 	known = slices.DeleteFunc(slices.Compact(known), func(n string) bool { return !ast.IsExported(n) || strings.Contains(n, ".") })
-	return didYouMean(name, known)
+	return suggestSimilar(name, known)
 }
 
 // isGeneric reports whether the declaration of name has type parameters.
@@ -258,9 +258,9 @@ func suggestAlternative(name string) string {
 	return "write a loop, or put the call into a compiled package: kernels/README.md says how to add one to the kernel"
 }
 
-// didYouMean returns a suggestion with the known names that are most similar to name, or
+// suggestSimilar returns a suggestion with the known names that are most similar to name, or
 // "" if none is similar.
-func didYouMean(name string, known []string) string {
+func suggestSimilar(name string, known []string) string {
 	near := cell.NearestNames(name, slices.DeleteFunc(slices.Clone(known), func(n string) bool { return n == name }))
 	if len(near) == 0 {
 		return ""

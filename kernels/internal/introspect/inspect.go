@@ -227,7 +227,7 @@ func describePackage(p docs.Package, imp *interp.Import, detail int) string {
 		return joinParagraphs(e.Decl, e.Doc)
 	}
 	var names []string
-	for _, name := range removeUnexported(packageNames(imp, "")) {
+	for _, name := range removeUnexported(packageMembers(imp, "")) {
 		line, _, _ := strings.Cut(p[name].Decl, "\n")
 		if line == "" {
 			line = name

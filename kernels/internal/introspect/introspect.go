@@ -38,7 +38,7 @@ type cursorContext struct {
 
 // contextAt returns the context of a cursor position that is counted in characters.
 func (x *Inspector) contextAt(code string, cursor int) *cursorContext {
-	code = cell.BlankCommands(code)
+	code = cell.BlankOutCommands(code)
 	return &cursorContext{code: code, cursor: byteOffset(code, cursor), tokens: scanTokens(code)}
 }
 

@@ -145,7 +145,7 @@ func TestComplete(t *testing.T) {
 		}
 	}
 	// What was looked at is not declared.
-	for _, name := range []string{"velocity", "Car", "area", "sort", cursorName} {
+	for _, name := range []string{"velocity", "Car", "area", "sort", cursorIdentifier} {
 		if x.Interp.Comp.TryResolve(name) != nil || x.Interp.Comp.TryResolveType(name) != nil {
 			t.Errorf("the session knows %s now", name)
 		}

@@ -16,8 +16,9 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// cursorName is an identifier that is inserted at the cursor before the code is parsed.
-const cursorName = "lockstepCursor"
+// cursorIdentifier is an identifier that is inserted at the cursor before the code is
+// parsed.
+const cursorIdentifier = "lockstepCursor"
 
 // scopeAt returns the scope at the given byte offset: a scope inside the session's scope,
 // with the names that the cell declares before the offset.
@@ -53,7 +54,7 @@ func (x *Inspector) scopeAt(p *cursorContext, offset int) *interp.Comp {
 func (p *cursorContext) completeSyntax(offset int) []string {
 	list := p.tokensBefore(offset)
 	stack := openBrackets(list)
-	head := p.code[:offset] + " " + cursorName + " "
+	head := p.code[:offset] + " " + cursorIdentifier + " "
 	var inner, outer strings.Builder
 	block := false
 	for _, t := range slices.Backward(stack) {
@@ -133,7 +134,7 @@ func containsCursor(n ast.Node) bool {
 		return false
 	}
 	ast.Inspect(n, func(n ast.Node) bool {
-		if id, ok := n.(*ast.Ident); ok && id.Name == cursorName {
+		if id, ok := n.(*ast.Ident); ok && id.Name == cursorIdentifier {
 			found = true
 		}
 		return !found
@@ -169,7 +170,7 @@ func (s *scopeBuilder) declare(n ast.Node) {
 		s.declare(n.Stmt)
 	case *ast.FuncDecl:
 		// A method of a type from an earlier cell would change the session.
-		if n.Body != nil && (n.Recv == nil || s.own[cell.ReceiverType(n)]) {
+		if n.Body != nil && (n.Recv == nil || s.own[cell.ReceiverTypeName(n)]) {
 			s.tryCompile(func() { s.c.Decl(cell.NewStub(n)) })
 		}
 	case *ast.AssignStmt:
@@ -259,16 +260,16 @@ func (s *scopeBuilder) visit(n ast.Node) {
 		s.visitBlock(n.List)
 	case *ast.IfStmt:
 		s.pushScope()
-		s.visitHead(n.Init, n.Cond, n.Body, n.Else)
+		s.visitParts(n.Init, n.Cond, n.Body, n.Else)
 	case *ast.ForStmt:
 		s.pushScope()
-		s.visitHead(n.Init, n.Cond, n.Post, n.Body)
+		s.visitParts(n.Init, n.Cond, n.Post, n.Body)
 	case *ast.SwitchStmt:
 		s.pushScope()
-		s.visitHead(n.Init, n.Tag, n.Body)
+		s.visitParts(n.Init, n.Tag, n.Body)
 	case *ast.TypeSwitchStmt:
 		s.pushScope()
-		s.visitHead(n.Init, n.Assign, n.Body)
+		s.visitParts(n.Init, n.Assign, n.Body)
 	case *ast.RangeStmt:
 		s.pushScope()
 		if containsCursor(n.Body) {
@@ -298,9 +299,9 @@ func (s *scopeBuilder) visitFunction(t *ast.FuncType, body *ast.BlockStmt) {
 	}
 }
 
-// visitHead declares the names in the parts of a statement, up to the part that contains
+// visitParts declares the names in the parts of a statement, up to the part that contains
 // the cursor, and visits that part.
-func (s *scopeBuilder) visitHead(parts ...ast.Node) {
+func (s *scopeBuilder) visitParts(parts ...ast.Node) {
 	for _, p := range parts {
 		if p == nil || reflect.ValueOf(p).IsNil() {
 			continue

@@ -104,7 +104,7 @@ func TestWatch(t *testing.T) {
 	} {
 		var did []string
 		i := 0
-		w := Watch{
+		w := Watcher{
 			Limit: Limit{Bytes: 1000, Capacity: 2000},
 			Used:  func() int64 { return tt.used[i] },
 			Cell: func() int {

@@ -10,9 +10,9 @@ const (
 	grace    = 2 * time.Second // time after the interrupt in which memory use may still grow
 )
 
-// A Watch compares the process's memory use with a limit. Above the limit it interrupts
+// A Watcher compares the process's memory use with a limit. Above the limit it interrupts
 // the running cell, and if memory use still grows, it exits the kernel.
-type Watch struct {
+type Watcher struct {
 	Limit     Limit
 	Used      func() int64    // returns the memory in use, in bytes
 	Cell      func() int      // returns the number of the running cell, or of the last one
@@ -27,7 +27,7 @@ type Watch struct {
 
 // Run checks the memory use periodically until the kernel exits. It returns at once if
 // there is no limit.
-func (w *Watch) Run() {
+func (w *Watcher) Run() {
 	if w.Limit.Bytes == 0 {
 		return
 	}
@@ -37,7 +37,7 @@ func (w *Watch) Run() {
 }
 
 // check compares the memory use with the limit once.
-func (w *Watch) check(now time.Time) {
+func (w *Watcher) check(now time.Time) {
 	used := w.Used()
 	limit := w.Limit.Bytes
 	// Near its capacity, the machine would become too slow to wait until grace has

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// repeatInterval is the time after which an interrupt is repeated, because the
+// interruptRepeatInterval is the time after which an interrupt is repeated, because the
 // interpreter ignores an interrupt that arrives while it compiles the cell.
-const repeatInterval = 500 * time.Millisecond
+const interruptRepeatInterval = 500 * time.Millisecond
 
 // A Session keeps track of the running cell and its interrupts. It is safe for concurrent
 // use. Use New to create one; the zero value is not valid.
@@ -62,8 +62,8 @@ func (s *Session) End() (interrupted bool) {
 	return s.hit.Load()
 }
 
-// Cell returns the number of the running cell, or of the last cell if none is running.
-func (s *Session) Cell() int {
+// CellNumber returns the number of the running cell, or of the last cell if none is running.
+func (s *Session) CellNumber() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.count
@@ -124,7 +124,7 @@ func (s *Session) stopCell() {
 
 // repeatInterrupt repeats the interrupt until the cell has ended.
 func (s *Session) repeatInterrupt(interrupt func(), ended <-chan struct{}) {
-	tick := time.NewTicker(repeatInterval)
+	tick := time.NewTicker(interruptRepeatInterval)
 	defer tick.Stop()
 	slow := time.NewTimer(s.SlowAfter)
 	defer slow.Stop()

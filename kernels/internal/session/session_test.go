@@ -130,7 +130,7 @@ func TestInterruptInsists(t *testing.T) {
 	}
 	s.End()
 	n := hits.Load()
-	time.Sleep(repeatInterval + 100*time.Millisecond)
+	time.Sleep(interruptRepeatInterval + 100*time.Millisecond)
 	if hits.Load() > n+1 { // one may have been on its way
 		t.Errorf("the cell was told %d times after its end", hits.Load()-n)
 	}
@@ -155,7 +155,7 @@ func TestFailStopsItsCellAlone(t *testing.T) {
 	s := New()
 	stopped := 0
 	s.Begin(func() { stopped++ })
-	cell, why := s.Cell(), errors.New("why")
+	cell, why := s.CellNumber(), errors.New("why")
 	if !s.Fail(cell, why) || !s.Interrupted() || s.Cause() != why || s.Context().Err() == nil || stopped == 0 {
 		t.Errorf("a failed cell: interrupted %v, cause %v, stopped %d times", s.Interrupted(), s.Cause(), stopped)
 	}

@@ -66,8 +66,8 @@ func Render(v any) (bundle Bundle, ok bool, err error) {
 	return bundle, true, nil
 }
 
-// maxElements is the maximum number of elements of a slice that are shown.
-const maxElements = 50
+// maxRenderedElements is the maximum number of elements of a slice that are shown.
+const maxRenderedElements = 50
 
 // RenderElements returns the bundles of the elements of a slice or array if Render
 // supports each element, as in a list of figures. ok is false for any other value.
@@ -79,7 +79,7 @@ func RenderElements(v any) (list []Bundle, ok bool, err error) {
 	if _, whole, err := Render(v); whole || err != nil {
 		return nil, false, nil // the slice itself can be rendered
 	}
-	for i := range min(s.Len(), maxElements) {
+	for i := range min(s.Len(), maxRenderedElements) {
 		e := s.Index(i)
 		if !e.CanInterface() || e.Kind() == reflect.Pointer && e.IsNil() {
 			return nil, false, nil
@@ -93,8 +93,8 @@ func RenderElements(v any) (list []Bundle, ok bool, err error) {
 		}
 		list = append(list, bundle)
 	}
-	if s.Len() > maxElements {
-		list = append(list, Bundle{Text: fmt.Sprintf("(%d of %d elements)", maxElements, s.Len())})
+	if s.Len() > maxRenderedElements {
+		list = append(list, Bundle{Text: fmt.Sprintf("(%d of %d elements)", maxRenderedElements, s.Len())})
 	}
 	return list, true, nil
 }

@@ -190,11 +190,11 @@ func TestElements(t *testing.T) {
 	if err != nil || !ok || len(list) != 2 || list[1][SVG] == nil || list[1][Text] == nil {
 		t.Errorf("two plots give %d forms, %v, %v", len(list), ok, err)
 	}
-	many := make([]*plot.Plot, maxElements+1)
+	many := make([]*plot.Plot, maxRenderedElements+1)
 	for i := range many {
 		many[i] = p
 	}
-	if list, ok, err := RenderElements(many); err != nil || !ok || len(list) != maxElements+1 || list[maxElements][Text] != "(50 of 51 elements)" {
+	if list, ok, err := RenderElements(many); err != nil || !ok || len(list) != maxRenderedElements+1 || list[maxRenderedElements][Text] != "(50 of 51 elements)" {
 		t.Errorf("many plots give %d forms, %v, %v", len(list), ok, err)
 	}
 	for _, v := range []any{nil, 3, []int{1}, []*plot.Plot{}, []*plot.Plot{nil}, []any{p, 1}, "text"} {

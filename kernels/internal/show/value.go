@@ -32,7 +32,7 @@ const (
 // followed, configs as YAML, matrices in rows. Long parts are omitted, so that time and
 // memory do not grow with the value.
 func formatText(v any) string {
-	if text, ok := formatSpecial(v); ok {
+	if text, ok := formatConfigOrMatrix(v); ok {
 		return shorten(text, maxText)
 	}
 	if s, ok := v.(string); ok {
@@ -44,11 +44,11 @@ func formatText(v any) string {
 }
 
 // shorten shortens a text to at most n bytes and adds its original length.
-func shorten(s string, n int) string { return shortenStart(s, n, len(s)) }
+func shorten(s string, n int) string { return shortenPrefix(s, n, len(s)) }
 
-// shortenStart shortens a text of size bytes to at most n bytes and adds its original
+// shortenPrefix shortens a text of size bytes to at most n bytes and adds its original
 // length. s is the text, or at least its first n+1 bytes.
-func shortenStart(s string, n, size int) string {
+func shortenPrefix(s string, n, size int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -58,8 +58,8 @@ func shortenStart(s string, n, size int) string {
 	return fmt.Sprintf("%s… (%d of %d bytes)", s[:n], n, size)
 }
 
-// formatSpecial formats a config or a matrix. ok is false for any other value.
-func formatSpecial(v any) (text string, ok bool) {
+// formatConfigOrMatrix formats a config or a matrix. ok is false for any other value.
+func formatConfigOrMatrix(v any) (text string, ok bool) {
 	defer func() {
 		// The methods may panic for a nil pointer in an interface.
 		if recover() != nil {
@@ -280,7 +280,7 @@ func isLarge(v reflect.Value) bool {
 func (p *printer) writeLarge(x any) bool {
 	switch x := x.(type) {
 	case *bytes.Buffer:
-		p.b.WriteString(shortenStart(string(x.Bytes()[:min(x.Len(), maxString+1)]), maxString, x.Len()))
+		p.b.WriteString(shortenPrefix(string(x.Bytes()[:min(x.Len(), maxString+1)]), maxString, x.Len()))
 	case tensor.Tensor:
 		fmt.Fprintf(&p.b, "%T of shape %v: ", x, x.Shape())
 		p.writeValue(reflect.ValueOf(x.Data()), 1, false)
@@ -304,7 +304,7 @@ func typeName(t reflect.Type) string {
 func readableFields(t reflect.Type) []int {
 	var some, all []int
 	for i := range t.NumField() {
-		if f := t.Field(i); f.IsExported() || fieldName(f.Name) != f.Name {
+		if f := t.Field(i); f.IsExported() || sourceFieldName(f.Name) != f.Name {
 			some = append(some, i)
 		}
 		all = append(all, i)
@@ -329,7 +329,7 @@ func (p *printer) writeFields(v reflect.Value, depth int) {
 		}
 		inner := printer{path: p.path}
 		inner.writeValue(v.Field(i), depth+1, false)
-		name, text := fieldName(t.Field(i).Name), inner.b.String()
+		name, text := sourceFieldName(t.Field(i).Name), inner.b.String()
 		names, texts = append(names, name), append(texts, text)
 		width = max(width, utf8.RuneCountInString(name))
 		size += len(name) + len(text) + 4
@@ -354,9 +354,9 @@ func (p *printer) writeFields(v reflect.Value, depth int) {
 	p.b.WriteString("\n}")
 }
 
-// fieldName returns the name of a field as it is written in the cell. The interpreter
+// sourceFieldName returns the name of a field as it is written in the cell. The interpreter
 // adds a special character before the names of unexported and embedded fields.
-func fieldName(name string) string {
+func sourceFieldName(name string) string {
 	return strings.TrimLeft(name, "\U00012038\U00012039")
 }
 

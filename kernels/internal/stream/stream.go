@@ -87,7 +87,7 @@ func (p *Pipe) copyToOutput() {
 				end = true
 				return true
 			}
-			p.writeComplete(p.buf[:n])
+			p.writeCompleteCharacters(p.buf[:n])
 			return true
 		})
 		if err != nil {
@@ -110,17 +110,17 @@ func (p *Pipe) drain() {
 			if n <= 0 {
 				return
 			}
-			p.writeComplete(p.buf[:n])
+			p.writeCompleteCharacters(p.buf[:n])
 		}
 	})
 }
 
-// writeComplete writes b to the output, except for the bytes of an incomplete character
-// at the end. They are kept until the character is complete, since the notebook would
-// show them as garbage.
-func (p *Pipe) writeComplete(b []byte) {
+// writeCompleteCharacters writes b to the output, except for the bytes of an incomplete
+// character at the end. They are kept until the character is complete, since the notebook
+// would show them as garbage.
+func (p *Pipe) writeCompleteCharacters(b []byte) {
 	b = append(p.part, b...)
-	cut := len(b) - incompleteSuffix(b)
+	cut := len(b) - incompleteSuffixLength(b)
 	p.part = append([]byte(nil), b[cut:]...)
 	if cut > 0 {
 		// A write fails if the notebook is closed; the cell continues without it.
@@ -128,9 +128,9 @@ func (p *Pipe) writeComplete(b []byte) {
 	}
 }
 
-// incompleteSuffix returns the number of bytes at the end of b that are the start of an
-// incomplete character.
-func incompleteSuffix(b []byte) int {
+// incompleteSuffixLength returns the number of bytes at the end of b that are the start of
+// an incomplete character.
+func incompleteSuffixLength(b []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
 		c := b[len(b)-n]
 		if utf8.RuneStart(c) {

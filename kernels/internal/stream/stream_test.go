@@ -97,7 +97,7 @@ func TestCharacterIsNotTornApart(t *testing.T) {
 	var out pieces
 	p := &Pipe{out: &out}
 	for _, b := range []string{"µ"[:1], "µ"[1:] + "s", "€"[:2], "€"[2:], "\xff", "end"} {
-		p.writeComplete([]byte(b))
+		p.writeCompleteCharacters([]byte(b))
 	}
 	// A byte that can begin no character is passed on as it is.
 	if got, want := fmt.Sprintf("%q", out.got), `["µs" "€" "\xff" "end"]`; got != want {

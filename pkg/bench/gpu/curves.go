@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Curves compares training on a GPU with the same training on the CPU.
-type Curves struct {
+// CurveComparison compares training on a GPU with the same training on the CPU.
+type CurveComparison struct {
 	Folder string      `json:"folder"`
 	Pairs  []CurvePair `json:"pairs"`
 	Failed int         `json:"failed"`
@@ -69,7 +69,7 @@ const iouTolerance = 0.02
 // CompareCurves pairs each GPU run below dir with the CPU run of the same seed and worker
 // count, and compares the training loss of each epoch and the final IoU. It returns an
 // error if a GPU run has no CPU run, or if there is no GPU run.
-func CompareCurves(dir string) (*Curves, error) {
+func CompareCurves(dir string) (*CurveComparison, error) {
 	folders, err := runs.Find(dir)
 	if err != nil {
 		return nil, fmt.Errorf("compare curves: %w", err)
@@ -91,7 +91,7 @@ func CompareCurves(dir string) (*Curves, error) {
 			onCPU[key{r.Info.Workers, r.Info.Seed}] = r
 		}
 	}
-	c := &Curves{Folder: dir}
+	c := &CurveComparison{Folder: dir}
 	for _, r := range onGPU {
 		cpu, ok := onCPU[key{r.Info.Workers, r.Info.Seed}]
 		if !ok {
@@ -180,7 +180,7 @@ func (p *CurvePair) compare(r, cpu runs.Run) error {
 }
 
 // Write writes the results as a table, or as JSON.
-func (c *Curves) Write(w io.Writer, asJSON bool) error {
+func (c *CurveComparison) Write(w io.Writer, asJSON bool) error {
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")

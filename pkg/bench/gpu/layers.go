@@ -78,9 +78,9 @@ type Kernel struct {
 	Milliseconds float64 `json:"milliseconds"`    // per step
 }
 
-// rooflinePeer is the field Peer of the records of MeasureLayers, which compare Lockstep
+// rooflinePeerName is the field Peer of the records of MeasureLayers, which compare Lockstep
 // with the roofline and not with another program.
-const rooflinePeer = "the roofline of its own kernels, with ceilings measured in this run"
+const rooflinePeerName = "the roofline of its own kernels, with ceilings measured in this run"
 
 // MeasureLayers measures training steps of Lockstep on a GPU: forward, backward and Adam
 // on a batch that is already on the GPU. Then it measures each kernel with events,
@@ -109,7 +109,7 @@ func MeasureLayers(ctx context.Context, o Options) (*Report, error) {
 }
 
 // measureLayers loads the network m and measures its steps, its kernels and the ceilings.
-func (o Options) measureLayers(ctx context.Context, m network) (r *Report, err error) {
+func (o Options) measureLayers(ctx context.Context, m benchmarkNetwork) (r *Report, err error) {
 	opened, err := o.open(o.engineOptions())
 	if err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func loadNetwork(e engine.Engine, s bench.Shape) (engine.Executable, error) {
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	image, target, classes := comparison.NewBatch(p)
+	image, target, classes := comparison.AllocateBatch(p)
 	for i := range image {
 		image[i] = random.Float32()
 	}
@@ -248,7 +248,7 @@ func (o Options) traceKernels(r *Report, e *cuda.Engine, exe engine.Executable, 
 	if err != nil {
 		return err
 	}
-	r.Layers = joinLayers(work, times, tracedSteps)
+	r.Layers = assignKernelTimes(work, times, tracedSteps)
 	return nil
 }
 
@@ -279,11 +279,11 @@ func (o Options) traceGraphKernels(r *Report, e *cuda.Engine, train func(int) er
 	return nil
 }
 
-// joinLayers assigns the time of each kernel to a task. The name of a kernel of cuDNN
+// assignKernelTimes assigns the time of each kernel to a task. The name of a kernel of cuDNN
 // contains its task. Any other kernel is assigned to the remaining task of the same layer
 // and part, if there is exactly one, or to the convolution that it completes. A kernel
 // without a task becomes a separate layer.
-func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
+func assignKernelTimes(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
 	var list []Layer
 	for _, w := range work {
 		list = append(list, Layer{Part: w.Part, Layer: w.Layer, Task: w.Task, FLOPs: w.FLOPs, Bytes: w.Bytes, BytesBehind: w.BytesAfter})
@@ -301,7 +301,7 @@ func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
 			}
 			// A cast after a plan belongs to the gradient of the weights.
 			casts := strings.HasPrefix(k.Kernel, "cast") && strings.HasSuffix(l.Task, "_weights")
-			if casts || !tensor(i) && !strings.HasPrefix(k.Kernel, "cast") && kernelCanBelong(l.Task, k.Kernel) {
+			if casts || !tensor(i) && !strings.HasPrefix(k.Kernel, "cast") && canBelongToTask(l.Task, k.Kernel) {
 				at = i
 			}
 		}
@@ -324,9 +324,9 @@ func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
 	return list
 }
 
-// kernelCanBelong reports whether a kernel of the given name can be part of a task. It is
+// canBelongToTask reports whether a kernel of the given name can be part of a task. It is
 // needed for layers that have several tasks in one part of a step.
-func kernelCanBelong(task, kernel string) bool {
+func canBelongToTask(task, kernel string) bool {
 	for prefix, kernels := range map[string][]string{
 		"batch_norm": {"bn_", "sum_chunks"}, "bias_backward": {"bias_backward", "sum_chunks"}, "bias": {"bias_act"},
 		"head_backward_data": {"head_backward_data"}, "head_backward_weights": {"head_backward_weights", "sum_chunks"}, "head": {"head_forward"},
@@ -352,7 +352,7 @@ func kernelCanBelong(task, kernel string) bool {
 }
 
 // computeBounds sets the bounds, the fractions of the roofline and the records.
-func (r *Report) computeBounds(o Options, m network, c cuda.Ceilings, seconds []float64) {
+func (r *Report) computeBounds(o Options, m benchmarkNetwork, c cuda.Ceilings, seconds []float64) {
 	r.TensorFLOPS, r.TensorBy, r.FLOPS, r.BytesPerSecond = c.TensorFLOPS, c.TensorBy, c.FLOPS, c.BytesPerSecond
 	for i := range r.Layers {
 		l := &r.Layers[i]
@@ -369,7 +369,7 @@ func (r *Report) computeBounds(o Options, m network, c cuda.Ceilings, seconds []
 		bound[i] = 1e3 * float64(m.shape.Batch) / r.BoundMilliseconds
 	}
 	throughput := comparison.Compare(comparison.Record{
-		Name: fmt.Sprintf("training %s, %s, of the roofline", m.name, r.Precision), Unit: "images/s", Peer: rooflinePeer, Target: m.roofline,
+		Name: fmt.Sprintf("training %s, %s, of the roofline", m.name, r.Precision), Unit: "images/s", Peer: rooflinePeerName, Target: m.roofline,
 	}, comparison.PerSecond(float64(o.Steps*m.shape.Batch), seconds), bound)
 	mib := float64(r.MemoryBytes) / (1 << 20)
 	memory := comparison.Record{Name: fmt.Sprintf("memory of %s, %s", m.name, r.Precision), Value: mib, Unit: "MiB", Peer: "nothing", PeerValue: mib, Ratio: 1, Repeats: 1, Spread: [2]float64{1, 1}}

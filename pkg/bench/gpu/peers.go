@@ -16,21 +16,21 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// ErrMissing is wrapped by the error of a benchmark if no GPU can be used. The error
+// ErrNoGPU is wrapped by the error of a benchmark if no GPU can be used. The error
 // lists the places in which the libraries were searched.
-var ErrMissing = errors.New("no GPU can be used")
+var ErrNoGPU = errors.New("no GPU can be used")
 
 // Models returns the names of the networks that are measured on a GPU.
 func Models() []string {
 	var names []string
-	for _, m := range networks() {
+	for _, m := range benchmarkNetworks() {
 		names = append(names, m.name)
 	}
 	return names
 }
 
-// network is a network with its shape and target ratios.
-type network struct {
+// benchmarkNetwork is a network with its shape and target ratios.
+type benchmarkNetwork struct {
 	name  string
 	shape bench.Shape
 	// The target ratios of throughput to PyTorch in eager mode and compiled, and the
@@ -42,7 +42,7 @@ type network struct {
 }
 
 // target returns the target ratio to PyTorch in the given mode, or 0 if there is none.
-func (m network) target(mode, precision string) float64 {
+func (m benchmarkNetwork) target(mode, precision string) float64 {
 	switch {
 	case mode == "eager":
 		return m.eager
@@ -54,9 +54,9 @@ func (m network) target(mode, precision string) float64 {
 	return m.compiled
 }
 
-// networks returns the networks that are measured on a GPU.
-func networks() []network {
-	return []network{
+// benchmarkNetworks returns the networks that are measured on a GPU.
+func benchmarkNetworks() []benchmarkNetwork {
+	return []benchmarkNetwork{
 		{"unet-512", bench.Shape{Base: 64, Depth: 4, Size: 512, Batch: 16}, 1.1, 1, 0.6, 0},
 		{"unet-128", bench.Shape{Base: 64, Depth: 4, Size: 128, Batch: 16}, 1.3, 1, 0.6, 0},
 		// The U-Net study's network on its images.
@@ -133,16 +133,16 @@ func (o Options) Validate() error {
 }
 
 // findNetwork returns the network that the options select.
-func (o Options) findNetwork() (network, error) {
-	for _, m := range networks() {
+func (o Options) findNetwork() (benchmarkNetwork, error) {
+	for _, m := range benchmarkNetworks() {
 		if m.name == o.Model {
 			if o.shape != nil {
-				return network{name: m.name, shape: *o.shape}, nil // without targets, which are for the model's own shape
+				return benchmarkNetwork{name: m.name, shape: *o.shape}, nil // without targets, which are for the model's own shape
 			}
 			return m, nil
 		}
 	}
-	return network{}, fmt.Errorf("bench on a GPU: unknown model %q: use %s", o.Model, strings.Join(Models(), ", "))
+	return benchmarkNetwork{}, fmt.Errorf("bench on a GPU: unknown model %q: use %s", o.Model, strings.Join(Models(), ", "))
 }
 
 // engineOptions returns the options for starting the engine.
@@ -160,10 +160,10 @@ func (o Options) precisionName() string {
 	return o.Precision
 }
 
-// checkGPU returns an error that wraps ErrMissing if no GPU can be used.
+// checkGPU returns an error that wraps ErrNoGPU if no GPU can be used.
 func checkGPU() error {
 	if _, err := stack.Open(clib.NewSearch(clib.Environment{})); err != nil {
-		return fmt.Errorf("%w: %w", ErrMissing, err)
+		return fmt.Errorf("%w: %w", ErrNoGPU, err)
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func checkGPU() error {
 //
 // If a mode does not start, MeasurePeers returns an error together with the records of the
 // other modes. The error wraps ErrPeerMissing if PyTorch or its GPU is missing, and
-// ErrMissing if Lockstep has no GPU.
+// ErrNoGPU if Lockstep has no GPU.
 func MeasurePeers(ctx context.Context, o Options) ([]comparison.Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ const torchScript = "torch_gpu.py"
 // peerBench contains the running programs: Lockstep, and PyTorch in each of its modes.
 type peerBench struct {
 	Options
-	model  network
+	model  benchmarkNetwork
 	record comparison.Record  // fields that all records share
 	sides  []*comparison.Side // Lockstep's first
 	modes  []string

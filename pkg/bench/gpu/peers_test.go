@@ -205,7 +205,7 @@ func TestGPUMeasurePeers(t *testing.T) {
 
 // TestGPUTargets are those that the models are held to.
 func TestGPUTargets(t *testing.T) {
-	for _, m := range networks() {
+	for _, m := range benchmarkNetworks() {
 		eager, half, roofline, batch := 1.1, 1.0, 0.6, 16
 		switch m.name {
 		case "unet-128":

@@ -27,7 +27,7 @@ type Results struct {
 	Machine  *engine.Machine // nil if the stage was not run; so are the other fields
 	Reports  []Report
 	Peers    []comparison.Record
-	Training *Curves
+	Training *CurveComparison
 }
 
 // ReadResults reads the newest folder of results below root (logs/gpu of the checkout) in
@@ -74,7 +74,7 @@ func (r *Results) readStage(path string) error {
 		r.Machine = new(engine.Machine)
 		to = r.Machine
 	case name == "train":
-		r.Training = new(Curves)
+		r.Training = new(CurveComparison)
 		to = r.Training
 	case strings.HasPrefix(name, "bench-"):
 		r.Reports = append(r.Reports, Report{})

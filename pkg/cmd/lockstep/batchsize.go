@@ -15,10 +15,10 @@ import (
 	"lockstep/pkg/tune"
 )
 
-// memoryShare is the fraction of a machine's memory that the workers may use. The
+// usableMemoryFraction is the fraction of a machine's memory that the workers may use. The
 // remainder is for the system and for memory that Go's garbage collector has not released
 // yet.
-const memoryShare = 0.8
+const usableMemoryFraction = 0.8
 
 func batchsizeCommand() *cobra.Command {
 	var config, memory, device, logs string
@@ -49,7 +49,7 @@ smallest that ran out of memory, with the files and lines of the evidence.`,
 			if c.Flags().Changed("logs") {
 				for _, name := range []string{"config", "memory", "workers", "most", "device", "set"} {
 					if c.Flags().Changed(name) {
-						return usageError(fmt.Errorf("--logs and --%s cannot be combined: with --logs no batches are tried; omit --%s", name, name))
+						return asUsageError(fmt.Errorf("--logs and --%s cannot be combined: with --logs no batches are tried; omit --%s", name, name))
 					}
 				}
 				return printBatchLimits(c, logs, asJSON)
@@ -59,15 +59,15 @@ smallest that ran out of memory, with the files and lines of the evidence.`,
 			}
 			cfg, err := train.Named(config, set...)
 			if err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if workers < 1 {
-				return usageError(fmt.Errorf("invalid --workers %d: use at least 1", workers))
+				return asUsageError(fmt.Errorf("invalid --workers %d: use at least 1", workers))
 			}
-			o := tune.BatchOptions{Workers: workers, Most: most, Memory: int64(memoryShare * float64(runs.CollectHost().MemoryBytes))}
+			o := tune.BatchOptions{Workers: workers, Most: most, Memory: int64(usableMemoryFraction * float64(runs.CollectHost().MemoryBytes))}
 			if memory != "" {
 				if o.Memory, err = parseBytes(memory); err != nil {
-					return usageError(err)
+					return asUsageError(err)
 				}
 			}
 			if !asJSON {

@@ -24,19 +24,19 @@ installs the peers; if one is missing, the exit code is 3.`,
 	return c
 }
 
-// benchOutput contains the output flags that all benchmarks have.
-type benchOutput struct{ json, verbose bool }
+// benchOutputFlags contains the output flags that all benchmarks have.
+type benchOutputFlags struct{ json, verbose bool }
 
-func (o *benchOutput) addFlags(f *pflag.FlagSet) {
+func (o *benchOutputFlags) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.json, "json", false, "print a JSON array")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print progress messages")
 }
 
 // write writes the records. If a peer is missing, it returns an error with the exit code
 // exitMissing.
-func (o *benchOutput) write(c *cobra.Command, records []bench.Record, err error) error {
+func (o *benchOutputFlags) write(c *cobra.Command, records []bench.Record, err error) error {
 	if errors.Is(err, bench.ErrPeerMissing) {
-		return missingError(err)
+		return asMissingError(err)
 	}
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func addShapeFlags(f *pflag.FlagSet, s *bench.Shape) {
 func setModelDefaults(f *pflag.FlagSet, s *bench.Shape) error {
 	own, err := bench.ShapeOf(s.Model)
 	if err != nil {
-		return usageError(err)
+		return asUsageError(err)
 	}
 	s.Model = own.Model
 	for _, v := range []struct {
@@ -82,7 +82,7 @@ func addPeerFlags(f *pflag.FlagSet, p *bench.PeerOptions) {
 
 func benchEngineCommand() *cobra.Command {
 	var o bench.EngineOptions
-	var out benchOutput
+	var out benchOutputFlags
 	c := &cobra.Command{
 		Use:   "engine",
 		Short: "Compare training steps of the CPU engine with PyTorch's",
@@ -104,7 +104,7 @@ of 3×3×3 convolutions (unet3d-k3; Çiçek et al., 2016).
 				return err
 			}
 			if err := o.Validate(); err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
@@ -126,7 +126,7 @@ of 3×3×3 convolutions (unet3d-k3; Çiçek et al., 2016).
 
 func benchAblationCommand() *cobra.Command {
 	var o bench.AblationOptions
-	var out benchOutput
+	var out benchOutputFlags
 	c := &cobra.Command{
 		Use:   "ablation",
 		Short: "Measure the gain of each optimization of the engine",
@@ -142,7 +142,7 @@ the backward pass.
 				return err
 			}
 			if err := o.Validate(); err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
@@ -162,7 +162,7 @@ the backward pass.
 
 func benchAllReduceCommand() *cobra.Command {
 	var o bench.AllReduceOptions
-	var out benchOutput
+	var out benchOutputFlags
 	c := &cobra.Command{
 		Use:   "allreduce",
 		Short: "Compare all-reduces with those of gloo",
@@ -173,7 +173,7 @@ alternating, and reports the bytes of the buffer per second.
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
@@ -184,7 +184,7 @@ alternating, and reports the bytes of the buffer per second.
 	}
 	f := c.Flags()
 	f.IntVar(&o.Workers, "workers", 2, "processes; each needs a core")
-	f.IntSliceVar(&o.Sizes, "sizes", bench.DefaultSizes(), "sizes of the buffer in bytes")
+	f.IntSliceVar(&o.Sizes, "sizes", bench.DefaultBufferSizes(), "sizes of the buffer in bytes")
 	f.IntVar(&o.Repeats, "repeats", 5, "repeats of each size and side")
 	addPeerFlags(f, &o.Peer)
 	out.addFlags(f)
@@ -193,7 +193,7 @@ alternating, and reports the bytes of the buffer per second.
 
 func benchTwinsCommand() *cobra.Command {
 	var o bench.TwinOptions
-	var out benchOutput
+	var out benchOutputFlags
 	c := &cobra.Command{
 		Use:   "twins [CONFIG…]",
 		Short: "Compare the quality of several workers with one worker",
@@ -208,7 +208,7 @@ may be more workers than cores, because no times are compared.
 		RunE: func(c *cobra.Command, args []string) error {
 			o.Configs = args
 			if err := o.Validate(); err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
@@ -227,7 +227,7 @@ may be more workers than cores, because no times are compared.
 
 func benchScalingCommand() *cobra.Command {
 	var o bench.ScalingOptions
-	var out benchOutput
+	var out benchOutputFlags
 	c := &cobra.Command{
 		Use:   "scaling",
 		Short: "Measure weak scaling: the throughput of N workers relative to one",

@@ -8,7 +8,7 @@ import (
 
 func benchLoaderCommand() *cobra.Command {
 	var o bench.LoaderOptions
-	var out benchOutput
+	var out benchOutputFlags
 	c := &cobra.Command{
 		Use:   "loader",
 		Short: "Compare reading images and crops of volumes with Pillow and h5py",
@@ -23,7 +23,7 @@ the folder for temporary files.
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if out.verbose {
 				o.Output = c.ErrOrStderr()

@@ -8,7 +8,7 @@ import (
 
 func benchReadCommand() *cobra.Command {
 	var o bench.ReadOptions
-	var out benchOutput
+	var out benchOutputFlags
 	c := &cobra.Command{
 		Use:   "read",
 		Short: "Compare reading and drawing logs with pandas and matplotlib",
@@ -26,7 +26,7 @@ space for the long files (--long-megabytes).
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if out.verbose {
 				o.Output = c.ErrOrStderr()

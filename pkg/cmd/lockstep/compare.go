@@ -7,7 +7,7 @@ import (
 )
 
 func compareCommand() *cobra.Command {
-	var f ruleFlags
+	var f studyFlags
 	var format string
 	c := &cobra.Command{
 		Use:   "compare A B [PATH…]",

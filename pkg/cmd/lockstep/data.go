@@ -25,8 +25,8 @@ func dataCommand() *cobra.Command {
 	return c
 }
 
-// makeFlags contains the flags of lockstep data make.
-type makeFlags struct {
+// dataMakeFlags contains the flags of lockstep data make.
+type dataMakeFlags struct {
 	count, test         int
 	height, width, edge int
 	classes             int
@@ -36,15 +36,15 @@ type makeFlags struct {
 	gzip                bool
 }
 
-// generator is a kind of data that lockstep data make can generate.
-type generator struct {
+// dataGenerator is a kind of data that lockstep data make can generate.
+type dataGenerator struct {
 	name, does, formats string
-	make                func(c *cobra.Command, dir string, f makeFlags) (trains string, err error)
+	make                func(c *cobra.Command, dir string, f dataMakeFlags) (trains string, err error)
 }
 
-// generators returns all kinds of data. The first of a kind's formats is the default.
-func generators() []generator {
-	return []generator{
+// dataGenerators returns all kinds of data. The first of a kind's formats is the default.
+func dataGenerators() []dataGenerator {
+	return []dataGenerator{
 		{"cells", "microscope images of cells and their masks (data kind pairs)", "png tiff", makeCells},
 		{"cifar10", "images of ten shapes in the format of CIFAR-10 (data kind cifar10)", "bin", makeCIFAR10},
 		{"folders", "images of ten shapes, one folder per class (data kind folders)", "png jpeg", makeFolders},
@@ -53,9 +53,9 @@ func generators() []generator {
 }
 
 func dataMakeCommand() *cobra.Command {
-	var f makeFlags
+	var f dataMakeFlags
 	var list strings.Builder
-	for _, m := range generators() {
+	for _, m := range dataGenerators() {
 		fmt.Fprintf(&list, "  %-8s %s: %s\n", m.name, m.does, strings.Join(strings.Fields(m.formats), ", "))
 	}
 	c := &cobra.Command{
@@ -70,7 +70,7 @@ same seed gives the same files. Kinds of data, and the formats for --format:
 		Args: exactArgs(2, "name a kind and a folder, for example cifar10 data/shapes"),
 		RunE: func(c *cobra.Command, args []string) error {
 			var names []string
-			for _, m := range generators() {
+			for _, m := range dataGenerators() {
 				if names = append(names, m.name); m.name != args[0] {
 					continue
 				}
@@ -79,7 +79,7 @@ same seed gives the same files. Kinds of data, and the formats for --format:
 					f.format = formats[0]
 				}
 				if !strings.Contains(" "+m.formats+" ", " "+f.format+" ") {
-					return usageError(fmt.Errorf("%s: unknown format %q: use --format %s", m.name, f.format, strings.Join(formats, " or ")))
+					return asUsageError(fmt.Errorf("%s: unknown format %q: use --format %s", m.name, f.format, strings.Join(formats, " or ")))
 				}
 				if err := checkFolderIsEmpty(args[1]); err != nil {
 					return err
@@ -91,7 +91,7 @@ same seed gives the same files. Kinds of data, and the formats for --format:
 				_, err = fmt.Fprintf(c.OutOrStdout(), "made %s in %s; in a config: %s\n", m.name, args[1], trains)
 				return err
 			}
-			return usageError(fmt.Errorf("unknown kind %q: use %s", args[0], strings.Join(names, ", ")))
+			return asUsageError(fmt.Errorf("unknown kind %q: use %s", args[0], strings.Join(names, ", ")))
 		},
 	}
 	flags := c.Flags()
@@ -133,11 +133,11 @@ func orDefault(v, def int) int {
 
 // makeCells generates images of cells. Like the other generators, it returns the setting
 // that makes a config use the data.
-func makeCells(c *cobra.Command, dir string, f makeFlags) (string, error) {
+func makeCells(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 	config := data.CellsOptions{Count: orDefault(f.count, 40), Height: f.height, Width: f.width, Seed: f.seed}
 	trains := fmt.Sprintf("data: {kind: pairs, path: %s, test_images: %d}", dir, max(1, config.Count/5))
 	if err := config.Validate(); err != nil {
-		return "", usageError(err)
+		return "", asUsageError(err)
 	}
 	if f.format == "png" {
 		return trains, data.WriteCells(c.Context(), dir, config)
@@ -149,9 +149,9 @@ func makeCells(c *cobra.Command, dir string, f makeFlags) (string, error) {
 	return trains, data.WriteTIFF(c.Context(), dir, cells)
 }
 
-func makeCIFAR10(c *cobra.Command, dir string, f makeFlags) (string, error) {
+func makeCIFAR10(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 	if f.edge != 0 && f.edge != 32 {
-		return "", usageError(fmt.Errorf("invalid --edge %d: images of CIFAR-10 are 32×32; the kind folders supports any edge", f.edge))
+		return "", asUsageError(fmt.Errorf("invalid --edge %d: images of CIFAR-10 are 32×32; the kind folders supports any edge", f.edge))
 	}
 	count := orDefault(f.count, 5000)
 	train := data.ShapesOptions{Count: count, Classes: f.classes, Seed: f.seed}
@@ -159,7 +159,7 @@ func makeCIFAR10(c *cobra.Command, dir string, f makeFlags) (string, error) {
 	var sets [2]*data.Classes
 	for i, config := range []data.ShapesOptions{train, test} {
 		if err := config.Validate(); err != nil {
-			return "", usageError(err)
+			return "", asUsageError(err)
 		}
 		var err error
 		if sets[i], err = data.Shapes(c.Context(), config); err != nil {
@@ -169,10 +169,10 @@ func makeCIFAR10(c *cobra.Command, dir string, f makeFlags) (string, error) {
 	return fmt.Sprintf("data: {kind: cifar10, path: %s, test_images: 0}", dir), data.WriteCIFAR10(c.Context(), dir, sets[0], sets[1])
 }
 
-func makeFolders(c *cobra.Command, dir string, f makeFlags) (string, error) {
+func makeFolders(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 	config := data.ShapesOptions{Count: orDefault(f.count, 5000), Classes: f.classes, Edge: f.edge, Seed: f.seed}
 	if err := config.Validate(); err != nil {
-		return "", usageError(err)
+		return "", asUsageError(err)
 	}
 	shapes, err := data.Shapes(c.Context(), config)
 	if err != nil {
@@ -181,13 +181,13 @@ func makeFolders(c *cobra.Command, dir string, f makeFlags) (string, error) {
 	return fmt.Sprintf("data: {kind: folders, path: %s, test_images: %d}", dir, max(1, config.Count/5)), data.WriteFolders(c.Context(), dir, shapes, f.format)
 }
 
-func makeFields(c *cobra.Command, dir string, f makeFlags) (string, error) {
+func makeFields(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 	format := data.VolumeFormat{NPY: f.format == "npy", Chunk: f.chunk, Gzip: f.gzip}
 	if format.NPY && (f.chunk != 0 || f.gzip) {
-		return "", usageError(fmt.Errorf("--chunk and --gzip are only for HDF5 files: omit them with --format npy"))
+		return "", asUsageError(fmt.Errorf("--chunk and --gzip are only for HDF5 files: omit them with --format npy"))
 	}
 	if f.gzip && f.chunk == 0 {
-		return "", usageError(fmt.Errorf("--gzip compresses chunks: set --chunk too, for example to 32"))
+		return "", asUsageError(fmt.Errorf("--gzip compresses chunks: set --chunk too, for example to 32"))
 	}
 	test := filepath.Join(dir, "test")
 	for i, part := range []string{dir, test} {
@@ -196,7 +196,7 @@ func makeFields(c *cobra.Command, dir string, f makeFlags) (string, error) {
 			config.Count, config.Seed = orDefault(f.test, 1), f.seed+1
 		}
 		if err := config.Validate(); err != nil {
-			return "", usageError(err)
+			return "", asUsageError(err)
 		}
 		fields, err := data.Fields(c.Context(), config)
 		if err != nil {
@@ -227,7 +227,7 @@ list" shows the data sets and their sources.
 		RunE: func(c *cobra.Command, args []string) error {
 			set, err := fetch.Lookup(args[0])
 			if err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			dir := filepath.Join("data", set.Name)
 			if len(args) == 2 {

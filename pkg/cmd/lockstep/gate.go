@@ -19,7 +19,7 @@ const (
 )
 
 func gateCommand() *cobra.Command {
-	var f ruleFlags
+	var f studyFlags
 	var baseline, candidate, limit, format string
 	c := &cobra.Command{
 		Use:   "gate --baseline A --candidate B",
@@ -64,7 +64,7 @@ cannot be read, or wrong usage. 130 interrupted.`,
 }
 
 // compareSpeed reads the baseline and the candidate and compares their speed.
-func (f *ruleFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit string) (*scaling.GateResult, error) {
+func (f *studyFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit string) (*scaling.GateResult, error) {
 	if baseline == "" || candidate == "" {
 		return nil, errors.New("--baseline or --candidate is missing: use lockstep gate --baseline A --candidate B")
 	}

@@ -44,7 +44,7 @@ func missingGPUError() error {
 	if len(m.Looked) > 0 {
 		looked = "; searched in " + strings.Join(m.Looked, "; ")
 	}
-	return missingError(fmt.Errorf("no GPU can be used: %s%s", m.NoGPU, looked))
+	return asMissingError(fmt.Errorf("no GPU can be used: %s%s", m.NoGPU, looked))
 }
 
 func gpuVersionsCommand() *cobra.Command {
@@ -125,7 +125,7 @@ is 1 if a check fails.
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if err := missingGPUError(); err != nil {
 				return err
@@ -201,7 +201,7 @@ func (r selfTestResult) write(w io.Writer, asJSON bool) error {
 }
 
 // addGPUFlags adds the flags of the benchmarks on a GPU.
-func addGPUFlags(f *pflag.FlagSet, o *gpu.Options, out *benchOutput) {
+func addGPUFlags(f *pflag.FlagSet, o *gpu.Options, out *benchOutputFlags) {
 	f.StringVar(&o.Model, "model", "unet-512", "one of "+strings.Join(gpu.Models(), ", "))
 	f.StringVar(&o.Precision, "precision", "bf16", "bf16, fp16 or fp32")
 	f.BoolVar(&o.TF32, "tf32", false, "with --precision fp32: convolutions may round their inputs to TF32")
@@ -214,15 +214,15 @@ func addGPUFlags(f *pflag.FlagSet, o *gpu.Options, out *benchOutput) {
 // withMissingExitCode adds the exit code exitMissing to err if err reports a missing GPU or
 // peer.
 func withMissingExitCode(err error) error {
-	if errors.Is(err, gpu.ErrMissing) || errors.Is(err, bench.ErrPeerMissing) {
-		return missingError(err)
+	if errors.Is(err, gpu.ErrNoGPU) || errors.Is(err, bench.ErrPeerMissing) {
+		return asMissingError(err)
 	}
 	return err
 }
 
 func gpuBenchCommand() *cobra.Command {
 	var o gpu.Options
-	var out benchOutput
+	var out benchOutputFlags
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure images per second, the time of each layer, and the roofline",
@@ -235,7 +235,7 @@ of the kernels divided by ceilings of the GPU that are measured in the same call
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if err := missingGPUError(); err != nil {
 				return err
@@ -258,7 +258,7 @@ of the kernels divided by ceilings of the GPU that are measured in the same call
 
 func gpuPeersCommand() *cobra.Command {
 	var o gpu.Options
-	var out benchOutput
+	var out benchOutputFlags
 	c := &cobra.Command{
 		Use:   "peers",
 		Short: "Compare training steps with PyTorch's on the same GPU",
@@ -272,7 +272,7 @@ CUDA is missing, the exit code is 3.
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if err := missingGPUError(); err != nil {
 				return err

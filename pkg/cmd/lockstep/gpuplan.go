@@ -25,7 +25,7 @@ does not support a graph, the step takes longer.
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			r, err := gpu.Plan(o)
 			if err != nil {

@@ -19,9 +19,9 @@ import (
 // interrupt.
 const killTimeout = 2 * time.Second
 
-// secondInterrupt stores the action that a command takes when the user interrupts it for
-// the second time.
-type secondInterrupt struct {
+// secondInterruptAction stores the action that a command takes when the user interrupts it
+// for the second time.
+type secondInterruptAction struct {
 	mu sync.Mutex
 	do func()
 }
@@ -32,7 +32,7 @@ type secondInterruptKey struct{}
 // stops the work that the command is waiting for, the command has killTimeout to end
 // normally.
 func onSecondInterrupt(ctx context.Context, action func()) {
-	if a, ok := ctx.Value(secondInterruptKey{}).(*secondInterrupt); ok {
+	if a, ok := ctx.Value(secondInterruptKey{}).(*secondInterruptAction); ok {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.do = action
@@ -47,7 +47,7 @@ func onSecondInterrupt(ctx context.Context, action func()) {
 func runInterruptible(args []string) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, process.ShutdownSignals()...)
-	var second secondInterrupt
+	var second secondInterruptAction
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), secondInterruptKey{}, &second))
 	defer cancel()
 	ended := make(chan int, 1)
@@ -101,8 +101,8 @@ func (w pipeWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// adviseResume adds advice on how to continue to the error of an interrupted training.
-func adviseResume(ctx context.Context, err error) error {
+// addResumeAdvice adds advice on how to continue to the error of an interrupted training.
+func addResumeAdvice(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}

@@ -24,7 +24,7 @@ folder of this command; go run ./kernels/build builds both.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := kernelspec.Install(o)
 			if errors.Is(err, fs.ErrNotExist) {
-				return missingError(err)
+				return asMissingError(err)
 			}
 			if err != nil {
 				return err

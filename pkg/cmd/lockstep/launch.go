@@ -59,7 +59,7 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 				return serveSweep(c)
 			}
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
-				return usageError(fmt.Errorf("unexpected argument %q: put the command to launch after --", args[0]))
+				return asUsageError(fmt.Errorf("unexpected argument %q: put the command to launch after --", args[0]))
 			}
 			s.Command = args
 			if len(args) == 0 && s.Config == "" {
@@ -67,18 +67,18 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 			}
 			if device != "" {
 				if len(args) > 0 {
-					return usageError(errors.New("--device is only for Lockstep's training: pass the device to the program after --"))
+					return asUsageError(errors.New("--device is only for Lockstep's training: pass the device to the program after --"))
 				}
 				s.Set = append([]string{"engine.device=" + train.Quoted(device)}, s.Set...)
 			}
 			if timeoutCollective != 0 {
 				if len(args) > 0 {
-					return usageError(errors.New("--timeout-collective is only for Lockstep's training: pass a timeout to the program after --"))
+					return asUsageError(errors.New("--timeout-collective is only for Lockstep's training: pass a timeout to the program after --"))
 				}
 				s.Set = append([]string{"timeout_collective=" + timeoutCollective.String()}, s.Set...)
 			}
 			if _, err := train.ParseProfile(s.Profile); err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			return runSweep(c, s, lines)
 		},
@@ -119,17 +119,17 @@ func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 		s.Output, end = c.ErrOrStderr(), (*launch.Job).Wait
 	}
 	if err := s.Validate(); err != nil {
-		return usageError(err)
+		return asUsageError(err)
 	}
 	if s.Logs != "" {
-		noteWrittenPath(c, s.Logs)
+		printWrittenPath(c, s.Logs)
 	}
 	job, err := launch.Local(c.Context(), s)
 	var wrong *train.UsageError
 	var busy *launch.BusyError
 	switch {
 	case errors.As(err, &wrong):
-		return usageError(err)
+		return asUsageError(err)
 	case errors.As(err, &busy):
 		return &exitError{exitBusy, err}
 	case err != nil:
@@ -148,7 +148,7 @@ func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 		if len(s.Command) > 0 || job.Attached() {
 			return err
 		}
-		return adviseResume(c.Context(), err)
+		return addResumeAdvice(c.Context(), err)
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "logs: %s\nnext: lockstep scaling %s\n", job.Dir(), job.Dir())
 	return err

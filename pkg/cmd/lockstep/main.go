@@ -40,16 +40,16 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// usageError returns err with the exit code exitUsage, or nil if err is nil.
-func usageError(err error) error {
+// asUsageError returns err with the exit code exitUsage, or nil if err is nil.
+func asUsageError(err error) error {
 	if err == nil {
 		return nil
 	}
 	return &exitError{exitUsage, err}
 }
 
-// missingError returns err with the exit code exitMissing, or nil if err is nil.
-func missingError(err error) error {
+// asMissingError returns err with the exit code exitMissing, or nil if err is nil.
+func asMissingError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -61,7 +61,7 @@ func main() { os.Exit(runInterruptible(os.Args[1:])) }
 // run runs the command and returns its exit code. Tests call it without starting a
 // process.
 func run(ctx context.Context, args []string) int {
-	root := newRoot()
+	root := newRootCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string) int {
 	return exitFailed
 }
 
-func newRoot() *cobra.Command {
+func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lockstep",
 		Short: "Data-parallel training and its scaling analysis",
@@ -91,7 +91,7 @@ on this machine; 4 another sweep is running (launch --no-wait); 130 interrupted.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return asUsageError(err) })
 	for _, g := range []struct {
 		id, title string
 		commands  []*cobra.Command
@@ -100,9 +100,9 @@ on this machine; 4 another sweep is running (launch --no-wait); 130 interrupted.
 			ignoreBrokenOutput(trainCommand()), ignoreBrokenOutput(launchCommand()), jobsCommand(), ignoreBrokenOutput(trialsCommand()), ignoreBrokenOutput(batchsizeCommand()), ignoreBrokenOutput(tuneCommand()),
 		}},
 		{"analyze", "Analyze", []*cobra.Command{
-			withRareGC(scalingCommand()), withRareGC(compareCommand()), withRareGC(plotCommand()), withRareGC(reportCommand()), withRareGC(readCommand()),
+			withReducedGC(scalingCommand()), withReducedGC(compareCommand()), withReducedGC(plotCommand()), withReducedGC(reportCommand()), withReducedGC(readCommand()),
 		}},
-		{"prove", "Prove", []*cobra.Command{verifyCommand(), withRareGC(gateCommand()), benchCommand()}},
+		{"prove", "Prove", []*cobra.Command{verifyCommand(), withReducedGC(gateCommand()), benchCommand()}},
 		{"data", "Data and models", []*cobra.Command{dataCommand(), modelCommand()}},
 		{"system", "System", []*cobra.Command{doctorCommand(), gpuCommand(), kernelCommand(), versionCommand()}},
 	} {
@@ -117,10 +117,10 @@ on this machine; 4 another sweep is running (launch --no-wait); 130 interrupted.
 	return root
 }
 
-// withRareGC makes the garbage collector run less often while c runs, and returns c. A
+// withReducedGC makes the garbage collector run less often while c runs, and returns c. A
 // command that reads logs usually ends before a collection would free much memory, and
 // its readers limit their memory.
-func withRareGC(c *cobra.Command) *cobra.Command {
+func withReducedGC(c *cobra.Command) *cobra.Command {
 	c.PreRun = func(*cobra.Command, []string) { reduceGC() }
 	return c
 }

@@ -46,10 +46,10 @@ Networks:
 		RunE: func(c *cobra.Command, args []string) error {
 			net, err := f.loadNetwork(args[0])
 			if err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if batch < 1 {
-				return usageError(fmt.Errorf("invalid --batch %d: use at least 1", batch))
+				return asUsageError(fmt.Errorf("invalid --batch %d: use at least 1", batch))
 			}
 			s, err := model.Summarize(net, batch)
 			if err != nil {
@@ -177,7 +177,7 @@ func formatMiB(n int) string {
 // writeSpec writes the spec of net to a YAML file.
 func writeSpec(net model.Network, path string) error {
 	if ext := filepath.Ext(path); ext != ".yaml" && ext != ".yml" {
-		return usageError(fmt.Errorf("--spec %s: use a file name that ends in .yaml", path))
+		return asUsageError(fmt.Errorf("--spec %s: use a file name that ends in .yaml", path))
 	}
 	s, err := model.SpecOf(net)
 	if err != nil {
@@ -191,7 +191,7 @@ func writeSpec(net model.Network, path string) error {
 func exactArgs(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usageError(fmt.Errorf("%s needs %d argument(s), got %d: %s", c.CommandPath(), n, len(args), what))
+			return asUsageError(fmt.Errorf("%s needs %d argument(s), got %d: %s", c.CommandPath(), n, len(args), what))
 		}
 		return nil
 	}
@@ -202,7 +202,7 @@ func exactArgs(n int, what string) cobra.PositionalArgs {
 func atLeastOneArg(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usageError(fmt.Errorf("%s needs an argument: %s", c.CommandPath(), what))
+			return asUsageError(fmt.Errorf("%s needs an argument: %s", c.CommandPath(), what))
 		}
 		return nil
 	}

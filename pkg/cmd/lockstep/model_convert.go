@@ -33,14 +33,14 @@ safetensors.numpy.save_file({v.path: v.numpy() for v in model.weights}, "in.safe
 		Args: exactArgs(2, "name the file to read and the file to write"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if name == "" {
-				return usageError(errors.New("--model is missing: use the name of the network of the weights, or its spec file"))
+				return asUsageError(errors.New("--model is missing: use the name of the network of the weights, or its spec file"))
 			}
 			net, err := f.loadNetwork(name)
 			if err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if err := model.Naming(to).Validate(); err != nil {
-				return usageError(fmt.Errorf("--to: %w", err))
+				return asUsageError(fmt.Errorf("--to: %w", err))
 			}
 			in, err := weights.ReadContext(c.Context(), args[0])
 			if err != nil {
@@ -56,7 +56,7 @@ safetensors.numpy.save_file({v.path: v.numpy() for v in model.weights}, "in.safe
 				naming = model.NamingOf(in)
 			}
 			if err := naming.Validate(); err != nil {
-				return usageError(fmt.Errorf("--from: %w", err))
+				return asUsageError(fmt.Errorf("--from: %w", err))
 			}
 			out, err := model.Rename(net, in, naming, model.Naming(to))
 			if err != nil {

@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// oldViews contains the flags that --show replaced, one per view. They are hidden, still
+// oldViewFlags contains the flags that --show replaced, one per view. They are hidden, still
 // work, and will be removed in the next release.
-type oldViews struct {
+type oldViewFlags struct {
 	explain, overhead, without, timeTo, scalingRule string
 	cost, budget                                    float64
 	switches                                        map[string]*bool
@@ -28,7 +28,7 @@ func oldFlagNames() []string {
 	return []string{"explain", "fit", "collective", "breakdown", "time-use", "stragglers", "bottleneck", "overhead", "quality", "scaling-rule", "time-to", "cost", "budget", "modes", "epoch-spread"}
 }
 
-func (o *oldViews) addTo(c *cobra.Command) {
+func (o *oldViewFlags) addTo(c *cobra.Command) {
 	fs := c.Flags()
 	fs.StringVar(&o.explain, "explain", "", "")
 	fs.StringVar(&o.overhead, "overhead", "", "")
@@ -57,7 +57,7 @@ type oldView struct {
 
 // findRequested returns the requested view, or nil if none was requested. It returns an
 // error for more than one view and for an invalid value.
-func (o *oldViews) findRequested() (*oldView, error) {
+func (o *oldViewFlags) findRequested() (*oldView, error) {
 	var names []string
 	for _, name := range oldFlagNames() {
 		if o.chosen(name) {
@@ -95,7 +95,7 @@ func (o *oldViews) findRequested() (*oldView, error) {
 
 // write writes the view in the format of the old flag: the results of several series one
 // after the other, in CSV each with a header.
-func (o *oldViews) write(c *cobra.Command, x *oldView, s *scaling.Study, format string) error {
+func (o *oldViewFlags) write(c *cobra.Command, x *oldView, s *scaling.Study, format string) error {
 	results, err := o.compute(c, x, s)
 	if err != nil {
 		return err
@@ -115,25 +115,25 @@ func (o *oldViews) write(c *cobra.Command, x *oldView, s *scaling.Study, format 
 }
 
 // compute computes the view x.
-func (o *oldViews) compute(c *cobra.Command, x *oldView, s *scaling.Study) ([]result, error) {
+func (o *oldViewFlags) compute(c *cobra.Command, x *oldView, s *scaling.Study) ([]viewResult, error) {
 	switch x.flag {
 	case "explain":
-		if _, _, ok := parseMetricAt(x.value); !ok {
-			return nil, usageError(fmt.Errorf("--explain %q: want METRIC@WORKERS, such as speedup@14", x.value))
+		if _, _, ok := parseMetricAtWorkers(x.value); !ok {
+			return nil, asUsageError(fmt.Errorf("--explain %q: want METRIC@WORKERS, such as speedup@14", x.value))
 		}
 	case "time-to":
 		if _, _, ok := parseMetricTarget(x.value); !ok {
-			return nil, usageError(fmt.Errorf("--time-to %q: want METRIC=VALUE, such as val_loss=0.0075", x.value))
+			return nil, asUsageError(fmt.Errorf("--time-to %q: want METRIC=VALUE, such as val_loss=0.0075", x.value))
 		}
 	case "overhead":
 		if o.without == "" {
-			return nil, usageError(fmt.Errorf("--overhead %q: --without SERIES is missing, which names the series without communication", x.value))
+			return nil, asUsageError(fmt.Errorf("--overhead %q: --without SERIES is missing, which names the series without communication", x.value))
 		}
 		r, err := s.Overhead(x.value, o.without)
 		if err != nil {
 			return nil, err
 		}
-		return []result{r}, nil
+		return []viewResult{r}, nil
 	}
 	for _, v := range views() {
 		if v.name == x.flag {

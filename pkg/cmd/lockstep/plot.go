@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// plotFlags contains the flags of lockstep plot, except those of ruleFlags.
+// plotFlags contains the flags of lockstep plot, except those of studyFlags.
 type plotFlags struct {
 	out     string
 	formats []string
@@ -36,7 +36,7 @@ func (f *plotFlags) addTo(c *cobra.Command) {
 	flags.StringVar(&f.out, "out", ".", "folder for the figures, which is created if necessary; or the file of one figure or page, such as speedup.pdf")
 	flags.StringSliceVar(&f.formats, "format", nil, strings.Join(figure.Formats(), ", ")+" (txt: the caption); default png")
 	flags.StringSliceVar(&f.only, "only", nil, "only these figures: "+strings.Join(figure.Names(), ", ")+", or a logged metric as \"Loss/train by step\"")
-	completeOnly(c)
+	registerOnlyCompletion(c)
 	flags.BoolVar(&f.panels, "panels", false, "draw the figures as panels of one page, panels.png: the figures of --only, or those of the U-Net study (speed-up with IoU, time per epoch, losses, training and test time)")
 	flags.BoolVar(&f.fit, "fit", false, "draw the fitted scaling law beyond the measured range; an error if nothing can be fitted")
 	flags.BoolVar(&f.log2, "log2", false, "logarithmic axis of the workers (automatic if the counts differ by a factor of 16 or more)")
@@ -262,7 +262,7 @@ func (f *plotFlags) reportNotDrawn(c *cobra.Command, notDrawn []error) error {
 	}
 	unknown := f.unknownNameErrors()
 	if err := errors.Join(append(failed, unknown...)...); len(unknown) > 0 {
-		return usageError(err)
+		return asUsageError(err)
 	}
 	return errors.Join(failed...)
 }
@@ -282,7 +282,7 @@ func (f *plotFlags) writeFigures(c *cobra.Command, figures []*figure.Figure) err
 }
 
 func plotCommand() *cobra.Command {
-	var rule ruleFlags
+	var rule studyFlags
 	var f plotFlags
 	c := &cobra.Command{
 		Use:   "plot PATH…",
@@ -305,7 +305,7 @@ how many runs; tex is a table for LaTeX.`,
 		Args: atLeastOneArg("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := f.validate(); err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			s, err := rule.readStudy(c, args)
 			if err != nil {
@@ -333,8 +333,8 @@ how many runs; tex is a table for LaTeX.`,
 	return c
 }
 
-// completeOnly registers the completion of --only, a list of names of figures.
-func completeOnly(c *cobra.Command) {
+// registerOnlyCompletion registers the completion of --only, a list of names of figures.
+func registerOnlyCompletion(c *cobra.Command) {
 	complete := func(_ *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
 		before := text[:strings.LastIndex(text, ",")+1]
 		var out []string

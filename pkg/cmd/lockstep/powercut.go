@@ -11,11 +11,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// findPowerCut returns an error if one of the problems concerns a text file that ends
+// powerCutError returns an error if one of the problems concerns a text file that ends
 // with NUL bytes, as after a power cut, and otherwise nil. The caller has already printed
 // the readable part; the error makes the exit code 1, so that a script notices that rows
 // are lost.
-func findPowerCut(problems []runs.Problem) error {
+func powerCutError(problems []runs.Problem) error {
 	var cut []string
 	for _, p := range problems {
 		for _, path := range []string{p.File, filepath.Join(p.File, "run.json"), filepath.Join(p.File, "epochs.csv")} {

@@ -56,7 +56,7 @@ logs, tables and reports of many programs. Information that a file does not cont
 		RunE: func(c *cobra.Command, args []string) error {
 			options, err := f.validate(c)
 			if err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			done := showProgress(c, &options)
 			problems, err := f.writeOutput(c, options, args)
@@ -67,7 +67,7 @@ logs, tables and reports of many programs. Information that a file does not cont
 			if err != nil {
 				return err
 			}
-			return findPowerCut(problems)
+			return powerCutError(problems)
 		},
 	}
 	c.Flags().StringVar(&f.format, "format", logread.FormatCSV, strings.Join(logread.Formats(), ", "))
@@ -106,8 +106,8 @@ func (f *readFlags) validate(c *cobra.Command) (logread.Options, error) {
 	return options, nil
 }
 
-// progressBarBytes is the total size of logs above which a progress bar is shown.
-const progressBarBytes = 256 << 20
+// minProgressBarBytes is the total size of logs above which a progress bar is shown.
+const minProgressBarBytes = 256 << 20
 
 // showProgress shows a progress bar while large logs are read, if standard error is a
 // terminal. The caller must call done when reading ends.
@@ -124,7 +124,7 @@ func showProgress(c *cobra.Command, o *logread.Options) (done func()) {
 		return done
 	}
 	o.Progress = func(read, total int64) {
-		if total < progressBarBytes {
+		if total < minProgressBarBytes {
 			return
 		}
 		if total != last { // reading of the next path has started
@@ -143,7 +143,7 @@ func isTerminal(w io.Writer) bool {
 
 // writeOutput writes the rows or the reports to standard output or to the file of --out.
 func (f *readFlags) writeOutput(c *cobra.Command, o logread.Options, paths []string) ([]runs.Problem, error) {
-	noteReadPaths(c, paths...)
+	printReadPaths(c, paths...)
 	if f.out == "" {
 		return f.write(c.Context(), c.OutOrStdout(), o, paths)
 	}

@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/report"
 )
 
-// reportFlags contains the flags of lockstep report, except those of ruleFlags.
+// reportFlags contains the flags of lockstep report, except those of studyFlags.
 type reportFlags struct {
 	out     string
 	options report.Options
@@ -25,7 +25,7 @@ func (f *reportFlags) addTo(c *cobra.Command) {
 	flags.StringVar(&f.options.Title, "title", "", "title of the page (default: the study's name)")
 	flags.StringArrayVar(&f.options.Figures.Series, "series", nil, "only this series; repeatable")
 	flags.StringSliceVar(&f.options.Only, "only", nil, "only these figures: "+strings.Join(figure.Names(), ", "))
-	completeOnly(c)
+	registerOnlyCompletion(c)
 	flags.BoolVar(&f.options.Costs, "cost", false, "also show time against device-hours")
 	flags.Float64Var(&f.options.Price, "price", 0, "price of a device-hour; shows what each run costs")
 	flags.StringVar(&f.options.Currency, "currency", "", "currency of the price")
@@ -38,26 +38,26 @@ func (f *reportFlags) addTo(c *cobra.Command) {
 func (f *reportFlags) validate() error {
 	ext := strings.TrimPrefix(strings.ToLower(filepath.Ext(f.out)), ".")
 	if !slices.Contains(report.Formats(), ext) {
-		return usageError(fmt.Errorf("--out %q: use a name that ends in .html or .pdf", f.out))
+		return asUsageError(fmt.Errorf("--out %q: use a name that ends in .html or .pdf", f.out))
 	}
 	for _, name := range f.options.Only {
 		if !slices.Contains(figure.Names(), name) && !strings.Contains(name, " by ") {
-			return usageError(fmt.Errorf("unknown figure %q: use %s, or a metric and an axis as in \"Loss/train by step\"", name, strings.Join(figure.Names(), ", ")))
+			return asUsageError(fmt.Errorf("unknown figure %q: use %s, or a metric and an axis as in \"Loss/train by step\"", name, strings.Join(figure.Names(), ", ")))
 		}
 	}
 	if err := f.options.Validate(); err != nil {
-		return usageError(err)
+		return asUsageError(err)
 	}
 	if ext == "pdf" {
 		if _, err := report.FindBrowser(); err != nil {
-			return missingError(err)
+			return asMissingError(err)
 		}
 	}
 	return nil
 }
 
 func reportCommand() *cobra.Command {
-	var rule ruleFlags
+	var rule studyFlags
 	var f reportFlags
 	c := &cobra.Command{
 		Use:   "report PATH…",
@@ -87,7 +87,7 @@ install chromium); if it is missing, the exit code is 3.`,
 				return err
 			}
 			if err := r.Save(c.Context(), f.out); errors.Is(err, report.ErrNoBrowser) {
-				return missingError(err)
+				return asMissingError(err)
 			} else if err != nil {
 				return err
 			}

@@ -12,22 +12,22 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// ruleFlags contains the flags that select which measurements of a study count and what
+// studyFlags contains the flags that select which measurements of a study count and what
 // information is taken from file names.
-type ruleFlags struct {
+type studyFlags struct {
 	rule scaling.Rule
 	as   []string
 }
 
 // addTo adds all flags, for a command that shows one study.
-func (f *ruleFlags) addTo(c *cobra.Command) {
+func (f *studyFlags) addTo(c *cobra.Command) {
 	f.addMeasureFlags(c)
 	c.Flags().StringVar(&f.rule.Baseline, "baseline", scaling.BaselineSmallest, "baseline of the speed-up: smallest (the smallest worker count of a series), one, or a number")
 	c.Flags().StringVar(&f.rule.Per, "per", scaling.PerWorker, "unit of the worker count: worker or node")
 }
 
 // addMeasureFlags adds the flags that do not concern the speed-up.
-func (f *ruleFlags) addMeasureFlags(c *cobra.Command) {
+func (f *studyFlags) addMeasureFlags(c *cobra.Command) {
 	f.rule = scaling.DefaultRule()
 	c.Flags().IntVar(&f.rule.DropFirst, "drop-first", f.rule.DropFirst, "number of epochs at the start of each run that are not counted")
 	c.Flags().StringVar(&f.rule.Epochs, "epochs", "mean", "how epochs are combined: mean, median, or the number of a single epoch")
@@ -38,19 +38,19 @@ func (f *ruleFlags) addMeasureFlags(c *cobra.Command) {
 }
 
 // readStudy reads the logs at the paths as a study with the rule of the flags.
-func (f *ruleFlags) readStudy(c *cobra.Command, paths []string) (*scaling.Study, error) {
+func (f *studyFlags) readStudy(c *cobra.Command, paths []string) (*scaling.Study, error) {
 	if err := f.rule.Validate(); err != nil {
-		return nil, usageError(err)
+		return nil, asUsageError(err)
 	}
 	var options logread.Options
 	for _, text := range f.as {
 		p, err := logread.ParsePattern(text)
 		if err != nil {
-			return nil, usageError(err)
+			return nil, asUsageError(err)
 		}
 		options.As = append(options.As, p)
 	}
-	noteReadPaths(c, paths...)
+	printReadPaths(c, paths...)
 	s, err := scaling.ReadWith(c.Context(), options, paths...)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (f *ruleFlags) readStudy(c *cobra.Command, paths []string) (*scaling.Study,
 }
 
 func scalingCommand() *cobra.Command {
-	var f ruleFlags
+	var f studyFlags
 	var a analysisFlags
 	var format string
 	c := &cobra.Command{
@@ -114,7 +114,7 @@ To see the gain of overlap, compare with a series without it:
 			}
 			if len(a.series) > 0 {
 				if s, err = s.Only(a.series...); err != nil {
-					return usageError(err)
+					return asUsageError(err)
 				}
 			}
 			if len(shown) > 0 {
@@ -127,10 +127,10 @@ To see the gain of overlap, compare with a series without it:
 				return err
 			}
 			if format == scaling.FormatTable { // the table itself ends with notes and problems
-				return findPowerCut(s.Problems)
+				return powerCutError(s.Problems)
 			}
 			writeProblems(c.ErrOrStderr(), s)
-			return findPowerCut(s.Problems)
+			return powerCutError(s.Problems)
 		},
 	}
 	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv or json")
@@ -141,7 +141,7 @@ To see the gain of overlap, compare with a series without it:
 
 // writeProblems writes the notes and problems of a result, which the CSV and JSON output
 // does not contain.
-func writeProblems(w io.Writer, r result) {
+func writeProblems(w io.Writer, r viewResult) {
 	var notes []string
 	var problems []runs.Problem
 	switch r := r.(type) {

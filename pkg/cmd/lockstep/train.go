@@ -45,7 +45,7 @@ Strategies, by which workers exchange gradients (--set strategy=NAME):
 			err := w.Check(c.Context(), check, c.OutOrStdout())
 			var wrong *train.UsageError
 			if errors.As(err, &wrong) {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			return err
 		},
@@ -82,17 +82,17 @@ func listStrategies() string {
 func runWorker(c *cobra.Command, w train.Worker) error {
 	w.Out = c.OutOrStdout()
 	if w.Run != "" && !train.Launched() {
-		noteWrittenPath(c, w.Run)
+		printWrittenPath(c, w.Run)
 	}
 	err := w.Work(c.Context())
 	var wrong *train.UsageError
 	switch {
 	case errors.As(err, &wrong):
-		return usageError(err)
+		return asUsageError(err)
 	case train.Launched(): // the launcher prints how to continue
 		return err
 	}
-	return adviseResume(c.Context(), err)
+	return addResumeAdvice(c.Context(), err)
 }
 
 // stderrIsTerminal reports whether standard error is a terminal.

@@ -50,7 +50,7 @@ If RANK, WORLD_SIZE and so on are in the environment, it is one of several worke
 			}
 			cfg, err := train.Named(config, set...)
 			if err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if o.Warmup == 0 {
 				o.Warmup = -1 // -1: no warm-up, as the user requested
@@ -76,7 +76,7 @@ func runTrials(c *cobra.Command, cfg train.Config, o tune.TrialOptions, out stri
 	ctx := c.Context()
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
-		return usageError(err)
+		return asUsageError(err)
 	}
 	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID, Group: cfg.Collective()})
 	if err != nil {

@@ -52,10 +52,10 @@ that would change the training batches are measured, but never recommended.
 			}
 			cfg, err := train.Worker{Config: config, Data: dataDir, Seed: 1, Set: set}.Resolve()
 			if err != nil {
-				return usageError(err)
+				return asUsageError(err)
 			}
 			if o.Budget < time.Second {
-				return usageError(fmt.Errorf("invalid --budget %v: use at least 1s", o.Budget))
+				return asUsageError(fmt.Errorf("invalid --budget %v: use at least 1s", o.Budget))
 			}
 			if verbose {
 				o.Line = func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) }

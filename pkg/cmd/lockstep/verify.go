@@ -62,7 +62,7 @@ repeated step was replayed from a checkpoint, that the checkpoint loads, and IoU
 and loss, which are recomputed from the checkpoint and the data.`,
 		Args: exactArgs(1, "name a run folder, for example logs/unet2d-cells/ddp-n2-s1"),
 		RunE: func(c *cobra.Command, args []string) error {
-			noteReadPaths(c, args[0])
+			printReadPaths(c, args[0])
 			dir, err := runs.ResolveLogs(args[0])
 			if err != nil {
 				return err

@@ -20,8 +20,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// result is the result of an analysis.
-type result interface {
+// viewResult is the result of a view, which can be written in several formats.
+type viewResult interface {
 	Write(w io.Writer, format string) error
 }
 
@@ -35,62 +35,62 @@ type view struct {
 	// valid reports whether a value has the right form. nil: any text is valid.
 	valid func(value string) bool
 	// results computes the view. It writes to notes which series lack data.
-	results func(s *scaling.Study, value string, notes io.Writer) ([]result, error)
+	results func(s *scaling.Study, value string, notes io.Writer) ([]viewResult, error)
 }
 
 // views returns all views that --show supports.
 func views() []view {
-	one := func(r result, err error) ([]result, error) {
+	one := func(r viewResult, err error) ([]viewResult, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []result{r}, nil
+		return []viewResult{r}, nil
 	}
 	return []view{
 		{
 			name: "points", about: "the table that is shown without --show: epoch time, throughput, speed-up, efficiency, IoU",
-			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s, nil) },
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]viewResult, error) { return one(s, nil) },
 		},
 		{
 			name: "explain", value: "METRIC@WORKERS", example: "speedup@14",
 			about: "how a number was computed: formula, runs, file and line of each input",
 			valid: func(value string) bool {
-				_, _, ok := parseMetricAt(value)
+				_, _, ok := parseMetricAtWorkers(value)
 				return ok
 			},
-			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
-				metric, workers, _ := parseMetricAt(value)
+			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {
+				metric, workers, _ := parseMetricAtWorkers(value)
 				r, err := s.Explain(metric, workers)
 				return one(r, err)
 			},
 		},
 		{
 			name: "fit", about: "Amdahl's, Gustafson's and the universal scalability law fitted to each series, the best by AICc",
-			results: func(s *scaling.Study, _ string, notes io.Writer) ([]result, error) {
-				return fitEachSeries(s, notes, func(series string) (result, error) { return s.Fit(series) })
+			results: func(s *scaling.Study, _ string, notes io.Writer) ([]viewResult, error) {
+				return fitEachSeries(s, notes, func(series string) (viewResult, error) { return s.Fit(series) })
 			},
 		},
 		{
 			name: "collective", about: "latency and bandwidth of the all-reduce, from the step spans of 3 or more numbers of workers",
-			results: func(s *scaling.Study, _ string, notes io.Writer) ([]result, error) {
-				return fitEachSeries(s, notes, func(series string) (result, error) { return s.Collective(series) })
+			results: func(s *scaling.Study, _ string, notes io.Writer) ([]viewResult, error) {
+				return fitEachSeries(s, notes, func(series string) (viewResult, error) { return s.Collective(series) })
 			},
 		},
 		{
 			name: "breakdown", about: "how a step's time is used, from the step spans of every rank",
-			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.Breakdown(), nil) },
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]viewResult, error) { return one(s.Breakdown(), nil) },
 		},
 		{
 			name: "time-use", about: "how a step's time is used, from step spans and traces, with intervals: data, compute, exposed and hidden communication, idle",
-			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.TimeUse(), nil) },
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]viewResult, error) { return one(s.TimeUse(), nil) },
 		},
 		{
 			name: "stragglers", about: "which rank the others wait for, and the time that this costs",
-			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.Stragglers(), nil) },
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]viewResult, error) { return one(s.Stragglers(), nil) },
 		},
 		{
 			name: "bottleneck", about: "whether input or computation limits the speed, from the trials IO, SYNTHETIC and FULL",
-			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) {
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]viewResult, error) {
 				r, err := s.Bottleneck()
 				return one(r, err)
 			},
@@ -102,7 +102,7 @@ func views() []view {
 				with, without, ok := strings.Cut(value, ":")
 				return ok && with != "" && without != ""
 			},
-			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
+			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {
 				with, without := splitSeriesPair(s, value)
 				r, err := s.Overhead(with, without)
 				return one(r, err)
@@ -110,12 +110,12 @@ func views() []view {
 		},
 		{
 			name: "quality", about: "IoU, accuracy and loss against workers and global batch",
-			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.Quality(), nil) },
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]viewResult, error) { return one(s.Quality(), nil) },
 		},
 		{
 			name: "scaling-rule", value: "MEASURE", example: "val_loss", optional: true,
 			about: "how the best learning rate grows with the global batch (none, √, linear), and up to which batch, by a measure of quality",
-			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
+			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {
 				r, err := computeScalingRule(s, value)
 				return one(r, err)
 			},
@@ -127,7 +127,7 @@ func views() []view {
 				_, _, ok := parseMetricTarget(value)
 				return ok
 			},
-			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
+			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {
 				metric, target, _ := parseMetricTarget(value)
 				r, err := s.TimeTo(metric, target)
 				return one(r, err)
@@ -136,7 +136,7 @@ func views() []view {
 		{
 			name: "cost", value: "PRICE", example: "2.5", optional: true, valid: isNumber,
 			about: "device-hours against time, and the Pareto front; with the price of a device-hour also the cost",
-			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
+			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {
 				r, err := s.Cost(parseOptionalNumber(value))
 				return one(r, err)
 			},
@@ -144,24 +144,24 @@ func views() []view {
 		{
 			name: "budget", value: "DEVICE-HOURS", example: "100", valid: isNumber,
 			about: "how many workers the given device-hours pay for",
-			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
+			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {
 				r, err := s.Budget(parseOptionalNumber(value))
 				return one(r, err)
 			},
 		},
 		{
 			name: "epoch-spread", about: "how much the epoch times vary, also of single runs",
-			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.EpochSpreads(), nil) },
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]viewResult, error) { return one(s.EpochSpreads(), nil) },
 		},
 		{
 			name: "modes", about: "weak or strong scaling of each series, and why",
-			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.Modes(), nil) },
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]viewResult, error) { return one(s.Modes(), nil) },
 		},
 	}
 }
 
-// parseMetricAt parses METRIC@WORKERS.
-func parseMetricAt(value string) (metric string, workers int, ok bool) {
+// parseMetricAtWorkers parses METRIC@WORKERS.
+func parseMetricAtWorkers(value string) (metric string, workers int, ok bool) {
 	metric, n, ok := strings.Cut(value, "@")
 	workers, err := strconv.Atoi(n)
 	return metric, workers, ok && err == nil && metric != ""
@@ -256,7 +256,7 @@ type analysisFlags struct {
 	series []string
 	show   []string
 	out    string
-	old    oldViews
+	old    oldViewFlags
 }
 
 func (a *analysisFlags) addTo(c *cobra.Command) {
@@ -264,14 +264,14 @@ func (a *analysisFlags) addTo(c *cobra.Command) {
 	fs.StringArrayVar(&a.series, "series", nil, "show only this series; repeatable")
 	fs.StringArrayVar(&a.show, "show", nil, "view of the runs: NAME[=VALUE], such as fit or explain=speedup@14; repeatable; --show help explains each")
 	fs.StringVar(&a.out, "out", "", "folder into which each view of --show is written as a file; it is created if necessary")
-	if err := c.RegisterFlagCompletionFunc("show", completeShow); err != nil {
+	if err := c.RegisterFlagCompletionFunc("show", completeViewNames); err != nil {
 		panic(err) // cannot fail: the line above defines the flag
 	}
 	a.old.addTo(c)
 }
 
-// completeShow returns the names of the views for shell completion.
-func completeShow(_ *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+// completeViewNames returns the names of the views for shell completion.
+func completeViewNames(_ *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	directive := cobra.ShellCompDirectiveNoFileComp
 	var out []string
 	for _, v := range views() {
@@ -309,25 +309,25 @@ func (a *analysisFlags) parse(format string) ([]requestedView, error) {
 	old, err := a.old.findRequested()
 	switch {
 	case err != nil:
-		return nil, usageError(err)
+		return nil, asUsageError(err)
 	case old != nil && len(a.show) > 0:
-		return nil, usageError(fmt.Errorf("--%s and --show cannot be combined: write --show %s", old.flag, old.flag))
+		return nil, asUsageError(fmt.Errorf("--%s and --show cannot be combined: write --show %s", old.flag, old.flag))
 	case a.out != "" && len(a.show) == 0:
-		return nil, usageError(errors.New("--out needs a view: add --show, for example --show points"))
+		return nil, asUsageError(errors.New("--out needs a view: add --show, for example --show points"))
 	}
 	var all []requestedView
 	for _, text := range a.show {
 		one, err := parseShow(text)
 		if err != nil {
-			return nil, usageError(err)
+			return nil, asUsageError(err)
 		}
 		if slices.ContainsFunc(all, func(s requestedView) bool { return s.text == text }) {
-			return nil, usageError(fmt.Errorf("duplicate --show %s", text))
+			return nil, asUsageError(fmt.Errorf("duplicate --show %s", text))
 		}
 		all = append(all, one)
 	}
 	if len(all) > 1 && format == scaling.FormatCSV && a.out == "" {
-		return nil, usageError(fmt.Errorf("%d views as CSV need one file each: use --out DIR", len(all)))
+		return nil, asUsageError(fmt.Errorf("%d views as CSV need one file each: use --out DIR", len(all)))
 	}
 	return all, nil
 }
@@ -355,7 +355,7 @@ func (a *analysisFlags) write(c *cobra.Command, s *scaling.Study, all []requeste
 }
 
 // joinResults combines the results of one view into one table, CSV file or JSON value.
-func joinResults(results []result, format string) ([]byte, error) {
+func joinResults(results []viewResult, format string) ([]byte, error) {
 	var whole bytes.Buffer
 	var rows []json.RawMessage
 	for i, r := range results {
@@ -435,7 +435,7 @@ func (a *analysisFlags) writeFiles(names io.Writer, all []requestedView, parts [
 	}
 	ending := map[string]string{scaling.FormatTable: ".txt", scaling.FormatCSV: ".csv", scaling.FormatJSON: ".json"}[format]
 	for i, key := range viewKeys(all) {
-		path := filepath.Join(a.out, strings.Map(replaceUnsafe, key)+ending)
+		path := filepath.Join(a.out, strings.Map(replaceUnsafeRune, key)+ending)
 		if err := os.WriteFile(path, parts[i], 0o644); err != nil {
 			return fmt.Errorf("write views: %w", err)
 		}
@@ -444,8 +444,8 @@ func (a *analysisFlags) writeFiles(names io.Writer, all []requestedView, parts [
 	return nil
 }
 
-// replaceUnsafe returns r, or '-' if r should not be in a file name.
-func replaceUnsafe(r rune) rune {
+// replaceUnsafeRune returns r, or '-' if r should not be in a file name.
+func replaceUnsafeRune(r rune) rune {
 	switch {
 	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
 		return r
@@ -456,8 +456,8 @@ func replaceUnsafe(r rune) rune {
 // fitEachSeries returns the results of fit for all series that have enough points. It
 // writes to notes why the other series were not fitted. If no series could be fitted, it
 // returns the reasons as an error.
-func fitEachSeries(s *scaling.Study, notes io.Writer, fit func(series string) (result, error)) ([]result, error) {
-	var out []result
+func fitEachSeries(s *scaling.Study, notes io.Writer, fit func(series string) (viewResult, error)) ([]viewResult, error) {
+	var out []viewResult
 	var refused []error
 	for _, name := range s.Series() {
 		f, err := fit(name)

@@ -11,27 +11,27 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// noteReadPaths prints to stderr which folder is read for each path that exists both in
+// printReadPaths prints to stderr which folder is read for each path that exists both in
 // the folder of logs, which takes precedence, and in the working directory. It ignores
 // errors, because the code that reads the paths reports them.
-func noteReadPaths(c *cobra.Command, paths ...string) {
+func printReadPaths(c *cobra.Command, paths ...string) {
 	for _, path := range paths {
 		place, err := runs.LocateLogs(path)
-		notePath(c, path, place, err, false)
+		printPathNote(c, path, place, err, false)
 	}
 }
 
-// noteWrittenPath prints to stderr the folder of a path to be written, if it differs from
+// printWrittenPath prints to stderr the folder of a path to be written, if it differs from
 // the folder that a shell would use.
-func noteWrittenPath(c *cobra.Command, path string) {
+func printWrittenPath(c *cobra.Command, path string) {
 	place, err := runs.ResolveLogs(path)
-	notePath(c, path, place, err, true)
+	printPathNote(c, path, place, err, true)
 }
 
-// notePath prints a note that path refers to the folder resolved. It prints nothing if a
-// shell would resolve path to the same folder, or if err is not nil. If always is false,
-// it prints the note only if path also exists relative to the working directory.
-func notePath(c *cobra.Command, path, resolved string, err error, always bool) {
+// printPathNote prints a note that path refers to the folder resolved. It prints nothing
+// if a shell would resolve path to the same folder, or if err is not nil. If always is
+// false, it prints the note only if path also exists relative to the working directory.
+func printPathNote(c *cobra.Command, path, resolved string, err error, always bool) {
 	here, absErr := filepath.Abs(path)
 	if err != nil || absErr != nil || resolved == here {
 		return

@@ -53,8 +53,8 @@ type Env struct {
 	Collective            string // "shm", "unix", "tcp", or empty: rank 0 chooses
 }
 
-// checkCollective returns an error if v is not a value of LOCKSTEP_COLLECTIVE.
-func checkCollective(v string) error {
+// checkCollectiveName returns an error if v is not a value of LOCKSTEP_COLLECTIVE.
+func checkCollectiveName(v string) error {
 	switch v {
 	case "", transportShared, transportUnix, transportTCP:
 		return nil
@@ -67,7 +67,7 @@ func checkCollective(v string) error {
 // of the variables that the worker needs are set.
 func FromEnv(getenv func(string) string) (Env, error) {
 	e := Env{World: 1, LocalWorld: 1, Token: getenv(tokenVariable), Collective: strings.TrimSpace(getenv(collectiveVariable))}
-	if err := checkCollective(e.Collective); err != nil {
+	if err := checkCollectiveName(e.Collective); err != nil {
 		return Env{}, fmt.Errorf("read rank from environment: %w", err)
 	}
 	if getenv(rankVariable) == "" && getenv(worldVariable) == "" {

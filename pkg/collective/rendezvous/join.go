@@ -46,7 +46,7 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
-	if err := checkCollective(e.Collective); err != nil {
+	if err := checkCollectiveName(e.Collective); err != nil {
 		return nil, fmt.Errorf("join run as rank %d: %w", e.Rank, err)
 	}
 	me := claim{Rank: e.Rank, World: e.World, BuildID: o.BuildID, Collective: e.Collective, Machine: o.machine, PID: os.Getpid()}
@@ -59,7 +59,7 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if e.Rank == 0 {
 		group, err = serve(ctx, e, o, me)
 	} else {
-		group, err = joinServer(ctx, e, o, me)
+		group, err = joinAtServer(ctx, e, o, me)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("join run as rank %d of %d: %w", e.Rank, e.World, err)
@@ -80,19 +80,19 @@ func machineID() string {
 	return name
 }
 
-// extraWait is how much longer the other ranks wait than rank 0. Only rank 0 knows which
-// ranks are missing, and it sends the other ranks an error that names them.
-const extraWait = 3 * time.Second
+// extraWorkerTimeout is how much longer the other ranks wait than rank 0. Only rank 0
+// knows which ranks are missing, and it sends the other ranks an error that names them.
+const extraWorkerTimeout = 3 * time.Second
 
-// joinServer runs the rendezvous on a rank other than 0: it connects to rank 0 and follows
+// joinAtServer runs the rendezvous on a rank other than 0: it connects to rank 0 and follows
 // its commands.
-func joinServer(ctx context.Context, e Env, o Options, me claim) (collective.Group, error) {
+func joinAtServer(ctx context.Context, e Env, o Options, me claim) (collective.Group, error) {
 	w, err := connectToServer(ctx, e, o, me)
 	if err != nil {
 		return nil, err
 	}
 	// Rank 0 may have started only now, so its time-out may be just beginning.
-	ctx, cancel := process.WithTimeout(ctx, o.Timeout+extraWait)
+	ctx, cancel := process.WithTimeout(ctx, o.Timeout+extraWorkerTimeout)
 	defer cancel()
 	defer w.closeWhenDone(ctx)()
 	defer func() { _ = w.Close() }()
@@ -142,10 +142,10 @@ func (w *jsonConn) reportError(err error) error {
 func lostServerError(ctx context.Context, o Options, err error) error {
 	switch {
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		return fmt.Errorf("no message from rank 0 within %v", o.Timeout+extraWait)
+		return fmt.Errorf("no message from rank 0 within %v", o.Timeout+extraWorkerTimeout)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.Is(err, errForeign):
+	case errors.Is(err, errForeignProtocol):
 		return err
 	}
 	return fmt.Errorf("rank 0 is gone (%w)", err)
@@ -160,13 +160,13 @@ func connectToServer(ctx context.Context, e Env, o Options, me claim) (*jsonConn
 	var last error
 	for {
 		w, err := connect(ctx, "tcp", e.Address(), e.Token, me)
-		var r *refusal
+		var r *refusalError
 		switch {
 		case err == nil:
 			return w, nil
 		case errors.As(err, &r):
 			return nil, fmt.Errorf("rank 0 at %s refused: %w", e.Address(), err)
-		case errors.Is(err, errForeign):
+		case errors.Is(err, errForeignProtocol):
 			return nil, fmt.Errorf("%s: %w; choose another %s", e.Address(), err, portVariable)
 		case ctx.Err() == nil || last == nil:
 			last = err // otherwise err only reports the end of ctx

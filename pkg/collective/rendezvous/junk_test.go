@@ -83,7 +83,7 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	// Connections over the limit are closed at once, not after handshakeTimeout. Rank 1 has
 	// not joined yet, so nothing else closes them.
 	closed := 0
-	for i, c := range conns[:junk-minPendingLimit] {
+	for i, c := range conns[:junk-minConnectionsPerAddress] {
 		if err := c.SetReadDeadline(time.Now().Add(handshakeTimeout / 2)); err != nil {
 			t.Fatal(err)
 		}

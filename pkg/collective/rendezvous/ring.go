@@ -72,7 +72,7 @@ type ringListener struct {
 // IP address of local, the local address of this rank's connection to rank 0, which is a
 // loopback address if all ranks run on one machine.
 func listenForRing(ctx context.Context, network string, local net.Addr) (*ringListener, error) {
-	address := socketName(runtime.GOOS, os.TempDir())
+	address := newSocketName(runtime.GOOS, os.TempDir())
 	if network == transportTCP {
 		ap, err := netip.ParseAddrPort(local.String())
 		if err != nil {
@@ -91,11 +91,11 @@ func listenForRing(ctx context.Context, network string, local net.Addr) (*ringLi
 // sun_path in sys/un.h has 104 bytes, one of them for the final zero.
 const maxSocketName = 103
 
-// socketName returns an unpredictable name for a unix socket on the operating system goos. On
+// newSocketName returns an unpredictable name for a unix socket on the operating system goos. On
 // Linux it is in the abstract namespace (unix(7)) rather than a file, so that nothing is left
 // on disk. Elsewhere it is a file in the folder temporary, or in /tmp if its path would be
 // too long.
-func socketName(goos, temporary string) string {
+func newSocketName(goos, temporary string) string {
 	name := "lockstep-" + rand.Text()
 	if goos == "linux" {
 		return "@" + name
@@ -116,7 +116,7 @@ func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me cla
 	var ferr error
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if from, ferr = d.acceptPrevious(ctx, e); ferr != nil {
+		if from, ferr = d.acceptPreviousRank(ctx, e); ferr != nil {
 			cancel(ferr)
 		}
 	})
@@ -146,8 +146,8 @@ func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me cla
 	return group, nil
 }
 
-// acceptPrevious accepts the connection of the previous rank and refuses all others.
-func (d *ringListener) acceptPrevious(ctx context.Context, e Env) (net.Conn, error) {
+// acceptPreviousRank accepts the connection of the previous rank and refuses all others.
+func (d *ringListener) acceptPreviousRank(ctx context.Context, e Env) (net.Conn, error) {
 	previous := (e.Rank + e.World - 1) % e.World
 	accepting, stop := context.WithCancel(ctx)
 	var connections sync.WaitGroup
@@ -205,7 +205,7 @@ func serveRing(ctx context.Context, e Env, o Options, me claim, network string, 
 	}
 	group, err := connectAll(ctx, e, o, me, d, addresses[1], ranks)
 	if err == nil {
-		err = sendStart(ranks)
+		err = sendStartCommand(ranks)
 	}
 	if err != nil && group != nil {
 		return nil, errors.Join(err, group.Close())

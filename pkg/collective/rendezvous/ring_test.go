@@ -127,7 +127,7 @@ func TestListeningSeesListeners(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		address := "127.0.0.1:0"
 		if network == "unix" {
-			address = socketName("linux", "")
+			address = newSocketName("linux", "")
 		}
 		l, err := net.Listen(network, address)
 		if err != nil {
@@ -150,7 +150,7 @@ func TestWithoutAbstractSockets(t *testing.T) {
 			t.Errorf("on %s, workers of one machine use %s by default, want %s", goos, got, want)
 		}
 	}
-	if got := socketName("linux", t.TempDir()); got[0] != '@' {
+	if got := newSocketName("linux", t.TempDir()); got[0] != '@' {
 		t.Errorf("on Linux the name is %q, want one that begins with @", got)
 	}
 	long := "/" + strings.Repeat("x", 80)
@@ -158,12 +158,12 @@ func TestWithoutAbstractSockets(t *testing.T) {
 		{"/var/folders/zz/zyxvpxvq6csfxvn_n0000000000000/T/", "/var/folders/zz/zyxvpxvq6csfxvn_n0000000000000/T"}, // as on macOS
 		{long, "/tmp"},
 	} {
-		got := socketName("darwin", tt.temporary)
+		got := newSocketName("darwin", tt.temporary)
 		if filepath.Dir(got) != tt.want || len(got) > 103 {
 			t.Errorf("the name in %s is %s, want a file in %s of at most 103 bytes", tt.temporary, got, tt.want)
 		}
 	}
-	name := socketName("darwin", "/tmp")
+	name := newSocketName("darwin", "/tmp")
 	l, err := net.Listen("unix", name)
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestDoorOfARing(t *testing.T) {
 	var in net.Conn
 	var ierr error
 	var wg sync.WaitGroup
-	wg.Go(func() { in, ierr = d.acceptPrevious(ctx, e) })
+	wg.Go(func() { in, ierr = d.acceptPreviousRank(ctx, e) })
 
 	noisy, err := net.Dial("tcp", address)
 	if err != nil {

@@ -104,7 +104,7 @@ const maxRefusals = 8
 // has too many open files, it tries again after a pause. The caller can wait for the
 // goroutines with the WaitGroup connections.
 func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *sync.WaitGroup, arrivals chan<- *member, refused chan<- string) {
-	pending := pendingConnections{limit: max(minPendingLimit, e.World)}
+	pending := pendingConnections{limit: max(minConnectionsPerAddress, e.World)}
 	const shortest, longest = 5 * time.Millisecond, time.Second
 	pause := shortest
 	for {
@@ -145,7 +145,7 @@ func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *
 				}
 			}
 			_ = c.Close()
-			var r *refusal
+			var r *refusalError
 			if errors.As(err, &r) {
 				select {
 				case refused <- fmt.Sprintf("a worker from %s was refused: %v", c.RemoteAddr(), r):
@@ -156,9 +156,9 @@ func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *
 	}
 }
 
-// minPendingLimit is a lower bound for pendingConnections.limit. The limit is the number of
-// ranks if that is larger.
-const minPendingLimit = 32
+// minConnectionsPerAddress is a lower bound for pendingConnections.limit. The limit is the
+// number of ranks if that is larger.
+const minConnectionsPerAddress = 32
 
 // pendingConnections contains the connections that have not authenticated yet, and limits
 // how many each address may have. At the limit it closes the oldest one. A worker
@@ -258,7 +258,7 @@ func shareMemory(ctx context.Context, e Env, o Options, ranks []*member) (collec
 	err = mapOnAllRanks(ctx, group.Path(), ranks)
 	// After Unlink, no file is left on disk, however the ranks end.
 	if err = errors.Join(err, group.Unlink()); err == nil {
-		err = sendStart(ranks)
+		err = sendStartCommand(ranks)
 	}
 	if err != nil {
 		return nil, errors.Join(err, group.Close())
@@ -302,8 +302,8 @@ func (g *member) receiveReport(ctx context.Context, what string) (report, error)
 	return rep, nil
 }
 
-// sendStart notifies the other ranks that all ranks are ready.
-func sendStart(ranks []*member) error {
+// sendStartCommand notifies the other ranks that all ranks are ready.
+func sendStartCommand(ranks []*member) error {
 	for _, g := range ranks[1:] {
 		if err := g.send(command{}); err != nil {
 			return fmt.Errorf("send start to rank %d: %w", g.Rank, err)

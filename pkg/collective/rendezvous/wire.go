@@ -116,13 +116,14 @@ func (w *jsonConn) send(v any) error {
 	return err
 }
 
-// errForeign is the error for a program at the other end that does not use this protocol.
-var errForeign = errors.New("the program at the other end is not a lockstep worker")
+// errForeignProtocol is the error for a program at the other end that does not use this
+// protocol.
+var errForeignProtocol = errors.New("the program at the other end is not a lockstep worker")
 
 func (w *jsonConn) receive(v any) error {
 	line, err := w.lines.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
-		return errForeign
+		return errForeignProtocol
 	}
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -131,7 +132,7 @@ func (w *jsonConn) receive(v any) error {
 		return err
 	}
 	if json.Unmarshal(line, v) != nil {
-		return errForeign
+		return errForeignProtocol
 	}
 	return nil
 }
@@ -178,7 +179,7 @@ func clientHandshake(w *jsonConn, token string, c claim) error {
 		return fmt.Errorf("read greeting: %w", err)
 	}
 	if g.Lockstep != protocolVersion || g.Nonce == "" {
-		return errForeign
+		return errForeignProtocol
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -193,17 +194,17 @@ func clientHandshake(w *jsonConn, token string, c claim) error {
 	case err != nil:
 		return fmt.Errorf("read reply: %w", err)
 	case r.Error != "":
-		return &refusal{r.Error}
+		return &refusalError{r.Error}
 	case !proofMatches(token, serverSide, mine, g.Nonce, text, r.Proof):
-		return &refusal{"rank 0 does not know this run's " + tokenVariable + "; perhaps another run listens on this address"}
+		return &refusalError{"rank 0 does not know this run's " + tokenVariable + "; perhaps another run listens on this address"}
 	}
 	return nil
 }
 
-// refusal is an error for which connecting again is useless.
-type refusal struct{ reason string }
+// refusalError is an error for which connecting again is useless.
+type refusalError struct{ reason string }
 
-func (r *refusal) Error() string { return r.reason }
+func (r *refusalError) Error() string { return r.reason }
 
 // serverHandshake runs the handshake on a rank that has accepted a connection. It returns
 // the worker's claim if the worker knows the token, and a reply that proves that this rank
@@ -221,10 +222,10 @@ func serverHandshake(w *jsonConn, token string) (claim, reply, error) {
 	if !proofMatches(token, workerSide, mine, h.Nonce, h.Claim, h.Proof) {
 		const reason = "the worker's " + tokenVariable + " differs from this run's"
 		_ = w.send(reply{Error: reason}) // the worker may be gone
-		return c, reply{}, &refusal{reason}
+		return c, reply{}, &refusalError{reason}
 	}
 	if err := json.Unmarshal(h.Claim, &c); err != nil {
-		return c, reply{}, errForeign
+		return c, reply{}, errForeignProtocol
 	}
 	return c, reply{Proof: computeProof(token, serverSide, h.Nonce, mine, h.Claim)}, nil
 }

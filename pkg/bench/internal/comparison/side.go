@@ -91,7 +91,7 @@ const closeTimeout = 10 * time.Second
 
 // Start starts the processes of p and reads their greetings.
 func Start(ctx context.Context, p Program) (*Side, error) {
-	port, err := freePort(ctx)
+	port, err := findFreePort(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -159,8 +159,8 @@ func sideEnvironment(p Program, rank, port int, token string) []string {
 	return append(env, set...)
 }
 
-// freePort returns a TCP port on which no program currently listens.
-func freePort(ctx context.Context) (int, error) {
+// findFreePort returns a TCP port on which no program currently listens.
+func findFreePort(ctx context.Context) (int, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("find a free port: %w", err)
@@ -173,7 +173,7 @@ func (s *Side) Ask(request string) ([]Answer, error) {
 	answers := make([]Answer, len(s.processes))
 	err := s.forEachProcess(func(p *process) error {
 		if _, err := io.WriteString(p.in, request+"\n"); err != nil {
-			return p.exitReason(err)
+			return p.waitForExit(err)
 		}
 		return p.readAnswer(&answers[p.rank])
 	})
@@ -250,7 +250,7 @@ func (s *Side) Close() {
 func (p *process) readAnswer(v any) error {
 	line, err := p.out.ReadBytes('\n')
 	if err != nil {
-		return p.exitReason(err)
+		return p.waitForExit(err)
 	}
 	if err := json.Unmarshal(line, v); err != nil {
 		return fmt.Errorf("read answer of %s: %q: %w", p.describe(), line, err)
@@ -258,9 +258,9 @@ func (p *process) readAnswer(v any) error {
 	return nil
 }
 
-// exitReason waits for the end of a process that no longer answers and returns an error
+// waitForExit waits for the end of a process that no longer answers and returns an error
 // with the reason and its last output. cause is used if the process ended normally.
-func (p *process) exitReason(cause error) error {
+func (p *process) waitForExit(cause error) error {
 	_ = p.in.Close()
 	if err := p.wait(); err != nil {
 		cause = err
