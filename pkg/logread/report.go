@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Ignored is the number of lines of a file that were ignored for one reason.
-type Ignored struct {
+// IgnoredLines is the number of lines of a file that were ignored for one reason.
+type IgnoredLines struct {
 	Reason string
 	Lines  int64
 	First  int // number of the first such line
@@ -32,7 +32,7 @@ type Report struct {
 	Records     int64  // number of epochs, trials, events, … that were read
 	Lines       int64  // number of lines; 0 for a binary file
 	LinesUsed   int64
-	Ignored     []Ignored // ignored lines by reason
+	Ignored     []IgnoredLines // ignored lines by reason
 	// Unused lists the first hundred lines that should contain a value but
 	// could not be used, and other problems of the file. UnusedMore counts the
 	// rest.
@@ -49,9 +49,9 @@ type Report struct {
 
 // newReport converts the report of a format's reader.
 func newReport(r *record.Report) Report {
-	var ignored []Ignored
+	var ignored []IgnoredLines
 	for _, i := range r.Ignored {
-		ignored = append(ignored, Ignored(i))
+		ignored = append(ignored, IgnoredLines(i))
 	}
 	return Report{
 		Path: r.Path, Kind: r.Kind, Compression: r.Compression, Bytes: r.Bytes,

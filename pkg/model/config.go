@@ -79,18 +79,18 @@ func networkKinds() []networkKind {
 	return []networkKind{
 		{KindUNet2D, []string{"base", "depth", "norm", "bias", "dice"}, []int{1, side, side}, []int{1, side, side}, Config.unet2DBuilder},
 		{KindUNet3D, []string{"base", "depth", "exp_weight"}, []int{1, side, side, side}, []int{1, side, side, side}, Config.unet3DBuilder},
-		{KindResNet50V2, resNet, picture, class, resNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 4, 6, 3)},
-		{KindResNet152V2, resNet, picture, class, resNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 8, 36, 3)},
-		{KindResNetV2, ownBlocks, picture, class, resNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 4, 6, 3)},
-		{KindResNet50, resNet, picture, class, resNetBuilder(ResNetV1, ResNetConfig.Validate, 3, 4, 6, 3)},
-		{KindResNet, ownBlocks, picture, class, resNetBuilder(ResNetV1, ResNetConfig.Validate, 3, 4, 6, 3)},
+		{KindResNet50V2, resNet, picture, class, newResNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 4, 6, 3)},
+		{KindResNet152V2, resNet, picture, class, newResNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 8, 36, 3)},
+		{KindResNetV2, ownBlocks, picture, class, newResNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 4, 6, 3)},
+		{KindResNet50, resNet, picture, class, newResNetBuilder(ResNetV1, ResNetConfig.Validate, 3, 4, 6, 3)},
+		{KindResNet, ownBlocks, picture, class, newResNetBuilder(ResNetV1, ResNetConfig.Validate, 3, 4, 6, 3)},
 		{KindSpec, []string{"file", "spec"}, nil, nil, nil},
 		{KindOwn, []string{"task"}, nil, nil, nil},
 	}
 }
 
-// findKind returns the kind with the given name. ok is false if the name is unknown.
-func findKind(name string) (k networkKind, ok bool) {
+// findNetworkKind returns the kind with the given name. ok is false if the name is unknown.
+func findNetworkKind(name string) (k networkKind, ok bool) {
 	all := networkKinds()
 	i := slices.IndexFunc(all, func(k networkKind) bool { return k.name == name })
 	if i < 0 {
@@ -136,7 +136,7 @@ func (c Config) fields() []configField {
 
 // Validate returns an error for the first invalid field, with the valid values.
 func (c Config) Validate() error {
-	k, ok := findKind(c.Kind)
+	k, ok := findNetworkKind(c.Kind)
 	if !ok {
 		return fmt.Errorf("unknown model.kind %q: use one of %s", c.Kind, strings.Join(Kinds(), ", "))
 	}
@@ -180,7 +180,7 @@ func (c Config) Network(image, target []int) (Network, error) {
 			return nil, fmt.Errorf("build %s: samples have shapes %v and %v: each dimension must be at least 1", c.Kind, image, target)
 		}
 	}
-	k, _ := findKind(c.Kind) // Validate knows it
+	k, _ := findNetworkKind(c.Kind) // Validate knows it
 	build, err := k.build(c, image, target)
 	if err != nil {
 		return nil, err
@@ -219,10 +219,10 @@ const (
 	unet3DDepth = 6
 )
 
-// resNetBuilder returns the function networkKind.build for a version of ResNet. newNetwork
+// newResNetBuilder returns the function networkKind.build for a version of ResNet. newNetwork
 // makes a ResNet of this version, and validate checks its configuration. blocks is the
 // number of blocks in each stage if the config does not set it.
-func resNetBuilder(newNetwork func(ResNetConfig) (*ResNet, error), validate func(ResNetConfig) error, blocks ...int) func(Config, []int, []int) (func() (Network, error), error) {
+func newResNetBuilder(newNetwork func(ResNetConfig) (*ResNet, error), validate func(ResNetConfig) error, blocks ...int) func(Config, []int, []int) (func() (Network, error), error) {
 	return func(c Config, image, target []int) (func() (Network, error), error) {
 		if len(image) != 3 || !slices.Equal(target, []int{1}) {
 			return nil, fmt.Errorf("build %s: samples have shapes %v and %v, want images (channels, height, width) and the index of a class [1]", c.Kind, image, target)

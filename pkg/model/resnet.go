@@ -260,7 +260,7 @@ func (r *ResNet) addKerasLayers(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 	conv := func(name string, x *gorgonia.Node, out, kernel, stride int, bias bool) *gorgonia.Node {
 		return g.Conv(name, x, nn.Convolution{
 			Out: out, Kernel: []int{kernel}, Stride: []int{stride}, Pad: []int{kernel / 2}, Bias: bias,
-			Weight: nn.GlorotUniform, BiasInit: nn.Same(nn.Constant(0)),
+			Weight: nn.GlorotUniform, BiasInit: nn.FixedScheme(nn.Constant(0)),
 		})
 	}
 	active := func(name string, x *gorgonia.Node) *gorgonia.Node {
@@ -295,5 +295,5 @@ func (r *ResNet) addKerasLayers(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 		}
 	}
 	x = g.GlobalAvgPool(active("post_bn", x))
-	return g.Linear("predictions", x, nn.Dense{Out: c.Classes, Bias: true, Weight: nn.GlorotUniform, BiasInit: nn.Same(nn.Constant(0))})
+	return g.Linear("predictions", x, nn.Dense{Out: c.Classes, Bias: true, Weight: nn.GlorotUniform, BiasInit: nn.FixedScheme(nn.Constant(0))})
 }

@@ -45,9 +45,9 @@ type Spec struct {
 
 // SpecLayer is one layer of a Spec. Each kind uses only some of the fields.
 type SpecLayer struct {
-	Name string `yaml:"name,omitempty" json:"name,omitempty"` // layers with parameters need one
-	Kind string `yaml:"kind" json:"kind"`
-	In   Refs   `yaml:"in,omitempty" json:"in,omitempty"` // the layers that it reads, or "image"; empty: the one before
+	Name string     `yaml:"name,omitempty" json:"name,omitempty"` // layers with parameters need one
+	Kind string     `yaml:"kind" json:"kind"`
+	In   LayerNames `yaml:"in,omitempty" json:"in,omitempty"` // the layers that it reads, or "image"; empty: the one before
 
 	Out      int     `yaml:"out,omitempty" json:"out,omitempty"`       // channels or features
 	Kernel   Sizes   `yaml:"kernel,omitempty" json:"kernel,omitempty"` // one number, or one each spatial dimension
@@ -73,14 +73,14 @@ type SpecLoss struct {
 	ExpWeight float64 `yaml:"exp_weight,omitempty" json:"exp_weight,omitempty"` // of the second term of L1
 }
 
-// Refs lists the names of the layers that a layer reads: in YAML one name, or a list.
-type Refs []string
+// LayerNames lists the names of the layers that a layer reads: in YAML one name, or a list.
+type LayerNames []string
 
 // UnmarshalYAML accepts one name or a list.
-func (v *Refs) UnmarshalYAML(n *yaml.Node) error { return decodeOneOrMore((*[]string)(v), n) }
+func (v *LayerNames) UnmarshalYAML(n *yaml.Node) error { return decodeOneOrMore((*[]string)(v), n) }
 
 // MarshalYAML writes a list of one name as that name.
-func (v Refs) MarshalYAML() (any, error) { return unwrapSingle(v), nil }
+func (v LayerNames) MarshalYAML() (any, error) { return unwrapSingle(v), nil }
 
 // Sizes contains one number per spatial dimension: in YAML one number for all, or a list.
 type Sizes []int

@@ -103,7 +103,7 @@ func graph(t testing.TB, net model.Network, batch int, mode nn.Mode) *nn.Graph {
 func calls(g *nn.Graph) []string {
 	var all []string
 	for _, n := range g.Expr().AllNodes() {
-		if c, ok := nn.CallOf(n); ok {
+		if c, ok := nn.OperationInfoOf(n); ok {
 			all = append(all, fmt.Sprint(c.Kind, c.Attr, c.Layer, n.Shape()))
 		}
 	}
@@ -310,7 +310,7 @@ func TestSpecOfErrors(t *testing.T) {
 					v[i] = float64(i)
 				}
 			}
-			return g.Conv("head", x, nn.Convolution{Out: 1, Kernel: []int{3}, Pad: []int{1}, Weight: nn.Same(odd)})
+			return g.Conv("head", x, nn.Convolution{Out: 1, Kernel: []int{3}, Pad: []int{1}, Weight: nn.FixedScheme(odd)})
 		}, "parameter head.weight: a spec cannot express the initial values"},
 		{"a parameter of one's own", func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 			y := g.Conv2D("head", x, 1, 1, 1, 0, true)

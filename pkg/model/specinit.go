@@ -40,9 +40,9 @@ func parseInit(text string) (nn.Scheme, error) {
 		switch {
 		case err != nil || value-value != 0: // infinite or NaN
 		case word == "normal" && value > 0:
-			return nn.Same(nn.Normal(value)), nil
+			return nn.FixedScheme(nn.Normal(value)), nil
 		case word == "constant":
-			return nn.Same(nn.Constant(value)), nil
+			return nn.FixedScheme(nn.Constant(value)), nil
 		}
 	}
 	return nil, fmt.Errorf("unknown init %q: use one of %s", text, strings.Join(Inits(), ", "))

@@ -38,7 +38,7 @@ func convertToSpec(net Network) (*Spec, error) {
 	nodes := slices.Clone(g.Expr().AllNodes())
 	slices.SortFunc(nodes, func(a, b *gorgonia.Node) int { return int(a.ID() - b.ID()) })
 	for _, n := range nodes {
-		c, ok := nn.CallOf(n)
+		c, ok := nn.OperationInfoOf(n)
 		if !ok {
 			continue
 		}
@@ -107,7 +107,7 @@ func (w *specConverter) chooseInits(layers []SpecLayer) {
 }
 
 // convertLayer converts a node of the graph to a layer of the spec.
-func (w *specConverter) convertLayer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
+func (w *specConverter) convertLayer(n *gorgonia.Node, c nn.OperationInfo) (SpecLayer, error) {
 	if c.Layer == "" {
 		return SpecLayer{}, fmt.Errorf("%s %s is not a layer of the graph: use methods of nn.Graph, such as g.ReLU(x), instead of functions of package nn", c.Kind, n.Shape())
 	}
@@ -194,7 +194,7 @@ func (w *specConverter) recordInits(l *SpecLayer, operands []*gorgonia.Node) err
 
 // convertLoss converts the node of the loss. It returns nil without an error if the loss is
 // the task's default.
-func (w *specConverter) convertLoss(n *gorgonia.Node, c nn.Call, task Task) (*SpecLoss, error) {
+func (w *specConverter) convertLoss(n *gorgonia.Node, c nn.OperationInfo, task Task) (*SpecLoss, error) {
 	kinds := map[nn.Kind]string{nn.KindBCEWithLogits: lossBCE, nn.KindDiceBCE: lossDice, nn.KindSoftmaxCrossEntropy: lossSoftmax, nn.KindL1: lossL1}
 	l := &SpecLoss{Kind: kinds[c.Kind], Dice: c.Attr.DiceWeight, Smoothing: c.Attr.Smoothing, ExpWeight: c.Attr.ExpWeight}
 	in := nn.Operands(w.graph.Expr(), n)

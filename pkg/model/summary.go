@@ -62,8 +62,8 @@ func summaryHeader() []string {
 	return []string{"layer", "kind", "output", "parameters", "MFLOP forward", "MiB output"}
 }
 
-// rows returns the cells of the table.
-func (s *Summary) rows() [][]string {
+// formatRows returns the cells of the table.
+func (s *Summary) formatRows() [][]string {
 	var rows [][]string
 	for _, l := range s.Layers {
 		rows = append(rows, []string{
@@ -75,8 +75,8 @@ func (s *Summary) rows() [][]string {
 	return rows
 }
 
-// totals returns the lines below the table.
-func (s *Summary) totals() []string {
+// formatTotals returns the lines below the table.
+func (s *Summary) formatTotals() []string {
 	lines := []string{fmt.Sprintf("%s: %s parameters (%.1f MiB in fp32), %.3g GFLOP forward at batch %d, outputs of all layers %.1f MiB",
 		s.Name, formatThousands(int64(s.Parameters)), toMebibytes(int64(4*s.Parameters)), float64(s.FLOPs)/1e9, s.Batch, toMebibytes(s.OutputBytes))}
 	if s.States > 0 {
@@ -92,7 +92,7 @@ func toMebibytes(n int64) float64 { return float64(n) / (1 << 20) }
 func (s *Summary) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, r := range append([][]string{summaryHeader()}, s.rows()...) {
+	for _, r := range append([][]string{summaryHeader()}, s.formatRows()...) {
 		fmt.Fprintln(w, strings.Join(r, "\t"))
 	}
 	_ = w.Flush() // writing to a strings.Builder never fails
@@ -100,7 +100,7 @@ func (s *Summary) String() string {
 	for i, l := range lines {
 		lines[i] = strings.TrimRight(l, " ")
 	}
-	return strings.Join(lines, "\n") + strings.Join(s.totals(), "\n") + "\n"
+	return strings.Join(lines, "\n") + strings.Join(s.formatTotals(), "\n") + "\n"
 }
 
 // HTML formats the table for a notebook.
@@ -120,10 +120,10 @@ func (s *Summary) HTML() string {
 	}
 	row("th", summaryHeader())
 	b.WriteString("</thead><tbody>")
-	for _, r := range s.rows() {
+	for _, r := range s.formatRows() {
 		row("td", r)
 	}
-	fmt.Fprintf(&b, "</tbody></table><p>%s</p>", html.EscapeString(strings.Join(s.totals(), "; ")))
+	fmt.Fprintf(&b, "</tbody></table><p>%s</p>", html.EscapeString(strings.Join(s.formatTotals(), "; ")))
 	return b.String()
 }
 

@@ -17,7 +17,7 @@ type UNet3DConfig struct {
 	OutChannels int   // number of output fields
 	Size        []int // depth, height, width of the volume, each a multiple of 2^Depth
 	// ExpWeight is λ, the weight of the loss' second term, which emphasizes dense
-	// regions: 0 as published; see nn.L1.
+	// regions; see nn.L1. The published network has ExpWeight 0.
 	ExpWeight float64
 }
 
@@ -124,7 +124,7 @@ func (u *UNet3DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	layer := func(out int) nn.Convolution {
 		return nn.Convolution{
 			Out: out, Kernel: []int{4}, Stride: []int{2}, Pad: []int{1}, Bias: true,
-			Weight: nn.Same(nn.Normal(0.02)), BiasInit: nn.Same(nn.Constant(0)),
+			Weight: nn.FixedScheme(nn.Normal(0.02)), BiasInit: nn.FixedScheme(nn.Constant(0)),
 		}
 	}
 	skips := make([]*gorgonia.Node, c.Depth)

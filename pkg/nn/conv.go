@@ -142,7 +142,7 @@ func formatWindow(v []int) string {
 // the weight.
 func newConvGradient(data, weights Kind) gradientFunc {
 	return func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		attr := mustCall(out).Attr
+		attr := mustOperationInfoOf(out).Attr
 		dx, err := addBackwardOperation(data, attr, out, in[0], in[1], dy)
 		if err != nil {
 			return nil, err
@@ -167,8 +167,8 @@ func removeNil(in ...*gorgonia.Node) []*gorgonia.Node {
 	return out
 }
 
-// mustCall returns the Call of n, which must be a node of this package's operations.
-func mustCall(n *gorgonia.Node) Call {
-	c, _ := CallOf(n)
+// mustOperationInfoOf returns the OperationInfo of n, which must be a node of this package's operations.
+func mustOperationInfoOf(n *gorgonia.Node) OperationInfo {
+	c, _ := OperationInfoOf(n)
 	return c
 }

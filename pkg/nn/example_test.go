@@ -69,7 +69,7 @@ func ExampleGraph_SoftmaxCrossEntropy() {
 func ExampleGraph_Conv() {
 	g := nn.NewGraph(nn.Train)
 	box := g.Input("image", 1, 4, 16, 16, 16) // batch, channels, depth, height, width
-	half := nn.Convolution{Out: 8, Kernel: []int{4}, Stride: []int{2}, Pad: []int{1}, Bias: true, Weight: nn.Same(nn.Normal(0.02)), BiasInit: nn.Same(nn.Constant(0))}
+	half := nn.Convolution{Out: 8, Kernel: []int{4}, Stride: []int{2}, Pad: []int{1}, Bias: true, Weight: nn.FixedScheme(nn.Normal(0.02)), BiasInit: nn.FixedScheme(nn.Constant(0))}
 
 	down := g.LeakyReLU(g.Conv("down", box, half), 0.01)
 	half.Out = 5

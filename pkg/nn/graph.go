@@ -169,7 +169,7 @@ func (g *Graph) Output(name string, n *gorgonia.Node) *gorgonia.Node {
 	if g.err != nil {
 		return nil
 	}
-	if _, ok := CallOf(n); !ok {
+	if _, ok := OperationInfoOf(n); !ok {
 		g.Fail(fmt.Errorf("add output %q: the node is not the result of an operation", name))
 		return nil
 	}

@@ -60,9 +60,9 @@ func Normal(sigma float64) Initializer {
 // input.
 type Scheme func(fanIn, fanOut int) Initializer
 
-// Same returns a Scheme that uses init for every fan-in and fan-out. Examples:
-// Same(Normal(0.02)), Same(Constant(0)).
-func Same(init Initializer) Scheme { return func(int, int) Initializer { return init } }
+// FixedScheme returns a Scheme that uses init for every fan-in and fan-out. Examples:
+// FixedScheme(Normal(0.02)), FixedScheme(Constant(0)).
+func FixedScheme(init Initializer) Scheme { return func(int, int) Initializer { return init } }
 
 // GlorotUniform is a Scheme with the distribution U(−b, b), b = √(6/(fanIn+fanOut)): the
 // default of Keras for weights.

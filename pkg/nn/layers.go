@@ -293,7 +293,7 @@ func (g *Graph) addLayer(name, kind string, y *gorgonia.Node, err error, paramet
 // pass (see Layer.FLOPs).
 func (g *Graph) countFLOPs(y *gorgonia.Node) int64 {
 	in := Operands(g.expr, y)
-	switch mustCall(y).Kind {
+	switch mustOperationInfoOf(y).Kind {
 	case KindConv, KindLinear:
 		// Each weight is used once per output position and sample.
 		return 2 * int64(elementCount(in[1].Shape())) * int64(elementCount(y.Shape())/y.Shape()[1])

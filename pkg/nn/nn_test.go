@@ -357,7 +357,7 @@ func TestSchemes(t *testing.T) {
 	}{
 		{"glorot", nn.GlorotUniform, 2. / (30 + 20)}, // Glorot and Bengio (2010), equation 12
 		{"kaiming fan out", nn.KaimingFanOut, 2. / 20},
-		{"normal", nn.Same(nn.Normal(0.02)), 0.0004},
+		{"normal", nn.FixedScheme(nn.Normal(0.02)), 0.0004},
 	} {
 		v := make([]float64, 20000)
 		n := uint64(1)

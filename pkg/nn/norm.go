@@ -61,7 +61,7 @@ func BatchNormWith(x, gamma, beta, runningMean, runningVar *gorgonia.Node, mode 
 func addBatchNormGradients(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 	grads := make(gorgonia.Nodes, len(in))
 	for i := range 3 {
-		attr := mustCall(out).Attr
+		attr := mustOperationInfoOf(out).Attr
 		attr.Result = i
 		g, err := addBackwardOperation(KindBatchNormBackward, attr, out, in[i], in[0], in[1], out, dy)
 		if err != nil {

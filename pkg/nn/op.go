@@ -80,9 +80,9 @@ type Attr struct {
 	Result int
 }
 
-// Call describes a node of one of this package's operations, for code that lowers a
+// OperationInfo describes a node of one of this package's operations, for code that lowers a
 // graph.
-type Call struct {
+type OperationInfo struct {
 	Kind  Kind
 	Attr  Attr
 	Layer string // name of the layer, or ""
@@ -91,18 +91,18 @@ type Call struct {
 	Of int64
 }
 
-// CallOf returns the Call that describes n. It returns false if n is not the result of one
-// of this package's operations, but an input, a constant or the result of one of gorgonia's
-// operations.
-func CallOf(n *gorgonia.Node) (Call, bool) {
+// OperationInfoOf returns the OperationInfo that describes n. It returns false if n is not the
+// result of one of this package's operations, but an input, a constant or the result of one of
+// gorgonia's operations.
+func OperationInfoOf(n *gorgonia.Node) (OperationInfo, bool) {
 	if n == nil {
-		return Call{}, false
+		return OperationInfo{}, false
 	}
 	o, ok := n.Op().(*operation)
 	if !ok {
-		return Call{}, false
+		return OperationInfo{}, false
 	}
-	return Call{Kind: o.kind, Attr: o.attr, Layer: o.layer, Of: o.of}, true
+	return OperationInfo{Kind: o.kind, Attr: o.attr, Layer: o.layer, Of: o.of}, true
 }
 
 // gradientFunc adds nodes to the graph that compute the gradients of an operation's inputs,
@@ -213,7 +213,7 @@ func addOperation(o *operation, in ...*gorgonia.Node) (n *gorgonia.Node, err err
 // input of the forward node out. operands are the inputs of the new operation.
 func addBackwardOperation(kind Kind, attr Attr, out, input *gorgonia.Node, operands ...*gorgonia.Node) (*gorgonia.Node, error) {
 	o := &operation{kind: kind, attr: attr, of: out.ID(), shape: input.Shape().Clone()}
-	if c, ok := CallOf(out); ok {
+	if c, ok := OperationInfoOf(out); ok {
 		o.layer = c.Layer
 	}
 	return addOperation(o, operands...)

@@ -137,8 +137,8 @@ func (s Schedule) Validate() error {
 // isAnnealed reports whether the schedule anneals the learning rate.
 func (s Schedule) isAnnealed() bool { return s.Anneal != "" && s.Anneal != AnnealNone }
 
-// Run describes the training run whose learning rates a Schedule determines.
-type Run struct {
+// TrainingRun describes the run whose learning rates a Schedule determines.
+type TrainingRun struct {
 	Workers       int
 	GlobalBatch   int // samples per optimizer step, over all workers
 	StepsPerEpoch int // optimizer steps
@@ -147,7 +147,7 @@ type Run struct {
 
 // batchFactor returns the global batch divided by the batch for which the config gives the
 // learning rate.
-func (s Schedule) batchFactor(r Run) float64 {
+func (s Schedule) batchFactor(r TrainingRun) float64 {
 	if s.BaseBatch > 0 {
 		return float64(r.GlobalBatch) / float64(s.BaseBatch)
 	}
@@ -156,7 +156,7 @@ func (s Schedule) batchFactor(r Run) float64 {
 
 // ScaledRate returns the scaled learning rate of a run, without warm-up, decay and annealing.
 // base is the learning rate in the config.
-func (s Schedule) ScaledRate(base float64, r Run) float64 {
+func (s Schedule) ScaledRate(base float64, r TrainingRun) float64 {
 	switch s.Scaling {
 	case ScalingLinear:
 		return base * s.batchFactor(r)
@@ -182,7 +182,7 @@ func (s Schedule) ScaledRate(base float64, r Run) float64 {
 // With a warm-up from the unscaled rate over E epochs, epoch e has the rate
 // base + (init − base)·min(e/E, 1). For linear scaling with N workers this is
 // base·(1 + (N−1)·min(e/E, 1)).
-func (s Schedule) At(base float64, r Run, epoch, step int) float64 {
+func (s Schedule) At(base float64, r TrainingRun, epoch, step int) float64 {
 	if s.SetAfterEpoch {
 		if epoch == 0 {
 			return base
@@ -226,5 +226,5 @@ func (s Schedule) At(base float64, r Run, epoch, step int) float64 {
 // Rate is like At, but for a schedule without annealing and with the batch of one worker as
 // base batch.
 func (s Schedule) Rate(base float64, workers, epoch, step, stepsPerEpoch int) float64 {
-	return s.At(base, Run{Workers: workers, StepsPerEpoch: stepsPerEpoch, Epochs: epoch + 1, GlobalBatch: workers * s.BaseBatch}, epoch, step)
+	return s.At(base, TrainingRun{Workers: workers, StepsPerEpoch: stepsPerEpoch, Epochs: epoch + 1, GlobalBatch: workers * s.BaseBatch}, epoch, step)
 }

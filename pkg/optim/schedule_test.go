@@ -16,7 +16,7 @@ func sc21() optim.Schedule {
 
 func ExampleSchedule_At() {
 	s := optim.Schedule{Scaling: "linear", WarmupSteps: 100, Anneal: "cosine"}
-	run := optim.Run{Workers: 4, StepsPerEpoch: 100, Epochs: 11}
+	run := optim.TrainingRun{Workers: 4, StepsPerEpoch: 100, Epochs: 11}
 	for _, epoch := range []int{0, 1, 6, 10} {
 		fmt.Printf("epoch %2d: from %.6f to %.6f\n", epoch, s.At(1e-3, run, epoch, 0), s.At(1e-3, run, epoch, 99))
 	}
@@ -43,7 +43,7 @@ func TestSC21(t *testing.T) {
 		{"bs2048_opt", 2048, 32, 160, 5120, 1.131e-3},
 		{"bs8192_opt", 8192, 128, 320, 2560, 2.263e-3},
 	} {
-		r := optim.Run{Workers: c.gpus, GlobalBatch: c.globalBatch, StepsPerEpoch: 65536 / c.globalBatch, Epochs: c.epochs}
+		r := optim.TrainingRun{Workers: c.gpus, GlobalBatch: c.globalBatch, StepsPerEpoch: 65536 / c.globalBatch, Epochs: c.epochs}
 		if got := r.Epochs * r.StepsPerEpoch; got != c.want {
 			t.Errorf("%s: %d steps in all, want %d", c.name, got, c.want)
 		}
@@ -52,8 +52,8 @@ func TestSC21(t *testing.T) {
 			t.Errorf("%s: initial rate is %g, want %g", c.name, got, c.initial)
 		}
 	}
-	base := optim.Run{Workers: 1, GlobalBatch: 64, StepsPerEpoch: 1024, Epochs: 10}
-	at := func(r optim.Run, i int) float64 {
+	base := optim.TrainingRun{Workers: 1, GlobalBatch: 64, StepsPerEpoch: 1024, Epochs: 10}
+	at := func(r optim.TrainingRun, i int) float64 {
 		return sc21().At(2e-4, r, (i-1)/r.StepsPerEpoch, (i-1)%r.StepsPerEpoch)
 	}
 	if got := at(base, 1024); math.Abs(got-1.9510565e-4) > 5e-12 {
@@ -63,7 +63,7 @@ func TestSC21(t *testing.T) {
 	if got, want := at(base, 1), 1e-4*(1+math.Cos(math.Pi/10240)); math.Abs(got-want) > 1e-18 {
 		t.Errorf("first rate is %g, want %g", got, want)
 	}
-	large := optim.Run{Workers: 4, GlobalBatch: 256, StepsPerEpoch: 256, Epochs: 20}
+	large := optim.TrainingRun{Workers: 4, GlobalBatch: 256, StepsPerEpoch: 256, Epochs: 20}
 	for _, c := range []struct {
 		i    int
 		want float64
@@ -87,7 +87,7 @@ func TestStudy(t *testing.T) {
 	for _, n := range []int{1, 2, 4, 6, 8, 10, 12, 14} {
 		for epoch, divisor := range map[int]float64{0: 1, 79: 1, 80: 2, 119: 2, 120: 4, 149: 4, 150: 8, 199: 8} {
 			want := 1e-3 * float64(n) / divisor
-			got := optim.StudySchedule().At(1e-3, optim.Run{Workers: n, GlobalBatch: 16 * n, StepsPerEpoch: 5, Epochs: 200}, epoch, 4)
+			got := optim.StudySchedule().At(1e-3, optim.TrainingRun{Workers: n, GlobalBatch: 16 * n, StepsPerEpoch: 5, Epochs: 200}, epoch, 4)
 			if math.Abs(got-want) > 1e-15 {
 				t.Errorf("%d workers, epoch %d: %g, want %g", n, epoch, got, want)
 			}
@@ -118,7 +118,7 @@ func TestStudyPrograms(t *testing.T) {
 		{"pytorch", optim.StudySchedulePyTorch(), 4, []from{{0, 1}, {1, 4}, {81, 2}, {121, 1}, {151, 0.5}}},
 		{"pytorch", optim.StudySchedulePyTorch(), 14, []from{{0, 1}, {1, 14}, {81, 7}, {121, 3.5}, {151, 1.75}}},
 	} {
-		run := optim.Run{Workers: c.workers, GlobalBatch: 16 * c.workers, StepsPerEpoch: 5, Epochs: 200}
+		run := optim.TrainingRun{Workers: c.workers, GlobalBatch: 16 * c.workers, StepsPerEpoch: 5, Epochs: 200}
 		next := 0
 		for epoch := range 200 {
 			if next+1 < len(c.want) && epoch >= c.want[next+1].epoch {
@@ -152,7 +152,7 @@ func TestStudyWarmup(t *testing.T) {
 		{"tensorflow", tensorflow, 14, map[int]float64{0: 1, 1: 2.3, 5: 7.5, 9: 12.7, 10: 14, 119: 7, 120: 3.5}},
 		{"pytorch", pytorch, 4, map[int]float64{0: 1, 1: 1, 2: 1.3, 6: 2.5, 10: 3.7, 11: 4, 80: 4, 81: 2}},
 	} {
-		run := optim.Run{Workers: c.workers, GlobalBatch: 16 * c.workers, StepsPerEpoch: 5, Epochs: 200}
+		run := optim.TrainingRun{Workers: c.workers, GlobalBatch: 16 * c.workers, StepsPerEpoch: 5, Epochs: 200}
 		for epoch, want := range c.want {
 			for _, step := range []int{0, 4} {
 				if got := c.s.At(1e-3, run, epoch, step); math.Abs(got-1e-3*want) > 1e-15 {
@@ -163,7 +163,7 @@ func TestStudyWarmup(t *testing.T) {
 	}
 	// A cosine begins where the warm-up ends: at the scaled rate, and reaches 0 with the last step.
 	cosine := optim.Schedule{Scaling: "linear", WarmupEpochs: 2, WarmupFrom: "unscaled", Anneal: "cosine"}
-	run := optim.Run{Workers: 2, GlobalBatch: 8, StepsPerEpoch: 10, Epochs: 6}
+	run := optim.TrainingRun{Workers: 2, GlobalBatch: 8, StepsPerEpoch: 10, Epochs: 6}
 	for i, want := range map[int]float64{0: 1e-3, 9: 1e-3, 10: 1.5e-3, 19: 1.5e-3, 39: 1e-3, 59: 0} {
 		if got := cosine.At(1e-3, run, i/10, i%10); math.Abs(got-want) > 1e-15 {
 			t.Errorf("cosine, step %d: %g, want %g", i, got, want)
@@ -174,7 +174,7 @@ func TestStudyWarmup(t *testing.T) {
 // TestCosine: it ends at the end rate, with the last step, and not below.
 func TestCosine(t *testing.T) {
 	s := optim.Schedule{Anneal: "cosine", EndRate: 1e-5, WarmupEpochs: 1}
-	r := optim.Run{Workers: 1, GlobalBatch: 4, StepsPerEpoch: 10, Epochs: 5}
+	r := optim.TrainingRun{Workers: 1, GlobalBatch: 4, StepsPerEpoch: 10, Epochs: 5}
 	before := math.Inf(1)
 	for i := 9; i < 50; i++ {
 		got := s.At(1e-2, r, i/10, i%10)
@@ -192,10 +192,10 @@ func TestCosine(t *testing.T) {
 	// By the batch: 512 samples where the rate is for 128 is twice by the root, four times linearly.
 	for scaling, want := range map[string]float64{"sqrt": 2e-2, "linear": 4e-2, "none": 1e-2} {
 		s := optim.Schedule{Scaling: scaling, BaseBatch: 128}
-		if got := s.ScaledRate(1e-2, optim.Run{Workers: 1, GlobalBatch: 192}); scaling == "linear" && got != 1.5e-2 {
+		if got := s.ScaledRate(1e-2, optim.TrainingRun{Workers: 1, GlobalBatch: 192}); scaling == "linear" && got != 1.5e-2 {
 			t.Errorf("linear with one and a half times the batch: %g, want 1.5e-2", got)
 		}
-		if got := s.At(1e-2, optim.Run{Workers: 2, GlobalBatch: 512, StepsPerEpoch: 1, Epochs: 1}, 0, 0); got != want {
+		if got := s.At(1e-2, optim.TrainingRun{Workers: 2, GlobalBatch: 512, StepsPerEpoch: 1, Epochs: 1}, 0, 0); got != want {
 			t.Errorf("%s: %g, want %g", scaling, got, want)
 		}
 	}

@@ -74,7 +74,7 @@ func TestPublishedConfigs(t *testing.T) {
 		if c.Name != sc21Names()[i] || c.Data.Samples != want.samples || c.Data.TestSamples != want.heldBack || !c.Data.DropLast || c.Data.Augment.Crop != 64 || c.Data.InputChannels != 4 || c.Data.TargetChannels != 5 {
 			t.Errorf("%s: %+v", want.name, c.Data)
 		}
-		r := optim.Run{Workers: want.workers, GlobalBatch: c.Batch * want.workers, Epochs: c.Epochs}
+		r := optim.TrainingRun{Workers: want.workers, GlobalBatch: c.Batch * want.workers, Epochs: c.Epochs}
 		r.StepsPerEpoch = c.Data.Samples / r.GlobalBatch
 		if got := r.Epochs * r.StepsPerEpoch; got != want.steps {
 			t.Errorf("%s: %d steps, want %d", want.name, got, want.steps)
@@ -88,7 +88,7 @@ func TestPublishedConfigs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := optim.Run{Workers: 1, GlobalBatch: 64, StepsPerEpoch: 1024, Epochs: base.Epochs}
+	one := optim.TrainingRun{Workers: 1, GlobalBatch: 64, StepsPerEpoch: 1024, Epochs: base.Epochs}
 	if got := base.Schedule.At(base.Optimizer.LearningRate, one, 0, 1023); math.Abs(got-1.9510565e-4) > 5e-12 {
 		t.Errorf("base: rate at iteration 1024 of 10240 is %.8g, want 1.9510565e-4", got)
 	}

@@ -352,7 +352,7 @@ func (t *Trainer) globalBatch() int { return t.cfg.Batch * t.group.Size() * t.cf
 // learningRate returns the learning rate of an optimizer step. epoch counts from 0, and step
 // counts from 0 within the epoch.
 func (t *Trainer) learningRate(epoch, step int) float64 {
-	return t.cfg.Schedule.At(t.cfg.Optimizer.LearningRate, optim.Run{
+	return t.cfg.Schedule.At(t.cfg.Optimizer.LearningRate, optim.TrainingRun{
 		Workers: t.group.Size(), GlobalBatch: t.globalBatch(), StepsPerEpoch: t.stepsPerEpoch(), Epochs: t.cfg.Epochs,
 	}, epoch, step)
 }

@@ -49,7 +49,7 @@ func TestLearningRatesAgree(t *testing.T) {
 				Info:   runs.Info{Series: "ddp", Workers: workers, Seed: 1, GlobalBatch: 8 * workers, Config: doc},
 				Epochs: []runs.Epoch{{Epoch: 1, Seconds: 1, IoU: 0.5}},
 			})
-			want = append(want, s.ScaledRate(0.003, optim.Run{Workers: workers, GlobalBatch: 8 * workers}))
+			want = append(want, s.ScaledRate(0.003, optim.TrainingRun{Workers: workers, GlobalBatch: 8 * workers}))
 		}
 		study, err := scaling.FromRuns(all)
 		if err != nil {

@@ -72,7 +72,7 @@ func TestFlips(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, n := range g.Expr().AllNodes() {
-			if call, ok := nn.CallOf(n); ok && call.Kind == nn.KindReLU {
+			if call, ok := nn.OperationInfoOf(n); ok && call.Kind == nn.KindReLU {
 				g.Output(fmt.Sprint("relu", i), n)
 			}
 		}

@@ -78,7 +78,7 @@ func volumeCases() []gradientCase {
 	k4 := nn.Convolution{Out: 3, Kernel: []int{4}, Stride: []int{2}, Pad: []int{1}, Bias: true}
 	l1 := func(weight float64) func(*nn.Graph, *node) *node {
 		return func(g *nn.Graph, x *node) *node {
-			y := g.Conv("c", x, nn.Convolution{Out: 2, Kernel: []int{1}, Weight: nn.Same(nn.Constant(0.5))})
+			y := g.Conv("c", x, nn.Convolution{Out: 2, Kernel: []int{1}, Weight: nn.FixedScheme(nn.Constant(0.5))})
 			return g.L1(y, g.Input("t", y.Shape()...), weight)
 		}
 	}

@@ -120,7 +120,7 @@ func TestMixedPrecisionByHand(t *testing.T) {
 // the scale halved. 2000 good steps later it doubles, and overflows once more.
 func TestLossScale(t *testing.T) {
 	g := nn.NewGraph(nn.Train)
-	z := g.Linear("l", g.Input("x", 1, 1), nn.Dense{Out: 2, Weight: nn.Same(parameter(20, -20))})
+	z := g.Linear("l", g.Input("x", 1, 1), nn.Dense{Out: 2, Weight: nn.FixedScheme(parameter(20, -20))})
 	g.SetLoss(g.SoftmaxCrossEntropy(z, g.Input("class", 1, 1), 0))
 	x := built(t, g, "fp16")
 	input(t, x, "x", 1)

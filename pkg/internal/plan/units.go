@@ -29,12 +29,12 @@ func (l *lowering) createUnits() error {
 		if _, ok := constantValue(n); ok {
 			continue
 		}
-		call, ours := nn.CallOf(n)
+		call, ours := nn.OperationInfoOf(n)
 		if !ours {
 			if !isSum(n) {
 				return fmt.Errorf("operation %q is not from package nn, so no engine can run it", n.Op())
 			}
-			call = nn.Call{Kind: nn.KindAdd, Of: sumForwardNode, Layer: sumLayer(n)}
+			call = nn.OperationInfo{Kind: nn.KindAdd, Of: sumForwardNode, Layer: sumLayer(n)}
 		}
 		if call.Kind == nn.KindBatchNormBackward {
 			if grouped[call.Of] {
@@ -61,7 +61,7 @@ const sumForwardNode = int64(^uint64(0) >> 1)
 // result. It returns "" for partial sums and for gradients of parameters.
 func sumLayer(n *gorgonia.Node) string {
 	for _, of := range n.DerivOf() {
-		if c, ok := nn.CallOf(of); ok {
+		if c, ok := nn.OperationInfoOf(of); ok {
 			return c.Layer
 		}
 	}
@@ -70,7 +70,7 @@ func sumLayer(n *gorgonia.Node) string {
 
 // newUnit returns the unit for node n. fused maps batch norms to the ReLUs that are fused
 // into them.
-func (l *lowering) newUnit(n *gorgonia.Node, call nn.Call, fused map[*gorgonia.Node]*gorgonia.Node) (unit, error) {
+func (l *lowering) newUnit(n *gorgonia.Node, call nn.OperationInfo, fused map[*gorgonia.Node]*gorgonia.Node) (unit, error) {
 	in := nn.Operands(l.graph.Expr(), n)
 	u := unit{op: Op(call.Kind), layer: call.Layer, forwardNode: call.Of, out: nodeValues(n), attr: convertAttr(call.Attr)}
 	u.attr.Sync = l.options.SyncBatchNorm && (u.op == OpBatchNorm && u.attr.Training || u.op == OpBatchNormBackward)
@@ -124,7 +124,7 @@ func (l *lowering) mergeBatchNormBackward(u *unit, in []*gorgonia.Node, fused ma
 	}
 	u.out = make([]value, 3)
 	for _, r := range l.readers[bn] {
-		if c, ok := nn.CallOf(r); ok && c.Kind == nn.KindBatchNormBackward && c.Of == bn.ID() {
+		if c, ok := nn.OperationInfoOf(r); ok && c.Kind == nn.KindBatchNormBackward && c.Of == bn.ID() {
 			u.out[c.Attr.Result] = value{node: r}
 		}
 	}
@@ -140,7 +140,7 @@ func (l *lowering) findFusableNorms() map[*gorgonia.Node]*gorgonia.Node {
 	}
 	pairs := map[*gorgonia.Node]*gorgonia.Node{}
 	for _, bn := range l.nodes {
-		call, ok := nn.CallOf(bn)
+		call, ok := nn.OperationInfoOf(bn)
 		if !ok || call.Kind != nn.KindBatchNorm || output[bn] {
 			continue
 		}
@@ -156,7 +156,7 @@ func (l *lowering) findFusableNorms() map[*gorgonia.Node]*gorgonia.Node {
 func (l *lowering) findSoleReLU(bn *gorgonia.Node) *gorgonia.Node {
 	var relu *gorgonia.Node
 	for _, r := range l.readers[bn] {
-		c, ok := nn.CallOf(r)
+		c, ok := nn.OperationInfoOf(r)
 		switch {
 		case ok && c.Kind == nn.KindBatchNormBackward && c.Of == bn.ID():
 			// The backward kernel reads the saved statistics, not the result.
@@ -173,7 +173,7 @@ func (l *lowering) findSoleReLU(bn *gorgonia.Node) *gorgonia.Node {
 // reads, or nil if there is no backward pass.
 func (l *lowering) incomingGradient(bn *gorgonia.Node) *gorgonia.Node {
 	for _, r := range l.readers[bn] {
-		if c, ok := nn.CallOf(r); ok && c.Kind == nn.KindBatchNormBackward && c.Of == bn.ID() {
+		if c, ok := nn.OperationInfoOf(r); ok && c.Kind == nn.KindBatchNormBackward && c.Of == bn.ID() {
 			return nn.Operands(l.graph.Expr(), r)[3]
 		}
 	}

@@ -26,15 +26,17 @@ type Row struct {
 	Value   float64
 }
 
-// Rows is an iterator that calls yield for each row to write. It may be called
-// twice and must yield the same rows each time.
-type Rows func(yield func(Row) error) error
+// RowIterator calls yield for each row to write. It may be called twice and must
+// yield the same rows each time.
+type RowIterator func(yield func(Row) error) error
 
 // WriteArrow writes the rows as an Arrow IPC file.
-func WriteArrow(w io.Writer, rows Rows) error { return writeColumns(newArrowWriter(w), rows) }
+func WriteArrow(w io.Writer, rows RowIterator) error { return writeColumns(newArrowWriter(w), rows) }
 
 // WriteParquet writes the rows as a Parquet file.
-func WriteParquet(w io.Writer, rows Rows) error { return writeColumns(newParquetWriter(w), rows) }
+func WriteParquet(w io.Writer, rows RowIterator) error {
+	return writeColumns(newParquetWriter(w), rows)
+}
 
 // rowsPerGroup is the number of rows that are written together: as a row group
 // in Parquet, as a record batch in Arrow.
@@ -118,7 +120,7 @@ type columnWriter interface {
 }
 
 // writeColumns writes the rows with w, in groups of rowsPerGroup.
-func writeColumns(w columnWriter, rows Rows) error {
+func writeColumns(w columnWriter, rows RowIterator) error {
 	var d [textColumns]dictionary
 	var g rowGroup
 	if w.needsDictionariesFirst() {

@@ -29,7 +29,7 @@ type Report struct {
 	Records     int64  // number of epochs, trials, events, … that were read
 	Lines       int64  // number of lines; 0 for a binary file
 	LinesUsed   int64
-	Ignored     []Ignored // ignored lines by reason
+	Ignored     []IgnoredLines // ignored lines by reason
 	// Unused lists the first hundred lines that should contain a value but
 	// could not be used, and other problems of the file. UnusedMore counts the
 	// rest.
@@ -44,8 +44,8 @@ type Report struct {
 	CopyOf string
 }
 
-// Ignored is the number of lines of a file that were ignored for one reason.
-type Ignored struct {
+// IgnoredLines is the number of lines of a file that were ignored for one reason.
+type IgnoredLines struct {
 	Reason string
 	Lines  int64
 	First  int // number of the first such line
@@ -63,11 +63,11 @@ func (r *Report) AddProblem(line int, format string, a ...any) {
 
 // AddIgnored counts one ignored line.
 func (r *Report) AddIgnored(line int, reason string) {
-	r.AddIgnoredLines(Ignored{Reason: reason, Lines: 1, First: line})
+	r.AddIgnoredLines(IgnoredLines{Reason: reason, Lines: 1, First: line})
 }
 
 // AddIgnoredLines adds several lines that were ignored for the same reason.
-func (r *Report) AddIgnoredLines(more Ignored) {
+func (r *Report) AddIgnoredLines(more IgnoredLines) {
 	for i := range r.Ignored {
 		if r.Ignored[i].Reason == more.Reason {
 			r.Ignored[i].Lines += more.Lines
@@ -119,7 +119,7 @@ func (r *Report) Append(next *Report) {
 		}
 	}
 	for _, i := range next.Ignored {
-		r.AddIgnoredLines(Ignored{i.Reason, i.Lines, i.First + before})
+		r.AddIgnoredLines(IgnoredLines{i.Reason, i.Lines, i.First + before})
 	}
 	r.UnusedMore += next.UnusedMore
 	r.Assumed = append(r.Assumed, next.Assumed...)

@@ -218,10 +218,10 @@ var floatPowersOfTen = [...]float64{
 	1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
 }
 
-// reciprocals[i] contains the first 64 bits of the reciprocal of 10^i: 2^127 /
-// (10^i << leadingZeros[i]), rounded down. reciprocals[0], which is never used,
-// is 1 less than this formula gives. TestReciprocals computes the table.
-var reciprocals = [...]uint64{
+// powerOfTenReciprocals[i] contains the first 64 bits of the reciprocal of 10^i:
+// 2^127 / (10^i << powerOfTenLeadingZeros[i]), rounded down. The value for i = 0,
+// which is never used, is 1 less than this formula gives. TestReciprocals computes the table.
+var powerOfTenReciprocals = [...]uint64{
 	0xffffffffffffffff, 0xcccccccccccccccc, 0xa3d70a3d70a3d70a, 0x83126e978d4fdf3b,
 	0xd1b71758e219652b, 0xa7c5ac471b478423, 0x8637bd05af6c69b5, 0xd6bf94d5e57a42bc,
 	0xabcc77118461cefc, 0x89705f4136b4a597, 0xdbe6fecebdedd5be, 0xafebff0bcb24aafe,
@@ -229,8 +229,8 @@ var reciprocals = [...]uint64{
 	0xe69594bec44de15b, 0xb877aa3236a4b449, 0x9392ee8e921d5d07, 0xec1e4a7db69561a5,
 }
 
-// leadingZeros[i] is the number of leading zero bits of powersOfTen[i].
-var leadingZeros = [...]int{63, 60, 57, 54, 50, 47, 44, 40, 37, 34, 30, 27, 24, 20, 17, 14, 10, 7, 4, 0}
+// powerOfTenLeadingZeros[i] is the number of leading zero bits of powersOfTen[i].
+var powerOfTenLeadingZeros = [...]int{63, 60, 57, 54, 50, 47, 44, 40, 37, 34, 30, 27, 24, 20, 17, 14, 10, 7, 4, 0}
 
 // divideByPowerOfTen returns the float64 that is nearest to mantissa /
 // 10^power, for powers up to 19.
@@ -256,11 +256,11 @@ func divideByPowerOfTen(mantissa uint64, power int) float64 {
 // determine the rounding, calls divide128Bits.
 func divideByReciprocal(mantissa uint64, power int) float64 {
 	up := bits.LeadingZeros64(mantissa)
-	q, _ := bits.Mul64(mantissa<<(up&63), reciprocals[power])
+	q, _ := bits.Mul64(mantissa<<(up&63), powerOfTenReciprocals[power])
 	below := uint64(1<<11-1) >> (1 - q>>63) // mask of the bits that rounding removes; q is at least 2^62
 	if half := below/2 + 1; q&below != half && q&below != half-1 {
 		// The powers are shifted by their leading zeros.
-		exponent := 1023 - 62 + leadingZeros[power] - up
+		exponent := 1023 - 62 + powerOfTenLeadingZeros[power] - up
 		return math.Float64frombits(uint64(exponent)<<52) * float64(int64(q>>1|1))
 	}
 	return divide128Bits(mantissa, power)

@@ -69,14 +69,14 @@ func TestDecimal(t *testing.T) {
 // the middle between two floats, where the last bit decides.
 func TestReciprocals(t *testing.T) {
 	for i, power := range powersOfTen {
-		if got := bits.LeadingZeros64(power); leadingZeros[i] != got {
-			t.Errorf("10^%d has %d leading zeros, the table has %d", i, got, leadingZeros[i])
+		if got := bits.LeadingZeros64(power); powerOfTenLeadingZeros[i] != got {
+			t.Errorf("10^%d has %d leading zeros, the table has %d", i, got, powerOfTenLeadingZeros[i])
 		}
 		if i == 0 {
 			continue
 		}
-		if want, _ := bits.Div64(1<<63, 0, power<<bits.LeadingZeros64(power)); reciprocals[i] != want {
-			t.Errorf("10^%d: %#x, expected %#x", i, reciprocals[i], want)
+		if want, _ := bits.Div64(1<<63, 0, power<<bits.LeadingZeros64(power)); powerOfTenReciprocals[i] != want {
+			t.Errorf("10^%d: %#x, expected %#x", i, powerOfTenReciprocals[i], want)
 		}
 	}
 	same := func(mantissa uint64, power int) {

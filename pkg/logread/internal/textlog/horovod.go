@@ -167,7 +167,7 @@ func (r *textRun) finishHorovod(report *record.Report) {
 	h := r.horovod
 	if h.summary == 0 && len(h.iterations) == 0 && h.perGPU == 0 {
 		if h.settings > 0 {
-			report.AddIgnoredLines(record.Ignored{Reason: reasonNoRates, Lines: int64(h.settings), First: h.settingAt})
+			report.AddIgnoredLines(record.IgnoredLines{Reason: reasonNoRates, Lines: int64(h.settings), First: h.settingAt})
 		}
 		return
 	}

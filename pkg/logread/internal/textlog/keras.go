@@ -165,7 +165,7 @@ func (t *textLog) readKerasDashLine(m []byte) lineResult {
 		}
 	}
 	if scan.HasPrefix(m, "- ") {
-		return t.readKerasTail(m, scan.Cursor{Rest: m[len("- "):]}, 0, false)
+		return t.readKerasTimeAndValues(m, scan.Cursor{Rest: m[len("- "):]}, 0, false)
 	}
 	return unknown
 }
@@ -204,7 +204,7 @@ func (t *textLog) readKerasSummary(m []byte) lineResult {
 	if done != total {
 		return idle
 	}
-	return t.readKerasTail(m, c, total, bar)
+	return t.readKerasTimeAndValues(m, c, total, bar)
 }
 
 // Slot fields, which identify the meaning of each number in a line of values.
@@ -288,11 +288,11 @@ func (t *textLog) closeKerasEpoch(seconds float64) *runs.Epoch {
 	return e
 }
 
-// readKerasTail reads the part c of a line of values that begins with the time,
+// readKerasTimeAndValues reads the part c of a line of values that begins with the time,
 // such as "49s - loss: 2.0408 - accuracy: 0.2506". steps is the number of steps
 // at the beginning of the line, or 0; bar reports whether the line is a
 // progress bar of Keras 3.
-func (t *textLog) readKerasTail(line []byte, c scan.Cursor, steps int, bar bool) lineResult {
+func (t *textLog) readKerasTimeAndValues(line []byte, c scan.Cursor, steps int, bar bool) lineResult {
 	text, field := c.Rest, kerasSeconds
 	seconds := c.ReadFloat()
 	switch {
@@ -320,7 +320,7 @@ func (t *textLog) readKerasTail(line []byte, c scan.Cursor, steps int, bar bool)
 	if t.kerasHasNoOpenEpoch() {
 		e := record.NewUnmeasuredEpoch(0, t.l.Number)
 		e.Seconds = seconds
-		t.readKerasItems(c.Rest[len("- "):], &e, nil)
+		t.readKerasValues(c.Rest[len("- "):], &e, nil)
 		return t.addExtraKerasValues(e, steps, bar)
 	}
 	e := t.closeKerasEpoch(seconds)
@@ -340,17 +340,17 @@ func (t *textLog) readKerasTail(line []byte, c scan.Cursor, steps int, bar bool)
 	if _, n := scan.ParseDecimal(perStep); n > 0 {
 		shape.AddSlot(scan.SlotNumber, perStep, 0, nil)
 	}
-	if !t.readKerasItems(c.Rest[len("- "):], e, shape) {
+	if !t.readKerasValues(c.Rest[len("- "):], e, shape) {
 		shape = nil
 	}
 	t.kerasShapes.Keep(shape)
 	return used
 }
 
-// readKerasItems reads the values in items, such as "loss: 2.0408 - accuracy:
+// readKerasValues reads the values in items, such as "loss: 2.0408 - accuracy:
 // 0.2506", into e, and adds them to shape. It returns false if an item has
 // another form.
-func (t *textLog) readKerasItems(items []byte, e *runs.Epoch, shape *scan.LineShape) bool {
+func (t *textLog) readKerasValues(items []byte, e *runs.Epoch, shape *scan.LineShape) bool {
 	good := true
 	for len(items) > 0 {
 		var item []byte

@@ -70,7 +70,7 @@ func (t *textLog) removeCountedKerasEpochs(r *kerasRank) {
 	}
 	n := len(tr.Epochs)
 	if n > 0 {
-		t.in.Report.AddIgnoredLines(record.Ignored{Reason: kerasAbove, Lines: int64(n), First: tr.Epochs[0].Line})
+		t.in.Report.AddIgnoredLines(record.IgnoredLines{Reason: kerasAbove, Lines: int64(n), First: tr.Epochs[0].Line})
 	}
 	t.in.Report.Records -= int64(n)
 	t.in.Report.LinesUsed -= int64(n)
@@ -85,7 +85,7 @@ func (t *textLog) removeCountedKerasEpochs(r *kerasRank) {
 
 // addExtraKerasValues adds the values e of a line that belongs to no open
 // epoch: an evaluation, or a repetition of an epoch. steps and bar are as in
-// readKerasTail.
+// readKerasTimeAndValues.
 func (t *textLog) addExtraKerasValues(e runs.Epoch, steps int, bar bool) lineResult {
 	run := t.countLine(formatKeras)
 	r := run.keras.selectRank(t.rank)

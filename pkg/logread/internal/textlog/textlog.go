@@ -95,7 +95,7 @@ func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	report.Lines = int64(t.l.Number)
 	for i, reason := range []string{otherLine, idleLine} {
 		if t.counts[i] > 0 {
-			report.Ignored = append(report.Ignored, record.Ignored{Reason: reason, Lines: t.counts[i], First: t.firsts[i]})
+			report.Ignored = append(report.Ignored, record.IgnoredLines{Reason: reason, Lines: t.counts[i], First: t.firsts[i]})
 		}
 	}
 	if err != nil {
