@@ -34,7 +34,7 @@ func racePackages() []string {
 func numericTests() []string {
 	return []string{
 		"Convolution3D", "Flips", "FusionIsInvisible", "WinogradDeep", "WinogradDeep3D", "WinogradError", "WinogradError3D", // pkg/engine/cpu
-		"TrainingSetOnTheGPU", "TrainingSetTooLarge", // pkg/train
+		"LaptopTwins", "LostSamplesOfTheGPU", "RulesOnBothEngines", "TrainingSetOnTheGPU", "TrainingSetTooLarge", // pkg/train
 		"VerifyDPOnGPU", // pkg/verify
 	}
 }
