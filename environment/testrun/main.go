@@ -2,7 +2,7 @@
 // summary. environment/test starts it after installing what the phases need.
 // environment/README.md describes each phase.
 //
-//	testrun [-strict] [-coverage] [-json] [-only PHASE,...] [-list]
+//	testrun [-strict] [-json] [-only PHASE,...] [-list]
 package main
 
 import (
@@ -32,8 +32,8 @@ func main() {
 
 // options contains the values of the flags.
 type options struct {
-	strict, coverage, json, list bool
-	only                         []string
+	strict, json, list bool
+	only               []string
 }
 
 func parseOptions(args []string, stderr io.Writer) (options, error) {
@@ -42,7 +42,6 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	fs := flag.NewFlagSet("test", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.BoolVar(&o.strict, "strict", false, "a skip that environment/skips.txt does not list is a failure")
-	fs.BoolVar(&o.coverage, "coverage", false, "the unit phase measures coverage, which makes it slower")
 	fs.BoolVar(&o.json, "json", false, "a summary as JSON on stdout")
 	fs.BoolVar(&o.list, "list", false, "print the phases and stop")
 	fs.StringVar(&only, "only", "", "only these phases, comma-separated")

@@ -57,7 +57,7 @@ func allPhases() []phase {
 		{"lint", "golangci-lint with .golangci.yml", runLinter},
 		{"binaries", "the command and the kernel", buildBinaries},
 		{"kernellint", "go vet and golangci-lint of the kernel", lintKernel},
-		{"unit", "unit, property, golden and example tests", runUnitTests},
+		{"unit", "unit, property, golden and example tests, with coverage", runUnitTests},
 		{"race", "race detector, for packages in which goroutines share data", runRaceTests},
 		{"kernel", "the kernel, in a real Jupyter", runKernelTests},
 		{"notebook", "every notebook of notebooks/, run from top to bottom", runNotebooks},
@@ -209,18 +209,14 @@ func jupyterEnv() []string {
 	return []string{"JUPYTER_PATH=" + filepath.Join(kernelPrefix(), "share", "jupyter")}
 }
 
-// runUnitTests runs all tests except those of the kernel. Coverage is measured only if the
-// user asks for it, because every package must then be compiled a second time.
+// runUnitTests runs all tests except those of the kernel, and measures the coverage.
 func runUnitTests(ctx context.Context, r *runner) error {
 	out, err := captureOutput(ctx, "go", "list", "./...")
 	if err != nil {
 		return err
 	}
 	packages := slices.DeleteFunc(strings.Fields(out), func(p string) bool { return strings.HasPrefix(p+"/", module+"/kernels/") })
-	if r.options.coverage {
-		packages = append([]string{"-cover"}, packages...)
-	}
-	return r.runGoTest(ctx, nil, packages...)
+	return r.runGoTest(ctx, nil, append([]string{"-cover"}, packages...)...)
 }
 
 // runRaceTests runs the tests of racePackages, except numericTests, with the race detector.
