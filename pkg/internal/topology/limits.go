@@ -1,0 +1,163 @@
+package topology
+
+import (
+	"io/fs"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Quota returns the number of CPUs whose time the control groups of this process allow it to
+// use, such as 1.5, or +Inf if they do not limit it. root is the root folder of the file
+// system. It reads cpu.max of cgroup version 2, and cpu.cfs_quota_us of version 1, of the
+// process's group and of all groups above it. See cgroups(7).
+func Quota(root fs.FS) float64 {
+	groups, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return math.Inf(1)
+	}
+	quota := math.Inf(1)
+	for line := range strings.Lines(string(groups)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // hierarchy, controllers, path
+		if len(fields) != 3 {
+			continue
+		}
+		var mounts []string
+		var read func(folder string) (float64, bool)
+		switch {
+		case fields[1] == "":
+			mounts, read = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, func(f string) (float64, bool) { return readMax(root, f) }
+		case slices.Contains(strings.Split(fields[1], ","), "cpu"):
+			mounts, read = []string{"sys/fs/cgroup/" + fields[1], "sys/fs/cgroup/cpu"}, func(f string) (float64, bool) { return readCFS(root, f) }
+		}
+		for _, mount := range mounts {
+			// In a container the path may not exist below the mount, but the root group does.
+			for group := path.Clean("/" + fields[2]); ; group = path.Dir(group) {
+				if v, ok := read(path.Join(mount, group)); ok {
+					quota = min(quota, v)
+				}
+				if group == "/" {
+					break
+				}
+			}
+		}
+	}
+	return quota
+}
+
+// readMax reads a cpu.max of version 2: "150000 100000" is a quota and a period in
+// microseconds, and "max 100000" no limit.
+func readMax(root fs.FS, folder string) (float64, bool) {
+	text, err := fs.ReadFile(root, path.Join(folder, "cpu.max"))
+	if err != nil {
+		return 0, false
+	}
+	quota, period, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+	return divide(quota, period)
+}
+
+// readCFS reads the quota and the period of version 1. A quota of −1 is no limit.
+func readCFS(root fs.FS, folder string) (float64, bool) {
+	quota, err := fs.ReadFile(root, path.Join(folder, "cpu.cfs_quota_us"))
+	if err != nil {
+		return 0, false
+	}
+	period, err := fs.ReadFile(root, path.Join(folder, "cpu.cfs_period_us"))
+	if err != nil {
+		return 0, false
+	}
+	return divide(strings.TrimSpace(string(quota)), strings.TrimSpace(string(period)))
+}
+
+// divide returns quota/period. ok is false if one of them is not a positive number.
+func divide(quota, period string) (v float64, ok bool) {
+	q, err := strconv.ParseFloat(quota, 64)
+	if err != nil || q <= 0 {
+		return 0, false
+	}
+	p, err := strconv.ParseFloat(period, 64)
+	if err != nil || p <= 0 {
+		return 0, false
+	}
+	return q / p, true
+}
+
+// initialNamespace is the inode of the PID namespace in which Linux starts (PROC_PID_INIT_INO
+// in linux/proc_ns.h). Containers have others.
+const initialNamespace = "pid:[4026531836]"
+
+// SeesAllProcesses reports whether this process sees the other processes of the machine in
+// the folder proc. In a container, and if proc is mounted with hidepid, it does not.
+// namespace is the target of the link /proc/self/ns/pid.
+func SeesAllProcesses(proc fs.FS, namespace string) bool {
+	if namespace != initialNamespace {
+		return false
+	}
+	_, err := fs.ReadFile(proc, "1/status")
+	return err == nil
+}
+
+// Taken returns those of the allowed CPUs that another process is bound to, in ascending
+// order. A process counts as bound if it may run on some, but not on all, of the allowed
+// CPUs; threads of the operating system do not count. proc is the folder /proc, and self the
+// ID of this process.
+func Taken(proc fs.FS, self int, allowed []int) ([]int, error) {
+	entries, err := fs.ReadDir(proc, ".")
+	if err != nil {
+		return nil, err
+	}
+	taken := map[int]bool{}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == self {
+			continue
+		}
+		text, err := fs.ReadFile(proc, path.Join(e.Name(), "status"))
+		if err != nil {
+			continue // it has ended, or belongs to another user
+		}
+		var own []int
+		for _, id := range boundTo(string(text)) {
+			if _, ok := slices.BinarySearch(allowed, id); ok {
+				own = append(own, id)
+			}
+		}
+		if len(own) < len(allowed) {
+			for _, id := range own {
+				taken[id] = true
+			}
+		}
+	}
+	var cpus []int
+	for _, id := range allowed {
+		if taken[id] {
+			cpus = append(cpus, id)
+		}
+	}
+	return cpus, nil
+}
+
+// boundTo returns the CPUs on which a process may run, from the text of its status file (see
+// proc(5)), or none for a thread of the operating system or a process that has ended.
+func boundTo(status string) []int {
+	var cpus []int
+	hasMemory := false
+	for line := range strings.Lines(status) {
+		key, value, _ := strings.Cut(line, ":")
+		switch key {
+		case "VmSize": // threads of the operating system and zombies have no such line
+			hasMemory = true
+		case "Cpus_allowed_list":
+			var err error
+			if cpus, err = ParseList(value); err != nil {
+				return nil
+			}
+		}
+	}
+	if !hasMemory {
+		return nil
+	}
+	return cpus
+}
