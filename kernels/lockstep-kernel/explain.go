@@ -11,6 +11,7 @@ import (
 
 	"lockstep/kernels/internal/cell"
 	"lockstep/pkg/figure"
+	"lockstep/pkg/launch"
 	"lockstep/pkg/train"
 )
 
@@ -19,6 +20,7 @@ import (
 func validFieldValues() map[string]func() []string {
 	return map[string]func() []string{
 		"lockstep/pkg/launch.Sweep.Config": train.Names,
+		"lockstep/pkg/launch.Sweep.Bind":   func() []string { return []string{launch.BindCores, launch.BindNUMA, launch.BindNone} },
 		"lockstep/pkg/report.Options.Only": figure.Names,
 	}
 }

@@ -25,7 +25,14 @@
 //	LOCKSTEP_TOKEN   the run's secret, for rendezvous.Join
 //	LOCKSTEP_RUN     the run folder
 //	LOCKSTEP_SEED    the run's seed
+//	LOCKSTEP_BINDING the CPUs of all workers, for the lockstep command
 //	OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, MKL_NUM_THREADS, GOMAXPROCS   the threads per worker
+//
+// # Cores
+//
+// By default, each worker of a run is bound to cores of one NUMA node, and no core belongs to
+// two workers; see Sweep.Bind. The launcher reads the topology from /sys/devices/system, uses
+// only CPUs of its own affinity mask, and leaves out cores that other processes are bound to.
 //
 // # Processes
 //

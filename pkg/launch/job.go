@@ -198,6 +198,8 @@ type RunStatus struct {
 	// Epoch is the number of epochs done, and Epochs the number of all epochs, or 0 if
 	// unknown.
 	Epoch, Epochs int
+	// Binding describes the CPUs of the workers, or is nil until run.json contains it.
+	Binding *runs.Binding
 	// Last is the last finished epoch, or the zero Epoch if there is none.
 	Last runs.Epoch
 	// Lines is the number of lines that rank 0 has written, and Line the last of them.
@@ -231,6 +233,7 @@ func (r *run) status() RunStatus {
 	if n, ok := r.read.Info.Config["epochs"].(float64); ok {
 		s.Epochs = int(n)
 	}
+	s.Binding = r.read.Info.Binding
 	if n := len(r.read.Epochs); n > 0 {
 		s.Epoch, s.Last = n, r.read.Epochs[n-1]
 	}

@@ -50,6 +50,9 @@ func newLocalSweep(ctx context.Context, s *Sweep, dir string) (l *localSweep, er
 			return nil, err
 		}
 	}
+	if err := l.checkBindings(); err != nil {
+		return nil, err
+	}
 	if err := makeFolder(filepath.Join(dir, recordsFolder)); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,10 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +26,7 @@ import (
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
+	"lockstep/pkg/train"
 )
 
 // TestMain makes the test binary its own worker: with the arguments "train …" it replaces
@@ -154,13 +160,26 @@ func trainSums(ctx context.Context, args []string) error {
 }
 
 func (f sums) train(ctx context.Context, g collective.Group) (err error) {
+	if f.config == "threads" {
+		text, err := describeThreads()
+		if err != nil {
+			return err
+		}
+		fmt.Println(text)
+	}
 	fmt.Printf("pid %d, seed %d, threads %d, set %q\n", os.Getpid(), f.seed, f.threads, f.set)
 	var w *runs.Writer
 	if g.Rank() == 0 {
 		if f.resume {
 			w, _, err = runs.Resume(f.dir)
 		} else {
-			w, err = runs.Create(f.dir, runs.Info{Workers: g.Size(), Seed: f.seed, Config: map[string]any{"epochs": f.epochs, "set": f.set}})
+			info := runs.Info{Workers: g.Size(), Seed: f.seed, Config: map[string]any{"epochs": f.epochs, "set": f.set}}
+			if text := os.Getenv(train.BindingVariable); text != "" {
+				if err := json.Unmarshal([]byte(text), &info.Binding); err != nil {
+					return err
+				}
+			}
+			w, err = runs.Create(f.dir, info)
 		}
 		if err != nil {
 			return err
@@ -222,4 +241,29 @@ func (f sums) misbehave(ctx context.Context, rank, epoch int) error {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// describeThreads describes on which CPUs the threads of this process may run.
+func describeThreads() (string, error) {
+	for range 4 { // more threads than the runtime has started so far
+		go func() { runtime.LockOSThread(); time.Sleep(time.Second) }()
+	}
+	time.Sleep(50 * time.Millisecond)
+	paths, err := filepath.Glob("/proc/self/task/*/status")
+	if err != nil {
+		return "", err
+	}
+	var lists []string
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		for line := range bytes.Lines(text) {
+			if _, list, ok := bytes.Cut(line, []byte("Cpus_allowed_list:\t")); ok {
+				lists = append(lists, strings.TrimSpace(string(list)))
+			}
+		}
+	}
+	return fmt.Sprintf("%d threads on CPUs %s, GOMAXPROCS %d", len(lists), strings.Join(slices.Compact(lists), " and "), runtime.GOMAXPROCS(0)), nil
 }

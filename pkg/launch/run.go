@@ -139,7 +139,7 @@ func (r *run) runLockstep(ctx context.Context, binary string) error {
 	if err := runs.RemoveTemporary(r.dir); err != nil { // left by a launch that was killed before it created a run
 		return err
 	}
-	err := r.runWorkers(ctx, append([]string{binary}, r.trainArguments()...), false)
+	err := r.runWorkers(ctx, append([]string{binary}, r.trainArguments()...), false, func(binding) error { return nil }) // rank 0 records the binding
 	if err == nil {
 		return nil
 	}
@@ -240,7 +240,9 @@ func (r *run) runCommand(ctx context.Context) error {
 	load := monitor.NewLoadMeter(os.Getpid())
 	if err == nil {
 		load.Begin()
-		err = r.runWorkers(ctx, s.Command, true)
+		err = r.runWorkers(ctx, s.Command, true, func(b binding) error {
+			return errors.Join(w.Update(func(i *runs.Info) { i.Binding = &b.Binding }), w.Log("%s", b))
+		})
 	}
 	seconds := time.Since(begin).Seconds()
 	if measured, ok := load.End(1); ok && err == nil {
@@ -257,16 +259,19 @@ func (r *run) runCommand(ctx context.Context) error {
 	return errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, err))
 }
 
-// runWorkers starts the workers with the arguments argv and waits until all have ended.
-// foreign is true for a program other than lockstep. The error describes the workers that
-// failed.
-func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool) error {
+// runWorkers starts the workers with the arguments argv, calls started with their binding, and
+// waits until all have ended. foreign is true for a program other than lockstep. The error
+// describes the workers that failed.
+func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool, started func(binding) error) error {
 	if ctx.Err() != nil {
 		return endCause(ctx)
 	}
 	c, err := r.startWorkers(ctx, argv, foreign)
 	if err != nil {
 		return err
+	}
+	if err := started(c.binding); err != nil {
+		return errors.Join(err, c.kill())
 	}
 	failed, err := c.wait(ctx)
 	if len(failed) > 0 {

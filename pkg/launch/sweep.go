@@ -34,6 +34,20 @@ type Sweep struct {
 	// Oversubscribe allows more threads than the machine has cores. The times of such runs
 	// do not measure scaling.
 	Oversubscribe bool
+	// Bind chooses the CPUs on which the workers of a run may run:
+	//
+	//	cores  each worker gets neighboring cores of one NUMA node, with all their SMT
+	//	       siblings: one core for each thread, and up to two more if there are enough
+	//	numa   each worker may use all cores of one NUMA node
+	//	none   each worker may use all CPUs
+	//
+	// The workers never get CPUs that the launcher itself may not use. No CPU belongs to two
+	// workers, except with Oversubscribe and with numa. The default is cores if the workers of
+	// the largest run of the sweep fit on the machine's CPUs, and none otherwise; it is also
+	// none for Command, on GPUs, under a CPU quota, and if other processes may be bound to the
+	// same CPUs. run.json and out.log contain the CPUs of each worker, or why it has none of
+	// its own. Systems other than Linux cannot bind processes.
+	Bind string
 
 	// Logs is the logs folder. The default is the folder that runs.MakeLogs finds or
 	// creates.
@@ -119,6 +133,8 @@ func (s Sweep) validate(cores int) error {
 		return fmt.Errorf("got %d epochs: use at least 1", s.Epochs)
 	case s.Now && s.NoWait:
 		return errors.New("got both now and no-wait: give only one of them")
+	case s.validateBind() != nil:
+		return s.validateBind()
 	case s.Timeout < 0:
 		return fmt.Errorf("invalid time-out %v: use a positive one, or 0 for none", s.Timeout)
 	}

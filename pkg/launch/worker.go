@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lockstep/pkg/internal/process"
+	"lockstep/pkg/train"
 )
 
 const (
@@ -43,6 +44,7 @@ type worker struct {
 // workerGroup contains the workers of one run.
 type workerGroup struct {
 	workers     []*worker
+	binding     binding
 	gracePeriod time.Duration
 	killNow     <-chan struct{} // closed when the workers are to be killed at once
 	// suspended receives SIGTSTP (Ctrl-Z) and SIGCONT (fg) of this process.
@@ -66,12 +68,28 @@ func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (*w
 	token := rand.Text()
 	c := &workerGroup{gracePeriod: r.sweep.gracePeriod, killNow: r.killNow, suspended: make(chan os.Signal, 2)}
 	signal.Notify(c.suspended, jobControlSignals()...)
-	for rank := range r.workers {
-		w, err := r.startWorker(argv, rank, r.workerEnvironment(rank, port, token, foreign), foreign)
-		if err != nil {
-			return nil, errors.Join(err, c.kill())
-		}
-		c.workers = append(c.workers, w)
+	err = r.withBinding(ctx, func(b binding) error {
+		c.binding = b
+		return b.onThread(func(bind func(rank int) error) error {
+			for rank := range r.workers {
+				if err := bind(rank); err != nil {
+					return err
+				}
+				env := r.workerEnvironment(rank, port, token, foreign)
+				if !foreign {
+					env = append(env, b.variable())
+				}
+				w, err := r.startWorker(argv, rank, env, foreign)
+				if err != nil {
+					return err
+				}
+				c.workers = append(c.workers, w)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, errors.Join(err, c.kill())
 	}
 	return c, nil
 }
@@ -141,7 +159,7 @@ func (r *run) workerEnvironment(rank, port int, token string, foreign bool) []st
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
+		return name == train.BindingVariable || slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
 	})
 	return append(env, set...)
 }

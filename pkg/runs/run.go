@@ -16,7 +16,9 @@
 package runs
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"lockstep/pkg/internal/clean"
@@ -61,6 +63,7 @@ type Info struct {
 	SamplesPerEpoch  int               `json:"samples_per_epoch,omitempty"`     // distinct samples per epoch, all workers together
 	FLOPsPerStep     int64             `json:"flops_per_step,omitempty"`        // for one worker's batch, forward and backward, counting direct convolutions
 	PeakFLOPS        float64           `json:"peak_flops_per_second,omitempty"` // of one worker, measured on rank 0 at the start; 0 if not measured
+	Binding          *Binding          `json:"binding,omitempty"`               // nil if no launcher of Lockstep started the run
 	Host             Host              `json:"host"`
 	Versions         map[string]string `json:"versions,omitempty"` // lockstep, go, gorgonia, …
 	Git              string            `json:"git,omitempty"`
@@ -70,6 +73,39 @@ type Info struct {
 	EnergyJoules     float64           `json:"energy_joules,omitempty"` // of all devices over the complete run; 0 if not recorded
 	Test             *Test             `json:"test,omitempty"`          // evaluation after training; nil before
 	Load             *LoadSummary      `json:"load,omitempty"`          // of all epochs except the first (of all, if Command is set); nil if unknown
+}
+
+// Binding describes the CPUs to which the launcher of a run has bound its workers. Lists of
+// CPUs have the form "0-3,8".
+type Binding struct {
+	Mode    string   `json:"mode"`                   // "cores", "numa" or "none"
+	Reason  string   `json:"reason,omitempty"`       // why the workers are not bound, unless the user has chosen that
+	CPUs    []string `json:"cpus,omitempty"`         // of each worker, by rank; nil if they are not bound
+	Allowed string   `json:"allowed_cpus,omitempty"` // that the launcher might use; empty if unknown
+}
+
+// maxListedRanks is the number of ranks whose CPUs Binding.String lists.
+const maxListedRanks = 8
+
+// String returns a sentence about the binding without a period, with the CPUs of the first
+// eight ranks.
+func (b Binding) String() string {
+	if len(b.CPUs) == 0 {
+		if b.Reason != "" {
+			return "workers not bound to CPUs: " + b.Reason
+		}
+		return "workers not bound to CPUs"
+	}
+	list := b.CPUs
+	more := ""
+	if n := len(list) - maxListedRanks; n > 0 {
+		list, more = list[:maxListedRanks], fmt.Sprintf(" and %d more", n)
+	}
+	what := b.Mode
+	if b.Mode == "numa" {
+		what = "NUMA nodes"
+	}
+	return fmt.Sprintf("workers bound to %s; CPUs by rank: %s%s", what, strings.Join(list, " | "), more)
 }
 
 // Host describes the machine of rank 0.

@@ -8,7 +8,8 @@ import (
 // Processors returns the value of GOMAXPROCS for a worker: its computing threads, one more if
 // gradients are exchanged during the backward pass, and one more for the loader and the
 // garbage collector if the worker's share of the cores allows it. workers is the number of
-// workers on this machine, and cores the number of cores.
+// workers that share the given number of cores: those on this machine or, if the workers are
+// bound to cores, on the cores of this worker.
 //
 // Go's default, one per core, is too large for several workers: each would collect garbage
 // on a quarter of all cores. With more than its share of cores, the threads of a worker

@@ -192,7 +192,7 @@ func (r *recorder) openRunFolder() (err error) {
 		return err
 	}
 	if err := r.writer.Update(func(i *runs.Info) {
-		i.Status, i.Error, i.Ended, i.Config, i.Engine = runs.StatusRunning, "", time.Time{}, doc, t.engine.Name()
+		i.Status, i.Error, i.Ended, i.Config, i.Engine, i.Binding = runs.StatusRunning, "", time.Time{}, doc, t.engine.Name(), t.options.binding
 	}); err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func (t *Trainer) runInfo() (runs.Info, error) {
 		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.globalBatch(), ThreadsPerWorker: t.cfg.Engine.Threads,
 		Parameters: t.net.Parameters(), SamplesPerEpoch: t.samples.Train.Len(),
 		FLOPsPerStep: t.train.Program().StepFLOPs(), PeakFLOPS: t.peak,
-		Host: runs.CollectHost(), Versions: moduleVersions(),
+		Binding: t.options.binding, Host: collectHost(t.options.binding), Versions: moduleVersions(),
 	}, nil
 }
 
@@ -313,9 +313,12 @@ func (r *recorder) log(format string, a ...any) error {
 func (r *recorder) logStart(s Scores) error {
 	r.untrained = &s
 	t := r.t
-	return r.log("%s: %d parameters, %s × batch %d, %s each, %s, %d training samples, %d held out; %s",
+	if err := r.log("%s: %d parameters, %s × batch %d, %s each, %s, %d training samples, %d held out; %s",
 		t.cfg.Name, t.net.Parameters(), english.Count(t.group.Size(), "worker"), t.cfg.Batch, english.Count(t.cfg.Engine.Threads, "thread"), t.engine.Name(),
-		t.samples.Train.Len(), t.samples.Test.Len(), s.formatUntrained())
+		t.samples.Train.Len(), t.samples.Test.Len(), s.formatUntrained()); err != nil || t.options.binding == nil {
+		return err
+	}
+	return r.log("%s", t.options.binding)
 }
 
 // writeStep writes a finished step.

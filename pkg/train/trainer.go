@@ -40,6 +40,7 @@ type WorkerOptions struct {
 	Progress  func(epoch, step, steps int) // called after each step; nil: not called
 	Study     string                       // name of the study, for run.json
 	Series    string                       // name of the series, for run.json
+	binding   *runs.Binding                // for run.json; nil: no launcher has chosen the CPUs
 
 	// Open opens the engine; nil: OpenEngine. If it is nil, all ranks on CPUs use the same
 	// instruction set.

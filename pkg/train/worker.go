@@ -166,6 +166,7 @@ func (w Worker) Work(ctx context.Context) error {
 		return err
 	}
 	options := WorkerOptions{Dir: dir, LocalRank: env.LocalRank, Resume: w.Resume, Profile: profile, Build: w.Build}
+	options.binding = readBinding(os.Getenv, env.World)
 	options.Study, options.Series = filepath.Base(filepath.Dir(dir)), seriesName(filepath.Base(dir))
 	if env.Rank == 0 && w.Out != nil {
 		options.Log = func(line string) { fmt.Fprintln(w.Out, line) }
@@ -224,7 +225,7 @@ func trainAndClose(ctx context.Context, cfg Config, group collective.Group, opti
 			err = cerr
 		}
 	}()
-	limitProcs(cfg.Engine.Threads, localWorkers, t.Overlaps())
+	limitProcs(cfg.Engine.Threads, sharingWorkers(options.binding, group.Rank(), localWorkers), t.Overlaps())
 	res, err := t.Run(ctx)
 	if err != nil {
 		return err

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -17,6 +19,8 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/topology"
+	"lockstep/pkg/launch"
 	"lockstep/pkg/runs"
 )
 
@@ -68,6 +72,8 @@ func runChecks(ctx context.Context) []finding {
 		{Name: "lockstep", OK: true, Detail: fmt.Sprintf("build %s, %s %s/%s", buildid.ID, runtime.Version(), runtime.GOOS, runtime.GOARCH)},
 		{Name: "processor", OK: fast, Detail: fmt.Sprintf("%s, %s, AVX2+FMA: %t", host.CPU, english.Count(host.Cores, "core"), fast)},
 		{Name: "memory", OK: true, Detail: fmt.Sprintf("%.1f GiB", float64(host.MemoryBytes)/(1<<30))},
+		checkTopology(),
+		checkBinding(),
 		checkSharedMemory(),
 		checkLogsFolder(),
 	}
@@ -110,6 +116,56 @@ func checkGPUs(m *engine.Machine) []finding {
 		found = append(found, finding{Name: "looked in", Detail: strings.Join(m.Looked, "; ")})
 	}
 	return found
+}
+
+// checkTopology describes the sockets, NUMA nodes and cores of this machine, and the CPUs
+// that this process may use.
+func checkTopology() finding {
+	f := finding{Name: "topology"}
+	allowed, err := topology.Allowed()
+	if errors.Is(err, errors.ErrUnsupported) {
+		f.Detail, f.OK = "not read on "+runtime.GOOS, true
+		return f
+	}
+	m, merr := topology.Read(os.DirFS("/sys/devices/system"))
+	if err = errors.Join(err, merr); err != nil {
+		f.Detail = err.Error()
+		return f
+	}
+	n := m.Sizes()
+	f.OK = true
+	f.Detail = fmt.Sprintf("%s, %s, %s, %s", english.Count(n.Packages, "socket"), english.Count(n.Nodes, "NUMA node"), english.Count(n.Cores, "core"), english.Count(n.CPUs, "CPU"))
+	if n.CPUs > n.Cores {
+		f.Detail += " (SMT)"
+	}
+	f.Detail += "; lockstep may use CPUs " + topology.FormatList(allowed)
+	if quota := topology.Quota(os.DirFS("/")); !math.IsInf(quota, 1) {
+		f.Detail += fmt.Sprintf(", for the time of %.3g", quota)
+	}
+	return f
+}
+
+// checkBinding describes how lockstep launch would bind one worker for each core that it may
+// use.
+func checkBinding() finding {
+	f := finding{Name: "binding"}
+	workers := runtime.NumCPU()
+	if allowed, err := topology.Allowed(); err == nil {
+		if m, err := topology.Read(os.DirFS("/sys/devices/system")); err == nil {
+			workers = max(1, m.Restrict(allowed).Sizes().Cores)
+		}
+	}
+	b, err := launch.Sweep{}.PlanBinding(workers)
+	if err != nil {
+		f.Detail = err.Error()
+		return f
+	}
+	f.OK = b.Mode != launch.BindNone
+	f.Detail = fmt.Sprintf("lockstep launch --workers %d: %s", workers, b)
+	if !f.OK && runtime.GOOS == "linux" {
+		f.Advice = "--bind cores or --bind numa binds them anyway"
+	}
+	return f
 }
 
 // checkSharedMemory reports whether files can be created in /dev/shm. Only Linux has it.

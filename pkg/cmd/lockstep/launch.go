@@ -40,6 +40,14 @@ Workers on one machine exchange gradients through shared memory (on systems othe
 Linux, unix sockets), workers on several machines by TCP. LOCKSTEP_COLLECTIVE=shm, unix
 or tcp overrides this.
 
+--bind cores gives each worker neighboring cores of one NUMA node: one for each thread,
+and up to two more for the loader and the exchange of gradients. --bind numa gives it all
+cores of a node, --bind none all CPUs. The default is cores if workers × threads fit on
+the CPUs that lockstep may use (its affinity mask, from a cpuset or from Slurm). It is
+none for other programs, on GPUs, under a CPU quota, and where other processes are bound
+to the cores or could be without being visible, as in a container. run.json and out.log
+have the CPUs of each worker, or the reason; lockstep doctor shows the default here.
+
 One sweep runs at a time: while another sweep of this user runs on this machine, this
 one waits, because simultaneous sweeps disturb each other's times. --now starts it
 anyway, --no-wait ends with exit code 4. A sweep inside a run of another sweep or
@@ -89,6 +97,8 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 	f.Int64SliceVar(&s.Seeds, "seeds", []int64{1}, "seeds, for example 1,2,3")
 	f.IntVar(&s.Threads, "threads", 1, "threads per worker, the same in every run")
 	f.BoolVar(&s.Oversubscribe, "oversubscribe", false, "allow more workers × threads than cores")
+	f.StringVar(&s.Bind, "bind", "", "CPUs of a worker: cores (neighboring cores of its own), numa (all cores of a NUMA node) or none (all); default: see above")
+	_ = c.RegisterFlagCompletionFunc("bind", cobra.FixedCompletions([]string{launch.BindCores, launch.BindNUMA, launch.BindNone}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 	f.StringVar(&s.Study, "study", "", "folder of the runs in logs/ (default: the config's or program's name)")
 	f.StringVar(&s.Series, "series", "", "name of the series (default: the config's strategy, such as ddp, or the program's name)")
 	f.StringVar(&s.Logs, "logs", "", "folder of all studies (default: logs/, see LOCKSTEP_LOGS)")
@@ -149,6 +159,13 @@ func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 			return err
 		}
 		return addResumeAdvice(c.Context(), err)
+	}
+	if all := job.Status(); len(all) > 0 && len(s.Command) == 0 {
+		if b := all[len(all)-1].Binding; b != nil && b.Reason != "" {
+			if _, err := fmt.Fprintln(c.ErrOrStderr(), b); err != nil {
+				return err
+			}
+		}
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "logs: %s\nnext: lockstep scaling %s\n", job.Dir(), job.Dir())
 	return err

@@ -24,6 +24,12 @@ func workTraits() []runTrait {
 		{"parameters", func(r runs.Run) string { return formatKnown(r.Info.Parameters) }},
 		{"model", func(r runs.Run) string { return observe.ConfigSection(r, "model") }},
 		{"data", func(r runs.Run) string { return observe.ConfigSection(r, "data") }},
+		{"binding", func(r runs.Run) string {
+			if r.Info.Binding == nil {
+				return ""
+			}
+			return r.Info.Binding.Mode
+		}},
 		{"device", func(r runs.Run) string { return r.Info.Accelerator }},
 		{"host", func(r runs.Run) string { return r.Info.Host.Name }},
 	}

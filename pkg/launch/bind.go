@@ -1,0 +1,273 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/topology"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
+)
+
+// Values of Sweep.Bind.
+const (
+	BindCores = "cores"
+	BindNUMA  = "numa"
+	BindNone  = "none"
+)
+
+// validateBind returns an error if Bind is none of its values.
+func (s Sweep) validateBind() error {
+	switch s.Bind {
+	case "", BindCores, BindNUMA, BindNone:
+		return nil
+	}
+	return fmt.Errorf("unknown binding %q: use %s, or leave it out", s.Bind, english.Either([]string{BindCores, BindNUMA, BindNone}))
+}
+
+// cpuState describes the CPUs of this machine and who else uses them.
+type cpuState struct {
+	machine topology.Machine // with the CPUs that this process may use
+	taken   []int            // CPUs that other processes are bound to
+	// quota is the number of CPUs whose time this process may use; +Inf if not limited.
+	quota float64
+	// jobCPUs is the number of CPUs on this machine that Slurm has given to the job; 0 if unknown.
+	jobCPUs int
+	// unseen reports that this process may use all CPUs of the machine, but does not see
+	// all processes that do so too.
+	unseen  bool
+	problem string // why processes cannot be bound; "" if they can
+}
+
+// readCPUState describes the CPUs of this machine now.
+func readCPUState() cpuState {
+	if runtime.GOOS != "linux" {
+		return cpuState{problem: "only Linux can bind processes to CPUs, not " + runtime.GOOS}
+	}
+	allowed, err := topology.Allowed()
+	if err != nil {
+		return cpuState{problem: err.Error()}
+	}
+	c := cpuState{quota: topology.Quota(os.DirFS("/"))}
+	all, err := topology.Read(os.DirFS("/sys/devices/system"))
+	if c.machine = all.Restrict(allowed); err != nil || len(c.machine.CPUs) < len(allowed) {
+		c.machine = topology.Flat(allowed)
+	}
+	proc := os.DirFS("/proc")
+	if c.taken, err = topology.Taken(proc, os.Getpid(), allowed); err != nil {
+		return cpuState{problem: "list the processes of this machine: " + err.Error()}
+	}
+	namespace, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		namespace = ""
+	}
+	c.unseen = len(allowed) >= len(all.CPUs) && !topology.SeesAllProcesses(proc, namespace)
+	if n, err := strconv.Atoi(os.Getenv("SLURM_CPUS_ON_NODE")); err == nil {
+		c.jobCPUs = n
+	}
+	return c
+}
+
+// free returns the machine without the cores that other processes are bound to.
+func (c cpuState) free() topology.Machine {
+	cores := map[int]bool{}
+	for _, cpu := range c.machine.CPUs {
+		if slices.Contains(c.taken, cpu.ID) {
+			cores[cpu.Core] = true
+		}
+	}
+	var m topology.Machine
+	for _, cpu := range c.machine.CPUs {
+		if !cores[cpu.Core] {
+			m.CPUs = append(m.CPUs, cpu)
+		}
+	}
+	return m
+}
+
+// binding is the plan for the workers of one run.
+type binding struct {
+	runs.Binding
+	cpus [][]int // by rank; nil if the workers are not bound
+}
+
+// planBinding plans the binding of a run with the given number of workers on a device of the
+// engine, which is "" for another program.
+func (s Sweep) planBinding(c cpuState, workers int, device string) (binding, error) {
+	b := binding{Binding: runs.Binding{Mode: s.Bind, Allowed: topology.FormatList(c.machine.IDs())}}
+	switch {
+	case c.problem != "" && s.Bind != BindNone:
+		b.Mode, b.Reason = BindNone, c.problem
+	case s.Bind == "":
+		b.Mode = BindCores
+		if b.Reason = s.reasonNotToBind(c, device); b.Reason != "" {
+			b.Mode = BindNone
+		}
+	}
+	m := c.free()
+	if most := slices.Max(s.Workers) * s.Threads; most > len(m.CPUs) { // only if the user asks for it
+		m = c.machine
+	}
+	switch b.Mode {
+	case BindCores:
+		b.cpus = m.DivideCores(workers, s.Threads)
+	case BindNUMA:
+		if b.cpus = m.DivideNodes(workers, s.Threads); b.cpus == nil {
+			b.cpus = c.machine.DivideNodes(workers, s.Threads)
+		}
+		if b.cpus == nil {
+			return b, fmt.Errorf("bind to NUMA nodes: %s do not fit on one node of this machine: use fewer, or bind to cores (Bind, --bind cores)", formatCount(s.Threads, "thread"))
+		}
+	}
+	for _, cpus := range b.cpus {
+		b.CPUs = append(b.CPUs, topology.FormatList(cpus))
+	}
+	return b, nil
+}
+
+// reasonNotToBind returns why the workers of s should not be bound to cores unless the user
+// asks for it, or "" if they should. The answer is the same for all runs of a sweep, so that
+// their times can be compared.
+//
+// Two processes that are bound to the same core are slower than two that the operating system
+// may move. So workers are bound only to cores that no other process is bound to, and only
+// if all processes that could do the same are visible: not in a container without CPUs of
+// its own, and not in a part of the machine that is a quota of time.
+func (s Sweep) reasonNotToBind(c cpuState, device string) string {
+	most := slices.Max(s.Workers)
+	need := fmt.Sprintf("%s × %s", formatCount(most, "worker"), formatCount(s.Threads, "thread"))
+	count := len(c.machine.CPUs)
+	switch {
+	case s.isForeign():
+		return s.Command[0] + " may start processes and threads of its own"
+	case device != "" && !strings.HasPrefix(device, "cpu") && device != "reference":
+		return "the threads that feed a GPU need other cores than the computing thread"
+	case most*s.Threads > count:
+		return fmt.Sprintf("%s do not fit on %s", need, formatCount(count, "CPU"))
+	case c.quota < float64(count):
+		return fmt.Sprintf("a quota of %s CPUs limits this process, and others may use the same cores", strconv.FormatFloat(math.Round(10*c.quota)/10, 'f', -1, 64))
+	case c.jobCPUs > 0 && c.jobCPUs < count:
+		return fmt.Sprintf("the Slurm job has %d of %s, but may run on all of them, as other jobs may", c.jobCPUs, formatCount(count, "CPU"))
+	case c.unseen:
+		return "this container shares all CPUs of the machine with processes that it does not see"
+	case most*s.Threads > len(c.free().CPUs):
+		return fmt.Sprintf("other processes are bound to CPUs %s, and %s do not fit on the rest", topology.FormatList(c.taken), need)
+	}
+	return ""
+}
+
+// PlanBinding returns how the workers of a run of s with the given number of workers would be
+// bound to CPUs if the run started now. It does not read Config, so that it expects a run on
+// the CPU.
+func (s Sweep) PlanBinding(workers int) (runs.Binding, error) {
+	if workers < 1 {
+		return runs.Binding{}, fmt.Errorf("plan binding: %d workers: use at least 1", workers)
+	}
+	if err := s.validateBind(); err != nil {
+		return runs.Binding{}, fmt.Errorf("plan binding: %w", err)
+	}
+	if len(s.Workers) == 0 {
+		s.Workers = []int{workers}
+	}
+	if s.Threads == 0 {
+		s.Threads = 1
+	}
+	b, err := s.planBinding(readCPUState(), workers, "cpu")
+	if err != nil {
+		return runs.Binding{}, fmt.Errorf("plan binding: %w", err)
+	}
+	return b.Binding, nil
+}
+
+// withBinding plans the binding of the run and calls start with it. No other sweep of this
+// user plans a binding until start returns: it must see the CPUs that the workers of this
+// run are bound to.
+func (r *run) withBinding(ctx context.Context, start func(binding) error) error {
+	plan := func() error {
+		b, err := r.sweep.planBinding(readCPUState(), r.workers, r.device())
+		if err == nil && b.cpus != nil {
+			if e := b.check(); e != nil { // the mask of this process has changed a moment ago
+				if r.sweep.Bind != "" {
+					return e
+				}
+				b = binding{Binding: runs.Binding{Mode: BindNone, Reason: e.Error()}}
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return start(b)
+	}
+	if r.sweep.Bind == BindNone {
+		return plan()
+	}
+	folder, err := locksFolder()
+	if err != nil {
+		return err
+	}
+	return withQueueLock(ctx, folder, plan)
+}
+
+// checkBindings returns an error if the workers of a run cannot be bound as the user asks.
+func (l *localSweep) checkBindings() error {
+	c := readCPUState()
+	for _, r := range l.all {
+		if _, err := r.sweep.planBinding(c, r.workers, r.device()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// device returns the device of the run's engine; "" for a program other than lockstep.
+func (r *run) device() string {
+	engine, _ := r.config["engine"].(map[string]any)
+	device, _ := engine["device"].(string)
+	return device
+}
+
+// check returns an error if a worker cannot be bound to its CPUs.
+func (b binding) check() error {
+	return b.onThread(func(bind func(rank int) error) error {
+		for rank := range b.cpus {
+			if err := bind(rank); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// onThread calls do with a function that binds the calling thread to the CPUs of a rank, so
+// that a process which do starts is bound to them. The function does nothing if the workers
+// are not bound. Afterwards the thread may use the same CPUs as before. The calling goroutine
+// must be locked to its thread; Go does not start other threads from such a thread.
+func (b binding) onThread(do func(bind func(rank int) error) error) (err error) {
+	if b.cpus == nil {
+		return do(func(int) error { return nil })
+	}
+	before, err := topology.Allowed()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, topology.SetThread(before)) }()
+	return do(func(rank int) error { return topology.SetThread(b.cpus[rank]) })
+}
+
+// variable returns the environment variable with which a worker learns the binding.
+func (b binding) variable() string {
+	text, err := json.Marshal(b.Binding)
+	if err != nil {
+		return train.BindingVariable + "=" // strings always can be encoded
+	}
+	return train.BindingVariable + "=" + string(text)
+}

@@ -1,0 +1,59 @@
+package train
+
+import (
+	"encoding/json"
+	"slices"
+
+	"lockstep/pkg/internal/topology"
+	"lockstep/pkg/runs"
+)
+
+// BindingVariable is the environment variable with which a launcher tells a worker to which
+// CPUs it has bound the workers of the run: a runs.Binding in JSON.
+const BindingVariable = "LOCKSTEP_BINDING"
+
+// readBinding returns the binding in the environment of one of world workers, or nil if there
+// is none for this number of workers. getenv is os.Getenv except in tests.
+func readBinding(getenv func(string) string, world int) *runs.Binding {
+	var b runs.Binding
+	if json.Unmarshal([]byte(getenv(BindingVariable)), &b) != nil || b.Mode == "" {
+		return nil
+	}
+	if len(b.CPUs) > 0 && len(b.CPUs) != world {
+		return nil
+	}
+	return &b
+}
+
+// sharingWorkers returns the number of workers that may run on the CPUs of the given rank:
+// those whose CPUs overlap with its own, or, if the workers are not bound, all localWorkers
+// on this machine.
+func sharingWorkers(b *runs.Binding, rank, localWorkers int) int {
+	if b == nil || rank >= len(b.CPUs) {
+		return localWorkers
+	}
+	own, err := topology.ParseList(b.CPUs[rank])
+	if err != nil {
+		return localWorkers
+	}
+	n := 0
+	for _, text := range b.CPUs {
+		cpus, err := topology.ParseList(text)
+		if err == nil && slices.ContainsFunc(cpus, func(id int) bool { return slices.Contains(own, id) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// collectHost returns a description of this machine. For bound workers, its Cores are those
+// that all workers of the run might use, and not only those of this worker.
+func collectHost(b *runs.Binding) runs.Host {
+	host := runs.CollectHost()
+	if b != nil && len(b.CPUs) > 0 {
+		if cpus, err := topology.ParseList(b.Allowed); err == nil && len(cpus) > 0 {
+			host.Cores = len(cpus)
+		}
+	}
+	return host
+}
