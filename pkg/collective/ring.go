@@ -202,11 +202,11 @@ func (r *Ring) Close() error {
 	})
 }
 
-// previous returns the rank that this one receives from.
-func (r *Ring) previous() int { return (r.rank + r.size - 1) % r.size }
+// previousRank returns the rank that this one receives from.
+func (r *Ring) previousRank() int { return (r.rank + r.size - 1) % r.size }
 
-// next returns the rank that this one sends to.
-func (r *Ring) next() int { return (r.rank + 1) % r.size }
+// nextRank returns the rank that this one sends to.
+func (r *Ring) nextRank() int { return (r.rank + 1) % r.size }
 
 // newStateNote returns the note that reports this rank's state to the other ranks.
 func (r *Ring) newStateNote(state uint8) frame {
@@ -279,7 +279,7 @@ func (r *Ring) receive(ctx context.Context) (frame, error) {
 func (r *Ring) receiveKind(ctx context.Context, kind frameType) (frame, error) {
 	f, err := r.receive(ctx)
 	if err == nil && (f.kind != kind || f.number != r.number) {
-		err = fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d): the connection is damaged or used by another program", r.what, r.previous(), f.kind, f.number)
+		err = fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d): the connection is damaged or used by another program", r.what, r.previousRank(), f.kind, f.number)
 	}
 	return f, err
 }
@@ -325,7 +325,7 @@ func (r *Ring) readFull(ctx context.Context, p []byte) error {
 				return fmt.Errorf("%s: %w", r.what, err)
 			}
 		default:
-			return r.recordLostConnection(r.previous())
+			return r.recordLostConnection(r.previousRank())
 		}
 	}
 	return nil
@@ -339,7 +339,7 @@ func (r *Ring) checkWait(ctx context.Context, who func() string) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w while waiting for %s", r.what, context.Cause(ctx), who())
 	case r.out.lastError() != nil && waited >= graceTime:
-		return r.recordLostConnection(r.next())
+		return r.recordLostConnection(r.nextRank())
 	case waited >= r.options.Timeout:
 		return fmt.Errorf("%s: %s did not arrive within %v", r.what, who(), r.options.Timeout)
 	case waited >= reportMissingAfter && !r.missingReported && r.last.number < r.number:
@@ -352,7 +352,7 @@ func (r *Ring) checkWait(ctx context.Context, who func() string) error {
 // newMissingNote returns the note that the previous rank is missing, because it has not
 // called this operation.
 func (r *Ring) newMissingNote() frame {
-	return frame{kind: frameNote, state: noteMissing, rank: r.previous(), number: r.last.number, what: r.last.what}
+	return frame{kind: frameNote, state: noteMissing, rank: r.previousRank(), number: r.last.number, what: r.last.what}
 }
 
 // describeMissing describes the rank that this one waits for: the rank that the last note
@@ -370,7 +370,7 @@ func (r *Ring) describeMissing() string {
 func (r *Ring) recordLostConnection(rank int) error {
 	f := frame{kind: frameNote, state: noteGone, rank: rank}
 	seen := "it no longer receives"
-	if rank == r.previous() {
+	if rank == r.previousRank() {
 		f.number, f.what = r.last.number, r.last.what
 		seen = formatLastCall(f.number, f.what)
 	}
@@ -393,7 +393,7 @@ func (r *Ring) waitUntilSent(ctx context.Context, n int, complete bool) error {
 			r.idle = process.Stopwatch{}
 		case <-timer.C:
 			err := r.checkWait(ctx, func() string {
-				return fmt.Sprintf("rank %d, which does not receive (it or a rank after it is missing)", r.next())
+				return fmt.Sprintf("rank %d, which does not receive (it or a rank after it is missing)", r.nextRank())
 			})
 			if err != nil {
 				return err
@@ -410,5 +410,5 @@ func (r *Ring) checkSend() error {
 	if r.out.lastError() == nil {
 		return nil
 	}
-	return r.recordLostConnection(r.next())
+	return r.recordLostConnection(r.nextRank())
 }

@@ -55,7 +55,7 @@ func receivePiece[T number](ctx context.Context, r *Ring, part []T) error {
 	}
 	p := asBytes(part)
 	if f.length != uint64(len(p)) {
-		return fmt.Errorf("%s: rank %d sent a piece of %d bytes, want %d: all ranks must have the same chunk size", r.what, r.previous(), f.length, len(p))
+		return fmt.Errorf("%s: rank %d sent a piece of %d bytes, want %d: all ranks must have the same chunk size", r.what, r.previousRank(), f.length, len(p))
 	}
 	return r.readFull(ctx, p)
 }
@@ -140,7 +140,7 @@ func ringBroadcast[T number](ctx context.Context, r *Ring, b []T, root int) erro
 				return err
 			}
 		}
-		if r.next() == root {
+		if r.nextRank() == root {
 			return nil
 		}
 		return sendPiece(r, part)

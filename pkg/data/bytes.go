@@ -32,9 +32,9 @@ type Bytes struct {
 // Size returns the memory that b occupies, in bytes.
 func (b Bytes) Size() int64 { return int64(len(b.Image)+len(b.Target)) + 4*int64(len(b.Values)) }
 
-// Batches returns the sample indices of each batch of an epoch (from 0), in the order in
-// which Epoch's iterator returns the batches.
-func (l *Loader) Batches(epoch int) [][]int { return l.sampler.Epoch(epoch) }
+// BatchIndices returns the sample indices of each batch of an epoch (from 0), in the order
+// in which Epoch's iterator returns the batches.
+func (l *Loader) BatchIndices(epoch int) [][]int { return l.sampler.Epoch(epoch) }
 
 // Bytes reads all samples of the loader. It returns an error if the samples need more than
 // limit bytes, if a value is not an integer divided by 255 (as the values of 8-bit pictures

@@ -87,7 +87,7 @@ func TestBytes(t *testing.T) {
 			if _, err := l.Bytes(t.Context(), need-1); err == nil || !strings.Contains(err.Error(), "are allowed") {
 				t.Errorf("a byte less: %v", err)
 			}
-			batches := l.Batches(1)
+			batches := l.BatchIndices(1)
 			it := l.Epoch(t.Context(), 1)
 			defer it.Close()
 			for step := 0; it.Next(); step++ {

@@ -116,7 +116,7 @@ type cifarPictures struct {
 func (s *cifarPictures) name(i int) string    { return fmt.Sprintf("%s[%d]", s.files[i/s.each], i%s.each) }
 func (s *cifarPictures) planes(i int) []uint8 { return s.images[i] }
 func (s *cifarPictures) picture(i int) (image.Image, error) {
-	return interleave(s.images[i], cifarEdge, cifarEdge), nil
+	return interleavePlanes(s.images[i], cifarEdge, cifarEdge), nil
 }
 
 // findCIFARBatches returns the paths of the batch files in dir, in order. binary reports

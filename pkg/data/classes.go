@@ -99,7 +99,7 @@ func (c *Classes) Get(i int, image, target []float32) error {
 	case b.Dy() != c.size[0] || b.Dx() != c.size[1]:
 		return fmt.Errorf("picture %s has size %d×%d, but the first picture has %d×%d (height×width): set resize to scale all pictures to one size", c.SampleName(i), b.Dy(), b.Dx(), c.size[0], c.size[1])
 	}
-	toPlanes(image, m)
+	writePlanes(image, m)
 	return nil
 }
 
@@ -124,9 +124,9 @@ func (r *resizer) resize(m image.Image) image.Image {
 	return to
 }
 
-// toPlanes writes the red, green and blue planes of picture m to dst. 8-bit values are
+// writePlanes writes the red, green and blue planes of picture m to dst. 8-bit values are
 // divided by 255. Transparent pixels become black.
-func toPlanes(dst []float32, m image.Image) {
+func writePlanes(dst []float32, m image.Image) {
 	b := m.Bounds()
 	rgba, ok := m.(*image.RGBA)
 	if !ok {
@@ -145,9 +145,9 @@ func toPlanes(dst []float32, m image.Image) {
 	}
 }
 
-// interleave converts the red, green and blue planes of a picture to an image.RGBA, which
-// stores the colors of a pixel next to each other.
-func interleave(planes []uint8, height, width int) *image.RGBA {
+// interleavePlanes converts the red, green and blue planes of a picture to an image.RGBA,
+// which stores the colors of a pixel next to each other.
+func interleavePlanes(planes []uint8, height, width int) *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, width, height))
 	n := height * width
 	for k := range n {

@@ -19,7 +19,7 @@
 //
 // For training, a Sampler distributes the samples of each epoch to the ranks, and a
 // Loader reads this rank's samples, augments them and puts them into batches. For
-// evaluation, NewEvaluation distributes a data set so that each sample is evaluated
+// evaluation, NewEvaluationLoader distributes a data set so that each sample is evaluated
 // by exactly one rank.
 //
 // A loaded sample depends only on the seed, the epoch and the sample's index: not

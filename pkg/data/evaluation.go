@@ -25,13 +25,13 @@ func (c EvaluationOptions) Validate() error {
 	return nil
 }
 
-// NewEvaluation returns a loader of rank c.Rank's part of ds, in ascending order and
+// NewEvaluationLoader returns a loader of rank c.Rank's part of ds, in ascending order and
 // without augmentation. All ranks together load every sample exactly once. If the last
 // batch of a rank is not full, its last sample is repeated to fill the batch.
 // Batch.Padding is the number of repetitions: evaluate only the first Batch.ValidCount()
 // samples. If there are fewer samples than ranks, some ranks have no batch. All epochs have
 // the same batches.
-func NewEvaluation(ds Dataset, c EvaluationOptions) (*Loader, error) {
+func NewEvaluationLoader(ds Dataset, c EvaluationOptions) (*Loader, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -40,8 +40,8 @@ func NewEvaluation(ds Dataset, c EvaluationOptions) (*Loader, error) {
 	return newLoader(ds, s, c.Batch, LoaderOptions{Workers: c.Workers, Prefetch: c.Prefetch})
 }
 
-// evaluationShard is the batchSampler of NewEvaluation. It returns samples lo to hi−1 in
-// ascending order, in batches of the given size.
+// evaluationShard is the batchSampler of NewEvaluationLoader. It returns samples lo to
+// hi−1 in ascending order, in batches of the given size.
 type evaluationShard struct{ lo, hi, batch int }
 
 func (s *evaluationShard) Steps() int { return (s.hi - s.lo + s.batch - 1) / s.batch }

@@ -142,7 +142,7 @@ func newLoader(ds Dataset, d batchSampler, batch int, c LoaderOptions) (*Loader,
 		if s, ok := d.(*Sampler); ok && s.Config().ShardFirst { // this rank only reads its share
 			n = (n + s.Config().World - 1) / s.Config().World
 		}
-		if err := checkInMemory(ds, n); err != nil {
+		if err := checkFitsInMemory(ds, n); err != nil {
 			return nil, fmt.Errorf("make loader: %w", err)
 		}
 	}

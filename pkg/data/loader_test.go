@@ -132,7 +132,7 @@ func TestEvaluationCountsOnce(t *testing.T) {
 		c := data.EvaluationOptions{World: rapid.IntRange(1, 6).Draw(t, "world"), Batch: rapid.IntRange(1, 5).Draw(t, "batch"), Workers: rapid.IntRange(0, 2).Draw(t, "workers")}
 		var order []int
 		for c.Rank = range c.World {
-			l, err := data.NewEvaluation(ds, c)
+			l, err := data.NewEvaluationLoader(ds, c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -304,7 +304,7 @@ func TestLoaderConfigErrors(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, c := range []data.EvaluationOptions{{}, {World: 1, Rank: 1, Batch: 1}, {World: 1}} {
-		if _, err := data.NewEvaluation(ds, c); err == nil {
+		if _, err := data.NewEvaluationLoader(ds, c); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}
 	}

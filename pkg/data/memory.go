@@ -45,20 +45,20 @@ type memoryDataset struct {
 	wideErr       error     // set if samples of 4 bytes per value do not fit into memory
 }
 
-// checkInMemory returns an error if InMemory made ds and n of its samples do not fit into
-// memory. It assumes the minimum of one byte per value of an image.
-func checkInMemory(ds Dataset, n int) error {
+// checkFitsInMemory returns an error if InMemory made ds and n of its samples do not fit
+// into memory. It assumes the minimum of one byte per value of an image.
+func checkFitsInMemory(ds Dataset, n int) error {
 	switch d := ds.(type) {
 	case *subsetDataset:
 		distinct := map[int]bool{}
 		for _, i := range d.indices {
 			distinct[i] = true
 		}
-		return checkInMemory(d.ds, min(n, len(distinct)))
+		return checkFitsInMemory(d.ds, min(n, len(distinct)))
 	case *tileDataset: // n tiles may be parts of up to n samples
-		return checkInMemory(d.ds, min(n, d.ds.Len()))
+		return checkFitsInMemory(d.ds, min(n, d.ds.Len()))
 	case *cropDataset:
-		return checkInMemory(d.ds, min(n, d.ds.Len()))
+		return checkFitsInMemory(d.ds, min(n, d.ds.Len()))
 	case *memoryDataset:
 		d.used = min(n, len(d.samples))
 		return d.checkMemory(1)

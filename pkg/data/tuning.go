@@ -2,11 +2,11 @@ package data
 
 import "fmt"
 
-// SameBatches reports whether loaders with the two orders of stages (see
+// HaveSameBatches reports whether loaders with the two orders of stages (see
 // LoaderOptions.Order) return the same batches in the same order on any number of ranks, so
 // that a training run may switch from one order to the other. Prefetching, and caching
 // before augmentation, affect only the speed. It returns an error if an order is invalid.
-func SameBatches(order, other []string) (bool, error) {
+func HaveSameBatches(order, other []string) (bool, error) {
 	a, err := parseOrder(order)
 	if err != nil {
 		return false, fmt.Errorf("compare orders: %w", err)

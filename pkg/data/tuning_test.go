@@ -25,12 +25,12 @@ func TestSameBatches(t *testing.T) {
 		"shuffle shard cache batch map prefetch": true,
 		strings.Join(DefaultOrder(), " "):        true,
 	} {
-		got, err := SameBatches(strings.Fields(order), nil)
+		got, err := HaveSameBatches(strings.Fields(order), nil)
 		if err != nil || got != same {
 			t.Errorf("%s: %v, %v", order, got, err)
 		}
 	}
-	if _, err := SameBatches([]string{"batch"}, nil); err == nil || !strings.Contains(err.Error(), "stage shard is missing") {
+	if _, err := HaveSameBatches([]string{"batch"}, nil); err == nil || !strings.Contains(err.Error(), "stage shard is missing") {
 		t.Error(err)
 	}
 }

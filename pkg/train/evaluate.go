@@ -38,7 +38,7 @@ func evaluateShard(ctx context.Context, exe engine.Executable, task model.Task, 
 		return Scores{}, err
 	}
 	s := newScores(task, outputs)
-	loader, err := data.NewEvaluation(ds, data.EvaluationOptions{World: world, Rank: rank, Batch: batch})
+	loader, err := data.NewEvaluationLoader(ds, data.EvaluationOptions{World: world, Rank: rank, Batch: batch})
 	if err != nil {
 		return s, err
 	}

@@ -34,7 +34,7 @@ type feeder struct {
 func (t *Trainer) newFeeder(ctx context.Context, batch int) *feeder {
 	f := &feeder{needTargets: t.net.Task() == model.Classification, device: t.deviceSet, epoch: t.epoch}
 	if f.device != nil {
-		f.remaining = t.loader.Batches(t.epoch)[batch:]
+		f.remaining = t.loader.BatchIndices(t.epoch)[batch:]
 		return f
 	}
 	f.batches = t.loader.EpochFrom(ctx, t.epoch, batch)

@@ -267,7 +267,7 @@ func (t *tuner) addCandidate(s train.LoaderConfig) (*candidate, error) {
 			return c, nil
 		}
 	}
-	same, err := data.SameBatches(t.cfg.Loader.Order, s.Order)
+	same, err := data.HaveSameBatches(t.cfg.Loader.Order, s.Order)
 	if err != nil {
 		return nil, err
 	}

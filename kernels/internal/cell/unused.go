@@ -113,7 +113,7 @@ func (v nameVisitor) Visit(n ast.Node) ast.Visitor {
 		if len(n.Results) == 0 && v.results != nil { // a return without values reads all named results
 			for _, f := range v.results.List {
 				for _, id := range f.Names {
-					v.markRead(id.Name, n.End())
+					v.recordRead(id.Name, n.End())
 				}
 			}
 		}
@@ -125,14 +125,14 @@ func (v nameVisitor) Visit(n ast.Node) ast.Visitor {
 		v.written[n.Sel] = true // not a variable, but the name of a field or of a package's object
 	case *ast.Ident:
 		if !v.written[n] {
-			v.markRead(n.Name, n.Pos())
+			v.recordRead(n.Name, n.Pos())
 		}
 	}
 	return v
 }
 
-// markRead records that the cell reads name at the given position.
-func (v nameVisitor) markRead(name string, pos token.Pos) {
+// recordRead records that the cell reads name at the given position.
+func (v nameVisitor) recordRead(name string, pos token.Pos) {
 	v.read[name] = append(v.read[name], pos)
 	if v.literal {
 		v.anywhere[name] = true

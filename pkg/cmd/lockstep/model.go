@@ -41,7 +41,7 @@ spec of a custom network.
   lockstep model unet3d-sc21 --set base=8 --spec small.yaml
 
 Networks:
-` + listNetworks(),
+` + describeNetworks(),
 		Args: exactArgs(1, "name a network, for example unet2d-study"),
 		RunE: func(c *cobra.Command, args []string) error {
 			net, err := f.loadNetwork(args[0])
@@ -76,8 +76,8 @@ Networks:
 	return c
 }
 
-// listNetworks returns the networks with their descriptions, one per line.
-func listNetworks() string {
+// describeNetworks returns the networks with their descriptions, one per line.
+func describeNetworks() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, name := range model.Names() {

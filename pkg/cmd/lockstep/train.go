@@ -36,7 +36,7 @@ once for all its workers, and removed at the end:
 Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.
 
 Strategies, by which workers exchange gradients (--set strategy=NAME):
-` + listStrategies(),
+` + describeStrategies(),
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if check == 0 {
@@ -67,8 +67,8 @@ Strategies, by which workers exchange gradients (--set strategy=NAME):
 	return c
 }
 
-// listStrategies returns the names and explanations of the strategies as text.
-func listStrategies() string {
+// describeStrategies returns the names and explanations of the strategies as text.
+func describeStrategies() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, s := range strategy.All() {

@@ -137,8 +137,7 @@ func (w *jsonConn) reportError(err error) error {
 	return err
 }
 
-// lostServerError returns the error to report after receiving from rank 0 has failed with
-// err.
+// lostServerError returns the error to report when a receive from rank 0 fails with err.
 func lostServerError(ctx context.Context, o Options, err error) error {
 	switch {
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):

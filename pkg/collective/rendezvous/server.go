@@ -266,8 +266,8 @@ func shareMemory(ctx context.Context, e Env, o Options, ranks []*member) (collec
 	return group, nil
 }
 
-// mapOnAllRanks sends the path of the shared memory to all ranks and waits until each rank has
-// mapped it.
+// mapOnAllRanks sends the path of the shared memory to all ranks and waits until each rank
+// has mapped it.
 func mapOnAllRanks(ctx context.Context, path string, ranks []*member) error {
 	for _, g := range ranks[1:] {
 		if err := g.send(command{Memory: path}); err != nil {
@@ -283,8 +283,8 @@ func mapOnAllRanks(ctx context.Context, path string, ranks []*member) error {
 }
 
 // receiveReport waits for the rank's report on a command. It returns an error if the report
-// contains an error, the rank is gone, or ctx ends first. what describes the command in the error
-// message.
+// contains an error, the rank is gone, or ctx ends first. what describes the command in the
+// error message.
 func (g *member) receiveReport(ctx context.Context, what string) (report, error) {
 	// The end of ctx ends only the read and keeps the connection open: rank 0 still sends
 	// the reason to the rank.
