@@ -28,8 +28,8 @@ type Options struct {
 	Fuse bool `yaml:"fuse" json:"fuse"`
 	// FuseNorm fuses a batch norm and its ReLU into the convolutions that read their
 	// result. It also fuses the sums for the batch norm's gradient into a backward
-	// convolution. Both need Fuse, cuDNN's support (fp16, images) and a measured gain
-	// (GPU).
+	// convolution. Both take effect only with Fuse, where cuDNN supports them (fp16,
+	// images), and where they are measured to be faster (GPU).
 	FuseNorm bool `yaml:"fuse_norm" json:"fuse_norm"`
 	// ConcatInPlace stores the operands of a concatenation, and the results of slices, as
 	// parts of one buffer instead of copying them. Convolutions then read and write feature

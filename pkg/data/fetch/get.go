@@ -23,7 +23,7 @@ type Options struct {
 	// replace the scheme and host of every address. Empty means the original sites.
 	Site string
 	// Retries is the number of times that Get continues a download after its connection
-	// failed. It does not wait before a retry.
+	// failed. Get does not wait before a retry.
 	Retries int
 	// Progress, if it is not nil, is called from time to time with the number of bytes of
 	// a file that have been downloaded. total is 0 if the size of the file is unknown.
@@ -34,8 +34,8 @@ type Options struct {
 var errConnection = errors.New("connection failed")
 
 // Get downloads the files of a data set to dir and unpacks archives there. A file that
-// exists with the right checksum is not downloaded again. If NAME.part exists, Get
-// continues the download of file NAME at its end.
+// exists with the right checksum is not downloaded again. If NAME.part exists, it contains
+// the beginning of file NAME, and Get downloads only the rest.
 func Get(ctx context.Context, s Set, dir string, o Options) error {
 	if err := get(ctx, s, dir, o); err != nil {
 		return fmt.Errorf("get %s: %w", s.Name, err)
@@ -86,7 +86,8 @@ func (o Options) mirrorURL(url string) string {
 // maxRecordBytes limits the size in bytes of Zenodo's description of a record.
 const maxRecordBytes = 16 << 20
 
-// zenodoFiles requests the list of files of a Zenodo record (https://developers.zenodo.org).
+// zenodoFiles requests the list of files of a Zenodo record
+// (https://developers.zenodo.org).
 func (o Options) zenodoFiles(ctx context.Context, id string) ([]File, error) {
 	url := o.mirrorURL(zenodoSite + "/api/records/" + id)
 	r, err := o.request(ctx, url, 0)
@@ -141,8 +142,8 @@ func (o Options) request(ctx context.Context, url string, offset int64) (*http.R
 	return r, nil
 }
 
-// download downloads f to path and verifies its checksum. It does nothing if the file at path
-// already has the right checksum.
+// download downloads f to path and verifies its checksum. It does nothing if the file at
+// path already has the right checksum.
 func (o Options) download(ctx context.Context, f File, path string) error {
 	if sum, err := fileMD5(path); err == nil && sum == f.MD5 {
 		return nil
@@ -228,8 +229,8 @@ func (o Options) downloadRest(ctx context.Context, f File, partPath string) (err
 	return nil
 }
 
-// parseContentRange parses a Content-Range header, "bytes START-END/SIZE" (RFC 9110, section
-// 14.4). size is 0 if SIZE is *. ok is false if the header is invalid.
+// parseContentRange parses a Content-Range header, "bytes START-END/SIZE" (RFC 9110,
+// section 14.4). size is 0 if SIZE is *. ok is false if the header is invalid.
 func parseContentRange(s string) (start, size int64, ok bool) {
 	s, ok = strings.CutPrefix(s, "bytes ")
 	span, whole, cut := strings.Cut(s, "/")

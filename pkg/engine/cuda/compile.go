@@ -44,7 +44,7 @@ func (x *executable) compile(t task) ([]command, error) {
 	return launches, nil
 }
 
-// commandsFor is compile without the task's name in errors.
+// commandsFor does the work of compile. Its errors do not name the task.
 func (x *executable) commandsFor(t task) ([]command, error) {
 	g := x.gpu
 	switch t.op {
@@ -216,8 +216,8 @@ func (x *executable) globalPoolLaunches(t task) ([]kernels.Launch, error) {
 }
 
 // reshapeCommands returns the commands of a reshape. A feature map is converted to logical
-// order and then to the layout of the result. Tensors whose layout in memory does not change
-// are copied.
+// order and then to the layout of the result. Tensors whose layout in memory does not
+// change are copied.
 func (x *executable) reshapeCommands(t task) ([]command, error) {
 	src, dst := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if src.form != mapForm || dst.form != mapForm || src.typ != dst.typ {

@@ -121,8 +121,8 @@ func toInt64(v []int) []int64 {
 	return w
 }
 
-// cudnnTensor describes p to cuDNN: the dimensions are N, C and the spatial dimensions (1, 1
-// if there are none), the strides are channels-last with p's pitch.
+// cudnnTensor describes p to cuDNN: the dimensions are N, C and the spatial dimensions (1,
+// 1 if there are none), the strides are channels-last with p's pitch.
 func (p location) cudnnTensor(id int64) cudnn.Tensor {
 	spatial := p.spatial()
 	if len(spatial) == 0 {
@@ -153,8 +153,8 @@ func (c convolution) cudnnOp() cudnn.Op {
 	return cudnn.ConvForward{Conv: geometry, X: x, W: w, Y: y}
 }
 
-// tuningKey returns the name of c in the tuning cache. It contains everything that affects
-// which algorithm is fastest.
+// tuningKey returns the key of c in the tuning cache. The key contains everything that
+// affects which algorithm is fastest.
 func (c convolution) tuningKey(tf32 bool) string {
 	mode := ""
 	if c.x.typ == device.F32 && tf32 {

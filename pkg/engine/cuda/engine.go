@@ -16,7 +16,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Engine loads programs on one GPU. One dedicated thread makes all calls of the CUDA driver.
+// Engine loads programs on one GPU. One dedicated thread makes all calls of the CUDA
+// driver.
 type Engine struct {
 	options engine.Options
 	thread  *thread
@@ -56,8 +57,8 @@ func DeviceCount() (int, error) {
 	return libraries.Driver.DeviceCount()
 }
 
-// NewWithLibraries is like New, but uses libraries that are open already, such as those of a
-// simulated machine, and environment variables from getenv.
+// NewWithLibraries is like New, but uses libraries that are open already, such as the
+// libraries of a simulated machine, and environment variables from getenv.
 func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Options, localRank int) (*Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -151,8 +152,8 @@ func (e *Engine) DeviceProperties() (text string, err error) {
 // UUID returns the GPU's universally unique identifier.
 func (e *Engine) UUID() [16]byte { return e.gpu.uuid }
 
-// RunOnNewThread runs f on a new thread in which the GPU's context is current, and waits for
-// f. The thread then ends. f runs concurrently with the engine's thread.
+// RunOnNewThread runs f on a new thread in which the GPU's context is current, and waits
+// for f. The thread then ends. f runs concurrently with the engine's thread.
 func (e *Engine) RunOnNewThread(f func() error) error {
 	t, err := startThread(func() error { return e.gpu.driver.CtxSetCurrent(e.gpu.context) }, func() {})
 	if err != nil {

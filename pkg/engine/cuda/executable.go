@@ -77,10 +77,10 @@ type updateLayout struct {
 	norms    block          // allocated when a rule first needs norms
 }
 
-// inputFeed contains the inputs of an executable and where their values come from.
+// inputFeed contains the inputs of an executable and the sources of their values.
 type inputFeed struct {
 	inputs []*input
-	ahead  func() map[string][]float32 // returns the inputs of the next step, see Ahead
+	ahead  func() map[string][]float32 // returns the inputs of the next step, see SetPrefetch
 	fed    driver.Event                // recorded after the copies of a step's inputs
 
 	dataset                  *residentDataset // the training set on the GPU, or nil

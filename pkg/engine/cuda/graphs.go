@@ -22,8 +22,8 @@ func channelVector(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 }
 
 // withEpilogue returns a variant of c whose graph also adds the bias of t and the map t.acc
-// and applies ReLU, as far as t contains these operations. Intermediate results are fp32 and
-// not stored.
+// and applies ReLU, as far as t contains these operations. Intermediate results are fp32
+// and not stored.
 func (x *executable) withEpilogue(t task, c convolution) variant {
 	v := x.unfusedVariant(c)
 	result := c.result().cudnnTensor(c.resultID())
@@ -81,9 +81,9 @@ func (x *executable) addSumPointers(t task, pointers map[int64]driver.Ptr) map[i
 	return pointers
 }
 
-// withNormSums returns a graph that computes the data gradient c, the gradient of the ReLU
-// before it, and the sums of the gradient of the batch norm before the ReLU. It recomputes
-// the input of the ReLU from the input of the batch norm.
+// withNormSums returns the operations of a graph that computes the data gradient c, the
+// gradient of the ReLU before it, and the sums of the gradient of the batch norm before the
+// ReLU. The graph recomputes the input of the ReLU from the input of the batch norm.
 func (c convolution) withNormSums() []cudnn.Op {
 	dx := c.x.cudnnTensor(idX)
 	x := dx
@@ -135,8 +135,8 @@ func (x *executable) prologueVariants(t task, c convolution) ([]variant, error) 
 		if t.stats == nil {
 			return []variant{v.followedBy(end)}, nil
 		}
-		// cuDNN sums the result of the convolution alone. If a kernel adds a bias or a map to
-		// it, the statistics are computed after that kernel.
+		// cuDNN sums the result of the convolution alone. If a kernel adds a bias or a map
+		// to it, the statistics are computed after that kernel.
 		sums, err := x.statisticsVariant(t, len(end.after) == 0)
 		return []variant{v.followedBy(end).followedBy(sums)}, err
 	}

@@ -79,14 +79,14 @@ func (x *executable) shareStore(share engine.Executable) (err error) {
 	return nil
 }
 
-// build chooses the algorithms of the convolutions, allocates the largest workspace that any
-// of them needs, and creates the commands of all tasks.
+// build chooses the algorithms of the convolutions, allocates the largest workspace that
+// any of them needs, and creates the commands of all tasks.
 func (x *executable) build() error {
 	if err := x.fillWithNoise(); err != nil {
 		return err
 	}
-	// Timed variants update the running statistics, which other executables may share. So the
-	// statistics are saved first and restored after tuning.
+	// Timed variants update the running statistics, which other executables may share. So
+	// the statistics are saved first and restored after tuning.
 	if err := x.copyStates(x.memory.backup.ptr, x.store.states.ptr); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (x *executable) build() error {
 	for _, c := range x.schedule.picks {
 		workspace = max(workspace, c.plan.Workspace)
 	}
-	// Tuning has written arbitrary numbers to the memory: set it to zero.
+	// Tuning has written arbitrary numbers to the memory, so set the memory to zero.
 	if err := x.clearAfterTuning(); err != nil {
 		return err
 	}
@@ -137,14 +137,15 @@ func (x *executable) build() error {
 	}
 	for x.schedule.forward = 0; x.schedule.forward < len(x.tasks) && x.tasks[x.schedule.forward].kernel < x.program.Forward; x.schedule.forward++ {
 	}
-	// If the cache cannot be written, only the next start is affected: it has to tune again.
+	// If the cache cannot be written, only the next start is affected: it has to tune
+	// again.
 	_ = x.engine.cache.Save()
 	return nil
 }
 
-// allocateGapless allocates memory for gapless copies of those operands of convolutions that
-// have gaps between their pixels. If there is not enough memory, variants with such copies
-// are left out.
+// allocateGapless allocates memory for gapless copies of those operands of convolutions
+// that have gaps between their pixels. If there is not enough memory, variants with such
+// copies are left out.
 func (x *executable) allocateGapless() error {
 	for _, t := range x.tasks {
 		if c, ok := x.asConvolution(t); ok {

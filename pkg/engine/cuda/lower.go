@@ -21,8 +21,8 @@ const (
 	// opBias adds a bias b to each channel of y, in place: y, b → y + b; with Attr.ReLU,
 	// y, b → max(0, y + b).
 	opBias plan.Op = "bias"
-	// opCopy copies channels of x to y. The copied channels start at channel Attr.Offset: of
-	// x if task.slice is set, otherwise of y.
+	// opCopy copies channels of x to y. The copied channels start at channel Attr.Offset:
+	// of x if task.slice is set, otherwise of y.
 	opCopy plan.Op = "copy"
 	// opClear fills its only output, y, with zeros.
 	opClear plan.Op = "clear"
@@ -44,15 +44,15 @@ type task struct {
 	in, out []int // tensor ids
 	acc     int   // id of a tensor that is added to the result, or −1
 	slice   bool  // of opCopy: Attr.Offset is an offset in x, not in y
-	// If stats is not nil, a convolution also computes the statistics of its result, for the
-	// batch norm after it. (If it has a third operand, the bias, it adds the bias; with
+	// If stats is not nil, a convolution also computes the statistics of its result, for
+	// the batch norm after it. (If it has a third operand, the bias, it adds the bias; with
 	// Attr.ReLU it applies ReLU.)
 	stats *statistics
 	// If sums is not nil, a data gradient also computes the sums of the gradient of the
 	// batch norm before the convolution.
 	sums *normSums
-	// If precomputed is set, another task computes the statistics of this batch norm, or the sums
-	// of this gradient of a batch norm.
+	// If precomputed is set, another task computes the statistics of this batch norm, or
+	// the sums of this gradient of a batch norm.
 	precomputed bool
 	// If prologue is not nil, a convolution may apply a batch norm while it reads the batch
 	// norm's input. The batch norm's own task has the same prologue.
@@ -201,8 +201,8 @@ func (l *lowering) findAliases() {
 }
 
 // canAlias reports whether a tensor can be stored within another tensor: it must be a
-// feature map that a kernel computes, must not be read by the host, and must not be an alias
-// yet.
+// feature map that a kernel computes, must not be read by the host, and must not be an
+// alias yet.
 func (l *lowering) canAlias(id int) bool {
 	if _, aliased := l.aliases[id]; aliased || l.writer[id] < 0 {
 		return false
@@ -299,9 +299,9 @@ func (l *lowering) lowerKernel(index int, k plan.Kernel) {
 	l.tasks = append(l.tasks, t)
 }
 
-// lowerBatchNormBackward replaces the operands and results of t by the ones that the
-// engine's kernel needs. Some operands are results of the forward pass, if the program
-// contains it.
+// lowerBatchNormBackward replaces the operands and results of t by the tensors that the
+// engine's kernel reads and writes. Some operands are results of the forward pass, if the
+// program contains it.
 func (l *lowering) lowerBatchNormBackward(t *task, k plan.Kernel) {
 	y, beta := -1, -1
 	if k.Attr.ReLU {

@@ -18,7 +18,7 @@ type segment struct {
 	vector            bool // the parameter has one dimension; meaningless for a run of several parameters
 }
 
-// segments describes which parts of the flat buffers are updated.
+// segments lists the parts of the flat buffers that an update changes.
 type segments struct {
 	runs  []segment // merged segments that are contiguous in both buffers
 	parts []segment // one segment per parameter
@@ -37,16 +37,16 @@ func (s *segments) add(p segment) {
 	s.runs = append(s.runs, p)
 }
 
-// In fp16 the loss scale doubles after 2000 finite steps in a row, and is halved if a gradient
-// is not finite, as in torch.amp.GradScaler.
+// In fp16 the loss scale doubles after 2000 finite steps in a row, and is halved if a
+// gradient is not finite, as in torch.amp.GradScaler.
 const (
 	scaleGrowth   = 2
 	scaleBackoff  = 0.5
 	scaleInterval = 2000
 )
 
-// withoutStepValues returns a copy of u without the values that change from step to step. If
-// u is nil, the result's Rule is empty.
+// withoutStepValues returns a copy of u without the values that change from step to step.
+// If u is nil, the result's Rule is empty.
 func withoutStepValues(u *optim.Update) optim.Update {
 	if u == nil {
 		return optim.Update{}
@@ -168,8 +168,8 @@ func (x *executable) addFlatUpdate(l *callCollector, r optim.Update, whole kerne
 	}
 }
 
-// addLayerwiseUpdate adds the launches of LARS or LAMB: once for all parameters together, or,
-// without FusedOptimizer, separately for each parameter.
+// addLayerwiseUpdate adds the launches of LARS or LAMB: once for all parameters together,
+// or, without FusedOptimizer, separately for each parameter.
 func (x *executable) addLayerwiseUpdate(l *callCollector, r optim.Update, whole kernels.Update) {
 	step := len(x.update.segments.parts)
 	if !x.engine.options.FusedOptimizer {
@@ -213,8 +213,8 @@ func (x *executable) exchangedLossAddress() driver.Ptr {
 	return x.memory.grads.ptr.Add(int64(4 * x.exchange.lossAt))
 }
 
-// refreshCopies updates the low-precision copies of the weights if the weights have been set
-// since the last step.
+// refreshCopies updates the low-precision copies of the weights if the weights have been
+// set since the last step.
 func (x *executable) refreshCopies() error {
 	s := x.store
 	if !s.stale || s.copies.ptr == 0 || s.elements == 0 {

@@ -12,10 +12,10 @@ import (
 
 // prologue describes a batch norm in training with ReLU whose result is read only by
 // convolutions and by the gradients of their weights. cuDNN has graphs that compute max(0,
-// x·scale + shift) while a convolution reads x (ConvBNfprop and ConvBNwgrad in its developer
-// guide). If cuDNN has such a plan for all readers, and these plans take less time than the
-// batch norm and the readers' plain plans, the readers apply the batch norm, and its result
-// is never stored.
+// x·scale + shift) while a convolution reads x (ConvBNfprop and ConvBNwgrad in its
+// developer guide). If cuDNN has such a plan for all readers, and these plans take less
+// time than the batch norm and the readers' plain plans, the readers apply the batch norm,
+// and its result is never stored.
 //
 // cuDNN supports this for two-dimensional fp16 maps that are not aliases. The graph of a
 // forward convolution always computes statistics too, which are ignored if no batch norm
@@ -101,10 +101,11 @@ func (l *lowering) prologueReaders(norm, y int) (readers []int, ok bool) {
 	return readers, forward
 }
 
-// findGradientSums finds batch norms with ReLU whose output gradient is computed by a single
-// task: the data gradient of a convolution. That task can also compute the sums of the batch
-// norm's gradient. cuDNN supports this for two-dimensional fp16 maps that are not aliases
-// (DgradDreluBNBwdWeight in its developer guide); its result includes the gradient of ReLU.
+// findGradientSums finds batch norms with ReLU whose output gradient is computed by a
+// single task: the data gradient of a convolution. That task can also compute the sums of
+// the batch norm's gradient. cuDNN supports this for two-dimensional fp16 maps that are not
+// aliases (DgradDreluBNBwdWeight in its developer guide); its result includes the gradient
+// of ReLU.
 func (l *lowering) findGradientSums() {
 	for i := range l.tasks {
 		b := &l.tasks[i]
@@ -256,7 +257,7 @@ func discardPlans(picks map[int]chosenPlan) error {
 	return errors.Join(errs...)
 }
 
-// prologueKey returns the key of the tuning cache for the decision about p. It contains
+// prologueKey returns the key in the tuning cache of the decision about p. The key contains
 // everything that affects the decision.
 func (x *executable) prologueKey(p *prologue) string {
 	key := fmt.Sprint("norm and relu of ", x.memory.locations[p.x].typ, x.memory.locations[p.x].shape, " read by")

@@ -15,8 +15,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// Work contains the operations and the memory traffic of one task of a step: its coordinates
-// in a roofline diagram (Williams, Waterman and Patterson, Roofline, 2009,
+// Work contains the operations and the memory traffic of one task of a step: its
+// coordinates in a roofline diagram (Williams, Waterman and Patterson, Roofline, 2009,
 // doi:10.1145/1498765.1498785).
 type Work struct {
 	Task   string // "conv", "batch_norm", "adam"
@@ -24,11 +24,12 @@ type Work struct {
 	Part   string // "forward", "backward", "optimizer"
 	Tensor bool   // the operations are matrix products, which tensor cores can compute
 	FLOPs  float64
-	// Bytes is the number of bytes that the task's kernels read and write, as if caches kept
-	// no data between kernels.
+	// Bytes is the number of bytes that the task's kernels read and write, as if caches
+	// kept no data between kernels.
 	Bytes float64
 	// BytesAfter is the part of Bytes that kernels move after the operations instead of
-	// during them, such as for the bias of a convolution if cuDNN has no graph with both.
+	// during them. For example, a separate kernel adds the bias of a convolution if cuDNN
+	// has no graph that does both.
 	BytesAfter float64
 }
 
@@ -48,8 +49,9 @@ func (c Ceilings) Validate() error {
 	return nil
 }
 
-// Bound returns the least time of w in seconds: the time for its operations or for the bytes
-// moved during them, whichever is longer, plus the time for the bytes moved afterwards.
+// Bound returns the least time of w in seconds: the time for its operations or for the
+// bytes moved during them, whichever is longer, plus the time for the bytes moved
+// afterwards.
 func (c Ceilings) Bound(w Work) float64 {
 	peak := c.FLOPS
 	if w.Tensor {
@@ -176,10 +178,10 @@ const (
 )
 
 // Ceilings measures the GPU's limits, each as the best of ten runs: a copy within memory,
-// multiply-adds in registers, and matrix products in the engine's precision. Matrix products
-// are measured with large matrices in cuBLASLt and in registers with the engine's own
-// kernel; the faster result counts. In fp32 without TF32, multiply-adds count instead of
-// matrix products.
+// multiply-adds in registers, and matrix products in the engine's precision. Matrix
+// products are measured with large matrices in cuBLASLt and in registers with the engine's
+// own kernel; the faster result counts. In fp32 without TF32, multiply-adds count instead
+// of matrix products.
 func (e *Engine) Ceilings(ctx context.Context) (Ceilings, error) {
 	var c Ceilings
 	err := e.thread.do(func() (err error) {
@@ -193,8 +195,8 @@ func (e *Engine) Ceilings(ctx context.Context) (Ceilings, error) {
 }
 
 // PeakFLOPS measures matrix products like Ceilings, but only for about 20 ms. It returns
-// operations per second, or 0 if the measurement fails. It uses cuBLASLt only if the library
-// is available and there is enough memory.
+// operations per second, or 0 if the measurement fails. It uses cuBLASLt only if the
+// library is available and there is enough memory.
 func (e *Engine) PeakFLOPS() float64 {
 	var flops float64
 	_ = e.thread.do(func() (err error) { // the result is 0 if the engine is closed or the GPU is lost
@@ -233,9 +235,9 @@ func (g *gpu) measurePeak(ctx context.Context, low device.Type, tf32 bool) (flop
 	return max(flops, product), err
 }
 
-// measureRegisterFLOPS measures arithmetic in registers: matrix products if low has 16 bits,
-// otherwise multiply-adds. It returns operations per second and the name of the measured
-// operation.
+// measureRegisterFLOPS measures arithmetic in registers: matrix products if low has 16
+// bits, otherwise multiply-adds. It returns operations per second and the name of the
+// measured operation.
 func (g *gpu) measureRegisterFLOPS(ctx context.Context, low device.Type, memory block, blocks, iterations, runs int) (flops float64, by string, err error) {
 	var c kernels.ComputeCeiling
 	if low == device.F32 {
@@ -307,9 +309,10 @@ const (
 	productWorkspace = 64 << 20
 )
 
-// measureProduct measures cuBLASLt's product of square matrices of type low (TF32 for fp32).
-// The matrices are as large as memory allows, up to productEdge rows, and contain noise,
-// since zeros need less power. It returns operations per second and the number of rows.
+// measureProduct measures cuBLASLt's product of square matrices of type low (TF32 for
+// fp32). The matrices are as large as memory allows, up to productEdge rows, and contain
+// noise, since zeros need less power. It returns operations per second and the number of
+// rows.
 func (g *gpu) measureProduct(ctx context.Context, low device.Type, memory block, runs int) (flops float64, edge int64, err error) {
 	typ := map[device.Type]cublaslt.DataType{device.F32: cublaslt.Float32, device.F16: cublaslt.Float16, device.BF16: cublaslt.BFloat16}[low]
 	compute := cublaslt.ComputeFloat32
@@ -348,8 +351,8 @@ func (g *gpu) measureProduct(ctx context.Context, low device.Type, memory block,
 	return 2 * n * n * n / seconds, edge, nil
 }
 
-// minLaunchSeconds returns the shortest time of the launches in the given number of runs, in
-// seconds.
+// minLaunchSeconds returns the shortest time of the launches in the given number of runs,
+// in seconds.
 func (g *gpu) minLaunchSeconds(ctx context.Context, runs int, launches ...kernels.Launch) (float64, error) {
 	calls, err := g.newKernelCalls(launches, nil)
 	if err != nil {

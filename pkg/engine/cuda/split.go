@@ -75,8 +75,8 @@ func (x *executable) newSplitReplay(key replayKey, begin, end []command) (*repla
 	return p, nil
 }
 
-// prepareHostGrads allocates the copy of the gradients on the host, and the buckets' events,
-// if they do not exist yet.
+// prepareHostGrads allocates the copy of the gradients on the host, and the buckets'
+// events, if they do not exist yet.
 func (x *executable) prepareHostGrads() error {
 	g := x.gpu
 	if x.exchange.hostGrads.ptr != nil || len(x.exchange.buckets) == 0 {
@@ -97,9 +97,9 @@ func (x *executable) prepareHostGrads() error {
 	return nil
 }
 
-// runSplitStep runs a step with an exchange on the host. sync exchanges gradients; it is nil if
-// they are only accumulated. statisticsSync exchanges statistics. If the loss is not finite,
-// the step ends with an error before any bucket is exchanged.
+// runSplitStep runs a step with an exchange on the host. sync exchanges gradients; it is
+// nil if they are only accumulated. statisticsSync exchanges statistics. If the loss is not
+// finite, the step ends with an error before any bucket is exchanged.
 func (x *executable) runSplitStep(ctx context.Context, p *replay, sync, statisticsSync engine.GradSync, t *engine.Timing) error {
 	g, c := x.gpu, hostExchange{executable: x, sync: sync}
 	begin := time.Now()
@@ -156,8 +156,8 @@ type hostExchange struct {
 
 // runSections enqueues sections, and after each section the copies to the host of the
 // buckets that it completes. At a synchronized batch norm it waits for the GPU. With
-// overlap, it first passes the buckets completed before to sync, so that all ranks exchange
-// in the order of the program.
+// overlap, it first passes the completed buckets to sync, so that all ranks exchange in the
+// order of the program.
 func (c *hostExchange) runSections(ctx context.Context, sections []*section) error {
 	o := c.engine.options
 	for _, s := range sections {

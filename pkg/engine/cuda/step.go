@@ -273,9 +273,9 @@ func (x *executable) backwardCommands(key replayKey) (list []command, err error)
 	return append(list, &joinCall{x.exchange.join}), nil
 }
 
-// watcher is implemented by strategies that detect a step which waits for a lost rank. The
-// function stop ends the watch. It returns the error with which the strategy ended the step,
-// or nil.
+// watcher is implemented by strategies that end a step if it waits for a lost rank. The
+// function stop ends the watch and returns the error with which the strategy ended the
+// step, or nil.
 type watcher interface {
 	Watch(ctx context.Context) (stop func() error)
 }
@@ -341,8 +341,9 @@ func (x *executable) measureStep(s *section, t *engine.Timing) error {
 	return nil
 }
 
-// readResults reads the results of a step. If lossExchanged is set, it also returns an error
-// if the exchanged loss is not finite, which means that another rank's loss is not finite.
+// readResults reads the results of a step. If lossExchanged is set, it also returns an
+// error if the exchanged loss is not finite, which means that another rank's loss is not
+// finite.
 func (x *executable) readResults(lossExchanged bool) error {
 	data := x.memory.result.data()
 	c := kernels.ReadControl(data[resultControl:])

@@ -18,8 +18,8 @@ import (
 // Each pass over such a batch norm has a synchronization point: this worker's number of
 // rows and two sums per channel, in one float64 vector on the GPU, are added up over the
 // workers before any kernel reads them. In the forward pass the sums are Σ x and Σ x², made
-// by our kernel or by cuDNN within the convolution before. In the backward pass they are
-// Σ dy and Σ dy·x̂, from which dx is computed; dgamma and dbeta stay this worker's own, like
+// by our kernel or by cuDNN within the convolution before. In the backward pass they are Σ
+// dy and Σ dy·x̂, from which dx is computed; dgamma and dbeta stay this worker's own, like
 // the gradient of any parameter. Workers may have batches of different sizes, which is why
 // the rows are added up too.
 //
@@ -221,9 +221,9 @@ func joinCommands(synchronization command, before, after []command, errs ...erro
 }
 
 // resolveStatisticsSync determines how a step with strategy sync exchanges statistics.
-// synced is false if the program has no synchronized batch norm or the worker is alone.
-// Otherwise device exchanges them between GPUs, or, if it is nil, they are exchanged on the
-// host.
+// synced is false if the program has no synchronized batch norm or there is only one
+// worker. Otherwise device exchanges the statistics between GPUs. If device is nil, they
+// are exchanged on the host.
 func (x *executable) resolveStatisticsSync(sync engine.GradSync) (synced bool, device engine.DeviceNormSync, err error) {
 	if sync == nil || !x.program.HasSyncBatchNorm() {
 		return false, nil, nil
@@ -259,8 +259,8 @@ func (x *executable) taskCommands(task int, key replayKey) []command {
 }
 
 // splitAtNorms divides commands into sections at the synchronization points. All sections
-// except the last end with the copy of the vector of sums to the host, and all except the first
-// begin with the copy back.
+// except the last end with the copy of the vector of sums to the host, and all except the
+// first begin with the copy back.
 func (x *executable) splitAtNorms(name, part string, list []command) ([]*section, error) {
 	var all []*section
 	var now []command
@@ -290,8 +290,8 @@ func (x *executable) allocateHostVector() (err error) {
 	return err
 }
 
-// syncNormOnHost waits until this worker's vector of sums is on the host, and replaces it by
-// the total over all workers.
+// syncNormOnHost waits until this worker's vector of sums is on the host, and replaces it
+// by the total over all workers.
 func (x *executable) syncNormOnHost(m *normSyncCall) error {
 	if err := x.gpu.driver.StreamSynchronize(x.gpu.compute); err != nil {
 		return x.gpu.checkLost(err)

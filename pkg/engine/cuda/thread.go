@@ -10,8 +10,8 @@ import (
 var errClosed = errors.New("the executable or its engine is closed")
 
 // thread is a dedicated operating-system thread in which the GPU's primary context is
-// current. It is needed because CUDA's calls act on the context of the calling thread, while
-// goroutines move between threads.
+// current. It is needed because CUDA's calls act on the context of the calling thread,
+// while goroutines move between threads.
 type thread struct {
 	calls chan func()
 	stop  chan struct{}
@@ -69,7 +69,7 @@ func (t *thread) do(f func() error) error {
 	}
 }
 
-// close lets the thread finish its current function, and waits until it has ended.
+// close lets the thread finish its current function, and waits until the thread has ended.
 func (t *thread) close() {
 	t.once.Do(func() { close(t.stop) })
 	<-t.ended

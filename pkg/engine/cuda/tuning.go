@@ -30,8 +30,8 @@ func (x *executable) choosePlan(t task, c convolution) (chosenPlan, error) {
 	return x.tune((*autotune.Tuner).Choose, c, c.tuningKey(x.engine.tf32), list)
 }
 
-// tune chooses among the variants of c with choose, a method of the tuner, and stores the
-// choice under key in the tuning cache.
+// tune chooses a variant of c and stores the choice under key in the tuning cache. choose
+// is Tuner.Choose or Tuner.ChooseDeterministic.
 func (x *executable) tune(choose func(*autotune.Tuner, autotune.Convolution, autotune.Runner) (autotune.Selection, error), c convolution, key string, list []variant) (chosenPlan, error) {
 	pick, err := choose(x.newTuner(), x.newTuningProblem(c, key, list), &candidateRunner{x, c, list})
 	if err != nil {

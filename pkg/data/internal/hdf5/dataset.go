@@ -99,7 +99,7 @@ func (d *Dataset) parseDataspace(c *cursor) error {
 		return fmt.Errorf("unsupported dataspace version %d: versions 1 and 2 are supported", version)
 	}
 	if rank > maxRank {
-		return fmt.Errorf("got %d dimensions, want at most %d", rank, maxRank)
+		return fmt.Errorf("dataspace has %d dimensions, want at most %d", rank, maxRank)
 	}
 	total := uint64(1)
 	for range rank {
@@ -266,8 +266,8 @@ func (d *Dataset) chunkGrid() []uint64 {
 	return g
 }
 
-// addChunk sets the position of chunk i. It returns an error if the chunk exceeds the file or
-// has the wrong size.
+// addChunk sets the position of chunk i. It returns an error if the chunk exceeds the file
+// or has the wrong size.
 func (d *Dataset) addChunk(i uint64, c chunk) error {
 	if c.size > d.file.size-c.pos {
 		return fmt.Errorf("a chunk of %d bytes at byte %d exceeds the file of %d bytes: the file is truncated; copy it again", c.size, c.pos, d.file.size)

@@ -93,9 +93,9 @@ func (f *File) readHeaderV2(pos int64, b []byte) ([]headerMessage, error) {
 // fileRange is a range of bytes in the file.
 type fileRange struct{ pos, size int64 }
 
-// readMessages reads the messages in the blocks and in their continuation blocks. next parses
-// one message. Continuation blocks start with a signature and end with a checksum, each of
-// skip bytes.
+// readMessages reads the messages in the blocks and in their continuation blocks. next
+// parses one message. Continuation blocks start with a signature and end with a checksum,
+// each of skip bytes.
 func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage, skip int64) ([]headerMessage, error) {
 	var all []headerMessage
 	total := int64(0)
@@ -138,8 +138,8 @@ func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage
 	return all, nil
 }
 
-// notFollowed is used as the position of soft links and external links, which are not
-// followed.
+// notFollowed is stored instead of a position for soft links and external links, which this
+// package does not follow.
 const notFollowed = -1
 
 // readLinks returns the positions of the objects in the group at position pos, by name. The

@@ -43,8 +43,8 @@ func (d *Dataset) Reader() *Reader { return &Reader{d: d} }
 func (r *Reader) Shape() []int { return r.d.shape }
 
 // Read copies the box with the given start index and size (one number per dimension) to dst
-// in row-major order. It reads only the chunks that the box overlaps, or
-// for contiguous data the rows of the box.
+// in row-major order. It reads only the chunks that the box overlaps, or, if the data are
+// contiguous, only the rows of the box.
 func (r *Reader) Read(dst []float32, start, size []int) error {
 	d := r.d
 	if len(start) != len(d.shape) || len(size) != len(d.shape) {
@@ -95,8 +95,8 @@ func eachRow(start, size, shape []int, f func(boxIndex, arrayIndex int) error) e
 	}
 }
 
-// maxReadGap is the largest gap in bytes between two rows that are read in one call together
-// with the gap, which is faster than two calls.
+// maxReadGap is the largest gap in bytes between two rows that are read in one call
+// together with the gap, which is faster than two calls.
 const maxReadGap = 4096
 
 // readRows reads a box of contiguous or compact data, row by row or plane by plane.

@@ -19,8 +19,8 @@ type Output struct {
 	Shape []int
 	Chunk []int // shape of a chunk; nil: contiguous
 	Gzip  bool  // whether to compress the chunks
-	// Values fills dst with the values of the box with the given start index and size. Write
-	// calls it for one box after the other, in file order.
+	// Values fills dst with the values of the box with the given start index and size.
+	// Write calls it for one box after the other, in file order.
 	Values func(dst []float32, start, size []int) error
 }
 
@@ -52,7 +52,7 @@ func (w *writer) write(b []byte) (pos uint64, err error) {
 // format, which every HDF5 reader supports.
 func Write(w io.WriteSeeker, sets ...Output) error {
 	if len(sets) == 0 || len(sets) > maxOutputs {
-		return fmt.Errorf("write data sets: got %d, want 1 to %d", len(sets), maxOutputs)
+		return fmt.Errorf("write HDF5 file: got %d data sets, want 1 to %d", len(sets), maxOutputs)
 	}
 	sets = slices.Clone(sets)
 	slices.SortFunc(sets, func(a, b Output) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })

@@ -227,7 +227,8 @@ func (r *reader) executeMemo(op byte) error {
 	return err
 }
 
-// executeCollection executes the opcodes that create and fill tuples, lists, dicts and sets.
+// executeCollection executes the opcodes that create and fill tuples, lists, dicts and
+// sets.
 func (r *reader) executeCollection(op byte) error {
 	switch op {
 	case ')':
@@ -286,7 +287,7 @@ func (r *reader) appendToList(v []any) error {
 	}
 	l, ok := top.(*List)
 	if !ok {
-		return errors.New("APPEND to a value that is not a list")
+		return errors.New("append items: the value on the stack is not a list")
 	}
 	l.Items = append(l.Items, v...)
 	return nil
@@ -300,7 +301,7 @@ func (r *reader) setItems(v []any) error {
 	}
 	d, ok := top.(*Dict)
 	if !ok || len(v)%2 != 0 {
-		return errors.New("SETITEM for a value that is not a dict")
+		return errors.New("set items: want a dict on the stack and pairs of keys and values")
 	}
 	for i := 0; i < len(v); i += 2 {
 		d.Keys, d.Values = append(d.Keys, v[i]), append(d.Values, v[i+1])

@@ -197,8 +197,8 @@ func openLock(dir string) (*os.File, error) {
 	return f, err
 }
 
-// tryLock tries to lock f without waiting, and reports whether it succeeded. mode is LOCK_EX
-// or LOCK_SH.
+// tryLock tries to lock f without waiting, and reports whether it succeeded. mode is
+// LOCK_EX or LOCK_SH.
 func tryLock(f *os.File, mode int) bool {
 	return syscall.Flock(int(f.Fd()), mode|syscall.LOCK_NB) == nil
 }
@@ -266,7 +266,7 @@ func removeAbandoned(root, keep string) {
 	}
 }
 
-// copyWait is the state of waiting for another process that copies.
+// copyWait is the state of this process while it waits for another process that copies.
 type copyWait struct {
 	last  time.Time // modification time of the progress file
 	since time.Time // when this process first saw that time

@@ -24,7 +24,7 @@ import (
 	"lockstep/pkg/data/internal/values"
 )
 
-// Limits for the sizes that a file may state.
+// Limits of the sizes in the fields of a file.
 const (
 	maxPixels       = 1 << 28 // per page
 	maxPages        = 1 << 16
@@ -124,8 +124,8 @@ func Parse(text []byte) (*File, error) {
 	return f, nil
 }
 
-// readPage parses the directory (section 2) at position pos of the file. next is the position
-// of the next directory, or 0 if the file has no further page.
+// readPage parses the directory (section 2) at position pos of the file. next is the
+// position of the next directory, or 0 if the file has no further page.
 func (f *File) readPage(pos int64) (p Page, next uint32, err error) {
 	size := int64(len(f.text))
 	if pos+2 > size {
@@ -196,8 +196,8 @@ func (p Page) fieldValue(tag uint16, defaultValue uint32) uint32 {
 	return defaultValue
 }
 
-// isWide reports whether the values of the page are decoded by this package and not by
-// x/image/tiff.
+// isWide reports whether this package decodes the values of the page, because x/image/tiff
+// does not support them.
 func (p Page) isWide() bool { return p.Bits > 16 || p.Float || p.Signed }
 
 // isFaxInverted reports whether x/image/tiff decodes a fax-compressed page with black and

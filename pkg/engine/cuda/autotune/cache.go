@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// CacheVariable is the environment variable with the folder of the tuning cache. Its value
-// "off" disables the cache.
+// CacheVariable is the environment variable that names the folder of the tuning cache. The
+// value "off" disables the cache.
 const CacheVariable = "LOCKSTEP_TUNING_CACHE"
 
 // cacheFormatVersion is the format version of tuning files. Files of other versions are
@@ -35,9 +35,9 @@ type Choice struct {
 	Candidates   int     `json:"candidates"`        // number of plans that were timed
 	Missing      string  `json:"missing,omitempty"` // why cuDNN had no plan for a variant
 
-	// Against is used only in a choice without a plan, which records whether convolutions
-	// apply the batch norm before them (Variant 1) or not (Variant 0). Against is the time
-	// of the variant that was not chosen.
+	// Against is the time of the variant that was not chosen. It is set only if the choice
+	// is not a plan but whether convolutions apply the batch norm before them (Variant 1)
+	// or not (Variant 0).
 	Against float64 `json:"against_milliseconds,omitempty"`
 }
 
@@ -64,8 +64,8 @@ type Cache struct {
 // process that is killed while it tunes loses little work.
 const saveInterval = 10 * time.Second
 
-// CacheFolder returns the folder of tuning files, or "" if the cache is disabled or the user
-// has no cache folder.
+// CacheFolder returns the folder of tuning files, or "" if the cache is disabled or the
+// user has no cache folder.
 func CacheFolder(getenv func(string) string) string {
 	switch dir := getenv(CacheVariable); dir {
 	case "off":
@@ -122,7 +122,8 @@ func (c *Cache) Get(key string) (Choice, bool) {
 }
 
 // Put sets the choice for a convolution. It saves the file if the last save was more than
-// saveInterval ago; a failure to save is ignored, since it only costs time at the next start.
+// saveInterval ago; a failure to save is ignored, since it only costs time at the next
+// start.
 func (c *Cache) Put(key string, v Choice) {
 	c.mu.Lock()
 	c.choices[key] = v

@@ -19,9 +19,9 @@ const (
 // errNoPlan is wrapped by errors about convolutions for which cuDNN has no allowed plan.
 var errNoPlan = errors.New("no algorithm computes this convolution")
 
-// isAllowed reports whether a plan does not compute in a lower precision than requested and
-// gives bit-identical results in every run. If allowNondeterministic is set, results may
-// differ between runs.
+// isAllowed reports whether a plan computes with at least the requested precision and gives
+// bit-identical results in every run. If allowNondeterministic is set, results may differ
+// between runs.
 func (t *Tuner) isAllowed(p *cudnn.Plan, typ device.Type, allowNondeterministic bool) bool {
 	if typ == device.F32 && !t.TF32 && (slices.Contains(p.Numerical, cudnn.NoteTensorCore) || slices.Contains(p.Numerical, cudnn.NoteDownConvert)) {
 		return false
@@ -29,9 +29,9 @@ func (t *Tuner) isAllowed(p *cudnn.Plan, typ device.Type, allowNondeterministic 
 	return allowNondeterministic || p.Deterministic()
 }
 
-// createFirstCandidate creates the first allowed plan of the first graph that has an allowed
-// plan. It creates only as many plans as needed to find it. If no graph has an allowed plan,
-// the error wraps errNoPlan.
+// createFirstCandidate creates the first allowed plan of the first graph that has an
+// allowed plan. It creates only as many plans as needed to find it. If no graph has an
+// allowed plan, the error wraps errNoPlan.
 func (t *Tuner) createFirstCandidate(c Convolution, allowNondeterministic bool) (Candidate, error) {
 	var first error
 	for i, ops := range c.Graphs {
@@ -82,8 +82,8 @@ func (t *Tuner) createFirstPlan(c Convolution, graph *cudnn.Graph, allowNondeter
 	return nil, why
 }
 
-// NewCandidates creates the allowed plans of all graphs of c. missing is the reason why some
-// graphs have no plan, or nil.
+// NewCandidates creates the allowed plans of all graphs of c. missing is the reason why
+// some graphs have no plan, or nil.
 func (t *Tuner) NewCandidates(c Convolution) (all []Candidate, missing error, err error) {
 	modes := []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback}
 	var first error

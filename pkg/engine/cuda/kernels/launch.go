@@ -105,7 +105,8 @@ type Kernel struct {
 }
 
 // Offsets returns the offset of each parameter in the packed arguments, and the total size
-// of the arguments, in bytes. The layout is that of a C struct without padding at its end.
+// of the arguments, in bytes. The layout is the same as for a C struct without padding at
+// its end.
 func (k Kernel) Offsets() (offsets []int, size int) {
 	for _, p := range k.Params {
 		b := p.Kind.Bytes()
@@ -161,9 +162,9 @@ func (a *Args) Bytes() []byte { return a.data }
 // int64Arg marks an argument whose parameter has the C type long long.
 type int64Arg int64
 
-// packArgs packs values as the arguments of k and checks their number and kinds. Values must
-// have type Pointer, int64Arg, int (for a 32-bit int), float64 (for a float) or bool (for an
-// int of 0 or 1).
+// packArgs packs values as the arguments of k and checks their number and kinds. Values
+// must have type Pointer, int64Arg, int (for a 32-bit int), float64 (for a float) or bool
+// (for an int of 0 or 1).
 func (k Kernel) packArgs(values ...any) ([]byte, error) {
 	var a Args
 	for i, v := range values {

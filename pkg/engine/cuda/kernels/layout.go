@@ -2,8 +2,8 @@ package kernels
 
 import "math"
 
-// CastFromF32 returns the launch of cast_from_f32, which converts n float32 elements to type
-// t and rounds to nearest, ties to even.
+// CastFromF32 returns the launch of cast_from_f32, which converts n float32 elements to
+// type t and rounds to nearest, ties to even.
 func CastFromF32(t Type, src, dst Pointer, n int) ([]Launch, error) {
 	return castLaunches(t, "cast_from_f32", src, dst, n, 4, t.Bytes())
 }
@@ -53,8 +53,8 @@ const (
 )
 
 // Transpose describes a change of layout between planar float32 [Batch][Channels][Spatial]
-// and channels-last rows of the launch's Type. With F32, and the number of filters as Batch,
-// it converts weights between KCRS and KRSC.
+// and channels-last rows of the launch's Type. With F32, and the number of filters as
+// Batch, it converts weights between KCRS and KRSC.
 type Transpose struct {
 	Batch, Channels, Spatial int
 	Padded                   int     // number of channels written per row; channels from Channels on are zero
@@ -92,9 +92,9 @@ func (a Transpose) ToPlanar(t Type) ([]Launch, error) {
 	return l.result()
 }
 
-// launchGeometry validates the arguments of operation op and returns the grid and the block.
-// The argument padded is the number of channels per row, including padding, that the kernel
-// reads or writes.
+// launchGeometry validates the arguments of operation op and returns the grid and the
+// block. The argument padded is the number of channels per row, including padding, that the
+// kernel reads or writes.
 func (a Transpose) launchGeometry(op string, t Type, padded int) (grid, block [3]uint32, err error) {
 	c := argCheck{op: op}
 	c.requirePositive("batch", a.Batch)
@@ -132,8 +132,8 @@ func (a Pixels) check(c *argCheck, t Type) {
 	c.requireArray("destination", a.Dst, alignment)
 }
 
-// Normalize describes the conversion of Batch samples of planar bytes [Channels][Spatial] to
-// rows. Per position, the kernel reads Channels bytes and writes Padded elements.
+// Normalize describes the conversion of Batch samples of planar bytes [Channels][Spatial]
+// to rows. Per position, the kernel reads Channels bytes and writes Padded elements.
 type Normalize struct {
 	Pixels
 	Batch, Spatial int
@@ -160,15 +160,15 @@ func (a Normalize) Launches(t Type) ([]Launch, error) {
 
 // Augment describes a kernel that crops, rotates and flips samples of a data set in device
 // memory, which contains planar bytes [sample][Channels][D][H][W]. The results are the same
-// as those of pkg/data: the augmentation of a sample depends only on the seed and the epoch
-// in Control and on the sample's index. Images and masks need two launches with equal
+// as in pkg/data: the augmentation of a sample depends only on the seed and the epoch in
+// Control and on the sample's index. Images and masks need two launches with equal
 // options, except that masks must not have jitter. In 2-D, Size[0] and Out[0] are 1.
 //
 // The random numbers of a sample come from the same stream as in pkg/data, in the following
-// order, and are also drawn for augmentations that are off. In 2-D: y and x of the crop, one
-// of 4 flips, one of 4 rotations, brightness, contrast. In 3-D: z, y and x of the crop, one
-// of 8 flips, one of the 24 rotations of the cube, brightness, contrast. Rotation r of the
-// cube permutes the axes by permutation r/4, but only if the output is a cube. Then r%4
+// order, and are also drawn for augmentations that are off. In 2-D: y and x of the crop,
+// one of 4 flips, one of 4 rotations, brightness, contrast. In 3-D: z, y and x of the crop,
+// one of 8 flips, one of the 24 rotations of the cube, brightness, contrast. Rotation r of
+// the cube permutes the axes by permutation r/4, but only if the output is a cube. Then r%4
 // selects the mirrored axes: an even number of them, or an odd number if the permutation is
 // odd. A flip mirrors further axes.
 //
@@ -285,8 +285,8 @@ func MMACeiling(t Type, out Pointer, blocks, iterations int) (ComputeCeiling, er
 	return newCeiling("mma_ceiling_"+t.String(), out, blocks, iterations, 8*2*16*8*16/32)
 }
 
-// newCeiling returns the launch of the named kernel, which performs perThread operations per
-// thread and iteration.
+// newCeiling returns the launch of the named kernel, which performs perThread operations
+// per thread and iteration.
 func newCeiling(name string, out Pointer, blocks, iterations int, perThread float64) (ComputeCeiling, error) {
 	c := argCheck{op: name}
 	c.requireArray("out", out, 4)
