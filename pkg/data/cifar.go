@@ -102,11 +102,11 @@ func checkBatchesMemory(files []string) error {
 		}
 		bytes += float64(info.Size())
 	}
-	return memory.Check(fmt.Sprintf("%s has %s of batches", filepath.Dir(files[0]), memory.GiB(bytes)), 1, bytes)
+	return memory.CheckFits(fmt.Sprintf("%s has %s of batches", filepath.Dir(files[0]), memory.GiB(bytes)), 1, bytes)
 }
 
-// cifarPictures contains the pictures of CIFAR-10's batch files as planes of bytes. Each file
-// has the same number of pictures.
+// cifarPictures contains the pictures of CIFAR-10's batch files as planes of bytes. Each
+// file has the same number of pictures.
 type cifarPictures struct {
 	files  []string
 	each   int // pictures per file
@@ -194,7 +194,7 @@ func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error)
 		return nil, nil, fmt.Errorf("key labels is not a list of %d classes, one per picture", a.Shape[0])
 	}
 	for i, item := range l.Items {
-		class, ok := pickle.Int(item)
+		class, ok := pickle.AsInt(item)
 		if !ok || class < 0 || class >= cifarClassCount {
 			return nil, nil, fmt.Errorf("label %d is %v, want 0 to %d", i, item, cifarClassCount-1)
 		}
@@ -232,7 +232,7 @@ func readCIFARClassNames(ctx context.Context, dir string, binary bool) ([]string
 			list, _ := d.Get("label_names")
 			if l, ok := list.(*pickle.List); ok {
 				for _, item := range l.Items {
-					name, _ := pickle.Text(item)
+					name, _ := pickle.AsText(item)
 					names = append(names, name)
 				}
 			}

@@ -117,7 +117,7 @@ func readClassList(text []byte) (paths []string, classes []any, err error) {
 		return nil, nil, errors.New("the file is not a pickled dict from paths to classes")
 	}
 	for i, key := range d.Keys {
-		path, ok := pickle.Text(key)
+		path, ok := pickle.AsText(key)
 		if !ok || path == "" {
 			return nil, nil, fmt.Errorf("key %d is %v, want the path of a picture", i, key)
 		}
@@ -131,10 +131,10 @@ func readClassList(text []byte) (paths []string, classes []any, err error) {
 // picture.
 func assignClassIndices(paths []string, classes []any) (names []string, labels []int32, err error) {
 	labels = make([]int32, len(classes))
-	if _, isText := pickle.Text(classes[0]); isText {
+	if _, isText := pickle.AsText(classes[0]); isText {
 		at := map[string]int32{}
 		for i, c := range classes {
-			name, ok := pickle.Text(c)
+			name, ok := pickle.AsText(c)
 			if !ok {
 				return nil, nil, fmt.Errorf("class of picture %s is %v, want a name, like the class of the first picture", paths[i], c)
 			}
@@ -148,14 +148,14 @@ func assignClassIndices(paths []string, classes []any) (names []string, labels [
 			at[name] = int32(i)
 		}
 		for i, c := range classes {
-			name, _ := pickle.Text(c)
+			name, _ := pickle.AsText(c)
 			labels[i] = at[name]
 		}
 		return names, labels, nil
 	}
 	highest := int64(0)
 	for i, c := range classes {
-		class, ok := pickle.Int(c)
+		class, ok := pickle.AsInt(c)
 		if !ok || class < 0 || class >= maxClasses {
 			return nil, nil, fmt.Errorf("class of picture %s is %v, want a number from 0 to %d (or names for all pictures)", paths[i], c, maxClasses-1)
 		}
@@ -204,8 +204,8 @@ func (s *pictureFiles) picture(i int) (image.Image, error) {
 	return m, nil
 }
 
-// newDataset returns the data set of these files. It reads the first picture to determine the
-// size of all pictures.
+// newDataset returns the data set of these files. It reads the first picture to determine
+// the size of all pictures.
 func (s *pictureFiles) newDataset(names []string, labels []int32, o ClassOptions) (*Classes, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func (s *pictureFiles) newDataset(names []string, labels []int32, o ClassOptions
 	if err != nil {
 		return nil, fmt.Errorf("read picture %s: %w", s.path(0), err)
 	}
-	height, width, err := f.Size(text)
+	height, width, err := f.ReadSize(text)
 	if err != nil {
 		return nil, fmt.Errorf("read picture %s: %w", s.path(0), err)
 	}

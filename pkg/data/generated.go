@@ -48,7 +48,7 @@ func Cells(ctx context.Context, c CellsOptions) (Dataset, error) {
 		return nil, err
 	}
 	const perImage = 128 // bytes of names and slice headers
-	if err := memory.Check(fmt.Sprintf("generate cells: data.count is %d of %d×%d pixels", c.Count, c.Height, c.Width), c.Count, perImage+2*float64(c.Height)*float64(c.Width)); err != nil {
+	if err := memory.CheckFits(fmt.Sprintf("generate cells: data.count is %d of %d×%d pixels", c.Count, c.Height, c.Width), c.Count, perImage+2*float64(c.Height)*float64(c.Width)); err != nil {
 		return nil, err
 	}
 	s := &grayPairs{
@@ -61,7 +61,7 @@ func Cells(ctx context.Context, c CellsOptions) (Dataset, error) {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < c.Count && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				s.names[i] = fmt.Sprintf("cells-%d-%d", c.Seed, i)
-				s.images[i], s.masks[i] = generate.CellImage(c.Seed, i, c.Height, c.Width)
+				s.images[i], s.masks[i] = generate.DrawCellImage(c.Seed, i, c.Height, c.Width)
 			}
 		})
 	}
@@ -79,7 +79,7 @@ func WriteCells(ctx context.Context, dir string, c CellsOptions) error {
 		return err
 	}
 	return writePairs(ctx, dir, c.Count, func(i int) (*image.Gray, *image.Gray, error) {
-		pixels, mask := generate.CellImage(c.Seed, i, c.Height, c.Width)
+		pixels, mask := generate.DrawCellImage(c.Seed, i, c.Height, c.Width)
 		for k := range mask {
 			mask[k] *= 255
 		}
@@ -133,7 +133,7 @@ func Shapes(ctx context.Context, c ShapesOptions) (*Classes, error) {
 	}
 	c = c.withDefaults()
 	const perPicture = 32 // bytes of slice headers
-	if err := memory.Check(fmt.Sprintf("generate shapes: data.count is %d of %d×%d pixels", c.Count, c.Edge, c.Edge), c.Count, perPicture+3*float64(c.Edge)*float64(c.Edge)); err != nil {
+	if err := memory.CheckFits(fmt.Sprintf("generate shapes: data.count is %d of %d×%d pixels", c.Count, c.Edge, c.Edge), c.Count, perPicture+3*float64(c.Edge)*float64(c.Edge)); err != nil {
 		return nil, err
 	}
 	s := &generatedShapes{seed: c.Seed, edge: c.Edge, images: make([][]uint8, c.Count)}
@@ -144,7 +144,7 @@ func Shapes(ctx context.Context, c ShapesOptions) (*Classes, error) {
 		wg.Go(func() {
 			for i := worker; i < c.Count && ctx.Err() == nil; i += workers {
 				labels[i] = int32(i % c.Classes)
-				s.images[i] = generate.ShapePicture(c.Seed, i, i%c.Classes, c.Edge)
+				s.images[i] = generate.DrawShapePicture(c.Seed, i, i%c.Classes, c.Edge)
 			}
 		})
 	}
@@ -191,15 +191,15 @@ func (c FieldsOptions) Validate() error {
 // simulation. The fields are not physical, but the target can be learned from the input,
 // because each target value depends only on nearby input values. φ is a random potential, a
 // sum of plane waves. The input is the density contrast δ = −∇²φ and the velocity v = −∇φ,
-// scaled. The target is the density tanh(δs), the temperature tanh(δs² − 1) and the velocity
-// tanh(v)·(1 − ½·tanh²(δs)), where δs is δ smoothed by a Gaussian filter.
+// scaled. The target is the density tanh(δs), the temperature tanh(δs² − 1) and the
+// velocity tanh(v)·(1 − ½·tanh²(δs)), where δs is δ smoothed by a Gaussian filter.
 //
 // Box i depends only on the seed, i and the edge.
 func Fields(ctx context.Context, c FieldsOptions) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	if err := memory.Check(fmt.Sprintf("generate fields: data.count is %d of %d³ cells", c.Count, c.Edge), c.Count, 4*(generate.FieldInputs+generate.FieldTargets)*math.Pow(float64(c.Edge), 3)); err != nil {
+	if err := memory.CheckFits(fmt.Sprintf("generate fields: data.count is %d of %d³ cells", c.Count, c.Edge), c.Count, 4*(generate.FieldInputs+generate.FieldTargets)*math.Pow(float64(c.Edge), 3)); err != nil {
 		return nil, err
 	}
 	s := &floatDataset{
@@ -211,7 +211,7 @@ func Fields(ctx context.Context, c FieldsOptions) (Dataset, error) {
 			return nil, fmt.Errorf("generate fields: %w", err)
 		}
 		s.names[i] = fmt.Sprintf("fields-%d-%d", c.Seed, i)
-		s.images[i], s.targets[i] = generate.FieldBox(c.Seed, i, c.Edge)
+		s.images[i], s.targets[i] = generate.ComputeFieldBox(c.Seed, i, c.Edge)
 	}
 	return s, nil
 }

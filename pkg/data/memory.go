@@ -70,7 +70,7 @@ func checkFitsInMemory(ds Dataset, n int) error {
 // of bytes per value of an image. The values of a target need 4 bytes each.
 func (s *memoryDataset) checkMemory(bytesPerValue float64) error {
 	what := fmt.Sprintf("loader.kind %s keeps %d samples of %s values", LoaderInMem, s.used, formatSize(s.image))
-	err := memory.Check(what, s.used, bytesPerValue*float64(elementCount(s.image))+4*float64(elementCount(s.target)))
+	err := memory.CheckFits(what, s.used, bytesPerValue*float64(elementCount(s.image))+4*float64(elementCount(s.target)))
 	if err != nil {
 		return fmt.Errorf("%w, or set loader.kind to %s", err, LoaderLowMem)
 	}

@@ -297,7 +297,7 @@ func (s wideSet) Get(_ int, image, _ []float32) error {
 // at the four bytes that they turn out to take, are refused with the first one.
 func TestInMemoryWideSamples(t *testing.T) {
 	const edge = 256
-	available := memory.Available()
+	available := memory.AvailableBytes()
 	if math.IsInf(available, 1) {
 		t.Skip("no /proc here")
 	}

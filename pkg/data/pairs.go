@@ -71,8 +71,8 @@ func (p *Pairs) Notes() []string {
 	return notes
 }
 
-// pairFolders lists the supported names of the image folder and the mask folder, in order of
-// preference.
+// pairFolders lists the supported names of the image folder and the mask folder, in order
+// of preference.
 var pairFolders = [...][2]string{{"image", "label"}, {"images", "masks"}, {"images", "labels"}, {"images_collective", "masks_collective"}}
 
 // pairLayout describes the files that OpenPairs reads, for error messages.
@@ -154,11 +154,11 @@ func checkPairsMemory(ctx context.Context, dir string, pairs []imagePair) error 
 	if err != nil {
 		return nil
 	}
-	height, width, err := f.Size(text)
+	height, width, err := f.ReadSize(text)
 	if err != nil {
 		return nil
 	}
-	return memory.Check(fmt.Sprintf("%s has %d pairs of %d×%d pixels", dir, len(pairs), height, width), len(pairs), 2*float64(height)*float64(width))
+	return memory.CheckFits(fmt.Sprintf("%s has %d pairs of %d×%d pixels", dir, len(pairs), height, width), len(pairs), 2*float64(height)*float64(width))
 }
 
 // findPairFolders returns the paths of the image folder and the mask folder in dir.
@@ -251,7 +251,7 @@ func listPictures(dir string) ([]string, error) {
 	for _, e := range entries {
 		switch name := e.Name(); {
 		case e.IsDir() || strings.HasPrefix(name, "."):
-		case picture.IsPicture(name):
+		case picture.HasPictureExtension(name):
 			names = append(names, name)
 		default:
 			other = name
@@ -361,8 +361,8 @@ func binarize(mask []uint8, inverted bool) (grey, foreground int) {
 	return grey, foreground
 }
 
-// sampleFileName returns the PNG file name of sample i of n. The number is padded with zeros,
-// so that the lexical order of the names equals the order of the samples.
+// sampleFileName returns the PNG file name of sample i of n. The number is padded with
+// zeros, so that the lexical order of the names equals the order of the samples.
 func sampleFileName(i, n int) string {
 	return fmt.Sprintf("%0*d.png", len(strconv.Itoa(max(n-1, 0))), i)
 }

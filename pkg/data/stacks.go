@@ -44,7 +44,7 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*floatDataset,
 		}
 		if i == 0 {
 			what := fmt.Sprintf("%s has %d pairs of stacks of %s pixels", dir, len(pairs), formatSize(size[:]))
-			if err := memory.Check(what, len(pairs), 2*4*float64(elementCount(size[:]))); err != nil {
+			if err := memory.CheckFits(what, len(pairs), 2*4*float64(elementCount(size[:]))); err != nil {
 				return nil, err
 			}
 		}
@@ -98,7 +98,7 @@ func parseStack(ctx context.Context, dir, path string) (f *tiff.File, size [3]in
 	}
 	f, err = tiff.Parse(text)
 	if err != nil {
-		return nil, size, fmt.Errorf("read stack %s: %w", path, picture.CorruptError("TIFF", err))
+		return nil, size, fmt.Errorf("read stack %s: %w", path, picture.NewCorruptError("TIFF", err))
 	}
 	for i, p := range f.Pages {
 		if first := f.Pages[0]; p.Height != first.Height || p.Width != first.Width {
@@ -119,7 +119,7 @@ func decodeStack(ctx context.Context, f *tiff.File, path string) (v []float32, e
 			return nil, ctx.Err()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read stack %s: %w", path, picture.CorruptError("TIFF", err))
+			return nil, fmt.Errorf("read stack %s: %w", path, picture.NewCorruptError("TIFF", err))
 		}
 		v = append(v, page...)
 	}

@@ -19,7 +19,7 @@ type Staged struct {
 	Took   time.Duration // duration of copying; 0 if another process made the copy
 	Copied bool          // whether this process made the copy
 
-	copy *stage.Copy
+	copy *stage.StagedCopy
 }
 
 // Stage copies the files of c into the folder c.Stage. If another process on this machine

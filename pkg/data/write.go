@@ -157,7 +157,7 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 		if f.NPY {
 			err = errors.Join(writeNPY(path+"_Nbody.npy", image, is), writeNPY(path+"_Hydro.npy", target, ts))
 		} else {
-			err = writeHDF5(path+".h5", f, hdf5.Output{Name: "Nbody", Shape: is, Values: newBoxCopier(image, is)}, hdf5.Output{Name: "Hydro", Shape: ts, Values: newBoxCopier(target, ts)})
+			err = writeHDF5(path+".h5", f, hdf5.OutputDataset{Name: "Nbody", Shape: is, Values: newBoxCopier(image, is)}, hdf5.OutputDataset{Name: "Hydro", Shape: ts, Values: newBoxCopier(target, ts)})
 		}
 		if err != nil {
 			return fmt.Errorf("write volumes: %w", err)
@@ -166,8 +166,8 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 	return nil
 }
 
-// newBoxCopier returns a function for hdf5.Output.Values. The function copies a box of v, an
-// array of the given shape [C,D,H,W], to dst.
+// newBoxCopier returns a function for hdf5.Output.Values. The function copies a box of v,
+// an array of the given shape [C,D,H,W], to dst.
 func newBoxCopier(v []float32, shape []int) func(dst []float32, start, size []int) error {
 	plane := elementCount(shape[1:])
 	return func(dst []float32, start, size []int) error {
@@ -178,7 +178,7 @@ func newBoxCopier(v []float32, shape []int) func(dst []float32, start, size []in
 }
 
 // writeHDF5 writes data sets to an HDF5 file, chunked and compressed as format selects.
-func writeHDF5(path string, format VolumeFormat, sets ...hdf5.Output) error {
+func writeHDF5(path string, format VolumeFormat, sets ...hdf5.OutputDataset) error {
 	for i, s := range sets {
 		if format.Chunk > 0 {
 			sets[i].Chunk = []int{s.Shape[0], min(format.Chunk, s.Shape[1]), min(format.Chunk, s.Shape[2]), min(format.Chunk, s.Shape[3])}
@@ -305,7 +305,7 @@ func checkNoOtherPictures(dir string, n int) error {
 		return err
 	}
 	for _, e := range entries {
-		if picture.IsPicture(e.Name()) && !ours[e.Name()] {
+		if picture.HasPictureExtension(e.Name()) && !ours[e.Name()] {
 			return fmt.Errorf("%s already contains other pictures (%s): choose an empty folder", dir, e.Name())
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/monitor"
 )
 
-// Accelerated is an Engine on a GPU.
-type Accelerated interface {
+// GPUEngine is an Engine on a GPU.
+type GPUEngine interface {
 	Engine
 	// Accelerator returns the model of the device, such as "NVIDIA H200".
 	Accelerator() string
@@ -65,11 +65,11 @@ type DeviceDataset struct {
 // DatasetHolder is an Executable that can store a DeviceDataset in device memory. Before
 // each step the host then passes only the indexes of the samples, not their values.
 type DatasetHolder interface {
-	// Hold copies set to the device. image and target are the names of the inputs that it
-	// feeds. It replaces an earlier dataset.
-	Hold(image, target string, set DeviceDataset) error
-	// Samples selects the samples of the next Step, one per batch element, and the epoch
-	// (from 0) whose augmentation they get. A call of SetInput for one of the two inputs
-	// cancels the selection.
-	Samples(epoch int, indexes []int) error
+	// HoldDataset copies set to the device. image and target are the names of the inputs
+	// that it feeds. It replaces an earlier dataset.
+	HoldDataset(image, target string, set DeviceDataset) error
+	// SelectSamples selects the samples of the next Step, one per batch element, and the
+	// epoch (from 0) whose augmentation they get. A call of SetInput for one of the two
+	// inputs cancels the selection.
+	SelectSamples(epoch int, indexes []int) error
 }

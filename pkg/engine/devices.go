@@ -154,8 +154,8 @@ func (m *Machine) libraryRows() [][]string {
 	return rows
 }
 
-// notes returns the lines below the tables; nil if a GPU can be used.
-func (m *Machine) notes() []string {
+// noteLines returns the lines below the tables; nil if a GPU can be used.
+func (m *Machine) noteLines() []string {
 	if m.NoGPU == "" {
 		return nil
 	}
@@ -183,7 +183,7 @@ func (m *Machine) String() string {
 			b.WriteString(strings.TrimRight(line, " \n") + "\n")
 		}
 	}
-	for _, r := range m.notes() {
+	for _, r := range m.noteLines() {
 		b.WriteString("\n" + r + "\n")
 	}
 	return b.String()
@@ -207,7 +207,7 @@ func (m *Machine) HTML() string {
 		}
 		b.WriteString("</table>\n")
 	}
-	for _, r := range m.notes() {
+	for _, r := range m.noteLines() {
 		fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(r))
 	}
 	return b.String()

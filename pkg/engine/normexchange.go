@@ -38,9 +38,9 @@ type NormExchange struct {
 	spent time.Duration
 }
 
-// Begin starts a step whose statistics are exchanged by sync; nil means that there is only
-// one worker. It returns an error if sync is not a NormSync.
-func (s *NormExchange) Begin(sync GradSync) error {
+// BeginStep starts a step whose statistics are exchanged by sync; nil means that there is
+// only one worker. It returns an error if sync is not a NormSync.
+func (s *NormExchange) BeginStep(sync GradSync) error {
 	s.sync, s.spent = nil, 0
 	if sync == nil {
 		return nil
@@ -54,20 +54,20 @@ func (s *NormExchange) Begin(sync GradSync) error {
 }
 
 // TakeExchangeTime returns the time spent in exchanges since the previous call of
-// TakeExchangeTime or Begin.
+// TakeExchangeTime or BeginStep.
 func (s *NormExchange) TakeExchangeTime() time.Duration {
 	d := s.spent
 	s.spent = 0
 	return d
 }
 
-// CombineMoments replaces each channel's mean, and its sum of squared differences from the mean,
-// by the values over all workers. count is the number of elements per channel on this
+// CombineMoments replaces each channel's mean, and its sum of squared differences from the
+// mean, by the values over all workers. count is the number of elements per channel on this
 // worker; total is their number over all workers. The sums are combined as in Chan, Golub
 // and LeVeque (Updating Formulae and a Pairwise Algorithm for Computing Sample Variances,
 // 1979, equation 2.1), which is accurate even if the mean is far from zero.
 func (s *NormExchange) CombineMoments(count float64, mean, squares []float64) (total float64, err error) {
-	all, err := s.gather(count, mean, squares)
+	all, err := s.gatherValues(count, mean, squares)
 	if err != nil || len(all) == len(s.own) {
 		return count, err
 	}
@@ -88,11 +88,11 @@ func (s *NormExchange) CombineMoments(count float64, mean, squares []float64) (t
 	return total, nil
 }
 
-// CombineSums replaces the two sums of each channel, a and b, by their sums over all workers.
-// count is the number of elements per channel on this worker; total is their number over
-// all workers.
+// CombineSums replaces the two sums of each channel, a and b, by their sums over all
+// workers. count is the number of elements per channel on this worker; total is their
+// number over all workers.
 func (s *NormExchange) CombineSums(count float64, a, b []float64) (total float64, err error) {
-	all, err := s.gather(count, a, b)
+	all, err := s.gatherValues(count, a, b)
 	if err != nil || len(all) == len(s.own) {
 		return count, err
 	}
@@ -109,8 +109,9 @@ func (s *NormExchange) CombineSums(count float64, a, b []float64) (total float64
 	return total, nil
 }
 
-// gather returns the values count, a and b of each worker, concatenated in rank order.
-func (s *NormExchange) gather(count float64, a, b []float64) ([]float64, error) {
+// gatherValues returns the values count, a and b of each worker, concatenated in rank
+// order.
+func (s *NormExchange) gatherValues(count float64, a, b []float64) ([]float64, error) {
 	s.own = append(append(append(s.own[:0], count), a...), b...)
 	if s.sync == nil {
 		return s.own, nil

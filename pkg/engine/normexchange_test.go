@@ -70,7 +70,7 @@ func TestStatisticsMoments(t *testing.T) {
 			}
 		}
 		var s engine.NormExchange
-		if err := s.Begin(sync); err != nil {
+		if err := s.BeginStep(sync); err != nil {
 			t.Fatal(err)
 		}
 		own := vector(worker)
@@ -98,7 +98,7 @@ func TestStatisticsMoments(t *testing.T) {
 
 func TestStatisticsSums(t *testing.T) {
 	var s engine.NormExchange
-	if err := s.Begin(shared{before: []float64{3, 1, 2, 10, 20}, after: []float64{1, 7, 8, 70, 80}}); err != nil {
+	if err := s.BeginStep(shared{before: []float64{3, 1, 2, 10, 20}, after: []float64{1, 7, 8, 70, 80}}); err != nil {
 		t.Fatal(err)
 	}
 	a, b := []float64{4, 5}, []float64{40, 50}
@@ -106,7 +106,7 @@ func TestStatisticsSums(t *testing.T) {
 	if err != nil || total != 6 || !slices.Equal(a, []float64{12, 15}) || !slices.Equal(b, []float64{120, 150}) { // 1+4+7, 2+5+8
 		t.Errorf("%v elements, sums %v and %v, error %v", total, a, b, err)
 	}
-	if err := s.Begin(nil); err != nil {
+	if err := s.BeginStep(nil); err != nil {
 		t.Fatal(err)
 	}
 	if total, err = s.CombineSums(2, a, b); err != nil || total != 2 || a[0] != 12 || b[1] != 150 {
@@ -119,14 +119,14 @@ func TestStatisticsSums(t *testing.T) {
 
 func TestStatisticsErrors(t *testing.T) {
 	var s engine.NormExchange
-	if err := s.Begin(alone{}); err == nil || !strings.Contains(err.Error(), "synchronize batch norms: engine_test.alone exchanges only gradients: use sync_batchnorm=false") {
+	if err := s.BeginStep(alone{}); err == nil || !strings.Contains(err.Error(), "synchronize batch norms: engine_test.alone exchanges only gradients: use sync_batchnorm=false") {
 		t.Errorf("error %v", err)
 	}
 	for want, sync := range map[string]shared{
 		"exchange statistics: peer is gone":                                       {err: errors.New("peer is gone")},
 		"exchange statistics: the workers passed different numbers of statistics": {after: []float64{1, 2}},
 	} {
-		if err := s.Begin(sync); err != nil {
+		if err := s.BeginStep(sync); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.CombineMoments(1, []float64{1}, []float64{1}); err == nil || err.Error() != want {

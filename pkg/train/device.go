@@ -36,7 +36,7 @@ func (t *Trainer) copyToDevice(ctx context.Context) error {
 	}
 	set, err := t.loader.Bytes(ctx, int64(c.DeviceMiB*(1<<20)))
 	if err == nil {
-		err = device.Hold(model.ImageInput, model.TargetInput, engine.DeviceDataset{
+		err = device.HoldDataset(model.ImageInput, model.TargetInput, engine.DeviceDataset{
 			Image: set.Image, Target: set.Target, ImageShape: set.ImageShape, TargetShape: set.TargetShape,
 			ImageDivisor: 255, TargetDivisor: set.TargetDivisor, Values: set.Values, Stored: set.Stored,
 			Flip: set.Augment.Flip, Rotate: set.Augment.Rotate, Brightness: set.Augment.Brightness, Contrast: set.Augment.Contrast,
@@ -57,8 +57,8 @@ func (t *Trainer) copyToDevice(ctx context.Context) error {
 	return nil
 }
 
-// describePlacement returns a log line with the reason why the GPU holds the training set or
-// does not. It returns "" if the engine or the config does not support this.
+// describePlacement returns a log line with the reason why the GPU holds the training set
+// or does not. It returns "" if the engine or the config does not support this.
 func (t *Trainer) describePlacement() string {
 	if d := t.deviceSet; d != nil {
 		return fmt.Sprintf("the training set lies on the GPU: %d samples, %.1f MiB", t.samples.Train.Len(), float64(d.bytes)/(1<<20))

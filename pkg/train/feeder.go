@@ -45,8 +45,8 @@ func (t *Trainer) newFeeder(ctx context.Context, batch int) *feeder {
 	return f
 }
 
-// prefetch returns the inputs of the next batch by name, or nil at the end of the epoch. The
-// engine calls it during a step.
+// prefetch returns the inputs of the next batch by name, or nil at the end of the epoch.
+// The engine calls it during a step.
 func (f *feeder) prefetch() map[string][]float32 {
 	f.requested, f.hasNext = true, f.batches.Next()
 	if !f.hasNext {
@@ -59,8 +59,8 @@ func (f *feeder) prefetch() map[string][]float32 {
 	return map[string][]float32{model.ImageInput: b.Image, model.TargetInput: b.Target}
 }
 
-// next waits for the next batch. It returns false at the end of the epoch or after an error;
-// see err.
+// next waits for the next batch. It returns false at the end of the epoch or after an
+// error; see err.
 func (f *feeder) next() bool {
 	if f.device != nil {
 		return f.selectSamples()
@@ -80,15 +80,15 @@ func (f *feeder) next() bool {
 	return true
 }
 
-// selectSamples passes the sample indexes of the next batch to the engine whose device holds
-// the training set. It returns false at the end of the epoch or after an error.
+// selectSamples passes the sample indexes of the next batch to the engine whose device
+// holds the training set. It returns false at the end of the epoch or after an error.
 func (f *feeder) selectSamples() bool {
 	if len(f.remaining) == 0 || f.deviceErr != nil {
 		return false
 	}
 	batch := f.remaining[0]
 	f.remaining, f.engineHasBatch = f.remaining[1:], true
-	if f.deviceErr = f.device.engine.Samples(f.epoch, batch); f.deviceErr != nil {
+	if f.deviceErr = f.device.engine.SelectSamples(f.epoch, batch); f.deviceErr != nil {
 		return false
 	}
 	if f.needTargets {
@@ -105,8 +105,8 @@ func (f *feeder) err() error {
 	return f.batches.Err()
 }
 
-// batch returns the image and target of the current batch, or nil, nil if the engine already
-// has them.
+// batch returns the image and target of the current batch, or nil, nil if the engine
+// already has them.
 func (f *feeder) batch() (image, target []float32) {
 	if f.engineHasBatch {
 		return nil, nil

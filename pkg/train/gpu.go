@@ -25,16 +25,16 @@ const gpuSampleInterval = time.Second
 // gpuSampler samples the utilization and power of a worker's GPU, and writes them to
 // gpu-<rank>.csv in the run folder. The zero value does nothing.
 type gpuSampler struct {
-	device  engine.Accelerated
+	device  engine.GPUEngine
 	sampler *monitor.Sampler
 	file    *os.File
 }
 
 // startGPUSampler starts to sample the device of e, and returns a zero gpuSampler if e does
-// not compute on a GPU. If the GPU cannot be sampled, it returns a note for the log in place
-// of an error.
+// not compute on a GPU. If the GPU cannot be sampled, it returns a note for the log in
+// place of an error.
 func startGPUSampler(e engine.Engine, dir string, rank int) (w gpuSampler, note string, err error) {
-	d, ok := e.(engine.Accelerated)
+	d, ok := e.(engine.GPUEngine)
 	if !ok {
 		return gpuSampler{}, "", nil
 	}
@@ -50,8 +50,8 @@ func startGPUSampler(e engine.Engine, dir string, rank int) (w gpuSampler, note 
 	return w, "", nil
 }
 
-// newGPUFile creates gpu-<rank>.csv in dir, or gpu-<rank>.2.csv and so on for a resumed run,
-// whose folder has the earlier files.
+// newGPUFile creates gpu-<rank>.csv in dir, or gpu-<rank>.2.csv and so on for a resumed
+// run, whose folder has the earlier files.
 func newGPUFile(dir string, rank int) (*os.File, error) {
 	for part := 1; ; part++ {
 		name := fmt.Sprintf("gpu-%d.csv", rank)
@@ -86,8 +86,9 @@ func (w *gpuSampler) stop() (monitor.Summary, error) {
 }
 
 // stopAll ends the sampling on all ranks. It returns this rank's summary, and the energy of
-// all devices together in joules, in which a device shared by several ranks counts once. The
-// energy is 0 if the device of any rank does not measure it. All ranks must call stopAll.
+// all devices together in joules, in which a device shared by several ranks counts once.
+// The energy is 0 if the device of any rank does not measure it. All ranks must call
+// stopAll.
 func (w *gpuSampler) stopAll(ctx context.Context, group collective.Group) (monitor.Summary, float64, error) {
 	d := w.device
 	s, err := w.stop()
@@ -161,8 +162,8 @@ func marshalLossScale(x engine.Executable) (string, error) {
 }
 
 // restoreLossScale sets the loss scale of x from text, the JSON in a checkpoint. It does
-// nothing if x has no loss scale, or if text is empty: a run with another precision, or of an
-// early version of Lockstep, has no loss scale in its checkpoints.
+// nothing if x has no loss scale, or if text is empty: a run with another precision, or of
+// an early version of Lockstep, has no loss scale in its checkpoints.
 func restoreLossScale(x engine.Executable, text string) error {
 	scaler, ok := x.(engine.LossScaler)
 	if !ok || text == "" {

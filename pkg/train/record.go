@@ -43,9 +43,9 @@ const (
 	slowTime  = 500 * time.Millisecond
 )
 
-// predecessorTimeout is how long a resumed rank waits for the end of the earlier process that
-// still has its steps file open. It exceeds the time for which that process waits for the
-// other ranks.
+// predecessorTimeout is how long a resumed rank waits for the end of the earlier process
+// that still has its steps file open. It exceeds the time for which that process waits for
+// the other ranks.
 const predecessorTimeout = stepGracePeriod + 4*time.Second
 
 // timeWriting calls write, adds its duration to r.writing, and returns its error.
@@ -104,9 +104,9 @@ func (t *Trainer) newRecorder(ctx context.Context) (r *recorder, err error) {
 	return r, err
 }
 
-// openSteps opens this rank's steps file. If rank 0 of an earlier process group was killed a
-// moment ago, the earlier process of this rank may still have the file open. openSteps then
-// waits until that process ends, for at most predecessorTimeout.
+// openSteps opens this rank's steps file. If rank 0 of an earlier process group was killed
+// a moment ago, the earlier process of this rank may still have the file open. openSteps
+// then waits until that process ends, for at most predecessorTimeout.
 func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -139,7 +139,7 @@ func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 // addEnergy adds the energy that the devices of all ranks have used to run.json. All ranks
 // must call it.
 func (r *recorder) addEnergy(ctx context.Context) error {
-	if _, ok := r.t.engine.(engine.Accelerated); !ok || r.steps == nil {
+	if _, ok := r.t.engine.(engine.GPUEngine); !ok || r.steps == nil {
 		return nil
 	}
 	s, joules, err := r.gpu.stopAll(ctx, r.t.group)
@@ -251,8 +251,8 @@ func lastEpoch(epochs []runs.Epoch) int {
 	return last
 }
 
-// openLogs writes the first lines of out.log, with the notes collected so far, and opens the
-// file of TensorBoard events.
+// openLogs writes the first lines of out.log, with the notes collected so far, and opens
+// the file of TensorBoard events.
 func (r *recorder) openLogs() (err error) {
 	for _, notice := range r.writer.Notices() { // the writer has written them to out.log
 		r.logToTerminal("note: %s", notice)
@@ -275,7 +275,7 @@ func (t *Trainer) runInfo() (runs.Info, error) {
 		return runs.Info{}, err
 	}
 	accelerator := ""
-	if a, ok := t.engine.(engine.Accelerated); ok {
+	if a, ok := t.engine.(engine.GPUEngine); ok {
 		accelerator = a.Accelerator()
 	}
 	return runs.Info{
@@ -362,12 +362,12 @@ func (r *recorder) writeEpoch(row runs.Epoch) error {
 	return r.writeEpochEvents(row)
 }
 
-// lastCheckpoint returns the path of the newest checkpoint, relative to the run folder, or ""
-// if there is none.
+// lastCheckpoint returns the path of the newest checkpoint, relative to the run folder, or
+// "" if there is none.
 func (r *recorder) lastCheckpoint() string { return r.saved }
 
-// checkFiles returns an error on every rank if a file that any rank writes in the run folder
-// was deleted. All ranks must call it.
+// checkFiles returns an error on every rank if a file that any rank writes in the run
+// folder was deleted. All ranks must call it.
 func (r *recorder) checkFiles(ctx context.Context) error {
 	if r.t.options.Dir == "" {
 		return nil
@@ -419,8 +419,8 @@ func (r *recorder) writeTest(test runs.Test) error {
 	return r.writer.Update(func(i *runs.Info) { i.Test = &test })
 }
 
-// close closes the files and records how the run ended: done if err is nil, else canceled or
-// failed. It returns err joined with errors of its own.
+// close closes the files and records how the run ended: done if err is nil, else canceled
+// or failed. It returns err joined with errors of its own.
 func (r *recorder) close(ctx context.Context, err error) error {
 	var lost *runs.LostError
 	if _, gpuErr := r.gpu.stop(); !errors.As(err, &lost) || !errors.As(gpuErr, &lost) { // report one deleted file only

@@ -146,7 +146,8 @@ func (o Options) measureLayers(ctx context.Context, m benchmarkNetwork) (r *Repo
 		err = o.traceKernels(r, e, exe, train)
 	}
 	if err == nil && o.Kernels {
-		// Last, and an error here does not fail the measurement: a machine may forbid profiling.
+		// Last, and an error here does not fail the measurement: a machine may forbid
+		// profiling.
 		if err := o.traceGraphKernels(r, e, train); err != nil {
 			r.NoKernels = err.Error()
 			comparison.Logf(o.Output, "skipped the kernels of captured steps: %v", err)
@@ -356,7 +357,7 @@ func (r *Report) computeBounds(o Options, m benchmarkNetwork, c cuda.Ceilings, s
 	r.TensorFLOPS, r.TensorBy, r.FLOPS, r.BytesPerSecond = c.TensorFLOPS, c.TensorBy, c.FLOPS, c.BytesPerSecond
 	for i := range r.Layers {
 		l := &r.Layers[i]
-		l.BoundMilliseconds = 1e3 * c.Bound(cuda.Work{Tensor: strings.Contains(l.Task, "conv") || strings.Contains(l.Task, "linear"), FLOPs: l.FLOPs, Bytes: l.Bytes, BytesAfter: l.BytesBehind})
+		l.BoundMilliseconds = 1e3 * c.MinSeconds(cuda.Work{Tensor: strings.Contains(l.Task, "conv") || strings.Contains(l.Task, "linear"), FLOPs: l.FLOPs, Bytes: l.Bytes, BytesAfter: l.BytesBehind})
 		if l.Milliseconds > 0 {
 			l.Fraction = l.BoundMilliseconds / l.Milliseconds
 		}

@@ -29,7 +29,8 @@ type PlanOptions struct {
 const (
 	planTFLOPS = 790
 	planTBPS   = 4.3
-	// planFLOPS is the throughput of fp32 arithmetic outside of the tensor cores, per second.
+	// planFLOPS is the throughput of fp32 arithmetic outside of the tensor cores, per
+	// second.
 	planFLOPS = 60e12
 )
 
@@ -136,7 +137,7 @@ func Plan(o PlanOptions) (*PlanReport, error) {
 // newPlanVariant adds up the work of a step and computes the least time that it needs.
 func newPlanVariant(name string, work []cuda.Work, c cuda.Ceilings, batch int) PlanVariant {
 	w := PlanVariant{Name: name, Tasks: len(work), PartBytes: map[string]float64{}, TaskBytes: map[string]float64{}}
-	each, sum := c.Bounds(work)
+	each, sum := c.MinSecondsOfTasks(work)
 	for i, t := range work {
 		w.FLOPs += t.FLOPs
 		w.Bytes += t.Bytes

@@ -37,14 +37,14 @@ var errConnection = errors.New("connection failed")
 // exists with the right checksum is not downloaded again. If NAME.part exists, it contains
 // the beginning of file NAME, and Get downloads only the rest.
 func Get(ctx context.Context, s Set, dir string, o Options) error {
-	if err := get(ctx, s, dir, o); err != nil {
+	if err := getFiles(ctx, s, dir, o); err != nil {
 		return fmt.Errorf("get %s: %w", s.Name, err)
 	}
 	return nil
 }
 
-// get implements Get, which adds the name of the data set to errors.
-func get(ctx context.Context, s Set, dir string, o Options) error {
+// getFiles implements Get, which adds the name of the data set to errors.
+func getFiles(ctx context.Context, s Set, dir string, o Options) error {
 	if o.Client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = time.Minute

@@ -118,7 +118,7 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 	}
 	x.norms.Failed = nil
 	if x.program.HasSyncBatchNorm() {
-		if err := x.norms.Statistics.Begin(sync); err != nil {
+		if err := x.norms.Statistics.BeginStep(sync); err != nil {
 			return t, fmt.Errorf("step: %w", err)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	_ engine.Accelerated = (*Engine)(nil)
-	_ engine.LossScaler  = (*executable)(nil)
+	_ engine.GPUEngine  = (*Engine)(nil)
+	_ engine.LossScaler = (*executable)(nil)
 )
 
 // Accelerator returns the name of the GPU, such as "NVIDIA H200".
@@ -31,7 +31,7 @@ func (e *Engine) Watch(every time.Duration, w io.Writer) (*monitor.Sampler, erro
 	var bus string
 	err := e.thread.do(func() (err error) {
 		bus, err = e.gpu.driver.DevicePCIBusID(e.gpu.device)
-		return e.gpu.checkLost(err)
+		return e.gpu.explainLostGPU(err)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", e.Name(), err)
@@ -43,8 +43,8 @@ func (e *Engine) Watch(every time.Duration, w io.Writer) (*monitor.Sampler, erro
 	return sampler, nil
 }
 
-// LossScale returns the loss scale of the next step. scaled is false if the precision is not
-// fp16: other precisions have no loss scale.
+// LossScale returns the loss scale of the next step. scaled is false if the precision is
+// not fp16: other precisions have no loss scale.
 func (x *executable) LossScale() (s engine.LossScale, scaled bool) {
 	if x.low != device.F16 {
 		return s, false

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// layOutGradients places the gradients in one flat fp32 buffer, in the order of the buckets,
-// and determines for each bucket the task that computes the last of its gradients.
+// layOutGradients places the gradients in one flat fp32 buffer, in the order of the
+// buckets, and determines for each bucket the task that computes the last of its gradients.
 //
 // Gradients are fp32 in every precision: then sums over ranks do not lose small values, the
 // rounding does not depend on the number of ranks, and small gradients of biases and norms
@@ -29,7 +29,7 @@ func (x *executable) layOutGradients() {
 			name := p.Tensors[q.Tensor].Name
 			r := region{at, x.layouts[q.Grad]}
 			x.exchange.gradAt[name] = r
-			size := roundUp(r.layout.size(), regionAlignElements)
+			size := roundUp(r.layout.size(), regionAlignmentElements)
 			x.update.segments.add(segment{x.store.paramAt[name].offset, at, size, len(p.Tensors[q.Tensor].Shape) == 1})
 			at += size
 		}
@@ -39,7 +39,7 @@ func (x *executable) layOutGradients() {
 		// The loss is exchanged after the last bucket. If the loss of one rank is not
 		// finite, the mean is not finite either, and all ranks skip the update.
 		x.exchange.lossAt = at
-		at += regionAlignElements
+		at += regionAlignmentElements
 	}
 	x.memory.grads.bytes = int64(4 * at)
 	last := -1
@@ -76,7 +76,7 @@ func (x *executable) layOutActivations() {
 	var arena, fixed int
 	x.memory.locations, arena, fixed = layOutTensors(p, x.loweredProgram)
 	x.memory.arena.bytes, x.memory.fixed.bytes = int64(arena), int64(fixed)
-	put := func(id int, s space, r region) {
+	put := func(id int, s memorySpace, r region) {
 		x.memory.locations[id].space, x.memory.locations[id].offset = s, r.offset*x.memory.locations[id].typ.Size()
 	}
 	for _, q := range p.Params {
@@ -98,7 +98,7 @@ func (x *executable) layOutActivations() {
 
 // allocate allocates the executable's memory, filled with zeros, and creates its events.
 func (x *executable) allocate() error {
-	x.memory.scratch.bytes = alignment
+	x.memory.scratch.bytes = alignmentBytes
 	for _, t := range x.tasks {
 		x.memory.scratch.bytes = max(x.memory.scratch.bytes, int64(x.scratchBytes(t)))
 	}
@@ -129,12 +129,12 @@ func (x *executable) allocate() error {
 	}
 	for _, e := range []*driver.Event{&x.profile.begin, &x.profile.forwardEnd, &x.profile.backwardEnd, &x.profile.end} {
 		if *e, err = x.gpu.driver.EventCreate(driver.EventDefault); err != nil {
-			return x.gpu.checkLost(err)
+			return x.gpu.explainLostGPU(err)
 		}
 	}
 	for _, e := range []*driver.Event{&x.exchange.fork, &x.exchange.join, &x.data.fed} {
 		if *e, err = x.gpu.driver.EventCreate(driver.EventDisableTiming); err != nil {
-			return x.gpu.checkLost(err)
+			return x.gpu.explainLostGPU(err)
 		}
 	}
 	scale := float32(1)
@@ -146,8 +146,8 @@ func (x *executable) allocate() error {
 }
 
 // blocks returns the memory blocks that only this executable uses.
-func (x *executable) blocks() []*block {
-	return []*block{
+func (x *executable) blocks() []*memoryBlock {
+	return []*memoryBlock{
 		&x.memory.arena, &x.memory.fixed, &x.memory.grads, &x.memory.scratch, &x.memory.control, &x.memory.backup, &x.memory.staging, &x.data.images, &x.data.targets, &x.data.samples,
 		&x.update.norms, &x.exchange.sums, &x.exchange.norms.vector, &x.exchange.norms.partial,
 	}

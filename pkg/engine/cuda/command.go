@@ -32,7 +32,7 @@ type kernelCall struct {
 func (c *kernelCall) run(g *gpu, s driver.Stream) error {
 	err := g.driver.LaunchKernel(c.function, c.Grid, c.Block, c.Shared, s, c.Args)
 	if err != nil {
-		return g.checkLost(fmt.Errorf("launch %s: %w", c.Kernel, err))
+		return g.explainLostGPU(fmt.Errorf("launch %s: %w", c.Kernel, err))
 	}
 	return nil
 }
@@ -40,7 +40,8 @@ func (c *kernelCall) run(g *gpu, s driver.Stream) error {
 func (c *kernelCall) label() string { return c.Kernel }
 
 // newKernelCalls converts launches to commands. If err is not nil, it returns err, so that
-// the results of a function that returns launches and an error can be passed to it directly.
+// the results of a function that returns launches and an error can be passed to it
+// directly.
 func (g *gpu) newKernelCalls(list []kernels.Launch, err error) ([]command, error) {
 	if err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ type planCall struct {
 
 func (c *planCall) run(g *gpu, _ driver.Stream) error {
 	if err := g.cudnn.Run(g.dnn, c.plan, c.pack); err != nil {
-		return g.checkLost(fmt.Errorf("run %s: %w", c.name, err))
+		return g.explainLostGPU(fmt.Errorf("run %s: %w", c.name, err))
 	}
 	return nil
 }
@@ -80,7 +81,7 @@ type copyOnGPUCall struct {
 }
 
 func (c *copyOnGPUCall) run(g *gpu, s driver.Stream) error {
-	return g.checkLost(g.driver.MemcpyDtoDAsync(c.dst, c.src, c.bytes, s))
+	return g.explainLostGPU(g.driver.MemcpyDtoDAsync(c.dst, c.src, c.bytes, s))
 }
 
 func (c *copyOnGPUCall) label() string { return "copy" }
@@ -92,7 +93,7 @@ type clearCall struct {
 }
 
 func (c *clearCall) run(g *gpu, s driver.Stream) error {
-	return g.checkLost(g.driver.MemsetD8Async(c.dst, 0, c.bytes, s))
+	return g.explainLostGPU(g.driver.MemsetD8Async(c.dst, 0, c.bytes, s))
 }
 
 func (c *clearCall) label() string { return "clear" }
@@ -105,7 +106,7 @@ type copyToHostCall struct {
 }
 
 func (c *copyToHostCall) run(g *gpu, s driver.Stream) error {
-	return g.checkLost(g.driver.MemcpyDtoHAsync(c.dst.ptr, c.src, c.bytes, s))
+	return g.explainLostGPU(g.driver.MemcpyDtoHAsync(c.dst.ptr, c.src, c.bytes, s))
 }
 
 func (c *copyToHostCall) label() string { return "copy to the host" }
@@ -118,7 +119,7 @@ type copyToGPUCall struct {
 }
 
 func (c *copyToGPUCall) run(g *gpu, s driver.Stream) error {
-	return g.checkLost(g.driver.MemcpyHtoDAsync(c.dst, c.src.ptr, c.bytes, s))
+	return g.explainLostGPU(g.driver.MemcpyHtoDAsync(c.dst, c.src.ptr, c.bytes, s))
 }
 
 func (c *copyToGPUCall) label() string { return "copy to the GPU" }
@@ -132,7 +133,7 @@ type matmulCall struct {
 }
 
 func (c *matmulCall) run(g *gpu, s driver.Stream) error {
-	return g.checkLost(c.library.Run(c.handle, c.plan, c.a, c.b, c.d, c.workspace, s))
+	return g.explainLostGPU(c.library.Run(c.handle, c.plan, c.a, c.b, c.d, c.workspace, s))
 }
 
 func (c *matmulCall) label() string { return "cublasLt product" }

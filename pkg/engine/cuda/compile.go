@@ -117,7 +117,7 @@ func (x *executable) elementwiseLaunches(t task) ([]kernels.Launch, error) {
 			return nil, fmt.Errorf("operands have different layouts: %s of %s and %s of %s", x.memory.locations[id].form, x.memory.locations[id].typ, y.form, y.typ)
 		}
 	}
-	e := kernels.Elementwise{
+	e := kernels.ElementwiseOp{
 		Rows: y.pixels(), Channels: y.paddedChannels(),
 		A: x.featureMap(t.in[0]), Y: x.featureMap(t.out[0]), Acc: x.featureMap(t.acc),
 	}
@@ -227,13 +227,13 @@ func (x *executable) reshapeCommands(t task) ([]command, error) {
 		return []command{&copyOnGPUCall{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
 	}
 	planar := kernels.Pointer(x.memory.scratch.ptr)
-	out, err := x.gpu.newKernelCalls(kernels.Transpose{
+	out, err := x.gpu.newKernelCalls(kernels.Transposition{
 		Batch: src.rows(), Channels: src.channels(), Spatial: src.points(), Padded: src.paddedChannels(), Planar: planar, Rows: x.pointer(t.in[0]), Pitch: src.pitch,
 	}.ToPlanar(number.KernelType(src.typ)))
 	if err != nil {
 		return nil, err
 	}
-	in, err := x.gpu.newKernelCalls(kernels.Transpose{
+	in, err := x.gpu.newKernelCalls(kernels.Transposition{
 		Batch: dst.rows(), Channels: dst.channels(), Spatial: dst.points(), Padded: dst.paddedChannels(), Planar: planar, Rows: x.pointer(t.out[0]), Pitch: dst.pitch,
 	}.ToRows(number.KernelType(dst.typ)))
 	return append(out, in...), err
@@ -245,10 +245,10 @@ func (x *executable) masterWeights(id int) kernels.Pointer {
 	return kernels.Pointer(x.store.masters.ptr.Add(int64(4 * r.offset)))
 }
 
-// headLaunches returns the launches of a head convolution (see head) or of one of its
-// gradients.
+// headLaunches returns the launches of a head convolution (see headConvolution) or of one
+// of its gradients.
 func (x *executable) headLaunches(t task) ([]kernels.Launch, error) {
-	h := kernels.Head{Partial: kernels.Pointer(x.memory.scratch.ptr)}
+	h := kernels.HeadConvolution{Partial: kernels.Pointer(x.memory.scratch.ptr)}
 	rows := func(id int) {
 		h.Rows, h.Channels = x.memory.locations[id].pixels(), x.memory.locations[id].paddedChannels()
 	}
@@ -284,7 +284,7 @@ func (x *executable) copyChannelsCommands(t task) ([]command, error) {
 	if src.typ != dst.typ {
 		return nil, fmt.Errorf("cannot copy channels of type %s to a map of type %s", src.typ, dst.typ)
 	}
-	c := kernels.CopyChannels{Rows: src.pixels(), Src: x.pointer(t.in[0]), Dst: x.pointer(t.out[0]), SrcPitch: src.pitch, DstPitch: dst.pitch}
+	c := kernels.ChannelCopy{Rows: src.pixels(), Src: x.pointer(t.in[0]), Dst: x.pointer(t.out[0]), SrcPitch: src.pitch, DstPitch: dst.pitch}
 	shift := kernels.Pointer(t.attr.Offset * src.typ.Size())
 	if t.slice {
 		c.Channels = dst.channels()
@@ -310,7 +310,7 @@ func (x *executable) scratchBytes(t task) int {
 		z := x.memory.locations[t.in[0]]
 		return 4 * kernels.DicePartialFloats(z.pixels(), z.points(), z.channels())
 	case plan.OpReshape:
-		return 4 * elements(x.memory.locations[t.in[0]].shape)
+		return 4 * elementCount(x.memory.locations[t.in[0]].shape)
 	}
 	if c, ok := x.asConvolution(t); ok {
 		n := c.scratchBytes()

@@ -167,8 +167,8 @@ func (c convolution) tuningKey(tf32 bool) string {
 // bytes returns the total size of c's three operands.
 func (c convolution) bytes() float64 { return float64(c.x.bytes() + c.w.bytes() + c.y.bytes()) }
 
-// result returns the location of the operand that c computes.
-func (c convolution) result() location {
+// resultLocation returns the location of the operand that c computes.
+func (c convolution) resultLocation() location {
 	switch c.pass {
 	case dataGrad:
 		return c.x

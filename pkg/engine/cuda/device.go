@@ -36,9 +36,9 @@ type gpu struct {
 	lost                      error // the error that made the device unusable, or nil
 }
 
-// openGPU opens the GPU with the given number: it creates the context and the streams, loads
-// the kernels for the given element types, and initializes cuDNN. The kernels' machine code
-// is cached in folder unless folder is empty.
+// openGPU opens the GPU with the given number: it creates the context and the streams,
+// loads the kernels for the given element types, and initializes cuDNN. The kernels'
+// machine code is cached in folder unless folder is empty.
 func openGPU(s *stack.Stack, number int, types []kernels.Type, folder string) (*gpu, error) {
 	g := &gpu{driver: s.Driver, cudnn: s.CUDNN, stack: s, number: number, functions: map[string]driver.Function{}}
 	if err := g.open(types, folder); err != nil {
@@ -76,8 +76,8 @@ func (g *gpu) open(types []kernels.Type, folder string) error {
 		return fmt.Errorf("%s has compute capability %d.%d, want 8.0 (Ampere, such as A100) or later", g.name, major, minor)
 	}
 	// cuDNN and NCCL use the primary context too. It is never released: releasing the last
-	// reference would destroy the resources of these libraries, but another engine may start
-	// in this process.
+	// reference would destroy the resources of these libraries, but another engine may
+	// start in this process.
 	if g.context, err = d.PrimaryCtxRetain(g.device); err != nil {
 		return err
 	}
@@ -174,15 +174,15 @@ func (g *gpu) close() error {
 func (g *gpu) synchronize() error {
 	for _, s := range []driver.Stream{g.copies, g.compute, g.exchange} {
 		if err := g.driver.StreamSynchronize(s); err != nil {
-			return g.checkLost(err)
+			return g.explainLostGPU(err)
 		}
 	}
 	return nil
 }
 
-// checkLost returns err, unless err shows that the GPU is lost. In that case it stores an
-// error that explains the loss in g.lost, and returns that error.
-func (g *gpu) checkLost(err error) error {
+// explainLostGPU returns err, unless err shows that the GPU is lost. In that case it stores
+// an error that explains the loss in g.lost, and returns that error.
+func (g *gpu) explainLostGPU(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -67,7 +67,7 @@ func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Optio
 	if !ok {
 		return nil, fmt.Errorf("start cuda engine: invalid device %q, want cuda or cuda:N", o.Device)
 	}
-	e := &Engine{options: o, tf32: o.TF32, tuneBudget: autotune.Budget}
+	e := &Engine{options: o, tf32: o.TF32, tuneBudget: autotune.MaxTuningTime}
 	switch getenv("NVIDIA_TF32_OVERRIDE") {
 	case "0":
 		e.tf32 = false

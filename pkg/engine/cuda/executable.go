@@ -24,7 +24,7 @@ type executable struct {
 
 	memory   memory
 	schedule schedule
-	exchange exchange
+	exchange exchangeState
 	update   updateLayout
 	data     inputFeed
 	profile  stepTimes
@@ -40,10 +40,10 @@ type memory struct {
 	locations []location // by tensor
 	bases     [noSpace]driver.Ptr
 
-	arena, fixed, grads, scratch, workspace, control, backup, staging block
+	arena, fixed, grads, scratch, workspace, control, backup, staging memoryBlock
 
-	cacheFlush block // cleared before timed commands, see minRunMilliseconds; freed after tuning
-	gapless    block // see allocateGapless; not allocated if no convolution uses it
+	cacheFlush memoryBlock // cleared before timed commands, see minRunMilliseconds; freed after tuning
+	gapless    memoryBlock // see allocateGaplessCopies; not allocated if no convolution uses it
 
 	hostControl, result pinnedMemory
 }
@@ -57,15 +57,15 @@ type schedule struct {
 	replays  map[replayKey]*replay
 }
 
-// exchange contains the state for exchanging gradients and statistics with other workers,
-// and for accumulating the gradients of several batches.
-type exchange struct {
+// exchangeState contains the state for exchanging gradients and statistics with other
+// workers, and for accumulating the gradients of several batches.
+type exchangeState struct {
 	gradAt     map[string]region // by parameter
 	buckets    []bucket
-	lossAt     int          // index of the element of grads that contains the loss
-	norms      normSyncs    // for synchronized batch norms
-	sums       block        // sums of the gradients of an update's batches; allocated when first needed
-	hostGrads  pinnedMemory // copy of grads on the host, for exchanges on the host
+	lossAt     int           // index of the element of grads that contains the loss
+	norms      normSyncState // for synchronized batch norms
+	sums       memoryBlock   // sums of the gradients of an update's batches; allocated when first needed
+	hostGrads  pinnedMemory  // copy of grads on the host, for exchanges on the host
 	fork, join driver.Event
 }
 
@@ -73,8 +73,8 @@ type exchange struct {
 // kernels.
 type updateLayout struct {
 	segments segments
-	layers   kernels.Layers // of segments; their memory is norms
-	norms    block          // allocated when a rule first needs norms
+	layers   kernels.LayerSet // of segments; their memory is norms
+	norms    memoryBlock      // allocated when a rule first needs norms
 }
 
 // inputFeed contains the inputs of an executable and the sources of their values.
@@ -84,7 +84,7 @@ type inputFeed struct {
 	fed    driver.Event                // recorded after the copies of a step's inputs
 
 	dataset                  *residentDataset // the training set on the GPU, or nil
-	images, targets, samples block            // memory of dataset
+	images, targets, samples memoryBlock      // memory of dataset
 }
 
 // stepTimes contains the events and results of timing a step.
@@ -220,7 +220,7 @@ func (x *executable) close() error {
 	}
 	for _, b := range append(x.blocks(), &x.memory.workspace, &x.memory.cacheFlush, &x.memory.gapless) {
 		errs = append(errs, g.free(*b))
-		*b = block{}
+		*b = memoryBlock{}
 	}
 	if x.store != nil && x.store.users > 0 {
 		errs = append(errs, x.store.release())

@@ -87,7 +87,7 @@ func TestGapsBetweenNorms(t *testing.T) {
 				if (statistics > 0 && sums > 0) != inPlace || (copies > 0) != (inPlace && gaps == clibtest.GapsRefused) {
 					t.Errorf("%d convolutions with statistics, and %d with sums, have gaps; %d have copies", statistics, sums, copies)
 				}
-				if c := number.Cosine(gradientsOf(t, x), truths); !(c > 0.995) {
+				if c := number.CosineSimilarity(gradientsOf(t, x), truths); !(c > 0.995) {
 					t.Errorf("the gradients' cosine with the reference's is %v", c)
 				}
 				near(t, "running statistics", statesOf(t, x), statesOf(t, want), 2e-3)

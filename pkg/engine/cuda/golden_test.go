@@ -53,11 +53,11 @@ func TestCalls(t *testing.T) {
 				t.Fatalf("loaded a %T", loaded)
 			}
 			if c.sync == "resident" {
-				if err := x.Hold(model.ImageInput, model.TargetInput, drawnSet(4, 1, 8, 8).resident(5)); err != nil {
+				if err := x.HoldDataset(model.ImageInput, model.TargetInput, drawnSet(4, 1, 8, 8).resident(5)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			for name, b := range map[string]block{
+			for name, b := range map[string]memoryBlock{
 				"arena": x.memory.arena, "inputs": x.memory.fixed, "gradients": x.memory.grads, "scratch": x.memory.scratch, "workspace": x.memory.workspace,
 				"control": x.memory.control, "backup": x.memory.backup, "staging": x.memory.staging,
 				"images": x.data.images, "masks": x.data.targets, "samples": x.data.samples, "statistics": x.exchange.norms.vector, "sums": x.exchange.norms.partial, "weights": x.store.masters, "low weights": x.store.copies, "states": x.store.states,
@@ -88,7 +88,7 @@ func TestCalls(t *testing.T) {
 			}
 			step := func(i int) {
 				if c.sync == "resident" {
-					if err := x.Samples(i, []int{i % 4, 1}); err != nil {
+					if err := x.SelectSamples(i, []int{i % 4, 1}); err != nil {
 						t.Fatal(err)
 					}
 				} else {

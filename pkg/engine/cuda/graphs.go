@@ -21,12 +21,12 @@ func channelVector(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 	return cudnn.Tensor{ID: id, Type: typ, Dims: channelVectorDims(t)}
 }
 
-// withEpilogue returns a variant of c whose graph also adds the bias of t and the map t.acc
-// and applies ReLU, as far as t contains these operations. Intermediate results are fp32
-// and not stored.
-func (x *executable) withEpilogue(t task, c convolution) variant {
+// fusedEpilogueVariant returns a variant of c whose graph also adds the bias of t and the
+// map t.acc and applies ReLU, as far as t contains these operations. Intermediate results
+// are fp32 and not stored.
+func (x *executable) fusedEpilogueVariant(t task, c convolution) variant {
 	v := x.unfusedVariant(c)
-	result := c.result().cudnnTensor(c.resultID())
+	result := c.resultLocation().cudnnTensor(c.resultID())
 	raw := virtualTensor(result, idRaw, cudnn.Float32)
 	switch op := c.cudnnOp().(type) {
 	case cudnn.ConvForward:
@@ -61,9 +61,9 @@ func (x *executable) withEpilogue(t task, c convolution) variant {
 	return v
 }
 
-// withSums returns ops followed by an operation that computes, for each channel, the sum of
-// c's result and the sum of its squares.
-func (c convolution) withSums(ops []cudnn.Op) []cudnn.Op {
+// appendChannelSums returns ops followed by an operation that computes, for each channel,
+// the sum of c's result and the sum of its squares.
+func (c convolution) appendChannelSums(ops []cudnn.Op) []cudnn.Op {
 	y := c.y.cudnnTensor(idY)
 	return append(slices.Clone(ops), cudnn.Genstats{X: y, Sum: channelVector(y, idSum, cudnn.Float32), SqSum: channelVector(y, idSquare, cudnn.Float32)})
 }
@@ -81,10 +81,10 @@ func (x *executable) addSumPointers(t task, pointers map[int64]driver.Ptr) map[i
 	return pointers
 }
 
-// withNormSums returns the operations of a graph that computes the data gradient c, the
+// normSumOps returns the operations of a graph that computes the data gradient c, the
 // gradient of the ReLU before it, and the sums of the gradient of the batch norm before the
 // ReLU. The graph recomputes the input of the ReLU from the input of the batch norm.
-func (c convolution) withNormSums() []cudnn.Op {
+func (c convolution) normSumOps() []cudnn.Op {
 	dx := c.x.cudnnTensor(idX)
 	x := dx
 	x.ID = idNormed
@@ -127,7 +127,7 @@ func (x *executable) prologueVariants(t task, c convolution) ([]variant, error) 
 	case cudnn.ConvForward:
 		op.X = read
 		v := variant{ops: append(front, op), pointers: x.addSumPointers(t, pointers), traffic: traffic{graphBytes: c.bytes()}}
-		v.ops, v.pointers[idW] = c.withSums(v.ops), c.pw
+		v.ops, v.pointers[idW] = c.appendChannelSums(v.ops), c.pw
 		end, err := x.epilogueVariant(t)
 		if err != nil {
 			return nil, err

@@ -6,19 +6,19 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// head describes the last convolution of a segmentation network: a 1×1 convolution with one
-// output channel, whose result is read only by a loss. cuDNN would pad the channel to eight,
-// and so read and write eight times as much. Our own kernels read the input once, store the
-// logits in fp32, and use the fp32 master weights.
-type head struct {
+// headConvolution describes the last convolution of a segmentation network: a 1×1
+// convolution with one output channel, whose result is read only by a loss. cuDNN would pad
+// the channel to eight, and so read and write eight times as much. Our own kernels read the
+// input once, store the logits in fp32, and use the fp32 master weights.
+type headConvolution struct {
 	ok       bool
 	gradient int // tensor id of the logits' gradient, −1 without a backward pass
 }
 
-// matchHead returns a head with ok set if kernel k is a head convolution and our kernels
-// support all operations that read its result or its gradient.
-func matchHead(p *plan.Program, k plan.Kernel) head {
-	h := head{gradient: -1}
+// matchHead returns a headConvolution with ok set if kernel k is a head convolution and our
+// kernels support all operations that read its result or its gradient.
+func matchHead(p *plan.Program, k plan.Kernel) headConvolution {
+	h := headConvolution{gradient: -1}
 	if k.Op != plan.OpConv || !isHeadWindow(p, k.In[1], k.Attr) || p.Tensors[k.In[1]].Role != plan.Parameter {
 		return h
 	}
@@ -32,7 +32,7 @@ func matchHead(p *plan.Program, k plan.Kernel) head {
 		case (r.Op == plan.OpBCEWithLogitsBackward || r.Op == plan.OpDiceBCEBackward) && r.In[0] == z && r.In[1] != z && h.gradient < 0:
 			h.gradient = r.Out[0]
 		default:
-			return head{gradient: -1}
+			return headConvolution{gradient: -1}
 		}
 	}
 	for _, r := range p.Kernels {
@@ -44,7 +44,7 @@ func matchHead(p *plan.Program, k plan.Kernel) head {
 		case r.Op == plan.OpConvBackwardWeights && isHeadWindow(p, r.Out[0], r.Attr) && r.In[0] != h.gradient:
 		case r.Op == plan.OpConvBackwardData && isHeadWindow(p, r.In[0], r.Attr):
 		default:
-			return head{gradient: -1}
+			return headConvolution{gradient: -1}
 		}
 	}
 	h.ok = p.Tensors[z].Role != plan.Gradient && (h.gradient < 0 || p.Tensors[h.gradient].Role == plan.Activation)
@@ -55,7 +55,7 @@ func matchHead(p *plan.Program, k plan.Kernel) head {
 // stride 1 and without padding.
 func isHeadWindow(p *plan.Program, w int, a plan.Attr) bool {
 	s := p.Tensors[w].Shape
-	if len(s) < 3 || s[0] != 1 || elements(s[2:]) != 1 {
+	if len(s) < 3 || s[0] != 1 || elementCount(s[2:]) != 1 {
 		return false
 	}
 	for i := range a.Stride {

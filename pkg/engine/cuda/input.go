@@ -17,13 +17,13 @@ import (
 // step can be copied while a step runs.
 type input struct {
 	id      int
-	buffers [2]buffer
+	buffers [2]stagingBuffer
 	next    int // index of the buffer that the next step reads
 	classes int // number of classes, if the values are class indexes; otherwise 0
 }
 
-// buffer is page-locked host memory with GPU memory of the same size.
-type buffer struct {
+// stagingBuffer is page-locked host memory with GPU memory of the same size.
+type stagingBuffer struct {
 	host pinnedMemory
 	gpu  driver.Ptr
 }
@@ -35,7 +35,7 @@ func (x *executable) inputBytes(id int) int { return 4 * x.program.Tensors[id].E
 func (x *executable) stagingBytes() int64 {
 	n := 0
 	for _, id := range x.program.Inputs {
-		n += 2 * roundUp(x.inputBytes(id), alignment)
+		n += 2 * roundUp(x.inputBytes(id), alignmentBytes)
 	}
 	return int64(n)
 }
@@ -50,8 +50,8 @@ func (x *executable) prepareInputs() error {
 			if err != nil {
 				return err
 			}
-			in.buffers[i] = buffer{host, at}
-			at = at.Add(int64(roundUp(x.inputBytes(id), alignment)))
+			in.buffers[i] = stagingBuffer{host, at}
+			at = at.Add(int64(roundUp(x.inputBytes(id), alignmentBytes)))
 		}
 		x.data.inputs = append(x.data.inputs, in)
 	}
@@ -84,7 +84,7 @@ func (x *executable) packCommands() ([]command, error) {
 			all = append(all, &taskCommand{&copyOnGPUCall{x.address(in.id), from, int64(x.inputBytes(in.id))}, t.Name, -1})
 			continue
 		}
-		list, err := x.gpu.newKernelCalls(kernels.Transpose{
+		list, err := x.gpu.newKernelCalls(kernels.Transposition{
 			Batch: t.Shape[0], Channels: t.Shape[1], Spatial: p.points(), Padded: p.paddedChannels(),
 			Planar: kernels.Pointer(from), Rows: x.pointer(in.id), Pitch: p.pitch,
 		}.ToRows(number.KernelType(p.typ)))
@@ -107,8 +107,8 @@ func (x *executable) nextBufferBits() (bits uint64) {
 	return bits
 }
 
-// findInput returns the input with the given name. It returns an error if the program has no
-// such input or if the input does not have n elements.
+// findInput returns the input with the given name. It returns an error if the program has
+// no such input or if the input does not have n elements.
 func (x *executable) findInput(name string, n int) (*input, error) {
 	for _, in := range x.data.inputs {
 		if t := x.program.Tensors[in.id]; t.Name == name {
@@ -130,13 +130,13 @@ func (x *executable) SetInput(name string, v []float32) error {
 		if err != nil {
 			return err
 		}
-		if invalid = x.checkClasses(in, v); invalid != nil {
+		if invalid = x.checkClassIndexes(in, v); invalid != nil {
 			return invalid
 		}
 		x.data.dataset.noteHostInput(in)
 		// The last call's copy from the page-locked memory may not have finished.
 		if err := x.gpu.driver.StreamSynchronize(x.gpu.copies); err != nil {
-			return x.gpu.checkLost(err)
+			return x.gpu.explainLostGPU(err)
 		}
 		return x.copyInput(in, in.next, v)
 	})
@@ -149,17 +149,18 @@ func (x *executable) SetInput(name string, v []float32) error {
 	return nil
 }
 
-// checkClasses returns an error for the first value of v that is not a valid class index, if
-// the input contains class indexes. Kernels use these values as indexes without checks.
-func (x *executable) checkClasses(in *input, v []float32) error {
+// checkClassIndexes returns an error for the first value of v that is not a valid class
+// index, if the input contains class indexes. Kernels use these values as indexes without
+// checks.
+func (x *executable) checkClassIndexes(in *input, v []float32) error {
 	if in.classes == 0 {
 		return nil
 	}
 	return plan.CheckClasses(x.program.Tensors[in.id].Name, v, in.classes)
 }
 
-// SetPrefetch implements engine.Prefetcher. It calls next on the engine's thread, so next must not
-// call the engine.
+// SetPrefetch implements engine.Prefetcher. It calls next on the engine's thread, so next
+// must not call the engine.
 func (x *executable) SetPrefetch(next func() map[string][]float32) {
 	_ = x.do(func() error { // on a closed executable there is nothing to do
 		x.data.ahead = next
@@ -174,9 +175,9 @@ func (x *executable) copyInput(in *input, slot int, v []float32) error {
 	step := g.profile.step + 1
 	g.stack.NVTX.Push(fmt.Sprint("data copy in ", step))
 	defer g.stack.NVTX.Pop()
-	copy(w.host.floats(), v)
+	copy(w.host.floatSlice(), v)
 	return g.recordSpan("copy "+name, "", "input", g.copies, func() error {
-		return g.checkLost(g.driver.MemcpyHtoDAsync(w.gpu, w.host.ptr, int64(4*len(v)), g.copies))
+		return g.explainLostGPU(g.driver.MemcpyHtoDAsync(w.gpu, w.host.ptr, int64(4*len(v)), g.copies))
 	})
 }
 
@@ -195,7 +196,7 @@ func (x *executable) copyNextInputs() error {
 		if _, err := x.findInput(name, len(v)); err != nil {
 			return fmt.Errorf("set input %q of the next step: %w", name, err)
 		}
-		if err := x.checkClasses(in, v); err != nil {
+		if err := x.checkClassIndexes(in, v); err != nil {
 			return err
 		}
 		x.data.dataset.noteHostInput(in)

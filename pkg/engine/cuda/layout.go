@@ -37,7 +37,8 @@ type layout struct {
 	shape []int
 }
 
-// rows returns the size of the first dimension in memory, including padding; 1 for a vector.
+// rows returns the size of the first dimension in memory, including padding; 1 for a
+// vector.
 func (l layout) rows() int {
 	switch l.form {
 	case mapForm, denseForm:
@@ -57,12 +58,12 @@ func (l layout) spatial() []int {
 }
 
 // points returns the number of spatial positions per row.
-func (l layout) points() int { return elements(l.spatial()) }
+func (l layout) points() int { return elementCount(l.spatial()) }
 
 // channels returns the number of logical channels.
 func (l layout) channels() int {
 	if l.form == vectorForm || l.form == rawForm {
-		return elements(l.shape)
+		return elementCount(l.shape)
 	}
 	return l.shape[1]
 }
@@ -94,7 +95,7 @@ func (l layout) bytes() int {
 // the index memory+i·stride in memory.
 func (l layout) forEachRun(f func(logical, memory, count, stride int)) {
 	if l.form == vectorForm {
-		f(0, 0, elements(l.shape), 1)
+		f(0, 0, elementCount(l.shape), 1)
 		return
 	}
 	c, area, pad := l.channels(), l.points(), l.paddedChannels()
@@ -193,8 +194,8 @@ func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
 	return list, nil
 }
 
-// chooseLossLayouts chooses denseForm for the targets of losses, and for the logits of heads
-// and their gradients.
+// chooseLossLayouts chooses denseForm for the targets of losses, and for the logits of
+// heads and their gradients.
 func chooseLossLayouts(p *plan.Program, list []layout) {
 	dense := func(id int) {
 		if id >= 0 && list[id].form == mapForm {
@@ -215,8 +216,8 @@ func chooseLossLayouts(p *plan.Program, list []layout) {
 	}
 }
 
-// elements returns the number of elements of a tensor with the given shape.
-func elements(shape []int) int {
+// elementCount returns the number of elements of a tensor with the given shape.
+func elementCount(shape []int) int {
 	n := 1
 	for _, d := range shape {
 		n *= d

@@ -26,7 +26,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 		return nil, e.gpu.lost
 	}
 	low := number.ActivationType(e.options.Precision)
-	l, err := lower(p, low, e.options)
+	l, err := lowerProgram(p, low, e.options)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 			x = nil
 		}
 	}()
-	if err := x.shareStore(share); err != nil {
+	if err := x.setStore(share); err != nil {
 		return x, err
 	}
 	x.layOutGradients()
@@ -58,8 +58,8 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 	return x, x.gpu.synchronize()
 }
 
-// shareStore sets x.store to the store of share, or to a new store if share is nil.
-func (x *executable) shareStore(share engine.Executable) (err error) {
+// setStore sets x.store to the store of share, or to a new store if share is nil.
+func (x *executable) setStore(share engine.Executable) (err error) {
 	if share == nil {
 		x.store, err = newStore(x.gpu, x.program, x.layouts, x.low)
 		return err
@@ -90,13 +90,13 @@ func (x *executable) build() error {
 	if err := x.copyStates(x.memory.backup.ptr, x.store.states.ptr); err != nil {
 		return err
 	}
-	if err := x.allocateGapless(); err != nil {
+	if err := x.allocateGaplessCopies(); err != nil {
 		return err
 	}
 	if err := x.chooseAlgorithms(); err != nil {
 		return err
 	}
-	if err := x.freeUnusedGapless(); err != nil {
+	if err := x.freeUnusedGaplessCopies(); err != nil {
 		return err
 	}
 	if err := x.copyStates(x.store.states.ptr, x.memory.backup.ptr); err != nil {
@@ -105,7 +105,7 @@ func (x *executable) build() error {
 	if err := x.gpu.free(x.memory.cacheFlush); err != nil {
 		return err
 	}
-	x.memory.cacheFlush = block{}
+	x.memory.cacheFlush = memoryBlock{}
 	workspace := int64(0)
 	for _, c := range x.schedule.picks {
 		workspace = max(workspace, c.plan.Workspace)
@@ -143,17 +143,17 @@ func (x *executable) build() error {
 	return nil
 }
 
-// allocateGapless allocates memory for gapless copies of those operands of convolutions
-// that have gaps between their pixels. If there is not enough memory, variants with such
-// copies are left out.
-func (x *executable) allocateGapless() error {
+// allocateGaplessCopies allocates memory for gapless copies of those operands of
+// convolutions that have gaps between their pixels. If there is not enough memory, variants
+// with such copies are left out.
+func (x *executable) allocateGaplessCopies() error {
 	for _, t := range x.tasks {
 		if c, ok := x.asConvolution(t); ok {
 			x.memory.gapless.bytes = max(x.memory.gapless.bytes, int64(c.gaplessBytes()))
 		}
 	}
 	if err := x.gpu.allocate(&x.memory.gapless); err != nil {
-		x.memory.gapless = block{}
+		x.memory.gapless = memoryBlock{}
 		if x.gpu.lost != nil {
 			return err
 		}
@@ -161,15 +161,16 @@ func (x *executable) allocateGapless() error {
 	return nil
 }
 
-// freeUnusedGapless frees the memory of allocateGapless unless a chosen variant uses it.
-func (x *executable) freeUnusedGapless() error {
+// freeUnusedGaplessCopies frees the memory of allocateGaplessCopies unless a chosen variant
+// uses it.
+func (x *executable) freeUnusedGaplessCopies() error {
 	for i, c := range x.schedule.picks {
 		if conv, ok := x.asConvolution(x.tasks[i]); ok && conv.gaplessBytes() > 0 && c.usesMemory(x.memory.gapless.ptr, x.memory.gapless.bytes) {
 			return nil
 		}
 	}
 	p := x.memory.gapless
-	x.memory.gapless = block{}
+	x.memory.gapless = memoryBlock{}
 	return x.gpu.free(p)
 }
 
@@ -188,7 +189,7 @@ func (x *executable) copyStates(to, from driver.Ptr) error {
 	if x.memory.backup.bytes == 0 {
 		return nil
 	}
-	return x.gpu.checkLost(x.gpu.driver.MemcpyDtoDAsync(to, from, x.memory.backup.bytes, x.gpu.compute))
+	return x.gpu.explainLostGPU(x.gpu.driver.MemcpyDtoDAsync(to, from, x.memory.backup.bytes, x.gpu.compute))
 }
 
 // chooseAlgorithms chooses the algorithm of each convolution separately. Then it decides

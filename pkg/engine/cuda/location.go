@@ -5,18 +5,18 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// alignment is the alignment in bytes of all tensors in flat buffers. It equals the
+// alignmentBytes is the alignment in bytes of all tensors in flat buffers. It equals the
 // alignment of cuMemAlloc, and no kernel requires more.
-const alignment = 256
+const alignmentBytes = 256
 
-// space identifies a flat buffer in GPU memory.
-type space uint8
+// memorySpace identifies a flat buffer in GPU memory.
+type memorySpace uint8
 
 const (
-	arenaSpace  space = iota // activations, which share memory if their lifetimes do not overlap
-	fixedSpace               // inputs and constants: written by the host, never overwritten by tasks
-	masterSpace              // the optimizer's fp32 weights
-	lowSpace                 // low-precision copies of the weights
+	arenaSpace  memorySpace = iota // activations, which share memory if their lifetimes do not overlap
+	fixedSpace                     // inputs and constants: written by the host, never overwritten by tasks
+	masterSpace                    // the optimizer's fp32 weights
+	lowSpace                       // low-precision copies of the weights
 	stateSpace
 	gradSpace
 	noSpace // of tensors that no task uses
@@ -26,7 +26,7 @@ const (
 // stored in the channels of another tensor.
 type location struct {
 	layout
-	space  space
+	space  memorySpace
 	offset int // bytes from the beginning of the space
 	pitch  int // number of elements from one spatial position to the next
 }
@@ -49,10 +49,10 @@ func layOutTensors(p *plan.Program, l loweredProgram) (places []location, arena,
 		switch role {
 		case plan.Input, plan.Constant:
 			places[id].space, places[id].offset = fixedSpace, fixed
-			fixed += roundUp(places[id].bytes(), alignment)
+			fixed += roundUp(places[id].bytes(), alignmentBytes)
 		case plan.Activation, plan.Output:
 			if _, aliased := l.aliases[id]; !aliased && life[id].Last >= 0 {
-				life[id].Size = roundUp(places[id].bytes(), alignment)
+				life[id].Size = roundUp(places[id].bytes(), alignmentBytes)
 				ids, list = append(ids, id), append(list, life[id])
 			}
 		}
@@ -62,7 +62,7 @@ func layOutTensors(p *plan.Program, l loweredProgram) (places []location, arena,
 		places[id].space, places[id].offset = arenaSpace, offsets[i]
 	}
 	for id := range l.aliases {
-		root, channel := l.root(id)
+		root, channel := l.rootTensor(id)
 		r := places[root]
 		places[id].space, places[id].pitch = r.space, r.pitch
 		places[id].offset = r.offset + channel*r.typ.Size()
@@ -70,17 +70,17 @@ func layOutTensors(p *plan.Program, l loweredProgram) (places []location, arena,
 	return places, arena, fixed
 }
 
-// root returns the tensor that contains tensor id, and the first channel of id in it. If id
-// is not an alias, it returns id and 0.
-func (l loweredProgram) root(id int) (root, channel int) {
+// rootTensor returns the tensor that contains tensor id, and the first channel of id in it.
+// If id is not an alias, it returns id and 0.
+func (l loweredProgram) rootTensor(id int) (root, channel int) {
 	for a, ok := l.aliases[id]; ok; a, ok = l.aliases[id] {
 		id, channel = a.parent, channel+a.channel
 	}
 	return id, channel
 }
 
-// lifetimes returns the first and the last task that use each tensor, directly or through an
-// alias. Aliases themselves have no lifetime: their Last is −1.
+// lifetimes returns the first and the last task that use each tensor, directly or through
+// an alias. Aliases themselves have no lifetime: their Last is −1.
 func (l loweredProgram) lifetimes(p *plan.Program) []plan.Interval {
 	life := make([]plan.Interval, len(l.layouts))
 	for id := range life {
@@ -89,7 +89,7 @@ func (l loweredProgram) lifetimes(p *plan.Program) []plan.Interval {
 	for at, t := range l.tasks {
 		for _, id := range t.tensorIDs() {
 			if id >= 0 {
-				r, _ := l.root(id)
+				r, _ := l.rootTensor(id)
 				life[r].First, life[r].Last = min(life[r].First, at), max(life[r].Last, at)
 			}
 		}

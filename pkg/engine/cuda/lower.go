@@ -27,8 +27,8 @@ const (
 	// opClear fills its only output, y, with zeros.
 	opClear plan.Op = "clear"
 	// opHead, opHeadBackwardData and opHeadBackwardWeights compute a convolution with one
-	// output channel and its gradients; see head. Their operands and results are x, w and
-	// optionally b → z; w, dz → dx; and x, dz → dw and optionally db.
+	// output channel and its gradients; see headConvolution. Their operands and results are
+	// x, w and optionally b → z; w, dz → dx; and x, dz → dw and optionally db.
 	opHead                plan.Op = "head"
 	opHeadBackwardData    plan.Op = "head_backward_data"
 	opHeadBackwardWeights plan.Op = "head_backward_weights"
@@ -47,7 +47,7 @@ type task struct {
 	// If stats is not nil, a convolution also computes the statistics of its result, for
 	// the batch norm after it. (If it has a third operand, the bias, it adds the bias; with
 	// Attr.ReLU it applies ReLU.)
-	stats *statistics
+	stats *fusedStatistics
 	// If sums is not nil, a data gradient also computes the sums of the gradient of the
 	// batch norm before the convolution.
 	sums *normSums
@@ -118,7 +118,7 @@ type lowering struct {
 	added   map[int]int  // by result of a kernel that also adds: the tensor that it adds
 }
 
-// lower converts p to tasks, in order. low is the element type of activations.
+// lowerProgram converts p to tasks, in order. low is the element type of activations.
 //
 // With o.ConcatInPlace, the operands of concatenations and the results of slices become
 // aliases where they start at a multiple of eight channels; so they need no copies. With
@@ -126,7 +126,7 @@ type lowering struct {
 // gradients or of a residual block becomes part of the task that computes the sum's last
 // term. With o.FuseNorm too, fp16 convolutions may compute parts of batch norms; see
 // prologue.
-func lower(p *plan.Program, low device.Type, o engine.Options) (loweredProgram, error) {
+func lowerProgram(p *plan.Program, low device.Type, o engine.Options) (loweredProgram, error) {
 	layouts, err := chooseLayouts(p, low)
 	if err != nil {
 		return loweredProgram{}, err
@@ -150,7 +150,7 @@ func lower(p *plan.Program, low device.Type, o engine.Options) (loweredProgram, 
 	if o.ConcatInPlace {
 		l.findAliases()
 	}
-	l.findSums()
+	l.findFusableSums()
 	for at, k := range p.Kernels {
 		if !l.done[at] {
 			l.lowerKernel(at, k)
@@ -211,10 +211,10 @@ func (l *lowering) canAlias(id int) bool {
 	return l.program.Tensors[id].Role == plan.Activation && l.layouts[id].form == mapForm && op != plan.OpConcat && op != plan.OpSlice
 }
 
-// findSums finds the additions (of gradients or in a residual block) that need no kernel,
-// because the kernel that computes the last operand can add the other operand. It records
-// them in moved and added.
-func (l *lowering) findSums() {
+// findFusableSums finds the additions (of gradients or in a residual block) that need no
+// kernel, because the kernel that computes the last operand can add the other operand. It
+// records them in moved and added.
+func (l *lowering) findFusableSums() {
 	if !l.fuse {
 		return
 	}
@@ -235,7 +235,7 @@ func (l *lowering) findSums() {
 		case aliased || by.Out[0] != last:
 		case by.Op == plan.OpMaxPoolBackward, by.Op == plan.OpReLUBackward, by.Op == plan.OpBatchNormBackward,
 			by.Op == plan.OpAvgPoolBackward, by.Op == plan.OpGlobalAvgPoolBackward, by.Op == plan.OpLeakyReLUBackward, by.Op == plan.OpTanhBackward, by.Op == plan.OpPadBackward,
-			(by.Op == plan.OpConv || by.Op == plan.OpConvBackwardData) && l.sameMapType(last, other) && l.sameMapType(last, k.Out[0]):
+			(by.Op == plan.OpConv || by.Op == plan.OpConvBackwardData) && l.haveSameMapType(last, other) && l.haveSameMapType(last, k.Out[0]):
 			if by.Op == plan.OpReLUBackward && l.findBiasBackward(last) >= 0 {
 				continue
 			}
@@ -244,8 +244,8 @@ func (l *lowering) findSums() {
 	}
 }
 
-// sameMapType reports whether two tensors are feature maps with the same element type.
-func (l *lowering) sameMapType(a, b int) bool {
+// haveSameMapType reports whether two tensors are feature maps with the same element type.
+func (l *lowering) haveSameMapType(a, b int) bool {
 	return l.layouts[a].form == mapForm && l.layouts[b].form == mapForm && l.layouts[a].typ == l.layouts[b].typ
 }
 

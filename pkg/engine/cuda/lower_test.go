@@ -53,7 +53,7 @@ func TestLower(t *testing.T) {
 			opHead: 1, plan.OpBatchNorm: 10, opCopy: 0, plan.OpBatchNormBackward: 0,
 		}},
 	} {
-		l, err := lower(c.net(), device.BF16, fusing(c.fuse, true))
+		l, err := lowerProgram(c.net(), device.BF16, fusing(c.fuse, true))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestSpread(t *testing.T) {
 		net := trainedUNet()
 		net.Base = base
 		_, p := programOf(t, net, 2, nn.Train, plan.Options{Fuse: true})
-		l, err := lower(p, device.BF16, fusing(true, true))
+		l, err := lowerProgram(p, device.BF16, fusing(true, true))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,13 +86,13 @@ func TestSpread(t *testing.T) {
 			if a.offset%16 != 0 {
 				t.Errorf("tensor %d lies at %d", id, a.offset)
 			}
-			limit := map[space]int{arenaSpace: arena, fixedSpace: fixed}[a.space]
-			if root, _ := l.root(id); root == id && a.offset+a.bytes() > limit {
+			limit := map[memorySpace]int{arenaSpace: arena, fixedSpace: fixed}[a.space]
+			if root, _ := l.rootTensor(id); root == id && a.offset+a.bytes() > limit {
 				t.Errorf("tensor %d ends at %d of %d", id, a.offset+a.bytes(), limit)
 			}
 			for other, b := range places[:id] {
-				r1, _ := l.root(id)
-				r2, _ := l.root(other)
+				r1, _ := l.rootTensor(id)
+				r2, _ := l.rootTensor(other)
 				if r1 != id || r2 != other || b.space != arenaSpace || a.space != arenaSpace {
 					continue
 				}
@@ -123,7 +123,7 @@ func TestLayouts(t *testing.T) {
 		for range dims {
 			l.shape = append(l.shape, rapid.IntRange(1, 9).Draw(t, "size"))
 		}
-		n := elements(l.shape)
+		n := elementCount(l.shape)
 		v := make([]float64, n)
 		for i := range v {
 			v[i] = float64(i + 1)

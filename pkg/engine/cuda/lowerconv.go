@@ -6,9 +6,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// statistics contains the tensor ids and parameters with which a convolution computes the
-// statistics of its result for the batch norm after it.
-type statistics struct {
+// fusedStatistics contains the tensor ids and parameters with which a convolution computes
+// the statistics of its result for the batch norm after it.
+type fusedStatistics struct {
 	mean, invstd, runningMean, runningVar int
 	sum, square                           int // sum and sum of squares per channel, if cuDNN computes them
 	epsilon, momentum                     float64
@@ -116,7 +116,7 @@ func (l *lowering) findStatistics() {
 			continue // only a convolution without additions computes statistics that workers exchange
 		}
 		vector := l.layouts[n.out[1]]
-		t.stats = &statistics{
+		t.stats = &fusedStatistics{
 			mean: n.out[1], invstd: n.out[2], runningMean: n.in[3], runningVar: n.in[4],
 			sum: l.newTensor(vector), square: l.newTensor(vector), epsilon: n.attr.Epsilon, momentum: n.attr.Momentum,
 			layer: n.name, sync: n.attr.Sync,

@@ -8,25 +8,25 @@ import (
 	driver "lockstep/pkg/internal/clib/cuda"
 )
 
-// block is a block of GPU memory. If ptr is 0, it is not allocated.
-type block struct {
+// memoryBlock is a block of GPU memory. If ptr is 0, it is not allocated.
+type memoryBlock struct {
 	ptr   driver.Ptr
 	bytes int64
 }
 
-// pinnedMemory is page-locked host memory, which the GPU can copy asynchronously. The engine
-// uses Go memory only for synchronous copies: the driver does not access it after the call
-// has returned.
+// pinnedMemory is page-locked host memory, which the GPU can copy asynchronously. The
+// engine uses Go memory only for synchronous copies: the driver does not access it after
+// the call has returned.
 type pinnedMemory struct {
 	ptr   unsafe.Pointer
 	bytes int64
 }
 
-// floats returns the memory as a slice of float32.
-func (p pinnedMemory) floats() []float32 { return unsafe.Slice((*float32)(p.ptr), p.bytes/4) }
+// floatSlice returns the memory as a slice of float32.
+func (p pinnedMemory) floatSlice() []float32 { return unsafe.Slice((*float32)(p.ptr), p.bytes/4) }
 
-// data returns the memory as a slice of bytes.
-func (p pinnedMemory) data() []byte { return unsafe.Slice((*byte)(p.ptr), p.bytes) }
+// byteSlice returns the memory as a slice of bytes.
+func (p pinnedMemory) byteSlice() []byte { return unsafe.Slice((*byte)(p.ptr), p.bytes) }
 
 // part returns the part of p with the given size in bytes that starts at offset.
 func (p pinnedMemory) part(offset, bytes int) pinnedMemory {
@@ -35,29 +35,29 @@ func (p pinnedMemory) part(offset, bytes int) pinnedMemory {
 
 // allocate allocates b.bytes bytes of memory, filled with zeros. It does nothing if b.bytes
 // is 0.
-func (g *gpu) allocate(b *block) error {
+func (g *gpu) allocate(b *memoryBlock) error {
 	if b.bytes == 0 {
 		return nil
 	}
 	ptr, err := g.driver.MemAlloc(b.bytes)
 	if err != nil {
-		return g.checkLost(fmt.Errorf("allocate %s on the GPU: %w", formatBytes(b.bytes), err))
+		return g.explainLostGPU(fmt.Errorf("allocate %s on the GPU: %w", formatBytes(b.bytes), err))
 	}
 	b.ptr = ptr
 	g.allocated += b.bytes
 	if err := g.driver.MemsetD8Async(ptr, 0, b.bytes, g.compute); err != nil {
-		return g.checkLost(err)
+		return g.explainLostGPU(err)
 	}
 	return nil
 }
 
 // free frees b. It does nothing if b is not allocated.
-func (g *gpu) free(b block) error {
+func (g *gpu) free(b memoryBlock) error {
 	if b.ptr == 0 {
 		return nil
 	}
 	g.allocated -= b.bytes
-	return g.checkLost(g.driver.MemFree(b.ptr))
+	return g.explainLostGPU(g.driver.MemFree(b.ptr))
 }
 
 // allocatePinned allocates page-locked host memory.
@@ -65,7 +65,7 @@ func (g *gpu) allocatePinned(bytes int64) (pinnedMemory, error) {
 	bytes = max(bytes, 1)
 	ptr, err := g.driver.MemHostAlloc(bytes)
 	if err != nil {
-		return pinnedMemory{}, g.checkLost(fmt.Errorf("allocate %s of page-locked host memory: %w", formatBytes(bytes), err))
+		return pinnedMemory{}, g.explainLostGPU(fmt.Errorf("allocate %s of page-locked host memory: %w", formatBytes(bytes), err))
 	}
 	return pinnedMemory{ptr, bytes}, nil
 }
@@ -75,7 +75,7 @@ func (g *gpu) freePinned(p pinnedMemory) error {
 	if p.ptr == nil {
 		return nil
 	}
-	return g.checkLost(g.driver.MemFreeHost(p.ptr))
+	return g.explainLostGPU(g.driver.MemFreeHost(p.ptr))
 }
 
 // read waits for all enqueued work and returns a copy of GPU memory.
@@ -88,14 +88,14 @@ func (g *gpu) read(from driver.Ptr, bytes int64) ([]byte, error) {
 	}
 	dst := make([]byte, bytes)
 	if err := g.driver.MemcpyDtoH(unsafe.Pointer(&dst[0]), from, bytes); err != nil {
-		return nil, g.checkLost(fmt.Errorf("copy from the GPU: %w", err))
+		return nil, g.explainLostGPU(fmt.Errorf("copy from the GPU: %w", err))
 	}
 	return dst, nil
 }
 
 // write waits for all enqueued work, copies src to GPU memory, and waits for the copy. The
-// driver's call may return before the copy ends, because the copy runs in the legacy default
-// stream, for which the engine's non-blocking streams do not wait.
+// driver's call may return before the copy ends, because the copy runs in the legacy
+// default stream, for which the engine's non-blocking streams do not wait.
 func (g *gpu) write(to driver.Ptr, src []byte) error {
 	if err := g.synchronize(); err != nil {
 		return err
@@ -104,10 +104,10 @@ func (g *gpu) write(to driver.Ptr, src []byte) error {
 		return nil
 	}
 	if err := g.driver.MemcpyHtoD(to, unsafe.Pointer(&src[0]), int64(len(src))); err != nil {
-		return g.checkLost(fmt.Errorf("copy to the GPU: %w", err))
+		return g.explainLostGPU(fmt.Errorf("copy to the GPU: %w", err))
 	}
 	const legacy = driver.Stream(0)
-	return g.checkLost(g.driver.StreamSynchronize(legacy))
+	return g.explainLostGPU(g.driver.StreamSynchronize(legacy))
 }
 
 // formatBytes formats a number of bytes for messages, such as "1.5 GiB".

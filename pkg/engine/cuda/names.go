@@ -13,9 +13,9 @@ import (
 // slotPrefix begins the names of optimizer slots: "optimizer.<slot>.<parameter>".
 const slotPrefix = "optimizer."
 
-// Names returns the names of all parameters and states, and of every slot that any optimizer
-// may have. The list does not depend on the current optimizer, so that it is the same on all
-// ranks.
+// Names returns the names of all parameters and states, and of every slot that any
+// optimizer may have. The list does not depend on the current optimizer, so that it is the
+// same on all ranks.
 func (x *executable) Names() []string {
 	names := append(slices.Clone(x.store.paramSeq), x.store.stateSeq...)
 	for _, slot := range slotNames() {
@@ -29,12 +29,12 @@ func (x *executable) Names() []string {
 // persistentTensor is the location of a tensor that outlives a step.
 type persistentTensor struct {
 	region
-	slot string // name of an optimizer slot; empty for a parameter or state
-	flat block  // flat buffer that contains the tensor; not allocated for a slot that is not in use yet
+	slot string      // name of an optimizer slot; empty for a parameter or state
+	flat memoryBlock // flat buffer that contains the tensor; not allocated for a slot that is not in use yet
 }
 
-// find returns the location of the persistent tensor with the given name.
-func (s *store) find(name string) (persistentTensor, error) {
+// findTensor returns the location of the persistent tensor with the given name.
+func (s *store) findTensor(name string) (persistentTensor, error) {
 	if r, ok := s.paramAt[name]; ok {
 		return persistentTensor{region: r, flat: s.masters}, nil
 	}
@@ -63,7 +63,7 @@ func (g *gpu) readFloats(r region, flat driver.Ptr) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := make([]float64, elements(r.layout.shape))
+	v := make([]float64, elementCount(r.layout.shape))
 	unpack(r.layout, v, number.Decode(device.F32, data))
 	return v, nil
 }
@@ -72,12 +72,12 @@ func (g *gpu) readFloats(r region, flat driver.Ptr) ([]float64, error) {
 // not in use yet are zero.
 func (x *executable) Get(name string) (v []float64, err error) {
 	err = x.do(func() error {
-		p, err := x.store.find(name)
+		p, err := x.store.findTensor(name)
 		if err != nil {
 			return err
 		}
 		if p.flat.ptr == 0 {
-			v = make([]float64, elements(p.layout.shape))
+			v = make([]float64, elementCount(p.layout.shape))
 			return nil
 		}
 		v, err = x.gpu.readFloats(p.region, p.flat.ptr)
@@ -92,13 +92,13 @@ func (x *executable) Get(name string) (v []float64, err error) {
 // Set sets a parameter, state or slot to v, in logical order.
 func (x *executable) Set(name string, v []float64) error {
 	err := x.do(func() error {
-		p, err := x.store.find(name)
+		p, err := x.store.findTensor(name)
 		if err != nil {
 			return err
 		}
 		l := p.layout
-		if len(v) != elements(l.shape) {
-			return fmt.Errorf("%q: got %d values, want %d for shape %v", name, len(v), elements(l.shape), l.shape)
+		if len(v) != elementCount(l.shape) {
+			return fmt.Errorf("%q: got %d values, want %d for shape %v", name, len(v), elementCount(l.shape), l.shape)
 		}
 		if p.slot != "" && p.flat.ptr == 0 {
 			if !slices.ContainsFunc(v, func(f float64) bool { return f != 0 }) {

@@ -61,7 +61,7 @@ func TestNetworkGradients(t *testing.T) {
 						near(t, "gradient of "+q.Name, own, truth, 5e-3)
 					}
 				}
-				if cos := number.Cosine(a, b); !(cos > c.cosine) {
+				if cos := number.CosineSimilarity(a, b); !(cos > c.cosine) {
 					t.Errorf("the gradients' cosine with the reference's is %v", cos)
 				}
 				if err := checkPadding(x); err != nil {
@@ -106,11 +106,11 @@ func TestRecompute(t *testing.T) {
 				for name := range want {
 					near(t, name, got[name], want[name], 0)
 				}
-				kept, err := lower(p, number.ActivationType(c.precision), fusing(c.fuse, true))
+				kept, err := lowerProgram(p, number.ActivationType(c.precision), fusing(c.fuse, true))
 				if err != nil {
 					t.Fatal(err)
 				}
-				less, err := lower(r, number.ActivationType(c.precision), fusing(c.fuse, true))
+				less, err := lowerProgram(r, number.ActivationType(c.precision), fusing(c.fuse, true))
 				if err != nil {
 					t.Fatal(err)
 				}

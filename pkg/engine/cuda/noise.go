@@ -17,7 +17,7 @@ func (x *executable) fillWithNoise() error {
 		return nil
 	}
 	for _, b := range x.noiseBlocks() {
-		if err := x.gpu.fillNoise(b.block, b.typ); err != nil {
+		if err := x.gpu.fillNoise(b.memoryBlock, b.typ); err != nil {
 			return err
 		}
 	}
@@ -26,7 +26,7 @@ func (x *executable) fillWithNoise() error {
 
 // typedBlock is a block whose elements have a known type.
 type typedBlock struct {
-	block
+	memoryBlock
 	typ device.Type
 }
 
@@ -40,7 +40,7 @@ func (x *executable) noiseBlocks() []typedBlock {
 }
 
 // fillNoise fills b with pseudo-random numbers between −1 and 1.
-func (g *gpu) fillNoise(b block, typ device.Type) error {
+func (g *gpu) fillNoise(b memoryBlock, typ device.Type) error {
 	if b.bytes == 0 {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (g *gpu) fillNoise(b block, typ device.Type) error {
 	for done := n; done < b.bytes; {
 		m := min(done, b.bytes-done)
 		if err := g.driver.MemcpyDtoDAsync(b.ptr.Add(done), b.ptr, m, g.compute); err != nil {
-			return g.checkLost(err)
+			return g.explainLostGPU(err)
 		}
 		done += m
 	}
@@ -67,7 +67,7 @@ func (g *gpu) fillNoise(b block, typ device.Type) error {
 // clearAfterTuning sets to zero the memory that tuning has overwritten, and writes the
 // constants again.
 func (x *executable) clearAfterTuning() error {
-	list := []typedBlock{{block: x.memory.grads}, {block: x.memory.scratch}, {block: x.memory.arena}}
+	list := []typedBlock{{memoryBlock: x.memory.grads}, {memoryBlock: x.memory.scratch}, {memoryBlock: x.memory.arena}}
 	if x.engine.options.Convolution == "auto" {
 		list = append(list, x.noiseBlocks()...)
 	}
@@ -76,7 +76,7 @@ func (x *executable) clearAfterTuning() error {
 			continue
 		}
 		if err := x.gpu.driver.MemsetD8Async(b.ptr, 0, b.bytes, x.gpu.compute); err != nil {
-			return x.gpu.checkLost(err)
+			return x.gpu.explainLostGPU(err)
 		}
 	}
 	return x.fillConstants()

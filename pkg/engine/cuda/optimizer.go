@@ -93,13 +93,13 @@ func (l *callCollector) add(launches []kernels.Launch, err error) {
 func (x *executable) updateCommands(r optim.Update) ([]command, error) {
 	control := kernels.Pointer(x.memory.control.ptr)
 	l := callCollector{gpu: x.gpu}
-	l.add(kernels.StepBegin(control, r.Beta1, r.Beta2))
+	l.add(kernels.BeginStep(control, r.Beta1, r.Beta2))
 	// In fp16 all gradients are checked, otherwise only the loss, which is stored after
 	// them. If one is not finite, the update is skipped.
 	if x.low == device.F16 {
-		l.add(kernels.GradCheck(kernels.Pointer(x.memory.grads.ptr), x.exchange.lossAt+1, control))
+		l.add(kernels.CheckGradients(kernels.Pointer(x.memory.grads.ptr), x.exchange.lossAt+1, control))
 	} else {
-		l.add(kernels.GradCheck(kernels.Pointer(x.exchangedLossAddress()), 1, control))
+		l.add(kernels.CheckGradients(kernels.Pointer(x.exchangedLossAddress()), 1, control))
 	}
 	if err := x.allocateUpdateNorms(r); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (x *executable) updateCommands(r optim.Update) ([]command, error) {
 		x.addFlatUpdate(&l, r, whole)
 	}
 	if x.low == device.F16 {
-		l.add(kernels.ScaleUpdate(control, scaleGrowth, scaleBackoff, scaleInterval))
+		l.add(kernels.UpdateLossScale(control, scaleGrowth, scaleBackoff, scaleInterval))
 	}
 	return l.list, l.err
 }
@@ -190,11 +190,11 @@ func (x *executable) allocateUpdateNorms(r optim.Update) error {
 	if x.update.norms.ptr != 0 || r.ClipNorm == 0 && !needsLayerwiseNorms(r.Rule) {
 		return nil
 	}
-	var list []kernels.Layer
+	var list []kernels.LayerRange
 	for _, s := range x.update.segments.parts {
-		list = append(list, kernels.Layer{Weight: s.param, Gradient: s.grad, Size: s.size, Vector: s.vector})
+		list = append(list, kernels.LayerRange{Weight: s.param, Gradient: s.grad, Size: s.size, Vector: s.vector})
 	}
-	layers, err := kernels.NewLayers(list)
+	layers, err := kernels.NewLayerSet(list)
 	if err != nil {
 		return err
 	}
@@ -213,9 +213,9 @@ func (x *executable) exchangedLossAddress() driver.Ptr {
 	return x.memory.grads.ptr.Add(int64(4 * x.exchange.lossAt))
 }
 
-// refreshCopies updates the low-precision copies of the weights if the weights have been
-// set since the last step.
-func (x *executable) refreshCopies() error {
+// refreshWeightCopies updates the low-precision copies of the weights if the weights have
+// been set since the last step.
+func (x *executable) refreshWeightCopies() error {
 	s := x.store
 	if !s.stale || s.copies.ptr == 0 || s.elements == 0 {
 		return nil

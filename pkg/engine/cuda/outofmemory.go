@@ -7,16 +7,17 @@ import (
 	driver "lockstep/pkg/internal/clib/cuda"
 )
 
-// outOfMemory is a driver error for which errors.Is also reports engine.ErrOutOfMemory.
-type outOfMemory struct{ error }
+// outOfMemoryError is a driver error for which errors.Is also reports
+// engine.ErrOutOfMemory.
+type outOfMemoryError struct{ error }
 
-func (e outOfMemory) Unwrap() []error { return []error{e.error, engine.ErrOutOfMemory} }
+func (e outOfMemoryError) Unwrap() []error { return []error{e.error, engine.ErrOutOfMemory} }
 
 // markOutOfMemory makes errors.Is report engine.ErrOutOfMemory if the driver ran out of
 // memory. It returns any other error unchanged.
 func markOutOfMemory(err error) error {
 	if errors.Is(err, driver.ErrorOutOfMemory) && !errors.Is(err, engine.ErrOutOfMemory) {
-		return outOfMemory{err}
+		return outOfMemoryError{err}
 	}
 	return err
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // PlannedWork returns the work of the tasks of a training step of p, like StepWork, without
-// a GPU. It assumes that cuDNN supports every graph that the engine requests with options o,
-// and chooses the variants with the least memory traffic. The result is therefore a lower
-// bound for the work on a GPU.
+// a GPU. It assumes that cuDNN supports every graph that the engine requests with options
+// o, and chooses the variants with the least memory traffic. The result is therefore a
+// lower bound for the work on a GPU.
 func PlannedWork(p *plan.Program, o engine.Options, update *optim.Update) ([]Work, error) {
 	x, err := newPlannedExecutable(p, o)
 	if err != nil {
@@ -33,7 +33,7 @@ func newPlannedExecutable(p *plan.Program, o engine.Options) (*executable, error
 		return nil, err
 	}
 	low := number.ActivationType(o.Precision)
-	l, err := lower(p, low, o)
+	l, err := lowerProgram(p, low, o)
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +80,8 @@ func selectLeastTraffic(list []variant) chosenPlan {
 	return chosenPlan{variant: list[best]}
 }
 
-// decidePrologueByBytes decides, by memory traffic alone, whether the convolutions that read
-// a batch norm's result apply the batch norm.
+// decidePrologueByBytes decides, by memory traffic alone, whether the convolutions that
+// read a batch norm's result apply the batch norm.
 func (x *executable) decidePrologueByBytes(p *prologue) error {
 	fused := map[int]chosenPlan{}
 	var with, without cost

@@ -23,14 +23,14 @@ func (e *Engine) Probe() probe.GPU { return gpuProbe{e.gpu} }
 type gpuProbe struct{ *gpu }
 
 func (g gpuProbe) Allocate(bytes int64) (driver.Ptr, error) {
-	b := block{bytes: bytes}
+	b := memoryBlock{bytes: bytes}
 	if err := g.allocate(&b); err != nil {
 		return 0, err
 	}
-	return b.ptr, g.checkLost(g.driver.MemsetD8Async(b.ptr, 0xff, bytes, g.compute))
+	return b.ptr, g.explainLostGPU(g.driver.MemsetD8Async(b.ptr, 0xff, bytes, g.compute))
 }
 
-func (g gpuProbe) Free(p driver.Ptr, bytes int64) error { return g.free(block{p, bytes}) }
+func (g gpuProbe) Free(p driver.Ptr, bytes int64) error { return g.free(memoryBlock{p, bytes}) }
 
 func (g gpuProbe) Write(p driver.Ptr, data []byte) error { return g.write(p, data) }
 
@@ -93,7 +93,7 @@ func kernelNames(lists ...[]command) []string {
 // FillWithNaN implements probe.Executable.
 func (x *executable) FillWithNaN() error {
 	return x.do(func() error {
-		for _, b := range []block{x.memory.arena, x.memory.scratch, x.memory.workspace, x.memory.staging} {
+		for _, b := range []memoryBlock{x.memory.arena, x.memory.scratch, x.memory.workspace, x.memory.staging} {
 			if err := x.fillBlockWithNaN(b); err != nil {
 				return err
 			}
@@ -108,11 +108,11 @@ func (x *executable) FillWithNaN() error {
 }
 
 // fillBlockWithNaN fills b with bytes of 0xff, which is NaN in every type.
-func (x *executable) fillBlockWithNaN(b block) error {
+func (x *executable) fillBlockWithNaN(b memoryBlock) error {
 	if b.bytes == 0 {
 		return nil
 	}
-	return x.gpu.checkLost(x.gpu.driver.MemsetD8Async(b.ptr, 0xff, b.bytes, x.gpu.compute))
+	return x.gpu.explainLostGPU(x.gpu.driver.MemsetD8Async(b.ptr, 0xff, b.bytes, x.gpu.compute))
 }
 
 // fillOutputWithNaN fills the elements of an output with NaN. It does not change the
@@ -173,7 +173,7 @@ func (g *gpu) checkPadding(p location, at driver.Ptr) error {
 }
 
 // RunPlans implements probe.Executable.
-func (x *executable) RunPlans(op plan.Op, graphs probe.GraphSet, visit func(probe.Plan) error) (all probe.PlanSummary, err error) {
+func (x *executable) RunPlans(op plan.Op, graphs probe.GraphSet, visit func(probe.PlanResult) error) (all probe.PlanSummary, err error) {
 	err = x.do(func() error {
 		for _, t := range x.tasks {
 			if c, ok := x.asConvolution(t); ok && t.op == op {
@@ -194,8 +194,9 @@ type planRunner struct {
 	before []command // run before each plan
 }
 
-// runAll runs all plans of r.task, which is convolution c, and calls visit with each result.
-func (r *planRunner) runAll(c convolution, graphs probe.GraphSet, all *probe.PlanSummary, visit func(probe.Plan) error) (err error) {
+// runAll runs all plans of r.task, which is convolution c, and calls visit with each
+// result.
+func (r *planRunner) runAll(c convolution, graphs probe.GraphSet, all *probe.PlanSummary, visit func(probe.PlanResult) error) (err error) {
 	x := r.x
 	if graphs == probe.NormGraphs {
 		site := x.prologues[0]
@@ -225,7 +226,7 @@ func (r *planRunner) runAll(c convolution, graphs probe.GraphSet, all *probe.Pla
 			continue
 		}
 		v := list[one.Graph]
-		p := probe.Plan{
+		p := probe.PlanResult{
 			Name: one.Plan.String(), Fused: len(v.ops) > 1, Kernels: kernelNames(r.before, v.before, v.after),
 			Reduced: slices.Contains(one.Plan.Numerical, cudnn.NoteWinograd) || slices.Contains(one.Plan.Numerical, cudnn.NoteReducedPrecision),
 		}
@@ -251,8 +252,9 @@ func (r *planRunner) variants(c convolution, graphs probe.GraphSet) ([]variant, 
 	return r.x.prologueVariants(r.task, c)
 }
 
-// runCandidate runs the plan of candidate one, and reads its result and its further outputs.
-func (r *planRunner) runCandidate(one autotune.Candidate, v variant, p *probe.Plan, graphs probe.GraphSet) error {
+// runCandidate runs the plan of candidate one, and reads its result and its further
+// outputs.
+func (r *planRunner) runCandidate(one autotune.Candidate, v variant, p *probe.PlanResult, graphs probe.GraphSet) error {
 	x, t := r.x, r.task
 	if err := x.gpu.enqueueAll(r.before, x.gpu.compute); err != nil {
 		return err
@@ -269,7 +271,7 @@ func (r *planRunner) runCandidate(one autotune.Candidate, v variant, p *probe.Pl
 		}
 	}
 	for _, id := range beside {
-		if err := x.fillBlockWithNaN(block{x.address(id), int64(x.memory.locations[id].bytes())}); err != nil {
+		if err := x.fillBlockWithNaN(memoryBlock{x.address(id), int64(x.memory.locations[id].bytes())}); err != nil {
 			return err
 		}
 	}
@@ -283,7 +285,7 @@ func (r *planRunner) runCandidate(one autotune.Candidate, v variant, p *probe.Pl
 		if err != nil {
 			return err
 		}
-		p.FurtherOutputs[name] = number.Widen(number.Decode(x.memory.locations[id].typ, memory))[:x.memory.locations[id].channels()]
+		p.FurtherOutputs[name] = number.ToFloat64(number.Decode(x.memory.locations[id].typ, memory))[:x.memory.locations[id].channels()]
 	}
 	if graphs == probe.NormGraphs && t.sums != nil {
 		// cuDNN's result includes ReLU's gradient, so the comparison is made after the
@@ -321,7 +323,7 @@ func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64
 		return nil, err
 	}
 	p, to := x.memory.locations[id], x.address(id)
-	for _, b := range []block{{to, int64(p.bytes())}, x.memory.scratch, x.memory.workspace} {
+	for _, b := range []memoryBlock{{to, int64(p.bytes())}, x.memory.scratch, x.memory.workspace} {
 		if err := x.fillBlockWithNaN(b); err != nil {
 			return nil, err
 		}
@@ -350,7 +352,7 @@ func (x *executable) logicalValues(id int) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]float64, elements(p.shape))
+	out := make([]float64, elementCount(p.shape))
 	unpack(p.layout, out, number.Decode(p.typ, memory))
 	return out, nil
 }

@@ -17,16 +17,17 @@ import (
 )
 
 // Profile describes a window of training steps to profile. NVIDIA's profilers record the
-// window if they were started with this capture range (nsys profile -c cudaProfilerApi). For
-// these profilers, the ranges "step 12", "data copy in 12", "forward", "backward" and
+// window if they were started with this capture range (nsys profile -c cudaProfilerApi).
+// For these profilers, the ranges "step 12", "data copy in 12", "forward", "backward" and
 // "optimizer" are always marked with NVTX.
 type Profile struct {
 	First int // first step of the window, counted from 1; steps 1 and 2 load kernels and capture the graph
 	Steps int // number of steps in the window
 	// Trace is the path of the trace file, in the format of Chrome's trace viewer and
-	// Perfetto. It contains the times of all commands, with one row per stream. The steps of
-	// the window run without graphs and with events between commands, so they take longer
-	// than usual. Nobody has verified on a GPU that each time covers only its own kernel.
+	// Perfetto. It contains the times of all commands, with one row per stream. The steps
+	// of the window run without graphs and with events between commands, so they take
+	// longer than usual. Nobody has verified on a GPU that each time covers only its own
+	// kernel.
 	Trace string
 	// Kernels requests the time of each kernel from CUPTI, for KernelTimes. Steps run as
 	// usual, and kernels inside CUDA graphs are included; for this the graphs are captured
@@ -77,8 +78,8 @@ func (e *Engine) Profile(p Profile) error {
 	})
 }
 
-// KernelTimes returns the kernel times of the last profile that had Trace or Kernels set, in
-// descending order of time.
+// KernelTimes returns the kernel times of the last profile that had Trace or Kernels set,
+// in descending order of time.
 func (e *Engine) KernelTimes() (list []KernelTime, err error) {
 	err = e.thread.do(func() error {
 		list = e.gpu.profile.kernelTotals()
@@ -94,7 +95,7 @@ type profiler struct {
 	on     bool // the window is open
 	tracer *tracer
 	cupti  *cupti.Library // nil if Kernels is not set
-	done   []event
+	done   []timedCommand
 	// recordings is the number of windows with Kernels set so far. CUPTI must observe the
 	// creation of a graph, so graphs that were captured before such a window are captured
 	// again.
@@ -118,7 +119,7 @@ type tracer struct {
 	began time.Time      // the same moment on the host's clock
 	free  []driver.Event // events that can be used again
 	spans []span
-	host  []event // exchanges on the host
+	host  []timedCommand // exchanges on the host
 }
 
 // span is a command with the events before and after it.
@@ -128,9 +129,9 @@ type span struct {
 	begin, end        driver.Event
 }
 
-// event is a command with its start and duration, in microseconds. The start is relative to
-// the opening of the window.
-type event struct {
+// timedCommand is a command with its start and duration, in microseconds. The start is
+// relative to the opening of the window.
+type timedCommand struct {
 	span
 	start, took float64
 }
@@ -157,7 +158,8 @@ func (g *gpu) openWindow() error {
 	p.on = true
 	if p.window.Trace != "" {
 		p.tracer = &tracer{}
-		// The GPU must be idle here, so that the event and the host's time mark the same moment.
+		// The GPU must be idle here, so that the event and the host's time mark the same
+		// moment.
 		err := g.synchronize()
 		if err != nil {
 			return err
@@ -170,11 +172,11 @@ func (g *gpu) openWindow() error {
 	if p.cupti != nil {
 		if err := p.cupti.Start(); err != nil {
 			p.on = false
-			return fmt.Errorf("start kernel profile: %w", g.checkLost(err))
+			return fmt.Errorf("start kernel profile: %w", g.explainLostGPU(err))
 		}
 		p.recordings++
 	}
-	return g.checkLost(g.driver.ProfilerStart())
+	return g.explainLostGPU(g.driver.ProfilerStart())
 }
 
 // endStep must be called after every training step. After the window's last step, it closes
@@ -186,7 +188,7 @@ func (g *gpu) endStep() error {
 		return nil
 	}
 	p.on = false
-	err := g.checkLost(g.driver.ProfilerStop())
+	err := g.explainLostGPU(g.driver.ProfilerStop())
 	switch {
 	case p.tracer != nil:
 		return errors.Join(err, g.writeTrace())
@@ -210,13 +212,13 @@ func (g *gpu) storeKernelTimes() error {
 		if k.GraphNode != 0 {
 			part = "graph"
 		}
-		p.done = append(p.done, event{span{name: k.Name, part: part}, float64(k.Start) / 1e3, float64(k.End-k.Start) / 1e3})
+		p.done = append(p.done, timedCommand{span{name: k.Name, part: part}, float64(k.Start) / 1e3, float64(k.End-k.Start) / 1e3})
 	}
 	return nil
 }
 
-// Limits of the work with which occupyGPU occupies the GPU: the number of bytes to clear, which
-// takes about 10 ms at 4.3 TB/s, and the number of calls.
+// Limits of the work with which occupyGPU occupies the GPU: the number of bytes to clear,
+// which takes about 10 ms at 4.3 TB/s, and the number of calls.
 const (
 	holdBytes = 40 << 30
 	holdCalls = 64
@@ -232,7 +234,7 @@ func (x *executable) occupyGPU() error {
 	}
 	for range min(holdCalls, 1+holdBytes/x.memory.arena.bytes) {
 		if err := g.driver.MemsetD8Async(x.memory.arena.ptr, 0, x.memory.arena.bytes, g.compute); err != nil {
-			return g.checkLost(err)
+			return g.explainLostGPU(err)
 		}
 	}
 	return nil
@@ -247,10 +249,10 @@ func (g *gpu) recordEvent(s driver.Stream) (driver.Event, error) {
 	} else {
 		var err error
 		if e, err = g.driver.EventCreate(driver.EventDefault); err != nil {
-			return 0, g.checkLost(err)
+			return 0, g.explainLostGPU(err)
 		}
 	}
-	return e, g.checkLost(g.driver.EventRecord(e, s))
+	return e, g.explainLostGPU(g.driver.EventRecord(e, s))
 }
 
 // recordSpan runs f, which enqueues commands in s, between two recorded events. If no trace
@@ -288,7 +290,7 @@ func (g *gpu) traceReductions(sync engine.GradSync, begin time.Time) {
 		if r.Bucket < 0 {
 			name = "all-gather of statistics"
 		}
-		t.host = append(t.host, event{
+		t.host = append(t.host, timedCommand{
 			span{name: name, part: "exchange"},
 			float64(r.Begin.Sub(t.began).Nanoseconds()) / 1e3, float64(r.Took.Nanoseconds()) / 1e3,
 		})
@@ -296,16 +298,16 @@ func (g *gpu) traceReductions(sync engine.GradSync, begin time.Time) {
 }
 
 // measureSpans returns all spans with their times. All enqueued work must be done.
-func (g *gpu) measureSpans() ([]event, error) {
+func (g *gpu) measureSpans() ([]timedCommand, error) {
 	t := g.profile.tracer
-	var list []event
+	var list []timedCommand
 	for _, s := range t.spans {
 		start, err1 := g.driver.EventElapsed(t.base, s.begin)
 		took, err2 := g.driver.EventElapsed(s.begin, s.end)
 		if err := errors.Join(err1, err2); err != nil {
-			return nil, g.checkLost(err)
+			return nil, g.explainLostGPU(err)
 		}
-		list = append(list, event{s, 1e3 * float64(start), 1e3 * float64(took)})
+		list = append(list, timedCommand{s, 1e3 * float64(start), 1e3 * float64(took)})
 	}
 	return list, nil
 }
@@ -339,7 +341,7 @@ func (g *gpu) writeTrace() error {
 	}
 	for _, e := range append(events, p.tracer.free...) {
 		if err := g.driver.EventDestroy(e); err != nil {
-			return g.checkLost(err)
+			return g.explainLostGPU(err)
 		}
 	}
 	p.tracer = nil

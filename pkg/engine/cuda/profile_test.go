@@ -189,13 +189,13 @@ func TestRoofline(t *testing.T) {
 	if err := c.Validate(); err != nil {
 		t.Error(err)
 	}
-	if got := c.Bound(Work{Tensor: true, FLOPs: 790e9, Bytes: 1}); got != 1e-3 {
+	if got := c.MinSeconds(Work{Tensor: true, FLOPs: 790e9, Bytes: 1}); got != 1e-3 {
 		t.Errorf("790 GFLOP at 790 TFLOP/s take %v s", got)
 	}
-	if got := c.Bound(Work{FLOPs: 1, Bytes: 4.3e9}); got != 1e-3 {
+	if got := c.MinSeconds(Work{FLOPs: 1, Bytes: 4.3e9}); got != 1e-3 {
 		t.Errorf("4.3 GB at 4.3 TB/s take %v s", got)
 	}
-	each, sum := c.Bounds(list)
+	each, sum := c.MinSecondsOfTasks(list)
 	total := 0.0
 	for _, b := range each {
 		total += b

@@ -127,7 +127,7 @@ func poison(t testing.TB, e engine.Executable) {
 		return
 	}
 	err := x.do(func() error {
-		for _, b := range []block{x.memory.arena, x.memory.scratch, x.memory.workspace, x.memory.staging} {
+		for _, b := range []memoryBlock{x.memory.arena, x.memory.scratch, x.memory.workspace, x.memory.staging} {
 			if b.bytes == 0 {
 				continue
 			}

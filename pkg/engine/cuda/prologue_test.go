@@ -151,10 +151,10 @@ func TestNormsInConvolutions(t *testing.T) {
 				t.Error("fuse_norm=false still folds batch norms")
 			}
 			truths, ours, plain := gradientsOf(t, want), gradientsOf(t, x), gradientsOf(t, apart)
-			if c := number.Cosine(ours, truths); !(c > 0.995) {
-				t.Errorf("the gradients' cosine with the reference's is %v (%v apart)", c, number.Cosine(plain, truths))
+			if c := number.CosineSimilarity(ours, truths); !(c > 0.995) {
+				t.Errorf("the gradients' cosine with the reference's is %v (%v apart)", c, number.CosineSimilarity(plain, truths))
 			}
-			if c := number.Cosine(ours, plain); !(c > 0.995) {
+			if c := number.CosineSimilarity(ours, plain); !(c > 0.995) {
 				t.Errorf("the gradients' cosine with those of batch norms apart is %v", c)
 			}
 			if d := math.Abs(x.Loss() - want.Loss()); !(d < 1e-2*want.Loss()) {
@@ -328,7 +328,7 @@ func TestFindPrologues(t *testing.T) {
 		{"recomputed", again, device.F16, true, 0, 0},
 		{"volumes", volumes, device.F16, true, 0, 0},
 	} {
-		l, err := lower(c.p, c.low, fusing(true, c.norms))
+		l, err := lowerProgram(c.p, c.low, fusing(true, c.norms))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -414,7 +414,7 @@ func TestNormMutations(t *testing.T) {
 			if _, err := loadedOne.Step(t.Context(), nil, nil); err != nil {
 				return // seen
 			}
-			if c := number.Cosine(gradientsOf(t, loadedOne), want); c > 0.95 {
+			if c := number.CosineSimilarity(gradientsOf(t, loadedOne), want); c > 0.95 {
 				t.Errorf("the gradients' cosine with the reference's is %v", c)
 			}
 		})

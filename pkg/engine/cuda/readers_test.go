@@ -28,7 +28,7 @@ func TestReLUOfOneReader(t *testing.T) {
 			{Op: plan.OpAdd, Name: "add", In: []int{other, r}, Out: []int{z}},
 		}
 		p.Forward = len(p.Kernels)
-		l, err := lower(p, device.BF16, fusing(true, true))
+		l, err := lowerProgram(p, device.BF16, fusing(true, true))
 		if err != nil {
 			t.Fatal(err)
 		}

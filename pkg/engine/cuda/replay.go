@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// replayKey identifies a kind of step. It contains everything that affects the commands of a
-// step.
+// replayKey identifies a kind of step. It contains everything that affects the commands of
+// a step.
 type replayKey struct {
 	rule       optim.Update    // see withoutStepValues
 	microbatch microbatch      // the batch's position in its update
@@ -26,8 +26,8 @@ type replayKey struct {
 }
 
 // microbatch identifies the batch of an update that a step computes, if the update
-// accumulates the gradients of several batches. The zero microbatch is the only batch of its
-// update.
+// accumulates the gradients of several batches. The zero microbatch is the only batch of
+// its update.
 type microbatch struct {
 	kind  microbatchKind
 	parts int // number of batches in the update; set only for the last batch
@@ -90,7 +90,7 @@ func (s *section) run(g *gpu, graph bool) error {
 			}
 			if p.after != 0 {
 				if err := g.driver.EventRecord(p.after, g.compute); err != nil {
-					return g.checkLost(err)
+					return g.explainLostGPU(err)
 				}
 			}
 		}
@@ -98,7 +98,7 @@ func (s *section) run(g *gpu, graph bool) error {
 	}
 	if s.exec != 0 && s.recording != g.profile.recordings { // CUPTI must observe its creation
 		if err := g.driver.GraphExecDestroy(s.exec); err != nil {
-			return g.checkLost(err)
+			return g.explainLostGPU(err)
 		}
 		s.exec = 0
 	}
@@ -109,7 +109,7 @@ func (s *section) run(g *gpu, graph bool) error {
 		}
 	}
 	s.replayed = true
-	return g.checkLost(g.driver.GraphLaunch(s.exec, g.compute))
+	return g.explainLostGPU(g.driver.GraphLaunch(s.exec, g.compute))
 }
 
 // runPhase enqueues the commands of a phase one by one.
@@ -143,7 +143,7 @@ func (s *section) runPhase(g *gpu, p phase) error {
 func (s *section) capture(g *gpu) error {
 	d := g.driver
 	if err := d.StreamBeginCapture(g.compute, driver.CaptureThreadLocal); err != nil {
-		return g.checkLost(err)
+		return g.explainLostGPU(err)
 	}
 	var first error
 	for _, p := range s.phases {
@@ -153,15 +153,15 @@ func (s *section) capture(g *gpu) error {
 	}
 	// End the capture in any case: a stream cannot be used while it is captured.
 	graph, err := d.StreamEndCapture(g.compute)
-	if err := errors.Join(first, g.checkLost(err)); err != nil {
+	if err := errors.Join(first, g.explainLostGPU(err)); err != nil {
 		return err
 	}
 	exec, err := d.GraphInstantiate(graph)
-	if err := errors.Join(g.checkLost(err), g.checkLost(d.GraphDestroy(graph))); err != nil {
+	if err := errors.Join(g.explainLostGPU(err), g.explainLostGPU(d.GraphDestroy(graph))); err != nil {
 		return err
 	}
 	s.exec = exec
-	return g.checkLost(d.GraphUpload(exec, g.compute))
+	return g.explainLostGPU(d.GraphUpload(exec, g.compute))
 }
 
 // close destroys the captured graphs.
@@ -204,9 +204,9 @@ func (c *bucketCall) runTraced(g *gpu, s driver.Stream) error {
 // beginExchange makes the exchange stream wait for stream s.
 func (c *bucketCall) beginExchange(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.fork, s); err != nil {
-		return g.checkLost(err)
+		return g.explainLostGPU(err)
 	}
-	return g.checkLost(g.driver.StreamWaitEvent(g.exchange, c.fork))
+	return g.explainLostGPU(g.driver.StreamWaitEvent(g.exchange, c.fork))
 }
 
 // enqueue passes the bucket to the strategy.
@@ -224,9 +224,9 @@ type joinCall struct{ event driver.Event }
 
 func (c *joinCall) run(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.event, g.exchange); err != nil {
-		return g.checkLost(err)
+		return g.explainLostGPU(err)
 	}
-	return g.checkLost(g.driver.StreamWaitEvent(s, c.event))
+	return g.explainLostGPU(g.driver.StreamWaitEvent(s, c.event))
 }
 
 func (c *joinCall) label() string { return "wait for the exchange" }

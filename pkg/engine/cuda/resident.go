@@ -15,8 +15,8 @@ import (
 var _ engine.DatasetHolder = (*executable)(nil)
 
 // residentDataset is a training set in GPU memory. The kernels of a step crop, augment and
-// convert its samples. For each step the host only sends the indexes of the samples, and the
-// epoch in the control block.
+// convert its samples. For each step the host only sends the indexes of the samples, and
+// the epoch in the control block.
 type residentDataset struct {
 	set           engine.DeviceDataset // without its data, which is on the GPU
 	image, target *input
@@ -28,10 +28,10 @@ type residentDataset struct {
 	host          pinnedMemory // two int32 per sample of the batch: its index in the set, then its index in memory
 }
 
-// Hold implements engine.DatasetHolder.
-func (x *executable) Hold(image, target string, set engine.DeviceDataset) error {
+// HoldDataset implements engine.DatasetHolder.
+func (x *executable) HoldDataset(image, target string, set engine.DeviceDataset) error {
 	err := x.do(func() error {
-		r, err := x.newResident(image, target, set)
+		r, err := x.newResidentDataset(image, target, set)
 		if err != nil {
 			return err
 		}
@@ -44,12 +44,12 @@ func (x *executable) Hold(image, target string, set engine.DeviceDataset) error 
 			targets = number.Encode(device.F32, set.Values)
 		}
 		for _, b := range []struct {
-			to   *block
+			to   *memoryBlock
 			data []byte
 		}{{&x.data.images, set.Image}, {&x.data.targets, targets}, {&x.data.samples, make([]byte, 8*batch)}} {
-			*b.to = block{bytes: int64(len(b.data))}
+			*b.to = memoryBlock{bytes: int64(len(b.data))}
 			if err := x.gpu.allocate(b.to); err != nil {
-				*b.to = block{}
+				*b.to = memoryBlock{}
 				return errors.Join(err, x.releaseDataset())
 			}
 			if err := x.gpu.write(b.to.ptr, b.data); err != nil {
@@ -69,9 +69,9 @@ func (x *executable) Hold(image, target string, set engine.DeviceDataset) error 
 	return nil
 }
 
-// newResident checks that set matches the program's inputs, and returns a residentDataset
-// without memory.
-func (x *executable) newResident(image, target string, set engine.DeviceDataset) (*residentDataset, error) {
+// newResidentDataset checks that set matches the program's inputs, and returns a
+// residentDataset without memory.
+func (x *executable) newResidentDataset(image, target string, set engine.DeviceDataset) (*residentDataset, error) {
 	r := &residentDataset{set: set, values: set.Values != nil}
 	var err error
 	if r.image, r.stored, err = x.checkByteSamples(image, set.ImageShape, set.Image, set.ImageDivisor); err != nil {
@@ -119,7 +119,7 @@ func (x *executable) checkByteSamples(name string, shape []int, data []byte, div
 	if err != nil {
 		return nil, 0, err
 	}
-	size := elements(shape)
+	size := elementCount(shape)
 	switch {
 	case len(shape) != 3 && len(shape) != 4 || len(shape) != len(wants)-1 || shape[0] != wants[1]:
 		return nil, 0, fmt.Errorf("samples of %q have shape %v, want [c,h,w] or [c,d,h,w] to match the input's shape %v", name, shape, wants)
@@ -145,14 +145,14 @@ func (x *executable) checkTargetValues(name string, v []float32) (*input, int, e
 	if err != nil {
 		return nil, 0, err
 	}
-	size := elements(wants[1:])
+	size := elementCount(wants[1:])
 	switch {
 	case !x.memory.locations[in.id].isPlanar() || x.memory.locations[in.id].points() != 1:
 		return nil, 0, fmt.Errorf("targets of shape %v have spatial dimensions, so they must be bytes instead of values", wants)
 	case len(v)%size != 0:
 		return nil, 0, fmt.Errorf("got %d values for %q, want a multiple of the size of a sample of shape %v", len(v), name, wants[1:])
 	}
-	return in, len(v) / size, x.checkClasses(in, v)
+	return in, len(v) / size, x.checkClassIndexes(in, v)
 }
 
 // releaseDataset frees the data set and the replays that read it.
@@ -165,9 +165,9 @@ func (x *executable) releaseDataset() error {
 			delete(x.schedule.replays, key)
 		}
 	}
-	for _, b := range []*block{&x.data.images, &x.data.targets, &x.data.samples} {
+	for _, b := range []*memoryBlock{&x.data.images, &x.data.targets, &x.data.samples} {
 		errs = append(errs, x.gpu.free(*b))
-		*b = block{}
+		*b = memoryBlock{}
 	}
 	if x.data.dataset != nil {
 		errs = append(errs, x.gpu.freePinned(x.data.dataset.host))
@@ -176,17 +176,17 @@ func (x *executable) releaseDataset() error {
 	return errors.Join(errs...)
 }
 
-// Samples implements engine.DatasetHolder.
-func (x *executable) Samples(epoch int, indexes []int) error {
+// SelectSamples implements engine.DatasetHolder.
+func (x *executable) SelectSamples(epoch int, indexes []int) error {
 	err := x.do(func() error {
 		r := x.data.dataset
 		if r == nil {
-			return errors.New("there is no training set on the GPU: call Hold first")
+			return errors.New("there is no training set on the GPU: call HoldDataset first")
 		}
 		if n := x.memory.locations[r.image.id].rows(); len(indexes) != n {
 			return fmt.Errorf("got %d samples, want a batch of %d", len(indexes), n)
 		}
-		to := r.host.data()
+		to := r.host.byteSlice()
 		for i, s := range indexes {
 			if s < 0 || s >= r.samples {
 				return fmt.Errorf("unknown sample %d: the training set has %d samples, numbered from 0", s, r.samples)
@@ -219,8 +219,8 @@ func (r *residentDataset) noteHostInput(in *input) {
 	}
 }
 
-// augmentCommands returns the commands that crop, augment and convert the chosen samples and
-// store them in an input.
+// augmentCommands returns the commands that crop, augment and convert the chosen samples
+// and store them in an input.
 func (x *executable) augmentCommands(in *input) ([]command, error) {
 	r, p := x.data.dataset, x.memory.locations[in.id]
 	batch := x.memory.locations[r.image.id].rows()
@@ -229,7 +229,7 @@ func (x *executable) augmentCommands(in *input) ([]command, error) {
 		return x.gpu.newKernelCalls(kernels.TakeRows(kernels.Pointer(x.data.targets.ptr), stored, x.pointer(in.id), batch, x.inputBytes(in.id)/4/batch))
 	}
 	src, shape, divisor := x.data.images, r.set.ImageShape, r.set.ImageDivisor
-	a := kernels.Augment{Flip: r.set.Flip, Rotate: r.set.Rotate, Brightness: r.set.Brightness, Contrast: r.set.Contrast}
+	a := kernels.Augmentation{Flip: r.set.Flip, Rotate: r.set.Rotate, Brightness: r.set.Brightness, Contrast: r.set.Contrast}
 	if in == r.target {
 		src, shape, divisor = x.data.targets, r.set.TargetShape, r.set.TargetDivisor
 		a.Brightness, a.Contrast = 0, 0

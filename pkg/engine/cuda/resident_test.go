@@ -16,7 +16,7 @@ import (
 
 // maskSet is a data set of bytes with masks.
 type maskSet struct {
-	workload.ByteImages
+	workload.ByteImageSet
 	masks []byte // 0 or 1
 }
 
@@ -24,13 +24,13 @@ func (s maskSet) Get(i int, image, target []float32) error {
 	for j, v := range s.masks[i*len(target):][:len(target)] {
 		target[j] = float32(v)
 	}
-	return s.ByteImages.Get(i, image, nil)
+	return s.ByteImageSet.Get(i, image, nil)
 }
 
 // drawnSet is a set of noise.
 func drawnSet(samples, channels, height, width int) maskSet {
 	rng := rand.New(rand.NewPCG(3, 4))
-	s := maskSet{workload.ByteImages{Image: []int{channels, height, width}, Pixels: make([]byte, samples*channels*height*width), N: samples}, make([]byte, samples*height*width)}
+	s := maskSet{workload.ByteImageSet{Image: []int{channels, height, width}, Pixels: make([]byte, samples*channels*height*width), N: samples}, make([]byte, samples*height*width)}
 	for i := range s.Pixels {
 		s.Pixels[i] = byte(rng.IntN(256))
 	}
@@ -77,7 +77,7 @@ func TestResident(t *testing.T) {
 				poison(t, x[i])
 				initialise(t, x[i], g)
 				if i > 0 {
-					if err := x[i].(engine.DatasetHolder).Hold(model.ImageInput, model.TargetInput, set.resident(seed)); err != nil {
+					if err := x[i].(engine.DatasetHolder).HoldDataset(model.ImageInput, model.TargetInput, set.resident(seed)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -88,7 +88,7 @@ func TestResident(t *testing.T) {
 					step++
 					for i := range x {
 						if i == 1 || i == 2 && step%3 != 0 {
-							err = x[i].(engine.DatasetHolder).Samples(epoch, it.Batch().Indices)
+							err = x[i].(engine.DatasetHolder).SelectSamples(epoch, it.Batch().Indices)
 						} else if err = x[i].SetInput(model.ImageInput, it.Batch().Image); err == nil {
 							err = x[i].SetInput(model.TargetInput, it.Batch().Target)
 						}
@@ -129,7 +129,7 @@ func TestResidentErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := x.(engine.DatasetHolder)
-	if err := r.Samples(0, []int{0, 1}); err == nil || !strings.Contains(err.Error(), "call Hold first") {
+	if err := r.SelectSamples(0, []int{0, 1}); err == nil || !strings.Contains(err.Error(), "call HoldDataset first") {
 		t.Errorf("nothing is held: %v", err)
 	}
 	for want, change := range map[string]func(*engine.DeviceDataset){
@@ -147,22 +147,22 @@ func TestResidentErrors(t *testing.T) {
 	} {
 		s := set.resident(1)
 		change(&s)
-		if err := r.Hold(model.ImageInput, model.TargetInput, s); err == nil || !strings.Contains(err.Error(), want) {
+		if err := r.HoldDataset(model.ImageInput, model.TargetInput, s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("hold says %v, not %q", err, want)
 		}
 	}
-	if err := r.Hold("picture", model.TargetInput, set.resident(1)); err == nil || !strings.Contains(err.Error(), `no input "picture"`) {
+	if err := r.HoldDataset("picture", model.TargetInput, set.resident(1)); err == nil || !strings.Contains(err.Error(), `no input "picture"`) {
 		t.Errorf("another name: %v", err)
 	}
 	want := x.MemoryBytes() + int64(len(set.Pixels)+len(set.masks)+2*8)
 	for range 2 { // the second takes the place of the first
-		if err := r.Hold(model.ImageInput, model.TargetInput, set.resident(1)); err != nil {
+		if err := r.HoldDataset(model.ImageInput, model.TargetInput, set.resident(1)); err != nil {
 			t.Fatal(err)
 		}
 		if got := x.MemoryBytes(); got != want {
 			t.Errorf("it takes %d bytes, not %d", got, want)
 		}
-		if err := r.Samples(0, []int{0, 3}); err != nil {
+		if err := r.SelectSamples(0, []int{0, 3}); err != nil {
 			t.Fatal(err)
 		}
 		for step := 1; step <= 3; step++ {
@@ -173,7 +173,7 @@ func TestResidentErrors(t *testing.T) {
 		want = x.MemoryBytes() // with Adam's slots
 	}
 	for want, indexes := range map[string][]int{"got 1 samples, want a batch of 2": {0}, "unknown sample 4: the training set has 4 samples": {0, 4}, "unknown sample -1": {-1, 0}} {
-		if err := r.Samples(0, indexes); err == nil || !strings.Contains(err.Error(), want) {
+		if err := r.SelectSamples(0, indexes); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("samples says %v, not %q", err, want)
 		}
 	}

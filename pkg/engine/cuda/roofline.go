@@ -49,10 +49,10 @@ func (c Ceilings) Validate() error {
 	return nil
 }
 
-// Bound returns the least time of w in seconds: the time for its operations or for the
+// MinSeconds returns the least time of w in seconds: the time for its operations or for the
 // bytes moved during them, whichever is longer, plus the time for the bytes moved
 // afterwards.
-func (c Ceilings) Bound(w Work) float64 {
+func (c Ceilings) MinSeconds(w Work) float64 {
 	peak := c.FLOPS
 	if w.Tensor {
 		peak = c.TensorFLOPS
@@ -60,11 +60,11 @@ func (c Ceilings) Bound(w Work) float64 {
 	return max(w.FLOPs/peak, (w.Bytes-w.BytesAfter)/c.BytesPerSecond) + w.BytesAfter/c.BytesPerSecond
 }
 
-// Bounds returns the least time of each task in seconds, and the sum of these times, since
-// tasks run one after another.
-func (c Ceilings) Bounds(list []Work) (each []float64, sum float64) {
+// MinSecondsOfTasks returns the least time of each task in seconds, and the sum of these
+// times, since tasks run one after another.
+func (c Ceilings) MinSecondsOfTasks(list []Work) (each []float64, sum float64) {
 	for _, w := range list {
-		b := c.Bound(w)
+		b := c.MinSeconds(w)
 		each = append(each, b)
 		sum += b
 	}
@@ -210,10 +210,10 @@ func (e *Engine) PeakFLOPS() float64 {
 func (g *gpu) measurePeak(ctx context.Context, low device.Type, tf32 bool) (flops float64, err error) {
 	processors, err := g.driver.DeviceAttribute(g.device, driver.MultiprocessorCount)
 	if err != nil {
-		return 0, g.checkLost(err)
+		return 0, g.explainLostGPU(err)
 	}
 	// Each thread writes one number: 8 blocks of 256 threads per multiprocessor.
-	memory := block{bytes: int64(8 * processors * 256 * 4)}
+	memory := memoryBlock{bytes: int64(8 * processors * 256 * 4)}
 	if err := g.allocate(&memory); err != nil {
 		return 0, err
 	}
@@ -224,9 +224,9 @@ func (g *gpu) measurePeak(ctx context.Context, low device.Type, tf32 bool) (flop
 	}
 	free, _, err := g.driver.MemGetInfo()
 	if err != nil {
-		return flops, g.checkLost(err)
+		return flops, g.explainLostGPU(err)
 	}
-	large := block{bytes: min(3*productEdge*productEdge*int64(low.Size())+productWorkspace, free/2) / alignment * alignment}
+	large := memoryBlock{bytes: min(3*productEdge*productEdge*int64(low.Size())+productWorkspace, free/2) / alignmentBytes * alignmentBytes}
 	if g.allocate(&large) != nil {
 		return flops, nil // training can go on without this measurement
 	}
@@ -238,7 +238,7 @@ func (g *gpu) measurePeak(ctx context.Context, low device.Type, tf32 bool) (flop
 // measureRegisterFLOPS measures arithmetic in registers: matrix products if low has 16
 // bits, otherwise multiply-adds. It returns operations per second and the name of the
 // measured operation.
-func (g *gpu) measureRegisterFLOPS(ctx context.Context, low device.Type, memory block, blocks, iterations, runs int) (flops float64, by string, err error) {
+func (g *gpu) measureRegisterFLOPS(ctx context.Context, low device.Type, memory memoryBlock, blocks, iterations, runs int) (flops float64, by string, err error) {
 	var c kernels.ComputeCeiling
 	if low == device.F32 {
 		by = "multiply-adds"
@@ -258,16 +258,16 @@ func (g *gpu) measureRegisterFLOPS(ctx context.Context, low device.Type, memory 
 func (g *gpu) measureCeilings(ctx context.Context, low device.Type, tf32 bool) (c Ceilings, err error) {
 	free, _, err := g.driver.MemGetInfo()
 	if err != nil {
-		return c, g.checkLost(err)
+		return c, g.explainLostGPU(err)
 	}
-	memory := block{bytes: min(2*ceilingBytes, free/4) / alignment * alignment}
+	memory := memoryBlock{bytes: min(2*ceilingBytes, free/4) / alignmentBytes * alignmentBytes}
 	if err := g.allocate(&memory); err != nil {
 		return c, err
 	}
 	defer func() { err = errors.Join(err, g.free(memory)) }()
 	processors, err := g.driver.DeviceAttribute(g.device, driver.MultiprocessorCount)
 	if err != nil {
-		return c, g.checkLost(err)
+		return c, g.explainLostGPU(err)
 	}
 	half := memory.bytes / 2
 	launches, err := kernels.CopyCeiling(kernels.Pointer(memory.ptr), kernels.Pointer(memory.ptr.Add(half)), int(half/16))
@@ -313,7 +313,7 @@ const (
 // fp32). The matrices are as large as memory allows, up to productEdge rows, and contain
 // noise, since zeros need less power. It returns operations per second and the number of
 // rows.
-func (g *gpu) measureProduct(ctx context.Context, low device.Type, memory block, runs int) (flops float64, edge int64, err error) {
+func (g *gpu) measureProduct(ctx context.Context, low device.Type, memory memoryBlock, runs int) (flops float64, edge int64, err error) {
 	typ := map[device.Type]cublaslt.DataType{device.F32: cublaslt.Float32, device.F16: cublaslt.Float16, device.BF16: cublaslt.BFloat16}[low]
 	compute := cublaslt.ComputeFloat32
 	if low == device.F32 {
@@ -321,11 +321,11 @@ func (g *gpu) measureProduct(ctx context.Context, low device.Type, memory block,
 	}
 	edge = productEdge
 	matrix := func() int64 { return edge * edge * int64(low.Size()) }
-	limit := min(productWorkspace, memory.bytes/8/alignment*alignment)
+	limit := min(productWorkspace, memory.bytes/8/alignmentBytes*alignmentBytes)
 	for edge > 64 && 3*matrix()+limit > memory.bytes {
 		edge /= 2
 	}
-	if err := g.fillNoise(block{memory.ptr, 2 * matrix()}, low); err != nil {
+	if err := g.fillNoise(memoryBlock{memory.ptr, 2 * matrix()}, low); err != nil {
 		return 0, 0, err
 	}
 	lt := g.stack.CublasLt
@@ -367,29 +367,29 @@ func (g *gpu) minCommandSeconds(ctx context.Context, runs int, calls ...command)
 	var events [2]driver.Event
 	for i := range events {
 		if events[i], err = g.driver.EventCreate(driver.EventDefault); err != nil {
-			return 0, g.checkLost(err)
+			return 0, g.explainLostGPU(err)
 		}
-		defer func() { err = errors.Join(err, g.checkLost(g.driver.EventDestroy(events[i]))) }()
+		defer func() { err = errors.Join(err, g.explainLostGPU(g.driver.EventDestroy(events[i]))) }()
 	}
 	for run := range runs + 1 {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
 		if err := g.driver.EventRecord(events[0], g.compute); err != nil {
-			return 0, g.checkLost(err)
+			return 0, g.explainLostGPU(err)
 		}
 		if err := g.enqueueAll(calls, g.compute); err != nil {
 			return 0, err
 		}
 		if err := g.driver.EventRecord(events[1], g.compute); err != nil {
-			return 0, g.checkLost(err)
+			return 0, g.explainLostGPU(err)
 		}
 		if err := g.driver.EventSynchronize(events[1]); err != nil {
-			return 0, g.checkLost(err)
+			return 0, g.explainLostGPU(err)
 		}
 		ms, err := g.driver.EventElapsed(events[0], events[1])
 		if err != nil {
-			return 0, g.checkLost(err)
+			return 0, g.explainLostGPU(err)
 		}
 		if s := float64(ms) / 1e3; run > 0 && s > 0 && (seconds == 0 || s < seconds) {
 			seconds = s

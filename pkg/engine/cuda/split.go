@@ -90,7 +90,7 @@ func (x *executable) prepareHostGrads() error {
 		b := &x.exchange.buckets[i]
 		for _, e := range []*driver.Event{&b.sent, &b.filled} {
 			if *e, err = g.driver.EventCreate(driver.EventDisableTiming); err != nil {
-				return g.checkLost(err)
+				return g.explainLostGPU(err)
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func (x *executable) runSplitStep(ctx context.Context, p *replay, sync, statisti
 
 	start = time.Now()
 	if sync != nil {
-		if err := c.finish(); err != nil {
+		if err := c.finishExchange(); err != nil {
 			return err
 		}
 		t.Wait += time.Since(start)
@@ -173,7 +173,7 @@ func (c *hostExchange) runSections(ctx context.Context, sections []*section) err
 			continue
 		}
 		if o.Overlap {
-			if err := c.exchangeCopied(ctx); err != nil {
+			if err := c.exchangeCopiedBuckets(ctx); err != nil {
 				return err
 			}
 		}
@@ -191,19 +191,19 @@ func (c *hostExchange) runSections(ctx context.Context, sections []*section) err
 func (c *hostExchange) enqueueBucketCopy(i int) error {
 	g, b := c.gpu, c.exchange.buckets[i]
 	if err := g.driver.EventRecord(b.filled, g.compute); err != nil {
-		return g.checkLost(err)
+		return g.explainLostGPU(err)
 	}
 	if err := g.driver.StreamWaitEvent(g.exchange, b.filled); err != nil {
-		return g.checkLost(err)
+		return g.explainLostGPU(err)
 	}
 	host := c.exchange.hostGrads.part(4*b.offset, 4*b.size)
 	err := g.recordSpan(fmt.Sprint("bucket ", i, " to the host"), "", "exchange", g.exchange, func() error {
-		return g.checkLost(g.driver.MemcpyDtoHAsync(host.ptr, c.memory.grads.ptr.Add(int64(4*b.offset)), host.bytes, g.exchange))
+		return g.explainLostGPU(g.driver.MemcpyDtoHAsync(host.ptr, c.memory.grads.ptr.Add(int64(4*b.offset)), host.bytes, g.exchange))
 	})
 	if err != nil {
 		return err
 	}
-	return g.checkLost(g.driver.EventRecord(b.sent, g.exchange))
+	return g.explainLostGPU(g.driver.EventRecord(b.sent, g.exchange))
 }
 
 // runBackward runs the backward pass and passes the buckets to sync, without overlap only
@@ -228,15 +228,15 @@ func (c *hostExchange) runBackward(ctx context.Context, sections []*section) (er
 			return err
 		}
 	}
-	if err := c.exchangeCopied(ctx); err != nil {
+	if err := c.exchangeCopiedBuckets(ctx); err != nil {
 		return err
 	}
 	return ctx.Err()
 }
 
-// exchangeCopied passes to sync all buckets whose copies were enqueued, each after its copy
-// has ended.
-func (c *hostExchange) exchangeCopied(ctx context.Context) error {
+// exchangeCopiedBuckets passes to sync all buckets whose copies were enqueued, each after
+// its copy has ended.
+func (c *hostExchange) exchangeCopiedBuckets(ctx context.Context) error {
 	for c.exchanged < c.sent {
 		i := c.exchanged
 		if err := ctx.Err(); err != nil {
@@ -244,23 +244,23 @@ func (c *hostExchange) exchangeCopied(ctx context.Context) error {
 		}
 		b := c.exchange.buckets[i]
 		if err := c.gpu.driver.EventSynchronize(b.sent); err != nil {
-			return c.gpu.checkLost(err)
+			return c.gpu.explainLostGPU(err)
 		}
 		c.exchanged++
-		if err := c.sync.ReduceBucket(i, device.Buffer{F32: c.exchange.hostGrads.part(4*b.offset, 4*b.size).floats()}, device.Stream{}); err != nil {
+		if err := c.sync.ReduceBucket(i, device.Buffer{F32: c.exchange.hostGrads.part(4*b.offset, 4*b.size).floatSlice()}, device.Stream{}); err != nil {
 			return fmt.Errorf("exchange gradient bucket %d: %w", i, err)
 		}
 	}
 	return nil
 }
 
-// finish waits for the exchange of the gradients and copies them back to the GPU.
-func (c *hostExchange) finish() error {
+// finishExchange waits for the exchange of the gradients and copies them back to the GPU.
+func (c *hostExchange) finishExchange() error {
 	if err := c.sync.Wait(); err != nil {
 		return fmt.Errorf("wait for gradients: %w", err)
 	}
 	g := c.gpu
 	return g.recordSpan("gradients to the GPU", "", "exchange", g.compute, func() error {
-		return g.checkLost(g.driver.MemcpyHtoDAsync(c.memory.grads.ptr, c.exchange.hostGrads.ptr, int64(4*c.exchange.lossAt), g.compute))
+		return g.explainLostGPU(g.driver.MemcpyHtoDAsync(c.memory.grads.ptr, c.exchange.hostGrads.ptr, int64(4*c.exchange.lossAt), g.compute))
 	})
 }

@@ -90,7 +90,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 		}
 		x.schedule.replays[key] = p
 	}
-	if err := x.refreshCopies(); err != nil {
+	if err := x.refreshWeightCopies(); err != nil {
 		return err
 	}
 	if update != nil && int32(update.Step) <= x.last.control.Skipped {
@@ -107,14 +107,14 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if key.dataset {
 		c.Seed, c.Epoch = x.data.dataset.set.Seed, x.data.dataset.epoch
 	}
-	copy(x.memory.hostControl.data(), c.Bytes()[:kernels.ControlHostBytes])
+	copy(x.memory.hostControl.byteSlice(), c.Bytes()[:kernels.ControlHostBytes])
 	if len(x.data.inputs) > 0 {
 		// Inputs are copied in a separate stream.
 		if err := x.gpu.driver.EventRecord(x.data.fed, x.gpu.copies); err != nil {
-			return x.gpu.checkLost(err)
+			return x.gpu.explainLostGPU(err)
 		}
 		if err := x.gpu.driver.StreamWaitEvent(x.gpu.compute, x.data.fed); err != nil {
-			return x.gpu.checkLost(err)
+			return x.gpu.explainLostGPU(err)
 		}
 	}
 	switch {
@@ -161,9 +161,9 @@ func (x *executable) accumulateCommands(p microbatch, from, n int) ([]command, e
 	case firstBatch:
 		return []command{&copyOnGPUCall{x.exchange.sums.ptr.Add(int64(4 * from)), x.memory.grads.ptr.Add(int64(4 * from)), int64(4 * n)}}, nil
 	case middleBatch:
-		return x.gpu.newKernelCalls(kernels.GradAdd(sums, grads, n))
+		return x.gpu.newKernelCalls(kernels.AddGradients(sums, grads, n))
 	case lastBatch:
-		return x.gpu.newKernelCalls(kernels.GradMean(grads, sums, n, p.parts))
+		return x.gpu.newKernelCalls(kernels.AverageGradients(grads, sums, n, p.parts))
 	}
 	return nil, nil
 }
@@ -243,7 +243,7 @@ func (x *executable) backwardCommands(key replayKey) (list []command, err error)
 			}
 			size := b.size
 			if next == len(x.exchange.buckets)-1 {
-				size += regionAlignElements // and the loss after the last bucket
+				size += regionAlignmentElements // and the loss after the last bucket
 			}
 			list = append(list, &bucketCall{sync, next, device.Buffer{
 				Pointer: uintptr(x.memory.grads.ptr.Add(int64(4 * b.offset))), Type: device.F32, Elements: size,
@@ -273,10 +273,10 @@ func (x *executable) backwardCommands(key replayKey) (list []command, err error)
 	return append(list, &joinCall{x.exchange.join}), nil
 }
 
-// watcher is implemented by strategies that end a step if it waits for a lost rank. The
+// stepWatcher is implemented by strategies that end a step if it waits for a lost rank. The
 // function stop ends the watch and returns the error with which the strategy ended the
 // step, or nil.
-type watcher interface {
+type stepWatcher interface {
 	Watch(ctx context.Context) (stop func() error)
 }
 
@@ -284,7 +284,7 @@ type watcher interface {
 // the step is not split into sections.
 func (x *executable) runUnsplitStep(ctx context.Context, p *replay, sync engine.GradSync, t *engine.Timing) error {
 	stop := func() error { return nil }
-	if w, ok := sync.(watcher); ok {
+	if w, ok := sync.(stepWatcher); ok {
 		stop = w.Watch(ctx)
 	}
 	err := x.launchUnsplit(p.sections[0])
@@ -304,18 +304,18 @@ func (x *executable) runUnsplitStep(ctx context.Context, p *replay, sync engine.
 func (x *executable) launchUnsplit(s *section) error {
 	g := x.gpu
 	if err := g.driver.EventRecord(x.profile.begin, g.compute); err != nil {
-		return g.checkLost(err)
+		return g.explainLostGPU(err)
 	}
 	if err := s.run(g, x.engine.options.Graph); err != nil {
 		return err
 	}
 	if err := g.driver.EventRecord(x.profile.end, g.compute); err != nil {
-		return g.checkLost(err)
+		return g.explainLostGPU(err)
 	}
 	if err := x.copyNextInputs(); err != nil {
 		return err
 	}
-	return g.checkLost(g.driver.EventSynchronize(x.profile.end))
+	return g.explainLostGPU(g.driver.EventSynchronize(x.profile.end))
 }
 
 // measureStep sets the times in t from the events of an unsplit step.
@@ -323,13 +323,13 @@ func (x *executable) measureStep(s *section, t *engine.Timing) error {
 	d := x.gpu.driver
 	whole, err := d.EventElapsed(x.profile.begin, x.profile.end)
 	if err != nil {
-		return x.gpu.checkLost(err)
+		return x.gpu.explainLostGPU(err)
 	}
 	if !s.replayed {
 		forward, err1 := d.EventElapsed(x.profile.begin, x.profile.forwardEnd)
 		backward, err2 := d.EventElapsed(x.profile.forwardEnd, x.profile.backwardEnd)
 		if err := errors.Join(err1, err2); err != nil {
-			return x.gpu.checkLost(err)
+			return x.gpu.explainLostGPU(err)
 		}
 		total := max(float64(whole), 1e-9)
 		x.profile.shares = [3]float64{float64(forward) / total, float64(backward) / total, 1 - float64(forward+backward)/total}
@@ -345,8 +345,8 @@ func (x *executable) measureStep(s *section, t *engine.Timing) error {
 // error if the exchanged loss is not finite, which means that another rank's loss is not
 // finite.
 func (x *executable) readResults(lossExchanged bool) error {
-	data := x.memory.result.data()
-	c := kernels.ReadControl(data[resultControl:])
+	data := x.memory.result.byteSlice()
+	c := kernels.DecodeControl(data[resultControl:])
 	if err := x.readLoss(); err != nil {
 		return err
 	}
@@ -366,7 +366,7 @@ func (x *executable) readLoss() error {
 	if x.program.Loss < 0 {
 		return nil
 	}
-	x.last.loss = decodeFloat32(x.memory.result.data()[resultLoss:])
+	x.last.loss = decodeFloat32(x.memory.result.byteSlice()[resultLoss:])
 	if math.IsNaN(x.last.loss) || math.IsInf(x.last.loss, 0) {
 		return fmt.Errorf("loss is %v: %w", x.last.loss, engine.ErrNonFinite)
 	}
@@ -389,7 +389,7 @@ func (x *executable) restoreStates() error {
 		return err
 	}
 	if err := g.driver.MemcpyDtoDAsync(x.store.states.ptr, x.memory.backup.ptr, x.memory.backup.bytes, g.compute); err != nil {
-		return g.checkLost(err)
+		return g.explainLostGPU(err)
 	}
 	return g.synchronize()
 }

@@ -14,19 +14,19 @@ type region struct {
 	layout layout
 }
 
-// regionAlignElements is the alignment of regions in flat buffers, in fp32 elements.
-const regionAlignElements = alignment / 4
+// regionAlignmentElements is the alignment of regions in flat buffers, in fp32 elements.
+const regionAlignmentElements = alignmentBytes / 4
 
 // store contains everything that outlives a step: weights, states and optimizer slots.
 // Executables that share parameters use the same store.
 type store struct {
 	gpu      *gpu
 	low      device.Type // type of the copies
-	masters  block       // fp32 weights
-	copies   block       // copies of the weights in type low; not allocated if low is fp32
-	states   block
-	slots    map[string]block // by the slot's name; same layout as masters
-	elements int              // number of elements of masters
+	masters  memoryBlock // fp32 weights
+	copies   memoryBlock // copies of the weights in type low; not allocated if low is fp32
+	states   memoryBlock
+	slots    map[string]memoryBlock // by the slot's name; same layout as masters
+	elements int                    // number of elements of masters
 
 	paramAt, stateAt   map[string]region
 	paramSeq, stateSeq []string // names, in the program's order
@@ -57,7 +57,7 @@ func paramOrder(p *plan.Program) []int {
 
 // newStore lays out the parameters and states of p without allocating memory.
 func newStore(g *gpu, p *plan.Program, layouts []layout, low device.Type) (*store, error) {
-	s := &store{gpu: g, low: low, paramAt: map[string]region{}, stateAt: map[string]region{}, slots: map[string]block{}, stale: true}
+	s := &store{gpu: g, low: low, paramAt: map[string]region{}, stateAt: map[string]region{}, slots: map[string]memoryBlock{}, stale: true}
 	for _, i := range paramOrder(p) {
 		id := p.Params[i].Tensor
 		name := p.Tensors[id].Name
@@ -65,7 +65,7 @@ func newStore(g *gpu, p *plan.Program, layouts []layout, low device.Type) (*stor
 			return nil, fmt.Errorf("lay out parameters: duplicate name %q", name)
 		}
 		s.paramAt[name] = region{s.elements, layouts[id]}
-		s.elements += roundUp(layouts[id].size(), regionAlignElements)
+		s.elements += roundUp(layouts[id].size(), regionAlignmentElements)
 	}
 	for _, q := range p.Params {
 		s.paramSeq = append(s.paramSeq, p.Tensors[q.Tensor].Name)
@@ -80,7 +80,7 @@ func newStore(g *gpu, p *plan.Program, layouts []layout, low device.Type) (*stor
 		l.typ = device.F32 // statistics are fp32 in every precision
 		s.stateAt[name] = region{size, l}
 		s.stateSeq = append(s.stateSeq, name)
-		size += roundUp(l.size(), regionAlignElements)
+		size += roundUp(l.size(), regionAlignmentElements)
 	}
 	s.masters.bytes, s.states.bytes = int64(4*s.elements), int64(4*size)
 	if low != device.F32 {
@@ -118,7 +118,7 @@ func (s *store) checkCoverage(p *plan.Program, layouts []layout) error {
 
 // allocate allocates the memory of s, filled with zeros.
 func (s *store) allocate() error {
-	for _, b := range []*block{&s.masters, &s.copies, &s.states} {
+	for _, b := range []*memoryBlock{&s.masters, &s.copies, &s.states} {
 		if err := s.gpu.allocate(b); err != nil {
 			return err
 		}
@@ -128,11 +128,11 @@ func (s *store) allocate() error {
 
 // slot returns the flat buffer of an optimizer slot. If it does not exist, slot allocates
 // it, filled with zeros.
-func (s *store) slot(name string) (block, error) {
+func (s *store) slot(name string) (memoryBlock, error) {
 	if b, ok := s.slots[name]; ok {
 		return b, nil
 	}
-	b := block{bytes: s.masters.bytes}
+	b := memoryBlock{bytes: s.masters.bytes}
 	if err := s.gpu.allocate(&b); err != nil {
 		return b, err
 	}
@@ -155,7 +155,7 @@ func (s *store) release() error {
 		return nil
 	}
 	var first error
-	for _, b := range append([]block{s.masters, s.copies, s.states}, s.slotBlocks()...) {
+	for _, b := range append([]memoryBlock{s.masters, s.copies, s.states}, s.slotBlocks()...) {
 		if err := s.gpu.free(b); err != nil && first == nil {
 			first = err
 		}
@@ -164,8 +164,8 @@ func (s *store) release() error {
 }
 
 // slotBlocks returns the buffers of the slots that exist.
-func (s *store) slotBlocks() []block {
-	var list []block
+func (s *store) slotBlocks() []memoryBlock {
+	var list []memoryBlock
 	for _, name := range slotNames() {
 		if b, ok := s.slots[name]; ok {
 			list = append(list, b)

@@ -45,11 +45,11 @@ import (
 // A worker that is alone synchronizes nothing, and computes the bits of a batch norm that
 // is not synchronized.
 
-// normSyncs contains the state for an executable's synchronized batch norms.
-type normSyncs struct {
+// normSyncState contains the state for an executable's synchronized batch norms.
+type normSyncState struct {
 	commands map[int][]command // by task: commands that contain a normSyncCall and replace schedule.commands
-	vector   block             // the sums that workers exchange, in float64
-	partial  block             // scratch memory for the sums with which dx is computed
+	vector   memoryBlock       // the sums that workers exchange, in float64
+	partial  memoryBlock       // scratch memory for the sums with which dx is computed
 	host     pinnedMemory      // copy of vector, for an exchange on the host
 
 	statistics engine.NormExchange // of the current step
@@ -91,9 +91,9 @@ func (c *normSyncCall) runTraced(g *gpu, s driver.Stream) error {
 // sums.
 func (c *normSyncCall) beginExchange(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.fork, s); err != nil {
-		return g.checkLost(err)
+		return g.explainLostGPU(err)
 	}
-	return g.checkLost(g.driver.StreamWaitEvent(g.exchange, c.fork))
+	return g.explainLostGPU(g.driver.StreamWaitEvent(g.exchange, c.fork))
 }
 
 // enqueue enqueues the exchange of the vector of sums.
@@ -107,9 +107,9 @@ func (c *normSyncCall) enqueue(g *gpu) error {
 // awaitExchange makes stream s wait for the exchange.
 func (c *normSyncCall) awaitExchange(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.join, g.exchange); err != nil {
-		return g.checkLost(err)
+		return g.explainLostGPU(err)
 	}
-	return g.checkLost(g.driver.StreamWaitEvent(s, c.join))
+	return g.explainLostGPU(g.driver.StreamWaitEvent(s, c.join))
 }
 
 func (c *normSyncCall) label() string { return "exchange statistics" }
@@ -135,9 +135,9 @@ func (x *executable) prepareNormSync() error {
 	if channels == 0 {
 		return nil
 	}
-	x.exchange.norms.vector.bytes = int64(8 * kernels.VectorLength(channels))
+	x.exchange.norms.vector.bytes = int64(8 * kernels.NormVectorLength(channels))
 	x.exchange.norms.partial.bytes = int64(4 * 2 * channels)
-	for _, b := range []*block{&x.exchange.norms.vector, &x.exchange.norms.partial} {
+	for _, b := range []*memoryBlock{&x.exchange.norms.vector, &x.exchange.norms.partial} {
 		if err := x.gpu.allocate(b); err != nil {
 			return x.explainOutOfMemory(err)
 		}
@@ -157,7 +157,7 @@ func (x *executable) prepareNormSync() error {
 
 // newNormSyncCall returns the command that exchanges the vector of sums of a layer.
 func (x *executable) newNormSyncCall(layer string, channels int) command {
-	return &normSyncCall{layer: layer, vector: x.exchange.norms.vector.ptr, doubles: kernels.VectorLength(channels), fork: x.exchange.fork, join: x.exchange.join}
+	return &normSyncCall{layer: layer, vector: x.exchange.norms.vector.ptr, doubles: kernels.NormVectorLength(channels), fork: x.exchange.fork, join: x.exchange.join}
 }
 
 // syncVector returns the address of the vector of sums as a kernel argument.
@@ -231,7 +231,7 @@ func (x *executable) resolveStatisticsSync(sync engine.GradSync) (synced bool, d
 	if d, ok := sync.(engine.DeviceNormSync); ok && sync.Capturable() {
 		return true, d, nil
 	}
-	if err := x.exchange.norms.statistics.Begin(sync); err != nil {
+	if err := x.exchange.norms.statistics.BeginStep(sync); err != nil {
 		return false, nil, err
 	}
 	// An exchange on the host cannot be captured in a graph, unless nothing is exchanged.
@@ -294,7 +294,7 @@ func (x *executable) allocateHostVector() (err error) {
 // by the total over all workers.
 func (x *executable) syncNormOnHost(m *normSyncCall) error {
 	if err := x.gpu.driver.StreamSynchronize(x.gpu.compute); err != nil {
-		return x.gpu.checkLost(err)
+		return x.gpu.explainLostGPU(err)
 	}
 	v := unsafe.Slice((*float64)(x.exchange.norms.host.ptr), m.doubles)
 	n := (m.doubles - 1) / 2

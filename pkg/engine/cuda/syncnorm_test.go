@@ -93,7 +93,7 @@ func normed(t testing.TB, e engine.Engine, p *plan.Program, sync engine.GradSync
 		if err := x.Output(p.Tensors[id].Name, v); err != nil {
 			return nil, err
 		}
-		out[p.Tensors[id].Name] = number.Widen(v)
+		out[p.Tensors[id].Name] = number.ToFloat64(v)
 	}
 	for _, id := range p.States {
 		if out[p.Tensors[id].Name], err = x.Get(p.Tensors[id].Name); err != nil {

@@ -99,7 +99,7 @@ func TestTuning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var known autotune.File
+	var known autotune.TuningFile
 	if err := json.Unmarshal(text, &known); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestTuningAfterLoading(t *testing.T) {
 	for _, c := range []struct {
 		budget time.Duration
 		want   bool // the fastest
-	}{{autotune.Budget, true}, {1, false}} {
+	}{{autotune.MaxTuningTime, true}, {1, false}} {
 		e := openOn(t, clibtest.New(clibtest.Options{Shallow: true}), tunedOptions("bf16"))
 		e.tuneBudget = c.budget
 		_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})

@@ -71,8 +71,8 @@ type candidateRunner struct {
 	list []variant
 }
 
-// Lost implements autotune.Runner.
-func (r *candidateRunner) Lost() bool { return r.x.gpu.lost != nil }
+// IsLost implements autotune.Runner.
+func (r *candidateRunner) IsLost() bool { return r.x.gpu.lost != nil }
 
 // FillOperandsWithNoise implements autotune.Runner.
 func (r *candidateRunner) FillOperandsWithNoise() error { return r.x.fillWithNoise() }
@@ -100,19 +100,19 @@ func (r *candidateRunner) withCommands(c autotune.Candidate, f func(run []comman
 	return errors.Join(f(v.commandsWith(&planCall{c.Plan.String(), c.Plan, pack})), pack.Close())
 }
 
-// confirmedElements is the number of elements that Result returns from each of three parts
-// of a result: its beginning, its middle and its end.
-const confirmedElements = 1 << 18
+// confirmedElementsPerPart is the number of elements that Result returns from each of three
+// parts of a result: its beginning, its middle and its end.
+const confirmedElementsPerPart = 1 << 18
 
 // Result implements autotune.Runner.
 func (r *candidateRunner) Result(one autotune.Candidate) (out []float32, err error) {
-	g, p, at := r.x.gpu, r.c.result(), r.c.resultAddress()
+	g, p, at := r.x.gpu, r.c.resultLocation(), r.c.resultAddress()
 	size, pitch, channels, rows := int64(p.typ.Size()), p.pitch, p.paddedChannels(), p.bytes()/p.typ.Size()
 	if pitch == channels {
 		pitch, channels = 1, 1
 		// Elements that a plan does not write stay NaN.
 		if err := g.driver.MemsetD8Async(at, 0xff, int64(p.bytes()), g.compute); err != nil {
-			return nil, g.checkLost(err)
+			return nil, g.explainLostGPU(err)
 		}
 	} else {
 		rows /= channels
@@ -121,7 +121,7 @@ func (r *candidateRunner) Result(one autotune.Candidate) (out []float32, err err
 		if err := g.enqueueAll(run, g.compute); err != nil {
 			return err
 		}
-		n := min(rows, max(1, confirmedElements/pitch))
+		n := min(rows, max(1, confirmedElementsPerPart/pitch))
 		for _, first := range []int{0, (rows - n) / 2, rows - n} {
 			data, err := g.read(at.Add(int64(first*pitch)*size), int64((n-1)*pitch+channels)*size)
 			if err != nil {
@@ -153,7 +153,7 @@ func (x *executable) minRunMilliseconds(run []command, limit float64) (float64, 
 			if g.lost != nil {
 				return 0, err
 			}
-			x.memory.cacheFlush = block{} // an algorithm may need the memory as workspace
+			x.memory.cacheFlush = memoryBlock{} // an algorithm may need the memory as workspace
 		}
 	}
 	least := math.Inf(1)
@@ -179,21 +179,21 @@ func (x *executable) runMilliseconds(run []command) (float64, error) {
 	for range 2 {
 		if x.memory.cacheFlush.bytes > 0 {
 			if err := g.driver.MemsetD8Async(x.memory.cacheFlush.ptr, 0, x.memory.cacheFlush.bytes, g.compute); err != nil {
-				return 0, g.checkLost(err)
+				return 0, g.explainLostGPU(err)
 			}
 		}
 	}
 	if err := g.driver.EventRecord(x.profile.begin, g.compute); err != nil {
-		return 0, g.checkLost(err)
+		return 0, g.explainLostGPU(err)
 	}
 	if err := g.enqueueAll(run, g.compute); err != nil {
 		return 0, err
 	}
 	if err := g.driver.EventRecord(x.profile.end, g.compute); err != nil {
-		return 0, g.checkLost(err)
+		return 0, g.explainLostGPU(err)
 	}
 	if err := g.driver.EventSynchronize(x.profile.end); err != nil {
-		return 0, g.checkLost(err)
+		return 0, g.explainLostGPU(err)
 	}
 	took, err := g.driver.EventElapsed(x.profile.begin, x.profile.end)
 	return float64(took), err
@@ -206,7 +206,7 @@ func (x *executable) growWorkspace(bytes int64) error {
 	}
 	err := x.resizeWorkspace(bytes)
 	if x.memory.workspace.ptr == 0 {
-		x.memory.workspace = block{}
+		x.memory.workspace = memoryBlock{}
 	}
 	return err
 }
@@ -222,6 +222,6 @@ func (x *executable) resizeWorkspace(bytes int64) error {
 	if err := x.gpu.free(x.memory.workspace); err != nil {
 		return err
 	}
-	x.memory.workspace = block{bytes: bytes}
+	x.memory.workspace = memoryBlock{bytes: bytes}
 	return x.gpu.allocate(&x.memory.workspace)
 }

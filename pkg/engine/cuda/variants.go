@@ -94,7 +94,7 @@ type gappedOperand struct {
 // bytes. It is 0 if no operand has gaps.
 func (c convolution) gaplessBytes() (bytes int) {
 	for _, o := range c.gappedOperands() {
-		bytes += roundUp(o.place.bytes(), alignment)
+		bytes += roundUp(o.place.bytes(), alignmentBytes)
 	}
 	return bytes
 }
@@ -105,7 +105,7 @@ func (x *executable) withoutGaps(c convolution) (gapless convolution, before, af
 	at := x.memory.gapless.ptr
 	for _, o := range c.gappedOperands() {
 		p := *o.place
-		copied := kernels.CopyChannels{Rows: p.pixels(), Channels: p.paddedChannels(), Src: kernels.Pointer(*o.ptr), Dst: kernels.Pointer(at), SrcPitch: p.pitch, DstPitch: p.paddedChannels()}
+		copied := kernels.ChannelCopy{Rows: p.pixels(), Channels: p.paddedChannels(), Src: kernels.Pointer(*o.ptr), Dst: kernels.Pointer(at), SrcPitch: p.pitch, DstPitch: p.paddedChannels()}
 		if o.written {
 			copied.Src, copied.Dst, copied.SrcPitch, copied.DstPitch = copied.Dst, copied.Src, copied.DstPitch, copied.SrcPitch
 		}
@@ -119,7 +119,7 @@ func (x *executable) withoutGaps(c convolution) (gapless convolution, before, af
 			before = append(before, launches...)
 		}
 		o.place.pitch, *o.ptr = p.paddedChannels(), at
-		at = at.Add(int64(roundUp(p.bytes(), alignment)))
+		at = at.Add(int64(roundUp(p.bytes(), alignmentBytes)))
 	}
 	return c, before, after, nil
 }
@@ -144,7 +144,7 @@ func (x *executable) inPlaceVariants(t task, c convolution) ([]variant, error) {
 	list := []variant{direct.followedBy(end)}
 	fused := direct
 	if len(t.in) == 3 && t.acceptsBias() || t.acc >= 0 {
-		fused = x.withEpilogue(t, c)
+		fused = x.fusedEpilogueVariant(t, c)
 		list = append(list, fused)
 	}
 	if t.stats == nil {
@@ -162,7 +162,7 @@ func (x *executable) inPlaceVariants(t task, c convolution) ([]variant, error) {
 		return nil, err
 	}
 	graph := fused.followedBy(sums)
-	graph.ops, graph.pointers = c.withSums(fused.ops), x.addSumPointers(t, fused.pointers)
+	graph.ops, graph.pointers = c.appendChannelSums(fused.ops), x.addSumPointers(t, fused.pointers)
 	return append(list, graph), nil
 }
 
@@ -213,15 +213,15 @@ func (x *executable) weightGradVariants(c convolution, v variant) ([]variant, er
 	return []variant{direct, cast}, err
 }
 
-// normSumVariants returns the variants of a data gradient that also computes the sums of the
-// gradient of the batch norm before the convolution.
+// normSumVariants returns the variants of a data gradient that also computes the sums of
+// the gradient of the batch norm before the convolution.
 func (x *executable) normSumVariants(t task, c convolution) ([]variant, error) {
 	s := t.sums
 	direct, fused := x.unfusedVariant(c), x.unfusedVariant(c)
 	var err error
 	direct.after, err = x.gpu.newKernelCalls(x.fusedNormGradParams(t).Reduce(number.KernelType(c.x.typ)))
 	direct.commandBytes = float64(2 * c.x.bytes())
-	fused.ops = c.withNormSums()
+	fused.ops = c.normSumOps()
 	fused.graphBytes += float64(c.x.bytes())
 	fused.pointers = maps.Clone(direct.pointers)
 	for id, tensor := range map[int64]int{

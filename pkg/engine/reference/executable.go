@@ -103,7 +103,7 @@ func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *
 		copy(x.before[i], x.tensors[id])
 	}
 	if x.program.HasSyncBatchNorm() {
-		if err := x.norms.Begin(sync); err != nil {
+		if err := x.norms.BeginStep(sync); err != nil {
 			return t, fmt.Errorf("step: %w", err)
 		}
 	}

@@ -28,9 +28,9 @@ type scene struct {
 	mask          []uint8
 }
 
-// CellImage draws image i of cells for a seed. It returns the 8-bit pixels, and the mask,
-// which is 1 inside cells and 0 outside. Both are in row-major order.
-func CellImage(seed int64, i, height, width int) (pixels, mask []uint8) {
+// DrawCellImage draws image i of cells for a seed. It returns the 8-bit pixels, and the
+// mask, which is 1 inside cells and 0 outside. Both are in row-major order.
+func DrawCellImage(seed int64, i, height, width int) (pixels, mask []uint8) {
 	s := &scene{
 		r:      stream.New(seed, stream.Cells, uint64(i), uint64(height), uint64(width)),
 		height: height, width: width,
@@ -48,7 +48,8 @@ func CellImage(seed int64, i, height, width int) (pixels, mask []uint8) {
 	return pixels, s.mask
 }
 
-// drawBackground draws the background: a brightness gradient, a vignette, and smooth texture.
+// drawBackground draws the background: a brightness gradient, a vignette, and smooth
+// texture.
 func (s *scene) drawBackground() {
 	angle := s.r.Float64() * 2 * math.Pi
 	slope := 0.10 + 0.15*s.r.Float64()
@@ -99,7 +100,7 @@ func (s *scene) drawSpecks() {
 		cy, cx := s.r.Float64()*float64(s.height), s.r.Float64()*float64(s.width)
 		sigma := 2 + 5*s.r.Float64()
 		amplitude := s.randomSign() * speckContrast * (0.5 + s.r.Float64()/2)
-		s.eachPixelNear(cy, cx, 3*sigma, func(at int, dy, dx float64) {
+		s.forEachPixelNear(cy, cx, 3*sigma, func(at int, dy, dx float64) {
 			s.value[at] += amplitude * math.Exp(-(dy*dy+dx*dx)/(2*sigma*sigma))
 		})
 	}
@@ -137,16 +138,16 @@ func (s *scene) drawCells() {
 		sign := s.randomSign() // the same for interior and membrane, because opposite signs would cancel out near the edge
 		body := sign * (cellContrastMin + (cellContrastMax-cellContrastMin)*s.r.Float64())
 		rim := sign * membraneContrast * (0.6 + 0.4*s.r.Float64())
-		if isFree(drawn, o.cy, o.cx, o.a) {
+		if touchesNoCell(drawn, o.cy, o.cx, o.a) {
 			drawn = append(drawn, [3]float64{o.cy, o.cx, o.a})
 			s.drawCell(&o, body, rim)
 		}
 	}
 }
 
-// isFree reports whether a cell of radius a around (cy, cx) does not touch any of the cells
-// drawn so far. others contains the values cy, cx and a of each of these cells.
-func isFree(others [][3]float64, cy, cx, a float64) bool {
+// touchesNoCell reports whether a cell of radius a around (cy, cx) does not touch any of
+// the cells drawn so far. others contains the values cy, cx and a of each of these cells.
+func touchesNoCell(others [][3]float64, cy, cx, a float64) bool {
 	for _, c := range others {
 		if math.Hypot(cy-c[0], cx-c[1]) < 0.95*(a+c[2])+2 {
 			return false
@@ -159,7 +160,7 @@ func isFree(others [][3]float64, cy, cx, a float64) bool {
 // center, and rim is the contrast of the membrane.
 func (s *scene) drawCell(o *cellOutline, body, rim float64) {
 	const rimWidth = 1.3
-	s.eachPixelNear(o.cy, o.cx, 1.25*o.a+4*rimWidth, func(i int, dy, dx float64) {
+	s.forEachPixelNear(o.cy, o.cx, 1.25*o.a+4*rimWidth, func(i int, dy, dx float64) {
 		d := math.Hypot(dy, dx)
 		edge := o.radius(math.Atan2(dy, dx))
 		inside := edge - d // distance to the edge along the ray
@@ -172,9 +173,9 @@ func (s *scene) drawCell(o *cellOutline, body, rim float64) {
 	})
 }
 
-// eachPixelNear calls f for each pixel in the square of edge 2·reach around (cy, cx). i is
-// the index of the pixel; dy and dx are its distances from the center.
-func (s *scene) eachPixelNear(cy, cx, reach float64, f func(i int, dy, dx float64)) {
+// forEachPixelNear calls f for each pixel in the square of edge 2·reach around (cy, cx). i
+// is the index of the pixel; dy and dx are its distances from the center.
+func (s *scene) forEachPixelNear(cy, cx, reach float64, f func(i int, dy, dx float64)) {
 	for y := max(0, int(cy-reach)); y < min(s.height, int(cy+reach)+1); y++ {
 		for x := max(0, int(cx-reach)); x < min(s.width, int(cx+reach)+1); x++ {
 			f(y*s.width+x, float64(y)+0.5-cy, float64(x)+0.5-cx)

@@ -75,9 +75,9 @@ func randomWaves(seed int64, i, edge int) []wave {
 	return all
 }
 
-// FieldBox generates box i for a seed: the input [4,edge,edge,edge] and the target
+// ComputeFieldBox generates box i for a seed: the input [4,edge,edge,edge] and the target
 // [5,edge,edge,edge]. It computes slices in parallel.
-func FieldBox(seed int64, i, edge int) (image, target []float32) {
+func ComputeFieldBox(seed int64, i, edge int) (image, target []float32) {
 	all := randomWaves(seed, i, edge)
 	n := edge * edge * edge
 	image, target = make([]float32, FieldInputs*n), make([]float32, FieldTargets*n)

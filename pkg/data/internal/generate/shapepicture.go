@@ -10,9 +10,9 @@ import (
 // ShapeNames contains the class names of generated pictures by class index.
 var ShapeNames = [...]string{"disc", "ring", "square", "triangle", "cross", "bar", "pair", "stripes", "checkers", "star"}
 
-// ShapePicture draws picture i for a seed, which shows the shape ShapeNames[class]. It
+// DrawShapePicture draws picture i for a seed, which shows the shape ShapeNames[class]. It
 // returns the red, the green and the blue plane, each of edge×edge bytes.
-func ShapePicture(seed int64, i, class, edge int) []uint8 {
+func DrawShapePicture(seed int64, i, class, edge int) []uint8 {
 	r := stream.New(seed, stream.Classes, uint64(i), uint64(edge))
 	n := edge * edge
 	size := 0.55 + 0.3*r.Float64()

@@ -16,7 +16,7 @@ const maxRank = 32
 type Dataset struct {
 	file  *File
 	shape []int
-	of    values.Number
+	of    values.NumberType
 	fill  []byte // value of elements that were never written; nil: 0
 
 	compact []byte // the data of a compact data set
@@ -89,7 +89,7 @@ func (f *File) openDataset(pos int64) (*Dataset, error) {
 
 // parseDataspace parses a dataspace message (IV.A.2.b) and sets d.shape.
 func (d *Dataset) parseDataspace(c *cursor) error {
-	version, rank := c.uint(1), int(c.uint(1))
+	version, rank := c.readUint(1), int(c.readUint(1))
 	switch version {
 	case 1:
 		c.skip(6)
@@ -103,7 +103,7 @@ func (d *Dataset) parseDataspace(c *cursor) error {
 	}
 	total := uint64(1)
 	for range rank {
-		n := c.uint(d.file.lengths)
+		n := c.readUint(d.file.lengths)
 		if c.err != nil {
 			return c.err
 		}
@@ -118,15 +118,15 @@ func (d *Dataset) parseDataspace(c *cursor) error {
 
 // parseDatatype parses a datatype message (IV.A.2.d). It returns an error unless the type
 // is an integer of 1 to 8 bytes or an IEEE 754 float.
-func parseDatatype(c *cursor) (values.Number, error) {
-	class := c.uint(1) & 0xf
-	bits := c.uint(3)
-	t := values.Number{Size: int(c.uint(4)), Big: bits&1 != 0, Signed: bits&8 != 0}
+func parseDatatype(c *cursor) (values.NumberType, error) {
+	class := c.readUint(1) & 0xf
+	bits := c.readUint(3)
+	t := values.NumberType{Size: int(c.readUint(4)), Big: bits&1 != 0, Signed: bits&8 != 0}
 	switch class {
 	case 0:
-		offset, precision := c.uint(2), c.uint(2)
+		offset, precision := c.readUint(2), c.readUint(2)
 		switch {
-		case c.err != nil || !t.Supported():
+		case c.err != nil || !t.IsSupported():
 		case offset != 0 || precision != uint64(8*t.Size):
 			return t, fmt.Errorf("unsupported integers of %d bits in %d bytes: integers must fill their bytes; convert them (astype in NumPy)", precision, t.Size)
 		default:
@@ -135,10 +135,10 @@ func parseDatatype(c *cursor) (values.Number, error) {
 	case 1:
 		t.Float = true
 		c.skip(2)
-		precision := int(c.uint(2))
+		precision := int(c.readUint(2))
 		c.skip(1)
 		exponent := map[int]uint64{2: 5, 4: 8, 8: 11}[t.Size]
-		if bits&0x40 == 0 && precision == 8*t.Size && exponent != 0 && c.uint(1) == exponent {
+		if bits&0x40 == 0 && precision == 8*t.Size && exponent != 0 && c.readUint(1) == exponent {
 			return t, c.err
 		}
 	}
@@ -150,23 +150,23 @@ func parseDatatype(c *cursor) (values.Number, error) {
 
 // parseFillValue parses a fill value message (IV.A.2.f) and sets d.fill.
 func (d *Dataset) parseFillValue(c *cursor) error {
-	version := c.uint(1)
+	version := c.readUint(1)
 	var defined bool
 	switch version {
 	case 1, 2:
 		c.skip(2)
-		defined = c.uint(1) != 0 || version == 1
+		defined = c.readUint(1) != 0 || version == 1
 	case 3:
-		defined = c.uint(1)&0x20 != 0
+		defined = c.readUint(1)&0x20 != 0
 	default:
 		return fmt.Errorf("unsupported fill value version %d: versions 1 to 3 are supported", version)
 	}
 	if !defined {
 		return c.err
 	}
-	n := c.uint(4)
+	n := c.readUint(4)
 	if c.err == nil && n > 0 && n == uint64(d.of.Size) { // a size of 0 means that the data type is missing, which is reported later
-		if v := c.take(d.of.Size); c.err == nil && slices.Max(v) > 0 {
+		if v := c.next(d.of.Size); c.err == nil && slices.Max(v) > 0 {
 			d.fill = slices.Clone(v)
 		}
 	}
@@ -176,19 +176,19 @@ func (d *Dataset) parseFillValue(c *cursor) error {
 // parseLayout parses a data layout message (IV.A.2.i) of version 3 or 4, and reads the
 // positions of the chunks if the data are chunked.
 func (d *Dataset) parseLayout(c *cursor) error {
-	version := c.uint(1)
+	version := c.readUint(1)
 	if version != 3 && version != 4 {
 		return fmt.Errorf("unsupported layout version %d: versions 3 and 4 are supported (HDF5 1.6.3 and later): copy the file with h5repack", version)
 	}
 	f := d.file
-	switch class := c.uint(1); class {
+	switch class := c.readUint(1); class {
 	case 0:
-		n := int(c.uint(2))
-		if d.compact = c.take(n); c.err == nil && n != d.sizeBytes() {
+		n := int(c.readUint(2))
+		if d.compact = c.next(n); c.err == nil && n != d.sizeBytes() {
 			return fmt.Errorf("got %d bytes of data for shape %v: the file is damaged", n, d.shape)
 		}
 	case 1:
-		a, size := c.uint(f.offsets), c.uint(f.lengths)
+		a, size := c.readUint(f.offsets), c.readUint(f.lengths)
 		if c.err != nil || f.isUndefined(a) {
 			return c.err
 		}
@@ -228,7 +228,7 @@ func (d *Dataset) parseChunkShape(c *cursor, rank, width int) error {
 	}
 	total := uint64(1)
 	for i := range rank {
-		n := c.uint(width)
+		n := c.readUint(width)
 		if c.err != nil {
 			return c.err
 		}
@@ -257,8 +257,8 @@ func (d *Dataset) chunkBytes() int {
 	return n
 }
 
-// chunkGrid returns the number of chunks along each axis.
-func (d *Dataset) chunkGrid() []uint64 {
+// chunksPerAxis returns the number of chunks along each axis.
+func (d *Dataset) chunksPerAxis() []uint64 {
 	g := make([]uint64, len(d.shape))
 	for k, n := range d.shape {
 		g[k] = uint64((n + d.chunk[k] - 1) / d.chunk[k])
@@ -283,8 +283,8 @@ func (d *Dataset) addChunk(i uint64, c chunk) error {
 // readBTreeChunks reads the positions of the chunks from the B-tree of a version 3 layout.
 func (d *Dataset) readBTreeChunks(c *cursor) error {
 	f := d.file
-	rank := int(c.uint(1))
-	tree := c.uint(f.offsets)
+	rank := int(c.readUint(1))
+	tree := c.readUint(f.offsets)
 	if c.err != nil {
 		return c.err
 	}
@@ -295,13 +295,13 @@ func (d *Dataset) readBTreeChunks(c *cursor) error {
 	if f.isUndefined(tree) {
 		return nil
 	}
-	grid := d.chunkGrid()
+	grid := d.chunksPerAxis()
 	return f.walkBTree(tree, 1, 8+8*rank, func(key []byte, child int64) error {
 		c := cursor{b: key}
-		size, skip := c.uint(4), uint32(c.uint(4))
+		size, skip := c.readUint(4), uint32(c.readUint(4))
 		i := uint64(0)
 		for k, n := range d.chunk {
-			pos := c.uint(8)
+			pos := c.readUint(8)
 			if pos%uint64(n) != 0 || pos/uint64(n) >= grid[k] {
 				return fmt.Errorf("a chunk is at index %d of dimension %d, whose length is %d: the file is damaged", pos, k, d.shape[k])
 			}
@@ -315,7 +315,7 @@ func (d *Dataset) readBTreeChunks(c *cursor) error {
 // version 4 layout: a single chunk, an implicit index, or a fixed array.
 func (d *Dataset) readIndexedChunks(c *cursor) error {
 	f := d.file
-	flags, rank, width := c.uint(1), int(c.uint(1)), int(c.uint(1))
+	flags, rank, width := c.readUint(1), int(c.readUint(1)), int(c.readUint(1))
 	if c.err != nil {
 		return c.err
 	}
@@ -327,21 +327,21 @@ func (d *Dataset) readIndexedChunks(c *cursor) error {
 	}
 	d.chunks = map[uint64]chunk{}
 	full := int64(d.chunkBytes())
-	kind := c.uint(1)
+	kind := c.readUint(1)
 	single := chunk{size: full}
 	pageBits := uint64(0)
 	switch kind {
 	case 1:
 		if flags&2 != 0 {
-			single.size, single.skip = int64(c.uint(f.lengths)&math.MaxInt64), uint32(c.uint(4))
+			single.size, single.skip = int64(c.readUint(f.lengths)&math.MaxInt64), uint32(c.readUint(4))
 		}
 	case 2:
 	case 3:
-		pageBits = c.uint(1)
+		pageBits = c.readUint(1)
 	default:
 		return errors.New("chunk indexes of resizable data sets in HDF5's latest format are not supported: write the data set with a fixed shape, or in h5py's default format (libver earliest)")
 	}
-	a := c.uint(f.offsets)
+	a := c.readUint(f.offsets)
 	if c.err != nil || f.isUndefined(a) {
 		return c.err
 	}
@@ -350,7 +350,7 @@ func (d *Dataset) readIndexedChunks(c *cursor) error {
 		return err
 	}
 	total := uint64(1)
-	for _, n := range d.chunkGrid() {
+	for _, n := range d.chunksPerAxis() {
 		if n > 0 && total > math.MaxInt64/n {
 			return errors.New("the data set has too many chunks: the file is damaged")
 		}
@@ -383,13 +383,13 @@ func (d *Dataset) readFixedArray(pos int64, pageBits, total uint64) error {
 		return err
 	}
 	c := cursor{b: b}
-	if string(c.take(4)) != "FAHD" {
+	if string(c.next(4)) != "FAHD" {
 		return fmt.Errorf("fixed array signature is missing at byte %d: the file is damaged", pos)
 	}
 	c.skip(1)
-	filtered, each := c.uint(1) == 1, int(c.uint(1))
+	filtered, each := c.readUint(1) == 1, int(c.readUint(1))
 	c.skip(1)
-	n, a := c.uint(f.lengths), c.uint(f.offsets)
+	n, a := c.readUint(f.lengths), c.readUint(f.offsets)
 	if c.err != nil || f.isUndefined(a) {
 		return c.err
 	}
@@ -420,9 +420,9 @@ func (d *Dataset) readFixedArray(pos int64, pageBits, total uint64) error {
 		c := cursor{b: b}
 		for i := range count {
 			where := chunk{size: int64(d.chunkBytes())}
-			a := c.uint(f.offsets)
+			a := c.readUint(f.offsets)
 			if filtered {
-				where.size, where.skip = int64(c.uint(sizeBytes)&math.MaxInt64), uint32(c.uint(4))
+				where.size, where.skip = int64(c.readUint(sizeBytes)&math.MaxInt64), uint32(c.readUint(4))
 			}
 			// A page that was never written consists of zeros.
 			if f.isUndefined(a) || a == 0 {

@@ -84,17 +84,17 @@ func (f *File) readSuperblock(pos int64) error {
 		return err
 	}
 	c := cursor{b: head, pos: 8}
-	version := c.uint(1)
+	version := c.readUint(1)
 	switch version {
 	case 0, 1:
 		c.skip(4)
-		f.offsets, f.lengths = int(c.uint(1)), int(c.uint(1))
+		f.offsets, f.lengths = int(c.readUint(1)), int(c.readUint(1))
 		c.skip(1 + 2 + 2 + 4)
 		if version == 1 {
 			c.skip(4)
 		}
 	case 2, 3:
-		f.offsets, f.lengths = int(c.uint(1)), int(c.uint(1))
+		f.offsets, f.lengths = int(c.readUint(1)), int(c.readUint(1))
 		c.skip(1)
 	default:
 		if c.err == nil {
@@ -104,13 +104,13 @@ func (f *File) readSuperblock(pos int64) error {
 	if c.err == nil && (f.offsets != 4 && f.offsets != 8 || f.lengths != 4 && f.lengths != 8) {
 		return fmt.Errorf("unsupported size of addresses (%d bytes) or lengths (%d bytes): 4 and 8 are supported", f.offsets, f.lengths)
 	}
-	base := c.uint(f.offsets)
+	base := c.readUint(f.offsets)
 	if version < 2 {
 		c.skip(3*f.offsets + f.offsets) // free space, end, driver; then the root's link name
 	} else {
 		c.skip(2 * f.offsets) // extension, end
 	}
-	root := c.uint(f.offsets)
+	root := c.readUint(f.offsets)
 	if c.err != nil {
 		return fmt.Errorf("read superblock: %w", c.err)
 	}
@@ -201,7 +201,7 @@ func (f *File) Dataset(path string) (*Dataset, error) {
 			slices.Sort(names)
 			return nil, fmt.Errorf("open data set %s: %s does not exist; its group contains: %s", path, part, joinNames(names))
 		}
-		if to == notFollowed {
+		if to == unfollowedLink {
 			return nil, fmt.Errorf("open data set %s: %s is a soft or external link, which is not followed: name the data set itself", path, part)
 		}
 		pos = to
@@ -233,8 +233,8 @@ type cursor struct {
 	err error
 }
 
-// take returns the next n bytes, or nil after an error.
-func (c *cursor) take(n int) []byte {
+// next returns the next n bytes, or nil after an error.
+func (c *cursor) next(n int) []byte {
 	if c.err != nil || n < 0 || n > len(c.b)-c.pos {
 		if c.err == nil {
 			c.err = errors.New("unexpected end of a header structure: the file is damaged")
@@ -246,12 +246,12 @@ func (c *cursor) take(n int) []byte {
 	return b
 }
 
-func (c *cursor) skip(n int) { c.take(n) }
+func (c *cursor) skip(n int) { c.next(n) }
 
-// uint reads an unsigned little-endian number of n bytes, at most 8.
-func (c *cursor) uint(n int) uint64 {
+// readUint reads an unsigned little-endian number of n bytes, at most 8.
+func (c *cursor) readUint(n int) uint64 {
 	var v uint64
-	for i, b := range c.take(n) {
+	for i, b := range c.next(n) {
 		v |= uint64(b) << (8 * i)
 	}
 	return v

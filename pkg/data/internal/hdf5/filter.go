@@ -27,7 +27,7 @@ type filter struct {
 // parseFilters parses a filter pipeline message (IV.A.2.l). It returns the filters in the
 // order in which they were applied. An unsupported filter is an error.
 func parseFilters(c *cursor) ([]filter, error) {
-	version, n := c.uint(1), int(c.uint(1))
+	version, n := c.readUint(1), int(c.readUint(1))
 	switch version {
 	case 1:
 		c.skip(6)
@@ -37,19 +37,19 @@ func parseFilters(c *cursor) ([]filter, error) {
 	}
 	var all []filter
 	for range n {
-		f := filter{id: c.uint(2)}
+		f := filter{id: c.readUint(2)}
 		named := 0
 		if version == 1 || f.id >= 256 {
-			named = int(c.uint(2))
+			named = int(c.readUint(2))
 		}
 		c.skip(2)
-		values := int(c.uint(2))
+		values := int(c.readUint(2))
 		if version == 1 {
 			named = (named + 7) / 8 * 8
 		}
-		name := string(bytes.TrimRight(c.take(named), "\x00"))
+		name := string(bytes.TrimRight(c.next(named), "\x00"))
 		for range values {
-			if f.values = append(f.values, uint32(c.uint(4))); c.err != nil {
+			if f.values = append(f.values, uint32(c.readUint(4))); c.err != nil {
 				return nil, c.err
 			}
 		}

@@ -41,19 +41,19 @@ func (f *File) readHeader(pos int64) ([]headerMessage, error) {
 		return f.readHeaderV2(pos, b)
 	}
 	c := cursor{b: b}
-	if v := c.uint(1); v != 1 {
+	if v := c.readUint(1); v != 1 {
 		return nil, fmt.Errorf("unsupported object header version %d at byte %d: versions 1 and 2 are supported", v, pos)
 	}
 	c.skip(1 + 2 + 4)
-	size := c.uint(4)
+	size := c.readUint(4)
 	if c.err != nil {
 		return nil, c.err
 	}
 	return f.readMessages([]fileRange{{pos + 16, int64(size)}}, func(c *cursor) headerMessage {
-		m := headerMessage{kind: int(c.uint(2))}
-		n, flags := int(c.uint(2)), c.uint(1)
+		m := headerMessage{kind: int(c.readUint(2))}
+		n, flags := int(c.readUint(2)), c.readUint(1)
 		c.skip(3)
-		m.data, m.share = c.take(n), flags&2 != 0
+		m.data, m.share = c.next(n), flags&2 != 0
 		return m
 	}, 0)
 }
@@ -62,17 +62,17 @@ func (f *File) readHeader(pos int64) ([]headerMessage, error) {
 // the header.
 func (f *File) readHeaderV2(pos int64, b []byte) ([]headerMessage, error) {
 	c := cursor{b: b, pos: 4}
-	if v := c.uint(1); v != 2 {
+	if v := c.readUint(1); v != 2 {
 		return nil, fmt.Errorf("unsupported object header version %d at byte %d: versions 1 and 2 are supported", v, pos)
 	}
-	flags := c.uint(1)
+	flags := c.readUint(1)
 	if flags&0x20 != 0 {
 		c.skip(16)
 	}
 	if flags&0x10 != 0 {
 		c.skip(4)
 	}
-	size := c.uint(1 << (flags & 3))
+	size := c.readUint(1 << (flags & 3))
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -80,12 +80,12 @@ func (f *File) readHeaderV2(pos int64, b []byte) ([]headerMessage, error) {
 		return nil, fmt.Errorf("object header of %d bytes at byte %d exceeds the file of %d bytes: the file is damaged", size, pos, f.size)
 	}
 	return f.readMessages([]fileRange{{pos + int64(c.pos), int64(size)}}, func(c *cursor) headerMessage {
-		m := headerMessage{kind: int(c.uint(1))}
-		n, own := int(c.uint(2)), c.uint(1)
+		m := headerMessage{kind: int(c.readUint(1))}
+		n, own := int(c.readUint(2)), c.readUint(1)
 		if flags&4 != 0 {
 			c.skip(2)
 		}
-		m.data, m.share = c.take(n), own&2 != 0
+		m.data, m.share = c.next(n), own&2 != 0
 		return m
 	}, 4)
 }
@@ -119,7 +119,7 @@ func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage
 			}
 			if m.kind == messageContinuation {
 				to := cursor{b: m.data}
-				where, length := to.uint(f.offsets), to.uint(f.lengths)
+				where, length := to.readUint(f.offsets), to.readUint(f.lengths)
 				start, err := f.filePosition(where)
 				if err = errors.Join(err, to.err); err != nil {
 					return nil, fmt.Errorf("continuation of an object header: %w", err)
@@ -138,12 +138,12 @@ func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage
 	return all, nil
 }
 
-// notFollowed is stored instead of a position for soft links and external links, which this
-// package does not follow.
-const notFollowed = -1
+// unfollowedLink is stored instead of a position for soft links and external links, which
+// this package does not follow.
+const unfollowedLink = -1
 
 // readLinks returns the positions of the objects in the group at position pos, by name. The
-// position is notFollowed for soft and external links.
+// position is unfollowedLink for soft and external links.
 func (f *File) readLinks(pos int64) (map[string]int64, error) {
 	all, err := f.readHeader(pos)
 	if err != nil {
@@ -154,7 +154,7 @@ func (f *File) readLinks(pos int64) (map[string]int64, error) {
 		switch m.kind {
 		case messageSymbolTable:
 			c := cursor{b: m.data}
-			tree, heap := c.uint(f.offsets), c.uint(f.offsets)
+			tree, heap := c.readUint(f.offsets), c.readUint(f.offsets)
 			if c.err != nil {
 				return nil, c.err
 			}
@@ -171,10 +171,10 @@ func (f *File) readLinks(pos int64) (map[string]int64, error) {
 			}
 		case messageLinkInfo:
 			c := cursor{b: m.data, pos: 1}
-			if c.uint(1)&1 != 0 {
+			if c.readUint(1)&1 != 0 {
 				c.skip(8)
 			}
-			if heap := c.uint(f.offsets); c.err == nil && !f.isUndefined(heap) {
+			if heap := c.readUint(f.offsets); c.err == nil && !f.isUndefined(heap) {
 				return nil, errors.New("groups that store their links in a fractal heap are not supported: copy the data sets to a file in h5py's default format (libver earliest)")
 			}
 		}
@@ -183,13 +183,13 @@ func (f *File) readLinks(pos int64) (map[string]int64, error) {
 }
 
 // parseLink parses a link message (IV.A.2.g). pos is the position of the object, or
-// notFollowed.
+// unfollowedLink.
 func (f *File) parseLink(b []byte) (name string, pos int64, err error) {
 	c := cursor{b: b}
-	version, flags := c.uint(1), c.uint(1)
+	version, flags := c.readUint(1), c.readUint(1)
 	kind := uint64(0)
 	if flags&8 != 0 {
-		kind = c.uint(1)
+		kind = c.readUint(1)
 	}
 	if flags&4 != 0 {
 		c.skip(8)
@@ -197,15 +197,15 @@ func (f *File) parseLink(b []byte) (name string, pos int64, err error) {
 	if flags&0x10 != 0 {
 		c.skip(1)
 	}
-	n := c.uint(1 << (flags & 3))
+	n := c.readUint(1 << (flags & 3))
 	if n > uint64(len(b)) {
 		n = uint64(len(b))
 	}
-	name = string(c.take(int(n)))
+	name = string(c.next(int(n)))
 	if kind != 0 && c.err == nil {
-		return name, notFollowed, nil
+		return name, unfollowedLink, nil
 	}
-	to := c.uint(f.offsets)
+	to := c.readUint(f.offsets)
 	if c.err != nil || version != 1 {
 		return "", 0, fmt.Errorf("link message (version %d) is invalid: the file is damaged", version)
 	}
@@ -225,13 +225,13 @@ func (f *File) readSymbols(tree, heap uint64, links map[string]int64) error {
 		return err
 	}
 	c := cursor{b: b}
-	if string(c.take(4)) != "HEAP" {
+	if string(c.next(4)) != "HEAP" {
 		return fmt.Errorf("local heap signature is missing at byte %d: the file is damaged", pos)
 	}
 	c.skip(4)
-	size := c.uint(f.lengths)
+	size := c.readUint(f.lengths)
 	c.skip(f.lengths)
-	data := c.uint(f.offsets)
+	data := c.readUint(f.offsets)
 	if c.err != nil {
 		return c.err
 	}
@@ -257,11 +257,11 @@ func (f *File) readSymbolTable(pos int64, names []byte, links map[string]int64) 
 		return err
 	}
 	c := cursor{b: b}
-	if string(c.take(4)) != "SNOD" {
+	if string(c.next(4)) != "SNOD" {
 		return fmt.Errorf("symbol table signature is missing at byte %d: the file is damaged", pos)
 	}
 	c.skip(2)
-	n := int64(c.uint(2))
+	n := int64(c.readUint(2))
 	if c.err != nil {
 		return c.err
 	}
@@ -271,7 +271,7 @@ func (f *File) readSymbolTable(pos int64, names []byte, links map[string]int64) 
 	}
 	for ; len(b) > 0; b = b[each:] {
 		c := cursor{b: b}
-		name, to, cached := c.uint(f.offsets), c.uint(f.offsets), c.uint(4)
+		name, to, cached := c.readUint(f.offsets), c.readUint(f.offsets), c.readUint(4)
 		if name >= uint64(len(names)) {
 			return errors.New("the name of a link is outside of its heap: the file is damaged")
 		}
@@ -279,7 +279,7 @@ func (f *File) readSymbolTable(pos int64, names []byte, links map[string]int64) 
 		if !ok {
 			return errors.New("the name of a link is not terminated: the file is damaged")
 		}
-		header := int64(notFollowed)
+		header := int64(unfollowedLink)
 		if cached != 2 { // 2 is a soft link
 			if header, err = f.filePosition(to); err != nil {
 				return err
@@ -310,10 +310,10 @@ func (f *File) walkBTree(tree uint64, kind uint64, keyBytes int, leaf func(key [
 			return err
 		}
 		c := cursor{b: b}
-		if string(c.take(4)) != "TREE" || c.uint(1) != kind {
+		if string(c.next(4)) != "TREE" || c.readUint(1) != kind {
 			return fmt.Errorf("signature of a B-tree is missing at byte %d: the file is damaged", pos)
 		}
-		depth, n := int(c.uint(1)), int64(c.uint(2))
+		depth, n := int(c.readUint(1)), int64(c.readUint(2))
 		if level >= 0 && depth != level {
 			return fmt.Errorf("node of a B-tree at byte %d has level %d, want %d: the file is damaged", pos, depth, level)
 		}
@@ -323,7 +323,7 @@ func (f *File) walkBTree(tree uint64, kind uint64, keyBytes int, leaf func(key [
 		}
 		for ; len(b) > 0; b = b[each:] {
 			c := cursor{b: b[keyBytes:]}
-			child := c.uint(f.offsets)
+			child := c.readUint(f.offsets)
 			if depth > 0 {
 				if err := node(child, depth-1); err != nil {
 					return err

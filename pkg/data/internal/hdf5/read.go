@@ -68,10 +68,10 @@ func (r *Reader) Read(dst []float32, start, size []int) error {
 	return d.readRows(dst, start, size, s)
 }
 
-// eachRow calls f for each row of the box with the given start and size in an array of the
-// given shape. boxIndex is the index of the row's first value in the box, and arrayIndex is
-// its index in the array.
-func eachRow(start, size, shape []int, f func(boxIndex, arrayIndex int) error) error {
+// forEachRow calls f for each row of the box with the given start and size in an array of
+// the given shape. boxIndex is the index of the row's first value in the box, and
+// arrayIndex is its index in the array.
+func forEachRow(start, size, shape []int, f func(boxIndex, arrayIndex int) error) error {
 	last := len(size) - 1
 	place := make([]int, len(size))
 	for boxIndex := 0; ; boxIndex += size[last] {
@@ -95,9 +95,9 @@ func eachRow(start, size, shape []int, f func(boxIndex, arrayIndex int) error) e
 	}
 }
 
-// maxReadGap is the largest gap in bytes between two rows that are read in one call
+// maxReadGapBytes is the largest gap in bytes between two rows that are read in one call
 // together with the gap, which is faster than two calls.
-const maxReadGap = 4096
+const maxReadGapBytes = 4096
 
 // readRows reads a box of contiguous or compact data, row by row or plane by plane.
 func (d *Dataset) readRows(dst []float32, start, size []int, s *chunkScratch) error {
@@ -111,7 +111,7 @@ func (d *Dataset) readRows(dst []float32, start, size []int, s *chunkScratch) er
 	last := len(size) - 1
 	n := size[last] * width
 	if d.compact != nil {
-		return eachRow(start, size, shape, func(boxIndex, arrayIndex int) error {
+		return forEachRow(start, size, shape, func(boxIndex, arrayIndex int) error {
 			d.of.Convert(dst[boxIndex:][:size[last]], d.compact[arrayIndex*width:][:n])
 			return nil
 		})
@@ -121,11 +121,11 @@ func (d *Dataset) readRows(dst []float32, start, size []int, s *chunkScratch) er
 		return nil
 	}
 	// If the gaps are short, all rows of a plane are read in one call.
-	if last > 0 && shape[last]*width-n <= maxReadGap {
+	if last > 0 && shape[last]*width-n <= maxReadGapBytes {
 		return d.readPlanes(dst, start, size, s)
 	}
 	s.stored = resizeBuffer(s.stored, n)
-	return eachRow(start, size, shape, func(boxIndex, arrayIndex int) error {
+	return forEachRow(start, size, shape, func(boxIndex, arrayIndex int) error {
 		if err := d.file.readAt(s.stored, d.pos+int64(arrayIndex)*int64(width)); err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (d *Dataset) readPlanes(dst []float32, start, size []int, s *chunkScratch) 
 	// A plane is a row of a box whose two last axes are merged.
 	merge := func(v []int, n int) []int { return append(slices.Clone(v[:last-1]), n) }
 	plane := height * size[last]
-	return eachRow(merge(start, start[last-1]*long+start[last]), merge(size, plane), merge(d.shape, d.shape[last-1]*long), func(boxIndex, arrayIndex int) error {
+	return forEachRow(merge(start, start[last-1]*long+start[last]), merge(size, plane), merge(d.shape, d.shape[last-1]*long), func(boxIndex, arrayIndex int) error {
 		if err := d.file.readAt(s.stored, d.pos+int64(arrayIndex)*int64(width)); err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (d *Dataset) setToFillValue(dst []float32) {
 
 // readChunks reads a box of chunked data, chunk by chunk.
 func (d *Dataset) readChunks(dst []float32, start, size []int, s *chunkScratch) error {
-	rank, grid := len(size), d.chunkGrid()
+	rank, grid := len(size), d.chunksPerAxis()
 	first, count := make([]int, rank), make([]int, rank)
 	for k := range rank {
 		first[k] = start[k] / d.chunk[k]
@@ -225,7 +225,7 @@ func (d *Dataset) copyChunk(dst []float32, boxStart, size, first, place []int, i
 	}
 	where, ok := d.chunks[i]
 	if !ok {
-		return eachRow(partStart, part, d.chunk, func(partIndex, _ int) error {
+		return forEachRow(partStart, part, d.chunk, func(partIndex, _ int) error {
 			d.setToFillValue(dst[toBox(partIndex/n):][:n])
 			return nil
 		})
@@ -234,7 +234,7 @@ func (d *Dataset) copyChunk(dst []float32, boxStart, size, first, place []int, i
 	if err != nil {
 		return err
 	}
-	return eachRow(partStart, part, d.chunk, func(partIndex, chunkIndex int) error {
+	return forEachRow(partStart, part, d.chunk, func(partIndex, chunkIndex int) error {
 		row := s.plain
 		if b != nil {
 			row = b[(chunkIndex-firstInB)*width:]
@@ -266,7 +266,7 @@ func (d *Dataset) readChunkPart(c chunk, start, size []int, s *chunkScratch) (b 
 		count *= size[k]
 	}
 	width := d.of.Size
-	if span := (last + 1 - first) * width; span <= max(maxReadGap, 8*count*width) {
+	if span := (last + 1 - first) * width; span <= max(maxReadGapBytes, 8*count*width) {
 		s.stored = resizeBuffer(s.stored, span)
 		return s.stored, first, d.file.readAt(s.stored, c.pos+int64(first)*int64(width))
 	}

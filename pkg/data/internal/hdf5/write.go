@@ -13,8 +13,8 @@ import (
 	"github.com/klauspost/compress/zlib"
 )
 
-// Output describes a float32 data set that Write writes.
-type Output struct {
+// OutputDataset describes a float32 data set that Write writes.
+type OutputDataset struct {
 	Name  string
 	Shape []int
 	Chunk []int // shape of a chunk; nil: contiguous
@@ -50,12 +50,12 @@ func (w *writer) write(b []byte) (pos uint64, err error) {
 
 // Write writes an HDF5 file with 1 to 8 data sets to w, in the oldest version of the
 // format, which every HDF5 reader supports.
-func Write(w io.WriteSeeker, sets ...Output) error {
+func Write(w io.WriteSeeker, sets ...OutputDataset) error {
 	if len(sets) == 0 || len(sets) > maxOutputs {
 		return fmt.Errorf("write HDF5 file: got %d data sets, want 1 to %d", len(sets), maxOutputs)
 	}
 	sets = slices.Clone(sets)
-	slices.SortFunc(sets, func(a, b Output) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
+	slices.SortFunc(sets, func(a, b OutputDataset) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
 	out := &writer{w: bufio.NewWriterSize(w, 1<<20)}
 	if _, err := out.write(make([]byte, superblockBytes)); err != nil {
 		return err
@@ -109,7 +109,7 @@ func encodeSuperblock(end, root uint64) []byte {
 
 // writeRootGroup writes the root group (heap of names, symbol table, B-tree and header) and
 // returns the position of its header.
-func (w *writer) writeRootGroup(sets []Output, headers []uint64) (uint64, error) {
+func (w *writer) writeRootGroup(sets []OutputDataset, headers []uint64) (uint64, error) {
 	heap := make([]byte, 8)
 	symbols := appendLE([]byte("SNOD"), byte(1), byte(0), uint16(len(sets)))
 	last := uint64(0)
@@ -155,7 +155,7 @@ func (w *writer) writeHeader(all ...headerMessage) (uint64, error) {
 
 // writeDataset writes the values of a data set and then its header. It returns the position
 // of the header.
-func (w *writer) writeDataset(s Output) (uint64, error) {
+func (w *writer) writeDataset(s OutputDataset) (uint64, error) {
 	rank := len(s.Shape)
 	if rank == 0 || rank > maxRank || s.Name == "" || slices.Min(s.Shape) < 1 || (s.Chunk != nil && (len(s.Chunk) != rank || slices.Min(s.Chunk) < 1)) {
 		return 0, fmt.Errorf("invalid shape %v, chunk shape %v or name: dimensions must be at least 1, and the numbers of dimensions must be equal", s.Shape, s.Chunk)
@@ -196,12 +196,12 @@ const gzipLevel = 4 // h5py's default
 
 // writeContiguous writes all values, one plane of the last two dimensions at a time, and
 // returns the position of the first value.
-func (w *writer) writeContiguous(s Output) (uint64, error) {
+func (w *writer) writeContiguous(s OutputDataset) (uint64, error) {
 	rank := len(s.Shape)
 	size := slices.Repeat([]int{1}, rank)
 	copy(size[max(0, rank-2):], s.Shape[max(0, rank-2):])
 	first := uint64(w.pos)
-	err := eachBox(s.Shape, size, func(start []int) error {
+	err := forEachBox(s.Shape, size, func(start []int) error {
 		b, err := s.boxBytes(start, size)
 		if err != nil {
 			return err
@@ -214,7 +214,7 @@ func (w *writer) writeContiguous(s Output) (uint64, error) {
 
 // boxBytes returns the values of the box with the given start index and size as bytes.
 // Values beyond the shape of the data set are zero.
-func (s Output) boxBytes(start, size []int) ([]byte, error) {
+func (s OutputDataset) boxBytes(start, size []int) ([]byte, error) {
 	inside, n, all := slices.Clone(size), 1, 1
 	for k := range size {
 		inside[k] = min(size[k], s.Shape[k]-start[k])
@@ -227,7 +227,7 @@ func (s Output) boxBytes(start, size []int) ([]byte, error) {
 	}
 	b := make([]byte, 4*all)
 	last := len(size) - 1
-	err := eachRow(make([]int, len(size)), inside, size, func(source, target int) error {
+	err := forEachRow(make([]int, len(size)), inside, size, func(source, target int) error {
 		for i, x := range v[source:][:inside[last]] {
 			binary.LittleEndian.PutUint32(b[4*(target+i):], math.Float32bits(x))
 		}
@@ -236,9 +236,9 @@ func (s Output) boxBytes(start, size []int) ([]byte, error) {
 	return b, err
 }
 
-// eachBox divides an array of the given shape into boxes of the given size and calls f with
-// the start index of each box, in row-major order.
-func eachBox(shape, size []int, f func(start []int) error) error {
+// forEachBox divides an array of the given shape into boxes of the given size and calls f
+// with the start index of each box, in row-major order.
+func forEachBox(shape, size []int, f func(start []int) error) error {
 	start := make([]int, len(shape))
 	for {
 		if err := f(start); err != nil {
@@ -265,10 +265,10 @@ type treeEntry struct {
 
 // writeChunked writes the chunks and their B-tree (III.A.1). It returns the position of the
 // B-tree.
-func (w *writer) writeChunked(s Output) (uint64, error) {
+func (w *writer) writeChunked(s OutputDataset) (uint64, error) {
 	var level []treeEntry
 	var packed bytes.Buffer
-	err := eachBox(s.Shape, s.Chunk, func(start []int) error {
+	err := forEachBox(s.Shape, s.Chunk, func(start []int) error {
 		b, err := s.boxBytes(start, s.Chunk)
 		if err != nil {
 			return err
@@ -330,7 +330,7 @@ func (w *writer) writeChunked(s Output) (uint64, error) {
 
 // encodeChunkKey encodes the B-tree key of a chunk: its size in bytes, the mask of skipped
 // filters (none), and its start index.
-func (s Output) encodeChunkKey(size uint32, start []int) []byte {
+func (s OutputDataset) encodeChunkKey(size uint32, start []int) []byte {
 	b := appendLE(nil, size, uint32(0))
 	for _, v := range start {
 		b = appendLE(b, uint64(v))

@@ -31,7 +31,7 @@ func TestWrite(t *testing.T) {
 	}
 	shape := []int{3, 19, 10, 9}
 	linear := func(dst []float32, at, size []int) error {
-		return eachRow(at, size, shape, func(to, from int) error {
+		return forEachRow(at, size, shape, func(to, from int) error {
 			for i := range size[3] {
 				dst[to+i] = float32(from + i)
 			}
@@ -39,9 +39,9 @@ func TestWrite(t *testing.T) {
 		})
 	}
 	err = Write(file,
-		Output{Name: "Nbody", Shape: shape, Values: linear},
-		Output{Name: "Hydro", Shape: shape, Chunk: []int{1, 2, 3, 4}, Gzip: true, Values: linear},
-		Output{Name: "plain", Shape: shape, Chunk: []int{2, 8, 8, 8}, Values: linear},
+		OutputDataset{Name: "Nbody", Shape: shape, Values: linear},
+		OutputDataset{Name: "Hydro", Shape: shape, Chunk: []int{1, 2, 3, 4}, Gzip: true, Values: linear},
+		OutputDataset{Name: "plain", Shape: shape, Chunk: []int{2, 8, 8, 8}, Values: linear},
 	)
 	if err = errors.Join(err, file.Close()); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestWrite(t *testing.T) {
 			}
 		}
 	}
-	if err := Write(file); err == nil || !strings.Contains(err.Error(), "got 0, want 1 to 8") {
+	if err := Write(file); err == nil || !strings.Contains(err.Error(), "got 0 data sets, want 1 to 8") {
 		t.Errorf("nothing is written: %v", err)
 	}
 }

@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// Check returns an error if count items of bytesEach bytes do not fit into the available
-// memory. what describes the setting for the error message, such as "data.count is 3".
-func Check(what string, count int, bytesEach float64) error {
+// CheckFits returns an error if count items of bytesEach bytes do not fit into the
+// available memory. what describes the setting for the error message, such as "data.count
+// is 3".
+func CheckFits(what string, count int, bytesEach float64) error {
 	need := float64(count) * bytesEach
-	if available := Available(); need > available {
+	if available := AvailableBytes(); need > available {
 		return fmt.Errorf("%s, which needs %s of memory, but %s are available: use fewer or smaller samples", what, GiB(need), GiB(available))
 	}
 	return nil
@@ -23,10 +24,10 @@ func Check(what string, count int, bytesEach float64) error {
 // GiB formats a number of bytes as in "1.5 GiB".
 func GiB(bytes float64) string { return strconv.FormatFloat(bytes/(1<<30), 'f', 1, 64) + " GiB" }
 
-// Available returns the number of bytes that this process can still allocate, according to
-// /proc/meminfo and the limits of its control groups. It returns +Inf if neither can be
-// read.
-func Available() float64 {
+// AvailableBytes returns the number of bytes that this process can still allocate,
+// according to /proc/meminfo and the limits of its control groups. It returns +Inf if
+// neither can be read.
+func AvailableBytes() float64 {
 	available := math.Inf(1)
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
 		for line := range strings.Lines(string(text)) {

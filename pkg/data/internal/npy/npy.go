@@ -32,7 +32,7 @@ type File struct {
 	r      io.ReaderAt
 	closer io.Closer
 	start  int64 // position of the first value
-	of     values.Number
+	of     values.NumberType
 	shape  []int
 	pool   sync.Pool // of *[]byte
 }
@@ -98,8 +98,8 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	return f, f.parseHeader(string(text), size)
 }
 
-// parseHeader parses the header's text, a Python dict literal, and sets the type and shape of
-// the array. size is the size of the file in bytes.
+// parseHeader parses the header's text, a Python dict literal, and sets the type and shape
+// of the array. size is the size of the file in bytes.
 func (f *File) parseHeader(text string, size int64) error {
 	d, order, s := descr.FindStringSubmatch(text), fortran.FindStringSubmatch(text), shaped.FindStringSubmatch(text)
 	if d == nil || order == nil || s == nil {
@@ -110,9 +110,9 @@ func (f *File) parseHeader(text string, size int64) error {
 	}
 	kind := strings.TrimLeft(d[1], "<>|=")
 	if len(kind) == 2 {
-		f.of = values.Number{Size: int(kind[1] - '0'), Big: d[1][0] == '>', Float: kind[0] == 'f', Signed: kind[0] == 'i'}
+		f.of = values.NumberType{Size: int(kind[1] - '0'), Big: d[1][0] == '>', Float: kind[0] == 'f', Signed: kind[0] == 'i'}
 	}
-	if len(kind) != 2 || !strings.Contains("fiu", kind[:1]) || !f.of.Supported() {
+	if len(kind) != 2 || !strings.Contains("fiu", kind[:1]) || !f.of.IsSupported() {
 		return fmt.Errorf("unsupported data type %q: integers and floats of up to 8 bytes are supported", d[1])
 	}
 	need := int64(f.of.Size)
@@ -133,12 +133,12 @@ func (f *File) parseHeader(text string, size int64) error {
 	return nil
 }
 
-// maxReadGap is the largest gap in bytes between two rows that are read in one call together
-// with the gap, which is faster than two calls.
-const maxReadGap = 4096
+// maxReadGapBytes is the largest gap in bytes between two rows that are read in one call
+// together with the gap, which is faster than two calls.
+const maxReadGapBytes = 4096
 
-// Read copies the box with the given start index and size from an array [D,H,W,C] to dst, in
-// the order [C,D,H,W].
+// Read copies the box with the given start index and size from an array [D,H,W,C] to dst,
+// in the order [C,D,H,W].
 func (f *File) Read(dst []float32, start, size [3]int) error {
 	if len(f.shape) != 4 {
 		return fmt.Errorf("read box: array has shape %v, want [D,H,W,C]", f.shape)
@@ -155,7 +155,7 @@ func (f *File) Read(dst []float32, start, size [3]int) error {
 	}
 	pitch, row := f.shape[2]*channels*width, size[2]*channels*width
 	lines := 1 // rows that are read in one call
-	if pitch-row <= maxReadGap {
+	if pitch-row <= maxReadGapBytes {
 		lines = size[1]
 	}
 	p, _ := f.pool.Get().(*[]byte)

@@ -8,9 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// executeCall executes the opcodes that name and call Python functions. It calls no Python
-// code: it constructs NumPy arrays itself, and returns an error for every other function.
-func (r *reader) executeCall(op byte) error {
+// executeCallOpcode executes the opcodes that name and call Python functions. It calls no
+// Python code: it constructs NumPy arrays itself, and returns an error for every other
+// function.
+func (r *reader) executeCallOpcode(op byte) error {
 	switch op {
 	case 'c': // GLOBAL
 		module, err := r.readLine()
@@ -65,8 +66,8 @@ func (r *reader) executeCall(op byte) error {
 	return fmt.Errorf("refused opcode %q, which creates objects of Python classes or refers to other files: only numbers, text, lists, dicts and NumPy arrays are supported", op)
 }
 
-// pushName pushes the short name of the Python function module.function. It returns an error
-// if a pickle must not use the function.
+// pushName pushes the short name of the Python function module.function. It returns an
+// error if a pickle must not use the function.
 func (r *reader) pushName(module, function string) error {
 	n, err := lookUpName(module, function)
 	if err == nil {
@@ -86,7 +87,7 @@ func constructValue(function name, v Tuple) (any, error) {
 		if len(v) == 0 {
 			return nil, wrong
 		}
-		kind, ok := Text(v[0])
+		kind, ok := AsText(v[0])
 		if !ok {
 			return nil, wrong
 		}
@@ -105,7 +106,7 @@ func constructValue(function name, v Tuple) (any, error) {
 		if len(v) != 4 {
 			return nil, wrong
 		}
-		order, _ := Text(v[3])
+		order, _ := AsText(v[3])
 		a := &Array{}
 		return a, a.setContents(v[2], v[1], order == "F", v[0])
 	case "encode": // (text of characters up to 255, "latin1")
@@ -182,13 +183,13 @@ func (r *reader) executeBuild() error {
 	switch of := v[0].(type) {
 	case *dtype: // (version, byte order, …)
 		if len(state) >= 2 {
-			order, _ := Text(state[1])
+			order, _ := AsText(state[1])
 			of.big = order == ">"
 			return nil
 		}
 	case *Array: // (version, shape, dtype, Fortran order, bytes)
 		if len(state) == 5 {
-			fortran, _ := Int(state[3])
+			fortran, _ := AsInt(state[3])
 			return of.setContents(state[1], state[2], fortran != 0, state[4])
 		}
 	}
@@ -207,7 +208,7 @@ func (a *Array) setContents(shape, elementType any, fortran bool, data any) erro
 	size := int64(t.kind[1] - '0')
 	a.Kind, a.Big, a.Fortran, a.Data, a.Shape = t.kind, t.big, fortran, bytes, make([]int, len(dims))
 	for i, d := range dims {
-		n, ok := Int(d)
+		n, ok := AsInt(d)
 		if !ok || n < 0 || (n > 0 && size > int64(len(bytes))/n) {
 			return fmt.Errorf("array of type %s and shape %v does not match its %d bytes of data", t.kind, []any(dims), len(bytes))
 		}

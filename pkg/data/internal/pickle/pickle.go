@@ -1,7 +1,7 @@
 // Package pickle reads Python pickles of data: numbers, text, bytes, lists, dicts and NumPy
-// arrays, in any protocol (0 to 5). A pickle is a program that can call any Python function.
-// This package runs no Python code: it implements the few functions that create NumPy
-// arrays, and returns an error for every other function.
+// arrays, in any protocol (0 to 5). A pickle is a program that can call any Python
+// function. This package runs no Python code: it implements the few functions that create
+// NumPy arrays, and returns an error for every other function.
 //
 // Memory use is limited by the length of the pickle, not by the sizes that it states.
 //
@@ -46,8 +46,8 @@ type (
 	}
 )
 
-// Text returns a string or []byte as a string. ok is false for other values.
-func Text(v any) (s string, ok bool) {
+// AsText returns a string or []byte as a string. ok is false for other values.
+func AsText(v any) (s string, ok bool) {
 	switch v := v.(type) {
 	case string:
 		return v, true
@@ -61,16 +61,16 @@ func Text(v any) (s string, ok bool) {
 // occurs several times, the last value is returned. ok is false if the key does not occur.
 func (d *Dict) Get(key string) (v any, ok bool) {
 	for i := len(d.Keys) - 1; i >= 0; i-- {
-		if k, ok := Text(d.Keys[i]); ok && k == key {
+		if k, ok := AsText(d.Keys[i]); ok && k == key {
 			return d.Values[i], true
 		}
 	}
 	return nil, false
 }
 
-// Int returns an integer, a bool or a NumPy integer as an int64. ok is false for other
+// AsInt returns an integer, a bool or a NumPy integer as an int64. ok is false for other
 // values.
-func Int(v any) (i int64, ok bool) {
+func AsInt(v any) (i int64, ok bool) {
 	switch v := v.(type) {
 	case int64:
 		return v, true
@@ -136,8 +136,8 @@ var allowedNames = map[string]name{
 	"collections.OrderedDict":             "dict",
 }
 
-// errUnderflow is returned if an opcode needs more values than the stack contains.
-var errUnderflow = errors.New("stack underflow: the opcode needs more values than the stack contains")
+// errStackUnderflow is returned if an opcode needs more values than the stack contains.
+var errStackUnderflow = errors.New("stack underflow: the opcode needs more values than the stack contains")
 
 // Read returns the value that a pickle contains. Bytes after the end of the pickle are
 // ignored, as in Python.
@@ -145,7 +145,7 @@ func Read(text []byte) (v any, err error) {
 	r := &reader{text: text, memo: map[int64]any{}}
 	for {
 		start := r.at
-		done, err := r.execute()
+		done, err := r.executeOpcode()
 		if err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return nil, fmt.Errorf("read pickle: truncated at byte %d of %d: %w", start, len(text), err)
@@ -167,8 +167,8 @@ type reader struct {
 	memo  map[int64]any
 }
 
-// take returns the next n bytes of the pickle.
-func (r *reader) take(n uint64) ([]byte, error) {
+// next returns the next n bytes of the pickle.
+func (r *reader) next(n uint64) ([]byte, error) {
 	if n > uint64(len(r.text)-r.at) {
 		return nil, io.ErrUnexpectedEOF
 	}
@@ -179,7 +179,7 @@ func (r *reader) take(n uint64) ([]byte, error) {
 
 // readUint reads an unsigned little-endian number of n bytes, at most 8.
 func (r *reader) readUint(n uint64) (uint64, error) {
-	b, err := r.take(n)
+	b, err := r.next(n)
 	if err != nil {
 		return 0, err
 	}
@@ -195,7 +195,7 @@ func (r *reader) readLengthPrefixed(n uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.take(size)
+	return r.next(size)
 }
 
 // readLine reads a line and returns it without its end.
@@ -222,7 +222,7 @@ func (r *reader) markHeight() int {
 
 func (r *reader) pop() (any, error) {
 	if len(r.stack) <= r.markHeight() {
-		return nil, errUnderflow
+		return nil, errStackUnderflow
 	}
 	v := r.stack[len(r.stack)-1]
 	r.stack = r.stack[:len(r.stack)-1]
@@ -231,13 +231,13 @@ func (r *reader) pop() (any, error) {
 
 func (r *reader) top() (any, error) {
 	if len(r.stack) <= r.markHeight() {
-		return nil, errUnderflow
+		return nil, errStackUnderflow
 	}
 	return r.stack[len(r.stack)-1], nil
 }
 
-// popToMark pops the values above the latest mark and removes the mark. It returns the values
-// in the order in which they were pushed.
+// popToMark pops the values above the latest mark and removes the mark. It returns the
+// values in the order in which they were pushed.
 func (r *reader) popToMark() ([]any, error) {
 	if len(r.marks) == 0 {
 		return nil, errors.New("the opcode needs a mark, but none was set")
@@ -252,7 +252,7 @@ func (r *reader) popToMark() ([]any, error) {
 // popN pops n values and returns them in the order in which they were pushed.
 func (r *reader) popN(n int) ([]any, error) {
 	if len(r.stack)-n < r.markHeight() {
-		return nil, errUnderflow
+		return nil, errStackUnderflow
 	}
 	values := append([]any(nil), r.stack[len(r.stack)-n:]...)
 	r.stack = r.stack[:len(r.stack)-n]

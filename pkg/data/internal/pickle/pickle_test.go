@@ -29,7 +29,7 @@ func TestProtocols(t *testing.T) {
 				t.Errorf("labels are %s", got)
 			}
 			name, _ := d.Get("batch_label")
-			if s, ok := Text(name); !ok || s != "it's one" {
+			if s, ok := AsText(name); !ok || s != "it's one" {
 				t.Errorf("label is %v", name)
 			}
 		})
@@ -54,7 +54,7 @@ func TestValues(t *testing.T) {
 		}
 	}
 	number, _ := d.Get("number")
-	if v, ok := Int(number); !ok || v != 207 {
+	if v, ok := AsInt(number); !ok || v != 207 {
 		t.Errorf("NumPy's number is %v", number)
 	}
 	f, _ := d.Get("fortran")

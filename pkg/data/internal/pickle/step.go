@@ -10,9 +10,9 @@ import (
 	"unicode"
 )
 
-// execute executes one opcode. done is true if it was the last one of the pickle.
-func (r *reader) execute() (done bool, err error) {
-	op, err := r.take(1)
+// executeOpcode executes one opcode. done is true if it was the last one of the pickle.
+func (r *reader) executeOpcode() (done bool, err error) {
+	op, err := r.next(1)
 	if err != nil {
 		return false, err
 	}
@@ -45,11 +45,11 @@ func (r *reader) execute() (done bool, err error) {
 		}
 		r.push(v)
 	case 'c', 0x93, 'R', 0x81, 'b', 'i', 'o', 'P', 'Q', 0x82, 0x83, 0x84, 0x92, 0x97:
-		err = r.executeCall(op[0])
+		err = r.executeCallOpcode(op[0])
 	case 'p', 'q', 'r', 0x94, 'g', 'h', 'j':
-		err = r.executeMemo(op[0])
+		err = r.executeMemoOpcode(op[0])
 	case ')', ']', '}', 't', 0x85, 0x86, 0x87, 'l', 'd', 'a', 'e', 's', 'u', 0x8f, 0x90, 0x91:
-		err = r.executeCollection(op[0])
+		err = r.executeCollectionOpcode(op[0])
 	case 0x98: // READONLY_BUFFER: does not change the value on top of the stack
 	default:
 		var v any
@@ -79,7 +79,7 @@ func (r *reader) readScalar(op byte) (any, error) {
 		v, err := r.readUint(2)
 		return int64(v), err
 	case 'G':
-		b, err := r.take(8)
+		b, err := r.next(8)
 		if err != nil {
 			return nil, err
 		}
@@ -189,9 +189,9 @@ func unescape(s string) ([]byte, error) {
 	return out, nil
 }
 
-// executeMemo executes the opcodes that store the top of the stack in the memo, or push a
-// value of the memo.
-func (r *reader) executeMemo(op byte) error {
+// executeMemoOpcode executes the opcodes that store the top of the stack in the memo, or
+// push a value of the memo.
+func (r *reader) executeMemoOpcode(op byte) error {
 	var key int64
 	switch op {
 	case 0x94: // MEMOIZE
@@ -227,9 +227,9 @@ func (r *reader) executeMemo(op byte) error {
 	return err
 }
 
-// executeCollection executes the opcodes that create and fill tuples, lists, dicts and
-// sets.
-func (r *reader) executeCollection(op byte) error {
+// executeCollectionOpcode executes the opcodes that create and fill tuples, lists, dicts
+// and sets.
+func (r *reader) executeCollectionOpcode(op byte) error {
 	switch op {
 	case ')':
 		r.push(Tuple{})

@@ -34,9 +34,9 @@ const FormatNames = "PNG, JPEG or TIFF"
 // pictureExtensions lists the file name extensions of pictures, in lower case.
 var pictureExtensions = []string{".png", ".jpg", ".jpeg", ".tif", ".tiff"}
 
-// IsPicture reports whether a file name has the extension of a picture, in upper or lower
-// case.
-func IsPicture(name string) bool {
+// HasPictureExtension reports whether a file name has the extension of a picture, in upper
+// or lower case.
+func HasPictureExtension(name string) bool {
 	return slices.Contains(pictureExtensions, strings.ToLower(filepath.Ext(name)))
 }
 
@@ -66,7 +66,7 @@ func DetectFormat(text []byte) (Format, error) {
 	if len(text) < 8 {
 		err = io.ErrUnexpectedEOF
 	}
-	return Format{}, CorruptError(FormatNames, err)
+	return Format{}, NewCorruptError(FormatNames, err)
 }
 
 // maxFileBytes limits the size of a file in bytes, because files are read into memory
@@ -138,7 +138,7 @@ func Decode(ctx context.Context, text []byte) (image.Image, error) {
 	if f.name == "TIFF" {
 		return decodeTIFF(ctx, text)
 	}
-	if _, _, err := f.Size(text); err != nil {
+	if _, _, err := f.ReadSize(text); err != nil {
 		return nil, err
 	}
 	img, err := f.decode(contextReader{ctx, bytes.NewReader(text)})
@@ -146,33 +146,33 @@ func Decode(ctx context.Context, text []byte) (image.Image, error) {
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		return nil, CorruptError(f.name, err)
+		return nil, NewCorruptError(f.name, err)
 	}
 	if img.Bounds().Empty() {
-		return nil, CorruptError(f.name, errors.New("the picture has no pixels"))
+		return nil, NewCorruptError(f.name, errors.New("the picture has no pixels"))
 	}
 	return img, nil
 }
 
-// Size returns the height and width in pixels that the header of a picture file states. It
-// returns an error if the file is too short for that number of pixels.
-func (f Format) Size(text []byte) (height, width int, err error) {
+// ReadSize returns the height and width in pixels that the header of a picture file states.
+// It returns an error if the file is too short for that number of pixels.
+func (f Format) ReadSize(text []byte) (height, width int, err error) {
 	if f.decode == nil {
 		t, err := tiff.Parse(text)
 		if err != nil {
-			return 0, 0, CorruptError(f.name, err)
+			return 0, 0, NewCorruptError(f.name, err)
 		}
 		return t.Pages[0].Height, t.Pages[0].Width, nil
 	}
 	c, err := f.config(bytes.NewReader(text))
 	if err != nil {
-		return 0, 0, CorruptError(f.name, err)
+		return 0, 0, NewCorruptError(f.name, err)
 	}
 	if c.Height < 1 || c.Width < 1 || c.Height > MaxPixels/c.Width {
 		return 0, 0, fmt.Errorf("picture size %d×%d is invalid: want 1 to %d pixels", c.Height, c.Width, MaxPixels)
 	}
 	if c.Height*c.Width > maxPixelsPerByte*len(text) {
-		return 0, 0, CorruptError(f.name, fmt.Errorf("file of %d bytes is too short for %d×%d pixels", len(text), c.Height, c.Width))
+		return 0, 0, NewCorruptError(f.name, fmt.Errorf("file of %d bytes is too short for %d×%d pixels", len(text), c.Height, c.Width))
 	}
 	return c.Height, c.Width, nil
 }
@@ -181,7 +181,7 @@ func (f Format) Size(text []byte) (height, width int, err error) {
 func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 	f, err := tiff.Parse(text)
 	if err != nil {
-		return nil, CorruptError("TIFF", err)
+		return nil, NewCorruptError("TIFF", err)
 	}
 	if len(f.Pages) > 1 {
 		return nil, fmt.Errorf("TIFF file has %d pages, want 1: save each page as a separate file, or read the file as a volume (data kind stacks)", len(f.Pages))
@@ -191,14 +191,14 @@ func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		return nil, CorruptError("TIFF", err)
+		return nil, NewCorruptError("TIFF", err)
 	}
 	return m, nil
 }
 
-// CorruptError returns the error for a picture file that cannot be decoded because of err.
-// kind is its format.
-func CorruptError(kind string, err error) error {
+// NewCorruptError returns the error for a picture file that cannot be decoded because of
+// err. kind is its format.
+func NewCorruptError(kind string, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}

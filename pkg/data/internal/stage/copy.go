@@ -45,8 +45,8 @@ type sourceFile struct {
 // copyName returns the name of the copy's folder.
 func (s *sourceFiles) copyName() string { return s.key }
 
-// isCopyName reports whether name is the name of a copy's folder, or of a copy that is being
-// removed.
+// isCopyName reports whether name is the name of a copy's folder, or of a copy that is
+// being removed.
 func isCopyName(name string) bool {
 	b, err := hex.DecodeString(strings.TrimSuffix(name, removedSuffix))
 	return err == nil && len(b) == keyBytes
@@ -79,9 +79,9 @@ func listSources(ctx context.Context, sources []string) (*sourceFiles, error) {
 	return set, nil
 }
 
-// addPath adds a file, or a folder and its contents, of the source root. original and copied
-// are its paths as in sourceFile, and parents are the folders that contain it. addPath also
-// writes the names, sizes and modification times to the hash h.
+// addPath adds a file, or a folder and its contents, of the source root. original and
+// copied are its paths as in sourceFile, and parents are the folders that contain it.
+// addPath also writes the names, sizes and modification times to the hash h.
 func (s *sourceFiles) addPath(ctx context.Context, root, original, copied string, parents []os.FileInfo, h io.Writer) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -172,15 +172,15 @@ func (o stager) makeCopy(ctx context.Context, dir string, set *sourceFiles) erro
 	if err := p.touch(); err != nil {
 		return err
 	}
-	if err := copyAll(ctx, part, set.all, &p); err != nil {
+	if err := copyFiles(ctx, part, set.all, &p); err != nil {
 		return err
 	}
 	return os.Rename(part, filepath.Join(dir, dataName))
 }
 
-// copyAll copies files to the folder dir in parallel. It stops at the first error and returns
-// it.
-func copyAll(ctx context.Context, dir string, files []sourceFile, p *progressFile) error {
+// copyFiles copies files to the folder dir in parallel. It stops at the first error and
+// returns it.
+func copyFiles(ctx context.Context, dir string, files []sourceFile, p *progressFile) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64

@@ -39,8 +39,8 @@ const (
 	pollEvery       = 50 * time.Millisecond
 )
 
-// Copy is a copy of the sources that this process uses.
-type Copy struct {
+// StagedCopy is a copy of the sources that this process uses.
+type StagedCopy struct {
 	Bytes  int64         // total size of the files
 	Took   time.Duration // duration of copying; 0 if another process made the copy
 	Copied bool          // whether this process made the copy
@@ -60,7 +60,7 @@ type stager struct {
 // Open copies the sources, which are files or folders, into folder. If another process has
 // made a copy of the same content, Open uses that copy. If another process is copying, Open
 // waits; it returns an error after two minutes without progress.
-func Open(ctx context.Context, folder string, sources []string) (*Copy, error) {
+func Open(ctx context.Context, folder string, sources []string) (*StagedCopy, error) {
 	s, err := stager{stallTimeout: defaultPatience, free: freeBytes}.open(ctx, folder, sources)
 	if err != nil {
 		return nil, fmt.Errorf("stage data to %s: %w", folder, err)
@@ -69,18 +69,18 @@ func Open(ctx context.Context, folder string, sources []string) (*Copy, error) {
 }
 
 // Path returns the path of source i in the copy.
-func (s *Copy) Path(i int) string { return filepath.Join(s.dir, dataName, s.base[i]) }
+func (s *StagedCopy) Path(i int) string { return filepath.Join(s.dir, dataName, s.base[i]) }
 
 // Dir returns the folder of the copy.
-func (s *Copy) Dir() string { return s.dir }
+func (s *StagedCopy) Dir() string { return s.dir }
 
 // Close releases the copy, and removes it if no other process uses it.
-func (s *Copy) Close() error {
+func (s *StagedCopy) Close() error {
 	if s == nil || s.lock == nil {
 		return nil
 	}
 	defer func() { s.lock = nil }()
-	err := removeUnused(s.dir, s.lock)
+	err := removeUnusedCopy(s.dir, s.lock)
 	_ = os.Remove(filepath.Dir(s.dir)) // fails while another copy is in it
 	if err != nil {
 		return fmt.Errorf("remove staged data: %w", err)
@@ -89,19 +89,19 @@ func (s *Copy) Close() error {
 }
 
 // open implements Open.
-func (o stager) open(ctx context.Context, folder string, sources []string) (*Copy, error) {
+func (o stager) open(ctx context.Context, folder string, sources []string) (*StagedCopy, error) {
 	set, err := listSources(ctx, sources)
 	if err != nil {
 		return nil, err
 	}
-	var waited copyWait
+	var waited copyWaiter
 	for {
-		root, err := privateRoot(folder)
+		root, err := createPrivateRoot(folder)
 		if err != nil {
 			return nil, err
 		}
 		dir := filepath.Join(root, set.copyName())
-		s := &Copy{Bytes: set.bytes, dir: dir, base: set.base}
+		s := &StagedCopy{Bytes: set.bytes, dir: dir, base: set.base}
 		done, err := o.tryOpen(ctx, s, set)
 		if done {
 			return s, nil
@@ -118,7 +118,7 @@ func (o stager) open(ctx context.Context, folder string, sources []string) (*Cop
 
 // tryOpen acquires the copy in s.dir, and makes it if it does not exist. done is false if
 // another process is making or removing the copy.
-func (o stager) tryOpen(ctx context.Context, s *Copy, set *sourceFiles) (done bool, err error) {
+func (o stager) tryOpen(ctx context.Context, s *StagedCopy, set *sourceFiles) (done bool, err error) {
 	lock, err := openLock(s.dir)
 	if err != nil || lock == nil {
 		return false, err
@@ -130,7 +130,7 @@ func (o stager) tryOpen(ctx context.Context, s *Copy, set *sourceFiles) (done bo
 	}()
 	if !tryLock(lock, syscall.LOCK_EX) {
 		// Other processes use the copy, or one of them is making it.
-		if !tryLock(lock, syscall.LOCK_SH) || !isCurrentLock(lock, s.dir) || !isComplete(s.dir) {
+		if !tryLock(lock, syscall.LOCK_SH) || !isCurrentLock(lock, s.dir) || !isCompleteCopy(s.dir) {
 			return false, nil
 		}
 		s.lock = lock
@@ -139,11 +139,11 @@ func (o stager) tryOpen(ctx context.Context, s *Copy, set *sourceFiles) (done bo
 	if !isCurrentLock(lock, s.dir) {
 		return false, nil
 	}
-	removeAbandoned(filepath.Dir(s.dir), s.dir)
-	if !isComplete(s.dir) {
+	removeAbandonedCopies(filepath.Dir(s.dir), s.dir)
+	if !isCompleteCopy(s.dir) {
 		begin := time.Now()
 		if err := o.makeCopy(ctx, s.dir, set); err != nil {
-			return false, errors.Join(err, removeUnused(s.dir, lock))
+			return false, errors.Join(err, removeUnusedCopy(s.dir, lock))
 		}
 		s.Copied, s.Took = true, time.Since(begin)
 	}
@@ -152,16 +152,16 @@ func (o stager) tryOpen(ctx context.Context, s *Copy, set *sourceFiles) (done bo
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_SH); err != nil {
 		return false, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	if !isCurrentLock(lock, s.dir) || !isComplete(s.dir) {
+	if !isCurrentLock(lock, s.dir) || !isCompleteCopy(s.dir) {
 		return false, nil
 	}
 	s.lock = lock
 	return true, nil
 }
 
-// privateRoot returns the path of folder/lockstep-stage-UID and creates this folder if it
-// does not exist. It returns an error if other users have access to the folder.
-func privateRoot(folder string) (string, error) {
+// createPrivateRoot returns the path of folder/lockstep-stage-UID and creates this folder
+// if it does not exist. It returns an error if other users have access to the folder.
+func createPrivateRoot(folder string) (string, error) {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 		return "", errors.New("the folder does not exist on this machine: name a folder that exists on every node, such as /dev/shm, or leave data.stage out")
 	}
@@ -172,7 +172,7 @@ func privateRoot(folder string) (string, error) {
 	}
 	info, err := os.Lstat(root)
 	if errors.Is(err, fs.ErrNotExist) { // another process has just removed it
-		return privateRoot(folder)
+		return createPrivateRoot(folder)
 	}
 	if err != nil {
 		return "", err
@@ -214,16 +214,16 @@ func isCurrentLock(lock *os.File, dir string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// isComplete reports whether the copy in dir is complete.
-func isComplete(dir string) bool {
+// isCompleteCopy reports whether the copy in dir is complete.
+func isCompleteCopy(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, dataName))
 	return err == nil
 }
 
-// removeUnused removes the copy in dir if no other process holds its lock, and closes the
-// lock. It renames the copy first, so that other processes that need the same content make
-// a new copy meanwhile.
-func removeUnused(dir string, lock *os.File) error {
+// removeUnusedCopy removes the copy in dir if no other process holds its lock, and closes
+// the lock. It renames the copy first, so that other processes that need the same content
+// make a new copy meanwhile.
+func removeUnusedCopy(dir string, lock *os.File) error {
 	defer lock.Close()
 	if !tryLock(lock, syscall.LOCK_EX) || !isCurrentLock(lock, dir) {
 		return nil
@@ -241,9 +241,9 @@ func removeUnused(dir string, lock *os.File) error {
 // removedSuffix is appended to the name of a copy that is being removed.
 const removedSuffix = ".gone"
 
-// removeAbandoned removes the copies in root that no process uses anymore because the
+// removeAbandonedCopies removes the copies in root that no process uses anymore because the
 // processes that used them were killed. It does not remove keep. It ignores errors.
-func removeAbandoned(root, keep string) {
+func removeAbandonedCopies(root, keep string) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return
@@ -262,19 +262,19 @@ func removeAbandoned(root, keep string) {
 			_ = os.Remove(dir) // removes an empty folder: its process was killed before it created the lock
 			continue
 		}
-		_ = removeUnused(dir, lock)
+		_ = removeUnusedCopy(dir, lock)
 	}
 }
 
-// copyWait is the state of this process while it waits for another process that copies.
-type copyWait struct {
+// copyWaiter is the state of this process while it waits for another process that copies.
+type copyWaiter struct {
 	last  time.Time // modification time of the progress file
 	since time.Time // when this process first saw that time
 }
 
 // poll waits for pollEvery. It returns an error if copying to dir has made no progress for
 // longer than stallTimeout.
-func (w *copyWait) poll(ctx context.Context, dir string, stallTimeout time.Duration) error {
+func (w *copyWaiter) poll(ctx context.Context, dir string, stallTimeout time.Duration) error {
 	var now time.Time
 	if info, err := os.Stat(filepath.Join(dir, progressName)); err == nil {
 		now = info.ModTime()

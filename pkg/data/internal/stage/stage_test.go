@@ -114,7 +114,7 @@ func empty(t *testing.T, folder string) {
 	}
 }
 
-func open(t *testing.T, folder string, sources ...string) *Copy {
+func open(t *testing.T, folder string, sources ...string) *StagedCopy {
 	t.Helper()
 	s, err := Open(t.Context(), folder, sources)
 	if err != nil {
@@ -132,7 +132,7 @@ func TestStage(t *testing.T) {
 		t.Fatal(err)
 	}
 	const users = 8
-	var all [users]*Copy
+	var all [users]*StagedCopy
 	var wg sync.WaitGroup
 	for i := range users {
 		wg.Go(func() {
@@ -271,7 +271,7 @@ func TestKilledCopier(t *testing.T) {
 	folder, from := t.TempDir(), source(t)
 	copier := process(t, "copy", folder, from)
 	type result struct {
-		s   *Copy
+		s   *StagedCopy
 		err error
 	}
 	done := make(chan result)

@@ -196,19 +196,19 @@ func (p Page) fieldValue(tag uint16, defaultValue uint32) uint32 {
 	return defaultValue
 }
 
-// isWide reports whether this package decodes the values of the page, because x/image/tiff
-// does not support them.
-func (p Page) isWide() bool { return p.Bits > 16 || p.Float || p.Signed }
+// needsOwnDecoder reports whether this package decodes the values of the page, because
+// x/image/tiff does not support them.
+func (p Page) needsOwnDecoder() bool { return p.Bits > 16 || p.Float || p.Signed }
 
 // isFaxInverted reports whether x/image/tiff decodes a fax-compressed page with black and
 // white exchanged. Runs called black have the value 1, which is white if the page defines 0
 // as black (section 11, and libtiff), but x/image/tiff always decodes them to black.
 func (p Page) isFaxInverted() bool {
-	return p.isFax() && p.fieldValue(tagPhotometric, whiteIsZero) == blackIsZero
+	return p.isFaxCompressed() && p.fieldValue(tagPhotometric, whiteIsZero) == blackIsZero
 }
 
-// isFax reports whether the page is fax-compressed (CCITT).
-func (p Page) isFax() bool {
+// isFaxCompressed reports whether the page is fax-compressed (CCITT).
+func (p Page) isFaxCompressed() bool {
 	c := p.fieldValue(tagCompression, compressionNone)
 	return c >= compressionFax && c <= compressionFax4
 }
@@ -217,8 +217,8 @@ func (p Page) isFax() bool {
 // largest value of their type, and floats are not changed.
 func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
 	p := f.Pages[page]
-	if p.isWide() {
-		v, err := f.decodeWide(ctx, p)
+	if p.needsOwnDecoder() {
+		v, err := f.decodePage(ctx, p)
 		if err != nil {
 			return nil, fmt.Errorf("page %d: %w", page, err)
 		}
@@ -247,14 +247,14 @@ func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
 // Floats must be between 0 (black) and 1 (white).
 func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 	p := f.Pages[page]
-	if !p.isWide() {
+	if !p.needsOwnDecoder() {
 		if p.Height*p.Width > max(alwaysPixels, 8*maxBytesPerByte*len(f.text)) {
 			return nil, fmt.Errorf("page %d: file of %d bytes is too short for %d×%d pixels", page, len(f.text), p.Height, p.Width)
 		}
 		if p.fieldValue(tagPlanar, 1) == 2 && p.fieldValue(tagSamples, 1) > 1 {
 			return nil, fmt.Errorf("page %d: separate color planes (planar configuration 2) are not supported: save the page with interleaved colors", page)
 		}
-		if p.fieldValue(tagFillOrder, 1) == 2 && p.Bits < 8 && !p.isFax() { // x/image/tiff applies this field only to fax compression
+		if p.fieldValue(tagFillOrder, 1) == 2 && p.Bits < 8 && !p.isFaxCompressed() { // x/image/tiff applies this field only to fax compression
 			return nil, fmt.Errorf("page %d: reversed bit order (fill order 2) is not supported: save the page with 8 bits per value", page)
 		}
 		// x/image/tiff reads the first page of a file: make this page the first.
@@ -321,13 +321,14 @@ func (r *patchedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// decodeWide decodes a page for which isWide is true and returns its values (see Values).
-func (f *File) decodeWide(ctx context.Context, p Page) ([]float32, error) {
-	of := values.Number{Size: p.Bits / 8, Big: f.order == binary.BigEndian, Float: p.Float, Signed: p.Signed}
+// decodePage decodes a page for which needsOwnDecoder is true and returns its values (see
+// Values).
+func (f *File) decodePage(ctx context.Context, p Page) ([]float32, error) {
+	of := values.NumberType{Size: p.Bits / 8, Big: f.order == binary.BigEndian, Float: p.Float, Signed: p.Signed}
 	switch {
 	case p.fieldValue(tagSamples, 1) != 1:
 		return nil, fmt.Errorf("page has %d values of %d bits per pixel: only gray pictures are supported", p.fieldValue(tagSamples, 1), p.Bits)
-	case p.Bits%8 != 0 || !of.Supported():
+	case p.Bits%8 != 0 || !of.IsSupported():
 		return nil, fmt.Errorf("unsupported values of %d bits: integers of 8, 16, 32 or 64 bits and floats of 16, 32 or 64 bits are supported", p.Bits)
 	}
 	width, height := p.Width, int(min(p.fieldValue(tagRowsPerStrip, uint32(p.Height)), uint32(p.Height)))
@@ -453,7 +454,7 @@ func unpackBits(b []byte, n int) ([]byte, error) {
 // undoPredictor reverses the predictor of a row in place. Predictor 2 stores differences of
 // integers (section 14). Predictor 3 stores differences of the bytes of floats, most
 // significant bytes first (technical note 3); the resulting floats are big-endian.
-func undoPredictor(p Page, row []byte, kind values.Number, order binary.ByteOrder) error {
+func undoPredictor(p Page, row []byte, kind values.NumberType, order binary.ByteOrder) error {
 	switch c := p.fieldValue(tagPredictor, 1); {
 	case c == 1:
 	case c == 2 && kind.Size == 1:

@@ -6,22 +6,22 @@ import (
 	"math"
 )
 
-// Number describes the type of stored values: IEEE 754 floats of 2, 4 or 8 bytes, or
+// NumberType describes the type of stored values: IEEE 754 floats of 2, 4 or 8 bytes, or
 // integers of 1, 2, 4 or 8 bytes.
-type Number struct {
+type NumberType struct {
 	Size   int  // size of a value in bytes
 	Big    bool // values are big-endian
 	Float  bool // values are floats, not integers
 	Signed bool // integers are signed
 }
 
-// Supported reports whether Convert supports t.
-func (t Number) Supported() bool {
+// IsSupported reports whether Convert supports t.
+func (t NumberType) IsSupported() bool {
 	return t.Size == 2 || t.Size == 4 || t.Size == 8 || (t.Size == 1 && !t.Float)
 }
 
 // Convert converts the first len(dst) values in b to float32.
-func (t Number) Convert(dst []float32, b []byte) {
+func (t NumberType) Convert(dst []float32, b []byte) {
 	var order binary.ByteOrder = binary.LittleEndian
 	if t.Big {
 		order = binary.BigEndian
@@ -51,7 +51,7 @@ func (t Number) Convert(dst []float32, b []byte) {
 }
 
 // decodeInteger decodes the integer at the start of b.
-func (t Number) decodeInteger(b []byte, order binary.ByteOrder) float32 {
+func (t NumberType) decodeInteger(b []byte, order binary.ByteOrder) float32 {
 	var v uint64
 	switch t.Size {
 	case 1:

@@ -28,7 +28,7 @@ func TestHalf(t *testing.T) {
 			if big {
 				b = binary.BigEndian.AppendUint16(nil, uint16(h))
 			}
-			Number{Size: 2, Float: true, Big: big}.Convert(got, b)
+			NumberType{Size: 2, Float: true, Big: big}.Convert(got, b)
 			if v := float64(got[0]); v != want && !(math.IsNaN(v) && math.IsNaN(want)) || math.Signbit(v) != math.Signbit(want) && !math.IsNaN(want) {
 				t.Fatalf("%#04x is %g, want %g", h, v, want)
 			}
@@ -38,27 +38,27 @@ func TestHalf(t *testing.T) {
 
 func TestConvert(t *testing.T) {
 	for _, c := range []struct {
-		of   Number
+		of   NumberType
 		b    []byte
 		want float32
 	}{
-		{Number{Size: 1}, []byte{200}, 200},
-		{Number{Size: 1, Signed: true}, []byte{200}, -56},
-		{Number{Size: 2, Signed: true}, []byte{0xfe, 0xff}, -2},
-		{Number{Size: 2, Big: true}, []byte{1, 2}, 258},
-		{Number{Size: 4, Big: true, Signed: true}, []byte{0xff, 0xff, 0xff, 0xfd}, -3},
-		{Number{Size: 4}, []byte{0xff, 0xff, 0xff, 0xff}, 1 << 32},
-		{Number{Size: 8, Signed: true}, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, -1},
-		{Number{Size: 4, Float: true}, binary.LittleEndian.AppendUint32(nil, math.Float32bits(1.5)), 1.5},
-		{Number{Size: 4, Float: true, Big: true}, binary.BigEndian.AppendUint32(nil, math.Float32bits(-2.5)), -2.5},
-		{Number{Size: 8, Float: true}, binary.LittleEndian.AppendUint64(nil, math.Float64bits(0.1)), 0.1},
+		{NumberType{Size: 1}, []byte{200}, 200},
+		{NumberType{Size: 1, Signed: true}, []byte{200}, -56},
+		{NumberType{Size: 2, Signed: true}, []byte{0xfe, 0xff}, -2},
+		{NumberType{Size: 2, Big: true}, []byte{1, 2}, 258},
+		{NumberType{Size: 4, Big: true, Signed: true}, []byte{0xff, 0xff, 0xff, 0xfd}, -3},
+		{NumberType{Size: 4}, []byte{0xff, 0xff, 0xff, 0xff}, 1 << 32},
+		{NumberType{Size: 8, Signed: true}, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, -1},
+		{NumberType{Size: 4, Float: true}, binary.LittleEndian.AppendUint32(nil, math.Float32bits(1.5)), 1.5},
+		{NumberType{Size: 4, Float: true, Big: true}, binary.BigEndian.AppendUint32(nil, math.Float32bits(-2.5)), -2.5},
+		{NumberType{Size: 8, Float: true}, binary.LittleEndian.AppendUint64(nil, math.Float64bits(0.1)), 0.1},
 	} {
 		got := make([]float32, 1)
-		if c.of.Convert(got, c.b); got[0] != c.want || !c.of.Supported() {
+		if c.of.Convert(got, c.b); got[0] != c.want || !c.of.IsSupported() {
 			t.Errorf("%+v of % x is %g, want %g", c.of, c.b, got[0], c.want)
 		}
 	}
-	if (Number{Size: 1, Float: true}).Supported() || (Number{Size: 3}).Supported() {
+	if (NumberType{Size: 1, Float: true}).IsSupported() || (NumberType{Size: 3}).IsSupported() {
 		t.Error("floats of 1 byte or numbers of 3 are known")
 	}
 }

@@ -41,8 +41,8 @@ type Choice struct {
 	Against float64 `json:"against_milliseconds,omitempty"`
 }
 
-// File is a tuning file: the choices for one kind of device and one version of cuDNN.
-type File struct {
+// TuningFile is a tuning file: the choices for one kind of device and one version of cuDNN.
+type TuningFile struct {
 	Format  int               `json:"format"`
 	Key     string            `json:"key"` // library versions and device
 	Choices map[string]Choice `json:"choices"`
@@ -106,7 +106,7 @@ func (c *Cache) read() map[string]Choice {
 	if err != nil {
 		return nil
 	}
-	var t File
+	var t TuningFile
 	if json.Unmarshal(text, &t) != nil || t.Format != cacheFormatVersion || t.Key != c.key {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (c *Cache) Save() error {
 			c.choices[k] = v
 		}
 	}
-	text, err := json.MarshalIndent(File{cacheFormatVersion, c.key, c.choices}, "", " ")
+	text, err := json.MarshalIndent(TuningFile{cacheFormatVersion, c.key, c.choices}, "", " ")
 	if err != nil {
 		return fmt.Errorf("save tuning cache: %w", err)
 	}

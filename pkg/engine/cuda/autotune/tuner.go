@@ -14,17 +14,17 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Budget is the time that tuning spends on one convolution: once it has passed, no further
-// candidate is timed.
-const Budget = 20 * time.Second
+// MaxTuningTime is the time that tuning spends on one convolution: once it has passed, no
+// further candidate is timed.
+const MaxTuningTime = 20 * time.Second
 
 // MaxWorkspaceBytes is the largest workspace that a plan may need. Plans with larger
 // workspaces are not timed.
 const MaxWorkspaceBytes = 4 << 30
 
-// slowFactor stops the timing of a candidate early: if its first timed run takes more than
-// slowFactor times the best time so far, it is not run again.
-const slowFactor = 3
+// slowCandidateFactor stops the timing of a candidate early: if its first timed run takes
+// more than slowCandidateFactor times the best time so far, it is not run again.
+const slowCandidateFactor = 3
 
 // Convolution describes a convolution for which a plan is chosen.
 type Convolution struct {
@@ -56,8 +56,8 @@ type Runner interface {
 	FillOperandsWithNoise() error
 	// Result runs a candidate and returns parts of its result.
 	Result(c Candidate) ([]float32, error)
-	// Lost reports whether the GPU can no longer be used.
-	Lost() bool
+	// IsLost reports whether the GPU can no longer be used.
+	IsLost() bool
 }
 
 // Tuner chooses plans for convolutions.
@@ -65,7 +65,7 @@ type Tuner struct {
 	Library   *cudnn.Library
 	Handle    cudnn.Handle
 	Cache     *Cache
-	Budget    time.Duration     // like the constant Budget
+	Budget    time.Duration     // like MaxTuningTime
 	Heuristic bool              // use cuDNN's first suggestion without timing
 	TF32      bool              // fp32 convolutions may round their inputs
 	Notice    func(text string) // receives notices for the user
@@ -184,11 +184,11 @@ func (t *Tuner) findFastest(all []Candidate, r Runner) (best int, times []float6
 		}
 		limit := 0.0
 		if best >= 0 {
-			limit = slowFactor * times[best]
+			limit = slowCandidateFactor * times[best]
 		}
 		took, err := r.Time(c, limit)
 		if err != nil {
-			if r.Lost() {
+			if r.IsLost() {
 				return 0, nil, err
 			}
 			failures = append(failures, err) // another candidate may need less memory

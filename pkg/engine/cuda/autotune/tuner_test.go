@@ -28,7 +28,7 @@ func (s *script) Time(c Candidate, _ float64) (float64, error) {
 
 func (s *script) FillOperandsWithNoise() error          { return nil }
 func (s *script) Result(c Candidate) ([]float32, error) { return s.results[c.Plan.Engine], nil }
-func (s *script) Lost() bool                            { return s.lost }
+func (s *script) IsLost() bool                          { return s.lost }
 
 // engines are candidates of the engines with these numbers.
 func engines(numbers ...int64) (all []Candidate) {

@@ -42,8 +42,8 @@ type BiasGrad struct {
 	Partial        Pointer // PartialFloats(Rows, Channels) floats
 }
 
-// Launches returns the launches of bias_backward and sum_chunks. Memory traffic: 1 pass over
-// the map, 3 with Y and DX.
+// Launches returns the launches of bias_backward and sum_chunks. Memory traffic: 1 pass
+// over the map, 3 with Y and DX.
 func (a BiasGrad) Launches(t Type) ([]Launch, error) {
 	c := argCheck{op: "bias backward"}
 	c.requirePositive("rows", a.Rows)
@@ -65,9 +65,9 @@ func (a BiasGrad) Launches(t Type) ([]Launch, error) {
 	return l.result()
 }
 
-// Elementwise describes the operands of an elementwise operation: the inputs A and, for some
-// operations, B, and the result Y.
-type Elementwise struct {
+// ElementwiseOp describes the operands of an elementwise operation: the inputs A and, for
+// some operations, B, and the result Y.
+type ElementwiseOp struct {
 	Rows, Channels int
 	A, B, Y        Map
 	Acc            Map // optional, for the backward operations: added to Y
@@ -75,7 +75,7 @@ type Elementwise struct {
 
 // check validates the operands of operation op and returns the launch geometry. The
 // operation has the inputs A and B if binary is set, otherwise only A.
-func (a Elementwise) check(op string, binary bool) (tiling, error) {
+func (a ElementwiseOp) check(op string, binary bool) (tiling, error) {
 	c := argCheck{op: op}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -92,7 +92,7 @@ func (a Elementwise) check(op string, binary bool) (tiling, error) {
 }
 
 // ReLU returns the launch of Y = max(0, A), where NaN stays NaN. Memory traffic: 2 passes.
-func (a Elementwise) ReLU(t Type) ([]Launch, error) {
+func (a ElementwiseOp) ReLU(t Type) ([]Launch, error) {
 	m, err := a.check("relu", false)
 	if err != nil {
 		return nil, err
@@ -102,10 +102,10 @@ func (a Elementwise) ReLU(t Type) ([]Launch, error) {
 	return l.result()
 }
 
-// ReLUBackward returns the launch of Y = B + Acc where A > 0 and Y = Acc elsewhere. A is the
-// output of the ReLU, and B is the gradient of that output. Memory traffic: 3 passes, 4 with
-// Acc.
-func (a Elementwise) ReLUBackward(t Type) ([]Launch, error) {
+// ReLUBackward returns the launch of Y = B + Acc where A > 0 and Y = Acc elsewhere. A is
+// the output of the ReLU, and B is the gradient of that output. Memory traffic: 3 passes, 4
+// with Acc.
+func (a ElementwiseOp) ReLUBackward(t Type) ([]Launch, error) {
 	m, err := a.check("relu backward", true)
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (a Elementwise) ReLUBackward(t Type) ([]Launch, error) {
 }
 
 // Add returns the launch of Y = A + B. Memory traffic: 3 passes.
-func (a Elementwise) Add(t Type) ([]Launch, error) {
+func (a ElementwiseOp) Add(t Type) ([]Launch, error) {
 	m, err := a.check("add", true)
 	if err != nil {
 		return nil, err
@@ -129,18 +129,18 @@ func (a Elementwise) Add(t Type) ([]Launch, error) {
 	return l.result()
 }
 
-// CopyChannels describes a copy of Rows × Channels elements between two maps with different
+// ChannelCopy describes a copy of Rows × Channels elements between two maps with different
 // pitches, such as an operand of a concatenation or a slice. Pointers must be aligned to an
 // element. The kernel copies vectors of 8 elements if all pointers are aligned to 16 bytes
 // and all pitches and channel counts are multiples of 8.
-type CopyChannels struct {
+type ChannelCopy struct {
 	Rows, Channels     int
 	Src, Dst           Pointer
 	SrcPitch, DstPitch int
 }
 
 // Launches returns the launch of copy_channels. Memory traffic: 2 passes.
-func (a CopyChannels) Launches(t Type) ([]Launch, error) {
+func (a ChannelCopy) Launches(t Type) ([]Launch, error) {
 	c := argCheck{op: "copy channels"}
 	c.requirePositive("rows", a.Rows)
 	c.requirePositive("channels", a.Channels)
@@ -159,8 +159,8 @@ func (a CopyChannels) Launches(t Type) ([]Launch, error) {
 // Padding describes the zero padding of the maps of Batch samples, or its gradient: Y[p] =
 // X[p − Shift] + Acc[p], where X is zero outside its bounds. A positive Shift inserts zeros
 // before the map; a larger Out adds zeros after it. A negative Shift cuts out the middle of
-// a map, which is the gradient of padding. In, Out and Shift are in the order depth, height,
-// width.
+// a map, which is the gradient of padding. In, Out and Shift are in the order depth,
+// height, width.
 type Padding struct {
 	Batch, Channels int
 	In, Out, Shift  [3]int
@@ -193,8 +193,8 @@ func (a Padding) Launches(t Type) ([]Launch, error) {
 
 // Pool describes a max or average pooling over Batch samples. Sizes are in the order depth,
 // height, width; the depth is 1 in two dimensions. For a max pooling, positions outside the
-// map are ignored, or are zeros if PadZeros is set; no input receives the gradient of such a
-// zero. Of equal maxima the first in row order is used. NaN is greater than all numbers.
+// map are ignored, or are zeros if PadZeros is set; no input receives the gradient of such
+// a zero. Of equal maxima the first in row order is used. NaN is greater than all numbers.
 type Pool struct {
 	Batch, Channels     int
 	In, Out             [3]int
@@ -231,8 +231,8 @@ func (a Pool) windowArgs() []any {
 	return v
 }
 
-// lineGrid returns the grid and the block of a kernel that processes a map of the given size
-// line by line.
+// lineGrid returns the grid and the block of a kernel that processes a map of the given
+// size line by line.
 func (a Pool) lineGrid(size [3]int) (grid, block [3]uint32) {
 	vectors := a.Channels / vector
 	bx := min(vectors, 64)
@@ -241,8 +241,8 @@ func (a Pool) lineGrid(size [3]int) (grid, block [3]uint32) {
 	return [3]uint32{uint32((vectors + bx - 1) / bx), uint32(min(lines, gridLimit)), 1}, [3]uint32{uint32(bx), uint32(by), 1}
 }
 
-// Forward returns the launch of max_pool. It reads x once and writes y and, for each output,
-// an index of one byte: 11 bytes per output for 2×2 windows of 16-bit elements.
+// Forward returns the launch of max_pool. It reads x once and writes y and, for each
+// output, an index of one byte: 11 bytes per output for 2×2 windows of 16-bit elements.
 func (a Pool) Forward(t Type) ([]Launch, error) {
 	c := argCheck{op: "max pool"}
 	a.check(&c)

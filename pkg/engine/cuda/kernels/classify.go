@@ -29,8 +29,8 @@ func (a GlobalAvgPool) Forward(t Type) ([]Launch, error) {
 	return l.result()
 }
 
-// Backward returns the launch of global_avg_pool_backward, which overwrites every element of
-// dx.
+// Backward returns the launch of global_avg_pool_backward, which overwrites every element
+// of dx.
 func (a GlobalAvgPool) Backward(t Type) ([]Launch, error) {
 	c := argCheck{op: "global average pool backward"}
 	a.check(&c)
@@ -54,7 +54,8 @@ func (a GlobalAvgPool) check(c *argCheck) {
 	c.requireChannels(a.Channels)
 }
 
-// Average returns the launch of avg_pool: the mean of each window. Padding is not supported.
+// Average returns the launch of avg_pool: the mean of each window. Padding is not
+// supported.
 func (a Pool) Average(t Type) ([]Launch, error) {
 	c := argCheck{op: "average pool"}
 	a.check(&c)
@@ -70,8 +71,8 @@ func (a Pool) Average(t Type) ([]Launch, error) {
 	return l.result()
 }
 
-// AverageBackward returns the launch of avg_pool_backward. Like Backward, it uses one thread
-// per input and no atomic operations.
+// AverageBackward returns the launch of avg_pool_backward. Like Backward, it uses one
+// thread per input and no atomic operations.
 func (a Pool) AverageBackward(t Type) ([]Launch, error) {
 	c := argCheck{op: "average pool backward"}
 	a.check(&c)
@@ -90,7 +91,7 @@ func (a Pool) AverageBackward(t Type) ([]Launch, error) {
 
 // LeakyReLU returns the launch of Y = A where A > 0 and Y = slope·A elsewhere. Memory
 // traffic: 2 passes.
-func (a Elementwise) LeakyReLU(t Type, slope float64) ([]Launch, error) {
+func (a ElementwiseOp) LeakyReLU(t Type, slope float64) ([]Launch, error) {
 	m, err := a.check("leaky relu", false)
 	if err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func (a Elementwise) LeakyReLU(t Type, slope float64) ([]Launch, error) {
 // LeakyReLUBackward returns the launch of Y = B + Acc where A > 0 and Y = slope·B + Acc
 // elsewhere. A is the output of the LeakyReLU, and B is the gradient of that output. Memory
 // traffic: 3 passes, 4 with Acc.
-func (a Elementwise) LeakyReLUBackward(t Type, slope float64) ([]Launch, error) {
+func (a ElementwiseOp) LeakyReLUBackward(t Type, slope float64) ([]Launch, error) {
 	m, err := a.check("leaky relu backward", true)
 	if err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func (a Elementwise) LeakyReLUBackward(t Type, slope float64) ([]Launch, error) 
 }
 
 // Tanh returns the launch of Y = tanh(A). Memory traffic: 2 passes.
-func (a Elementwise) Tanh(t Type) ([]Launch, error) {
+func (a ElementwiseOp) Tanh(t Type) ([]Launch, error) {
 	m, err := a.check("tanh", false)
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (a Elementwise) Tanh(t Type) ([]Launch, error) {
 
 // TanhBackward returns the launch of Y = B·(1 − A²) + Acc. A is the output of the tanh, and
 // B is the gradient of that output. Memory traffic: 3 passes, 4 with Acc.
-func (a Elementwise) TanhBackward(t Type) ([]Launch, error) {
+func (a ElementwiseOp) TanhBackward(t Type) ([]Launch, error) {
 	m, err := a.check("tanh backward", true)
 	if err != nil {
 		return nil, err
@@ -143,8 +144,8 @@ func (a Elementwise) TanhBackward(t Type) ([]Launch, error) {
 // SoftmaxCE describes the cross-entropy of softmax(z) with class indexes t: the mean over
 // Rows of −Σ q·log softmax(z), where q = Smoothing/Classes for each class, plus 1 −
 // Smoothing for class t. It also counts the rows that are classified correctly, which means
-// that the first of their greatest logits belongs to class t. Class indexes must be integers
-// from 0 to Classes−1.
+// that the first of their greatest logits belongs to class t. Class indexes must be
+// integers from 0 to Classes−1.
 type SoftmaxCE struct {
 	Rows, Classes int     // Classes without padding
 	Z             Pointer // logits of the launch's Type, [Rows][ZPitch]
@@ -232,15 +233,16 @@ func (a L1) Forward(t Type) ([]Launch, error) {
 	}
 	blocks := min(maxLossBlocks, (a.Rows*a.Channels+blockThreads-1)/blockThreads)
 	var l launchList
-	l.addTyped(t, "l1", [3]uint32{uint32(blocks), 1, 1}, sumBlock, blockThreads*4,
+	l.addTyped(t, "l1", [3]uint32{uint32(blocks), 1, 1}, sumBlockShape, blockThreads*4,
 		a.Z, a.ZPitch, a.T, a.Partial, int64Arg(a.Rows), a.Channels, a.ExpWeight)
-	l.addUntyped("bce_finalize", unitDim, sumBlock, blockThreads*5*8,
+	l.addUntyped("bce_finalize", unitDim, sumBlockShape, blockThreads*5*8,
 		a.Partial, blocks, int64Arg(a.Rows*a.Channels), a.Loss, Pointer(0), false)
 	return l.result()
 }
 
-// Backward returns the launch of l1_backward: dz = dloss·scale·sign(z − t)/n, where n is the
-// number of elements. In channel 0 it adds dloss·scale·ExpWeight·14·e^14z·sign(z − t)/Rows.
+// Backward returns the launch of l1_backward: dz = dloss·scale·sign(z − t)/n, where n is
+// the number of elements. In channel 0 it adds dloss·scale·ExpWeight·14·e^14z·sign(z −
+// t)/Rows.
 func (a L1) Backward(t Type) ([]Launch, error) {
 	c := argCheck{op: "l1 backward"}
 	a.checkBackward(&c, t)

@@ -20,7 +20,7 @@ func TestGlobalAvgPool(t *testing.T) {
 				x, dy, acc := d.normal(d.typ, elements(shape), 0.5, 1), d.normal(d.typ, n*c, 0, 1), d.normal(d.typ, elements(shape), 0, 1)
 				y, dx, both := d.rows("y", []int{n, c}, nil), d.rows("dx", shape, nil), d.rows("dx and acc", shape, nil)
 				a := kernels.GlobalAvgPool{
-					Batch: n, Points: points, Channels: kernels.Padded(c), X: d.rows("x", shape, x).m(), Y: y.m(),
+					Batch: n, Points: points, Channels: kernels.PaddedChannels(c), X: d.rows("x", shape, x).m(), Y: y.m(),
 					DY: d.rows("dy", []int{n, c}, dy).m(), DX: dx.m(),
 				}
 				d.run(a.Forward(d.typ))
@@ -82,7 +82,7 @@ func TestAvgPool(t *testing.T) {
 				}
 				y, dx := d.rows("y", ys, nil), d.rows("dx", s, nil)
 				a := kernels.Pool{
-					Batch: s[0], Channels: kernels.Padded(s[1]), In: [3]int{s[2], s[3], s[4]}, Out: out, Kernel: c.kernel, Stride: c.stride,
+					Batch: s[0], Channels: kernels.PaddedChannels(s[1]), In: [3]int{s[2], s[3], s[4]}, Out: out, Kernel: c.kernel, Stride: c.stride,
 					X: d.rows("x", s, x).m(), Y: y.m(), DY: d.rows("dy", ys, dy).m(), DX: dx.m(), Acc: d.rows("acc", s, acc).m(),
 				}
 				d.run(a.Average(d.typ))
@@ -156,18 +156,18 @@ func TestLeakyReLUAndTanh(t *testing.T) {
 					leakyBack[i] = slope*float64(dy[i]) + float64(acc[i])
 					tanhBack[i] = float64(dy[i])*(1-v*v) + float64(acc[i]) // x is taken for y
 				}
-				one := func(what string, want []float64, relative float64, f func(kernels.Elementwise) ([]kernels.Launch, error)) {
+				one := func(what string, want []float64, relative float64, f func(kernels.ElementwiseOp) ([]kernels.Launch, error)) {
 					y := d.rows(what, shape, nil)
-					d.run(f(kernels.Elementwise{
-						Rows: rowsOf(shape), Channels: kernels.Padded(shape[1]), A: d.rows(what+" a", shape, x).m(), B: d.rows(what+" b", shape, dy).m(),
+					d.run(f(kernels.ElementwiseOp{
+						Rows: rowsOf(shape), Channels: kernels.PaddedChannels(shape[1]), A: d.rows(what+" a", shape, x).m(), B: d.rows(what+" b", shape, dy).m(),
 						Acc: d.rows(what+" acc", shape, acc).m(), Y: y.m(),
 					}))
 					d.near(what, d.typ, d.logical(y), want, relative, 64*0x1p-24)
 				}
-				one("leaky", leaky, 0, func(a kernels.Elementwise) ([]kernels.Launch, error) { return a.LeakyReLU(d.typ, 0.25) })
-				one("leaky backward", leakyBack, 0, func(a kernels.Elementwise) ([]kernels.Launch, error) { return a.LeakyReLUBackward(d.typ, 0.25) })
-				one("tanh", tanh, 4*0x1p-24, func(a kernels.Elementwise) ([]kernels.Launch, error) { return a.Tanh(d.typ) })
-				one("tanh backward", tanhBack, 0, func(a kernels.Elementwise) ([]kernels.Launch, error) { return a.TanhBackward(d.typ) })
+				one("leaky", leaky, 0, func(a kernels.ElementwiseOp) ([]kernels.Launch, error) { return a.LeakyReLU(d.typ, 0.25) })
+				one("leaky backward", leakyBack, 0, func(a kernels.ElementwiseOp) ([]kernels.Launch, error) { return a.LeakyReLUBackward(d.typ, 0.25) })
+				one("tanh", tanh, 4*0x1p-24, func(a kernels.ElementwiseOp) ([]kernels.Launch, error) { return a.Tanh(d.typ) })
+				one("tanh backward", tanhBack, 0, func(a kernels.ElementwiseOp) ([]kernels.Launch, error) { return a.TanhBackward(d.typ) })
 			})
 		})
 	}

@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Pointer is an address in device memory. 0 means that an optional operand is absent.
+// AppendPointer is an address in device memory. 0 means that an optional operand is absent.
 type Pointer uint64
 
 // Type is the element type of activations.
@@ -40,9 +40,9 @@ func (t Type) Bytes() int {
 	return 2
 }
 
-// Padded returns the number of channels that c logical channels occupy in memory: c rounded
-// up to a multiple of 8.
-func Padded(c int) int { return (c + 7) &^ 7 }
+// PaddedChannels returns the number of channels that c logical channels occupy in memory: c
+// rounded up to a multiple of 8.
+func PaddedChannels(c int) int { return (c + 7) &^ 7 }
 
 // Map is a channels-last activation in device memory: element (row, channel) is at address
 // Data + (row·Pitch + channel)·Type.Bytes(). The zero Map means that an optional map is
@@ -68,19 +68,19 @@ type Launch struct {
 	Args        []byte
 }
 
-// Kind is the C type of a kernel parameter.
-type Kind uint8
+// ParamKind is the C type of a kernel parameter.
+type ParamKind uint8
 
 // The kinds of parameters.
 const (
-	KindPointer Kind = iota // 8 bytes
-	KindInt64               // long long, 8 bytes
-	KindInt32               // int, 4 bytes
-	KindFloat32             // float, 4 bytes
+	KindPointer ParamKind = iota // 8 bytes
+	KindInt64                    // long long, 8 bytes
+	KindInt32                    // int, 4 bytes
+	KindFloat32                  // float, 4 bytes
 )
 
 // Bytes returns the size of a parameter in bytes, which is also its alignment.
-func (k Kind) Bytes() int {
+func (k ParamKind) Bytes() int {
 	if k == KindPointer || k == KindInt64 {
 		return 8
 	}
@@ -88,14 +88,14 @@ func (k Kind) Bytes() int {
 }
 
 // String returns the name of k for error messages.
-func (k Kind) String() string {
+func (k ParamKind) String() string {
 	return [...]string{"pointer", "int64", "int32", "float32"}[k]
 }
 
 // Param is a parameter of a kernel.
 type Param struct {
 	Name string
-	Kind Kind
+	Kind ParamKind
 }
 
 // Kernel describes the signature of a kernel.
@@ -121,37 +121,37 @@ func (k Kernel) Offsets() (offsets []int, size int) {
 // arguments.
 type Args struct {
 	data  []byte
-	kinds []Kind
+	kinds []ParamKind
 }
 
 // align appends padding for an argument of kind k, and records k.
-func (a *Args) align(k Kind) {
+func (a *Args) align(k ParamKind) {
 	for len(a.data)%k.Bytes() != 0 {
 		a.data = append(a.data, 0)
 	}
 	a.kinds = append(a.kinds, k)
 }
 
-// Pointer appends a device address.
-func (a *Args) Pointer(p Pointer) {
+// AppendPointer appends a device address.
+func (a *Args) AppendPointer(p Pointer) {
 	a.align(KindPointer)
 	a.data = binary.LittleEndian.AppendUint64(a.data, uint64(p))
 }
 
-// Int64 appends a long long.
-func (a *Args) Int64(v int64) {
+// AppendInt64 appends a long long.
+func (a *Args) AppendInt64(v int64) {
 	a.align(KindInt64)
 	a.data = binary.LittleEndian.AppendUint64(a.data, uint64(v))
 }
 
-// Int32 appends an int.
-func (a *Args) Int32(v int32) {
+// AppendInt32 appends an int.
+func (a *Args) AppendInt32(v int32) {
 	a.align(KindInt32)
 	a.data = binary.LittleEndian.AppendUint32(a.data, uint32(v))
 }
 
-// Float32 appends a float.
-func (a *Args) Float32(v float32) {
+// AppendFloat32 appends a float.
+func (a *Args) AppendFloat32(v float32) {
 	a.align(KindFloat32)
 	a.data = binary.LittleEndian.AppendUint32(a.data, math.Float32bits(v))
 }
@@ -170,21 +170,21 @@ func (k Kernel) packArgs(values ...any) ([]byte, error) {
 	for i, v := range values {
 		switch v := v.(type) {
 		case Pointer:
-			a.Pointer(v)
+			a.AppendPointer(v)
 		case int64Arg:
-			a.Int64(int64(v))
+			a.AppendInt64(int64(v))
 		case int:
 			if v < math.MinInt32 || v > math.MaxInt32 {
 				return nil, fmt.Errorf("launch %s: argument %d is %d, which does not fit in 32 bits", k.Name, i, v)
 			}
-			a.Int32(int32(v))
+			a.AppendInt32(int32(v))
 		case float64:
-			a.Float32(float32(v))
+			a.AppendFloat32(float32(v))
 		case bool:
 			if v {
-				a.Int32(1)
+				a.AppendInt32(1)
 			} else {
-				a.Int32(0)
+				a.AppendInt32(0)
 			}
 		default:
 			return nil, fmt.Errorf("launch %s: argument %d has unsupported type %T", k.Name, i, v)

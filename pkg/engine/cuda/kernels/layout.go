@@ -52,10 +52,10 @@ const (
 	transposeShared = transposeEdge * (transposeEdge + 1) * 4
 )
 
-// Transpose describes a change of layout between planar float32 [Batch][Channels][Spatial]
-// and channels-last rows of the launch's Type. With F32, and the number of filters as
-// Batch, it converts weights between KCRS and KRSC.
-type Transpose struct {
+// Transposition describes a change of layout between planar float32
+// [Batch][Channels][Spatial] and channels-last rows of the launch's Type. With F32, and the
+// number of filters as Batch, it converts weights between KCRS and KRSC.
+type Transposition struct {
 	Batch, Channels, Spatial int
 	Padded                   int     // number of channels written per row; channels from Channels on are zero
 	Planar                   Pointer // float32
@@ -65,7 +65,7 @@ type Transpose struct {
 
 // ToRows returns the launch of nchw_to_nhwc, or of the faster nchw_to_rows if each row is a
 // single aligned vector of 8 channels.
-func (a Transpose) ToRows(t Type) ([]Launch, error) {
+func (a Transposition) ToRows(t Type) ([]Launch, error) {
 	grid, block, err := a.launchGeometry("nchw to nhwc", t, a.Padded)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (a Transpose) ToRows(t Type) ([]Launch, error) {
 }
 
 // ToPlanar returns the launch of nhwc_to_nchw. It ignores the field Padded.
-func (a Transpose) ToPlanar(t Type) ([]Launch, error) {
+func (a Transposition) ToPlanar(t Type) ([]Launch, error) {
 	grid, block, err := a.launchGeometry("nhwc to nchw", t, a.Channels)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (a Transpose) ToPlanar(t Type) ([]Launch, error) {
 // launchGeometry validates the arguments of operation op and returns the grid and the
 // block. The argument padded is the number of channels per row, including padding, that the
 // kernel reads or writes.
-func (a Transpose) launchGeometry(op string, t Type, padded int) (grid, block [3]uint32, err error) {
+func (a Transposition) launchGeometry(op string, t Type, padded int) (grid, block [3]uint32, err error) {
 	c := argCheck{op: op}
 	c.requirePositive("batch", a.Batch)
 	c.requirePositive("channels", a.Channels)
@@ -132,16 +132,17 @@ func (a Pixels) check(c *argCheck, t Type) {
 	c.requireArray("destination", a.Dst, alignment)
 }
 
-// Normalize describes the conversion of Batch samples of planar bytes [Channels][Spatial]
-// to rows. Per position, the kernel reads Channels bytes and writes Padded elements.
-type Normalize struct {
+// Normalization describes the conversion of Batch samples of planar bytes
+// [Channels][Spatial] to rows. Per position, the kernel reads Channels bytes and writes
+// Padded elements.
+type Normalization struct {
 	Pixels
 	Batch, Spatial int
 	Src            Pointer
 }
 
 // Launches returns the launch of normalize_u8.
-func (a Normalize) Launches(t Type) ([]Launch, error) {
+func (a Normalization) Launches(t Type) ([]Launch, error) {
 	c := argCheck{op: "normalize"}
 	a.check(&c, t)
 	c.requirePositive("batch", a.Batch)
@@ -158,10 +159,10 @@ func (a Normalize) Launches(t Type) ([]Launch, error) {
 	return l.result()
 }
 
-// Augment describes a kernel that crops, rotates and flips samples of a data set in device
-// memory, which contains planar bytes [sample][Channels][D][H][W]. The results are the same
-// as in pkg/data: the augmentation of a sample depends only on the seed and the epoch in
-// Control and on the sample's index. Images and masks need two launches with equal
+// Augmentation describes a kernel that crops, rotates and flips samples of a data set in
+// device memory, which contains planar bytes [sample][Channels][D][H][W]. The results are
+// the same as in pkg/data: the augmentation of a sample depends only on the seed and the
+// epoch in Control and on the sample's index. Images and masks need two launches with equal
 // options, except that masks must not have jitter. In 2-D, Size[0] and Out[0] are 1.
 //
 // The random numbers of a sample come from the same stream as in pkg/data, in the following
@@ -174,7 +175,7 @@ func (a Normalize) Launches(t Type) ([]Launch, error) {
 //
 // Jitter: v' = min(max((v − ½)·contrast + ½ + brightness, 0), 1), where brightness is
 // uniform in ±Brightness and contrast is uniform in 1±Contrast.
-type Augment struct {
+type Augmentation struct {
 	Pixels
 	Batch                int
 	Size, Out            [3]int
@@ -187,7 +188,7 @@ type Augment struct {
 }
 
 // Launches returns the launch of augment_2d, or of augment_3d if the samples have a depth.
-func (a Augment) Launches(t Type) ([]Launch, error) {
+func (a Augmentation) Launches(t Type) ([]Launch, error) {
 	c := argCheck{op: "augment"}
 	a.check(&c, t)
 	c.requirePositive("batch", a.Batch)

@@ -20,8 +20,8 @@ func TestTranspose(t *testing.T) {
 				n := elements(shape)
 				x := d.normal(d.typ, n, 0, 1)
 				rows, back := d.rows("rows", shape, nil), d.flat("back", kernels.F32, n, nil)
-				a := kernels.Transpose{
-					Batch: shape[0], Channels: shape[1], Spatial: shape[2], Padded: kernels.Padded(shape[1]),
+				a := kernels.Transposition{
+					Batch: shape[0], Channels: shape[1], Spatial: shape[2], Padded: kernels.PaddedChannels(shape[1]),
 					Planar: d.flat("planar", kernels.F32, n, x).pointer(), Rows: rows.m().Data, Pitch: rows.pitch,
 				}
 				d.run(a.ToRows(d.typ))
@@ -51,9 +51,9 @@ func TestNormalize(t *testing.T) {
 				src, pixels := d.bytesOf("src", elements(shape))
 				mean, invstd := d.normal(kernels.F32, shape[1], 0.5, 0.1), d.normal(kernels.F32, shape[1], 4, 0.1)
 				dst, plain := d.rows("dst", shape, nil), d.flat("plain", kernels.F32, elements(shape), nil)
-				a := kernels.Normalize{
+				a := kernels.Normalization{
 					Pixels: kernels.Pixels{
-						Channels: shape[1], Padded: kernels.Padded(shape[1]), Divisor: 255, Dst: dst.m().Data, Pitch: dst.pitch,
+						Channels: shape[1], Padded: kernels.PaddedChannels(shape[1]), Divisor: 255, Dst: dst.m().Data, Pitch: dst.pitch,
 						Mean: d.flat("mean", kernels.F32, shape[1], mean).pointer(), InvStd: d.flat("invstd", kernels.F32, shape[1], invstd).pointer(),
 					},
 					Batch: shape[0], Spatial: shape[2], Src: src.pointer(),
@@ -139,7 +139,7 @@ func TestAugment2D(t *testing.T) {
 							b := it.Batch()
 							image := d.rows("image", []int{batch, channels, out[1], out[2]}, nil)
 							mask := d.flat("mask", kernels.F32, batch*out[1]*out[2], nil)
-							a := kernels.Augment{
+							a := kernels.Augmentation{
 								Pixels: kernels.Pixels{Channels: channels, Padded: 8, Divisor: 255, Dst: image.m().Data, Pitch: image.pitch},
 								Batch:  batch, Size: [3]int{1, c.height, c.width}, Out: [3]int{1, out[1], out[2]},
 								Src: images.pointer(), Samples: d.int32s("samples", b.Indices).pointer(),
@@ -203,7 +203,7 @@ func stream(seed int64, epoch, sample int) *rand.Rand {
 	return rand.New(rand.NewPCG(mix(a), mix(a+1)))
 }
 
-// permutations in the order that Augment documents by number: even and odd in turn.
+// permutations in the order that Augmentation documents by number: even and odd in turn.
 var permutations = [6][3]int{{0, 1, 2}, {0, 2, 1}, {1, 2, 0}, {1, 0, 2}, {2, 0, 1}, {2, 1, 0}}
 
 // rotation r of the cube: axis k of the output runs along axis[k] of the sample,
@@ -266,7 +266,7 @@ func TestAugment3D(t *testing.T) {
 				for epoch := range 2 {
 					shape := []int{samples, channels, c.out[0], c.out[1], c.out[2]}
 					dst := d.rows("dst", shape, nil)
-					d.run(kernels.Augment{
+					d.run(kernels.Augmentation{
 						Pixels: kernels.Pixels{Channels: channels, Padded: 8, Divisor: 255, Dst: dst.m().Data, Pitch: dst.pitch},
 						Batch:  samples, Size: c.size, Out: c.out, Src: src.pointer(), Samples: at.pointer(),
 						Control: d.control(kernels.Control{Seed: seed, Epoch: int64(epoch)}).pointer(),

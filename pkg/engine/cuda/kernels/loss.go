@@ -28,7 +28,8 @@ type BCE struct {
 	DZPitch int
 }
 
-// Forward returns the launches of bce and bce_finalize. Memory traffic: 1 pass over z and t.
+// Forward returns the launches of bce and bce_finalize. Memory traffic: 1 pass over z and
+// t.
 func (a BCE) Forward(t Type) ([]Launch, error) {
 	c := argCheck{op: "bce"}
 	a.check(&c, t)
@@ -47,8 +48,8 @@ func (a BCE) Forward(t Type) ([]Launch, error) {
 	return l.result()
 }
 
-// Backward returns the launch of bce_backward: dz = dloss·scale·(σ(z) − t)/n, where n is the
-// number of elements.
+// Backward returns the launch of bce_backward: dz = dloss·scale·(σ(z) − t)/n, where n is
+// the number of elements.
 func (a BCE) Backward(t Type) ([]Launch, error) {
 	c := argCheck{op: "bce backward"}
 	a.checkBackward(&c, t)
@@ -79,11 +80,11 @@ func (a BCE) checkBackward(c *argCheck, t Type) {
 	c.require(a.DLoss%4 == 0 && a.Control%8 == 0, "dloss or control is not aligned")
 }
 
-// DiceBCE describes the loss Weight·D + (1−Weight)·B, where B is the BCE. The Dice term D is
-// the mean over maps of 1 − (2Σpt+1)/(Σp+Σt+1) with p = σ(z), where a map is one channel of
-// one sample. It is the loss of Milletari et al. (V-Net, 2016, arXiv:1606.04797), but with
-// sums instead of sums of squares in the denominator. DiceBCE computes the same counts as
-// BCE.
+// DiceBCE describes the loss Weight·D + (1−Weight)·B, where B is the BCE. The Dice term D
+// is the mean over maps of 1 − (2Σpt+1)/(Σp+Σt+1) with p = σ(z), where a map is one channel
+// of one sample. It is the loss of Milletari et al. (V-Net, 2016, arXiv:1606.04797), but
+// with sums instead of sums of squares in the denominator. DiceBCE computes the same counts
+// as BCE.
 type DiceBCE struct {
 	BCE            // Partial has the size DicePartialFloats
 	Points int     // number of rows per sample
@@ -113,7 +114,7 @@ func (a DiceBCE) Forward(t Type) ([]Launch, error) {
 	}
 	var l launchList
 	maps, sums := a.addMapSums(&l, t)
-	l.addUntyped("bce_finalize", unitDim, sumBlock, blockThreads*5*8,
+	l.addUntyped("bce_finalize", unitDim, sumBlockShape, blockThreads*5*8,
 		sums, maps, int64Arg(a.Rows*a.Channels), a.Loss, a.Counts, a.Accumulate)
 	return l.result()
 }
@@ -150,15 +151,16 @@ func (a DiceBCE) addMapSums(l *launchList, t Type) (maps int, sums Pointer) {
 	maps = a.Rows / a.Points * a.Channels
 	chunks := diceChunksPerMap(maps, a.Points)
 	sums = a.Partial + Pointer(4*8*maps*chunks)
-	l.addTyped(t, "dice_bce", [3]uint32{uint32(chunks), uint32(maps), 1}, sumBlock, blockThreads*4*4,
+	l.addTyped(t, "dice_bce", [3]uint32{uint32(chunks), uint32(maps), 1}, sumBlockShape, blockThreads*4*4,
 		a.Z, a.ZPitch, a.T, a.Partial, int64Arg(a.Points), a.Channels)
-	l.addUntyped("dice_maps", gridOfBlocks(maps), sumBlock, blockThreads*8*8, a.Partial, chunks, int64Arg(a.Points), a.Weight, sums)
+	l.addUntyped("dice_maps", gridOfBlocks(maps), sumBlockShape, blockThreads*8*8, a.Partial, chunks, int64Arg(a.Points), a.Weight, sums)
 	return maps, sums
 }
 
-// Head describes a convolution with a 1×1 window and one output channel: z = x·w + bias for
-// each row. cuDNN requires 8 output channels, so it would read and write 8 times as much.
-type Head struct {
+// HeadConvolution describes a convolution with a 1×1 window and one output channel: z = x·w
+// + bias for each row. cuDNN requires 8 output channels, so it would read and write 8 times
+// as much.
+type HeadConvolution struct {
 	Rows, Channels int     // Channels includes padding
 	X              Map     // elements have the launch's Type
 	W              Pointer // master weights: float32 [Channels], zero in the padding
@@ -174,9 +176,9 @@ type Head struct {
 	Partial Pointer // PartialFloats(Rows, Channels) floats
 }
 
-// Forward returns the launch of head_forward. Memory traffic: 1 pass over x; z is written in
-// float32.
-func (a Head) Forward(t Type) ([]Launch, error) {
+// Forward returns the launch of head_forward. Memory traffic: 1 pass over x; z is written
+// in float32.
+func (a HeadConvolution) Forward(t Type) ([]Launch, error) {
 	c := argCheck{op: "head"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -187,7 +189,8 @@ func (a Head) Forward(t Type) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	// The number of consecutive threads of a warp that process a row together: a power of two.
+	// The number of consecutive threads of a warp that process a row together: a power of
+	// two.
 	lanes := 1
 	for lanes < 32 && lanes < a.Channels/vector {
 		lanes *= 2
@@ -199,7 +202,7 @@ func (a Head) Forward(t Type) ([]Launch, error) {
 }
 
 // BackwardData returns the launch of head_backward_data: dx = dz·w + acc.
-func (a Head) BackwardData(t Type) ([]Launch, error) {
+func (a HeadConvolution) BackwardData(t Type) ([]Launch, error) {
 	c := argCheck{op: "head backward data"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -219,7 +222,7 @@ func (a Head) BackwardData(t Type) ([]Launch, error) {
 
 // BackwardWeights returns the launches of head_backward_weights and sum_chunks: dw = Σ dz·x
 // and dbias = Σ dz. Memory traffic: 1 pass over x.
-func (a Head) BackwardWeights(t Type) ([]Launch, error) {
+func (a HeadConvolution) BackwardWeights(t Type) ([]Launch, error) {
 	c := argCheck{op: "head backward weights"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)

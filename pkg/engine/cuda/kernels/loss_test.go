@@ -101,12 +101,12 @@ func TestHead(t *testing.T) {
 
 func head(d *device, shape []int, bias bool) {
 	n, c := rowsOf(shape), shape[1]
-	padded := kernels.Padded(c)
+	padded := kernels.PaddedChannels(c)
 	zs, ws := []int{shape[0], 1, shape[2], shape[3]}, []int{1, c, 1, 1}
 	x, w, b := d.normal(d.typ, n*c, 0, 1), d.normal(kernels.F32, c, 0, 1), d.normal(kernels.F32, 1, 0, 1)
 	dz, acc := d.normal(kernels.F32, n, 0, 1), d.normal(d.typ, n*c, 0, 1)
 	z, dx, dw, db := d.flat("z", kernels.F32, n, nil), d.rows("dx", shape, nil), d.empty("dw", c), d.flat("db", kernels.F32, 1, nil)
-	a := kernels.Head{
+	a := kernels.HeadConvolution{
 		Rows: n, Channels: padded, X: d.rows("x", shape, x).m(), W: d.channels("w", w).pointer(), Z: z.pointer(),
 		DZ: d.flat("dz", kernels.F32, n, dz).pointer(), DX: dx.m(), DW: dw.pointer(),
 		Partial: d.flat("partial", kernels.F32, kernels.PartialFloats(n, padded), nil).pointer(),

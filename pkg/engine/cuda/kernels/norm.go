@@ -1,19 +1,19 @@
 package kernels
 
-// Mask selects how the backward pass determines for which elements the ReLU's input was
+// ReLUMask selects how the backward pass determines for which elements the ReLU's input was
 // positive.
-type Mask int
+type ReLUMask int
 
 // The ways to determine the mask.
 const (
-	MaskNone      Mask = iota // no mask: there is no ReLU
-	MaskRecompute             // recompute y from x, which avoids reading y; impossible if a map was added before the ReLU
-	MaskOutput                // read the output y
+	MaskNone      ReLUMask = iota // no mask: there is no ReLU
+	MaskRecompute                 // recompute y from x, which avoids reading y; impossible if a map was added before the ReLU
+	MaskOutput                    // read the output y
 )
 
 // PartialFloats returns the size, in floats, of the scratch memory Partial that reductions
-// over rows × channels need, in BatchNorm, BatchNormGrad, BiasGrad and Head. The memory may
-// be reused after the launches.
+// over rows × channels need, in BatchNorm, BatchNormGrad, BiasGrad and HeadConvolution. The
+// memory may be reused after the launches.
 func PartialFloats(rows, channels int) int {
 	t := newTiling(rows, channels, reduceBlocks)
 	return t.chunks * (2*channels + vector)
@@ -81,8 +81,8 @@ func (a BatchNorm) Statistics(t Type) ([]Launch, error) {
 
 // StatisticsFromSums returns the launch of bn_sums, which computes the same as Statistics
 // from Σ x and Σ x² of each channel, in float32. A convolution's kernel can compute these
-// sums together with x. If the mean is much larger than the standard deviation, the variance
-// is inaccurate because of cancellation.
+// sums together with x. If the mean is much larger than the standard deviation, the
+// variance is inaccurate because of cancellation.
 func (a BatchNorm) StatisticsFromSums(sum, square Pointer) ([]Launch, error) {
 	c := argCheck{op: "batch norm statistics of sums"}
 	c.requirePositive("rows", a.Rows)
@@ -119,10 +119,10 @@ func (a BatchNorm) Apply(t Type) ([]Launch, error) {
 	return l.result()
 }
 
-// ScaleShift returns the launch of bn_scale_shift, which computes two vectors of type t with
-// y = act(x·scale + shift), for a convolution that applies the batch norm while it reads x.
-// The kernel does not access x and y. Scale and shift are rounded to t: in fp16 the error of
-// y is up to 2⁻¹¹·(|x·scale| + |shift|).
+// ScaleShift returns the launch of bn_scale_shift, which computes two vectors of type t
+// with y = act(x·scale + shift), for a convolution that applies the batch norm while it
+// reads x. The kernel does not access x and y. Scale and shift are rounded to t: in fp16
+// the error of y is up to 2⁻¹¹·(|x·scale| + |shift|).
 func (a BatchNorm) ScaleShift(t Type, scale, shift Pointer) ([]Launch, error) {
 	c := argCheck{op: "batch norm scale and shift"}
 	c.requireChannels(a.Channels)
@@ -158,8 +158,8 @@ func (a BatchNorm) Inference(t Type) ([]Launch, error) {
 }
 
 // BatchNormGrad describes the gradient of BatchNorm.Training. Let d = dy where the ReLU's
-// input is positive and 0 elsewhere, and x̂ = (x − mean)·invstd. Then dbeta = Σ d, dgamma = Σ
-// d·x̂, dx = gamma·invstd·(d − dbeta/rows − x̂·dgamma/rows) + Acc, and dAdd = d.
+// input is positive and 0 elsewhere, and x̂ = (x − mean)·invstd. Then dbeta = Σ d, dgamma =
+// Σ d·x̂, dx = gamma·invstd·(d − dbeta/rows − x̂·dgamma/rows) + Acc, and dAdd = d.
 type BatchNormGrad struct {
 	Rows, Channels int
 	X, DY          Map
@@ -171,11 +171,11 @@ type BatchNormGrad struct {
 	DX             Map     // may be DY, X or Acc itself; if absent, only dgamma and dbeta are computed
 	DAdd           Map     // optional: the gradient of Add; may be DY
 	Partial        Pointer // PartialFloats(Rows, Channels) floats
-	Mask           Mask
+	Mask           ReLUMask
 }
 
-// Launches returns the launches of Reduce and, if DX is present, of Apply. Memory traffic: 5
-// passes with MaskRecompute; with MaskOutput 2 more, which read y.
+// Launches returns the launches of Reduce and, if DX is present, of Apply. Memory traffic:
+// 5 passes with MaskRecompute; with MaskOutput 2 more, which read y.
 func (a BatchNormGrad) Launches(t Type) ([]Launch, error) {
 	c := argCheck{op: "batch norm backward"}
 	c.require(a.DX.Data != 0 || a.Acc.Data == 0 && a.DAdd.Data == 0, "dx is absent, but acc or dadd is present")
@@ -190,8 +190,8 @@ func (a BatchNormGrad) Launches(t Type) ([]Launch, error) {
 	return append(first, second...), err
 }
 
-// Reduce returns the launches of bn_backward_reduce and sum_chunks, which compute dgamma and
-// dbeta. Memory traffic: 1 pass over x and dy, with MaskOutput also over y.
+// Reduce returns the launches of bn_backward_reduce and sum_chunks, which compute dgamma
+// and dbeta. Memory traffic: 1 pass over x and dy, with MaskOutput also over y.
 func (a BatchNormGrad) Reduce(t Type) ([]Launch, error) {
 	c := argCheck{op: "batch norm backward"}
 	a.check(&c)
@@ -294,8 +294,8 @@ func (l *launchList) add(k Kernel, err error, grid, block [3]uint32, shared uint
 	l.launches = append(l.launches, Launch{Kernel: k.Name, Grid: grid, Block: block, Shared: shared, Args: args})
 }
 
-// addSumChunks adds a launch that sums each column of partial [chunks][pitch]. It writes the
-// sums of the first n0 columns to out0 and of the next n1 columns to out1.
+// addSumChunks adds a launch that sums each column of partial [chunks][pitch]. It writes
+// the sums of the first n0 columns to out0 and of the next n1 columns to out1.
 func (l *launchList) addSumChunks(partial Pointer, pitch, chunks int, out0 Pointer, n0 int, out1 Pointer, n1 int) {
 	l.addUntyped("sum_chunks", gridCovering(n0+n1, columnThreads), [3]uint32{columnThreads, columnThreads, 1}, columnSharedBytes/2,
 		partial, pitch, chunks, out0, n0, out1, n1)

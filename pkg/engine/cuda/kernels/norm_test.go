@@ -39,7 +39,7 @@ func batchNormTraining(d *device, shape []int, relu, sum bool) {
 	x, z := d.normal(d.typ, n*c, 60, 2), d.normal(d.typ, n*c, 0, 1)
 	gamma, beta := d.normal(kernels.F32, c, 1, 0.3), d.normal(kernels.F32, c, 0, 1)
 	mean, variance := d.normal(kernels.F32, c, 0, 1), d.normal(kernels.F32, c, 3, 0.1)
-	padded := kernels.Padded(c)
+	padded := kernels.PaddedChannels(c)
 	runningMean, runningVar := d.channels("running mean", mean).inOut(), d.channels("running var", variance).inOut()
 	savedMean, savedInv, y := d.empty("mean", c), d.empty("invstd", c), d.rows("y", shape, nil)
 	a := kernels.BatchNorm{
@@ -91,7 +91,7 @@ func TestBatchNormInference(t *testing.T) {
 					mean, variance := d.normal(kernels.F32, c, 1, 1), d.normal(kernels.F32, c, 3, 0.1)
 					y := d.rows("y", shape, nil)
 					d.run(kernels.BatchNorm{
-						Rows: n, Channels: kernels.Padded(c), X: d.rows("x", shape, x).m(), Y: y.m(),
+						Rows: n, Channels: kernels.PaddedChannels(c), X: d.rows("x", shape, x).m(), Y: y.m(),
 						Gamma: d.channels("gamma", gamma).pointer(), Beta: d.channels("beta", beta).pointer(),
 						RunningMean: d.channels("running mean", mean).pointer(), RunningVar: d.channels("running var", variance).pointer(),
 						Epsilon: 1e-5, ReLU: relu,
@@ -113,7 +113,7 @@ func TestBatchNormBackward(t *testing.T) {
 		if rowsOf(shape) == 1 {
 			continue
 		}
-		for _, mask := range []kernels.Mask{kernels.MaskNone, kernels.MaskRecompute, kernels.MaskOutput} {
+		for _, mask := range []kernels.ReLUMask{kernels.MaskNone, kernels.MaskRecompute, kernels.MaskOutput} {
 			for _, extra := range []bool{false, true} {
 				t.Run(name(shape, "mask", mask, "extra", extra), func(t *testing.T) {
 					eachDevice(t, func(d *device) { batchNormBackward(d, shape, mask, extra) })
@@ -123,9 +123,9 @@ func TestBatchNormBackward(t *testing.T) {
 	}
 }
 
-func batchNormBackward(d *device, shape []int, mask kernels.Mask, extra bool) {
+func batchNormBackward(d *device, shape []int, mask kernels.ReLUMask, extra bool) {
 	n, c := rowsOf(shape), shape[1]
-	padded, cs := kernels.Padded(c), []int{c}
+	padded, cs := kernels.PaddedChannels(c), []int{c}
 	x, dy, acc := d.normal(d.typ, n*c, 0.5, 1), d.normal(d.typ, n*c, 0.1, 1), d.normal(d.typ, n*c, 0, 1)
 	gamma, beta := d.normal(kernels.F32, c, 1, 0.3), d.normal(kernels.F32, c, 0, 1)
 	xMap, y := d.rows("x", shape, x), d.rows("y", shape, nil)

@@ -2,9 +2,9 @@ package kernels
 
 import "encoding/binary"
 
-// Layer is the position of one parameter in the flat buffers of weights and gradients, in
-// elements. Positions and sizes are multiples of 8.
-type Layer struct {
+// LayerRange is the position of one parameter in the flat buffers of weights and gradients,
+// in elements. Positions and sizes are multiples of 8.
+type LayerRange struct {
 	Weight, Gradient int // index of the first element
 	Size             int
 	Vector           bool // the parameter has one dimension: LARS and LAMB do not scale its learning rate and apply no weight decay
@@ -14,7 +14,7 @@ type Layer struct {
 // vectors per thread.
 const chunkElements = 4 * blockThreads * vector
 
-// Sizes of the entries of the tables in Layers.Memory, in bytes.
+// Sizes of the entries of the tables in LayerSet.Memory, in bytes.
 const (
 	chunkBytes   = 24
 	layerBytes   = 16
@@ -22,10 +22,10 @@ const (
 	rateBytes    = 8
 )
 
-// Layers describes the layers in the flat buffers to the kernels of clipping, LARS and LAMB,
-// which need norms. The kernels use Bytes bytes of device memory for tables, sums and rates.
-// The host copies Table to the beginning of this memory once.
-type Layers struct {
+// LayerSet describes the layers in the flat buffers to the kernels of clipping, LARS and
+// LAMB, which need norms. The kernels use Bytes bytes of device memory for tables, sums and
+// rates. The host copies Table to the beginning of this memory once.
+type LayerSet struct {
 	Table  []byte
 	Bytes  int
 	Memory Pointer // address of the memory, aligned to 16 bytes
@@ -34,10 +34,10 @@ type Layers struct {
 	first  []int // index of the first chunk of each layer, and the number of chunks
 }
 
-// NewLayers creates the tables for a list of layers. The caller must allocate the memory,
+// NewLayerSet creates the tables for a list of layers. The caller must allocate the memory,
 // copy Table to it and set Memory.
-func NewLayers(list []Layer) (Layers, error) {
-	var l Layers
+func NewLayerSet(list []LayerRange) (LayerSet, error) {
+	var l LayerSet
 	c := argCheck{op: "layers"}
 	le := binary.LittleEndian
 	var layers []byte
@@ -63,7 +63,7 @@ func NewLayers(list []Layer) (Layers, error) {
 	}
 	c.requirePositive("layers", len(list))
 	if c.err != nil {
-		return Layers{}, c.err
+		return LayerSet{}, c.err
 	}
 	l.first = append(l.first, l.chunks)
 	l.Table = append(l.Table, make([]byte, l.layersOffset()-len(l.Table))...)
@@ -72,33 +72,34 @@ func NewLayers(list []Layer) (Layers, error) {
 	return l, nil
 }
 
-// layersOffset returns the offset in Memory of the table of layers, which follows the table of
-// chunks, in bytes.
-func (l Layers) layersOffset() int { return (chunkBytes*l.chunks + 15) &^ 15 }
+// layersOffset returns the offset in Memory of the table of layers, which follows the table
+// of chunks, in bytes.
+func (l LayerSet) layersOffset() int { return (chunkBytes*l.chunks + 15) &^ 15 }
 
 // squaresOffset returns the offset in Memory of the sums of squares, in bytes.
-func (l Layers) squaresOffset() int { return l.layersOffset() + layerBytes*(len(l.first)-1) }
+func (l LayerSet) squaresOffset() int { return l.layersOffset() + layerBytes*(len(l.first)-1) }
 
 // ratesOffset returns the offset in Memory of the rates, in bytes.
-func (l Layers) ratesOffset() int { return l.squaresOffset() + squaresBytes*l.chunks }
+func (l LayerSet) ratesOffset() int { return l.squaresOffset() + squaresBytes*l.chunks }
 
 // address returns the device address of an offset in Memory.
-func (l Layers) address(offset int) Pointer { return l.Memory + Pointer(offset) }
+func (l LayerSet) address(offset int) Pointer { return l.Memory + Pointer(offset) }
 
-// normSharedBytes is the size of the shared memory of a block that sums squares: two float64
-// per thread.
+// normSharedBytes is the size of the shared memory of a block that sums squares: two
+// float64 per thread.
 const normSharedBytes = blockThreads * 2 * 8
 
-// sumBlock is the shape of the blocks of kernels that compute sums: one column of threads.
-var sumBlock = [3]uint32{1, blockThreads, 1}
+// sumBlockShape is the shape of the blocks of kernels that compute sums: one column of
+// threads.
+var sumBlockShape = [3]uint32{1, blockThreads, 1}
 
 // gridOfBlocks returns a one-dimensional grid of n blocks.
 func gridOfBlocks(n int) [3]uint32 { return [3]uint32{uint32(n), 1, 1} }
 
 // SumSquares returns the launch of layer_squares, which computes for each chunk the sum of
-// the squares of the gradients at g and, if w is not 0, of the weights at w. Memory traffic:
-// 4 bytes per element, 8 with weights.
-func (l Layers) SumSquares(w, g Pointer) ([]Launch, error) {
+// the squares of the gradients at g and, if w is not 0, of the weights at w. Memory
+// traffic: 4 bytes per element, 8 with weights.
+func (l LayerSet) SumSquares(w, g Pointer) ([]Launch, error) {
 	c := argCheck{op: "layer squares"}
 	c.requireArray("memory", l.Memory, pointAlignment)
 	c.requireArray("g", g, pointAlignment)
@@ -107,13 +108,13 @@ func (l Layers) SumSquares(w, g Pointer) ([]Launch, error) {
 		return nil, c.err
 	}
 	var a launchList
-	a.addUntyped("layer_squares", gridOfBlocks(l.chunks), sumBlock, normSharedBytes, w, g, l.Memory, 0, l.address(l.squaresOffset()))
+	a.addUntyped("layer_squares", gridOfBlocks(l.chunks), sumBlockShape, normSharedBytes, w, g, l.Memory, 0, l.address(l.squaresOffset()))
 	return a.result()
 }
 
 // Clip returns the launch of clip_norm, which sets Control.Clip so that the norm of all
 // gradients, divided by the loss scale, is at most maxNorm. It must run after SumSquares.
-func (l Layers) Clip(maxNorm float64, control Pointer) ([]Launch, error) {
+func (l LayerSet) Clip(maxNorm float64, control Pointer) ([]Launch, error) {
 	c := argCheck{op: "clip"}
 	c.requireArray("memory", l.Memory, pointAlignment)
 	c.requireArray("control", control, pointAlignment)
@@ -122,7 +123,7 @@ func (l Layers) Clip(maxNorm float64, control Pointer) ([]Launch, error) {
 		return nil, c.err
 	}
 	var a launchList
-	a.addUntyped("clip_norm", unitDim, sumBlock, normSharedBytes, l.address(l.squaresOffset()), l.chunks, maxNorm, control)
+	a.addUntyped("clip_norm", unitDim, sumBlockShape, normSharedBytes, l.address(l.squaresOffset()), l.chunks, maxNorm, control)
 	return a.result()
 }
 
@@ -131,7 +132,7 @@ func (l Layers) Clip(maxNorm float64, control Pointer) ([]Launch, error) {
 // trust·‖w‖/(‖g‖ + decay·‖w‖). They must run after SumSquares with weights. The pointers W,
 // G, Buffer and Low of u are the flat buffers, and N is ignored. Memory traffic: 12 bytes
 // per weight, 20 with momentum, and 2 more with a 16-bit copy.
-func (l Layers) LARS(t Type, u Update, trust float64, first, last int) ([]Launch, error) {
+func (l LayerSet) LARS(t Type, u Update, trust float64, first, last int) ([]Launch, error) {
 	c := argCheck{op: "lars"}
 	l.check(&c, u, first, last)
 	c.require(u.Buffer%pointAlignment == 0, "momentum is not aligned to %d bytes", pointAlignment)
@@ -141,17 +142,17 @@ func (l Layers) LARS(t Type, u Update, trust float64, first, last int) ([]Launch
 	}
 	from, n := l.first[first], l.first[last]-l.first[first]
 	var a launchList
-	a.addUntyped("lars_rates", gridOfBlocks(last-first), sumBlock, normSharedBytes,
+	a.addUntyped("lars_rates", gridOfBlocks(last-first), sumBlockShape, normSharedBytes,
 		l.address(l.squaresOffset()), l.address(l.layersOffset()), first, l.address(l.ratesOffset()), u.Control, trust, u.WeightDecay)
-	a.addTyped(t, "lars", gridOfBlocks(n), sumBlock, 0, u.W, u.G, u.Buffer, u.Low, l.Memory, from, l.address(l.ratesOffset()), u.Control, u.Momentum)
+	a.addTyped(t, "lars", gridOfBlocks(n), sumBlockShape, 0, u.W, u.G, u.Buffer, u.Low, l.Memory, from, l.address(l.ratesOffset()), u.Control, u.Momentum)
 	return a.result()
 }
 
 // LAMB returns the launches of lamb_moments, lamb_rates and lamb for layers first to last−1
-// (You et al. 2020, arXiv:1904.00962): m and v as in Adam, r = m̂/(√v̂ + ε) + decay·w, w ← w
-// − lr·‖w‖/‖r‖·r. The pointers W, G, M, V and Low of u are the flat buffers, and N is
+// (You et al. 2020, arXiv:1904.00962): m and v as in Adam, r = m̂/(√v̂ + ε) + decay·w, w ←
+// w − lr·‖w‖/‖r‖·r. The pointers W, G, M, V and Low of u are the flat buffers, and N is
 // ignored. Memory traffic: 40 bytes per weight, and 2 more with a 16-bit copy.
-func (l Layers) LAMB(t Type, u Update, first, last int) ([]Launch, error) {
+func (l LayerSet) LAMB(t Type, u Update, first, last int) ([]Launch, error) {
 	c := argCheck{op: "lamb"}
 	l.check(&c, u, first, last)
 	c.requireArray("m", u.M, pointAlignment)
@@ -161,16 +162,16 @@ func (l Layers) LAMB(t Type, u Update, first, last int) ([]Launch, error) {
 	}
 	from, n := l.first[first], l.first[last]-l.first[first]
 	var a launchList
-	a.addUntyped("lamb_moments", gridOfBlocks(n), sumBlock, normSharedBytes,
+	a.addUntyped("lamb_moments", gridOfBlocks(n), sumBlockShape, normSharedBytes,
 		u.W, u.G, u.M, u.V, l.Memory, from, l.address(l.layersOffset()), l.address(l.squaresOffset()), u.Control, u.Beta1, u.Beta2, u.Epsilon, u.WeightDecay)
-	a.addUntyped("lamb_rates", gridOfBlocks(last-first), sumBlock, normSharedBytes,
+	a.addUntyped("lamb_rates", gridOfBlocks(last-first), sumBlockShape, normSharedBytes,
 		l.address(l.squaresOffset()), l.address(l.layersOffset()), first, l.address(l.ratesOffset()), u.Control, u.WeightDecay)
-	a.addTyped(t, "lamb", gridOfBlocks(n), sumBlock, 0, u.W, u.M, u.V, u.Low, l.Memory, from, l.address(l.ratesOffset()), u.Control, u.Epsilon)
+	a.addTyped(t, "lamb", gridOfBlocks(n), sumBlockShape, 0, u.W, u.M, u.V, u.Low, l.Memory, from, l.address(l.ratesOffset()), u.Control, u.Epsilon)
 	return a.result()
 }
 
 // check validates the arguments that LARS and LAMB share.
-func (l Layers) check(c *argCheck, u Update, first, last int) {
+func (l LayerSet) check(c *argCheck, u Update, first, last int) {
 	c.requireArray("memory", l.Memory, pointAlignment)
 	c.requireArray("w", u.W, pointAlignment)
 	c.requireArray("g", u.G, pointAlignment)
@@ -180,9 +181,9 @@ func (l Layers) check(c *argCheck, u Update, first, last int) {
 	c.require(0 <= first && first < last && last < len(l.first), "invalid range of layers: %d to %d of %d", first, last, len(l.first)-1)
 }
 
-// GradAdd returns the launch of grad_add, which computes sum += g for n elements. n must be
-// a multiple of 4.
-func GradAdd(sum, g Pointer, n int) ([]Launch, error) {
+// AddGradients returns the launch of grad_add, which computes sum += g for n elements. n
+// must be a multiple of 4.
+func AddGradients(sum, g Pointer, n int) ([]Launch, error) {
 	c := argCheck{op: "gradient sum"}
 	checkGradientSum(&c, sum, g, n)
 	if c.err != nil {
@@ -194,9 +195,9 @@ func GradAdd(sum, g Pointer, n int) ([]Launch, error) {
 	return l.result()
 }
 
-// GradMean returns the launch of grad_mean, which computes g = (sum + g)/parts for n
-// elements. n must be a multiple of 4.
-func GradMean(g, sum Pointer, n, parts int) ([]Launch, error) {
+// AverageGradients returns the launch of grad_mean, which computes g = (sum + g)/parts for
+// n elements. n must be a multiple of 4.
+func AverageGradients(g, sum Pointer, n, parts int) ([]Launch, error) {
 	c := argCheck{op: "gradient mean"}
 	checkGradientSum(&c, sum, g, n)
 	c.requirePositive("parts", parts)
@@ -209,7 +210,7 @@ func GradMean(g, sum Pointer, n, parts int) ([]Launch, error) {
 	return l.result()
 }
 
-// checkGradientSum validates the arguments that GradAdd and GradMean share.
+// checkGradientSum validates the arguments that AddGradients and AverageGradients share.
 func checkGradientSum(c *argCheck, sum, g Pointer, n int) {
 	c.requirePositive("n", n)
 	c.require(n%4 == 0, "got %d elements, want a multiple of 4", n)

@@ -51,8 +51,8 @@ func (c Control) Bytes() []byte {
 	return append(b, make([]byte, 4)...)
 }
 
-// ReadControl decodes a block of ControlBytes bytes.
-func ReadControl(b []byte) Control {
+// DecodeControl decodes a block of ControlBytes bytes.
+func DecodeControl(b []byte) Control {
 	le := binary.LittleEndian
 	f := func(at int) float32 { return math.Float32frombits(le.Uint32(b[at:])) }
 	i := func(at int) int32 { return int32(le.Uint32(b[at:])) }
@@ -62,10 +62,10 @@ func ReadControl(b []byte) Control {
 	}
 }
 
-// StepBegin returns the launch of step_begin, the first kernel of the update, with one
-// thread. It clears FoundInf, sets Clip to 1, and computes Adam's bias corrections. For SGD,
-// both betas are 0.
-func StepBegin(control Pointer, beta1, beta2 float64) ([]Launch, error) {
+// BeginStep returns the launch of step_begin, the first kernel of the update, with one
+// thread. It clears FoundInf, sets Clip to 1, and computes Adam's bias corrections. For
+// SGD, both betas are 0.
+func BeginStep(control Pointer, beta1, beta2 float64) ([]Launch, error) {
 	c := argCheck{op: "step begin"}
 	c.requireArray("control", control, pointAlignment)
 	if c.err != nil {
@@ -76,17 +76,17 @@ func StepBegin(control Pointer, beta1, beta2 float64) ([]Launch, error) {
 	return l.result()
 }
 
-// GradCheck returns the launch of grad_check, which sets FoundInf if any of n gradients is
-// infinite or NaN. It must run after the all-reduce, which spreads infinities and NaN to all
-// ranks. Memory traffic: 4 bytes per element.
-func GradCheck(g Pointer, n int, control Pointer) ([]Launch, error) {
+// CheckGradients returns the launch of grad_check, which sets FoundInf if any of n
+// gradients is infinite or NaN. It must run after the all-reduce, which spreads infinities
+// and NaN to all ranks. Memory traffic: 4 bytes per element.
+func CheckGradients(g Pointer, n int, control Pointer) ([]Launch, error) {
 	return launchOverGradients("grad_check", g, n, control)
 }
 
-// GradUnscale returns the launch of grad_unscale, which does the same as GradCheck and also
-// divides the gradients by the loss scale, in place. Update.Unscaled must be set then.
-// Memory traffic: 8 bytes per element.
-func GradUnscale(g Pointer, n int, control Pointer) ([]Launch, error) {
+// UnscaleGradients returns the launch of grad_unscale, which does the same as
+// CheckGradients and also divides the gradients by the loss scale, in place.
+// Update.Unscaled must be set then. Memory traffic: 8 bytes per element.
+func UnscaleGradients(g Pointer, n int, control Pointer) ([]Launch, error) {
 	return launchOverGradients("grad_unscale", g, n, control)
 }
 
@@ -105,10 +105,10 @@ func launchOverGradients(name string, g Pointer, n int, control Pointer) ([]Laun
 	return l.result()
 }
 
-// ScaleUpdate returns the launch of scale_update, the last kernel of an fp16 step, with one
-// thread. It multiplies the loss scale by backoff after a skipped update, and by growth
+// UpdateLossScale returns the launch of scale_update, the last kernel of an fp16 step, with
+// one thread. It multiplies the loss scale by backoff after a skipped update, and by growth
 // after interval successful updates in a row. torch.amp.GradScaler uses 0.5, 2 and 2000.
-func ScaleUpdate(control Pointer, growth, backoff float64, interval int) ([]Launch, error) {
+func UpdateLossScale(control Pointer, growth, backoff float64, interval int) ([]Launch, error) {
 	c := argCheck{op: "scale update"}
 	c.requireArray("control", control, pointAlignment)
 	c.requirePositive("interval", interval)
@@ -138,13 +138,13 @@ type Update struct {
 	Nesterov              bool    // SGD: Nesterov's momentum
 	WeightDecay           float64
 	Decoupled             bool // Adam: weight decay multiplies the weights by 1 − lr·decay before the step (AdamW)
-	Unscaled              bool // the gradients have been divided by the loss scale (GradUnscale)
+	Unscaled              bool // the gradients have been divided by the loss scale (UnscaleGradients)
 }
 
 // Adam returns the launch of adam: w −= lr/(1−β₁ᵗ)·m/(√v/√(1−β₂ᵗ)+ε). The gradient is first
-// divided by the loss scale and clipped (Layers.Clip). If FoundInf is set, nothing changes.
-// Memory traffic: 28 bytes per weight (four numbers read, three written), 30 with a 16-bit
-// copy.
+// divided by the loss scale and clipped (LayerSet.Clip). If FoundInf is set, nothing
+// changes. Memory traffic: 28 bytes per weight (four numbers read, three written), 30 with
+// a 16-bit copy.
 func (a Update) Adam(t Type) ([]Launch, error) {
 	c := argCheck{op: "adam"}
 	a.check(&c, t)

@@ -47,7 +47,7 @@ func (o *optimizer) host(rate float64, step int) {
 
 // gradients draws new ones, which carry the loss scale in memory.
 func (o *optimizer) gradients() []float64 {
-	scale := kernels.ReadControl(o.control.mem.Bytes()).LossScale
+	scale := kernels.DecodeControl(o.control.mem.Bytes()).LossScale
 	g, shift := make([]float64, o.n), len(o.g.mem.F32())-o.n
 	for i := range g {
 		v := float32(o.random.NormFloat64())
@@ -84,20 +84,20 @@ func adam(o *optimizer, decay float64) {
 			o.g.mem.F32()[len(o.g.mem.F32())-1] = float32(math.Inf(1))
 		}
 		before := o.snapshot()
-		o.run(kernels.StepBegin(o.control.pointer(), u.Beta1, u.Beta2))
+		o.run(kernels.BeginStep(o.control.pointer(), u.Beta1, u.Beta2))
 		if step%2 == 0 {
-			o.run(kernels.GradCheck(a.G, o.n, o.control.pointer()))
+			o.run(kernels.CheckGradients(a.G, o.n, o.control.pointer()))
 			a.Unscaled = false
 		} else {
-			o.run(kernels.GradUnscale(a.G, o.n, o.control.pointer()))
+			o.run(kernels.UnscaleGradients(a.G, o.n, o.control.pointer()))
 			a.Unscaled = true
 		}
 		o.run(a.Adam(o.typ))
-		o.run(kernels.ScaleUpdate(o.control.pointer(), 2, 0.5, 2))
+		o.run(kernels.UpdateLossScale(o.control.pointer(), 2, 0.5, 2))
 		// 1024 grows after steps 2 and 6 (with 5 the second good one in a row), and
 		// halves after step 4, which also ends the row that step 3 began.
 		scale := []float32{1024, 2048, 2048, 1024, 1024, 2048}[step-1]
-		c := kernels.ReadControl(o.control.mem.Bytes())
+		c := kernels.DecodeControl(o.control.mem.Bytes())
 		if c.LossScale != scale || (c.FoundInf != 0) != bad || c.Step != int32(step) || c.Seed != 5 || c.Epoch != 6 {
 			o.Fatalf("after step %d the control block is %+v, want scale %g, inf %v", step, c, scale, bad)
 		}
@@ -158,8 +158,8 @@ func TestSGD(t *testing.T) {
 								o.g.mem.F32()[len(o.g.mem.F32())-n] = float32(math.NaN())
 							}
 							before := o.snapshot()
-							o.run(kernels.StepBegin(o.control.pointer(), 0, 0))
-							o.run(kernels.GradCheck(a.G, n, o.control.pointer()))
+							o.run(kernels.BeginStep(o.control.pointer(), 0, 0))
+							o.run(kernels.CheckGradients(a.G, n, o.control.pointer()))
 							o.run(a.SGD(o.typ))
 							if step == 3 {
 								if !bytes.Equal(before, o.snapshot()) {
@@ -183,8 +183,8 @@ func TestSGD(t *testing.T) {
 func TestScaleLimits(t *testing.T) {
 	d := &device{T: t, sim: openSimulator(t)}
 	c := d.control(kernels.Control{LossScale: 0x1p127, GoodSteps: 1999})
-	d.run(kernels.ScaleUpdate(c.pointer(), 2, 0.5, 2000))
-	if got := kernels.ReadControl(c.mem.Bytes()); got.LossScale != 0x1p127 || got.GoodSteps != 0 {
+	d.run(kernels.UpdateLossScale(c.pointer(), 2, 0.5, 2000))
+	if got := kernels.DecodeControl(c.mem.Bytes()); got.LossScale != 0x1p127 || got.GoodSteps != 0 {
 		t.Errorf("control block is %+v", got)
 	}
 	d.finish()

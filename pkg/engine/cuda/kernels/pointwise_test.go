@@ -30,7 +30,7 @@ func TestBias(t *testing.T) {
 						n, c := rowsOf(shape), shape[1]
 						x, bias, z := d.normal(d.typ, n*c, 0, 1), d.normal(kernels.F32, c, 0, 1), d.normal(d.typ, n*c, 0, 1)
 						y := d.rows("y", shape, nil)
-						a := kernels.Bias{Rows: n, Channels: kernels.Padded(c), X: d.rows("x", shape, x).m(), Y: y.m(), Bias: d.channels("bias", bias).pointer(), ReLU: relu}
+						a := kernels.Bias{Rows: n, Channels: kernels.PaddedChannels(c), X: d.rows("x", shape, x).m(), Y: y.m(), Bias: d.channels("bias", bias).pointer(), ReLU: relu}
 						if sum {
 							a.Add = d.rows("add", shape, z).m()
 						}
@@ -59,7 +59,7 @@ func TestBiasBackward(t *testing.T) {
 			t.Run(name(shape, "relu", relu), func(t *testing.T) {
 				eachDevice(t, func(d *device) {
 					n, c := rowsOf(shape), shape[1]
-					padded := kernels.Padded(c)
+					padded := kernels.PaddedChannels(c)
 					dy, y := d.normal(d.typ, n*c, 0.2, 1), d.normal(d.typ, n*c, 0, 1)
 					db, dx := d.empty("db", c), d.rows("dx", shape, nil)
 					a := kernels.BiasGrad{
@@ -94,8 +94,8 @@ func TestElementwise(t *testing.T) {
 				a[0], a[n*c/2] = float32(math.NaN()), 0
 				am, bm, accm := d.rows("a", shape, a), d.rows("b", shape, b), d.rows("acc", shape, acc)
 				relu, back, both, sum := d.rows("relu", shape, nil), d.rows("back", shape, nil), d.rows("both", shape, nil), d.rows("sum", shape, nil)
-				e := kernels.Elementwise{Rows: n, Channels: kernels.Padded(c), A: am.m(), B: bm.m()}
-				with := func(y, acc *tensor) kernels.Elementwise {
+				e := kernels.ElementwiseOp{Rows: n, Channels: kernels.PaddedChannels(c), A: am.m(), B: bm.m()}
+				with := func(y, acc *tensor) kernels.ElementwiseOp {
 					f := e
 					f.Y, f.Acc = y.m(), acc.m()
 					return f
@@ -128,7 +128,7 @@ func TestConcatAndSlice(t *testing.T) {
 				am, bm := d.rows("a", sa, a), d.rows("b", sb, b)
 				y := d.rows("y", sy, make([]float32, elements(sy))).inOut()
 				copyTo := func(src, dst *tensor, from, to, channels int) {
-					d.run(kernels.CopyChannels{
+					d.run(kernels.ChannelCopy{
 						Rows: 30, Channels: channels,
 						Src: src.m().Data + kernels.Pointer(from*d.typ.Bytes()), SrcPitch: src.pitch,
 						Dst: dst.m().Data + kernels.Pointer(to*d.typ.Bytes()), DstPitch: dst.pitch,

@@ -22,7 +22,7 @@ func (d *device) coarse(n int) []float32 {
 func pool2(shape []int, kernel, stride int) (kernels.Pool, []int) {
 	y := []int{shape[0], shape[1], (shape[2]-kernel)/stride + 1, (shape[3]-kernel)/stride + 1}
 	return kernels.Pool{
-		Batch: shape[0], Channels: kernels.Padded(shape[1]), In: [3]int{1, shape[2], shape[3]}, Out: [3]int{1, y[2], y[3]},
+		Batch: shape[0], Channels: kernels.PaddedChannels(shape[1]), In: [3]int{1, shape[2], shape[3]}, Out: [3]int{1, y[2], y[3]},
 		Kernel: [3]int{1, kernel, kernel}, Stride: [3]int{1, stride, stride},
 	}, y
 }
@@ -111,7 +111,7 @@ func TestMaxPoolPadded3D(t *testing.T) {
 					wantY[i] = float64(x[best])
 					wantDX[best] += float64(dy[i])
 				}
-				channels := kernels.Padded(s[1])
+				channels := kernels.PaddedChannels(s[1])
 				y, dx, index := d.rows("y", ys, nil), d.rows("dx", s, nil), d.alloc("index", rowsOf(ys)*channels)
 				p := kernels.Pool{
 					Batch: s[0], Channels: channels, In: [3]int(s[2:]), Out: out, Kernel: c.kernel, Stride: c.stride, Pad: c.pad,
@@ -138,7 +138,7 @@ func TestPad(t *testing.T) {
 		t.Run(name(c.shape, c.front, c.behind), func(t *testing.T) {
 			eachDevice(t, func(d *device) {
 				ys := slices.Clone(c.shape)
-				p := kernels.Padding{Batch: c.shape[0], Channels: kernels.Padded(c.shape[1]), In: [3]int{1, 1, 1}, Out: [3]int{1, 1, 1}}
+				p := kernels.Padding{Batch: c.shape[0], Channels: kernels.PaddedChannels(c.shape[1]), In: [3]int{1, 1, 1}, Out: [3]int{1, 1, 1}}
 				for i := range c.front {
 					ys[2+i] += c.front[i] + c.behind[i]
 					at := 3 - len(c.front) + i

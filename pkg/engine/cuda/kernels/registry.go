@@ -97,7 +97,7 @@ var untypedKernels = [...]signature{
 func (s signature) kernel(suffix string) Kernel {
 	k := Kernel{Name: s.name + suffix}
 	for field := range strings.FieldsSeq(s.params) {
-		kind := map[byte]Kind{'p': KindPointer, 'l': KindInt64, 'i': KindInt32, 'f': KindFloat32}[field[0]]
+		kind := map[byte]ParamKind{'p': KindPointer, 'l': KindInt64, 'i': KindInt32, 'f': KindFloat32}[field[0]]
 		k.Params = append(k.Params, Param{field[2:], kind})
 	}
 	return k

@@ -71,11 +71,11 @@ func TestRegistryIsTheSource(t *testing.T) {
 // offsets 0, 8, 16, 24, 32, and no padding at the end.
 func TestArgs(t *testing.T) {
 	var a kernels.Args
-	a.Int32(-2)
-	a.Int64(3)
-	a.Float32(1)
-	a.Pointer(0x0102030405060708)
-	a.Int32(4)
+	a.AppendInt32(-2)
+	a.AppendInt64(3)
+	a.AppendFloat32(1)
+	a.AppendPointer(0x0102030405060708)
+	a.AppendInt32(4)
 	want := []byte{
 		0xfe, 0xff, 0xff, 0xff, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0,
 		0, 0, 0x80, 0x3f, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 4, 0, 0, 0,
@@ -91,14 +91,14 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// TestControlBlock: what Bytes writes, ReadControl reads.
+// TestControlBlock: what Bytes writes, DecodeControl reads.
 func TestControlBlock(t *testing.T) {
 	c := kernels.Control{
 		LearningRate: 0.25, Step: 7, Seed: -9, Epoch: 11, LossScale: 1024, FoundInf: 1, GoodSteps: 5, Skipped: 2, Correct1: 0.5, CorrectRt2: 0.75,
 	}
 	b := c.Bytes()
-	if len(b) != kernels.ControlBytes || kernels.ReadControl(b) != c {
-		t.Errorf("%d bytes, read back as %+v", len(b), kernels.ReadControl(b))
+	if len(b) != kernels.ControlBytes || kernels.DecodeControl(b) != c {
+		t.Errorf("%d bytes, read back as %+v", len(b), kernels.DecodeControl(b))
 	}
 }
 
@@ -136,7 +136,7 @@ func TestRefusals(t *testing.T) {
 		},
 		"element type 9": func() ([]kernels.Launch, error) { return norm.Training(9) },
 		"does not fit in 32 bits": func() ([]kernels.Launch, error) {
-			return kernels.CopyChannels{Rows: 1, Channels: 1, Src: 4, Dst: 4, SrcPitch: 1 << 33, DstPitch: 1}.Launches(kernels.F32)
+			return kernels.ChannelCopy{Rows: 1, Channels: 1, Src: 4, Dst: 4, SrcPitch: 1 << 33, DstPitch: 1}.Launches(kernels.F32)
 		},
 		"y is absent, but MaskOutput": func() ([]kernels.Launch, error) {
 			return kernels.BatchNormGrad{Rows: 1, Channels: 8, X: m, DY: m, DX: m, Mask: kernels.MaskOutput}.Launches(kernels.F32)
@@ -152,14 +152,14 @@ func TestRefusals(t *testing.T) {
 			return kernels.Update{N: 1, W: 4, G: 4, Control: 16, Momentum: 0.9}.SGD(kernels.F32)
 		},
 		"crop of size [1 9 9] does not fit": func() ([]kernels.Launch, error) {
-			return kernels.Augment{Pixels: kernels.Pixels{Channels: 1, Padded: 1, Pitch: 1, Divisor: 1, Dst: 4}, Batch: 1, Size: [3]int{1, 8, 8}, Out: [3]int{1, 9, 9}, Src: 1, Samples: 4, Control: 16}.Launches(kernels.F32)
+			return kernels.Augmentation{Pixels: kernels.Pixels{Channels: 1, Padded: 1, Pitch: 1, Divisor: 1, Dst: 4}, Batch: 1, Size: [3]int{1, 8, 8}, Out: [3]int{1, 9, 9}, Src: 1, Samples: 4, Control: 16}.Launches(kernels.F32)
 		},
 		"mean and invstd must both be": func() ([]kernels.Launch, error) {
-			return kernels.Normalize{Pixels: kernels.Pixels{Channels: 1, Padded: 1, Pitch: 1, Divisor: 1, Dst: 4, Mean: 4}, Batch: 1, Spatial: 1, Src: 1}.Launches(kernels.F32)
+			return kernels.Normalization{Pixels: kernels.Pixels{Channels: 1, Padded: 1, Pitch: 1, Divisor: 1, Dst: 4, Mean: 4}, Batch: 1, Spatial: 1, Src: 1}.Launches(kernels.F32)
 		},
-		"control at 0x8 is not aligned to 16": func() ([]kernels.Launch, error) { return kernels.StepBegin(8, 0.9, 0.999) },
+		"control at 0x8 is not aligned to 16": func() ([]kernels.Launch, error) { return kernels.BeginStep(8, 0.9, 0.999) },
 		"pitch, got 1, 8 and 4": func() ([]kernels.Launch, error) {
-			return kernels.Transpose{Batch: 1, Channels: 1, Spatial: 1, Padded: 8, Pitch: 4, Planar: 4, Rows: 4}.ToRows(kernels.F32)
+			return kernels.Transposition{Batch: 1, Channels: 1, Spatial: 1, Padded: 8, Pitch: 4, Planar: 4, Rows: 4}.ToRows(kernels.F32)
 		},
 	} {
 		l, err := launch()
@@ -201,7 +201,7 @@ func TestGeometry(t *testing.T) {
 func ExampleBias() {
 	// 2 images of 16×16 pixels and 5 channels, which lie as 8, in bfloat16.
 	launches, err := kernels.Bias{
-		Rows: 2 * 16 * 16, Channels: kernels.Padded(5),
+		Rows: 2 * 16 * 16, Channels: kernels.PaddedChannels(5),
 		X: kernels.Map{Data: 0x10000, Pitch: 8}, Y: kernels.Map{Data: 0x20000, Pitch: 8}, Bias: 0x30000, ReLU: true,
 	}.Launches(kernels.BF16)
 	if err != nil {

@@ -13,15 +13,15 @@ import (
 type layered struct {
 	*optimizer
 	tables *tensor
-	layers kernels.Layers
-	list   []kernels.Layer
+	layers kernels.LayerSet
+	list   []kernels.LayerRange
 	slots  int
 }
 
 // newLayered has a weight of several chunks, one that fills none, a bias, a weight of
 // zeros, and gradients in another order than weights.
 func newLayered(d *device, slots int) *layered {
-	list := []kernels.Layer{
+	list := []kernels.LayerRange{
 		{Weight: 0, Gradient: 128, Size: 3 * 8192, Vector: false},
 		{Weight: 3 * 8192, Gradient: 0, Size: 64, Vector: true},
 		{Weight: 3*8192 + 64, Gradient: 3*8192 + 128, Size: 8200},
@@ -32,7 +32,7 @@ func newLayered(d *device, slots int) *layered {
 	clear(l.w.mem.F32()[list[3].Weight:])
 	clear(l.wantW[list[3].Weight:])
 	var err error
-	if l.layers, err = kernels.NewLayers(list); err != nil {
+	if l.layers, err = kernels.NewLayerSet(list); err != nil {
 		d.Fatal(err)
 	}
 	l.tables = d.alloc("tables", l.layers.Bytes)
@@ -106,8 +106,8 @@ func rules(o *layered, u optim.Update, apart bool) {
 			o.g.mem.F32()[7] = float32(math.Inf(-1))
 		}
 		before := o.snapshot()
-		o.run(kernels.StepBegin(control, u.Beta1, u.Beta2))
-		o.run(kernels.GradCheck(a.G, o.n, control))
+		o.run(kernels.BeginStep(control, u.Beta1, u.Beta2))
+		o.run(kernels.CheckGradients(a.G, o.n, control))
 		if u.ClipNorm > 0 || u.Rule == optim.RuleLARS {
 			w := kernels.Pointer(0)
 			if u.Rule == optim.RuleLARS {
@@ -155,7 +155,7 @@ func rules(o *layered, u optim.Update, apart bool) {
 			if !bytes.Equal(before, o.snapshot()) {
 				o.Fatal("an update with an infinite gradient changed something")
 			}
-			c := kernels.ReadControl(o.control.mem.Bytes())
+			c := kernels.DecodeControl(o.control.mem.Bytes())
 			if c.Clip != 1 {
 				o.Fatalf("the factor of clipping is %g", c.Clip)
 			}
@@ -177,8 +177,8 @@ func TestGather(t *testing.T) {
 	eachDevice(t, func(d *device) {
 		a, b, c := d.normal(kernels.F32, n, 0, 1), d.normal(kernels.F32, n, 0, 1), d.normal(kernels.F32, n, 0, 1)
 		sum, second, last := d.flat("sum", kernels.F32, n, a).inOut(), d.flat("second", kernels.F32, n, b), d.flat("last", kernels.F32, n, c).inOut()
-		d.run(kernels.GradAdd(sum.pointer(), second.pointer(), n))
-		d.run(kernels.GradMean(last.pointer(), sum.pointer(), n, 3))
+		d.run(kernels.AddGradients(sum.pointer(), second.pointer(), n))
+		d.run(kernels.AverageGradients(last.pointer(), sum.pointer(), n, 3))
 		for i, v := range last.mem.F32() {
 			if want := (c[i] + (a[i] + b[i])) / 3; v != want {
 				d.Fatalf("element %d is %g, want %g", i, v, want)
@@ -208,13 +208,13 @@ func TestTakeRows(t *testing.T) {
 
 // TestLayersRefusals: what the kernels would read beside is an error.
 func TestLayersRefusals(t *testing.T) {
-	if _, err := kernels.NewLayers([]kernels.Layer{{Weight: 4, Size: 8}}); err == nil {
+	if _, err := kernels.NewLayerSet([]kernels.LayerRange{{Weight: 4, Size: 8}}); err == nil {
 		t.Error("a layer at 4 is taken")
 	}
-	if _, err := kernels.NewLayers(nil); err == nil {
+	if _, err := kernels.NewLayerSet(nil); err == nil {
 		t.Error("no layers are taken")
 	}
-	l, err := kernels.NewLayers([]kernels.Layer{{Size: 8}})
+	l, err := kernels.NewLayerSet([]kernels.LayerRange{{Size: 8}})
 	if err != nil {
 		t.Fatal(err)
 	}

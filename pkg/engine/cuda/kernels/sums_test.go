@@ -14,7 +14,7 @@ func TestStatisticsOfSums(t *testing.T) {
 	for _, channels := range []int{1, 24, 2048} {
 		t.Run(name(channels), func(t *testing.T) {
 			eachDevice(t, func(d *device) {
-				padded := kernels.Padded(channels)
+				padded := kernels.PaddedChannels(channels)
 				mean, deviation := d.normal(kernels.F32, channels, 0, 1), d.normal(kernels.F32, channels, 0, 1)
 				sum, square := make([]float32, channels), make([]float32, channels)
 				for i := range sum {
@@ -56,7 +56,7 @@ func TestScaleShift(t *testing.T) {
 				ones := []int{1, channels, 1, 1}
 				scale, shift := d.rows("scale", ones, nil), d.rows("shift", ones, nil)
 				d.run(kernels.BatchNorm{
-					Channels: kernels.Padded(channels), Mean: d.channels("mean", mean).pointer(), InvStd: d.channels("invstd", invstd).pointer(),
+					Channels: kernels.PaddedChannels(channels), Mean: d.channels("mean", mean).pointer(), InvStd: d.channels("invstd", invstd).pointer(),
 					Gamma: d.channels("gamma", gamma).pointer(), Beta: d.channels("beta", beta).pointer(),
 				}.ScaleShift(d.typ, scale.m().Data, shift.m().Data))
 				scales := d.logical(scale)

@@ -154,14 +154,14 @@ func (d *device) flat(name string, typ kernels.Type, n int, values []float32) *t
 // channels is a float32 array of padded length, zero in the padding.
 func (d *device) channels(name string, values []float32) *tensor {
 	d.Helper()
-	padded := make([]float32, kernels.Padded(len(values)))
+	padded := make([]float32, kernels.PaddedChannels(len(values)))
 	copy(padded, values)
 	return d.flat(name, kernels.F32, len(padded), padded)
 }
 
 // empty is a poisoned float32 array of padded length.
 func (d *device) empty(name string, channels int) *tensor {
-	return d.flat(name, kernels.F32, kernels.Padded(channels), nil)
+	return d.flat(name, kernels.F32, kernels.PaddedChannels(channels), nil)
 }
 
 // inOut says that a kernel may change x.
@@ -184,7 +184,7 @@ func rowsOf(shape []int) int {
 // rows is a map of a logical NC… shape; nil values leave it poisoned.
 func (d *device) rows(name string, shape []int, values []float32) *tensor {
 	d.Helper()
-	padded := kernels.Padded(shape[1])
+	padded := kernels.PaddedChannels(shape[1])
 	pitch, margin := padded, 0
 	if d.gap {
 		pitch, margin = padded+16, 8
@@ -232,7 +232,7 @@ func (d *device) logical(x *tensor) []float64 {
 			switch {
 			case channel >= 0 && channel < channels:
 				out[(row/spatial*channels+channel)*spatial+row%spatial] = float64(v)
-			case channel >= 0 && channel < kernels.Padded(channels):
+			case channel >= 0 && channel < kernels.PaddedChannels(channels):
 				if v != 0 {
 					d.Fatalf("%s: row %d has %g in the padding (channel %d of %d)", x.name, row, v, channel, channels)
 				}

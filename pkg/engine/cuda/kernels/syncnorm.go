@@ -1,21 +1,21 @@
 package kernels
 
-// A synchronized batch norm uses the statistics of all workers' rows. Between the two halves of
-// each pass, the workers exchange their sums:
+// A synchronized batch norm uses the statistics of all workers' rows. Between the two
+// halves of each pass, the workers exchange their sums:
 //
 //	forward   Moments or MomentsFromSums; exchange of the vector; StatisticsFromVector, Apply
 //	backward  ReduceToVector; exchange of the vector; ApplyFromVector
 //
-// The vector has VectorDoubles(Channels) elements in float64: this worker's number of rows, and
-// two sums per channel. The exchange adds up the vectors of all workers, which may have
+// The vector has VectorDoubles(Channels) elements in float64: this worker's number of rows,
+// and two sums per channel. The exchange adds up the vectors of all workers, which may have
 // different numbers of rows.
 
-// VectorLength returns the number of float64 elements of the vector that workers exchange
-// for a batch norm: the number of rows and two sums per channel.
-func VectorLength(channels int) int { return 1 + 2*channels }
+// NormVectorLength returns the number of float64 elements of the vector that workers
+// exchange for a batch norm: the number of rows and two sums per channel.
+func NormVectorLength(channels int) int { return 1 + 2*channels }
 
-// Moments returns the launches of bn_stats and bn_moments, which set vector to the number of
-// rows, Σ x and Σ x². Memory traffic: 1 pass over x.
+// Moments returns the launches of bn_stats and bn_moments, which set vector to the number
+// of rows, Σ x and Σ x². Memory traffic: 1 pass over x.
 func (a BatchNorm) Moments(t Type, vector Pointer) ([]Launch, error) {
 	first, err := a.Statistics(t)
 	if err != nil {
@@ -33,16 +33,16 @@ func (a BatchNorm) Moments(t Type, vector Pointer) ([]Launch, error) {
 	return l.result()
 }
 
-// MomentsFromSums returns the launch of statistics_pack, which sets vector like Moments, but
-// from Σ x and Σ x² of each channel, in float32. A convolution's kernel can compute these
-// sums together with x.
+// MomentsFromSums returns the launch of statistics_pack, which sets vector like Moments,
+// but from Σ x and Σ x² of each channel, in float32. A convolution's kernel can compute
+// these sums together with x.
 func (a BatchNorm) MomentsFromSums(sum, square, vector Pointer) ([]Launch, error) {
 	return packStatistics(sum, square, a.Rows, a.Channels, vector)
 }
 
-// StatisticsFromVector returns the launch of bn_join, which computes mean and invstd from the sum of
-// all workers' vectors and updates the running statistics. The variance is unbiased with
-// respect to the rows of all workers.
+// StatisticsFromVector returns the launch of bn_join, which computes mean and invstd from
+// the sum of all workers' vectors and updates the running statistics. The variance is
+// unbiased with respect to the rows of all workers.
 func (a BatchNorm) StatisticsFromVector(vector Pointer) ([]Launch, error) {
 	c := argCheck{op: "batch norm statistics of all workers"}
 	c.requireChannels(a.Channels)
@@ -56,9 +56,9 @@ func (a BatchNorm) StatisticsFromVector(vector Pointer) ([]Launch, error) {
 	return l.result()
 }
 
-// ReduceToVector returns the launches of bn_backward_reduce, sum_chunks and statistics_pack.
-// They compute dgamma and dbeta from this worker's rows, and set vector to the number of
-// rows, dbeta and dgamma.
+// ReduceToVector returns the launches of bn_backward_reduce, sum_chunks and
+// statistics_pack. They compute dgamma and dbeta from this worker's rows, and set vector to
+// the number of rows, dbeta and dgamma.
 func (a BatchNormGrad) ReduceToVector(t Type, vector Pointer) ([]Launch, error) {
 	first, err := a.Reduce(t)
 	if err != nil {
@@ -69,7 +69,8 @@ func (a BatchNormGrad) ReduceToVector(t Type, vector Pointer) ([]Launch, error) 
 }
 
 // ApplyFromVector returns the launches of statistics_unpack and bn_backward_apply, which
-// compute dx from the sum of all workers' vectors. scratch is memory for 2·Channels float32.
+// compute dx from the sum of all workers' vectors. scratch is memory for 2·Channels
+// float32.
 func (a BatchNormGrad) ApplyFromVector(t Type, vector, scratch Pointer) ([]Launch, error) {
 	c := argCheck{op: "batch norm backward of all workers' sums"}
 	c.require(a.DX.Data != 0, "dx is absent, so no exchange is needed")

@@ -51,7 +51,7 @@ func TestSynchronisedBatchNorm(t *testing.T) {
 // Σ x², as cuDNN leaves them.
 func synchronisedBatchNorm(d *device, shape []int, sums bool) {
 	n, c := rowsOf(shape), shape[1]
-	padded, cs, image := kernels.Padded(c), []int{c}, elements(shape[1:])
+	padded, cs, image := kernels.PaddedChannels(c), []int{c}, elements(shape[1:])
 	shift := 60.0
 	if sums {
 		shift = 1 // the sums of squares are in float32
@@ -76,7 +76,7 @@ func synchronisedBatchNorm(d *device, shape []int, sums bool) {
 			Mean: w.norm.Mean, InvStd: w.norm.InvStd, Gamma: w.norm.Gamma, Beta: w.norm.Beta,
 			DGamma: d.empty("dgamma", c).pointer(), DBeta: d.empty("dbeta", c).pointer(), Partial: w.norm.Partial,
 		}
-		w.vector = d.alloc("vector", 8*kernels.VectorLength(padded))
+		w.vector = d.alloc("vector", 8*kernels.NormVectorLength(padded))
 		workers = append(workers, w)
 	}
 	for _, w := range workers {

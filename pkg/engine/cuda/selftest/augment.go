@@ -30,11 +30,12 @@ func planarToRows(v []float32, channels, padded, spatial int) []float64 {
 }
 
 // augment2DMismatch returns the greatest mismatch between samples that the kernel augments
-// and the batches of pkg/data's loader for the same seed and epochs. Each bit must be equal.
+// and the batches of pkg/data's loader for the same seed and epochs. Each bit must be
+// equal.
 func augment2DMismatch(p *sandbox) float64 {
 	const samples, batch, channels, height, width, crop, padded = 12, 4, 3, 12, 10, 7, 8
 	const brightness, contrast = 0.2, 0.4
-	set := workload.ByteImages{Image: []int{channels, height, width}, Pixels: p.randomBytes(samples * channels * height * width), N: samples}
+	set := workload.ByteImageSet{Image: []int{channels, height, width}, Pixels: p.randomBytes(samples * channels * height * width), N: samples}
 	seed := int64(p.random.Uint32())
 	sampler, err := data.NewSampler(data.SamplerOptions{Samples: samples, World: 1, BatchPerWorker: batch, Shuffle: true, Seed: seed})
 	if err != nil {
@@ -54,7 +55,7 @@ func augment2DMismatch(p *sandbox) float64 {
 			b := it.Batch()
 			to := p.newOutput(batch * crop * crop * padded * p.low.Size())
 			control := kernels.Control{Seed: seed, Epoch: int64(epoch)}
-			p.run(kernels.Augment{
+			p.run(kernels.Augmentation{
 				Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
 				Batch:  batch, Size: [3]int{1, height, width}, Out: [3]int{1, crop, crop},
 				Src: src, Samples: p.putIndexes(b.Indices), Control: p.put(control.Bytes()), Flip: true, Rotate: true,
@@ -111,7 +112,7 @@ func augment3DMismatch(p *sandbox) float64 {
 	for epoch := range 2 {
 		to := p.newOutput(samples * cut * padded * p.low.Size())
 		control := kernels.Control{Seed: seed, Epoch: int64(epoch)}
-		p.run(kernels.Augment{
+		p.run(kernels.Augmentation{
 			Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
 			Batch:  samples, Size: size, Out: out, Src: src, Samples: list, Control: p.put(control.Bytes()),
 			Flip: true, Rotate: true, Brightness: brightness, Contrast: contrast,

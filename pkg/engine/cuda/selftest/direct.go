@@ -26,8 +26,8 @@ type directCheck struct {
 	run         func(p *sandbox) float64
 }
 
-// checkDirectLaunches runs the checks of kernels that cannot be checked as an operation of a
-// plan, such as those of the optimizers.
+// checkDirectLaunches runs the checks of kernels that cannot be checked as an operation of
+// a plan, such as those of the optimizers.
 func (t *tester) checkDirectLaunches() error {
 	for _, c := range append([]directCheck{
 		{"fill_u32", "4097 words", 0, fillMismatch},
@@ -147,7 +147,7 @@ func (p *sandbox) run(list []kernels.Launch, err error) {
 
 // read returns n elements of type typ from GPU memory.
 func (p *sandbox) read(at kernels.Pointer, typ device.Type, n int) []float64 {
-	return number.Widen(number.Decode(typ, p.readBytes(at, n*typ.Size())))
+	return number.ToFloat64(number.Decode(typ, p.readBytes(at, n*typ.Size())))
 }
 
 // readBytes returns n bytes of GPU memory, or zeros after an error.
@@ -212,7 +212,7 @@ func castMismatch(p *sandbox) float64 {
 	if !bytes.Equal(p.readBytes(low, n*p.low.Size()), number.Encode(p.low, v)) {
 		return math.Inf(1)
 	}
-	return mismatch(p.read(back, device.F32, n), number.Widen(p.roundToPrecision(v)))
+	return mismatch(p.read(back, device.F32, n), number.ToFloat64(p.roundToPrecision(v)))
 }
 
 // smallTransposeMismatch returns the mismatch of transpositions of 3 channels.
@@ -224,10 +224,10 @@ func wideTransposeMismatch(p *sandbox) float64 { return transposeMismatch(p, 3, 
 // transposeMismatch converts random values to rows and back, and returns the greatest
 // mismatch of the two results.
 func transposeMismatch(p *sandbox, batch, channels, spatial int) float64 {
-	n, padded := batch*channels*spatial, kernels.Padded(channels)
+	n, padded := batch*channels*spatial, kernels.PaddedChannels(channels)
 	v := p.randomNumbers(n)
 	rows, back := p.newOutput(batch*spatial*padded*p.low.Size()), p.newOutput(4*n)
-	a := kernels.Transpose{Batch: batch, Channels: channels, Spatial: spatial, Padded: padded, Planar: p.putFloat32(v), Rows: rows, Pitch: padded}
+	a := kernels.Transposition{Batch: batch, Channels: channels, Spatial: spatial, Padded: padded, Planar: p.putFloat32(v), Rows: rows, Pitch: padded}
 	p.run(a.ToRows(p.typ))
 	a.Planar = back
 	p.run(a.ToPlanar(p.typ))
@@ -235,7 +235,7 @@ func transposeMismatch(p *sandbox, batch, channels, spatial int) float64 {
 	for i, f := range v {
 		want[(i/(channels*spatial)*spatial+i%spatial)*padded+i/spatial%channels] = float64(f)
 	}
-	return max(mismatch(p.read(rows, p.low, len(want)), want), mismatch(p.read(back, device.F32, n), number.Widen(v)))
+	return max(mismatch(p.read(rows, p.low, len(want)), want), mismatch(p.read(back, device.F32, n), number.ToFloat64(v)))
 }
 
 // randomBytes returns n random bytes.
@@ -255,7 +255,7 @@ func normalizeMismatch(p *sandbox) float64 {
 		mean[i], invstd[i] = 0.5+float32(p.random.Float64())/10, 4+float32(p.random.Float64())
 	}
 	to := p.newOutput(batch * spatial * padded * p.low.Size())
-	p.run(kernels.Normalize{
+	p.run(kernels.Normalization{
 		Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Mean: p.putFloat32(mean), InvStd: p.putFloat32(invstd), Dst: to, Pitch: padded},
 		Batch:  batch, Spatial: spatial, Src: p.put(pixels),
 	}.Launches(p.typ))
@@ -277,7 +277,7 @@ func headMismatch(p *sandbox) float64 {
 		dz[i] = float32(p.random.NormFloat64())
 	}
 	const bias = 0.25
-	a := kernels.Head{
+	a := kernels.HeadConvolution{
 		Rows: rows, Channels: channels, X: kernels.Map{Data: p.putLow(x), Pitch: channels}, W: p.putFloat32(w), Bias: p.putFloat32([]float32{bias}),
 		Z: p.newOutput(4 * rows), DZ: p.putFloat32(dz), DX: kernels.Map{Data: p.newOutput(rows * channels * p.low.Size()), Pitch: channels},
 		DW: p.newOutput(4 * channels), DBias: p.newOutput(4), Partial: p.newOutput(4 * kernels.PartialFloats(rows, channels)),
@@ -301,8 +301,8 @@ func headMismatch(p *sandbox) float64 {
 	)
 }
 
-// countsMismatch returns the greatest mismatch of the binary cross-entropy: of its loss, its
-// gradient and its counts.
+// countsMismatch returns the greatest mismatch of the binary cross-entropy: of its loss,
+// its gradient and its counts.
 func countsMismatch(p *sandbox) float64 {
 	const n, dloss, scale = 20001, 0.5, 8
 	z, target := make([]float32, n), make([]float32, n)
@@ -357,7 +357,7 @@ func newOptimizerMemory(p *sandbox, n int, rule optim.Update) *optimizerMemory {
 		v[i] = float32(p.random.NormFloat64())
 	}
 	zero := make([]byte, 4*n)
-	s := &optimizerMemory{n: n, want: number.Widen(v), slot1: make([]float64, n), slot2: make([]float64, n), rule: rule, scale: 1024}
+	s := &optimizerMemory{n: n, want: number.ToFloat64(v), slot1: make([]float64, n), slot2: make([]float64, n), rule: rule, scale: 1024}
 	s.w, s.g = p.putInOut(number.Encode(device.F32, v)), p.putInOut(zero)
 	s.control = p.putInOut((kernels.Control{LossScale: s.scale}).Bytes())
 	s.update = kernels.Update{N: n, W: s.w, G: s.g, Low: p.newOutput(n * p.low.Size()), Control: s.control, WeightDecay: rule.WeightDecay}
@@ -378,7 +378,7 @@ func (s *optimizerMemory) beginStep(p *sandbox, step int, overflow bool) []float
 	}
 	c := kernels.Control{LearningRate: float32(s.rule.LearningRate), Step: int32(step)}
 	p.err = p.gpu.Write(driver.Ptr(s.control), c.Bytes()[:kernels.ControlHostBytes])
-	scale := kernels.ReadControl(p.readBytes(s.control, kernels.ControlBytes)).LossScale
+	scale := kernels.DecodeControl(p.readBytes(s.control, kernels.ControlBytes)).LossScale
 	g, scaled := make([]float64, s.n), make([]float32, s.n)
 	for i := range g {
 		v := float32(p.random.NormFloat64())
@@ -401,16 +401,16 @@ func adamMismatch(p *sandbox) float64 {
 	for step := 1; step <= 6; step++ {
 		spoiled := step == 4
 		g := s.beginStep(p, step, spoiled)
-		p.run(kernels.StepBegin(s.control, s.rule.Beta1, s.rule.Beta2))
+		p.run(kernels.BeginStep(s.control, s.rule.Beta1, s.rule.Beta2))
 		s.update.Unscaled = step%2 == 1
 		if s.update.Unscaled {
-			p.run(kernels.GradUnscale(s.g, s.n, s.control))
+			p.run(kernels.UnscaleGradients(s.g, s.n, s.control))
 		} else {
-			p.run(kernels.GradCheck(s.g, s.n, s.control))
+			p.run(kernels.CheckGradients(s.g, s.n, s.control))
 		}
 		p.run(s.update.Adam(p.typ))
-		p.run(kernels.ScaleUpdate(s.control, 2, 0.5, 2000))
-		c := kernels.ReadControl(p.readBytes(s.control, kernels.ControlBytes))
+		p.run(kernels.UpdateLossScale(s.control, 2, 0.5, 2000))
+		c := kernels.DecodeControl(p.readBytes(s.control, kernels.ControlBytes))
 		if p.err == nil && (c.FoundInf != 0) != spoiled {
 			p.err = fmt.Errorf("step %d: control block is %+v, want FoundInf %v", step, c, spoiled)
 		}
@@ -420,7 +420,7 @@ func adamMismatch(p *sandbox) float64 {
 		s.rule.Step++
 		p.err = errors.Join(p.err, optim.Apply(s.rule, s.want, g, s.slot1, s.slot2))
 	}
-	if c := kernels.ReadControl(p.readBytes(s.control, kernels.ControlBytes)); p.err == nil && (c.LossScale != s.scale/2 || c.Skipped != 1) {
+	if c := kernels.DecodeControl(p.readBytes(s.control, kernels.ControlBytes)); p.err == nil && (c.LossScale != s.scale/2 || c.Skipped != 1) {
 		p.err = fmt.Errorf("control block is %+v, want loss scale %g and one skipped update", c, s.scale/2)
 	}
 	return s.weightsMismatch(p)
@@ -430,7 +430,7 @@ func sgdMismatch(p *sandbox) float64 {
 	s := newOptimizerMemory(p, 4099, optim.Update{Rule: optim.RuleSGD, LearningRate: 0.1, Momentum: 0.9, WeightDecay: 0.02})
 	for step := 1; step <= 4; step++ {
 		g := s.beginStep(p, step, false)
-		p.run(kernels.StepBegin(s.control, 0, 0))
+		p.run(kernels.BeginStep(s.control, 0, 0))
 		p.run(s.update.SGD(p.typ))
 		p.err = errors.Join(p.err, optim.Apply(s.rule, s.want, g, s.slot1))
 	}
@@ -444,7 +444,7 @@ func (s *optimizerMemory) weightsMismatch(p *sandbox) float64 {
 	if !bytes.Equal(p.readBytes(s.update.Low, s.n*p.low.Size()), number.Encode(p.low, number.Decode(device.F32, w))) {
 		return math.Inf(1)
 	}
-	return mismatch(number.Widen(number.Decode(device.F32, w)), s.want)
+	return mismatch(number.ToFloat64(number.Decode(device.F32, w)), s.want)
 }
 
 func takeRowsMismatch(p *sandbox) float64 {
@@ -475,8 +475,8 @@ func copyMismatch(p *sandbox) float64 {
 	return 0
 }
 
-// ceilingMismatch returns the greatest mismatch of the results of the kernels that measure a
-// GPU's arithmetic.
+// ceilingMismatch returns the greatest mismatch of the results of the kernels that measure
+// a GPU's arithmetic.
 func ceilingMismatch(p *sandbox) float64 {
 	const blocks, turns, n = 2, 11, 2 * 256
 	worst := 0.0

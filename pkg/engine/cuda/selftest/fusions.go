@@ -12,9 +12,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// checkResiduals checks convolutions with a bias and a residual sum, and data gradients that
-// are added to another gradient. It checks all plans of cuDNN that compute each of them in
-// one graph, and the engine's own kernels after a plain convolution.
+// checkResiduals checks convolutions with a bias and a residual sum, and data gradients
+// that are added to another gradient. It checks all plans of cuDNN that compute each of
+// them in one graph, and the engine's own kernels after a plain convolution.
 func (t *tester) checkResiduals() error {
 	for _, s := range [][]int{{2, 16, 9, 13, 24}, {3, 21, 7, 5, 13}} {
 		y := []int{s[0], s[4], s[2], s[3]}
@@ -160,7 +160,7 @@ func (t *tester) runProgram(x engine.Executable, values map[string][]float32) (a
 		}
 	}
 	for _, id := range p.States {
-		if err := x.Set(p.Tensors[id].Name, number.Widen(values[p.Tensors[id].Name])); err != nil {
+		if err := x.Set(p.Tensors[id].Name, number.ToFloat64(values[p.Tensors[id].Name])); err != nil {
 			return nil, err
 		}
 	}
@@ -172,7 +172,7 @@ func (t *tester) runProgram(x engine.Executable, values map[string][]float32) (a
 		if err := x.Output(p.Tensors[id].Name, v); err != nil {
 			return nil, err
 		}
-		all = append(all, number.Widen(v))
+		all = append(all, number.ToFloat64(v))
 	}
 	return all, nil
 }
@@ -187,7 +187,7 @@ func (t *tester) checkNormPlans(x probe.Executable, c *Check, want [][]float64) 
 	}[c.Name]
 	p := x.Program()
 	shape, plans := p.Tensors[p.Outputs[0]].Shape, 0
-	all, err := x.RunPlans(op, probe.NormGraphs, func(p probe.Plan) error {
+	all, err := x.RunPlans(op, probe.NormGraphs, func(p probe.PlanResult) error {
 		plans++
 		t.addPlanMismatch(c, p, normPlanMismatch(op, p, shape, want))
 		return t.ctx.Err()
@@ -203,9 +203,9 @@ func (t *tester) checkNormPlans(x probe.Executable, c *Check, want [][]float64) 
 	return nil
 }
 
-// normPlanMismatch returns the greatest mismatch of all results of plan p, whose convolution
-// has a result of the given shape. It is infinite if the plan failed.
-func normPlanMismatch(op plan.Op, p probe.Plan, shape []int, want [][]float64) float64 {
+// normPlanMismatch returns the greatest mismatch of all results of plan p, whose
+// convolution has a result of the given shape. It is infinite if the plan failed.
+func normPlanMismatch(op plan.Op, p probe.PlanResult, shape []int, want [][]float64) float64 {
 	switch {
 	case p.Err != nil:
 		return math.Inf(1)

@@ -86,12 +86,13 @@ func (t *tester) checkNetwork(kind, shape string, fuse bool, build func() (*nn.G
 	// Rounding changes some decisions of ReLUs and pools, in 16 bits many of them. So the
 	// check compares the angle between all gradients together and the reference's.
 	t.addCheck(Check{
-		Name: name + ": gradients (1 − cosine)", Shape: shape, Error: 1 - number.Cosine(runs[0].gradients, want.gradients),
+		Name: name + ": gradients (1 − cosine)", Shape: shape, Error: 1 - number.CosineSimilarity(runs[0].gradients, want.gradients),
 		Bound: map[string]float64{"fp32": 1e-5, "tf32": 5e-3, "fp16": 1e-2, "bf16": 0.1}[t.precision], Kernels: runs[0].kernels,
 	})
 	off := 0.0
 	for i := range want.losses {
-		// The error is relative if the loss is above 1: with ten classes it starts at ln 10.
+		// The error is relative if the loss is above 1: with ten classes it starts at ln
+		// 10.
 		off = max(off, math.Abs(runs[0].losses[i]-want.losses[i])/max(1, math.Abs(want.losses[i])))
 	}
 	t.addCheck(Check{
@@ -105,7 +106,8 @@ func (t *tester) checkNetwork(kind, shape string, fuse bool, build func() (*nn.G
 	return nil
 }
 
-// trainOnNewEngine trains on a new engine, with graphs and fusion if graph and fuse are set.
+// trainOnNewEngine trains on a new engine, with graphs and fusion if graph and fuse are
+// set.
 func (t *tester) trainOnNewEngine(graph, fuse bool, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
 	e, err := t.startEngine(func(o *engine.Options) { o.Graph, o.Fuse = graph, fuse })
 	if err != nil {
@@ -115,8 +117,8 @@ func (t *tester) trainOnNewEngine(graph, fuse bool, g *nn.Graph, p *plan.Program
 	return t.train(e, g, p, seed)
 }
 
-// loadWithNaNMemory loads p and sets the initial values of g for seed. On a GPU it first fills the
-// memory with NaN.
+// loadWithNaNMemory loads p and sets the initial values of g for seed. On a GPU it first
+// fills the memory with NaN.
 func loadWithNaNMemory(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (engine.Executable, error) {
 	x, err := e.Load(p, nil)
 	if err != nil {

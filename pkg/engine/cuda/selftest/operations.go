@@ -170,7 +170,7 @@ func (t *tester) expectedResults(o operation, in [][]float32) ([][]float64, erro
 	if o.want != nil {
 		var all [][]float64
 		for _, v := range in {
-			all = append(all, number.Widen(v))
+			all = append(all, number.ToFloat64(v))
 		}
 		return o.want(all), nil
 	}
@@ -181,13 +181,13 @@ func (t *tester) expectedResults(o operation, in [][]float32) ([][]float64, erro
 	return runOperation(t, x, o, in)
 }
 
-// runOperation runs an operation and returns its outputs, followed by its states. It divides
-// the gradients of losses by the loss scale.
+// runOperation runs an operation and returns its outputs, followed by its states. It
+// divides the gradients of losses by the loss scale.
 func runOperation(t *tester, x engine.Executable, o operation, in [][]float32) ([][]float64, error) {
 	for i, v := range in {
 		var err error
 		if slices.Contains(o.state, i) {
-			err = x.Set(operandName("in", i), number.Widen(v))
+			err = x.Set(operandName("in", i), number.ToFloat64(v))
 		} else {
 			err = x.SetInput(operandName("in", i), v)
 		}
@@ -204,7 +204,7 @@ func runOperation(t *tester, x engine.Executable, o operation, in [][]float32) (
 		if err := x.Output(operandName("out", i), v); err != nil {
 			return nil, err
 		}
-		wide := number.Widen(v)
+		wide := number.ToFloat64(v)
 		if ours, ok := x.(probe.Executable); ok && isScaled(o.op) {
 			for j := range wide {
 				wide[j] /= ours.GradientScale() // in fp16 the gradients of a loss are scaled
@@ -235,7 +235,7 @@ func (t *tester) checkEveryPlan(x probe.Executable, o operation, want []float64)
 	c := Check{Name: o.title() + ", every plan", Shape: o.String(), Bound: o.bound}
 	lossy := Check{Name: o.title() + ", every plan with reduced precision", Shape: c.Shape, Bound: 8 * o.bound}
 	plans, lossyPlans, fused := 0, 0, 0
-	all, err := x.RunPlans(o.op, probe.AllGraphs, func(p probe.Plan) error {
+	all, err := x.RunPlans(o.op, probe.AllGraphs, func(p probe.PlanResult) error {
 		to, count := &c, &plans
 		if p.Reduced {
 			to, count = &lossy, &lossyPlans
@@ -270,7 +270,7 @@ func (t *tester) checkEveryPlan(x probe.Executable, o operation, want []float64)
 }
 
 // addPlanMismatch adds the mismatch of one plan to the check c.
-func (t *tester) addPlanMismatch(c *Check, p probe.Plan, off float64) {
+func (t *tester) addPlanMismatch(c *Check, p probe.PlanResult, off float64) {
 	if p.Err != nil {
 		c.Error, c.Detail = math.Inf(1), fmt.Sprintf("%s: %v", p.Name, p.Err)
 		return

@@ -38,9 +38,9 @@ func rulesChecks() []directCheck {
 // ruleLayers returns a weight with several chunks, a bias, a weight smaller than a chunk,
 // and a weight that is zero. The gradients are in another order. n is the size of the flat
 // buffers.
-func ruleLayers() (list []kernels.Layer, n int) {
+func ruleLayers() (list []kernels.LayerRange, n int) {
 	const big = 3 * 8192
-	return []kernels.Layer{
+	return []kernels.LayerRange{
 		{Weight: 0, Gradient: 128, Size: big},
 		{Weight: big, Gradient: 0, Size: 64, Vector: true},
 		{Weight: big + 64, Gradient: big + 128, Size: 8392},
@@ -58,7 +58,7 @@ func ruleMismatch(p *sandbox, u optim.Update) float64 {
 	}
 	const scale = 1024
 	zero := make([]byte, 4*n)
-	layers, err := kernels.NewLayers(list)
+	layers, err := kernels.NewLayerSet(list)
 	if err != nil {
 		p.err = errors.Join(p.err, err)
 		return 0
@@ -73,7 +73,7 @@ func ruleMismatch(p *sandbox, u optim.Update) float64 {
 	if u.Momentum != 0 {
 		a.Buffer = a.M
 	}
-	want, slots := number.Widen(w), [2][]float64{make([]float64, n), make([]float64, n)}
+	want, slots := number.ToFloat64(w), [2][]float64{make([]float64, n), make([]float64, n)}
 	for step := 1; step <= 4 && p.err == nil; step++ {
 		g, scaled := make([]float64, n), make([]float32, n)
 		for i := range g {
@@ -83,14 +83,14 @@ func ruleMismatch(p *sandbox, u optim.Update) float64 {
 		if step == 3 {
 			scaled[7] = float32(math.Inf(1))
 		}
-		c := kernels.ReadControl(p.readBytes(control, kernels.ControlBytes))
+		c := kernels.DecodeControl(p.readBytes(control, kernels.ControlBytes))
 		c.LearningRate, c.Step = float32(u.LearningRate), int32(step)
 		p.err = errors.Join(p.err, p.gpu.Write(driver.Ptr(control), c.Bytes()))
 		p.err = errors.Join(p.err, p.gpu.Write(driver.Ptr(a.G), number.Encode(device.F32, scaled)))
-		p.run(kernels.StepBegin(control, u.Beta1, u.Beta2))
-		p.run(kernels.GradCheck(a.G, n, control))
+		p.run(kernels.BeginStep(control, u.Beta1, u.Beta2))
+		p.run(kernels.CheckGradients(a.G, n, control))
 		runRule(p, layers, list, a, u)
-		p.run(kernels.ScaleUpdate(control, 1, 1, 2000))
+		p.run(kernels.UpdateLossScale(control, 1, 1, 2000))
 		if step == 3 {
 			continue
 		}
@@ -110,7 +110,7 @@ func ruleMismatch(p *sandbox, u optim.Update) float64 {
 }
 
 // runRule runs the kernels of one update.
-func runRule(p *sandbox, layers kernels.Layers, list []kernels.Layer, a kernels.Update, u optim.Update) {
+func runRule(p *sandbox, layers kernels.LayerSet, list []kernels.LayerRange, a kernels.Update, u optim.Update) {
 	if u.ClipNorm > 0 || u.Rule == optim.RuleLARS {
 		p.run(layers.SumSquares(a.W, a.G))
 	}
@@ -154,8 +154,8 @@ func gradientMeanMismatch(p *sandbox) float64 {
 		}
 	}
 	sum, last := p.putInOut(number.Encode(device.F32, batches[0])), p.putInOut(number.Encode(device.F32, batches[2]))
-	p.run(kernels.GradAdd(sum, p.putFloat32(batches[1]), n))
-	p.run(kernels.GradMean(last, sum, n, len(batches)))
+	p.run(kernels.AddGradients(sum, p.putFloat32(batches[1]), n))
+	p.run(kernels.AverageGradients(last, sum, n, len(batches)))
 	want := make([]float64, n)
 	for i := range want {
 		want[i] = float64((batches[2][i] + (batches[0][i] + batches[1][i])) / 3)

@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// checkStatistics checks convolutions that compute statistics for the batch norm after them.
-// For each plan, the statistics are compared with those of the result that the same plan
-// computed.
+// checkStatistics checks convolutions that compute statistics for the batch norm after
+// them. For each plan, the statistics are compared with those of the result that the same
+// plan computed.
 func (t *tester) checkStatistics() error {
 	const name = "conv with the statistics of its batch norm"
 	if t.precision != "fp16" || !t.isSelected(name) {
@@ -73,7 +73,7 @@ func (t *tester) checkPlanStatistics(c *Check, s []int) error {
 	}
 	c.Kernels = t.recordKernels(x.LaunchedKernels())
 	plans, fused := 0, 0
-	all, err := x.RunPlans(plan.OpConv, probe.AllGraphs, func(p probe.Plan) error {
+	all, err := x.RunPlans(plan.OpConv, probe.AllGraphs, func(p probe.PlanResult) error {
 		if p.Err == nil && p.FurtherOutputs["mean"] == nil {
 			return errors.New("the convolution computed no statistics")
 		}
@@ -95,7 +95,7 @@ func (t *tester) checkPlanStatistics(c *Check, s []int) error {
 
 // statisticsMismatch returns the mismatch between the statistics that a plan computed (mean
 // and 1/standard deviation per channel) and the statistics of the plan's result.
-func statisticsMismatch(p probe.Plan, channels, points int) float64 {
+func statisticsMismatch(p probe.PlanResult, channels, points int) float64 {
 	mean, invstd := make([]float64, channels), make([]float64, channels)
 	n := float64(len(p.Result) / channels)
 	for i, g := range p.Result {

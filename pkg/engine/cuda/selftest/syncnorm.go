@@ -98,7 +98,7 @@ func (t *tester) checkSyncNorms() error {
 func (t *tester) compareRanks(name, shape string, runs [2][]trainingResults, want trainingResults) {
 	plain, n := runs[0], float64(len(runs[0]))
 	t.addCheck(Check{
-		Name: name + ": gradients (1 − cosine)", Shape: shape, Error: 1 - number.Cosine(plain[0].gradients, want.gradients),
+		Name: name + ": gradients (1 − cosine)", Shape: shape, Error: 1 - number.CosineSimilarity(plain[0].gradients, want.gradients),
 		Bound: map[string]float64{"fp32": 1e-5, "tf32": 5e-3, "fp16": 1e-2, "bf16": 0.1}[t.precision], Kernels: plain[0].kernels,
 	})
 	off, differ := 0.0, 0
@@ -133,7 +133,8 @@ func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rank
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
-	// Calls that wait for all work on the GPU must not run while another rank captures a graph.
+	// Calls that wait for all work on the GPU must not run while another rank captures a
+	// graph.
 	barrier := func() error {
 		if r.barrier == nil {
 			return nil

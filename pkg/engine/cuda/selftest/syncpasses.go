@@ -16,8 +16,8 @@ func syncNormChecks(t *tester) []directCheck {
 }
 
 // syncNormMismatch normalizes the rows of two workers with the statistics of all rows,
-// computes the gradients, and returns the greatest mismatch. The second worker gets its sums
-// directly, as if cuDNN had computed them.
+// computes the gradients, and returns the greatest mismatch. The second worker gets its
+// sums directly, as if cuDNN had computed them.
 func syncNormMismatch(p *sandbox) float64 {
 	const channels, epsilon, momentum = 24, 1e-5, 0.1
 	rows := [2]int{200, 137}
@@ -27,7 +27,7 @@ func syncNormMismatch(p *sandbox) float64 {
 		x[i] += 3
 	}
 	x = p.roundToPrecision(x)
-	vector := func() kernels.Pointer { return p.newOutput(8 * kernels.VectorLength(channels)) }
+	vector := func() kernels.Pointer { return p.newOutput(8 * kernels.NormVectorLength(channels)) }
 	filled := func(v float32) kernels.Pointer {
 		list := make([]float32, channels)
 		for i := range list {
@@ -64,17 +64,17 @@ func syncNormMismatch(p *sandbox) float64 {
 	}
 	p.run(norms[0].Moments(p.typ, vectors[0]))
 	p.run(norms[1].MomentsFromSums(p.putFloat32(toFloat32(sum[:])), p.putFloat32(toFloat32(square[:])), vectors[1]))
-	p.addVectors(vectors[:], kernels.VectorLength(channels))
+	p.addVectors(vectors[:], kernels.NormVectorLength(channels))
 	for i := range norms {
 		p.run(norms[i].StatisticsFromVector(vectors[i]))
 		p.run(norms[i].Apply(p.typ))
 		p.run(grads[i].ReduceToVector(p.typ, vectors[i]))
 	}
-	p.addVectors(vectors[:], kernels.VectorLength(channels))
+	p.addVectors(vectors[:], kernels.NormVectorLength(channels))
 	for i := range grads {
 		p.run(grads[i].ApplyFromVector(p.typ, vectors[i], p.newOutput(4*2*channels)))
 	}
-	return p.passesMismatch(norms, grads, number.Widen(x), number.Widen(dy))
+	return p.passesMismatch(norms, grads, number.ToFloat64(x), number.ToFloat64(dy))
 }
 
 // toFloat32 converts v to float32.

@@ -10,7 +10,8 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Decode converts elements of type typ, as stored in GPU memory (little-endian), to float32.
+// Decode converts elements of type typ, as stored in GPU memory (little-endian), to
+// float32.
 func Decode(typ device.Type, src []byte) []float32 {
 	dst := make([]float32, len(src)/typ.Size())
 	for i := range dst {
@@ -72,8 +73,8 @@ func DeviceType(t kernels.Type) device.Type {
 	return device.F32
 }
 
-// Widen converts v to float64.
-func Widen(v []float32) []float64 {
+// ToFloat64 converts v to float64.
+func ToFloat64(v []float32) []float64 {
 	w := make([]float64, len(v))
 	for i := range v {
 		w[i] = float64(v[i])
@@ -81,8 +82,8 @@ func Widen(v []float32) []float64 {
 	return w
 }
 
-// Cosine returns the cosine of the angle between a and b.
-func Cosine(a, b []float64) float64 {
+// CosineSimilarity returns the cosine of the angle between a and b.
+func CosineSimilarity(a, b []float64) float64 {
 	var dot, aa, bb float64
 	for i := range a {
 		dot, aa, bb = dot+a[i]*b[i], aa+a[i]*a[i], bb+b[i]*b[i]

@@ -40,13 +40,13 @@ type Executable interface {
 	// GradientScale returns the loss scale in the gradients of the last step; 1 if the
 	// precision is not fp16.
 	GradientScale() float64
-	// AppliedNorms returns the number of batch norms that convolutions apply while they read
-	// their input, and the number of batch norms that they could apply.
+	// AppliedNorms returns the number of batch norms that convolutions apply while they
+	// read their input, and the number of batch norms that they could apply.
 	AppliedNorms() (applied, candidates int)
 	// RunPlans runs every plan that cuDNN has for the first convolution with operation op.
 	// The result is filled with NaN before each run. visit is called with each run on the
 	// engine's thread; if it returns an error, RunPlans stops and returns this error.
-	RunPlans(op plan.Op, graphs GraphSet, visit func(Plan) error) (PlanSummary, error)
+	RunPlans(op plan.Op, graphs GraphSet, visit func(PlanResult) error) (PlanSummary, error)
 }
 
 // GraphSet selects the cuDNN graphs that RunPlans runs.
@@ -61,8 +61,8 @@ const (
 	NormGraphs
 )
 
-// Plan is the result of running one cuDNN plan.
-type Plan struct {
+// PlanResult is the result of running one cuDNN plan.
+type PlanResult struct {
 	Name    string
 	Reduced bool     // it uses Winograd's algorithm, or sums in a lower precision
 	Fused   bool     // its graph contains more than the convolution

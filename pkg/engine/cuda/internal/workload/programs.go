@@ -38,28 +38,28 @@ func SetLifetimes(p *plan.Program) {
 	}
 }
 
-// ByteImages is a data set of N images without targets. Each pixel is a byte and is read as
-// byte/255, like in the data sets of pkg/data.
-type ByteImages struct {
+// ByteImageSet is a data set of N images without targets. Each pixel is a byte and is read
+// as byte/255, like in the data sets of pkg/data.
+type ByteImageSet struct {
 	Image  []int  // shape of an image: [channels, height, width] or [channels, depth, height, width]
 	Pixels []byte // of all images, one after another
 	N      int
 }
 
 // Len returns the number of images.
-func (s ByteImages) Len() int { return s.N }
+func (s ByteImageSet) Len() int { return s.N }
 
 // ImageShape returns s.Image.
-func (s ByteImages) ImageShape() []int { return s.Image }
+func (s ByteImageSet) ImageShape() []int { return s.Image }
 
 // TargetShape returns [1, s.Image[1], s.Image[2]].
-func (s ByteImages) TargetShape() []int { return []int{1, s.Image[1], s.Image[2]} }
+func (s ByteImageSet) TargetShape() []int { return []int{1, s.Image[1], s.Image[2]} }
 
 // SampleName returns "": the images have no names.
-func (s ByteImages) SampleName(int) string { return "" }
+func (s ByteImageSet) SampleName(int) string { return "" }
 
 // Get writes image i to image.
-func (s ByteImages) Get(i int, image, _ []float32) error {
+func (s ByteImageSet) Get(i int, image, _ []float32) error {
 	for j, v := range s.Pixels[i*len(image):][:len(image)] {
 		image[j] = float32(v) / 255
 	}

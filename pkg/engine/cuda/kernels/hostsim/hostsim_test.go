@@ -92,8 +92,8 @@ func faults(t *testing.T, s *Simulator) {
 	m := alloc(t, 64*4, 4)
 	run := func(name string, n int32, threads, shared uint32) error {
 		var a kernels.Args
-		a.Pointer(m.Pointer())
-		a.Int32(n)
+		a.AppendPointer(m.Pointer())
+		a.AppendInt32(n)
 		return s.Run(name, [3]uint32{2, 1, 1}, [3]uint32{threads, 1, 1}, shared, a.Bytes())
 	}
 	for _, c := range []struct {
@@ -145,8 +145,8 @@ func TestPoison(t *testing.T) {
 	}
 	m.F32()[0] = 1
 	var a kernels.Args
-	a.Pointer(m.Pointer())
-	a.Int32(0)
+	a.AppendPointer(m.Pointer())
+	a.AppendInt32(0)
 	if err := s.Run("share", [3]uint32{1, 1, 1}, [3]uint32{1, 1, 1}, 4, a.Bytes()); err != nil || m.F32()[0] == m.F32()[0] {
 		t.Errorf("fresh shared memory holds %g (%v)", m.F32()[0], err)
 	}
@@ -161,8 +161,8 @@ func TestOrderShowsMissingBarrier(t *testing.T) {
 		for i, reversed := range []bool{false, true} {
 			m := alloc(t, 40*4, 4)
 			var a kernels.Args
-			a.Pointer(m.Pointer())
-			a.Int32(good)
+			a.AppendPointer(m.Pointer())
+			a.AppendInt32(good)
 			s.Reversed = reversed
 			if err := s.Run("rotate", [3]uint32{1, 1, 1}, [3]uint32{40, 1, 1}, 160, a.Bytes()); err != nil {
 				t.Fatal(err)
@@ -190,8 +190,8 @@ func TestShuffle(t *testing.T) {
 	for _, s.Reversed = range []bool{false, true} {
 		m := alloc(t, 64*4, 4)
 		var a kernels.Args
-		a.Pointer(m.Pointer())
-		a.Int32(4)
+		a.AppendPointer(m.Pointer())
+		a.AppendInt32(4)
 		if err := s.Run("shuffle", [3]uint32{1, 1, 1}, [3]uint32{64, 1, 1}, 0, a.Bytes()); err != nil {
 			t.Fatal(err)
 		}
