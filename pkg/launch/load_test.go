@@ -10,7 +10,7 @@ import (
 // TestLoadOfForeignProgram: the launcher records the CPU time of its workers and of other
 // processes.
 func TestLoadOfForeignProgram(t *testing.T) {
-	if _, err := monitor.NewCPU(os.Getpid()).Sample(); err != nil {
+	if _, err := monitor.NewCPUMeter(os.Getpid()).Sample(); err != nil {
 		t.Skipf("this machine does not say what its processes use: %v", err)
 	}
 	s, out := shell(t, `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`, 2)

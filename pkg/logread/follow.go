@@ -233,7 +233,7 @@ type followedFile struct {
 	growing     *runs.GrowingFile // reads a file; nil for a run folder
 	kind        *record.Format    // format of text; nil until known
 	text        []byte            // content read so far, if the format needs it from the beginning
-	events      *events.Reader    // reads an event file; nil for other files
+	events      *events.Parser    // parses an event file; nil for other files
 	large       bool              // the text is too long to be kept in memory
 	bytesReread int64             // bytes that were read again from the beginning, not through growing
 
@@ -345,7 +345,7 @@ func (f *followedFile) detectAndRead(ctx context.Context, t *task, a *runs.Appen
 	case i < 0, plaintext.DetectEncoding(head) != "", refusalReason(head) != "", known[max(i, 0)].Document:
 		return f.readFromStart(ctx, t, a)
 	case known[i].Name == events.Kind:
-		f.events = events.NewReader()
+		f.events = events.NewParser()
 		f.events.Write(head)
 	default:
 		f.kind, f.text = &known[i], head

@@ -80,7 +80,7 @@ func (o Options) Rows(ctx context.Context, kind string, paths []string, use func
 	if err != nil {
 		return problems, err
 	}
-	err = sendRuns(ctx, read, kind, use, &problems)
+	err = emitRuns(ctx, read, kind, use, &problems)
 	return problems, err
 }
 
@@ -129,14 +129,14 @@ func addProblem(list *[]runs.Problem, p runs.Problem) {
 	}
 }
 
-// sendRuns calls use for the rows of all runs, and appends the problems that it
+// emitRuns calls use for the rows of all runs, and appends the problems that it
 // finds while doing so.
-func sendRuns(ctx context.Context, read []namedRun, kind string, use func(Row) error, problems *[]runs.Problem) error {
+func emitRuns(ctx context.Context, read []namedRun, kind string, use func(Row) error, problems *[]runs.Problem) error {
 	for _, run := range read {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := sendRun(run.Run, run.name, kind, use, problems); err != nil {
+		if err := emitRun(run.Run, run.name, kind, use, problems); err != nil {
 			return fmt.Errorf("read rows of %s: %w", run.name, err)
 		}
 	}
@@ -163,18 +163,18 @@ type namedValue struct {
 	v    float64
 }
 
-// sendRun calls use for the rows of one run. kind is one of Kinds.
-func sendRun(run runs.Run, name, kind string, use func(Row) error, problems *[]runs.Problem) error {
-	g := rowSender{Row{Run: name, Series: run.Info.Series, Workers: run.Info.Workers, Seed: run.Info.Seed, Rank: -1, Step: -1}, use, problems}
+// emitRun calls use for the rows of one run. kind is one of Kinds.
+func emitRun(run runs.Run, name, kind string, use func(Row) error, problems *[]runs.Problem) error {
+	g := rowEmitter{Row{Run: name, Series: run.Info.Series, Workers: run.Info.Workers, Seed: run.Info.Seed, Rank: -1, Step: -1}, use, problems}
 	for _, part := range []struct {
 		kind string
-		give func(rowSender, runs.Run) error
+		give func(rowEmitter, runs.Run) error
 	}{
-		{Epochs, rowSender.sendEpochs},
-		{Steps, rowSender.sendSteps},
-		{Curves, rowSender.sendCurves},
-		{Trials, rowSender.sendTrials},
-		{Spans, rowSender.sendSpans},
+		{Epochs, rowEmitter.emitEpochs},
+		{Steps, rowEmitter.emitSteps},
+		{Curves, rowEmitter.emitCurves},
+		{Trials, rowEmitter.emitTrials},
+		{Spans, rowEmitter.emitSpans},
 	} {
 		if kind == part.kind || kind == All {
 			if err := part.give(g, run); err != nil {
@@ -185,19 +185,19 @@ func sendRun(run runs.Run, name, kind string, use func(Row) error, problems *[]r
 	return nil
 }
 
-// rowSender calls use for the values of a run. row contains the fields that
+// rowEmitter calls use for the values of a run. row contains the fields that
 // these values share.
-type rowSender struct {
+type rowEmitter struct {
 	row      Row
 	use      func(Row) error
 	problems *[]runs.Problem
 }
 
-// sendMeasured calls use for each value that is not NaN.
-func (g rowSender) sendMeasured(values []namedValue) error {
+// emitMeasured calls use for each value that is not NaN.
+func (g rowEmitter) emitMeasured(values []namedValue) error {
 	for _, x := range values {
 		if !math.IsNaN(x.v) {
-			if err := g.send(x.name, x.v); err != nil {
+			if err := g.emit(x.name, x.v); err != nil {
 				return err
 			}
 		}
@@ -205,27 +205,27 @@ func (g rowSender) sendMeasured(values []namedValue) error {
 	return nil
 }
 
-// send calls use with one value.
-func (g rowSender) send(name string, v float64) error {
+// emit calls use with one value.
+func (g rowEmitter) emit(name string, v float64) error {
 	g.row.Name, g.row.Value = name, v
 	return g.use(g.row)
 }
 
-// sendEpochs sends the values of each epoch and of the complete run.
-func (g rowSender) sendEpochs(run runs.Run) error {
+// emitEpochs emits the values of each epoch and of the complete run.
+func (g rowEmitter) emitEpochs(run runs.Run) error {
 	for _, e := range run.Epochs {
 		g.row.Epoch = e.Epoch
-		if err := g.sendMeasured(epochValues(e)); err != nil {
+		if err := g.emitMeasured(epochValues(e)); err != nil {
 			return err
 		}
 	}
 	g.row.Epoch = 0
-	return g.sendMeasured(runValues(run))
+	return g.emitMeasured(runValues(run))
 }
 
-// sendSteps sends the values of each rank's steps. Logs of other programs have
+// emitSteps emits the values of each rank's steps. Logs of other programs have
 // none.
-func (g rowSender) sendSteps(run runs.Run) error {
+func (g rowEmitter) emitSteps(run runs.Run) error {
 	if run.Info.Schema == 0 { // logs of other programs have no steps
 		return nil
 	}
@@ -243,7 +243,7 @@ func (g rowSender) sendSteps(run runs.Run) error {
 		}
 		for _, s := range steps {
 			g.row.Epoch, g.row.Step = s.Epoch, s.Step
-			if err := g.sendMeasured(stepValues(s)); err != nil {
+			if err := g.emitMeasured(stepValues(s)); err != nil {
 				return err
 			}
 		}
@@ -251,15 +251,15 @@ func (g rowSender) sendSteps(run runs.Run) error {
 	return nil
 }
 
-// sendCurves sends the points of each curve.
-func (g rowSender) sendCurves(run runs.Run) error {
+// emitCurves emits the points of each curve.
+func (g rowEmitter) emitCurves(run runs.Run) error {
 	for _, c := range run.Curves {
 		g.row.Rank = c.Rank
 		for i, step := range c.Steps {
 			if g.row.Step = int(step); g.row.Step < 0 {
 				g.row.Step = -1
 			}
-			if err := g.send(c.Name, c.Values[i]); err != nil {
+			if err := g.emit(c.Name, c.Values[i]); err != nil {
 				return err
 			}
 		}
@@ -267,16 +267,16 @@ func (g rowSender) sendCurves(run runs.Run) error {
 	return nil
 }
 
-// sendTrials sends the throughput of each trial.
-func (g rowSender) sendTrials(run runs.Run) error {
+// emitTrials emits the throughput of each trial.
+func (g rowEmitter) emitTrials(run runs.Run) error {
 	for _, t := range run.Trials {
 		g.row.Step = -1
-		if err := g.sendMeasured([]namedValue{{t.Name + "_samples_per_second", t.Rate}, {t.Name + "_spread_samples_per_second", t.Spread}}); err != nil {
+		if err := g.emitMeasured([]namedValue{{t.Name + "_samples_per_second", t.Rate}, {t.Name + "_spread_samples_per_second", t.Spread}}); err != nil {
 			return err
 		}
 		for i, rate := range t.Rates {
 			g.row.Step = i + 1
-			if err := g.send(t.Name+"_trial_samples_per_second", rate); err != nil {
+			if err := g.emit(t.Name+"_trial_samples_per_second", rate); err != nil {
 				return err
 			}
 		}
@@ -284,15 +284,15 @@ func (g rowSender) sendTrials(run runs.Run) error {
 	return nil
 }
 
-// sendSpans sends the start and the duration of each span. Both rows have the
+// emitSpans emits the start and the duration of each span. Both rows have the
 // number of the span as their step, so that they can be matched.
-func (g rowSender) sendSpans(run runs.Run) error {
+func (g rowEmitter) emitSpans(run runs.Run) error {
 	for i, s := range run.Spans {
 		g.row.Rank, g.row.Step = s.Rank, i+1
-		if err := g.send(s.Kind+"_start_seconds/"+s.Name, s.Start); err != nil {
+		if err := g.emit(s.Kind+"_start_seconds/"+s.Name, s.Start); err != nil {
 			return err
 		}
-		if err := g.send(s.Kind+"_seconds/"+s.Name, s.Seconds); err != nil {
+		if err := g.emit(s.Kind+"_seconds/"+s.Name, s.Seconds); err != nil {
 			return err
 		}
 	}
@@ -435,16 +435,16 @@ func (o Options) Write(ctx context.Context, w io.Writer, format, kind string, pa
 		return problems, err
 	}
 	b := bufio.NewWriterSize(w, 1<<16)
-	var rows rowSource = func(use func(Row) error) error { return sendRuns(ctx, read, kind, use, &problems) }
+	var rows rowSource = func(use func(Row) error) error { return emitRuns(ctx, read, kind, use, &problems) }
 	switch format {
 	case FormatCSV:
 		err = writeCSV(b, rows)
 	case FormatJSON:
 		err = writeJSON(b, rows)
 	case FormatParquet:
-		err = columnar.WriteParquet(b, rows.sendColumnar)
+		err = columnar.WriteParquet(b, rows.emitColumnar)
 	case FormatArrow:
-		err = columnar.WriteArrow(b, rows.sendColumnar)
+		err = columnar.WriteArrow(b, rows.emitColumnar)
 	}
 	return problems, errors.Join(err, b.Flush())
 }
@@ -453,9 +453,9 @@ func (o Options) Write(ctx context.Context, w io.Writer, format, kind string, pa
 // with the same rows each time.
 type rowSource func(use func(Row) error) error
 
-// sendColumnar calls use for each row, converted to the type of package
+// emitColumnar calls use for each row, converted to the type of package
 // columnar.
-func (rows rowSource) sendColumnar(use func(columnar.Row) error) error {
+func (rows rowSource) emitColumnar(use func(columnar.Row) error) error {
 	return rows(func(r Row) error { return use(columnar.Row(r)) })
 }
 

@@ -75,9 +75,9 @@ func kerasVariable(layerKind, part string) string {
 	return map[string]string{"weight": "kernel", "bias": "bias"}[part]
 }
 
-// variables returns the parameters and running statistics of net, and reports whether net
+// listVariables returns the parameters and running statistics of net, and reports whether net
 // has a Flatten layer.
-func variables(net Network) (all []variable, flattens bool, err error) {
+func listVariables(net Network) (all []variable, flattens bool, err error) {
 	g, err := net.Graph(1, nn.Eval)
 	if err != nil {
 		return nil, false, err
@@ -139,7 +139,7 @@ func renameTensors(net Network, f *weights.File, from, to Naming) ([]weights.Ten
 	if err := cmp.Or(from.Validate(), to.Validate()); err != nil {
 		return nil, err
 	}
-	all, flattens, err := variables(net)
+	all, flattens, err := listVariables(net)
 	if err != nil {
 		return nil, err
 	}

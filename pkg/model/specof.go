@@ -203,14 +203,14 @@ func (w *specConverter) convertLoss(n *gorgonia.Node, c nn.OperationInfo, task T
 		return nil, fmt.Errorf("a spec cannot express the loss %s", c.Kind)
 	case in[0] != w.graph.Outputs()[0].Node || w.names[in[1]] != TargetInput:
 		return nil, fmt.Errorf("the loss is not computed from the logits and the target")
-	case *l == SpecLoss{Kind: defaultLoss(task)}:
+	case *l == SpecLoss{Kind: defaultLossKind(task)}:
 		return nil, nil
 	}
 	return l, nil
 }
 
-// defaultLoss returns the kind of loss that a network of a task has by default.
-func defaultLoss(t Task) string {
+// defaultLossKind returns the kind of loss that a network of a task has by default.
+func defaultLossKind(t Task) string {
 	return map[Task]string{Segmentation: lossBCE, Classification: lossSoftmax, Regression: lossL1}[t]
 }
 

@@ -25,10 +25,10 @@ type CPUTimes struct {
 	Cores int
 }
 
-// CPU reads the CPU times of this machine and of process trees. A tree consists of its root
+// CPUMeter reads the CPU times of this machine and of process trees. A tree consists of its root
 // and all descendants of the root, including those that have ended. Only one goroutine may use
-// a CPU at a time.
-type CPU struct {
+// a CPUMeter at a time.
+type CPUMeter struct {
 	proc  string // path of the proc file system
 	roots []int
 	known map[int]process // processes of the trees at the last sample, by pid
@@ -43,13 +43,13 @@ type process struct {
 	orphaned bool    // whether its parent has ended
 }
 
-// NewCPU returns a CPU for the process trees with the given roots. If the trees overlap,
+// NewCPUMeter returns a CPUMeter for the process trees with the given roots. If the trees overlap,
 // each process counts once.
-func NewCPU(roots ...int) *CPU { return &CPU{proc: "/proc", roots: roots} }
+func NewCPUMeter(roots ...int) *CPUMeter { return &CPUMeter{proc: "/proc", roots: roots} }
 
 // Sample reads the current times. It returns an error if they cannot be read, for example
 // because there is no /proc or a root has ended.
-func (c *CPU) Sample() (CPUTimes, error) {
+func (c *CPUMeter) Sample() (CPUTimes, error) {
 	now, err := c.readMachineTimes()
 	if err != nil {
 		return CPUTimes{}, fmt.Errorf("sample CPU times: %w", err)
@@ -76,7 +76,7 @@ func (c *CPU) Sample() (CPUTimes, error) {
 // addOrphans adds processes whose parent has ended since the last sample: it adds running ones
 // to seen, and the CPU time of ended ones to c.ended. No process of the tree waits for such a
 // process, so its time is not part of another process's time.
-func (c *CPU) addOrphans(seen map[int]process) {
+func (c *CPUMeter) addOrphans(seen map[int]process) {
 	for pid, before := range c.known {
 		if _, ok := seen[pid]; ok {
 			continue
@@ -99,7 +99,7 @@ func (c *CPU) addOrphans(seen map[int]process) {
 }
 
 // readMachineTimes reads the CPU times of the machine from /proc/stat.
-func (c *CPU) readMachineTimes() (CPUTimes, error) {
+func (c *CPUMeter) readMachineTimes() (CPUTimes, error) {
 	path := filepath.Join(c.proc, "stat")
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -137,7 +137,7 @@ func (c *CPU) readMachineTimes() (CPUTimes, error) {
 // addProcessTree adds the process pid and its descendants to seen. It reads each process after the
 // children of that process: if a child ends in between, its time counts twice in this sample,
 // rather than as time of another program.
-func (c *CPU) addProcessTree(pid int, seen map[int]process) error {
+func (c *CPUMeter) addProcessTree(pid int, seen map[int]process) error {
 	if _, ok := seen[pid]; ok {
 		return nil
 	}
@@ -159,7 +159,7 @@ func (c *CPU) addProcessTree(pid int, seen map[int]process) error {
 }
 
 // readChildren returns the pids of the children of all threads of pid.
-func (c *CPU) readChildren(pid int) ([]int, error) {
+func (c *CPUMeter) readChildren(pid int) ([]int, error) {
 	tasks := filepath.Join(c.proc, strconv.Itoa(pid), "task")
 	threads, err := os.ReadDir(tasks)
 	if err != nil {
@@ -186,7 +186,7 @@ func (c *CPU) readChildren(pid int) ([]int, error) {
 }
 
 // readProcess reads /proc/<pid>/stat.
-func (c *CPU) readProcess(pid int) (process, error) {
+func (c *CPUMeter) readProcess(pid int) (process, error) {
 	path := filepath.Join(c.proc, strconv.Itoa(pid), "stat")
 	text, err := os.ReadFile(path)
 	if err != nil {

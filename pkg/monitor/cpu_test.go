@@ -60,7 +60,7 @@ func fakeProc(t *testing.T, dir string, cpu [10]int, processes map[int]fakeProce
 // TestCPUTree: ended children count once, whichever process waited for them.
 func TestCPUTree(t *testing.T) {
 	dir := t.TempDir()
-	c := NewCPU(10, 12) // 12 descends from 10
+	c := NewCPUMeter(10, 12) // 12 descends from 10
 	c.proc = dir
 	sample := func(cpu [10]int, processes map[int]fakeProcess) CPUTimes {
 		t.Helper()
@@ -95,7 +95,7 @@ func TestCPUTree(t *testing.T) {
 	// The worker starts a child, ends, and so does not wait for it: init adopts
 	// it. The launcher has waited for the worker: a second process of that number
 	// is not its, and root 12 is gone.
-	c = NewCPU(10)
+	c = NewCPUMeter(10)
 	c.proc = dir
 	left := fakeProcess{parent: 12, start: 400, user: 500}
 	want(sample([10]int{2300}, map[int]fakeProcess{10: launcher, 12: worker, 40: left, 30: other}), 23, 0, 4.1+1+3+5)
@@ -125,7 +125,7 @@ func TestCPUUnknown(t *testing.T) {
 		"another process": {func() { fakeProc(t, dir, [10]int{1}, map[int]fakeProcess{10: {parent: 1, start: 101}}) }, "process has ended"},
 	} {
 		fakeProc(t, dir, [10]int{1}, map[int]fakeProcess{10: root})
-		cpu := NewCPU(10)
+		cpu := NewCPUMeter(10)
 		cpu.proc = dir
 		if _, err := cpu.Sample(); err != nil {
 			t.Fatal(err)
@@ -169,7 +169,7 @@ func TestCPUOfThisMachine(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc of Linux")
 	}
-	watched, rest := NewCPU(os.Getpid()), exec.Command("sleep", "60")
+	watched, rest := NewCPUMeter(os.Getpid()), exec.Command("sleep", "60")
 	if err := rest.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestCPUOfThisMachine(t *testing.T) {
 		_ = rest.Process.Kill()
 		_ = rest.Wait()
 	})
-	outside := NewCPU(rest.Process.Pid)
+	outside := NewCPUMeter(rest.Process.Pid)
 	before, err := watched.Sample()
 	if err != nil {
 		t.Skipf("this kernel does not list children: %v", err)
@@ -223,7 +223,7 @@ func BenchmarkCPUSample(b *testing.B) {
 			_ = child.Wait()
 		})
 	}
-	c := NewCPU(os.Getpid())
+	c := NewCPUMeter(os.Getpid())
 	time.Sleep(10 * time.Millisecond)
 	for b.Loop() {
 		if _, err := c.Sample(); err != nil {

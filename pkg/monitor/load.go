@@ -9,7 +9,7 @@ import (
 // LoadMeter measures, for each epoch of a run, the CPU time of the run and of all other
 // processes on the machine.
 type LoadMeter struct {
-	cpu     *CPU
+	cpu     *CPUMeter
 	started time.Time
 	begin   CPUTimes
 	known   bool // whether begin is valid
@@ -17,7 +17,7 @@ type LoadMeter struct {
 
 // NewLoadMeter returns a meter for the run whose processes are roots, a list of process IDs,
 // and all their descendants.
-func NewLoadMeter(roots ...int) *LoadMeter { return &LoadMeter{cpu: NewCPU(roots...)} }
+func NewLoadMeter(roots ...int) *LoadMeter { return &LoadMeter{cpu: NewCPUMeter(roots...)} }
 
 // Begin starts the measurement of an epoch.
 func (m *LoadMeter) Begin() {

@@ -78,8 +78,8 @@ func GlorotUniform(fanIn, fanOut int) Initializer {
 // He et al. that preserves the variance of gradients.
 func KaimingFanOut(_, fanOut int) Initializer { return KaimingNormal(fanOut) }
 
-// torchUniform is the Scheme that PyTorch uses by default for weights and biases.
-func torchUniform(fanIn, _ int) Initializer { return KaimingUniform(fanIn) }
+// pytorchUniform is the Scheme that PyTorch uses by default for weights and biases.
+func pytorchUniform(fanIn, _ int) Initializer { return KaimingUniform(fanIn) }
 
 // newUniformStream returns a generator of uniform random numbers in [0, 1). The numbers
 // depend only on seed and name: not on the order in which parameters are created, nor on

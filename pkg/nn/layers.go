@@ -90,7 +90,7 @@ func (g *Graph) addWeights(name string, shape []int, out int, bias bool, weight,
 	window := elementCount(shape[2:])
 	initial := func(s Scheme) Initializer {
 		if s == nil {
-			s = torchUniform
+			s = pytorchUniform
 		}
 		return s(shape[1]*window, shape[0]*window)
 	}

@@ -34,9 +34,9 @@ type inputRow struct {
 // numbers in the table of headlines still get an explanation.
 const maxExplanations = 64
 
-// explain returns the anchor of the section that explains a number, and adds the section
-// if it does not exist yet. It returns "" if the number cannot be explained.
-func (b *pageBuilder) explain(series, metric string, workers int) string {
+// addExplanation adds the section that explains a number if it does not exist yet, and
+// returns the anchor of the section. It returns "" if the number cannot be explained.
+func (b *pageBuilder) addExplanation(series, metric string, workers int) string {
 	key := fmt.Sprintf("%q %s %d", series, metric, workers)
 	if id, ok := b.anchors[key]; ok {
 		return id

@@ -120,7 +120,7 @@ func formatNote(text string) string {
 	if text == "" {
 		return ""
 	}
-	return "\n<p class=\"note\">" + escape(text) + "</p>"
+	return "\n<p class=\"note\">" + escapeHTML(text) + "</p>"
 }
 
 // maxProblems limits the problems that the page lists. A damaged folder may have very many;
@@ -131,7 +131,7 @@ const maxProblems = 100
 func (b *pageBuilder) buildPage(figures []*figure.Figure) page {
 	s := b.study
 	p := page{
-		Title: b.options.Title, Subtitle: b.subtitle(), Style: template.CSS(styleSheet), //nolint:gosec // embedded file
+		Title: b.options.Title, Subtitle: b.formatSubtitle(), Style: template.CSS(styleSheet), //nolint:gosec // embedded file
 		Rule: b.describeRule(), Runs: b.runTable(s.Runs[:min(len(s.Runs), maxRows)]), Root: b.root, Kinds: b.fileKindTable(), FileCount: len(s.Reports),
 		RunCount: len(s.Runs), MoreRuns: max(0, len(s.Runs)-maxRows), MoreFiles: max(0, len(s.Reports)-maxRows),
 	}
@@ -209,8 +209,8 @@ func (b *pageBuilder) shortenHTML(markup string) template.HTML {
 	return template.HTML(markup) //nolint:gosec // the caller has escaped it
 }
 
-// subtitle returns a line with the number of runs, series and workers.
-func (b *pageBuilder) subtitle() string {
+// formatSubtitle returns a line with the number of runs, series and workers.
+func (b *pageBuilder) formatSubtitle() string {
 	s := b.study
 	var sizes []int
 	for _, p := range s.Points {

@@ -109,7 +109,7 @@ func (b *pageBuilder) newMetricCell(p scaling.Point, m metricColumn, link bool) 
 	if !isMeasured(v.Value) || !link {
 		return c
 	}
-	if id := b.explain(p.Series, m.metric, p.Workers); id != "" {
+	if id := b.addExplanation(p.Series, m.metric, p.Workers); id != "" {
 		c.Link = "#" + id
 	}
 	return c

@@ -111,7 +111,7 @@ func (b *pageBuilder) speedConclusions() []conclusion {
 			}
 			v.Text += fmt.Sprintf(": %s of the ideal.", formatPercent(p.Efficiency.Value))
 			if i < maxSeries { // the page shows no sentence about the others
-				v.Link = "#" + b.explain(p.Series, "speedup", p.Workers)
+				v.Link = "#" + b.addExplanation(p.Series, "speedup", p.Workers)
 			}
 		case isMeasured(p.Throughput.Value):
 			v.Text = fmt.Sprintf("%s trains on %s samples a second at %s.", p.Series, formatNumber(p.Throughput.Value), english.Count(p.Workers, "worker"))
@@ -180,13 +180,13 @@ func (b *pageBuilder) analyzeFits() (analysis, bool) {
 		f, err := b.study.Fit(name)
 		if n := b.countsWithSpeed(name); errors.Is(err, scaling.ErrTooFew) && n > 1 {
 			r.verdicts = append(r.verdicts, conclusion{About: "Law", Text: fmt.Sprintf("%s: %v: there are %d", name, scaling.ErrTooFew, n)})
-			parts = append(parts, "<p>"+escape(err.Error())+"</p>")
+			parts = append(parts, "<p>"+escapeHTML(err.Error())+"</p>")
 		}
 		if err != nil {
 			continue
 		}
 		r.verdicts = append(r.verdicts, conclusion{About: "Law", Text: f.Sentence})
-		parts = append(parts, "<h3>"+escape(name)+"</h3>\n"+f.HTML())
+		parts = append(parts, "<h3>"+escapeHTML(name)+"</h3>\n"+f.HTML())
 	}
 	r.html = joinFirstSeries(parts, "lockstep scaling --show fit")
 	return r, len(parts) > 0
@@ -223,7 +223,7 @@ func (b *pageBuilder) analyzeComparisons() (analysis, bool) {
 			sentence = c.Pooled[0].Sentence
 		}
 		r.verdicts = append(r.verdicts, conclusion{About: "Comparison", Text: sentence})
-		parts = append(parts, fmt.Sprintf("<h3>%s and %s</h3>\n%s", escape(pair[0]), escape(pair[1]), c.HTML()))
+		parts = append(parts, fmt.Sprintf("<h3>%s and %s</h3>\n%s", escapeHTML(pair[0]), escapeHTML(pair[1]), c.HTML()))
 	}
 	r.html = strings.Join(parts, "\n")
 	return r, len(parts) > 0
@@ -302,7 +302,7 @@ func (b *pageBuilder) analyzeOverhead() (analysis, bool) {
 			continue
 		}
 		r.verdicts = append(r.verdicts, conclusion{About: "Communication", Text: p[0] + ": " + o.Sentence})
-		parts = append(parts, "<h3>"+escape(p[0])+"</h3>\n"+o.HTML())
+		parts = append(parts, "<h3>"+escapeHTML(p[0])+"</h3>\n"+o.HTML())
 	}
 	r.html = joinFirstSeries(parts, "lockstep scaling --show overhead")
 	return r, len(parts) > 0
@@ -319,7 +319,7 @@ func (b *pageBuilder) analyzeCollective() (analysis, bool) {
 			continue // too few runs
 		}
 		r.verdicts = append(r.verdicts, conclusion{About: "All-reduce", Text: c.Sentence})
-		parts = append(parts, "<h3>"+escape(name)+"</h3>\n"+c.HTML())
+		parts = append(parts, "<h3>"+escapeHTML(name)+"</h3>\n"+c.HTML())
 	}
 	r.html = joinFirstSeries(parts, "lockstep scaling --show collective")
 	return r, len(parts) > 0
@@ -384,7 +384,7 @@ func (b *pageBuilder) analyzeCost() (analysis, bool) {
 	}
 	c, err := b.study.Cost(b.options.Price)
 	if err != nil {
-		return analysis{id: "cost", title: "Cost", html: "<p>" + escape(err.Error()) + "</p>", verdicts: []conclusion{{About: "Cost", Text: err.Error() + "."}}}, true
+		return analysis{id: "cost", title: "Cost", html: "<p>" + escapeHTML(err.Error()) + "</p>", verdicts: []conclusion{{About: "Cost", Text: err.Error() + "."}}}, true
 	}
 	title := "Cost"
 	if b.options.Price > 0 {
@@ -402,7 +402,7 @@ func (b *pageBuilder) analyzeBudget() (analysis, bool) {
 	x, err := b.study.Budget(b.options.Budget)
 	title := fmt.Sprintf("With %g device-hours", b.options.Budget)
 	if err != nil {
-		return analysis{id: "budget", title: title, html: "<p>" + escape(err.Error()) + "</p>", verdicts: []conclusion{{About: "Budget", Text: err.Error() + "."}}}, true
+		return analysis{id: "budget", title: title, html: "<p>" + escapeHTML(err.Error()) + "</p>", verdicts: []conclusion{{About: "Budget", Text: err.Error() + "."}}}, true
 	}
 	left := formatNote(describeOmitted(len(x.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show budget=%g", b.options.Budget)))
 	r := analysis{id: "budget", title: title, html: x.FirstHTML(maxPoints) + left}
@@ -416,5 +416,5 @@ func (b *pageBuilder) analyzeBudget() (analysis, bool) {
 	return r, true
 }
 
-// escape escapes text for HTML.
-func escape(text string) string { return html.EscapeString(text) }
+// escapeHTML escapes text for HTML.
+func escapeHTML(text string) string { return html.EscapeString(text) }

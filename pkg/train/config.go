@@ -265,7 +265,7 @@ func checkExactIntegers(v reflect.Value, key string) error {
 	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {
 			if f := v.Type().Field(i); f.IsExported() {
-				if err := checkExactIntegers(v.Field(i), strings.TrimPrefix(key+"."+strictyaml.Key(f), ".")); err != nil {
+				if err := checkExactIntegers(v.Field(i), strings.TrimPrefix(key+"."+strictyaml.FieldKey(f), ".")); err != nil {
 					return err
 				}
 			}

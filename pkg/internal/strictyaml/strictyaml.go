@@ -143,16 +143,16 @@ func checkKeys(n *yaml.Node, t reflect.Type, prefix string) error {
 func Fields(t reflect.Type) (fields map[string]reflect.Type, names []string) {
 	fields = map[string]reflect.Type{}
 	for i := range t.NumField() {
-		name := Key(t.Field(i))
+		name := FieldKey(t.Field(i))
 		fields[name] = t.Field(i).Type
 		names = append(names, name)
 	}
 	return fields, names
 }
 
-// Key returns the YAML key of the struct field f: the name in its yaml tag, else the field's
+// FieldKey returns the YAML key of the struct field f: the name in its yaml tag, else the field's
 // name in lower case.
-func Key(f reflect.StructField) string {
+func FieldKey(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 	if name == "" {
 		name = strings.ToLower(f.Name)
@@ -252,7 +252,7 @@ func resetNulls(n *yaml.Node, field, defaults reflect.Value) {
 	t := field.Type()
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		for k := range t.NumField() {
-			if Key(t.Field(k)) == n.Content[i].Value {
+			if FieldKey(t.Field(k)) == n.Content[i].Value {
 				resetNulls(n.Content[i+1], field.Field(k), defaults.Field(k))
 			}
 		}

@@ -1,7 +1,7 @@
 // Package events reads TensorBoard's event files.
 //
 // A file is a sequence of records with checksums (events.go), each of which is a
-// protobuf message (proto.go). [Reader] takes a file in chunks of any size, so
+// protobuf message (proto.go). [Parser] takes a file in chunks of any size, so
 // that package logread can follow a file that grows. Scalars become curves; all
 // other records (graphs, images, histograms) are checked and skipped.
 //

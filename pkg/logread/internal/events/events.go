@@ -65,7 +65,7 @@ func isEventFile(_ string, head []byte) bool {
 // readFile reads an event file into one part. Join later merges the parts of a
 // folder into a run.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	r := NewReader()
+	r := NewParser()
 	buf := make([]byte, ChunkBytes)
 	for {
 		n, err := in.Reader.Read(buf)
@@ -84,9 +84,9 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Role: record.Companion, Source: r}}, nil
 }
 
-// Reader reads an event file that arrives in chunks of any size. Its results so
+// Parser parses an event file that arrives in chunks of any size. Its results so
 // far are available at any time.
-type Reader struct {
+type Parser struct {
 	table *crc32.Table
 
 	offset int64  // offset of the current record in the file
@@ -117,14 +117,14 @@ type largeRecord struct {
 	active bool // the reader is inside such a record
 }
 
-// NewReader returns a reader for one event file.
-func NewReader() *Reader {
-	return &Reader{table: castagnoliTable(), byTag: map[string]int{}, began: math.NaN()}
+// NewParser returns a parser for one event file.
+func NewParser() *Parser {
+	return &Parser{table: castagnoliTable(), byTag: map[string]int{}, began: math.NaN()}
 }
 
-// Write reads the next chunk of the file. It does not retain b, but copies the
+// Write parses the next chunk of the file. It does not retain b, but copies the
 // beginning of a record that continues in the next chunk.
-func (r *Reader) Write(b []byte) {
+func (r *Parser) Write(b []byte) {
 	for len(b) > 0 && !r.stopped {
 		switch {
 		case r.large.active:
@@ -144,7 +144,7 @@ func (r *Reader) Write(b []byte) {
 
 // completeRecord appends bytes of b to the incomplete record from the previous
 // chunks, and reads the record once it is complete. It returns the rest of b.
-func (r *Reader) completeRecord(b []byte) []byte {
+func (r *Parser) completeRecord(b []byte) []byte {
 	need := recordHeader
 	if len(r.rest) >= recordHeader {
 		// The length was checked when the header was there.
@@ -161,7 +161,7 @@ func (r *Reader) completeRecord(b []byte) []byte {
 // readRecords reads the complete records at the beginning of b and returns
 // their total length. If the next record is too large to keep in memory, the
 // length includes the header of that record.
-func (r *Reader) readRecords(b []byte) (used int) {
+func (r *Parser) readRecords(b []byte) (used int) {
 	for len(b)-used >= recordHeader {
 		at := b[used:]
 		if maskCRC(crc32.Checksum(at[:8], r.table)) != binary.LittleEndian.Uint32(at[8:]) {
@@ -198,7 +198,7 @@ func (r *Reader) readRecords(b []byte) (used int) {
 
 // skipLarge skips the bytes of b that belong to the current large record and
 // returns the rest of b.
-func (r *Reader) skipLarge(b []byte) []byte {
+func (r *Parser) skipLarge(b []byte) []byte {
 	l := &r.large
 	if l.left > 4 {
 		n := int(min(l.left-4, int64(len(b))))
@@ -224,14 +224,14 @@ func (r *Reader) skipLarge(b []byte) []byte {
 }
 
 // stopReading stops at the current record and adds a problem with the reason.
-func (r *Reader) stopReading(format string, a ...any) {
+func (r *Parser) stopReading(format string, a ...any) {
 	r.stopped = true
 	r.rest = nil
 	r.addProblem("reading stops at byte %d: %s; the content before it is read", r.offset, fmt.Sprintf(format, a...))
 }
 
 // addProblem adds a problem to the file's list of problems.
-func (r *Reader) addProblem(format string, a ...any) {
+func (r *Parser) addProblem(format string, a ...any) {
 	if len(r.problems) >= record.MaxUnused-2 { // the last two are reserved for a stop and a torn end, which are always reported
 		r.moreProblems++
 		return
@@ -241,7 +241,7 @@ func (r *Reader) addProblem(format string, a ...any) {
 
 // countTornBytes returns the number of bytes of the incomplete record at the
 // end of the file, or 0 if the file ends after a record.
-func (r *Reader) countTornBytes() int64 {
+func (r *Parser) countTornBytes() int64 {
 	switch {
 	case r.stopped:
 		return 0
@@ -254,7 +254,7 @@ func (r *Reader) countTornBytes() int64 {
 // AddToReport adds to a report what was read, what was skipped, and why. ended
 // means that the file is complete, so that an incomplete record at its end is a
 // problem.
-func (r *Reader) AddToReport(rep *record.Report, ended bool) {
+func (r *Parser) AddToReport(rep *record.Report, ended bool) {
 	rep.Records = r.records
 	for _, p := range r.problems {
 		rep.AddProblem(0, "%s", p)
@@ -273,7 +273,7 @@ func (r *Reader) AddToReport(rep *record.Report, ended bool) {
 
 // addScalar adds a value to the curve of its tag. seconds is its time since
 // 1970.
-func (r *Reader) addScalar(tag []byte, step int64, seconds, value float64) {
+func (r *Parser) addScalar(tag []byte, step int64, seconds, value float64) {
 	r.scalars++
 	c := r.findCurve(tag)
 	if c == nil {
@@ -285,7 +285,7 @@ func (r *Reader) addScalar(tag []byte, step int64, seconds, value float64) {
 
 // findCurve returns the curve of a tag. It returns nil if the tag is new and
 // the file has too many tags or the tag is too long.
-func (r *Reader) findCurve(tag []byte) *record.Curve {
+func (r *Parser) findCurve(tag []byte) *record.Curve {
 	if r.next >= len(r.curves) {
 		r.next = 0
 	}
@@ -310,7 +310,7 @@ func (r *Reader) findCurve(tag []byte) *record.Curve {
 // removePointsFrom removes the points of the file at and after step, because a
 // new session starts again at this step. Join removes such points from the
 // run's earlier files.
-func (r *Reader) removePointsFrom(step int64) {
+func (r *Parser) removePointsFrom(step int64) {
 	for _, c := range r.curves {
 		c.RemoveFrom(step)
 	}

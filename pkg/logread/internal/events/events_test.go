@@ -23,8 +23,8 @@ import (
 // Both share only the field numbers.
 
 // read passes a file to a new Reader in chunks of n bytes.
-func read(b []byte, n int) *Reader {
-	r := NewReader()
+func read(b []byte, n int) *Parser {
+	r := NewParser()
 	for len(b) > 0 {
 		k := min(n, len(b))
 		r.Write(b[:k])
@@ -33,8 +33,8 @@ func read(b []byte, n int) *Reader {
 	return r
 }
 
-// problemsOf returns the problems in the report of a Reader.
-func problemsOf(r *Reader, ended bool) (texts []string) {
+// problemsOf returns the problems in the report of a Parser.
+func problemsOf(r *Parser, ended bool) (texts []string) {
 	report := record.Report{Path: "f"}
 	r.AddToReport(&report, ended)
 	for _, p := range report.Problems() {
@@ -44,7 +44,7 @@ func problemsOf(r *Reader, ended bool) (texts []string) {
 }
 
 // eventRun returns the run that Join makes of several files.
-func eventRun(files map[string]*Reader) runs.Run {
+func eventRun(files map[string]*Parser) runs.Run {
 	var parts []*record.Part
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		parts = append(parts, &record.Part{Role: record.Companion, Run: runs.Run{File: name, Dir: name}, Source: files[name], Report: &record.Report{Path: name}})
@@ -261,7 +261,7 @@ func TestEventRestart(t *testing.T) {
 	first := read(recordtest.EncodeEventFile(recordtest.EncodeEvent(1, 1, recordtest.EncodeScalar("a", 1)), recordtest.EncodeEvent(2, 2, recordtest.EncodeScalar("a", 2)), recordtest.EncodeEvent(3, 3, recordtest.EncodeScalar("a", 3))), 50)
 	second := read(recordtest.EncodeEventFile(start(2), recordtest.EncodeEvent(5, 2, recordtest.EncodeScalar("a", 20)), recordtest.EncodeEvent(6, 4, recordtest.EncodeScalar("a", 40)), start(4), recordtest.EncodeEvent(7, 4, recordtest.EncodeScalar("a", 44))), 50)
 	first.began, second.began = 1, 4 // whatever their names say
-	run := eventRun(map[string]*Reader{"run/b": first, "run/a": second})
+	run := eventRun(map[string]*Parser{"run/b": first, "run/a": second})
 	want := []runs.Curve{{Name: "a", Rank: -1, Steps: []int64{1, 2, 4}, Values: []float64{1, 20, 44}, Times: []float64{1, 5, 7}}}
 	if d := cmp.Diff(want, run.Curves); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
@@ -271,7 +271,7 @@ func TestEventRestart(t *testing.T) {
 // TestEventBounds checks that a file with many tags takes bounded memory and
 // that omitted values are reported.
 func TestEventBounds(t *testing.T) {
-	r := NewReader()
+	r := NewParser()
 	for i := range maxCurves + 9 {
 		r.addScalar(fmt.Append(nil, "tag", i), 1, 0, 0)
 	}
@@ -330,7 +330,7 @@ func FuzzEvents(f *testing.F) {
 		// A fuzzer hardly finds a correct CRC, so the bytes are also used as the data of records.
 		for _, data := range [][]byte{b, append(recordtest.EncodeRecord(b), recordtest.EncodeRecord(b[:len(b)/2])...)} {
 			once, pieces := read(data, len(data)+1), read(data, int(piece)+1)
-			a, c := eventRun(map[string]*Reader{"f": once}), eventRun(map[string]*Reader{"f": pieces})
+			a, c := eventRun(map[string]*Parser{"f": once}), eventRun(map[string]*Parser{"f": pieces})
 			if d := cmp.Diff(a, c, cmpopts.EquateNaNs()); d != "" {
 				t.Fatalf("in pieces it reads otherwise:\n%s", d)
 			}

@@ -14,7 +14,7 @@ import (
 // results, and reports whether readFastEvent accepted it.
 func sameEvent(t *testing.T, b []byte) (usual bool) {
 	t.Helper()
-	a, whole := NewReader(), NewReader()
+	a, whole := NewParser(), NewParser()
 	usual = a.readFastEvent(b)
 	if !usual {
 		return false
@@ -22,7 +22,7 @@ func sameEvent(t *testing.T, b []byte) (usual bool) {
 	if err := whole.readAnyEvent(b); err != nil {
 		t.Errorf("%x: %v", b, err)
 	}
-	told := func(r *Reader) string {
+	told := func(r *Parser) string {
 		text := fmt.Sprint(math.Float64bits(r.began), r.scalars, r.dropped, r.restarted)
 		for _, c := range r.curves {
 			text += fmt.Sprintf(" %q %v %x %x", c.Name, c.Steps, c.Values, c.Times)

@@ -109,7 +109,7 @@ func parseVarint(b []byte) (v uint64, n int) {
 }
 
 // readEvent reads an Event message.
-func (r *Reader) readEvent(b []byte) error {
+func (r *Parser) readEvent(b []byte) error {
 	if r.readFastEvent(b) {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (r *Reader) readEvent(b []byte) error {
 // readAnyEvent reads an Event message of any form. Every known writer stores
 // the summary after the time and the step, but this order is not guaranteed, so
 // the summary is parsed last.
-func (r *Reader) readAnyEvent(b []byte) error {
+func (r *Parser) readAnyEvent(b []byte) error {
 	f := fieldIterator{b: b}
 	var step int64
 	var at float64
@@ -165,7 +165,7 @@ func (r *Reader) readAnyEvent(b []byte) error {
 
 // readValue reads a Value message of a summary and adds it to its curve if it
 // is a scalar.
-func (r *Reader) readValue(b []byte, step int64, at float64) error {
+func (r *Parser) readValue(b []byte, step int64, at float64) error {
 	f := fieldIterator{b: b}
 	var tag []byte
 	v, scalar := 0.0, false
@@ -397,7 +397,7 @@ func float16ToFloat64(u uint16) float64 {
 // nearly every writer: the time, the step, and a Summary of one Value with a
 // tag and a float. It returns false for any other form, which readAnyEvent
 // reads. TestFastEvents compares both.
-func (r *Reader) readFastEvent(b []byte) bool {
+func (r *Parser) readFastEvent(b []byte) bool {
 	const (
 		timeKey    = eventWallTime<<3 | wireFixed64
 		stepKey    = eventStep<<3 | wireVarint

@@ -26,7 +26,7 @@ func Join(parts []*record.Part) []*record.Part {
 	var kept []*record.Part
 	for _, p := range parts {
 		folder := filepath.Dir(p.Run.File)
-		_, isEvents := p.Source.(*Reader)
+		_, isEvents := p.Source.(*Parser)
 		if !isEvents || len(byFolder[folder]) == 0 {
 			kept = append(kept, p)
 		}
@@ -36,7 +36,7 @@ func Join(parts []*record.Part) []*record.Part {
 	}
 	for folder, files := range byFolder {
 		into := files[0]
-		slices.SortStableFunc(files, func(a, b *record.Part) int { return cmp.Compare(eventReader(a).began, eventReader(b).began) })
+		slices.SortStableFunc(files, func(a, b *record.Part) int { return cmp.Compare(parserOf(a).began, parserOf(b).began) })
 		into.Run.Curves = joinCurves(files)
 		into.Run.Epochs = epochsFromCurves(into.Run.Curves, isValidationFolder(folder))
 		for _, p := range files {
@@ -48,15 +48,15 @@ func Join(parts []*record.Part) []*record.Part {
 	return kept
 }
 
-// eventReader returns the Reader that read the event file of p.
-func eventReader(p *record.Part) *Reader { return p.Source.(*Reader) }
+// parserOf returns the Parser that parsed the event file of p.
+func parserOf(p *record.Part) *Parser { return p.Source.(*Parser) }
 
 // joinCurves returns the curves of a folder. files are its event files in
 // chronological order.
 func joinCurves(files []*record.Part) (curves []runs.Curve) {
 	index := map[string]int{}
 	for n, f := range files {
-		for _, c := range eventReader(f).curves {
+		for _, c := range parserOf(f).curves {
 			from := c.Finish(f.Report)
 			i, ok := index[from.Name]
 			if !ok {
@@ -86,7 +86,7 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 func firstRepeatedStep(later []*record.Part) int64 {
 	step := int64(math.MaxInt64)
 	for _, f := range later {
-		if r := eventReader(f); r.restarted {
+		if r := parserOf(f); r.restarted {
 			step = min(step, r.restart)
 		}
 	}

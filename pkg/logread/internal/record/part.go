@@ -28,8 +28,8 @@ type Part struct {
 	State   int64
 	StateOf string
 	Report  *Report
-	// Source is the reader of a companion file (*events.Reader or
-	// *trace.traceFile), which the reader's package needs to join the
-	// companions of a folder. It is nil for other files.
+	// Source is the content of a companion file (*events.Parser or
+	// *trace.traceFile), which the package that parsed the file needs to join
+	// the companions of a folder. It is nil for other files.
 	Source any
 }

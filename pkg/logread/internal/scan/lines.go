@@ -142,12 +142,12 @@ func (l *LineReader) fill() int {
 		l.Start -= moved
 		l.searched = max(0, l.searched-moved)
 	}
-	l.read(l.End)
+	l.readSource(l.End)
 	return moved
 }
 
-// read calls Source.Read once, into Buf[offset:].
-func (l *LineReader) read(offset int) {
+// readSource calls Source.Read once, into Buf[offset:].
+func (l *LineReader) readSource(offset int) {
 	for range 100 { // a reader that keeps returning nothing is broken
 		n, err := l.Source.Read(l.Buf[offset:])
 		l.End = offset + n
@@ -178,7 +178,7 @@ func (l *LineReader) skipLongLine() bool {
 		l.Buf = grown
 	}
 	for !l.eof {
-		l.read(at)
+		l.readSource(at)
 		if i := bytes.IndexByte(l.Buf[at:l.End], '\n'); i >= 0 {
 			l.Start = at + i + 1
 			return true
