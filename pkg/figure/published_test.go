@@ -104,7 +104,7 @@ func TestFitCaption(t *testing.T) {
 	var one Options
 	f, err := one.Fit(published(t, "sc21-weak-scaling.csv"))
 	check(t, err)
-	if n := strings.Count(f.Caption(), "further worker"); n != 6 || strings.Contains(f.Caption(), "Not fitted") {
+	if n := strings.Count(f.Caption(), "additional worker"); n != 6 || strings.Contains(f.Caption(), "Not fitted") {
 		t.Errorf("%d laws in the caption %q", n, f.Caption())
 	}
 	if said := joinSentences([]string{"a.", "b.", "c.", "d.", "e.", "f.", "g.", "h."}); said != "a. b. c. d. e. f. The laws of 2 more series are in the table." {
@@ -118,7 +118,7 @@ func TestFitCaption(t *testing.T) {
 	if said := listUnfitted(failed); said != " Not fitted (lockstep scaling --show fit says why): a, b, c, d." {
 		t.Error(said)
 	}
-	if _, err := one.Fit(published(t, "sc21-one-gpu.csv")); err == nil || !strings.Contains(err.Error(), "too few worker counts to name a law") {
+	if _, err := one.Fit(published(t, "sc21-one-gpu.csv")); err == nil || !strings.Contains(err.Error(), "too few worker counts to fit a law") {
 		t.Error(err)
 	}
 }

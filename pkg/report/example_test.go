@@ -24,5 +24,5 @@ func Example() {
 	// Output:
 	// ResNet-50
 	//   ResNet-50 is 71.21 times as fast at 128 workers as at 1: 55.6 % of the ideal.
-	//   ResNet-50 scales by Amdahl's law, σ = 0.00558 [0.00365, 0.00752]; beyond 75 workers another worker buys less than half of itself; 6 runs are few to choose a law by: see the others, or run more.
+	//   ResNet-50 follows Amdahl's law, σ = 0.00558 [0.00365, 0.00752]; beyond 75 workers, each additional worker adds less than half the throughput of a single one; 6 runs are too few for a reliable choice of a law: compare the other laws, or add runs.
 }

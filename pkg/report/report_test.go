@@ -117,7 +117,7 @@ func TestLawNeedsCounts(t *testing.T) {
 	r, err := New(study, Options{})
 	check(t, err)
 	said := r.String()
-	if !strings.Contains(said, "ddp: too few worker counts to name a law: there are 2.") || strings.Contains(said, "every further worker") {
+	if !strings.Contains(said, "ddp: too few worker counts to fit a law: there are 2.") || strings.Contains(said, "every additional worker") {
 		t.Error(said)
 	}
 	if page := r.Page(); !strings.Contains(page, `<section id="fits"`) || !strings.Contains(page, "got 6 runs at 2") {
@@ -193,7 +193,7 @@ func TestCollective(t *testing.T) {
 	r, err := New(study, Options{})
 	check(t, err)
 	page := r.Page()
-	for _, part := range []string{`<section id="collective"`, "a message of the all-reduce takes 20.00 µs to start, and a rank moves 10.00", `<a href="#collective">`} {
+	for _, part := range []string{`<section id="collective"`, "each message of the all-reduce has a latency of 20.00 µs, and each rank transfers 10.00", `<a href="#collective">`} {
 		if !strings.Contains(html.UnescapeString(page), part) {
 			t.Errorf("the page does not say %q: %q", part, r.Sentences)
 		}

@@ -86,14 +86,14 @@ func (v *smallStudy) pooledSentence(text string) bool {
 		if shown[scaling.VerdictFaster]+shown[scaling.VerdictSlower] > 0 {
 			v.failf("%q, but each alone says %v", text, shown)
 		}
-	case strings.HasPrefix(verdict, "So few counts cannot tell"):
+	case strings.HasPrefix(verdict, "So few worker counts cannot show a difference"):
 		v.kinds["pooled unknown"]++
 		if len(ratios) >= 6 && up+down >= 6 || shown[scaling.VerdictUnknown] != len(ratios) {
 			v.failf("%q, but there are %d counts, and each alone says %v", text, len(ratios), shown)
 		}
 	default:
 		v.kinds["pooled mixed"]++
-		d := said(`^It depends on the worker count: by the runs of each count (.+) is faster at (\d+) and slower at (\d+) of them, beyond chance\.$`, verdict)
+		d := said(`^It depends on the worker count: beyond chance, (.+) is faster at (\d+) and slower at (\d+) of the counts\.$`, verdict)
 		if d == nil || atoi(d[2]) != shown[scaling.VerdictFaster] || atoi(d[3]) != shown[scaling.VerdictSlower] {
 			v.failf("%q, but each alone says %v", text, shown)
 		}
@@ -166,7 +166,7 @@ func (v *smallStudy) pairSentence(text string) bool {
 		v.failf("%q, but it is %g", text, ratio)
 	}
 	seedsA, seedsB := len(v.rates(m[1], n)), len(v.rates(m[3], n))
-	if d := said(`^but (\d+) runs? of .+ and (\d+) runs? of .+ cannot tell a difference from chance: run at least 3 seeds of each\.$`, m[6]); d != nil {
+	if d := said(`^but with (\d+) runs? of .+ and (\d+) runs? of .+ the difference may be due to chance: run at least 3 seeds of each\.$`, m[6]); d != nil {
 		v.kinds["single runs"]++
 		if atoi(d[1]) != seedsA || atoi(d[2]) != seedsB || min(seedsA, seedsB) > 1 {
 			v.failf("%q, but there are %d and %d runs", text, seedsA, seedsB)
@@ -193,7 +193,7 @@ func (v *smallStudy) pairSentence(text string) bool {
 		if !(ratio < 1 && high <= 1) {
 			v.failf("%q, but the ratio is %g", text, ratio)
 		}
-	case strings.HasPrefix(d[5], "The runs show no difference: it is within ["):
+	case strings.HasPrefix(d[5], "The runs show no difference: the ratio is within ["):
 		v.kinds["no difference"]++
 	default:
 		v.failf("no pattern knows %q", text)
@@ -238,26 +238,26 @@ func (v *smallStudy) bottleneckSentence(text string) {
 	r := b.Rows[i]
 	io, synthetic, full := r.IO.Value, r.Synthetic.Value, r.Full.Value
 	slower, faster := min(io, synthetic), max(io, synthetic)
-	if d := said(`^(the input|the computation) bounds it: FULL reaches (\S+ %) of the (\S+) samples/s that (?:the input|the computation) alone allows(.*)$`, m[3]); d != nil {
+	if d := said(`^(the input|the computation) is the limit: FULL reaches (\S+ %) of the (\S+) samples/s that (?:the input|the computation) alone allows(.*)$`, m[3]); d != nil {
 		v.kinds[strings.TrimPrefix(d[1], "the ")]++
 		if (d[1] == "the input") != (io < synthetic) || r.Bound == scaling.BoundUnclear || !near(d[3], slower) || !near(d[2], full/slower) {
 			v.failf("%q, but input %g, computation %g, both %g", text, io, synthetic, full)
 		}
-		if strings.Contains(d[4], "gains nothing") == strings.Contains(d[4], "get into each other's way") {
+		if strings.Contains(d[4], "gains nothing") == strings.Contains(d[4], "interfere with each other") {
 			v.failf("%q gives two advices or none", text)
 		}
-		if h := said(`it would be at most (\S+) times as fast$`, d[4]); h != nil && (!near(h[1], faster/full) || !(faster > full)) {
+		if h := said(`training would be at most (\S+) times as fast$`, d[4]); h != nil && (!near(h[1], faster/full) || !(faster > full)) {
 			v.failf("%q, but the faster is %g", text, faster)
 		}
 		return
 	}
 	switch {
-	case strings.Contains(m[3], "which cannot be"):
+	case strings.Contains(m[3], "which is impossible"):
 		v.kinds["impossible"]++
 		if !(full > slower) || r.Bound != scaling.BoundUnclear {
 			v.failf("%q, but FULL is %g of %g", text, full, slower)
 		}
-	case strings.Contains(m[3], "neither can be said to bound it"):
+	case strings.Contains(m[3], "neither is clearly the limit"):
 		v.kinds["unclear"]++
 		if r.Bound != scaling.BoundUnclear || r.IO.Max < r.Synthetic.Min || r.Synthetic.Max < r.IO.Min {
 			v.failf("%q, but the trials are apart: %v and %v", text, r.IO, r.Synthetic)
@@ -306,7 +306,7 @@ func (v *smallStudy) qualitySentence(text string) {
 	if strings.Contains(text, "train_loss") { // no two points have an IoU
 		return
 	}
-	m := said(`^(.+): iou goes from (\S+) at (\d+) workers?(?: \(global batch (\d+)\))? to (\S+) at (\d+) workers?(?: \(global batch (\d+)\))?(?: \(single runs: [^)]*\))?(?:, a change of (\S+) \[(\S+), (\S+)\]( that the runs do not show to be real)?)?(?:; it gets worse most from (\d+) to (\d+) workers? \((\S+) to (\S+)\))?\.$`, text)
+	m := said(`^(.+): iou goes from (\S+) at (\d+) workers?(?: \(global batch (\d+)\))? to (\S+) at (\d+) workers?(?: \(global batch (\d+)\))?(?: \(single runs: [^)]*\))?(?:, a change of (\S+) \[(\S+), (\S+)\]( that may be due to chance)?)?(?:; the largest loss is from (\d+) to (\d+) workers? \((\S+) to (\S+)\))?\.$`, text)
 	if m == nil {
 		v.failf("no pattern knows %q", text)
 		return
@@ -378,7 +378,7 @@ func (v *smallStudy) costSentence(text string) {
 		}
 		return
 	}
-	m = said(`^(.+) at (\d+) workers? is the fastest \(.*?\), (.+) at (\d+) workers? the cheapest \(.*?\), of .*; being (\S+) times as fast costs (\S+) times as many device-hours\.$`, text)
+	m = said(`^(.+) at (\d+) workers? is the fastest \(.*?\), and (.+) at (\d+) workers? is the cheapest \(.*?\); basis: .*\. The fastest is (\S+) times as fast and costs (\S+) times as many device-hours\.$`, text)
 	if m == nil {
 		v.failf("no pattern knows %q", text)
 		return
@@ -396,7 +396,7 @@ func (v *smallStudy) budgetSentence(text string) {
 		return
 	}
 	v.kinds["budget"]++
-	m := said(`^(.+): with 0\.005\S* device-hours use (\d+) workers?: (\S+) h, (\S+) device-hours, as measured\.(?: By (.+?) (\d+) workers? would do it in (\S+) h for (\S+) device-hours\.)?$`, text)
+	m := said(`^(.+): with 0\.005\S* device-hours, use (\d+) workers? \(measured: (\S+) h, (\S+) device-hours\)\.(?: According to (.+?), (\d+) workers? would take (\S+) h and (\S+) device-hours\.)?$`, text)
 	if m == nil {
 		if !strings.Contains(text, "device-hours are not enough") {
 			v.failf("no pattern knows %q", text)

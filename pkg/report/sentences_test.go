@@ -340,18 +340,18 @@ func (v *smallStudy) modeSentence(text string) {
 var criticalSpearman = map[int]float64{6: 0.8114, 7: 0.7545, 8: 0.7067}
 
 func (v *smallStudy) lawSentence(text string) {
-	if m := said(`^(.+): too few worker counts to name a law: there are (\d+)\.$`, text); m != nil {
+	if m := said(`^(.+): too few worker counts to fit a law: there are (\d+)\.$`, text); m != nil {
 		v.kinds["too few counts"]++
 		if counts := v.counts(m[1]); len(counts) != atoi(m[2]) || len(counts) > 3 || len(counts) == 3 && len(v.rates(m[1], counts[0]))+len(v.rates(m[1], counts[1]))+len(v.rates(m[1], counts[2])) > 3 {
 			v.failf("%q, but the counts are %v", text, counts)
 		}
 		return
 	}
-	if m := said(`^(.+): no law is named: (?:the linear law|Amdahl's law|Gustafson's law|the universal scalability law) fits best, but .+\.$`, text); m != nil {
+	if m := said(`^(.+): no law describes the measurements: (?:the linear law|Amdahl's law|Gustafson's law|the universal scalability law) fits best, but .+\.$`, text); m != nil {
 		v.kinds["no law"]++
 		return
 	}
-	m := said(`^(.+) scales by (the linear law|Amdahl's law|Gustafson's law|the universal scalability law)(?:, .*?)?(?:, which these runs can hardly tell from .*?)?; (.+)\.$`, text)
+	m := said(`^(.+) follows (the linear law|Amdahl's law|Gustafson's law|the universal scalability law)(?:, .*?)?(?:, which these runs can hardly distinguish from .*?)?; (.+)\.$`, text)
 	if m == nil {
 		v.failf("no pattern knows %q", text)
 		return
@@ -411,31 +411,31 @@ func (v *smallStudy) lawClaim(text, claim, series, law string, fit *scaling.Fit)
 	last := counts[len(counts)-1]
 	gain := func(n float64) float64 { return (fit.Rate(n+1) - fit.Rate(n)) / fit.Parameters[0].Value }
 	switch {
-	case claim == "every further worker buys about as much as the first":
+	case claim == "every additional worker adds about as much throughput as the first":
 		ideal := v.speed(series, last) / v.speed(series, counts[0]) * float64(counts[0]) / float64(last)
 		if law != scaling.LawLinear || ideal < 0.9 || ideal > 1.11 {
 			v.failf("%q, but at %d workers it is %.1f %% of the ideal", text, last, 100*ideal)
 		}
-	case strings.HasPrefix(claim, "every further worker buys "):
-		m := said(`buys (\S+ %) of itself$`, claim)
+	case strings.HasPrefix(claim, "every additional worker adds "):
+		m := said(`adds (\S+ %) of the throughput of a single one$`, claim)
 		if m == nil || law == scaling.LawLinear || math.Abs(number64(strings.TrimSuffix(m[1], " %"))/100-gain(float64(last))) > 0.002 {
 			v.failf("%q, but by the law another worker after %d buys %.4f", text, last, gain(float64(last)))
 		}
-	case strings.HasPrefix(claim, "already the second worker"):
+	case strings.HasPrefix(claim, "even the second worker"):
 		if !(gain(1) < 0.5) {
 			v.failf("%q, but by the law it buys %g", text, gain(1))
 		}
 	case strings.HasPrefix(claim, "beyond "):
 		v.kinds["half"]++
-		m := said(`^beyond (\d+) workers another worker buys less than half of itself(?: \(the most that was measured is (\d+)\))?$`, claim)
+		m := said(`^beyond (\d+) workers, each additional worker adds less than half the throughput of a single one(?: \(the largest measured count is (\d+)\))?$`, claim)
 		if m == nil || !(gain(float64(atoi(m[1]))) < 0.5) || gain(float64(atoi(m[1])-1)) < 0.5 || (m[2] != "") != (atoi(m[1]) > last) {
 			v.failf("%q, but by the law it buys %v", text, m)
 		}
-	case strings.HasPrefix(claim, "throughput is highest at"), strings.HasPrefix(claim, "by the law throughput is highest"):
+	case strings.Contains(claim, "throughput is highest at"):
 		v.kinds["peak"]++
 		v.peakClaim(text, claim, counts, best)
 	default:
-		if m := said(`^(\d+) runs? are few to choose a law by: see the others, or run more$`, claim); m == nil || atoi(m[1]) >= 8 {
+		if m := said(`^(\d+) runs? are too few for a reliable choice of a law: compare the other laws, or add runs$`, claim); m == nil || atoi(m[1]) >= 8 {
 			v.failf("no pattern knows %q in %q", claim, text)
 		}
 	}
@@ -443,15 +443,15 @@ func (v *smallStudy) lawClaim(text, claim, series, law string, fit *scaling.Fit)
 
 func (v *smallStudy) peakClaim(text, claim string, counts []int, best int) {
 	last := counts[len(counts)-1]
-	if m := said(`^throughput is highest at (?:about )?(\d+) workers? and falls beyond(, if the law holds so far)?$`, claim); m != nil {
-		peak := atoi(m[1])
+	if m := said(`^(if the law holds that far, )?throughput is highest at (?:about )?(\d+) workers? and decreases beyond$`, claim); m != nil {
+		peak := atoi(m[2])
 		beside := slices.ContainsFunc(counts, func(n int) bool { return n > min(best, peak) && n < max(best, peak) })
-		if beside || (m[2] != "") != (peak > last) || m[2] == "" && peak < last && best == last {
+		if beside || (m[1] != "") != (peak > last) || m[1] == "" && peak < last && best == last {
 			v.failf("%q, but it was measured highest at %d of %v", text, best, counts)
 		}
 		return
 	}
-	m := said(`^by the law throughput is highest at \d+ workers?, but measured it is highest at (\d+)$`, claim)
+	m := said(`^according to the law, throughput is highest at \d+ workers?, but the highest measured throughput is at (\d+)$`, claim)
 	if m == nil || atoi(m[1]) != best {
 		v.failf("%q, but it was measured highest at %d", text, best)
 	}

@@ -50,13 +50,13 @@ func TestBooster(t *testing.T) {
 	if len(s.Problems) != 0 {
 		t.Errorf("problems %v", s.Problems)
 	}
-	wantLine(t, s.Notes, "series booster", "time of the whole job alone", "start-up and validation included")
+	wantLine(t, s.Notes, "series booster", "only the time of the whole job", "including start-up and validation")
 	f, err := s.Fit("")
 	check(t, err)
 	if best := f.Best(); best.Law != LawAmdahl || best.R2 < 0.998 {
 		t.Error(f)
 	}
-	wantLine(t, []string{f.Sentence}, "Amdahl's law", "beyond 75 workers another worker buys less than half of itself")
+	wantLine(t, []string{f.Sentence}, "Amdahl's law", "beyond 75 workers, each additional worker adds less than half the throughput of a single one")
 	for _, b := range f.Best().Band([]int{1, 4, 16, 32, 64, 128}) {
 		i := slices.IndexFunc(s.Points, func(p Point) bool { return p.Workers == b.Size })
 		if want[i] < b.Low || want[i] > b.High {
@@ -76,7 +76,7 @@ func TestBooster(t *testing.T) {
 	if amdahl := f.Law(LawAmdahl); f.Runs != 5 || math.Abs(amdahl.Speedup(1)-1) > 0.05 || amdahl.R2 < 0.998 {
 		t.Error(f)
 	}
-	wantLine(t, []string{f.Sentence}, "5 runs are few to choose a law by: see the others, or run more")
+	wantLine(t, []string{f.Sentence}, "5 runs are too few for a reliable choice of a law: compare the other laws, or add runs")
 	if !strings.Contains(s.String(), "baseline: 1 node") {
 		t.Error(s)
 	}

@@ -200,7 +200,7 @@ func (c *Comparisons) table(maxRows int) table {
 		g.Remarks = append(g.Remarks, r.Sentence)
 	}
 	if len(alone) > 0 {
-		g.Remarks = append(g.Remarks, fmt.Sprintf("a single run of a side at %s cannot tell a difference from chance there: run at least 3 seeds of each", verdict.FormatWorkers(alone)))
+		g.Remarks = append(g.Remarks, fmt.Sprintf("at %s, one of the two series has a single run, so a difference may be due to chance: run at least 3 seeds of each", verdict.FormatWorkers(alone)))
 	}
 	g.Remarks = append(g.Remarks, "rule: "+c.rule.describeCounting())
 	for _, p := range c.Problems {
@@ -236,17 +236,17 @@ type Overhead struct {
 func (s *Study) Overhead(with, without string) (*Overhead, error) {
 	c, err := s.CompareSeries(with, without)
 	if err != nil {
-		return nil, fmt.Errorf("find overhead: %w", err)
+		return nil, fmt.Errorf("compute overhead: %w", err)
 	}
 	o := &Overhead{With: with, Without: without, rule: s.Rule}
 	for _, r := range c.Rows {
 		i, err := s.findPoint(with, r.Workers)
 		if err != nil {
-			return nil, fmt.Errorf("find overhead: %w", err)
+			return nil, fmt.Errorf("compute overhead: %w", err)
 		}
 		j, err := s.findPoint(without, r.Workers)
 		if err != nil {
-			return nil, fmt.Errorf("find overhead: %w", err)
+			return nil, fmt.Errorf("compute overhead: %w", err)
 		}
 		a, b := s.Points[i], s.Points[j]
 		row := OverheadRow{Workers: r.Workers, Size: a.Size, With: a.Throughput, Without: b.Throughput}

@@ -42,7 +42,7 @@ func TestCompare(t *testing.T) {
 	if c.Verdict != VerdictFaster || c.Measure != "throughput" || !(c.Ratio.Low > 1.15 && c.Ratio.High < 1.25) || !(c.P < 1e-4) {
 		t.Errorf("%+v", c)
 	}
-	wantLine(t, []string{c.Sentence}, "horovod runs 1.202 times as fast as native at 8 workers", "95 % interval [1.1", "n = 4 and 4", "Welch", "permutation test, p = 0.029 (at best 0.029", "Yes: horovod is faster.")
+	wantLine(t, []string{c.Sentence}, "horovod runs 1.202 times as fast as native at 8 workers", "95 % interval [1.1", "n = 4 and 4", "Welch", "permutation test, p = 0.029 (at least 0.029", "Yes: horovod is faster.")
 	if c, err = s.Compare("native", "horovod", 8); err != nil || c.Verdict != VerdictSlower || !strings.Contains(c.Sentence, "No: native is slower.") {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -51,7 +51,7 @@ func TestCompare(t *testing.T) {
 	}
 	c, err = s.Compare("lonely", "native", 8)
 	check(t, err)
-	if c.Verdict != VerdictUnknown || !math.IsNaN(c.P) || !math.IsNaN(c.Ratio.Low) || !strings.Contains(c.Sentence, "1 run of lonely and 4 runs of native cannot tell") {
+	if c.Verdict != VerdictUnknown || !math.IsNaN(c.P) || !math.IsNaN(c.Ratio.Low) || !strings.Contains(c.Sentence, "with 1 run of lonely and 4 runs of native the difference may be due to chance") {
 		t.Errorf("%+v", c)
 	}
 	for want, args := range map[string][2]string{`unknown series "ddp"`: {"ddp", "native"}, `use one of "horovod"`: {"native", "x"}} {
@@ -114,12 +114,12 @@ func TestGate(t *testing.T) {
 		outcome   string
 		says      string
 	}{
-		{"equal", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 12.01, 12.09, 11.92, 12)), 0.05, OutcomePass, "pass: the candidate is nowhere more than 5 % slower"},
-		{"slower at 2", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 14.01, 14.09, 13.92, 14)), 0.05, OutcomeRegression, "regression: at 1 of 2 places"},
+		{"equal", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 12.01, 12.09, 11.92, 12)), 0.05, OutcomePass, "pass: the candidate is at no point more than 5 % slower"},
+		{"slower at 2", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 14.01, 14.09, 13.92, 14)), 0.05, OutcomeRegression, "regression: at 1 of 2 points"},
 		{"slower, but allowed", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 14.01, 14.09, 13.92, 14)), 0.25, OutcomePass, "within the allowed 25 %"},
 		{"faster", study(t, seeds("ddp", 1, 8.02, 8.08, 7.93, 8), seeds("ddp", 2, 9, 9.09, 8.92, 9)), 0.05, OutcomePass, "faster"},
 		{"noise", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 13.5, 12.6, 13.9, 13.1)), 0.05, OutcomeUnknown, "runs of each would"},
-		{"less than allowed, and noise", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 12.9, 11.6, 12.6, 12)), 0.05, OutcomeUnknown, "the allowed 5 % lies between"},
+		{"less than allowed, and noise", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 12.9, 11.6, 12.6, 12)), 0.05, OutcomeUnknown, "the allowed 5 % is in this interval"},
 		{"one run", study(t, seeds("ddp", 1, 20), seeds("ddp", 2, 24)), 0.05, OutcomeUnknown, "run at least 3 seeds of each"},
 		{"crashed at 2", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10)), 0.05, OutcomeUnknown, "the candidate has no run with a throughput that counts"},
 	} {
@@ -143,7 +143,7 @@ func TestGateNeedsEverySeries(t *testing.T) {
 	base := study(t, native, seeds("horovod", 1, 11, 11.1, 10.9), seeds("horovod", 2, 12, 12.1, 11.9))
 	g, err := Gate(base, study(t, native), 0.05)
 	check(t, err)
-	if g.Outcome != OutcomeUnknown || len(g.Rows) != 3 || !strings.Contains(g.Sentence, "cannot tell at 2 of 3 places") || !strings.HasSuffix(g.Sentence, "; run what the candidate lacks") {
+	if g.Outcome != OutcomeUnknown || len(g.Rows) != 3 || !strings.Contains(g.Sentence, "cannot tell at 2 of 3 points") || !strings.HasSuffix(g.Sentence, ": run what the candidate lacks") {
 		t.Errorf("%s", g)
 	}
 	wantLine(t, strings.Split(g.String(), "\n"), "horovod at 2 workers: the candidate has no series of this name, and so no throughput")
@@ -209,7 +209,7 @@ func TestUnequalWorkIsNamed(t *testing.T) {
 	if c, err = s.CompareSeries("native", "twin"); err != nil {
 		t.Fatal(err)
 	}
-	wantLine(t, c.Problems, "differ in the samples of an epoch (100 and 101), at 1 worker:")
+	wantLine(t, c.Problems, "differ in the number of samples per epoch (100 and 101), at 1 worker:")
 	if len(c.Problems) != 2 { // this, and that twin has no run at 2 workers; of the hosts one is the same
 		t.Errorf("%q", c.Problems)
 	}

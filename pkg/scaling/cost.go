@@ -54,7 +54,7 @@ type Cost struct {
 func growingWorkNotes(series []string) []string {
 	var out []string
 	for _, name := range series {
-		out = append(out, fmt.Sprintf("series %s: the samples of an epoch grow with the workers, so that its rows are not the same work; compare its throughput", name))
+		out = append(out, fmt.Sprintf("series %s: the samples per epoch grow with the workers, so its rows are not for the same work; compare the throughput instead", name))
 	}
 	return out
 }
@@ -162,9 +162,9 @@ func (c *Cost) summarize() string {
 		return fmt.Sprintf("%s h, %s device-hours", english.Short(r.Hours.Value), english.Short(r.DeviceHours.Value))
 	}
 	if len(front) == 1 {
-		return fmt.Sprintf("%s is the fastest and the cheapest (%s, of %s).", name(fast), hours(fast), fast.Basis)
+		return fmt.Sprintf("%s is the fastest and the cheapest (%s; basis: %s).", name(fast), hours(fast), fast.Basis)
 	}
-	return fmt.Sprintf("%s is the fastest (%s), %s the cheapest (%s), of %s; being %s times as fast costs %s times as many device-hours.",
+	return fmt.Sprintf("%s is the fastest (%s), and %s is the cheapest (%s); basis: %s. The fastest is %s times as fast and costs %s times as many device-hours.",
 		name(fast), hours(fast), name(cheap), hours(cheap), fast.Basis,
 		english.Short(cheap.Hours.Value/fast.Hours.Value), english.Short(fast.DeviceHours.Value/cheap.DeviceHours.Value))
 }
@@ -263,11 +263,11 @@ func (s *Study) budgetRows(series string, all []CostRow, budget float64) []Budge
 	}
 	if best.Workers == 0 {
 		best.Hours, best.DeviceHours = math.NaN(), math.NaN()
-		best.Sentence = fmt.Sprintf("%s: %s device-hours are not enough; the cheapest that was measured, %s, needs %s.",
+		best.Sentence = fmt.Sprintf("%s: %s device-hours are not enough: the cheapest measured worker count, %s, needs %s.",
 			series, english.Short(budget), english.Count(cheapest.Workers, "worker"), english.Short(cheapest.DeviceHours.Value))
 		return []BudgetRow{best}
 	}
-	best.Sentence = fmt.Sprintf("%s: with %s device-hours use %s: %s h, %s device-hours, as measured.",
+	best.Sentence = fmt.Sprintf("%s: with %s device-hours, use %s (measured: %s h, %s device-hours).",
 		series, english.Short(budget), english.Count(best.Workers, "worker"), english.Short(best.Hours), english.Short(best.DeviceHours))
 	rows := []BudgetRow{best}
 	if p, ok := s.predictBudgetRow(series, cheapest, best, budget); ok {
@@ -301,7 +301,7 @@ func (s *Study) predictBudgetRow(series string, from CostRow, measured BudgetRow
 	if p.Workers == 0 || p.Workers == measured.Workers {
 		return p, false
 	}
-	p.Sentence = fmt.Sprintf("By %s %s would do it in %s h for %s device-hours.",
+	p.Sentence = fmt.Sprintf("According to %s, %s would take %s h and %s device-hours.",
 		law.Name(fit.Law), english.Count(p.Workers, "worker"), english.Short(p.Hours), english.Short(p.DeviceHours))
 	return p, true
 }
@@ -318,6 +318,6 @@ func (b *Budget) table(maxRows int) table {
 	for _, r := range g.Rows {
 		g.Remarks = append(g.Remarks, r.Sentence)
 	}
-	g.Remarks = append(append(g.Remarks, "hours are of "+b.Basis), growingWorkNotes(b.growingWork)...)
+	g.Remarks = append(append(g.Remarks, "basis of the hours: "+b.Basis), growingWorkNotes(b.growingWork)...)
 	return g
 }

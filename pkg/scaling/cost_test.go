@@ -42,7 +42,7 @@ func TestCostPublished(t *testing.T) {
 			t.Errorf("on the front: %+v", r)
 		}
 	}
-	wantLine(t, []string{c.Sentence}, "native at 14 workers is the fastest (0.900 h, 12.60 device-hours)", "native at 1 worker the cheapest (10.77 h, 10.77 device-hours)")
+	wantLine(t, []string{c.Sentence}, "native at 14 workers is the fastest (0.900 h, 12.60 device-hours)", "native at 1 worker is the cheapest (10.77 h, 10.77 device-hours)")
 	if table := c.Table(); table.Err != nil || table.Nrow() != 16 || !strings.Contains(c.String(), "pareto") {
 		t.Error(c)
 	}
@@ -69,7 +69,7 @@ func TestCostPublished(t *testing.T) {
 	}
 	b, err := s.Budget(10)
 	check(t, err)
-	wantLine(t, []string{b.Sentence}, "native: 10.00 device-hours are not enough; the cheapest that was measured, 1 worker, needs 10.77.")
+	wantLine(t, []string{b.Sentence}, "native: 10.00 device-hours are not enough: the cheapest measured worker count, 1 worker, needs 10.77.")
 	if _, err := s.Budget(0); err == nil {
 		t.Error("no budget")
 	}
@@ -151,7 +151,7 @@ func TestCollective(t *testing.T) {
 	if math.Abs(c.Alpha.Value-alpha) > 1e-9 || math.Abs(c.Beta.Value-beta) > 1e-14 || len(c.Rows) != 6 {
 		t.Errorf("α %v, β %v of %d runs", c.Alpha, c.Beta, len(c.Rows))
 	}
-	wantLine(t, []string{c.Sentence}, "takes 20.00 µs to start", "moves 10.00")
+	wantLine(t, []string{c.Sentence}, "has a latency of 20.00 µs", "transfers 10.00")
 	if table := c.Table(); table.Err != nil || table.Nrow() != 6 || len(c.Problems) > 0 {
 		t.Error(c)
 	}
@@ -163,7 +163,7 @@ func TestCollective(t *testing.T) {
 	check(t, err)
 	c, err = s.Collective("")
 	check(t, err)
-	if len(c.Rows) != 6 || len(c.Problems) != 1 || !strings.Contains(c.Problems[0].Reason, "its batch norms are synchronised") {
+	if len(c.Rows) != 6 || len(c.Problems) != 1 || !strings.Contains(c.Problems[0].Reason, "its batch norms are synchronized") {
 		t.Errorf("%d rows, problems %v", len(c.Rows), c.Problems)
 	}
 	s, err = s.WithRule(Rule{Epochs: "9"}) // no step counts
@@ -198,8 +198,8 @@ func TestBudgetIsPredictedToTwiceTheMost(t *testing.T) {
 	}
 	c, err := s.Cost(0)
 	check(t, err)
-	wantLine(t, strings.Split(c.String(), "\n"), "series ddp: the samples of an epoch grow with the workers, so that its rows are not the same work")
-	if text := b.String(); !strings.Contains(text, "are not the same work") {
+	wantLine(t, strings.Split(c.String(), "\n"), "series ddp: the samples per epoch grow with the workers, so its rows are not for the same work")
+	if text := b.String(); !strings.Contains(text, "are not for the same work") {
 		t.Error(text)
 	}
 }

@@ -135,7 +135,7 @@ func TestQualityPublished(t *testing.T) {
 	}
 	last := q.Rows[15]
 	near(t, "change", last.Change.Value, .485779-.964300)
-	wantLine(t, strings.Split(q.String(), "\n"), "native: iou goes from 0.964 at 1 worker to 0.486 at 14 workers (single runs: no interval", "it gets worse most from 10 to 12 workers (0.910 to 0.551)")
+	wantLine(t, strings.Split(q.String(), "\n"), "native: iou goes from 0.964 at 1 worker to 0.486 at 14 workers (single runs: no interval", "the largest loss is from 10 to 12 workers (0.910 to 0.551)")
 	if math.Abs(last.Change.Value) < 0.4 || !math.IsNaN(last.Change.Low) {
 		t.Errorf("%+v", last)
 	}

@@ -188,7 +188,7 @@ func newSpread(values []float64, share float64) Spread {
 func (s *Study) SpreadNote() string { return s.Rule.spreadNote() }
 
 func (r Rule) spreadNote() string {
-	return fmt.Sprintf("spread: the middle %s of the counted epochs, of all runs of a point together; no confidence interval, for it says nothing of how much another run would differ", english.Percent(r.confidenceLevel()))
+	return fmt.Sprintf("spread: the middle %s of the counted epochs of all runs of a point; it is not a confidence interval, because it does not show how much another run would differ", english.Percent(r.confidenceLevel()))
 }
 
 func (e *EpochSpreads) table(maxRows int) table {

@@ -78,7 +78,7 @@ func (s *Study) estimate(values []float64, logScale bool) Estimate {
 
 // IntervalNote describes in a sentence how the intervals of the study are computed.
 func (s *Study) IntervalNote() string {
-	return fmt.Sprintf("intervals: %s, smoothed bootstrap over repeated runs (%d resamples, for ratios of numerator and baseline independently), widened by Student's t; none where a side has one run",
+	return fmt.Sprintf("intervals: %s, smoothed bootstrap over repeated runs (%d resamples; for ratios, numerator and baseline independently), widened by Student's t; no interval if a side has a single run",
 		english.Percent(s.Rule.confidenceLevel()), stats.Resamples)
 }
 

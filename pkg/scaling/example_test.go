@@ -54,9 +54,9 @@ func ExampleStudy_Fit() {
 	}
 	best := fits.Best()
 	half, _ := best.HalfGainSize()
-	fmt.Printf("%s: speed-up %.1f at 32; beyond %d workers another buys less than half of itself\n", best.Law, best.Speedup(32), half)
+	fmt.Printf("%s: speed-up %.1f at 32; beyond %d workers, another adds less than half of a single one\n", best.Law, best.Speedup(32), half)
 	// Output:
-	// amdahl: speed-up 12.5 at 32; beyond 9 workers another buys less than half of itself
+	// amdahl: speed-up 12.5 at 32; beyond 9 workers, another adds less than half of a single one
 }
 
 func ExampleStudy_Explain() {

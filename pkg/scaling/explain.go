@@ -110,7 +110,7 @@ func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation,
 		return nil, fmt.Errorf("explain %s: %w", metric, err)
 	}
 	if p := s.Points[i]; p.Failed > 0 {
-		x.Notes = append(x.Notes, fmt.Sprintf("%s at %s failed or were cancelled, and do not count", english.Count(p.Failed, "run"), english.Count(workers, "worker")))
+		x.Notes = append(x.Notes, fmt.Sprintf("%s at %s failed or were canceled, and do not count", english.Count(p.Failed, "run"), english.Count(workers, "worker")))
 	}
 	if !math.IsNaN(x.Result.Low) && x.Result.N > 1 {
 		x.Notes = append(x.Notes, fmt.Sprintf("%s interval %s; %s", english.Percent(s.Rule.confidenceLevel()), x.Result.formatInterval(), s.IntervalNote()))
@@ -223,7 +223,7 @@ func (s *Study) explainRunMetric(x *ExplainedNumber, i int) {
 		if in.Counted = !math.IsNaN(in.Value); in.Counted {
 			each = append(each, formatDigits(in.Value))
 		} else if in.Why == "" {
-			in.Why = "the log does not tell it"
+			in.Why = "the log does not contain it"
 		}
 		x.Inputs = append(x.Inputs, in)
 	}

@@ -31,7 +31,7 @@ func TestExplainPublished(t *testing.T) {
 		"N = 14 workers", "baseline B = 1 worker\n",
 		"epoch 5 seconds = 194.188 s  " + filepath.Join(dir, "pytorch", "log_1.csv") + ":6",
 		"epoch 5 seconds = 16.223 s  " + filepath.Join(dir, "pytorch", "log_14.csv") + ":6",
-		"epoch 1 seconds = 17.8453 s, not counted (the rule counts epoch 5 alone)",
+		"epoch 1 seconds = 17.8453 s, not counted (the rule counts only epoch 5)",
 	} {
 		if !strings.Contains(text, part) {
 			t.Errorf("it does not say %q:\n%s", part, text)
@@ -68,7 +68,7 @@ func TestExplainRuns(t *testing.T) {
 	wantLine(t, strings.Split(e.String(), "\n"), "formula: r = samples of the counted epochs / their seconds, then the median over 2 runs")
 	wantLine(t, strings.Split(e.String(), "\n"), "numbers: 16.66666667, 16.39344262 → 16.53")
 	wantLine(t, strings.Split(e.String(), "\n"), "epoch 2 samples = 200 samples")
-	wantLine(t, strings.Split(e.String(), "\n"), "epoch 1 seconds = 24 s, not counted (the rule leaves the first out)")
+	wantLine(t, strings.Split(e.String(), "\n"), "epoch 1 seconds = 24 s, not counted (the rule excludes the first epoch)")
 	wantLine(t, strings.Split(e.String(), "\n"), "note: 95 % interval [")
 	// Each metric of the table can be explained.
 	for _, f := range pointFields() {

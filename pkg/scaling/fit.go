@@ -307,7 +307,7 @@ func (s *Study) Collective(series string) (*CollectiveFit, error) {
 				continue
 			}
 			if synchronised, _ := r.Info.Config["sync_batchnorm"].(bool); synchronised {
-				c.Problems = append(c.Problems, runs.Problem{File: r.Dir, Reason: "its batch norms are synchronised (sync_batchnorm), so that its all_reduce_seconds are not of the gradients alone"})
+				c.Problems = append(c.Problems, runs.Problem{File: r.Dir, Reason: "its batch norms are synchronized (sync_batchnorm), so its all_reduce_seconds include more than the gradients"})
 				continue
 			}
 			steps, problems := steptime.ReadSpans(r, s.Rule.observeRule()).CompleteSteps()
@@ -342,7 +342,7 @@ func (c *CollectiveFit) table(maxRows int) table {
 	g.Remarks = []string{
 		c.Sentence,
 		fmt.Sprintf("α = %s s, β = %s s/byte (%s intervals)", c.Alpha, c.Beta, english.Percent(c.level)),
-		"model: t = 2(N−1)·α + 2(N−1)/N·bytes·β, the ring all-reduce; of each step the rank that came last, of the steps the median",
+		"model: t = 2(N−1)·α + 2(N−1)/N·bytes·β (ring all-reduce); the time of a step is that of the rank that arrives last, and the time of a run is the median over its steps",
 	}
 	for _, p := range c.Problems {
 		g.Remarks = append(g.Remarks, "problem: "+p.String())

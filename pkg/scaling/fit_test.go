@@ -75,7 +75,7 @@ func TestFitSentences(t *testing.T) {
 	if n, ok := amdahl.Best().HalfGainSize(); n != 9 || !ok {
 		t.Errorf("half at %d, %t", n, ok)
 	}
-	wantLine(t, []string{amdahl.Sentence}, "ddp scales by Amdahl's law, σ = 0.0500", "beyond 9 workers another worker buys less than half of itself")
+	wantLine(t, []string{amdahl.Sentence}, "ddp follows Amdahl's law, σ = 0.0500", "beyond 9 workers, each additional worker adds less than half the throughput of a single one")
 	if _, ok := amdahl.Best().PeakSize(); ok {
 		t.Error("Amdahl's law has a peak")
 	}
@@ -84,10 +84,10 @@ func TestFitSentences(t *testing.T) {
 	if n, ok := u.Law(LawUSL).PeakSize(); n != 49 || !ok {
 		t.Errorf("peak at %d, %t", n, ok)
 	}
-	wantLine(t, []string{u.Sentence}, "the universal scalability law", "throughput is highest at 49 workers and falls beyond, if the law holds so far")
+	wantLine(t, []string{u.Sentence}, "the universal scalability law", "if the law holds that far, throughput is highest at 49 workers and decreases beyond")
 	g, err := lawStudy(t, func(n float64) float64 { return n - 0.22*(n-1) }, 0, 1, 1, 2, 4, 8, 16, 32).Fit("ddp")
 	check(t, err)
-	wantLine(t, []string{g.Sentence}, "Gustafson's law", "every further worker buys 78 % of itself")
+	wantLine(t, []string{g.Sentence}, "Gustafson's law", "every additional worker adds 78 % of the throughput of a single one")
 	for _, part := range []string{"amdahl", "σ", "chosen by AICc", "delta method", "X(n) = λ·n / (1 + σ·(n−1))"} {
 		if !strings.Contains(amdahl.String(), part) {
 			t.Errorf("the table does not say %q:\n%s", part, amdahl)
@@ -124,7 +124,7 @@ func TestFitBandCoverage(t *testing.T) {
 func TestFitRefuses(t *testing.T) {
 	s := lawStudy(t, usl(0.05, 0), 0, 1, 1, 2, 4)
 	_, err := s.Fit("ddp")
-	if !errors.Is(err, ErrTooFew) || !strings.Contains(err.Error(), "too few worker counts to name a law: linear has 1 parameter and needs 4 runs at 3 different worker counts, got 3 runs at 3") {
+	if !errors.Is(err, ErrTooFew) || !strings.Contains(err.Error(), "too few worker counts to fit a law: linear has 1 parameter and needs 4 runs at 3 different worker counts, got 3 runs at 3") {
 		t.Errorf("error %v", err)
 	}
 	five, err := lawStudy(t, usl(0.05, 0), 0, 1, 1, 2, 4, 8, 16).Fit("ddp")
@@ -165,7 +165,7 @@ func TestFitPublished(t *testing.T) {
 	// PyTorch with Horovod scales worst from 1 to 2 workers (194 s to 175 s).
 	f, err := s.Fit("pytorch horovod")
 	check(t, err)
-	wantLine(t, []string{f.Sentence}, "Gustafson's law", "every further worker buys 42.", "of itself")
+	wantLine(t, []string{f.Sentence}, "Gustafson's law", "every additional worker adds 42.", "of the throughput of a single one")
 }
 
 // TestAICc compares the AICc of each law with its formula (Hurvich and Tsai 1989). The number

@@ -36,7 +36,7 @@ func TestLawNeedsCounts(t *testing.T) {
 	if n := three.Named(); n == nil || n.Law != LawLinear || len(three.Rows) != 1 {
 		t.Errorf("three counts can tell one parameter:\n%s", three)
 	}
-	wantLine(t, []string{three.Sentence}, "the linear law", "every further worker buys about as much as the first")
+	wantLine(t, []string{three.Sentence}, "the linear law", "every additional worker adds about as much throughput as the first")
 	for law, counts := range map[string]int{LawLinear: 3, LawAmdahl: 4, LawGustafson: 4, LawUSL: 5} {
 		rates := map[int]float64{}
 		for n := 1; n < counts; n++ {
@@ -61,15 +61,15 @@ func TestLawContradicted(t *testing.T) {
 		rates map[int]float64
 		says  string
 	}{
-		{"two thirds of the ideal at three counts", map[int]float64{1: 100, 2: 165, 4: 264}, "from 1 to 4 workers the measured speed-up is 2.640, the law's 4.000"},
+		{"two thirds of the ideal at three counts", map[int]float64{1: 100, 2: 165, 4: 264}, "from 1 to 4 workers, the measured speed-up is 2.640, but the law predicts 4.000"},
 		{"slower with every worker, three counts", map[int]float64{1: 100, 2: 80, 4: 50}, "R² is -"},
-		{"superlinear", map[int]float64{1: 100, 2: 240, 4: 560, 8: 1300}, "from 1 to 8 workers the measured speed-up is 13.00, the law's 8.000"},
+		{"superlinear", map[int]float64{1: 100, 2: 240, 4: 560, 8: 1300}, "from 1 to 8 workers, the measured speed-up is 13.00, but the law predicts 8.000"},
 		{"one count off", map[int]float64{1: 100, 2: 190, 4: 180, 8: 720, 16: 1420}, "the measured speed-up is"},
 		{"the same at every count", map[int]float64{1: 100, 2: 100, 4: 100, 8: 100}, "throughput is the same at every count"},
 	} {
 		f, err := study(t, rated(c.rates, 2)).Fit("ddp")
 		check(t, err)
-		if f.Named() != nil || !strings.Contains(f.Sentence, "no law is named") || !strings.Contains(f.Sentence, c.says) {
+		if f.Named() != nil || !strings.Contains(f.Sentence, "no law describes the measurements") || !strings.Contains(f.Sentence, c.says) {
 			t.Errorf("%s: expected no law and %q:\n%s", c.name, c.says, f)
 		}
 	}

@@ -189,7 +189,7 @@ func (o *LRScaling) table(maxRows int) table {
 		g.Remarks = append(g.Remarks, "to decide: "+next)
 	}
 	g.Remarks = append(g.Remarks,
-		fmt.Sprintf("best lr: where the %s is best, between the rates tried; none, sqrt, linear: what the rules make of batch %d's; change: of the %s at the best rate tried, against batch %d",
+		fmt.Sprintf("best lr: the rate with the best %s, interpolated between the rates tried; none, sqrt, linear: the rates that these rules derive from batch %d; change: of the %s at the best rate tried, relative to batch %d",
 			o.Measure, o.Rows[0].GlobalBatch, o.Measure, o.Rows[0].GlobalBatch),
 		fmt.Sprintf("%s intervals: smoothed bootstrap over the runs of each batch and rate (%d resamples), widened by Student's t", english.Percent(o.rule.confidenceLevel()), stats.Resamples))
 	for _, p := range o.Problems {

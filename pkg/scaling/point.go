@@ -152,14 +152,14 @@ func (s *Study) setRunMetrics(p *Point, c observe.Cell) {
 func (s *Study) addRunProblems(r runs.Run, m observe.Measurements) {
 	switch r.Info.Status {
 	case runs.StatusRunning:
-		s.addProblem(r, "the run has not ended; what counts is its %s so far", english.Count(len(r.Epochs), "epoch"))
+		s.addProblem(r, "the run has not ended; counted so far: %s", english.Count(len(r.Epochs), "epoch"))
 	case runs.StatusKilled:
-		s.addProblem(r, "the run was killed; what counts is its %s so far", english.Count(len(r.Epochs), "epoch"))
+		s.addProblem(r, "the run was killed; counted until then: %s", english.Count(len(r.Epochs), "epoch"))
 	}
 	switch {
 	case m.Epochs > 0:
 	case observe.HasEpochTimes(r):
-		s.addProblem(r, "no epoch of %d counts by the rule (%s); train more epochs, or change the rule", len(r.Epochs), s.Rule.describeCounting())
+		s.addProblem(r, "0 of %d epochs count by the rule (%s); train more epochs, or change the rule", len(r.Epochs), s.Rule.describeCounting())
 	case m.Wall > 0 || m.Rate > 0 || len(r.Curves)+len(r.Spans)+len(r.Trials) > 0: // the run has other measurements
 	case len(r.Epochs) == 0:
 		s.addProblem(r, "the run has no epochs")

@@ -158,14 +158,14 @@ func (q *Quality) summarize(rows []QualityRow, higher bool, span func(QualityRow
 		english.Short(span(rows[first]).Value), at(rows[first]), english.Short(span(rows[last]).Value), at(rows[last]))
 	switch {
 	case math.IsNaN(change.Low):
-		text += " (single runs: no interval, and seeds alone may differ so much)"
+		text += " (single runs: no interval; different seeds alone may differ as much)"
 	case change.Low <= 0 && change.High >= 0:
-		text += fmt.Sprintf(", a change of %s %s that the runs do not show to be real", english.Short(change.Value), change.formatInterval())
+		text += fmt.Sprintf(", a change of %s %s that may be due to chance", english.Short(change.Value), change.formatInterval())
 	default:
 		text += fmt.Sprintf(", a change of %s %s", english.Short(change.Value), change.formatInterval())
 	}
 	if from >= 0 {
-		text += fmt.Sprintf("; it gets worse most from %d to %s (%s to %s)", rows[from].Workers, english.Count(rows[to].Workers, "worker"), english.Short(span(rows[from]).Value), english.Short(span(rows[to]).Value))
+		text += fmt.Sprintf("; the largest loss is from %d to %s (%s to %s)", rows[from].Workers, english.Count(rows[to].Workers, "worker"), english.Short(span(rows[from]).Value), english.Short(span(rows[to]).Value))
 	}
 	return text
 }
@@ -202,7 +202,7 @@ func (q *Quality) table(maxRows int) table {
 		}
 	}
 	if q.Measure != "" {
-		g.Remarks = append(g.Remarks, fmt.Sprintf("change: of %s, against the fewest workers of the series; %s intervals over repeated runs", q.Measure, english.Percent(q.level)))
+		g.Remarks = append(g.Remarks, fmt.Sprintf("change: of %s, relative to the fewest workers of the series; %s intervals over repeated runs", q.Measure, english.Percent(q.level)))
 	}
 	return g
 }

@@ -135,7 +135,7 @@ func TestNothingIsDroppedInSilence(t *testing.T) {
 	killed, err := FromRuns([]runs.Run{weak(1, 1, 10, 10), running})
 	check(t, err)
 	wantLine(t, killed.remarks(), "problem: ddp-n2-s2", "was killed", "2 epochs")
-	wantLine(t, lines, "problem: ddp-n2-s3", "no epoch of 1 counts", "change the rule")
+	wantLine(t, lines, "problem: ddp-n2-s3", "0 of 1 epochs count", "change the rule")
 	wantLine(t, lines, "problem: ddp-n2-s4", "epoch 2", "not a finite number")
 	wantLine(t, lines, "problem: ddp-n2-s5", "no epochs")
 	wantLine(t, lines, "problem: epochs.csv:3: torn")
@@ -157,7 +157,7 @@ func TestBaselineIsNamed(t *testing.T) {
 	if !math.IsNaN(s.Points[0].Speedup.Value) {
 		t.Errorf("speed-up of a cancelled run: %v", s.Points[0].Speedup)
 	}
-	wantLine(t, s.Notes, "nothing counts at 1 worker;", "baseline of the speed-up is 2 workers")
+	wantLine(t, s.Notes, "no run counts at 1 worker,", "baseline of the speed-up is 2 workers")
 }
 
 func TestUnfairComparisonsAreNoted(t *testing.T) {
@@ -208,7 +208,7 @@ func TestWholeJobs(t *testing.T) {
 	s, err = FromRuns([]runs.Run{total})
 	check(t, err)
 	near(t, "mean of the whole", s.Points[0].EpochSeconds.Value, 15)
-	wantLine(t, s.Notes, "only the whole training time", "the first included")
+	wantLine(t, s.Notes, "only the total training time", "including the first")
 }
 
 func TestReadErrors(t *testing.T) {
@@ -418,7 +418,7 @@ func TestThroughputOfEpochsThatTellSamples(t *testing.T) {
 		e, err := s.Explain("throughput", 1)
 		check(t, err)
 		for _, in := range e.Items[0].Inputs {
-			if in.Epoch == 3 && (in.Counted || in.Why != "the log does not tell its samples") || in.Epoch == 4 && !in.Counted {
+			if in.Epoch == 3 && (in.Counted || in.Why != "the log does not contain its samples") || in.Epoch == 4 && !in.Counted {
 				t.Errorf("%+v", in)
 			}
 		}
@@ -437,7 +437,7 @@ func TestFailedRepeatIsNoUnfairness(t *testing.T) {
 		broken.Info.Status = status
 		s, err := FromRuns([]runs.Run{weak(1, 1, 20, 10), whole, broken})
 		check(t, err)
-		noted := slices.ContainsFunc(s.Notes, func(n string) bool { return strings.Contains(n, "the samples of an epoch") })
+		noted := slices.ContainsFunc(s.Notes, func(n string) bool { return strings.Contains(n, "samples per epoch differ") })
 		if noted != (status == runs.StatusDone) {
 			t.Errorf("%s: noted %t: %q", status, noted, s.Notes)
 		}

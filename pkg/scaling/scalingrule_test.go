@@ -80,10 +80,10 @@ func TestScalingRuleKnown(t *testing.T) {
 		rule  string
 		words string
 	}{
-		{0, "none", "the constant rate holds: the best learning rate goes with the global batch to the power "},
-		{0.5, "sqrt", "the √ rule holds"},
+		{0, "none", "the constant rate holds: the best learning rate is proportional to the global batch to the power "},
+		{0.5, "sqrt", "the square-root rule holds"},
 		{1, "linear", "the linear rule holds"},
-		{0.75, "other", "which none of the constant rate (0), the √ rule (1/2) and the linear rule (1) is"},
+		{0.75, "other", "which is not the exponent of the constant rate (0), the square-root rule (1/2) or the linear rule (1)"},
 	} {
 		o := scalingRule(t, batchSweep{power: c.power, noise: 0.002, batches: []int{4, 8, 16, 32}, rates: wideRates, seeds: 3}.runs())
 		if o.Rule != c.rule || o.How != "best rates" || math.Abs(o.Exponent.Value-c.power) > 0.1 || !(o.Exponent.Low <= c.power && c.power <= o.Exponent.High) {
@@ -135,17 +135,17 @@ func TestScalingRuleUndecided(t *testing.T) {
 		"noise": {noisy.runs(), []string{"do not decide"}, []string{"--seeds 1,2,3"}},
 		"single runs": {
 			single.runs(),
-			[]string{"the runs do not decide: single runs tell no noise"},
+			[]string{"the runs do not decide: single runs do not show the noise"},
 			[]string{"lockstep launch --config unet2d-cells --study cells --workers 1 --seeds 1,2,3 --vary batch=4,8,16 --vary optimizer.learning_rate=0.00025,0.0005,0.001,0.002,0.004,0.008,0.016,0.032,0.064 --resume"},
 		},
 		"narrow": {
 			narrow.runs(),
-			[]string{"the best rate of batches 4, 8 and 16 is the highest tried, so that a higher one may be better"},
+			[]string{"the best rate of batches 4, 8 and 16 is the highest tried, so a higher one may be better"},
 			[]string{"optimizer.learning_rate=0.0005,0.001,0.002,0.004,0.008 --resume"},
 		},
 		"one rate each": {
 			one,
-			[]string{"the linear rule is the only rule whose rates were tried", "no batch up to the largest, 16, shows a worse iou beyond noise", "batches 4, 8 and 16 have fewer than three learning rates"},
+			[]string{"the linear rule is the only rule whose rates were tried", "at no batch up to the largest, 16, is the iou worse by more than the noise", "batches 4, 8 and 16 have fewer than three learning rates"},
 			[]string{"--vary batch=4,8,16 --vary optimizer.learning_rate=0.001,0.002,0.004,0.008,0.016 --resume"},
 		},
 	} {
@@ -178,7 +178,7 @@ func TestScalingRuleFalls(t *testing.T) {
 	if o.Rule != "sqrt" || o.Good != 16 || o.Falls != 32 || o.Exponent.N != 3 {
 		t.Errorf("rule %q up to %d, falls at %d, %d batches", o.Rule, o.Good, o.Falls, o.Exponent.N)
 	}
-	if !strings.Contains(o.Sentence, "the iou holds up to batch 16: at 32 it is worse than at 4 beyond noise (0.8") {
+	if !strings.Contains(o.Sentence, "the iou is maintained up to batch 16: at batch 32, it is worse than at batch 4 by more than the noise (0.8") {
 		t.Error(o.Sentence)
 	}
 }
@@ -196,7 +196,7 @@ func TestScalingRuleByQuality(t *testing.T) {
 	}
 	o := scalingRule(t, all)
 	// IoU 0.80 and 0.81 against 0.85.
-	if o.Rule != "sqrt" || o.How != "quality" || !strings.Contains(o.Sentence, "the √ rule is the best of those tried: the constant rate changes the iou at batch 16 by -0.0500 ") {
+	if o.Rule != "sqrt" || o.How != "quality" || !strings.Contains(o.Sentence, "the square-root rule is the best of those tried: the constant rate changes the iou at batch 16 by -0.0500 ") {
 		t.Errorf("rule %q by %q: %s", o.Rule, o.How, o.Sentence)
 	}
 	if r := o.Rules[2]; !r.Rejected || r.WorstBatch != 16 || math.Abs(r.Worst.Value+0.04) > 1e-9 || r.Holds != 0 {

@@ -43,7 +43,7 @@ func (s *Study) setSpeedups(series string, points []Point, cells []observe.Cell)
 // series, or is larger than one.
 func (s *Study) findBaseline(series string, points []Point, cells []observe.Cell, m observe.SpeedMeasure) (int, bool) {
 	if s.Rule.Per == PerNode && slices.ContainsFunc(points, func(p Point) bool { return p.Size == 0 }) {
-		s.addNote("series %s: the logs do not tell on how many nodes the runs at %s ran; they have no speed-up per node", series, s.workersWithoutSize(points))
+		s.addNote("series %s: the logs do not contain the number of nodes of the runs at %s, so these have no speed-up per node", series, s.workersWithoutSize(points))
 	}
 	found := -1
 	want := 0 // any: the smallest
@@ -70,9 +70,9 @@ func (s *Study) findBaseline(series string, points []Point, cells []observe.Cell
 		return 0, false
 	case want > 0:
 	case !m.HasValue(cells[0]):
-		s.addNote("series %s: nothing counts at %s; the baseline of the speed-up is %s", series, english.Count(points[0].Workers, "worker"), s.Rule.formatSize(points[found].Size))
+		s.addNote("series %s: no run counts at %s, so the baseline of the speed-up is %s", series, english.Count(points[0].Workers, "worker"), s.Rule.formatSize(points[found].Size))
 	case points[found].Size > 1:
-		s.addNote("series %s: the baseline of the speed-up is %s, the fewest there are", series, s.Rule.formatSize(points[found].Size))
+		s.addNote("series %s: the baseline of the speed-up is %s, the smallest measured size", series, s.Rule.formatSize(points[found].Size))
 	}
 	return found, true
 }
@@ -101,9 +101,9 @@ func (s *Study) addMeasureNotes() {
 		return strings.Join(found, ", ")
 	}
 	if found := byTime("epoch_seconds"); found != "" {
-		s.addNote("series %s: the logs tell no sample counts; speed-up is t(baseline)/t(N) of the seconds per epoch, which holds when every epoch has the same samples", found)
+		s.addNote("series %s: the logs contain no sample counts, so the speed-up is t(baseline)/t(N) with the seconds per epoch; this assumes that every epoch has the same number of samples", found)
 	}
 	if found := byTime("wall_seconds"); found != "" {
-		s.addNote("series %s: the logs tell the time of the whole job alone; speed-up is t(baseline)/t(N) of it, start-up and validation included, which holds when every job trains the same epochs", found)
+		s.addNote("series %s: the logs contain only the time of the whole job, so the speed-up is t(baseline)/t(N) with this time, including start-up and validation; this assumes that every job trains the same number of epochs", found)
 	}
 }

@@ -39,12 +39,12 @@ func TestEpochSpreads(t *testing.T) {
 		t.Error("a single run has a confidence interval")
 	}
 	text := s.EpochSpreads().String()
-	for _, want := range []string{"middle 95 %", "no confidence interval", "spread_low"} {
+	for _, want := range []string{"middle 95 %", "not a confidence interval", "spread_low"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in %s", want, text)
 		}
 	}
-	if text := s.String(); !strings.Contains(text, "intervals: none: each point is one run") {
+	if text := s.String(); !strings.Contains(text, "intervals: none, because each point is one run") {
 		t.Errorf("the table of single runs does not say where the spread is: %s", text)
 	}
 }

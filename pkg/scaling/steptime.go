@@ -162,9 +162,9 @@ func (b breakdownTable) Write(w io.Writer, format string) error {
 // remarks returns the notes that explain the columns, and the problems.
 func (b *Breakdown) remarks() []string {
 	lines := []string{
-		"rule: " + b.Rule.String() + "; a mean over all steps of all ranks and runs",
+		"rule: " + b.Rule.String() + "; mean over all steps of all ranks and runs",
 		"step = data + forward + backward + wait + optimizer + other; wait is exposed communication",
-		"hidden = all_reduce − wait: communication behind backward",
+		"hidden = all_reduce − wait: communication during the backward pass",
 	}
 	for _, p := range b.Problems {
 		lines = append(lines, "problem: "+p.String())
@@ -270,8 +270,8 @@ func (t *TimeUse) table(maxRows int) table {
 		g.Remarks = append(g.Remarks, r.sentence)
 	}
 	g.Remarks = append(g.Remarks,
-		"step = data + compute + exposed + idle; exposed is communication that nothing hides, hidden is communication during compute",
-		fmt.Sprintf("±: %s interval of the mean over the steps recorded (moving-block bootstrap), not over seeds", english.Percent(t.level)))
+		"step = data + compute + exposed + idle; exposed is communication without compute at the same time, hidden is communication during compute",
+		fmt.Sprintf("±: %s interval of the mean over the recorded steps (moving-block bootstrap), not over seeds", english.Percent(t.level)))
 	for _, p := range t.Problems {
 		g.Remarks = append(g.Remarks, "problem: "+p.String())
 	}

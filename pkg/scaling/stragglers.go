@@ -91,7 +91,7 @@ func (s *Stragglers) table(maxRows int) table {
 		{Name: "cost_share", Brief: true, Value: func(r StragglerRow) float64 { return r.CostShare }},
 		{Name: "straggler", Brief: true, Flag: func(r StragglerRow) bool { return r.Straggler }},
 	}}
-	g.Remarks = []string{s.Sentence, "late: behind the mean of the other ranks; cost: what the others wait for this rank alone; both a step. p takes the steps as independent"}
+	g.Remarks = []string{s.Sentence, "late: time after the mean arrival of the other ranks; cost: time that the others wait for this rank alone; both per step. p assumes that the steps are independent"}
 	for _, p := range s.Problems {
 		g.Remarks = append(g.Remarks, "problem: "+p.String())
 	}

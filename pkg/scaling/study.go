@@ -70,7 +70,7 @@ func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*S
 		return nil, fmt.Errorf("read study: %w", err)
 	}
 	if len(logs.Runs) == 0 {
-		text := fmt.Sprintf("read study: no runs in %s; expected run folders (with run.json) or log_<N>.csv files; lockstep read --explain says what each file is", strings.Join(places, ", "))
+		text := fmt.Sprintf("read study: no runs in %s; expected run folders (with run.json) or log_<N>.csv files; lockstep read --explain shows the format of each file", strings.Join(places, ", "))
 		for _, p := range logs.Problems {
 			text += "\n  " + p.String()
 		}

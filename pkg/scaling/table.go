@@ -186,10 +186,10 @@ func (s *Study) remarks() []string {
 	if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 1 }) {
 		lines = append(lines, s.IntervalNote())
 		if s.Rule.Repeats == Mean {
-			lines = append(lines, "mean ± standard deviation over repeated runs; the interval of the speed-up is that of the line above")
+			lines = append(lines, "mean ± standard deviation over repeated runs; the interval of the speed-up is computed as in the line above")
 		}
 	} else if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Epochs > 1 && !math.IsNaN(p.EpochSeconds.Value) }) {
-		lines = append(lines, "intervals: none: each point is one run; how much its epochs scatter is in EpochSpreads (lockstep scaling --show epoch-spread)")
+		lines = append(lines, "intervals: none, because each point is one run; the spread of its epochs is in EpochSpreads (lockstep scaling --show epoch-spread)")
 	}
 	for _, m := range s.modes {
 		if m.Scaling != ScalingUnknown || m.Batch == verdict.FixedNeither {

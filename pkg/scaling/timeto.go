@@ -174,7 +174,7 @@ func (t *TimeTo) table(maxRows int) table {
 	for _, p := range t.Points {
 		g.Remarks = append(g.Remarks, fmt.Sprintf("%s at %s: %s", p.Series, english.Count(p.Workers, "worker"), p.format()))
 	}
-	g.Remarks = append(g.Remarks, "seconds are of training; wall_seconds include validation too, as far as the log has it")
+	g.Remarks = append(g.Remarks, "seconds are training time; wall_seconds also include validation if the log contains it")
 	for _, p := range t.Problems {
 		g.Remarks = append(g.Remarks, "no row: "+p.String())
 	}

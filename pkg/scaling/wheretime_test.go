@@ -53,8 +53,8 @@ func TestBottleneckPublished(t *testing.T) {
 			t.Errorf("%+v, expected %+v", r, want)
 		}
 	}
-	wantLine(t, []string{b.Rows[0].Sentence}, "the input bounds it: FULL reaches 100.9 % of the 89.18 samples/s", "faster computation gains nothing; with the input out of the way it would be at most 4.185 times as fast.")
-	wantLine(t, []string{b.Rows[3].Sentence}, "the computation bounds it", "get into each other's way")
+	wantLine(t, []string{b.Rows[0].Sentence}, "the input is the limit: FULL reaches 100.9 % of the 89.18 samples/s", "faster computation gains nothing; without this limit, training would be at most 4.185 times as fast.")
+	wantLine(t, []string{b.Rows[3].Sentence}, "the computation is the limit", "interfere with each other")
 	if b.Rows[0].Overlap != 1 || math.Abs(b.Rows[0].IO.Low-(89.177-1.011)) > 1e-9 {
 		t.Errorf("%+v", b.Rows[0])
 	}
@@ -141,10 +141,10 @@ func TestBottleneckScatter(t *testing.T) {
 		io, synthetic, full []float64
 		bound, want         string
 	}{
-		{fast, []float64{102, 86, 67}, []float64{64, 88, 65}, BoundCompute, "FULL reaches 85.1 % of the 85.00 samples/s that the computation alone allows; a faster loader gains nothing; what is missing is no more than the trials scatter; with"},
-		{fast, []float64{102, 86, 92}, []float64{64, 68, 65}, BoundCompute, "get into each other's way"},
-		{[]float64{100, 80, 90}, []float64{102, 86, 67}, []float64{64, 88, 65}, BoundUnclear, "the input alone (90.00) and the computation alone (85.00 samples/s) differ by no more than their trials scatter"},
-		{[]float64{50, 60, 66}, []float64{102, 86, 67}, []float64{49, 58, 60}, BoundInput, "the input bounds it: FULL reaches 94.9 % of"},
+		{fast, []float64{102, 86, 67}, []float64{64, 88, 65}, BoundCompute, "FULL reaches 85.1 % of the 85.00 samples/s that the computation alone allows; a faster loader gains nothing; the rest is within the variation of the trials; without"},
+		{fast, []float64{102, 86, 92}, []float64{64, 68, 65}, BoundCompute, "interfere with each other"},
+		{[]float64{100, 80, 90}, []float64{102, 86, 67}, []float64{64, 88, 65}, BoundUnclear, "the input alone (90.00) and the computation alone (85.00 samples/s) differ by no more than the variation of their trials"},
+		{[]float64{50, 60, 66}, []float64{102, 86, 67}, []float64{49, 58, 60}, BoundInput, "the input is the limit: FULL reaches 94.9 % of"},
 	} {
 		if r := sentence(c.io, c.synthetic, c.full); r.Bound != c.bound || !strings.Contains(r.Sentence, c.want) {
 			t.Errorf("%s: %s", r.Bound, r.Sentence)
@@ -242,7 +242,7 @@ func TestStragglersTrace(t *testing.T) {
 	if late.Source != "trace" || late.Steps != 12 || late.Last != 12 || !late.Straggler || g.Rows[0].Straggler || g.Rows[1].Straggler {
 		t.Errorf("%s", g)
 	}
-	wantLine(t, []string{g.Sentence}, "rank 2 of trace is the last at the collective in 100 % of 12 steps (33.3 % by chance)", "50.00 ms a step (5 % of it)")
+	wantLine(t, []string{g.Sentence}, "rank 2 of trace arrives last at the collective in 100 % of 12 steps (expected by chance: 33.3 %)", "50.00 ms per step (5 % of a step)")
 
 	for _, c := range []struct {
 		g    *Stragglers
@@ -290,11 +290,11 @@ func TestStragglers(t *testing.T) {
 			t.Errorf("%+v", g.Rows[rank])
 		}
 	}
-	wantLine(t, []string{g.Sentence}, "rank 1 of", "is the last at the collective in 6", "of 20 steps (25 % by chance)")
+	wantLine(t, []string{g.Sentence}, "rank 1 of", "arrives last at the collective in 6", "of 20 steps (expected by chance: 25 %)")
 	if g.Table().Err != nil || !strings.Contains(g.HTML(), "cost_ms") {
 		t.Error(g)
 	}
-	if none := study(t, seeds("ddp", 2, 10)).Stragglers(); !strings.Contains(none.Sentence, "no run of several workers") {
+	if none := study(t, seeds("ddp", 2, 10)).Stragglers(); !strings.Contains(none.Sentence, "no run with several workers") {
 		t.Error(none)
 	}
 }

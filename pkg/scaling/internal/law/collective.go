@@ -89,13 +89,13 @@ func (c *Collective) fit(level float64) {
 	}
 	c.Alpha, c.Beta = span(alpha, 0), span(beta, 1)
 	c.BytesPerSecond = stats.Estimate{Value: 1 / beta, Min: 1 / beta, Max: 1 / beta, Low: 1 / c.Beta.High, High: 1 / c.Beta.Low, N: len(c.Rows)}
-	c.Sentence = fmt.Sprintf("%s: a message of the all-reduce takes %s µs to start, and a rank moves %s GB/s", c.Series, english.Short(1e6*alpha), english.Short(1e-9/beta))
+	c.Sentence = fmt.Sprintf("%s: each message of the all-reduce has a latency of %s µs, and each rank transfers %s GB/s", c.Series, english.Short(1e6*alpha), english.Short(1e-9/beta))
 	if beta == 0 {
-		c.Sentence = fmt.Sprintf("%s: a message of the all-reduce takes %s µs to start; what the bytes cost does not show", c.Series, english.Short(1e6*alpha))
+		c.Sentence = fmt.Sprintf("%s: each message of the all-reduce has a latency of %s µs; the measurements show no cost per byte", c.Series, english.Short(1e6*alpha))
 	}
 	last := slices.MaxFunc(c.Rows, func(a, b AllReduce) int { return a.Workers - b.Workers })
 	a, _ := last.coefficients()
-	c.Sentence += fmt.Sprintf("; at %s latency is %s of it.", english.Count(last.Workers, "worker"), english.Percent(alpha*a/last.Fitted))
+	c.Sentence += fmt.Sprintf("; with %s, latency is %s of the all-reduce time.", english.Count(last.Workers, "worker"), english.Percent(alpha*a/last.Fitted))
 }
 
 // solve returns the linear least-squares solution for α and β, and the inverse of the

@@ -74,7 +74,7 @@ type Fits struct {
 }
 
 // ErrTooFew reports that a series has too few runs or worker counts for fitting a law.
-var ErrTooFew = errors.New("too few worker counts to name a law")
+var ErrTooFew = errors.New("too few worker counts to fit a law")
 
 // BandPoint is the prediction of a fit at one size; see scaling.BandPoint.
 type BandPoint struct {
@@ -191,7 +191,7 @@ func (l law) gradient(n float64, theta []float64) []float64 {
 func (f *Fit) parameters() []Parameter {
 	lambda := math.Exp(f.lnLambda)
 	half := f.student * math.Sqrt(f.covariance.At(0, 0))
-	out := []Parameter{{"λ", "throughput of one", lambda, lambda * math.Exp(-half), lambda * math.Exp(half)}}
+	out := []Parameter{{"λ", "throughput at size 1", lambda, lambda * math.Exp(-half), lambda * math.Exp(half)}}
 	for i, p := range f.law.parameters {
 		half := f.student * math.Sqrt(f.covariance.At(i+1, i+1))
 		q := Parameter{p.name, p.meaning, f.theta[i], max(0, f.theta[i]-half), f.theta[i] + half}

@@ -54,21 +54,21 @@ func laws() []law {
 		},
 		{
 			name: Amdahl, formula: "X(n) = λ·n / (1 + σ·(n−1))",
-			parameters: []parameter{{"σ", "serial share of the work of one", true, []float64{0.003, 0.1}}},
+			parameters: []parameter{{"σ", "serial share of the work", true, []float64{0.003, 0.1}}},
 			g:          func(n float64, p []float64) float64 { return n / (1 + p[0]*(n-1)) },
 			slopes:     func(n float64, p []float64) []float64 { return []float64{-(n - 1) / (1 + p[0]*(n-1))} },
 		},
 		{
 			name: Gustafson, formula: "X(n) = λ·(n − α·(n−1))",
-			parameters: []parameter{{"α", "serial share of the time of n", true, []float64{0.003, 0.1}}},
+			parameters: []parameter{{"α", "serial share of the time at size n", true, []float64{0.003, 0.1}}},
 			g:          func(n float64, p []float64) float64 { return n - p[0]*(n-1) },
 			slopes:     func(n float64, p []float64) []float64 { return []float64{-(n - 1) / (n - p[0]*(n-1))} },
 		},
 		{
 			name: USL, formula: "X(n) = λ·n / (1 + σ·(n−1) + κ·n·(n−1))",
 			parameters: []parameter{
-				{"σ", "contention: share of the work of one that is serial", true, []float64{0.003, 0.1}},
-				{"κ", "coherency: cost of each pair that must agree, in work of one", false, []float64{1e-5, 1e-3}},
+				{"σ", "contention: serial share of the work", true, []float64{0.003, 0.1}},
+				{"κ", "coherency: cost per pair, relative to the work at size 1", false, []float64{1e-5, 1e-3}},
 			},
 			g: func(n float64, p []float64) float64 { return n / (1 + p[0]*(n-1) + p[1]*n*(n-1)) },
 			slopes: func(n float64, p []float64) []float64 {

@@ -17,8 +17,8 @@ const (
 	// maxTrendP is the p-value below which residuals are considered to have a trend.
 	maxTrendP = 0.05
 	// maxEndsFactor is the largest factor between the fitted and the measured speed-up from
-	// the smallest to the largest size. It prevents the sentence "every further worker
-	// buys about as much as the first" from appearing with a table that shows 66 % of
+	// the smallest to the largest size. It prevents the sentence "every additional
+	// worker adds about as much throughput as the first" from appearing with a table that shows 66 % of
 	// the ideal speed-up.
 	maxEndsFactor = 1.1
 	// maxPairFactor is the largest factor between the fitted and the measured speed-up for
@@ -54,7 +54,7 @@ func (f *Fits) findObjection(law *Fit) string {
 		if math.IsNaN(law.R2) {
 			return "throughput is the same at every count"
 		}
-		return fmt.Sprintf("its R² is %s: it explains the measurements no better than one throughput for all of them", english.Short(law.R2))
+		return fmt.Sprintf("its R² is %s: it explains the measurements no better than a constant throughput", english.Short(law.R2))
 	}
 	residuals := make([]float64, len(f.measured))
 	sizes := make([]float64, len(f.measured))
@@ -90,7 +90,7 @@ func (f *Fits) findObjection(law *Fit) string {
 // from and to are the indices of the sizes.
 func (f *Fits) describeDisagreement(law *Fit, from, to int) string {
 	a, b := f.measured[from], f.measured[to]
-	return fmt.Sprintf("from %g to %s the measured speed-up is %s, the law's %s",
+	return fmt.Sprintf("from %g to %s, the measured speed-up is %s, but the law predicts %s",
 		a.Size, f.series.formatSize(int(b.Size)), english.Short(b.Rate/a.Rate), english.Short(law.Rate(b.Size)/law.Rate(a.Size)))
 }
 

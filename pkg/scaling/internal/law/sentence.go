@@ -20,36 +20,36 @@ func (f *Fits) summarize() string {
 	law := f.Named()
 	if law == nil {
 		best := f.Best()
-		return fmt.Sprintf("%s: no law is named: %s fits best, but %s.", f.series.Name, Name(best.Law), f.findObjection(best))
+		return fmt.Sprintf("%s: no law describes the measurements: %s fits best, but %s.", f.series.Name, Name(best.Law), f.findObjection(best))
 	}
 	unit := f.series.Unit
-	text := []string{fmt.Sprintf("%s scales by %s", f.series.Name, law.describe())}
+	text := []string{fmt.Sprintf("%s follows %s", f.series.Name, law.describe())}
 	for i := range f.Rows {
 		other := &f.Rows[i]
 		// Burnham and Anderson 2002, §2.6: a difference below 2 is substantial support.
 		if other != law && math.Abs(other.Delta-law.Delta) < 2 && f.findObjection(other) == "" {
-			text[0] += fmt.Sprintf(", which these runs can hardly tell from %s (ΔAICc %s)", Name(other.Law), english.Short(math.Abs(other.Delta-law.Delta)))
+			text[0] += fmt.Sprintf(", which these runs can hardly distinguish from %s (ΔAICc %s)", Name(other.Law), english.Short(math.Abs(other.Delta-law.Delta)))
 			break
 		}
 	}
 	switch half, ok := law.HalfGainSize(); {
 	case law.Law == Linear:
-		text = append(text, fmt.Sprintf("every further %s buys about as much as the first", unit))
+		text = append(text, fmt.Sprintf("every additional %s adds about as much throughput as the first", unit))
 	case law.Law == Gustafson, !ok:
-		text = append(text, fmt.Sprintf("every further %s buys %s of itself", unit, english.Percent(1-law.theta[0])))
+		text = append(text, fmt.Sprintf("every additional %s adds %s of the throughput of a single one", unit, english.Percent(1-law.theta[0])))
 	case half == 1:
-		text = append(text, fmt.Sprintf("already the second %s buys less than half of itself", unit))
+		text = append(text, fmt.Sprintf("even the second %s adds less than half the throughput of a single one", unit))
 	default:
-		text = append(text, fmt.Sprintf("beyond %s another %s buys less than half of itself", english.Count(half, unit), unit))
+		text = append(text, fmt.Sprintf("beyond %s, each additional %s adds less than half the throughput of a single one", english.Count(half, unit), unit))
 		if half > law.largest {
-			text[len(text)-1] += fmt.Sprintf(" (the most that was measured is %d)", law.largest)
+			text[len(text)-1] += fmt.Sprintf(" (the largest measured count is %d)", law.largest)
 		}
 	}
 	if peak, ok := law.PeakSize(); ok {
 		text = append(text, f.describePeak(peak))
 	}
 	if len(f.series.Runs) < minRunsForChoice {
-		text = append(text, fmt.Sprintf("%s are few to choose a law by: see the others, or run more", english.Count(len(f.series.Runs), "run")))
+		text = append(text, fmt.Sprintf("%s are too few for a reliable choice of a law: compare the other laws, or add runs", english.Count(len(f.series.Runs), "run")))
 	}
 	return strings.Join(text, "; ") + "."
 }
@@ -67,11 +67,11 @@ func (f *Fits) describePeak(peak int) string {
 	})
 	switch {
 	case !agrees, float64(peak) < last && best.Size == last:
-		return fmt.Sprintf("by the law throughput is highest at %s, but measured it is highest at %g", english.Count(peak, unit), best.Size)
+		return fmt.Sprintf("according to the law, throughput is highest at %s, but the highest measured throughput is at %g", english.Count(peak, unit), best.Size)
 	case float64(peak) > last:
-		return fmt.Sprintf("throughput is highest at %s and falls beyond, if the law holds so far", english.Count(peak, unit))
+		return fmt.Sprintf("if the law holds that far, throughput is highest at %s and decreases beyond", english.Count(peak, unit))
 	}
-	return fmt.Sprintf("throughput is highest at about %s and falls beyond", english.Count(peak, unit))
+	return fmt.Sprintf("throughput is highest at about %s and decreases beyond", english.Count(peak, unit))
 }
 
 // describe returns the name of the law and the values of its parameters.

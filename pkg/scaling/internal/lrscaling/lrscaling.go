@@ -31,7 +31,7 @@ type rateRule struct {
 
 // rateRules returns the rules that are compared: constant, sqrt and linear.
 func rateRules() []rateRule {
-	return []rateRule{{RuleConstant, "the constant rate", 0}, {RuleSqrt, "the √ rule", 0.5}, {RuleLinear, "the linear rule", 1}}
+	return []rateRule{{RuleConstant, "the constant rate", 0}, {RuleSqrt, "the square-root rule", 0.5}, {RuleLinear, "the linear rule", 1}}
 }
 
 // learningRate returns the rule's learning rate at a batch, given the rate at another

@@ -76,7 +76,7 @@ func (o *Result) summarize() string {
 func (o *Result) describeRule() string {
 	switch {
 	case !math.IsNaN(o.Exponent.Value):
-		text := fmt.Sprintf("the best learning rate goes with the global batch to the power %s", english.Short(o.Exponent.Value))
+		text := fmt.Sprintf("the best learning rate is proportional to the global batch to the power %s", english.Short(o.Exponent.Value))
 		if !math.IsNaN(o.Exponent.Low) {
 			text += " " + o.Exponent.FormatInterval()
 		}
@@ -87,11 +87,11 @@ func (o *Result) describeRule() string {
 		}
 		switch {
 		case o.Rule == RuleOther:
-			return text + ", which none of the constant rate (0), the √ rule (1/2) and the linear rule (1) is"
+			return text + ", which is not the exponent of the constant rate (0), the square-root rule (1/2) or the linear rule (1)"
 		case o.Rule != "":
 			return fmt.Sprintf("%s holds: %s", left[0], text)
 		case len(left) > 1:
-			return text + ", which can be " + english.Either(left)
+			return text + ", which is consistent with " + english.Either(left)
 		}
 		return text
 	case o.Rule != "":
@@ -101,9 +101,9 @@ func (o *Result) describeRule() string {
 	left, rejected := o.divideRules()
 	switch {
 	case len(left)+len(rejected) == 0:
-		return "no batch has learning rates enough to tell its best one, and none beyond the smallest has the rate of a rule"
+		return "no batch has enough learning rates to determine the best one, and no rate that a rule predicts was tried at a batch above the smallest"
 	case len(left) == 0:
-		return "every rule that was tried loses: " + o.describeRejected(rejected)
+		return "every rule that was tried loses quality: " + o.describeRejected(rejected)
 	}
 	var names []string
 	for _, r := range left {
@@ -151,16 +151,16 @@ func (o *Result) describeGood() string {
 	if o.Falls > 0 {
 		r := at(o.Falls)
 		if !observe.IsFinite(r.Quality.Value) {
-			return fmt.Sprintf("the %s holds up to batch %d: at %d every rate diverged", o.Measure, o.Good, o.Falls)
+			return fmt.Sprintf("the %s is maintained up to batch %d: at batch %d, every rate diverged", o.Measure, o.Good, o.Falls)
 		}
-		return fmt.Sprintf("the %s holds up to batch %d: at %d it is worse than at %d beyond noise (%s to %s, a change of %s %s)",
+		return fmt.Sprintf("the %s is maintained up to batch %d: at batch %d, it is worse than at batch %d by more than the noise (%s to %s, a change of %s %s)",
 			o.Measure, o.Good, o.Falls, first.GlobalBatch, english.Short(first.Quality.Value), english.Short(r.Quality.Value), english.Short(r.Change.Value), r.Change.FormatInterval())
 	}
 	last := at(o.Good)
-	text := fmt.Sprintf("no batch up to the largest, %d, shows a worse %s beyond noise (%s at %d, %s at %d",
+	text := fmt.Sprintf("at no batch up to the largest, %d, is the %s worse by more than the noise (%s at %d, %s at %d",
 		o.Good, o.Measure, english.Short(first.Quality.Value), first.GlobalBatch, english.Short(last.Quality.Value), last.GlobalBatch)
 	if math.IsNaN(last.Change.Low) {
-		return text + "; single runs tell no noise)"
+		return text + "; single runs do not show the noise)"
 	}
 	return text + fmt.Sprintf(", a change of %s %s)", english.Short(last.Change.Value), last.Change.FormatInterval())
 }
@@ -224,7 +224,7 @@ func (o *Result) addRates(n *rateSweep, low, high float64) {
 		}
 	}
 	if len(few) > 0 {
-		n.why = append(n.why, fmt.Sprintf("%s %s fewer than three learning rates, which show no best one", formatBatches(few), hasOrHave(few)))
+		n.why = append(n.why, fmt.Sprintf("%s %s fewer than three learning rates, too few to determine the best one", formatBatches(few), hasOrHave(few)))
 		first := o.Rows[0]
 		reach := float64(o.Rows[len(o.Rows)-1].GlobalBatch) / float64(first.GlobalBatch)
 		_, at, _ := o.findBestRate(first.GlobalBatch, func(k int) float64 { return o.Tried[k].Quality.Value })
@@ -236,11 +236,11 @@ func (o *Result) addRates(n *rateSweep, low, high float64) {
 		return
 	}
 	if len(above) > 0 {
-		n.why = append(n.why, fmt.Sprintf("the best rate of %s is the highest tried, so that a higher one may be better", formatBatches(above)))
+		n.why = append(n.why, fmt.Sprintf("the best rate of %s is the highest tried, so a higher one may be better", formatBatches(above)))
 		n.rates = append(n.rates, 2*high, 4*high)
 	}
 	if len(below) > 0 {
-		n.why = append(n.why, fmt.Sprintf("the best rate of %s is the lowest tried, so that a lower one may be better", formatBatches(below)))
+		n.why = append(n.why, fmt.Sprintf("the best rate of %s is the lowest tried, so a lower one may be better", formatBatches(below)))
 		n.rates = append(n.rates, low/2, low/4)
 	}
 	if len(above)+len(below) == 0 && o.edgeShare > maxEdgeShare {
@@ -278,19 +278,19 @@ func (o *Result) addSeeds(n *rateSweep) {
 	want := now
 	switch half := (o.Exponent.High - o.Exponent.Low) / 2; {
 	case now < 2:
-		n.why = append(n.why, "single runs tell no noise")
+		n.why = append(n.why, "single runs do not show the noise")
 		want = minSeeds
 	case len(n.why) > 0: // other rates are needed first
 	case half > 0:
 		const enough = 0.2 // half-width of an interval that contains only one of exponents 1/2 apart
 		want = min(maxSeeds, max(now+1, int(math.Ceil(float64(now)*(half/enough)*(half/enough)))))
-		n.why = append(n.why, fmt.Sprintf("%s of each batch and rate leave the exponent open", english.Count(now, "seed")))
+		n.why = append(n.why, fmt.Sprintf("%s for each batch and rate are too few to determine the exponent", english.Count(now, "seed")))
 		if want == maxSeeds {
-			n.why = append(n.why, "a wider range of batches tells it better than many more seeds")
+			n.why = append(n.why, "a wider range of batches determines it better than many more seeds")
 			n.batches = append(n.batches, o.chooseWiderBatch(n.each))
 		}
 	default:
-		n.why = append(n.why, fmt.Sprintf("%s of each batch and rate show no difference", english.Count(now, "seed")))
+		n.why = append(n.why, fmt.Sprintf("%s for each batch and rate show no difference", english.Count(now, "seed")))
 		want = min(maxSeeds, 2*now)
 	}
 	for seed := int64(1); len(n.seeds) < want; seed++ {

@@ -35,7 +35,7 @@ func NewInput(name string, r runs.Run, m Measurements) Input {
 	case "wall_seconds":
 		in.Value, in.Why = m.Wall, "of the whole job, start-up included"
 	case "train_seconds":
-		in.Value, in.Why = TrainSeconds(r), "the sum over all epochs, or as the log has it"
+		in.Value, in.Why = TrainSeconds(r), "the sum over all epochs, or the time in the log"
 	case "test_seconds":
 		in.Value, in.File = TestSeconds(r), infoFile(r)
 	case "energy_joules":
@@ -81,7 +81,7 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: counts(j) && e.Seconds > 0, Why: rule.exclusionReason(r, j)}
 			n := rule.SamplesInEpoch(e)
 			if measureName == "throughput" && hasTimes && n == 0 && in.Why == "" {
-				in.Counted, in.Why = false, "the log does not tell its samples"
+				in.Counted, in.Why = false, "the log does not contain its samples"
 			}
 			if hasTimes {
 				add(in)
@@ -117,11 +117,11 @@ func (rule Rule) exclusionReason(r runs.Run, i int) string {
 	case rule.EpochFilter(r)(i):
 		return ""
 	case err == nil:
-		return "the rule counts epoch " + rule.Epochs + " alone"
+		return "the rule counts only epoch " + rule.Epochs
 	case rule.DropFirst == 1:
-		return "the rule leaves the first out"
+		return "the rule excludes the first epoch"
 	}
-	return fmt.Sprintf("the rule leaves the first %d out", rule.DropFirst)
+	return fmt.Sprintf("the rule excludes the first %d epochs", rule.DropFirst)
 }
 
 // infoFile returns the path of the file that contains the numbers of the complete run:

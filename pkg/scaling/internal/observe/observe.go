@@ -113,7 +113,7 @@ func (rule Rule) measureUntimed(r runs.Run, m Measurements) Measurements {
 	if !ok || !(whole > 0) || len(r.Epochs) == 0 {
 		return m
 	}
-	m.Note = fmt.Sprintf("%s tells only the whole training time; its seconds per epoch are that over its %s, the first included", r.Dir, english.Count(len(r.Epochs), "epoch"))
+	m.Note = fmt.Sprintf("%s contains only the total training time; its seconds per epoch are this time divided by its %s, including the first", r.Dir, english.Count(len(r.Epochs), "epoch"))
 	m.Epochs, m.Seconds = len(r.Epochs), whole/float64(len(r.Epochs))
 	if rule.SamplesPerEpoch > 0 {
 		m.Rate = float64(rule.SamplesPerEpoch) / m.Seconds

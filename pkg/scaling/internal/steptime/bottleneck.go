@@ -124,23 +124,23 @@ func (r Bottleneck) summarize() string {
 	}
 	switch {
 	case r.Share > 1 && clearlyDiffer(r.Full, slower):
-		return head + fmt.Sprintf("FULL (%s samples/s) is faster than %s alone (%s), which cannot be: measure the three trials again under equal conditions.",
+		return head + fmt.Sprintf("FULL (%s samples/s) is faster than %s alone (%s), which is impossible: measure the three trials again under equal conditions.",
 			english.Short(r.Full.Value), what, english.Short(slower.Value))
 	case r.Bound == BoundUnclear:
-		return head + fmt.Sprintf("the input alone (%s) and the computation alone (%s samples/s) differ by no more than their trials scatter, so that neither can be said to bound it; FULL is %s; measure again with more trials, on a machine that does nothing else.",
+		return head + fmt.Sprintf("the input alone (%s) and the computation alone (%s samples/s) differ by no more than the variation of their trials, so neither is clearly the limit; FULL is %s; measure again with more trials, on an otherwise idle machine.",
 			english.Short(r.IO.Value), english.Short(r.Synthetic.Value), english.Short(r.Full.Value))
 	}
-	text := head + fmt.Sprintf("%s bounds it: FULL reaches %s of the %s samples/s that %s alone allows", what, english.Percent(r.Share), english.Short(slower.Value), what)
+	text := head + fmt.Sprintf("%s is the limit: FULL reaches %s of the %s samples/s that %s alone allows", what, english.Percent(r.Share), english.Short(slower.Value), what)
 	switch {
 	case r.Share >= minLimitedShare:
 		text += "; " + cure
 	case !clearlyDiffer(r.Full, slower):
-		text += "; " + cure + "; what is missing is no more than the trials scatter"
+		text += "; " + cure + "; the rest is within the variation of the trials"
 	default:
-		text += fmt.Sprintf(", because loading and computing get into each other's way (%s of the overlap that is possible): give the loader cores, threads or memory of its own", english.Percent(r.Overlap))
+		text += fmt.Sprintf(", because loading and computing interfere with each other (%s of the possible overlap): give the loader its own cores, threads or memory", english.Percent(r.Overlap))
 	}
 	if r.Headroom > 1 {
-		text += fmt.Sprintf("; with %s out of the way it would be at most %s times as fast", what, english.Short(r.Headroom))
+		text += fmt.Sprintf("; without this limit, training would be at most %s times as fast", english.Short(r.Headroom))
 	}
 	return text + "."
 }

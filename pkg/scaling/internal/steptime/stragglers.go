@@ -170,11 +170,11 @@ func summarizeArrivals(series string, r runs.Run, source string, steps []stepArr
 // time, or states that there is none.
 func WorstStraggler(rows []RankArrivals) string {
 	if len(rows) == 0 {
-		return "no run of several workers has step spans that count, or traces of all ranks"
+		return "no run with several workers has counted step spans, or traces of all ranks"
 	}
 	found := slices.DeleteFunc(slices.Clone(rows), func(r RankArrivals) bool { return !r.Straggler })
 	if len(found) == 0 {
-		return "no rank is the last at the collective more often than chance makes it"
+		return "no rank arrives last at the collective more often than expected by chance"
 	}
 	worst := slices.MaxFunc(found, func(a, b RankArrivals) int {
 		if a.CostSeconds < b.CostSeconds {
@@ -182,7 +182,7 @@ func WorstStraggler(rows []RankArrivals) string {
 		}
 		return 1
 	})
-	return fmt.Sprintf("rank %d of %s is the last at the collective in %s of %s (%s by chance), and costs the others %s ms a step (%s of it)",
+	return fmt.Sprintf("rank %d of %s arrives last at the collective in %s of %s (expected by chance: %s), and costs the other ranks %s ms per step (%s of a step)",
 		worst.Rank, worst.Run, english.Percent(math.Round(1000*worst.LastShare)/1000), english.Count(worst.Steps, "step"),
 		english.Percent(math.Round(1000*worst.Expected)/1000), english.Short(1000*worst.CostSeconds), english.Percent(math.Round(1000*worst.CostShare)/1000))
 }

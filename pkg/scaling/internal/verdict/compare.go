@@ -207,7 +207,7 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 		c.same = true
 		c.Ratio = stats.Estimate{Value: 1, Min: 1, Max: 1, Low: 1, High: 1, N: len(x)}
 		c.Verdict, c.Test = VerdictNone, "none: they are the same runs"
-		c.Sentence = fmt.Sprintf("%s and %s hold the same %s at %s.", a, b, english.Count(len(x), "run"), english.Count(workers, "worker"))
+		c.Sentence = fmt.Sprintf("%s and %s contain the same %s at %s.", a, b, english.Count(len(x), "run"), english.Count(workers, "worker"))
 		return c, nil
 	}
 	c.Ratio = m.Ratio(by, ca, cb)
@@ -245,20 +245,20 @@ func (c *Comparison) decide(m observe.SpeedMeasure, level float64) {
 	effect := fmt.Sprintf("%s runs %s times as fast as %s %s (%s)", c.A, english.Short(c.Ratio.Value), c.B, at, m.Words)
 	if math.IsNaN(c.P) {
 		c.Verdict, c.Test = VerdictUnknown, "none: a test needs two runs of each"
-		c.Sentence = fmt.Sprintf("%s, but %s of %s and %s of %s cannot tell a difference from chance: run at least 3 seeds of each.",
+		c.Sentence = fmt.Sprintf("%s, but with %s of %s and %s of %s the difference may be due to chance: run at least 3 seeds of each.",
 			effect, english.Count(c.RunsA, "run"), c.A, english.Count(c.RunsB, "run"), c.B)
 		return
 	}
 	c.Test = fmt.Sprintf("Welch's t-test of the logarithms, p %s", english.PValueWithOperator(c.P))
 	if !math.IsNaN(c.PermutationP) {
-		c.Test += fmt.Sprintf("; exact permutation test, p %s (at best %s with so many runs)", english.PValueWithOperator(c.PermutationP), english.PValue(stats.MinPermutationP(c.RunsA, c.RunsB)))
+		c.Test += fmt.Sprintf("; exact permutation test, p %s (at least %s with so few runs)", english.PValueWithOperator(c.PermutationP), english.PValue(stats.MinPermutationP(c.RunsA, c.RunsB)))
 	}
 	said := fmt.Sprintf("%s, %s interval %s, n = %d and %d; %s", effect, english.Percent(level), c.Ratio.FormatInterval(), c.RunsA, c.RunsB, c.Test)
 	excludes := c.Ratio.Low > 1 || c.Ratio.High < 1
 	switch {
 	case !excludes || !(c.P < 1-level):
 		c.Verdict = VerdictNone
-		c.Sentence = said + ". The runs show no difference: it is within " + c.Ratio.FormatInterval() + "."
+		c.Sentence = said + ". The runs show no difference: the ratio is within " + c.Ratio.FormatInterval() + "."
 	case c.Ratio.Value > 1:
 		c.Verdict = VerdictFaster
 		c.Sentence = said + fmt.Sprintf(". Yes: %s is faster.", c.A)

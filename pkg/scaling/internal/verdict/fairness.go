@@ -19,9 +19,9 @@ type runTrait struct {
 // workTraits returns the traits that must be equal in every comparison of times.
 func workTraits() []runTrait {
 	return []runTrait{
-		{"threads per worker", func(r runs.Run) string { return formatKnown(r.Info.ThreadsPerWorker) }},
-		{"training samples", func(r runs.Run) string { return formatKnown(r.Info.SamplesPerEpoch) }},
-		{"parameters", func(r runs.Run) string { return formatKnown(r.Info.Parameters) }},
+		{"the number of threads per worker", func(r runs.Run) string { return formatKnown(r.Info.ThreadsPerWorker) }},
+		{"the number of training samples", func(r runs.Run) string { return formatKnown(r.Info.SamplesPerEpoch) }},
+		{"the number of parameters", func(r runs.Run) string { return formatKnown(r.Info.Parameters) }},
 		{"model", func(r runs.Run) string { return observe.ConfigSection(r, "model") }},
 		{"data", func(r runs.Run) string { return observe.ConfigSection(r, "data") }},
 		{"binding", func(r runs.Run) string {
@@ -47,7 +47,7 @@ func batchPerWorkerTrait() runTrait {
 // samplesPerEpochTrait returns the samples per epoch, which must be equal at equal worker
 // counts.
 func samplesPerEpochTrait() runTrait {
-	return runTrait{"the samples of an epoch", func(r runs.Run) string { return formatKnown(observe.SamplesPerEpoch(r)) }}
+	return runTrait{"the number of samples per epoch", func(r runs.Run) string { return formatKnown(observe.SamplesPerEpoch(r)) }}
 }
 
 // UnfairnessNotes returns notes on differences within a series that make a comparison of
@@ -120,7 +120,7 @@ func (n *notes) noteSamples(g observe.Series, mode Mode) {
 			continue
 		}
 		if a, b := observe.SamplesPerEpoch(first), observe.SamplesPerEpoch(r); a > 0 && b > 0 && a != b && !observe.HasFailed(first) && !observe.HasFailed(r) {
-			n.add("series %s: the samples of an epoch differ between repeats at %s (%d in %s, %d in %s); compare their times with care",
+			n.add("series %s: the samples per epoch differ between repeats at %s (%d in %s, %d in %s); compare their times with care",
 				g.Name, english.Count(r.Info.Workers, "worker"), a, observe.RunName(first), b, observe.RunName(r))
 			return
 		}

@@ -71,13 +71,13 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	}
 	for _, p := range candidate.Points {
 		if p.Diverged > 0 {
-			g.Problems = append(g.Problems, fmt.Sprintf("%s at %s: the loss of %s diverged; their speed counts, but look at them", p.Series, english.Count(p.Workers, "worker"), english.Count(p.Diverged, "run")))
+			g.Problems = append(g.Problems, fmt.Sprintf("%s at %s: the loss of %s diverged; their speed counts, but check them", p.Series, english.Count(p.Workers, "worker"), english.Count(p.Diverged, "run")))
 		}
 	}
 	switch {
 	case count[OutcomeRegression] > 0:
 		g.Outcome = OutcomeRegression
-		g.Sentence = fmt.Sprintf("regression: at %d of %d places the candidate is more than %s slower, beyond the noise", count[OutcomeRegression], len(g.Rows), english.Percent(limit))
+		g.Sentence = fmt.Sprintf("regression: at %d of %d points, the candidate is more than %s slower, beyond the noise", count[OutcomeRegression], len(g.Rows), english.Percent(limit))
 	case count[OutcomeUnknown] > 0:
 		g.Outcome = OutcomeUnknown
 		cure := "add seeds to both"
@@ -88,9 +88,9 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 		default:
 			cure += ", and run what the candidate lacks"
 		}
-		g.Sentence = fmt.Sprintf("cannot tell at %d of %d places whether the candidate is more than %s slower; %s", count[OutcomeUnknown], len(g.Rows), english.Percent(limit), cure)
+		g.Sentence = fmt.Sprintf("cannot tell at %d of %d points whether the candidate is more than %s slower: %s", count[OutcomeUnknown], len(g.Rows), english.Percent(limit), cure)
 	default:
-		g.Sentence = fmt.Sprintf("pass: the candidate is nowhere more than %s slower", english.Percent(limit))
+		g.Sentence = fmt.Sprintf("pass: the candidate is at no point more than %s slower", english.Percent(limit))
 	}
 	return g, nil
 }
@@ -107,7 +107,7 @@ func newMissingRows(baseline, candidate Study, pairs []SeriesPair) []GateRow {
 		}
 		rows = append(rows, GateRow{
 			Series: p.Series, Workers: p.Workers, BaselineRuns: len(p.Cell.Runs), Regression: stats.UnknownEstimate(), Outcome: OutcomeUnknown,
-			Sentence: fmt.Sprintf("%s at %s: the candidate has no series of this name, and so no %s; run it, or give it the name that it has in the baseline", p.Series, english.Count(p.Workers, "worker"), m.Words),
+			Sentence: fmt.Sprintf("%s at %s: the candidate has no series of this name, and so no %s; run it, or give it the same name as in the baseline", p.Series, english.Count(p.Workers, "worker"), m.Words),
 		})
 	}
 	for _, pr := range pairs {
@@ -144,10 +144,10 @@ func newGateRow(c Comparison, limit float64) GateRow {
 	switch {
 	case c.same:
 		r.Outcome = OutcomePass
-		r.Sentence = fmt.Sprintf("%s at %s: %s, the same in baseline and candidate", r.Series, english.Count(r.Workers, "worker"), english.Count(c.RunsA, "run"))
+		r.Sentence = fmt.Sprintf("%s at %s: the baseline and the candidate contain the same %s", r.Series, english.Count(r.Workers, "worker"), english.Count(c.RunsA, "run"))
 	case math.IsNaN(lost.Low):
 		r.Outcome = OutcomeUnknown
-		r.Sentence = fmt.Sprintf("%s, from %s of the baseline and %s of the candidate: one run says nothing of the noise; run at least 3 seeds of each", change, english.Count(c.RunsB, "run"), english.Count(c.RunsA, "run"))
+		r.Sentence = fmt.Sprintf("%s, from %s of the baseline and %s of the candidate: one run does not show the noise; run at least 3 seeds of each", change, english.Count(c.RunsB, "run"), english.Count(c.RunsA, "run"))
 	case lost.Low > limit:
 		r.Outcome = OutcomeRegression
 		r.Sentence = fmt.Sprintf("%s, %s: more than the allowed %s", change, bounds, english.Percent(limit))
@@ -157,11 +157,11 @@ func newGateRow(c Comparison, limit float64) GateRow {
 	default:
 		r.Outcome = OutcomeUnknown
 		r.RunsNeeded = estimateRunsNeeded(c, limit)
-		r.Sentence = fmt.Sprintf("%s, %s: the allowed %s lies between, so that the runs cannot tell", change, bounds, english.Percent(limit))
+		r.Sentence = fmt.Sprintf("%s, %s: the allowed %s is in this interval, so the runs cannot decide", change, bounds, english.Percent(limit))
 		if r.RunsNeeded > 0 {
 			r.Sentence += fmt.Sprintf("; about %d runs of each would", r.RunsNeeded)
 		} else {
-			r.Sentence += fmt.Sprintf("; the change is so near to the limit that more than %d runs of each would be needed", maxRecommendedRuns)
+			r.Sentence += fmt.Sprintf("; the change is so close to the limit that more than %d runs of each would be needed", maxRecommendedRuns)
 		}
 	}
 	return r

@@ -39,10 +39,10 @@ var modeTable = []Mode{
 	{Batch: FixedPerWorker, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling)"},
 	{Batch: FixedTotal, Scaling: ScalingStrong, Why: "the global batch is fixed and divided among the workers (strong scaling)"},
 	{Batch: FixedNeither, Scaling: ScalingUnknown, Why: "neither the batch per worker nor the global batch is fixed"},
-	{Samples: FixedPerWorker, Scaling: ScalingWeak, Why: "the logs tell no batch; the samples of an epoch grow with the workers (weak scaling)"},
-	{Samples: FixedTotal, Scaling: ScalingStrong, Why: "the logs tell no batch; every epoch has the same samples (strong scaling of the epoch)"},
-	{Samples: FixedNeither, Scaling: ScalingUnknown, Why: "the logs tell no batch, and the samples of an epoch are neither fixed nor in proportion to the workers"},
-	{Scaling: ScalingUnknown, Why: "the logs of several worker counts tell neither batch nor samples"},
+	{Samples: FixedPerWorker, Scaling: ScalingWeak, Why: "the logs contain no batch size; the samples per epoch grow with the workers (weak scaling)"},
+	{Samples: FixedTotal, Scaling: ScalingStrong, Why: "the logs contain no batch size; every epoch has the same number of samples (strong scaling of the epoch)"},
+	{Samples: FixedNeither, Scaling: ScalingUnknown, Why: "the logs contain no batch size, and the samples per epoch are neither fixed nor proportional to the workers"},
+	{Scaling: ScalingUnknown, Why: "the logs do not contain a batch size or sample counts for several worker counts"},
 }
 
 // DetermineMode determines whether a series shows weak or strong scaling.
@@ -66,7 +66,7 @@ func DetermineMode(g observe.Series) Mode {
 	// Padding of the last batch makes the samples of an epoch differ a little.
 	m.Samples = classifyConstancy(samples, 0.1)
 	if len(counts) < 2 {
-		m.Why = "no two of its runs differ in their workers: nothing scales"
+		m.Why = "all of its runs have the same number of workers, so nothing scales"
 		return m
 	}
 	for _, known := range modeTable {

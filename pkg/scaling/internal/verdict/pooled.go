@@ -64,7 +64,7 @@ func (p *PooledComparison) decide(shown map[string]int, side, alpha float64) {
 	switch {
 	case up > 0 && down > 0, against, partly:
 		p.Verdict = VerdictMixed
-		text += fmt.Sprintf(". It depends on the worker count: by the runs of each count %s is faster at %d and slower at %d of them, beyond chance.", p.A, up, down)
+		text += fmt.Sprintf(". It depends on the worker count: beyond chance, %s is faster at %d and slower at %d of the counts.", p.A, up, down)
 	case significant && side > 0, up == p.Counts:
 		p.Verdict = VerdictFaster
 		text += fmt.Sprintf(". Yes: %s is faster.", p.A)
@@ -73,7 +73,7 @@ func (p *PooledComparison) decide(shown map[string]int, side, alpha float64) {
 		text += fmt.Sprintf(". No: %s is slower.", p.A)
 	case shown[VerdictUnknown] == p.Counts && !(stats.MinSignedRankP(p.Faster+p.Slower) < alpha):
 		p.Verdict = VerdictUnknown
-		text += fmt.Sprintf(". So few counts cannot tell (p is %s at best): run 6 worker counts or more, or at least 3 seeds of each.", english.PValue(stats.MinSignedRankP(p.Counts)))
+		text += fmt.Sprintf(". So few worker counts cannot show a difference (p is at least %s): run at least 6 worker counts, or at least 3 seeds of each.", english.PValue(stats.MinSignedRankP(p.Counts)))
 	default:
 		p.Verdict = VerdictNone
 		text += ". The worker counts together show no difference."

@@ -30,14 +30,14 @@ func TestPooledVerdicts(t *testing.T) {
 		says    string
 	}{
 		"six of eight, twice as fast":      {at(VerdictUnknown, 0.99, 0.98, 2, 2.1, 1.9, 2.2, 2, 2), VerdictFaster, "faster than b at 6 of 8 worker counts, 2.000 times as fast in the median (0.980 to 2.200)"},
-		"three counts of one run":          {at(VerdictUnknown, 2, 2.1, 1.9), VerdictUnknown, "So few counts cannot tell (p is 0.25 at best)"},
+		"three counts of one run":          {at(VerdictUnknown, 2, 2.1, 1.9), VerdictUnknown, "So few worker counts cannot show a difference (p is at least 0.25)"},
 		"equal counts":                     {at(VerdictUnknown, 1, 1, 1), VerdictUnknown, "a is as fast as b at each of 3 worker counts"},
 		"noise at many":                    {at(VerdictUnknown, 1.01, 0.99, 1.02, 0.98, 1.03, 0.97, 1.001), VerdictNone, "show no difference"},
 		"seeds at each of two":             {at(VerdictFaster, 1.5, 1.4), VerdictFaster, "Yes: a is faster."},
 		"slower at each of two":            {at(VerdictSlower, 0.5, 0.4), VerdictSlower, "slower than b at 2 of 2 worker counts, 0.450 times as fast"},
-		"faster at few, slower at many":    {join(at(VerdictFaster, 1.5), at(VerdictSlower, 0.5)), VerdictMixed, "faster at 1 and slower at 1 of them"},
-		"shown at one of two":              {join(at(VerdictFaster, 1.5), at(VerdictNone, 1.01)), VerdictMixed, "faster at 1 and slower at 0 of them"},
-		"mostly faster, shown once slower": {join(at(VerdictSlower, 0.99), at(VerdictUnknown, 2, 2, 2, 2, 2, 2, 2, 2)), VerdictMixed, "faster at 0 and slower at 1 of them"},
+		"faster at few, slower at many":    {join(at(VerdictFaster, 1.5), at(VerdictSlower, 0.5)), VerdictMixed, "faster at 1 and slower at 1 of the counts"},
+		"shown at one of two":              {join(at(VerdictFaster, 1.5), at(VerdictNone, 1.01)), VerdictMixed, "faster at 1 and slower at 0 of the counts"},
+		"mostly faster, shown once slower": {join(at(VerdictSlower, 0.99), at(VerdictUnknown, 2, 2, 2, 2, 2, 2, 2, 2)), VerdictMixed, "faster at 0 and slower at 1 of the counts"},
 	} {
 		p, ok := poolComparisons(c.rows, 0.95)
 		if !ok || p.Verdict != c.verdict || !strings.Contains(p.Sentence, c.says) {
