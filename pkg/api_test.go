@@ -34,7 +34,7 @@ func TestNotebooksMeetNoInternalType(t *testing.T) {
 		path := typ.PkgPath()
 		if strings.HasPrefix(path, pkgPath) && strings.Contains(path, "/internal/") {
 			if typ == reflect.TypeFor[plan.Options]() {
-				return // of train.Config.Lowering, which package tune calls; of no use in a cell
+				return // of train.Config.LoweringOptions, which package tune calls; of no use in a cell
 			}
 			t.Errorf("%s has the type %s, which is declared in %s", from, typ, path)
 			return

@@ -120,7 +120,7 @@ func formatError(err error) string {
 
 // describeCPU returns the Device of this machine's CPU.
 func describeCPU() Device {
-	host := runs.CollectHost()
+	host := runs.DescribeHost()
 	compute := runtime.GOARCH
 	if cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3) {
 		compute = "AVX2+FMA"

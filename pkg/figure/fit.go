@@ -159,7 +159,7 @@ func (o Options) fitAllSeries(study *scaling.Study) (fitted map[string]fittedSer
 			failed[s] = err
 			continue
 		}
-		law := all.Named()
+		law := all.SupportedLaw()
 		if o.Law != "" {
 			law = all.Law(o.Law)
 		} else if law == nil {
@@ -175,7 +175,7 @@ func (o Options) fitAllSeries(study *scaling.Study) (fitted map[string]fittedSer
 			continue
 		}
 		sentence := all.Sentence
-		if law != all.Named() {
+		if law != all.SupportedLaw() {
 			sentence = ""
 		}
 		fitted[s] = fittedSeries{law, sentence}

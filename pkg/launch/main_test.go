@@ -215,7 +215,7 @@ func (f sums) train(ctx context.Context, g collective.Group) (err error) {
 				Epoch: epoch, Seconds: 0.5, Samples: 10, SamplesPerSecond: 20, TrainLoss: 1 / float64(epoch),
 				ValLoss: math.NaN(), IoU: float64(b.F32[0]), Dice: math.NaN(), ValSeconds: math.NaN(), LearningRate: 0.1,
 			}
-			if err := w.Epoch(row); err != nil {
+			if err := w.AppendEpoch(row); err != nil {
 				return err
 			}
 		}

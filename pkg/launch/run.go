@@ -230,7 +230,7 @@ func (r *run) runCommand(ctx context.Context) error {
 	s := r.sweep
 	w, err := runs.Create(r.dir, runs.Info{
 		Study: s.Study, Series: s.Series, Workers: r.workers, Seed: r.seed,
-		Command: s.Command, ThreadsPerWorker: s.Threads, Host: runs.CollectHost(),
+		Command: s.Command, ThreadsPerWorker: s.Threads, Host: runs.DescribeHost(),
 	})
 	if err != nil {
 		return err
@@ -246,11 +246,11 @@ func (r *run) runCommand(ctx context.Context) error {
 	}
 	seconds := time.Since(begin).Seconds()
 	if measured, ok := load.End(1); ok && err == nil {
-		err = w.Load(measured)
+		err = w.AppendLoad(measured)
 	}
 	if err == nil {
 		nan := math.NaN()
-		err = w.Epoch(runs.Epoch{
+		err = w.AppendEpoch(runs.Epoch{
 			Epoch: 1, Seconds: seconds, SamplesPerSecond: nan, TrainLoss: nan, ValLoss: nan,
 			IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan,
 		})

@@ -49,7 +49,7 @@ type Sweep struct {
 	// its own. Systems other than Linux cannot bind processes.
 	Bind string
 
-	// Logs is the logs folder. The default is the folder that runs.MakeLogs finds or
+	// Logs is the logs folder. The default is the folder that runs.ResolveOrCreateLogs finds or
 	// creates.
 	Logs string
 	// Study is the name of the sweep's folder in Logs. The default is the name of the config
@@ -263,7 +263,7 @@ func (s Sweep) findStudyFolder() (string, error) {
 	if root == "" {
 		root = "logs"
 	}
-	root, err := runs.MakeLogs(root, os.Stderr)
+	root, err := runs.ResolveOrCreateLogs(root, os.Stderr)
 	if err != nil {
 		return "", err
 	}

@@ -20,7 +20,7 @@ func written(t *testing.T, root, series string, workers int, seed int64, seconds
 	w, err := runs.Create(dir, runs.Info{Study: "cells", Series: series, Workers: workers, Seed: seed})
 	check(t, err)
 	for e := 1; e <= 3; e++ {
-		check(t, w.Epoch(runs.Epoch{
+		check(t, w.AppendEpoch(runs.Epoch{
 			Epoch: e, Seconds: seconds + 1.0/float64(3*e), Samples: 10, SamplesPerSecond: 1, TrainLoss: 0.7 / float64(e), LearningRate: 0.001 / 3,
 			ValLoss: nan, IoU: nan, Dice: nan, ValSeconds: nan, Accuracy: nan, ValAccuracy: nan,
 		}))

@@ -115,7 +115,7 @@ func TestFollow(t *testing.T) {
 	check(t, err)
 	next("a run folder")
 	nan := math.NaN()
-	check(t, w.Epoch(runs.Epoch{Epoch: 1, Seconds: 1, ValLoss: nan, IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan}))
+	check(t, w.AppendEpoch(runs.Epoch{Epoch: 1, Seconds: 1, ValLoss: nan, IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan}))
 	next("an epoch")
 	check(t, w.Finish(runs.StatusDone, nil))
 	next("its end")

@@ -32,12 +32,12 @@ func folder(t *testing.T) string {
 		steps, err := runs.OpenSteps(w.Dir(), rank, runs.Worker{Rank: rank, WorldSize: 2})
 		check(t, err)
 		for n := 1; n <= 2; n++ {
-			check(t, steps.Step(runs.Step{Epoch: n, Step: n, Samples: 4, Data: 0.5, Loss: float64(10*rank + n)}))
+			check(t, steps.AppendStep(runs.Step{Epoch: n, Step: n, Samples: 4, Data: 0.5, Loss: float64(10*rank + n)}))
 		}
 		check(t, steps.Close())
 	}
 	for n := 1; n <= 2; n++ {
-		check(t, w.Epoch(runs.Epoch{
+		check(t, w.AppendEpoch(runs.Epoch{
 			Epoch: n, Seconds: 0.25, Samples: 8, SamplesPerSecond: 32, TrainLoss: 0.1, ValLoss: nan, IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: 1e-3, Accuracy: nan, ValAccuracy: nan,
 		}))
 	}

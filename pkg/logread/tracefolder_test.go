@@ -40,7 +40,7 @@ func TestTraceInRunFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "study", "ddp-n2-s1")
 	w, err := runs.Create(dir, runs.Info{Study: "study", Series: "ddp", Workers: 2})
 	check(t, err)
-	check(t, w.Epoch(runs.Epoch{Epoch: 1, Seconds: 1, Samples: 4, SamplesPerSecond: 4}))
+	check(t, w.AppendEpoch(runs.Epoch{Epoch: 1, Seconds: 1, Samples: 4, SamplesPerSecond: 4}))
 	check(t, w.Finish(runs.StatusDone, nil))
 	check(t, os.WriteFile(filepath.Join(dir, "trace-1.json"), []byte(recordtest.EngineTrace), 0o600))
 	follower, err := Follow(t.Context(), filepath.Dir(dir))

@@ -175,12 +175,12 @@ func TestCollective(t *testing.T) {
 				check(t, err)
 				for i := range 8 {
 					f := float64(n)
-					check(t, steps.Step(runs.Step{Epoch: i/4 + 1, Step: i + 1, Forward: 0.1, AllReduce: 2*(f-1)*alpha + 2*(f-1)/f*4*parameters*beta}))
+					check(t, steps.AppendStep(runs.Step{Epoch: i/4 + 1, Step: i + 1, Forward: 0.1, AllReduce: 2*(f-1)*alpha + 2*(f-1)/f*4*parameters*beta}))
 				}
 				check(t, steps.Close())
 			}
 			for e := range 2 {
-				check(t, w.Epoch(runs.Epoch{
+				check(t, w.AppendEpoch(runs.Epoch{
 					Epoch: e + 1, Seconds: 1, Samples: 16 * n, SamplesPerSecond: nan, TrainLoss: 1, ValLoss: nan,
 					IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan,
 				}))

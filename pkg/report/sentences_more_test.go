@@ -411,7 +411,7 @@ func (v *smallStudy) budgetSentence(text string) {
 	if m[5] != "" {
 		v.kinds["predicted"]++
 		fits, err := v.study.Fit(m[1])
-		if err != nil || fits.Named() == nil || !strings.Contains(fits.Sentence, m[5]) || number64(m[8]) > 0.00501 {
+		if err != nil || fits.SupportedLaw() == nil || !strings.Contains(fits.Sentence, m[5]) || number64(m[8]) > 0.00501 {
 			v.failf("%q by a law that is not named: %v", text, err)
 		}
 	}

@@ -21,8 +21,8 @@ const epochHeader = "epoch,seconds,samples,padding_samples,samples_per_second,tr
 // fill the memory.
 const maxLineBytes = 1 << 20
 
-// unknownNumber stands for the epoch or step of a line that cannot be read.
-const unknownNumber = -1
+// unknownEpochOrStep stands for the epoch or step of a line that cannot be read.
+const unknownEpochOrStep = -1
 
 // epochColumn is a column of epochs.csv. Either count or value returns its field of an
 // Epoch; the other is nil.
@@ -80,7 +80,7 @@ type epochReader struct {
 	columns []epochColumn // of the file's header; the zero epochColumn for an unknown column
 	foreign bool          // whether the header has no column epoch
 	epoch   Epoch
-	last    int // epoch of the previous row; unknownNumber if that row cannot be read
+	last    int // epoch of the previous row; unknownEpochOrStep if that row cannot be read
 }
 
 // readEpochs reads the rows of an epochs.csv. Rows that cannot be read are in the
@@ -97,10 +97,10 @@ func (r *epochReader) appendRows(epochs []Epoch) []Epoch {
 	for r.next() {
 		same := func(e Epoch) bool { return e.Epoch == r.epoch.Epoch }
 		if i := slices.IndexFunc(epochs, same); i >= 0 {
-			r.lines.problem("duplicate epoch %d: the later row counts", r.epoch.Epoch)
+			r.lines.addProblem("duplicate epoch %d: the later row counts", r.epoch.Epoch)
 			epochs = slices.Delete(epochs, i, i+1)
-		} else if r.last != unknownNumber && r.epoch.Epoch != r.last+1 {
-			r.lines.problem("epoch %d follows epoch %d: rows are missing or out of order", r.epoch.Epoch, r.last)
+		} else if r.last != unknownEpochOrStep && r.epoch.Epoch != r.last+1 {
+			r.lines.addProblem("epoch %d follows epoch %d: rows are missing or out of order", r.epoch.Epoch, r.last)
 		}
 		r.last = r.epoch.Epoch
 		epochs = append(epochs, r.epoch)
@@ -118,8 +118,8 @@ func (r *epochReader) next() bool {
 			continue
 		}
 		if err := r.parseRow(r.lines.text); err != nil {
-			r.lines.problem("%v", err)
-			r.last = unknownNumber
+			r.lines.addProblem("%v", err)
+			r.last = unknownEpochOrStep
 			continue
 		}
 		return true
@@ -143,7 +143,7 @@ func (r *epochReader) readHeader() bool {
 		r.columns = append(r.columns, known[i])
 	}
 	if !slices.ContainsFunc(r.columns, func(c epochColumn) bool { return c.name == "epoch" }) {
-		r.lines.problem("expected the header %s, got %.80q; no row of this file is used", epochHeader, r.lines.text)
+		r.lines.addProblem("expected the header %s, got %.80q; no row of this file is used", epochHeader, r.lines.text)
 		r.foreign = true
 		return false
 	}
@@ -233,7 +233,7 @@ func (l *lineReader) nextLine() bool {
 		case err == nil:
 			l.line++
 			if len(part) > maxLineBytes {
-				l.problem("line is longer than %d bytes", maxLineBytes)
+				l.addProblem("line is longer than %d bytes", maxLineBytes)
 				l.long = l.long[:0]
 				continue
 			}
@@ -243,9 +243,9 @@ func (l *lineReader) nextLine() bool {
 			if len(part) > 0 {
 				l.line++
 				if kept := bytes.TrimRight(part, "\x00"); len(kept) < len(part) {
-					l.problem("file ends with %d NUL bytes, as after a power cut; last line: %.80q", len(part)-len(kept), kept)
+					l.addProblem("file ends with %d NUL bytes, as after a power cut; last line: %.80q", len(part)-len(kept), kept)
 				} else {
-					l.problem("last line is torn: %.80q", part)
+					l.addProblem("last line is torn: %.80q", part)
 				}
 			}
 			return false
@@ -256,7 +256,7 @@ func (l *lineReader) nextLine() bool {
 	return false
 }
 
-// problem adds a problem with the current line.
-func (l *lineReader) problem(format string, a ...any) {
+// addProblem adds a problem with the current line.
+func (l *lineReader) addProblem(format string, a ...any) {
 	l.problems = append(l.problems, Problem{File: l.name, Line: l.line, Reason: fmt.Sprintf(format, a...)})
 }

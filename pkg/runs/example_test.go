@@ -21,7 +21,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	if err := w.Epoch(runs.Epoch{Epoch: 1, Seconds: 0.5, Samples: 32, SamplesPerSecond: 64}); err != nil {
+	if err := w.AppendEpoch(runs.Epoch{Epoch: 1, Seconds: 0.5, Samples: 32, SamplesPerSecond: 64}); err != nil {
 		fmt.Println(err)
 	}
 	if err := w.Finish(runs.StatusDone, nil); err != nil {

@@ -9,9 +9,9 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// sampleBytes is the number of bytes at the start, and again at the end, of the part
-// already read that are compared with the file to detect that it was replaced.
-const sampleBytes = 256
+// comparedBytes is how many of the first, and of the last, bytes that were read are compared
+// with the file again, to detect that it was replaced or rewritten.
+const comparedBytes = 256
 
 // GrowingFile reads a file that is still being written: each Open returns the bytes
 // appended since the last one. A file that was truncated, replaced or rewritten is read
@@ -43,7 +43,7 @@ func newGrowingFileIn(dir, path string) *GrowingFile {
 // read nor skipped are returned again by the next Open. The caller must close it.
 type AppendedReader struct {
 	// Restarted reports that the file was replaced or rewritten: the bytes start at its
-	// beginning, and those read before are no longer valid.
+	// beginning, and all bytes read before are no longer valid.
 	Restarted bool
 
 	g    *GrowingFile
@@ -104,11 +104,11 @@ func (a *AppendedReader) Read(p []byte) (int, error) {
 	g := a.g
 	a.left -= int64(n)
 	g.offset, g.read = g.offset+int64(n), g.read+int64(n)
-	if missing := sampleBytes - len(g.head); missing > 0 {
+	if missing := comparedBytes - len(g.head); missing > 0 {
 		g.head = append(g.head, p[:min(missing, n)]...)
 	}
-	g.tail = append(g.tail, p[max(0, n-sampleBytes):n]...)
-	g.tail = append(g.tail[:0], g.tail[max(0, len(g.tail)-sampleBytes):]...)
+	g.tail = append(g.tail, p[max(0, n-comparedBytes):n]...)
+	g.tail = append(g.tail[:0], g.tail[max(0, len(g.tail)-comparedBytes):]...)
 	if errors.Is(err, io.EOF) && a.left > 0 { // truncated meanwhile; the next Open sees it
 		a.left = 0
 	}
@@ -125,6 +125,6 @@ func (a *AppendedReader) Skip() {
 // Close closes the file.
 func (a *AppendedReader) Close() error { return a.f.Close() }
 
-// BytesRead returns the number of bytes read so far. It does not count the samples that
-// are compared, at most 512 bytes per Open.
+// BytesRead returns the number of bytes read so far. It does not count the bytes
+// that are read again for the comparison, at most 512 per Open.
 func (g *GrowingFile) BytesRead() int64 { return g.read }

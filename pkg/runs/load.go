@@ -16,7 +16,7 @@ import (
 // loadFileName is the name of the file with one Load per row.
 const loadFileName = "load.csv"
 
-const loadHeader = "epoch,seconds,cores,own_cpu_seconds,other_cpu_seconds,steal_cpu_seconds"
+const loadFileHeader = "epoch,seconds,cores,own_cpu_seconds,other_cpu_seconds,steal_cpu_seconds"
 
 // Load contains the CPU times of rank 0's machine during one epoch. It is one row of
 // load.csv; systems that do not report CPU times have no such file.
@@ -29,11 +29,11 @@ type Load struct {
 	StealSeconds float64 // CPU time that the hypervisor gave to other virtual machines
 }
 
-// Limits of the load. A run counts as disturbed if its load exceeds disturbingCores or
-// disturbingSteal.
+// Limits of the load. A run counts as disturbed if its load exceeds maxUndisturbedCores or
+// maxUndisturbedStealFraction.
 const (
-	disturbingCores = 0.1  // average number of cores used by other processes
-	disturbingSteal = 0.02 // fraction of all CPU time that the hypervisor took
+	maxUndisturbedCores         = 0.1  // average number of cores used by other processes
+	maxUndisturbedStealFraction = 0.02 // fraction of all CPU time that the hypervisor took
 	// minLoadSeconds is the shortest time that is judged. Over less time, the kernel's
 	// resolution of 10 ms is too coarse.
 	minLoadSeconds = 0.5
@@ -53,7 +53,7 @@ type LoadSummary struct {
 // hypervisor.
 func (s LoadSummary) String() string {
 	text := fmt.Sprintf("other processes used %.2f cores", s.OtherCores)
-	if s.StealFraction > disturbingSteal {
+	if s.StealFraction > maxUndisturbedStealFraction {
 		text += fmt.Sprintf(", and the hypervisor took %.1f %% of the CPU time", 100*s.StealFraction)
 	}
 	return text
@@ -77,7 +77,7 @@ func SummarizeLoad(loads []Load, isCounted func(epoch int) bool) (s LoadSummary,
 		return LoadSummary{}, false
 	}
 	s.OtherCores, s.StealFraction = max(0, other/seconds), max(0, steal/all)
-	s.Disturbed = s.OtherCores > disturbingCores || s.StealFraction > disturbingSteal
+	s.Disturbed = s.OtherCores > maxUndisturbedCores || s.StealFraction > maxUndisturbedStealFraction
 	return s, true
 }
 
@@ -92,9 +92,9 @@ func (i Info) summarizeLoad(loads []Load) *LoadSummary {
 	return &s
 }
 
-// Load appends a row to load.csv. It does not sync the file to disk: if a crash loses the
+// AppendLoad appends a row to load.csv. It does not sync the file to disk: if a crash loses the
 // row, the load of that epoch is unknown.
-func (w *Writer) Load(l Load) error {
+func (w *Writer) AppendLoad(l Load) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.lock.Check(); err != nil {
@@ -104,7 +104,7 @@ func (w *Writer) Load(l Load) error {
 	if _, err := os.Stat(path); w.loads && errors.Is(err, fs.ErrNotExist) {
 		return &LostError{path}
 	}
-	if err := repairFile(path, loadHeader); err != nil {
+	if err := repairFile(path, loadFileHeader); err != nil {
 		return fmt.Errorf("write load of epoch %d: %w", l.Epoch, err)
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
@@ -138,15 +138,15 @@ func readLoads(dir string) ([]Load, []Problem, error) {
 	lines := newLineReader(f, path)
 	for lines.next() {
 		if lines.line == 1 {
-			if lines.text != loadHeader {
-				lines.problem("expected the header %s, got %.80q; no row of this file is used", loadHeader, lines.text)
+			if lines.text != loadFileHeader {
+				lines.addProblem("expected the header %s, got %.80q; no row of this file is used", loadFileHeader, lines.text)
 				break
 			}
 			continue
 		}
 		l, err := parseLoad(lines.text)
 		if err != nil {
-			lines.problem("%v", err)
+			lines.addProblem("%v", err)
 			continue
 		}
 		loads = slices.DeleteFunc(loads, func(before Load) bool { return before.Epoch == l.Epoch })
@@ -158,7 +158,7 @@ func readLoads(dir string) ([]Load, []Problem, error) {
 // parseLoad parses a row of load.csv.
 func parseLoad(text string) (l Load, err error) {
 	cells := strings.Split(text, ",")
-	if want := strings.Count(loadHeader, ",") + 1; len(cells) != want {
+	if want := strings.Count(loadFileHeader, ",") + 1; len(cells) != want {
 		return l, fmt.Errorf("expected %d cells, got %d", want, len(cells))
 	}
 	number := func(i int) float64 {

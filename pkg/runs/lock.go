@@ -98,7 +98,7 @@ func (m machine) lockFolder(dir string) (*Lock, error) {
 func (l *Lock) lock() error {
 	var held bool
 	var err error
-	for range ownerTries { // a process that only cleans up has the lock for a moment
+	for range maxOwnerReads { // a process that only cleans up has the lock for a moment
 		held, err = l.machine.lock(l.file)
 		if !held {
 			break
@@ -106,7 +106,7 @@ func (l *Lock) lock() error {
 		if owner, found, err := lastOwner(l.file); err == nil && found && !owner.Released {
 			return &OwnedError{Dir: l.dir, Owner: owner}
 		}
-		time.Sleep(ownerWait)
+		time.Sleep(ownerRetryPause)
 	}
 	supported := err == nil
 	if !supported && !errors.Is(err, errors.ErrUnsupported) {
@@ -143,7 +143,7 @@ func (l *Lock) addOwner() error {
 	}
 	now := l.machine.now().UTC().Truncate(time.Second)
 	l.owner = Owner{Host: l.machine.host, BootID: l.machine.boot, PID: os.Getpid(), Started: now, Heartbeat: now}
-	if err := l.write(); err != nil {
+	if err := l.writeOwner(); err != nil {
 		return wrapWriteError("write", l.file.Name(), err)
 	}
 	if len(l.notices) == 0 {
@@ -151,13 +151,13 @@ func (l *Lock) addOwner() error {
 	}
 	// The notices mean that the lock may not have kept out another machine. If two
 	// processes get here at the same time, the last one to write is the owner.
-	time.Sleep(ownerTries * ownerWait)
+	time.Sleep(maxOwnerReads * ownerRetryPause)
 	return l.check()
 }
 
-// write writes the owner's line over its previous version. The line never becomes shorter,
+// writeOwner writes the owner's line over its previous version. The line never becomes shorter,
 // because its times are in whole seconds; it becomes longer when the run is released.
-func (l *Lock) write() error {
+func (l *Lock) writeOwner() error {
 	text, err := json.Marshal(l.owner)
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func (l *Lock) renewHeartbeat() {
 		return
 	}
 	l.owner.Heartbeat = l.machine.now().UTC().Truncate(time.Second)
-	_ = l.write()
+	_ = l.writeOwner()
 }
 
 // Notices returns messages for the user about the lock: that the run was taken over from
@@ -239,7 +239,7 @@ func (l *Lock) Release() error {
 	err := l.Check()
 	if err == nil {
 		l.owner.Heartbeat, l.owner.Released = l.machine.now().UTC().Truncate(time.Second), true
-		err = l.write()
+		err = l.writeOwner()
 	}
 	if err = errors.Join(err, l.file.Close()); err != nil {
 		return fmt.Errorf("release run: %w", err)

@@ -18,7 +18,7 @@ func lockFile(f *os.File) (held bool, err error) {
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		return true, nil
 	}
-	return false, lockError(f, err)
+	return false, wrapLockError(f, err)
 }
 
 // isLocked reports whether another open file description has the write lock
@@ -26,7 +26,7 @@ func lockFile(f *os.File) (held bool, err error) {
 func isLocked(f *os.File) (held bool, err error) {
 	l := newWriteLock()
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l)
-	return err == nil && l.Type != unix.F_UNLCK, lockError(f, err)
+	return err == nil && l.Type != unix.F_UNLCK, wrapLockError(f, err)
 }
 
 // newWriteLock returns the description of a write lock on a complete file.
@@ -34,9 +34,9 @@ func newWriteLock() unix.Flock_t {
 	return unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 }
 
-// lockError adds the path of f to err. It returns errors.ErrUnsupported if err means that
+// wrapLockError adds the path of f to err. It returns errors.ErrUnsupported if err means that
 // the file system has no locks, and nil for nil.
-func lockError(f *os.File, err error) error {
+func wrapLockError(f *os.File, err error) error {
 	// NFS without a lock daemon returns ENOLCK. Lustre that is mounted without -o flock
 	// returns ENOSYS.
 	for _, unsupported := range []error{unix.ENOLCK, unix.ENOSYS, unix.EINVAL, unix.EOPNOTSUPP} {

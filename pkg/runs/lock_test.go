@@ -95,7 +95,7 @@ func TestRefusedFolderStaysAsItIs(t *testing.T) {
 	writeSample(t, dir)
 	check(t, os.Remove(filepath.Join(dir, OwnersFile))) // as an older version wrote it
 	_, err := Create(dir, sampleInfo())
-	wantError(t, err, "already holds a run")
+	wantError(t, err, "already contains a run")
 	other := t.TempDir()
 	_, _, err = Resume(other)
 	wantError(t, err, "not a run folder")
@@ -187,7 +187,7 @@ func TestTakenOver(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			w, err := Create(dir, sampleInfo())
 			check(t, err)
-			check(t, w.Epoch(sampleEpoch(1)))
+			check(t, w.AppendEpoch(sampleEpoch(1)))
 			check(t, take(dir))
 			contents := func() string {
 				var all []string
@@ -200,7 +200,7 @@ func TestTakenOver(t *testing.T) {
 			}
 			before := contents()
 			w.lock.renewHeartbeat()
-			wantOwned(t, w.Epoch(sampleEpoch(2)), 4711)
+			wantOwned(t, w.AppendEpoch(sampleEpoch(2)), 4711)
 			wantOwned(t, w.Truncate(0), 4711)
 			wantOwned(t, w.Log("here"), 4711)
 			wantOwned(t, w.Update(func(i *Info) { i.Engine = "x" }), 4711)

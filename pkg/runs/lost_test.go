@@ -37,7 +37,7 @@ func TestLostFiles(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			w, err := Create(dir, sampleInfo())
 			check(t, err)
-			check(t, w.Epoch(sampleEpoch(1)))
+			check(t, w.AppendEpoch(sampleEpoch(1)))
 			check(t, w.Check())
 			check(t, tt.lose(dir))
 			want := func(err error) {
@@ -48,7 +48,7 @@ func TestLostFiles(t *testing.T) {
 				}
 			}
 			want(w.Check())
-			want(w.Epoch(sampleEpoch(2)))
+			want(w.AppendEpoch(sampleEpoch(2)))
 			end := w.Finish(StatusDone, nil)
 			want(end)
 			if failed++; name == epochsFile && end != nil {
@@ -80,13 +80,13 @@ func TestLostFilesOfRanks(t *testing.T) {
 	check(t, err)
 	events, err := OpenEvents(dir, 0)
 	check(t, err)
-	check(t, w.Load(Load{Epoch: 1, Seconds: 1}))
-	check(t, steps.Step(Step{Epoch: 1, Step: 1}))
+	check(t, w.AppendLoad(Load{Epoch: 1, Seconds: 1}))
+	check(t, steps.AppendStep(Step{Epoch: 1, Step: 1}))
 	check(t, errors.Join(steps.Flush(), events.Flush()))
-	check(t, os.Remove(stepsFile(dir, 1)))
+	check(t, os.Remove(stepsPath(dir, 1)))
 	check(t, os.Remove(events.f.Name()))
 	check(t, os.Remove(filepath.Join(dir, loadFileName)))
-	for name, err := range map[string]error{"steps": steps.Flush(), "events": events.Flush(), "load": w.Load(Load{Epoch: 2, Seconds: 1})} {
+	for name, err := range map[string]error{"steps": steps.Flush(), "events": events.Flush(), "load": w.AppendLoad(Load{Epoch: 2, Seconds: 1})} {
 		var lost *LostError
 		if !errors.As(err, &lost) {
 			t.Errorf("%s: error is %v", name, err)

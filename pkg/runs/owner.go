@@ -106,7 +106,7 @@ func Owners(dir string) ([]Owner, []Problem, error) {
 	for lines.nextLine() {
 		var o Owner
 		if err := json.Unmarshal(lines.raw, &o); err != nil {
-			lines.problem("%v", err)
+			lines.addProblem("%v", err)
 			continue
 		}
 		owners = append(owners, o)
@@ -132,16 +132,16 @@ func thisMachine() machine {
 	return machine{host: host, boot: bootID(), now: time.Now, lock: lockFile, query: isLocked}
 }
 
-// A process that has just acquired the lock has not written its Owner yet. Readers try
-// again this often and with this pause.
+// A process that has just acquired the lock may not have written its Owner yet. Readers
+// therefore read the file up to maxOwnerReads times, with ownerRetryPause in between.
 const (
-	ownerTries = 20
-	ownerWait  = 10 * time.Millisecond
+	maxOwnerReads   = 20
+	ownerRetryPause = 10 * time.Millisecond
 )
 
 func (m machine) ownerOf(dir string) (owner Owner, alive bool, err error) {
 	path := filepath.Join(dir, OwnersFile)
-	for range ownerTries {
+	for range maxOwnerReads {
 		f, err := safeopen.Open(dir, path)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			return Owner{}, false, nil
@@ -164,7 +164,7 @@ func (m machine) ownerOf(dir string) (owner Owner, alive bool, err error) {
 		if !held || found && !owner.Released {
 			return owner, alive, nil
 		}
-		time.Sleep(ownerWait)
+		time.Sleep(ownerRetryPause)
 	}
 	return Owner{}, alive, nil
 }

@@ -62,9 +62,9 @@ func ResolveLogs(path string) (string, error) {
 	}
 }
 
-// MakeLogs is ResolveLogs for a path that is about to be written. If there is no logs
-// folder, it creates one in the working directory and writes a message about it to w.
-func MakeLogs(path string, w io.Writer) (string, error) {
+// ResolveOrCreateLogs is like ResolveLogs, but if there is no logs folder, it creates one in
+// the working directory and writes a message about it to w.
+func ResolveOrCreateLogs(path string, w io.Writer) (string, error) {
 	place, err := ResolveLogs(path)
 	if !errors.Is(err, errNoLogs) {
 		return place, err
@@ -106,9 +106,9 @@ func LocateLogs(path string) (string, error) {
 	return "", fmt.Errorf("locate logs: neither %s nor %s exists; train first, or name another folder", place, here)
 }
 
-// CollectHost returns a description of this machine. The processor's name and the memory
+// DescribeHost returns a description of this machine. The processor's name and the memory
 // size come from /proc; without it they are empty and 0.
-func CollectHost() Host {
+func DescribeHost() Host {
 	h := Host{OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU()}
 	if name, err := os.Hostname(); err == nil {
 		h.Name = name

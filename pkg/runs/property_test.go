@@ -48,12 +48,12 @@ func TestRunRoundTrip(t *testing.T) {
 				Dice: num.Draw(rt, "edice"), ValSeconds: num.Draw(rt, "vs"), LearningRate: num.Draw(rt, "elr"),
 				Accuracy: num.Draw(rt, "accuracy"), ValAccuracy: num.Draw(rt, "val_accuracy"), Line: n + 2,
 			})
-			check(t, w.Epoch(epochs[n]))
+			check(t, w.AppendEpoch(epochs[n]))
 		}
 		steps, err := OpenSteps(dir, 0, Worker{WorldSize: 1, Host: text.Draw(rt, "host")})
 		check(t, err)
 		step := Step{Epoch: 1, Step: 1, Loss: num.Draw(rt, "steploss"), Data: rapid.Float64().Draw(rt, "data")}
-		check(t, steps.Step(step))
+		check(t, steps.AppendStep(step))
 		check(t, steps.Close())
 
 		run, err := Read(dir) // before Finish: as after a kill

@@ -24,7 +24,7 @@ import (
 // that has the status running in run.json but no living owner gets StatusKilled.
 func Read(dir string) (Run, error) {
 	run := Run{Dir: dir, File: filepath.Join(dir, epochsFile), Kind: "run folder"}
-	info, err := readStatus(dir)
+	info, err := readCurrentInfo(dir)
 	if err != nil {
 		return run, err
 	}
@@ -58,7 +58,7 @@ func Read(dir string) (Run, error) {
 	for _, rank := range found {
 		worker, problems, err := ReadWorker(dir, rank)
 		if isRefused(err) {
-			run.Problems = append(run.Problems, newRefusedProblem(stepsFile(dir, rank), err))
+			run.Problems = append(run.Problems, newRefusedProblem(stepsPath(dir, rank), err))
 			continue
 		}
 		if err != nil {
@@ -94,9 +94,9 @@ const (
 	maxWorkers = 1 << 20
 )
 
-// readStatus reads run.json of dir. If its status is running, readStatus returns that or
+// readCurrentInfo reads run.json of dir. If its status is running, readCurrentInfo returns that or
 // StatusKilled, depending on whether a process owns the run.
-func readStatus(dir string) (Info, error) {
+func readCurrentInfo(dir string) (Info, error) {
 	info, err := readInfo(dir)
 	if err != nil || info.Status != StatusRunning {
 		return info, err

@@ -19,10 +19,10 @@ func writeRows(t *testing.T, epochs []int, steps ...string) string {
 	w, err := Create(dir, info)
 	check(t, err)
 	for _, e := range epochs {
-		check(t, w.Epoch(sampleEpoch(e)))
+		check(t, w.AppendEpoch(sampleEpoch(e)))
 	}
 	check(t, w.Finish(StatusDone, nil))
-	check(t, os.WriteFile(stepsFile(dir, 0), []byte(strings.Join(steps, "\n")+"\n"), 0o644))
+	check(t, os.WriteFile(stepsPath(dir, 0), []byte(strings.Join(steps, "\n")+"\n"), 0o644))
 	return dir
 }
 

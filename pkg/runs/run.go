@@ -6,7 +6,7 @@
 //	    epochs.csv             one Epoch per row
 //	    steps-<rank>.jsonl     a Worker, then one Step per line
 //	    load.csv               one Load per row; only on systems with /proc
-//	    out.log                messages for people, in the format of Python's logging
+//	    out.log                log messages, in the format of Python's logging
 //	    events.out.tfevents.*  scalars for TensorBoard
 //	    checkpoints/
 //	    owners.jsonl           the run's lock, and one Owner per line
@@ -169,7 +169,7 @@ type Worker struct {
 	Started   time.Time `json:"started"`
 	BuildID   string    `json:"build_id,omitempty"`
 	// ConfigHash is the SHA-256 of the settings that all ranks must share, and DataHash
-	// that of some samples of their data. Both are "" in folders of older versions.
+	// the SHA-256 of some samples of their data. Both are "" in folders of older versions.
 	ConfigHash string `json:"config_hash,omitempty"`
 	DataHash   string `json:"data_hash,omitempty"`
 	FromStep   int    `json:"from_step,omitempty"` // steps before the checkpoint that the worker resumed from; 0 if it started the run

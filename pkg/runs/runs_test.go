@@ -48,11 +48,11 @@ func writeSample(t *testing.T, dir string) {
 	steps, err := OpenSteps(dir, 1, Worker{Rank: 1, LocalRank: 1, WorldSize: 2, PID: 42, Host: "h"})
 	check(t, err)
 	for n := 1; n <= 5; n++ {
-		check(t, steps.Step(sampleStep(n)))
+		check(t, steps.AppendStep(sampleStep(n)))
 	}
 	check(t, steps.Close())
-	check(t, w.Epoch(sampleEpoch(1)))
-	check(t, w.Epoch(sampleEpoch(2)))
+	check(t, w.AppendEpoch(sampleEpoch(1)))
+	check(t, w.AppendEpoch(sampleEpoch(2)))
 	check(t, w.Log("epoch %d", 2))
 	check(t, w.Update(func(i *Info) { i.Test = &Test{Samples: 6, Loss: 0.3, IoU: 0.8, Dice: math.NaN()} }))
 	check(t, w.Finish(StatusDone, nil))
@@ -123,14 +123,14 @@ func TestCreateRefusesSecondRun(t *testing.T) {
 	before, err := os.ReadFile(filepath.Join(dir, "run.json"))
 	check(t, err)
 	_, err = Create(dir, sampleInfo())
-	wantError(t, err, "already holds a run", "--series", "--seed", "--resume", "delete")
+	wantError(t, err, "already contains a run", "--series", "--seed", "--resume", "delete")
 	after, err := os.ReadFile(filepath.Join(dir, "run.json"))
 	check(t, err)
 	equal(t, string(after), string(before))
 
 	check(t, os.Remove(filepath.Join(dir, "run.json"))) // its epochs are still somebody's
 	_, err = Create(dir, sampleInfo())
-	wantError(t, err, "already holds a run", "epochs.csv")
+	wantError(t, err, "already contains a run", "epochs.csv")
 }
 
 func TestCreateBelowAFile(t *testing.T) {
@@ -169,11 +169,11 @@ func TestResume(t *testing.T) {
 		t.Errorf("problems %+v, expected the torn line 4", run.Problems)
 	}
 	check(t, w.Truncate(1))
-	check(t, w.Epoch(sampleEpoch(2)))
-	check(t, w.Epoch(sampleEpoch(3)))
+	check(t, w.AppendEpoch(sampleEpoch(2)))
+	check(t, w.AppendEpoch(sampleEpoch(3)))
 	steps, err := OpenSteps(dir, 1, Worker{Rank: 1, WorldSize: 2, PID: 43})
 	check(t, err)
-	check(t, steps.Step(sampleStep(4))) // step 4 and 5 are done again
+	check(t, steps.AppendStep(sampleStep(4))) // step 4 and 5 are done again
 	check(t, steps.Close())
 	check(t, w.Finish(StatusDone, nil))
 
@@ -302,7 +302,7 @@ func TestResumesAfterAKillAnywhere(t *testing.T) {
 		w, before, err := Resume(dir)
 		check(t, err)
 		next := sampleEpoch(len(before.Epochs) + 1)
-		check(t, w.Epoch(next))
+		check(t, w.AppendEpoch(next))
 		check(t, w.Finish(StatusDone, nil))
 		run, err := Read(dir)
 		check(t, err)
@@ -362,7 +362,7 @@ func TestResolveLogs(t *testing.T) {
 }
 
 // Commands that write create the logs folder, once; commands that read do not.
-func TestMakeLogs(t *testing.T) {
+func TestResolveOrCreateLogs(t *testing.T) {
 	work, err := filepath.EvalSymlinks(t.TempDir())
 	check(t, err)
 	t.Chdir(work)
@@ -375,7 +375,7 @@ func TestMakeLogs(t *testing.T) {
 	logs := filepath.Join(work, "logs")
 	for _, want := range []string{"created " + logs + ", the folder of all runs\n", ""} {
 		var said strings.Builder
-		got, err := MakeLogs("demo", &said)
+		got, err := ResolveOrCreateLogs("demo", &said)
 		check(t, err)
 		equal(t, got, filepath.Join(logs, "demo"))
 		equal(t, said.String(), want)
@@ -385,8 +385,8 @@ func TestMakeLogs(t *testing.T) {
 	}
 }
 
-func TestCollectHost(t *testing.T) {
-	h := CollectHost()
+func TestDescribeHost(t *testing.T) {
+	h := DescribeHost()
 	if h.OS == "" || h.Arch == "" || h.Cores < 1 {
 		t.Errorf("host %+v", h)
 	}

@@ -34,10 +34,10 @@ var ErrStepsInUse = errors.New("file is in use by another process")
 // and writes worker as a line at once. If the file exists, as in a resumed run, OpenSteps
 // removes a torn last line and then appends.
 //
-// The file is locked while it is open. The run's lock is not enough: after a kill of rank
-// 0 it is free for a moment in which the other ranks still write.
+// The file is locked while it is open. The run's lock does not suffice: after a kill
+// of rank 0, the run is unlocked although the other ranks may still write for a moment.
 func OpenSteps(dir string, rank int, worker Worker) (*StepWriter, error) {
-	path := stepsFile(dir, rank)
+	path := stepsPath(dir, rank)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, wrapWriteError("open", path, err)
@@ -59,13 +59,13 @@ func OpenSteps(dir string, rank int, worker Worker) (*StepWriter, error) {
 	return s, nil
 }
 
-func stepsFile(dir string, rank int) string {
+func stepsPath(dir string, rank int) string {
 	return filepath.Join(dir, "steps-"+strconv.Itoa(rank)+".jsonl")
 }
 
-// Step appends a step to a buffer, which is written to the file at the first step of the
+// AppendStep appends a step to a buffer, which is written to the file at the first step of the
 // next epoch, by Flush and by Close.
-func (s *StepWriter) Step(step Step) error {
+func (s *StepWriter) AppendStep(step Step) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if step.Epoch != s.epoch {
@@ -114,7 +114,7 @@ func (s *StepWriter) write(v any) error {
 // could not be used. A resumed run repeats the steps after its checkpoint; of steps with
 // the same number, the last one is returned.
 func ReadSteps(dir string, rank int) (Worker, []Step, []Problem, error) {
-	path := stepsFile(dir, rank)
+	path := stepsPath(dir, rank)
 	f, err := safeopen.Open(dir, path)
 	if err != nil {
 		return Worker{}, nil, nil, fmt.Errorf("read steps of rank %d: %w", rank, err)
@@ -142,7 +142,7 @@ type StepPart struct {
 // each process that wrote the file, including steps that a later part repeats, and the
 // lines that could not be used.
 func ReadStepParts(dir string, rank int) ([]StepPart, []Problem, error) {
-	path := stepsFile(dir, rank)
+	path := stepsPath(dir, rank)
 	f, err := safeopen.Open(dir, path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read steps of rank %d: %w", rank, err)
@@ -166,7 +166,7 @@ type stepReader struct {
 
 	worker        Worker // of the last worker line so far
 	firstOfWorker bool   // whether the next step is the first of worker
-	last          int    // step of the previous line; unknownNumber if that line cannot be read
+	last          int    // step of the previous line; unknownEpochOrStep if that line cannot be read
 	step          Step
 }
 
@@ -176,13 +176,13 @@ type stepReader struct {
 func (r *stepReader) checkOrder(step int) {
 	last := r.last
 	switch {
-	case last == unknownNumber:
+	case last == unknownEpochOrStep:
 	case step > last+1:
-		r.lines.problem("step %d follows step %d: lines are missing", step, last)
+		r.lines.addProblem("step %d follows step %d: lines are missing", step, last)
 	case r.firstOfWorker && r.worker.FromStep > 0 && step != r.worker.FromStep+1:
-		r.lines.problem("step %d follows a checkpoint of step %d: lines are missing", step, r.worker.FromStep)
+		r.lines.addProblem("step %d follows a checkpoint of step %d: lines are missing", step, r.worker.FromStep)
 	case !r.firstOfWorker && step <= last:
-		r.lines.problem("duplicate step %d after step %d, although the run was not resumed in between; the later line counts", step, last)
+		r.lines.addProblem("duplicate step %d after step %d, although the run was not resumed in between; the later line counts", step, last)
 	}
 	r.last, r.firstOfWorker = step, false
 }
@@ -203,8 +203,8 @@ func (r *stepReader) next() bool {
 		w, s, err := parseStepLine(text)
 		switch {
 		case err != nil:
-			r.lines.problem("%v", err)
-			r.last = unknownNumber
+			r.lines.addProblem("%v", err)
+			r.last = unknownEpochOrStep
 		case w != nil:
 			r.worker, r.firstOfWorker = *w, true
 		default:
@@ -242,7 +242,7 @@ func parseStepLine(text []byte) (*Worker, *Step, error) {
 // ReadSteps but without parsing the steps, which is much faster. A line that is not a
 // complete JSON object is a problem.
 func ReadWorker(dir string, rank int) (Worker, []Problem, error) {
-	path := stepsFile(dir, rank)
+	path := stepsPath(dir, rank)
 	f, err := safeopen.Open(dir, path)
 	if err != nil {
 		return Worker{}, nil, fmt.Errorf("read steps of rank %d: %w", rank, err)
@@ -254,7 +254,7 @@ func ReadWorker(dir string, rank int) (Worker, []Problem, error) {
 // LastStep returns the number of the last step in steps-<rank>.jsonl of the run folder
 // dir, or 0 if there is no such file or step.
 func LastStep(dir string, rank int) (int, error) {
-	path := stepsFile(dir, rank)
+	path := stepsPath(dir, rank)
 	f, err := safeopen.Open(dir, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -306,8 +306,8 @@ const maxStepNumber = 1 << 50
 // starts differently.
 const stepLinePrefix = `{"epoch":`
 
-// removeStepsFrom returns steps without those that have the number step or a higher one: a
-// resumed run repeats them.
+// removeStepsFrom returns steps without the steps numbered step or higher, which a resumed
+// run repeats.
 func removeStepsFrom(steps []Step, step int) []Step {
 	i := len(steps)
 	for i > 0 && steps[i-1].Step >= step {

@@ -16,13 +16,14 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// seriesHorovod is the series whose files have names of their own in the U-Net study.
-const seriesHorovod = "horovod"
+// horovodSeries is the series whose log files are named log_hvd_<workers>.csv in the U-Net
+// study.
+const horovodSeries = "horovod"
 
-// StudyLogName returns the file name of a run's log in the form of the U-Net study: for 4
+// StudyLogName returns the file name of a run's log in the format of the U-Net study: for 4
 // workers log_4.csv, or log_hvd_4.csv for the series horovod.
 func StudyLogName(info Info) string {
-	if info.Series == seriesHorovod {
+	if info.Series == horovodSeries {
 		return fmt.Sprintf("log_hvd_%d.csv", info.Workers)
 	}
 	return fmt.Sprintf("log_%d.csv", info.Workers)
@@ -39,12 +40,12 @@ type studySource struct {
 // memory.
 const maxSourceBytes = 1 << 20
 
-// studySourcePath returns the path of the studySource of the study log file.
+// studySourcePath returns the path of the file with the studySource of a study log.
 func studySourcePath(file string) string {
 	return filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".json")
 }
 
-// readStudySource reads the studySource of the study log file.
+// readStudySource reads the studySource of a study log.
 func readStudySource(file string) (studySource, error) {
 	text, err := safeopen.ReadFile(filepath.Dir(file), studySourcePath(file), maxSourceBytes)
 	if err != nil {

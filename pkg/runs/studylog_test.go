@@ -24,7 +24,7 @@ func TestWriteStudyLog(t *testing.T) {
 		must(err)
 		nan := math.NaN()
 		for e := 1; e <= 2; e++ {
-			must(w.Epoch(Epoch{
+			must(w.AppendEpoch(Epoch{
 				Epoch: e, Seconds: 1.25 * float64(e), TrainLoss: nan, LearningRate: 0.001,
 				ValLoss: nan, IoU: nan, Dice: nan, ValSeconds: nan, Accuracy: nan, ValAccuracy: nan,
 			}))

@@ -14,7 +14,7 @@ import (
 
 // Tail follows a run folder that is still being written. Its method Read reads only the
 // bytes that were appended since the last call, and Run returns the run so far. The result
-// is the same as that of the function Read, except that an incomplete last line is no
+// is the same as the result of the function Read, except that an incomplete last line is no
 // problem: it is read once it is complete.
 //
 //	tail := runs.NewTail("logs/demo/ddp-n2-s1")
@@ -75,7 +75,7 @@ func (t *Tail) readInfo() (bool, error) {
 	if same && t.info.Status != StatusRunning && t.info.Status != StatusKilled {
 		return false, nil
 	}
-	info, err := readStatus(t.dir) // the lock may change when run.json does not
+	info, err := readCurrentInfo(t.dir) // the lock may change when run.json does not
 	if err != nil {
 		return false, err
 	}
@@ -127,8 +127,8 @@ func (t *Tail) nextLines(lines *tailLines, path string) (text []byte, restarted,
 	return nil, false, now != was, nil
 }
 
-// readSteps reads the lines appended to the steps files, and reports whether there are any
-// or the list of ranks has changed.
+// readSteps reads the lines appended to the steps files. changed reports whether there are
+// such lines, or whether the set of steps files has changed.
 func (t *Tail) readSteps() (changed bool, err error) {
 	ranks, err := Ranks(t.dir)
 	if err != nil {
@@ -137,12 +137,12 @@ func (t *Tail) readSteps() (changed bool, err error) {
 	for rank := range t.steps {
 		if !slices.Contains(ranks, rank) {
 			delete(t.steps, rank)
-			delete(t.refused, stepsFile(t.dir, rank))
+			delete(t.refused, stepsPath(t.dir, rank))
 			changed = true
 		}
 	}
 	for _, rank := range ranks {
-		path := stepsFile(t.dir, rank)
+		path := stepsPath(t.dir, rank)
 		s := t.steps[rank]
 		if s == nil {
 			s = &stepsTail{file: &tailLines{growing: newGrowingFileIn(t.dir, path)}}
@@ -185,7 +185,7 @@ func (t *Tail) Run() Run {
 	slices.Sort(ranks)
 	for _, rank := range ranks {
 		s := t.steps[rank]
-		if p, ok := t.refused[stepsFile(t.dir, rank)]; ok {
+		if p, ok := t.refused[stepsPath(t.dir, rank)]; ok {
 			run.Problems = append(run.Problems, p)
 			continue
 		}

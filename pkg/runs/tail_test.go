@@ -112,9 +112,9 @@ func TestTail(t *testing.T) {
 				steps[rank], err = OpenSteps(dir, rank, Worker{Rank: rank, WorldSize: 2})
 				check(t, err)
 			}
-			check(t, steps[rank].Step(Step{Epoch: n, Step: n}))
+			check(t, steps[rank].AppendStep(Step{Epoch: n, Step: n}))
 		}
-		check(t, w.Epoch(row(n)))
+		check(t, w.AppendEpoch(row(n)))
 		same(fmt.Sprint("epoch ", n), true)
 	}
 	for rank := range 2 {
@@ -122,7 +122,7 @@ func TestTail(t *testing.T) {
 	}
 	check(t, w.Truncate(2))
 	same("truncated", true)
-	check(t, w.Epoch(row(3)))
+	check(t, w.AppendEpoch(row(3)))
 	same("epoch 3 again", true)
 
 	path := filepath.Join(dir, "epochs.csv")

@@ -107,9 +107,9 @@ func newEventFileName(dir string, now time.Time) (string, error) {
 	return fmt.Sprintf("%s%010d.%s.%d", eventsPrefix, seconds, host, os.Getpid()), nil
 }
 
-// Scalars appends an event with the values at a step, which counts from 1 over the complete
+// AppendScalars appends an event with the values at a step, which counts from 1 over the complete
 // run. A NaN means not measured and is left out. Values are stored as float32.
-func (w *EventWriter) Scalars(step int, at time.Time, values ...Scalar) error {
+func (w *EventWriter) AppendScalars(step int, at time.Time, values ...Scalar) error {
 	var summary []byte
 	for _, v := range values {
 		if math.IsNaN(v.Value) {

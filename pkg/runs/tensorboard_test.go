@@ -114,7 +114,7 @@ func TestEventGolden(t *testing.T) {
 	w, err := OpenEvents(dir, 0)
 	check(t, err)
 	w.pending = nil
-	check(t, w.Scalars(3, time.Unix(1, 0), Scalar{"a", 0.5}))
+	check(t, w.AppendScalars(3, time.Unix(1, 0), Scalar{"a", 0.5}))
 	event := "" +
 		"09 000000000000f03f" + // field 1, fixed64: 1.0 is 0x3ff0000000000000
 		"10 03" + // field 2, varint
@@ -164,12 +164,12 @@ func TestEventsReadBack(t *testing.T) {
 	at := time.Date(2021, 11, 12, 0, 32, 26, 118e6, time.UTC) // second 1636677146.118
 	w, err := OpenEvents(dir, 0)
 	check(t, err)
-	check(t, w.Scalars(300, at, Scalar{"Loss/train", 0.25}, Scalar{"Loss/valid", math.NaN()}, Scalar{"IoU", 0.75}))
-	check(t, w.Scalars(301, at, Scalar{"IoU", math.NaN()}))
+	check(t, w.AppendScalars(300, at, Scalar{"Loss/train", 0.25}, Scalar{"Loss/valid", math.NaN()}, Scalar{"IoU", 0.75}))
+	check(t, w.AppendScalars(301, at, Scalar{"IoU", math.NaN()}))
 	check(t, w.Close())
 	w, err = OpenEvents(dir, 300)
 	check(t, err)
-	check(t, w.Scalars(301, at, Scalar{"Learning Rate", 0.5}))
+	check(t, w.AppendScalars(301, at, Scalar{"Learning Rate", 0.5}))
 	check(t, w.Close())
 
 	files := eventFiles(t, dir)
@@ -208,7 +208,7 @@ func TestEventsTorn(t *testing.T) {
 	check(t, err)
 	ends := []int{len(eventFiles(t, dir)[0])}
 	for step := 1; step <= 3; step++ {
-		check(t, w.Scalars(step, time.Now(), Scalar{"Loss/step", float64(step)}))
+		check(t, w.AppendScalars(step, time.Now(), Scalar{"Loss/step", float64(step)}))
 		check(t, w.Flush()) // on disk without Close, as of a process that is killed
 		ends = append(ends, len(eventFiles(t, dir)[0]))
 	}
@@ -240,7 +240,7 @@ func TestEventsReachTheFile(t *testing.T) {
 	check(t, err)
 	defer w.Close()
 	for step := range 1000 {
-		check(t, w.Scalars(step+1, time.Now(), Scalar{"Loss/step", 1}))
+		check(t, w.AppendScalars(step+1, time.Now(), Scalar{"Loss/step", 1}))
 	}
 	records, err := readRecords(eventFiles(t, dir)[0])
 	if err != nil || len(records) < 500 {

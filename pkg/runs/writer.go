@@ -29,7 +29,7 @@ const (
 // Writer writes the files of a run folder that all ranks share. It belongs to the process
 // that owns the run: rank 0, or the launcher of another program. Its methods may be called
 // from several goroutines. Once another process has taken the run over, they return an
-// *OwnedError and write nothing. Epoch and Finish return a *LostError if the run folder, or
+// *OwnedError and write nothing. AppendEpoch and Finish return a *LostError if the run folder, or
 // a file that the Writer writes, is gone.
 type Writer struct {
 	dir    string
@@ -88,7 +88,7 @@ func (l *Lock) Create(info Info) (*Writer, error) {
 	}
 	f, err := os.OpenFile(w.path(epochsFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, errRunExists(dir, epochsFile)
+		return nil, newRunExistsError(dir, epochsFile)
 	}
 	if err != nil {
 		return nil, wrapWriteError("create", w.path(epochsFile), err)
@@ -107,7 +107,7 @@ func (l *Lock) Create(info Info) (*Writer, error) {
 func checkNoRun(dir string) error {
 	for _, name := range []string{infoFile, epochsFile} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return errRunExists(dir, name)
+			return newRunExistsError(dir, name)
 		}
 	}
 	return nil
@@ -135,9 +135,10 @@ func (w *Writer) createInfo() error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrExist):
-		return errRunExists(w.dir, infoFile)
+		return newRunExistsError(w.dir, infoFile)
 	}
-	// On a file system without links, O_EXCL of epochs.csv lets one process win.
+	// On a file system without links, creating epochs.csv with O_EXCL lets only one process
+	// continue.
 	if err := f.CloseAtomicallyReplace(); err != nil {
 		return fmt.Errorf("write run.json: %w", err)
 	}
@@ -199,7 +200,7 @@ func checkFiles(dir string) error {
 	}
 	paths := []string{filepath.Join(dir, epochsFile), filepath.Join(dir, loadFileName), filepath.Join(dir, logFile)}
 	for _, rank := range ranks {
-		paths = append(paths, stepsFile(dir, rank))
+		paths = append(paths, stepsPath(dir, rank))
 	}
 	for _, path := range paths {
 		f, err := safeopen.Open(dir, path)
@@ -287,8 +288,8 @@ func (w *Writer) Info() Info {
 	return w.info
 }
 
-// Epoch appends a row to epochs.csv and waits until it is on disk.
-func (w *Writer) Epoch(e Epoch) error {
+// AppendEpoch appends a row to epochs.csv and waits until it is on disk.
+func (w *Writer) AppendEpoch(e Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.check(); err != nil {
@@ -431,9 +432,9 @@ func (w *Writer) replaceFile(name string, text []byte) error {
 	return wholefile.WriteBytes(w.path(name), text, 0o644)
 }
 
-// errRunExists returns the error that dir already contains a run, because it contains file.
-func errRunExists(dir, file string) error {
-	return fmt.Errorf("create run folder %s: it already holds a run (%s); choose another --series or --seed, continue it with --resume, or delete the folder", dir, file)
+// newRunExistsError returns the error that dir already contains a run, because it contains file.
+func newRunExistsError(dir, file string) error {
+	return fmt.Errorf("create run folder %s: the folder already contains a run (%s); choose another --series or --seed, continue it with --resume, or delete the folder", dir, file)
 }
 
 // wrapWriteError adds the action and the path to err. If the folder cannot be written, it

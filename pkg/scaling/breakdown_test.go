@@ -36,12 +36,12 @@ func writeRun(t *testing.T, dir, name string, workers int, overlap bool, span ru
 			if s.Epoch == 1 { // must not count
 				s.Data, s.Wait = 100, 100
 			}
-			check(t, sw.Step(s))
+			check(t, sw.AppendStep(s))
 		}
 		check(t, sw.Close())
 	}
 	for i, seconds := range []float64{9, 2, 2} {
-		check(t, w.Epoch(runs.Epoch{Epoch: i + 1, Seconds: seconds, Samples: 8 * workers}))
+		check(t, w.AppendEpoch(runs.Epoch{Epoch: i + 1, Seconds: seconds, Samples: 8 * workers}))
 	}
 	check(t, w.Finish(runs.StatusDone, nil))
 }

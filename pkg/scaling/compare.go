@@ -118,10 +118,10 @@ func newComparisons(c *verdict.Comparisons, rule Rule) *Comparisons {
 	return out
 }
 
-// observations returns the counted runs by series and worker count, in the form that
+// verdictStudy returns the counted runs by series and worker count, in the form that
 // package verdict compares.
-func (s *Study) observations() verdict.Study {
-	out := verdict.Study{Place: s.displayName(), By: s.estimator()}
+func (s *Study) verdictStudy() verdict.Study {
+	out := verdict.Study{DisplayName: s.displayName(), By: s.estimator()}
 	for i, p := range s.Points {
 		out.Points = append(out.Points, verdict.Point{Series: p.Series, Workers: p.Workers, Diverged: p.Diverged, Cell: s.cells[i]})
 	}
@@ -135,7 +135,7 @@ func (s *Study) CompareSeries(a, b string) (*Comparisons, error) {
 			return nil, fmt.Errorf("compare: %w", err)
 		}
 	}
-	all := s.observations()
+	all := s.verdictStudy()
 	c, err := verdict.ComparePairs(all, all, []verdict.SeriesPair{{A: a, B: b, NameA: a, NameB: b}})
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func CompareStudies(a, b *Study) (*Comparisons, error) {
 	if a == nil || b == nil {
 		return nil, fmt.Errorf("compare: %w", errMissingStudy)
 	}
-	c, err := verdict.CompareStudies(a.observations(), b.observations())
+	c, err := verdict.CompareStudies(a.verdictStudy(), b.verdictStudy())
 	if err != nil {
 		return nil, err
 	}

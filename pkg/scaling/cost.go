@@ -27,7 +27,7 @@ type CostRow struct {
 	Series      string
 	Workers     int
 	Runs        int
-	Basis       string   // what the hours measure: "whole job", "training" or "an epoch"
+	Basis       string   // time span that the hours measure: "whole job", "training" or "an epoch"
 	Hours       Estimate // elapsed time
 	DeviceHours Estimate // Hours × Workers
 	Price       Estimate // DeviceHours × Cost.Rate
@@ -205,7 +205,7 @@ type BudgetRow struct {
 type Budget struct {
 	analysis
 	DeviceHours float64
-	Basis       string // what the hours measure: "whole job", "training" or "an epoch"
+	Basis       string // time span that the hours measure: "whole job", "training" or "an epoch"
 	Rows        []BudgetRow
 	Sentence    string
 	growingWork []string // series whose samples per epoch grow with the workers, so that their rows are different work
@@ -242,8 +242,8 @@ func (s *Study) Budget(deviceHours float64) (*Budget, error) {
 
 // budgetRows returns a row with the fastest measured worker count of a series within the
 // budget (0 workers if the budget is too small) and, if a law predicts a faster one
-// within the budget, a row with that. It returns nil if all contains no row of the
-// series.
+// within the budget, a second row with the prediction. It returns nil if all contains no
+// row of the series.
 func (s *Study) budgetRows(series string, all []CostRow, budget float64) []BudgetRow {
 	best := BudgetRow{Series: series, Hours: math.Inf(1)}
 	cheapest := CostRow{DeviceHours: Estimate{Value: math.Inf(1)}}
@@ -287,7 +287,7 @@ func (s *Study) predictBudgetRow(series string, from CostRow, measured BudgetRow
 	if err != nil {
 		return BudgetRow{}, false
 	}
-	fit := fits.Named()
+	fit := fits.SupportedLaw()
 	if fit == nil { // no law is supported by the data
 		return BudgetRow{}, false
 	}

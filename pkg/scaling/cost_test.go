@@ -113,13 +113,13 @@ func writeSteps(t *testing.T, place string, workers, seed int, info runs.Info, s
 		for i := range 40 {
 			x := span(rank, i)
 			x.Step, x.Epoch, x.Samples = i+1, i/20+1, 4
-			check(t, sw.Step(x))
+			check(t, sw.AppendStep(x))
 		}
 		check(t, sw.Close())
 	}
 	nan := math.NaN()
 	for i := range 2 {
-		check(t, w.Epoch(runs.Epoch{
+		check(t, w.AppendEpoch(runs.Epoch{
 			Epoch: i + 1, Seconds: 20, Samples: 80 * workers, SamplesPerSecond: nan, TrainLoss: 1, ValLoss: nan,
 			IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan,
 		}))

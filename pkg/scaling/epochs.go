@@ -40,7 +40,7 @@ func (s *Study) epochRows() []epochRow {
 	rows := make([]epochRow, 0, n)
 	for _, g := range s.groupBySeries() {
 		for _, r := range g.Runs {
-			elapsed, counts := 0.0, s.Rule.observeRule().EpochFilter(r)
+			elapsed, counts := 0.0, s.Rule.toObserveRule().EpochFilter(r)
 			for i, e := range r.Epochs {
 				elapsed += e.Seconds
 				rows = append(rows, epochRow{
@@ -147,14 +147,14 @@ func (s *Study) EpochSpreads() *EpochSpreads {
 	for i, p := range s.Points {
 		var seconds, rates []float64
 		for _, r := range s.cells[i].Runs {
-			counts := s.Rule.observeRule().EpochFilter(r)
+			counts := s.Rule.toObserveRule().EpochFilter(r)
 			for k := range r.Epochs {
 				e := &r.Epochs[k]
 				if !counts(k) || !(e.Seconds > 0) || math.IsInf(e.Seconds, 0) {
 					continue
 				}
 				seconds = append(seconds, e.Seconds)
-				if n := s.Rule.observeRule().SamplesInEpoch(e); n > 0 {
+				if n := s.Rule.toObserveRule().SamplesInEpoch(e); n > 0 {
 					rates = append(rates, n/e.Seconds)
 				}
 			}

@@ -83,8 +83,8 @@ func (s *Study) IntervalNote() string {
 }
 
 // estimateColumns returns the columns of one Estimate of each row, which the function
-// estimate selects: its value, the formatted interval (only for people, if any row has
-// one), and the ends of the interval (only in files).
+// estimate selects: its value, the formatted interval (only in the human-readable
+// table, if any row has one), and the ends of the interval (only in files).
 func estimateColumns[T any](name string, estimate func(T) Estimate) []grid.Column[T] {
 	value := func(suffix string, pick func(Estimate) float64) grid.Column[T] {
 		return grid.Column[T]{Name: name + suffix, Value: func(r T) float64 { return pick(estimate(r)) }}

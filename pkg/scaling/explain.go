@@ -237,7 +237,7 @@ func (s *Study) explainRunMetric(x *ExplainedNumber, i int) {
 // all epochs of its runs, including epochs that do not count.
 func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 	var out []Input
-	for _, in := range s.Rule.observeRule().SpeedInputs(s.cells[i], measureName) {
+	for _, in := range s.Rule.toObserveRule().SpeedInputs(s.cells[i], measureName) {
 		in.Role = role
 		out = append(out, Input(in))
 	}

@@ -77,7 +77,7 @@ type BandPoint struct {
 // with the delta method (Bates and Watts, Nonlinear Regression Analysis and Its
 // Applications, 1988, §2.3). A law with p parameters (including λ) needs p+3 runs at
 // p+2 different sizes; otherwise it is omitted. Fit returns ErrTooFew if there are too
-// few runs or sizes for every law. [Fits.Named] returns the law that the data support.
+// few runs or sizes for every law. [Fits.SupportedLaw] returns the law that the data support.
 // Sentence describes it, or explains why there is none.
 func (s *Study) Fit(series string) (*Fits, error) {
 	name, err := s.resolveSeries(series)
@@ -107,8 +107,8 @@ func (s *Study) Fit(series string) (*Fits, error) {
 }
 
 // collectThroughputs returns the size and the throughput of each run of a series. base is
-// the throughput that has speed-up 1: the baseline's or, if there is no baseline, that of
-// the first run at the smallest size.
+// the throughput that has speed-up 1: the baseline's or, if there is no baseline, the
+// throughput of the first run at the smallest size.
 func (s *Study) collectThroughputs(series string, m observe.SpeedMeasure) (data []law.Observation, base float64) {
 	base = math.NaN()
 	for i, p := range s.Points {
@@ -143,7 +143,7 @@ func (s *Study) leavesWorkersUnused(i int, m observe.SpeedMeasure) bool {
 }
 
 // Best returns the law with the lowest AICc, or nil if none was fitted. The data may
-// contradict even this law; Named excludes such laws.
+// contradict even this law; SupportedLaw excludes such laws.
 func (f *Fits) Best() *Fit {
 	if len(f.Rows) == 0 {
 		return nil
@@ -160,13 +160,13 @@ func (f *Fits) Law(name string) *Fit {
 	return &f.Rows[i]
 }
 
-// Named returns the law that the data support, or nil if there is none. It is the law
+// SupportedLaw returns the law that the data support, or nil if there is none. It is the law
 // with the lowest AICc among those with a positive R² whose speed-ups agree with the
 // measured ones: within 10 % from the smallest to the largest size, and within 30 %
 // between any two sizes. With 6 or more different sizes, its residuals must also have
 // no trend (Spearman's rank correlation with the size, p ≥ 0.05).
-func (f *Fits) Named() *Fit {
-	if named := f.fits.Named(); named != nil {
+func (f *Fits) SupportedLaw() *Fit {
+	if named := f.fits.SupportedLaw(); named != nil {
 		return f.Law(named.Law)
 	}
 	return nil
@@ -297,7 +297,7 @@ func (s *Study) Collective(series string) (*CollectiveFit, error) {
 	}
 	c := &CollectiveFit{Series: name, level: s.Rule.confidenceLevel()}
 	c.analysis = analysis{c}
-	var rows []law.AllReduce
+	var rows []law.AllReduceTime
 	for i, p := range s.Points {
 		if p.Series != name || p.Workers < 2 {
 			continue
@@ -310,10 +310,10 @@ func (s *Study) Collective(series string) (*CollectiveFit, error) {
 				c.Problems = append(c.Problems, runs.Problem{File: r.Dir, Reason: "its batch norms are synchronized (sync_batchnorm), so its all_reduce_seconds include more than the gradients"})
 				continue
 			}
-			steps, problems := steptime.ReadSpans(r, s.Rule.observeRule()).CompleteSteps()
+			steps, problems := steptime.ReadSpans(r, s.Rule.toObserveRule()).CompleteSteps()
 			c.Problems = append(c.Problems, problems...)
 			if shortest := steptime.AllReduceTimes(steps); len(shortest) > 0 {
-				rows = append(rows, law.AllReduce{
+				rows = append(rows, law.AllReduceTime{
 					Run: r.Dir, Workers: p.Workers, Bytes: gradientBytes * float64(r.Info.Parameters), Seconds: stats.Median(shortest),
 				})
 			}

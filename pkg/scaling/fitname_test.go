@@ -33,7 +33,7 @@ func TestLawNeedsCounts(t *testing.T) {
 	}
 	three, err := study(t, rated(map[int]float64{1: 100, 2: 199, 4: 396}, 3)).Fit("ddp")
 	check(t, err)
-	if n := three.Named(); n == nil || n.Law != LawLinear || len(three.Rows) != 1 {
+	if n := three.SupportedLaw(); n == nil || n.Law != LawLinear || len(three.Rows) != 1 {
 		t.Errorf("three counts can tell one parameter:\n%s", three)
 	}
 	wantLine(t, []string{three.Sentence}, "the linear law", "every additional worker adds about as much throughput as the first")
@@ -69,7 +69,7 @@ func TestLawContradicted(t *testing.T) {
 	} {
 		f, err := study(t, rated(c.rates, 2)).Fit("ddp")
 		check(t, err)
-		if f.Named() != nil || !strings.Contains(f.Sentence, "no law describes the measurements") || !strings.Contains(f.Sentence, c.says) {
+		if f.SupportedLaw() != nil || !strings.Contains(f.Sentence, "no law describes the measurements") || !strings.Contains(f.Sentence, c.says) {
 			t.Errorf("%s: expected no law and %q:\n%s", c.name, c.says, f)
 		}
 	}
@@ -87,12 +87,12 @@ func TestLawTrend(t *testing.T) {
 	}
 	five, err := study(t, rated(rates(1, 2, 4, 8, 16), 2)).Fit("ddp")
 	check(t, err)
-	if five.Named() == nil {
+	if five.SupportedLaw() == nil {
 		t.Errorf("5 counts say nothing of a trend: %s", five)
 	}
 	six, err := study(t, rated(rates(1, 2, 4, 8, 16, 32), 2)).Fit("ddp")
 	check(t, err)
-	if six.Named() != nil || !strings.Contains(six.Sentence, "residuals have a trend over the worker counts (Spearman's ρ = 1.000, p < 0.0001)") {
+	if six.SupportedLaw() != nil || !strings.Contains(six.Sentence, "residuals have a trend over the worker counts (Spearman's ρ = 1.000, p < 0.0001)") {
 		t.Errorf("6 counts with a trend: %s", six)
 	}
 }
@@ -111,7 +111,7 @@ func TestBudgetNeedsALaw(t *testing.T) {
 	s := study(t, all)
 	f, err := s.Fit("ddp")
 	check(t, err)
-	if f.Named() != nil {
+	if f.SupportedLaw() != nil {
 		t.Fatalf("%s", f)
 	}
 	b, err := s.Budget(1000)

@@ -19,7 +19,7 @@ func TestFollow(t *testing.T) {
 	w, err := runs.Create(filepath.Join(dir, "ddp-n1-s1"), source.Info)
 	check(t, err)
 	for _, e := range source.Epochs[:2] {
-		check(t, w.Epoch(e))
+		check(t, w.AppendEpoch(e))
 	}
 	s, err := Read(dir)
 	check(t, err)
@@ -39,7 +39,7 @@ func TestFollow(t *testing.T) {
 			cancel()
 			return nil
 		}
-		return w.Epoch(source.Epochs[2])
+		return w.AppendEpoch(source.Epochs[2])
 	}))
 	if shown != 2 {
 		t.Errorf("shown %d times", shown)

@@ -40,7 +40,7 @@ type GateResult struct {
 	rule     Rule
 }
 
-// Gate compares the speed of a candidate with that of a baseline for every series and
+// Gate compares the speed of a candidate with the speed of a baseline for every series and
 // worker count that both have, and distinguishes a change from noise. A row is a
 // regression only if the complete interval of the lost share is above maxRegression
 // (0.05 is 5 %). It passes if the complete interval is at or below maxRegression. It is
@@ -54,7 +54,7 @@ func Gate(baseline, candidate *Study, maxRegression float64) (*GateResult, error
 	if baseline == nil || candidate == nil {
 		return nil, fmt.Errorf("gate: %w", errMissingStudy)
 	}
-	found, err := verdict.Gate(baseline.observations(), candidate.observations(), maxRegression)
+	found, err := verdict.Gate(baseline.verdictStudy(), candidate.verdictStudy(), maxRegression)
 	if err != nil {
 		return nil, fmt.Errorf("gate: %w", err)
 	}

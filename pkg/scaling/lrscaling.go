@@ -55,7 +55,7 @@ type RuleRow struct {
 }
 
 // LRScaling describes which rule relates the best learning rate to the global batch,
-// and up to which batch the quality is kept.
+// and up to which global batch the quality is maintained.
 //
 // Its table has one row per global batch, with the columns global_batch, rates, runs,
 // diverged and bound; best_rate, the measure and change, each with _low and _high; none,

@@ -14,7 +14,7 @@ const (
 	ScalingUnknown = verdict.ScalingUnknown
 )
 
-// Mode describes what stays constant while the workers of a series grow.
+// Mode describes what stays constant while the number of workers of a series grows.
 //
 // Weak scaling keeps the work per worker and step: the batch per worker is fixed, and
 // the global batch grows (Gustafson, Reevaluating Amdahl's law, 1988; for training,

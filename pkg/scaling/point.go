@@ -28,7 +28,7 @@ type Point struct {
 	Failed   int // runs that failed or were canceled; they do not count
 	Diverged int // runs that count although their loss became NaN or infinite; the loss is ignored
 	Epochs   int // counted epochs of all these runs together
-	// DisturbanceNote is the number of counted runs that were disturbed by other load on
+	// Disturbed is the number of counted runs that were disturbed by other load on
 	// their machine; see runs.LoadSummary.
 	Disturbed int
 
@@ -91,7 +91,7 @@ func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.C
 			s.addProblem(r, "the run %s and does not count: %s", r.Info.Status, cmp.Or(r.Info.Error, "no reason recorded"))
 			continue
 		}
-		m := s.Rule.observeRule().Measure(r)
+		m := s.Rule.toObserveRule().Measure(r)
 		if m.Note != "" {
 			s.addNote("%s", m.Note)
 		}
@@ -143,7 +143,7 @@ func (s *Study) setRunMetrics(p *Point, c observe.Cell) {
 	p.TestSeconds = over(true, func(i int) float64 { return observe.TestSeconds(c.Runs[i]) })
 	p.EnergyJoules = over(true, func(i int) float64 { return observe.EnergyJoules(c.Runs[i]) })
 	for _, m := range observe.Metrics() {
-		*findField(m.Name).of(p) = over(false, func(i int) float64 { return m.RunValueWith(c.Runs[i], c.Measured[i].Last) })
+		*findPointField(m.Name).of(p) = over(false, func(i int) float64 { return m.RunValueWith(c.Runs[i], c.Measured[i].Last) })
 	}
 }
 
@@ -219,7 +219,7 @@ func (s *Study) describeDisturbance(r runs.Run) string {
 	if len(r.Loads) == 0 {
 		return ""
 	}
-	counts := s.Rule.observeRule().EpochFilter(r)
+	counts := s.Rule.toObserveRule().EpochFilter(r)
 	counted := map[int]bool{}
 	for i, e := range r.Epochs {
 		counted[e.Epoch] = counts(i)

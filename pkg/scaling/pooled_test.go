@@ -49,7 +49,7 @@ func TestGateOfItself(t *testing.T) {
 			check(t, err)
 			for _, e := range r.Epochs {
 				e.Seconds *= factor
-				check(t, w.Epoch(e))
+				check(t, w.AppendEpoch(e))
 			}
 			check(t, w.Finish(runs.StatusDone, nil))
 		}

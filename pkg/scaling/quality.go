@@ -50,7 +50,7 @@ func (s *Study) Quality() *Quality {
 	for i, m := range all {
 		known := 0
 		for _, p := range s.Points {
-			if !math.IsNaN(findField(m.Name).of(&p).Value) {
+			if !math.IsNaN(findPointField(m.Name).of(&p).Value) {
 				known++
 			}
 		}
@@ -72,7 +72,7 @@ func (s *Study) Quality() *Quality {
 				IoU: p.IoU, Dice: p.Dice, Accuracy: p.Accuracy, ValAccuracy: p.ValAccuracy,
 				TrainLoss: p.TrainLoss, ValLoss: p.ValLoss, TestLoss: p.TestLoss, Change: unknownEstimate(),
 			}
-			if chosen >= 0 && !math.IsNaN(findField(all[chosen].Name).of(&p).Value) {
+			if chosen >= 0 && !math.IsNaN(findPointField(all[chosen].Name).of(&p).Value) {
 				if base < 0 {
 					base = i
 				}
@@ -89,7 +89,7 @@ func (s *Study) Quality() *Quality {
 				if err != nil {
 					return unknownEstimate()
 				}
-				return *findField(all[chosen].Name).of(&s.Points[i])
+				return *findPointField(all[chosen].Name).of(&s.Points[i])
 			})
 		}
 	}
@@ -120,12 +120,12 @@ func (s *Study) estimateChange(a, b observe.Cell, value func(runs.Run) float64) 
 
 // summarize describes the change of quality in the rows of one series, and between which
 // worker counts the quality drops most. higher is true if higher values are better, and
-// span returns the measure of a row.
-func (q *Quality) summarize(rows []QualityRow, higher bool, span func(QualityRow) Estimate) string {
+// measureOf returns the measure of a row.
+func (q *Quality) summarize(rows []QualityRow, higher bool, measureOf func(QualityRow) Estimate) string {
 	first, last, previous := -1, -1, -1
 	worst, from, to := 0.0, -1, -1
 	for i, r := range rows {
-		v := span(r).Value
+		v := measureOf(r).Value
 		if math.IsNaN(v) {
 			continue
 		}
@@ -133,7 +133,7 @@ func (q *Quality) summarize(rows []QualityRow, higher bool, span func(QualityRow
 			first = i
 		}
 		if previous >= 0 {
-			step := v - span(rows[previous]).Value
+			step := v - measureOf(rows[previous]).Value
 			if !higher {
 				step = -step
 			}
@@ -151,11 +151,11 @@ func (q *Quality) summarize(rows []QualityRow, higher bool, span func(QualityRow
 		return text
 	}
 	if first == last {
-		return fmt.Sprintf("%s: %s %s at %s", rows[first].Series, q.Measure, english.Short(span(rows[first]).Value), at(rows[first]))
+		return fmt.Sprintf("%s: %s %s at %s", rows[first].Series, q.Measure, english.Short(measureOf(rows[first]).Value), at(rows[first]))
 	}
 	change := rows[last].Change
 	text := fmt.Sprintf("%s: %s goes from %s at %s to %s at %s", rows[first].Series, q.Measure,
-		english.Short(span(rows[first]).Value), at(rows[first]), english.Short(span(rows[last]).Value), at(rows[last]))
+		english.Short(measureOf(rows[first]).Value), at(rows[first]), english.Short(measureOf(rows[last]).Value), at(rows[last]))
 	switch {
 	case math.IsNaN(change.Low):
 		text += " (single runs: no interval; different seeds alone may differ as much)"
@@ -165,7 +165,7 @@ func (q *Quality) summarize(rows []QualityRow, higher bool, span func(QualityRow
 		text += fmt.Sprintf(", a change of %s %s", english.Short(change.Value), change.formatInterval())
 	}
 	if from >= 0 {
-		text += fmt.Sprintf("; the largest loss is from %d to %s (%s to %s)", rows[from].Workers, english.Count(rows[to].Workers, "worker"), english.Short(span(rows[from]).Value), english.Short(span(rows[to]).Value))
+		text += fmt.Sprintf("; the largest loss is from %d to %s (%s to %s)", rows[from].Workers, english.Count(rows[to].Workers, "worker"), english.Short(measureOf(rows[from]).Value), english.Short(measureOf(rows[to]).Value))
 	}
 	return text
 }

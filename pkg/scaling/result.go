@@ -49,17 +49,17 @@ func (a analysis) buildTable(maxRows int) table {
 // the type names its columns.
 func (a analysis) Table() dataframe.DataFrame { return a.buildTable(unlimitedRows).Table() }
 
-// String returns the table for people: the main columns with rounded numbers, followed
+// String returns the human-readable table: the main columns with rounded numbers, followed
 // by explanatory notes.
 func (a analysis) String() string { return a.buildTable(unlimitedRows).String() }
 
-// HTML returns the table for people as HTML for a notebook.
+// HTML returns the human-readable table as HTML for a notebook.
 func (a analysis) HTML() string { return a.buildTable(unlimitedRows).HTML() }
 
-// FirstHTML returns the table for people as HTML, limited to the first maxRows rows.
+// FirstHTML returns the human-readable table as HTML, limited to the first maxRows rows.
 func (a analysis) FirstHTML(maxRows int) string { return a.buildTable(maxRows).HTML() }
 
-// Write writes the result as "table" (for people), "csv" (every column, exact
+// Write writes the result as "table" (human-readable), "csv" (every column, exact
 // numbers, an empty cell if nothing was measured) or "json" (an array of objects
 // with the same names, null if nothing was measured).
 func (a analysis) Write(w io.Writer, format string) error {

@@ -156,7 +156,7 @@ func (r Rule) confidenceLevel() float64 {
 	return r.Confidence
 }
 
-// observeRule returns the part of the rule that determines which epochs of a run count.
-func (r Rule) observeRule() observe.Rule {
+// toObserveRule returns the part of the rule that determines which epochs of a run count.
+func (r Rule) toObserveRule() observe.Rule {
 	return observe.Rule{DropFirst: r.DropFirst, Epochs: r.Epochs, SamplesPerEpoch: r.SamplesPerEpoch}
 }

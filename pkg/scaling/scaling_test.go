@@ -245,7 +245,7 @@ func TestReadRunFolders(t *testing.T) {
 		w, err := runs.Create(filepath.Join(root, "logs", "cells", r.Dir), r.Info)
 		check(t, err)
 		for _, e := range r.Epochs {
-			check(t, w.Epoch(e))
+			check(t, w.AppendEpoch(e))
 		}
 		check(t, w.Finish(runs.StatusDone, nil))
 	}

@@ -78,7 +78,7 @@ func (s *Study) Breakdown() *Breakdown {
 				b.addProblem(r, "the run has no step spans (steps-<rank>.jsonl); lockstep train writes them")
 				continue
 			}
-			spans := steptime.ReadSpans(r, s.Rule.observeRule())
+			spans := steptime.ReadSpans(r, s.Rule.toObserveRule())
 			b.Problems = append(b.Problems, spans.Problems...)
 			if !totals[r.Info.Workers].Add(r, spans) {
 				b.addProblem(r, "no step of the run counts by the rule (%s)", s.Rule)
@@ -119,8 +119,8 @@ func stepColumns() []struct {
 	}
 }
 
-// table returns the breakdown as a table, in milliseconds for people and in seconds in
-// files.
+// table returns the breakdown as a table, in milliseconds if it is displayed and in
+// seconds in files.
 func (b *Breakdown) table(maxRows int) table {
 	g := grid.Grid[StepTime]{What: "breakdown", Rows: limitRows(b.Rows, maxRows), Remarks: b.remarks(), Columns: []grid.Column[StepTime]{
 		{Name: "series", Brief: true, Text: func(t StepTime) string { return t.Series }},
@@ -214,7 +214,7 @@ func (s *Study) TimeUse() *TimeUse {
 	t.analysis = analysis{t}
 	for i, p := range s.Points {
 		for _, source := range []string{steptime.SourceSteps, steptime.SourceTrace} {
-			u, problems := steptime.MeasureTimeUse(s.cells[i], s.Rule.observeRule(), source, t.level)
+			u, problems := steptime.MeasureTimeUse(s.cells[i], s.Rule.toObserveRule(), source, t.level)
 			t.Problems = append(t.Problems, problems...)
 			if u.Runs == 0 {
 				continue

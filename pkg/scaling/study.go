@@ -124,7 +124,7 @@ func (s *Study) Only(series ...string) (*Study, error) {
 // withRuns returns a study of all, a subset of the runs of s, with the series in the given
 // order. A nil order means the natural order of the names.
 func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, error) {
-	out, err := orderedStudy(all, s.fileProblems, rule, order)
+	out, err := newOrderedStudy(all, s.fileProblems, rule, order)
 	if err != nil {
 		return nil, err
 	}
@@ -134,17 +134,17 @@ func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, err
 
 // newStudy computes a study with the series in the natural order of their names.
 func newStudy(all []runs.Run, problems []runs.Problem, rule Rule) (*Study, error) {
-	return orderedStudy(all, problems, rule, nil)
+	return newOrderedStudy(all, problems, rule, nil)
 }
 
-// orderedStudy computes a study with the series in the given order. A nil order means
+// newOrderedStudy computes a study with the series in the given order. A nil order means
 // the natural order of their names.
-func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []string) (*Study, error) {
+func newOrderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []string) (*Study, error) {
 	if err := rule.Validate(); err != nil {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, errors.New("make study: no runs given")
+		return nil, errors.New("create study: no runs given")
 	}
 	all = cleanNames(all)
 	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurveCache{}}
@@ -192,7 +192,7 @@ func cleanNames(all []runs.Run) []runs.Run {
 func (s *Study) groupBySeries() []observe.Series {
 	var groups []observe.Series
 	for _, r := range s.Runs {
-		if r.Info.Workers < 1 { // orderedStudy has reported it
+		if r.Info.Workers < 1 { // newOrderedStudy has reported it
 			continue
 		}
 		name := s.seriesName(r)

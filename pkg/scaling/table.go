@@ -44,8 +44,8 @@ func pointFields() []pointField {
 	}
 }
 
-// findField returns the field with the given name, which must be one of pointFields.
-func findField(name string) pointField {
+// findPointField returns the field with the given name, which must be one of pointFields.
+func findPointField(name string) pointField {
 	all := pointFields()
 	return all[slices.IndexFunc(all, func(f pointField) bool { return f.name == name })]
 }
@@ -135,7 +135,7 @@ func (s *Study) grid() grid.Grid[*Point] {
 
 // Table returns one row per series and worker count. The columns:
 //
-//	series                 what is compared
+//	series                 name of the series
 //	workers                data-parallel workers
 //	runs                   runs that count
 //	epoch_seconds          seconds of training per epoch, by the rule
@@ -158,25 +158,25 @@ func (s *Study) grid() grid.Grid[*Point] {
 //	diverged               runs whose loss became NaN or infinite; their time counts
 //	epochs                 counted epochs of these runs together
 //	nodes                  machines; 0 if unknown
-//	size, baseline         workers or nodes, as the rule says, of the point and of its baseline
+//	size, baseline         size of the point and of its baseline, in workers or nodes (Rule.Per)
 //	scaling                weak, strong or unknown
 //	batch_per_worker, global_batch, samples_per_epoch, threads_per_worker   0 if unknown
 //	…_std                  standard deviation over repeated runs, for columns measured in each run
 //
-// The table for people also has a column disturbed, the number of counted runs that were
+// The human-readable table also has a column disturbed, the number of counted runs that were
 // disturbed by other load, if there are any.
 func (s *Study) Table() dataframe.DataFrame { return s.grid().Table() }
 
-// Write writes the table as "table" (for people: the main columns, rounded, then the
+// Write writes the table as "table" (human-readable: the main columns, rounded, then the
 // rule, notes and problems), "csv" (every column, exact numbers, an empty cell if
 // nothing was measured) or "json" (an array of objects with the same names, null if
 // nothing was measured).
 func (s *Study) Write(w io.Writer, format string) error { return s.grid().Write(w, format) }
 
-// String returns the table for people, with the rule, the notes and the problems.
+// String returns the human-readable table, with the rule, the notes and the problems.
 func (s *Study) String() string { return s.grid().String() }
 
-// HTML returns the table for people as HTML for a notebook.
+// HTML returns the human-readable table as HTML for a notebook.
 func (s *Study) HTML() string { return s.grid().HTML() }
 
 // remarks returns the lines below the table: the rule, how intervals are computed, the

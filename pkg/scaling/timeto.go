@@ -96,7 +96,7 @@ func (s *Study) combineByPoint(rows []TargetTime) []PointTargetTime {
 		if r.Reached {
 			out[i].Reached++
 		}
-		if v := r.knownSeconds(); !math.IsNaN(v) {
+		if v := r.trainOrWallSeconds(); !math.IsNaN(v) {
 			times[i] = append(times[i], v)
 		}
 	}
@@ -145,9 +145,9 @@ func (p PointTargetTime) format() string {
 	return text + fmt.Sprintf(", n = %d", p.Seconds.N)
 }
 
-// knownSeconds returns the training time until the target, or the wall time if the
+// trainOrWallSeconds returns the training time until the target, or the wall time if the
 // training time is unknown.
-func (x TargetTime) knownSeconds() float64 {
+func (x TargetTime) trainOrWallSeconds() float64 {
 	if math.IsNaN(x.Seconds) {
 		return x.WallSeconds
 	}

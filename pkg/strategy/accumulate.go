@@ -68,7 +68,7 @@ func (a *Accumulator) ReduceBucket(i int, b device.Buffer, s device.Stream) erro
 	return a.inner.ReduceBucket(i, b, s)
 }
 
-// addTo adds the elements of from to those of to, which has the same length.
+// addTo adds from to to, element by element. Both have the same length.
 func addTo[T float32 | float64](to, from []T) {
 	for i, v := range from {
 		to[i] += v

@@ -65,7 +65,7 @@ func NewDDP(ctx context.Context, group collective.Group) *DDP {
 	d.ctx, d.cancel = context.WithCancel(ctx)
 	d.changed.L = &d.mu
 	if group.Size() > 1 {
-		d.worker.Go(d.serve)
+		d.worker.Go(d.reduceUntilClosed)
 	}
 	return d
 }
@@ -188,8 +188,8 @@ func (d *DDP) Close() error {
 	return nil
 }
 
-// serve reduces the queued buckets one after the other until Close.
-func (d *DDP) serve() {
+// reduceUntilClosed reduces the queued buckets one after the other until Close.
+func (d *DDP) reduceUntilClosed() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for {

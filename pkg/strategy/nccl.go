@@ -42,9 +42,9 @@ type NCCLOptions struct {
 	// ranks determine which rank is missing. 0: collective.DefaultTimeout.
 	Timeout time.Duration
 	Poll    time.Duration // interval between two checks of the communicator; 0: 100 ms
-	// Search limits the search for the missing rank, and the time that Close waits for
+	// SearchTimeout limits the search for the missing rank, and the time that Close waits for
 	// NCCL. 0: 10 s.
-	Search time.Duration
+	SearchTimeout time.Duration
 }
 
 // withDefaults returns o with the default values of fields that are 0.
@@ -55,8 +55,8 @@ func (o NCCLOptions) withDefaults() NCCLOptions {
 	if o.Poll == 0 {
 		o.Poll = 100 * time.Millisecond
 	}
-	if o.Search == 0 {
-		o.Search = 10 * time.Second
+	if o.SearchTimeout == 0 {
+		o.SearchTimeout = 10 * time.Second
 	}
 	return o
 }
@@ -162,7 +162,7 @@ func (n *NCCL) createCommunicator(ctx context.Context, id nccl.UniqueID) error {
 // findMissingRank synchronizes with the other ranks in the group on the host. If a rank is
 // missing, it returns cause with the error that names that rank, else cause.
 func (n *NCCL) findMissingRank(ctx context.Context, cause error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, n.options.Search, errors.New("the rank did not join the search for the missing rank"))
+	ctx, cancel := context.WithTimeoutCause(ctx, n.options.SearchTimeout, errors.New("the rank did not join the search for the missing rank"))
 	defer cancel()
 	if missing := n.group.Barrier(ctx); missing != nil {
 		return fmt.Errorf("%w: %w", cause, missing)
@@ -181,7 +181,7 @@ func (n *NCCL) shareError(ctx context.Context, err error) error {
 		return errors.Join(err, sumErr)
 	}
 	if err == nil && failed[0] > 0 {
-		return fmt.Errorf("failed on %g of the other ranks", failed[0])
+		return fmt.Errorf("failed on %g of the other ranks, see their error messages", failed[0])
 	}
 	return err
 }
@@ -391,7 +391,7 @@ func (n *NCCL) Close() error {
 	select {
 	case err := <-ended:
 		return err
-	case <-time.After(n.options.Search):
-		return fmt.Errorf("close NCCL exchange: the communicator was not destroyed within %v", n.options.Search)
+	case <-time.After(n.options.SearchTimeout):
+		return fmt.Errorf("close NCCL exchange: the communicator was not destroyed within %v", n.options.SearchTimeout)
 	}
 }

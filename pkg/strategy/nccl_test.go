@@ -350,7 +350,7 @@ func TestNCCLWatch(t *testing.T) {
 			for _, g := range all {
 				c.change(g.library)
 			}
-			options := NCCLOptions{Timeout: 100 * time.Millisecond, Poll: 5 * time.Millisecond, Search: 500 * time.Millisecond}
+			options := NCCLOptions{Timeout: 100 * time.Millisecond, Poll: 5 * time.Millisecond, SearchTimeout: 500 * time.Millisecond}
 			if c.want == nil {
 				options.Timeout = 0 // what most take
 			}
@@ -408,7 +408,7 @@ func TestNCCLWatch(t *testing.T) {
 func TestNCCLAbortWithGraphs(t *testing.T) {
 	t.Attr("fault", "the watchdog waited for ncclCommAbort, which waits for graphs that are destroyed after the step")
 	all := gpus(t, 2)
-	options := NCCLOptions{Timeout: 100 * time.Millisecond, Poll: 5 * time.Millisecond, Search: 30 * time.Second}
+	options := NCCLOptions{Timeout: 100 * time.Millisecond, Poll: 5 * time.Millisecond, SearchTimeout: 30 * time.Second}
 	err := together(collective.InProcess(2), func(group collective.Group) error {
 		g := all[group.Rank()]
 		n, err := NewNCCL(t.Context(), g, group, NCCLOptions{})
@@ -465,7 +465,7 @@ func TestNewNCCLTimeout(t *testing.T) {
 	all := gpus(t, 2)
 	left := errors.New("killed")
 	all[1].library.CommInit = func(int, int, nccl.UniqueID) (nccl.Comm, error) { return 0, left }
-	options := NCCLOptions{Timeout: 50 * time.Millisecond, Search: 10 * time.Second}
+	options := NCCLOptions{Timeout: 50 * time.Millisecond, SearchTimeout: 10 * time.Second}
 	err := together(collective.InProcess(2), func(group collective.Group) error {
 		_, err := NewNCCL(t.Context(), all[group.Rank()], group, options)
 		if group.Rank() == 1 {
@@ -516,7 +516,7 @@ func TestNCCLCloseIsBounded(t *testing.T) {
 		return destroy(c)
 	}
 	defer close(free)
-	n, err := NewNCCL(t.Context(), g, collective.Single(), NCCLOptions{Search: 20 * time.Millisecond})
+	n, err := NewNCCL(t.Context(), g, collective.Single(), NCCLOptions{SearchTimeout: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,8 +44,8 @@ func Names() []string {
 	return names
 }
 
-// find returns the strategy with the given name. The empty name is the default strategy.
-func find(name string) (Strategy, error) {
+// findStrategy returns the strategy with the given name. The empty name is the default strategy.
+func findStrategy(name string) (Strategy, error) {
 	name = cmp.Or(name, NameDDP)
 	all := All()
 	i := slices.IndexFunc(all, func(s Strategy) bool { return s.Name == name })
@@ -57,14 +57,14 @@ func find(name string) (Strategy, error) {
 
 // Validate returns an error unless name is empty or the name of a strategy.
 func Validate(name string) error {
-	_, err := find(name)
+	_, err := findStrategy(name)
 	return err
 }
 
 // New creates the named strategy of one worker with the engine e; the empty name is
 // NameDDP. All ranks of group must call it at the same time with the same name.
 func New(ctx context.Context, name string, e engine.Engine, group collective.Group) (Exchange, error) {
-	s, err := find(name)
+	s, err := findStrategy(name)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func sharingWorkers(b *runs.Binding, rank, localWorkers int) int {
 // collectHost returns a description of this machine. For bound workers, its Cores are those
 // that all workers of the run might use, and not only those of this worker.
 func collectHost(b *runs.Binding) runs.Host {
-	host := runs.CollectHost()
+	host := runs.DescribeHost()
 	if b != nil && len(b.CPUs) > 0 {
 		if cpus, err := topology.ParseList(b.Allowed); err == nil && len(cpus) > 0 {
 			host.Cores = len(cpus)

@@ -57,7 +57,7 @@ func TestSharingWorkers(t *testing.T) {
 }
 
 func TestCollectHost(t *testing.T) {
-	all := runs.CollectHost().Cores
+	all := runs.DescribeHost().Cores
 	for _, tt := range []struct {
 		b    *runs.Binding
 		want int

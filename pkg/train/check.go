@@ -25,7 +25,7 @@ func (w Worker) Check(ctx context.Context, workers int, out io.Writer) error {
 	case err != nil:
 		return &UsageError{err}
 	}
-	doc, err := cfg.document()
+	doc, err := cfg.jsonDocument()
 	if err != nil {
 		return err
 	}
@@ -39,9 +39,9 @@ func (w Worker) Check(ctx context.Context, workers int, out io.Writer) error {
 // the given number of workers does. It returns the first error.
 func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err error) {
 	if workers < 1 {
-		return fmt.Errorf("check %d workers: use at least 1", workers)
+		return fmt.Errorf("check config: got %d workers, want at least 1", workers)
 	}
-	t := &Trainer{cfg: cfg, options: WorkerOptions{Build: w.Build}, group: rankZero{size: workers}}
+	t := &Trainer{cfg: cfg, options: WorkerOptions{Build: w.Build}, group: rankZeroGroup{size: workers}}
 	if t.samples, err = OpenSamples(ctx, cfg.Data); err != nil {
 		return err
 	}
@@ -57,14 +57,14 @@ func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err er
 	return err
 }
 
-// rankZero is rank 0 of a group of the given size. It cannot exchange anything.
-type rankZero struct {
+// rankZeroGroup is the group of the given size as rank 0 sees it. It cannot exchange anything.
+type rankZeroGroup struct {
 	collective.Group
 	size int
 }
 
-func (g rankZero) Rank() int { return 0 }
-func (g rankZero) Size() int { return g.size }
+func (g rankZeroGroup) Rank() int { return 0 }
+func (g rankZeroGroup) Size() int { return g.size }
 
 // A Difference is a config key whose values differ between two runs.
 type Difference struct {
@@ -72,12 +72,12 @@ type Difference struct {
 	Was, Now any    // value in the existing run, and in the new or resumed run
 }
 
-// Differences returns the keys whose values in was, the config in run.json of an existing
-// run, differ from those in now, in alphabetical order. It omits keys that may change when a
-// run is resumed, and keys that only one of the two has. It returns nil if there are no
-// differences.
-func Differences(was, now map[string]any) []Difference {
-	all := compareConfigs(WithDefaultStrategy(was), WithDefaultStrategy(now), "")
+// Differences returns the keys whose values differ between recorded, the config in run.json
+// of an existing run, and current, in alphabetical order. It omits keys that may change when
+// a run is resumed, and keys that only one of the two configs has. It returns nil if there
+// are no differences.
+func Differences(recorded, current map[string]any) []Difference {
+	all := compareConfigs(WithDefaultStrategy(recorded), WithDefaultStrategy(current), "")
 	slices.SortFunc(all, func(a, b Difference) int {
 		if a.Key < b.Key {
 			return -1

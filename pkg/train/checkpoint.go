@@ -70,7 +70,7 @@ func (t *Trainer) takeSnapshot() (snapshot, error) {
 	return s, err
 }
 
-// saveIfDue takes a snapshot after an epoch, and saves it if Checkpoint.Every says so.
+// saveIfDue takes a snapshot after an epoch, and saves it if Checkpoint.Every requires it.
 // Otherwise it keeps the snapshot in memory, to be saved if the run ends early.
 func (t *Trainer) saveIfDue(rec *recorder) error {
 	if t.options.Dir == "" {
@@ -213,10 +213,10 @@ func listCheckpoints(dir string) ([]string, error) {
 	return found, nil
 }
 
-// restore restores the newest undamaged checkpoint, or initializes the parameters if there
+// restoreCheckpoint restores the newest undamaged checkpoint, or initializes the parameters if there
 // is no checkpoint. Every rank reads the checkpoint. Nevertheless, New then broadcasts the
 // tensors of rank 0.
-func (t *Trainer) restore(ctx context.Context) error {
+func (t *Trainer) restoreCheckpoint(ctx context.Context) error {
 	all, err := listCheckpoints(t.options.Dir)
 	if err != nil {
 		return err
@@ -263,7 +263,7 @@ func (t *Trainer) restore(ctx context.Context) error {
 
 // readNewestUndamaged reads the newest undamaged checkpoint of the run folder dir. all are
 // the paths of the checkpoints, oldest first; modelName is the name of the network. damaged
-// contains the errors of the damaged checkpoints after the one that was read, newest first.
+// contains the errors of the damaged checkpoints that are newer than file, newest first.
 func readNewestUndamaged(ctx context.Context, dir string, all []string, modelName string) (file checkpoint, damaged []*weights.DamagedError, err error) {
 	for _, name := range slices.Backward(all) {
 		file, err = readCheckpoint(ctx, filepath.Join(dir, name), modelName)

@@ -24,21 +24,21 @@ import (
 
 // Config is the complete configuration of a run. run.json records it.
 type Config struct {
-	Name       string         `yaml:"name" json:"name"`
-	Model      ModelConfig    `yaml:"model" json:"model"`
-	Data       DataConfig     `yaml:"data" json:"data"`
-	Batch      int            `yaml:"batch" json:"batch"`           // samples per worker and pass
-	Accumulate int            `yaml:"accumulate" json:"accumulate"` // batches per optimizer step, whose gradients are added up; 0: 1
-	Epochs     int            `yaml:"epochs" json:"epochs"`
-	Seed       int64          `yaml:"seed" json:"seed"` // random seed for initial weights, sample order and augmentation
-	Optimizer  optim.Config   `yaml:"optimizer" json:"optimizer"`
-	Schedule   optim.Schedule `yaml:"schedule" json:"schedule"`
-	EMA        Average        `yaml:"ema" json:"ema"`
-	Engine     engine.Options `yaml:"engine" json:"engine"`
-	Loader     LoaderConfig   `yaml:"loader" json:"loader"`
-	BucketMiB  float64        `yaml:"bucket_mib" json:"bucket_mib"` // largest size of a gradient bucket
-	Recompute  bool           `yaml:"recompute" json:"recompute"`   // recompute activations in the backward pass: needs less memory, computes the same bits
-	Checkpoint Checkpoints    `yaml:"checkpoint" json:"checkpoint"`
+	Name       string           `yaml:"name" json:"name"`
+	Model      ModelConfig      `yaml:"model" json:"model"`
+	Data       DataConfig       `yaml:"data" json:"data"`
+	Batch      int              `yaml:"batch" json:"batch"`           // samples per worker and pass
+	Accumulate int              `yaml:"accumulate" json:"accumulate"` // batches per optimizer step, whose gradients are added up; 0: 1
+	Epochs     int              `yaml:"epochs" json:"epochs"`
+	Seed       int64            `yaml:"seed" json:"seed"` // random seed for initial weights, sample order and augmentation
+	Optimizer  optim.Config     `yaml:"optimizer" json:"optimizer"`
+	Schedule   optim.Schedule   `yaml:"schedule" json:"schedule"`
+	EMA        AverageConfig    `yaml:"ema" json:"ema"`
+	Engine     engine.Options   `yaml:"engine" json:"engine"`
+	Loader     LoaderConfig     `yaml:"loader" json:"loader"`
+	BucketMiB  float64          `yaml:"bucket_mib" json:"bucket_mib"` // largest size of a gradient bucket
+	Recompute  bool             `yaml:"recompute" json:"recompute"`   // recompute activations in the backward pass: needs less memory, computes the same bits
+	Checkpoint CheckpointConfig `yaml:"checkpoint" json:"checkpoint"`
 	// SyncBatchNorm makes batch norms use the statistics of the global batch, like
 	// torch.nn.SyncBatchNorm, so that N workers compute the same as one worker with an
 	// N-fold batch. Each batch norm then exchanges its statistics once in the forward pass
@@ -77,8 +77,8 @@ type LoaderConfig struct {
 	DeviceMiB float64 `yaml:"device_mib" json:"device_mib"`
 }
 
-// Checkpoints describes when rank 0 saves checkpoints, and how many are kept.
-type Checkpoints struct {
+// CheckpointConfig describes when rank 0 saves checkpoints, and how many are kept.
+type CheckpointConfig struct {
 	Every      int `yaml:"every" json:"every"`             // epochs between two checkpoints; the last epoch is always saved
 	EverySteps int `yaml:"every_steps" json:"every_steps"` // optimizer steps between two checkpoints within an epoch; 0: none
 	Keep       int `yaml:"keep" json:"keep"`               // number of newest end-of-epoch checkpoints to keep; 0: all; with 1, none is left if it is damaged
@@ -98,19 +98,19 @@ func DefaultConfig() Config {
 		Engine:     engine.DefaultOptions(),
 		Loader:     LoaderConfig{Workers: 1, Prefetch: 2, DeviceMiB: 1024},
 		BucketMiB:  25,
-		Checkpoint: Checkpoints{Every: 1, Keep: 2},
+		Checkpoint: CheckpointConfig{Every: 1, Keep: 2},
 	}
 }
 
-// validName matches valid names of configs, which are also names of folders in logs/.
-var validName = regexp.MustCompile(`^([\pL\pN][\pL\pN ._+-]*)?$`)
+// validNamePattern matches valid names of configs, which are also names of folders in logs/.
+var validNamePattern = regexp.MustCompile(`^([\pL\pN][\pL\pN ._+-]*)?$`)
 
 // Validate returns an error for the first invalid value, with a valid value to use instead.
 func (c Config) Validate() error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("validate config %s: "+format, append([]any{clean.Text(c.Name)}, a...)...)
 	}
-	if !validName.MatchString(c.Name) {
+	if !validNamePattern.MatchString(c.Name) {
 		return fmt.Errorf("validate config: name is %q, which is also the name of a folder: use letters, digits, spaces and . _ + -, a letter or digit first", c.Name)
 	}
 	if err := c.Model.Validate(); err != nil {
@@ -141,7 +141,7 @@ func (c Config) Validate() error {
 	if err := checkExactIntegers(reflect.ValueOf(c), ""); err != nil {
 		return bad("%w", err)
 	}
-	for _, v := range []interface{ Validate() error }{c.Data, c.DataLoader(), c.Optimizer, c.Schedule, c.EMA, c.Engine} {
+	for _, v := range []interface{ Validate() error }{c.Data, c.LoaderOptions(), c.Optimizer, c.Schedule, c.EMA, c.Engine} {
 		if err := v.Validate(); err != nil {
 			return bad("%w", err)
 		}
@@ -149,8 +149,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// DataLoader returns the options of the loader of training batches.
-func (c Config) DataLoader() data.LoaderOptions {
+// LoaderOptions returns the options of the loader of training batches.
+func (c Config) LoaderOptions() data.LoaderOptions {
 	l := c.Loader
 	if l.Kind == LoaderDevice {
 		l.Kind = data.LoaderInMem
@@ -158,22 +158,22 @@ func (c Config) DataLoader() data.LoaderOptions {
 	return data.LoaderOptions{Kind: l.Kind, Workers: l.Workers, Prefetch: l.Prefetch, Order: l.Order, Augment: c.Data.Augment, Seed: c.Seed}
 }
 
-// Sampler returns the options of the sampler of the given rank. world is the number of
+// SamplerOptions returns the options of the sampler of the given rank. world is the number of
 // ranks, and samples the size of the training set.
-func (c Config) Sampler(samples, world, rank int) data.SamplerOptions {
+func (c Config) SamplerOptions(samples, world, rank int) data.SamplerOptions {
 	return data.SamplerOptions{
 		Samples: samples, World: world, Rank: rank,
 		BatchPerWorker: c.Batch, Seed: c.Seed, Shuffle: true, DropLast: c.Data.DropLast,
 	}
 }
 
-// Lowering returns the options for compiling the network into a program.
-func (c Config) Lowering() plan.Options {
+// LoweringOptions returns the options for compiling the network into a program.
+func (c Config) LoweringOptions() plan.Options {
 	return plan.Options{Fuse: c.Engine.Fuse, BucketBytes: int(c.BucketMiB * (1 << 20)), Recompute: c.Recompute, SyncBatchNorm: c.SyncBatchNorm}
 }
 
-// Collective returns the options of the group that connects the run's workers.
-func (c Config) Collective() collective.Options {
+// CollectiveOptions returns the options of the group that connects the run's workers.
+func (c Config) CollectiveOptions() collective.Options {
 	d, err := time.ParseDuration(c.TimeoutCollective)
 	if err != nil {
 		return collective.Options{} // TimeoutCollective is empty: Validate rejects all other invalid values

@@ -393,7 +393,7 @@ short:
 		if c.name != "" {
 			_, err = Named(c.name)
 		} else {
-			_, err = parseMember("list.yaml", "a", []byte(c.text))
+			_, err = parseNamedConfig("list.yaml", "a", []byte(c.text))
 		}
 		switch {
 		case c.want == "" && err != nil:
@@ -424,8 +424,8 @@ func TestTimeoutCollective(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("%s: %v, want %q", tt.set, err, tt.err)
 			}
-		case err != nil || c.Collective().Timeout != tt.want:
-			t.Errorf("%s: %v, %v, want %v", tt.set, c.Collective().Timeout, err, tt.want)
+		case err != nil || c.CollectiveOptions().Timeout != tt.want:
+			t.Errorf("%s: %v, %v, want %v", tt.set, c.CollectiveOptions().Timeout, err, tt.want)
 		}
 	}
 	// The worker's flag sets the same key, but Set takes precedence.

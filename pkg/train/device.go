@@ -25,10 +25,10 @@ func (d *deviceDataset) appendTargets(to []float32, samples []int) []float32 {
 	return to
 }
 
-// copyToDevice copies the training set to the engine's device if the device supports this
+// copySamplesToDevice copies the training set to the engine's device if the device supports this
 // and the set has 8-bit values and is not too large. Otherwise batches are loaded, and
-// copyToDevice sets t.hostReason, or returns an error with loader.kind device.
-func (t *Trainer) copyToDevice(ctx context.Context) error {
+// copySamplesToDevice sets t.hostReason, or returns an error with loader.kind device.
+func (t *Trainer) copySamplesToDevice(ctx context.Context) error {
 	device, ok := t.train.(engine.DatasetHolder)
 	c := t.cfg.Loader
 	if !ok || c.DeviceMiB == 0 {
@@ -57,9 +57,9 @@ func (t *Trainer) copyToDevice(ctx context.Context) error {
 	return nil
 }
 
-// describePlacement returns a log line with the reason why the GPU holds the training set
+// describeDataPlacement returns a log line with the reason why the GPU holds the training set
 // or does not. It returns "" if the engine or the config does not support this.
-func (t *Trainer) describePlacement() string {
+func (t *Trainer) describeDataPlacement() string {
 	if d := t.deviceSet; d != nil {
 		return fmt.Sprintf("the training set lies on the GPU: %d samples, %.1f MiB", t.samples.Train.Len(), float64(d.bytes)/(1<<20))
 	}

@@ -8,17 +8,17 @@ import (
 	"lockstep/pkg/model"
 )
 
-// Average configures the exponential moving average of the parameters (EMA, Polyak and
+// AverageConfig configures the exponential moving average of the parameters (EMA, Polyak and
 // Juditsky 1992): a ← d·a + (1−d)·w after an optimizer step, where w are the parameters. The
 // averages are evaluated after each epoch, in addition to the parameters, and saved in
 // checkpoints.
-type Average struct {
+type AverageConfig struct {
 	Decay float64 `yaml:"decay" json:"decay"` // d; 0: no average
 	Every int     `yaml:"every" json:"every"` // optimizer steps per update; 0: 1
 }
 
 // Validate returns an error for the first invalid value.
-func (a Average) Validate() error {
+func (a AverageConfig) Validate() error {
 	switch {
 	case !(a.Decay >= 0 && a.Decay < 1):
 		return fmt.Errorf("ema.decay is %g: use at least 0 (no average) and less than 1, such as 0.999", a.Decay)
@@ -28,10 +28,10 @@ func (a Average) Validate() error {
 	return nil
 }
 
-// movingAverage computes the averages that Average configures. A nil movingAverage does
+// movingAverage computes the averages that AverageConfig configures. A nil movingAverage does
 // nothing.
 type movingAverage struct {
-	config  Average
+	config  AverageConfig
 	updates int                  // number of updates so far
 	names   []string             // parameters, in the order of the program
 	values  map[string][]float64 // averages by the name of the parameter
@@ -42,7 +42,7 @@ const averagePrefix = model.AveragePrefix
 
 // newAverage returns a movingAverage that starts with the current parameters of exe, or nil
 // if c.Decay is 0.
-func newAverage(c Average, exe engine.Executable) (*movingAverage, error) {
+func newAverage(c AverageConfig, exe engine.Executable) (*movingAverage, error) {
 	if c.Decay == 0 {
 		return nil, nil
 	}
@@ -76,7 +76,7 @@ func (t *Trainer) startAverage() (err error) {
 	return nil
 }
 
-// update updates the averages after the given optimizer step, unless Average.Every skips
+// update updates the averages after the given optimizer step, unless AverageConfig.Every skips
 // this step. As in TensorFlow's ExponentialMovingAverage, the decay after u updates is at
 // most (1+u)/(10+u), so that the random initial values do not dominate the averages of a
 // short run.

@@ -13,7 +13,7 @@ import (
 
 // Evaluate evaluates the network on the complete held-out set, one shard per rank, and
 // returns the scores of all ranks together. As in PyTorch's DDP, all ranks use the running
-// statistics of rank 0, so the evaluated network is the one in the checkpoints. All ranks
+// statistics of rank 0, so the evaluated network is the network in the checkpoints. All ranks
 // must call it.
 func (t *Trainer) Evaluate(ctx context.Context) (Scores, error) {
 	if err := strategy.BroadcastTensors(ctx, t.train, t.group, t.runningStatNames()); err != nil {
@@ -27,7 +27,7 @@ func (t *Trainer) Evaluate(ctx context.Context) (Scores, error) {
 	if err := t.allReduce(ctx, sums); err != nil {
 		return Scores{}, err
 	}
-	return s.fromSums(sums), nil
+	return s.withSums(sums), nil
 }
 
 // evaluateShard evaluates the shard of ds that belongs to the given rank of world ranks. exe
@@ -69,7 +69,7 @@ func evaluateShard(ctx context.Context, exe engine.Executable, task model.Task, 
 func batchAndOutputSize(p *plan.Program) (batch, outputs int, err error) {
 	in, out := p.Lookup(plan.Input, model.ImageInput), p.Lookup(plan.Output, model.LogitsOutput)
 	if in < 0 || out < 0 {
-		return 0, 0, fmt.Errorf("the network must have the input %q and the output %q", model.ImageInput, model.LogitsOutput)
+		return 0, 0, fmt.Errorf("evaluate network: the program lacks the input %q or the output %q", model.ImageInput, model.LogitsOutput)
 	}
 	batch = p.Tensors[in].Shape[0]
 	return batch, p.Tensors[out].Elements() / batch, nil

@@ -8,12 +8,12 @@ import (
 	"lockstep/pkg/model"
 )
 
-// feeder provides the batches of an epoch in one of three ways:
+// batchFeeder provides the batches of an epoch in one of three ways:
 //   - next loads each batch.
 //   - The engine prefetches: during a step it calls prefetch for the next batch.
 //   - The training set is in the device's memory: next passes the indexes of the batch's
 //     samples to the engine.
-type feeder struct {
+type batchFeeder struct {
 	batches        *data.Iterator
 	engine         engine.Prefetcher // nil if the engine does not prefetch
 	requested      bool              // the engine has called prefetch for the next batch
@@ -29,10 +29,10 @@ type feeder struct {
 	deviceErr error   // first error of the engine that holds the set
 }
 
-// newFeeder returns a feeder for the batches of the current epoch, starting with batch
+// newBatchFeeder returns a batchFeeder for the batches of the current epoch, starting with batch
 // number batch, counted from 0. The caller must call stop.
-func (t *Trainer) newFeeder(ctx context.Context, batch int) *feeder {
-	f := &feeder{needTargets: t.net.Task() == model.Classification, device: t.deviceSet, epoch: t.epoch}
+func (t *Trainer) newBatchFeeder(ctx context.Context, batch int) *batchFeeder {
+	f := &batchFeeder{needTargets: t.net.Task() == model.Classification, device: t.deviceSet, epoch: t.epoch}
 	if f.device != nil {
 		f.remaining = t.loader.BatchIndices(t.epoch)[batch:]
 		return f
@@ -47,7 +47,7 @@ func (t *Trainer) newFeeder(ctx context.Context, batch int) *feeder {
 
 // prefetch returns the inputs of the next batch by name, or nil at the end of the epoch.
 // The engine calls it during a step.
-func (f *feeder) prefetch() map[string][]float32 {
+func (f *batchFeeder) prefetch() map[string][]float32 {
 	f.requested, f.hasNext = true, f.batches.Next()
 	if !f.hasNext {
 		return nil
@@ -61,7 +61,7 @@ func (f *feeder) prefetch() map[string][]float32 {
 
 // next waits for the next batch. It returns false at the end of the epoch or after an
 // error; see err.
-func (f *feeder) next() bool {
+func (f *batchFeeder) next() bool {
 	if f.device != nil {
 		return f.selectSamples()
 	}
@@ -82,7 +82,7 @@ func (f *feeder) next() bool {
 
 // selectSamples passes the sample indexes of the next batch to the engine whose device
 // holds the training set. It returns false at the end of the epoch or after an error.
-func (f *feeder) selectSamples() bool {
+func (f *batchFeeder) selectSamples() bool {
 	if len(f.remaining) == 0 || f.deviceErr != nil {
 		return false
 	}
@@ -98,7 +98,7 @@ func (f *feeder) selectSamples() bool {
 }
 
 // err returns the error that ended the batches early, or nil if there was none.
-func (f *feeder) err() error {
+func (f *batchFeeder) err() error {
 	if f.device != nil {
 		return f.deviceErr
 	}
@@ -107,7 +107,7 @@ func (f *feeder) err() error {
 
 // batch returns the image and target of the current batch, or nil, nil if the engine
 // already has them.
-func (f *feeder) batch() (image, target []float32) {
+func (f *batchFeeder) batch() (image, target []float32) {
 	if f.engineHasBatch {
 		return nil, nil
 	}
@@ -117,7 +117,7 @@ func (f *feeder) batch() (image, target []float32) {
 
 // batchTargets returns the targets of the current batch. They are valid until the next call
 // of next, and only if f.needTargets is set.
-func (f *feeder) batchTargets() []float32 {
+func (f *batchFeeder) batchTargets() []float32 {
 	if f.engine != nil || f.device != nil {
 		return f.targets
 	}
@@ -125,7 +125,7 @@ func (f *feeder) batchTargets() []float32 {
 }
 
 // stop stops loading and prefetching.
-func (f *feeder) stop() {
+func (f *batchFeeder) stop() {
 	if f.engine != nil {
 		f.engine.SetPrefetch(nil)
 	}

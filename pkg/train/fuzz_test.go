@@ -15,7 +15,7 @@ import (
 // the config without loss.
 func FuzzParse(f *testing.F) {
 	for _, file := range shippedFiles() {
-		text, err := shipped.ReadFile(file)
+		text, err := shippedConfigs.ReadFile(file)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -27,7 +27,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("model: &m\n  <<: *m\n"))
 	f.Add([]byte("one: &one {batch: 3}\ntwo: {<<: *one, epochs: None}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		c, err := parseMember("fuzz.yaml", "two", text)
+		c, err := parseNamedConfig("fuzz.yaml", "two", text)
 		if err != nil {
 			if err.Error() == "" {
 				t.Error("an error without words")

@@ -180,7 +180,8 @@ func restoreLossScale(x engine.Executable, text string) error {
 }
 
 // openEngineOrCPU opens the engine for o.Device. If that is a GPU that this machine cannot
-// use, it opens the CPU engine instead, and note says so; otherwise note is empty.
+// use, it opens the CPU engine instead, and note is a message for the log; otherwise note is
+// empty.
 func openEngineOrCPU(o engine.Options) (e engine.Engine, note string, err error) {
 	e, err = OpenEngine(o, 0)
 	if _, onGPU := o.CUDA(); err == nil || !onGPU {

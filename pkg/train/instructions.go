@@ -60,20 +60,20 @@ func (t *Trainer) openCommonEngine(ctx context.Context) (engine.Engine, error) {
 	return cpu.NewWithInstructionSet(t.cfg.Engine, set)
 }
 
-// instructionSetNote returns a note for the log if the engines was and now use different
-// instruction sets of the CPU, else "". A run was trained on the engine was, and continues or
-// is evaluated on the engine now.
-func instructionSetNote(was, now string) string {
-	if was == now || cpu.ParseInstructionSet(was) == "" || cpu.ParseInstructionSet(now) == "" {
+// instructionSetNote returns a note for the log if the engine that trained a run and the
+// current engine, which continues or evaluates it, use different CPU instruction sets.
+// Otherwise it returns "". The arguments are the names of the engines.
+func instructionSetNote(trainedOn, current string) string {
+	if trainedOn == current || cpu.ParseInstructionSet(trainedOn) == "" || cpu.ParseInstructionSet(current) == "" {
 		return ""
 	}
-	return fmt.Sprintf("trained on %s, now on %s: results differ in their last bits", was, now)
+	return fmt.Sprintf("trained on %s, now on %s: results differ in their last bits", trainedOn, current)
 }
 
 // openMatchingEngine opens the engine for o.Device. On the CPU, it uses the instruction set
 // of trainedOn, the name of the engine on which the run was trained, if this processor
-// supports it. If it must use another engine or instruction set, note says so; otherwise
-// note is empty.
+// supports it. If it must use another engine or instruction set, note is a message for the
+// log; otherwise it is empty.
 func openMatchingEngine(o engine.Options, trainedOn string) (e engine.Engine, note string, err error) {
 	sets, err := cpu.InstructionSets()
 	if set := cpu.ParseInstructionSet(trainedOn); err == nil && o.Device == "cpu" && slices.Contains(sets, set) {

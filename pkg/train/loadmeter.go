@@ -28,7 +28,7 @@ func (t *Trainer) newLoadMeter(ctx context.Context) (*monitor.LoadMeter, error) 
 		return nil, nil
 	}
 	var roots []int
-	if launcher := os.Getppid(); Launched() && launcher > 1 {
+	if launcher := os.Getppid(); StartedByLauncher() && launcher > 1 {
 		roots = append(roots, launcher)
 	}
 	for i := range n {
@@ -50,15 +50,15 @@ func hashToFloat64(text string) float64 {
 	return float64(h.Sum32())
 }
 
-// beginLoad starts to measure the load of other processes at the start of an epoch.
-func (r *recorder) beginLoad() {
+// startLoadMeasurement starts to measure the load of other processes at the start of an epoch.
+func (r *recorder) startLoadMeasurement() {
 	if r.meter != nil {
 		r.meter.Begin()
 	}
 }
 
-// endLoad ends the measurement of the load, and keeps the result for writeEpoch.
-func (r *recorder) endLoad(epoch int) {
+// finishLoadMeasurement ends the measurement of the load, and keeps the result for writeEpoch.
+func (r *recorder) finishLoadMeasurement(epoch int) {
 	r.lastLoad = nil
 	if r.meter == nil {
 		return

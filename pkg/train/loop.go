@@ -18,7 +18,7 @@ import (
 
 // Result is the outcome of a run.
 type Result struct {
-	Epochs []runs.Epoch // one per completed epoch; after resuming, only rank 0 has the earlier ones
+	Epochs []runs.Epoch // one per completed epoch; after resuming, only rank 0 has the earlier epochs
 	Test   runs.Test    // final scores
 }
 
@@ -37,17 +37,17 @@ func (t *Trainer) Run(ctx context.Context) (Result, error) {
 	}
 	res, err := t.trainAndEvaluate(ctx, rec)
 	if err != nil {
-		if serr := t.saveEarly(ctx, rec, err); serr != nil {
+		if serr := t.saveAfterEarlyEnd(ctx, rec, err); serr != nil {
 			err = errors.Join(err, fmt.Errorf("save checkpoint: %w", serr))
 		}
 	}
 	return res, addDiskAdvice(rec.close(ctx, err), t.options.Dir)
 }
 
-// saveEarly saves a checkpoint after err has ended the run. If the run was interrupted, it
+// saveAfterEarlyEnd saves a checkpoint after err has ended the run. If the run was interrupted, it
 // saves the state after the last step. Otherwise it saves the snapshot of the last complete
 // epoch, unless that is saved already.
-func (t *Trainer) saveEarly(ctx context.Context, rec *recorder, err error) error {
+func (t *Trainer) saveAfterEarlyEnd(ctx context.Context, rec *recorder, err error) error {
 	interrupted := ctx.Err() != nil || errors.Is(err, context.Canceled)
 	if !interrupted || !t.progress.savable {
 		return t.saveLastEpoch(rec)
@@ -88,7 +88,7 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 				}
 			}
 		}
-		if where := t.describePlacement(); where != "" {
+		if where := t.describeDataPlacement(); where != "" {
 			if err := rec.log("%s", where); err != nil {
 				return res, err
 			}
@@ -166,12 +166,12 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	row := runs.Epoch{Epoch: t.epoch + 1, Accuracy: math.NaN(), ValAccuracy: math.NaN()}
 	work, end := withDelayedCancel(ctx, stepGracePeriod)
 	defer end()
-	before := t.progress.unsettled(t.group.Size())
+	before := t.progress.unsavableCopy(t.group.Size())
 	t.progress = before
 	if before.steps > 0 {
 		row.LearningRate = t.learningRate(t.epoch, before.steps-1)
 	}
-	feed := t.newFeeder(work, before.steps*t.cfg.batchesPerStep())
+	feed := t.newBatchFeeder(work, before.steps*t.cfg.batchesPerStep())
 	defer feed.stop()
 	steps := t.stepsPerEpoch()
 	lossSum, right := before.losses[t.group.Rank()], 0.0
@@ -180,14 +180,14 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	}
 	// Start all ranks together. Otherwise, the time that rank 0 alone spends before the
 	// epoch, for example on a checkpoint, would be part of the first step of the others.
-	rec.beginLoad()
+	rec.startLoadMeasurement()
 	if err := t.group.Barrier(work); err != nil {
 		return row, err
 	}
 	begin := time.Now()
 	for i := before.steps; i < steps; i++ {
 		row.LearningRate = t.learningRate(t.epoch, i)
-		span, err := t.optimizerStep(work, feed, i, row.LearningRate, &right)
+		span, err := t.runOptimizerStep(work, feed, i, row.LearningRate, &right)
 		if err != nil {
 			return row, fmt.Errorf("batch %d: %w", i+1, err)
 		}
@@ -200,7 +200,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		}
 		if i+1 < steps {
 			seconds := before.seconds + time.Since(begin).Seconds()
-			if err := t.betweenSteps(ctx, work, rec, progress{steps: i + 1, seconds: seconds, right: right}, lossSum); err != nil {
+			if err := t.saveOrStopBetweenSteps(ctx, work, rec, progress{steps: i + 1, seconds: seconds, right: right}, lossSum); err != nil {
 				return row, err
 			}
 		}
@@ -213,7 +213,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		return row, err
 	}
 	row.Seconds = before.seconds + time.Since(begin).Seconds()
-	rec.endLoad(row.Epoch)
+	rec.finishLoadMeasurement(row.Epoch)
 	row.Samples = t.sampler.Steps() * t.cfg.Batch * t.group.Size()
 	row.PaddingSamples = t.sampler.Padding()
 	row.SamplesPerSecond = float64(row.Samples) / row.Seconds
@@ -230,10 +230,10 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	return row, nil
 }
 
-// optimizerStep does optimizer step i of the epoch, counted from 0, on the next
+// runOptimizerStep does optimizer step i of the epoch, counted from 0, on the next
 // Config.Accumulate batches. It adds the number of correctly classified samples to *right,
 // and returns the step's times and mean loss.
-func (t *Trainer) optimizerStep(ctx context.Context, feed *feeder, i int, rate float64, right *float64) (runs.Step, error) {
+func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int, rate float64, right *float64) (runs.Step, error) {
 	parts := min(t.cfg.batchesPerStep(), t.sampler.Steps()-i*t.cfg.batchesPerStep())
 	span := runs.Step{Epoch: t.epoch + 1, Samples: parts * t.cfg.Batch}
 	t.accumulator.Begin(parts)
@@ -245,7 +245,7 @@ func (t *Trainer) optimizerStep(ctx context.Context, feed *feeder, i int, rate f
 			}
 			return span, errors.New("load batches: the loader returned too few batches for the epoch")
 		}
-		t.profileWait(waiting)
+		t.addWaitToProfile(waiting)
 		image, target := feed.batch()
 		span.Data += time.Since(waiting).Seconds()
 		if err := t.trainBatch(ctx, image, target, rate, part == parts-1, &span); err != nil {

@@ -105,7 +105,7 @@ func reportError(ctx context.Context, err error, errs io.Writer) int {
 		return 0
 	}
 	interrupted := ctx.Err() != nil
-	if interrupted && !Launched() {
+	if interrupted && !StartedByLauncher() {
 		err = fmt.Errorf("interrupted: %w; to continue, run the same command again with --resume", err)
 	}
 	fmt.Fprintln(errs, "lockstep:", err)

@@ -61,7 +61,7 @@ func TestMain30Lines(t *testing.T) {
 		{[]string{"more"}, 2, `unexpected argument "more"`},
 		{[]string{"--set", "batch=0"}, 2, "batch is 0"},
 		{[]string{"--config", "nothing"}, 2, `unknown config "nothing"`},
-		{[]string{"--run", dir}, 1, "it already holds a run"},
+		{[]string{"--run", dir}, 1, "the folder already contains a run"},
 	} {
 		out.Reset()
 		errs.Reset()

@@ -68,7 +68,7 @@ func Mirror(ctx context.Context, cfg Config, build model.Builder, m MirrorOption
 }
 
 // nearestMultiples returns the multiples of n just below and above batch, such as "6 or 8".
-// It omits the one below if that is 0.
+// It omits the multiple below batch if that is 0.
 func nearestMultiples(batch, n int) string {
 	above := (batch/n + 1) * n
 	if batch < n {

@@ -21,7 +21,7 @@ import (
 )
 
 //go:embed configs/*.yaml
-var shipped embed.FS
+var shippedConfigs embed.FS
 
 // Names returns the names of the shipped configs, sorted.
 func Names() []string {
@@ -35,13 +35,13 @@ func Names() []string {
 
 // shippedFiles returns the path in shipped of each config's file, by the config's name.
 func shippedFiles() map[string]string {
-	files, err := fs.Glob(shipped, "configs/*.yaml")
+	files, err := fs.Glob(shippedConfigs, "configs/*.yaml")
 	if err != nil {
 		return nil
 	}
 	in := map[string]string{}
 	for _, f := range files {
-		text, err := shipped.ReadFile(f)
+		text, err := shippedConfigs.ReadFile(f)
 		if err != nil {
 			continue // cannot happen: the file is embedded
 		}
@@ -114,7 +114,7 @@ func loadConfig(name string) (Config, error) {
 		text, err = os.ReadFile(file)
 	} else if in, ok := shippedFiles()[name]; ok {
 		member = name
-		text, err = shipped.ReadFile(in)
+		text, err = shippedConfigs.ReadFile(in)
 	} else {
 		return Config{}, fmt.Errorf("unknown config %q%s: use one of %s, or a .yaml file", name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
 	}
@@ -140,12 +140,12 @@ func isYAML(name string) bool {
 // Parse decodes a config from YAML, with the values of DefaultConfig for missing keys,
 // applies the overrides, and validates it. file is the name of the file in error messages.
 func Parse(file string, text []byte, overrides ...string) (Config, error) {
-	return parseMember(file, "", text, overrides...)
+	return parseNamedConfig(file, "", text, overrides...)
 }
 
-// parseMember is like Parse for the config with the name member in a file with several
+// parseNamedConfig is like Parse for the config with the name member in a file with several
 // configs. For a file with one config, member is ignored.
-func parseMember(file, member string, text []byte, overrides ...string) (Config, error) {
+func parseNamedConfig(file, member string, text []byte, overrides ...string) (Config, error) {
 	c, err := decodeConfig(file, member, text)
 	if err != nil {
 		return Config{}, err

@@ -204,7 +204,7 @@ func TestSyncBatchNormSpans(t *testing.T) {
 
 func TestSyncBatchNormConfig(t *testing.T) {
 	c, err := tiny().With("sync_batchnorm=true")
-	if err != nil || !c.SyncBatchNorm || !c.Lowering().SyncBatchNorm {
+	if err != nil || !c.SyncBatchNorm || !c.LoweringOptions().SyncBatchNorm {
 		t.Errorf("%v: sync_batchnorm is %v", err, c.SyncBatchNorm)
 	}
 	if c, err = c.With("engine.device=cuda:1"); err != nil || !c.SyncBatchNorm {

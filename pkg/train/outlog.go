@@ -29,8 +29,8 @@ func (r *recorder) logToTerminal(format string, a ...any) {
 	}
 }
 
-// writeHeader writes the first lines of out.log. A resumed run writes them again.
-func (r *recorder) writeHeader() error {
+// writeLogHeader writes the first lines of out.log. A resumed run writes them again.
+func (r *recorder) writeLogHeader() error {
 	if err := r.logToFile("Configuration name: %s", r.t.cfg.Name); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (r *recorder) writeEpochEvents(row runs.Epoch) error {
 			scalars = append(scalars, s)
 		}
 	}
-	if err := r.events.Scalars(r.t.step, time.Now(), scalars...); err != nil {
+	if err := r.events.AppendScalars(r.t.step, time.Now(), scalars...); err != nil {
 		return err
 	}
 	return r.events.Flush()
@@ -153,5 +153,5 @@ func (r *recorder) writeStepEvents(s runs.Step) error {
 			scalars = append(scalars, runs.Scalar{Tag: "Part of peak FLOP per sec/step", Value: speed.fractionOfPeak})
 		}
 	}
-	return r.events.Scalars(s.Step, time.Now(), scalars...)
+	return r.events.AppendScalars(s.Step, time.Now(), scalars...)
 }

@@ -19,7 +19,7 @@ import (
 type Predictor struct {
 	Checkpoint string // relative to the run folder
 	Epoch      int    // number of complete epochs in the checkpoint
-	Note       string // says so if the engine differs from the one of the training; else empty
+	Note       string // message that the engine differs from the engine of the training; empty if it does not
 	samples    Samples
 	task       model.Task
 	engine     engine.Engine
@@ -78,7 +78,7 @@ func (p *Predictor) load(ctx context.Context, cfg Config, trainedOn, path string
 	if p.engine, p.Note, err = openMatchingEngine(cfg.Engine, trainedOn); err != nil {
 		return err
 	}
-	g, err := net.Graph(EvalBatch, nn.Eval)
+	g, err := net.Graph(EvalBatchSize, nn.Eval)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 		return nil, fmt.Errorf("draw prediction %d: the task is %s, want segmentation", i, p.task)
 	}
 	ds := p.samples.Test
-	img, mask, err := readSample(ds, i, EvalBatch)
+	img, mask, err := readSample(ds, i, EvalBatchSize)
 	if err != nil {
 		return nil, err
 	}

@@ -22,9 +22,9 @@ func Processors(threads, cores, workers int, overlaps bool) int {
 	return max(need, min(share, threads+2))
 }
 
-// limitProcs sets GOMAXPROCS to the result of Processors, unless the environment sets it.
+// limitProcessors sets GOMAXPROCS to the result of Processors, unless the environment sets it.
 // Call it in worker processes only: a notebook that trains keeps all cores.
-func limitProcs(threads, workers int, overlaps bool) {
+func limitProcessors(threads, workers int, overlaps bool) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(Processors(threads, runtime.GOMAXPROCS(0), workers, overlaps))
 	}

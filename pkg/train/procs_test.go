@@ -29,19 +29,19 @@ func TestProcs(t *testing.T) {
 	}
 }
 
-// TestLimitProcs checks GOMAXPROCS after limitProcs.
+// TestLimitProcs checks GOMAXPROCS after limitProcessors.
 func TestLimitProcs(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(before)
 	t.Setenv("GOMAXPROCS", "")
 	runtime.GOMAXPROCS(64)
-	limitProcs(2, 1, false)
+	limitProcessors(2, 1, false)
 	if got := runtime.GOMAXPROCS(0); got != 4 {
 		t.Errorf("2 threads on 64 cores: GOMAXPROCS is %d, want 4", got)
 	}
 	t.Setenv("GOMAXPROCS", "7")
 	runtime.GOMAXPROCS(7)
-	limitProcs(2, 1, false)
+	limitProcessors(2, 1, false)
 	if got := runtime.GOMAXPROCS(0); got != 7 {
 		t.Errorf("the user set 7, and it is %d", got)
 	}

@@ -20,11 +20,11 @@ type progress struct {
 	seconds float64   // duration of these steps
 	losses  []float64 // sum of the losses of these steps, by rank
 	right   float64   // number of correctly classified samples: of this rank, or of all ranks if savable is true
-	savable bool      // the parameters are those after these steps, and every rank has written its steps
+	savable bool      // the parameters are the result of these steps, and every rank has written its steps
 }
 
-// unsettled returns a copy of p that is not savable and has one loss for each of world ranks.
-func (p progress) unsettled(world int) progress {
+// unsavableCopy returns a copy of p that is not savable and has one loss for each of world ranks.
+func (p progress) unsavableCopy(world int) progress {
 	if p.losses == nil {
 		p.losses = make([]float64, world)
 	}
@@ -53,11 +53,11 @@ func withDelayedCancel(ctx context.Context, d time.Duration) (context.Context, c
 	}
 }
 
-// betweenSteps saves a checkpoint if Checkpoint.EverySteps says so. If any rank was
+// saveOrStopBetweenSteps saves a checkpoint if Checkpoint.EverySteps requires it. If any rank was
 // interrupted, it returns an error on all ranks, so that all stop after the same step. done
 // is this rank's progress, and lossSum the sum of its losses in the current epoch. ctx ends
 // at an interrupt, and work somewhat later.
-func (t *Trainer) betweenSteps(ctx, work context.Context, rec *recorder, done progress, lossSum float64) error {
+func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, rec *recorder, done progress, lossSum float64) error {
 	stop := []float64{0}
 	if ctx.Err() != nil {
 		stop[0] = 1

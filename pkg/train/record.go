@@ -112,7 +112,7 @@ func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 	if err != nil {
 		host = "unknown"
 	}
-	doc, err := t.cfg.document()
+	doc, err := t.cfg.jsonDocument()
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (r *recorder) openRunFolder() (err error) {
 	t := r.t
 	_, err = os.Stat(filepath.Join(t.options.Dir, "run.json"))
 	if !t.options.Resume || errors.Is(err, fs.ErrNotExist) {
-		info, err := t.runInfo()
+		info, err := t.newRunInfo()
 		if err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (r *recorder) openRunFolder() (err error) {
 			return err
 		}
 	}
-	doc, err := t.cfg.document()
+	doc, err := t.cfg.jsonDocument()
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (r *recorder) openRunFolder() (err error) {
 	if err := r.openLogs(); err != nil {
 		return err
 	}
-	if err := r.logMissing(before, steps); err != nil {
+	if err := r.logFolderProblems(before, steps); err != nil {
 		return err
 	}
 	if note := instructionSetNote(before.Info.Engine, t.engine.Name()); note != "" {
@@ -214,10 +214,10 @@ func (r *recorder) openRunFolder() (err error) {
 // maxLoggedProblems is how many problems of a resumed run's folder are logged one by one.
 const maxLoggedProblems = 10
 
-// logMissing logs the problems in the folder of a resumed run: lines that cannot be read or
+// logFolderProblems logs the problems in the folder of a resumed run: lines that cannot be read or
 // are out of order, and rows of epochs and steps that are missing before the checkpoint.
 // before is the content of the folder; steps are the last recorded steps, by rank.
-func (r *recorder) logMissing(before runs.Run, steps []int) error {
+func (r *recorder) logFolderProblems(before runs.Run, steps []int) error {
 	t := r.t
 	var notes []string
 	for _, p := range before.Problems {
@@ -265,12 +265,12 @@ func (r *recorder) openLogs() (err error) {
 	if r.events, err = runs.OpenEvents(r.t.options.Dir, r.t.step); err != nil {
 		return err
 	}
-	return r.writeHeader()
+	return r.writeLogHeader()
 }
 
-// runInfo returns the content of run.json at the start of a run.
-func (t *Trainer) runInfo() (runs.Info, error) {
-	doc, err := t.cfg.document()
+// newRunInfo returns the content of run.json at the start of a run.
+func (t *Trainer) newRunInfo() (runs.Info, error) {
+	doc, err := t.cfg.jsonDocument()
 	if err != nil {
 		return runs.Info{}, err
 	}
@@ -327,7 +327,7 @@ func (r *recorder) writeStep(s runs.Step) error {
 		return nil
 	}
 	return r.timeWriting(func() error {
-		if err := r.steps.Step(s); err != nil {
+		if err := r.steps.AppendStep(s); err != nil {
 			return err
 		}
 		return r.writeStepEvents(s)
@@ -348,11 +348,11 @@ func (r *recorder) writeEpoch(row runs.Epoch) error {
 	if r.writer != nil {
 		// Write the load first: readers look for it when they find a new row.
 		if r.lastLoad != nil {
-			if err := r.writer.Load(*r.lastLoad); err != nil {
+			if err := r.writer.AppendLoad(*r.lastLoad); err != nil {
 				return err
 			}
 		}
-		if err := r.writer.Epoch(row); err != nil {
+		if err := r.writer.AppendEpoch(row); err != nil {
 			return err
 		}
 	}

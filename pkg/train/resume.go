@@ -15,9 +15,9 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// resumeMayChange are the config keys that may change when a run is resumed. They affect
+// keysChangeableOnResume are the config keys that may change when a run is resumed. They affect
 // neither the results of the training nor its speed.
-var resumeMayChange = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_collective"}
+var keysChangeableOnResume = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_collective"}
 
 // checkResumable returns an error if the run in the run folder has another number of workers
 // or another config than this run. It returns nil if there is no such run. Every rank calls
@@ -33,19 +33,19 @@ func (t *Trainer) checkResumable() error {
 	if n := before.Info.Workers; n != t.group.Size() {
 		return fmt.Errorf("resume %s: the run was started with %s, not with %d: use the same number, or another run folder", t.options.Dir, english.Count(n, "worker"), t.group.Size())
 	}
-	now, err := t.cfg.document()
+	now, err := t.cfg.jsonDocument()
 	if err != nil {
 		return err
 	}
 	if d := Differences(before.Info.Config, now); len(d) > 0 {
 		return fmt.Errorf("resume %s: the run was started with %s %v, not %v: use the config of the run (only %s may change), or another run folder",
-			t.options.Dir, d[0].Key, d[0].Was, d[0].Now, strings.Join(resumeMayChange[:], ", "))
+			t.options.Dir, d[0].Key, d[0].Was, d[0].Now, strings.Join(keysChangeableOnResume[:], ", "))
 	}
 	return nil
 }
 
-// document returns c in the form in which run.json stores it.
-func (c Config) document() (map[string]any, error) {
+// jsonDocument returns c in the form in which run.json stores it.
+func (c Config) jsonDocument() (map[string]any, error) {
 	text, err := json.Marshal(c)
 	if err != nil {
 		return nil, fmt.Errorf("encode config: %w", err)
@@ -71,23 +71,23 @@ func WithDefaultStrategy(doc map[string]any) map[string]any {
 	return doc
 }
 
-// compareConfigs returns the keys whose values differ between the configs was and is, except
-// the keys in resumeMayChange. It ignores keys that was does not have, because an earlier
-// version of Lockstep, without these keys, may have written was. at is the prefix of the
-// keys.
-func compareConfigs(was, is map[string]any, at string) (all []Difference) {
-	for k, v := range is {
-		before, ok := was[k]
-		if !ok || slices.Contains(resumeMayChange[:], at+k) {
+// compareConfigs returns the keys whose values differ between two configs, except the keys
+// in keysChangeableOnResume. It ignores keys that recorded does not have, because an earlier
+// version of Lockstep, without these keys, may have written it. prefix is the path of both
+// configs, with a dot at its end, or "".
+func compareConfigs(recorded, current map[string]any, prefix string) (all []Difference) {
+	for k, v := range current {
+		before, ok := recorded[k]
+		if !ok || slices.Contains(keysChangeableOnResume[:], prefix+k) {
 			continue
 		}
 		a, inner := before.(map[string]any)
 		b, both := v.(map[string]any)
 		switch {
 		case inner && both:
-			all = append(all, compareConfigs(a, b, at+k+".")...)
+			all = append(all, compareConfigs(a, b, prefix+k+".")...)
 		case !reflect.DeepEqual(before, v):
-			all = append(all, Difference{at + k, before, v})
+			all = append(all, Difference{prefix + k, before, v})
 		}
 	}
 	return all

@@ -215,7 +215,7 @@ func TestWaitsForStragglers(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		time.Sleep(300 * time.Millisecond)
-		if err := errors.Join(straggler.Step(runs.Step{Epoch: 1, Step: 1}), straggler.Close()); err != nil {
+		if err := errors.Join(straggler.AppendStep(runs.Step{Epoch: 1, Step: 1}), straggler.Close()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -16,17 +16,17 @@ import (
 	"lockstep/pkg/data"
 )
 
-// ranksMayDiffer are the config keys that may differ between the ranks of a run: the paths
+// keysThatMayDiffer are the config keys that may differ between the ranks of a run: the paths
 // of the data and the device. The folder in data.stage may differ too, but it must be set
 // on all ranks or on none.
-var ranksMayDiffer = [...]string{"data.path", "data.test_path", "engine.device"}
+var keysThatMayDiffer = [...]string{"data.path", "data.test_path", "engine.device"}
 
 // sharedConfig returns the values in the config doc that must be equal on all ranks of a
 // run, by key, such as "data.augment.flip".
 func sharedConfig(doc map[string]any) map[string]any {
 	flat := map[string]any{}
 	flatten(doc, "", flat)
-	for _, key := range ranksMayDiffer {
+	for _, key := range keysThatMayDiffer {
 		delete(flat, key)
 	}
 	if folder, ok := flat["data.stage"].(string); ok {
@@ -63,12 +63,12 @@ func ConfigHash(doc map[string]any) (string, error) {
 // checkSameConfig returns an error on every rank if any rank's config differs from rank 0's
 // in a key that must be equal on all ranks. All ranks must call it.
 func (t *Trainer) checkSameConfig(ctx context.Context) error {
-	doc, err := t.cfg.document()
+	doc, err := t.cfg.jsonDocument()
 	if err != nil {
 		return err
 	}
 	return t.checkSameValues(ctx, "has another config than", sharedConfig(WithDefaultStrategy(doc)),
-		"give all workers the same config (only "+strings.Join(ranksMayDiffer[:], ", ")+" and the folder of data.stage may differ)")
+		"give all workers the same config (only "+strings.Join(keysThatMayDiffer[:], ", ")+" and the folder of data.stage may differ)")
 }
 
 // checkSameData returns an error on every rank if any rank's data differ from rank 0's. The

@@ -66,7 +66,7 @@ func TestRanksNeedOneConfig(t *testing.T) {
 			if tt.want == nil {
 				docs := make([]string, len(configs))
 				for i, c := range configs {
-					doc, err := c.document()
+					doc, err := c.jsonDocument()
 					if err != nil {
 						t.Fatal(err)
 					}

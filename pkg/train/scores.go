@@ -30,7 +30,7 @@ func newScores(task model.Task, outputs int) Scores {
 // averageLoss is called.
 func (s *Scores) add(task model.Task, outputs, target []float32, n int) error {
 	k, m := len(outputs)/n, len(target)/n
-	loss := meanL1
+	loss := meanAbsoluteError
 	switch task {
 	case model.Classification:
 		if err := s.Hits.AddLogits(outputs, target); err != nil {
@@ -56,7 +56,7 @@ func (s *Scores) averageLoss() {
 	}
 }
 
-// toSlice returns the scores as numbers that can be added up over ranks; see fromSums.
+// toSlice returns the scores as numbers that can be added up over ranks; see withSums.
 func (s Scores) toSlice() []float64 {
 	v := append(s.Counts.Slice(), float64(s.Samples), s.Loss*float64(s.Samples))
 	if s.Hits != nil {
@@ -65,8 +65,8 @@ func (s Scores) toSlice() []float64 {
 	return v
 }
 
-// fromSums returns the scores over all ranks. v is the sum of all ranks' toSlice results.
-func (s Scores) fromSums(v []float64) Scores {
+// withSums returns the scores over all ranks. v is the sum of all ranks' toSlice results.
+func (s Scores) withSums(v []float64) Scores {
 	s.Counts, s.Samples, s.Loss = metric.CountsFromSlice(v[:4]), int(v[4]), v[5]/v[4]
 	if s.Hits != nil {
 		h := metric.HitsFromSlice(v[6:])
@@ -100,8 +100,8 @@ func softmaxCrossEntropy(z, t []float32) float64 {
 	return top + math.Log(sum) - float64(z[int(t[0])])
 }
 
-// meanL1 returns the mean of |z − t|.
-func meanL1(z, t []float32) float64 {
+// meanAbsoluteError returns the mean of |z − t|.
+func meanAbsoluteError(z, t []float32) float64 {
 	sum := 0.0
 	for i := range z {
 		sum += math.Abs(float64(z[i]) - float64(t[i]))

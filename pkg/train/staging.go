@@ -29,7 +29,7 @@ const stagingReportInterval = time.Second
 func (t *Trainer) openSamples(ctx context.Context) (err error) {
 	c, note := t.cfg.Data, ""
 	if c.Stage != "" {
-		if t.staged, err = stageTogether(ctx, t.group, c); err != nil {
+		if t.staged, err = stageOnAllRanks(ctx, t.group, c); err != nil {
 			return err
 		}
 		c, note = t.staged.Config, t.staged.String()
@@ -40,10 +40,10 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 	return err
 }
 
-// stageTogether stages the data on every rank and returns when all ranks have finished.
+// stageOnAllRanks stages the data on every rank and returns when all ranks have finished.
 // Staging may take longer than the time-out of an exchange, so each rank keeps reporting to
 // the others until it has finished.
-func stageTogether(ctx context.Context, group collective.Group, c DataConfig) (*data.Staged, error) {
+func stageOnAllRanks(ctx context.Context, group collective.Group, c DataConfig) (*data.Staged, error) {
 	staging, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var staged *data.Staged

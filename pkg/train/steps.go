@@ -45,10 +45,10 @@ func (t *Trainer) TrainTo(ctx context.Context, steps int) error {
 // trainStepsOfEpoch does the steps of the next epoch, but ends when the worker has done limit
 // steps since the start of the run.
 func (t *Trainer) trainStepsOfEpoch(ctx context.Context, limit int) error {
-	feed := t.newFeeder(ctx, 0)
+	feed := t.newBatchFeeder(ctx, 0)
 	defer feed.stop()
 	for i, right := 0, 0.0; t.step < limit && i < t.stepsPerEpoch(); i++ {
-		if _, err := t.optimizerStep(ctx, feed, i, t.learningRate(t.epoch, i), &right); err != nil {
+		if _, err := t.runOptimizerStep(ctx, feed, i, t.learningRate(t.epoch, i), &right); err != nil {
 			return err
 		}
 	}

@@ -43,7 +43,7 @@ func TestDefaultStrategyIsOmitted(t *testing.T) {
 	}
 	var texts []string
 	for _, c := range []Config{tiny(), named, unset} {
-		doc, err := c.document()
+		doc, err := c.jsonDocument()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,11 +70,11 @@ func TestStrategyIsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info, err := tr.runInfo(); err != nil || info.Strategy != "ddp" {
+	if info, err := tr.newRunInfo(); err != nil || info.Strategy != "ddp" {
 		t.Errorf("run.json of the default: strategy %q, %v", info.Strategy, err)
 	}
 	tr.cfg.Strategy = "other"
-	if info, err := tr.runInfo(); err != nil || info.Strategy != "other" || info.Config["strategy"] != "other" {
+	if info, err := tr.newRunInfo(); err != nil || info.Strategy != "other" || info.Config["strategy"] != "other" {
 		t.Errorf("run.json: strategy %q, in the config %v, %v", info.Strategy, info.Config["strategy"], err)
 	}
 	if got, want := tr.cfg.runFolder(2), "logs/tiny/other-n2-s1"; got != want {
@@ -121,7 +121,7 @@ func TestStrategyOfResumedRun(t *testing.T) {
 	}
 	other := cfg
 	other.Strategy = "other"
-	now, err := other.document()
+	now, err := other.jsonDocument()
 	if err != nil {
 		t.Fatal(err)
 	}

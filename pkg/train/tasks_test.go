@@ -115,7 +115,7 @@ func TestLosses(t *testing.T) {
 	// Equal logits: the logarithm of the number of classes, however large they are.
 	near("cross-entropy", softmaxCrossEntropy([]float32{1e4, 1e4, 1e4, 1e4}, []float32{2}), math.Log(4))
 	near("cross-entropy", softmaxCrossEntropy([]float32{0, 3}, []float32{1}), math.Log1p(math.Exp(-3)))
-	near("L1", meanL1([]float32{1, -2, 4}, []float32{0, 0, 5}), 4./3)
+	near("L1", meanAbsoluteError([]float32{1, -2, 4}, []float32{0, 0, 5}), 4./3)
 	near("BCE", bceWithLogits([]float32{0, 0}, []float32{1, 0}), math.Ln2)
 }
 

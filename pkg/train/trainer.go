@@ -23,9 +23,9 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// EvalBatch is the batch size for evaluation. It affects memory but not the results,
+// EvalBatchSize is the batch size for evaluation. It affects memory but not the results,
 // because batch norms then use running statistics.
-const EvalBatch = 4
+const EvalBatchSize = 4
 
 // WorkerOptions are the options of one worker: its run folder, its outputs, and functions
 // that replace parts of the training.
@@ -125,7 +125,7 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	if err = t.loadPrograms(ctx); err != nil {
 		return t, err
 	}
-	if err = t.copyToDevice(ctx); err != nil {
+	if err = t.copySamplesToDevice(ctx); err != nil {
 		return t, err
 	}
 	// After an interrupt, the current step is completed.
@@ -153,10 +153,10 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	return t, t.startAverage()
 }
 
-// Overlaps reports whether gradients are exchanged during the backward pass. This needs
+// OverlapsExchange reports whether gradients are exchanged during the backward pass. This needs
 // more than one worker, engine.overlap, and more than one bucket: a single bucket is
 // complete only at the end of the backward pass.
-func (t *Trainer) Overlaps() bool {
+func (t *Trainer) OverlapsExchange() bool {
 	return t.group.Size() > 1 && t.cfg.Engine.Overlap && t.buckets > 1
 }
 
@@ -179,7 +179,7 @@ func (t *Trainer) loadPrograms(ctx context.Context) (err error) {
 		}
 		t.outputs = make([]float32, batch*outputs)
 	}
-	if _, t.eval, err = t.loadProgram(image, target, EvalBatch, nn.Eval, t.train); err != nil {
+	if _, t.eval, err = t.loadProgram(image, target, EvalBatchSize, nn.Eval, t.train); err != nil {
 		return err
 	}
 	t.recordBuiltNetwork()
@@ -209,7 +209,7 @@ func (t *Trainer) loadProgram(image, target []int, batch int, mode nn.Mode, shar
 	if err != nil {
 		return nil, nil, fmt.Errorf("build %s: %w", net.Name(), err)
 	}
-	p, err := plan.Lower(g, t.cfg.Lowering())
+	p, err := plan.Lower(g, t.cfg.LoweringOptions())
 	if err != nil {
 		return nil, nil, fmt.Errorf("lower %s: %w", net.Name(), err)
 	}
@@ -259,10 +259,10 @@ func (t *Trainer) openLoader() (err error) {
 	if sampler == nil {
 		sampler = data.NewSampler
 	}
-	if t.sampler, err = sampler(t.cfg.Sampler(t.samples.Train.Len(), t.group.Size(), t.group.Rank())); err != nil {
+	if t.sampler, err = sampler(t.cfg.SamplerOptions(t.samples.Train.Len(), t.group.Size(), t.group.Rank())); err != nil {
 		return err
 	}
-	t.loader, err = data.NewLoader(t.samples.Train, t.sampler, t.cfg.DataLoader())
+	t.loader, err = data.NewLoader(t.samples.Train, t.sampler, t.cfg.LoaderOptions())
 	return err
 }
 
@@ -280,7 +280,7 @@ func (t *Trainer) setInitialState(ctx context.Context) error {
 		return err
 	}
 	if t.options.Resume {
-		return t.restore(ctx)
+		return t.restoreCheckpoint(ctx)
 	}
 	return t.initParameters(ctx)
 }

@@ -189,7 +189,7 @@ func TestRulesOnBothEngines(t *testing.T) {
 // checkpoint and resumption.
 func TestAverage(t *testing.T) {
 	cfg := tiny()
-	cfg.EMA = Average{Decay: 0.5}
+	cfg.EMA = AverageConfig{Decay: 0.5}
 	cfg.Epochs, cfg.Checkpoint.Keep = 2, 0
 	tr, err := New(t.Context(), cfg, collective.InProcess(1)[0], WorkerOptions{})
 	if err != nil {
@@ -220,7 +220,7 @@ func TestAverage(t *testing.T) {
 func TestResumeAll(t *testing.T) {
 	cfg := tiny()
 	cfg.Accumulate = 2
-	cfg.EMA = Average{Decay: 0.9, Every: 2}
+	cfg.EMA = AverageConfig{Decay: 0.9, Every: 2}
 	cfg.Optimizer.Name, cfg.Optimizer.LearningRate, cfg.Optimizer.ClipNorm = "lamb", 0.01, 1
 	cfg.Schedule = optim.Schedule{Scaling: "sqrt", BaseBatch: 2, WarmupSteps: 2, Anneal: "cosine"}
 	whole := filepath.Join(t.TempDir(), "whole")
@@ -256,7 +256,7 @@ func TestResumeAll(t *testing.T) {
 // with the initial parameters of the run, not with the parameters at its resumption.
 func TestResumeBeforeTheFirstAverage(t *testing.T) {
 	cfg := tiny()
-	cfg.EMA = Average{Decay: 0.9, Every: 7} // of 15 steps, 5 an epoch
+	cfg.EMA = AverageConfig{Decay: 0.9, Every: 7} // of 15 steps, 5 an epoch
 	whole := filepath.Join(t.TempDir(), "whole")
 	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: whole}); err != nil {
 		t.Fatal(err)
@@ -282,7 +282,7 @@ func TestAverageLeavesTraining(t *testing.T) {
 	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: without}); err != nil {
 		t.Fatal(err)
 	}
-	cfg.EMA = Average{Decay: 0.9}
+	cfg.EMA = AverageConfig{Decay: 0.9}
 	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: with}); err != nil {
 		t.Fatal(err)
 	}

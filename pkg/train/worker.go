@@ -155,13 +155,13 @@ func (w Worker) Work(ctx context.Context) error {
 	if dir == "" {
 		dir = cfg.runFolder(env.World)
 	}
-	if dir, err = runs.MakeLogs(dir, os.Stderr); err != nil {
+	if dir, err = runs.ResolveOrCreateLogs(dir, os.Stderr); err != nil {
 		return err
 	}
 	if err := checkNotOwned(dir); err != nil {
 		return err
 	}
-	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID, Group: cfg.Collective()})
+	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID, Group: cfg.CollectiveOptions()})
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (w Worker) Work(ctx context.Context) error {
 	if env.Rank == 0 && w.Out != nil {
 		options.Log = func(line string) { fmt.Fprintln(w.Out, line) }
 		if term.IsTerminal(int(os.Stderr.Fd())) {
-			options.Progress = newEpochBar()
+			options.Progress = newProgressBar()
 		}
 	}
 	err = trainAndClose(ctx, cfg, group, options, env.LocalWorld)
@@ -181,13 +181,13 @@ func (w Worker) Work(ctx context.Context) error {
 	return err
 }
 
-// Launched reports whether a launcher has started this process. The launcher, not this
+// StartedByLauncher reports whether a launcher has started this process. The launcher, not this
 // process, then reports the outcome of the run to the user.
-func Launched() bool { return os.Getenv("LOCKSTEP_RUN") != "" }
+func StartedByLauncher() bool { return os.Getenv("LOCKSTEP_RUN") != "" }
 
-// newEpochBar returns a function for WorkerOptions.Progress that shows a progress bar of the
+// newProgressBar returns a function for WorkerOptions.Progress that shows a progress bar of the
 // steps of each epoch.
-func newEpochBar() func(epoch, step, steps int) {
+func newProgressBar() func(epoch, step, steps int) {
 	var bar *notebook.Progress
 	return func(epoch, step, steps int) {
 		if bar == nil {
@@ -225,7 +225,7 @@ func trainAndClose(ctx context.Context, cfg Config, group collective.Group, opti
 			err = cerr
 		}
 	}()
-	limitProcs(cfg.Engine.Threads, sharingWorkers(options.binding, group.Rank(), localWorkers), t.Overlaps())
+	limitProcessors(cfg.Engine.Threads, sharingWorkers(options.binding, group.Rank(), localWorkers), t.OverlapsExchange())
 	res, err := t.Run(ctx)
 	if err != nil {
 		return err

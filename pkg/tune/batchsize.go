@@ -128,7 +128,7 @@ func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*B
 		}
 		return t.Fits, nil
 	}
-	if s.Largest, err = bisect(w.least, most, func(b int) (bool, error) { return try(b, fits) }); err != nil {
+	if s.Largest, err = findLargest(w.least, most, func(b int) (bool, error) { return try(b, fits) }); err != nil {
 		return s, err
 	}
 	if _, gpu := cfg.Engine.CUDA(); !gpu && s.Largest > 0 {
@@ -149,11 +149,11 @@ func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*B
 	return s, nil
 }
 
-// bisect returns the largest number between least and most for which fits returns true,
+// findLargest returns the largest number between least and most for which fits returns true,
 // or 0 if fits returns false for all. It doubles the number, starting with least, until
 // it does not fit, and then bisects between the last number that fits and the first one
 // that does not.
-func bisect(least, most int, fits func(int) (bool, error)) (int, error) {
+func findLargest(least, most int, fits func(int) (bool, error)) (int, error) {
 	good, bad := 0, most+1
 	for b := least; b <= most; b *= 2 {
 		ok, err := fits(b)
@@ -246,7 +246,7 @@ func (w *memoryTester) lowerPrograms(batch int) (training, evaluation *plan.Prog
 	if training, err = w.lowerProgram(image, target, batch, nn.Train); err != nil {
 		return nil, nil, err
 	}
-	evaluation, err = w.lowerProgram(w.samples.Test.ImageShape(), w.samples.Test.TargetShape(), train.EvalBatch, nn.Eval)
+	evaluation, err = w.lowerProgram(w.samples.Test.ImageShape(), w.samples.Test.TargetShape(), train.EvalBatchSize, nn.Eval)
 	return training, evaluation, err
 }
 
@@ -274,7 +274,7 @@ func (w *memoryTester) lowerProgram(image, target []int, batch int, mode nn.Mode
 	if err != nil {
 		return nil, err
 	}
-	return plan.Lower(g, w.cfg.Lowering())
+	return plan.Lower(g, w.cfg.LoweringOptions())
 }
 
 // testByPlan tests a batch by estimating its memory from the engine's memory plans of two

@@ -139,14 +139,14 @@ func (l LoaderTrial) isSmallerThan(other LoaderTrial) bool {
 	return cmp.Or(cmp.Compare(l.Setting.Workers, other.Setting.Workers), cmp.Compare(l.MemoryBytes, other.MemoryBytes)) < 0
 }
 
-// findSufficient returns the index of the smallest setting whose loader alone delivers at
-// least sufficientFactor times as many samples per second as the training consumes.
+// findSufficientSetting returns the index of the smallest setting whose loader alone delivers at
+// least sufficientLoaderRatio times as many samples per second as the training consumes.
 // training is the rate of the training in samples per second. The result is -1 if no
 // setting is that fast.
-func findSufficient(all []LoaderTrial, training float64) int {
+func findSufficientSetting(all []LoaderTrial, training float64) int {
 	found := -1
 	for i, l := range all {
-		if !l.OtherBatches && len(l.Rates) >= minRounds && l.Rate >= sufficientFactor*training && (found < 0 || l.isSmallerThan(all[found])) {
+		if !l.OtherBatches && len(l.Rates) >= minRounds && l.Rate >= sufficientLoaderRatio*training && (found < 0 || l.isSmallerThan(all[found])) {
 			found = i
 		}
 	}
@@ -154,7 +154,7 @@ func findSufficient(all []LoaderTrial, training float64) int {
 }
 
 // comparedIndex returns the index of the setting whose training speed is compared with
-// that of the config's own setting: Enough if it is set, else Smallest.
+// the speed of the config's own setting: Enough if it is set, else Smallest.
 func (l *LoaderTuning) comparedIndex() int {
 	if l.Enough >= 0 {
 		return l.Enough
@@ -196,7 +196,7 @@ func (t *tuner) measureTraining(ctx context.Context, res *LoaderTuning) (err err
 			return err
 		}
 	}
-	res.Enough = findSufficient(res.Trials, rate)
+	res.Enough = findSufficientSetting(res.Trials, rate)
 	best := t.findCandidate(res.Trials[res.comparedIndex()].Setting)
 	budget := time.Duration(0.3 * float64(t.o.Budget))
 	kinds := 2
@@ -255,23 +255,23 @@ func (l *LoaderTuning) AdvisedSetting() train.LoaderConfig {
 	return l.Trials[l.comparedIndex()].Setting
 }
 
-// spareFactor returns how many times as fast the config's loader alone is as the training
+// loaderToTrainingRatio returns how many times as fast the config's loader alone is as the training
 // without loading, or NaN if no training was measured.
-func (l *LoaderTuning) spareFactor() float64 {
+func (l *LoaderTuning) loaderToTrainingRatio() float64 {
 	if l.Training == nil {
 		return math.NaN()
 	}
 	return l.Training[0].Rate / l.Training[1].Rate
 }
 
-// sufficientFactor is the smallest spareFactor at which the cost of loading is negligible:
+// sufficientLoaderRatio is the smallest loaderToTrainingRatio at which the cost of loading is negligible:
 // even if no batch is loaded ahead, loading takes at most a hundredth of a step.
-const sufficientFactor = 100
+const sufficientLoaderRatio = 100
 
 // loadingIsFree reports whether loading does not slow the training down measurably. It
 // returns false if no training was measured.
 func (l *LoaderTuning) loadingIsFree() bool {
-	return l.Training != nil && (l.Full.isAsFast() || l.spareFactor() >= sufficientFactor)
+	return l.Training != nil && (l.Full.isAsFast() || l.loaderToTrainingRatio() >= sufficientLoaderRatio)
 }
 
 // FormatOverrides formats the setting s as values of the flag --set, such as

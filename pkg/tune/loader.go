@@ -86,7 +86,7 @@ func MeasureLoader(ctx context.Context, cfg train.Config, o LoaderOptions) (res 
 	if o.Budget <= 0 {
 		o.Budget = defaultBudget
 	}
-	cfg.Accumulate, cfg.EMA = 1, train.Average{}
+	cfg.Accumulate, cfg.EMA = 1, train.AverageConfig{}
 	if err := cfg.Validate(); err != nil {
 		return fail(err)
 	}
@@ -138,9 +138,9 @@ type tuner struct {
 // candidate is a loader setting that is being measured.
 type candidate struct {
 	LoaderTrial
-	m     *measurer
-	batch float64 // seconds per batch; 0 before the first measurement
-	out   bool    // no longer measured, because it is clearly slower
+	m       *measurer
+	batch   float64 // seconds per batch; 0 before the first measurement
+	dropped bool    // no longer measured, because it is clearly slower
 }
 
 // close closes the loaders of all candidates, and the group.
@@ -212,7 +212,7 @@ func (t *tuner) measureLoaders(ctx context.Context) error {
 		}
 	}
 	for _, c := range finalists {
-		c.Final, c.out = true, false
+		c.Final, c.dropped = true, false
 	}
 	return t.measureRounds(ctx, finalists, time.Duration((0.9-share)*0.6*float64(t.o.Budget)))
 }
@@ -309,7 +309,7 @@ func (t *tuner) cacheSamples(ctx context.Context) error {
 		return err
 	}
 	defer loader.Close()
-	begin, done, limit := time.Now(), 0, int64(maxMemoryFraction*float64(runs.CollectHost().MemoryBytes))
+	begin, done, limit := time.Now(), 0, int64(maxMemoryFraction*float64(runs.DescribeHost().MemoryBytes))
 	it := loader.Epoch(ctx, 0)
 	defer it.Close()
 	for it.Next() {
@@ -350,7 +350,7 @@ func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time
 		}
 	}
 	for _, c := range all {
-		c.out = c.batch > 3*best && !c.isConfigured(t)
+		c.dropped = c.batch > 3*best && !c.isConfigured(t)
 	}
 	for round := 0; ; round++ {
 		took := time.Since(begin)
@@ -359,7 +359,7 @@ func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time
 		}
 		t.rounds++
 		for _, c := range all {
-			if c.out {
+			if c.dropped {
 				continue
 			}
 			if err := c.measure(ctx, max(c.minBatches(), int(slice/c.batch))); err != nil {
@@ -372,7 +372,7 @@ func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time
 			t.logf("%s: %.1f samples/s", formatSetting(c.Setting), float64(t.cfg.Batch)/c.batch)
 		}
 		if round+1 >= minRounds {
-			t.dropSlow(all)
+			t.dropSlowCandidates(all)
 		}
 	}
 }
@@ -438,10 +438,10 @@ func (c *candidate) isConfigured(t *tuner) bool { return c == t.all[0] }
 // it.
 const minRelativeSpeed = 0.9
 
-// dropSlow sets the field out of each candidate that is clearly slower than the fastest
+// dropSlowCandidates sets the field dropped of each candidate that is clearly slower than the fastest
 // one, so that it is not measured in later rounds. It never drops the config's own
 // setting.
-func (t *tuner) dropSlow(all []*candidate) {
+func (t *tuner) dropSlowCandidates(all []*candidate) {
 	best := t.all[0]
 	for _, c := range all {
 		if !c.OtherBatches && medianRate(c.rounds) > medianRate(best.rounds) {
@@ -449,7 +449,7 @@ func (t *tuner) dropSlow(all []*candidate) {
 		}
 	}
 	for _, c := range all {
-		c.out = c.out || !c.isConfigured(t) && newRatio(c.rounds, best.rounds).High < minRelativeSpeed
+		c.dropped = c.dropped || !c.isConfigured(t) && newRatio(c.rounds, best.rounds).High < minRelativeSpeed
 	}
 }
 

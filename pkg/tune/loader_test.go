@@ -109,7 +109,7 @@ func TestLoaderAdvice(t *testing.T) {
 	} {
 		l := &LoaderTuning{Batch: 4, Trials: []LoaderTrial{fast, in, now}, Now: 2, Full: c.full, Gain: c.gain}
 		l.Fastest, l.Smallest, l.Alone = chooseSettings(l.Trials)
-		l.Enough = findSufficient(l.Trials, c.training)
+		l.Enough = findSufficientSetting(l.Trials, c.training)
 		l.Training = []runs.Trial{trial("IO", now.Rate), trial("SYNTHETIC", c.training), trial("FULL", c.full.Value*c.training)}
 		for _, want := range []string{c.said, c.spare} {
 			if !strings.Contains(l.Sentence(), want) {

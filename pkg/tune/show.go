@@ -78,7 +78,7 @@ func (l *LoaderTuning) trainingSentence() string {
 	}
 	synthetic, full := l.Training[1].Rate, l.Training[2].Rate
 	cost := fmt.Sprintf("with the config's the training runs at %s samples/s (FULL), without loading at %s (SYNTHETIC), %v of that; the loader alone gives %.3g times what the training takes",
-		formatRate(full), formatRate(synthetic), l.Full, l.spareFactor())
+		formatRate(full), formatRate(synthetic), l.Full, l.loaderToTrainingRatio())
 	switch {
 	case l.loadingIsFree():
 		return "but the loader is not the bottleneck: " + cost + ": keep the config's"

@@ -67,7 +67,7 @@ func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o 
 	if o.Batches < 1 || o.Trials < 1 {
 		return nil, fmt.Errorf("run trials: got %d batches and %d trials, want at least 1 of each", o.Batches, o.Trials)
 	}
-	cfg.Accumulate, cfg.EMA = 1, train.Average{}
+	cfg.Accumulate, cfg.EMA = 1, train.AverageConfig{}
 	t, err := train.New(ctx, cfg, group, train.WorkerOptions{})
 	if err != nil {
 		return nil, err
@@ -128,11 +128,11 @@ func (m *measurer) measureOriginalFiles(ctx context.Context) ([]runs.Trial, erro
 // newLoader creates the loader that gives this rank of the group its training batches
 // from the data set.
 func newLoader(cfg train.Config, set data.Dataset, group collective.Group) (*data.Loader, error) {
-	sampler, err := data.NewSampler(cfg.Sampler(set.Len(), group.Size(), group.Rank()))
+	sampler, err := data.NewSampler(cfg.SamplerOptions(set.Len(), group.Size(), group.Rank()))
 	if err != nil {
 		return nil, err
 	}
-	return data.NewLoader(set, sampler, cfg.DataLoader())
+	return data.NewLoader(set, sampler, cfg.LoaderOptions())
 }
 
 // Table returns a table that compares the throughput with staged files and with the

@@ -18,7 +18,7 @@ func (v *verifier) checkConfigs() error {
 		}
 	}
 	if len(recorded) == 0 {
-		v.addClaim(name, true, "not recorded")
+		v.addClaimCheck(name, true, "not recorded")
 		return nil
 	}
 	want, err := train.ConfigHash(v.run.Info.Config)
@@ -36,10 +36,10 @@ func (v *verifier) checkConfigs() error {
 			detail = fmt.Sprintf("rank %d trained on other data than rank %d", w.Rank, recorded[0].Rank)
 		}
 		if detail != "" {
-			v.addClaim(name, false, "%s", detail)
+			v.addClaimCheck(name, false, "%s", detail)
 			return nil
 		}
 	}
-	v.addClaim(name, true, "%d ranks, SHA-256 %.12s…", len(recorded), want)
+	v.addClaimCheck(name, true, "%d ranks, SHA-256 %.12s…", len(recorded), want)
 	return nil
 }

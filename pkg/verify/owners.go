@@ -20,7 +20,7 @@ func (v *verifier) checkOwners() ([]runs.Owner, error) {
 	if err != nil || len(owners)+len(problems) == 0 {
 		return nil, err
 	}
-	v.addClaim("every owner of the run reads", len(problems) == 0, "%s cannot be read: %v", english.Count(len(problems), "line"), problems)
+	v.addClaimCheck("every owner of the run reads", len(problems) == 0, "%s cannot be read: %v", english.Count(len(problems), "line"), problems)
 	detail, ok := fmt.Sprintf("%d after each other", len(owners)), true
 	for i := 1; ok && i < len(owners); i++ {
 		before, next := owners[i-1], owners[i]
@@ -34,7 +34,7 @@ func (v *verifier) checkOwners() ([]runs.Owner, error) {
 				next.PID, next.Host, next.Started.Format(time.DateTime), before.PID, before.Host, before.Heartbeat.Format(time.DateTime))
 		}
 	}
-	v.addClaim("one process at a time owned the run", ok, "%s", detail)
+	v.addClaimCheck("one process at a time owned the run", ok, "%s", detail)
 	return owners, nil
 }
 
@@ -59,7 +59,7 @@ func (v *verifier) checkStepOrder(owners []runs.Owner) error {
 	if ok {
 		detail = fmt.Sprintf("%d steps of %d processes", steps, processes)
 	}
-	v.addClaim("each step follows the one before it or is replayed from a checkpoint", ok, "%s", detail)
+	v.addClaimCheck("each step follows the one before it or is replayed from a checkpoint", ok, "%s", detail)
 	return nil
 }
 

@@ -26,15 +26,15 @@ type RunOptions struct {
 //   - at most one process at a time owned the run;
 //   - steps are consecutive, and repeated only after resuming from a checkpoint;
 //   - the samples per epoch in epochs.csv equal the samples of all steps;
-//   - the scores equal those that it recomputes from the checkpoint and the data.
+//   - the scores equal the scores recomputed from the checkpoint and the data.
 func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 	run, err := runs.Read(dir)
 	if err != nil {
 		return nil, err
 	}
 	v := verifier{run: run}
-	v.addClaim("the run ended well", run.Info.Status == runs.StatusDone, "status is %q %s", run.Info.Status, run.Info.Error)
-	v.addClaim("every line of the folder reads", len(run.Problems) == 0, "%s cannot be read: %v", english.Count(len(run.Problems), "line"), run.Problems)
+	v.addClaimCheck("the run ended well", run.Info.Status == runs.StatusDone, "status is %q %s", run.Info.Status, run.Info.Error)
+	v.addClaimCheck("every line of the folder reads", len(run.Problems) == 0, "%s cannot be read: %v", english.Count(len(run.Problems), "line"), run.Problems)
 	v.checkProcesses()
 	if err := v.checkConfigs(); err != nil {
 		return v.checks, err
@@ -58,15 +58,15 @@ type verifier struct {
 	checks []Check
 }
 
-// addClaim adds a check that consists of a claim without a number. Its details are
+// addClaimCheck adds a check that consists of a claim without a number. Its details are
 // formatted from format and a.
-func (v *verifier) addClaim(name string, ok bool, format string, a ...any) {
+func (v *verifier) addClaimCheck(name string, ok bool, format string, a ...any) {
 	v.checks = append(v.checks, Check{Name: name, OK: ok, Value: math.NaN(), Limit: math.NaN(), Detail: fmt.Sprintf(format, a...)})
 }
 
-// addEqual adds a check with the claim that got equals want. The tolerance is relative to
+// addEqualityCheck adds a check with the claim that got equals want. The tolerance is relative to
 // want if |want| > 1, else absolute.
-func (v *verifier) addEqual(name string, got, want, tolerance float64, detail string) {
+func (v *verifier) addEqualityCheck(name string, got, want, tolerance float64, detail string) {
 	v.checks = append(v.checks, Check{
 		Name: name, OK: math.Abs(got-want) <= tolerance*math.Max(1, math.Abs(want)), Value: got, Limit: want, Detail: detail,
 	})
@@ -83,9 +83,9 @@ func (v *verifier) checkProcesses() {
 		ranks[w.Rank] = true
 		agree = agree && w.WorldSize == world
 	}
-	v.addClaim("each rank left its step file", len(ranks) == world, "%d of %d ranks", len(ranks), world)
-	v.addClaim("each rank was a process of its own", len(pids) == world, "%d processes for %d ranks", len(pids), world)
-	v.addClaim("all ranks agree on the world size", agree, "run.json says %d", world)
+	v.addClaimCheck("each rank left its step file", len(ranks) == world, "%d of %d ranks", len(ranks), world)
+	v.addClaimCheck("each rank was a process of its own", len(pids) == world, "%d processes for %d ranks", len(pids), world)
+	v.addClaimCheck("all ranks agree on the world size", agree, "run.json says %d", world)
 }
 
 // checkSamples counts the samples of each epoch in the steps of all ranks, and compares the
@@ -109,11 +109,11 @@ func (v *verifier) checkSamples() error {
 	info := v.run.Info
 	for _, e := range v.run.Epochs {
 		name := fmt.Sprintf("epoch %d: ", e.Epoch)
-		v.addEqual(name+"samples", float64(counted[e.Epoch]), float64(e.Samples), 0, "counted in the steps of all ranks against epochs.csv")
-		v.addEqual(name+"throughput", e.SamplesPerSecond, float64(e.Samples)/e.Seconds, 1e-9, "samples/s against samples and seconds of epochs.csv")
+		v.addEqualityCheck(name+"samples", float64(counted[e.Epoch]), float64(e.Samples), 0, "counted in the steps of all ranks against epochs.csv")
+		v.addEqualityCheck(name+"throughput", e.SamplesPerSecond, float64(e.Samples)/e.Seconds, 1e-9, "samples/s against samples and seconds of epochs.csv")
 		full := e.Samples - e.PaddingSamples
 		dropped := info.SamplesPerEpoch - full
-		v.addClaim(name+"no sample lost", full <= info.SamplesPerEpoch && dropped < info.GlobalBatch && (dropped == 0 || v.dropsLastBatch()),
+		v.addClaimCheck(name+"no sample lost", full <= info.SamplesPerEpoch && dropped < info.GlobalBatch && (dropped == 0 || v.dropsLastBatch()),
 			"%d distinct samples of %d", full, info.SamplesPerEpoch)
 	}
 	return nil
@@ -132,26 +132,26 @@ func (v *verifier) dropsLastBatch() bool {
 func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 	test := v.run.Info.Test
 	if test == nil {
-		v.addClaim("the run was evaluated", false, "run.json holds no test scores")
+		v.addClaimCheck("the run was evaluated", false, "run.json holds no test scores")
 		return nil
 	}
 	p, err := train.OpenPredictor(ctx, v.run.Dir, dataPath)
 	var damaged *weights.DamagedError
 	if errors.As(err, &damaged) {
-		v.addClaim("the checkpoint loads", false, "%v", err)
+		v.addClaimCheck("the checkpoint loads", false, "%v", err)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	v.addClaim("the checkpoint loads", true, "%s", filepath.Join(v.run.Dir, p.Checkpoint))
+	v.addClaimCheck("the checkpoint loads", true, "%s", filepath.Join(v.run.Dir, p.Checkpoint))
 	exact, near := 1e-9, 1e-5
 	if p.Note != "" { // another engine rounds differently
-		v.addClaim("another engine evaluates", true, "%s", p.Note)
+		v.addClaimCheck("another engine evaluates", true, "%s", p.Note)
 		exact, near = 0.01, 0.01
 	}
-	v.addEqual("training samples", float64(p.TrainLen()), float64(v.run.Info.SamplesPerEpoch), 0, "of the data against run.json")
+	v.addEqualityCheck("training samples", float64(p.TrainLen()), float64(v.run.Info.SamplesPerEpoch), 0, "of the data against run.json")
 	s, err := p.Score(ctx)
 	if err != nil {
 		return err
@@ -162,23 +162,23 @@ func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 		}
 		of := fmt.Sprintf("from the checkpoint against epoch %d of epochs.csv", e.Epoch)
 		if s.Total() > 0 { // pixels were counted
-			v.addEqual("IoU", s.IoU(), e.IoU, exact, of)
-			v.addEqual("Dice", s.Dice(), e.Dice, exact, of)
+			v.addEqualityCheck("IoU", s.IoU(), e.IoU, exact, of)
+			v.addEqualityCheck("Dice", s.Dice(), e.Dice, exact, of)
 		}
 		if s.Hits != nil {
-			v.addEqual("accuracy", s.Hits.Accuracy(), e.ValAccuracy, exact, of)
+			v.addEqualityCheck("accuracy", s.Hits.Accuracy(), e.ValAccuracy, exact, of)
 		}
-		v.addEqual("validation loss", s.Loss, e.ValLoss, near, of)
+		v.addEqualityCheck("validation loss", s.Loss, e.ValLoss, near, of)
 	}
-	v.addEqual("held-out samples", float64(s.Samples), float64(test.Samples), 0, "evaluated")
+	v.addEqualityCheck("held-out samples", float64(s.Samples), float64(test.Samples), 0, "evaluated")
 	if s.Total() > 0 {
-		v.addEqual("IoU of run.json", s.IoU(), test.IoU, exact, "from the checkpoint")
+		v.addEqualityCheck("IoU of run.json", s.IoU(), test.IoU, exact, "from the checkpoint")
 		constant, _ := s.ConstantScores()
-		v.addEqual("IoU of the better constant predictor", constant, test.IoUConstant, exact, "recounted")
+		v.addEqualityCheck("IoU of the better constant predictor", constant, test.IoUConstant, exact, "recounted")
 	}
 	if s.Hits != nil {
-		v.addEqual("accuracy of run.json", s.Hits.Accuracy(), test.Accuracy, exact, "from the checkpoint")
-		v.addEqual("accuracy of the most frequent class", s.Hits.ConstantAccuracy(), test.AccuracyConstant, exact, "recounted")
+		v.addEqualityCheck("accuracy of run.json", s.Hits.Accuracy(), test.Accuracy, exact, "from the checkpoint")
+		v.addEqualityCheck("accuracy of the most frequent class", s.Hits.ConstantAccuracy(), test.AccuracyConstant, exact, "recounted")
 	}
 	return nil
 }

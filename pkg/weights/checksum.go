@@ -106,8 +106,8 @@ func checkMetadata(metadata map[string]string) (sums map[string]string, err erro
 	return sums, nil
 }
 
-// checkTensor returns an error if the checksum of a tensor differs from the one in sums.
-func checkTensor(name string, e entry, data []byte, sums map[string]string) error {
+// checkTensor returns an error if the checksum of a tensor differs from its checksum in sums.
+func checkTensor(name string, e tensorEntry, data []byte, sums map[string]string) error {
 	h := newTensorChecksum(name, e.DType, e.Shape)
 	_, _ = h.Write(data[(*e.Offsets)[0]:(*e.Offsets)[1]])
 	if got, want := formatChecksum(h), sums[name]; got != want {

@@ -92,7 +92,7 @@ func decode(ctx context.Context, b []byte) (*File, error) {
 
 // decodeHeader parses the header. It returns the names and entries of the tensors in the
 // order of their data, and the metadata.
-func decodeHeader(header []byte) (names []string, entries []entry, metadata map[string]string, err error) {
+func decodeHeader(header []byte) (names []string, entries []tensorEntry, metadata map[string]string, err error) {
 	d := json.NewDecoder(bytes.NewReader(header))
 	d.DisallowUnknownFields()
 	if _, err := d.Token(); err != nil { // {
@@ -100,7 +100,7 @@ func decodeHeader(header []byte) (names []string, entries []entry, metadata map[
 	}
 	type named struct {
 		name string
-		entry
+		tensorEntry
 	}
 	var all []named
 	seen := map[string]bool{}
@@ -120,7 +120,7 @@ func decodeHeader(header []byte) (names []string, entries []entry, metadata map[
 			}
 			continue
 		}
-		e := entry{}
+		e := tensorEntry{}
 		if err := d.Decode(&e); err != nil {
 			return nil, nil, nil, fmt.Errorf("tensor %s: %w", name, err)
 		}
@@ -140,13 +140,13 @@ func decodeHeader(header []byte) (names []string, entries []entry, metadata map[
 		return slices.Compare(x, y)
 	})
 	for _, e := range all {
-		names, entries = append(names, e.name), append(entries, e.entry)
+		names, entries = append(names, e.name), append(entries, e.tensorEntry)
 	}
 	return names, entries, metadata, nil
 }
 
 // decodeTensor decodes the values of the tensor that e describes.
-func decodeTensor(name string, e entry, data []byte) (Tensor, error) {
+func decodeTensor(name string, e tensorEntry, data []byte) (Tensor, error) {
 	kind, ok := valueFormats()[e.DType]
 	if !ok {
 		return Tensor{}, fmt.Errorf("unsupported dtype %q: use one of %s", e.DType, strings.Join(slices.Sorted(maps.Keys(valueFormats())), ", "))
@@ -182,7 +182,7 @@ func decodeTensor(name string, e entry, data []byte) (Tensor, error) {
 
 // checkCoverage returns an error unless each of the size bytes of data belongs to exactly one
 // tensor.
-func checkCoverage(names []string, entries []entry, size int64) error {
+func checkCoverage(names []string, entries []tensorEntry, size int64) error {
 	at := int64(0)
 	for i, e := range entries {
 		begin, end := (*e.Offsets)[0], (*e.Offsets)[1]

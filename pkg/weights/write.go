@@ -22,8 +22,8 @@ const (
 	alignment = 8
 )
 
-// entry describes a tensor in the header.
-type entry struct {
+// tensorEntry describes a tensor in the header.
+type tensorEntry struct {
 	DType   string   `json:"dtype"`
 	Shape   []int    `json:"shape"`
 	Offsets *[]int64 `json:"data_offsets"` // begin and end within the data
@@ -117,7 +117,7 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 		if shape == nil {
 			shape = []int{} // JSON [], not null
 		}
-		if err := field(t.Name, entry{t.DType(), shape, &[]int64{at, end}}); err != nil {
+		if err := field(t.Name, tensorEntry{t.DType(), shape, &[]int64{at, end}}); err != nil {
 			return nil, err
 		}
 		at = end

@@ -27,7 +27,7 @@ type Limit struct {
 // NewLimit parses the value of the environment variable. If it is empty, the limit is 80
 // percent of the memory of the machine or the container.
 func NewLimit(setting string) (Limit, error) {
-	l := Limit{Capacity: memoryCapacity("/", runs.CollectHost().MemoryBytes), Set: setting != ""}
+	l := Limit{Capacity: memoryCapacity("/", runs.DescribeHost().MemoryBytes), Set: setting != ""}
 	switch setting {
 	case "":
 		l.Bytes = l.Capacity / 10 * 8

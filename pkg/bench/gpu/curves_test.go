@@ -32,7 +32,7 @@ func curve(t *testing.T, root, series, device, precision string, workers int, io
 		t.Fatal(err)
 	}
 	for i, l := range losses {
-		if err := w.Epoch(runs.Epoch{Epoch: i + 1, Seconds: 1, Samples: 4, SamplesPerSecond: 4, TrainLoss: l, ValLoss: math.NaN(), IoU: iou}); err != nil {
+		if err := w.AppendEpoch(runs.Epoch{Epoch: i + 1, Seconds: 1, Samples: 4, SamplesPerSecond: 4, TrainLoss: l, ValLoss: math.NaN(), IoU: iou}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -64,7 +64,7 @@ smallest that ran out of memory, with the files and lines of the evidence.`,
 			if workers < 1 {
 				return asUsageError(fmt.Errorf("invalid --workers %d: use at least 1", workers))
 			}
-			o := tune.BatchOptions{Workers: workers, Most: most, Memory: int64(usableMemoryFraction * float64(runs.CollectHost().MemoryBytes))}
+			o := tune.BatchOptions{Workers: workers, Most: most, Memory: int64(usableMemoryFraction * float64(runs.DescribeHost().MemoryBytes))}
 			if memory != "" {
 				if o.Memory, err = parseBytes(memory); err != nil {
 					return asUsageError(err)

@@ -66,7 +66,7 @@ func doctorCommand() *cobra.Command {
 
 // runChecks examines this machine and returns the lines of the report.
 func runChecks(ctx context.Context) []finding {
-	host := runs.CollectHost()
+	host := runs.DescribeHost()
 	fast := cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3)
 	found := []finding{
 		{Name: "lockstep", OK: true, Detail: fmt.Sprintf("build %s, %s %s/%s", buildid.ID, runtime.Version(), runtime.GOOS, runtime.GOARCH)},

@@ -81,7 +81,7 @@ func describeStrategies() string {
 // runWorker trains as one worker.
 func runWorker(c *cobra.Command, w train.Worker) error {
 	w.Out = c.OutOrStdout()
-	if w.Run != "" && !train.Launched() {
+	if w.Run != "" && !train.StartedByLauncher() {
 		printWrittenPath(c, w.Run)
 	}
 	err := w.Work(c.Context())
@@ -89,7 +89,7 @@ func runWorker(c *cobra.Command, w train.Worker) error {
 	switch {
 	case errors.As(err, &wrong):
 		return asUsageError(err)
-	case train.Launched(): // the launcher prints how to continue
+	case train.StartedByLauncher(): // the launcher prints how to continue
 		return err
 	}
 	return addResumeAdvice(c.Context(), err)

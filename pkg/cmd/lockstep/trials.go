@@ -78,7 +78,7 @@ func runTrials(c *cobra.Command, cfg train.Config, o tune.TrialOptions, out stri
 	if err != nil {
 		return asUsageError(err)
 	}
-	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID, Group: cfg.Collective()})
+	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID, Group: cfg.CollectiveOptions()})
 	if err != nil {
 		return err
 	}

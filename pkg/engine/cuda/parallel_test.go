@@ -217,7 +217,7 @@ func TestMissingRank(t *testing.T) {
 	// beside it on a busy machine too.
 	idle := func(_ testing.TB, o clibtest.Options) *clibtest.Machine { return clibtest.New(o) }
 	ranks := onTheirOwn(t, 3, gpuOptions("fp32"), strategy.NCCLOptions{
-		Timeout: 3 * time.Second, Poll: 10 * time.Millisecond, Search: 2 * time.Second,
+		Timeout: 3 * time.Second, Poll: 10 * time.Millisecond, SearchTimeout: 2 * time.Second,
 	}, idle)
 	g, p := programOf(t, plainUNet(), 1, nn.Train, plan.Options{Fuse: true})
 	exes := make([]engine.Executable, 3)

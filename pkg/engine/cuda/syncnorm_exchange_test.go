@@ -45,7 +45,7 @@ func TestSynchronisedRankKilled(t *testing.T) {
 	// Kernels that do nothing: a step takes no time, so that the time-out is long
 	// beside it on a busy machine too.
 	idle := func(_ testing.TB, o clibtest.Options) *clibtest.Machine { return clibtest.New(o) }
-	options := strategy.NCCLOptions{Timeout: 3 * time.Second, Poll: 10 * time.Millisecond, Search: 2 * time.Second}
+	options := strategy.NCCLOptions{Timeout: 3 * time.Second, Poll: 10 * time.Millisecond, SearchTimeout: 2 * time.Second}
 	for _, c := range []struct {
 		kind   string
 		before int // steps that all do

@@ -18,7 +18,7 @@ import (
 // DescribeMachine describes this machine: the processor, the number of cores, the operating
 // system and the architecture.
 func DescribeMachine() string {
-	h := runs.CollectHost()
+	h := runs.DescribeHost()
 	return fmt.Sprintf("%s, %s, %s/%s", h.CPU, english.Count(h.Cores, "core"), h.OS, h.Arch)
 }
 

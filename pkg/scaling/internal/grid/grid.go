@@ -1,4 +1,4 @@
-// Package grid formats rows of results as a table for people, as files, and as a
+// Package grid formats rows of results as a human-readable table, as files, and as a
 // DataFrame.
 package grid
 
@@ -34,7 +34,7 @@ type Grid[T any] struct {
 	What    string // name of the table in errors: "write <What>"
 	Rows    []T
 	Columns []Column[T]
-	Remarks []string // lines below the table, only for people
+	Remarks []string // lines below the human-readable table
 }
 
 // Column is one column of a grid. Exactly one of Text, Count, Value and Flag is set.
@@ -45,11 +45,11 @@ type Column[T any] struct {
 	Value func(T) float64
 	Flag  func(T) bool
 
-	Brief    bool           // shown in the table for people
-	Optional bool           // hidden in the table for people if no row has a value (or a count above 0)
-	Title    string         // header for people, if it differs from Name
-	Show     func(T) string // cell for people, if it is not the rounded value
-	People   bool           // only in the table for people, not in files or a DataFrame
+	Brief    bool           // shown in the human-readable table
+	Optional bool           // hidden in the human-readable table if no row has a value (or a count above 0)
+	Title    string         // header in the human-readable table, if it differs from Name
+	Show     func(T) string // cell in the human-readable table, if it is not the rounded value
+	People   bool           // only in the human-readable table, not in files or a DataFrame
 }
 
 // csvCell returns the row's cell in CSV: a number with the fewest digits that give
@@ -82,7 +82,7 @@ func (c Column[T]) hasValue(row T) bool {
 	return !math.IsNaN(c.Value(row))
 }
 
-// displayCell returns the row's cell in the table for people, or "-" if it is empty.
+// displayCell returns the row's cell in the human-readable table, or "-" if it is empty.
 func (c Column[T]) displayCell(row T) string {
 	if c.Show != nil {
 		if !c.hasValue(row) {
@@ -145,7 +145,7 @@ func (g Grid[T]) Table() dataframe.DataFrame {
 	return dataframe.New(cols...)
 }
 
-// Write writes the grid as "table" (for people: the main columns, rounded, then the
+// Write writes the grid as "table" (human-readable: the main columns, rounded, then the
 // remarks), "csv" (every column, exact numbers, an empty cell if nothing was measured)
 // or "json" (an array of objects with the same names, null if nothing was measured).
 func (g Grid[T]) Write(w io.Writer, format string) error {
@@ -218,7 +218,7 @@ func (g Grid[T]) writeJSON(w io.Writer) error {
 	return err
 }
 
-// displayRows returns the header and the rows of the table for people.
+// displayRows returns the header and the rows of the human-readable table.
 func (g Grid[T]) displayRows() [][]string {
 	lines := make([][]string, 1+len(g.Rows))
 	for _, c := range g.Columns {
@@ -247,7 +247,7 @@ func (g Grid[T]) hasAnyValue(c Column[T]) bool {
 	return false
 }
 
-// String returns the table for people, with the remarks below it.
+// String returns the human-readable table, with the remarks below it.
 func (g Grid[T]) String() string {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 8, 2, ' ', tabwriter.AlignRight)
@@ -261,7 +261,7 @@ func (g Grid[T]) String() string {
 	return b.String()
 }
 
-// HTML returns the table for people as HTML for a notebook, with the remarks below it.
+// HTML returns the human-readable table as HTML for a notebook, with the remarks below it.
 func (g Grid[T]) HTML() string {
 	var b strings.Builder
 	line := func(cells []string, tag string) {

@@ -12,22 +12,22 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// AllReduce is the all-reduce time of one run; see scaling.CollectiveRow.
-type AllReduce struct {
+// AllReduceTime is the all-reduce time of one run; see scaling.CollectiveRow.
+type AllReduceTime struct {
 	Run             string
 	Workers         int
 	Bytes           float64
 	Seconds, Fitted float64
 }
 
-// Collective contains the latency and the bandwidth of a series' all-reduce, fitted with
+// CollectiveFit contains the latency and the bandwidth of a series' all-reduce, fitted with
 // the model that scaling.CollectiveFit cites.
-type Collective struct {
+type CollectiveFit struct {
 	Series         string
 	Alpha          stats.Estimate // seconds per message
 	Beta           stats.Estimate // seconds per byte
 	BytesPerSecond stats.Estimate // 1/Beta
-	Rows           []AllReduce
+	Rows           []AllReduceTime
 	Sentence       string
 }
 
@@ -41,7 +41,7 @@ const (
 // FitCollective fits latency and bandwidth by least squares of the relative errors, and
 // sets Fitted of each row. It returns an error if there are fewer than minRuns rows
 // or minWorkerCounts worker counts.
-func FitCollective(series string, rows []AllReduce, level float64) (*Collective, error) {
+func FitCollective(series string, rows []AllReduceTime, level float64) (*CollectiveFit, error) {
 	counts := map[int]bool{}
 	for _, r := range rows {
 		counts[r.Workers] = true
@@ -50,13 +50,13 @@ func FitCollective(series string, rows []AllReduce, level float64) (*Collective,
 		return nil, fmt.Errorf("too few runs with step spans: series %s has %s at %d worker counts above 1, want at least %d runs at %d worker counts; run more (lockstep launch --workers 2,4,8 --seeds 1,2)",
 			series, english.Count(len(rows), "run"), len(counts), minRuns, minWorkerCounts)
 	}
-	c := &Collective{Series: series, Rows: rows}
+	c := &CollectiveFit{Series: series, Rows: rows}
 	c.fit(level)
 	return c, nil
 }
 
 // coefficients returns the coefficients of α and β in the model: 2(N−1) and 2(N−1)/N·m.
-func (r AllReduce) coefficients() (alpha, beta float64) {
+func (r AllReduceTime) coefficients() (alpha, beta float64) {
 	n := float64(r.Workers)
 	return 2 * (n - 1), 2 * (n - 1) / n * r.Bytes
 }
@@ -64,7 +64,7 @@ func (r AllReduce) coefficients() (alpha, beta float64) {
 // fit sets the latency and the bandwidth so that the sum of the squares of (fitted −
 // measured)/measured is minimal. A parameter that would be negative is set to 0, and the
 // other one is fitted alone.
-func (c *Collective) fit(level float64) {
+func (c *CollectiveFit) fit(level float64) {
 	alpha, beta, inverse := c.solve(true, true)
 	switch {
 	case alpha < 0:
@@ -93,14 +93,14 @@ func (c *Collective) fit(level float64) {
 	if beta == 0 {
 		c.Sentence = fmt.Sprintf("%s: each message of the all-reduce has a latency of %s µs; the measurements show no cost per byte", c.Series, english.Short(1e6*alpha))
 	}
-	last := slices.MaxFunc(c.Rows, func(a, b AllReduce) int { return a.Workers - b.Workers })
+	last := slices.MaxFunc(c.Rows, func(a, b AllReduceTime) int { return a.Workers - b.Workers })
 	a, _ := last.coefficients()
 	c.Sentence += fmt.Sprintf("; with %s, latency is %s of the all-reduce time.", english.Count(last.Workers, "worker"), english.Percent(alpha*a/last.Fitted))
 }
 
 // solve returns the linear least-squares solution for α and β, and the inverse of the
 // normal matrix. A parameter that is not free is 0, as are its entries in the matrix.
-func (c *Collective) solve(freeAlpha, freeBeta bool) (alpha, beta float64, inverse *mat.Dense) {
+func (c *CollectiveFit) solve(freeAlpha, freeBeta bool) (alpha, beta float64, inverse *mat.Dense) {
 	var aa, ab, bb, ay, by float64
 	for _, r := range c.Rows {
 		a, b := r.coefficients()

@@ -33,7 +33,7 @@ type Fit struct {
 	// laws, and Weight the Akaike weight (Burnham and Anderson, 2002).
 	AICc, Delta, Weight float64
 
-	law        law
+	law        scalingLaw
 	lnLambda   float64
 	theta      []float64
 	covariance *mat.SymDense // covariance matrix of ln λ and theta
@@ -68,9 +68,9 @@ type Fits struct {
 	Refused  []Refusal
 	Sentence string // summary of the fits
 
-	series   Series
-	measured []Observation // throughput at each size, in ascending order of size
-	named    string        // the law that Named returns; "" if there is none
+	series       Series
+	measured     []Observation // throughput at each size, in ascending order of size
+	supportedLaw string        // the law that SupportedLaw returns; "" if there is none
 }
 
 // ErrTooFew reports that a series has too few runs or worker counts for fitting a law.
@@ -96,7 +96,7 @@ const exactFitTolerance = 1e-6
 // omitted. FitLaws returns ErrTooFew if there are too few runs or sizes for every law.
 func FitLaws(s Series) (*Fits, error) {
 	f := &Fits{series: s, measured: computeCenters(s)}
-	for _, l := range laws() {
+	for _, l := range scalingLaws() {
 		p := len(l.parameters) + 1 // including λ
 		if len(s.Runs) < p+3 || len(f.measured) < p+2 {
 			f.Refused = append(f.Refused, Refusal{Law: l.name, TooFew: true, Reason: fmt.Sprintf("%s has %s and needs %d runs at %d different %s counts, got %s at %d",
@@ -114,13 +114,13 @@ func FitLaws(s Series) (*Fits, error) {
 		return nil, fmt.Errorf("fit series %s: %w: %s; run other %s counts, or more seeds", s.Name, ErrTooFew, f.Refused[0].Reason, s.Unit)
 	}
 	f.rankByAICc()
-	f.chooseNamed()
+	f.chooseSupportedLaw()
 	f.Sentence = f.summarize()
 	return f, nil
 }
 
 // newFit fits law l to series s.
-func newFit(l law, s Series) (Fit, error) {
+func newFit(l scalingLaw, s Series) (Fit, error) {
 	data := s.Runs
 	lnLambda, theta, rss, err := l.fit(data)
 	if err != nil {
@@ -128,7 +128,7 @@ func newFit(l law, s Series) (Fit, error) {
 	}
 	n, p := float64(len(data)), float64(1+len(theta))
 	f := Fit{Law: l.name, Formula: l.formula, N: len(data), RSS: rss, law: l, lnLambda: lnLambda, theta: theta}
-	_, total := laws()[0].fitLambda(ignoreSizes(data), nil)
+	_, total := scalingLaws()[0].fitLambda(ignoreSizes(data), nil)
 	f.R2 = 1 - rss/total
 	if total <= n*exactFitTolerance*exactFitTolerance { // all throughputs are equal
 		f.R2 = math.NaN()
@@ -160,7 +160,7 @@ func ignoreSizes(data []Observation) []Observation {
 
 // covariance returns the covariance matrix s²·(JᵀJ)⁻¹, where J contains the derivatives
 // of ln X with respect to ln λ and to the parameters. variance is s².
-func (l law) covariance(data []Observation, theta []float64, variance float64) (*mat.SymDense, error) {
+func (l scalingLaw) covariance(data []Observation, theta []float64, variance float64) (*mat.SymDense, error) {
 	p := 1 + len(theta)
 	information := mat.NewSymDense(p, nil)
 	for _, d := range data {
@@ -182,7 +182,7 @@ func (l law) covariance(data []Observation, theta []float64, variance float64) (
 }
 
 // gradient returns the derivatives of ln X(n) with respect to ln λ and to each parameter.
-func (l law) gradient(n float64, theta []float64) []float64 {
+func (l scalingLaw) gradient(n float64, theta []float64) []float64 {
 	return append([]float64{1}, l.slopes(n, theta)...)
 }
 

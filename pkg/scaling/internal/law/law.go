@@ -17,10 +17,10 @@ const (
 	USL       = "usl"
 )
 
-// law is a model of the throughput of n workers, X(n) = λ·g(n), where λ is the
+// scalingLaw is a model of the throughput of n workers, X(n) = λ·g(n), where λ is the
 // throughput of one worker and g(1) = 1. Because λ is a parameter, the baseline is a
 // measurement like the others and may have more than one worker.
-type law struct {
+type scalingLaw struct {
 	name, formula string
 	parameters    []parameter // parameters of g
 	g             func(n float64, theta []float64) float64
@@ -36,7 +36,7 @@ type parameter struct {
 	starts        []float64
 }
 
-// laws returns the laws to fit, the simplest first.
+// scalingLaws returns the laws to fit, the simplest first.
 //
 // Amdahl, Validity of the single processor approach to achieving large scale computing
 // capabilities, AFIPS 1967: a share σ of the work is serial, g = n/(1 + σ(n−1)).
@@ -45,8 +45,8 @@ type parameter struct {
 // Capacity Planning, 2007, ch. 4: the universal scalability law adds the cost κ of
 // keeping pairs of workers consistent, g = n/(1 + σ(n−1) + κn(n−1)). With κ = 0 it is
 // Amdahl's law.
-func laws() []law {
-	return []law{
+func scalingLaws() []scalingLaw {
+	return []scalingLaw{
 		{
 			name: Linear, formula: "X(n) = λ·n",
 			g:      func(n float64, _ []float64) float64 { return n },
@@ -103,7 +103,7 @@ func (p parameter) unconstrain(v float64) float64 {
 }
 
 // constrain maps any real numbers to the ranges of the law's parameters.
-func (l law) constrain(u []float64) []float64 {
+func (l scalingLaw) constrain(u []float64) []float64 {
 	theta := make([]float64, len(u))
 	for i, p := range l.parameters {
 		theta[i] = p.constrain(u[i])
@@ -114,7 +114,7 @@ func (l law) constrain(u []float64) []float64 {
 // fitLambda returns the logarithm of the best-fitting λ for given parameters, and the
 // residual sum of squares of the logarithms. Logarithms are used because measured times
 // vary by factors.
-func (l law) fitLambda(data []Observation, theta []float64) (lnLambda, rss float64) {
+func (l scalingLaw) fitLambda(data []Observation, theta []float64) (lnLambda, rss float64) {
 	for _, d := range data {
 		lnLambda += math.Log(d.Rate / l.g(d.Size, theta))
 	}
@@ -127,7 +127,7 @@ func (l law) fitLambda(data []Observation, theta []float64) (lnLambda, rss float
 }
 
 // fit returns the least-squares parameters, searched from several start values.
-func (l law) fit(data []Observation) (lnLambda float64, theta []float64, rss float64, err error) {
+func (l scalingLaw) fit(data []Observation) (lnLambda float64, theta []float64, rss float64, err error) {
 	if len(l.parameters) == 0 {
 		lnLambda, rss = l.fitLambda(data, nil)
 		return lnLambda, nil, rss, nil
@@ -166,7 +166,7 @@ func snapToZero(theta []float64) []float64 {
 }
 
 // startPoints returns all combinations of the parameters' start values.
-func (l law) startPoints() [][]float64 {
+func (l scalingLaw) startPoints() [][]float64 {
 	out := [][]float64{nil}
 	for _, p := range l.parameters {
 		var longer [][]float64

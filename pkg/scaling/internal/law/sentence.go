@@ -17,7 +17,7 @@ const minRunsForChoice = 8
 
 // summarize describes the result of the fits in plain sentences.
 func (f *Fits) summarize() string {
-	law := f.Named()
+	law := f.SupportedLaw()
 	if law == nil {
 		best := f.Best()
 		return fmt.Sprintf("%s: no law describes the measurements: %s fits best, but %s.", f.series.Name, Name(best.Law), f.findObjection(best))
@@ -54,7 +54,7 @@ func (f *Fits) summarize() string {
 	return strings.Join(text, "; ") + "."
 }
 
-// describePeak describes where the named law has its highest throughput, and where the
+// describePeak describes where the supported law has its highest throughput, and where the
 // measured throughput is highest if that differs.
 func (f *Fits) describePeak(peak int) string {
 	unit := f.series.Unit

@@ -11,10 +11,10 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// drawQualities returns resampled centers of the quality at each rate: one row per
+// resampleQualities returns resampled centers of the quality at each rate: one row per
 // resample, and one column per element of Tried (NaN for rates that diverged). It returns
 // nil if no rate has two runs.
-func (o *Result) drawQualities() [][]float64 {
+func (o *Result) resampleQualities() [][]float64 {
 	var variance, n float64
 	for _, t := range o.Tried {
 		if len(t.values) > 1 {
@@ -256,8 +256,8 @@ func (o *Result) fitExponent(draws [][]float64) {
 	o.Exponent.Low, o.Exponent.High = o.Exponent.Value+low, o.Exponent.Value+high
 }
 
-// maxRateDifference is the largest relative difference between the rate that a rule
-// predicts and a rate that was tried, at which the two count as equal.
+// maxRateDifference is the largest relative difference at which a tried rate counts as equal
+// to the rate that a rule predicts.
 const maxRateDifference = 0.05
 
 // compareRules sets Rules. From the best rate tried at the smallest batch, each rule

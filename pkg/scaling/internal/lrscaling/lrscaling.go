@@ -124,7 +124,7 @@ func FindRule(all []runs.Run, measure string, estimator stats.Estimator) (*Resul
 		}
 		return nil, fmt.Errorf("too few global batches: %s: run at least two, for example lockstep launch --seeds 1,2,3 --vary batch=4,8,16 --vary optimizer.learning_rate=0.001,0.002,0.004,0.008", found)
 	}
-	draws := out.drawQualities()
+	draws := out.resampleQualities()
 	if err := out.computeRows(batches, draws); err != nil {
 		return nil, err
 	}

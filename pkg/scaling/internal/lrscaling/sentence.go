@@ -65,7 +65,7 @@ func (o *Result) divideRules() (left, rejected []RuleRow) {
 
 // summarize describes the result in a sentence.
 func (o *Result) summarize() string {
-	text := []string{o.describeRule(), o.describeGood()}
+	text := []string{o.describeRule(), o.describeGoodBatches()}
 	if o.Rule == "" {
 		text = append(text, "the runs do not decide: "+strings.Join(o.next.why, "; "))
 	}
@@ -142,8 +142,8 @@ func (o *Result) describeRejected(rows []RuleRow) string {
 	return english.List(text)
 }
 
-// describeGood describes up to which batch the quality is kept.
-func (o *Result) describeGood() string {
+// describeGoodBatches describes up to which global batch the quality is maintained.
+func (o *Result) describeGoodBatches() string {
 	first := o.Rows[0]
 	at := func(batch int) RateRow {
 		return o.Rows[slices.IndexFunc(o.Rows, func(r RateRow) bool { return r.GlobalBatch == batch })]
@@ -388,7 +388,7 @@ func (o *Result) Next(launch string) string {
 		command, n.workers, strings.Join(seeds, ","), strings.Join(formatInts(batches), ","), strings.Join(rates, ","))
 }
 
-// FormatRate formats a learning rate for people and for commands.
+// FormatRate formats a learning rate for sentences and for commands.
 func FormatRate(v float64) string {
 	text := strconv.FormatFloat(v, 'g', 4, 64)
 	exact, err := strconv.ParseFloat(text, 64)

@@ -37,9 +37,9 @@ func NewInput(name string, r runs.Run, m Measurements) Input {
 	case "train_seconds":
 		in.Value, in.Why = TrainSeconds(r), "the sum over all epochs, or the time in the log"
 	case "test_seconds":
-		in.Value, in.File = TestSeconds(r), infoFile(r)
+		in.Value, in.File = TestSeconds(r), infoPath(r)
 	case "energy_joules":
-		in.Value, in.File = EnergyJoules(r), infoFile(r)
+		in.Value, in.File = EnergyJoules(r), infoPath(r)
 	}
 	all := Metrics()
 	k := slices.IndexFunc(all, func(x Metric) bool { return x.Name == name })
@@ -48,7 +48,7 @@ func NewInput(name string, r runs.Run, m Measurements) Input {
 	}
 	metric := all[k]
 	if v := metric.TestValue(r); !math.IsNaN(v) {
-		in.Value, in.File, in.Why = v, infoFile(r), "on the test set after training"
+		in.Value, in.File, in.Why = v, infoPath(r), "on the test set after training"
 	} else if i := metric.LastEpoch(r); i >= 0 {
 		e := r.Epochs[i]
 		in.Value, in.Epoch, in.Line, in.Why = metric.Epoch(e), e.Epoch, e.Line, "of the last epoch that has it"
@@ -124,9 +124,9 @@ func (rule Rule) exclusionReason(r runs.Run, i int) string {
 	return fmt.Sprintf("the rule excludes the first %d epochs", rule.DropFirst)
 }
 
-// infoFile returns the path of the file that contains the numbers of the complete run:
+// infoPath returns the path of the file that contains the numbers of the complete run:
 // run.json in a run folder, else the log.
-func infoFile(r runs.Run) string {
+func infoPath(r runs.Run) string {
 	if r.Kind == "" || r.Kind == "run folder" {
 		return filepath.Join(r.Dir, "run.json")
 	}

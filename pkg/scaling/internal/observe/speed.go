@@ -29,7 +29,7 @@ func (c Cell) Values(value func(Measurements) float64) []float64 {
 // a rate or a time.
 type SpeedMeasure struct {
 	Name   string // name of the column
-	Words  string // description for people
+	Words  string // description in sentences
 	Unit   string
 	Value  func(Measurements) float64
 	Higher bool // higher values are faster

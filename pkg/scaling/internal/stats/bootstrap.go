@@ -31,8 +31,8 @@ type bootstrap struct {
 	cache  *DrawCache
 }
 
-// sample contains values prepared for resampling: those of a study's point, or of one of
-// two sides of a comparison.
+// sample contains values prepared for resampling: the values of one point of a study, or of
+// one side of a comparison.
 type sample struct {
 	at      []float64 // values, or their logarithms
 	noise   float64   // s/√n

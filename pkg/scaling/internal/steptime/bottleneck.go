@@ -91,21 +91,21 @@ func clearlyDiffer(a, b stats.Estimate) bool {
 		return a.Max < b.Min || b.Max < a.Min
 	}
 	low, high := func(s stats.Estimate) float64 { return s.Low }, func(s stats.Estimate) float64 { return s.High }
-	return endOrValue(a, high) < endOrValue(b, low) || endOrValue(b, high) < endOrValue(a, low)
+	return intervalEndOrValue(a, high) < intervalEndOrValue(b, low) || intervalEndOrValue(b, high) < intervalEndOrValue(a, low)
 }
 
-// endOrValue returns the end of the estimate's interval that end selects, or the
+// intervalEndOrValue returns the end of the estimate's interval that end selects, or the
 // estimate's value if there is no interval.
-func endOrValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
+func intervalEndOrValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
 	if v := end(s); !math.IsNaN(v) {
 		return v
 	}
 	return s.Value
 }
 
-// minLimitedShare is the smallest share of the slower rate (of IO and SYNTHETIC) at which
+// minShareOfSlowerRate is the smallest share of the slower rate (of IO and SYNTHETIC) at which
 // FULL counts as limited by this rate alone.
-const minLimitedShare = 0.9
+const minShareOfSlowerRate = 0.9
 
 // slowerRate returns the lower of the rates of loading alone (IO) and computing alone
 // (SYNTHETIC).
@@ -132,7 +132,7 @@ func (r Bottleneck) summarize() string {
 	}
 	text := head + fmt.Sprintf("%s is the limit: FULL reaches %s of the %s samples/s that %s alone allows", what, english.Percent(r.Share), english.Short(slower.Value), what)
 	switch {
-	case r.Share >= minLimitedShare:
+	case r.Share >= minShareOfSlowerRate:
 		text += "; " + cure
 	case !clearlyDiffer(r.Full, slower):
 		text += "; " + cure + "; the rest is within the variation of the trials"

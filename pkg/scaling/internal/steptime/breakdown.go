@@ -58,7 +58,7 @@ func (t *StepTotals) Add(r runs.Run, spans Spans) bool {
 	t.steps += own.steps
 	t.rank0Steps += own.rank0Steps
 	t.other += own.other
-	t.addSpan(own.span)
+	t.addTimes(own.span)
 	if o := overlapOption(r); !slices.Contains(t.overlap, o) {
 		t.overlap = append(t.overlap, o)
 	}
@@ -67,14 +67,14 @@ func (t *StepTotals) Add(r runs.Run, spans Spans) bool {
 
 func (t *StepTotals) addStep(x runs.Step, rank int) {
 	t.steps++
-	t.addSpan(x)
+	t.addTimes(x)
 	if rank == 0 {
 		t.rank0Steps++
 		t.other -= spanSeconds(x)
 	}
 }
 
-func (t *StepTotals) addSpan(x runs.Step) {
+func (t *StepTotals) addTimes(x runs.Step) {
 	t.span.Data += x.Data
 	t.span.Forward += x.Forward
 	t.span.Backward += x.Backward

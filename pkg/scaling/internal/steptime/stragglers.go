@@ -88,7 +88,7 @@ func arrivalsFromTraces(r runs.Run) ([]stepArrivals, []runs.Problem) {
 			out = make([]stepArrivals, len(marked))
 		}
 		out = out[:min(len(out), len(marked))]
-		for i, seconds := range firstCollectives(byRank[rank], marked[:len(out)]) {
+		for i, seconds := range firstCollectiveSeconds(byRank[rank], marked[:len(out)]) {
 			out[i].at = append(out[i].at, -seconds)
 			out[i].step += (marked[i].to - marked[i].from) / float64(r.Info.Workers)
 		}
@@ -100,9 +100,9 @@ func arrivalsFromTraces(r runs.Run) ([]stepArrivals, []runs.Problem) {
 	return out, nil
 }
 
-// firstCollectives returns the duration of a rank's first collective in each step, in
+// firstCollectiveSeconds returns the duration of a rank's first collective in each step, in
 // seconds; NaN for a step without one.
-func firstCollectives(spans []runs.Span, steps []interval) []float64 {
+func firstCollectiveSeconds(spans []runs.Span, steps []interval) []float64 {
 	communication := slices.DeleteFunc(slices.Clone(spans), func(s runs.Span) bool { return s.Kind != runs.SpanCommunication })
 	slices.SortStableFunc(communication, func(a, b runs.Span) int { return cmp.Compare(a.Start, b.Start) })
 	out := make([]float64, len(steps))

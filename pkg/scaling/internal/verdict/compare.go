@@ -47,9 +47,9 @@ type Comparisons struct {
 
 // Study contains the measurements of a study that a comparison needs.
 type Study struct {
-	Place  string // name of the study in sentences
-	By     stats.Estimator
-	Points []Point // by series, then by workers
+	DisplayName string // name of the study in sentences
+	By          stats.Estimator
+	Points      []Point // by series, then by workers
 }
 
 // Point contains the measurements of a series at one worker count.
@@ -90,7 +90,7 @@ func CompareStudies(a, b Study) (*Comparisons, error) {
 	}
 	for i, p := range pairs {
 		if p.A == p.B { // otherwise the sentence would call a series faster than itself
-			pairs[i].NameA, pairs[i].NameB = p.A+" in "+a.Place, p.B+" in "+b.Place
+			pairs[i].NameA, pairs[i].NameB = p.A+" in "+a.DisplayName, p.B+" in "+b.DisplayName
 		}
 	}
 	c, err := ComparePairs(a, b, pairs)
@@ -103,7 +103,7 @@ func CompareStudies(a, b Study) (*Comparisons, error) {
 	}{{a, b, func(p SeriesPair) string { return p.A }}, {b, a, func(p SeriesPair) string { return p.B }}} {
 		for _, name := range side.has.series() {
 			if !slices.ContainsFunc(pairs, func(p SeriesPair) bool { return side.of(p) == name }) {
-				c.Problems = append(c.Problems, fmt.Sprintf("%s has no series %s, which %s has", side.lacks.Place, name, side.has.Place))
+				c.Problems = append(c.Problems, fmt.Sprintf("%s has no series %s, which %s has", side.lacks.DisplayName, name, side.has.DisplayName))
 			}
 		}
 	}
@@ -214,7 +214,7 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 	if len(x) > 1 && len(y) > 1 {
 		c.P, c.PermutationP = stats.WelchTest(x, y), stats.PermutationTest(x, y)
 	}
-	c.decide(m, by.Level)
+	c.setVerdict(m, by.Level)
 	return c, nil
 }
 
@@ -239,8 +239,8 @@ func containSameRuns(a, b observe.Cell, x, y []float64) bool {
 	return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y))) && slices.Equal(places(a), places(b))
 }
 
-// decide sets the fields Verdict, Test and Sentence. level is the confidence level.
-func (c *Comparison) decide(m observe.SpeedMeasure, level float64) {
+// setVerdict sets the fields Verdict, Test and Sentence. level is the confidence level.
+func (c *Comparison) setVerdict(m observe.SpeedMeasure, level float64) {
 	at := "at " + english.Count(c.Workers, "worker")
 	effect := fmt.Sprintf("%s runs %s times as fast as %s %s (%s)", c.A, english.Short(c.Ratio.Value), c.B, at, m.Words)
 	if math.IsNaN(c.P) {

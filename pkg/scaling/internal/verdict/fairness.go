@@ -19,9 +19,9 @@ type runTrait struct {
 // workTraits returns the traits that must be equal in every comparison of times.
 func workTraits() []runTrait {
 	return []runTrait{
-		{"the number of threads per worker", func(r runs.Run) string { return formatKnown(r.Info.ThreadsPerWorker) }},
-		{"the number of training samples", func(r runs.Run) string { return formatKnown(r.Info.SamplesPerEpoch) }},
-		{"the number of parameters", func(r runs.Run) string { return formatKnown(r.Info.Parameters) }},
+		{"the number of threads per worker", func(r runs.Run) string { return formatNonZero(r.Info.ThreadsPerWorker) }},
+		{"the number of training samples", func(r runs.Run) string { return formatNonZero(r.Info.SamplesPerEpoch) }},
+		{"the number of parameters", func(r runs.Run) string { return formatNonZero(r.Info.Parameters) }},
 		{"model", func(r runs.Run) string { return observe.ConfigSection(r, "model") }},
 		{"data", func(r runs.Run) string { return observe.ConfigSection(r, "data") }},
 		{"binding", func(r runs.Run) string {
@@ -40,14 +40,14 @@ func workTraits() []runTrait {
 func batchPerWorkerTrait() runTrait {
 	return runTrait{"batch per worker", func(r runs.Run) string {
 		each, _ := observe.BatchSizes(r)
-		return formatKnown(each)
+		return formatNonZero(each)
 	}}
 }
 
 // samplesPerEpochTrait returns the samples per epoch, which must be equal at equal worker
 // counts.
 func samplesPerEpochTrait() runTrait {
-	return runTrait{"the number of samples per epoch", func(r runs.Run) string { return formatKnown(observe.SamplesPerEpoch(r)) }}
+	return runTrait{"the number of samples per epoch", func(r runs.Run) string { return formatNonZero(observe.SamplesPerEpoch(r)) }}
 }
 
 // UnfairnessNotes returns notes on differences within a series that make a comparison of
@@ -181,8 +181,8 @@ func (c runTrait) distinctValues(all []runs.Run) []string {
 	return out
 }
 
-// formatKnown formats n in decimal. It returns "" for 0, which means unknown.
-func formatKnown(n int) string {
+// formatNonZero formats n in decimal. It returns "" for 0, which means unknown.
+func formatNonZero(n int) string {
 	if n == 0 {
 		return ""
 	}

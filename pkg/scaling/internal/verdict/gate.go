@@ -38,7 +38,7 @@ type GateResult struct {
 	Sentence string
 }
 
-// Gate compares the speed of a candidate with that of a baseline for every series and
+// Gate compares the speed of a candidate with the speed of a baseline for every series and
 // worker count that both have, as documented for scaling.Gate. limit is the share of
 // speed that may be lost.
 func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {

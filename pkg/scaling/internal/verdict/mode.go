@@ -21,8 +21,8 @@ const (
 	FixedUnknown   = "unknown"
 )
 
-// Mode describes what stays constant while the workers of a series grow; see
-// scaling.Mode.
+// Mode describes what stays constant while the number of workers of a series grows;
+// see scaling.Mode.
 type Mode struct {
 	Series  string
 	Scaling string

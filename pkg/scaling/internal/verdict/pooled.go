@@ -48,14 +48,14 @@ func poolComparisons(rows []Comparison, level float64) (p PooledComparison, ok b
 	p.Median, p.Min, p.Max = stats.Median(ratios), slices.Min(ratios), slices.Max(ratios)
 	sum, expected, chance := stats.SignedRankTest(logs)
 	p.P = chance
-	p.decide(shown, sum-expected, 1-level)
+	p.setVerdict(shown, sum-expected, 1-level)
 	return p, true
 }
 
-// decide sets the fields Verdict and Sentence. shown contains the number of worker counts
+// setVerdict sets the fields Verdict and Sentence. shown contains the number of worker counts
 // with each verdict, side is positive if the signed ranks favor A, and alpha is the
 // significance level.
-func (p *PooledComparison) decide(shown map[string]int, side, alpha float64) {
+func (p *PooledComparison) setVerdict(shown map[string]int, side, alpha float64) {
 	up, down := shown[VerdictFaster], shown[VerdictSlower]
 	significant := p.P < alpha && side*math.Log(p.Median) > 0
 	against := significant && (side > 0 && down > 0 || side < 0 && up > 0)

@@ -35,7 +35,7 @@ func Settings(groups []observe.Series) []Setting {
 			return lrscaling.FormatRate(rate)
 		}},
 		batchPerWorkerTrait(),
-		{"global batch", func(r runs.Run) string { _, global := observe.BatchSizes(r); return formatKnown(global) }},
+		{"global batch", func(r runs.Run) string { _, global := observe.BatchSizes(r); return formatNonZero(global) }},
 		{"engine", func(r runs.Run) string { return r.Info.Engine }},
 		{"strategy", func(r runs.Run) string { return r.Info.Strategy }},
 	}, workTraits()...)

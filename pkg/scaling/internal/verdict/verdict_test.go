@@ -58,7 +58,7 @@ func TestVerdictNeedsBoth(t *testing.T) {
 		verdict      string
 	}{{1.01, 1.2, 0.01, VerdictFaster}, {1.01, 1.2, 0.2, VerdictNone}, {0.99, 1.2, 0.01, VerdictNone}} {
 		x := Comparison{A: "a", B: "b", Workers: 2, RunsA: 3, RunsB: 3, Ratio: stats.Estimate{Value: 1.1, Low: c.low, High: c.high, N: 3}, P: c.p, PermutationP: math.NaN()}
-		x.decide(m, 0.95)
+		x.setVerdict(m, 0.95)
 		if x.Verdict != c.verdict {
 			t.Errorf("from %g to %g with p %g: %s, expected %s", c.low, c.high, c.p, x.Verdict, c.verdict)
 		}

@@ -26,23 +26,23 @@ const (
 	maxPairFactor = 1.3
 )
 
-// Named returns the law that the data support, or nil if there is none. It is the law
+// SupportedLaw returns the law that the data support, or nil if there is none. It is the law
 // with the lowest AICc among those with a positive R² whose speed-ups agree with the
 // measured ones: within 10 % from the smallest to the largest size, and within 30 %
 // between any two sizes. With 6 or more different sizes, its residuals must also have
 // no trend (Spearman's rank correlation with the size, p ≥ 0.05).
-func (f *Fits) Named() *Fit {
-	if f.named == "" {
+func (f *Fits) SupportedLaw() *Fit {
+	if f.supportedLaw == "" {
 		return nil
 	}
-	return f.Law(f.named)
+	return f.Law(f.supportedLaw)
 }
 
-// chooseNamed chooses the law that Named returns. The rows must be sorted by AICc.
-func (f *Fits) chooseNamed() {
+// chooseSupportedLaw chooses the law that SupportedLaw returns. The rows must be sorted by AICc.
+func (f *Fits) chooseSupportedLaw() {
 	for i := range f.Rows {
 		if f.findObjection(&f.Rows[i]) == "" {
-			f.named = f.Rows[i].Law
+			f.supportedLaw = f.Rows[i].Law
 			return
 		}
 	}
