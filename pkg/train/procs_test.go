@@ -29,8 +29,8 @@ func TestProcs(t *testing.T) {
 	}
 }
 
-// TestLimitProcs checks GOMAXPROCS after limitProcessors.
-func TestLimitProcs(t *testing.T) {
+// TestLimitProcessors checks GOMAXPROCS after limitProcessors.
+func TestLimitProcessors(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(before)
 	t.Setenv("GOMAXPROCS", "")
