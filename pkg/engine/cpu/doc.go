@@ -97,5 +97,7 @@
 // # Profile
 //
 // Engine.Profile writes a trace of some training steps: when each thread computed which
-// operation, when inputs were copied and gradients exchanged, and the optimizer.
+// operation, when inputs were copied and gradients exchanged, the optimizer, and how often
+// the threads of a step waited for each other. That number does not depend on the number of
+// threads, except that one thread never waits.
 package cpu

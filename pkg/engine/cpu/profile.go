@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -22,8 +23,9 @@ type Profile struct {
 	Steps int
 	// Trace is the file to write, in the format of Chrome's trace viewer and Perfetto. It
 	// has one row per thread with the time of every kernel, and rows for steps, data (see
-	// RecordWait), the exchange of gradients, and reductions. Recording reads the clock
-	// twice per thread and kernel.
+	// RecordWait), the exchange of gradients, and reductions. Each step has the argument
+	// "synchronizations": how often its threads waited for each other. Recording reads the
+	// clock twice per thread and kernel.
 	Trace string
 	// Rank is the rank of this worker among World workers. A World of 0 means one worker.
 	Rank, World int
@@ -111,6 +113,7 @@ const (
 // trace contains what an executable has recorded of the current step.
 type trace struct {
 	on      bool     // the step is in the profile's window
+	before  int64    // synchronizations of the engine's threads before the step
 	spans   []span   // of rows that are not threads
 	threads [][]span // by worker
 }
@@ -121,6 +124,7 @@ type span struct {
 	row               int // thread; rowInput or rowExchange
 	start             time.Time
 	took              time.Duration
+	synchronizations  int64 // of a step
 }
 
 // Rows of the trace that do not belong to a compute thread.
@@ -149,6 +153,7 @@ func (x *executable) beginTrace() {
 	if !x.trace.on {
 		x.trace.spans, p.ahead = nil, nil
 	}
+	x.trace.before = x.engine.threads.Synchronizations()
 }
 
 // endTrace ends a step. After the last selected step it writes the trace.
@@ -169,7 +174,7 @@ func (x *executable) endTrace() error {
 	x.trace.on = false
 	// A step begins with waiting for its data. The name is the one that PyTorch's
 	// profiler gives, which tools look for.
-	step := span{name: fmt.Sprint("ProfilerStep#", p.step), part: partStep, row: rowStep, start: time.Now()}
+	step := span{name: fmt.Sprint("ProfilerStep#", p.step), part: partStep, row: rowStep, start: time.Now(), synchronizations: x.engine.threads.Synchronizations() - x.trace.before}
 	end := step.start
 	for _, s := range p.done[first:] {
 		if s.start.Before(step.start) {
@@ -222,7 +227,7 @@ func (x *executable) recordReductions(sync engine.GradSync, stepStart time.Time)
 		if r.Bucket >= 0 {
 			name = fmt.Sprint("all-reduce of bucket ", r.Bucket)
 		}
-		x.trace.spans = append(x.trace.spans, span{name, "", partExchange, rowReduce, r.Begin, r.Took})
+		x.trace.spans = append(x.trace.spans, span{name: name, part: partExchange, row: rowReduce, start: r.Begin, took: r.Took})
 	}
 }
 
@@ -242,7 +247,7 @@ func (x *executable) withTiming(t threads.Task, name, layer, part string) thread
 		start := time.Now()
 		run(w, lo, hi)
 		list := &x.trace.threads[w.Number]
-		*list = append(*list, span{name, layer, part, w.Number, start, time.Since(start)})
+		*list = append(*list, span{name: name, layer: layer, part: part, row: w.Number, start: start, took: time.Since(start)})
 	}
 	return t
 }
@@ -290,6 +295,9 @@ func (p *profiler) writeTrace(threads int, name string) error {
 		}
 		if s.layer != "" {
 			e.Arguments = map[string]string{"layer": s.layer}
+		}
+		if s.row == rowStep {
+			e.Arguments = map[string]string{"synchronizations": strconv.FormatInt(s.synchronizations, 10)}
 		}
 		lines = append(lines, e)
 	}

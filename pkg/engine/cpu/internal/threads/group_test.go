@@ -2,8 +2,11 @@ package threads
 
 import (
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
+	"unsafe"
 
 	"go.uber.org/goleak"
 )
@@ -11,9 +14,9 @@ import (
 // TestGroup checks that every item is computed once, for several numbers of threads and
 // items, also if two callers use a group at once.
 func TestGroup(t *testing.T) {
-	for _, threads := range []int{1, 2, 5} {
+	for _, threads := range []int{1, 2, 5, 9, 10, 64, 80} { // a tree of one level up to 9, of two up to 73
 		g := New(threads)
-		for _, items := range []int{0, 1, 2, 4, 5, 100} {
+		for _, items := range []int{0, 1, 2, 4, 5, 23, 100} {
 			seen := make([]atomic.Int32, items)
 			workers := make([]Worker, threads)
 			done := make(chan bool)
@@ -44,13 +47,63 @@ func TestGroup(t *testing.T) {
 	}
 }
 
+// TestSynchronizations checks that a group counts the tasks that its helpers work on, and that
+// a task needs one synchronization with any number of threads.
+func TestSynchronizations(t *testing.T) {
+	for _, threads := range []int{1, 2, 64} {
+		g := New(threads)
+		workers := make([]Worker, threads)
+		for _, items := range []int{0, 1, 2, 3, 1000} {
+			g.Run(Task{items, func(*Worker, int, int) {}}, workers)
+		}
+		want := int64(3) // those of 2, 3 and 1000 items
+		if threads == 1 {
+			want = 0
+		}
+		if got := g.Synchronizations(); got != want {
+			t.Errorf("%d threads: %d synchronizations, want %d", threads, got, want)
+		}
+		g.Close()
+	}
+}
+
+// TestNodesShareNoCacheLine checks the distance between what two goroutines write.
+func TestNodesShareNoCacheLine(t *testing.T) {
+	var n node
+	counter, size := unsafe.Offsetof(n.children), unsafe.Sizeof(n)
+	if end := unsafe.Offsetof(n.wake); end < cacheLine || size-counter-unsafe.Sizeof(n.children) < cacheLine {
+		t.Errorf("in a node of %d bytes, the channel is at %d and the counter at %d: want %d unused bytes before and after them", size, end, counter, cacheLine)
+	}
+}
+
+// TestWaitsForGrandchildren checks that Run returns only after the slowest helper of the
+// deepest level.
+func TestWaitsForGrandchildren(t *testing.T) {
+	const threads = 80 // three levels
+	g := New(threads)
+	defer g.Close()
+	for slow := range threads {
+		var done atomic.Int32
+		g.Run(Task{threads, func(_ *Worker, lo, hi int) {
+			if lo == slow {
+				time.Sleep(time.Millisecond)
+			}
+			done.Add(int32(hi - lo))
+		}}, make([]Worker, threads))
+		if n := done.Load(); n != threads {
+			t.Errorf("Run returns after %d of %d items; the slow one was %d", n, threads, slow)
+		}
+	}
+}
+
 // BenchmarkGroup measures the time to start and end an empty task.
 func BenchmarkGroup(b *testing.B) {
-	for _, threads := range []int{1, 2} {
+	for _, threads := range []int{1, 2, 8, 64} {
 		b.Run(fmt.Sprintf("threads-%d", threads), func(b *testing.B) {
 			g := New(threads)
 			defer g.Close()
 			workers := make([]Worker, threads)
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(threads, runtime.GOMAXPROCS(0))))
 			empty := Task{threads, func(*Worker, int, int) {}}
 			for b.Loop() {
 				g.Run(empty, workers)
