@@ -297,6 +297,18 @@ fetch_nvrtc() {
   rm -rf "$work"
 }
 
+# install_emulator installs qemu, which runs the tests of the NEON assembly on a processor
+# other than arm64, and the C library for arm64 that some of them load. If they cannot be
+# installed, the tests are skipped by name.
+install_emulator() {
+  if [[ $(uname -m) = @(aarch64|arm64) ]] ||
+    { command -v qemu-aarch64-static qemu-aarch64 >/dev/null && [ -e /usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1 ]; }; then
+    say "nothing to install"
+  elif [ "$(id -u)" -ne 0 ] || ! (apt_install qemu-user-static libc6-arm64-cross); then
+    say "no qemu-user-static or libc6-arm64-cross here: the tests of the NEON assembly will be skipped"
+  fi
+}
+
 # build_kernel makes lockstep and lockstep-kernel; it does nothing when they
 # are up to date.
 build_kernel() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -50,7 +51,7 @@ func allPhases() []phase {
 		{"vet", "go vet of the packages with assembly; lint covers the others", func(ctx context.Context, r *runner) error {
 			return r.vetAssembly(ctx, nil)
 		}},
-		{"arm64", "everything builds for a processor without our assembly", buildForOtherProcessor},
+		{"arm64", "everything builds for another processor: arm64, or amd64 on an arm64 machine", buildForOtherProcessor},
 		{"darwin", "everything builds for macOS", func(ctx context.Context, r *runner) error {
 			return r.runCommand(ctx, []string{"GOOS=darwin", "GOARCH=arm64"}, "go", "build", "./...")
 		}},
@@ -59,6 +60,7 @@ func allPhases() []phase {
 		{"kernellint", "go vet and golangci-lint of the kernel", lintKernel},
 		{"unit", "unit, property, golden and example tests, with coverage", runUnitTests},
 		{"race", "race detector, for packages in which goroutines share data", runRaceTests},
+		{"neon", "tests of the NEON assembly, in qemu if this machine is not arm64", runNEONTests},
 		{"kernel", "the kernel, in a real Jupyter", runKernelTests},
 		{"notebook", "every notebook of notebooks/, run from top to bottom", runNotebooks},
 	}
@@ -222,6 +224,51 @@ func runUnitTests(ctx context.Context, r *runner) error {
 // runRaceTests runs the tests of racePackages, except numericTests, with the race detector.
 func runRaceTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, []string{"CGO_ENABLED=1"}, append([]string{"-race", "-skip=^Test(" + strings.Join(numericTests(), "|") + ")$"}, racePackages()...)...)
+}
+
+// runNEONTests runs the tests of the CPU engine's kernels on arm64, and training steps of
+// whole networks. If this machine has another processor, qemu runs them, on one that is many
+// times slower; if qemu is not installed, the phase is skipped.
+func runNEONTests(ctx context.Context, r *runner) error {
+	var env, emulator []string
+	if runtime.GOARCH != "arm64" {
+		program, err := findEmulator()
+		if err != nil {
+			r.addSkip(skippedTest{Name: module + "/environment/test.neon", Reason: err.Error()})
+			return nil
+		}
+		env, emulator = []string{"GOOS=linux", "GOARCH=arm64"}, []string{"-exec=" + program + " -L " + arm64Root}
+	}
+	if err := r.runGoTest(ctx, env, append(emulator, "./pkg/engine/cpu/internal/kernel", "./pkg/engine/cpu/internal/conv", "./pkg/engine/cpu/internal/workspace")...); err != nil {
+		return err
+	}
+	return r.runGoTest(ctx, env, append(emulator, "-run=^Test("+strings.Join(neonTests(), "|")+")$", "./pkg/engine/cpu")...)
+}
+
+// neonTests returns the names of the engine's tests that qemu runs in less than a minute: of
+// layers, of a whole U-Net compared with the reference, and of the same bits for any number
+// of threads.
+func neonTests() []string {
+	return []string{
+		"New", "InstructionSets", "Pointwise", "Activations", "L1", "DiceBCE", "BatchNorm", "MaxPool",
+		"Convolution", "ConvTranspose", "ConvolutionProperty", "UNetGradients", "UNetIsReproducible",
+	}
+}
+
+// arm64Root is the folder of Debian's C library for arm64 on other processors. The tests of
+// the engine load it, because packages that they import can open shared libraries.
+const arm64Root = "/usr/aarch64-linux-gnu"
+
+// findEmulator returns the program of qemu that runs Linux programs for arm64.
+func findEmulator() (string, error) {
+	if _, err := os.Stat(filepath.Join(arm64Root, "lib", "ld-linux-aarch64.so.1")); err == nil {
+		for _, name := range []string{"qemu-aarch64-static", "qemu-aarch64"} {
+			if path, err := exec.LookPath(name); err == nil {
+				return path, nil
+			}
+		}
+	}
+	return "", errors.New("no qemu-aarch64 and C library for arm64 on this machine")
 }
 
 // runKernelTests runs the kernel's tests. Their results are never cached, because the

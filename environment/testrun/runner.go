@@ -170,13 +170,7 @@ func (r *runner) runGoTest(ctx context.Context, env []string, args ...string) er
 	r.now.Coverage = append(r.now.Coverage, events.coverage...)
 	r.now.Failures = append(r.now.Failures, events.failures...)
 	for _, s := range events.skips {
-		s.Listed = isAllowedSkip(r.skips, s)
-		r.now.Skips = append(r.now.Skips, s)
-		if !s.Listed && r.strict {
-			r.now.Failures = append(r.now.Failures, failure{
-				Name: s.Name, Output: "skipped, and environment/skips.txt does not list it: " + s.Reason, refused: true,
-			})
-		}
+		r.addSkip(s)
 	}
 	if err != nil && len(events.failures) > 0 {
 		return nil // the failures are recorded already
@@ -185,6 +179,18 @@ func (r *runner) runGoTest(ctx context.Context, env []string, args ...string) er
 		return errors.New("no test ran")
 	}
 	return err
+}
+
+// addSkip adds a skipped test to the running phase. With --strict it is a failure if
+// environment/skips.txt does not list it.
+func (r *runner) addSkip(s skippedTest) {
+	s.Listed = isAllowedSkip(r.skips, s)
+	r.now.Skips = append(r.now.Skips, s)
+	if !s.Listed && r.strict {
+		r.now.Failures = append(r.now.Failures, failure{
+			Name: s.Name, Output: "skipped, and environment/skips.txt does not list it: " + s.Reason, refused: true,
+		})
+	}
 }
 
 // lineTail stores the last lines that were added, at most limit.

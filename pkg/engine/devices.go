@@ -122,8 +122,11 @@ func formatError(err error) string {
 func describeCPU() Device {
 	host := runs.DescribeHost()
 	compute := runtime.GOARCH
-	if cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3) {
+	switch {
+	case cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3):
 		compute = "AVX2+FMA"
+	case runtime.GOARCH == "arm64":
+		compute = "NEON" // which every such processor has
 	}
 	return Device{Name: host.CPU, Kind: "cpu", MemoryBytes: host.MemoryBytes, Units: host.Cores, Compute: compute}
 }

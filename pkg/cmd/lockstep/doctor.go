@@ -13,10 +13,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/klauspost/cpuid/v2"
 	"github.com/spf13/cobra"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cpu"
 	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/topology"
@@ -67,18 +67,14 @@ func doctorCommand() *cobra.Command {
 // runChecks examines this machine and returns the lines of the report.
 func runChecks(ctx context.Context) []finding {
 	host := runs.DescribeHost()
-	fast := cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3)
 	found := []finding{
 		{Name: "lockstep", OK: true, Detail: fmt.Sprintf("build %s, %s %s/%s", buildid.ID, runtime.Version(), runtime.GOOS, runtime.GOARCH)},
-		{Name: "processor", OK: fast, Detail: fmt.Sprintf("%s, %s, AVX2+FMA: %t", host.CPU, english.Count(host.Cores, "core"), fast)},
+		checkProcessor(host),
 		{Name: "memory", OK: true, Detail: fmt.Sprintf("%.1f GiB", float64(host.MemoryBytes)/(1<<30))},
 		checkTopology(),
 		checkBinding(),
 		checkSharedMemory(),
 		checkLogsFolder(),
-	}
-	if !fast {
-		found[1].Advice = "the plain Go kernels are used, which are slower"
 	}
 	found = append(found, checkGPUs(engine.Devices())...)
 	return append(found,
@@ -86,6 +82,22 @@ func runChecks(ctx context.Context) []finding {
 		checkKernelspec(ctx),
 		checkProgram(ctx, "go", "building the kernel", "install Go 1.26 or newer", "version"),
 	)
+}
+
+// checkProcessor reports the processor and the instruction sets that the CPU engine can use,
+// the best first.
+func checkProcessor(host runs.Host) finding {
+	f := finding{Name: "processor", Detail: fmt.Sprintf("%s, %s", host.CPU, english.Count(host.Cores, "core"))}
+	sets, err := cpu.InstructionSets()
+	if err != nil {
+		f.Advice = err.Error()
+		return f
+	}
+	f.Detail += ", instruction sets: " + strings.Join(sets, ", ")
+	if f.OK = sets[0] != "go"; !f.OK {
+		f.Advice = "the plain Go kernels are used, which are slower"
+	}
+	return f
 }
 
 // checkGPUs reports the GPUs and the libraries for training on them.

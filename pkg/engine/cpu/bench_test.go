@@ -68,7 +68,7 @@ func BenchmarkConvolution(b *testing.B) {
 				if len(n.in) == 3 {
 					continue // a bias costs nothing
 				}
-				for _, set := range []string{"avx512", "avx2", "go"} {
+				for _, set := range []string{"avx512", "avx2", "neon", "go"} {
 					for threads := 1; threads <= 2; threads++ {
 						b.Run(fmt.Sprintf("%s/%s/%s/%s/threads-%d", n.op, c, convolution, set, threads), func(b *testing.B) {
 							n.benchmark(b, set, threads, flop, "GFLOP/s")

@@ -17,7 +17,9 @@ import (
 // the parameters after three steps of a small U-Net. A change of the order of
 // additions shows here; if it is meant, the new sums belong here, and the change
 // belongs in CHANGELOG.md, for runs can no longer be repeated bit for bit. Plain Go
-// is not held to it: the compiler may fuse multiplications and additions.
+// is not held to it: the compiler may fuse multiplications and additions. NEON is not
+// either, since on arm64 the compiler fuses them in the Go code between the kernels;
+// TestSetBits of package kernel holds its kernels to the bits of AVX2.
 func TestBits(t *testing.T) {
 	for set, want := range map[string]string{
 		"avx2":   "ac57a75c67fa499b",

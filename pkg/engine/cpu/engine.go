@@ -26,7 +26,7 @@ var (
 
 // New starts an engine that computes with o.Threads goroutines, including the caller's. It
 // chooses the best instruction set unless the environment variable LOCKSTEP_CPU ("avx512",
-// "avx2" or "go") selects one.
+// "avx2", "neon" or "go") selects one.
 func New(o engine.Options) (engine.Engine, error) {
 	return NewWithInstructionSet(o, os.Getenv(kernel.EnvVar))
 }

@@ -41,8 +41,13 @@ func TestNew(t *testing.T) {
 	}
 	t.Setenv(kernel.EnvVar, "sse")
 	refuses(o, `unknown instruction set LOCKSTEP_CPU="sse": use one of `)
-	t.Setenv(kernel.EnvVar, "neon")
-	refuses(o, "LOCKSTEP_CPU=neon, but this processor or this build lacks it: use one of ")
+	if runtime.GOARCH == "arm64" {
+		t.Setenv(kernel.EnvVar, "avx2")
+		refuses(o, "LOCKSTEP_CPU=avx2, but this processor or this build lacks it: use one of neon, go, or unset it")
+	} else {
+		t.Setenv(kernel.EnvVar, "neon")
+		refuses(o, "LOCKSTEP_CPU=neon, but this processor or this build lacks it: use one of ")
+	}
 	t.Setenv(kernel.EnvVar, "")
 	o.Device = "reference"
 	refuses(o, `got device "reference", want cpu`)
@@ -50,6 +55,11 @@ func TestNew(t *testing.T) {
 	refuses(o, "threads is 0")
 	if runtime.GOARCH == "amd64" && len(kernel.AvailableSets()) > 1 {
 		if e := open(t, "avx2", 1); e.Name() != "cpu (avx2)" {
+			t.Errorf("engine is %s", e.Name())
+		}
+	}
+	if runtime.GOARCH == "arm64" {
+		if e := open(t, "neon", 1); e.Name() != "cpu (neon)" {
 			t.Errorf("engine is %s", e.Name())
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -65,6 +66,9 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 	})
 	return e
 }
+
+// assemblySets are the instruction sets of this architecture that have assembly.
+var assemblySets = map[string][]string{"amd64": {"avx2", "avx512"}, "arm64": {"neon"}}[runtime.GOARCH]
 
 // wideGo is plain Go with the matrix kernel's tiles of AVX-512. With it, processors
 // without AVX-512 test all but the assembly.

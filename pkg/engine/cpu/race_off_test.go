@@ -7,4 +7,4 @@ const underRace = false
 
 // sets are the instruction sets that tests run with; openWith skips those that
 // this processor lacks.
-var sets = []string{"go", wideGo, "avx2", "avx512"}
+var sets = append([]string{"go", wideGo}, assemblySets...)

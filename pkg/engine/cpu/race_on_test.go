@@ -7,4 +7,4 @@ const underRace = true
 
 // sets are the instruction sets that tests run with; openWith skips those that
 // this processor lacks. Plain Go with wide tiles shares its work as plain Go does.
-var sets = []string{"go", "avx2", "avx512"}
+var sets = append([]string{"go"}, assemblySets...)

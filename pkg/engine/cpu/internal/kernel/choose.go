@@ -10,8 +10,8 @@ import (
 // the engine uses the best instruction set that the processor supports.
 const EnvVar = "LOCKSTEP_CPU"
 
-// InstructionSets lists the names of all instruction sets, the best first. "neon" has no
-// assembly yet. "go" is plain Go, which runs on every processor.
+// InstructionSets lists the names of all instruction sets, the best first: two for
+// amd64, one for arm64, and "go", which is plain Go and runs on every processor.
 var InstructionSets = []string{"avx512", "avx2", "neon", "go"}
 
 // AvailableSets returns one Set for each instruction set that both this processor and this

@@ -9,15 +9,21 @@
 // # Layout
 //
 // Memory consists of blocks of [Lanes] floats: eight channels of one pixel, so that one
-// vector register of AVX2 holds a block. Functions take the address of the first float, and
+// vector register of AVX2, or two of NEON, hold a block. Functions take the address of the first float, and
 // distances in bytes, as the assembly does.
 //
 // # Assembly
 //
-// The assembly (AVX2 with FMA, and AVX-512) is written by the program in asmgen with avo;
-// run "go generate" after a change to it. Each assembly function has a plain Go version,
-// which is used on other processors, and on amd64 if LOCKSTEP_CPU=go is set. The tests
-// compare the assembly with the plain Go versions.
+// The assembly for amd64 (AVX2 with FMA, and AVX-512) is written by the program in asmgen
+// with avo, and the one for arm64 (NEON) by the program in neongen; run "go generate" after
+// a change to one of them. Each assembly function has a plain Go version, which is used on
+// other processors, and if LOCKSTEP_CPU=go is set. The tests compare the assembly with the
+// plain Go versions. On a machine that is not arm64, qemu runs the tests of NEON:
+//
+//	GOARCH=arm64 go test -exec qemu-aarch64-static ./pkg/engine/cpu/internal/...
+//
+// The speed of NEON has not been measured yet; environment/benchmarks.md has numbers of
+// instructions.
 //
 // With AVX-512 a block still has eight channels, and a vector register holds two blocks:
 // two channel blocks of a pixel in Winograd's transforms, two pixels elsewhere. The weights
@@ -25,12 +31,18 @@
 // multiplication and addition is fused, as with AVX2, but sums are added in another order,
 // so that results differ in their last bits.
 //
+// NEON has the tiles and the layout of AVX2, and multiplies and adds in the same order,
+// so that its functions compute the same bits. Results of a training step still differ from
+// those of AVX2 in their last bits, because on arm64 Go's compiler fuses multiplications
+// and additions in the code between the kernels.
+//
 // # Files
 //
 // The package has more files than others because each family of functions (gemm, gemmwide,
 // loss, norm, pointwise, pooling, update, winograd) has separate files for its plain Go
 // version (*_go.go), its assembly (*_amd64.s) and the generated declarations of the
-// assembly (*_amd64.go). The build selects them by these names.
+// assembly (*_amd64.go); families for arm64 have *_arm64.s and *_arm64.go. The build selects them by these names.
 package kernel
 
 //go:generate go run ./asmgen -dir .
+//go:generate go run ./neongen -dir .

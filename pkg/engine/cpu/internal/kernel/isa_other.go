@@ -1,6 +1,6 @@
-//go:build !amd64
+//go:build !amd64 && !arm64
 
 package kernel
 
-// assemblySets returns nil, because only amd64 has assembly.
+// assemblySets returns nil, because only amd64 and arm64 have assembly.
 func assemblySets() []*Set { return nil }

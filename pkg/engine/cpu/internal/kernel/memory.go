@@ -17,7 +17,7 @@ func AlignedFloats(n int) []float32 {
 }
 
 // Lanes is the number of channels in a block, and the number of float32 values in a vector
-// register of AVX2.
+// register of AVX2. Two registers of NEON hold as many.
 const Lanes = 8
 
 // Block contains eight channels of a pixel, or eight weights.

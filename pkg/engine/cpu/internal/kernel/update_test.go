@@ -6,7 +6,7 @@ import "testing"
 // and v and writes w, m and v.
 func BenchmarkAdam(b *testing.B) {
 	const size = 8 << 20
-	for _, set := range []string{"avx512", "avx2", "go"} {
+	for _, set := range []string{"avx512", "avx2", "neon", "go"} {
 		b.Run(set, func(b *testing.B) {
 			k, err := ChooseSet(set)
 			if err != nil {
